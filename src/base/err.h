@@ -1,0 +1,39 @@
+/* err.h -- how a call says that it failed.
+ *
+ * The world's faults (files, memory, peers, what a user asked for) come back as an Err; the first
+ * function that knows what is wrong writes the message, those above only pass the code up with
+ * TRY. A message names the thing, the value, the limit and the way out. Our own faults assert.
+ *
+ * The message is per thread, so ranks that are threads do not mix theirs. */
+#ifndef BASE_ERR_H
+#define BASE_ERR_H
+
+typedef enum {
+    OK = 0,
+    ERR_CONFIG, /* a request that cannot be honoured: exit status 2 */
+    ERR_NOMEM,
+    ERR_IO,
+    ERR_CHECK, /* a graph, program or schedule that is not well formed */
+    ERR_PEER   /* another rank failed */
+} Err;
+
+#define TRY(call)                                                                                  \
+    do {                                                                                           \
+        Err err_ = (call);                                                                         \
+        if (err_ != OK) return err_;                                                               \
+    } while (0)
+
+/* Local. Keeps the formatted message for this thread and returns `code`. */
+Err err_fail(Err code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Local. The message of this thread's latest failure; "" before the first. */
+const char *err_text(void);
+
+/* What only we can get wrong. Always on: a wrong answer is dearer than a compare. */
+#define MUST(condition, ...)                                                                       \
+    do {                                                                                           \
+        if (!(condition)) err_bug(__FILE__, __LINE__, #condition, __VA_ARGS__);                    \
+    } while (0)
+void err_bug(const char *file, int line, const char *condition, const char *format, ...)
+    __attribute__((format(printf, 4, 5), noreturn));
+
+#endif

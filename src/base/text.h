@@ -1,0 +1,40 @@
+/* text.h -- text that grows in an arena, and the few questions that we ask of text.
+ *
+ *     Text t = text_in(arena);
+ *     text_add(&t, "%d ranks", n);        a failed add is remembered; the others are skipped
+ *     TRY(text_done(&t, &string));        NUL-terminated; says if memory ran out
+ *
+ * The arena must not be used for anything else between text_in and text_done. */
+#ifndef BASE_TEXT_H
+#define BASE_TEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "base/arena.h"
+
+typedef struct {
+    Arena *arena;
+    char *at;
+    size_t length, cap;
+    Err err;
+} Text;
+
+Text text_in(Arena *arena);
+void text_add(Text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
+Err text_done(Text *t, const char **out);
+
+/* Local. The whole file, NUL-terminated after `length` bytes; ERR_IO names the file and the reason,
+ * also for files above `limit` bytes. */
+Err text_read_file(const char *path, size_t limit, Arena *arena, const char **out, size_t *length);
+
+/* Does the name match a pattern in which * stands for any run of characters? */
+bool text_glob(const char *pattern, const char *name);
+/* The candidate nearest to `word` by edits, or NULL when none is near enough to suggest. */
+const char *text_nearest(const char *word, const char *const *candidate, int n);
+/* "1.5 KiB", "12.0 GiB"; `buffer` is at least 24 bytes and is returned. */
+const char *text_bytes(int64_t bytes, char *buffer);
+/* "1.5k", "12.0G", for counts and flops; likewise. */
+const char *text_count(double count, char *buffer);
+
+#endif

@@ -1,0 +1,111 @@
+/* device.h -- what a device is: a table of kernels over tensors.
+ *
+ * A Tensor is a view: a pointer, a type, extents and strides. A Call is one kernel at work: its
+ * tensors, its attributes (known when the program was compiled) and its numbers (known only when
+ * the step runs: a learning rate, whether a sum starts anew). Only run/ makes Calls. Shapes were
+ * checked when the program was compiled, so kernels trust their arguments.
+ *
+ * A device knows no instruction, no layout and no rank. kernels.def lists the kernels, with the
+ * formula and the shapes of each; a device fills every slot, which is checked at start-up. */
+#ifndef DEVICE_DEVICE_H
+#define DEVICE_DEVICE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/dtype.h"
+#include "base/err.h"
+#include "base/team.h"
+
+enum { MAX_DIMS = 5, MAX_IN = 8, MAX_OUT = 4, MAX_NUMBERS = 4 };
+
+typedef struct {
+    void *data;
+    DType dtype;
+    int ndim;
+    int64_t n[MAX_DIMS];      /* live extents; 0 is legal everywhere and means no work */
+    int64_t stride[MAX_DIMS]; /* in elements; the last dim need not be contiguous */
+} Tensor;
+
+/* Scaling of rotary frequencies for contexts longer than those trained on. */
+typedef enum { ROPE_PLAIN, ROPE_LINEAR, ROPE_LLAMA3 } RopeScaling;
+
+/* What a compiled program fixes about one call. A kernel reads its own member alone. */
+typedef union {
+    struct {
+        bool ta, tb; /* the operand is stored transposed: a is [k, m], b is [n, k] */
+    } gemm;
+    struct {
+        double eps;
+    } norm;
+    struct {
+        double theta, factor, low, high; /* factor, low, high: of the scaling */
+        int64_t original;                /* context length before scaling (llama3) */
+        RopeScaling scaling;
+        bool back; /* rotate the other way: the gradient */
+    } rope;
+    struct {
+        double scale;  /* of q.k, before the softmax */
+        int64_t key_at; /* index of the first key of this block in the coordinates of `ranges` */
+    } attention;
+    struct {
+        int64_t base; /* index of the first column of this part of the vocabulary */
+    } vocab;
+    struct {
+        double factor;
+    } scale;
+    struct {
+        double beta1, beta2, eps, decay;
+    } adamw;
+    struct {
+        double decay;
+    } sgd;
+    struct {
+        int64_t size; /* of a head, for views that split or merge heads */
+    } heads;
+    struct {
+        int64_t dim, from; /* the part of a value that a view shows */
+    } part;
+    struct {
+        int64_t region_bytes; /* that a sub-program bound at run time may use */
+        int32_t slot;         /* which binding */
+    } call;
+} Attr;
+
+typedef struct {
+    Tensor in[MAX_IN], out[MAX_OUT];
+    int n_in, n_out; /* optional inputs that are absent come last and are not counted */
+    Attr attr;
+    double number[MAX_NUMBERS]; /* see the kernel; number[0] is what an accumulator is kept by */
+    Team *team;
+} Call;
+
+typedef Err (*Kernel)(const Call *call);
+
+typedef enum {
+    KERNEL_NONE, /* an op that moves no byte: a view */
+#define KERNEL(id) KERNEL_##id,
+#include "device/kernels.def"
+#undef KERNEL
+    N_KERNELS
+} KernelId;
+
+typedef struct {
+    const char *name;
+    Kernel kernel[N_KERNELS]; /* by KernelId; filled by name: [KERNEL_gemm] = ref_gemm */
+} Device;
+
+/* Local. The kernel's name as kernels.def spells it. */
+const char *kernel_name(KernelId id);
+/* Local. ERR_CHECK unless every slot of the table is filled. */
+Err device_check(const Device *d);
+
+extern const Device device_ref;
+
+static inline int64_t tensor_count(const Tensor *t)
+{
+    int64_t count = 1;
+    for (int i = 0; i < t->ndim; i++) count *= t->n[i];
+    return count;
+}
+
+#endif
