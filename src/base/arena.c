@@ -59,15 +59,12 @@ Err arena_string(Arena *a, const char *text, const char **out)
     char *copy;
     const size_t bytes = strlen(text) + 1;
     TRY(ARENA_NEW(a, bytes, &copy));
-    memcpy(copy, text, bytes);
+    if (copy) memcpy(copy, text, bytes);
     *out = copy;
     return OK;
 }
 
-size_t arena_mark(const Arena *a)
-{
-    return a->used_bytes;
-}
+size_t arena_mark(const Arena *a) { return a->used_bytes; }
 
 void arena_rewind(Arena *a, size_t mark)
 {

@@ -35,7 +35,7 @@ Err arena_push(Arena *a, size_t bytes, void **out);
 /* Local. `count` zeroed elements of the type that `out` points to a pointer of. */
 #define ARENA_NEW(a, count, out) arena_new((a), (size_t)(count), sizeof **(out), (void *)(out))
 Err arena_new(Arena *a, size_t count, size_t element_bytes, void *out);
-/* Local. A copy of the text. */
+/* Local. A copy of the text; NULL, like all that an arena which only counts gives. */
 Err arena_string(Arena *a, const char *text, const char **out);
 
 size_t arena_mark(const Arena *a);

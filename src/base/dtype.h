@@ -20,10 +20,7 @@ static inline const char *dtype_name(DType t)
 }
 
 /* The type sums, statistics and losses of values of type t are kept in. */
-static inline DType dtype_wide(DType t)
-{
-    return t == F64 ? F64 : F32;
-}
+static inline DType dtype_wide(DType t) { return t == F64 ? F64 : F32; }
 
 /* Some ranks of the world, in the order in which reductions fold. A group is nothing more. */
 typedef struct {

@@ -4,22 +4,22 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static _Thread_local char message[2048];
 
-Err err_fail(Err code, const char *format, ...)
+int err_keep(const char *format, ...)
 {
+    char fresh[sizeof message]; /* an argument may be the message so far */
     va_list args;
     va_start(args, format);
-    vsnprintf(message, sizeof message, format, args);
+    (void)vsnprintf(fresh, sizeof fresh, format, args);
     va_end(args);
-    return code;
+    strcpy(message, fresh);
+    return 0;
 }
 
-const char *err_text(void)
-{
-    return message;
-}
+const char *err_text(void) { return message; }
 
 void err_bug(const char *file, int line, const char *condition, const char *format, ...)
 {

@@ -23,8 +23,15 @@ typedef enum {
         if (err_ != OK) return err_;                                                               \
     } while (0)
 
-/* Local. Keeps the formatted message for this thread and returns `code`. */
-Err err_fail(Err code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Local. err_fail(code, format, ...) keeps the formatted message for this thread and is `code`; a
+ * macro, so that the compiler sees that it is not OK, and that TRY leaves no output unset. */
+#define err_fail(code, ...) err_is((code), err_keep(__VA_ARGS__))
+int err_keep(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static inline Err err_is(Err code, int kept)
+{
+    (void)kept;
+    return code;
+}
 /* Local. The message of this thread's latest failure; "" before the first. */
 const char *err_text(void);
 

@@ -17,7 +17,8 @@ typedef struct {
 Random random_named(uint64_t seed, const char *name);
 /* The four words of Philox 4x32-10 at the counter. */
 void philox(const uint32_t key[2], const uint32_t counter[4], uint32_t out[4]);
-/* 64 bits; uniform in [0, 1) on a grid of 2^-53; standard normal (Box-Muller): of element `index`. */
+/* 64 bits; uniform in [0, 1) on a grid of 2^-53; standard normal (Box-Muller): of element `index`.
+ */
 uint64_t random_bits(const Random *r, uint64_t index);
 double random_uniform(const Random *r, uint64_t index);
 double random_normal(const Random *r, uint64_t index);

@@ -22,7 +22,8 @@ typedef struct Team Team;
 Err team_open(Team **team, int threads, int first_core);
 void team_close(Team *team);
 int team_threads(const Team *team);
-/* Local. Calls run(work, tile) for each tile in [0, n_tiles), in no order; NULL is a team of one. */
+/* Local. Calls run(work, tile) for each tile in [0, n_tiles), in no order; NULL is a team of one.
+ */
 void team_run(Team *team, int64_t n_tiles, void (*run)(void *work, int64_t tile), void *work);
 
 #endif

@@ -1,0 +1,186 @@
+/* text.c -- text in arenas, files read whole, names matched and suggested, numbers for people.
+ *
+ * A Text is the last thing in its arena, so it grows where it stands: blocks are pushed in
+ * multiples of ARENA_ALIGN and lie back to back; what was not used is given back at the end.
+ *
+ *     ... | at [ block ][   block   ]          text_done rewinds to here
+ *               text text text\0 . . ^                        \0|           */
+#include "base/text.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { FIRST_BLOCK = 4 * ARENA_ALIGN, READ_BLOCK = 1 << 16, WORD_MAX = 127, NUMBER_MAX = 24 };
+
+Text text_in(Arena *arena) { return (Text){.arena = arena}; }
+
+/* Room for `bytes` more; doubles, so that adding stays linear. */
+static Err text_reserve(Text *t, size_t bytes)
+{
+    if (bytes <= t->cap - t->length) return OK;
+    size_t grow = t->cap ? t->cap : FIRST_BLOCK;
+    while (t->cap + grow - t->length < bytes) grow *= 2;
+    void *block;
+    TRY(arena_push(t->arena, grow, &block));
+    if (t->cap == 0) t->at = block;
+    MUST(t->at == NULL || block == t->at + t->cap,
+         "arena %s was used between text_in and text_done", t->arena->name);
+    t->cap += grow;
+    return OK;
+}
+
+void text_add(Text *t, const char *format, ...)
+{
+    va_list args;
+    if (t->err != OK) return;
+    va_start(args, format);
+    const int n = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    MUST(n >= 0, "\"%s\" cannot be formatted", format);
+    const size_t bytes = (size_t)n + 1;
+    t->err = text_reserve(t, bytes);
+    if (t->err != OK) return;
+    if (t->at) {
+        va_start(args, format);
+        (void)vsnprintf(t->at + t->length, bytes, format, args);
+        va_end(args);
+    }
+    t->length += bytes - 1;
+}
+
+Err text_done(Text *t, const char **out)
+{
+    TRY(t->err);
+    TRY(text_reserve(t, 1));
+    if (t->at) t->at[t->length] = '\0';
+    arena_rewind(t->arena, arena_mark(t->arena) - (t->cap - t->length - 1));
+    *out = t->at;
+    return OK;
+}
+
+static Err read_all(FILE *file, const char *path, size_t limit, Text *t)
+{
+    for (;;) {
+        TRY(text_reserve(t, READ_BLOCK));
+        const size_t got = fread(t->at + t->length, 1, READ_BLOCK, file);
+        t->length += got;
+        if (ferror(file)) return err_fail(ERR_IO, "%s: cannot read: %s", path, strerror(errno));
+        if (t->length > limit)
+            return err_fail(ERR_IO, "%s: is longer than the %zu bytes that such a file may have",
+                            path, limit);
+        if (got < READ_BLOCK) return OK;
+    }
+}
+
+Err text_read_file(const char *path, size_t limit, Arena *arena, const char **out, size_t *length)
+{
+    const size_t mark = arena_mark(arena);
+    MUST(arena->base, "%s: arena %s only counts", path, arena->name);
+    FILE *file = fopen(path, "rb");
+    if (!file) return err_fail(ERR_IO, "%s: cannot open: %s", path, strerror(errno));
+    Text t = text_in(arena);
+    Err err = read_all(file, path, limit, &t);
+    fclose(file);
+    if (err == OK) err = text_done(&t, out);
+    if (err == OK)
+        *length = t.length;
+    else
+        arena_rewind(arena, mark);
+    return err;
+}
+
+bool text_glob(const char *pattern, const char *name)
+{
+    const char *star = NULL, *resume = NULL; /* the last *, and where its run ends for now */
+    while (*name) {
+        if (*pattern == '*') {
+            star = pattern++;
+            resume = name;
+        } else if (*pattern == *name) {
+            pattern++, name++;
+        } else if (star) {
+            pattern = star + 1;
+            name = ++resume; /* only the last * can be wrong: longer runs of earlier ones gain
+                                nothing */
+        } else {
+            return false;
+        }
+    }
+    while (*pattern == '*') pattern++;
+    return *pattern == '\0';
+}
+
+static int min_int(int a, int b) { return a < b ? a : b; }
+static bool same(char a, char b) { return tolower((unsigned char)a) == tolower((unsigned char)b); }
+
+/* Insertions, deletions, replacements and swaps of neighbours that turn a into b; case is free.
+ * Three rows of the usual table, old to new. */
+static int edits(const char *a, const char *b)
+{
+    int rows[3][WORD_MAX + 1], *older = rows[0], *old = rows[1], *row = rows[2];
+    const int n = (int)strlen(b);
+    for (int j = 0; j <= n; j++) old[j] = j;
+    for (int i = 1; a[i - 1]; i++) {
+        row[0] = i;
+        for (int j = 1; j <= n; j++) {
+            const int replace = old[j - 1] + !same(a[i - 1], b[j - 1]);
+            row[j] = min_int(replace, 1 + min_int(old[j], row[j - 1]));
+            if (i > 1 && j > 1 && same(a[i - 1], b[j - 2]) && same(a[i - 2], b[j - 1]))
+                row[j] = min_int(row[j], older[j - 2] + 1);
+        }
+        int *spare = older;
+        older = old, old = row, row = spare;
+    }
+    return old[n];
+}
+
+const char *text_nearest(const char *word, const char *const *candidate, int n)
+{
+    const size_t length = strlen(word);
+    const char *nearest = NULL;
+    if (length > WORD_MAX) return NULL;
+    int bound =
+        (int)(length + 2) / 3; /* one wrong letter in three is a typo; more is another word */
+    for (int i = 0; i < n; i++) {
+        const size_t other = strlen(candidate[i]);
+        if (other > WORD_MAX) continue;
+        const int distance = edits(word, candidate[i]);
+        if (distance > bound || distance >= (int)(length > other ? length : other)) continue;
+        nearest = candidate[i];
+        bound = distance - 1; /* the first of equals stays */
+    }
+    return nearest;
+}
+
+const char *text_bytes(int64_t bytes, char *buffer)
+{
+    static const char *const unit[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    double value = (double)bytes;
+    int i = -1;
+    while (fabs(value) >= (i < 0 ? 1024.0 : 1023.95)) value /= 1024.0, i++; /* never "1024.0 KiB" */
+    if (i < 0)
+        snprintf(buffer, NUMBER_MAX, "%d B", (int)bytes);
+    else
+        snprintf(buffer, NUMBER_MAX, "%.1f %s", value, unit[i]);
+    return buffer;
+}
+
+const char *text_count(double count, char *buffer)
+{
+    static const char *const unit[] = {"", "k", "M", "G", "T", "P", "E"};
+    enum { LAST = sizeof unit / sizeof *unit - 1 };
+    double value = count;
+    int i = 0;
+    while (fabs(value) >= 999.95 && i < LAST && isfinite(value)) value /= 1000.0, i++;
+    if (fabs(value) >= 999.95 || isnan(value))
+        snprintf(buffer, NUMBER_MAX, "%.1e", count); /* beyond every unit, or no number */
+    else if (i == 0 && value == floor(value))
+        snprintf(buffer, NUMBER_MAX, "%.0f", value);
+    else
+        snprintf(buffer, NUMBER_MAX, "%.1f%s", value, unit[i]);
+    return buffer;
+}
