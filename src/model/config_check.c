@@ -1,0 +1,173 @@
+/* config_check.c -- what follows from what was said, and whether the sizes fit together. */
+#include "model/config_rows.h"
+
+#include <string.h>
+
+static const char *key_of(const ModelConfig *c, const char *key) { return row_key(key, c->family); }
+
+/* linear and llama3 need their numbers; without a type those numbers would mean nothing. */
+static Err settle_rope(Draft *d)
+{
+    ModelConfig *c = &d->c;
+    const char *type = d->rope_type ? d->rope_type : "default";
+    const bool numbers = c->rope.low > 0 || c->rope.high > 0 || c->rope.original > 0;
+    if (strcmp(type, "llama3") == 0)
+        c->rope.scaling = ROPE_LLAMA3;
+    else if (strcmp(type, "linear") == 0)
+        c->rope.scaling = ROPE_LINEAR;
+    else if (strcmp(type, "default") != 0)
+        return err_fail(
+            ERR_CONFIG,
+            "%s: rope_scaling.rope_type=%.40s: this version honours default, linear and "
+            "llama3; model.rope_scaling=null trains without scaling",
+            c->name, type);
+    if (c->rope.scaling == ROPE_LLAMA3 &&
+        !(c->rope.low > 0 && c->rope.high > c->rope.low && c->rope.original > 0))
+        return err_fail(ERR_CONFIG,
+                        "%s: rope_scaling of type llama3 needs factor, low_freq_factor (%g), "
+                        "high_freq_factor (%g, above low) and original_max_position_embeddings "
+                        "(%lld)",
+                        c->name, c->rope.low, c->rope.high, (long long)c->rope.original);
+    if (c->rope.scaling != ROPE_LLAMA3 && numbers)
+        return err_fail(ERR_CONFIG,
+                        "%s: rope_scaling holds numbers of llama3, and rope_type is %s; set "
+                        "rope_scaling.rope_type=llama3 or remove them",
+                        c->name, type);
+    if (c->rope.scaling == ROPE_PLAIN && c->rope.factor != 1)
+        return err_fail(ERR_CONFIG,
+                        "%s: rope_scaling.factor=%g without a type; set "
+                        "rope_scaling.rope_type=linear or remove it",
+                        c->name, c->rope.factor);
+    return OK;
+}
+
+/* How many layers slide, by layer_types: -1 where it is silent. */
+static int64_t count_sliding(const char *types, int64_t *n)
+{
+    int64_t sliding = 0;
+    *n = 0;
+    if (!types) return -1;
+    for (const char *at = types; *at; (*n)++) {
+        const size_t length = strcspn(at, ",");
+        sliding +=
+            length == strlen("sliding_attention") && strncmp(at, "sliding_attention", length) == 0;
+        at += length + (at[length] == ',');
+    }
+    return sliding;
+}
+
+/* One window for all layers, or none: a mix of both is refused. */
+static Err settle_window(Draft *d)
+{
+    ModelConfig *c = &d->c;
+    const bool qwen = c->family == FAMILY_QWEN2 || c->family == FAMILY_QWEN3;
+    int64_t listed, sliding = count_sliding(d->layer_types, &listed);
+    if (qwen && d->use_window && c->window == 0)
+        return err_fail(ERR_CONFIG, "%s: use_sliding_window=true without sliding_window; set it",
+                        c->name);
+    if (qwen && !d->use_window) c->window = 0;
+    if (listed && listed != c->n_layers)
+        return err_fail(ERR_CONFIG,
+                        "%s: layer_types names %lld layers, num_hidden_layers is %lld; make them "
+                        "equal or set model.layer_types=null",
+                        c->name, (long long)listed, (long long)c->n_layers);
+    if (sliding < 0) { /* by max_window_layers, as Qwen's class derives the list */
+        const int64_t from = qwen ? d->window_layers : 0;
+        if (qwen && c->window && from < 0)
+            return err_fail(ERR_CONFIG, "%s: use_sliding_window=true needs max_window_layers",
+                            c->name);
+        sliding = c->window == 0 || from >= c->n_layers ? 0 : c->n_layers - from;
+    } else if (sliding && c->window == 0)
+        return err_fail(ERR_CONFIG, "%s: layer_types says sliding_attention without a window",
+                        c->name);
+    if (sliding && sliding != c->n_layers)
+        return err_fail(
+            ERR_CONFIG,
+            "%s: %lld of %lld layers have a sliding window; this version gives all "
+            "layers one window or none: max_window_layers=0 or use_sliding_window=false",
+            c->name, (long long)sliding, (long long)c->n_layers);
+    if (sliding == 0) c->window = 0;
+    return OK;
+}
+
+static Err settle_heads(ModelConfig *c)
+{
+    if (c->n_kv_heads == 0) c->n_kv_heads = c->n_heads;
+    if (c->ff_width == 0) c->ff_width = 4 * c->width;
+    if (c->head_size != 0) return OK;
+    c->head_size = c->width / c->n_heads;
+    if (c->width % c->n_heads == 0) return OK;
+    const int64_t below = c->head_size * c->n_heads;
+    return err_fail(ERR_CONFIG,
+                    "%s: %s=%lld does not divide into %s=%lld heads; the nearest widths that do: "
+                    "%lld, %lld",
+                    c->name, key_of(c, "hidden_size"), (long long)c->width,
+                    key_of(c, "num_attention_heads"), (long long)c->n_heads,
+                    (long long)(below ? below : c->n_heads), (long long)(below + c->n_heads));
+}
+
+Err draft_settle(Draft *d)
+{
+    TRY(settle_heads(&d->c));
+    if (d->c.family == FAMILY_GPT2) return OK;
+    /* attention_bias means all four projections, where it is a key at all */
+    if (d->c.family == FAMILY_LLAMA || d->c.family == FAMILY_QWEN3) d->c.o_bias = d->c.qkv_bias;
+    TRY(settle_rope(d));
+    return settle_window(d);
+}
+
+/* The divisors of n that lie nearest to `wish`, below and above. */
+static void near_divisors(int64_t n, int64_t wish, int64_t *below, int64_t *above)
+{
+    *below = 1, *above = n;
+    for (int64_t i = 1; i <= n; i++) {
+        if (n % i != 0) continue;
+        if (i <= wish) *below = i;
+        if (i >= wish && i < *above) *above = i;
+    }
+}
+
+static Err check_positive(const ModelConfig *c)
+{
+    const struct {
+        const char *key;
+        int64_t value;
+    } sizes[] = {{"num_hidden_layers", c->n_layers},
+                 {"hidden_size", c->width},
+                 {"num_attention_heads", c->n_heads},
+                 {"num_key_value_heads", c->n_kv_heads},
+                 {"head_dim", c->head_size},
+                 {"intermediate_size", c->ff_width},
+                 {"vocab_size", c->vocab},
+                 {"max_position_embeddings", c->max_positions}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        if (sizes[i].value < 1)
+            return err_fail(ERR_CONFIG, "%s: %s=%lld; the least is 1", c->name,
+                            key_of(c, sizes[i].key), (long long)sizes[i].value);
+    return OK;
+}
+
+Err model_config_check(const ModelConfig *c)
+{
+    int64_t below, above;
+    TRY(check_positive(c));
+    if (c->n_heads % c->n_kv_heads != 0) {
+        near_divisors(c->n_heads, c->n_kv_heads, &below, &above);
+        return err_fail(ERR_CONFIG,
+                        "%s: num_attention_heads=%lld does not divide by num_key_value_heads=%lld; "
+                        "the nearest that do: %lld, %lld",
+                        c->name, (long long)c->n_heads, (long long)c->n_kv_heads, (long long)below,
+                        (long long)above);
+    }
+    if (c->family == FAMILY_GPT2 && c->n_heads * c->head_size != c->width)
+        return err_fail(ERR_CONFIG, "%s: n_head=%lld heads of %lld are not n_embd=%lld", c->name,
+                        (long long)c->n_heads, (long long)c->head_size, (long long)c->width);
+    if (c->family != FAMILY_GPT2 && c->head_size % 2 != 0)
+        return err_fail(ERR_CONFIG,
+                        "%s: a head of %lld is odd, and rope turns pairs; the nearest even sizes: "
+                        "head_dim=%lld, %lld",
+                        c->name, (long long)c->head_size,
+                        (long long)(c->head_size > 1 ? c->head_size - 1 : 2),
+                        (long long)(c->head_size + 1));
+    return OK;
+}

@@ -1,0 +1,60 @@
+/* config_print.c -- a model's config in words, and the keys that make one, for help and explain.
+ *
+ *     llama3.2-1b: llama, 16 layers, vocabulary 128256, up to 131072 positions
+ *       width 2048, feed-forward 8192, 32 heads of 64, 8 for keys and values
+ *       rope theta 500000, llama3 scaling x 32 (low 1, high 4, original 8192)
+ *       tied embedding; norm eps 1e-05; init std 0.02 */
+#include "model/config_rows.h"
+
+static void print_positions(const ModelConfig *c, Text *out)
+{
+    static const char *const scaling[] = {"no", "linear", "llama3"};
+    if (c->family == FAMILY_GPT2) {
+        text_add(out, "  learned positions");
+    } else {
+        text_add(out, "  rope theta %g, %s scaling", c->rope.theta, scaling[c->rope.scaling]);
+        if (c->rope.scaling != ROPE_PLAIN) text_add(out, " x %g", c->rope.factor);
+        if (c->rope.scaling == ROPE_LLAMA3)
+            text_add(out, " (low %g, high %g, original %lld)", c->rope.low, c->rope.high,
+                     (long long)c->rope.original);
+    }
+    if (c->window) text_add(out, "; window %lld", (long long)c->window);
+    if (c->qk_norm) text_add(out, "; norm of q and k");
+    text_add(out, "\n");
+}
+
+void model_config_print(const ModelConfig *c, Text *out)
+{
+    text_add(out, "%s: %s, %lld layers, vocabulary %lld, up to %lld positions\n", c->name,
+             family_name(c->family), (long long)c->n_layers, (long long)c->vocab,
+             (long long)c->max_positions);
+    text_add(out, "  width %lld, feed-forward %lld, %lld heads of %lld", (long long)c->width,
+             (long long)c->ff_width, (long long)c->n_heads, (long long)c->head_size);
+    if (c->n_kv_heads != c->n_heads)
+        text_add(out, ", %lld for keys and values", (long long)c->n_kv_heads);
+    text_add(out, "\n");
+    print_positions(c, out);
+    text_add(out, "  %s embedding", c->tied ? "tied" : "untied");
+    if (c->qkv_bias || c->o_bias || c->mlp_bias)
+        text_add(out, "; biases on%s%s%s", c->qkv_bias ? " qkv" : "", c->o_bias ? " o" : "",
+                 c->mlp_bias ? " mlp" : "");
+    text_add(out, "; norm eps %g; init std %g\n", c->norm_eps, c->init_std);
+}
+
+bool model_key(int i, ModelKey *out)
+{
+    if (i >= row_count()) return false;
+    const Row *row = row_at(i);
+    *out = (ModelKey){row->key, row->meaning, row->only, row->families};
+    return true;
+}
+
+Err model_key_check(const char *key, const char *origin)
+{
+    for (int f = 0; f < N_FAMILIES; f++)
+        if (row_find(key, (Family)f) != ROW_UNKNOWN) return OK;
+    const char *near = row_nearest(key, (1u << N_FAMILIES) - 1);
+    return err_fail(ERR_CONFIG, "%s: model.%.80s: unknown key%s%s%s; `sheaf help model` lists them",
+                    origin, key, near ? "; did you mean model." : "", near ? near : "",
+                    near ? "?" : "");
+}

@@ -1,0 +1,208 @@
+/* config_read.c -- entries to fields: which entry wins, is it of the right kind, within limits.
+ *
+ *     family    from model_type
+ *     choose    one entry per row: the highest level; two of one level must agree
+ *     store     each chosen entry into its member
+ *     settle    what follows from others: head size, rope, window */
+#include "model/config_rows.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const family_names[N_FAMILIES] = {"gpt2", "llama", "mistral", "qwen2", "qwen3"};
+
+/* What a config.json that is silent means, by Hugging Face's classes. Zero sizes are settled later.
+ */
+#define ROTARY_DEFAULTS .norm_eps = 1e-6, .init_std = 0.02, .rope = {.theta = 10000, .factor = 1}
+static const ModelConfig defaults[N_FAMILIES] = {
+    [FAMILY_GPT2] = {.norm_eps = 1e-5,
+                     .init_std = 0.02,
+                     .tied = true,
+                     .qkv_bias = true,
+                     .o_bias = true,
+                     .mlp_bias = true},
+    [FAMILY_LLAMA] = {ROTARY_DEFAULTS},
+    [FAMILY_MISTRAL] = {ROTARY_DEFAULTS},
+    [FAMILY_QWEN2] = {ROTARY_DEFAULTS, .qkv_bias = true},
+    [FAMILY_QWEN3] = {ROTARY_DEFAULTS, .qk_norm = true},
+};
+
+/* The entry of each row, or NULL where nobody said a word. */
+typedef struct {
+    const char *name;
+    Family family;
+    const Entry *of[N_ROWS_MAX];
+} Chosen;
+
+const char *family_name(Family family) { return family_names[family]; }
+
+/* "run.yaml:3: model.n_layer=x: " and what is wrong with it. */
+static Err refuse(const Entry *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static Err refuse(const Entry *e, const char *format, ...)
+{
+    char why[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(why, sizeof why, format, args);
+    va_end(args);
+    return err_fail(ERR_CONFIG, "%s: %s%.80s=%.80s: %s", e->origin, e->level ? "model." : "",
+                    e->key, e->text, why);
+}
+
+static Err find_family(const Entries *e, const char *name, Family *out)
+{
+    const Entry *type = NULL;
+    for (int i = 0; i < e->n; i++)
+        if (strcmp(e->at[i].key, "model_type") == 0) type = &e->at[i];
+    if (!type)
+        return err_fail(ERR_CONFIG,
+                        "%s: no model_type; add one of gpt2, llama, mistral, qwen2, qwen3", name);
+    for (int f = 0; f < N_FAMILIES; f++) {
+        if (strcmp(type->text, family_names[f]) != 0) continue;
+        *out = (Family)f;
+        return OK;
+    }
+    return refuse(type,
+                  "a family that this version does not build; it builds gpt2, llama, mistral, "
+                  "qwen2, qwen3");
+}
+
+static Err refuse_unknown(const Entry *e, Family family)
+{
+    for (int f = 0; f < N_FAMILIES; f++)
+        if (row_find(e->key, (Family)f) >= 0)
+            return refuse(e, "a key of %s, and model_type is %s, which has no such key; remove it",
+                          family_names[f], family_names[family]);
+    const char *near = row_nearest(e->key, 1u << family);
+    if (near) return refuse(e, "unknown key; did you mean %s?", near);
+    return refuse(e, "unknown key, and it might change the model; remove it if it does not");
+}
+
+/* rope_scaling=null takes back what lower levels said of it. */
+static Err clear_rope(const Entry *e, Chosen *chosen)
+{
+    if (e->kind != V_NULL)
+        return refuse(e, "wants an object or null; single values are set as %s.factor", e->key);
+    for (int r = 0; r < row_count(); r++)
+        if (strncmp(row_at(r)->key, "rope_scaling.", 13) == 0 && chosen->of[r] &&
+            chosen->of[r]->level < e->level)
+            chosen->of[r] = NULL;
+    return OK;
+}
+
+static bool same_value(const Entry *a, const Entry *b)
+{
+    const bool numbers =
+        (a->kind == V_INT || a->kind == V_REAL) && (b->kind == V_INT || b->kind == V_REAL);
+    if (numbers) return a->real == b->real;
+    return a->kind == b->kind && strcmp(a->text, b->text) == 0;
+}
+
+static Err choose(const Entry *e, Chosen *chosen)
+{
+    const int r = row_find(e->key, chosen->family);
+    if (r == ROW_OBJECT) return clear_rope(e, chosen);
+    if (r == ROW_UNKNOWN) return refuse_unknown(e, chosen->family);
+    if (r == ROW_BOOKKEEPING) {
+        if (e->level == 0) return OK;
+        return refuse(e, "changes nothing in a model that trains; remove it");
+    }
+    const Entry *other = chosen->of[r];
+    if (other && other->level == e->level && !same_value(other, e))
+        return refuse(e, "and %s=%s: two values for one thing; keep one", other->key, other->text);
+    if (!other || other->level <= e->level) chosen->of[r] = e;
+    return OK;
+}
+
+static Err require(const Chosen *chosen)
+{
+    for (int r = 0; r < row_count(); r++) {
+        const Row *row = row_at(r);
+        if ((row->required >> chosen->family & 1) && !chosen->of[r])
+            return err_fail(
+                ERR_CONFIG, "%s: no %s (%s); a %s needs it: add it, or set model.%s=...",
+                chosen->name, row->key, row->meaning, family_names[chosen->family], row->key);
+    }
+    return OK;
+}
+
+/* Is the value one of the words of `only`? Numbers are compared as numbers: 0.0 is 0. */
+static bool is_one_of(const Entry *e, const char *only)
+{
+    while (*only) {
+        const size_t length = strcspn(only, " ");
+        if (strlen(e->text) == length && strncmp(e->text, only, length) == 0) return true;
+        if ((e->kind == V_INT || e->kind == V_REAL) && strchr("0123456789", *only) &&
+            e->real == strtod(only, NULL))
+            return true;
+        only += length + (only[length] == ' ');
+    }
+    return false;
+}
+
+static Err refuse_feature(const Row *row, const Entry *e)
+{
+    const size_t first = strcspn(row->only, " ");
+    return refuse(e, "%s: this version honours %s only; to train without it, set model.%s=%.*s",
+                  row->meaning, row->only, row->key, (int)first, row->only);
+}
+
+static Err check_limits(const Row *row, const Entry *e)
+{
+    if (e->real < row->low)
+        return refuse(e, "too small; the least is %.15g (%s)", row->low, row->meaning);
+    if (e->real > row->high)
+        return refuse(e, "too large; the most is %.15g (%s)", row->high, row->meaning);
+    return OK;
+}
+
+static Err store(const Row *row, const Entry *e, Draft *d)
+{
+    void *member = (char *)d + row->member;
+    if (e->kind == V_NULL && row->null_ok) return OK;
+    switch (row->kind) {
+    case ROW_ONLY:
+        return is_one_of(e, row->only) ? OK : refuse_feature(row, e);
+    case ROW_INT:
+        if (e->kind != V_INT) return refuse(e, "wants a whole number (%s)", row->meaning);
+        TRY(check_limits(row, e));
+        *(int64_t *)member = e->whole;
+        return OK;
+    case ROW_FLOAT:
+        if (e->kind != V_INT && e->kind != V_REAL)
+            return refuse(e, "wants a number (%s)", row->meaning);
+        TRY(check_limits(row, e));
+        *(double *)member = e->real;
+        return OK;
+    case ROW_BOOL:
+        if (e->kind != V_BOOL) return refuse(e, "wants true or false (%s)", row->meaning);
+        *(bool *)member = e->truth;
+        return OK;
+    case ROW_TEXT:
+    case ROW_LIST:
+        if (e->kind != (row->kind == ROW_TEXT ? V_TEXT : V_LIST))
+            return refuse(e, "wants a %s (%s)", row->kind == ROW_TEXT ? "text" : "list",
+                          row->meaning);
+        *(const char **)member = e->text;
+        return OK;
+    }
+    return OK;
+}
+
+Err draft_read(const Entries *e, const char *name, Draft *out)
+{
+    Chosen chosen = {.name = name};
+    TRY(find_family(e, name, &chosen.family));
+    Draft d = {.c = defaults[chosen.family], .window_layers = -1};
+    d.c.name = name;
+    d.c.family = chosen.family;
+    for (int i = 0; i < e->n; i++) TRY(choose(&e->at[i], &chosen));
+    TRY(require(&chosen));
+    for (int r = 0; r < row_count(); r++)
+        if (chosen.of[r]) TRY(store(row_at(r), chosen.of[r], &d));
+    TRY(draft_settle(&d));
+    *out = d;
+    return OK;
+}

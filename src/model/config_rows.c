@@ -1,0 +1,206 @@
+/* config_rows.c -- the one table of config.json keys, per family, and what each means to us.
+ *
+ * Three lists: rows (keys that we read, or of which we honour but some values), aliases (other
+ * spellings of a row, as Hugging Face accepts them), bookkeeping (keys that change nothing in a
+ * model that trains). A key in none of them is unknown, and an error. */
+#include "model/config_rows.h"
+
+#include <string.h>
+
+enum {
+    GPT2 = 1 << FAMILY_GPT2,
+    LLAMA = 1 << FAMILY_LLAMA,
+    MISTRAL = 1 << FAMILY_MISTRAL,
+    QWEN2 = 1 << FAMILY_QWEN2,
+    QWEN3 = 1 << FAMILY_QWEN3,
+    QWEN = QWEN2 | QWEN3,
+    ROTARY = LLAMA | MISTRAL | QWEN,
+    ALL = GPT2 | ROTARY
+};
+
+#define AT(member) offsetof(Draft, member)
+#define INT(key, families, required, m, low, high, meaning)                                        \
+    {                                                                                              \
+        key, families, required, ROW_INT, false, AT(m), low, high, NULL, meaning                   \
+    }
+#define INT_OR_NULL(key, families, required, m, low, high, meaning)                                \
+    {                                                                                              \
+        key, families, required, ROW_INT, true, AT(m), low, high, NULL, meaning                    \
+    }
+#define FLOAT(key, families, m, low, high, meaning)                                                \
+    {                                                                                              \
+        key, families, 0, ROW_FLOAT, false, AT(m), low, high, NULL, meaning                        \
+    }
+#define BOOL(key, families, m, meaning)                                                            \
+    {                                                                                              \
+        key, families, 0, ROW_BOOL, false, AT(m), 0, 0, NULL, meaning                              \
+    }
+#define ONLY(key, families, only, meaning)                                                         \
+    {                                                                                              \
+        key, families, 0, ROW_ONLY, false, 0, 0, 0, only, meaning                                  \
+    }
+
+/* Limits are those of our indices (tokens and positions are i32) and of what a typing error is. */
+static const Row rows[] = {
+    {"model_type", ALL, ALL, ROW_TEXT, false, AT(model_type), 0, 0, NULL,
+     "the family: gpt2, llama, mistral, qwen2 or qwen3"},
+    INT("vocab_size", ALL, ALL, c.vocab, 1, 1 << 24, "tokens in the vocabulary"),
+    BOOL("tie_word_embeddings", ALL, c.tied, "whether the head is the embedding's weight"),
+    FLOAT("initializer_range", ALL, c.init_std, 0, 10, "standard deviation of initial weights"),
+
+    INT("n_layer", GPT2, GPT2, c.n_layers, 1, 4096, "layers"),
+    INT("n_embd", GPT2, GPT2, c.width, 1, 1 << 20, "width of the residual stream"),
+    INT("n_head", GPT2, GPT2, c.n_heads, 1, 1 << 16, "attention heads"),
+    INT("n_positions", GPT2, GPT2, c.max_positions, 1, 1 << 30, "rows of the position table"),
+    INT_OR_NULL("n_inner", GPT2, 0, c.ff_width, 1, 1 << 24,
+                "width of the feed-forward part; null: four times n_embd"),
+    FLOAT("layer_norm_epsilon", GPT2, c.norm_eps, 1e-20, 0.1, "added to the variance"),
+    ONLY("activation_function", GPT2, "gelu_new gelu_pytorch_tanh", "of the feed-forward part"),
+    ONLY("attn_pdrop", GPT2, "0", "dropout of attention weights"),
+    ONLY("embd_pdrop", GPT2, "0", "dropout of embeddings"),
+    ONLY("resid_pdrop", GPT2, "0", "dropout before the residual adds"),
+    ONLY("scale_attn_weights", GPT2, "true", "attention scores over the root of the head size"),
+    ONLY("scale_attn_by_inverse_layer_idx", GPT2, "false", "attention scores over the layer"),
+    ONLY("reorder_and_upcast_attn", GPT2, "false", "attention in another order and type"),
+    ONLY("add_cross_attention", GPT2, "false", "attention to an encoder"),
+
+    INT("num_hidden_layers", ROTARY, ROTARY, c.n_layers, 1, 4096, "layers"),
+    INT("hidden_size", ROTARY, ROTARY, c.width, 1, 1 << 20, "width of the residual stream"),
+    INT("num_attention_heads", ROTARY, ROTARY, c.n_heads, 1, 1 << 16, "query heads"),
+    INT_OR_NULL("num_key_value_heads", ROTARY, ROTARY & ~LLAMA, c.n_kv_heads, 1, 1 << 16,
+                "key and value heads; null: as many as query heads"),
+    INT_OR_NULL("head_dim", ROTARY, QWEN3, c.head_size, 1, 1 << 16,
+                "size of a head; null: hidden_size / num_attention_heads"),
+    INT("intermediate_size", ROTARY, ROTARY, c.ff_width, 1, 1 << 24,
+        "width of the feed-forward part"),
+    INT("max_position_embeddings", ROTARY, ROTARY, c.max_positions, 1, 1 << 30,
+        "the longest context promised"),
+    FLOAT("rms_norm_eps", ROTARY, c.norm_eps, 1e-20, 0.1, "added to the mean square"),
+    BOOL("attention_bias", LLAMA | QWEN3, c.qkv_bias, "biases of q, k, v and o projections"),
+    BOOL("mlp_bias", LLAMA, c.mlp_bias, "biases of the feed-forward part"),
+    ONLY("hidden_act", ROTARY, "silu swish", "of the feed-forward part's gate"),
+    ONLY("attention_dropout", ROTARY, "0", "dropout of attention weights"),
+    ONLY("pretraining_tp", LLAMA, "1", "products cut in parts"),
+    ONLY("partial_rotary_factor", ROTARY, "1", "the part of a head that rope turns"),
+    ONLY("use_mrope", QWEN, "false", "positions of several kinds"),
+    ONLY("quantization_config", ALL, "null", "weights in fewer bits"),
+
+    FLOAT("rope_theta", ROTARY, c.rope.theta, 1, 1e15, "base of the rotary frequencies"),
+    {"rope_scaling.rope_type", ROTARY, 0, ROW_TEXT, false, AT(rope_type), 0, 0, NULL,
+     "default, linear or llama3: frequencies for contexts longer than those trained on"},
+    FLOAT("rope_scaling.factor", ROTARY, c.rope.factor, 1, 1e6, "how much longer"),
+    FLOAT("rope_scaling.low_freq_factor", ROTARY, c.rope.low, 1e-6, 1e6,
+          "llama3: wavelengths above original / this are scaled"),
+    FLOAT("rope_scaling.high_freq_factor", ROTARY, c.rope.high, 1e-6, 1e6,
+          "llama3: wavelengths below original / this are kept"),
+    INT("rope_scaling.original_max_position_embeddings", ROTARY, 0, c.rope.original, 1, 1 << 30,
+        "llama3: the context before scaling"),
+
+    INT_OR_NULL("sliding_window", MISTRAL | QWEN, MISTRAL, c.window, 1, 1 << 30,
+                "a token sees this many tokens, itself included; null: all before it"),
+    BOOL("use_sliding_window", QWEN, use_window, "whether sliding_window counts"),
+    INT("max_window_layers", QWEN, 0, window_layers, 0, 1 << 20,
+        "layers below this one see everything"),
+    {"layer_types", MISTRAL | QWEN, 0, ROW_LIST, true, AT(layer_types), 0, 0, NULL,
+     "full_attention or sliding_attention of each layer; all must be alike"},
+};
+
+enum { N_ROWS = sizeof rows / sizeof *rows };
+_Static_assert((int)N_ROWS <= (int)N_ROWS_MAX, "a larger N_ROWS_MAX");
+
+static const struct {
+    const char *alias;
+    unsigned families;
+    const char *key;
+} aliases[] = {
+    {"num_hidden_layers", GPT2, "n_layer"},
+    {"hidden_size", GPT2, "n_embd"},
+    {"num_attention_heads", GPT2, "n_head"},
+    {"max_position_embeddings", GPT2, "n_positions"},
+    {"n_ctx", GPT2, "n_positions"},
+    {"rope_scaling.type", ROTARY, "rope_scaling.rope_type"},
+    {"rope_scaling.rope_theta", ROTARY, "rope_theta"},
+    {"rope_parameters.type", ROTARY, "rope_scaling.rope_type"},
+    {"rope_parameters.rope_type", ROTARY, "rope_scaling.rope_type"},
+    {"rope_parameters.rope_theta", ROTARY, "rope_theta"},
+    {"rope_parameters.factor", ROTARY, "rope_scaling.factor"},
+    {"rope_parameters.low_freq_factor", ROTARY, "rope_scaling.low_freq_factor"},
+    {"rope_parameters.high_freq_factor", ROTARY, "rope_scaling.high_freq_factor"},
+    {"rope_parameters.original_max_position_embeddings", ROTARY,
+     "rope_scaling.original_max_position_embeddings"},
+    {"rope_parameters.partial_rotary_factor", ROTARY, "partial_rotary_factor"},
+};
+
+enum { N_ALIASES = sizeof aliases / sizeof *aliases };
+
+/* Names, token ids of the tokenizer, types of stored weights, settings of generation and of
+ * classification heads: none changes the loss or its gradient. */
+static const char *const bookkeeping[] = {
+    "architectures",
+    "torch_dtype",
+    "dtype",
+    "transformers_version",
+    "_name_or_path",
+    "bos_token_id",
+    "eos_token_id",
+    "pad_token_id",
+    "unk_token_id",
+    "sep_token_id",
+    "use_cache",
+    "output_attentions",
+    "output_hidden_states",
+    "return_dict",
+    "gradient_checkpointing",
+    "task_specific_params",
+    "problem_type",
+    "id2label",
+    "label2id",
+    "num_labels",
+    "_num_labels",
+    "summary_*",
+    "output_past",
+    "finetuning_task",
+    "is_decoder",
+    "is_encoder_decoder",
+    "cross_attention_hidden_size",
+    "chunk_size_feed_forward",
+    "prefix",
+    "auto_map",
+    "_attn_implementation*",
+    "attn_implementation",
+};
+
+int row_count(void) { return N_ROWS; }
+
+const Row *row_at(int i) { return &rows[i]; }
+
+const char *row_key(const char *key, Family family)
+{
+    for (int i = 0; i < N_ALIASES; i++)
+        if ((aliases[i].families >> family & 1) && strcmp(aliases[i].alias, key) == 0)
+            return aliases[i].key;
+    return key;
+}
+
+int row_find(const char *key, Family family)
+{
+    const char *own = row_key(key, family);
+    for (int i = 0; i < N_ROWS; i++)
+        if ((rows[i].families >> family & 1) && strcmp(rows[i].key, own) == 0) return i;
+    const bool rope = strcmp(key, "rope_scaling") == 0 || strcmp(key, "rope_parameters") == 0;
+    if (rope && family != FAMILY_GPT2) return ROW_OBJECT;
+    for (size_t i = 0; i < sizeof bookkeeping / sizeof *bookkeeping; i++)
+        if (text_glob(bookkeeping[i], key)) return ROW_BOOKKEEPING;
+    return ROW_UNKNOWN;
+}
+
+const char *row_nearest(const char *key, unsigned families)
+{
+    const char *known[N_ROWS + N_ALIASES];
+    int n = 0;
+    for (int i = 0; i < N_ROWS; i++)
+        if (rows[i].families & families) known[n++] = rows[i].key;
+    for (int i = 0; i < N_ALIASES; i++)
+        if (aliases[i].families & families) known[n++] = aliases[i].alias;
+    return text_nearest(key, known, n);
+}

@@ -1,0 +1,57 @@
+/* presets.c -- models by name, in the words of their config.json, one source line a fact.
+ *
+ * A size that is not here is a preset with other words: model.name=llama3-8b
+ * model.num_hidden_layers=4. The tiny ones train on bytes (vocabulary 256) in seconds. */
+#include "model/config_rows.h"
+
+#define GPT2(layers, width, heads)                                                                 \
+    "model_type=gpt2 vocab_size=50257 n_positions=1024 n_layer=" layers " n_embd=" width           \
+    " n_head=" heads
+
+static const struct {
+    const char *name, *words;
+} presets[] = {
+    {"gpt2-tiny", "model_type=gpt2 vocab_size=256 n_positions=256 n_layer=2 n_embd=64 n_head=4"},
+    {"gpt2", GPT2("12", "768", "12")},
+    {"gpt2-124m", GPT2("12", "768", "12")},
+    {"gpt2-medium", GPT2("24", "1024", "16")},
+    {"gpt2-350m", GPT2("24", "1024", "16")},
+    {"gpt2-large", GPT2("36", "1280", "20")},
+    {"gpt2-774m", GPT2("36", "1280", "20")},
+    {"gpt2-xl", GPT2("48", "1600", "25")},
+    {"gpt2-1558m", GPT2("48", "1600", "25")},
+    {"llama-tiny", "model_type=llama vocab_size=256 max_position_embeddings=512 "
+                   "num_hidden_layers=2 hidden_size=64 intermediate_size=176 "
+                   "num_attention_heads=4 num_key_value_heads=2 rms_norm_eps=1e-5"},
+    {"llama2-7b", "model_type=llama vocab_size=32000 max_position_embeddings=4096 "
+                  "num_hidden_layers=32 hidden_size=4096 intermediate_size=11008 "
+                  "num_attention_heads=32 num_key_value_heads=32 rms_norm_eps=1e-5"},
+    {"llama3-8b", "model_type=llama vocab_size=128256 max_position_embeddings=8192 "
+                  "num_hidden_layers=32 hidden_size=4096 intermediate_size=14336 "
+                  "num_attention_heads=32 num_key_value_heads=8 rms_norm_eps=1e-5 "
+                  "rope_theta=500000"},
+    {"llama3.2-1b", "model_type=llama vocab_size=128256 max_position_embeddings=131072 "
+                    "num_hidden_layers=16 hidden_size=2048 intermediate_size=8192 "
+                    "num_attention_heads=32 num_key_value_heads=8 head_dim=64 rms_norm_eps=1e-5 "
+                    "rope_theta=500000 rope_scaling.rope_type=llama3 rope_scaling.factor=32 "
+                    "rope_scaling.low_freq_factor=1 rope_scaling.high_freq_factor=4 "
+                    "rope_scaling.original_max_position_embeddings=8192 tie_word_embeddings=true"},
+    {"mistral-7b", "model_type=mistral vocab_size=32000 max_position_embeddings=32768 "
+                   "num_hidden_layers=32 hidden_size=4096 intermediate_size=14336 "
+                   "num_attention_heads=32 num_key_value_heads=8 rms_norm_eps=1e-5 "
+                   "sliding_window=4096"},
+    {"qwen2-0.5b", "model_type=qwen2 vocab_size=151936 max_position_embeddings=131072 "
+                   "num_hidden_layers=24 hidden_size=896 intermediate_size=4864 "
+                   "num_attention_heads=14 num_key_value_heads=2 rms_norm_eps=1e-6 "
+                   "rope_theta=1000000 tie_word_embeddings=true"},
+    {"qwen3-0.6b", "model_type=qwen3 vocab_size=151936 max_position_embeddings=40960 "
+                   "num_hidden_layers=28 hidden_size=1024 intermediate_size=3072 "
+                   "num_attention_heads=16 num_key_value_heads=8 head_dim=128 rms_norm_eps=1e-6 "
+                   "rope_theta=1000000 tie_word_embeddings=true"},
+};
+
+enum { N_PRESETS = sizeof presets / sizeof *presets };
+
+const char *model_preset_name(int i) { return i < N_PRESETS ? presets[i].name : NULL; }
+
+const char *model_preset_words(int i) { return i < N_PRESETS ? presets[i].words : NULL; }
