@@ -5,6 +5,7 @@
  *     model.KEY=VALUE     entries of the level that the caller gave
  *
  * config_read.c turns the entries into fields, config_check.c asks whether the sizes fit. */
+#define _POSIX_C_SOURCE 200809L /* strtok_r */
 #include "model/config_rows.h"
 
 #include <errno.h>
@@ -84,11 +85,10 @@ static Err unknown_name(const char *name, Arena *a)
     }
     TRY(text_done(&t, &list));
     const char *near = text_nearest(name, known, n);
-    return err_fail(
-        ERR_CONFIG,
-        "model.name=%s: neither a preset nor a config.json nor a folder with one%s%s%s; "
-        "presets: %s",
-        name, near ? "; did you mean " : "", near ? near : "", near ? "?" : "", list);
+    return err_fail(ERR_CONFIG,
+                    "model.name=%s: neither a preset nor a config.json nor a folder with one%s%s%s "
+                    "Presets: %s",
+                    name, near ? "; did you mean " : ".", near ? near : "", near ? "?" : "", list);
 }
 
 /* The config.json that a path means: itself, or the one in the folder. */

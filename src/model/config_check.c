@@ -100,10 +100,11 @@ static Err settle_heads(ModelConfig *c)
     const int64_t below = c->head_size * c->n_heads;
     return err_fail(ERR_CONFIG,
                     "%s: %s=%lld does not divide into %s=%lld heads; the nearest widths that do: "
-                    "%lld, %lld",
+                    "%lld, %lld%s",
                     c->name, key_of(c, "hidden_size"), (long long)c->width,
                     key_of(c, "num_attention_heads"), (long long)c->n_heads,
-                    (long long)(below ? below : c->n_heads), (long long)(below + c->n_heads));
+                    (long long)(below ? below : c->n_heads), (long long)(below + c->n_heads),
+                    c->family == FAMILY_GPT2 ? "" : "; or set head_dim");
 }
 
 Err draft_settle(Draft *d)
