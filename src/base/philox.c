@@ -88,8 +88,8 @@ uint64_t random_permute(const Random *r, uint64_t n, uint64_t index)
     MUST(index < n, "index %llu of a permutation of %llu", (unsigned long long)index,
          (unsigned long long)n);
     while (half_bits < 32 && (uint64_t)1 << 2 * half_bits < n) half_bits++;
-    /* Walk the cycle until it is back in [0, n): the box is below 4 n, so four steps on average
-     * at most, and the walk ends because index itself is on the cycle. */
+    /* Walk the cycle until it is back in [0, n): the box holds at most 4 n, so four steps on
+     * average at most, and the walk ends because index itself is on the cycle. */
     do index = feistel(r, half_bits, index);
     while (index >= n);
     return index;

@@ -14,17 +14,17 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { FIRST_BLOCK = 4 * ARENA_ALIGN, READ_BLOCK = 1 << 16, WORD_MAX = 127, NUMBER_MAX = 24 };
+enum { READ_BLOCK = 1 << 16, WORD_MAX = 127, NUMBER_MAX = 24 };
 
 Text text_in(Arena *arena) { return (Text){.arena = arena}; }
 
-/* Room for `bytes` more; doubles, so that adding stays linear. */
+/* Room for `bytes` more. No more than that: growing copies nothing, so small steps are cheap. */
 static Err text_reserve(Text *t, size_t bytes)
 {
-    if (bytes <= t->cap - t->length) return OK;
-    size_t grow = t->cap ? t->cap : FIRST_BLOCK;
-    while (t->cap + grow - t->length < bytes) grow *= 2;
+    const size_t room = t->cap - t->length;
     void *block;
+    if (bytes <= room) return OK;
+    const size_t grow = align_up(bytes - room);
     TRY(arena_push(t->arena, grow, &block));
     if (t->cap == 0) t->at = block;
     MUST(t->at == NULL || block == t->at + t->cap,
