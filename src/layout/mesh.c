@@ -1,0 +1,185 @@
+/* mesh.c -- arithmetic of row-major boxes of ranks.
+ *
+ * The stride of an axis is the product of the sizes after it; a coordinate is (rank / stride) %
+ * size. Everything else follows. O(axes) each; only mesh_group is as long as its answer. */
+#include "layout/mesh.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *const view_name[MAX_VIEWS] = {"dense", "expert"};
+
+static int axis_stride(const View *v, int axis)
+{
+    int stride = 1;
+    for (int i = axis + 1; i < v->n_axes; i++) stride *= v->size[i];
+    return stride;
+}
+
+static int axis_named(const View *v, const char *name)
+{
+    for (int i = 0; i < v->n_axes; i++)
+        if (strcmp(v->name[i], name) == 0) return i;
+    return -1;
+}
+
+static const char *view_spelled(const View *v, char *buffer, size_t bytes)
+{
+    size_t at = 0;
+    buffer[0] = '\0';
+    for (int i = 0; i < v->n_axes && at < bytes; i++)
+        at += (size_t)snprintf(buffer + at, bytes - at, "%s%s=%d", i ? " " : "", v->name[i],
+                               v->size[i]);
+    return buffer;
+}
+
+static Err view_check(const View *v, const char *name, int world)
+{
+    char spelled[256];
+    if (v->n_axes < 1 || v->n_axes > MAX_AXES)
+        return err_fail(ERR_CONFIG, "mesh: the %s view has %d axes; it can have 1 to %d", name,
+                        v->n_axes, MAX_AXES);
+    int64_t ranks = 1;
+    for (int i = 0; i < v->n_axes; i++) {
+        if (v->size[i] < 1)
+            return err_fail(ERR_CONFIG, "mesh.%s=%d: an axis has at least 1 rank; 1 turns it off",
+                            v->name[i], v->size[i]);
+        if (axis_named(v, v->name[i]) != i)
+            return err_fail(ERR_CONFIG, "mesh: the %s view names the axis %s twice", name,
+                            v->name[i]);
+        ranks *= v->size[i];
+        if (ranks > INT32_MAX) break; /* already more than any world; do not overflow */
+    }
+    if (ranks != world)
+        return err_fail(ERR_CONFIG,
+                        "mesh: the %s view (%s) has %lld ranks, the world has %d; set the axes so "
+                        "that their product is %d",
+                        name, view_spelled(v, spelled, sizeof spelled), (long long)ranks, world,
+                        world);
+    return OK;
+}
+
+/* Do both views put each rank on the same stage? A parameter's stage must not depend on the view
+ * in which its layout is written. */
+static Err stages_agree(const View *a, const View *b)
+{
+    const int i = axis_named(a, "pp"), j = axis_named(b, "pp");
+    const int stages_a = i < 0 ? 1 : a->size[i], stages_b = j < 0 ? 1 : b->size[j];
+    const bool same =
+        stages_a == stages_b && (stages_a == 1 || axis_stride(a, i) == axis_stride(b, j));
+    if (same) return OK;
+    return err_fail(ERR_CONFIG,
+                    "mesh: the dense and the expert view disagree on stages (pp=%d and pp=%d); "
+                    "give both the same pp, as the first axis",
+                    stages_a, stages_b);
+}
+
+Err mesh_init(Mesh *m, int world, const View *views, int n_views)
+{
+    if (n_views < 1 || n_views > MAX_VIEWS)
+        return err_fail(ERR_CONFIG, "mesh: %d views; there are 1 to %d", n_views, MAX_VIEWS);
+    Mesh made = {.world = world, .n_views = n_views};
+    for (int v = 0; v < n_views; v++) {
+        TRY(view_check(&views[v], view_name[v], world));
+        TRY(stages_agree(&views[0], &views[v]));
+        made.view[v] = views[v];
+    }
+    *m = made;
+    return OK;
+}
+
+Mesh mesh_single(void)
+{
+    return (Mesh){.world = 1,
+                  .n_views = 2,
+                  .view = {{4, {1, 1, 1, 1}, {"pp", "dp", "cp", "tp"}},
+                           {4, {1, 1, 1, 1}, {"pp", "edp", "ep", "etp"}}}};
+}
+
+unsigned mesh_axes(const Mesh *m, int view, const char *name)
+{
+    const View *v = &m->view[view];
+    const int axis = axis_named(v, name);
+    if (axis >= 0) return 1u << axis;
+    if (strcmp(name, "dp") != 0) return 0;
+    const int outer = axis_named(v, "dp_replicate"), inner = axis_named(v, "dp_shard");
+    return (outer < 0 ? 0 : 1u << outer) | (inner < 0 ? 0 : 1u << inner);
+}
+
+unsigned mesh_all_axes(const Mesh *m, int view) { return (1u << m->view[view].n_axes) - 1; }
+
+void mesh_coords(const Mesh *m, int view, int rank, int coord[MAX_AXES])
+{
+    const View *v = &m->view[view];
+    MUST(rank >= 0 && rank < m->world, "rank %d of %d", rank, m->world);
+    for (int i = v->n_axes - 1; i >= 0; i--) {
+        coord[i] = rank % v->size[i];
+        rank /= v->size[i];
+    }
+}
+
+int mesh_rank(const Mesh *m, int view, const int coord[MAX_AXES])
+{
+    const View *v = &m->view[view];
+    int rank = 0;
+    for (int i = 0; i < v->n_axes; i++) rank = rank * v->size[i] + coord[i];
+    return rank;
+}
+
+int mesh_parts(const Mesh *m, int view, unsigned axes)
+{
+    const View *v = &m->view[view];
+    int parts = 1;
+    for (int i = 0; i < v->n_axes; i++)
+        if (axes >> i & 1) parts *= v->size[i];
+    return parts;
+}
+
+int mesh_part(const Mesh *m, int view, unsigned axes, int rank)
+{
+    const View *v = &m->view[view];
+    int coord[MAX_AXES], part = 0;
+    mesh_coords(m, view, rank, coord);
+    for (int i = 0; i < v->n_axes; i++)
+        if (axes >> i & 1) part = part * v->size[i] + coord[i];
+    return part;
+}
+
+int mesh_move(const Mesh *m, int view, unsigned axes, int part, int rank)
+{
+    const View *v = &m->view[view];
+    int coord[MAX_AXES];
+    mesh_coords(m, view, rank, coord);
+    for (int i = v->n_axes - 1; i >= 0; i--) {
+        if (!(axes >> i & 1)) continue;
+        coord[i] = part % v->size[i];
+        part /= v->size[i];
+    }
+    return mesh_rank(m, view, coord);
+}
+
+Err mesh_group(const Mesh *m, int view, unsigned axes, int rank, Arena *a, RankList *out)
+{
+    const int n = mesh_parts(m, view, axes);
+    int32_t *list;
+    TRY(ARENA_NEW(a, n, &list));
+    for (int part = 0; part < n; part++) list[part] = mesh_move(m, view, axes, part, rank);
+    *out = (RankList){n, list};
+    return OK;
+}
+
+void mesh_view_text(Text *t, const Mesh *m, int view)
+{
+    char spelled[256];
+    text_add(t, "%s", view_spelled(&m->view[view], spelled, sizeof spelled));
+}
+
+void mesh_axes_text(Text *t, const Mesh *m, int view, unsigned axes)
+{
+    const char *between = "";
+    for (int i = 0; i < m->view[view].n_axes; i++) {
+        if (!(axes >> i & 1)) continue;
+        text_add(t, "%s%s", between, m->view[view].name[i]);
+        between = " x ";
+    }
+}

@@ -1,0 +1,60 @@
+/* mesh.h -- which rank sits where.  Pure data: describes 16,384 ranks as well as 2.
+ *
+ * A mesh is the ranks as a box with named axes, row-major, so neighbours on the last axis are
+ * neighbours on the machine: put the chattiest axis last. A view is another box over the same
+ * ranks; experts use one.
+ *
+ *     dense   pp=2 dp=2 cp=1 tp=4        rank = ((pp * 2 + dp) * 1 + cp) * 4 + tp
+ *     expert  pp=2 edp=1 ep=8 etp=1
+ *
+ * An axis of size 1 is legal and free; it is how "off" is spelled. Sets of axes are bits: axis i
+ * of a view is 1u << i. dp may be two axes, dp_replicate and dp_shard; the name "dp" means both. */
+#ifndef LAYOUT_MESH_H
+#define LAYOUT_MESH_H
+
+#include <stdint.h>
+#include "base/arena.h"
+#include "base/dtype.h"
+#include "base/err.h"
+#include "base/text.h"
+
+enum { MAX_AXES = 8, MAX_VIEWS = 2 };
+enum { VIEW_DENSE, VIEW_EXPERT };
+
+typedef struct {
+    int n_axes, size[MAX_AXES];
+    const char *name[MAX_AXES]; /* the caller's: outlives the mesh */
+} View;
+
+typedef struct {
+    int world, n_views;
+    View view[MAX_VIEWS];
+} Mesh;
+
+/* Local. ERR_CONFIG unless every view multiplies to world and all agree on pp. */
+Err mesh_init(Mesh *m, int world, const View *views, int n_views);
+/* Local. One rank: pp dp cp tp and pp edp ep etp, all of size 1. */
+Mesh mesh_single(void);
+
+/* Local. The axes that a name means in that view, as bits; 0 when it means none. */
+unsigned mesh_axes(const Mesh *m, int view, const char *name);
+/* Local. All axes of the view, as bits. */
+unsigned mesh_all_axes(const Mesh *m, int view);
+/* Local. Where the rank sits: one coordinate per axis of the view. And back. */
+void mesh_coords(const Mesh *m, int view, int rank, int coord[MAX_AXES]);
+int mesh_rank(const Mesh *m, int view, const int coord[MAX_AXES]);
+
+/* Local. How many parts a cut over `axes` has, and which of them is the rank's: row-major. */
+int mesh_parts(const Mesh *m, int view, unsigned axes);
+int mesh_part(const Mesh *m, int view, unsigned axes, int rank);
+/* Local. The rank that `rank` becomes when its coordinate over `axes` becomes that part. */
+int mesh_move(const Mesh *m, int view, unsigned axes, int part, int rank);
+/* Local. Ranks that differ from `rank` only along `axes` of that view, in order of their part.
+ * The list lives in the arena. */
+Err mesh_group(const Mesh *m, int view, unsigned axes, int rank, Arena *a, RankList *out);
+
+/* Local. "pp=2 dp=2 cp=1 tp=4", and "dp x tp". */
+void mesh_view_text(Text *t, const Mesh *m, int view);
+void mesh_axes_text(Text *t, const Mesh *m, int view, unsigned axes);
+
+#endif

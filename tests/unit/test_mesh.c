@@ -1,0 +1,136 @@
+/* The mesh is arithmetic: checked against the formula in its head comment, and by counting. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <string.h>
+
+#include "layout/mesh.h"
+
+static Mesh mesh_24(void)
+{
+    /* All sizes differ, and one is 1: a swapped axis cannot hide. */
+    const View views[2] = {{4, {2, 3, 1, 4}, {"pp", "dp", "cp", "tp"}},
+                           {4, {2, 2, 6, 1}, {"pp", "edp", "ep", "etp"}}};
+    Mesh m;
+    assert_int_equal(mesh_init(&m, 24, views, 2), OK);
+    return m;
+}
+
+static void one_rank_is_a_mesh_of_ones(void **state)
+{
+    (void)state;
+    const Mesh m = mesh_single();
+    Mesh again;
+    int coord[MAX_AXES];
+    assert_int_equal(mesh_init(&again, 1, m.view, 2), OK);
+    mesh_coords(&m, VIEW_EXPERT, 0, coord);
+    for (int i = 0; i < 4; i++) assert_int_equal(coord[i], 0);
+    assert_int_equal(mesh_axes(&m, VIEW_DENSE, "tp"), 8);
+    assert_int_equal(mesh_axes(&m, VIEW_EXPERT, "ep"), 4);
+    assert_int_equal(mesh_axes(&m, VIEW_EXPERT, "tp"), 0);
+    assert_int_equal(mesh_parts(&m, VIEW_DENSE, 15), 1);
+}
+
+static void coordinates_are_row_major(void **state)
+{
+    (void)state;
+    const Mesh m = mesh_24();
+    for (int rank = 0; rank < m.world; rank++) {
+        int c[MAX_AXES];
+        mesh_coords(&m, VIEW_DENSE, rank, c);
+        assert_int_equal(((c[0] * 3 + c[1]) * 1 + c[2]) * 4 + c[3], rank);
+        assert_int_equal(mesh_rank(&m, VIEW_DENSE, c), rank);
+        assert_int_equal(mesh_part(&m, VIEW_DENSE, 2 | 8, rank), c[1] * 4 + c[3]);
+        for (int part = 0; part < 12; part++) {
+            const int moved = mesh_move(&m, VIEW_DENSE, 2 | 8, part, rank);
+            assert_int_equal(mesh_part(&m, VIEW_DENSE, 2 | 8, moved), part);
+            assert_int_equal(mesh_part(&m, VIEW_DENSE, 1 | 4, moved),
+                             mesh_part(&m, VIEW_DENSE, 1 | 4, rank));
+        }
+    }
+}
+
+/* A group holds those, and only those, that agree on all other axes; in order; and each of its
+ * members finds the same group. */
+static void groups_are_cosets(void **state)
+{
+    (void)state;
+    const Mesh m = mesh_24();
+    Arena a;
+    assert_int_equal(arena_open(&a, "test", 1 << 20), OK);
+    for (int view = 0; view < 2; view++)
+        for (unsigned axes = 0; axes < 16; axes++)
+            for (int rank = 0; rank < m.world; rank++) {
+                RankList g;
+                int at = 0;
+                arena_rewind(&a, 0);
+                assert_int_equal(mesh_group(&m, view, axes, rank, &a, &g), OK);
+                for (int other = 0; other < m.world; other++)
+                    if (mesh_part(&m, view, 15 & ~axes, other) ==
+                        mesh_part(&m, view, 15 & ~axes, rank))
+                        assert_int_equal(g.rank[at++], other);
+                assert_int_equal(at, g.n);
+            }
+    arena_close(&a);
+}
+
+static void hybrid_sharding_splits_dp(void **state)
+{
+    (void)state;
+    const View v = {5, {1, 2, 3, 1, 2}, {"pp", "dp_replicate", "dp_shard", "cp", "tp"}};
+    Mesh m;
+    assert_int_equal(mesh_init(&m, 12, &v, 1), OK);
+    assert_int_equal(mesh_axes(&m, 0, "dp"), 2 | 4);
+    assert_int_equal(mesh_axes(&m, 0, "dp_shard"), 4);
+}
+
+static void refuses(int world, const View *views, int n, const char *words)
+{
+    Mesh m = mesh_single();
+    assert_int_equal(mesh_init(&m, world, views, n), ERR_CONFIG);
+    if (!strstr(err_text(), words)) fail_msg("'%s' is not in '%s'", words, err_text());
+    assert_int_equal(m.world, 1); /* written only on success */
+}
+
+static void bad_meshes_are_refused(void **state)
+{
+    (void)state;
+    const View eight = {2, {2, 4}, {"pp", "tp"}};
+    refuses(6, &eight, 1, "(pp=2 tp=4) has 8 ranks, the world has 6");
+    refuses(8, &(View){2, {8, 0}, {"pp", "tp"}}, 1, "mesh.tp=0");
+    refuses(8, &(View){2, {2, 4}, {"tp", "tp"}}, 1, "twice");
+    refuses(8, &(View){9, {8}, {"pp"}}, 1, "9 axes");
+    refuses(8, &(View){3, {1 << 20, 1 << 20, 1 << 30}, {"a", "b", "c"}}, 1, "the world has 8");
+    const View other[2] = {eight, {2, {4, 2}, {"pp", "etp"}}};
+    refuses(8, other, 2, "pp=2 and pp=4");
+    const View inner[2] = {eight, {2, {4, 2}, {"etp", "pp"}}}; /* same size, other ranks */
+    refuses(8, inner, 2, "as the first axis");
+}
+
+static void views_are_printed(void **state)
+{
+    (void)state;
+    const Mesh m = mesh_24();
+    Arena a;
+    const char *s;
+    assert_int_equal(arena_open(&a, "test", 1 << 20), OK);
+    Text t = text_in(&a);
+    mesh_view_text(&t, &m, VIEW_DENSE);
+    text_add(&t, "; ");
+    mesh_axes_text(&t, &m, VIEW_EXPERT, 2 | 4);
+    assert_int_equal(text_done(&t, &s), OK);
+    assert_string_equal(s, "pp=2 dp=3 cp=1 tp=4; edp x ep");
+    arena_close(&a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_rank_is_a_mesh_of_ones), cmocka_unit_test(coordinates_are_row_major),
+        cmocka_unit_test(groups_are_cosets),          cmocka_unit_test(hybrid_sharding_splits_dp),
+        cmocka_unit_test(bad_meshes_are_refused),     cmocka_unit_test(views_are_printed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
