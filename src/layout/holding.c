@@ -1,0 +1,123 @@
+/* holding.c -- what the words of a layout mean for one rank.
+ *
+ * Each dim is a window of spans (spans.h), which a cut narrows; FLAT is one more window, over the
+ * row-major elements of what the dims kept. So an index is translated dim by dim. */
+#include "layout/holding.h"
+
+static void row_major(const Shape *s, int64_t stride[MAX_DIMS])
+{
+    int64_t each = 1;
+    for (int d = s->ndim - 1; d >= 0; d--) {
+        stride[d] = each;
+        each *= s->n[d];
+    }
+}
+
+static Held held_cut(Held h, const Cut *c, int parts, int part)
+{
+    return c->map ? held_map(c->map, part) : held_even(h, c->grain, parts, part);
+}
+
+/* Narrows by one cut. `kept` is brought up to date when FLAT needs it. */
+static void apply_cut(Holding *h, const Cut *c, int parts, int part)
+{
+    if (c->dim != DIM_FLAT) {
+        h->dim[c->dim] = held_cut(h->dim[c->dim], c, parts, part);
+        h->kept.n[c->dim] = h->dim[c->dim].count;
+        return;
+    }
+    if (!h->is_flat) h->flat = held_all(shape_count(&h->kept));
+    h->flat = held_cut(h->flat, c, parts, part);
+    h->is_flat = true;
+}
+
+static Holding holding_start(const Shape *s)
+{
+    Holding h = {.global = *s, .kept = *s};
+    for (int d = 0; d < s->ndim; d++) h.dim[d] = held_all(s->n[d]);
+    return h;
+}
+
+static void holding_finish(Holding *h)
+{
+    row_major(&h->kept, h->stride);
+    if (!h->is_flat) h->flat = held_all(shape_count(&h->kept));
+}
+
+Holding holding_of(const Layout *l, const Mesh *m, const Shape *s, int rank)
+{
+    Holding h = holding_start(s);
+    for (int i = 0; i < l->n_cuts; i++) {
+        const unsigned axes = l->cut[i].axes;
+        apply_cut(&h, &l->cut[i], mesh_parts(m, l->view, axes), mesh_part(m, l->view, axes, rank));
+    }
+    holding_finish(&h);
+    return h;
+}
+
+Shape holding_shape(const Holding *h) { return h->is_flat ? (Shape){1, {h->flat.count}} : h->kept; }
+
+int64_t holding_count(const Holding *h) { return h->flat.count; }
+
+int64_t holding_global(const Holding *h, int64_t at)
+{
+    int64_t left = held_at(&h->flat, at), global = 0;
+    for (int d = 0; d < h->global.ndim; d++) {
+        global = global * h->global.n[d] + held_at(&h->dim[d], left / h->stride[d]);
+        left %= h->stride[d];
+    }
+    return global;
+}
+
+/* The row-major index in `kept` of a global element, or -1. */
+static int64_t kept_find(const Holding *h, int64_t global)
+{
+    int64_t at = 0;
+    for (int d = h->global.ndim - 1; d >= 0; d--) {
+        const int64_t i = held_find(&h->dim[d], global % h->global.n[d]);
+        if (i < 0) return -1;
+        at += i * h->stride[d];
+        global /= h->global.n[d];
+    }
+    return at;
+}
+
+int64_t holding_find(const Holding *h, int64_t global)
+{
+    const int64_t at = kept_find(h, global);
+    return at < 0 ? -1 : held_find(&h->flat, at);
+}
+
+/* Does a rank at this part of the cut hold the element, as far as this cut can tell? */
+static bool part_holds(const Holding *before, const Cut *c, int parts, int part, int64_t global)
+{
+    Holding h = *before;
+    apply_cut(&h, c, parts, part);
+    holding_finish(&h);
+    return holding_find(&h, global) >= 0;
+}
+
+int layout_owner(const Layout *l, const Mesh *m, const Shape *s, int rank, int64_t global)
+{
+    const unsigned stage = mesh_axes(m, l->view, "pp");
+    Holding h = holding_start(s);
+    unsigned used = 0;
+    if (l->partial) return -1;
+    int owner = mesh_move(m, l->view, mesh_all_axes(m, l->view) & ~stage, 0, rank);
+    for (int i = 0; i < l->n_cuts; i++) {
+        const Cut *c = &l->cut[i];
+        const int parts = mesh_parts(m, l->view, c->axes);
+        const unsigned fresh = c->axes & ~used;
+        const int choices = mesh_parts(m, l->view, fresh);
+        int choice = 0, part = 0;
+        for (; choice < choices; choice++) { /* the first part that holds it */
+            owner = mesh_move(m, l->view, fresh, choice, owner);
+            part = mesh_part(m, l->view, c->axes, owner);
+            if (part_holds(&h, c, parts, part, global)) break;
+        }
+        MUST(choice < choices, "cut %d leaves element %lld to nobody", i, (long long)global);
+        apply_cut(&h, c, parts, part);
+        used |= c->axes;
+    }
+    return owner;
+}

@@ -1,0 +1,100 @@
+/* pieces.c -- what a rank holds, as boxes.
+ *
+ * Two steps. A stretch [from, to) of the row-major elements of `kept` is a few boxes of local
+ * coordinates: the rest of a row, whole rows, the start of a row (and so on for more dims).
+ *
+ *     kept [4, 6], stretch [4, 20):     . . . . A A
+ *                                       B B B B B B
+ *                                       B B B B B B
+ *                                       C C . . . .
+ *
+ * Then each local box is cut where a dim's spans jump, and shifted to global coordinates. */
+#include "layout/holding.h"
+
+typedef struct {
+    const Holding *h;
+    Piece *out; /* NULL: only count */
+    int64_t n;
+    int64_t shift; /* storage = row-major index in kept + shift, for this stretch */
+} Sink;
+
+/* The longest run of the window from local index i on that is contiguous in global coordinates. */
+static int64_t held_run(const Held *h, int64_t i)
+{
+    int64_t at = h->from + i;
+    if (!h->span) return h->count - i;
+    int s = 0;
+    while (at >= span_count(h->span[s])) at -= span_count(h->span[s++]);
+    const int64_t in_span = h->span[s].step == 1 ? span_count(h->span[s]) - at : 1;
+    return in_span < h->count - i ? in_span : h->count - i;
+}
+
+/* `box` is global in the dims before d, local from d on; its storage begins at `at`. */
+static void emit_global(Sink *sink, Box box, int d, int64_t at)
+{
+    const Holding *h = sink->h;
+    if (d == box.ndim) {
+        if (sink->out) sink->out[sink->n] = (Piece){box, at};
+        sink->n++;
+        return;
+    }
+    const int64_t hi = box.hi[d];
+    for (int64_t i = box.lo[d], run; i < hi; i += run) {
+        run = held_run(&h->dim[d], i);
+        if (run > hi - i) run = hi - i;
+        Box part = box;
+        part.lo[d] = held_at(&h->dim[d], i);
+        part.hi[d] = part.lo[d] + run;
+        emit_global(sink, part, d + 1, at + i * h->stride[d]);
+    }
+}
+
+/* The largest local box that starts at `from` and is a run of whole slices; returns its elements.
+ */
+static int64_t emit_slices(Sink *sink, int64_t from, int64_t to)
+{
+    const Shape *kept = &sink->h->kept;
+    const int64_t *stride = sink->h->stride;
+    Box box = {.ndim = kept->ndim};
+    int d = 0;
+    while (d < kept->ndim - 1 && (from % stride[d] != 0 || from + stride[d] > to)) d++;
+    for (int i = 0; i < kept->ndim; i++) {
+        const int64_t c = from / stride[i] % kept->n[i];
+        box.lo[i] = i <= d ? c : 0;
+        box.hi[i] = i < d ? c + 1 : kept->n[i];
+    }
+    if (kept->ndim == 0) {
+        emit_global(sink, box, 0, from + sink->shift);
+        return 1;
+    }
+    const int64_t fit = (to - from) / stride[d];
+    if (box.hi[d] - box.lo[d] > fit) box.hi[d] = box.lo[d] + fit;
+    /* emit_global adds each dim's index times its stride: what `from` is made of */
+    emit_global(sink, box, 0, sink->shift);
+    return (box.hi[d] - box.lo[d]) * stride[d];
+}
+
+static void emit_stretches(Sink *sink)
+{
+    const Held *flat = &sink->h->flat;
+    sink->n = 0;
+    for (int64_t i = 0, run; i < flat->count; i += run) {
+        run = held_run(flat, i);
+        const int64_t from = held_at(flat, i);
+        sink->shift = i - from;
+        for (int64_t done = 0; done < run;) done += emit_slices(sink, from + done, from + run);
+    }
+}
+
+Err holding_pieces(const Holding *h, Arena *a, const Piece **out, int64_t *n)
+{
+    Sink sink = {.h = h};
+    Piece *piece;
+    emit_stretches(&sink);
+    TRY(ARENA_NEW(a, sink.n, &piece));
+    sink.out = piece;
+    emit_stretches(&sink);
+    *out = piece;
+    *n = sink.n;
+    return OK;
+}

@@ -1,0 +1,137 @@
+/* spans.c -- the even rule, windows of spans, and the maps that are common enough to have a name.
+ */
+#include "layout/spans.h"
+
+static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
+
+Span even_part(int64_t n, int64_t grain, int parts, int part)
+{
+    const int64_t grains = (n + grain - 1) / grain;
+    const int64_t each = grains / parts, more = grains % parts;
+    const int64_t first = part * each + min64(part, more);
+    const int64_t last = first + each + (part < more);
+    return (Span){min64(first * grain, n), min64(last * grain, n), 1};
+}
+
+Held held_all(int64_t extent) { return (Held){.count = extent}; }
+
+Held held_map(const SpanMap *map, int part)
+{
+    Held h = {.span = map->span + map->first[part],
+              .n_spans = map->first[part + 1] - map->first[part]};
+    for (int i = 0; i < h.n_spans; i++) h.count += span_count(h.span[i]);
+    return h;
+}
+
+Held held_even(Held h, int64_t grain, int parts, int part)
+{
+    const Span s = even_part(h.count, grain, parts, part);
+    h.from += s.lo;
+    h.count = s.hi - s.lo;
+    return h;
+}
+
+int64_t held_at(const Held *h, int64_t i)
+{
+    int64_t at = h->from + i;
+    MUST(i >= 0 && i < h->count, "element %lld of %lld held", (long long)i, (long long)h->count);
+    if (!h->span) return at;
+    int s = 0;
+    while (at >= span_count(h->span[s])) at -= span_count(h->span[s++]);
+    return h->span[s].lo + at * h->span[s].step;
+}
+
+static int64_t sequence_find(const Held *h, int64_t coordinate)
+{
+    int64_t before = 0;
+    if (!h->span) return coordinate;
+    for (int i = 0; i < h->n_spans; i++) {
+        const Span s = h->span[i];
+        if (coordinate >= s.lo && coordinate < s.hi && (coordinate - s.lo) % s.step == 0)
+            return before + (coordinate - s.lo) / s.step;
+        before += span_count(s);
+    }
+    return -1;
+}
+
+int64_t held_find(const Held *h, int64_t coordinate)
+{
+    const int64_t at = sequence_find(h, coordinate) - h->from;
+    return at >= 0 && at < h->count ? at : -1;
+}
+
+/* Room for a map of n_parts parts with at most `per_part` spans each, filled by push_span.
+ * spans_map copies it: a few spans twice, for one place that checks. */
+typedef struct {
+    int32_t *first;
+    Span *span;
+    int n_spans;
+} MapBuilder;
+
+static Err builder_in(Arena *a, int n_parts, int per_part, MapBuilder *out)
+{
+    *out = (MapBuilder){0};
+    TRY(ARENA_NEW(a, n_parts + 1, &out->first));
+    return ARENA_NEW(a, (int64_t)n_parts * per_part, &out->span);
+}
+
+static void push_span(MapBuilder *b, int part, Span s)
+{
+    if (span_count(s) > 0) b->span[b->n_spans++] = s;
+    b->first[part + 1] = b->n_spans;
+}
+
+Err spans_zigzag(Arena *a, int64_t extent, int parts, const SpanMap **out)
+{
+    MapBuilder b;
+    TRY(builder_in(a, parts, 2, &b));
+    for (int p = 0; p < parts; p++) {
+        push_span(&b, p, even_part(extent, 1, 2 * parts, p));
+        push_span(&b, p, even_part(extent, 1, 2 * parts, 2 * parts - 1 - p));
+    }
+    return spans_map(a, extent, parts, b.first, b.span, out);
+}
+
+Err spans_striped(Arena *a, int64_t extent, int parts, const SpanMap **out)
+{
+    MapBuilder b;
+    TRY(builder_in(a, parts, 1, &b));
+    for (int p = 0; p < parts; p++) push_span(&b, p, (Span){p, extent, parts});
+    return spans_map(a, extent, parts, b.first, b.span, out);
+}
+
+Err spans_fused(Arena *a, const int64_t *width, const int64_t *grain, int n_fields, int parts,
+                const SpanMap **out)
+{
+    MapBuilder b;
+    int64_t extent = 0;
+    TRY(builder_in(a, parts, n_fields, &b));
+    for (int p = 0; p < parts; p++) {
+        int64_t at = 0;
+        for (int f = 0; f < n_fields; f++) {
+            const Span s = even_part(width[f], grain[f], parts, p);
+            push_span(&b, p, (Span){at + s.lo, at + s.hi, 1});
+            at += width[f];
+        }
+        extent = at;
+    }
+    return spans_map(a, extent, parts, b.first, b.span, out);
+}
+
+Err spans_key_heads(Arena *a, int64_t q_heads, int64_t kv_heads, int64_t head_size, int parts,
+                    const SpanMap **out)
+{
+    MapBuilder b;
+    if (kv_heads < 1 || q_heads % kv_heads != 0)
+        return err_fail(ERR_CONFIG,
+                        "%lld query heads do not share %lld key heads evenly; use a multiple",
+                        (long long)q_heads, (long long)kv_heads);
+    const int64_t reads = q_heads / kv_heads;
+    TRY(builder_in(a, parts, 1, &b));
+    for (int p = 0; p < parts; p++) {
+        const Span q = even_part(q_heads, 1, parts, p);
+        const int64_t lo = q.lo / reads, hi = q.lo == q.hi ? lo : (q.hi + reads - 1) / reads;
+        push_span(&b, p, (Span){lo * head_size, hi * head_size, 1});
+    }
+    return spans_map(a, kv_heads * head_size, parts, b.first, b.span, out);
+}

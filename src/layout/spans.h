@@ -1,0 +1,81 @@
+/* spans.h -- who holds what of one dim, in global coordinates.
+ *
+ * A span is lo, lo + step, ... below hi. A span map gives each part of a cut a list of spans, and
+ * the order of that list is the order in which the part stores them:
+ *
+ *     zigzag of 16 over 2     part 0: [0, 4) [12, 16)      part 1: [4, 8) [8, 12)
+ *     striped 7 over 3        part 0: 0 3 6    part 1: 1 4    part 2: 2 5
+ *     q k v of 4 fused, on 2  part 0: [0, 2) [4, 6) [8, 10)   part 1: [2, 4) [6, 8) [10, 12)
+ *     2 key heads on 3        part 0: head 0   part 1: heads 0 and 1   part 2: head 1: copies
+ *
+ * The even rule needs no map: whole grains, the first parts get one more; the last grain may be
+ * short. Parts may be empty, in both. */
+#ifndef LAYOUT_SPANS_H
+#define LAYOUT_SPANS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/arena.h"
+#include "base/err.h"
+
+typedef struct {
+    int64_t lo, hi, step; /* step > 1 is striped; hi is past the last */
+} Span;
+
+/* Made by the functions below, never changed after. */
+typedef struct {
+    int64_t extent;       /* of the dim, unpadded; padding belongs to storage */
+    int n_parts;          /* product of the sizes of the cut's axes */
+    const int32_t *first; /* [n_parts + 1]: part p is span[first[p]] .. span[first[p + 1] - 1] */
+    const Span *span; /* disjoint within a part; parts may overlap: those elements have copies */
+    bool copies;      /* some element is in two parts: its gradients are summed over its holders */
+} SpanMap;
+
+/* What one part holds of a dim: a window of the sequence that its spans spell. Cutting a window
+ * evenly gives a window, so cuts of cuts allocate nothing. Borrows the spans. */
+typedef struct {
+    const Span *span; /* NULL: the sequence is 0, 1, 2, ... */
+    int n_spans;
+    int64_t from, count; /* elements [from, from + count) of the sequence */
+} Held;
+
+static inline int64_t span_count(Span s)
+{
+    return s.hi <= s.lo ? 0 : (s.hi - s.lo + s.step - 1) / s.step;
+}
+
+/* Local. Part `part` of n elements by the even rule, step 1. */
+Span even_part(int64_t n, int64_t grain, int parts, int part);
+
+/* Local. All of a dim; part of a map; part of a window by the even rule. */
+Held held_all(int64_t extent);
+Held held_map(const SpanMap *map, int part);
+Held held_even(Held h, int64_t grain, int parts, int part);
+/* Local. The coordinate of the i-th element held; the place of a coordinate, or -1 if not held. */
+int64_t held_at(const Held *h, int64_t i);
+int64_t held_find(const Held *h, int64_t coordinate);
+
+/* Local. Copies the lists into the arena. ERR_CHECK unless each part's spans lie in [0, extent) and
+ * are disjoint, and the parts together hold every element. */
+Err spans_map(Arena *a, int64_t extent, int n_parts, const int32_t *first, const Span *span,
+              const SpanMap **out);
+/* Local. Part p holds chunks p and 2 * parts - 1 - p of 2 * parts even ones: equal causal work. */
+Err spans_zigzag(Arena *a, int64_t extent, int parts, const SpanMap **out);
+/* Local. Part p holds p, p + parts, p + 2 * parts, ... */
+Err spans_striped(Arena *a, int64_t extent, int parts, const SpanMap **out);
+/* Local. Fields stored one after another (q, k, v), each cut evenly by its own grain. */
+Err spans_fused(Arena *a, const int64_t *width, const int64_t *grain, int n_fields, int parts,
+                const SpanMap **out);
+/* Local. Key heads where they are read: part p holds those that its even share of q_heads reads;
+ * q_heads is a multiple of kv_heads, each kv head is head_size elements. */
+Err spans_key_heads(Arena *a, int64_t q_heads, int64_t kv_heads, int64_t head_size, int parts,
+                    const SpanMap **out);
+
+/* Local. Do these parts of the map tile [0, extent)? ERR_CHECK when an element is missing or is
+ * twice in one part; *copies says if one is in two of them. `temp` is rewound. */
+Err spans_tile(const SpanMap *map, const int *part, int n, int64_t extent, Arena *temp,
+               bool *copies);
+/* Same lists, by content: copies of a map in two arenas are equal. */
+bool spans_equal(const SpanMap *a, const SpanMap *b);
+
+#endif
