@@ -20,11 +20,11 @@
 
 typedef enum {
     A_RUN,    /* phase of (unit, micro, slice) */
-    A_SEND,   /* to peer: the output of F, or the input gradient of I or B, of (unit, micro, slice) */
-    A_RECV,   /* from peer: the same value; (unit, micro, slice) and phase name its producer */
+    A_SEND,   /* to peer: the output of F, or the input gradient of I or B */
+    A_RECV,   /* from peer: the same; phase, unit, micro and slice name the producer in both */
     A_GATHER, /* the unit's parameters, home to use */
     A_DROP,   /* the gathered parameters */
-    A_REDUCE, /* the unit's gradients, over the axes where they are partial; micro -1: the step's sum */
+    A_REDUCE, /* the unit's gradients, where they are partial; micro -1: the step's sum */
     A_NORM,   /* of all gradients; everything before it is finished */
     A_UPDATE, /* the unit's parameters */
     A_EVICT,  /* the frame of (unit, micro, slice) to peer, or to the host when peer is -1 */
@@ -44,7 +44,7 @@ typedef struct {
     Grain grain;
     int ranks, chunks, micros, slices;
     const int16_t *rank_of;    /* [chunks]: the pipeline rank that holds the chunk */
-    const int16_t *first_unit; /* [chunks + 1]: chunk c is units first_unit[c] .. first_unit[c+1]-1 */
+    const int16_t *first_unit; /* [chunks + 1]: chunk c is first_unit[c] .. first_unit[c+1]-1 */
     int *n;                    /* [ranks] */
     Action **list;             /* [ranks][n[rank]] */
 } Schedule;
@@ -59,9 +59,59 @@ static inline Action action_of(ActionKind kind, int unit)
     return (Action){(uint8_t)kind, PHASE_F, (int16_t)unit, -1, 0, -1};
 }
 
-static inline int schedule_units(const Schedule *s)
+/* The value that `phase` of (unit, micro, slice) makes, on its way to or from another rank. */
+static inline Action action_move(ActionKind kind, Phase phase, int unit, int micro, int slice,
+                                 int peer)
 {
-    return s->first_unit[s->chunks];
+    return (Action){(uint8_t)kind,  (uint8_t)phase, (int16_t)unit,
+                    (int16_t)micro, (int16_t)slice, (int16_t)peer};
 }
+
+/* Counts and indices are int16_t in an Action: ranks, chunks, units, micros and slices alike. */
+enum { SCHEDULE_MAX = 32767 };
+
+static inline int schedule_units(const Schedule *s) { return s->first_unit[s->chunks]; }
+
+/* What `unit` of an action counts: chunks before the expansion, units after it. */
+static inline int schedule_items(const Schedule *s)
+{
+    return s->grain == OVER_UNITS ? schedule_units(s) : s->chunks;
+}
+
+/* (item, micro, slice) as one index below schedule_cells: how tables over it are laid out. */
+static inline int64_t schedule_cell(const Schedule *s, int item, int micro, int slice)
+{
+    return ((int64_t)item * s->micros + micro) * s->slices + slice;
+}
+
+static inline int64_t schedule_cells(const Schedule *s)
+{
+    return (int64_t)schedule_items(s) * s->micros * s->slices;
+}
+
+/* Is this RUN the one that adds to its item's gradients? W, or B; but F in the last unit, where
+ * loss and head are one operation and the gradient above them is 1. (The last chunk does both.) */
+static inline bool schedule_writes(const Schedule *s, const Action *a)
+{
+    if (s->grain == OVER_UNITS && a->unit == schedule_units(s) - 1) return a->phase == PHASE_F;
+    return a->phase == PHASE_W || a->phase == PHASE_B;
+}
+
+/* "run", "send", ...: the words of the text form. */
+const char *action_kind_name(ActionKind kind);
+/* The item's chunk, and the rank that holds it. O(log chunks). */
+int schedule_chunk_of(const Schedule *s, int item);
+int schedule_rank_of(const Schedule *s, int item);
+/* Has it sends or receives? Then every value that crosses ranks must have both. */
+bool schedule_has_moves(const Schedule *s);
+/* All actions of all ranks. */
+int64_t schedule_length(const Schedule *s);
+bool schedule_equal(const Schedule *a, const Schedule *b);
+/* Local. `code`, naming the count, when one is not in 1..SCHEDULE_MAX. */
+Err schedule_check_counts(const Schedule *s, Err code);
+/* Local. Empty lists with room for room[rank] actions each (NULL: no room yet); rank_of and
+ * first_unit are copied (NULL: chunk c on rank c % ranks; one unit a chunk). ERR_CONFIG when a
+ * count is not in 1..SCHEDULE_MAX. */
+Err schedule_init(const Schedule *shape, const int *room, Arena *arena, Schedule *out);
 
 #endif

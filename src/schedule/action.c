@@ -1,0 +1,102 @@
+/* action.c -- the few questions that everybody asks of a schedule, and how one begins. */
+#include "schedule/action.h"
+
+#include <string.h>
+
+const char *action_kind_name(ActionKind kind)
+{
+    static const char *const name[N_ACTION_KINDS] = {
+        "run",  "send",   "recv",  "gather", "drop", "reduce",
+        "norm", "update", "evict", "fetch",  "bind",
+    };
+    return name[kind];
+}
+
+int schedule_chunk_of(const Schedule *s, int item)
+{
+    if (s->grain == OVER_CHUNKS) return item;
+    int low = 0, high = s->chunks; /* first_unit[low] <= item < first_unit[high] */
+    while (high - low > 1) {
+        const int middle = (low + high) / 2;
+        if (s->first_unit[middle] <= item)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+int schedule_rank_of(const Schedule *s, int item) { return s->rank_of[schedule_chunk_of(s, item)]; }
+
+bool schedule_has_moves(const Schedule *s)
+{
+    for (int rank = 0; rank < s->ranks; rank++)
+        for (int i = 0; i < s->n[rank]; i++)
+            if (s->list[rank][i].kind == A_SEND || s->list[rank][i].kind == A_RECV) return true;
+    return false;
+}
+
+int64_t schedule_length(const Schedule *s)
+{
+    int64_t length = 0;
+    for (int rank = 0; rank < s->ranks; rank++) length += s->n[rank];
+    return length;
+}
+
+static bool action_equal(const Action *a, const Action *b)
+{
+    return a->kind == b->kind && a->phase == b->phase && a->unit == b->unit &&
+           a->micro == b->micro && a->slice == b->slice && a->peer == b->peer;
+}
+
+bool schedule_equal(const Schedule *a, const Schedule *b)
+{
+    if (a->grain != b->grain || a->ranks != b->ranks || a->chunks != b->chunks ||
+        a->micros != b->micros || a->slices != b->slices)
+        return false;
+    for (int chunk = 0; chunk < a->chunks; chunk++)
+        if (a->rank_of[chunk] != b->rank_of[chunk] ||
+            a->first_unit[chunk + 1] != b->first_unit[chunk + 1])
+            return false;
+    for (int rank = 0; rank < a->ranks; rank++) {
+        if (a->n[rank] != b->n[rank]) return false;
+        for (int i = 0; i < a->n[rank]; i++)
+            if (!action_equal(&a->list[rank][i], &b->list[rank][i])) return false;
+    }
+    return true;
+}
+
+Err schedule_check_counts(const Schedule *s, Err code)
+{
+    const struct {
+        const char *name;
+        int value;
+    } row[] = {
+        {"ranks", s->ranks}, {"chunks", s->chunks}, {"micros", s->micros}, {"slices", s->slices}};
+    for (int i = 0; i < 4; i++)
+        if (row[i].value < 1 || row[i].value > SCHEDULE_MAX)
+            return err_fail(code, "schedule: %s is %d; allowed are 1 to %d", row[i].name,
+                            row[i].value, SCHEDULE_MAX);
+    return OK;
+}
+
+Err schedule_init(const Schedule *shape, const int *room, Arena *arena, Schedule *out)
+{
+    TRY(schedule_check_counts(shape, ERR_CONFIG));
+    Schedule s = *shape;
+    int16_t *rank_of, *first_unit;
+    TRY(ARENA_NEW(arena, s.chunks, &rank_of));
+    TRY(ARENA_NEW(arena, s.chunks + 1, &first_unit));
+    for (int chunk = 0; chunk < s.chunks; chunk++)
+        rank_of[chunk] = shape->rank_of ? shape->rank_of[chunk] : (int16_t)(chunk % s.ranks);
+    for (int chunk = 0; chunk <= s.chunks; chunk++)
+        first_unit[chunk] = shape->first_unit ? shape->first_unit[chunk] : (int16_t)chunk;
+    TRY(ARENA_NEW(arena, s.ranks, &s.n));
+    TRY(ARENA_NEW(arena, s.ranks, &s.list));
+    for (int rank = 0; room && rank < s.ranks; rank++)
+        TRY(ARENA_NEW(arena, room[rank], &s.list[rank]));
+    s.rank_of = rank_of;
+    s.first_unit = first_unit;
+    *out = s;
+    return OK;
+}

@@ -1,0 +1,241 @@
+/* parse.c -- text to a schedule; textform.h shows the form.
+ *
+ * The lists are walked three times: for the number of ranks, for the length of each list, and for
+ * the actions. So nothing grows, and a header that claims billions costs nothing. */
+#include "schedule/parse.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include "schedule/textform.h"
+
+typedef struct {
+    const char *name, *at, *end, *line_start;
+    int line;
+} Reader;
+
+typedef struct {
+    const char *at;
+    int length, line, column; /* length 0: the line ends here */
+} Word;
+
+static const size_t longest_text = (size_t)1 << 30; /* counts of words fit an int */
+
+static Err refuse(const Reader *r, Word w, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static Err refuse(const Reader *r, Word w, const char *format, ...)
+{
+    char reason[PARSE_REASON_BYTES], shown[PARSE_WORD_MAX + 1];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(reason, sizeof reason, format, args);
+    va_end(args);
+    const int n = w.length < PARSE_WORD_MAX ? w.length : PARSE_WORD_MAX;
+    for (int i = 0; i < n; i++) shown[i] = w.at[i] >= ' ' && w.at[i] <= '~' ? w.at[i] : '?';
+    shown[n] = '\0';
+    if (n == 0) return err_fail(ERR_CONFIG, "%s:%d:%d: %s", r->name, w.line, w.column, reason);
+    return err_fail(ERR_CONFIG, "%s:%d:%d: '%s': %s", r->name, w.line, w.column, shown, reason);
+}
+
+static bool is_space(char c) { return c == ' ' || c == '\t' || c == '\r'; }
+
+/* The next word of this line; one of length 0 at its end. */
+static Word next_word(Reader *r)
+{
+    while (r->at < r->end && is_space(*r->at)) r->at++;
+    if (r->at < r->end && *r->at == '#')
+        while (r->at < r->end && *r->at != '\n') r->at++;
+    const char *from = r->at;
+    while (r->at < r->end && !is_space(*r->at) && *r->at != '\n' && *r->at != '#') r->at++;
+    return (Word){from, (int)(r->at - from), r->line, (int)(from - r->line_start) + 1};
+}
+
+/* The first word of the next line that has one; of length 0 at the end of the text. */
+static Word next_line(Reader *r)
+{
+    for (;;) {
+        const Word w = next_word(r);
+        if (w.length > 0 || r->at == r->end) return w;
+        r->line_start = ++r->at;
+        r->line++;
+    }
+}
+
+static bool word_is(Word w, const char *text)
+{
+    return (size_t)w.length == strlen(text) && memcmp(w.at, text, (size_t)w.length) == 0;
+}
+
+static Err expect(const Reader *r, Word w, const char *text)
+{
+    if (word_is(w, text)) return OK;
+    return refuse(r, w, "expected `%s`", text);
+}
+
+static Err expect_end(Reader *r, const char *after)
+{
+    const Word w = next_word(r);
+    return w.length == 0 ? OK : refuse(r, w, "nothing more is allowed after %s", after);
+}
+
+int parse_digits(const char *at, const char *end, int *value)
+{
+    const char *p = at;
+    for (*value = 0; p < end && *p >= '0' && *p <= '9'; p++)
+        if (*value <= SCHEDULE_MAX) *value = *value * 10 + (*p - '0');
+    if (*value > SCHEDULE_MAX) *value = SCHEDULE_MAX + 1;
+    return (int)(p - at);
+}
+
+static Err read_number(Reader *r, const char *what, int low, int high, int *out)
+{
+    const Word w = next_word(r);
+    int value;
+    if (w.length == 0) return refuse(r, w, "the line ends; expected %s", what);
+    const int digits = parse_digits(w.at, w.at + w.length, &value);
+    if (digits != w.length || value < low || value > high)
+        return refuse(r, w, "expected %s, %d to %d", what, low, high);
+    *out = value;
+    return OK;
+}
+
+/* "chunks 2 micros 4 slices 1" */
+static Err read_counts(Reader *r, Schedule *s)
+{
+    const struct {
+        const char *name;
+        int *count;
+    } row[] = {{"chunks", &s->chunks}, {"micros", &s->micros}, {"slices", &s->slices}};
+    for (int i = 0; i < 3; i++) {
+        TRY(expect(r, i == 0 ? next_line(r) : next_word(r), row[i].name));
+        char what[32];
+        snprintf(what, sizeof what, "a number of %s", row[i].name);
+        TRY(read_number(r, what, 1, SCHEDULE_MAX, row[i].count));
+    }
+    return expect_end(r, "the number of slices");
+}
+
+/* Numbers, one for each chunk, and no more. */
+static Err read_per_chunk(Reader *r, const Schedule *s, const char *what, int low, int16_t *out)
+{
+    for (int chunk = 0, value; chunk < s->chunks; chunk++) {
+        TRY(read_number(r, what, low, SCHEDULE_MAX - 1 + low, &value));
+        out[chunk] = (int16_t)value;
+    }
+    char after[48];
+    snprintf(after, sizeof after, "one number for each of %d chunks", s->chunks);
+    return expect_end(r, after);
+}
+
+static Err read_units(Reader *r, int chunks, int16_t *first_unit)
+{
+    for (int chunk = 0, total = 0; chunk < chunks; chunk++) {
+        total += first_unit[chunk + 1]; /* a count until now */
+        if (total > SCHEDULE_MAX)
+            return err_fail(ERR_CONFIG, "%s:%d: %d units in chunks 0 to %d; allowed are %d in all",
+                            r->name, r->line, total, chunk, SCHEDULE_MAX);
+        first_unit[chunk + 1] = (int16_t)total;
+    }
+    return OK;
+}
+
+static Err read_header(Reader *r, Arena *arena, Schedule *s)
+{
+    int16_t *rank_of, *first_unit;
+    int version;
+    TRY(expect(r, next_line(r), "sheaf"));
+    TRY(expect(r, next_word(r), "schedule"));
+    TRY(read_number(r, "version 1 of the form", 1, 1, &version));
+    TRY(expect_end(r, "the version"));
+    TRY(read_counts(r, s));
+
+    TRY(ARENA_NEW(arena, s->chunks, &rank_of));
+    TRY(ARENA_NEW(arena, s->chunks + 1, &first_unit));
+    TRY(expect(r, next_line(r), "place"));
+    TRY(read_per_chunk(r, s, "the rank of each chunk", 0, rank_of));
+    for (int chunk = 0; chunk < s->chunks; chunk++) first_unit[chunk + 1] = 1;
+    Word w = next_line(r);
+    if (word_is(w, "units")) {
+        TRY(read_per_chunk(r, s, "the units of each chunk", 1, first_unit + 1));
+        w = next_line(r);
+    }
+    TRY(read_units(r, s->chunks, first_unit));
+    TRY(expect(r, w, "over"));
+    w = next_word(r);
+    if (!word_is(w, "chunks") && !word_is(w, "units"))
+        return refuse(r, w, "expected `chunks` or `units` after `over`");
+    s->grain = word_is(w, "units") ? OVER_UNITS : OVER_CHUNKS;
+    s->rank_of = rank_of;
+    s->first_unit = first_unit;
+    return expect_end(r, "`over`");
+}
+
+/* "rank 3:". *rank is -1 at the end of the text. */
+static Err next_list(Reader *r, int *rank)
+{
+    Word w = next_line(r);
+    *rank = -1;
+    if (w.length == 0) return OK;
+    TRY(expect(r, w, "rank"));
+    w = next_word(r);
+    int value;
+    const int digits = parse_digits(w.at, w.at + w.length, &value);
+    if (digits == 0 || digits + 1 != w.length || w.at[digits] != ':' || value >= SCHEDULE_MAX)
+        return refuse(r, w, "expected a rank and a colon, 0: to %d:", SCHEDULE_MAX - 1);
+    *rank = value;
+    return OK;
+}
+
+static Err count_ranks(Reader r, Schedule *s)
+{
+    for (int chunk = 0; chunk < s->chunks; chunk++)
+        if (s->ranks <= s->rank_of[chunk]) s->ranks = s->rank_of[chunk] + 1;
+    for (int rank = 0; rank >= 0;) {
+        TRY(next_list(&r, &rank));
+        if (s->ranks <= rank) s->ranks = rank + 1;
+        while (rank >= 0 && next_word(&r).length > 0) continue;
+    }
+    return OK;
+}
+
+static Err read_lists(Reader r, Schedule *s)
+{
+    char reason[PARSE_REASON_BYTES];
+    for (;;) {
+        int rank;
+        TRY(next_list(&r, &rank));
+        if (rank < 0) return OK;
+        for (Word w = next_word(&r); w.length > 0; w = next_word(&r)) {
+            Action *a = &s->list[rank][s->n[rank]++];
+            if (!parse_action(s, w.at, w.length, a, reason)) return refuse(&r, w, "%s", reason);
+        }
+    }
+}
+
+static Err count_words(Reader r, int *room)
+{
+    for (;;) {
+        int rank;
+        TRY(next_list(&r, &rank));
+        if (rank < 0) return OK;
+        while (next_word(&r).length > 0) room[rank]++;
+    }
+}
+
+Err schedule_parse(const char *name, const char *text, size_t length, Arena *arena, Schedule *out)
+{
+    if (length > longest_text)
+        return err_fail(ERR_CONFIG, "%s: %zu bytes; a schedule has at most %zu", name, length,
+                        longest_text);
+    Reader r = {name, text, text + length, text, 1};
+    Schedule shape = {0}, s;
+    int *room;
+    TRY(read_header(&r, arena, &shape));
+    TRY(count_ranks(r, &shape));
+    TRY(ARENA_NEW(arena, shape.ranks, &room));
+    TRY(count_words(r, room));
+    TRY(schedule_init(&shape, room, arena, &s));
+    TRY(read_lists(r, &s));
+    *out = s;
+    return OK;
+}

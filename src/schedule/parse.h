@@ -1,0 +1,14 @@
+/* parse.h -- between parse.c, which reads lines, and parse_action.c, which reads one word. */
+#ifndef SCHEDULE_PARSE_H
+#define SCHEDULE_PARSE_H
+
+#include "schedule/action.h"
+
+enum { PARSE_WORD_MAX = 40, PARSE_REASON_BYTES = 256 };
+
+/* Local. The leading digits' count and value, which stops at SCHEDULE_MAX + 1. */
+int parse_digits(const char *at, const char *end, int *value);
+/* Local. False, and why, when the word is not an action of this schedule. */
+bool parse_action(const Schedule *s, const char *word, int length, Action *out, char *reason);
+
+#endif

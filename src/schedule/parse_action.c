@@ -1,0 +1,176 @@
+/* parse_action.c -- one word of a list to an action.
+ *
+ *     send.F0.1>1
+ *     |    || | |
+ *     |    || | peer              each piece is a scan_ function; what may follow what is in
+ *     |    || micro-batch         the table of forms, one row a kind
+ *     |    |chunk or unit
+ *     |    phase
+ *     kind; a phase alone is a run */
+#include "schedule/parse.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/text.h"
+
+/* The word that is being read, from `at` on. */
+typedef struct {
+    const char *at, *end;
+    const Schedule *s;
+    char *reason;
+} Scan;
+
+static bool refuse(Scan *scan, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static bool refuse(Scan *scan, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(scan->reason, PARSE_REASON_BYTES, format, args);
+    va_end(args);
+    return false;
+}
+
+static bool next_is(const Scan *scan, char c) { return scan->at < scan->end && *scan->at == c; }
+
+static bool scan_char(Scan *scan, char c, const char *before)
+{
+    if (!next_is(scan, c)) return refuse(scan, "expected '%c' before the %s", c, before);
+    scan->at++;
+    return true;
+}
+
+static bool scan_index(Scan *scan, const char *what, int count, int16_t *out)
+{
+    int value;
+    const int digits = parse_digits(scan->at, scan->end, &value);
+    if (digits == 0) return refuse(scan, "expected the %s, a number", what);
+    if (value >= count)
+        return refuse(scan, "%s %.*s is not there; allowed are 0 to %d", what,
+                      digits < 12 ? digits : 12, scan->at, count - 1);
+    scan->at += digits;
+    *out = (int16_t)value;
+    return true;
+}
+
+static bool scan_unit(Scan *scan, Action *a)
+{
+    const char *what = scan->s->grain == OVER_UNITS ? "unit" : "chunk";
+    return scan_index(scan, what, schedule_items(scan->s), &a->unit);
+}
+
+static bool scan_micro(Scan *scan, Action *a)
+{
+    return scan_char(scan, '.', "micro-batch") &&
+           scan_index(scan, "micro-batch", scan->s->micros, &a->micro);
+}
+
+static bool scan_slice(Scan *scan, Action *a)
+{
+    if (scan->s->slices > 1)
+        return scan_char(scan, '.', "slice") &&
+               scan_index(scan, "slice", scan->s->slices, &a->slice);
+    if (next_is(scan, '.')) return refuse(scan, "a third number is a slice, and slices is 1");
+    return true;
+}
+
+static bool scan_phase(Scan *scan, Action *a)
+{
+    for (int phase = 0; phase < N_PHASES; phase++)
+        if (next_is(scan, phase_name(phase)[0])) {
+            if (a->kind != A_RUN && phase == PHASE_W)
+                return refuse(scan, "W makes no value for another rank; allowed are F, I and B");
+            a->phase = (uint8_t)phase;
+            scan->at++;
+            return true;
+        }
+    return refuse(scan, "expected a phase: F, I, W or B");
+}
+
+static bool scan_peer(Scan *scan, Action *a)
+{
+    const bool frame = a->kind == A_EVICT || a->kind == A_FETCH;
+    const char way = a->kind == A_SEND || a->kind == A_EVICT ? '>' : '<';
+    if (!scan_char(scan, way, frame ? "rank, or `host`" : "rank")) return false;
+    if (frame && scan->end - scan->at == 4 && memcmp(scan->at, "host", 4) == 0) {
+        scan->at = scan->end;
+        return true;
+    }
+    return scan_index(scan, "rank", scan->s->ranks, &a->peer);
+}
+
+static bool scan_slot(Scan *scan, Action *a)
+{
+    return scan_index(scan, "slot", SCHEDULE_MAX, &a->unit);
+}
+
+static bool scan_maybe_micro(Scan *scan, Action *a)
+{
+    return !next_is(scan, '.') || scan_micro(scan, a);
+}
+
+typedef bool Piece(Scan *scan, Action *a);
+
+/* What follows "kind.", in order. */
+static Piece *const form[N_ACTION_KINDS][5] = {
+    [A_RUN] = {scan_phase, scan_unit, scan_micro, scan_slice},
+    [A_SEND] = {scan_phase, scan_unit, scan_micro, scan_slice, scan_peer},
+    [A_RECV] = {scan_phase, scan_unit, scan_micro, scan_slice, scan_peer},
+    [A_GATHER] = {scan_unit},
+    [A_DROP] = {scan_unit},
+    [A_REDUCE] = {scan_unit, scan_maybe_micro},
+    [A_NORM] = {NULL},
+    [A_UPDATE] = {scan_unit},
+    [A_EVICT] = {scan_unit, scan_micro, scan_slice, scan_peer},
+    [A_FETCH] = {scan_unit, scan_micro, scan_slice, scan_peer},
+    [A_BIND] = {scan_slot},
+};
+
+static bool unknown_kind(Scan *scan, int length)
+{
+    const char *name[N_ACTION_KINDS];
+    char word[PARSE_WORD_MAX + 1], list[128] = "";
+    size_t used = 0;
+    for (int kind = 0; kind < N_ACTION_KINDS; kind++) {
+        name[kind] = action_kind_name(kind);
+        if (kind == A_RUN) continue; /* never written: a phase alone is a run */
+        used += (size_t)snprintf(list + used, sizeof list - used, " %s", name[kind]);
+    }
+    snprintf(word, sizeof word, "%.*s", length, scan->at);
+    const char *near = text_nearest(word, name + 1, N_ACTION_KINDS - 1);
+    return refuse(scan, "no such action%s%s%s; allowed are F I W B%s",
+                  near ? ", did you mean " : "", near ? near : "", near ? "?" : "", list);
+}
+
+static bool scan_kind(Scan *scan, Action *a)
+{
+    int length = 0;
+    while (scan->at + length < scan->end && scan->at[length] >= 'a' && scan->at[length] <= 'z')
+        length++;
+    *a = action_of(A_RUN, 0);
+    if (length == 0) return true; /* a phase, or nothing that we know: the form says */
+    for (int kind = A_RUN + 1; kind < N_ACTION_KINDS; kind++) {
+        const char *name = action_kind_name(kind);
+        if (strlen(name) != (size_t)length || memcmp(name, scan->at, (size_t)length) != 0) continue;
+        a->kind = (uint8_t)kind;
+        scan->at += length;
+        return kind == A_NORM || scan_char(scan, '.', "rest of the action");
+    }
+    return unknown_kind(scan, length);
+}
+
+bool parse_action(const Schedule *s, const char *word, int length, Action *out, char *reason)
+{
+    Scan scan = {word, word + length, s, reason};
+    Action a;
+    if (length > PARSE_WORD_MAX)
+        return refuse(&scan, "%d characters; an action has at most %d", length, PARSE_WORD_MAX);
+    if (!scan_kind(&scan, &a)) return false;
+    for (int i = 0; i < 5 && form[a.kind][i]; i++)
+        if (!form[a.kind][i](&scan, &a)) return false;
+    if (scan.at < scan.end)
+        return refuse(&scan, "the action ends before its last %d characters",
+                      (int)(scan.end - scan.at));
+    *out = a;
+    return true;
+}

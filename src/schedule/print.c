@@ -1,0 +1,91 @@
+/* print.c -- schedules to text; textform.h shows the form. */
+#include "schedule/textform.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "base/text.h"
+
+enum { LINE_COLUMNS = 100 };
+
+/* ".2" when there are slices; they say nothing when there is one. */
+static const char *slice_text(const Action *a, int slices, char *buffer, size_t bytes)
+{
+    buffer[0] = '\0';
+    if (slices > 1) snprintf(buffer, bytes, ".%d", a->slice);
+    return buffer;
+}
+
+const char *action_text(const Action *a, int slices, char *buffer)
+{
+    enum { N = ACTION_TEXT_BYTES };
+    char slice[12], peer[12] = "host";
+    slice_text(a, slices, slice, sizeof slice);
+    if (a->peer >= 0) snprintf(peer, sizeof peer, "%d", a->peer);
+    const char *word = a->kind < N_ACTION_KINDS ? action_kind_name(a->kind) : "?";
+    const char *phase = a->phase < N_PHASES ? phase_name(a->phase) : "?";
+    const char way = a->kind == A_SEND || a->kind == A_EVICT ? '>' : '<';
+
+    switch (a->kind) {
+    case A_RUN:
+        snprintf(buffer, N, "%s%d.%d%s", phase, a->unit, a->micro, slice);
+        break;
+    case A_SEND:
+    case A_RECV:
+        snprintf(buffer, N, "%s.%s%d.%d%s%c%s", word, phase, a->unit, a->micro, slice, way, peer);
+        break;
+    case A_EVICT:
+    case A_FETCH:
+        snprintf(buffer, N, "%s.%d.%d%s%c%s", word, a->unit, a->micro, slice, way, peer);
+        break;
+    case A_NORM:
+        snprintf(buffer, N, "%s", word);
+        break;
+    case A_REDUCE: /* the step's sum is named by its unit alone */
+        snprintf(buffer, N, a->micro < 0 ? "%s.%d" : "%s.%d.%d", word, a->unit, a->micro);
+        break;
+    default:
+        snprintf(buffer, N, "%s.%d", word, a->unit);
+    }
+    return buffer;
+}
+
+static void print_rank(Text *t, const Schedule *s, int rank)
+{
+    char head[24], word[ACTION_TEXT_BYTES];
+    const size_t head_columns = (size_t)snprintf(head, sizeof head, "rank %d:", rank);
+    size_t column = head_columns;
+    text_add(t, "%s", head);
+    for (int i = 0; i < s->n[rank]; i++) {
+        action_text(&s->list[rank][i], s->slices, word);
+        const size_t columns = strlen(word) + 1;
+        if (column + columns > LINE_COLUMNS) {
+            text_add(t, "\n%s", head);
+            column = head_columns;
+        }
+        text_add(t, " %s", word);
+        column += columns;
+    }
+    text_add(t, "\n");
+}
+
+static bool one_unit_each(const Schedule *s)
+{
+    return schedule_units(s) == s->chunks; /* none is empty, so all are one */
+}
+
+Err schedule_print(const Schedule *s, Arena *arena, const char **out)
+{
+    Text t = text_in(arena);
+    text_add(&t, "sheaf schedule 1\n");
+    text_add(&t, "chunks %d micros %d slices %d\n", s->chunks, s->micros, s->slices);
+    text_add(&t, "place");
+    for (int chunk = 0; chunk < s->chunks; chunk++) text_add(&t, " %d", s->rank_of[chunk]);
+    if (!one_unit_each(s)) {
+        text_add(&t, "\nunits");
+        for (int chunk = 0; chunk < s->chunks; chunk++)
+            text_add(&t, " %d", s->first_unit[chunk + 1] - s->first_unit[chunk]);
+    }
+    text_add(&t, "\nover %s\n", s->grain == OVER_UNITS ? "units" : "chunks");
+    for (int rank = 0; rank < s->ranks; rank++) print_rank(&t, s, rank);
+    return text_done(&t, out);
+}
