@@ -12,7 +12,7 @@ static void print_positions(const ModelConfig *c, Text *out)
     if (c->family == FAMILY_GPT2) {
         text_add(out, "  learned positions");
     } else {
-        text_add(out, "  rope theta %g, %s scaling", c->rope.theta, scaling[c->rope.scaling]);
+        text_add(out, "  rope theta %.10g, %s scaling", c->rope.theta, scaling[c->rope.scaling]);
         if (c->rope.scaling != ROPE_PLAIN) text_add(out, " x %g", c->rope.factor);
         if (c->rope.scaling == ROPE_LLAMA3)
             text_add(out, " (low %g, high %g, original %lld)", c->rope.low, c->rope.high,

@@ -71,6 +71,8 @@ static Err find_family(const Entries *e, const char *name, Family *out)
 
 static Err refuse_unknown(const Entry *e, Family family)
 {
+    const char *sibling = row_sibling(e->key, family);
+    if (sibling) return refuse(e, "a %s says %s for it; write that", family_names[family], sibling);
     for (int f = 0; f < N_FAMILIES; f++)
         if (row_find(e->key, (Family)f) >= 0)
             return refuse(e, "a key of %s, and model_type is %s, which has no such key; remove it",

@@ -182,6 +182,14 @@ const char *row_key(const char *key, Family family)
     return key;
 }
 
+const char *row_sibling(const char *key, Family family)
+{
+    for (int i = 0; i < N_ALIASES; i++)
+        if (strcmp(aliases[i].key, key) == 0 && row_find(aliases[i].alias, family) >= 0)
+            return aliases[i].alias;
+    return NULL;
+}
+
 int row_find(const char *key, Family family)
 {
     const char *own = row_key(key, family);

@@ -81,6 +81,9 @@ Err draft_settle(Draft *d);
 int row_find(const char *key, Family family);
 /* Local. The key that this family uses where the others say `key` (n_embd for hidden_size). */
 const char *row_key(const char *key, Family family);
+/* Local. What this family says for another family's key (num_hidden_layers for n_layer), or NULL.
+ */
+const char *row_sibling(const char *key, Family family);
 /* Local. The nearest key that one of the families knows, or NULL. */
 const char *row_nearest(const char *key, unsigned families);
 

@@ -1,0 +1,137 @@
+/* help.c -- `sheaf help`: verbs, sections and keys, all from the tables that the program runs by.
+ *
+ *     sheaf help              the verbs and the sections
+ *     sheaf help optim        the keys of a section
+ *     sheaf help optim.lr     one key: type, default, limits, meaning; `lr` finds it too
+ *     sheaf help train        one verb */
+#include <stdio.h>
+#include <string.h>
+#include "cli/keys.h"
+#include "cli/verbs.h"
+
+enum { MAX_CHOICES = 32 };
+
+static void print_overview(void)
+{
+    puts("sheaf " SHEAF_VERSION ": trains transformers on any shape of machine\n");
+    for (const Verb *v = verbs; v->name; v++)
+        printf("  sheaf %-9s %-31s %s%s\n", v->name, v->usage, v->meaning,
+               v->run ? "" : " (not yet)");
+    puts("\nA run file is YAML, in sections; every key is also an argument, as optim.lr=1e-3:\n");
+    for (int i = 0; i < section_count(); i++)
+        printf("  %-10s %s\n", section_at(i)->name, section_at(i)->meaning);
+    puts("\n`sheaf help SECTION` lists its keys, `sheaf help KEY` says what one means.");
+}
+
+static const char *shown_default(const Key *key) { return *key->fallback ? key->fallback : "none"; }
+
+static void print_section(const char *section)
+{
+    printf("%s: %s\n\n", section, section_at(section_find(section))->meaning);
+    for (int i = 0; i < N_KEYS; i++) {
+        const Key *key = key_at((KeyId)i);
+        if (strcmp(key->section, section) != 0) continue;
+        const bool fixed = key->works && !strchr(key->works, ' ');
+        printf("  %-13s %-8s %s%s\n", key->name, shown_default(key), key->meaning,
+               fixed ? " (not yet)" : "");
+    }
+    if (strcmp(section, "model") != 0) return;
+    puts("\nand the fields of a config.json, which change the preset or the file:\n");
+    ModelKey field;
+    for (int i = 0; model_key(i, &field); i++) {
+        printf("  %-50s %s", field.key, field.meaning);
+        if (field.only) printf(" (only %s)", field.only);
+        printf("\n");
+    }
+}
+
+static void print_type(const Key *key)
+{
+    static const char *const type[] = {"a whole number", "a number", "true or false",
+                                       "a text",         "one of",   "texts, commas between them"};
+    const char *texts[MAX_CHOICES];
+    Option first;
+    printf("  type     %s", type[key->type]);
+    const int n = key->type == KEY_CHOICE ? key_options(key, texts, &first) : 0;
+    for (int i = 0; i < n; i++) printf(" %s", texts[i]);
+    if (key->type == KEY_INT || key->type == KEY_FLOAT)
+        printf(", %.15g to %.15g%s", key->low, key->high,
+               strcmp(key->fallback, "auto") == 0 ? ", or auto" : "");
+    printf("\n");
+}
+
+static void print_key(const Key *key)
+{
+    printf("%s: %s\n", key->path, key->meaning);
+    print_type(key);
+    printf("  default  %s\n", shown_default(key));
+    if (key->works) printf("  today    only %s: %s\n", *key->works ? key->works : "none", key->why);
+    if (strcmp(key->path, "model.name") != 0) return;
+    printf("  presets ");
+    for (int i = 0; model_preset_name(i); i++) printf(" %s", model_preset_name(i));
+    printf("\n");
+}
+
+static void print_model_field(const ModelKey *field)
+{
+    printf("model.%s: %s\n  of      ", field->key, field->meaning);
+    for (int f = 0; f < N_FAMILIES; f++)
+        if (field->families >> f & 1) printf(" %s", family_name((Family)f));
+    printf("\n");
+    if (field->only) printf("  today    only %s\n", field->only);
+}
+
+/* "optim.lr", or "lr" in whatever section: how many were printed. */
+static int print_keys_named(const char *word)
+{
+    int n = 0;
+    ModelKey field;
+    for (int i = 0; i < N_KEYS; i++) {
+        const Key *key = key_at((KeyId)i);
+        if (strcmp(key->path, word) != 0 && strcmp(key->name, word) != 0) continue;
+        print_key(key);
+        n++;
+    }
+    const char *name = strncmp(word, "model.", 6) == 0 ? word + 6 : word;
+    for (int i = 0; n == 0 && model_key(i, &field); i++) {
+        if (strcmp(field.key, name) != 0) continue;
+        print_model_field(&field);
+        n++;
+    }
+    return n;
+}
+
+static Err unknown_word(const char *word)
+{
+    const char *known[N_KEYS * 2 + N_SECTIONS_MAX + 32];
+    int n = 0;
+    for (int i = 0; i < section_count(); i++) known[n++] = section_at(i)->name;
+    for (const Verb *v = verbs; v->name; v++) known[n++] = v->name;
+    for (int i = 0; i < N_KEYS; i++) {
+        known[n++] = key_at((KeyId)i)->path;
+        known[n++] = key_at((KeyId)i)->name;
+    }
+    const char *near = text_nearest(word, known, n);
+    return err_fail(ERR_CONFIG, "help: %.80s: no such key, section or verb%s%s%s", word,
+                    near ? "; did you mean " : "; `sheaf help` lists verbs and sections",
+                    near ? near : "", near ? "?" : "");
+}
+
+int verb_help(int argc, char **argv)
+{
+    if (argc <= 1) {
+        print_overview();
+        return 0;
+    }
+    for (int i = 1; i < argc; i++) {
+        const Verb *verb = verb_find(argv[i]);
+        const int section = section_find(argv[i]);
+        if (section >= 0) print_section(argv[i]);
+        if (verb)
+            printf("sheaf %s %s\n  %s%s\n", verb->name, verb->usage, verb->meaning,
+                   verb->run ? "" : " (not yet)");
+        if (section >= 0 || verb) continue;
+        if (print_keys_named(argv[i]) == 0) return cli_fail(unknown_word(argv[i]));
+    }
+    return 0;
+}

@@ -1,0 +1,77 @@
+/* verbs.c -- the table of verbs, and the walk from argv to one of them. */
+#include "cli/verbs.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "base/text.h"
+
+const Verb verbs[] = {
+    {"train", "run.yaml [key=value ...]", "train; goes on from the run folder's checkpoint", NULL},
+    {"verify", "run.yaml [key=value ...]", "prove that layouts compute the same model, here", NULL},
+    {"explain", "run.yaml [key=value ...]", "print the program and the schedule of a rank",
+     verb_explain},
+    {"simulate", "run.yaml [--cluster F]", "memory, bytes, time and timeline of a plan", NULL},
+    {"plan", "run.yaml [--cluster F]", "the best plans: time against memory", NULL},
+    {"profile", "[-o cluster.yaml]", "measure this machine or cluster", NULL},
+    {"data", "build | show | check ...", "text or JSONL to token files; show and check them", NULL},
+    {"reshape", "SRC DST [--hf] [key=value ...]", "to another layout, to and from Hugging Face",
+     NULL},
+    {"eval", "run.yaml [key=value ...]", "measure the loss of a checkpoint", NULL},
+    {"generate", "CKPT -p \"...\"", "sample from a checkpoint", NULL},
+    {"inspect", "FILE", "any file of ours, said in words", NULL},
+    {"help", "[KEY | SECTION | VERB]", "what a key, a section or a verb means", verb_help},
+    {NULL, NULL, NULL, NULL},
+};
+
+const Verb *verb_find(const char *name)
+{
+    for (const Verb *v = verbs; v->name; v++)
+        if (strcmp(v->name, name) == 0) return v;
+    return NULL;
+}
+
+int cli_fail(Err err)
+{
+    fprintf(stderr, "sheaf: %s\n", err_text());
+    return err == ERR_CONFIG ? 2 : 1;
+}
+
+/* "explain, help" */
+static void list_working(char *out, size_t bytes)
+{
+    size_t used = 0;
+    out[0] = '\0';
+    for (const Verb *v = verbs; v->name; v++)
+        if (v->run && used < bytes)
+            used += (size_t)snprintf(out + used, bytes - used, "%s%s", used ? ", " : "", v->name);
+}
+
+static Err refuse_verb(const char *name)
+{
+    const char *names[32];
+    char today[256];
+    int n = 0;
+    list_working(today, sizeof today);
+    if (verb_find(name))
+        return err_fail(ERR_CONFIG, "%s: not yet in this version; today: %s", name, today);
+    for (; verbs[n].name; n++) names[n] = verbs[n].name;
+    const char *near = text_nearest(name, names, n);
+    if (near) return err_fail(ERR_CONFIG, "%.80s: unknown verb; did you mean %s?", name, near);
+    return err_fail(ERR_CONFIG, "%.80s: unknown verb; today: %s (`sheaf help` lists all)", name,
+                    today);
+}
+
+int cli_run(int argc, char **argv)
+{
+    char *const help[] = {(char *)"help", NULL};
+    const char *name = argc > 1 ? argv[1] : NULL;
+    if (!name) return cli_fail(err_fail(ERR_CONFIG, "no verb; `sheaf help` lists them"));
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) return verb_help(1, (char **)help);
+    if (strcmp(name, "--version") == 0) {
+        puts("sheaf " SHEAF_VERSION);
+        return 0;
+    }
+    const Verb *verb = verb_find(name);
+    if (!verb || !verb->run) return cli_fail(refuse_verb(name));
+    return verb->run(argc - 1, argv + 1);
+}
