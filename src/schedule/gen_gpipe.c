@@ -1,5 +1,19 @@
 /* gen_gpipe.c -- GPipe: all forwards, then all backwards.
- */
+ *
+ *   rank 0 | F0 F1 F2 F3 F4 F5 B0 B1 B2 B3 B4 B5
+ *   rank 1 | F0 F1 F2 F3 F4 F5 B0 B1 B2 B3 B4 B5
+ *   rank 2 | F0 F1 F2 F3 F4 F5 B0 B1 B2 B3 B4 B5
+ *   rank 3 | F0 F1 F2 F3 F4 F5 B0 B1 B2 B3 B4 B5
+ *
+ * The same by the clock, where B takes twice the time of F:
+ *
+ *   rank 0 | F0 F1 F2 F3 F4 F5 .  .  .  .  .  .  .  .  .  B0 -- B1 -- B2 -- B3 -- B4 -- B5 --
+ *   rank 1 | .  F0 F1 F2 F3 F4 F5 .  .  .  .  .  .  B0 -- B1 -- B2 -- B3 -- B4 -- B5 -- .  .
+ *   rank 2 | .  .  F0 F1 F2 F3 F4 F5 .  .  .  B0 -- B1 -- B2 -- B3 -- B4 -- B5 -- .  .  .  .
+ *   rank 3 | .  .  .  F0 F1 F2 F3 F4 F5 B0 -- B1 -- B2 -- B3 -- B4 -- B5 -- .  .  .  .  .  .
+ *
+ * With F forward time and B backward time a stage, the bubble is (P-1)(F+B), and every rank holds
+ * the activations of all micro-batches. */
 #include "schedule/generate.h"
 
 int gen_gpipe(const Schedule *shape, int rank, Action *out)

@@ -32,7 +32,7 @@ static Err find(const char *name, Arena *arena, const GeneratorRow **out)
     for (int i = 0; i < N_GENERATORS; i++) text_add(&t, " %s", names[i]);
     TRY(text_done(&t, &list));
     return err_fail(ERR_CONFIG, "there is no schedule '%.64s'%s%s%s; allowed are%s", name,
-                    near ? ", did you mean " : "", near ? near : "", near ? "?" : "", list);
+                    near ? " (did you mean " : "", near ? near : "", near ? "?)" : "", list);
 }
 
 Err schedule_generate(const char *name, int ranks, int micros, int slices, Arena *arena,

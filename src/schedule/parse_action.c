@@ -139,7 +139,7 @@ static bool unknown_kind(Scan *scan, int length)
     snprintf(word, sizeof word, "%.*s", length, scan->at);
     const char *near = text_nearest(word, name + 1, N_ACTION_KINDS - 1);
     return refuse(scan, "no such action%s%s%s; allowed are F I W B%s",
-                  near ? ", did you mean " : "", near ? near : "", near ? "?" : "", list);
+                  near ? " (did you mean " : "", near ? near : "", near ? "?)" : "", list);
 }
 
 static bool scan_kind(Scan *scan, Action *a)

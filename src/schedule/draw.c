@@ -1,0 +1,101 @@
+/* draw.c -- draw.h shows the pictures. */
+#include "schedule/draw.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "base/text.h"
+
+enum { LABEL_BYTES = 32 };
+
+typedef struct {
+    const Schedule *s;
+    bool items; /* a rank holds more than one, so a cell must say which */
+    int rank_columns, label_columns;
+} Drawing;
+
+static int label(const Drawing *d, const Action *a, char *out)
+{
+    char item[12] = "", slice[12] = "";
+    if (d->items) snprintf(item, sizeof item, "%d.", a->unit);
+    if (d->s->slices > 1) snprintf(slice, sizeof slice, ".%d", a->slice);
+    return snprintf(out, LABEL_BYTES, "%s%s%d%s", phase_name(a->phase), item, a->micro, slice);
+}
+
+static Drawing drawing_of(const Schedule *s)
+{
+    char text[LABEL_BYTES];
+    Drawing d = {.s = s, .rank_columns = snprintf(NULL, 0, "%d", s->ranks - 1)};
+    for (int rank = 0; rank < s->ranks; rank++)
+        for (int i = 0, unit = -1; i < s->n[rank]; i++) {
+            const Action *a = &s->list[rank][i];
+            if (a->kind != A_RUN) continue;
+            if (unit >= 0 && unit != a->unit) d.items = true;
+            unit = a->unit;
+        }
+    for (int rank = 0; rank < s->ranks; rank++)
+        for (int i = 0; i < s->n[rank]; i++) {
+            if (s->list[rank][i].kind != A_RUN) continue;
+            const int columns = label(&d, &s->list[rank][i], text);
+            if (d.label_columns < columns) d.label_columns = columns;
+        }
+    return d;
+}
+
+Err schedule_draw(const Schedule *s, const char *before, Arena *arena, const char **out)
+{
+    const Drawing d = drawing_of(s);
+    char text[LABEL_BYTES];
+    Text t = text_in(arena);
+    for (int rank = 0; rank < s->ranks; rank++) {
+        text_add(&t, "%srank %-*d |", before, d.rank_columns, rank);
+        for (int i = 0; i < s->n[rank]; i++) {
+            if (s->list[rank][i].kind != A_RUN) continue;
+            label(&d, &s->list[rank][i], text);
+            text_add(&t, " %s", text);
+        }
+        text_add(&t, "\n");
+    }
+    return text_done(&t, out);
+}
+
+/* The action of the rank that runs at `time`, from *i on, or -1. */
+static int running(const Schedule *s, const Play *play, int rank, double time, int *i)
+{
+    while (*i < s->n[rank] && play->end[rank][*i] <= time) ++*i;
+    if (*i == s->n[rank] || s->list[rank][*i].kind != A_RUN) return -1;
+    return play->start[rank][*i] <= time ? *i : -1;
+}
+
+/* One rank: cells from left to right, and what runs in the middle of each. */
+static void draw_lane(Text *t, const Drawing *d, const Play *play, int rank, double unit)
+{
+    const int cells = (int)(play->makespan / unit + 0.5);
+    char text[LABEL_BYTES];
+    int spaces = 1; /* owed, so that no line ends in one */
+    for (int cell = 0, i = 0, shown = -1; cell < cells; cell++) {
+        const int now = running(d->s, play, rank, (cell + 0.5) * unit, &i);
+        if (now >= 0 && now != shown)
+            label(d, &d->s->list[rank][now], text);
+        else
+            snprintf(text, sizeof text, now < 0 ? "." : "--");
+        shown = now;
+        text_add(t, "%*s%s", spaces, "", text);
+        spaces = d->label_columns + 1 - (int)strlen(text);
+    }
+}
+
+Err schedule_draw_time(const Schedule *s, const Play *play, double unit, const char *before,
+                       Arena *arena, const char **out)
+{
+    if (!(unit > 0) || play->makespan / unit > DRAW_CELLS)
+        return err_fail(ERR_CONFIG, "a drawing of %g in cells of %g; allowed are %d cells",
+                        play->makespan, unit, DRAW_CELLS);
+    const Drawing d = drawing_of(s);
+    Text t = text_in(arena);
+    for (int rank = 0; rank < s->ranks; rank++) {
+        text_add(&t, "%srank %-*d |", before, d.rank_columns, rank);
+        draw_lane(&t, &d, play, rank, unit);
+        text_add(&t, "\n");
+    }
+    return text_done(&t, out);
+}

@@ -1,0 +1,153 @@
+/* expand.c -- units, sends and receives, the end of the step.
+ *
+ * The schedule is played once, F, I and W costing 1 and B costing 2. Then what happened is written
+ * down by the clock, each event into the lists that it concerns:
+ *
+ *     a RUN starts     its units, into the list of its rank
+ *     a RUN ends       when another rank reads the value: SEND into its own list and RECV into the
+ *                      reader's, in one go
+ *
+ * So all lists are views of one order in which each SEND stands beside its RECV: no choice of
+ * blocking or buffering can make them wait in a circle, and two ranks agree on the order of what is
+ * between them. And a RECV stands where its value is about due, so waiting in it costs little. */
+#include "schedule/expand.h"
+
+#include <stdlib.h>
+#include "schedule/check.h"
+#include "schedule/play.h"
+
+typedef struct {
+    double time;
+    int rank, at; /* the RUN */
+    bool ends;
+    int turn; /* among events of one time */
+} Event;
+
+/* By the clock; ends before starts, since a reader may start when its value ends. */
+static int compare_events(const void *pa, const void *pb)
+{
+    const Event *a = pa, *b = pb;
+    if (a->time != b->time) return a->time < b->time ? -1 : 1;
+    if (a->ends != b->ends) return a->ends ? -1 : 1;
+    if (a->turn != b->turn) return a->turn < b->turn ? -1 : 1;
+    return a->rank < b->rank ? -1 : a->rank > b->rank;
+}
+
+/* When many end at once, a rank should send what it has before it waits for what comes: forward
+ * values from the last chunk on, backward values from the first. */
+static int turn_of(const Action *a) { return a->phase == PHASE_F ? -1 - a->unit : a->unit; }
+
+static Err sorted_events(const Schedule *s, Arena *arena, Event **out)
+{
+    Event *event;
+    Play play;
+    int64_t n = 0;
+    TRY(schedule_play(s, &(PlayCosts){0}, arena, &play));
+    TRY(ARENA_NEW(arena, 2 * schedule_length(s), &event));
+    for (int rank = 0; rank < s->ranks; rank++)
+        for (int at = 0; at < s->n[rank]; at++) {
+            const int turn = turn_of(&s->list[rank][at]);
+            event[n++] = (Event){play.start[rank][at], rank, at, false, turn};
+            event[n++] = (Event){play.end[rank][at], rank, at, true, turn};
+        }
+    qsort(event, (size_t)n, sizeof *event, compare_events);
+    *out = event;
+    return OK;
+}
+
+static void push(Schedule *out, int rank, Action a) { out->list[rank][out->n[rank]++] = a; }
+
+static void expand_run(Schedule *out, int rank, const Action *a)
+{
+    const int low = out->first_unit[a->unit], high = out->first_unit[a->unit + 1] - 1;
+    for (int i = 0; i <= high - low; i++) {
+        const int unit = a->phase == PHASE_F ? low + i : high - i;
+        push(out, rank, action_run(a->phase, unit, a->micro, a->slice));
+    }
+}
+
+/* Who reads what the chunk's RUN makes: its rank, or -1 when nobody does or it need not be sent. */
+static int reader_rank(const Schedule *s, const Action *a)
+{
+    const int chunk = a->phase == PHASE_F ? a->unit + 1 : a->unit - 1;
+    if (a->phase == PHASE_W || chunk < 0 || chunk >= s->chunks) return -1;
+    return s->rank_of[chunk] == s->rank_of[a->unit] ? -1 : s->rank_of[chunk];
+}
+
+static void expand_move(Schedule *out, int rank, const Action *a)
+{
+    const int reader = reader_rank(out, a);
+    if (reader < 0) return;
+    const int unit =
+        a->phase == PHASE_F ? out->first_unit[a->unit + 1] - 1 : out->first_unit[a->unit];
+    push(out, rank, action_move(A_SEND, a->phase, unit, a->micro, a->slice, reader));
+    push(out, reader, action_move(A_RECV, a->phase, unit, a->micro, a->slice, rank));
+}
+
+static void expand_end(Schedule *out)
+{
+    for (int rank = 0; rank < out->ranks; rank++) push(out, rank, action_of(A_NORM, 0));
+    for (int chunk = 0; chunk < out->chunks; chunk++)
+        for (int unit = out->first_unit[chunk]; unit < out->first_unit[chunk + 1]; unit++)
+            push(out, out->rank_of[chunk], action_of(A_UPDATE, unit));
+}
+
+/* The length of each expanded list. */
+static Err count_room(const Schedule *s, ExpandEnd end, Arena *arena, int **out)
+{
+    int *room;
+    TRY(ARENA_NEW(arena, s->ranks, &room));
+    for (int rank = 0; rank < s->ranks; rank++)
+        for (int at = 0; at < s->n[rank]; at++) {
+            const Action *a = &s->list[rank][at];
+            const int reader = reader_rank(s, a);
+            room[rank] += s->first_unit[a->unit + 1] - s->first_unit[a->unit] + (reader >= 0);
+            if (reader >= 0) room[reader]++;
+        }
+    for (int rank = 0; rank < s->ranks; rank++) room[rank] += end == EXPAND_STEP;
+    for (int chunk = 0; chunk < s->chunks; chunk++)
+        if (end == EXPAND_STEP)
+            room[s->rank_of[chunk]] += s->first_unit[chunk + 1] - s->first_unit[chunk];
+    *out = room;
+    return OK;
+}
+
+static Err check_input(const Schedule *s, Arena *arena)
+{
+    if (s->grain != OVER_CHUNKS)
+        return err_fail(ERR_CHECK, "schedule: to expand is what runs over chunks; this one runs "
+                                   "over units already");
+    TRY(schedule_check(s, arena));
+    for (int rank = 0; rank < s->ranks; rank++)
+        for (int at = 0; at < s->n[rank]; at++)
+            if (s->list[rank][at].kind != A_RUN)
+                return err_fail(ERR_CHECK,
+                                "schedule: rank %d, position %d: a %s over chunks; to expand are "
+                                "RUNs only",
+                                rank, at, action_kind_name(s->list[rank][at].kind));
+    return OK;
+}
+
+Err schedule_expand(const Schedule *chunks, ExpandEnd end, Arena *arena, Schedule *out)
+{
+    Schedule shape = *chunks, s;
+    Event *event;
+    int *room;
+    TRY(check_input(chunks, arena));
+    shape.grain = OVER_UNITS;
+    TRY(count_room(chunks, end, arena, &room));
+    TRY(schedule_init(&shape, room, arena, &s));
+    const size_t mark = arena_mark(arena);
+    TRY(sorted_events(chunks, arena, &event));
+    for (int64_t i = 0; i < 2 * schedule_length(chunks); i++) {
+        const Action *a = &chunks->list[event[i].rank][event[i].at];
+        if (event[i].ends)
+            expand_move(&s, event[i].rank, a);
+        else
+            expand_run(&s, event[i].rank, a);
+    }
+    if (end == EXPAND_STEP) expand_end(&s);
+    arena_rewind(arena, mark);
+    *out = s;
+    return OK;
+}

@@ -1,0 +1,42 @@
+/* play.h -- the lists walked by a clock: who waits for whom, how long, and with how much in flight.
+ *
+ * A rank does its actions in order, each when the rank is free and what it needs is there:
+ *
+ *     F(x)        F(x-1), and F of the slice before
+ *     I(x), B(x)  F(x), I or B of x+1, and that of the slice after
+ *     W(x)        I(x)
+ *
+ * x counts chunks or units. In a list without sends a value from another rank is there `latency`
+ * after it was made; in one with sends, `latency` after both ends have come to their action. NORM
+ * is a barrier. Actions other than RUN take no time of their own. */
+#ifndef SCHEDULE_PLAY_H
+#define SCHEDULE_PLAY_H
+
+#include "schedule/action.h"
+
+/* Where a rank stands still for a transfer. Each is stricter than the one before: a schedule that
+ * plays to its end under PLAY_WAIT_BOTH cannot hang on any transport. */
+typedef enum {
+    PLAY_WAIT_AT_USE,  /* receives are posted; the RUN that needs the value waits */
+    PLAY_WAIT_AT_RECV, /* the receive itself waits */
+    PLAY_WAIT_BOTH     /* so does the send, until its receive is reached */
+} PlayWait;
+
+typedef struct {
+    const double *cost; /* [items][N_PHASES], any unit of time; NULL: F, I and W are 1, B is 2 */
+    double latency;
+    PlayWait wait;
+} PlayCosts;
+
+typedef struct {
+    double makespan, bubble; /* bubble: what the busiest rank waits */
+    double *busy;            /* [ranks] */
+    int *peak;               /* [ranks]: most frames (items between F and the end of W or B) held */
+    double **start, **end;   /* [ranks][n[rank]] */
+} Play;
+
+/* Local. ERR_CHECK when nobody can move: names each stuck rank, its action and what it waits for.
+ */
+Err schedule_play(const Schedule *s, const PlayCosts *costs, Arena *arena, Play *out);
+
+#endif
