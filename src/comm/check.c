@@ -1,0 +1,181 @@
+/* check.c -- what one rank can see to be wrong about a transfer before it begins. */
+#include "comm/backend.h"
+
+#include <stdio.h>
+
+const char *comm_kind_name(CommKind kind)
+{
+    static const char *const name[N_COMM_KINDS] = {
+        "send", "recv", "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast"};
+    return name[kind];
+}
+
+const char *transfer_name(const Transfer *t, int64_t sequence, char name[TRANSFER_NAME_BYTES])
+{
+    const int cap = TRANSFER_NAME_BYTES;
+    int at = snprintf(name, (size_t)cap, "%s #%lld over {", comm_kind_name(t->kind),
+                      (long long)sequence);
+    for (int i = 0; i < t->group.n && i < 8; i++)
+        at += snprintf(name + at, (size_t)(cap - at), "%s%d", i ? " " : "", t->group.rank[i]);
+    snprintf(name + at, (size_t)(cap - at), "%s}, instruction %d", t->group.n > 8 ? " ..." : "",
+             t->instr);
+    return name;
+}
+
+bool transfer_reads(const Transfer *t, int rank)
+{
+    return t->kind != COMM_RECV && (t->kind != COMM_BROADCAST || t->from.rank == rank);
+}
+
+bool transfer_writes(const Transfer *t) { return t->kind != COMM_SEND; }
+
+/* One side of the transfer, with what the message needs to name it. */
+typedef struct {
+    const Comm *c;
+    const Transfer *t;
+    const char *name;
+    int me; /* my place in the group */
+} Checked;
+
+static Err ref_check(const Checked *k, const Ref *r, const char *side)
+{
+    const Comm *c = k->c;
+    if (r->rank != c->set.rank)
+        return err_fail(ERR_CHECK, "comm: %s: `%s` is of rank %d; rank %d can only give its own",
+                        k->name, side, r->rank, c->set.rank);
+    if ((unsigned)r->dtype >= N_DTYPES || r->count < 0)
+        return err_fail(ERR_CHECK, "comm: %s: `%s` has %lld elements of type %d", k->name, side,
+                        (long long)r->count, (int)r->dtype);
+    if (r->arena < 0 || r->arena >= MAX_COMM_ARENAS)
+        return err_fail(ERR_CHECK, "comm: %s: `%s` is in arena %d; ids are 0 to %d", k->name, side,
+                        r->arena, MAX_COMM_ARENAS - 1);
+    const size_t limit = c->memory[r->arena].bytes, each = dtype_bytes(r->dtype);
+    if (r->offset > limit || (uint64_t)r->count > (limit - r->offset) / each)
+        return err_fail(ERR_CHECK,
+                        "comm: %s: `%s` is %lld %s at offset %zu of arena %d, whose limit is %zu "
+                        "bytes",
+                        k->name, side, (long long)r->count, dtype_name(r->dtype), r->offset,
+                        r->arena, limit);
+    if (r->offset % each != 0)
+        return err_fail(ERR_CHECK,
+                        "comm: %s: `%s` begins at offset %zu of arena %d, not a multiple "
+                        "of %zu bytes",
+                        k->name, side, r->offset, r->arena, each);
+    return OK;
+}
+
+/* The part of member `place` in a side that is cut over the group: its first element, its count. */
+static int64_t part_start(const int64_t *counts, int64_t total, int n, int place)
+{
+    int64_t at = 0;
+    if (!counts) return total / n * place;
+    for (int i = 0; i < place; i++) at += counts[i];
+    return at;
+}
+
+static int64_t part_count(const int64_t *counts, int64_t total, int n, int place)
+{
+    return counts ? counts[place] : total / n;
+}
+
+/* The side that holds a part of each member: do the parts fill it, and is mine as long as `mine`?
+ */
+static Err parts_check(const Checked *k, const Ref *whole, const int64_t *counts, const Ref *mine)
+{
+    const int n = k->t->group.n;
+    for (int i = 0; counts && i < n; i++)
+        if (counts[i] < 0)
+            return err_fail(ERR_CHECK, "comm: %s: member %d has %lld elements", k->name, i,
+                            (long long)counts[i]);
+    if (!counts && whole->count % n != 0)
+        return err_fail(ERR_CHECK,
+                        "comm: %s: %lld elements do not divide by %d members; give counts", k->name,
+                        (long long)whole->count, n);
+    if (counts && part_start(counts, 0, n, n) != whole->count)
+        return err_fail(ERR_CHECK, "comm: %s: the counts of %d members sum to %lld, not to %lld",
+                        k->name, n, (long long)part_start(counts, 0, n, n),
+                        (long long)whole->count);
+    const int64_t part = part_count(counts, whole->count, n, k->me);
+    if (mine && part != mine->count)
+        return err_fail(ERR_CHECK, "comm: %s: the part of member %d is %lld elements, not %lld",
+                        k->name, k->me, (long long)mine->count, (long long)part);
+    return OK;
+}
+
+/* Where `inner` must begin when it lies in `outer` in place. */
+static Err overlap_check(const Checked *k, const Ref *outer, const Ref *inner, int64_t start)
+{
+    const size_t outer_end = outer->offset + ref_bytes(outer);
+    const size_t inner_end = inner->offset + ref_bytes(inner);
+    if (outer->arena != inner->arena || outer->offset >= inner_end || inner->offset >= outer_end)
+        return OK;
+    if (start >= 0 && inner->offset == outer->offset + (size_t)start * dtype_bytes(outer->dtype))
+        return OK;
+    return err_fail(ERR_CHECK,
+                    "comm: %s: `from` and `to` overlap in arena %d (offsets %zu and %zu) and are "
+                    "not in place; keep them apart",
+                    k->name, outer->arena, k->t->from.offset, k->t->to.offset);
+}
+
+static Err peer_check(const Checked *k, int peer)
+{
+    if (group_place(k->t->group, peer) >= 0) return OK;
+    return err_fail(ERR_CHECK, "comm: %s: rank %d is not in the group", k->name, peer);
+}
+
+static Err collective_check(const Checked *k)
+{
+    const Transfer *t = k->t;
+    const int n = t->group.n;
+    if (t->kind == COMM_ALL_GATHER) {
+        TRY(parts_check(k, &t->to, t->to_counts, &t->from));
+        return overlap_check(k, &t->to, &t->from, part_start(t->to_counts, t->to.count, n, k->me));
+    }
+    if (t->kind == COMM_REDUCE_SCATTER) {
+        TRY(parts_check(k, &t->from, t->from_counts, &t->to));
+        return overlap_check(k, &t->from, &t->to,
+                             part_start(t->from_counts, t->from.count, n, k->me));
+    }
+    if (t->kind == COMM_ALL_TO_ALL) {
+        TRY(parts_check(k, &t->from, t->from_counts, NULL));
+        TRY(parts_check(k, &t->to, t->to_counts, NULL));
+        if (part_count(t->from_counts, t->from.count, n, k->me) !=
+            part_count(t->to_counts, t->to.count, n, k->me))
+            return err_fail(ERR_CHECK, "comm: %s: what stays with member %d has two counts",
+                            k->name, k->me);
+        return overlap_check(k, &t->to, &t->from, -1);
+    }
+    if (t->from.count != t->to.count)
+        return err_fail(ERR_CHECK, "comm: %s: %lld elements `from`, %lld `to`", k->name,
+                        (long long)t->from.count, (long long)t->to.count);
+    return overlap_check(k, &t->to, &t->from, 0);
+}
+
+static Err counts_check(const Checked *k)
+{
+    const Transfer *t = k->t;
+    const bool from = t->kind == COMM_REDUCE_SCATTER || t->kind == COMM_ALL_TO_ALL;
+    const bool to = t->kind == COMM_ALL_GATHER || t->kind == COMM_ALL_TO_ALL;
+    if ((t->from_counts && !from) || (t->to_counts && !to))
+        return err_fail(ERR_CHECK, "comm: %s: this kind has no counts on that side", k->name);
+    if (from && to && !t->from_counts != !t->to_counts)
+        return err_fail(ERR_CHECK, "comm: %s: give the counts of both sides, or of none", k->name);
+    return OK;
+}
+
+Err transfer_check(const Comm *c, const Transfer *t, int64_t sequence)
+{
+    char name[TRANSFER_NAME_BYTES];
+    MUST((unsigned)t->kind < N_COMM_KINDS, "rank %d: kind %d", c->set.rank, (int)t->kind);
+    const Checked k = {c, t, transfer_name(t, sequence, name), group_place(t->group, c->set.rank)};
+    const bool reads = transfer_reads(t, c->set.rank), writes = transfer_writes(t);
+    TRY(counts_check(&k));
+    if (reads) TRY(ref_check(&k, &t->from, "from"));
+    if (writes) TRY(ref_check(&k, &t->to, "to"));
+    if (t->kind == COMM_SEND) return peer_check(&k, t->to.rank);
+    if (!reads) return peer_check(&k, t->from.rank); /* a receive, or a broadcast from elsewhere */
+    if (t->from.dtype != t->to.dtype)
+        return err_fail(ERR_CHECK, "comm: %s: `from` is %s, `to` is %s; cast before", k.name,
+                        dtype_name(t->from.dtype), dtype_name(t->to.dtype));
+    return collective_check(&k);
+}

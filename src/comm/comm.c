@@ -1,0 +1,162 @@
+/* comm.c -- what is the same for every backend: memory, tickets, the recorder. */
+#define _POSIX_C_SOURCE 200809L
+#include "comm/backend.h"
+
+#include <time.h>
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+Err comm_open(Arena *a, const CommSettings *set, const CommTable *table, void *state, Comm **out)
+{
+    Comm *c;
+    if (set->in_flight < 1 || set->records < 1)
+        return err_fail(ERR_CONFIG, "comm: room for %d transfers and %lld records; at least 1 each",
+                        set->in_flight, (long long)set->records);
+    TRY(ARENA_NEW(a, 1, &c));
+    *c = (Comm){.table = table, .state = state, .set = *set, .arena = a, .opened_s = now_s()};
+    TRY(ARENA_NEW(a, set->in_flight, &c->pending));
+    TRY(ARENA_NEW(a, set->records, &c->recorder.ring));
+    c->recorder.cap = set->records;
+    for (int i = 0; i < MAX_GROUPS; i++) c->group[i].serial = -1;
+    *out = c;
+    return OK;
+}
+
+void comm_close(Comm *c) { c->table->close(c); }
+
+int comm_rank(const Comm *c) { return c->set.rank; }
+
+int comm_ranks(const Comm *c) { return c->set.ranks; }
+
+Err comm_register(Comm *c, int arena, void *base, size_t bytes)
+{
+    if (arena < 0 || arena >= MAX_COMM_ARENAS)
+        return err_fail(ERR_CHECK, "comm: arena %d; ids are 0 to %d", arena, MAX_COMM_ARENAS - 1);
+    if (!base && bytes > 0)
+        return err_fail(ERR_CHECK, "comm: arena %d has %zu bytes at no address", arena, bytes);
+    c->memory[arena].base = base;
+    c->memory[arena].bytes = bytes;
+    return OK;
+}
+
+void *comm_at(const Comm *c, const Ref *r) { return c->memory[r->arena].base + r->offset; }
+
+static Record *record_of(Comm *c, int64_t number)
+{
+    return &c->recorder.ring[number % c->recorder.cap];
+}
+
+const Record *recorder_at(const Recorder *r, int64_t number)
+{
+    if (number < 0 || number >= r->total || number < r->total - r->cap) return NULL;
+    return &r->ring[number % r->cap];
+}
+
+const Recorder *comm_recorder(const Comm *c) { return &c->recorder; }
+
+static void record_post(Comm *c, const Pending *p)
+{
+    const Ref *payload = transfer_reads(&p->t, c->set.rank) ? &p->t.from : &p->t.to;
+    *record_of(c, p->number) = (Record){.number = p->number,
+                                        .sequence = p->sequence,
+                                        .group = p->group,
+                                        .instr = p->t.instr,
+                                        .kind = p->t.kind,
+                                        .dtype = payload->dtype,
+                                        .bytes = ref_bytes(payload),
+                                        .posted_s = now_s() - c->opened_s,
+                                        .matched_s = -1,
+                                        .done_s = -1};
+    c->recorder.total++;
+}
+
+void comm_progress(Comm *c, int slot, Progress progress)
+{
+    Pending *p = &c->pending[slot];
+    Record *r = record_of(c, p->number);
+    const double at_s = now_s() - c->opened_s;
+    p->progress = progress;
+    if (r->number != p->number) return; /* a newer transfer has taken its place in the ring */
+    if (progress == MATCHED) r->matched_s = at_s;
+    if (progress == DONE) r->done_s = at_s;
+}
+
+static Err free_slot(const Comm *c, const Transfer *t, int64_t sequence, int *out)
+{
+    char name[TRANSFER_NAME_BYTES];
+    for (int i = 0; i < c->set.in_flight; i++) {
+        if (c->pending[i].busy) continue;
+        *out = i;
+        return OK;
+    }
+    return err_fail(ERR_CHECK,
+                    "comm: %s: %d transfers are in flight, the most there can be; wait "
+                    "for one before",
+                    transfer_name(t, sequence, name), c->set.in_flight);
+}
+
+Err comm_begin(Comm *c, const Transfer *t, Ticket *out)
+{
+    GroupRow *g;
+    int slot;
+    TRY(group_of(c, t->group, t->purpose, &g));
+    TRY(transfer_check(c, t, g->next));
+    TRY(free_slot(c, t, g->next, &slot));
+    Pending *p = &c->pending[slot];
+    *p = (Pending){.busy = true,
+                   .t = *t,
+                   .number = c->recorder.total,
+                   .sequence = g->next,
+                   .group = g->serial};
+    record_post(c, p);
+    const Err err = c->table->begin(c, slot);
+    if (err != OK) {
+        p->busy = false;
+        return err;
+    }
+    g->next++;
+    g->in_flight++;
+    *out = (Ticket){slot, p->number};
+    return OK;
+}
+
+Err comm_wait(Comm *c, Ticket ticket)
+{
+    Pending *p =
+        ticket.slot >= 0 && ticket.slot < c->set.in_flight ? &c->pending[ticket.slot] : NULL;
+    if (!p || !p->busy || p->number != ticket.number)
+        return err_fail(ERR_CHECK,
+                        "comm: wait for transfer number %lld, which is not in flight; was it "
+                        "waited for before?",
+                        (long long)ticket.number);
+    TRY(c->table->wait(c, ticket.slot));
+    MUST(p->progress == DONE, "rank %d: %s says OK before it is done", c->set.rank, c->table->name);
+    p->busy = false;
+    group_serial(c, p->group)->in_flight--;
+    return OK;
+}
+
+Err comm_do(Comm *c, const Transfer *t)
+{
+    Ticket ticket;
+    TRY(comm_begin(c, t, &ticket));
+    return comm_wait(c, ticket);
+}
+
+Err comm_idle(const Comm *c)
+{
+    char name[TRANSFER_NAME_BYTES];
+    const Pending *oldest = NULL;
+    for (int i = 0; i < c->set.in_flight; i++) {
+        const Pending *p = &c->pending[i];
+        if (p->busy && (!oldest || p->number < oldest->number)) oldest = p;
+    }
+    if (!oldest) return OK;
+    return err_fail(ERR_CHECK, "comm: %s was begun and not waited for",
+                    transfer_name(&oldest->t, oldest->sequence, name));
+}
