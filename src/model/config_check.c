@@ -1,9 +1,20 @@
 /* config_check.c -- what follows from what was said, and whether the sizes fit together. */
 #include "model/config_rows.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const char *key_of(const ModelConfig *c, const char *key) { return row_key(key, c->family); }
+
+/* "4, 8", or "8" when they are one. */
+static const char *near_text(int64_t below, int64_t above, char out[48])
+{
+    if (below == above)
+        snprintf(out, 48, "%lld", (long long)above);
+    else
+        snprintf(out, 48, "%lld, %lld", (long long)below, (long long)above);
+    return out;
+}
 
 /* linear and llama3 need their numbers; without a type those numbers would mean nothing. */
 static Err settle_rope(Draft *d)
@@ -97,14 +108,13 @@ static Err settle_heads(ModelConfig *c)
     if (c->head_size != 0) return OK;
     c->head_size = c->width / c->n_heads;
     if (c->width % c->n_heads == 0) return OK;
-    const int64_t below = c->head_size * c->n_heads;
-    return err_fail(ERR_CONFIG,
-                    "%s: %s=%lld does not divide into %s=%lld heads; the nearest widths that do: "
-                    "%lld, %lld%s",
-                    c->name, key_of(c, "hidden_size"), (long long)c->width,
-                    key_of(c, "num_attention_heads"), (long long)c->n_heads,
-                    (long long)(below ? below : c->n_heads), (long long)(below + c->n_heads),
-                    c->family == FAMILY_GPT2 ? "" : "; or set head_dim");
+    const int64_t below = c->head_size * c->n_heads, above = below + c->n_heads;
+    char near[48];
+    return err_fail(
+        ERR_CONFIG, "%s: %s=%lld does not divide into %s=%lld heads; the nearest that does: %s%s",
+        c->name, key_of(c, "hidden_size"), (long long)c->width, key_of(c, "num_attention_heads"),
+        (long long)c->n_heads, near_text(below ? below : above, above, near),
+        c->family == FAMILY_GPT2 ? "" : "; or set head_dim");
 }
 
 Err draft_settle(Draft *d)
@@ -151,24 +161,24 @@ static Err check_positive(const ModelConfig *c)
 Err model_config_check(const ModelConfig *c)
 {
     int64_t below, above;
+    char near[48];
     TRY(check_positive(c));
     if (c->n_heads % c->n_kv_heads != 0) {
         near_divisors(c->n_heads, c->n_kv_heads, &below, &above);
         return err_fail(ERR_CONFIG,
                         "%s: num_attention_heads=%lld does not divide by num_key_value_heads=%lld; "
-                        "the nearest that do: %lld, %lld",
-                        c->name, (long long)c->n_heads, (long long)c->n_kv_heads, (long long)below,
-                        (long long)above);
+                        "the nearest that does: %s",
+                        c->name, (long long)c->n_heads, (long long)c->n_kv_heads,
+                        near_text(below, above, near));
     }
     if (c->family == FAMILY_GPT2 && c->n_heads * c->head_size != c->width)
         return err_fail(ERR_CONFIG, "%s: n_head=%lld heads of %lld are not n_embd=%lld", c->name,
                         (long long)c->n_heads, (long long)c->head_size, (long long)c->width);
     if (c->family != FAMILY_GPT2 && c->head_size % 2 != 0)
         return err_fail(ERR_CONFIG,
-                        "%s: a head of %lld is odd, and rope turns pairs; the nearest even sizes: "
-                        "head_dim=%lld, %lld",
+                        "%s: a head of %lld is odd, and rope turns pairs; the nearest even "
+                        "head_dim: %s",
                         c->name, (long long)c->head_size,
-                        (long long)(c->head_size > 1 ? c->head_size - 1 : 2),
-                        (long long)(c->head_size + 1));
+                        near_text(c->head_size > 1 ? c->head_size - 1 : 2, c->head_size + 1, near));
     return OK;
 }

@@ -1,0 +1,349 @@
+/* test_config.c -- defaults, a run file and arguments become a Config; whatever is not plainly
+ * right is refused with its place. */
+#define _POSIX_C_SOURCE 200809L
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "cli/args.h"
+#include "cli/keys.h"
+
+typedef struct {
+    Arena arena;
+    char path[64];
+} Fixture;
+
+static int open_fixture(void **state)
+{
+    static Fixture f;
+    memset(&f, 0, sizeof f);
+    strcpy(f.path, "/tmp/sheaf-run-XXXXXX");
+    const int fd = mkstemp(f.path);
+    assert_true(fd >= 0);
+    close(fd);
+    assert_int_equal(arena_open(&f.arena, "test", ARENA_PLENTY), OK);
+    *state = &f;
+    return 0;
+}
+
+static int close_fixture(void **state)
+{
+    Fixture *f = *state;
+    unlink(f->path);
+    arena_close(&f->arena);
+    return 0;
+}
+
+static Err load_bytes(Fixture *f, const char *yaml, size_t n, Config *out)
+{
+    FILE *file = fopen(f->path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(yaml, 1, n, file), n);
+    assert_int_equal(fclose(file), 0);
+    arena_rewind(&f->arena, 0);
+    return config_load(f->path, NULL, 0, &f->arena, out);
+}
+
+static Err load_arg(Fixture *f, const char *argument, Config *out)
+{
+    const char *set[] = {"model.name=gpt2-tiny", argument};
+    arena_rewind(&f->arena, 0);
+    return config_load(NULL, set, 2, &f->arena, out);
+}
+
+static void assert_says(const char *part)
+{
+    if (!strstr(err_text(), part)) fail_msg("\"%s\" is not in: %s", part, err_text());
+}
+
+static void defaults_are_the_table(void **state)
+{
+    Fixture *f = *state;
+    Config c;
+    assert_int_equal(load_arg(f, "run.threads=3", &c), OK);
+    assert_string_equal(c.model_name, "gpt2-tiny");
+    assert_true(c.optim_lr == 3e-4 && c.optim_beta2 == 0.95 && c.optim_clip == 1.0);
+    assert_int_equal(c.optim_kind, OPTIM_ADAMW);
+    assert_int_equal(c.optim_schedule, LR_COSINE);
+    assert_int_equal(c.parallel_schedule, PIPE_1F1B);
+    assert_int_equal(c.precision_compute, COMPUTE_F32);
+    assert_int_equal(c.run_device, DEVICE_AUTO);
+    assert_int_equal(c.numerics_block, 65536);
+    assert_int_equal(c.mesh_dp, -1);
+    assert_int_equal(c.run_ranks, 1);
+    assert_int_equal(c.run_threads, 3);
+    assert_int_equal(c.data_train.n, 0);
+    assert_int_equal(c.parallel_recompute.n, 1);
+    assert_string_equal(c.parallel_recompute.at[0], "none");
+    assert_string_equal(c.origin[KEY_optim_lr], "default");
+    assert_string_equal(c.origin[KEY_run_threads], "command line");
+}
+
+/* Every row is sound: its default is within its own limits and works, its options are there. */
+static void every_row_is_sound(void **state)
+{
+    Fixture *f = *state;
+    for (int i = 0; i < N_KEYS; i++) {
+        const Key *key = key_at((KeyId)i);
+        Config c;
+        char argument[256];
+        assert_int_equal(key_find(key->section, key->name), i);
+        assert_true(section_find(key->section) >= 0);
+        assert_true(strlen(key->meaning) > 3);
+        assert_int_equal(key->works == NULL, key->why == NULL);
+        snprintf(argument, sizeof argument, "%s=%s", key->path, key->fallback);
+        if (strcmp(key->path, "model.name") != 0 && *key->fallback)
+            assert_int_equal(load_arg(f, argument, &c), OK);
+    }
+}
+
+static void file_then_arguments(void **state)
+{
+    static const char yaml[] = "# a run\n"
+                               "model:\n"
+                               "  name: llama-tiny\n"
+                               "  num_hidden_layers: 3\n"
+                               "  rope_scaling.rope_type: linear\n"
+                               "  rope_scaling.factor: 2.5\n"
+                               "optim: {kind: sgd, lr: 1e-3, schedule: wsd}\n"
+                               "batch:\n"
+                               "  global: 7\n"
+                               "  micro: 2\n"
+                               "mesh:\n"
+                               "parallel:\n"
+                               "  recompute: [\"*.mlp.*\", layer.1.attn.in]\n";
+    Fixture *f = *state;
+    Config c;
+    ModelConfig m;
+    assert_int_equal(load_bytes(f, yaml, sizeof yaml - 1, &c), OK);
+    const char *set[] = {"optim.lr=2e-3", "model.num_hidden_layers=5", "parallel.schedule=gpipe"};
+    assert_int_equal(config_load(f->path, set, 3, &f->arena, &c), OK);
+    assert_true(c.optim_lr == 2e-3);
+    assert_int_equal(c.optim_kind, OPTIM_SGD);
+    assert_int_equal(c.optim_schedule, LR_WSD);
+    assert_int_equal(c.parallel_schedule, PIPE_GPIPE);
+    assert_int_equal(config_micros(&c), 4); /* 2 2 2 1 */
+    assert_int_equal(c.parallel_recompute.n, 2);
+    assert_string_equal(c.parallel_recompute.at[1], "layer.1.attn.in");
+    assert_string_equal(c.origin[KEY_optim_lr], "command line");
+    assert_non_null(strstr(c.origin[KEY_batch_micro], ":10"));
+    assert_int_equal(config_model(&c, &f->arena, &m), OK);
+    assert_int_equal(m.n_layers, 5);
+    assert_int_equal(m.rope.scaling, ROPE_LINEAR);
+    assert_true(m.rope.factor == 2.5);
+}
+
+static void bad_arguments_say_why(void **state)
+{
+    static const struct {
+        const char *argument, *says;
+    } bad[] = {
+        {"mesh.tp=2", "mesh.tp=2: not yet: this version runs on one rank; the only value is 1"},
+        {"mesh.dp=2", "the values that work are -1 1"},
+        {"run.ranks=2", "not yet"},
+        {"parallel.schedule=zbv", "the values that work are gpipe 1f1b"},
+        {"parallel.schedule=gpip", "did you mean gpipe?"},
+        {"parallel.zero=1", "not yet"},
+        {"parallel.zero=4", "too large; the most is 3"}, /* bad, not early */
+        {"precision.compute=bf16", "not yet"},
+        {"precision.compute=fp8", "f32, bf16, f64"},
+        {"run.device=cuda", "not yet"},
+        {"data.train=a.txt,b.txt", "not yet"},
+        {"run.pin=false", "not yet"},
+        {"run.pin=no", "wants true or false"},
+        {"optim.lr=abc", "command line: optim.lr=abc: wants a number"},
+        {"optim.lr=nan", "wants a number"},
+        {"optim.lr=0x10", "wants a number"},
+        {"optim.lr=-1", "too small; the least is 0"},
+        {"optim.beta1=1", "too large"},
+        {"optim.min_lr=1", "is above optim.lr=0.0003"},
+        {"run.steps=1e3", "wants a whole number"},
+        {"run.steps= 5", "wants a whole number"},
+        {"run.steps=0", "the least is 1"},
+        {"run.steps=99999999999999999999", "too large"},
+        {"run.steps=", "no value"},
+        {"run.threads=auto4", "or auto"},
+        {"optm.lr=1", "did you mean optim?"},
+        {"optim.rl=1", "did you mean optim.lr?"},
+        {"run.lr=1", "did you mean optim.lr?"},
+        {"run.zzzzz=1", "`sheaf help run`"},
+        {"zzzzz.lr=1", "the sections are model"},
+        {"model.num_hiden_layers=2", "did you mean model.num_hidden_layers?"},
+        {"model.name=gpt2", "given again"},
+        {"parallel.recompute=full,a.b", "stands alone"},
+        {"parallel.recompute=a,,b", "an empty item"},
+        {"lr=3", "wants section.key=value"},
+        {"optim.=3", "wants section.key=value"},
+    };
+    Fixture *f = *state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        Config c;
+        if (load_arg(f, bad[i].argument, &c) != ERR_CONFIG) fail_msg("taken: %s", bad[i].argument);
+        assert_says(bad[i].says);
+        assert_says("command line: ");
+    }
+}
+
+static void bad_files_say_where(void **state)
+{
+    static const struct {
+        const char *yaml;
+        int line;
+        const char *says;
+    } bad[] = {
+        {"model:\n  name: gpt2\nmodl:\n  name: x\n", 3, "did you mean model?"},
+        {"modl:\n", 1, "did you mean model?"},
+        {"model:\n  nam: gpt2\n", 2, "unknown key"},
+        {"optim:\n  lr: 1\n  lr: 2\n", 3, "given again"},
+        {"model:\n  n_layer: 1\n  n_layer: 1\n", 3, "given again"},
+        {"optim:\n  lr: 1\nrun:\n  seed: 1\noptim:\n  clip: 1\n", 5, "the first is in line 1"},
+        {"optim:\n  lr: &a 1\n", 2, "an anchor"},
+        {"optim: &o\n  lr: 1\n", 1, "an anchor"},
+        {"optim:\n  lr: *a\n", 2, "an alias"},
+        {"optim:\n  lr: !!float 1\n", 2, "a tag"},
+        {"%YAML 1.1\n---\noptim:\n  lr: 1\n", 1, "a directive"},
+        {"optim:\n  lr: 1\n---\noptim:\n  lr: 2\n", 3, "a second document"},
+        {"optim:\n  lr:\n    low: 1\n", 3, "keys hold plain values"},
+        {"model:\n  rope_scaling: {factor: 8}\n", 2, "rope_scaling.factor: 8"},
+        {"data:\n  train: [a, [b]]\n", 2, "inside of a list"},
+        {"data:\n  train: [a, \"b,c\"]\n", 2, "holds a comma"},
+        {"optim:\n  lr: [1, 2]\n", 2, "a list, and the key takes one value"},
+        {"optim: 3\n", 1, "a section holds keys"},
+        {"- a\n- b\n", 1, "not a map of sections"},
+        {"just text\n", 1, "not a map of sections"},
+        {"? [a]\n: 1\n", 1, "sections are plain names"},
+        {"optim:\n  ? [a]\n  : 1\n", 2, "keys are plain names"},
+        {"optim:\n  lr: \"3e-4\"\n", 2, "remove the quotes"},
+        {"model:\n  n_layer: \"2\"\n", 2, "remove the quotes"},
+        {"optim:\n  lr:\n", 2, "no value"},
+        {"optim:\n  lr: ~\n", 2, "no value"},
+        {"run:\n  pin: yes\n", 2, "wants true or false"},
+        {"run:\n  seed: 1.5\n", 2, "wants a whole number"},
+        {"mesh:\n\n  tp: 4\n", 3, "not yet: this version runs on one rank; the only value is 1"},
+        {"optim: {lr: 1]\n", 1, "not YAML"},
+        {"optim:\n\tlr: 1\n", 2, "not YAML"},
+        {"model:\n  name: \"a\\0b\"\n", 2, "a NUL character"},
+        {"model:\n  name: a\xff\n", 2, "byte 0xFF is not UTF-8"},
+        {"model:\n  name: \xc0\xaf\n", 2, "not UTF-8"},     /* an overlong form */
+        {"model:\n  name: \xed\xa0\x80\n", 2, "not UTF-8"}, /* half of a pair */
+        {"model:\n  name: \xe2\x82", 2, "not UTF-8"},       /* cut short by the end */
+        {"model:\n  <<: 1\n", 2, "unknown key"},
+    };
+    Fixture *f = *state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        Config c;
+        char place[96];
+        if (load_bytes(f, bad[i].yaml, strlen(bad[i].yaml), &c) != ERR_CONFIG)
+            fail_msg("taken: %s", bad[i].yaml);
+        assert_says(bad[i].says);
+        snprintf(place, sizeof place, "%s:%d:", f->path, bad[i].line);
+        assert_says(place);
+    }
+}
+
+static void odd_bytes_and_sizes(void **state)
+{
+    Fixture *f = *state;
+    Config c;
+    assert_int_equal(load_bytes(f, "model:\n\0", 8, &c), ERR_CONFIG);
+    assert_says("a NUL byte");
+    assert_int_equal(load_bytes(f, "", 0, &c),
+                     ERR_CONFIG); /* an empty file is one; a model is not */
+    assert_says("model.name is not set");
+    assert_int_equal(load_bytes(f, "---\n...\n", 8, &c), ERR_CONFIG);
+    assert_says("model.name is not set");
+    const size_t big = MAX_YAML_BYTES + 1;
+    char *spaces = malloc(big);
+    assert_non_null(spaces);
+    memset(spaces, '\n', big);
+    assert_int_not_equal(load_bytes(f, spaces, big, &c), OK);
+    assert_says(f->path);
+    memset(spaces, '[', 200000); /* deep, if it were taken to be */
+    assert_int_equal(load_bytes(f, spaces, 200000, &c), ERR_CONFIG);
+    free(spaces);
+    assert_int_equal(config_load("/nowhere/run.yaml", NULL, 0, &f->arena, &c), ERR_IO);
+    assert_says("/nowhere/run.yaml");
+    static const char name[] = "model:\n  name: gr\xc3\xb6\xc3\x9f"
+                               "e-\xe2\x82\xac-\xf0\x9f\x8c\xbe\n";
+    assert_int_equal(load_bytes(f, name, sizeof name - 1, &c), OK); /* UTF-8 of 2, 3 and 4 bytes */
+    assert_int_equal(strlen(c.model_name), 2 + 2 + 2 + 2 + 3 + 1 + 4);
+}
+
+/* Whatever the bytes, an answer comes back. */
+static void mutated_files_never_crash(void **state)
+{
+    static const char yaml[] = "model:\n  name: gpt2-tiny\n  n_layer: 2\n"
+                               "optim: {lr: 1e-3, kind: sgd}\n"
+                               "parallel:\n  recompute: [\"*.mlp.*\", b]\n"
+                               "run:\n  seed: 12\n  threads: 2 # two\n";
+    static const char pieces[] = "{}[]\"',:0123456789.eE-+\n\t &*!|>%@`?#~\\\x80\xff\xc3";
+    Fixture *f = *state;
+    int taken = 0;
+    uint64_t seed = 11;
+    for (int round = 0; round < 3000; round++) {
+        char text[sizeof yaml];
+        size_t n = sizeof yaml - 1;
+        Config c;
+        memcpy(text, yaml, n);
+        for (int k = 0; k <= round % 4; k++) {
+            seed = seed * 6364136223846793005u + 1442695040888963407u;
+            const size_t at = (size_t)(seed >> 33) % n;
+            text[at] = pieces[(seed >> 20) % sizeof pieces]; /* the NUL at its end too */
+            if (seed >> 61 == 7) n = at + 1;
+        }
+        const Err err = load_bytes(f, text, n, &c);
+        taken += err == OK;
+        if (err != OK) assert_true(strlen(err_text()) > 10);
+    }
+    assert_in_range(taken, 100, 2900); /* neither everything nor nothing */
+}
+
+static void args_are_sorted(void **state)
+{
+    Fixture *f = *state;
+    const char *rank = NULL;
+    bool json = false;
+    const Flag flags[] = {{"--rank", &rank, NULL}, {"--json", NULL, &json}};
+    char *good[] = {"explain", "a/run.yaml", "mesh.tp=2", "--rank", "3", "--json", "optim.lr=x=y"};
+    Args args;
+    assert_int_equal(args_split(7, good, flags, 2, &f->arena, &args), OK);
+    assert_string_equal(args.file, "a/run.yaml");
+    assert_int_equal(args.n_set, 2);
+    assert_string_equal(args.set[1], "optim.lr=x=y");
+    assert_string_equal(rank, "3");
+    assert_true(json);
+    char *equals[] = {"explain", "--rank=5"};
+    assert_int_equal(args_split(2, equals, flags, 2, &f->arena, &args), OK);
+    assert_string_equal(rank, "5");
+    assert_null(args.file);
+    char *bad[][3] = {{"explain", "a.yaml", "b.yaml"},
+                      {"explain", "a.yaml", "--rank"},
+                      {"explain", "a.yaml", "--jsn"},
+                      {"explain", "a.yaml", "--json=1"}};
+    static const char *const says[] = {"a second file", "wants a value", "did you mean --json?",
+                                       "takes no value"};
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(args_split(3, bad[i], flags, 2, &f->arena, &args), ERR_CONFIG);
+        assert_says(says[i]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(defaults_are_the_table, open_fixture, close_fixture),
+        cmocka_unit_test_setup_teardown(every_row_is_sound, open_fixture, close_fixture),
+        cmocka_unit_test_setup_teardown(file_then_arguments, open_fixture, close_fixture),
+        cmocka_unit_test_setup_teardown(bad_arguments_say_why, open_fixture, close_fixture),
+        cmocka_unit_test_setup_teardown(bad_files_say_where, open_fixture, close_fixture),
+        cmocka_unit_test_setup_teardown(odd_bytes_and_sizes, open_fixture, close_fixture),
+        cmocka_unit_test_setup_teardown(mutated_files_never_crash, open_fixture, close_fixture),
+        cmocka_unit_test_setup_teardown(args_are_sorted, open_fixture, close_fixture),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
