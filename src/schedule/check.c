@@ -7,7 +7,7 @@
 #include "schedule/play.h"
 #include "schedule/textform.h"
 
-Err check_fail(const Schedule *s, int rank, int position, const char *format, ...)
+Err schedule_fail(const Schedule *s, int rank, int position, const char *format, ...)
 {
     char reason[512], text[ACTION_TEXT_BYTES];
     va_list args;
@@ -18,7 +18,7 @@ Err check_fail(const Schedule *s, int rank, int position, const char *format, ..
                     action_text(&s->list[rank][position], s->slices, text), reason);
 }
 
-Err check_missing(const Schedule *s, int rank, Action a, const char *format, ...)
+Err schedule_missing(const Schedule *s, int rank, Action a, const char *format, ...)
 {
     char reason[512], text[ACTION_TEXT_BYTES];
     va_list args;
@@ -38,7 +38,7 @@ static Err place_runs(Check *c)
             const Action *a = &s->list[rank][i];
             if (a->kind != A_RUN) continue;
             int *at = &check_cell(c, a)->run[a->phase];
-            if (*at >= 0) return check_fail(s, rank, i, "runs twice, first at position %d", *at);
+            if (*at >= 0) return schedule_fail(s, rank, i, "runs twice, first at position %d", *at);
             *at = i;
         }
     return OK;
@@ -48,18 +48,18 @@ static Err check_phases(const Check *c, const CheckCell *cell, Action a)
 {
     const Schedule *s = c->s;
     const int rank = c->rank_of[a.unit], *run = cell->run;
-    if (run[PHASE_F] < 0) return check_missing(s, rank, a, "each item runs F once");
+    if (run[PHASE_F] < 0) return schedule_missing(s, rank, a, "each item runs F once");
     if (run[PHASE_B] >= 0) {
         const int other = run[PHASE_I] >= 0 ? run[PHASE_I] : run[PHASE_W];
         if (other >= 0)
-            return check_fail(s, rank, other, "runs beside B, at position %d, which holds I and W",
-                              run[PHASE_B]);
+            return schedule_fail(
+                s, rank, other, "runs beside B, at position %d, which holds I and W", run[PHASE_B]);
     } else if (run[PHASE_I] < 0 && run[PHASE_W] < 0) {
         a.phase = PHASE_B;
-        return check_missing(s, rank, a, "each item runs B once, or I and W");
+        return schedule_missing(s, rank, a, "each item runs B once, or I and W");
     } else if (run[PHASE_I] < 0 || run[PHASE_W] < 0) {
         a.phase = run[PHASE_I] < 0 ? PHASE_I : PHASE_W;
-        return check_missing(s, rank, a, "I and W come together");
+        return schedule_missing(s, rank, a, "I and W come together");
     }
     return OK;
 }
@@ -75,18 +75,18 @@ static Err check_order(const Check *c, const CheckCell *cell, Action a)
     const Schedule *s = c->s;
     const int rank = c->rank_of[a.unit], *run = cell->run, back = back_at(cell);
     if (back < run[PHASE_F])
-        return check_fail(s, rank, back, "comes before its F, at position %d", run[PHASE_F]);
+        return schedule_fail(s, rank, back, "comes before its F, at position %d", run[PHASE_F]);
     if (run[PHASE_W] >= 0 && run[PHASE_W] < run[PHASE_I])
-        return check_fail(s, rank, run[PHASE_W], "comes before its I, at position %d",
-                          run[PHASE_I]);
+        return schedule_fail(s, rank, run[PHASE_W], "comes before its I, at position %d",
+                             run[PHASE_I]);
     if (a.slice == 0) return OK;
     const CheckCell *before = cell - 1; /* the slice before */
     if (run[PHASE_F] < before->run[PHASE_F])
-        return check_fail(s, rank, run[PHASE_F], "comes before F of slice %d, which it reads",
-                          a.slice - 1);
+        return schedule_fail(s, rank, run[PHASE_F], "comes before F of slice %d, which it reads",
+                             a.slice - 1);
     if (back_at(before) < back)
-        return check_fail(s, rank, back_at(before),
-                          "comes before the backward of slice %d, which it reads", a.slice);
+        return schedule_fail(s, rank, back_at(before),
+                             "comes before the backward of slice %d, which it reads", a.slice);
     return OK;
 }
 
@@ -123,8 +123,8 @@ static Err check_all(const Schedule *s, Arena *temp)
     TRY(schedule_check_ranges(s));
     TRY(check_init(s, temp, &c));
     TRY(check_runs(&c));
-    TRY(check_moves(&c));
-    TRY(check_state(&c));
+    TRY(schedule_check_moves(&c));
+    TRY(schedule_check_state(&c));
     return schedule_play(s, &(PlayCosts){.wait = PLAY_WAIT_AT_RECV}, temp, &play);
 }
 

@@ -33,11 +33,11 @@ static Err check_value(const Check *c, int rank, int at)
     const Action *a = &c->s->list[rank][at];
     const int reader = reader_of(c->s, a), maker = c->rank_of[a->unit];
     if (check_cell(c, a)->run[a->phase] < 0)
-        return check_fail(c->s, rank, at, "rank %d runs no such phase", maker);
-    if (reader < 0) return check_fail(c->s, rank, at, "no one reads this value");
+        return schedule_fail(c->s, rank, at, "rank %d runs no such phase", maker);
+    if (reader < 0) return schedule_fail(c->s, rank, at, "no one reads this value");
     if (c->rank_of[reader] == maker)
-        return check_fail(c->s, rank, at, "the reader is on rank %d as well: nothing to send",
-                          maker);
+        return schedule_fail(c->s, rank, at, "the reader is on rank %d as well: nothing to send",
+                             maker);
     return OK;
 }
 
@@ -48,11 +48,12 @@ static Err check_send(Check *c, int rank, int at)
     int *place = &cell->send[way_of(a)];
     TRY(check_value(c, rank, at));
     const int to = c->rank_of[reader_of(c->s, a)];
-    if (a->peer != to) return check_fail(c->s, rank, at, "the reader is on rank %d", to);
-    if (*place >= 0) return check_fail(c->s, rank, at, "sent twice, first at position %d", *place);
+    if (a->peer != to) return schedule_fail(c->s, rank, at, "the reader is on rank %d", to);
+    if (*place >= 0)
+        return schedule_fail(c->s, rank, at, "sent twice, first at position %d", *place);
     if (at < cell->run[a->phase])
-        return check_fail(c->s, rank, at, "sent before it is made, at position %d",
-                          cell->run[a->phase]);
+        return schedule_fail(c->s, rank, at, "sent before it is made, at position %d",
+                             cell->run[a->phase]);
     *place = at;
     return OK;
 }
@@ -63,12 +64,12 @@ static Err check_recv(Check *c, int rank, int at)
     int *place = &check_cell(c, a)->recv[way_of(a)];
     TRY(check_value(c, rank, at)); /* that the peer holds it is known */
     const int reader = c->rank_of[reader_of(c->s, a)];
-    if (reader != rank) return check_fail(c->s, rank, at, "the reader is on rank %d", reader);
+    if (reader != rank) return schedule_fail(c->s, rank, at, "the reader is on rank %d", reader);
     if (*place >= 0)
-        return check_fail(c->s, rank, at, "received twice, first at position %d", *place);
+        return schedule_fail(c->s, rank, at, "received twice, first at position %d", *place);
     if (at > read_at(c, a))
-        return check_fail(c->s, rank, at, "received after it is read, at position %d",
-                          read_at(c, a));
+        return schedule_fail(c->s, rank, at, "received after it is read, at position %d",
+                             read_at(c, a));
     *place = at;
     return OK;
 }
@@ -83,12 +84,13 @@ static Err check_ends(const Check *c, const Action *run)
     end.kind = A_SEND;
     end.peer = c->rank_of[reader];
     if (cell->send[way_of(run)] < 0)
-        return check_missing(c->s, rank, end, "rank %d reads the value", end.peer);
+        return schedule_missing(c->s, rank, end, "rank %d reads the value", end.peer);
     end.kind = A_RECV;
     end.peer = (int16_t)rank;
     if (cell->recv[way_of(run)] < 0)
-        return check_missing(c->s, c->rank_of[reader], end, "it is sent, at position %d of rank %d",
-                             cell->send[way_of(run)], rank);
+        return schedule_missing(c->s, c->rank_of[reader], end,
+                                "it is sent, at position %d of rank %d", cell->send[way_of(run)],
+                                rank);
     return OK;
 }
 
@@ -108,16 +110,16 @@ static Err check_pairs(const Check *c)
             struct Latest *from = &latest[a->peer];
             const int sent = check_cell(c, a)->send[way_of(a)];
             if (from->by == rank + 1 && sent < from->sent)
-                return check_fail(s, rank, at,
-                                  "rank %d sends it, at position %d, before the value received "
-                                  "just before (sent at position %d)",
-                                  a->peer, sent, from->sent);
+                return schedule_fail(s, rank, at,
+                                     "rank %d sends it, at position %d, before the value received "
+                                     "just before (sent at position %d)",
+                                     a->peer, sent, from->sent);
             *from = (struct Latest){rank + 1, sent};
         }
     return OK;
 }
 
-Err check_moves(Check *c)
+Err schedule_check_moves(Check *c)
 {
     const Schedule *s = c->s;
     if (!schedule_has_moves(s) && (s->grain == OVER_CHUNKS || s->ranks == 1)) return OK;

@@ -25,13 +25,13 @@ static inline CheckCell *check_cell(const Check *c, const Action *a)
 }
 
 /* Local. ERR_CHECK about the action at `position` of `rank`. */
-Err check_fail(const Schedule *s, int rank, int position, const char *format, ...)
+Err schedule_fail(const Schedule *s, int rank, int position, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 /* Local. ERR_CHECK about an action that is not in the rank's list. */
-Err check_missing(const Schedule *s, int rank, Action a, const char *format, ...)
+Err schedule_missing(const Schedule *s, int rank, Action a, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-Err check_moves(Check *c); /* check_moves.c */
-Err check_state(Check *c); /* check_state.c */
+Err schedule_check_moves(Check *c); /* check_moves.c */
+Err schedule_check_state(Check *c); /* check_state.c */
 
 #endif

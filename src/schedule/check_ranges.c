@@ -27,7 +27,7 @@ static Err check_shape(const Schedule *s)
 static Err check_index(const Schedule *s, int rank, int at, const char *what, int value, int count)
 {
     if (value >= 0 && value < count) return OK;
-    return check_fail(s, rank, at, "%s %d; allowed are 0 to %d", what, value, count - 1);
+    return schedule_fail(s, rank, at, "%s %d; allowed are 0 to %d", what, value, count - 1);
 }
 
 static Err check_cell_index(const Schedule *s, int rank, int at)
@@ -42,7 +42,7 @@ static Err check_peer(const Schedule *s, int rank, int at)
     const Action *a = &s->list[rank][at];
     const bool host = (a->kind == A_EVICT || a->kind == A_FETCH) && a->peer == -1;
     if (!host) TRY(check_index(s, rank, at, "peer", a->peer, s->ranks));
-    if (a->peer == rank) return check_fail(s, rank, at, "its peer is its own rank");
+    if (a->peer == rank) return schedule_fail(s, rank, at, "its peer is its own rank");
     return OK;
 }
 
@@ -54,7 +54,7 @@ static Err check_holder(const Schedule *s, int rank, int at)
     TRY(check_index(s, rank, at, what, a->unit, schedule_items(s)));
     const int holder = schedule_rank_of(s, a->unit);
     if (holder != (a->kind == A_RECV ? a->peer : rank))
-        return check_fail(s, rank, at, "%s %d is held by rank %d", what, a->unit, holder);
+        return schedule_fail(s, rank, at, "%s %d is held by rank %d", what, a->unit, holder);
     return OK;
 }
 
@@ -62,7 +62,7 @@ static Err check_action(const Schedule *s, int rank, int at)
 {
     const Action *a = &s->list[rank][at];
     if (a->kind >= N_ACTION_KINDS || a->phase >= N_PHASES)
-        return check_fail(s, rank, at, "no such kind or phase: %d, %d", a->kind, a->phase);
+        return schedule_fail(s, rank, at, "no such kind or phase: %d, %d", a->kind, a->phase);
     switch (a->kind) {
     case A_NORM:
         return OK;
@@ -71,7 +71,7 @@ static Err check_action(const Schedule *s, int rank, int at)
     case A_SEND:
     case A_RECV:
         if (a->phase == PHASE_W)
-            return check_fail(s, rank, at, "W makes no value for another rank");
+            return schedule_fail(s, rank, at, "W makes no value for another rank");
         TRY(check_peer(s, rank, at));
         break;
     case A_EVICT:

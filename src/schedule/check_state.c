@@ -71,12 +71,12 @@ static Err walk_run(State *st, int rank, int at)
     const Action *a = &st->s->list[rank][at];
     Item *item = &st->item[a->unit];
     const Frame *frame = &st->frame[schedule_cell(st->s, a->unit, a->micro, a->slice)];
-    if (st->normed) return check_fail(st->s, rank, at, "runs after the norm");
-    if (item->updated) return check_fail(st->s, rank, at, "runs after its update");
+    if (st->normed) return schedule_fail(st->s, rank, at, "runs after the norm");
+    if (item->updated) return schedule_fail(st->s, rank, at, "runs after its update");
     if (item->gathers && !item->gathered)
-        return check_fail(st->s, rank, at, "its parameters are not gathered here");
+        return schedule_fail(st->s, rank, at, "its parameters are not gathered here");
     if (frame->away && a->phase != PHASE_F)
-        return check_fail(st->s, rank, at, "its frame was evicted and is not back");
+        return schedule_fail(st->s, rank, at, "its frame was evicted and is not back");
     st->ran = true;
     item->runs--;
     if (!schedule_writes(st->s, a)) return OK;
@@ -90,8 +90,9 @@ static Err walk_gather(State *st, int rank, int at)
     const Action *a = &st->s->list[rank][at];
     Item *item = &st->item[a->unit];
     const bool gather = a->kind == A_GATHER;
-    if (gather && item->gathered) return check_fail(st->s, rank, at, "it is gathered already");
-    if (!gather && !item->gathered) return check_fail(st->s, rank, at, "it is not gathered here");
+    if (gather && item->gathered) return schedule_fail(st->s, rank, at, "it is gathered already");
+    if (!gather && !item->gathered)
+        return schedule_fail(st->s, rank, at, "it is not gathered here");
     item->gathered = gather;
     return OK;
 }
@@ -104,21 +105,21 @@ static Err walk_reduce(State *st, int rank, int at)
     const int left = sum ? item->writes : micro_of(st, a)->writes;
     bool *reduced = sum ? &item->reduced : &micro_of(st, a)->reduced;
     if (item->sums && item->parts)
-        return check_fail(st->s, rank, at, "reduced as a sum and by micro-batch: choose one");
-    if (*reduced) return check_fail(st->s, rank, at, "reduced twice");
+        return schedule_fail(st->s, rank, at, "reduced as a sum and by micro-batch: choose one");
+    if (*reduced) return schedule_fail(st->s, rank, at, "reduced twice");
     if (left > 0)
-        return check_fail(st->s, rank, at, "its gradients are still written by %d RUNs", left);
-    if (st->normed) return check_fail(st->s, rank, at, "reduced after the norm");
+        return schedule_fail(st->s, rank, at, "RUNs that still write its gradients: %d", left);
+    if (st->normed) return schedule_fail(st->s, rank, at, "reduced after the norm");
     if (!sum && item->parts < st->s->micros)
-        return check_fail(st->s, rank, at, "only %d of %d micro-batches are reduced", item->parts,
-                          st->s->micros);
+        return schedule_fail(st->s, rank, at, "only %d of %d micro-batches are reduced",
+                             item->parts, st->s->micros);
     *reduced = true;
     return OK;
 }
 
 static Err walk_norm(State *st, int rank, int at)
 {
-    if (st->normed) return check_fail(st->s, rank, at, "a second norm");
+    if (st->normed) return schedule_fail(st->s, rank, at, "a second norm");
     st->normed = true;
     return OK;
 }
@@ -128,13 +129,14 @@ static Err walk_update(State *st, int rank, int at)
 {
     const Action *a = &st->s->list[rank][at];
     Item *item = &st->item[a->unit];
-    if (item->updated) return check_fail(st->s, rank, at, "updated twice");
-    if (item->runs > 0) return check_fail(st->s, rank, at, "%d RUNs come after it", item->runs);
-    if (st->norms && !st->normed) return check_fail(st->s, rank, at, "updated before the norm");
+    if (item->updated) return schedule_fail(st->s, rank, at, "updated twice");
+    if (item->runs > 0)
+        return schedule_fail(st->s, rank, at, "RUNs of it that come after: %d", item->runs);
+    if (st->norms && !st->normed) return schedule_fail(st->s, rank, at, "updated before the norm");
     for (int micro = 0; micro < st->s->micros; micro++) {
         const Micro *m = &st->micro[(int64_t)a->unit * st->s->micros + micro];
         if (item->sums ? !item->reduced : item->parts && !m->reduced)
-            return check_fail(st->s, rank, at, "updated before its gradients are reduced");
+            return schedule_fail(st->s, rank, at, "updated before its gradients are reduced");
     }
     item->updated = true;
     return OK;
@@ -147,15 +149,17 @@ static Err walk_frame(State *st, int rank, int at)
     const int last = run[PHASE_B] >= 0 ? run[PHASE_B] : run[PHASE_W];
     Frame *frame = &st->frame[schedule_cell(st->s, a->unit, a->micro, a->slice)];
     if (a->kind == A_FETCH) {
-        if (!frame->away) return check_fail(st->s, rank, at, "its frame was not evicted");
+        if (!frame->away) return schedule_fail(st->s, rank, at, "its frame was not evicted");
         if (frame->peer != a->peer)
-            return check_fail(st->s, rank, at, "its frame went to %d (-1: the host)", frame->peer);
+            return schedule_fail(st->s, rank, at, "its frame went to %d (-1: the host)",
+                                 frame->peer);
         frame->away = false;
         return OK;
     }
-    if (at < run[PHASE_F]) return check_fail(st->s, rank, at, "there is no frame before F");
-    if (at > last) return check_fail(st->s, rank, at, "there is no frame after position %d", last);
-    if (frame->away) return check_fail(st->s, rank, at, "its frame is away already");
+    if (at < run[PHASE_F]) return schedule_fail(st->s, rank, at, "there is no frame before F");
+    if (at > last)
+        return schedule_fail(st->s, rank, at, "there is no frame after position %d", last);
+    if (frame->away) return schedule_fail(st->s, rank, at, "its frame is away already");
     *frame = (Frame){true, a->peer};
     return OK;
 }
@@ -163,8 +167,8 @@ static Err walk_frame(State *st, int rank, int at)
 static Err walk_bind(State *st, int rank, int at)
 {
     int *bound = &st->bound[st->s->list[rank][at].unit];
-    if (*bound == rank + 1) return check_fail(st->s, rank, at, "the slot is bound twice");
-    if (st->ran) return check_fail(st->s, rank, at, "bound after a RUN, which might call it");
+    if (*bound == rank + 1) return schedule_fail(st->s, rank, at, "the slot is bound twice");
+    if (st->ran) return schedule_fail(st->s, rank, at, "bound after a RUN, which might call it");
     *bound = rank + 1;
     return OK;
 }
@@ -183,7 +187,7 @@ static bool has_norm(const Schedule *s, int rank)
     return false;
 }
 
-Err check_state(Check *c)
+Err schedule_check_state(Check *c)
 {
     const Schedule *s = c->s;
     State st;
@@ -193,8 +197,8 @@ Err check_state(Check *c)
         st.norms = has_norm(s, rank);
         st.normed = st.ran = false;
         if (st.norms != first) /* it needs all ranks, and would wait forever */
-            return check_missing(s, first ? rank : 0, action_of(A_NORM, 0), "rank %d has one",
-                                 first ? 0 : rank);
+            return schedule_missing(s, first ? rank : 0, action_of(A_NORM, 0), "rank %d has one",
+                                    first ? 0 : rank);
         for (int at = 0; at < s->n[rank]; at++)
             if (walk[s->list[rank][at].kind]) TRY(walk[s->list[rank][at].kind](&st, rank, at));
     }

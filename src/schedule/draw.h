@@ -3,8 +3,8 @@
  *     rank 0 | F0 F1 B0 B1              the lists: what runs, in order
  *     rank 1 | F0 B0 F1 B1
  *
- *     rank 0 | F0 F1 .  B0 -- B1 --     the same by the clock, a cell for each unit of time:
- *     rank 1 | .  F0 B0 -- F1 B1 --     -- goes on, . waits
+ *     rank 0 | F0 F1 .  .  B0 -- .  B1 --     the same by the clock, a cell for each unit of
+ *     rank 1 | .  F0 B0 -- F1 B1 -- .  .      time; -- goes on, . waits
  *
  * A cell names phase and micro-batch; also chunk or unit where a rank holds several (F1.0), and the
  * slice where there are several. Only RUNs are drawn. */

@@ -78,7 +78,7 @@ static Err expect_end(Reader *r, const char *after)
     return w.length == 0 ? OK : refuse(r, w, "nothing more is allowed after %s", after);
 }
 
-int parse_digits(const char *at, const char *end, int *value)
+int schedule_digits(const char *at, const char *end, int *value)
 {
     const char *p = at;
     for (*value = 0; p < end && *p >= '0' && *p <= '9'; p++)
@@ -92,7 +92,7 @@ static Err read_number(Reader *r, const char *what, int low, int high, int *out)
     const Word w = next_word(r);
     int value;
     if (w.length == 0) return refuse(r, w, "the line ends; expected %s", what);
-    const int digits = parse_digits(w.at, w.at + w.length, &value);
+    const int digits = schedule_digits(w.at, w.at + w.length, &value);
     if (digits != w.length || value < low || value > high)
         return refuse(r, w, "expected %s, %d to %d", what, low, high);
     *out = value;
@@ -179,7 +179,7 @@ static Err next_list(Reader *r, int *rank)
     TRY(expect(r, w, "rank"));
     w = next_word(r);
     int value;
-    const int digits = parse_digits(w.at, w.at + w.length, &value);
+    const int digits = schedule_digits(w.at, w.at + w.length, &value);
     if (digits == 0 || digits + 1 != w.length || w.at[digits] != ':' || value >= SCHEDULE_MAX)
         return refuse(r, w, "expected a rank and a colon, 0: to %d:", SCHEDULE_MAX - 1);
     *rank = value;
@@ -207,7 +207,7 @@ static Err read_lists(Reader r, Schedule *s)
         if (rank < 0) return OK;
         for (Word w = next_word(&r); w.length > 0; w = next_word(&r)) {
             Action *a = &s->list[rank][s->n[rank]++];
-            if (!parse_action(s, w.at, w.length, a, reason)) return refuse(&r, w, "%s", reason);
+            if (!action_parse(s, w.at, w.length, a, reason)) return refuse(&r, w, "%s", reason);
         }
     }
 }

@@ -7,8 +7,8 @@
 enum { PARSE_WORD_MAX = 40, PARSE_REASON_BYTES = 256 };
 
 /* Local. The leading digits' count and value, which stops at SCHEDULE_MAX + 1. */
-int parse_digits(const char *at, const char *end, int *value);
+int schedule_digits(const char *at, const char *end, int *value);
 /* Local. False, and why, when the word is not an action of this schedule. */
-bool parse_action(const Schedule *s, const char *word, int length, Action *out, char *reason);
+bool action_parse(const Schedule *s, const char *word, int length, Action *out, char *reason);
 
 #endif

@@ -43,7 +43,7 @@ static bool scan_char(Scan *scan, char c, const char *before)
 static bool scan_index(Scan *scan, const char *what, int count, int16_t *out)
 {
     int value;
-    const int digits = parse_digits(scan->at, scan->end, &value);
+    const int digits = schedule_digits(scan->at, scan->end, &value);
     if (digits == 0) return refuse(scan, "expected the %s, a number", what);
     if (value >= count)
         return refuse(scan, "%s %.*s is not there; allowed are 0 to %d", what,
@@ -159,7 +159,7 @@ static bool scan_kind(Scan *scan, Action *a)
     return unknown_kind(scan, length);
 }
 
-bool parse_action(const Schedule *s, const char *word, int length, Action *out, char *reason)
+bool action_parse(const Schedule *s, const char *word, int length, Action *out, char *reason)
 {
     Scan scan = {word, word + length, s, reason};
     Action a;

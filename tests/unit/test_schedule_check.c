@@ -125,12 +125,11 @@ static const Fault faults[] = {
     {"dropped twice", full, "drop.0", "drop.0 drop.0", "it is not gathered here"},
     {"dropped, never gathered", full, "drop.0", "drop.0 drop.1", "drop.1: it is not gathered here"},
     {"reduced too early", full, "B1.1 fetch.0.1<host B0.1 drop.0\nrank 0: reduce.0",
-     "B1.1 fetch.0.1<host reduce.0 B0.1 drop.0\nrank 0:",
-     "its gradients are still written by 1 RUNs"},
+     "B1.1 fetch.0.1<host reduce.0 B0.1 drop.0\nrank 0:", "RUNs that still write its gradients: 1"},
     {"the head reduced too early", full, "F2.1 reduce.2", "reduce.2 F2.1",
-     "rank 1, position 6, reduce.2: its gradients are still written by 1 RUNs"},
+     "rank 1, position 6, reduce.2: RUNs that still write its gradients: 1"},
     {"a micro-batch reduced too early", full, "recv.B2.0<1 B1.0 B0.0",
-     "recv.B2.0<1 reduce.1.0 B1.0 B0.0", "reduce.1.0: its gradients are still written by 1 RUNs"},
+     "recv.B2.0<1 reduce.1.0 B1.0 B0.0", "reduce.1.0: RUNs that still write its gradients: 1"},
     {"reduced twice", full, "reduce.0", "reduce.0 reduce.0", "reduce.0: reduced twice"},
     {"a micro-batch reduced twice", full, "reduce.1.1", "reduce.1.0 reduce.1.1", "reduced twice"},
     {"reduced in both ways", full, "reduce.1.1", "reduce.1.1 reduce.1",
@@ -148,7 +147,7 @@ static const Fault faults[] = {
     {"updated twice", full, "update.1", "update.1 update.0", "update.0: updated twice"},
     {"updated before the norm", full, "norm update.0", "update.0 norm", "updated before the norm"},
     {"updated before its last RUN", full, "W2.1 norm update.2", "update.2 W2.1 norm",
-     "update.2: 1 RUNs come after it"},
+     "update.2: RUNs of it that come after: 1"},
     {"another's unit updated", full, "update.1", "update.2", "unit 2 is held by rank 1"},
     {"evicted before F", full, "gather.0 F0.0", "gather.0 evict.0.0>host F0.0",
      "there is no frame before F"},
@@ -232,7 +231,8 @@ static void update_needs_its_reduction(void **state)
         "rank 0: F0.0 F1.0 B1.0 B0.0 update.1 reduce.1.0\n",
         "rank 0: F0.0 F1.0 update.1 B1.0 B0.0\n"};
     const char *const reason[] = {NULL, "updated before its gradients are reduced",
-                                  "updated before its gradients are reduced", "RUNs come after it"};
+                                  "updated before its gradients are reduced",
+                                  "RUNs of it that come after"};
     for (int i = 0; i < 4; i++) {
         char text[512];
         snprintf(text, sizeof text, "%s%s", head, lists[i]);

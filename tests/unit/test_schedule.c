@@ -1,0 +1,291 @@
+/* Generators against closed forms, and the player against a second one that only knows the rules.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+#include "base/philox.h"
+#include "schedule/check.h"
+#include "schedule/generate.h"
+#include "schedule/play.h"
+#include "schedule/textform.h"
+
+static int open_arena(void **state)
+{
+    static Arena arena;
+    *state = &arena;
+    return arena_open(&arena, "test", (size_t)1 << 30);
+}
+
+static int close_arena(void **state)
+{
+    arena_close(*state);
+    return 0;
+}
+
+static void must(Err err)
+{
+    if (err != OK) fail_msg("%s", err_text());
+}
+
+static int min_int(int a, int b) { return a < b ? a : b; }
+
+/* F, I, W, B of every chunk; sums of them are exact in binary. */
+static const double costs[][N_PHASES] = {{1, 1, 1, 2}, {1, 1.25, 0.75, 2}, {3, 4.5, 2.25, 6.75}};
+
+static const double *cost_table(Arena *a, int items, const double *cost)
+{
+    double *table;
+    must(ARENA_NEW(a, items * N_PHASES, &table));
+    for (int i = 0; i < items * N_PHASES; i++) table[i] = cost[i % N_PHASES];
+    return table;
+}
+
+static void check_closed_form(Arena *a, const char *name, int ranks, int micros)
+{
+    const bool gpipe = strcmp(name, "gpipe") == 0;
+    Schedule s;
+    Play play;
+    must(schedule_generate(name, ranks, micros, 1, a, &s));
+    must(schedule_check(&s, a));
+    assert_true(schedule_in_order(&s));
+    for (int k = 0; k < 3; k++) {
+        const PlayCosts c = {.cost = cost_table(a, ranks, costs[k])};
+        const double both = costs[k][PHASE_F] + costs[k][PHASE_B];
+        must(schedule_play(&s, &c, a, &play));
+        assert_true(play.bubble == (ranks - 1) * both);
+        assert_true(play.makespan == (ranks - 1 + micros) * both);
+        for (int r = 0; r < ranks; r++) {
+            assert_true(play.busy[r] == micros * both);
+            assert_int_equal(play.peak[r], gpipe ? micros : min_int(ranks - r, micros));
+        }
+    }
+    for (int r = 0; r < ranks; r++) { /* forwards before the first backward */
+        int warm = 0;
+        while (s.list[r][warm].phase == PHASE_F) warm++;
+        assert_int_equal(warm, gpipe ? micros : min_int(ranks - r, micros));
+        assert_int_equal(s.n[r], 2 * micros);
+    }
+}
+
+static void bubbles_and_peaks_are_as_known(void **state)
+{
+    const size_t mark = arena_mark(*state);
+    int cases = 0, n;
+    const GeneratorRow *row = schedule_generators(&n);
+    for (int i = 0; i < n; i++)
+        for (int ranks = 1; ranks <= 24; ranks++)
+            for (int micros = 1; micros <= 40; micros++, cases++) {
+                check_closed_form(*state, row[i].name, ranks, micros);
+                arena_rewind(*state, mark);
+            }
+    assert_int_equal(cases, n * 24 * 40);
+}
+
+/* Slices are small micro-batches, as far as time goes. */
+static void slices_of_gpipe(void **state)
+{
+    for (int ranks = 1; ranks <= 6; ranks++)
+        for (int micros = 1; micros <= 7; micros++)
+            for (int slices = 2; slices <= 5; slices++) {
+                const size_t mark = arena_mark(*state);
+                Schedule s;
+                Play play;
+                must(schedule_generate("gpipe", ranks, micros, slices, *state, &s));
+                must(schedule_check(&s, *state));
+                assert_true(schedule_in_order(&s));
+                must(schedule_play(&s, &(PlayCosts){0}, *state, &play));
+                assert_true(play.bubble == (ranks - 1) * 3);
+                for (int r = 0; r < ranks; r++) assert_int_equal(play.peak[r], micros * slices);
+                arena_rewind(*state, mark);
+            }
+}
+
+/* Earliest start of a RUN over chunks by the rules alone, from the ends that are known so far:
+ * end[cell][phase]. */
+static double by_rules(const Schedule *s, const Action *x, double latency, double (*end)[N_PHASES])
+{
+    const int64_t cell = schedule_cell(s, x->unit, x->micro, x->slice);
+    const int64_t chunk =
+        (int64_t)s->micros * s->slices; /* from a cell to that of the next chunk */
+    const bool back = x->phase == PHASE_B;
+    const int from = back ? x->unit + 1 : x->unit - 1, before = back ? x->slice + 1 : x->slice - 1;
+    double t = back ? end[cell][PHASE_F] : 0;
+    if (from >= 0 && from < s->chunks) {
+        const double far = s->rank_of[from] == s->rank_of[x->unit] ? 0 : latency;
+        const double there = end[back ? cell + chunk : cell - chunk][x->phase] + far;
+        if (t < there) t = there;
+    }
+    if (before >= 0 && before < s->slices) {
+        const double there = end[back ? cell + 1 : cell - 1][x->phase];
+        if (t < there) t = there;
+    }
+    return t;
+}
+
+/* The makespan by raising times until all rules hold: slow, and unlike the player. */
+static double slow_play(const Schedule *s, const PlayCosts *c, Arena *a)
+{
+    double(*end)[N_PHASES], makespan = 0;
+    must(ARENA_NEW(a, schedule_cells(s), &end)); /* zero: before all rules */
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (int r = 0; r < s->ranks; r++) {
+            double free = 0;
+            for (int i = 0; i < s->n[r]; i++) {
+                const Action *x = &s->list[r][i];
+                double *mine = &end[schedule_cell(s, x->unit, x->micro, x->slice)][x->phase];
+                const double start = by_rules(s, x, c->latency, end);
+                free = (start > free ? start : free) + c->cost[x->unit * N_PHASES + x->phase];
+                if (*mine != free) changed = true;
+                *mine = free;
+                if (makespan < free) makespan = free;
+            }
+        }
+    }
+    return makespan;
+}
+
+static void random_costs_keep_the_bounds(void **state)
+{
+    const Random random = random_named(7, "costs");
+    uint64_t draw = 0;
+    for (int trial = 0; trial < 300; trial++) {
+        const size_t mark = arena_mark(*state);
+        const int ranks = 1 + (int)(random_bits(&random, draw++) % 7);
+        const int micros = 1 + (int)(random_bits(&random, draw++) % 9);
+        const int slices = trial % 2 ? 1 + (int)(random_bits(&random, draw++) % 3) : 1;
+        Schedule s;
+        Play play;
+        double *cost, once = 0, busiest = 0;
+        must(schedule_generate(slices > 1 || trial % 3 ? "gpipe" : "1f1b", ranks, micros, slices,
+                               *state, &s));
+        must(ARENA_NEW(*state, ranks * N_PHASES, &cost));
+        for (int i = 0; i < ranks * N_PHASES; i++) cost[i] = 0.1 + random_uniform(&random, draw++);
+        const PlayCosts c = {.cost = cost, .latency = trial % 5 * 0.3};
+        must(schedule_play(&s, &c, *state, &play));
+        assert_true(play.makespan == slow_play(&s, &c, *state));
+
+        for (int r = 0; r < ranks; r++) { /* one micro-batch through all; the busiest rank */
+            once += cost[r * N_PHASES + PHASE_F] + cost[r * N_PHASES + PHASE_B];
+            if (busiest < play.busy[r]) busiest = play.busy[r];
+            for (int i = 1; i < s.n[r]; i++) assert_true(play.start[r][i] >= play.end[r][i - 1]);
+        }
+        assert_true(play.makespan >= busiest);
+        assert_true(play.makespan > (once + 2 * (ranks - 1) * c.latency) * (1 - 1e-12));
+        assert_true(play.bubble == play.makespan - busiest);
+        arena_rewind(*state, mark);
+    }
+}
+
+static Schedule parse(Arena *a, const char *text)
+{
+    Schedule s;
+    must(schedule_parse("test", text, strlen(text), a, &s));
+    return s;
+}
+
+/* Two ranks that each send first: fine with buffers, not when a send waits for its receive. */
+static void waiting_is_where_it_was_asked_for(void **state)
+{
+    const Schedule s =
+        parse(*state, "sheaf schedule 1\nchunks 2 micros 2 slices 1\nplace 0 1\n"
+                      "over chunks\n"
+                      "rank 0: F0.0 send.F0.0>1 F0.1 send.F0.1>1 recv.B1.0<1 B0.0 "
+                      "recv.B1.1<1 B0.1\n"
+                      "rank 1: recv.F0.0<0 F1.0 B1.0 send.B1.0>0 recv.F0.1<0 F1.1 B1.1 "
+                      "send.B1.1>0\n");
+    Play play;
+    PlayCosts c = {.latency = 0.5};
+    must(schedule_check(&s, *state));
+    must(schedule_play(&s, &c, *state, &play));
+    assert_true(play.start[1][1] == 1.5); /* F1.0: made at 1, there half a unit later */
+    assert_true(play.end[0][3] == 2);     /* both sends are on their way */
+    c.wait = PLAY_WAIT_AT_RECV;
+    must(schedule_play(&s, &c, *state, &play));
+    assert_true(play.end[1][0] == 1.5 && play.end[0][4] == 5); /* B1.0 ends at 4.5 */
+    c.wait = PLAY_WAIT_BOTH;
+    assert_int_equal(schedule_play(&s, &c, *state, &play), ERR_CHECK);
+    assert_string_equal(err_text(),
+                        "schedule: nobody can move: rank 0, position 3, send.F0.1>1: waits for the "
+                        "recv of rank 1; rank 1, position 3, send.B1.0>0: waits for the recv of "
+                        "rank 0");
+}
+
+static void norm_is_a_barrier_and_frames_are_counted(void **state)
+{
+    const Schedule s =
+        parse(*state, "sheaf schedule 1\nchunks 2 micros 2 slices 1\nplace 0 1\n"
+                      "over chunks\n"
+                      "rank 0: F0.0 evict.0.0>host F0.1 fetch.0.0<host B0.0 B0.1 norm\n"
+                      "rank 1: F1.0 F1.1 I1.0 I1.1 W1.0 W1.1 norm\n");
+    Play play;
+    must(schedule_check(&s, *state));
+    must(schedule_play(&s, &(PlayCosts){0}, *state, &play));
+    assert_true(play.makespan == 8);
+    assert_true(play.end[1][5] == 7 && play.end[1][6] == 8);
+    assert_int_equal(play.peak[0], 2); /* fetched while the other is here; 1 in between */
+    assert_int_equal(play.peak[1], 2); /* held until W */
+}
+
+static void stuck_ranks_are_all_named(void **state)
+{
+    Schedule s =
+        parse(*state, "sheaf schedule 1\nchunks 3 micros 2 slices 1\nplace 0 1 2\nover chunks\n"
+                      "rank 0: F0.0 B0.0 F0.1 B0.1\n"
+                      "rank 1: F1.1 F1.0 B1.0 B1.1\n"
+                      "rank 2: F2.0 B2.0 F2.1 B2.1\n");
+    Play play;
+    assert_int_equal(schedule_play(&s, &(PlayCosts){0}, *state, &play), ERR_CHECK);
+    assert_string_equal(
+        err_text(), "schedule: nobody can move: rank 0, position 1, B0.0: waits for B1.0, or its "
+                    "I; rank 1, position 0, F1.1: waits for F0.1; rank 2, position 0, F2.0: "
+                    "waits for F1.0");
+
+    must(schedule_generate("1f1b", 200, 3, 1, *state, &s)); /* more than a message holds */
+    s.list[0][0] = action_run(PHASE_B, 0, 0, 0);
+    assert_int_equal(schedule_play(&s, &(PlayCosts){0}, *state, &play), ERR_CHECK);
+    assert_non_null(strstr(err_text(), "more ranks"));
+    assert_true(strlen(err_text()) < 1600);
+}
+
+static void bad_requests_are_named(void **state)
+{
+    const struct {
+        const char *name;
+        int ranks, micros, slices;
+        const char *reason;
+    } row[] = {
+        {"1f1c", 2, 2, 1, "no schedule '1f1c' (did you mean 1f1b?); allowed are gpipe 1f1b"},
+        {"", 2, 2, 1, "no schedule ''"},
+        {"gpipe", 0, 2, 1, "ranks is 0; allowed are 1 to 32767"},
+        {"gpipe", 2, 40000, 1, "micros is 40000; allowed are 1 to 32767"},
+        {"gpipe", 2, 2, -1, "slices is -1; allowed"},
+        {"1f1b", 2, 2, 2, "1f1b runs whole micro-batches, slices is 2; set slices to 1"},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
+        Schedule s;
+        assert_int_equal(
+            schedule_generate(row[i].name, row[i].ranks, row[i].micros, row[i].slices, *state, &s),
+            ERR_CONFIG);
+        if (!strstr(err_text(), row[i].reason))
+            fail_msg("wanted: %s\n got: %s", row[i].reason, err_text());
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bubbles_and_peaks_are_as_known),
+        cmocka_unit_test(slices_of_gpipe),
+        cmocka_unit_test(random_costs_keep_the_bounds),
+        cmocka_unit_test(waiting_is_where_it_was_asked_for),
+        cmocka_unit_test(norm_is_a_barrier_and_frames_are_counted),
+        cmocka_unit_test(stuck_ranks_are_all_named),
+        cmocka_unit_test(bad_requests_are_named),
+    };
+    return cmocka_run_group_tests(tests, open_arena, close_arena);
+}

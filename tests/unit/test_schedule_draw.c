@@ -1,0 +1,136 @@
+/* Drawings; above all those in the head comments of the generators, which must be what is drawn. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+#include "base/text.h"
+#include "schedule/draw.h"
+#include "schedule/generate.h"
+#include "schedule/textform.h"
+
+#ifndef SHEAF_SOURCE_DIR
+#define SHEAF_SOURCE_DIR "."
+#endif
+
+static int open_arena(void **state)
+{
+    static Arena arena;
+    *state = &arena;
+    return arena_open(&arena, "test", (size_t)1 << 30);
+}
+
+static int close_arena(void **state)
+{
+    arena_close(*state);
+    return 0;
+}
+
+static void must(Err err)
+{
+    if (err != OK) fail_msg("%s", err_text());
+}
+
+static const char *in_time(Arena *a, const Schedule *s, double unit, const char *before)
+{
+    Play play;
+    const char *text;
+    must(schedule_play(s, &(PlayCosts){0}, a, &play));
+    must(schedule_draw_time(s, &play, unit, before, a, &text));
+    return text;
+}
+
+/* For every row of the table: src/schedule/gen_NAME.c holds its lists and its clock, for four ranks
+ * and six micro-batches. */
+static void head_comments_are_drawn(void **state)
+{
+    int n;
+    const GeneratorRow *row = schedule_generators(&n);
+    for (int i = 0; i < n; i++) {
+        char path[512];
+        const char *source, *text;
+        size_t length;
+        Schedule s;
+        snprintf(path, sizeof path, SHEAF_SOURCE_DIR "/src/schedule/gen_%s.c", row[i].name);
+        must(text_read_file(path, 1 << 20, *state, &source, &length));
+        must(schedule_generate(row[i].name, 4, 6, 1, *state, &s));
+        must(schedule_draw(&s, " *   ", *state, &text));
+        if (!strstr(source, text)) fail_msg("%s does not hold its drawing:\n%s", path, text);
+        text = in_time(*state, &s, 1, " *   ");
+        if (!strstr(source, text)) fail_msg("%s does not hold its drawing:\n%s", path, text);
+    }
+}
+
+static Schedule parse(Arena *a, const char *text)
+{
+    Schedule s;
+    must(schedule_parse("test", text, strlen(text), a, &s));
+    return s;
+}
+
+/* The picture of draw.h. */
+static void two_ranks(void **state)
+{
+    const char *text;
+    Schedule s;
+    must(schedule_generate("1f1b", 2, 2, 1, *state, &s));
+    must(schedule_draw(&s, "", *state, &text));
+    assert_string_equal(text, "rank 0 | F0 F1 B0 B1\n"
+                              "rank 1 | F0 B0 F1 B1\n");
+    assert_string_equal(in_time(*state, &s, 1, ""), "rank 0 | F0 F1 .  .  B0 -- .  B1 --\n"
+                                                    "rank 1 | .  F0 B0 -- F1 B1 -- .  .\n");
+    assert_string_equal(in_time(*state, &s, 3, "  "), "  rank 0 | F1 B0 B1\n"
+                                                      "  rank 1 | F0 F1 .\n");
+}
+
+/* Several chunks on a rank and several slices are named; what is not a RUN is not drawn. */
+static void chunks_and_slices_are_named(void **state)
+{
+    const char *text;
+    const Schedule s = parse(*state, "sheaf schedule 1\nchunks 3 micros 1 slices 2\nplace 0 1 0\n"
+                                     "over chunks\n"
+                                     "rank 0: gather.0 F0.0.0 F0.0.1 F2.0.0 F2.0.1 B2.0.1 B2.0.0 "
+                                     "B0.0.1 B0.0.0 drop.0\n"
+                                     "rank 1: F1.0.0 F1.0.1 I1.0.1 I1.0.0 W1.0.0 W1.0.1\n");
+    must(schedule_draw(&s, "", *state, &text));
+    assert_string_equal(text, "rank 0 | F0.0.0 F0.0.1 F2.0.0 F2.0.1 B2.0.1 B2.0.0 B0.0.1 B0.0.0\n"
+                              "rank 1 | F1.0.0 F1.0.1 I1.0.1 I1.0.0 W1.0.0 W1.0.1\n");
+    assert_string_equal(
+        in_time(*state, &s, 1, ""),
+        "rank 0 | F0.0.0 F0.0.1 F2.0.0 F2.0.1 B2.0.1 --     B2.0.0 --     B0.0.1 --     B0.0.0 --\n"
+        "rank 1 | .      F1.0.0 F1.0.1 .      .      .      I1.0.1 .      I1.0.0 W1.0.0 W1.0.1 "
+        ".\n");
+}
+
+static void ranks_are_aligned(void **state)
+{
+    const char *text;
+    Schedule s;
+    must(schedule_generate("1f1b", 11, 1, 1, *state, &s));
+    must(schedule_draw(&s, "", *state, &text));
+    assert_non_null(strstr(text, "rank 9  | F0 B0\nrank 10 | F0 B0\n"));
+}
+
+static void too_many_cells_are_refused(void **state)
+{
+    Schedule s;
+    Play play;
+    const char *text;
+    must(schedule_generate("gpipe", 2, 3, 1, *state, &s));
+    must(schedule_play(&s, &(PlayCosts){0}, *state, &play));
+    assert_int_equal(schedule_draw_time(&s, &play, 1e-4, "", *state, &text), ERR_CONFIG);
+    assert_string_equal(err_text(), "a drawing of 12 in cells of 0.0001; allowed are 10000 cells");
+    assert_int_equal(schedule_draw_time(&s, &play, 0, "", *state, &text), ERR_CONFIG);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(head_comments_are_drawn),     cmocka_unit_test(two_ranks),
+        cmocka_unit_test(chunks_and_slices_are_named), cmocka_unit_test(ranks_are_aligned),
+        cmocka_unit_test(too_many_cells_are_refused),
+    };
+    return cmocka_run_group_tests(tests, open_arena, close_arena);
+}

@@ -1,0 +1,260 @@
+/* The text form: what is written is read back the same; what is wrong is named by line and column.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "base/philox.h"
+#include "schedule/check.h"
+#include "schedule/expand.h"
+#include "schedule/generate.h"
+#include "schedule/textform.h"
+
+static int open_arena(void **state)
+{
+    static Arena arena;
+    *state = &arena;
+    return arena_open(&arena, "test", (size_t)1 << 30);
+}
+
+static int close_arena(void **state)
+{
+    arena_close(*state);
+    return 0;
+}
+
+static void must(Err err)
+{
+    if (err != OK) fail_msg("%s", err_text());
+}
+
+static const char *round_trip(Arena *a, const Schedule *s)
+{
+    const char *text, *again;
+    Schedule back;
+    must(schedule_print(s, a, &text));
+    must(schedule_parse("printed", text, strlen(text), a, &back));
+    if (!schedule_equal(s, &back)) fail_msg("read back another schedule:\n%s", text);
+    must(schedule_print(&back, a, &again));
+    assert_string_equal(text, again);
+    return text;
+}
+
+static void generated_and_expanded(void **state)
+{
+    int n;
+    const GeneratorRow *row = schedule_generators(&n);
+    for (int i = 0; i < n; i++)
+        for (int ranks = 1; ranks <= 6; ranks++)
+            for (int micros = 1; micros <= 12; micros += 1 + micros / 3)
+                for (int slices = 1; slices <= (row[i].slices ? 3 : 1); slices++) {
+                    const size_t mark = arena_mark(*state);
+                    int16_t first_unit[7] = {0};
+                    Schedule s, units;
+                    must(schedule_generate(row[i].name, ranks, micros, slices, *state, &s));
+                    round_trip(*state, &s);
+                    for (int c = 0; c < ranks; c++)
+                        first_unit[c + 1] = (int16_t)(first_unit[c] + 1 + (c + micros) % 3);
+                    s.first_unit = first_unit;
+                    round_trip(*state, &s);
+                    must(schedule_expand(&s, EXPAND_STEP, *state, &units));
+                    round_trip(*state, &units);
+                    arena_rewind(*state, mark);
+                }
+}
+
+/* By hand: comments, blank lines, a list in pieces, out of order, a rank without a chunk. */
+static const char by_hand[] = "# two chunks on rank 2, none on rank 1\n"
+                              "sheaf schedule 1   # the version\n"
+                              "\n"
+                              "chunks 3 micros 2 slices 2\n"
+                              "\tplace 2 0 2\r\n"
+                              "units 1 2 1\n"
+                              "over units\n"
+                              "rank 2: F0.0.0 send.F0.0.1>0#no space before\n"
+                              "rank 0: recv.F0.0.1<2 recv.I3.1.0<2 evict.1.0.1>1 fetch.1.0.1<1\n"
+                              "rank 2: gather.3 drop.3 reduce.3 reduce.3.1 norm update.0\n"
+                              "rank 0: evict.2.1.1>host fetch.2.1.1<host bind.0 bind.32766\n"
+                              "  rank 2:   I3.1.1   W3.1.0 B0.1.0\n"
+                              "rank 3:";
+
+static void written_by_hand(void **state)
+{
+    Schedule s;
+    must(schedule_parse("hand", by_hand, strlen(by_hand), *state, &s));
+    assert_string_equal(round_trip(*state, &s),
+                        "sheaf schedule 1\n"
+                        "chunks 3 micros 2 slices 2\n"
+                        "place 2 0 2\n"
+                        "units 1 2 1\n"
+                        "over units\n"
+                        "rank 0: recv.F0.0.1<2 recv.I3.1.0<2 evict.1.0.1>1 fetch.1.0.1<1 "
+                        "evict.2.1.1>host fetch.2.1.1<host\n"
+                        "rank 0: bind.0 bind.32766\n" /* 100 columns are full */
+                        "rank 1:\n"
+                        "rank 2: F0.0.0 send.F0.0.1>0 gather.3 drop.3 reduce.3 reduce.3.1 norm "
+                        "update.0 I3.1.1 W3.1.0 B0.1.0\n"
+                        "rank 3:\n");
+    assert_int_equal(s.ranks, 4);
+    const Action recv = s.list[0][1], evict = s.list[0][2], host = s.list[0][4];
+    assert_true(recv.kind == A_RECV && recv.phase == PHASE_I && recv.unit == 3 && recv.micro == 1 &&
+                recv.slice == 0 && recv.peer == 2);
+    assert_true(evict.kind == A_EVICT && evict.unit == 1 && evict.micro == 0 && evict.slice == 1 &&
+                evict.peer == 1);
+    assert_int_equal(host.peer, -1);
+    assert_true(s.list[2][4].micro == -1 && s.list[2][5].micro == 1);
+}
+
+#define HEAD "sheaf schedule 1\nchunks 2 micros 4 slices 1\nplace 0 1\nover chunks\n"
+#define SLICED "sheaf schedule 1\nchunks 2 micros 4 slices 2\nplace 0 1\nover units\n"
+
+static const struct {
+    const char *text, *message;
+} wrong[] = {
+    {"", "f:1:1: expected `sheaf`"},
+    {"schedule 1", "f:1:1: 'schedule': expected `sheaf`"},
+    {"sheaf schedule 2", "f:1:16: '2': expected version 1 of the form, 1 to 1"},
+    {"sheaf schedule 1 1", "f:1:18: '1': nothing more is allowed after the version"},
+    {"sheaf schedule 1\nchunks 0", "f:2:8: '0': expected a number of chunks, 1 to 32767"},
+    {"sheaf schedule 1\nchunks 2 micros 32768", "'32768': expected a number of micros, 1 to 32767"},
+    {"sheaf schedule 1\nchunks 2 micros 99999999999999999999", "expected a number of micros"},
+    {"sheaf schedule 1\nchunks 2 micros -1", "'-1': expected a number of micros"},
+    {"sheaf schedule 1\nchunks 2 micros 1x", "'1x': expected a number of micros"},
+    {"sheaf schedule 1\nchunks 2 micros", "f:2:16: the line ends; expected a number of micros"},
+    {"sheaf schedule 1\nchunks 2 micro 4", "f:2:10: 'micro': expected `micros`"},
+    {"sheaf schedule 1\nchunks 2 micros 4 slices 1\nplace 0\n", "the line ends; expected the rank"},
+    {"sheaf schedule 1\nchunks 2 micros 4 slices 1\nplace 0 1 2\n",
+     "f:3:11: '2': nothing more is allowed after one number for each of 2 chunks"},
+    {"sheaf schedule 1\nchunks 2 micros 4 slices 1\nplace 0 32767\n",
+     "rank of each chunk, 0 to 32766"},
+    {"sheaf schedule 1\nchunks 2 micros 4 slices 1\nplace 0 1\nunits 1 0\n",
+     "f:4:9: '0': expected the units of each chunk, 1 to 32767"},
+    {"sheaf schedule 1\nchunks 2 micros 4 slices 1\nplace 0 1\nunits 32767 1\n",
+     "32768 units in chunks 0 to 1; allowed are 32767 in all"},
+    {"sheaf schedule 1\nchunks 2 micros 4 slices 1\nplace 0 1\nrank 0:", "'rank': expected `over`"},
+    {"sheaf schedule 1\nchunks 2 micros 4 slices 1\nplace 0 1\nover layers",
+     "f:4:6: 'layers': expected `chunks` or `units`"},
+    {HEAD "F0.0", "f:5:1: 'F0.0': expected `rank`"},
+    {HEAD "rank 0 F0.0", "f:5:6: '0': expected a rank and a colon, 0: to 32766:"},
+    {HEAD "rank 0:F0.0", "f:5:6: '0:F0.0': expected a rank and a colon"},
+    {HEAD "rank 32767:", "expected a rank and a colon, 0: to 32766:"},
+    {HEAD "rank :", "expected a rank and a colon"},
+    {HEAD "rank", "f:5:5: expected a rank and a colon"},
+    {HEAD "rank 0: F2.0", "f:5:9: 'F2.0': chunk 2 is not there; allowed are 0 to 1"},
+    {HEAD "rank 0: F0.0 F0.4", "f:5:14: 'F0.4': micro-batch 4 is not there; allowed are 0 to 3"},
+    {HEAD "rank 0: F0.99999999999", "micro-batch 99999999999 is not there"},
+    {HEAD "rank 0: F0.0.0", "a third number is a slice, and slices is 1"},
+    {HEAD "rank 0: F0", "'F0': expected '.' before the micro-batch"},
+    {HEAD "rank 0: F.0", "expected the chunk, a number"},
+    {HEAD "rank 0: F0.", "expected the micro-batch, a number"},
+    {HEAD "rank 0: G0.0", "expected a phase: F, I, W or B"},
+    {HEAD "rank 0: F0.0x", "the action ends before its last 1 characters"},
+    {HEAD "rank 0: send.W0.0>1", "W makes no value for another rank; allowed are F, I and B"},
+    {HEAD "rank 0: send.F0.0<1", "expected '>' before the rank"},
+    {HEAD "rank 0: recv.F0.0>1", "expected '<' before the rank"},
+    {HEAD "rank 0: send.F0.0>2", "rank 2 is not there; allowed are 0 to 1"},
+    {HEAD "rank 0: send.F0.0>host", "expected the rank, a number"},
+    {HEAD "rank 0: sned.F0.0>1",
+     "no such action (did you mean send?); allowed are F I W B send recv"},
+    {HEAD "rank 0: run.F0.0", "no such action"},
+    {HEAD "rank 0: gather", "expected '.' before the rest of the action"},
+    {HEAD "rank 0: gather.2", "chunk 2 is not there"},
+    {HEAD "rank 0: norm.1", "the action ends before its last 2 characters"},
+    {HEAD "rank 0: reduce.1.4", "micro-batch 4 is not there"},
+    {HEAD "rank 0: evict.0.1", "expected '>' before the rank, or `host`"},
+    {HEAD "rank 0: evict.0.1>hos", "expected the rank, a number"},
+    {HEAD "rank 0: bind.32767", "slot 32767 is not there; allowed are 0 to 32766"},
+    {HEAD "rank 0: F0.000000000000000000000000000000000000000001",
+     "45 characters; an action has at most 40"},
+    {HEAD "rank 0: \x01\x80", "f:5:9: '?"
+                              "?': expected a phase"},
+    {SLICED "rank 0: F0.0", "expected '.' before the slice"},
+    {SLICED "rank 0: F0.0.2", "slice 2 is not there; allowed are 0 to 1"},
+    {SLICED "rank 0: F2.0.1", "unit 2 is not there; allowed are 0 to 1"},
+};
+
+static void mistakes_are_named(void **state)
+{
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        Schedule s;
+        if (schedule_parse("f", wrong[i].text, strlen(wrong[i].text), *state, &s) != ERR_CONFIG)
+            fail_msg("passed:\n%s", wrong[i].text);
+        if (!strstr(err_text(), wrong[i].message))
+            fail_msg("%s\n  wanted: %s\n  got:    %s", wrong[i].text, wrong[i].message, err_text());
+    }
+}
+
+/* Changes a few bytes: another letter, one less, a piece of the text again. Returns the length. */
+static size_t mutate(const Random *random, uint64_t *draw, char *text, size_t length, size_t cap)
+{
+    static const char letters[] = "0123456789.:<># \nFIWBsendrecvgatherdropplaceunitshost\x00\xff-";
+    const int changes = 1 + (int)(random_bits(random, (*draw)++) % 4);
+    for (int i = 0; i < changes && length > 0; i++) {
+        const size_t at = random_bits(random, (*draw)++) % length;
+        const size_t n = random_bits(random, (*draw)++) % 30;
+        switch (random_bits(random, (*draw)++) % 3) {
+        case 0:
+            text[at] = letters[n * 7 % (sizeof letters - 1)];
+            break;
+        case 1:
+            if (at + n > length) break;
+            memmove(text + at, text + at + n, length - at - n);
+            length -= n;
+            break;
+        default:
+            if (at + n > length || length + n > cap) break;
+            memmove(text + at + n, text + at, length - at);
+            length += n;
+        }
+    }
+    return length;
+}
+
+/* Whatever comes in: an error with a message, or a schedule that goes out and in again. */
+static void garbage_is_survived(void **state)
+{
+    const Random random = random_named(11, "garbage");
+    const char *seed[3] = {by_hand};
+    Schedule s, units;
+    uint64_t draw = 0;
+    int read = 0, checked = 0;
+    must(schedule_generate("1f1b", 3, 3, 1, *state, &s));
+    must(schedule_print(&s, *state, &seed[1]));
+    must(schedule_expand(&s, EXPAND_STEP, *state, &units));
+    must(schedule_print(&units, *state, &seed[2]));
+    for (int trial = 0; trial < 20000; trial++) {
+        const size_t mark = arena_mark(*state), cap = 4096;
+        size_t length = strlen(seed[trial % 3]);
+        char *work = test_malloc(cap), *text;
+        memcpy(work, seed[trial % 3], length);
+        length = mutate(&random, &draw, work, length, cap);
+        text = test_malloc(length + 1); /* just as long, for the sanitizer to see the end */
+        memcpy(text, work, length);
+        if (schedule_parse("garbage", text, length, *state, &s) == OK) {
+            read++;
+            round_trip(*state, &s);
+            checked += schedule_check(&s, *state) == OK;
+        } else {
+            assert_int_equal(strncmp(err_text(), "garbage:", 8), 0);
+        }
+        test_free(text);
+        test_free(work);
+        arena_rewind(*state, mark);
+    }
+    assert_true(read > 500 && checked > 50 && checked < read); /* or the test is of no use */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(generated_and_expanded),
+        cmocka_unit_test(written_by_hand),
+        cmocka_unit_test(mistakes_are_named),
+        cmocka_unit_test(garbage_is_survived),
+    };
+    return cmocka_run_group_tests(tests, open_arena, close_arena);
+}
