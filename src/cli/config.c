@@ -162,7 +162,17 @@ Err config_load(const char *path, const char *const *set, int n_set, Arena *a, C
 
 Err config_model(const Config *c, Arena *a, ModelConfig *out)
 {
-    return model_config_load(c->model_name, c->model_fields, c->n_model_fields, a, out);
+    ModelConfig m;
+    TRY(model_config_load(c->model_name, c->model_fields, c->n_model_fields, a, &m));
+    if (c->data_seq_len > m.max_positions)
+        return err_fail(ERR_CONFIG,
+                        "%s: data.seq_len=%lld is more than the %lld positions of %s; set "
+                        "data.seq_len=%lld or model.max_position_embeddings=%lld",
+                        c->origin[KEY_data_seq_len], (long long)c->data_seq_len,
+                        (long long)m.max_positions, m.name, (long long)m.max_positions,
+                        (long long)c->data_seq_len);
+    *out = m;
+    return OK;
 }
 
 int64_t config_micros(const Config *c)

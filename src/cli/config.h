@@ -65,7 +65,7 @@ typedef struct {
 /* Local. `path` may be NULL: no file. Each of `set` is section.key=value. Texts live in the arena.
  * Numbers that were "auto" are settled: run_ranks, run_threads. */
 Err config_load(const char *path, const char *const *set, int n_set, Arena *a, Config *out);
-/* Local. The model that the config asks for. */
+/* Local. The model that the config asks for; it has a position for each token of a sequence. */
 Err config_model(const Config *c, Arena *a, ModelConfig *out);
 /* Local. Micro-batches in a step of one rank; the last may be short. */
 int64_t config_micros(const Config *c);

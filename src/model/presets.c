@@ -11,7 +11,7 @@
 static const struct {
     const char *name, *words;
 } presets[] = {
-    {"gpt2-tiny", "model_type=gpt2 vocab_size=256 n_positions=256 n_layer=2 n_embd=64 n_head=4"},
+    {"gpt2-tiny", "model_type=gpt2 vocab_size=256 n_positions=1024 n_layer=2 n_embd=64 n_head=4"},
     {"gpt2", GPT2("12", "768", "12")},
     {"gpt2-124m", GPT2("12", "768", "12")},
     {"gpt2-medium", GPT2("24", "1024", "16")},
@@ -20,7 +20,7 @@ static const struct {
     {"gpt2-774m", GPT2("36", "1280", "20")},
     {"gpt2-xl", GPT2("48", "1600", "25")},
     {"gpt2-1558m", GPT2("48", "1600", "25")},
-    {"llama-tiny", "model_type=llama vocab_size=256 max_position_embeddings=512 "
+    {"llama-tiny", "model_type=llama vocab_size=256 max_position_embeddings=1024 "
                    "num_hidden_layers=2 hidden_size=64 intermediate_size=176 "
                    "num_attention_heads=4 num_key_value_heads=2 rms_norm_eps=1e-5"},
     {"llama2-7b", "model_type=llama vocab_size=32000 max_position_embeddings=4096 "

@@ -138,6 +138,19 @@ static void file_then_arguments(void **state)
     assert_true(m.rope.factor == 2.5);
 }
 
+static void sequences_fit_the_positions(void **state)
+{
+    Fixture *f = *state;
+    Config c;
+    ModelConfig m;
+    assert_int_equal(load_arg(f, "data.seq_len=1024", &c), OK);
+    assert_int_equal(config_model(&c, &f->arena, &m), OK);
+    assert_int_equal(load_arg(f, "data.seq_len=1025", &c), OK);
+    assert_int_equal(config_model(&c, &f->arena, &m), ERR_CONFIG);
+    assert_says("more than the 1024 positions of gpt2-tiny; set data.seq_len=1024 or "
+                "model.max_position_embeddings=1025");
+}
+
 static void bad_arguments_say_why(void **state)
 {
     static const struct {
@@ -339,6 +352,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(defaults_are_the_table, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(every_row_is_sound, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(file_then_arguments, open_fixture, close_fixture),
+        cmocka_unit_test_setup_teardown(sequences_fit_the_positions, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(bad_arguments_say_why, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(bad_files_say_where, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(odd_bytes_and_sizes, open_fixture, close_fixture),
