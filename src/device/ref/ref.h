@@ -1,0 +1,93 @@
+/* ref.h -- what the files of the reference device share: rows in, doubles inside, rows out.
+ *
+ *     tensor (f64, f32, bf16; any strides) --row_load--> double[REF_CHUNK] on the stack
+ *         --plain loops--> double[REF_CHUNK] --row_store, row_keep--> tensor
+ *
+ * All arithmetic is f64 and is rounded once, to the type of what is stored. So the device is an
+ * oracle in f32 too, each kernel is written once for all types, and no inner loop asks for a
+ * type. No kernel allocates: what it needs is a tile of fixed size on its stack.
+ *
+ * Tiles follow from shapes alone, and each sum is run by one tile, in index order. */
+#ifndef DEVICE_REF_REF_H
+#define DEVICE_REF_REF_H
+
+#include <stdint.h>
+#include "device/device.h"
+
+enum { REF_CHUNK = 256 };
+
+/* Elements along one dim of a tensor; element i is at[i * stride]. */
+typedef struct {
+    char *at;
+    DType dtype;
+    int64_t stride;
+} Row;
+
+/* n <= REF_CHUNK elements, from the from-th on. */
+void row_load(Row r, int64_t from, int64_t n, double *x);
+void row_store(Row r, int64_t from, int64_t n, const double *x);
+/* row = keep * row + g, where g is rounded to the row's type first: what a sum holds after several
+ * calls is then the fold of what each call alone would have stored. keep == 0 reads nothing. */
+void row_keep(Row r, int64_t from, int64_t n, double keep, const double *g);
+
+/* The element of row-major index `index`; floats of any type. */
+double tensor_get(const Tensor *t, int64_t index);
+void tensor_set(const Tensor *t, int64_t index, double x);
+
+/* Offset, in elements, of row-major index `index` of the first `dims` dims. */
+static inline int64_t tensor_offset(const Tensor *t, int dims, int64_t index)
+{
+    int64_t offset = 0;
+    for (int d = dims - 1; d >= 0; d--) {
+        offset += index % t->n[d] * t->stride[d];
+        index /= t->n[d];
+    }
+    return offset;
+}
+
+static inline Row row_at(const Tensor *t, int64_t offset, int64_t stride)
+{
+    return (Row){(char *)t->data + offset * (int64_t)dtype_bytes(t->dtype), t->dtype, stride};
+}
+
+/* Row `index` along the last dim; a tensor without dims is one row of one element. */
+static inline Row tensor_row(const Tensor *t, int64_t index)
+{
+    if (t->ndim == 0) return row_at(t, 0, 1);
+    return row_at(t, tensor_offset(t, t->ndim - 1, index), t->stride[t->ndim - 1]);
+}
+
+static inline int64_t row_length(const Tensor *t) { return t->ndim == 0 ? 1 : t->n[t->ndim - 1]; }
+
+static inline int64_t row_count(const Tensor *t)
+{
+    int64_t rows = 1;
+    for (int d = 0; d < t->ndim - 1; d++) rows *= t->n[d];
+    return rows;
+}
+
+/* Element i of a list of i32. */
+static inline int64_t int_at(const Tensor *t, int64_t i)
+{
+    return ((const int32_t *)t->data)[i * t->stride[0]];
+}
+
+static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* Blocks of `size` that cover n. */
+static inline int64_t blocks_of(int64_t n, int64_t size) { return (n + size - 1) / size; }
+
+/* Runs the tiles of a call over its team; `run` gets the call, which no tile may change. */
+static inline void ref_tiles(const Call *call, int64_t n_tiles,
+                             void (*run)(void *call, int64_t tile))
+{
+    if (n_tiles > 0) team_run(call->team, n_tiles, run, (void *)call);
+}
+
+#define KERNEL(id) Err ref_##id(const Call *call);
+#include "device/kernels.def"
+#undef KERNEL
+
+#endif
