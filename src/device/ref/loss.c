@@ -1,0 +1,92 @@
+/* loss.c -- cross entropy of softmax(logits), in steps that a cut vocabulary can be summed between.
+ *
+ *     row_max   m[t]                           parts combine by max
+ *     row_sums  z[t] = sum exp(logits - m), logits[target] - m       parts combine by sum
+ *     loss      sum of weight (log z0 - z1)
+ *     loss_dx   weight (exp(logits - m) / z0 - one at the target)
+ *
+ * A row of weight 0 is dead: its target may be anything and its numbers reach no result. */
+#include "device/ref/ref.h"
+
+#include <math.h>
+#include <stddef.h>
+
+static void row_max_tile(void *work, int64_t t)
+{
+    const Call *call = work;
+    const Tensor *logits = &call->in[0];
+    double max = -HUGE_VAL, x[REF_CHUNK];
+    for (int64_t from = 0; from < logits->n[1]; from += REF_CHUNK) {
+        const int64_t n = least(logits->n[1] - from, REF_CHUNK);
+        row_load(tensor_row(logits, t), from, n, x);
+        for (int64_t i = 0; i < n; i++)
+            if (x[i] > max) max = x[i];
+    }
+    tensor_set(&call->out[0], t, max);
+}
+
+Err ref_row_max(const Call *call)
+{
+    ref_tiles(call, call->in[0].n[0], row_max_tile);
+    return OK;
+}
+
+static void row_sums_tile(void *work, int64_t t)
+{
+    const Call *call = work;
+    const Tensor *logits = &call->in[0];
+    const double max = tensor_get(&call->in[1], t);
+    const int64_t target = int_at(&call->in[2], t) - call->attr.vocab.base;
+    double z[2] = {0, 0}, x[REF_CHUNK];
+    for (int64_t from = 0; from < logits->n[1]; from += REF_CHUNK) {
+        const int64_t n = least(logits->n[1] - from, REF_CHUNK);
+        row_load(tensor_row(logits, t), from, n, x);
+        for (int64_t i = 0; i < n; i++) z[0] += exp(x[i] - max);
+        if (target >= from && target < from + n) z[1] = x[target - from] - max;
+    }
+    row_store(tensor_row(&call->out[0], t), 0, 2, z);
+}
+
+Err ref_row_sums(const Call *call)
+{
+    ref_tiles(call, call->in[0].n[0], row_sums_tile);
+    return OK;
+}
+
+Err ref_loss(const Call *call)
+{
+    const Tensor *z = &call->in[0], *weights = &call->in[1];
+    double sum = 0;
+    for (int64_t t = 0; t < z->n[0]; t++) {
+        const double weight = tensor_get(weights, t);
+        if (weight == 0) continue; /* z may be anything, NaN too */
+        sum += weight * (log(tensor_get(z, 2 * t)) - tensor_get(z, 2 * t + 1));
+    }
+    row_keep(tensor_row(&call->out[0], 0), 0, 1, call->number[0], &sum);
+    return OK;
+}
+
+static void loss_dx_tile(void *work, int64_t t)
+{
+    const Call *call = work;
+    const Tensor *logits = &call->in[0], *dlogits = &call->out[0];
+    const double weight = tensor_get(&call->in[4], t), max = tensor_get(&call->in[1], t);
+    const double sum = tensor_get(&call->in[2], 2 * t);
+    const int64_t target = int_at(&call->in[3], t) - call->attr.vocab.base;
+    double x[REF_CHUNK] = {0};
+    for (int64_t from = 0; from < dlogits->n[1]; from += REF_CHUNK) {
+        const int64_t n = least(dlogits->n[1] - from, REF_CHUNK);
+        if (weight != 0) {
+            row_load(tensor_row(logits, t), from, n, x);
+            for (int64_t i = 0; i < n; i++)
+                x[i] = weight * (exp(x[i] - max) / sum - (from + i == target ? 1 : 0));
+        }
+        row_store(tensor_row(dlogits, t), from, n, x);
+    }
+}
+
+Err ref_loss_dx(const Call *call)
+{
+    ref_tiles(call, call->out[0].n[0], loss_dx_tile);
+    return OK;
+}

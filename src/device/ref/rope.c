@@ -1,0 +1,91 @@
+/* rope.c -- rotary positions.
+ *
+ * Channel i of a head, i < c/2, and channel i + c/2 are a point in the plane; it is turned by
+ * pos * frequency(i). So q.k depends on the distance of their positions alone. Turning back is the
+ * inverse and the transpose: the gradient. */
+#include "device/ref/ref.h"
+
+#include <math.h>
+
+enum { TOKENS = 16 }; /* of a tile */
+
+/* Llama 3: waves longer than the context it was trained on are stretched by `factor`, short ones
+ * are kept, and those between go smoothly from one to the other. */
+static double stretch_llama3(const Attr *attr, double frequency)
+{
+    const double low = attr->rope.low, high = attr->rope.high, factor = attr->rope.factor;
+    const double context = (double)attr->rope.original;
+    const double wave = 2 * acos(-1.0) / frequency;
+    if (wave < context / high) return frequency;
+    if (wave > context / low) return frequency / factor;
+    const double smooth = (context / wave - low) / (high - low);
+    return (1 - smooth) * frequency / factor + smooth * frequency;
+}
+
+static double frequency_of(const Attr *attr, int64_t i, int64_t channels)
+{
+    const double f = pow(attr->rope.theta, -2.0 * (double)i / (double)channels);
+    switch (attr->rope.scaling) {
+    case ROPE_LINEAR:
+        return f / attr->rope.factor;
+    case ROPE_LLAMA3:
+        return stretch_llama3(attr, f);
+    case ROPE_PLAIN:
+        break;
+    }
+    return f;
+}
+
+typedef struct {
+    int64_t from, n, half; /* pairs [from, from + n) of the c/2 pairs of a head */
+    double frequency[REF_CHUNK], cosine[REF_CHUNK], sine[REF_CHUNK];
+} Turn;
+
+static void turn_head(Row x, Row y, const Turn *t)
+{
+    double a[REF_CHUNK], b[REF_CHUNK];
+    row_load(x, t->from, t->n, a);
+    row_load(x, t->half + t->from, t->n, b);
+    for (int64_t i = 0; i < t->n; i++) {
+        const double re = a[i], im = b[i];
+        a[i] = re * t->cosine[i] - im * t->sine[i];
+        b[i] = im * t->cosine[i] + re * t->sine[i];
+    }
+    row_store(y, t->from, t->n, a);
+    row_store(y, t->half + t->from, t->n, b);
+}
+
+static void turn_token(const Call *call, int64_t token, Turn *t)
+{
+    const Tensor *x = &call->in[0], *y = &call->out[0];
+    const double pos = (double)int_at(&call->in[1], token);
+    const double sign = call->attr.rope.back ? -1 : 1;
+    for (int64_t i = 0; i < t->n; i++) {
+        t->cosine[i] = cos(pos * t->frequency[i]);
+        t->sine[i] = sign * sin(pos * t->frequency[i]);
+    }
+    for (int64_t h = 0; h < x->n[1]; h++) {
+        const int64_t row = token * x->n[1] + h;
+        turn_head(tensor_row(x, row), tensor_row(y, row), t);
+    }
+}
+
+static void rope_tile(void *work, int64_t tile)
+{
+    const Call *call = work;
+    const Tensor *x = &call->in[0];
+    const int64_t end = least((tile + 1) * TOKENS, x->n[0]);
+    Turn t = {.half = x->n[2] / 2};
+    for (t.from = 0; t.from < t.half; t.from += REF_CHUNK) {
+        t.n = least(t.half - t.from, REF_CHUNK);
+        for (int64_t i = 0; i < t.n; i++)
+            t.frequency[i] = frequency_of(&call->attr, t.from + i, x->n[2]);
+        for (int64_t token = tile * TOKENS; token < end; token++) turn_token(call, token, &t);
+    }
+}
+
+Err ref_rope(const Call *call)
+{
+    ref_tiles(call, blocks_of(call->in[0].n[0], TOKENS), rope_tile);
+    return OK;
+}
