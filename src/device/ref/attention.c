@@ -1,0 +1,129 @@
+/* attention.c -- o = softmax(scale q k') v over the keys each row sees, tile by tile.
+ *
+ * A row carries (max, sum, o) over the tiles: exp(s - max) summed, and o weighted alike. When a
+ * tile raises the max, what was summed shrinks by exp(old - new). At the end o /= sum and
+ * lse = max + log(sum). Memory is O(1) beside the outputs. */
+#include "device/ref/attention.h"
+
+#include <math.h>
+
+typedef struct {
+    double s[QUERIES][KEYS];
+    double o[QUERIES][CHANNELS];
+    double max[QUERIES], sum[QUERIES];
+} State;
+
+/* Scores to weights exp(s - max); what the row holds is brought to the new max. */
+static void weigh_row(State *st, const Seen *seen, int64_t i, int64_t channels)
+{
+    double max = st->max[i];
+    for (int r = 0; r < 2; r++)
+        for (int j = seen->lo[i][r]; j < seen->hi[i][r]; j++)
+            if (st->s[i][j] > max) max = st->s[i][j];
+    const double shrink = max > st->max[i] ? exp(st->max[i] - max) : 1;
+    st->sum[i] *= shrink;
+    for (int64_t c = 0; c < channels; c++) st->o[i][c] *= shrink;
+    st->max[i] = max;
+    for (int r = 0; r < 2; r++)
+        for (int j = seen->lo[i][r]; j < seen->hi[i][r]; j++) {
+            st->s[i][j] = st->s[i][j] == -HUGE_VAL ? 0 : exp(st->s[i][j] - max);
+            st->sum[i] += st->s[i][j];
+        }
+}
+
+/* o += weights v. A weight of 0 is a key that the row does not see, whatever v holds there. */
+static void add_values(State *st, const Tensor *v, Block queries, Block keys, int64_t head,
+                       Block part)
+{
+    double x[CHANNELS];
+    for (int64_t j = 0; j < keys.n; j++) {
+        row_load(head_row(v, keys.at + j, head), part.at, part.n, x);
+        for (int64_t i = 0; i < queries.n; i++) {
+            const double weight = st->s[i][j];
+            if (weight == 0) continue;
+            for (int64_t c = 0; c < part.n; c++) st->o[i][c] += weight * x[c];
+        }
+    }
+}
+
+static void store_rows(const Call *call, State *st, Block queries, int64_t head, Block part)
+{
+    const Tensor *o = &call->out[0], *lse = &call->out[1];
+    for (int64_t i = 0; i < queries.n; i++) {
+        /* A row that saw no key: o is 0 as it stands, and its lse is -inf. */
+        for (int64_t c = 0; c < part.n && st->max[i] > -HUGE_VAL; c++) st->o[i][c] /= st->sum[i];
+        row_store(head_row(o, queries.at + i, head), part.at, part.n, st->o[i]);
+        if (part.at == 0) /* one owner */
+            tensor_set(lse, (queries.at + i) * o->n[1] + head, st->max[i] + log(st->sum[i]));
+    }
+}
+
+/* One tile: a block of queries, a query head, a part of the channels of o. */
+static void attention_tile(void *work, int64_t tile)
+{
+    const Call *call = work;
+    const Tensor *q = &call->in[0], *k = &call->in[1], *v = &call->in[2], *ranges = &call->in[3];
+    const int64_t parts = blocks_of(q->n[2], CHANNELS), heads = q->n[1];
+    const Block part = block_of(q->n[2], CHANNELS, tile % parts);
+    const Block queries = block_of(q->n[0], QUERIES, tile / parts / heads);
+    const int64_t head = tile / parts % heads;
+
+    State st = {.sum = {0}};
+    for (int i = 0; i < QUERIES; i++) st.max[i] = -HUGE_VAL;
+    for (int64_t b = 0; b < blocks_of(k->n[0], KEYS); b++) {
+        const Block keys = block_of(k->n[0], KEYS, b);
+        Seen seen;
+        if (!tile_seen(ranges, call->attr.attention.key_at, queries, keys, &seen)) continue;
+        tile_scores(q, k, queries, keys, head, call->attr.attention.scale, &seen, st.s);
+        for (int64_t i = 0; i < queries.n; i++) weigh_row(&st, &seen, i, part.n);
+        add_values(&st, v, queries, keys, key_head(q, k, head), part);
+    }
+    store_rows(call, &st, queries, head, part);
+}
+
+Err ref_attention(const Call *call)
+{
+    const Tensor *q = &call->in[0];
+    ref_tiles(call, blocks_of(q->n[0], QUERIES) * q->n[1] * blocks_of(q->n[2], CHANNELS),
+              attention_tile);
+    return OK;
+}
+
+/* Shares of two parts with sums exp(a) and exp(b), and the log of the whole. A part without a key
+ * (-inf) has share 0, and both may be. */
+static double merge_shares(double a, double b, double share[2])
+{
+    share[0] = a == -HUGE_VAL ? 0 : b == -HUGE_VAL ? 1 : 1 / (1 + exp(b - a));
+    share[1] = b == -HUGE_VAL ? 0 : a == -HUGE_VAL ? 1 : 1 / (1 + exp(a - b));
+    if (a == -HUGE_VAL || b == -HUGE_VAL) return a > b ? a : b;
+    return (a > b ? a : b) + log1p(exp(-fabs(a - b)));
+}
+
+static void merge_tile(void *work, int64_t token)
+{
+    const Call *call = work;
+    const Tensor *o = &call->out[0];
+    for (int64_t head = 0; head < o->n[1]; head++) {
+        const int64_t at = token * o->n[1] + head;
+        double share[2];
+        const double lse =
+            merge_shares(tensor_get(&call->in[1], at), tensor_get(&call->in[3], at), share);
+        tensor_set(&call->out[1], at, lse);
+        for (int64_t from = 0; from < o->n[2]; from += REF_CHUNK) {
+            const int64_t n = least(o->n[2] - from, REF_CHUNK);
+            double sum[REF_CHUNK] = {0}, x[REF_CHUNK];
+            for (int p = 0; p < 2; p++) {
+                if (share[p] == 0) continue; /* what it holds does not matter */
+                row_load(head_row(&call->in[2 * p], token, head), from, n, x);
+                for (int64_t i = 0; i < n; i++) sum[i] += share[p] * x[i];
+            }
+            row_store(head_row(o, token, head), from, n, sum);
+        }
+    }
+}
+
+Err ref_attention_merge(const Call *call)
+{
+    ref_tiles(call, call->out[0].n[0], merge_tile);
+    return OK;
+}

@@ -1,0 +1,151 @@
+/* attention_dx.c -- the gradient of attention, from the lse over all keys and delta = dout . o.
+ *
+ *     p = exp(s - lse)         ds = p (dout v' - delta) scale
+ *     dq = ds k                dk = ds' q               dv = p' dout
+ *
+ * Two sweeps over the same tiles: dq by blocks of queries, then dk and dv by blocks of keys, so
+ * that each sum has one owner and one order. A tile's p and ds are computed in both. */
+#include "device/ref/attention.h"
+
+#include <math.h>
+
+typedef struct {
+    const Tensor *q, *k, *v, *ranges, *dout, *lse, *delta;
+} Inputs;
+
+typedef struct {
+    double p[QUERIES][KEYS], ds[QUERIES][KEYS];
+} Tile;
+
+static Inputs inputs_of(const Call *call)
+{
+    const Tensor *in = call->in;
+    return (Inputs){&in[0], &in[1], &in[2], &in[3], &in[4], &in[5], &in[6]};
+}
+
+/* p and ds of a tile, 0 where a row sees no key. False: nobody sees any. */
+static bool tile_gradient(const Call *call, Block queries, Block keys, int64_t head, Tile *t)
+{
+    const Inputs in = inputs_of(call);
+    const double scale = call->attr.attention.scale;
+    Seen seen;
+    if (!tile_seen(in.ranges, call->attr.attention.key_at, queries, keys, &seen)) return false;
+    tile_scores(in.q, in.k, queries, keys, head, scale, &seen, t->p);
+    tile_scores(in.dout, in.v, queries, keys, head, 1, &seen, t->ds);
+    for (int64_t i = 0; i < queries.n; i++) {
+        const int64_t at = (queries.at + i) * in.q->n[1] + head;
+        const double lse = tensor_get(in.lse, at), delta = tensor_get(in.delta, at);
+        for (int r = 0; r < 2; r++)
+            for (int j = seen.lo[i][r]; j < seen.hi[i][r]; j++) {
+                t->p[i][j] = lse == -HUGE_VAL ? 0 : exp(t->p[i][j] - lse);
+                t->ds[i][j] = t->p[i][j] == 0 ? 0 : t->p[i][j] * (t->ds[i][j] - delta) * scale;
+            }
+    }
+    return true;
+}
+
+/* sum += factor * x, but for a factor of 0, which stands for a pair that is not seen. */
+static void add_times(double *sum, double factor, const double *x, int64_t n)
+{
+    if (factor == 0) return;
+    for (int64_t c = 0; c < n; c++) sum[c] += factor * x[c];
+}
+
+/* One tile: a block of queries, a query head, a part of the channels. */
+static void dq_tile(void *work, int64_t tile)
+{
+    const Call *call = work;
+    const Tensor *q = &call->in[0], *k = &call->in[1], *dq = &call->out[0];
+    const int64_t parts = blocks_of(q->n[2], CHANNELS), heads = q->n[1];
+    const Block part = block_of(q->n[2], CHANNELS, tile % parts);
+    const Block queries = block_of(q->n[0], QUERIES, tile / parts / heads);
+    const int64_t head = tile / parts % heads;
+
+    Tile t;
+    double sum[QUERIES][CHANNELS] = {{0}}, x[CHANNELS];
+    for (int64_t b = 0; b < blocks_of(k->n[0], KEYS); b++) {
+        const Block keys = block_of(k->n[0], KEYS, b);
+        if (!tile_gradient(call, queries, keys, head, &t)) continue;
+        for (int64_t j = 0; j < keys.n; j++) {
+            row_load(head_row(k, keys.at + j, key_head(q, k, head)), part.at, part.n, x);
+            for (int64_t i = 0; i < queries.n; i++) add_times(sum[i], t.ds[i][j], x, part.n);
+        }
+    }
+    for (int64_t i = 0; i < queries.n; i++)
+        row_keep(head_row(dq, queries.at + i, head), part.at, part.n, call->number[0], sum[i]);
+}
+
+typedef struct {
+    double dk[KEYS][CHANNELS], dv[KEYS][CHANNELS];
+} KeySums;
+
+/* What the queries of one head add to a block of keys. */
+static void add_head(const Call *call, Block keys, int64_t head, Block part, KeySums *sums)
+{
+    const Tensor *q = &call->in[0], *dout = &call->in[4];
+    Tile t;
+    double x[CHANNELS];
+    for (int64_t b = 0; b < blocks_of(q->n[0], QUERIES); b++) {
+        const Block queries = block_of(q->n[0], QUERIES, b);
+        if (!tile_gradient(call, queries, keys, head, &t)) continue;
+        for (int64_t i = 0; i < queries.n; i++) {
+            row_load(head_row(q, queries.at + i, head), part.at, part.n, x);
+            for (int64_t j = 0; j < keys.n; j++) add_times(sums->dk[j], t.ds[i][j], x, part.n);
+            row_load(head_row(dout, queries.at + i, head), part.at, part.n, x);
+            for (int64_t j = 0; j < keys.n; j++) add_times(sums->dv[j], t.p[i][j], x, part.n);
+        }
+    }
+}
+
+/* One tile: a block of keys, a key head, a part of the channels; the query heads that share the key
+ * head are summed in order. */
+static void dkv_tile(void *work, int64_t tile)
+{
+    const Call *call = work;
+    const Tensor *q = &call->in[0], *k = &call->in[1];
+    const int64_t parts = blocks_of(k->n[2], CHANNELS), heads = k->n[1];
+    const Block part = block_of(k->n[2], CHANNELS, tile % parts);
+    const Block keys = block_of(k->n[0], KEYS, tile / parts / heads);
+    const int64_t head = tile / parts % heads, sharers = q->n[1] / heads;
+
+    KeySums sums = {{{0}}, {{0}}};
+    for (int64_t h = head * sharers; h < (head + 1) * sharers; h++)
+        add_head(call, keys, h, part, &sums);
+    for (int64_t j = 0; j < keys.n; j++) {
+        const int64_t key = keys.at + j;
+        row_keep(head_row(&call->out[1], key, head), part.at, part.n, call->number[1], sums.dk[j]);
+        row_keep(head_row(&call->out[2], key, head), part.at, part.n, call->number[2], sums.dv[j]);
+    }
+}
+
+Err ref_attention_dx(const Call *call)
+{
+    const Tensor *q = &call->in[0], *k = &call->in[1];
+    const int64_t parts = blocks_of(q->n[2], CHANNELS);
+    ref_tiles(call, blocks_of(q->n[0], QUERIES) * q->n[1] * parts, dq_tile);
+    ref_tiles(call, blocks_of(k->n[0], KEYS) * k->n[1] * parts, dkv_tile);
+    return OK;
+}
+
+static void delta_tile(void *work, int64_t token)
+{
+    const Call *call = work;
+    const Tensor *dout = &call->in[0], *o = &call->in[1];
+    double a[REF_CHUNK], b[REF_CHUNK];
+    for (int64_t head = 0; head < o->n[1]; head++) {
+        double sum = 0;
+        for (int64_t from = 0; from < o->n[2]; from += REF_CHUNK) {
+            const int64_t n = least(o->n[2] - from, REF_CHUNK);
+            row_load(head_row(dout, token, head), from, n, a);
+            row_load(head_row(o, token, head), from, n, b);
+            for (int64_t i = 0; i < n; i++) sum += a[i] * b[i];
+        }
+        tensor_set(&call->out[0], token * o->n[1] + head, sum);
+    }
+}
+
+Err ref_attention_delta(const Call *call)
+{
+    ref_tiles(call, call->out[0].n[0], delta_tile);
+    return OK;
+}

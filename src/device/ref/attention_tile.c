@@ -1,0 +1,61 @@
+/* attention_tile.c -- which keys a tile sees, and its scores. */
+#include "device/ref/attention.h"
+
+#include <string.h>
+
+enum { PART = 64 }; /* channels packed at once */
+
+bool tile_seen(const Tensor *ranges, int64_t key_at, Block queries, Block keys, Seen *seen)
+{
+    const int64_t first = key_at + keys.at;
+    bool any = false;
+    for (int64_t i = 0; i < queries.n; i++)
+        for (int r = 0; r < 2; r++) {
+            const int32_t *range = (const int32_t *)ranges->data +
+                                   (queries.at + i) * ranges->stride[0] + 2 * r * ranges->stride[1];
+            const int64_t lo = most(range[0] - first, 0);
+            const int64_t hi = least(range[ranges->stride[1]] - first, keys.n);
+            seen->lo[i][r] = lo < hi ? (int)lo : 0;
+            seen->hi[i][r] = lo < hi ? (int)hi : 0;
+            any |= lo < hi;
+        }
+    return any;
+}
+
+static bool row_seen(const Seen *seen, int64_t i)
+{
+    return seen->hi[i][0] > 0 || seen->hi[i][1] > 0;
+}
+
+/* Channels [from, from + n) of the keys, channel by channel: neighbours in memory are keys. */
+static void pack_keys(const Tensor *b, Block keys, int64_t head, Block part,
+                      double packed[PART][KEYS])
+{
+    double x[PART];
+    for (int64_t j = 0; j < keys.n; j++) {
+        row_load(head_row(b, keys.at + j, head), part.at, part.n, x);
+        for (int64_t c = 0; c < part.n; c++) packed[c][j] = x[c];
+    }
+}
+
+void tile_scores(const Tensor *a, const Tensor *b, Block queries, Block keys, int64_t head,
+                 double factor, const Seen *seen, double s[QUERIES][KEYS])
+{
+    double packed[PART][KEYS], x[PART];
+    memset(s, 0, sizeof(double[QUERIES][KEYS]));
+    for (int64_t p = 0; p < blocks_of(a->n[2], PART); p++) {
+        const Block part = block_of(a->n[2], PART, p);
+        pack_keys(b, keys, key_head(a, b, head), part, packed);
+        for (int64_t i = 0; i < queries.n; i++) {
+            if (!row_seen(seen, i)) continue;
+            row_load(head_row(a, queries.at + i, head), part.at, part.n, x);
+            for (int r = 0; r < 2; r++)
+                for (int64_t c = 0; c < part.n; c++)
+                    for (int j = seen->lo[i][r]; j < seen->hi[i][r]; j++)
+                        s[i][j] += x[c] * packed[c][j];
+        }
+    }
+    for (int64_t i = 0; i < queries.n; i++)
+        for (int r = 0; r < 2; r++)
+            for (int j = seen->lo[i][r]; j < seen->hi[i][r]; j++) s[i][j] *= factor;
+}
