@@ -1,0 +1,187 @@
+/* layernorm and rmsnorm, of rows and of heads, and their gradients. */
+#include "kernel_test.h"
+
+static Bench bench;
+static const double eps = 1e-3; /* large: a forgotten eps must show */
+
+typedef struct {
+    bool layer; /* layernorm, else rmsnorm */
+    DType type;
+    Lay lay;
+    int64_t tokens, heads, width; /* heads 0: rows have no heads */
+    Tensor x, w, b, y, mean, rstd, dy;
+} Case;
+
+static Tensor grid(const Case *c, DType type, int lay, bool wide)
+{
+    const Lay l = (Lay)(((int)c->lay + lay) % N_LAYS);
+    if (wide && c->heads) return NEW(&bench, type, l, c->tokens, c->heads, c->width);
+    if (wide) return NEW(&bench, type, l, c->tokens, c->width);
+    if (c->heads) return NEW(&bench, type, l, c->tokens, c->heads);
+    return NEW(&bench, type, l, c->tokens);
+}
+
+static Call forward(Case *c)
+{
+    c->x = bench_filled(&bench, grid(c, c->type, 0, true));
+    for (int64_t i = 0; i < tensor_count(&c->x); i++) put(&c->x, i, get(&c->x, i) + 0.7);
+    c->w = RANDOM(&bench, c->type, PADDED, c->width);
+    c->b = RANDOM(&bench, c->type, DENSE, c->width);
+    c->y = grid(c, c->type, 1, true);
+    c->mean = grid(c, dtype_wide(c->type), 2, false);
+    c->rstd = grid(c, dtype_wide(c->type), 1, false);
+    c->dy = bench_filled(&bench, grid(c, c->type, 2, true));
+    Call call = {.in = {c->x, c->w, c->b}, .attr.norm.eps = eps};
+    call.n_in = c->layer ? 3 : 2;
+    call.n_out = c->layer ? 3 : 2;
+    call.out[0] = c->y;
+    call.out[1] = c->layer ? c->mean : c->rstd;
+    call.out[2] = c->rstd;
+    return call;
+}
+
+static KernelId pick(const Case *c, KernelId layer, KernelId rms) { return c->layer ? layer : rms; }
+
+/* Mean, 1/std and values, straight from the definition. */
+static void check_forward(Case *c)
+{
+    const int64_t rows = tensor_count(&c->rstd), d = c->width;
+    long double *y = kept(&c->y, 0), *mean = kept(&c->rstd, 0), *rstd = kept(&c->rstd, 0);
+    for (int64_t r = 0; r < rows; r++) {
+        long double square = 0;
+        for (int64_t i = 0; i < d && c->layer; i++)
+            mean[r] += (long double)get(&c->x, r * d + i) / (long double)d;
+        for (int64_t i = 0; i < d; i++)
+            square += powl((long double)get(&c->x, r * d + i) - mean[r], 2);
+        rstd[r] = 1 / sqrtl(square / (long double)d + (long double)eps);
+        for (int64_t i = 0; i < d; i++) {
+            y[r * d + i] = ((long double)get(&c->x, r * d + i) - mean[r]) * rstd[r];
+            y[r * d + i] *= (long double)get(&c->w, i);
+            if (c->layer) y[r * d + i] += (long double)get(&c->b, i);
+        }
+    }
+    expect_close("y", &c->y, y, rounding(c->type));
+    expect_close("rstd", &c->rstd, rstd, rounding(c->type));
+    if (c->layer) expect_close("mean", &c->mean, mean, rounding(c->type));
+    free(y);
+    free(mean);
+    free(rstd);
+}
+
+static const Case cases[] = {
+    {.layer = true, .tokens = 11, .width = 13},
+    {.layer = true, .tokens = 3, .width = 523}, /* several chunks */
+    {.layer = false, .tokens = 11, .width = 13},
+    {.layer = false, .tokens = 3, .width = 523},
+    {.layer = false, .tokens = 7, .heads = 3, .width = 5},
+    {.layer = true, .tokens = 0, .width = 5},
+    {.layer = false, .tokens = 0, .heads = 3, .width = 5},
+};
+enum { N_CASES = sizeof cases / sizeof cases[0] };
+
+static void values(void **state)
+{
+    (void)state;
+    for (int k = 0; k < N_CASES; k++)
+        for (int s = 0; s < 2 * N_LAYS; s++) {
+            bench_clear(&bench);
+            Case c = cases[k];
+            c.type = s < N_LAYS ? F64 : F32;
+            c.lay = (Lay)(s % N_LAYS);
+            const Call call = forward(&c);
+            run_twice(&bench, pick(&c, KERNEL_layernorm, KERNEL_rmsnorm), &call);
+            check_forward(&c);
+            if (!c.layer) fill(&bench, &c.mean, 1); /* not an output of rmsnorm: still NaN */
+            expect_gaps(&bench);
+        }
+}
+
+/* Inputs of a gradient, without a mean for rmsnorm: dy, x, (w,) (mean,) rstd. */
+static Call backward(const Case *c, bool with_w)
+{
+    Call call = {.n_in = 0};
+    call.in[call.n_in++] = c->dy;
+    call.in[call.n_in++] = c->x;
+    if (with_w) call.in[call.n_in++] = c->w;
+    if (c->layer) call.in[call.n_in++] = c->mean;
+    call.in[call.n_in++] = c->rstd;
+    return call;
+}
+
+static void check_gradients(Case *c, double keep_w, double keep_b)
+{
+    Probe p = {.id = pick(c, KERNEL_layernorm, KERNEL_rmsnorm), .call = forward(c)};
+    p.dy[0] = c->dy;
+    run(p.id, &p.call);
+    const Tensor dx = grid(c, F64, 1, true);
+    const Tensor dw = accumulator(&bench, NEW(&bench, F64, PADDED, c->width), keep_w);
+    const Tensor db = accumulator(&bench, NEW(&bench, F64, DENSE, c->width), keep_b);
+    long double *old_w = kept(&dw, keep_w), *old_b = kept(&db, keep_b);
+
+    Call call = backward(c, true);
+    call.out[0] = dx;
+    call.n_out = 1;
+    run_twice(&bench, pick(c, KERNEL_layernorm_dx, KERNEL_rmsnorm_dx), &call);
+    call = backward(c, false);
+    call.out[0] = dw;
+    call.out[1] = db;
+    call.n_out = c->layer ? 2 : 1;
+    call.number[0] = keep_w;
+    call.number[1] = keep_b;
+    run_twice(&bench, pick(c, KERNEL_layernorm_dw, KERNEL_rmsnorm_dw), &call);
+
+    expect_gradient("dx", probe_value, &p, &c->x, &dx, NULL);
+    expect_gradient("dw", probe_value, &p, &c->w, &dw, old_w);
+    if (c->layer) expect_gradient("db", probe_value, &p, &c->b, &db, old_b);
+    if (!c->layer) fill(&bench, &db, 1);
+    if (!c->layer) fill(&bench, &c->mean, 1);
+    expect_gaps(&bench);
+    free(old_w);
+    free(old_b);
+}
+
+static void gradients(void **state)
+{
+    (void)state;
+    for (int k = 0; k < N_CASES; k++) {
+        bench_clear(&bench);
+        Case c = cases[k];
+        c.lay = (Lay)(k % N_LAYS);
+        c.width = c.width > 100 ? 67 : c.width; /* two tiles of dw */
+        check_gradients(&c, k % 2 ? 1 : 0, k % 2 ? 0 : 0.5);
+        bench_clear(&bench);
+        check_gradients(&c, k % 2 ? 0.5 : 1, k % 2 ? 1 : 0);
+    }
+}
+
+/* A row of one value has no spread but eps; one far from zero keeps its digits. */
+static void far_from_zero(void **state)
+{
+    (void)state;
+    bench_clear(&bench);
+    Case c = {.layer = true, .tokens = 3, .width = 8};
+    const Call call = forward(&c);
+    for (int64_t i = 0; i < 8; i++) {
+        put(&c.x, i, 5);
+        put(&c.x, 8 + i, 1e7 + (double)i);
+    }
+    run(KERNEL_layernorm, &call);
+    for (int64_t i = 0; i < 8; i++) {
+        assert_true(fabs(get(&c.y, i) - get(&c.b, i)) < 1e-15);
+        const double h = ((double)i - 3.5) / sqrt(5.25 + eps);
+        assert_true(fabs(get(&c.y, 8 + i) - (h * get(&c.w, i) + get(&c.b, i))) < 1e-12);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(values),
+        cmocka_unit_test(gradients),
+        cmocka_unit_test(far_from_zero),
+    };
+    bench_open(&bench);
+    const int failed = cmocka_run_group_tests_name("kernels: norms", tests, NULL, NULL);
+    bench_close(&bench);
+    return failed;
+}
