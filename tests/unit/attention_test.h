@@ -1,0 +1,124 @@
+/* attention_test.h -- masks, sizes and the definition of attention, for the tests of its kernels.
+ */
+#ifndef TESTS_UNIT_ATTENTION_TEST_H
+#define TESTS_UNIT_ATTENTION_TEST_H
+
+#include "kernel_test.h"
+
+typedef enum { FULL, CAUSAL, PACKED, WINDOW, TWO_RANGES, HOLES, NOBODY, N_MASKS } Mask;
+
+static inline int larger(int a, int b) { return a > b ? a : b; }
+
+/* The two ranges of query t of `queries`, whose last one stands at the last of `keys`. */
+static inline void mask_row(Mask mask, int t, int queries, int keys, int range[4])
+{
+    const int end = t + 1 + keys - queries, document = end > 40 ? 40 : end > 13 ? 13 : 0;
+    const int rows[N_MASKS][4] = {
+        [FULL] = {0, keys, 0, 0},
+        [CAUSAL] = {0, end, 0, 0},
+        [PACKED] = {document, end, 0, 0},
+        [WINDOW] = {larger(end - 9, 0), end, 0, 0},
+        [TWO_RANGES] = {larger(end - 6, 3), larger(end, 3), 0, 3}, /* the later one first */
+        [HOLES] = {5, 5, 0, end},
+        [NOBODY] = {9, 9, keys + 5, keys + 50}, /* past the last key */
+    };
+    const int none[3][4] = {{0, 0, 0, 0}, {7, 7, 3, 3}, {keys + 4, keys + 90, 8, 2}};
+    const bool hole = mask == HOLES && (t % 4 == 1 || (t >= 32 && t < 70)); /* a whole tile, too */
+    memcpy(range, hole ? none[t % 3] : rows[mask], 4 * sizeof *range);
+}
+
+static inline bool sees(const Tensor *ranges, int64_t t, int64_t key)
+{
+    const int32_t *r = (const int32_t *)ranges->data;
+    for (int k = 0; k < 2; k++) {
+        const int64_t at = t * ranges->stride[0] + 2 * k * ranges->stride[1];
+        if (key >= r[at] && key < r[at + ranges->stride[1]]) return true;
+    }
+    return false;
+}
+
+/* t queries, s keys, h query heads, g key heads, c channels. */
+typedef struct {
+    DType type;
+    Lay lay;
+    int64_t t, s, h, g, c;
+    Tensor q, k, v, ranges, o, lse;
+    Attr attr;
+} Case;
+
+static inline Tensor mask_tensor(Bench *b, Mask mask, int64_t t, int64_t s, Lay lay)
+{
+    const Tensor ranges = NEW(b, I32, lay, t, 4);
+    for (int64_t i = 0; i < t; i++) {
+        int range[4];
+        mask_row(mask, (int)i, (int)t, (int)s, range);
+        for (int r = 0; r < 4; r++) put(&ranges, 4 * i + r, range[r]);
+    }
+    return ranges;
+}
+
+/* Fills in the tensors of a case. On DENSE, q, k and v are views of one buffer if sizes allow. */
+static inline void case_open(Bench *b, Case *c, Mask mask, double size)
+{
+    c->attr.attention.scale = 0.4;
+    c->attr.attention.key_at = 0;
+    c->ranges = mask_tensor(b, mask, c->t, c->s, c->lay);
+    if (c->lay == DENSE && c->s == c->t) {
+        Tensor all = RANDOM(b, c->type, DENSE, c->t, c->h + 2 * c->g, c->c);
+        fill(b, &all, size);
+        c->q = c->k = c->v = all;
+        c->q.n[1] = c->h;
+        c->k.n[1] = c->v.n[1] = c->g;
+        c->k.data = (char *)all.data + (size_t)(c->h * c->c) * dtype_bytes(c->type);
+        c->v.data = (char *)c->k.data + (size_t)(c->g * c->c) * dtype_bytes(c->type);
+    } else {
+        c->q = RANDOM(b, c->type, c->lay, c->t, c->h, c->c);
+        c->k = RANDOM(b, c->type, (Lay)((c->lay + 1) % N_LAYS), c->s, c->g, c->c);
+        c->v = RANDOM(b, c->type, (Lay)((c->lay + 2) % N_LAYS), c->s, c->g, c->c);
+        fill(b, &c->q, size);
+        fill(b, &c->k, size);
+    }
+    c->o = NEW(b, c->type, (Lay)((c->lay + 1) % N_LAYS), c->t, c->h, c->c);
+    c->lse = NEW(b, dtype_wide(c->type), (Lay)((c->lay + 2) % N_LAYS), c->t, c->h);
+}
+
+static inline Call attention_call(const Case *c)
+{
+    return (Call){.in = {c->q, c->k, c->v, c->ranges},
+                  .n_in = 4,
+                  .out = {c->o, c->lse},
+                  .n_out = 2,
+                  .attr = c->attr};
+}
+
+/* A head's channels of token i times those of token j. */
+static inline long double dot(const Tensor *a, int64_t i, int64_t a_head, const Tensor *b,
+                              int64_t j, int64_t b_head)
+{
+    long double sum = 0;
+    for (int64_t c = 0; c < a->n[2]; c++)
+        sum += (long double)get(a, (i * a->n[1] + a_head) * a->n[2] + c) *
+               (long double)get(b, (j * b->n[1] + b_head) * b->n[2] + c);
+    return sum;
+}
+
+/* The weights p[s] of row (t, h), and its lse: softmax over the keys it sees, all at once. */
+static inline long double weights_of(const Case *c, int64_t t, int64_t h, long double *p)
+{
+    const int64_t g = h * c->g / c->h;
+    long double max = -HUGE_VALL, sum = 0;
+    for (int64_t j = 0; j < c->s; j++) {
+        p[j] = -HUGE_VALL;
+        if (!sees(&c->ranges, t, j + c->attr.attention.key_at)) continue;
+        p[j] = (long double)c->attr.attention.scale * dot(&c->q, t, h, &c->k, j, g);
+        max = fmaxl(max, p[j]);
+    }
+    for (int64_t j = 0; j < c->s; j++) {
+        p[j] = p[j] == -HUGE_VALL ? 0 : expl(p[j] - max);
+        sum += p[j];
+    }
+    for (int64_t j = 0; j < c->s && sum > 0; j++) p[j] /= sum;
+    return sum > 0 ? max + logl(sum) : -HUGE_VALL;
+}
+
+#endif
