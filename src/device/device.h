@@ -44,8 +44,9 @@ typedef union {
         bool back; /* rotate the other way: the gradient */
     } rope;
     struct {
-        double scale;  /* of q.k, before the softmax */
+        double scale;   /* of q.k, before the softmax */
         int64_t key_at; /* index of the first key of this block in the coordinates of `ranges` */
+        int64_t span; /* keys that a query sees at most; for counting flops, not read by kernels */
     } attention;
     struct {
         int64_t base; /* index of the first column of this part of the vocabulary */

@@ -7,7 +7,15 @@
 typedef enum { PHASE_F, PHASE_I, PHASE_W, PHASE_B, N_PHASES } Phase;
 
 /* Who frees a tensor: its phase, its last reader, its micro-batch, the step, the user, nobody. */
-typedef enum { SCOPE_SCRATCH, SCOPE_FRAME, SCOPE_MICRO, SCOPE_STEP, SCOPE_SESSION, SCOPE_STATE, N_SCOPES } Scope;
+typedef enum {
+    SCOPE_SCRATCH,
+    SCOPE_FRAME,
+    SCOPE_MICRO,
+    SCOPE_STEP,
+    SCOPE_SESSION,
+    SCOPE_STATE,
+    N_SCOPES
+} Scope;
 
 /* Same queue: in order. Across queues: a begin and a wait. */
 typedef enum { QUEUE_COMPUTE, QUEUE_COMM, QUEUE_D2H, QUEUE_H2D, QUEUE_HOST, N_QUEUES } Queue;
@@ -20,7 +28,8 @@ static inline const char *phase_name(Phase p)
 
 static inline const char *scope_name(Scope s)
 {
-    static const char *const name[N_SCOPES] = {"scratch", "frame", "micro", "step", "session", "state"};
+    static const char *const name[N_SCOPES] = {"scratch", "frame",   "micro",
+                                               "step",    "session", "state"};
     return name[s];
 }
 

@@ -252,6 +252,60 @@ static void stuck_ranks_are_all_named(void **state)
     assert_true(strlen(err_text()) < 1600);
 }
 
+/* The player trusts no checker: lists that nobody checked stop where a rule is broken. */
+static void unchecked_lists_stop(void **state)
+{
+    const struct {
+        const char *head, *lists;
+        PlayWait wait;
+        const char *reason;
+    } row[] = {
+        {"chunks 2 micros 1 slices 1\nplace 0 1\n", "rank 0: send.F0.0>1 F0.0\nrank 1: recv.F0.0<0",
+         PLAY_WAIT_AT_USE, "rank 0, position 0, send.F0.0>1: waits for F0.0"},
+        {"chunks 2 micros 1 slices 1\nplace 0 1\n", "rank 0: F0.0 send.F0.0>1\nrank 1: F1.0",
+         PLAY_WAIT_AT_USE, "nobody can move: rank 1, position 0, F1.0: waits for F0.0"},
+        {"chunks 2 micros 1 slices 1\nplace 0 1\n", "rank 0: F0.0\nrank 1: recv.F0.0<0 F1.0",
+         PLAY_WAIT_AT_USE, "nobody can move: rank 1, position 1, F1.0: waits for F0.0"},
+        {"chunks 2 micros 1 slices 1\nplace 0 1\n", "rank 0: F0.0\nrank 1: recv.F0.0<0 F1.0",
+         PLAY_WAIT_AT_RECV, "rank 1, position 0, recv.F0.0<0: waits for the send of rank 0"},
+        {"chunks 2 micros 1 slices 1\nplace 0 1\n", "rank 0: F0.0\nrank 1: recv.F0.0<0 F1.0",
+         PLAY_WAIT_BOTH, "rank 1, position 0, recv.F0.0<0: waits for the send of rank 0"},
+        {"chunks 2 micros 1 slices 1\nplace 0 1\n", "rank 0: F0.0 norm\nrank 1: F1.0",
+         PLAY_WAIT_AT_USE, "can move: rank 0, position 1, norm: waits for the norm of all ranks"},
+        {"chunks 1 micros 1 slices 1\nplace 0\n", "rank 0: F0.0 W0.0 I0.0", PLAY_WAIT_AT_USE,
+         "rank 0, position 1, W0.0: waits for B0.0, or its I"},
+        {"chunks 1 micros 1 slices 2\nplace 0\n", "rank 0: F0.0.1 F0.0.0", PLAY_WAIT_AT_USE,
+         "rank 0, position 0, F0.0.1: waits for F0.0.0"},
+        {"chunks 1 micros 1 slices 2\nplace 0\n", "rank 0: F0.0.0 F0.0.1 B0.0.0", PLAY_WAIT_AT_USE,
+         "rank 0, position 2, B0.0.0: waits for B0.0.1, or its I"},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
+        char text[256];
+        Play play;
+        snprintf(text, sizeof text, "sheaf schedule 1\n%sover chunks\n%s", row[i].head,
+                 row[i].lists);
+        const Schedule s = parse(*state, text);
+        const PlayCosts c = {.wait = row[i].wait};
+        assert_int_equal(schedule_play(&s, &c, *state, &play), ERR_CHECK);
+        if (!strstr(err_text(), row[i].reason))
+            fail_msg("wanted: %s\n got: %s", row[i].reason, err_text());
+    }
+}
+
+/* A send and its receive end together, and so does what comes after them. */
+static void rendezvous_takes_both(void **state)
+{
+    const Schedule s = parse(*state, "sheaf schedule 1\nchunks 2 micros 1 slices 1\nplace 0 1\n"
+                                     "over chunks\n"
+                                     "rank 0: F0.0 send.F0.0>1 recv.B1.0<1 B0.0\n"
+                                     "rank 1: recv.F0.0<0 F1.0 B1.0 send.B1.0>0\n");
+    Play play;
+    must(schedule_play(&s, &(PlayCosts){.latency = 0.5, .wait = PLAY_WAIT_BOTH}, *state, &play));
+    assert_true(play.end[0][1] == 1.5 && play.end[1][0] == 1.5); /* F0.0, to rank 1 */
+    assert_true(play.end[0][2] == 5 && play.end[1][3] == 5);     /* B1.0, to rank 0 */
+    assert_true(play.makespan == 7 && play.bubble == 4);
+}
+
 static void bad_requests_are_named(void **state)
 {
     const struct {
@@ -285,6 +339,8 @@ int main(void)
         cmocka_unit_test(waiting_is_where_it_was_asked_for),
         cmocka_unit_test(norm_is_a_barrier_and_frames_are_counted),
         cmocka_unit_test(stuck_ranks_are_all_named),
+        cmocka_unit_test(unchecked_lists_stop),
+        cmocka_unit_test(rendezvous_takes_both),
         cmocka_unit_test(bad_requests_are_named),
     };
     return cmocka_run_group_tests(tests, open_arena, close_arena);

@@ -1,0 +1,166 @@
+/* chunk.c -- run the nodes of a chunk number some rows at a time, so that what they make between
+ * them (logits) exists for a few rows only.
+ *
+ *   before:  logits [T,V] = linear x w;   ...   d.x [T,D] = linear_dx dlogits w;   d.w += linear_dw
+ * dlogits x after:   for each chunk of rows: the same on a part of x; d.x is the join of its
+ * chunks, and d.w and the loss go on adding from chunk to chunk
+ *
+ * How many rows: as many as keep the widest value within `elements`; by shape alone. */
+#include "compile/compile.h"
+
+#include <string.h>
+#include "ir/build.h"
+
+enum { MAX_CHUNKS = 64 };
+
+typedef struct {
+    Graph *g;
+    int32_t number; /* of the nodes */
+    int n_old;      /* nodes and values before */
+    Value n_values;
+    Dim rows;
+    int64_t size; /* rows a chunk */
+    int n_chunks;
+    Value *copy;                /* [n_values]: this chunk's version of a value, or NO_VALUE */
+    Value (*piece)[MAX_CHUNKS]; /* [n_values]: chunks of values that others read */
+} Chunks;
+
+static bool is_inside(const Chunks *c, Value v)
+{
+    for (int i = 0; i < c->n_old; i++)
+        for (int j = 0; j < c->g->node[i].n_out && c->g->node[i].chunk == c->number; j++)
+            if (c->g->node[i].out[j] == v) return true;
+    return false;
+}
+
+static bool read_outside(const Chunks *c, Value v)
+{
+    for (int i = 0; i < c->n_old; i++)
+        for (int j = 0; j < c->g->node[i].n_in && c->g->node[i].chunk != c->number; j++)
+            if (c->g->node[i].in[j] == v) return true;
+    return false;
+}
+
+static Dim chunk_rows(const Chunks *c, int k)
+{
+    const int64_t left = c->rows.cap - k * c->size;
+    return (Dim){left < c->size ? left : c->size, c->rows.slot,
+                 c->rows.slot == NO_SLOT ? 0 : c->rows.from + k * c->size};
+}
+
+static Value chunk_input(Chunks *c, const Operand *o, Value v, int k)
+{
+    if (c->copy[v] != NO_VALUE) return c->copy[v];
+    if (operand_dim(o, 't') != 0) return v; /* no rows: the whole of it, in every chunk */
+    c->copy[v] = part(c->g, v, 0, k * c->size, chunk_rows(c, k));
+    return c->copy[v];
+}
+
+static Err copy_node(Chunks *c, int index, int k)
+{
+    const Node old = c->g->node[index];
+    const Signature sig = op_signature(old.op);
+    Value in[MAX_IN];
+    Dims given[MAX_OUT];
+    for (int i = 0; i < old.n_in; i++) in[i] = chunk_input(c, &sig.in[i], old.in[i], k);
+    for (int i = 0; i < old.n_out; i++) {
+        given[i] = c->g->value[old.out[i]].dims;
+        if (operand_dim(&sig.out[i], 't') == 0) given[i].dim[0] = chunk_rows(c, k);
+    }
+    Node *n = graph_node(c->g, old.op, &old.attr, old.n_in, in, given, old.n_out);
+    if (!n) return graph_err(c->g);
+    for (int i = 0; i < old.n_out; i++) {
+        const Value was = old.out[i];
+        n->keep[i] = old.keep[i];
+        if (role_accumulates(c->g->value[was].role)) {
+            n->out[i] = was;
+            if (k > 0) n->keep[i] = SLOT_ONE;
+            continue;
+        }
+        c->copy[was] = n->out[i];
+        c->piece[was][k] = n->out[i];
+        c->g->value[n->out[i]].dtype = c->g->value[was].dtype;
+    }
+    return OK;
+}
+
+static Err join_pieces(Chunks *c)
+{
+    for (Value v = 0; v < c->n_values; v++) {
+        if (role_accumulates(c->g->value[v].role) || !is_inside(c, v)) continue;
+        if (!read_outside(c, v) && c->g->value[v].role == ROLE_LOCAL) continue;
+        const Value all = join(c->g, c->n_chunks, c->piece[v], 0, c->g->value[v].dims);
+        if (all == NO_VALUE) return graph_err(c->g);
+        c->g->node[c->g->n_nodes - 1].out[0] = v; /* readers, role and name stay */
+    }
+    return OK;
+}
+
+/* The rows and how many of them a chunk has, from the widest value of the chunk's nodes. */
+static bool measure(Chunks *c, int64_t elements)
+{
+    int64_t widest = 0;
+    for (int i = 0; i < c->n_old; i++) {
+        const Node *n = &c->g->node[i];
+        const Signature sig = op_signature(n->op);
+        for (int j = 0; j < n->n_out && n->chunk == c->number; j++) {
+            if (operand_dim(&sig.out[j], 't') != 0) continue;
+            const Dims *d = &c->g->value[n->out[j]].dims;
+            const int64_t width = d->dim[0].cap ? dims_count(d) / d->dim[0].cap : 0;
+            c->rows = d->dim[0];
+            if (width > widest) widest = width;
+        }
+    }
+    if (!widest) return false;
+    c->size = elements / widest > 1 ? elements / widest : 1;
+    const int64_t least = (c->rows.cap + MAX_CHUNKS - 1) / MAX_CHUNKS;
+    if (c->size < least) c->size = least;
+    c->n_chunks = (int)((c->rows.cap + c->size - 1) / c->size);
+    return c->n_chunks > 1;
+}
+
+/* The new nodes take the place of the old ones, chunk by chunk: one chunk's values die before the
+ * next begins. */
+static Err splice(Chunks *c)
+{
+    Graph *g = c->g;
+    Node *list;
+    int n = 0;
+    bool put = false;
+    TRY(ARENA_NEW(g->arena, g->n_nodes, &list));
+    for (int i = 0; i < c->n_old; i++) {
+        const bool old = g->node[i].chunk == c->number;
+        if (!old) list[n++] = g->node[i];
+        for (int k = c->n_old; k < g->n_nodes && old && !put; k++) list[n++] = g->node[k];
+        put = put || old;
+    }
+    g->node = list;
+    g->n_nodes = n;
+    g->cap_nodes = n;
+    return graph_tidy(g);
+}
+
+static Err chunk_number(Graph *g, int32_t number, int64_t elements)
+{
+    Chunks c = {.g = g, .number = number, .n_old = g->n_nodes, .n_values = g->n_values};
+    if (!measure(&c, elements)) return OK;
+    TRY(ARENA_NEW(g->arena, c.n_values, &c.copy));
+    TRY(ARENA_NEW(g->arena, c.n_values, &c.piece));
+    for (int k = 0; k < c.n_chunks; k++) {
+        for (Value v = 0; v < c.n_values; v++) c.copy[v] = NO_VALUE;
+        for (int i = 0; i < c.n_old; i++)
+            if (g->node[i].chunk == number) TRY(copy_node(&c, i, k));
+    }
+    TRY(join_pieces(&c));
+    return splice(&c);
+}
+
+Err chunk(Graph *g, int64_t elements)
+{
+    int32_t most = 0;
+    for (int i = 0; i < g->n_nodes; i++)
+        if (g->node[i].chunk > most) most = g->node[i].chunk;
+    for (int32_t number = 1; number <= most; number++) TRY(chunk_number(g, number, elements));
+    for (int i = 0; i < g->n_nodes; i++) g->node[i].chunk = 0;
+    return graph_check(g);
+}

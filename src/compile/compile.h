@@ -1,0 +1,53 @@
+/* compile.h -- from the graph of a unit to its program, pass by pass.
+ *
+ *   differentiate -> place -> fuse -> chunk -> recompute -> phases -> order -> lower
+ *
+ * Each pass is a file, a walk over data, and is followed by graph_check. After `lower` a program is
+ * immutable; every unit of a kind shares it. */
+#ifndef COMPILE_COMPILE_H
+#define COMPILE_COMPILE_H
+
+#include "compile/strategy.h"
+#include "ir/program.h"
+
+/* What is kept from F for the backward phases. */
+typedef enum { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL, RECOMPUTE_NAMED } Recompute;
+
+typedef struct {
+    Recompute recompute;
+    const char *recompute_names; /* NAMED: patterns of value names, separated by commas */
+    const char *offload_names;   /* saved values that wait in the host's memory; NULL: none */
+    int64_t chunk_elements;      /* of logits that exist at once; 0: COMPILE_CHUNK */
+    bool backward;               /* false: the loss alone */
+    const Strategy *strategy;
+    const Mesh *mesh;
+} CompileOptions;
+
+#define COMPILE_CHUNK ((int64_t)1 << 22)
+
+/* Local. The whole way. `unit` is left as it was; the program lives in `arena`. When `stage` is not
+ * NULL it is called with the graph after each pass. */
+typedef Err (*CompileWatch)(void *context, const char *pass, const Graph *g);
+Err compile_unit(const Graph *unit, const CompileOptions *options, CompileWatch watch,
+                 void *context, Arena *arena, Program *out);
+
+/* ---- the passes ---- */
+
+/* Adds the backward part: dx and the gradients of parameters, from dy or from the loss. */
+Err differentiate(Graph *g);
+/* Lays values out over the mesh, forward and backward together, and inserts transfers. */
+Err place(Graph *g, const Strategy *strategy, const Mesh *mesh, Arena *temp);
+/* Rewrites what a table of patterns finds. */
+Err fuse(Graph *g);
+/* Repeats the nodes of each chunk number, some rows at a time. */
+Err chunk(Graph *g, int64_t elements);
+/* Saves, recomputes or offloads what backward nodes read of the forward part. */
+Err recompute(Graph *g, const CompileOptions *options);
+/* F, I or W for every node. */
+Err phases(Graph *g);
+/* The order of the nodes of a phase: list[0 .. *n). B is I and W together. */
+Err order(const Graph *g, Phase phase, Arena *arena, int **list, int *n);
+/* Tensors, regions and offsets; instructions. */
+Err lower(const Graph *g, Arena *arena, Program *out);
+
+#endif

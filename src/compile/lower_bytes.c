@@ -1,0 +1,232 @@
+/* lower_bytes.c -- which values share bytes.
+ *
+ *     y [T,96] ----------------------- root, contiguous
+ *       q = part y [T,0:64]            bytes of y, offset 0,  strides 96, 1
+ *       heads q [T,4,16]               bytes of y, offset 0,  strides 96, 16, 1
+ *       k = part y [T,64:96]           bytes of y, offset 64, strides 96, 1
+ *
+ * A join works the other way round: the parts lie inside of the whole, so what made them must have
+ * been placed there from the start. */
+#include "compile/lower.h"
+
+typedef struct {
+    const Graph *g;
+    const Orders *orders;
+    Bytes *bytes;
+    int *maker;    /* [n_values] */
+    Value *inside; /* [n_values]: the value whose bytes it shows, or lies in; NO_VALUE: its own */
+} Walk;
+
+static void contiguous(const Dims *d, int64_t *stride)
+{
+    int64_t step = 1;
+    for (int i = d->ndim - 1; i >= 0; i--) {
+        stride[i] = step;
+        step *= d->dim[i].cap;
+    }
+}
+
+/* [t,(hc)] seen as [t,h,c], and the other way: both hold as long as (hc) is one run of strides. */
+static Bytes split_heads(Bytes b, int64_t size)
+{
+    b.stride[2] = b.stride[1];
+    b.stride[1] = size * b.stride[2];
+    return b;
+}
+
+static Bytes merge_heads(Bytes b)
+{
+    b.stride[1] = b.stride[2];
+    b.stride[2] = 0;
+    return b;
+}
+
+/* v lies at these bytes; if v is a view of something, so does that. */
+static Err put_inside(Walk *w, Value v, Value whole, Bytes b)
+{
+    const Graph *g = w->g;
+    const int maker = w->maker[v];
+    if (maker == NO_NODE || w->bytes[v].set)
+        return err_fail(ERR_CHECK,
+                        "graph %s: value %%%d %s cannot be made in place: it has bytes already",
+                        g->kind, v, g->value[v].name);
+    w->bytes[v] = b;
+    w->inside[v] = whole;
+    const Node *n = &g->node[maker];
+    if (n->op == OP_heads) return put_inside(w, n->in[0], whole, merge_heads(b));
+    if (n->op == OP_merge)
+        return put_inside(w, n->in[0], whole, split_heads(b, n->attr.heads.size));
+    if (op_info(n->op)->class == CLASS_VIEW && n->op != OP_join)
+        return err_fail(ERR_CHECK, "graph %s: value %%%d %s cannot be made in place: it is a view",
+                        g->kind, v, g->value[v].name);
+    return OK;
+}
+
+static Bytes own_bytes(const Graph *g, Value v)
+{
+    Bytes b = {.root = v, .set = true};
+    contiguous(&g->value[v].dims, b.stride);
+    return b;
+}
+
+/* Index of the operand that the output is added to, or -1. */
+static int sum_operand(const Node *n) { return n->op == OP_linear_dx && n->n_in == 3 ? 2 : -1; }
+
+/* Inputs that a kernel may write its output over; device/kernels.def says so. */
+static bool reusable(OpId op, int which)
+{
+    if (op == OP_add) return which < 2;
+    return which == 0 && (op == OP_scale || op == OP_rope || op == OP_gelu_dx || op == OP_loss_dx);
+}
+
+static bool lies_in(const Walk *w, Value v, Value whole)
+{
+    for (; v != NO_VALUE; v = w->inside[v])
+        if (v == whole) return true;
+    return false;
+}
+
+/* Does the node read or write bytes of v? Parts of one whole that do not meet do not count. */
+static bool touches(const Walk *w, const Node *n, Value v)
+{
+    if (op_info(n->op)->class == CLASS_VIEW) return false;
+    for (int j = 0; j < n->n_in + n->n_out; j++) {
+        const Value u = j < n->n_in ? n->in[j] : n->out[j - n->n_in];
+        if (lies_in(w, u, v) || lies_in(w, v, u)) return true;
+    }
+    return false;
+}
+
+/* Is `node` the last to touch v, in every order in which it stands? */
+static bool touches_last(const Walk *w, int node, Value v)
+{
+    const Graph *g = w->g;
+    for (int i = 0; i < g->n_nodes; i++) {
+        if (i == node || !touches(w, &g->node[i], v)) continue;
+        if (g->node[i].phase != g->node[node].phase) return false;
+        for (int p = 0; p < N_PHASES; p++)
+            if (w->orders->at[p][node] >= 0 && w->orders->at[p][i] > w->orders->at[p][node])
+                return false;
+    }
+    return true;
+}
+
+static bool same_shape(const Graph *g, Value a, Value b)
+{
+    const ValueInfo *x = &g->value[a], *y = &g->value[b];
+    bool same = x->dims.ndim == y->dims.ndim && x->dtype == y->dtype && x->space == y->space;
+    for (int i = 0; same && i < x->dims.ndim; i++) same = dim_same(x->dims.dim[i], y->dims.dim[i]);
+    return same;
+}
+
+/* An input over which the node may write, or -1. */
+static int dying_input(const Walk *w, int node)
+{
+    const Graph *g = w->g;
+    const Node *n = &g->node[node];
+    for (int j = 0; j < n->n_in && j < 2; j++) {
+        const Value v = n->in[j];
+        if (!reusable(n->op, j) || !same_shape(g, v, n->out[0]) || w->maker[v] == NO_NODE) continue;
+        if (g->value[v].role == ROLE_LOCAL && touches_last(w, node, v)) return j;
+    }
+    return -1;
+}
+
+static bool is_view(const Walk *w, Value v)
+{
+    const OpId op = w->maker[v] == NO_NODE ? OP_add : w->g->node[w->maker[v]].op;
+    return op_info(op)->class == CLASS_VIEW || op == OP_wait;
+}
+
+/* An input that dies here is made where the output will lie, when that is settled already. */
+static Err place_under(Walk *w, int node)
+{
+    const Node *n = &w->g->node[node];
+    const int j = n->n_out ? dying_input(w, node) : -1;
+    if (j < 0 || w->bytes[n->in[j]].set || is_view(w, n->in[j])) return OK;
+    return put_inside(w, n->in[j], n->out[0], w->bytes[n->out[0]]);
+}
+
+static Err place_join(Walk *w, const Node *n)
+{
+    int64_t from = 0;
+    const int dim = (int)n->attr.part.dim;
+    for (int j = 0; j < n->n_in; j++) {
+        Bytes b = w->bytes[n->out[0]];
+        b.offset += from * b.stride[dim];
+        from += w->g->value[n->in[j]].dims.dim[dim].cap;
+        TRY(put_inside(w, n->in[j], n->out[0], b));
+    }
+    return OK;
+}
+
+/* Wholes before their parts: from the last node to the first. */
+static Err place_parts(Walk *w)
+{
+    const Graph *g = w->g;
+    for (int i = g->n_nodes - 1; i >= 0; i--) {
+        const Node *n = &g->node[i];
+        const int sum = sum_operand(n);
+        for (int j = 0; j < n->n_out; j++) { /* what is handed on has its place */
+            const bool settled =
+                n->op == OP_join || sum >= 0 || g->value[n->out[j]].role != ROLE_LOCAL;
+            if (settled && !w->bytes[n->out[j]].set) w->bytes[n->out[j]] = own_bytes(g, n->out[j]);
+        }
+        if (sum >= 0)
+            TRY(put_inside(w, n->in[sum], n->out[0], w->bytes[n->out[0]]));
+        else if (n->op == OP_join)
+            TRY(place_join(w, n));
+        else if (w->bytes[n->out[0]].set)
+            TRY(place_under(w, i));
+    }
+    return OK;
+}
+
+static void show(Walk *w, Value v, Value of, Bytes b)
+{
+    w->bytes[v] = b;
+    w->inside[v] = of;
+}
+
+/* The rest, from the first node on: views, results that lie over an input, and values of their own.
+ */
+static void place_rest(Walk *w)
+{
+    const Graph *g = w->g;
+    for (Value v = 0; v < g->n_values; v++)
+        if (w->maker[v] == NO_NODE) w->bytes[v] = own_bytes(g, v);
+    for (int i = 0; i < g->n_nodes; i++) {
+        const Node *n = &g->node[i];
+        for (int j = 0; j < n->n_out; j++) {
+            const Value v = n->out[j];
+            if (w->bytes[v].set) continue;
+            w->bytes[v] = own_bytes(g, v);
+            const Bytes in = n->n_in ? w->bytes[n->in[0]] : w->bytes[v];
+            const int dying = j == 0 ? dying_input(w, i) : -1;
+            if (n->op == OP_wait) show(w, v, n->in[0], in);
+            if (n->op == OP_heads) show(w, v, n->in[0], split_heads(in, n->attr.heads.size));
+            if (n->op == OP_merge) show(w, v, n->in[0], merge_heads(in));
+            if (n->op == OP_part) {
+                show(w, v, n->in[0], in);
+                w->bytes[v].offset += n->attr.part.from * in.stride[n->attr.part.dim];
+            }
+            if (dying >= 0) show(w, v, n->in[dying], w->bytes[n->in[dying]]);
+        }
+    }
+}
+
+Err lower_bytes(const Graph *g, const Orders *orders, Arena *arena, Bytes **out)
+{
+    Walk w = {.g = g, .orders = orders};
+    TRY(ARENA_NEW(arena, g->n_values + 1, &w.bytes));
+    TRY(ARENA_NEW(arena, g->n_values + 1, &w.maker));
+    TRY(ARENA_NEW(arena, g->n_values + 1, &w.inside));
+    for (Value v = 0; v < g->n_values; v++) {
+        w.maker[v] = graph_maker(g, v);
+        w.inside[v] = NO_VALUE;
+    }
+    TRY(place_parts(&w));
+    place_rest(&w);
+    *out = w.bytes;
+    return OK;
+}

@@ -1,0 +1,190 @@
+/* recompute.c -- what the backward phases read of the forward part: kept, made again, or brought
+ * back.
+ *
+ *   before:  h = swiglu gate up;  ...  d.w += linear_dw d.y h                  h is kept from F to
+ * W after:   h = swiglu gate up;  ...  h' = swiglu gate up;  d.w += linear_dw d.y h'
+ *
+ *   none        everything that is read is kept
+ *   selective   cheap ops run again, where all that they read is there anyway
+ *   full        everything runs again, from the unit's input
+ *   names       the ops that make these values run again
+ *
+ * Copies are the same ops on the same operands, so the numbers are the same bits. A kept value that
+ * matches an offload pattern waits in the host's memory instead. */
+#include "compile/compile.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "base/text.h"
+#include "ir/build.h"
+
+typedef struct {
+    Graph *g;
+    const CompileOptions *options;
+    int n_nodes; /* before this pass */
+    Value n_values;
+    bool *backward; /* [n_nodes]: depends on dy */
+    bool *again;    /* [n_nodes]: runs again */
+    bool *needed;   /* [n_values]: a backward node reads it */
+    Value *copy;    /* [n_values]: made again, or brought back; NO_VALUE: as it is */
+    int *maker;     /* [n_values] */
+} Plan;
+
+static bool is_listed(const char *patterns, const char *name)
+{
+    char one[128];
+    for (const char *s = patterns; s && *name && *s;) {
+        const size_t length = strcspn(s, ",");
+        snprintf(one, sizeof one, "%.*s", (int)length, s);
+        if (text_glob(one, name)) return true;
+        s += length + (s[length] == ',');
+    }
+    return false;
+}
+
+static void mark_backward(Plan *p)
+{
+    bool *after = p->needed; /* borrowed: cleared again below */
+    const Value dy = graph_find(p->g, ROLE_DY);
+    if (dy == NO_VALUE) return;
+    after[dy] = true;
+    for (int i = 0; i < p->n_nodes; i++) { /* makers precede readers */
+        const Node *n = &p->g->node[i];
+        for (int j = 0; j < n->n_in; j++) p->backward[i] = p->backward[i] || after[n->in[j]];
+        for (int j = 0; j < n->n_out && p->backward[i]; j++) after[n->out[j]] = true;
+    }
+    memset(after, 0, (size_t)p->n_values * sizeof *after);
+}
+
+/* Values that backward nodes read, and, behind views, the values that these show. */
+static void mark_needed(Plan *p)
+{
+    for (int i = p->n_nodes - 1; i >= 0; i--) {
+        const Node *n = &p->g->node[i];
+        bool reads = p->backward[i];
+        if (op_info(n->op)->class == CLASS_VIEW)
+            for (int j = 0; j < n->n_out; j++) reads = reads || p->needed[n->out[j]];
+        for (int j = 0; j < n->n_in && reads; j++) p->needed[n->in[j]] = true;
+    }
+}
+
+/* Is the value there in the backward phases, kept or made again? */
+static bool is_there(const Plan *p, Value v)
+{
+    if (role_given(p->g->value[v].role)) return true;
+    return p->needed[v] || (p->maker[v] != NO_NODE && p->again[p->maker[v]]);
+}
+
+static bool runs_again(const Plan *p, int index)
+{
+    const Node *n = &p->g->node[index];
+    const OpClass class = op_info(n->op)->class;
+    bool there = true, listed = false, changed = false;
+    for (int j = 0; j < n->n_in; j++) {
+        there = there && is_there(p, n->in[j]);
+        changed = changed || (p->maker[n->in[j]] != NO_NODE && p->again[p->maker[n->in[j]]]);
+    }
+    for (int j = 0; j < n->n_out; j++)
+        listed = listed || is_listed(p->options->recompute_names, p->g->value[n->out[j]].name);
+    if (class == CLASS_VIEW) return changed; /* shows what it shows, wherever that is */
+    switch (p->options->recompute) {
+    case RECOMPUTE_NONE:
+        return false;
+    case RECOMPUTE_SELECTIVE:
+        return there && (class == CLASS_CHEAP || class == CLASS_SUM);
+    case RECOMPUTE_FULL:
+        return true;
+    case RECOMPUTE_NAMED:
+        return listed;
+    }
+    return false;
+}
+
+static Value again_value(Plan *p, Value v);
+
+/* The node once more; its operands too, where they run again. */
+static Err again_node(Plan *p, int index)
+{
+    Node old = p->g->node[index];
+    Value in[MAX_IN], *many = in;
+    if (old.n_in > MAX_IN) TRY(ARENA_NEW(p->g->arena, old.n_in, &many));
+    for (int j = 0; j < old.n_in; j++) many[j] = again_value(p, old.in[j]);
+    TRY(graph_err(p->g));
+    Dims given[MAX_OUT];
+    for (int j = 0; j < old.n_out; j++) given[j] = p->g->value[old.out[j]].dims;
+    Node *n = graph_node(p->g, old.op, &old.attr, old.n_in, many, given, old.n_out);
+    if (!n) return graph_err(p->g);
+    n->again = true;
+    n->queue = old.queue;
+    for (int j = 0; j < old.n_out; j++) {
+        const ValueInfo was = p->g->value[old.out[j]];
+        p->copy[old.out[j]] = n->out[j];
+        n->keep[j] = old.keep[j];
+        p->g->value[n->out[j]].dtype = was.dtype;
+    }
+    for (int j = 0; j < old.n_out; j++) { /* after the node is complete: naming moves no node */
+        const char *name = p->g->value[old.out[j]].name;
+        if (*name) graph_name(p->g, p->copy[old.out[j]], "%s'", name);
+    }
+    return graph_err(p->g);
+}
+
+static Value again_value(Plan *p, Value v)
+{
+    if (p->copy[v] != NO_VALUE) return p->copy[v];
+    const int maker = p->maker[v];
+    if (role_given(p->g->value[v].role) || maker == NO_NODE || !p->again[maker]) return v;
+    return again_node(p, maker) == OK ? p->copy[v] : NO_VALUE;
+}
+
+/* Kept values that wait on the host: out after they are made, in again before they are read. */
+static Err offload(Plan *p, Value v)
+{
+    const Value out = wait_for(p->g, copy_out(p->g, v));
+    const Value begun = copy_in(p->g, out);
+    if (begun == NO_VALUE) return graph_err(p->g);
+    p->g->node[p->g->n_nodes - 1].again = true; /* runs in the phase that reads it */
+    const Value back = wait_for(p->g, begun);
+    if (back == NO_VALUE) return graph_err(p->g);
+    p->g->node[p->g->n_nodes - 1].again = true;
+    p->copy[v] = back;
+    return OK;
+}
+
+static Err open_plan(Plan *p)
+{
+    Graph *g = p->g;
+    TRY(ARENA_NEW(g->arena, p->n_nodes + 1, &p->backward));
+    TRY(ARENA_NEW(g->arena, p->n_nodes + 1, &p->again));
+    TRY(ARENA_NEW(g->arena, p->n_values + 1, &p->needed));
+    TRY(ARENA_NEW(g->arena, p->n_values + 1, &p->copy));
+    TRY(ARENA_NEW(g->arena, p->n_values + 1, &p->maker));
+    for (Value v = 0; v < p->n_values; v++) {
+        p->copy[v] = NO_VALUE;
+        p->maker[v] = graph_maker(g, v);
+    }
+    mark_backward(p);
+    mark_needed(p);
+    return OK;
+}
+
+Err recompute(Graph *g, const CompileOptions *options)
+{
+    Plan p = {.g = g, .options = options, .n_nodes = g->n_nodes, .n_values = g->n_values};
+    TRY(open_plan(&p));
+    for (int i = 0; i < p.n_nodes; i++)
+        if (!p.backward[i]) p.again[i] = runs_again(&p, i);
+    for (Value v = 0; v < p.n_values; v++) {
+        const bool local = g->value[v].role == ROLE_LOCAL && p.maker[v] != NO_NODE;
+        const bool kept = local && p.needed[v] && !p.backward[p.maker[v]] && !p.again[p.maker[v]];
+        if (kept && is_listed(options->offload_names, g->value[v].name)) TRY(offload(&p, v));
+    }
+    for (int i = 0; i < p.n_nodes; i++) {
+        for (int j = 0; j < g->node[i].n_in && p.backward[i]; j++) {
+            const Value v = again_value(&p, g->node[i].in[j]);
+            TRY(graph_err(g));
+            g->node[i].in[j] = v; /* after: making it may have moved the table */
+        }
+    }
+    return graph_check(g);
+}

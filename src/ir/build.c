@@ -1,0 +1,166 @@
+/* build.c -- the builders: a node each, and the names of what it makes. */
+#include "ir/build.h"
+
+#define IN(...)                                                                                    \
+    (const Value[]) { __VA_ARGS__ }
+
+/* The first output of a new node, the one that callers go on with. */
+static Value emit(Graph *g, OpId op, const Attr *attr, int n_in, const Value *in, int n_out)
+{
+    for (int i = 0; i < n_in; i++)
+        if (in[i] == NO_VALUE) return NO_VALUE; /* the graph has failed already */
+    const Node *n = graph_node(g, op, attr, n_in, in, NULL, n_out);
+    return n ? n->out[0] : NO_VALUE;
+}
+
+Value input(Graph *g, Input which, Dim rows)
+{
+    for (Value v = 0; v < g->n_values; v++)
+        if (g->value[v].role == ROLE_INPUT && g->value[v].index == (int)which) return v;
+    const DType dtype = which == INPUT_WEIGHTS ? dtype_wide(g->dtype) : I32;
+    const Dims dims = which == INPUT_RANGES ? dims2(rows, dim_of(4)) : dims1(rows);
+    const Value v = graph_value(g, ROLE_INPUT, input_name(which), dtype, dims);
+    if (v != NO_VALUE) g->value[v].index = (int32_t)which;
+    return v;
+}
+
+Value stream_in(Graph *g, Dim rows, int64_t width)
+{
+    return graph_value(g, ROLE_X, "x", g->dtype, dims2(rows, dim_of(width)));
+}
+
+Value stream_out(Graph *g, Value y)
+{
+    if (y != NO_VALUE) g->value[y].role = ROLE_Y;
+    return graph_name(g, y, "y");
+}
+
+Value linear(Graph *g, Value x, Value w, Value bias)
+{
+    const Attr attr = {.gemm = {.tb = true}};
+    return emit(g, OP_linear, &attr, bias == NO_VALUE ? 2 : 3, IN(x, w, bias), 1);
+}
+
+Value add(Graph *g, Value a, Value b) { return emit(g, OP_add, NULL, 2, IN(a, b), 1); }
+
+Value scale(Graph *g, Value x, double factor)
+{
+    const Attr attr = {.scale = {factor}};
+    return emit(g, OP_scale, &attr, 1, IN(x), 1);
+}
+
+Value cast(Graph *g, Value x, DType to)
+{
+    const Value y = emit(g, OP_cast, NULL, 1, IN(x), 1);
+    if (y != NO_VALUE) g->value[y].dtype = to;
+    return y;
+}
+
+Value gelu(Graph *g, Value x) { return emit(g, OP_gelu, NULL, 1, IN(x), 1); }
+
+Value swiglu(Graph *g, Value gate, Value up)
+{
+    return emit(g, OP_swiglu, NULL, 2, IN(gate, up), 1);
+}
+
+Value layernorm(Graph *g, Value x, Value w, Value b, double eps)
+{
+    const Attr attr = {.norm = {eps}};
+    return emit(g, OP_layernorm, &attr, 3, IN(x, w, b), 3);
+}
+
+Value rmsnorm(Graph *g, Value x, Value w, double eps)
+{
+    const Attr attr = {.norm = {eps}};
+    if (g->err != OK) return NO_VALUE;
+    return emit(g, g->value[x].dims.ndim == 3 ? OP_headnorm : OP_rmsnorm, &attr, 2, IN(x, w), 2);
+}
+
+Value embedding(Graph *g, Value ids, Value w)
+{
+    return emit(g, OP_embedding, NULL, 2, IN(ids, w), 1);
+}
+
+Value rope(Graph *g, Value x, Value positions, const Attr *attr)
+{
+    return emit(g, OP_rope, attr, 2, IN(x, positions), 1);
+}
+
+Value attention(Graph *g, Value q, Value k, Value v, Value ranges, double factor, int64_t span)
+{
+    const Attr attr = {.attention = {.scale = factor, .span = span}};
+    const Value o = emit(g, OP_attention, &attr, 4, IN(q, k, v, ranges), 2);
+    if (o != NO_VALUE) graph_name(g, g->node[g->n_nodes - 1].out[1], "attn.lse");
+    return o;
+}
+
+Value heads(Graph *g, Value x, int64_t size)
+{
+    const Attr attr = {.heads = {size}};
+    return emit(g, OP_heads, &attr, 1, IN(x), 1);
+}
+
+Value merge(Graph *g, Value x)
+{
+    if (g->err != OK) return NO_VALUE;
+    const Attr attr = {.heads = {g->value[x].dims.dim[2].cap}};
+    return emit(g, OP_merge, &attr, 1, IN(x), 1);
+}
+
+Value token_loss(Graph *g, Value x, Value w, Value targets, Value weights)
+{
+    g->chunk++;
+    const Value logits = graph_name(g, linear(g, x, w, NO_VALUE), "logits");
+    const Value m = graph_name(g, emit(g, OP_row_max, NULL, 1, IN(logits), 1), "logits.max");
+    const Value z =
+        graph_name(g, emit(g, OP_row_sums, NULL, 3, IN(logits, m, targets), 1), "logits.sums");
+    const Value loss = emit(g, OP_loss, NULL, 2, IN(z, weights), 1);
+    if (loss != NO_VALUE) g->value[loss].role = ROLE_LOSS;
+    g->chunk = 0;
+    return graph_name(g, loss, "loss");
+}
+
+Value part(Graph *g, Value x, int dim, int64_t from, Dim extent)
+{
+    if (g->err != OK) return NO_VALUE;
+    const Attr attr = {.part = {dim, from}};
+    Dims dims = g->value[x].dims;
+    dims.dim[dim] = extent;
+    const Node *n = graph_node(g, OP_part, &attr, 1, IN(x), &dims, 1);
+    return n ? n->out[0] : NO_VALUE;
+}
+
+Value join(Graph *g, int n_parts, const Value *parts, int dim, Dims dims)
+{
+    if (g->err != OK) return NO_VALUE;
+    const Attr attr = {.part = {dim, 0}};
+    const Node *n = graph_node(g, OP_join, &attr, n_parts, parts, &dims, 1);
+    return n ? n->out[0] : NO_VALUE;
+}
+
+static Value begin_copy(Graph *g, Value x, OpId op, Queue queue, Space to)
+{
+    const Value y = emit(g, op, NULL, 1, IN(x), 1);
+    if (y == NO_VALUE) return y;
+    g->node[g->n_nodes - 1].queue = queue;
+    g->value[y].space = to;
+    return y;
+}
+
+Value copy_out(Graph *g, Value x) { return begin_copy(g, x, OP_copy_out, QUEUE_D2H, SPACE_HOST); }
+
+Value copy_in(Graph *g, Value x) { return begin_copy(g, x, OP_copy_in, QUEUE_H2D, SPACE_DEVICE); }
+
+Value wait_for(Graph *g, Value begun)
+{
+    const Value y = emit(g, OP_wait, NULL, 1, IN(begun), 1);
+    if (y != NO_VALUE) g->value[y].space = g->value[begun].space;
+    return y;
+}
+
+Value call(Graph *g, int n_in, const Value *in, Dims out, int slot, int64_t region_bytes)
+{
+    const Attr attr = {.call = {.region_bytes = region_bytes, .slot = (int32_t)slot}};
+    const Node *n = graph_node(g, OP_call, &attr, n_in, in, &out, 1);
+    return n ? n->out[0] : NO_VALUE;
+}

@@ -1,0 +1,51 @@
+/* build.h -- the words in which a model is written.
+ *
+ *     const Value a = rmsnorm(g, x, weight, eps);
+ *     const Value q = heads(g, linear(g, a, wq, NO_VALUE), head_size);
+ *
+ * A builder that fails (shapes that do not fit) marks the graph; all later ones then do nothing,
+ * and graph_err tells. Shapes are global: nothing here knows of ranks. */
+#ifndef IR_BUILD_H
+#define IR_BUILD_H
+
+#include "ir/graph.h"
+
+/* What the builder of a unit reads besides parameters. Declares the input on first use. */
+Value input(Graph *g, Input which, Dim rows);
+/* The stream from the unit before; the value that goes on to the unit after. */
+Value stream_in(Graph *g, Dim rows, int64_t width);
+Value stream_out(Graph *g, Value y);
+
+/* y[t,o] = x[t,i] w[o,i]^T (+ bias[o], unless NO_VALUE) */
+Value linear(Graph *g, Value x, Value w, Value bias);
+Value add(Graph *g, Value a, Value b);
+Value scale(Graph *g, Value x, double factor);
+Value cast(Graph *g, Value x, DType to);
+Value gelu(Graph *g, Value x);
+Value swiglu(Graph *g, Value gate, Value up);
+Value layernorm(Graph *g, Value x, Value w, Value b, double eps);
+/* Over the last dim: of rows [t,d], or of each head [t,h,c]. */
+Value rmsnorm(Graph *g, Value x, Value w, double eps);
+Value embedding(Graph *g, Value ids, Value w);
+Value rope(Graph *g, Value x, Value positions, const Attr *attr);
+/* q[t,h,c], k v[t,g,c] -> [t,h,c]; span: keys that a query sees at most, for counting flops. */
+Value attention(Graph *g, Value q, Value k, Value v, Value ranges, double factor, int64_t span);
+/* [t,h*c] as [t,h,c], and back. */
+Value heads(Graph *g, Value x, int64_t size);
+Value merge(Graph *g, Value x);
+/* The sum of weights[t] * cross entropy of row t of x w^T. The logits are never stored: the head's
+ * products and the loss run a chunk of rows at a time, gradients included. */
+Value token_loss(Graph *g, Value x, Value w, Value targets, Value weights);
+
+/* The part of x that begins at `from` in dim `dim` and extends as `extent` says. */
+Value part(Graph *g, Value x, int dim, int64_t from, Dim extent);
+/* The values side by side in dim `dim`: they are made in place, nothing is copied. */
+Value join(Graph *g, int n, const Value *parts, int dim, Dims dims);
+/* A copy in the host's memory, and one back on the device: begun here, done after the wait. */
+Value copy_out(Graph *g, Value x);
+Value copy_in(Graph *g, Value x);
+Value wait_for(Graph *g, Value begun);
+/* Runs the sub-program that the step binds to `slot`, in a region of this size. */
+Value call(Graph *g, int n_in, const Value *in, Dims out, int slot, int64_t region_bytes);
+
+#endif

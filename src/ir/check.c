@@ -1,0 +1,245 @@
+/* check.c -- is a graph well formed? Run after every pass, so a pass that errs is named by the
+ * state it left behind. Each check is a few lines and says which node and which value. */
+#include "ir/graph.h"
+
+#include <string.h>
+
+static Err bad(const Graph *g, int node, const char *what, Value v)
+{
+    const char *op = node == NO_NODE ? "" : op_info(g->node[node].op)->name;
+    if (node == NO_NODE)
+        return err_fail(ERR_CHECK, "graph %s: value %%%d %s: %s", g->kind, v,
+                        v >= 0 && v < g->n_values ? g->value[v].name : "", what);
+    return err_fail(ERR_CHECK, "graph %s: node %d, %s, value %%%d %s: %s", g->kind, node, op, v,
+                    v >= 0 && v < g->n_values ? g->value[v].name : "", what);
+}
+
+static bool begins(OpId op) { return op == OP_copy_out || op == OP_copy_in; }
+
+static Err check_values(const Graph *g)
+{
+    int seen[N_ROLES] = {0};
+    for (Value v = 0; v < g->n_values; v++) {
+        const ValueInfo *a = &g->value[v];
+        if ((unsigned)a->role >= N_ROLES) return bad(g, NO_NODE, "its role is not one", v);
+        const bool once = a->role == ROLE_X || a->role == ROLE_Y || a->role == ROLE_DX ||
+                          a->role == ROLE_DY || a->role == ROLE_LOSS;
+        if (once && seen[a->role]++)
+            return bad(g, NO_NODE, "a second value of a role that a unit has once", v);
+        for (int i = 0; i < a->dims.ndim; i++) {
+            const Dim *d = &a->dims.dim[i];
+            if (d->cap < 0) return bad(g, NO_NODE, "an extent is negative", v);
+            if (d->slot != NO_SLOT && (d->slot < 0 || d->slot >= N_SLOTS))
+                return bad(g, NO_NODE, "the slot of a bounded extent does not exist", v);
+        }
+        for (Value u = 0; u < v && a->name[0]; u++)
+            if (strcmp(a->name, g->value[u].name) == 0)
+                return bad(g, NO_NODE, "two values have this name", v);
+    }
+    return OK;
+}
+
+/* A parameter's value covers `span` parameters that lie back to back: same inner extents, outer
+ * ones added. */
+static Err check_param(const Graph *g, Value v)
+{
+    const ValueInfo *a = &g->value[v];
+    int64_t outer = 0;
+    if (a->index < 0 || a->span < 1 || a->index + a->span > g->n_params)
+        return bad(g, NO_NODE, "the unit has no such parameter", v);
+    for (int p = a->index; p < a->index + a->span; p++) {
+        const ParamInfo *q = &g->param[p];
+        bool same = q->ndim == a->dims.ndim;
+        for (int i = 1; same && i < q->ndim; i++) same = q->n[i] == a->dims.dim[i].cap;
+        if (!same) return bad(g, NO_NODE, "its shape is not the parameter's", v);
+        outer += q->n[0];
+    }
+    if (outer != a->dims.dim[0].cap) return bad(g, NO_NODE, "its shape is not the parameter's", v);
+    return OK;
+}
+
+/* Who makes each value: one node, several for accumulators, none for what is given. */
+static Err check_makers(const Graph *g)
+{
+    for (Value v = 0; v < g->n_values; v++) {
+        const Role role = g->value[v].role;
+        int made = 0, read = 0;
+        for (int i = 0; i < g->n_nodes; i++) {
+            const Node *n = &g->node[i];
+            for (int j = 0; j < n->n_out; j++) made += n->out[j] == v;
+            for (int j = 0; j < n->n_in; j++) read += n->in[j] == v;
+        }
+        if (role == ROLE_PARAM || role == ROLE_DPARAM) TRY(check_param(g, v));
+        if (role_given(role) && made)
+            return bad(g, NO_NODE, "it is given from outside, yet a node writes it", v);
+        if (made > 1 && !role_accumulates(role)) return bad(g, NO_NODE, "two nodes write it", v);
+        if (role_accumulates(role) && read)
+            return bad(g, NO_NODE, "it is a sum that outlives the program, yet a node reads it", v);
+        if (role == ROLE_LOCAL && read && !made)
+            return bad(g, NO_NODE, "it is read, but nobody writes it", v);
+        if ((role == ROLE_Y || role == ROLE_DX) && !made)
+            return bad(g, NO_NODE, "the unit must make it, but no node does", v);
+    }
+    return OK;
+}
+
+static Err check_shapes(const Graph *g, int index)
+{
+    const Node *n = &g->node[index];
+    Dims in[MAX_IN], given[MAX_OUT], out[MAX_OUT];
+    const int n_in = n->n_in < MAX_IN ? n->n_in : MAX_IN;
+    for (int i = 0; i < n_in; i++) in[i] = g->value[n->in[i]].dims;
+    for (int i = 0; i < n->n_out; i++) given[i] = g->value[n->out[i]].dims;
+    TRY(op_infer(n->op, &n->attr, n->n_in, in, given, n->n_out, out));
+    for (int i = 0; i < n->n_out; i++) {
+        if (out[i].ndim != given[i].ndim)
+            return bad(g, index, "it has the wrong number of dims", n->out[i]);
+        for (int j = 0; j < out[i].ndim; j++)
+            if (!dim_same(out[i].dim[j], given[i].dim[j]))
+                return bad(g, index, "its shape is not what the op makes", n->out[i]);
+    }
+    return OK;
+}
+
+static Err check_types(const Graph *g, int index)
+{
+    const Node *n = &g->node[index];
+    const Signature sig = op_signature(n->op);
+    for (int i = 0; i < n->n_out; i++)
+        if (sig.out[i].wide && g->value[n->out[i]].dtype != dtype_wide(g->dtype))
+            return bad(g, index, "statistics and sums have the wide type", n->out[i]);
+    const OpClass class = op_info(n->op)->class;
+    if ((class == CLASS_VIEW || class == CLASS_ORDER) &&
+        g->value[n->out[0]].dtype != g->value[n->in[0]].dtype)
+        return bad(g, index, "it has another type than what it shows", n->out[0]);
+    if (class == CLASS_ORDER || n->op == OP_cast) return OK;
+    for (int i = 0; i < n->n_in; i++)
+        if (g->value[n->in[i]].space != SPACE_DEVICE)
+            return bad(g, index, "it lies in the host's memory; copy it in first", n->in[i]);
+    return OK;
+}
+
+/* Only sums have something to keep. */
+static Err check_keep(const Graph *g, int index)
+{
+    const Node *n = &g->node[index];
+    const Signature sig = op_signature(n->op);
+    const bool sum =
+        n->n_in <= sig.n_in && n->n_in > 0 && strcmp(sig.in[n->n_in - 1].name, "sum") == 0;
+    for (int i = 0; i < n->n_out; i++) {
+        const int slot = n->keep[i];
+        if (slot < 0 || slot >= N_SLOTS) return bad(g, index, "its slot does not exist", n->out[i]);
+        const bool adds = role_accumulates(g->value[n->out[i]].role) || sum;
+        if (slot != SLOT_ZERO && !adds)
+            return bad(g, index, "it is no sum, yet its old content is kept", n->out[i]);
+        if (sum && slot != SLOT_ONE)
+            return bad(g, index, "it adds to its last input, yet does not keep it", n->out[i]);
+    }
+    return OK;
+}
+
+static Err check_queue(const Graph *g, int index)
+{
+    const Node *n = &g->node[index];
+    const Queue want = n->op == OP_copy_out  ? QUEUE_D2H
+                       : n->op == OP_copy_in ? QUEUE_H2D
+                                             : QUEUE_COMPUTE;
+    if (n->queue != want) return bad(g, index, "the op runs on another queue", n->out[0]);
+    if (n->op == OP_copy_out && g->value[n->out[0]].space != SPACE_HOST)
+        return bad(g, index, "copied out, it must lie in the host's memory", n->out[0]);
+    for (int i = 0; i < n->n_in; i++) {
+        const int maker = graph_maker(g, n->in[i]);
+        const bool begun = maker != NO_NODE && begins(g->node[maker].op);
+        if (begun && n->op != OP_wait) return bad(g, index, "it is read before the wait", n->in[i]);
+        if (!begun && n->op == OP_wait)
+            return bad(g, index, "there is nothing to wait for", n->in[i]);
+    }
+    return OK;
+}
+
+static Err check_views(const Graph *g, int index)
+{
+    const Node *n = &g->node[index];
+    const int dim = (int)n->attr.part.dim;
+    if (n->op != OP_part && n->op != OP_join) return OK;
+    const Dims *out = &g->value[n->out[0]].dims;
+    if (dim < 0 || dim >= out->ndim) return bad(g, index, "there is no such dim", n->out[0]);
+    if (n->op == OP_part) {
+        if (n->attr.part.from < 0 ||
+            n->attr.part.from + out->dim[dim].cap > g->value[n->in[0]].dims.dim[dim].cap)
+            return bad(g, index, "the part lies outside of its whole", n->out[0]);
+        return OK;
+    }
+    int64_t sum = 0;
+    for (int i = 0; i < n->n_in; i++) sum += g->value[n->in[i]].dims.dim[dim].cap;
+    if (sum != out->dim[dim].cap)
+        return bad(g, index, "the parts do not make the whole", n->out[0]);
+    return OK;
+}
+
+/* F does not wait for I or W; I does not wait for W. */
+static Err check_phase(const Graph *g, int index)
+{
+    const Node *n = &g->node[index];
+    if (!g->phased) return OK;
+    if (n->phase > PHASE_W) return bad(g, index, "a node is in F, I or W", n->out[0]);
+    if (n->again && n->phase == PHASE_F) return bad(g, index, "recomputed in F", n->out[0]);
+    for (int i = 0; i < n->n_in; i++) {
+        const int maker = graph_maker(g, n->in[i]);
+        if (maker != NO_NODE && g->node[maker].phase > n->phase)
+            return bad(g, index, "it is made in a later phase than it is read", n->in[i]);
+    }
+    return OK;
+}
+
+/* Depth first; a node met again while still open waits for itself. */
+static Err check_cycles(const Graph *g, int index, char *state)
+{
+    if (state[index] == 2) return OK;
+    if (state[index] == 1) return bad(g, index, "it waits for itself", g->node[index].out[0]);
+    state[index] = 1;
+    for (int i = 0; i < g->node[index].n_in; i++) {
+        const int maker = graph_maker(g, g->node[index].in[i]);
+        if (maker != NO_NODE) TRY(check_cycles(g, maker, state));
+    }
+    state[index] = 2;
+    return OK;
+}
+
+static Err check_node(const Graph *g, int index)
+{
+    const Node *n = &g->node[index];
+    if ((unsigned)n->op >= N_OPS)
+        return err_fail(ERR_CHECK, "graph %s: node %d: there is no op %d", g->kind, index,
+                        (int)n->op);
+    for (int i = 0; i < n->n_in; i++)
+        if (n->in[i] < 0 || n->in[i] >= g->n_values)
+            return bad(g, index, "there is no such value", n->in[i]);
+    for (int i = 0; i < n->n_out; i++)
+        if (n->out[i] < 0 || n->out[i] >= g->n_values)
+            return bad(g, index, "there is no such value", n->out[i]);
+    return OK;
+}
+
+Err graph_check(const Graph *g)
+{
+    char *state;
+    TRY(g->err);
+    TRY(check_values(g));
+    for (int i = 0; i < g->n_nodes; i++) TRY(check_node(g, i));
+    TRY(check_makers(g));
+    for (int i = 0; i < g->n_nodes; i++) {
+        TRY(check_shapes(g, i));
+        TRY(check_types(g, i));
+        TRY(check_keep(g, i));
+        TRY(check_queue(g, i));
+        TRY(check_views(g, i));
+        TRY(check_phase(g, i));
+    }
+    const size_t mark = arena_mark(g->arena);
+    TRY(ARENA_NEW(g->arena, g->n_nodes, &state));
+    Err err = OK;
+    for (int i = 0; i < g->n_nodes && err == OK; i++) err = check_cycles(g, i, state);
+    arena_rewind(g->arena, mark);
+    return err;
+}

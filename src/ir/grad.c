@@ -1,0 +1,216 @@
+/* grad.c -- the rules, in the order of ops.def. dX comes before dW: a sum over ranks that the first
+ * needs can then hide behind the second. */
+#include "ir/grad.h"
+
+#include <stdio.h>
+
+#define IN(...)                                                                                    \
+    (const Value[]) { __VA_ARGS__ }
+
+static bool wanted(const Grad *d, Value v)
+{
+    const ValueInfo *info = &d->g->value[v];
+    return info->role != ROLE_INPUT && info->dtype != I32 && info->dtype != I64;
+}
+
+static void name_gradient(Grad *d, Value v, Value of)
+{
+    if (d->g->value[of].name[0] && !d->g->value[v].name[0])
+        graph_name(d->g, v, "d.%s", d->g->value[of].name);
+}
+
+void grad_add(Grad *d, Value v, Value term)
+{
+    if (d->g->err != OK || term == NO_VALUE || !wanted(d, v)) return;
+    d->grad[v] = d->grad[v] == NO_VALUE ? term : add(d->g, d->grad[v], term);
+}
+
+void grad_names(Grad *d)
+{
+    for (Value v = 0; v < d->n && d->g->err == OK; v++)
+        if (d->grad[v] != NO_VALUE) name_gradient(d, d->grad[v], v);
+}
+
+/* Output i of the newest node is (a term of) the gradient of w. A parameter's is an accumulator:
+ * the first of the step starts it anew, which a slot tells; the others add to it. */
+static void grad_sink(Grad *d, Value w, int i)
+{
+    Graph *g = d->g;
+    if (g->err != OK) return;
+    Node *n = &g->node[g->n_nodes - 1];
+    const Value dw = n->out[i];
+    if (g->value[w].role != ROLE_PARAM) {
+        n->keep[i] = SLOT_ZERO;
+        grad_add(d, w, dw);
+        return;
+    }
+    if (d->grad[w] != NO_VALUE) { /* used twice in this unit: the second adds to the first */
+        n->out[i] = d->grad[w];
+        n->keep[i] = SLOT_ONE;
+        return;
+    }
+    g->value[dw].role = ROLE_DPARAM;
+    g->value[dw].index = g->value[w].index;
+    g->value[dw].span = g->value[w].span;
+    n->keep[i] = SLOT_PORT + g->value[w].index;
+    d->grad[w] = dw;
+    name_gradient(d, dw, w);
+}
+
+/* A node that makes gradients of activations: output 0 is the gradient of v. */
+static void emit_dx(Grad *d, OpId op, const Attr *attr, int n_in, const Value *in, Value v)
+{
+    if (!wanted(d, v)) return;
+    const Node *n = graph_node(d->g, op, attr, n_in, in, NULL, 1);
+    if (n) grad_add(d, v, n->out[0]);
+}
+
+static void emit_dw(Grad *d, OpId op, const Attr *attr, int n_in, const Value *in, Value w)
+{
+    const Dims dims = d->g->value[w].dims;
+    if (graph_node(d->g, op, attr, n_in, in, &dims, 1)) grad_sink(d, w, 0);
+}
+
+static void grad_linear(Grad *d, const Node *n, const Value *dy)
+{
+    const Attr plain = {.gemm = {0}}, ta = {.gemm = {.ta = true}};
+    emit_dx(d, OP_linear_dx, &plain, 2, IN(dy[0], n->in[1]), n->in[0]);
+    emit_dw(d, OP_linear_dw, &ta, 2, IN(dy[0], n->in[0]), n->in[1]);
+    if (n->n_in == 3) emit_dw(d, OP_bias_dw, NULL, 1, IN(dy[0]), n->in[2]);
+}
+
+static void grad_both(Grad *d, const Node *n, const Value *dy)
+{
+    grad_add(d, n->in[0], dy[0]);
+    grad_add(d, n->in[1], dy[0]);
+}
+
+static void grad_scale(Grad *d, const Node *n, const Value *dy)
+{
+    grad_add(d, n->in[0], scale(d->g, dy[0], n->attr.scale.factor));
+}
+
+static void grad_cast(Grad *d, const Node *n, const Value *dy)
+{
+    grad_add(d, n->in[0], cast(d->g, dy[0], d->g->value[n->in[0]].dtype));
+}
+
+static void grad_gelu(Grad *d, const Node *n, const Value *dy)
+{
+    emit_dx(d, OP_gelu_dx, NULL, 2, IN(dy[0], n->in[0]), n->in[0]);
+}
+
+static void grad_swiglu(Grad *d, const Node *n, const Value *dy)
+{
+    const Node *made =
+        graph_node(d->g, OP_swiglu_dx, NULL, 3, IN(dy[0], n->in[0], n->in[1]), NULL, 2);
+    if (!made) return;
+    const Value dgate = made->out[0], dup = made->out[1];
+    grad_add(d, n->in[0], dgate);
+    grad_add(d, n->in[1], dup);
+}
+
+static void grad_layernorm(Grad *d, const Node *n, const Value *dy)
+{
+    const Value x = n->in[0], w = n->in[1], b = n->in[2], mean = n->out[1], rstd = n->out[2];
+    emit_dx(d, OP_layernorm_dx, &n->attr, 5, IN(dy[0], x, w, mean, rstd), x);
+    if (!graph_node(d->g, OP_layernorm_dw, &n->attr, 4, IN(dy[0], x, mean, rstd), NULL, 2)) return;
+    grad_sink(d, w, 0);
+    grad_sink(d, b, 1);
+}
+
+static void grad_norm(Grad *d, const Node *n, const Value *dy, OpId dx, OpId dw)
+{
+    const Value x = n->in[0], w = n->in[1], rstd = n->out[1];
+    emit_dx(d, dx, &n->attr, 4, IN(dy[0], x, w, rstd), x);
+    emit_dw(d, dw, &n->attr, 3, IN(dy[0], x, rstd), w);
+}
+
+static void grad_rmsnorm(Grad *d, const Node *n, const Value *dy)
+{
+    grad_norm(d, n, dy, OP_rmsnorm_dx, OP_rmsnorm_dw);
+}
+
+static void grad_headnorm(Grad *d, const Node *n, const Value *dy)
+{
+    grad_norm(d, n, dy, OP_headnorm_dx, OP_headnorm_dw);
+}
+
+static void grad_embedding(Grad *d, const Node *n, const Value *dy)
+{
+    emit_dw(d, OP_embedding_dw, &n->attr, 2, IN(dy[0], n->in[0]), n->in[1]);
+}
+
+static void grad_rope(Grad *d, const Node *n, const Value *dy)
+{
+    Attr attr = n->attr;
+    attr.rope.back = !attr.rope.back;
+    emit_dx(d, OP_rope, &attr, 2, IN(dy[0], n->in[1]), n->in[0]);
+}
+
+static void grad_attention(Grad *d, const Node *n, const Value *dy)
+{
+    const Value q = n->in[0], k = n->in[1], v = n->in[2], ranges = n->in[3];
+    const Value o = n->out[0], lse = n->out[1];
+    const Attr attr = n->attr;
+    Node *made = graph_node(d->g, OP_attention_delta, NULL, 2, IN(dy[0], o), NULL, 1);
+    if (!made) return;
+    const Value delta = graph_name(d->g, made->out[0], "attn.delta");
+    made = graph_node(d->g, OP_attention_dx, &attr, 7, IN(q, k, v, ranges, dy[0], lse, delta), NULL,
+                      3);
+    if (!made) return;
+    const Value dq = made->out[0], dk = made->out[1], dv = made->out[2];
+    grad_add(d, q, dq);
+    grad_add(d, k, dk);
+    grad_add(d, v, dv);
+}
+
+/* What is back-propagated is the sum of token losses, with upstream gradient 1: dlogits is known at
+ * once. z came from row_sums, which read the logits. */
+static void grad_loss(Grad *d, const Node *n, const Value *dy)
+{
+    (void)dy;
+    const Node *sums = &d->g->node[graph_maker(d->g, n->in[0])];
+    const Value logits = sums->in[0];
+    emit_dx(d, OP_loss_dx, &sums->attr, 5, IN(logits, sums->in[1], n->in[0], sums->in[2], n->in[1]),
+            logits);
+}
+
+static void grad_heads(Grad *d, const Node *n, const Value *dy)
+{
+    grad_add(d, n->in[0], merge(d->g, dy[0]));
+}
+
+static void grad_merge(Grad *d, const Node *n, const Value *dy)
+{
+    grad_add(d, n->in[0], heads(d->g, dy[0], n->attr.heads.size));
+}
+
+typedef void (*Rule)(Grad *d, const Node *n, const Value *dy);
+
+#define grad_none NULL
+static const Rule rule[N_OPS] = {
+#define OP(id, kernel, signature, rows, flops, class, gradient) [OP_##id] = grad_##gradient,
+#include "ir/ops.def"
+#undef OP
+};
+#undef grad_none
+
+Err grad_apply(Grad *d, int index)
+{
+    const Node n = d->g->node[index]; /* a copy: the table moves as nodes are added */
+    Value dy[MAX_OUT];
+    bool any = n.op == OP_loss;
+    for (int i = 0; i < n.n_out; i++) {
+        dy[i] = d->grad[n.out[i]];
+        any = any || dy[i] != NO_VALUE;
+    }
+    if (!any) return graph_err(d->g);
+    if (!rule[n.op])
+        return err_fail(ERR_CHECK, "%s: node %d, %s, has no gradient", d->g->kind, index,
+                        op_info(n.op)->name);
+    d->g->chunk = n.chunk;
+    rule[n.op](d, &n, dy);
+    d->g->chunk = 0;
+    return graph_err(d->g);
+}

@@ -1,0 +1,194 @@
+/* graph.c -- growing a graph. */
+#include "ir/graph.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+void graph_init(Graph *g, const char *kind, DType dtype, Arena *arena)
+{
+    *g = (Graph){.arena = arena, .kind = kind, .dtype = dtype};
+}
+
+Err graph_err(const Graph *g) { return g->err; }
+
+/* Room for one more element: a table that is full moves to twice the space. */
+static Err grow(Graph *g, void *table, int n, int *cap, size_t element)
+{
+    void *old, *bigger;
+    if (n < *cap) return OK;
+    memcpy(&old, table, sizeof old);
+    const int more = *cap ? 2 * *cap : 64;
+    TRY(arena_new(g->arena, (size_t)more, element, &bigger));
+    if (n) memcpy(bigger, old, (size_t)n * element);
+    memcpy(table, &bigger, sizeof bigger);
+    *cap = more;
+    return OK;
+}
+
+/* A failed builder returns this; index 0 always exists once a graph has values. */
+static Value failed(Graph *g, Err err)
+{
+    if (g->err == OK) g->err = err;
+    return NO_VALUE;
+}
+
+Value graph_value(Graph *g, Role role, const char *name, DType dtype, Dims dims)
+{
+    if (g->err != OK) return NO_VALUE;
+    Err err = grow(g, &g->value, g->n_values, &g->cap_values, sizeof *g->value);
+    if (err != OK) return failed(g, err);
+    ValueInfo *v = &g->value[g->n_values];
+    *v = (ValueInfo){.name = "", .dtype = dtype, .role = role, .dims = dims};
+    if (name && *name && (err = arena_string(g->arena, name, &v->name)) != OK)
+        return failed(g, err);
+    return g->n_values++;
+}
+
+Value graph_param(Graph *g, ParamInfo info)
+{
+    if (g->err != OK) return NO_VALUE;
+    Err err = grow(g, &g->param, g->n_params, &g->cap_params, sizeof *g->param);
+    if (err == OK) err = arena_string(g->arena, info.name, &info.name);
+    if (err != OK) return failed(g, err);
+    g->param[g->n_params] = info;
+    Dims dims = {.ndim = info.ndim};
+    for (int i = 0; i < info.ndim; i++) dims.dim[i] = dim_of(info.n[i]);
+    const Value v = graph_value(g, ROLE_PARAM, info.name, g->dtype, dims);
+    if (v == NO_VALUE) return v;
+    g->value[v].index = g->n_params++;
+    g->value[v].span = 1;
+    return v;
+}
+
+/* Statistics and sums are wide, views are what they show; all else has the type of the first
+ * floating input. */
+static DType output_dtype(const Graph *g, const Node *n, const Operand *o)
+{
+    const OpClass class = op_info(n->op)->class;
+    if (o->wide) return dtype_wide(g->dtype);
+    if (class == CLASS_VIEW || class == CLASS_ORDER) return g->value[n->in[0]].dtype;
+    for (int i = 0; i < n->n_in; i++) {
+        const DType t = g->value[n->in[i]].dtype;
+        if (t != I32 && t != I64) return t;
+    }
+    return g->dtype;
+}
+
+static Err infer_outputs(Graph *g, Node *n, const Dims *given, Dims *out)
+{
+    Dims in[MAX_IN];
+    const int n_in = n->n_in < MAX_IN ? n->n_in : MAX_IN;
+    for (int i = 0; i < n_in; i++) in[i] = g->value[n->in[i]].dims;
+    return op_infer(n->op, &n->attr, n->n_in, in, given, n->n_out, out);
+}
+
+Node *graph_node(Graph *g, OpId op, const Attr *attr, int n_in, const Value *in, const Dims *given,
+                 int n_out)
+{
+    Dims dims[MAX_OUT];
+    Err err = g->err;
+    if (err == OK) err = grow(g, &g->node, g->n_nodes, &g->cap_nodes, sizeof *g->node);
+    if (err != OK) return failed(g, err), NULL;
+    Node *n = &g->node[g->n_nodes];
+    *n = (Node){.op = op, .n_in = n_in, .n_out = n_out, .queue = QUEUE_COMPUTE, .chunk = g->chunk};
+    if (attr) n->attr = *attr;
+    if ((err = ARENA_NEW(g->arena, n_in, &n->in)) != OK) return failed(g, err), NULL;
+    memcpy(n->in, in, (size_t)n_in * sizeof *in);
+    if ((err = infer_outputs(g, n, given, dims)) != OK) return failed(g, err), NULL;
+    const Signature sig = op_signature(op);
+    for (int i = 0; i < n_out; i++)
+        n->out[i] = graph_value(g, ROLE_LOCAL, "", output_dtype(g, n, &sig.out[i]), dims[i]);
+    if (g->err != OK) return NULL;
+    g->n_nodes++;
+    return n;
+}
+
+Value graph_name(Graph *g, Value v, const char *format, ...)
+{
+    char text[128];
+    va_list args;
+    if (g->err != OK || v == NO_VALUE) return v;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    const Err err = arena_string(g->arena, text, &g->value[v].name);
+    return err == OK ? v : failed(g, err);
+}
+
+Err graph_clone(const Graph *g, Arena *arena, Graph *out)
+{
+    Graph c = *g;
+    c.arena = arena;
+    c.cap_values = g->n_values;
+    c.cap_nodes = g->n_nodes;
+    c.cap_params = g->n_params;
+    TRY(ARENA_NEW(arena, g->n_values, &c.value));
+    TRY(ARENA_NEW(arena, g->n_nodes, &c.node));
+    TRY(ARENA_NEW(arena, g->n_params, &c.param));
+    if (g->n_values) memcpy(c.value, g->value, (size_t)g->n_values * sizeof *g->value);
+    if (g->n_params) memcpy(c.param, g->param, (size_t)g->n_params * sizeof *g->param);
+    for (int i = 0; i < g->n_nodes; i++) {
+        c.node[i] = g->node[i];
+        TRY(ARENA_NEW(arena, g->node[i].n_in, &c.node[i].in));
+        memcpy(c.node[i].in, g->node[i].in, (size_t)g->node[i].n_in * sizeof(Value));
+    }
+    *out = c;
+    return OK;
+}
+
+Value graph_find(const Graph *g, Role role)
+{
+    for (Value v = 0; v < g->n_values; v++)
+        if (g->value[v].role == role) return v;
+    return NO_VALUE;
+}
+
+int graph_maker(const Graph *g, Value v)
+{
+    for (int i = 0; i < g->n_nodes; i++)
+        for (int j = 0; j < g->node[i].n_out; j++)
+            if (g->node[i].out[j] == v) return i;
+    return NO_NODE;
+}
+
+int graph_readers(const Graph *g, Value v)
+{
+    int n = 0;
+    for (int i = 0; i < g->n_nodes; i++)
+        for (int j = 0; j < g->node[i].n_in; j++) n += g->node[i].in[j] == v;
+    return n;
+}
+
+void graph_replace(Graph *g, Value old, Value fresh)
+{
+    for (int i = 0; i < g->n_nodes; i++)
+        for (int j = 0; j < g->node[i].n_in; j++)
+            if (g->node[i].in[j] == old) g->node[i].in[j] = fresh;
+}
+
+static void visit(const Graph *g, int index, bool *done, Node *sorted, int *n)
+{
+    if (done[index]) return;
+    done[index] = true;
+    for (int i = 0; i < g->node[index].n_in; i++) {
+        const int maker = graph_maker(g, g->node[index].in[i]);
+        if (maker != NO_NODE) visit(g, maker, done, sorted, n);
+    }
+    sorted[(*n)++] = g->node[index];
+}
+
+Err graph_tidy(Graph *g)
+{
+    bool *done;
+    Node *sorted;
+    int n = 0;
+    TRY(ARENA_NEW(g->arena, g->n_nodes + 1, &done));
+    TRY(ARENA_NEW(g->arena, g->n_nodes + 1, &sorted));
+    for (int i = 0; i < g->n_nodes; i++)
+        if (g->node[i].n_out) visit(g, i, done, sorted, &n);
+    g->node = sorted;
+    g->cap_nodes = g->n_nodes + 1;
+    g->n_nodes = n;
+    return OK;
+}

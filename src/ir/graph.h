@@ -1,0 +1,163 @@
+/* graph.h -- a unit of the model as values and nodes.
+ *
+ * Values have names and global shapes, as if there were one device; nodes are rows of ops.def at
+ * work. The model builder makes a graph for each kind of unit (the embedding, a layer, the head);
+ * the passes of compile/ add the backward part, and rewrite it.
+ *
+ *     x --+--------------> rmsnorm -> linear -> ... -> add --> y        the stream through the
+ * units
+ *         +--------------------------------------------^
+ *     dx <-- ... <- linear_dx <- dy                                     and its gradient, the other
+ * way
+ *
+ * A value is written by one node. Accumulators (gradients of parameters, the loss) may be written
+ * by several, in order, and are read by none: they are sums that outlive the program. */
+#ifndef IR_GRAPH_H
+#define IR_GRAPH_H
+
+#include "ir/ops.h"
+#include "ir/phase.h"
+#include "layout/layout.h"
+
+typedef int32_t Value; /* an index into Graph.value */
+enum { NO_VALUE = -1, NO_NODE = -1 };
+
+/* Numbers that are known only when a step runs. Instructions and extents name them. */
+enum {
+    SLOT_ZERO,   /* 0: an accumulator starts anew */
+    SLOT_ONE,    /* 1: it goes on */
+    SLOT_ROWS,   /* live tokens of the micro-batch */
+    SLOT_LR,     /* learning rate of the step */
+    SLOT_FACTOR, /* on gradients: 1 / live tokens of the step, times the clip */
+    SLOT_BIAS1,  /* 1 - beta^step, of the two moments */
+    SLOT_BIAS2,
+    SLOT_FREE, /* three that a program may use as it likes */
+    SLOT_PORT = SLOT_FREE + 3,
+    MAX_PORTS = 64, /* SLOT_PORT + p is 0 where accumulator p of the unit starts anew, else 1 */
+    N_SLOTS = SLOT_PORT + MAX_PORTS
+};
+
+typedef enum {
+    ROLE_LOCAL,  /* between two nodes */
+    ROLE_INPUT,  /* data of the micro-batch; `index` is an Input */
+    ROLE_PARAM,  /* `index` is a parameter of the unit, `span` how many from there on */
+    ROLE_X,      /* the stream from the unit before */
+    ROLE_Y,      /* the stream to the unit after */
+    ROLE_DY,     /* gradient of y, from the unit after */
+    ROLE_DX,     /* gradient of x, to the unit before */
+    ROLE_DPARAM, /* accumulates the gradient of a parameter; index and span as there */
+    ROLE_LOSS,   /* accumulates the loss of the micro-batch */
+    ROLE_ARG,    /* of a sub-program: an operand of the call that runs it; `index` says which */
+    N_ROLES
+} Role;
+
+/* What a micro-batch brings. Rows are tokens: sequences lie one after another, and `ranges` tells
+ * which keys each may see. */
+typedef enum {
+    INPUT_TOKENS,
+    INPUT_TARGETS,
+    INPUT_POSITIONS,
+    INPUT_RANGES,
+    INPUT_WEIGHTS,
+    N_INPUTS
+} Input;
+
+typedef enum { SPACE_DEVICE, SPACE_HOST } Space;
+
+typedef struct {
+    const char *name; /* "attn.in"; "" when nobody named it */
+    DType dtype;
+    Role role;
+    Space space;
+    int32_t index, span;
+    Dims dims;
+    Layout layout; /* set by place */
+} ValueInfo;
+
+typedef struct {
+    OpId op;
+    int n_in, n_out;
+    Value *in;
+    Value out[MAX_OUT];
+    int32_t keep[MAX_OUT]; /* slot: what an accumulator is multiplied by before the sum is added */
+    Attr attr;
+    Queue queue;
+    Phase phase;
+    int32_t chunk; /* nodes of one number are run together, a chunk of rows at a time; 0: none */
+    bool again;    /* a copy of a forward node, made to recompute its outputs */
+} Node;
+
+/* How a parameter starts. */
+typedef enum { INIT_NORMAL, INIT_ZEROS, INIT_ONES } Init;
+
+typedef struct {
+    const char *name; /* within the unit, as Hugging Face spells it: "self_attn.q_proj.weight" */
+    int ndim;
+    int64_t n[MAX_DIMS];
+    Init init;
+    double std;
+    bool decay; /* weight decay: matrices yes, norms and biases no */
+} ParamInfo;
+
+typedef struct {
+    Arena *arena;
+    const char *kind; /* "embed", "layer", "head" */
+    DType dtype;      /* of activations and parameters in use */
+    Err err;          /* of the first builder that failed; the others then do nothing */
+    int n_values, cap_values, n_nodes, cap_nodes, n_params, cap_params;
+    ValueInfo *value;
+    Node *node;
+    ParamInfo *param; /* stored back to back in this order */
+    bool phased;      /* nodes have their phases */
+    int32_t chunk;    /* builders give new nodes this number */
+} Graph;
+
+void graph_init(Graph *g, const char *kind, DType dtype, Arena *arena);
+/* Local. OK, or why the first builder failed. */
+Err graph_err(const Graph *g);
+Err graph_clone(const Graph *g, Arena *arena, Graph *out);
+
+/* Local. A value that no node makes. */
+Value graph_value(Graph *g, Role role, const char *name, DType dtype, Dims dims);
+/* Local. A parameter of the unit and the value that reads it. */
+Value graph_param(Graph *g, ParamInfo info);
+/* Local. A node and its outputs; `given` as for op_infer. NULL when the graph has failed. The
+ * pointer is good until the next node is made. */
+Node *graph_node(Graph *g, OpId op, const Attr *attr, int n_in, const Value *in, const Dims *given,
+                 int n_out);
+/* Local. The value, now with this name. */
+Value graph_name(Graph *g, Value v, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* Local. The first value of a role, or NO_VALUE. */
+Value graph_find(const Graph *g, Role role);
+/* Local. The node that writes v (the first of an accumulator's), or NO_NODE. */
+int graph_maker(const Graph *g, Value v);
+/* Local. How many times v is read. */
+int graph_readers(const Graph *g, Value v);
+/* Local. Every reader of `old` reads `fresh` instead. */
+void graph_replace(Graph *g, Value old, Value fresh);
+/* Local. Nodes without outputs (dropped by a pass) go; the rest is put so that makers precede
+ * readers, otherwise as it was. */
+Err graph_tidy(Graph *g);
+
+static inline bool role_accumulates(Role r) { return r == ROLE_DPARAM || r == ROLE_LOSS; }
+/* Values that a unit gets from elsewhere. */
+static inline bool role_given(Role r)
+{
+    return r == ROLE_INPUT || r == ROLE_PARAM || r == ROLE_X || r == ROLE_DY;
+}
+
+static inline Dims dims1(Dim a) { return (Dims){1, {a}}; }
+static inline Dims dims2(Dim a, Dim b) { return (Dims){2, {a, b}}; }
+static inline Dims dims3(Dim a, Dim b, Dim c) { return (Dims){3, {a, b, c}}; }
+
+/* ---- printing and checking: print.c, check.c ---- */
+
+const char *role_name(Role r);
+const char *input_name(Input i);
+/* Local. The graph as text, stable from run to run: the golden form of tests of passes. */
+Err graph_print(const Graph *g, Arena *arena, const char **out);
+/* Local. ERR_CHECK names the node, the value and what is wrong with them. */
+Err graph_check(const Graph *g);
+
+#endif

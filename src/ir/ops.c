@@ -1,0 +1,232 @@
+/* ops.c -- reads the rows of ops.def: signatures into operands, letters into extents. */
+#include "ir/ops.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const OpInfo table[N_OPS] = {
+#define OP(id, kernel_, signature_, rows_, flops_, class_, gradient_)                              \
+    [OP_##id] = {.name = #id,                                                                      \
+                 .kernel = KERNEL_##kernel_,                                                       \
+                 .signature = signature_,                                                          \
+                 .rows = rows_,                                                                    \
+                 .flops = flops_,                                                                  \
+                 .class = CLASS_##class_},
+#include "ir/ops.def"
+#undef OP
+};
+
+const OpInfo *op_info(OpId op)
+{
+    MUST(op < N_OPS, "op %d", (int)op);
+    return &table[op];
+}
+
+/* "[t,(hc)]" from the character after '[' to the one after ']'. */
+static const char *read_dims(const char *s, Operand *o)
+{
+    for (; *s != ']'; s++) {
+        if (*s == '*') o->ndim = -1;
+        if (*s == '!') o->ndim = -2;
+        if (!isalnum((unsigned char)*s) && *s != '(') continue;
+        MUST(o->ndim < MAX_DIMS, "operand %s", o->name);
+        if (*s == '(') {
+            o->second[o->ndim] = s[2];
+            o->letter[o->ndim++] = s[1];
+            s += 3;
+        } else {
+            o->letter[o->ndim++] = *s;
+        }
+    }
+    return s + 1;
+}
+
+/* "bias?[o]" or "rstd~[t]". */
+static const char *read_operand(const char *s, Operand *o)
+{
+    int n = 0;
+    *o = (Operand){.ndim = 0};
+    for (; *s != '['; s++) {
+        if (*s == '?')
+            o->optional = true;
+        else if (*s == '~')
+            o->wide = true;
+        else
+            o->name[n++] = *s;
+    }
+    return read_dims(s + 1, o);
+}
+
+Signature op_signature(OpId op)
+{
+    Signature sig = {0};
+    bool outputs = false;
+    for (const char *s = op_info(op)->signature; *s;) {
+        if (*s == ' ')
+            s++;
+        else if (strncmp(s, "->", 2) == 0)
+            outputs = true, s += 2;
+        else
+            s = read_operand(s, outputs ? &sig.out[sig.n_out++] : &sig.in[sig.n_in++]);
+    }
+    return sig;
+}
+
+/* What the letters stand for in one op, as far as is known. */
+typedef struct {
+    Dim letter[128];
+    bool known[128];
+    Dims any; /* of operands that say * */
+    bool any_known;
+} Letters;
+
+static Err bind_letter(Letters *l, const char *op, const Operand *o, char c, Dim d)
+{
+    if (isdigit((unsigned char)c)) {
+        if (d.cap == c - '0' && d.slot == NO_SLOT) return OK;
+        return err_fail(ERR_CHECK, "%s: %s has extent %lld where the op wants %c", op, o->name,
+                        (long long)d.cap, c);
+    }
+    const int i = (int)c & 127;
+    if (l->known[i] && !dim_same(l->letter[i], d))
+        return err_fail(ERR_CHECK, "%s: extent %c of %s is %lld%s, of another operand %lld%s", op,
+                        c, o->name, (long long)d.cap, d.slot == NO_SLOT ? "" : " (bounded)",
+                        (long long)l->letter[i].cap,
+                        l->letter[i].slot == NO_SLOT ? "" : " (bounded)");
+    l->letter[i] = d;
+    l->known[i] = true;
+    return OK;
+}
+
+/* (hc): the attribute holds c. */
+static Err bind_product(Letters *l, const char *op, const Operand *o, int i, Dim d, int64_t size)
+{
+    if (size <= 0 || d.cap % size != 0)
+        return err_fail(ERR_CHECK, "%s: extent %lld of %s is no multiple of the head size %lld", op,
+                        (long long)d.cap, o->name, (long long)size);
+    TRY(bind_letter(l, op, o, o->second[i], dim_of(size)));
+    return bind_letter(l, op, o, o->letter[i], dim_of(d.cap / size));
+}
+
+static Err bind_operand(Letters *l, OpId op, const Attr *attr, const Operand *o, const Dims *d)
+{
+    const char *name = op_info(op)->name;
+    if (o->ndim == -2) return OK;
+    if (o->ndim == -1) {
+        bool same = !l->any_known || l->any.ndim == d->ndim;
+        for (int i = 0; same && l->any_known && i < d->ndim; i++)
+            same = dim_same(l->any.dim[i], d->dim[i]);
+        if (!same)
+            return err_fail(ERR_CHECK, "%s: %s has another shape than the operands before it", name,
+                            o->name);
+        l->any = *d;
+        l->any_known = true;
+        return OK;
+    }
+    if (d->ndim != o->ndim)
+        return err_fail(ERR_CHECK, "%s: %s has %d dims, the op wants %d", name, o->name, d->ndim,
+                        o->ndim);
+    for (int i = 0; i < o->ndim; i++) {
+        if (o->second[i])
+            TRY(bind_product(l, name, o, i, d->dim[i], attr->heads.size));
+        else
+            TRY(bind_letter(l, name, o, o->letter[i], d->dim[i]));
+    }
+    return OK;
+}
+
+static Err solve_operand(const Letters *l, OpId op, const Operand *o, const Dims *given, Dims *out)
+{
+    const char *name = op_info(op)->name;
+    if (o->ndim < 0) {
+        if (o->ndim == -2 && !given)
+            return err_fail(ERR_CHECK, "%s: the shape of %s must be given", name, o->name);
+        *out = o->ndim == -2 ? *given : l->any;
+        return OK;
+    }
+    out->ndim = o->ndim;
+    for (int i = 0; i < o->ndim; i++) {
+        const int a = o->letter[i] & 127, b = o->second[i] & 127;
+        if (isdigit((unsigned char)o->letter[i]))
+            out->dim[i] = dim_of(o->letter[i] - '0');
+        else if (l->known[a])
+            out->dim[i] = o->second[i] ? dim_of(l->letter[a].cap * l->letter[b].cap) : l->letter[a];
+        else if (given && i < given->ndim)
+            out->dim[i] = given->dim[i];
+        else
+            return err_fail(ERR_CHECK, "%s: extent %c of %s is not known", name, o->letter[i],
+                            o->name);
+    }
+    return OK;
+}
+
+static Err bind_inputs(Letters *l, OpId op, const Attr *attr, int n_in, const Dims *in)
+{
+    const Signature sig = op_signature(op);
+    int least = 0;
+    for (int i = 0; i < sig.n_in; i++) least += !sig.in[i].optional;
+    const bool many = op == OP_join; /* as many parts as there are chunks */
+    if (n_in < least || (n_in > sig.n_in && !many))
+        return err_fail(ERR_CHECK, "%s: %d inputs, the op wants %d to %d", op_info(op)->name, n_in,
+                        least, sig.n_in);
+    for (int i = 0; i < n_in && i < sig.n_in; i++)
+        TRY(bind_operand(l, op, attr, &sig.in[i], &in[i]));
+    return OK;
+}
+
+Err op_infer(OpId op, const Attr *attr, int n_in, const Dims *in, const Dims *given, int n_out,
+             Dims *out)
+{
+    const Signature sig = op_signature(op);
+    Letters l = {0};
+    TRY(bind_inputs(&l, op, attr, n_in, in));
+    MUST(n_out <= sig.n_out, "%s has %d outputs", op_info(op)->name, n_out);
+    for (int i = 0; i < n_out; i++)
+        TRY(solve_operand(&l, op, &sig.out[i], given ? &given[i] : NULL, &out[i]));
+    return OK;
+}
+
+double op_flops(OpId op, const Attr *attr, int n_in, const Dims *in, int n_out, const Dims *out)
+{
+    const Signature sig = op_signature(op);
+    Letters l = {0};
+    if (bind_inputs(&l, op, attr, n_in, in) != OK) return 0;
+    for (int i = 0; i < n_out; i++)
+        if (bind_operand(&l, op, attr, &sig.out[i], &out[i]) != OK) return 0;
+    char *end;
+    double flops = (double)strtol(op_info(op)->flops, &end, 10);
+    for (; *end; end++) {
+        if (*end == '@')
+            flops *= (double)attr->attention.span;
+        else if (*end == '*')
+            flops *= (double)dims_count(&l.any);
+        else
+            flops *= (double)l.letter[*end & 127].cap;
+    }
+    return flops;
+}
+
+int op_rows(OpId op, OpRow row[MAX_ROWS])
+{
+    int n = 0;
+    for (const char *s = op_info(op)->rows; *s;) {
+        if (*s == ' ') {
+            s++;
+            continue;
+        }
+        MUST(n < MAX_ROWS, "%s has too many rows", op_info(op)->name);
+        OpRow r = {.letter = *s++};
+        if (*s == '=') r.with = s[1], s += 2;
+        if (*s == '+' || *s == '^') r.partial = *s++;
+        row[n++] = r;
+    }
+    return n;
+}
+
+int operand_dim(const Operand *operand, char letter)
+{
+    for (int i = 0; i < operand->ndim; i++)
+        if (operand->letter[i] == letter) return i;
+    return -1;
+}

@@ -1,0 +1,91 @@
+/* ops.h -- the table of op kinds, and what follows from a row: shapes, flops, legal cuts. */
+#ifndef IR_OPS_H
+#define IR_OPS_H
+
+#include "base/arena.h"
+#include "device/device.h"
+
+/* One extent of a value. */
+typedef struct {
+    int64_t cap;  /* memory is planned with this */
+    int32_t slot; /* NO_SLOT: cap is the extent; else it is slot - from, at least 0, at most cap */
+    int64_t from;
+} Dim;
+
+enum { NO_SLOT = -1 };
+
+typedef struct {
+    int ndim;
+    Dim dim[MAX_DIMS];
+} Dims;
+
+typedef enum { CLASS_HEAVY, CLASS_CHEAP, CLASS_VIEW, CLASS_SUM, CLASS_ORDER } OpClass;
+
+typedef enum {
+#define OP(id, kernel, signature, rows, flops, class, gradient) OP_##id,
+#include "ir/ops.def"
+#undef OP
+    N_OPS
+} OpId;
+
+typedef struct {
+    const char *name; /* "linear_dx" */
+    KernelId kernel;
+    const char *signature, *rows, *flops;
+    OpClass class;
+} OpInfo;
+
+const OpInfo *op_info(OpId op);
+
+/* One operand of a signature, taken apart. */
+typedef struct {
+    char name[16];
+    bool optional, wide; /* wide: statistics and sums, see dtype_wide */
+    int ndim; /* -1: any shape, the same for all such operands; -2: given by the builder */
+    char letter[MAX_DIMS], second[MAX_DIMS]; /* second: the other factor of a product, or 0 */
+} Operand;
+
+typedef struct {
+    int n_in, n_out;
+    Operand in[MAX_IN], out[MAX_OUT];
+} Signature;
+
+Signature op_signature(OpId op);
+
+/* Local. Shapes of the outputs from those of the inputs. Extents that the inputs do not tell come
+ * from `attr` or, where given != NULL, from given[output]; ERR_CHECK names the op, the operand and
+ * the extents that disagree. */
+Err op_infer(OpId op, const Attr *attr, int n_in, const Dims *in, const Dims *given, int n_out,
+             Dims *out);
+/* Local. Floating-point operations at full extents. */
+double op_flops(OpId op, const Attr *attr, int n_in, const Dims *in, int n_out, const Dims *out);
+
+/* One way of cutting an op over a mesh axis: along a letter (or a pair of letters). */
+typedef struct {
+    char letter, with; /* with: cut along too, part by part; or 0 */
+    char partial;      /* '+' sum, '^' maximum: of outputs that lack the letter; or 0 */
+} OpRow;
+
+enum { MAX_ROWS = 6 };
+
+/* Local. The rows of an op; the letter of "*" is '*'. Returns their number. */
+int op_rows(OpId op, OpRow row[MAX_ROWS]);
+/* Local. The dim of an operand along which a letter cuts it, or -1: it is replicate under that row.
+ */
+int operand_dim(const Operand *operand, char letter);
+
+static inline Dim dim_of(int64_t extent) { return (Dim){extent, NO_SLOT, 0}; }
+
+static inline bool dim_same(Dim a, Dim b)
+{
+    return a.cap == b.cap && a.slot == b.slot && a.from == b.from;
+}
+
+static inline int64_t dims_count(const Dims *d)
+{
+    int64_t count = 1;
+    for (int i = 0; i < d->ndim; i++) count *= d->dim[i].cap;
+    return count;
+}
+
+#endif

@@ -1,0 +1,132 @@
+/* print.c -- a graph as text. One line a node; stable, so that tests of passes compare it.
+ *
+ *   layer, f64
+ *     %0 x [24,32]: stream from the unit before
+ *     %1 input_layernorm.weight [32]: parameter 0
+ *     F  %3 attn.in [24,32], %4 [24] = rmsnorm %0 %1 {eps 1e-05}
+ *     W  %31 d.input_layernorm.weight [32] += rmsnorm_dw %30 %0 %4 {port 0}
+ */
+#include "ir/graph.h"
+
+#include "base/text.h"
+
+const char *role_name(Role r)
+{
+    static const char *const name[N_ROLES] = {"local",
+                                              "input",
+                                              "parameter",
+                                              "stream from the unit before",
+                                              "stream to the unit after",
+                                              "gradient from the unit after",
+                                              "gradient to the unit before",
+                                              "gradient of parameter",
+                                              "loss",
+                                              "argument"};
+    return name[r];
+}
+
+const char *input_name(Input i)
+{
+    static const char *const name[N_INPUTS] = {"tokens", "targets", "positions", "ranges",
+                                               "weights"};
+    return name[i];
+}
+
+static void print_dims(Text *t, const Dims *d)
+{
+    text_add(t, "[");
+    for (int i = 0; i < d->ndim; i++) {
+        const Dim *e = &d->dim[i];
+        text_add(t, "%s%s%lld", i ? "," : "", e->slot == NO_SLOT ? "" : "<=", (long long)e->cap);
+        if (e->from) text_add(t, "@%lld", (long long)e->from);
+    }
+    text_add(t, "]");
+}
+
+static void print_value(Text *t, const Graph *g, Value v)
+{
+    const ValueInfo *info = &g->value[v];
+    text_add(t, "%%%d%s%s ", v, info->name[0] ? " " : "", info->name);
+    print_dims(t, &info->dims);
+    if (info->dtype != g->dtype) text_add(t, " %s", dtype_name(info->dtype));
+    if (info->space == SPACE_HOST) text_add(t, " on host");
+}
+
+static void print_rope(Text *t, const Attr *a)
+{
+    static const char *const scaling[] = {"", " linear", " llama3"};
+    text_add(t, " {%stheta %g%s", a->rope.back ? "back " : "", a->rope.theta,
+             scaling[a->rope.scaling]);
+    if (a->rope.scaling != ROPE_PLAIN) text_add(t, " %g", a->rope.factor);
+    text_add(t, "}");
+}
+
+static void print_attr(Text *t, const Node *n)
+{
+    const Attr *a = &n->attr;
+    switch (n->op) {
+    case OP_layernorm:
+    case OP_rmsnorm:
+    case OP_headnorm:
+        text_add(t, " {eps %g}", a->norm.eps);
+        break;
+    case OP_scale:
+        text_add(t, " {factor %g}", a->scale.factor);
+        break;
+    case OP_rope:
+        print_rope(t, a);
+        break;
+    case OP_attention:
+    case OP_attention_dx:
+        text_add(t, " {scale %g}", a->attention.scale);
+        break;
+    case OP_part:
+        text_add(t, " {dim %lld from %lld}", (long long)a->part.dim, (long long)a->part.from);
+        break;
+    case OP_join:
+        text_add(t, " {dim %lld}", (long long)a->part.dim);
+        break;
+    case OP_call:
+        text_add(t, " {slot %d, %lld bytes}", a->call.slot, (long long)a->call.region_bytes);
+        break;
+    default:
+        break;
+    }
+}
+
+static void print_node(Text *t, const Graph *g, const Node *n)
+{
+    bool adds = false, port = false;
+    text_add(t, "  %s%s ", phase_name(n->phase), n->again ? "'" : " ");
+    for (int i = 0; i < n->n_out; i++) {
+        text_add(t, i ? ", " : "");
+        print_value(t, g, n->out[i]);
+        adds = adds || role_accumulates(g->value[n->out[i]].role);
+        port = port || n->keep[i] >= SLOT_PORT;
+    }
+    text_add(t, " %s %s", adds ? "+=" : "=", op_info(n->op)->name);
+    for (int i = 0; i < n->n_in; i++) text_add(t, " %%%d", n->in[i]);
+    print_attr(t, n);
+    if (port) text_add(t, " {port %d}", n->keep[0] - SLOT_PORT);
+    if (n->queue != QUEUE_COMPUTE) text_add(t, " on %s", queue_name(n->queue));
+    if (n->chunk) text_add(t, " chunk %d", n->chunk);
+    text_add(t, "\n");
+}
+
+Err graph_print(const Graph *g, Arena *arena, const char **out)
+{
+    Text t = text_in(arena);
+    text_add(&t, "%s, %s\n", g->kind, dtype_name(g->dtype));
+    for (Value v = 0; v < g->n_values; v++) {
+        const ValueInfo *info = &g->value[v];
+        if (!role_given(info->role) && info->role != ROLE_ARG) continue;
+        text_add(&t, "  ");
+        print_value(&t, g, v);
+        text_add(&t, ": %s", role_name(info->role));
+        if (info->role == ROLE_PARAM) text_add(&t, " %d", info->index);
+        if (info->span > 1) text_add(&t, " to %d", info->index + info->span - 1);
+        text_add(&t, "\n");
+    }
+    for (int i = 0; i < g->n_nodes; i++) print_node(&t, g, &g->node[i]);
+    return text_done(&t, out);
+}

@@ -1,0 +1,110 @@
+/* program.h -- what one rank does for one kind of unit, one micro-batch, one slice.
+ *
+ * A flat array of instructions over numbered tensors, in phases. It is immutable, and every unit of
+ * the kind shares it: a tensor has an offset in a region, and where the regions of (unit, micro,
+ * slice) lie is told by the linked list (schedule/link.h).
+ *
+ *     region     lives from .. to                        scope
+ *     scratch    one phase                               scratch
+ *     frame-i    F .. I, frame-w  F .. W                 frame: what is kept for the backward
+ * phases carry      I .. W                                  frame host       F .. last reader, in
+ * the host's memory  frame y, dx      made here .. last reader in the neighbour unit x, dy      the
+ * neighbour's y and dx param, dparam, input, loss                         state and step
+ *
+ * In B, where I and W are one, what was carried is scratch: so a tensor has two places, one for
+ * programs run split and one for programs run merged. */
+#ifndef IR_PROGRAM_H
+#define IR_PROGRAM_H
+
+#include "ir/graph.h"
+
+typedef enum {
+    REGION_SCRATCH,
+    REGION_FRAME_I,
+    REGION_FRAME_W,
+    REGION_CARRY,
+    REGION_HOST,
+    REGION_Y,
+    REGION_DX,
+    N_OWN_REGIONS, /* those above belong to (unit, micro, slice) and are packed; those below are
+                      bound */
+    REGION_X = N_OWN_REGIONS,
+    REGION_DY,
+    REGION_PARAM,
+    REGION_DPARAM,
+    REGION_INPUT,
+    REGION_LOSS,
+    REGION_ARG,
+    N_REGIONS
+} Region;
+
+enum { SPLIT, MERGED, N_MODES };
+
+typedef struct {
+    uint8_t region;
+    size_t offset; /* bytes, in the region */
+} Place;
+
+typedef struct {
+    const char *name;
+    DType dtype;
+    Space space;
+    Scope scope;
+    int32_t index, span; /* of a parameter, an input, an argument */
+    int32_t view_of;     /* the tensor whose bytes it shares, or itself */
+    int ndim;
+    Dim dim[MAX_DIMS];
+    int64_t stride[MAX_DIMS]; /* elements */
+    Place at[N_MODES];
+    Layout layout;
+} ProgTensor;
+
+typedef struct {
+    OpId op;
+    Queue queue;
+    Phase phase; /* the list it stands in: F, I, W or B */
+    bool again;
+    int n_in, n_out;
+    int32_t in[MAX_IN], out[MAX_OUT];
+    int32_t keep[MAX_OUT]; /* slots */
+    Attr attr;
+    double flops; /* at full extents */
+    size_t bytes; /* read and written, at full extents */
+} Instr;
+
+/* Programs meet parameters only here. */
+typedef struct {
+    int32_t param, span, tensor;
+} PortIn;
+typedef struct {
+    int32_t param, span, tensor;
+    uint8_t phase;   /* that writes it: F for a head, else W */
+    uint8_t partial; /* axes over which the gradient is not yet summed */
+} PortOut;
+
+typedef struct {
+    const char *kind;
+    DType dtype;
+    int n_instr, n_tensors, n_in, n_out;
+    const Instr *instr;      /* F, then I, then W, then B */
+    int first[N_PHASES + 1]; /* phase p is instr[first[p]] .. instr[first[p + 1] - 1] */
+    const ProgTensor *tensor;
+    const PortIn *in;
+    const PortOut *out;
+    size_t scratch_bytes[N_PHASES], scratch_live[N_PHASES]; /* packed; the least possible */
+    size_t bytes[N_OWN_REGIONS];                            /* but scratch */
+    uint8_t x_read, y_read, dx_read, dy_read; /* bits of the phases that read them: F, I, W */
+    uint8_t dx_made; /* the phase that makes dx: F for a head, else I; N_PHASES: none */
+} Program;
+
+const char *region_name(Region r);
+/* Local. Bytes of a tensor at full extents. */
+size_t tensor_bytes(const ProgTensor *t);
+
+/* Local. As text: tensors by scope, instructions by phase. */
+Err program_print(const Program *p, Arena *arena, const char **out);
+/* Local. ERR_CHECK names the instruction and the tensor: what is not there, read before it is
+ * written, or written over while others need it. */
+Err program_check(const Program *p);
+
+#endif

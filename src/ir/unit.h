@@ -1,0 +1,55 @@
+/* unit.h -- a model: kinds of unit, units, and the parameters that they hold.
+ *
+ *     kinds   embed          layer                          head
+ *     units   embed    layer.0  layer.1  ...  layer.31      head
+ *
+ * Units of one kind share a graph, and later a program. A unit's parameters lie back to back in its
+ * pack, in the order in which the graph names them. A parameter that two units hold (tied weights)
+ * lies in the pack of the first. */
+#ifndef IR_UNIT_H
+#define IR_UNIT_H
+
+#include "ir/graph.h"
+
+enum { MAX_KINDS = 4, MAX_HOLDERS = 4 };
+
+typedef struct {
+    const char *name; /* whole, as Hugging Face spells it */
+    ParamInfo info;
+    int64_t count;
+    int64_t pack_at;                    /* element offset in the pack of holder[0] */
+    int n_holders, holder[MAX_HOLDERS]; /* units */
+} Param;
+
+typedef struct {
+    const char *name; /* "layer.3" */
+    int kind;
+    int n_params;
+    int32_t *param;     /* of the model, in the order of the kind's */
+    int64_t pack_count; /* elements; parameters that lie in another unit's pack are not counted */
+} Unit;
+
+typedef struct {
+    const char *name;
+    Arena *arena;
+    DType dtype;
+    int64_t rows;  /* tokens of a micro-batch, at most */
+    int64_t width; /* of the stream */
+    int n_kinds, n_units, n_params, cap_units, cap_params;
+    Graph kind[MAX_KINDS];
+    Unit *unit;
+    Param *param;
+} Model;
+
+/* Local. Room for so many units and parameters. */
+Err model_open(Model *m, const char *name, int cap_units, int cap_params, Arena *arena);
+/* Local. A unit of that kind. Its parameters are called prefix + the name in the graph; one that
+ * the model has already is held by both. ERR_CHECK when the two differ in shape. */
+Err model_add_unit(Model *m, int kind, const char *name, const char *prefix);
+
+/* Local. The parameter of that name, or -1. */
+int model_find_param(const Model *m, const char *name);
+/* Local. Elements of all parameters, tied ones counted once. */
+int64_t model_param_count(const Model *m);
+
+#endif

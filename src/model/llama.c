@@ -1,0 +1,110 @@
+/* llama.c -- Llama 2 and 3, Mistral, Qwen2, Qwen3: one block, with options.
+ *
+ *   T tokens, D width, H query heads, K key heads, c head size, F feed-forward width
+ *
+ *   x [T,D] --norm--> q [T,H,c], k v [T,K,c] --(norm)--rope--> attention --o_proj--(+
+ * x)--+--norm--> gated mlp --(+)--> y
+ *                                                                                         +------------------------^
+ */
+#include "model/build.h"
+
+#include <math.h>
+
+static Attr rope_attr(const ModelConfig *c)
+{
+    return (Attr){.rope = {.theta = c->rope.theta,
+                           .factor = c->rope.factor,
+                           .low = c->rope.low,
+                           .high = c->rope.high,
+                           .original = c->rope.original,
+                           .scaling = c->rope.scaling}};
+}
+
+static Value bias_if(Graph *g, bool wanted, const char *name, int64_t n)
+{
+    return wanted ? vector(g, name, n, INIT_ZEROS) : NO_VALUE;
+}
+
+/* Heads of q or k, turned to their positions. */
+static Value rotated(Graph *g, const Build *b, Value x, const char *norm)
+{
+    const ModelConfig *c = b->config;
+    const Attr attr = rope_attr(c);
+    if (c->qk_norm) x = rmsnorm(g, x, vector(g, norm, c->head_size, INIT_ONES), c->norm_eps);
+    return rope(g, x, input(g, INPUT_POSITIONS, b->rows), &attr);
+}
+
+static Value self_attention(Graph *g, const Build *b, Value a)
+{
+    const ModelConfig *c = b->config;
+    const int64_t D = c->width, H = c->n_heads * c->head_size, K = c->n_kv_heads * c->head_size;
+    const double std = c->init_std;
+    const Value wq =
+        weight2(g, "self_attn.q_proj.weight", H, D, std); /* side by side in storage, */
+    const Value wk =
+        weight2(g, "self_attn.k_proj.weight", K, D, std); /* so one product serves all */
+    const Value wv = weight2(g, "self_attn.v_proj.weight", K, D, std);
+    const Value bq = bias_if(g, c->qkv_bias, "self_attn.q_proj.bias", H);
+    const Value bk = bias_if(g, c->qkv_bias, "self_attn.k_proj.bias", K);
+    const Value bv = bias_if(g, c->qkv_bias, "self_attn.v_proj.bias", K);
+    const Value q = graph_name(g, heads(g, linear(g, a, wq, bq), c->head_size), "attn.q");
+    const Value k = graph_name(g, heads(g, linear(g, a, wk, bk), c->head_size), "attn.k");
+    const Value v = graph_name(g, heads(g, linear(g, a, wv, bv), c->head_size), "attn.v");
+    const Value qr = graph_name(g, rotated(g, b, q, "self_attn.q_norm.weight"), "attn.q.turned");
+    const Value kr = graph_name(g, rotated(g, b, k, "self_attn.k_norm.weight"), "attn.k.turned");
+    const Value o = graph_name(g,
+                               attention(g, qr, kr, v, input(g, INPUT_RANGES, b->rows),
+                                         1.0 / sqrt((double)c->head_size), b->span),
+                               "attn.out");
+    const Value wo = weight2(g, "self_attn.o_proj.weight", D, H, std);
+    const Value bo = bias_if(g, c->o_bias, "self_attn.o_proj.bias", D);
+    return linear(g, merge(g, o), wo, bo);
+}
+
+static Value gated_mlp(Graph *g, const Build *b, Value a)
+{
+    const ModelConfig *c = b->config;
+    const int64_t D = c->width, F = c->ff_width;
+    const Value wg = weight2(g, "mlp.gate_proj.weight", F, D, c->init_std);
+    const Value wu = weight2(g, "mlp.up_proj.weight", F, D, c->init_std);
+    const Value bg = bias_if(g, c->mlp_bias, "mlp.gate_proj.bias", F);
+    const Value bu = bias_if(g, c->mlp_bias, "mlp.up_proj.bias", F);
+    const Value gate = graph_name(g, linear(g, a, wg, bg), "mlp.gate");
+    const Value up = graph_name(g, linear(g, a, wu, bu), "mlp.up");
+    const Value h = graph_name(g, swiglu(g, gate, up), "mlp.act");
+    const Value wd = weight2(g, "mlp.down_proj.weight", D, F, c->init_std);
+    const Value bd = bias_if(g, c->mlp_bias, "mlp.down_proj.bias", D);
+    return linear(g, h, wd, bd);
+}
+
+static void llama_layer(Graph *g, const Build *b)
+{
+    const ModelConfig *c = b->config;
+    const Value x = stream_in(g, b->rows, c->width);
+    const Value n1 = vector(g, "input_layernorm.weight", c->width, INIT_ONES);
+    const Value a = graph_name(g, rmsnorm(g, x, n1, c->norm_eps), "attn.in");
+    const Value mid = graph_name(g, add(g, x, self_attention(g, b, a)), "mid");
+    const Value n2 = vector(g, "post_attention_layernorm.weight", c->width, INIT_ONES);
+    const Value m = graph_name(g, rmsnorm(g, mid, n2, c->norm_eps), "mlp.in");
+    stream_out(g, add(g, mid, gated_mlp(g, b, m)));
+}
+
+static void llama_embed(Graph *g, const Build *b)
+{
+    const ModelConfig *c = b->config;
+    const Value w = weight2(g, "model.embed_tokens.weight", c->vocab, c->width, c->init_std);
+    stream_out(g, embedding(g, input(g, INPUT_TOKENS, b->rows), w));
+}
+
+static void llama_head(Graph *g, const Build *b)
+{
+    const ModelConfig *c = b->config;
+    const Value x = stream_in(g, b->rows, c->width);
+    const Value n = vector(g, "model.norm.weight", c->width, INIT_ONES);
+    const char *name = c->tied ? "model.embed_tokens.weight" : "lm_head.weight";
+    const Value w = weight2(g, name, c->vocab, c->width, c->init_std);
+    const Value a = graph_name(g, rmsnorm(g, x, n, c->norm_eps), "head.in");
+    token_loss(g, a, w, input(g, INPUT_TARGETS, b->rows), input(g, INPUT_WEIGHTS, b->rows));
+}
+
+const FamilyBuilder llama_builder = {llama_embed, llama_layer, llama_head, "model.layers.%d."};

@@ -1,0 +1,174 @@
+/* execute.c -- a phase of a program: each instruction becomes one call of a kernel.
+ *
+ * A tensor's address is the base of its region, which the linked action tells, plus its offset,
+ * which the program tells. Extents that are bounded are read from their slots. */
+#include "run/execute.h"
+
+#include <string.h>
+
+/* Where instructions of one RUN, or of a sub-program that it calls, find their tensors. */
+typedef struct {
+    Rank *r;
+    const Linked *l;
+    const Program *p;
+    const Instr *caller; /* of a sub-program */
+    const Call *call;
+    char *region; /* a sub-program's scratch */
+} Scene;
+
+static int64_t live_extent(const Rank *r, const Dim *d)
+{
+    if (d->slot == NO_SLOT) return d->cap;
+    const int64_t live = (int64_t)r->slot[d->slot] - d->from;
+    return live < 0 ? 0 : live > d->cap ? d->cap : live;
+}
+
+static char *param_base(const Scene *s, const ProgTensor *t, bool grads)
+{
+    const LinkedProgram *lp = s->r->settings.program;
+    const Param *q = &lp->model->param[lp->model->unit[s->l->action.unit].param[t->index]];
+    const UnitPlace *at = &lp->unit[q->holder[0]];
+    const size_t element = dtype_bytes(grads ? dtype_wide(lp->model->dtype) : lp->model->dtype);
+    char *base = grads ? s->r->base[ARENA_STEP] + at->grads : s->r->base[ARENA_STATE] + at->weights;
+    return base + (size_t)q->pack_at * element;
+}
+
+static char *region_base(const Scene *s, const ProgTensor *t, Region region)
+{
+    const LinkedProgram *lp = s->r->settings.program;
+    const size_t micro = (size_t)s->l->action.micro;
+    switch (region) {
+    case REGION_PARAM:
+        return param_base(s, t, false);
+    case REGION_DPARAM:
+        return param_base(s, t, true);
+    case REGION_INPUT:
+        return s->r->base[ARENA_STEP] + lp->input[t->index] + micro * lp->input_stride;
+    case REGION_LOSS:
+        return s->r->base[ARENA_STEP] + lp->loss + micro * ARENA_ALIGN;
+    case REGION_ARG: /* inputs first, then outputs */
+        return t->index < s->call->n_in ? s->call->in[t->index].data
+                                        : s->call->out[t->index - s->call->n_in].data;
+    case REGION_HOST:
+        return s->r->base[ARENA_HOST] + s->l->base[region];
+    case REGION_SCRATCH:
+        if (s->region) return s->region;
+        return s->r->base[ARENA_WORK] + s->l->base[region];
+    default:
+        return s->r->base[ARENA_WORK] + s->l->base[region];
+    }
+}
+
+static Tensor resolve(const Scene *s, int32_t id)
+{
+    const ProgTensor *t = &s->p->tensor[id];
+    const Place at = t->at[s->l->action.phase == PHASE_B ? MERGED : SPLIT];
+    Tensor x = {.dtype = t->dtype, .ndim = t->ndim};
+    if (s->caller && at.region == REGION_ARG) /* its own strides and extents */
+        return t->index < s->call->n_in ? s->call->in[t->index]
+                                        : s->call->out[t->index - s->call->n_in];
+    MUST(at.region > REGION_DY || s->region || s->l->base[at.region] != NO_BASE,
+         "unit %d: region %s of %s is not there", s->l->action.unit, region_name(at.region),
+         t->name);
+    x.data = region_base(s, t, (Region)at.region) + at.offset;
+    for (int i = 0; i < t->ndim; i++) {
+        x.n[i] = live_extent(s->r, &t->dim[i]);
+        x.stride[i] = t->stride[i];
+    }
+    return x;
+}
+
+static void fill_call(const Scene *s, const Instr *in, Call *c)
+{
+    *c =
+        (Call){.n_in = in->n_in, .n_out = in->n_out, .attr = in->attr, .team = s->r->settings.team};
+    for (int i = 0; i < in->n_in; i++) c->in[i] = resolve(s, in->in[i]);
+    for (int i = 0; i < in->n_out; i++) {
+        c->out[i] = resolve(s, in->out[i]);
+        c->number[i] = s->r->slot[in->keep[i]];
+    }
+}
+
+static Err run_kernel(const Scene *s, const Instr *in, const Call *c)
+{
+    return s->r->settings.device->kernel[op_info(in->op)->kernel](c);
+}
+
+/* Copies between spaces are begun, and done at once or when they are waited for. */
+static Err begin_copy(const Scene *s, const Instr *in, const Call *c)
+{
+    Rank *r = s->r;
+    if (!r->settings.late) return run_kernel(s, in, c);
+    if (r->n_begun == MAX_BEGUN)
+        return err_fail(ERR_CHECK, "program %s: more than %d copies are begun and not waited for",
+                        s->p->kind, MAX_BEGUN);
+    memset(c->out[0].data, 0xFF, tensor_bytes(&s->p->tensor[in->out[0]]));
+    r->begun[r->n_begun++] = (Begun){*c, in};
+    return OK;
+}
+
+static Err run_wait(const Scene *s, const Instr *in)
+{
+    Rank *r = s->r;
+    const void *what = resolve(s, in->in[0]).data;
+    for (int i = 0; i < r->n_begun; i++) {
+        if (r->begun[i].call.out[0].data != what) continue;
+        const Begun b = r->begun[i];
+        memmove(&r->begun[i], &r->begun[i + 1], (size_t)(--r->n_begun - i) * sizeof b);
+        return run_kernel(s, b.instr, &b.call);
+    }
+    return OK; /* done when it was begun */
+}
+
+static Err run_instr(const Scene *s, const Instr *in);
+
+/* The bound sub-program, on the operands of the call, in the region that the call's last output is.
+ */
+static Err run_call(const Scene *s, const Instr *in, const Call *c)
+{
+    const Program *sub = s->r->bound[in->attr.call.slot];
+    if (!sub)
+        return err_fail(ERR_CHECK,
+                        "program %s: nothing is bound to call slot %d; the list needs a BIND",
+                        s->p->kind, in->attr.call.slot);
+    const Scene inner = {s->r, s->l, sub, in, c, c->out[c->n_out - 1].data};
+    for (int i = sub->first[PHASE_F]; i < sub->first[PHASE_F + 1]; i++)
+        TRY(run_instr(&inner, &sub->instr[i]));
+    return OK;
+}
+
+static Err run_instr(const Scene *s, const Instr *in)
+{
+    Call c;
+    if (in->op == OP_wait) return run_wait(s, in);
+    fill_call(s, in, &c);
+    if (in->op == OP_call) return run_call(s, in, &c);
+    if (in->queue != QUEUE_COMPUTE) return begin_copy(s, in, &c);
+    return run_kernel(s, in, &c);
+}
+
+/* NaN in everything that begins to live here. */
+static void poison(const Rank *r, const Linked *l)
+{
+    for (int region = 0; region < N_OWN_REGIONS; region++) {
+        if (!(l->begins >> region & 1)) continue;
+        const size_t bytes = region == REGION_SCRATCH ? l->program->scratch_bytes[l->action.phase]
+                                                      : l->program->bytes[region];
+        memset(r->base[region == REGION_HOST ? ARENA_HOST : ARENA_WORK] + l->base[region], 0xFF,
+               bytes);
+    }
+}
+
+Err execute_run(Rank *r, const Linked *l)
+{
+    const Program *p = l->program;
+    const Phase phase = (Phase)l->action.phase;
+    const Scene s = {.r = r, .l = l, .p = p};
+    if (r->settings.poison) poison(r, l);
+    r->slot[SLOT_ROWS] = (double)r->live_rows[l->action.micro];
+    for (int k = 0; k < MAX_PORTS; k++) r->slot[SLOT_PORT + k] = l->fresh >> k & 1 ? 0.0 : 1.0;
+    for (int i = p->first[phase]; i < p->first[phase + 1]; i++) TRY(run_instr(&s, &p->instr[i]));
+    MUST(r->n_begun == 0, "program %s: %d copies were begun and not waited for", p->kind,
+         r->n_begun);
+    return OK;
+}

@@ -1,0 +1,15 @@
+/* execute.h -- between rank.c, which walks the list, and execute.c, which runs a phase of a
+ * program. */
+#ifndef RUN_EXECUTE_H
+#define RUN_EXECUTE_H
+
+#include "run/rank.h"
+
+/* Local. Runs the instructions of a RUN. */
+Err execute_run(Rank *r, const Linked *l);
+/* Local. The norm of all gradient sums, and with it the factor on gradients. */
+Err execute_norm(Rank *r);
+/* Local. The optimizer on the parameters in the unit's pack. */
+Err execute_update(Rank *r, int unit);
+
+#endif

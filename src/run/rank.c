@@ -1,0 +1,200 @@
+/* rank.c -- opening a rank, and walking its list. */
+#include "run/rank.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/philox.h"
+#include "base/text.h"
+#include "run/execute.h"
+
+static const char *const arena_name[N_ARENAS] = {"state", "step", "work", "host"};
+
+Err rank_open(Rank *r, const RankSettings *settings)
+{
+    const LinkedProgram *lp = settings->program;
+    *r = (Rank){.settings = *settings};
+    TRY(device_check(settings->device));
+    for (int i = 0; i < N_ARENAS; i++) {
+        void *base;
+        const size_t bytes = lp->bytes[i] ? lp->bytes[i] : ARENA_ALIGN;
+        TRY(arena_open(&r->arena[i], arena_name[i], bytes));
+        TRY(arena_push(&r->arena[i], bytes, &base));
+        r->base[i] = base;
+        if (settings->comm) TRY(comm_register(settings->comm, i, base, bytes));
+    }
+    r->live_rows = calloc((size_t)lp->micros, sizeof *r->live_rows);
+    if (!r->live_rows) return err_fail(ERR_NOMEM, "no memory for %d micro-batches", lp->micros);
+    for (int m = 0; m < lp->micros; m++) r->live_rows[m] = lp->model->rows;
+    r->slot[SLOT_ONE] = 1.0;
+    return OK;
+}
+
+void rank_close(Rank *r)
+{
+    for (int i = 0; i < N_ARENAS; i++)
+        if (r->arena[i].base) arena_close(&r->arena[i]);
+    free(r->live_rows);
+    *r = (Rank){0};
+}
+
+Tensor rank_param(const Rank *r, int param, ParamPart part)
+{
+    const LinkedProgram *lp = r->settings.program;
+    const Param *p = &lp->model->param[param];
+    const UnitPlace *at = &lp->unit[p->holder[0]];
+    const DType dtype = part == PART_WEIGHT ? lp->model->dtype : dtype_wide(lp->model->dtype);
+    const size_t place = part == PART_WEIGHT ? at->weights
+                         : part == PART_GRAD ? at->grads
+                                             : at->moments[part - PART_MOMENT1];
+    Tensor t = {.dtype = dtype, .ndim = p->info.ndim};
+    t.data = r->base[part == PART_GRAD ? ARENA_STEP : ARENA_STATE] + place +
+             (size_t)p->pack_at * dtype_bytes(dtype);
+    int64_t step = 1;
+    for (int i = p->info.ndim - 1; i >= 0; i--) {
+        t.n[i] = p->info.n[i];
+        t.stride[i] = step;
+        step *= t.n[i];
+    }
+    return t;
+}
+
+static void put(Tensor *t, int64_t i, double x)
+{
+    if (t->dtype == F64)
+        ((double *)t->data)[i] = x;
+    else
+        ((float *)t->data)[i] = (float)x;
+}
+
+void rank_init_weights(Rank *r, uint64_t seed)
+{
+    const Model *m = r->settings.program->model;
+    memset(r->base[ARENA_STATE], 0, r->settings.program->bytes[ARENA_STATE]);
+    for (int p = 0; p < m->n_params; p++) {
+        const Param *q = &m->param[p];
+        const Random random = random_named(seed, q->name);
+        Tensor w = rank_param(r, p, PART_WEIGHT);
+        for (int64_t i = 0; i < q->count; i++) {
+            if (q->info.init == INIT_NORMAL)
+                put(&w, i, q->info.std * random_normal(&random, (uint64_t)i));
+            if (q->info.init == INIT_ONES) put(&w, i, 1.0);
+        }
+    }
+}
+
+Tensor rank_input(Rank *r, int micro, Input which)
+{
+    const LinkedProgram *lp = r->settings.program;
+    const bool ranges = which == INPUT_RANGES;
+    Tensor t = {.dtype = which == INPUT_WEIGHTS ? dtype_wide(lp->model->dtype) : I32,
+                .ndim = ranges ? 2 : 1};
+    t.data = r->base[ARENA_STEP] + lp->input[which] + (size_t)micro * lp->input_stride;
+    t.n[0] = lp->model->rows;
+    t.n[1] = 4;
+    t.stride[0] = ranges ? 4 : 1;
+    t.stride[1] = 1;
+    return t;
+}
+
+void rank_set_rows(Rank *r, int micro, int64_t rows)
+{
+    MUST(rows >= 0 && rows <= r->settings.program->model->rows, "%lld rows", (long long)rows);
+    r->live_rows[micro] = rows;
+}
+
+Err rank_bind(Rank *r, int slot, const Program *sub)
+{
+    const LinkedProgram *lp = r->settings.program;
+    if (slot < 0 || slot >= MAX_CALLS)
+        return err_fail(ERR_CONFIG, "call slot %d: there are slots 0 to %d", slot, MAX_CALLS - 1);
+    for (int k = 0; k < lp->model->n_kinds; k++)
+        for (int i = 0; i < lp->program[k].n_instr; i++) {
+            const Instr *in = &lp->program[k].instr[i];
+            if (in->op != OP_call || in->attr.call.slot != slot) continue;
+            if (sub->scratch_bytes[PHASE_F] > (size_t)in->attr.call.region_bytes)
+                return err_fail(ERR_CONFIG,
+                                "sub-program %s needs a region of %zu bytes, the call of unit %s "
+                                "leaves it %lld; "
+                                "bind a smaller one or compile with a larger region",
+                                sub->kind, sub->scratch_bytes[PHASE_F], lp->program[k].kind,
+                                (long long)in->attr.call.region_bytes);
+        }
+    r->pending[slot] = sub;
+    return OK;
+}
+
+/* Tokens whose weight is not 0, of all micro-batches. */
+static int64_t count_live(Rank *r)
+{
+    int64_t live = 0;
+    for (int m = 0; m < r->settings.program->micros; m++) {
+        const Tensor w = rank_input(r, m, INPUT_WEIGHTS);
+        for (int64_t i = 0; i < r->live_rows[m]; i++)
+            live +=
+                w.dtype == F64 ? ((const double *)w.data)[i] != 0 : ((const float *)w.data)[i] != 0;
+    }
+    return live;
+}
+
+static void set_slots(Rank *r, const StepSettings *step)
+{
+    const OptimSettings *o = &r->settings.optim;
+    r->live_tokens = count_live(r);
+    r->norm = 0;
+    r->slot[SLOT_LR] = step->lr;
+    r->slot[SLOT_FACTOR] = r->live_tokens ? 1.0 / (double)r->live_tokens : 0.0;
+    r->slot[SLOT_BIAS1] = 1.0 - pow(o->beta1, (double)step->step);
+    r->slot[SLOT_BIAS2] = 1.0 - pow(o->beta2, (double)step->step);
+}
+
+static Err walk(Rank *r)
+{
+    const LinkedProgram *lp = r->settings.program;
+    for (int i = 0; i < lp->n; i++) {
+        const Linked *l = &lp->list[i];
+        switch (l->action.kind) {
+        case A_RUN:
+            TRY(execute_run(r, l));
+            break;
+        case A_NORM:
+            TRY(execute_norm(r));
+            break;
+        case A_UPDATE:
+            TRY(execute_update(r, l->action.unit));
+            break;
+        case A_BIND:
+            r->bound[l->action.unit] = r->pending[l->action.unit];
+            break;
+        default:
+            MUST(false, "action %d of kind %d was linked", i, l->action.kind);
+        }
+    }
+    return OK;
+}
+
+/* Left fold over micro-batches. */
+static double fold_loss(const Rank *r)
+{
+    const LinkedProgram *lp = r->settings.program;
+    double sum = 0;
+    for (int m = 0; m < lp->micros; m++) {
+        const char *cell = r->base[ARENA_STEP] + lp->loss + (size_t)m * ARENA_ALIGN;
+        float narrow;
+        double wide;
+        memcpy(&wide, cell, sizeof wide);
+        memcpy(&narrow, cell, sizeof narrow);
+        sum += dtype_wide(lp->model->dtype) == F64 ? wide : (double)narrow;
+    }
+    return sum;
+}
+
+Err rank_step(Rank *r, const StepSettings *step, StepResult *out)
+{
+    set_slots(r, step);
+    TRY(walk(r));
+    const double sum = fold_loss(r);
+    *out = (StepResult){.loss_sum = sum, .grad_norm = r->norm, .live_tokens = r->live_tokens};
+    out->loss = r->live_tokens ? sum / (double)r->live_tokens : 0.0;
+    return OK;
+}

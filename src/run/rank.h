@@ -1,0 +1,91 @@
+/* rank.h -- one rank at work: it walks its linked list.
+ *
+ *     rank_open      arenas of the sizes that linking found, a device, a comm, a team of threads
+ *     rank_input     where the loader writes tokens, targets, positions, ranges, weights
+ *     rank_step      sets the slots, walks the list
+ *     rank_param     a parameter, its gradient sum, its moments: views of the arenas
+ *
+ * All that a step needs was allocated and placed before it; a step allocates nothing. There is no
+ * global state: ranks in one process share nothing but what the comm gives them. */
+#ifndef RUN_RANK_H
+#define RUN_RANK_H
+
+#include "comm/comm.h"
+#include "device/device.h"
+#include "schedule/link.h"
+
+typedef enum { OPTIM_ADAMW, OPTIM_SGD } OptimKind;
+
+/* What an update needs to know, the same in every step of a run. */
+typedef struct {
+    OptimKind kind;
+    double beta1, beta2, eps, weight_decay;
+    double clip;   /* of the gradient's norm; 0: none */
+    int64_t block; /* elements whose squares are summed together */
+} OptimSettings;
+
+typedef struct {
+    const LinkedProgram *program;
+    const Device *device;
+    Comm *comm;
+    Team *team;
+    OptimSettings optim;
+    bool poison; /* fill what begins to live with NaN: who reads what was not written shows */
+    bool late;   /* what is begun is done only when it is waited for */
+} RankSettings;
+
+enum { MAX_CALLS = 8, MAX_BEGUN = 32 };
+
+/* A copy that waits to be done. */
+typedef struct {
+    Call call;
+    const Instr *instr;
+} Begun;
+
+typedef struct {
+    RankSettings settings;
+    Arena arena[N_ARENAS];
+    char *base[N_ARENAS];
+    double slot[N_SLOTS];
+    const Program *pending[MAX_CALLS], *bound[MAX_CALLS];
+    int64_t *live_rows; /* [micros] */
+    double norm;        /* of the step's gradient, after NORM */
+    int64_t live_tokens;
+    Begun begun[MAX_BEGUN];
+    int n_begun;
+} Rank;
+
+typedef struct {
+    int64_t step; /* from 1 */
+    double lr;
+} StepSettings;
+
+typedef struct {
+    double loss; /* sum of token losses / live tokens, before the update */
+    double loss_sum;
+    double grad_norm; /* of the mean gradient; 0 when the list has no NORM */
+    int64_t live_tokens;
+} StepResult;
+
+/* Local. ERR_NOMEM says how much was asked for, and for what. */
+Err rank_open(Rank *r, const RankSettings *settings);
+void rank_close(Rank *r);
+
+/* Local. Initial weights by (seed, name, element); moments 0. */
+void rank_init_weights(Rank *r, uint64_t seed);
+/* Local. Where input `which` of a micro-batch lies, at full extent. */
+Tensor rank_input(Rank *r, int micro, Input which);
+/* Local. How many of its rows are live; at first all are. */
+void rank_set_rows(Rank *r, int micro, int64_t rows);
+/* Local. The sub-program that calls of `slot` run, from the next BIND action on. ERR_CONFIG when
+ * its region is larger than the program's calls leave it. */
+Err rank_bind(Rank *r, int slot, const Program *sub);
+
+/* Collective over all ranks of the program. Walks the list once. */
+Err rank_step(Rank *r, const StepSettings *step, StepResult *out);
+
+typedef enum { PART_WEIGHT, PART_GRAD, PART_MOMENT1, PART_MOMENT2 } ParamPart;
+/* Local. A view of a parameter, or of what goes with it. */
+Tensor rank_param(const Rank *r, int param, ParamPart part);
+
+#endif

@@ -1,0 +1,94 @@
+/* link.c -- binds a rank's actions to the programs of its units. */
+#include "schedule/link.h"
+
+#include "schedule/check.h"
+#include "schedule/textform.h"
+
+static bool phase_covers(Phase run, Phase part)
+{
+    return run == part || (run == PHASE_B && part != PHASE_F);
+}
+
+int linked_find(const LinkedProgram *lp, Phase phase, int unit, int micro, int slice)
+{
+    for (int i = 0; i < lp->n; i++) {
+        const Action *a = &lp->list[i].action;
+        if (a->kind == A_RUN && a->unit == unit && a->micro == micro && a->slice == slice &&
+            phase_covers((Phase)a->phase, phase))
+            return i;
+    }
+    return -1;
+}
+
+static Err refuse_moves(const Schedule *s, int rank)
+{
+    for (int i = 0; i < s->n[rank]; i++) {
+        const ActionKind kind = (ActionKind)s->list[rank][i].kind;
+        if (kind == A_RUN || kind == A_NORM || kind == A_UPDATE || kind == A_BIND) continue;
+        return err_fail(
+            ERR_CONFIG,
+            "rank %d: action %d is a %s: not yet; this version runs lists of RUN, NORM, "
+            "UPDATE and BIND, on one rank",
+            rank, i, action_kind_name(kind));
+    }
+    return OK;
+}
+
+/* Sums that nobody has added to in this step start at their first writer. */
+static void mark_fresh(LinkedProgram *lp, Linked *l, bool *seen)
+{
+    const Program *p = l->program;
+    const Unit *u = &lp->model->unit[l->action.unit];
+    for (int i = 0; i < p->n_out; i++) {
+        const PortOut *port = &p->out[i];
+        if (!phase_covers((Phase)l->action.phase, (Phase)port->phase)) continue;
+        for (int k = port->param; k < port->param + port->span; k++) {
+            if (!seen[u->param[k]]) l->fresh |= (uint64_t)1 << k;
+            seen[u->param[k]] = true;
+        }
+    }
+}
+
+/* A product that serves several parameters starts their sums together, or none of them. */
+static Err check_fresh(const LinkedProgram *lp, const Linked *l)
+{
+    for (int i = 0; l->program && i < l->program->n_out; i++) {
+        const PortOut *port = &l->program->out[i];
+        const uint64_t all = ((((uint64_t)1 << (port->span - 1)) * 2) - 1) << port->param;
+        if ((l->fresh & all) != 0 && (l->fresh & all) != all)
+            return err_fail(
+                ERR_CHECK,
+                "unit %s: the sums of parameters %d to %d, made by one product, start apart",
+                lp->model->unit[l->action.unit].name, port->param, port->param + port->span - 1);
+    }
+    return OK;
+}
+
+Err schedule_link(const Schedule *s, int rank, const LinkInput *in, Arena *arena,
+                  LinkedProgram *out)
+{
+    LinkedProgram lp = {.model = in->model,
+                        .program = in->program,
+                        .micros = s->micros,
+                        .n_moments = in->n_moments,
+                        .n = s->n[rank]};
+    bool *seen;
+    if (s->grain != OVER_UNITS || schedule_units(s) != in->model->n_units)
+        return err_fail(ERR_CHECK, "the schedule has %d units, the model %d; expand it first",
+                        schedule_units(s), in->model->n_units);
+    TRY(refuse_moves(s, rank));
+    TRY(ARENA_NEW(arena, lp.n + 1, &lp.list));
+    TRY(ARENA_NEW(arena, in->model->n_units, &lp.unit));
+    TRY(ARENA_NEW(arena, in->model->n_params + 1, &seen));
+    for (int i = 0; i < lp.n; i++) {
+        Linked *l = &lp.list[i];
+        l->action = s->list[rank][i];
+        if (l->action.kind != A_RUN) continue;
+        l->program = &in->program[in->model->unit[l->action.unit].kind];
+        mark_fresh(&lp, l, seen);
+        TRY(check_fresh(&lp, l));
+    }
+    TRY(link_memory(&lp, s, arena));
+    *out = lp;
+    return OK;
+}

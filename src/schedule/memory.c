@@ -1,0 +1,213 @@
+/* memory.c -- where everything lies, and so the peak, before anything runs.
+ *
+ * State and step arenas are laid out back to back. The work arena is packed: each region of each
+ * (unit, micro, slice) is a piece that lives over an interval of the list.
+ *
+ *     list       F0.0 F1.0 F2.0 B2.0 B1.0 B0.0
+ *     y of 0      |---------------->|               x of unit 1, read again by its backward phases
+ *     frame of 1       |----------->|
+ *     scratch     |    |    |    |    |    |        one position each
+ */
+#include "schedule/link.h"
+
+#include "base/packing.h"
+
+typedef struct {
+    Piece piece;
+    int unit, micro, slice;
+    Region region;
+} Owned;
+
+typedef struct {
+    LinkedProgram *lp;
+    const Schedule *s;
+    Arena *temp;
+    Owned *owned;
+    int n, cap;
+    int *pos; /* [unit][micro][slice][N_PHASES]: where F, I, W run; B: all of I and W */
+} Layouting;
+
+static int *pos_of(const Layouting *m, int unit, int micro, int slice)
+{
+    return &m->pos[((int64_t)(unit * m->s->micros + micro) * m->s->slices + slice) * N_PHASES];
+}
+
+static void find_positions(Layouting *m)
+{
+    const int n = m->lp->model->n_units * m->s->micros * m->s->slices * N_PHASES;
+    for (int i = 0; i < n; i++) m->pos[i] = -1;
+    for (int i = 0; i < m->lp->n; i++) {
+        const Action *a = &m->lp->list[i].action;
+        if (a->kind != A_RUN) continue;
+        int *pos = pos_of(m, a->unit, a->micro, a->slice);
+        pos[a->phase] = i;
+        if (a->phase == PHASE_B) pos[PHASE_I] = pos[PHASE_W] = i;
+    }
+}
+
+/* The last position at which one of these phases of a unit runs, if that unit is there at all. */
+static int last_of(const Layouting *m, int unit, int micro, int slice, unsigned phases)
+{
+    int last = -1;
+    if (unit < 0 || unit >= m->lp->model->n_units) return last;
+    const int *pos = pos_of(m, unit, micro, slice);
+    for (int p = PHASE_F; p <= PHASE_W; p++)
+        if ((phases >> p & 1) && pos[p] > last) last = pos[p];
+    return last;
+}
+
+static int max_int(int a, int b) { return a > b ? a : b; }
+
+static void own(Layouting *m, const Action *a, Region r, int first, int last, size_t bytes)
+{
+    if (!bytes || first < 0) return;
+    MUST(m->n < m->cap, "%d pieces", m->cap);
+    m->owned[m->n++] =
+        (Owned){{first, max_int(first, last), bytes, 0}, a->unit, a->micro, a->slice, r};
+}
+
+static const Program *program_of(const Layouting *m, int unit)
+{
+    return &m->lp->program[m->lp->model->unit[unit].kind];
+}
+
+/* What begins to live with the F of a unit, and what its backward phases begin. */
+static void own_regions(Layouting *m, const Action *a)
+{
+    const Program *p = program_of(m, a->unit);
+    const int u = a->unit, i = a->micro, q = a->slice;
+    const int *pos = pos_of(m, u, i, q);
+    const int f = pos[PHASE_F];
+    const bool split = pos[PHASE_I] != pos[PHASE_W];
+    own(m, a, REGION_FRAME_I, f, pos[PHASE_I], p->bytes[REGION_FRAME_I]);
+    own(m, a, REGION_FRAME_W, f, pos[PHASE_W], p->bytes[REGION_FRAME_W]);
+    own(m, a, REGION_HOST, f, max_int(pos[PHASE_I], pos[PHASE_W]), p->bytes[REGION_HOST]);
+    if (split) own(m, a, REGION_CARRY, pos[PHASE_I], pos[PHASE_W], p->bytes[REGION_CARRY]);
+
+    int last = last_of(m, u, i, q, p->y_read);
+    if (u + 1 < m->lp->model->n_units)
+        last = max_int(last, last_of(m, u + 1, i, q, program_of(m, u + 1)->x_read));
+    own(m, a, REGION_Y, f, last, p->bytes[REGION_Y]);
+
+    if (p->dx_made == N_PHASES) return;
+    last = last_of(m, u, i, q, p->dx_read);
+    if (u > 0) last = max_int(last, last_of(m, u - 1, i, q, program_of(m, u - 1)->dy_read));
+    own(m, a, REGION_DX, pos[p->dx_made], last, p->bytes[REGION_DX]);
+}
+
+static void own_all(Layouting *m)
+{
+    for (int i = 0; i < m->lp->n; i++) {
+        const Linked *l = &m->lp->list[i];
+        if (l->action.kind != A_RUN) continue;
+        own(m, &l->action, REGION_SCRATCH, i, i, l->program->scratch_bytes[l->action.phase]);
+        if (l->action.phase == PHASE_F) own_regions(m, &l->action);
+    }
+}
+
+/* Packs the pieces of the device, or those of the host. */
+static Err pack_arena(Layouting *m, ArenaId arena)
+{
+    Piece *piece;
+    int *who, n = 0;
+    Packed packed;
+    TRY(ARENA_NEW(m->temp, m->n + 1, &piece));
+    TRY(ARENA_NEW(m->temp, m->n + 1, &who));
+    for (int i = 0; i < m->n; i++) {
+        if ((m->owned[i].region == REGION_HOST) != (arena == ARENA_HOST)) continue;
+        who[n] = i;
+        piece[n++] = m->owned[i].piece;
+    }
+    TRY(pack(piece, n, m->temp, &packed));
+    for (int i = 0; i < n; i++) m->owned[who[i]].piece.offset = piece[i].offset;
+    m->lp->bytes[arena] = packed.peak_bytes;
+    m->lp->live[arena] = packed.live_bytes;
+    return OK;
+}
+
+/* Tells every RUN where the regions lie that it may touch: its own, and its neighbours' streams. */
+static void bind_piece(Layouting *m, const Owned *o)
+{
+    LinkedProgram *lp = m->lp;
+    for (int i = o->piece.first; i <= o->piece.last; i++) {
+        Linked *l = &lp->list[i];
+        if (l->action.kind != A_RUN || l->action.micro != o->micro || l->action.slice != o->slice)
+            continue;
+        const int step = l->action.unit - o->unit;
+        if (step == 0) l->base[o->region] = o->piece.offset;
+        if (step == 0 && i == o->piece.first) l->begins |= 1u << o->region;
+        if (step == 1 && o->region == REGION_Y) l->base[REGION_X] = o->piece.offset;
+        if (step == -1 && o->region == REGION_DX) l->base[REGION_DY] = o->piece.offset;
+    }
+}
+
+static void find_peak(Layouting *m)
+{
+    LinkedProgram *lp = m->lp;
+    size_t most = 0;
+    for (int i = 0; i < lp->n; i++) {
+        size_t live = 0, by[N_OWN_REGIONS] = {0};
+        for (int k = 0; k < m->n; k++) {
+            const Owned *o = &m->owned[k];
+            if (o->region == REGION_HOST || o->piece.first > i || o->piece.last < i) continue;
+            by[o->region] += align_up(o->piece.bytes);
+            live += align_up(o->piece.bytes);
+        }
+        if (live <= most) continue;
+        most = live;
+        lp->peak_at = i;
+        for (int r = 0; r < N_OWN_REGIONS; r++) lp->peak_region[r] = by[r];
+    }
+}
+
+static size_t take(size_t *at, size_t bytes)
+{
+    const size_t start = *at;
+    *at = align_up(start + bytes);
+    return start;
+}
+
+/* Parameters and moments; sums, inputs and losses. */
+static void lay_static(LinkedProgram *lp)
+{
+    const Model *model = lp->model;
+    size_t state = 0, step = 0;
+    for (int u = 0; u < model->n_units; u++) {
+        const size_t count = (size_t)model->unit[u].pack_count;
+        const size_t bytes = count * dtype_bytes(model->dtype),
+                     wide = count * dtype_bytes(dtype_wide(model->dtype));
+        lp->unit[u].weights = take(&state, bytes);
+        for (int k = 0; k < lp->n_moments; k++) lp->unit[u].moments[k] = take(&state, wide);
+        lp->unit[u].grads = take(&step, wide);
+    }
+    const size_t first = step;
+    for (int i = 0; i < N_INPUTS; i++) {
+        const size_t each = i == INPUT_WEIGHTS  ? dtype_bytes(dtype_wide(model->dtype))
+                            : i == INPUT_RANGES ? 16
+                                                : 4;
+        lp->input[i] = take(&step, (size_t)model->rows * each);
+    }
+    lp->input_stride = step - first;
+    step = first + lp->input_stride * (size_t)lp->micros;
+    lp->loss = take(&step, (size_t)lp->micros * ARENA_ALIGN);
+    lp->norm = take(&step, sizeof(double));
+    lp->bytes[ARENA_STATE] = lp->live[ARENA_STATE] = state;
+    lp->bytes[ARENA_STEP] = lp->live[ARENA_STEP] = step;
+}
+
+Err link_memory(LinkedProgram *lp, const Schedule *s, Arena *temp)
+{
+    Layouting m = {.lp = lp, .s = s, .temp = temp, .cap = N_OWN_REGIONS * (lp->n + 1)};
+    TRY(ARENA_NEW(temp, m.cap, &m.owned));
+    TRY(ARENA_NEW(temp, (int64_t)lp->model->n_units * s->micros * s->slices * N_PHASES, &m.pos));
+    for (int i = 0; i < lp->n; i++)
+        for (int r = 0; r <= REGION_DY; r++) lp->list[i].base[r] = NO_BASE;
+    find_positions(&m);
+    own_all(&m);
+    TRY(pack_arena(&m, ARENA_WORK));
+    TRY(pack_arena(&m, ARENA_HOST));
+    for (int i = 0; i < m.n; i++) bind_piece(&m, &m.owned[i]);
+    find_peak(&m);
+    lay_static(lp);
+    return OK;
+}

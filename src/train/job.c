@@ -1,0 +1,87 @@
+/* job.c -- the stages of the compiler, one after another. */
+#include "train/job.h"
+
+#include "schedule/check.h"
+#include "schedule/expand.h"
+#include "schedule/generate.h"
+
+static Err compile_kinds(Job *job, Arena *arena)
+{
+    CompileOptions o = job->settings.compile;
+    job->mesh = mesh_single();
+    o.mesh = &job->mesh;
+    o.strategy = &strategy_tp;
+    o.backward = job->settings.kind != JOB_LOSS;
+    for (int k = 0; k < job->model.n_kinds; k++)
+        TRY(compile_unit(&job->model.kind[k], &o, NULL, NULL, arena, &job->program[k]));
+    return OK;
+}
+
+/* Every B as an I and a W right after it. */
+static Err split_backward(Schedule *s, Arena *arena)
+{
+    for (int r = 0; r < s->ranks; r++) {
+        Action *list;
+        int n = 0;
+        TRY(ARENA_NEW(arena, 2 * s->n[r] + 1, &list));
+        for (int i = 0; i < s->n[r]; i++) {
+            Action a = s->list[r][i];
+            if (a.kind == A_RUN && a.phase == PHASE_B) {
+                a.phase = PHASE_I;
+                list[n++] = a;
+                a.phase = PHASE_W;
+            }
+            list[n++] = a;
+        }
+        s->list[r] = list;
+        s->n[r] = n;
+    }
+    return OK;
+}
+
+static void keep_forward(Schedule *s)
+{
+    int n = 0;
+    for (int i = 0; i < s->n[0]; i++)
+        if (s->list[0][i].kind == A_RUN && s->list[0][i].phase == PHASE_F)
+            s->list[0][n++] = s->list[0][i];
+    s->n[0] = n;
+}
+
+/* One rank holds one chunk: all units. */
+static Err make_schedule(Job *job, Arena *arena)
+{
+    const JobSettings *set = &job->settings;
+    int16_t *first;
+    TRY(schedule_generate(set->schedule, 1, set->micros, 1, arena, &job->chunks));
+    TRY(ARENA_NEW(arena, 2, &first));
+    first[1] = (int16_t)job->model.n_units;
+    job->chunks.first_unit = first;
+    if (set->split) TRY(split_backward(&job->chunks, arena));
+    TRY(schedule_check(&job->chunks, arena));
+    TRY(schedule_expand(&job->chunks, set->kind == JOB_STEP ? EXPAND_STEP : EXPAND_RUNS, arena,
+                        &job->units));
+    TRY(schedule_check(&job->units, arena));
+    if (set->kind == JOB_LOSS) keep_forward(&job->units);
+    return OK;
+}
+
+Err job_compile(const JobSettings *settings, Arena *arena, Job *job)
+{
+    *job = (Job){.settings = *settings};
+    TRY(model_build(settings->config, settings->dtype, settings->batch, arena, &job->model));
+    TRY(compile_kinds(job, arena));
+    TRY(make_schedule(job, arena));
+    const LinkInput in = {&job->model, job->program, settings->optim.kind == OPTIM_ADAMW ? 2 : 0};
+    return schedule_link(&job->units, 0, &in, arena, &job->linked);
+}
+
+Err job_open_rank(const Job *job, Comm *comm, Team *team, Rank *out)
+{
+    const RankSettings set = {.program = &job->linked,
+                              .device = &device_ref,
+                              .comm = comm,
+                              .team = team,
+                              .optim = job->settings.optim};
+    return rank_open(out, &set);
+}

@@ -1,0 +1,47 @@
+/* job.h -- from a configuration to a linked program: the whole compiler in one call.
+ *
+ *     model_build -> compile_unit for each kind -> generate, expand, check -> link
+ *
+ * `explain` prints what is here, the trainer runs it, tests compare it. */
+#ifndef TRAIN_JOB_H
+#define TRAIN_JOB_H
+
+#include "compile/compile.h"
+#include "model/build.h"
+#include "run/rank.h"
+#include "schedule/action.h"
+#include "schedule/link.h"
+
+typedef enum {
+    JOB_STEP,      /* forward, backward, norm, update */
+    JOB_GRADIENTS, /* forward and backward: sums stay to be looked at */
+    JOB_LOSS       /* forward alone */
+} JobKind;
+
+typedef struct {
+    JobKind kind;
+    const ModelConfig *config;
+    DType dtype;
+    BatchShape batch; /* of a micro-batch */
+    int micros;
+    const char *schedule;   /* a generator's name */
+    bool split;             /* run I and W apart where the generator says B */
+    CompileOptions compile; /* strategy, mesh and backward are filled in */
+    OptimSettings optim;
+} JobSettings;
+
+typedef struct {
+    JobSettings settings;
+    Mesh mesh;
+    Model model;
+    Program program[MAX_KINDS];
+    Schedule chunks, units; /* as generated; as expanded */
+    LinkedProgram linked;
+} Job;
+
+/* Local. `job` must stay where it is: the linked program points into it. */
+Err job_compile(const JobSettings *settings, Arena *arena, Job *job);
+/* Local. A rank that runs the job on `ref` with this team (NULL: one thread). */
+Err job_open_rank(const Job *job, Comm *comm, Team *team, Rank *out);
+
+#endif
