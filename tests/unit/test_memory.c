@@ -181,9 +181,41 @@ static void choices_save(void **state)
     assert_true(work_of(c) < none);
 }
 
+/* No value has tokens twice: eight times the tokens, eight times the bytes. */
+static void memory_is_linear_in_tokens(void **state)
+{
+    (void)state;
+    size_t bytes[4];
+    for (int i = 0; i < 4; i++) {
+        Arena arena;
+        ModelConfig config;
+        Job job;
+        DO(arena_open(&arena, "test", ARENA_PLENTY));
+        const ModelField longer = {"max_position_embeddings", "8192", "test", 2};
+        DO(model_config_load("llama-tiny", &longer, 1, &arena, &config));
+        const JobSettings set = {.kind = JOB_STEP,
+                                 .config = &config,
+                                 .dtype = F32,
+                                 .batch = {1, (int64_t)1024 << i},
+                                 .micros = 1,
+                                 .schedule = "1f1b",
+                                 .compile = {.chunk_elements = 1024 * 256},
+                                 .optim = {.block = 64}};
+        DO(job_compile(&set, &arena, &job));
+        bytes[i] = job.linked.bytes[ARENA_WORK];
+        arena_close(&arena);
+    }
+    for (int i = 1; i < 3; i++) {
+        const int64_t step = (int64_t)bytes[i] - (int64_t)bytes[i - 1];
+        const int64_t next = (int64_t)bytes[i + 1] - (int64_t)bytes[i];
+        assert_int_equal(next, 2 * step);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(peaks), cmocka_unit_test(peaks_offloaded),
-                                       cmocka_unit_test(choices_save)};
+                                       cmocka_unit_test(choices_save),
+                                       cmocka_unit_test(memory_is_linear_in_tokens)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
