@@ -42,7 +42,7 @@ static const char *read_dims(const char *s, Operand *o)
     return s + 1;
 }
 
-/* "bias?[o]" or "rstd~[t]". */
+/* "bias?+[o]" or "rstd~[t]". */
 static const char *read_operand(const char *s, Operand *o)
 {
     int n = 0;
@@ -52,6 +52,8 @@ static const char *read_operand(const char *s, Operand *o)
             o->optional = true;
         else if (*s == '~')
             o->wide = true;
+        else if (*s == '+')
+            o->added = true;
         else
             o->name[n++] = *s;
     }

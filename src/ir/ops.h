@@ -41,7 +41,8 @@ const OpInfo *op_info(OpId op);
 typedef struct {
     char name[16];
     bool optional, wide; /* wide: statistics and sums, see dtype_wide */
-    int ndim; /* -1: any shape, the same for all such operands; -2: given by the builder */
+    bool added; /* only added to the output: partial where a row makes the output partial */
+    int ndim;   /* -1: any shape, the same for all such operands; -2: given by the builder */
     char letter[MAX_DIMS], second[MAX_DIMS]; /* second: the other factor of a product, or 0 */
 } Operand;
 
