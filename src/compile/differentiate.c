@@ -10,13 +10,6 @@
 
 #include "ir/grad.h"
 
-/* A unit whose dx is its dy, or something else that is not its own, hands over a copy. */
-static Value own(Graph *g, Value v)
-{
-    const bool mine = graph_maker(g, v) != NO_NODE && g->value[v].role == ROLE_LOCAL;
-    return mine ? v : scale(g, v, 1.0);
-}
-
 static Err finish_stream(Grad *d)
 {
     Graph *g = d->g;
@@ -25,7 +18,7 @@ static Err finish_stream(Grad *d)
     if (d->grad[x] == NO_VALUE)
         return err_fail(ERR_CHECK, "graph %s: x does not reach the output, so it has no gradient",
                         g->kind);
-    const Value dx = own(g, d->grad[x]);
+    const Value dx = own(g, d->grad[x]); /* it may be dy itself */
     if (dx == NO_VALUE) return graph_err(g);
     g->value[dx].role = ROLE_DX;
     d->grad[x] = dx;

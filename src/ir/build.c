@@ -31,6 +31,7 @@ Value stream_in(Graph *g, Dim rows, int64_t width)
 
 Value stream_out(Graph *g, Value y)
 {
+    y = own(g, y);
     if (y != NO_VALUE) g->value[y].role = ROLE_Y;
     return graph_name(g, y, "y");
 }
@@ -54,6 +55,15 @@ Value cast(Graph *g, Value x, DType to)
     const Value y = emit(g, OP_cast, NULL, 1, IN(x), 1);
     if (y != NO_VALUE) g->value[y].dtype = to;
     return y;
+}
+
+Value own(Graph *g, Value v)
+{
+    if (g->err != OK || v == NO_VALUE) return NO_VALUE;
+    const int maker = graph_maker(g, v);
+    const bool mine = maker != NO_NODE && g->value[v].role == ROLE_LOCAL &&
+                      op_info(g->node[maker].op)->class != CLASS_VIEW;
+    return mine ? v : scale(g, v, 1.0);
 }
 
 Value gelu(Graph *g, Value x) { return emit(g, OP_gelu, NULL, 1, IN(x), 1); }

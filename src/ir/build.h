@@ -15,6 +15,8 @@ Value input(Graph *g, Input which, Dim rows);
 /* The stream from the unit before; the value that goes on to the unit after. */
 Value stream_in(Graph *g, Dim rows, int64_t width);
 Value stream_out(Graph *g, Value y);
+/* v, or a copy of it when it is given from outside or a view: what a unit hands on is its own. */
+Value own(Graph *g, Value v);
 
 /* y[t,o] = x[t,i] w[o,i]^T (+ bias[o], unless NO_VALUE) */
 Value linear(Graph *g, Value x, Value w, Value bias);

@@ -161,6 +161,9 @@ static Err check_views(const Graph *g, int index)
 {
     const Node *n = &g->node[index];
     const int dim = (int)n->attr.part.dim;
+    if (op_info(n->op)->class == CLASS_VIEW && n->op != OP_join &&
+        g->value[n->out[0]].role != ROLE_LOCAL)
+        return bad(g, index, "a view cannot be handed on; copy it first", n->out[0]);
     if (n->op != OP_part && n->op != OP_join) return OK;
     const Dims *out = &g->value[n->out[0]].dims;
     if (dim < 0 || dim >= out->ndim) return bad(g, index, "there is no such dim", n->out[0]);

@@ -22,6 +22,14 @@ static void name_gradient(Grad *d, Value v, Value of)
 void grad_add(Grad *d, Value v, Value term)
 {
     if (d->g->err != OK || term == NO_VALUE || !wanted(d, v)) return;
+    if (d->g->value[v].role == ROLE_PARAM) { /* it would be lost: only sums outlive the program */
+        d->g->err =
+            err_fail(ERR_CHECK,
+                     "graph %s: parameter %s is read by an op that cannot sum its gradient; "
+                     "read it by a product, a norm or an embedding",
+                     d->g->kind, d->g->value[v].name);
+        return;
+    }
     d->grad[v] = d->grad[v] == NO_VALUE ? term : add(d->g, d->grad[v], term);
 }
 
