@@ -1,0 +1,211 @@
+/* tiny.c -- models of a body, their lists and their random contents. */
+#include "support/tiny.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/philox.h"
+#include "schedule/check.h"
+
+double real_get(const Tensor *t, int64_t i)
+{
+    return t->dtype == F64 ? ((const double *)t->data)[i] : (double)((const float *)t->data)[i];
+}
+
+void real_set(const Tensor *t, int64_t i, double x)
+{
+    if (t->dtype == F64)
+        ((double *)t->data)[i] = x;
+    else
+        ((float *)t->data)[i] = (float)x;
+}
+
+Value tiny_param(Graph *g, const char *name, int64_t n0, int64_t n1)
+{
+    return graph_param(g, (ParamInfo){.name = name,
+                                      .ndim = n1 ? 2 : 1,
+                                      .n = {n0, n1},
+                                      .init = n1 ? INIT_NORMAL : INIT_ONES,
+                                      .decay = n1 > 0});
+}
+
+void rank_fill_weights(Rank *r, uint64_t seed)
+{
+    const LinkedProgram *lp = r->settings.program;
+    memset(r->base[ARENA_STATE], 0, lp->bytes[ARENA_STATE]);
+    for (int p = 0; p < lp->model->n_params; p++) {
+        const Param *q = &lp->model->param[p];
+        const Random random = random_named(seed, q->name);
+        const Tensor w = rank_param(r, p, PART_WEIGHT), dw = rank_param(r, p, PART_GRAD);
+        for (int64_t i = 0; i < q->count; i++) {
+            const double about = q->info.init == INIT_ONES ? 1.0 : 0.0;
+            real_set(&w, i, about + 0.4 * random_normal(&random, (uint64_t)i));
+            real_set(&dw, i, NAN); /* sums start by themselves */
+        }
+    }
+}
+
+void rank_poison(Rank *r, ArenaId arena)
+{
+    memset(r->base[arena], 0xFF, r->settings.program->bytes[arena]);
+}
+
+/* The first row of the document that row i is in: cut where a random walk says. */
+static int64_t document_start(const TestBatch *b, int64_t i)
+{
+    const int64_t n = b->documents ? b->documents : 1;
+    const Random random = random_named(b->seed, "cuts");
+    int64_t start = 0;
+    for (int64_t d = 1; d < n; d++) {
+        const int64_t even = d * b->rows / n;
+        const int64_t cut = even + (int64_t)(random_bits(&random, (uint64_t)d) % 2);
+        if (cut <= i && cut > start) start = cut;
+    }
+    return start;
+}
+
+static void fill_ranges(const TestBatch *b, int64_t i, int32_t *ranges)
+{
+    int64_t lo = document_start(b, i);
+    if (b->window && i + 1 - b->window > lo) lo = i + 1 - b->window;
+    const bool hole = b->two && i - lo >= 3;
+    const int64_t range[4] = {lo, hole ? lo + 1 : i + 1, hole ? i - 1 : 0, hole ? i + 1 : 0};
+    for (int k = 0; k < 4; k++) ranges[k] = (int32_t)range[k];
+}
+
+void rank_fill_batch(Rank *r, int micro, const TestBatch *b)
+{
+    const Random random = random_named(b->seed, "batch");
+    Tensor in[N_INPUTS];
+    for (int i = 0; i < N_INPUTS; i++) in[i] = rank_input(r, micro, (Input)i);
+    const int64_t rows = r->settings.program->model->rows;
+    int32_t *tokens = in[INPUT_TOKENS].data, *targets = in[INPUT_TARGETS].data;
+    int32_t *positions = in[INPUT_POSITIONS].data, *ranges = in[INPUT_RANGES].data;
+    for (int64_t i = 0; i < rows; i++) {
+        const bool live = i < b->rows;
+        const uint64_t at = (uint64_t)i;
+        const int64_t row = i - document_start(b, i);
+        tokens[i] = live ? (int32_t)random_permute(&random, (uint64_t)b->ids, at % (uint64_t)b->ids)
+                         : INT32_MAX;
+        targets[i] = live ? (int32_t)(random_bits(&random, at) % (uint64_t)b->vocab) : INT32_MAX;
+        positions[i] = live ? (int32_t)(row % b->positions) : INT32_MAX;
+        for (int k = 0; k < 4; k++) ranges[4 * i + k] = k % 2 ? INT32_MAX : 0;
+        if (live) fill_ranges(b, i, &ranges[4 * i]);
+        const double weight = i % 5 == 3 ? 0.0 : 0.5 + random_uniform(&random, at);
+        real_set(&in[INPUT_WEIGHTS], i, live ? weight : (double)NAN);
+    }
+    rank_set_rows(r, micro, b->rows);
+}
+
+TestBatch tiny_batch(const TinySpec *spec, int micro)
+{
+    return (TestBatch){.seed = (uint64_t)(100 + micro),
+                       .rows = spec->rows - micro,
+                       .documents = 2,
+                       .two = true,
+                       .ids = TINY_IDS,
+                       .vocab = TINY_VOCAB,
+                       .positions = TINY_POSITIONS};
+}
+
+static Err build_model(Tiny *t)
+{
+    const TinySpec *s = &t->spec;
+    const Dim rows = {s->rows, SLOT_ROWS, 0};
+    static const char *const kind[] = {"embed", "body", "head"};
+    Model *m = &t->model;
+    const int bodies = s->bodies ? s->bodies : 1;
+    TRY(model_open(m, "tiny", bodies + 2, 32 * (bodies + 2), &t->arena));
+    m->dtype = s->dtype;
+    m->rows = s->rows;
+    m->width = s->width;
+    m->n_kinds = 3;
+    for (int k = 0; k < 3; k++) graph_init(&m->kind[k], kind[k], s->dtype, &t->arena);
+    Graph *g = &m->kind[0];
+    stream_out(
+        g, embedding(g, input(g, INPUT_TOKENS, rows), tiny_param(g, "table", TINY_IDS, s->width)));
+    g = &m->kind[1];
+    stream_out(g, s->body(g, rows, stream_in(g, rows, s->width)));
+    g = &m->kind[2];
+    token_loss(g, stream_in(g, rows, s->width), tiny_param(g, "out", TINY_VOCAB, s->width),
+               input(g, INPUT_TARGETS, rows), input(g, INPUT_WEIGHTS, rows));
+    TRY(model_add_unit(m, 0, "embed", "embed."));
+    for (int i = 0; i < bodies; i++) {
+        char name[32], prefix[32];
+        snprintf(name, sizeof name, "body.%d", i);
+        snprintf(prefix, sizeof prefix, "body.%d.", i);
+        TRY(model_add_unit(m, 1, name, prefix));
+    }
+    return model_add_unit(m, 2, "head", "head.");
+}
+
+static void put_runs(Schedule *s, Phase phase, int micro)
+{
+    const int n = schedule_units(s);
+    for (int i = 0; i < n; i++)
+        s->list[0][s->n[0]++] = action_run(phase, phase == PHASE_F ? i : n - 1 - i, micro, 0);
+}
+
+static Err make_list(Tiny *t)
+{
+    const TinySpec *spec = &t->spec;
+    const bool back = spec->compile.backward;
+    const int units = t->model.n_units, room = (3 * spec->micros + 1) * units + 2;
+    const int16_t rank_of[] = {0}, first_unit[] = {0, (int16_t)units};
+    const Schedule shape = {OVER_UNITS, 1, 1, spec->micros, 1, rank_of, first_unit, NULL, NULL};
+    Schedule *s = &t->schedule;
+    TRY(schedule_init(&shape, &room, &t->arena, s));
+    if (spec->bind) s->list[0][s->n[0]++] = action_of(A_BIND, 0);
+    for (int m = 0; m < spec->micros; m++) {
+        put_runs(s, PHASE_F, m);
+        if (back && spec->one_by_one) put_runs(s, spec->split ? PHASE_I : PHASE_B, m);
+    }
+    for (int m = 0; back && !spec->one_by_one && m < spec->micros; m++)
+        put_runs(s, spec->split ? PHASE_I : PHASE_B, m);
+    for (int m = 0; back && spec->split && m < spec->micros; m++) put_runs(s, PHASE_W, m);
+    if (spec->step) s->list[0][s->n[0]++] = action_of(A_NORM, 0);
+    for (int u = 0; spec->step && u < units; u++) s->list[0][s->n[0]++] = action_of(A_UPDATE, u);
+    return back ? schedule_check(s, &t->arena) : OK;
+}
+
+static Err compile_kinds(Tiny *t)
+{
+    CompileOptions *o = &t->spec.compile;
+    t->mesh = mesh_single();
+    o->mesh = &t->mesh;
+    o->strategy = &strategy_tp;
+    for (int k = 0; k < t->model.n_kinds; k++)
+        TRY(compile_unit(&t->model.kind[k], o, NULL, NULL, &t->arena, &t->program[k]));
+    return OK;
+}
+
+Err tiny_open(Tiny *t, const TinySpec *spec)
+{
+    *t = (Tiny){.spec = *spec};
+    TRY(arena_open(&t->arena, "tiny", ARENA_PLENTY));
+    TRY(build_model(t));
+    TRY(compile_kinds(t));
+    TRY(make_list(t));
+    const LinkInput in = {&t->model, t->program, spec->optim.kind == OPTIM_ADAMW ? 2 : 0};
+    TRY(schedule_link(&t->schedule, 0, &in, &t->arena, &t->linked));
+    if (!t->spec.optim.block) t->spec.optim.block = 16;
+    const RankSettings set = {.program = &t->linked,
+                              .device = &device_ref,
+                              .optim = t->spec.optim,
+                              .poison = true,
+                              .late = true};
+    TRY(rank_open(&t->rank, &set));
+    for (int i = 0; i < N_ARENAS; i++) rank_poison(&t->rank, (ArenaId)i);
+    rank_fill_weights(&t->rank, 7);
+    for (int m = 0; m < spec->micros; m++) {
+        const TestBatch b = tiny_batch(spec, m);
+        rank_fill_batch(&t->rank, m, &b);
+    }
+    return OK;
+}
+
+void tiny_close(Tiny *t)
+{
+    rank_close(&t->rank);
+    arena_close(&t->arena);
+}

@@ -1,0 +1,81 @@
+/* tiny.h -- small models for tests of everything from the graph to the executor.
+ *
+ *     embed:  x = rows of a table, by token        any number of rows is live
+ *     body:   y = what the test builds of x        one or several units of this kind
+ *     head:   loss of x w^T                        w is random, so the gradient of y is random too
+ *
+ * Tokens of a micro-batch are all different, so a row of the table's gradient is a row of dx.
+ * Rows past the live ones hold ids that do not exist and weights that are NaN. */
+#ifndef SUPPORT_TINY_H
+#define SUPPORT_TINY_H
+
+#include "compile/compile.h"
+#include "ir/build.h"
+#include "ir/unit.h"
+#include "run/rank.h"
+
+/* In a test: fails it with the message of the error. */
+#define DO(call)                                                                                   \
+    do {                                                                                           \
+        if ((call) != OK) fail_msg("%s", err_text());                                              \
+    } while (0)
+
+/* Element i of a contiguous tensor of f64 or f32. */
+double real_get(const Tensor *t, int64_t i);
+void real_set(const Tensor *t, int64_t i, double x);
+/* A vector that decays or not, or a matrix (n1 > 0), as a parameter of a body. */
+Value tiny_param(Graph *g, const char *name, int64_t n0, int64_t n1);
+
+typedef struct {
+    uint64_t seed;
+    int64_t rows;      /* live ones */
+    int64_t documents; /* the rows are cut into so many, of uneven lengths; 0 counts as 1 */
+    int64_t window;    /* keys that a row sees at most; 0: those of its document up to itself */
+    bool two;          /* a hole in the middle: two ranges of keys */
+    int64_t ids, vocab, positions; /* tokens, targets and positions are below these */
+} TestBatch;
+
+/* Weights of all parameters by (seed, name, element): 0.4 normal, around 1 for those that start
+ * at 1. Gradient sums and moments become NaN and 0. */
+void rank_fill_weights(Rank *r, uint64_t seed);
+void rank_fill_batch(Rank *r, int micro, const TestBatch *b);
+/* 0xFF, which is NaN, in every byte of an arena. */
+void rank_poison(Rank *r, ArenaId arena);
+
+typedef Value (*TinyBody)(Graph *g, Dim rows, Value x);
+
+typedef struct {
+    TinyBody body;
+    int bodies; /* units of the body's kind; 0 counts as 1 */
+    DType dtype;
+    int64_t rows, width; /* at most; of the stream */
+    CompileOptions compile;
+    int micros;
+    bool one_by_one; /* a micro-batch's backward follows its forward; else all are in flight */
+    bool split;      /* I at once, every W at the end */
+    bool bind;       /* begin with bind.0 */
+    bool step;       /* end with norm and updates */
+    OptimSettings optim;
+} TinySpec;
+
+enum { TINY_IDS = 29, TINY_VOCAB = 13, TINY_POSITIONS = 40 };
+
+typedef struct {
+    TinySpec spec;
+    Arena arena;
+    Mesh mesh;
+    Model model;
+    Program program[MAX_KINDS];
+    Schedule schedule;
+    LinkedProgram linked;
+    Rank rank;
+} Tiny;
+
+/* Local. `t` must stay where it is. Micro-batch m has a batch of its own, with m rows fewer live
+ * than the first, and weights are filled by seed 7. */
+Err tiny_open(Tiny *t, const TinySpec *spec);
+void tiny_close(Tiny *t);
+/* Local. The batch that tiny_open fills in; ids and vocab fit. */
+TestBatch tiny_batch(const TinySpec *spec, int micro);
+
+#endif

@@ -1,0 +1,273 @@
+/* Every op that has a gradient, through graph, passes, program, list and executor, against
+ * differences in f64: relative error below 1e-6 of the tensor's largest entry. Two micro-batches of
+ * different sizes, so sums go on from what the first left; merged and split backward; nothing, the
+ * cheap and everything recomputed. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <string.h>
+
+#include "support/slopes.h"
+#include "support/tiny.h"
+
+enum { T = 11, MAX_SLOPES = 512, EACH = 20 };
+
+typedef struct {
+    const char *name;
+    TinyBody body;
+    int64_t width;
+    int bodies;
+} Case;
+
+static Value body_linear(Graph *g, Dim rows, Value x)
+{
+    (void)rows;
+    const Value y = linear(g, x, tiny_param(g, "w", 7, 15), NO_VALUE);
+    return linear(g, y, tiny_param(g, "v", 15, 7), tiny_param(g, "b", 15, 0));
+}
+
+/* x reaches the output by three ways, one of them twice. */
+static Value body_add_scale(Graph *g, Dim rows, Value x)
+{
+    (void)rows;
+    const Value twice = add(g, x, x);
+    return add(g, scale(g, twice, -0.7), linear(g, x, tiny_param(g, "w", 15, 15), NO_VALUE));
+}
+
+/* The unit's dx is its dy. */
+static Value body_pass(Graph *g, Dim rows, Value x)
+{
+    (void)rows;
+    return scale(g, x, 1.0);
+}
+
+static Value body_cast(Graph *g, Dim rows, Value x)
+{
+    (void)rows;
+    return cast(g, linear(g, cast(g, x, F64), tiny_param(g, "w", 15, 15), NO_VALUE), F64);
+}
+
+static Value body_gelu(Graph *g, Dim rows, Value x)
+{
+    (void)rows;
+    const Value up = linear(g, x, tiny_param(g, "up", 19, 15), tiny_param(g, "b", 19, 0));
+    return linear(g, gelu(g, up), tiny_param(g, "down", 15, 19), NO_VALUE);
+}
+
+/* gate and up are fused to one product: weights lie back to back. */
+static Value body_swiglu(Graph *g, Dim rows, Value x)
+{
+    (void)rows;
+    const Value wg = tiny_param(g, "gate", 9, 15), wu = tiny_param(g, "up", 9, 15);
+    const Value h = swiglu(g, linear(g, x, wg, NO_VALUE), linear(g, x, wu, NO_VALUE));
+    return add(g, x, linear(g, h, tiny_param(g, "down", 15, 9), NO_VALUE));
+}
+
+static Value body_layernorm(Graph *g, Dim rows, Value x)
+{
+    (void)rows;
+    return layernorm(g, x, tiny_param(g, "w", 15, 0), tiny_param(g, "b", 15, 0), 1e-5);
+}
+
+static Value body_rmsnorm(Graph *g, Dim rows, Value x)
+{
+    (void)rows;
+    return rmsnorm(g, x, tiny_param(g, "w", 15, 0), 1e-5);
+}
+
+static Value body_headnorm(Graph *g, Dim rows, Value x)
+{
+    (void)rows;
+    return merge(g, rmsnorm(g, heads(g, x, 5), tiny_param(g, "w", 5, 0), 1e-5));
+}
+
+static Value turn(Graph *g, Dim rows, Value x, RopeScaling scaling)
+{
+    const Attr attr = {.rope = {.theta = 50.0,
+                                .factor = 3.0,
+                                .low = 1.0,
+                                .high = 4.0,
+                                .original = 16,
+                                .scaling = scaling}};
+    return rope(g, x, input(g, INPUT_POSITIONS, rows), &attr);
+}
+
+static Value body_rope(Graph *g, Dim rows, Value x)
+{
+    for (int s = ROPE_PLAIN; s <= ROPE_LLAMA3; s++)
+        x = merge(g, turn(g, rows, heads(g, x, 6), (RopeScaling)s));
+    return x;
+}
+
+/* Grouped: four query heads on two key heads; two ranges of keys a row, within documents. */
+static Value body_attention(Graph *g, Dim rows, Value x)
+{
+    const Value wq = tiny_param(g, "q", 12, 15), wk = tiny_param(g, "k", 6, 15),
+                wv = tiny_param(g, "v", 6, 15);
+    const Value q = heads(g, linear(g, x, wq, NO_VALUE), 3);
+    const Value k = heads(g, linear(g, x, wk, NO_VALUE), 3);
+    const Value v = heads(g, linear(g, x, wv, NO_VALUE), 3);
+    const Value o = attention(g, q, k, v, input(g, INPUT_RANGES, rows), 0.9, T);
+    return linear(g, merge(g, o), tiny_param(g, "o", 15, 12), NO_VALUE);
+}
+
+/* One matrix in two products, one vector in two norms: their gradients have two terms. */
+static Value body_shared(Graph *g, Dim rows, Value x)
+{
+    (void)rows;
+    const Value w = tiny_param(g, "w", 15, 15), n = tiny_param(g, "n", 15, 0);
+    const Value a = rmsnorm(g, linear(g, x, w, NO_VALUE), n, 1e-5);
+    return add(g, x, rmsnorm(g, linear(g, gelu(g, a), w, NO_VALUE), n, 1e-5));
+}
+
+static const Case cases[] = {
+    {"linear", body_linear, 15, 1},       {"add, scale", body_add_scale, 15, 2},
+    {"pass", body_pass, 15, 2},           {"cast", body_cast, 15, 1},
+    {"gelu", body_gelu, 15, 1},           {"swiglu", body_swiglu, 15, 2},
+    {"layernorm", body_layernorm, 15, 2}, {"rmsnorm", body_rmsnorm, 15, 2},
+    {"headnorm", body_headnorm, 15, 1},   {"rope", body_rope, 18, 1},
+    {"attention", body_attention, 15, 1}, {"shared", body_shared, 15, 1},
+};
+
+static void compare_all_ways(const TinySpec *spec, const Case *c, const Slope *slope, int n)
+{
+    for (int way = 0; way < 8; way++) {
+        Tiny t;
+        StepResult result;
+        int worst = 0;
+        TinySpec s = *spec;
+        s.compile = (CompileOptions){.backward = true,
+                                     .recompute = (Recompute)(way % 3),
+                                     .chunk_elements = way % 2 ? 3 * TINY_VOCAB : 0};
+        s.split = way / 2 % 2;
+        s.one_by_one = way / 4;
+        DO(tiny_open(&t, &s));
+        DO(rank_step(&t.rank, &(StepSettings){1, 0}, &result));
+        const double off = slopes_compare(&t.rank, slope, n, &worst);
+        const Slope *at = &slope[worst];
+        const Tensor dw = rank_param(&t.rank, at->param, PART_GRAD);
+        if (!(off < 1e-6))
+            fail_msg("%s, way %d: d.%s[%lld] is %.15g, the slope %.15g: off by %g", c->name, way,
+                     t.model.param[at->param].name, (long long)at->at, real_get(&dw, at->at),
+                     at->slope, off);
+        tiny_close(&t);
+    }
+}
+
+static void check_case(const Case *c)
+{
+    static Slope slope[MAX_SLOPES];
+    const TinySpec spec = {.body = c->body,
+                           .bodies = c->bodies,
+                           .dtype = F64,
+                           .rows = T,
+                           .width = c->width,
+                           .micros = 2};
+    Tiny t;
+    Err err;
+    DO(tiny_open(&t, &spec));
+    const int n = slopes_measure(&t.rank, EACH, MAX_SLOPES, slope, &err);
+    DO(err);
+    tiny_close(&t);
+    assert_true(n >= 2 * EACH);
+    compare_all_ways(&spec, c, slope, n);
+}
+
+static void every_op(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) check_case(&cases[i]);
+}
+
+/* Rounding to f32 on the way cannot be seen by differences; the gradient is that of no rounding. */
+static Value body_narrow(Graph *g, Dim rows, Value x)
+{
+    (void)rows;
+    const Value y = cast(g, cast(g, x, F32), F64);
+    return linear(g, y, tiny_param(g, "w", 15, 15), NO_VALUE);
+}
+
+static Value body_wide(Graph *g, Dim rows, Value x)
+{
+    (void)rows;
+    return linear(g, x, tiny_param(g, "w", 15, 15), NO_VALUE);
+}
+
+static void casts_pass_gradients(void **state)
+{
+    (void)state;
+    static Tiny t[2];
+    StepResult result;
+    for (int i = 0; i < 2; i++) {
+        const TinySpec spec = {.body = i ? body_narrow : body_wide,
+                               .dtype = F64,
+                               .rows = T,
+                               .width = 15,
+                               .micros = 2,
+                               .compile = {.backward = true}};
+        DO(tiny_open(&t[i], &spec));
+        DO(rank_step(&t[i].rank, &(StepSettings){1, 0}, &result));
+    }
+    for (int p = 0; p < t[0].model.n_params; p++) {
+        const Tensor a = rank_param(&t[0].rank, p, PART_GRAD),
+                     b = rank_param(&t[1].rank, p, PART_GRAD);
+        bool same = true;
+        for (int64_t i = 0; i < tensor_count(&a); i++) {
+            assert_true(fabs(real_get(&a, i) - real_get(&b, i)) < 1e-5);
+            same = same && real_get(&a, i) == real_get(&b, i);
+        }
+        assert_false(same); /* it did round */
+    }
+    for (int i = 0; i < 2; i++) tiny_close(&t[i]);
+}
+
+/* A gradient that nobody sums up would be lost without a word. */
+static Value body_lost(Graph *g, Dim rows, Value x)
+{
+    (void)rows;
+    return linear(g, x, scale(g, tiny_param(g, "w", 15, 15), 2.0), NO_VALUE);
+}
+
+static void no_gradient_is_lost(void **state)
+{
+    (void)state;
+    const TinySpec spec = {.body = body_lost,
+                           .dtype = F64,
+                           .rows = T,
+                           .width = 15,
+                           .micros = 1,
+                           .compile = {.backward = true}};
+    Tiny t;
+    assert_int_equal(tiny_open(&t, &spec), ERR_CHECK);
+    assert_non_null(strstr(err_text(), "parameter w"));
+    tiny_close(&t);
+}
+
+/* What a unit hands on is made in it: a view would leave the next unit without its bytes. */
+static void a_view_is_not_handed_on(void **state)
+{
+    (void)state;
+    Arena arena;
+    Graph g;
+    DO(arena_open(&arena, "views", ARENA_PLENTY));
+    graph_init(&g, "views", F64, &arena);
+    const Value x = stream_in(&g, dim_of(T), 15);
+    const Value y = merge(&g, heads(&g, gelu(&g, x), 5));
+    g.value[y].role = ROLE_Y;
+    assert_int_equal(graph_check(&g), ERR_CHECK);
+    assert_non_null(strstr(err_text(), "a view cannot be handed on"));
+    arena_close(&arena);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_op),
+        cmocka_unit_test(casts_pass_gradients),
+        cmocka_unit_test(no_gradient_is_lost),
+        cmocka_unit_test(a_view_is_not_handed_on),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
