@@ -1,0 +1,110 @@
+/* tensorboard.c -- event files: records of a protocol buffer each, framed as TFRecord.
+ *
+ *     record   u64 length, u32 crc(length), bytes, u32 crc(bytes)      crc: crc32c, masked
+ *     Event    1 double wall_time, 2 int64 step, 3 string file_version or 5 Summary
+ *     Summary  1 repeated Value {1 string tag, 2 float simple_value}
+ *
+ * Little-endian throughout. Written by hand: it is four field types. */
+#include <errno.h>
+#include <string.h>
+
+#include "train/metrics.h"
+
+typedef struct {
+    unsigned char at[2048];
+    size_t n;
+} Buffer;
+
+static uint32_t crc32c(const unsigned char *p, size_t n)
+{
+    uint32_t crc = 0xFFFFFFFFu;
+    for (size_t i = 0; i < n; i++) {
+        crc ^= p[i];
+        for (int k = 0; k < 8; k++) crc = crc >> 1 ^ (crc & 1 ? 0x82F63B78u : 0);
+    }
+    return ~crc;
+}
+
+static uint32_t masked(const unsigned char *p, size_t n)
+{
+    const uint32_t crc = crc32c(p, n);
+    return (crc >> 15 | crc << 17) + 0xA282EAD8u;
+}
+
+static void put_bytes(Buffer *b, const void *p, size_t n)
+{
+    MUST(b->n + n <= sizeof b->at, "an event of more than %zu bytes", sizeof b->at);
+    memcpy(b->at + b->n, p, n);
+    b->n += n;
+}
+
+static void put_varint(Buffer *b, uint64_t x)
+{
+    for (; x >= 0x80; x >>= 7) put_bytes(b, &(unsigned char){(unsigned char)(x | 0x80)}, 1);
+    put_bytes(b, &(unsigned char){(unsigned char)x}, 1);
+}
+
+static void put_text(Buffer *b, int field, const char *text)
+{
+    put_varint(b, (uint64_t)field << 3 | 2);
+    put_varint(b, strlen(text));
+    put_bytes(b, text, strlen(text));
+}
+
+static void put_value(Buffer *summary, const char *tag, double x)
+{
+    Buffer v = {.n = 0};
+    const float narrow = (float)x;
+    put_text(&v, 1, tag);
+    put_varint(&v, 2 << 3 | 5);
+    put_bytes(&v, &narrow, sizeof narrow);
+    put_varint(summary, 1 << 3 | 2);
+    put_varint(summary, v.n);
+    put_bytes(summary, v.at, v.n);
+}
+
+static Err write_record(FILE *f, const Buffer *b)
+{
+    unsigned char head[8];
+    for (int i = 0; i < 8; i++) head[i] = (unsigned char)((uint64_t)b->n >> 8 * i);
+    const uint32_t head_crc = masked(head, sizeof head), crc = masked(b->at, b->n);
+    const bool good = fwrite(head, 1, sizeof head, f) == sizeof head &&
+                      fwrite(&head_crc, 1, sizeof head_crc, f) == sizeof head_crc &&
+                      fwrite(b->at, 1, b->n, f) == b->n &&
+                      fwrite(&crc, 1, sizeof crc, f) == sizeof crc && fflush(f) == 0;
+    return good ? OK
+                : err_fail(ERR_IO, "the TensorBoard file cannot be written: %s", strerror(errno));
+}
+
+static void put_time(Buffer *b, double wall_s)
+{
+    put_varint(b, 1 << 3 | 1);
+    put_bytes(b, &wall_s, sizeof wall_s);
+}
+
+Err events_begin(FILE *f, double wall_s)
+{
+    Buffer b = {.n = 0};
+    put_time(&b, wall_s);
+    put_text(&b, 3, "brain.Event:2");
+    return write_record(f, &b);
+}
+
+Err events_write(FILE *f, const Metrics *m, double wall_s)
+{
+    Buffer b = {.n = 0}, summary = {.n = 0};
+    put_value(&summary, "loss", m->loss);
+    put_value(&summary, "grad_norm", m->grad_norm);
+    put_value(&summary, "lr", m->lr);
+    put_value(&summary, "tokens_per_s", m->tokens_per_s);
+    put_value(&summary, "step_ms", m->step_ms);
+    put_value(&summary, "mfu", m->mfu);
+    if (m->has_valid) put_value(&summary, "valid_loss", m->valid_loss);
+    put_time(&b, wall_s);
+    put_varint(&b, 2 << 3 | 0);
+    put_varint(&b, (uint64_t)m->step);
+    put_varint(&b, 5 << 3 | 2);
+    put_varint(&b, summary.n);
+    put_bytes(&b, summary.at, summary.n);
+    return write_record(f, &b);
+}
