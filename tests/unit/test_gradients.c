@@ -185,7 +185,7 @@ static void every_op(void **state)
 static Value body_narrow(Graph *g, Dim rows, Value x)
 {
     (void)rows;
-    const Value y = cast(g, cast(g, x, F32), F64);
+    const Value y = cast(g, graph_name(g, cast(g, x, F32), "narrow"), F64);
     return linear(g, y, tiny_param(g, "w", 15, 15), NO_VALUE);
 }
 
@@ -220,6 +220,12 @@ static void casts_pass_gradients(void **state)
         }
         assert_false(same); /* it did round */
     }
+    const Program *narrow = &t[1].program[1]; /* and a gradient has the type of its value */
+    int found = 0;
+    for (int i = 0; i < narrow->n_tensors; i++)
+        if (strcmp(narrow->tensor[i].name, "d.narrow") == 0)
+            found += narrow->tensor[i].dtype == F32;
+    assert_int_equal(found, 1);
     for (int i = 0; i < 2; i++) tiny_close(&t[i]);
 }
 
