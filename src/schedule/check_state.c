@@ -72,7 +72,6 @@ static Err walk_run(State *st, int rank, int at)
     Item *item = &st->item[a->unit];
     const Frame *frame = &st->frame[schedule_cell(st->s, a->unit, a->micro, a->slice)];
     if (st->normed) return schedule_fail(st->s, rank, at, "runs after the norm");
-    if (item->updated) return schedule_fail(st->s, rank, at, "runs after its update");
     if (item->gathers && !item->gathered)
         return schedule_fail(st->s, rank, at, "its parameters are not gathered here");
     if (frame->away && a->phase != PHASE_F)

@@ -147,6 +147,8 @@ Err schedule_expand(const Schedule *chunks, ExpandEnd end, Arena *arena, Schedul
             expand_run(&s, event[i].rank, a);
     }
     if (end == EXPAND_STEP) expand_end(&s);
+    for (int rank = 0; rank < s.ranks; rank++)
+        MUST(s.n[rank] == room[rank], "rank %d: %d of %d", rank, s.n[rank], room[rank]);
     arena_rewind(arena, mark);
     *out = s;
     return OK;

@@ -41,6 +41,14 @@ static const char three[] =
     "rank 1: recv.B2.0<2 B1.0 send.B1.0>0 recv.B2.1<2 B1.1 send.B1.1>0\n"
     "rank 2: recv.F1.0<1 F2.0 recv.F1.1<1 B2.0 send.B2.0>1 F2.1 B2.1 send.B2.1>1\n";
 
+/* Units on two ranks, and nothing is sent: fine over chunks, where sends are still to come. */
+static const char silent[] = "sheaf schedule 1\n"
+                             "chunks 2 micros 1 slices 1\n"
+                             "place 0 1\n"
+                             "over chunks\n"
+                             "rank 0: F0.0 B0.0\n"
+                             "rank 1: F1.0 B1.0\n";
+
 static const char sliced[] =
     "sheaf schedule 1\n"
     "chunks 1 micros 2 slices 2\n"
@@ -82,6 +90,8 @@ static const Fault faults[] = {
     {"backward too early", plain, "F2.0 B2.0 F2.1 I2.1 W2.1 B0.0", "B0.0 F2.0 B2.0 F2.1 I2.1 W2.1",
      "position 2, B0.0: waits for B1.0, or its I"},
 
+    {"units without sends", silent, "over chunks", "over units", "rank 0: send.F0.0>1 is missing"},
+
     {"F of a later slice first", sliced, "F0.0.0 F0.0.1", "F0.0.1 F0.0.0",
      "position 0, F0.0.1: comes before F of slice 0, which it reads"},
     {"B of an earlier slice first", sliced, "B0.0.1 B0.0.0", "B0.0.0 B0.0.1",
@@ -103,6 +113,8 @@ static const Fault faults[] = {
      "rank 1, position 4, send.F1.1>2: sent before it is made, at position 5"},
     {"received after it is read", three, "recv.B2.0<2 B1.0", "B1.0 recv.B2.0<2",
      "position 7, recv.B2.0<2: received after it is read, at position 6"},
+    {"a forward received after it is read", three, "recv.F0.1<0 F1.1", "F1.1 recv.F0.1<0",
+     "rank 1, position 4, recv.F0.1<0: received after it is read, at position 3"},
     {"sent twice", three, "send.F1.0>2", "send.F1.0>2 send.F1.0>2",
      "sent twice, first at position 2"},
     {"received twice", three, "recv.F1.0<1", "recv.F1.0<1 recv.F1.0<1", "received twice"},
@@ -187,8 +199,8 @@ static Schedule parse(Arena *a, const char *name, const char *text)
 
 static void good_schedules_pass(void **state)
 {
-    const char *const good[] = {plain, full, three, sliced};
-    for (int i = 0; i < 4; i++) {
+    const char *const good[] = {plain, full, three, sliced, silent};
+    for (int i = 0; i < 5; i++) {
         const Schedule s = parse(*state, "good", good[i]);
         if (schedule_check(&s, *state) != OK) fail_msg("schedule %d: %s", i, err_text());
         assert_true(schedule_in_order(&s));

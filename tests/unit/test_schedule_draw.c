@@ -104,6 +104,17 @@ static void chunks_and_slices_are_named(void **state)
         ".\n");
 }
 
+/* One chunk on each rank: its name would say nothing, whatever else the list names. */
+static void single_chunks_are_not_named(void **state)
+{
+    const char *text;
+    const Schedule s =
+        parse(*state, "sheaf schedule 1\nchunks 1 micros 1 slices 1\nplace 0\n"
+                      "over chunks\nrank 0: bind.3 F0.0 I0.0 bind.4 W0.0 norm update.0\n");
+    must(schedule_draw(&s, "", *state, &text));
+    assert_string_equal(text, "rank 0 | F0 I0 W0\n");
+}
+
 static void ranks_are_aligned(void **state)
 {
     const char *text;
@@ -111,6 +122,9 @@ static void ranks_are_aligned(void **state)
     must(schedule_generate("1f1b", 11, 1, 1, *state, &s));
     must(schedule_draw(&s, "", *state, &text));
     assert_non_null(strstr(text, "rank 9  | F0 B0\nrank 10 | F0 B0\n"));
+    must(schedule_generate("1f1b", 10, 1, 1, *state, &s));
+    must(schedule_draw(&s, "", *state, &text));
+    assert_non_null(strstr(text, "rank 9 | F0 B0\n"));
 }
 
 static void too_many_cells_are_refused(void **state)

@@ -67,6 +67,44 @@ static void generated_and_expanded(void **state)
                 }
 }
 
+/* Any one thing that differs makes another schedule. */
+static void equal_means_all_equal(void **state)
+{
+    static const char text[] =
+        "sheaf schedule 1\nchunks 2 micros 2 slices 1\nplace 0 1\nunits 2 1\n"
+        "over chunks\nrank 0: F0.0 send.F0.0>1\nrank 1: F1.0\n";
+    static const char *const change[][2] = {
+        {"F0.0 send", "F0.1 send"},
+        {"F0.0 send", "I0.0 send"},
+        {"F0.0 send", "drop.0 send"},
+        {"rank 1: F1", "rank 1: F0"},
+        {" send.F0.0>1", ""},
+        {">1", ">0"},
+        {"place 0 1", "place 1 0"},
+        {"units 2 1", "units 1 2"},
+        {"over chunks", "over units"},
+        {"micros 2", "micros 3"},
+        {"rank 1: F1.0\n", "rank 1: F1.0\nrank 2:\n"},
+        {"rank 1: F1.0", "rank 1: F1.0 B1.0"},
+    };
+    Schedule s, other;
+    must(schedule_parse("equal", text, strlen(text), *state, &s));
+    must(schedule_parse("equal", text, strlen(text), *state, &other));
+    assert_true(schedule_equal(&s, &other));
+    for (size_t i = 0; i < sizeof change / sizeof change[0]; i++) {
+        char changed[512];
+        const char *at = strstr(text, change[i][0]);
+        assert_non_null(at);
+        snprintf(changed, sizeof changed, "%.*s%s%s", (int)(at - text), text, change[i][1],
+                 at + strlen(change[i][0]));
+        must(schedule_parse("changed", changed, strlen(changed), *state, &other));
+        if (schedule_equal(&s, &other)) fail_msg("equal to\n%s", changed);
+    }
+    s.list[0][0].slice = 1; /* which a text with one slice cannot say */
+    must(schedule_parse("equal", text, strlen(text), *state, &other));
+    assert_false(schedule_equal(&s, &other));
+}
+
 /* By hand: comments, blank lines, a list in pieces, out of order, a rank without a chunk. */
 static const char by_hand[] = "# two chunks on rank 2, none on rank 1\n"
                               "sheaf schedule 1   # the version\n"
@@ -251,9 +289,8 @@ static void garbage_is_survived(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(generated_and_expanded),
-        cmocka_unit_test(written_by_hand),
-        cmocka_unit_test(mistakes_are_named),
+        cmocka_unit_test(generated_and_expanded), cmocka_unit_test(equal_means_all_equal),
+        cmocka_unit_test(written_by_hand),        cmocka_unit_test(mistakes_are_named),
         cmocka_unit_test(garbage_is_survived),
     };
     return cmocka_run_group_tests(tests, open_arena, close_arena);
