@@ -142,8 +142,11 @@ static void too_many_cells_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(head_comments_are_drawn),     cmocka_unit_test(two_ranks),
-        cmocka_unit_test(chunks_and_slices_are_named), cmocka_unit_test(ranks_are_aligned),
+        cmocka_unit_test(head_comments_are_drawn),
+        cmocka_unit_test(two_ranks),
+        cmocka_unit_test(chunks_and_slices_are_named),
+        cmocka_unit_test(single_chunks_are_not_named),
+        cmocka_unit_test(ranks_are_aligned),
         cmocka_unit_test(too_many_cells_are_refused),
     };
     return cmocka_run_group_tests(tests, open_arena, close_arena);
