@@ -28,15 +28,6 @@ static Err lower_orders(Lower *l)
     return OK;
 }
 
-/* The node that waits for what node i begins, or i itself: until then its operands are in use. */
-static int end_of(const Graph *g, int i)
-{
-    if (g->node[i].op != OP_copy_out && g->node[i].op != OP_copy_in) return i;
-    for (int k = 0; k < g->n_nodes; k++)
-        if (g->node[k].op == OP_wait && g->node[k].in[0] == g->node[i].out[0]) return k;
-    return i;
-}
-
 /* When the bytes of a root are in use. */
 typedef struct {
     bool used[N_PHASES];
@@ -63,11 +54,11 @@ static Err lower_lives(const Lower *l, Life **out)
         if (op_info(n->op)->class == CLASS_VIEW) continue; /* touches no byte */
         for (int j = 0; j < n->n_in; j++) {
             live_at(&life[l->bytes[n->in[j]].root], &l->orders, i);
-            live_at(&life[l->bytes[n->in[j]].root], &l->orders, end_of(l->g, i));
+            live_at(&life[l->bytes[n->in[j]].root], &l->orders, lower_end_of(l->g, i));
         }
         for (int j = 0; j < n->n_out; j++) {
             live_at(&life[l->bytes[n->out[j]].root], &l->orders, i);
-            live_at(&life[l->bytes[n->out[j]].root], &l->orders, end_of(l->g, i));
+            live_at(&life[l->bytes[n->out[j]].root], &l->orders, lower_end_of(l->g, i));
         }
     }
     *out = life;

@@ -21,5 +21,8 @@ typedef struct {
 /* Local. Whose bytes each value has: views show their input; parts of a join, and what a product
  * adds to, lie inside of the output; where a kernel may write over an input that dies, it does. */
 Err lower_bytes(const Graph *g, const Orders *orders, Arena *arena, Bytes **out);
+/* Local. The node that waits for what a node begins, or the node itself: until then its operands
+ * are in use. */
+int lower_end_of(const Graph *g, int node);
 
 #endif

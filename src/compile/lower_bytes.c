@@ -6,15 +6,18 @@
  *       k = part y [T,64:96]           bytes of y, offset 64, strides 96, 1
  *
  * A join works the other way round: the parts lie inside of the whole, so what made them must have
- * been placed there from the start. */
+ * been placed there from the start.
+ *
+ * Two walks: the first shares only what must be shared. It tells who meets whom, and so where the
+ * second may let a node write over an input that nobody needs any more. */
 #include "compile/lower.h"
 
 typedef struct {
     const Graph *g;
     const Orders *orders;
     Bytes *bytes;
-    int *maker;    /* [n_values] */
-    Value *inside; /* [n_values]: the value whose bytes it shows, or lies in; NO_VALUE: its own */
+    const Bytes *plain; /* of the first walk; NULL during it */
+    int *maker;         /* [n_values] */
 } Walk;
 
 static void contiguous(const Dims *d, int64_t *stride)
@@ -42,7 +45,7 @@ static Bytes merge_heads(Bytes b)
 }
 
 /* v lies at these bytes; if v is a view of something, so does that. */
-static Err put_inside(Walk *w, Value v, Value whole, Bytes b)
+static Err put_inside(Walk *w, Value v, Bytes b)
 {
     const Graph *g = w->g;
     const int maker = w->maker[v];
@@ -51,11 +54,9 @@ static Err put_inside(Walk *w, Value v, Value whole, Bytes b)
                         "graph %s: value %%%d %s cannot be made in place: it has bytes already",
                         g->kind, v, g->value[v].name);
     w->bytes[v] = b;
-    w->inside[v] = whole;
     const Node *n = &g->node[maker];
-    if (n->op == OP_heads) return put_inside(w, n->in[0], whole, merge_heads(b));
-    if (n->op == OP_merge)
-        return put_inside(w, n->in[0], whole, split_heads(b, n->attr.heads.size));
+    if (n->op == OP_heads) return put_inside(w, n->in[0], merge_heads(b));
+    if (n->op == OP_merge) return put_inside(w, n->in[0], split_heads(b, n->attr.heads.size));
     if (op_info(n->op)->class == CLASS_VIEW && n->op != OP_join)
         return err_fail(ERR_CHECK, "graph %s: value %%%d %s cannot be made in place: it is a view",
                         g->kind, v, g->value[v].name);
@@ -79,33 +80,61 @@ static bool reusable(OpId op, int which)
     return which == 0 && (op == OP_scale || op == OP_rope || op == OP_gelu_dx || op == OP_loss_dx);
 }
 
-static bool lies_in(const Walk *w, Value v, Value whole)
+/* What a value covers of its root, seen as rows: [row, row_end) x [column, column_end). Shapes that
+ * are no such box count as the whole root. */
+typedef struct {
+    int64_t row, row_end, column, column_end;
+} Cover;
+
+static Cover cover_of(const Walk *w, Value v)
 {
-    for (; v != NO_VALUE; v = w->inside[v])
-        if (v == whole) return true;
-    return false;
+    const Bytes *b = &w->plain[v];
+    const Dims *root = &w->g->value[b->root].dims, *d = &w->g->value[v].dims;
+    const int64_t rows = root->dim[0].cap, width = rows ? dims_count(root) / rows : 0;
+    int64_t last = 0;
+    for (int i = 1; i < d->ndim; i++) last += (d->dim[i].cap - 1) * b->stride[i];
+    if (!width || b->stride[0] != width || b->offset % width + last >= width)
+        return (Cover){0, rows, 0, width};
+    return (Cover){b->offset / width, b->offset / width + d->dim[0].cap, b->offset % width,
+                   b->offset % width + last + 1};
 }
 
-/* Does the node read or write bytes of v? Parts of one whole that do not meet do not count. */
+static bool meet(const Walk *w, Value u, Value v)
+{
+    if (w->plain[u].root != w->plain[v].root) return false;
+    const Cover a = cover_of(w, u), b = cover_of(w, v);
+    return a.row < b.row_end && b.row < a.row_end && a.column < b.column_end &&
+           b.column < a.column_end;
+}
+
+/* Does the node read or write bytes of v? */
 static bool touches(const Walk *w, const Node *n, Value v)
 {
     if (op_info(n->op)->class == CLASS_VIEW) return false;
-    for (int j = 0; j < n->n_in + n->n_out; j++) {
-        const Value u = j < n->n_in ? n->in[j] : n->out[j - n->n_in];
-        if (lies_in(w, u, v) || lies_in(w, v, u)) return true;
-    }
+    for (int j = 0; j < n->n_in + n->n_out; j++)
+        if (meet(w, j < n->n_in ? n->in[j] : n->out[j - n->n_in], v)) return true;
     return false;
 }
 
-/* Is `node` the last to touch v, in every order in which it stands? */
+int lower_end_of(const Graph *g, int node)
+{
+    if (g->node[node].op != OP_copy_out && g->node[node].op != OP_copy_in) return node;
+    for (int k = 0; k < g->n_nodes; k++)
+        if (g->node[k].op == OP_wait && g->node[k].in[0] == g->node[node].out[0]) return k;
+    return node;
+}
+
+/* Is `node` the last to touch v, in every order in which it stands? What is written over v later is
+ * written by others who asked this, so the first walk's sharing is all that counts. */
 static bool touches_last(const Walk *w, int node, Value v)
 {
     const Graph *g = w->g;
     for (int i = 0; i < g->n_nodes; i++) {
         if (i == node || !touches(w, &g->node[i], v)) continue;
+        const int end = lower_end_of(g, i);
         if (g->node[i].phase != g->node[node].phase) return false;
         for (int p = 0; p < N_PHASES; p++)
-            if (w->orders->at[p][node] >= 0 && w->orders->at[p][i] > w->orders->at[p][node])
+            if (w->orders->at[p][node] >= 0 && w->orders->at[p][end] > w->orders->at[p][node])
                 return false;
     }
     return true;
@@ -119,23 +148,23 @@ static bool same_shape(const Graph *g, Value a, Value b)
     return same;
 }
 
-/* An input over which the node may write, or -1. */
-static int dying_input(const Walk *w, int node)
-{
-    const Graph *g = w->g;
-    const Node *n = &g->node[node];
-    for (int j = 0; j < n->n_in && j < 2; j++) {
-        const Value v = n->in[j];
-        if (!reusable(n->op, j) || !same_shape(g, v, n->out[0]) || w->maker[v] == NO_NODE) continue;
-        if (g->value[v].role == ROLE_LOCAL && touches_last(w, node, v)) return j;
-    }
-    return -1;
-}
-
 static bool is_view(const Walk *w, Value v)
 {
     const OpId op = w->maker[v] == NO_NODE ? OP_add : w->g->node[w->maker[v]].op;
     return op_info(op)->class == CLASS_VIEW || op == OP_wait;
+}
+
+/* An input over which the node may write, or -1. Not one that shows what is given or handed on. */
+static int dying_input(const Walk *w, int node)
+{
+    const Graph *g = w->g;
+    const Node *n = &g->node[node];
+    for (int j = 0; j < n->n_in && j < 2 && w->plain; j++) {
+        const Value v = n->in[j];
+        if (!reusable(n->op, j) || !same_shape(g, v, n->out[0])) continue;
+        if (g->value[w->plain[v].root].role == ROLE_LOCAL && touches_last(w, node, v)) return j;
+    }
+    return -1;
 }
 
 /* An input that dies here is made where the output will lie, when that is settled already. */
@@ -144,7 +173,7 @@ static Err place_under(Walk *w, int node)
     const Node *n = &w->g->node[node];
     const int j = n->n_out ? dying_input(w, node) : -1;
     if (j < 0 || w->bytes[n->in[j]].set || is_view(w, n->in[j])) return OK;
-    return put_inside(w, n->in[j], n->out[0], w->bytes[n->out[0]]);
+    return put_inside(w, n->in[j], w->bytes[n->out[0]]);
 }
 
 static Err place_join(Walk *w, const Node *n)
@@ -155,7 +184,7 @@ static Err place_join(Walk *w, const Node *n)
         Bytes b = w->bytes[n->out[0]];
         b.offset += from * b.stride[dim];
         from += w->g->value[n->in[j]].dims.dim[dim].cap;
-        TRY(put_inside(w, n->in[j], n->out[0], b));
+        TRY(put_inside(w, n->in[j], b));
     }
     return OK;
 }
@@ -173,19 +202,13 @@ static Err place_parts(Walk *w)
             if (settled && !w->bytes[n->out[j]].set) w->bytes[n->out[j]] = own_bytes(g, n->out[j]);
         }
         if (sum >= 0)
-            TRY(put_inside(w, n->in[sum], n->out[0], w->bytes[n->out[0]]));
+            TRY(put_inside(w, n->in[sum], w->bytes[n->out[0]]));
         else if (n->op == OP_join)
             TRY(place_join(w, n));
         else if (w->bytes[n->out[0]].set)
             TRY(place_under(w, i));
     }
     return OK;
-}
-
-static void show(Walk *w, Value v, Value of, Bytes b)
-{
-    w->bytes[v] = b;
-    w->inside[v] = of;
 }
 
 /* The rest, from the first node on: views, results that lie over an input, and values of their own.
@@ -203,30 +226,32 @@ static void place_rest(Walk *w)
             w->bytes[v] = own_bytes(g, v);
             const Bytes in = n->n_in ? w->bytes[n->in[0]] : w->bytes[v];
             const int dying = j == 0 ? dying_input(w, i) : -1;
-            if (n->op == OP_wait) show(w, v, n->in[0], in);
-            if (n->op == OP_heads) show(w, v, n->in[0], split_heads(in, n->attr.heads.size));
-            if (n->op == OP_merge) show(w, v, n->in[0], merge_heads(in));
-            if (n->op == OP_part) {
-                show(w, v, n->in[0], in);
+            if (n->op == OP_wait || n->op == OP_part) w->bytes[v] = in;
+            if (n->op == OP_part)
                 w->bytes[v].offset += n->attr.part.from * in.stride[n->attr.part.dim];
-            }
-            if (dying >= 0) show(w, v, n->in[dying], w->bytes[n->in[dying]]);
+            if (n->op == OP_heads) w->bytes[v] = split_heads(in, n->attr.heads.size);
+            if (n->op == OP_merge) w->bytes[v] = merge_heads(in);
+            if (dying >= 0) w->bytes[v] = w->bytes[n->in[dying]];
         }
     }
+}
+
+static Err walk(Walk *w, Arena *arena)
+{
+    TRY(ARENA_NEW(arena, w->g->n_values + 1, &w->bytes));
+    TRY(place_parts(w));
+    place_rest(w);
+    return OK;
 }
 
 Err lower_bytes(const Graph *g, const Orders *orders, Arena *arena, Bytes **out)
 {
     Walk w = {.g = g, .orders = orders};
-    TRY(ARENA_NEW(arena, g->n_values + 1, &w.bytes));
     TRY(ARENA_NEW(arena, g->n_values + 1, &w.maker));
-    TRY(ARENA_NEW(arena, g->n_values + 1, &w.inside));
-    for (Value v = 0; v < g->n_values; v++) {
-        w.maker[v] = graph_maker(g, v);
-        w.inside[v] = NO_VALUE;
-    }
-    TRY(place_parts(&w));
-    place_rest(&w);
+    for (Value v = 0; v < g->n_values; v++) w.maker[v] = graph_maker(g, v);
+    TRY(walk(&w, arena));
+    w.plain = w.bytes;
+    TRY(walk(&w, arena));
     *out = w.bytes;
     return OK;
 }
