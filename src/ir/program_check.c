@@ -56,11 +56,21 @@ static Err check_bounds(const Where *w, int32_t t)
     return OK;
 }
 
+/* What others gave is read, never written. */
+static bool is_lent(const ProgTensor *t)
+{
+    const uint8_t r = t->at[SPLIT].region;
+    return r == REGION_X || r == REGION_DY || r == REGION_PARAM || r == REGION_INPUT;
+}
+
 static Err check_instr(const Where *w)
 {
     const Instr *i = w->instr;
     for (int k = 0; k < i->n_in; k++) TRY(check_bounds(w, i->in[k]));
-    for (int k = 0; k < i->n_out; k++) TRY(check_bounds(w, i->out[k]));
+    for (int k = 0; k < i->n_out; k++) {
+        TRY(check_bounds(w, i->out[k]));
+        if (is_lent(&w->p->tensor[i->out[k]])) return bad(w, i->out[k], "it is not its to write");
+    }
     for (int k = 0; k < i->n_out; k++)
         if (i->keep[k] < 0 || i->keep[k] >= N_SLOTS)
             return bad(w, i->out[k], "its slot does not exist");
