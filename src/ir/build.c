@@ -171,6 +171,12 @@ Value wait_for(Graph *g, Value begun)
 Value call(Graph *g, int n_in, const Value *in, Dims out, int slot, int64_t region_bytes)
 {
     const Attr attr = {.call = {.region_bytes = region_bytes, .slot = (int32_t)slot}};
-    const Node *n = graph_node(g, OP_call, &attr, n_in, in, &out, 1);
-    return n ? n->out[0] : NO_VALUE;
+    const int64_t words = (region_bytes + 7) / 8;
+    const Dims given[] = {out, dims1(dim_of(words))};
+    for (int i = 0; i < n_in; i++)
+        if (in[i] == NO_VALUE) return NO_VALUE;
+    const Node *n = graph_node(g, OP_call, &attr, n_in, in, given, 2);
+    if (!n) return NO_VALUE;
+    g->value[n->out[1]].dtype = I64; /* the region: bytes that nobody else reads */
+    return n->out[0];
 }

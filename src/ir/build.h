@@ -47,7 +47,9 @@ Value join(Graph *g, int n, const Value *parts, int dim, Dims dims);
 Value copy_out(Graph *g, Value x);
 Value copy_in(Graph *g, Value x);
 Value wait_for(Graph *g, Value begun);
-/* Runs the sub-program that the step binds to `slot`, in a region of this size. */
+/* Runs the sub-program that the step binds to `slot`: its arguments are the inputs, then the
+ * output. The node has a second output, the region in which the sub-program keeps what is its own.
+ */
 Value call(Graph *g, int n_in, const Value *in, Dims out, int slot, int64_t region_bytes);
 
 #endif

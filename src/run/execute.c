@@ -11,9 +11,8 @@ typedef struct {
     Rank *r;
     const Linked *l;
     const Program *p;
-    const Instr *caller; /* of a sub-program */
-    const Call *call;
-    char *region; /* a sub-program's scratch */
+    const Call *call; /* of a sub-program */
+    char *region;     /* its scratch */
 } Scene;
 
 static int64_t live_extent(const Rank *r, const Dim *d)
@@ -64,7 +63,7 @@ static Tensor resolve(const Scene *s, int32_t id)
     const ProgTensor *t = &s->p->tensor[id];
     const Place at = t->at[s->l->action.phase == PHASE_B ? MERGED : SPLIT];
     Tensor x = {.dtype = t->dtype, .ndim = t->ndim};
-    if (s->caller && at.region == REGION_ARG) /* its own strides and extents */
+    if (at.region == REGION_ARG && t->view_of == id) /* the operand's own strides and extents */
         return t->index < s->call->n_in ? s->call->in[t->index]
                                         : s->call->out[t->index - s->call->n_in];
     MUST(at.region > REGION_DY || s->region || s->l->base[at.region] != NO_BASE,
@@ -122,16 +121,16 @@ static Err run_wait(const Scene *s, const Instr *in)
 
 static Err run_instr(const Scene *s, const Instr *in);
 
-/* The bound sub-program, on the operands of the call, in the region that the call's last output is.
- */
+/* The bound sub-program, on the operands of the call, in the region that its last output is. */
 static Err run_call(const Scene *s, const Instr *in, const Call *c)
 {
     const Program *sub = s->r->bound[in->attr.call.slot];
     if (!sub)
         return err_fail(ERR_CHECK,
-                        "program %s: nothing is bound to call slot %d; the list needs a BIND",
-                        s->p->kind, in->attr.call.slot);
-    const Scene inner = {s->r, s->l, sub, in, c, c->out[c->n_out - 1].data};
+                        "program %s: nothing is bound to call slot %d; bind a sub-program before "
+                        "the step, and have a bind.%d in its list",
+                        s->p->kind, in->attr.call.slot, in->attr.call.slot);
+    const Scene inner = {s->r, s->l, sub, c, c->out[c->n_out - 1].data};
     for (int i = sub->first[PHASE_F]; i < sub->first[PHASE_F + 1]; i++)
         TRY(run_instr(&inner, &sub->instr[i]));
     return OK;

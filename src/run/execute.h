@@ -11,5 +11,7 @@ Err execute_run(Rank *r, const Linked *l);
 Err execute_norm(Rank *r);
 /* Local. The optimizer on the parameters in the unit's pack. */
 Err execute_update(Rank *r, int unit);
+/* Local. ERR_CONFIG unless every call and every BIND names a slot that there is. */
+Err execute_check_calls(const LinkedProgram *lp);
 
 #endif

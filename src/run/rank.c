@@ -15,6 +15,7 @@ Err rank_open(Rank *r, const RankSettings *settings)
     const LinkedProgram *lp = settings->program;
     *r = (Rank){.settings = *settings};
     TRY(device_check(settings->device));
+    TRY(execute_check_calls(lp));
     for (int i = 0; i < N_ARENAS; i++) {
         void *base;
         const size_t bytes = lp->bytes[i] ? lp->bytes[i] : ARENA_ALIGN;
@@ -101,27 +102,6 @@ void rank_set_rows(Rank *r, int micro, int64_t rows)
 {
     MUST(rows >= 0 && rows <= r->settings.program->model->rows, "%lld rows", (long long)rows);
     r->live_rows[micro] = rows;
-}
-
-Err rank_bind(Rank *r, int slot, const Program *sub)
-{
-    const LinkedProgram *lp = r->settings.program;
-    if (slot < 0 || slot >= MAX_CALLS)
-        return err_fail(ERR_CONFIG, "call slot %d: there are slots 0 to %d", slot, MAX_CALLS - 1);
-    for (int k = 0; k < lp->model->n_kinds; k++)
-        for (int i = 0; i < lp->program[k].n_instr; i++) {
-            const Instr *in = &lp->program[k].instr[i];
-            if (in->op != OP_call || in->attr.call.slot != slot) continue;
-            if (sub->scratch_bytes[PHASE_F] > (size_t)in->attr.call.region_bytes)
-                return err_fail(ERR_CONFIG,
-                                "sub-program %s needs a region of %zu bytes, the call of unit %s "
-                                "leaves it %lld; "
-                                "bind a smaller one or compile with a larger region",
-                                sub->kind, sub->scratch_bytes[PHASE_F], lp->program[k].kind,
-                                (long long)in->attr.call.region_bytes);
-        }
-    r->pending[slot] = sub;
-    return OK;
 }
 
 /* Tokens whose weight is not 0, of all micro-batches. */

@@ -77,8 +77,9 @@ void rank_init_weights(Rank *r, uint64_t seed);
 Tensor rank_input(Rank *r, int micro, Input which);
 /* Local. How many of its rows are live; at first all are. */
 void rank_set_rows(Rank *r, int micro, int64_t rows);
-/* Local. The sub-program that calls of `slot` run, from the next BIND action on. ERR_CONFIG when
- * its region is larger than the program's calls leave it. */
+/* Local. The sub-program that calls of `slot` run, from the next BIND action on. It must outlive
+ * its last step. ERR_CONFIG when its region is larger than the program's calls leave it, or its
+ * arguments are not what they pass. */
 Err rank_bind(Rank *r, int slot, const Program *sub);
 
 /* Collective over all ranks of the program. Walks the list once. */

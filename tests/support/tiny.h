@@ -14,12 +14,6 @@
 #include "ir/unit.h"
 #include "run/rank.h"
 
-/* In a test: fails it with the message of the error. */
-#define DO(call)                                                                                   \
-    do {                                                                                           \
-        if ((call) != OK) fail_msg("%s", err_text());                                              \
-    } while (0)
-
 /* Element i of a contiguous tensor of f64 or f32. */
 double real_get(const Tensor *t, int64_t i);
 void real_set(const Tensor *t, int64_t i, double x);

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 #include <string.h>
 
+#include "support/expect.h"
 #include "support/slopes.h"
 #include "support/tiny.h"
 

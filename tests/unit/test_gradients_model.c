@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include "support/expect.h"
 #include "support/models.h"
 #include "support/slopes.h"
 #include "support/tiny.h"

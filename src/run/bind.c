@@ -1,0 +1,133 @@
+/* bind.c -- sub-programs that a step binds to the calls of its programs.
+ *
+ *     caller    y, region = call a b           the region is scratch of the caller's phase
+ *     sub       arg 0: a, arg 1: b, arg 2: y   everything else of it lies in the region
+ *
+ * What a call leaves to the step is checked here, before it runs, so the executor need not ask. */
+#include "run/execute.h"
+
+typedef struct {
+    const Program *sub, *caller;
+    const Instr *call;
+} Binding;
+
+/* Only F, and nothing of its own but scratch that fits. */
+static Err check_room(const Binding *b)
+{
+    const Program *sub = b->sub;
+    if (sub->first[PHASE_F + 1] != sub->n_instr)
+        return err_fail(ERR_CONFIG, "sub-program %s has backward phases; a call runs F alone",
+                        sub->kind);
+    for (int i = 0; i < sub->n_instr; i++)
+        if (sub->instr[i].op == OP_call)
+            return err_fail(ERR_CONFIG, "sub-program %s calls another; write out what it calls",
+                            sub->kind);
+    for (int r = REGION_SCRATCH + 1; r < N_OWN_REGIONS; r++)
+        if (sub->bytes[r])
+            return err_fail(ERR_CONFIG,
+                            "sub-program %s keeps %zu bytes in %s; it has its region and its "
+                            "arguments alone",
+                            sub->kind, sub->bytes[r], region_name((Region)r));
+    if (sub->scratch_bytes[PHASE_F] > (size_t)b->call->attr.call.region_bytes)
+        return err_fail(
+            ERR_CONFIG,
+            "sub-program %s needs a region of %zu bytes, the call in %s leaves it %lld; "
+            "bind a smaller one or compile with a larger region",
+            sub->kind, sub->scratch_bytes[PHASE_F], b->caller->kind,
+            (long long)b->call->attr.call.region_bytes);
+    return OK;
+}
+
+static bool is_contiguous(const ProgTensor *t)
+{
+    int64_t step = 1;
+    bool dense = true;
+    for (int i = t->ndim - 1; i >= 0; i--) {
+        dense = dense && (t->dim[i].cap == 1 || t->stride[i] == step);
+        step *= t->dim[i].cap;
+    }
+    return dense;
+}
+
+/* The operand of the call that argument `index` is, or NULL. The region is none. */
+static const ProgTensor *operand(const Binding *b, int32_t index)
+{
+    const Instr *c = b->call;
+    if (index < 0 || index >= c->n_in + c->n_out - 1) return NULL;
+    return &b->caller->tensor[index < c->n_in ? c->in[index] : c->out[index - c->n_in]];
+}
+
+static Err check_argument(const Binding *b, int32_t id)
+{
+    const ProgTensor *t = &b->sub->tensor[id], *o = operand(b, t->index);
+    if (t->at[SPLIT].region != REGION_ARG) return OK;
+    if (!o)
+        return err_fail(ERR_CONFIG, "sub-program %s: argument %d: the call in %s passes 0 to %d",
+                        b->sub->kind, t->index, b->caller->kind,
+                        b->call->n_in + b->call->n_out - 2);
+    if (t->view_of != id) {
+        if (is_contiguous(o)) return OK;
+        return err_fail(ERR_CONFIG,
+                        "sub-program %s: argument %d is seen by a view, and the call in %s passes "
+                        "a part of something; copy it first",
+                        b->sub->kind, t->index, b->caller->kind);
+    }
+    bool same = t->dtype == o->dtype && t->ndim == o->ndim;
+    for (int i = 0; same && i < t->ndim; i++) same = dim_same(t->dim[i], o->dim[i]);
+    if (!same)
+        return err_fail(ERR_CONFIG,
+                        "sub-program %s: argument %d has another type or shape than what the call "
+                        "in %s passes",
+                        b->sub->kind, t->index, b->caller->kind);
+    return OK;
+}
+
+static Err check_binding(const Binding *b)
+{
+    TRY(check_room(b));
+    for (int t = 0; t < b->sub->n_tensors; t++) TRY(check_argument(b, t));
+    for (int i = 0; i < b->sub->n_instr; i++)
+        for (int k = 0; k < b->sub->instr[i].n_out; k++) {
+            const ProgTensor *t = &b->sub->tensor[b->sub->instr[i].out[k]];
+            if (t->at[SPLIT].region == REGION_ARG && t->index < b->call->n_in)
+                return err_fail(ERR_CONFIG,
+                                "sub-program %s writes argument %d, which the call in %s only "
+                                "lends it",
+                                b->sub->kind, t->index, b->caller->kind);
+        }
+    return OK;
+}
+
+Err rank_bind(Rank *r, int slot, const Program *sub)
+{
+    const LinkedProgram *lp = r->settings.program;
+    if (slot < 0 || slot >= MAX_CALLS)
+        return err_fail(ERR_CONFIG, "call slot %d: there are slots 0 to %d", slot, MAX_CALLS - 1);
+    for (int k = 0; k < lp->model->n_kinds; k++)
+        for (int i = 0; i < lp->program[k].n_instr; i++) {
+            const Instr *in = &lp->program[k].instr[i];
+            if (in->op != OP_call || in->attr.call.slot != slot) continue;
+            TRY(check_binding(&(Binding){sub, &lp->program[k], in}));
+        }
+    r->pending[slot] = sub;
+    return OK;
+}
+
+static Err check_slot(int slot, const char *who)
+{
+    if (slot >= 0 && slot < MAX_CALLS) return OK;
+    return err_fail(ERR_CONFIG, "%s: call slot %d: there are slots 0 to %d", who, slot,
+                    MAX_CALLS - 1);
+}
+
+Err execute_check_calls(const LinkedProgram *lp)
+{
+    for (int i = 0; i < lp->n; i++)
+        if (lp->list[i].action.kind == A_BIND)
+            TRY(check_slot(lp->list[i].action.unit, "a BIND of the list"));
+    for (int k = 0; k < lp->model->n_kinds; k++)
+        for (int i = 0; i < lp->program[k].n_instr; i++)
+            if (lp->program[k].instr[i].op == OP_call)
+                TRY(check_slot(lp->program[k].instr[i].attr.call.slot, lp->program[k].kind));
+    return OK;
+}
