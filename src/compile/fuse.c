@@ -57,25 +57,43 @@ static bool find_siblings(const Graph *g, int first, Siblings *s)
     return s->n > 1;
 }
 
-/* The node of this op whose first operand is v, or NO_NODE. */
-static int reader_of(const Graph *g, OpId op, Value v)
+/* The node that makes gradients of parameter value w, or NO_NODE; several: NO_NODE too, since their
+ * sum cannot become a part of a larger one. */
+static int gradient_node(const Graph *g, Value w)
 {
-    for (int i = 0; i < g->n_nodes; i++)
-        if (g->node[i].op == op && g->node[i].n_out && g->node[i].in[0] == v) return i;
-    return NO_NODE;
+    int found = NO_NODE, n_found = 0;
+    for (int i = 0; i < g->n_nodes; i++) {
+        for (int j = 0; j < g->node[i].n_out; j++) {
+            const ValueInfo *dw = info_of(g, g->node[i].out[j]);
+            if (dw->role != ROLE_DPARAM || dw->index != info_of(g, w)->index) continue;
+            found = i;
+            n_found++;
+        }
+    }
+    return n_found == 1 ? found : NO_NODE;
 }
 
-/* The gradient of output y: what its product's linear_dw reads. */
-static Value upstream(const Graph *g, const Siblings *s, int which)
+/* The backward nodes of a sibling: dx, dw and the gradient of the bias. */
+typedef struct {
+    Value dy;
+    int node[3]; /* NO_NODE: there is none */
+} Back;
+
+/* False when the sibling's backward part cannot be told from that of other products. */
+static bool find_back(const Graph *g, const Siblings *s, int which, Back *out)
 {
-    const Value w = g->node[s->node[which]].in[1];
+    const Node *product = &g->node[s->node[which]];
+    const int dw = gradient_node(g, product->in[1]);
+    if (dw == NO_NODE || g->node[dw].op != OP_linear_dw || g->node[dw].in[1] != s->x) return false;
+    *out = (Back){g->node[dw].in[0], {NO_NODE, dw, NO_NODE}};
     for (int i = 0; i < g->n_nodes; i++) {
         const Node *n = &g->node[i];
-        if (n->op != OP_linear_dw || !n->n_out) continue;
-        const ValueInfo *dw = info_of(g, n->out[0]);
-        if (dw->role == ROLE_DPARAM && dw->index == info_of(g, w)->index) return n->in[0];
+        if (n->op == OP_linear_dx && n->n_out && n->in[0] == out->dy && n->in[1] == product->in[1])
+            out->node[0] = i;
     }
-    return NO_VALUE;
+    if (product->n_in < 3) return true;
+    out->node[2] = gradient_node(g, product->in[2]);
+    return out->node[2] != NO_NODE && g->node[out->node[2]].op == OP_bias_dw;
 }
 
 /* Adds whose two terms are both in set[]: the set shrinks to their sum. True when one value is
@@ -143,24 +161,23 @@ static Err join_forward(Graph *g, Siblings *s)
 }
 
 /* The gradients of the outputs side by side, read by one product for dx and one for each sum. */
-static Err join_backward(Graph *g, const Siblings *s, const Value *dy, Value dx)
+static Err join_backward(Graph *g, const Siblings *s, const Back *back, Value dx)
 {
-    Dims dims = g->value[dy[0]].dims;
+    Value dy[MAX_SIBLINGS];
+    Dims dims = g->value[back[0].dy].dims;
     dims.dim[1].cap = s->width;
+    for (int i = 0; i < s->n; i++) dy[i] = back[i].dy;
     const Value all = join(g, s->n, dy, 1, dims);
     if (all == NO_VALUE) return graph_err(g);
     for (int i = 0; i < s->n; i++) {
-        const int sums[] = {reader_of(g, OP_linear_dx, dy[i]), reader_of(g, OP_linear_dw, dy[i]),
-                            reader_of(g, OP_bias_dw, dy[i])};
         for (int j = 0; j < 3; j++) {
-            if (sums[j] == NO_NODE) continue;
-            Node *n = &g->node[sums[j]];
+            if (back[i].node[j] == NO_NODE) continue;
+            Node *n = &g->node[back[i].node[j]];
             n->in[0] = all;
             if (i > 0) n->n_out = 0;
             if (i > 0) continue;
             if (j == 0) n->in[1] = s->w, n->out[0] = dx;
-            if (j == 1) n->out[0] = wide_param(g, s, 1, ROLE_DPARAM, "d.");
-            if (j == 2) n->out[0] = wide_param(g, s, 2, ROLE_DPARAM, "d.");
+            if (j > 0) n->out[0] = wide_param(g, s, j, ROLE_DPARAM, "d.");
         }
     }
     return graph_err(g);
@@ -177,25 +194,46 @@ static bool may_lie_inside(const Graph *g, Value v)
     return op_info(op)->class != CLASS_VIEW && op != OP_wait;
 }
 
+static bool has_backward(const Graph *g)
+{
+    for (int i = 0; i < g->n_nodes; i++)
+        for (int j = 0; j < g->node[i].n_out; j++)
+            if (info_of(g, g->node[i].out[j])->role == ROLE_DPARAM) return true;
+    return false;
+}
+
+/* Can the backward parts of all siblings become one? Then dx is what their products sum up to, and
+ * dead[] the adds that did it. */
+static bool backward_fits(const Graph *g, const Siblings *s, Back *back, Value *dx, int *dead,
+                          int *n_dead)
+{
+    Value term[MAX_SIBLINGS];
+    int n_terms = 0;
+    for (int i = 0; i < s->n; i++) {
+        if (!find_back(g, s, i, &back[i]) || !may_lie_inside(g, back[i].dy)) return false;
+        for (int k = 0; k < i; k++)
+            if (back[k].dy == back[i].dy) return false; /* it cannot lie in two places */
+        const int product = back[i].node[0];
+        if (product != NO_NODE) term[n_terms++] = g->node[product].out[0];
+    }
+    if (n_terms && n_terms != s->n) return false;
+    if (n_terms && !collapse(g, term, n_terms, dead, n_dead)) return false;
+    *dx = n_terms ? term[0] : NO_VALUE;
+    return true;
+}
+
 static Err fuse_siblings(Graph *g, bool *found)
 {
     Siblings s;
+    const bool back = has_backward(g);
     for (int first = 0; first < g->n_nodes; first++) {
+        Back part[MAX_SIBLINGS];
+        Value dx = NO_VALUE;
+        int dead[MAX_SIBLINGS], n_dead = 0;
         if (!find_siblings(g, first, &s)) continue;
-        Value dy[MAX_SIBLINGS], term[MAX_SIBLINGS], dx = NO_VALUE;
-        int dead[MAX_SIBLINGS], n_dead = 0, n_terms = 0;
-        bool fits = true, back = upstream(g, &s, 0) != NO_VALUE;
-        for (int i = 0; i < s.n && back; i++) {
-            dy[i] = upstream(g, &s, i);
-            fits = fits && dy[i] != NO_VALUE && may_lie_inside(g, dy[i]);
-            const int product = fits ? reader_of(g, OP_linear_dx, dy[i]) : NO_NODE;
-            if (product != NO_NODE) term[n_terms++] = g->node[product].out[0];
-        }
-        if (!fits || (n_terms && n_terms != s.n)) continue;
-        if (n_terms && !collapse(g, term, n_terms, dead, &n_dead)) continue;
-        if (n_terms) dx = term[0];
+        if (back && !backward_fits(g, &s, part, &dx, dead, &n_dead)) continue;
         TRY(join_forward(g, &s));
-        if (back) TRY(join_backward(g, &s, dy, dx));
+        if (back) TRY(join_backward(g, &s, part, dx));
         for (int i = 0; i < n_dead; i++) g->node[dead[i]].n_out = 0;
         *found = true;
         return graph_tidy(g);
