@@ -75,6 +75,15 @@ static bool is_there(const Plan *p, Value v)
     return p->needed[v] || (p->maker[v] != NO_NODE && p->again[p->maker[v]]);
 }
 
+/* Does it wait in the host's memory? Known once its maker is decided. */
+static bool is_offloaded(const Plan *p, Value v)
+{
+    const int maker = p->maker[v];
+    if (p->g->value[v].role != ROLE_LOCAL || maker == NO_NODE || !p->needed[v]) return false;
+    return !p->backward[maker] && !p->again[maker] &&
+           is_listed(p->options->offload_names, p->g->value[v].name);
+}
+
 static bool runs_again(const Plan *p, int index)
 {
     const Node *n = &p->g->node[index];
@@ -82,7 +91,8 @@ static bool runs_again(const Plan *p, int index)
     bool there = true, listed = false, changed = false;
     for (int j = 0; j < n->n_in; j++) {
         there = there && is_there(p, n->in[j]);
-        changed = changed || (p->maker[n->in[j]] != NO_NODE && p->again[p->maker[n->in[j]]]);
+        changed = changed || is_offloaded(p, n->in[j]) ||
+                  (p->maker[n->in[j]] != NO_NODE && p->again[p->maker[n->in[j]]]);
     }
     for (int j = 0; j < n->n_out; j++)
         listed = listed || is_listed(p->options->recompute_names, p->g->value[n->out[j]].name);
@@ -174,11 +184,8 @@ Err recompute(Graph *g, const CompileOptions *options)
     TRY(open_plan(&p));
     for (int i = 0; i < p.n_nodes; i++)
         if (!p.backward[i]) p.again[i] = runs_again(&p, i);
-    for (Value v = 0; v < p.n_values; v++) {
-        const bool local = g->value[v].role == ROLE_LOCAL && p.maker[v] != NO_NODE;
-        const bool kept = local && p.needed[v] && !p.backward[p.maker[v]] && !p.again[p.maker[v]];
-        if (kept && is_listed(options->offload_names, g->value[v].name)) TRY(offload(&p, v));
-    }
+    for (Value v = 0; v < p.n_values; v++)
+        if (is_offloaded(&p, v)) TRY(offload(&p, v));
     for (int i = 0; i < p.n_nodes; i++) {
         for (int j = 0; j < g->node[i].n_in && p.backward[i]; j++) {
             const Value v = again_value(&p, g->node[i].in[j]);
