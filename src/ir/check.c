@@ -58,6 +58,19 @@ static Err check_param(const Graph *g, Value v)
     return OK;
 }
 
+/* One sum for each parameter's gradient: of two, one would be lost. */
+static Err check_sums(const Graph *g, Value v)
+{
+    const ValueInfo *a = &g->value[v];
+    for (Value u = 0; u < v; u++) {
+        const ValueInfo *b = &g->value[u];
+        if (b->role != ROLE_DPARAM || graph_maker(g, u) == NO_NODE) continue;
+        if (a->index < b->index + b->span && b->index < a->index + a->span)
+            return bad(g, NO_NODE, "another value sums the gradient of this parameter too", v);
+    }
+    return OK;
+}
+
 /* Who makes each value: one node, several for accumulators, none for what is given. */
 static Err check_makers(const Graph *g)
 {
@@ -70,6 +83,7 @@ static Err check_makers(const Graph *g)
             for (int j = 0; j < n->n_in; j++) read += n->in[j] == v;
         }
         if (role == ROLE_PARAM || role == ROLE_DPARAM) TRY(check_param(g, v));
+        if (role == ROLE_DPARAM && made) TRY(check_sums(g, v));
         if (role_given(role) && made)
             return bad(g, NO_NODE, "it is given from outside, yet a node writes it", v);
         if (made > 1 && !role_accumulates(role)) return bad(g, NO_NODE, "two nodes write it", v);
