@@ -13,9 +13,8 @@
  * matches an offload pattern waits in the host's memory instead. */
 #include "compile/compile.h"
 
-#include <stdio.h>
 #include <string.h>
-#include "base/text.h"
+#include "compile/names.h"
 #include "ir/build.h"
 
 typedef struct {
@@ -29,18 +28,6 @@ typedef struct {
     Value *copy;    /* [n_values]: made again, or brought back; NO_VALUE: as it is */
     int *maker;     /* [n_values] */
 } Plan;
-
-static bool is_listed(const char *patterns, const char *name)
-{
-    char one[128];
-    for (const char *s = patterns; s && *name && *s;) {
-        const size_t length = strcspn(s, ",");
-        snprintf(one, sizeof one, "%.*s", (int)length, s);
-        if (text_glob(one, name)) return true;
-        s += length + (s[length] == ',');
-    }
-    return false;
-}
 
 static void mark_backward(Plan *p)
 {
@@ -81,21 +68,35 @@ static bool is_offloaded(const Plan *p, Value v)
     const int maker = p->maker[v];
     if (p->g->value[v].role != ROLE_LOCAL || maker == NO_NODE || !p->needed[v]) return false;
     return !p->backward[maker] && !p->again[maker] &&
-           is_listed(p->options->offload_names, p->g->value[v].name);
+           names_listed(p->options->offload_names, p->g->value[v].name);
+}
+
+/* Does a pattern name what the node makes, or a view of it? (After fuse, q is a part of q, k, v.)
+ */
+static bool makes_listed(const Plan *p, const Node *n)
+{
+    for (int j = 0; j < n->n_out; j++) {
+        if (names_listed(p->options->recompute_names, p->g->value[n->out[j]].name)) return true;
+        for (int i = 0; i < p->n_nodes; i++) {
+            const Node *view = &p->g->node[i];
+            if (op_info(view->op)->class != CLASS_VIEW) continue;
+            for (int k = 0; k < view->n_in; k++)
+                if (view->in[k] == n->out[j] && makes_listed(p, view)) return true;
+        }
+    }
+    return false;
 }
 
 static bool runs_again(const Plan *p, int index)
 {
     const Node *n = &p->g->node[index];
     const OpClass class = op_info(n->op)->class;
-    bool there = true, listed = false, changed = false;
+    bool there = true, changed = false;
     for (int j = 0; j < n->n_in; j++) {
         there = there && is_there(p, n->in[j]);
         changed = changed || is_offloaded(p, n->in[j]) ||
                   (p->maker[n->in[j]] != NO_NODE && p->again[p->maker[n->in[j]]]);
     }
-    for (int j = 0; j < n->n_out; j++)
-        listed = listed || is_listed(p->options->recompute_names, p->g->value[n->out[j]].name);
     if (class == CLASS_VIEW) return changed; /* shows what it shows, wherever that is */
     switch (p->options->recompute) {
     case RECOMPUTE_NONE:
@@ -105,7 +106,7 @@ static bool runs_again(const Plan *p, int index)
     case RECOMPUTE_FULL:
         return true;
     case RECOMPUTE_NAMED:
-        return listed;
+        return makes_listed(p, n);
     }
     return false;
 }

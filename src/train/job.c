@@ -1,17 +1,32 @@
 /* job.c -- the stages of the compiler, one after another. */
 #include "train/job.h"
 
+#include "compile/names.h"
 #include "schedule/check.h"
 #include "schedule/expand.h"
 #include "schedule/generate.h"
 
-static Err compile_kinds(Job *job, Arena *arena)
+CompileOptions job_options(const Job *job)
 {
     CompileOptions o = job->settings.compile;
-    job->mesh = mesh_single();
     o.mesh = &job->mesh;
     o.strategy = &strategy_tp;
     o.backward = job->settings.kind != JOB_LOSS;
+    return o;
+}
+
+static Err check_names(const Job *job, Arena *temp)
+{
+    const CompileOptions *o = &job->settings.compile;
+    const Model *m = &job->model;
+    if (o->recompute == RECOMPUTE_NAMED)
+        TRY(names_check("parallel.recompute", o->recompute_names, m->kind, m->n_kinds, temp));
+    return names_check("parallel.offload", o->offload_names, m->kind, m->n_kinds, temp);
+}
+
+static Err compile_kinds(Job *job, Arena *arena)
+{
+    const CompileOptions o = job_options(job);
     for (int k = 0; k < job->model.n_kinds; k++)
         TRY(compile_unit(&job->model.kind[k], &o, NULL, NULL, arena, &job->program[k]));
     return OK;
@@ -70,6 +85,8 @@ Err job_compile(const JobSettings *settings, Arena *arena, Job *job)
 {
     *job = (Job){.settings = *settings};
     TRY(model_build(settings->config, settings->dtype, settings->batch, arena, &job->model));
+    TRY(check_names(job, arena));
+    job->mesh = mesh_single();
     TRY(compile_kinds(job, arena));
     TRY(make_schedule(job, arena));
     const LinkInput in = {&job->model, job->program, settings->optim.kind == OPTIM_ADAMW ? 2 : 0};

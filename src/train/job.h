@@ -41,6 +41,8 @@ typedef struct {
 
 /* Local. `job` must stay where it is: the linked program points into it. */
 Err job_compile(const JobSettings *settings, Arena *arena, Job *job);
+/* Local. What its kinds of unit were compiled with: to compile one again and watch the passes. */
+CompileOptions job_options(const Job *job);
 /* Local. A rank that runs the job on `ref` with this team (NULL: one thread). */
 Err job_open_rank(const Job *job, Comm *comm, Team *team, Rank *out);
 

@@ -1,0 +1,13 @@
+/* names.h -- values chosen by patterns of their names: "mlp.*,attn.in". */
+#ifndef COMPILE_NAMES_H
+#define COMPILE_NAMES_H
+
+#include "ir/graph.h"
+
+/* Local. Does the name match one of the patterns? NULL is no pattern; "" is no name. */
+bool names_listed(const char *patterns, const char *name);
+/* Local. ERR_CONFIG when a pattern matches no value that the units keep for their backward phases:
+ * names `key`, the pattern, and what there is to match. `kind` holds graphs as they were built. */
+Err names_check(const char *key, const char *patterns, const Graph *kind, int n_kinds, Arena *temp);
+
+#endif
