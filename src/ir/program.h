@@ -101,6 +101,9 @@ const char *region_name(Region r);
 /* Local. Bytes of a tensor at full extents. */
 size_t tensor_bytes(const ProgTensor *t);
 
+/* Bytes that it moves: waiting moves none. */
+static inline size_t instr_bytes(const Instr *i) { return i->op == OP_wait ? 0 : i->bytes; }
+
 /* Local. As text: tensors by scope, instructions by phase. */
 Err program_print(const Program *p, Arena *arena, const char **out);
 /* Local. ERR_CHECK names the instruction and the tensor: what is not there, read before it is

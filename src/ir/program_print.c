@@ -1,72 +1,216 @@
-/* program_print.c -- a program as text: instructions by phase, each with its queue, its shapes, and
- * the scope of what it makes.
+/* program_print.c -- a program as text: what it is given, then its instructions by phase, in
+ * columns. A second output has a line of its own; ' marks what is computed again.
  *
- *   F   0  %3 attn.in [24,32] scratch+0, %4 [24] frame-w+0 = rmsnorm %0 %1
- */
+ *   F: 9 instructions on compute; 2.2M flops, 152.0 KiB read and written, 8.0 KiB of scratch
+ *        op         flops      bytes  makes       shape      where            from
+ *     0  rmsnorm    20.5k   32.5 KiB  %2 attn.in  [<=64,64]  frame-w+0     <- %0 %1
+ *                                     %3          [<=64]     frame-w+16384
+ *
+ * `where` is the region and, in the unit's own ones, the offset in bytes; += adds to what is there.
+ * Chunks of rows, which repeat the same instructions, are printed once. */
 #include "ir/program.h"
 
+#include <stdio.h>
+#include <string.h>
 #include "base/text.h"
 
-static void print_out(Text *t, const Program *p, int32_t id, int mode)
+enum { NAME_COLUMNS = 20, WORD_BYTES = 96, LINE_BYTES = 4 * WORD_BYTES, MAX_PERIOD = 16 };
+
+/* Widths of the columns that depend on the program. */
+typedef struct {
+    const Program *p;
+    int name, shape, where;
+} Columns;
+
+static void name_text(const Program *p, int32_t id, char out[WORD_BYTES])
 {
-    const ProgTensor *x = &p->tensor[id];
-    const Place at = x->at[mode];
-    text_add(t, "%%%d%s%s [", id, x->name[0] ? " " : "", x->name);
-    for (int i = 0; i < x->ndim; i++)
-        text_add(t, "%s%s%lld", i ? "," : "",
-                 x->dim[i].slot == NO_SLOT ? "" : "<=", (long long)x->dim[i].cap);
-    text_add(t, "] %s", region_name(at.region));
-    if (at.region < N_OWN_REGIONS) text_add(t, "+%zu", at.offset);
-    if (x->view_of != id) text_add(t, " in %%%d", x->view_of);
+    const char *name = p->tensor[id].name;
+    snprintf(out, WORD_BYTES, "%%%d%s%s", id, *name ? " " : "", name);
 }
 
-static void print_instr(Text *t, const Program *p, int index)
+static void shape_text(const Program *p, int32_t id, char out[WORD_BYTES])
 {
-    const Instr *i = &p->instr[index];
-    const int mode = i->phase == PHASE_B ? MERGED : SPLIT;
-    text_add(t, "  %s%s %3d  ", phase_name(i->phase), i->again ? "'" : " ",
-             index - p->first[i->phase]);
-    for (int k = 0; k < i->n_out; k++) {
-        text_add(t, k ? ", " : "");
-        print_out(t, p, i->out[k], mode);
+    const ProgTensor *x = &p->tensor[id];
+    int at = snprintf(out, WORD_BYTES, "[");
+    for (int i = 0; i < x->ndim; i++)
+        at += snprintf(out + at, WORD_BYTES - (size_t)at, "%s%s%lld", i ? "," : "",
+                       x->dim[i].slot == NO_SLOT ? "" : "<=", (long long)x->dim[i].cap);
+    at += snprintf(out + at, WORD_BYTES - (size_t)at, "]");
+    if (x->dtype != p->dtype)
+        snprintf(out + at, WORD_BYTES - (size_t)at, " %s", dtype_name(x->dtype));
+}
+
+static void where_text(const Program *p, int32_t id, int mode, char out[WORD_BYTES])
+{
+    const Place at = p->tensor[id].at[mode];
+    if (at.region < N_OWN_REGIONS)
+        snprintf(out, WORD_BYTES, "%s+%zu", region_name(at.region), at.offset);
+    else
+        snprintf(out, WORD_BYTES, "%s", region_name(at.region));
+}
+
+static void widen(int *columns, const char *word, int most)
+{
+    const int length = (int)strlen(word);
+    if (length > *columns) *columns = length < most ? length : most;
+}
+
+static Columns columns_of(const Program *p)
+{
+    Columns c = {.p = p};
+    char word[WORD_BYTES];
+    for (int i = 0; i < p->n_instr; i++) {
+        for (int k = 0; k < p->instr[i].n_out; k++) {
+            const int32_t id = p->instr[i].out[k];
+            name_text(p, id, word);
+            widen(&c.name, word, NAME_COLUMNS); /* long ones shift their own line alone */
+            shape_text(p, id, word);
+            widen(&c.shape, word, WORD_BYTES);
+            where_text(p, id, p->instr[i].phase == PHASE_B ? MERGED : SPLIT, word);
+            widen(&c.where, word, WORD_BYTES);
+        }
     }
-    text_add(t, " %s %s", i->n_out && i->keep[0] != SLOT_ZERO ? "+=" : "=", op_info(i->op)->name);
-    for (int k = 0; k < i->n_in; k++) text_add(t, " %%%d", i->in[k]);
-    if (i->queue != QUEUE_COMPUTE) text_add(t, " on %s", queue_name(i->queue));
+    return c;
+}
+
+/* Words in columns: one that is too long takes from the room of those after it. */
+static int add_word(char *line, int at, const char *word, int column)
+{
+    return at + snprintf(line + at, (size_t)(LINE_BYTES - at), "%s%-*s ", word,
+                         column > at + (int)strlen(word) ? column - at - (int)strlen(word) : 0, "");
+}
+
+static void print_tensor(Text *t, const Columns *c, int32_t id, int mode, bool last)
+{
+    char word[WORD_BYTES], line[LINE_BYTES];
+    name_text(c->p, id, word);
+    int at = add_word(line, 0, word, c->name);
+    shape_text(c->p, id, word);
+    at = add_word(line, at, word, c->name + 1 + c->shape);
+    where_text(c->p, id, mode, word);
+    at = add_word(line, at, word, last ? 0 : c->name + c->shape + c->where + 2);
+    text_add(t, "%.*s", at - 1, line);
+}
+
+static void print_instr(Text *t, const Columns *c, int index)
+{
+    const Instr *i = &c->p->instr[index];
+    const int mode = i->phase == PHASE_B ? MERGED : SPLIT;
+    const bool adds = i->n_out && i->keep[0] != SLOT_ZERO;
+    char flops[24], bytes[24];
+    text_add(t, "  %4d%s %-15s %7s %10s  ", index - c->p->first[i->phase], i->again ? "'" : " ",
+             op_info(i->op)->name, text_count(i->flops, flops),
+             text_bytes((int64_t)instr_bytes(i), bytes));
+    for (int k = 0; k < i->n_out; k++) {
+        if (k) text_add(t, "\n%44s", "");
+        print_tensor(t, c, i->out[k], mode, k > 0);
+        if (k) continue;
+        text_add(t, " %s", adds ? "+=" : "<-");
+        for (int j = 0; j < i->n_in; j++) text_add(t, " %%%d", i->in[j]);
+        if (i->queue != QUEUE_COMPUTE) text_add(t, " on %s", queue_name(i->queue));
+    }
     text_add(t, "\n");
+}
+
+static bool is_read(const Program *p, int32_t root)
+{
+    for (int i = 0; i < p->n_instr; i++)
+        for (int k = 0; k < p->instr[i].n_in; k++)
+            if (p->tensor[p->instr[i].in[k]].view_of == root) return true;
+    return false;
 }
 
 static void print_given(Text *t, const Program *p)
 {
+    char name[WORD_BYTES], shape[WORD_BYTES];
+    text_add(t, "  given:\n");
     for (int v = 0; v < p->n_tensors; v++) {
         const ProgTensor *x = &p->tensor[v];
-        if (x->at[SPLIT].region < N_OWN_REGIONS || x->view_of != v) continue;
-        bool read = false;
-        for (int i = 0; i < p->n_instr; i++)
-            for (int k = 0; k < p->instr[i].n_in; k++)
-                read = read || p->tensor[p->instr[i].in[k]].view_of == v;
-        if (!read) continue;
-        text_add(t, "  in     ");
-        print_out(t, p, v, SPLIT);
-        text_add(t, "\n");
+        if (x->at[SPLIT].region < N_OWN_REGIONS || x->view_of != v || !is_read(p, v)) continue;
+        name_text(p, v, name);
+        shape_text(p, v, shape);
+        text_add(t, "      %-6s %-36s %s\n", region_name(x->at[SPLIT].region), name, shape);
+    }
+}
+
+/* "9 instructions on compute, 2 on d2h; 2.2M flops, ..." */
+static void print_title(Text *t, const Program *p, Phase phase)
+{
+    int n[N_QUEUES] = {0};
+    double flops = 0;
+    size_t bytes = 0;
+    char a[24], b[24], c[24];
+    bool first = true;
+    for (int i = p->first[phase]; i < p->first[phase + 1]; i++) {
+        n[p->instr[i].queue]++;
+        flops += p->instr[i].flops;
+        bytes += instr_bytes(&p->instr[i]);
+    }
+    text_add(t, "  %s: ", phase_name(phase));
+    for (int q = 0; q < N_QUEUES; q++) {
+        if (!n[q]) continue;
+        text_add(t, "%s%d%s on %s", first ? "" : ", ", n[q],
+                 !first      ? ""
+                 : n[q] == 1 ? " instruction"
+                             : " instructions",
+                 queue_name((Queue)q));
+        first = false;
+    }
+    text_add(t, "; %s flops, %s read and written, %s of scratch\n", text_count(flops, a),
+             text_bytes((int64_t)bytes, b), text_bytes((int64_t)p->scratch_bytes[phase], c));
+}
+
+/* One chunk of rows and another: the same work on other tensors. */
+static bool same_work(const Program *p, const Instr *a, const Instr *b)
+{
+    if (a->op != b->op || a->again != b->again || op_info(a->op)->class == CLASS_ORDER)
+        return false;
+    for (int k = 0; k < a->n_out; k++) {
+        const ProgTensor *x = &p->tensor[a->out[k]], *y = &p->tensor[b->out[k]];
+        if (x != y && (*x->name || *y->name || x->ndim != y->ndim)) return false;
+        for (int d = 0; d < x->ndim; d++)
+            if (x->dim[d].cap != y->dim[d].cap) return false;
+    }
+    return true;
+}
+
+/* How often the next *period instructions are repeated after themselves; often, or 0. */
+static int repeats(const Program *p, int from, int end, int *period)
+{
+    for (int n = 2; n <= MAX_PERIOD; n++) {
+        int at = from + n;
+        while (at < end && same_work(p, &p->instr[at - n], &p->instr[at])) at++;
+        *period = n;
+        if (at - from >= 4 * n) return (at - from) / n - 1;
+    }
+    return 0;
+}
+
+static void print_phase(Text *t, const Columns *c, Phase phase)
+{
+    const Program *p = c->p;
+    const int end = p->first[phase + 1];
+    print_title(t, p, phase);
+    text_add(t, "        %-15s %7s %10s  %-*s %-*s %-*s    from\n", "op", "flops", "bytes", c->name,
+             "makes", c->shape, "shape", c->where, "where");
+    for (int i = p->first[phase]; i < end;) {
+        int period = 1;
+        const int more = repeats(p, i, end, &period);
+        for (int k = 0; k < (more ? period : 1); k++) print_instr(t, c, i + k);
+        if (more)
+            text_add(t,
+                     "        the same %d instructions, %d times more: for the rows after these\n",
+                     period, more);
+        i += more ? period * (more + 1) : 1;
     }
 }
 
 Err program_print(const Program *p, Arena *arena, const char **out)
 {
+    const Columns c = columns_of(p);
     Text t = text_in(arena);
-    char a[24], b[24];
     print_given(&t, p);
-    for (int ph = 0; ph < N_PHASES; ph++) {
-        double flops = 0;
-        for (int i = p->first[ph]; i < p->first[ph + 1]; i++) {
-            print_instr(&t, p, i);
-            flops += p->instr[i].flops;
-        }
-        if (p->first[ph] == p->first[ph + 1]) continue;
-        text_add(&t, "  %s      %d instructions, %s flops, scratch %s\n", phase_name((Phase)ph),
-                 p->first[ph + 1] - p->first[ph], text_count(flops, a),
-                 text_bytes((int64_t)p->scratch_bytes[ph], b));
-    }
+    for (int ph = 0; ph < N_PHASES; ph++)
+        if (p->first[ph] < p->first[ph + 1]) print_phase(&t, &c, (Phase)ph);
     return text_done(&t, out);
 }
