@@ -107,21 +107,19 @@ static Err set_arguments(Loader *l, const char *const *set, int n)
     return OK;
 }
 
-/* Words of parallel.recompute that are not patterns stand alone. */
-static Err check_recompute(const Config *c)
+/* Words of such a list that are not patterns stand alone: the first n_words of `word`. */
+static Err check_patterns(const Config *c, KeyId key, const TextList *list, int n_words)
 {
     static const char *const word[] = {"none", "selective", "full"};
-    const TextList *list = &c->parallel_recompute;
     for (int i = 0; list->n > 1 && i < list->n; i++)
-        for (int w = 0; w < 3; w++)
+        for (int w = 0; w < n_words; w++)
             if (strcmp(list->at[i], word[w]) == 0)
                 return err_fail(ERR_CONFIG,
-                                "%s: parallel.recompute=%.80s: %s stands alone; give it alone or "
-                                "give patterns alone",
-                                c->origin[KEY_parallel_recompute], list->text, word[w]);
+                                "%s: %s=%.80s: %s stands alone; give it alone or give patterns "
+                                "alone",
+                                c->origin[key], key_at(key)->path, list->text, word[w]);
     if (list->n > 0) return OK;
-    return err_fail(ERR_CONFIG, "%s: parallel.recompute is empty; write none",
-                    c->origin[KEY_parallel_recompute]);
+    return err_fail(ERR_CONFIG, "%s: %s is empty; write none", c->origin[key], key_at(key)->path);
 }
 
 static Err settle(Config *c)
@@ -136,7 +134,8 @@ static Err settle(Config *c)
                         "%g or less",
                         c->origin[KEY_optim_min_lr], c->optim_min_lr, c->optim_lr,
                         c->origin[KEY_optim_lr], c->optim_lr);
-    TRY(check_recompute(c));
+    TRY(check_patterns(c, KEY_parallel_recompute, &c->parallel_recompute, 3));
+    TRY(check_patterns(c, KEY_parallel_offload, &c->parallel_offload, 1));
     if (c->run_ranks == 0)
         c->run_ranks =
             c->mesh_dp_replicate * c->mesh_dp_shard * c->mesh_tp * c->mesh_cp * c->mesh_pp;

@@ -68,7 +68,7 @@ static void defaults_are_the_table(void **state)
     assert_int_equal(load_arg(f, "run.threads=3", &c), OK);
     assert_string_equal(c.model_name, "gpt2-tiny");
     assert_true(c.optim_lr == 3e-4 && c.optim_beta2 == 0.95 && c.optim_clip == 1.0);
-    assert_int_equal(c.optim_kind, OPTIM_ADAMW);
+    assert_int_equal(c.optim_kind, RULE_ADAMW);
     assert_int_equal(c.optim_schedule, LR_COSINE);
     assert_int_equal(c.parallel_schedule, PIPE_1F1B);
     assert_int_equal(c.precision_compute, COMPUTE_F32);
@@ -124,7 +124,7 @@ static void file_then_arguments(void **state)
     const char *set[] = {"optim.lr=2e-3", "model.num_hidden_layers=5", "parallel.schedule=gpipe"};
     assert_int_equal(config_load(f->path, set, 3, &f->arena, &c), OK);
     assert_true(c.optim_lr == 2e-3);
-    assert_int_equal(c.optim_kind, OPTIM_SGD);
+    assert_int_equal(c.optim_kind, RULE_SGD);
     assert_int_equal(c.optim_schedule, LR_WSD);
     assert_int_equal(c.parallel_schedule, PIPE_GPIPE);
     assert_int_equal(config_micros(&c), 4); /* 2 2 2 1 */

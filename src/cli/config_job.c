@@ -1,0 +1,67 @@
+/* config_job.c -- keys to settings, one line each. */
+#include "cli/config_job.h"
+
+#include <string.h>
+#include "cli/keys.h"
+
+static bool is_word(const TextList *list, const char *word)
+{
+    return list->n == 1 && strcmp(list->at[0], word) == 0;
+}
+
+static CompileOptions compile_options(const Config *c)
+{
+    const TextList *again = &c->parallel_recompute, *away = &c->parallel_offload;
+    CompileOptions o = {.recompute = RECOMPUTE_NAMED};
+    if (is_word(again, "none"))
+        o.recompute = RECOMPUTE_NONE;
+    else if (is_word(again, "selective"))
+        o.recompute = RECOMPUTE_SELECTIVE;
+    else if (is_word(again, "full"))
+        o.recompute = RECOMPUTE_FULL;
+    else
+        o.recompute_names = again->text;
+    if (!is_word(away, "none")) o.offload_names = away->text;
+    return o;
+}
+
+static OptimSettings optim_settings(const Config *c)
+{
+    return (OptimSettings){.kind = c->optim_kind == RULE_SGD ? OPTIM_SGD : OPTIM_ADAMW,
+                           .beta1 = c->optim_beta1,
+                           .beta2 = c->optim_beta2,
+                           .eps = c->optim_eps,
+                           .weight_decay = c->optim_weight_decay,
+                           .clip = c->optim_clip,
+                           .block = c->numerics_block};
+}
+
+static const char *schedule_name(const Config *c)
+{
+    const char *text[N_OPTIONS];
+    Option first;
+    key_options(key_at(KEY_parallel_schedule), text, &first);
+    return text[c->parallel_schedule - first];
+}
+
+Err config_job(const Config *c, const ModelConfig *model, JobSettings *out)
+{
+    const int64_t micros = config_micros(c);
+    JobSettings s = {.kind = JOB_STEP,
+                     .config = model,
+                     .dtype = c->precision_compute == COMPUTE_F64 ? F64 : F32,
+                     .batch = {c->batch_micro, c->data_seq_len},
+                     .micros = (int)micros,
+                     .schedule = schedule_name(c),
+                     .compile = compile_options(c),
+                     .optim = optim_settings(c)};
+    if (micros > SCHEDULE_MAX)
+        return err_fail(ERR_CONFIG,
+                        "%s: batch.global=%lld in micro-batches of %lld makes %lld of them; the "
+                        "most is %d: set batch.micro=%lld or more",
+                        c->origin[KEY_batch_global], (long long)c->batch_global,
+                        (long long)c->batch_micro, (long long)micros, SCHEDULE_MAX,
+                        (long long)((c->batch_global + SCHEDULE_MAX - 1) / SCHEDULE_MAX));
+    *out = s;
+    return OK;
+}
