@@ -1,0 +1,102 @@
+/* explain_text.c -- an explanation for people: what is computed, by which programs, in which order,
+ * at what cost. The pages before and after the programs are in explain_plan.c and explain_cost.c.
+ */
+#include <string.h>
+#include "cli/explain.h"
+#include "schedule/draw.h"
+#include "schedule/textform.h"
+
+enum { DRAW_COLUMNS = 100 };
+
+static void legend(Text *t)
+{
+    text_add(
+        t,
+        "\nPROGRAMS: one for each kind of unit, for one micro-batch\n"
+        "  F forward; I gradients of inputs; W gradients of parameters; B is I and W in one\n"
+        "  [<=n,m]  at most n rows are live      w..3     three parameters that lie side by side\n"
+        "  '        computed again               += adds to what is there\n"
+        "  scratch  dies with its phase          y, dx    what the neighbour units read\n"
+        "  frame-i  kept from F to I             param, dparam  weights, sums of gradients\n"
+        "  frame-w  kept from F to W             input, loss    of the micro-batch\n"
+        "  carry    kept from I to W             host     waits in the host's memory\n");
+}
+
+/* What a unit holds for one micro-batch between its phases. */
+static void kept_text(const Program *p, Text *t)
+{
+    char human[24];
+    bool any = false;
+    text_add(t, "  kept for each micro-batch:");
+    for (int r = REGION_SCRATCH + 1; r < N_OWN_REGIONS; r++) {
+        if (!p->bytes[r]) continue;
+        text_add(t, "%s %s %s", any ? "," : "", region_name((Region)r),
+                 text_bytes((int64_t)p->bytes[r], human));
+        any = true;
+    }
+    text_add(t, "%s\n", any ? "" : " nothing");
+}
+
+static Err programs_text(const Facts *f, Arena *temp, Text *t)
+{
+    legend(t);
+    for (int k = 0; k < f->job->model.n_kinds; k++) {
+        const char *program;
+        if (f->only >= 0 && f->only != k) continue;
+        text_add(t, f->units_of[k] > 1 ? "\n%s x %d\n" : "\n%s\n", f->job->model.kind[k].kind,
+                 f->units_of[k]);
+        TRY(program_print(&f->job->program[k], temp, &program));
+        text_add(t, "%s", program);
+        kept_text(&f->job->program[k], t);
+    }
+    return OK;
+}
+
+/* A line in lines of DRAW_COLUMNS, cut between words; the next ones start under the first word. */
+static void add_wrapped(Text *t, const char *line, size_t length)
+{
+    const char *bar = memchr(line, '|', length);
+    const int indent = bar ? (int)(bar - line) + 1 : 0;
+    size_t at = 0, column = 0;
+    while (at < length) {
+        const size_t spaces = strspn(line + at, " ");
+        const size_t word = strcspn(line + at + spaces, " \n");
+        if (at && column + spaces + word > DRAW_COLUMNS) {
+            text_add(t, "\n%*s", indent, "");
+            column = (size_t)indent;
+        }
+        text_add(t, "%.*s", (int)(spaces + word), line + at);
+        column += spaces + word;
+        at += spaces + word;
+    }
+    text_add(t, "\n");
+}
+
+static Err schedule_text(const Facts *f, Arena *temp, Text *t)
+{
+    const char *drawing, *list;
+    TRY(schedule_draw(&f->job->chunks, "  ", temp, &drawing));
+    TRY(schedule_print(&f->job->units, temp, &list));
+    text_add(t, "\nSCHEDULE: phase and micro-batch, all units at once\n");
+    while (*drawing) {
+        const size_t length = strcspn(drawing, "\n");
+        add_wrapped(t, drawing, length);
+        drawing += length + (drawing[length] == '\n');
+    }
+    text_add(t, "\nACTIONS of the rank, in order: phase, unit . micro-batch\n");
+    while (*list) {
+        const size_t length = strcspn(list, "\n");
+        text_add(t, "  %.*s\n", (int)length, list);
+        list += length + (list[length] == '\n');
+    }
+    return OK;
+}
+
+Err explain_text(const Facts *f, Arena *temp, Text *t)
+{
+    explain_plan_text(f, t);
+    TRY(programs_text(f, temp, t));
+    TRY(schedule_text(f, temp, t));
+    explain_cost_text(f, t);
+    return OK;
+}

@@ -1,0 +1,144 @@
+/* explain_test.h -- `sheaf explain` run inside of a test, and the same request compiled there. */
+#ifndef EXPLAIN_TEST_H
+#define EXPLAIN_TEST_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include <jansson.h>
+#include "cli/config_job.h"
+#include "cli/verbs.h"
+#include "schedule/textform.h"
+
+#define DO(call)                                                                                   \
+    do {                                                                                           \
+        if ((call) != OK) fail_msg("%s", err_text());                                              \
+    } while (0)
+
+enum { MAX_WORDS = 12, SAID_BYTES = 1 << 22 };
+static char said[SAID_BYTES];
+
+/* Sizes all different: 3 layers, 5 sequences of 24 tokens in micro-batches of 2. */
+static const char *const small[] = {"model.name=llama-tiny", "model.num_hidden_layers=3",
+                                    "data.seq_len=24",       "batch.global=5",
+                                    "batch.micro=2",         "parallel.schedule=gpipe"};
+enum { N_SMALL = sizeof small / sizeof *small };
+
+/* Runs `sheaf explain`, small's words and these (NULL ends them), with what it says on fd. */
+static int explain_with(int fd, const char *const *first, int n_first, va_list words)
+{
+    char *argv[N_SMALL + MAX_WORDS] = {"sheaf", "explain"};
+    int argc = 2;
+    for (int i = 0; i < n_first; i++) argv[argc++] = (char *)first[i];
+    for (const char *w; (w = va_arg(words, const char *)); argc++) argv[argc] = (char *)w;
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    fflush(stdout);
+    const int kept = dup(fd);
+    assert_true(kept >= 0 && dup2(fileno(file), fd) == fd);
+    const int status = cli_run(argc, argv);
+    fflush(stdout);
+    dup2(kept, fd);
+    close(kept);
+    rewind(file);
+    said[fread(said, 1, sizeof said - 1, file)] = '\0';
+    fclose(file);
+    return status;
+}
+
+static inline int explain(int fd, ...)
+{
+    va_list words;
+    va_start(words, fd);
+    const int status = explain_with(fd, small, N_SMALL, words);
+    va_end(words);
+    return status;
+}
+
+static inline int explain_only(int fd, ...)
+{
+    va_list words;
+    va_start(words, fd);
+    const int status = explain_with(fd, NULL, 0, words);
+    va_end(words);
+    return status;
+}
+
+static inline void assert_said(const char *part)
+{
+    if (!strstr(said, part)) fail_msg("\"%s\" is not in: %s", part, said);
+}
+
+static inline void assert_not_said(const char *part)
+{
+    if (strstr(said, part)) fail_msg("\"%s\" is in: %s", part, said);
+}
+
+/* The same request, compiled here. */
+typedef struct {
+    Arena arena;
+    Config config;
+    ModelConfig model;
+    Job job;
+} Compiled;
+
+static inline Compiled *compiled(const char *more, JobKind kind)
+{
+    Compiled *c = calloc(1, sizeof *c);
+    const char *set[N_SMALL + 1];
+    JobSettings settings;
+    memcpy(set, small, sizeof small);
+    set[N_SMALL] = more;
+    DO(arena_open(&c->arena, "test", ARENA_PLENTY));
+    DO(config_load(NULL, set, N_SMALL + (more != NULL), &c->arena, &c->config));
+    DO(config_model(&c->config, &c->arena, &c->model));
+    DO(config_job(&c->config, &c->model, &settings));
+    settings.kind = kind;
+    DO(job_compile(&settings, &c->arena, &c->job));
+    return c;
+}
+
+static inline void done(Compiled *c)
+{
+    arena_close(&c->arena);
+    free(c);
+}
+
+/* What is said, as JSON; the caller gives it back. */
+static inline json_t *parsed(void)
+{
+    json_error_t error;
+    json_t *all = json_loads(said, JSON_REJECT_DUPLICATES, &error);
+    if (!all) fail_msg("line %d: %s", error.line, error.text);
+    assert_string_equal(json_object_iter_key(json_object_iter(all)), "version");
+    return all;
+}
+
+/* "memory.work.bytes" */
+static inline const json_t *at_path(const json_t *o, const char *path)
+{
+    char key[64];
+    while (*path) {
+        const size_t length = strcspn(path, ".");
+        snprintf(key, sizeof key, "%.*s", (int)length, path);
+        o = json_object_get(o, key);
+        if (!o) fail_msg("there is no %s", key);
+        path += length + (path[length] == '.');
+    }
+    return o;
+}
+
+static inline int64_t number(const json_t *o, const char *path)
+{
+    const json_t *n = at_path(o, path);
+    assert_true(json_is_integer(n));
+    return json_integer_value(n);
+}
+
+#endif

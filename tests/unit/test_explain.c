@@ -1,0 +1,172 @@
+/* test_explain.c -- `sheaf explain` for people: the text is stable and holds what the compiler
+ * found, flags choose, and what cannot be honoured is refused. */
+#define _POSIX_C_SOURCE 200809L
+#include "explain_test.h"
+
+static char again[SAID_BYTES];
+
+/* The number that follows these words in their line. */
+static void assert_said_number(const char *words, size_t n)
+{
+    const char *at = strstr(said, words);
+    char *end;
+    if (!at) fail_msg("\"%s\" is not in: %s", words, said);
+    const unsigned long long number = strtoull(at + strlen(words), &end, 10);
+    if (number != n) fail_msg("\"%s\" is followed by %llu, not by %zu", words, number, n);
+}
+
+static int count_said(const char *part)
+{
+    int n = 0;
+    for (const char *s = said; (s = strstr(s, part)); s++) n++;
+    return n;
+}
+
+static void text_is_stable_and_whole(void **state)
+{
+    (void)state;
+    static const char *const part[] = {
+        "llama-tiny: llama, 3 layers",
+        "mesh       pp=1 dp=1 cp=1 tp=1",
+        "3 micro-batches of 2 sequences: 48 tokens each, the last one fewer",
+        "120 tokens a step",
+        "schedule   gpipe",
+        "adamw",
+        "layer x 3",
+        "model.embed_tokens.weight",
+        "mlp.down_proj.weight",
+        "rank 0 | F0 F1 F2 B0 B1 B2",
+        "rank 0: F0.0 F1.0 F2.0",
+        "norm update.0",
+        "frame-w+0",
+        "[<=48,64]",
+        "attention_dx",
+        "6 N + 12 L d T",
+        "dparam"};
+    assert_int_equal(explain(1, NULL), 0);
+    memcpy(again, said, sizeof said);
+    assert_int_equal(explain(1, NULL), 0);
+    assert_string_equal(said, again);
+    for (size_t i = 0; i < sizeof part / sizeof *part; i++) assert_said(part[i]);
+    assert_int_equal(count_said("\nlayer x 3\n"), 1); /* one program, whatever the layers */
+    assert_not_said(" \n");
+    for (int p = 0; p < N_PHASES; p++) {
+        char title[16];
+        snprintf(title, sizeof title, "\n  %s: ", phase_name((Phase)p));
+        assert_said(title);
+    }
+}
+
+static void text_has_the_predicted_bytes(void **state)
+{
+    (void)state;
+    static const char *const more[] = {NULL, "parallel.recompute=full", "parallel.offload=mlp.*",
+                                       "optim.kind=sgd", "precision.compute=f64"};
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
+        Compiled *c = compiled(more[i], JOB_STEP);
+        const LinkedProgram *lp = &c->job.linked;
+        size_t total = 0;
+        char action[ACTION_TEXT_BYTES], at[80];
+        assert_int_equal(explain(1, more[i], NULL), 0);
+        for (int a = 0; a < N_ARENAS; a++) total += lp->bytes[a];
+        assert_said_number("the peak: by lifetimes, packed", lp->bytes[ARENA_WORK]);
+        assert_said_number("the least that any packing needs", lp->live[ARENA_WORK]);
+        assert_said_number("offloaded, in the host's memory", lp->bytes[ARENA_HOST]);
+        assert_said_number("known before the run, and all that it takes", total);
+        action_text(&lp->list[lp->peak_at].action, 1, action);
+        snprintf(at, sizeof at, "at %s (action %d of %d)", action, lp->peak_at + 1, lp->n);
+        assert_said(at);
+        assert_said_number("stream between units (y, read as x)", lp->peak_region[REGION_Y]);
+        assert_said_number("within the phase that runs", lp->peak_region[REGION_SCRATCH]);
+        done(c);
+    }
+}
+
+static void flags_choose_what_is_shown(void **state)
+{
+    (void)state;
+    static const char *const pass[] = {"build", "differentiate", "place", "fuse",
+                                       "chunk", "recompute",     "phases"};
+    assert_int_equal(explain(1, "--rank", "0", "--unit", "embed", NULL), 0);
+    assert_said("\nembed\n");
+    assert_not_said("\nlayer x 3\n  given");
+    assert_int_equal(explain(1, "--unit=head", "--json", NULL), 0);
+    json_t *all = parsed();
+    assert_int_equal(json_array_size(at_path(all, "programs")), 1);
+    json_decref(all);
+    for (size_t i = 0; i < sizeof pass / sizeof *pass; i++) {
+        assert_int_equal(explain(1, "--pass", pass[i], NULL), 0);
+        assert_said("layer, f32\n");
+        assert_said("head, f32\n");
+        assert_int_equal(strstr(said, "linear_dw") != NULL, i > 0);
+        assert_int_equal(strstr(said, "q_proj.weight..3") != NULL, i >= 3);
+        assert_int_equal(strstr(said, "\n  W ") != NULL, i == 6);
+        assert_not_said("MEMORY");
+    }
+    assert_int_equal(explain(1, "--pass=fuse", "--unit=layer", "--json", NULL), 0);
+    all = parsed();
+    assert_int_equal(json_array_size(at_path(all, "graphs")), 1);
+    json_decref(all);
+}
+
+static void bad_requests_leave_with_two(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *word, *message;
+    } bad[] = {
+        {"--rank=1", "there is rank 0 only"},
+        {"--rank=x", "there is rank 0 only"},
+        {"--unit=block", "there is no such unit; there are embed, layer, head"},
+        {"--pass=fues", "there is no such pass; there are build, differentiate, place, fuse, "
+                        "chunk, recompute, phases"},
+        {"--jsno", "did you mean --json?"},
+        {"--unit", "wants a value"},
+        {"parallel.recompute=mlp.akt",
+         "parallel.recompute=mlp.akt: matches no value of any unit; did you mean mlp.act?"},
+        {"parallel.recompute=mlp.*,*.mlp.*", "parallel.recompute=*.mlp.*: matches no value"},
+        {"parallel.recompute=head.in", "there are attn.in, attn.q"},
+        {"parallel.offload=nothing", "parallel.offload=nothing: matches no value of any unit"},
+        {"parallel.offload=none,mid", "none stands alone"},
+        {"parallel.offload=", "parallel.offload"},
+        {"mesh.tp=2", "not yet"},
+        {"data.seq_leng=3", "did you mean data.seq_len?"},
+        {"no-such-file.yaml", "no-such-file.yaml"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        const int status = explain(2, bad[i].word, NULL);
+        assert_said(bad[i].message);
+        assert_int_equal(status, strstr(bad[i].word, ".yaml") ? 1 : 2);
+    }
+    assert_int_equal(explain_only(2, NULL), 2);
+    assert_said("model.name is not set");
+    assert_int_equal(
+        explain_only(2, "model.name=gpt2-tiny", "data.seq_len=64", "batch.global=40000", NULL), 2);
+    assert_said("the most is 32767: set batch.micro=2");
+}
+
+static void examples_are_explained_as_they_are(void **state)
+{
+    (void)state;
+    assert_int_equal(explain_only(1, "examples/llama-tiny.yaml", NULL), 0);
+    assert_said("4 micro-batches of 2 sequences: 256 tokens each\n");
+    assert_int_equal(explain_only(1, "examples/gpt2-tiny.yaml", NULL), 0);
+    assert_said("layer x 4");
+    assert_said("recompute  mlp.act,mlp.in");
+    assert_said("mlp.act'");
+    assert_int_equal(explain_only(1, "model.name=llama3.2-1b", "--unit=head", NULL), 0);
+    assert_said("the same as in embed"); /* tied */
+    assert_said("times more: for the rows after these");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(text_is_stable_and_whole),
+        cmocka_unit_test(text_has_the_predicted_bytes),
+        cmocka_unit_test(flags_choose_what_is_shown),
+        cmocka_unit_test(bad_requests_leave_with_two),
+        cmocka_unit_test(examples_are_explained_as_they_are),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
