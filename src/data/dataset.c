@@ -1,0 +1,99 @@
+/* dataset.c -- opening a stream, its order, its fingerprint. */
+#include "data/dataset.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { HASHED_TOKENS = 4096, HASHED_BETWEEN = 256 };
+
+/* Bytes need 256 ids; other formats are judged token by token, as they are read. */
+static Err check_vocab(const Tokens *t, int64_t vocab)
+{
+    const bool bytes = t->format == FORMAT_TEXT || t->format == FORMAT_JSONL;
+    if (!bytes || vocab >= BYTE_VOCAB) return OK;
+    return err_fail(ERR_CONFIG,
+                    "%s: %s, which needs a vocabulary of %d, and the model's has %lld; set "
+                    "model.vocab_size=%d",
+                    t->path, tokens_words(t), BYTE_VOCAB, (long long)vocab, BYTE_VOCAB);
+}
+
+static Err open_files(Dataset *d, Arena *a)
+{
+    const DatasetSettings *s = &d->settings;
+    for (int f = 0; f < s->n_paths; f++) {
+        TRY(tokens_open(s->path[f], s->format, a, &d->file[f]));
+        TRY(check_vocab(&d->file[f], s->vocab));
+        d->first[f + 1] = d->first[f] + d->file[f].n_tokens;
+    }
+    d->n_tokens = d->first[s->n_paths];
+    if (d->n_tokens >= 2) return OK;
+    return err_fail(ERR_CONFIG,
+                    "%s%s: %lld tokens in all, and a sample needs 2: one to read, one to predict; "
+                    "give a longer file",
+                    s->path[0], s->n_paths > 1 ? " and the others" : "", (long long)d->n_tokens);
+}
+
+Err dataset_open(const DatasetSettings *settings, Arena *a, Dataset *out)
+{
+    Dataset d = {.settings = *settings};
+    MUST(settings->seq_len >= 1 && settings->vocab >= 1, "seq_len %lld, vocab %lld",
+         (long long)settings->seq_len, (long long)settings->vocab);
+    if (settings->n_paths < 1)
+        return err_fail(ERR_CONFIG, "no data files; name some, as data.train=corpus.txt");
+    TRY(ARENA_NEW(a, settings->n_paths, &d.file));
+    TRY(ARENA_NEW(a, settings->n_paths + 1, &d.first));
+    const Err err = open_files(&d, a);
+    if (err != OK) {
+        dataset_close(&d);
+        return err;
+    }
+    d.n_samples = (d.n_tokens - 2) / settings->seq_len + 1; /* n - 1 targets, rounded up */
+    *out = d;
+    return OK;
+}
+
+void dataset_close(Dataset *d)
+{
+    for (int f = 0; f < d->settings.n_paths; f++) tokens_close(&d->file[f]);
+}
+
+int64_t dataset_sample(const Dataset *d, int64_t cursor)
+{
+    char name[48];
+    MUST(cursor >= 0, "cursor %lld", (long long)cursor);
+    snprintf(name, sizeof name, "sample order %lld", (long long)(cursor / d->n_samples));
+    const Random epoch = random_named(d->settings.seed, name);
+    return (int64_t)random_permute(&epoch, (uint64_t)d->n_samples,
+                                   (uint64_t)(cursor % d->n_samples));
+}
+
+static uint64_t mix(uint64_t hash, int64_t word)
+{
+    hash = (hash ^ (uint64_t)word) * 0x9E3779B97F4A7C15u;
+    return hash ^ hash >> 29;
+}
+
+static uint64_t mix_tokens(uint64_t hash, const Tokens *t, int64_t from, int64_t to)
+{
+    for (int64_t i = from; i < to; i++) hash = mix(hash, tokens_at(t, i));
+    return hash;
+}
+
+static uint64_t mix_file(uint64_t hash, const Tokens *t)
+{
+    const int64_t n = t->n_tokens, end = n < HASHED_TOKENS ? n : HASHED_TOKENS;
+    /* A list of one document says what no list says. */
+    hash = mix(mix(hash, n), t->n_starts > 1 ? t->n_starts : 0);
+    hash = mix_tokens(hash, t, 0, end);
+    hash = mix_tokens(hash, t, n - end, n);
+    for (int64_t k = 0; k < HASHED_BETWEEN && n > 2 * end; k++)
+        hash = mix(hash, tokens_at(t, n / HASHED_BETWEEN * k));
+    return hash;
+}
+
+uint64_t dataset_fingerprint(const Dataset *d)
+{
+    uint64_t hash = mix(0x5368656166u, d->settings.n_paths);
+    for (int f = 0; f < d->settings.n_paths; f++) hash = mix_file(hash, &d->file[f]);
+    return hash;
+}

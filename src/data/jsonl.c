@@ -1,0 +1,134 @@
+/* jsonl.c -- lines to texts by jansson, and a whole file of them as tokens. */
+#include "data/jsonl.h"
+
+#include <jansson.h>
+#include <string.h>
+#include "data/parts.h"
+
+/* More than this is built into a token file first: texts are decoded into memory. */
+static const size_t most_bytes = (size_t)1 << 30;
+
+Jsonl jsonl_open(const char *path, Bytes data) { return (Jsonl){.path = path, .left = data}; }
+
+void jsonl_close(Jsonl *j)
+{
+    json_decref(j->value);
+    j->value = NULL;
+}
+
+/* The names that an object has, for who forgot which one is read. */
+static void list_names(json_t *object, char *out, size_t bytes)
+{
+    const char *name;
+    json_t *value;
+    size_t used = 0;
+    out[0] = '\0';
+    json_object_foreach(object, name, value)
+    {
+        if (used < bytes)
+            used += (size_t)snprintf(out + used, bytes - used, "%s%.40s", used ? ", " : "", name);
+    }
+}
+
+static Err text_of(Jsonl *j, Bytes *text)
+{
+    char names[128];
+    json_t *field = json_object_get(j->value, "text");
+    if (!json_is_object((json_t *)j->value))
+        return err_fail(ERR_CHECK,
+                        "%s:%lld: not a JSON object; each line of JSONL is one, as {\"text\": "
+                        "\"...\"}",
+                        j->path, (long long)j->line);
+    list_names(j->value, names, sizeof names);
+    if (!json_is_string(field))
+        return err_fail(ERR_CHECK,
+                        "%s:%lld: %s \"text\" in the object (it has: %s); name the "
+                        "field so",
+                        j->path, (long long)j->line, field ? "not a string as" : "there is no",
+                        *names ? names : "nothing");
+    *text = (Bytes){(const unsigned char *)json_string_value(field), json_string_length(field)};
+    return OK;
+}
+
+static bool is_blank(Bytes line)
+{
+    for (size_t i = 0; i < line.bytes; i++)
+        if (!strchr(" \t\r", line.at[i]) || line.at[i] == '\0') return false;
+    return true;
+}
+
+/* Up to and past the newline. */
+static Bytes next_line(Jsonl *j)
+{
+    const unsigned char *end = memchr(j->left.at, '\n', j->left.bytes);
+    const Bytes line = {j->left.at, end ? (size_t)(end - j->left.at) : j->left.bytes};
+    const size_t used = line.bytes + (end != NULL);
+    j->left = (Bytes){j->left.at + used, j->left.bytes - used};
+    j->line++;
+    return line;
+}
+
+Err jsonl_next(Jsonl *j, Bytes *text, bool *more)
+{
+    json_error_t why;
+    while (j->left.bytes > 0) {
+        const Bytes line = next_line(j);
+        if (is_blank(line)) continue;
+        jsonl_close(j);
+        j->value = json_loadb((const char *)line.at, line.bytes,
+                              JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &why);
+        if (!j->value)
+            return err_fail(ERR_CHECK, "%s:%lld:%d: not JSON: %s; correct the line", j->path,
+                            (long long)j->line, why.column, why.text);
+        *more = true;
+        return text_of(j, text);
+    }
+    *more = false;
+    return OK;
+}
+
+typedef struct {
+    int64_t tokens, documents;
+} Counts;
+
+/* One walk over the texts: counts them, and copies where there is something to copy into. */
+static Err walk(const char *path, Bytes data, unsigned char *token, int64_t *start, Counts *out)
+{
+    Jsonl j = jsonl_open(path, data);
+    Counts n = {0};
+    Bytes text;
+    bool more = true;
+    Err err;
+    while ((err = jsonl_next(&j, &text, &more)) == OK && more) {
+        if (start) start[n.documents] = n.tokens;
+        if (token) memcpy(token + n.tokens, text.at, text.bytes);
+        n.tokens += (int64_t)text.bytes;
+        n.documents++;
+    }
+    jsonl_close(&j);
+    *out = n;
+    return err;
+}
+
+Err parse_jsonl(Bytes data, Arena *a, Tokens *t)
+{
+    Counts n;
+    unsigned char *token;
+    int64_t *start;
+    if (data.bytes > most_bytes)
+        return err_fail(ERR_CONFIG,
+                        "%s: has %zu bytes, and JSONL is read into memory up to %zu; make a token "
+                        "file of it: sheaf data build %s --format megatron -o NAME.bin",
+                        t->path, data.bytes, most_bytes, t->path);
+    TRY(walk(t->path, data, NULL, NULL, &n));
+    TRY(ARENA_NEW(a, n.tokens, &token));
+    TRY(ARENA_NEW(a, n.documents, &start));
+    TRY(walk(t->path, data, token, start, &n));
+    t->width = 1;
+    t->first = token;
+    t->first_byte = -1;
+    t->n_tokens = n.tokens;
+    t->start = start;
+    t->n_starts = n.documents;
+    return OK;
+}

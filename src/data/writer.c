@@ -1,0 +1,205 @@
+/* writer.c -- tokens.h read backwards: the header is written last, when counts are known. */
+#include "data/writer.h"
+
+#include <errno.h>
+#include <string.h>
+#include "base/text.h"
+#include "data/map.h"
+#include "data/parts.h"
+
+enum { BLOCK = 1 << 13, SIZES_MORE = 1 << 14 };
+
+static void put_u32(unsigned char *p, uint32_t x)
+{
+    for (int i = 0; i < 4; i++) p[i] = (unsigned char)(x >> 8 * i);
+}
+
+static void put_u64(unsigned char *p, uint64_t x)
+{
+    put_u32(p, (uint32_t)x);
+    put_u32(p + 4, (uint32_t)(x >> 32));
+}
+
+static Err put(Writer *w, int which, const void *bytes, size_t n)
+{
+    if (fwrite(bytes, 1, n, w->file[which]) == n) return OK;
+    return err_fail(ERR_IO, "%s: cannot write: %s; is there room on the disk?", w->tmp[which],
+                    strerror(errno));
+}
+
+static Err write_i64(Writer *w, int64_t x)
+{
+    unsigned char bytes[8];
+    put_u64(bytes, (uint64_t)x);
+    return put(w, 1, bytes, sizeof bytes);
+}
+
+static Err name_files(Writer *w)
+{
+    const size_t length = strlen(w->path);
+    const bool bin = length > 4 && strcmp(w->path + length - 4, ".bin") == 0;
+    w->idx = "";
+    Text t = text_in(&w->arena);
+    text_add(&t, "%s.part", w->path);
+    TRY(text_done(&t, &w->tmp[0]));
+    if (w->format != FORMAT_MEGATRON) return OK;
+    if (!bin)
+        return err_fail(ERR_CONFIG,
+                        "%s: a Megatron pair is NAME.bin and NAME.idx; give the name of the .bin",
+                        w->path);
+    Text i = text_in(&w->arena);
+    text_add(&i, "%.*s.idx", (int)length - 4, w->path);
+    TRY(text_done(&i, &w->idx));
+    Text p = text_in(&w->arena);
+    text_add(&p, "%s.part", w->idx);
+    return text_done(&p, &w->tmp[1]);
+}
+
+/* What is there may be a token file of before; anything else may be dear to its owner. */
+static Err check_overwrite(Writer *w)
+{
+    Tokens old;
+    if (!map_exists(w->path)) return OK;
+    const Err err = tokens_open(w->path, FORMAT_AUTO, &w->arena, &old);
+    const bool ours = err == OK && (old.format == FORMAT_TOKENS || old.format == FORMAT_MEGATRON);
+    if (err == OK) tokens_close(&old);
+    if (ours) return OK;
+    return err_fail(ERR_CONFIG,
+                    "%s: is there already, and is no token file; remove it or choose another name",
+                    w->path);
+}
+
+static Err open_part(Writer *w, int which)
+{
+    w->file[which] = fopen(w->tmp[which], "wb");
+    w->made[which] = w->file[which] != NULL;
+    if (w->made[which]) return OK;
+    return err_fail(ERR_IO, "%s: cannot create: %s", w->tmp[which], strerror(errno));
+}
+
+static Err start(Writer *w)
+{
+    static const unsigned char zero[LLMC_HEADER_BYTES];
+    TRY(name_files(w));
+    TRY(check_overwrite(w));
+    TRY(open_part(w, 0));
+    if (*w->idx) return open_part(w, 1);
+    return put(w, 0, zero, sizeof zero); /* the header's place */
+}
+
+Err writer_open(Writer *w, const char *path, TokenFormat format)
+{
+    if (format != FORMAT_TOKENS && format != FORMAT_MEGATRON)
+        return err_fail(ERR_CONFIG, "%s: files are written as tokens or megatron, not as %s", path,
+                        token_format_name(format));
+    *w = (Writer){.path = path, .format = format};
+    TRY(arena_open(&w->arena, "token writer", ARENA_PLENTY));
+    const Err err = start(w);
+    if (err != OK) writer_close(w);
+    return err;
+}
+
+/* Room for one more size: blocks of a multiple of ARENA_ALIGN, pushed back to back. */
+static Err add_size(Writer *w, int64_t tokens)
+{
+    if (tokens > INT32_MAX)
+        return err_fail(ERR_CONFIG,
+                        "%s: document %lld has %lld tokens, and an index counts %ld at most; "
+                        "split it",
+                        w->path, (long long)w->n_documents, (long long)tokens, (long)INT32_MAX);
+    if (w->n_documents == w->n_sizes) {
+        void *more;
+        TRY(arena_push(&w->arena, SIZES_MORE * sizeof *w->size, &more));
+        if (w->n_sizes == 0) w->size = more;
+        w->n_sizes += SIZES_MORE;
+    }
+    w->size[w->n_documents] = (int32_t)tokens;
+    return OK;
+}
+
+Err writer_document(Writer *w, Bytes text)
+{
+    unsigned char block[2 * BLOCK];
+    if (w->format == FORMAT_MEGATRON)
+        TRY(add_size(w, (int64_t)text.bytes));
+    else if ((int64_t)text.bytes > INT32_MAX - w->n_tokens)
+        return err_fail(ERR_CONFIG,
+                        "%s: llm.c's header counts %ld tokens at most, and there are more; use "
+                        "--format megatron, or write several files",
+                        w->path, (long)INT32_MAX);
+    for (size_t at = 0; at < text.bytes; at += BLOCK) {
+        const size_t n = text.bytes - at < BLOCK ? text.bytes - at : BLOCK;
+        for (size_t i = 0; i < n; i++) block[2 * i] = text.at[at + i], block[2 * i + 1] = 0;
+        TRY(put(w, 0, block, 2 * n));
+    }
+    w->n_tokens += (int64_t)text.bytes;
+    w->n_documents++;
+    return OK;
+}
+
+static Err write_header(Writer *w)
+{
+    unsigned char header[12];
+    put_u32(header, LLMC_MAGIC_U16);
+    put_u32(header + 4, LLMC_VERSION_U16);
+    put_u32(header + 8, (uint32_t)w->n_tokens);
+    if (fseek(w->file[0], 0, SEEK_SET) != 0)
+        return err_fail(ERR_IO, "%s: cannot go back to its header: %s", w->tmp[0], strerror(errno));
+    return put(w, 0, header, sizeof header);
+}
+
+static Err write_index(Writer *w)
+{
+    unsigned char header[MEGATRON_HEADER_BYTES] = MEGATRON_MAGIC, size[4];
+    put_u64(header + 9, 1);
+    header[17] = MEGATRON_UINT16;
+    put_u64(header + 18, (uint64_t)w->n_documents); /* a document is one sequence */
+    put_u64(header + 26, (uint64_t)w->n_documents + 1);
+    TRY(put(w, 1, header, sizeof header));
+    for (int64_t d = 0; d < w->n_documents; d++) {
+        put_u32(size, (uint32_t)w->size[d]);
+        TRY(put(w, 1, size, sizeof size));
+    }
+    for (int64_t d = 0, byte = 0; d < w->n_documents; byte += 2 * (int64_t)w->size[d++])
+        TRY(write_i64(w, byte));
+    for (int64_t d = 0; d <= w->n_documents; d++) TRY(write_i64(w, d));
+    return OK;
+}
+
+static Err close_file(Writer *w, int which)
+{
+    FILE *file = w->file[which];
+    w->file[which] = NULL;
+    if (fclose(file) == 0) return OK;
+    return err_fail(ERR_IO, "%s: cannot write: %s; is there room on the disk?", w->tmp[which],
+                    strerror(errno));
+}
+
+static Err rename_part(const char *from, const char *to)
+{
+    if (rename(from, to) == 0) return OK;
+    return err_fail(ERR_IO, "%s: cannot rename to %s: %s", from, to, strerror(errno));
+}
+
+Err writer_finish(Writer *w)
+{
+    TRY(*w->idx ? write_index(w) : write_header(w));
+    for (int i = 0; i < 2; i++)
+        if (w->file[i]) TRY(close_file(w, i));
+    TRY(rename_part(w->tmp[0], w->path));
+    if (*w->idx) TRY(rename_part(w->tmp[1], w->idx));
+    w->made[0] = w->made[1] = false;
+    return OK;
+}
+
+void writer_close(Writer *w)
+{
+    for (int i = 0; i < 2; i++) {
+        if (w->file[i]) {
+            fclose(w->file[i]);
+            w->file[i] = NULL;
+        }
+        if (w->made[i]) remove(w->tmp[i]);
+    }
+    arena_close(&w->arena);
+}

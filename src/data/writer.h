@@ -1,0 +1,38 @@
+/* writer.h -- documents to a token file: llm.c's format (uint16), or a Megatron pair (uint16).
+ *
+ *     Writer w;
+ *     TRY(writer_open(&w, "corpus.bin", FORMAT_MEGATRON));
+ *     err = writer_document(&w, text);             its bytes are tokens; once for each document
+ *     err = writer_finish(&w)                      now the file is there, whole
+ *     writer_close(&w);                            in any case; what is not finished is removed
+ *
+ * llm.c's format has no place for borders, and bytes have no token to spare for them: documents are
+ * joined. The pair keeps them. Files are written under another name and renamed when they are
+ * whole, so that half a file is never taken for one. */
+#ifndef DATA_WRITER_H
+#define DATA_WRITER_H
+
+#include <stdio.h>
+#include "data/tokens.h"
+
+typedef struct {
+    const char *path;
+    TokenFormat format;
+    Arena arena;        /* paths, then sizes: the last thing in it, so it grows in place */
+    const char *idx;    /* the other file of a pair; else "" */
+    const char *tmp[2]; /* names until all is written */
+    FILE *file[2];
+    bool made[2];  /* the file of that name is ours to remove */
+    int32_t *size; /* tokens of each document */
+    int64_t n_documents, n_sizes;
+    int64_t n_tokens;
+} Writer;
+
+/* Local. ERR_CONFIG for a name that does not fit the format, or a file that is there and is no
+ * token file: it is not written over. */
+Err writer_open(Writer *w, const char *path, TokenFormat format);
+Err writer_document(Writer *w, Bytes text);
+Err writer_finish(Writer *w);
+void writer_close(Writer *w);
+
+#endif
