@@ -64,6 +64,12 @@ Err model_add_unit(Model *m, int kind, const char *name, const char *prefix)
     return OK;
 }
 
+const char *model_value_name(const Model *m, int unit, const char *name, char *buffer)
+{
+    snprintf(buffer, VALUE_NAME_BYTES, "%s.%s", m->unit[unit].name, name);
+    return buffer;
+}
+
 int64_t model_param_count(const Model *m)
 {
     int64_t count = 0;

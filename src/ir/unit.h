@@ -49,6 +49,10 @@ Err model_add_unit(Model *m, int kind, const char *name, const char *prefix);
 
 /* Local. The parameter of that name, or -1. */
 int model_find_param(const Model *m, const char *name);
+/* Local. "layer.3.attn.in": a value of a unit by its name within the graph, in `buffer`, which is
+ * returned. Values of two units never share one. */
+enum { VALUE_NAME_BYTES = 256 };
+const char *model_value_name(const Model *m, int unit, const char *name, char *buffer);
 /* Local. Elements of all parameters, tied ones counted once. */
 int64_t model_param_count(const Model *m);
 
