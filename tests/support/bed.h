@@ -1,0 +1,72 @@
+/* bed.h -- a small graph to try a pass on: built by hand, passed through, printed. */
+#ifndef TESTS_SUPPORT_BED_H
+#define TESTS_SUPPORT_BED_H
+
+#include "support/expect.h"
+
+#include "compile/compile.h"
+#include "ir/build.h"
+#include "model/build.h"
+
+typedef struct {
+    Arena arena;
+    Graph g;
+    Mesh mesh; /* one rank */
+} Bed;
+
+/* All extents of a graph differ. */
+enum { T = 6, D = 4, F = 5, E = 3 };
+
+static inline void bed_open(Bed *b, const char *kind)
+{
+    DO(arena_open(&b->arena, "bed", (size_t)1 << 28));
+    graph_init(&b->g, kind, F64, &b->arena);
+    b->mesh = mesh_single();
+}
+
+static inline void bed_close(Bed *b) { arena_close(&b->arena); }
+
+static inline Value bed_x(Bed *b) { return stream_in(&b->g, dim_of(T), D); }
+
+/* A weight [out, in] that is called so. */
+static inline Value bed_w(Bed *b, const char *name, int64_t out, int64_t in)
+{
+    return weight2(&b->g, name, out, in, 1);
+}
+
+/* The graph is this: what is given, then node for node. */
+static inline void bed_expect_all(Bed *b, const char *name, const char *want)
+{
+    const char *got;
+    DO(graph_print(&b->g, &b->arena, &got));
+    expect_text(name, got, want);
+}
+
+/* Its nodes are these. */
+static inline void bed_expect(Bed *b, const char *name, const char *want)
+{
+    const char *got;
+    DO(graph_print(&b->g, &b->arena, &got));
+    got = strchr(got, '\n') + 1;
+    while (strncmp(got, "  %", 3) == 0) got = strchr(got, '\n') + 1;
+    expect_text(name, got, want);
+}
+
+/* The node that makes the value of this name. */
+static inline Node *bed_node(Bed *b, const char *name)
+{
+    for (Value v = 0; v < b->g.n_values; v++)
+        if (strcmp(b->g.value[v].name, name) == 0) return &b->g.node[graph_maker(&b->g, v)];
+    fail_msg("no value %s", name);
+    return NULL;
+}
+
+/* With its backward part where `back` says so, and with layouts. */
+static inline void bed_prepare(Bed *b, bool back)
+{
+    DO(graph_err(&b->g));
+    if (back) DO(differentiate(&b->g));
+    DO(place(&b->g, &strategy_tp, &b->mesh, &b->arena));
+}
+
+#endif
