@@ -66,7 +66,7 @@ static Err run_layer(int32_t T, Measured *out)
     TRY(job_compile(&set, &arena, &job));
     TRY(team_open(&team, 2, -1));
     TRY(job_open_rank(&job, NULL, team, &rank));
-    rank_init_weights(&rank, 1);
+    TRY(rank_init_weights(&rank, 1));
     fill_inputs(&rank, T);
     const double start = now_s();
     TRY(rank_step(&rank, &(StepSettings){1, 0}, &result));

@@ -14,4 +14,7 @@ Err execute_update(Rank *r, int unit);
 /* Local. ERR_CONFIG unless every call and every BIND names a slot that there is. */
 Err execute_check_calls(const LinkedProgram *lp);
 
+/* Local. The weight as programs use it, from its master; nothing to do where they are one. */
+Err execute_publish(Rank *r, int param);
+
 #endif

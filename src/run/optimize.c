@@ -55,6 +55,15 @@ static Tensor flat(Tensor x)
     return x;
 }
 
+Err execute_publish(Rank *r, int param)
+{
+    Call c = {.n_in = 1, .n_out = 1, .team = r->settings.team};
+    c.in[0] = flat(rank_param(r, param, PART_MASTER));
+    c.out[0] = flat(rank_param(r, param, PART_WEIGHT));
+    if (c.in[0].dtype == c.out[0].dtype) return OK;
+    return r->settings.device->kernel[KERNEL_cast](&c);
+}
+
 static Err update_param(Rank *r, int param)
 {
     const OptimSettings *o = &r->settings.optim;
@@ -63,7 +72,7 @@ static Err update_param(Rank *r, int param)
     const bool adamw = o->kind == OPTIM_ADAMW;
     Call c = {.n_in = 1, .n_out = adamw ? 3 : 1, .team = r->settings.team};
     c.in[0] = flat(rank_param(r, param, PART_GRAD));
-    c.out[0] = flat(rank_param(r, param, PART_WEIGHT));
+    c.out[0] = flat(rank_param(r, param, PART_MASTER));
     c.number[0] = r->slot[SLOT_LR];
     c.number[1] = r->slot[SLOT_FACTOR];
     if (!adamw) {
@@ -85,6 +94,9 @@ Err execute_update(Rank *r, int unit)
 {
     const Model *m = r->settings.program->model;
     for (int i = 0; i < m->n_params; i++)
-        if (m->param[i].holder[0] == unit) TRY(update_param(r, i));
+        if (m->param[i].holder[0] == unit) {
+            TRY(update_param(r, i));
+            TRY(execute_publish(r, i));
+        }
     return OK;
 }

@@ -19,6 +19,11 @@ Err rank_open(Rank *r, const RankSettings *settings)
     for (int i = 0; i < N_ARENAS; i++) {
         void *base;
         const size_t bytes = lp->bytes[i] ? lp->bytes[i] : ARENA_ALIGN;
+        if (i == ARENA_STATE && settings->state_of) {
+            MUST(settings->state_of->settings.program->bytes[i] == lp->bytes[i], "states differ");
+            r->base[i] = settings->state_of->base[i];
+            continue;
+        }
         TRY(arena_open(&r->arena[i], arena_name[i], bytes));
         TRY(arena_push(&r->arena[i], bytes, &base));
         r->base[i] = base;
@@ -45,11 +50,9 @@ Tensor rank_param(const Rank *r, int param, ParamPart part)
     const Param *p = &lp->model->param[param];
     const UnitPlace *at = &lp->unit[p->holder[0]];
     const DType dtype = part == PART_WEIGHT ? lp->model->dtype : dtype_wide(lp->model->dtype);
-    const size_t place = part == PART_WEIGHT ? at->weights
-                         : part == PART_GRAD ? at->grads
-                                             : at->moments[part - PART_MOMENT1];
+    const size_t place[] = {at->weights, at->master, at->grads, at->moments[0], at->moments[1]};
     Tensor t = {.dtype = dtype, .ndim = p->info.ndim};
-    t.data = r->base[part == PART_GRAD ? ARENA_STEP : ARENA_STATE] + place +
+    t.data = r->base[part == PART_GRAD ? ARENA_STEP : ARENA_STATE] + place[part] +
              (size_t)p->pack_at * dtype_bytes(dtype);
     int64_t step = 1;
     for (int i = p->info.ndim - 1; i >= 0; i--) {
@@ -68,20 +71,22 @@ static void put(Tensor *t, int64_t i, double x)
         ((float *)t->data)[i] = (float)x;
 }
 
-void rank_init_weights(Rank *r, uint64_t seed)
+Err rank_init_weights(Rank *r, uint64_t seed)
 {
     const Model *m = r->settings.program->model;
     memset(r->base[ARENA_STATE], 0, r->settings.program->bytes[ARENA_STATE]);
     for (int p = 0; p < m->n_params; p++) {
         const Param *q = &m->param[p];
         const Random random = random_named(seed, q->name);
-        Tensor w = rank_param(r, p, PART_WEIGHT);
+        Tensor w = rank_param(r, p, PART_MASTER);
         for (int64_t i = 0; i < q->count; i++) {
             if (q->info.init == INIT_NORMAL)
                 put(&w, i, q->info.std * random_normal(&random, (uint64_t)i));
             if (q->info.init == INIT_ONES) put(&w, i, 1.0);
         }
+        TRY(execute_publish(r, p));
     }
+    return OK;
 }
 
 Tensor rank_input(Rank *r, int micro, Input which)

@@ -24,12 +24,15 @@ typedef struct {
     int64_t block; /* elements whose squares are summed together */
 } OptimSettings;
 
+typedef struct Rank Rank;
+
 typedef struct {
     const LinkedProgram *program;
     const Device *device;
     Comm *comm;
     Team *team;
     OptimSettings optim;
+    const Rank *state_of; /* use its weights and moments, laid out alike; NULL: my own */
     bool poison; /* fill what begins to live with NaN: who reads what was not written shows */
     bool late;   /* what is begun is done only when it is waited for */
 } RankSettings;
@@ -42,7 +45,7 @@ typedef struct {
     const Instr *instr;
 } Begun;
 
-typedef struct {
+struct Rank {
     RankSettings settings;
     Arena arena[N_ARENAS];
     char *base[N_ARENAS];
@@ -53,7 +56,7 @@ typedef struct {
     int64_t live_tokens;
     Begun begun[MAX_BEGUN];
     int n_begun;
-} Rank;
+};
 
 typedef struct {
     int64_t step; /* from 1 */
@@ -72,7 +75,7 @@ Err rank_open(Rank *r, const RankSettings *settings);
 void rank_close(Rank *r);
 
 /* Local. Initial weights by (seed, name, element); moments 0. */
-void rank_init_weights(Rank *r, uint64_t seed);
+Err rank_init_weights(Rank *r, uint64_t seed);
 /* Local. Where input `which` of a micro-batch lies, at full extent. */
 Tensor rank_input(Rank *r, int micro, Input which);
 /* Local. How many of its rows are live; at first all are. */
@@ -85,7 +88,9 @@ Err rank_bind(Rank *r, int slot, const Program *sub);
 /* Collective over all ranks of the program. Walks the list once. */
 Err rank_step(Rank *r, const StepSettings *step, StepResult *out);
 
-typedef enum { PART_WEIGHT, PART_GRAD, PART_MOMENT1, PART_MOMENT2 } ParamPart;
+/* WEIGHT: as programs use it. MASTER: as updates keep it, in the wide type; the same bytes where
+ * the two types are one. */
+typedef enum { PART_WEIGHT, PART_MASTER, PART_GRAD, PART_MOMENT1, PART_MOMENT2 } ParamPart;
 /* Local. A view of a parameter, or of what goes with it. */
 Tensor rank_param(const Rank *r, int param, ParamPart part);
 

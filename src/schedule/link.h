@@ -34,7 +34,8 @@ typedef struct {
 
 /* Where the state and the sums of one unit lie: element 0 of its pack. */
 typedef struct {
-    size_t weights, moments[2], grads;
+    size_t weights, master, moments[2],
+        grads; /* master: the weights, where they are of the wide type */
 } UnitPlace;
 
 typedef struct {

@@ -176,7 +176,8 @@ static void lay_static(LinkedProgram *lp)
         const size_t count = (size_t)model->unit[u].pack_count;
         const size_t bytes = count * dtype_bytes(model->dtype),
                      wide = count * dtype_bytes(dtype_wide(model->dtype));
-        lp->unit[u].weights = take(&state, bytes);
+        lp->unit[u].weights = lp->unit[u].master = take(&state, bytes);
+        if (wide != bytes) lp->unit[u].master = take(&state, wide);
         for (int k = 0; k < lp->n_moments; k++) lp->unit[u].moments[k] = take(&state, wide);
         lp->unit[u].grads = take(&step, wide);
     }
