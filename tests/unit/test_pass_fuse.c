@@ -1,0 +1,277 @@
+/* fuse, before and after: products of one x whose weights lie back to back become one; a sum goes
+ * into the product that makes one of its terms; and what must stay apart does. */
+#include "support/bed.h"
+
+static Value product(Bed *b, Value x, Value w) { return linear(&b->g, x, w, NO_VALUE); }
+
+/* y = down swiglu(gate x, up x) */
+static void gated(Bed *b, bool back)
+{
+    bed_open(b, "u");
+    const Value x = bed_x(b), wg = bed_w(b, "gate", F, D), wu = bed_w(b, "up", F, D);
+    const Value down = bed_w(b, "down", D, F), gate = product(b, x, wg), up = product(b, x, wu);
+    stream_out(&b->g, product(b, swiglu(&b->g, gate, up), down));
+    bed_prepare(b, back);
+}
+
+static void siblings(void **state)
+{
+    Bed b;
+    (void)state;
+    gated(&b, true);
+    bed_expect(&b, "before",
+               "  F  %4 [6,5] = linear %0 %1\n"
+               "  F  %5 [6,5] = linear %0 %2\n"
+               "  F  %6 [6,5] = swiglu %4 %5\n"
+               "  F  %7 y [6,4] = linear %6 %3\n"
+               "  F  %9 [6,5] = linear_dx %8 %3\n"
+               "  F  %10 d.down [4,5] += linear_dw %8 %6 {port 2}\n"
+               "  F  %11 [6,5], %12 [6,5] = swiglu_dx %9 %4 %5\n"
+               "  F  %13 [6,4] = linear_dx %12 %2\n"
+               "  F  %14 d.up [5,4] += linear_dw %12 %0 {port 1}\n"
+               "  F  %15 [6,4] = linear_dx %11 %1\n"
+               "  F  %16 d.x [6,4] = add %13 %15\n"
+               "  F  %17 d.gate [5,4] += linear_dw %11 %0 {port 0}\n");
+    DO(fuse(&b.g));
+    bed_expect_all(&b, "after",
+                   "u, f64\n"
+                   "  %0 x [6,4]: stream from the unit before\n"
+                   "  %1 gate [5,4]: parameter 0\n"
+                   "  %2 up [5,4]: parameter 1\n"
+                   "  %3 down [4,5]: parameter 2\n"
+                   "  %8 d.y [6,4]: gradient from the unit after\n"
+                   "  %18 gate..2 [10,4]: parameter 0 to 1\n"
+                   "  F  %19 [6,10] = linear %0 %18\n"
+                   "  F  %4 [6,5] = part %19 {dim 1 from 0}\n"
+                   "  F  %5 [6,5] = part %19 {dim 1 from 5}\n"
+                   "  F  %6 [6,5] = swiglu %4 %5\n"
+                   "  F  %7 y [6,4] = linear %6 %3\n"
+                   "  F  %9 [6,5] = linear_dx %8 %3\n"
+                   "  F  %10 d.down [4,5] += linear_dw %8 %6 {port 2}\n"
+                   "  F  %11 [6,5], %12 [6,5] = swiglu_dx %9 %4 %5\n"
+                   "  F  %20 [6,10] = join %11 %12 {dim 1}\n"
+                   "  F  %16 d.x [6,4] = linear_dx %20 %18\n"
+                   "  F  %21 d.gate..2 [10,4] += linear_dw %20 %0 {port 0}\n");
+    assert_int_equal(b.g.value[21].role, ROLE_DPARAM);
+    assert_int_equal(b.g.value[21].span, 2);
+    bed_close(&b);
+}
+
+static void siblings_forward_alone(void **state)
+{
+    Bed b;
+    (void)state;
+    gated(&b, false);
+    DO(fuse(&b.g));
+    bed_expect(&b, "forward",
+               "  F  %9 [6,10] = linear %0 %8\n"
+               "  F  %4 [6,5] = part %9 {dim 1 from 0}\n"
+               "  F  %5 [6,5] = part %9 {dim 1 from 5}\n"
+               "  F  %6 [6,5] = swiglu %4 %5\n"
+               "  F  %7 y [6,4] = linear %6 %3\n");
+    bed_close(&b);
+}
+
+/* q x and k x with biases; sizes differ, biases lie back to back too. */
+static void siblings_with_bias(void **state)
+{
+    Bed b;
+    (void)state;
+    bed_open(&b, "u");
+    Graph *g = &b.g;
+    const Value x = bed_x(&b), wq = bed_w(&b, "q", D, D), wk = bed_w(&b, "k", E, D);
+    const Value bq = vector(g, "qb", D, INIT_ZEROS), bk = vector(g, "kb", E, INIT_ZEROS);
+    const Value wo = bed_w(&b, "o", D, E);
+    const Value q = gelu(g, linear(g, x, wq, bq)), k = gelu(g, linear(g, x, wk, bk));
+    stream_out(g, add(g, q, product(&b, k, wo)));
+    bed_prepare(&b, true);
+    DO(fuse(g));
+    bed_expect(&b, "with bias",
+               "  F  %26 [6,7] = linear %0 %24 %25\n"
+               "  F  %6 [6,4] = part %26 {dim 1 from 0}\n"
+               "  F  %7 [6,4] = gelu %6\n"
+               "  F  %8 [6,3] = part %26 {dim 1 from 4}\n"
+               "  F  %9 [6,3] = gelu %8\n"
+               "  F  %10 [6,4] = linear %9 %5\n"
+               "  F  %11 y [6,4] = add %7 %10\n"
+               "  F  %13 [6,3] = linear_dx %12 %5\n"
+               "  F  %14 d.o [4,3] += linear_dw %12 %9 {port 4}\n"
+               "  F  %15 [6,3] = gelu_dx %13 %8\n"
+               "  F  %19 [6,4] = gelu_dx %12 %6\n"
+               "  F  %27 [6,7] = join %19 %15 {dim 1}\n"
+               "  F  %21 d.x [6,4] = linear_dx %27 %24\n"
+               "  F  %28 d.q..2 [7,4] += linear_dw %27 %0 {port 0}\n"
+               "  F  %29 d.qb..2 [7] += bias_dw %27 {port 2}\n");
+    bed_close(&b);
+}
+
+static int count_ops(const Bed *b, OpId op)
+{
+    int n = 0;
+    for (int i = 0; i < b->g.n_nodes; i++) n += b->g.node[i].op == op;
+    return n;
+}
+
+/* Graphs of two products a and b that look alike and must stay apart. */
+typedef Value (*Twins)(Bed *b, Value x);
+
+static Value sum_of_gelus(Bed *b, Value p, Value q)
+{
+    const Value left = gelu(&b->g, p), right = gelu(&b->g, q);
+    return add(&b->g, left, right);
+}
+
+/* Another parameter lies between the weights. */
+static Value not_adjacent(Bed *b, Value x)
+{
+    const Value wa = bed_w(b, "a", D, D);
+    vector(&b->g, "between", E, INIT_ONES);
+    const Value wb = bed_w(b, "b", D, D), p = product(b, x, wa);
+    return sum_of_gelus(b, p, product(b, x, wb));
+}
+
+static Value other_x(Bed *b, Value x)
+{
+    const Value wa = bed_w(b, "a", D, D), wb = bed_w(b, "b", D, D), p = product(b, x, wa);
+    return sum_of_gelus(b, p, product(b, gelu(&b->g, x), wb));
+}
+
+static Value one_has_a_bias(Bed *b, Value x)
+{
+    const Value wa = bed_w(b, "a", D, D), wb = bed_w(b, "b", D, D), p = product(b, x, wa);
+    const Value q = linear(&b->g, x, wb, vector(&b->g, "bias", D, INIT_ZEROS));
+    return sum_of_gelus(b, p, q);
+}
+
+/* dy itself is the gradient of one product: it comes from outside and lies where it lies. */
+static Value gradient_is_given(Bed *b, Value x)
+{
+    const Value wa = bed_w(b, "a", D, D), wb = bed_w(b, "b", D, D), p = product(b, x, wa);
+    return add(&b->g, p, gelu(&b->g, product(b, x, wb)));
+}
+
+/* Both products have one gradient, which cannot lie in two places. */
+static Value gradient_is_shared(Bed *b, Value x)
+{
+    const Value wa = bed_w(b, "a", D, D), wb = bed_w(b, "b", D, D), p = product(b, x, wa);
+    return gelu(&b->g, add(&b->g, p, product(b, x, wb)));
+}
+
+/* A third product shares a's gradient, and its part of dx stands before a's. */
+static Value gradients_of_others(Bed *b, Value x)
+{
+    const Value wa = bed_w(b, "a", D, D), wb = bed_w(b, "b", D, D);
+    vector(&b->g, "between", E, INIT_ONES);
+    const Value wc = bed_w(b, "c", D, D);
+    const Value p = product(b, x, wa), q = product(b, x, wb), r = product(b, x, wc);
+    return sum_of_gelus(b, add(&b->g, p, r), q);
+}
+
+/* The weight a is used twice: its sum has two terms. */
+static Value weight_twice(Bed *b, Value x)
+{
+    const Value wa = bed_w(b, "a", D, D), wb = bed_w(b, "b", D, D), p = product(b, x, wa);
+    const Value q = product(b, x, wb);
+    return sum_of_gelus(b, p, product(b, gelu(&b->g, q), wa));
+}
+
+/* The terms of dx are added up in an order that another term interrupts. */
+static Value not_collapsible(Bed *b, Value x)
+{
+    const Value wa = bed_w(b, "a", D, D), wb = bed_w(b, "b", D, D), p = product(b, x, wa);
+    const Value q = gelu(&b->g, x), r = product(b, x, wb);
+    return add(&b->g, sum_of_gelus(b, p, r), q);
+}
+
+static void what_stays_apart(void **state)
+{
+    static const struct {
+        const char *name;
+        Twins twins;
+        int products; /* linear nodes before and after */
+    } table[] = {
+        {"weights not adjacent", not_adjacent, 2},
+        {"another x", other_x, 2},
+        {"one has a bias", one_has_a_bias, 2},
+        {"the gradient is given", gradient_is_given, 2},
+        {"the gradient is shared", gradient_is_shared, 2},
+        {"another product of the gradient", gradients_of_others, 3},
+        {"a weight twice", weight_twice, 3},
+        {"dx not collapsible", not_collapsible, 2},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        Bed b;
+        bed_open(&b, "u");
+        const Value x = bed_x(&b);
+        stream_out(&b.g, table[i].twins(&b, x));
+        bed_prepare(&b, true);
+        assert_int_equal(count_ops(&b, OP_linear), table[i].products);
+        const int sums = count_ops(&b, OP_linear_dw);
+        DO(fuse(&b.g));
+        if (count_ops(&b, OP_linear) != table[i].products || count_ops(&b, OP_join) ||
+            count_ops(&b, OP_linear_dw) != sums)
+            fail_msg("%s: fused", table[i].name);
+        bed_close(&b);
+    }
+}
+
+/* d.x = gelu_dx + a product: the product adds to what gelu_dx made. */
+static void sum_into_product(void **state)
+{
+    Bed b;
+    (void)state;
+    bed_open(&b, "u");
+    const Value x = bed_x(&b), w = bed_w(&b, "w", D, D), p = product(&b, x, w);
+    stream_out(&b.g, add(&b.g, gelu(&b.g, p), gelu(&b.g, x)));
+    bed_prepare(&b, true);
+    Graph *g = &b.g;
+    const int n = g->n_nodes;
+    DO(fuse(g));
+    assert_int_equal(g->n_nodes, n - 1);
+    const Node *dx = bed_node(&b, "d.x");
+    assert_int_equal(dx->op, OP_linear_dx);
+    assert_int_equal(dx->n_in, 3);
+    assert_int_equal(g->node[graph_maker(g, dx->in[2])].op, OP_gelu_dx);
+    assert_int_equal(dx->keep[0], SLOT_ONE);
+    bed_close(&b);
+}
+
+/* dy comes from outside and must not be added to; and a term that others read stays as it is. */
+static void sum_stays_apart(void **state)
+{
+    Bed b;
+    (void)state;
+    bed_open(&b, "u");
+    const Value x = bed_x(&b), w = bed_w(&b, "w", D, D);
+    stream_out(&b.g, add(&b.g, x, product(&b, x, w)));
+    bed_prepare(&b, true);
+    DO(fuse(&b.g));
+    bed_expect(&b, "residual",
+               "  F  %2 [6,4] = linear %0 %1\n"
+               "  F  %3 y [6,4] = add %0 %2\n"
+               "  F  %5 [6,4] = linear_dx %4 %1\n"
+               "  F  %6 d.x [6,4] = add %4 %5\n"
+               "  F  %7 d.w [4,4] += linear_dw %4 %0 {port 0}\n");
+    bed_close(&b);
+    bed_open(&b, "u");
+    Graph *g = &b.g;
+    const Value z = bed_x(&b), w1 = bed_w(&b, "a", D, D), w2 = bed_w(&b, "b", D, D);
+    const Value a = product(&b, gelu(g, z), w1); /* its gradient is read by its dw too */
+    stream_out(g, gelu(g, add(g, a, product(&b, a, w2))));
+    bed_prepare(&b, true);
+    DO(fuse(g));
+    const Node *sum = &g->node[graph_maker(g, bed_node(&b, "d.a")->in[0])];
+    assert_int_equal(sum->op, OP_add);
+    bed_close(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(siblings),           cmocka_unit_test(siblings_forward_alone),
+        cmocka_unit_test(siblings_with_bias), cmocka_unit_test(what_stays_apart),
+        cmocka_unit_test(sum_into_product),   cmocka_unit_test(sum_stays_apart),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
