@@ -27,8 +27,11 @@ void buffer_free(Buffer *b)
 
 void buffer_raw(Buffer *b, const void *from, size_t bytes)
 {
-    b->at = realloc(b->at, b->bytes + bytes + 1);
-    if (!b->at) give_up("realloc");
+    if (b->bytes + bytes >= b->room) {
+        b->room = 2 * (b->bytes + bytes) + 64;
+        b->at = realloc(b->at, b->room);
+        if (!b->at) give_up("realloc");
+    }
     memcpy(b->at + b->bytes, from, bytes);
     b->bytes += bytes;
 }

@@ -8,7 +8,7 @@
 
 typedef struct {
     unsigned char *at;
-    size_t bytes;
+    size_t bytes, room;
 } Buffer;
 
 void buffer_free(Buffer *b);

@@ -1,58 +1,7 @@
 /* test_data_formats.c -- token files of every format, written here byte by byte as their programs
- * write them, read by src/data; and files of our own writer read back. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-#include "data/writer.h"
-#include "support/token_files.h"
-
-#define DO(call)                                                                                   \
-    do {                                                                                           \
-        if ((call) != OK) fail_msg("%s", err_text());                                              \
-    } while (0)
-
-static Arena arena;
-
-static int setup(void **state)
-{
-    (void)state;
-    return arena_open(&arena, "test", ARENA_PLENTY) != OK;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    scratch_remove();
-    arena_close(&arena);
-    return 0;
-}
-
-static void assert_tokens(const Tokens *t, const int64_t *id, int n)
-{
-    assert_int_equal(t->n_tokens, n);
-    for (int i = 0; i < n; i++) assert_int_equal(tokens_at(t, i), id[i]);
-}
-
-/* The borders past the first token, found one after another. */
-static void assert_borders(const Tokens *t, const int *border, int n)
-{
-    int64_t at = 0;
-    for (int i = 0; i < n; i++) {
-        at = tokens_next_start(t, at, t->n_tokens);
-        assert_int_equal(at, border[i]);
-    }
-    assert_int_equal(tokens_next_start(t, at, t->n_tokens), t->n_tokens);
-}
-
-static void opens(const char *path, TokenFormat ask, TokenFormat want, Tokens *t)
-{
-    DO(tokens_open(path, ask, &arena, t));
-    assert_int_equal(t->format, want);
-}
+ * write them, read by src/data. */
+#include "data/tokens.h"
+#include "support/data_test.h"
 
 static void llmc_uint16_by_its_magic(void **state)
 {
@@ -179,95 +128,6 @@ static void jsonl_is_its_texts(void **state)
     tokens_close(&t);
 }
 
-static Bytes text_bytes_of(const char *text)
-{
-    return (Bytes){(const unsigned char *)text, strlen(text)};
-}
-
-static void write_two(const char *path, TokenFormat format)
-{
-    Writer w;
-    DO(writer_open(&w, path, format));
-    DO(writer_document(&w, text_bytes_of("hello \xFF")));
-    DO(writer_document(&w, text_bytes_of("you")));
-    DO(writer_finish(&w));
-    writer_close(&w);
-}
-
-static const int64_t two_texts[] = {'h', 'e', 'l', 'l', 'o', ' ', 0xFF, 'y', 'o', 'u'};
-
-/* Read back, and the same bytes as the format spelled out here. */
-static void our_files_are_theirs(void **state)
-{
-    (void)state;
-    const int size[] = {7, 3}, document[] = {0, 1, 2}, border[] = {7};
-    Buffer llmc = llmc_file(20240520, 1, two_texts, 10, 2), bin = array_file(two_texts, 10, 2),
-           idx = megatron_index(8, 2, size, 2, document, 3);
-    Tokens t;
-    for (int again = 0; again < 2; again++) { /* a token file may be written over */
-        write_two(scratch("w.bin"), FORMAT_TOKENS);
-        opens(scratch("w.bin"), FORMAT_AUTO, FORMAT_TOKENS, &t);
-        assert_tokens(&t, two_texts, 10);
-        assert_borders(&t, NULL, 0);
-        assert_int_equal(t.map[0].bytes, llmc.bytes);
-        assert_memory_equal(t.map[0].at, llmc.at, llmc.bytes);
-        tokens_close(&t);
-
-        write_two(scratch("v.bin"), FORMAT_MEGATRON);
-        opens(scratch("v.bin"), FORMAT_AUTO, FORMAT_MEGATRON, &t);
-        scratch("v.idx");
-        assert_tokens(&t, two_texts, 10);
-        assert_borders(&t, border, 1);
-        assert_int_equal(t.map[1].bytes, idx.bytes);
-        assert_memory_equal(t.map[0].at, bin.at, bin.bytes);
-        assert_memory_equal(t.map[1].at, idx.at, idx.bytes);
-        tokens_close(&t);
-    }
-    buffer_free(&llmc);
-    buffer_free(&bin);
-    buffer_free(&idx);
-}
-
-/* More sizes than the writer's first block holds, documents longer than its buffer. */
-static void many_documents_come_back(void **state)
-{
-    (void)state;
-    enum { N = 40001, LONG = 20011 };
-    static unsigned char text[LONG];
-    Writer w;
-    Tokens t;
-    int64_t at = 0;
-    for (int i = 0; i < LONG; i++) text[i] = (unsigned char)(i * 7);
-    DO(writer_open(&w, scratch("many.bin"), FORMAT_MEGATRON));
-    for (int d = 0; d < N; d++)
-        DO(writer_document(&w, (Bytes){text, d == 5 ? LONG : (size_t)(d % 3) + 1}));
-    DO(writer_finish(&w));
-    writer_close(&w);
-    scratch("many.idx");
-    DO(tokens_open(scratch("many.bin"), FORMAT_AUTO, &arena, &t));
-    for (int d = 0; d < N; d++) {
-        const int64_t end = at + (d == 5 ? LONG : d % 3 + 1);
-        assert_int_equal(tokens_next_start(&t, at, t.n_tokens), end);
-        assert_int_equal(tokens_at(&t, end - 1), text[end - 1 - at]);
-        at = end;
-    }
-    assert_int_equal(at, t.n_tokens);
-    tokens_close(&t);
-}
-
-static void what_is_not_finished_is_not_there(void **state)
-{
-    (void)state;
-    Writer w;
-    Tokens t;
-    DO(writer_open(&w, scratch("half.bin"), FORMAT_MEGATRON));
-    DO(writer_document(&w, text_bytes_of("hello")));
-    writer_close(&w);
-    assert_int_equal(tokens_open(scratch("half.bin"), FORMAT_AUTO, &arena, &t), ERR_IO);
-    assert_int_equal(tokens_open(scratch("half.bin.part"), FORMAT_AUTO, &arena, &t), ERR_IO);
-    assert_int_equal(tokens_open(scratch("half.idx.part"), FORMAT_AUTO, &arena, &t), ERR_IO);
-}
-
 static void a_scan_counts(void **state)
 {
     (void)state;
@@ -304,9 +164,6 @@ int main(void)
         cmocka_unit_test(megatron_without_a_last_entry),
         cmocka_unit_test(text_is_its_bytes),
         cmocka_unit_test(jsonl_is_its_texts),
-        cmocka_unit_test(our_files_are_theirs),
-        cmocka_unit_test(many_documents_come_back),
-        cmocka_unit_test(what_is_not_finished_is_not_there),
         cmocka_unit_test(a_scan_counts),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

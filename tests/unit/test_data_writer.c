@@ -1,0 +1,102 @@
+/* test_data_writer.c -- what we write is what the formats say, and is read back. */
+#include "support/data_test.h"
+#include "data/writer.h"
+
+static Bytes text_bytes_of(const char *text)
+{
+    return (Bytes){(const unsigned char *)text, strlen(text)};
+}
+
+static void write_two(const char *path, TokenFormat format)
+{
+    Writer w;
+    DO(writer_open(&w, path, format));
+    DO(writer_document(&w, text_bytes_of("hello \xFF")));
+    DO(writer_document(&w, text_bytes_of("you")));
+    DO(writer_finish(&w));
+    writer_close(&w);
+}
+
+static const int64_t two_texts[] = {'h', 'e', 'l', 'l', 'o', ' ', 0xFF, 'y', 'o', 'u'};
+
+/* Read back, and the same bytes as the format spelled out here. */
+static void our_files_are_theirs(void **state)
+{
+    (void)state;
+    const int size[] = {7, 3}, document[] = {0, 1, 2}, border[] = {7};
+    Buffer llmc = llmc_file(20240520, 1, two_texts, 10, 2), bin = array_file(two_texts, 10, 2),
+           idx = megatron_index(8, 2, size, 2, document, 3);
+    Tokens t;
+    for (int again = 0; again < 2; again++) { /* a token file may be written over */
+        write_two(scratch("w.bin"), FORMAT_TOKENS);
+        opens(scratch("w.bin"), FORMAT_AUTO, FORMAT_TOKENS, &t);
+        assert_tokens(&t, two_texts, 10);
+        assert_borders(&t, NULL, 0);
+        assert_int_equal(t.map[0].bytes, llmc.bytes);
+        assert_memory_equal(t.map[0].at, llmc.at, llmc.bytes);
+        tokens_close(&t);
+
+        write_two(scratch("v.bin"), FORMAT_MEGATRON);
+        opens(scratch("v.bin"), FORMAT_AUTO, FORMAT_MEGATRON, &t);
+        scratch("v.idx");
+        assert_tokens(&t, two_texts, 10);
+        assert_borders(&t, border, 1);
+        assert_int_equal(t.map[1].bytes, idx.bytes);
+        assert_memory_equal(t.map[0].at, bin.at, bin.bytes);
+        assert_memory_equal(t.map[1].at, idx.at, idx.bytes);
+        tokens_close(&t);
+    }
+    buffer_free(&llmc);
+    buffer_free(&bin);
+    buffer_free(&idx);
+}
+
+/* More sizes than the writer's first block holds, documents longer than its buffer. */
+static void many_documents_come_back(void **state)
+{
+    (void)state;
+    enum { N = 40001, LONG = 20011 };
+    static unsigned char text[LONG];
+    Writer w;
+    Tokens t;
+    int64_t at = 0;
+    for (int i = 0; i < LONG; i++) text[i] = (unsigned char)(i * 7);
+    DO(writer_open(&w, scratch("many.bin"), FORMAT_MEGATRON));
+    for (int d = 0; d < N; d++)
+        DO(writer_document(&w, (Bytes){text, d == 5 ? LONG : (size_t)(d % 3) + 1}));
+    DO(writer_finish(&w));
+    writer_close(&w);
+    scratch("many.idx");
+    DO(tokens_open(scratch("many.bin"), FORMAT_AUTO, &arena, &t));
+    for (int d = 0; d < N; d++) {
+        const int64_t end = at + (d == 5 ? LONG : d % 3 + 1);
+        assert_int_equal(tokens_next_start(&t, at, t.n_tokens), end);
+        assert_int_equal(tokens_at(&t, end - 1), text[end - 1 - at]);
+        at = end;
+    }
+    assert_int_equal(at, t.n_tokens);
+    tokens_close(&t);
+}
+
+static void what_is_not_finished_is_not_there(void **state)
+{
+    (void)state;
+    Writer w;
+    Tokens t;
+    DO(writer_open(&w, scratch("half.bin"), FORMAT_MEGATRON));
+    DO(writer_document(&w, text_bytes_of("hello")));
+    writer_close(&w);
+    assert_int_equal(tokens_open(scratch("half.bin"), FORMAT_AUTO, &arena, &t), ERR_IO);
+    assert_int_equal(tokens_open(scratch("half.bin.part"), FORMAT_AUTO, &arena, &t), ERR_IO);
+    assert_int_equal(tokens_open(scratch("half.idx.part"), FORMAT_AUTO, &arena, &t), ERR_IO);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(our_files_are_theirs),
+        cmocka_unit_test(many_documents_come_back),
+        cmocka_unit_test(what_is_not_finished_is_not_there),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
