@@ -1,6 +1,7 @@
 /* jobs.c -- jobs of small models. */
 #include "support/jobs.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -69,20 +70,27 @@ bool ranks_equal(const Rank *a, const Rank *b, ParamPart part, int *param)
     return true;
 }
 
+static double largest(const Rank *r, int param, ParamPart part)
+{
+    const Tensor x = rank_param(r, param, part);
+    double most = 0;
+    for (int64_t i = 0; i < tensor_count(&x); i++) most = fmax(most, fabs(real_get(&x, i)));
+    return most;
+}
+
 double ranks_differ(const Rank *a, const Rank *b, ParamPart part)
 {
     const Model *m = a->settings.program->model;
-    double worst = 0;
+    double worst = 0, of_all = 0;
+    for (int p = 0; p < m->n_params; p++) of_all = fmax(of_all, largest(a, p, part));
     for (int p = 0; p < m->n_params; p++) {
         const Tensor x = rank_param(a, p, part), y = rank_param(b, p, part);
-        double most = 0, off = 0;
+        const double scale = fmax(largest(a, p, part), 1e-4 * of_all);
         for (int64_t i = 0; i < tensor_count(&x); i++) {
-            const double u = real_get(&x, i), v = real_get(&y, i);
-            if (!(fabs(u - v) <= INFINITY)) return INFINITY; /* NaN */
-            most = fmax(most, fabs(u));
-            off = fmax(off, fabs(u - v));
+            const double off = fabs(real_get(&x, i) - real_get(&y, i));
+            if (!(off <= DBL_MAX)) return INFINITY; /* NaN */
+            if (off > 0) worst = fmax(worst, off / scale);
         }
-        if (off > 0) worst = fmax(worst, off / fmax(most, 1e-6)); /* k's bias in GPT-2 is 0 */
     }
     return worst;
 }

@@ -30,7 +30,8 @@ TestBatch test_job_batch(const JobSettings *set, int micro);
 
 /* Local. The same bits in this part of every parameter; else *param is the first that differs. */
 bool ranks_equal(const Rank *a, const Rank *b, ParamPart part, int *param);
-/* Local. The largest difference over the largest entry of its tensor. */
+/* Local. The largest difference over the largest entry of its tensor; one that is nothing beside
+ * the others (GPT-2's bias of k, whose gradient is 0) counts as 1e-4 of the largest of them. */
 double ranks_differ(const Rank *a, const Rank *b, ParamPart part);
 
 #endif

@@ -1,0 +1,187 @@
+/* What must not change a step. Gradients are the same however sequences are dealt out to
+ * micro-batches (1e-12 in f64). And bit for bit the same over many steps are: micro-batches one at
+ * a time or all in flight; recomputing nothing, the cheap, everything, or by name; offloading;
+ * memory that was NaN before; one thread or three; merged or split backward. */
+#include <math.h>
+
+#include "base/philox.h"
+#include "support/expect.h"
+#include "support/jobs.h"
+
+enum { SEQUENCES = 4, T = 5, STEPS = 20 };
+
+/* Sequence q as row `at` and the following of a micro-batch; its contents depend on q alone. */
+static void put_sequence(TestJob *t, int micro, int q, int64_t at)
+{
+    const Random random = random_named((uint64_t)q, "sequence");
+    const uint64_t vocab = (uint64_t)t->job.settings.config->vocab;
+    Tensor in[N_INPUTS];
+    for (int i = 0; i < N_INPUTS; i++) in[i] = rank_input(&t->rank, micro, (Input)i);
+    for (int64_t i = 0; i < T; i++) {
+        const int32_t range[4] = {(int32_t)at, (int32_t)(at + i + 1), 0, 0};
+        ((int32_t *)in[INPUT_TOKENS].data)[at + i] =
+            (int32_t)(random_bits(&random, (uint64_t)i) % vocab);
+        ((int32_t *)in[INPUT_TARGETS].data)[at + i] =
+            (int32_t)(random_bits(&random, (uint64_t)(T + i)) % vocab);
+        ((int32_t *)in[INPUT_POSITIONS].data)[at + i] = (int32_t)i;
+        memcpy((int32_t *)in[INPUT_RANGES].data + 4 * (at + i), range, sizeof range);
+        real_set(&in[INPUT_WEIGHTS], at + i, i == q ? 0.0 : 1.0);
+    }
+}
+
+static void dealt_out(const char *model, const char *schedule)
+{
+    static TestJob t[3];
+    double norm[3];
+    for (int k = 0; k < 3; k++) {
+        const int micros = 1 << k, each = SEQUENCES / micros;
+        JobSettings set = test_job_settings(model, JOB_STEP);
+        StepResult result;
+        set.micros = micros;
+        set.batch = (BatchShape){each, T};
+        set.schedule = schedule;
+        DO(test_job_open(&t[k], &set, 1));
+        for (int q = 0; q < SEQUENCES; q++)
+            put_sequence(&t[k], q / each, q, (int64_t)(q % each) * T);
+        for (int m = 0; m < micros; m++) rank_set_rows(&t[k].rank, m, each * T);
+        DO(rank_step(&t[k].rank, &(StepSettings){1, 1e-3}, &result));
+        assert_int_equal(result.live_tokens, SEQUENCES * (T - 1));
+        norm[k] = result.grad_norm;
+    }
+    for (int k = 1; k < 3; k++) {
+        const double off = ranks_differ(&t[0].rank, &t[k].rank, PART_GRAD);
+        if (!(off <= 1e-12)) fail_msg("%s in %d micro-batches: off by %g", model, 1 << k, off);
+        assert_true(fabs(norm[k] - norm[0]) <= 1e-12 * norm[0]);
+    }
+    for (int k = 0; k < 3; k++) test_job_close(&t[k]);
+}
+
+static void any_number_of_micro_batches(void **state)
+{
+    (void)state;
+    dealt_out("gpt2", "1f1b");
+    dealt_out("llama", "gpipe");
+    dealt_out("qwen3", "gpipe");
+}
+
+/* One way of doing the same. */
+typedef struct {
+    const char *name;
+    const char *schedule, *recompute_names, *offload;
+    Recompute recompute;
+    bool split, poison, late;
+    int threads;
+} Way;
+
+static const Way ways[] = {
+    {"as it is", "1f1b", NULL, NULL, RECOMPUTE_NONE, false, false, false, 1},
+    {"in flight", "gpipe", NULL, NULL, RECOMPUTE_NONE, false, false, false, 1},
+    {"split", "gpipe", NULL, NULL, RECOMPUTE_NONE, true, false, false, 1},
+    {"poisoned", "1f1b", NULL, NULL, RECOMPUTE_NONE, false, true, false, 1},
+    {"selective", "gpipe", NULL, NULL, RECOMPUTE_SELECTIVE, false, true, false, 1},
+    {"full", "gpipe", NULL, NULL, RECOMPUTE_FULL, false, false, false, 1},
+    {"full, split", "1f1b", NULL, NULL, RECOMPUTE_FULL, true, true, false, 1},
+    {"named", "gpipe", "mlp.*,attn.q*", NULL, RECOMPUTE_NAMED, false, true, false, 1},
+    {"offloaded", "gpipe", NULL, "attn.*,mlp.*", RECOMPUTE_NONE, false, true, true, 1},
+    {"both", "gpipe", NULL, "mid,mlp.up", RECOMPUTE_SELECTIVE, true, true, true, 1},
+    {"three threads", "gpipe", NULL, NULL, RECOMPUTE_NONE, false, false, false, 3},
+};
+
+typedef struct {
+    TestJob t;
+    double loss[STEPS];
+} Run;
+
+static void run_way(Run *r, const char *model, DType dtype, int micros, const Way *way)
+{
+    JobSettings set = test_job_settings(model, JOB_STEP);
+    set.dtype = dtype;
+    set.micros = micros;
+    set.schedule = way->schedule;
+    set.split = way->split;
+    set.compile.recompute = way->recompute;
+    set.compile.recompute_names = way->recompute_names;
+    set.compile.offload_names = way->offload;
+    DO(test_job_open(&r->t, &set, way->threads));
+    r->t.rank.settings.poison = way->poison;
+    r->t.rank.settings.late = way->late;
+    for (int s = 0; s < STEPS; s++) {
+        StepResult result;
+        for (int m = 0; m < micros; m++) {
+            TestBatch b = test_job_batch(&set, m);
+            b.seed = (uint64_t)(s % 5 * micros + m);
+            rank_fill_batch(&r->t.rank, m, &b);
+        }
+        DO(rank_step(&r->t.rank, &(StepSettings){s + 1, 1e-2}, &result));
+        r->loss[s] = result.loss;
+    }
+}
+
+/* A weight that two units hold has one sum, to which the head adds in F and the embedding in W: its
+ * order is the schedule's, so tied models are compared within one schedule. */
+static void compare_ways(const char *model, DType dtype, int micros)
+{
+    static Run first, other;
+    const bool tied = test_model(model)->tied;
+    const Way *base = &ways[tied ? 1 : 0];
+    run_way(&first, model, dtype, micros, base);
+    assert_true(first.loss[STEPS - 1] < first.loss[0]); /* it learns */
+    for (size_t k = 0; k < sizeof ways / sizeof *ways; k++) {
+        int p;
+        if (tied && strcmp(ways[k].schedule, base->schedule) != 0) continue;
+        run_way(&other, model, dtype, micros, &ways[k]);
+        for (int s = 0; s < STEPS; s++)
+            if (other.loss[s] != first.loss[s])
+                fail_msg("%s, %s: loss of step %d is %.17g, not %.17g", model, ways[k].name, s + 1,
+                         other.loss[s], first.loss[s]);
+        if (!ranks_equal(&first.t.rank, &other.t.rank, PART_WEIGHT, &p))
+            fail_msg("%s, %s: %s differs", model, ways[k].name, first.t.job.model.param[p].name);
+        test_job_close(&other.t);
+    }
+    test_job_close(&first.t);
+}
+
+static void same_bits_f32(void **state)
+{
+    (void)state;
+    compare_ways("gpt2", F32, 2);
+    compare_ways("gpt2-untied", F32, 2);
+    compare_ways("llama", F32, 4);
+}
+
+static void same_bits_f64(void **state)
+{
+    (void)state;
+    compare_ways("qwen3", F64, 4);
+}
+
+/* Tied or not, in flight or not: within rounding. */
+static void in_flight_within_rounding(void **state)
+{
+    (void)state;
+    static TestJob t[2];
+    for (const TestModel *m = test_models; m->name; m++) {
+        for (int k = 0; k < 2; k++) {
+            JobSettings set = test_job_settings(m->name, JOB_GRADIENTS);
+            StepResult result;
+            set.micros = 4;
+            set.schedule = k ? "gpipe" : "1f1b";
+            DO(test_job_open(&t[k], &set, 1));
+            DO(rank_step(&t[k].rank, &(StepSettings){1, 0}, &result));
+        }
+        const double off = ranks_differ(&t[0].rank, &t[1].rank, PART_GRAD);
+        assert_true(m->config.tied ? off <= 1e-14 : off == 0);
+        for (int k = 0; k < 2; k++) test_job_close(&t[k]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_number_of_micro_batches),
+        cmocka_unit_test(in_flight_within_rounding),
+        cmocka_unit_test(same_bits_f32),
+        cmocka_unit_test(same_bits_f64),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
