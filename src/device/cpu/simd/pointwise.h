@@ -1,0 +1,19 @@
+/* pointwise.h -- one walk for all kernels whose outputs at an element follow from that element. */
+#ifndef DEVICE_CPU_SIMD_POINTWISE_H
+#define DEVICE_CPU_SIMD_POINTWISE_H
+
+#include "device/cpu/simd/simd.h"
+
+enum { MAX_POINT = 3 }; /* inputs, and outputs, of such a kernel */
+
+/* y[o][i] from x[k][i], for i in [0, n), n <= PIECE. With UPDATE, y comes in as the outputs hold
+ * it. A y may be an x: a formula reads element i before it writes it. */
+typedef void (*Formula)(const Call *call, int64_t n, const float *const *x, float *const *y);
+typedef enum { ASSIGN, UPDATE } PointMode;
+
+#define pointwise CPU_NAME(pointwise)
+
+/* Tensors of one shape, any strides; an output may be an input. */
+void pointwise(const Call *call, Formula formula, PointMode mode);
+
+#endif
