@@ -1,0 +1,96 @@
+/* rope.c -- rotary positions.
+ *
+ * Channel i of a head, i < c/2, and channel i + c/2 are a point in the plane; it is turned by
+ * pos * frequency(i). So q.k depends on the distance of their positions alone. Turning back is the
+ * inverse and the transpose: the gradient.
+ *
+ * Frequencies, in turns, are a table of the call; the whole turns of pos * frequency are dropped in
+ * f64, so far positions are as exact as near ones; sines and cosines of a token serve all heads. */
+#include "device/cpu/simd/math.h"
+#include "device/cpu/simd/simd.h"
+
+enum { PAIRS = 512 }; /* of a head of at most 1024 channels */
+
+/* Llama 3: waves longer than the context it was trained on are stretched by `factor`, short ones
+ * are kept, and those between go smoothly from one to the other. */
+static double stretch_llama3(const Attr *attr, double frequency)
+{
+    const double low = attr->rope.low, high = attr->rope.high, factor = attr->rope.factor;
+    const double context = (double)attr->rope.original;
+    const double wave = 2 * acos(-1.0) / frequency;
+    if (wave < context / high) return frequency;
+    if (wave > context / low) return frequency / factor;
+    const double smooth = (context / wave - low) / (high - low);
+    return (1 - smooth) * frequency / factor + smooth * frequency;
+}
+
+static double frequency_of(const Attr *attr, int64_t i, int64_t channels)
+{
+    const double f = pow(attr->rope.theta, -2.0 * (double)i / (double)channels);
+    switch (attr->rope.scaling) {
+    case ROPE_LINEAR:
+        return f / attr->rope.factor;
+    case ROPE_LLAMA3:
+        return stretch_llama3(attr, f);
+    case ROPE_PLAIN:
+        break;
+    }
+    return f;
+}
+
+typedef struct {
+    const Call *call;
+    double turns[PAIRS]; /* per position */
+} Rope;
+
+static void turn_head(Row x, Row y, int64_t half, const float *cosine, const float *sine)
+{
+    float buffer[2][2 * PAIRS];
+    const float *from = read_piece(x, 0, 2 * half, buffer[0]);
+    float *to = write_piece(y, 0, buffer[1]);
+    for (int64_t i = 0; i < half; i += W) {
+        const int64_t n = half - i;
+        const V re = v_load_to(from + i, n), im = v_load_to(from + half + i, n);
+        const V c = v_load_to(cosine + i, n), s = v_load_to(sine + i, n);
+        v_store_to(to + i, n, re * c - im * s);
+        v_store_to(to + half + i, n, im * c + re * s);
+    }
+    end_piece(y, 0, 2 * half, to);
+}
+
+static void turn_token(const void *work, int64_t token)
+{
+    const Rope *r = work;
+    const Tensor *x = &r->call->in[0], *y = &r->call->out[0];
+    const double pos = (double)int_at(&r->call->in[1], token);
+    const double rounder = 6755399441055744.0; /* 1.5 * 2^52: leaves the nearest integer */
+    const int64_t half = x->n[2] / 2;
+    const float sign = r->call->attr.rope.back ? -1.0f : 1.0f;
+    float cosine[PAIRS + W], sine[PAIRS + W], turns[PAIRS + W];
+    for (int64_t i = 0; i < half; i++) {
+        const double t = pos * r->turns[i];
+        turns[i] = (float)(t - ((t + rounder) - rounder));
+    }
+    for (int64_t i = 0; i < half; i += W) {
+        V s, c;
+        v_sine_cosine(v_load_to(turns + i, half - i), &s, &c);
+        v_store(sine + i, sign * s);
+        v_store(cosine + i, c);
+    }
+    for (int64_t h = 0; h < x->n[1]; h++) {
+        const int64_t row = token * x->n[1] + h;
+        turn_head(tensor_row(x, row), tensor_row(y, row), half, cosine, sine);
+    }
+}
+
+Err CPU_NAME(rope)(const Call *call)
+{
+    const Tensor *x = &call->in[0];
+    const int64_t half = x->n[2] / 2;
+    if (half > PAIRS) return ref_rope(call); /* no model has such heads; right, but slow */
+    Rope r = {.call = call};
+    const double whole = 2 * acos(-1.0);
+    for (int64_t i = 0; i < half; i++) r.turns[i] = frequency_of(&call->attr, i, x->n[2]) / whole;
+    if (half > 0) run_rows(call->team, x->n[0], x->n[1] * x->n[2], turn_token, &r);
+    return OK;
+}
