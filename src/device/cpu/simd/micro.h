@@ -1,0 +1,71 @@
+/* micro.h -- products of small matrices that lie in the first caches.
+ *
+ *                        b [k, 2 W]            ROWS x 2 vectors of sums stay in registers; each
+ * step
+ *                       +----------+           along k reads two vectors of b, and ROWS numbers of
+ *                       |          |           a, which may lie row by row or column by column
+ *     a [ROWS, k]       +----------+
+ *     +---------+       c [ROWS, 2 W]
+ *     +---------+
+ *
+ * No packing: whoever calls has b with its columns contiguous, and all extents padded by zeros. */
+#ifndef DEVICE_CPU_SIMD_MICRO_H
+#define DEVICE_CPU_SIMD_MICRO_H
+
+#include "device/cpu/simd/simd.h"
+
+#if defined(__AVX512F__)
+enum { MICRO_ROWS = 8 }; /* 16 of 32 registers: more than what hides the latency of two adders */
+#else
+enum { MICRO_ROWS = 4 }; /* 8 of 16 */
+#endif
+enum { MICRO_COLUMNS = 2 * W };
+
+/* A matrix: element (i, j) is at[i * row + j * column]. */
+typedef struct {
+    const float *at;
+    int64_t row, column;
+} Matrix;
+
+typedef enum { PRODUCT_SET, PRODUCT_ADD } ProductMode;
+
+static inline void micro(int64_t k, Matrix a, const float *b, int64_t b_row, float *c,
+                         int64_t c_row, ProductMode mode)
+{
+    V sum[MICRO_ROWS][2];
+    for (int i = 0; i < MICRO_ROWS; i++) {
+        sum[i][0] = mode == PRODUCT_ADD ? v_load(c + i * c_row) : v_set(0);
+        sum[i][1] = mode == PRODUCT_ADD ? v_load(c + i * c_row + W) : v_set(0);
+    }
+    for (int64_t p = 0; p < k; p++) {
+        const V b0 = v_load(b + p * b_row), b1 = v_load(b + p * b_row + W);
+        for (int i = 0; i < MICRO_ROWS; i++) {
+            const float x = a.at[i * a.row + p * a.column];
+            sum[i][0] += x * b0;
+            sum[i][1] += x * b1;
+        }
+    }
+    for (int i = 0; i < MICRO_ROWS; i++) {
+        v_store(c + i * c_row, sum[i][0]);
+        v_store(c + i * c_row + W, sum[i][1]);
+    }
+}
+
+/* c[m, n] = or += a[m, k] b[k, n]; m is a multiple of MICRO_ROWS, n of MICRO_COLUMNS. One of a's
+ * steps is 1, which the branch tells the compiler. */
+static inline void product(int64_t m, int64_t n, int64_t k, Matrix a, const float *b, int64_t b_row,
+                           float *c, int64_t c_row, ProductMode mode)
+{
+    for (int64_t j = 0; j < n; j += MICRO_COLUMNS)
+        for (int64_t i = 0; i < m; i += MICRO_ROWS) {
+            const float *at = a.at + i * a.row;
+            if (a.row == 1)
+                micro(k, (Matrix){at, 1, a.column}, b + j, b_row, c + i * c_row + j, c_row, mode);
+            else
+                micro(k, (Matrix){at, a.row, 1}, b + j, b_row, c + i * c_row + j, c_row, mode);
+        }
+}
+
+static inline int64_t pad_to(int64_t n, int64_t step) { return blocks_of(n, step) * step; }
+
+#endif
