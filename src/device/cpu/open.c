@@ -1,0 +1,59 @@
+/* open.c -- which instructions this CPU runs, and the device made of them. */
+#include "device/cpu/cpu.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include "device/cpu/blas.h"
+
+extern const Device cpu_base_device;
+#ifdef SHEAF_CPU_X86
+extern const Device cpu_avx2_device, cpu_avx512_device;
+#endif
+
+bool cpu_has(CpuSimd simd)
+{
+#ifdef SHEAF_CPU_X86
+    /* These also ask the system whether it saves the wide registers. */
+    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    return simd == CPU_BASE || (simd == CPU_AVX2 && avx2) || (simd == CPU_AVX512 && avx2 && avx512);
+#else
+    return simd == CPU_BASE;
+#endif
+}
+
+const Device *device_cpu_simd(CpuSimd simd)
+{
+    MUST(cpu_has(simd), "this CPU has no instruction set %d", (int)simd);
+#ifdef SHEAF_CPU_X86
+    if (simd == CPU_AVX512) return &cpu_avx512_device;
+    if (simd == CPU_AVX2) return &cpu_avx2_device;
+#endif
+    return &cpu_base_device;
+}
+
+static CpuSimd widest(void)
+{
+    CpuSimd simd = CPU_BASE;
+    for (CpuSimd s = CPU_BASE; s < N_CPU_SIMD; s++)
+        if (cpu_has(s)) simd = s;
+    return simd;
+}
+
+Err device_cpu_open(const char *library, const Device **out)
+{
+    const Device *const device = device_cpu_simd(widest());
+    TRY(device_check(device));
+    (void)blas_open(library); /* its text says what came of it */
+    *out = device;
+    return OK;
+}
+
+const char *device_cpu_text(void)
+{
+    static const char *const name[N_CPU_SIMD] = {"portable code", "AVX2", "AVX-512"};
+    static _Thread_local char text[320];
+    snprintf(text, sizeof text, "cpu: %s; products by %s", name[widest()], blas_text());
+    return text;
+}
