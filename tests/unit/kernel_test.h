@@ -78,6 +78,14 @@ static inline double get(const Tensor *t, int64_t index)
     return (double)f;
 }
 
+/* Cut off, not rounded: test data is what it is. */
+static inline uint16_t bf16_bits(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return (uint16_t)(bits >> 16);
+}
+
 static inline void put(const Tensor *t, int64_t index, double x)
 {
     const int64_t at = offset_of(t, index);
@@ -85,6 +93,8 @@ static inline void put(const Tensor *t, int64_t index, double x)
         ((double *)t->data)[at] = x;
     else if (t->dtype == F32)
         ((float *)t->data)[at] = (float)x;
+    else if (t->dtype == BF16)
+        ((uint16_t *)t->data)[at] = bf16_bits((float)x);
     else
         ((int32_t *)t->data)[at] = (int32_t)x;
 }

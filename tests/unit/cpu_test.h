@@ -1,0 +1,141 @@
+/* cpu_test.h -- kernels of device/cpu against those of ref, value by value.
+ *
+ * The same call, from the same bytes: once on ref, then on each instruction set that this CPU runs
+ * and, for products, with the library and without. Every result is compared with ref's, relative to
+ * the largest entry of its tensor, and the bits of 2, 3 and 4 threads with those of one. */
+#ifndef TESTS_UNIT_CPU_TEST_H
+#define TESTS_UNIT_CPU_TEST_H
+
+#include "device/cpu/blas.h"
+#include "device/cpu/cpu.h"
+#include "kernel_test.h"
+
+enum { MOST_THREADS = 4 };
+
+typedef struct {
+    Bench b;
+    Team *team[MOST_THREADS + 1]; /* by threads; 1 is NULL */
+} CpuBench;
+
+static inline void cpu_bench_open(CpuBench *c)
+{
+    const Device *device;
+    assert_int_equal(device_cpu_open(NULL, &device), OK);
+    memset(c, 0, sizeof *c);
+    bench_open(&c->b);
+    for (int n = 2; n <= MOST_THREADS; n++) assert_int_equal(team_open(&c->team[n], n, -1), OK);
+}
+
+static inline void cpu_bench_close(CpuBench *c)
+{
+    for (int n = 2; n <= MOST_THREADS; n++) team_close(c->team[n]);
+    bench_close(&c->b);
+}
+
+/* Error of a sum of so many f32 terms, relative to the largest of such sums: errors of n roundings
+ * to a unit of 2^-24 each, were they all of one sign. Short formulas count as 16 terms. Two
+ * sides of a tie in bf16 are a unit apart, 2^-7; ref also rounds what it adds to an accumulator,
+ * which may be another. */
+static inline double tol_sum(DType t, double terms)
+{
+    return (terms + 16) * ldexp(1, -24) + (t == BF16 ? ldexp(1, -6) : 0);
+}
+
+typedef struct {
+    double *value[MAX_OUT];
+    double largest[MAX_OUT];
+} Wanted;
+
+static inline void wanted_take(const Call *call, Wanted *w)
+{
+    for (int o = 0; o < call->n_out; o++) {
+        const int64_t n = tensor_count(&call->out[o]);
+        w->largest[o] = 0;
+        w->value[o] = malloc(sizeof(double) * (size_t)(n + 1));
+        assert_non_null(w->value[o]);
+        for (int64_t i = 0; i < n; i++) {
+            const double x = get(&call->out[o], i);
+            w->value[o][i] = x;
+            if (isfinite(x)) w->largest[o] = fmax(w->largest[o], fabs(x));
+        }
+    }
+}
+
+static inline void wanted_compare(const Wanted *w, KernelId id, const Call *call, double tolerance,
+                                  const char *how)
+{
+    for (int o = 0; o < call->n_out; o++)
+        for (int64_t i = 0; i < tensor_count(&call->out[o]); i++) {
+            const double got = get(&call->out[o], i), want = w->value[o][i];
+            if (got == want || (isnan(got) && isnan(want))) continue; /* infinities too */
+            if (!(fabs(got - want) <= tolerance * w->largest[o]))
+                fail_msg("%s (%s) output %d [%d]: %.9g, ref %.9g, largest %g, tolerance %g",
+                         kernel_name(id), how, o, (int)i, got, want, w->largest[o], tolerance);
+        }
+}
+
+/* One device: the values with one thread, then the bits of others. */
+static inline void run_device(CpuBench *c, const Device *device, KernelId id, const Call *call,
+                              const Wanted *w, double tolerance, const char *how)
+{
+    const size_t bytes = c->b.arena.used_bytes;
+    char *before = malloc(2 * bytes), *after = before + bytes;
+    assert_non_null(before);
+    memcpy(before, c->b.arena.base, bytes);
+    Call again = *call;
+    again.team = NULL;
+    assert_int_equal(device->kernel[id](&again), OK);
+    wanted_compare(w, id, call, tolerance, how);
+    memcpy(after, c->b.arena.base, bytes);
+    for (int n = 2; n <= MOST_THREADS; n++) {
+        memcpy(c->b.arena.base, before, bytes);
+        again.team = c->team[n];
+        assert_int_equal(device->kernel[id](&again), OK);
+        if (memcmp(after, c->b.arena.base, bytes) != 0)
+            fail_msg("%s (%s): %d threads give other bits than one", kernel_name(id), how, n);
+    }
+    memcpy(c->b.arena.base, before, bytes);
+    free(before);
+}
+
+/* The bench holds the cpu's result of the widest instruction set afterwards, for expect_gaps. */
+static inline void against_ref(CpuBench *c, KernelId id, const Call *call, double tolerance)
+{
+    static const char *const name[N_CPU_SIMD] = {"portable", "avx2", "avx512"};
+    const size_t bytes = c->b.arena.used_bytes;
+    char *before = malloc(bytes + 1);
+    Wanted w;
+    assert_non_null(before);
+    memcpy(before, c->b.arena.base, bytes);
+    assert_int_equal(device_ref.kernel[id](call), OK);
+    wanted_take(call, &w);
+    memcpy(c->b.arena.base, before, bytes);
+    const Device *last = NULL;
+    for (CpuSimd s = CPU_BASE; s < N_CPU_SIMD; s++) {
+        if (!cpu_has(s)) continue;
+        last = device_cpu_simd(s);
+        for (int library = 0; library < 1 + (id == KERNEL_gemm); library++) {
+            char how[64];
+            snprintf(how, sizeof how, "%s%s", name[s], library ? ", library" : "");
+            blas_use(library);
+            run_device(c, last, id, call, &w, tolerance, how);
+        }
+    }
+    assert_int_equal(last->kernel[id](call), OK);
+    for (int o = 0; o < call->n_out; o++) free(w.value[o]);
+    free(before);
+}
+
+/* With `type` for what a call stores, and NaN around all of it. */
+static inline void expect_like_ref(CpuBench *c, KernelId id, const Call *call, double tolerance)
+{
+    against_ref(c, id, call, tolerance);
+    expect_gaps(&c->b);
+    bench_clear(&c->b);
+}
+
+/* F32, and BF16 with statistics and sums in F32. */
+static const DType cpu_types[] = {F32, BF16};
+enum { N_CPU_TYPES = 2 };
+
+#endif

@@ -1,0 +1,171 @@
+/* Products and column sums of device/cpu against ref: all transposes, strides, types, sizes with
+ * odd edges, sums over many and over no terms, accumulators kept and not. */
+#include <stdio.h>
+#include "cpu_test.h"
+
+typedef struct {
+    int64_t m, n, k;
+} Size;
+
+typedef struct {
+    DType in, out;
+    Lay lay;
+    bool ta, tb, bias;
+    double keep;
+} How;
+
+static void try_gemm(CpuBench *c, Size s, How h)
+{
+    Bench *b = &c->b;
+    const Lay lb = (Lay)((h.lay + 1) % N_LAYS);
+    Call call = {.n_in = h.bias ? 3 : 2, .n_out = 1, .number = {h.keep}};
+    call.attr.gemm.ta = h.ta;
+    call.attr.gemm.tb = h.tb;
+    call.in[0] = h.ta ? RANDOM(b, h.in, h.lay, s.k, s.m) : RANDOM(b, h.in, h.lay, s.m, s.k);
+    call.in[1] = h.tb ? RANDOM(b, h.in, lb, s.n, s.k) : RANDOM(b, h.in, lb, s.k, s.n);
+    if (h.bias) call.in[2] = RANDOM(b, h.in, h.lay, s.n);
+    call.out[0] = accumulator(b, NEW(b, h.out, h.lay, s.m, s.n), h.keep);
+    expect_like_ref(c, KERNEL_gemm, &call, tol_sum(h.out, (double)s.k));
+}
+
+static void transposes_and_strides(void **state)
+{
+    CpuBench *c = *state;
+    for (Lay lay = DENSE; lay < N_LAYS; lay++)
+        for (int t = 0; t < 4; t++)
+            for (int keep = 0; keep < 3; keep++) {
+                const How h = {F32, F32, lay, t & 1, t >> 1, keep == 1, keep * 0.5};
+                try_gemm(c, (Size){37, 53, 29}, h);
+            }
+}
+
+/* All dense, so that the library gets what it can take as it lies. */
+static void dense_products(void **state)
+{
+    CpuBench *c = *state;
+    const Size size[] = {{2, 2, 3},      {67, 35, 1},    {17, 130, 64},
+                         {129, 257, 33}, {290, 300, 97}, {33, 1601, 40}};
+    for (int i = 0; i < (int)(sizeof size / sizeof *size); i++)
+        for (int t = 0; t < 4; t++) {
+            Bench *b = &c->b;
+            const Size s = size[i];
+            const double keep = t == 1 ? 1 : t == 2 ? 0.25 : 0;
+            Call call = {.n_in = t == 3 ? 2 : 3, .n_out = 1, .number = {keep}};
+            call.attr.gemm.ta = t & 1;
+            call.attr.gemm.tb = t >> 1;
+            call.in[0] = t & 1 ? RANDOM(b, F32, DENSE, s.k, s.m) : RANDOM(b, F32, DENSE, s.m, s.k);
+            call.in[1] = t >> 1 ? RANDOM(b, F32, DENSE, s.n, s.k) : RANDOM(b, F32, DENSE, s.k, s.n);
+            call.in[2] = RANDOM(b, F32, DENSE, s.n);
+            call.out[0] = accumulator(b, NEW(b, F32, DENSE, s.m, s.n), keep);
+            expect_like_ref(c, KERNEL_gemm, &call, tol_sum(F32, (double)s.k));
+        }
+}
+
+/* Parts of wider matrices, as a fused q, k, v has them: rows contiguous, with a gap between. */
+static void parts_of_wider(void **state)
+{
+    CpuBench *c = *state;
+    Bench *b = &c->b;
+    for (int t = 0; t < 4; t++) {
+        Call call = {.n_in = 2, .n_out = 1, .number = {1}};
+        Tensor a = RANDOM(b, F32, DENSE, 90, 95), w = RANDOM(b, F32, DENSE, 91, 96);
+        Tensor y = RANDOM(b, F32, DENSE, 60, 100);
+        call.attr.gemm.ta = t & 1;
+        call.attr.gemm.tb = t >> 1;
+        a.n[t & 1] = 50;
+        a.n[!(t & 1)] = 70;
+        w.n[t >> 1] = 70;
+        w.n[!(t >> 1)] = 80;
+        y.n[0] = 50;
+        y.n[1] = 80;
+        call.in[0] = a;
+        call.in[1] = w;
+        call.out[0] = y;
+        against_ref(c, KERNEL_gemm, &call, tol_sum(F32, 70));
+        bench_clear(b);
+    }
+}
+
+static void bf16_products(void **state)
+{
+    CpuBench *c = *state;
+    const Size size[] = {{37, 53, 29}, {130, 258, 300}};
+    for (int i = 0; i < 2; i++)
+        for (int t = 0; t < 4; t++)
+            for (int wide = 0; wide < 2; wide++)
+                for (int keep = 0; keep < 2; keep++)
+                    try_gemm(c, size[i],
+                             (How){BF16, wide ? F32 : BF16, t ? PADDED : DENSE, t & 1, t >> 1,
+                                   t == 2, keep});
+}
+
+/* One row, one column, nothing at all: no library call, the same result. */
+static void thin_and_empty(void **state)
+{
+    CpuBench *c = *state;
+    const Size size[] = {{1, 70, 90}, {70, 1, 90}, {1, 1, 5}, {3, 4, 0}, {0, 4, 5}, {4, 0, 5}};
+    for (int i = 0; i < (int)(sizeof size / sizeof *size); i++)
+        for (int keep = 0; keep < 2; keep++)
+            try_gemm(c, size[i], (How){F32, F32, DENSE, false, true, keep == 0, keep});
+}
+
+/* Where a library's own threads would change bits: sums over no multiple of 32. */
+static void long_sums(void **state)
+{
+    CpuBench *c = *state;
+    const int64_t k[] = {777, 1000, 5000};
+    for (int i = 0; i < 3; i++)
+        for (int t = 0; t < 4; t++) {
+            const How h = {F32, F32, DENSE, t & 1, t >> 1, false, 1};
+            if (t == 1 || t == 2) try_gemm(c, (Size){i < 2 ? 290 : 60, i < 2 ? 150 : 262, k[i]}, h);
+        }
+    try_gemm(c, (Size){130, 270, 777}, (How){BF16, F32, DENSE, true, false, false, 1});
+}
+
+static void column_sums(void **state)
+{
+    CpuBench *c = *state;
+    const int64_t rows[] = {0, 1, 37, 300, 1000}, columns[] = {1, 19, 64, 131};
+    for (int r = 0; r < 5; r++)
+        for (int n = 0; n < 4; n++)
+            for (int i = 0; i < 6; i++) {
+                Bench *b = &c->b;
+                const DType type = cpu_types[i / 3];
+                const Lay lay = (Lay)(i % 3);
+                const double keep = (r + n + i) % 2;
+                const Call call = {.in = {RANDOM(b, type, lay, rows[r], columns[n])},
+                                   .n_in = 1,
+                                   .out = {accumulator(b, NEW(b, F32, lay, columns[n]), keep)},
+                                   .n_out = 1,
+                                   .number = {keep}};
+                expect_like_ref(c, KERNEL_sum_rows, &call, tol_sum(F32, (double)rows[r]));
+            }
+}
+
+static int setup(void **state)
+{
+    static CpuBench c;
+    cpu_bench_open(&c);
+    *state = &c;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    cpu_bench_close(*state);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(transposes_and_strides),
+        cmocka_unit_test(dense_products),
+        cmocka_unit_test(parts_of_wider),
+        cmocka_unit_test(bf16_products),
+        cmocka_unit_test(thin_and_empty),
+        cmocka_unit_test(long_sums),
+        cmocka_unit_test(column_sums),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,202 @@
+/* Pointwise kernels and updates of device/cpu against ref: strides, types, in place, far values. */
+#include <stdio.h>
+#include "cpu_test.h"
+
+static const int64_t lengths[] = {0, 1, 5, 16, 33, 1024, 1100};
+enum { N_LENGTHS = 7 };
+
+/* Inputs n_in and outputs n_out of one shape, over all types, strides and lengths. */
+static void try_all(CpuBench *c, KernelId id, int n_in, int n_out, double size)
+{
+    for (int t = 0; t < N_CPU_TYPES; t++)
+        for (Lay lay = DENSE; lay < N_LAYS; lay++)
+            for (int l = 0; l < N_LENGTHS; l++) {
+                Bench *b = &c->b;
+                Call call = {.n_in = n_in, .n_out = n_out};
+                call.attr.scale.factor = -1.7; /* the others read no attribute */
+                for (int i = 0; i < n_in; i++) {
+                    call.in[i] = NEW(b, cpu_types[t], (Lay)((lay + i) % N_LAYS), 3, 2, lengths[l]);
+                    fill(b, &call.in[i], size);
+                }
+                for (int o = 0; o < n_out; o++)
+                    call.out[o] = NEW(b, cpu_types[t], (Lay)((lay + o) % N_LAYS), 3, 2, lengths[l]);
+                expect_like_ref(c, id, &call, tol_sum(cpu_types[t], 1));
+            }
+}
+
+static void plain_ones(void **state)
+{
+    try_all(*state, KERNEL_add, 2, 1, 3);
+    try_all(*state, KERNEL_scale, 1, 1, 3);
+    try_all(*state, KERNEL_cast, 1, 1, 3);
+    try_all(*state, KERNEL_copy, 1, 1, 3);
+}
+
+static void activations(void **state)
+{
+    const double size[] = {1, 6, 40};
+    for (int i = 0; i < 3; i++) {
+        try_all(*state, KERNEL_gelu, 1, 1, size[i]);
+        try_all(*state, KERNEL_gelu_dx, 2, 1, size[i]);
+        try_all(*state, KERNEL_swiglu, 2, 1, size[i]);
+        try_all(*state, KERNEL_swiglu_dx, 3, 2, size[i]);
+    }
+}
+
+/* Each value by itself, not beside larger ones: gelu keeps the digits of what it makes small.
+ * (Below -5 ref does not.) */
+static void gelu_alone(void **state)
+{
+    CpuBench *c = *state;
+    for (double x = -5; x < 9; x += 0.37) {
+        Call call = {.n_in = 1, .n_out = 1};
+        call.in[0] = NEW(&c->b, F32, DENSE, 1);
+        call.out[0] = NEW(&c->b, F32, DENSE, 1);
+        put(&call.in[0], 0, x);
+        /* The argument of the exponential is rounded: its error counts as often as it is large. */
+        expect_like_ref(c, KERNEL_gelu, &call,
+                        tol_sum(F32, 4 * fabs(x) * x * x * 0.08 + 4 * fabs(x)));
+    }
+}
+
+static void in_place(void **state)
+{
+    CpuBench *c = *state;
+    for (int which = 0; which < 3; which++) {
+        const KernelId id[] = {KERNEL_add, KERNEL_scale, KERNEL_gelu_dx};
+        Bench *b = &c->b;
+        Call call = {.n_in = id[which] == KERNEL_scale ? 1 : 2, .n_out = 1};
+        call.attr.scale.factor = 0.3;
+        for (int i = 0; i < 2; i++) call.in[i] = RANDOM(b, F32, which ? PADDED : DENSE, 7, 333);
+        call.out[0] = call.in[0];
+        expect_like_ref(c, id[which], &call, tol_sum(F32, 1));
+    }
+}
+
+static void casts(void **state)
+{
+    CpuBench *c = *state;
+    const DType types[] = {F64, F32, BF16};
+    for (int i = 0; i < 9; i++) {
+        Bench *b = &c->b;
+        const Call call = {.in = {RANDOM(b, types[i / 3], (Lay)(i % 3), 5, 77)},
+                           .n_in = 1,
+                           .out = {NEW(b, types[i % 3], (Lay)(i / 3), 5, 77)},
+                           .n_out = 1};
+        /* From f32 at most, rounding is ref's. */
+        expect_like_ref(c, KERNEL_cast, &call, 0);
+    }
+}
+
+/* NaN stays NaN, and rounding to bf16 does not make an infinity of it. */
+static void not_numbers(void **state)
+{
+    CpuBench *c = *state;
+    for (CpuSimd s = CPU_BASE; s < N_CPU_SIMD; s++)
+        for (int n = 1; n < 40 && cpu_has(s); n += 19) {
+            const KernelId id[] = {KERNEL_cast, KERNEL_gelu, KERNEL_scale};
+            for (int k = 0; k < 3; k++) {
+                Call call = {.in = {RANDOM(&c->b, F32, DENSE, n)},
+                             .n_in = 1,
+                             .out = {NEW(&c->b, BF16, DENSE, n)},
+                             .n_out = 1};
+                call.attr.scale.factor = 1;
+                put(&call.in[0], n - 1, NAN);
+                assert_int_equal(device_cpu_simd(s)->kernel[id[k]](&call), OK);
+                for (int i = 0; i < n; i++)
+                    assert_int_equal(isnan(get(&call.out[0], i)) != 0, i == n - 1);
+                bench_clear(&c->b);
+            }
+        }
+}
+
+/* Any bytes: integers, and what is a NaN as a float. */
+static void copies(void **state)
+{
+    CpuBench *c = *state;
+    for (Lay lay = DENSE; lay < N_LAYS; lay++) {
+        Bench *b = &c->b;
+        const Call call = {.in = {NEW(b, I32, lay, 9, 31)},
+                           .n_in = 1,
+                           .out = {NEW(b, I32, (Lay)((lay + 1) % N_LAYS), 9, 31)},
+                           .n_out = 1};
+        for (int i = 0; i < 9 * 31; i++) put(&call.in[0], i, -i);
+        against_ref(c, KERNEL_copy, &call, 0);
+        for (int i = 0; i < 9 * 31; i++)
+            assert_int_equal(((int32_t *)call.out[0].data)[offset_of(&call.out[0], i)], -i);
+        bench_clear(b);
+    }
+}
+
+static void updates(void **state)
+{
+    CpuBench *c = *state;
+    for (int t = 0; t < N_CPU_TYPES; t++)
+        for (int l = 0; l < 2 * N_LENGTHS; l++) {
+            Bench *b = &c->b;
+            const int64_t n = lengths[l / 2] * (l % 2 ? 67 : 1);
+            Call call = {.in = {RANDOM(b, F32, DENSE, n)},
+                         .n_in = 1,
+                         .out = {RANDOM(b, cpu_types[t], DENSE, n), RANDOM(b, F32, DENSE, n),
+                                 RANDOM(b, F32, DENSE, n)},
+                         .n_out = 3,
+                         .number = {0.01, 0.3, 1 - pow(0.9, 3), 1 - pow(0.95, 3)}};
+            call.attr.adamw.beta1 = 0.9;
+            call.attr.adamw.beta2 = 0.95;
+            call.attr.adamw.eps = 1e-8;
+            call.attr.adamw.decay = 0.1;
+            for (int64_t i = 0; i < n; i++)
+                put(&call.out[2], i, 0.1 + fabs(get(&call.out[2], i))); /* v > 0 */
+            expect_like_ref(c, KERNEL_adamw, &call, tol_sum(cpu_types[t], 1));
+
+            Call sgd = {.in = {RANDOM(b, F32, PADDED, n)},
+                        .n_in = 1,
+                        .out = {RANDOM(b, cpu_types[t], DENSE, n)},
+                        .n_out = 1,
+                        .number = {0.01, 0.3}};
+            sgd.attr.sgd.decay = 0.1;
+            expect_like_ref(c, KERNEL_sgd, &sgd, tol_sum(cpu_types[t], 1));
+        }
+}
+
+/* f64 throughout: hardly any error, even over sums that f32 would drown. */
+static void squares(void **state)
+{
+    CpuBench *c = *state;
+    const int64_t n[] = {0, 1, 77, 65536, 300001};
+    for (int t = 0; t < N_CPU_TYPES; t++)
+        for (int i = 0; i < 5; i++)
+            for (int keep = 0; keep < 2; keep++) {
+                Bench *b = &c->b;
+                const Call call = {.in = {RANDOM(b, cpu_types[t], i == 2 ? PADDED : DENSE, n[i])},
+                                   .n_in = 1,
+                                   .out = {accumulator(b, NEW(b, F64, DENSE, 1), keep)},
+                                   .n_out = 1,
+                                   .number = {keep}};
+                expect_like_ref(c, KERNEL_sum_squares, &call, ((double)n[i] + 16) * ldexp(1, -53));
+            }
+}
+
+static int setup(void **state)
+{
+    static CpuBench c;
+    cpu_bench_open(&c);
+    *state = &c;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    cpu_bench_close(*state);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(plain_ones), cmocka_unit_test(activations), cmocka_unit_test(gelu_alone),
+        cmocka_unit_test(in_place),   cmocka_unit_test(casts),       cmocka_unit_test(not_numbers),
+        cmocka_unit_test(copies),     cmocka_unit_test(updates),     cmocka_unit_test(squares),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
