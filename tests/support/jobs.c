@@ -88,7 +88,7 @@ double ranks_differ(const Rank *a, const Rank *b, ParamPart part)
         const double scale = fmax(largest(a, p, part), 1e-4 * of_all);
         for (int64_t i = 0; i < tensor_count(&x); i++) {
             const double off = fabs(real_get(&x, i) - real_get(&y, i));
-            if (!(off <= DBL_MAX)) return INFINITY; /* NaN */
+            if (!(off <= DBL_MAX)) return HUGE_VAL; /* NaN */
             if (off > 0) worst = fmax(worst, off / scale);
         }
     }

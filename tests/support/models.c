@@ -14,7 +14,10 @@
         .theta = 80.0, .scaling = scaling_, .factor = 3.0, .low = 1.0, .high = 4.0, .original = 16 \
     }
 
-static const Rope plain = {.theta = 80.0, .factor = 1.0};
+#define PLAIN                                                                                      \
+    {                                                                                              \
+        .theta = 80.0, .factor = 1.0                                                               \
+    }
 
 const TestModel test_models[] = {
     {"gpt2",
@@ -28,11 +31,11 @@ const TestModel test_models[] = {
     {"llama", {LLAMA(FAMILY_LLAMA, 4, 2, 6), .name = "llama", .rope = ROPE(ROPE_LLAMA3)}},
     {"llama-tied",
      {LLAMA(FAMILY_LLAMA, 6, 2, 4), .name = "llama-tied", .rope = ROPE(ROPE_LINEAR), .tied = true}},
-    {"mistral", {LLAMA(FAMILY_MISTRAL, 3, 1, 4), .name = "mistral", .rope = plain, .window = 4}},
+    {"mistral", {LLAMA(FAMILY_MISTRAL, 3, 1, 4), .name = "mistral", .rope = PLAIN, .window = 4}},
     {"qwen2",
-     {LLAMA(FAMILY_QWEN2, 2, 1, 6), .name = "qwen2", .rope = plain, .qkv_bias = true,
+     {LLAMA(FAMILY_QWEN2, 2, 1, 6), .name = "qwen2", .rope = PLAIN, .qkv_bias = true,
       .tied = true}},
-    {"qwen3", {LLAMA(FAMILY_QWEN3, 4, 2, 8), .name = "qwen3", .rope = plain, .qk_norm = true}},
+    {"qwen3", {LLAMA(FAMILY_QWEN3, 4, 2, 8), .name = "qwen3", .rope = PLAIN, .qk_norm = true}},
     {0},
 };
 

@@ -60,7 +60,7 @@ double slopes_compare(const Rank *gradients, const Slope *slope, int n, int *wor
             off = d;
             *worst = i;
         }
-        if (isnan(d)) return INFINITY;
+        if (isnan(d)) return HUGE_VAL;
     }
     return off;
 }

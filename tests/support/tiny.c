@@ -40,7 +40,7 @@ void rank_fill_weights(Rank *r, uint64_t seed)
         for (int64_t i = 0; i < q->count; i++) {
             const double about = q->info.init == INIT_ONES ? 1.0 : 0.0;
             real_set(&w, i, about + 0.4 * random_normal(&random, (uint64_t)i));
-            real_set(&dw, i, NAN); /* sums start by themselves */
+            real_set(&dw, i, (double)NAN); /* sums start by themselves */
         }
     }
 }

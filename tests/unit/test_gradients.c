@@ -3,11 +3,6 @@
  * different sizes, so sums go on from what the first left; merged and split backward; nothing, the
  * cheap and everything recomputed. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
-#include <string.h>
 
 #include "support/expect.h"
 #include "support/slopes.h"
