@@ -1,0 +1,150 @@
+/* Attention of device/cpu against ref: all masks, shared key heads, blocks of keys, odd sizes. */
+#include <stdio.h>
+#include "cpu_test.h"
+#include "attention_test.h"
+
+/* Rounding of a score of size x is a relative error of its weight: as many units as it is large. */
+static double tol_attention(const Case *c, double size)
+{
+    const double score = 0.4 * size * size * (double)c->c;
+    return tol_sum(c->type, 2 * score + (double)c->s);
+}
+
+static Call gradient_call(Bench *b, const Case *c, const double keep[3])
+{
+    Call call = {.n_in = 7, .n_out = 3, .attr = c->attr};
+    const Tensor in[] = {c->q, c->k, c->v, c->ranges};
+    memcpy(call.in, in, sizeof in);
+    call.in[4] = RANDOM(b, c->type, (Lay)((c->lay + 2) % N_LAYS), c->t, c->h, c->c);
+    call.in[5] = c->lse;
+    call.in[6] = RANDOM(b, F32, c->lay, c->t, c->h);
+    for (int o = 0; o < 3; o++) {
+        call.out[o] =
+            NEW(b, c->type, (Lay)((c->lay + o) % N_LAYS), o ? c->s : c->t, o ? c->g : c->h, c->c);
+        accumulator(b, call.out[o], keep[o]);
+        call.number[o] = keep[o];
+    }
+    return call;
+}
+
+/* Forward, then the gradient from ref's lse. */
+static void try_case(CpuBench *cb, Case c, Mask mask, double size, int64_t key_at)
+{
+    Bench *b = &cb->b;
+    const double keeps[2][3] = {{0, 1, 0}, {1, 0, 1}};
+    case_open(b, &c, mask, size);
+    c.attr.attention.key_at = key_at;
+    const Call forward = attention_call(&c);
+    against_ref(cb, KERNEL_attention, &forward, tol_attention(&c, size));
+    assert_int_equal(device_ref.kernel[KERNEL_attention](&forward), OK);
+    const Call back = gradient_call(b, &c, keeps[(int)mask % 2]);
+    against_ref(cb, KERNEL_attention_dx, &back,
+                tol_attention(&c, size) + tol_sum(c.type, (double)(c.t * c.h / c.g)));
+    expect_gaps(b);
+    bench_clear(b);
+}
+
+static void all_masks(void **state)
+{
+    for (Mask mask = FULL; mask < N_MASKS; mask++)
+        for (int t = 0; t < N_CPU_TYPES; t++) {
+            const Case c = {.type = cpu_types[t],
+                            .lay = (Lay)((int)mask % N_LAYS),
+                            .t = 79,
+                            .s = 79,
+                            .h = 4,
+                            .g = 2,
+                            .c = mask % 2 ? 16 : 10};
+            try_case(*state, c, mask, 1, 0);
+        }
+}
+
+/* More keys than queries, several blocks, widths of heads, more than a tile holds. */
+static void sizes(void **state)
+{
+    const int64_t size[][5] = {
+        /* t, s, h, g, c */
+        {1, 1, 1, 1, 1},      {64, 64, 2, 2, 64},   {65, 130, 3, 1, 33},
+        {33, 150, 2, 1, 128}, {128, 128, 2, 1, 64}, {20, 40, 2, 2, 256},
+        {0, 10, 2, 1, 8},     {10, 0, 2, 1, 8},     {9, 12, 2, 1, 300},
+    };
+    for (int i = 0; i < (int)(sizeof size / sizeof *size); i++)
+        for (int t = 0; t < N_CPU_TYPES; t++) {
+            const int64_t *n = size[i];
+            const Case c = {.type = cpu_types[t],
+                            .lay = (Lay)((i + t) % N_LAYS),
+                            .t = n[0],
+                            .s = n[1],
+                            .h = n[2],
+                            .g = n[3],
+                            .c = n[4]};
+            try_case(*state, c, n[1] ? CAUSAL : FULL, 0.7, 0);
+        }
+}
+
+/* A block of keys in the middle of the coordinates of `ranges`. */
+static void later_blocks(void **state)
+{
+    for (Mask mask = FULL; mask < N_MASKS; mask++) {
+        const Case c = {.type = F32, .lay = DENSE, .t = 90, .s = 70, .h = 2, .g = 1, .c = 12};
+        try_case(*state, c, mask, 1, 17);
+    }
+}
+
+/* Scores so far apart that all but the first are lost: no overflow, no NaN. */
+static void far_scores(void **state)
+{
+    const Case c = {.type = F32, .lay = DENSE, .t = 70, .s = 70, .h = 2, .g = 2, .c = 32};
+    try_case(*state, c, CAUSAL, 12, 0);
+}
+
+static void merge_and_delta(void **state)
+{
+    CpuBench *c = *state;
+    for (int i = 0; i < 12; i++) {
+        Bench *b = &c->b;
+        const DType type = cpu_types[i % 2];
+        const Lay lay = (Lay)(i % 3);
+        const int64_t t = i == 5 ? 0 : 23, n = i < 6 ? 20 : 65;
+        Call call = {.n_in = 4, .n_out = 2};
+        for (int k = 0; k < 4; k++)
+            call.in[k] = k % 2 ? RANDOM(b, F32, lay, t, 3) : RANDOM(b, type, lay, t, 3, n);
+        for (int64_t k = 0; k < 3 * t; k++) { /* parts without a key, and what they hold */
+            if (k % 7 == 1 || k % 7 == 3) put(&call.in[1], k, -HUGE_VAL);
+            if (k % 7 == 2 || k % 7 == 3) put(&call.in[3], k, -HUGE_VAL);
+        }
+        call.out[0] = i % 2 ? call.in[0] : NEW(b, type, DENSE, t, 3, n);
+        call.out[1] = i % 2 ? call.in[1] : NEW(b, F32, PADDED, t, 3);
+        expect_like_ref(c, KERNEL_attention_merge, &call, tol_sum(type, 1));
+
+        const Call delta = {.in = {RANDOM(b, type, lay, t, 3, n), RANDOM(b, type, PADDED, t, 3, n)},
+                            .n_in = 2,
+                            .out = {NEW(b, F32, lay, t, 3)},
+                            .n_out = 1};
+        expect_like_ref(c, KERNEL_attention_delta, &delta, tol_sum(F32, (double)n));
+    }
+}
+
+static int setup(void **state)
+{
+    static CpuBench c;
+    cpu_bench_open(&c);
+    *state = &c;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    cpu_bench_close(*state);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_masks),       cmocka_unit_test(sizes),
+        cmocka_unit_test(later_blocks),    cmocka_unit_test(far_scores),
+        cmocka_unit_test(merge_and_delta),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,158 @@
+/* The loss of device/cpu against ref: cut vocabularies, dead rows, far logits; and its exp. */
+#include <stdio.h>
+#include "cpu_test.h"
+
+typedef struct {
+    DType type;
+    Lay lay;
+    int64_t rows, vocab, base;
+    double size;
+} Shape;
+
+/* Targets within this part, in others, and nowhere. */
+static Tensor targets_of(Bench *b, const Shape *s)
+{
+    const Tensor t = NEW(b, I32, DENSE, s->rows);
+    for (int64_t i = 0; i < s->rows; i++)
+        put(&t, i, (double)(i % 5 == 4 ? -1 : s->base - 2 + i * 7 % (s->vocab + 4)));
+    return t;
+}
+
+static Tensor logits_of(Bench *b, const Shape *s)
+{
+    const Tensor x = NEW(b, s->type, s->lay, s->rows, s->vocab);
+    fill(b, &x, s->size);
+    return x;
+}
+
+static Tensor max_of(Bench *b, const Tensor *logits)
+{
+    const Tensor m = NEW(b, F32, PADDED, logits->n[0]);
+    for (int64_t t = 0; t < logits->n[0]; t++) {
+        double max = -HUGE_VAL;
+        for (int64_t v = 0; v < logits->n[1]; v++)
+            max = fmax(max, get(logits, t * logits->n[1] + v));
+        put(&m, t, max + 0.25); /* of another part: not reached here */
+    }
+    return m;
+}
+
+static void try_all(CpuBench *c, const Shape *s)
+{
+    Bench *b = &c->b;
+    Call max = {.n_in = 1, .n_out = 1};
+    max.in[0] = logits_of(b, s);
+    max.out[0] = NEW(b, F32, s->lay, s->rows);
+    expect_like_ref(c, KERNEL_row_max, &max, 0);
+
+    /* logits - m is rounded, which exp makes a relative error: as many units as it is large. */
+    const double tolerance = tol_sum(F32, (double)s->vocab + 4 * s->size);
+    Call sums = {.n_in = 3, .n_out = 1};
+    sums.attr.vocab.base = s->base;
+    sums.in[0] = logits_of(b, s);
+    sums.in[1] = max_of(b, &sums.in[0]);
+    sums.in[2] = targets_of(b, s);
+    sums.out[0] = NEW(b, F32, s->lay, s->rows, 2);
+    expect_like_ref(c, KERNEL_row_sums, &sums, tolerance);
+
+    Call dx = {.n_in = 5, .n_out = 1};
+    dx.attr.vocab.base = s->base;
+    dx.in[0] = logits_of(b, s);
+    dx.in[1] = max_of(b, &dx.in[0]);
+    dx.in[2] = RANDOM(b, F32, s->lay, s->rows, 2);
+    dx.in[3] = targets_of(b, s);
+    dx.in[4] = RANDOM(b, F32, s->lay, s->rows);
+    for (int64_t t = 0; t < s->rows; t++) {
+        put(&dx.in[2], 2 * t, 1.5 + get(&dx.in[2], 2 * t));
+        if (t % 3 == 1) put(&dx.in[4], t, 0);
+    }
+    const bool over = s->lay == DENSE; /* over the logits */
+    dx.out[0] = over ? dx.in[0] : NEW(b, s->type, (Lay)((s->lay + 1) % N_LAYS), s->rows, s->vocab);
+    expect_like_ref(c, KERNEL_loss_dx, &dx, tol_sum(s->type, 4 * s->size));
+}
+
+static void losses(void **state)
+{
+    const int64_t vocab[] = {1, 15, 16, 301, 1024, 2500};
+    const double size[] = {1, 8, 60};
+    for (int i = 0; i < 36; i++) {
+        const Shape s = {cpu_types[i % 2], (Lay)(i / 2 % 3), i % 7 == 6 ? 0 : 13,
+                         vocab[i / 6],     (i % 3) * 100,    size[i / 2 % 3]};
+        try_all(*state, &s);
+    }
+}
+
+/* Dead rows may hold anything. */
+static void sum_of_tokens(void **state)
+{
+    CpuBench *c = *state;
+    Bench *b = &c->b;
+    Call call = {.n_in = 2, .n_out = 1, .number = {1}};
+    call.in[0] = RANDOM(b, F32, PADDED, 41, 2);
+    call.in[1] = RANDOM(b, F32, DENSE, 41);
+    call.out[0] = RANDOM(b, F32, DENSE, 1);
+    for (int t = 0; t < 41; t++) put(&call.in[0], 2 * t, 2 + get(&call.in[0], 2 * t));
+    expect_like_ref(c, KERNEL_loss, &call, 0);
+}
+
+/* z[t,0] of a vocabulary of one is exp(logit - 0) itself: each of many values, in units of its last
+ * place, down to where f32 has no more normal numbers. */
+static void exponential(void **state)
+{
+    CpuBench *c = *state;
+    enum { N = 40000 };
+    for (CpuSimd s = CPU_BASE; s < N_CPU_SIMD; s++) {
+        if (!cpu_has(s)) continue;
+        Bench *b = &c->b;
+        Call call = {.n_in = 3, .n_out = 1};
+        call.in[0] = NEW(b, F32, DENSE, N, 1);
+        call.in[1] = NEW(b, F32, DENSE, N);
+        call.in[2] = NEW(b, I32, DENSE, N);
+        call.out[0] = NEW(b, F32, DENSE, N, 2);
+        for (int i = 0; i < N; i++) {
+            put(&call.in[0], i, -87.3 + 175.3 * i / N);
+            put(&call.in[1], i, 0);
+        }
+        assert_int_equal(device_cpu_simd(s)->kernel[KERNEL_row_sums](&call), OK);
+        double worst = 0;
+        for (int i = 0; i < N; i++) {
+            const double want = exp(get(&call.in[0], i)), got = get(&call.out[0], 2 * i);
+            worst = fmax(worst, fabs(got - want) / want * ldexp(1, 23));
+        }
+        if (worst > 2) fail_msg("exp on %d: %g units in the last place", (int)s, worst);
+        const double far[][2] = {{-88, 0}, {-1000, 0}, {-HUGE_VAL, 0}, {0, 1}};
+        for (int i = 0; i < 4; i++) {
+            put(&call.in[0], i, far[i][0]);
+            assert_int_equal(device_cpu_simd(s)->kernel[KERNEL_row_sums](&call), OK);
+            assert_true(get(&call.out[0], 2 * i) == far[i][1]);
+        }
+        put(&call.in[0], 0, NAN);
+        assert_int_equal(device_cpu_simd(s)->kernel[KERNEL_row_sums](&call), OK);
+        assert_true(isnan(get(&call.out[0], 0)));
+        bench_clear(b);
+    }
+}
+
+static int setup(void **state)
+{
+    static CpuBench c;
+    cpu_bench_open(&c);
+    *state = &c;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    cpu_bench_close(*state);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(losses),
+        cmocka_unit_test(sum_of_tokens),
+        cmocka_unit_test(exponential),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

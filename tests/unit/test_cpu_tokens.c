@@ -1,0 +1,101 @@
+/* Embedding, its gradient and rope of device/cpu against ref. */
+#include <stdio.h>
+#include "cpu_test.h"
+
+/* Ids of this part of the vocabulary, some often, some of other parts. */
+static Tensor ids_of(Bench *b, int64_t tokens, int64_t base, int64_t vocab)
+{
+    const Tensor t = NEW(b, I32, tokens % 2 ? PADDED : DENSE, tokens);
+    for (int64_t i = 0; i < tokens; i++)
+        put(&t, i, (double)(base - 3 + (i % 3 ? i * 37 % (vocab + 6) : 5)));
+    return t;
+}
+
+static void look_up(void **state)
+{
+    CpuBench *c = *state;
+    const int64_t width[] = {1, 30, 64, 1500}, tokens[] = {0, 1, 77};
+    for (int i = 0; i < 24; i++) {
+        Bench *b = &c->b;
+        const DType type = cpu_types[i % 2];
+        const Lay lay = (Lay)(i % 3);
+        Call call = {.n_in = 2, .n_out = 1};
+        call.attr.vocab.base = i % 2 * 1000;
+        call.in[0] = ids_of(b, tokens[i / 8], i % 2 * 1000, 50);
+        call.in[1] = RANDOM(b, type, lay, 50, width[i / 2 % 4]);
+        call.out[0] = NEW(b, type, (Lay)((lay + 1) % 3), tokens[i / 8], width[i / 2 % 4]);
+        expect_like_ref(c, KERNEL_embedding, &call, 0);
+    }
+}
+
+static void fold_back(void **state)
+{
+    CpuBench *c = *state;
+    const int64_t width[] = {1, 30, 600}, tokens[] = {0, 1, 77}, vocab[] = {9, 700};
+    for (int i = 0; i < 36; i++) {
+        Bench *b = &c->b;
+        const int64_t t = tokens[i % 3], d = width[i / 3 % 3], v = vocab[i / 9 % 2];
+        const double keep[] = {0, 1, 0.5};
+        Call call = {.n_in = 2, .n_out = 1, .number = {keep[i / 3 % 3]}};
+        call.attr.vocab.base = 11;
+        call.in[0] = RANDOM(b, cpu_types[i / 18], (Lay)(i % 3), t, d);
+        call.in[1] = ids_of(b, t, 11, v);
+        call.out[0] = accumulator(b, NEW(b, F32, (Lay)(i / 9 % 3), v, d), call.number[0]);
+        expect_like_ref(c, KERNEL_embedding_dw, &call, tol_sum(F32, (double)t));
+    }
+}
+
+static Attr rope_attr(int which, bool back)
+{
+    Attr a = {.rope = {.theta = which == 0 ? 10000 : 500000, .back = back}};
+    a.rope.scaling = which == 0 ? ROPE_PLAIN : which == 1 ? ROPE_LINEAR : ROPE_LLAMA3;
+    a.rope.factor = 8;
+    a.rope.low = 1;
+    a.rope.high = 4;
+    a.rope.original = 512;
+    return a;
+}
+
+static void turns(void **state)
+{
+    CpuBench *c = *state;
+    const int64_t channels[] = {2, 6, 32, 70, 128, 1026};
+    for (int i = 0; i < 72; i++) {
+        Bench *b = &c->b;
+        const DType type = cpu_types[i % 2];
+        const Lay lay = (Lay)(i / 2 % 3);
+        const int64_t tokens = i % 5 == 4 ? 0 : 19, n = channels[i / 6 % 6];
+        Call call = {.n_in = 2, .n_out = 1, .attr = rope_attr(i % 3, i / 36)};
+        call.in[0] = RANDOM(b, type, lay, tokens, 3, n);
+        call.in[1] = NEW(b, I32, DENSE, tokens);
+        for (int64_t t = 0; t < tokens; t++) /* far ones as exact as near ones */
+            put(&call.in[1], t, (double)(t < 8 ? t : t * t * t * 1000 + 7));
+        const bool over = lay == DENSE;
+        call.out[0] = over ? call.in[0] : NEW(b, type, (Lay)((lay + 1) % 3), tokens, 3, n);
+        expect_like_ref(c, KERNEL_rope, &call, tol_sum(type, 1));
+    }
+}
+
+static int setup(void **state)
+{
+    static CpuBench c;
+    cpu_bench_open(&c);
+    *state = &c;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    cpu_bench_close(*state);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(look_up),
+        cmocka_unit_test(fold_back),
+        cmocka_unit_test(turns),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
