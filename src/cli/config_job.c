@@ -1,6 +1,7 @@
 /* config_job.c -- keys to settings, one line each. */
 #include "cli/config_job.h"
 
+#include <stdio.h>
 #include <string.h>
 #include "cli/keys.h"
 
@@ -44,12 +45,47 @@ static const char *schedule_name(const Config *c)
     return text[c->parallel_schedule - first];
 }
 
+static DType compute_dtype(const Config *c)
+{
+    switch (c->precision_compute) {
+    case COMPUTE_F64:
+        return F64;
+    case COMPUTE_BF16:
+        return BF16;
+    default:
+        return F32;
+    }
+}
+
+LrSettings config_lr(const Config *c)
+{
+    return (LrSettings){.decay = (Decay)(c->optim_schedule - LR_COSINE),
+                        .lr = c->optim_lr,
+                        .min_lr = c->optim_min_lr,
+                        .warmup = c->optim_warmup,
+                        .steps = c->run_steps};
+}
+
+TokenFormat config_token_format(const Config *c)
+{
+    return (TokenFormat)(c->data_format - DATA_AUTO); /* in the same order */
+}
+
+void config_run_name(const char *file, const char *model, char *out, size_t bytes)
+{
+    const char *name = file ? file : model, *slash = strrchr(name, '/');
+    if (slash && slash[1]) name = slash + 1;
+    const char *dot = file ? strrchr(name, '.') : NULL;
+    snprintf(out, bytes, "runs/%.*s",
+             (int)(dot && dot > name ? (size_t)(dot - name) : strlen(name)), name);
+}
+
 Err config_job(const Config *c, const ModelConfig *model, JobSettings *out)
 {
     const int64_t micros = config_micros(c);
     JobSettings s = {.kind = JOB_STEP,
                      .config = model,
-                     .dtype = c->precision_compute == COMPUTE_F64 ? F64 : F32,
+                     .dtype = compute_dtype(c),
                      .batch = {c->batch_micro, c->data_seq_len},
                      .micros = (int)micros,
                      .schedule = schedule_name(c),

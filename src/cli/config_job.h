@@ -3,9 +3,16 @@
 #define CLI_CONFIG_JOB_H
 
 #include "cli/config.h"
+#include "data/tokens.h"
 #include "train/job.h"
+#include "train/lr.h"
 
 /* Local. A training step of the run on one rank. `model` must outlive the settings. */
 Err config_job(const Config *c, const ModelConfig *model, JobSettings *out);
+
+LrSettings config_lr(const Config *c);
+TokenFormat config_token_format(const Config *c);
+/* Local. The run folder when none is given: runs/ and the name of the run file, or of the model. */
+void config_run_name(const char *file, const char *model, char *out, size_t bytes);
 
 #endif

@@ -1,0 +1,109 @@
+/* config_print.c -- the keys of keys.def as YAML, section by section. */
+#include "cli/config_print.h"
+
+#include <string.h>
+#include "cli/keys.h"
+
+/* Double quotes: the one form of YAML that can hold any text. */
+static void print_text(Text *out, const char *text)
+{
+    text_add(out, "\"");
+    for (const char *s = text; *s; s++) {
+        if (*s == '"' || *s == '\\')
+            text_add(out, "\\%c", *s);
+        else if ((unsigned char)*s < 0x20)
+            text_add(out, "\\x%02x", (unsigned)*s);
+        else
+            text_add(out, "%c", *s);
+    }
+    text_add(out, "\"");
+}
+
+/* A field of config.json as it was written: numbers and words without quotes. */
+static void print_field(Text *out, const char *text)
+{
+    const size_t plain =
+        strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.+-");
+    if (*text && text[plain] == '\0')
+        text_add(out, "%s", text);
+    else
+        print_text(out, text);
+}
+
+static void print_list(Text *out, const TextList *list)
+{
+    text_add(out, "[");
+    for (int i = 0; i < list->n; i++) {
+        text_add(out, i ? ", " : "");
+        print_text(out, list->at[i]);
+    }
+    text_add(out, "]");
+}
+
+static void print_option(Text *out, const Key *key, Option value)
+{
+    const char *text[N_OPTIONS];
+    Option first;
+    key_options(key, text, &first);
+    text_add(out, "%s", text[value - first]);
+}
+
+static void print_value(Text *out, const Key *key, const Config *c)
+{
+    const void *at = (const char *)c + key->member;
+    switch (key->type) {
+    case KEY_INT:
+        if (*(const int64_t *)at == 0 && strcmp(key->fallback, "auto") == 0)
+            text_add(out, "auto"); /* not settled: nothing asked for it */
+        else
+            text_add(out, "%lld", (long long)*(const int64_t *)at);
+        break;
+    case KEY_FLOAT:
+        text_add(out, "%.17g", *(const double *)at);
+        break;
+    case KEY_BOOL:
+        text_add(out, "%s", *(const bool *)at ? "true" : "false");
+        break;
+    case KEY_TEXT:
+        print_text(out, *(const char *const *)at);
+        break;
+    case KEY_CHOICE:
+        print_option(out, key, *(const Option *)at);
+        break;
+    case KEY_LIST:
+        print_list(out, at);
+        break;
+    }
+}
+
+/* Of a field said in the file and as an argument, the argument. */
+static bool wins(const Config *c, int i)
+{
+    for (int k = 0; k < c->n_model_fields; k++) {
+        const ModelField *a = &c->model_fields[i], *b = &c->model_fields[k];
+        if (strcmp(a->key, b->key) != 0 || k == i) continue;
+        if (b->level > a->level || (b->level == a->level && k < i)) return false;
+    }
+    return true;
+}
+
+void config_print(const Config *c, Text *out)
+{
+    for (int s = 0; s < section_count(); s++) {
+        const char *section = section_at(s)->name;
+        text_add(out, "%s:\n", section);
+        for (int k = 0; k < N_KEYS; k++) {
+            const Key *key = key_at((KeyId)k);
+            if (strcmp(key->section, section) != 0) continue;
+            text_add(out, "  %s: ", key->name);
+            print_value(out, key, c);
+            text_add(out, "\n");
+        }
+        for (int i = 0; strcmp(section, "model") == 0 && i < c->n_model_fields; i++) {
+            if (!wins(c, i)) continue;
+            text_add(out, "  %s: ", c->model_fields[i].key);
+            print_field(out, c->model_fields[i].value);
+            text_add(out, "\n");
+        }
+    }
+}

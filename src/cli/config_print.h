@@ -1,0 +1,11 @@
+/* config_print.h -- a configuration written out again, every key settled: a run file that repeats
+ * the run. */
+#ifndef CLI_CONFIG_PRINT_H
+#define CLI_CONFIG_PRINT_H
+
+#include "cli/config.h"
+
+/* Local. */
+void config_print(const Config *c, Text *out);
+
+#endif

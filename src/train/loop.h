@@ -1,0 +1,52 @@
+/* loop.h -- training: steps, one after another, and what they were.
+ *
+ *     for each step:   fill the micro-batches from the data cursor
+ *                      walk the linked program
+ *                      write metrics.jsonl, the line on the terminal
+ *                      every valid_every steps: the loss of held-out samples
+ */
+#ifndef TRAIN_LOOP_H
+#define TRAIN_LOOP_H
+
+#include <signal.h>
+#include "data/dataset.h"
+#include "train/job.h"
+#include "train/lr.h"
+#include "train/metrics.h"
+
+typedef struct {
+    const Job *job;       /* JOB_STEP */
+    const Job *valid_job; /* JOB_LOSS of the same model and optimizer; NULL: no validation */
+    const Device *device;
+    Comm *comm;
+    Team *team;
+    const Dataset *train, *valid;
+    LrSettings lr;
+    int64_t global;      /* sequences a step */
+    int64_t valid_every; /* steps; 0: never */
+    int64_t valid_limit; /* sequences measured at most */
+    uint64_t seed;
+    const char *dir; /* of metrics; exists */
+    bool tensorboard;
+    double peak_flops; /* per second; raised when a step was faster: nothing is above 100% */
+    const volatile sig_atomic_t *stop; /* not 0: end after the step */
+    FILE *out;
+    bool terminal;
+} TrainSettings;
+
+typedef struct {
+    int64_t steps; /* done */
+    double first_loss, last_loss, valid_loss;
+    int64_t tokens, peak_bytes;
+    double seconds;
+    bool stopped, has_valid;
+} TrainResult;
+
+/* Collective over all ranks. */
+Err train_run(const TrainSettings *s, TrainResult *out);
+
+/* Local. Flops of products and attention in one step: what the model needs, without what is
+ * recomputed. A causal query sees half of the keys on average. */
+double job_model_flops(const Job *job);
+
+#endif

@@ -1,0 +1,103 @@
+/* rundir.c -- making, locking and renaming the folder of a run. */
+#define _DEFAULT_SOURCE
+#include "train/rundir.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static Err make_folders(const char *path)
+{
+    char part[1024];
+    snprintf(part, sizeof part, "%s", path);
+    for (char *s = part + 1;; s++) {
+        const char end = *s;
+        if (end != '/' && end != '\0') continue;
+        *s = '\0';
+        if (mkdir(part, 0777) != 0 && errno != EEXIST)
+            return err_fail(ERR_IO, "run.dir=%s: folder %s cannot be made: %s", path, part,
+                            strerror(errno));
+        if (end == '\0') return OK;
+        *s = '/';
+    }
+}
+
+static Err take_lock(RunDir *d)
+{
+    char path[1100], pid[32] = "";
+    snprintf(path, sizeof path, "%s/lock", d->path);
+    d->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (d->lock < 0) return err_fail(ERR_IO, "%s: cannot be made: %s", path, strerror(errno));
+    if (flock(d->lock, LOCK_EX | LOCK_NB) != 0) {
+        const ssize_t n = read(d->lock, pid, sizeof pid - 1);
+        pid[n > 0 ? strcspn(pid, "\n") : 0] = '\0';
+        close(d->lock);
+        return err_fail(
+            ERR_CONFIG,
+            "run.dir=%s: process %s trains there; wait for it, stop it, or choose another run.dir",
+            d->path, pid[0] ? pid : "(unknown)");
+    }
+    const int n = snprintf(pid, sizeof pid, "%ld\n", (long)getpid());
+    if (ftruncate(d->lock, 0) != 0 || pwrite(d->lock, pid, (size_t)n, 0) != n)
+        return err_fail(ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
+    return OK;
+}
+
+static bool has_run(const RunDir *d)
+{
+    char path[1100];
+    struct stat st;
+    snprintf(path, sizeof path, "%s/metrics.jsonl", d->path);
+    return stat(path, &st) == 0 && st.st_size > 0;
+}
+
+/* The first free name of PATH.1, PATH.2, ... */
+static Err move_aside(RunDir *d)
+{
+    struct stat st;
+    for (int i = 1; i < 100000; i++) {
+        snprintf(d->old, sizeof d->old, "%s.%d", d->path, i);
+        if (lstat(d->old, &st) == 0) continue;
+        if (rename(d->path, d->old) == 0) return OK;
+        return err_fail(ERR_IO, "run.dir=%s: cannot be renamed to %s: %s", d->path, d->old,
+                        strerror(errno));
+    }
+    return err_fail(ERR_IO, "run.dir=%s: no free name to move it to", d->path);
+}
+
+Err rundir_open(RunDir *d, const char *path, bool fresh)
+{
+    *d = (RunDir){.lock = -1};
+    size_t length = strlen(path);
+    while (length > 1 && path[length - 1] == '/') length--;
+    if (length == 0 || length >= sizeof d->path)
+        return err_fail(ERR_CONFIG, "run.dir: a path of %zu characters; 1 to %zu are possible",
+                        length, sizeof d->path - 1);
+    memcpy(d->path, path, length);
+    TRY(make_folders(d->path));
+    TRY(take_lock(d));
+    if (!has_run(d)) return OK;
+    if (!fresh) {
+        rundir_close(d);
+        return err_fail(ERR_CONFIG,
+                        "run.dir=%s: a run is there already, and this version has no checkpoint to "
+                        "go on from; set "
+                        "run.fresh=true to move it aside and start anew, or choose another run.dir",
+                        d->path);
+    }
+    TRY(move_aside(d));
+    close(d->lock);
+    TRY(make_folders(d->path));
+    return take_lock(d);
+}
+
+void rundir_close(RunDir *d)
+{
+    if (d->lock >= 0) close(d->lock);
+    d->lock = -1;
+}

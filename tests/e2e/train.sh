@@ -1,0 +1,105 @@
+#!/usr/bin/env bash
+# train.sh BINARY -- `sheaf train` as a user runs it: the same losses however it is run, and nothing lost when it ends
+# early. Works in a temporary folder.
+set -u
+sheaf=$1
+top=$(mktemp -d)
+trap 'kill %% 2>/dev/null; rm -rf "$top"' EXIT
+export XDG_CACHE_HOME=$top/cache
+passed=0 failed=0
+
+ok() { # what, command...
+    local what=$1
+    shift
+    if "$@"; then passed=$((passed + 1)); else failed=$((failed + 1)) && echo "FAILED: $what"; fi
+}
+losses() { sed 's/, "step_ms.*//' "$1/metrics.jsonl"; } # all that must not depend on the clock
+train() { # folder, key=value...
+    local dir=$1
+    shift
+    "$sheaf" train "$top/run.yaml" run.dir="$top/$dir" "$@" >"$top/$dir.out" 2>"$top/$dir.err"
+}
+same() { diff <(losses "$top/$1") <(losses "$top/$2"); }
+says() { grep -qF -- "$2" "$top/$1" || { echo "  not in $1: $2" && cat "$top/$1" && false; }; }
+status() { # wanted, command...
+    local want=$1 got
+    shift
+    "$@"
+    got=$?
+    [ $got = "$want" ] || { echo "  exit status $got, not $want" && false; }
+}
+lines() { [ "$(wc -l <"$top/$1/metrics.jsonl")" = "$2" ]; }
+
+for i in $(seq 1 400); do echo "line $i: the quick brown fox jumps over $((i * i)) lazy dogs"; done >"$top/text"
+head -c 5000 "$top/text" >"$top/held"
+cat >"$top/run.yaml" <<YAML
+model:
+  name: llama-tiny
+  num_hidden_layers: 1
+data:
+  train: $top/text
+  valid: $top/held
+  seq_len: 48
+batch:
+  global: 5
+  micro: 2
+optim:
+  lr: 3e-3
+run:
+  steps: 12
+  valid_every: 6
+  threads: 2
+  tensorboard: true
+YAML
+
+ok "a run ends well" status 0 train a
+ok "a line a step" lines a 12
+ok "metrics have all keys" grep -q '"step": 12, "loss": .*"grad_norm": .*"lr": .*"tokens": .*"step_ms": .*"tokens_per_s": .*"mfu": .*"peak_bytes": .*"sent_bytes": .*"valid_loss": ' "$top/a/metrics.jsonl"
+ok "TensorBoard's file is there" test -s "$(ls "$top"/a/events.out.tfevents.* 2>/dev/null)"
+ok "the loss falls" awk -F'"loss": ' '{split($2, x, ","); l[NR] = x[1]} END {exit !(l[12] < l[1] - 0.2)}' "$top/a/metrics.jsonl"
+ok "the end is said" says a.out "done after 12 steps: loss"
+ok "mfu is never above 100%" awk -F'"mfu": ' '{split($2, x, ","); if (x[1] > 1 || x[1] <= 0) exit 1}' "$top/a/metrics.jsonl"
+
+ok "again" status 0 train b
+ok "run to run, the same losses" same a b
+for n in 1 3 4; do
+    ok "$n threads" status 0 train "t$n" run.threads=$n
+    ok "$n threads, the same losses" same a "t$n"
+done
+ok "bf16" status 0 train h1 precision.compute=bf16 run.threads=1
+ok "bf16, 3 threads" status 0 train h3 precision.compute=bf16 run.threads=3
+ok "bf16, the same losses" same h1 h3
+ok "recomputed" status 0 train r parallel.recompute=full
+ok "recomputed, the same losses" same a r
+ok "gpipe" status 0 train g parallel.schedule=gpipe
+ok "all micro-batches in flight, the same losses" same a g
+
+ok "the settled configuration is a run file" status 0 "$sheaf" train "$top/a/config.yaml" run.dir="$top/c" >"$top/c.out"
+ok "and repeats the run" same a c
+
+ok "a folder that holds a run is refused" status 2 train a
+ok "with the way out" says a.err "run.fresh=true"
+ok "fresh moves it aside" status 0 train a run.fresh=true
+ok "and keeps it" lines a.1 12
+
+train long run.steps=100000 &
+pid=$!
+for _ in $(seq 100); do [ -s "$top/long/metrics.jsonl" ] && break || sleep 0.05; done
+ok "a second run there is refused" status 2 "$sheaf" train "$top/run.yaml" run.dir="$top/long" run.fresh=true 2>"$top/second.err"
+ok "and names the process" grep -q "process [0-9]* trains there" "$top/second.err"
+kill -INT "$(cat "$top/long/lock")"
+wait $pid
+ok "Ctrl-C: exit status 130" test $? = 130
+ok "Ctrl-C: the end is said" says long.out "stopped after"
+ok "Ctrl-C: every line is whole" awk '!/^{.*}$/ {exit 1}' "$top/long/metrics.jsonl"
+
+ok "no data" status 2 train n data.train=
+ok "is said" says n.err "data.train"
+ok "no such file" status 1 train n data.train=/no/such/file
+ok "is named" says n.err "/no/such/file"
+ok "too large" status 2 train n model.name=llama3-8b model.num_hidden_layers=32 model.hidden_size=4096
+ok "is said before the run, with ways out" says n.err "this machine has"
+ok "nothing was made for a refused run" test ! -e "$top/n"
+
+echo "$passed passed, $failed failed"
+[ $failed = 0 ]
