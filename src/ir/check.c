@@ -104,7 +104,8 @@ static Err check_shapes(const Graph *g, int index)
     const int n_in = n->n_in < MAX_IN ? n->n_in : MAX_IN;
     for (int i = 0; i < n_in; i++) in[i] = g->value[n->in[i]].dims;
     for (int i = 0; i < n->n_out; i++) given[i] = g->value[n->out[i]].dims;
-    TRY(op_infer(n->op, &n->attr, n->n_in, in, given, n->n_out, out));
+    if (op_infer(n->op, &n->attr, n->n_in, in, given, n->n_out, out) != OK)
+        return err_fail(ERR_CHECK, "graph %s: node %d: %s", g->kind, index, err_text());
     for (int i = 0; i < n->n_out; i++) {
         if (out[i].ndim != given[i].ndim)
             return bad(g, index, "it has the wrong number of dims", n->out[i]);
