@@ -69,3 +69,18 @@ Err args_split(int argc, char **argv, const Flag *flags, int n_flags, Arena *a, 
     *out = args;
     return OK;
 }
+
+Err args_words(int argc, char **argv, const Flag *flags, int n_flags, Arena *a, Words *out)
+{
+    Words words = {0};
+    MUST(n_flags <= MAX_FLAGS, "%d flags", n_flags);
+    TRY(ARENA_NEW(a, argc, &words.at));
+    for (int i = 1; i < argc; i++) {
+        if (argv[i][0] == '-')
+            TRY(take_flag(argc, argv, &i, flags, n_flags));
+        else
+            words.at[words.n++] = argv[i];
+    }
+    *out = words;
+    return OK;
+}

@@ -26,4 +26,12 @@ typedef struct {
 /* Local. argv[0] is the verb. ERR_CONFIG for an unknown flag, a second file, a missing value. */
 Err args_split(int argc, char **argv, const Flag *flags, int n_flags, Arena *a, Args *out);
 
+typedef struct {
+    const char **at;
+    int n;
+} Words;
+
+/* Local. For verbs that take files alone: the words that are no flags, in order. */
+Err args_words(int argc, char **argv, const Flag *flags, int n_flags, Arena *a, Words *out);
+
 #endif

@@ -6,19 +6,20 @@
 #include "base/text.h"
 
 const Verb verbs[] = {
-    {"train", "run.yaml [key=value ...]", "train; goes on from the run folder's checkpoint", NULL},
+    {"train", "run.yaml [key=value ...]", "train, and write what each step was", verb_train},
     {"verify", "run.yaml [key=value ...]", "prove that layouts compute the same model, here", NULL},
     {"explain", "run.yaml [key=value ...]", "print the program and the schedule of a rank",
      verb_explain},
     {"simulate", "run.yaml [--cluster F]", "memory, bytes, time and timeline of a plan", NULL},
     {"plan", "run.yaml [--cluster F]", "the best plans: time against memory", NULL},
     {"profile", "[-o cluster.yaml]", "measure this machine or cluster", NULL},
-    {"data", "build | show | check ...", "text or JSONL to token files; show and check them", NULL},
+    {"data", "build | show | check ...", "text or JSONL to token files; show and check them",
+     verb_data},
     {"reshape", "SRC DST [--hf] [key=value ...]", "to another layout, to and from Hugging Face",
      NULL},
     {"eval", "run.yaml [key=value ...]", "measure the loss of a checkpoint", NULL},
     {"generate", "CKPT -p \"...\"", "sample from a checkpoint", NULL},
-    {"inspect", "FILE", "any file of ours, said in words", NULL},
+    {"inspect", "FILE", "any file of ours, said in words", verb_inspect},
     {"help", "[KEY | SECTION | VERB]", "what a key, a section or a verb means", verb_help},
     {NULL, NULL, NULL, NULL},
 };

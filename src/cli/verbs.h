@@ -23,8 +23,11 @@ extern const Verb verbs[];
 /* Local. The row, or NULL. */
 const Verb *verb_find(const char *name);
 
+int verb_data(int argc, char **argv);
 int verb_explain(int argc, char **argv);
+int verb_train(int argc, char **argv);
 int verb_help(int argc, char **argv);
+int verb_inspect(int argc, char **argv);
 
 /* Local. Says "sheaf: " and the latest message on stderr; returns the exit status for it. */
 int cli_fail(Err err);

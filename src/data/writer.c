@@ -117,12 +117,10 @@ static Err add_size(Writer *w, int64_t tokens)
     return OK;
 }
 
-Err writer_document(Writer *w, Bytes text)
+Err writer_text(Writer *w, Bytes text)
 {
     unsigned char block[2 * BLOCK];
-    if (w->format == FORMAT_MEGATRON)
-        TRY(add_size(w, (int64_t)text.bytes));
-    else if ((int64_t)text.bytes > INT32_MAX - w->n_tokens)
+    if (w->format == FORMAT_TOKENS && (int64_t)text.bytes > INT32_MAX - w->n_tokens)
         return err_fail(ERR_CONFIG,
                         "%s: llm.c's header counts %ld tokens at most, and there are more; use "
                         "--format megatron, or write several files",
@@ -133,6 +131,14 @@ Err writer_document(Writer *w, Bytes text)
         TRY(put(w, 0, block, 2 * n));
     }
     w->n_tokens += (int64_t)text.bytes;
+    w->document_tokens += (int64_t)text.bytes;
+    return OK;
+}
+
+Err writer_end(Writer *w)
+{
+    if (w->format == FORMAT_MEGATRON) TRY(add_size(w, w->document_tokens));
+    w->document_tokens = 0;
     w->n_documents++;
     return OK;
 }

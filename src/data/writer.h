@@ -2,7 +2,8 @@
  *
  *     Writer w;
  *     TRY(writer_open(&w, "corpus.bin", FORMAT_MEGATRON));
- *     err = writer_document(&w, text);             its bytes are tokens; once for each document
+ *     err = writer_text(&w, text);                 its bytes are tokens; a document in pieces
+ *     err = writer_end(&w);                        of a document
  *     err = writer_finish(&w)                      now the file is there, whole
  *     writer_close(&w);                            in any case; what is not finished is removed
  *
@@ -25,13 +26,14 @@ typedef struct {
     bool made[2];  /* the file of that name is ours to remove */
     int32_t *size; /* tokens of each document */
     int64_t n_documents, n_sizes;
-    int64_t n_tokens;
+    int64_t n_tokens, document_tokens; /* in all; since the last border */
 } Writer;
 
 /* Local. ERR_CONFIG for a name that does not fit the format, or a file that is there and is no
  * token file: it is not written over. */
 Err writer_open(Writer *w, const char *path, TokenFormat format);
-Err writer_document(Writer *w, Bytes text);
+Err writer_text(Writer *w, Bytes text);
+Err writer_end(Writer *w);
 Err writer_finish(Writer *w);
 void writer_close(Writer *w);
 

@@ -30,6 +30,9 @@ static void mistakes_with_files(void **state)
             "byte 4: version 2 of llm.c's format, and with magic 20240520 only 1 is known");
     refused(opened(scratch_write("cut.bin", &cut), FORMAT_AUTO), ERR_CHECK,
             "byte 8: 3 tokens are 6 bytes, and 4 follow the header; the file was cut short");
+    buffer_set(&cut, 8, 0xFFFFFFFFu, 4);
+    refused(opened(scratch_write("cut.bin", &cut), FORMAT_AUTO), ERR_CHECK,
+            "byte 8: -1 tokens; the count is negative");
     refused(opened(scratch_write("plain.bin", &plain), FORMAT_AUTO), ERR_CONFIG,
             "is not text (byte 1 is NUL), has no magic of a token file and no .idx beside it; say "
             "what it is: data.format=uint16 or uint32");
@@ -75,6 +78,36 @@ static void mistakes_with_pairs(void **state)
             "has 8 bytes, and the .idx beside it speaks of 6; the two are not of one build");
     buffer_free(&bin);
     buffer_free(&index);
+}
+
+/* Numbers made to wrap: each passes when products are not guarded. */
+static void indices_that_lie(void **state)
+{
+    (void)state;
+    static const int64_t id[] = {1, 2, 3};
+    static const int size[] = {1, 2}, document[] = {0, 1, 2}; /* 24 + 24 bytes after the header */
+    static const struct {
+        size_t at[2];
+        uint64_t value[2];
+        const char *says;
+    } lie[] = {
+        {{18, 26}, {0x5555555555555556u, 5}, "number of sequences"}, /* 12 of them wrap to 8 */
+        {{26, 26}, {((uint64_t)1 << 61) + 3, ((uint64_t)1 << 61) + 3}, "number of documents"},
+        {{42, 50}, {2, 0}, "sequence 0 starts at byte 2, and the one before ends at 0"},
+        {{66, 74}, {2, 1}, "document 2 starts with sequence 1; the index must start with 0"},
+        {{58, 66}, {1, 1}, "document 0 starts with sequence 1"},
+    };
+    Buffer bin = array_file(id, 3, 2);
+    for (int i = 0; i < 5; i++) {
+        Buffer index = megatron_index(8, 2, size, 2, document, 3);
+        Tokens t;
+        for (int k = 0; k < 2; k++) buffer_set(&index, lie[i].at[k], lie[i].value[k], 8);
+        refused(tokens_parse("pair", FORMAT_MEGATRON, (Bytes){bin.at, bin.bytes},
+                             (Bytes){index.at, index.bytes}, &arena, &t),
+                ERR_CHECK, lie[i].says);
+        buffer_free(&index);
+    }
+    buffer_free(&bin);
 }
 
 static void mistakes_with_jsonl(void **state)
@@ -141,9 +174,9 @@ static void mistakes_with_writers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(mistakes_with_files),   cmocka_unit_test(mistakes_with_pairs),
-        cmocka_unit_test(mistakes_with_jsonl),   cmocka_unit_test(mistakes_with_sets),
-        cmocka_unit_test(mistakes_with_writers),
+        cmocka_unit_test(mistakes_with_files), cmocka_unit_test(mistakes_with_pairs),
+        cmocka_unit_test(indices_that_lie),    cmocka_unit_test(mistakes_with_jsonl),
+        cmocka_unit_test(mistakes_with_sets),  cmocka_unit_test(mistakes_with_writers),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,0 +1,177 @@
+/* data_show.c -- `sheaf data show` and `sheaf data check`: a walk over all tokens of a file.
+ *
+ *     $ sheaf data show corpus.bin
+ *     corpus.bin: a token file of llm.c, uint16
+ *       tokens     1,115,394 (2.1 MiB)
+ *       documents  1
+ *       ids        10 to 122, 65 different; wants model.vocab_size=123 or more
+ *       starts     "First Citizen:\nBefore we proceed any further, hear me speak." */
+#include "cli/data.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/text.h"
+#include "cli/args.h"
+#include "cli/say.h"
+#include "cli/verbs.h"
+
+enum { PIECE = 1 << 22, TEXT_TOKENS = 72, ID_TOKENS = 12 };
+
+static Err walk(const Tokens *t, const char *what, int64_t vocab, Arena *a, TokensSeen *seen)
+{
+    Progress p = progress_begin(what, t->path, t->n_tokens);
+    Err err = tokens_seen_init(seen, a);
+    for (int64_t at = 0; at < t->n_tokens && err == OK; at += PIECE) {
+        const int64_t to = t->n_tokens - at < PIECE ? t->n_tokens : at + PIECE;
+        err = tokens_scan(t, at, to, vocab, seen);
+        progress_at(&p, to);
+    }
+    progress_end(&p);
+    return err;
+}
+
+/* Bytes as a C string would spell them; UTF-8 stays. */
+static void print_text(const Tokens *t, int64_t n)
+{
+    putchar('"');
+    for (int64_t i = 0; i < n; i++) {
+        const int c = (int)tokens_at(t, i);
+        if (c == '\n')
+            fputs("\\n", stdout);
+        else if (c == '"' || c == '\\')
+            printf("\\%c", c);
+        else if (c < 32 || c == 127)
+            printf("\\x%02x", (unsigned)c);
+        else
+            putchar(c);
+    }
+    puts(n < t->n_tokens ? "\" ..." : "\"");
+}
+
+static void print_ids(const Tokens *t, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) printf("%s%lld", i ? " " : "", (long long)tokens_at(t, i));
+    puts(n < t->n_tokens ? " ..." : "");
+}
+
+static void print_start(const Tokens *t, const TokensSeen *seen)
+{
+    const bool text = seen->low >= 0 && seen->high < BYTE_VOCAB;
+    const int64_t most = text ? TEXT_TOKENS : ID_TOKENS,
+                  n = t->n_tokens < most ? t->n_tokens : most;
+    fputs("  starts     ", stdout);
+    if (text)
+        print_text(t, n);
+    else
+        print_ids(t, n);
+}
+
+static const char *border_words(const Tokens *t, const TokensSeen *seen, char *buffer, size_t bytes)
+{
+    buffer[0] = '\0';
+    if (t->start_token >= 0 && seen->n_documents > 1)
+        snprintf(buffer, bytes, ", each from a token %lld on, as llm.c writes them",
+                 (long long)t->start_token);
+    return buffer;
+}
+
+Err data_describe(const Tokens *t, Arena *a)
+{
+    TokensSeen seen;
+    char count[COUNT_BYTES], bytes[24], words[80], documents[COUNT_BYTES];
+    const bool by_bytes = t->format == FORMAT_TEXT || t->format == FORMAT_JSONL;
+    TRY(walk(t, "reading", 0, a, &seen));
+    printf("%s: %s\n", t->path, tokens_words(t));
+    printf("  tokens     %s (%s)\n", say_count(t->n_tokens, count),
+           text_bytes(t->n_tokens * t->width, bytes));
+    printf("  documents  %s%s\n", say_count(seen.n_documents, documents),
+           border_words(t, &seen, words, sizeof words));
+    if (t->n_tokens == 0) return OK;
+    printf("  ids        %lld to %lld, %s different; ", (long long)seen.low, (long long)seen.high,
+           say_count(seen.n_ids, count));
+    if (seen.low < 0)
+        puts("an id below 0 is none: this is not what it was read as");
+    else
+        printf("wants model.vocab_size=%lld or more\n",
+               (long long)(by_bytes ? BYTE_VOCAB : seen.high + 1));
+    print_start(t, &seen);
+    return OK;
+}
+
+typedef struct {
+    Words files;
+    TokenFormat format;
+    int64_t vocab; /* 0: not given */
+} Request;
+
+static Err read_request(int argc, char **argv, bool takes_vocab, Arena *a, Request *r)
+{
+    const char *format = "auto", *vocab = NULL;
+    const Flag flags[] = {{"--format", &format, NULL}, {"--vocab", &vocab, NULL}};
+    char *end = NULL;
+    TRY(args_words(argc, argv, flags, takes_vocab ? 2 : 1, a, &r->files));
+    TRY(token_format_named(format, &r->format));
+    if (r->files.n == 0) return err_fail(ERR_CONFIG, "data %s: no file; name one", argv[0]);
+    if (!vocab) return OK;
+    r->vocab = strtoll(vocab, &end, 10);
+    if (end == vocab || *end || r->vocab < 1 || r->vocab > INT32_MAX)
+        return err_fail(ERR_CONFIG, "data check: --vocab %.40s: wants the number of ids, 1 to %ld",
+                        vocab, (long)INT32_MAX);
+    return OK;
+}
+
+static Err show_file(const Request *r, const char *path, Arena *a)
+{
+    Tokens t;
+    TRY(tokens_open(path, r->format, a, &t));
+    const Err err = data_describe(&t, a);
+    tokens_close(&t);
+    return err;
+}
+
+static Err check_tokens(const Request *r, const Tokens *t, Arena *a)
+{
+    TokensSeen seen;
+    char count[COUNT_BYTES], documents[COUNT_BYTES];
+    TRY(walk(t, "checking", r->vocab ? r->vocab : INT32_MAX, a, &seen));
+    if (t->n_tokens == 0) return err_fail(ERR_CHECK, "%s: holds no token", t->path);
+    printf("%s: sound: %s, %s tokens in %s document%s, ids %lld to %lld\n", t->path,
+           tokens_words(t), say_count(t->n_tokens, count), say_count(seen.n_documents, documents),
+           seen.n_documents == 1 ? "" : "s", (long long)seen.low, (long long)seen.high);
+    return OK;
+}
+
+static Err check_file(const Request *r, const char *path, Arena *a)
+{
+    Tokens t;
+    TRY(tokens_open(path, r->format, a, &t));
+    const Err err = check_tokens(r, &t, a);
+    tokens_close(&t);
+    return err;
+}
+
+/* Each file, whatever became of the one before; the worst status. */
+static int for_files(int argc, char **argv, bool takes_vocab,
+                     Err (*of_file)(const Request *, const char *, Arena *))
+{
+    Arena arena;
+    Request r = {0};
+    if (arena_open(&arena, "data", ARENA_PLENTY) != OK) return cli_fail(ERR_NOMEM);
+    const Err asked = read_request(argc, argv, takes_vocab, &arena, &r);
+    int status = asked == OK ? 0 : cli_fail(asked);
+    for (int i = 0; i < r.files.n && asked == OK; i++) {
+        const size_t mark = arena_mark(&arena);
+        const Err err = of_file(&r, r.files.at[i], &arena);
+        if (err != OK) {
+            const int worse = cli_fail(err);
+            if (worse > status) status = worse;
+        }
+        arena_rewind(&arena, mark);
+    }
+    arena_close(&arena);
+    return status;
+}
+
+int data_show(int argc, char **argv) { return for_files(argc, argv, false, show_file); }
+int data_check(int argc, char **argv) { return for_files(argc, argv, true, check_file); }
