@@ -22,14 +22,12 @@ static int64_t live_extent(const Rank *r, const Dim *d)
     return live < 0 ? 0 : live > d->cap ? d->cap : live;
 }
 
-static char *param_base(const Scene *s, const ProgTensor *t, bool grads)
+static char *weight_base(const Scene *s, const ProgTensor *t)
 {
     const LinkedProgram *lp = s->r->settings.program;
     const Param *q = &lp->model->param[lp->model->unit[s->l->action.unit].param[t->index]];
-    const UnitPlace *at = &lp->unit[q->holder[0]];
-    const size_t element = dtype_bytes(grads ? dtype_wide(lp->model->dtype) : lp->model->dtype);
-    char *base = grads ? s->r->base[ARENA_STEP] + at->grads : s->r->base[ARENA_STATE] + at->weights;
-    return base + (size_t)q->pack_at * element;
+    return s->r->base[ARENA_STATE] + lp->unit[q->holder[0]].weights +
+           (size_t)q->pack_at * dtype_bytes(lp->model->dtype);
 }
 
 static char *region_base(const Scene *s, const ProgTensor *t, Region region)
@@ -38,9 +36,9 @@ static char *region_base(const Scene *s, const ProgTensor *t, Region region)
     const size_t micro = (size_t)s->l->action.micro;
     switch (region) {
     case REGION_PARAM:
-        return param_base(s, t, false);
+        return weight_base(s, t);
     case REGION_DPARAM:
-        return param_base(s, t, true);
+        return s->r->base[ARENA_STEP] + linked_grad(lp, s->l->action.unit, t->index);
     case REGION_INPUT:
         return s->r->base[ARENA_STEP] + lp->input[t->index] + micro * lp->input_stride;
     case REGION_LOSS:

@@ -7,6 +7,8 @@
 
 /* Local. Runs the instructions of a RUN. */
 Err execute_run(Rank *r, const Linked *l);
+/* Local. The unit's gradients, as sums over all units that hold the parameters. */
+Err execute_reduce(Rank *r, int unit);
 /* Local. The norm of all gradient sums, and with it the factor on gradients. */
 Err execute_norm(Rank *r);
 /* Local. The optimizer on the parameters in the unit's pack. */

@@ -1,4 +1,5 @@
-/* optimize.c -- the end of a step: the norm of the gradient, and the update.
+/* optimize.c -- the end of a step: sums over the holders of tied weights, the norm of the gradient,
+ * the update.
  *
  * What was back-propagated is the sum of token losses, so one factor on the gradients does the
  * division by live tokens and the clip together. The norm is a fold of f64 sums over blocks of a
@@ -62,6 +63,34 @@ Err execute_publish(Rank *r, int param)
     c.out[0] = flat(rank_param(r, param, PART_WEIGHT));
     if (c.in[0].dtype == c.out[0].dtype) return OK;
     return r->settings.device->kernel[KERNEL_cast](&c);
+}
+
+/* Parameter `param` of the model as another unit names it: that unit's sum, or NULL data. */
+static Tensor guest_sum(const Rank *r, int param, int unit)
+{
+    const LinkedProgram *lp = r->settings.program;
+    const Unit *u = &lp->model->unit[unit];
+    Tensor t = flat(rank_param(r, param, PART_GRAD));
+    t.data = NULL;
+    for (int k = 0; k < u->n_params; k++)
+        if (u->param[k] == param) t.data = r->base[ARENA_STEP] + linked_grad(lp, unit, k);
+    return t;
+}
+
+/* Left fold over the holders, in the order of units. */
+Err execute_reduce(Rank *r, int unit)
+{
+    const Model *m = r->settings.program->model;
+    for (int i = 0; i < m->n_params; i++) {
+        const Param *p = &m->param[i];
+        for (int h = 1; p->holder[0] == unit && h < p->n_holders; h++) {
+            Call c = {.n_in = 2, .n_out = 1, .team = r->settings.team};
+            c.in[0] = c.out[0] = flat(rank_param(r, i, PART_GRAD));
+            c.in[1] = guest_sum(r, i, p->holder[h]);
+            TRY(r->settings.device->kernel[KERNEL_add](&c));
+        }
+    }
+    return OK;
 }
 
 static Err update_param(Rank *r, int param)

@@ -142,6 +142,9 @@ static Err walk(Rank *r)
         case A_RUN:
             TRY(execute_run(r, l));
             break;
+        case A_REDUCE:
+            TRY(execute_reduce(r, l->action.unit));
+            break;
         case A_NORM:
             TRY(execute_norm(r));
             break;

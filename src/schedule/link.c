@@ -20,11 +20,28 @@ int linked_find(const LinkedProgram *lp, Phase phase, int unit, int micro, int s
     return -1;
 }
 
+size_t linked_grad(const LinkedProgram *lp, int unit, int k)
+{
+    const Model *m = lp->model;
+    const Unit *u = &m->unit[unit];
+    const size_t element = dtype_bytes(dtype_wide(m->dtype));
+    const Param *p = &m->param[u->param[k]];
+    if (p->holder[0] == unit) return lp->unit[unit].grads + (size_t)p->pack_at * element;
+    size_t at = lp->unit[unit].guests;
+    for (int i = 0; i < k; i++) {
+        const Param *before = &m->param[u->param[i]];
+        if (before->holder[0] != unit) at += (size_t)before->count * element;
+    }
+    return at;
+}
+
 static Err refuse_moves(const Schedule *s, int rank)
 {
     for (int i = 0; i < s->n[rank]; i++) {
         const ActionKind kind = (ActionKind)s->list[rank][i].kind;
-        if (kind == A_RUN || kind == A_NORM || kind == A_UPDATE || kind == A_BIND) continue;
+        if (kind == A_RUN || kind == A_REDUCE || kind == A_NORM || kind == A_UPDATE ||
+            kind == A_BIND)
+            continue;
         return err_fail(
             ERR_CONFIG,
             "rank %d: action %d is a %s: not yet; this version runs lists of RUN, NORM, "
@@ -35,16 +52,15 @@ static Err refuse_moves(const Schedule *s, int rank)
 }
 
 /* Sums that nobody has added to in this step start at their first writer. */
-static void mark_fresh(LinkedProgram *lp, Linked *l, bool *seen)
+static void mark_fresh(Linked *l, bool *seen)
 {
     const Program *p = l->program;
-    const Unit *u = &lp->model->unit[l->action.unit];
     for (int i = 0; i < p->n_out; i++) {
         const PortOut *port = &p->out[i];
         if (!phase_covers((Phase)l->action.phase, (Phase)port->phase)) continue;
         for (int k = port->param; k < port->param + port->span; k++) {
-            if (!seen[u->param[k]]) l->fresh |= (uint64_t)1 << k;
-            seen[u->param[k]] = true;
+            if (!seen[k]) l->fresh |= (uint64_t)1 << k;
+            seen[k] = true;
         }
     }
 }
@@ -79,13 +95,13 @@ Err schedule_link(const Schedule *s, int rank, const LinkInput *in, Arena *arena
     TRY(refuse_moves(s, rank));
     TRY(ARENA_NEW(arena, lp.n + 1, &lp.list));
     TRY(ARENA_NEW(arena, in->model->n_units, &lp.unit));
-    TRY(ARENA_NEW(arena, in->model->n_params + 1, &seen));
+    TRY(ARENA_NEW(arena, in->model->n_units * MAX_PORTS, &seen));
     for (int i = 0; i < lp.n; i++) {
         Linked *l = &lp.list[i];
         l->action = s->list[rank][i];
         if (l->action.kind != A_RUN) continue;
         l->program = &in->program[in->model->unit[l->action.unit].kind];
-        mark_fresh(&lp, l, seen);
+        mark_fresh(l, &seen[l->action.unit * MAX_PORTS]);
         TRY(check_fresh(&lp, l));
     }
     TRY(link_memory(&lp, s, arena));

@@ -32,10 +32,13 @@ typedef struct {
     uint32_t begins;            /* bit r: own region r begins to live here */
 } Linked;
 
-/* Where the state and the sums of one unit lie: element 0 of its pack. */
+/* Where the state and the sums of one unit lie: element 0 of its pack. A parameter that lies in
+ * another unit's pack (tied weights) has a sum of its own here, among the guests, in the order in
+ * which the unit names them: so each unit's gradient is its own fold over micro-batches, whatever
+ * the schedule. REDUCE adds the sums of the holders. */
 typedef struct {
-    size_t weights, master, moments[2],
-        grads; /* master: the weights, where they are of the wide type */
+    size_t weights, master, moments[2]; /* master: the weights, where they are of the wide type */
+    size_t grads, guests;
 } UnitPlace;
 
 typedef struct {
@@ -65,6 +68,8 @@ Err schedule_link(const Schedule *s, int rank, const LinkInput *in, Arena *arena
 /* Local. Offsets of everything; the second half of linking (memory.c). */
 Err link_memory(LinkedProgram *lp, const Schedule *s, Arena *temp);
 
+/* Local. Where the sum of parameter k of a unit lies in the step arena. */
+size_t linked_grad(const LinkedProgram *lp, int unit, int k);
 /* Local. Position of a phase of (unit, micro, slice) in the list; B counts as I and as W. -1: not
  * there. */
 int linked_find(const LinkedProgram *lp, Phase phase, int unit, int micro, int slice);

@@ -167,6 +167,17 @@ static size_t take(size_t *at, size_t bytes)
     return start;
 }
 
+/* Sums of parameters that lie in another unit's pack. */
+static size_t guest_bytes(const Model *m, int unit)
+{
+    size_t bytes = 0;
+    for (int k = 0; k < m->unit[unit].n_params; k++) {
+        const Param *p = &m->param[m->unit[unit].param[k]];
+        if (p->holder[0] != unit) bytes += (size_t)p->count * dtype_bytes(dtype_wide(m->dtype));
+    }
+    return bytes;
+}
+
 /* Parameters and moments; sums, inputs and losses. */
 static void lay_static(LinkedProgram *lp)
 {
@@ -180,6 +191,7 @@ static void lay_static(LinkedProgram *lp)
         if (wide != bytes) lp->unit[u].master = take(&state, wide);
         for (int k = 0; k < lp->n_moments; k++) lp->unit[u].moments[k] = take(&state, wide);
         lp->unit[u].grads = take(&step, wide);
+        lp->unit[u].guests = take(&step, guest_bytes(model, u));
     }
     const size_t first = step;
     for (int i = 0; i < N_INPUTS; i++) {

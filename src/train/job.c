@@ -63,6 +63,30 @@ static void keep_forward(Schedule *s)
     s->n[0] = n;
 }
 
+static bool has_guests(const Model *m, int unit)
+{
+    for (int i = 0; i < m->n_params; i++)
+        if (m->param[i].holder[0] == unit && m->param[i].n_holders > 1) return true;
+    return false;
+}
+
+/* Units whose parameters others hold too: their sums are added when all runs are done. */
+static Err reduce_holders(const Model *m, Schedule *s, Arena *arena)
+{
+    Action *list;
+    int n = 0, end = 0;
+    TRY(ARENA_NEW(arena, s->n[0] + m->n_units, &list));
+    for (int i = 0; i < s->n[0]; i++)
+        if (s->list[0][i].kind == A_RUN) end = i + 1;
+    for (int i = 0; i < end; i++) list[n++] = s->list[0][i];
+    for (int u = 0; u < m->n_units; u++)
+        if (has_guests(m, u)) list[n++] = action_of(A_REDUCE, u);
+    for (int i = end; i < s->n[0]; i++) list[n++] = s->list[0][i];
+    s->list[0] = list;
+    s->n[0] = n;
+    return OK;
+}
+
 /* One rank holds one chunk: all units. */
 static Err make_schedule(Job *job, Arena *arena)
 {
@@ -76,6 +100,7 @@ static Err make_schedule(Job *job, Arena *arena)
     TRY(schedule_check(&job->chunks, arena));
     TRY(schedule_expand(&job->chunks, set->kind == JOB_STEP ? EXPAND_STEP : EXPAND_RUNS, arena,
                         &job->units));
+    TRY(reduce_holders(&job->model, &job->units, arena));
     TRY(schedule_check(&job->units, arena));
     if (set->kind == JOB_LOSS) keep_forward(&job->units);
     return OK;
