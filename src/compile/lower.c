@@ -118,6 +118,19 @@ static Scope region_scope(Region r)
     }
 }
 
+/* Behind views and waits: the value that a node made, or that was given. */
+static Value shown_by(const Graph *g, Value v)
+{
+    for (;;) {
+        const int maker = graph_maker(g, v);
+        if (maker == NO_NODE) return v;
+        const Node *n = &g->node[maker];
+        const bool view = op_info(n->op)->class == CLASS_VIEW && n->op != OP_join;
+        if (!view && n->op != OP_wait) return v;
+        v = n->in[0];
+    }
+}
+
 static void describe(Lower *l, Value v, const Life *life)
 {
     const ValueInfo *info = &l->g->value[v];
@@ -130,6 +143,7 @@ static void describe(Lower *l, Value v, const Life *life)
                       .index = base->index,
                       .span = base->span,
                       .view_of = root,
+                      .shows = shown_by(l->g, v),
                       .ndim = info->dims.ndim,
                       .layout = info->layout};
     memcpy(t->dim, info->dims.dim, sizeof t->dim);

@@ -52,6 +52,7 @@ typedef struct {
     Scope scope;
     int32_t index, span; /* of a parameter, an input, an argument */
     int32_t view_of;     /* the tensor whose bytes it shares, or itself */
+    int32_t shows;       /* the tensor whose value it is: itself, but for views */
     int ndim;
     Dim dim[MAX_DIMS];
     int64_t stride[MAX_DIMS]; /* elements */

@@ -43,10 +43,45 @@ static const ProgTensor *root_of(const Program *p, int32_t t)
 
 static bool begins(const Instr *i) { return i->op == OP_copy_out || i->op == OP_copy_in; }
 
+/* What a tensor covers of its root, seen as rows: [row, row_end) x [column, column_end), in
+ * elements; whatever is no such box counts as all of it. */
+typedef struct {
+    int64_t row, row_end, column, column_end;
+} Cover;
+
+static Cover cover_of(const Program *p, int32_t t)
+{
+    const ProgTensor *x = &p->tensor[t], *root = root_of(p, t);
+    const int64_t rows = root->dim[0].cap, element = (int64_t)dtype_bytes(root->dtype);
+    const int64_t width = rows ? (int64_t)tensor_bytes(root) / element / rows : 0;
+    const int64_t from = (int64_t)(x->at[SPLIT].offset - root->at[SPLIT].offset) / element;
+    int64_t last = 0;
+    for (int i = 1; i < x->ndim; i++) last += (x->dim[i].cap - 1) * x->stride[i];
+    if (!width || x->stride[0] != width || from % width + last >= width)
+        return (Cover){0, rows, 0, width};
+    return (Cover){from / width, from / width + x->dim[0].cap, from % width,
+                   from % width + last + 1};
+}
+
+static bool meet(const Program *p, int32_t t, int32_t u)
+{
+    if (p->tensor[t].view_of != p->tensor[u].view_of) return false;
+    const Cover a = cover_of(p, t), b = cover_of(p, u);
+    return a.row < b.row_end && b.row < a.row_end && a.column < b.column_end &&
+           b.column < a.column_end;
+}
+
 static Err check_bounds(const Where *w, int32_t t)
 {
     if (t < 0 || t >= w->p->n_tensors) return bad(w, t, "there is no such tensor");
+    const ProgTensor *x = &w->p->tensor[t];
+    if (x->view_of < 0 || x->view_of >= w->p->n_tensors || x->shows < 0 ||
+        x->shows >= w->p->n_tensors)
+        return bad(w, t, "it is a view of a tensor that does not exist");
     const ProgTensor *root = root_of(w->p, t);
+    if (cover_of(w->p, t).row_end > root->dim[0].cap ||
+        x->at[SPLIT].offset < root->at[SPLIT].offset)
+        return bad(w, t, "it reaches past the tensor that it is a view of");
     const Place at = root->at[mode_of(w->instr->phase)];
     if (at.region >= N_OWN_REGIONS) return OK;
     const size_t room =
@@ -66,6 +101,8 @@ static bool is_lent(const ProgTensor *t)
 static Err check_instr(const Where *w)
 {
     const Instr *i = w->instr;
+    if (w->at < w->p->first[i->phase] || w->at >= w->p->first[i->phase + 1])
+        return bad(w, i->out[0], "it stands in the list of another phase");
     for (int k = 0; k < i->n_in; k++) TRY(check_bounds(w, i->in[k]));
     for (int k = 0; k < i->n_out; k++) {
         TRY(check_bounds(w, i->out[k]));
@@ -84,28 +121,65 @@ static Err check_instr(const Where *w)
     return OK;
 }
 
-/* Walks phases in an order they run in; state[root]: 0 not written, 1 begun, 2 there. */
-static Err check_reads(const Program *p, const Phase *phase, int n, char *state)
+/* What is known of bytes while phases run. Of a root: whether anything was written in it. Of a
+ * tensor that shows what an instruction made: whether its bytes still hold that. */
+typedef enum { NOT_YET, BEGUN, THERE, WRITTEN_OVER } Content;
+
+typedef struct {
+    const Program *p;
+    uint8_t *root, *own; /* [n_tensors] Content */
+    bool *is_made;       /* [n_tensors]: some instruction writes it */
+} Contents;
+
+/* t is written: views of it show that, and whatever else meets it is lost. */
+static void write_tensor(Contents *c, int32_t t, Content content)
 {
-    for (int t = 0; t < p->n_tensors; t++) {
-        const uint8_t region = p->tensor[t].at[SPLIT].region;
-        state[t] = region >= N_OWN_REGIONS ? 2 : 0;
+    for (int u = 0; u < c->p->n_tensors; u++) {
+        if (!meet(c->p, t, u)) continue;
+        if (c->p->tensor[u].shows == t)
+            c->own[u] = (uint8_t)content;
+        else if (c->own[u] != NOT_YET)
+            c->own[u] = WRITTEN_OVER;
     }
+    c->root[c->p->tensor[t].view_of] = (uint8_t)content;
+}
+
+static Err check_read(Contents *c, const Where *w, int32_t t)
+{
+    const ProgTensor *x = &c->p->tensor[t];
+    const uint8_t content = c->is_made[x->shows] ? c->own[t] : c->root[x->view_of];
+    if (content == NOT_YET) return bad(w, t, "it is read before it is written");
+    if (content == WRITTEN_OVER) return bad(w, t, "it is read after it was written over");
+    if (content == BEGUN && w->instr->op != OP_wait) return bad(w, t, "it is read before the wait");
+    if (w->instr->op == OP_wait) write_tensor(c, x->shows, THERE); /* now it is done */
+    return OK;
+}
+
+static void open_contents(Contents *c)
+{
+    for (int t = 0; t < c->p->n_tensors; t++) {
+        const bool given = c->p->tensor[t].at[SPLIT].region >= N_OWN_REGIONS;
+        c->own[t] = c->root[t] = given ? THERE : NOT_YET;
+    }
+    for (int i = 0; i < c->p->n_instr; i++)
+        for (int j = 0; j < c->p->instr[i].n_out && c->p->instr[i].op != OP_wait; j++)
+            c->is_made[c->p->instr[i].out[j]] = true;
+}
+
+/* Walks phases in an order they run in. */
+static Err check_reads(Contents *c, const Phase *phase, int n)
+{
+    const Program *p = c->p;
+    open_contents(c);
     for (int k = 0; k < n; k++) {
         for (int i = p->first[phase[k]]; i < p->first[phase[k] + 1]; i++) {
             const Where w = {p, &p->instr[i], i};
-            for (int j = 0; j < w.instr->n_in; j++) {
-                char *s = &state[p->tensor[w.instr->in[j]].view_of];
-                if (*s == 0) return bad(&w, w.instr->in[j], "it is read before it is written");
-                if (*s == 1 && w.instr->op != OP_wait)
-                    return bad(&w, w.instr->in[j], "it is read before the wait");
-                if (w.instr->op == OP_wait) *s = 2;
-            }
+            for (int j = 0; j < w.instr->n_in; j++) TRY(check_read(c, &w, w.instr->in[j]));
             for (int j = 0; j < w.instr->n_out && w.instr->op != OP_wait; j++)
-                state[p->tensor[w.instr->out[j]].view_of] = begins(w.instr) ? 1 : 2;
+                write_tensor(c, w.instr->out[j], begins(w.instr) ? BEGUN : THERE);
         }
         for (int t = 0; t < p->n_tensors; t++)
-            if (state[t] == 1)
+            if (c->root[t] == BEGUN)
                 return err_fail(
                     ERR_CHECK,
                     "program %s: phase %s ends before tensor %%%d %s, begun in it, is waited for",
@@ -161,16 +235,18 @@ Err program_check(const Program *p)
 {
     static const Phase split[] = {PHASE_F, PHASE_I, PHASE_W}, merged[] = {PHASE_F, PHASE_B};
     Arena temp;
-    char *state;
+    Contents c = {.p = p};
     int *first, *last;
     TRY(arena_open(&temp, "program check", (size_t)1 << 28));
-    Err err = ARENA_NEW(&temp, p->n_tensors + 1, &state);
+    Err err = ARENA_NEW(&temp, p->n_tensors + 1, &c.root);
+    if (err == OK) err = ARENA_NEW(&temp, p->n_tensors + 1, &c.own);
+    if (err == OK) err = ARENA_NEW(&temp, p->n_tensors + 1, &c.is_made);
     if (err == OK) err = ARENA_NEW(&temp, p->n_tensors + 1, &first);
     if (err == OK) err = ARENA_NEW(&temp, p->n_tensors + 1, &last);
     for (int i = 0; i < p->n_instr && err == OK; i++)
         err = check_instr(&(Where){p, &p->instr[i], i});
-    if (err == OK) err = check_reads(p, split, 3, state);
-    if (err == OK) err = check_reads(p, merged, 2, state);
+    if (err == OK) err = check_reads(&c, split, 3);
+    if (err == OK) err = check_reads(&c, merged, 2);
     for (int k = 0; k < N_PHASES && err == OK; k++) err = check_overlap(p, (Phase)k, first, last);
     arena_close(&temp);
     return err;
