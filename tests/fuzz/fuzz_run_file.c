@@ -1,0 +1,11 @@
+/* fuzz_run_file.c -- a run file in YAML: an error or a configuration. */
+#define _GNU_SOURCE /* memfd_create */
+#include "fuzz/fuzz.h"
+#include "cli/config.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    Config c;
+    (void)config_load(fuzz_file(data, size), NULL, 0, fuzz_arena(), &c);
+    return 0;
+}

@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# run.sh -- builds the fuzz targets with clang into FOLDER and runs each for a few seconds.
+#
+#     tests/fuzz/run.sh FOLDER [SECONDS]      15 seconds each when left out
+#
+# Status 0: nothing found; 1: something was, and the input that did it is named; 77: no clang with
+# libFuzzer here, so nothing was run.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+folder=$1
+seconds=${2:-15}
+mkdir -p "$folder"
+
+skip() {
+    printf 'SKIPPED: no parser was fuzzed: %s\n' "$*"
+    exit 77
+}
+
+command -v clang >/dev/null || skip "clang is not installed (Debian: apt-get install clang)"
+printf 'int LLVMFuzzerTestOneInput(const unsigned char *d, unsigned long n);\nint LLVMFuzzerTestOneInput(const unsigned char *d, unsigned long n) { return d && n ? 0 : 0; }\n' >"$folder/try.c"
+clang -fsanitize=fuzzer "$folder/try.c" -o "$folder/try" 2>/dev/null ||
+    skip "this clang has no libFuzzer (Debian: apt-get install libclang-rt-14-dev)"
+
+CC=clang cmake -S . -B "$folder" -G Ninja -DSHEAF_FUZZ=ON -DCMAKE_BUILD_TYPE=Debug >"$folder/cmake.txt"
+cmake --build "$folder" --target fuzz >"$folder/build.txt" || {
+    tail -n 40 "$folder/build.txt"
+    exit 1
+}
+
+# Sound inputs to start from. Numbers are little-endian: 20240520 is 88 d8 34 01.
+seed() { mkdir -p "$folder/seeds/$1" && cat >"$folder/seeds/$1/$2"; }
+zeros() { head -c "$1" /dev/zero; }
+u8() { printf '%b' "$(printf '\\x%02x' "$@")"; }
+{ u8 3 255 255 0x88 0xd8 0x34 1 1 0 0 0 2 0 0 0 && zeros 1012 && u8 7 0 80 196; } | seed fuzz_tokens llmc16
+{ u8 3 255 255 0xa1 0xd9 0x34 1 7 0 0 0 1 0 0 0 && zeros 1012 && u8 0 244 1 0; } | seed fuzz_tokens llmc32
+{ u8 4 6 0 1 0 2 0 3 0 && printf 'MMIDIDX\0\0' && u8 1 0 0 0 0 0 0 0 8 2 0 0 0 0 0 0 0 3 0 0 0 0 0 0 0 \
+    1 0 0 0 2 0 0 0 0 0 0 0 0 0 0 0 2 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 1 0 0 0 0 0 0 0 2 0 0 0 0 0 0 0; } |
+    seed fuzz_tokens megatron
+{ u8 2 255 255 && printf '{"text": "a\\u00e4"}\n{"text": "b", "n": [1, {}]}\n'; } | seed fuzz_tokens jsonl
+printf '{"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 256, "intermediate_size": 176, "rope_scaling": {"rope_type": "linear", "factor": 2.0}}' |
+    seed fuzz_model_config llama
+printf '{"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 256}' |
+    seed fuzz_model_config gpt2
+for file in examples/*.yaml; do seed fuzz_run_file "$(basename "$file")" <"$file"; done
+for file in tests/golden/schedule/*.txt; do seed fuzz_schedule "$(basename "$file")" <"$file"; done
+
+status=0
+for target in tests/fuzz/fuzz_*.c; do
+    name=$(basename "$target" .c)
+    mkdir -p "$folder/corpus/$name" "$folder/seeds/$name"
+    if "$folder/tests/fuzz/$name" "$folder/corpus/$name" "$folder/seeds/$name" -timeout=20 \
+        -max_total_time="$seconds" -artifact_prefix="$folder/$name-" >"$folder/$name.txt" 2>&1; then
+        printf '%s: nothing found; %s\n' "$name" "$(grep -a '^Done' "$folder/$name.txt" || true)"
+    else
+        status=1
+        printf '%s: FOUND; the end of %s:\n' "$name" "$folder/$name.txt"
+        grep -av '^#' "$folder/$name.txt" | tail -n 30
+    fi
+done
+exit $status
