@@ -221,9 +221,9 @@ static double prove(Bench *b, OpId op, int n_in, OpRow row, int any)
                 got = row.partial == '+'   ? x + y
                       : row.partial == '^' ? fmax(x, y)
                       : x == y             ? x
-                                           : NAN;
+                                           : (double)NAN;
             const double d = fabs(got - get(&p.want[i], e)) / largest;
-            off = isnan(d) ? INFINITY : fmax(off, d);
+            off = isnan(d) ? (double)INFINITY : fmax(off, d);
         }
     }
     bench_clear(b);
