@@ -1,0 +1,170 @@
+/* test_data_verbs.c -- `sheaf data` and `sheaf inspect` from argv to exit status and words: what is
+ * built is what is shown, and mistakes are told what to do. */
+#define _POSIX_C_SOURCE 200809L
+#include <unistd.h>
+#include "support/data_test.h"
+#include "cli/verbs.h"
+
+enum { MAX_WORDS = 12 };
+
+static char said[1 << 14];
+
+/* Runs `sheaf WORD ...` with what it says on stdout and stderr in `said`. */
+static int sheaf(const char *const *words)
+{
+    char *argv[MAX_WORDS + 2] = {"sheaf"};
+    int argc = 1, kept[2];
+    for (; words[argc - 1]; argc++) argv[argc] = (char *)words[argc - 1];
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    fflush(stdout);
+    for (int fd = 1; fd <= 2; fd++) {
+        kept[fd - 1] = dup(fd);
+        assert_true(kept[fd - 1] >= 0 && dup2(fileno(file), fd) == fd);
+    }
+    const int status = cli_run(argc, argv);
+    fflush(stdout);
+    for (int fd = 1; fd <= 2; fd++) {
+        dup2(kept[fd - 1], fd);
+        close(kept[fd - 1]);
+    }
+    rewind(file);
+    said[fread(said, 1, sizeof said - 1, file)] = '\0';
+    fclose(file);
+    return status;
+}
+
+#define SHEAF(...) sheaf((const char *const[]){__VA_ARGS__, NULL})
+
+static void assert_said(const char *part)
+{
+    if (!strstr(said, part)) fail_msg("\"%s\" is not in: %s", part, said);
+}
+
+static void what_is_built_is_shown(void **state)
+{
+    (void)state;
+    const char *text = scratch_text("a.txt", "one \"text\"\n");
+    const char *lines = scratch_text("b.jsonl", "{\"text\": \"two\"}\n{\"text\": \"three\"}\n");
+    const char *out = scratch("out.bin"), *pair = scratch("pair.bin");
+    scratch("pair.idx");
+
+    assert_int_equal(SHEAF("data", "build", text, lines, "-o", out), 0);
+    assert_said("out.bin: 19 tokens in 3 documents, a token file of llm.c, uint16\n");
+    assert_said("--format megatron keeps them");
+    assert_int_equal(SHEAF("data", "show", out), 0);
+    assert_said("  tokens     19 (38 B)\n  documents  1\n");
+    assert_said("  starts     \"one \\\"text\\\"\\ntwothree\"\n");
+
+    assert_int_equal(SHEAF("data", "build", text, lines, "--format", "megatron",
+                           "--tokenizer=bytes", "-o", pair),
+                     0);
+    assert_said("pair.bin: 19 tokens in 3 documents, a Megatron pair, uint16\n");
+    assert_int_equal(SHEAF("inspect", pair, out), 0);
+    assert_said("a Megatron pair, uint16\n  tokens     19 (38 B)\n  documents  3\n");
+    assert_said("out.bin: a token file of llm.c, uint16\n");
+
+    assert_int_equal(SHEAF("data", "build", lines, "--from", "text", "-o", out), 0);
+    assert_int_equal(SHEAF("data", "show", out), 0);
+    assert_said("starts     \"{\\\"text\\\": \\\"two\\\"}");
+}
+
+static void a_check_has_a_status(void **state)
+{
+    (void)state;
+    static const int64_t id[] = {7, 50256, 1000, 50256, 8};
+    Buffer b = llmc_file(20240520, 1, id, 5, 2);
+    const char *good = scratch_write("good.bin", &b);
+    b.bytes--;
+    const char *cut = scratch_write("cut.bin", &b);
+    assert_int_equal(SHEAF("data", "check", good), 0);
+    assert_said(
+        "good.bin: sound: a token file of llm.c, uint16, 5 tokens in 3 documents, ids 7 to ");
+    assert_int_equal(SHEAF("data", "check", good, "--vocab", "50257"), 0);
+    assert_int_equal(SHEAF("data", "check", good, "--vocab", "50256"), 1);
+    assert_said("good.bin: token 1 (byte 1026) is 50256, and the vocabulary has 50256 ids");
+    assert_int_equal(SHEAF("data", "check", cut, good), 1); /* and the other is checked too */
+    assert_said("cut.bin: byte 8: 5 tokens are 10 bytes, and 9 follow the header");
+    assert_said("good.bin: sound");
+    assert_int_equal(SHEAF("data", "show", good), 0);
+    assert_said("documents  3, each from a token 50256 on, as llm.c writes them\n");
+    assert_said("starts     7 50256 1000 50256 8\n");
+    assert_int_equal(SHEAF("data", "check", scratch_text("no.txt", "")), 1);
+    assert_said("no.txt: holds no token");
+    buffer_free(&b);
+}
+
+static void requests_that_cannot_be(void **state)
+{
+    (void)state;
+    const char *text = scratch_text("t.txt", "text"), *nul = scratch("nul");
+    Buffer b = {0};
+    buffer_raw(&b, "a\0b", 3);
+    scratch_write("nul", &b);
+    buffer_free(&b);
+    assert_int_equal(SHEAF("data"), 2);
+    assert_said("data: wants build, show or check; `sheaf data --help` says how");
+    assert_int_equal(SHEAF("data", "chekc"), 2);
+    assert_said("did you mean check?");
+    assert_int_equal(SHEAF("data", "build", text), 2);
+    assert_said("no output; name it with -o corpus.bin");
+    assert_int_equal(SHEAF("data", "build", "-o", text), 2);
+    assert_said("no input; name text or JSONL files");
+    assert_int_equal(SHEAF("data", "build", text, "-o", text), 2);
+    assert_said("is there already, and is no token file");
+    assert_int_equal(SHEAF("data", "build", nul, "-o", scratch("n.bin")), 2);
+    assert_said("`--from text` takes its bytes as they are");
+    assert_int_equal(SHEAF("data", "build", text, "-o", scratch("n.bin"), "--tokenizer", "gpt2"),
+                     2);
+    assert_said("tokenizers are not read yet");
+    assert_int_equal(SHEAF("data", "check", text, "--vocab", "many"), 2);
+    assert_said("--vocab many: wants the number of ids");
+    assert_int_equal(SHEAF("data", "show", text, "--vocab", "3"), 2);
+    assert_said("--vocab: unknown flag");
+    assert_int_equal(SHEAF("data", "show", "--format", "unit16", text), 2);
+    assert_said("did you mean uint16?");
+    assert_int_equal(SHEAF("data", "--help"), 0);
+    assert_said("sheaf data build IN... -o OUT");
+}
+
+static void inspect_knows_our_files(void **state)
+{
+    (void)state;
+    assert_int_equal(SHEAF("inspect", "examples/llama-tiny.yaml"), 0);
+    assert_said("examples/llama-tiny.yaml: a run file\nllama-tiny: llama, 2 layers");
+    assert_said("  it sets    model.name=llama-tiny");
+    assert_int_equal(SHEAF("inspect", "tests/golden/schedule/1f1b_4x6.txt"), 0);
+    assert_said("a schedule over chunks\n  ranks      4, with 48 actions in all\n");
+    assert_said("it cannot deadlock");
+    const char *metrics =
+        scratch_text("metrics.jsonl", "{\"step\": 1, \"loss\": 5.5, \"tokens\": 64}\n"
+                                      "{\"step\": 2, \"loss\": 4, \"tokens\": 1128}\n");
+    assert_int_equal(SHEAF("inspect", metrics), 0);
+    assert_said(
+        "  lines      2\n  steps      1 to 2\n  loss       5.5000 to 4.0000, at least 4.0000\n"
+        "  tokens     1,128\n");
+    assert_int_equal(SHEAF("inspect", scratch_text("metrics.jsonl", "{\"step\": 1}\n{\"st")), 1);
+    assert_said("metrics.jsonl:2: not JSON");
+    const char *model = scratch_text("config.json", "{\"model_type\": \"gpt2\", \"n_layer\": 3, "
+                                                    "\"n_embd\": 64, \"n_head\": 4, "
+                                                    "\"n_positions\": 32, \"vocab_size\": 300}");
+    assert_int_equal(SHEAF("inspect", model), 0);
+    assert_said("the config.json of a model\n");
+    assert_said(": gpt2, 3 layers");
+    assert_int_equal(SHEAF("inspect", scratch_text("poem.txt", "roses")), 1);
+    assert_said("poem.txt: no file of ours that I know");
+    assert_int_equal(SHEAF("inspect", "tests/unit"), 1);
+    assert_said("a folder without config.yaml, config.json or metrics.jsonl");
+    assert_int_equal(SHEAF("inspect"), 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_built_is_shown),
+        cmocka_unit_test(a_check_has_a_status),
+        cmocka_unit_test(requests_that_cannot_be),
+        cmocka_unit_test(inspect_knows_our_files),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
