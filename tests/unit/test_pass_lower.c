@@ -153,6 +153,13 @@ static Value read_later(Bed *b, Value x, Value a)
     return swiglu(&b->g, r, later);
 }
 
+static Value read_before(Bed *b, Value x, Value a)
+{
+    (void)x;
+    const Value before = gelu(&b->g, a), r = graph_name(&b->g, scale(&b->g, a, 2), "r");
+    return swiglu(&b->g, r, before);
+}
+
 static Value shown_later(Bed *b, Value x, Value a)
 {
     (void)x;
@@ -216,7 +223,8 @@ static void written_over_or_not(void **state)
         {"another view of a is read later", shown_twice, false, false},
         {"an overlapping part is read later", overlapping_parts, false, false},
         {"a is being copied", being_copied, false, false},
-        {"a is read in I", read_later, true, false},
+        {"a was read before", read_before, false, true},
+        {"a is read in I", read_before, true, false},
         {"a norm reads a in W", shown_later, true, false},
     };
     (void)state;
