@@ -78,6 +78,7 @@ void scratch_remove(void)
 const char *scratch_write(const char *name, const Buffer *b)
 {
     const char *path = scratch(name);
+    remove(path); /* some file systems flush a file that is emptied and written again */
     FILE *f = fopen(path, "wb");
     if (!f || (b->bytes && fwrite(b->at, 1, b->bytes, f) != b->bytes) || fclose(f) != 0)
         give_up(path);
