@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# examples.sh BINARY -- every run file in examples/ works as it is: explained, then trained for three steps.
+set -u
+sheaf=$1
+top=$(mktemp -d)
+trap 'rm -rf "$top"' EXIT
+export XDG_CACHE_HOME=$top/cache
+passed=0 failed=0
+
+check() { # what, command...
+    if "${@:2}" >"$top/out" 2>&1; then passed=$((passed + 1)); else
+        failed=$((failed + 1))
+        echo "FAILED: $1" && cat "$top/out"
+    fi
+}
+
+for file in examples/*.yaml; do
+    set -- run.steps=3 run.valid_every=2 data.valid=LICENSE run.dir="$top/run" run.fresh=true
+    [ "$file" = examples/demo.yaml ] && set -- "$@" data.train=CONTRIBUTING.md # ./x demo makes its own
+    check "$file: explain" "$sheaf" explain "$file"
+    check "$file: train" "$sheaf" train "$file" "$@"
+    check "$file: three steps" test "$(wc -l <"$top/run/metrics.jsonl")" = 3
+    check "$file: in bf16" "$sheaf" train "$file" "$@" precision.compute=bf16
+    check "$file: on ref in f64" "$sheaf" train "$file" "$@" precision.compute=f64 run.steps=1 batch.global=1 batch.micro=1
+    check "$file: the run folder is said in words" "$sheaf" inspect "$top/run/metrics.jsonl"
+done
+echo "$passed passed, $failed failed"
+[ $failed = 0 ]
