@@ -130,9 +130,10 @@ static void requests_that_cannot_be(void **state)
 static void inspect_knows_our_files(void **state)
 {
     (void)state;
-    assert_int_equal(SHEAF("inspect", "examples/llama-tiny.yaml"), 0);
-    assert_said("examples/llama-tiny.yaml: a run file\nllama-tiny: llama, 2 layers");
-    assert_said("  it sets    model.name=llama-tiny");
+    const char *run = scratch_text("run.yaml", "model: {name: llama-tiny}\noptim: {lr: 1e-2}\n");
+    assert_int_equal(SHEAF("inspect", run), 0);
+    assert_said("run.yaml: a run file\nllama-tiny: llama, 2 layers");
+    assert_said("  it sets    model.name=llama-tiny optim.lr=1e-2\n");
     assert_int_equal(SHEAF("inspect", "tests/golden/schedule/1f1b_4x6.txt"), 0);
     assert_said("a schedule over chunks\n  ranks      4, with 48 actions in all\n");
     assert_said("it cannot deadlock");
