@@ -15,12 +15,12 @@ check() { # what, command...
 }
 
 for file in examples/*.yaml; do
-    set -- run.steps=3 run.valid_every=2 data.valid=LICENSE run.dir="$top/run" run.fresh=true
+    set -- run.valid_every=2 data.valid=LICENSE run.dir="$top/run" run.fresh=true
     [ "$file" = examples/demo.yaml ] && set -- "$@" data.train=CONTRIBUTING.md # ./x demo makes its own
     check "$file: explain" "$sheaf" explain "$file"
-    check "$file: train" "$sheaf" train "$file" "$@"
+    check "$file: train" "$sheaf" train "$file" "$@" run.steps=3
     check "$file: three steps" test "$(wc -l <"$top/run/metrics.jsonl")" = 3
-    check "$file: in bf16" "$sheaf" train "$file" "$@" precision.compute=bf16
+    check "$file: in bf16" "$sheaf" train "$file" "$@" run.steps=3 precision.compute=bf16
     check "$file: on ref in f64" "$sheaf" train "$file" "$@" precision.compute=f64 run.steps=1 batch.global=1 batch.micro=1
     check "$file: the run folder is said in words" "$sheaf" inspect "$top/run/metrics.jsonl"
 done
