@@ -11,6 +11,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include "cli/args.h"
@@ -92,6 +93,18 @@ static bool is_run(const char *path, Bytes data)
     return ends_in(path, ".yaml") || ends_in(path, ".yml");
 }
 
+/* As the table of keys has it, or the same number written otherwise. */
+static bool is_default(const Pair *p)
+{
+    const int id = key_find(p->section, p->name);
+    if (id < 0) return false;
+    const char *fallback = key_at((KeyId)id)->fallback, *text = p->value.text;
+    char *end, *fallback_end;
+    const double x = strtod(text, &end), y = strtod(fallback, &fallback_end);
+    const bool numbers = end != text && fallback_end != fallback && !*end && !*fallback_end;
+    return strcmp(text, fallback) == 0 || (numbers && x == y);
+}
+
 static Err say_run(const char *path, Bytes data, Arena *a)
 {
     Config c;
@@ -111,7 +124,8 @@ static Err say_run(const char *path, Bytes data, Arena *a)
     printf("  data       %s\n", c.data_train.n ? c.data_train.text : "none");
     fputs("  it sets   ", stdout);
     for (int i = 0; i < pairs.n; i++)
-        printf(" %s.%s=%s", pairs.at[i].section, pairs.at[i].name, pairs.at[i].value.text);
+        if (!is_default(&pairs.at[i]))
+            printf(" %s.%s=%s", pairs.at[i].section, pairs.at[i].name, pairs.at[i].value.text);
     puts("");
     return OK;
 }

@@ -130,7 +130,8 @@ static void requests_that_cannot_be(void **state)
 static void inspect_knows_our_files(void **state)
 {
     (void)state;
-    const char *run = scratch_text("run.yaml", "model: {name: llama-tiny}\noptim: {lr: 1e-2}\n");
+    const char *run =
+        scratch_text("run.yaml", "model: {name: llama-tiny}\noptim: {lr: 1e-2, eps: 0.00000001}\n");
     assert_int_equal(SHEAF("inspect", run), 0);
     assert_said("run.yaml: a run file\nllama-tiny: llama, 2 layers");
     assert_said("  it sets    model.name=llama-tiny optim.lr=1e-2\n");
