@@ -63,8 +63,9 @@ static void attention_tile(void *work, int64_t tile)
 {
     const Call *call = work;
     const Tensor *q = &call->in[0], *k = &call->in[1], *v = &call->in[2];
-    const Block queries = block_of(q->n[0], tile / q->n[1]);
-    const int64_t head = tile % q->n[1], source = key_head(q, k, head), channels = q->n[2];
+    const int64_t blocks = blocks_of(q->n[0], SPAN); /* one head after another: keys stay near */
+    const Block queries = block_of(q->n[0], tile % blocks);
+    const int64_t head = tile / blocks, source = key_head(q, k, head), channels = q->n[2];
     State st;
     panel_load(q, queries, head, &st.rows);
     panel_turn(&st.rows, channels, (float)call->attr.attention.scale, &st.turned);
@@ -79,11 +80,13 @@ static void attention_tile(void *work, int64_t tile)
         const Sight sight = ranges_sight(&st.ranges, queries.n, keys);
         if (sight == SEEN_BY_NONE) continue;
         panel_load(k, keys, source, &st.rows);
+        panel_fetch(v, keys, source);
         score(&st.rows, &st.turned, channels, st.s);
         if (sight == SEEN_BY_SOME) hide_from_lanes(&st.ranges, keys, st.s);
         weigh(&st);
         shrink_rows(&st, padded(channels));
         panel_load(v, keys, source, &st.rows);
+        panel_fetch(k, block_of(k->n[0], b + 1), source);
         gather(st.s, &st.rows, channels, &st.o);
     }
     store_rows(call, &st, queries, head);

@@ -50,6 +50,7 @@ typedef float Scores[SPAN][SPAN]; /* [other][owner] */
 #define ranges_sight CPU_NAME(ranges_sight)
 #define panel_load CPU_NAME(panel_load)
 #define panel_turn CPU_NAME(panel_turn)
+#define panel_fetch CPU_NAME(panel_fetch)
 #define hide_from_lanes CPU_NAME(hide_from_lanes)
 #define hide_lanes CPU_NAME(hide_lanes)
 
@@ -60,6 +61,9 @@ static inline int64_t padded(int64_t channels) { return pad_to(channels, MICRO_C
 
 /* One head of a block of x[t,h,c]. */
 void panel_load(const Tensor *x, Block block, int64_t head, Panel *p);
+/* Asks for what panel_load will read: a head's rows lie pages apart, and no CPU guesses that. Half
+ * of the time of a tile was waiting without it. */
+void panel_fetch(const Tensor *x, Block block, int64_t head);
 /* turned[c][token] = factor * p[token][c]. */
 void panel_turn(const Panel *p, int64_t channels, float factor, Panel *turned);
 

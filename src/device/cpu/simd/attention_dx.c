@@ -33,6 +33,11 @@ typedef struct {
     float lse[SPAN], delta[SPAN];
 } Stats;
 
+static float stat_of(const Tensor *t, int64_t token, int64_t head)
+{
+    return ((const float *)t->data)[token * t->stride[0] + head * t->stride[1]];
+}
+
 /* lse is +inf for a row that saw no key at all, and for rows past the end: exp(s - lse) is 0. */
 static void stats_load(const Inputs *in, Block queries, int64_t head, Stats *st)
 {
@@ -40,10 +45,9 @@ static void stats_load(const Inputs *in, Block queries, int64_t head, Stats *st)
         st->lse[i] = HUGE_VALF;
         st->delta[i] = 0;
         if (i >= queries.n) continue;
-        const int64_t at = (queries.at + i) * in->q->n[1] + head;
-        const float lse = stat_get(in->lse, at);
+        const float lse = stat_of(in->lse, queries.at + i, head);
         if (lse != -HUGE_VALF) st->lse[i] = lse;
-        st->delta[i] = stat_get(in->delta, at);
+        st->delta[i] = stat_of(in->delta, queries.at + i, head);
     }
 }
 
@@ -83,8 +87,9 @@ static void dq_tile(void *work, int64_t tile)
 {
     const Call *call = work;
     const Inputs in = inputs_of(call);
-    const Block queries = block_of(in.q->n[0], tile / in.q->n[1]);
-    const int64_t head = tile % in.q->n[1], source = key_head(in.q, in.k, head);
+    const int64_t blocks = blocks_of(in.q->n[0], SPAN);
+    const Block queries = block_of(in.q->n[0], tile % blocks);
+    const int64_t head = tile / blocks, source = key_head(in.q, in.k, head);
     QueryState t;
     panel_load(in.q, queries, head, &t.k);
     panel_turn(&t.k, in.channels, in.scale, &t.q);
@@ -99,6 +104,8 @@ static void dq_tile(void *work, int64_t tile)
         if (sight == SEEN_BY_NONE) continue;
         panel_load(in.k, keys, source, &t.k);
         panel_load(in.v, keys, source, &t.v);
+        panel_fetch(in.k, block_of(in.k->n[0], b + 1), source);
+        panel_fetch(in.v, block_of(in.k->n[0], b + 1), source);
         score(&t.k, &t.q, in.channels, t.s);
         score(&t.v, &t.dout, in.channels, t.dp);
         if (sight == SEEN_BY_SOME) hide_from_lanes(&t.ranges, keys, t.s);
@@ -138,6 +145,8 @@ static void add_head(const Inputs *in, Block keys, int64_t head, KeyState *t)
         if (sight == SEEN_BY_NONE) continue;
         panel_load(in->q, queries, head, &t->q);
         panel_load(in->dout, queries, head, &t->dout);
+        panel_fetch(in->q, block_of(in->q->n[0], b + 1), head);
+        panel_fetch(in->dout, block_of(in->q->n[0], b + 1), head);
         stats_load(in, queries, head, &t->stats);
         score(&t->q, &t->k, in->channels, t->s);
         score(&t->dout, &t->v, in->channels, t->dp);
@@ -154,8 +163,9 @@ static void dkv_tile(void *work, int64_t tile)
 {
     const Call *call = work;
     const Inputs in = inputs_of(call);
-    const int64_t heads = in.k->n[1], head = tile % heads, sharers = in.q->n[1] / heads;
-    const Block keys = block_of(in.k->n[0], tile / heads);
+    const int64_t blocks = blocks_of(in.k->n[0], SPAN);
+    const int64_t head = tile / blocks, sharers = in.q->n[1] / in.k->n[1];
+    const Block keys = block_of(in.k->n[0], tile % blocks);
     KeyState t;
     panel_load(in.k, keys, head, &t.q);
     panel_turn(&t.q, in.channels, in.scale, &t.k);

@@ -31,10 +31,28 @@ void panel_load(const Tensor *x, Block block, int64_t head, Panel *p)
 {
     const int64_t channels = x->n[2], step = padded(channels);
     for (int64_t i = 0; i < block.n; i++) {
-        load_piece(head_row(x, block.at + i, head), 0, channels, p->at + i * step);
-        for (int64_t c = channels; c < step; c++) p->at[i * step + c] = 0;
+        const Row row = head_row(x, block.at + i, head);
+        float *to = p->at + i * step;
+        if (piece_is_plain(row)) {
+            const float *from = (const float *)(void *)row.at;
+            for (int64_t c = 0; c < channels; c += W)
+                v_store(to + c, v_load_to(from + c, channels - c));
+        } else {
+            load_piece(row, 0, channels, to);
+        }
+        for (int64_t c = channels; c < step; c++) to[c] = 0;
     }
     memset(p->at + block.n * step, 0, (size_t)((SPAN - block.n) * step) * sizeof *p->at);
+}
+
+void panel_fetch(const Tensor *x, Block block, int64_t head)
+{
+    const int64_t bytes = x->n[2] * (int64_t)dtype_bytes(x->dtype);
+    if (x->stride[2] != 1) return;
+    for (int64_t i = 0; i < block.n; i++) {
+        const char *at = head_row(x, block.at + i, head).at;
+        for (int64_t b = 0; b < bytes; b += 64) __builtin_prefetch(at + b, 0, 2);
+    }
 }
 
 void panel_turn(const Panel *p, int64_t channels, float factor, Panel *turned)
