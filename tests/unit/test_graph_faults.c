@@ -51,6 +51,7 @@ static void name_twice(Bed *b) { info(b, "mid")->name = "mlp.act"; }
 static void param_unknown(Bed *b) { info(b, "mlp.down_proj.weight")->index = 9; }
 static void param_span(Bed *b) { info(b, "self_attn.q_proj.weight..3")->span = 2; }
 static void param_shape(Bed *b) { info(b, "input_layernorm.weight")->dims.dim[0].cap = 63; }
+static void param_inner(Bed *b) { info(b, "mlp.down_proj.weight")->dims.dim[1].cap = 175; }
 static void given_written(Bed *b) { bed_node(b, "mlp.act")->out[0] = named(b, "x"); }
 static void written_twice(Bed *b) { bed_node(b, "mlp.act")->out[0] = named(b, "mlp.gate"); }
 static void sum_read(Bed *b) { bed_node(b, "mid")->in[1] = named(b, "d.mlp.down_proj.weight"); }
@@ -59,7 +60,11 @@ static void y_missing(Bed *b) { bed_node(b, "y")->n_out = 0; }
 static void dx_missing(Bed *b) { bed_node(b, "d.x")->n_out = 0; }
 static void shape_wrong(Bed *b) { info(b, "y")->dims.dim[1].cap = 63; }
 static void bound_lost(Bed *b) { info(b, "y")->dims.dim[0].slot = NO_SLOT; }
-static void dims_wrong(Bed *b) { info(b, "y")->dims.ndim = 3; }
+static void dims_wrong(Bed *b)
+{
+    info(b, "y")->dims.ndim = 3;
+    info(b, "y")->dims.dim[2] = dim_of(1);
+}
 static void inputs_disagree(Bed *b) { bed_node(b, "y")->in[1] = named(b, "mlp.gate"); }
 static void input_dims(Bed *b) { bed_node(b, "y")->in[1] = named(b, "attn.q"); }
 static void too_few(Bed *b) { bed_node(b, "mlp.act")->n_in = 1; }
@@ -133,6 +138,7 @@ static const struct {
     {"a span too short", param_span,
      "self_attn.q_proj.weight..3: its shape is not the parameter's"},
     {"a parameter's shape", param_shape, "input_layernorm.weight: its shape is not the parameter"},
+    {"a parameter's rows", param_inner, "mlp.down_proj.weight: its shape is not the parameter"},
     {"x is written", given_written, "x: it is given from outside, yet a node writes it"},
     {"two writers", written_twice, "mlp.gate: two nodes write it"},
     {"a sum is read", sum_read, "d.mlp.down_proj.weight: it is a sum that outlives the program"},
