@@ -128,6 +128,12 @@ static Err check_types(const Graph *g, int index)
         g->value[n->out[0]].dtype != g->value[n->in[0]].dtype)
         return bad(g, index, "it has another type than what it shows", n->out[0]);
     if (class == CLASS_ORDER || n->op == OP_cast) return OK;
+    for (int i = 0; i < n->n_in && i < sig.n_in && class != CLASS_VIEW && n->op != OP_call; i++)
+        if (sig.in[i].integer != (g->value[n->in[i]].dtype == I32))
+            return bad(g, index,
+                       sig.in[i].integer ? "the op wants integers"
+                                         : "the op wants floating-point numbers",
+                       n->in[i]);
     for (int i = 0; i < n->n_in; i++)
         if (g->value[n->in[i]].space != SPACE_DEVICE)
             return bad(g, index, "it lies in the host's memory; copy it in first", n->in[i]);

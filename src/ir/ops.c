@@ -52,6 +52,8 @@ static const char *read_operand(const char *s, Operand *o)
             o->optional = true;
         else if (*s == '~')
             o->wide = true;
+        else if (*s == '#')
+            o->integer = true;
         else if (*s == '+')
             o->added = true;
         else

@@ -40,7 +40,7 @@ const OpInfo *op_info(OpId op);
 /* One operand of a signature, taken apart. */
 typedef struct {
     char name[16];
-    bool optional, wide; /* wide: statistics and sums, see dtype_wide */
+    bool optional, wide, integer; /* wide: statistics and sums, see dtype_wide */
     bool added; /* only added to the output: partial where a row makes the output partial */
     int ndim;   /* -1: any shape, the same for all such operands; -2: given by the builder */
     char letter[MAX_DIMS], second[MAX_DIMS]; /* second: the other factor of a product, or 0 */

@@ -21,14 +21,14 @@ static Value attend(Graph *g, const Build *b, Value a)
     const Value q = graph_name(g, heads(g, linear(g, a, wq, bq), c->head_size), "attn.q");
     const Value k = graph_name(g, heads(g, linear(g, a, wk, bk), c->head_size), "attn.k");
     const Value v = graph_name(g, heads(g, linear(g, a, wv, bv), c->head_size), "attn.v");
-    const Value o = graph_name(g,
-                               attention(g, q, k, v, input(g, INPUT_RANGES, b->rows),
-                                         1.0 / sqrt((double)c->head_size), b->span),
-                               "attn.out");
+    const Value ranges = input(g, INPUT_RANGES, b->rows);
+    const double scaling = 1.0 / sqrt((double)c->head_size);
+    const Value o = graph_name(g, attention(g, q, k, v, ranges, scaling, b->span), "attn.out");
     /* Residual branches start smaller, as the published recipe has it. */
     const double std = c->init_std / sqrt(2.0 * (double)c->n_layers);
     const Value wo = weight2(g, "attn.c_proj.weight", D, D, std);
-    return linear(g, merge(g, o), wo, vector(g, "attn.c_proj.bias", D, INIT_ZEROS));
+    const Value bo = vector(g, "attn.c_proj.bias", D, INIT_ZEROS);
+    return linear(g, merge(g, o), wo, bo);
 }
 
 static Value feed_forward(Graph *g, const Build *b, Value a)
@@ -65,7 +65,8 @@ static void gpt2_embed(Graph *g, const Build *b)
     const Value wte = weight2(g, "wte.weight", c->vocab, c->width, c->init_std);
     const Value wpe = weight2(g, "wpe.weight", c->max_positions, c->width, c->init_std);
     const Value tokens = embedding(g, input(g, INPUT_TOKENS, b->rows), wte);
-    stream_out(g, add(g, tokens, embedding(g, input(g, INPUT_POSITIONS, b->rows), wpe)));
+    const Value positions = embedding(g, input(g, INPUT_POSITIONS, b->rows), wpe);
+    stream_out(g, add(g, tokens, positions));
 }
 
 static void gpt2_head(Graph *g, const Build *b)
@@ -75,7 +76,8 @@ static void gpt2_head(Graph *g, const Build *b)
     const Value a = graph_name(g, norm(g, b, x, "ln_f.weight", "ln_f.bias"), "head.in");
     const Value w =
         weight2(g, c->tied ? "wte.weight" : "lm_head.weight", c->vocab, c->width, c->init_std);
-    token_loss(g, a, w, input(g, INPUT_TARGETS, b->rows), input(g, INPUT_WEIGHTS, b->rows));
+    const Value targets = input(g, INPUT_TARGETS, b->rows);
+    token_loss(g, a, w, targets, input(g, INPUT_WEIGHTS, b->rows));
 }
 
 const FamilyBuilder gpt2_builder = {gpt2_embed, gpt2_layer, gpt2_head, "h.%d."};

@@ -30,8 +30,9 @@ static Value rotated(Graph *g, const Build *b, Value x, const char *norm)
 {
     const ModelConfig *c = b->config;
     const Attr attr = rope_attr(c);
+    const Value positions = input(g, INPUT_POSITIONS, b->rows);
     if (c->qk_norm) x = rmsnorm(g, x, vector(g, norm, c->head_size, INIT_ONES), c->norm_eps);
-    return rope(g, x, input(g, INPUT_POSITIONS, b->rows), &attr);
+    return rope(g, x, positions, &attr);
 }
 
 static Value self_attention(Graph *g, const Build *b, Value a)
@@ -52,10 +53,9 @@ static Value self_attention(Graph *g, const Build *b, Value a)
     const Value v = graph_name(g, heads(g, linear(g, a, wv, bv), c->head_size), "attn.v");
     const Value qr = graph_name(g, rotated(g, b, q, "self_attn.q_norm.weight"), "attn.q.turned");
     const Value kr = graph_name(g, rotated(g, b, k, "self_attn.k_norm.weight"), "attn.k.turned");
-    const Value o = graph_name(g,
-                               attention(g, qr, kr, v, input(g, INPUT_RANGES, b->rows),
-                                         1.0 / sqrt((double)c->head_size), b->span),
-                               "attn.out");
+    const Value ranges = input(g, INPUT_RANGES, b->rows);
+    const double scaling = 1.0 / sqrt((double)c->head_size);
+    const Value o = graph_name(g, attention(g, qr, kr, v, ranges, scaling, b->span), "attn.out");
     const Value wo = weight2(g, "self_attn.o_proj.weight", D, H, std);
     const Value bo = bias_if(g, c->o_bias, "self_attn.o_proj.bias", D);
     return linear(g, merge(g, o), wo, bo);
@@ -104,7 +104,8 @@ static void llama_head(Graph *g, const Build *b)
     const char *name = c->tied ? "model.embed_tokens.weight" : "lm_head.weight";
     const Value w = weight2(g, name, c->vocab, c->width, c->init_std);
     const Value a = graph_name(g, rmsnorm(g, x, n, c->norm_eps), "head.in");
-    token_loss(g, a, w, input(g, INPUT_TARGETS, b->rows), input(g, INPUT_WEIGHTS, b->rows));
+    const Value targets = input(g, INPUT_TARGETS, b->rows);
+    token_loss(g, a, w, targets, input(g, INPUT_WEIGHTS, b->rows));
 }
 
 const FamilyBuilder llama_builder = {llama_embed, llama_layer, llama_head, "model.layers.%d."};

@@ -104,6 +104,7 @@ static void phase_merged(Bed *b) { bed_node(b, "d.x")->phase = PHASE_B; }
 static void again_in_f(Bed *b) { bed_node(b, "attn.in'")->phase = PHASE_F; }
 static void made_later(Bed *b) { bed_node(b, "mid")->phase = PHASE_I; }
 static void waits_for_itself(Bed *b) { bed_node(b, "mid")->in[1] = named(b, "mlp.in"); }
+static void floating_positions(Bed *b) { info(b, "positions")->dtype = b->g.dtype; }
 static void view_handed_on(Bed *b)
 {
     info(b, "y")->role = ROLE_LOCAL;
@@ -126,6 +127,7 @@ static const struct {
     const char *message;
 } faults[] = {
     {"an op that is none", op_unknown, "there is no op"},
+    {"positions that are no integers", floating_positions, "positions: the op wants integers"},
     {"an input that is none", in_unknown, "add, value %9999 : there is no such value"},
     {"no input", in_negative, "add, value %-1 : there is no such value"},
     {"an output that is none", out_unknown, "swiglu, value %9999 : there is no such value"},

@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""One training step of GPT-2 124M in PyTorch on the CPU, to run beside bench/step: the same shapes, AdamW, clip.
+
+    torch_step.py [--batch 4] [--tokens 1024] [--threads 2] [--steps 3] [--bf16]
+
+Prints milliseconds a step (median), tokens/s and GF/s by 6N + 12LdT. For a fair peer start it with the settings that
+bench/README.md names; Debian's python3-torch, or PyPI's torch, will do."""
+import argparse
+import statistics
+import time
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class Block(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def attend(self, q, k, v):
+        if hasattr(F, "scaled_dot_product_attention"):
+            return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        T = q.shape[-2]
+        mask = torch.ones(T, T, dtype=torch.bool).triu(1)
+        scores = (q @ k.transpose(-2, -1)) * q.shape[-1] ** -0.5
+        return scores.masked_fill(mask, float("-inf")).softmax(-1) @ v
+
+    def forward(self, x):
+        B, T, D = x.shape
+        q, k, v = (t.view(B, T, self.heads, -1).transpose(1, 2) for t in self.qkv(self.norm1(x)).split(D, 2))
+        x = x + self.out(self.attend(q, k, v).transpose(1, 2).reshape(B, T, D))
+        return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
+
+
+class Gpt2(nn.Module):
+    def __init__(self, layers=12, width=768, heads=12, vocab=50257, positions=1024):
+        super().__init__()
+        self.tokens, self.positions = nn.Embedding(vocab, width), nn.Embedding(positions, width)
+        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
+        self.norm = nn.LayerNorm(width)
+        for p in self.parameters():
+            if p.dim() == 2:
+                nn.init.normal_(p, 0, 0.02)
+
+    def forward(self, ids, targets):
+        x = self.tokens(ids) + self.positions(torch.arange(ids.shape[1]))
+        for block in self.blocks:
+            x = block(x)
+        logits = self.norm(x) @ self.tokens.weight.t()
+        return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
+
+
+def main():
+    args = argparse.ArgumentParser()
+    for name, default in (("batch", 4), ("tokens", 1024), ("threads", 2), ("steps", 3)):
+        args.add_argument("--" + name, type=int, default=default)
+    args.add_argument("--bf16", action="store_true")
+    a = args.parse_args()
+    torch.set_num_threads(a.threads)
+    torch.manual_seed(0)
+    model = Gpt2()
+    count = sum(p.numel() for p in model.parameters())
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, foreach=False)
+    ids = torch.randint(0, 50257, (a.batch, a.tokens + 1))
+    took = []
+    for _ in range(a.steps + 1):
+        start = time.perf_counter()
+        with torch.autocast("cpu", torch.bfloat16, enabled=a.bf16):
+            loss = model(ids[:, :-1], ids[:, 1:])
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        took.append(time.perf_counter() - start)
+    s = statistics.median(took[1:])
+    n = a.batch * a.tokens
+    flops = n * (6 * count + 12 * 12 * 768 * a.tokens)
+    print(f"torch {torch.__version__}: {1e3 * s:.0f} ms, {n / s:.0f} tok/s, {flops / s / 1e9:.0f} GF/s by 6N + 12LdT")
+
+
+main()
