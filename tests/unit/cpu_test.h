@@ -6,6 +6,7 @@
 #ifndef TESTS_UNIT_CPU_TEST_H
 #define TESTS_UNIT_CPU_TEST_H
 
+#include <stdio.h>
 #include "device/cpu/blas.h"
 #include "device/cpu/cpu.h"
 #include "kernel_test.h"

@@ -1,5 +1,4 @@
 /* Attention of device/cpu against ref: all masks, shared key heads, blocks of keys, odd sizes. */
-#include <stdio.h>
 #include "cpu_test.h"
 #include "attention_test.h"
 
@@ -125,6 +124,24 @@ static void merge_and_delta(void **state)
     }
 }
 
+/* What a part without a key holds does not matter. */
+static void merge_with_nothing(void **state)
+{
+    CpuBench *c = *state;
+    Call call = {.n_in = 4, .n_out = 2};
+    for (int k = 0; k < 4; k++)
+        call.in[k] = k % 2 ? RANDOM(&c->b, F32, DENSE, 6, 1) : RANDOM(&c->b, F32, DENSE, 6, 1, 21);
+    for (int t = 0; t < 6; t++) {
+        put(&call.in[2 * (t % 2) + 1], t, -HUGE_VAL);
+        for (int i = 0; i < 21; i++) put(&call.in[2 * (t % 2)], 21 * t + i, (double)NAN);
+    }
+    call.out[0] = NEW(&c->b, F32, DENSE, 6, 1, 21);
+    call.out[1] = NEW(&c->b, F32, DENSE, 6, 1);
+    against_ref(c, KERNEL_attention_merge, &call, tol_sum(F32, 1));
+    for (int i = 0; i < 6 * 21; i++) assert_false(isnan(get(&call.out[0], i)));
+    bench_clear(&c->b);
+}
+
 static int setup(void **state)
 {
     static CpuBench c;
@@ -144,7 +161,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_masks),       cmocka_unit_test(sizes),
         cmocka_unit_test(later_blocks),    cmocka_unit_test(far_scores),
-        cmocka_unit_test(merge_and_delta),
+        cmocka_unit_test(merge_and_delta), cmocka_unit_test(merge_with_nothing),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

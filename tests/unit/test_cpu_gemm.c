@@ -1,6 +1,5 @@
 /* Products and column sums of device/cpu against ref: all transposes, strides, types, sizes with
  * odd edges, sums over many and over no terms, accumulators kept and not. */
-#include <stdio.h>
 #include "cpu_test.h"
 
 typedef struct {

@@ -1,5 +1,4 @@
 /* The loss of device/cpu against ref: cut vocabularies, dead rows, far logits; and its exp. */
-#include <stdio.h>
 #include "cpu_test.h"
 
 typedef struct {
@@ -119,14 +118,14 @@ static void exponential(void **state)
             const double want = exp(get(&call.in[0], i)), got = get(&call.out[0], 2 * i);
             worst = fmax(worst, fabs(got - want) / want * ldexp(1, 23));
         }
-        if (worst > 2) fail_msg("exp on %d: %g units in the last place", (int)s, worst);
+        if (worst > 1) fail_msg("exp on %d: %g units in the last place", (int)s, worst);
         const double far[][2] = {{-88, 0}, {-1000, 0}, {-HUGE_VAL, 0}, {0, 1}};
         for (int i = 0; i < 4; i++) {
             put(&call.in[0], i, far[i][0]);
             assert_int_equal(device_cpu_simd(s)->kernel[KERNEL_row_sums](&call), OK);
             assert_true(get(&call.out[0], 2 * i) == far[i][1]);
         }
-        put(&call.in[0], 0, NAN);
+        put(&call.in[0], 0, (double)NAN);
         assert_int_equal(device_cpu_simd(s)->kernel[KERNEL_row_sums](&call), OK);
         assert_true(isnan(get(&call.out[0], 0)));
         bench_clear(b);

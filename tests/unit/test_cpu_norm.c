@@ -1,5 +1,4 @@
 /* Norms of device/cpu against ref: values, dx, sums over rows, per head, strides and types. */
-#include <stdio.h>
 #include "cpu_test.h"
 
 typedef struct {

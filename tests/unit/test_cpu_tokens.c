@@ -1,5 +1,4 @@
 /* Embedding, its gradient and rope of device/cpu against ref. */
-#include <stdio.h>
 #include "cpu_test.h"
 
 /* Ids of this part of the vocabulary, some often, some of other parts. */
