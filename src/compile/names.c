@@ -64,3 +64,71 @@ Err names_check(const char *key, const char *patterns, const Graph *kind, int n_
     }
     return OK;
 }
+
+static bool same_dims(const ProgTensor *a, const ProgTensor *b)
+{
+    bool same = a->ndim == b->ndim;
+    for (int i = 0; same && i < a->ndim; i++) same = dim_same(a->dim[i], b->dim[i]);
+    return same;
+}
+
+/* Is what makes tensor t run again? */
+static bool runs_again(const Program *p, int32_t t)
+{
+    const Instr *maker = NULL;
+    for (int i = p->first[PHASE_F]; i < p->first[PHASE_I]; i++)
+        for (int k = 0; k < p->instr[i].n_out; k++)
+            if (p->instr[i].out[k] == p->tensor[t].shows) maker = &p->instr[i];
+    for (int i = p->first[PHASE_I]; maker && i < p->first[PHASE_B]; i++) {
+        const Instr *in = &p->instr[i];
+        if (in->again && in->op == maker->op && in->n_out == maker->n_out &&
+            same_dims(&p->tensor[in->out[0]], &p->tensor[maker->out[0]]))
+            return true;
+    }
+    return false;
+}
+
+static bool has_effect(const Program *p, const char *pattern, NamesEffect effect)
+{
+    for (int i = 0; i < p->n_instr && effect == NAMES_OFFLOAD; i++)
+        if (p->instr[i].op == OP_copy_out && text_glob(pattern, p->tensor[p->instr[i].in[0]].name))
+            return true;
+    for (int t = 0; t < p->n_tensors && effect == NAMES_AGAIN; t++)
+        if (*p->tensor[t].name && text_glob(pattern, p->tensor[t].name) && runs_again(p, t))
+            return true;
+    return false;
+}
+
+/* Made in F, and read by a backward phase under this very name. */
+static bool is_kept(const Program *p, int t)
+{
+    const uint8_t region = p->tensor[t].at[SPLIT].region;
+    if (!*p->tensor[t].name || (region != REGION_FRAME_I && region != REGION_FRAME_W)) return false;
+    for (int i = p->first[PHASE_I]; i < p->first[PHASE_B]; i++)
+        for (int k = 0; k < p->instr[i].n_in; k++)
+            if (p->instr[i].in[k] == t) return true;
+    return false;
+}
+
+Err names_check_effect(const char *key, const char *patterns, NamesEffect effect,
+                       const Program *program, int n_programs, Arena *temp)
+{
+    char one[MAX_PATTERN];
+    for (const char *rest = patterns; next_pattern(&rest, one);) {
+        const char *list;
+        bool found = false;
+        for (int k = 0; k < n_programs; k++) found = found || has_effect(&program[k], one, effect);
+        if (found) continue;
+        Text t = text_in(temp);
+        for (int k = 0; k < n_programs; k++)
+            for (int i = 0; i < program[k].n_tensors; i++)
+                if (is_kept(&program[k], i)) text_add(&t, " %s", program[k].tensor[i].name);
+        TRY(text_done(&t, &list));
+        return err_fail(
+            ERR_CONFIG,
+            "%s=%s: no value of that name is kept for the backward phases, so it would change "
+            "nothing; kept are:%s",
+            key, one, list);
+    }
+    return OK;
+}

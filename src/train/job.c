@@ -29,7 +29,12 @@ static Err compile_kinds(Job *job, Arena *arena)
     const CompileOptions o = job_options(job);
     for (int k = 0; k < job->model.n_kinds; k++)
         TRY(compile_unit(&job->model.kind[k], &o, NULL, NULL, arena, &job->program[k]));
-    return OK;
+    if (!o.backward) return OK;
+    if (o.recompute == RECOMPUTE_NAMED)
+        TRY(names_check_effect("parallel.recompute", o.recompute_names, NAMES_AGAIN, job->program,
+                               job->model.n_kinds, arena));
+    return names_check_effect("parallel.offload", o.offload_names, NAMES_OFFLOAD, job->program,
+                              job->model.n_kinds, arena);
 }
 
 /* Every B as an I and a W right after it. */

@@ -125,6 +125,7 @@ static void bad_requests_leave_with_two(void **state)
         {"parallel.recompute=mlp.akt",
          "parallel.recompute=mlp.akt: matches no value of any unit; did you mean mlp.act?"},
         {"parallel.recompute=mlp.*,*.mlp.*", "parallel.recompute=*.mlp.*: matches no value"},
+        {"parallel.offload=mlp.act,attn.q", "parallel.offload=attn.q: no value of that name is kept"},
         {"parallel.recompute=head.in", "there are attn.in, attn.q"},
         {"parallel.offload=nothing", "parallel.offload=nothing: matches no value of any unit"},
         {"parallel.offload=none,mid", "none stands alone"},

@@ -230,7 +230,7 @@ static void offloaded(void **state)
                       .micros = 2,
                       .schedule = "gpipe",
                       .split = true,
-                      .offload = "attn.in,mlp.act",
+                      .offload = "attn.out,mid",
                       .recompute = RECOMPUTE_SELECTIVE});
 }
 
