@@ -117,7 +117,8 @@ static void run_way(Run *r, const char *model, DType dtype, int micros, const Wa
     }
 }
 
-/* A weight that two units hold has a sum in each, so tied models are bit-equal across schedules too. */
+/* A weight that two units hold has a sum in each, so tied models are bit-equal across schedules
+ * too. */
 static void compare_ways(const char *model, DType dtype, int micros)
 {
     static Run first, other;
