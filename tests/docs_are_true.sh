@@ -7,8 +7,10 @@ set -u
 binary=$1
 shift
 failed=0
-out=$(mktemp)
-trap 'rm -f "$out"' EXIT
+top=$(mktemp -d)
+out=$top/out
+trap 'rm -rf "$top"' EXIT
+export XDG_CACHE_HOME=$top/cache
 
 check_block() { # file, command, lines...
     local file=$1 command=$2 at=0 line found
