@@ -69,7 +69,7 @@ static void fill_weights(const Job *job, Rank *r)
         for (int64_t e = 0; e < q->count; e++) {
             set_real(&w, e,
                      golden_weight(golden_name(job->settings.config, at.name), there(&at, q, e)));
-            set_real(&dw, e, NAN); /* sums start by themselves */
+            set_real(&dw, e, (double)NAN); /* sums start by themselves */
         }
     }
 }

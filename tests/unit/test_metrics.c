@@ -141,7 +141,7 @@ static void files(void **state)
     assert_int_equal(metrics_open(&f, dir, true), OK);
     assert_int_equal(metrics_write(&f, &example), OK);
     second.step++;
-    second.loss = NAN;
+    second.loss = (double)NAN;
     second.has_valid = false;
     assert_int_equal(metrics_write(&f, &second), OK);
     assert_int_equal(metrics_close(&f), OK);
