@@ -62,8 +62,12 @@ static inline void end_piece(Row r, int64_t from, int64_t n, const float *buffer
     if (!piece_is_plain(r)) store_piece(r, from, n, buffer);
 }
 
-/* One element of a tensor of statistics. */
-static inline float stat_get(const Tensor *t, int64_t index) { return (float)tensor_get(t, index); }
+/* One element of a tensor of statistics: one per row, mostly. */
+static inline float stat_get(const Tensor *t, int64_t index)
+{
+    if (t->dtype == F32 && t->ndim == 1) return ((const float *)t->data)[index * t->stride[0]];
+    return (float)tensor_get(t, index);
+}
 
 /* Runs `row(work, i)` for i in [0, rows), so many rows a tile that it is worth a thread's while. */
 void run_rows(Team *team, int64_t rows, int64_t length, void (*row)(const void *work, int64_t i),
