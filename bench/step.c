@@ -3,6 +3,7 @@
  *     build/release/bench/step                       gpt2-124m, 1 sequence of 256 tokens, f32
  *     build/release/bench/step sequences=4 seq_len=1024 steps=3
  *     build/release/bench/step dtype=bf16 threads=1 model=llama-tiny
+ *     build/release/bench/step library=none          our own products
  *
  * Speed is told by 6 N + 12 L d T flops a token (N parameters, L layers of width d, T tokens of a
  * sequence): attention counts in full, though a causal one does half of it. */
@@ -16,7 +17,7 @@
 #include "train/job.h"
 
 typedef struct {
-    const char *model;
+    const char *model, *library; /* NULL: the system's OpenBLAS */
     int64_t sequences, seq_len, chunk;
     DType dtype;
     int threads, steps;
@@ -158,7 +159,7 @@ static Err run(const Options *o)
                                        .clip = 1,
                                        .block = 65536}};
     TRY(job_compile(&set, &arena, &job));
-    TRY(device_cpu_open(NULL, &inner));
+    TRY(device_cpu_open(o->library, &inner));
     TRY(team_open(&team, o->threads, -1));
     const RankSettings rank_set = {
         .program = &job.linked, .device = &timed_device, .team = team, .optim = job.settings.optim};
@@ -174,22 +175,30 @@ static Err run(const Options *o)
     return OK;
 }
 
+static bool is(const char *word, const char *key)
+{
+    const size_t n = strlen(key);
+    return strncmp(word, key, n) == 0 && word[n] == '=';
+}
+
 static bool read_option(const char *word, Options *o)
 {
     const char *value = strchr(word, '=');
     if (!value) return false;
-    const size_t n = (size_t)(value++ - word);
-    if (strncmp(word, "model", n) == 0)
+    value++;
+    if (is(word, "model"))
         o->model = value;
-    else if (strncmp(word, "sequences", n) == 0)
+    else if (is(word, "library"))
+        o->library = value;
+    else if (is(word, "sequences"))
         o->sequences = atoll(value);
-    else if (strncmp(word, "seq_len", n) == 0)
+    else if (is(word, "seq_len"))
         o->seq_len = atoll(value);
-    else if (strncmp(word, "chunk", n) == 0)
+    else if (is(word, "chunk"))
         o->chunk = atoll(value);
-    else if (strncmp(word, "threads", n) == 0)
+    else if (is(word, "threads"))
         o->threads = atoi(value);
-    else if (strncmp(word, "steps", n) == 0)
+    else if (is(word, "steps"))
         o->steps = atoi(value);
     else if (strcmp(word, "dtype=f32") == 0)
         o->dtype = F32;
@@ -202,11 +211,11 @@ static bool read_option(const char *word, Options *o)
 
 int main(int argc, char **argv)
 {
-    Options o = {"gpt2-124m", 1, 256, 0, F32, 2, 3};
+    Options o = {"gpt2-124m", NULL, 1, 256, 0, F32, 2, 3};
     for (int i = 1; i < argc; i++)
         if (!read_option(argv[i], &o)) {
             fprintf(stderr,
-                    "bench/step: \"%s\": there are model= sequences= seq_len= chunk= "
+                    "bench/step: \"%s\": there are model= library= sequences= seq_len= chunk= "
                     "dtype=f32|bf16 threads= steps=\n",
                     argv[i]);
             return 2;

@@ -79,7 +79,7 @@ static void open_library(const char *library)
         !find(handle, "openblas_set_num_threads", &set_threads)) {
         blas.sgemm = NULL;
         snprintf(blas.text, sizeof blas.text,
-                 "our own kernel, slower than a library: %s is no OpenBLAS with a C interface",
+                 "our own kernel, slower than OpenBLAS: %s is no OpenBLAS with a C interface",
                  library);
         return;
     }
