@@ -110,8 +110,11 @@ Value graph_name(Graph *g, Value v, const char *format, ...)
     va_list args;
     if (g->err != OK || v == NO_VALUE) return v;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    const int length = vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    if (length < 0 || length >= (int)sizeof text)
+        return failed(g, err_fail(ERR_CHECK, "unit %s: the name %s... has %d bytes; the most is %d",
+                                  g->kind, text, length, (int)sizeof text - 1));
     const Err err = arena_string(g->arena, text, &g->value[v].name);
     return err == OK ? v : failed(g, err);
 }
@@ -158,13 +161,6 @@ int graph_readers(const Graph *g, Value v)
     for (int i = 0; i < g->n_nodes; i++)
         for (int j = 0; j < g->node[i].n_in; j++) n += g->node[i].in[j] == v;
     return n;
-}
-
-void graph_replace(Graph *g, Value old, Value fresh)
-{
-    for (int i = 0; i < g->n_nodes; i++)
-        for (int j = 0; j < g->node[i].n_in; j++)
-            if (g->node[i].in[j] == old) g->node[i].in[j] = fresh;
 }
 
 static void visit(const Graph *g, int index, bool *done, Node *sorted, int *n)

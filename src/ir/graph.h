@@ -125,7 +125,7 @@ Value graph_param(Graph *g, ParamInfo info);
  * pointer is good until the next node is made. */
 Node *graph_node(Graph *g, OpId op, const Attr *attr, int n_in, const Value *in, const Dims *given,
                  int n_out);
-/* Local. The value, now with this name. */
+/* Local. The value, now with this name, which has 127 bytes at most. */
 Value graph_name(Graph *g, Value v, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* Local. The first value of a role, or NO_VALUE. */
@@ -134,8 +134,6 @@ Value graph_find(const Graph *g, Role role);
 int graph_maker(const Graph *g, Value v);
 /* Local. How many times v is read. */
 int graph_readers(const Graph *g, Value v);
-/* Local. Every reader of `old` reads `fresh` instead. */
-void graph_replace(Graph *g, Value old, Value fresh);
 /* Local. Nodes without outputs (dropped by a pass) go; the rest is put so that makers precede
  * readers, otherwise as it was. */
 Err graph_tidy(Graph *g);
@@ -149,7 +147,6 @@ static inline bool role_given(Role r)
 
 static inline Dims dims1(Dim a) { return (Dims){1, {a}}; }
 static inline Dims dims2(Dim a, Dim b) { return (Dims){2, {a, b}}; }
-static inline Dims dims3(Dim a, Dim b, Dim c) { return (Dims){3, {a, b, c}}; }
 
 /* ---- printing and checking: print.c, check.c ---- */
 

@@ -93,8 +93,10 @@ static void queue_of_compute(Bed *b) { bed_node(b, "mid")->queue = QUEUE_COMM; }
 static void copied_to_device(Bed *b) { b->g.value[first(b, OP_copy_out)->out[0]].space = 0; }
 static void before_wait(Bed *b)
 {
-    const Node *in = first(b, OP_copy_in);
-    graph_replace(&b->g, in->out[0] + 1, in->out[0]); /* the wait's output comes right after */
+    const Value begun = first(b, OP_copy_in)->out[0], waited = begun + 1; /* it comes right after */
+    for (int i = 0; i < b->g.n_nodes; i++)
+        for (int j = 0; j < b->g.node[i].n_in; j++)
+            if (b->g.node[i].in[j] == waited) b->g.node[i].in[j] = begun;
 }
 static void wait_for_nothing(Bed *b) { first(b, OP_wait)->in[0] = named(b, "mlp.in"); }
 static void part_outside(Bed *b) { bed_node(b, "mlp.up")->attr.part.from += 1; }
@@ -210,6 +212,11 @@ static void bad_rows(Graph *g, Value x)
 {
     rope(g, heads(g, x, 2), input(g, INPUT_POSITIONS, dim_of(T + 1)), NULL);
 }
+static void long_name(Graph *g, Value x)
+{
+    graph_name(g, gelu(g, x), "%0127d", 1); /* may be so long */
+    graph_name(g, gelu(g, x), "%0128d", 1);
+}
 static void bad_rope(Graph *g, Value x) { rope(g, x, input(g, INPUT_POSITIONS, dim_of(T)), NULL); }
 
 static void builders_refuse(void **state)
@@ -226,6 +233,7 @@ static void builders_refuse(void **state)
         {"size of a head", bad_heads, "heads: extent 4 of x is no multiple of the head size 3"},
         {"ranges of three", bad_ranges, "attention: ranges has extent 3 where the op wants 4"},
         {"rows of positions", bad_rows, "rope: extent t of pos is 7, of another operand 6"},
+        {"a long name", long_name, "has 128 bytes; the most is 127"},
         {"dims of x", bad_rope, "rope: x has 2 dims, the op wants 3"},
     };
     (void)state;

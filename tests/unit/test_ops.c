@@ -89,7 +89,10 @@ static void kernels_are_there(void **state)
 
 static Dims d1(int64_t a) { return dims1(dim_of(a)); }
 static Dims d2(int64_t a, int64_t b) { return dims2(dim_of(a), dim_of(b)); }
-static Dims d3(int64_t a, int64_t b, int64_t c) { return dims3(dim_of(a), dim_of(b), dim_of(c)); }
+static Dims d3(int64_t a, int64_t b, int64_t c)
+{
+    return (Dims){3, {dim_of(a), dim_of(b), dim_of(c)}};
+}
 
 enum { T = 7, I = 5, O = 9, H = 6, G = 3, C = 4, V = 11, SPAN = 13 };
 
