@@ -1,17 +1,20 @@
 /* chunk.c -- run the nodes of a chunk number some rows at a time, so that what they make between
  * them (logits) exists for a few rows only.
  *
- *   before:  logits [T,V] = linear x w;   ...   d.x [T,D] = linear_dx dlogits w;   d.w += linear_dw
- * dlogits x after:   for each chunk of rows: the same on a part of x; d.x is the join of its
- * chunks, and d.w and the loss go on adding from chunk to chunk
+ *   before:  logits [T,V] = linear x w
+ *            d.x [T,D] = linear_dx d.logits w
+ *            d.w += linear_dw d.logits x
+ *   after:   for each chunk of rows the same, on a part of x; d.x is the join of its chunks, and d.w
+ *            and the loss go on adding from chunk to chunk
  *
- * How many rows: as many as keep the widest value within `elements`; by shape alone. */
+ * How many rows: as many as keep the widest value within a budget, but not so few that products
+ * become slow or chunks too many; by shape alone. */
 #include "compile/compile.h"
 
 #include <string.h>
 #include "ir/build.h"
 
-enum { MAX_CHUNKS = 64 };
+enum { MAX_CHUNKS = 1024 };
 
 typedef struct {
     Graph *g;
@@ -21,8 +24,8 @@ typedef struct {
     Dim rows;
     int64_t size; /* rows a chunk */
     int n_chunks;
-    Value *copy;                /* [n_values]: this chunk's version of a value, or NO_VALUE */
-    Value (*piece)[MAX_CHUNKS]; /* [n_values]: chunks of values that others read */
+    Value *copy;   /* [n_values]: this chunk's version of a value, or NO_VALUE */
+    Value **piece; /* [n_values][n_chunks]: the chunks of each value made here */
 } Chunks;
 
 static bool is_inside(const Chunks *c, Value v)
@@ -97,7 +100,7 @@ static Err join_pieces(Chunks *c)
 }
 
 /* The rows and how many of them a chunk has, from the widest value of the chunk's nodes. */
-static bool measure(Chunks *c, int64_t elements)
+static bool measure(Chunks *c, int64_t elements, int64_t least_rows)
 {
     int64_t widest = 0;
     for (int i = 0; i < c->n_old; i++) {
@@ -112,8 +115,9 @@ static bool measure(Chunks *c, int64_t elements)
         }
     }
     if (!widest) return false;
-    c->size = elements / widest > 1 ? elements / widest : 1;
     const int64_t least = (c->rows.cap + MAX_CHUNKS - 1) / MAX_CHUNKS;
+    c->size = elements / widest;
+    if (c->size < least_rows) c->size = least_rows;
     if (c->size < least) c->size = least;
     c->n_chunks = (int)((c->rows.cap + c->size - 1) / c->size);
     return c->n_chunks > 1;
@@ -140,12 +144,14 @@ static Err splice(Chunks *c)
     return graph_tidy(g);
 }
 
-static Err chunk_number(Graph *g, int32_t number, int64_t elements)
+static Err chunk_number(Graph *g, int32_t number, int64_t elements, int64_t least_rows)
 {
     Chunks c = {.g = g, .number = number, .n_old = g->n_nodes, .n_values = g->n_values};
-    if (!measure(&c, elements)) return OK;
+    if (!measure(&c, elements, least_rows)) return OK;
     TRY(ARENA_NEW(g->arena, c.n_values, &c.copy));
     TRY(ARENA_NEW(g->arena, c.n_values, &c.piece));
+    for (Value v = 0; v < c.n_values; v++)
+        if (is_inside(&c, v)) TRY(ARENA_NEW(g->arena, c.n_chunks, &c.piece[v]));
     for (int k = 0; k < c.n_chunks; k++) {
         for (Value v = 0; v < c.n_values; v++) c.copy[v] = NO_VALUE;
         for (int i = 0; i < c.n_old; i++)
@@ -155,12 +161,13 @@ static Err chunk_number(Graph *g, int32_t number, int64_t elements)
     return splice(&c);
 }
 
-Err chunk(Graph *g, int64_t elements)
+Err chunk(Graph *g, int64_t elements, int64_t least_rows)
 {
     int32_t most = 0;
     for (int i = 0; i < g->n_nodes; i++)
         if (g->node[i].chunk > most) most = g->node[i].chunk;
-    for (int32_t number = 1; number <= most; number++) TRY(chunk_number(g, number, elements));
+    for (int32_t number = 1; number <= most; number++)
+        TRY(chunk_number(g, number, elements, least_rows));
     for (int i = 0; i < g->n_nodes; i++) g->node[i].chunk = 0;
     return graph_check(g);
 }

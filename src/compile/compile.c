@@ -6,6 +6,23 @@ static Err report(CompileWatch watch, void *context, const char *pass, const Gra
     return watch ? watch(context, pass, g) : OK;
 }
 
+/* A parameter without a gradient would only decay: whoever built the model meant something else. */
+static Err check_gradients(const Graph *g)
+{
+    for (int p = 0; p < g->n_params; p++) {
+        bool found = false;
+        for (Value v = 0; v < g->n_values; v++)
+            found = found || (g->value[v].role == ROLE_DPARAM && g->value[v].index == p);
+        if (!found)
+            return err_fail(
+                ERR_CHECK,
+                "graph %s: parameter %s does not reach the output, so it has no gradient; "
+                "leave it out",
+                g->kind, g->param[p].name);
+    }
+    return OK;
+}
+
 Err compile_unit(const Graph *unit, const CompileOptions *options, CompileWatch watch,
                  void *context, Arena *arena, Program *out)
 {
@@ -16,13 +33,14 @@ Err compile_unit(const Graph *unit, const CompileOptions *options, CompileWatch 
     TRY(report(watch, context, "build", &g));
     if (options->backward) {
         TRY(differentiate(&g));
+        TRY(check_gradients(&g));
         TRY(report(watch, context, "differentiate", &g));
     }
     TRY(place(&g, options->strategy, options->mesh, arena));
     TRY(report(watch, context, "place", &g));
     TRY(fuse(&g));
     TRY(report(watch, context, "fuse", &g));
-    TRY(chunk(&g, elements));
+    TRY(chunk(&g, elements, options->chunk_elements ? 1 : COMPILE_CHUNK_ROWS));
     TRY(report(watch, context, "chunk", &g));
     TRY(recompute(&g, options));
     TRY(report(watch, context, "recompute", &g));

@@ -23,9 +23,12 @@ typedef struct {
     const Mesh *mesh;
 } CompileOptions;
 
+/* Logits at once, unless the options say: so many elements, but at least these rows, since products of
+ * fewer are slow. */
 #define COMPILE_CHUNK ((int64_t)1 << 22)
+enum { COMPILE_CHUNK_ROWS = 256 };
 
-/* Local. The whole way. `unit` is left as it was; the program lives in `arena`. When `stage` is not
+/* Local. The whole way. `unit` is left as it was; the program lives in `arena`. When `watch` is not
  * NULL it is called with the graph after each pass. */
 typedef Err (*CompileWatch)(void *context, const char *pass, const Graph *g);
 Err compile_unit(const Graph *unit, const CompileOptions *options, CompileWatch watch,
@@ -40,7 +43,7 @@ Err place(Graph *g, const Strategy *strategy, const Mesh *mesh, Arena *temp);
 /* Rewrites what a table of patterns finds. */
 Err fuse(Graph *g);
 /* Repeats the nodes of each chunk number, some rows at a time. */
-Err chunk(Graph *g, int64_t elements);
+Err chunk(Graph *g, int64_t elements, int64_t least_rows);
 /* Saves, recomputes or offloads what backward nodes read of the forward part. */
 Err recompute(Graph *g, const CompileOptions *options);
 /* F, I or W for every node. */

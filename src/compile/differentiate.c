@@ -1,8 +1,9 @@
 /* differentiate.c -- the backward part of a unit, in global shapes, as on one device.
  *
  *   before:  %2 y = linear %0 %1
- *   after:   %2 y = linear %0 %1;  %4 d.x = linear_dx %3 %1;  %5 d.w += linear_dw %3 %0      (%3 is
- * dy)
+ *   after:   %2 y = linear %0 %1
+ *            %4 d.x = linear_dx %3 %1          %3 is dy
+ *            %5 d.w += linear_dw %3 %0
  *
  * Walks the nodes backwards; ir/grad.c has the rule of each op. A unit with a loss needs no dy: the
  * upstream gradient is 1. */

@@ -1,11 +1,13 @@
 /* fuse.c -- fewer, larger ops. Each pattern is a row: a name and a function that rewrites the first
  * place it finds; it is called again until it finds none.
  *
- *   siblings           q = linear x wq; k = linear x wk; v = linear x wv, weights back to back in
- * storage
- *                  ->  y = linear x wq..wv; q, k, v are parts of y; their gradients are made in
- * place inside dy, and dx, dw are one product each sum into product   s = add a (linear_dx dy w) ->
- * s = linear_dx dy w a, added to what a holds
+ *   siblings
+ *     before:  q = linear x wq;  k = linear x wk;  v = linear x wv      weights back to back
+ *     after:   y = linear x wq..wv;  q, k, v are parts of y
+ *              and d.q, d.k, d.v are made inside d.y: one product for dx, one for each sum
+ *   sum into product
+ *     before:  s = add a (linear_dx dy w)
+ *     after:   s = linear_dx dy w a         added to what a holds
  */
 #include "compile/compile.h"
 
@@ -183,12 +185,24 @@ static Err join_backward(Graph *g, const Siblings *s, const Back *back, Value dx
     return graph_err(g);
 }
 
-/* Gradients that can be made in place inside one value: made here, and not views of something else.
- */
+/* Is it a part of a join, or what a product adds to? Then its place is settled. */
+static bool lies_elsewhere(const Graph *g, Value v)
+{
+    for (int i = 0; i < g->n_nodes; i++) {
+        const Node *n = &g->node[i];
+        const bool sums = n->op == OP_linear_dx && n->n_in == 3;
+        for (int j = 0; j < n->n_in && n->n_out; j++)
+            if (n->in[j] == v && (n->op == OP_join || (sums && j == 2))) return true;
+    }
+    return false;
+}
+
+/* Gradients that can be made in place inside one value: made here, not views of something else, and
+ * not placed already. */
 static bool may_lie_inside(const Graph *g, Value v)
 {
     const int maker = graph_maker(g, v);
-    if (maker == NO_NODE || info_of(g, v)->role != ROLE_LOCAL) return false;
+    if (maker == NO_NODE || info_of(g, v)->role != ROLE_LOCAL || lies_elsewhere(g, v)) return false;
     const OpId op = g->node[maker].op;
     if (op == OP_heads || op == OP_merge) return may_lie_inside(g, g->node[maker].in[0]);
     return op_info(op)->class != CLASS_VIEW && op != OP_wait;

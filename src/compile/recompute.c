@@ -1,8 +1,8 @@
 /* recompute.c -- what the backward phases read of the forward part: kept, made again, or brought
  * back.
  *
- *   before:  h = swiglu gate up;  ...  d.w += linear_dw d.y h                  h is kept from F to
- * W after:   h = swiglu gate up;  ...  h' = swiglu gate up;  d.w += linear_dw d.y h'
+ *   before:  h = swiglu gate up;  ...  d.w += linear_dw d.y h          h is kept from F to W
+ *   after:   h = swiglu gate up;  ...  h' = swiglu gate up;  d.w += linear_dw d.y h'
  *
  *   none        everything that is read is kept
  *   selective   cheap ops run again, where all that they read is there anyway

@@ -1,7 +1,6 @@
 /* strategy.h -- names to layouts: what lies where, as a table.
  *
- *   {"*.q_proj.weight", "tp", 0}     every parameter of that name is cut along dim 0 over the axis
- * tp
+ *   {"*.q_proj.weight", "tp", 0}     every parameter of that name is cut along dim 0 over axis tp
  *
  * Rows match parameters and named values of units alike, first match per axis wins. A row is a pin:
  * place honours it, gives the gradient the same layout, and chooses freely between pins. Megatron's

@@ -99,9 +99,13 @@ Value rope(Graph *g, Value x, Value positions, const Attr *attr)
 Value attention(Graph *g, Value q, Value k, Value v, Value ranges, double factor, int64_t span)
 {
     const Attr attr = {.attention = {.scale = factor, .span = span}};
-    const Value o = emit(g, OP_attention, &attr, 4, IN(q, k, v, ranges), 2);
-    if (o != NO_VALUE) graph_name(g, g->node[g->n_nodes - 1].out[1], "attn.lse");
-    return o;
+    return emit(g, OP_attention, &attr, 4, IN(q, k, v, ranges), 2);
+}
+
+Value second_output(const Graph *g, Value first)
+{
+    const int maker = first == NO_VALUE ? NO_NODE : graph_maker(g, first);
+    return maker == NO_NODE || g->node[maker].n_out < 2 ? NO_VALUE : g->node[maker].out[1];
 }
 
 Value heads(Graph *g, Value x, int64_t size)

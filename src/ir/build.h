@@ -32,6 +32,8 @@ Value embedding(Graph *g, Value ids, Value w);
 Value rope(Graph *g, Value x, Value positions, const Attr *attr);
 /* q[t,h,c], k v[t,g,c] -> [t,h,c]; span: keys that a query sees at most, for counting flops. */
 Value attention(Graph *g, Value q, Value k, Value v, Value ranges, double factor, int64_t span);
+/* What a node makes beside the value that its builder returned: attention's lse, a norm's rstd. */
+Value second_output(const Graph *g, Value first);
 /* [t,h*c] as [t,h,c], and back. */
 Value heads(Graph *g, Value x, int64_t size);
 Value merge(Graph *g, Value x);

@@ -36,6 +36,9 @@ static Err check_values(const Graph *g)
             if (strcmp(a->name, g->value[u].name) == 0)
                 return bad(g, NO_NODE, "two values have this name", v);
     }
+    if (seen[ROLE_Y] && seen[ROLE_LOSS])
+        return bad(g, NO_NODE, "a unit hands on a stream or ends in a loss, not both",
+                   graph_find(g, ROLE_LOSS));
     return OK;
 }
 

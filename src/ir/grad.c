@@ -163,7 +163,8 @@ static void grad_attention(Grad *d, const Node *n, const Value *dy)
     const Attr attr = n->attr;
     Node *made = graph_node(d->g, OP_attention_delta, NULL, 2, IN(dy[0], o), NULL, 1);
     if (!made) return;
-    const Value delta = graph_name(d->g, made->out[0], "attn.delta");
+    const Value delta = made->out[0];
+    if (d->g->value[o].name[0]) graph_name(d->g, delta, "%s.delta", d->g->value[o].name);
     made = graph_node(d->g, OP_attention_dx, &attr, 7, IN(q, k, v, ranges, dy[0], lse, delta), NULL,
                       3);
     if (!made) return;

@@ -4,11 +4,9 @@
  * work. The model builder makes a graph for each kind of unit (the embedding, a layer, the head);
  * the passes of compile/ add the backward part, and rewrite it.
  *
- *     x --+--------------> rmsnorm -> linear -> ... -> add --> y        the stream through the
- * units
- *         +--------------------------------------------^
- *     dx <-- ... <- linear_dx <- dy                                     and its gradient, the other
- * way
+ *     x --+-> rmsnorm -> linear -> ... -> add -> y     the stream through the units
+ *         +--------------------------------^
+ *     dx <- ... <- linear_dx <------------ dy          and its gradient, the other way
  *
  * A value is written by one node. Accumulators (gradients of parameters, the loss) may be written
  * by several, in order, and are read by none: they are sums that outlive the program. */

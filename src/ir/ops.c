@@ -106,6 +106,9 @@ static Err bind_letter(Letters *l, const char *op, const Operand *o, char c, Dim
 /* (hc): the attribute holds c. */
 static Err bind_product(Letters *l, const char *op, const Operand *o, int i, Dim d, int64_t size)
 {
+    if (d.slot != NO_SLOT)
+        return err_fail(ERR_CHECK, "%s: an extent of %s that is split in two cannot be bounded", op,
+                        o->name);
     if (size <= 0 || d.cap % size != 0)
         return err_fail(ERR_CHECK, "%s: extent %lld of %s is no multiple of the head size %lld", op,
                         (long long)d.cap, o->name, (long long)size);

@@ -4,12 +4,14 @@
  * the kind shares it: a tensor has an offset in a region, and where the regions of (unit, micro,
  * slice) lie is told by the linked list (schedule/link.h).
  *
- *     region     lives from .. to                        scope
- *     scratch    one phase                               scratch
- *     frame-i    F .. I, frame-w  F .. W                 frame: what is kept for the backward
- * phases carry      I .. W                                  frame host       F .. last reader, in
- * the host's memory  frame y, dx      made here .. last reader in the neighbour unit x, dy      the
- * neighbour's y and dx param, dparam, input, loss                         state and step
+ *     region                        lives                              scope
+ *     scratch                       one phase                          scratch
+ *     frame-i, frame-w              F to I, F to W                     frame
+ *     carry                         I to W                             frame
+ *     host                          F to its last reader, on the host  frame
+ *     y, dx                         to the last reader in a neighbour  frame
+ *     x, dy                         the neighbour's y and dx           frame
+ *     param, dparam, input, loss    longer than the program            state, step
  *
  * In B, where I and W are one, what was carried is scratch: so a tensor has two places, one for
  * programs run split and one for programs run merged. */

@@ -46,6 +46,10 @@ Err model_add_unit(Model *m, int kind, const char *name, const char *prefix)
 {
     const Graph *g = &m->kind[kind];
     MUST(m->n_units < m->cap_units, "room for %d units", m->cap_units);
+    for (int u = 0; u < m->n_units && graph_find(g, ROLE_LOSS) != NO_VALUE; u++)
+        if (graph_find(&m->kind[m->unit[u].kind], ROLE_LOSS) != NO_VALUE)
+            return err_fail(ERR_CHECK, "unit %s: unit %s has a loss already; a model has one", name,
+                            m->unit[u].name);
     Unit *u = &m->unit[m->n_units];
     *u = (Unit){.kind = kind, .n_params = g->n_params};
     TRY(arena_string(m->arena, name, &u->name));

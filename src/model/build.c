@@ -38,6 +38,12 @@ static Err check_batch(const ModelConfig *c, BatchShape batch)
         return err_fail(ERR_CONFIG,
                         "a micro-batch of %lld sequences of %lld tokens: both must be at least 1",
                         (long long)batch.sequences, (long long)batch.seq_len);
+    if (batch.sequences > INT32_MAX / batch.seq_len)
+        return err_fail(
+            ERR_CONFIG,
+            "a micro-batch of %lld sequences of %lld tokens: more than %d tokens, which is as far "
+            "as positions count; set a smaller batch.micro or data.seq_len",
+            (long long)batch.sequences, (long long)batch.seq_len, INT32_MAX);
     if (batch.seq_len > c->max_positions)
         return err_fail(
             ERR_CONFIG,

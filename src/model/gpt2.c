@@ -24,6 +24,7 @@ static Value attend(Graph *g, const Build *b, Value a)
     const Value ranges = input(g, INPUT_RANGES, b->rows);
     const double scaling = 1.0 / sqrt((double)c->head_size);
     const Value o = graph_name(g, attention(g, q, k, v, ranges, scaling, b->span), "attn.out");
+    graph_name(g, second_output(g, o), "attn.lse");
     /* Residual branches start smaller, as the published recipe has it. */
     const double std = c->init_std / sqrt(2.0 * (double)c->n_layers);
     const Value wo = weight2(g, "attn.c_proj.weight", D, D, std);

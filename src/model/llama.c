@@ -2,9 +2,10 @@
  *
  *   T tokens, D width, H query heads, K key heads, c head size, F feed-forward width
  *
- *   x [T,D] --norm--> q [T,H,c], k v [T,K,c] --(norm)--rope--> attention --o_proj--(+
- * x)--+--norm--> gated mlp --(+)--> y
- *                                                                                         +------------------------^
+ *   x [T,D] -+- norm - q [T,H,c], k v [T,K,c] - (norm) - rope - attention - o_proj -(+)- mid
+ *            +-----------------------------------------------------------------------^
+ *   mid -----+- norm - gate, up [T,F] - swiglu - down_proj -(+)- y
+ *            +----------------------------------------------^
  */
 #include "model/build.h"
 
@@ -56,6 +57,7 @@ static Value self_attention(Graph *g, const Build *b, Value a)
     const Value ranges = input(g, INPUT_RANGES, b->rows);
     const double scaling = 1.0 / sqrt((double)c->head_size);
     const Value o = graph_name(g, attention(g, qr, kr, v, ranges, scaling, b->span), "attn.out");
+    graph_name(g, second_output(g, o), "attn.lse");
     const Value wo = weight2(g, "self_attn.o_proj.weight", D, H, std);
     const Value bo = bias_if(g, c->o_bias, "self_attn.o_proj.bias", D);
     return linear(g, merge(g, o), wo, bo);

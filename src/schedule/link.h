@@ -7,11 +7,11 @@
  * Offsets, peak, simulation, checks and explain walk this list and nothing else; so does run/. One
  * rank walks the same kind of list as many.
  *
- *     arena    holds                                               packed
+ *     arena    holds                                                laid out
  *     state    parameters and moments                               back to back
  *     step     gradient sums, inputs of all micro-batches, losses   back to back
- *     work     frames, streams and scratch                          by the interval in which each
- * lives host     what is offloaded                                    likewise
+ *     work     frames, streams and scratch                          packed by when each lives
+ *     host     what is offloaded                                    likewise
  */
 #ifndef SCHEDULE_LINK_H
 #define SCHEDULE_LINK_H

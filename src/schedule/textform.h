@@ -10,10 +10,12 @@
  *     rank 1: F1.0 B1.0 F1.1 B1.1
  *
  *     F0.1 I0.1 W0.1 B0.1        a slice is the third number, when slices > 1: F0.1.2
- *     send.F0.1>1  recv.F0.1<0   the value that F0.1 makes, to rank 1, from rank 0 (phase F, I or
- * B) gather.3  drop.3  update.3  norm reduce.3  reduce.3.1       the step's sum; that of one
- * micro-batch evict.0.1>3  fetch.0.1<3   the frame of unit 0, micro-batch 1; to rank 3, or to
- * `host` bind.0                     the slot
+ *     send.F0.1>1  recv.F0.1<0   the value that F0.1 makes, to rank 1, from rank 0 (or I, or B)
+ *     gather.3  drop.3           the parameters of unit 3
+ *     reduce.3  reduce.3.1       the step's sum; that of one micro-batch
+ *     norm  update.3
+ *     evict.0.1>3  fetch.0.1<3   the frame of unit 0, micro-batch 1; to rank 3, or to `host`
+ *     bind.0                     the slot
  *
  * # starts a comment. There are as many ranks as the place and the lists name. Reading what was
  * written gives the same schedule; whether it is a good one is for schedule_check to say. */

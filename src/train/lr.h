@@ -4,8 +4,8 @@
  *            /       \                      cosine    half a cosine down to min_lr
  *           /         \                     linear    a straight line down to min_lr
  *     min  /           \___                 constant  stays
- *         0  warmup      steps              wsd       stays, then falls over the last fifth (as
- * sqrt) */
+ *         0  warmup      steps              wsd       stays, then falls over the last fifth
+ */
 #ifndef TRAIN_LR_H
 #define TRAIN_LR_H
 

@@ -106,6 +106,10 @@ static void phase_merged(Bed *b) { bed_node(b, "d.x")->phase = PHASE_B; }
 static void again_in_f(Bed *b) { bed_node(b, "attn.in'")->phase = PHASE_F; }
 static void made_later(Bed *b) { bed_node(b, "mid")->phase = PHASE_I; }
 static void waits_for_itself(Bed *b) { bed_node(b, "mid")->in[1] = named(b, "mlp.in"); }
+static void stream_and_loss(Bed *b)
+{
+    graph_value(&b->g, ROLE_LOSS, "aux", dtype_wide(b->g.dtype), dims1(dim_of(1)));
+}
 static void floating_positions(Bed *b) { info(b, "positions")->dtype = b->g.dtype; }
 static void view_handed_on(Bed *b)
 {
@@ -129,6 +133,8 @@ static const struct {
     const char *message;
 } faults[] = {
     {"an op that is none", op_unknown, "there is no op"},
+    {"a stream and a loss", stream_and_loss,
+     "aux: a unit hands on a stream or ends in a loss, not both"},
     {"positions that are no integers", floating_positions, "positions: the op wants integers"},
     {"an input that is none", in_unknown, "add, value %9999 : there is no such value"},
     {"no input", in_negative, "add, value %-1 : there is no such value"},
