@@ -70,6 +70,8 @@ static Tensor resolve(const Scene *s, int32_t id)
     x.data = region_base(s, t, (Region)at.region) + at.offset;
     for (int i = 0; i < t->ndim; i++) {
         x.n[i] = live_extent(s->r, &t->dim[i]);
+        MUST(x.n[i] >= 0, "program %s: extent %d of %s is %lld", s->p->kind, i, t->name,
+             (long long)x.n[i]);
         x.stride[i] = t->stride[i];
     }
     return x;

@@ -63,6 +63,33 @@ static void fewer_live_rows(void **state)
     }
 }
 
+/* Chunks of the head that begin after the last live row have nothing to do; where one row of a
+ * chunk is live, it is that one. */
+static void chunks_past_the_live_rows(void **state)
+{
+    (void)state;
+    static TestJob chunked, whole;
+    for (int64_t rows = 1; rows <= 4; rows++)
+        for (int64_t live = 0; live <= TEST_T; live += 3 - live % 2) {
+            JobSettings set = test_job_settings("llama", JOB_GRADIENTS);
+            set.micros = 1;
+            set.compile.chunk_elements = rows * set.config->vocab;
+            DO(test_job_open(&chunked, &set, 1));
+            set.compile.chunk_elements = TEST_T * set.config->vocab;
+            DO(test_job_open(&whole, &set, 1));
+            chunked.rank.settings.poison = whole.rank.settings.poison = true;
+            fill(&chunked, 0, live);
+            fill(&whole, 0, live);
+            const double a = step_once(&chunked), b = step_once(&whole);
+            if (!(fabs(a - b) <= 1e-13 * fabs(b)))
+                fail_msg("%lld rows live, chunks of %lld: loss %.17g, not %.17g", (long long)live,
+                         (long long)rows, a, b);
+            assert_true(ranks_differ(&chunked.rank, &whole.rank, PART_GRAD) <= 1e-12);
+            test_job_close(&chunked);
+            test_job_close(&whole);
+        }
+}
+
 /* First or last, a micro-batch without a live row adds nothing, and starts the sums if it is first.
  */
 static void no_live_row(void **state)
@@ -180,7 +207,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fewer_live_rows),   cmocka_unit_test(no_live_row),
         cmocka_unit_test(nothing_live),      cmocka_unit_test(micro_batches_are_inputs),
-        cmocka_unit_test(inputs_are_values),
+        cmocka_unit_test(inputs_are_values), cmocka_unit_test(chunks_past_the_live_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
