@@ -155,6 +155,50 @@ static void sgd(void **state)
     compare_steps("llama", OPTIM_SGD);
 }
 
+/* What a first SGD step without decay does to the weights, with this clip, in oracle.w; the norm.
+ */
+static double step_with_clip(double clip)
+{
+    static TestJob t;
+    JobSettings set = test_job_settings("qwen2", JOB_STEP);
+    StepResult result;
+    set.optim = (OptimSettings){.kind = OPTIM_SGD, .clip = clip, .block = 16};
+    DO(test_job_open(&t, &set, 1));
+    copy_weights(&t.rank, false);
+    memcpy(oracle.g, oracle.w, sizeof oracle.w);
+    DO(rank_step(&t.rank, &(StepSettings){1, 0.5}, &result));
+    assert_true(result.live_tokens > 4);
+    copy_weights(&t.rank, false);
+    for (int i = 0; i < MAX_COUNT; i++) oracle.w[i] -= oracle.g[i];
+    test_job_close(&t);
+    return result.grad_norm;
+}
+
+/* The clip is compared with the norm of the mean gradient, not with that of the sum, which is as
+ * many times larger as there are live tokens. */
+static void clip_is_of_the_mean(void **state)
+{
+    static double free_step[MAX_COUNT];
+    double most = 0;
+    (void)state;
+    memset(oracle.w, 0, sizeof oracle.w);
+    const double norm = step_with_clip(0);
+    memcpy(free_step, oracle.w, sizeof free_step);
+    for (int i = 0; i < MAX_COUNT; i++) most = fmax(most, fabs(free_step[i]));
+    assert_true(most > 0);
+    static const double above[] = {1.001, 1.5, 4};
+    for (int k = 0; k < 3; k++) { /* larger than the norm, smaller than that of the sum */
+        assert_true(step_with_clip(above[k] * norm) == norm);
+        assert_memory_equal(oracle.w, free_step, sizeof free_step);
+    }
+    static const double below[] = {0.999, 0.6};
+    for (int k = 0; k < 2; k++) {
+        assert_true(step_with_clip(below[k] * norm) == norm);
+        for (int i = 0; i < MAX_COUNT; i++)
+            assert_true(fabs(oracle.w[i] - below[k] * free_step[i]) <= 1e-12 * most);
+    }
+}
+
 /* Blocks decide how sums are folded, not what is summed: every element once. */
 static void norm_of_any_block(void **state)
 {
@@ -219,6 +263,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(adamw),
         cmocka_unit_test(sgd),
+        cmocka_unit_test(clip_is_of_the_mean),
         cmocka_unit_test(norm_of_any_block),
         cmocka_unit_test(no_token_counts),
     };
