@@ -63,12 +63,29 @@ Tensor rank_param(const Rank *r, int param, ParamPart part)
     return t;
 }
 
-static void put(Tensor *t, int64_t i, double x)
+/* Initial values of one parameter, a tile at a time. */
+typedef struct {
+    Tensor w;
+    int64_t count;
+    Init init;
+    double std;
+    Random random;
+} Start;
+
+enum { START_TILE = 1 << 14 };
+
+static void start_tile(void *work, int64_t tile)
 {
-    if (t->dtype == F64)
-        ((double *)t->data)[i] = x;
-    else
-        ((float *)t->data)[i] = (float)x;
+    const Start *s = work;
+    const int64_t end = (tile + 1) * START_TILE < s->count ? (tile + 1) * START_TILE : s->count;
+    for (int64_t i = tile * START_TILE; i < end; i++) {
+        double x = s->init == INIT_ONES ? 1.0 : 0.0;
+        if (s->init == INIT_NORMAL) x = s->std * random_normal(&s->random, (uint64_t)i);
+        if (s->w.dtype == F64)
+            ((double *)s->w.data)[i] = x;
+        else
+            ((float *)s->w.data)[i] = (float)x;
+    }
 }
 
 Err rank_init_weights(Rank *r, uint64_t seed)
@@ -77,13 +94,9 @@ Err rank_init_weights(Rank *r, uint64_t seed)
     memset(r->base[ARENA_STATE], 0, r->settings.program->bytes[ARENA_STATE]);
     for (int p = 0; p < m->n_params; p++) {
         const Param *q = &m->param[p];
-        const Random random = random_named(seed, q->name);
-        Tensor w = rank_param(r, p, PART_MASTER);
-        for (int64_t i = 0; i < q->count; i++) {
-            if (q->info.init == INIT_NORMAL)
-                put(&w, i, q->info.std * random_normal(&random, (uint64_t)i));
-            if (q->info.init == INIT_ONES) put(&w, i, 1.0);
-        }
+        Start s = {rank_param(r, p, PART_MASTER), q->count, q->info.init, q->info.std,
+                   random_named(seed, q->name)};
+        team_run(r->settings.team, (q->count + START_TILE - 1) / START_TILE, start_tile, &s);
         TRY(execute_publish(r, p));
     }
     return OK;
