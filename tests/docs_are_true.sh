@@ -1,49 +1,129 @@
 #!/usr/bin/env bash
-# docs_are_true.sh BINARY [FILE ...] -- what the documents show is what the program prints.
+# docs_are_true.sh -- what the documents show is what the program prints.
+#
+#     tests/docs_are_true.sh BINARY [FILE ...]
+#     tests/docs_are_true.sh --self-test           plants untrue documents and expects each fault
 #
 # In a ```console block a line "$ sheaf ..." is run, with BINARY for sheaf; each line after it must stand
-# in the output, in that order (a line "..." stands for any). Lines that begin with "$ ./x" are not run here.
+# in the output, in that order (a line "..." stands for any). It must end well, unless the first line shown
+# begins with "sheaf: ": then it must fail. Lines that begin with "$ ./x" are not run here. Commands run in a
+# folder that looks like the repository, so what they make goes with it.
+#
+# A line "OP(...)" outside of such blocks must be a row of src/ir/ops.def, but for spaces.
 set -u
-binary=$1
-shift
+shopt -s extglob
+repository=$(cd "$(dirname "$0")/.." && pwd)
 failed=0
 top=$(mktemp -d)
 out=$top/out
 trap 'rm -rf "$top"' EXIT
 export XDG_CACHE_HOME=$top/cache
 
+fault() { # file, command, reason
+    printf '%s: $ %s\n  %s\n' "$1" "$2" "$3"
+    failed=1
+}
+
+check_status() { # file, command, status, first line
+    case $3,$4 in
+    0,'sheaf: '*) fault "$1" "$2" "ends well, but the document shows a failure: $4" ;;
+    0,* | *,'sheaf: '*) ;;
+    *) fault "$1" "$2" "fails with status $3: $(tail -n 1 "$out")" ;;
+    esac
+}
+
 check_block() { # file, command, lines...
     local file=$1 command=$2 at=0 line found
     shift 2
-    (eval "${command/#sheaf/\"$binary\"}") >"$out" 2>&1 </dev/null
+    (cd "$top/tree" && eval "${command/#sheaf/\"$binary\"}") >"$out" 2>&1 </dev/null
+    check_status "$file" "$command" $? "${1-}"
     for line in "$@"; do
         [ "$line" = "..." ] && continue
         found=$(tail -n +"$((at + 1))" "$out" | grep -nFx -m1 -- "$line" | cut -d: -f1)
         if [ -z "$found" ]; then
-            printf '%s: $ %s\n  does not print (from line %d on): %s\n' "$file" "$command" "$at" "$line"
-            failed=1
+            fault "$file" "$command" "does not print (from line $at on): $line"
             return
         fi
         at=$((at + found))
     done
 }
 
-for file in "$@"; do
-    command='' lines=() inside=0
+check_row() { # file, line
+    local row
+    row=$(tr -d ' ' <<<"$2")
+    tr -d ' ' <"$repository/src/ir/ops.def" | grep -qFx -- "$row" && return
+    printf '%s: no row of src/ir/ops.def: %s\n' "$1" "$2"
+    failed=1
+}
+
+check_file() { # file
+    local command='' lines=() inside=0 line
     while IFS= read -r line || [ -n "$line" ]; do
-        case $line in
-        '```console') inside=1 ;;
-        '```'*)
-            [ -n "$command" ] && check_block "$file" "$command" "${lines[@]+"${lines[@]}"}"
+        case $inside$line in
+        '0```console') inside=1 ;;
+        '1```'*)
+            [ -n "$command" ] && check_block "$1" "$command" "${lines[@]+"${lines[@]}"}"
             command='' lines=() inside=0
             ;;
-        '$ sheaf '*)
-            [ $inside = 1 ] || continue
-            [ -n "$command" ] && check_block "$file" "$command" "${lines[@]+"${lines[@]}"}"
+        '1$ '*)
+            [ -n "$command" ] && check_block "$1" "$command" "${lines[@]+"${lines[@]}"}"
             command=${line#\$ } lines=()
+            [[ $command == sheaf\ * ]] || command=
             ;;
-        *) [ $inside = 1 ] && [ -n "$command" ] && lines+=("$line") ;;
+        1*) [ -n "$command" ] && lines+=("$line") ;;
+        0*([[:blank:]])'OP('*) check_row "$1" "$line" ;;
         esac
-    done <"$file"
-done
+    done <"$1"
+}
+
+# All of the repository but runs, which commands make.
+make_tree() {
+    local entry
+    mkdir "$top/tree"
+    for entry in "$repository"/*; do
+        [ "${entry##*/}" = runs ] || ln -s "$entry" "$top/tree/"
+    done
+}
+
+expect() { # expect FAULT LINE...: a document of these lines has this fault, or none where it is ""
+    local want=$1 found status
+    shift
+    printf '%s\n' "$@" >"$top/planted.md"
+    found=$(
+        failed=0
+        check_file "$top/planted.md"
+        exit $failed
+    )
+    status=$?
+    [[ $found == "${want:+$top/planted.md: }$want" && $status == $((${#want} > 0)) ]] && return
+    printf 'self-test, line %s: wanted "%s", found "%s"\n' "${BASH_LINENO[0]}" "$want" "$found"
+    failed=1
+}
+
+self_test() {
+    binary=$top/sheaf
+    printf '%s\n' '#!/bin/sh' 'case $1 in' 'list) echo one; echo two; echo three ;;' \
+        '*) echo "sheaf: no $1" >&2; exit 2 ;;' esac >"$binary"
+    chmod +x "$binary"
+    expect '' '```console' '$ sheaf list' one ... three '$ ./x help' '```' two
+    expect '' '```console' '$ sheaf none' 'sheaf: no none' '```' '```console' '$ sheaf list' '```'
+    expect $'$ sheaf list\n  does not print (from line 0 on): four' '```console' '$ sheaf list' four '```'
+    expect $'$ sheaf list\n  does not print (from line 2 on): one' '```console' '$ sheaf list' two one '```'
+    expect $'$ sheaf none\n  fails with status 2: sheaf: no none' '```console' '$ sheaf none' ... '```'
+    expect $'$ sheaf none\n  fails with status 2: sheaf: no none' '```console' '$ sheaf none' '$ sheaf list' '```'
+    expect $'$ sheaf list; echo sheaf: x\n  ends well, but the document shows a failure: sheaf: x' \
+        '```console' '$ sheaf list; echo sheaf: x' 'sheaf: x' '```'
+    expect '' '    OP(gelu, gelu, "x[*] -> y[*]", "*", "10*", CHEAP, gelu)'
+    expect 'no row of src/ir/ops.def:   OP(gelu, gelu, "x[*] -> y[*]", "*", "11*", CHEAP, gelu)' \
+        '  OP(gelu, gelu, "x[*] -> y[*]", "*", "11*", CHEAP, gelu)'
+}
+
+make_tree
+if [ "${1-}" = --self-test ]; then
+    self_test
+else
+    binary=$(realpath "$1")
+    shift
+    for file in "$@"; do check_file "$file"; done
+fi
 exit $failed
