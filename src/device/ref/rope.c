@@ -6,35 +6,9 @@
 #include "device/ref/ref.h"
 
 #include <math.h>
+#include "device/rope.h"
 
 enum { TOKENS = 16 }; /* of a tile */
-
-/* Llama 3: waves longer than the context it was trained on are stretched by `factor`, short ones
- * are kept, and those between go smoothly from one to the other. */
-static double stretch_llama3(const Attr *attr, double frequency)
-{
-    const double low = attr->rope.low, high = attr->rope.high, factor = attr->rope.factor;
-    const double context = (double)attr->rope.original;
-    const double wave = 2 * acos(-1.0) / frequency;
-    if (wave < context / high) return frequency;
-    if (wave > context / low) return frequency / factor;
-    const double smooth = (context / wave - low) / (high - low);
-    return (1 - smooth) * frequency / factor + smooth * frequency;
-}
-
-static double frequency_of(const Attr *attr, int64_t i, int64_t channels)
-{
-    const double f = pow(attr->rope.theta, -2.0 * (double)i / (double)channels);
-    switch (attr->rope.scaling) {
-    case ROPE_LINEAR:
-        return f / attr->rope.factor;
-    case ROPE_LLAMA3:
-        return stretch_llama3(attr, f);
-    case ROPE_PLAIN:
-        break;
-    }
-    return f;
-}
 
 typedef struct {
     int64_t from, n, half; /* pairs [from, from + n) of the c/2 pairs of a head */
@@ -79,7 +53,7 @@ static void rope_tile(void *work, int64_t tile)
     for (t.from = 0; t.from < t.half; t.from += REF_CHUNK) {
         t.n = least(t.half - t.from, REF_CHUNK);
         for (int64_t i = 0; i < t.n; i++)
-            t.frequency[i] = frequency_of(&call->attr, t.from + i, x->n[2]);
+            t.frequency[i] = rope_frequency(&call->attr, t.from + i, x->n[2]);
         for (int64_t token = tile * TOKENS; token < end; token++) turn_token(call, token, &t);
     }
 }

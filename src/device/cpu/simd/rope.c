@@ -8,35 +8,9 @@
  * f64, so far positions are as exact as near ones; sines and cosines of a token serve all heads. */
 #include "device/cpu/simd/math.h"
 #include "device/cpu/simd/simd.h"
+#include "device/rope.h"
 
 enum { PAIRS = 512 }; /* of a head of at most 1024 channels */
-
-/* Llama 3: waves longer than the context it was trained on are stretched by `factor`, short ones
- * are kept, and those between go smoothly from one to the other. */
-static double stretch_llama3(const Attr *attr, double frequency)
-{
-    const double low = attr->rope.low, high = attr->rope.high, factor = attr->rope.factor;
-    const double context = (double)attr->rope.original;
-    const double wave = 2 * acos(-1.0) / frequency;
-    if (wave < context / high) return frequency;
-    if (wave > context / low) return frequency / factor;
-    const double smooth = (context / wave - low) / (high - low);
-    return (1 - smooth) * frequency / factor + smooth * frequency;
-}
-
-static double frequency_of(const Attr *attr, int64_t i, int64_t channels)
-{
-    const double f = pow(attr->rope.theta, -2.0 * (double)i / (double)channels);
-    switch (attr->rope.scaling) {
-    case ROPE_LINEAR:
-        return f / attr->rope.factor;
-    case ROPE_LLAMA3:
-        return stretch_llama3(attr, f);
-    case ROPE_PLAIN:
-        break;
-    }
-    return f;
-}
 
 typedef struct {
     const Call *call;
@@ -90,7 +64,7 @@ Err CPU_NAME(rope)(const Call *call)
     if (half > PAIRS) return ref_rope(call); /* no model has such heads; right, but slow */
     Rope r = {.call = call};
     const double whole = 2 * acos(-1.0);
-    for (int64_t i = 0; i < half; i++) r.turns[i] = frequency_of(&call->attr, i, x->n[2]) / whole;
+    for (int64_t i = 0; i < half; i++) r.turns[i] = rope_frequency(&call->attr, i, x->n[2]) / whole;
     if (half > 0) run_rows(call->team, x->n[0], x->n[1] * x->n[2], turn_token, &r);
     return OK;
 }
