@@ -37,12 +37,22 @@ static OptimSettings optim_settings(const Config *c)
                            .block = c->numerics_block};
 }
 
-static const char *schedule_name(const Config *c)
+Err config_device(const Config *c, Option *out)
 {
-    const char *text[N_OPTIONS];
-    Option first;
-    key_options(key_at(KEY_parallel_schedule), text, &first);
-    return text[c->parallel_schedule - first];
+    const bool f64 = c->precision_compute == COMPUTE_F64;
+    const bool ref = c->run_device == DEVICE_REF || (c->run_device == DEVICE_AUTO && f64);
+    if (ref && c->precision_compute == COMPUTE_BF16)
+        return err_fail(
+            ERR_CONFIG,
+            "%s: precision.compute=bf16: ref computes in f32 and f64; set run.device=cpu",
+            c->origin[KEY_precision_compute]);
+    if (!ref && f64)
+        return err_fail(
+            ERR_CONFIG,
+            "%s: run.device=cpu computes in f32 and bf16; f64 runs on ref: set run.device=ref",
+            c->origin[KEY_run_device]);
+    *out = ref ? DEVICE_REF : DEVICE_CPU;
+    return OK;
 }
 
 static DType compute_dtype(const Config *c)
@@ -88,9 +98,11 @@ Err config_job(const Config *c, const ModelConfig *model, JobSettings *out)
                      .dtype = compute_dtype(c),
                      .batch = {c->batch_micro, c->data_seq_len},
                      .micros = (int)micros,
-                     .schedule = schedule_name(c),
+                     .schedule = option_text(c->parallel_schedule),
                      .compile = compile_options(c),
                      .optim = optim_settings(c)};
+    Option device;
+    TRY(config_device(c, &device));
     if (micros > SCHEDULE_MAX)
         return err_fail(ERR_CONFIG,
                         "%s: batch.global=%lld in micro-batches of %lld makes %lld of them; the "

@@ -7,7 +7,11 @@
 #include "train/job.h"
 #include "train/lr.h"
 
-/* Local. A training step of the run on one rank. `model` must outlive the settings. */
+/* Local. What computes: DEVICE_CPU or DEVICE_REF. auto is cpu, but ref for f64; ERR_CONFIG where the
+ * device has not the type of precision.compute. Nothing is opened. */
+Err config_device(const Config *c, Option *out);
+/* Local. A training step of the run on one rank. `model` must outlive the settings. ERR_CONFIG also
+ * where config_device refuses. */
 Err config_job(const Config *c, const ModelConfig *model, JobSettings *out);
 
 LrSettings config_lr(const Config *c);

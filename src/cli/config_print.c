@@ -40,14 +40,6 @@ static void print_list(Text *out, const TextList *list)
     text_add(out, "]");
 }
 
-static void print_option(Text *out, const Key *key, Option value)
-{
-    const char *text[N_OPTIONS];
-    Option first;
-    key_options(key, text, &first);
-    text_add(out, "%s", text[value - first]);
-}
-
 static void print_value(Text *out, const Key *key, const Config *c)
 {
     const void *at = (const char *)c + key->member;
@@ -68,7 +60,7 @@ static void print_value(Text *out, const Key *key, const Config *c)
         print_text(out, *(const char *const *)at);
         break;
     case KEY_CHOICE:
-        print_option(out, key, *(const Option *)at);
+        text_add(out, "%s", option_text(*(const Option *)at));
         break;
     case KEY_LIST:
         print_list(out, at);

@@ -10,6 +10,7 @@
 #include <string.h>
 #include "cli/args.h"
 #include "cli/config_job.h"
+#include "cli/keys.h"
 #include "cli/verbs.h"
 
 typedef struct {
@@ -96,11 +97,14 @@ static Err explain(const Config *config, const Wanted *want, Arena *arena, Arena
     const char *said;
     ModelConfig model;
     JobSettings settings;
+    Option device;
     Job *job;
     Facts f = {.config = config, .model = &model};
     TRY(check_rank(want->rank));
     TRY(config_model(config, temp, &model));
     TRY(config_job(config, &model, &settings));
+    TRY(config_device(config, &device));
+    f.device = option_text(device);
     TRY(ARENA_NEW(temp, 1, &job));
     TRY(job_compile(&settings, temp, job));
     f.job = job;

@@ -22,7 +22,8 @@ typedef struct {
     const Config *config;
     const ModelConfig *model;
     const Job *job;
-    int only; /* the kind whose program is shown; -1: all */
+    const char *device; /* that `sheaf train` would use */
+    int only;           /* the kind whose program is shown; -1: all */
 
     int units_of[MAX_KINDS];
     Work of[MAX_KINDS][N_PHASES]; /* one run of a phase */
@@ -40,8 +41,9 @@ Err facts_gather(Facts *f, Arena *arena);
 
 /* Local. All of it, for people; `temp` is another arena than that of the text. */
 Err explain_text(const Facts *f, Arena *temp, Text *out);
-void explain_plan_text(const Facts *f, Text *out); /* model, plan, units */
-void explain_cost_text(const Facts *f, Text *out); /* memory, flops, bytes */
+void explain_plan_text(const Facts *f, Text *out);                /* model, plan, units */
+void explain_cost_text(const Facts *f, Text *out);                /* memory, flops, bytes */
+Err explain_actions_text(const Facts *f, Arena *temp, Text *out); /* the list of the rank */
 /* Local. One object, keys in a fixed order. */
 Err explain_json(const Facts *f, Text *out);
 struct json_t *program_json(const Facts *f, int kind); /* one of its programs */

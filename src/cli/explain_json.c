@@ -50,7 +50,7 @@ static json_t *plan_json(const Facts *f)
     for (int i = 0; i < v->n_axes; i++) set_count(mesh, v->name[i], v->size[i]);
     set(o, "mesh", mesh);
     set_count(o, "ranks", f->job->mesh.world);
-    set_text(o, "device", "ref");
+    set_text(o, "device", f->device);
     set_text(o, "precision", dtype_name(s->dtype));
     set_text(o, "schedule", s->schedule);
     set_count(o, "micros", s->micros);

@@ -12,7 +12,7 @@ static void plan_text(const Facts *f, Text *t)
     text_add(t, "\nPLAN\n  mesh       ");
     mesh_view_text(t, &f->job->mesh, VIEW_DENSE);
     text_add(t, ": this is rank 0 of %d\n", f->job->mesh.world);
-    text_add(t, "  device     ref, %s; sums and statistics in %s\n", dtype_name(s->dtype),
+    text_add(t, "  device     %s, %s; sums and statistics in %s\n", f->device, dtype_name(s->dtype),
              dtype_name(dtype_wide(s->dtype)));
     text_add(t, "  batch      %lld sequences of %lld tokens: %lld tokens a step\n",
              (long long)c->batch_global, (long long)c->data_seq_len, (long long)f->tokens_step);

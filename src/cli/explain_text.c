@@ -1,10 +1,9 @@
 /* explain_text.c -- an explanation for people: what is computed, by which programs, in which order,
- * at what cost. The pages before and after the programs are in explain_plan.c and explain_cost.c.
+ * at what cost. The pages before and after the programs are in explain_plan.c, explain_actions.c and explain_cost.c.
  */
 #include <string.h>
 #include "cli/explain.h"
 #include "schedule/draw.h"
-#include "schedule/textform.h"
 
 enum { DRAW_COLUMNS = 100 };
 
@@ -74,20 +73,13 @@ static void add_wrapped(Text *t, const char *line, size_t length)
 
 static Err schedule_text(const Facts *f, Arena *temp, Text *t)
 {
-    const char *drawing, *list;
+    const char *drawing;
     TRY(schedule_draw(&f->job->chunks, "  ", temp, &drawing));
-    TRY(schedule_print(&f->job->units, temp, &list));
     text_add(t, "\nSCHEDULE: phase and micro-batch, all units at once\n");
     while (*drawing) {
         const size_t length = strcspn(drawing, "\n");
         add_wrapped(t, drawing, length);
         drawing += length + (drawing[length] == '\n');
-    }
-    text_add(t, "\nACTIONS of the rank, in order: phase, unit . micro-batch\n");
-    while (*list) {
-        const size_t length = strcspn(list, "\n");
-        text_add(t, "  %.*s\n", (int)length, list);
-        list += length + (list[length] == '\n');
     }
     return OK;
 }
@@ -97,6 +89,7 @@ Err explain_text(const Facts *f, Arena *temp, Text *t)
     explain_plan_text(f, t);
     TRY(programs_text(f, temp, t));
     TRY(schedule_text(f, temp, t));
+    TRY(explain_actions_text(f, temp, t));
     explain_cost_text(f, t);
     return OK;
 }

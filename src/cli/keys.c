@@ -77,6 +77,8 @@ int key_options(const Key *key, const char **text, Option *first)
     return n;
 }
 
+const char *option_text(Option option) { return options[option].text; }
+
 static Err unknown_section(const char *origin, const char *section)
 {
     const char *names[N_SECTIONS];

@@ -33,6 +33,8 @@ int key_find(const char *section, const char *name);
 int section_find(const char *name);
 /* Local. The texts of a CHOICE key, in the order of keys.def; *first is the Option of the first. */
 int key_options(const Key *key, const char **text, Option *first);
+/* Local. An option as it is written. */
+const char *option_text(Option option);
 
 /* Local. ERR_CONFIG that names the place, what is unknown, and the nearest that is known. */
 Err key_unknown(const char *origin, const char *section, const char *name);

@@ -8,24 +8,15 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "cli/config_job.h"
 #include "device/cpu/cpu.h"
 
 Err machine_device(const Config *c, const Device **out)
 {
-    const bool f64 = c->precision_compute == COMPUTE_F64;
-    const bool ref = c->run_device == DEVICE_REF || (c->run_device == DEVICE_AUTO && f64);
-    if (ref && c->precision_compute == COMPUTE_BF16)
-        return err_fail(
-            ERR_CONFIG,
-            "%s: precision.compute=bf16: ref computes in f32 and f64; set run.device=cpu",
-            c->origin[KEY_precision_compute]);
-    if (!ref && f64)
-        return err_fail(
-            ERR_CONFIG,
-            "%s: run.device=cpu computes in f32 and bf16; f64 runs on ref: set run.device=ref",
-            c->origin[KEY_run_device]);
+    Option device;
+    TRY(config_device(c, &device));
     *out = &device_ref;
-    return ref ? OK : device_cpu_open(NULL, out);
+    return device == DEVICE_REF ? OK : device_cpu_open(NULL, out);
 }
 
 const char *machine_device_text(const Device *d)

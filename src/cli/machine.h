@@ -9,7 +9,7 @@
 #include "cli/config.h"
 #include "device/device.h"
 
-/* Local. The device that run.device and precision.compute ask for: auto is cpu, but ref for f64. */
+/* Local. The device that config_device names, open. */
 Err machine_device(const Config *c, const Device **out);
 /* Local. The device in words: instruction set, library. */
 const char *machine_device_text(const Device *d);

@@ -20,6 +20,7 @@ train() { # folder, key=value...
     "$sheaf" train "$top/run.yaml" run.dir="$top/$dir" "$@" >"$top/$dir.out" 2>"$top/$dir.err"
 }
 same() { diff <(losses "$top/$1") <(losses "$top/$2"); }
+other() { ! diff -q <(losses "$top/$1" | head -n 1) <(losses "$top/$2" | head -n 1) >/dev/null; }
 says() { grep -qF -- "$2" "$top/$1" || { echo "  not in $1: $2" && cat "$top/$1" && false; }; }
 status() { # wanted, command...
     local want=$1 got
@@ -62,6 +63,8 @@ ok "mfu is never above 100%" awk -F'"mfu": ' '{split($2, x, ","); if (x[1] > 1 |
 
 ok "again" status 0 train b
 ok "run to run, the same losses" same a b
+ok "another seed" status 0 train s run.seed=2 run.steps=1 run.valid_every=0
+ok "another seed, another loss" other a s
 for n in 1 3 4; do
     ok "$n threads" status 0 train "t$n" run.threads=$n
     ok "$n threads, the same losses" same a "t$n"
@@ -99,6 +102,10 @@ ok "no such file" status 1 train n data.train=/no/such/file
 ok "is named" says n.err "/no/such/file"
 ok "too large" status 2 train n model.name=llama3-8b model.num_hidden_layers=32 model.hidden_size=4096
 ok "is said before the run, with ways out" says n.err "this machine has"
+ok "bf16 on ref" status 2 train n run.device=ref precision.compute=bf16
+ok "is said" says n.err "ref computes in f32 and f64; set run.device=cpu"
+ok "f64 on cpu" status 2 train n run.device=cpu precision.compute=f64
+ok "is said, too" says n.err "f64 runs on ref: set run.device=ref"
 ok "nothing was made for a refused run" test ! -e "$top/n"
 
 echo "$passed passed, $failed failed"

@@ -30,10 +30,10 @@ static const char *const small[] = {"model.name=llama-tiny", "model.num_hidden_l
                                     "batch.micro=2",         "parallel.schedule=gpipe"};
 enum { N_SMALL = sizeof small / sizeof *small };
 
-/* Runs `sheaf explain`, small's words and these (NULL ends them), with what it says on fd. */
-static int explain_with(int fd, const char *const *first, int n_first, va_list words)
+/* Runs `sheaf VERB`, the first words and these (NULL ends them), with what it says on fd. */
+static int run_verb(int fd, const char *verb, const char *const *first, int n_first, va_list words)
 {
-    char *argv[N_SMALL + MAX_WORDS] = {"sheaf", "explain"};
+    char *argv[N_SMALL + MAX_WORDS] = {"sheaf", (char *)verb};
     int argc = 2;
     for (int i = 0; i < n_first; i++) argv[argc++] = (char *)first[i];
     for (const char *w; (w = va_arg(words, const char *)); argc++) argv[argc] = (char *)w;
@@ -56,7 +56,17 @@ static inline int explain(int fd, ...)
 {
     va_list words;
     va_start(words, fd);
-    const int status = explain_with(fd, small, N_SMALL, words);
+    const int status = run_verb(fd, "explain", small, N_SMALL, words);
+    va_end(words);
+    return status;
+}
+
+/* As `explain`, but another verb. */
+static inline int say(int fd, const char *verb, ...)
+{
+    va_list words;
+    va_start(words, verb);
+    const int status = run_verb(fd, verb, small, N_SMALL, words);
     va_end(words);
     return status;
 }
@@ -65,7 +75,7 @@ static inline int explain_only(int fd, ...)
 {
     va_list words;
     va_start(words, fd);
-    const int status = explain_with(fd, NULL, 0, words);
+    const int status = run_verb(fd, "explain", NULL, 0, words);
     va_end(words);
     return status;
 }

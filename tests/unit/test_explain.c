@@ -147,6 +147,63 @@ static void bad_requests_leave_with_two(void **state)
     assert_said("the most is 32767: set batch.micro=2");
 }
 
+/* The device is the one that `sheaf train` would open, and what it would refuse is refused. */
+static void names_the_device_of_training(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *device, *compute, *text, *name;
+    } row[] = {
+        {"auto", "f32", "device     cpu, f32; sums and statistics in f32\n", "cpu"},
+        {"auto", "bf16", "device     cpu, bf16; sums and statistics in f32\n", "cpu"},
+        {"auto", "f64", "device     ref, f64; sums and statistics in f64\n", "ref"},
+        {"cpu", "f32", "device     cpu, f32; sums and statistics in f32\n", "cpu"},
+        {"ref", "f32", "device     ref, f32; sums and statistics in f32\n", "ref"},
+        {"ref", "bf16", "command line: precision.compute=bf16: ref computes in f32 and f64;", NULL},
+        {"cpu", "f64", "command line: run.device=cpu computes in f32 and bf16;", NULL},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        char device[32], compute[32];
+        snprintf(device, sizeof device, "run.device=%s", row[i].device);
+        snprintf(compute, sizeof compute, "precision.compute=%s", row[i].compute);
+        const int status = explain(row[i].name ? 1 : 2, device, compute, NULL);
+        assert_said(row[i].text);
+        assert_int_equal(status, row[i].name ? 0 : 2);
+        if (!row[i].name) {
+            memcpy(again, said, sizeof said);
+            assert_int_equal(say(2, "train", device, compute, "data.train=README.md", NULL), 2);
+            assert_string_equal(said, again);
+            continue;
+        }
+        assert_int_equal(explain(1, device, compute, "--json", NULL), 0);
+        json_t *all = parsed();
+        assert_string_equal(json_string_value(at_path(all, "plan.device")), row[i].name);
+        json_decref(all);
+    }
+}
+
+static int explain_layers(const char *layers, const char *more)
+{
+    return explain_only(1, "model.name=llama-tiny", layers, "data.seq_len=24", "batch.global=3",
+                        "parallel.schedule=gpipe", more, NULL);
+}
+
+/* More than eight units in a row are told by the first and the last; of fewer, all. */
+static void long_runs_are_folded(void **state)
+{
+    (void)state;
+    assert_int_equal(explain_layers("model.num_hidden_layers=6", NULL), 0); /* 8 units */
+    assert_said("  rank 0: F0.0 F1.0 F2.0 F3.0 F4.0 F5.0 F6.0 F7.0 F0.1");
+    assert_said(" update.6 update.7\n");
+    assert_not_said(" .. ");
+    assert_int_equal(explain_layers("model.num_hidden_layers=7", NULL), 0);
+    assert_said("  rank 0: F0.0 .. F8.0 F0.1 .. F8.1 F0.2 .. F8.2 B8.0 .. B0.0 B8.1 .. B0.1 "
+                "B8.2 .. B0.2 norm\n  rank 0: update.0 .. update.8\n");
+    assert_int_equal(explain_layers("model.num_hidden_layers=7", "model.tie_word_embeddings=true"),
+                     0);
+    assert_said("B8.2 .. B0.2 reduce.0 norm\n  rank 0: update.0 .. update.8\n");
+}
+
 static void examples_are_explained_as_they_are(void **state)
 {
     (void)state;
@@ -168,6 +225,8 @@ int main(void)
         cmocka_unit_test(text_has_the_predicted_bytes),
         cmocka_unit_test(flags_choose_what_is_shown),
         cmocka_unit_test(bad_requests_leave_with_two),
+        cmocka_unit_test(names_the_device_of_training),
+        cmocka_unit_test(long_runs_are_folded),
         cmocka_unit_test(examples_are_explained_as_they_are),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
