@@ -30,6 +30,16 @@ static const struct {
                   "num_hidden_layers=32 hidden_size=4096 intermediate_size=14336 "
                   "num_attention_heads=32 num_key_value_heads=8 rms_norm_eps=1e-5 "
                   "rope_theta=500000"},
+    {"llama3-70b", "model_type=llama vocab_size=128256 max_position_embeddings=8192 "
+                   "num_hidden_layers=80 hidden_size=8192 intermediate_size=28672 "
+                   "num_attention_heads=64 num_key_value_heads=8 rms_norm_eps=1e-5 "
+                   "rope_theta=500000"},
+    {"llama3.1-405b", "model_type=llama vocab_size=128256 max_position_embeddings=131072 "
+                      "num_hidden_layers=126 hidden_size=16384 intermediate_size=53248 "
+                      "num_attention_heads=128 num_key_value_heads=8 rms_norm_eps=1e-5 "
+                      "rope_theta=500000 rope_scaling.rope_type=llama3 rope_scaling.factor=8 "
+                      "rope_scaling.low_freq_factor=1 rope_scaling.high_freq_factor=4 "
+                      "rope_scaling.original_max_position_embeddings=8192"},
     {"llama3.2-1b", "model_type=llama vocab_size=128256 max_position_embeddings=131072 "
                     "num_hidden_layers=16 hidden_size=2048 intermediate_size=8192 "
                     "num_attention_heads=32 num_key_value_heads=8 head_dim=64 rms_norm_eps=1e-5 "
@@ -44,6 +54,10 @@ static const struct {
                    "num_hidden_layers=24 hidden_size=896 intermediate_size=4864 "
                    "num_attention_heads=14 num_key_value_heads=2 rms_norm_eps=1e-6 "
                    "rope_theta=1000000 tie_word_embeddings=true"},
+    {"qwen2-7b", "model_type=qwen2 vocab_size=152064 max_position_embeddings=131072 "
+                 "num_hidden_layers=28 hidden_size=3584 intermediate_size=18944 "
+                 "num_attention_heads=28 num_key_value_heads=4 rms_norm_eps=1e-6 "
+                 "rope_theta=1000000"},
     {"qwen3-0.6b", "model_type=qwen3 vocab_size=151936 max_position_embeddings=40960 "
                    "num_hidden_layers=28 hidden_size=1024 intermediate_size=3072 "
                    "num_attention_heads=16 num_key_value_heads=8 head_dim=128 rms_norm_eps=1e-6 "

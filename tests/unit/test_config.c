@@ -161,6 +161,13 @@ static void bad_arguments_say_why(void **state)
         {"run.ranks=2", "not yet"},
         {"parallel.schedule=zbv", "the values that work are gpipe 1f1b"},
         {"parallel.schedule=gpip", "did you mean gpipe?"},
+        {"parallel.schedule=lists/gpipe",
+         "not yet: schedules from files; the values that work are"},
+        {"parallel.schedule=mine.txt", "mine.txt: not yet: schedules from files; the values that "
+                                       "work are gpipe 1f1b"},
+        {"parallel.schedule=1f1b.sched", "not yet: schedules from files"},
+        {"parallel.schedule=.txt", "wants one of gpipe, 1f1b"},
+        {"optim.schedule=mine.txt", "wants one of cosine"},
         {"parallel.zero=1", "not yet"},
         {"parallel.zero=4", "too large; the most is 3"}, /* bad, not early */
         {"run.log_samples=true", "not yet"},

@@ -84,11 +84,15 @@ static void presets_have_published_sizes(void **state)
     static const struct {
         const char *name;
         int64_t params;
-    } known[] = {{"gpt2", 124439808},       {"gpt2-124m", 124439808},    {"gpt2-medium", 354823168},
-                 {"gpt2-350m", 354823168},  {"gpt2-large", 774030080},   {"gpt2-774m", 774030080},
-                 {"gpt2-xl", 1557611200},   {"gpt2-1558m", 1557611200},  {"llama2-7b", 6738415616},
-                 {"llama3-8b", 8030261248}, {"llama3.2-1b", 1235814400}, {"mistral-7b", 7241732096},
-                 {"qwen2-0.5b", 494032768}, {"qwen3-0.6b", 596049920}};
+    } known[] = {{"gpt2", 124439808},         {"gpt2-124m", 124439808},
+                 {"gpt2-medium", 354823168},  {"gpt2-350m", 354823168},
+                 {"gpt2-large", 774030080},   {"gpt2-774m", 774030080},
+                 {"gpt2-xl", 1557611200},     {"gpt2-1558m", 1557611200},
+                 {"llama2-7b", 6738415616},   {"llama3-8b", 8030261248},
+                 {"llama3.2-1b", 1235814400}, {"mistral-7b", 7241732096},
+                 {"qwen2-0.5b", 494032768},   {"qwen3-0.6b", 596049920},
+                 {"llama3-70b", 70553706496}, {"llama3.1-405b", 405853388800},
+                 {"qwen2-7b", 7615616512}};
     Fixture *f = *state;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         ModelConfig c;
