@@ -18,40 +18,41 @@ static Held held_cut(Held h, const Cut *c, int parts, int part)
     return c->map ? held_map(c->map, part) : held_even(h, c->grain, parts, part);
 }
 
-/* Narrows by one cut. `kept` is brought up to date when FLAT needs it. */
-static void apply_cut(Holding *h, const Cut *c, int parts, int part)
-{
-    if (c->dim != DIM_FLAT) {
-        h->dim[c->dim] = held_cut(h->dim[c->dim], c, parts, part);
-        h->kept.n[c->dim] = h->dim[c->dim].count;
-        return;
-    }
-    if (!h->is_flat) h->flat = held_all(shape_count(&h->kept));
-    h->flat = held_cut(h->flat, c, parts, part);
-    h->is_flat = true;
-}
-
-static Holding holding_start(const Shape *s)
-{
-    Holding h = {.global = *s, .kept = *s};
-    for (int d = 0; d < s->ndim; d++) h.dim[d] = held_all(s->n[d]);
-    return h;
-}
-
+/* What does not follow from dim[] alone is brought up to date. */
 static void holding_finish(Holding *h)
 {
     row_major(&h->kept, h->stride);
     if (!h->is_flat) h->flat = held_all(shape_count(&h->kept));
 }
 
+Holding holding_all(const Shape *s)
+{
+    Holding h = {.global = *s, .kept = *s};
+    for (int d = 0; d < s->ndim; d++) h.dim[d] = held_all(s->n[d]);
+    holding_finish(&h);
+    return h;
+}
+
+void holding_narrow(Holding *h, const Cut *c, int parts, int part)
+{
+    if (c->dim == DIM_FLAT) {
+        h->flat = held_cut(h->flat, c, parts, part);
+        h->is_flat = true;
+        return;
+    }
+    h->dim[c->dim] = held_cut(h->dim[c->dim], c, parts, part);
+    h->kept.n[c->dim] = h->dim[c->dim].count;
+    holding_finish(h);
+}
+
 Holding holding_of(const Layout *l, const Mesh *m, const Shape *s, int rank)
 {
-    Holding h = holding_start(s);
+    Holding h = holding_all(s);
     for (int i = 0; i < l->n_cuts; i++) {
         const unsigned axes = l->cut[i].axes;
-        apply_cut(&h, &l->cut[i], mesh_parts(m, l->view, axes), mesh_part(m, l->view, axes, rank));
+        holding_narrow(&h, &l->cut[i], mesh_parts(m, l->view, axes),
+                       mesh_part(m, l->view, axes, rank));
     }
-    holding_finish(&h);
     return h;
 }
 
@@ -88,19 +89,36 @@ int64_t holding_find(const Holding *h, int64_t global)
     return at < 0 ? -1 : held_find(&h->flat, at);
 }
 
+Box holding_bounds(const Holding *h)
+{
+    Box b = {.ndim = h->global.ndim};
+    if (holding_count(h) == 0) return b; /* from 0 to 0 */
+    for (int d = 0; d < b.ndim; d++) {
+        Held held = h->dim[d];
+        if (d == 0 && h->is_flat) { /* only the rows that the flat cut left */
+            const Span flat = held_bounds(&h->flat);
+            held.from += flat.lo / h->stride[0];
+            held.count = (flat.hi - 1) / h->stride[0] - flat.lo / h->stride[0] + 1;
+        }
+        const Span s = held_bounds(&held);
+        b.lo[d] = s.lo;
+        b.hi[d] = s.hi;
+    }
+    return b;
+}
+
 /* Does a rank at this part of the cut hold the element, as far as this cut can tell? */
 static bool part_holds(const Holding *before, const Cut *c, int parts, int part, int64_t global)
 {
     Holding h = *before;
-    apply_cut(&h, c, parts, part);
-    holding_finish(&h);
+    holding_narrow(&h, c, parts, part);
     return holding_find(&h, global) >= 0;
 }
 
 int layout_owner(const Layout *l, const Mesh *m, const Shape *s, int rank, int64_t global)
 {
     const unsigned stage = mesh_axes(m, l->view, "pp");
-    Holding h = holding_start(s);
+    Holding h = holding_all(s);
     unsigned used = 0;
     if (l->partial) return -1;
     int owner = mesh_move(m, l->view, mesh_all_axes(m, l->view) & ~stage, 0, rank);
@@ -116,7 +134,7 @@ int layout_owner(const Layout *l, const Mesh *m, const Shape *s, int rank, int64
             if (part_holds(&h, c, parts, part, global)) break;
         }
         MUST(choice < choices, "cut %d leaves element %lld to nobody", i, (long long)global);
-        apply_cut(&h, c, parts, part);
+        holding_narrow(&h, c, parts, part);
         used |= c->axes;
     }
     return owner;

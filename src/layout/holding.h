@@ -29,6 +29,9 @@ typedef struct {
 
 /* Local. The layout has passed layout_check with this mesh and shape. */
 Holding holding_of(const Layout *l, const Mesh *m, const Shape *s, int rank);
+/* Local. The same, one cut at a time: all of the tensor, then what part `part` of a cut leaves. */
+Holding holding_all(const Shape *s);
+void holding_narrow(Holding *h, const Cut *c, int parts, int part);
 /* Local. The shape of storage: as many dims as the tensor, or one dim under a FLAT cut. */
 Shape holding_shape(const Holding *h);
 int64_t holding_count(const Holding *h);
@@ -37,6 +40,9 @@ int64_t holding_count(const Holding *h);
  * element, or -1. O(spans). */
 int64_t holding_global(const Holding *h, int64_t at);
 int64_t holding_find(const Holding *h, int64_t global);
+
+/* Local. A box around all that is held: empty when nothing is, tight when it is one run of rows. */
+Box holding_bounds(const Holding *h);
 
 /* Local. All that the rank holds, as disjoint boxes in the arena; striped spans are one box an
  * element, so this is for what is not striped, or small. */

@@ -60,6 +60,24 @@ int64_t held_find(const Held *h, int64_t coordinate)
     return at >= 0 && at < h->count ? at : -1;
 }
 
+Span held_bounds(const Held *h)
+{
+    Span b = {INT64_MAX, 0, 1};
+    int64_t before = 0;
+    if (h->count == 0) return (Span){0, 0, 1};
+    if (!h->span) return (Span){h->from, h->from + h->count, 1};
+    for (int i = 0; i < h->n_spans; i++) {
+        const Span s = h->span[i];
+        const int64_t first = h->from > before ? h->from - before : 0;
+        const int64_t last = min64(span_count(s), h->from + h->count - before) - 1;
+        before += span_count(s);
+        if (first > last) continue;
+        b.lo = min64(b.lo, s.lo + first * s.step);
+        if (b.hi <= s.lo + last * s.step) b.hi = s.lo + last * s.step + 1;
+    }
+    return b;
+}
+
 /* Room for a map of n_parts parts with at most `per_part` spans each, filled by push_span.
  * spans_map copies it: a few spans twice, for one place that checks. */
 typedef struct {

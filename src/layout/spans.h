@@ -54,6 +54,8 @@ Held held_even(Held h, int64_t grain, int parts, int part);
 /* Local. The coordinate of the i-th element held; the place of a coordinate, or -1 if not held. */
 int64_t held_at(const Held *h, int64_t i);
 int64_t held_find(const Held *h, int64_t coordinate);
+/* Local. From the least coordinate held to past the greatest; empty when nothing is held. */
+Span held_bounds(const Held *h);
 
 /* Local. Copies the lists into the arena. ERR_CHECK unless each part's spans lie in [0, extent) and
  * are disjoint, and the parts together hold every element. */

@@ -1,0 +1,67 @@
+/* moves.h -- boxes of a tensor on their way from one rank's storage to another's.
+ *
+ *     from: rows 0..5 of [12, 8]            to: columns 4..7
+ *
+ *     . . . . A A A A                       A A A A        box       [0, 6) x [4, 8)
+ *     . . . . A A A A                       A A A A        from_at 4, from_stride {8, 1}
+ *     ...                                   ...            to_at 0,   to_stride {4, 1}
+ *
+ * What both hold is the boxes of one met with those of the other, in the order of the boxes of
+ * `to`: a function of the two holdings and of nothing else, so both ranks make the same list. */
+#ifndef LAYOUT_MOVES_H
+#define LAYOUT_MOVES_H
+
+#include "layout/holding.h"
+
+typedef struct {
+    int32_t from, to;                       /* ranks; equal: a copy within the rank */
+    bool add;                               /* adds to what earlier moves brought there */
+    Box box;                                /* in global coordinates */
+    int64_t from_at, from_stride[MAX_DIMS]; /* elements of the sender's storage */
+    int64_t to_at, to_stride[MAX_DIMS];     /* elements of the receiver's */
+} Move;
+
+/* Grows in its arena; what it outgrows stays there until the arena is rewound. */
+typedef struct {
+    Arena *arena;
+    Move *move;
+    int64_t n, cap;
+} MoveList;
+
+typedef struct {
+    Arena *arena;
+    Box *box;
+    int64_t n, cap;
+} BoxList;
+
+/* What one rank holds, as boxes. */
+typedef struct {
+    int32_t rank;
+    Holding holding;
+    const Piece *piece;
+    int64_t n;
+} Stored;
+
+/* Local. */
+int64_t box_count(const Box *b);
+/* Local. Do they share an element? Then *out, unless NULL, is the box that they share. */
+bool box_meet(const Box *a, const Box *b, Box *out);
+
+Err boxes_push(BoxList *l, const Box *b);
+/* Local. The list without what `b` covers. */
+Err boxes_remove(BoxList *l, const Box *b);
+
+/* Local. Room for so many at first. */
+Err moves_reserve(MoveList *l, int64_t room);
+Err moves_push(MoveList *l, const Move *m);
+/* Local. All that `from` and `to` both hold. */
+Err moves_between(const Stored *from, const Stored *to, bool add, MoveList *out);
+/* Local. The part of the move that lies in `box`, which it meets. */
+Move move_within(const Move *m, const Box *box);
+
+/* Local. Do the moves, one after another, read (or write) storage from 0 on, without a gap? Then
+ * nothing needs packing. */
+bool moves_read_in_order(const Move *move, int64_t n);
+bool moves_write_in_order(const Move *move, int64_t n);
+
+#endif

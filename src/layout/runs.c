@@ -1,0 +1,192 @@
+/* runs.c -- who gives a rank which moves, and which it gives to whom.
+ *
+ *     givers of a rank --> in order --> their moves, a run each --> runs in the order of the fold
+ *
+ * Without copies each run is what giver and taker both hold, so a giver makes it knowing the two of
+ * them alone. With copies the nearest giver comes first and the others give what is left, so a
+ * giver has to go through all that its taker does. */
+#include "layout/runs.h"
+
+#include <stdlib.h>
+
+/* Copies: summand by summand, the nearest first. Then, for the fold and for the peers. */
+static int by_distance(const void *a, const void *b)
+{
+    const Run *x = a, *y = b;
+    if (x->summand != y->summand) return x->summand < y->summand ? -1 : 1;
+    if (x->distance != y->distance) return x->distance < y->distance ? -1 : 1;
+    return (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+static int by_fold(const void *a, const void *b)
+{
+    const Run *x = a, *y = b;
+    if (x->summand != y->summand) return x->summand < y->summand ? -1 : 1;
+    return (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+Err stored_at(const Reshard *r, const Place *p, int rank, Arena *a, Stored *out)
+{
+    Stored s = {.rank = rank, .holding = holding_of(&p->layout, p->mesh, &r->shape, rank)};
+    TRY(holding_pieces(&s.holding, a, &s.piece, &s.n));
+    *out = s;
+    return OK;
+}
+
+static Err runs_of(const Reshard *r, RankList ranks, int target, Arena *a, Run **out)
+{
+    Run *run;
+    TRY(ARENA_NEW(a, ranks.n, &run));
+    for (int i = 0; i < ranks.n; i++) {
+        run[i].rank = ranks.rank[i];
+        run[i].summand = peers_summand(r, ranks.rank[i]);
+        run[i].distance = abs(ranks.rank[i] - target);
+    }
+    const bool prefer = r->has_copies && !r->from.sum_copies;
+    if (ranks.n > 0) qsort(run, (size_t)ranks.n, sizeof *run, prefer ? by_distance : by_fold);
+    *out = run;
+    return OK;
+}
+
+static void run_close(Run *run, const MoveList *moves)
+{
+    run->n = moves->n - run->first;
+    run->count = 0;
+    for (int64_t i = 0; i < run->n; i++) run->count += box_count(&moves->move[run->first + i].box);
+}
+
+/* Pushes the parts of the move that lie in `left`, and takes them away from it; the parts that do
+ * not are summands of what is there already, or copies that nobody needs. */
+static Err push_what_is_left(const Reshard *r, const Move *m, BoxList *left, Arena *temp,
+                             MoveList *out)
+{
+    BoxList there = {.arena = temp};
+    TRY(boxes_push(&there, &m->box));
+    for (int64_t i = 0; i < left->n; i++) {
+        if (!box_meet(&left->box[i], &m->box, NULL)) continue;
+        const Move part = move_within(m, &left->box[i]);
+        TRY(moves_push(out, &part));
+        TRY(boxes_remove(&there, &left->box[i]));
+    }
+    for (int64_t i = 0; r->from.sum_copies && i < there.n; i++) {
+        Move part = move_within(m, &there.box[i]);
+        part.add = true;
+        TRY(moves_push(out, &part));
+    }
+    return boxes_remove(left, &m->box);
+}
+
+/* The moves of givers that may hold the same elements, found in the order of preference. */
+static Err take_copies(const Reshard *r, const Stored *to, Run *run, int n, Arena *temp,
+                       MoveList *out)
+{
+    BoxList left = {.arena = temp};
+    MoveList found = {.arena = temp};
+    for (int i = 0; i < n; i++) {
+        const bool next_summand =
+            !r->from.sum_copies && i > 0 && run[i].summand != run[i - 1].summand;
+        if (i == 0 || next_summand) {
+            left.n = 0;
+            for (int64_t p = 0; p < to->n; p++) TRY(boxes_push(&left, &to->piece[p].box));
+        }
+        Stored from;
+        MoveList both = {.arena = temp};
+        TRY(stored_at(r, &r->from, run[i].rank, temp, &from));
+        TRY(moves_between(&from, to, !r->from.sum_copies && run[i].summand > 0, &both));
+        run[i].first = found.n;
+        for (int64_t m = 0; m < both.n; m++)
+            TRY(push_what_is_left(r, &both.move[m], &left, temp, &found));
+        run_close(&run[i], &found);
+    }
+    if (n > 0) qsort(run, (size_t)n, sizeof *run, by_fold);
+    for (int i = 0; i < n; i++) {
+        const int64_t from = run[i].first;
+        run[i].first = out->n;
+        for (int64_t m = 0; m < run[i].n; m++) TRY(moves_push(out, &found.move[from + m]));
+    }
+    return OK;
+}
+
+Err runs_take(const Reshard *r, const Stored *to, Arena *temp, MoveList *out, Run **runs, int *n)
+{
+    RankList givers;
+    Run *run;
+    TRY(peers_givers(r, to, temp, &givers));
+    TRY(runs_of(r, givers, to->rank, temp, &run));
+    TRY(moves_reserve(out, givers.n));
+    if (r->has_copies) TRY(take_copies(r, to, run, givers.n, temp, out));
+    for (int i = 0; !r->has_copies && i < givers.n; i++) {
+        const size_t mark = arena_mark(temp);
+        Stored from;
+        TRY(stored_at(r, &r->from, run[i].rank, temp, &from));
+        run[i].first = out->n;
+        TRY(moves_between(&from, to, run[i].summand > 0, out));
+        run_close(&run[i], out);
+        arena_rewind(temp, mark);
+    }
+    *runs = run;
+    *n = givers.n;
+    return OK;
+}
+
+/* What one taker takes from `from`, found by what it takes from all. */
+static Err give_of_copies(const Reshard *r, const Stored *from, const Stored *to, Arena *temp,
+                          MoveList *out)
+{
+    MoveList all = {.arena = temp};
+    Run *run;
+    int n;
+    TRY(runs_take(r, to, temp, &all, &run, &n));
+    for (int i = 0; i < n; i++) {
+        if (run[i].rank != from->rank) continue;
+        for (int64_t m = 0; m < run[i].n; m++) TRY(moves_push(out, &all.move[run[i].first + m]));
+    }
+    return OK;
+}
+
+/* What `from` gives to one of its takers. */
+static Err give_to(const Reshard *r, const Stored *from, int taker, Arena *temp, MoveList *out)
+{
+    Stored to;
+    TRY(stored_at(r, &r->to, taker, temp, &to));
+    if (r->has_copies) return give_of_copies(r, from, &to, temp, out);
+    return moves_between(from, &to, peers_summand(r, from->rank) > 0, out);
+}
+
+Err runs_give(const Reshard *r, const Stored *from, Arena *temp, MoveList *out, Run **runs, int *n)
+{
+    RankList takers;
+    Run *run;
+    TRY(peers_takers(r, from, temp, &takers));
+    TRY(moves_reserve(out, takers.n));
+    TRY(ARENA_NEW(temp, takers.n, &run));
+    for (int i = 0; i < takers.n; i++) run[i].rank = takers.rank[i];
+    if (takers.n > 0) qsort(run, (size_t)takers.n, sizeof *run, by_fold);
+    for (int i = 0; i < takers.n; i++) {
+        const size_t mark = arena_mark(temp);
+        run[i].first = out->n;
+        TRY(give_to(r, from, run[i].rank, temp, out));
+        run_close(&run[i], out);
+        arena_rewind(temp, mark);
+    }
+    *runs = run;
+    *n = takers.n;
+    return OK;
+}
+
+Err runs_count(const Reshard *r, const Stored *from, RankList takers, Arena *temp, int64_t *count)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < takers.n; i++) {
+        const size_t mark = arena_mark(temp);
+        MoveList moves = {.arena = temp};
+        Run run = {0};
+        if (takers.rank[i] == from->rank) continue;
+        TRY(give_to(r, from, takers.rank[i], temp, &moves));
+        run_close(&run, &moves);
+        sum += run.count;
+        arena_rewind(temp, mark);
+    }
+    *count = sum;
+    return OK;
+}
