@@ -95,12 +95,18 @@ Err text_read_file(const char *path, size_t limit, Arena *arena, const char **ou
 
 bool text_glob(const char *pattern, const char *name)
 {
+    return text_glob_part(pattern, strlen(pattern), name);
+}
+
+bool text_glob_part(const char *pattern, size_t length, const char *name)
+{
+    const char *const end = pattern + length;
     const char *star = NULL, *resume = NULL; /* the last *, and where its run ends for now */
     while (*name) {
-        if (*pattern == '*') {
+        if (pattern < end && *pattern == '*') {
             star = pattern++;
             resume = name;
-        } else if (*pattern == *name) {
+        } else if (pattern < end && *pattern == *name) {
             pattern++, name++;
         } else if (star) {
             pattern = star + 1;
@@ -110,8 +116,8 @@ bool text_glob(const char *pattern, const char *name)
             return false;
         }
     }
-    while (*pattern == '*') pattern++;
-    return *pattern == '\0';
+    while (pattern < end && *pattern == '*') pattern++;
+    return pattern == end;
 }
 
 static int min_int(int a, int b) { return a < b ? a : b; }

@@ -30,6 +30,8 @@ Err text_read_file(const char *path, size_t limit, Arena *arena, const char **ou
 
 /* Does the name match a pattern in which * stands for any run of characters? */
 bool text_glob(const char *pattern, const char *name);
+/* The same with a pattern of `length` bytes, which need not end there. */
+bool text_glob_part(const char *pattern, size_t length, const char *name);
 /* The candidate nearest to `word` by edits, or NULL when none is near enough to suggest. */
 const char *text_nearest(const char *word, const char *const *candidate, int n);
 /* "1.5 KiB", "12.0 GiB"; `buffer` is at least 24 bytes and is returned. */

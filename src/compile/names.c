@@ -5,46 +5,60 @@
 #include <string.h>
 #include "base/text.h"
 
-enum { MAX_PATTERN = 128, MAX_NAMES = 64 };
+typedef struct {
+    const char *at;
+    int length;
+} Pattern;
 
-/* The pattern that starts at *rest, in `one`; *rest moves behind it. False past the last. */
-static bool next_pattern(const char **rest, char one[MAX_PATTERN])
+/* The pattern that starts at *rest; *rest moves behind it. False past the last. */
+static bool next_pattern(const char **rest, Pattern *one)
 {
     if (!*rest || !**rest) return false;
-    const size_t length = strcspn(*rest, ",");
-    const size_t kept = length < MAX_PATTERN - 1 ? length : MAX_PATTERN - 1;
-    memcpy(one, *rest, kept);
-    one[kept] = '\0';
-    *rest += length + ((*rest)[length] == ',');
+    *one = (Pattern){*rest, (int)strcspn(*rest, ",")};
+    *rest += one->length + ((*rest)[one->length] == ',');
     return true;
 }
 
+static bool matches(Pattern one, const char *name)
+{
+    return *name && text_glob_part(one.at, (size_t)one.length, name);
+}
+
+/* As much of it as a message shows. */
+static int shown(Pattern one) { return one.length < 80 ? one.length : 80; }
+
 bool names_listed(const char *patterns, const char *name)
 {
-    char one[MAX_PATTERN];
-    for (const char *rest = patterns; *name && next_pattern(&rest, one);)
-        if (text_glob(one, name)) return true;
+    Pattern one;
+    for (const char *rest = patterns; next_pattern(&rest, &one);)
+        if (matches(one, name)) return true;
     return false;
 }
 
-/* Names that a pattern may mean. A head has no backward phases and keeps nothing. */
-static int collect(const Graph *kind, int n_kinds, const char *name[MAX_NAMES])
+/* Names that a pattern may mean, in `name` unless it is NULL; how many. A head has no backward phases
+ * and keeps nothing. */
+static int collect(const Graph *kind, int n_kinds, const char **name)
 {
     int n = 0;
     for (int k = 0; k < n_kinds; k++) {
         if (graph_find(&kind[k], ROLE_Y) == NO_VALUE) continue;
-        for (Value v = 0; v < kind[k].n_values && n < MAX_NAMES; v++)
-            if (kind[k].value[v].role == ROLE_LOCAL && *kind[k].value[v].name)
-                name[n++] = kind[k].value[v].name;
+        for (Value v = 0; v < kind[k].n_values; v++) {
+            if (kind[k].value[v].role != ROLE_LOCAL || !*kind[k].value[v].name) continue;
+            if (name) name[n] = kind[k].value[v].name;
+            n++;
+        }
     }
     return n;
 }
 
-static Err no_match(const char *key, const char *pattern, const char *const *name, int n,
-                    Arena *temp)
+static Err no_match(const char *key, Pattern one, const char *const *name, int n, Arena *temp)
 {
-    const char *list, *near = text_nearest(pattern, name, n);
+    const char *list, *pattern;
     Text t = text_in(temp);
+    text_add(&t, "%.*s", shown(one), one.at);
+    TRY(text_done(&t, &pattern));
+    const char *near = text_nearest(pattern, name, n);
+    t = text_in(temp);
     for (int i = 0; i < n; i++) text_add(&t, "%s%s", i ? ", " : "", name[i]);
     TRY(text_done(&t, &list));
     return err_fail(ERR_CONFIG, "%s=%s: matches no value of any unit%s%s%s; there are %s", key,
@@ -54,12 +68,14 @@ static Err no_match(const char *key, const char *pattern, const char *const *nam
 
 Err names_check(const char *key, const char *patterns, const Graph *kind, int n_kinds, Arena *temp)
 {
-    const char *name[MAX_NAMES];
-    char one[MAX_PATTERN];
-    const int n = collect(kind, n_kinds, name);
-    for (const char *rest = patterns; next_pattern(&rest, one);) {
+    const int n = collect(kind, n_kinds, NULL);
+    const char **name;
+    Pattern one;
+    TRY(ARENA_NEW(temp, n + 1, &name));
+    collect(kind, n_kinds, name);
+    for (const char *rest = patterns; next_pattern(&rest, &one);) {
         bool found = false;
-        for (int i = 0; i < n; i++) found = found || text_glob(one, name[i]);
+        for (int i = 0; i < n; i++) found = found || matches(one, name[i]);
         if (!found) return no_match(key, one, name, n, temp);
     }
     return OK;
@@ -88,14 +104,13 @@ static bool runs_again(const Program *p, int32_t t)
     return false;
 }
 
-static bool has_effect(const Program *p, const char *pattern, NamesEffect effect)
+static bool has_effect(const Program *p, Pattern one, NamesEffect effect)
 {
     for (int i = 0; i < p->n_instr && effect == NAMES_OFFLOAD; i++)
-        if (p->instr[i].op == OP_copy_out && text_glob(pattern, p->tensor[p->instr[i].in[0]].name))
+        if (p->instr[i].op == OP_copy_out && matches(one, p->tensor[p->instr[i].in[0]].name))
             return true;
     for (int t = 0; t < p->n_tensors && effect == NAMES_AGAIN; t++)
-        if (*p->tensor[t].name && text_glob(pattern, p->tensor[t].name) && runs_again(p, t))
-            return true;
+        if (matches(one, p->tensor[t].name) && runs_again(p, t)) return true;
     return false;
 }
 
@@ -113,8 +128,8 @@ static bool is_kept(const Program *p, int t)
 Err names_check_effect(const char *key, const char *patterns, NamesEffect effect,
                        const Program *program, int n_programs, Arena *temp)
 {
-    char one[MAX_PATTERN];
-    for (const char *rest = patterns; next_pattern(&rest, one);) {
+    Pattern one;
+    for (const char *rest = patterns; next_pattern(&rest, &one);) {
         const char *list;
         bool found = false;
         for (int k = 0; k < n_programs; k++) found = found || has_effect(&program[k], one, effect);
@@ -126,9 +141,9 @@ Err names_check_effect(const char *key, const char *patterns, NamesEffect effect
         TRY(text_done(&t, &list));
         return err_fail(
             ERR_CONFIG,
-            "%s=%s: no value of that name is kept for the backward phases, so it would change "
+            "%s=%.*s: no value of that name is kept for the backward phases, so it would change "
             "nothing; kept are:%s",
-            key, one, list);
+            key, shown(one), one.at, list);
     }
     return OK;
 }

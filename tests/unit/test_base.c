@@ -218,9 +218,13 @@ static void glob_stars_match_runs(void **state)
         {"a.c", "abc", false},
     };
     (void)state;
-    for (size_t i = 0; i < sizeof row / sizeof *row; i++)
-        if (text_glob(row[i].pattern, row[i].name) != row[i].matches)
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        char longer[64]; /* what follows the part is no part of it */
+        snprintf(longer, sizeof longer, "%s*%s", row[i].pattern, row[i].name);
+        if (text_glob(row[i].pattern, row[i].name) != row[i].matches ||
+            text_glob_part(longer, strlen(row[i].pattern), row[i].name) != row[i].matches)
             fail_msg("%s against %s", row[i].pattern, row[i].name);
+    }
 }
 
 static void nearest_suggests_typos_only(void **state)
