@@ -18,19 +18,25 @@ typedef struct {
     Team *team[MOST_THREADS + 1]; /* by threads; 1 is NULL */
 } CpuBench;
 
-static inline void cpu_bench_open(CpuBench *c)
+/* One bench for a group of tests; *state is it. */
+static inline int cpu_setup(void **state)
 {
+    static CpuBench c;
     const Device *device;
     assert_int_equal(device_cpu_open(NULL, &device), OK);
-    memset(c, 0, sizeof *c);
-    bench_open(&c->b);
-    for (int n = 2; n <= MOST_THREADS; n++) assert_int_equal(team_open(&c->team[n], n, -1), OK);
+    memset(&c, 0, sizeof c);
+    bench_open(&c.b);
+    for (int n = 2; n <= MOST_THREADS; n++) assert_int_equal(team_open(&c.team[n], n, -1), OK);
+    *state = &c;
+    return 0;
 }
 
-static inline void cpu_bench_close(CpuBench *c)
+static inline int cpu_teardown(void **state)
 {
+    CpuBench *c = *state;
     for (int n = 2; n <= MOST_THREADS; n++) team_close(c->team[n]);
     bench_close(&c->b);
+    return 0;
 }
 
 /* Error of a sum of so many f32 terms, relative to the largest of such sums: errors of n roundings

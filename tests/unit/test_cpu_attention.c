@@ -142,20 +142,6 @@ static void merge_with_nothing(void **state)
     bench_clear(&c->b);
 }
 
-static int setup(void **state)
-{
-    static CpuBench c;
-    cpu_bench_open(&c);
-    *state = &c;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    cpu_bench_close(*state);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -163,5 +149,5 @@ int main(void)
         cmocka_unit_test(later_blocks),    cmocka_unit_test(far_scores),
         cmocka_unit_test(merge_and_delta), cmocka_unit_test(merge_with_nothing),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, cpu_setup, cpu_teardown);
 }

@@ -141,20 +141,6 @@ static void column_sums(void **state)
             }
 }
 
-static int setup(void **state)
-{
-    static CpuBench c;
-    cpu_bench_open(&c);
-    *state = &c;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    cpu_bench_close(*state);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -166,5 +152,5 @@ int main(void)
         cmocka_unit_test(long_sums),
         cmocka_unit_test(column_sums),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, cpu_setup, cpu_teardown);
 }

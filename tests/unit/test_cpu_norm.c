@@ -109,20 +109,6 @@ static void many_rows(void **state)
     }
 }
 
-static int setup(void **state)
-{
-    static CpuBench c;
-    cpu_bench_open(&c);
-    *state = &c;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    cpu_bench_close(*state);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -130,5 +116,5 @@ int main(void)
         cmocka_unit_test(norms_per_head),
         cmocka_unit_test(many_rows),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, cpu_setup, cpu_teardown);
 }

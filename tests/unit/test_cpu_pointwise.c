@@ -178,20 +178,6 @@ static void squares(void **state)
             }
 }
 
-static int setup(void **state)
-{
-    static CpuBench c;
-    cpu_bench_open(&c);
-    *state = &c;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    cpu_bench_close(*state);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -199,5 +185,5 @@ int main(void)
         cmocka_unit_test(in_place),   cmocka_unit_test(casts),       cmocka_unit_test(not_numbers),
         cmocka_unit_test(copies),     cmocka_unit_test(updates),     cmocka_unit_test(squares),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, cpu_setup, cpu_teardown);
 }

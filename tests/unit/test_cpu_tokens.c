@@ -75,20 +75,6 @@ static void turns(void **state)
     }
 }
 
-static int setup(void **state)
-{
-    static CpuBench c;
-    cpu_bench_open(&c);
-    *state = &c;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    cpu_bench_close(*state);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -96,5 +82,5 @@ int main(void)
         cmocka_unit_test(fold_back),
         cmocka_unit_test(turns),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, cpu_setup, cpu_teardown);
 }
