@@ -16,7 +16,8 @@ typedef struct {
     bool busy;
     Transfer t;
     int64_t number, sequence;
-    int32_t group; /* serial */
+    struct GroupRow *row;
+    struct Stream *stream;
     Progress progress;
 } Pending;
 
@@ -27,17 +28,29 @@ typedef struct {
     /* OK only when progress is DONE. */
     Err (*wait)(Comm *c, int slot);
     void (*close)(Comm *c);
+    /* These may be NULL: nothing to do. */
+    Err (*poll)(Comm *c);
+    void (*end)(Comm *c, struct Stream *s); /* its group is forgotten; it has a link */
+    void (*poison)(Comm *c, Err err, const char *message);
 } CommTable;
 
-typedef struct {
+/* What is matched in order: the collectives of a group, its sends to one member, its receives from
+ * one. */
+typedef struct Stream {
+    int64_t next; /* sequence number of the next transfer */
+    void *link;   /* the backend's; NULL until it sets it */
+} Stream;
+
+typedef struct GroupRow {
     int32_t serial; /* -1: free */
     int purpose, in_flight;
     int n, cap; /* ranks; room for ranks, which the row keeps when the group ends */
     int32_t *rank;
-    int64_t next; /* sequence number of the next transfer */
+    Stream *stream; /* [1 + 2n]: collectives, sends by place of the peer, receives likewise */
 } GroupRow;
 
-enum { MAX_GROUPS = 256, TRANSFER_NAME_BYTES = 160 };
+enum { MAX_GROUPS = 256, TRANSFER_NAME_BYTES = 192, COMM_TEXT_BYTES = 2048 };
+enum { COMM_OWN = MAX_COMM_ARENAS }; /* an arena of the comm's own, for agreements */
 
 struct Comm {
     const CommTable *table;
@@ -47,8 +60,9 @@ struct Comm {
     struct {
         char *base;
         size_t bytes;
-    } memory[MAX_COMM_ARENAS];
+    } memory[MAX_COMM_ARENAS + 1];
     GroupRow group[MAX_GROUPS];
+    int group_rows; /* that were ever used: later ones are free */
     int32_t groups_made;
     Pending *pending; /* [set.in_flight] */
     Recorder recorder;
@@ -59,6 +73,7 @@ struct Comm {
 Err comm_open(Arena *a, const CommSettings *set, const CommTable *table, void *state, Comm **out);
 /* Local. Moves the transfer on and notes when. */
 void comm_progress(Comm *c, int slot, Progress progress);
+double comm_now_s(void);
 /* Local. Address of a Ref of this rank, which was checked. */
 void *comm_at(const Comm *c, const Ref *r);
 static inline size_t ref_bytes(const Ref *r) { return (size_t)r->count * dtype_bytes(r->dtype); }
@@ -66,17 +81,23 @@ static inline size_t ref_bytes(const Ref *r) { return (size_t)r->count * dtype_b
 /* group.c. Local. The row of a group, opened when it is new. */
 Err group_of(Comm *c, RankList ranks, int purpose, GroupRow **out);
 GroupRow *group_find(Comm *c, RankList ranks, int purpose);
-GroupRow *group_serial(Comm *c, int32_t serial);
+/* The stream of a transfer; of one whose peer is no member, that of collectives. */
+Stream *group_stream(GroupRow *g, const Transfer *t);
 /* Place of a rank in the list, or -1. */
 int group_place(RankList group, int rank);
 
 /* check.c. Local. ERR_CHECK unless the transfer is well formed on this rank; `sequence` is for the
  * message. */
 Err transfer_check(const Comm *c, const Transfer *t, int64_t sequence);
-/* "all-gather #3 over {0 1 2}, instruction 17" */
+/* "all-gather #3 over {0 1 2}, instruction 17"; "send #3 to rank 2 over {0 1 2}, ..." */
 const char *transfer_name(const Transfer *t, int64_t sequence, char name[TRANSFER_NAME_BYTES]);
 /* Are `from` and `to` memory of this rank in this transfer? */
 bool transfer_reads(const Transfer *t, int rank);
 bool transfer_writes(const Transfer *t);
+/* What leaves the rank, as comm.h has it; the transfer was checked. */
+size_t transfer_sent(const Transfer *t, int rank);
+/* Of a side that is cut over n members: where the part of one begins, and its elements. */
+int64_t part_start(const int64_t *counts, int64_t total, int n, int place);
+int64_t part_count(const int64_t *counts, int64_t total, int n, int place);
 
 #endif

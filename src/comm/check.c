@@ -1,4 +1,5 @@
-/* check.c -- what one rank can see to be wrong about a transfer before it begins. */
+/* check.c -- what one rank can see of a transfer before it begins: what is wrong with it, what it
+ * will send. */
 #include "comm/backend.h"
 
 #include <stdio.h>
@@ -13,8 +14,12 @@ const char *comm_kind_name(CommKind kind)
 const char *transfer_name(const Transfer *t, int64_t sequence, char name[TRANSFER_NAME_BYTES])
 {
     const int cap = TRANSFER_NAME_BYTES;
-    int at = snprintf(name, (size_t)cap, "%s #%lld over {", comm_kind_name(t->kind),
-                      (long long)sequence);
+    const bool send = t->kind == COMM_SEND;
+    int at = snprintf(name, (size_t)cap, "%s #%lld", comm_kind_name(t->kind), (long long)sequence);
+    if (send || t->kind == COMM_RECV)
+        at += snprintf(name + at, (size_t)(cap - at), send ? " to rank %d" : " from rank %d",
+                       send ? t->to.rank : t->from.rank);
+    at += snprintf(name + at, (size_t)(cap - at), " over {");
     for (int i = 0; i < t->group.n && i < 8; i++)
         at += snprintf(name + at, (size_t)(cap - at), "%s%d", i ? " " : "", t->group.rank[i]);
     snprintf(name + at, (size_t)(cap - at), "%s}, instruction %d", t->group.n > 8 ? " ..." : "",
@@ -33,39 +38,41 @@ bool transfer_writes(const Transfer *t) { return t->kind != COMM_SEND; }
 typedef struct {
     const Comm *c;
     const Transfer *t;
-    const char *name;
-    int me; /* my place in the group */
+    int64_t sequence;
+    int me;     /* my place in the group */
+    char *room; /* for the name, which costs more than the checks do */
 } Checked;
+
+static const char *name_of(const Checked *k) { return transfer_name(k->t, k->sequence, k->room); }
 
 static Err ref_check(const Checked *k, const Ref *r, const char *side)
 {
     const Comm *c = k->c;
     if (r->rank != c->set.rank)
         return err_fail(ERR_CHECK, "comm: %s: `%s` is of rank %d; rank %d can only give its own",
-                        k->name, side, r->rank, c->set.rank);
+                        name_of(k), side, r->rank, c->set.rank);
     if ((unsigned)r->dtype >= N_DTYPES || r->count < 0)
-        return err_fail(ERR_CHECK, "comm: %s: `%s` has %lld elements of type %d", k->name, side,
+        return err_fail(ERR_CHECK, "comm: %s: `%s` has %lld elements of type %d", name_of(k), side,
                         (long long)r->count, (int)r->dtype);
-    if (r->arena < 0 || r->arena >= MAX_COMM_ARENAS)
-        return err_fail(ERR_CHECK, "comm: %s: `%s` is in arena %d; ids are 0 to %d", k->name, side,
-                        r->arena, MAX_COMM_ARENAS - 1);
+    if (r->arena < 0 || r->arena > COMM_OWN)
+        return err_fail(ERR_CHECK, "comm: %s: `%s` is in arena %d; ids are 0 to %d", name_of(k),
+                        side, r->arena, MAX_COMM_ARENAS - 1);
     const size_t limit = c->memory[r->arena].bytes, each = dtype_bytes(r->dtype);
     if (r->offset > limit || (uint64_t)r->count > (limit - r->offset) / each)
         return err_fail(ERR_CHECK,
                         "comm: %s: `%s` is %lld %s at offset %zu of arena %d, whose limit is %zu "
                         "bytes",
-                        k->name, side, (long long)r->count, dtype_name(r->dtype), r->offset,
+                        name_of(k), side, (long long)r->count, dtype_name(r->dtype), r->offset,
                         r->arena, limit);
     if (r->offset % each != 0)
         return err_fail(ERR_CHECK,
                         "comm: %s: `%s` begins at offset %zu of arena %d, not a multiple "
                         "of %zu bytes",
-                        k->name, side, r->offset, r->arena, each);
+                        name_of(k), side, r->offset, r->arena, each);
     return OK;
 }
 
-/* The part of member `place` in a side that is cut over the group: its first element, its count. */
-static int64_t part_start(const int64_t *counts, int64_t total, int n, int place)
+int64_t part_start(const int64_t *counts, int64_t total, int n, int place)
 {
     int64_t at = 0;
     if (!counts) return total / n * place;
@@ -73,7 +80,7 @@ static int64_t part_start(const int64_t *counts, int64_t total, int n, int place
     return at;
 }
 
-static int64_t part_count(const int64_t *counts, int64_t total, int n, int place)
+int64_t part_count(const int64_t *counts, int64_t total, int n, int place)
 {
     return counts ? counts[place] : total / n;
 }
@@ -85,20 +92,20 @@ static Err parts_check(const Checked *k, const Ref *whole, const int64_t *counts
     const int n = k->t->group.n;
     for (int i = 0; counts && i < n; i++)
         if (counts[i] < 0)
-            return err_fail(ERR_CHECK, "comm: %s: member %d has %lld elements", k->name, i,
+            return err_fail(ERR_CHECK, "comm: %s: member %d has %lld elements", name_of(k), i,
                             (long long)counts[i]);
     if (!counts && whole->count % n != 0)
         return err_fail(ERR_CHECK,
-                        "comm: %s: %lld elements do not divide by %d members; give counts", k->name,
-                        (long long)whole->count, n);
+                        "comm: %s: %lld elements do not divide by %d members; give counts",
+                        name_of(k), (long long)whole->count, n);
     if (counts && part_start(counts, 0, n, n) != whole->count)
         return err_fail(ERR_CHECK, "comm: %s: the counts of %d members sum to %lld, not to %lld",
-                        k->name, n, (long long)part_start(counts, 0, n, n),
+                        name_of(k), n, (long long)part_start(counts, 0, n, n),
                         (long long)whole->count);
     const int64_t part = part_count(counts, whole->count, n, k->me);
     if (mine && part != mine->count)
         return err_fail(ERR_CHECK, "comm: %s: the part of member %d is %lld elements, not %lld",
-                        k->name, k->me, (long long)mine->count, (long long)part);
+                        name_of(k), k->me, (long long)mine->count, (long long)part);
     return OK;
 }
 
@@ -114,13 +121,13 @@ static Err overlap_check(const Checked *k, const Ref *outer, const Ref *inner, i
     return err_fail(ERR_CHECK,
                     "comm: %s: `from` and `to` overlap in arena %d (offsets %zu and %zu) and are "
                     "not in place; keep them apart",
-                    k->name, outer->arena, k->t->from.offset, k->t->to.offset);
+                    name_of(k), outer->arena, k->t->from.offset, k->t->to.offset);
 }
 
 static Err peer_check(const Checked *k, int peer)
 {
     if (group_place(k->t->group, peer) >= 0) return OK;
-    return err_fail(ERR_CHECK, "comm: %s: rank %d is not in the group", k->name, peer);
+    return err_fail(ERR_CHECK, "comm: %s: rank %d is not in the group", name_of(k), peer);
 }
 
 static Err collective_check(const Checked *k)
@@ -142,11 +149,11 @@ static Err collective_check(const Checked *k)
         if (part_count(t->from_counts, t->from.count, n, k->me) !=
             part_count(t->to_counts, t->to.count, n, k->me))
             return err_fail(ERR_CHECK, "comm: %s: what stays with member %d has two counts",
-                            k->name, k->me);
+                            name_of(k), k->me);
         return overlap_check(k, &t->to, &t->from, -1);
     }
     if (t->from.count != t->to.count)
-        return err_fail(ERR_CHECK, "comm: %s: %lld elements `from`, %lld `to`", k->name,
+        return err_fail(ERR_CHECK, "comm: %s: %lld elements `from`, %lld `to`", name_of(k),
                         (long long)t->from.count, (long long)t->to.count);
     return overlap_check(k, &t->to, &t->from, 0);
 }
@@ -157,9 +164,10 @@ static Err counts_check(const Checked *k)
     const bool from = t->kind == COMM_REDUCE_SCATTER || t->kind == COMM_ALL_TO_ALL;
     const bool to = t->kind == COMM_ALL_GATHER || t->kind == COMM_ALL_TO_ALL;
     if ((t->from_counts && !from) || (t->to_counts && !to))
-        return err_fail(ERR_CHECK, "comm: %s: this kind has no counts on that side", k->name);
+        return err_fail(ERR_CHECK, "comm: %s: this kind has no counts on that side", name_of(k));
     if (from && to && !t->from_counts != !t->to_counts)
-        return err_fail(ERR_CHECK, "comm: %s: give the counts of both sides, or of none", k->name);
+        return err_fail(ERR_CHECK, "comm: %s: give the counts of both sides, or of none",
+                        name_of(k));
     return OK;
 }
 
@@ -167,7 +175,7 @@ Err transfer_check(const Comm *c, const Transfer *t, int64_t sequence)
 {
     char name[TRANSFER_NAME_BYTES];
     MUST((unsigned)t->kind < N_COMM_KINDS, "rank %d: kind %d", c->set.rank, (int)t->kind);
-    const Checked k = {c, t, transfer_name(t, sequence, name), group_place(t->group, c->set.rank)};
+    const Checked k = {c, t, sequence, group_place(t->group, c->set.rank), name};
     const bool reads = transfer_reads(t, c->set.rank), writes = transfer_writes(t);
     TRY(counts_check(&k));
     if (reads) TRY(ref_check(&k, &t->from, "from"));
@@ -175,7 +183,38 @@ Err transfer_check(const Comm *c, const Transfer *t, int64_t sequence)
     if (t->kind == COMM_SEND) return peer_check(&k, t->to.rank);
     if (!reads) return peer_check(&k, t->from.rank); /* a receive, or a broadcast from elsewhere */
     if (t->from.dtype != t->to.dtype)
-        return err_fail(ERR_CHECK, "comm: %s: `from` is %s, `to` is %s; cast before", k.name,
+        return err_fail(ERR_CHECK, "comm: %s: `from` is %s, `to` is %s; cast before", name_of(&k),
                         dtype_name(t->from.dtype), dtype_name(t->to.dtype));
     return collective_check(&k);
+}
+
+size_t transfer_sent(const Transfer *t, int rank)
+{
+    const int64_t n = t->group.n, count = t->from.count;
+    const int me = group_place(t->group, rank);
+    int64_t sent = 0;
+    switch (t->kind) {
+    case COMM_ALL_REDUCE: {
+        const int64_t mine = count / n + (me < count % n);
+        sent = count - mine + (n - 1) * mine;
+        break;
+    }
+    case COMM_REDUCE_SCATTER:
+    case COMM_ALL_TO_ALL:
+        sent = count - part_count(t->from_counts, count, (int)n, me);
+        break;
+    case COMM_ALL_GATHER:
+        sent = (n - 1) * count;
+        break;
+    case COMM_BROADCAST:
+        sent = t->from.rank == rank ? (n - 1) * count : 0;
+        break;
+    case COMM_SEND:
+        sent = t->to.rank == rank ? 0 : count;
+        break;
+    case COMM_RECV:
+    case N_COMM_KINDS:
+        break;
+    }
+    return sent ? (size_t)sent * dtype_bytes(t->from.dtype) : 0;
 }

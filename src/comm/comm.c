@@ -4,7 +4,7 @@
 
 #include <time.h>
 
-static double now_s(void)
+double comm_now_s(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -18,11 +18,16 @@ Err comm_open(Arena *a, const CommSettings *set, const CommTable *table, void *s
         return err_fail(ERR_CONFIG, "comm: room for %d transfers and %lld records; at least 1 each",
                         set->in_flight, (long long)set->records);
     TRY(ARENA_NEW(a, 1, &c));
-    *c = (Comm){.table = table, .state = state, .set = *set, .arena = a, .opened_s = now_s()};
+    *c = (Comm){.table = table, .state = state, .set = *set, .arena = a, .opened_s = comm_now_s()};
     TRY(ARENA_NEW(a, set->in_flight, &c->pending));
     TRY(ARENA_NEW(a, set->records, &c->recorder.ring));
     c->recorder.cap = set->records;
     for (int i = 0; i < MAX_GROUPS; i++) c->group[i].serial = -1;
+    char *own;
+    const size_t own_bytes = align_up(sizeof(int32_t) * (size_t)set->ranks) + COMM_TEXT_BYTES;
+    TRY(ARENA_NEW(a, own_bytes, &own));
+    c->memory[COMM_OWN].base = own;
+    c->memory[COMM_OWN].bytes = own_bytes;
     *out = c;
     return OK;
 }
@@ -64,22 +69,35 @@ static void record_post(Comm *c, const Pending *p)
     const Ref *payload = transfer_reads(&p->t, c->set.rank) ? &p->t.from : &p->t.to;
     *record_of(c, p->number) = (Record){.number = p->number,
                                         .sequence = p->sequence,
-                                        .group = p->group,
+                                        .group = p->row->serial,
                                         .instr = p->t.instr,
+                                        .purpose = p->t.purpose,
                                         .kind = p->t.kind,
                                         .dtype = payload->dtype,
+                                        .scalar = p->t.scalar,
                                         .bytes = ref_bytes(payload),
-                                        .posted_s = now_s() - c->opened_s,
+                                        .sent_bytes = transfer_sent(&p->t, c->set.rank),
+                                        .posted_s = comm_now_s() - c->opened_s,
                                         .matched_s = -1,
                                         .done_s = -1};
     c->recorder.total++;
+}
+
+/* Once the backend has taken it: what was refused is in no sum. */
+static void record_count(Comm *c, const Pending *p)
+{
+    const Record *r = record_of(c, p->number);
+    CommCount *count = p->t.scalar ? &c->recorder.scalars : &c->recorder.of_kind[p->t.kind];
+    count->transfers++;
+    count->bytes += r->bytes;
+    count->sent_bytes += r->sent_bytes;
 }
 
 void comm_progress(Comm *c, int slot, Progress progress)
 {
     Pending *p = &c->pending[slot];
     Record *r = record_of(c, p->number);
-    const double at_s = now_s() - c->opened_s;
+    const double at_s = comm_now_s() - c->opened_s;
     p->progress = progress;
     if (r->number != p->number) return; /* a newer transfer has taken its place in the ring */
     if (progress == MATCHED) r->matched_s = at_s;
@@ -105,21 +123,25 @@ Err comm_begin(Comm *c, const Transfer *t, Ticket *out)
     GroupRow *g;
     int slot;
     TRY(group_of(c, t->group, t->purpose, &g));
-    TRY(transfer_check(c, t, g->next));
-    TRY(free_slot(c, t, g->next, &slot));
+    Stream *s = group_stream(g, t);
+    TRY(transfer_check(c, t, s->next));
+    TRY(free_slot(c, t, s->next, &slot));
     Pending *p = &c->pending[slot];
     *p = (Pending){.busy = true,
                    .t = *t,
                    .number = c->recorder.total,
-                   .sequence = g->next,
-                   .group = g->serial};
+                   .sequence = s->next,
+                   .row = g,
+                   .stream = s};
+    p->t.group.rank = g->rank; /* the caller's list may go */
     record_post(c, p);
     const Err err = c->table->begin(c, slot);
     if (err != OK) {
         p->busy = false;
         return err;
     }
-    g->next++;
+    record_count(c, p);
+    s->next++;
     g->in_flight++;
     *out = (Ticket){slot, p->number};
     return OK;
@@ -137,7 +159,7 @@ Err comm_wait(Comm *c, Ticket ticket)
     TRY(c->table->wait(c, ticket.slot));
     MUST(p->progress == DONE, "rank %d: %s says OK before it is done", c->set.rank, c->table->name);
     p->busy = false;
-    group_serial(c, p->group)->in_flight--;
+    p->row->in_flight--;
     return OK;
 }
 
@@ -146,6 +168,13 @@ Err comm_do(Comm *c, const Transfer *t)
     Ticket ticket;
     TRY(comm_begin(c, t, &ticket));
     return comm_wait(c, ticket);
+}
+
+Err comm_poll(Comm *c) { return c->table->poll ? c->table->poll(c) : OK; }
+
+void comm_poison(Comm *c, Err err, const char *message)
+{
+    if (c->table->poison) c->table->poison(c, err, message);
 }
 
 Err comm_idle(const Comm *c)

@@ -15,6 +15,16 @@
  * matched; transfers of two groups do not wait for each other. The n-th send from a to b on a group
  * meets the n-th receive on b from a. What can be seen to be wrong is refused when begun.
  *
+ * Reductions are left folds in the order of the group, element by element, in the value's own type;
+ * bf16 is folded in f32 and rounded once. So a result depends on neither arrival nor timing. A
+ * maximum over a NaN is NaN; sums of integers wrap.
+ *
+ * Begin does not block. A transfer moves while any member waits or polls; a wait moves all that its
+ * rank has begun, so ranks may wait in different orders.
+ *
+ * A rank that fails poisons the comm: every wait on every rank ends with ERR_PEER and the first
+ * error's message. After ERR_PEER nobody touches this rank's memory, and nothing can be begun.
+ *
  * A Comm belongs to one rank and is used by one thread. Every transfer passes its recorder. */
 #ifndef COMM_COMM_H
 #define COMM_COMM_H
@@ -60,6 +70,8 @@ typedef struct {
     Ref from, to;
     const int64_t *from_counts, *to_counts; /* [group.n] elements per member, or NULL: all alike */
     int32_t instr;                          /* who asked: for messages and for the recorder */
+    int32_t tag; /* what is moved: the same on all members, or they do not mean the same transfer */
+    bool scalar; /* a norm, a loss, an agreement: the recorder counts it apart */
 } Transfer;
 
 typedef struct {
@@ -69,15 +81,17 @@ typedef struct {
 
 typedef struct Comm Comm;
 
-/* A hostile comm completes a transfer when it begins or only when it is waited for, by a seeded
- * coin, and until then `to` is full of 0xFF, which is NaN in every float type. So code that reads
- * before it waits is caught. */
+/* A hostile comm completes a transfer as early as it can or only when it is waited for, by a seeded
+ * coin, and until then `to` is full of 0xFF, which is NaN in every float type. What is late is also
+ * posted after a random delay. So code that reads before it waits is caught, and every order of
+ * arrival comes up. */
 typedef struct {
     int rank, ranks;
-    int in_flight;   /* most transfers begun and not waited for */
-    int64_t records; /* that the recorder keeps */
-    bool hostile;    /* for tests, see above */
-    uint64_t seed;   /* of its coin */
+    int in_flight;    /* most transfers begun and not waited for */
+    int64_t records;  /* that the recorder keeps */
+    bool hostile;     /* for tests, see above */
+    uint64_t seed;    /* of its coin and delays */
+    double timeout_s; /* a longer wait is an error that says who waits for whom; 0: none is */
 } CommSettings;
 
 /* Local. */
@@ -92,8 +106,11 @@ Err comm_register(Comm *c, int arena, void *base, size_t bytes);
  * the arena, the offset and the limit. */
 Err comm_begin(Comm *c, const Transfer *t, Ticket *out);
 /* Local; returns once `to` may be read and `from` be written. ERR_CHECK for a transfer that can
- * never complete, and for a ticket waited for twice. */
+ * never complete, for one that its members do not agree on, and for a ticket waited for twice.
+ * ERR_PEER when another rank failed, or did not come within timeout_s. */
 Err comm_wait(Comm *c, Ticket ticket);
+/* Local; does not block. Moves what was begun by about a chunk each: for between instructions. */
+Err comm_poll(Comm *c);
 /* Collective likewise: begin, then wait. */
 Err comm_do(Comm *c, const Transfer *t);
 /* Local. ERR_CHECK names the oldest transfer that was begun and not waited for. */
@@ -101,23 +118,49 @@ Err comm_idle(const Comm *c);
 /* Collective over the group: forget it, for groups that live for one step. ERR_CHECK while it has
  * transfers in flight. A group never used is nothing to forget. */
 Err comm_group_end(Comm *c, RankList group, int purpose);
+/* Local. This rank failed: gives up what it has in flight and ends every wait of every rank. Of
+ * several the first counts. */
+void comm_poison(Comm *c, Err err, const char *message);
+/* Collective over the group: what each member came to. OK when all did; else, on all, the error of
+ * the lowest rank that has one, with its message (of this thread's err_text) and its rank. */
+Err comm_agree(Comm *c, RankList group, Err mine);
 
 /* ---- the recorder ---- */
 
+/* sent_bytes is what leaves this rank when each element goes straight to where it is needed, which
+ * is the least there can be, alike on every comm and exact; the sum over the group:
+ *
+ *     all-reduce      the array but my segment to its owners, my segment to the others  2(p-1) n
+ *                     (n cut over the members, the first n mod p one longer)
+ *     all-gather      my part to each other member                                      (p-1) total
+ *     reduce-scatter  all parts but mine                                                (p-1) n
+ *     all-to-all      all parts but what stays here
+ *     broadcast       on its root, to each other member                                 (p-1) n
+ *     send            all, unless to oneself; a recv sends nothing                      n */
 typedef struct {
     int64_t number;   /* of the transfer on this rank */
-    int64_t sequence; /* of the transfer in its group; for collectives the same on all members */
+    int64_t sequence; /* of a collective in its group, the same on all members; of a send or recv
+                         between its two ranks in that direction on that group */
     int32_t group;    /* serial number of the group on this rank; comm_group tells its ranks */
     int32_t instr;
+    int purpose;
     CommKind kind;
     DType dtype;
+    bool scalar;
     size_t bytes;                       /* of `from`; of `to` where `from` is another rank's */
+    size_t sent_bytes;                  /* see above */
     double posted_s, matched_s, done_s; /* since the comm was opened; -1: not yet */
 } Record;
 
 typedef struct {
+    int64_t transfers;
+    size_t bytes, sent_bytes;
+} CommCount;
+
+typedef struct {
     Record *ring;
-    int64_t cap, total; /* records kept; records made */
+    int64_t cap, total;                       /* records kept; records made */
+    CommCount of_kind[N_COMM_KINDS], scalars; /* of all made; scalars are in no kind */
 } Recorder;
 
 /* Local. */

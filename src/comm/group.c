@@ -1,6 +1,6 @@
 /* group.c -- groups by their ranks. A row is kept while the group lives: it counts the group's
  * transfers, which is how members match them without a word. Few groups live at a time, so a walk
- * over the rows is enough. */
+ * over the rows that were ever used is enough. */
 #include "comm/backend.h"
 
 #include <string.h>
@@ -14,7 +14,7 @@ int group_place(RankList group, int rank)
 
 GroupRow *group_find(Comm *c, RankList ranks, int purpose)
 {
-    for (int i = 0; i < MAX_GROUPS; i++) {
+    for (int i = 0; i < c->group_rows; i++) {
         GroupRow *g = &c->group[i];
         if (g->serial < 0 || g->n != ranks.n || g->purpose != purpose) continue;
         if (memcmp(g->rank, ranks.rank, sizeof *g->rank * (size_t)ranks.n) == 0) return g;
@@ -22,11 +22,12 @@ GroupRow *group_find(Comm *c, RankList ranks, int purpose)
     return NULL;
 }
 
-GroupRow *group_serial(Comm *c, int32_t serial)
+Stream *group_stream(GroupRow *g, const Transfer *t)
 {
-    for (int i = 0; i < MAX_GROUPS; i++)
-        if (c->group[i].serial == serial) return &c->group[i];
-    return NULL;
+    const bool send = t->kind == COMM_SEND;
+    if (!send && t->kind != COMM_RECV) return g->stream;
+    const int peer = group_place((RankList){g->n, g->rank}, send ? t->to.rank : t->from.rank);
+    return g->stream + (peer < 0 ? 0 : 1 + (send ? 0 : g->n) + peer);
 }
 
 RankList comm_group(const Comm *c, int32_t group)
@@ -79,13 +80,15 @@ Err group_of(Comm *c, RankList ranks, int purpose, GroupRow **out)
                             MAX_GROUPS);
         if (g->cap < ranks.n) {
             TRY(ARENA_NEW(c->arena, ranks.n, &g->rank));
+            TRY(ARENA_NEW(c->arena, 1 + 2 * ranks.n, &g->stream));
             g->cap = ranks.n;
         }
         memcpy(g->rank, ranks.rank, sizeof *g->rank * (size_t)ranks.n);
+        memset(g->stream, 0, sizeof *g->stream * (size_t)(1 + 2 * ranks.n));
+        if (c->group_rows <= g - c->group) c->group_rows = (int)(g - c->group) + 1;
         g->serial = c->groups_made++;
         g->purpose = purpose;
         g->n = ranks.n;
-        g->next = 0;
         g->in_flight = 0;
     }
     *out = g;
@@ -101,6 +104,8 @@ Err comm_group_end(Comm *c, RankList group, int purpose)
                         "comm: a group of %d ranks (first %d, purpose %d) ends with %d transfers "
                         "in flight; wait for them before",
                         g->n, g->rank[0], purpose, g->in_flight);
+    for (int i = 0; i < 1 + 2 * g->n; i++)
+        if (g->stream[i].link && c->table->end) c->table->end(c, &g->stream[i]);
     g->serial = -1;
     return OK;
 }

@@ -1,203 +1,226 @@
-/* local.c -- ranks in one process; of one rank so far.
- *
- * Over the group {0} every collective is a copy, or nothing when in place. A send to oneself meets
- * the oldest receive on its group that has no partner yet, and the other way round:
- *
- *     begin send #0      begin recv #1      wait      a pair is matched when its second half begins
- *     POSTED             MATCHED, moved     DONE
- *
- * With nobody else to post the other half, a wait for what is not matched could only hang; it is an
- * error instead. In hostile mode a transfer is moved late, when waited for, if its coin says so;
- * from its begin until then `to` is full of 0xFF, and what may not wait so long (the source of an
- * in-place transfer, of a send that completes first) rests in a staging arena. */
-#include "comm/local/local.h"
+/* local.c -- thread-ranks behind the table of a comm: world.h has the picture. */
+#include "comm/local/world.h"
 
 #include <string.h>
-#include "base/philox.h"
-#include "comm/backend.h"
 
-typedef struct {
-    int partner;  /* slot of the other half of a pair; -1 */
-    bool late;    /* moved when waited for */
-    void *staged; /* where the source rests; NULL: where the transfer says */
-} Half;
-
-typedef struct {
-    Half *half; /* by slot */
-    Arena staging;
-    int n_staged;
-    Random coin;
-} Local;
-
-static Err stage(Comm *c, int slot, const Ref *source)
+/* An error of this rank ends the world. */
+static Err failed(Comm *c, Err err)
 {
     Local *l = c->state;
-    if (ref_bytes(source) == 0) return OK;
-    if (l->n_staged == 0) arena_rewind(&l->staging, 0);
-    TRY(arena_push(&l->staging, ref_bytes(source), &l->half[slot].staged));
-    memcpy(l->half[slot].staged, comm_at(c, source), ref_bytes(source));
-    l->n_staged++;
-    return OK;
+    if (!world_failed(l->world)) world_fail(l->world, c->set.rank, err_text());
+    char text[COMM_TEXT_BYTES];
+    strcpy(text, err_text());
+    give_up(c);
+    return err_fail(err, "%s", text);
 }
 
-/* Moves what arrives in `slot`, from staging or from where `source` says. */
-static void move(Comm *c, int slot, const Ref *source)
+static Err failed_by_another(Comm *c)
 {
     Local *l = c->state;
-    Half *h = &l->half[slot];
-    const Ref *to = &c->pending[slot].t.to;
-    if (ref_bytes(to) > 0)
-        memmove(comm_at(c, to), h->staged ? h->staged : comm_at(c, source), ref_bytes(to));
-    if (h->staged) l->n_staged--;
-    h->staged = NULL;
+    give_up(c);
+    return world_error(l->world);
 }
 
-static void poison(const Comm *c, const Ref *to)
+/* A pair within this rank of which only one half was begun? */
+static Err lone_check(const Comm *c, int slot)
 {
-    if (ref_bytes(to) > 0) memset(comm_at(c, to), 0xFF, ref_bytes(to));
-}
-
-static Err collective_begin(Comm *c, int slot)
-{
-    const Transfer *t = &c->pending[slot].t;
-    const Half *h = &((Local *)c->state)->half[slot];
-    comm_progress(c, slot, MATCHED);
-    if (!h->late) {
-        move(c, slot, &t->from);
-        comm_progress(c, slot, DONE);
-        return OK;
-    }
-    if (t->from.arena == t->to.arena && t->from.offset == t->to.offset)
-        TRY(stage(c, slot, &t->from));
-    poison(c, &t->to);
-    return OK;
-}
-
-/* The oldest transfer of that kind on the same group that has no partner; -1 if there is none. */
-static int unmatched(const Comm *c, CommKind kind, int32_t group)
-{
-    int oldest = -1;
-    for (int i = 0; i < c->set.in_flight; i++) {
-        const Pending *p = &c->pending[i];
-        if (!p->busy || p->t.kind != kind || p->group != group || p->progress != POSTED) continue;
-        if (oldest < 0 || p->number < c->pending[oldest].number) oldest = i;
-    }
-    return oldest;
-}
-
-static Err pair_check(const Pending *send, const Pending *recv)
-{
-    char a[TRANSFER_NAME_BYTES], b[TRANSFER_NAME_BYTES];
-    const Ref *from = &send->t.from, *to = &recv->t.to;
-    if (from->count != to->count || from->dtype != to->dtype)
-        return err_fail(ERR_CHECK, "local: %s gives %lld %s; %s takes %lld %s",
-                        transfer_name(&send->t, send->sequence, a), (long long)from->count,
-                        dtype_name(from->dtype), transfer_name(&recv->t, recv->sequence, b),
-                        (long long)to->count, dtype_name(to->dtype));
-    if (from->arena == to->arena && from->offset < to->offset + ref_bytes(to) &&
-        to->offset < from->offset + ref_bytes(from))
-        return err_fail(ERR_CHECK, "local: %s and %s overlap in arena %d (offsets %zu and %zu)",
-                        transfer_name(&send->t, send->sequence, a),
-                        transfer_name(&recv->t, recv->sequence, b), from->arena, from->offset,
-                        to->offset);
-    return OK;
-}
-
-static Err pair_begin(Comm *c, int slot)
-{
-    Local *l = c->state;
+    const Local *l = c->state;
     const Pending *p = &c->pending[slot];
-    const bool is_send = p->t.kind == COMM_SEND;
-    const int other = unmatched(c, is_send ? COMM_RECV : COMM_SEND, p->group);
-    const int send = is_send ? slot : other, recv = is_send ? other : slot;
-    if (other >= 0) TRY(pair_check(&c->pending[send], &c->pending[recv]));
-    if (c->set.hostile && !is_send) poison(c, &p->t.to);
-    if (other < 0) return OK;
-    l->half[send].partner = recv;
-    l->half[recv].partner = send;
-    comm_progress(c, send, MATCHED);
-    comm_progress(c, recv, MATCHED);
-    if (l->half[recv].late) return OK;
-    move(c, recv, &c->pending[send].t.from);
-    comm_progress(c, send, DONE);
-    comm_progress(c, recv, DONE);
+    const Channel *ch = l->flight[slot].link->channel;
+    char name[TRANSFER_NAME_BYTES];
+    if (ch->from < 0 || ch->from != ch->to) return OK;
+    int seen = 0;
+    if (all_posted(&l->flight[slot], p->sequence, &seen)) return OK;
+    const CommKind other = p->t.kind == COMM_SEND ? COMM_RECV : COMM_SEND;
+    for (int i = 0; i < c->set.in_flight; i++) {
+        const Pending *q = &c->pending[i];
+        if (q->busy && q->t.kind == other && q->sequence == p->sequence &&
+            l->flight[i].link->channel == ch)
+            return OK;
+    }
+    return err_fail(
+        ERR_CHECK,
+        "local: %s has no %s to meet on its group, and none can come from the rank that "
+        "waits; begin both before waiting for either",
+        transfer_name(&p->t, p->sequence, name), comm_kind_name(other));
+}
+
+static Err local_wait(Comm *c, int slot)
+{
+    Local *l = c->state;
+    Flight *f = &l->flight[slot];
+    if (f->stage == OVER && c->pending[slot].progress != DONE) return world_error(l->world);
+    if (f->stage != OVER) {
+        TRY(lone_check(c, slot));
+        atomic_store_explicit(&l->seat->waits, slot, memory_order_relaxed);
+        const Err err = wait_over(c, slot);
+        atomic_store_explicit(&l->seat->waits, -1, memory_order_relaxed);
+        if (err != OK)
+            return world_failed(l->world) && err == ERR_PEER ? failed_by_another(c)
+                                                             : failed(c, err);
+    }
+    if (c->set.hostile) hostile_deliver(c, slot);
     return OK;
+}
+
+static Err local_poll(Comm *c)
+{
+    Local *l = c->state;
+    bool moved = false;
+    if (world_failed(l->world)) return failed_by_another(c);
+    if (l->active == 0) return OK;
+    const Err err = step_all(c, &moved);
+    return err == OK ? OK : failed(c, err);
+}
+
+static Err link_of(Comm *c, int slot, Link **out)
+{
+    Local *l = c->state;
+    Stream *s = c->pending[slot].stream;
+    if (!s->link) {
+        Link *k = l->spare;
+        if (k)
+            l->spare = k->next;
+        else
+            TRY(ARENA_NEW(c->arena, 1, &k));
+        *k = (Link){.room = RING};
+        TRY(channel_attach(l->world, &c->pending[slot].t, c->set.rank, &k->channel, &k->place));
+        s->link = k;
+    }
+    *out = s->link;
+    return OK;
+}
+
+static void local_end(Comm *c, Stream *s)
+{
+    Local *l = c->state;
+    Link *k = s->link;
+    channel_end(l->world, k->channel, k->place);
+    k->next = l->spare;
+    l->spare = k;
+    s->link = NULL;
+}
+
+static void show(const Pending *p, Channel *ch, Shown *out)
+{
+    atomic_store_explicit(&out->number, p->number, memory_order_relaxed);
+    atomic_store_explicit(&out->sequence, p->sequence, memory_order_relaxed);
+    atomic_store_explicit(&out->kind, (int)p->t.kind, memory_order_relaxed);
+    atomic_store_explicit(&out->instr, p->t.instr, memory_order_relaxed);
+    atomic_store_explicit(&out->channel, ch, memory_order_relaxed);
 }
 
 static Err local_begin(Comm *c, int slot)
 {
     Local *l = c->state;
-    const Pending *p = &c->pending[slot];
-    const bool late = c->set.hostile && (random_bits(&l->coin, (uint64_t)p->number) & 1);
-    l->half[slot] = (Half){.partner = -1, .late = late};
-    return p->t.kind == COMM_SEND || p->t.kind == COMM_RECV ? pair_begin(c, slot)
-                                                            : collective_begin(c, slot);
-}
-
-/* A send that is waited for before its late receive: its source may change from now on. */
-static Err send_finish(Comm *c, int slot)
-{
-    Local *l = c->state;
-    const int recv = l->half[slot].partner;
-    TRY(stage(c, recv, &c->pending[slot].t.from));
-    l->half[recv].partner = -1;
-    comm_progress(c, slot, DONE);
-    return OK;
-}
-
-static void recv_finish(Comm *c, int slot)
-{
-    const int send = ((Local *)c->state)->half[slot].partner;
-    const Ref *source = send < 0 ? NULL : &c->pending[send].t.from; /* none: it is staged */
-    move(c, slot, source);
-    comm_progress(c, slot, DONE);
-    if (send >= 0) comm_progress(c, send, DONE);
-}
-
-static Err local_wait(Comm *c, int slot)
-{
-    const Pending *p = &c->pending[slot];
-    char name[TRANSFER_NAME_BYTES];
-    if (p->progress == DONE) return OK;
-    if (p->progress == POSTED)
-        return err_fail(
-            ERR_CHECK,
-            "local: %s has no %s to meet on its group, and with one rank none can come; "
-            "begin both before waiting for either",
-            transfer_name(&p->t, p->sequence, name), p->t.kind == COMM_SEND ? "recv" : "send");
-    if (p->t.kind == COMM_SEND) return send_finish(c, slot);
-    if (p->t.kind == COMM_RECV) {
-        recv_finish(c, slot);
+    Flight *f = &l->flight[slot];
+    Link *k;
+    if (world_failed(l->world)) return failed_by_another(c);
+    TRY(link_of(c, slot, &k));
+    *f = (Flight){.stage = UNPOSTED, .link = k};
+    show(&c->pending[slot], k->channel, &l->seat->flight[slot]);
+    show(&c->pending[slot], k->channel, &l->seat->latest);
+    if (c->set.hostile) TRY(hostile_begin(c, slot));
+    l->active++;
+    if (!f->late && step_post(c, slot)) {
+        bool moved = c->set.hostile;
+        while (moved && f->stage != OVER) {
+            moved = false;
+            const Err err = step(c, slot, &moved);
+            if (err != OK) return failed(c, err);
+        }
         return OK;
     }
-    move(c, slot, &p->t.from);
-    comm_progress(c, slot, DONE);
+    atomic_fetch_add(&k->channel->unposted, 1);
     return OK;
+}
+
+static void local_poison(Comm *c, Err err, const char *message)
+{
+    Local *l = c->state;
+    (void)err;
+    world_fail(l->world, c->set.rank, message);
+    give_up(c);
 }
 
 static void local_close(Comm *c)
 {
     Local *l = c->state;
+    char text[COMM_TEXT_BYTES];
+    if (comm_idle(c) != OK && !world_failed(l->world)) {
+        strcpy(text, err_text());
+        world_fail(l->world, c->set.rank, text);
+    }
+    give_up(c);
+    atomic_store(&l->seat->state, SEAT_LEFT);
     if (c->set.hostile) arena_close(&l->staging);
+    if (l->own_world) local_world_close(l->world);
 }
 
-static const CommTable local_table = {
-    .name = "local", .begin = local_begin, .wait = local_wait, .close = local_close};
+static const CommTable local_table = {.name = "local",
+                                      .begin = local_begin,
+                                      .wait = local_wait,
+                                      .close = local_close,
+                                      .poll = local_poll,
+                                      .end = local_end,
+                                      .poison = local_poison};
+
+/* In the world's memory: others look at it, and may do so when this rank is gone. */
+static Err take_seat(Local *l, const CommSettings *set)
+{
+    Seat *s = l->seat;
+    Err err = OK;
+    pthread_mutex_lock(&l->world->lock);
+    if (atomic_load(&s->state) != SEAT_EMPTY)
+        err = err_fail(ERR_CONFIG, "local: rank %d has joined its world before", set->rank);
+    else
+        err = ARENA_NEW(&l->world->arena, set->in_flight, &s->flight);
+    if (err == OK) {
+        s->flights = set->in_flight;
+        atomic_store(&s->state, SEAT_TAKEN);
+    }
+    pthread_mutex_unlock(&l->world->lock);
+    return err;
+}
+
+Err local_join(LocalWorld *w, Arena *a, const CommSettings *set, Comm **out)
+{
+    Local *l;
+    Comm *c;
+    if (set->ranks != w->ranks || set->rank < 0 || set->rank >= w->ranks)
+        return err_fail(ERR_CONFIG, "local: rank %d of %d ranks in a world of %d", set->rank,
+                        set->ranks, w->ranks);
+    TRY(ARENA_NEW(a, 1, &l));
+    l->world = w;
+    l->seat = &w->seat[set->rank];
+    TRY(comm_open(a, set, &local_table, l, &c));
+    TRY(ARENA_NEW(a, set->in_flight, &l->flight));
+    TRY(ARENA_NEW(a, set->ranks, &l->source));
+    l->random = random_named(set->seed + (uint64_t)set->rank, "hostile transfers");
+    if (set->hostile) TRY(arena_open(&l->staging, "staged transfers", ARENA_PLENTY));
+    const Err err = take_seat(l, set);
+    if (err != OK) {
+        arena_close(&l->staging);
+        return err;
+    }
+    *out = c;
+    return OK;
+}
 
 Err local_open(Arena *a, const CommSettings *set, Comm **out)
 {
-    Local *l;
+    LocalWorld *w;
     if (set->ranks != 1 || set->rank != 0)
         return err_fail(ERR_CONFIG,
-                        "local: rank %d of %d ranks; more than one rank is not yet supported; set "
-                        "run.ranks=1",
+                        "local: rank %d of %d ranks in a world of its own; several ranks join a "
+                        "world that they share",
                         set->rank, set->ranks);
-    Comm *c;
-    TRY(ARENA_NEW(a, 1, &l));
-    TRY(comm_open(a, set, &local_table, l, &c));
-    TRY(ARENA_NEW(a, set->in_flight, &l->half));
-    l->coin = random_named(set->seed, "late transfers");
-    if (set->hostile) TRY(arena_open(&l->staging, "staged transfers", ARENA_PLENTY));
-    *out = c;
+    TRY(local_world_open(1, &w));
+    const Err err = local_join(w, a, set, out);
+    if (err != OK) {
+        local_world_close(w);
+        return err;
+    }
+    ((Local *)(*out)->state)->own_world = true;
     return OK;
 }

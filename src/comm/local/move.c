@@ -1,0 +1,249 @@
+/* move.c -- the work of a transfer, in units that any member may do.
+ *
+ *     all-reduce       unit u: elements of piece u, folded from all, written to all
+ *     reduce-scatter   unit u: piece u / p of the part of member u mod p, folded, written to it
+ *     all-gather       unit u: piece u / p of what member u mod p gives, written to all
+ *     all-to-all       unit u: what member u / p gives member u mod p, whole
+ *     broadcast, send  unit u: piece u of what the root gives, written to all others
+ *
+ * A piece is folded block by block on the stack and then written, so an all-reduce in place reads
+ * each element before anyone overwrites it: nobody else reads that piece at all. */
+#include "comm/local/world.h"
+
+#include <string.h>
+#include "comm/fold.h"
+
+/* Pieces of a large array are long enough that claiming them is nothing, and short enough that
+ * members finish together; of a small one there are enough for all. */
+enum { PIECE_MIN_BYTES = 2048, PIECE_MAX_BYTES = 256 * 1024 };
+
+static int64_t min_64(int64_t a, int64_t b) { return a < b ? a : b; }
+
+static const Post *my_post(const Comm *c, int slot)
+{
+    const Flight *f = &((Local *)c->state)->flight[slot];
+    return &flight_op(f, c->pending[slot].sequence)->post[f->link->place];
+}
+
+static int64_t largest_part(const Transfer *t, int n)
+{
+    const bool scatter = t->kind == COMM_REDUCE_SCATTER;
+    const int64_t *counts = scatter ? t->from_counts : t->to_counts;
+    const int64_t total = scatter ? t->from.count : t->to.count;
+    int64_t most = total / n;
+    for (int i = 0; counts && i < n; i++) most = counts[i] > most ? counts[i] : most;
+    return most;
+}
+
+void move_cut(Comm *c, int slot)
+{
+    Flight *f = &((Local *)c->state)->flight[slot];
+    const Transfer *t = &c->pending[slot].t;
+    const Post *mine = my_post(c, slot);
+    const int n = f->link->channel->n;
+    if (t->kind == COMM_ALL_TO_ALL) {
+        f->units = (int64_t)n * n;
+        return;
+    }
+    const bool parts = t->kind == COMM_ALL_GATHER || t->kind == COMM_REDUCE_SCATTER;
+    const int64_t whole = parts ? largest_part(t, n) : mine->count;
+    const int64_t each = (int64_t)dtype_bytes((DType)mine->dtype), bytes = whole * each;
+    int64_t piece = parts ? bytes / 2 : bytes / n;
+    if (piece > PIECE_MAX_BYTES) piece = PIECE_MAX_BYTES;
+    if (piece < PIECE_MIN_BYTES) piece = PIECE_MIN_BYTES;
+    f->unit = (piece + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN / each;
+    f->units = (whole + f->unit - 1) / f->unit * (parts ? n : 1);
+}
+
+static const char *what_differs(const Post *a, const Post *b)
+{
+    if (a->kind != b->kind) return "kind";
+    if (a->dtype != b->dtype) return "type of elements";
+    if (a->reduce != b->reduce) return "reduction";
+    if (a->root != b->root) return "root";
+    if (a->count != b->count) return "number of elements";
+    if (a->parts != b->parts) return "counts per member";
+    if (a->tag != b->tag) return "tag";
+    return NULL;
+}
+
+Err move_mismatch(const Comm *c, int slot, int place, const char *what)
+{
+    const Flight *f = &((Local *)c->state)->flight[slot];
+    const Pending *p = &c->pending[slot];
+    const Channel *ch = f->link->channel;
+    const Post *a = &flight_op(f, p->sequence)->post[0], *b = a + place;
+    char name[TRANSFER_NAME_BYTES];
+    return err_fail(
+        ERR_CHECK,
+        "local: %s: its members differ in their %s: rank %d began %s of %lld %s, tag %d, "
+        "instruction "
+        "%d; rank %d began %s of %lld %s, tag %d, instruction %d. Did one of them skip a transfer?",
+        transfer_name(&p->t, p->sequence, name), what, ch->member[0],
+        comm_kind_name((CommKind)a->kind), (long long)a->count, dtype_name((DType)a->dtype), a->tag,
+        a->instr, ch->member[place], comm_kind_name((CommKind)b->kind), (long long)b->count,
+        dtype_name((DType)b->dtype), b->tag, b->instr);
+}
+
+static bool overlap(const Post *send, const Post *recv)
+{
+    const size_t bytes = (size_t)send->count * dtype_bytes((DType)send->dtype);
+    const uintptr_t from = (uintptr_t)send->from, to = (uintptr_t)recv->to;
+    return from < to + bytes && to < from + bytes;
+}
+
+/* All compare with the first member, so all come to the same end. */
+const char *move_differs(const Comm *c, int slot, int *place)
+{
+    const Flight *f = &((Local *)c->state)->flight[slot];
+    const Channel *ch = f->link->channel;
+    const Post *post = flight_op(f, c->pending[slot].sequence)->post;
+    const char *what = NULL;
+    for (*place = 1; *place < ch->n; ++*place)
+        if ((what = what_differs(&post[0], &post[*place])) != NULL) return what;
+    *place = 1;
+    return ch->from >= 0 && ch->from == ch->to && overlap(&post[0], &post[1])
+               ? "memory, which overlaps"
+               : NULL;
+}
+
+static void copy(char *to, const char *from, size_t bytes)
+{
+    if (to && to != from && bytes > 0) memcpy(to, from, bytes);
+}
+
+/* `count` elements from `start` on, written to one member's `to` from `to_start` on, or to all. */
+static void fold_piece(Comm *c, int slot, int64_t start, int64_t count, int only, int64_t to_start)
+{
+    Local *l = c->state;
+    const Flight *f = &l->flight[slot];
+    const Post *post = flight_op(f, c->pending[slot].sequence)->post;
+    const int n = f->link->channel->n;
+    const size_t each = dtype_bytes((DType)post->dtype);
+    _Alignas(ARENA_ALIGN) char block[FOLD_ELEMENTS * sizeof(double)];
+    if (count == 0) return;
+    if (n == 1) {
+        copy(post->to + (size_t)to_start * each, post->from + (size_t)start * each,
+             (size_t)count * each);
+        return;
+    }
+    for (int i = 0; i < n; i++) l->source[i] = post[i].from;
+    const Fold of = {(DType)post->dtype, (Reduce)post->reduce, n, l->source};
+    for (int64_t at = 0; at < count; at += FOLD_ELEMENTS) {
+        const int64_t some = min_64(FOLD_ELEMENTS, count - at);
+        const size_t to = (size_t)(to_start + at) * each;
+        fold(&of, start + at, some, block);
+        for (int i = only < 0 ? 0 : only; i < (only < 0 ? n : only + 1); i++)
+            memcpy(post[i].to + to, block, (size_t)some * each);
+    }
+}
+
+static void scatter_piece(Comm *c, int slot, int64_t unit)
+{
+    const Flight *f = &((Local *)c->state)->flight[slot];
+    const Transfer *t = &c->pending[slot].t;
+    const int n = f->link->channel->n, place = (int)(unit % n);
+    const int64_t at = unit / n * f->unit;
+    const int64_t count = part_count(t->from_counts, t->from.count, n, place) - at;
+    const int64_t start = part_start(t->from_counts, t->from.count, n, place) + at;
+    if (count > 0) fold_piece(c, slot, start, min_64(f->unit, count), place, at);
+}
+
+static void gather_piece(Comm *c, int slot, int64_t unit)
+{
+    const Flight *f = &((Local *)c->state)->flight[slot];
+    const Transfer *t = &c->pending[slot].t;
+    const Post *post = flight_op(f, c->pending[slot].sequence)->post;
+    const int n = f->link->channel->n, place = (int)(unit % n);
+    const int64_t at = unit / n * f->unit;
+    const int64_t count = part_count(t->to_counts, t->to.count, n, place) - at;
+    const int64_t start = part_start(t->to_counts, t->to.count, n, place) + at;
+    const size_t each = dtype_bytes(t->to.dtype);
+    if (count <= 0) return;
+    for (int i = 0; i < n; i++)
+        copy(post[i].to + (size_t)start * each, post[place].from + (size_t)at * each,
+             (size_t)min_64(f->unit, count) * each);
+}
+
+static Err exchange(Comm *c, int slot, int64_t unit)
+{
+    const Flight *f = &((Local *)c->state)->flight[slot];
+    const Channel *ch = f->link->channel;
+    const int n = ch->n, i = (int)(unit / n), j = (int)(unit % n);
+    const Post *post = flight_op(f, c->pending[slot].sequence)->post;
+    const Post *from = &post[i], *to = &post[j];
+    const int64_t gives = part_count(from->from_counts, from->from_count, n, j);
+    const int64_t takes = part_count(to->to_counts, to->to_count, n, i);
+    const size_t each = dtype_bytes((DType)from->dtype);
+    char name[TRANSFER_NAME_BYTES];
+    if (gives == 0 && takes == 0) return OK;
+    if (gives != takes)
+        return err_fail(ERR_CHECK,
+                        "local: %s: rank %d gives %lld elements to rank %d, which takes %lld",
+                        transfer_name(&c->pending[slot].t, c->pending[slot].sequence, name),
+                        ch->member[i], (long long)gives, ch->member[j], (long long)takes);
+    copy(to->to + (size_t)part_start(to->to_counts, to->to_count, n, i) * each,
+         from->from + (size_t)part_start(from->from_counts, from->from_count, n, j) * each,
+         (size_t)gives * each);
+    return OK;
+}
+
+static void spread_piece(Comm *c, int slot, int64_t start, int64_t count)
+{
+    const Flight *f = &((Local *)c->state)->flight[slot];
+    const Channel *ch = f->link->channel;
+    const Post *post = flight_op(f, c->pending[slot].sequence)->post;
+    const size_t each = dtype_bytes((DType)post->dtype), at = (size_t)start * each;
+    const char *from = ch->from >= 0 ? post[0].from : NULL; /* the sender is first */
+    for (int i = 0; !from && i < ch->n; i++)
+        if (ch->member[i] == post->root) from = post[i].from;
+    for (int i = 0; i < ch->n; i++)
+        if (post[i].to) copy(post[i].to + at, from + at, (size_t)count * each);
+}
+
+void move_own(Comm *c, int slot)
+{
+    const Flight *f = &((Local *)c->state)->flight[slot];
+    const Transfer *t = &c->pending[slot].t;
+    const Post *post = flight_op(f, c->pending[slot].sequence)->post;
+    const int n = f->link->channel->n, me = f->link->place;
+    const size_t each = dtype_bytes((DType)post->dtype);
+    char *to = post[me].to;
+    if (t->kind == COMM_ALL_REDUCE)
+        fold_piece(c, slot, 0, post->count, me, 0);
+    else if (t->kind == COMM_REDUCE_SCATTER)
+        fold_piece(c, slot, part_start(t->from_counts, t->from.count, n, me), t->to.count, me, 0);
+    else if (t->kind == COMM_BROADCAST)
+        copy(to, post[group_place(t->group, post->root)].from, ref_bytes(&t->to));
+    else
+        for (int i = 0; i < n; i++) {
+            const size_t bytes = (size_t)part_count(t->to_counts, t->to.count, n, i) * each;
+            if (bytes > 0)
+                copy(to + (size_t)part_start(t->to_counts, t->to.count, n, i) * each, post[i].from,
+                     bytes);
+        }
+}
+
+Err move_unit(Comm *c, int slot, int64_t unit)
+{
+    const Flight *f = &((Local *)c->state)->flight[slot];
+    const int64_t start = unit * f->unit;
+    const int64_t count = min_64(f->unit, my_post(c, slot)->count - start);
+    switch (c->pending[slot].t.kind) {
+    case COMM_ALL_REDUCE:
+        fold_piece(c, slot, start, count, -1, start);
+        break;
+    case COMM_REDUCE_SCATTER:
+        scatter_piece(c, slot, unit);
+        break;
+    case COMM_ALL_GATHER:
+        gather_piece(c, slot, unit);
+        break;
+    case COMM_ALL_TO_ALL:
+        return exchange(c, slot, unit);
+    default:
+        spread_piece(c, slot, start, count);
+        break;
+    }
+    return OK;
+}

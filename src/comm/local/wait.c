@@ -1,0 +1,108 @@
+/* wait.c -- waiting for a transfer.
+ *
+ * A wait tries its own transfer and then all others that this rank has begun, since a peer may wait
+ * for one of those. Between tries it spins, or gives its core away when there are more ranks than
+ * cores; after a millisecond it sleeps.
+ *
+ * No wake-up is lost: who changes what others wait for looks for sleepers afterwards; who falls
+ * asleep counts itself first and tries again. Both orders are sequentially consistent. */
+#define _GNU_SOURCE
+#include "comm/local/world.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <time.h>
+
+enum { SPINS = 100 }; /* some 5 us; then a yield, in case a peer needs this core */
+static const double AWAKE_S = 1e-3, NAP_S = 50e-3, SHORT_NAP_S = 1e-3;
+
+static void spin_pause(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+typedef struct {
+    int64_t tries;
+    double since_s, idle_since_s;
+} Idle;
+
+static double nap_s(const Comm *c)
+{
+    const Local *l = c->state;
+    for (int i = 0; i < c->set.in_flight; i++)
+        if (l->flight[i].stage == UNPOSTED) return SHORT_NAP_S;
+    return NAP_S;
+}
+
+static void nap(Comm *c, bool *moved, Err *err)
+{
+    Local *l = c->state;
+    Seat *s = l->seat;
+    pthread_mutex_lock(&s->lock);
+    const unsigned events = s->events;
+    pthread_mutex_unlock(&s->lock);
+    atomic_store(&s->asleep, 1);
+    atomic_fetch_add(&l->world->sleepers, 1);
+    *err = step_all(c, moved);
+    if (*err == OK && !*moved && !world_failed(l->world)) {
+        struct timespec until;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_nsec += (long)(nap_s(c) * 1e9);
+        if (until.tv_nsec >= 1000000000) until.tv_sec++, until.tv_nsec -= 1000000000;
+        pthread_mutex_lock(&s->lock);
+        while (s->events == events)
+            if (pthread_cond_timedwait(&s->woken, &s->lock, &until) == ETIMEDOUT) break;
+        pthread_mutex_unlock(&s->lock);
+    }
+    atomic_fetch_sub(&l->world->sleepers, 1);
+    atomic_store(&s->asleep, 0);
+}
+
+/* Nothing moved. Also finds out when waiting is in vain. */
+static Err rest(Comm *c, int slot, Idle *idle)
+{
+    Local *l = c->state;
+    bool moved = false;
+    Err err = OK;
+    if (idle->tries++ < SPINS && !l->world->crowded) {
+        spin_pause();
+        return OK;
+    }
+    const double now_s = comm_now_s();
+    if (idle->since_s == 0) idle->since_s = now_s;
+    if (idle->idle_since_s == 0) idle->idle_since_s = now_s;
+    if (now_s - idle->idle_since_s < AWAKE_S) {
+        sched_yield();
+        return OK;
+    }
+    const bool late = c->set.timeout_s > 0 && now_s - idle->since_s >= c->set.timeout_s;
+    if (late || report_gone(c, slot) >= 0) return report_hang(c, slot, now_s - idle->since_s);
+    nap(c, &moved, &err);
+    if (moved) idle->tries = 0, idle->idle_since_s = 0;
+    return err;
+}
+
+Err wait_over(Comm *c, int slot)
+{
+    Local *l = c->state;
+    const Flight *f = &l->flight[slot];
+    Idle idle = {0};
+    for (;;) {
+        bool moved = false;
+        do {
+            moved = false;
+            TRY(step(c, slot, &moved));
+        } while (moved && f->stage != OVER);
+        if (f->stage == OVER) return OK;
+        if (world_failed(l->world)) return ERR_PEER;
+        if (l->active > 1) TRY(step_all(c, &moved));
+        if (moved)
+            idle.tries = 0, idle.idle_since_s = 0;
+        else
+            TRY(rest(c, slot, &idle));
+    }
+}
