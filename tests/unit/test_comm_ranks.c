@@ -25,7 +25,8 @@ static Err still_wait(Comm *c, int slot)
 
 static void still_close(Comm *c) { (void)c; }
 
-static const CommTable still = {"still", still_begin, still_wait, still_close};
+static const CommTable still = {
+    .name = "still", .begin = still_begin, .wait = still_wait, .close = still_close};
 static const int32_t all[4] = {0, 1, 2, 3}, mixed[3] = {3, 2, 0}, others[2] = {0, 3};
 static const RankList world = {4, all}, three = {3, mixed};
 

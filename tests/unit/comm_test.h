@@ -1,0 +1,127 @@
+/* comm_test.h -- thread-ranks for tests: a function runs as every rank of a world.
+ *
+ *     static Err body(TestRank *r) { ... TRY(comm_do(r->comm, &t)); EXPECT(r, x == y); return OK; }
+ *     ranks_run(&(TestWorld){.ranks = 4, .body = body});
+ *
+ * cmocka's asserts belong to the main thread: a rank notes its first fault, and ranks_run fails for
+ * it. A body that returns an error poisons the world, as a launcher would. */
+#ifndef TESTS_COMM_TEST_H
+#define TESTS_COMM_TEST_H
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "comm/local/local.h"
+
+enum { MAX_TEST_RANKS = 64, TEST_BYTES = 1 << 20 };
+
+typedef struct TestRank TestRank;
+
+typedef struct {
+    int ranks;
+    Err (*body)(TestRank *r);
+    const void *arg;
+    bool hostile, may_fail; /* may_fail: errors are for the test to look at */
+    uint64_t seed;
+    double timeout_s;
+    int in_flight; /* 0: 32 */
+} TestWorld;
+
+struct TestRank {
+    const TestWorld *of;
+    LocalWorld *world;
+    int rank, ranks;
+    Arena arena;
+    Comm *comm;
+    char *memory; /* arena 0 of the comm, TEST_BYTES */
+    Err err;
+    double ended_s;
+    char text[2048], fault[256];
+};
+
+static inline double test_now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+#define EXPECT(r, condition)                                                                       \
+    do {                                                                                           \
+        if (!(condition) && !(r)->fault[0])                                                        \
+            snprintf((r)->fault, sizeof(r)->fault, "rank %d, line %d: %s", (r)->rank, __LINE__,    \
+                     #condition);                                                                  \
+    } while (0)
+
+static inline Err test_rank_run(TestRank *r)
+{
+    const TestWorld *of = r->of;
+    const CommSettings set = {.rank = r->rank,
+                              .ranks = r->ranks,
+                              .in_flight = of->in_flight ? of->in_flight : 32,
+                              .records = 64,
+                              .hostile = of->hostile,
+                              .seed = of->seed,
+                              .timeout_s = of->timeout_s};
+    TRY(local_join(r->world, &r->arena, &set, &r->comm));
+    TRY(comm_register(r->comm, 0, r->memory, TEST_BYTES));
+    const Err err = of->body(r);
+    if (err != OK) comm_poison(r->comm, err, err_text());
+    return err;
+}
+
+static inline void *test_rank_main(void *rank)
+{
+    TestRank *r = rank;
+    r->err = test_rank_run(r);
+    snprintf(r->text, sizeof r->text, "%s", r->err == OK ? "" : err_text());
+    r->ended_s = test_now_s();
+    comm_close(r->comm);
+    free(r->memory); /* nobody may touch it any more */
+    return NULL;
+}
+
+static TestRank test_ranks[MAX_TEST_RANKS]; /* as the ranks left them, for the test */
+
+static inline void ranks_run(const TestWorld *of)
+{
+    LocalWorld *world;
+    pthread_t thread[MAX_TEST_RANKS];
+    if (local_world_open(of->ranks, &world) != OK) fail_msg("%s", err_text());
+    for (int i = 0; i < of->ranks; i++) {
+        test_ranks[i] = (TestRank){.of = of, .world = world, .rank = i, .ranks = of->ranks};
+        assert_int_equal(arena_open(&test_ranks[i].arena, "test", 1 << 22), OK);
+        test_ranks[i].memory = aligned_alloc(64, TEST_BYTES);
+        assert_int_equal(pthread_create(&thread[i], NULL, test_rank_main, &test_ranks[i]), 0);
+    }
+    for (int i = 0; i < of->ranks; i++) pthread_join(thread[i], NULL);
+    local_world_close(world);
+    for (int i = 0; i < of->ranks; i++) {
+        arena_close(&test_ranks[i].arena);
+        if (test_ranks[i].fault[0]) fail_msg("%s", test_ranks[i].fault);
+        if (test_ranks[i].err != OK && !of->may_fail)
+            fail_msg("rank %d: %s", i, test_ranks[i].text);
+    }
+}
+
+static inline uint64_t test_mix(uint64_t x) /* splitmix64 */
+{
+    x += 0x9e3779b97f4a7c15u;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
+static inline RankList test_world(int ranks)
+{
+    static const int32_t all[MAX_TEST_RANKS] = {
+        0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
+        22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43,
+        44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63};
+    return (RankList){ranks, all};
+}
+
+#endif

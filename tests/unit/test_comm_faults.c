@@ -1,0 +1,256 @@
+/* What goes wrong between thread-ranks is said, on every rank, soon and by its name: never a hang.
+ */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <unistd.h>
+
+#include "comm_test.h"
+
+static Transfer sum(const TestRank *r, int64_t count, int tag)
+{
+    return (Transfer){.kind = COMM_ALL_REDUCE,
+                      .group = test_world(r->ranks),
+                      .from = {r->rank, 0, 0, count, F32},
+                      .to = {r->rank, 0, 0, count, F32},
+                      .instr = 100 + tag,
+                      .tag = tag};
+}
+
+static void says(int rank, Err err, const char *words)
+{
+    const TestRank *r = &test_ranks[rank];
+    if (r->err != err) fail_msg("rank %d: error %d, not %d: %s", rank, r->err, err, r->text);
+    if (!strstr(r->text, words)) fail_msg("rank %d: '%s' is not in '%s'", rank, words, r->text);
+}
+
+/* Rank 2 of 4 skips the 17th of 20. */
+static Err skip_one(TestRank *r)
+{
+    const int64_t tagged = *(const int *)r->of->arg;
+    memset(r->memory, 0, TEST_BYTES);
+    for (int i = 0; i < 20; i++) {
+        const Transfer t = sum(r, 5, tagged ? i : 0);
+        if (i == 17 && r->rank == 2) continue;
+        TRY(comm_do(r->comm, &t));
+    }
+    return OK;
+}
+
+static void a_skipped_collective_is_named(void **state)
+{
+    (void)state;
+    int tagged = 1;
+    ranks_run(&(TestWorld){
+        .ranks = 4, .body = skip_one, .arg = &tagged, .may_fail = true, .timeout_s = 30});
+    int named = 0;
+    for (int i = 0; i < 4; i++) {
+        if (test_ranks[i].err == ERR_CHECK) named++;
+        says(i, test_ranks[i].err, "all-reduce #17 over {0 1 2 3}");
+        says(i, test_ranks[i].err, "differ in their tag: rank 0 began");
+        says(i, test_ranks[i].err,
+             "tag 17, instruction 117; rank 2 began all-reduce of 5 f32, tag 18");
+    }
+    assert_true(named >= 1);
+
+    /* Without tags only the end shows it: rank 2 is done, and the others miss it. */
+    tagged = 0;
+    const double start_s = test_now_s();
+    ranks_run(&(TestWorld){
+        .ranks = 4, .body = skip_one, .arg = &tagged, .may_fail = true, .timeout_s = 30});
+    assert_int_equal(test_ranks[2].err, OK);
+    says(0, ERR_PEER, "all-reduce #19 over {0 1 2 3}, instruction 100: rank 2 has not posted it");
+    says(3, ERR_PEER, "rank 2 has closed its comm");
+    assert_true(test_now_s() - start_s < 5); /* which is known at once */
+}
+
+/* Rank 0 waits for rank 1, rank 1 for rank 2, which computes. */
+static Err chain(TestRank *r)
+{
+    Transfer t = sum(r, 5, 7);
+    TRY(comm_do(r->comm, &t));
+    if (r->rank == 2) {
+        usleep(1200 * 1000);
+        return OK;
+    }
+    if (r->rank == 0) return comm_do(r->comm, &t);
+    t = (Transfer){.kind = COMM_RECV,
+                   .group = test_world(3),
+                   .from = {.rank = 2},
+                   .to = {1, 0, 0, 3, F64},
+                   .instr = 9};
+    usleep(100 * 1000); /* rank 0 is the first to run out of patience */
+    return comm_do(r->comm, &t);
+}
+
+static void a_hang_tells_who_waits_for_whom(void **state)
+{
+    (void)state;
+    const double start_s = test_now_s();
+    ranks_run(&(TestWorld){.ranks = 3, .body = chain, .may_fail = true, .timeout_s = 0.5});
+    says(0, ERR_PEER, "rank 0: waited 0.");
+    says(0, ERR_PEER,
+         "(run.timeout_s=0.5) for all-reduce #1 over {0 1 2}, instruction 107: rank 1, "
+         "rank 2 have not posted it");
+    says(0, ERR_PEER, "rank 1 waits for recv #0 from rank 2 over {0 1 2}, instruction 9");
+    says(0, ERR_PEER,
+         "rank 2 computes; its latest transfer was all-reduce #0 over {0 1 2}, "
+         "instruction 107");
+    assert_string_equal(test_ranks[0].text, test_ranks[1].text);
+    assert_true(test_ranks[0].ended_s - start_s > 0.5 && test_ranks[1].ended_s - start_s < 1.1);
+}
+
+/* One rank fails while the others wait, some asleep, on different groups; with a transfer of a
+ * megabyte about to move in memory that is then freed. */
+static Err fail_one(TestRank *r)
+{
+    const int bad = *(const int *)r->of->arg;
+    const Transfer t = sum(r, TEST_BYTES / 4 - 64, 0);
+    Transfer pair = sum(r, 9, 1);
+    int32_t two[2] = {r->rank & ~1, r->rank | 1};
+    memset(r->memory, 0, TEST_BYTES);
+    Ticket ticket;
+    TRY(comm_begin(r->comm, &t, &ticket));
+    if (r->rank == bad) {
+        usleep((useconds_t)(bad & 1 ? 30 * 1000 : 50));
+        return err_fail(ERR_IO, "disk %d is full", bad);
+    }
+    if (r->rank % 3) TRY(comm_wait(r->comm, ticket));
+    pair.group = (RankList){2, two};
+    pair.from.offset = pair.to.offset = TEST_BYTES - 64; /* beside the large one */
+    for (int i = 0; i < 1000000; i++) TRY(comm_do(r->comm, &pair));
+    return OK;
+}
+
+static void an_error_reaches_all(void **state)
+{
+    (void)state;
+    for (int bad = 0; bad < 6; bad++) {
+        char words[64];
+        const double start_s = test_now_s();
+        ranks_run(&(TestWorld){.ranks = 6, .body = fail_one, .arg = &bad, .may_fail = true});
+        snprintf(words, sizeof words, "rank %d: disk %d is full", bad, bad);
+        for (int i = 0; i < 6; i++) {
+            if (i == bad) continue;
+            says(i, ERR_PEER, words);
+            assert_true(test_ranks[i].ended_s - start_s < 2);
+        }
+        says(bad, ERR_IO, "disk");
+    }
+}
+
+static Err differ(TestRank *r)
+{
+    const int how = *(const int *)r->of->arg;
+    const int64_t counts[3] = {2, 3, 1}, wrong[3] = {3, 2, 1};
+    Transfer t = sum(r, 6, 0);
+    memset(r->memory, 0, TEST_BYTES);
+    if (how == 5) t.kind = COMM_BROADCAST, t.from.rank = 0;
+    if (how == 6) {
+        t.kind = COMM_REDUCE_SCATTER;
+        t.to.count = r->rank == 1 ? 2 : counts[r->rank];
+        t.from_counts = r->rank == 1 ? wrong : counts;
+        t.to.offset = 64;
+    }
+    if (how == 7) {
+        t.kind = COMM_ALL_TO_ALL;
+        t.from_counts = counts;
+        t.to_counts = wrong; /* what comes is not what was said */
+        t.to.offset = 64;
+    }
+    if (r->rank == 1) {
+        if (how == 0) t.kind = COMM_ALL_TO_ALL, t.to.offset = 64;
+        if (how == 1) t.from.count = t.to.count = 5;
+        if (how == 2) t.from.dtype = t.to.dtype = I32;
+        if (how == 3) t.reduce = REDUCE_MAX;
+        if (how == 4) t.tag = 3;
+        if (how == 5) t.from.rank = 1;
+        if (how == 7) t.to_counts = counts;
+    }
+    if (how == 7 && r->rank != 1) t.from_counts = wrong;
+    return comm_do(r->comm, &t);
+}
+
+static void mismatches_are_named(void **state)
+{
+    (void)state;
+    static const char *const words[] = {
+        "kind: rank 0 began all-reduce of 6 f32, tag 0, instruction 100; rank 1 began all-to-all",
+        "number of elements: rank 0 began all-reduce of 6 f32, tag 0, instruction 100; rank 1 "
+        "began "
+        "all-reduce of 5 f32",
+        "type of elements",
+        "reduction",
+        "tag 0, instruction 100; rank 1 began all-reduce of 6 f32, tag 3",
+        "root",
+        "counts per member",
+        "elements to rank"};
+    for (int how = 0; how < 8; how++) {
+        ranks_run(&(TestWorld){.ranks = 3, .body = differ, .arg = &how, .may_fail = true});
+        for (int i = 0; i < 3; i++)
+            if (how < 7 || test_ranks[i].err != OK) says(i, test_ranks[i].err, words[how]);
+        assert_true(test_ranks[0].err == ERR_CHECK || test_ranks[1].err == ERR_CHECK ||
+                    test_ranks[2].err == ERR_CHECK);
+    }
+}
+
+/* A rank that leaves with transfers in flight has failed. Its memory is gone when the other comes
+ * to move them: nothing may be touched, and nothing begins any more. */
+static Err leave_early(TestRank *r)
+{
+    const Transfer t = sum(r, 5000, 0);
+    Ticket ticket, none;
+    memset(r->memory, 0, TEST_BYTES);
+    TRY(comm_begin(r->comm, &t, &ticket));
+    usleep(r->rank == 0 ? 20 * 1000 : 60 * 1000);
+    if (r->rank == 0) return OK;
+    const Err err = comm_wait(r->comm, ticket);
+    EXPECT(r, comm_begin(r->comm, &t, &none) == ERR_PEER);
+    EXPECT(r, comm_poll(r->comm) == ERR_PEER && comm_wait(r->comm, ticket) == ERR_PEER);
+    return err;
+}
+
+static void leaving_early_is_a_failure(void **state)
+{
+    (void)state;
+    ranks_run(&(TestWorld){.ranks = 2, .body = leave_early, .may_fail = true});
+    says(1, ERR_PEER,
+         "rank 0: comm: all-reduce #0 over {0 1}, instruction 100 was begun and not "
+         "waited for");
+}
+
+static Err join_twice(TestRank *r)
+{
+    Comm *again = NULL;
+    CommSettings set = {.rank = r->rank, .ranks = r->ranks, .in_flight = 1, .records = 1};
+    EXPECT(r, local_join(r->world, &r->arena, &set, &again) == ERR_CONFIG);
+    set.ranks++;
+    EXPECT(r, local_join(r->world, &r->arena, &set, &again) == ERR_CONFIG && !again);
+    return OK;
+}
+
+static void seats_are_taken_once(void **state)
+{
+    (void)state;
+    LocalWorld *none = NULL;
+    ranks_run(&(TestWorld){.ranks = 2, .body = join_twice});
+    assert_int_equal(local_world_open(0, &none), ERR_CONFIG);
+    assert_null(none);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_skipped_collective_is_named),
+        cmocka_unit_test(a_hang_tells_who_waits_for_whom),
+        cmocka_unit_test(an_error_reaches_all),
+        cmocka_unit_test(mismatches_are_named),
+        cmocka_unit_test(leaving_early_is_a_failure),
+        cmocka_unit_test(seats_are_taken_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
