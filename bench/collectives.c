@@ -1,0 +1,127 @@
+/* collectives.c -- all-reduce between thread-ranks, in place, f32: median microseconds.
+ *
+ *     build/release/bench/collectives [RANKS ...]        2 and 4 when left out
+ *
+ * All ranks call it again and again; rank 0 keeps the time of each call, about half a second a
+ * size. Nothing else should run: a rank that loses its core stops all. */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "comm/backend.h"
+#include "comm/local/local.h"
+
+enum { MAX_CALLS = 20000, MAX_RANKS = 1024 };
+static const size_t sizes[] = {(size_t)64 << 20, 4 << 20, 256 << 10, 4 << 10, 8};
+enum { N_SIZES = sizeof sizes / sizeof *sizes };
+
+typedef struct {
+    LocalWorld *world;
+    int rank, ranks;
+    double us[N_SIZES];
+    Err err;
+} Bench;
+
+static int compare(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static int calls_of(size_t bytes)
+{
+    const double estimate_s = 2e-6 + (double)bytes / 4e9;
+    const double calls = 0.5 / estimate_s;
+    return calls < 15 ? 15 : calls > MAX_CALLS ? MAX_CALLS : (int)calls;
+}
+
+static Err time_size(Comm *c, const Bench *b, size_t bytes, double *calls_us, double *out)
+{
+    int32_t all[MAX_RANKS];
+    for (int i = 0; i < b->ranks; i++) all[i] = i;
+    const Ref whole = {b->rank, 0, 0, (int64_t)(bytes / sizeof(float)), F32};
+    const Transfer t = {
+        .kind = COMM_ALL_REDUCE, .group = {b->ranks, all}, .from = whole, .to = whole};
+    const int calls = calls_of(bytes), warm = calls / 10 + 2;
+    for (int i = -warm; i < calls; i++) {
+        const double start_s = comm_now_s();
+        TRY(comm_do(c, &t));
+        if (i >= 0) calls_us[i] = 1e6 * (comm_now_s() - start_s);
+    }
+    qsort(calls_us, (size_t)calls, sizeof *calls_us, compare);
+    *out = calls_us[calls / 2];
+    return OK;
+}
+
+static Err run_rank(Bench *b)
+{
+    const CommSettings set = {.rank = b->rank, .ranks = b->ranks, .in_flight = 16, .records = 64};
+    Arena arena;
+    Comm *c;
+    float *data;
+    double *calls_us;
+    TRY(arena_open(&arena, "bench", (size_t)1 << 30));
+    TRY(local_join(b->world, &arena, &set, &c));
+    TRY(ARENA_NEW(&arena, sizes[0] / sizeof(float), &data));
+    TRY(ARENA_NEW(&arena, MAX_CALLS, &calls_us));
+    TRY(comm_register(c, 0, data, sizes[0]));
+    for (int i = 0; i < N_SIZES; i++) TRY(time_size(c, b, sizes[i], calls_us, &b->us[i]));
+    comm_close(c);
+    arena_close(&arena);
+    return OK;
+}
+
+/* A core for each rank while there are enough, as mpirun binds them. */
+static void pin(int rank)
+{
+    cpu_set_t cores;
+    CPU_ZERO(&cores);
+    CPU_SET((size_t)rank % (size_t)sysconf(_SC_NPROCESSORS_ONLN), &cores);
+    (void)pthread_setaffinity_np(pthread_self(), sizeof cores, &cores);
+}
+
+static void *rank_main(void *bench)
+{
+    Bench *b = bench;
+    pin(b->rank);
+    b->err = run_rank(b);
+    if (b->err != OK) fprintf(stderr, "rank %d: %s\n", b->rank, err_text());
+    return NULL;
+}
+
+static int run(int ranks)
+{
+    LocalWorld *world;
+    Bench bench[MAX_RANKS];
+    pthread_t thread[MAX_RANKS];
+    if (local_world_open(ranks, &world) != OK) return fprintf(stderr, "%s\n", err_text()), 1;
+    for (int i = 0; i < ranks; i++) {
+        bench[i] = (Bench){.world = world, .rank = i, .ranks = ranks};
+        if (pthread_create(&thread[i], NULL, rank_main, &bench[i]) != 0)
+            return fprintf(stderr, "thread %d cannot start\n", i), 1;
+    }
+    for (int i = 0; i < ranks; i++) pthread_join(thread[i], NULL);
+    local_world_close(world);
+    printf("%-6d", ranks);
+    for (int i = 0; i < N_SIZES; i++) printf(" %11.2f", bench[0].us[i]);
+    printf("\n");
+    return bench[0].err != OK;
+}
+
+int main(int argc, char **argv)
+{
+    printf("all-reduce, f32, in place, thread-ranks; median us\n%-6s %11s %11s %11s %11s %11s\n",
+           "ranks", "64 MiB", "4 MiB", "256 KiB", "4 KiB", "8 B");
+    if (argc == 1) return run(2) | run(4);
+    int failed = 0;
+    for (int i = 1; i < argc; i++) {
+        const int ranks = atoi(argv[i]);
+        if (ranks < 1 || ranks > MAX_RANKS)
+            return fprintf(stderr, "%s: ranks are 1 to %d\n", argv[i], MAX_RANKS), 2;
+        failed |= run(ranks);
+    }
+    return failed;
+}
