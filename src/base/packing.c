@@ -1,13 +1,158 @@
 /* packing.c -- interval packing: each piece at the lowest place that is free for its whole life.
  *
- * Orders tried: as they begin (what an allocator would see), the largest first, the longest-lived
- * first. Weights, activations and scratch come in few sizes, so one of the three is mostly optimal;
- * the lower bound says by how much it is not. */
+ * Orders tried, until one meets the lower bound:
+ *
+ *     as they begin; of those that begin together, the largest first
+ *     the largest first
+ *     the longest-lived first
+ *     as they begin, the longest-lived first: scratch lies on top of what outlives it
+ *     the same from the end of the list to its beginning
+ *
+ * Weights, activations and scratch come in few sizes and their lives are nested, so one of them is
+ * mostly optimal; the lower bound says by how much it is not.
+ *
+ * As they begin, what is in the way of the next piece is what lives at that moment: an allocator's
+ * view. Those orders keep the free ranges, lowest first, and take the lowest that is wide enough;
+ * where a piece ends, its bytes and the gaps beside them become one gap again:
+ *
+ *     [ A ]-gap-[ B ]-gap-[ C ]-gap without end     B ends:     [ A ]----gap----[ C ]-gap ...
+ *
+ * Gaps are few, however many pieces there are. The others ask all pieces placed so far. */
 #include "base/packing.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+
+typedef struct {
+    int64_t key[2];
+    int index;
+} Sort;
+
+static int by_key(const void *a, const void *b)
+{
+    const Sort *x = a, *y = b;
+    for (int i = 0; i < 2; i++)
+        if (x->key[i] != y->key[i]) return x->key[i] < y->key[i] ? -1 : 1;
+    return x->index - y->index; /* ties by position: the result is stable */
+}
+
+typedef enum {
+    BEGIN_SIZE,
+    BY_SIZE,
+    BY_LIFE,
+    BEGIN_LIFE,
+    END_LIFE,
+    N_ORDERS,
+    BY_LAST = N_ORDERS /* not to place, but to know who has ended */
+} Order;
+
+static void sort_pieces(const Piece *piece, int n, Order which, Sort *sort, int *order)
+{
+    for (int i = 0; i < n; i++) {
+        const Piece *p = &piece[i];
+        const int64_t size = -(int64_t)p->bytes, life = p->first - p->last;
+        const Sort by[] = {
+            [BEGIN_SIZE] = {{p->first, size}, i}, [BY_SIZE] = {{size, p->first}, i},
+            [BY_LIFE] = {{life, size}, i},        [BEGIN_LIFE] = {{p->first, life}, i},
+            [END_LIFE] = {{p->first, life}, i}, /* of mirrored lives */
+            [BY_LAST] = {{p->last, 0}, i},
+        };
+        sort[i] = by[which];
+    }
+    qsort(sort, (size_t)n, sizeof *sort, by_key);
+    for (int i = 0; i < n; i++) order[i] = sort[i].index;
+}
+
+/* Free ranges, lowest first. No two touch; the last has no end. */
+typedef struct {
+    size_t from, to;
+} Gap;
+
+typedef struct {
+    Gap *gap;
+    int n;
+} Gaps;
+
+static void remove_gap(Gaps *g, int i)
+{
+    g->n--;
+    memmove(&g->gap[i], &g->gap[i + 1], (size_t)(g->n - i) * sizeof *g->gap);
+}
+
+static void insert_gap(Gaps *g, int i, Gap gap)
+{
+    memmove(&g->gap[i + 1], &g->gap[i], (size_t)(g->n - i) * sizeof *g->gap);
+    g->gap[i] = gap;
+    g->n++;
+}
+
+/* The lowest place for so many bytes. */
+static size_t take(Gaps *g, size_t bytes)
+{
+    int i = 0;
+    if (bytes == 0) return 0;
+    while (g->gap[i].to - g->gap[i].from < bytes) i++;
+    const size_t at = g->gap[i].from;
+    g->gap[i].from += bytes;
+    if (g->gap[i].from == g->gap[i].to) remove_gap(g, i);
+    return at;
+}
+
+static void give(Gaps *g, size_t from, size_t bytes)
+{
+    const size_t to = from + bytes;
+    int i = 0, high = g->n - 1; /* i: the first gap above */
+    if (bytes == 0) return;
+    while (i < high) {
+        const int middle = (i + high) / 2;
+        if (g->gap[middle].from >= to)
+            high = middle;
+        else
+            i = middle + 1;
+    }
+    const bool above = g->gap[i].from == to, below = i > 0 && g->gap[i - 1].to == from;
+    if (above && below) {
+        g->gap[i - 1].to = g->gap[i].to;
+        remove_gap(g, i);
+    } else if (above) {
+        g->gap[i].from = from;
+    } else if (below) {
+        g->gap[i - 1].to = to;
+    } else {
+        insert_gap(g, i, (Gap){from, to});
+    }
+}
+
+/* Tables that the orders need, with room for n + 1 each: so many gaps has a list of n pieces. */
+typedef struct {
+    Sort *sort;
+    int *order, *ends; /* the pieces as they are placed, and as they end */
+    int *placed;
+    Gap *gap;
+} Tables;
+
+static size_t top_of(const Piece *p) { return align_up(p->offset + p->bytes); }
+
+/* O(n log n), and n times the gaps. */
+static size_t place_as_they_begin(Piece *piece, int n, const Tables *t)
+{
+    Gaps gaps = {t->gap, 1};
+    size_t peak = 0;
+    int ended = 0;
+    gaps.gap[0] = (Gap){0, SIZE_MAX};
+    sort_pieces(piece, n, BY_LAST, t->sort, t->ends);
+    for (int i = 0; i < n; i++) {
+        Piece *p = &piece[t->order[i]];
+        for (; piece[t->ends[ended]].last < p->first; ended++) {
+            const Piece *q = &piece[t->ends[ended]];
+            give(&gaps, q->offset, align_up(q->bytes));
+        }
+        p->offset = take(&gaps, align_up(p->bytes));
+        if (top_of(p) > peak) peak = top_of(p);
+    }
+    return peak;
+}
 
 /* The pieces already placed, lowest offset first. */
 typedef struct {
@@ -28,8 +173,7 @@ static size_t lowest(const Placed *done, const Piece *p)
         const Piece *q = &done->piece[done->placed[i]];
         if (!together(p, q)) continue;
         if (q->offset >= at + p->bytes) break; /* the gap below q is wide enough */
-        const size_t top = align_up(q->offset + q->bytes);
-        if (top > at) at = top;
+        if (top_of(q) > at) at = top_of(q);
     }
     return at;
 }
@@ -43,46 +187,39 @@ static void insert(Placed *done, int index)
     done->placed[i] = index;
 }
 
-static size_t place_in_order(Piece *piece, int n, const int *order, int *placed)
+/* O(n^2). */
+static size_t place_in_order(Piece *piece, int n, const Tables *t)
 {
-    Placed done = {.piece = piece, .placed = placed};
+    Placed done = {.piece = piece, .placed = t->placed};
     size_t peak = 0;
     for (int i = 0; i < n; i++) {
-        Piece *p = &piece[order[i]];
+        Piece *p = &piece[t->order[i]];
         p->offset = lowest(&done, p);
-        insert(&done, order[i]);
-        const size_t top = align_up(p->offset + p->bytes);
-        if (top > peak) peak = top;
+        insert(&done, t->order[i]);
+        if (top_of(p) > peak) peak = top_of(p);
     }
     return peak;
 }
 
-typedef struct {
-    int64_t key[2];
-    int index;
-} Sort;
-
-static int by_key(const void *a, const void *b)
-{
-    const Sort *x = a, *y = b;
-    for (int i = 0; i < 2; i++)
-        if (x->key[i] != y->key[i]) return x->key[i] < y->key[i] ? -1 : 1;
-    return x->index - y->index; /* ties by position: the result is stable */
-}
-
-enum { N_ORDERS = 3 };
-
-static void sort_pieces(const Piece *piece, int n, int which, Sort *sort, int *order)
+/* The list from its end to its beginning. */
+static void mirror(Piece *piece, int n)
 {
     for (int i = 0; i < n; i++) {
-        const Piece *p = &piece[i];
-        const int64_t size = -(int64_t)p->bytes, life = p->first - p->last;
-        sort[i].index = i;
-        sort[i].key[0] = which == 0 ? p->first : which == 1 ? size : life;
-        sort[i].key[1] = which == 0 ? size : which == 1 ? p->first : size;
+        const int32_t first = piece[i].first;
+        piece[i].first = -piece[i].last;
+        piece[i].last = -first;
     }
-    qsort(sort, (size_t)n, sizeof *sort, by_key);
-    for (int i = 0; i < n; i++) order[i] = sort[i].index;
+}
+
+static size_t place(Piece *piece, int n, Order which, const Tables *t)
+{
+    const bool slow = which == BY_SIZE || which == BY_LIFE;
+    if (slow && n > PACK_SLOW_MAX) return SIZE_MAX;
+    if (which == END_LIFE) mirror(piece, n);
+    sort_pieces(piece, n, which, t->sort, t->order);
+    const size_t peak = slow ? place_in_order(piece, n, t) : place_as_they_begin(piece, n, t);
+    if (which == END_LIFE) mirror(piece, n);
+    return peak;
 }
 
 /* The most that lives at one position: bytes are added where a piece begins, taken where it ended.
@@ -108,24 +245,24 @@ static Err lower_bound(const Piece *piece, int n, Arena *temp, size_t *out)
 
 Err pack(Piece *piece, int n, Arena *temp, Packed *out)
 {
-    Sort *sort;
-    int *order, *placed;
+    Tables t;
     size_t *best, best_peak = SIZE_MAX;
     const size_t mark = arena_mark(temp);
-    TRY(ARENA_NEW(temp, n + 1, &sort));
-    TRY(ARENA_NEW(temp, n + 1, &order));
-    TRY(ARENA_NEW(temp, n + 1, &placed));
+    TRY(ARENA_NEW(temp, n + 1, &t.sort));
+    TRY(ARENA_NEW(temp, n + 1, &t.order));
+    TRY(ARENA_NEW(temp, n + 1, &t.ends));
+    TRY(ARENA_NEW(temp, n + 1, &t.placed));
+    TRY(ARENA_NEW(temp, n + 1, &t.gap));
     TRY(ARENA_NEW(temp, n + 1, &best));
     TRY(lower_bound(piece, n, temp, &out->live_bytes));
     for (int which = 0; which < N_ORDERS && best_peak > out->live_bytes; which++) {
-        sort_pieces(piece, n, which, sort, order);
-        const size_t peak = place_in_order(piece, n, order, placed);
+        const size_t peak = place(piece, n, (Order)which, &t);
         if (peak >= best_peak) continue;
         best_peak = peak;
         for (int i = 0; i < n; i++) best[i] = piece[i].offset;
     }
     for (int i = 0; i < n; i++) piece[i].offset = best[i];
-    out->peak_bytes = n ? best_peak : 0;
+    out->peak_bytes = best_peak;
     arena_rewind(temp, mark);
     return OK;
 }

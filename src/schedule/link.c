@@ -9,17 +9,6 @@ static bool phase_covers(Phase run, Phase part)
     return run == part || (run == PHASE_B && part != PHASE_F);
 }
 
-int linked_find(const LinkedProgram *lp, Phase phase, int unit, int micro, int slice)
-{
-    for (int i = 0; i < lp->n; i++) {
-        const Action *a = &lp->list[i].action;
-        if (a->kind == A_RUN && a->unit == unit && a->micro == micro && a->slice == slice &&
-            phase_covers((Phase)a->phase, phase))
-            return i;
-    }
-    return -1;
-}
-
 size_t linked_grad(const LinkedProgram *lp, int unit, int k)
 {
     const Model *m = lp->model;

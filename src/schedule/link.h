@@ -70,8 +70,5 @@ Err link_memory(LinkedProgram *lp, const Schedule *s, Arena *temp);
 
 /* Local. Where the sum of parameter k of a unit lies in the step arena. */
 size_t linked_grad(const LinkedProgram *lp, int unit, int k);
-/* Local. Position of a phase of (unit, micro, slice) in the list; B counts as I and as W. -1: not
- * there. */
-int linked_find(const LinkedProgram *lp, Phase phase, int unit, int micro, int slice);
 
 #endif

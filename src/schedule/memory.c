@@ -23,19 +23,20 @@ typedef struct {
     const Schedule *s;
     Arena *temp;
     Owned *owned;
-    int n, cap;
+    int n;
+    int64_t cap;
     int *pos; /* [unit][micro][slice][N_PHASES]: where F, I, W run; B: all of I and W */
 } Layouting;
 
 static int *pos_of(const Layouting *m, int unit, int micro, int slice)
 {
-    return &m->pos[((int64_t)(unit * m->s->micros + micro) * m->s->slices + slice) * N_PHASES];
+    return &m->pos[schedule_cell(m->s, unit, micro, slice) * N_PHASES];
 }
 
 static void find_positions(Layouting *m)
 {
-    const int n = m->lp->model->n_units * m->s->micros * m->s->slices * N_PHASES;
-    for (int i = 0; i < n; i++) m->pos[i] = -1;
+    const int64_t n = schedule_cells(m->s) * N_PHASES;
+    for (int64_t i = 0; i < n; i++) m->pos[i] = -1;
     for (int i = 0; i < m->lp->n; i++) {
         const Action *a = &m->lp->list[i].action;
         if (a->kind != A_RUN) continue;
@@ -61,7 +62,7 @@ static int max_int(int a, int b) { return a > b ? a : b; }
 static void own(Layouting *m, const Action *a, Region r, int first, int last, size_t bytes)
 {
     if (!bytes || first < 0) return;
-    MUST(m->n < m->cap, "%d pieces", m->cap);
+    MUST(m->n < m->cap, "%lld pieces", (long long)m->cap);
     m->owned[m->n++] =
         (Owned){{first, max_int(first, last), bytes, 0}, a->unit, a->micro, a->slice, r};
 }
@@ -125,39 +126,55 @@ static Err pack_arena(Layouting *m, ArenaId arena)
     return OK;
 }
 
-/* Tells every RUN where the regions lie that it may touch: its own, and its neighbours' streams. */
-static void bind_piece(Layouting *m, const Owned *o)
+/* Tells the RUNs of a unit that fall into a piece's life where it lies: as region r of theirs. */
+static void bind_unit(Layouting *m, const Owned *o, int unit, Region r)
 {
-    LinkedProgram *lp = m->lp;
-    for (int i = o->piece.first; i <= o->piece.last; i++) {
-        Linked *l = &lp->list[i];
-        if (l->action.kind != A_RUN || l->action.micro != o->micro || l->action.slice != o->slice)
-            continue;
-        const int step = l->action.unit - o->unit;
-        if (step == 0) l->base[o->region] = o->piece.offset;
-        if (step == 0 && i == o->piece.first) l->begins |= 1u << o->region;
-        if (step == 1 && o->region == REGION_Y) l->base[REGION_X] = o->piece.offset;
-        if (step == -1 && o->region == REGION_DX) l->base[REGION_DY] = o->piece.offset;
-    }
+    if (unit < 0 || unit >= m->lp->model->n_units) return;
+    const int *pos = pos_of(m, unit, o->micro, o->slice);
+    for (int p = 0; p < N_PHASES; p++)
+        if (pos[p] >= o->piece.first && pos[p] <= o->piece.last)
+            m->lp->list[pos[p]].base[r] = o->piece.offset;
 }
 
-static void find_peak(Layouting *m)
+/* Its own RUNs may touch a region; a stream, those of the unit that reads it too. */
+static void bind_piece(Layouting *m, const Owned *o)
+{
+    bind_unit(m, o, o->unit, o->region);
+    if (o->region == REGION_Y) bind_unit(m, o, o->unit + 1, REGION_X);
+    if (o->region == REGION_DX) bind_unit(m, o, o->unit - 1, REGION_DY);
+    m->lp->list[o->piece.first].begins |= 1u << o->region;
+}
+
+typedef struct {
+    int64_t by[N_OWN_REGIONS]; /* bytes that begin to live at a position, less those that ended */
+} Change;
+
+/* One walk down the list: what lives is what has begun, less what has ended. */
+static Err find_peak(Layouting *m)
 {
     LinkedProgram *lp = m->lp;
-    size_t most = 0;
-    for (int i = 0; i < lp->n; i++) {
-        size_t live = 0, by[N_OWN_REGIONS] = {0};
-        for (int k = 0; k < m->n; k++) {
-            const Owned *o = &m->owned[k];
-            if (o->region == REGION_HOST || o->piece.first > i || o->piece.last < i) continue;
-            by[o->region] += align_up(o->piece.bytes);
-            live += align_up(o->piece.bytes);
-        }
-        if (live <= most) continue;
-        most = live;
-        lp->peak_at = i;
-        for (int r = 0; r < N_OWN_REGIONS; r++) lp->peak_region[r] = by[r];
+    Change *change, live = {{0}};
+    int64_t most = 0;
+    TRY(ARENA_NEW(m->temp, lp->n + 1, &change));
+    for (int k = 0; k < m->n; k++) {
+        const Owned *o = &m->owned[k];
+        const int64_t bytes = (int64_t)align_up(o->piece.bytes);
+        change[o->piece.first].by[o->region] += bytes;
+        change[o->piece.last + 1].by[o->region] -= bytes;
     }
+    for (int i = 0; i < lp->n; i++) {
+        int64_t all = 0;
+        for (int r = 0; r < N_OWN_REGIONS; r++) {
+            live.by[r] += change[i].by[r];
+            if (r != REGION_HOST) all += live.by[r];
+        }
+        if (all <= most) continue;
+        most = all;
+        lp->peak_at = i;
+        for (int r = 0; r < N_OWN_REGIONS; r++)
+            lp->peak_region[r] = r == REGION_HOST ? 0 : (size_t)live.by[r];
+    }
+    return OK;
 }
 
 static size_t take(size_t *at, size_t bytes)
@@ -208,11 +225,24 @@ static void lay_static(LinkedProgram *lp)
     lp->bytes[ARENA_STEP] = lp->live[ARENA_STEP] = step;
 }
 
+/* Each RUN owns scratch; its F, or what comes of it, one piece of each other region at most. */
+static int64_t most_pieces(const LinkedProgram *lp)
+{
+    int64_t n = 0;
+    for (int i = 0; i < lp->n; i++) {
+        const Action *a = &lp->list[i].action;
+        if (a->kind == A_RUN) n += a->phase == PHASE_F ? N_OWN_REGIONS : 1;
+    }
+    return n;
+}
+
+/* O(actions), but for the packing. */
 Err link_memory(LinkedProgram *lp, const Schedule *s, Arena *temp)
 {
-    Layouting m = {.lp = lp, .s = s, .temp = temp, .cap = N_OWN_REGIONS * (lp->n + 1)};
+    Layouting m = {.lp = lp, .s = s, .temp = temp, .cap = most_pieces(lp)};
+    const size_t mark = arena_mark(temp);
     TRY(ARENA_NEW(temp, m.cap, &m.owned));
-    TRY(ARENA_NEW(temp, (int64_t)lp->model->n_units * s->micros * s->slices * N_PHASES, &m.pos));
+    TRY(ARENA_NEW(temp, schedule_cells(s) * N_PHASES, &m.pos));
     for (int i = 0; i < lp->n; i++)
         for (int r = 0; r <= REGION_DY; r++) lp->list[i].base[r] = NO_BASE;
     find_positions(&m);
@@ -220,7 +250,8 @@ Err link_memory(LinkedProgram *lp, const Schedule *s, Arena *temp)
     TRY(pack_arena(&m, ARENA_WORK));
     TRY(pack_arena(&m, ARENA_HOST));
     for (int i = 0; i < m.n; i++) bind_piece(&m, &m.owned[i]);
-    find_peak(&m);
+    TRY(find_peak(&m));
+    arena_rewind(temp, mark);
     lay_static(lp);
     return OK;
 }
