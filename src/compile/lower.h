@@ -1,4 +1,5 @@
-/* lower.h -- between the two halves of lower: which bytes are whose, and where they lie. */
+/* lower.h -- between the parts of lower: which bytes are whose (lower_bytes.c), where they lie
+ * (lower_memory.c), and what is done with them (lower.c). */
 #ifndef COMPILE_LOWER_H
 #define COMPILE_LOWER_H
 
@@ -18,9 +19,21 @@ typedef struct {
     int *at[N_PHASES]; /* [n_nodes]: position in that list, or -1 */
 } Orders;
 
+typedef struct {
+    const Graph *g;
+    Arena *arena;
+    int *maker; /* [n_values] */
+    Orders orders;
+    Bytes *bytes;       /* [n_values] */
+    ProgTensor *tensor; /* [n_values] */
+    Program *p;         /* to be filled in */
+} Lower;
+
 /* Local. Whose bytes each value has: views show their input; parts of a join, and what a product
  * adds to, lie inside of the output; where a kernel may write over an input that dies, it does. */
-Err lower_bytes(const Graph *g, const Orders *orders, Arena *arena, Bytes **out);
+Err lower_bytes(const Lower *l, Bytes **out);
+/* Local. A region and an offset for every value, and the program's bytes by region. */
+Err lower_memory(Lower *l);
 /* Local. The node that waits for what a node begins, or the node itself: until then its operands
  * are in use. */
 int lower_end_of(const Graph *g, int node);

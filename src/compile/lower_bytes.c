@@ -17,7 +17,7 @@ typedef struct {
     const Orders *orders;
     Bytes *bytes;
     const Bytes *plain; /* of the first walk; NULL during it */
-    int *maker;         /* [n_values] */
+    const int *maker;   /* [n_values] */
 } Walk;
 
 static void contiguous(const Dims *d, int64_t *stride)
@@ -244,14 +244,12 @@ static Err walk(Walk *w, Arena *arena)
     return OK;
 }
 
-Err lower_bytes(const Graph *g, const Orders *orders, Arena *arena, Bytes **out)
+Err lower_bytes(const Lower *l, Bytes **out)
 {
-    Walk w = {.g = g, .orders = orders};
-    TRY(ARENA_NEW(arena, g->n_values + 1, &w.maker));
-    for (Value v = 0; v < g->n_values; v++) w.maker[v] = graph_maker(g, v);
-    TRY(walk(&w, arena));
+    Walk w = {.g = l->g, .orders = &l->orders, .maker = l->maker};
+    TRY(walk(&w, l->arena));
     w.plain = w.bytes;
-    TRY(walk(&w, arena));
+    TRY(walk(&w, l->arena));
     *out = w.bytes;
     return OK;
 }

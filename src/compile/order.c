@@ -8,6 +8,7 @@
 typedef struct {
     const Graph *g;
     Phase phase;
+    int *maker; /* [n_values] */
     bool *done;
     int *list, n;
 } Walk;
@@ -23,7 +24,7 @@ static void visit(Walk *w, int index)
     if (w->done[index] || !in_phase(n, w->phase)) return;
     w->done[index] = true;
     for (int i = 0; i < n->n_in; i++) {
-        const int maker = graph_maker(w->g, n->in[i]);
+        const int maker = w->maker[n->in[i]];
         if (maker != NO_NODE) visit(w, maker);
     }
     w->list[w->n++] = index;
@@ -32,10 +33,13 @@ static void visit(Walk *w, int index)
 Err order(const Graph *g, Phase phase, Arena *arena, int **list, int *n)
 {
     Walk w = {.g = g, .phase = phase};
-    TRY(ARENA_NEW(arena, g->n_nodes + 1, &w.done));
     TRY(ARENA_NEW(arena, g->n_nodes + 1, &w.list));
+    const size_t mark = arena_mark(arena);
+    TRY(ARENA_NEW(arena, g->n_nodes + 1, &w.done));
+    TRY(graph_makers(g, arena, &w.maker));
     for (int i = 0; i < g->n_nodes; i++)
         if (!g->node[i].again) visit(&w, i);
+    arena_rewind(arena, mark);
     *list = w.list;
     *n = w.n;
     return OK;

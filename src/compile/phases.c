@@ -27,12 +27,13 @@ static void mark_readers(const Graph *g, bool *mark)
     }
 }
 
-/* mark[v] for every value that a marked value depends on. */
+/* mark[v] for every value that a marked value depends on. Readers mostly follow their makers, so
+ * backwards one walk is mostly enough. */
 static void mark_makers(const Graph *g, bool *mark)
 {
     for (bool more = true; more;) {
         more = false;
-        for (int i = 0; i < g->n_nodes; i++) {
+        for (int i = g->n_nodes - 1; i >= 0; i--) {
             const Node *n = &g->node[i];
             bool hit = false;
             for (int j = 0; j < n->n_out; j++) hit = hit || mark[n->out[j]];

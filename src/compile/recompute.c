@@ -27,6 +27,7 @@ typedef struct {
     bool *needed;   /* [n_values]: a backward node reads it */
     Value *copy;    /* [n_values]: made again, or brought back; NO_VALUE: as it is */
     int *maker;     /* [n_values] */
+    bool *listed;   /* [n_values]: NAMED: a pattern names it */
 } Plan;
 
 static void mark_backward(Plan *p)
@@ -71,20 +72,24 @@ static bool is_offloaded(const Plan *p, Value v)
            names_listed(p->options->offload_names, p->g->value[v].name);
 }
 
-/* Does a pattern name what the node makes, or a view of it? (After fuse, q is a part of q, k, v.)
- */
 static bool makes_listed(const Plan *p, const Node *n)
 {
-    for (int j = 0; j < n->n_out; j++) {
-        if (names_listed(p->options->recompute_names, p->g->value[n->out[j]].name)) return true;
-        for (int i = 0; i < p->n_nodes; i++) {
-            const Node *view = &p->g->node[i];
-            if (op_info(view->op)->class != CLASS_VIEW) continue;
-            for (int k = 0; k < view->n_in; k++)
-                if (view->in[k] == n->out[j] && makes_listed(p, view)) return true;
-        }
+    bool any = false;
+    for (int j = 0; j < n->n_out; j++) any = any || p->listed[n->out[j]];
+    return any;
+}
+
+/* Values that a pattern names, or a view of which it names. (After fuse, q is a part of q, k, v.)
+ */
+static void mark_listed(Plan *p)
+{
+    for (Value v = 0; v < p->n_values; v++)
+        p->listed[v] = names_listed(p->options->recompute_names, p->g->value[v].name);
+    for (int i = p->n_nodes - 1; i >= 0; i--) { /* makers precede readers */
+        const Node *n = &p->g->node[i];
+        if (op_info(n->op)->class != CLASS_VIEW) continue;
+        for (int j = 0; j < n->n_in && makes_listed(p, n); j++) p->listed[n->in[j]] = true;
     }
-    return false;
 }
 
 static bool runs_again(const Plan *p, int index)
@@ -169,13 +174,12 @@ static Err open_plan(Plan *p)
     TRY(ARENA_NEW(g->arena, p->n_nodes + 1, &p->again));
     TRY(ARENA_NEW(g->arena, p->n_values + 1, &p->needed));
     TRY(ARENA_NEW(g->arena, p->n_values + 1, &p->copy));
-    TRY(ARENA_NEW(g->arena, p->n_values + 1, &p->maker));
-    for (Value v = 0; v < p->n_values; v++) {
-        p->copy[v] = NO_VALUE;
-        p->maker[v] = graph_maker(g, v);
-    }
+    TRY(ARENA_NEW(g->arena, p->n_values + 1, &p->listed));
+    TRY(graph_makers(g, g->arena, &p->maker));
+    for (Value v = 0; v < p->n_values; v++) p->copy[v] = NO_VALUE;
     mark_backward(p);
     mark_needed(p);
+    if (p->options->recompute == RECOMPUTE_NAMED) mark_listed(p);
     return OK;
 }
 

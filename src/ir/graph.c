@@ -155,6 +155,17 @@ int graph_maker(const Graph *g, Value v)
     return NO_NODE;
 }
 
+Err graph_makers(const Graph *g, Arena *arena, int **out)
+{
+    int *maker;
+    TRY(ARENA_NEW(arena, g->n_values + 1, &maker));
+    for (Value v = 0; v < g->n_values; v++) maker[v] = NO_NODE;
+    for (int i = g->n_nodes - 1; i >= 0; i--) /* backwards: the first one stays */
+        for (int j = 0; j < g->node[i].n_out; j++) maker[g->node[i].out[j]] = i;
+    *out = maker;
+    return OK;
+}
+
 int graph_readers(const Graph *g, Value v)
 {
     int n = 0;
@@ -163,28 +174,38 @@ int graph_readers(const Graph *g, Value v)
     return n;
 }
 
-static void visit(const Graph *g, int index, bool *done, Node *sorted, int *n)
+typedef struct {
+    const Graph *g;
+    const int *maker; /* [n_values] */
+    bool *done;       /* [n_nodes] */
+    Node *sorted;
+    int n;
+} Tidy;
+
+static void visit(Tidy *t, int index)
 {
-    if (done[index]) return;
-    done[index] = true;
-    for (int i = 0; i < g->node[index].n_in; i++) {
-        const int maker = graph_maker(g, g->node[index].in[i]);
-        if (maker != NO_NODE) visit(g, maker, done, sorted, n);
-    }
-    sorted[(*n)++] = g->node[index];
+    const Node *n = &t->g->node[index];
+    if (t->done[index]) return;
+    t->done[index] = true;
+    for (int i = 0; i < n->n_in; i++)
+        if (t->maker[n->in[i]] != NO_NODE) visit(t, t->maker[n->in[i]]);
+    t->sorted[t->n++] = *n;
 }
 
 Err graph_tidy(Graph *g)
 {
-    bool *done;
-    Node *sorted;
-    int n = 0;
-    TRY(ARENA_NEW(g->arena, g->n_nodes + 1, &done));
-    TRY(ARENA_NEW(g->arena, g->n_nodes + 1, &sorted));
+    Tidy t = {.g = g};
+    int *maker;
+    TRY(ARENA_NEW(g->arena, g->n_nodes + 1, &t.sorted));
+    const size_t mark = arena_mark(g->arena);
+    TRY(ARENA_NEW(g->arena, g->n_nodes + 1, &t.done));
+    TRY(graph_makers(g, g->arena, &maker));
+    t.maker = maker;
     for (int i = 0; i < g->n_nodes; i++)
-        if (g->node[i].n_out) visit(g, i, done, sorted, &n);
-    g->node = sorted;
+        if (g->node[i].n_out) visit(&t, i);
+    arena_rewind(g->arena, mark);
+    g->node = t.sorted;
     g->cap_nodes = g->n_nodes + 1;
-    g->n_nodes = n;
+    g->n_nodes = t.n;
     return OK;
 }

@@ -130,6 +130,8 @@ Value graph_name(Graph *g, Value v, const char *format, ...) __attribute__((form
 Value graph_find(const Graph *g, Role role);
 /* Local. The node that writes v (the first of an accumulator's), or NO_NODE. */
 int graph_maker(const Graph *g, Value v);
+/* Local. The same of every value, as [n_values], in one walk: for who asks about many. */
+Err graph_makers(const Graph *g, Arena *arena, int **out);
 /* Local. How many times v is read. */
 int graph_readers(const Graph *g, Value v);
 /* Local. Nodes without outputs (dropped by a pass) go; the rest is put so that makers precede
