@@ -1,0 +1,204 @@
+/* Large jobs compile in a moment, and as tightly as small ones: lists of a hundred thousand
+ * actions, heads in a thousand chunks. Nothing runs here; what is checked is data. The bound on
+ * time is generous, but nothing that is quadratic meets it. */
+#include <time.h>
+
+#include "support/bed.h"
+#include "train/job.h"
+
+static const double most_seconds = 20;
+
+static double seconds_since(clock_t start) { return (double)(clock() - start) / CLOCKS_PER_SEC; }
+
+typedef struct {
+    const char *layers, *schedule;
+    int micros;
+    bool split;
+    Recompute recompute;
+    const char *names, *offload;
+} Large;
+
+/* attn.q and mlp.gate are parts of what larger products make. */
+static const Large large[] = {
+    {"126", "gpipe", 512, false, RECOMPUTE_NONE, NULL, NULL},
+    {"126", "1f1b", 512, true, RECOMPUTE_SELECTIVE, NULL, NULL},
+    {"300", "gpipe", 64, true, RECOMPUTE_FULL, NULL, NULL},
+    {"1000", "1f1b", 8, false, RECOMPUTE_NONE, NULL, "mlp.*,mid"},
+    {"200", "gpipe", 8, false, RECOMPUTE_NAMED, "attn.q,mlp.gate", NULL},
+};
+
+static void compile_large(const Large *c, Arena *arena, ModelConfig *config, Job *job)
+{
+    const ModelField layers = {"num_hidden_layers", c->layers, "test", 2};
+    DO(model_config_load("llama-tiny", &layers, 1, arena, config));
+    const JobSettings set = {
+        .kind = JOB_STEP,
+        .config = config,
+        .dtype = F32,
+        .batch = {1, 64},
+        .micros = c->micros,
+        .schedule = c->schedule,
+        .split = c->split,
+        .compile = {.recompute = c->recompute,
+                    .recompute_names = c->names,
+                    .offload_names = c->offload},
+        .optim = {.kind = OPTIM_ADAMW, .block = 64},
+    };
+    DO(job_compile(&set, arena, job));
+}
+
+/* What lives at the peak, by regions, is what lives at most; and nothing is packed above it. */
+static void expect_tight(const LinkedProgram *lp)
+{
+    size_t live = 0;
+    for (int r = 0; r < N_OWN_REGIONS; r++) live += lp->peak_region[r];
+    assert_int_equal(live, lp->live[ARENA_WORK]);
+    assert_int_equal(lp->bytes[ARENA_WORK], lp->live[ARENA_WORK]);
+    assert_int_equal(lp->bytes[ARENA_HOST], lp->live[ARENA_HOST]);
+}
+
+/* The regions of an action: bytes, and where they lie. */
+static size_t region_bytes(const LinkedProgram *lp, const Linked *l, int r)
+{
+    const Unit *unit = &lp->model->unit[l->action.unit];
+    if (r == REGION_SCRATCH) return l->program->scratch_bytes[l->action.phase];
+    if (r == REGION_X) return lp->program[unit[-1].kind].bytes[REGION_Y];
+    if (r == REGION_DY) return lp->program[unit[1].kind].bytes[REGION_DX];
+    return l->program->bytes[r];
+}
+
+/* All that an action may touch lies inside of the arena and apart. */
+static void expect_apart(const LinkedProgram *lp, const Linked *l)
+{
+    for (int r = 0; r <= REGION_DY; r++) {
+        if (l->base[r] == NO_BASE) continue;
+        const size_t end = l->base[r] + region_bytes(lp, l, r);
+        assert_true(end <= lp->bytes[r == REGION_HOST ? ARENA_HOST : ARENA_WORK]);
+        for (int q = 0; q < r; q++) {
+            if (l->base[q] == NO_BASE || (q == REGION_HOST) != (r == REGION_HOST)) continue;
+            assert_true(l->base[q] + region_bytes(lp, l, q) <= l->base[r] || end <= l->base[q]);
+        }
+    }
+}
+
+/* Every RUN has what it needs: what begins in F is where the backward looks for it. */
+static void expect_bound(const LinkedProgram *lp)
+{
+    size_t *y; /* of each micro-batch and unit */
+    Arena temp;
+    DO(arena_open(&temp, "test", ARENA_PLENTY));
+    DO(ARENA_NEW(&temp, lp->model->n_units * lp->micros, &y));
+    for (int i = 0; i < lp->n; i++) {
+        const Linked *l = &lp->list[i];
+        if (l->action.kind != A_RUN) continue;
+        size_t *mine = &y[l->action.micro * lp->model->n_units + l->action.unit];
+        expect_apart(lp, l);
+        assert_true((l->base[REGION_SCRATCH] != NO_BASE) ==
+                    (l->program->scratch_bytes[l->action.phase] > 0));
+        if (l->action.phase != PHASE_F) continue;
+        *mine = l->base[REGION_Y];
+        if (l->action.unit > 0) assert_int_equal(l->base[REGION_X], mine[-1]);
+    }
+    arena_close(&temp);
+}
+
+static void lists_are_linked_in_a_moment(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof large / sizeof *large; i++) {
+        const Large *c = &large[i];
+        Arena arena;
+        ModelConfig config;
+        Job job;
+        DO(arena_open(&arena, "test", ARENA_PLENTY));
+        const clock_t start = clock();
+        compile_large(c, &arena, &config, &job);
+        const double seconds = seconds_since(start);
+        if (seconds > most_seconds)
+            fail_msg("%s layers x %d, %s: %g s", c->layers, c->micros, c->schedule, seconds);
+        const LinkedProgram *lp = &job.linked;
+        const int units = lp->model->n_units;
+        assert_int_equal(lp->n, units * c->micros * (c->split ? 3 : 2) + 1 + units);
+        expect_tight(lp);
+        expect_bound(lp);
+        arena_close(&arena);
+    }
+}
+
+enum { VOCAB = 9, ROWS = 2 };
+
+/* A head of so many chunks of ROWS rows, but for the last, which has one. */
+static CompileOptions build_head(Bed *b, int chunks)
+{
+    const Dim rows = dim_of(chunks * ROWS - 1);
+    bed_open(b, "head");
+    const Value x = stream_in(&b->g, rows, D), w = bed_w(b, "v", VOCAB, D);
+    const Value targets = input(&b->g, INPUT_TARGETS, rows);
+    token_loss(&b->g, x, w, targets, input(&b->g, INPUT_WEIGHTS, rows));
+    DO(graph_err(&b->g));
+    return (CompileOptions){.chunk_elements = ROWS * VOCAB,
+                            .backward = true,
+                            .strategy = &strategy_tp,
+                            .mesh = &b->mesh};
+}
+
+static void compile_head(Bed *b, int chunks, Program *out)
+{
+    const CompileOptions options = build_head(b, chunks);
+    DO(compile_unit(&b->g, &options, NULL, NULL, &b->arena, out));
+}
+
+static void heads_are_chunked_in_a_moment(void **state)
+{
+    enum { FEW = 3, MANY = 900 };
+    Bed few_bed, many_bed;
+    Program few, many;
+    (void)state;
+    compile_head(&few_bed, FEW, &few);
+    const clock_t start = clock();
+    compile_head(&many_bed, MANY, &many);
+    const double seconds = seconds_since(start);
+    if (seconds > most_seconds) fail_msg("%d chunks: %g s", MANY, seconds);
+    assert_int_equal(few.n_instr % FEW, 0);
+    assert_int_equal(many.n_instr, few.n_instr / FEW * MANY);
+    assert_int_equal(many.scratch_bytes[PHASE_F], many.scratch_live[PHASE_F]);
+    assert_int_equal(many.scratch_bytes[PHASE_F], few.scratch_bytes[PHASE_F]);
+    assert_int_equal(many.n_out, few.n_out);
+    bed_close(&few_bed);
+    bed_close(&many_bed);
+}
+
+/* Called after each pass; sums have a maker in every chunk, and the first one counts. */
+static Err compare_makers(void *context, const char *pass, const Graph *g)
+{
+    int *maker, *most = context;
+    TRY(graph_makers(g, g->arena, &maker));
+    for (Value v = 0; v < g->n_values; v++)
+        if (maker[v] != graph_maker(g, v))
+            fail_msg("after %s: value %%%d: %d, not %d", pass, v, maker[v], graph_maker(g, v));
+    if (*most < g->n_nodes) *most = g->n_nodes;
+    return OK;
+}
+
+static void makers_of_all_are_the_makers_of_each(void **state)
+{
+    enum { CHUNKS = 20 };
+    Bed b;
+    Program p;
+    int most = 0;
+    (void)state;
+    const CompileOptions options = build_head(&b, CHUNKS);
+    DO(compile_unit(&b.g, &options, compare_makers, &most, &b.arena, &p));
+    assert_true(most > 7 * CHUNKS);
+    bed_close(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lists_are_linked_in_a_moment),
+        cmocka_unit_test(heads_are_chunked_in_a_moment),
+        cmocka_unit_test(makers_of_all_are_the_makers_of_each),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
