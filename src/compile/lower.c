@@ -32,6 +32,7 @@ static Instr make_instr(const Lower *l, const Node *n, Phase phase)
         in.out[in.n_out++] = n->out[i];
         in.keep[i] = n->keep[i];
         in.bytes += tensor_bytes(&l->tensor[n->out[i]]);
+        if (n->keep[i] != SLOT_ZERO) in.bytes += tensor_bytes(&l->tensor[n->out[i]]); /* read too */
     }
     in.flops = op_flops(n->op, &n->attr, n->n_in, dims, n->n_out, out);
     return in;

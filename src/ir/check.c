@@ -14,6 +14,24 @@ static Err bad(const Graph *g, int node, const char *what, Value v)
                     v >= 0 && v < g->n_values ? g->value[v].name : "", what);
 }
 
+/* Of every value: the node that makes it, how many do, how many times it is read. */
+typedef struct {
+    int *maker, *made, *read;
+} Uses;
+
+static Err count_uses(const Graph *g, Uses *u)
+{
+    TRY(graph_makers(g, g->arena, &u->maker));
+    TRY(ARENA_NEW(g->arena, g->n_values + 1, &u->made));
+    TRY(ARENA_NEW(g->arena, g->n_values + 1, &u->read));
+    for (int i = 0; i < g->n_nodes; i++) {
+        const Node *n = &g->node[i];
+        for (int j = 0; j < n->n_out; j++) u->made[n->out[j]]++;
+        for (int j = 0; j < n->n_in; j++) u->read[n->in[j]]++;
+    }
+    return OK;
+}
+
 static bool begins(OpId op) { return op == OP_copy_out || op == OP_copy_in; }
 
 static Err check_values(const Graph *g)
@@ -62,12 +80,12 @@ static Err check_param(const Graph *g, Value v)
 }
 
 /* One sum for each parameter's gradient: of two, one would be lost. */
-static Err check_sums(const Graph *g, Value v)
+static Err check_sums(const Graph *g, const Uses *uses, Value v)
 {
     const ValueInfo *a = &g->value[v];
     for (Value u = 0; u < v; u++) {
         const ValueInfo *b = &g->value[u];
-        if (b->role != ROLE_DPARAM || graph_maker(g, u) == NO_NODE) continue;
+        if (b->role != ROLE_DPARAM || !uses->made[u]) continue;
         if (a->index < b->index + b->span && b->index < a->index + a->span)
             return bad(g, NO_NODE, "another value sums the gradient of this parameter too", v);
     }
@@ -75,18 +93,13 @@ static Err check_sums(const Graph *g, Value v)
 }
 
 /* Who makes each value: one node, several for accumulators, none for what is given. */
-static Err check_makers(const Graph *g)
+static Err check_makers(const Graph *g, const Uses *uses)
 {
     for (Value v = 0; v < g->n_values; v++) {
         const Role role = g->value[v].role;
-        int made = 0, read = 0;
-        for (int i = 0; i < g->n_nodes; i++) {
-            const Node *n = &g->node[i];
-            for (int j = 0; j < n->n_out; j++) made += n->out[j] == v;
-            for (int j = 0; j < n->n_in; j++) read += n->in[j] == v;
-        }
+        const int made = uses->made[v], read = uses->read[v];
         if (role == ROLE_PARAM || role == ROLE_DPARAM) TRY(check_param(g, v));
-        if (role == ROLE_DPARAM && made) TRY(check_sums(g, v));
+        if (role == ROLE_DPARAM && made) TRY(check_sums(g, uses, v));
         if (role_given(role) && made)
             return bad(g, NO_NODE, "it is given from outside, yet a node writes it", v);
         if (made > 1 && !role_accumulates(role)) return bad(g, NO_NODE, "two nodes write it", v);
@@ -162,7 +175,7 @@ static Err check_keep(const Graph *g, int index)
     return OK;
 }
 
-static Err check_queue(const Graph *g, int index)
+static Err check_queue(const Graph *g, const Uses *uses, int index)
 {
     const Node *n = &g->node[index];
     const Queue want = n->op == OP_copy_out  ? QUEUE_D2H
@@ -172,7 +185,7 @@ static Err check_queue(const Graph *g, int index)
     if (n->op == OP_copy_out && g->value[n->out[0]].space != SPACE_HOST)
         return bad(g, index, "copied out, it must lie in the host's memory", n->out[0]);
     for (int i = 0; i < n->n_in; i++) {
-        const int maker = graph_maker(g, n->in[i]);
+        const int maker = uses->maker[n->in[i]];
         const bool begun = maker != NO_NODE && begins(g->node[maker].op);
         if (begun && n->op != OP_wait) return bad(g, index, "it is read before the wait", n->in[i]);
         if (!begun && n->op == OP_wait)
@@ -205,14 +218,14 @@ static Err check_views(const Graph *g, int index)
 }
 
 /* F does not wait for I or W; I does not wait for W. */
-static Err check_phase(const Graph *g, int index)
+static Err check_phase(const Graph *g, const Uses *uses, int index)
 {
     const Node *n = &g->node[index];
     if (!g->phased) return OK;
     if (n->phase > PHASE_W) return bad(g, index, "a node is in F, I or W", n->out[0]);
     if (n->again && n->phase == PHASE_F) return bad(g, index, "recomputed in F", n->out[0]);
     for (int i = 0; i < n->n_in; i++) {
-        const int maker = graph_maker(g, n->in[i]);
+        const int maker = uses->maker[n->in[i]];
         if (maker != NO_NODE && g->node[maker].phase > n->phase)
             return bad(g, index, "it is made in a later phase than it is read", n->in[i]);
     }
@@ -220,14 +233,14 @@ static Err check_phase(const Graph *g, int index)
 }
 
 /* Depth first; a node met again while still open waits for itself. */
-static Err check_cycles(const Graph *g, int index, char *state)
+static Err check_cycles(const Graph *g, const Uses *uses, int index, char *state)
 {
     if (state[index] == 2) return OK;
     if (state[index] == 1) return bad(g, index, "it waits for itself", g->node[index].out[0]);
     state[index] = 1;
     for (int i = 0; i < g->node[index].n_in; i++) {
-        const int maker = graph_maker(g, g->node[index].in[i]);
-        if (maker != NO_NODE) TRY(check_cycles(g, maker, state));
+        const int maker = uses->maker[g->node[index].in[i]];
+        if (maker != NO_NODE) TRY(check_cycles(g, uses, maker, state));
     }
     state[index] = 2;
     return OK;
@@ -248,25 +261,32 @@ static Err check_node(const Graph *g, int index)
     return OK;
 }
 
-Err graph_check(const Graph *g)
+static Err check_all(const Graph *g)
 {
+    Uses uses;
     char *state;
-    TRY(g->err);
     TRY(check_values(g));
     for (int i = 0; i < g->n_nodes; i++) TRY(check_node(g, i));
-    TRY(check_makers(g));
+    TRY(count_uses(g, &uses));
+    TRY(check_makers(g, &uses));
     for (int i = 0; i < g->n_nodes; i++) {
         TRY(check_shapes(g, i));
         TRY(check_types(g, i));
         TRY(check_keep(g, i));
-        TRY(check_queue(g, i));
+        TRY(check_queue(g, &uses, i));
         TRY(check_views(g, i));
-        TRY(check_phase(g, i));
+        TRY(check_phase(g, &uses, i));
     }
-    const size_t mark = arena_mark(g->arena);
     TRY(ARENA_NEW(g->arena, g->n_nodes, &state));
-    Err err = OK;
-    for (int i = 0; i < g->n_nodes && err == OK; i++) err = check_cycles(g, i, state);
+    for (int i = 0; i < g->n_nodes; i++) TRY(check_cycles(g, &uses, i, state));
+    return OK;
+}
+
+Err graph_check(const Graph *g)
+{
+    TRY(g->err);
+    const size_t mark = arena_mark(g->arena);
+    const Err err = check_all(g);
     arena_rewind(g->arena, mark);
     return err;
 }

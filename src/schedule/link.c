@@ -33,11 +33,19 @@ static Err refuse_moves(const Schedule *s, int rank)
             continue;
         return err_fail(
             ERR_CONFIG,
-            "rank %d: action %d is a %s: not yet; this version runs lists of RUN, NORM, "
-            "UPDATE and BIND, on one rank",
+            "rank %d: action %d is a %s: not yet; this version runs lists of RUN, REDUCE, "
+            "NORM, UPDATE and BIND, on one rank",
             rank, i, action_kind_name(kind));
     }
     return OK;
+}
+
+/* Does this RUN add to sums of gradients? */
+static bool writes_sums(const Linked *l)
+{
+    for (int i = 0; i < l->program->n_out; i++)
+        if (phase_covers((Phase)l->action.phase, (Phase)l->program->out[i].phase)) return true;
+    return false;
 }
 
 /* Sums that nobody has added to in this step start at their first writer. */
@@ -69,6 +77,37 @@ static Err check_fresh(const LinkedProgram *lp, const Linked *l)
     return OK;
 }
 
+/* The last position at which a holder of the parameter writes to its sum, or -1. */
+static int last_writer(const LinkedProgram *lp, const Param *p)
+{
+    for (int i = lp->n - 1; i >= 0; i--) {
+        const Linked *l = &lp->list[i];
+        for (int h = 0; h < p->n_holders && l->program; h++)
+            if (l->action.unit == p->holder[h] && writes_sums(l)) return i;
+    }
+    return -1;
+}
+
+/* A parameter that several units hold has several sums: without a REDUCE all but one would be lost. */
+static Err check_holders(const LinkedProgram *lp)
+{
+    for (int k = 0; k < lp->model->n_params; k++) {
+        const Param *p = &lp->model->param[k];
+        const int last = p->n_holders > 1 ? last_writer(lp, p) : -1;
+        bool reduced = last < 0;
+        for (int i = last + 1; i < lp->n; i++)
+            reduced = reduced || (lp->list[i].action.kind == A_REDUCE &&
+                                  lp->list[i].action.unit == p->holder[0]);
+        if (!reduced)
+            return err_fail(
+                ERR_CHECK,
+                "parameter %s is held by %d units, and the list has no reduce.%d after the last of "
+                "them has run: their sums would not be added",
+                p->name, p->n_holders, p->holder[0]);
+    }
+    return OK;
+}
+
 Err schedule_link(const Schedule *s, int rank, const LinkInput *in, Arena *arena,
                   LinkedProgram *out)
 {
@@ -93,6 +132,7 @@ Err schedule_link(const Schedule *s, int rank, const LinkInput *in, Arena *arena
         mark_fresh(l, &seen[l->action.unit * MAX_PORTS]);
         TRY(check_fresh(&lp, l));
     }
+    TRY(check_holders(&lp));
     TRY(link_memory(&lp, s, arena));
     *out = lp;
     return OK;

@@ -1,0 +1,57 @@
+/* Tied weights have a sum in each unit that holds them; a list that does not add them up is refused. */
+#include "support/expect.h"
+
+#include <string.h>
+
+#include "schedule/expand.h"
+#include "schedule/generate.h"
+#include "train/job.h"
+
+/* The job's own list, without the actions of one kind. */
+static Err link_without(Job *job, ActionKind kind, Arena *a)
+{
+    LinkedProgram lp;
+    Schedule s = job->units;
+    int n[1] = {0};
+    Action *list;
+    DO(ARENA_NEW(a, s.n[0], &list));
+    for (int i = 0; i < s.n[0]; i++)
+        if (s.list[0][i].kind != kind) list[n[0]++] = s.list[0][i];
+    s.n = n;
+    s.list = &list;
+    const LinkInput in = {&job->model, job->program, 2};
+    return schedule_link(&s, 0, &in, a, &lp);
+}
+
+static void compile_job(const char *model, JobKind kind, Arena *a, ModelConfig *c, Job *job)
+{
+    DO(model_config_load(model, NULL, 0, a, c));
+    const JobSettings set = {
+        .kind = kind, .config = c, .dtype = F32, .batch = {1, 8}, .micros = 2, .schedule = "gpipe"};
+    DO(job_compile(&set, a, job));
+}
+
+static void a_reduce_is_demanded(void **state)
+{
+    (void)state;
+    static Job job;
+    Arena a;
+    ModelConfig c;
+    DO(arena_open(&a, "test", ARENA_PLENTY));
+    compile_job("gpt2-tiny", JOB_STEP, &a, &c, &job); /* tied */
+    DO(link_without(&job, A_BIND, &a));
+    assert_int_equal(link_without(&job, A_REDUCE, &a), ERR_CHECK);
+    assert_non_null(strstr(
+        err_text(), "parameter wte.weight is held by 2 units, and the list has no reduce.0"));
+    compile_job("llama-tiny", JOB_STEP, &a, &c, &job); /* not tied */
+    DO(link_without(&job, A_REDUCE, &a));
+    compile_job("gpt2-tiny", JOB_LOSS, &a, &c, &job); /* writes no sums */
+    DO(link_without(&job, A_REDUCE, &a));
+    arena_close(&a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_reduce_is_demanded)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
