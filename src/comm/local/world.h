@@ -27,7 +27,7 @@
 #include "comm/backend.h"
 #include "comm/local/local.h"
 
-enum { RING = 8 };                               /* transfers of one channel posted at once */
+enum { RING = 8 };                              /* transfers of one channel posted at once */
 enum { SMALL_BYTES = 512, SMALL_WORK = 16384 }; /* of an array; of those of all members */
 
 typedef struct {
