@@ -103,7 +103,7 @@ expect() { # expect FAULT LINE...: a document of these lines has this fault, or 
 self_test() {
     binary=$top/sheaf
     printf '%s\n' '#!/bin/sh' 'case $1 in' 'list) echo one; echo two; echo three ;;' \
-        '*) echo "sheaf: no $1" >&2; exit 2 ;;' esac >"$binary"
+        '*) echo "sheaf: no $1" >&2; exit 2 ;;' 'esac' >"$binary"
     chmod +x "$binary"
     expect '' '```console' '$ sheaf list' one ... three '$ ./x help' '```' two
     expect '' '```console' '$ sheaf none' 'sheaf: no none' '```' '```console' '$ sheaf list' '```'
