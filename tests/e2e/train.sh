@@ -72,6 +72,17 @@ done
 ok "bf16" status 0 train h1 precision.compute=bf16 run.threads=1
 ok "bf16, 3 threads" status 0 train h3 precision.compute=bf16 run.threads=3
 ok "bf16, the same losses" same h1 h3
+# Widths that no vector length divides: a library's own threading would change bits here.
+for type in f32 bf16; do
+    for widths in "777 1000" "1000 5000"; do
+        set -- $widths
+        for n in 1 2 3 4; do
+            ok "$type, $widths, $n threads" status 0 train "w$type$1-$n" precision.compute=$type run.threads=$n run.steps=3 \
+                run.valid_every=0 model.hidden_size="$1" model.intermediate_size="$2" model.head_dim=16
+            ok "$type, $widths, $n threads: the same losses" same "w$type$1-1" "w$type$1-$n"
+        done
+    done
+done
 ok "recomputed" status 0 train r parallel.recompute=full
 ok "recomputed, the same losses" same a r
 ok "gpipe" status 0 train g parallel.schedule=gpipe
