@@ -25,7 +25,7 @@ typedef struct {
 typedef struct {
     Box box;
     int64_t at; /* its first element in storage; strides are the Holding's */
-} Piece;
+} HeldPiece;
 
 /* Local. The layout has passed layout_check with this mesh and shape. */
 Holding holding_of(const Layout *l, const Mesh *m, const Shape *s, int rank);
@@ -46,7 +46,7 @@ Box holding_bounds(const Holding *h);
 
 /* Local. All that the rank holds, as disjoint boxes in the arena; striped spans are one box an
  * element, so this is for what is not striped, or small. */
-Err holding_pieces(const Holding *h, Arena *a, const Piece **out, int64_t *n);
+Err holding_pieces(const Holding *h, Arena *a, const HeldPiece **out, int64_t *n);
 
 /* Local. The one rank that counts and writes a global element, among those on the stage of `rank`:
  * the first part that holds it in each cut, the first rank along each replicate axis. -1 when the

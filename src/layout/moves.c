@@ -118,9 +118,9 @@ Err moves_between(const Stored *from, const Stored *to, bool add, MoveList *out)
     memcpy(m.from_stride, from->holding.stride, sizeof m.from_stride);
     memcpy(m.to_stride, to->holding.stride, sizeof m.to_stride);
     for (int64_t i = 0; i < to->n; i++) {
-        const Piece *t = &to->piece[i];
+        const HeldPiece *t = &to->piece[i];
         for (int64_t j = 0; j < from->n; j++) {
-            const Piece *f = &from->piece[j];
+            const HeldPiece *f = &from->piece[j];
             if (!box_meet(&f->box, &t->box, &m.box)) continue;
             m.from_at = f->at + offset_of(m.from_stride, &f->box, &m.box);
             m.to_at = t->at + offset_of(m.to_stride, &t->box, &m.box);

@@ -38,7 +38,7 @@ typedef struct {
 typedef struct {
     int32_t rank;
     Holding holding;
-    const Piece *piece;
+    const HeldPiece *piece;
     int64_t n;
 } Stored;
 

@@ -13,33 +13,33 @@
 #include <stdlib.h>
 
 typedef struct {
-    const Place *place;
+    const Laid *place;
     unsigned free; /* axes to walk; the others keep the coordinates of the rank */
     Box wanted;
     int32_t *rank; /* room for all combinations of the free axes */
     int n;
 } Walk;
 
-static int parts_of(const Place *p, unsigned axes)
+static int parts_of(const Laid *p, unsigned axes)
 {
     return mesh_parts(p->mesh, p->layout.view, axes);
 }
 
-static int moved(const Place *p, unsigned axes, int part, int rank)
+static int moved(const Laid *p, unsigned axes, int part, int rank)
 {
     return mesh_move(p->mesh, p->layout.view, axes, part, rank);
 }
 
-static unsigned stage_axes(const Place *p) { return mesh_axes(p->mesh, p->layout.view, "pp"); }
+static unsigned stage_axes(const Laid *p) { return mesh_axes(p->mesh, p->layout.view, "pp"); }
 
-bool place_has(const Place *p, int rank)
+bool place_has(const Laid *p, int rank)
 {
     if (rank >= p->mesh->world) return false;
     return p->stage == ALL_STAGES ||
            mesh_part(p->mesh, p->layout.view, stage_axes(p), rank) == p->stage;
 }
 
-static int on_stage(const Place *p, int rank)
+static int on_stage(const Laid *p, int rank)
 {
     return p->stage == ALL_STAGES ? rank : moved(p, stage_axes(p), p->stage, rank);
 }
@@ -67,7 +67,7 @@ static void walk(Walk *w, int cut, int rank, const Holding *h, unsigned used)
     }
 }
 
-static Err walk_from(const Reshard *r, const Place *place, unsigned free, int rank, Box wanted,
+static Err walk_from(const Reshard *r, const Laid *place, unsigned free, int rank, Box wanted,
                      Arena *a, RankList *out)
 {
     Walk w = {.place = place, .free = free, .wanted = wanted};
@@ -101,7 +101,7 @@ static int nearest(const View *v, unsigned free, int axis, const int *coord, int
 /* Who, of the equals of `from`, gives to rank `to` of another mesh? */
 static int nearest_equal(const Reshard *r, int from, int to)
 {
-    const Place *p = &r->from;
+    const Laid *p = &r->from;
     const unsigned fixed = r->varies | (p->stage == ALL_STAGES ? 0 : stage_axes(p));
     int coord[MAX_AXES];
     mesh_coords(p->mesh, p->layout.view, from, coord);
@@ -122,7 +122,7 @@ Err peers_givers(const Reshard *r, const Stored *to, Arena *a, RankList *out)
 Err peers_takers(const Reshard *r, const Stored *from, Arena *a, RankList *out)
 {
     const Box held = holding_bounds(&from->holding);
-    const Place *to = &r->to;
+    const Laid *to = &r->to;
     const unsigned pp = stage_axes(to);
     if (!r->one_mesh) {
         const unsigned all = mesh_all_axes(to->mesh, to->layout.view);

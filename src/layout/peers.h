@@ -6,7 +6,7 @@
 #include "layout/reshard.h"
 
 /* Local. Does the rank hold a part of what is in this place, be it an empty one? */
-bool place_has(const Place *p, int rank);
+bool place_has(const Laid *p, int rank);
 
 /* Local. Ranks that may hold some of what `to` wants, one of each set of equals: the one that gives
  * it. In no particular order; without copies no two of them hold the same summand. */

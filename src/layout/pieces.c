@@ -13,7 +13,7 @@
 
 typedef struct {
     const Holding *h;
-    Piece *out; /* NULL: only count */
+    HeldPiece *out; /* NULL: only count */
     int64_t n;
     int64_t shift; /* storage = row-major index in kept + shift, for this stretch */
 } Sink;
@@ -34,7 +34,7 @@ static void emit_global(Sink *sink, Box box, int d, int64_t at)
 {
     const Holding *h = sink->h;
     if (d == box.ndim) {
-        if (sink->out) sink->out[sink->n] = (Piece){box, at};
+        if (sink->out) sink->out[sink->n] = (HeldPiece){box, at};
         sink->n++;
         return;
     }
@@ -86,10 +86,10 @@ static void emit_stretches(Sink *sink)
     }
 }
 
-Err holding_pieces(const Holding *h, Arena *a, const Piece **out, int64_t *n)
+Err holding_pieces(const Holding *h, Arena *a, const HeldPiece **out, int64_t *n)
 {
     Sink sink = {.h = h};
-    Piece *piece;
+    HeldPiece *piece;
     emit_stretches(&sink);
     TRY(ARENA_NEW(a, sink.n, &piece));
     sink.out = piece;

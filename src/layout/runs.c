@@ -25,7 +25,7 @@ static int by_fold(const void *a, const void *b)
     return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-Err stored_at(const Reshard *r, const Place *p, int rank, Arena *a, Stored *out)
+Err stored_at(const Reshard *r, const Laid *p, int rank, Arena *a, Stored *out)
 {
     Stored s = {.rank = rank, .holding = holding_of(&p->layout, p->mesh, &r->shape, rank)};
     TRY(holding_pieces(&s.holding, a, &s.piece, &s.n));

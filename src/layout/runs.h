@@ -14,7 +14,7 @@ typedef struct {
 } Run;
 
 /* Local. What the rank holds in that place. */
-Err stored_at(const Reshard *r, const Place *p, int rank, Arena *a, Stored *out);
+Err stored_at(const Reshard *r, const Laid *p, int rank, Arena *a, Stored *out);
 
 /* Local. All that `to` takes, pushed to `out`: a run for each giver, also for one that turns out to
  * give nothing, in the order in which summands are added. Runs live in `temp`; `out` does not. */

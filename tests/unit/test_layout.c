@@ -38,7 +38,7 @@ enum { DP = 2, CP = 4, TP = 8 };
 /* Storage and pieces are the same elements, each once, where holding_global says. */
 static void pieces_fill_storage(const Holding *h)
 {
-    const Piece *piece;
+    const HeldPiece *piece;
     int64_t n;
     char *seen;
     assert_int_equal(holding_pieces(h, &arena, &piece, &n), OK);

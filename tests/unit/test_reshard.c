@@ -31,11 +31,11 @@ static Mesh mesh_of(int pp, int replicate, int shard, int tp)
 
 static Layout dense(void) { return layout_replicate(VIEW_DENSE); }
 
-static Place at(const Mesh *m, Layout l) { return (Place){.mesh = m, .layout = l, .stage = -1}; }
+static Laid at(const Mesh *m, Layout l) { return (Laid){.mesh = m, .layout = l, .stage = -1}; }
 
 static void expect_kind(const Mesh *m, Layout from, Layout to, const Shape *s, const char *want)
 {
-    const Place f = at(m, from), t = at(m, to);
+    const Laid f = at(m, from), t = at(m, to);
     Reshard r;
     const char *got;
     DO(reshard_plan(&f, &t, s, "w", &r));
@@ -82,7 +82,7 @@ static void kinds_by_name(void **state)
 }
 
 /* Elements sent by all ranks, carried out and checked. */
-static int64_t total_sent(Sim *sim, Place from, Place to, const Shape *s, ReshardKind kind)
+static int64_t total_sent(Sim *sim, Laid from, Laid to, const Shape *s, ReshardKind kind)
 {
     int64_t sum = 0;
     sim_run(sim, &from, &to, s);
@@ -103,10 +103,10 @@ static void bytes_by_formula(void **state)
             const Mesh m = mesh_of(1, 1, 2, p);
             const int64_t side = uneven ? 7 : 60, n = side * side, copies = 2;
             const Shape s = {2, {side, side}};
-            const Place rows = at(&m, layout_cut(dense(), 0, TP, 1)), all = at(&m, dense());
-            const Place columns = at(&m, layout_cut(dense(), 1, TP, 1));
-            const Place sum = at(&m, layout_partial(dense(), TP));
-            const Place flat = at(&m, layout_cut(dense(), DIM_FLAT, TP, 16));
+            const Laid rows = at(&m, layout_cut(dense(), 0, TP, 1)), all = at(&m, dense());
+            const Laid columns = at(&m, layout_cut(dense(), 1, TP, 1));
+            const Laid sum = at(&m, layout_partial(dense(), TP));
+            const Laid flat = at(&m, layout_cut(dense(), DIM_FLAT, TP, 16));
             const int64_t pass = copies * (p - 1) * n;
             assert_int_equal(total_sent(&sim, rows, all, &s, RESHARD_ALL_GATHER), pass);
             assert_int_equal(total_sent(&sim, flat, all, &s, RESHARD_ALL_GATHER), pass);
@@ -134,9 +134,9 @@ static void direct_where_storage_is_the_message(void **state)
     Sim sim;
     const Mesh m = mesh_of(1, 1, 1, 3);
     const Shape s = {2, {7, 5}};
-    const Place rows = at(&m, layout_cut(dense(), 0, TP, 1)), all = at(&m, dense());
-    const Place columns = at(&m, layout_cut(dense(), 1, TP, 1));
-    const Place sum = at(&m, layout_partial(dense(), TP));
+    const Laid rows = at(&m, layout_cut(dense(), 0, TP, 1)), all = at(&m, dense());
+    const Laid columns = at(&m, layout_cut(dense(), 1, TP, 1));
+    const Laid sum = at(&m, layout_partial(dense(), TP));
     sim_open(&sim);
     sim_run(&sim, &rows, &all, &s);
     assert_true(sim.part[1].in.direct && sim.part[1].out.direct);
@@ -158,7 +158,7 @@ static void nearest_holder_gives(void **state)
     Sim sim;
     const Mesh old = mesh_of(1, 1, 3, 2), grown = mesh_of(1, 1, 1, 9);
     const Shape s = {1, {4}};
-    const Place from = at(&old, layout_cut(dense(), 0, TP, 1)), to = at(&grown, dense());
+    const Laid from = at(&old, layout_cut(dense(), 0, TP, 1)), to = at(&grown, dense());
     sim_open(&sim);
     sim_run(&sim, &from, &to, &s);
     assert_int_equal(sim.r.kind, RESHARD_EXCHANGE);
@@ -171,7 +171,7 @@ static void nearest_holder_gives(void **state)
             assert_int_equal(in->move[i].from, giver[rank][in->move[i].box.lo[0] / 2]);
     }
     /* On one mesh the own group comes first, though another's rank may be nearer. */
-    const Place all = at(&old, dense());
+    const Laid all = at(&old, dense());
     sim_run(&sim, &from, &all, &s);
     assert_int_equal(sim.part[2].in.peers.rank[1], 3);
     sim_close(&sim);
@@ -186,8 +186,8 @@ static void gradients_of_copies(void **state)
     const Shape s = {2, {2 * 3, 5}};
     const SpanMap *map;
     DO(spans_key_heads(&arena, 8, 2, 3, 3, &map));
-    const Place use = at(&m, layout_cut_map(dense(), 0, TP, map));
-    Place sum = use, both = at(&m, layout_partial(use.layout, SHARD)), home = use;
+    const Laid use = at(&m, layout_cut_map(dense(), 0, TP, map));
+    Laid sum = use, both = at(&m, layout_partial(use.layout, SHARD)), home = use;
     sum.sum_copies = both.sum_copies = true;
     home.layout = layout_cut(use.layout, DIM_FLAT, SHARD, 4);
     sim_open(&sim);
@@ -197,7 +197,7 @@ static void gradients_of_copies(void **state)
     total_sent(&sim, both, home, &s, RESHARD_EXCHANGE);
     total_sent(&sim, both, at(&m, dense()), &s, RESHARD_EXCHANGE);
     /* copies may stay open while dp is summed */
-    const Place f = both;
+    const Laid f = both;
     Reshard r;
     DO(reshard_plan(&f, &sum, &s, "k", &r));
     assert_int_equal(r.kind, RESHARD_ALL_REDUCE);
@@ -224,26 +224,26 @@ static void look_alikes(void **state)
     Sim sim;
     const Mesh m = mesh_of(1, 1, 3, 2), one = mesh_of(1, 1, 3, 1);
     const Shape s = {2, {6, 5}};
-    const Place all = at(&m, dense());
+    const Laid all = at(&m, dense());
     sim_open(&sim);
 
     /* the same flat cut of another remainder */
     const Layout rows = layout_cut(dense(), 0, TP, 1), columns = layout_cut(dense(), 1, TP, 1);
-    const Place a = at(&m, layout_cut(rows, DIM_FLAT, SHARD, 4));
-    const Place b = at(&m, layout_cut(columns, DIM_FLAT, SHARD, 4));
+    const Laid a = at(&m, layout_cut(rows, DIM_FLAT, SHARD, 4));
+    const Laid b = at(&m, layout_cut(columns, DIM_FLAT, SHARD, 4));
     total_sent(&sim, a, b, &s, RESHARD_ALL_TO_ALL);
     assert_int_equal(sim.r.axes, SHARD | TP);
     /* other grains of one remainder */
-    const Place c = at(&m, layout_cut(rows, DIM_FLAT, SHARD, 2));
+    const Laid c = at(&m, layout_cut(rows, DIM_FLAT, SHARD, 2));
     assert_true(total_sent(&sim, a, c, &s, RESHARD_ALL_TO_ALL) > 0);
     assert_int_equal(sim.r.axes, SHARD);
 
     /* all of a dim on every part is replicate; a beginning of it is not; summands are neither */
     const SpanMap *whole = map_of(6, 2, (Span[]){{0, 6, 1}, {0, 6, 1}});
-    const Place nominal = at(&m, layout_cut_map(dense(), 0, TP, whole));
-    const Place begun =
+    const Laid nominal = at(&m, layout_cut_map(dense(), 0, TP, whole));
+    const Laid begun =
         at(&m, layout_cut_map(dense(), 0, TP, map_of(6, 2, (Span[]){{0, 4, 1}, {0, 6, 1}})));
-    Place summed = nominal;
+    Laid summed = nominal;
     summed.sum_copies = true;
     total_sent(&sim, nominal, all, &s, RESHARD_NONE);
     assert_int_equal(total_sent(&sim, begun, all, &s, RESHARD_EXCHANGE), 3 * 10);
@@ -252,7 +252,7 @@ static void look_alikes(void **state)
     /* ... also under a flat map that uses the axis again */
     Span part[6];
     for (int p = 0; p < 6; p++) part[p] = even_part(30, 4, 3, p / 2);
-    Place home = nominal, open;
+    Laid home = nominal, open;
     home.layout = layout_cut_map(home.layout, DIM_FLAT, SHARD | TP, map_of(30, 6, part));
     open = home;
     open.sum_copies = true;
@@ -262,7 +262,7 @@ static void look_alikes(void **state)
     /* a map of one part may still reorder */
     const SpanMap *turned;
     DO(spans_map(&arena, 6, 1, (int32_t[]){0, 2}, (Span[]){{3, 6, 1}, {0, 3, 1}}, &turned));
-    const Place odd = at(&one, layout_cut_map(dense(), 0, TP, turned));
+    const Laid odd = at(&one, layout_cut_map(dense(), 0, TP, turned));
     assert_int_equal(total_sent(&sim, odd, at(&one, dense()), &s, RESHARD_LOCAL), 0);
     sim_close(&sim);
 }
@@ -273,8 +273,8 @@ static void refused(void **state)
     const Mesh m = mesh_of(1, 1, 2, 2), other = mesh_of(1, 1, 4, 1);
     const Shape s = {1, {8}};
     Reshard r;
-    const Place sum = at(&m, layout_partial(dense(), TP)), all = at(&m, dense());
-    const Place moved = at(&other, layout_partial(dense(), SHARD));
+    const Laid sum = at(&m, layout_partial(dense(), TP)), all = at(&m, dense());
+    const Laid moved = at(&other, layout_partial(dense(), SHARD));
     expect_error("all", reshard_plan(&all, &sum, &s, "y", &r), ERR_CHECK,
                  "y: a reshard to partial");
     expect_error("moved", reshard_plan(&sum, &moved, &s, "y", &r), ERR_CHECK, "another mesh");
@@ -287,7 +287,7 @@ static void stages(void **state)
     Sim sim;
     const Mesh m = mesh_of(3, 1, 2, 2);
     const Shape s = {2, {5, 3}};
-    Place from = at(&m, layout_cut(dense(), 0, TP, 1)), to = at(&m, layout_cut(dense(), 1, TP, 1));
+    Laid from = at(&m, layout_cut(dense(), 0, TP, 1)), to = at(&m, layout_cut(dense(), 1, TP, 1));
     from.stage = 0;
     to.stage = 2;
     sim_open(&sim);
@@ -300,7 +300,7 @@ static void stages(void **state)
 }
 
 /* Processor time of one rank's plan and part, the best of three. */
-static double one_rank_ms(const Place *from, const Place *to, const Shape *s, ReshardKind kind)
+static double one_rank_ms(const Laid *from, const Laid *to, const Shape *s, ReshardKind kind)
 {
     double best = 1e9;
     Arena temp;
@@ -339,9 +339,9 @@ static void one_rank_of_16384(void **state)
     for (int i = 0; i < 3; i++) {
         const Layout rows = layout_cut(dense(), 0, TP, 1), columns = layout_cut(dense(), 1, TP, 1);
         const Layout home = layout_cut(rows, DIM_FLAT, SHARD, 65536);
-        const Place use = at(mesh[i], rows), sharded = at(mesh[i], home);
-        const Place grad = at(mesh[i], layout_partial(rows, SHARD));
-        const Place turned = at(mesh[i], columns), seen = at(mesh[i], dense());
+        const Laid use = at(mesh[i], rows), sharded = at(mesh[i], home);
+        const Laid grad = at(mesh[i], layout_partial(rows, SHARD));
+        const Laid turned = at(mesh[i], columns), seen = at(mesh[i], dense());
         double ms[5] = {one_rank_ms(&sharded, &use, &s, RESHARD_ALL_GATHER),
                         one_rank_ms(&grad, &sharded, &s, RESHARD_REDUCE_SCATTER),
                         one_rank_ms(&grad, &use, &s, RESHARD_ALL_REDUCE)};
@@ -353,8 +353,8 @@ static void one_rank_of_16384(void **state)
                 fail_msg("mesh %d, reshard %d: %.1f ms", i, j, ms[j]);
     }
     /* another mesh: found by number */
-    const Place from = at(&deep, layout_cut(layout_cut(dense(), 0, TP, 1), DIM_FLAT, SHARD, 65536));
-    const Place to = at(&wide, layout_cut(layout_cut(dense(), 1, TP, 1), DIM_FLAT, SHARD, 65536));
+    const Laid from = at(&deep, layout_cut(layout_cut(dense(), 0, TP, 1), DIM_FLAT, SHARD, 65536));
+    const Laid to = at(&wide, layout_cut(layout_cut(dense(), 1, TP, 1), DIM_FLAT, SHARD, 65536));
     assert_true(one_rank_ms(&from, &to, &s, RESHARD_EXCHANGE) < limit_ms);
 }
 
