@@ -100,21 +100,33 @@ static void next_generation(Team *t)
     wake(t);
 }
 
-/* A core that is not there is no fault: the same run works, unpinned, on a smaller machine. */
-static void pin(pthread_t thread, int core)
+int team_cores(void)
 {
-    cpu_set_t cores;
-    if (core >= CPU_SETSIZE) return;
-    CPU_ZERO(&cores);
-    CPU_SET((size_t)core, &cores);
-    (void)pthread_setaffinity_np(thread, sizeof cores, &cores);
+    cpu_set_t may;
+    if (sched_getaffinity(0, sizeof may, &may) != 0) return 1;
+    return CPU_COUNT(&may);
+}
+
+/* To the n-th core that the process may use. One that is not there is no fault: the same run works,
+ * unpinned, on a smaller machine. */
+static void pin(pthread_t thread, const cpu_set_t *may, int n)
+{
+    cpu_set_t one;
+    for (size_t core = 0; core < CPU_SETSIZE; core++) {
+        if (!CPU_ISSET(core, may) || n-- > 0) continue;
+        CPU_ZERO(&one);
+        CPU_SET(core, &one);
+        (void)pthread_setaffinity_np(thread, sizeof one, &one);
+        return;
+    }
 }
 
 static void pin_all(Team *t, int first_core)
 {
     t->pinned = pthread_getaffinity_np(t->owner, sizeof t->owner_cores, &t->owner_cores) == 0;
-    for (int i = 1; i < t->threads; i++) pin(t->worker[i], first_core + i);
-    pin(t->owner, first_core);
+    if (!t->pinned) return;
+    for (int i = 1; i < t->threads; i++) pin(t->worker[i], &t->owner_cores, first_core + i);
+    pin(t->owner, &t->owner_cores, first_core);
 }
 
 static void stop_workers(Team *t, int started)
@@ -139,7 +151,7 @@ Err team_open(Team **team, int threads, int first_core)
     t->threads = threads;
     t->owner = pthread_self();
     /* With fewer cores than threads, who spins keeps the others from their work. */
-    t->spins = sysconf(_SC_NPROCESSORS_ONLN) >= threads ? SPINS : 0;
+    t->spins = team_cores() >= threads ? SPINS : 0;
     pthread_mutex_init(&t->lock, NULL);
     pthread_cond_init(&t->changed, NULL);
     for (int i = 1; i < threads; i++) {

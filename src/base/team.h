@@ -17,11 +17,14 @@
 
 typedef struct Team Team;
 
-/* Local. `threads` >= 1, the caller counted. With first_core >= 0 worker i is pinned to core
- * first_core + i, and the calling thread to first_core; with -1 nothing is pinned. */
+/* Local. `threads` >= 1, the caller counted. With first_core >= 0 worker i is pinned to core number
+ * first_core + i of those that the process may use, and the calling thread to first_core; with -1
+ * nothing is pinned. */
 Err team_open(Team **team, int threads, int first_core);
 void team_close(Team *team);
 int team_threads(const Team *team);
+/* Local. Cores that this process may use: its affinity mask, not the machine. */
+int team_cores(void);
 /* Local. Calls run(work, tile) for each tile in [0, n_tiles), in no order; NULL is a team of one.
  */
 void team_run(Team *team, int64_t n_tiles, void (*run)(void *work, int64_t tile), void *work);

@@ -1,6 +1,7 @@
 /* config.c -- lays defaults, the file and the arguments over one another, then settles what follows
  * from several keys. */
 #define _POSIX_C_SOURCE 200809L /* sysconf */
+#include "base/team.h"
 #include "cli/keys.h"
 
 #include <string.h>
@@ -140,7 +141,7 @@ static Err settle(Config *c)
         c->run_ranks =
             c->mesh_dp_replicate * c->mesh_dp_shard * c->mesh_tp * c->mesh_cp * c->mesh_pp;
     if (c->run_threads == 0) {
-        const int64_t cores = sysconf(_SC_NPROCESSORS_ONLN);
+        const int64_t cores = team_cores();
         c->run_threads = cores > c->run_ranks ? cores / c->run_ranks : 1;
     }
     return OK;

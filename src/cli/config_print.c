@@ -1,6 +1,8 @@
 /* config_print.c -- the keys of keys.def as YAML, section by section. */
 #include "cli/config_print.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include "cli/keys.h"
 
@@ -40,6 +42,15 @@ static void print_list(Text *out, const TextList *list)
     text_add(out, "]");
 }
 
+/* The shortest form that reads back as the same number. */
+static void print_float(Text *out, double x)
+{
+    char form[40] = "";
+    for (int digits = 1; digits <= 17 && (!form[0] || strtod(form, NULL) != x); digits++)
+        snprintf(form, sizeof form, "%.*g", digits, x);
+    text_add(out, "%s", form);
+}
+
 static void print_value(Text *out, const Key *key, const Config *c)
 {
     const void *at = (const char *)c + key->member;
@@ -51,7 +62,7 @@ static void print_value(Text *out, const Key *key, const Config *c)
             text_add(out, "%lld", (long long)*(const int64_t *)at);
         break;
     case KEY_FLOAT:
-        text_add(out, "%.17g", *(const double *)at);
+        print_float(out, *(const double *)at);
         break;
     case KEY_BOOL:
         text_add(out, "%s", *(const bool *)at ? "true" : "false");

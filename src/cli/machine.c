@@ -26,7 +26,12 @@ const char *machine_device_text(const Device *d)
 
 int64_t machine_memory_bytes(void)
 {
-    return (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
+    int64_t bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
+    long long limit = 0; /* of a container; the file says "max" where there is none */
+    FILE *f = fopen("/sys/fs/cgroup/memory.max", "r");
+    if (f && fscanf(f, "%lld", &limit) == 1 && limit > 0 && limit < bytes) bytes = limit;
+    if (f) fclose(f);
+    return bytes;
 }
 
 const char *machine_processor(char *buffer, size_t bytes)

@@ -22,6 +22,8 @@
 #include "train/peak.h"
 #include "train/rundir.h"
 
+enum { VALID_SEQUENCES = 64 };
+
 static volatile sig_atomic_t stop_asked; /* a handler can reach nothing else */
 
 static void on_interrupt(int signal_number)
@@ -42,6 +44,8 @@ typedef struct {
     Team *team;
     Comm *comm;
     double peak;
+    PeakOf peak_of;
+    char cache[1024], processor[128]; /* cache: the file of peaks; "" when there is none */
 } Session;
 
 static Err open_data(Session *s)
@@ -67,6 +71,7 @@ static Err open_data(Session *s)
     if (c->run_valid_every == 0) return OK;
     set.path = c->data_valid.at;
     set.n_paths = c->data_valid.n;
+    set.seed = 0; /* the same samples in every run, whatever its seed and batch */
     return dataset_open(&set, &s->arena, &s->valid);
 }
 
@@ -84,11 +89,7 @@ static Err compile(Session *s)
 static Err check_memory(const Session *s)
 {
     char need[24], have[24];
-    int64_t bytes = 0;
-    const int64_t memory = machine_memory_bytes();
-    for (int a = 0; a < N_ARENAS; a++)
-        bytes += (int64_t)(s->job.linked.bytes[a] +
-                           (a == ARENA_STATE ? 0 : s->valid_job.linked.bytes[a]));
+    const int64_t bytes = train_bytes(&s->job, &s->valid_job), memory = machine_memory_bytes();
     if (bytes <= memory) return OK;
     return err_fail(
         ERR_CONFIG,
@@ -121,18 +122,22 @@ static Err open_machine(Session *s)
 {
     const CommSettings set = {.ranks = 1, .in_flight = 16, .records = 1024};
     TRY(machine_device(&s->config, &s->device));
-    TRY(team_open(&s->team, (int)s->config.run_threads, s->config.run_pin ? 0 : -1));
+    const bool whole = s->config.run_threads >= team_cores(); /* else two runs would share a core */
+    TRY(team_open(&s->team, (int)s->config.run_threads, s->config.run_pin && whole ? 0 : -1));
     return local_open(&s->arena, &set, &s->comm);
 }
 
 static Err measure_peak(Session *s)
 {
-    char processor[128], cache[1024], rate[24];
+    char rate[24];
     bool measured;
-    const bool keep = machine_cache_path("peaks.json", cache, sizeof cache);
-    const PeakOf of = {s->device, s->job.model.dtype, s->team,
-                       machine_processor(processor, sizeof processor)};
-    TRY(peak_load(&of, keep ? cache : NULL, &s->peak, &measured));
+    const bool keep = machine_cache_path("peaks.json", s->cache, sizeof s->cache);
+    const char *cache = s->cache;
+    s->peak_of = (PeakOf){s->device, s->job.model.dtype, s->team,
+                          machine_processor(s->processor, sizeof s->processor),
+                          machine_device_text(s->device)};
+    if (!keep) s->cache[0] = '\0';
+    TRY(peak_load(&s->peak_of, keep ? cache : NULL, &s->peak, &measured));
     printf("mfu = flops of products and attention (causal: half) / (seconds x peak); peak "
            "%sflop/s, %s%s%s\n",
            text_count(s->peak, rate), measured ? "measured now" : "measured before",
@@ -143,12 +148,11 @@ static Err measure_peak(Session *s)
 static void announce(const Session *s)
 {
     char count[24], bytes[24];
-    const size_t *b = s->job.linked.bytes;
     printf("%s: %s parameters; %s, %s; %lld tokens a step; memory %s, known before the run\n",
            s->model.name, text_count((double)model_param_count(&s->job.model), count),
            machine_device_text(s->device), dtype_name(s->job.model.dtype),
            (long long)(s->config.batch_global * s->config.data_seq_len),
-           text_bytes((int64_t)(b[ARENA_STATE] + b[ARENA_STEP] + b[ARENA_WORK]), bytes));
+           text_bytes(train_bytes(&s->job, &s->valid_job), bytes));
     if (s->dir.old[0]) printf("the run that was in %s is in %s now\n", s->dir.path, s->dir.old);
 }
 
@@ -164,9 +168,9 @@ static Err open_session(Session *s, int argc, char **argv)
     TRY(check_memory(s));
     snprintf(dir, sizeof dir, "%s", s->config.run_dir);
     if (!dir[0]) config_run_name(args.file, s->model.name, dir, sizeof dir);
-    TRY(rundir_open(&s->dir, dir, s->config.run_fresh));
-    TRY(write_config(s));
     TRY(open_machine(s));
+    TRY(rundir_open(&s->dir, dir, s->config.run_fresh)); /* last: what is refused moves nothing */
+    TRY(write_config(s));
     announce(s);
     return measure_peak(s);
 }
@@ -185,7 +189,7 @@ static TrainSettings settings_of(const Session *s)
                            .lr = config_lr(c),
                            .global = c->batch_global,
                            .valid_every = c->run_valid_every,
-                           .valid_limit = 8 * c->batch_global,
+                           .valid_limit = VALID_SEQUENCES,
                            .seed = (uint64_t)c->run_seed,
                            .dir = s->dir.path,
                            .tensorboard = c->run_tensorboard,
@@ -211,6 +215,8 @@ static Err run_session(Session *s, bool *stopped)
     TrainResult result;
     const TrainSettings set = settings_of(s);
     TRY(train_run(&set, &result));
+    if (s->cache[0] && result.peak_flops > s->peak)
+        peak_raise(&s->peak_of, s->cache, result.peak_flops);
     conclude(s, &result);
     *stopped = result.stopped;
     return OK;

@@ -2,6 +2,7 @@
 #define _DEFAULT_SOURCE
 #include "train/loop.h"
 
+#include <math.h>
 #include <time.h>
 
 static double now_s(void)
@@ -84,15 +85,28 @@ static Err validate(Loop *l, double *loss)
     return OK;
 }
 
-static int64_t device_bytes(const Job *job)
+int64_t train_bytes(const Job *job, const Job *valid)
 {
-    const size_t *b = job->linked.bytes;
-    return (int64_t)(b[ARENA_STATE] + b[ARENA_STEP] + b[ARENA_WORK]);
+    int64_t bytes = 0;
+    for (int a = 0; a < N_ARENAS; a++) {
+        bytes += (int64_t)job->linked.bytes[a];
+        if (valid && a != ARENA_STATE) bytes += (int64_t)valid->linked.bytes[a];
+    }
+    return bytes;
+}
+
+/* Rows that this step's micro-batches have, of those that they have room for. */
+static double live_share(const Loop *l)
+{
+    int64_t live = 0;
+    const int micros = l->s->job->settings.micros;
+    for (int m = 0; m < micros; m++) live += l->rank.live_rows[m];
+    return (double)live / ((double)micros * (double)l->s->job->model.rows);
 }
 
 static double utilization(Loop *l, double step_s)
 {
-    const double rate = job_model_flops(l->s->job) / step_s;
+    const double rate = live_share(l) * job_model_flops(l->s->job) / step_s;
     if (rate > l->peak) l->peak = rate; /* then the measured peak was too low */
     return rate / l->peak;
 }
@@ -117,8 +131,19 @@ static Err one_step(Loop *l, int64_t step, Metrics *m)
                    .step_ms = 1e3 * took,
                    .tokens_per_s = (double)r.live_tokens / took,
                    .mfu = utilization(l, took),
-                   .peak_bytes = device_bytes(s->job)};
+                   .peak_bytes = train_bytes(s->job, s->valid_job)};
     return OK;
+}
+
+/* Nothing good comes after: said at once, with all that was measured on disk. */
+static Err not_finite(const Loop *l, const Metrics *m)
+{
+    if (l->s->terminal) fputc('\n', l->s->out);
+    return err_fail(ERR_CHECK,
+                    "step %lld: the loss is %g; the weights of the step before made it so: try a "
+                    "lower optim.lr "
+                    "(now %.3g), a longer optim.warmup, or optim.clip=1",
+                    (long long)m->step, m->loss, l->s->lr.lr);
 }
 
 static Err run_steps(Loop *l)
@@ -136,6 +161,7 @@ static Err run_steps(Loop *l)
         if (step == 1) out->first_loss = m.loss;
         out->last_loss = m.loss;
         out->steps = step;
+        if (!isfinite(m.loss)) return not_finite(l, &m);
         if (m.has_valid) out->has_valid = true, out->valid_loss = m.valid_loss;
     }
     out->stopped = out->steps < s->lr.steps;
@@ -164,12 +190,13 @@ Err train_run(const TrainSettings *s, TrainResult *out)
 {
     Loop l = {.s = s, .peak = s->peak_flops};
     const double start = now_s();
-    l.result.peak_bytes = device_bytes(s->job);
+    l.result.peak_bytes = train_bytes(s->job, s->valid_job);
     Err err = metrics_open(&l.files, s->dir, s->tensorboard);
     if (err == OK) err = open_ranks(&l);
     if (err == OK) err = run_steps(&l);
     if (err == OK) err = metrics_close(&l.files);
     l.result.seconds = now_s() - start;
+    l.result.peak_flops = l.peak;
     rank_close(&l.valid);
     rank_close(&l.rank);
     *out = l.result;

@@ -38,6 +38,7 @@ typedef struct {
     int64_t steps; /* done */
     double first_loss, last_loss, valid_loss;
     int64_t tokens, peak_bytes;
+    double peak_flops; /* the one given, or a higher one that a step reached */
     double seconds;
     bool stopped, has_valid;
 } TrainResult;
@@ -45,6 +46,9 @@ typedef struct {
 /* Collective over all ranks. */
 Err train_run(const TrainSettings *s, TrainResult *out);
 
+/* Local. All that a run allocates for its tensors: every arena, and those of validation beside the
+ * state that it shares. */
+int64_t train_bytes(const Job *job, const Job *valid);
 /* Local. Flops of products and attention in one step: what the model needs, without what is
  * recomputed. A causal query sees half of the keys on average. */
 double job_model_flops(const Job *job);

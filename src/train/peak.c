@@ -64,11 +64,26 @@ static void remember(const char *cache, json_t *file, const char *key, double ra
         unlink(temporary);
 }
 
+static void name_key(const PeakOf *of, char *key, size_t bytes)
+{
+    snprintf(key, bytes, "%s, %s, %d threads, %s", of->text, dtype_name(of->dtype),
+             team_threads(of->team), of->processor);
+}
+
+void peak_raise(const PeakOf *of, const char *cache, double flops_per_s)
+{
+    char key[512];
+    name_key(of, key, sizeof key);
+    json_t *file = json_load_file(cache, 0, NULL);
+    if (json_is_object(file) && flops_per_s > json_number_value(json_object_get(file, key)))
+        remember(cache, file, key, flops_per_s);
+    json_decref(file);
+}
+
 Err peak_load(const PeakOf *of, const char *cache, double *flops_per_s, bool *measured)
 {
-    char key[256];
-    snprintf(key, sizeof key, "%s, %s, %d threads, %s", of->device->name, dtype_name(of->dtype),
-             team_threads(of->team), of->processor);
+    char key[512];
+    name_key(of, key, sizeof key);
     json_t *file = cache ? json_load_file(cache, 0, NULL) : NULL;
     const double kept = json_number_value(json_object_get(file, key));
     *measured = !(kept > 0);

@@ -13,7 +13,7 @@ typedef struct {
     const Device *device;
     DType dtype;
     Team *team;
-    const char *processor; /* its name, for the key */
+    const char *processor, *text; /* its name, and the device in words: for the key */
 } PeakOf;
 
 /* Local. Flops per second; takes about 50 ms on a fast device. */
@@ -21,5 +21,8 @@ Err peak_measure(const PeakOf *of, double *flops_per_s);
 /* Local. From the file, else measured and written there; a file that cannot be read or written only
  * costs the time of measuring again. cache == NULL: always measured. *measured tells which. */
 Err peak_load(const PeakOf *of, const char *cache, double *flops_per_s, bool *measured);
+
+/* Local. Keeps a higher rate that was seen later: a peak measured on a busy machine is too low. */
+void peak_raise(const PeakOf *of, const char *cache, double flops_per_s);
 
 #endif

@@ -36,7 +36,7 @@ static Err take_lock(RunDir *d)
     if (flock(d->lock, LOCK_EX | LOCK_NB) != 0) {
         const ssize_t n = read(d->lock, pid, sizeof pid - 1);
         pid[n > 0 ? strcspn(pid, "\n") : 0] = '\0';
-        close(d->lock);
+        rundir_close(d);
         return err_fail(
             ERR_CONFIG,
             "run.dir=%s: process %s trains there; wait for it, stop it, or choose another run.dir",
@@ -75,9 +75,9 @@ Err rundir_open(RunDir *d, const char *path, bool fresh)
     *d = (RunDir){.lock = -1};
     size_t length = strlen(path);
     while (length > 1 && path[length - 1] == '/') length--;
-    if (length == 0 || length >= sizeof d->path)
-        return err_fail(ERR_CONFIG, "run.dir: a path of %zu characters; 1 to %zu are possible",
-                        length, sizeof d->path - 1);
+    if (length == 0 || length > RUNDIR_MAX)
+        return err_fail(ERR_CONFIG, "run.dir: a path of %zu characters; 1 to %d are possible",
+                        length, RUNDIR_MAX);
     memcpy(d->path, path, length);
     TRY(make_folders(d->path));
     TRY(take_lock(d));
@@ -91,7 +91,7 @@ Err rundir_open(RunDir *d, const char *path, bool fresh)
                         d->path);
     }
     TRY(move_aside(d));
-    close(d->lock);
+    rundir_close(d);
     TRY(make_folders(d->path));
     return take_lock(d);
 }

@@ -10,6 +10,8 @@
 #include <stdbool.h>
 #include "base/err.h"
 
+enum { RUNDIR_MAX = 900 }; /* characters of its path: names of files in it still fit */
+
 typedef struct {
     char path[1024];
     int lock;       /* file descriptor */
