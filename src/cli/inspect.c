@@ -141,6 +141,7 @@ static bool is_metrics(const char *path, Bytes data)
 typedef struct {
     int64_t lines, first_step, last_step, tokens;
     double first_loss, last_loss, least_loss;
+    bool cut; /* the last line has no end, and is not counted */
 } Curve;
 
 static Err add_line(const char *path, const char *line, size_t bytes, Curve *c)
@@ -148,7 +149,8 @@ static Err add_line(const char *path, const char *line, size_t bytes, Curve *c)
     json_error_t why;
     json_t *o = json_loadb(line, bytes, 0, &why);
     if (!o)
-        return err_fail(ERR_CHECK, "%s:%lld: not JSON: %s; was the run killed while it wrote?",
+        return err_fail(ERR_CHECK,
+                        "%s:%lld: not JSON: %s; was a run killed while it wrote, and resumed?",
                         path, (long long)c->lines + 1, why.text);
     const int64_t step = json_integer_value(json_object_get(o, "step"));
     const double loss = json_number_value(json_object_get(o, "loss"));
@@ -161,21 +163,33 @@ static Err add_line(const char *path, const char *line, size_t bytes, Curve *c)
     return OK;
 }
 
+/* A run that is killed, or still writes, may leave the last line cut: the others stand. */
+static Err read_curve(const char *path, Bytes data, Curve *c)
+{
+    const char *at = (const char *)data.at;
+    for (size_t left = data.bytes; left > 0;) {
+        const char *end = memchr(at, '\n', left);
+        const size_t n = end ? (size_t)(end - at) : left;
+        const Err err = add_line(path, at, n, c);
+        c->cut = err != OK && !end;
+        if (!c->cut) TRY(err);
+        at += n + (end != NULL);
+        left -= n + (end != NULL);
+    }
+    return OK;
+}
+
 static Err say_metrics(const char *path, Bytes data, Arena *a)
 {
     Curve c = {0};
     char count[COUNT_BYTES];
-    const char *at = (const char *)data.at;
     (void)a;
-    for (size_t left = data.bytes; left > 0;) {
-        const char *end = memchr(at, '\n', left);
-        const size_t n = end ? (size_t)(end - at) : left;
-        TRY(add_line(path, at, n, &c));
-        at += n + (end != NULL);
-        left -= n + (end != NULL);
-    }
+    TRY(read_curve(path, data, &c));
     printf("%s: metrics of a run, a line a step\n", path);
-    printf("  lines      %s\n", say_count(c.lines, count));
+    printf("  lines      %s%s\n", say_count(c.lines, count),
+           c.cut ? ", and a last one that is cut: the run was killed while it wrote, or it still "
+                   "writes"
+                 : "");
     if (c.lines == 0) return OK;
     printf("  steps      %lld to %lld\n", (long long)c.first_step, (long long)c.last_step);
     printf("  loss       %.4f to %.4f, at least %.4f\n", c.first_loss, c.last_loss, c.least_loss);

@@ -5,8 +5,9 @@
 #include <string.h>
 
 enum { HASHED_TOKENS = 4096, HASHED_BETWEEN = 256 };
+enum { SCANNED_TOKENS = 1 << 28 }; /* walked in a second or so */
 
-/* Bytes need 256 ids; other formats are judged token by token, as they are read. */
+/* Bytes need 256 ids; other formats are judged token by token. */
 static Err check_vocab(const Tokens *t, int64_t vocab)
 {
     const bool bytes = t->format == FORMAT_TEXT || t->format == FORMAT_JSONL;
@@ -15,6 +16,34 @@ static Err check_vocab(const Tokens *t, int64_t vocab)
                     "%s: %s, which needs a vocabulary of %d, and the model's has %lld; set "
                     "model.vocab_size=%d",
                     t->path, tokens_words(t), BYTE_VOCAB, (long long)vocab, BYTE_VOCAB);
+}
+
+/* Whether any id that the file can spell is in the vocabulary. */
+static bool all_fit(const Tokens *t, int64_t vocab)
+{
+    return t->width <= 2 && !t->is_signed && vocab >= (int64_t)1 << 8 * t->width;
+}
+
+static Err scan_file(const Tokens *t, int64_t vocab)
+{
+    if (all_fit(t, vocab)) return OK;
+    for (int64_t i = 0; i < t->n_tokens; i++) {
+        const int64_t id = tokens_at(t, i);
+        if (id >= 0 && id < vocab) continue;
+        const Err err = tokens_bad_id(t, i, vocab);
+        return err_fail(err, "%s `sheaf data check --vocab %lld %s` judges a file by itself",
+                        err_text(), (long long)vocab, t->path);
+    }
+    return OK;
+}
+
+/* A bad id is told before the first step, not hours into a run, where a look at each is cheap; of a
+ * longer stream each is judged when it is read. */
+static Err scan_files(const Dataset *d)
+{
+    if (d->n_tokens > SCANNED_TOKENS) return OK;
+    for (int f = 0; f < d->settings.n_paths; f++) TRY(scan_file(&d->file[f], d->settings.vocab));
+    return OK;
 }
 
 static Err open_files(Dataset *d, Arena *a)
@@ -26,7 +55,7 @@ static Err open_files(Dataset *d, Arena *a)
         d->first[f + 1] = d->first[f] + d->file[f].n_tokens;
     }
     d->n_tokens = d->first[s->n_paths];
-    if (d->n_tokens >= 2) return OK;
+    if (d->n_tokens >= 2) return scan_files(d);
     return err_fail(ERR_CONFIG,
                     "%s%s: %lld tokens in all, and a sample needs 2: one to read, one to predict; "
                     "give a longer file",

@@ -1,10 +1,11 @@
 /* writer.c -- tokens.h read backwards: the header is written last, when counts are known. */
+#define _POSIX_C_SOURCE 200809L
 #include "data/writer.h"
 
 #include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
 #include "base/text.h"
-#include "data/map.h"
 #include "data/parts.h"
 
 enum { BLOCK = 1 << 13, SIZES_MORE = 1 << 14 };
@@ -37,8 +38,14 @@ static Err write_i64(Writer *w, int64_t x)
 static Err name_files(Writer *w)
 {
     const size_t length = strlen(w->path);
-    const bool bin = length > 4 && strcmp(w->path + length - 4, ".bin") == 0;
+    const char *end = length > 4 ? w->path + length - 4 : "";
+    const bool bin = strcmp(end, ".bin") == 0;
     w->idx = "";
+    if (strcmp(end, ".idx") == 0)
+        return err_fail(ERR_CONFIG,
+                        "%s: is the name of an index, and tokens are written; give a name that "
+                        "ends in .bin",
+                        w->path);
     Text t = text_in(&w->arena);
     text_add(&t, "%s.part", w->path);
     TRY(text_done(&t, &w->tmp[0]));
@@ -55,25 +62,57 @@ static Err name_files(Writer *w)
     return text_done(&p, &w->tmp[1]);
 }
 
-/* What is there may be a token file of before; anything else may be dear to its owner. */
+/* A rename would take the place of a device, a FIFO or a dangling link as well. */
+static Err check_plain(const char *path, bool *there)
+{
+    struct stat s, at;
+    *there = lstat(path, &s) == 0;
+    if (!*there) return OK;
+    const bool reached = stat(path, &at) == 0;
+    if (reached && S_ISREG(at.st_mode)) return OK;
+    const char *what = !reached               ? "a link to nothing"
+                       : S_ISDIR(at.st_mode)  ? "a folder"
+                       : S_ISFIFO(at.st_mode) ? "a FIFO"
+                       : S_ISSOCK(at.st_mode) ? "a socket"
+                                              : "a device";
+    return err_fail(ERR_CONFIG, "%s: is there already, and is %s%s; choose another name", path,
+                    S_ISLNK(s.st_mode) && reached ? "a link to " : "", what);
+}
+
+/* What is there may be a file of the kind that we write; anything else may be dear to its owner. */
 static Err check_overwrite(Writer *w)
 {
     Tokens old;
-    if (!map_exists(w->path)) return OK;
-    const Err err = tokens_open(w->path, FORMAT_AUTO, &w->arena, &old);
-    const bool ours = err == OK && (old.format == FORMAT_TOKENS || old.format == FORMAT_MEGATRON);
+    bool there, idx = false;
+    TRY(check_plain(w->path, &there));
+    if (*w->idx) TRY(check_plain(w->idx, &idx));
+    if (!there && !idx) return OK;
+    const Err err = there ? tokens_open(w->path, FORMAT_AUTO, &w->arena, &old) : ERR_IO;
     if (err == OK) tokens_close(&old);
-    if (ours) return OK;
+    if (err != OK || (old.format != FORMAT_TOKENS && old.format != FORMAT_MEGATRON))
+        return err_fail(
+            ERR_CONFIG,
+            "%s: is there already, and is no token file; remove it or choose another name",
+            there ? w->path : w->idx);
+    const Tokens ours = {.format = w->format, .width = 2};
+    if (old.format == ours.format && old.width == ours.width && !old.is_signed) return OK;
     return err_fail(ERR_CONFIG,
-                    "%s: is there already, and is no token file; remove it or choose another name",
-                    w->path);
+                    "%s: is there already, and is %s, where %s would be written; remove it or "
+                    "choose another name",
+                    w->path, tokens_words(&old), tokens_words(&ours));
 }
 
+/* Never over a file that is there: it may be that of a build that still runs. */
 static Err open_part(Writer *w, int which)
 {
-    w->file[which] = fopen(w->tmp[which], "wb");
+    w->file[which] = fopen(w->tmp[which], "wbx");
     w->made[which] = w->file[which] != NULL;
     if (w->made[which]) return OK;
+    if (errno == EEXIST)
+        return err_fail(ERR_CONFIG,
+                        "%s: is there already: another build writes it now, or one was stopped; if "
+                        "none runs, remove it",
+                        w->tmp[which]);
     return err_fail(ERR_IO, "%s: cannot create: %s", w->tmp[which], strerror(errno));
 }
 

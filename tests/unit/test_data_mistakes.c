@@ -149,7 +149,12 @@ static void mistakes_with_sets(void **state)
     const InputRows in = {row, row, row, ranges, weights, F32};
     path = scratch_write("big.bin", &b);
     s.n_paths = 1, s.vocab = 50257;
+    refused(dataset_open(&s, &arena, &d), ERR_CHECK,
+            "big.bin: token 1 (byte 1026) is 50257, and the vocabulary has 50257 ids; use tokens");
+    refused(dataset_open(&s, &arena, &d), ERR_CHECK, "`sheaf data check --vocab 50257 /tmp/");
+    s.vocab = 50258;
     assert_int_equal(dataset_open(&s, &arena, &d), OK);
+    d.settings.vocab = 50257; /* as of a stream too long to be looked at whole */
     refused(dataset_fill(&d, 0, 0, &in, 0), ERR_CHECK,
             "token 1 (byte 1026) is 50257, and the vocabulary has 50257 ids; use tokens of the "
             "model's tokenizer or a model with model.vocab_size=50258 or more");

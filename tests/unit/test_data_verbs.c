@@ -112,6 +112,10 @@ static void requests_that_cannot_be(void **state)
     assert_said("no input; name text or JSONL files");
     assert_int_equal(SHEAF("data", "build", text, "-o", text), 2);
     assert_said("is there already, and is no token file");
+    const char *device = scratch("device"); /* a link: a test must not put the device at risk */
+    assert_int_equal(symlink("/dev/null", device), 0);
+    assert_int_equal(SHEAF("data", "build", text, "-o", device), 2);
+    assert_said("device: is there already, and is a link to a device; choose another name");
     assert_int_equal(SHEAF("data", "build", nul, "-o", scratch("n.bin")), 2);
     assert_said("`--from text` takes its bytes as they are");
     assert_int_equal(SHEAF("data", "build", text, "-o", scratch("n.bin"), "--tokenizer", "gpt2"),
@@ -145,8 +149,8 @@ static void inspect_knows_our_files(void **state)
     assert_said(
         "  lines      2\n  steps      1 to 2\n  loss       5.5000 to 4.0000, at least 4.0000\n"
         "  tokens     1,128\n");
-    assert_int_equal(SHEAF("inspect", scratch_text("metrics.jsonl", "{\"step\": 1}\n{\"st")), 1);
-    assert_said("metrics.jsonl:2: not JSON");
+    assert_int_equal(SHEAF("inspect", scratch_text("metrics.jsonl", "{\"st\n{\"step\": 2}\n")), 1);
+    assert_said("metrics.jsonl:1: not JSON");
     const char *model = scratch_text("config.json", "{\"model_type\": \"gpt2\", \"n_layer\": 3, "
                                                     "\"n_embd\": 64, \"n_head\": 4, "
                                                     "\"n_positions\": 32, \"vocab_size\": 300}");
@@ -160,13 +164,38 @@ static void inspect_knows_our_files(void **state)
     assert_int_equal(SHEAF("inspect"), 2);
 }
 
+/* A run that was killed: what it wrote whole is said, and the folder is said to its end. */
+static void a_cut_last_line_is_said(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/sheaf-run-XXXXXX", file[64];
+    assert_non_null(mkdtemp(folder));
+    snprintf(file, sizeof file, "%s/metrics.jsonl", folder);
+    static const char *const content[][2] = {
+        {"{\"step\": 3, \"loss\": 5, \"tokens\": 64}\n{\"step\": 4, \"lo",
+         "  lines      1, and a last one that is cut: the run was killed"},
+        {"{\"step\": 3, \"loss\": 5, \"tokens\": 64}", "  lines      1\n  steps      3 to 3\n"},
+        {"{\"st", "  lines      0, and a last one that is cut"},
+    };
+    for (int i = 0; i < 3; i++) {
+        FILE *f = fopen(file, "wb");
+        assert_non_null(f);
+        fputs(content[i][0], f);
+        fclose(f);
+        assert_int_equal(SHEAF("inspect", folder), 0);
+        assert_said(content[i][1]);
+        if (i < 2) assert_said("  steps      3 to 3\n  loss       5.0000 to 5.0000");
+    }
+    remove(file);
+    rmdir(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_built_is_shown),
-        cmocka_unit_test(a_check_has_a_status),
-        cmocka_unit_test(requests_that_cannot_be),
-        cmocka_unit_test(inspect_knows_our_files),
+        cmocka_unit_test(what_is_built_is_shown),  cmocka_unit_test(a_check_has_a_status),
+        cmocka_unit_test(requests_that_cannot_be), cmocka_unit_test(inspect_knows_our_files),
+        cmocka_unit_test(a_cut_last_line_is_said),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,4 +1,7 @@
 /* test_data_writer.c -- what we write is what the formats say, and is read back. */
+#define _POSIX_C_SOURCE 200809L
+#include <sys/stat.h>
+#include <unistd.h>
 #include "support/data_test.h"
 #include "data/writer.h"
 
@@ -98,12 +101,67 @@ static void what_is_not_finished_is_not_there(void **state)
     assert_int_equal(tokens_open(scratch("half.idx.part"), FORMAT_AUTO, &arena, &t), ERR_IO);
 }
 
+/* Refused, and as it was: kind, length and all. */
+static void stays(const char *path, TokenFormat format, const char *kept, const char *says)
+{
+    struct stat before, after;
+    Writer w;
+    assert_int_equal(lstat(kept, &before), 0);
+    refused(writer_open(&w, path, format), ERR_CONFIG, says);
+    assert_int_equal(lstat(kept, &after), 0);
+    assert_true(before.st_mode == after.st_mode && before.st_ino == after.st_ino);
+    assert_true(S_ISDIR(before.st_mode) || before.st_size == after.st_size);
+}
+
+static void what_is_no_file_stays(void **state)
+{
+    (void)state;
+    const char *fifo = scratch("fifo.bin"), *folder = scratch("folder.bin"),
+               *link = scratch("link.bin"), *nothing = scratch("nothing.bin"),
+               *idx = scratch("taken.idx");
+    assert_int_equal(mkfifo(fifo, 0600) | mkdir(folder, 0700) | mkdir(idx, 0700), 0);
+    assert_int_equal(symlink(fifo, link) | symlink(scratch("absent"), nothing), 0);
+    stays(fifo, FORMAT_TOKENS, fifo, "fifo.bin: is there already, and is a FIFO; choose another");
+    stays(folder, FORMAT_TOKENS, folder, "folder.bin: is there already, and is a folder");
+    stays(link, FORMAT_TOKENS, link, "link.bin: is there already, and is a link to a FIFO");
+    stays(nothing, FORMAT_MEGATRON, nothing, "and is a link to nothing");
+    remove(link); /* a link: a test must not put the device at risk */
+    assert_int_equal(symlink("/dev/null", link), 0);
+    stays(link, FORMAT_TOKENS, link, "link.bin: is there already, and is a link to a device");
+    stays(scratch("taken.bin"), FORMAT_MEGATRON, idx, "taken.idx: is there already, and is a fold");
+    assert_int_equal(rmdir(folder) | rmdir(idx), 0);
+}
+
+static void files_of_another_kind_stay(void **state)
+{
+    (void)state;
+    static const int64_t id[] = {70000, 2, 3};
+    Buffer wide = llmc_file(20240801, 7, id, 3, 4);
+    const char *llmc = scratch("llmc.bin"), *bin = scratch("pair.bin"), *idx = scratch("pair.idx"),
+               *uint32 = scratch_write("wide.bin", &wide);
+    buffer_free(&wide);
+    write_two(llmc, FORMAT_TOKENS);
+    write_two(bin, FORMAT_MEGATRON);
+    stays(llmc, FORMAT_MEGATRON, llmc,
+          "and is a token file of llm.c, uint16, where a Megatron pair, uint16 would be written");
+    stays(bin, FORMAT_TOKENS, bin, "and is a Megatron pair, uint16, where a token file of llm.c");
+    stays(uint32, FORMAT_TOKENS, uint32, "and is a token file of llm.c, uint32, where");
+    stays(idx, FORMAT_TOKENS, idx, "pair.idx: is the name of an index");
+    stays(idx, FORMAT_MEGATRON, idx, "pair.idx: is the name of an index");
+    remove(bin);
+    stays(bin, FORMAT_MEGATRON, idx, "pair.idx: is there already, and is no token file");
+    const char *part = scratch_text("new.bin.part", "mine");
+    stays(scratch("new.bin"), FORMAT_TOKENS, part, "new.bin.part: is there already: another build");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(our_files_are_theirs),
         cmocka_unit_test(many_documents_come_back),
         cmocka_unit_test(what_is_not_finished_is_not_there),
+        cmocka_unit_test(what_is_no_file_stays),
+        cmocka_unit_test(files_of_another_kind_stay),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
