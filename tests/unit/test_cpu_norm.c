@@ -33,21 +33,27 @@ static Tensor stat_random(Bench *b, const Shape *s, Lay lay)
     return t;
 }
 
-static void forward(CpuBench *c, const Shape *s, bool layer)
+/* Entries of about `size`, and `odd` in one of them where it is not 0. */
+static void forward_of(CpuBench *c, const Shape *s, bool layer, double size, double odd)
 {
     Bench *b = &c->b;
     Call call = {.n_in = layer ? 3 : 2, .n_out = layer ? 3 : 2};
-    call.in[0] = shaped_random(b, s, DENSE, 2);
+    call.in[0] = shaped_random(b, s, DENSE, size);
     for (int64_t i = 0; i < tensor_count(&call.in[0]); i++) /* a mean that is not small */
-        put(&call.in[0], i, get(&call.in[0], i) + 0.7);
+        put(&call.in[0], i, get(&call.in[0], i) + 0.35 * size);
+    if (odd != 0) put(&call.in[0], tensor_count(&call.in[0]) / 2, odd);
     call.in[1] = RANDOM(b, s->type, s->lay, s->width);
     if (layer) call.in[2] = RANDOM(b, s->type, s->lay, s->width);
     call.out[0] = shaped(b, s, PADDED);
     for (int o = 1; o < call.n_out; o++) call.out[o] = stat(b, s, s->lay);
     call.attr.norm.eps = 1e-5;
-    expect_like_ref(c, layer ? KERNEL_layernorm : KERNEL_rmsnorm, &call,
-                    tol_sum(s->type, (double)s->width));
+    against_ref(c, layer ? KERNEL_layernorm : KERNEL_rmsnorm, &call,
+                tol_sum(s->type, (double)s->width));
+    if (isfinite(odd)) expect_gaps(b); /* else NaN is in the results too */
+    bench_clear(b);
 }
+
+static void forward(CpuBench *c, const Shape *s, bool layer) { forward_of(c, s, layer, 2, 0); }
 
 static void backward(CpuBench *c, const Shape *s, bool layer)
 {
@@ -109,12 +115,28 @@ static void many_rows(void **state)
     }
 }
 
+/* Squares that f32 does not hold: a row is normalized all the same, and what is not a number
+ * stays in sight. */
+static void huge_and_not_finite(void **state)
+{
+    const double size[] = {1e18, 1e25, 1e30, 2e38}, odd[] = {1e25, -1e30, INFINITY, -INFINITY, NAN};
+    const int64_t width[] = {1, 7, 45, 1030};
+    for (int i = 0; i < 4 * 6; i++) {
+        const Shape s = {cpu_types[i % 2], (Lay)(i / 2 % 3), 3, 0, width[i / 6]};
+        for (int layer = 0; layer < 2; layer++) {
+            for (int k = 0; k < 4; k++) forward_of(*state, &s, layer, size[k], 0);
+            for (int k = 0; k < 5; k++) forward_of(*state, &s, layer, 2, odd[k]);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_norms),
         cmocka_unit_test(norms_per_head),
         cmocka_unit_test(many_rows),
+        cmocka_unit_test(huge_and_not_finite),
     };
     return cmocka_run_group_tests(tests, cpu_setup, cpu_teardown);
 }

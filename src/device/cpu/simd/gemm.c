@@ -1,13 +1,15 @@
 /* gemm.c -- products of large matrices: c cut into tiles by its shape, each the work of one thread.
  *
  * f32 whose rows or columns are contiguous goes to the library as it lies. Anything else (bf16,
- * other strides, one row or column, no library) is brought to f32 blocks on the stack first, which
- * the library or our own kernel multiplies.
+ * other strides, one row or column, no library) is brought to f32 blocks first, which the library or
+ * our own kernel multiplies.
  *
  * Sums over k are in the order of whoever multiplies, which follows from the shape of the call; the
  * library adds to an accumulator as it goes, our blocks are added when they are whole. */
 #include "device/cpu/simd/micro.h"
 
+#include <stdatomic.h>
+#include <stdlib.h>
 #include "device/cpu/blas.h"
 
 /* c as rows x columns of tiles of nearly one size, borders on multiples of 16. */
@@ -24,6 +26,7 @@ typedef struct {
     const Call *call;
     Cut rows, columns;
     Sgemm sgemm; /* or NULL */
+    atomic_bool no_memory;
 } Product;
 
 /* A tile is about 512 x 1024: the library packs its operands for each, and is within 4% of its
@@ -95,7 +98,9 @@ static void library_tile(void *work, int64_t tile)
              (int)c->stride[0]);
 }
 
-/* Blocks on the stack, 1 MiB: converting one side costs 1/256 of the products it serves. */
+/* Blocks of 1 MiB: converting one side costs 1/256 of the products it serves. They are allocated
+ * for each tile, which is nothing beside its products: a stack may be smaller than they are, and
+ * what is static to a thread is taken from its stack. */
 enum { BLOCK_M = 256, BLOCK_N = 256, BLOCK_K = 256 };
 
 typedef struct {
@@ -154,24 +159,29 @@ static void add_blocks(const Product *p, Blocks *x, int64_t row, int64_t m, int6
 
 static void block_tile(void *work, int64_t tile)
 {
-    const Product *p = work;
+    Product *p = work;
     const Call *call = p->call;
     const Tensor *c = &call->out[0];
     const int64_t across = blocks_of(c->n[1], BLOCK_N), depth = call->in[0].n[!call->attr.gemm.ta];
     const int64_t row = tile / across * BLOCK_M, column = tile % across * BLOCK_N;
     const int64_t m = least(c->n[0] - row, BLOCK_M), n = least(c->n[1] - column, BLOCK_N);
     const int64_t n_pad = pad_to(n, MICRO_COLUMNS);
-    Blocks x;
     float bias[BLOCK_N];
-    if (depth == 0) memset(x.c, 0, sizeof x.c);
+    Blocks *x = aligned_alloc(64, sizeof *x);
+    if (!x) {
+        atomic_store(&p->no_memory, true);
+        return;
+    }
+    if (depth == 0) memset(x->c, 0, sizeof x->c);
     for (int64_t from = 0; from < depth; from += BLOCK_K)
-        add_blocks(p, &x, row, m, column, n, from, least(depth - from, BLOCK_K));
+        add_blocks(p, x, row, m, column, n, from, least(depth - from, BLOCK_K));
     if (call->n_in > 2) load_piece(tensor_row(&call->in[2], 0), column, n, bias);
     for (int64_t i = 0; i < m; i++) {
-        float *sum = x.c + i * n_pad;
+        float *sum = x->c + i * n_pad;
         for (int64_t j = 0; j < n && call->n_in > 2; j++) sum[j] += bias[j];
         keep_piece(tensor_row(c, row + i), column, n, (float)call->number[0], sum);
     }
+    free(x);
 }
 
 Err CPU_NAME(gemm)(const Call *call)
@@ -188,5 +198,10 @@ Err CPU_NAME(gemm)(const Call *call)
     } else {
         team_run(call->team, blocks_of(m, BLOCK_M) * blocks_of(n, BLOCK_N), block_tile, &p);
     }
+    if (atomic_load(&p.no_memory))
+        return err_fail(
+            ERR_NOMEM,
+            "no memory for the blocks of a product, %zu bytes for each thread; lower run.threads",
+            sizeof(Blocks));
     return OK;
 }

@@ -4,9 +4,12 @@
  *   h = (x - mean) rstd,  y = h w + b            rmsnorm: mean = 0, no b
  *   g = dy w,  dx = rstd (g - avg(g) - h avg(g h))         rmsnorm: without avg(g)
  *
- * One body for both: a norm without a `mean` tensor is an rmsnorm. */
+ * One body for both: a norm without a `mean` tensor is an rmsnorm.
+ *
+ * Squares are f32, so entries beyond 1e19 or so overflow: their rows are done again in f64. */
 #include "device/cpu/simd/simd.h"
 
+#include <math.h>
 #include <stddef.h>
 
 typedef struct {
@@ -48,12 +51,50 @@ static double row_squares(const Tensor *x, int64_t row, float mean)
     return sum;
 }
 
+/* Sum over a row of x, or of (x - mean)^2. */
+static double wide_sum(const Tensor *x, int64_t row, const double *mean)
+{
+    double sum = 0, v[REF_CHUNK];
+    for (int64_t from = 0; from < row_length(x); from += REF_CHUNK) {
+        const int64_t n = least(row_length(x) - from, REF_CHUNK);
+        row_load(tensor_row(x, row), from, n, v);
+        for (int64_t i = 0; i < n; i++) sum += mean ? (v[i] - *mean) * (v[i] - *mean) : v[i];
+    }
+    return sum;
+}
+
+/* A row whose f32 sums overflowed. With rstd = 0 it would become zeros, and a model that blows up
+ * would look calm. In f64 finite entries are normalized, and of others come NaN. */
+static void norm_row_wide(const Norm *m, int64_t row)
+{
+    const int64_t width = row_length(m->x);
+    const double mean = m->mean ? wide_sum(m->x, row, NULL) / (double)width : 0;
+    const double rstd = 1 / sqrt(wide_sum(m->x, row, &mean) / (double)width + m->eps);
+    if (m->mean) tensor_set(m->mean, row, mean);
+    tensor_set(m->rstd, row, rstd);
+
+    double x[REF_CHUNK], w[REF_CHUNK], b[REF_CHUNK] = {0};
+    for (int64_t from = 0; from < width; from += REF_CHUNK) {
+        const int64_t n = least(width - from, REF_CHUNK);
+        row_load(tensor_row(m->x, row), from, n, x);
+        row_load(tensor_row(m->w, 0), from, n, w);
+        if (m->b) row_load(tensor_row(m->b, 0), from, n, b);
+        for (int64_t i = 0; i < n; i++) x[i] = (x[i] - mean) * rstd * w[i] + b[i];
+        row_store(tensor_row(m->y, row), from, n, x);
+    }
+}
+
 static void norm_row(const void *work, int64_t row)
 {
     const Norm *m = work;
     const int64_t width = row_length(m->x);
     const float mean = m->mean ? (float)(row_sum(m->x, row) / (double)width) : 0;
-    const float rstd = (float)(1 / sqrt(row_squares(m->x, row, mean) / (double)width + m->eps));
+    const double squares = row_squares(m->x, row, mean);
+    if (!isfinite(squares)) {
+        norm_row_wide(m, row);
+        return;
+    }
+    const float rstd = (float)(1 / sqrt(squares / (double)width + m->eps));
     if (m->mean) tensor_set(m->mean, row, (double)mean);
     tensor_set(m->rstd, row, (double)rstd);
 
