@@ -30,7 +30,7 @@ typedef struct {
 } Writer;
 
 /* Local. ERR_CONFIG for a name that does not fit the format, or a file that is there and is no
- * token file: it is not written over. */
+ * token file of the same kind: it is not written over. */
 Err writer_open(Writer *w, const char *path, TokenFormat format);
 Err writer_text(Writer *w, Bytes text);
 Err writer_end(Writer *w);

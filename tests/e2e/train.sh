@@ -107,6 +107,31 @@ ok "Ctrl-C: exit status 130" test $? = 130
 ok "Ctrl-C: the end is said" says long.out "stopped after"
 ok "Ctrl-C: every line is whole" awk '!/^{.*}$/ {exit 1}' "$top/long/metrics.jsonl"
 
+train twice run.steps=100000 &
+pid=$!
+for _ in $(seq 100); do [ -s "$top/twice/metrics.jsonl" ] && break || sleep 0.05; done
+kill -STOP "$(cat "$top/twice/lock")" # both arrive before the step ends
+kill -INT "$(cat "$top/twice/lock")"
+kill -CONT "$(cat "$top/twice/lock")"
+kill -INT "$(cat "$top/twice/lock")" 2>/dev/null
+wait $pid
+ok "Ctrl-C twice: exit status 130" test $? = 130
+
+ok "tokens are counted as they are live" grep -q '"step": 12, .*"tokens": 2880,' "$top/a/metrics.jsonl"
+valid_at() { sed -n 's/.*"valid_loss": \([0-9.]*\)}/\1/p' "$top/$1/metrics.jsonl"; }
+ok "a batch of 1" status 0 train v1 run.steps=1 run.valid_every=1 optim.lr=0 batch.global=1 batch.micro=1
+ok "a batch of 4" status 0 train v4 run.steps=1 run.valid_every=1 optim.lr=0 batch.global=4 batch.micro=2 run.seed=1
+same_valid() { awk -v a="$(valid_at v1)" -v b="$(valid_at v4)" 'BEGIN { d = a - b; exit !(a > 5 && d < 1e-5 && d > -1e-5) }'; }
+ok "validation measures the same whatever the batch" same_valid
+
+ok "a loss that is not finite ends the run" status 1 train nan run.device=ref optim.kind=sgd optim.lr=1000 optim.clip=0 run.steps=30
+ok "and says what to try" says nan.err "try a lower optim.lr"
+ok "a refused run moves nothing aside" status 2 train a run.fresh=true run.threads=2000
+ok "what was there stays" test ! -e "$top/a.2"
+ok "a path too long" status 2 "$sheaf" train "$top/run.yaml" run.dir="$top/$(printf 'x%.0s' $(seq 950))" 2>"$top/long.err"
+"$sheaf" train "$top/run.yaml" run.dir="$top/closed" run.steps=2 >&- 2>/dev/null
+ok "closed output goes into no file" grep -qx '[0-9]*' "$top/closed/lock"
+
 ok "no data" status 2 train n data.train=
 ok "is said" says n.err "data.train"
 ok "no such file" status 1 train n data.train=/no/such/file
