@@ -119,7 +119,8 @@ static void many_rows(void **state)
  * stays in sight. */
 static void huge_and_not_finite(void **state)
 {
-    const double size[] = {1e18, 1e25, 1e30, 2e38}, odd[] = {1e25, -1e30, INFINITY, -INFINITY, NAN};
+    const double size[] = {1e18, 1e25, 1e30, 2e38},
+                 odd[] = {1e25, -1e30, (double)INFINITY, -(double)INFINITY, (double)NAN};
     const int64_t width[] = {1, 7, 45, 1030};
     for (int i = 0; i < 4 * 6; i++) {
         const Shape s = {cpu_types[i % 2], (Lay)(i / 2 % 3), 3, 0, width[i / 6]};
