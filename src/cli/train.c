@@ -175,6 +175,13 @@ static Err open_session(Session *s, int argc, char **argv)
     return measure_peak(s);
 }
 
+/* Can a line be written over? */
+static bool renews_lines(void)
+{
+    const char *term = getenv("TERM");
+    return isatty(STDOUT_FILENO) && term && strcmp(term, "dumb") != 0;
+}
+
 static TrainSettings settings_of(const Session *s)
 {
     const Config *c = &s->config;
@@ -196,7 +203,7 @@ static TrainSettings settings_of(const Session *s)
                            .peak_flops = s->peak,
                            .stop = &stop_asked,
                            .out = stdout,
-                           .terminal = isatty(STDOUT_FILENO)};
+                           .terminal = renews_lines()};
 }
 
 static void conclude(const Session *s, const TrainResult *r)
