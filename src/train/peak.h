@@ -16,7 +16,7 @@ typedef struct {
     const char *processor, *text; /* its name, and the device in words: for the key */
 } PeakOf;
 
-/* Local. Flops per second; takes about 50 ms on a fast device. */
+/* Local. Flops per second; takes about 25 ms on a fast device. */
 Err peak_measure(const PeakOf *of, double *flops_per_s);
 /* Local. From the file, else measured and written there; a file that cannot be read or written only
  * costs the time of measuring again. cache == NULL: always measured. *measured tells which. */
