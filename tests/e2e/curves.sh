@@ -30,7 +30,7 @@ curve f64 precision.compute=f64 run.device=ref
 curve f32 precision.compute=f32 run.device=cpu
 curve bf16 precision.compute=bf16 run.device=cpu
 failed=0
-compare f64 f32 1e-5 || failed=$((failed + 1))
-compare f32 bf16 1e-2 || failed=$((failed + 1))
+compare f64 f32 1e-6 || failed=$((failed + 1))
+compare f32 bf16 5e-3 || failed=$((failed + 1))
 echo "$((2 - failed)) passed, $failed failed"
 [ $failed = 0 ]

@@ -5,18 +5,12 @@
  *   dw = sum over rows of dy h,  db = sum over rows of dy
  *
  * One body for both: a norm without a `mean` tensor is an rmsnorm. */
-#include "device/ref/ref.h"
+#include "device/ref/norm.h"
 
 #include <math.h>
 #include <stddef.h>
 
 enum { ROWS = 8, COLUMNS = 64 }; /* of a tile, of y and dx; of dw */
-
-typedef struct {
-    const Tensor *dy, *x, *w, *b, *mean, *rstd; /* dy, b, mean: or NULL */
-    const Tensor *y;                            /* or dx */
-    double eps;
-} Norm;
 
 /* Sum over a row of (x - mean)^power. */
 static double row_power(const Tensor *x, int64_t row, double mean, int power)
@@ -30,7 +24,7 @@ static double row_power(const Tensor *x, int64_t row, double mean, int power)
     return sum;
 }
 
-static void norm_row(const Norm *m, int64_t row)
+void ref_norm_row(const Norm *m, int64_t row)
 {
     const int64_t width = row_length(m->x);
     const double mean = m->mean ? row_power(m->x, row, 0, 1) / (double)width : 0;
@@ -53,7 +47,7 @@ static void norm_tile(void *work, int64_t tile)
 {
     const Norm *m = work;
     const int64_t end = least((tile + 1) * ROWS, row_count(m->x));
-    for (int64_t row = tile * ROWS; row < end; row++) norm_row(m, row);
+    for (int64_t row = tile * ROWS; row < end; row++) ref_norm_row(m, row);
 }
 
 static void norm_run(const Call *call, Norm m, void (*run)(void *work, int64_t tile))

@@ -8,15 +8,10 @@
  *
  * Squares are f32, so entries beyond 1e19 or so overflow: their rows are done again in f64. */
 #include "device/cpu/simd/simd.h"
+#include "device/ref/norm.h"
 
 #include <math.h>
 #include <stddef.h>
-
-typedef struct {
-    const Tensor *dy, *x, *w, *b, *mean, *rstd; /* dy, b, mean: or NULL */
-    const Tensor *y;                            /* or dx */
-    double eps;
-} Norm;
 
 /* Sums of a row are f64 from piece to piece, so wide rows lose nothing. */
 static double row_sum(const Tensor *x, int64_t row)
@@ -51,39 +46,6 @@ static double row_squares(const Tensor *x, int64_t row, float mean)
     return sum;
 }
 
-/* Sum over a row of x, or of (x - mean)^2. */
-static double wide_sum(const Tensor *x, int64_t row, const double *mean)
-{
-    double sum = 0, v[REF_CHUNK];
-    for (int64_t from = 0; from < row_length(x); from += REF_CHUNK) {
-        const int64_t n = least(row_length(x) - from, REF_CHUNK);
-        row_load(tensor_row(x, row), from, n, v);
-        for (int64_t i = 0; i < n; i++) sum += mean ? (v[i] - *mean) * (v[i] - *mean) : v[i];
-    }
-    return sum;
-}
-
-/* A row whose f32 sums overflowed. With rstd = 0 it would become zeros, and a model that blows up
- * would look calm. In f64 finite entries are normalized, and of others come NaN. */
-static void norm_row_wide(const Norm *m, int64_t row)
-{
-    const int64_t width = row_length(m->x);
-    const double mean = m->mean ? wide_sum(m->x, row, NULL) / (double)width : 0;
-    const double rstd = 1 / sqrt(wide_sum(m->x, row, &mean) / (double)width + m->eps);
-    if (m->mean) tensor_set(m->mean, row, mean);
-    tensor_set(m->rstd, row, rstd);
-
-    double x[REF_CHUNK], w[REF_CHUNK], b[REF_CHUNK] = {0};
-    for (int64_t from = 0; from < width; from += REF_CHUNK) {
-        const int64_t n = least(width - from, REF_CHUNK);
-        row_load(tensor_row(m->x, row), from, n, x);
-        row_load(tensor_row(m->w, 0), from, n, w);
-        if (m->b) row_load(tensor_row(m->b, 0), from, n, b);
-        for (int64_t i = 0; i < n; i++) x[i] = (x[i] - mean) * rstd * w[i] + b[i];
-        row_store(tensor_row(m->y, row), from, n, x);
-    }
-}
-
 static void norm_row(const void *work, int64_t row)
 {
     const Norm *m = work;
@@ -91,7 +53,7 @@ static void norm_row(const void *work, int64_t row)
     const float mean = m->mean ? (float)(row_sum(m->x, row) / (double)width) : 0;
     const double squares = row_squares(m->x, row, mean);
     if (!isfinite(squares)) {
-        norm_row_wide(m, row);
+        ref_norm_row(m, row); /* else rstd = 0 makes zeros, and a model that blows up looks calm */
         return;
     }
     const float rstd = (float)(1 / sqrt(squares / (double)width + m->eps));
