@@ -36,6 +36,16 @@ Err mesh_init(Mesh *m, int world, const View *views, int n_views);
 /* Local. One rank: pp dp cp tp and pp edp ep etp, all of size 1. */
 Mesh mesh_single(void);
 
+/* How many ranks along each axis; 0 is read as 1. */
+typedef struct {
+    int dp_replicate, dp_shard, tp;
+} MeshSizes;
+/* Local. The dense view pp dp cp tp, and the expert view that goes with it; dp is two axes,
+ * dp_replicate and dp_shard, where there are copies of the shards. */
+Err mesh_sized(const MeshSizes *sizes, Mesh *out);
+/* Local. The axes that ZeRO cuts over: dp_shard, or dp where that is one axis. */
+unsigned mesh_shard_axes(const Mesh *m);
+
 /* Local. The axes that a name means in that view, as bits; 0 when it means none. */
 unsigned mesh_axes(const Mesh *m, int view, const char *name);
 /* Local. All axes of the view, as bits. */

@@ -10,7 +10,7 @@ CompileOptions job_options(const Job *job)
 {
     CompileOptions o = job->settings.compile;
     o.mesh = &job->mesh;
-    o.strategy = &strategy_tp;
+    o.strategy = job->settings.parallel.sequence ? &strategy_tp_sequence : &strategy_tp;
     o.backward = job->settings.kind != JOB_LOSS;
     return o;
 }
@@ -116,7 +116,7 @@ Err job_compile(const JobSettings *settings, Arena *arena, Job *job)
     *job = (Job){.settings = *settings};
     TRY(model_build(settings->config, settings->dtype, settings->batch, arena, &job->model));
     TRY(check_names(job, arena));
-    job->mesh = mesh_single();
+    TRY(mesh_sized(&settings->parallel.mesh, &job->mesh));
     TRY(compile_kinds(job, arena));
     TRY(make_schedule(job, arena));
     const LinkInput in = {&job->model, job->program, settings->optim.kind == OPTIM_ADAMW ? 2 : 0};

@@ -18,6 +18,19 @@ typedef enum {
     JOB_LOSS       /* forward alone */
 } JobKind;
 
+/* How the job is laid over ranks. All zero: one rank. */
+typedef struct {
+    MeshSizes mesh;
+    int rank;           /* whose program this is */
+    int zero;           /* 0 to 3: what the ranks along dp_shard share */
+    int live;           /* zero 3: units gathered at once, at most; 0: 2 */
+    int fold;           /* dp ranks whose order of sums one rank imitates; 0: 1 */
+    bool reduce_each;   /* gradients are summed over ranks after each micro-batch, not the last */
+    bool sequence;      /* tokens of the stream are cut over tp */
+    bool keep_gathered; /* what F gathered is kept for the backward phases, not gathered again */
+    bool in_order;      /* every transfer is waited for where it is begun: nothing overlaps */
+} ParallelSettings;
+
 typedef struct {
     JobKind kind;
     const ModelConfig *config;
@@ -28,6 +41,7 @@ typedef struct {
     bool split;             /* run I and W apart where the generator says B */
     CompileOptions compile; /* strategy, mesh and backward are filled in */
     OptimSettings optim;
+    ParallelSettings parallel;
 } JobSettings;
 
 typedef struct {
