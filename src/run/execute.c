@@ -166,7 +166,11 @@ Err execute_run(Rank *r, const Linked *l)
     if (r->settings.poison) poison(r, l);
     r->slot[SLOT_ROWS] = (double)r->live_rows[l->action.micro];
     for (int k = 0; k < MAX_PORTS; k++) r->slot[SLOT_PORT + k] = l->fresh >> k & 1 ? 0.0 : 1.0;
-    for (int i = p->first[phase]; i < p->first[phase + 1]; i++) TRY(run_instr(&s, &p->instr[i]));
+    for (int i = p->first[phase]; i < p->first[phase + 1]; i++) {
+        const double begin_s = watch_begin(r, l, i);
+        TRY(run_instr(&s, &p->instr[i]));
+        watch_end(r, l, i, begin_s);
+    }
     MUST(r->n_begun == 0, "program %s: %d copies were begun and not waited for", p->kind,
          r->n_begun);
     return OK;

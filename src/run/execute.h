@@ -13,6 +13,11 @@ Err execute_reduce(Rank *r, int unit);
 Err execute_norm(Rank *r);
 /* Local. The optimizer on the parameters in the unit's pack. */
 Err execute_update(Rank *r, int unit);
+/* Local. watch.c: tell who looks on. Around an action (instr -1) and around each instruction of its
+ * program; watch_end gets what watch_begin returned. Step 0: none. */
+void watch_step(Rank *r, int64_t step);
+double watch_begin(Rank *r, const Linked *l, int instr);
+void watch_end(Rank *r, const Linked *l, int instr, double begin_s);
 /* Local. ERR_CONFIG unless every call and every BIND names a slot that there is. */
 Err execute_check_calls(const LinkedProgram *lp);
 

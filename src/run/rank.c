@@ -151,6 +151,7 @@ static Err walk(Rank *r)
     const LinkedProgram *lp = r->settings.program;
     for (int i = 0; i < lp->n; i++) {
         const Linked *l = &lp->list[i];
+        const double begin_s = watch_begin(r, l, -1);
         switch (l->action.kind) {
         case A_RUN:
             TRY(execute_run(r, l));
@@ -170,6 +171,7 @@ static Err walk(Rank *r)
         default:
             MUST(false, "action %d of kind %d was linked", i, l->action.kind);
         }
+        watch_end(r, l, -1, begin_s);
     }
     return OK;
 }
@@ -193,7 +195,9 @@ static double fold_loss(const Rank *r)
 Err rank_step(Rank *r, const StepSettings *step, StepResult *out)
 {
     set_slots(r, step);
+    watch_step(r, step->step);
     TRY(walk(r));
+    watch_step(r, 0);
     const double sum = fold_loss(r);
     *out = (StepResult){.loss_sum = sum, .grad_norm = r->norm, .live_tokens = r->live_tokens};
     out->loss = r->live_tokens ? sum / (double)r->live_tokens : 0.0;

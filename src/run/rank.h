@@ -12,6 +12,7 @@
 
 #include "comm/comm.h"
 #include "device/device.h"
+#include "run/watch.h"
 #include "schedule/link.h"
 
 typedef enum { OPTIM_ADAMW, OPTIM_SGD } OptimKind;
@@ -33,8 +34,10 @@ typedef struct {
     Team *team;
     OptimSettings optim;
     const Rank *state_of; /* use its weights and moments, laid out alike; NULL: my own */
-    bool poison; /* fill what begins to live with NaN: who reads what was not written shows */
-    bool late;   /* what is begun is done only when it is waited for */
+    bool poison;      /* fill what begins to live with NaN: who reads what was not written shows */
+    bool late;        /* what is begun is done only when it is waited for */
+    RankWatch *watch; /* told where the rank is; NULL: nobody watches */
+    RankTrace *trace; /* told what it did, and when; NULL: nobody asks */
 } RankSettings;
 
 enum { MAX_CALLS = 8, MAX_BEGUN = 32 };

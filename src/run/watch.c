@@ -1,0 +1,73 @@
+/* watch.c -- what a rank tells of itself while it walks. */
+#define _POSIX_C_SOURCE 200809L
+#include <time.h>
+#include "run/execute.h"
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void put(_Atomic int32_t *cell, int32_t x)
+{
+    atomic_store_explicit(cell, x, memory_order_relaxed);
+}
+
+static bool has_unit(const Action *a)
+{
+    return a->unit >= 0 && a->kind != A_NORM && a->kind != A_BIND;
+}
+
+static void tell_action(RankWatch *w, const Rank *r, const Action *a)
+{
+    const char *name = has_unit(a) ? r->settings.program->model->unit[a->unit].name : "";
+    put(&w->instr, -1);
+    put(&w->op, -1);
+    for (int i = 0; i < WATCH_NAME_BYTES; i++) {
+        const char c = i < WATCH_NAME_BYTES - 1 ? name[i] : '\0';
+        atomic_store_explicit(&w->unit[i], c, memory_order_relaxed);
+        if (c == '\0') break;
+    }
+    put(&w->phase, a->phase);
+    put(&w->micro, a->micro);
+    put(&w->action, a->kind);
+}
+
+void watch_step(Rank *r, int64_t step)
+{
+    RankWatch *w = r->settings.watch;
+    if (!w) return;
+    put(&w->action, -1);
+    atomic_store_explicit(&w->step, step, memory_order_relaxed);
+}
+
+double watch_begin(Rank *r, const Linked *l, int instr)
+{
+    RankWatch *w = r->settings.watch;
+    if (w && instr < 0) tell_action(w, r, &l->action);
+    if (w && instr >= 0) {
+        put(&w->op, l->program->instr[instr].op);
+        put(&w->instr, instr);
+    }
+    return r->settings.trace ? now_s() : 0;
+}
+
+void watch_end(Rank *r, const Linked *l, int instr, double begin_s)
+{
+    RankTrace *t = r->settings.trace;
+    if (!t || (instr < 0 && l->program)) return; /* a RUN is told by its instructions */
+    if (t->n == t->cap) {
+        t->missed++;
+        return;
+    }
+    t->at[t->n++] = (TraceEvent){.begin_s = begin_s,
+                                 .end_s = now_s(),
+                                 .instr = instr,
+                                 .op = instr < 0 ? -1 : (int32_t)l->program->instr[instr].op,
+                                 .unit = has_unit(&l->action) ? l->action.unit : (int16_t)-1,
+                                 .micro = l->action.micro,
+                                 .action = l->action.kind,
+                                 .phase = l->action.phase};
+}

@@ -1,0 +1,90 @@
+/* test_watch.c -- a rank tells where it is and what it did: a kernel that fails leaves the cell at its instruction. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+#include "support/jobs.h"
+
+static int calls_left; /* of the gemm that fails */
+
+static Err failing(const Call *c)
+{
+    if (calls_left-- == 0) return err_fail(ERR_CHECK, "planted");
+    return device_ref.kernel[KERNEL_gemm](c);
+}
+
+/* A job of two micro-batches, watched. */
+static void open_watched(TestJob *t, RankWatch *watch, RankTrace *trace)
+{
+    const JobSettings set = test_job_settings("llama", JOB_STEP);
+    assert_int_equal(test_job_open(t, &set, 1), OK);
+    t->rank.settings.watch = watch;
+    t->rank.settings.trace = trace;
+}
+
+static void the_cell_stays_where_the_step_failed(void **state)
+{
+    (void)state;
+    TestJob t;
+    RankWatch watch = {0};
+    StepResult r;
+    Device broken = device_ref;
+    broken.kernel[KERNEL_gemm] = failing;
+    open_watched(&t, &watch, NULL);
+    t.rank.settings.device = &broken;
+    calls_left = 3; /* layer 0 has four products in its forward phase: its last */
+    assert_int_equal(rank_step(&t.rank, &(StepSettings){7, 1e-3}, &r), ERR_CHECK);
+    const Program *p = NULL;
+    for (int i = 0; i < t.job.linked.n && !p; i++)
+        if (t.job.linked.list[i].action.unit == 1) p = t.job.linked.list[i].program;
+    assert_int_equal(watch.step, 7);
+    assert_int_equal(watch.action, A_RUN);
+    assert_int_equal(watch.phase, PHASE_F);
+    assert_int_equal(watch.micro, 0);
+    assert_string_equal((char *)watch.unit, "layer.0");
+    assert_true(watch.instr > 0 && watch.instr < p->first[PHASE_F + 1]);
+    assert_int_equal(watch.op, p->instr[watch.instr].op);
+    assert_int_equal(op_info((OpId)watch.op)->kernel, KERNEL_gemm);
+    test_job_close(&t);
+}
+
+static void every_instruction_is_an_event(void **state)
+{
+    (void)state;
+    TestJob t;
+    static TraceEvent room[4096];
+    RankTrace trace = {room, 0, 4096, 0};
+    RankWatch watch = {0};
+    StepResult r;
+    int64_t want = 0;
+    open_watched(&t, &watch, &trace);
+    assert_int_equal(rank_step(&t.rank, &(StepSettings){1, 1e-3}, &r), OK);
+    for (int i = 0; i < t.job.linked.n; i++) {
+        const Linked *l = &t.job.linked.list[i];
+        const int phase = l->action.phase;
+        want += l->program ? l->program->first[phase + 1] - l->program->first[phase] : 1;
+    }
+    assert_int_equal(trace.n, want);
+    assert_int_equal(trace.missed, 0);
+    assert_int_equal(watch.step, 0);
+    for (int64_t i = 0; i < trace.n; i++) {
+        assert_true(room[i].end_s >= room[i].begin_s);
+        assert_true(i == 0 || room[i].begin_s >= room[i - 1].end_s);
+    }
+    trace.cap = want + 3; /* what does not fit is counted */
+    assert_int_equal(rank_step(&t.rank, &(StepSettings){2, 1e-3}, &r), OK);
+    assert_int_equal(trace.n, want + 3);
+    assert_int_equal(trace.missed, want - 3);
+    test_job_close(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_cell_stays_where_the_step_failed),
+        cmocka_unit_test(every_instruction_is_an_event),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
