@@ -113,6 +113,9 @@ Err lower(const Graph *g, Arena *arena, Program *out)
     TRY(lower_ports(&l));
     lower_streams(&l);
     p.tensor = l.tensor;
+    p.move = g->move;
+    const Value loss = graph_find(g, ROLE_LOSS);
+    if (loss != NO_VALUE) p.loss_partial = g->value[loss].layout.partial;
     TRY(program_check(&p));
     *out = p;
     return OK;

@@ -118,7 +118,7 @@ static bool touches(const Walk *w, const Node *n, Value v)
 
 int lower_end_of(const Graph *g, int node)
 {
-    if (g->node[node].op != OP_copy_out && g->node[node].op != OP_copy_in) return node;
+    if (!op_begins(g->node[node].op)) return node;
     for (int k = 0; k < g->n_nodes; k++)
         if (g->node[k].op == OP_wait && g->node[k].in[0] == g->node[node].out[0]) return k;
     return node;

@@ -67,6 +67,9 @@ typedef union {
         int64_t dim, from; /* the part of a value that a view shows */
     } part;
     struct {
+        int32_t index; /* of the program's table of moves; not read by kernels */
+    } move;
+    struct {
         int64_t region_bytes; /* that a sub-program bound at run time may use */
         int32_t slot;         /* which binding */
     } call;

@@ -32,8 +32,6 @@ static Err count_uses(const Graph *g, Uses *u)
     return OK;
 }
 
-static bool begins(OpId op) { return op == OP_copy_out || op == OP_copy_in; }
-
 static Err check_values(const Graph *g)
 {
     int seen[N_ROLES] = {0};
@@ -180,13 +178,14 @@ static Err check_queue(const Graph *g, const Uses *uses, int index)
     const Node *n = &g->node[index];
     const Queue want = n->op == OP_copy_out  ? QUEUE_D2H
                        : n->op == OP_copy_in ? QUEUE_H2D
+                       : op_transfers(n->op) ? QUEUE_COMM
                                              : QUEUE_COMPUTE;
     if (n->queue != want) return bad(g, index, "the op runs on another queue", n->out[0]);
     if (n->op == OP_copy_out && g->value[n->out[0]].space != SPACE_HOST)
         return bad(g, index, "copied out, it must lie in the host's memory", n->out[0]);
     for (int i = 0; i < n->n_in; i++) {
         const int maker = uses->maker[n->in[i]];
-        const bool begun = maker != NO_NODE && begins(g->node[maker].op);
+        const bool begun = maker != NO_NODE && op_begins(g->node[maker].op);
         if (begun && n->op != OP_wait) return bad(g, index, "it is read before the wait", n->in[i]);
         if (!begun && n->op == OP_wait)
             return bad(g, index, "there is nothing to wait for", n->in[i]);

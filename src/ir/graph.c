@@ -104,6 +104,15 @@ Node *graph_node(Graph *g, OpId op, const Attr *attr, int n_in, const Value *in,
     return n;
 }
 
+int32_t graph_move(Graph *g, const Moving *move)
+{
+    Err err = g->err;
+    if (err == OK) err = grow(g, &g->move, g->n_moves, &g->cap_moves, sizeof *g->move);
+    if (err != OK) return failed(g, err);
+    g->move[g->n_moves] = *move;
+    return g->n_moves++;
+}
+
 Value graph_name(Graph *g, Value v, const char *format, ...)
 {
     char text[128];
@@ -126,6 +135,7 @@ Err graph_clone(const Graph *g, Arena *arena, Graph *out)
     c.cap_values = g->n_values;
     c.cap_nodes = g->n_nodes;
     c.cap_params = g->n_params;
+    c.cap_moves = g->n_moves; /* the table only grows, and growing copies it */
     TRY(ARENA_NEW(arena, g->n_values, &c.value));
     TRY(ARENA_NEW(arena, g->n_nodes, &c.node));
     TRY(ARENA_NEW(arena, g->n_params, &c.param));

@@ -13,6 +13,7 @@
 #ifndef IR_GRAPH_H
 #define IR_GRAPH_H
 
+#include "comm/comm.h"
 #include "ir/ops.h"
 #include "ir/phase.h"
 #include "layout/layout.h"
@@ -85,6 +86,23 @@ typedef struct {
     bool again;    /* a copy of a forward node, made to recompute its outputs */
 } Node;
 
+/* A box that is copied from one place to another within the rank; elements. */
+typedef struct {
+    int ndim;
+    int64_t n[MAX_DIMS];
+    int64_t from_at, from_stride[MAX_DIMS], to_at, to_stride[MAX_DIMS];
+} BoxCopy;
+
+/* This rank's part in a transfer, or in packing for one. Its operands are whole and contiguous. */
+typedef struct {
+    Reduce reduce;
+    unsigned axes;                          /* of the dense view, that the group spans */
+    RankList group;                         /* in the order of their parts */
+    const int64_t *from_counts, *to_counts; /* elements per member; NULL: all alike */
+    const BoxCopy *copy;                    /* of a pack */
+    int64_t n_copies;
+} Moving;
+
 /* How a parameter starts. */
 typedef enum { INIT_NORMAL, INIT_ZEROS, INIT_ONES } Init;
 
@@ -106,8 +124,10 @@ typedef struct {
     ValueInfo *value;
     Node *node;
     ParamInfo *param; /* stored back to back in this order */
-    bool phased;      /* nodes have their phases */
-    int32_t chunk;    /* builders give new nodes this number */
+    int n_moves, cap_moves;
+    Moving *move;  /* that transfers and packs name */
+    bool phased;   /* nodes have their phases */
+    int32_t chunk; /* builders give new nodes this number */
 } Graph;
 
 void graph_init(Graph *g, const char *kind, DType dtype, Arena *arena);
@@ -123,6 +143,8 @@ Value graph_param(Graph *g, ParamInfo info);
  * pointer is good until the next node is made. */
 Node *graph_node(Graph *g, OpId op, const Attr *attr, int n_in, const Value *in, const Dims *given,
                  int n_out);
+/* Local. Room in the table of moves: its index, or -1 when the graph has failed. */
+int32_t graph_move(Graph *g, const Moving *move);
 /* Local. The value, now with this name, which has 127 bytes at most. */
 Value graph_name(Graph *g, Value v, const char *format, ...) __attribute__((format(printf, 3, 4)));
 

@@ -75,6 +75,11 @@ int op_rows(OpId op, OpRow row[MAX_ROWS]);
  */
 int operand_dim(const Operand *operand, char letter);
 
+/* Local. Is what the op does only begun, and done after a wait? */
+static inline bool op_begins(OpId op) { return op_info(op)->class == CLASS_ORDER && op != OP_wait; }
+/* Local. Is it a transfer between ranks? */
+static inline bool op_transfers(OpId op) { return op >= OP_all_reduce && op <= OP_all_to_all; }
+
 static inline Dim dim_of(int64_t extent) { return (Dim){extent, NO_SLOT, 0}; }
 
 static inline bool dim_same(Dim a, Dim b)

@@ -94,8 +94,10 @@ typedef struct {
     const ProgTensor *tensor;
     const PortIn *in;
     const PortOut *out;
+    const Moving *move;                                     /* that transfers and packs name */
     size_t scratch_bytes[N_PHASES], scratch_live[N_PHASES]; /* packed; the least possible */
     size_t bytes[N_OWN_REGIONS];                            /* but scratch */
+    uint8_t loss_partial;                     /* axes over which the loss is not yet summed */
     uint8_t x_read, y_read, dx_read, dy_read; /* bits of the phases that read them: F, I, W */
     uint8_t dx_made; /* the phase that makes dx: F for a head, else I; N_PHASES: none */
 } Program;

@@ -41,7 +41,7 @@ static const ProgTensor *root_of(const Program *p, int32_t t)
     return &p->tensor[p->tensor[t].view_of];
 }
 
-static bool begins(const Instr *i) { return i->op == OP_copy_out || i->op == OP_copy_in; }
+static bool begins(const Instr *i) { return op_begins(i->op); }
 
 /* What a tensor covers of its root, seen as rows: [row, row_end) x [column, column_end), in
  * elements; whatever is no such box counts as all of it. */
