@@ -1,0 +1,35 @@
+/* packs.h -- which packs the RUNs of a unit read, and to which its gradients belong.
+ *
+ *     unit       F reads            B reads            adds to the gradients of
+ *     embed      embed              -                  embed
+ *     layer.3    layer.3            layer.3            layer.3
+ *     head       head, embed        -                  head, embed          (tied weights)
+ *
+ * A pack is named by the unit that it belongs to. A phase that does not read a parameter does not
+ * need it gathered: the backward phase of an embedding, W of a linear map. */
+#ifndef SCHEDULE_PACKS_H
+#define SCHEDULE_PACKS_H
+
+#include "ir/program.h"
+#include "ir/unit.h"
+
+enum { MAX_UNIT_PACKS = 8 };
+
+/* Ascending; the unit's own is one of them, or not. */
+typedef struct {
+    int n;
+    int16_t pack[MAX_UNIT_PACKS];
+} PackSet;
+
+typedef struct {
+    PackSet reads[N_PHASES];
+    PackSet adds;
+} UnitPacks;
+
+/* Local. Into *out, one for each unit. ERR_CONFIG when a unit has parameters in more packs than
+ * MAX_UNIT_PACKS. O(units x parameters), and one look at each program. */
+Err packs_of_model(const Model *m, const Program *program, Arena *arena, const UnitPacks **out);
+/* Local. Adds a pack to the set, unless it is there. */
+Err packs_add(PackSet *set, int pack);
+
+#endif
