@@ -65,7 +65,7 @@ struct Comm {
     int group_rows; /* that were ever used: later ones are free */
     int32_t groups_made;
     Pending *pending; /* [set.in_flight] */
-    Recorder recorder;
+    Recorder *recorder;
     double opened_s;
 };
 

@@ -11,6 +11,21 @@ double comm_now_s(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+static Err open_recorder(Comm *c, Arena *a)
+{
+    Record *ring;
+    c->recorder = c->set.recorder;
+    if (c->recorder) {
+        ring = c->recorder->ring;
+    } else {
+        TRY(ARENA_NEW(a, 1, &c->recorder));
+        TRY(ARENA_NEW(a, c->set.records, &ring));
+    }
+    *c->recorder =
+        (Recorder){.ring = ring, .cap = c->set.records, .waits = -1, .opened_s = c->opened_s};
+    return OK;
+}
+
 Err comm_open(Arena *a, const CommSettings *set, const CommTable *table, void *state, Comm **out)
 {
     Comm *c;
@@ -20,8 +35,7 @@ Err comm_open(Arena *a, const CommSettings *set, const CommTable *table, void *s
     TRY(ARENA_NEW(a, 1, &c));
     *c = (Comm){.table = table, .state = state, .set = *set, .arena = a, .opened_s = comm_now_s()};
     TRY(ARENA_NEW(a, set->in_flight, &c->pending));
-    TRY(ARENA_NEW(a, set->records, &c->recorder.ring));
-    c->recorder.cap = set->records;
+    TRY(open_recorder(c, a));
     for (int i = 0; i < MAX_GROUPS; i++) c->group[i].serial = -1;
     char *own;
     const size_t own_bytes = align_up(sizeof(int32_t) * (size_t)set->ranks) + COMM_TEXT_BYTES;
@@ -53,7 +67,7 @@ void *comm_at(const Comm *c, const Ref *r) { return c->memory[r->arena].base + r
 
 static Record *record_of(Comm *c, int64_t number)
 {
-    return &c->recorder.ring[number % c->recorder.cap];
+    return &c->recorder->ring[number % c->recorder->cap];
 }
 
 const Record *recorder_at(const Recorder *r, int64_t number)
@@ -62,32 +76,42 @@ const Record *recorder_at(const Recorder *r, int64_t number)
     return &r->ring[number % r->cap];
 }
 
-const Recorder *comm_recorder(const Comm *c) { return &c->recorder; }
+const Recorder *comm_recorder(const Comm *c) { return c->recorder; }
+
+static int32_t peer_of(const Transfer *t)
+{
+    if (t->kind == COMM_SEND) return t->to.rank;
+    return t->kind == COMM_RECV || t->kind == COMM_BROADCAST ? t->from.rank : -1;
+}
 
 static void record_post(Comm *c, const Pending *p)
 {
     const Ref *payload = transfer_reads(&p->t, c->set.rank) ? &p->t.from : &p->t.to;
-    *record_of(c, p->number) = (Record){.number = p->number,
-                                        .sequence = p->sequence,
-                                        .group = p->row->serial,
-                                        .instr = p->t.instr,
-                                        .purpose = p->t.purpose,
-                                        .kind = p->t.kind,
-                                        .dtype = payload->dtype,
-                                        .scalar = p->t.scalar,
-                                        .bytes = ref_bytes(payload),
-                                        .sent_bytes = transfer_sent(&p->t, c->set.rank),
-                                        .posted_s = comm_now_s() - c->opened_s,
-                                        .matched_s = -1,
-                                        .done_s = -1};
-    c->recorder.total++;
+    Record *r = record_of(c, p->number);
+    *r = (Record){.number = p->number,
+                  .sequence = p->sequence,
+                  .group = p->row->serial,
+                  .instr = p->t.instr,
+                  .purpose = p->t.purpose,
+                  .kind = p->t.kind,
+                  .dtype = payload->dtype,
+                  .scalar = p->t.scalar,
+                  .bytes = ref_bytes(payload),
+                  .sent_bytes = transfer_sent(&p->t, c->set.rank),
+                  .posted_s = comm_now_s() - c->opened_s,
+                  .matched_s = -1,
+                  .done_s = -1,
+                  .peer = peer_of(&p->t),
+                  .n_ranks = p->t.group.n};
+    for (int i = 0; i < r->n_ranks && i < RECORD_RANKS; i++) r->rank[i] = p->t.group.rank[i];
+    c->recorder->total++;
 }
 
 /* Once the backend has taken it: what was refused is in no sum. */
 static void record_count(Comm *c, const Pending *p)
 {
     const Record *r = record_of(c, p->number);
-    CommCount *count = p->t.scalar ? &c->recorder.scalars : &c->recorder.of_kind[p->t.kind];
+    CommCount *count = p->t.scalar ? &c->recorder->scalars : &c->recorder->of_kind[p->t.kind];
     count->transfers++;
     count->bytes += r->bytes;
     count->sent_bytes += r->sent_bytes;
@@ -129,7 +153,7 @@ Err comm_begin(Comm *c, const Transfer *t, Ticket *out)
     Pending *p = &c->pending[slot];
     *p = (Pending){.busy = true,
                    .t = *t,
-                   .number = c->recorder.total,
+                   .number = c->recorder->total,
                    .sequence = s->next,
                    .row = g,
                    .stream = s};
@@ -156,7 +180,9 @@ Err comm_wait(Comm *c, Ticket ticket)
                         "comm: wait for transfer number %lld, which is not in flight; was it "
                         "waited for before?",
                         (long long)ticket.number);
+    c->recorder->waits = ticket.number;
     TRY(c->table->wait(c, ticket.slot));
+    c->recorder->waits = -1;
     MUST(p->progress == DONE, "rank %d: %s says OK before it is done", c->set.rank, c->table->name);
     p->busy = false;
     p->row->in_flight--;

@@ -92,6 +92,9 @@ typedef struct {
     bool hostile;     /* for tests, see above */
     uint64_t seed;    /* of its coin and delays */
     double timeout_s; /* a longer wait is an error that says who waits for whom; 0: none is */
+    struct Recorder
+        *recorder; /* with room for `records` in its ring, in memory that may be shared and
+                                  outlives the comm; NULL: the comm has its own */
 } CommSettings;
 
 /* Local. */
@@ -137,6 +140,7 @@ Err comm_agree(Comm *c, RankList group, Err mine);
  *     all-to-all      all parts but what stays here
  *     broadcast       on its root, to each other member                                 (p-1) n
  *     send            all, unless to oneself; a recv sends nothing                      n */
+enum { RECORD_RANKS = 16 };
 typedef struct {
     int64_t number;   /* of the transfer on this rank */
     int64_t sequence; /* of a collective in its group, the same on all members; of a send or recv
@@ -147,9 +151,11 @@ typedef struct {
     CommKind kind;
     DType dtype;
     bool scalar;
-    size_t bytes;                       /* of `from`; of `to` where `from` is another rank's */
-    size_t sent_bytes;                  /* see above */
-    double posted_s, matched_s, done_s; /* since the comm was opened; -1: not yet */
+    size_t bytes;                        /* of `from`; of `to` where `from` is another rank's */
+    size_t sent_bytes;                   /* see above */
+    double posted_s, matched_s, done_s;  /* since the comm was opened; -1: not yet */
+    int32_t peer;                        /* of a send or recv; a broadcast's root; else -1 */
+    int32_t n_ranks, rank[RECORD_RANKS]; /* of the group, the first of them */
 } Record;
 
 typedef struct {
@@ -157,9 +163,11 @@ typedef struct {
     size_t bytes, sent_bytes;
 } CommCount;
 
-typedef struct {
+typedef struct Recorder {
     Record *ring;
-    int64_t cap, total;                       /* records kept; records made */
+    int64_t cap, total; /* records kept; records made */
+    int64_t waits;      /* number of the transfer that the rank waits for, or failed to; -1: none */
+    double opened_s;    /* when the comm was, on the monotonic clock */
     CommCount of_kind[N_COMM_KINDS], scalars; /* of all made; scalars are in no kind */
 } Recorder;
 
