@@ -46,7 +46,9 @@ typedef union {
     struct {
         double scale;   /* of q.k, before the softmax */
         int64_t key_at; /* index of the first key of this block in the coordinates of `ranges` */
-        int64_t span; /* keys that a query sees at most; for counting flops, not read by kernels */
+        int64_t span;  /* keys that a query sees at most; for counting flops, not read by kernels */
+        int64_t group; /* query heads that read one key head; 0: heads / key heads */
+        int64_t head_at; /* place of the first head within its group; device/heads.h draws it */
     } attention;
     struct {
         int64_t base; /* index of the first column of this part of the vocabulary */

@@ -168,6 +168,27 @@ static Err solve_operand(const Letters *l, OpId op, const Operand *o, const Dims
     return OK;
 }
 
+/* Every query head has a key head to read, where there are key heads at all: device/heads.h. */
+static Err check_heads(const Letters *l, OpId op, const Attr *attr)
+{
+    const int64_t heads = l->letter['h'].cap, key_heads = l->letter['g'].cap;
+    const int64_t group = attr->attention.group, at = attr->attention.head_at;
+    const char *name = op_info(op)->name;
+    if (heads == 0 || key_heads == 0) return OK;
+    if (group == 0 && (at != 0 || heads % key_heads != 0))
+        return err_fail(ERR_CHECK,
+                        "%s: %lld heads from place %lld on cannot share %lld key heads evenly; set "
+                        "the attribute group",
+                        name, (long long)heads, (long long)at, (long long)key_heads);
+    if (group > 0 && (at < 0 || at >= group || (at + heads - 1) / group >= key_heads))
+        return err_fail(ERR_CHECK,
+                        "%s: %lld heads from place %lld of a group of %lld on read past the last "
+                        "of %lld key heads",
+                        name, (long long)heads, (long long)at, (long long)group,
+                        (long long)key_heads);
+    return OK;
+}
+
 static Err bind_inputs(Letters *l, OpId op, const Attr *attr, int n_in, const Dims *in)
 {
     const Signature sig = op_signature(op);
@@ -188,6 +209,7 @@ Err op_infer(OpId op, const Attr *attr, int n_in, const Dims *in, const Dims *gi
     const Signature sig = op_signature(op);
     Letters l = {0};
     TRY(bind_inputs(&l, op, attr, n_in, in));
+    if (op == OP_attention || op == OP_attention_dx) TRY(check_heads(&l, op, attr));
     MUST(n_out <= sig.n_out, "%s has %d outputs", op_info(op)->name, n_out);
     for (int i = 0; i < n_out; i++)
         TRY(solve_operand(&l, op, &sig.out[i], given ? &given[i] : NULL, &out[i]));

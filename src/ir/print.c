@@ -78,7 +78,11 @@ static void print_attr(Text *t, const Node *n)
         break;
     case OP_attention:
     case OP_attention_dx:
-        text_add(t, " {scale %g}", a->attention.scale);
+        text_add(t, " {scale %g", a->attention.scale);
+        if (a->attention.group > 0)
+            text_add(t, " group %lld from %lld", (long long)a->attention.group,
+                     (long long)a->attention.head_at);
+        text_add(t, "}");
         break;
     case OP_part:
         text_add(t, " {dim %lld from %lld}", (long long)a->part.dim, (long long)a->part.from);

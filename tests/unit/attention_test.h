@@ -82,6 +82,27 @@ static inline void case_open(Bench *b, Case *c, Mask mask, double size)
     c->lse = NEW(b, dtype_wide(c->type), (Lay)((c->lay + 2) % N_LAYS), c->t, c->h);
 }
 
+/* Sizes that kernels of attention are tried with. */
+static const Case attention_sizes[] = {
+    {.t = 45, .s = 77, .h = 6, .g = 2, .c = 5},  /* tiles cut short on both sides */
+    {.t = 75, .s = 75, .h = 3, .g = 3, .c = 4},  /* views of one buffer */
+    {.t = 7, .s = 35, .h = 4, .g = 1, .c = 133}, /* a head of more than a tile's channels */
+    {.t = 0, .s = 5, .h = 2, .g = 1, .c = 3},
+    {.t = 5, .s = 0, .h = 2, .g = 1, .c = 3}, /* no keys: o = 0, lse = -inf */
+    /* parts of 8 heads over 2 key heads, of 9 over 3, of 10 over 2, cut within groups */
+    {.t = 38, .s = 41, .h = 3, .g = 2, .c = 5, .attr = {.attention = {.group = 4, .head_at = 3}}},
+    {.t = 38, .s = 38, .h = 2, .g = 1, .c = 6, .attr = {.attention = {.group = 4, .head_at = 2}}},
+    {.t = 9, .s = 13, .h = 5, .g = 3, .c = 7, .attr = {.attention = {.group = 3, .head_at = 2}}},
+    {.t = 9, .s = 13, .h = 1, .g = 2, .c = 4, .attr = {.attention = {.group = 5, .head_at = 4}}},
+    /* parts without heads, without key heads, without channels */
+    {.t = 6, .s = 4, .h = 0, .g = 2, .c = 3},
+    {.t = 6, .s = 4, .h = 0, .g = 2, .c = 3, .attr = {.attention = {.group = 4, .head_at = 1}}},
+    {.t = 6, .s = 4, .h = 3, .g = 0, .c = 5},
+    {.t = 6, .s = 4, .h = 0, .g = 0, .c = 3},
+    {.t = 6, .s = 40, .h = 4, .g = 2, .c = 0},
+};
+enum { N_SIZES = sizeof attention_sizes / sizeof attention_sizes[0] };
+
 static inline Call attention_call(const Case *c)
 {
     return (Call){.in = {c->q, c->k, c->v, c->ranges},
@@ -102,14 +123,24 @@ static inline long double dot(const Tensor *a, int64_t i, int64_t a_head, const 
     return sum;
 }
 
+/* The key head of query head h, from its place among all heads; without key heads there is none. */
+static inline int64_t source_of(const Case *c, int64_t h)
+{
+    const int64_t group = c->attr.attention.group;
+    if (group == 0) return h * c->g / c->h;
+    for (int64_t g = 0; g < c->g; g++)
+        if (h + c->attr.attention.head_at < (g + 1) * group) return g;
+    return -1;
+}
+
 /* The weights p[s] of row (t, h), and its lse: softmax over the keys it sees, all at once. */
 static inline long double weights_of(const Case *c, int64_t t, int64_t h, long double *p)
 {
-    const int64_t g = h * c->g / c->h;
+    const int64_t g = source_of(c, h);
     long double max = -HUGE_VALL, sum = 0;
     for (int64_t j = 0; j < c->s; j++) {
         p[j] = -HUGE_VALL;
-        if (!sees(&c->ranges, t, j + c->attr.attention.key_at)) continue;
+        if (c->g == 0 || !sees(&c->ranges, t, j + c->attr.attention.key_at)) continue;
         p[j] = (long double)c->attr.attention.scale * dot(&c->q, t, h, &c->k, j, g);
         max = fmaxl(max, p[j]);
     }

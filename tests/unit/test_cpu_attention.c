@@ -36,9 +36,11 @@ static void try_case(CpuBench *cb, Case c, Mask mask, double size, int64_t key_a
     const Call forward = attention_call(&c);
     against_ref(cb, KERNEL_attention, &forward, tol_attention(&c, size));
     assert_int_equal(device_ref.kernel[KERNEL_attention](&forward), OK);
+    const int64_t readers =
+        c.attr.attention.group ? c.attr.attention.group : c.h / larger(1, (int)c.g);
     const Call back = gradient_call(b, &c, keeps[(int)mask % 2]);
     against_ref(cb, KERNEL_attention_dx, &back,
-                tol_attention(&c, size) + tol_sum(c.type, (double)(c.t * c.h / c.g)));
+                tol_attention(&c, size) + tol_sum(c.type, (double)(c.t * readers)));
     expect_gaps(b);
     bench_clear(b);
 }
@@ -78,6 +80,18 @@ static void sizes(void **state)
                             .g = n[3],
                             .c = n[4]};
             try_case(*state, c, n[1] ? CAUSAL : FULL, 0.7, 0);
+        }
+}
+
+/* Parts of the heads that a cut within a group leaves, and empty parts. */
+static void parts_of_heads(void **state)
+{
+    for (int i = 0; i < N_SIZES; i++)
+        for (int t = 0; t < N_CPU_TYPES; t++) {
+            Case c = attention_sizes[i];
+            c.type = cpu_types[t];
+            c.lay = (Lay)((i + t) % N_LAYS);
+            try_case(*state, c, c.s ? CAUSAL : FULL, 0.7, 0);
         }
 }
 
@@ -145,9 +159,10 @@ static void merge_with_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_masks),       cmocka_unit_test(sizes),
-        cmocka_unit_test(later_blocks),    cmocka_unit_test(far_scores),
-        cmocka_unit_test(merge_and_delta), cmocka_unit_test(merge_with_nothing),
+        cmocka_unit_test(all_masks),          cmocka_unit_test(sizes),
+        cmocka_unit_test(parts_of_heads),     cmocka_unit_test(later_blocks),
+        cmocka_unit_test(far_scores),         cmocka_unit_test(merge_and_delta),
+        cmocka_unit_test(merge_with_nothing),
     };
     return cmocka_run_group_tests(tests, cpu_setup, cpu_teardown);
 }

@@ -8,7 +8,7 @@ static void check_forward(const Case *c, double tolerance)
     long double *o = kept(&c->o, 0), *p = calloc((size_t)c->s + 1, sizeof *p);
     assert_non_null(p);
     for (int64_t row = 0; row < c->t * c->h; row++) {
-        const int64_t t = row / c->h, h = row % c->h, g = h * c->g / c->h;
+        const int64_t t = row / c->h, h = row % c->h, g = source_of(c, h);
         const long double lse = weights_of(c, t, h, p);
         for (int64_t i = 0; i < c->c; i++)
             for (int64_t j = 0; j < c->s; j++)
@@ -24,15 +24,6 @@ static void check_forward(const Case *c, double tolerance)
     free(p);
 }
 
-static const Case sizes[] = {
-    {.t = 45, .s = 77, .h = 6, .g = 2, .c = 5},  /* tiles cut short on both sides */
-    {.t = 75, .s = 75, .h = 3, .g = 3, .c = 4},  /* views of one buffer */
-    {.t = 7, .s = 35, .h = 4, .g = 1, .c = 133}, /* a head of more than a tile's channels */
-    {.t = 0, .s = 5, .h = 2, .g = 1, .c = 3},
-    {.t = 5, .s = 0, .h = 2, .g = 1, .c = 3}, /* no keys: o = 0, lse = -inf */
-};
-enum { N_SIZES = sizeof sizes / sizeof sizes[0] };
-
 static void values(void **state)
 {
     (void)state;
@@ -40,7 +31,7 @@ static void values(void **state)
         for (int mask = 0; mask < N_MASKS; mask++)
             for (int type = F64; type <= F32; type++) {
                 bench_clear(&bench);
-                Case c = sizes[n];
+                Case c = attention_sizes[n];
                 c.type = (DType)type;
                 c.lay = (Lay)((n + mask + 2) % N_LAYS);
                 case_open(&bench, &c, (Mask)mask, 1.5);

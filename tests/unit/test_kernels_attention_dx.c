@@ -42,7 +42,7 @@ static void prepare(const Case *c, const Grads *g)
 static void add_row(const Case *c, const Grads *g, int64_t row, const long double *p,
                     long double *want[3])
 {
-    const int64_t t = row / c->h, h = row % c->h, kh = h * c->g / c->h;
+    const int64_t t = row / c->h, h = row % c->h, kh = source_of(c, h);
     long double mean = 0; /* of dout.v under p: what delta must be */
     for (int64_t j = 0; j < c->s; j++)
         if (p[j] != 0) mean += p[j] * dot(&g->dout, t, h, &c->v, j, kh);
@@ -77,12 +77,6 @@ static void check_backward(const Case *c, const Grads *g, const double *keep, do
     free(p);
 }
 
-static const Case sizes[] = {
-    {.t = 45, .s = 77, .h = 6, .g = 2, .c = 5},  {.t = 75, .s = 75, .h = 3, .g = 3, .c = 4},
-    {.t = 7, .s = 35, .h = 4, .g = 1, .c = 133}, {.t = 0, .s = 5, .h = 2, .g = 1, .c = 3},
-    {.t = 5, .s = 0, .h = 2, .g = 1, .c = 3},
-};
-enum { N_SIZES = sizeof sizes / sizeof sizes[0] };
 static const double keeps[][3] = {{0, 1, 0.5}, {1, 0, 0}, {0.5, 0, 1}, {0, 0, 0}};
 
 static void formula(void **state)
@@ -92,7 +86,7 @@ static void formula(void **state)
         for (int mask = 0; mask < N_MASKS; mask++)
             for (int type = F64; type <= F32; type++) {
                 bench_clear(&bench);
-                Case c = sizes[n];
+                Case c = attention_sizes[n];
                 c.type = (DType)type;
                 c.lay = (Lay)((n + mask + 2) % N_LAYS);
                 const double *keep = keeps[(mask + type) % 4];

@@ -172,12 +172,44 @@ static void shapes_are_inferred(void **state)
     assert_int_equal(out[2].dim[0].cap, T);
 }
 
+/* Which heads share a key head follows from the shapes, or is said for a part of the heads; no head
+ * may read past the last key head that is there. */
+static void heads_have_key_heads(void **state)
+{
+    static const struct {
+        int64_t heads, key_heads, group, head_at;
+        const char *wrong; /* or NULL */
+    } table[] = {
+        {6, 3, 0, 0, NULL},
+        {3, 2, 4, 3, NULL},
+        {0, 2, 0, 0, NULL},
+        {3, 0, 0, 0, NULL},
+        {4, 3, 0, 0, "4 heads from place 0 on cannot share 3 key heads evenly"},
+        {6, 3, 0, 1, "6 heads from place 1 on cannot share 3 key heads evenly"},
+        {6, 2, 4, 3, "6 heads from place 3 of a group of 4 on read past the last of 2 key heads"},
+        {1, 2, 4, 4, "1 heads from place 4 of a group of 4"},
+        {1, 2, 4, -1, "1 heads from place -1 of a group of 4"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        const Attr attr = {.attention = {.group = table[i].group, .head_at = table[i].head_at}};
+        const Dims q = d3(T, table[i].heads, C), k = d3(2 * T, table[i].key_heads, C);
+        Dims out[MAX_OUT];
+        const Err err = op_infer(OP_attention, &attr, 4, (Dims[]){q, k, k, d2(T, 4)}, NULL, 2, out);
+        if (table[i].wrong)
+            expect_error("attention", err, ERR_CHECK, table[i].wrong);
+        else
+            DO(err);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(signatures_read_back), cmocka_unit_test(rows_read_back),
         cmocka_unit_test(kernels_are_there),    cmocka_unit_test(flops_are_counted),
         cmocka_unit_test(flops_name_letters),   cmocka_unit_test(shapes_are_inferred),
+        cmocka_unit_test(heads_have_key_heads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,7 +4,8 @@
  *     "t"     operands that have t are cut; what has it comes out in parts that are put together
  *     "i+"    outputs that lack i are summed, and what is added to them comes in two summands
  *     "v^"    likewise, the maximum
- *     "h=g"   heads are cut together with the key heads that they read
+ *     "h=g"   heads are cut together with the key heads that they read; cuts within a group of heads
+ *             that share a key head are in test_ops_heads.c
  *
  * f64, random operands; within 1e-12 of the largest entry. */
 #include "kernel_test.h"

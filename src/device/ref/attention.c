@@ -63,20 +63,22 @@ static void attention_tile(void *work, int64_t tile)
 {
     const Call *call = work;
     const Tensor *q = &call->in[0], *k = &call->in[1], *v = &call->in[2], *ranges = &call->in[3];
-    const int64_t parts = blocks_of(q->n[2], CHANNELS), heads = q->n[1];
+    const int64_t parts = channel_parts(q), heads = q->n[1];
     const Block part = block_of(q->n[2], CHANNELS, tile % parts);
     const Block queries = block_of(q->n[0], QUERIES, tile / parts / heads);
     const int64_t head = tile / parts % heads;
 
     State st = {.sum = {0}};
     for (int i = 0; i < QUERIES; i++) st.max[i] = -HUGE_VAL;
-    for (int64_t b = 0; b < blocks_of(k->n[0], KEYS); b++) {
+    for (int64_t b = 0; b < blocks_of(key_count(call), KEYS); b++) {
         const Block keys = block_of(k->n[0], KEYS, b);
         Seen seen;
         if (!tile_seen(ranges, call->attr.attention.key_at, queries, keys, &seen)) continue;
-        tile_scores(q, k, queries, keys, head, call->attr.attention.scale, &seen, st.s);
+        const int64_t source = key_head(call, head);
+        tile_scores((Rows){q, queries, head}, (Rows){k, keys, source}, call->attr.attention.scale,
+                    &seen, st.s);
         for (int64_t i = 0; i < queries.n; i++) weigh_row(&st, &seen, i, part.n);
-        add_values(&st, v, queries, keys, key_head(q, k, head), part);
+        add_values(&st, v, queries, keys, source, part);
     }
     store_rows(call, &st, queries, head, part);
 }
@@ -84,8 +86,7 @@ static void attention_tile(void *work, int64_t tile)
 Err ref_attention(const Call *call)
 {
     const Tensor *q = &call->in[0];
-    ref_tiles(call, blocks_of(q->n[0], QUERIES) * q->n[1] * blocks_of(q->n[2], CHANNELS),
-              attention_tile);
+    ref_tiles(call, blocks_of(q->n[0], QUERIES) * q->n[1] * channel_parts(q), attention_tile);
     return OK;
 }
 

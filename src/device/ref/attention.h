@@ -9,6 +9,7 @@
 #define DEVICE_REF_ATTENTION_H
 
 #include <stdbool.h>
+#include "device/heads.h"
 #include "device/ref/ref.h"
 
 /* Of a tile; and channels of an output that a tile sums at once. A head of more channels is summed
@@ -25,6 +26,12 @@ static inline Block block_of(int64_t n, int64_t size, int64_t index)
     return (Block){index * size, least(n - index * size, size)};
 }
 
+/* Parts of the channels. One at least: lse is written without channels too. */
+static inline int64_t channel_parts(const Tensor *q)
+{
+    return most(blocks_of(q->n[2], CHANNELS), 1);
+}
+
 /* Where in the tile each row's keys are: [lo, hi) for each of its two ranges. */
 typedef struct {
     int lo[QUERIES][2], hi[QUERIES][2];
@@ -36,18 +43,17 @@ static inline Row head_row(const Tensor *x, int64_t token, int64_t head)
     return row_at(x, token * x->stride[0] + head * x->stride[1], x->stride[2]);
 }
 
-/* The key head that a query head reads: neighbours share one. */
-static inline int64_t key_head(const Tensor *q, const Tensor *k, int64_t head)
-{
-    return head / (q->n[1] / k->n[1]);
-}
-
 /* False: no row of the tile sees any of its keys. `key_at` is of attr.attention. */
 bool tile_seen(const Tensor *ranges, int64_t key_at, Block queries, Block keys, Seen *seen);
 
-/* s[i][j] = factor * (row i of a . row j of b) for the keys that row i sees, else 0.
- * a[t,h,c] is read at (queries, head), b[s,g,c] at (keys, the key head of head). */
-void tile_scores(const Tensor *a, const Tensor *b, Block queries, Block keys, int64_t head,
-                 double factor, const Seen *seen, double s[QUERIES][KEYS]);
+/* Channels of one head of some tokens of x[t,h,c]. */
+typedef struct {
+    const Tensor *x;
+    Block tokens;
+    int64_t head;
+} Rows;
+
+/* s[i][j] = factor * (row i of a . row j of b) for the keys that row i sees, else 0. */
+void tile_scores(Rows a, Rows b, double factor, const Seen *seen, double s[QUERIES][KEYS]);
 
 #endif

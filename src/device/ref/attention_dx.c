@@ -30,8 +30,9 @@ static bool tile_gradient(const Call *call, Block queries, Block keys, int64_t h
     const double scale = call->attr.attention.scale;
     Seen seen;
     if (!tile_seen(in.ranges, call->attr.attention.key_at, queries, keys, &seen)) return false;
-    tile_scores(in.q, in.k, queries, keys, head, scale, &seen, t->p);
-    tile_scores(in.dout, in.v, queries, keys, head, 1, &seen, t->ds);
+    const int64_t source = key_head(call, head);
+    tile_scores((Rows){in.q, queries, head}, (Rows){in.k, keys, source}, scale, &seen, t->p);
+    tile_scores((Rows){in.dout, queries, head}, (Rows){in.v, keys, source}, 1, &seen, t->ds);
     for (int64_t i = 0; i < queries.n; i++) {
         const int64_t at = (queries.at + i) * in.q->n[1] + head;
         const double lse = tensor_get(in.lse, at), delta = tensor_get(in.delta, at);
@@ -63,11 +64,11 @@ static void dq_tile(void *work, int64_t tile)
 
     Tile t;
     double sum[QUERIES][CHANNELS] = {{0}}, x[CHANNELS];
-    for (int64_t b = 0; b < blocks_of(k->n[0], KEYS); b++) {
+    for (int64_t b = 0; b < blocks_of(key_count(call), KEYS); b++) {
         const Block keys = block_of(k->n[0], KEYS, b);
         if (!tile_gradient(call, queries, keys, head, &t)) continue;
         for (int64_t j = 0; j < keys.n; j++) {
-            row_load(head_row(k, keys.at + j, key_head(q, k, head)), part.at, part.n, x);
+            row_load(head_row(k, keys.at + j, key_head(call, head)), part.at, part.n, x);
             for (int64_t i = 0; i < queries.n; i++) add_times(sum[i], t.ds[i][j], x, part.n);
         }
     }
@@ -97,20 +98,20 @@ static void add_head(const Call *call, Block keys, int64_t head, Block part, Key
     }
 }
 
-/* One tile: a block of keys, a key head, a part of the channels; the query heads that share the key
- * head are summed in order. */
+/* One tile: a block of keys, a key head, a part of the channels; the query heads that read it are
+ * summed in order. */
 static void dkv_tile(void *work, int64_t tile)
 {
     const Call *call = work;
-    const Tensor *q = &call->in[0], *k = &call->in[1];
+    const Tensor *k = &call->in[1];
     const int64_t parts = blocks_of(k->n[2], CHANNELS), heads = k->n[1];
     const Block part = block_of(k->n[2], CHANNELS, tile % parts);
     const Block keys = block_of(k->n[0], KEYS, tile / parts / heads);
-    const int64_t head = tile / parts % heads, sharers = q->n[1] / heads;
+    const int64_t head = tile / parts % heads;
+    const Heads readers = key_readers(call, head);
 
     KeySums sums = {{{0}}, {{0}}};
-    for (int64_t h = head * sharers; h < (head + 1) * sharers; h++)
-        add_head(call, keys, h, part, &sums);
+    for (int64_t h = readers.from; h < readers.to; h++) add_head(call, keys, h, part, &sums);
     for (int64_t j = 0; j < keys.n; j++) {
         const int64_t key = keys.at + j;
         row_keep(head_row(&call->out[1], key, head), part.at, part.n, call->number[1], sums.dk[j]);

@@ -28,34 +28,32 @@ static bool row_seen(const Seen *seen, int64_t i)
 }
 
 /* Channels [from, from + n) of the keys, channel by channel: neighbours in memory are keys. */
-static void pack_keys(const Tensor *b, Block keys, int64_t head, Block part,
-                      double packed[PART][KEYS])
+static void pack_keys(Rows b, Block part, double packed[PART][KEYS])
 {
     double x[PART];
-    for (int64_t j = 0; j < keys.n; j++) {
-        row_load(head_row(b, keys.at + j, head), part.at, part.n, x);
+    for (int64_t j = 0; j < b.tokens.n; j++) {
+        row_load(head_row(b.x, b.tokens.at + j, b.head), part.at, part.n, x);
         for (int64_t c = 0; c < part.n; c++) packed[c][j] = x[c];
     }
 }
 
-void tile_scores(const Tensor *a, const Tensor *b, Block queries, Block keys, int64_t head,
-                 double factor, const Seen *seen, double s[QUERIES][KEYS])
+void tile_scores(Rows a, Rows b, double factor, const Seen *seen, double s[QUERIES][KEYS])
 {
     double packed[PART][KEYS], x[PART];
     memset(s, 0, sizeof(double[QUERIES][KEYS]));
-    for (int64_t p = 0; p < blocks_of(a->n[2], PART); p++) {
-        const Block part = block_of(a->n[2], PART, p);
-        pack_keys(b, keys, key_head(a, b, head), part, packed);
-        for (int64_t i = 0; i < queries.n; i++) {
+    for (int64_t p = 0; p < blocks_of(a.x->n[2], PART); p++) {
+        const Block part = block_of(a.x->n[2], PART, p);
+        pack_keys(b, part, packed);
+        for (int64_t i = 0; i < a.tokens.n; i++) {
             if (!row_seen(seen, i)) continue;
-            row_load(head_row(a, queries.at + i, head), part.at, part.n, x);
+            row_load(head_row(a.x, a.tokens.at + i, a.head), part.at, part.n, x);
             for (int r = 0; r < 2; r++)
                 for (int64_t c = 0; c < part.n; c++)
                     for (int j = seen->lo[i][r]; j < seen->hi[i][r]; j++)
                         s[i][j] += x[c] * packed[c][j];
         }
     }
-    for (int64_t i = 0; i < queries.n; i++)
+    for (int64_t i = 0; i < a.tokens.n; i++)
         for (int r = 0; r < 2; r++)
             for (int j = seen->lo[i][r]; j < seen->hi[i][r]; j++) s[i][j] *= factor;
 }

@@ -65,18 +65,19 @@ static void attention_tile(void *work, int64_t tile)
     const Tensor *q = &call->in[0], *k = &call->in[1], *v = &call->in[2];
     const int64_t blocks = blocks_of(q->n[0], SPAN); /* one head after another: keys stay near */
     const Block queries = block_of(q->n[0], tile % blocks);
-    const int64_t head = tile / blocks, source = key_head(q, k, head), channels = q->n[2];
+    const int64_t head = tile / blocks, channels = q->n[2];
+    const int64_t n_keys = key_count(call), source = n_keys > 0 ? key_head(call, head) : 0;
     State st;
     panel_load(q, queries, head, &st.rows);
     panel_turn(&st.rows, channels, (float)call->attr.attention.scale, &st.turned);
-    ranges_load(&call->in[3], call->attr.attention.key_at, k->n[0], queries, &st.ranges);
+    ranges_load(&call->in[3], call->attr.attention.key_at, n_keys, queries, &st.ranges);
     memset(st.o.at, 0, (size_t)(SPAN * padded(channels)) * sizeof *st.o.at);
     for (int i = 0; i < SPAN; i++) {
         st.max[i] = -HUGE_VALF;
         st.sum[i] = 0;
     }
-    for (int64_t b = 0; b < blocks_of(k->n[0], SPAN); b++) {
-        const Block keys = block_of(k->n[0], b);
+    for (int64_t b = 0; b < blocks_of(n_keys, SPAN); b++) {
+        const Block keys = block_of(n_keys, b);
         const Sight sight = ranges_sight(&st.ranges, queries.n, keys);
         if (sight == SEEN_BY_NONE) continue;
         panel_load(k, keys, source, &st.rows);
@@ -86,7 +87,7 @@ static void attention_tile(void *work, int64_t tile)
         weigh(&st);
         shrink_rows(&st, padded(channels));
         panel_load(v, keys, source, &st.rows);
-        panel_fetch(k, block_of(k->n[0], b + 1), source);
+        panel_fetch(k, block_of(n_keys, b + 1), source);
         gather(st.s, &st.rows, channels, &st.o);
     }
     store_rows(call, &st, queries, head);

@@ -20,6 +20,7 @@
 
 #include "device/cpu/simd/math.h"
 #include "device/cpu/simd/micro.h"
+#include "device/heads.h"
 
 enum { SPAN = 64, CHANNELS = 256 }; /* tokens of a block; channels of a head at most */
 
@@ -90,12 +91,6 @@ static inline void gather(Scores s, const Panel *rows, int64_t channels, Panel *
 static inline Row head_row(const Tensor *x, int64_t token, int64_t head)
 {
     return row_at(x, token * x->stride[0] + head * x->stride[1], x->stride[2]);
-}
-
-/* The key head that a query head reads: neighbours share one. */
-static inline int64_t key_head(const Tensor *q, const Tensor *k, int64_t head)
-{
-    return head / (q->n[1] / k->n[1]);
 }
 
 #endif

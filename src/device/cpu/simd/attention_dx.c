@@ -11,7 +11,7 @@
 typedef struct {
     const Tensor *q, *k, *v, *ranges, *dout, *lse, *delta;
     float scale;
-    int64_t key_at, channels;
+    int64_t key_at, keys, channels;
 } Inputs;
 
 static Inputs inputs_of(const Call *call)
@@ -26,6 +26,7 @@ static Inputs inputs_of(const Call *call)
                     &in[6],
                     (float)call->attr.attention.scale,
                     call->attr.attention.key_at,
+                    key_count(call),
                     in[0].n[2]};
 }
 
@@ -89,23 +90,23 @@ static void dq_tile(void *work, int64_t tile)
     const Inputs in = inputs_of(call);
     const int64_t blocks = blocks_of(in.q->n[0], SPAN);
     const Block queries = block_of(in.q->n[0], tile % blocks);
-    const int64_t head = tile / blocks, source = key_head(in.q, in.k, head);
+    const int64_t head = tile / blocks, source = in.keys > 0 ? key_head(call, head) : 0;
     QueryState t;
     panel_load(in.q, queries, head, &t.k);
     panel_turn(&t.k, in.channels, in.scale, &t.q);
     panel_load(in.dout, queries, head, &t.k);
     panel_turn(&t.k, in.channels, 1, &t.dout);
     stats_load(&in, queries, head, &t.stats);
-    ranges_load(in.ranges, in.key_at, in.k->n[0], queries, &t.ranges);
+    ranges_load(in.ranges, in.key_at, in.keys, queries, &t.ranges);
     panel_clear(&t.dq, in.channels);
-    for (int64_t b = 0; b < blocks_of(in.k->n[0], SPAN); b++) {
-        const Block keys = block_of(in.k->n[0], b);
+    for (int64_t b = 0; b < blocks_of(in.keys, SPAN); b++) {
+        const Block keys = block_of(in.keys, b);
         const Sight sight = ranges_sight(&t.ranges, queries.n, keys);
         if (sight == SEEN_BY_NONE) continue;
         panel_load(in.k, keys, source, &t.k);
         panel_load(in.v, keys, source, &t.v);
-        panel_fetch(in.k, block_of(in.k->n[0], b + 1), source);
-        panel_fetch(in.v, block_of(in.k->n[0], b + 1), source);
+        panel_fetch(in.k, block_of(in.keys, b + 1), source);
+        panel_fetch(in.v, block_of(in.keys, b + 1), source);
         score(&t.k, &t.q, in.channels, t.s);
         score(&t.v, &t.dout, in.channels, t.dp);
         if (sight == SEEN_BY_SOME) hide_from_lanes(&t.ranges, keys, t.s);
@@ -140,7 +141,7 @@ static void add_head(const Inputs *in, Block keys, int64_t head, KeyState *t)
 {
     for (int64_t b = 0; b < blocks_of(in->q->n[0], SPAN); b++) {
         const Block queries = block_of(in->q->n[0], b);
-        ranges_load(in->ranges, in->key_at, in->k->n[0], queries, &t->ranges);
+        ranges_load(in->ranges, in->key_at, in->keys, queries, &t->ranges);
         const Sight sight = ranges_sight(&t->ranges, queries.n, keys);
         if (sight == SEEN_BY_NONE) continue;
         panel_load(in->q, queries, head, &t->q);
@@ -157,15 +158,15 @@ static void add_head(const Inputs *in, Block keys, int64_t head, KeyState *t)
     }
 }
 
-/* One tile: a block of keys, a key head; the query heads that share the key head are summed in
- * order. */
+/* One tile: a block of keys, a key head; the query heads that read it are summed in order. */
 static void dkv_tile(void *work, int64_t tile)
 {
     const Call *call = work;
     const Inputs in = inputs_of(call);
-    const int64_t blocks = blocks_of(in.k->n[0], SPAN);
-    const int64_t head = tile / blocks, sharers = in.q->n[1] / in.k->n[1];
-    const Block keys = block_of(in.k->n[0], tile % blocks);
+    const int64_t blocks = blocks_of(in.keys, SPAN);
+    const int64_t head = tile / blocks;
+    const Heads readers = key_readers(call, head);
+    const Block keys = block_of(in.keys, tile % blocks);
     KeyState t;
     panel_load(in.k, keys, head, &t.q);
     panel_turn(&t.q, in.channels, in.scale, &t.k);
@@ -173,7 +174,7 @@ static void dkv_tile(void *work, int64_t tile)
     panel_turn(&t.q, in.channels, 1, &t.v);
     panel_clear(&t.dk, in.channels);
     panel_clear(&t.dv, in.channels);
-    for (int64_t h = head * sharers; h < (head + 1) * sharers; h++) add_head(&in, keys, h, &t);
+    for (int64_t h = readers.from; h < readers.to; h++) add_head(&in, keys, h, &t);
     keep_rows(&call->out[1], keys, head, (float)call->number[1], &t.dk);
     keep_rows(&call->out[2], keys, head, (float)call->number[2], &t.dv);
 }

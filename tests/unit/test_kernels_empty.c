@@ -1,0 +1,177 @@
+/* Every kernel on extents of 0: a rank's part of the rows, columns, heads or vocabulary may be
+ * empty. For each op and each letter of its signature that letter is 0, on ref and on all
+ * instruction sets of cpu, with accumulators that are kept and that are not:
+ *
+ *     a sum over nothing    0 where nothing is kept (what was there is NaN), else what was there
+ *     a maximum             -inf
+ *     a row of the embedding, of attention      0, and an lse of -inf
+ *
+ * Widths of norms are not tried: the mean of no columns is no number, and nobody cuts them. */
+#include "cpu_test.h"
+
+#include "ir/ops.h"
+
+enum { BASE = 3 }; /* of a part of the vocabulary that starts later */
+
+static int64_t extent(char letter, char empty)
+{
+    static const int64_t table[128] = {
+        ['t'] = 7, ['i'] = 5, ['o'] = 9,  ['d'] = 10, ['h'] = 6, ['g'] = 3,
+        ['c'] = 4, ['s'] = 8, ['v'] = 11, ['1'] = 1,  ['2'] = 2, ['4'] = 4};
+    return letter == empty ? 0 : table[letter & 127];
+}
+
+/* A tensor of any shape is [5, 3], and its letters are x and y. */
+static Tensor new_tensor(Bench *b, const Operand *o, char empty, DType type)
+{
+    int64_t n[MAX_DIMS] = {empty == 'x' ? 0 : 5, empty == 'y' ? 0 : 3};
+    for (int i = 0; i < o->ndim; i++) n[i] = extent(o->letter[i], empty);
+    return bench_new(b,
+                     o->integer ? I32
+                     : o->wide  ? dtype_wide(type)
+                                : type,
+                     DENSE, n, o->ndim < 0 ? 2 : o->ndim);
+}
+
+static Attr attr_of(OpId op)
+{
+    if (op == OP_linear) return (Attr){.gemm = {.tb = true}};
+    if (op == OP_linear_dw) return (Attr){.gemm = {.ta = true}};
+    if (op == OP_rope) return (Attr){.rope = {.theta = 100}};
+    if (op == OP_attention || op == OP_attention_dx) return (Attr){.attention = {.scale = 0.5}};
+    if (strncmp(op_info(op)->name, "embedding", 9) == 0 ||
+        strncmp(op_info(op)->name, "row_", 4) == 0 || op == OP_loss_dx)
+        return (Attr){.vocab = {BASE}};
+    return (Attr){.scale = {-1.5}}; /* and an eps, which only norms read */
+}
+
+/* What a result without inputs is: NaN where the test cannot say, but it must be written. */
+static double wanted(OpId op, int out, char empty)
+{
+    if (op == OP_row_max && empty == 'v') return -HUGE_VAL;
+    if (op == OP_attention && out == 1 && (empty == 's' || empty == 'g')) return -HUGE_VAL;
+    if (empty == 'c' && (op == OP_attention || op == OP_attention_merge)) return (double)NAN;
+    return 0;
+}
+
+static bool adds(KernelId kernel)
+{
+    return kernel == KERNEL_gemm || kernel == KERNEL_sum_rows || kernel == KERNEL_layernorm_dw ||
+           kernel == KERNEL_rmsnorm_dw || kernel == KERNEL_embedding_dw ||
+           kernel == KERNEL_attention_dx || kernel == KERNEL_loss;
+}
+
+static void fill_input(Bench *b, const Operand *o, const Tensor *t)
+{
+    for (int64_t i = 0; i < tensor_count(t); i++)
+        put(t, i, o->integer ? (double)(i % 9) : bench_random(b));
+}
+
+/* One device, one type: all the op's outputs, against `wanted` and what was kept. */
+static void try_empty(Bench *b, const Device *d, OpId op, char empty, DType type, double keep)
+{
+    const Signature sig = op_signature(op);
+    const KernelId kernel = op_info(op)->kernel;
+    Call c = {.attr = attr_of(op), .n_out = sig.n_out, .number = {keep, keep, keep}};
+    double *old[MAX_OUT];
+    bench_clear(b);
+    for (int i = 0; i < sig.n_in && !sig.in[i].optional; i++) {
+        c.in[c.n_in] = new_tensor(b, &sig.in[i], empty, type);
+        fill_input(b, &sig.in[i], &c.in[c.n_in++]);
+    }
+    for (int o = 0; o < sig.n_out; o++) {
+        c.out[o] = accumulator(b, new_tensor(b, &sig.out[o], empty, type), adds(kernel) * keep);
+        const int64_t n = tensor_count(&c.out[o]);
+        old[o] = calloc((size_t)n + 1, sizeof(double));
+        assert_non_null(old[o]);
+        for (int64_t i = 0; i < n && adds(kernel) && keep != 0; i++) old[o][i] = get(&c.out[o], i);
+    }
+    assert_int_equal(d->kernel[kernel](&c), OK);
+    for (int o = 0; o < sig.n_out; o++) {
+        const double want = wanted(op, o, empty);
+        for (int64_t i = 0; i < tensor_count(&c.out[o]); i++)
+            if (!isnan(want) && get(&c.out[o], i) != want + old[o][i])
+                fail_msg("%s on %s, %c = 0, keep %g, output %d [%d]: %g, not %g", op_info(op)->name,
+                         d->name, empty, keep, o, (int)i, get(&c.out[o], i), want + old[o][i]);
+        free(old[o]);
+    }
+    expect_gaps(b);
+}
+
+/* Letters of an op that may be 0. */
+static void letters_of(OpId op, char letters[16])
+{
+    const Signature sig = op_signature(op);
+    int n = 0;
+    memset(letters, 0, 16);
+    for (int i = 0; i < sig.n_in + sig.n_out; i++) {
+        const Operand *o = i < sig.n_in ? &sig.in[i] : &sig.out[i - sig.n_in];
+        if (o->ndim == -1 && n == 0) memcpy(letters, "xy", (size_t)(n = 2));
+        for (int k = 0; k < o->ndim; k++)
+            if (o->letter[k] > '9' && !strchr(letters, o->letter[k])) letters[n++] = o->letter[k];
+    }
+}
+
+static bool is_norm_width(OpId op, char letter)
+{
+    const bool forward = op == OP_layernorm || op == OP_rmsnorm || op == OP_headnorm;
+    return forward && letter == (op == OP_headnorm ? 'c' : 'd');
+}
+
+static void all_ops(void **state)
+{
+    CpuBench *c = *state;
+    int n_tried = 0;
+    for (int op = 0; op < N_OPS; op++) {
+        char letters[16];
+        letters_of((OpId)op, letters);
+        if (op_info((OpId)op)->kernel == KERNEL_NONE) continue;
+        for (const char *l = letters; *l; l++)
+            for (int keep = 0; keep < 2 && !is_norm_width((OpId)op, *l); keep++, n_tried++) {
+                try_empty(&c->b, &device_ref, (OpId)op, *l, F64, keep);
+                for (CpuSimd s = CPU_BASE; s < N_CPU_SIMD; s++)
+                    for (int t = 0; t < N_CPU_TYPES && cpu_has(s); t++)
+                        try_empty(&c->b, device_cpu_simd(s), (OpId)op, *l, cpu_types[t], keep);
+            }
+    }
+    assert_in_range(n_tried, 150, 400);
+}
+
+/* What no op calls: a rank's part of a pack may be empty. */
+static void empty_packs(void **state)
+{
+    CpuBench *c = *state;
+    for (int s = -1; s < N_CPU_SIMD; s++) {
+        if (s >= 0 && !cpu_has((CpuSimd)s)) continue;
+        const Device *d = s < 0 ? &device_ref : device_cpu_simd((CpuSimd)s);
+        for (int keep = 0; keep < 2; keep++) {
+            bench_clear(&c->b);
+            const Tensor none = NEW(&c->b, F32, DENSE, 0);
+            const Tensor sum = accumulator(&c->b, NEW(&c->b, F64, DENSE, 1), keep);
+            const double want = keep ? get(&sum, 0) : 0;
+            const Call squares = {
+                .in = {none}, .n_in = 1, .out = {sum}, .n_out = 1, .number = {keep}};
+            assert_int_equal(d->kernel[KERNEL_sum_squares](&squares), OK);
+            assert_true(get(&sum, 0) == want);
+            const Call update = {.in = {none},
+                                 .n_in = 1,
+                                 .out = {none, none, none},
+                                 .n_out = 3,
+                                 .number = {0.1, 1, 0.1, 0.1}};
+            assert_int_equal(d->kernel[KERNEL_adamw](&update), OK);
+            Call plain = update;
+            plain.n_out = 1;
+            assert_int_equal(d->kernel[KERNEL_sgd](&plain), OK);
+            expect_gaps(&c->b);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_ops),
+        cmocka_unit_test(empty_packs),
+    };
+    return cmocka_run_group_tests(tests, cpu_setup, cpu_teardown);
+}
