@@ -1,7 +1,7 @@
 /* backend.h -- what a comm is made of; for the files of this folder and its backends.
  *
  *     comm_begin:  check.c -> group and sequence -> record -> table->begin
- *     comm_wait:   ticket  -> table->wait -> record -> slot free again
+ *     comm_wait:   ticket  -> table->wait -> delay.c -> record -> slot free again
  *
  * A backend moves bytes and says when a transfer was matched and when it was done; what holds for
  * all of them is done once, above the table. */
@@ -16,6 +16,7 @@ typedef struct {
     bool busy;
     Transfer t;
     int64_t number, sequence;
+    double due_s; /* since the comm was opened: not over before; 0: no matter */
     struct GroupRow *row;
     struct Stream *stream;
     Progress progress;
@@ -85,6 +86,13 @@ GroupRow *group_find(Comm *c, RankList ranks, int purpose);
 Stream *group_stream(GroupRow *g, const Transfer *t);
 /* Place of a rank in the list, or -1. */
 int group_place(RankList group, int rank);
+
+/* delay.c. Local. ERR_CONFIG for settings that are no delay. */
+Err delay_check(const CommSettings *set);
+/* When a transfer that was posted may be over, on the clock of its record; 0: any time. */
+double delay_due_s(const CommSettings *set, const Record *r);
+/* Sleeps until then; moves what this rank has begun. ERR_PEER when another rank failed meanwhile. */
+Err delay_wait(Comm *c, double due_s);
 
 /* check.c. Local. ERR_CHECK unless the transfer is well formed on this rank; `sequence` is for the
  * message. */

@@ -32,6 +32,7 @@ Err comm_open(Arena *a, const CommSettings *set, const CommTable *table, void *s
     if (set->in_flight < 1 || set->records < 1)
         return err_fail(ERR_CONFIG, "comm: room for %d transfers and %lld records; at least 1 each",
                         set->in_flight, (long long)set->records);
+    TRY(delay_check(set));
     TRY(ARENA_NEW(a, 1, &c));
     *c = (Comm){.table = table, .state = state, .set = *set, .arena = a, .opened_s = comm_now_s()};
     TRY(ARENA_NEW(a, set->in_flight, &c->pending));
@@ -128,6 +129,13 @@ void comm_progress(Comm *c, int slot, Progress progress)
     if (progress == DONE) r->done_s = at_s;
 }
 
+/* A delayed transfer is done when it is due, for whoever reads the records. */
+static void record_delay(Comm *c, const Pending *p)
+{
+    Record *r = record_of(c, p->number);
+    if (r->number == p->number && r->done_s < p->due_s) r->done_s = p->due_s;
+}
+
 static Err free_slot(const Comm *c, const Transfer *t, int64_t sequence, int *out)
 {
     char name[TRANSFER_NAME_BYTES];
@@ -159,6 +167,7 @@ Err comm_begin(Comm *c, const Transfer *t, Ticket *out)
                    .stream = s};
     p->t.group.rank = g->rank; /* the caller's list may go */
     record_post(c, p);
+    p->due_s = delay_due_s(&c->set, record_of(c, p->number));
     const Err err = c->table->begin(c, slot);
     if (err != OK) {
         p->busy = false;
@@ -182,8 +191,10 @@ Err comm_wait(Comm *c, Ticket ticket)
                         (long long)ticket.number);
     c->recorder->waits = ticket.number;
     TRY(c->table->wait(c, ticket.slot));
-    c->recorder->waits = -1;
     MUST(p->progress == DONE, "rank %d: %s says OK before it is done", c->set.rank, c->table->name);
+    TRY(delay_wait(c, p->due_s));
+    record_delay(c, p);
+    c->recorder->waits = -1;
     p->busy = false;
     p->row->in_flight--;
     return OK;

@@ -26,7 +26,7 @@ typedef struct {
     const void *arg;
     bool hostile, may_fail; /* may_fail: errors are for the test to look at */
     uint64_t seed;
-    double timeout_s;
+    double timeout_s, delay_s, delay_Bps;
     int in_flight; /* 0: 32 */
 } TestWorld;
 
@@ -65,7 +65,9 @@ static inline Err test_rank_run(TestRank *r)
                               .records = 64,
                               .hostile = of->hostile,
                               .seed = of->seed,
-                              .timeout_s = of->timeout_s};
+                              .timeout_s = of->timeout_s,
+                              .delay_s = of->delay_s,
+                              .delay_Bps = of->delay_Bps};
     TRY(local_join(r->world, &r->arena, &set, &r->comm));
     TRY(comm_register(r->comm, 0, r->memory, TEST_BYTES));
     const Err err = of->body(r);

@@ -1,0 +1,55 @@
+/* delay.c -- the network made slower than it is: a transfer is not over before its time.
+ *
+ *     begin                    due = begin + delay_s + bytes / delay_Bps
+ *       |-------- moved --------|....... asleep .......|
+ *                               ^ wait                 ^ its return; a wait after `due` returns at once
+ *
+ * Time that passes in other work counts, and sleeping takes no core. So a step under delays shows
+ * what hides behind computing and what does not. Bytes are moved as ever: results are the same. */
+#define _POSIX_C_SOURCE 200809L
+#include "comm/backend.h"
+
+#include <math.h>
+#include <time.h>
+
+/* The longest sleep while transfers of this rank move, since a peer may wait for one of them; and
+ * while none does, so that a failure elsewhere is seen soon. */
+static const double BUSY_NAP_S = 100e-6, IDLE_NAP_S = 10e-3;
+
+Err delay_check(const CommSettings *set)
+{
+    if (set->delay_s >= 0 && set->delay_Bps >= 0 && isfinite(set->delay_s)) return OK;
+    return err_fail(ERR_CONFIG,
+                    "comm: a delay of %g s and %g bytes/s; neither may be negative, and 0 is off",
+                    set->delay_s, set->delay_Bps);
+}
+
+double delay_due_s(const CommSettings *set, const Record *r)
+{
+    const bool alone = r->n_ranks == 1 || (r->kind == COMM_SEND && r->sent_bytes == 0) ||
+                       (r->kind == COMM_RECV && r->peer == set->rank);
+    if (alone || (set->delay_s == 0 && set->delay_Bps == 0)) return 0;
+    /* Where nothing leaves this rank (a receive, a leaf of a broadcast), what comes in. */
+    const double bytes = (double)(r->sent_bytes ? r->sent_bytes : r->bytes);
+    return r->posted_s + set->delay_s + (set->delay_Bps > 0 ? bytes / set->delay_Bps : 0);
+}
+
+static bool any_moves(const Comm *c)
+{
+    for (int i = 0; i < c->set.in_flight; i++)
+        if (c->pending[i].busy && c->pending[i].progress != DONE) return true;
+    return false;
+}
+
+Err delay_wait(Comm *c, double due_s)
+{
+    while (due_s > 0) {
+        const double left_s = due_s - (comm_now_s() - c->opened_s);
+        if (left_s <= 0) break;
+        const double nap_s = fmin(left_s, any_moves(c) ? BUSY_NAP_S : IDLE_NAP_S);
+        const struct timespec nap = {0, (long)(nap_s * 1e9) + 1};
+        nanosleep(&nap, NULL);
+        TRY(comm_poll(c));
+    }
+    return OK;
+}

@@ -1,0 +1,197 @@
+/* A comm that delays: results are those of one that does not; a transfer is over no sooner than its
+ * delay, which other work may pass; who waits sleeps, and still hears of failures. Lower bounds of
+ * time are exact. Upper ones must hold in one of several tries, for a machine may be busy. */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "comm_test.h"
+
+enum { COUNT = 1000, BYTES = COUNT * 4, TRIES = 8, IN_FLIGHT = 3 };
+
+static int32_t *ints_at(TestRank *r, int at)
+{
+    return (int32_t *)(void *)(r->memory + (size_t)at * 64 * BYTES);
+}
+
+/* An all-reduce of COUNT integers within one piece of memory. */
+static Transfer sum_of(TestRank *r, int at)
+{
+    const Ref ref = {r->rank, 0, (size_t)at * 64 * BYTES, COUNT, I32};
+    for (int i = 0; i < COUNT; i++) ints_at(r, at)[i] = (r->rank + 2) * (i + at);
+    return (Transfer){
+        .kind = COMM_ALL_REDUCE, .group = test_world(r->ranks), .from = ref, .to = ref};
+}
+
+static bool is_summed(TestRank *r, int at)
+{
+    const int factor = r->ranks * (r->ranks - 1) / 2 + 2 * r->ranks;
+    for (int i = 0; i < COUNT; i++)
+        if (ints_at(r, at)[i] != factor * (i + at)) return false;
+    return true;
+}
+
+static void work(double s)
+{
+    const struct timespec t = {0, (long)(s * 1e9)};
+    nanosleep(&t, NULL);
+}
+
+/* Several in flight, waited for backwards: right, and each as late as it must be. */
+static Err several_body(TestRank *r)
+{
+    Ticket ticket[IN_FLIGHT];
+    double begun_s[IN_FLIGHT];
+    for (int i = 0; i < IN_FLIGHT; i++) {
+        const Transfer t = sum_of(r, i);
+        begun_s[i] = test_now_s();
+        TRY(comm_begin(r->comm, &t, &ticket[i]));
+    }
+    for (int i = IN_FLIGHT - 1; i >= 0; i--) {
+        TRY(comm_poll(r->comm));
+        TRY(comm_wait(r->comm, ticket[i]));
+        EXPECT(r, is_summed(r, i));
+        EXPECT(r, test_now_s() - begun_s[i] >= r->of->delay_s);
+        const Record *record = recorder_at(comm_recorder(r->comm), ticket[i].number);
+        EXPECT(r, record->done_s - record->posted_s >= r->of->delay_s - 1e-9); /* of rounding */
+    }
+    return OK;
+}
+
+static void results_are_equal(void **state)
+{
+    (void)state;
+    for (int hostile = 0; hostile < 2; hostile++)
+        for (int late = 0; late < 2; late++)
+            ranks_run(&(TestWorld){
+                .ranks = 3, .body = several_body, .hostile = hostile, .delay_s = late * 20e-3});
+}
+
+static double thread_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* A wait right after begin lasts the delay, asleep; one after work of that length does not. All
+ * ranks try as often. */
+static Err hidden_body(TestRank *r)
+{
+    const double delay_s = r->of->delay_s;
+    double shortest_s = 1e9, least_cpu_s = 1e9;
+    for (int i = 0; i < TRIES; i++) {
+        const Transfer t = sum_of(r, 0);
+        Ticket ticket;
+        const double begun_s = test_now_s(), cpu_s = thread_s();
+        TRY(comm_begin(r->comm, &t, &ticket));
+        TRY(comm_wait(r->comm, ticket));
+        EXPECT(r, test_now_s() - begun_s >= delay_s);
+        if (thread_s() - cpu_s < least_cpu_s) least_cpu_s = thread_s() - cpu_s;
+
+        const Transfer again = sum_of(r, 0);
+        TRY(comm_begin(r->comm, &again, &ticket));
+        work(delay_s * 1.2);
+        const double wait_s = test_now_s();
+        TRY(comm_wait(r->comm, ticket));
+        if (test_now_s() - wait_s < shortest_s) shortest_s = test_now_s() - wait_s;
+        EXPECT(r, is_summed(r, 0));
+    }
+    EXPECT(r, shortest_s < delay_s / 2);
+    EXPECT(r, least_cpu_s < delay_s / 4);
+    return OK;
+}
+
+static void work_hides_it(void **state)
+{
+    (void)state;
+    ranks_run(&(TestWorld){.ranks = 2, .body = hidden_body, .delay_s = 30e-3});
+}
+
+/* By bytes: what leaves the rank, or comes in where nothing leaves it. What stays on the rank is not
+ * delayed. */
+static Err bytes_body(TestRank *r)
+{
+    const double each_s = BYTES / r->of->delay_Bps;
+    const Ref mine = {r->rank, 0, 0, COUNT, I32}, peer = {1 - r->rank, 0, 0, COUNT, I32};
+    Transfer t = sum_of(r, 0);
+    double begun_s = test_now_s();
+    TRY(comm_do(r->comm, &t)); /* of 2 ranks: its bytes leave once each */
+    EXPECT(r, test_now_s() - begun_s >= each_s);
+    t = (Transfer){.kind = r->rank ? COMM_RECV : COMM_SEND, .group = t.group};
+    t.from = r->rank ? peer : mine;
+    t.to = r->rank ? mine : peer;
+    begun_s = test_now_s();
+    TRY(comm_do(r->comm, &t));
+    EXPECT(r, test_now_s() - begun_s >= each_s);
+    begun_s = test_now_s();
+    const int32_t alone = r->rank;
+    for (int i = 0; i < 1000; i++)
+        TRY(comm_do(
+            r->comm,
+            &(Transfer){.kind = COMM_ALL_REDUCE, .group = {1, &alone}, .from = mine, .to = mine}));
+    EXPECT(r, test_now_s() - begun_s < 500 * each_s); /* 1000 of them, were they delayed */
+    return OK;
+}
+
+static void by_bytes(void **state)
+{
+    (void)state;
+    ranks_run(&(TestWorld){.ranks = 2, .body = bytes_body, .delay_Bps = BYTES / 20e-3});
+}
+
+/* Rank 1 fails while rank 0 sleeps for a minute. */
+static Err failing_body(TestRank *r)
+{
+    const Transfer t = sum_of(r, 0);
+    Ticket ticket;
+    TRY(comm_begin(r->comm, &t, &ticket));
+    if (r->rank == 1) {
+        for (int i = 0; i < 20;
+             i++) { /* the bytes are moved, and rank 0 waits for the time alone */
+            TRY(comm_poll(r->comm));
+            work(1e-3);
+        }
+        return err_fail(ERR_IO, "rank 1 has had enough");
+    }
+    return comm_wait(r->comm, ticket);
+}
+
+static void failures_are_heard(void **state)
+{
+    (void)state;
+    const double begun_s = test_now_s();
+    ranks_run(&(TestWorld){.ranks = 2, .body = failing_body, .may_fail = true, .delay_s = 60});
+    assert_int_equal(test_ranks[0].err, ERR_PEER);
+    assert_non_null(strstr(test_ranks[0].text, "rank 1 has had enough"));
+    assert_true(test_now_s() - begun_s < 30);
+}
+
+static void no_such_delay(void **state)
+{
+    Arena a;
+    Comm *c;
+    (void)state;
+    assert_int_equal(arena_open(&a, "delays", 1 << 20), OK);
+    CommSettings set = {.ranks = 1, .in_flight = 4, .records = 4, .delay_s = -1};
+    assert_int_equal(local_open(&a, &set, &c), ERR_CONFIG);
+    assert_non_null(strstr(err_text(), "a delay of -1 s"));
+    set.delay_s = 0;
+    set.delay_Bps = -5;
+    assert_int_equal(local_open(&a, &set, &c), ERR_CONFIG);
+    assert_non_null(strstr(err_text(), "-5 bytes/s"));
+    arena_close(&a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(results_are_equal), cmocka_unit_test(work_hides_it),
+        cmocka_unit_test(by_bytes),          cmocka_unit_test(failures_are_heard),
+        cmocka_unit_test(no_such_delay),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
