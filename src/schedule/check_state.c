@@ -10,14 +10,11 @@
 #include "schedule/check_parts.h"
 
 typedef struct {
-    int runs, writes, sums, parts; /* still to come: RUNs, those that write gradients, reductions */
-    bool gathers, gathered, reduced, updated;
+    int runs, reduces; /* still to come */
+    int reduced;       /* micro-batches that are, from the first */
+    bool sums, parts;  /* has reductions of the step's sum; of micro-batches */
+    bool gathers, gathered, updated;
 } Item;
-
-typedef struct {
-    int16_t writes; /* still to come, in this micro-batch */
-    bool reduced;
-} Micro;
 
 typedef struct {
     bool away;
@@ -27,17 +24,17 @@ typedef struct {
 typedef struct {
     Check *c;
     const Schedule *s;
-    Item *item;   /* [items] */
-    Micro *micro; /* [items][micros] */
-    Frame *frame; /* [items][micros][slices] */
-    int *bound;   /* [slots]: the rank + 1 that bound it latest */
+    Item *item;      /* [items] */
+    int16_t *writes; /* [items][micros]: RUNs still to come that add to gradients */
+    Frame *frame;    /* [items][micros][slices] */
+    int *bound;      /* [slots]: the rank + 1 that bound it latest */
     int n_slots;
     bool norms, normed, ran; /* of this rank: has a norm, is past it, is past a RUN */
 } State;
 
-static Micro *micro_of(const State *st, const Action *a)
+static int16_t *writes_of(const State *st, const Action *a)
 {
-    return &st->micro[(int64_t)a->unit * st->s->micros + a->micro];
+    return &st->writes[(int64_t)a->unit * st->s->micros + a->micro];
 }
 
 static void count_action(State *st, const Action *a)
@@ -45,13 +42,12 @@ static void count_action(State *st, const Action *a)
     Item *item = &st->item[a->kind == A_NORM || a->kind == A_BIND ? 0 : a->unit];
     if (a->kind == A_BIND && st->n_slots <= a->unit) st->n_slots = a->unit + 1;
     if (a->kind == A_GATHER) item->gathers = true;
-    if (a->kind == A_REDUCE && a->micro < 0) item->sums++;
-    if (a->kind == A_REDUCE && a->micro >= 0) item->parts++;
+    if (a->kind == A_REDUCE) item->reduces++;
+    if (a->kind == A_REDUCE && a->micro < 0) item->sums = true;
+    if (a->kind == A_REDUCE && a->micro >= 0) item->parts = true;
     if (a->kind != A_RUN) return;
     item->runs++;
-    if (!schedule_writes(st->s, a)) return;
-    item->writes++;
-    micro_of(st, a)->writes++;
+    if (schedule_writes(st->s, a)) ++*writes_of(st, a);
 }
 
 static Err state_init(Check *c, State *st)
@@ -59,7 +55,7 @@ static Err state_init(Check *c, State *st)
     const Schedule *s = c->s;
     *st = (State){.c = c, .s = s};
     TRY(ARENA_NEW(c->temp, schedule_items(s), &st->item));
-    TRY(ARENA_NEW(c->temp, (int64_t)schedule_items(s) * s->micros, &st->micro));
+    TRY(ARENA_NEW(c->temp, (int64_t)schedule_items(s) * s->micros, &st->writes));
     TRY(ARENA_NEW(c->temp, schedule_cells(s), &st->frame));
     for (int rank = 0; rank < s->ranks; rank++)
         for (int at = 0; at < s->n[rank]; at++) count_action(st, &s->list[rank][at]);
@@ -72,15 +68,17 @@ static Err walk_run(State *st, int rank, int at)
     Item *item = &st->item[a->unit];
     const Frame *frame = &st->frame[schedule_cell(st->s, a->unit, a->micro, a->slice)];
     if (st->normed) return schedule_fail(st->s, rank, at, "runs after the norm");
-    if (item->gathers && !item->gathered)
+    /* Every unit reads its parameters in F; schedule_check_packs knows which other phases do. */
+    if (item->gathers && !item->gathered && a->phase == PHASE_F)
         return schedule_fail(st->s, rank, at, "its parameters are not gathered here");
     if (frame->away && a->phase != PHASE_F)
         return schedule_fail(st->s, rank, at, "its frame was evicted and is not back");
     st->ran = true;
     item->runs--;
     if (!schedule_writes(st->s, a)) return OK;
-    item->writes--;
-    micro_of(st, a)->writes--;
+    if (a->micro < item->reduced)
+        return schedule_fail(st->s, rank, at, "adds to gradients that are reduced already");
+    --*writes_of(st, a);
     return OK;
 }
 
@@ -96,23 +94,26 @@ static Err walk_gather(State *st, int rank, int at)
     return OK;
 }
 
+/* Takes all micro-batches that are not reduced yet, up to the one that it names, or to the last. */
 static Err walk_reduce(State *st, int rank, int at)
 {
     const Action *a = &st->s->list[rank][at];
     Item *item = &st->item[a->unit];
-    const bool sum = a->micro < 0;
-    const int left = sum ? item->writes : micro_of(st, a)->writes;
-    bool *reduced = sum ? &item->reduced : &micro_of(st, a)->reduced;
+    const int end = a->micro < 0 ? st->s->micros : a->micro + 1;
+    const int16_t *writes = &st->writes[(int64_t)a->unit * st->s->micros];
+    int left = 0;
     if (item->sums && item->parts)
         return schedule_fail(st->s, rank, at, "reduced as a sum and by micro-batch: choose one");
-    if (*reduced) return schedule_fail(st->s, rank, at, "reduced twice");
+    if (end <= item->reduced) return schedule_fail(st->s, rank, at, "reduced twice");
+    for (int i = item->reduced; i < end; i++) left += writes[i];
     if (left > 0)
         return schedule_fail(st->s, rank, at, "RUNs that still write its gradients: %d", left);
     if (st->normed) return schedule_fail(st->s, rank, at, "reduced after the norm");
-    if (!sum && item->parts < st->s->micros)
-        return schedule_fail(st->s, rank, at, "only %d of %d micro-batches are reduced",
-                             item->parts, st->s->micros);
-    *reduced = true;
+    item->reduced = end;
+    item->reduces--;
+    if (item->reduces == 0 && end < st->s->micros)
+        return schedule_fail(st->s, rank, at, "only %d of %d micro-batches are reduced", end,
+                             st->s->micros);
     return OK;
 }
 
@@ -132,11 +133,11 @@ static Err walk_update(State *st, int rank, int at)
     if (item->runs > 0)
         return schedule_fail(st->s, rank, at, "RUNs of it that come after: %d", item->runs);
     if (st->norms && !st->normed) return schedule_fail(st->s, rank, at, "updated before the norm");
-    for (int micro = 0; micro < st->s->micros; micro++) {
-        const Micro *m = &st->micro[(int64_t)a->unit * st->s->micros + micro];
-        if (item->sums ? !item->reduced : item->parts && !m->reduced)
-            return schedule_fail(st->s, rank, at, "updated before its gradients are reduced");
-    }
+    if (item->reduces > 0)
+        return schedule_fail(st->s, rank, at, "updated before its gradients are reduced");
+    if (item->gathered)
+        return schedule_fail(st->s, rank, at,
+                             "updated while it is gathered: what was would be old");
     item->updated = true;
     return OK;
 }

@@ -7,8 +7,8 @@
  *
  * A pack that is kept for the step, or to the backward phase, is gathered one RUN ahead of its
  * first use. Of the others (KEEP_NO) at most `live` are there at once: at every RUN, those that it
- * reads and the ones that are needed next. So a pack that is needed again soon is not dropped, and
- * no other choice gathers less often. */
+ * reads and the ones that are needed next. So each comes while another RUN is at work, and one that
+ * is needed again soon is not dropped. */
 #ifndef SCHEDULE_GATHER_H
 #define SCHEDULE_GATHER_H
 

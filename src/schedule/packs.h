@@ -12,6 +12,7 @@
 
 #include "ir/program.h"
 #include "ir/unit.h"
+#include "schedule/action.h"
 
 enum { MAX_UNIT_PACKS = 8 };
 
@@ -29,7 +30,11 @@ typedef struct {
 /* Local. Into *out, one for each unit. ERR_CONFIG when a unit has parameters in more packs than
  * MAX_UNIT_PACKS. O(units x parameters), and one look at each program. */
 Err packs_of_model(const Model *m, const Program *program, Arena *arena, const UnitPacks **out);
-/* Local. Adds a pack to the set, unless it is there. */
+/* Local. ERR_CONFIG as above. */
 Err packs_add(PackSet *set, int pack);
+bool packs_has(const PackSet *set, int pack);
+/* Local. ERR_CHECK unless `s` runs over units; ERR_CONFIG when a unit's parameters lie in the pack of
+ * a unit on another pipeline rank. */
+Err packs_check(const Schedule *s, const UnitPacks *packs);
 
 #endif

@@ -1,0 +1,254 @@
+/* gather.c -- when each pack comes and goes, first as stays, then between the actions of a list.
+ *
+ * A stay is a stretch of RUNs over which a pack is there. Packs that are kept stay from their first
+ * use to the end that their row names. The others share `live` places. Write down the uses in order,
+ * RUN by RUN, and let a window slide over them that holds as many as it can without naming
+ * more than `live` packs; what is in the window at a RUN is there:
+ *
+ *     uses    0 1 2 3 3 2 1 ...        live 2
+ *     F0.0    0 1
+ *     F1.0      1 2
+ *     F2.0        2 3 3 2              2 stays for its backward phase, since 3 has come by then
+ *     F3.0          3 3 2
+ *     B3.0            3 2
+ *     B2.0              2 1 */
+#include "schedule/gather.h"
+
+#include <stdlib.h>
+
+typedef struct {
+    int run; /* number of the RUN in the rank's list */
+    int end; /* of a pack kept to the backward phase: the RUN to which this use keeps it */
+    int pack;
+} Use;
+
+typedef struct {
+    int pack, first; /* gathered before this RUN */
+    int use;         /* for this one */
+    int last;        /* dropped after this one */
+} Stay;
+
+typedef struct {
+    const Schedule *s;
+    const GatherInput *in;
+    Use *use; /* in order of RUNs */
+    int n_uses;
+    Stay *stay; /* in order of pack or of time: sorted later */
+    int n_stays;
+    int *open;          /* [units]: the stay of the pack that goes on, or -1 */
+    int *inside;        /* [units]: uses of the pack in the window */
+    int high, n_inside; /* the first use after the window; packs in it */
+} Gathering;
+
+static bool is_counted(const UnitSwitches *row) { return row->keep == KEEP_NO; }
+
+/* The RUN to which F keeps a pack: the last of its (unit, micro, slice) that reads it. */
+static int end_of_use(const Gathering *g, const int *run, const Action *a, int pack)
+{
+    const int *at = &run[schedule_cell(g->s, a->unit, a->micro, a->slice) * N_PHASES];
+    int end = at[a->phase];
+    for (int phase = 0; a->phase == PHASE_F && phase < N_PHASES; phase++)
+        if (at[phase] > end && packs_has(&g->in->packs[a->unit].reads[phase], pack))
+            end = at[phase];
+    return end;
+}
+
+/* Numbers the rank's RUNs, by (unit, micro, slice) and phase. */
+static Err number_runs(const Schedule *s, int rank, Arena *temp, int **out)
+{
+    int *run, n = 0;
+    TRY(ARENA_NEW(temp, schedule_cells(s) * N_PHASES, &run));
+    for (int64_t i = 0; i < schedule_cells(s) * N_PHASES; i++) run[i] = -1;
+    for (int i = 0; i < s->n[rank]; i++) {
+        const Action *a = &s->list[rank][i];
+        if (a->kind == A_RUN)
+            run[schedule_cell(s, a->unit, a->micro, a->slice) * N_PHASES + a->phase] = n++;
+    }
+    *out = run;
+    return OK;
+}
+
+static Err check_room(const Gathering *g, const Action *a, int counted)
+{
+    if (counted <= g->in->live) return OK;
+    return err_fail(ERR_CONFIG,
+                    "parallel.live=%d: %s of unit %d reads the parameters of %d units at once; set "
+                    "parallel.live=%d or more",
+                    g->in->live, phase_name((Phase)a->phase), a->unit, counted, counted);
+}
+
+/* The uses of packs that are cut, in order. */
+static Err find_uses(Gathering *g, int rank, Arena *temp)
+{
+    const Schedule *s = g->s;
+    int *run, n_runs = 0;
+    TRY(number_runs(s, rank, temp, &run));
+    TRY(ARENA_NEW(temp, (int64_t)s->n[rank] * MAX_UNIT_PACKS + 1, &g->use));
+    for (int i = 0; i < s->n[rank]; i++) {
+        const Action *a = &s->list[rank][i];
+        if (a->kind != A_RUN) continue;
+        const PackSet *reads = &g->in->packs[a->unit].reads[a->phase];
+        int counted = 0;
+        for (int k = 0; k < reads->n; k++) {
+            const UnitSwitches *row = &g->in->row[reads->pack[k]];
+            if (!row->cut) continue;
+            counted += is_counted(row);
+            g->use[g->n_uses++] =
+                (Use){n_runs, end_of_use(g, run, a, reads->pack[k]), reads->pack[k]};
+        }
+        TRY(check_room(g, a, counted));
+        n_runs++;
+    }
+    return OK;
+}
+
+static void begin_stay(Gathering *g, int pack, int first, int use)
+{
+    g->open[pack] = g->n_stays;
+    g->stay[g->n_stays++] = (Stay){pack, first, use, use};
+}
+
+static int max_int(int a, int b) { return a > b ? a : b; }
+
+/* Packs that are kept come one RUN ahead. One that would come at once after it went has not gone. */
+static void stay_kept(Gathering *g)
+{
+    for (int i = 0; i < g->n_uses; i++) {
+        const Use *u = &g->use[i];
+        const UnitSwitches *row = &g->in->row[u->pack];
+        if (is_counted(row)) continue;
+        const int open = g->open[u->pack];
+        if (open < 0 || (row->keep != KEEP_STEP && u->run > g->stay[open].last + 2))
+            begin_stay(g, u->pack, max_int(u->run - 1, 0), u->run);
+        Stay *stay = &g->stay[g->open[u->pack]];
+        stay->last = max_int(stay->last, row->keep == KEEP_STEP ? u->run : u->end);
+    }
+}
+
+/* Takes uses into the window, for RUN `run`, as long as it names at most `live` packs. */
+static void widen(Gathering *g, int run)
+{
+    for (; g->high < g->n_uses; g->high++) {
+        const int pack = g->use[g->high].pack;
+        if (!is_counted(&g->in->row[pack])) continue;
+        if (g->inside[pack] == 0 && g->n_inside == g->in->live) return;
+        if (g->open[pack] < 0) begin_stay(g, pack, run, g->use[g->high].run);
+        g->n_inside += g->inside[pack]++ == 0;
+    }
+}
+
+/* The window at each RUN: the uses before it leave, others come; what then has none left is gone. */
+static void stay_in_window(Gathering *g)
+{
+    widen(g, 0);
+    for (int low = 0, next; low < g->n_uses; low = next) {
+        const int run = g->use[low].run;
+        for (next = low; next < g->n_uses && g->use[next].run == run; next++) {
+            const int pack = g->use[next].pack;
+            if (!is_counted(&g->in->row[pack])) continue;
+            g->stay[g->open[pack]].last = run;
+            g->n_inside -= --g->inside[pack] == 0;
+        }
+        widen(g, run + 1);
+        for (int i = low; i < next; i++)
+            if (g->inside[g->use[i].pack] == 0 && is_counted(&g->in->row[g->use[i].pack]))
+                g->open[g->use[i].pack] = -1;
+    }
+}
+
+static int by_coming(const void *x, const void *y)
+{
+    const Stay *a = x, *b = y;
+    if (a->first != b->first) return a->first < b->first ? -1 : 1;
+    if (a->use != b->use) return a->use < b->use ? -1 : 1;
+    return a->pack - b->pack;
+}
+
+static int by_going(const void *x, const void *y)
+{
+    const Stay *a = x, *b = y;
+    if (a->last != b->last) return a->last < b->last ? -1 : 1;
+    return a->pack - b->pack;
+}
+
+static void push(Schedule *out, int rank, Action a) { out->list[rank][out->n[rank]++] = a; }
+
+/* Gathers come before the receives of the RUN that they are for: those wait. */
+static void write_list(const Gathering *g, int rank, const Stay *going, Schedule *out)
+{
+    int run = 0, come = 0, go = 0;
+    for (int i = 0; i < g->s->n[rank]; i++) {
+        const Action *a = &g->s->list[rank][i];
+        const bool before = a->kind == A_RUN || a->kind == A_RECV;
+        for (; before && come < g->n_stays && g->stay[come].first == run; come++)
+            push(out, rank, action_of(A_GATHER, g->stay[come].pack));
+        push(out, rank, *a);
+        if (a->kind != A_RUN) continue;
+        for (; go < g->n_stays && going[go].last == run; go++)
+            push(out, rank, action_of(A_DROP, going[go].pack));
+        run++;
+    }
+}
+
+static Err gather_rank(Gathering *g, int rank, Arena *arena, Schedule *out)
+{
+    Stay *going;
+    TRY(ARENA_NEW(arena, g->s->n[rank] + 2 * g->n_stays + 1, &out->list[rank]));
+    const size_t mark = arena_mark(arena);
+    TRY(ARENA_NEW(arena, g->n_stays + 1, &going));
+    for (int i = 0; i < g->n_stays; i++) going[i] = g->stay[i];
+    qsort(g->stay, (size_t)g->n_stays, sizeof *g->stay, by_coming);
+    qsort(going, (size_t)g->n_stays, sizeof *going, by_going);
+    write_list(g, rank, going, out);
+    arena_rewind(arena, mark);
+    return OK;
+}
+
+static Err find_stays(Gathering *g, int rank, Arena *temp)
+{
+    const int units = schedule_units(g->s);
+    TRY(find_uses(g, rank, temp));
+    TRY(ARENA_NEW(temp, g->n_uses + 1, &g->stay));
+    TRY(ARENA_NEW(temp, units, &g->open));
+    TRY(ARENA_NEW(temp, units, &g->inside));
+    for (int u = 0; u < units; u++) g->open[u] = -1;
+    stay_kept(g);
+    stay_in_window(g);
+    return OK;
+}
+
+static Err check_rows(const Schedule *s, const GatherInput *in)
+{
+    TRY(packs_check(s, in->packs));
+    for (int u = 0; u < schedule_units(s); u++)
+        if (in->row[u].gather == GATHER_STEP && in->row[u].keep != KEEP_STEP)
+            return err_fail(ERR_CONFIG,
+                            "unit %d: its parameters are gathered once a step and not kept for the "
+                            "step; keep them, or gather them for each use",
+                            u);
+    return OK;
+}
+
+Err schedule_gathers(const Schedule *s, const GatherInput *in, Arena *arena, Schedule *out,
+                     GatherCount *counts)
+{
+    Schedule made;
+    Arena temp;
+    TRY(check_rows(s, in));
+    TRY(schedule_init(s, NULL, arena, &made));
+    for (int u = 0; u < schedule_units(s); u++) counts[u] = (GatherCount){0};
+    TRY(arena_open(&temp, "gathers", ARENA_PLENTY));
+    Err err = OK;
+    for (int rank = 0; rank < s->ranks && err == OK; rank++) {
+        Gathering g = {.s = s, .in = in};
+        err = find_stays(&g, rank, &temp);
+        if (err == OK) err = gather_rank(&g, rank, arena, &made);
+        for (int i = 0; i < g.n_uses; i++) counts[g.use[i].pack].uses++;
+        for (int i = 0; i < g.n_stays; i++) counts[g.stay[i].pack].gathers++;
+    }
+    arena_close(&temp);
+    for (int u = 0; u < schedule_units(s); u++)
+        counts[u].saved = counts[u].uses - counts[u].gathers;
+    if (err == OK) *out = made;
+    return err;
+}

@@ -1,0 +1,73 @@
+/* packs.c -- reads off the programs which parameters their phases touch. */
+#include "schedule/packs.h"
+
+bool packs_has(const PackSet *set, int pack)
+{
+    for (int i = 0; i < set->n; i++)
+        if (set->pack[i] == pack) return true;
+    return false;
+}
+
+Err packs_add(PackSet *set, int pack)
+{
+    if (packs_has(set, pack)) return OK;
+    if (set->n == MAX_UNIT_PACKS)
+        return err_fail(ERR_CONFIG,
+                        "a unit has parameters in the packs of more than %d units; untie some",
+                        MAX_UNIT_PACKS);
+    int at = set->n++;
+    for (; at > 0 && set->pack[at - 1] > pack; at--) set->pack[at] = set->pack[at - 1];
+    set->pack[at] = (int16_t)pack;
+    return OK;
+}
+
+/* Bit k: an instruction of the phase reads parameter k of the unit. */
+static uint64_t params_read(const Program *p, Phase phase)
+{
+    uint64_t bits = 0;
+    for (int i = p->first[phase]; i < p->first[phase + 1]; i++)
+        for (int k = 0; k < p->instr[i].n_in; k++) {
+            if (p->instr[i].in[k] < 0) continue; /* an operand that is left out */
+            const ProgTensor *t = &p->tensor[p->instr[i].in[k]];
+            if (t->at[SPLIT].region != REGION_PARAM) continue;
+            for (int at = t->index; at < t->index + t->span; at++) bits |= (uint64_t)1 << at;
+        }
+    return bits;
+}
+
+Err packs_of_model(const Model *m, const Program *program, Arena *arena, const UnitPacks **out)
+{
+    uint64_t reads[MAX_KINDS][N_PHASES];
+    UnitPacks *packs;
+    TRY(ARENA_NEW(arena, m->n_units, &packs));
+    for (int k = 0; k < m->n_kinds; k++)
+        for (int phase = 0; phase < N_PHASES; phase++)
+            reads[k][phase] = params_read(&program[k], (Phase)phase);
+    for (int u = 0; u < m->n_units; u++)
+        for (int k = 0; k < m->unit[u].n_params; k++) {
+            const int pack = m->param[m->unit[u].param[k]].holder[0];
+            TRY(packs_add(&packs[u].adds, pack));
+            for (int phase = 0; phase < N_PHASES; phase++)
+                if (reads[m->unit[u].kind][phase] >> k & 1)
+                    TRY(packs_add(&packs[u].reads[phase], pack));
+        }
+    *out = packs;
+    return OK;
+}
+
+Err packs_check(const Schedule *s, const UnitPacks *packs)
+{
+    if (s->grain != OVER_UNITS)
+        return err_fail(ERR_CHECK, "schedule: packs are of units; this one runs over chunks: "
+                                   "expand it first");
+    for (int u = 0; u < schedule_units(s); u++)
+        for (int i = 0; i < packs[u].adds.n; i++) {
+            const int pack = packs[u].adds.pack[i], rank = schedule_rank_of(s, u);
+            if (schedule_rank_of(s, pack) != rank)
+                return err_fail(ERR_CONFIG,
+                                "unit %d, on pipeline rank %d, holds a parameter of unit %d, on "
+                                "rank %d: not yet; put both on one rank, or untie them",
+                                u, rank, pack, schedule_rank_of(s, pack));
+        }
+    return OK;
+}

@@ -1,0 +1,159 @@
+/* reduce.c -- finds the last RUN that adds to each group of micro-batches, and writes REDUCEs there.
+ *
+ *     group       0           1          2 micro-batches each
+ *     unit 0      B0.1        B0.3       the last of unit 0 alone
+ *     tied head   F5.1        F5.3       adds to the pack of 0 too, but earlier
+ *     reduce      0.1         0.3        */
+#include "schedule/reduce.h"
+
+#include "schedule/check.h"
+
+/* The REDUCEs of one pack. */
+typedef struct {
+    int holders;
+    int group, n; /* micro-batches in a group; groups, 0 when there is nothing to reduce */
+    int *last;    /* [n]: position of the last RUN that adds to it, or -1 */
+} PackSums;
+
+/* What a unit adds to one pack. */
+typedef struct {
+    int begun, waiting; /* groups: begun so far; of those, not yet reduced */
+} Adding;
+
+typedef struct {
+    const Schedule *s;
+    const ReduceInput *in;
+    PackSums *pack;                   /* [units] */
+    Adding (*adding)[MAX_UNIT_PACKS]; /* [units], in the order of their `adds` */
+    int *sums;                        /* [units] */
+} Reducing;
+
+/* Which packs are reduced, and in how many groups. */
+static Err open_packs(Reducing *r, Arena *temp)
+{
+    const Schedule *s = r->s;
+    const bool in_order = schedule_in_order(s);
+    for (int u = 0; u < schedule_units(s); u++)
+        for (int k = 0; k < r->in->packs[u].adds.n; k++)
+            r->pack[r->in->packs[u].adds.pack[k]].holders++;
+    for (int p = 0; p < schedule_units(s); p++) {
+        PackSums *sums = &r->pack[p];
+        const int group = r->in->group[p];
+        if (group < 0 || group > s->micros)
+            return err_fail(ERR_CHECK, "unit %d: reduced after %d micro-batches; there are %d", p,
+                            group, s->micros);
+        if (sums->holders == 0 || (sums->holders == 1 && group == 0)) continue;
+        sums->group = group > 0 ? group : s->micros;
+        sums->n = (s->micros + sums->group - 1) / sums->group;
+        TRY(ARENA_NEW(temp, sums->n, &sums->last));
+        for (int g = 0; g < sums->n; g++) sums->last[g] = -1;
+        if (sums->n > 1 && !in_order)
+            return err_fail(ERR_CHECK,
+                            "unit %d is reduced after every %d micro-batches, and the "
+                            "schedule does not run micro-batches in order",
+                            p, sums->group);
+    }
+    return OK;
+}
+
+static bool adds(const Schedule *s, const Action *a)
+{
+    return a->kind == A_RUN && schedule_writes(s, a);
+}
+
+static void find_last(Reducing *r, int rank)
+{
+    for (int i = 0; i < r->s->n[rank]; i++) {
+        const Action *a = &r->s->list[rank][i];
+        if (!adds(r->s, a)) continue;
+        const PackSet *set = &r->in->packs[a->unit].adds;
+        for (int k = 0; k < set->n; k++) {
+            PackSums *sums = &r->pack[set->pack[k]];
+            if (sums->n > 0) sums->last[a->micro / sums->group] = i;
+        }
+    }
+}
+
+/* The RUN begins a group of the unit's sums, or goes on with one. */
+static void begin_group(Reducing *r, const Action *a, int k)
+{
+    Adding *adding = &r->adding[a->unit][k];
+    const int pack = r->in->packs[a->unit].adds.pack[k], group = r->pack[pack].group;
+    if (r->pack[pack].n == 0 || a->micro / group < adding->begun) return;
+    adding->begun = a->micro / group + 1;
+    adding->waiting++;
+    if (r->sums[a->unit] < adding->waiting) r->sums[a->unit] = adding->waiting;
+}
+
+/* The oldest group of every holder is done with. */
+static void end_group(Reducing *r, int pack, int from, int to)
+{
+    for (int u = from; u <= to; u++) {
+        const PackSet *set = &r->in->packs[u].adds;
+        for (int k = 0; k < set->n; k++)
+            if (set->pack[k] == pack) r->adding[u][k].waiting--;
+    }
+}
+
+static void push(Schedule *out, int rank, Action a) { out->list[rank][out->n[rank]++] = a; }
+
+static void write_reduces(Reducing *r, int rank, int at, Schedule *out)
+{
+    const Action *a = &r->s->list[rank][at];
+    const PackSet *set = &r->in->packs[a->unit].adds;
+    for (int k = 0; k < set->n; k++) begin_group(r, a, k);
+    for (int k = 0; k < set->n; k++) {
+        const int pack = set->pack[k];
+        const PackSums *sums = &r->pack[pack];
+        if (sums->n == 0 || sums->last[a->micro / sums->group] != at) continue;
+        Action reduce = action_of(A_REDUCE, pack);
+        const int end = (a->micro / sums->group + 1) * sums->group;
+        if (sums->n > 1) reduce.micro = (int16_t)((end < r->s->micros ? end : r->s->micros) - 1);
+        push(out, rank, reduce);
+        if (sums->holders == 1)
+            end_group(r, pack, a->unit, a->unit);
+        else
+            end_group(r, pack, 0, schedule_units(r->s) - 1);
+    }
+}
+
+static Err reduce_rank(Reducing *r, int rank, Arena *arena, Schedule *out)
+{
+    const Schedule *s = r->s;
+    int room = s->n[rank];
+    find_last(r, rank);
+    for (int p = 0; p < schedule_units(s); p++)
+        if (schedule_rank_of(s, p) == rank) room += r->pack[p].n;
+    TRY(ARENA_NEW(arena, room + 1, &out->list[rank]));
+    for (int i = 0; i < s->n[rank]; i++) {
+        push(out, rank, s->list[rank][i]);
+        if (adds(s, &s->list[rank][i])) write_reduces(r, rank, i, out);
+    }
+    return OK;
+}
+
+static Err reduce_all(Reducing *r, Arena *arena, Arena *temp, Schedule *out)
+{
+    const int units = schedule_units(r->s);
+    TRY(ARENA_NEW(temp, units, &r->pack));
+    TRY(ARENA_NEW(temp, units, &r->adding));
+    TRY(open_packs(r, temp));
+    for (int u = 0; u < units; u++) r->sums[u] = 1;
+    for (int rank = 0; rank < r->s->ranks; rank++) TRY(reduce_rank(r, rank, arena, out));
+    return OK;
+}
+
+Err schedule_reduces(const Schedule *s, const ReduceInput *in, Arena *arena, Schedule *out,
+                     int *sums)
+{
+    Reducing r = {.s = s, .in = in, .sums = sums};
+    Schedule made;
+    Arena temp;
+    TRY(packs_check(s, in->packs));
+    TRY(schedule_init(s, NULL, arena, &made));
+    TRY(arena_open(&temp, "reductions", ARENA_PLENTY));
+    const Err err = reduce_all(&r, arena, &temp, &made);
+    arena_close(&temp);
+    if (err == OK) *out = made;
+    return err;
+}

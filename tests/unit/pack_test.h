@@ -1,0 +1,147 @@
+/* pack_test.h -- schedules over units and tables of packs, for tests of gathers and reductions. */
+#ifndef TESTS_PACK_TEST_H
+#define TESTS_PACK_TEST_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+#include "base/philox.h"
+#include "base/text.h"
+#include "schedule/check.h"
+#include "schedule/check_packs.h"
+#include "schedule/expand.h"
+#include "schedule/generate.h"
+#include "schedule/textform.h"
+
+#ifndef SHEAF_SOURCE_DIR
+#define SHEAF_SOURCE_DIR "."
+#endif
+
+enum { MOST_UNITS = 8 };
+
+static int open_arena(void **state)
+{
+    static Arena arena;
+    *state = &arena;
+    return arena_open(&arena, "test", (size_t)1 << 32);
+}
+
+static int close_arena(void **state)
+{
+    arena_close(*state);
+    return 0;
+}
+
+static void must(Err err)
+{
+    if (err != OK) fail_msg("%s", err_text());
+}
+
+/* Every B as I and W. */
+static inline void split_backward(Arena *a, Schedule *s)
+{
+    for (int rank = 0; rank < s->ranks; rank++) {
+        Action *list;
+        int n = 0;
+        must(ARENA_NEW(a, 2 * s->n[rank], &list));
+        for (int i = 0; i < s->n[rank]; i++) {
+            Action run = s->list[rank][i];
+            if (run.phase == PHASE_B) {
+                run.phase = PHASE_I;
+                list[n++] = run;
+                run.phase = PHASE_W;
+            }
+            list[n++] = run;
+        }
+        s->list[rank] = list;
+        s->n[rank] = n;
+    }
+}
+
+/* Units in as equal chunks as can be, one a rank. */
+static inline Schedule units_of(Arena *a, const char *name, int ranks, int units, int micros,
+                                bool split)
+{
+    Schedule s, out;
+    int16_t *first;
+    must(schedule_generate(name, ranks, micros, 1, a, &s));
+    must(ARENA_NEW(a, ranks + 1, &first));
+    for (int r = 0; r <= ranks; r++) first[r] = (int16_t)(r * units / ranks);
+    s.first_unit = first;
+    if (split) split_backward(a, &s);
+    must(schedule_expand(&s, EXPAND_STEP, a, &out));
+    must(schedule_check(&out, a));
+    return out;
+}
+
+/* Unit 0 embeds: only its F reads. The last is a head: only its F reads, and the pack of unit 0 when
+ * they are tied. Layers read in F and I, and so in B. */
+static inline void fill_packs(UnitPacks *packs, int units, bool tied)
+{
+    memset(packs, 0, (size_t)units * sizeof *packs);
+    for (int u = 0; u < units; u++) {
+        must(packs_add(&packs[u].adds, u));
+        must(packs_add(&packs[u].reads[PHASE_F], u));
+        if (u == 0 || u == units - 1) continue;
+        must(packs_add(&packs[u].reads[PHASE_I], u));
+        must(packs_add(&packs[u].reads[PHASE_B], u));
+    }
+    if (!tied) return;
+    must(packs_add(&packs[units - 1].adds, 0));
+    must(packs_add(&packs[units - 1].reads[PHASE_F], 0));
+}
+
+/* The rank's list in one line. */
+static inline const char *list_text(Arena *a, const Schedule *s, int rank)
+{
+    const char *out;
+    char word[ACTION_TEXT_BYTES];
+    Text t = text_in(a);
+    for (int i = 0; i < s->n[rank]; i++)
+        text_add(&t, "%s%s", i ? " " : "", action_text(&s->list[rank][i], s->slices, word));
+    must(text_done(&t, &out));
+    return out;
+}
+
+/* A head comment shows this line: after the word, and dots where it is cut short. */
+static inline void assert_drawn(Arena *a, const char *file, const char *word, const char *line)
+{
+    char path[512];
+    const char *source;
+    size_t length;
+    snprintf(path, sizeof path, SHEAF_SOURCE_DIR "/src/schedule/%s", file);
+    must(text_read_file(path, 1 << 20, a, &source, &length));
+    const char *at = strstr(source, word);
+    if (!at) fail_msg("%s draws no '%s'", file, word);
+    for (at += strlen(word); *at == ' ';) at++;
+    while (*at && *at != '\n') {
+        const size_t n = strcspn(at, " \n");
+        if (strncmp(at, "...", 3) == 0 || strncmp(at, "  ", 2) == 0) return;
+        if (strncmp(at, line, n) != 0)
+            fail_msg("%s, %s: drawn '%.*s', is '%s'", file, word, (int)n, at, line);
+        at += n;
+        line += n;
+        if (*at == ' ' && *line == ' ') at++, line++;
+    }
+    assert_string_equal(line, "");
+}
+
+/* What remains without the actions that a pass adds is what it was given. */
+static inline void assert_rest_is(const Schedule *s, const Schedule *before, unsigned added)
+{
+    for (int rank = 0; rank < s->ranks; rank++) {
+        int n = 0;
+        for (int i = 0; i < s->n[rank]; i++) {
+            if (added >> s->list[rank][i].kind & 1) continue;
+            assert_true(n < before->n[rank]);
+            assert_memory_equal(&s->list[rank][i], &before->list[rank][n++], sizeof(Action));
+        }
+        assert_int_equal(n, before->n[rank]);
+    }
+}
+
+#endif

@@ -1,0 +1,290 @@
+/* Gathers and drops: complete, never more than `live` at once, and counted right. */
+#include "pack_test.h"
+#include "schedule/gather.h"
+
+enum { MOST_RUNS = 128 };
+
+typedef struct {
+    UnitPacks packs[MOST_UNITS];
+    UnitSwitches row[MOST_UNITS];
+    GatherCount count[MOST_UNITS];
+    int live;
+} Table;
+
+static Schedule gather(Arena *a, const Schedule *s, Table *t)
+{
+    Schedule out;
+    const GatherInput in = {t->row, t->packs, t->live};
+    must(schedule_gathers(s, &in, a, &out, t->count));
+    return out;
+}
+
+/* Each unit a row of its own: any of the legal ones. */
+static void random_rows(Table *t, int units, const Random *random, uint64_t *draw)
+{
+    static const UnitSwitches row[] = {
+        {GATHER_STEP, KEEP_STEP, REDUCE_AFTER_LAST, false},
+        {GATHER_STEP, KEEP_STEP, REDUCE_AFTER_EACH, true},
+        {GATHER_USE, KEEP_STEP, REDUCE_AFTER_EACH, true},
+        {GATHER_USE, KEEP_TO_BACKWARD, REDUCE_AFTER_EACH, true},
+        {GATHER_USE, KEEP_NO, REDUCE_AFTER_EACH, true},
+        {GATHER_USE, KEEP_NO, REDUCE_AFTER_LAST, true},
+    };
+    const bool all = random_uniform(random, (*draw)++) < 0.3; /* KEEP_NO everywhere */
+    for (int u = 0; u < units; u++)
+        t->row[u] = row[all ? 4 : (int)(random_uniform(random, (*draw)++) * 6)];
+}
+
+/* The packs of a kind that each RUN of the rank reads, as bits. */
+static int reads_of(const Schedule *s, int rank, const Table *t, bool counted, unsigned *reads)
+{
+    int n = 0;
+    for (int i = 0; i < s->n[rank]; i++) {
+        const Action *a = &s->list[rank][i];
+        if (a->kind != A_RUN) continue;
+        const PackSet *set = &t->packs[a->unit].reads[a->phase];
+        reads[n] = 0;
+        for (int k = 0; k < set->n; k++) {
+            const UnitSwitches *row = &t->row[set->pack[k]];
+            if (row->cut && (row->keep == KEEP_NO) == counted) reads[n] |= 1u << set->pack[k];
+        }
+        n++;
+    }
+    return n;
+}
+
+/* The fewest gathers that any choice of at most `live` packs at each RUN takes: all are tried. */
+static int fewest(const unsigned *reads, int n, int live)
+{
+    enum { SETS = 1 << MOST_UNITS, NEVER = 1 << 20 };
+    static int cost[2][SETS];
+    for (int set = 0; set < SETS; set++) cost[0][set] = set == 0 ? 0 : NEVER;
+    for (int r = 0; r < n; r++) {
+        int *from = cost[r % 2], *to = cost[(r + 1) % 2];
+        for (unsigned set = 0; set < SETS; set++) {
+            to[set] = NEVER;
+            if ((reads[r] & ~set) || __builtin_popcount(set) > live) continue;
+            for (unsigned old = 0; old < SETS; old++) {
+                if (from[old] == NEVER) continue;
+                const int c = from[old] + __builtin_popcount(set & ~old);
+                if (c < to[set]) to[set] = c;
+            }
+        }
+    }
+    int best = NEVER;
+    for (int set = 0; set < SETS; set++)
+        if (cost[n % 2][set] < best) best = cost[n % 2][set];
+    return best;
+}
+
+/* What is there at each RUN: its own reads, then the packs needed next, as many as fit. */
+static int count_wanted(const unsigned *reads, int n, int live)
+{
+    unsigned before = 0;
+    int gathers = 0;
+    for (int r = 0; r < n; r++) {
+        unsigned there = 0;
+        for (int i = r; i < n && __builtin_popcount(there) < live; i++)
+            for (int p = 0; p < MOST_UNITS && __builtin_popcount(there) < live; p++)
+                there |= reads[i] & 1u << p;
+        gathers += __builtin_popcount(there & ~before);
+        before = there;
+    }
+    return gathers;
+}
+
+static int counted_gathers(const Table *t, int units, int *uses)
+{
+    int gathers = 0;
+    *uses = 0;
+    for (int u = 0; u < units; u++) {
+        assert_int_equal(t->count[u].saved, t->count[u].uses - t->count[u].gathers);
+        if (!t->row[u].cut) assert_int_equal(t->count[u].uses + t->count[u].gathers, 0);
+        if (t->row[u].keep != KEEP_NO) continue;
+        gathers += t->count[u].gathers;
+        *uses += t->count[u].uses;
+    }
+    return gathers;
+}
+
+/* The counts are those of the list, and of the two brute forces. */
+static void check_counts(const Schedule *before, const Schedule *s, const Table *t, bool search)
+{
+    int wanted = 0, least = 0, uses = 0, all = 0, in_list[MOST_UNITS] = {0};
+    const int units = schedule_units(s);
+    unsigned reads[MOST_RUNS];
+    for (int rank = 0; rank < s->ranks; rank++) {
+        const int n = reads_of(before, rank, t, true, reads);
+        wanted += count_wanted(reads, n, t->live);
+        if (search) least += fewest(reads, n, t->live);
+        for (int i = 0; i < n; i++) all += __builtin_popcount(reads[i]);
+        for (int i = 0; i < s->n[rank]; i++)
+            if (s->list[rank][i].kind == A_GATHER) in_list[s->list[rank][i].unit]++;
+    }
+    const int gathers = counted_gathers(t, units, &uses);
+    assert_int_equal(gathers, wanted);
+    if (search) assert_true(gathers >= least);
+    if (search && s->micros == 1 && t->packs[units - 1].adds.n == 1)
+        assert_int_equal(gathers, least); /* up and down once: no choice is better */
+    assert_int_equal(uses, all);
+    for (int u = 0; u < units; u++) assert_int_equal(in_list[u], t->count[u].gathers);
+}
+
+/* A pack for the step comes once and goes after its last use; one that is kept to the backward phase
+ * is there from F on. */
+static void check_kept(const Schedule *s, const Table *t)
+{
+    for (int u = 0; u < schedule_units(s); u++) {
+        if (t->row[u].cut && t->row[u].keep == KEEP_STEP && t->count[u].uses > 0)
+            assert_int_equal(t->count[u].gathers, 1);
+        if (!t->row[u].cut || t->row[u].keep != KEEP_TO_BACKWARD) continue;
+        int forward = 0; /* micro-batches between F and the last phase that reads */
+        for (int i = 0, rank = schedule_rank_of(s, u); i < s->n[rank]; i++) {
+            const Action *a = &s->list[rank][i];
+            if (a->kind == A_DROP && a->unit == u) assert_int_equal(forward, 0);
+            if (a->kind != A_RUN || a->unit != u || t->packs[u].reads[PHASE_B].n == 0) continue;
+            if (a->phase == PHASE_F) forward++;
+            if (a->phase == PHASE_B || a->phase == PHASE_I) forward--;
+        }
+    }
+}
+
+static void check_one(Arena *a, Table *t, const Schedule *before, bool search)
+{
+    const Schedule s = gather(a, before, t);
+    const PackRules rules = {t->row, t->packs, t->live, NULL};
+    must(schedule_check(&s, a));
+    must(schedule_check_packs(&s, &rules, a));
+    assert_rest_is(&s, before, 1u << A_GATHER | 1u << A_DROP);
+    check_counts(before, &s, t, search);
+    check_kept(&s, t);
+}
+
+static void all_shapes_and_rows(void **state)
+{
+    const Random random = random_named(5, "rows");
+    uint64_t draw = 0;
+    int trial = 0;
+    for (int units = 1; units <= 6; units++)
+        for (int micros = 1; micros <= 4; micros++)
+            for (int live = 1; live <= 4; live++)
+                for (int way = 0; way < 24; way++, trial++) {
+                    const size_t mark = arena_mark(*state);
+                    const int most = units < 3 ? units : 3, ranks = 1 + way / 8 % most;
+                    Table t = {.live = live};
+                    fill_packs(t.packs, units, way / 4 % 2 && ranks == 1 && live > 1);
+                    random_rows(&t, units, &random, &draw);
+                    const Schedule s = units_of(*state, way % 2 ? "gpipe" : "1f1b", ranks, units,
+                                                micros, way / 2 % 2);
+                    check_one(*state, &t, &s, units <= 4 && micros <= 2 && trial % 7 == 0);
+                    arena_rewind(*state, mark);
+                }
+}
+
+static Schedule drawn(Arena *a, Table *t, int zero, const char *word)
+{
+    const Schedule s = units_of(a, "1f1b", 1, 4, 1, false);
+    for (int u = 0; u < 4; u++) t->row[u] = switches_of_zero(zero, false);
+    const Schedule out = gather(a, &s, t);
+    assert_drawn(a, "gather.h", word, list_text(a, &out, 0));
+    return out;
+}
+
+/* The pictures of gather.h, and the counts that go with them. */
+static void as_drawn(void **state)
+{
+    Table t = {.live = 2};
+    fill_packs(t.packs, 4, false);
+    drawn(*state, &t, 1, "zero 1 ");
+    for (int u = 0; u < 4; u++) assert_int_equal(t.count[u].gathers, 1);
+    drawn(*state, &t, 3, "zero 3 ");
+    const int gathers[] = {1, 2, 1, 1}, saved[] = {0, 0, 1, 0};
+    for (int u = 0; u < 4; u++) {
+        assert_int_equal(t.count[u].gathers, gathers[u]);
+        assert_int_equal(t.count[u].saved, saved[u]);
+    }
+}
+
+/* Nothing is cut: nothing is added. */
+static void whole_packs_stay(void **state)
+{
+    Table t = {.live = 1};
+    fill_packs(t.packs, 5, true);
+    const Schedule s = units_of(*state, "gpipe", 1, 5, 2, false);
+    for (int u = 0; u < 5; u++) t.row[u] = switches_of_zero(0, true);
+    const Schedule out = gather(*state, &s, &t);
+    assert_true(schedule_equal(&s, &out));
+}
+
+static void what_cannot_be(void **state)
+{
+    Table t = {.live = 1};
+    Schedule out;
+    const Schedule s = units_of(*state, "1f1b", 1, 3, 1, false);
+    const GatherInput in = {t.row, t.packs, 1}, more = {t.row, t.packs, 2};
+    fill_packs(t.packs, 3, true);
+    for (int u = 0; u < 3; u++) t.row[u] = switches_of_zero(3, false);
+    assert_int_equal(schedule_gathers(&s, &in, *state, &out, t.count), ERR_CONFIG);
+    assert_non_null(strstr(err_text(), "parallel.live=1: F of unit 2 reads the parameters of 2 "
+                                       "units at once; set parallel.live=2 or more"));
+    must(schedule_gathers(&s, &more, *state, &out, t.count));
+
+    const Schedule two = units_of(*state, "1f1b", 2, 3, 1, false);
+    assert_int_equal(schedule_gathers(&two, &more, *state, &out, t.count), ERR_CONFIG);
+    assert_non_null(strstr(err_text(), "unit 2, on pipeline rank 1, holds a parameter of unit 0"));
+
+    t.row[1] = (UnitSwitches){GATHER_STEP, KEEP_NO, REDUCE_AFTER_LAST, true};
+    assert_int_equal(schedule_gathers(&s, &more, *state, &out, t.count), ERR_CONFIG);
+    assert_non_null(strstr(err_text(), "unit 1: its parameters are gathered once a step and not"));
+}
+
+/* Lists with one thing changed: the check must see it. */
+static void faults_are_seen(void **state)
+{
+    static const struct {
+        const char *list, *reason;
+    } row[] = {
+        {"gather.0 gather.1 F0.0 F1.0 drop.0 drop.1 B1.0 B0.0", NULL},
+        {"gather.1 F0.0 F1.0 drop.1 B1.0 B0.0", "it reads the parameters of unit 0"},
+        {"gather.0 F0.0 F1.0 drop.0 B1.0 B0.0", "it reads the parameters of unit 1"},
+        {"gather.0 gather.1 F0.0 drop.0 F1.0 drop.1 B1.0 B0.0",
+         "F1.0: it reads the parameters of unit 0"},
+        {"gather.0 gather.1 F0.0 F1.0 drop.0 B1.0 B0.0", "drop.1 is missing"},
+        {"gather.0 gather.0 gather.1 F0.0 F1.0 drop.0 drop.1 B1.0 B0.0", "it is gathered already"},
+        {"gather.0 gather.1 F0.0 F1.0 drop.0 drop.1 drop.1 B1.0 B0.0", "it is not gathered here"},
+    };
+    Table t = {.live = 2};
+    fill_packs(t.packs, 2, true);
+    for (int u = 0; u < 2; u++) t.row[u] = switches_of_zero(3, false);
+    for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
+        char text[512];
+        Schedule s;
+        snprintf(text, sizeof text,
+                 "sheaf schedule 1\nchunks 1 micros 1 slices 1\nplace 0\nunits 2\nover units\nrank "
+                 "0: %s\n",
+                 row[i].list);
+        must(schedule_parse("test", text, strlen(text), *state, &s));
+        const PackRules rules = {t.row, t.packs, 2, NULL}, tight = {t.row, t.packs, 1, NULL};
+        const Err err = schedule_check_packs(&s, &rules, *state);
+        assert_int_equal(err, row[i].reason ? ERR_CHECK : OK);
+        if (row[i].reason && !strstr(err_text(), row[i].reason))
+            fail_msg("wanted %s\n got %s", row[i].reason, err_text());
+        if (row[i].reason) continue;
+        assert_int_equal(schedule_check_packs(&s, &tight, *state), ERR_CHECK);
+        assert_non_null(strstr(err_text(), "2 units are gathered at once; allowed are 1"));
+        t.row[0].cut = false;
+        assert_int_equal(schedule_check_packs(&s, &rules, *state), ERR_CHECK);
+        assert_non_null(strstr(err_text(), "gather.0: its parameters are not cut"));
+        t.row[0].cut = true;
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_shapes_and_rows), cmocka_unit_test(as_drawn),
+        cmocka_unit_test(whole_packs_stay),    cmocka_unit_test(what_cannot_be),
+        cmocka_unit_test(faults_are_seen),
+    };
+    return cmocka_run_group_tests(tests, open_arena, close_arena);
+}
