@@ -75,10 +75,7 @@ static Err walk_run(State *st, int rank, int at)
         return schedule_fail(st->s, rank, at, "its frame was evicted and is not back");
     st->ran = true;
     item->runs--;
-    if (!schedule_writes(st->s, a)) return OK;
-    if (a->micro < item->reduced)
-        return schedule_fail(st->s, rank, at, "adds to gradients that are reduced already");
-    --*writes_of(st, a);
+    if (schedule_writes(st->s, a)) --*writes_of(st, a);
     return OK;
 }
 

@@ -149,6 +149,18 @@ static void check_kept(const Schedule *s, const Table *t)
     }
 }
 
+/* What goes does not come back before another RUN. */
+static void check_no_bounce(const Schedule *s)
+{
+    for (int rank = 0; rank < s->ranks; rank++)
+        for (int i = 0; i < s->n[rank]; i++) {
+            if (s->list[rank][i].kind != A_DROP) continue;
+            for (int k = i + 1; k < s->n[rank] && s->list[rank][k].kind != A_RUN; k++)
+                assert_false(s->list[rank][k].kind == A_GATHER &&
+                             s->list[rank][k].unit == s->list[rank][i].unit);
+        }
+}
+
 static void check_one(Arena *a, Table *t, const Schedule *before, bool search)
 {
     const Schedule s = gather(a, before, t);
@@ -158,6 +170,7 @@ static void check_one(Arena *a, Table *t, const Schedule *before, bool search)
     assert_rest_is(&s, before, 1u << A_GATHER | 1u << A_DROP);
     check_counts(before, &s, t, search);
     check_kept(&s, t);
+    check_no_bounce(&s);
 }
 
 static void all_shapes_and_rows(void **state)
@@ -203,6 +216,20 @@ static void as_drawn(void **state)
         assert_int_equal(t.count[u].gathers, gathers[u]);
         assert_int_equal(t.count[u].saved, saved[u]);
     }
+}
+
+/* A receive waits; what can come meanwhile is begun before it. */
+static void gathers_do_not_wait_for_receives(void **state)
+{
+    Table t = {.live = 1};
+    fill_packs(t.packs, 3, false);
+    for (int u = 0; u < 3; u++) t.row[u] = switches_of_zero(3, false);
+    const Schedule s = units_of(*state, "1f1b", 2, 3, 1, false), out = gather(*state, &s, &t);
+    assert_string_equal(list_text(*state, &out, 0),
+                        "gather.0 F0.0 drop.0 send.F0.0>1 recv.B1.0<1 B0.0 norm update.0");
+    assert_string_equal(list_text(*state, &out, 1),
+                        "gather.1 recv.F0.0<0 F1.0 drop.1 gather.2 F2.0 drop.2 gather.1 B2.0 B1.0 "
+                        "drop.1 send.B1.0>0 norm update.1 update.2");
 }
 
 /* Nothing is cut: nothing is added. */
@@ -282,8 +309,11 @@ static void faults_are_seen(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_shapes_and_rows), cmocka_unit_test(as_drawn),
-        cmocka_unit_test(whole_packs_stay),    cmocka_unit_test(what_cannot_be),
+        cmocka_unit_test(gathers_do_not_wait_for_receives),
+        cmocka_unit_test(all_shapes_and_rows),
+        cmocka_unit_test(as_drawn),
+        cmocka_unit_test(whole_packs_stay),
+        cmocka_unit_test(what_cannot_be),
         cmocka_unit_test(faults_are_seen),
     };
     return cmocka_run_group_tests(tests, open_arena, close_arena);

@@ -155,6 +155,28 @@ static void sums_of_a_tied_head_wait(void **state)
     const Schedule one = reduce(*state, &f, &t);
     assert_non_null(strstr(list_text(*state, &one, 0), "B0.3 reduce.0 norm"));
     assert_int_equal(one.n[0], f.n[0] + 1);
+    const UnitSwitches row[3] = {{0}};
+    const PackRules rules = {row, t.packs, 1, t.group};
+    must(schedule_check_packs(&one, &rules, *state));
+    assert_int_equal(schedule_check_packs(&f, &rules, *state), ERR_CHECK);
+    assert_non_null(strstr(err_text(), "reduce.0 is missing: 0 of 4"));
+}
+
+/* Two layers share a parameter, and the one whose pack it lies in is not the last to add. */
+static void the_last_holder_counts(void **state)
+{
+    static const char text[] =
+        "sheaf schedule 1\nchunks 1 micros 1 slices 1\nplace 0\nunits 4\nover units\n"
+        "rank 0: F0.0 F1.0 F2.0 F3.0 B3.0 I2.0 I1.0 W1.0 W2.0 B0.0\n";
+    Table t = {.group = {1, 1, 1, 1}};
+    Schedule s;
+    fill_packs(t.packs, 4, false);
+    must(packs_add(&t.packs[2].adds, 1));
+    must(schedule_parse("test", text, sizeof text - 1, *state, &s));
+    const Schedule out = reduce(*state, &s, &t);
+    assert_string_equal(list_text(*state, &out, 0),
+                        "F0.0 F1.0 F2.0 F3.0 reduce.3 B3.0 I2.0 I1.0 W1.0 W2.0 reduce.1 reduce.2 "
+                        "B0.0 reduce.0");
 }
 
 /* Gathers and reductions together, in either order. */
@@ -241,9 +263,13 @@ static void faults_are_seen(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_shapes_and_groups),    cmocka_unit_test(as_drawn),
-        cmocka_unit_test(sums_of_a_tied_head_wait), cmocka_unit_test(both_passes_together),
-        cmocka_unit_test(what_cannot_be),           cmocka_unit_test(faults_are_seen),
+        cmocka_unit_test(the_last_holder_counts),
+        cmocka_unit_test(all_shapes_and_groups),
+        cmocka_unit_test(as_drawn),
+        cmocka_unit_test(sums_of_a_tied_head_wait),
+        cmocka_unit_test(both_passes_together),
+        cmocka_unit_test(what_cannot_be),
+        cmocka_unit_test(faults_are_seen),
     };
     return cmocka_run_group_tests(tests, open_arena, close_arena);
 }
