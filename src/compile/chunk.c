@@ -51,10 +51,13 @@ static Dim chunk_rows(const Chunks *c, int k)
                  c->rows.slot == NO_SLOT ? 0 : c->rows.from + k * c->size};
 }
 
+/* Do the rows of the chunk go along dim 0 of the operand? */
+static bool has_rows(const Operand *o) { return o->ndim == -1 || operand_dim(o, 't') == 0; }
+
 static Value chunk_input(Chunks *c, const Operand *o, Value v, int k)
 {
     if (c->copy[v] != NO_VALUE) return c->copy[v];
-    if (operand_dim(o, 't') != 0) return v; /* no rows: the whole of it, in every chunk */
+    if (!has_rows(o)) return v; /* no rows: the whole of it, in every chunk */
     c->copy[v] = part(c->g, v, 0, k * c->size, chunk_rows(c, k));
     return c->copy[v];
 }
@@ -68,10 +71,11 @@ static Err copy_node(Chunks *c, int index, int k)
     for (int i = 0; i < old.n_in; i++) in[i] = chunk_input(c, &sig.in[i], old.in[i], k);
     for (int i = 0; i < old.n_out; i++) {
         given[i] = c->g->value[old.out[i]].dims;
-        if (operand_dim(&sig.out[i], 't') == 0) given[i].dim[0] = chunk_rows(c, k);
+        if (has_rows(&sig.out[i])) given[i].dim[0] = chunk_rows(c, k);
     }
     Node *n = graph_node(c->g, old.op, &old.attr, old.n_in, in, given, old.n_out);
     if (!n) return graph_err(c->g);
+    n->queue = old.queue;
     for (int i = 0; i < old.n_out; i++) {
         const Value was = old.out[i];
         n->keep[i] = old.keep[i];
@@ -107,7 +111,7 @@ static bool measure(Chunks *c, int64_t elements, int64_t least_rows)
         const Node *n = &c->g->node[i];
         const Signature sig = op_signature(n->op);
         for (int j = 0; j < n->n_out && n->chunk == c->number; j++) {
-            if (operand_dim(&sig.out[j], 't') != 0) continue;
+            if (!has_rows(&sig.out[j])) continue;
             const Dims *d = &c->g->value[n->out[j]].dims;
             const int64_t width = d->dim[0].cap ? dims_count(d) / d->dim[0].cap : 0;
             c->rows = d->dim[0];

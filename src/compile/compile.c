@@ -36,7 +36,8 @@ Err compile_unit(const Graph *unit, const CompileOptions *options, CompileWatch 
         TRY(check_gradients(&g));
         TRY(report(watch, context, "differentiate", &g));
     }
-    TRY(place(&g, options->strategy, options->mesh, arena));
+    g.in_order = options->in_order;
+    TRY(place(&g, options));
     TRY(report(watch, context, "place", &g));
     TRY(fuse(&g));
     TRY(report(watch, context, "fuse", &g));

@@ -21,6 +21,9 @@ typedef struct {
     bool backward;               /* false: the loss alone */
     const Strategy *strategy;
     const Mesh *mesh;
+    int rank;           /* whose program it is */
+    bool keep_gathered; /* what F gathers is kept for the backward phases, not gathered again */
+    bool in_order;      /* a transfer is waited for where it is begun */
 } CompileOptions;
 
 /* Logits at once, unless the options say: so many elements, but at least these rows, since products of
@@ -38,8 +41,9 @@ Err compile_unit(const Graph *unit, const CompileOptions *options, CompileWatch 
 
 /* Adds the backward part: dx and the gradients of parameters, from dy or from the loss. */
 Err differentiate(Graph *g);
-/* Lays values out over the mesh, forward and backward together, and inserts transfers. */
-Err place(Graph *g, const Strategy *strategy, const Mesh *mesh, Arena *temp);
+/* Lays values out over the mesh, forward and backward together, inserts transfers, and gives the
+ * graph the shapes of one rank. */
+Err place(Graph *g, const CompileOptions *options);
 /* Rewrites what a table of patterns finds. */
 Err fuse(Graph *g);
 /* Repeats the nodes of each chunk number, some rows at a time. */

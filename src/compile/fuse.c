@@ -179,7 +179,11 @@ static Err join_backward(Graph *g, const Siblings *s, const Back *back, Value dx
             if (i > 0) n->n_out = 0;
             if (i > 0) continue;
             if (j == 0) n->in[1] = s->w, n->out[0] = dx;
-            if (j > 0) n->out[0] = wide_param(g, s, j, ROLE_DPARAM, "d.");
+            if (j > 0) {
+                const uint8_t partial = g->value[n->out[0]].layout.partial;
+                n->out[0] = wide_param(g, s, j, ROLE_DPARAM, "d.");
+                if (graph_err(g) == OK) g->value[n->out[0]].layout.partial = partial;
+            }
         }
     }
     return graph_err(g);

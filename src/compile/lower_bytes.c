@@ -77,6 +77,7 @@ static int sum_operand(const Node *n) { return n->op == OP_linear_dx && n->n_in 
 static bool reusable(OpId op, int which)
 {
     if (op == OP_add) return which < 2;
+    if (op == OP_all_reduce) return true; /* in place, from the begin on */
     return which == 0 && (op == OP_scale || op == OP_rope || op == OP_gelu_dx || op == OP_loss_dx);
 }
 
@@ -201,7 +202,9 @@ static Err place_parts(Walk *w)
                 n->op == OP_join || sum >= 0 || g->value[n->out[j]].role != ROLE_LOCAL;
             if (settled && !w->bytes[n->out[j]].set) w->bytes[n->out[j]] = own_bytes(g, n->out[j]);
         }
-        if (sum >= 0)
+        if (n->op == OP_wait && w->bytes[n->out[0]].set) /* what is begun arrives there */
+            TRY(put_inside(w, n->in[0], w->bytes[n->out[0]]));
+        else if (sum >= 0)
             TRY(put_inside(w, n->in[sum], w->bytes[n->out[0]]));
         else if (n->op == OP_join)
             TRY(place_join(w, n));

@@ -2,14 +2,23 @@
  *
  * As the graph lists them, each preceded by what it reads of its own phase: so a recomputation
  * stands right before its first reader, and lives no longer than it must. In B, where I and W run
- * together, dW follows right after dX, while both operands are near. */
+ * together, dW follows right after dX, while both operands are near.
+ *
+ * What is sent is begun as soon as it is made and waited for right before it is read; what stands
+ * between hides it:
+ *
+ *     d.x' = linear_dx d.y w      made here, a part of a sum
+ *     begin all_reduce d.x'
+ *     d.w += linear_dw d.y x      while this runs, the sum is made
+ *     d.x = wait */
 #include "compile/compile.h"
 
 typedef struct {
     const Graph *g;
     Phase phase;
-    int *maker; /* [n_values] */
-    bool *done;
+    int *maker;    /* [n_values] */
+    bool *done;    /* [n_nodes]: visited */
+    bool *emitted; /* [n_nodes]: in the list */
     int *list, n;
 } Walk;
 
@@ -17,6 +26,8 @@ static bool in_phase(const Node *n, Phase phase)
 {
     return n->phase == phase || (phase == PHASE_B && n->phase != PHASE_F);
 }
+
+static void begin_ready(Walk *w);
 
 static void visit(Walk *w, int index)
 {
@@ -28,6 +39,37 @@ static void visit(Walk *w, int index)
         if (maker != NO_NODE) visit(w, maker);
     }
     w->list[w->n++] = index;
+    if (!w->g->in_order) begin_ready(w);
+}
+
+static bool is_ready(const Walk *w, const Node *n)
+{
+    for (int i = 0; i < n->n_in; i++) {
+        const int maker = w->maker[n->in[i]];
+        if (maker != NO_NODE && in_phase(&w->g->node[maker], w->phase) && !w->emitted[maker])
+            return false;
+    }
+    return true;
+}
+
+/* Transfers whose operands are there, but for those that are done again: these are done when they
+ * are needed, and not kept longer. */
+static void begin_ready(Walk *w)
+{
+    w->emitted[w->list[w->n - 1]] = true;
+    for (int i = 0; i < w->g->n_nodes; i++) {
+        const Node *n = &w->g->node[i];
+        if (w->done[i] || n->again || !op_transfers(n->op) || !in_phase(n, w->phase)) continue;
+        if (is_ready(w, n)) visit(w, i);
+    }
+}
+
+/* Does the node wait for a transfer? Then it can wait until somebody needs it. */
+static bool waits(const Walk *w, int index)
+{
+    const Node *n = &w->g->node[index];
+    if (n->op != OP_wait || w->g->in_order) return false;
+    return op_transfers(w->g->node[w->maker[n->in[0]]].op);
 }
 
 Err order(const Graph *g, Phase phase, Arena *arena, int **list, int *n)
@@ -36,8 +78,11 @@ Err order(const Graph *g, Phase phase, Arena *arena, int **list, int *n)
     TRY(ARENA_NEW(arena, g->n_nodes + 1, &w.list));
     const size_t mark = arena_mark(arena);
     TRY(ARENA_NEW(arena, g->n_nodes + 1, &w.done));
+    TRY(ARENA_NEW(arena, g->n_nodes + 1, &w.emitted));
     TRY(graph_makers(g, arena, &w.maker));
     for (int i = 0; i < g->n_nodes; i++)
+        if (!g->node[i].again && !waits(&w, i)) visit(&w, i);
+    for (int i = 0; i < g->n_nodes; i++) /* what is handed on */
         if (!g->node[i].again) visit(&w, i);
     arena_rewind(arena, mark);
     *list = w.list;

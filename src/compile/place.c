@@ -1,48 +1,129 @@
-/* place.c -- lay a unit out over the mesh, forward and backward together.
+/* place.c -- lay a unit out over the mesh, forward and backward together, and make it one rank's.
  *
- *   before:  %7 = linear %5 %w        layouts open, but for the strategy's pins
- *   after:   every value has a layout; where two disagree a transfer stands between them
+ *   before:  %7 = linear %5 %w        global shapes; layouts open, but for the strategy's pins
+ *   after:   %8 = all_gather %5 on comm;  %9 = wait %8;  %7 = linear %9 %w      shapes of this rank
  *
- * Pins first. Between pins the rows of ops.def say which cuts each op can work on. On one rank
- * every pin simplifies to replicate, so nothing is open, and nothing is inserted. */
-#include "compile/compile.h"
+ * Per axis: pins first, then the rows of least bytes between pins (place_choose.c). Where a value
+ * is made in one layout and read in another a transfer stands between (place_moves.c). An axis of
+ * one rank leaves nothing to choose, so on one rank nothing is inserted and shapes stay as they
+ * are. Data parallel ranks have micro-batches of their own: a unit does not know them. */
+#include "compile/place.h"
 
-/* May an op work where all its operands are replicate? Always; but a row that names a letter which
- * no operand has would be a slip in ops.def. */
-static Err check_rows(const Graph *g, const Node *n)
+#include <string.h>
+
+/* Axes that a unit's values can be cut over. */
+static unsigned unit_axes(const Mesh *m)
 {
-    OpRow row[MAX_ROWS];
-    const Signature sig = op_signature(n->op);
-    const int n_rows = op_rows(n->op, row);
-    for (int r = 0; r < n_rows; r++) {
-        bool found = row[r].letter == '*';
-        for (int i = 0; i < sig.n_in; i++)
-            found = found || operand_dim(&sig.in[i], row[r].letter) >= 0;
-        for (int i = 0; i < sig.n_out; i++)
-            found = found || operand_dim(&sig.out[i], row[r].letter) >= 0;
-        if (!found)
-            return err_fail(ERR_CHECK, "graph %s: %s: row \"%c\" names no extent of the op",
-                            g->kind, op_info(n->op)->name, row[r].letter);
+    const unsigned others = mesh_axes(m, VIEW_DENSE, "pp") | mesh_axes(m, VIEW_DENSE, "dp");
+    unsigned axes = 0;
+    for (int i = 0; i < m->view[VIEW_DENSE].n_axes; i++)
+        if (m->view[VIEW_DENSE].size[i] > 1) axes |= 1u << i;
+    return axes & ~others;
+}
+
+/* The first node that needs dy, or the number of nodes. */
+static int first_backward(const Graph *g)
+{
+    int first = g->n_nodes;
+    const Value dy = graph_find(g, ROLE_DY);
+    for (int i = g->n_nodes - 1; i >= 0; i--)
+        for (int j = 0; j < g->node[i].n_in; j++)
+            if (g->node[i].in[j] == dy) first = i; /* what else needs it comes later */
+    return first;
+}
+
+static Shape shape_of(const Dims *d)
+{
+    Shape s = {.ndim = d->ndim};
+    for (int i = 0; i < d->ndim; i++) s.n[i] = d->dim[i].cap;
+    return s;
+}
+
+static Err open_placed(Placed *p, Arena *temp)
+{
+    const Graph *g = p->g;
+    p->n_values = g->n_values;
+    p->n_nodes = g->n_nodes;
+    TRY(ARENA_NEW(temp, g->n_nodes + 1, &p->want));
+    TRY(ARENA_NEW(temp, g->n_values + 1, &p->made));
+    TRY(ARENA_NEW(temp, g->n_values + 1, &p->maximum));
+    TRY(ARENA_NEW(temp, g->n_values + 1, &p->open));
+    TRY(ARENA_NEW(temp, g->n_values + 1, &p->shape));
+    for (Value v = 0; v < g->n_values; v++) {
+        p->shape[v] = shape_of(&g->value[v].dims);
+        p->made[v] = layout_replicate(VIEW_DENSE);
+        if (role_given(g->value[v].role)) p->made[v] = p->pin[v];
+    }
+    for (int i = 0; i < g->n_nodes; i++) {
+        TRY(ARENA_NEW(temp, g->node[i].n_in + 1, &p->want[i]));
+        for (int j = 0; j < g->node[i].n_in; j++) p->want[i][j] = layout_replicate(VIEW_DENSE);
     }
     return OK;
 }
 
-Err place(Graph *g, const Strategy *strategy, const Mesh *mesh, Arena *temp)
+/* What was chosen for one axis becomes a part of the layouts. */
+static void add_axis(Placed *p, const Placing *axis, const RowChoice *choice)
 {
-    Layout *pin;
-    bool *pinned;
-    const size_t mark = arena_mark(temp);
-    TRY(strategy_pins(strategy, g, mesh, temp, &pin, &pinned));
-    for (int i = 0; i < g->n_nodes; i++) TRY(check_rows(g, &g->node[i]));
-    for (Value v = 0; v < g->n_values; v++) {
-        if (!layout_is_replicate(&pin[v]))
-            return err_fail(
-                ERR_CONFIG,
-                "graph %s: the strategy cuts %s over an axis of more than one rank: not "
-                "yet; run on a mesh of one rank",
-                g->kind, g->value[v].name);
-        g->value[v].layout = pin[v];
+    const unsigned bit = 1u << axis->axis;
+    for (int i = 0; i < p->n_nodes; i++) {
+        const Node *n = &p->g->node[i];
+        for (int j = 0; j < n->n_in; j++)
+            lay_to_layout(&axis->lays, choice[i].in[j], bit, &p->want[i][j]);
+        for (int j = 0; j < n->n_out; j++) {
+            const LayId id = choice[i].out[j];
+            const bool first = graph_maker(p->g, n->out[j]) == i; /* of an accumulator's several */
+            if (first) lay_to_layout(&axis->lays, id, bit, &p->made[n->out[j]]);
+            if (axis->lays.lay[id].kind == LAY_MAX) p->maximum[n->out[j]] |= (uint8_t)bit;
+            if (axis->lays.lay[id].open) p->open[n->out[j]] = true;
+        }
     }
-    arena_rewind(temp, mark);
+}
+
+static Err choose_axis(Placed *p, const bool *pinned, int axis, const CompileOptions *o,
+                       Arena *temp)
+{
+    Graph *g = p->g;
+    RowChoice *choice;
+    Placing *a;
+    TRY(ARENA_NEW(temp, 1, &a));
+    *a = (Placing){
+        .g = g, .mesh = p->mesh, .arena = temp, .axis = axis, .regather = !o->keep_gathered};
+    a->lays = (Lays){.arena = g->arena, .parts = p->mesh->view[VIEW_DENSE].size[axis]};
+    a->n_forward = first_backward(g);
+    TRY(ARENA_NEW(temp, g->n_values + 1, &a->pin));
+    TRY(ARENA_NEW(temp, g->n_nodes + 1, &choice));
+    LayId whole;
+    TRY(lay_of(&a->lays, (Lay){.kind = LAY_WHOLE}, &whole));
+    for (Value v = 0; v < g->n_values; v++) {
+        a->pin[v] = NO_LAY;
+        if (pinned[v])
+            TRY(lay_from_layout(&a->lays, &p->pin[v], 1u << axis, &g->value[v].dims, &a->pin[v]));
+    }
+    TRY(place_choose(a, &choice));
+    add_axis(p, a, choice);
+    return OK;
+}
+
+static Err place_in(Placed *p, const CompileOptions *o, Arena *temp)
+{
+    bool *pinned;
+    TRY(strategy_pins(o->strategy, p->g, o->mesh, p->g->arena, &p->pin, &pinned));
+    TRY(open_placed(p, temp));
+    const unsigned axes = unit_axes(o->mesh);
+    for (int i = 0; i < o->mesh->view[VIEW_DENSE].n_axes; i++)
+        if (axes >> i & 1) TRY(choose_axis(p, pinned, i, o, temp));
+    for (Value v = 0; v < p->n_values; v++)
+        if (!pinned[v]) p->pin[v] = p->made[v];
+    return place_local(p);
+}
+
+Err place(Graph *g, const CompileOptions *o)
+{
+    Placed p = {.g = g, .mesh = o->mesh, .rank = o->rank};
+    Arena temp;
+    TRY(arena_open(&temp, "place", (size_t)1 << 32));
+    const Err err = place_in(&p, o, &temp);
+    arena_close(&temp);
+    TRY(err);
     return graph_check(g);
 }

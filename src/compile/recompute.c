@@ -9,6 +9,8 @@
  *   full        everything runs again, from the unit's input
  *   names       the ops that make these values run again
  *
+ * What was gathered from other ranks is gathered again in any case, unless it is to be kept.
+ *
  * Copies are the same ops on the same operands, so the numbers are the same bits. A kept value that
  * matches an offload pattern waits in the host's memory instead. */
 #include "compile/compile.h"
@@ -92,6 +94,16 @@ static void mark_listed(Plan *p)
     }
 }
 
+/* Is it packed for a gather that runs again? Then the packed copy is not kept either. */
+static bool feeds_gather(const Plan *p, int index)
+{
+    const Value packed = p->g->node[index].out[0];
+    for (int i = index; i < p->n_nodes; i++)
+        if (p->g->node[i].op == OP_all_gather && p->g->node[i].in[0] == packed)
+            return !p->options->keep_gathered;
+    return false;
+}
+
 static bool runs_again(const Plan *p, int index)
 {
     const Node *n = &p->g->node[index];
@@ -103,6 +115,9 @@ static bool runs_again(const Plan *p, int index)
                   (p->maker[n->in[j]] != NO_NODE && p->again[p->maker[n->in[j]]]);
     }
     if (class == CLASS_VIEW) return changed; /* shows what it shows, wherever that is */
+    if (n->op == OP_wait) return p->again[p->maker[n->in[0]]];
+    if (n->op == OP_all_gather && !p->options->keep_gathered) return true;
+    if (n->op == OP_pack) return changed || feeds_gather(p, index);
     switch (p->options->recompute) {
     case RECOMPUTE_NONE:
         return false;
@@ -183,6 +198,22 @@ static Err open_plan(Plan *p)
     return OK;
 }
 
+/* A gather that only backward nodes read has moved there: nobody reads the one in F any more. */
+static Err drop_unread(Plan *p)
+{
+    Graph *g = p->g;
+    bool dropped = false;
+    for (int i = p->n_nodes - 1; i >= 0; i--) { /* readers before makers */
+        Node *n = &g->node[i];
+        const bool moves = op_transfers(n->op) || n->op == OP_pack || n->op == OP_wait;
+        if (!moves || n->n_out != 1 || g->value[n->out[0]].role != ROLE_LOCAL) continue;
+        if (p->backward[i] || !p->again[i] || graph_readers(g, n->out[0])) continue;
+        n->n_out = n->n_in = 0;
+        dropped = true;
+    }
+    return dropped ? graph_tidy(g) : OK;
+}
+
 Err recompute(Graph *g, const CompileOptions *options)
 {
     Plan p = {.g = g, .options = options, .n_nodes = g->n_nodes, .n_values = g->n_values};
@@ -198,5 +229,6 @@ Err recompute(Graph *g, const CompileOptions *options)
             g->node[i].in[j] = v; /* after: making it may have moved the table */
         }
     }
+    TRY(drop_unread(&p));
     return graph_check(g);
 }

@@ -4,69 +4,150 @@
 #include <string.h>
 #include "base/text.h"
 
-/* The first two rows are sequence parallelism; plain tensor parallelism is the rest. */
+/* The first four rows are sequence parallelism: the stream and what norms make of it. Plain tensor
+ * parallelism is the rest. */
 static const StrategyRow rows[] = {
-    {"x", "tp", 0}, /* tokens: gathered on the way in, scattered by the sum on the way out */
-    {"y", "tp", 0},
-    {"*q_proj.weight", "tp", 0},
-    {"*k_proj.weight", "tp", 0},
-    {"*v_proj.weight", "tp", 0},
-    {"*q_proj.bias", "tp", 0},
-    {"*k_proj.bias", "tp", 0},
-    {"*v_proj.bias", "tp", 0},
-    {"*o_proj.weight", "tp", 1},
-    {"attn.c_proj.weight", "tp", 1},
-    {"*gate_proj.weight", "tp", 0},
-    {"*up_proj.weight", "tp", 0},
-    {"*down_proj.weight", "tp", 1},
-    {"mlp.c_fc.weight", "tp", 0},
-    {"mlp.c_fc.bias", "tp", 0},
-    {"mlp.c_proj.weight", "tp", 1},
-    {"*embed_tokens.weight", "tp", 0},
-    {"wte.weight", "tp", 0},
-    {"lm_head.weight", "tp", 0},
+    {"x", "tp", 0,
+     BY_ONE}, /* tokens: gathered on the way in, scattered by the sum on the way out */
+    {"*.in", "tp", 0, BY_ONE},
+    {"mid", "tp", 0, BY_ONE},
+    {"y", "tp", 0, BY_ONE},
+    {"*q_proj.weight", "tp", 0, BY_HEAD},
+    {"*k_proj.weight", "tp", 0, BY_KEY_HEAD},
+    {"*v_proj.weight", "tp", 0, BY_KEY_HEAD},
+    {"*q_proj.bias", "tp", 0, BY_HEAD},
+    {"*k_proj.bias", "tp", 0, BY_KEY_HEAD},
+    {"*v_proj.bias", "tp", 0, BY_KEY_HEAD},
+    {"*o_proj.weight", "tp", 1, BY_HEAD},
+    {"attn.c_proj.weight", "tp", 1, BY_HEAD},
+    {"*gate_proj.weight", "tp", 0, BY_ONE},
+    {"*up_proj.weight", "tp", 0, BY_ONE},
+    {"*gate_proj.bias", "tp", 0, BY_ONE},
+    {"*up_proj.bias", "tp", 0, BY_ONE},
+    {"*down_proj.weight", "tp", 1, BY_ONE},
+    {"mlp.c_fc.weight", "tp", 0, BY_ONE},
+    {"mlp.c_fc.bias", "tp", 0, BY_ONE},
+    {"mlp.c_proj.weight", "tp", 1, BY_ONE},
+    {"*embed_tokens.weight", "tp", 0, BY_ONE},
+    {"wte.weight", "tp", 0, BY_ONE},
+    {"lm_head.weight", "tp", 0, BY_ONE},
 };
 
 enum { N_ROWS = sizeof rows / sizeof *rows };
 
-const Strategy strategy_tp_sequence = {"tensor and sequence", rows, N_ROWS};
-const Strategy strategy_tp = {"tensor", rows + 2, N_ROWS - 2};
+const Strategy strategy_tp_sequence = {"tensor and sequence", rows, N_ROWS, 0, 0, 0};
+const Strategy strategy_tp = {"tensor", rows + 4, N_ROWS - 4, 0, 0, 0};
 
-static Err pin_value(const Strategy *s, const Graph *g, const Mesh *mesh, const char *name, Value v,
-                     Layout *out, bool *pinned)
+Strategy strategy_with_heads(const Strategy *s, int64_t heads, int64_t key_heads, int64_t head_size)
 {
-    const ValueInfo *info = &g->value[v];
+    Strategy with = *s;
+    with.heads = heads;
+    with.key_heads = key_heads;
+    with.head_size = head_size;
+    return with;
+}
+
+/* A cut in whole heads needs to know them, and they must make up the dim. */
+static Err check_heads(const Strategy *s, const StrategyRow *row, const char *name, int64_t extent)
+{
+    const int64_t heads = row->by == BY_HEAD ? s->heads : s->key_heads;
+    if (heads * s->head_size == extent) return OK;
+    return err_fail(ERR_CONFIG,
+                    "strategy %s: row \"%s\" cuts dim %d of %s, %lld, in whole heads; there are "
+                    "%lld of %lld",
+                    s->name, row->pattern, row->dim, name, (long long)extent, (long long)heads,
+                    (long long)s->head_size);
+}
+
+typedef struct {
+    const Strategy *s;
+    const Mesh *mesh;
+    Arena *arena;
+} Pinner;
+
+static Err add_cut(const Pinner *p, const StrategyRow *row, const char *name, int64_t extent,
+                   Layout *l)
+{
+    const Strategy *s = p->s;
+    const unsigned axes = mesh_axes(p->mesh, VIEW_DENSE, row->axis);
+    const int parts = mesh_parts(p->mesh, VIEW_DENSE, axes);
+    const SpanMap *map;
+    if (row->by != BY_ONE) TRY(check_heads(s, row, name, extent));
+    const bool even = s->key_heads == s->heads || s->key_heads % parts == 0;
+    if (row->by != BY_KEY_HEAD || even) {
+        *l = layout_cut(*l, row->dim, axes, row->by == BY_ONE ? 1 : s->head_size);
+        return OK;
+    }
+    TRY(spans_key_heads(p->arena, s->heads, s->key_heads, s->head_size, parts, &map));
+    *l = layout_cut_map(*l, row->dim, axes, map);
+    return OK;
+}
+
+static Err pin_dims(const Pinner *p, const char *name, const Shape *shape, Layout *out,
+                    bool *pinned)
+{
     unsigned seen = 0;
     Layout l = layout_replicate(VIEW_DENSE);
-    for (int i = 0; i < s->n; i++) {
-        const StrategyRow *row = &s->row[i];
-        const unsigned axes = mesh_axes(mesh, VIEW_DENSE, row->axis);
+    for (int i = 0; i < p->s->n; i++) {
+        const StrategyRow *row = &p->s->row[i];
+        const unsigned axes = mesh_axes(p->mesh, VIEW_DENSE, row->axis);
         if ((seen & axes) || !text_glob(row->pattern, name)) continue;
-        if (row->dim >= info->dims.ndim)
+        if (row->dim >= shape->ndim)
             return err_fail(ERR_CONFIG,
-                            "strategy %s: row \"%s\" cuts dim %d of %s, which has %d dims", s->name,
-                            row->pattern, row->dim, name, info->dims.ndim);
-        l = layout_cut(l, row->dim, axes, 1);
+                            "strategy %s: row \"%s\" cuts dim %d of %s, which has %d dims",
+                            p->s->name, row->pattern, row->dim, name, shape->ndim);
+        if (mesh_parts(p->mesh, VIEW_DENSE, axes) > 1)
+            TRY(add_cut(p, row, name, shape->n[row->dim], &l));
         seen |= axes;
         *pinned = true;
     }
-    *out = layout_simplify(&l, mesh);
+    *out = layout_simplify(&l, p->mesh);
     return OK;
 }
+
+static bool always_pinned(Role r) { return role_given(r) || r == ROLE_Y || r == ROLE_DX; }
 
 Err strategy_pins(const Strategy *s, const Graph *g, const Mesh *mesh, Arena *arena, Layout **pin,
                   bool **pinned)
 {
+    const Pinner p = {s, mesh, arena};
     TRY(ARENA_NEW(arena, g->n_values, pin));
     TRY(ARENA_NEW(arena, g->n_values, pinned));
     for (Value v = 0; v < g->n_values; v++) {
         const ValueInfo *info = &g->value[v];
         const bool gradient = strncmp(info->name, "d.", 2) == 0; /* laid out as what it is of */
+        Shape shape = {.ndim = info->dims.ndim};
+        for (int i = 0; i < shape.ndim; i++) shape.n[i] = info->dims.dim[i].cap;
         (*pin)[v] = layout_replicate(VIEW_DENSE);
-        (*pinned)[v] = info->role == ROLE_PARAM;
+        (*pinned)[v] = always_pinned(info->role);
         if (info->role == ROLE_DPARAM || !info->name[0]) continue;
-        TRY(pin_value(s, g, mesh, gradient ? info->name + 2 : info->name, v, &(*pin)[v],
-                      &(*pinned)[v]));
+        TRY(pin_dims(&p, gradient ? info->name + 2 : info->name, &shape, &(*pin)[v],
+                     &(*pinned)[v]));
+    }
+    return OK;
+}
+
+Err strategy_use(const Strategy *s, const Model *m, const Mesh *mesh, Arena *arena, Layout **use)
+{
+    const Pinner p = {s, mesh, arena};
+    TRY(ARENA_NEW(arena, m->n_params, use));
+    for (int u = 0; u < m->n_units; u++) {
+        const Unit *unit = &m->unit[u];
+        for (int k = 0; k < unit->n_params; k++) {
+            const ParamInfo *info = &m->kind[unit->kind].param[k];
+            Layout *known = &(*use)[unit->param[k]], l;
+            Shape shape = {.ndim = info->ndim};
+            bool pinned = false;
+            memcpy(shape.n, info->n, sizeof shape.n);
+            TRY(pin_dims(&p, info->name, &shape, &l, &pinned));
+            if (m->param[unit->param[k]].holder[0] != u && !layout_equal(known, &l))
+                return err_fail(ERR_CONFIG,
+                                "strategy %s: unit %s would use %s in another layout than unit %s, "
+                                "which holds it too",
+                                s->name, unit->name, m->param[unit->param[k]].name,
+                                m->unit[m->param[unit->param[k]].holder[0]].name);
+            *known = l;
+        }
     }
     return OK;
 }

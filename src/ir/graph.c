@@ -104,6 +104,15 @@ Node *graph_node(Graph *g, OpId op, const Attr *attr, int n_in, const Value *in,
     return n;
 }
 
+Err graph_append(Graph *g, const Node *node, Node **out)
+{
+    TRY(g->err);
+    TRY(grow(g, &g->node, g->n_nodes, &g->cap_nodes, sizeof *g->node));
+    g->node[g->n_nodes] = *node;
+    *out = &g->node[g->n_nodes++];
+    return OK;
+}
+
 int32_t graph_move(Graph *g, const Moving *move)
 {
     Err err = g->err;

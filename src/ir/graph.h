@@ -127,6 +127,7 @@ typedef struct {
     int n_moves, cap_moves;
     Moving *move;  /* that transfers and packs name */
     bool phased;   /* nodes have their phases */
+    bool in_order; /* transfers are waited for where they are begun */
     int32_t chunk; /* builders give new nodes this number */
 } Graph;
 
@@ -143,6 +144,8 @@ Value graph_param(Graph *g, ParamInfo info);
  * pointer is good until the next node is made. */
 Node *graph_node(Graph *g, OpId op, const Attr *attr, int n_in, const Value *in, const Dims *given,
                  int n_out);
+/* Local. A node that is complete already, behind the others. */
+Err graph_append(Graph *g, const Node *node, Node **out);
 /* Local. Room in the table of moves: its index, or -1 when the graph has failed. */
 int32_t graph_move(Graph *g, const Moving *move);
 /* Local. The value, now with this name, which has 127 bytes at most. */

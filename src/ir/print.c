@@ -61,7 +61,16 @@ static void print_rope(Text *t, const Attr *a)
     text_add(t, "}");
 }
 
-static void print_attr(Text *t, const Node *n)
+static void print_move(Text *t, const Graph *g, const Node *n)
+{
+    const Moving *m = &g->move[n->attr.move.index];
+    if (n->op == OP_pack)
+        text_add(t, " {%lld boxes}", (long long)m->n_copies);
+    else
+        text_add(t, " {%s%d ranks}", m->reduce == REDUCE_MAX ? "maximum, " : "", m->group.n);
+}
+
+static void print_attr(Text *t, const Graph *g, const Node *n)
 {
     const Attr *a = &n->attr;
     switch (n->op) {
@@ -90,6 +99,13 @@ static void print_attr(Text *t, const Node *n)
     case OP_join:
         text_add(t, " {dim %lld}", (long long)a->part.dim);
         break;
+    case OP_all_reduce:
+    case OP_all_gather:
+    case OP_reduce_scatter:
+    case OP_all_to_all:
+    case OP_pack:
+        print_move(t, g, n);
+        break;
     case OP_call:
         text_add(t, " {slot %d, %lld bytes}", a->call.slot, (long long)a->call.region_bytes);
         break;
@@ -110,7 +126,7 @@ static void print_node(Text *t, const Graph *g, const Node *n)
     }
     text_add(t, " %s %s", adds ? "+=" : "=", op_info(n->op)->name);
     for (int i = 0; i < n->n_in; i++) text_add(t, " %%%d", n->in[i]);
-    print_attr(t, n);
+    print_attr(t, g, n);
     if (port) text_add(t, " {port %d}", n->keep[0] - SLOT_PORT);
     if (n->queue != QUEUE_COMPUTE) text_add(t, " on %s", queue_name(n->queue));
     if (n->chunk) text_add(t, " chunk %d", n->chunk);

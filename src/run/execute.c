@@ -4,6 +4,8 @@
  * which the program tells. Extents that are bounded are read from their slots. */
 #include "run/execute.h"
 
+#include "run/transfer.h"
+
 #include <string.h>
 
 /* Where instructions of one RUN, or of a sub-program that it calls, find their tensors. */
@@ -64,7 +66,8 @@ static Tensor resolve(const Scene *s, int32_t id)
     if (at.region == REGION_ARG && t->view_of == id) /* the operand's own strides and extents */
         return t->index < s->call->n_in ? s->call->in[t->index]
                                         : s->call->out[t->index - s->call->n_in];
-    MUST(at.region > REGION_DY || s->region || s->l->base[at.region] != NO_BASE,
+    MUST(at.region > REGION_DY || s->region || s->l->base[at.region] != NO_BASE ||
+             tensor_bytes(t) == 0,
          "unit %d: region %s of %s is not there", s->l->action.unit, region_name(at.region),
          t->name);
     x.data = region_base(s, t, (Region)at.region) + at.offset;
@@ -102,7 +105,29 @@ static Err begin_copy(const Scene *s, const Instr *in, const Call *c)
         return err_fail(ERR_CHECK, "program %s: more than %d copies are begun and not waited for",
                         s->p->kind, MAX_BEGUN);
     memset(c->out[0].data, 0xFF, tensor_bytes(&s->p->tensor[in->out[0]]));
-    r->begun[r->n_begun++] = (Begun){*c, in};
+    r->begun[r->n_begun++] = (Begun){.call = *c, .instr = in};
+    return OK;
+}
+
+/* Members of a group run the same units and micro-batches, and name their transfers alike. */
+static Transferring transfer_of(const Scene *s, const Instr *in, const Call *c)
+{
+    const Action *a = &s->l->action;
+    const int32_t tag = (a->unit * 4 + a->phase) * 65536 + a->micro * 256 + in->attr.move.index;
+    return (Transferring){s->r, s->p, in, c, tag & INT32_MAX};
+}
+
+static Err begin_transfer(const Scene *s, const Instr *in, const Call *c)
+{
+    Rank *r = s->r;
+    const Transferring t = transfer_of(s, in, c);
+    Begun b = {.call = *c, .instr = in, .sent = true};
+    if (r->n_begun == MAX_BEGUN)
+        return err_fail(ERR_CHECK,
+                        "program %s: more than %d transfers are begun and not waited for",
+                        s->p->kind, MAX_BEGUN);
+    TRY(transfer_begin(&t, &b.ticket));
+    r->begun[r->n_begun++] = b;
     return OK;
 }
 
@@ -111,10 +136,11 @@ static Err run_wait(const Scene *s, const Instr *in)
     Rank *r = s->r;
     const void *what = resolve(s, in->in[0]).data;
     for (int i = 0; i < r->n_begun; i++) {
-        if (r->begun[i].call.out[0].data != what) continue;
+        if (r->begun[i].call.out[0].data != what || r->begun[i].instr->out[0] != in->in[0])
+            continue;
         const Begun b = r->begun[i];
         memmove(&r->begun[i], &r->begun[i + 1], (size_t)(--r->n_begun - i) * sizeof b);
-        return run_kernel(s, b.instr, &b.call);
+        return b.sent ? comm_wait(r->settings.comm, b.ticket) : run_kernel(s, b.instr, &b.call);
     }
     return OK; /* done when it was begun */
 }
@@ -142,6 +168,11 @@ static Err run_instr(const Scene *s, const Instr *in)
     if (in->op == OP_wait) return run_wait(s, in);
     fill_call(s, in, &c);
     if (in->op == OP_call) return run_call(s, in, &c);
+    if (in->op == OP_pack) {
+        const Transferring t = transfer_of(s, in, &c);
+        return transfer_pack(&t);
+    }
+    if (in->queue == QUEUE_COMM) return begin_transfer(s, in, &c);
     if (in->queue != QUEUE_COMPUTE) return begin_copy(s, in, &c);
     return run_kernel(s, in, &c);
 }

@@ -42,10 +42,12 @@ typedef struct {
 
 enum { MAX_CALLS = 8, MAX_BEGUN = 32 };
 
-/* A copy that waits to be done. */
+/* A copy that waits to be done, or a transfer that is on its way. */
 typedef struct {
     Call call;
     const Instr *instr;
+    bool sent;
+    Ticket ticket;
 } Begun;
 
 struct Rank {

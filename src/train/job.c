@@ -10,7 +10,10 @@ CompileOptions job_options(const Job *job)
 {
     CompileOptions o = job->settings.compile;
     o.mesh = &job->mesh;
-    o.strategy = job->settings.parallel.sequence ? &strategy_tp_sequence : &strategy_tp;
+    o.strategy = &job->strategy;
+    o.rank = job->settings.parallel.rank;
+    o.keep_gathered = job->settings.parallel.keep_gathered;
+    o.in_order = job->settings.parallel.in_order;
     o.backward = job->settings.kind != JOB_LOSS;
     return o;
 }
@@ -117,6 +120,9 @@ Err job_compile(const JobSettings *settings, Arena *arena, Job *job)
     TRY(model_build(settings->config, settings->dtype, settings->batch, arena, &job->model));
     TRY(check_names(job, arena));
     TRY(mesh_sized(&settings->parallel.mesh, &job->mesh));
+    job->strategy = strategy_with_heads(
+        settings->parallel.sequence ? &strategy_tp_sequence : &strategy_tp,
+        settings->config->n_heads, settings->config->n_kv_heads, settings->config->head_size);
     TRY(compile_kinds(job, arena));
     TRY(make_schedule(job, arena));
     const LinkInput in = {&job->model, job->program, settings->optim.kind == OPTIM_ADAMW ? 2 : 0};

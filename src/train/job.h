@@ -47,6 +47,7 @@ typedef struct {
 typedef struct {
     JobSettings settings;
     Mesh mesh;
+    Strategy strategy;
     Model model;
     Program program[MAX_KINDS];
     Schedule chunks, units; /* as generated; as expanded */

@@ -66,7 +66,7 @@ static inline void bed_prepare(Bed *b, bool back)
 {
     DO(graph_err(&b->g));
     if (back) DO(differentiate(&b->g));
-    DO(place(&b->g, &strategy_tp, &b->mesh, &b->arena));
+    DO(place(&b->g, &(CompileOptions){.strategy = &strategy_tp, .mesh = &b->mesh}));
 }
 
 #endif

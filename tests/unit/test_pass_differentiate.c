@@ -136,7 +136,7 @@ static void one_rank_inserts_nothing(void **state)
     stream_out(&b.g, linear(&b.g, linear(&b.g, x, w, NO_VALUE), down, NO_VALUE));
     DO(differentiate(&b.g));
     const int n_nodes = b.g.n_nodes, n_values = b.g.n_values;
-    DO(place(&b.g, &strategy_tp_sequence, &b.mesh, &b.arena));
+    DO(place(&b.g, &(CompileOptions){.strategy = &strategy_tp_sequence, .mesh = &b.mesh}));
     assert_int_equal(b.g.n_nodes, n_nodes);
     assert_int_equal(b.g.n_values, n_values);
     for (Value v = 0; v < n_values; v++) assert_true(layout_is_replicate(&b.g.value[v].layout));
@@ -156,11 +156,13 @@ typedef struct {
     const char *name, *tp, *sequence; /* NULL: not pinned */
 } Pin;
 
-static void expect_pins(Graph *g, Arena *arena, const Pin *want, int n)
+static void expect_pins(Graph *g, const ModelConfig *c, Arena *arena, const Pin *want, int n)
 {
     const Mesh mesh = mesh_of_two();
     for (int i = 0; i < 2 * n; i++) {
-        const Strategy *s = i < n ? &strategy_tp : &strategy_tp_sequence;
+        const Strategy with = strategy_with_heads(i < n ? &strategy_tp : &strategy_tp_sequence,
+                                                  c->n_heads, c->n_kv_heads, c->head_size);
+        const Strategy *s = &with;
         const char *layout = i < n ? want[i].tp : want[i - n].sequence;
         const char *name = want[i % n].name, *got;
         Layout *pin;
@@ -180,19 +182,21 @@ static void expect_pins(Graph *g, Arena *arena, const Pin *want, int n)
 
 #define CUT0 "shard(0) on tp"
 #define CUT1 "shard(1) on tp"
+#define HEADS0 "shard(0 by 16) on tp"
+#define HEADS1 "shard(1 by 16) on tp"
 
 static const Pin llama_layer[] = {
-    {"x", NULL, CUT0},
-    {"y", NULL, CUT0},
-    {"d.x", NULL, CUT0},
-    {"d.y", NULL, CUT0},
-    {"mid", NULL, NULL},
-    {"attn.in", NULL, NULL},
+    {"x", "replicate", CUT0},
+    {"y", "replicate", CUT0},
+    {"d.x", "replicate", CUT0},
+    {"d.y", "replicate", CUT0},
+    {"mid", NULL, CUT0},
+    {"attn.in", NULL, CUT0},
     {"input_layernorm.weight", "replicate", "replicate"},
-    {"self_attn.q_proj.weight", CUT0, CUT0},
-    {"self_attn.k_proj.weight", CUT0, CUT0},
-    {"self_attn.v_proj.weight", CUT0, CUT0},
-    {"self_attn.o_proj.weight", CUT1, CUT1},
+    {"self_attn.q_proj.weight", HEADS0, HEADS0},
+    {"self_attn.k_proj.weight", HEADS0, HEADS0},
+    {"self_attn.v_proj.weight", HEADS0, HEADS0},
+    {"self_attn.o_proj.weight", HEADS1, HEADS1},
     {"mlp.gate_proj.weight", CUT0, CUT0},
     {"mlp.up_proj.weight", CUT0, CUT0},
     {"mlp.down_proj.weight", CUT1, CUT1},
@@ -200,10 +204,10 @@ static const Pin llama_layer[] = {
     {"d.mlp.down_proj.weight", NULL, NULL},
 };
 static const Pin gpt2_layer[] = {
-    {"x", NULL, CUT0},
-    {"attn.q_proj.bias", CUT0, CUT0},
-    {"attn.v_proj.weight", CUT0, CUT0},
-    {"attn.c_proj.weight", CUT1, CUT1},
+    {"x", "replicate", CUT0},
+    {"attn.q_proj.bias", HEADS0, HEADS0},
+    {"attn.v_proj.weight", HEADS0, HEADS0},
+    {"attn.c_proj.weight", HEADS1, HEADS1},
     {"attn.c_proj.bias", "replicate", "replicate"},
     {"mlp.c_fc.weight", CUT0, CUT0},
     {"mlp.c_fc.bias", CUT0, CUT0},
@@ -214,14 +218,14 @@ static const Pin gpt2_layer[] = {
 static const Pin llama_head[] = {
     {"lm_head.weight", CUT0, CUT0},
     {"model.norm.weight", "replicate", "replicate"},
-    {"d.x", NULL, CUT0},
+    {"d.x", "replicate", CUT0},
     {"logits", NULL, NULL},
 };
 static const Pin gpt2_embed[] = {
     {"wte.weight", CUT0, CUT0},
     {"wpe.weight", "replicate", "replicate"},
-    {"y", NULL, CUT0},
-    {"tokens", NULL, NULL},
+    {"y", "replicate", CUT0},
+    {"tokens", "replicate", "replicate"},
 };
 
 static void strategies_pin(void **state)
@@ -245,17 +249,15 @@ static void strategies_pin(void **state)
         DO(model_build(&config, F32, (BatchShape){2, 8}, &arena, &model));
         Graph *g = &model.kind[table[i].kind];
         DO(differentiate(g));
-        expect_pins(g, &arena, table[i].pin, table[i].n);
-        const Mesh mesh = mesh_of_two();
-        expect_error("two ranks", place(g, &strategy_tp, &mesh, &arena), ERR_CONFIG, "not yet");
+        expect_pins(g, &config, &arena, table[i].pin, table[i].n);
         arena_close(&arena);
     }
 }
 
 static void rows_must_fit(void **state)
 {
-    static const StrategyRow row = {"w", "tp", 2};
-    const Strategy s = {"hand made", &row, 1};
+    static const StrategyRow row = {"w", "tp", 2, BY_ONE};
+    const Strategy s = {"hand made", &row, 1, 0, 0, 0};
     const Mesh mesh = mesh_of_two();
     Layout *pin;
     bool *pinned;

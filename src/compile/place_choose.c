@@ -1,0 +1,274 @@
+/* place_choose.c -- a row for every node, so that least is sent.
+ *
+ * Nodes are taken in their order. What the rest of the graph can see of the choices so far is how
+ * the values lie that are still to be read, and in which other lays they are at hand already: that
+ * is a state. Of all ways to reach one state only the cheapest is kept, so the search is exact:
+ *
+ *     node 0     node 1          node 2
+ *       o --row--> o  cost 0 ------> o
+ *         \-row--> o  cost 8 --x---> o      the same state, dearer: dropped
+ *
+ * Cost is bytes, then transfers, then flops. A first walk that keeps few states finds a bound; the
+ * second drops only what is dearer than that. */
+#include "compile/place.h"
+
+#include <string.h>
+
+enum { N_EXTRA = 2, BEAM = 24, MAX_STATES = 1 << 13 };
+
+typedef struct {
+    int64_t bytes;
+    int steps;
+    double flops;
+} Cost;
+
+/* How a value lies, as made and as brought elsewhere; NO_LAY: no more. All NO_LAY once it is not
+ * read any more: then it is no part of the state. */
+typedef struct {
+    LayId lay[1 + N_EXTRA];
+} Hand;
+
+typedef struct {
+    Cost cost;
+    int parent;
+    RowChoice choice;
+    Hand *hand; /* [n_values] */
+} State;
+
+typedef struct {
+    Placing *p;
+    int *last_read; /* [n_values]: node, -1: never */
+    State **layer;  /* [n_nodes + 1] */
+    int *n, *cap;   /* [n_nodes + 1] */
+    int *table;     /* open addressing over the states of one layer: index + 1, or 0 */
+} Search;
+
+enum { TABLE_SIZE = 2 * MAX_STATES };
+
+static int compare_cost(const Cost *a, const Cost *b)
+{
+    if (a->bytes != b->bytes) return a->bytes < b->bytes ? -1 : 1;
+    if (a->steps != b->steps) return a->steps < b->steps ? -1 : 1;
+    return a->flops < b->flops ? -1 : a->flops > b->flops;
+}
+
+static int64_t value_bytes(const Graph *g, Value v)
+{
+    return dims_count(&g->value[v].dims) * (int64_t)dtype_bytes(g->value[v].dtype);
+}
+
+static int at_hand(const Hand *h, LayId lay)
+{
+    for (int i = 0; i <= N_EXTRA; i++)
+        if (h->lay[i] == lay) return i;
+    return -1;
+}
+
+/* Brings a value into a lay; false when there is no way. */
+static bool bring(const Placing *p, Value v, LayId lay, bool added, State *s)
+{
+    Hand *h = &s->hand[v];
+    int steps;
+    if (at_hand(h, lay) >= 0) return true;
+    const Lay *from = &p->lays.lay[h->lay[0]];
+    if (added && from->kind == LAY_WHOLE && p->lays.lay[lay].kind == LAY_SUM) return true;
+    if (p->g->value[v].role == ROLE_PARAM) return false;
+    const int64_t bytes = lay_bytes(&p->lays, h->lay[0], lay, value_bytes(p->g, v), &steps);
+    if (bytes < 0) return false;
+    s->cost.bytes += bytes;
+    s->cost.steps += steps;
+    const int room = at_hand(h, NO_LAY);
+    if (room > 0) h->lay[room] = lay;
+    return true;
+}
+
+/* The node run this way, from state `from`; false when something cannot be brought there. */
+static bool run_node(const Search *s, int node, const RowChoice *c, State *to)
+{
+    const Placing *p = s->p;
+    const Node *n = &p->g->node[node];
+    const Signature sig = op_signature(n->op);
+    for (int i = 0; i < n->n_in; i++)
+        if (!bring(p, n->in[i], c->in[i], sig.in[i].added, to)) return false;
+    for (int i = 0; i < n->n_out; i++) {
+        const Value v = n->out[i];
+        to->hand[v] = (Hand){{c->out[i], NO_LAY, NO_LAY}};
+        if (p->pin[v] == NO_LAY) continue;
+        if (!bring(p, v, p->pin[v], false, to)) return false;
+        to->hand[v] = (Hand){{p->pin[v], NO_LAY, NO_LAY}}; /* others see it as it is pinned */
+    }
+    to->cost.flops += c->flops;
+    return true;
+}
+
+/* What nobody reads after this node is no part of the state; what was gathered forward is not kept
+ * for the backward phases. */
+static void forget(const Search *s, int node, Hand *hand)
+{
+    const Placing *p = s->p;
+    for (Value v = 0; v < p->g->n_values; v++) {
+        Hand *h = &hand[v];
+        if (s->last_read[v] <= node) *h = (Hand){{NO_LAY, NO_LAY, NO_LAY}};
+        if (node + 1 != p->n_forward || !p->regather || h->lay[0] == NO_LAY) continue;
+        for (int i = 1; i <= N_EXTRA && p->lays.lay[h->lay[0]].kind == LAY_CUT; i++)
+            h->lay[i] = NO_LAY;
+    }
+}
+
+static uint64_t hash_of(const Hand *hand, int n)
+{
+    const uint8_t *byte = (const uint8_t *)hand;
+    uint64_t h = 1469598103934665603u;
+    for (size_t i = 0; i < (size_t)n * sizeof *hand; i++) h = (h ^ byte[i]) * 1099511628211u;
+    return h ^ h >> 29;
+}
+
+/* Room for one more state in a layer. */
+static Err grow_layer(Search *s, int layer)
+{
+    State *more;
+    if (s->n[layer] < s->cap[layer]) return OK;
+    s->cap[layer] = s->cap[layer] ? 4 * s->cap[layer] : 32;
+    TRY(ARENA_NEW(s->p->arena, s->cap[layer], &more));
+    if (s->n[layer]) memcpy(more, s->layer[layer], (size_t)s->n[layer] * sizeof *more);
+    s->layer[layer] = more;
+    return OK;
+}
+
+/* Keeps the state unless the layer has the same one as cheap. */
+static Err keep_state(Search *s, int layer, const State *state)
+{
+    const int n_values = s->p->g->n_values;
+    const size_t bytes = (size_t)n_values * sizeof *state->hand;
+    uint64_t at = hash_of(state->hand, n_values) % TABLE_SIZE;
+    for (; s->table[at]; at = (at + 1) % TABLE_SIZE) {
+        State *old = &s->layer[layer][s->table[at] - 1];
+        if (memcmp(old->hand, state->hand, bytes) != 0) continue;
+        if (compare_cost(&state->cost, &old->cost) >= 0) return OK;
+        Hand *hand = old->hand;
+        *old = *state;
+        old->hand = hand;
+        return OK;
+    }
+    if (s->n[layer] == MAX_STATES)
+        return err_fail(ERR_CHECK,
+                        "graph %s: more than %d ways to lay it out are as cheap as the best known; "
+                        "pin more values in the strategy",
+                        s->p->g->kind, MAX_STATES);
+    TRY(grow_layer(s, layer));
+    State *kept = &s->layer[layer][s->n[layer]++];
+    *kept = *state;
+    TRY(ARENA_NEW(s->p->arena, n_values, &kept->hand));
+    memcpy(kept->hand, state->hand, bytes);
+    s->table[at] = s->n[layer];
+    return OK;
+}
+
+static void lays_at_hand(const Node *n, const Hand *hand, LayId have[][4], int *n_have)
+{
+    for (int i = 0; i < n->n_in; i++) {
+        n_have[i] = 0;
+        for (int k = 0; k <= N_EXTRA; k++)
+            if (hand[n->in[i]].lay[k] != NO_LAY) have[i][n_have[i]++] = hand[n->in[i]].lay[k];
+    }
+}
+
+/* Everything that one state leads to. */
+static Err expand_state(Search *s, int node, int from, const Cost *bound, State *next)
+{
+    const Node *n = &s->p->g->node[node];
+    const State *state = &s->layer[node][from]; /* this layer grows no more */
+    RowChoice choice[MAX_CHOICES];
+    LayId have[MAX_IN][4];
+    int n_have[MAX_IN], n_choices;
+    Hand *hand = next->hand;
+    lays_at_hand(n, state->hand, have, n_have);
+    TRY(rows_of_node(s->p, node, have, n_have, choice, &n_choices));
+    for (int i = 0; i < n_choices; i++) {
+        *next = (State){state->cost, from, choice[i], hand};
+        memcpy(hand, state->hand, (size_t)s->p->g->n_values * sizeof *hand);
+        if (!run_node(s, node, &choice[i], next)) continue;
+        if (bound && compare_cost(&next->cost, bound) > 0) continue;
+        forget(s, node, hand);
+        TRY(keep_state(s, node + 1, next));
+    }
+    return OK;
+}
+
+/* The cheapest `keep` of a layer to its front. */
+static void prune(State *state, int *n, int keep)
+{
+    for (int i = 0; i < keep && i < *n; i++) {
+        int least = i;
+        for (int k = i + 1; k < *n; k++)
+            if (compare_cost(&state[k].cost, &state[least].cost) < 0) least = k;
+        const State swap = state[i];
+        state[i] = state[least];
+        state[least] = swap;
+    }
+    if (*n > keep) *n = keep;
+}
+
+static void first_state(const Search *s, Hand *hand)
+{
+    const Graph *g = s->p->g;
+    for (Value v = 0; v < g->n_values; v++) {
+        const bool given = role_given(g->value[v].role) && s->last_read[v] >= 0;
+        hand[v] = (Hand){{given ? s->p->pin[v] : NO_LAY, NO_LAY, NO_LAY}};
+    }
+}
+
+/* One walk over the nodes; *best: the cost of the cheapest end. */
+static Err walk(Search *s, const Cost *bound, int beam, Cost *best)
+{
+    const Graph *g = s->p->g;
+    State next = {0};
+    TRY(ARENA_NEW(s->p->arena, g->n_values, &next.hand));
+    first_state(s, next.hand);
+    s->n[0] = 0;
+    TRY(grow_layer(s, 0));
+    s->layer[0][s->n[0]++] = next;
+    TRY(ARENA_NEW(s->p->arena, g->n_values, &next.hand));
+    for (int i = 0; i < g->n_nodes; i++) {
+        s->n[i + 1] = 0;
+        memset(s->table, 0, TABLE_SIZE * sizeof *s->table);
+        for (int k = 0; k < s->n[i]; k++) TRY(expand_state(s, i, k, bound, &next));
+        if (s->n[i + 1] == 0)
+            return err_fail(ERR_CHECK,
+                            "graph %s: node %d, %s: no row of the op fits the layouts that the "
+                            "strategy pins around it",
+                            g->kind, i, op_info(g->node[i].op)->name);
+        if (beam) prune(s->layer[i + 1], &s->n[i + 1], beam);
+    }
+    prune(s->layer[g->n_nodes], &s->n[g->n_nodes], 1);
+    *best = s->layer[g->n_nodes][0].cost;
+    return OK;
+}
+
+static Err open_search(Search *s)
+{
+    const Graph *g = s->p->g;
+    TRY(ARENA_NEW(s->p->arena, g->n_values, &s->last_read));
+    for (Value v = 0; v < g->n_values; v++) s->last_read[v] = -1;
+    for (int i = 0; i < g->n_nodes; i++)
+        for (int j = 0; j < g->node[i].n_in; j++) s->last_read[g->node[i].in[j]] = i;
+    TRY(ARENA_NEW(s->p->arena, TABLE_SIZE, &s->table));
+    TRY(ARENA_NEW(s->p->arena, g->n_nodes + 1, &s->layer));
+    TRY(ARENA_NEW(s->p->arena, g->n_nodes + 1, &s->n));
+    return ARENA_NEW(s->p->arena, g->n_nodes + 1, &s->cap);
+}
+
+Err place_choose(Placing *p, RowChoice **choice)
+{
+    Search s = {.p = p};
+    Cost bound, best;
+    int at = 0;
+    TRY(open_search(&s));
+    TRY(walk(&s, NULL, BEAM, &bound));
+    TRY(walk(&s, &bound, 0, &best));
+    for (int i = p->g->n_nodes; i > 0; i--) {
+        (*choice)[i - 1] = s.layer[i][at].choice;
+        at = s.layer[i][at].parent;
+    }
+    return OK;
+}

@@ -1,0 +1,215 @@
+/* place_local.c -- from global shapes to those of one rank.
+ *
+ *   before:  %7 y [64,32] = linear %5 %6         x whole, w cut along i: y is a sum; y is pinned whole
+ *   after:   %9 [64,32] = linear %5 %6           w [32,8] is this rank's
+ *            %10 [64,32] = all_reduce %9 on comm
+ *            %7 y [64,32] = wait %10
+ *
+ * Attributes that speak of places in the whole follow: the first entry of a part of the vocabulary,
+ * the place of the first head among those that read one key head. */
+#include "compile/place.h"
+
+#include <string.h>
+
+Dims local_dims(const Dims *global, const Layout *l, const Mesh *m, int rank)
+{
+    Shape shape = {.ndim = global->ndim};
+    Dims d = *global;
+    for (int i = 0; i < shape.ndim; i++) shape.n[i] = global->dim[i].cap;
+    const Holding h = holding_of(l, m, &shape, rank);
+    for (int i = 0; i < d.ndim; i++) {
+        d.dim[i].cap = h.kept.n[i];
+        if (d.dim[i].slot != NO_SLOT) d.dim[i].from += held_bounds(&h.dim[i]).lo;
+    }
+    return d;
+}
+
+/* A value that was brought into another layout already. */
+typedef struct {
+    Value v, result;
+    Layout to;
+    int32_t chunk;
+} Brought;
+
+typedef struct {
+    Placed *p;
+    Node *old;      /* as they were */
+    Dims *global;   /* [n_values] */
+    Value *raw;     /* [n_values]: as its maker makes it, when that is another value */
+    int32_t *chunk; /* [n_values]: of its maker */
+    Brought *brought;
+    int n_brought, cap_brought;
+} Local;
+
+/* The same places on every rank, whatever the words. */
+static bool same_places(const Local *l, Value v, const Layout *a, const Layout *b)
+{
+    const Laid x = {l->p->mesh, *a, ALL_STAGES, false}, y = {l->p->mesh, *b, ALL_STAGES, false};
+    Reshard r;
+    if (a->partial != b->partial) return false;
+    if (layout_equal(a, b)) return true;
+    return reshard_plan(&x, &y, &l->p->shape[v], "", &r) == OK && r.kind == RESHARD_NONE;
+}
+
+/* v in another layout; into v itself: from how its maker made it. */
+static Value bring(Local *l, Value v, const Layout *to, int32_t chunk, Value into)
+{
+    Placed *p = l->p;
+    const Value x = into == NO_VALUE ? v : l->raw[v];
+    const PlacedMove m = {.from = into == NO_VALUE ? p->pin[v] : p->made[v],
+                          .to = *to,
+                          .shape = p->shape[v],
+                          .dims = local_dims(&l->global[v], to, p->mesh, p->rank),
+                          .chunk = chunk,
+                          .maximum = p->maximum[v] != 0,
+                          .into = into};
+    return place_move(p, x, &m);
+}
+
+/* v as its reader wants it. */
+static Value read_as(Local *l, Value v, const Layout *want, int32_t chunk)
+{
+    Placed *p = l->p;
+    if (same_places(l, v, want, &p->pin[v])) return v;
+    if (l->chunk[v] != chunk) chunk = 0; /* once for all chunks */
+    for (int i = 0; i < l->n_brought; i++) {
+        const Brought *b = &l->brought[i];
+        if (b->v == v && b->chunk == chunk && same_places(l, v, want, &b->to)) return b->result;
+    }
+    MUST(l->n_brought < l->cap_brought, "%d", l->cap_brought);
+    const Value result = bring(l, v, want, chunk, NO_VALUE);
+    l->brought[l->n_brought++] = (Brought){v, result, *want, chunk};
+    return result;
+}
+
+/* What is only added is added by the first part alone. */
+static bool is_first_part(const Placed *p, unsigned axes)
+{
+    return mesh_part(p->mesh, VIEW_DENSE, axes, p->rank) == 0;
+}
+
+static Err read_inputs(Local *l, int index, Node *n)
+{
+    Placed *p = l->p;
+    const Node *old = &l->old[index];
+    const Signature sig = op_signature(old->op);
+    TRY(ARENA_NEW(p->g->arena, old->n_in + 1, &n->in));
+    n->n_in = 0;
+    for (int j = 0; j < old->n_in; j++) {
+        const Layout *want = &p->want[index][j];
+        const unsigned open = want->partial & ~(unsigned)p->pin[old->in[j]].partial;
+        if (open && sig.in[j].added) {
+            MUST(j == old->n_in - 1, "%s: operand %d", op_info(old->op)->name, j);
+            if (is_first_part(p, open)) n->in[n->n_in++] = old->in[j];
+            continue;
+        }
+        n->in[n->n_in++] = read_as(l, old->in[j], want, old->chunk);
+        TRY(graph_err(p->g));
+    }
+    return OK;
+}
+
+static int64_t first_of(const Local *l, Value v, const Layout *layout, int dim)
+{
+    const Holding h = holding_of(layout, l->p->mesh, &l->p->shape[v], l->p->rank);
+    return held_bounds(&h.dim[dim]).lo;
+}
+
+/* Of heads i, i + 1, ... here, which key heads do they read? */
+static void localize_heads(const Local *l, int index, Attr *attr)
+{
+    const Node *old = &l->old[index];
+    const Shape *q = &l->p->shape[old->in[0]], *k = &l->p->shape[old->in[1]];
+    const int64_t head = first_of(l, old->in[0], &l->p->want[index][0], 1);
+    const int64_t key = first_of(l, old->in[1], &l->p->want[index][1], 1);
+    attr->attention.group = q->n[1] / k->n[1];
+    attr->attention.head_at = head - key * attr->attention.group;
+    if (attr->attention.head_at < 0) attr->attention.head_at = 0; /* no heads here */
+}
+
+static void localize_attr(const Local *l, int index, Attr *attr)
+{
+    const Node *old = &l->old[index];
+    const Layout *want = l->p->want[index];
+    switch (old->op) {
+    case OP_embedding:
+        attr->vocab.base = first_of(l, old->in[1], &want[1], 0);
+        break;
+    case OP_embedding_dw:
+        attr->vocab.base = first_of(l, old->out[0], &l->p->made[old->out[0]], 0);
+        break;
+    case OP_row_sums:
+    case OP_loss_dx:
+        attr->vocab.base = first_of(l, old->in[0], &want[0], 1);
+        break;
+    case OP_attention:
+    case OP_attention_dx:
+        localize_heads(l, index, attr);
+        break;
+    default:
+        break;
+    }
+}
+
+/* The node as this rank runs it, behind what brings its operands, before what brings its results. */
+static Err localize_node(Local *l, int index)
+{
+    Placed *p = l->p;
+    Graph *g = p->g;
+    Node n = l->old[index], *room;
+    TRY(read_inputs(l, index, &n));
+    localize_attr(l, index, &n.attr);
+    for (int j = 0; j < n.n_out; j++) n.out[j] = l->raw[l->old[index].out[j]];
+    TRY(graph_append(g, &n, &room));
+    for (int j = 0; j < n.n_out; j++) {
+        const Value v = l->old[index].out[j];
+        if (l->raw[v] != v) bring(l, v, &p->pin[v], n.chunk, v);
+        TRY(graph_err(g));
+    }
+    return OK;
+}
+
+/* Shapes of this rank, and another value for what does not come out as it is pinned. */
+static Err localize_values(Local *l)
+{
+    Placed *p = l->p;
+    Graph *g = p->g;
+    for (Value v = 0; v < p->n_values; v++) {
+        l->global[v] = g->value[v].dims;
+        l->raw[v] = v;
+        g->value[v].layout = p->pin[v];
+        g->value[v].dims = local_dims(&l->global[v], &p->pin[v], p->mesh, p->rank);
+        if (same_places(l, v, &p->pin[v], &p->made[v])) continue;
+        const Dims dims = local_dims(&l->global[v], &p->made[v], p->mesh, p->rank);
+        l->raw[v] = graph_value(g, ROLE_LOCAL, "", g->value[v].dtype, dims);
+        TRY(graph_err(g));
+        g->value[l->raw[v]].layout = p->made[v];
+    }
+    for (Value v = 0; v < p->n_values; v++) {
+        const ValueInfo *info = &g->value[v];
+        if (info->role != ROLE_PARAM) continue;
+        for (int i = 0; i < info->dims.ndim; i++)
+            g->param[info->index].n[i] = info->dims.dim[i].cap;
+    }
+    return OK;
+}
+
+Err place_local(Placed *p)
+{
+    Graph *g = p->g;
+    Local l = {.p = p, .old = g->node};
+    int operands = 0;
+    for (int i = 0; i < p->n_nodes; i++) operands += g->node[i].n_in + g->node[i].n_out;
+    l.cap_brought = operands;
+    TRY(ARENA_NEW(g->arena, p->n_values + 1, &l.global));
+    TRY(ARENA_NEW(g->arena, p->n_values + 1, &l.raw));
+    TRY(ARENA_NEW(g->arena, p->n_values + 1, &l.chunk));
+    TRY(ARENA_NEW(g->arena, operands + 1, &l.brought));
+    for (int i = 0; i < p->n_nodes; i++)
+        for (int j = 0; j < g->node[i].n_out; j++) l.chunk[g->node[i].out[j]] = g->node[i].chunk;
+    TRY(localize_values(&l));
+    g->node = NULL;
+    g->n_nodes = g->cap_nodes = 0;
+    for (int i = 0; i < p->n_nodes; i++) TRY(localize_node(&l, i));
+    return OK;
+}

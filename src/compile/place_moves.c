@@ -1,0 +1,204 @@
+/* place_moves.c -- a value in another layout: the nodes that bring it there on this rank.
+ *
+ *     whole -> cut      a view of my part; nothing moves
+ *     cut -> whole      begin all_gather, wait
+ *     sum -> whole      begin all_reduce, wait
+ *     sum -> cut        begin reduce_scatter, wait
+ *     cut -> other cut  begin all_to_all, wait
+ *
+ * What is not sent as it is stored is packed before and unpacked after. */
+#include "compile/place.h"
+
+#include <string.h>
+#include "ir/build.h"
+
+typedef struct {
+    Placed *p;
+    Value v;
+    const Layout *from, *to;
+    Reshard plan;
+    ReshardPart part;
+    Dims dims;  /* of the result */
+    Value into; /* the value that is to be it, or NO_VALUE */
+} Bring;
+
+static int64_t box_extent(const Box *b, int i) { return b->hi[i] - b->lo[i]; }
+
+/* Row-major strides of a box in a message; returns its elements. */
+static int64_t dense(const Box *b, int64_t *stride)
+{
+    int64_t step = 1;
+    for (int i = b->ndim - 1; i >= 0; i--) {
+        stride[i] = step;
+        step *= box_extent(b, i);
+    }
+    return step;
+}
+
+typedef enum { INTO_MESSAGE, OUT_OF_MESSAGE, WITHIN } PackKind;
+
+/* The moves of a side as copies between this rank's storage and its message. */
+static Err copies_of(const ReshardSide *side, int64_t n, PackKind kind, Arena *a, Moving *out)
+{
+    BoxCopy *copy;
+    int64_t at = 0;
+    TRY(ARENA_NEW(a, n + 1, &copy));
+    for (int64_t i = 0; i < n; i++) {
+        const Move *m = &side->move[i];
+        BoxCopy *c = &copy[i];
+        c->ndim = m->box.ndim;
+        for (int d = 0; d < c->ndim; d++) c->n[d] = box_extent(&m->box, d);
+        c->from_at = m->from_at;
+        c->to_at = m->to_at;
+        memcpy(c->from_stride, m->from_stride, sizeof c->from_stride);
+        memcpy(c->to_stride, m->to_stride, sizeof c->to_stride);
+        if (kind == INTO_MESSAGE) c->to_at = at, at += dense(&m->box, c->to_stride);
+        if (kind == OUT_OF_MESSAGE) c->from_at = at, at += dense(&m->box, c->from_stride);
+    }
+    *out = (Moving){.copy = copy, .n_copies = n};
+    return OK;
+}
+
+/* The newest node makes `into` instead of what it would make. */
+static Value redirect(Graph *g, Value made, Value into)
+{
+    if (made == NO_VALUE || into == NO_VALUE) return made;
+    g->node[g->n_nodes - 1].out[0] = into;
+    return into;
+}
+
+static Value add_node(Graph *g, OpId op, const Moving *move, Value x, Dims dims)
+{
+    const DType dtype = g->err == OK ? g->value[x].dtype : F32;
+    const Attr attr = {.move = {graph_move(g, move)}};
+    Node *n = g->err == OK ? graph_node(g, op, &attr, 1, &x, &dims, 1) : NULL;
+    if (!n) return NO_VALUE;
+    n->queue = op_transfers(op) ? QUEUE_COMM : QUEUE_COMPUTE;
+    g->value[n->out[0]].dtype = dtype;
+    return n->out[0];
+}
+
+static Value add_pack(const Bring *b, const ReshardSide *side, int64_t n, PackKind kind, Value x,
+                      Dims dims)
+{
+    Graph *g = b->p->g;
+    Moving move;
+    const Err err = copies_of(side, n, kind, g->arena, &move);
+    if (err != OK) g->err = err;
+    return err == OK ? add_node(g, OP_pack, &move, x, dims) : NO_VALUE;
+}
+
+/* One box of the whole: then a view shows it. */
+static bool is_one_box(const Bring *b)
+{
+    return b->part.in.peers.n <= 1 && b->part.in.first[b->part.in.peers.n] <= 1;
+}
+
+static Value take_part(const Bring *b)
+{
+    Graph *g = b->p->g;
+    const ReshardSide *in = &b->part.in;
+    const int64_t n = in->peers.n ? in->first[in->peers.n] : 0;
+    if (b->into != NO_VALUE || !is_one_box(b))
+        return redirect(g, add_pack(b, in, n, WITHIN, b->v, b->dims), b->into);
+    Value v = b->v;
+    for (int d = 0; d < b->dims.ndim && g->err == OK; d++) {
+        const Dim want = b->dims.dim[d], have = g->value[v].dims.dim[d];
+        if (dim_same(want, have)) continue;
+        const int64_t from = n ? in->move[0].box.lo[d] : 0;
+        v = part(g, v, d, want.cap ? from : 0, want);
+    }
+    return v;
+}
+
+static OpId transfer_op(ReshardKind kind)
+{
+    switch (kind) {
+    case RESHARD_ALL_GATHER:
+        return OP_all_gather;
+    case RESHARD_REDUCE_SCATTER:
+        return OP_reduce_scatter;
+    case RESHARD_ALL_TO_ALL:
+        return OP_all_to_all;
+    default:
+        return OP_all_reduce;
+    }
+}
+
+static int64_t sum_of(const ReshardSide *s, int n)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < n; i++) sum += s->count[i];
+    return sum;
+}
+
+static Value transfer(const Bring *b, bool maximum)
+{
+    Graph *g = b->p->g;
+    const ReshardSide *in = &b->part.in, *out = &b->part.out;
+    const OpId op = transfer_op(b->plan.kind);
+    const bool gathers = op == OP_all_gather, scatters = op == OP_reduce_scatter;
+    const bool all = op == OP_all_to_all;
+    Moving move = {.reduce = maximum ? REDUCE_MAX : REDUCE_SUM, .axes = b->plan.axes};
+    const Err err =
+        mesh_group(b->p->mesh, VIEW_DENSE, b->plan.axes, b->p->rank, g->arena, &move.group);
+    if (err != OK) g->err = err;
+    if (gathers || all) move.to_counts = in->count;
+    if (scatters || all) move.from_counts = out->count;
+    /* A gather sends one message to all, a scatter receives one sum from all. */
+    const int n_out = gathers || op == OP_all_reduce ? 1 : out->peers.n;
+    const int n_in = scatters || op == OP_all_reduce ? 1 : in->peers.n;
+    Value x = b->v;
+    Dims dims = b->dims;
+    if (!out->direct)
+        x = add_pack(b, out, out->first[n_out], INTO_MESSAGE, x, dims1(dim_of(sum_of(out, n_out))));
+    if (!in->direct) dims = dims1(dim_of(sum_of(in, n_in)));
+    const Value begun = add_node(g, op, &move, x, dims);
+    Value y = begun == NO_VALUE ? begun : wait_for(g, begun);
+    if (!in->direct) y = add_pack(b, in, in->first[n_in], OUT_OF_MESSAGE, y, b->dims);
+    return redirect(g, y, b->into);
+}
+
+static Value bring(Bring *b, bool maximum)
+{
+    Graph *g = b->p->g;
+    switch (b->plan.kind) {
+    case RESHARD_NONE:
+        return b->v;
+    case RESHARD_LOCAL:
+        return take_part(b);
+    case RESHARD_EXCHANGE:
+    case N_RESHARD_KINDS:
+        g->err = err_fail(ERR_CHECK, "graph %s: %%%d %s: no collective brings it to its reader",
+                          g->kind, b->v, g->value[b->v].name);
+        return NO_VALUE;
+    default:
+        return transfer(b, maximum);
+    }
+}
+
+Value place_move(Placed *p, Value v, const PlacedMove *m)
+{
+    Graph *g = p->g;
+    Bring b = {.p = p, .v = v, .from = &m->from, .to = &m->to, .into = m->into};
+    const Laid from = {p->mesh, m->from, ALL_STAGES, false},
+               to = {p->mesh, m->to, ALL_STAGES, false};
+    Arena temp;
+    if (g->err != OK) return NO_VALUE;
+    Err err = reshard_plan(&from, &to, &m->shape, g->value[v].name, &b.plan);
+    if (err == OK) err = arena_open(&temp, "reshard", (size_t)1 << 30);
+    if (err == OK) {
+        err = reshard_for_rank(&b.plan, p->rank, g->arena, &temp, &b.part);
+        arena_close(&temp);
+    }
+    if (err != OK) {
+        g->err = err;
+        return NO_VALUE;
+    }
+    b.dims = m->dims;
+    g->chunk = m->chunk;
+    const Value y = bring(&b, m->maximum);
+    g->chunk = 0;
+    if (y != NO_VALUE) g->value[y].layout = m->to;
+    return y;
+}

@@ -1,0 +1,268 @@
+/* place_rows.c -- the ways in which a node can be run along one axis: the rows of its op, each with
+ * the splits that its operands suggest.
+ *
+ *   linear  x[t,i] w[o,i] -> y[t,o]      rows "t o i+"; w is cut along o by some split S:
+ *     x whole, w cut(o, S) -> y cut(o, S)                 row o
+ *     x cut(i, ...), w cut(i, ...) -> y sum               row i+, were w cut along i
+ *     all whole                                           always
+ *
+ * A parameter is never moved, so its pin leaves most rows out. What is only added (a bias) may be
+ * whole where the row wants a sum: the first part adds it, the others do not. */
+#include "compile/place.h"
+
+#include <string.h>
+
+typedef struct {
+    Placing *p;
+    const Node *n;
+    Signature sig;
+    OpRow row;
+    int any;         /* of a row "*": the dim */
+    int split, with; /* of the letter, and of the letter that is cut with it; -1: none */
+    int64_t size;    /* of a head, where an operand has (hc) */
+} Try;
+
+static const Dims *dims_of(const Try *t, int operand)
+{
+    const Node *n = t->n;
+    return &t->p->g->value[operand < n->n_in ? n->in[operand] : n->out[operand - n->n_in]].dims;
+}
+
+static const Operand *operand_of(const Try *t, int operand)
+{
+    return operand < t->n->n_in ? &t->sig.in[operand] : &t->sig.out[operand - t->n->n_in];
+}
+
+/* The dim of the operand that the row cuts, or -1; *with: by the letter that is cut along. */
+static int row_dim(const Try *t, int operand, bool *with)
+{
+    const Operand *o = operand_of(t, operand);
+    *with = false;
+    if (t->row.letter == '*') return o->ndim == -1 ? t->any : -1;
+    const int dim = operand_dim(o, t->row.letter);
+    if (dim >= 0 || !t->row.with) return dim;
+    *with = true;
+    return operand_dim(o, t->row.with);
+}
+
+/* May this operand hold summands in its copies? The op must be linear in it. */
+static bool takes_open(const Try *t, int operand)
+{
+    const OpClass class = op_info(t->n->op)->class;
+    const Operand *o = operand_of(t, operand);
+    return class == CLASS_SUM || class == CLASS_VIEW || strcmp(o->name, "dy") == 0 ||
+           (t->n->op == OP_rope && operand == 0);
+}
+
+/* The lay of an operand under this row; open: some operand in it is, and so is what it makes. */
+static Err operand_lay(const Try *t, int operand, bool open, LayId *out)
+{
+    Lays *l = &t->p->lays;
+    const Operand *o = operand_of(t, operand);
+    const bool output = operand >= t->n->n_in;
+    bool with;
+    const int dim = row_dim(t, operand, &with);
+    Lay lay = {.kind = LAY_WHOLE};
+    if (dim < 0) {
+        if (t->row.partial && (output || o->added))
+            lay.kind = t->row.partial == '+' ? LAY_SUM : LAY_MAX;
+        return lay_of(l, lay, out);
+    }
+    lay = (Lay){LAY_CUT, dim, with ? t->with : t->split, false};
+    if (o->ndim > 0 && o->second[dim]) TRY(split_scaled(l, lay.split, t->size, &lay.split));
+    const bool copies = l->split[lay.split].map->copies;
+    /* Each part adds up what its own heads made of a key head. */
+    const bool summands = t->row.with && with && output && t->n->op == OP_attention_dx;
+    lay.open = copies && (summands || (open && (output || takes_open(t, operand))));
+    return lay_of(l, lay, out);
+}
+
+/* Do key heads of each part include all that its heads read, and no others? */
+static bool heads_agree(const Try *t)
+{
+    const Lays *l = &t->p->lays;
+    const SpanMap *h = l->split[t->split].map, *g = l->split[t->with].map;
+    const int64_t group = g->extent ? h->extent / g->extent : 0;
+    for (int p = 0; p < l->parts; p++) {
+        const int n = h->first[p + 1] - h->first[p], m = g->first[p + 1] - g->first[p];
+        if (n > 1 || m > 1 || n != m || !group) return false;
+        if (n == 0) continue;
+        const Span a = h->span[h->first[p]], b = g->span[g->first[p]];
+        if (b.lo != a.lo / group || b.hi != (a.hi + group - 1) / group) return false;
+    }
+    return true;
+}
+
+static bool has_pin(const Placing *p, Value v, LayId lay)
+{
+    return p->pin[v] == NO_LAY || p->pin[v] == lay;
+}
+
+/* The lay of the parameter whose gradient v is. */
+static LayId param_lay(const Placing *p, Value v)
+{
+    for (Value w = 0; w < p->g->n_values; w++) {
+        const ValueInfo *info = &p->g->value[w];
+        if (info->role == ROLE_PARAM && info->index == p->g->value[v].index) return p->pin[w];
+    }
+    return lay_whole();
+}
+
+/* A parameter's gradient comes out as the parameter lies, or as a sum where that is whole. */
+static bool fits_gradient(const Placing *p, Value v, const Lay *lay)
+{
+    const Lay *use = &p->lays.lay[param_lay(p, v)];
+    if (use->kind == LAY_CUT)
+        return lay->kind == LAY_CUT && lay->dim == use->dim && lay->split == use->split;
+    return lay->kind == LAY_WHOLE || lay->kind == LAY_SUM;
+}
+
+/* Parameters are as they are; what outlives the program comes out as others expect it. */
+static bool is_legal(const Try *t, const RowChoice *c)
+{
+    const Placing *p = t->p;
+    for (int i = 0; i < t->n->n_in; i++) {
+        const ValueInfo *info = &p->g->value[t->n->in[i]];
+        const Lay *lay = &p->lays.lay[c->in[i]];
+        const bool added = t->sig.in[i].added && lay->kind == LAY_SUM;
+        if (info->role == ROLE_PARAM && !has_pin(p, t->n->in[i], c->in[i]) && !added) return false;
+        if (lay->open && !takes_open(t, i)) return false;
+    }
+    for (int i = 0; i < t->n->n_out; i++) {
+        const Role role = p->g->value[t->n->out[i]].role;
+        const Lay *lay = &p->lays.lay[c->out[i]];
+        if (role == ROLE_DPARAM && !fits_gradient(p, t->n->out[i], lay)) return false;
+        if (role == ROLE_LOSS && lay->kind != LAY_WHOLE && lay->kind != LAY_SUM) return false;
+    }
+    return true;
+}
+
+typedef struct {
+    RowChoice *list;
+    int n;
+} Choices;
+
+static Err add_choice(Choices *out, const RowChoice *c)
+{
+    for (int i = 0; i < out->n; i++)
+        if (memcmp(out->list[i].in, c->in, sizeof c->in) == 0 &&
+            memcmp(out->list[i].out, c->out, sizeof c->out) == 0)
+            return OK;
+    if (out->n == MAX_CHOICES)
+        return err_fail(ERR_CHECK, "place: more than %d ways to run one op", MAX_CHOICES);
+    out->list[out->n++] = *c;
+    return OK;
+}
+
+static double node_flops(const Placing *p, const Node *n)
+{
+    Dims in[MAX_IN], out[MAX_OUT];
+    for (int i = 0; i < n->n_in; i++) in[i] = p->g->value[n->in[i]].dims;
+    for (int i = 0; i < n->n_out; i++) out[i] = p->g->value[n->out[i]].dims;
+    return op_flops(n->op, &n->attr, n->n_in, in, n->n_out, out);
+}
+
+/* One row with its splits settled, with and without open operands. */
+static Err try_row(Try *t, bool open, Choices *out)
+{
+    RowChoice c = {.flops = node_flops(t->p, t->n) / t->p->lays.parts};
+    if (t->row.with && !heads_agree(t)) return OK;
+    for (int i = 0; i < t->n->n_in; i++) TRY(operand_lay(t, i, open, &c.in[i]));
+    for (int i = 0; i < t->n->n_out; i++) TRY(operand_lay(t, t->n->n_in + i, open, &c.out[i]));
+    return is_legal(t, &c) ? add_choice(out, &c) : OK;
+}
+
+/* Splits of a letter that the operands at hand have, an output is pinned to, or, where a sum is to
+ * be spread, the even one. */
+typedef struct {
+    int split[8], n;
+} Splits;
+
+static void add_split(Splits *s, int split)
+{
+    for (int i = 0; i < s->n; i++)
+        if (s->split[i] == split) return;
+    if (split >= 0 && s->n < 8) s->split[s->n++] = split;
+}
+
+static Err split_of_operand(Try *t, int operand, LayId id, bool want_with, Splits *out)
+{
+    Lays *l = &t->p->lays;
+    const Lay lay = l->lay[id];
+    const Operand *o = operand_of(t, operand);
+    bool with;
+    const int dim = row_dim(t, operand, &with);
+    int split = lay.split;
+    if (dim < 0 || with != want_with) return OK;
+    if (lay.kind == LAY_SUM) { /* spread evenly */
+        const int64_t unit = o->ndim > 0 && o->second[dim] ? t->size : 1;
+        TRY(split_even(l, dims_of(t, operand)->dim[dim].cap / unit, 1, &split));
+        add_split(out, split);
+    }
+    if (lay.kind != LAY_CUT || lay.dim != dim) return OK;
+    if (o->ndim > 0 && o->second[dim]) TRY(split_scaled(l, split, -t->size, &split));
+    add_split(out, split);
+    return OK;
+}
+
+static Err find_splits(Try *t, const LayId have[][4], const int *n_have, bool with, Splits *out)
+{
+    out->n = 0;
+    for (int i = 0; i < t->n->n_in; i++)
+        for (int k = 0; k < n_have[i]; k++) TRY(split_of_operand(t, i, have[i][k], with, out));
+    for (int i = 0; i < t->n->n_out; i++) {
+        const Value v = t->n->out[i];
+        const bool gradient = t->p->g->value[v].role == ROLE_DPARAM;
+        const LayId pin = gradient ? param_lay(t->p, v) : t->p->pin[v];
+        if (pin != NO_LAY) TRY(split_of_operand(t, t->n->n_in + i, pin, with, out));
+    }
+    return OK;
+}
+
+static Err try_splits(Try *t, const LayId have[][4], const int *n_have, Choices *out)
+{
+    Splits mine, with = {{-1}, 1};
+    TRY(find_splits(t, have, n_have, false, &mine));
+    if (t->row.with) TRY(find_splits(t, have, n_have, true, &with));
+    for (int i = 0; i < mine.n; i++)
+        for (int k = 0; k < with.n; k++) {
+            t->split = mine.split[i];
+            t->with = with.split[k];
+            TRY(try_row(t, false, out));
+            TRY(try_row(t, true, out));
+        }
+    return OK;
+}
+
+/* Sums pass through what only adds and views. */
+static Err try_sum(Try *t, Choices *out)
+{
+    RowChoice c = {.flops = node_flops(t->p, t->n)};
+    const OpClass class = op_info(t->n->op)->class;
+    const Lay sum = {.kind = LAY_SUM};
+    if (class != CLASS_SUM && class != CLASS_VIEW) return OK;
+    for (int i = 0; i < t->n->n_in; i++) TRY(lay_of(&t->p->lays, sum, &c.in[i]));
+    for (int i = 0; i < t->n->n_out; i++) TRY(lay_of(&t->p->lays, sum, &c.out[i]));
+    return is_legal(t, &c) ? add_choice(out, &c) : OK;
+}
+
+Err rows_of_node(Placing *p, int node, const LayId have[][4], const int *n_have, RowChoice *out,
+                 int *n)
+{
+    Try t = {.p = p, .n = &p->g->node[node], .sig = op_signature(p->g->node[node].op)};
+    Choices choices = {.list = out};
+    OpRow row[MAX_ROWS];
+    const int n_rows = op_rows(t.n->op, row);
+    const RowChoice whole = {.flops = node_flops(p, t.n)};
+    if (t.n->op == OP_heads || t.n->op == OP_merge) t.size = t.n->attr.heads.size;
+    if (is_legal(&t, &whole)) TRY(add_choice(&choices, &whole));
+    for (int r = 0; r < n_rows; r++) {
+        t.row = row[r];
+        const int dims = row[r].letter == '*' ? dims_of(&t, 0)->ndim : 1;
+        for (t.any = 0; t.any < dims; t.any++) TRY(try_splits(&t, have, n_have, &choices));
+    }
+    t.row = (OpRow){0};
+    TRY(try_sum(&t, &choices));
+    *n = choices.n;
+    return OK;
+}

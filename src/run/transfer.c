@@ -1,0 +1,87 @@
+/* transfer.c -- from an instruction and the program's table of moves to a Transfer of the comm. */
+#include "run/transfer.h"
+
+/* Memory is named to the comm by arena and offset. */
+static Ref ref_of(const Rank *r, const Tensor *t, int64_t count)
+{
+    const char *at = t->data;
+    Ref ref = {.rank = r->settings.comm ? comm_rank(r->settings.comm) : 0,
+               .count = count,
+               .dtype = t->dtype};
+    for (int i = 0; i < N_ARENAS; i++) {
+        const size_t bytes = r->settings.program->bytes[i];
+        if (at < r->base[i] || at >= r->base[i] + (bytes ? bytes : ARENA_ALIGN)) continue;
+        ref.arena = i;
+        ref.offset = (size_t)(at - r->base[i]);
+        return ref;
+    }
+    MUST(count == 0, "what is sent lies in no arena of the rank");
+    return ref;
+}
+
+static int64_t full_count(const Program *p, int32_t tensor)
+{
+    int64_t count = 1;
+    for (int i = 0; i < p->tensor[tensor].ndim; i++) count *= p->tensor[tensor].dim[i].cap;
+    return count;
+}
+
+static CommKind kind_of(OpId op)
+{
+    switch (op) {
+    case OP_all_gather:
+        return COMM_ALL_GATHER;
+    case OP_reduce_scatter:
+        return COMM_REDUCE_SCATTER;
+    case OP_all_to_all:
+        return COMM_ALL_TO_ALL;
+    default:
+        return COMM_ALL_REDUCE;
+    }
+}
+
+Err transfer_begin(const Transferring *t, Ticket *out)
+{
+    const Instr *in = t->instr;
+    const Moving *m = &t->program->move[in->attr.move.index];
+    const int64_t from = full_count(t->program, in->in[0]), to = full_count(t->program, in->out[0]);
+    const Transfer transfer = {.kind = kind_of(in->op),
+                               .reduce = m->reduce,
+                               .group = m->group,
+                               .purpose = PURPOSE_PROGRAM,
+                               .from = ref_of(t->rank, &t->call->in[0], from),
+                               .to = ref_of(t->rank, &t->call->out[0], to),
+                               .from_counts = m->from_counts,
+                               .to_counts = m->to_counts,
+                               .instr = (int32_t)(in - t->program->instr),
+                               .tag = t->tag};
+    if (!t->rank->settings.comm)
+        return err_fail(ERR_CHECK, "program %s: %s reaches other ranks, and the rank has no comm",
+                        t->program->kind, op_info(in->op)->name);
+    return comm_begin(t->rank->settings.comm, &transfer, out);
+}
+
+/* A box of storage as a tensor. */
+static Tensor box_of(const Tensor *whole, const BoxCopy *c, int64_t at, const int64_t *stride)
+{
+    Tensor x = {.dtype = whole->dtype, .ndim = c->ndim};
+    x.data = (char *)whole->data + (size_t)at * dtype_bytes(whole->dtype);
+    for (int i = 0; i < c->ndim; i++) {
+        x.n[i] = c->n[i];
+        x.stride[i] = stride[i];
+    }
+    return x;
+}
+
+Err transfer_pack(const Transferring *t)
+{
+    const Moving *m = &t->program->move[t->instr->attr.move.index];
+    for (int64_t i = 0; i < m->n_copies; i++) {
+        const BoxCopy *b = &m->copy[i];
+        Call c = {.n_in = 1, .n_out = 1, .team = t->call->team};
+        c.in[0] = box_of(&t->call->in[0], b, b->from_at, b->from_stride);
+        c.out[0] = box_of(&t->call->out[0], b, b->to_at, b->to_stride);
+        TRY(t->rank->settings.device->kernel[KERNEL_copy](&c));
+    }
+    return OK;
+}
