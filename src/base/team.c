@@ -20,8 +20,11 @@
 
 enum { MAX_THREADS = 1024, SPINS = 4000 }; /* some 50 us: about what it costs to sleep and wake */
 
+static _Thread_local int works_for = -1;
+
 struct Team {
     int threads; /* the caller counted */
+    int works_for;
     int spins;
     bool pinned, stop;
     pthread_t owner;
@@ -85,6 +88,7 @@ static void take_tiles(Team *t)
 static void *worker_main(void *team)
 {
     Team *t = team;
+    works_for = t->works_for;
     for (unsigned generation = 0;; generation++) {
         wait_for(t, &t->generation, generation, false);
         if (t->stop) return NULL;
@@ -149,6 +153,7 @@ Err team_open(Team **team, int threads, int first_core)
     if (!t) return err_fail(ERR_NOMEM, "no memory for a team of %d threads", threads);
     memset(t, 0, bytes);
     t->threads = threads;
+    t->works_for = works_for;
     t->owner = pthread_self();
     /* With fewer cores than threads, who spins keeps the others from their work. */
     t->spins = team_cores() >= threads ? SPINS : 0;
@@ -176,6 +181,10 @@ void team_close(Team *team)
         (void)pthread_setaffinity_np(team->owner, sizeof team->owner_cores, &team->owner_cores);
     stop_workers(team, team->threads);
 }
+
+void team_work_for(int who) { works_for = who; }
+
+int team_works_for(void) { return works_for; }
 
 int team_threads(const Team *team) { return team ? team->threads : 1; }
 

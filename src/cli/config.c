@@ -2,10 +2,12 @@
  * from several keys. */
 #define _POSIX_C_SOURCE 200809L /* sysconf */
 #include "base/team.h"
+#include "cli/config_mesh.h"
 #include "cli/keys.h"
 
 #include <string.h>
 #include <unistd.h>
+#include "train/batch.h"
 
 enum { LEVEL_FILE = 1, LEVEL_ARGUMENT = 2, MAX_FIELDS = 256 };
 
@@ -137,9 +139,7 @@ static Err settle(Config *c)
                         c->origin[KEY_optim_lr], c->optim_lr);
     TRY(check_patterns(c, KEY_parallel_recompute, &c->parallel_recompute, 3));
     TRY(check_patterns(c, KEY_parallel_offload, &c->parallel_offload, 1));
-    if (c->run_ranks == 0)
-        c->run_ranks =
-            c->mesh_dp_replicate * c->mesh_dp_shard * c->mesh_tp * c->mesh_cp * c->mesh_pp;
+    TRY(config_settle_mesh(c));
     if (c->run_threads == 0) {
         const int64_t cores = team_cores();
         c->run_threads = cores > c->run_ranks ? cores / c->run_ranks : 1;
@@ -177,5 +177,5 @@ Err config_model(const Config *c, Arena *a, ModelConfig *out)
 
 int64_t config_micros(const Config *c)
 {
-    return (c->batch_global + c->batch_micro - 1) / c->batch_micro;
+    return batch_micros(c->batch_global, c->batch_micro, c->mesh_dp, c->numerics_fold);
 }

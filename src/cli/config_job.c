@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include "cli/config_mesh.h"
 #include "cli/keys.h"
 
 static bool is_word(const TextList *list, const char *word)
@@ -100,7 +101,8 @@ Err config_job(const Config *c, const ModelConfig *model, JobSettings *out)
                      .micros = (int)micros,
                      .schedule = option_text(c->parallel_schedule),
                      .compile = compile_options(c),
-                     .optim = optim_settings(c)};
+                     .optim = optim_settings(c),
+                     .parallel = config_parallel(c)};
     Option device;
     TRY(config_device(c, &device));
     if (micros > SCHEDULE_MAX)

@@ -1,6 +1,7 @@
 /* config_print.c -- the keys of keys.def as YAML, section by section. */
 #include "cli/config_print.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -109,4 +110,22 @@ void config_print(const Config *c, Text *out)
             text_add(out, "\n");
         }
     }
+}
+
+Err config_write(const Config *c, const char *dir)
+{
+    char path[1100];
+    const char *yaml;
+    Arena temp;
+    TRY(arena_open(&temp, "config", (size_t)1 << 24));
+    Text t = text_in(&temp);
+    config_print(c, &t);
+    Err err = text_done(&t, &yaml);
+    snprintf(path, sizeof path, "%s/config.yaml", dir);
+    FILE *f = err == OK ? fopen(path, "w") : NULL;
+    if (err == OK && (!f || fputs(yaml, f) < 0 || fflush(f) != 0))
+        err = err_fail(ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
+    if (f) fclose(f);
+    arena_close(&temp);
+    return err;
 }

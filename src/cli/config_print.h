@@ -3,9 +3,12 @@
 #ifndef CLI_CONFIG_PRINT_H
 #define CLI_CONFIG_PRINT_H
 
+#include "base/text.h"
 #include "cli/config.h"
 
 /* Local. */
 void config_print(const Config *c, Text *out);
+/* Local. As dir/config.yaml. */
+Err config_write(const Config *c, const char *dir);
 
 #endif

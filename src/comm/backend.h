@@ -50,7 +50,7 @@ typedef struct GroupRow {
     Stream *stream; /* [1 + 2n]: collectives, sends by place of the peer, receives likewise */
 } GroupRow;
 
-enum { MAX_GROUPS = 256, TRANSFER_NAME_BYTES = 192, COMM_TEXT_BYTES = 2048 };
+enum { MAX_GROUPS = 256, TRANSFER_NAME_BYTES = RECORD_TEXT_BYTES, COMM_TEXT_BYTES = 2048 };
 enum { COMM_OWN = MAX_COMM_ARENAS }; /* an arena of the comm's own, for agreements */
 
 struct Comm {

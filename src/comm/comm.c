@@ -77,6 +77,13 @@ const Record *recorder_at(const Recorder *r, int64_t number)
     return &r->ring[number % r->cap];
 }
 
+const char *record_text(const Record *r, char buffer[RECORD_TEXT_BYTES])
+{
+    Transfer t = {.kind = r->kind, .instr = r->instr, .group = {r->n_ranks, r->rank}};
+    t.from.rank = t.to.rank = r->peer;
+    return transfer_name(&t, r->sequence, buffer); /* which tells of the first few ranks alone */
+}
+
 const Recorder *comm_recorder(const Comm *c) { return c->recorder; }
 
 static int32_t peer_of(const Transfer *t)

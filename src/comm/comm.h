@@ -181,6 +181,9 @@ const Recorder *comm_recorder(const Comm *c);
 const Record *recorder_at(const Recorder *r, int64_t number);
 /* Local. The ranks of a group while it lives; n = 0 after. */
 RankList comm_group(const Comm *c, int32_t group);
+/* Local. "all-gather #3 over {0 1 2}, instruction 17", in `buffer`, which is returned. */
+enum { RECORD_TEXT_BYTES = 192 };
+const char *record_text(const Record *r, char buffer[RECORD_TEXT_BYTES]);
 /* "all-gather" */
 const char *comm_kind_name(CommKind kind);
 

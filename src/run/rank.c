@@ -10,6 +10,16 @@
 
 static const char *const arena_name[N_ARENAS] = {"state", "step", "work", "host"};
 
+/* Two ranks on one comm (training, validation) have arenas of the same names: of the one that steps. */
+static Err register_arenas(Rank *r)
+{
+    for (int i = 0; i < N_ARENAS && r->settings.comm; i++) {
+        const size_t bytes = r->settings.program->bytes[i];
+        TRY(comm_register(r->settings.comm, i, r->base[i], bytes ? bytes : ARENA_ALIGN));
+    }
+    return OK;
+}
+
 Err rank_open(Rank *r, const RankSettings *settings)
 {
     const LinkedProgram *lp = settings->program;
@@ -27,13 +37,12 @@ Err rank_open(Rank *r, const RankSettings *settings)
         TRY(arena_open(&r->arena[i], arena_name[i], bytes));
         TRY(arena_push(&r->arena[i], bytes, &base));
         r->base[i] = base;
-        if (settings->comm) TRY(comm_register(settings->comm, i, base, bytes));
     }
     r->live_rows = calloc((size_t)lp->micros, sizeof *r->live_rows);
     if (!r->live_rows) return err_fail(ERR_NOMEM, "no memory for %d micro-batches", lp->micros);
     for (int m = 0; m < lp->micros; m++) r->live_rows[m] = lp->model->rows;
     r->slot[SLOT_ONE] = 1.0;
-    return OK;
+    return register_arenas(r);
 }
 
 void rank_close(Rank *r)
@@ -194,6 +203,7 @@ static double fold_loss(const Rank *r)
 
 Err rank_step(Rank *r, const StepSettings *step, StepResult *out)
 {
+    TRY(register_arenas(r));
     set_slots(r, step);
     watch_step(r, step->step);
     TRY(walk(r));

@@ -74,7 +74,7 @@ static void defaults_are_the_table(void **state)
     assert_int_equal(c.precision_compute, COMPUTE_F32);
     assert_int_equal(c.run_device, DEVICE_AUTO);
     assert_int_equal(c.numerics_block, 65536);
-    assert_int_equal(c.mesh_dp, -1);
+    assert_int_equal(c.mesh_dp, 1); /* -1, settled */
     assert_int_equal(c.run_ranks, 1);
     assert_int_equal(c.run_threads, 3);
     assert_int_equal(c.data_train.n, 0);

@@ -1,0 +1,30 @@
+/* launch.h -- how the ranks of a run were started.
+ *
+ *     sheaf train run.yaml run.ranks=4              four threads of this process
+ *     mpirun -n 64 sheaf train run.yaml             this process is one of 64
+ *
+ * Both at once is an error: it cannot be told whether 4 x 64 ranks were meant. */
+#ifndef CLI_LAUNCH_H
+#define CLI_LAUNCH_H
+
+#include "cli/args.h"
+#include "cli/config.h"
+#include "comm/open.h"
+
+typedef struct {
+    MpiLaunch by;  /* by.ranks is 1 where nobody launched several */
+    MpiWorld *mpi; /* NULL: ranks are threads */
+    int ranks;     /* of the run; of this process: */
+    int here;
+} Launch;
+
+/* Collective over the processes that were launched, before any thread. */
+Err launch_open(Launch *l);
+/* Collective likewise: all leave together, also those that failed. */
+void launch_close(Launch *l);
+/* Local. The configuration for the ranks that there are; fills ranks and here. */
+Err launch_config(Launch *l, const Args *args, Arena *a, Config *out);
+/* Local. Have threads cores of their own? Processes leave that to who launched them. */
+bool launch_pins(const Launch *l, int64_t threads);
+
+#endif

@@ -1,0 +1,185 @@
+/* worker.c -- the parent and the worker.
+ *
+ * A signal that a terminal sends goes to both; one that a process sends to the parent is passed on, so that `kill` on
+ * the pid that a user sees does what it should. */
+#define _GNU_SOURCE
+#include "cli/worker.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "base/team.h"
+#include "cli/verbs.h"
+
+enum { MOST_TOLD = 16, LATEST = 2 };
+
+static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+static const int deadly[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
+enum { N_PASSED_ON = 4, N_DEADLY = 5 };
+
+/* A handler can reach nothing else. */
+static volatile sig_atomic_t worker_pid;
+static Board *crash_board;
+static struct sigaction before_crash[N_DEADLY];
+
+int worker_flush(int status)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout)) return status;
+    fputs("sheaf: standard output cannot be written; is the disk full?\n", stderr);
+    return status ? status : 1;
+}
+
+/* ---- the worker ---- */
+
+/* Notes whose thread it was; then the signal does what it did before. A fault happens again when the handler returns; a
+ * signal that was sent is sent again. */
+static void on_crash(int signal_number, siginfo_t *info, void *context)
+{
+    (void)context;
+    const bool sent = info->si_code <= 0;
+    int none = 0;
+    if (atomic_compare_exchange_strong(&crash_board->crashed, &none, team_works_for() + 1))
+        atomic_store(&crash_board->sent_by, sent && info->si_pid != getpid() ? info->si_pid : 0);
+    for (int i = 0; i < N_DEADLY; i++)
+        if (deadly[i] == signal_number) sigaction(signal_number, &before_crash[i], NULL);
+    if (sent) raise(signal_number);
+}
+
+static void watch_for_crashes(Board *b)
+{
+    const struct sigaction act = {.sa_sigaction = on_crash, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+    crash_board = b;
+    for (int i = 0; i < N_DEADLY; i++) sigaction(deadly[i], &act, &before_crash[i]);
+}
+
+static int as_worker(int (*work)(int, char **, Board *), int argc, char **argv, Board *b)
+{
+    watch_for_crashes(b);
+    return worker_flush(work(argc, argv, b));
+}
+
+/* ---- the parent ---- */
+
+static void on_passed(int signal_number, siginfo_t *info, void *context)
+{
+    (void)context;
+    if (info->si_code != SI_KERNEL && worker_pid > 0) kill((pid_t)worker_pid, signal_number);
+}
+
+/* A signal that the caller has sheaf ignore (nohup) stays ignored, in both. */
+static void pass_signals_on(struct sigaction *before)
+{
+    const struct sigaction act = {.sa_sigaction = on_passed, .sa_flags = SA_SIGINFO | SA_RESTART};
+    for (int i = 0; i < N_PASSED_ON; i++) {
+        sigaction(passed_on[i], NULL, &before[i]);
+        if (before[i].sa_handler != SIG_IGN) sigaction(passed_on[i], &act, NULL);
+    }
+}
+
+static void hold_signals(bool hold)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    for (int i = 0; i < N_PASSED_ON; i++) sigaddset(&set, passed_on[i]);
+    sigprocmask(hold ? SIG_BLOCK : SIG_UNBLOCK, &set, NULL);
+}
+
+static const char *signal_name(int signal_number, char buffer[24])
+{
+    static const struct {
+        int number;
+        const char *name;
+    } row[] = {{SIGSEGV, "SIGSEGV"}, {SIGBUS, "SIGBUS"},   {SIGILL, "SIGILL"}, {SIGFPE, "SIGFPE"},
+               {SIGABRT, "SIGABRT"}, {SIGKILL, "SIGKILL"}, {SIGINT, "SIGINT"}, {SIGTERM, "SIGTERM"},
+               {SIGHUP, "SIGHUP"},   {SIGQUIT, "SIGQUIT"}, {0, NULL}};
+    snprintf(buffer, 24, "signal %d", signal_number);
+    for (int i = 0; row[i].name; i++)
+        if (row[i].number == signal_number) snprintf(buffer, 24, "%s", row[i].name);
+    return buffer;
+}
+
+/* "rank 2 of 4 died of SIGSEGV in step 3, layer.3, F of micro-batch 1, instruction 17 linear" */
+static void tell_end(const Board *b, int signal_number, Text *t)
+{
+    char name[24], where[WATCH_TEXT_BYTES];
+    const int rank = atomic_load(&b->crashed) - 1, by = atomic_load(&b->sent_by);
+    const BoardSeat *s = rank >= 0 ? board_of(b, rank) : NULL;
+    signal_name(signal_number, name);
+    if (by)
+        text_add(t, "the worker died of %s, which process %d sent", name, by);
+    else if (s)
+        text_add(t, "rank %d of %d died of %s in %s", rank, b->ranks, name,
+                 watch_text(&s->watch, where));
+    else
+        text_add(t, "the worker died of %s%s", name, b->ranks ? "" : ", before its ranks ran");
+    if (signal_number == SIGKILL)
+        text_add(t, "; if you did not send it, the machine was out of memory: `dmesg` tells");
+}
+
+const char *worker_dump(const Board *b, const char *reason, char path[1200])
+{
+    if (!b->dir[0] || b->n_seats == 0) return NULL;
+    if (b->n_seats == b->ranks)
+        snprintf(path, 1200, "%s/recorder.json", b->dir);
+    else
+        snprintf(path, 1200, "%s/recorder.%d.json", b->dir, b->seat[0].rank);
+    return board_write(b, path, reason) == OK ? path : NULL;
+}
+
+static void tell_crash(const Board *b, int signal_number)
+{
+    Arena arena;
+    const char *end, *words;
+    char path[1200];
+    if (arena_open(&arena, "crash", (size_t)1 << 26) != OK) return;
+    Text t = text_in(&arena);
+    tell_end(b, signal_number, &t);
+    if (text_done(&t, &end) == OK) fprintf(stderr, "sheaf: %s\n", end);
+    t = text_in(&arena);
+    if (b->n_seats <= MOST_TOLD) board_tell(b, LATEST, &t);
+    if (text_done(&t, &words) == OK) fputs(words, stderr);
+    if (worker_dump(b, end, path)) fprintf(stderr, "  `sheaf inspect %s` tells more\n", path);
+    arena_close(&arena);
+}
+
+static int wait_for_end(pid_t pid, const Board *b)
+{
+    int status;
+    while (waitpid(pid, &status, 0) < 0)
+        if (errno != EINTR) return cli_fail(err_fail(ERR_IO, "the worker: %s", strerror(errno)));
+    if (WIFEXITED(status)) return WEXITSTATUS(status);
+    if (WTERMSIG(status) != SIGINT) tell_crash(b, WTERMSIG(status));
+    return 128 + WTERMSIG(status);
+}
+
+int worker_run(int (*work)(int argc, char **argv, Board *board), int argc, char **argv)
+{
+    Board *b;
+    struct sigaction before[N_PASSED_ON];
+    const pid_t parent = getpid();
+    const Err err = board_open(&b);
+    if (err != OK) return cli_fail(err);
+    fflush(NULL);
+    pass_signals_on(before);
+    hold_signals(true); /* until it is known to whom they go */
+    const pid_t pid = fork();
+    if (pid == 0) {
+        for (int i = 0; i < N_PASSED_ON; i++) sigaction(passed_on[i], &before[i], NULL);
+        hold_signals(false);
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != parent) _exit(1); /* it died before that */
+        exit(as_worker(work, argc, argv, b));
+    }
+    worker_pid = pid;
+    hold_signals(false);
+    const int status = pid > 0 ? wait_for_end(pid, b)
+                               : cli_fail(err_fail(ERR_NOMEM, "no worker: %s", strerror(errno)));
+    for (int i = 0; i < N_PASSED_ON; i++) sigaction(passed_on[i], &before[i], NULL);
+    board_close(b);
+    return status;
+}
