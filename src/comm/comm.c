@@ -178,6 +178,7 @@ Err comm_begin(Comm *c, const Transfer *t, Ticket *out)
     const Err err = c->table->begin(c, slot);
     if (err != OK) {
         p->busy = false;
+        c->recorder->total--; /* nobody will ever meet it */
         return err;
     }
     record_count(c, p);

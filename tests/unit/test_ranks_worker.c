@@ -1,0 +1,344 @@
+/* test_ranks_worker.c -- a verb in its worker: exit statuses, who crashed and where, and what the parent leaves in the run
+ * folder. Faults are planted in what the worker runs. */
+#define _DEFAULT_SOURCE
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "base/team.h"
+#include "cli/worker.h"
+#include "ir/ops.h"
+#include "schedule/action.h"
+#include "train/world.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1 /* its handlers end the process with a report and a status of their own */
+#else
+#define SANITIZED 0
+#endif
+
+static char said[1 << 16];
+
+static int run_worker(int (*work)(int, char **, Board *))
+{
+    static const int deadly[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE};
+    char *argv[] = {"test", NULL};
+    FILE *file = tmpfile();
+    for (int i = 0; i < 4; i++) signal(deadly[i], SIG_DFL); /* cmocka has handlers of its own */
+    const int kept = dup(STDERR_FILENO);
+    assert_true(file && kept >= 0 && dup2(fileno(file), STDERR_FILENO) >= 0);
+    const int status = worker_run(work, 1, argv);
+    dup2(kept, STDERR_FILENO);
+    close(kept);
+    rewind(file);
+    said[fread(said, 1, sizeof said - 1, file)] = '\0';
+    fclose(file);
+    return status;
+}
+
+static void assert_said(const char *part)
+{
+    if (!strstr(said, part)) fail_msg("\"%s\" is not in: %s", part, said);
+}
+
+static void nap_ms(long ms) { nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL); }
+
+/* ---- what workers do ---- */
+
+static int end_with_7(int argc, char **argv, Board *b)
+{
+    (void)argc, (void)argv, (void)b;
+    return 7;
+}
+
+static int die_before_ranks(int argc, char **argv, Board *b)
+{
+    (void)argc, (void)argv, (void)b;
+    raise(SIGILL);
+    return 0;
+}
+
+static int killed(int argc, char **argv, Board *b)
+{
+    (void)argc, (void)argv, (void)b;
+    kill(getpid(), SIGKILL);
+    return 0;
+}
+
+static int interrupted(int argc, char **argv, Board *b)
+{
+    (void)argc, (void)argv, (void)b;
+    kill(getpid(), SIGINT);
+    return 0;
+}
+
+static void be_at(BoardSeat *s, int instr)
+{
+    s->watch.step = 5;
+    s->watch.action = A_RUN;
+    s->watch.phase = PHASE_F;
+    s->watch.micro = 1;
+    s->watch.instr = instr;
+    s->watch.op = OP_linear;
+    for (int i = 0; i < 8; i++) s->watch.unit[i] = "layer.3"[i];
+}
+
+static int *volatile nothing; /* the compiler does not know */
+
+static void touch_nothing(void) { *nothing = 1; }
+
+static Err sum(WorldRank *w)
+{
+    double *x;
+    TRY(ARENA_NEW(w->arena, 1, &x));
+    TRY(comm_register(w->comm, 0, x, sizeof *x));
+    const Ref at = {w->rank, 0, 0, 1, F64};
+    const Transfer t = {
+        .kind = COMM_ALL_REDUCE, .group = w->all, .from = at, .to = at, .instr = 40};
+    return comm_do(w->comm, &t);
+}
+
+/* Rank 2 writes to an address that nobody has; the others are in a sum that it never joins. */
+static Err crash_of_rank_2(WorldRank *w, void *work)
+{
+    (void)work;
+    TRY(sum(w));
+    be_at(w->seat, 10 + w->rank);
+    if (w->rank != 2) return sum(w);
+    nap_ms(50);
+    touch_nothing();
+    return OK;
+}
+
+/* The same, by another thread of the rank's team. */
+static void slow_touch(void *work, int64_t tile)
+{
+    if (tile == 0) nap_ms(20);
+    const pthread_t *owner = work;
+    if (!pthread_equal(pthread_self(), *owner)) touch_nothing();
+    nap_ms(200);
+}
+
+static Err crash_of_a_team(WorldRank *w, void *work)
+{
+    (void)work;
+    Team *team;
+    pthread_t me = pthread_self();
+    be_at(w->seat, 10 + w->rank);
+    if (w->rank != 1) return sum(w);
+    TRY(team_open(&team, 2, -1));
+    team_run(team, 2, slow_touch, &me);
+    team_close(team);
+    return OK;
+}
+
+static Err deep(WorldRank *w, volatile char *above)
+{
+    volatile char here[1 << 16];
+    here[0] = above ? above[0] : 0;
+    if (w->ranks > 0) TRY(deep(w, here)); /* always */
+    return here[1] ? ERR_CHECK : OK;
+}
+
+static Err crash_by_stack(WorldRank *w, void *work)
+{
+    (void)work;
+    be_at(w->seat, 10 + w->rank);
+    return w->rank == 1 ? deep(w, NULL) : sum(w);
+}
+
+static char dir[] = "/tmp/test_ranks_worker_XXXXXX";
+
+static int run_4(Board *b, Err (*body)(WorldRank *, void *))
+{
+    const WorldSettings set = {
+        .ranks = 4, .in_flight = 8, .records = 64, .timeout_s = 20, .board = b, .body = body};
+    strcpy(b->dir, dir);
+    return world_run(&set) == OK ? 0 : 1;
+}
+
+static int crash_rank(int argc, char **argv, Board *b)
+{
+    (void)argc, (void)argv;
+    return run_4(b, crash_of_rank_2);
+}
+
+static int crash_team(int argc, char **argv, Board *b)
+{
+    (void)argc, (void)argv;
+    return run_4(b, crash_of_a_team);
+}
+
+static int crash_stack(int argc, char **argv, Board *b)
+{
+    (void)argc, (void)argv;
+    return run_4(b, crash_by_stack);
+}
+
+/* ---- what the parent says ---- */
+
+static void statuses_are_the_workers(void **state)
+{
+    (void)state;
+    assert_int_equal(run_worker(end_with_7), 7);
+    assert_string_equal(said, "");
+    assert_int_equal(run_worker(interrupted), 130);
+    assert_string_equal(said, "");
+    assert_int_equal(run_worker(killed), 128 + SIGKILL);
+    assert_said("the worker died of SIGKILL, before its ranks ran; if you did not send it");
+    if (SANITIZED) return;
+    assert_int_equal(run_worker(die_before_ranks), 128 + SIGILL);
+    assert_said("the worker died of SIGILL, before its ranks ran\n");
+}
+
+static void a_crash_names_rank_and_instruction(void **state)
+{
+    (void)state;
+    Arena arena;
+    Board board;
+    const char *reason;
+    char path[1200];
+    if (SANITIZED) return;
+    assert_int_equal(run_worker(crash_rank), 128 + SIGSEGV);
+    assert_said("sheaf: rank 2 of 4 died of SIGSEGV in step 5, layer.3, F of micro-batch 1, "
+                "instruction 12 linear\n");
+    assert_said("  rank 0: step 5, layer.3, F of micro-batch 1, instruction 10 linear; waits for "
+                "all-reduce #1 over {0 1 2 3}, instruction 40: rank 2 has not posted it\n");
+    assert_said("    all-reduce #0 over {0 1 2 3}, instruction 40: 8 B, posted at ");
+    snprintf(path, sizeof path, "%s/recorder.json", dir);
+    assert_said(path);
+    assert_int_equal(arena_open(&arena, "dump", 1 << 24), OK);
+    if (board_read(path, &arena, &board, &reason) != OK) fail_msg("%s", err_text());
+    assert_int_equal(board.ranks, 4);
+    assert_int_equal(board.n_seats, 4);
+    assert_non_null(strstr(reason, "rank 2 of 4 died of SIGSEGV"));
+    assert_int_equal(board.seat[2].recorder.waits, -1);
+    assert_int_equal(board.seat[2].recorder.total, 1);
+    assert_int_equal(board.seat[3].recorder.total, 2);
+    assert_int_equal(board.seat[3].recorder.waits, 1);
+    arena_close(&arena);
+}
+
+static void threads_of_a_team_are_their_ranks(void **state)
+{
+    (void)state;
+    if (SANITIZED) return;
+    assert_int_equal(run_worker(crash_team), 128 + SIGSEGV);
+    assert_said("sheaf: rank 1 of 4 died of SIGSEGV in step 5");
+}
+
+static void a_stack_that_ends_is_told_too(void **state)
+{
+    (void)state;
+    if (SANITIZED) return;
+    assert_int_equal(run_worker(crash_stack), 128 + SIGSEGV);
+    assert_said("sheaf: rank 1 of 4 died of SIGSEGV in step 5");
+}
+
+/* ---- the worker dies with its parent ---- */
+
+static int tell_pid_and_sleep(int argc, char **argv, Board *b)
+{
+    (void)argc, (void)b;
+    const pid_t me = getpid();
+    const int fd = atoi(argv[0]);
+    if (write(fd, &me, sizeof me) != sizeof me) return 1;
+    nap_ms(60000);
+    return 0;
+}
+
+static bool is_gone(pid_t pid)
+{
+    for (int i = 0; i < 500; i++) {
+        char path[64], text[512] = "";
+        snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+        FILE *f = fopen(path, "r");
+        const size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
+        if (f) fclose(f);
+        const char *end = n ? strrchr(text, ')') : NULL;
+        if (!f || !end || end[2] == 'Z') return true; /* nobody may be there to collect it */
+        nap_ms(10);
+    }
+    return false;
+}
+
+static void the_worker_dies_with_its_parent(void **state)
+{
+    (void)state;
+    int pipes[2], status;
+    pid_t worker = 0;
+    char fd[16], *argv[] = {fd, NULL};
+    assert_int_equal(pipe(pipes), 0);
+    snprintf(fd, sizeof fd, "%d", pipes[1]);
+    const pid_t parent = fork();
+    assert_true(parent >= 0);
+    if (parent == 0) _exit(worker_run(tell_pid_and_sleep, 1, argv));
+    assert_int_equal(read(pipes[0], &worker, sizeof worker), sizeof worker);
+    kill(parent, SIGKILL);
+    waitpid(parent, &status, 0);
+    assert_true(is_gone(worker));
+    close(pipes[0]);
+    close(pipes[1]);
+}
+
+static void signals_are_passed_on(void **state)
+{
+    (void)state;
+    int pipes[2], status;
+    pid_t worker = 0;
+    char fd[16], *argv[] = {fd, NULL};
+    assert_int_equal(pipe(pipes), 0);
+    snprintf(fd, sizeof fd, "%d", pipes[1]);
+    const pid_t parent = fork();
+    assert_true(parent >= 0);
+    if (parent == 0) {
+        close(STDERR_FILENO);
+        _exit(worker_run(tell_pid_and_sleep, 1, argv));
+    }
+    assert_int_equal(read(pipes[0], &worker, sizeof worker), sizeof worker);
+    kill(parent, SIGTERM);
+    waitpid(parent, &status, 0);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 128 + SIGTERM);
+    assert_true(is_gone(worker));
+    close(pipes[0]);
+    close(pipes[1]);
+}
+
+static int make_dir(void **state)
+{
+    (void)state;
+    return mkdtemp(dir) ? 0 : -1;
+}
+
+static int remove_dir(void **state)
+{
+    char path[1200];
+    (void)state;
+    snprintf(path, sizeof path, "%s/recorder.json", dir);
+    unlink(path);
+    return rmdir(dir);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(statuses_are_the_workers),
+        cmocka_unit_test(a_crash_names_rank_and_instruction),
+        cmocka_unit_test(threads_of_a_team_are_their_ranks),
+        cmocka_unit_test(a_stack_that_ends_is_told_too),
+        cmocka_unit_test(the_worker_dies_with_its_parent),
+        cmocka_unit_test(signals_are_passed_on),
+    };
+    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+}

@@ -1,0 +1,200 @@
+/* test_ranks_world.c -- a body on every rank: the first error is the world's, with its rank, and no wait outlives it. */
+#define _DEFAULT_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <cmocka.h>
+#include "base/team.h"
+#include "train/world.h"
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void nap_ms(long ms) { nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL); }
+
+static Err sum(WorldRank *w, double *x)
+{
+    TRY(comm_register(w->comm, 0, x, sizeof *x));
+    const Ref at = {w->rank, 0, 0, 1, F64};
+    const Transfer t = {
+        .kind = COMM_ALL_REDUCE, .group = w->all, .from = at, .to = at, .instr = 17};
+    const Err err = comm_do(w->comm, &t);
+    world_leave(w, err); /* x is the caller's */
+    return err;
+}
+
+static WorldSettings world_of(int ranks, Err (*body)(WorldRank *, void *), void *work)
+{
+    return (WorldSettings){
+        .ranks = ranks, .in_flight = 8, .records = 64, .timeout_s = 20, .body = body, .work = work};
+}
+
+static Err every_rank_runs(WorldRank *w, void *work)
+{
+    double x = 1 << w->rank;
+    TRY(sum(w, &x));
+    ((double *)work)[w->rank] = x;
+    return w->place == w->rank && w->ranks == w->all.n ? OK : err_fail(ERR_CHECK, "lost");
+}
+
+static void all_ranks_run(void **state)
+{
+    (void)state;
+    for (int ranks = 1; ranks <= 5; ranks++) {
+        double x[5] = {0};
+        const WorldSettings set = world_of(ranks, every_rank_runs, x);
+        if (world_run(&set) != OK) fail_msg("%s", err_text());
+        for (int i = 0; i < ranks; i++) assert_true(x[i] == (1 << ranks) - 1);
+    }
+}
+
+/* Rank `*work` fails while the others wait for it; those that fail later are not told of. */
+static Err one_fails(WorldRank *w, void *work)
+{
+    double x = 1;
+    TRY(sum(w, &x));
+    if (w->rank != *(int *)work) return sum(w, &x);
+    nap_ms(30);
+    return err_fail(ERR_NOMEM, "planted %d", w->rank);
+}
+
+static void the_first_error_is_the_worlds(void **state)
+{
+    (void)state;
+    for (int bad = 0; bad < 4; bad++) {
+        char want[64];
+        const WorldSettings set = world_of(4, one_fails, &bad);
+        const double start = now_s();
+        assert_int_equal(world_run(&set), ERR_NOMEM);
+        assert_true(now_s() - start < 5); /* of 20 that a wait may last */
+        snprintf(want, sizeof want, "rank %d: planted %d", bad, bad);
+        assert_string_equal(err_text(), want);
+    }
+}
+
+static Err alone_fails(WorldRank *w, void *work)
+{
+    (void)w, (void)work;
+    return err_fail(ERR_CONFIG, "planted");
+}
+
+static void one_rank_is_not_named(void **state)
+{
+    (void)state;
+    const WorldSettings set = world_of(1, alone_fails, NULL);
+    assert_int_equal(world_run(&set), ERR_CONFIG);
+    assert_string_equal(err_text(), "planted");
+}
+
+/* What is found before a phase that all enter: by two ranks; the lower one is told. */
+static Err two_disagree(WorldRank *w, void *work)
+{
+    (void)work;
+    const Err mine = w->rank == 2 || w->rank == 3 ? err_fail(ERR_CONFIG, "no %d", w->rank) : OK;
+    if (w->rank == 3) nap_ms(20);
+    TRY(world_agree(w, mine));
+    return err_fail(ERR_CHECK, "not reached");
+}
+
+static void ranks_agree_before_they_move_on(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        const WorldSettings set = world_of(5, two_disagree, NULL);
+        assert_int_equal(world_run(&set), ERR_CONFIG);
+        assert_string_equal(err_text(), "rank 2: no 2");
+    }
+}
+
+/* The same fault on all ranks is told without one. */
+static Err all_refuse(WorldRank *w, void *work)
+{
+    (void)work;
+    TRY(world_agree(w, err_fail(ERR_CONFIG, "no such key")));
+    return OK;
+}
+
+static void a_fault_of_all_names_none(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        const WorldSettings set = world_of(4, all_refuse, NULL);
+        assert_int_equal(world_run(&set), ERR_CONFIG);
+        assert_string_equal(err_text(), "no such key");
+    }
+}
+
+/* Rank 1 does not come to the second sum in time. */
+static Err one_stops_answering(WorldRank *w, void *work)
+{
+    double x = 1;
+    (void)work;
+    TRY(sum(w, &x));
+    if (w->rank == 1) nap_ms(400);
+    return sum(w, &x);
+}
+
+static void who_stops_answering_is_named(void **state)
+{
+    (void)state;
+    WorldSettings set = world_of(3, one_stops_answering, NULL);
+    set.timeout_s = 0.1;
+    assert_int_equal(world_run(&set), ERR_PEER);
+    if (!strstr(err_text(), "(run.timeout_s=0.1) for all-reduce #1 over {0 1 2}, instruction 17: "
+                            "rank 1 has not posted it"))
+        fail_msg("%s", err_text());
+}
+
+/* What the board holds of a world that failed. */
+static void the_board_tells_it_again(void **state)
+{
+    (void)state;
+    Arena arena;
+    Board *board, again;
+    const char *words[2], *reason;
+    const char path[] = "/tmp/test_ranks_world.json";
+    WorldSettings set = world_of(3, one_stops_answering, NULL);
+    assert_int_equal(board_open(&board), OK);
+    assert_int_equal(arena_open(&arena, "words", 1 << 24), OK);
+    set.timeout_s = 0.1;
+    set.board = board;
+    assert_int_equal(world_run(&set), ERR_PEER);
+    assert_int_equal(board->n_seats, 3);
+    if (board_write(board, path, err_text()) != OK) fail_msg("%s", err_text());
+    if (board_read(path, &arena, &again, &reason) != OK) fail_msg("%s", err_text());
+    assert_string_equal(reason, err_text());
+    for (int i = 0; i < 2; i++) {
+        Text t = text_in(&arena);
+        board_tell(i ? &again : board, 5, &t);
+        assert_int_equal(text_done(&t, &words[i]), OK);
+    }
+    assert_string_equal(words[0], words[1]);
+    assert_non_null(strstr(words[0], "  rank 0: between steps; waits for all-reduce #1 over {0 1 "
+                                     "2}, instruction 17: rank 1 has not posted it\n"));
+    assert_null(strstr(words[0], "rank 1: between steps; waits"));
+    remove(path);
+    arena_close(&arena);
+    board_close(board);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_ranks_run),
+        cmocka_unit_test(the_first_error_is_the_worlds),
+        cmocka_unit_test(one_rank_is_not_named),
+        cmocka_unit_test(ranks_agree_before_they_move_on),
+        cmocka_unit_test(a_fault_of_all_names_none),
+        cmocka_unit_test(who_stops_answering_is_named),
+        cmocka_unit_test(the_board_tells_it_again),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
