@@ -27,9 +27,27 @@ static int64_t live_extent(const Rank *r, const Dim *d)
 static char *weight_base(const Scene *s, const ProgTensor *t)
 {
     const LinkedProgram *lp = s->r->settings.program;
-    const Param *q = &lp->model->param[lp->model->unit[s->l->action.unit].param[t->index]];
-    return s->r->base[ARENA_STATE] + lp->unit[q->holder[0]].weights +
-           (size_t)q->pack_at * dtype_bytes(lp->model->dtype);
+    const int param = lp->model->unit[s->l->action.unit].param[t->index];
+    const int unit = lp->model->param[param].holder[0];
+    for (int i = 0; i < s->l->n_packs; i++) {
+        const PackAt *p = &s->l->pack[i];
+        if (p->unit == unit)
+            return s->r->base[p->weights.arena] + p->weights.offset +
+                   (size_t)lp->param_at[param] * dtype_bytes(lp->model->dtype);
+    }
+    MUST(false, "unit %d: the pack of %s is not there", s->l->action.unit, t->name);
+    return NULL;
+}
+
+static char *grad_base(const Scene *s, const ProgTensor *t)
+{
+    const LinkedProgram *lp = s->r->settings.program;
+    const int unit = s->l->action.unit, param = lp->model->unit[unit].param[t->index];
+    const bool own = lp->model->param[param].holder[0] == unit;
+    const Spot at = own ? s->l->grads : s->l->guests;
+    const int64_t element = own ? lp->param_at[param] : linked_guest(lp, unit, t->index);
+    return s->r->base[at.arena] + at.offset +
+           (size_t)element * dtype_bytes(dtype_wide(lp->model->dtype));
 }
 
 static char *region_base(const Scene *s, const ProgTensor *t, Region region)
@@ -40,7 +58,7 @@ static char *region_base(const Scene *s, const ProgTensor *t, Region region)
     case REGION_PARAM:
         return weight_base(s, t);
     case REGION_DPARAM:
-        return s->r->base[ARENA_STEP] + linked_grad(lp, s->l->action.unit, t->index);
+        return grad_base(s, t);
     case REGION_INPUT:
         return s->r->base[ARENA_STEP] + lp->input[t->index] + micro * lp->input_stride;
     case REGION_LOSS:
@@ -180,6 +198,13 @@ static Err run_instr(const Scene *s, const Instr *in)
 /* NaN in everything that begins to live here. */
 static void poison(const Rank *r, const Linked *l)
 {
+    const UnitPlace *at = &r->settings.program->unit[l->action.unit];
+    const size_t wide = dtype_bytes(dtype_wide(r->settings.program->model->dtype));
+    if (l->begins & BEGINS_GRADS)
+        memset(r->base[l->grads.arena] + l->grads.offset, 0xFF,
+               (size_t)at->mine.pack_count * wide);
+    if (l->begins & BEGINS_GUESTS)
+        memset(r->base[l->guests.arena] + l->guests.offset, 0xFF, (size_t)at->guest_count * wide);
     for (int region = 0; region < N_OWN_REGIONS; region++) {
         if (!(l->begins >> region & 1)) continue;
         const size_t bytes = region == REGION_SCRATCH ? l->program->scratch_bytes[l->action.phase]
@@ -201,6 +226,7 @@ Err execute_run(Rank *r, const Linked *l)
         const double begin_s = watch_begin(r, l, i);
         TRY(run_instr(&s, &p->instr[i]));
         watch_end(r, l, i, begin_s);
+        TRY(transfers_poll(r));
     }
     MUST(r->n_begun == 0, "program %s: %d copies were begun and not waited for", p->kind,
          r->n_begun);

@@ -1,115 +1,173 @@
-/* optimize.c -- the end of a step: sums over the holders of tied weights, the norm of the gradient,
- * the update.
+/* optimize.c -- the end of a step: live tokens and loss, the norm of the gradient, the update.
  *
  * What was back-propagated is the sum of token losses, so one factor on the gradients does the
  * division by live tokens and the clip together. The norm is a fold of f64 sums over blocks of a
  * unit's pack, in order: no cut of the pack crosses a block, so every layout folds the same
- * numbers. */
+ * numbers. All that ranks tell each other is folded in the order of ranks, by each of them: so all
+ * have the same factor, to the bit. */
 #include <math.h>
+#include <string.h>
 
 #include "run/execute.h"
 
-static Err sum_squares(Rank *r, Tensor x, double *sum)
+static double *cells_of(const Rank *r, int which)
 {
-    Call c = {.n_in = 1, .n_out = 1, .team = r->settings.team};
-    double *cell = (double *)(void *)(r->base[ARENA_STEP] + r->settings.program->norm);
-    c.in[0] = x;
-    c.out[0] = (Tensor){.data = cell, .dtype = F64, .ndim = 1, .n = {1}, .stride = {1}};
-    TRY(r->settings.device->kernel[KERNEL_sum_squares](&c));
-    *sum = *cell;
+    return (double *)(void *)(r->base[ARENA_STEP] + r->settings.program->scalar[which].at);
+}
+
+/* Tokens whose weight is not 0, of the rank's micro-batches. */
+static int64_t count_live(Rank *r)
+{
+    int64_t live = 0;
+    for (int m = 0; m < r->settings.program->micros; m++) {
+        const Tensor w = rank_input(r, m, INPUT_WEIGHTS);
+        for (int64_t i = 0; i < r->live_rows[m]; i++)
+            live +=
+                w.dtype == F64 ? ((const double *)w.data)[i] != 0 : ((const float *)w.data)[i] != 0;
+    }
+    return live;
+}
+
+static double loss_of(const Rank *r, int micro)
+{
+    const LinkedProgram *lp = r->settings.program;
+    const char *cell = r->base[ARENA_STEP] + lp->loss + (size_t)micro * ARENA_ALIGN;
+    float narrow;
+    double wide;
+    memcpy(&wide, cell, sizeof wide);
+    memcpy(&narrow, cell, sizeof narrow);
+    return dtype_wide(lp->model->dtype) == F64 ? wide : (double)narrow;
+}
+
+/* Left fold over groups of the left folds over their micro-batches. */
+static double fold_loss(const Rank *r)
+{
+    const LinkedProgram *lp = r->settings.program;
+    const int each = lp->micros / lp->fold;
+    double sum = 0;
+    for (int m = 0; m < lp->micros; m += each) {
+        double group = 0;
+        for (int i = m; i < m + each; i++) group += loss_of(r, i);
+        sum += group;
+    }
+    return sum;
+}
+
+Err execute_tally(Rank *r)
+{
+    const ScalarPlace *s = &r->settings.program->scalar[TALLY];
+    double *cell = cells_of(r, TALLY), live = 0, loss = 0;
+    if (r->tallied) return OK;
+    r->tallied = true;
+    cell[s->mine] = (double)count_live(r);
+    cell[s->mine + 1] = fold_loss(r);
+    TRY(transfers_scalar(r, TALLY));
+    for (int i = 0; i < s->group.n; i++) {
+        if (r->settings.program->counts_live[i]) live += cell[2 * i];
+        loss += cell[2 * i + 1];
+    }
+    r->live_tokens = (int64_t)live;
+    r->loss_sum = loss;
+    r->slot[SLOT_FACTOR] = r->live_tokens ? 1.0 / live : 0.0;
     return OK;
 }
 
-static Err unit_squares(Rank *r, int unit, double *total)
+/* *sum = keep * *sum + the squares of x. */
+static Err sum_squares(Rank *r, Tensor x, double keep, double *sum)
+{
+    Call c = {.n_in = 1, .n_out = 1, .team = r->settings.team, .number = {keep}};
+    c.in[0] = x;
+    c.out[0] = (Tensor){.data = sum, .dtype = F64, .ndim = 1, .n = {1}, .stride = {1}};
+    return r->settings.device->kernel[KERNEL_sum_squares](&c);
+}
+
+static int64_t blocks_of(const LinkedProgram *lp, int64_t count)
+{
+    return (count + lp->block - 1) / lp->block;
+}
+
+/* The sums of the blocks of the unit's home, of what the rank counts there. A home begins with a
+ * block. */
+static Err unit_squares(Rank *r, int unit)
 {
     const LinkedProgram *lp = r->settings.program;
-    const int64_t count = lp->model->unit[unit].pack_count, block = r->settings.optim.block;
-    const DType wide = dtype_wide(lp->model->dtype);
-    char *grads = r->base[ARENA_STEP] + lp->unit[unit].grads;
-    for (int64_t at = 0; at < count; at += block) {
-        const int64_t n = count - at < block ? count - at : block;
-        const Tensor x = {grads + (size_t)at * dtype_bytes(wide), wide, 1, {n}, {1}};
-        double sum;
-        TRY(sum_squares(r, x, &sum));
-        *total += sum;
-    }
+    const UnitPlace *at = &lp->unit[unit];
+    const Tensor home = rank_home(r, unit, PART_GRAD);
+    double *cell = cells_of(r, BLOCKS) + at->cell[at->me];
+    const int64_t blocks = blocks_of(lp, home.n[0]);
+    int64_t begun = -1; /* the last block that has a summand */
+    for (int64_t b = 0; b < blocks; b++) cell[b] = 0;
+    for (int i = 0; i < at->n_owned; i++)
+        for (int64_t lo = at->owned[i].lo, hi; lo < at->owned[i].hi; lo = hi) {
+            const int64_t b = lo / lp->block;
+            hi = (b + 1) * lp->block < at->owned[i].hi ? (b + 1) * lp->block : at->owned[i].hi;
+            Tensor x = home;
+            x.data = (char *)home.data + (size_t)lo * dtype_bytes(home.dtype);
+            x.n[0] = hi - lo;
+            TRY(sum_squares(r, x, b == begun ? 1.0 : 0.0, &cell[b]));
+            begun = b;
+        }
     return OK;
+}
+
+/* In the order of units, and of blocks in each. */
+static double fold_blocks(const Rank *r)
+{
+    const LinkedProgram *lp = r->settings.program;
+    const double *cell = cells_of(r, BLOCKS);
+    double total = 0;
+    for (int u = 0; u < lp->model->n_units; u++)
+        for (int i = 0; i < lp->unit[u].group.n; i++) {
+            const int64_t n = blocks_of(lp, lp->unit[u].counts[i]);
+            for (int64_t b = 0; b < n; b++) total += cell[lp->unit[u].cell[i] + b];
+        }
+    return total;
 }
 
 Err execute_norm(Rank *r)
 {
     const LinkedProgram *lp = r->settings.program;
+    const ScalarPlace *s = &lp->scalar[SQUARES];
     const double clip = r->settings.optim.clip;
-    const double mean = r->live_tokens ? 1.0 / (double)r->live_tokens : 0.0;
-    double total = 0;
-    for (int u = 0; u < lp->model->n_units; u++) TRY(unit_squares(r, u, &total));
+    double total = 0, *square = cells_of(r, SQUARES);
+    TRY(execute_tally(r));
+    const double mean = r->slot[SLOT_FACTOR];
+    for (int u = 0; u < lp->model->n_units; u++) TRY(unit_squares(r, u));
+    TRY(transfers_scalar(r, BLOCKS));
+    square[s->mine] = fold_blocks(r);
+    TRY(transfers_scalar(r, SQUARES));
+    for (int i = 0; i < s->group.n; i++) total += square[i];
     r->norm = sqrt(total) * mean;
     r->slot[SLOT_FACTOR] = clip > 0 && r->norm > clip ? mean * (clip / r->norm) : mean;
     return OK;
 }
 
-static Tensor flat(Tensor x)
-{
-    x.n[0] = tensor_count(&x);
-    x.stride[0] = 1;
-    x.ndim = 1;
-    return x;
-}
-
-Err execute_publish(Rank *r, int param)
+Err execute_publish(Rank *r, int unit)
 {
     Call c = {.n_in = 1, .n_out = 1, .team = r->settings.team};
-    c.in[0] = flat(rank_param(r, param, PART_MASTER));
-    c.out[0] = flat(rank_param(r, param, PART_WEIGHT));
+    c.in[0] = rank_home(r, unit, PART_MASTER);
+    c.out[0] = rank_home(r, unit, PART_WEIGHT);
     if (c.in[0].dtype == c.out[0].dtype) return OK;
     return r->settings.device->kernel[KERNEL_cast](&c);
 }
 
-/* Parameter `param` of the model as another unit names it: that unit's sum, or NULL data. */
-static Tensor guest_sum(const Rank *r, int param, int unit)
-{
-    const LinkedProgram *lp = r->settings.program;
-    const Unit *u = &lp->model->unit[unit];
-    Tensor t = flat(rank_param(r, param, PART_GRAD));
-    t.data = NULL;
-    for (int k = 0; k < u->n_params; k++)
-        if (u->param[k] == param) t.data = r->base[ARENA_STEP] + linked_grad(lp, unit, k);
-    return t;
-}
-
-/* Left fold over the holders, in the order of units. */
-Err execute_reduce(Rank *r, int unit)
-{
-    const Model *m = r->settings.program->model;
-    for (int i = 0; i < m->n_params; i++) {
-        const Param *p = &m->param[i];
-        for (int h = 1; p->holder[0] == unit && h < p->n_holders; h++) {
-            Call c = {.n_in = 2, .n_out = 1, .team = r->settings.team};
-            c.in[0] = c.out[0] = flat(rank_param(r, i, PART_GRAD));
-            c.in[1] = guest_sum(r, i, p->holder[h]);
-            TRY(r->settings.device->kernel[KERNEL_add](&c));
-        }
-    }
-    return OK;
-}
-
-static Err update_param(Rank *r, int param)
+static Err update_piece(Rank *r, const RankPiece *p)
 {
     const OptimSettings *o = &r->settings.optim;
     const double decay =
-        r->settings.program->model->param[param].info.decay ? o->weight_decay : 0.0;
+        r->settings.program->model->param[p->param].info.decay ? o->weight_decay : 0.0;
     const bool adamw = o->kind == OPTIM_ADAMW;
     Call c = {.n_in = 1, .n_out = adamw ? 3 : 1, .team = r->settings.team};
-    c.in[0] = flat(rank_param(r, param, PART_GRAD));
-    c.out[0] = flat(rank_param(r, param, PART_MASTER));
+    c.in[0] = rank_piece_data(r, p, PART_GRAD);
+    c.out[0] = rank_piece_data(r, p, PART_MASTER);
     c.number[0] = r->slot[SLOT_LR];
     c.number[1] = r->slot[SLOT_FACTOR];
     if (!adamw) {
         c.attr.sgd.decay = decay;
         return r->settings.device->kernel[KERNEL_sgd](&c);
     }
-    c.out[1] = flat(rank_param(r, param, PART_MOMENT1));
-    c.out[2] = flat(rank_param(r, param, PART_MOMENT2));
+    c.out[1] = rank_piece_data(r, p, PART_MOMENT1);
+    c.out[2] = rank_piece_data(r, p, PART_MOMENT2);
     c.number[2] = r->slot[SLOT_BIAS1];
     c.number[3] = r->slot[SLOT_BIAS2];
     c.attr.adamw.beta1 = o->beta1;
@@ -121,11 +179,10 @@ static Err update_param(Rank *r, int param)
 
 Err execute_update(Rank *r, int unit)
 {
-    const Model *m = r->settings.program->model;
-    for (int i = 0; i < m->n_params; i++)
-        if (m->param[i].holder[0] == unit) {
-            TRY(update_param(r, i));
-            TRY(execute_publish(r, i));
-        }
-    return OK;
+    TRY(execute_tally(r));
+    for (int i = 0; i < rank_pieces(r, unit); i++) {
+        const RankPiece piece = rank_piece(r, unit, i);
+        TRY(update_piece(r, &piece));
+    }
+    return execute_publish(r, unit);
 }

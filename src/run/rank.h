@@ -3,7 +3,8 @@
  *     rank_open      arenas of the sizes that linking found, a device, a comm, a team of threads
  *     rank_input     where the loader writes tokens, targets, positions, ranges, weights
  *     rank_step      sets the slots, walks the list
- *     rank_param     a parameter, its gradient sum, its moments: views of the arenas
+ *     rank_piece     what the rank has at home of a parameter, its gradient, its moments: views of
+ *                    the arenas; the pieces of all ranks make the whole
  *
  * All that a step needs was allocated and placed before it; a step allocates nothing. There is no
  * global state: ranks in one process share nothing but what the comm gives them. */
@@ -22,7 +23,7 @@ typedef struct {
     OptimKind kind;
     double beta1, beta2, eps, weight_decay;
     double clip;   /* of the gradient's norm; 0: none */
-    int64_t block; /* elements whose squares are summed together */
+    int64_t block; /* elements whose squares are summed together, and that homes are cut by */
 } OptimSettings;
 
 typedef struct Rank Rank;
@@ -33,7 +34,8 @@ typedef struct {
     Comm *comm;
     Team *team;
     OptimSettings optim;
-    const Rank *state_of; /* use its weights and moments, laid out alike; NULL: my own */
+    const Rank *state_of; /* use its weights and moments, laid out alike; NULL: my own. Both may
+                             have the same comm, and take turns. */
     bool poison;      /* fill what begins to live with NaN: who reads what was not written shows */
     bool late;        /* what is begun is done only when it is waited for */
     RankWatch *watch; /* told where the rank is; NULL: nobody watches */
@@ -58,7 +60,12 @@ struct Rank {
     const Program *pending[MAX_CALLS], *bound[MAX_CALLS];
     int64_t *live_rows; /* [micros] */
     double norm;        /* of the step's gradient, after NORM */
+    bool tallied;       /* what follows is known, of all ranks: at NORM, or at the end */
     int64_t live_tokens;
+    double loss_sum;
+    int first_arena; /* number of arena 0 in the comm */
+    Ticket *ticket;  /* [positions]: of what is begun there and not yet ended */
+    int n_flying;
     Begun begun[MAX_BEGUN];
     int n_begun;
 };
@@ -79,7 +86,8 @@ typedef struct {
 Err rank_open(Rank *r, const RankSettings *settings);
 void rank_close(Rank *r);
 
-/* Local. Initial weights by (seed, name, element); moments 0. */
+/* Local. Initial weights by (seed, name, element of the whole), so that they do not depend on the
+ * layout; moments 0. */
 Err rank_init_weights(Rank *r, uint64_t seed);
 /* Local. Where input `which` of a micro-batch lies, at full extent. */
 Tensor rank_input(Rank *r, int micro, Input which);
@@ -94,9 +102,27 @@ Err rank_bind(Rank *r, int slot, const Program *sub);
 Err rank_step(Rank *r, const StepSettings *step, StepResult *out);
 
 /* WEIGHT: as programs use it. MASTER: as updates keep it, in the wide type; the same bytes where
- * the two types are one. */
+ * the two types are one. GRAD: after the step, of all ranks. */
 typedef enum { PART_WEIGHT, PART_MASTER, PART_GRAD, PART_MOMENT1, PART_MOMENT2 } ParamPart;
-/* Local. A view of a parameter, or of what goes with it. */
+
+/* A stretch of a parameter that the rank has at home. */
+typedef struct {
+    int param, unit;
+    int64_t lo, hi; /* of the row-major elements that `use` leaves to the rank */
+    int64_t at;     /* of lo, in the unit's home */
+    Holding held;   /* of the parameter in `use` */
+} RankPiece;
+
+/* Local. The pieces of a unit's pack; one of them; its data, flat; and which element of the whole
+ * parameter, row-major, is element i of it. */
+int rank_pieces(const Rank *r, int unit);
+RankPiece rank_piece(const Rank *r, int unit, int i);
+Tensor rank_piece_data(const Rank *r, const RankPiece *p, ParamPart part);
+int64_t rank_piece_global(const RankPiece *p, int64_t i);
+/* Local. All that the rank has at home of a unit, flat. */
+Tensor rank_home(const Rank *r, int unit, ParamPart part);
+/* Local. A view of a parameter, or of what goes with it, in its shape: where the rank has all of
+ * what `use` leaves it; weights as they were gathered last. */
 Tensor rank_param(const Rank *r, int param, ParamPart part);
 
 #endif

@@ -11,7 +11,7 @@ static Ref ref_of(const Rank *r, const Tensor *t, int64_t count)
     for (int i = 0; i < N_ARENAS; i++) {
         const size_t bytes = r->settings.program->bytes[i];
         if (at < r->base[i] || at >= r->base[i] + (bytes ? bytes : ARENA_ALIGN)) continue;
-        ref.arena = i;
+        ref.arena = r->first_arena + i;
         ref.offset = (size_t)(at - r->base[i]);
         return ref;
     }

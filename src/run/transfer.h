@@ -4,10 +4,6 @@
 
 #include "run/rank.h"
 
-/* Groups of programs are apart from those of gathers and reductions, so that neither waits for the
- * other's turn. */
-enum { PURPOSE_PROGRAM };
-
 /* One instruction at work. */
 typedef struct {
     Rank *rank;

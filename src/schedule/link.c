@@ -1,65 +1,111 @@
 /* link.c -- binds a rank's actions to the programs of its units. */
-#include "schedule/link.h"
+#include "schedule/link_parts.h"
 
 #include "schedule/check.h"
 #include "schedule/textform.h"
 
-static bool phase_covers(Phase run, Phase part)
-{
-    return run == part || (run == PHASE_B && part != PHASE_F);
-}
+enum { DEFAULT_BLOCK = 65536 };
 
-size_t linked_grad(const LinkedProgram *lp, int unit, int k)
+int64_t linked_guest(const LinkedProgram *lp, int unit, int k)
 {
-    const Model *m = lp->model;
-    const Unit *u = &m->unit[unit];
-    const size_t element = dtype_bytes(dtype_wide(m->dtype));
-    const Param *p = &m->param[u->param[k]];
-    if (p->holder[0] == unit) return lp->unit[unit].grads + (size_t)p->pack_at * element;
-    size_t at = lp->unit[unit].guests;
-    for (int i = 0; i < k; i++) {
-        const Param *before = &m->param[u->param[i]];
-        if (before->holder[0] != unit) at += (size_t)before->count * element;
-    }
+    int64_t at = 0;
+    for (int i = 0; i < k; i++)
+        if (param_of(lp, unit, i)->holder[0] != unit)
+            at += lp->param_count[lp->model->unit[unit].param[i]];
     return at;
 }
 
-static Err refuse_moves(const Schedule *s, int rank)
+static Err refuse_moves(const Schedule *s, int lane)
 {
-    for (int i = 0; i < s->n[rank]; i++) {
-        const ActionKind kind = (ActionKind)s->list[rank][i].kind;
-        if (kind == A_RUN || kind == A_REDUCE || kind == A_NORM || kind == A_UPDATE ||
-            kind == A_BIND)
-            continue;
-        return err_fail(
-            ERR_CONFIG,
-            "rank %d: action %d is a %s: not yet; this version runs lists of RUN, REDUCE, "
-            "NORM, UPDATE and BIND, on one rank",
-            rank, i, action_kind_name(kind));
+    for (int i = 0; i < s->n[lane]; i++) {
+        const ActionKind kind = (ActionKind)s->list[lane][i].kind;
+        if (kind != A_SEND && kind != A_RECV && kind != A_EVICT && kind != A_FETCH) continue;
+        return err_fail(ERR_CONFIG,
+                        "rank %d: action %d is a %s: not yet; this version runs lists without "
+                        "sends and evictions",
+                        lane, i, action_kind_name(kind));
     }
     return OK;
 }
 
-/* Does this RUN add to sums of gradients? */
-static bool writes_sums(const Linked *l)
+/* Which REDUCE takes what a micro-batch adds to a pack: the next one, by number. */
+static Err find_groups(Linking *k)
 {
-    for (int i = 0; i < l->program->n_out; i++)
-        if (phase_covers((Phase)l->action.phase, (Phase)l->program->out[i].phase)) return true;
-    return false;
+    const LinkedProgram *lp = k->lp;
+    const Model *m = lp->model;
+    const int64_t cells = (int64_t)m->n_units * lp->micros;
+    TRY(ARENA_NEW(k->arena, m->n_units, &k->grouped));
+    TRY(ARENA_NEW(k->arena, cells, &k->close));
+    TRY(ARENA_NEW(k->arena, cells + m->n_units, &k->reduce_at));
+    for (int64_t i = 0; i < cells + m->n_units; i++) k->reduce_at[i] = -1;
+    for (int i = 0; i < lp->n; i++) {
+        const Action *a = &lp->list[i].action;
+        if (a->kind != A_REDUCE) continue;
+        *reduce_of(k, a->unit, a->micro) = i;
+        if (a->micro >= 0) k->grouped[a->unit] = true;
+    }
+    for (int u = 0; u < m->n_units; u++)
+        for (int micro = lp->micros - 1, close = -1; micro >= 0; micro--) {
+            if (*reduce_of(k, u, micro) >= 0) close = micro;
+            *close_of(k, u, micro) = close;
+            if (k->grouped[u] && close < 0)
+                return err_fail(ERR_CHECK,
+                                "unit %s: the list has no reduce.%d.%d or later: what micro-batch "
+                                "%d adds to its gradients would be lost",
+                                m->unit[u].name, u, micro, micro);
+        }
+    return OK;
 }
 
-/* Sums that nobody has added to in this step start at their first writer. */
-static void mark_fresh(Linked *l, bool *seen)
+/* A sum that several units make is added up by a REDUCE that comes after all of them. */
+static Err check_reduced(const Linking *k, const Param *p, int at, int reduce)
 {
-    const Program *p = l->program;
-    for (int i = 0; i < p->n_out; i++) {
-        const PortOut *port = &p->out[i];
-        if (!phase_covers((Phase)l->action.phase, (Phase)port->phase)) continue;
-        for (int k = port->param; k < port->param + port->span; k++) {
-            if (!seen[k]) l->fresh |= (uint64_t)1 << k;
-            seen[k] = true;
-        }
+    const Model *m = k->lp->model;
+    if (reduce > at) return OK;
+    if (p->n_holders > 1)
+        return err_fail(
+            ERR_CHECK,
+            "parameter %s is held by %d units, and the list has no reduce.%d after the last of "
+            "them has run: their sums would not be added",
+            p->name, p->n_holders, p->holder[0]);
+    if (reduce >= 0)
+        return err_fail(ERR_CHECK, "parameter %s: position %d adds to its gradient, and position "
+                        "%d has reduced it",
+                        p->name, at, reduce);
+    if (k->plan[p->holder[0]].n > 0)
+        return err_fail(ERR_CHECK,
+                        "parameter %s: the list has no reduce.%d, and ranks share the gradients of "
+                        "unit %s",
+                        p->name, p->holder[0], m->unit[p->holder[0]].name);
+    return OK;
+}
+
+static int holder_index(const Param *p, int unit)
+{
+    int h = 0;
+    while (p->holder[h] != unit) h++;
+    return h;
+}
+
+/* Sums that nobody has added to, in this step or since the last REDUCE, start at their first
+ * writer. written: [units][micros + 1][MAX_HOLDERS], bits by place in the pack. */
+static Err mark_fresh(Linking *k, int at, uint64_t *written)
+{
+    LinkedProgram *lp = k->lp;
+    Linked *l = &lp->list[at];
+    const int unit = l->action.unit;
+    for (int i = 0; i < lp->model->unit[unit].n_params; i++) {
+        const Param *p = param_of(lp, unit, i);
+        const int owner = p->holder[0], close = *close_of(k, owner, l->action.micro);
+        const uint64_t bit = (uint64_t)1 << k->pack_index[lp->model->unit[unit].param[i]];
+        if (!writes_param(l, i)) continue;
+        TRY(check_reduced(k, p, at, *reduce_of(k, owner, close)));
+        uint64_t *seen = &written[(((int64_t)owner * (lp->micros + 1)) + close + 1) * MAX_HOLDERS +
+                                  holder_index(p, unit)];
+        if (!(*seen & bit)) l->fresh |= (uint64_t)1 << i;
+        *seen |= bit;
     }
+    return OK;
 }
 
 /* A product that serves several parameters starts their sums together, or none of them. */
@@ -77,63 +123,76 @@ static Err check_fresh(const LinkedProgram *lp, const Linked *l)
     return OK;
 }
 
-/* The last position at which a holder of the parameter writes to its sum, or -1. */
-static int last_writer(const LinkedProgram *lp, const Param *p)
+static Err bind_runs(Linking *k)
 {
-    for (int i = lp->n - 1; i >= 0; i--) {
-        const Linked *l = &lp->list[i];
-        for (int h = 0; h < p->n_holders && l->program; h++)
-            if (l->action.unit == p->holder[h] && writes_sums(l)) return i;
+    LinkedProgram *lp = k->lp;
+    uint64_t *written;
+    const size_t mark = arena_mark(k->arena);
+    TRY(ARENA_NEW(k->arena, (int64_t)lp->model->n_units * (lp->micros + 1) * MAX_HOLDERS,
+                  &written));
+    for (int i = 0; i < lp->n; i++) {
+        if (!lp->list[i].program) continue;
+        TRY(mark_fresh(k, i, written));
+        TRY(check_fresh(lp, &lp->list[i]));
     }
-    return -1;
+    arena_rewind(k->arena, mark);
+    return OK;
 }
 
-/* A parameter that several units hold has several sums: without a REDUCE all but one would be lost. */
-static Err check_holders(const LinkedProgram *lp)
+static Err copy_list(Linking *k, int lane)
 {
-    for (int k = 0; k < lp->model->n_params; k++) {
-        const Param *p = &lp->model->param[k];
-        const int last = p->n_holders > 1 ? last_writer(lp, p) : -1;
-        bool reduced = last < 0;
-        for (int i = last + 1; i < lp->n; i++)
-            reduced = reduced || (lp->list[i].action.kind == A_REDUCE &&
-                                  lp->list[i].action.unit == p->holder[0]);
-        if (!reduced)
-            return err_fail(
-                ERR_CHECK,
-                "parameter %s is held by %d units, and the list has no reduce.%d after the last of "
-                "them has run: their sums would not be added",
-                p->name, p->n_holders, p->holder[0]);
+    LinkedProgram *lp = k->lp;
+    TRY(ARENA_NEW(k->arena, lp->n + 1, &lp->list));
+    for (int i = 0; i <= lp->n; i++) {
+        Linked *l = &lp->list[i];
+        l->grads = l->guests = (Spot){ARENA_STEP, NO_BASE};
+        for (int r = 0; r <= REGION_DY; r++) l->base[r] = NO_BASE;
+        if (i == lp->n) break; /* the end of the list */
+        l->action = k->s->list[lane][i];
+        if (l->action.kind == A_RUN)
+            l->program = &lp->program[lp->model->unit[l->action.unit].kind];
     }
     return OK;
 }
 
-Err schedule_link(const Schedule *s, int rank, const LinkInput *in, Arena *arena,
+/* A mesh of one rank, when none is given. */
+static Err take_mesh(const LinkInput *in, Arena *arena, const Mesh **out)
+{
+    Mesh *one;
+    *out = in->mesh;
+    if (in->mesh) return OK;
+    TRY(ARENA_NEW(arena, 1, &one));
+    *one = mesh_single();
+    *out = one;
+    return OK;
+}
+
+Err schedule_link(const Schedule *s, int lane, const LinkInput *in, Arena *arena,
                   LinkedProgram *out)
 {
     LinkedProgram lp = {.model = in->model,
                         .program = in->program,
+                        .rank = in->rank,
                         .micros = s->micros,
                         .n_moments = in->n_moments,
-                        .n = s->n[rank]};
-    bool *seen;
+                        .fold = in->fold ? in->fold : 1,
+                        .block = in->block ? in->block : DEFAULT_BLOCK,
+                        .n = s->n[lane]};
+    Linking k = {.lp = &lp, .s = s, .in = in, .arena = arena};
     if (s->grain != OVER_UNITS || schedule_units(s) != in->model->n_units)
         return err_fail(ERR_CHECK, "the schedule has %d units, the model %d; expand it first",
                         schedule_units(s), in->model->n_units);
-    TRY(refuse_moves(s, rank));
-    TRY(ARENA_NEW(arena, lp.n + 1, &lp.list));
-    TRY(ARENA_NEW(arena, in->model->n_units, &lp.unit));
-    TRY(ARENA_NEW(arena, in->model->n_units * MAX_PORTS, &seen));
-    for (int i = 0; i < lp.n; i++) {
-        Linked *l = &lp.list[i];
-        l->action = s->list[rank][i];
-        if (l->action.kind != A_RUN) continue;
-        l->program = &in->program[in->model->unit[l->action.unit].kind];
-        mark_fresh(l, &seen[l->action.unit * MAX_PORTS]);
-        TRY(check_fresh(&lp, l));
-    }
-    TRY(check_holders(&lp));
-    TRY(link_memory(&lp, s, arena));
+    TRY(refuse_moves(s, lane));
+    TRY(take_mesh(in, arena, &lp.mesh));
+    TRY(copy_list(&k, lane));
+    TRY(link_homes(&k));
+    TRY(find_groups(&k));
+    TRY(link_plan(&k));
+    TRY(bind_runs(&k));
+    TRY(link_ends(&k));
+    TRY(link_static(&k));
+    TRY(link_memory(&k, arena));
+    TRY(link_steps(&k));
     *out = lp;
     return OK;
 }

@@ -1,28 +1,63 @@
 /* link.h -- a rank's program: its list of actions, bound to the programs of its units.
  *
- *     action   program   base of each region in the work arena       sums that start here
- *     F2.0     layer     scratch 0, frame-w 4096, y 8192, x 1024      -
- *     B2.0     layer     scratch 0, frame-w 4096, dx 1024, dy 8192    parameters 0 to 8
+ *     action      program   what is bound
+ *     gather.2              all-gather over dp, state 512 -> work 20480; waited for before F2.0
+ *     F2.0        layer     scratch 0, frame-w 4096, y 8192, x 1024; weights at work 20480
+ *     B2.0        layer     scratch 0, frame-w 4096, dx 1024, dy 8192; gradients to step 0, anew
+ *     reduce.2              reduce-scatter over dp, step 0; waited for before the norm
  *
  * Offsets, peak, simulation, checks and explain walk this list and nothing else; so does run/. One
  * rank walks the same kind of list as many.
  *
- *     arena    holds                                                laid out
- *     state    parameters and moments                               back to back
- *     step     gradient sums, inputs of all micro-batches, losses   back to back
- *     work     frames, streams and scratch                          packed by when each lives
- *     host     what is offloaded                                    likewise
- */
+ *     arena    holds                                                     laid out
+ *     state    the homes: weights, master weights, moments; packs that   back to back
+ *              stay gathered, with the home in its place
+ *     step     gradient sums, inputs of all micro-batches, losses        back to back
+ *     work     frames, streams, scratch; packs gathered for a while,     packed by when each lives
+ *              gradients that wait to be added to the sums
+ *     host     what is offloaded                                         likewise
+ *
+ * Sizes are the rank's own: what `use` leaves it of each parameter (layout/home.h). */
 #ifndef SCHEDULE_LINK_H
 #define SCHEDULE_LINK_H
 
+#include "comm/comm.h"
 #include "ir/program.h"
 #include "ir/unit.h"
+#include "layout/home.h"
 #include "schedule/action.h"
+#include "schedule/switches.h"
 
 typedef enum { ARENA_STATE, ARENA_STEP, ARENA_WORK, ARENA_HOST, N_ARENAS } ArenaId;
 
 #define NO_BASE SIZE_MAX
+
+typedef struct {
+    ArenaId arena;
+    size_t offset; /* NO_BASE: nowhere */
+} Spot;
+
+/* Transfers of one group with different purposes do not wait for each other. */
+enum { PURPOSE_PROGRAM, PURPOSE_GATHER, PURPOSE_REDUCE, PURPOSE_SCALAR };
+
+/* A step of what a GATHER or a REDUCE does: a transfer, or an addition or a copy on this rank
+ * alone, of `t.from` to `t.to`. */
+typedef enum { STEP_TRANSFER, STEP_ADD, STEP_COPY } StepKind;
+
+typedef struct {
+    StepKind kind;
+    Transfer t;       /* arenas are of ArenaId */
+    const char *what; /* "gather", "tied", "copies", "model", "scatter", "data", "sum" */
+} LinkedStep;
+
+typedef struct {
+    int unit;
+    Spot weights; /* of element 0 of that unit's pack, whole */
+} PackAt;
+
+/* Beside the bits of own regions: gradients in the work arena begin to live. */
+#define BEGINS_GRADS (1u << REGION_DPARAM)
+#define BEGINS_GUESTS (1u << REGION_PARAM)
 
 typedef struct {
     Action action;
@@ -30,45 +65,97 @@ typedef struct {
     uint64_t fresh;             /* bit p: the sum of parameter p of the unit starts anew here */
     size_t base[REGION_DY + 1]; /* own regions, x and dy; NO_BASE where the phase has none */
     uint32_t begins;            /* bit r: own region r begins to live here */
+    const PackAt *pack;         /* of a RUN: the packs that its parameters lie in */
+    int n_packs;
+    Spot grads, guests; /* of a RUN: where gradients go, of its own pack; of others', in order */
+    /* Of a GATHER or a REDUCE: steps [0, begun) are done here, step `begun` is begun here, and is
+     * waited for, and the rest done, before position `end`. */
+    const LinkedStep *step;
+    int n_steps, begun, end;
+    const int32_t *wait; /* positions of transfers that are ended before anything else here */
+    int n_waits;
 } Linked;
 
-/* Where the state and the sums of one unit lie: element 0 of its pack. A parameter that lies in
- * another unit's pack (tied weights) has a sum of its own here, among the guests, in the order in
- * which the unit names them: so each unit's gradient is its own fold over micro-batches, whatever
- * the schedule. REDUCE adds the sums of the holders. */
+/* What the rank has of one unit's parameters, and where; offsets are those of element 0. A
+ * parameter that lies in another unit's pack (tied weights) has a sum of its own here, among the
+ * guests, in the order in which the unit names them: so each unit's gradient is its own fold over
+ * micro-batches, whatever the schedule. REDUCE adds the sums of the holders. */
 typedef struct {
-    size_t weights, master, moments[2]; /* master: the weights, where they are of the wide type */
-    size_t grads, guests;
+    Home home;              /* of the parameters in the unit's pack */
+    HomeRank mine;          /* the rank's part */
+    RankList group;         /* that shares the pack */
+    int me;                 /* the rank's place in it */
+    const int64_t *counts;  /* [group.n] elements of their homes */
+    const Span *owned;      /* of the home, what the rank counts in the norm */
+    int n_owned;
+    const int64_t *cell;    /* [group.n] where their blocks' sums of squares begin, see Scalars */
+    int64_t guest_count;    /* elements */
+    size_t weights, master; /* state: of the home; one where their types are */
+    size_t moments[2];      /* state: of the home */
+    size_t pack;            /* state: the whole pack; NO_BASE: it is gathered to the work arena */
+    size_t grads, guests;   /* step: sums of the whole pack; NO_BASE: they are in the work arena */
+    size_t sums;            /* step: the step's gradient, of the home, once it is reduced */
 } UnitPlace;
+
+/* What ranks tell each other at the end of a step, all f64 cells of the step arena.
+ *
+ *     tally     live tokens and loss, of each rank that has tokens of its own; folded in order
+ *     blocks    sums of squares of blocks of the packs: those of each member of the shard group,
+ *               by unit, then those of packs that are not cut; folded by unit and block
+ *     squares   their folds, of each rank of the model axes; folded in order */
+enum { TALLY, BLOCKS, SQUARES, N_SCALARS };
+
+typedef struct {
+    size_t at; /* step arena */
+    int64_t cells;
+    int64_t mine;    /* cell at which the rank's own begin */
+    RankList group;  /* one rank: there is nothing to send */
+    Transfer t;      /* in place */
+} ScalarPlace;
 
 typedef struct {
     const Model *model;
     const Program *program; /* [model->n_kinds] */
-    int micros, n_moments;
+    const Mesh *mesh;
+    int rank, micros, n_moments;
+    int fold; /* micro-batches are so many groups, each folded by itself, as by so many ranks */
+    int64_t block;
     int n;
-    Linked *list;
-    UnitPlace *unit;        /* [model->n_units] */
+    Linked *list;      /* [n + 1]: the last has no action, only what it waits for */
+    UnitPlace *unit;   /* [model->n_units] */
+    int64_t *param_at; /* [model->n_params]: element in the rank's pack of holder[0] */
+    int64_t *param_count;
     size_t input[N_INPUTS]; /* step arena: of micro-batch 0; the next follow input_stride later */
-    size_t input_stride, loss, norm; /* loss: one cell a micro-batch */
+    size_t input_stride, loss; /* loss: one cell a micro-batch */
+    ScalarPlace scalar[N_SCALARS];
+    bool *counts_live; /* [scalar[TALLY].group.n]: do its tokens count? Others have the same */
+    int in_flight;     /* transfers begun and not waited for, at most; without those of programs */
     size_t bytes[N_ARENAS];
     size_t live[N_ARENAS];             /* the least that any packing needs */
     int peak_at;                       /* position in the list where most of the work arena lives */
     size_t peak_region[N_OWN_REGIONS]; /* and what lives there */
+    size_t peak_packs, peak_grads;     /* and of gathered packs, of gradients */
 } LinkedProgram;
 
 typedef struct {
     const Model *model;
     const Program *program;
-    int n_moments; /* adamw 2, sgd 0 */
+    int n_moments;    /* adamw 2, sgd 0 */
+    const Mesh *mesh; /* NULL: one rank, which is `rank` 0 */
+    int rank;         /* of the mesh */
+    const Layout *use; /* [model->n_params]; NULL: replicate */
+    int64_t block;     /* grain of the homes, and of sums of squares; 0: 65,536 */
+    const UnitSwitches *switches; /* [model->n_units]; NULL: nothing is cut */
+    int fold;                     /* 0: 1 */
+    bool in_order;                /* every transfer is waited for where it is begun */
 } LinkInput;
 
-/* Local. Binds the list of `rank` in a schedule over units. */
-Err schedule_link(const Schedule *s, int rank, const LinkInput *in, Arena *arena,
+/* Local. Binds the list of `lane` (a rank of the pipeline) in a schedule over units. ERR_CHECK when
+ * a gradient would stay unsummed, or a pack be read that is not there. */
+Err schedule_link(const Schedule *s, int lane, const LinkInput *in, Arena *arena,
                   LinkedProgram *out);
-/* Local. Offsets of everything; the second half of linking (memory.c). */
-Err link_memory(LinkedProgram *lp, const Schedule *s, Arena *temp);
 
-/* Local. Where the sum of parameter k of a unit lies in the step arena. */
-size_t linked_grad(const LinkedProgram *lp, int unit, int k);
+/* Local. Where, from the beginning of its guests, a unit keeps its sum of parameter k. */
+int64_t linked_guest(const LinkedProgram *lp, int unit, int k);
 
 #endif

@@ -1,32 +1,14 @@
-/* memory.c -- where everything lies, and so the peak, before anything runs.
+/* memory.c -- the work arena, and so the peak, before anything runs.
  *
- * State and step arenas are laid out back to back. The work arena is packed: each region of each
- * (unit, micro, slice) is a piece that lives over an interval of the list.
+ * Each region of each (unit, micro, slice) is a piece that lives over an interval of the list; so
+ * are packs and gradients that do not lie still (memory_state.c). Pieces are packed.
  *
  *     list       F0.0 F1.0 F2.0 B2.0 B1.0 B0.0
  *     y of 0      |---------------->|               x of unit 1, read again by its backward phases
  *     frame of 1       |----------->|
  *     scratch     |    |    |    |    |    |        one position each
  */
-#include "schedule/link.h"
-
-#include "base/packing.h"
-
-typedef struct {
-    Piece piece;
-    int unit, micro, slice;
-    Region region;
-} Owned;
-
-typedef struct {
-    LinkedProgram *lp;
-    const Schedule *s;
-    Arena *temp;
-    Owned *owned;
-    int n;
-    int64_t cap;
-    int *pos; /* [unit][micro][slice][N_PHASES]: where F, I, W run; B: all of I and W */
-} Layouting;
+#include "schedule/link_parts.h"
 
 static int *pos_of(const Layouting *m, int unit, int micro, int slice)
 {
@@ -59,12 +41,18 @@ static int last_of(const Layouting *m, int unit, int micro, int slice, unsigned 
 
 static int max_int(int a, int b) { return a > b ? a : b; }
 
+void own_piece(Layouting *m, Owned o, size_t bytes)
+{
+    if (!bytes || o.piece.first < 0) return;
+    MUST(m->n < m->cap, "%lld pieces", (long long)m->cap);
+    o.piece.bytes = bytes;
+    o.piece.last = max_int(o.piece.first, o.piece.last);
+    m->owned[m->n++] = o;
+}
+
 static void own(Layouting *m, const Action *a, Region r, int first, int last, size_t bytes)
 {
-    if (!bytes || first < 0) return;
-    MUST(m->n < m->cap, "%lld pieces", (long long)m->cap);
-    m->owned[m->n++] =
-        (Owned){{first, max_int(first, last), bytes, 0}, a->unit, a->micro, a->slice, r};
+    own_piece(m, (Owned){{first, last, 0, 0}, a->unit, a->micro, a->slice, r}, bytes);
 }
 
 static const Program *program_of(const Layouting *m, int unit)
@@ -115,7 +103,7 @@ static Err pack_arena(Layouting *m, ArenaId arena)
     TRY(ARENA_NEW(m->temp, m->n + 1, &piece));
     TRY(ARENA_NEW(m->temp, m->n + 1, &who));
     for (int i = 0; i < m->n; i++) {
-        if ((m->owned[i].region == REGION_HOST) != (arena == ARENA_HOST)) continue;
+        if ((m->owned[i].kind == REGION_HOST) != (arena == ARENA_HOST)) continue;
         who[n] = i;
         piece[n++] = m->owned[i].piece;
     }
@@ -139,14 +127,18 @@ static void bind_unit(Layouting *m, const Owned *o, int unit, Region r)
 /* Its own RUNs may touch a region; a stream, those of the unit that reads it too. */
 static void bind_piece(Layouting *m, const Owned *o)
 {
-    bind_unit(m, o, o->unit, o->region);
-    if (o->region == REGION_Y) bind_unit(m, o, o->unit + 1, REGION_X);
-    if (o->region == REGION_DX) bind_unit(m, o, o->unit - 1, REGION_DY);
-    m->lp->list[o->piece.first].begins |= 1u << o->region;
+    if (o->kind >= N_OWN_REGIONS) {
+        note_state(m, o);
+        return;
+    }
+    bind_unit(m, o, o->unit, (Region)o->kind);
+    if (o->kind == REGION_Y) bind_unit(m, o, o->unit + 1, REGION_X);
+    if (o->kind == REGION_DX) bind_unit(m, o, o->unit - 1, REGION_DY);
+    m->lp->list[o->piece.first].begins |= 1u << o->kind;
 }
 
 typedef struct {
-    int64_t by[N_OWN_REGIONS]; /* bytes that begin to live at a position, less those that ended */
+    int64_t by[N_PIECE_KINDS]; /* bytes that begin to live at a position, less those that ended */
 } Change;
 
 /* One walk down the list: what lives is what has begun, less what has ended. */
@@ -159,12 +151,12 @@ static Err find_peak(Layouting *m)
     for (int k = 0; k < m->n; k++) {
         const Owned *o = &m->owned[k];
         const int64_t bytes = (int64_t)align_up(o->piece.bytes);
-        change[o->piece.first].by[o->region] += bytes;
-        change[o->piece.last + 1].by[o->region] -= bytes;
+        change[o->piece.first].by[o->kind] += bytes;
+        change[o->piece.last + 1].by[o->kind] -= bytes;
     }
     for (int i = 0; i < lp->n; i++) {
         int64_t all = 0;
-        for (int r = 0; r < N_OWN_REGIONS; r++) {
+        for (int r = 0; r < N_PIECE_KINDS; r++) {
             live.by[r] += change[i].by[r];
             if (r != REGION_HOST) all += live.by[r];
         }
@@ -173,56 +165,10 @@ static Err find_peak(Layouting *m)
         lp->peak_at = i;
         for (int r = 0; r < N_OWN_REGIONS; r++)
             lp->peak_region[r] = r == REGION_HOST ? 0 : (size_t)live.by[r];
+        lp->peak_packs = (size_t)live.by[PIECE_PACK];
+        lp->peak_grads = (size_t)(live.by[PIECE_GRADS] + live.by[PIECE_GUESTS]);
     }
     return OK;
-}
-
-static size_t take(size_t *at, size_t bytes)
-{
-    const size_t start = *at;
-    *at = align_up(start + bytes);
-    return start;
-}
-
-/* Sums of parameters that lie in another unit's pack. */
-static size_t guest_bytes(const Model *m, int unit)
-{
-    size_t bytes = 0;
-    for (int k = 0; k < m->unit[unit].n_params; k++) {
-        const Param *p = &m->param[m->unit[unit].param[k]];
-        if (p->holder[0] != unit) bytes += (size_t)p->count * dtype_bytes(dtype_wide(m->dtype));
-    }
-    return bytes;
-}
-
-/* Parameters and moments; sums, inputs and losses. */
-static void lay_static(LinkedProgram *lp)
-{
-    const Model *model = lp->model;
-    size_t state = 0, step = 0;
-    for (int u = 0; u < model->n_units; u++) {
-        const size_t count = (size_t)model->unit[u].pack_count;
-        const size_t bytes = count * dtype_bytes(model->dtype),
-                     wide = count * dtype_bytes(dtype_wide(model->dtype));
-        lp->unit[u].weights = lp->unit[u].master = take(&state, bytes);
-        if (wide != bytes) lp->unit[u].master = take(&state, wide);
-        for (int k = 0; k < lp->n_moments; k++) lp->unit[u].moments[k] = take(&state, wide);
-        lp->unit[u].grads = take(&step, wide);
-        lp->unit[u].guests = take(&step, guest_bytes(model, u));
-    }
-    const size_t first = step;
-    for (int i = 0; i < N_INPUTS; i++) {
-        const size_t each = i == INPUT_WEIGHTS  ? dtype_bytes(dtype_wide(model->dtype))
-                            : i == INPUT_RANGES ? 16
-                                                : 4;
-        lp->input[i] = take(&step, (size_t)model->rows * each);
-    }
-    lp->input_stride = step - first;
-    step = first + lp->input_stride * (size_t)lp->micros;
-    lp->loss = take(&step, (size_t)lp->micros * ARENA_ALIGN);
-    lp->norm = take(&step, sizeof(double));
-    lp->bytes[ARENA_STATE] = lp->live[ARENA_STATE] = state;
-    lp->bytes[ARENA_STEP] = lp->live[ARENA_STEP] = step;
 }
 
 /* Each RUN owns scratch; its F, or what comes of it, one piece of each other region at most. */
@@ -237,21 +183,22 @@ static int64_t most_pieces(const LinkedProgram *lp)
 }
 
 /* O(actions), but for the packing. */
-Err link_memory(LinkedProgram *lp, const Schedule *s, Arena *temp)
+Err link_memory(Linking *k, Arena *temp)
 {
-    Layouting m = {.lp = lp, .s = s, .temp = temp, .cap = most_pieces(lp)};
+    LinkedProgram *lp = k->lp;
+    Layouting m = {.lp = lp, .k = k, .s = k->s, .temp = temp};
+    m.cap = most_pieces(lp) + most_state_pieces(lp);
+    TRY(state_tables(k));
     const size_t mark = arena_mark(temp);
     TRY(ARENA_NEW(temp, m.cap, &m.owned));
-    TRY(ARENA_NEW(temp, schedule_cells(s) * N_PHASES, &m.pos));
-    for (int i = 0; i < lp->n; i++)
-        for (int r = 0; r <= REGION_DY; r++) lp->list[i].base[r] = NO_BASE;
+    TRY(ARENA_NEW(temp, schedule_cells(k->s) * N_PHASES, &m.pos));
     find_positions(&m);
     own_all(&m);
+    TRY(own_state(&m));
     TRY(pack_arena(&m, ARENA_WORK));
     TRY(pack_arena(&m, ARENA_HOST));
     for (int i = 0; i < m.n; i++) bind_piece(&m, &m.owned[i]);
     TRY(find_peak(&m));
     arena_rewind(temp, mark);
-    lay_static(lp);
-    return OK;
+    return bind_state(k);
 }

@@ -125,7 +125,10 @@ Err job_compile(const JobSettings *settings, Arena *arena, Job *job)
         settings->config->n_heads, settings->config->n_kv_heads, settings->config->head_size);
     TRY(compile_kinds(job, arena));
     TRY(make_schedule(job, arena));
-    const LinkInput in = {&job->model, job->program, settings->optim.kind == OPTIM_ADAMW ? 2 : 0};
+    const LinkInput in = {.model = &job->model,
+                          .program = job->program,
+                          .n_moments = settings->optim.kind == OPTIM_ADAMW ? 2 : 0,
+                          .block = settings->optim.block};
     return schedule_link(&job->units, 0, &in, arena, &job->linked);
 }
 

@@ -186,9 +186,12 @@ Err tiny_open(Tiny *t, const TinySpec *spec)
     TRY(build_model(t));
     TRY(compile_kinds(t));
     TRY(make_list(t));
-    const LinkInput in = {&t->model, t->program, spec->optim.kind == OPTIM_ADAMW ? 2 : 0};
-    TRY(schedule_link(&t->schedule, 0, &in, &t->arena, &t->linked));
     if (!t->spec.optim.block) t->spec.optim.block = 16;
+    const LinkInput in = {.model = &t->model,
+                          .program = t->program,
+                          .n_moments = spec->optim.kind == OPTIM_ADAMW ? 2 : 0,
+                          .block = t->spec.optim.block};
+    TRY(schedule_link(&t->schedule, 0, &in, &t->arena, &t->linked));
     const RankSettings set = {.program = &t->linked,
                               .device = &device_ref,
                               .optim = t->spec.optim,

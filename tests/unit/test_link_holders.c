@@ -19,7 +19,7 @@ static Err link_without(Job *job, ActionKind kind, Arena *a)
         if (s.list[0][i].kind != kind) list[n[0]++] = s.list[0][i];
     s.n = n;
     s.list = &list;
-    const LinkInput in = {&job->model, job->program, 2};
+    const LinkInput in = {.model = &job->model, .program = job->program, .n_moments = 2};
     return schedule_link(&s, 0, &in, a, &lp);
 }
 

@@ -1,0 +1,148 @@
+/* param.c -- parameters as others see them: where their parts lie on this rank, and how they start.
+ *
+ *     home of the rank    piece 0: rows 3.. of q     piece 1: all of k     piece 2: first of v
+ *
+ * Every element has a number in its parameter that does not depend on how it lies over ranks; by
+ * that number initial values are drawn and pieces of all ranks are put together. */
+#include <math.h>
+#include <string.h>
+
+#include "base/philox.h"
+#include "run/execute.h"
+
+static DType part_type(const LinkedProgram *lp, ParamPart part)
+{
+    return part == PART_WEIGHT ? lp->model->dtype : dtype_wide(lp->model->dtype);
+}
+
+/* Element 0 of the home. */
+static char *home_base(const Rank *r, int unit, ParamPart part)
+{
+    const UnitPlace *at = &r->settings.program->unit[unit];
+    const size_t place[] = {at->weights, at->master, at->sums, at->moments[0], at->moments[1]};
+    return r->base[part == PART_GRAD ? ARENA_STEP : ARENA_STATE] + place[part];
+}
+
+Tensor rank_home(const Rank *r, int unit, ParamPart part)
+{
+    const LinkedProgram *lp = r->settings.program;
+    const Span shard = lp->unit[unit].mine.shard;
+    return (Tensor){home_base(r, unit, part), part_type(lp, part), 1, {shard.hi - shard.lo}, {1}};
+}
+
+/* The place of a parameter among those of its pack. */
+static int pack_index(const LinkedProgram *lp, int param)
+{
+    const int unit = lp->model->param[param].holder[0];
+    const Unit *u = &lp->model->unit[unit];
+    int at = 0;
+    for (int k = 0; u->param[k] != param; k++)
+        at += lp->model->param[u->param[k]].holder[0] == unit;
+    return at;
+}
+
+Tensor rank_param(const Rank *r, int param, ParamPart part)
+{
+    const LinkedProgram *lp = r->settings.program;
+    const Param *p = &lp->model->param[param];
+    const UnitPlace *at = &lp->unit[p->holder[0]];
+    const HomeParam *h = &at->home.param[pack_index(lp, param)];
+    const Holding held = holding_of(&h->use, lp->mesh, &h->shape, lp->rank);
+    Tensor t = {.dtype = part_type(lp, part), .ndim = held.kept.ndim};
+    const int64_t from = lp->param_at[param] - at->mine.shard.lo;
+    if (part == PART_WEIGHT && at->pack != NO_BASE) {
+        t.data = r->base[ARENA_STATE] + at->pack + (size_t)lp->param_at[param] * dtype_bytes(t.dtype);
+    } else {
+        MUST(from >= 0 && lp->param_at[param] + lp->param_count[param] <= at->mine.shard.hi,
+             "rank %d has only pieces of %s at home", lp->rank, p->name);
+        t.data = home_base(r, p->holder[0], part) + (size_t)from * dtype_bytes(t.dtype);
+    }
+    for (int i = 0; i < t.ndim; i++) {
+        t.n[i] = held.kept.n[i];
+        t.stride[i] = held.stride[i];
+    }
+    return t;
+}
+
+int rank_pieces(const Rank *r, int unit) { return r->settings.program->unit[unit].mine.n_pieces; }
+
+RankPiece rank_piece(const Rank *r, int unit, int i)
+{
+    const LinkedProgram *lp = r->settings.program;
+    const UnitPlace *at = &lp->unit[unit];
+    const HomePiece *p = &at->mine.piece[i];
+    const HomeParam *h = &at->home.param[p->param];
+    const Unit *u = &lp->model->unit[unit];
+    RankPiece out = {.unit = unit, .lo = p->lo, .hi = p->hi, .at = p->at};
+    for (int k = 0, n = -1; k < u->n_params; k++) {
+        n += lp->model->param[u->param[k]].holder[0] == unit;
+        if (n != p->param) continue;
+        out.param = u->param[k];
+        break;
+    }
+    out.held = holding_of(&h->use, lp->mesh, &h->shape, lp->rank);
+    return out;
+}
+
+Tensor rank_piece_data(const Rank *r, const RankPiece *p, ParamPart part)
+{
+    const DType dtype = part_type(r->settings.program, part);
+    return (Tensor){home_base(r, p->unit, part) + (size_t)p->at * dtype_bytes(dtype),
+                    dtype,
+                    1,
+                    {p->hi - p->lo},
+                    {1}};
+}
+
+int64_t rank_piece_global(const RankPiece *p, int64_t i) { return holding_global(&p->held, p->lo + i); }
+
+/* Initial values of a piece, a tile at a time. */
+typedef struct {
+    Tensor w;
+    const RankPiece *piece;
+    bool whole; /* nothing of the parameter is elsewhere: numbers are places */
+    Init init;
+    double std;
+    Random random;
+} Start;
+
+enum { START_TILE = 1 << 14 };
+
+static void start_tile(void *work, int64_t tile)
+{
+    const Start *s = work;
+    const int64_t count = s->w.n[0];
+    const int64_t end = (tile + 1) * START_TILE < count ? (tile + 1) * START_TILE : count;
+    for (int64_t i = tile * START_TILE; i < end; i++) {
+        double x = s->init == INIT_ONES ? 1.0 : 0.0;
+        if (s->init == INIT_NORMAL) {
+            const int64_t global = s->whole ? s->piece->lo + i : rank_piece_global(s->piece, i);
+            x = s->std * random_normal(&s->random, (uint64_t)global);
+        }
+        if (s->w.dtype == F64)
+            ((double *)s->w.data)[i] = x;
+        else
+            ((float *)s->w.data)[i] = (float)x;
+    }
+}
+
+Err rank_init_weights(Rank *r, uint64_t seed)
+{
+    const LinkedProgram *lp = r->settings.program;
+    memset(r->base[ARENA_STATE], 0, lp->bytes[ARENA_STATE]);
+    for (int u = 0; u < lp->model->n_units; u++) {
+        for (int i = 0; i < rank_pieces(r, u); i++) {
+            const RankPiece piece = rank_piece(r, u, i);
+            const Param *q = &lp->model->param[piece.param];
+            Start s = {rank_piece_data(r, &piece, PART_MASTER),
+                       &piece,
+                       shape_count(&piece.held.kept) == q->count,
+                       q->info.init,
+                       q->info.std,
+                       random_named(seed, q->name)};
+            team_run(r->settings.team, (s.w.n[0] + START_TILE - 1) / START_TILE, start_tile, &s);
+        }
+        TRY(execute_publish(r, u));
+    }
+    return OK;
+}

@@ -1,0 +1,114 @@
+/* transfers.c -- GATHERs and REDUCEs at work: their steps, begun here and ended there.
+ *
+ *     position 4   gather.2   steps before the one that overlaps are done, that one is begun
+ *     position 5   F1.0       between its instructions the comm is polled
+ *     position 6   F2.0       begins by ending position 4: waits, does the steps after */
+#include "run/execute.h"
+
+#include <string.h>
+
+/* A transfer as linked, with the arenas by the numbers that this rank registered. */
+static Transfer named(const Rank *r, const Transfer *t)
+{
+    Transfer out = *t;
+    out.from.arena += r->first_arena;
+    out.to.arena += r->first_arena;
+    return out;
+}
+
+static Tensor view(const Rank *r, const Ref *ref)
+{
+    return (Tensor){r->base[ref->arena] + ref->offset, ref->dtype, 1, {ref->count}, {1}};
+}
+
+static Err run_step(Rank *r, const LinkedStep *s)
+{
+    Call c = {.n_in = 1, .n_out = 1, .team = r->settings.team};
+    const Tensor from = view(r, &s->t.from), to = view(r, &s->t.to);
+    if (s->kind == STEP_TRANSFER) {
+        const Transfer t = named(r, &s->t);
+        return comm_do(r->settings.comm, &t);
+    }
+    c.out[0] = to;
+    if (s->kind == STEP_COPY) {
+        c.in[0] = from;
+        return r->settings.device->kernel[KERNEL_copy](&c);
+    }
+    c.n_in = 2;
+    c.in[0] = to;
+    c.in[1] = from;
+    return r->settings.device->kernel[KERNEL_add](&c);
+}
+
+/* NaN where a gather will write: all of `to` but what is in place. */
+static void poison(const Rank *r, const Linked *l)
+{
+    if (l->action.kind != A_GATHER || l->n_steps == 0) return;
+    const Ref *from = &l->step[0].t.from, *to = &l->step[0].t.to;
+    const size_t bytes = (size_t)to->count * dtype_bytes(to->dtype);
+    const size_t own = (size_t)from->count * dtype_bytes(from->dtype);
+    char *base = r->base[to->arena] + to->offset;
+    const bool in_place = from->arena == to->arena;
+    const size_t before = in_place ? from->offset - to->offset : bytes;
+    memset(base, 0xFF, before);
+    if (in_place) memset(base + before + own, 0xFF, bytes - before - own);
+}
+
+Err transfers_begin(Rank *r, int at)
+{
+    const Linked *l = &r->settings.program->list[at];
+    if (r->settings.poison) poison(r, l);
+    for (int i = 0; i < l->begun; i++) TRY(run_step(r, &l->step[i]));
+    if (l->begun < l->n_steps) {
+        const Transfer t = named(r, &l->step[l->begun].t);
+        TRY(comm_begin(r->settings.comm, &t, &r->ticket[at]));
+        r->n_flying++;
+    }
+    return l->end == at ? transfers_end(r, at) : OK;
+}
+
+Err transfers_end(Rank *r, int at)
+{
+    const Linked *l = &r->settings.program->list[at];
+    if (l->begun == l->n_steps) return OK;
+    r->n_flying--;
+    TRY(comm_wait(r->settings.comm, r->ticket[at]));
+    for (int i = l->begun + 1; i < l->n_steps; i++) TRY(run_step(r, &l->step[i]));
+    return OK;
+}
+
+Err transfers_poll(Rank *r) { return r->n_flying > 0 ? comm_poll(r->settings.comm) : OK; }
+
+Err transfers_scalar(Rank *r, int which)
+{
+    const ScalarPlace *s = &r->settings.program->scalar[which];
+    if (s->group.n == 1) return OK;
+    const Transfer t = named(r, &s->t);
+    return comm_do(r->settings.comm, &t);
+}
+
+/* Does the program need other ranks? */
+static bool sends(const LinkedProgram *lp)
+{
+    for (int i = 0; i < lp->n; i++)
+        for (int s = 0; s < lp->list[i].n_steps; s++)
+            if (lp->list[i].step[s].kind == STEP_TRANSFER) return true;
+    for (int i = 0; i < N_SCALARS; i++)
+        if (lp->scalar[i].group.n > 1) return true;
+    return false;
+}
+
+Err transfers_check(const Rank *r)
+{
+    const LinkedProgram *lp = r->settings.program;
+    if (!sends(lp)) return OK;
+    if (!r->settings.comm)
+        return err_fail(ERR_CHECK, "rank %d: its program sends, and it has no comm", lp->rank);
+    if (comm_rank(r->settings.comm) == lp->rank && comm_ranks(r->settings.comm) == lp->mesh->world)
+        return OK;
+    return err_fail(ERR_CHECK,
+                    "the program is of rank %d of %d, and the comm of rank %d of %d: give each "
+                    "rank its own",
+                    lp->rank, lp->mesh->world, comm_rank(r->settings.comm),
+                    comm_ranks(r->settings.comm));
+}

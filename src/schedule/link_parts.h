@@ -1,0 +1,139 @@
+/* link_parts.h -- between the files of linking, in the order in which they work.
+ *
+ *     homes     what the rank has of each pack                        link_homes.c
+ *     groups    which REDUCE takes what a RUN adds; fresh sums        link.c
+ *     plan      the transfers of a unit's REDUCE, without addresses   link_plan.c
+ *     ends      where what is begun is waited for                     link_ends.c
+ *     static    state and step arenas                                 memory_static.c
+ *     work      the work arena: lives, then offsets                   memory.c, memory_state.c
+ *     steps     transfers with addresses                              link_steps.c */
+#ifndef SCHEDULE_LINK_PARTS_H
+#define SCHEDULE_LINK_PARTS_H
+
+#include "base/packing.h"
+#include "schedule/link.h"
+#include "schedule/packs.h"
+
+/* A transfer of a REDUCE: elements [lo, hi) of the pack, or of the home. */
+typedef struct {
+    const char *what;
+    CommKind kind;
+    RankList group;
+    int64_t lo, hi;
+    bool home, begun; /* begun: it is the one that others overlap with */
+} ReducePart;
+
+typedef struct {
+    int n;
+    ReducePart *part;
+    bool begins; /* one is begun */
+} ReducePlan;
+
+typedef struct {
+    LinkedProgram *lp;
+    const Schedule *s;
+    const LinkInput *in;
+    Arena *arena;        /* of what the linked program keeps */
+    int32_t *pack_index; /* [params]: its place among those of the pack */
+    bool *grouped;       /* [units]: gradients are reduced several times a step */
+    int32_t *close;      /* [units][micros]: whose REDUCE takes what this one adds to the unit's
+                            pack; -1: the step's, or none does */
+    int32_t *reduce_at;  /* [units][micros + 1]: where the REDUCE of a micro-batch stands; first
+                            that of the step; -1: nowhere */
+    ReducePlan *plan;    /* [units] */
+    const UnitPacks *packs; /* [units] */
+    size_t *pack_off;    /* [positions]: of a GATHER into the work arena */
+    size_t *grads_off, *guests_off; /* [units][micros]: of grouped gradients, by closing micro */
+} Linking;
+
+static inline int32_t *close_of(const Linking *k, int unit, int micro)
+{
+    return &k->close[(int64_t)unit * k->lp->micros + micro];
+}
+
+static inline int32_t *reduce_of(const Linking *k, int unit, int micro)
+{
+    return &k->reduce_at[(int64_t)unit * (k->lp->micros + 1) + micro + 1];
+}
+
+static inline const Param *param_of(const LinkedProgram *lp, int unit, int k)
+{
+    return &lp->model->param[lp->model->unit[unit].param[k]];
+}
+
+/* The pack that the unit's guests lie in, or -1. */
+static inline int guest_owner(const LinkedProgram *lp, int unit)
+{
+    for (int k = 0; k < lp->model->unit[unit].n_params; k++)
+        if (param_of(lp, unit, k)->holder[0] != unit) return param_of(lp, unit, k)->holder[0];
+    return -1;
+}
+
+/* Is it gathered to the work arena, from GATHER to DROP? */
+static inline bool by_use(const Linking *k, int unit)
+{
+    const UnitSwitches *row = k->in->switches;
+    return row && row[unit].cut && row[unit].gather == GATHER_USE;
+}
+
+static inline int64_t home_count(const UnitPlace *p) { return p->mine.shard.hi - p->mine.shard.lo; }
+
+static inline bool phase_covers(Phase run, Phase part)
+{
+    return run == part || (run == PHASE_B && part != PHASE_F);
+}
+
+/* Does this RUN add to the gradient of parameter k of its unit? */
+static inline bool writes_param(const Linked *l, int k)
+{
+    for (int i = 0; i < l->program->n_out; i++) {
+        const PortOut *port = &l->program->out[i];
+        if (k >= port->param && k < port->param + port->span &&
+            phase_covers((Phase)l->action.phase, (Phase)port->phase))
+            return true;
+    }
+    return false;
+}
+
+/* Local, all of them. */
+Err link_homes(Linking *k);
+Err link_plan(Linking *k);
+Err link_ends(Linking *k);
+Err link_static(Linking *k);
+Err link_memory(Linking *k, Arena *temp);
+Err link_steps(Linking *k);
+
+/* ---- memory.c and memory_state.c ---- */
+
+/* Beside own regions: packs gathered for a while, and gradients. */
+enum { PIECE_PACK = N_OWN_REGIONS, PIECE_GRADS, PIECE_GUESTS, N_PIECE_KINDS };
+
+typedef struct {
+    Piece piece;
+    int unit, micro, slice; /* micro: of gradients, the one that closes the group */
+    int kind;               /* a Region of its own, or of those above */
+} Owned;
+
+typedef struct {
+    LinkedProgram *lp;
+    Linking *k;
+    const Schedule *s;
+    Arena *temp;
+    Owned *owned;
+    int n;
+    int64_t cap;
+    int *pos; /* [unit][micro][slice][N_PHASES]: where F, I, W run; B: all of I and W */
+} Layouting;
+
+/* Local. A piece; none where there are no bytes. */
+void own_piece(Layouting *m, Owned o, size_t bytes);
+/* Local. Pieces of gathered packs and of gradients: how many at most; they themselves; where one
+ * was packed. */
+int64_t most_state_pieces(const LinkedProgram *lp);
+Err own_state(Layouting *m);
+void note_state(Layouting *m, const Owned *o);
+/* Local. Room for what is noted; then RUNs are told where their weights lie and their gradients go. */
+Err state_tables(Linking *k);
+Err bind_state(Linking *k);
+
+#endif
