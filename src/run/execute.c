@@ -201,8 +201,7 @@ static void poison(const Rank *r, const Linked *l)
     const UnitPlace *at = &r->settings.program->unit[l->action.unit];
     const size_t wide = dtype_bytes(dtype_wide(r->settings.program->model->dtype));
     if (l->begins & BEGINS_GRADS)
-        memset(r->base[l->grads.arena] + l->grads.offset, 0xFF,
-               (size_t)at->mine.pack_count * wide);
+        memset(r->base[l->grads.arena] + l->grads.offset, 0xFF, (size_t)at->mine.pack_count * wide);
     if (l->begins & BEGINS_GUESTS)
         memset(r->base[l->guests.arena] + l->guests.offset, 0xFF, (size_t)at->guest_count * wide);
     for (int region = 0; region < N_OWN_REGIONS; region++) {
@@ -226,7 +225,7 @@ Err execute_run(Rank *r, const Linked *l)
         const double begin_s = watch_begin(r, l, i);
         TRY(run_instr(&s, &p->instr[i]));
         watch_end(r, l, i, begin_s);
-        TRY(transfers_poll(r));
+        TRY(steps_poll(r));
     }
     MUST(r->n_begun == 0, "program %s: %d copies were begun and not waited for", p->kind,
          r->n_begun);

@@ -19,16 +19,16 @@ Err execute_publish(Rank *r, int unit);
 /* Local. ERR_CONFIG unless every call and every BIND names a slot that there is. */
 Err execute_check_calls(const LinkedProgram *lp);
 
-/* transfers.c. Collective over the groups of its steps: begins the GATHER or REDUCE at a position;
+/* steps.c. Collective over the groups of its steps: begins the GATHER or REDUCE at a position;
  * ends it. */
-Err transfers_begin(Rank *r, int at);
-Err transfers_end(Rank *r, int at);
+Err steps_begin(Rank *r, int at);
+Err steps_end(Rank *r, int at);
 /* Local. Moves what is in flight on, if anything is. */
-Err transfers_poll(Rank *r);
+Err steps_poll(Rank *r);
 /* Collective over the scalar's group. */
-Err transfers_scalar(Rank *r, int which);
+Err steps_scalar(Rank *r, int which);
 /* Local. ERR_CHECK when the program needs a comm and it is not there, or another rank's. */
-Err transfers_check(const Rank *r);
+Err steps_check(const Rank *r);
 
 /* Local. watch.c: tell who looks on. Around an action (instr -1) and around each instruction of its
  * program; watch_end gets what watch_begin returned. Step 0: none. */

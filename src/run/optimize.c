@@ -61,7 +61,7 @@ Err execute_tally(Rank *r)
     r->tallied = true;
     cell[s->mine] = (double)count_live(r);
     cell[s->mine + 1] = fold_loss(r);
-    TRY(transfers_scalar(r, TALLY));
+    TRY(steps_scalar(r, TALLY));
     for (int i = 0; i < s->group.n; i++) {
         if (r->settings.program->counts_live[i]) live += cell[2 * i];
         loss += cell[2 * i + 1];
@@ -133,9 +133,9 @@ Err execute_norm(Rank *r)
     TRY(execute_tally(r));
     const double mean = r->slot[SLOT_FACTOR];
     for (int u = 0; u < lp->model->n_units; u++) TRY(unit_squares(r, u));
-    TRY(transfers_scalar(r, BLOCKS));
+    TRY(steps_scalar(r, BLOCKS));
     square[s->mine] = fold_blocks(r);
-    TRY(transfers_scalar(r, SQUARES));
+    TRY(steps_scalar(r, SQUARES));
     for (int i = 0; i < s->group.n; i++) total += square[i];
     r->norm = sqrt(total) * mean;
     r->slot[SLOT_FACTOR] = clip > 0 && r->norm > clip ? mean * (clip / r->norm) : mean;

@@ -51,7 +51,8 @@ Tensor rank_param(const Rank *r, int param, ParamPart part)
     Tensor t = {.dtype = part_type(lp, part), .ndim = held.kept.ndim};
     const int64_t from = lp->param_at[param] - at->mine.shard.lo;
     if (part == PART_WEIGHT && at->pack != NO_BASE) {
-        t.data = r->base[ARENA_STATE] + at->pack + (size_t)lp->param_at[param] * dtype_bytes(t.dtype);
+        t.data =
+            r->base[ARENA_STATE] + at->pack + (size_t)lp->param_at[param] * dtype_bytes(t.dtype);
     } else {
         MUST(from >= 0 && lp->param_at[param] + lp->param_count[param] <= at->mine.shard.hi,
              "rank %d has only pieces of %s at home", lp->rank, p->name);
@@ -94,7 +95,10 @@ Tensor rank_piece_data(const Rank *r, const RankPiece *p, ParamPart part)
                     {1}};
 }
 
-int64_t rank_piece_global(const RankPiece *p, int64_t i) { return holding_global(&p->held, p->lo + i); }
+int64_t rank_piece_global(const RankPiece *p, int64_t i)
+{
+    return holding_global(&p->held, p->lo + i);
+}
 
 /* Initial values of a piece, a tile at a time. */
 typedef struct {

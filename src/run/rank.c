@@ -25,7 +25,7 @@ Err rank_open(Rank *r, const RankSettings *settings)
     *r = (Rank){.settings = *settings};
     TRY(device_check(settings->device));
     TRY(execute_check_calls(lp));
-    TRY(transfers_check(r));
+    TRY(steps_check(r));
     for (int i = 0; i < N_ARENAS; i++) {
         void *base;
         const size_t bytes = lp->bytes[i] ? lp->bytes[i] : ARENA_ALIGN;
@@ -95,7 +95,7 @@ static Err act(Rank *r, int at)
         return execute_run(r, l);
     case A_GATHER:
     case A_REDUCE:
-        return transfers_begin(r, at);
+        return steps_begin(r, at);
     case A_DROP: /* its memory is taken again by what was packed there */
         return OK;
     case A_NORM:
@@ -118,24 +118,23 @@ static Err walk(Rank *r)
     for (int i = 0; i <= lp->n; i++) {
         const Linked *l = &lp->list[i];
         const double begin_s = watch_begin(r, l, -1);
-        for (int w = 0; w < l->n_waits; w++) TRY(transfers_end(r, l->wait[w]));
+        for (int w = 0; w < l->n_waits; w++) TRY(steps_end(r, l->wait[w]));
         if (i == lp->n) break;
         TRY(act(r, i));
         watch_end(r, l, -1, begin_s);
-        TRY(transfers_poll(r));
+        TRY(steps_poll(r));
     }
     return execute_tally(r);
 }
 
 Err rank_step(Rank *r, const StepSettings *step, StepResult *out)
 {
-    TRY(register_arenas(r));
     set_slots(r, step);
     watch_step(r, step->step);
     TRY(walk(r));
     watch_step(r, 0);
-    *out = (StepResult){
-        .loss_sum = r->loss_sum, .grad_norm = r->norm, .live_tokens = r->live_tokens};
+    *out =
+        (StepResult){.loss_sum = r->loss_sum, .grad_norm = r->norm, .live_tokens = r->live_tokens};
     out->loss = r->live_tokens ? r->loss_sum / (double)r->live_tokens : 0.0;
     return OK;
 }

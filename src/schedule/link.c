@@ -69,7 +69,8 @@ static Err check_reduced(const Linking *k, const Param *p, int at, int reduce)
             "them has run: their sums would not be added",
             p->name, p->n_holders, p->holder[0]);
     if (reduce >= 0)
-        return err_fail(ERR_CHECK, "parameter %s: position %d adds to its gradient, and position "
+        return err_fail(ERR_CHECK,
+                        "parameter %s: position %d adds to its gradient, and position "
                         "%d has reduced it",
                         p->name, at, reduce);
     if (k->plan[p->holder[0]].n > 0)

@@ -81,12 +81,12 @@ typedef struct {
  * guests, in the order in which the unit names them: so each unit's gradient is its own fold over
  * micro-batches, whatever the schedule. REDUCE adds the sums of the holders. */
 typedef struct {
-    Home home;              /* of the parameters in the unit's pack */
-    HomeRank mine;          /* the rank's part */
-    RankList group;         /* that shares the pack */
-    int me;                 /* the rank's place in it */
-    const int64_t *counts;  /* [group.n] elements of their homes */
-    const Span *owned;      /* of the home, what the rank counts in the norm */
+    Home home;             /* of the parameters in the unit's pack */
+    HomeRank mine;         /* the rank's part */
+    RankList group;        /* that shares the pack */
+    int me;                /* the rank's place in it */
+    const int64_t *counts; /* [group.n] elements of their homes */
+    const Span *owned;     /* of the home, what the rank counts in the norm */
     int n_owned;
     const int64_t *cell;    /* [group.n] where their blocks' sums of squares begin, see Scalars */
     int64_t guest_count;    /* elements */
@@ -108,9 +108,9 @@ enum { TALLY, BLOCKS, SQUARES, N_SCALARS };
 typedef struct {
     size_t at; /* step arena */
     int64_t cells;
-    int64_t mine;    /* cell at which the rank's own begin */
-    RankList group;  /* one rank: there is nothing to send */
-    Transfer t;      /* in place */
+    int64_t mine;   /* cell at which the rank's own begin */
+    RankList group; /* one rank: there is nothing to send */
+    Transfer t;     /* in place */
 } ScalarPlace;
 
 typedef struct {
@@ -140,11 +140,11 @@ typedef struct {
 typedef struct {
     const Model *model;
     const Program *program;
-    int n_moments;    /* adamw 2, sgd 0 */
-    const Mesh *mesh; /* NULL: one rank, which is `rank` 0 */
-    int rank;         /* of the mesh */
-    const Layout *use; /* [model->n_params]; NULL: replicate */
-    int64_t block;     /* grain of the homes, and of sums of squares; 0: 65,536 */
+    int n_moments;                /* adamw 2, sgd 0 */
+    const Mesh *mesh;             /* NULL: one rank, which is `rank` 0 */
+    int rank;                     /* of the mesh */
+    const Layout *use;            /* [model->n_params]; NULL: replicate */
+    int64_t block;                /* grain of the homes, and of sums of squares; 0: 65,536 */
     const UnitSwitches *switches; /* [model->n_units]; NULL: nothing is cut */
     int fold;                     /* 0: 1 */
     bool in_order;                /* every transfer is waited for where it is begun */

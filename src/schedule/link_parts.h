@@ -33,16 +33,16 @@ typedef struct {
     LinkedProgram *lp;
     const Schedule *s;
     const LinkInput *in;
-    Arena *arena;        /* of what the linked program keeps */
-    int32_t *pack_index; /* [params]: its place among those of the pack */
-    bool *grouped;       /* [units]: gradients are reduced several times a step */
-    int32_t *close;      /* [units][micros]: whose REDUCE takes what this one adds to the unit's
+    Arena *arena;           /* of what the linked program keeps */
+    int32_t *pack_index;    /* [params]: its place among those of the pack */
+    bool *grouped;          /* [units]: gradients are reduced several times a step */
+    int32_t *close;         /* [units][micros]: whose REDUCE takes what this one adds to the unit's
                             pack; -1: the step's, or none does */
-    int32_t *reduce_at;  /* [units][micros + 1]: where the REDUCE of a micro-batch stands; first
+    int32_t *reduce_at;     /* [units][micros + 1]: where the REDUCE of a micro-batch stands; first
                             that of the step; -1: nowhere */
-    ReducePlan *plan;    /* [units] */
+    ReducePlan *plan;       /* [units] */
     const UnitPacks *packs; /* [units] */
-    size_t *pack_off;    /* [positions]: of a GATHER into the work arena */
+    size_t *pack_off;       /* [positions]: of a GATHER into the work arena */
     size_t *grads_off, *guests_off; /* [units][micros]: of grouped gradients, by closing micro */
 } Linking;
 

@@ -25,10 +25,8 @@ static LinkedStep *push(Steps *s, StepKind kind, const char *what, Ref from, Ref
 {
     LinkedStep *step = &s->step[s->n++];
     *step = (LinkedStep){.kind = kind, .what = what};
-    step->t = (Transfer){.from = from,
-                         .to = to,
-                         .instr = s->at,
-                         .tag = s->k->lp->list[s->at].action.unit};
+    step->t = (Transfer){
+        .from = from, .to = to, .instr = s->at, .tag = s->k->lp->list[s->at].action.unit};
     return step;
 }
 

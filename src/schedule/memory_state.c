@@ -63,10 +63,12 @@ static void own_grads(Layouting *m, int at, bool *seen)
         bool *once = &seen[((int64_t)unit * lp->micros + close) * 2 + guest];
         if (*once) continue;
         *once = true;
-        const int64_t count =
-            guest ? lp->unit[unit].guest_count : lp->unit[unit].mine.pack_count;
+        const int64_t count = guest ? lp->unit[unit].guest_count : lp->unit[unit].mine.pack_count;
         own_piece(m,
-                  (Owned){{at, reduced_at(m->k, owner, close), 0, 0}, unit, close, 0,
+                  (Owned){{at, reduced_at(m->k, owner, close), 0, 0},
+                          unit,
+                          close,
+                          0,
                           guest ? PIECE_GUESTS : PIECE_GRADS},
                   (size_t)count * wide);
     }

@@ -5,6 +5,7 @@
 #include "schedule/check.h"
 #include "schedule/expand.h"
 #include "schedule/generate.h"
+#include "schedule/reduce.h"
 
 CompileOptions job_options(const Job *job)
 {
@@ -71,31 +72,76 @@ static void keep_forward(Schedule *s)
     s->n[0] = n;
 }
 
-static bool has_guests(const Model *m, int unit)
+static Err check_parallel(const Job *job)
 {
-    for (int i = 0; i < m->n_params; i++)
-        if (m->param[i].holder[0] == unit && m->param[i].n_holders > 1) return true;
-    return false;
-}
-
-/* Units whose parameters others hold too: their sums are added when all runs are done. */
-static Err reduce_holders(const Model *m, Schedule *s, Arena *arena)
-{
-    Action *list;
-    int n = 0, end = 0;
-    TRY(ARENA_NEW(arena, s->n[0] + m->n_units, &list));
-    for (int i = 0; i < s->n[0]; i++)
-        if (s->list[0][i].kind == A_RUN) end = i + 1;
-    for (int i = 0; i < end; i++) list[n++] = s->list[0][i];
-    for (int u = 0; u < m->n_units; u++)
-        if (has_guests(m, u)) list[n++] = action_of(A_REDUCE, u);
-    for (int i = end; i < s->n[0]; i++) list[n++] = s->list[0][i];
-    s->list[0] = list;
-    s->n[0] = n;
+    const ParallelSettings *p = &job->settings.parallel;
+    const int dp = mesh_parts(&job->mesh, VIEW_DENSE, mesh_axes(&job->mesh, VIEW_DENSE, "dp"));
+    if (p->rank < 0 || p->rank >= job->mesh.world)
+        return err_fail(ERR_CONFIG, "rank %d: the mesh has ranks 0 to %d", p->rank,
+                        job->mesh.world - 1);
+    if (p->zero < 0 || p->zero > 3)
+        return err_fail(ERR_CONFIG, "parallel.zero=%d: levels are 0 to 3", p->zero);
+    if (p->fold <= 1) return OK;
+    if (dp > 1)
+        return err_fail(ERR_CONFIG,
+                        "numerics.fold=%d with dp=%d: a fold imitates the order of sums of so many "
+                        "ranks on one; set mesh.dp=1 or numerics.fold=1",
+                        p->fold, dp);
+    if (p->reduce_each || p->zero >= 2)
+        return err_fail(ERR_CONFIG,
+                        "numerics.fold=%d with reductions after each micro-batch (parallel.zero=%d "
+                        "or parallel.reduce=each): it imitates reductions after the last; set "
+                        "parallel.reduce=last and parallel.zero=0 or 1",
+                        p->fold, p->zero);
+    if (job->settings.micros % p->fold != 0)
+        return err_fail(ERR_CONFIG,
+                        "numerics.fold=%d: the rank has %d micro-batches, which are not so many "
+                        "equal groups; set batch.global so that they are",
+                        p->fold, job->settings.micros);
     return OK;
 }
 
-/* One rank holds one chunk: all units. */
+/* How many micro-batches are summed on the rank before a REDUCE; 0 where nothing is sent. */
+static int reduce_group(const Job *job, UnitSwitches row)
+{
+    const int fold = job->settings.parallel.fold;
+    if (fold > 1) return job->settings.micros / fold;
+    if (job->mesh.world == 1 && row.reduce == REDUCE_AFTER_LAST) return 0;
+    return switches_group(row, job->settings.micros);
+}
+
+/* Adds what the units' rows of switches ask for. */
+static Err add_transfers(Job *job, Arena *arena)
+{
+    const JobSettings *set = &job->settings;
+    const ParallelSettings *p = &set->parallel;
+    const int n = job->model.n_units;
+    const UnitPacks *packs;
+    int *group, *sums;
+    Schedule reduced, *from = &job->units;
+    TRY(packs_of_model(&job->model, job->program, arena, &packs));
+    TRY(ARENA_NEW(arena, n, &group));
+    TRY(ARENA_NEW(arena, n, &sums));
+    TRY(ARENA_NEW(arena, n, &job->switches));
+    TRY(ARENA_NEW(arena, n, &job->gathers));
+    for (int u = 0; u < n; u++) {
+        job->switches[u] = switches_of_zero(p->zero, p->reduce_each);
+        group[u] = reduce_group(job, job->switches[u]);
+    }
+    if (set->kind == JOB_LOSS) {
+        keep_forward(from);
+    } else {
+        TRY(schedule_reduces(from, &(ReduceInput){packs, group}, arena, &reduced, sums));
+        from = &reduced;
+    }
+    const GatherInput gather = {job->switches, packs, p->live ? p->live : 2};
+    Schedule gathered;
+    TRY(schedule_gathers(from, &gather, arena, &gathered, job->gathers));
+    job->units = gathered;
+    return OK;
+}
+
+/* One rank of the pipeline holds one chunk: all units. */
 static Err make_schedule(Job *job, Arena *arena)
 {
     const JobSettings *set = &job->settings;
@@ -108,10 +154,37 @@ static Err make_schedule(Job *job, Arena *arena)
     TRY(schedule_check(&job->chunks, arena));
     TRY(schedule_expand(&job->chunks, set->kind == JOB_STEP ? EXPAND_STEP : EXPAND_RUNS, arena,
                         &job->units));
-    TRY(reduce_holders(&job->model, &job->units, arena));
-    TRY(schedule_check(&job->units, arena));
-    if (set->kind == JOB_LOSS) keep_forward(&job->units);
-    return OK;
+    TRY(add_transfers(job, arena));
+    return set->kind == JOB_LOSS ? OK : schedule_check(&job->units, arena);
+}
+
+static Err link_job(Job *job, Arena *arena)
+{
+    const JobSettings *set = &job->settings;
+    Layout *use;
+    TRY(strategy_use(&job->strategy, &job->model, &job->mesh, arena, &use));
+    const LinkInput in = {.model = &job->model,
+                          .program = job->program,
+                          .n_moments = set->optim.kind == OPTIM_ADAMW ? 2 : 0,
+                          .mesh = &job->mesh,
+                          .rank = set->parallel.rank,
+                          .use = use,
+                          .block = set->optim.block,
+                          .switches = job->switches,
+                          .fold = set->parallel.fold,
+                          .in_order = set->parallel.in_order};
+    return schedule_link(&job->units, 0, &in, arena, &job->linked);
+}
+
+int64_t job_micro(const Job *job, int micro)
+{
+    const Mesh *m = &job->mesh;
+    const unsigned axes = mesh_axes(m, VIEW_DENSE, "dp");
+    const int fold = job->settings.parallel.fold > 1 ? job->settings.parallel.fold : 1;
+    const int each = job->settings.micros / fold;
+    const int64_t number = (int64_t)(micro % each) * fold + micro / each;
+    return number * mesh_parts(m, VIEW_DENSE, axes) +
+           mesh_part(m, VIEW_DENSE, axes, job->settings.parallel.rank);
 }
 
 Err job_compile(const JobSettings *settings, Arena *arena, Job *job)
@@ -123,13 +196,10 @@ Err job_compile(const JobSettings *settings, Arena *arena, Job *job)
     job->strategy = strategy_with_heads(
         settings->parallel.sequence ? &strategy_tp_sequence : &strategy_tp,
         settings->config->n_heads, settings->config->n_kv_heads, settings->config->head_size);
+    TRY(check_parallel(job));
     TRY(compile_kinds(job, arena));
     TRY(make_schedule(job, arena));
-    const LinkInput in = {.model = &job->model,
-                          .program = job->program,
-                          .n_moments = settings->optim.kind == OPTIM_ADAMW ? 2 : 0,
-                          .block = settings->optim.block};
-    return schedule_link(&job->units, 0, &in, arena, &job->linked);
+    return link_job(job, arena);
 }
 
 Err job_open_rank(const Job *job, Comm *comm, Team *team, Rank *out)

@@ -1,6 +1,6 @@
 /* job.h -- from a configuration to a linked program: the whole compiler in one call.
  *
- *     model_build -> compile_unit for each kind -> generate, expand, check -> link
+ *     model_build -> compile_unit for each kind -> generate, expand, reduce, gather, check -> link
  *
  * `explain` prints what is here, the trainer runs it, tests compare it. */
 #ifndef TRAIN_JOB_H
@@ -10,6 +10,7 @@
 #include "model/build.h"
 #include "run/rank.h"
 #include "schedule/action.h"
+#include "schedule/gather.h"
 #include "schedule/link.h"
 
 typedef enum {
@@ -50,12 +51,17 @@ typedef struct {
     Strategy strategy;
     Model model;
     Program program[MAX_KINDS];
-    Schedule chunks, units; /* as generated; as expanded */
+    UnitSwitches *switches; /* [model.n_units] */
+    GatherCount *gathers;   /* [model.n_units] */
+    Schedule chunks, units; /* as generated; as expanded, with gathers and reductions */
     LinkedProgram linked;
 } Job;
 
 /* Local. `job` must stay where it is: the linked program points into it. */
 Err job_compile(const JobSettings *settings, Arena *arena, Job *job);
+/* Local. The number, among those of the step, of a micro-batch of the job's rank. Number j * dp + r
+ * is the j-th of rank r along dp; a rank that folds as several has first those of the first. */
+int64_t job_micro(const Job *job, int micro);
 /* Local. What its kinds of unit were compiled with: to compile one again and watch the passes. */
 CompileOptions job_options(const Job *job);
 /* Local. A rank that runs the job on `ref` with this team (NULL: one thread). */

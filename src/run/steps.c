@@ -1,4 +1,4 @@
-/* transfers.c -- GATHERs and REDUCEs at work: their steps, begun here and ended there.
+/* steps.c -- GATHERs and REDUCEs at work: their steps, begun here and ended there.
  *
  *     position 4   gather.2   steps before the one that overlaps are done, that one is begun
  *     position 5   F1.0       between its instructions the comm is polled
@@ -54,7 +54,7 @@ static void poison(const Rank *r, const Linked *l)
     if (in_place) memset(base + before + own, 0xFF, bytes - before - own);
 }
 
-Err transfers_begin(Rank *r, int at)
+Err steps_begin(Rank *r, int at)
 {
     const Linked *l = &r->settings.program->list[at];
     if (r->settings.poison) poison(r, l);
@@ -64,10 +64,10 @@ Err transfers_begin(Rank *r, int at)
         TRY(comm_begin(r->settings.comm, &t, &r->ticket[at]));
         r->n_flying++;
     }
-    return l->end == at ? transfers_end(r, at) : OK;
+    return l->end == at ? steps_end(r, at) : OK;
 }
 
-Err transfers_end(Rank *r, int at)
+Err steps_end(Rank *r, int at)
 {
     const Linked *l = &r->settings.program->list[at];
     if (l->begun == l->n_steps) return OK;
@@ -77,9 +77,9 @@ Err transfers_end(Rank *r, int at)
     return OK;
 }
 
-Err transfers_poll(Rank *r) { return r->n_flying > 0 ? comm_poll(r->settings.comm) : OK; }
+Err steps_poll(Rank *r) { return r->n_flying > 0 ? comm_poll(r->settings.comm) : OK; }
 
-Err transfers_scalar(Rank *r, int which)
+Err steps_scalar(Rank *r, int which)
 {
     const ScalarPlace *s = &r->settings.program->scalar[which];
     if (s->group.n == 1) return OK;
@@ -98,7 +98,7 @@ static bool sends(const LinkedProgram *lp)
     return false;
 }
 
-Err transfers_check(const Rank *r)
+Err steps_check(const Rank *r)
 {
     const LinkedProgram *lp = r->settings.program;
     if (!sends(lp)) return OK;
