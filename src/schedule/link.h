@@ -40,6 +40,9 @@ typedef struct {
 /* Transfers of one group with different purposes do not wait for each other. */
 enum { PURPOSE_PROGRAM, PURPOSE_GATHER, PURPOSE_REDUCE, PURPOSE_SCALAR };
 
+/* Transfers of GATHERs and REDUCEs that are in flight at once, at most. */
+enum { LINK_FLIGHTS = 16 };
+
 /* A step of what a GATHER or a REDUCE does: a transfer, or an addition or a copy on this rank
  * alone, of `t.from` to `t.to`. */
 typedef enum { STEP_TRANSFER, STEP_ADD, STEP_COPY } StepKind;

@@ -39,6 +39,25 @@ static int end_of(const Linking *k, int i, const Next *next)
     return k->grouped[a->unit] ? next->reduce : next->norm;
 }
 
+/* With LINK_FLIGHTS in flight, what was begun first is ended before another begins. */
+static void limit_flights(LinkedProgram *lp)
+{
+    int flying[LINK_FLIGHTS], n = 0;
+    for (int i = 0; i < lp->n; i++) {
+        int kept = 0;
+        for (int k = 0; k < n; k++)
+            if (lp->list[flying[k]].end > i) flying[kept++] = flying[k];
+        n = kept;
+        if (lp->list[i].end == i) continue;
+        if (n == LINK_FLIGHTS) {
+            lp->list[flying[0]].end = i;
+            for (int k = 1; k < n; k++) flying[k - 1] = flying[k];
+            n--;
+        }
+        flying[n++] = i;
+    }
+}
+
 /* Each position's list of what ends there. */
 static Err list_waits(Linking *k)
 {
@@ -79,5 +98,6 @@ Err link_ends(Linking *k)
         lp->list[i].end = end_of(k, i, &next);
         pass(k, i, &next);
     }
+    limit_flights(lp);
     return list_waits(k);
 }

@@ -176,17 +176,6 @@ static Err link_job(Job *job, Arena *arena)
     return schedule_link(&job->units, 0, &in, arena, &job->linked);
 }
 
-int64_t job_micro(const Job *job, int micro)
-{
-    const Mesh *m = &job->mesh;
-    const unsigned axes = mesh_axes(m, VIEW_DENSE, "dp");
-    const int fold = job->settings.parallel.fold > 1 ? job->settings.parallel.fold : 1;
-    const int each = job->settings.micros / fold;
-    const int64_t number = (int64_t)(micro % each) * fold + micro / each;
-    return number * mesh_parts(m, VIEW_DENSE, axes) +
-           mesh_part(m, VIEW_DENSE, axes, job->settings.parallel.rank);
-}
-
 Err job_compile(const JobSettings *settings, Arena *arena, Job *job)
 {
     *job = (Job){.settings = *settings};

@@ -59,9 +59,6 @@ typedef struct {
 
 /* Local. `job` must stay where it is: the linked program points into it. */
 Err job_compile(const JobSettings *settings, Arena *arena, Job *job);
-/* Local. The number, among those of the step, of a micro-batch of the job's rank. Number j * dp + r
- * is the j-th of rank r along dp; a rank that folds as several has first those of the first. */
-int64_t job_micro(const Job *job, int micro);
 /* Local. What its kinds of unit were compiled with: to compile one again and watch the passes. */
 CompileOptions job_options(const Job *job);
 /* Local. A rank that runs the job on `ref` with this team (NULL: one thread). */

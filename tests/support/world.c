@@ -1,0 +1,321 @@
+/* world.c -- thread-ranks at work, and their pieces put together. */
+#include "support/world.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/philox.h"
+#include "comm/local/local.h"
+#include "train/batch.h"
+
+typedef struct {
+    const World *w;
+    LocalWorld *world;
+    WorldResult *out;
+    pthread_mutex_t *lock;
+    bool *held; /* [elements] by some rank, so far */
+    Arena arena;
+    Job job;
+    Rank rank;
+    Comm *comm;
+    int number; /* of the rank */
+    Err err;
+    char text[2048];
+} Worker;
+
+World world_of(JobSettings set)
+{
+    return (World){.set = set, .device = &device_ref, .steps = 5, .lr = 1e-2, .without = -1};
+}
+
+/* Around 1 for what starts at 1, 0.4 normal for the rest, by element of the whole. */
+static void fill_weights(Worker *k)
+{
+    const Model *m = &k->job.model;
+    memset(k->rank.base[ARENA_STATE], 0, k->job.linked.bytes[ARENA_STATE]);
+    for (int u = 0; u < m->n_units; u++)
+        for (int i = 0; i < rank_pieces(&k->rank, u); i++) {
+            const RankPiece piece = rank_piece(&k->rank, u, i);
+            const Param *p = &m->param[piece.param];
+            const Random random = random_named(5, p->name);
+            const Tensor w = rank_piece_data(&k->rank, &piece, PART_MASTER);
+            for (int64_t e = 0; e < w.n[0]; e++) {
+                const int64_t global = k->w->shuffled ? e : rank_piece_global(&piece, e);
+                const double about = p->info.init == INIT_ONES ? 1.0 : 0.0;
+                real_set(&w, e, about + 0.4 * random_normal(&random, (uint64_t)global));
+            }
+        }
+}
+
+static void fill_batches(Worker *k, int step)
+{
+    const World *w = k->w;
+    const BatchSplit split = batch_split(&k->job);
+    for (int m = 0; m < w->set.micros; m++) {
+        const BatchPart part = batch_part(&split, INT64_MAX / 2, m);
+        const int number = (int)(part.first / split.each);
+        TestBatch b = test_job_batch(&k->job.settings, number + 16 * step);
+        if (w->numbers && number >= w->numbers) b.rows = 0;
+        rank_fill_batch(&k->rank, m, &b);
+        const Tensor weights = rank_input(&k->rank, m, INPUT_WEIGHTS);
+        for (int64_t i = 0; number == w->without && i < b.rows; i++) real_set(&weights, i, 0.0);
+    }
+}
+
+static Err put(Worker *k, int64_t at, double *cell, double x, const char *what)
+{
+    if (!k->held[at])
+        *cell = x;
+    else if (memcmp(cell, &x, sizeof x) != 0)
+        return err_fail(ERR_CHECK, "rank %d has %.17g of %s, another has %.17g", k->number, x, what,
+                        *cell);
+    return OK;
+}
+
+static Err collect_piece(Worker *k, const RankPiece *piece)
+{
+    const int parts = k->job.linked.n_moments ? N_PARTS : PART_MOMENT1;
+    const int64_t first = k->out->at[piece->param];
+    for (int64_t e = 0; e < piece->hi - piece->lo; e++) {
+        const int64_t at = first + rank_piece_global(piece, e);
+        for (int part = PART_MASTER; part < parts; part++) {
+            const Tensor t = rank_piece_data(&k->rank, piece, (ParamPart)part);
+            TRY(put(k, at, &k->out->part[part][at], real_get(&t, e),
+                    k->job.model.param[piece->param].name));
+        }
+        k->held[at] = true;
+    }
+    return OK;
+}
+
+static Err collect(Worker *k)
+{
+    const Recorder *r = comm_recorder(k->comm);
+    WorldResult *out = k->out;
+    for (int u = 0; u < k->job.model.n_units; u++)
+        for (int i = 0; i < rank_pieces(&k->rank, u); i++) {
+            const RankPiece piece = rank_piece(&k->rank, u, i);
+            TRY(collect_piece(k, &piece));
+        }
+    for (int kind = 0; kind < N_COMM_KINDS; kind++)
+        out->sent[kind] += (int64_t)r->of_kind[kind].sent_bytes;
+    out->scalars_sent += (int64_t)r->scalars.sent_bytes;
+    return OK;
+}
+
+static Err note_step(Worker *k, int step, const StepResult *r)
+{
+    WorldResult *out = k->out;
+    const bool first = out->live[step] < 0;
+    if (first) {
+        out->loss[step] = r->loss;
+        out->norm[step] = r->grad_norm;
+        out->live[step] = r->live_tokens;
+    }
+    if (memcmp(&out->loss[step], &r->loss, sizeof r->loss) != 0 ||
+        memcmp(&out->norm[step], &r->grad_norm, sizeof r->loss) != 0 ||
+        out->live[step] != r->live_tokens)
+        return err_fail(ERR_CHECK,
+                        "step %d: rank %d: loss %.17g, norm %.17g, %lld tokens; another: %.17g, "
+                        "%.17g, %lld",
+                        step, k->number, r->loss, r->grad_norm, (long long)r->live_tokens,
+                        out->loss[step], out->norm[step], (long long)out->live[step]);
+    return OK;
+}
+
+static Err work(Worker *k)
+{
+    const World *w = k->w;
+    const CommSettings comm = {.rank = k->number,
+                               .ranks = k->out->ranks,
+                               .in_flight = 64,
+                               .records = 64,
+                               .hostile = w->hostile,
+                               .seed = w->seed,
+                               .timeout_s = 60};
+    TRY(local_join(k->world, &k->arena, &comm, &k->comm));
+    const RankSettings set = {.program = &k->job.linked,
+                              .device = w->device,
+                              .comm = k->comm,
+                              .optim = w->set.optim,
+                              .poison = true,
+                              .late = true};
+    TRY(rank_open(&k->rank, &set));
+    for (int i = 0; i < N_ARENAS; i++) rank_poison(&k->rank, (ArenaId)i);
+    fill_weights(k);
+    for (int s = 0; s < w->steps; s++) {
+        StepResult r;
+        fill_batches(k, s);
+        TRY(rank_step(&k->rank, &(StepSettings){s + 1, w->lr}, &r));
+        TRY(comm_idle(k->comm));
+        pthread_mutex_lock(k->lock);
+        const Err err = note_step(k, s, &r);
+        pthread_mutex_unlock(k->lock);
+        TRY(err);
+    }
+    pthread_mutex_lock(k->lock);
+    const Err err = collect(k);
+    pthread_mutex_unlock(k->lock);
+    return err;
+}
+
+static void *worker_main(void *worker)
+{
+    Worker *k = worker;
+    k->err = work(k);
+    snprintf(k->text, sizeof k->text, "%s", k->err == OK ? "" : err_text());
+    if (k->err != OK && k->comm) comm_poison(k->comm, k->err, k->text);
+    if (k->comm) comm_close(k->comm);
+    rank_close(&k->rank);
+    return NULL;
+}
+
+/* Programs are compiled one rank after another: the first one's model is the result's. */
+static Err compile(Worker *k)
+{
+    JobSettings set = k->w->set;
+    set.parallel.rank = k->number;
+    TRY(arena_open(&k->arena, "rank", ARENA_PLENTY));
+    TRY(job_compile(&set, &k->arena, &k->job));
+    memcpy(k->out->bytes[k->number], k->job.linked.bytes, sizeof k->job.linked.bytes);
+    return OK;
+}
+
+static Err result_open(const World *w, const Mesh *mesh, WorldResult *out)
+{
+    Model *m;
+    *out = (WorldResult){.ranks = mesh->world};
+    TRY(arena_open(&out->arena, "world", ARENA_PLENTY));
+    TRY(ARENA_NEW(&out->arena, 1, &m));
+    TRY(model_build(w->set.config, w->set.dtype, w->set.batch, &out->arena, m));
+    TRY(ARENA_NEW(&out->arena, m->n_params + 1, &out->at));
+    for (int p = 0; p < m->n_params; p++) out->at[p + 1] = out->at[p] + m->param[p].count;
+    out->elements = out->at[m->n_params];
+    for (int part = 0; part < N_PARTS; part++)
+        TRY(ARENA_NEW(&out->arena, out->elements, &out->part[part]));
+    for (int s = 0; s < WORLD_STEPS; s++) out->live[s] = -1;
+    out->model = m;
+    return OK;
+}
+
+static Err run_threads(Worker *worker, int n)
+{
+    pthread_t thread[MAX_WORLD];
+    for (int i = 0; i < n; i++)
+        if (pthread_create(&thread[i], NULL, worker_main, &worker[i]) != 0)
+            return err_fail(ERR_NOMEM, "no thread for rank %d", i);
+    for (int i = 0; i < n; i++) pthread_join(thread[i], NULL);
+    for (int i = 0; i < n; i++)
+        if (worker[i].err != OK && worker[i].err != ERR_PEER)
+            return err_fail(worker[i].err, "rank %d: %s", i, worker[i].text);
+    for (int i = 0; i < n; i++)
+        if (worker[i].err != OK) return err_fail(worker[i].err, "rank %d: %s", i, worker[i].text);
+    return OK;
+}
+
+static Err run_all(const World *w, WorldResult *out, Worker *worker)
+{
+    pthread_mutex_t lock;
+    bool *held;
+    pthread_mutex_init(&lock, NULL);
+    TRY(ARENA_NEW(&out->arena, out->elements, &held));
+    for (int i = 0; i < out->ranks; i++) {
+        worker[i] = (Worker){.w = w, .out = out, .lock = &lock, .held = held, .number = i};
+        TRY(compile(&worker[i]));
+    }
+    const Job *job = &worker[0].job;
+    for (int u = 0; u < job->model.n_units; u++)
+        out->gathered += job->gathers[u].gathers * job->linked.unit[u].mine.pack_count;
+    LocalWorld *world;
+    TRY(local_world_open(out->ranks, &world));
+    for (int i = 0; i < out->ranks; i++) worker[i].world = world;
+    const Err err = run_threads(worker, out->ranks);
+    local_world_close(world);
+    TRY(err);
+    for (int64_t i = 0; i < out->elements; i++)
+        if (!held[i]) return err_fail(ERR_CHECK, "no rank has element %lld at home", (long long)i);
+    return OK;
+}
+
+Err world_run_job(const World *w, WorldResult *out)
+{
+    Mesh mesh;
+    Worker *worker;
+    TRY(mesh_sized(&w->set.parallel.mesh, &mesh));
+    MUST(mesh.world <= MAX_WORLD && w->steps <= WORLD_STEPS, "%d ranks", mesh.world);
+    TRY(model_config_check(w->set.config));
+    TRY(result_open(w, &mesh, out));
+    worker = calloc((size_t)mesh.world, sizeof *worker);
+    const Err err = run_all(w, out, worker);
+    for (int i = 0; i < mesh.world; i++)
+        if (worker[i].arena.base) arena_close(&worker[i].arena);
+    free(worker);
+    return err;
+}
+
+void world_result_close(WorldResult *r) { arena_close(&r->arena); }
+
+static double largest(const WorldResult *r, int param, ParamPart part)
+{
+    double most = 0;
+    for (int64_t i = r->at[param]; i < r->at[param + 1]; i++)
+        most = fmax(most, fabs(r->part[part][i]));
+    return most;
+}
+
+double world_differ(const WorldResult *a, const WorldResult *b, ParamPart part)
+{
+    double worst = 0, of_all = 0;
+    for (int p = 0; p < a->model->n_params; p++) of_all = fmax(of_all, largest(a, p, part));
+    for (int p = 0; p < a->model->n_params; p++) {
+        const double scale = fmax(largest(a, p, part), 1e-4 * of_all);
+        for (int64_t i = a->at[p]; i < a->at[p + 1]; i++) {
+            const double off = fabs(a->part[part][i] - b->part[part][i]);
+            if (!isfinite(off)) return HUGE_VAL;
+            if (off > 0) worst = fmax(worst, off / scale);
+        }
+    }
+    return worst;
+}
+
+bool world_equal(const WorldResult *a, const WorldResult *b, char what[128])
+{
+    for (int s = 0; s < WORLD_STEPS; s++)
+        if (a->live[s] != b->live[s] || memcmp(&a->loss[s], &b->loss[s], sizeof(double)) != 0 ||
+            memcmp(&a->norm[s], &b->norm[s], sizeof(double)) != 0) {
+            snprintf(what, 128, "step %d: loss %.17g and %.17g, norm %.17g and %.17g", s,
+                     a->loss[s], b->loss[s], a->norm[s], b->norm[s]);
+            return false;
+        }
+    for (int part = PART_MASTER; part < N_PARTS; part++)
+        for (int p = 0; p < a->model->n_params; p++)
+            for (int64_t i = a->at[p]; i < a->at[p + 1]; i++)
+                if (memcmp(&a->part[part][i], &b->part[part][i], sizeof(double)) != 0) {
+                    snprintf(what, 128, "part %d of %.40s[%lld]: %.17g and %.17g", part,
+                             a->model->param[p].name, (long long)(i - a->at[p]), a->part[part][i],
+                             b->part[part][i]);
+                    return false;
+                }
+    return true;
+}
+
+static double relative(double a, double b)
+{
+    const double off = fabs(a - b);
+    return off <= 0 ? 0 : isfinite(off) ? off / fmax(fabs(a), fabs(b)) : HUGE_VAL;
+}
+
+double world_differ_all(const WorldResult *a, const WorldResult *b)
+{
+    double worst = 0;
+    for (int s = 0; s < WORLD_STEPS; s++) {
+        if (a->live[s] != b->live[s]) return HUGE_VAL;
+        worst = fmax(worst, relative(a->loss[s], b->loss[s]));
+        worst = fmax(worst, relative(a->norm[s], b->norm[s]));
+    }
+    for (int part = PART_MASTER; part < N_PARTS; part++)
+        worst = fmax(worst, world_differ(a, b, (ParamPart)part));
+    return worst;
+}

@@ -1,0 +1,144 @@
+/* What must be equal to the bit, f32 on device/cpu: the levels of ZeRO at equal dp and equal reductions; dp=N and one
+ * rank that folds as N; any timing of transfers. */
+#include "support/expect.h"
+
+#include "device/cpu/cpu.h"
+#include "support/world.h"
+
+static World world(const char *model, int dp, int micros)
+{
+    World w = world_of(test_job_settings(model, JOB_STEP));
+    w.set.dtype = F32;
+    w.set.micros = micros;
+    w.set.optim.clip = 0.4;
+    w.set.parallel.mesh.dp_shard = dp;
+    DO(device_cpu_open(NULL, &w.device));
+    return w;
+}
+
+static void same(const char *name, const WorldResult *a, const World *w)
+{
+    WorldResult b;
+    char what[128];
+    if (world_run_job(w, &b) != OK) fail_msg("%s: %s", name, err_text());
+    if (!world_equal(a, &b, what)) fail_msg("%s: %s", name, what);
+    world_result_close(&b);
+}
+
+static void levels_of(const char *model, int dp, bool each)
+{
+    World w = world(model, dp, 3);
+    WorldResult a;
+    w.set.parallel.reduce_each = each;
+    DO(world_run_job(&w, &a));
+    for (int zero = 1; zero < 4; zero++) {
+        w.set.parallel.zero = zero;
+        if (zero >= 2 && !each) continue; /* these reduce after each micro-batch */
+        same("levels", &a, &w);
+        w.set.parallel.in_order = true;
+        same("in order", &a, &w);
+        w.set.parallel.in_order = false;
+        w.set.parallel.live = 4;
+        same("more live", &a, &w);
+        w.set.parallel.live = 0;
+    }
+    world_result_close(&a);
+}
+
+static void levels_are_equal(void **state)
+{
+    (void)state;
+    static const char *const model[] = {"gpt2", "llama", "qwen2"};
+    for (int m = 0; m < 3; m++)
+        for (int dp = 2; dp <= 5; dp += 3) {
+            levels_of(model[m], dp, false);
+            levels_of(model[m], dp, true);
+        }
+}
+
+/* One rank, whose micro-batches are those of N ranks one after another. */
+static void fold_is_dp(void **state)
+{
+    (void)state;
+    static const char *const model[] = {"gpt2", "llama", "llama-tied"};
+    for (int m = 0; m < 3; m++)
+        for (int n = 2; n <= 5; n += 1 + n % 2)
+            for (int way = 0; way < 4; way++) {
+                World many = world(model[m], n, 2), one = world(model[m], 1, 2 * n);
+                WorldResult a;
+                many.set.parallel.zero = way % 2;
+                many.numbers = one.numbers = 2 * n - way / 2; /* the last one may have no rows */
+                one.set.parallel.fold = n;
+                one.set.schedule = way % 2 ? "gpipe" : "1f1b";
+                DO(world_run_job(&many, &a));
+                same("fold", &a, &one);
+                world_result_close(&a);
+            }
+}
+
+/* The order of sums is not that of one rank without a fold: the test above can fail. */
+static void fold_matters(void **state)
+{
+    (void)state;
+    World many = world("llama", 4, 2), one = world("llama", 1, 8);
+    WorldResult a, b;
+    char what[128];
+    DO(world_run_job(&many, &a));
+    DO(world_run_job(&one, &b));
+    assert_false(world_equal(&a, &b, what));
+    world_result_close(&a);
+    world_result_close(&b);
+}
+
+static void timing_does_not_matter(void **state)
+{
+    (void)state;
+    for (int zero = 0; zero < 4; zero++)
+        for (int replicate = 1; replicate <= 2; replicate++) {
+            World w = world("gpt2", 4 / replicate, 2);
+            WorldResult a;
+            w.set.parallel.mesh.dp_replicate = replicate;
+            w.set.parallel.zero = zero;
+            DO(world_run_job(&w, &a));
+            w.hostile = true;
+            for (w.seed = 1; w.seed <= 3; w.seed++) same("hostile", &a, &w);
+            world_result_close(&a);
+        }
+}
+
+static void folds_that_cannot_be(void **state)
+{
+    (void)state;
+    static Job job;
+    Arena arena;
+    World w = world("llama", 2, 4);
+    DO(arena_open(&arena, "test", ARENA_PLENTY));
+    w.set.parallel.fold = 2;
+    expect_error("dp", job_compile(&w.set, &arena, &job), ERR_CONFIG,
+                 "numerics.fold=2 with dp=2: a fold imitates the order of sums");
+    w.set.parallel.mesh.dp_shard = 1;
+    w.set.parallel.reduce_each = true;
+    expect_error("each", job_compile(&w.set, &arena, &job), ERR_CONFIG, "set parallel.reduce=last");
+    w.set.parallel.reduce_each = false;
+    w.set.parallel.fold = 3;
+    expect_error("groups", job_compile(&w.set, &arena, &job), ERR_CONFIG,
+                 "numerics.fold=3: the rank has 4 micro-batches");
+    w.set.parallel.fold = 0;
+    w.set.parallel.zero = 4;
+    expect_error("zero", job_compile(&w.set, &arena, &job), ERR_CONFIG, "levels are 0 to 3");
+    w.set.parallel.zero = 0;
+    w.set.parallel.rank = 1;
+    expect_error("rank", job_compile(&w.set, &arena, &job), ERR_CONFIG,
+                 "the mesh has ranks 0 to 0");
+    arena_close(&arena);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(levels_are_equal),     cmocka_unit_test(fold_is_dp),
+        cmocka_unit_test(fold_matters),         cmocka_unit_test(timing_does_not_matter),
+        cmocka_unit_test(folds_that_cannot_be),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
