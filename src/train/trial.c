@@ -1,0 +1,249 @@
+/* trial.c -- the ranks of a trial, and what they put together. */
+#include "train/trial.h"
+
+#include <math.h>
+#include <string.h>
+#include "base/philox.h"
+#include "train/batch.h"
+#include "train/world.h"
+
+enum { IN_FLIGHT = 64 };
+
+typedef struct {
+    const TrialSettings *s;
+    Trial *out;
+    int64_t *sent; /* [ranks] */
+    int64_t *bytes;
+    double *copies;
+} Trying;
+
+static double element(const Tensor *t, int64_t i)
+{
+    return t->dtype == F64 ? ((const double *)t->data)[i] : (double)((const float *)t->data)[i];
+}
+
+static void put_weight(const Tensor *w, int64_t i, double x)
+{
+    if (w->dtype == F64)
+        ((double *)w->data)[i] = x;
+    else
+        ((float *)w->data)[i] = (float)x;
+}
+
+/* One sequence of the step into rows of a micro-batch: each token sees those before it. */
+static void fill_sequence(Rank *r, const TrialSettings *s, int micro, int64_t row, int64_t sequence)
+{
+    const int64_t T = s->job.batch.seq_len, vocab = s->job.config->vocab,
+                  window = s->job.config->window;
+    const Random random = random_named(s->seed, "tokens");
+    int32_t *token = rank_input(r, micro, INPUT_TOKENS).data;
+    int32_t *target = rank_input(r, micro, INPUT_TARGETS).data;
+    int32_t *position = rank_input(r, micro, INPUT_POSITIONS).data;
+    int32_t *ranges = rank_input(r, micro, INPUT_RANGES).data;
+    const Tensor weights = rank_input(r, micro, INPUT_WEIGHTS);
+    const bool blank = s->blank && sequence % s->global >= (s->global + 1) / 2;
+    for (int64_t i = 0; i < T; i++) {
+        const uint64_t at = (uint64_t)(sequence * (T + 1) + i);
+        const int64_t at_row = row + i, lo = window > 0 && i + 1 > window ? i + 1 - window : 0;
+        token[at_row] = (int32_t)(random_bits(&random, at) % (uint64_t)vocab);
+        target[at_row] = (int32_t)(random_bits(&random, at + 1) % (uint64_t)vocab);
+        position[at_row] = (int32_t)i;
+        const int32_t range[4] = {(int32_t)(row + lo), (int32_t)(at_row + 1), 0, 0};
+        memcpy(ranges + 4 * at_row, range, sizeof range);
+        put_weight(&weights, at_row, blank || at % 7 == 3 ? 0 : 1);
+    }
+}
+
+static void fill_step(Rank *r, const Job *job, const TrialSettings *s, int64_t step)
+{
+    const BatchSplit split = batch_split(job);
+    for (int m = 0; m < job->settings.micros; m++) {
+        const BatchPart part = batch_part(&split, s->global, m);
+        for (int64_t i = 0; i < part.n; i++)
+            fill_sequence(r, s, m, i * s->job.batch.seq_len,
+                          (step - 1) * s->global + part.first + i);
+        rank_set_rows(r, m, part.n * s->job.batch.seq_len);
+    }
+}
+
+/* Is element `at` of the unit's home one that this rank counts? */
+static bool is_owned(const UnitPlace *u, int64_t at)
+{
+    for (int i = 0; i < u->n_owned; i++)
+        if (at >= u->owned[i].lo && at < u->owned[i].hi) return true;
+    return false;
+}
+
+/* Each element from the rank that owns it. */
+static void put_together(const Rank *r, Trial *out)
+{
+    const LinkedProgram *lp = r->settings.program;
+    for (int u = 0; u < lp->model->n_units; u++)
+        for (int i = 0; i < rank_pieces(r, u); i++) {
+            const RankPiece p = rank_piece(r, u, i);
+            const Tensor weight = rank_piece_data(r, &p, PART_MASTER);
+            const Tensor gradient = rank_piece_data(r, &p, PART_GRAD);
+            for (int64_t k = 0; k < p.hi - p.lo; k++) {
+                const int64_t global = out->at[p.param] + rank_piece_global(&p, k);
+                if (!is_owned(&lp->unit[u], p.at + k)) continue;
+                out->weight[global] = element(&weight, k);
+                out->gradient[global] = element(&gradient, k);
+            }
+        }
+}
+
+/* What is held twice is the same. */
+static double compare_copies(const Rank *r, const Trial *out)
+{
+    const LinkedProgram *lp = r->settings.program;
+    double most = 0;
+    for (int u = 0; u < lp->model->n_units; u++)
+        for (int i = 0; i < rank_pieces(r, u); i++) {
+            const RankPiece p = rank_piece(r, u, i);
+            const Tensor weight = rank_piece_data(r, &p, PART_MASTER);
+            for (int64_t k = 0; k < p.hi - p.lo; k++) {
+                const double owner = out->weight[out->at[p.param] + rank_piece_global(&p, k)];
+                const double gap = fabs(element(&weight, k) - owner);
+                if (!(gap <= most)) most = isnan(gap) ? INFINITY : gap;
+            }
+        }
+    return most;
+}
+
+static int64_t sent_bytes(const Comm *c)
+{
+    const Recorder *r = comm_recorder(c);
+    int64_t sent = 0;
+    for (int k = 0; k < N_COMM_KINDS; k++) sent += (int64_t)r->of_kind[k].sent_bytes;
+    return sent;
+}
+
+static Err run_steps(Rank *r, const Job *job, Trying *t, WorldRank *w)
+{
+    const TrialSettings *s = t->s;
+    TRY(rank_init_weights(r, s->seed));
+    for (int step = 1; step <= s->steps; step++) {
+        StepResult result;
+        fill_step(r, job, s, step);
+        TRY(rank_step(r, &(StepSettings){step, s->lr}, &result));
+        if (w->rank != 0) continue;
+        t->out->loss[step - 1] = result.loss;
+        t->out->norm[step - 1] = result.grad_norm;
+    }
+    t->sent[w->rank] = sent_bytes(w->comm);
+    put_together(r, t->out);
+    TRY(world_agree(w, OK)); /* all have put theirs */
+    t->copies[w->rank] = compare_copies(r, t->out);
+    return OK;
+}
+
+static Err open_job(WorldRank *w, const TrialSettings *s, Job **out)
+{
+    JobSettings set = s->job;
+    const int dp = (set.parallel.mesh.dp_replicate ? set.parallel.mesh.dp_replicate : 1) *
+                   (set.parallel.mesh.dp_shard ? set.parallel.mesh.dp_shard : 1);
+    set.parallel.rank = w->rank;
+    set.micros = (int)batch_micros(s->global, set.batch.sequences, dp,
+                                   set.parallel.fold ? set.parallel.fold : 1);
+    TRY(ARENA_NEW(w->arena, 1, out));
+    return job_compile(&set, w->arena, *out);
+}
+
+static Err try_rank(WorldRank *w, void *work)
+{
+    Trying *t = work;
+    Rank rank = {0};
+    Job *job;
+    TRY(world_agree(w, open_job(w, t->s, &job)));
+    for (int a = 0; a < N_ARENAS; a++) t->bytes[w->rank] += (int64_t)job->linked.bytes[a];
+    const RankSettings set = {.program = &job->linked,
+                              .device = t->s->device,
+                              .comm = w->comm,
+                              .optim = job->settings.optim,
+                              .poison = t->s->poison};
+    Err err = world_agree(w, rank_open(&rank, &set));
+    if (err == OK) err = run_steps(&rank, job, t, w);
+    world_leave(w, err);
+    rank_close(&rank);
+    return err;
+}
+
+static Err open_result(const TrialSettings *s, Arena *arena, Trial *out)
+{
+    Model m;
+    int64_t *at;
+    TRY(model_build(s->job.config, s->job.dtype, s->job.batch, arena, &m));
+    TRY(ARENA_NEW(arena, m.n_params + 1, &at));
+    for (int p = 0; p < m.n_params; p++) at[p + 1] = at[p] + m.param[p].count;
+    *out = (Trial){.count = at[m.n_params], .at = at};
+    TRY(ARENA_NEW(arena, 1, &out->model));
+    *out->model = m;
+    TRY(ARENA_NEW(arena, s->steps, &out->loss));
+    TRY(ARENA_NEW(arena, s->steps, &out->norm));
+    TRY(ARENA_NEW(arena, out->count, &out->gradient));
+    return ARENA_NEW(arena, out->count, &out->weight);
+}
+
+Err trial_run(const TrialSettings *s, Arena *arena, Trial *out)
+{
+    Mesh mesh;
+    Trying t = {.s = s, .out = out};
+    TRY(mesh_sized(&s->job.parallel.mesh, &mesh));
+    TRY(open_result(s, arena, out));
+    TRY(ARENA_NEW(arena, mesh.world, &t.sent));
+    TRY(ARENA_NEW(arena, mesh.world, &t.bytes));
+    TRY(ARENA_NEW(arena, mesh.world, &t.copies));
+    for (int64_t i = 0; i < out->count; i++) out->weight[i] = out->gradient[i] = NAN;
+    const WorldSettings world = {.ranks = mesh.world,
+                                 .in_flight = IN_FLIGHT,
+                                 .records = 64,
+                                 .timeout_s = 120,
+                                 .body = try_rank,
+                                 .work = &t};
+    TRY(world_run(&world));
+    for (int r = 0; r < mesh.world; r++) {
+        out->sent_bytes += t.sent[r];
+        if (t.copies[r] > out->copies) out->copies = t.copies[r];
+        if (t.bytes[r] > out->rank_bytes) out->rank_bytes = t.bytes[r];
+    }
+    return OK;
+}
+
+/* The greatest difference in a tensor, relative to its largest entry. */
+static double tensor_gap(const double *a, const double *b, int64_t n)
+{
+    double most = 0, gap = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (isnan(a[i]) || isnan(b[i])) return INFINITY;
+        most = fmax(most, fabs(a[i]));
+        gap = fmax(gap, fabs(a[i] - b[i]));
+    }
+    return gap == 0 ? 0 : gap / most;
+}
+
+static double params_gap(const Trial *one, const double *a, const double *b, const char **name)
+{
+    double most = 0;
+    *name = "";
+    for (int p = 0; p < one->model->n_params; p++) {
+        const double gap = tensor_gap(a + one->at[p], b + one->at[p], one->at[p + 1] - one->at[p]);
+        if (!(gap > most)) continue;
+        most = gap;
+        *name = one->model->param[p].name;
+    }
+    return most;
+}
+
+TrialGap trial_gap(const Trial *one, const Trial *other, int steps)
+{
+    TrialGap g = {0};
+    const size_t all = (size_t)one->count * sizeof(double), each = (size_t)steps * sizeof(double);
+    for (int i = 0; i < steps; i++)
+        g.loss = fmax(g.loss, tensor_gap(&one->loss[i], &other->loss[i], 1));
+    g.gradient = params_gap(one, one->gradient, other->gradient, &g.gradient_at);
+    g.weight = params_gap(one, one->weight, other->weight, &g.weight_at);
+    g.same = memcmp(one->weight, other->weight, all) == 0 &&
+             memcmp(one->gradient, other->gradient, all) == 0 &&
+             memcmp(one->loss, other->loss, each) == 0 && memcmp(one->norm, other->norm, each) == 0;
+    return g;
+}
