@@ -9,6 +9,10 @@
 
 enum { IN_FLIGHT = 64 };
 
+/* A gradient that is zero but for rounding (a key's bias: softmax does not see it) has no largest
+ * entry of its own; entries so small beside the largest of the model count as this share of it. */
+#define NOTHING 1e-3
+
 typedef struct {
     const TrialSettings *s;
     Trial *out;
@@ -104,7 +108,7 @@ static double compare_copies(const Rank *r, const Trial *out)
             for (int64_t k = 0; k < p.hi - p.lo; k++) {
                 const double owner = out->weight[out->at[p.param] + rank_piece_global(&p, k)];
                 const double gap = fabs(element(&weight, k) - owner);
-                if (!(gap <= most)) most = isnan(gap) ? INFINITY : gap;
+                if (!(gap <= most)) most = isnan(gap) ? (double)INFINITY : gap;
             }
         }
     return most;
@@ -209,10 +213,19 @@ Err trial_run(const TrialSettings *s, Arena *arena, Trial *out)
     return OK;
 }
 
-/* The greatest difference in a tensor, relative to its largest entry. */
-static double tensor_gap(const double *a, const double *b, int64_t n)
+/* The largest entry of a tensor; infinite where one is not a number. */
+static double largest(const double *a, int64_t n)
 {
-    double most = 0, gap = 0;
+    double most = 0;
+    for (int64_t i = 0; i < n; i++) most = isnan(a[i]) ? (double)INFINITY : fmax(most, fabs(a[i]));
+    return most;
+}
+
+/* The greatest difference in a tensor, relative to its largest entry, which counts for `least` at
+ * least. */
+static double tensor_gap(const double *a, const double *b, int64_t n, double least)
+{
+    double most = least, gap = 0;
     for (int64_t i = 0; i < n; i++) {
         if (isnan(a[i]) || isnan(b[i])) return INFINITY;
         most = fmax(most, fabs(a[i]));
@@ -224,9 +237,11 @@ static double tensor_gap(const double *a, const double *b, int64_t n)
 static double params_gap(const Trial *one, const double *a, const double *b, const char **name)
 {
     double most = 0;
+    const double least = NOTHING * largest(a, one->count);
     *name = "";
     for (int p = 0; p < one->model->n_params; p++) {
-        const double gap = tensor_gap(a + one->at[p], b + one->at[p], one->at[p + 1] - one->at[p]);
+        const int64_t n = one->at[p + 1] - one->at[p];
+        const double gap = tensor_gap(a + one->at[p], b + one->at[p], n, least);
         if (!(gap > most)) continue;
         most = gap;
         *name = one->model->param[p].name;
@@ -239,7 +254,7 @@ TrialGap trial_gap(const Trial *one, const Trial *other, int steps)
     TrialGap g = {0};
     const size_t all = (size_t)one->count * sizeof(double), each = (size_t)steps * sizeof(double);
     for (int i = 0; i < steps; i++)
-        g.loss = fmax(g.loss, tensor_gap(&one->loss[i], &other->loss[i], 1));
+        g.loss = fmax(g.loss, tensor_gap(&one->loss[i], &other->loss[i], 1, 0));
     g.gradient = params_gap(one, one->gradient, other->gradient, &g.gradient_at);
     g.weight = params_gap(one, one->weight, other->weight, &g.weight_at);
     g.same = memcmp(one->weight, other->weight, all) == 0 &&
