@@ -16,9 +16,9 @@
  * micro-batches, however many there are. */
 #include "schedule/generate.h"
 
-int gen_1f1b(const Schedule *shape, int rank, Action *out)
+int gen_1f1b(const Pipeline *p, int rank, Action *out)
 {
-    const int after = shape->ranks - 1 - rank, micros = shape->micros;
+    const int after = p->ranks - 1 - rank, micros = p->micros;
     const int warm = after < micros ? after : micros;
     int n = 0, f = 0, b = 0;
     while (f < warm) out[n++] = action_run(PHASE_F, rank, f++, 0);

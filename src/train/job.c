@@ -5,6 +5,7 @@
 #include "schedule/check.h"
 #include "schedule/expand.h"
 #include "schedule/generate.h"
+#include "schedule/passes.h"
 #include "schedule/reduce.h"
 
 CompileOptions job_options(const Job *job)
@@ -39,28 +40,6 @@ static Err compile_kinds(Job *job, Arena *arena)
                                job->model.n_kinds, arena));
     return names_check_effect("parallel.offload", o.offload_names, NAMES_OFFLOAD, job->program,
                               job->model.n_kinds, arena);
-}
-
-/* Every B as an I and a W right after it. */
-static Err split_backward(Schedule *s, Arena *arena)
-{
-    for (int r = 0; r < s->ranks; r++) {
-        Action *list;
-        int n = 0;
-        TRY(ARENA_NEW(arena, 2 * s->n[r] + 1, &list));
-        for (int i = 0; i < s->n[r]; i++) {
-            Action a = s->list[r][i];
-            if (a.kind == A_RUN && a.phase == PHASE_B) {
-                a.phase = PHASE_I;
-                list[n++] = a;
-                a.phase = PHASE_W;
-            }
-            list[n++] = a;
-        }
-        s->list[r] = list;
-        s->n[r] = n;
-    }
-    return OK;
 }
 
 static void keep_forward(Schedule *s)
@@ -146,11 +125,12 @@ static Err make_schedule(Job *job, Arena *arena)
 {
     const JobSettings *set = &job->settings;
     int16_t *first;
-    TRY(schedule_generate(set->schedule, 1, set->micros, 1, arena, &job->chunks));
+    const Pipeline pipe = {.ranks = 1, .micros = set->micros, .chunks = 1, .slices = 1};
+    TRY(schedule_generate(set->schedule, &pipe, arena, &job->chunks));
     TRY(ARENA_NEW(arena, 2, &first));
     first[1] = (int16_t)job->model.n_units;
     job->chunks.first_unit = first;
-    if (set->split) TRY(split_backward(&job->chunks, arena));
+    if (set->split) TRY(schedule_split(&job->chunks, arena, &job->chunks));
     TRY(schedule_check(&job->chunks, arena));
     TRY(schedule_expand(&job->chunks, set->kind == JOB_STEP ? EXPAND_STEP : EXPAND_RUNS, arena,
                         &job->units));

@@ -68,7 +68,7 @@ static inline Schedule units_of(Arena *a, const char *name, int ranks, int units
 {
     Schedule s, out;
     int16_t *first;
-    must(schedule_generate(name, ranks, micros, 1, a, &s));
+    must(schedule_generate(name, &(Pipeline){.ranks = ranks, .micros = micros}, a, &s));
     must(ARENA_NEW(a, ranks + 1, &first));
     for (int r = 0; r <= ranks; r++) first[r] = (int16_t)(r * units / ranks);
     s.first_unit = first;

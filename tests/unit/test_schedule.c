@@ -49,7 +49,7 @@ static void check_closed_form(Arena *a, const char *name, int ranks, int micros)
     const bool gpipe = strcmp(name, "gpipe") == 0;
     Schedule s;
     Play play;
-    must(schedule_generate(name, ranks, micros, 1, a, &s));
+    must(schedule_generate(name, &(Pipeline){.ranks = ranks, .micros = micros}, a, &s));
     must(schedule_check(&s, a));
     assert_true(schedule_in_order(&s));
     for (int k = 0; k < 3; k++) {
@@ -94,7 +94,8 @@ static void slices_of_gpipe(void **state)
                 const size_t mark = arena_mark(*state);
                 Schedule s;
                 Play play;
-                must(schedule_generate("gpipe", ranks, micros, slices, *state, &s));
+                const Pipeline p = {.ranks = ranks, .micros = micros, .slices = slices};
+                must(schedule_generate("gpipe", &p, *state, &s));
                 must(schedule_check(&s, *state));
                 assert_true(schedule_in_order(&s));
                 must(schedule_play(&s, &(PlayCosts){0}, *state, &play));
@@ -161,8 +162,8 @@ static void random_costs_keep_the_bounds(void **state)
         Schedule s;
         Play play;
         double *cost, once = 0, busiest = 0;
-        must(schedule_generate(slices > 1 || trial % 3 ? "gpipe" : "1f1b", ranks, micros, slices,
-                               *state, &s));
+        const Pipeline p = {.ranks = ranks, .micros = micros, .slices = slices};
+        must(schedule_generate(slices > 1 || trial % 3 ? "gpipe" : "1f1b", &p, *state, &s));
         must(ARENA_NEW(*state, ranks * N_PHASES, &cost));
         for (int i = 0; i < ranks * N_PHASES; i++) cost[i] = 0.1 + random_uniform(&random, draw++);
         const PlayCosts c = {.cost = cost, .latency = trial % 5 * 0.3};
@@ -245,7 +246,8 @@ static void stuck_ranks_are_all_named(void **state)
                     "I; rank 1, position 0, F1.1: waits for F0.1; rank 2, position 0, F2.0: "
                     "waits for F1.0");
 
-    must(schedule_generate("1f1b", 200, 3, 1, *state, &s)); /* more than a message holds */
+    /* more than a message holds */
+    must(schedule_generate("1f1b", &(Pipeline){.ranks = 200, .micros = 3}, *state, &s));
     s.list[0][0] = action_run(PHASE_B, 0, 0, 0);
     assert_int_equal(schedule_play(&s, &(PlayCosts){0}, *state, &play), ERR_CHECK);
     assert_non_null(strstr(err_text(), "more ranks"));
@@ -310,21 +312,30 @@ static void bad_requests_are_named(void **state)
 {
     const struct {
         const char *name;
-        int ranks, micros, slices;
+        Pipeline p;
         const char *reason;
     } row[] = {
-        {"1f1c", 2, 2, 1, "no schedule '1f1c' (did you mean 1f1b?); allowed are gpipe 1f1b"},
-        {"", 2, 2, 1, "no schedule ''"},
-        {"gpipe", 0, 2, 1, "ranks is 0; allowed are 1 to 32767"},
-        {"gpipe", 2, 40000, 1, "micros is 40000; allowed are 1 to 32767"},
-        {"gpipe", 2, 2, -1, "slices is -1; allowed"},
-        {"1f1b", 2, 2, 2, "1f1b runs whole micro-batches, slices is 2; set slices to 1"},
+        {"1f1c",
+         {2, 2, 0, 0, 0},
+         "parallel.schedule: there is no '1f1c' (did you mean 1f1b?); "
+         "allowed are gpipe 1f1b"},
+        {"", {2, 2, 0, 0, 0}, "there is no ''"},
+        {"gpipe", {0, 2, 0, 0, 0}, "ranks is 0; allowed are 1 to 32767"},
+        {"gpipe", {2, 40000, 0, 0, 0}, "micros is 40000; allowed are 1 to 32767"},
+        {"gpipe", {2, 2, 0, -1, 0}, "slices is -1; allowed"},
+        {"gpipe",
+         {2, 2, 2, 0, 0},
+         "parallel.chunks is 2; parallel.schedule=gpipe has 1 on each "
+         "rank: set parallel.chunks=1"},
+        {"1f1b",
+         {2, 2, 0, 2, 0},
+         "parallel.slices is 2; parallel.schedule=1f1b runs whole "
+         "micro-batches: set parallel.slices=1"},
+        {"1f1b", {2, 2, 0, 0, 2}, "parallel.group is 2; parallel.schedule=1f1b takes no groups"},
     };
     for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
         Schedule s;
-        assert_int_equal(
-            schedule_generate(row[i].name, row[i].ranks, row[i].micros, row[i].slices, *state, &s),
-            ERR_CONFIG);
+        assert_int_equal(schedule_generate(row[i].name, &row[i].p, *state, &s), ERR_CONFIG);
         if (!strstr(err_text(), row[i].reason))
             fail_msg("wanted: %s\n got: %s", row[i].reason, err_text());
     }

@@ -55,7 +55,7 @@ static void head_comments_are_drawn(void **state)
         Schedule s;
         snprintf(path, sizeof path, SHEAF_SOURCE_DIR "/src/schedule/gen_%s.c", row[i].name);
         must(text_read_file(path, 1 << 20, *state, &source, &length));
-        must(schedule_generate(row[i].name, 4, 6, 1, *state, &s));
+        must(schedule_generate(row[i].name, &(Pipeline){.ranks = 4, .micros = 6}, *state, &s));
         must(schedule_draw(&s, " *   ", *state, &text));
         if (!strstr(source, text)) fail_msg("%s does not hold its drawing:\n%s", path, text);
         text = in_time(*state, &s, 1, " *   ");
@@ -75,7 +75,7 @@ static void two_ranks(void **state)
 {
     const char *text;
     Schedule s;
-    must(schedule_generate("1f1b", 2, 2, 1, *state, &s));
+    must(schedule_generate("1f1b", &(Pipeline){.ranks = 2, .micros = 2}, *state, &s));
     must(schedule_draw(&s, "", *state, &text));
     assert_string_equal(text, "rank 0 | F0 F1 B0 B1\n"
                               "rank 1 | F0 B0 F1 B1\n");
@@ -119,10 +119,10 @@ static void ranks_are_aligned(void **state)
 {
     const char *text;
     Schedule s;
-    must(schedule_generate("1f1b", 11, 1, 1, *state, &s));
+    must(schedule_generate("1f1b", &(Pipeline){.ranks = 11, .micros = 1}, *state, &s));
     must(schedule_draw(&s, "", *state, &text));
     assert_non_null(strstr(text, "rank 9  | F0 B0\nrank 10 | F0 B0\n"));
-    must(schedule_generate("1f1b", 10, 1, 1, *state, &s));
+    must(schedule_generate("1f1b", &(Pipeline){.ranks = 10, .micros = 1}, *state, &s));
     must(schedule_draw(&s, "", *state, &text));
     assert_non_null(strstr(text, "rank 9 | F0 B0\n"));
 }
@@ -132,7 +132,7 @@ static void too_many_cells_are_refused(void **state)
     Schedule s;
     Play play;
     const char *text;
-    must(schedule_generate("gpipe", 2, 3, 1, *state, &s));
+    must(schedule_generate("gpipe", &(Pipeline){.ranks = 2, .micros = 3}, *state, &s));
     must(schedule_play(&s, &(PlayCosts){0}, *state, &play));
     assert_int_equal(schedule_draw_time(&s, &play, 1e-4, "", *state, &text), ERR_CONFIG);
     assert_string_equal(err_text(), "a drawing of 12 in cells of 0.0001; allowed are 10000 cells");

@@ -39,7 +39,8 @@ static void must(Err err)
 static Schedule generate(Arena *a, const char *name, int ranks, int micros, int slices)
 {
     Schedule s;
-    must(schedule_generate(name, ranks, micros, slices, a, &s));
+    const Pipeline p = {.ranks = ranks, .micros = micros, .slices = slices};
+    must(schedule_generate(name, &p, a, &s));
     return s;
 }
 

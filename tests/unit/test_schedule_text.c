@@ -55,7 +55,8 @@ static void generated_and_expanded(void **state)
                     const size_t mark = arena_mark(*state);
                     int16_t first_unit[7] = {0};
                     Schedule s, units;
-                    must(schedule_generate(row[i].name, ranks, micros, slices, *state, &s));
+                    const Pipeline p = {ranks, micros, 0, slices, 0};
+                    must(schedule_generate(row[i].name, &p, *state, &s));
                     round_trip(*state, &s);
                     for (int c = 0; c < ranks; c++)
                         first_unit[c + 1] = (int16_t)(first_unit[c] + 1 + (c + micros) % 3);
@@ -260,7 +261,7 @@ static void garbage_is_survived(void **state)
     Schedule s, units;
     uint64_t draw = 0;
     int read = 0, checked = 0;
-    must(schedule_generate("1f1b", 3, 3, 1, *state, &s));
+    must(schedule_generate("1f1b", &(Pipeline){.ranks = 3, .micros = 3}, *state, &s));
     must(schedule_print(&s, *state, &seed[1]));
     must(schedule_expand(&s, EXPAND_STEP, *state, &units));
     must(schedule_print(&units, *state, &seed[2]));
