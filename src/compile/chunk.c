@@ -8,7 +8,7 @@
  *            and the loss go on adding from chunk to chunk
  *
  * How many rows: as many as keep the widest value within a budget, but not so few that products
- * become slow or chunks too many; by shape alone. */
+ * become slow or chunks too many; by shape alone, and alike on all ranks. */
 #include "compile/compile.h"
 
 #include <string.h>
@@ -112,8 +112,10 @@ static bool measure(Chunks *c, int64_t elements, int64_t least_rows)
         const Signature sig = op_signature(n->op);
         for (int j = 0; j < n->n_out && n->chunk == c->number; j++) {
             if (!has_rows(&sig.out[j])) continue;
-            const Dims *d = &c->g->value[n->out[j]].dims;
-            const int64_t width = d->dim[0].cap ? dims_count(d) / d->dim[0].cap : 0;
+            const ValueInfo *info = &c->g->value[n->out[j]];
+            const Dims *d = &info->dims;
+            const int64_t count = info->most ? info->most : dims_count(d);
+            const int64_t width = d->dim[0].cap ? count / d->dim[0].cap : 0;
             c->rows = d->dim[0];
             if (width > widest) widest = width;
         }

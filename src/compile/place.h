@@ -80,6 +80,8 @@ Err rows_of_node(Placing *p, int node, const LayId have[][4], const int *n_have,
                  int *n);
 
 /* ---- place_choose.c ---- */
+/* Local. (*out)[v]: nodes of one chunk make v and read it, so it never exists as a whole. */
+Err place_inside(const Graph *g, Arena *arena, bool **out);
 /* Local. A way for every node, so that least is sent; then fewest transfers, then least work. */
 Err place_choose(Placing *p, RowChoice **choice);
 

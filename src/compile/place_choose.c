@@ -38,6 +38,7 @@ typedef struct {
 typedef struct {
     Placing *p;
     int *last_read; /* [n_values]: node, -1: never */
+    bool *inside;   /* [n_values]: made and read within one chunk */
     State **layer;  /* [n_nodes + 1] */
     int *n, *cap;   /* [n_nodes + 1] */
     int *table;     /* open addressing over the states of one layer: index + 1, or 0 */
@@ -64,15 +65,24 @@ static int at_hand(const Hand *h, LayId lay)
     return -1;
 }
 
-/* Brings a value into a lay; false when there is no way. */
-static bool bring(const Placing *p, Value v, LayId lay, bool added, State *s)
+/* Within a chunk a value exists some rows at a time: there it is summed over the ranks, or its
+ * maximum is, and nothing else, since that goes element by element. */
+static bool goes_by_rows(const Lay *from, const Lay *to)
 {
+    return (from->kind == LAY_SUM || from->kind == LAY_MAX) && to->kind == LAY_WHOLE;
+}
+
+/* Brings a value into a lay; false when there is no way. */
+static bool bring(const Search *search, Value v, LayId lay, bool added, State *s)
+{
+    const Placing *p = search->p;
     Hand *h = &s->hand[v];
     int steps;
     if (at_hand(h, lay) >= 0) return true;
-    const Lay *from = &p->lays.lay[h->lay[0]];
-    if (added && from->kind == LAY_WHOLE && p->lays.lay[lay].kind == LAY_SUM) return true;
+    const Lay *from = &p->lays.lay[h->lay[0]], *to = &p->lays.lay[lay];
+    if (added && from->kind == LAY_WHOLE && to->kind == LAY_SUM) return true;
     if (p->g->value[v].role == ROLE_PARAM) return false;
+    if (search->inside[v] && !goes_by_rows(from, to)) return false;
     const int64_t bytes = lay_bytes(&p->lays, h->lay[0], lay, value_bytes(p->g, v), &steps);
     if (bytes < 0) return false;
     s->cost.bytes += bytes;
@@ -89,12 +99,12 @@ static bool run_node(const Search *s, int node, const RowChoice *c, State *to)
     const Node *n = &p->g->node[node];
     const Signature sig = op_signature(n->op);
     for (int i = 0; i < n->n_in; i++)
-        if (!bring(p, n->in[i], c->in[i], sig.in[i].added, to)) return false;
+        if (!bring(s, n->in[i], c->in[i], sig.in[i].added, to)) return false;
     for (int i = 0; i < n->n_out; i++) {
         const Value v = n->out[i];
         to->hand[v] = (Hand){{c->out[i], NO_LAY, NO_LAY}};
         if (p->pin[v] == NO_LAY) continue;
-        if (!bring(p, v, p->pin[v], false, to)) return false;
+        if (!bring(s, v, p->pin[v], false, to)) return false;
         to->hand[v] = (Hand){{p->pin[v], NO_LAY, NO_LAY}}; /* others see it as it is pinned */
     }
     to->cost.flops += c->flops;
@@ -245,6 +255,20 @@ static Err walk(Search *s, const Cost *bound, int beam, Cost *best)
     return OK;
 }
 
+Err place_inside(const Graph *g, Arena *arena, bool **out)
+{
+    int *maker;
+    TRY(ARENA_NEW(arena, g->n_values + 1, out));
+    TRY(graph_makers(g, arena, &maker));
+    for (int i = 0; i < g->n_nodes; i++)
+        for (int j = 0; j < g->node[i].n_in && g->node[i].chunk; j++) {
+            const int from = maker[g->node[i].in[j]];
+            if (from != NO_NODE && g->node[from].chunk == g->node[i].chunk)
+                (*out)[g->node[i].in[j]] = true;
+        }
+    return OK;
+}
+
 static Err open_search(Search *s)
 {
     const Graph *g = s->p->g;
@@ -252,6 +276,7 @@ static Err open_search(Search *s)
     for (Value v = 0; v < g->n_values; v++) s->last_read[v] = -1;
     for (int i = 0; i < g->n_nodes; i++)
         for (int j = 0; j < g->node[i].n_in; j++) s->last_read[g->node[i].in[j]] = i;
+    TRY(place_inside(g, s->p->arena, &s->inside));
     TRY(ARENA_NEW(s->p->arena, TABLE_SIZE, &s->table));
     TRY(ARENA_NEW(s->p->arena, g->n_nodes + 1, &s->layer));
     TRY(ARENA_NEW(s->p->arena, g->n_nodes + 1, &s->n));

@@ -37,6 +37,7 @@ typedef struct {
     Dims *global;   /* [n_values] */
     Value *raw;     /* [n_values]: as its maker makes it, when that is another value */
     int32_t *chunk; /* [n_values]: of its maker */
+    bool *inside;   /* [n_values]: made and read within that chunk */
     Brought *brought;
     int n_brought, cap_brought;
 } Local;
@@ -151,6 +152,23 @@ static void localize_attr(const Local *l, int index, Attr *attr)
     }
 }
 
+/* Elements on the rank that has most of them: chunks are cut by that, so that all ranks have the
+ * same chunks, and transfers in them meet. */
+static int64_t most_of(const Local *l, Value v)
+{
+    const Placed *p = l->p;
+    const Layout *made = &p->made[v];
+    unsigned axes = 0;
+    int64_t most = 0;
+    for (int i = 0; i < made->n_cuts; i++) axes |= made->cut[i].axes;
+    for (int i = 0; i < mesh_parts(p->mesh, VIEW_DENSE, axes); i++) {
+        const int rank = mesh_move(p->mesh, VIEW_DENSE, axes, i, p->rank);
+        const Dims dims = local_dims(&l->global[v], made, p->mesh, rank);
+        if (dims_count(&dims) > most) most = dims_count(&dims);
+    }
+    return most;
+}
+
 /* The node as this rank runs it, behind what brings its operands, before what brings its results. */
 static Err localize_node(Local *l, int index)
 {
@@ -159,11 +177,14 @@ static Err localize_node(Local *l, int index)
     Node n = l->old[index], *room;
     TRY(read_inputs(l, index, &n));
     localize_attr(l, index, &n.attr);
-    for (int j = 0; j < n.n_out; j++) n.out[j] = l->raw[l->old[index].out[j]];
+    for (int j = 0; j < n.n_out; j++) {
+        n.out[j] = l->raw[l->old[index].out[j]];
+        if (n.chunk) g->value[n.out[j]].most = most_of(l, l->old[index].out[j]);
+    }
     TRY(graph_append(g, &n, &room));
     for (int j = 0; j < n.n_out; j++) {
         const Value v = l->old[index].out[j];
-        if (l->raw[v] != v) bring(l, v, &p->pin[v], n.chunk, v);
+        if (l->raw[v] != v) bring(l, v, &p->pin[v], l->inside[v] ? n.chunk : 0, v);
         TRY(graph_err(g));
     }
     return OK;
@@ -205,6 +226,7 @@ Err place_local(Placed *p)
     TRY(ARENA_NEW(g->arena, p->n_values + 1, &l.raw));
     TRY(ARENA_NEW(g->arena, p->n_values + 1, &l.chunk));
     TRY(ARENA_NEW(g->arena, operands + 1, &l.brought));
+    TRY(place_inside(g, g->arena, &l.inside));
     for (int i = 0; i < p->n_nodes; i++)
         for (int j = 0; j < g->node[i].n_out; j++) l.chunk[g->node[i].out[j]] = g->node[i].chunk;
     TRY(localize_values(&l));

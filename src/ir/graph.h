@@ -71,6 +71,7 @@ typedef struct {
     int32_t index, span;
     Dims dims;
     Layout layout; /* set by place */
+    int64_t most;  /* elements that a rank has of it, where ranks may differ; 0: they do not */
 } ValueInfo;
 
 typedef struct {
