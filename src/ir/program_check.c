@@ -131,14 +131,13 @@ typedef struct {
     bool *is_made;       /* [n_tensors]: some instruction writes it */
 } Contents;
 
-/* t is written: views of it show that, and whatever else meets it is lost. */
+/* t is written: views of it show that, empty ones too, and whatever else meets it is lost. */
 static void write_tensor(Contents *c, int32_t t, Content content)
 {
     for (int u = 0; u < c->p->n_tensors; u++) {
-        if (!meet(c->p, t, u)) continue;
         if (c->p->tensor[u].shows == t)
             c->own[u] = (uint8_t)content;
-        else if (c->own[u] != NOT_YET)
+        else if (c->own[u] != NOT_YET && meet(c->p, t, u))
             c->own[u] = WRITTEN_OVER;
     }
     c->root[c->p->tensor[t].view_of] = (uint8_t)content;
