@@ -99,6 +99,7 @@ static Err choose_axis(Placed *p, const bool *pinned, int axis, const CompileOpt
         if (pinned[v])
             TRY(lay_from_layout(&a->lays, &p->pin[v], 1u << axis, &g->value[v].dims, &a->pin[v]));
     }
+    TRY(rows_open(a));
     TRY(place_choose(a, &choice));
     add_axis(p, a, choice);
     return OK;

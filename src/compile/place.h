@@ -46,7 +46,9 @@ typedef struct {
     bool regather; /* what F gathers is gathered again in the backward phases */
     int n_forward; /* nodes before the first that needs dy */
     Lays lays;
-    LayId *pin; /* [n_values], or NO_LAY */
+    LayId *pin;     /* [n_values], or NO_LAY */
+    Signature *sig; /* [n_nodes], and flops of the whole node: rows_open */
+    double *flops;
 } Placing;
 
 /* One way to run a node: what it reads and what it makes, operand for operand. */
@@ -74,6 +76,8 @@ void lay_to_layout(const Lays *l, LayId id, unsigned axes, Layout *layout);
 int64_t lay_bytes(const Lays *l, LayId from, LayId to, int64_t value_bytes, int *steps);
 
 /* ---- place_rows.c ---- */
+/* Local. Looks up once what rows_of_node asks of each node. */
+Err rows_open(Placing *p);
 /* Local. The ways to run a node when its inputs are at hand as have[input][0 .. n_have[input]):
  * whole first. */
 Err rows_of_node(Placing *p, int node, const LayId have[][4], const int *n_have, RowChoice *out,

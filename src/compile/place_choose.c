@@ -97,9 +97,8 @@ static bool run_node(const Search *s, int node, const RowChoice *c, State *to)
 {
     const Placing *p = s->p;
     const Node *n = &p->g->node[node];
-    const Signature sig = op_signature(n->op);
     for (int i = 0; i < n->n_in; i++)
-        if (!bring(s, n->in[i], c->in[i], sig.in[i].added, to)) return false;
+        if (!bring(s, n->in[i], c->in[i], p->sig[node].in[i].added, to)) return false;
     for (int i = 0; i < n->n_out; i++) {
         const Value v = n->out[i];
         to->hand[v] = (Hand){{c->out[i], NO_LAY, NO_LAY}};

@@ -15,7 +15,8 @@
 typedef struct {
     Placing *p;
     const Node *n;
-    Signature sig;
+    const Signature *sig;
+    double flops; /* of the whole node */
     OpRow row;
     int any;         /* of a row "*": the dim */
     int split, with; /* of the letter, and of the letter that is cut with it; -1: none */
@@ -30,7 +31,7 @@ static const Dims *dims_of(const Try *t, int operand)
 
 static const Operand *operand_of(const Try *t, int operand)
 {
-    return operand < t->n->n_in ? &t->sig.in[operand] : &t->sig.out[operand - t->n->n_in];
+    return operand < t->n->n_in ? &t->sig->in[operand] : &t->sig->out[operand - t->n->n_in];
 }
 
 /* The dim of the operand that the row cuts, or -1; *with: by the letter that is cut along. */
@@ -124,7 +125,7 @@ static bool is_legal(const Try *t, const RowChoice *c)
     for (int i = 0; i < t->n->n_in; i++) {
         const ValueInfo *info = &p->g->value[t->n->in[i]];
         const Lay *lay = &p->lays.lay[c->in[i]];
-        const bool added = t->sig.in[i].added && lay->kind == LAY_SUM;
+        const bool added = t->sig->in[i].added && lay->kind == LAY_SUM;
         if (info->role == ROLE_PARAM && !has_pin(p, t->n->in[i], c->in[i]) && !added) return false;
         if (lay->open && !takes_open(t, i)) return false;
     }
@@ -162,10 +163,21 @@ static double node_flops(const Placing *p, const Node *n)
     return op_flops(n->op, &n->attr, n->n_in, in, n->n_out, out);
 }
 
+Err rows_open(Placing *p)
+{
+    TRY(ARENA_NEW(p->arena, p->g->n_nodes + 1, &p->sig));
+    TRY(ARENA_NEW(p->arena, p->g->n_nodes + 1, &p->flops));
+    for (int i = 0; i < p->g->n_nodes; i++) {
+        p->sig[i] = op_signature(p->g->node[i].op);
+        p->flops[i] = node_flops(p, &p->g->node[i]);
+    }
+    return OK;
+}
+
 /* One row with its splits settled, with and without open operands. */
 static Err try_row(Try *t, bool open, Choices *out)
 {
-    RowChoice c = {.flops = node_flops(t->p, t->n) / t->p->lays.parts};
+    RowChoice c = {.flops = t->flops / t->p->lays.parts};
     if (t->row.with && !heads_agree(t)) return OK;
     for (int i = 0; i < t->n->n_in; i++) TRY(operand_lay(t, i, open, &c.in[i]));
     for (int i = 0; i < t->n->n_out; i++) TRY(operand_lay(t, t->n->n_in + i, open, &c.out[i]));
@@ -237,7 +249,7 @@ static Err try_splits(Try *t, const LayId have[][4], const int *n_have, Choices 
 /* Sums pass through what only adds and views. */
 static Err try_sum(Try *t, Choices *out)
 {
-    RowChoice c = {.flops = node_flops(t->p, t->n)};
+    RowChoice c = {.flops = t->flops};
     const OpClass class = op_info(t->n->op)->class;
     const Lay sum = {.kind = LAY_SUM};
     if (class != CLASS_SUM && class != CLASS_VIEW) return OK;
@@ -249,11 +261,11 @@ static Err try_sum(Try *t, Choices *out)
 Err rows_of_node(Placing *p, int node, const LayId have[][4], const int *n_have, RowChoice *out,
                  int *n)
 {
-    Try t = {.p = p, .n = &p->g->node[node], .sig = op_signature(p->g->node[node].op)};
+    Try t = {.p = p, .n = &p->g->node[node], .sig = &p->sig[node], .flops = p->flops[node]};
     Choices choices = {.list = out};
     OpRow row[MAX_ROWS];
     const int n_rows = op_rows(t.n->op, row);
-    const RowChoice whole = {.flops = node_flops(p, t.n)};
+    const RowChoice whole = {.flops = t.flops};
     if (t.n->op == OP_heads || t.n->op == OP_merge) t.size = t.n->attr.heads.size;
     if (is_legal(&t, &whole)) TRY(add_choice(&choices, &whole));
     for (int r = 0; r < n_rows; r++) {

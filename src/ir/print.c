@@ -93,6 +93,12 @@ static void print_attr(Text *t, const Graph *g, const Node *n)
                      (long long)a->attention.head_at);
         text_add(t, "}");
         break;
+    case OP_embedding:
+    case OP_embedding_dw:
+    case OP_row_sums:
+    case OP_loss_dx:
+        if (a->vocab.base) text_add(t, " {vocabulary from %lld}", (long long)a->vocab.base);
+        break;
     case OP_part:
         text_add(t, " {dim %lld from %lld}", (long long)a->part.dim, (long long)a->part.from);
         break;
