@@ -1,0 +1,227 @@
+/* place_test.h -- units compiled for every rank along tp, as data.
+ *
+ *     Ranks r;
+ *     ranks_open(&r, &unit, &options, 3)      a program for each of 3 ranks
+ *     ranks_agree(&r, "llama")                their transfers meet
+ *     ranks_sent(&r, OP_all_gather, phase)    what leaves them, in elements
+ */
+#ifndef TESTS_UNIT_PLACE_TEST_H
+#define TESTS_UNIT_PLACE_TEST_H
+
+#include "support/bed.h"
+
+#include <stdio.h>
+#include "comm/backend.h"
+#include "support/models.h"
+
+enum { MAX_TP = 8 };
+
+typedef struct {
+    Arena arena;
+    Mesh mesh;
+    int n;
+    Program program[MAX_TP];
+    Graph placed[MAX_TP]; /* behind place */
+} Ranks;
+
+static inline Mesh mesh_tp(int tp)
+{
+    Mesh m;
+    DO(mesh_sized(&(MeshSizes){.tp = tp}, &m));
+    return m;
+}
+
+static inline Err keep_placed(void *context, const char *pass, const Graph *g)
+{
+    Graph *out = context;
+    return strcmp(pass, "place") == 0 ? graph_clone(g, g->arena, out) : OK;
+}
+
+/* Compiling checks each program. */
+static inline void ranks_open(Ranks *r, const Graph *unit, const CompileOptions *o, int tp)
+{
+    DO(arena_open(&r->arena, "ranks", (size_t)1 << 32));
+    r->mesh = mesh_tp(tp);
+    r->n = tp;
+    for (int k = 0; k < tp; k++) {
+        CompileOptions mine = *o;
+        mine.mesh = &r->mesh;
+        mine.rank = k;
+        DO(compile_unit(unit, &mine, keep_placed, &r->placed[k], &r->arena, &r->program[k]));
+    }
+}
+
+static inline void ranks_close(Ranks *r) { arena_close(&r->arena); }
+
+static inline int64_t count_of(const ProgTensor *t)
+{
+    int64_t count = 1;
+    for (int i = 0; i < t->ndim; i++) count *= t->dim[i].cap;
+    return count;
+}
+
+/* The nth transfer of a phase, or NULL. */
+static inline const Instr *nth_transfer(const Program *p, Phase phase, int nth)
+{
+    for (int i = p->first[phase]; i < p->first[phase + 1]; i++)
+        if (op_transfers(p->instr[i].op) && nth-- == 0) return &p->instr[i];
+    return NULL;
+}
+
+/* As the executor makes it of an instruction. */
+static inline Transfer transfer_of(const Program *p, const Instr *in)
+{
+    static const CommKind kind[] = {COMM_ALL_REDUCE, COMM_ALL_GATHER, COMM_REDUCE_SCATTER,
+                                    COMM_ALL_TO_ALL};
+    const Moving *m = &p->move[in->attr.move.index];
+    const ProgTensor *from = &p->tensor[in->in[0]], *to = &p->tensor[in->out[0]];
+    return (Transfer){.kind = kind[in->op - OP_all_reduce],
+                      .reduce = m->reduce,
+                      .group = m->group,
+                      .from = {.count = count_of(from), .dtype = from->dtype},
+                      .to = {.count = count_of(to), .dtype = to->dtype},
+                      .from_counts = m->from_counts,
+                      .to_counts = m->to_counts,
+                      .tag = in->attr.move.index};
+}
+
+/* A model and its two strategies. */
+typedef struct {
+    Arena arena;
+    ModelConfig config;
+    Model model;
+    Strategy plain, sequence;
+} ModelBed;
+
+/* T rows: 2 x 7, which few tp divide. */
+enum { ROWS = 14 };
+
+static inline void model_bed_open(ModelBed *m, const ModelConfig *config)
+{
+    DO(arena_open(&m->arena, "model", (size_t)1 << 30));
+    m->config = *config;
+    DO(model_build(&m->config, F32, (BatchShape){2, 7}, &m->arena, &m->model));
+    const ModelConfig *c = &m->config;
+    m->plain = strategy_with_heads(&strategy_tp, c->n_heads, c->n_kv_heads, c->head_size);
+    m->sequence =
+        strategy_with_heads(&strategy_tp_sequence, c->n_heads, c->n_kv_heads, c->head_size);
+}
+
+static inline void model_bed_close(ModelBed *m) { arena_close(&m->arena); }
+
+/* Heads that share key heads, so that parts of 3 and of 8 cut through groups; a vocabulary that no
+ * tp divides. */
+static inline ModelConfig wide_model(void)
+{
+    ModelConfig c = *test_model("llama");
+    c.name = "wide";
+    c.n_heads = 8;
+    c.n_kv_heads = 2;
+    c.head_size = 4;
+    c.width = 10;
+    c.ff_width = 21;
+    c.vocab = 50257;
+    return c;
+}
+
+/* Elements side by side, in order: what a transfer can send. */
+static inline bool is_dense(const ProgTensor *t)
+{
+    int64_t step = 1;
+    for (int i = t->ndim - 1; i >= 0; i--) {
+        if (t->dim[i].cap > 1 && t->stride[i] != step && count_of(t) > 0) return false;
+        step *= t->dim[i].cap;
+    }
+    return true;
+}
+
+#define AGREE(what, ...)                                                                           \
+    do {                                                                                           \
+        if (!(what)) fail_msg(__VA_ARGS__);                                                        \
+    } while (0)
+
+/* Counts of one side: part i is what `other` says of member i; they fill this side. */
+static inline void counts_agree(const char *name, const Transfer *t, int n, const int64_t *counts,
+                                const Ref *whole)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < n; i++) sum += part_count(counts, whole->count, n, i);
+    AGREE(sum == whole->count, "%s: %s, tag %d: parts sum to %lld, not %lld", name,
+          comm_kind_name(t->kind), t->tag, (long long)sum, (long long)whole->count);
+}
+
+/* One transfer as its members see it. */
+static inline void members_agree(const char *name, const Transfer *t, int n)
+{
+    const Transfer *a = &t[0];
+    for (int k = 0; k < n; k++) {
+        const Transfer *b = &t[k];
+        AGREE(a->kind == b->kind && a->reduce == b->reduce && a->tag == b->tag &&
+                  a->from.dtype == b->from.dtype && b->from.dtype == b->to.dtype,
+              "%s: rank 0 begins %s with tag %d, rank %d %s with tag %d", name,
+              comm_kind_name(a->kind), a->tag, k, comm_kind_name(b->kind), b->tag);
+        AGREE(b->group.n == n && group_place(b->group, k) == k,
+              "%s: tag %d: rank %d is not in its place", name, b->tag, k);
+        const bool gathers = a->kind == COMM_ALL_GATHER, all = a->kind == COMM_ALL_TO_ALL;
+        const bool scatters = a->kind == COMM_REDUCE_SCATTER;
+        if (gathers || all) counts_agree(name, b, n, b->to_counts, &b->to);
+        if (scatters || all) counts_agree(name, b, n, b->from_counts, &b->from);
+        for (int i = 0; i < n; i++) { /* what k has from i is what i gives k */
+            const int64_t in =
+                gathers || all ? part_count(b->to_counts, b->to.count, n, i) : b->to.count;
+            const int64_t out = scatters || all
+                                    ? part_count(t[i].from_counts, t[i].from.count, n, k)
+                                    : t[i].from.count;
+            AGREE(in == out, "%s: %s, tag %d: rank %d takes %lld elements, rank %d gives %lld",
+                  name, comm_kind_name(a->kind), a->tag, k, (long long)in, i, (long long)out);
+        }
+    }
+}
+
+/* The same transfers in the same order on all ranks; returns how many. */
+static inline int ranks_agree(const Ranks *r, const char *name)
+{
+    int found = 0;
+    for (int phase = 0; phase < N_PHASES; phase++)
+        for (int nth = 0;; nth++, found++) {
+            Transfer t[MAX_TP];
+            const Instr *first = nth_transfer(&r->program[0], (Phase)phase, nth);
+            for (int k = 0; k < r->n; k++) {
+                const Program *p = &r->program[k];
+                const Instr *in = nth_transfer(p, (Phase)phase, nth);
+                AGREE(!in == !first,
+                      "%s: %s: ranks 0 and %d differ in how many transfers they begin", name,
+                      phase_name((Phase)phase), k);
+                if (!in) continue;
+                AGREE(is_dense(&p->tensor[in->in[0]]) && is_dense(&p->tensor[in->out[0]]),
+                      "%s: rank %d: %s of what is not stored side by side", name, k,
+                      op_info(in->op)->name);
+                t[k] = transfer_of(p, in);
+            }
+            if (!first) break;
+            members_agree(name, t, r->n);
+        }
+    return found;
+}
+
+/* Elements that leave the ranks in a phase by this op, all together. */
+static inline int64_t ranks_sent(const Ranks *r, Phase phase, OpId op)
+{
+    int64_t sent = 0;
+    for (int k = 0; k < r->n; k++)
+        for (int nth = 0; nth_transfer(&r->program[k], phase, nth); nth++) {
+            const Instr *in = nth_transfer(&r->program[k], phase, nth);
+            const Transfer t = transfer_of(&r->program[k], in);
+            if (in->op == op) sent += (int64_t)(transfer_sent(&t, k) / dtype_bytes(t.from.dtype));
+        }
+    return sent;
+}
+
+static inline int64_t ranks_sent_all(const Ranks *r, Phase phase)
+{
+    int64_t sent = 0;
+    for (OpId op = OP_all_reduce; op <= OP_all_to_all; op++) sent += ranks_sent(r, phase, op);
+    return sent;
+}
+
+#endif

@@ -1,0 +1,72 @@
+/* Every way of laying a model over tp, as data: all ranks compile, and their transfers meet.
+ *
+ * Models x tp 1..8 x (plain, sequence) x (gathered again, kept), with the kinds of recomputation in
+ * turn, so that each of them meets every other option. 14 rows, which few tp divide. */
+#include "place_test.h"
+
+enum { SEQUENCE = 1, KEPT = 2, N_WAYS = 4 };
+
+static void try_unit(const Graph *unit, const CompileOptions *o, int tp, const char *name)
+{
+    Ranks r;
+    char text[192];
+    snprintf(text, sizeof text, "%s, %s", name, unit->kind);
+    ranks_open(&r, unit, o, tp);
+    const int n = ranks_agree(&r, text);
+    if ((tp > 1) != (n > 0)) fail_msg("%s: %d transfers", text, n);
+    ranks_close(&r);
+}
+
+static void try_way(const ModelBed *m, int tp, int way, Recompute recompute)
+{
+    static const char *const name[] = {"none", "selective", "full"};
+    const CompileOptions o = {.recompute = recompute,
+                              .chunk_elements = 16 * m->config.vocab / tp,
+                              .backward = true,
+                              .strategy = way & SEQUENCE ? &m->sequence : &m->plain,
+                              .keep_gathered = way & KEPT};
+    char text[128];
+    snprintf(text, sizeof text, "%s, tp=%d%s%s, recompute %s", m->config.name, tp,
+             way & SEQUENCE ? ", sequence" : "", way & KEPT ? ", kept" : "", name[recompute]);
+    for (int kind = 0; kind < m->model.n_kinds; kind++)
+        try_unit(&m->model.kind[kind], &o, tp, text);
+}
+
+static void try_model(const ModelConfig *config)
+{
+    ModelBed m;
+    model_bed_open(&m, config);
+    for (int tp = 1; tp <= MAX_TP; tp++)
+        for (int way = 0; way < N_WAYS; way++) try_way(&m, tp, way, (Recompute)((tp + way) % 3));
+    model_bed_close(&m);
+}
+
+static void test_product(void **state)
+{
+    (void)state;
+    const ModelConfig wide = wide_model();
+    for (const TestModel *t = test_models; t->name; t++) try_model(&t->config);
+    try_model(&wide);
+}
+
+/* Without a backward part: what validation runs. */
+static void test_loss_alone(void **state)
+{
+    (void)state;
+    ModelBed m;
+    model_bed_open(&m, test_model("gpt2"));
+    for (int way = 0; way < 2; way++)
+        for (int kind = 0; kind < m.model.n_kinds; kind++) {
+            const CompileOptions o = {.strategy = way ? &m.sequence : &m.plain,
+                                      .chunk_elements = 40};
+            try_unit(&m.model.kind[kind], &o, 3, way ? "loss, sequence" : "loss");
+        }
+    model_bed_close(&m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_product),
+                                       cmocka_unit_test(test_loss_alone)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
