@@ -34,7 +34,6 @@ World world_of(JobSettings set)
 static void fill_weights(Worker *k)
 {
     const Model *m = &k->job.model;
-    memset(k->rank.base[ARENA_STATE], 0, k->job.linked.bytes[ARENA_STATE]);
     for (int u = 0; u < m->n_units; u++)
         for (int i = 0; i < rank_pieces(&k->rank, u); i++) {
             const RankPiece piece = rank_piece(&k->rank, u, i);
@@ -42,9 +41,14 @@ static void fill_weights(Worker *k)
             const Random random = random_named(5, p->name);
             const Tensor w = rank_piece_data(&k->rank, &piece, PART_MASTER);
             for (int64_t e = 0; e < w.n[0]; e++) {
-                const int64_t global = k->w->shuffled ? e : rank_piece_global(&piece, e);
+                const int64_t global = rank_piece_global(&piece, e);
                 const double about = p->info.init == INIT_ONES ? 1.0 : 0.0;
                 real_set(&w, e, about + 0.4 * random_normal(&random, (uint64_t)global));
+            }
+            for (int part = 0; part < k->job.linked.n_moments; part++) {
+                const Tensor moment =
+                    rank_piece_data(&k->rank, &piece, (ParamPart)(PART_MOMENT1 + part));
+                for (int64_t e = 0; e < moment.n[0]; e++) real_set(&moment, e, 0.0);
             }
         }
 }
@@ -57,6 +61,7 @@ static void fill_batches(Worker *k, int step)
         const BatchPart part = batch_part(&split, INT64_MAX / 2, m);
         const int number = (int)(part.first / split.each);
         TestBatch b = test_job_batch(&k->job.settings, number + 16 * step);
+        if (w->pattern) b.rows = k->job.model.rows;
         if (w->numbers && number >= w->numbers) b.rows = 0;
         rank_fill_batch(&k->rank, m, &b);
         const Tensor weights = rank_input(&k->rank, m, INPUT_WEIGHTS);
@@ -105,6 +110,15 @@ static Err collect(Worker *k)
     return OK;
 }
 
+static void find_top(Worker *k)
+{
+    for (int a = 0; a < N_ARENAS; a++) {
+        size_t *top = &k->out->top[k->number][a];
+        for (*top = k->job.linked.bytes[a]; *top > 0; --*top)
+            if ((unsigned char)k->rank.base[a][*top - 1] != k->w->pattern) break;
+    }
+}
+
 static Err note_step(Worker *k, int step, const StepResult *r)
 {
     WorldResult *out = k->out;
@@ -140,10 +154,11 @@ static Err work(Worker *k)
                               .device = w->device,
                               .comm = k->comm,
                               .optim = w->set.optim,
-                              .poison = true,
+                              .poison = !w->pattern,
                               .late = true};
     TRY(rank_open(&k->rank, &set));
-    for (int i = 0; i < N_ARENAS; i++) rank_poison(&k->rank, (ArenaId)i);
+    for (int i = 0; i < N_ARENAS; i++)
+        memset(k->rank.base[i], w->pattern ? w->pattern : 0xFF, k->job.linked.bytes[i]);
     fill_weights(k);
     for (int s = 0; s < w->steps; s++) {
         StepResult r;
@@ -155,6 +170,7 @@ static Err work(Worker *k)
         pthread_mutex_unlock(k->lock);
         TRY(err);
     }
+    find_top(k);
     pthread_mutex_lock(k->lock);
     const Err err = collect(k);
     pthread_mutex_unlock(k->lock);

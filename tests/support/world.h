@@ -24,7 +24,8 @@ typedef struct {
     int without;   /* number of a micro-batch whose tokens all have weight 0; -1: none */
     bool hostile;  /* see CommSettings */
     uint64_t seed; /* of that */
-    bool shuffled; /* a fault: each rank draws weights by place, not by element */
+    unsigned char pattern; /* not 0: fills the arenas at first, instead of NaN, and all rows are
+                              live; see `top` */
 } World;
 
 typedef struct {
@@ -37,7 +38,8 @@ typedef struct {
     /* Of all ranks and steps: what left them, by kind, and in scalars; and in all. */
     int64_t sent[N_COMM_KINDS], scalars_sent, elements;
     int64_t gathered; /* elements of packs that one rank's list gathers in a step */
-    size_t bytes[MAX_WORLD][N_ARENAS]; /* of each rank */
+    /* Of each rank: what linking said, and past the highest byte that is not the pattern. */
+    size_t bytes[MAX_WORLD][N_ARENAS], top[MAX_WORLD][N_ARENAS];
     Arena arena;
 } WorldResult;
 

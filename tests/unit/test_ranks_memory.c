@@ -1,0 +1,67 @@
+/* The peak of every rank is known before launch: arenas are filled with a pattern, a step runs, and the highest byte that
+ * changed, under either of two complementary patterns, is what linking said. Not close: equal. */
+#include "support/expect.h"
+
+#include "support/world.h"
+
+static void peaks_are_exact(const char *name, World w)
+{
+    static const unsigned char pattern[2] = {0x5A, 0xA5};
+    size_t top[MAX_WORLD][N_ARENAS] = {{0}};
+    WorldResult r;
+    w.steps = 1;
+    w.set.dtype = F32;
+    for (int p = 0; p < 2; p++) {
+        w.pattern = pattern[p];
+        DO(world_run_job(&w, &r));
+        for (int rank = 0; rank < r.ranks; rank++)
+            for (int a = 0; a < N_ARENAS; a++)
+                if (align_up(r.top[rank][a]) > top[rank][a])
+                    top[rank][a] = align_up(r.top[rank][a]);
+        if (p == 0) world_result_close(&r);
+    }
+    for (int rank = 0; rank < r.ranks; rank++)
+        for (int a = 0; a < N_ARENAS; a++)
+            if (top[rank][a] != r.bytes[rank][a])
+                fail_msg("%s: rank %d, arena %d: %zu bytes touched, %zu predicted", name, rank, a,
+                         top[rank][a], r.bytes[rank][a]);
+    world_result_close(&r);
+}
+
+static void peaks(void **state)
+{
+    (void)state;
+    static const char *const model[] = {"llama", "gpt2"};
+    for (int way = 0; way < 32; way++) {
+        World w = world_of(test_job_settings(model[way % 2], JOB_STEP));
+        ParallelSettings *p = &w.set.parallel;
+        p->zero = way / 2 % 4;
+        p->mesh.dp_shard = 2 + way % 3;
+        p->mesh.dp_replicate = 1 + way / 8 % 2;
+        p->reduce_each = way / 16;
+        w.set.schedule = way % 3 ? "gpipe" : "1f1b";
+        w.set.split = way % 5 == 0;
+        w.set.micros = 1 + way % 3;
+        w.set.compile.recompute = way % 4 ? RECOMPUTE_NONE : RECOMPUTE_FULL;
+        peaks_are_exact(model[way % 2], w);
+    }
+}
+
+static void peaks_with_tensor(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 8; way++) {
+        World w = world_of(test_job_settings("llama", JOB_STEP));
+        w.set.parallel.mesh = (MeshSizes){1, 2, 2 + way / 4};
+        w.set.parallel.zero = way % 4;
+        w.set.parallel.sequence = way % 2;
+        peaks_are_exact("tp", w);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(peaks),
+                                       cmocka_unit_test(peaks_with_tensor)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
