@@ -159,7 +159,10 @@ static Err work(Worker *k)
     TRY(rank_open(&k->rank, &set));
     for (int i = 0; i < N_ARENAS; i++)
         memset(k->rank.base[i], w->pattern ? w->pattern : 0xFF, k->job.linked.bytes[i]);
-    fill_weights(k);
+    if (w->init)
+        TRY(rank_init_weights(&k->rank, 11));
+    else
+        fill_weights(k);
     for (int s = 0; s < w->steps; s++) {
         StepResult r;
         fill_batches(k, s);

@@ -24,6 +24,7 @@ typedef struct {
     int without;   /* number of a micro-batch whose tokens all have weight 0; -1: none */
     bool hostile;  /* see CommSettings */
     uint64_t seed; /* of that */
+    bool init;     /* weights as a run starts from, not those of tests */
     unsigned char pattern; /* not 0: fills the arenas at first, instead of NaN, and all rows are
                               live; see `top` */
 } World;

@@ -76,6 +76,41 @@ static void fold_is_dp(void **state)
             }
 }
 
+/* Losses are summed in f64, where the order of f32 losses is seldom seen. */
+static void fold_is_dp_in_f64(void **state)
+{
+    (void)state;
+    World many = world("gpt2", 3, 2), one = world("gpt2", 1, 6);
+    WorldResult a;
+    many.device = one.device = &device_ref;
+    many.set.dtype = one.set.dtype = F64;
+    one.set.parallel.fold = 3;
+    DO(world_run_job(&many, &a));
+    same("fold", &a, &one);
+    world_result_close(&a);
+}
+
+/* Initial weights go by the element of the whole parameter, so every layout starts alike. */
+static void starts_are_equal(void **state)
+{
+    (void)state;
+    static const MeshSizes mesh[] = {{1, 4, 1}, {2, 2, 1}, {1, 1, 3}, {1, 2, 2}, {2, 1, 2}};
+    World w = world("llama-tied", 1, 1);
+    WorldResult a, b;
+    w.init = true;
+    w.steps = 0;
+    DO(world_run_job(&w, &a));
+    for (int i = 0; i < 5; i++)
+        for (int zero = 0; zero < 4; zero++) {
+            w.set.parallel = (ParallelSettings){.mesh = mesh[i], .zero = zero};
+            DO(world_run_job(&w, &b));
+            assert_memory_equal(a.part[PART_MASTER], b.part[PART_MASTER],
+                                (size_t)a.elements * sizeof(double));
+            world_result_close(&b);
+        }
+    world_result_close(&a);
+}
+
 /* The order of sums is not that of one rank without a fold: the test above can fail. */
 static void fold_matters(void **state)
 {
@@ -137,7 +172,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(levels_are_equal),     cmocka_unit_test(fold_is_dp),
-        cmocka_unit_test(fold_matters),         cmocka_unit_test(timing_does_not_matter),
+        cmocka_unit_test(fold_matters),         cmocka_unit_test(fold_is_dp_in_f64),
+        cmocka_unit_test(starts_are_equal),     cmocka_unit_test(timing_does_not_matter),
         cmocka_unit_test(folds_that_cannot_be),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
