@@ -1,6 +1,7 @@
 /* draw.c -- draw.h shows the pictures. */
 #include "schedule/draw.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 #include "base/text.h"
@@ -9,16 +10,36 @@ enum { LABEL_BYTES = 32 };
 
 typedef struct {
     const Schedule *s;
-    bool items; /* a rank holds more than one, so a cell must say which */
+    bool items; /* a rank holds more than one, so a cell must say which, */
+    bool pairs; /* or every rank holds two chunks, and the second is in small letters */
     int rank_columns, label_columns;
 } Drawing;
+
+/* Those of the same rank. */
+static int chunks_before(const Schedule *s, int chunk)
+{
+    int n = 0;
+    for (int c = 0; c < chunk; c++) n += s->rank_of[c] == s->rank_of[chunk];
+    return n;
+}
+
+static bool two_chunks_each(const Schedule *s)
+{
+    if (s->grain != OVER_CHUNKS || s->chunks != 2 * s->ranks) return false;
+    for (int c = 0; c < s->chunks; c++)
+        if (chunks_before(s, c) > 1) return false;
+    return true;
+}
 
 static int label(const Drawing *d, const Action *a, char *out)
 {
     char item[12] = "", slice[12] = "";
     if (d->items) snprintf(item, sizeof item, "%d.", a->unit);
     if (d->s->slices > 1) snprintf(slice, sizeof slice, ".%d", a->slice);
-    return snprintf(out, LABEL_BYTES, "%s%s%d%s", phase_name(a->phase), item, a->micro, slice);
+    const char phase = phase_name(a->phase)[0];
+    const bool small = d->pairs && chunks_before(d->s, a->unit) == 1;
+    return snprintf(out, LABEL_BYTES, "%c%s%d%s", small ? tolower(phase) : phase, item, a->micro,
+                    slice);
 }
 
 static Drawing drawing_of(const Schedule *s)
@@ -32,6 +53,8 @@ static Drawing drawing_of(const Schedule *s)
             if (unit >= 0 && unit != a->unit) d.items = true;
             unit = a->unit;
         }
+    d.pairs = two_chunks_each(s);
+    if (d.pairs) d.items = false;
     for (int rank = 0; rank < s->ranks; rank++)
         for (int i = 0; i < s->n[rank]; i++) {
             if (s->list[rank][i].kind != A_RUN) continue;

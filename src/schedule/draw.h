@@ -6,8 +6,9 @@
  *     rank 0 | F0 F1 .  .  B0 -- .  B1 --     the same by the clock, a cell for each unit of
  *     rank 1 | .  F0 B0 -- F1 B1 -- .  .      time; -- goes on, . waits
  *
- * A cell names phase and micro-batch; also chunk or unit where a rank holds several (F1.0), and the
- * slice where there are several. Only RUNs are drawn. */
+ * A cell names phase and micro-batch, and the slice where there are several (F0.1). Where every rank
+ * holds two chunks, small letters are RUNs of its second (f0); else chunk or unit come first where a
+ * rank holds several (F1.0). Only RUNs are drawn. */
 #ifndef SCHEDULE_DRAW_H
 #define SCHEDULE_DRAW_H
 

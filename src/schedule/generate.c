@@ -4,20 +4,30 @@
 #include <string.h>
 #include "base/text.h"
 
+/* name, about, generator; placement, chunks (default, least, most), slices, groups, micros */
 static const GeneratorRow table[] = {
-    {.name = "gpipe",
-     .about = "all forwards, then all backwards; holds every micro-batch",
-     .generate = gen_gpipe,
-     .chunks = 1,
-     .least_chunks = 1,
-     .most_chunks = 1,
-     .slices = 1},
-    {.name = "1f1b",
-     .about = "a backward as soon as there is one; holds one micro-batch a stage after mine",
-     .generate = gen_1f1b,
-     .chunks = 1,
-     .least_chunks = 1,
-     .most_chunks = 1},
+    {"gpipe", "all forwards, then all backwards; holds every micro-batch", gen_gpipe, PLACE_LOOP, 1,
+     1, 1, 1, false, 0, 0},
+    {"1f1b", "a backward as soon as there is one; holds one micro-batch a stage after mine",
+     gen_1f1b, PLACE_LOOP, 1, 1, 1, 0, false, 0, 0},
+    {"interleaved", "1f1b over several chunks a rank; waits less, holds more", gen_interleaved,
+     PLACE_LOOP, 2, 1, 0, 0, true, 0, 0},
+    {"bfs", "gpipe over several chunks a rank; a chunk's gradients are done early", gen_bfs,
+     PLACE_LOOP, 2, 1, 0, 0, false, 0, 0},
+    {"zbh1", "1f1b with gradients of parameters put off; waits a third, holds no more", gen_zbh1,
+     PLACE_LOOP, 1, 1, 1, 0, false, 0, 0},
+    {"zbh2", "zbh1 with twice as much in flight; waits only at the ends", gen_zbh2, PLACE_LOOP, 1,
+     1, 1, 0, false, 0, 0},
+    {"izb", "interleaved with gradients of parameters put off; waits and holds less", gen_izb,
+     PLACE_LOOP, 2, 1, 0, 0, true, 0, 0},
+    {"zbv", "two chunks a rank on a V; waits only at the ends, holds as 1f1b", gen_zbv, PLACE_V, 2,
+     2, 2, 0, false, 2, -1},
+    {"dualpipev", "two chunks a rank on a V; a forward beside a backward, for transfers to hide in",
+     gen_dualpipev, PLACE_V, 2, 2, 2, 0, false, 2, 0},
+    {"seq1f1b", "1f1b over slices of sequences; waits and holds less", gen_seq1f1b, PLACE_LOOP, 1,
+     1, 1, 2, false, 0, 0},
+    {"terapipe", "gpipe over slices of sequences, whose lengths are planned", gen_terapipe,
+     PLACE_LOOP, 1, 1, 1, 2, false, 0, 0},
 };
 enum { N_GENERATORS = sizeof table / sizeof table[0] };
 

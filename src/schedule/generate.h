@@ -25,7 +25,8 @@ typedef enum { PLACE_LOOP, PLACE_V } Placement;
 /* Writes the rank's actions to `out` and returns how many. There is room for F, I and W of every
  * (chunk, micro, slice) that the rank holds. */
 typedef int Generator(const Pipeline *p, int rank, Action *out);
-Generator gen_gpipe, gen_1f1b;
+Generator gen_gpipe, gen_1f1b, gen_interleaved, gen_bfs, gen_zbh1, gen_zbh2, gen_izb, gen_zbv,
+    gen_dualpipev, gen_seq1f1b, gen_terapipe;
 
 typedef struct {
     const char *name, *about;

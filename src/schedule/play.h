@@ -30,8 +30,11 @@ typedef struct {
 
 typedef struct {
     double makespan, bubble; /* bubble: what the busiest rank waits */
+    double idle;             /* the part of all ranks' time that is waited: 0 to 1 */
+    double span;             /* the most that a rank waits between its first RUN and its last */
     double *busy;            /* [ranks] */
-    int *peak;               /* [ranks]: most frames (items between F and the end of W or B) held */
+    int *peak;               /* [ranks]: most frames (items between F and the end of W or B) held,
+                                and places kept for frames of other ranks */
     double **start, **end;   /* [ranks][n[rank]] */
 } Play;
 

@@ -42,12 +42,23 @@ static const char *in_time(Arena *a, const Schedule *s, double unit, const char 
     return text;
 }
 
-/* For every row of the table: src/schedule/gen_NAME.c holds its lists and its clock, for four ranks
- * and six micro-batches. */
+/* For every row of the table of generators: gen_NAME.c holds its lists and its clock. */
 static void head_comments_are_drawn(void **state)
 {
+    const struct {
+        const char *name;
+        Pipeline p;
+    } row[] = {
+        {"gpipe", {4, 6, 0, 0, 0}},       {"1f1b", {4, 6, 0, 0, 0}},
+        {"interleaved", {2, 4, 0, 0, 0}}, {"bfs", {3, 3, 0, 0, 0}},
+        {"zbh1", {4, 6, 0, 0, 0}},        {"zbh2", {4, 7, 0, 0, 0}},
+        {"izb", {3, 3, 0, 0, 0}},         {"zbv", {2, 4, 0, 0, 0}},
+        {"dualpipev", {2, 4, 0, 0, 0}},   {"seq1f1b", {2, 2, 0, 2, 0}},
+        {"terapipe", {3, 1, 0, 3, 0}},
+    };
     int n;
-    const GeneratorRow *row = schedule_generators(&n);
+    schedule_generators(&n);
+    assert_int_equal(n, sizeof row / sizeof row[0]);
     for (int i = 0; i < n; i++) {
         char path[512];
         const char *source, *text;
@@ -55,7 +66,7 @@ static void head_comments_are_drawn(void **state)
         Schedule s;
         snprintf(path, sizeof path, SHEAF_SOURCE_DIR "/src/schedule/gen_%s.c", row[i].name);
         must(text_read_file(path, 1 << 20, *state, &source, &length));
-        must(schedule_generate(row[i].name, &(Pipeline){.ranks = 4, .micros = 6}, *state, &s));
+        must(schedule_generate(row[i].name, &row[i].p, *state, &s));
         must(schedule_draw(&s, " *   ", *state, &text));
         if (!strstr(source, text)) fail_msg("%s does not hold its drawing:\n%s", path, text);
         text = in_time(*state, &s, 1, " *   ");
@@ -104,6 +115,20 @@ static void chunks_and_slices_are_named(void **state)
         ".\n");
 }
 
+/* Two chunks on every rank: the second in small letters, wherever it lies. */
+static void second_chunks_are_small(void **state)
+{
+    const char *text;
+    Schedule s;
+    must(schedule_generate("zbv", &(Pipeline){.ranks = 2, .micros = 1}, *state, &s));
+    must(schedule_draw(&s, "", *state, &text));
+    assert_string_equal(text, "rank 0 | F0 f0 i0 w0 I0 W0\n"
+                              "rank 1 | F0 f0 i0 w0 I0 W0\n");
+    must(schedule_generate("bfs", &(Pipeline){.ranks = 1, .micros = 1, .chunks = 3}, *state, &s));
+    must(schedule_draw(&s, "", *state, &text));
+    assert_string_equal(text, "rank 0 | F0.0 F1.0 F2.0 B2.0 B1.0 B0.0\n");
+}
+
 /* One chunk on each rank: its name would say nothing, whatever else the list names. */
 static void single_chunks_are_not_named(void **state)
 {
@@ -142,11 +167,9 @@ static void too_many_cells_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(head_comments_are_drawn),
-        cmocka_unit_test(two_ranks),
-        cmocka_unit_test(chunks_and_slices_are_named),
-        cmocka_unit_test(single_chunks_are_not_named),
-        cmocka_unit_test(ranks_are_aligned),
+        cmocka_unit_test(head_comments_are_drawn),     cmocka_unit_test(two_ranks),
+        cmocka_unit_test(chunks_and_slices_are_named), cmocka_unit_test(second_chunks_are_small),
+        cmocka_unit_test(single_chunks_are_not_named), cmocka_unit_test(ranks_are_aligned),
         cmocka_unit_test(too_many_cells_are_refused),
     };
     return cmocka_run_group_tests(tests, open_arena, close_arena);

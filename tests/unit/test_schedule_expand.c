@@ -84,7 +84,7 @@ static void check_runs(const Schedule *chunks, const Schedule *units, int rank)
 
 static void check_expanded(Arena *a, Schedule *chunks, int turn)
 {
-    int16_t first_unit[16] = {0};
+    int16_t first_unit[32] = {0};
     for (int c = 0; c < chunks->chunks; c++)
         first_unit[c + 1] = (int16_t)(first_unit[c] + 1 + (c * 2 + turn) % 4);
     chunks->first_unit = first_unit;
@@ -92,13 +92,17 @@ static void check_expanded(Arena *a, Schedule *chunks, int turn)
     const int values = chunks->micros * chunks->slices;
     assert_true(schedule_in_order(&s) == schedule_in_order(chunks));
     for (int r = 0; r < s.ranks; r++) {
-        const int sides =
-            (r > 0) + (r < s.ranks - 1); /* neighbours: one value in and out of each */
+        int sides = 0, units = 0; /* neighbours elsewhere: one value in and out of each */
+        for (int c = 0; c < s.chunks; c++) {
+            if (s.rank_of[c] != r) continue;
+            sides += (c > 0 && s.rank_of[c - 1] != r) + (c + 1 < s.chunks && s.rank_of[c + 1] != r);
+            units += first_unit[c + 1] - first_unit[c];
+        }
         check_runs(chunks, &s, r);
         assert_int_equal(count_kind(&s, r, A_SEND), sides * values);
         assert_int_equal(count_kind(&s, r, A_RECV), sides * values);
         assert_int_equal(count_kind(&s, r, A_NORM), 1);
-        assert_int_equal(count_kind(&s, r, A_UPDATE), first_unit[r + 1] - first_unit[r]);
+        assert_int_equal(count_kind(&s, r, A_UPDATE), units);
     }
     for (PlayWait wait = PLAY_WAIT_AT_USE; wait <= PLAY_WAIT_BOTH; wait++) {
         Play play;

@@ -53,12 +53,12 @@ static void generated_and_expanded(void **state)
             for (int micros = 1; micros <= 12; micros += 1 + micros / 3)
                 for (int slices = 1; slices <= (row[i].slices ? 3 : 1); slices++) {
                     const size_t mark = arena_mark(*state);
-                    int16_t first_unit[7] = {0};
+                    int16_t first_unit[13] = {0};
                     Schedule s, units;
                     const Pipeline p = {ranks, micros, 0, slices, 0};
                     must(schedule_generate(row[i].name, &p, *state, &s));
                     round_trip(*state, &s);
-                    for (int c = 0; c < ranks; c++)
+                    for (int c = 0; c < s.chunks; c++)
                         first_unit[c + 1] = (int16_t)(first_unit[c] + 1 + (c + micros) % 3);
                     s.first_unit = first_unit;
                     round_trip(*state, &s);
