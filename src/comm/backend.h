@@ -102,8 +102,6 @@ const char *transfer_name(const Transfer *t, int64_t sequence, char name[TRANSFE
 /* Are `from` and `to` memory of this rank in this transfer? */
 bool transfer_reads(const Transfer *t, int rank);
 bool transfer_writes(const Transfer *t);
-/* What leaves the rank, as comm.h has it; the transfer was checked. */
-size_t transfer_sent(const Transfer *t, int rank);
 /* Of a side that is cut over n members: where the part of one begins, and its elements. */
 int64_t part_start(const int64_t *counts, int64_t total, int n, int place);
 int64_t part_count(const int64_t *counts, int64_t total, int n, int place);

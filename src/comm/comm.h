@@ -143,6 +143,8 @@ Err comm_agree(Comm *c, RankList group, Err mine);
  *     all-to-all      all parts but what stays here
  *     broadcast       on its root, to each other member                                 (p-1) n
  *     send            all, unless to oneself; a recv sends nothing                      n */
+size_t transfer_sent(const Transfer *t, int rank); /* Local. Of a transfer that is well formed. */
+
 enum { RECORD_RANKS = 16 };
 typedef struct {
     int64_t number;   /* of the transfer on this rank */

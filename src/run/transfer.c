@@ -1,6 +1,8 @@
 /* transfer.c -- from an instruction and the program's table of moves to a Transfer of the comm. */
 #include "run/transfer.h"
 
+#include "schedule/sent.h"
+
 /* Memory is named to the comm by arena and offset. */
 static Ref ref_of(const Rank *r, const Tensor *t, int64_t count)
 {
@@ -19,42 +21,15 @@ static Ref ref_of(const Rank *r, const Tensor *t, int64_t count)
     return ref;
 }
 
-static int64_t full_count(const Program *p, int32_t tensor)
-{
-    int64_t count = 1;
-    for (int i = 0; i < p->tensor[tensor].ndim; i++) count *= p->tensor[tensor].dim[i].cap;
-    return count;
-}
-
-static CommKind kind_of(OpId op)
-{
-    switch (op) {
-    case OP_all_gather:
-        return COMM_ALL_GATHER;
-    case OP_reduce_scatter:
-        return COMM_REDUCE_SCATTER;
-    case OP_all_to_all:
-        return COMM_ALL_TO_ALL;
-    default:
-        return COMM_ALL_REDUCE;
-    }
-}
-
 Err transfer_begin(const Transferring *t, Ticket *out)
 {
     const Instr *in = t->instr;
-    const Moving *m = &t->program->move[in->attr.move.index];
-    const int64_t from = full_count(t->program, in->in[0]), to = full_count(t->program, in->out[0]);
-    const Transfer transfer = {.kind = kind_of(in->op),
-                               .reduce = m->reduce,
-                               .group = m->group,
-                               .purpose = PURPOSE_PROGRAM,
-                               .from = ref_of(t->rank, &t->call->in[0], from),
-                               .to = ref_of(t->rank, &t->call->out[0], to),
-                               .from_counts = m->from_counts,
-                               .to_counts = m->to_counts,
-                               .instr = (int32_t)(in - t->program->instr),
-                               .tag = t->tag};
+    Transfer transfer = instr_transfer(t->program, in);
+    transfer.purpose = PURPOSE_PROGRAM;
+    transfer.from = ref_of(t->rank, &t->call->in[0], transfer.from.count);
+    transfer.to = ref_of(t->rank, &t->call->out[0], transfer.to.count);
+    transfer.instr = (int32_t)(in - t->program->instr);
+    transfer.tag = t->tag;
     if (!t->rank->settings.comm)
         return err_fail(ERR_CHECK, "program %s: %s reaches other ranks, and the rank has no comm",
                         t->program->kind, op_info(in->op)->name);

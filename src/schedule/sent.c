@@ -1,0 +1,149 @@
+/* sent.c -- walks a linked program for its transfers. */
+#include "schedule/sent.h"
+
+/* Members lie in order, so the first and the last tell, but for groups that are no box. */
+unsigned group_axes(const Mesh *m, RankList group)
+{
+    int a[MAX_AXES], b[MAX_AXES];
+    unsigned axes = 0;
+    mesh_coords(m, VIEW_DENSE, group.rank[0], a);
+    for (int i = group.n - 1; i > 0; i--) {
+        mesh_coords(m, VIEW_DENSE, group.rank[i], b);
+        for (int k = 0; k < m->view[VIEW_DENSE].n_axes; k++)
+            if (a[k] != b[k]) axes |= 1u << k;
+        if (mesh_parts(m, VIEW_DENSE, axes) == group.n) break;
+    }
+    return axes;
+}
+
+/* Rows stand by kind, then axes; scalars after all others. */
+static bool row_before(const SentRow *a, const SentRow *b)
+{
+    if (a->scalar != b->scalar) return b->scalar;
+    if (a->kind != b->kind) return a->kind < b->kind;
+    return a->axes < b->axes;
+}
+
+Err sent_add(Sent *s, const SentRow *row, int64_t times)
+{
+    int at = 0;
+    while (at < s->n && row_before(&s->row[at], row)) at++;
+    if (at == s->n || row_before(row, &s->row[at])) {
+        if (s->n == MAX_SENT_ROWS)
+            return err_fail(ERR_CHECK, "more than %d kinds of transfers and groups", MAX_SENT_ROWS);
+        for (int i = s->n++; i > at; i--) s->row[i] = s->row[i - 1];
+        s->row[at] = (SentRow){row->kind, row->scalar, row->axes, 0, 0, 0};
+    }
+    SentRow *to = &s->row[at];
+    to->transfers += row->transfers * times;
+    to->bytes += row->bytes * (size_t)times;
+    to->sent_bytes += row->sent_bytes * (size_t)times;
+    return OK;
+}
+
+static int64_t elements(const ProgTensor *t)
+{
+    int64_t count = 1;
+    for (int i = 0; i < t->ndim; i++) count *= t->dim[i].cap;
+    return count;
+}
+
+static CommKind comm_kind(OpId op)
+{
+    switch (op) {
+    case OP_all_gather:
+        return COMM_ALL_GATHER;
+    case OP_reduce_scatter:
+        return COMM_REDUCE_SCATTER;
+    case OP_all_to_all:
+        return COMM_ALL_TO_ALL;
+    default:
+        return COMM_ALL_REDUCE;
+    }
+}
+
+Transfer instr_transfer(const Program *p, const Instr *in)
+{
+    const ProgTensor *from = &p->tensor[in->in[0]], *to = &p->tensor[in->out[0]];
+    const Moving *m = &p->move[in->attr.move.index];
+    return (Transfer){.kind = comm_kind(in->op),
+                      .reduce = m->reduce,
+                      .group = m->group,
+                      .from = {.count = elements(from), .dtype = from->dtype},
+                      .to = {.count = elements(to), .dtype = to->dtype},
+                      .from_counts = m->from_counts,
+                      .to_counts = m->to_counts};
+}
+
+static Err visit_phase(const Program *p, Phase phase, int64_t times, TransferVisit *visit,
+                       void *context)
+{
+    for (int i = p->first[phase]; i < p->first[phase + 1]; i++) {
+        if (!op_transfers(p->instr[i].op)) continue;
+        const Transfer t = instr_transfer(p, &p->instr[i]);
+        if (t.group.n > 1) TRY(visit(context, &t, times));
+    }
+    return OK;
+}
+
+static Err visit_programs(const LinkedProgram *lp, TransferVisit *visit, void *context)
+{
+    int64_t runs[MAX_KINDS][N_PHASES] = {{0}};
+    for (int i = 0; i < lp->n; i++)
+        if (lp->list[i].program)
+            runs[lp->model->unit[lp->list[i].action.unit].kind][lp->list[i].action.phase]++;
+    for (int k = 0; k < lp->model->n_kinds; k++)
+        for (int phase = 0; phase < N_PHASES; phase++)
+            if (runs[k][phase] > 0)
+                TRY(visit_phase(&lp->program[k], (Phase)phase, runs[k][phase], visit, context));
+    return OK;
+}
+
+/* Gathers and reductions; then what ranks tell each other at the end of the step. */
+static Err visit_list(const LinkedProgram *lp, TransferVisit *visit, void *context)
+{
+    bool ends = false;
+    for (int i = 0; i < lp->n; i++) {
+        const Linked *l = &lp->list[i];
+        ends = ends || l->action.kind == A_NORM;
+        for (int s = 0; s < l->n_steps; s++)
+            if (l->step[s].kind == STEP_TRANSFER && l->step[s].t.group.n > 1)
+                TRY(visit(context, &l->step[s].t, 1));
+    }
+    for (int i = 0; i < N_SCALARS; i++)
+        if ((ends || i == TALLY) && lp->scalar[i].group.n > 1)
+            TRY(visit(context, &lp->scalar[i].t, 1));
+    return OK;
+}
+
+Err linked_visit(const LinkedProgram *lp, TransferVisit *visit, void *context)
+{
+    TRY(visit_programs(lp, visit, context));
+    return visit_list(lp, visit, context);
+}
+
+typedef struct {
+    const LinkedProgram *lp;
+    Sent *sent;
+} Counting;
+
+static Err count_transfer(void *context, const Transfer *t, int64_t times)
+{
+    Counting *c = context;
+    const Ref *whole = t->kind == COMM_RECV ? &t->to : &t->from;
+    const SentRow row = {.kind = t->kind,
+                         .scalar = t->scalar,
+                         .axes = group_axes(c->lp->mesh, t->group),
+                         .transfers = 1,
+                         .bytes = (size_t)whole->count * dtype_bytes(whole->dtype),
+                         .sent_bytes = transfer_sent(t, c->lp->rank)};
+    return sent_add(c->sent, &row, times);
+}
+
+Err linked_sent(const LinkedProgram *lp, Sent *out)
+{
+    Sent sent = {0};
+    TRY(linked_visit(lp, count_transfer, &(Counting){lp, &sent}));
+    *out = sent;
+    return OK;
+}
