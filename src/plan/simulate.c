@@ -1,0 +1,66 @@
+/* simulate.c -- what one rank counts, and what all of them come to. */
+#include "plan/simulate.h"
+
+#include <stdlib.h>
+
+static void count_flops(const LinkedProgram *lp, RankCount *c)
+{
+    for (int i = 0; i < lp->n; i++) {
+        const Linked *l = &lp->list[i];
+        if (!l->program) continue;
+        const Program *p = l->program;
+        for (int k = p->first[l->action.phase]; k < p->first[l->action.phase + 1]; k++) {
+            if (p->instr[k].again)
+                c->flops_again += p->instr[k].flops;
+            else
+                c->flops += p->instr[k].flops;
+        }
+    }
+}
+
+Err count_rank(const LinkedProgram *lp, RankCount *out)
+{
+    RankCount c = {.peak_packs = lp->peak_packs, .peak_grads = lp->peak_grads};
+    for (int i = 0; i < N_ARENAS; i++) {
+        c.bytes[i] = lp->bytes[i];
+        c.total_bytes += lp->bytes[i];
+    }
+    for (int r = 0; r < N_OWN_REGIONS; r++) c.peak_region[r] = lp->peak_region[r];
+    count_flops(lp, &c);
+    TRY(linked_sent(lp, &c.sent));
+    *out = c;
+    return OK;
+}
+
+static int by_first(const void *a, const void *b)
+{
+    const int x = ((const RankClass *)a)->first, y = ((const RankClass *)b)->first;
+    return x < y ? -1 : x > y;
+}
+
+static Err add_up(Simulation *s)
+{
+    int64_t ranks = 0;
+    for (int i = 0; i < s->n; i++) {
+        const RankClass *k = &s->class[i];
+        for (int r = 0; r < k->count.sent.n; r++)
+            TRY(sent_add(&s->sent, &k->count.sent.row[r], k->ranks));
+        s->flops += k->count.flops * (double)k->ranks;
+        s->flops_again += k->count.flops_again * (double)k->ranks;
+        if (k->count.total_bytes > s->class[s->greatest].count.total_bytes) s->greatest = i;
+        ranks += k->ranks;
+    }
+    MUST(ranks == s->mesh->world, "%lld of %d ranks are in classes", (long long)ranks,
+         s->mesh->world);
+    return OK;
+}
+
+Err simulate(const SimulateInput *in, Arena *arena, Arena *temp, Simulation *out)
+{
+    Simulation s = {.mesh = in->mesh};
+    TRY(simulate_classes(in, arena, temp, &s));
+    qsort(s.class, (size_t)s.n, sizeof *s.class, by_first);
+    TRY(add_up(&s));
+    *out = s;
+    return OK;
+}

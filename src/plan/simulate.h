@@ -1,0 +1,64 @@
+/* simulate.h -- the linked programs of all ranks, walked and counted; nothing runs.
+ *
+ *     16,384 ranks, dp=2048 tp=8
+ *
+ *     class   first   ranks   state       step        work       sent
+ *     0           0       1   ...                                rank 0 sends scalars to all
+ *     1           1       7                                      as do ... 
+ *
+ * Many ranks have programs of the same sizes: along tp those whose parts are as large, along dp
+ * those whose homes are. A class is such ranks; one of them is compiled, and counts for all. Classes
+ * are found from programs too, not from formulas: a transfer lists what each member of its group
+ * sends, so the program of one rank tells which others along its data axes differ from it; along
+ * other axes every coordinate is compiled once. The last rank of each class is compiled
+ * as well, to see that it counts like the first. */
+#ifndef PLAN_SIMULATE_H
+#define PLAN_SIMULATE_H
+
+#include "schedule/link.h"
+#include "schedule/sent.h"
+
+/* What one rank's program takes and does in a step, at full extents. */
+typedef struct {
+    size_t bytes[N_ARENAS];
+    size_t total_bytes;
+    size_t peak_region[N_OWN_REGIONS]; /* of the work arena, where it is highest */
+    size_t peak_packs, peak_grads;
+    double flops, flops_again; /* again: computed a second time; not in flops */
+    Sent sent;
+} RankCount;
+
+/* Ranks that count alike. */
+typedef struct {
+    int first, last; /* the lowest of them and the highest */
+    int64_t ranks;
+    RankCount count;
+} RankClass;
+
+typedef struct {
+    const Mesh *mesh;
+    int n;
+    RankClass *class; /* [n], by first rank */
+    int greatest;     /* the class that takes most memory */
+    Sent sent;        /* by all ranks together */
+    double flops, flops_again;
+    int64_t compiled; /* programs, to find this */
+} Simulation;
+
+/* Local. The program of a rank, in the arena. */
+typedef Err RankCompile(void *context, int rank, Arena *arena, const LinkedProgram **out);
+
+typedef struct {
+    const Mesh *mesh;
+    RankCompile *compile;
+    void *context; /* of compile */
+} SimulateInput;
+
+/* Local. */
+Err count_rank(const LinkedProgram *lp, RankCount *out);
+/* Local. Counts all ranks of the mesh. The result is in `arena`; `temp` is another, rewound. */
+Err simulate(const SimulateInput *in, Arena *arena, Arena *temp, Simulation *out);
+/* Local. The second half: classes into out->class, counted (simulate_classes.c). */
+Err simulate_classes(const SimulateInput *in, Arena *arena, Arena *temp, Simulation *out);
+
+#endif

@@ -1,0 +1,230 @@
+/* Simulation: classes count what every rank, compiled one by one, counts. Nothing runs. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "plan/simulate.h"
+#include "support/jobs.h"
+
+typedef struct {
+    Arena arena, temp;
+} Room;
+
+static int open_room(void **state)
+{
+    static Room room;
+    *state = &room;
+    if (arena_open(&room.arena, "result", ARENA_PLENTY) != OK) return 1;
+    return arena_open(&room.temp, "compiler", ARENA_PLENTY);
+}
+
+static int close_room(void **state)
+{
+    Room *room = *state;
+    arena_close(&room->temp);
+    arena_close(&room->arena);
+    return 0;
+}
+
+static void must(Err err)
+{
+    if (err != OK) fail_msg("%s", err_text());
+}
+
+static Err compile_rank(void *context, int rank, Arena *arena, const LinkedProgram **out)
+{
+    JobSettings settings = *(const JobSettings *)context;
+    Job *job;
+    settings.parallel.rank = rank;
+    TRY(ARENA_NEW(arena, 1, &job));
+    TRY(job_compile(&settings, arena, job));
+    *out = &job->linked;
+    return OK;
+}
+
+static Simulation simulated(Room *room, const JobSettings *set, Mesh *mesh)
+{
+    Simulation s;
+    must(mesh_sized(&set->parallel.mesh, mesh));
+    must(
+        simulate(&(SimulateInput){mesh, compile_rank, (void *)set}, &room->arena, &room->temp, &s));
+    return s;
+}
+
+/* The class that a count belongs to: some of them must have the very numbers. */
+static bool counts_alike(const RankCount *a, const RankCount *b)
+{
+    if (memcmp(a->bytes, b->bytes, sizeof a->bytes) != 0) return false;
+    if (a->flops != b->flops || a->sent.n != b->sent.n) return false;
+    for (int i = 0; i < a->sent.n; i++)
+        if (a->sent.row[i].sent_bytes != b->sent.row[i].sent_bytes ||
+            a->sent.row[i].transfers != b->sent.row[i].transfers)
+            return false;
+    return true;
+}
+
+/* Every rank by itself: as many are like a class as the classes like it have. */
+static void check_every_rank(Room *room, const JobSettings *set)
+{
+    Mesh mesh;
+    const Simulation s = simulated(room, set, &mesh);
+    int64_t *found;
+    double flops = 0;
+    size_t most = 0;
+    Sent sent = {0};
+    must(ARENA_NEW(&room->arena, s.n, &found));
+    for (int rank = 0; rank < mesh.world; rank++) {
+        const size_t mark = arena_mark(&room->temp);
+        const LinkedProgram *lp = NULL;
+        RankCount count;
+        int at = -1;
+        must(compile_rank((void *)set, rank, &room->temp, &lp));
+        must(count_rank(lp, &count));
+        for (int i = 0; i < s.n && at < 0; i++)
+            if (counts_alike(&s.class[i].count, &count)) at = i; /* the first of those alike */
+        if (at < 0) fail_msg("rank %d of %d is like no class", rank, mesh.world);
+        found[at]++;
+        flops += count.flops;
+        if (most < count.total_bytes) most = count.total_bytes;
+        for (int i = 0; i < count.sent.n; i++) must(sent_add(&sent, &count.sent.row[i], 1));
+        arena_rewind(&room->temp, mark);
+    }
+    for (int i = 0; i < s.n; i++) {
+        int64_t ranks = 0;
+        bool first = true;
+        for (int k = 0; k < s.n; k++)
+            if (counts_alike(&s.class[i].count, &s.class[k].count)) {
+                first = first && k >= i;
+                ranks += s.class[k].ranks;
+            }
+        if (first) assert_int_equal(found[i], ranks);
+    }
+    assert_true(s.flops == flops);
+    assert_int_equal(s.class[s.greatest].count.total_bytes, most);
+    assert_int_equal(s.sent.n, sent.n);
+    for (int i = 0; i < sent.n; i++) {
+        assert_int_equal(s.sent.row[i].sent_bytes, sent.row[i].sent_bytes);
+        assert_int_equal(s.sent.row[i].transfers, sent.row[i].transfers);
+    }
+}
+
+static const struct {
+    MeshSizes mesh;
+    int zero;
+    bool each, sequence;
+} plans[] = {
+    {{1, 1, 1}, 0, false, false}, {{1, 5, 1}, 0, false, false}, {{1, 5, 1}, 1, false, false},
+    {{1, 5, 1}, 2, true, false},  {{1, 7, 1}, 3, true, false},  {{3, 2, 1}, 0, true, false},
+    {{3, 2, 1}, 1, false, false}, {{2, 3, 1}, 3, true, false},  {{1, 1, 3}, 0, false, false},
+    {{1, 3, 2}, 1, false, false}, {{2, 3, 2}, 3, true, true},   {{1, 2, 3}, 2, true, true},
+    {{2, 2, 2}, 1, false, true},
+};
+enum { N_PLANS = sizeof plans / sizeof *plans };
+
+static void classes_count_every_rank(void **state)
+{
+    Room *room = *state;
+    const char *const model[] = {"gpt2", "llama"};
+    for (int m = 0; m < 2; m++)
+        for (int i = 0; i < N_PLANS; i++) {
+            const size_t marks[] = {arena_mark(&room->arena), arena_mark(&room->temp)};
+            JobSettings set = test_job_settings(model[m], JOB_STEP);
+            set.parallel = (ParallelSettings){.mesh = plans[i].mesh,
+                                              .zero = plans[i].zero,
+                                              .reduce_each = plans[i].each,
+                                              .sequence = plans[i].sequence,
+                                              .live = 3};
+            set.compile.chunk_elements = 0;
+            check_every_rank(room, &set);
+            set.kind = JOB_LOSS; /* gathers alone */
+            if (plans[i].zero > 0) check_every_rank(room, &set);
+            arena_rewind(&room->arena, marks[0]);
+            arena_rewind(&room->temp, marks[1]);
+        }
+}
+
+/* All that is sent along dp, in elements: what the formulas of data parallelism and ZeRO say. */
+static void bytes_are_those_of_the_formulas(void **state)
+{
+    Room *room = *state;
+    for (int p = 2; p <= 5; p++)
+        for (int zero = 0; zero <= 3; zero++) {
+            Mesh mesh;
+            Job job;
+            JobSettings set = test_job_settings("llama", JOB_STEP);
+            set.micros = 3;
+            set.parallel = (ParallelSettings){.mesh = {1, p, 1}, .zero = zero, .live = 2};
+            must(job_compile(&set, &room->temp, &job));
+            const Simulation s = simulated(room, &set, &mesh);
+            const int64_t psi = model_param_count(&job.model), times = zero >= 2 ? set.micros : 1;
+            size_t sent[N_COMM_KINDS] = {0};
+            int64_t gathered = 0;
+            for (int i = 0; i < s.sent.n; i++)
+                if (!s.sent.row[i].scalar) sent[s.sent.row[i].kind] += s.sent.row[i].sent_bytes / 8;
+            for (int u = 0; u < job.model.n_units; u++)
+                gathered += job.gathers[u].gathers * job.model.unit[u].pack_count;
+            assert_int_equal(sent[COMM_ALL_REDUCE], zero == 0 ? 2 * (p - 1) * psi : 0);
+            assert_int_equal(sent[COMM_REDUCE_SCATTER], zero ? (p - 1) * psi * times : 0);
+            assert_int_equal(sent[COMM_ALL_GATHER], zero ? (p - 1) * gathered : 0);
+            if (zero == 1 || zero == 2) assert_int_equal(gathered, psi);
+            if (zero == 3) assert_true(gathered > psi && gathered < 2 * psi * set.micros);
+        }
+}
+
+/* dp=2048 x tp=8 of a model that nobody here could hold: few programs are compiled for it. */
+static void sixteen_thousand_ranks(void **state)
+{
+    Room *room = *state;
+    ModelConfig config;
+    Mesh mesh;
+    JobSettings set = test_job_settings("llama", JOB_STEP);
+    must(model_config_load("llama3.1-405b", NULL, 0, &room->arena, &config));
+    set.config = &config;
+    set.dtype = BF16;
+    set.batch = (BatchShape){1, 8192};
+    set.micros = 2;
+    set.compile = (CompileOptions){.recompute = RECOMPUTE_FULL};
+    set.optim.block = 65536;
+    set.parallel = (ParallelSettings){.mesh = {1, 2048, 8}, .zero = 3, .live = 2};
+    const Simulation s = simulated(room, &set, &mesh);
+    assert_true(s.compiled < 40);
+    assert_true(s.n > 1 && s.n < 20); /* homes differ where blocks do not divide */
+    int64_t ranks = 0;
+    for (int i = 0; i < s.n; i++) ranks += s.class[i].ranks;
+    assert_int_equal(ranks, 16384);
+}
+
+static void groups_lie_along_axes(void **state)
+{
+    (void)state;
+    Mesh mesh;
+    must(mesh_sized(&(MeshSizes){1, 2, 3}, &mesh));
+    const unsigned dp = mesh_axes(&mesh, VIEW_DENSE, "dp"), tp = mesh_axes(&mesh, VIEW_DENSE, "tp");
+    const struct {
+        RankList group;
+        unsigned axes;
+    } row[] = {
+        {{1, (const int32_t[]){4}}, 0},
+        {{3, (const int32_t[]){3, 4, 5}}, tp},
+        {{2, (const int32_t[]){1, 4}}, dp},
+        {{6, (const int32_t[]){0, 1, 2, 3, 4, 5}}, dp | tp},
+        {{2, (const int32_t[]){0, 1}}, tp},         /* not all of it */
+        {{3, (const int32_t[]){0, 4, 3}}, dp | tp}, /* no box: the first and the last do not tell */
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++)
+        assert_int_equal(group_axes(&mesh, row[i].group), row[i].axes);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(groups_lie_along_axes),
+        cmocka_unit_test(classes_count_every_rank),
+        cmocka_unit_test(bytes_are_those_of_the_formulas),
+        cmocka_unit_test(sixteen_thousand_ranks),
+    };
+    return cmocka_run_group_tests(tests, open_room, close_room);
+}
