@@ -1,0 +1,145 @@
+/* simulate_text.c -- a simulation for people: memory by class, what leaves ranks, flops.
+ *
+ *     SENT in a step
+ *       kind             axes        transfers      of a rank, mean            most   of all ranks
+ *       all-gather       dp               2016 */
+#include <stdio.h>
+#include "cli/simulate.h"
+
+static void head_text(const Simulated *s, Text *t)
+{
+    const JobSettings *set = s->settings;
+    char a[24];
+    text_add(t, "PLAN\n  model      %s, %s parameters, %s\n", set->config->name,
+             text_count((double)s->parameters, a), dtype_name(set->dtype));
+    text_add(t, "  mesh       ");
+    mesh_view_text(t, s->mesh, VIEW_DENSE);
+    text_add(t, ": %d rank%s\n", s->mesh->world, s->mesh->world == 1 ? "" : "s");
+    text_add(t, "  zero       %d; gradients are reduced after %s micro-batch\n", set->parallel.zero,
+             set->parallel.zero >= 2 || set->parallel.reduce_each ? "each" : "the last");
+    text_add(t, "  micro      %d of %lld sequences of %lld tokens on each data parallel rank; %s\n",
+             set->micros, (long long)set->batch.sequences, (long long)set->batch.seq_len,
+             set->schedule);
+    text_add(t,
+             "  counted    %d class%s of ranks that are alike, from %lld programs; nothing ran\n",
+             s->all.n, s->all.n == 1 ? "" : "es", (long long)s->all.compiled);
+}
+
+static void classes_text(const Simulation *all, Text *t)
+{
+    text_add(t, "\nMEMORY of a rank, in bytes\n  %10s %8s %14s %14s %14s %14s %16s\n", "first rank",
+             "ranks", "state", "step", "work", "host", "all");
+    for (int i = 0; i < all->n; i++) {
+        const RankClass *k = &all->class[i];
+        const size_t *b = k->count.bytes;
+        text_add(t, "  %10d %8lld %14zu %14zu %14zu %14zu %16zu\n", k->first, (long long)k->ranks,
+                 b[ARENA_STATE], b[ARENA_STEP], b[ARENA_WORK], b[ARENA_HOST], k->count.total_bytes);
+    }
+}
+
+static void bytes_line(Text *t, const char *what, size_t bytes)
+{
+    char human[24];
+    if (bytes > 0)
+        text_add(t, "    %-52s %16zu  %10s\n", what, bytes, text_bytes((int64_t)bytes, human));
+}
+
+/* The rank that takes most, by scope; of the work arena what lives where it is highest. */
+static void greatest_text(const Simulation *all, Text *t)
+{
+    const RankClass *k = &all->class[all->greatest];
+    const RankCount *c = &k->count;
+    const size_t *peak = c->peak_region;
+    text_add(t, "  most takes rank %d%s\n", k->first, k->ranks > 1 ? ", and those like it:" : ":");
+    bytes_line(t, "state: weights and moments", c->bytes[ARENA_STATE]);
+    bytes_line(t, "step: sums of gradients, inputs, losses", c->bytes[ARENA_STEP]);
+    bytes_line(t, "work: packed; of which, where it is highest:", c->bytes[ARENA_WORK]);
+    bytes_line(t, "  frame: kept from F for the backward phases",
+               peak[REGION_FRAME_I] + peak[REGION_FRAME_W] + peak[REGION_CARRY]);
+    bytes_line(t, "  frame: the stream and its gradient", peak[REGION_Y] + peak[REGION_DX]);
+    bytes_line(t, "  scratch: within the phase that runs", peak[REGION_SCRATCH]);
+    bytes_line(t, "  gathered parameters", c->peak_packs);
+    bytes_line(t, "  gradients that wait to be reduced", c->peak_grads);
+    bytes_line(t, "host: offloaded frames", c->bytes[ARENA_HOST]);
+    bytes_line(t, "all", c->total_bytes);
+}
+
+const char *sent_kind_text(const SentRow *row)
+{
+    return row->scalar ? "scalars" : comm_kind_name(row->kind);
+}
+
+const SentRow *sent_row(const Sent *s, const SentRow *like)
+{
+    for (int i = 0; i < s->n; i++)
+        if (s->row[i].kind == like->kind && s->row[i].axes == like->axes &&
+            s->row[i].scalar == like->scalar)
+            return &s->row[i];
+    return NULL;
+}
+
+/* The most that one rank sends of a row. */
+static size_t most_sent(const Simulation *all, const SentRow *like)
+{
+    size_t most = 0;
+    for (int i = 0; i < all->n; i++) {
+        const SentRow *row = sent_row(&all->class[i].count.sent, like);
+        if (row && row->sent_bytes > most) most = row->sent_bytes;
+    }
+    return most;
+}
+
+static void axes_text(const Mesh *m, unsigned axes, char *out, size_t bytes)
+{
+    size_t used = 0;
+    out[0] = '\0';
+    for (int i = 0; i < m->view[VIEW_DENSE].n_axes; i++)
+        if ((axes >> i & 1) && used < bytes)
+            used += (size_t)snprintf(out + used, bytes - used, "%s%s", used ? " x " : "",
+                                     m->view[VIEW_DENSE].name[i]);
+}
+
+static void sent_text(const Simulated *s, Text *t)
+{
+    const Simulation *all = &s->all;
+    size_t sum = 0;
+    char axes[96], human[24];
+    text_add(t, "\nSENT in a step, in bytes that leave a rank\n");
+    if (all->sent.n == 0) text_add(t, "  nothing: a rank alone\n");
+    if (all->sent.n > 0)
+        text_add(t, "  %-16s %-24s %12s %16s %16s %20s\n", "kind", "along", "transfers",
+                 "mean of a rank", "most of a rank", "all ranks");
+    for (int i = 0; i < all->sent.n; i++) {
+        const SentRow *row = &all->sent.row[i];
+        axes_text(s->mesh, row->axes, axes, sizeof axes);
+        text_add(t, "  %-16s %-24s %12lld %16.0f %16zu %20zu\n", sent_kind_text(row), axes,
+                 (long long)row->transfers, (double)row->sent_bytes / s->mesh->world,
+                 most_sent(all, row), row->sent_bytes);
+        sum += row->sent_bytes;
+    }
+    if (all->sent.n > 0)
+        text_add(t, "  %-16s %-24s %12s %16.0f %16s %20zu  %s\n", "all", "", "",
+                 (double)sum / s->mesh->world, "", sum, text_bytes((int64_t)sum, human));
+}
+
+static void flops_text(const Simulated *s, Text *t)
+{
+    const RankCount *c = &s->all.class[0].count;
+    char a[24], b[24];
+    text_add(t, "\nFLOPS of a step, every row live\n");
+    text_add(t, "  %-16s %24.0f  %8s\n", "all ranks", s->all.flops, text_count(s->all.flops, a));
+    text_add(t, "  %-16s %24.0f  %8s\n", "recomputed", s->all.flops_again,
+             text_count(s->all.flops_again, a));
+    text_add(t, "  %-16s %24.0f  %8s, and %s recomputed\n", "rank 0", c->flops,
+             text_count(c->flops, a), text_count(c->flops_again, b));
+    text_add(t, "\nTIME\n  not predicted in this version\n");
+}
+
+void simulate_text(const Simulated *s, Text *out)
+{
+    head_text(s, out);
+    classes_text(&s->all, out);
+    greatest_text(&s->all, out);
+    sent_text(s, out);
+    flops_text(s, out);
+}
