@@ -42,10 +42,20 @@ static void visit(Walk *w, int index)
     if (!w->g->in_order) begin_ready(w);
 }
 
+/* Who makes it, but for packing: some ranks pack what others send as it is, and transfers must be
+ * begun in one order on all. */
+static int maker_behind_packs(const Walk *w, Value v)
+{
+    int maker = w->maker[v];
+    while (maker != NO_NODE && w->g->node[maker].op == OP_pack)
+        maker = w->maker[w->g->node[maker].in[0]];
+    return maker;
+}
+
 static bool is_ready(const Walk *w, const Node *n)
 {
     for (int i = 0; i < n->n_in; i++) {
-        const int maker = w->maker[n->in[i]];
+        const int maker = maker_behind_packs(w, n->in[i]);
         if (maker != NO_NODE && in_phase(&w->g->node[maker], w->phase) && !w->emitted[maker])
             return false;
     }
@@ -64,11 +74,17 @@ static void begin_ready(Walk *w)
     }
 }
 
-/* Does the node wait for a transfer? Then it can wait until somebody needs it. */
+/* Does the node wait for a transfer, or unpack it? Then it can wait until somebody needs it. */
 static bool waits(const Walk *w, int index)
 {
     const Node *n = &w->g->node[index];
-    if (n->op != OP_wait || w->g->in_order) return false;
+    if (w->g->in_order) return false;
+    if (n->op == OP_pack) {
+        const int maker = maker_behind_packs(w, n->in[0]);
+        if (maker == NO_NODE) return false;
+        n = &w->g->node[maker];
+    }
+    if (n->op != OP_wait) return false;
     return op_transfers(w->g->node[w->maker[n->in[0]]].op);
 }
 

@@ -132,6 +132,14 @@ static int64_t sum_of(const ReshardSide *s, int n)
     return sum;
 }
 
+/* How many transfers there are yet. Packs do not count: not all ranks have them. */
+static int32_t count_transfers(const Graph *g)
+{
+    int32_t n = 0;
+    for (int i = 0; i < g->n_moves; i++) n += g->move[i].group.n > 0;
+    return n;
+}
+
 static Value transfer(const Bring *b, bool maximum)
 {
     Graph *g = b->p->g;
@@ -139,7 +147,9 @@ static Value transfer(const Bring *b, bool maximum)
     const OpId op = transfer_op(b->plan.kind);
     const bool gathers = op == OP_all_gather, scatters = op == OP_reduce_scatter;
     const bool all = op == OP_all_to_all;
-    Moving move = {.reduce = maximum ? REDUCE_MAX : REDUCE_SUM, .axes = b->plan.axes};
+    Moving move = {.number = count_transfers(g),
+                   .reduce = maximum ? REDUCE_MAX : REDUCE_SUM,
+                   .axes = b->plan.axes};
     const Err err =
         mesh_group(b->p->mesh, VIEW_DENSE, b->plan.axes, b->p->rank, g->arena, &move.group);
     if (err != OK) g->err = err;

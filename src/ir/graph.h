@@ -96,6 +96,7 @@ typedef struct {
 
 /* This rank's part in a transfer, or in packing for one. Its operands are whole and contiguous. */
 typedef struct {
+    int32_t number; /* of a transfer, counted in the graph: the same on all members */
     Reduce reduce;
     unsigned axes;                          /* of the dense view, that the group spans */
     RankList group;                         /* in the order of their parts */

@@ -147,10 +147,6 @@ static Err check_read(Contents *c, const Where *w, int32_t t)
 {
     const ProgTensor *x = &c->p->tensor[t];
     const uint8_t content = c->is_made[x->shows] ? c->own[t] : c->root[x->view_of];
-    if (tensor_bytes(x) == 0) { /* a part that is empty here */
-        c->root[x->view_of] = THERE;
-        return OK;
-    }
     if (content == NOT_YET) return bad(w, t, "it is read before it is written");
     if (content == WRITTEN_OVER) return bad(w, t, "it is read after it was written over");
     if (content == BEGUN && w->instr->op != OP_wait) return bad(w, t, "it is read before the wait");

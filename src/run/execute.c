@@ -131,7 +131,8 @@ static Err begin_copy(const Scene *s, const Instr *in, const Call *c)
 static Transferring transfer_of(const Scene *s, const Instr *in, const Call *c)
 {
     const Action *a = &s->l->action;
-    const int32_t tag = (a->unit * 4 + a->phase) * 65536 + a->micro * 256 + in->attr.move.index;
+    const int32_t tag =
+        (a->unit * 4 + a->phase) * 65536 + a->micro * 256 + s->p->move[in->attr.move.index].number;
     return (Transferring){s->r, s->p, in, c, tag & INT32_MAX};
 }
 

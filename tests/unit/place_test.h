@@ -82,7 +82,7 @@ static inline Transfer transfer_of(const Program *p, const Instr *in)
                       .to = {.count = count_of(to), .dtype = to->dtype},
                       .from_counts = m->from_counts,
                       .to_counts = m->to_counts,
-                      .tag = in->attr.move.index};
+                      .tag = m->number};
 }
 
 /* A model and its two strategies. */

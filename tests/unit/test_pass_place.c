@@ -1,21 +1,7 @@
 /* place on an mlp over two ranks, before and after: plain tensor parallelism sums y and d.x over the
  * ranks; with sequence parallelism the stream is cut by tokens, gathered on the way in, and scattered
  * by the sum on the way out. The bias of the second product is an operand on part 0 alone. */
-#include "place_test.h"
-
-/* y = x + down gelu(up x), with biases: that of down is added once, by part 0. */
-static void build_mlp(Bed *b)
-{
-    bed_open(b, "u");
-    Graph *g = &b->g;
-    const Value x = bed_x(b);
-    const Value up = bed_w(b, "mlp.up_proj.weight", F, D);
-    const Value up_bias = vector(g, "mlp.up_proj.bias", F, INIT_ZEROS);
-    const Value act = graph_name(g, gelu(g, linear(g, x, up, up_bias)), "act");
-    const Value down = bed_w(b, "mlp.down_proj.weight", D, F);
-    const Value down_bias = vector(g, "mlp.down_proj.bias", D, INIT_ZEROS);
-    stream_out(g, add(g, x, linear(g, act, down, down_bias)));
-}
+#include "place_units.h"
 
 typedef struct {
     const char *name;

@@ -1,28 +1,6 @@
 /* place on what is cut over the vocabulary, two ranks: an embedding is a sum in which each rank has
  * the rows of its own words; of the loss, maxima and sums go from rank to rank, logits never do. */
-#include "place_test.h"
-
-/* The table of tokens is cut over the vocabulary, that of positions is not cut. */
-static void build_embed(Bed *b)
-{
-    bed_open(b, "u");
-    Graph *g = &b->g;
-    const Value tokens = input(g, INPUT_TOKENS, dim_of(T));
-    const Value positions = input(g, INPUT_POSITIONS, dim_of(T));
-    const Value words = embedding(g, tokens, bed_w(b, "wte.weight", F, D));
-    stream_out(g, add(g, words, embedding(g, positions, bed_w(b, "wpe.weight", E, D))));
-}
-
-static void build_head(Bed *b)
-{
-    bed_open(b, "u");
-    Graph *g = &b->g;
-    const Value x = bed_x(b), n = vector(g, "norm.weight", D, INIT_ONES);
-    const Value w = bed_w(b, "lm_head.weight", F, D);
-    const Value a = graph_name(g, rmsnorm(g, x, n, 1e-5), "head.in");
-    const Value targets = input(g, INPUT_TARGETS, dim_of(T));
-    token_loss(g, a, w, targets, input(g, INPUT_WEIGHTS, dim_of(T)));
-}
+#include "place_units.h"
 
 typedef struct {
     const char *name;

@@ -1,0 +1,105 @@
+/* place_units.h -- small units to lay out, and strategies for them beside those of strategy.h. */
+#ifndef TESTS_UNIT_PLACE_UNITS_H
+#define TESTS_UNIT_PLACE_UNITS_H
+
+#include "place_test.h"
+
+typedef void (*Builder)(Bed *b);
+
+/* y = x + down gelu(up x), with biases: that of down is added once, by part 0. */
+static inline void build_mlp(Bed *b)
+{
+    bed_open(b, "u");
+    Graph *g = &b->g;
+    const Value x = bed_x(b);
+    const Value up = bed_w(b, "mlp.up_proj.weight", F, D);
+    const Value up_bias = vector(g, "mlp.up_proj.bias", F, INIT_ZEROS);
+    const Value act = graph_name(g, gelu(g, linear(g, x, up, up_bias)), "act");
+    const Value down = bed_w(b, "mlp.down_proj.weight", D, F);
+    const Value down_bias = vector(g, "mlp.down_proj.bias", D, INIT_ZEROS);
+    stream_out(g, add(g, x, linear(g, act, down, down_bias)));
+}
+
+/* The table of tokens is cut over the vocabulary, that of positions is not cut. */
+static inline void build_embed(Bed *b)
+{
+    bed_open(b, "u");
+    Graph *g = &b->g;
+    const Value tokens = input(g, INPUT_TOKENS, dim_of(T));
+    const Value positions = input(g, INPUT_POSITIONS, dim_of(T));
+    const Value words = embedding(g, tokens, bed_w(b, "wte.weight", F, D));
+    stream_out(g, add(g, words, embedding(g, positions, bed_w(b, "wpe.weight", E, D))));
+}
+
+static inline void build_head(Bed *b)
+{
+    bed_open(b, "u");
+    Graph *g = &b->g;
+    const Value x = bed_x(b), n = vector(g, "norm.weight", D, INIT_ONES);
+    const Value w = bed_w(b, "lm_head.weight", F, D);
+    const Value a = graph_name(g, rmsnorm(g, x, n, 1e-5), "head.in");
+    const Value targets = input(g, INPUT_TARGETS, dim_of(T));
+    token_loss(g, a, w, targets, input(g, INPUT_WEIGHTS, dim_of(T)));
+}
+
+enum { HEADS = 4, KEY_HEADS = 2, SIZE = 2 };
+
+static inline void build_attention(Bed *b)
+{
+    bed_open(b, "attention");
+    Graph *g = &b->g;
+    const Value x = bed_x(b);
+    const Value wq = bed_w(b, "q_proj.weight", HEADS * SIZE, D);
+    const Value wk = bed_w(b, "k_proj.weight", KEY_HEADS * SIZE, D);
+    const Value wv = bed_w(b, "v_proj.weight", KEY_HEADS * SIZE, D);
+    const Value q = heads(g, linear(g, x, wq, NO_VALUE), SIZE);
+    const Value k = heads(g, linear(g, x, wk, NO_VALUE), SIZE);
+    const Value v = heads(g, linear(g, x, wv, NO_VALUE), SIZE);
+    const Value o = attention(g, q, k, v, input(g, INPUT_RANGES, dim_of(T)), 1, T);
+    const Value wo = bed_w(b, "o_proj.weight", D, HEADS * SIZE);
+    stream_out(g, linear(g, merge(g, o), wo, NO_VALUE));
+}
+
+/* A whole layer: llama's, with those heads. */
+static inline void build_layer(Bed *b)
+{
+    ModelConfig c = *test_model("llama");
+    Model m;
+    bed_open(b, "layer");
+    c.n_heads = HEADS;
+    c.n_kv_heads = KEY_HEADS;
+    c.head_size = SIZE;
+    DO(model_build(&c, F64, (BatchShape){1, T}, &b->arena, &m));
+    b->g = m.kind[1];
+}
+
+/* Strategies that nobody would ask for. */
+static const StrategyRow half[] = {{"*up_proj.weight", "tp", 0, BY_ONE},
+                                   {"*up_proj.bias", "tp", 0, BY_ONE},
+                                   {"wpe.weight", "tp", 1, BY_ONE},
+                                   {"*q_proj.weight", "tp", 0, BY_HEAD},
+                                   {"lm_head.weight", "tp", 1, BY_ONE}};
+static const StrategyRow across[] = {{"x", "tp", 1, BY_ONE},
+                                     {"y", "tp", 1, BY_ONE},
+                                     {"*down_proj.weight", "tp", 1, BY_ONE},
+                                     {"*o_proj.weight", "tp", 0, BY_ONE},
+                                     {"lm_head.weight", "tp", 0, BY_ONE},
+                                     {"wte.weight", "tp", 1, BY_ONE}};
+static const StrategyRow rows[] = {{"x", "tp", 0, BY_ONE}, {"y", "tp", 0, BY_ONE}};
+static const StrategyRow inner[] = {{"act", "tp", 1, BY_ONE},
+                                    {"head.in", "tp", 1, BY_ONE},
+                                    {"x", "tp", 0, BY_ONE},
+                                    {"*down_proj.weight", "tp", 0, BY_ONE},
+                                    {"*down_proj.bias", "tp", 0, BY_ONE}};
+
+#define ODD(name, rows)                                                                            \
+    {                                                                                              \
+        name, rows, sizeof rows / sizeof *rows, HEADS, KEY_HEADS, SIZE                             \
+    }
+static const Strategy odd[] = {ODD("some weights", half),
+                               ODD("stream across", across),
+                               ODD("stream alone", rows),
+                               ODD("inner values", inner),
+                               {"nothing", NULL, 0, HEADS, KEY_HEADS, SIZE}};
+
+#endif
