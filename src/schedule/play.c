@@ -105,10 +105,11 @@ static bool play_run(Player *p, int rank, const Action *a)
 {
     static const double unit_cost[N_PHASES] = {1, 1, 1, 2};
     const double *cost = p->costs->cost ? &p->costs->cost[a->unit * N_PHASES] : unit_cost;
-    const double start = ready(p, rank, a), end = start + cost[a->phase];
+    const double times = p->costs->slice ? p->costs->slice[a->slice] : 1;
+    const double start = ready(p, rank, a), end = start + times * cost[a->phase];
     if (start == NEVER) return false;
     if (a->phase != PHASE_W) cell_of(p, a)->made[way_of(a->phase)] = end;
-    p->play->busy[rank] += cost[a->phase];
+    p->play->busy[rank] += times * cost[a->phase];
     if (a->phase != PHASE_I) hold(p, rank, a->phase == PHASE_F ? 1 : -1);
     step(p, rank, start, end);
     return true;

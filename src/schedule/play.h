@@ -23,7 +23,8 @@ typedef enum {
 } PlayWait;
 
 typedef struct {
-    const double *cost; /* [items][N_PHASES], any unit of time; NULL: F, I and W are 1, B is 2 */
+    const double *cost;  /* [items][N_PHASES], any unit of time; NULL: F, I and W are 1, B is 2 */
+    const double *slice; /* [slices]: how many times that a slice takes; NULL: 1 */
     double latency;
     PlayWait wait;
 } PlayCosts;

@@ -1,0 +1,135 @@
+/* chunks.c -- units in a row, cut into runs.
+ *
+ * First the least that the dearest chunk can cost, then, among all ways that cost no more, the one
+ * of least squares: two small searches over (chunks left, first unit left). An even split is one by
+ * cost where a layer costs 1. */
+#include "schedule/chunks.h"
+
+#include <string.h>
+#include "schedule/action.h"
+
+typedef struct {
+    int units, chunks;
+    const double *before; /* [units + 1]: the cost of all units before */
+    double *best; /* [chunks + 1][units + 1]: of the units from there on, in so many chunks */
+    int16_t *end; /* the same: where the first of these chunks ends */
+} Search;
+
+static double sum(const Search *s, int from, int to) { return s->before[to] - s->before[from]; }
+
+/* How bad it is to have a chunk of this cost before others of that badness; no chunk above `most`.
+ * most < 0: the dearest of all; else the sum of squares. */
+static double badness(double cost, double others, double most)
+{
+    if (most < 0) return cost > others ? cost : others;
+    return cost * cost + others;
+}
+
+/* The least badness of all units in all chunks; O(chunks * units^2). */
+static double search(Search *s, double most)
+{
+    const int row = s->units + 1;
+    for (int left = 1; left <= s->chunks; left++)
+        for (int from = s->units - left; from >= 0; from--) {
+            double *best = &s->best[left * row + from];
+            *best = -1; /* cannot be */
+            const int last = s->units - (left - 1), first = left == 1 ? last : from + 1;
+            for (int end = last; end >= first; end--) { /* on a tie, the longest */
+                const double cost = sum(s, from, end);
+                const double others = left == 1 ? 0 : s->best[(left - 1) * row + end];
+                if (others < 0 || (most >= 0 && cost > most)) continue;
+                const double bad = badness(cost, others, most);
+                if (*best >= 0 && bad >= *best) continue;
+                *best = bad;
+                s->end[left * row + from] = (int16_t)end;
+            }
+        }
+    return s->best[s->chunks * row];
+}
+
+static Err split_by_cost(const ChunkRequest *r, const double *cost, Arena *arena, int16_t *out)
+{
+    double *before;
+    Search s = {.units = r->units, .chunks = r->chunks};
+    const int64_t cells = (int64_t)(r->chunks + 1) * (r->units + 1);
+    TRY(ARENA_NEW(arena, r->units + 1, &before));
+    TRY(ARENA_NEW(arena, cells, &s.best));
+    TRY(ARENA_NEW(arena, cells, &s.end));
+    for (int u = 0; u < r->units; u++) {
+        const double layer = u > 0 && u < r->units - 1;
+        before[u + 1] = before[u] + (cost ? cost[u] : layer);
+    }
+    s.before = before;
+    search(&s, search(&s, -1));
+    for (int c = 0; c < r->chunks; c++)
+        out[c + 1] = s.end[(r->chunks - c) * (r->units + 1) + out[c]];
+    return OK;
+}
+
+/* "3,2,2" to counts; how many there are, or -1 when it is no such list. */
+static int read_counts(const char *text, int most, int16_t *count)
+{
+    int n = 0;
+    for (const char *p = text;; p++) {
+        int value = 0, digits = 0;
+        for (; *p >= '0' && *p <= '9' && value <= SCHEDULE_MAX; p++, digits++)
+            value = 10 * value + (*p - '0');
+        if (digits == 0 || value > SCHEDULE_MAX || (*p != ',' && *p != '\0')) return -1;
+        if (n < most) count[n] = (int16_t)value;
+        n++;
+        if (*p == '\0') return n;
+    }
+}
+
+static Err split_by_hand(const ChunkRequest *r, int16_t *out)
+{
+    const int layers = r->units - 2, n = read_counts(r->split, r->chunks, out + 1);
+    if (n < 0)
+        return err_fail(ERR_CONFIG,
+                        "parallel.split is '%.64s'; allowed are even, cost, or layers in each "
+                        "chunk, as 3,2,2",
+                        r->split);
+    if (n != r->chunks)
+        return err_fail(ERR_CONFIG, "parallel.split is '%.64s': %d chunks; there are %d", r->split,
+                        n, r->chunks);
+    int64_t all = 0;
+    for (int c = 1; c <= r->chunks; c++) all += out[c];
+    if (all != layers && all != r->units)
+        return err_fail(ERR_CONFIG,
+                        "parallel.split is '%.64s': %lld layers; the model has %d (%d units, with "
+                        "embedding and head)",
+                        r->split, (long long)all, layers, r->units);
+    if (all == layers) {
+        out[1]++;
+        out[r->chunks]++;
+    }
+    for (int c = 1; c <= r->chunks; c++) {
+        if (out[c] == 0)
+            return err_fail(ERR_CONFIG, "parallel.split is '%.64s': chunk %d would be empty",
+                            r->split, c - 1);
+        out[c] = (int16_t)(out[c - 1] + out[c]);
+    }
+    return OK;
+}
+
+Err schedule_chunks(const ChunkRequest *r, Arena *arena, const int16_t **first_unit)
+{
+    int16_t *out;
+    if (r->chunks < 1 || r->chunks > r->units || r->units > SCHEDULE_MAX)
+        return err_fail(ERR_CONFIG,
+                        "%d chunks (mesh.pp times parallel.chunks) for %d units (embedding, %d "
+                        "layers, head); allowed are 1 to %d",
+                        r->chunks, r->units, r->units - 2,
+                        r->units < SCHEDULE_MAX ? r->units : SCHEDULE_MAX);
+    TRY(ARENA_NEW(arena, r->chunks + 1, &out));
+    const size_t mark = arena_mark(arena);
+    if (strcmp(r->split, "even") == 0)
+        TRY(split_by_cost(r, NULL, arena, out));
+    else if (strcmp(r->split, "cost") == 0)
+        TRY(split_by_cost(r, r->cost, arena, out));
+    else
+        TRY(split_by_hand(r, out));
+    arena_rewind(arena, mark);
+    *first_unit = out;
+    return OK;
+}

@@ -1,0 +1,178 @@
+/* slices.c -- equal slices by halving, planned ones by a search.
+ *
+ * The plan: for a bound on the longest slice, the least sum by dynamic programming over places;
+ * then a bound just below the longest of that answer, and so on. Each round has a larger sum and a
+ * shorter ramp, and the best of all rounds is the best there is: rounds end when the sums alone
+ * cost more than it. */
+#include "schedule/slices.h"
+
+#include <stdbool.h>
+
+double slice_time(const SliceCost *c, int64_t before, int64_t tokens)
+{
+    const double n = (double)tokens, b = (double)before;
+    const double time = c->fixed + c->token * n + c->pair * (n * b + n * (n + 1) / 2);
+    return time > c->least ? time : c->least;
+}
+
+static int64_t min_long(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* Places 0 to *n, `step` tokens apart but for the last. */
+static Err check_places(const SliceRequest *r, int least, int64_t step, int64_t *n)
+{
+    if (r->slices < least || r->tokens < 1 || r->multiple < 1)
+        return err_fail(ERR_CONFIG,
+                        "parallel.slices is %d, for %lld tokens cut at multiples of %lld; allowed "
+                        "is what is at least 1",
+                        r->slices, (long long)r->tokens, (long long)r->multiple);
+    *n = (r->tokens + step - 1) / step;
+    if (r->slices > *n)
+        return err_fail(ERR_CONFIG,
+                        "parallel.slices is %d; a sequence of %lld tokens, cut at multiples of "
+                        "%lld, has at most %lld",
+                        r->slices, (long long)r->tokens, (long long)step, (long long)*n);
+    return OK;
+}
+
+static double plan_time(const SliceCost *c, const SliceRequest *r, int n, const int64_t *cut)
+{
+    double sum = 0, most = 0;
+    for (int q = 0; q < n; q++) {
+        const double time = slice_time(c, cut[q], cut[q + 1] - cut[q]);
+        sum += time;
+        if (most < time) most = time;
+    }
+    return r->micros * sum + (r->ranks - 1) * most;
+}
+
+/* The place from `low` to `high` up to which the time is nearest to `goal`. */
+static int64_t nearest_place(const SliceCost *c, int64_t step, double goal, int64_t low,
+                             int64_t high)
+{
+    while (high > low) { /* the first that is not below the goal */
+        const int64_t middle = low + (high - low) / 2;
+        if (slice_time(c, 0, middle * step) < goal)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+Err slices_equal(const SliceCost *c, const SliceRequest *r, Arena *arena, SlicePlan *out)
+{
+    const SliceCost slope = {.token = c->token, .pair = c->pair};
+    const double all = slice_time(&slope, 0, r->tokens);
+    int64_t *cut, n;
+    TRY(check_places(r, 1, r->multiple, &n));
+    TRY(ARENA_NEW(arena, r->slices + 1, &cut));
+    int64_t place = 0;
+    for (int q = 1; q < r->slices; q++) {
+        const double goal = all * q / r->slices;
+        const int64_t low = place + 1, high = n - (r->slices - q); /* one place each, at least */
+        place = nearest_place(&slope, r->multiple, goal, low, high);
+        const double above = slice_time(&slope, 0, place * r->multiple) - goal;
+        if (place > low && goal - slice_time(&slope, 0, (place - 1) * r->multiple) < above) place--;
+        cut[q] = place * r->multiple;
+    }
+    cut[r->slices] = r->tokens;
+    *out = (SlicePlan){r->slices, cut, plan_time(c, r, r->slices, cut)};
+    return OK;
+}
+
+/* The best way to the place in so many slices (row 0: in any number). */
+typedef struct {
+    double sum, most; /* of the slices' times; sum < 0: there is none */
+    int from;         /* the place before; */
+    int slices;       /* how many up to here */
+} Way;
+
+typedef struct {
+    const SliceCost *cost;
+    int64_t tokens, step;
+    int places, rows; /* rows: as many as slices were asked for, or 1 for any */
+    bool any;
+    Way *way; /* [rows + 1][places + 1] */
+} Search;
+
+static int64_t place_at(const Search *s, int place) { return min_long(place * s->step, s->tokens); }
+
+static Way *way_at(const Search *s, int row, int place)
+{
+    return &s->way[row * (s->places + 1) + place];
+}
+
+/* Sums of the same slices in another order differ by rounding; there the longest decides. */
+static bool better(double sum, double most, const Way *than)
+{
+    const double near = 1e-12 * than->sum;
+    if (than->sum < 0 || sum < than->sum - near) return true;
+    return sum <= than->sum + near && most < than->most;
+}
+
+static void search_place(Search *s, int row, int place, double bound)
+{
+    Way best = {.sum = -1};
+    const int before = s->any ? row : row - 1;
+    for (int from = place - 1; from >= 0; from--) {
+        const Way *w = way_at(s, before, from);
+        const int64_t b = place_at(s, from);
+        const double time = slice_time(s->cost, b, place_at(s, place) - b);
+        if (time >= bound) break; /* longer ones take longer */
+        if (w->sum < 0) continue;
+        const double sum = w->sum + time, most = w->most > time ? w->most : time;
+        if (better(sum, most, &best)) best = (Way){sum, most, from, w->slices + 1};
+    }
+    *way_at(s, row, place) = best;
+}
+
+/* Ways whose slices are all shorter than `bound`; O(rows * places^2). */
+static const Way *search(Search *s, double bound)
+{
+    for (int row = 0; row <= s->rows; row++)
+        for (int place = 0; place <= s->places; place++) {
+            if (place == 0 || (row == 0 && !s->any)) /* nothing yet, in no slices */
+                *way_at(s, row, place) = (Way){.sum = place == 0 && (row == 0 || s->any) ? 0 : -1};
+            else
+                search_place(s, row, place, bound);
+        }
+    return way_at(s, s->rows, s->places);
+}
+
+static void write_cuts(const Search *s, int64_t *cut)
+{
+    const Way *w = way_at(s, s->rows, s->places);
+    cut[w->slices] = s->tokens;
+    for (int row = s->rows; w->slices > 0; w = way_at(s, row, w->from)) {
+        if (!s->any) row--;
+        cut[w->slices - 1] = place_at(s, w->from);
+    }
+}
+
+Err slices_planned(const SliceCost *c, const SliceRequest *r, Arena *arena, SlicePlan *out)
+{
+    const int64_t all = r->multiple < 1 ? 1 : (r->tokens + r->multiple - 1) / r->multiple;
+    const int64_t step = r->multiple * ((all + SLICE_PLACES - 1) / SLICE_PLACES);
+    int64_t *cut, n;
+    TRY(check_places(r, 0, step, &n));
+    TRY(ARENA_NEW(arena, n + 1, &cut));
+    const size_t mark = arena_mark(arena);
+    Search s = {.cost = c, .tokens = r->tokens, .step = step, .places = (int)n};
+    s.any = r->slices == 0;
+    s.rows = s.any ? 0 : r->slices;
+    TRY(ARENA_NEW(arena, (int64_t)(s.rows + 1) * (n + 1), &s.way));
+
+    SlicePlan best = {.time = -1};
+    const Way *w = search(&s, 2 * slice_time(c, 0, r->tokens) + 1);
+    while (w->sum >= 0 && (best.time < 0 || r->micros * w->sum < best.time)) {
+        const double time = r->micros * w->sum + (r->ranks - 1) * w->most;
+        if (best.time < 0 || time < best.time) {
+            write_cuts(&s, cut);
+            best = (SlicePlan){w->slices, cut, time};
+        }
+        w = search(&s, w->most);
+    }
+    arena_rewind(arena, mark);
+    *out = best;
+    return OK;
+}

@@ -1,0 +1,281 @@
+/* Units into chunks and sequences into slices, against all ways there are. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+#include "base/philox.h"
+#include "schedule/check.h"
+#include "schedule/chunks.h"
+#include "schedule/generate.h"
+#include "schedule/play.h"
+#include "schedule/slices.h"
+
+static int open_arena(void **state)
+{
+    static Arena arena;
+    *state = &arena;
+    return arena_open(&arena, "test", (size_t)1 << 30);
+}
+
+static int close_arena(void **state)
+{
+    arena_close(*state);
+    return 0;
+}
+
+static void must(Err err)
+{
+    if (err != OK) fail_msg("%s", err_text());
+}
+
+static const char *chunk_sizes(Arena *a, const ChunkRequest *r)
+{
+    static char text[256];
+    const int16_t *first;
+    int used = 0;
+    if (schedule_chunks(r, a, &first) != OK) return err_text();
+    assert_int_equal(first[0], 0);
+    assert_int_equal(first[r->chunks], r->units);
+    for (int c = 0; c < r->chunks; c++)
+        used += snprintf(text + used, sizeof text - (size_t)used, "%s%d", c ? "," : "",
+                         first[c + 1] - first[c]);
+    return text;
+}
+
+/* Units: the embedding, the layers, the head. */
+static void chunks_are_as_asked_for(void **state)
+{
+    const double head_heavy[] = {0.5, 2, 2, 2, 2, 2, 2, 2, 5};
+    const double flat[] = {1, 1, 1, 1, 1, 1, 1, 1, 1};
+    const struct {
+        ChunkRequest r;
+        const char *sizes;
+    } row[] = {
+        {{"even", 9, 3, NULL}, "4,2,3"}, /* 7 layers: 3, 2, 2 */
+        {{"even", 9, 1, NULL}, "9"},
+        {{"even", 10, 4, NULL}, "3,2,2,3"},
+        {{"even", 14, 5, NULL}, "4,3,2,2,3"},
+        {{"even", 9, 9, NULL}, "1,1,1,1,1,1,1,1,1"}, /* the embedding alone, the head alone */
+        {{"even", 4, 3, NULL}, "2,1,1"},
+        {{"even", 3, 2, NULL}, "2,1"},
+        {{"cost", 9, 3, head_heavy}, "4,3,2"},
+        {{"cost", 9, 3, flat}, "3,3,3"},
+        {{"cost", 9, 4, flat}, "3,2,2,2"},
+        {{"3,2,2", 9, 3, NULL}, "4,2,3"},
+        {{"3,3,3", 9, 3, NULL}, "3,3,3"}, /* units */
+        {{"0,7,0", 9, 3, NULL}, "1,7,1"},
+        {{"7", 9, 1, NULL}, "9"},
+        {{"3,2,1", 9, 3, NULL},
+         "parallel.split is '3,2,1': 6 layers; the model has 7 (9 units, with embedding and head)"},
+        {{"3,2", 9, 3, NULL}, "parallel.split is '3,2': 2 chunks; there are 3"},
+        {{"4,0,3", 9, 3, NULL}, "parallel.split is '4,0,3': chunk 1 would be empty"},
+        {{"evn", 9, 3, NULL},
+         "parallel.split is 'evn'; allowed are even, cost, or layers in each chunk, as 3,2,2"},
+        {{"3,2,", 9, 3, NULL},
+         "parallel.split is '3,2,'; allowed are even, cost, or layers in "
+         "each chunk, as 3,2,2"},
+        {{"99999999999", 9, 1, NULL},
+         "parallel.split is '99999999999'; allowed are even, cost, or "
+         "layers in each chunk, as 3,2,2"},
+        {{"even", 9, 10, NULL},
+         "10 chunks (mesh.pp times parallel.chunks) for 9 units (embedding, "
+         "7 layers, head); allowed are 1 to 9"},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof row[0]; i++)
+        assert_string_equal(chunk_sizes(*state, &row[i].r), row[i].sizes);
+}
+
+/* The dearest chunk and the sum of squares of every way, by trying them all. */
+static void try_all(const double *cost, int units, int chunks, double *least, double *square)
+{
+    for (int pass = 0; pass < 2; pass++)
+        for (unsigned cuts = 0; cuts < 1u << (units - 1); cuts++) {
+            if (__builtin_popcount(cuts) != chunks - 1) continue;
+            double most = 0, squares = 0, sum = 0;
+            for (int u = 0; u < units; u++) {
+                sum += cost[u];
+                if (u + 1 < units && !(cuts >> u & 1)) continue;
+                if (most < sum) most = sum;
+                squares += sum * sum;
+                sum = 0;
+            }
+            if (pass == 0 && most < *least) *least = most;
+            if (pass == 1 && most <= *least && squares < *square) *square = squares;
+        }
+}
+
+static void chunks_by_cost_are_the_best(void **state)
+{
+    const Random random = random_named(5, "units");
+    uint64_t draw = 0;
+    for (int trial = 0; trial < 300; trial++) {
+        const int units = 3 + trial % 9, chunks = 1 + trial % 5;
+        double cost[12], least = INFINITY, square = INFINITY, most = 0, squares = 0;
+        const int16_t *first;
+        if (chunks > units) continue;
+        for (int u = 0; u < units; u++) cost[u] = (double)(random_bits(&random, draw++) % 8);
+        try_all(cost, units, chunks, &least, &square);
+        must(schedule_chunks(&(ChunkRequest){"cost", units, chunks, cost}, *state, &first));
+        for (int c = 0; c < chunks; c++) {
+            double sum = 0;
+            for (int u = first[c]; u < first[c + 1]; u++) sum += cost[u];
+            assert_true(first[c + 1] > first[c]);
+            if (most < sum) most = sum;
+            squares += sum * sum;
+        }
+        assert_true(most == least && squares == square);
+    }
+}
+
+static SlicePlan equal_slices(Arena *a, SliceCost c, int64_t tokens, int64_t multiple, int slices)
+{
+    const SliceRequest r = {tokens, multiple, slices, 4, 2};
+    SlicePlan p;
+    must(slices_equal(&c, &r, a, &p));
+    return p;
+}
+
+/* The picture of slices.h, and attention that costs nothing. */
+static void equal_slices_by_hand(void **state)
+{
+    const int64_t *cut = equal_slices(*state, (SliceCost){.pair = 1}, 16, 1, 3).cut;
+    assert_true(cut[0] == 0 && cut[1] == 9 && cut[2] == 13 && cut[3] == 16);
+    cut = equal_slices(*state, (SliceCost){.token = 1}, 16, 1, 4).cut;
+    for (int q = 0; q <= 4; q++) assert_true(cut[q] == 4 * q);
+}
+
+static void equal_slices_take_the_same_time(void **state)
+{
+    const Random random = random_named(6, "slices");
+    uint64_t draw = 0;
+    for (int trial = 0; trial < 500; trial++) {
+        const SliceCost c = {.token = random_uniform(&random, draw++),
+                             .pair = trial % 7 ? random_uniform(&random, draw++) / 100 : 0};
+        const int slices = 1 + trial % 9;
+        const int64_t multiple = 1 + trial % 5;
+        const int64_t tokens = slices * multiple + (int64_t)(random_bits(&random, draw++) % 3000);
+        const int64_t *cut = equal_slices(*state, c, tokens, multiple, slices).cut;
+        const double each = slice_time(&c, 0, tokens) / slices;
+        for (int q = 0; q < slices; q++) {
+            assert_true(cut[q + 1] > cut[q] && (q == 0 || cut[q] % multiple == 0));
+            /* Either cut is at most half a place off, unless slices are as short as can be. */
+            const double place = slice_time(&c, tokens - multiple, multiple);
+            if (tokens > 8 * slices * multiple)
+                assert_true(fabs(slice_time(&c, cut[q], cut[q + 1] - cut[q]) - each) <=
+                            place * (1 + 1e-9));
+        }
+        assert_true(cut[0] == 0 && cut[slices] == tokens);
+    }
+}
+
+static double best_of_all(const SliceCost *c, const SliceRequest *r)
+{
+    double best = INFINITY;
+    const int n = (int)((r->tokens + r->multiple - 1) / r->multiple);
+    for (unsigned cuts = 0; cuts < 1u << (n - 1); cuts++) {
+        if (r->slices > 0 && __builtin_popcount(cuts) != r->slices - 1) continue;
+        double sum = 0, most = 0;
+        int64_t from = 0;
+        for (int p = 1; p <= n; p++) {
+            if (p < n && !(cuts >> (p - 1) & 1)) continue;
+            const int64_t to = p < n ? p * r->multiple : r->tokens;
+            const double time = slice_time(c, from, to - from);
+            sum += time;
+            if (most < time) most = time;
+            from = to;
+        }
+        const double time = r->micros * sum + (r->ranks - 1) * most;
+        if (time < best) best = time;
+    }
+    return best;
+}
+
+static void planned_slices_are_the_best(void **state)
+{
+    const Random random = random_named(9, "plan");
+    uint64_t draw = 0;
+    int different = 0; /* from equal ones */
+    for (int trial = 0; trial < 400; trial++) {
+        const SliceCost c = {.fixed = trial % 3 ? 4 * random_uniform(&random, draw++) : 0,
+                             .token = random_uniform(&random, draw++),
+                             .pair = random_uniform(&random, draw++) / 4,
+                             .least = trial % 2 ? 9 * random_uniform(&random, draw++) : 0};
+        const SliceRequest r = {.tokens = 20 + trial % 7,
+                                .multiple = 2 + trial % 2,
+                                .slices = trial % 5,
+                                .ranks = 1 + trial % 6,
+                                .micros = 1 + trial % 4};
+        SlicePlan plan, equal;
+        must(slices_planned(&c, &r, *state, &plan));
+        const double best = best_of_all(&c, &r);
+        if (fabs(plan.time - best) > 1e-9 * best)
+            fail_msg("trial %d: %.12g, the best is %.12g", trial, plan.time, best);
+        if (r.slices == 0) continue;
+        assert_int_equal(plan.n, r.slices);
+        must(slices_equal(&c, &r, *state, &equal));
+        assert_true(equal.time >= plan.time * (1 - 1e-9));
+        different += equal.time > plan.time * 1.001;
+    }
+    assert_true(different > 20);
+}
+
+/* The form of slices.h is what the player says of gpipe, terapipe; and seq1f1b with equal slices. */
+static void the_form_is_what_is_played(void **state)
+{
+    for (int trial = 0; trial < 60; trial++) {
+        const SliceCost c = {.fixed = 1, .token = 0.5, .pair = 0.25};
+        const SliceRequest r = {40 + trial, 1, 1 + trial % 6, 1 + trial % 5, 1 + trial % 4};
+        const Pipeline p = {r.ranks, r.micros, 1, r.slices, 0};
+        SlicePlan plan;
+        Schedule s;
+        Play play;
+        double times[8];
+        must(slices_planned(&c, &r, *state, &plan));
+        for (int q = 0; q < plan.n; q++)
+            times[q] = slice_time(&c, plan.cut[q], plan.cut[q + 1] - plan.cut[q]);
+        must(schedule_generate("terapipe", &p, *state, &s));
+        must(schedule_play(&s, &(PlayCosts){.slice = times}, *state, &play));
+        assert_true(fabs(play.makespan - 3 * plan.time) < 1e-9 * plan.time); /* F is 1, B is 2 */
+    }
+}
+
+static void long_sequences_are_planned_on_fewer_places(void **state)
+{
+    const SliceCost c = {.fixed = 100, .token = 1, .pair = 1e-4};
+    SlicePlan plan;
+    must(slices_planned(&c, &(SliceRequest){100000, 8, 0, 8, 1}, *state, &plan));
+    assert_true(plan.n > 4 && plan.cut[plan.n] == 100000);
+    for (int q = 1; q < plan.n; q++) assert_true(plan.cut[q] % (8 * 49) == 0);
+}
+
+static void impossible_cuts_are_refused(void **state)
+{
+    const SliceCost c = {.token = 1};
+    SlicePlan plan;
+    assert_int_equal(slices_equal(&c, &(SliceRequest){8, 4, 3, 1, 1}, *state, &plan), ERR_CONFIG);
+    assert_string_equal(err_text(), "parallel.slices is 3; a sequence of 8 tokens, cut at "
+                                    "multiples of 4, has at most 2");
+    assert_int_equal(slices_equal(&c, &(SliceRequest){8, 0, 3, 1, 1}, *state, &plan), ERR_CONFIG);
+    assert_int_equal(slices_equal(&c, &(SliceRequest){8, 1, 0, 1, 1}, *state, &plan), ERR_CONFIG);
+    assert_int_equal(slices_planned(&c, &(SliceRequest){8, 0, 3, 1, 1}, *state, &plan), ERR_CONFIG);
+    assert_int_equal(slices_planned(&c, &(SliceRequest){0, 1, 3, 1, 1}, *state, &plan), ERR_CONFIG);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(chunks_are_as_asked_for),
+        cmocka_unit_test(chunks_by_cost_are_the_best),
+        cmocka_unit_test(equal_slices_by_hand),
+        cmocka_unit_test(equal_slices_take_the_same_time),
+        cmocka_unit_test(planned_slices_are_the_best),
+        cmocka_unit_test(the_form_is_what_is_played),
+        cmocka_unit_test(long_sequences_are_planned_on_fewer_places),
+        cmocka_unit_test(impossible_cuts_are_refused),
+    };
+    return cmocka_run_group_tests(tests, open_arena, close_arena);
+}
