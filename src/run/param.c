@@ -20,6 +20,8 @@ static char *home_base(const Rank *r, int unit, ParamPart part)
 {
     const UnitPlace *at = &r->settings.program->unit[unit];
     const size_t place[] = {at->weights, at->master, at->sums, at->moments[0], at->moments[1]};
+    MUST(place[part] != NO_BASE, "unit %d: part %d is asked for in a list that makes none", unit,
+         (int)part);
     return r->base[part == PART_GRAD ? ARENA_STEP : ARENA_STATE] + place[part];
 }
 

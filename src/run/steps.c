@@ -77,7 +77,10 @@ Err steps_end(Rank *r, int at)
     return OK;
 }
 
-Err steps_poll(Rank *r) { return r->n_flying > 0 ? comm_poll(r->settings.comm) : OK; }
+Err steps_poll(Rank *r)
+{
+    return r->settings.comm && r->n_flying + r->n_begun > 0 ? comm_poll(r->settings.comm) : OK;
+}
 
 Err steps_scalar(Rank *r, int which)
 {

@@ -135,6 +135,7 @@ static Err bind_runs(Linking *k)
         if (!lp->list[i].program) continue;
         TRY(mark_fresh(k, i, written));
         TRY(check_fresh(lp, &lp->list[i]));
+        k->writes = k->writes || lp->list[i].fresh != 0;
     }
     arena_rewind(k->arena, mark);
     return OK;

@@ -35,6 +35,7 @@ typedef struct {
     const LinkInput *in;
     Arena *arena;           /* of what the linked program keeps */
     int32_t *pack_index;    /* [params]: its place among those of the pack */
+    bool writes;            /* some RUN adds to gradients */
     bool *grouped;          /* [units]: gradients are reduced several times a step */
     int32_t *close;         /* [units][micros]: whose REDUCE takes what this one adds to the unit's
                             pack; -1: the step's, or none does */

@@ -38,7 +38,8 @@ static void lay_sums(const Linking *k, int unit, size_t *at)
     UnitPlace *p = &lp->unit[unit];
     const size_t wide = dtype_bytes(dtype_wide(lp->model->dtype));
     const int owner = guest_owner(lp, unit);
-    p->grads = p->guests = NO_BASE;
+    p->grads = p->guests = p->sums = NO_BASE;
+    if (!k->writes) return; /* a list that computes the loss alone has no gradients */
     if (k->grouped[unit]) {
         p->sums = take(at, (size_t)home_count(p) * wide);
     } else {

@@ -36,11 +36,13 @@ void rank_fill_weights(Rank *r, uint64_t seed)
     for (int p = 0; p < lp->model->n_params; p++) {
         const Param *q = &lp->model->param[p];
         const Random random = random_named(seed, q->name);
-        const Tensor w = rank_param(r, p, PART_WEIGHT), dw = rank_param(r, p, PART_GRAD);
+        const bool sums = lp->unit[q->holder[0]].sums != NO_BASE; /* a loss alone has none */
+        const Tensor w = rank_param(r, p, PART_WEIGHT);
+        const Tensor dw = sums ? rank_param(r, p, PART_GRAD) : w;
         for (int64_t i = 0; i < q->count; i++) {
             const double about = q->info.init == INIT_ONES ? 1.0 : 0.0;
-            real_set(&w, i, about + 0.4 * random_normal(&random, (uint64_t)i));
             real_set(&dw, i, (double)NAN); /* sums start by themselves */
+            real_set(&w, i, about + 0.4 * random_normal(&random, (uint64_t)i));
         }
     }
 }

@@ -1,4 +1,5 @@
-/* Tied weights have a sum in each unit that holds them; a list that does not add them up is refused. */
+/* Tied weights have a sum in each unit that holds them; a list that does not add them up is refused. So is one that
+ * leaves gradients apart on ranks that share them, or reads packs that are not gathered. */
 #include "support/expect.h"
 
 #include <string.h>
@@ -19,8 +20,46 @@ static Err link_without(Job *job, ActionKind kind, Arena *a)
         if (s.list[0][i].kind != kind) list[n[0]++] = s.list[0][i];
     s.n = n;
     s.list = &list;
-    const LinkInput in = {.model = &job->model, .program = job->program, .n_moments = 2};
+    const LinkInput in = {.model = &job->model,
+                          .program = job->program,
+                          .n_moments = 2,
+                          .mesh = &job->mesh,
+                          .switches = job->switches};
     return schedule_link(&s, 0, &in, a, &lp);
+}
+
+static void compile_ranks(const char *model, ParallelSettings parallel, Arena *a, ModelConfig *c,
+                          Job *job)
+{
+    DO(model_config_load(model, NULL, 0, a, c));
+    const JobSettings set = {.kind = JOB_STEP,
+                             .config = c,
+                             .dtype = F32,
+                             .batch = {1, 8},
+                             .micros = 2,
+                             .schedule = "1f1b",
+                             .parallel = parallel};
+    DO(job_compile(&set, a, job));
+}
+
+static void ranks_need_transfers(void **state)
+{
+    (void)state;
+    static Job job;
+    Arena a;
+    ModelConfig c;
+    DO(arena_open(&a, "test", ARENA_PLENTY));
+    for (int zero = 0; zero < 4; zero++) {
+        const ParallelSettings p = {.mesh = {.dp_shard = 2}, .zero = zero};
+        compile_ranks("llama-tiny", p, &a, &c, &job);
+        DO(link_without(&job, A_BIND, &a));
+        expect_error("reduce", link_without(&job, A_REDUCE, &a), ERR_CHECK,
+                     "the list has no reduce.");
+        if (zero > 0)
+            expect_error("gather", link_without(&job, A_GATHER, &a), ERR_CHECK,
+                         "the list has no gather.0 before it");
+    }
+    arena_close(&a);
 }
 
 static void compile_job(const char *model, JobKind kind, Arena *a, ModelConfig *c, Job *job)
@@ -52,6 +91,7 @@ static void a_reduce_is_demanded(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_reduce_is_demanded)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_reduce_is_demanded),
+                                       cmocka_unit_test(ranks_need_transfers)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
