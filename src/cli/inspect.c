@@ -5,6 +5,7 @@
  *     schedules        ranks, chunks, micro-batches, actions; whether it is a good one
  *     metrics.jsonl    steps, losses, tokens
  *     config.json      the model
+ *     recorder.json    of a run that failed: where each rank was, its latest transfers, who waits for whom
  *     a run folder     what is in it
  *
  * What a file is, its content says, or where content cannot, its name. */
@@ -23,6 +24,7 @@
 #include "data/map.h"
 #include "schedule/check.h"
 #include "schedule/textform.h"
+#include "train/board.h"
 
 enum { HEAD_BYTES = 4096, PATH_BYTES = 1024 };
 
@@ -218,12 +220,42 @@ static Err say_model(const char *path, Bytes data, Arena *a)
     return OK;
 }
 
+/* ---- recorders ---- */
+
+static bool is_recorder(const char *path, Bytes data)
+{
+    (void)path;
+    return head_holds(data, "\"sheaf\": \"recorder\"");
+}
+
+static Err say_recorder(const char *path, Bytes data, Arena *a)
+{
+    enum { LATEST = 5 };
+    Board board;
+    const char *reason, *words;
+    (void)data;
+    TRY(board_read(path, a, &board, &reason));
+    printf("%s: what the ranks of a run that failed did last\n", path);
+    printf("  reason     %s\n", reason);
+    printf("  ranks      %d of %d\n", board.n_seats, board.ranks);
+    Text t = text_in(a);
+    board_tell(&board, LATEST, &t);
+    TRY(text_done(&t, &words));
+    fputs(words, stdout);
+    return OK;
+}
+
 /* The first row that knows the file says what it is. */
 static const struct {
     bool (*is)(const char *path, Bytes data);
     Err (*say)(const char *path, Bytes data, Arena *a);
-} kind[] = {{is_schedule, say_schedule}, {is_run, say_run},       {is_model, say_model},
-            {is_metrics, say_metrics},   {is_tokens, say_tokens}, {NULL, NULL}};
+} kind[] = {{is_schedule, say_schedule},
+            {is_recorder, say_recorder},
+            {is_run, say_run},
+            {is_model, say_model},
+            {is_metrics, say_metrics},
+            {is_tokens, say_tokens},
+            {NULL, NULL}};
 
 static Err inspect_file(const char *path, Arena *a)
 {
@@ -238,7 +270,8 @@ static Err inspect_file(const char *path, Arena *a)
         err =
             err_fail(ERR_CHECK,
                      "%s: no file of ours that I know; token files, run files (.yaml), schedules, "
-                     "metrics.jsonl, config.json and run folders are. `sheaf data show` tells "
+                     "metrics.jsonl, recorder.json, config.json and run folders are. `sheaf data "
+                     "show` tells "
                      "what it would be as training data",
                      path);
     unmap(&data);
@@ -248,9 +281,10 @@ static Err inspect_file(const char *path, Arena *a)
 /* A run folder, or a model's: the files in it that we know. */
 static Err inspect_folder(const char *path, Arena *a)
 {
-    static const char *const names[] = {"config.yaml", "config.json", "metrics.jsonl"};
+    static const char *const names[] = {"config.yaml", "config.json", "metrics.jsonl",
+                                        "recorder.json"};
     int known = 0;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         char file[PATH_BYTES];
         snprintf(file, sizeof file, "%s/%s", path, names[i]);
         if (!map_exists(file)) continue;

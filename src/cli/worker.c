@@ -71,13 +71,15 @@ static void on_passed(int signal_number, siginfo_t *info, void *context)
     if (info->si_code != SI_KERNEL && worker_pid > 0) kill((pid_t)worker_pid, signal_number);
 }
 
-/* A signal that the caller has sheaf ignore (nohup) stays ignored, in both. */
+/* A signal that the caller has sheaf ignore (nohup) stays ignored, in both; but Ctrl-C, which shells
+ * have all jobs in the background ignore, still ends a run when it is sent to it. */
 static void pass_signals_on(struct sigaction *before)
 {
     const struct sigaction act = {.sa_sigaction = on_passed, .sa_flags = SA_SIGINFO | SA_RESTART};
     for (int i = 0; i < N_PASSED_ON; i++) {
         sigaction(passed_on[i], NULL, &before[i]);
-        if (before[i].sa_handler != SIG_IGN) sigaction(passed_on[i], &act, NULL);
+        if (before[i].sa_handler != SIG_IGN || passed_on[i] == SIGINT)
+            sigaction(passed_on[i], &act, NULL);
     }
 }
 

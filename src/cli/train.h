@@ -1,0 +1,39 @@
+/* train.h -- between train.c, which prepares a run once in a process, and train_rank.c, which is what each of its ranks does. */
+#ifndef CLI_TRAIN_H
+#define CLI_TRAIN_H
+
+#include <signal.h>
+#include <stdatomic.h>
+#include "cli/config_job.h"
+#include "cli/launch.h"
+#include "train/loop.h"
+#include "train/peak.h"
+#include "train/rundir.h"
+
+/* All that the ranks of a process share. */
+typedef struct {
+    Arena arena;
+    Launch launch;
+    const char *file, *trace_path; /* of the run; NULL: none */
+    char dir_name[1024];
+    Config config;
+    ModelConfig model;
+    Dataset train, valid;
+    RunDir dir;
+    const Device *device;
+    Board *board;
+    double peak;
+    PeakOf peak_of;
+    char cache[1024], processor[128]; /* cache: the file of peaks; "" when there is none */
+    Err prepared;                     /* what that came to */
+    const volatile sig_atomic_t *stop;
+    _Atomic int64_t bytes; /* of all ranks here */
+    const Trace **trace;   /* [launch.here] */
+    TrainResult result;
+    bool agreed; /* the error is one that rank 0 tells */
+} TrainSession;
+
+/* Collective over all ranks: the body of a rank of the world; `session` is a TrainSession. */
+Err train_rank(WorldRank *w, void *session);
+
+#endif

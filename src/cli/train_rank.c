@@ -1,0 +1,198 @@
+/* train_rank.c -- what each rank of `sheaf train` does: its team and its programs; then, when all have them and all fits, the
+ * loop. Rank 0 opens the run folder, and tells. */
+#define _DEFAULT_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/config_print.h"
+#include "cli/machine.h"
+#include "cli/train.h"
+
+enum { VALID_SEQUENCES = 64 };
+
+/* What is one rank's. */
+typedef struct {
+    TrainSession *s;
+    WorldRank *world;
+    Job job, valid_job;
+    Team *team;
+    Trace trace;
+} Runner;
+
+static const Job *valid_job(const Runner *r)
+{
+    return r->s->config.run_valid_every > 0 ? &r->valid_job : NULL;
+}
+
+static Err compile(Runner *r)
+{
+    JobSettings set;
+    TrainSession *s = r->s;
+    TRY(config_job(&s->config, &s->model, &set));
+    set.parallel.rank = r->world->rank;
+    TRY(job_compile(&set, r->world->arena, &r->job));
+    set.kind = JOB_LOSS;
+    if (valid_job(r)) TRY(job_compile(&set, r->world->arena, &r->valid_job));
+    atomic_fetch_add(&s->bytes, train_bytes(&r->job, valid_job(r)));
+    return OK;
+}
+
+static Err open_runner(Runner *r)
+{
+    TrainSession *s = r->s;
+    const int threads = (int)s->config.run_threads, place = r->world->place;
+    TRY(compile(r));
+    const bool pin = s->config.run_pin && launch_pins(&s->launch, threads);
+    TRY(team_open(&r->team, threads, pin ? place * threads : -1));
+    if (!s->trace_path) return OK;
+    TRY(trace_open(&r->trace, r->world->rank, s->launch.here, r->world->arena));
+    s->trace[place] = &r->trace;
+    return OK;
+}
+
+/* Told before anything is allocated: what does not fit, and the ways out. */
+static Err check_memory(TrainSession *s)
+{
+    char need[24], have[24];
+    const int64_t bytes = atomic_load(&s->bytes), memory = machine_memory_bytes();
+    if (bytes <= memory) return OK;
+    return err_fail(
+        ERR_CONFIG,
+        "the run takes %s, this machine has %s; try parallel.recompute=full, a smaller batch.micro "
+        "(now %lld) or data.seq_len (now %lld), or a smaller model; `sheaf explain` shows what "
+        "takes it",
+        text_bytes(bytes, need), text_bytes(memory, have), (long long)s->config.batch_micro,
+        (long long)s->config.data_seq_len);
+}
+
+static void announce(const Runner *r)
+{
+    char count[24], bytes[24], ranks[64] = "";
+    const TrainSession *s = r->s;
+    if (s->launch.ranks > 1)
+        snprintf(ranks, sizeof ranks, "%d ranks of %lld threads; ", s->launch.ranks,
+                 (long long)s->config.run_threads);
+    printf("%s: %s parameters; %s, %s; %s%lld tokens a step; memory %s, known before the run\n",
+           s->model.name, text_count((double)model_param_count(&r->job.model), count),
+           machine_device_text(s->device), dtype_name(r->job.model.dtype), ranks,
+           (long long)(s->config.batch_global * s->config.data_seq_len),
+           text_bytes(atomic_load(&s->bytes), bytes));
+    if (s->dir.old[0]) printf("the run that was in %s is in %s now\n", s->dir.path, s->dir.old);
+}
+
+static Err measure_peak(TrainSession *s, const Runner *r)
+{
+    char rate[24];
+    bool measured;
+    const bool keep = machine_cache_path("peaks.json", s->cache, sizeof s->cache);
+    const char *cache = s->cache;
+    s->peak_of = (PeakOf){s->device, r->job.model.dtype, r->team,
+                          machine_processor(s->processor, sizeof s->processor),
+                          machine_device_text(s->device)};
+    if (!keep) s->cache[0] = '\0';
+    TRY(peak_load(&s->peak_of, keep ? cache : NULL, &s->peak, &measured));
+    printf("mfu = flops of products and attention (causal: half) / (seconds x peak); peak "
+           "%sflop/s%s, %s%s%s\n",
+           text_count(s->peak, rate), s->launch.ranks > 1 ? " a rank" : "",
+           measured ? "measured now" : "measured before", keep ? ", kept in " : "",
+           keep ? cache : "");
+    return OK;
+}
+
+/* Rank 0 alone. Last: what is refused moves nothing. */
+static Err open_run(Runner *r)
+{
+    TrainSession *s = r->s;
+    TRY(rundir_open(&s->dir, s->dir_name, s->config.run_fresh));
+    TRY(config_write(&s->config, s->dir.path));
+    announce(r);
+    return measure_peak(s, r);
+}
+
+/* Can a line be written over? */
+static bool renews_lines(void)
+{
+    const char *term = getenv("TERM");
+    return isatty(STDOUT_FILENO) && term && strcmp(term, "dumb") != 0;
+}
+
+static TrainSettings settings_of(Runner *r)
+{
+    const TrainSession *s = r->s;
+    const Config *c = &s->config;
+    return (TrainSettings){.job = &r->job,
+                           .valid_job = valid_job(r),
+                           .device = s->device,
+                           .world = r->world,
+                           .team = r->team,
+                           .train = &s->train,
+                           .valid = &s->valid,
+                           .lr = config_lr(c),
+                           .global = c->batch_global,
+                           .valid_every = c->run_valid_every,
+                           .valid_limit = VALID_SEQUENCES,
+                           .seed = (uint64_t)c->run_seed,
+                           .dir = s->dir.path,
+                           .tensorboard = c->run_tensorboard,
+                           .peak_flops = s->peak,
+                           .stop = s->stop,
+                           .out = stdout,
+                           .terminal = renews_lines(),
+                           .trace = s->trace_path ? &r->trace : NULL};
+}
+
+/* All ranks have theirs, and none gives it back before the file is written. */
+static Err write_trace(Runner *r)
+{
+    TrainSession *s = r->s;
+    char path[1100];
+    Err err = OK;
+    if (!s->trace_path) return OK;
+    snprintf(path, sizeof path, s->launch.mpi ? "%.1000s.%d" : "%.1000s", s->trace_path,
+             r->world->rank);
+    TRY(world_agree(r->world, OK));
+    if (r->world->place == 0) err = trace_write(path, s->trace, s->launch.here, &r->job.model);
+    TRY(world_agree(r->world, err));
+    if (r->world->rank != 0) return OK;
+    printf("trace of %s in %s: open it in ui.perfetto.dev\n",
+           s->launch.mpi ? "each rank" : "all ranks", path);
+    if (trace_missed(&r->trace) > 0)
+        printf("the trace ends early: it holds %lld events of a rank, %lld more came; trace fewer "
+               "steps (run.steps)\n",
+               (long long)(r->trace.events.n + r->trace.n_transfers),
+               (long long)trace_missed(&r->trace));
+    return OK;
+}
+
+static Err run_phases(Runner *r)
+{
+    TrainSession *s = r->s;
+    WorldRank *w = r->world;
+    TrainResult result;
+    TRY(world_agree(w, s->prepared));
+    TRY(world_agree(w, open_runner(r)));
+    Err err = w->place == 0 ? check_memory(s) : OK;
+    if (err == OK && w->rank == 0) err = open_run(r);
+    TRY(world_agree(w, err));
+    if (w->place == 0) memcpy(s->board->dir, s->dir_name, sizeof s->dir_name); /* it is there now */
+    const TrainSettings set = settings_of(r);
+    TRY(train_run(&set, &result));
+    if (w->place == 0) s->result = result;
+    if (w->rank == 0 && s->cache[0] && result.peak_flops > s->peak)
+        peak_raise(&s->peak_of, s->cache, result.peak_flops);
+    return write_trace(r);
+}
+
+Err train_rank(WorldRank *w, void *session)
+{
+    Runner *r;
+    TRY(world_agree(w, ARENA_NEW(w->arena, 1, &r)));
+    r->s = session;
+    r->world = w;
+    const Err err = run_phases(r);
+    if (w->place == 0) r->s->agreed = w->agreed;
+    if (r->team) team_close(r->team);
+    return err;
+}
