@@ -15,7 +15,7 @@ static void print_overview(void)
 {
     puts("sheaf " SHEAF_VERSION ": trains transformers on any shape of machine\n");
     for (const Verb *v = verbs; v->name; v++)
-        printf("  sheaf %-9s %-31s %s%s\n", v->name, v->usage, v->meaning,
+        printf("  sheaf %-9s %-35s %s%s\n", v->name, v->usage, v->meaning,
                v->run ? "" : " (not yet)");
     puts("\nA run file is YAML, in sections; every key is also an argument, as optim.lr=1e-3:\n");
     for (int i = 0; i < section_count(); i++)

@@ -6,7 +6,8 @@
 #include "base/text.h"
 
 const Verb verbs[] = {
-    {"train", "run.yaml [key=value ...]", "train, and write what each step was", verb_train},
+    {"train", "run.yaml [key=value ...] [--trace F]", "train, and write what each step was",
+     verb_train},
     {"verify", "run.yaml [key=value ...]", "prove that layouts compute the same model, here", NULL},
     {"explain", "run.yaml [key=value ...]", "print the program and the schedule of a rank",
      verb_explain},

@@ -121,6 +121,7 @@ static Err validate(Loop *l, double *loss)
         live += r.live_tokens;
     }
     *loss = live ? sum / (double)live : 0;
+    l->sent_before = sent_bytes(l); /* no step's */
     return OK;
 }
 

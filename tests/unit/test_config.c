@@ -151,14 +151,76 @@ static void sequences_fit_the_positions(void **state)
                 "model.max_position_embeddings=1025");
 }
 
+typedef struct {
+    const char *set[4];
+    int64_t ranks, dp, replicate, shard, micros; /* ranks 0: refused, with */
+    const char *says;
+} MeshCase;
+
+static const MeshCase mesh_cases[] = {
+    {{"run.ranks=6"}, 6, 6, 1, 6, 2, NULL},
+    {{"run.ranks=6", "mesh.tp=2"}, 6, 3, 1, 3, 3, NULL},
+    {{"mesh.tp=2", "mesh.dp=5"}, 10, 5, 1, 5, 2, NULL},
+    {{"mesh.dp_replicate=2", "mesh.dp_shard=3"}, 6, 6, 2, 3, 2, NULL},
+    {{"mesh.dp_shard=3", "mesh.dp=3"}, 3, 3, 1, 3, 3, NULL},
+    {{"numerics.fold=3"}, 1, 1, 1, 1, 9, NULL},
+    {{"run.ranks=5", "mesh.tp=2"},
+     0,
+     0,
+     0,
+     0,
+     0,
+     "run.ranks=5 is no multiple of the other axes, "
+     "tp x cp x pp = 2 x 1 x 1 = 2; set run.ranks=6"},
+    {{"run.ranks=4", "mesh.tp=2", "mesh.dp=3"},
+     0,
+     0,
+     0,
+     0,
+     0,
+     "run.ranks=4, but the mesh dp x tp x cp x pp = 3 x 2 x 1 x 1 has 6 ranks; set run.ranks=6"},
+    {{"mesh.dp=4", "mesh.dp_shard=3"},
+     0,
+     0,
+     0,
+     0,
+     0,
+     "mesh.dp=4, but mesh.dp_replicate x mesh.dp_shard is 1 x 3 = 3"},
+    {{"numerics.fold=2", "mesh.dp=2"}, 0, 0, 0, 0, 0, "numerics.fold=2: one rank imitates"},
+};
+
+/* 8 sequences in micro-batches of one, but for the fold: 3 x ceil(8 / 3). */
+static void the_mesh_and_the_ranks_fit(void **state)
+{
+    Fixture *f = *state;
+    for (size_t i = 0; i < sizeof mesh_cases / sizeof *mesh_cases; i++) {
+        const MeshCase *m = &mesh_cases[i];
+        const char *set[5] = {"model.name=gpt2-tiny"};
+        Config c;
+        int n = 1;
+        for (int k = 0; k < 4 && m->set[k]; k++) set[n++] = m->set[k];
+        const Err err = config_load(NULL, set, n, &f->arena, &c);
+        if (m->ranks == 0) {
+            assert_int_equal(err, ERR_CONFIG);
+            assert_says(m->says);
+            continue;
+        }
+        if (err != OK) fail_msg("%s", err_text());
+        assert_int_equal(c.run_ranks, m->ranks);
+        assert_int_equal(c.mesh_dp, m->dp);
+        assert_int_equal(c.mesh_dp_replicate, m->replicate);
+        assert_int_equal(c.mesh_dp_shard, m->shard);
+        assert_int_equal(config_micros(&c), m->micros);
+    }
+}
+
 static void bad_arguments_say_why(void **state)
 {
     static const struct {
         const char *argument, *says;
     } bad[] = {
-        {"mesh.tp=2", "mesh.tp=2: not yet: this version runs on one rank; the only value is 1"},
-        {"mesh.dp=2", "the values that work are -1 1"},
-        {"run.ranks=2", "not yet"},
+        {"mesh.pp=2", "mesh.pp=2: not yet: layers are not cut over ranks; the only value is 1"},
+        {"mesh.dp=0", "mesh.dp=0: at least 1, or -1"},
         {"parallel.schedule=zbv", "the values that work are gpipe 1f1b"},
         {"parallel.schedule=gpip", "did you mean gpipe?"},
         {"parallel.schedule=lists/gpipe",
@@ -168,7 +230,6 @@ static void bad_arguments_say_why(void **state)
         {"parallel.schedule=1f1b.sched", "not yet: schedules from files"},
         {"parallel.schedule=.txt", "wants one of gpipe, 1f1b"},
         {"optim.schedule=mine.txt", "wants one of cosine"},
-        {"parallel.zero=1", "not yet"},
         {"parallel.zero=4", "too large; the most is 3"}, /* bad, not early */
         {"run.log_samples=true", "not yet"},
         {"precision.compute=fp8", "f32, bf16, f64"},
@@ -360,6 +421,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(every_row_is_sound, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(file_then_arguments, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(sequences_fit_the_positions, open_fixture, close_fixture),
+        cmocka_unit_test_setup_teardown(the_mesh_and_the_ranks_fit, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(bad_arguments_say_why, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(bad_files_say_where, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(odd_bytes_and_sizes, open_fixture, close_fixture),

@@ -1,0 +1,162 @@
+#!/usr/bin/env bash
+# ranks.sh BINARY -- `sheaf train` on many ranks as a user runs it: the same model under every layout, and what is said when
+# ranks stop, crash or are killed. Works in a temporary folder. Layouts over MPI run where there is an mpirun.
+set -u
+sheaf=$1
+top=$(mktemp -d)
+trap 'kill %% 2>/dev/null; rm -rf "$top"' EXIT
+export XDG_CACHE_HOME=$top/cache
+passed=0 failed=0
+
+ok() { # what, command...
+    local what=$1
+    shift
+    if "$@"; then passed=$((passed + 1)); else failed=$((failed + 1)) && echo "FAILED: $what"; fi
+}
+train() { # folder, key=value...
+    local dir=$1
+    shift
+    "$sheaf" train "$top/run.yaml" run.dir="$top/$dir" "$@" >"$top/$dir.out" 2>"$top/$dir.err"
+}
+says() { grep -qE -- "$2" "$top/$1" || { echo "  not in $1: $2" && cat "$top/$1" && false; }; }
+status() { # wanted, command...
+    local want=$1 got
+    shift
+    "$@"
+    got=$?
+    [ $got = "$want" ] || { echo "  exit status $got, not $want" && cat "$top"/*.err && false; }
+}
+losses() { sed 's/, "step_ms.*"sent_bytes": [0-9]*//' "$1/metrics.jsonl"; }
+same() { diff <(losses "$top/$1") <(losses "$top/$2"); }
+numbers() { sed -n "s/.*\"$2\": \([-0-9.e+]*\).*/\1/p" "$top/$1/metrics.jsonl"; }
+near() { # a, b: every loss, norm and held-out loss as near as its digits tell
+    local key
+    for key in loss grad_norm tokens valid_loss; do
+        paste <(numbers "$1" $key) <(numbers "$2" $key) |
+            awk '{ d = $1 - $2; if (NF != 2 || d > 2e-8 * $1 || -d > 2e-8 * $1) bad = 1 } END { exit bad || NR == 0 }' || return 1
+    done
+}
+sent() { [ "$(numbers "$1" sent_bytes | sort -u)" = "$2" ] || { numbers "$1" sent_bytes && false; }; }
+
+for i in $(seq 1 400); do echo "line $i: the quick brown fox jumps over $((i * i)) lazy dogs"; done >"$top/text"
+head -c 1500 "$top/text" >"$top/held"
+cat >"$top/run.yaml" <<YAML
+model:
+  name: llama-tiny
+  num_hidden_layers: 1
+data:
+  train: $top/text
+  valid: $top/held
+  seq_len: 24
+batch:
+  global: 7
+  micro: 2
+optim:
+  lr: 3e-3
+run:
+  steps: 3
+  valid_every: 2
+  timeout_s: 60
+YAML
+
+# The same model under every layout.
+ok "one rank" status 0 train one precision.compute=f64
+i=0
+for layout in "run.ranks=2" "mesh.dp=5 parallel.zero=2" "run.ranks=3 parallel.zero=3" "mesh.dp_replicate=2 mesh.dp_shard=2 parallel.zero=1" \
+    "mesh.tp=3" "mesh.tp=2 parallel.sequence=true" "run.ranks=6 mesh.tp=2 parallel.zero=3 parallel.sequence=true parallel.regather=false" "numerics.fold=3"; do
+    i=$((i + 1))
+    # shellcheck disable=SC2086
+    ok "$layout" status 0 train "l$i" precision.compute=f64 $layout
+    ok "$layout: the same losses" near one "l$i"
+done
+ok "64 ranks" status 0 train many run.ranks=64 run.valid_every=0 run.steps=1 batch.global=64 batch.micro=1
+
+# To the bit, in f32: ZeRO changes nothing, a fold imitates ranks.
+for zero in 0 1 2 3; do ok "zero $zero" status 0 train "z$zero" mesh.dp=3 parallel.zero=$zero parallel.reduce=each; done
+for zero in 1 2 3; do ok "zero $zero: the same bits" same z0 "z$zero"; done
+ok "dp=3" status 0 train d mesh.dp=3
+ok "fold=3" status 0 train f numerics.fold=3
+ok "a fold of 3 has the bits of 3 ranks" same d f
+
+# 78,976 parameters and 64 of the last norm, each sent 2 (p - 1) times a step, 4 bytes; validation is no step's.
+ok "what was sent is counted" sent d $((79040 * 2 * 2 * 4))
+ok "one rank sends nothing" sent one 0
+
+# Ranks and meshes that do not fit.
+ok "ranks are not the mesh" status 2 train n run.ranks=4 mesh.dp=3 mesh.tp=2
+ok "is said" says n.err "run.ranks=4, but the mesh .* = 3 x 2 x 1 x 1 has 6 ranks; set run.ranks=6"
+ok "a fault of all ranks names none" status 2 train n run.ranks=3 numerics.block=16 parallel.recompute=none parallel.offload=no.such
+ok "is said once" says n.err "^sheaf: parallel.offload=no.such"
+ok "nothing was made" test ! -e "$top/n"
+
+# Ctrl-C, sent to the process that the user sees.
+running() { for _ in $(seq 200); do [ -s "$top/$1/metrics.jsonl" ] && break || sleep 0.05; done; }
+train stop run.ranks=3 run.steps=100000 run.valid_every=0 &
+pid=$!
+running stop
+kill -INT "$(ps -o ppid= -p "$(cat "$top/stop/lock")")"
+wait $pid
+ok "Ctrl-C: exit status 130" test $? = 130
+ok "Ctrl-C: the end is said" says stop.out "stopped after"
+
+# The worker is killed; the parent says so.
+train segv run.ranks=3 run.steps=100000 run.valid_every=0 &
+pid=$!
+running segv
+kill -SEGV "$(cat "$top/segv/lock")"
+wait $pid
+ok "SIGSEGV: exit status 139" test $? = 139
+ok "SIGSEGV: is said" says segv.err "the worker died of SIGSEGV, which process [0-9]* sent"
+ok "with where each rank was" says segv.err "^  rank 2: (step [0-9]*, |between steps)"
+ok "and its latest transfers" says segv.err "^    (all-reduce|all-gather|reduce-scatter) #[0-9]* over \{0 1 2\}"
+ok "a file tells it again" status 0 "$sheaf" inspect "$top/segv/recorder.json" >"$top/inspect.out"
+ok "in the same words" says inspect.out "rank 1: (step [0-9]*, |between steps)"
+
+train kill run.ranks=2 run.steps=100000 run.valid_every=0 &
+pid=$!
+running kill
+kill -KILL "$(cat "$top/kill/lock")"
+wait $pid
+ok "SIGKILL: exit status 137" test $? = 137
+ok "SIGKILL: is said" says kill.err "out of memory: .dmesg. tells"
+
+# The parent is killed; the worker goes with it.
+train orphan run.ranks=2 run.steps=100000 run.valid_every=0 &
+running orphan
+worker=$(cat "$top/orphan/lock")
+kill -KILL "$(ps -o ppid= -p "$worker")"
+wait %% 2>/dev/null
+gone() { for _ in $(seq 100); do [ ! -e "/proc/$1" ] && return 0 || sleep 0.05; done && false; }
+ok "a worker dies with its parent" gone "$worker"
+
+# Traces.
+ok "a trace" status 0 train trace run.ranks=2 --trace "$top/trace.json"
+command -v python3 >/dev/null && ok "is JSON with both ranks" python3 -c '
+import json, sys
+events = json.load(open(sys.argv[1]))
+assert {e["pid"] for e in events} == {0, 1}
+assert any(e["ph"] == "X" and e["args"]["unit"] == "layer.0" for e in events if "args" in e)
+assert sum(e["ph"] == "b" for e in events) == sum(e["ph"] == "e" for e in events) > 0' "$top/trace.json"
+ok "a trace that cannot be written" status 1 train notrace run.ranks=2 --trace /no/such/folder/trace.json
+
+# Processes.
+if command -v mpirun >/dev/null && [ -e "$(dirname "$sheaf")/sheaf-mpi.so" ]; then
+    mpi() { # folder, processes, key=value...
+        local dir=$1 n=$2
+        shift 2
+        OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe -n "$n" "$sheaf" train "$top/run.yaml" \
+            run.dir="$top/$dir" "$@" >"$top/$dir.out" 2>"$top/$dir.err"
+    }
+    ok "mpirun" status 0 mpi m 3
+    ok "mpirun: the same bits as threads" same d m
+    ok "mpirun: as many bytes" sent m $((79040 * 2 * 2 * 4))
+    ok "mpirun, tp and zero 3" status 0 mpi m4 4 mesh.tp=2 parallel.zero=3
+    ok "threads, tp and zero 3" status 0 train t4 run.ranks=4 mesh.tp=2 parallel.zero=3
+    ok "the same bits" same t4 m4
+    ok "both at once" status 2 mpi both 2 run.ranks=2
+    ok "is said" says both.err "mpirun started 2 ranks already.*remove run.ranks"
+    ok "once" test "$(grep -c "remove run.ranks" "$top/both.err")" = 1
+fi
+
+echo "$passed passed, $failed failed"
+[ $failed = 0 ]
