@@ -2,7 +2,7 @@
  *
  *     optim.lr=abc     wants a number
  *     optim.beta1=1.5  too large; the most is 0.9999999
- *     mesh.tp=2        not yet: this version runs on one rank; the only value is 1 */
+ *     mesh.pp=2        not yet: layers are not cut over ranks; the only value is 1 */
 #include "cli/keys.h"
 
 #include <stdarg.h>

@@ -305,7 +305,7 @@ static void bad_files_say_where(void **state)
         {"optim:\n  lr: ~\n", 2, "no value"},
         {"run:\n  pin: yes\n", 2, "wants true or false"},
         {"run:\n  seed: 1.5\n", 2, "wants a whole number"},
-        {"mesh:\n\n  tp: 4\n", 3, "not yet: this version runs on one rank; the only value is 1"},
+        {"mesh:\n\n  pp: 4\n", 3, "not yet: layers are not cut over ranks; the only value is 1"},
         {"optim: {lr: 1]\n", 1, "not YAML"},
         {"optim:\n\tlr: 1\n", 2, "not YAML"},
         {"model:\n  name: \"a\\0b\"\n", 2, "a NUL character"},
