@@ -138,7 +138,7 @@ Err schedule_check(const Schedule *s, Arena *temp)
 
 /* Do the item's RUNs that write gradients come in order of micro-batches? In the last item those
  * are its forwards too: it holds the head. */
-static bool item_in_order(const Schedule *s, int item)
+static Err check_item_order(const Schedule *s, int item)
 {
     const int rank = schedule_rank_of(s, item);
     int backward = 0, forward = 0; /* the latest micro-batch of each */
@@ -148,15 +148,20 @@ static bool item_in_order(const Schedule *s, int item)
         const bool head = item == schedule_items(s) - 1 && a->phase == PHASE_F;
         int *latest = head ? &forward : &backward;
         if (!head && !schedule_writes(s, a)) continue;
-        if (a->micro < *latest) return false;
+        if (a->micro < *latest)
+            return schedule_fail(s, rank, i,
+                                 "adds to the gradients of %s %d after micro-batch %d: the sum is "
+                                 "not that of one rank, bit for bit",
+                                 s->grain == OVER_UNITS ? "unit" : "chunk", item, *latest);
         *latest = a->micro;
     }
-    return true;
+    return OK;
 }
 
-bool schedule_in_order(const Schedule *s)
+Err schedule_check_order(const Schedule *s)
 {
-    for (int item = 0; item < schedule_items(s); item++)
-        if (!item_in_order(s, item)) return false;
-    return true;
+    for (int item = 0; item < schedule_items(s); item++) TRY(check_item_order(s, item));
+    return OK;
 }
+
+bool schedule_in_order(const Schedule *s) { return schedule_check_order(s) == OK; }

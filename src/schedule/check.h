@@ -21,8 +21,10 @@
 Err schedule_check(const Schedule *s, Arena *temp);
 /* Local. Only that every action names what exists, on the rank that holds it. */
 Err schedule_check_ranges(const Schedule *s);
-/* Do the phases that write gradients (W or B; F for the head) run in order of micro-batches, in
- * each unit? Then sums are those of one rank, bit for bit. Of a schedule that passed the check. */
+/* Local. Do the phases that write gradients (W or B; F for the head) run in order of micro-batches,
+ * in each unit? Then sums are those of one rank, bit for bit. ERR_CHECK names the first RUN that
+ * comes too late. Of a schedule that passed the check. */
+Err schedule_check_order(const Schedule *s);
 bool schedule_in_order(const Schedule *s);
 
 #endif

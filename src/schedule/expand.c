@@ -23,14 +23,16 @@ typedef struct {
     int turn; /* among events of one time */
 } Event;
 
-/* By the clock; ends before starts, since a reader may start when its value ends. */
+/* By the clock; ends before starts, since a reader may start when its value ends. Starts go to one
+ * list each, and stay in its order: an EVICT or a FETCH takes no time. */
 static int compare_events(const void *pa, const void *pb)
 {
     const Event *a = pa, *b = pb;
     if (a->time != b->time) return a->time < b->time ? -1 : 1;
     if (a->ends != b->ends) return a->ends ? -1 : 1;
-    if (a->turn != b->turn) return a->turn < b->turn ? -1 : 1;
-    return a->rank < b->rank ? -1 : a->rank > b->rank;
+    if (a->ends && a->turn != b->turn) return a->turn < b->turn ? -1 : 1;
+    if (a->rank != b->rank) return a->rank < b->rank ? -1 : 1;
+    return a->at < b->at ? -1 : a->at > b->at;
 }
 
 /* When many end at once, a rank should send what it has before it waits for what comes: forward
@@ -57,12 +59,14 @@ static Err sorted_events(const Schedule *s, Arena *arena, Event **out)
 
 static void push(Schedule *out, int rank, Action a) { out->list[rank][out->n[rank]++] = a; }
 
+/* A RUN, or an EVICT or a FETCH, whose phase is F. */
 static void expand_run(Schedule *out, int rank, const Action *a)
 {
     const int low = out->first_unit[a->unit], high = out->first_unit[a->unit + 1] - 1;
     for (int i = 0; i <= high - low; i++) {
-        const int unit = a->phase == PHASE_F ? low + i : high - i;
-        push(out, rank, action_run(a->phase, unit, a->micro, a->slice));
+        Action of_unit = *a;
+        of_unit.unit = (int16_t)(a->phase == PHASE_F ? low + i : high - i);
+        push(out, rank, of_unit);
     }
 }
 
@@ -70,7 +74,7 @@ static void expand_run(Schedule *out, int rank, const Action *a)
 static int reader_rank(const Schedule *s, const Action *a)
 {
     const int chunk = a->phase == PHASE_F ? a->unit + 1 : a->unit - 1;
-    if (a->phase == PHASE_W || chunk < 0 || chunk >= s->chunks) return -1;
+    if (a->kind != A_RUN || a->phase == PHASE_W || chunk < 0 || chunk >= s->chunks) return -1;
     return s->rank_of[chunk] == s->rank_of[a->unit] ? -1 : s->rank_of[chunk];
 }
 
@@ -119,12 +123,17 @@ static Err check_input(const Schedule *s, Arena *arena)
                                    "over units already");
     TRY(schedule_check(s, arena));
     for (int rank = 0; rank < s->ranks; rank++)
-        for (int at = 0; at < s->n[rank]; at++)
-            if (s->list[rank][at].kind != A_RUN)
+        for (int at = 0; at < s->n[rank]; at++) switch (s->list[rank][at].kind) {
+            case A_RUN:
+            case A_EVICT:
+            case A_FETCH:
+                break;
+            default:
                 return err_fail(ERR_CHECK,
                                 "schedule: rank %d, position %d: a %s over chunks; to expand are "
-                                "RUNs only",
+                                "RUNs, and frames evicted and fetched",
                                 rank, at, action_kind_name(s->list[rank][at].kind));
+            }
     return OK;
 }
 

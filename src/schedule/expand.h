@@ -15,7 +15,8 @@
 
 typedef enum { EXPAND_RUNS, EXPAND_STEP } ExpandEnd; /* RUNs and moves only; NORM and UPDATEs too */
 
-/* Local. `chunks` holds RUNs over chunks and nothing else, and passes the check; else ERR_CHECK. */
+/* Local. `chunks` holds RUNs over chunks, perhaps EVICTs and FETCHes, and nothing else, and passes
+ * the check; else ERR_CHECK. */
 Err schedule_expand(const Schedule *chunks, ExpandEnd end, Arena *arena, Schedule *out);
 
 #endif

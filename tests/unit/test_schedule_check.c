@@ -336,6 +336,15 @@ static void order_of_gradients_is_seen(void **state)
         if (schedule_check(&s, *state) != OK) fail_msg("row %zu: %s", i, err_text());
         if (schedule_in_order(&s) != row[i].in_order) fail_msg("row %zu: %s", i, row[i].list);
     }
+    const Schedule s = parse(*state, "order",
+                             "sheaf schedule 1\nchunks 2 micros 3 slices 1\nplace 0 1\n"
+                             "over chunks\nrank 0: F0.0 F0.1 F0.2 B0.0 I0.2 I0.1 W0.2 W0.1\n"
+                             "rank 1: F1.0 F1.1 F1.2 B1.0 I1.2 I1.1 W1.1 W1.2\n");
+    assert_int_equal(schedule_check(&s, *state), OK);
+    assert_int_equal(schedule_check_order(&s), ERR_CHECK);
+    assert_string_equal(err_text(),
+                        "schedule: rank 0, position 7, W0.1: adds to the gradients of chunk 0 "
+                        "after micro-batch 2: the sum is not that of one rank, bit for bit");
 }
 
 int main(void)

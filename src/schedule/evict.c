@@ -1,0 +1,170 @@
+/* evict.c -- each list is walked once: fetch what the next RUN needs, run, evict what is too much.
+ */
+#include "schedule/evict.h"
+
+typedef struct {
+    Action run; /* any of the frame's: names it */
+    int next;   /* where it is used next */
+    bool away;
+} Frame;
+
+typedef struct {
+    const Action *list;
+    const int *next; /* [n]: where the frame of each RUN is used next */
+    int n, keep;
+    Frame *frame;
+    int n_frames, here, away, most_away;
+    Action *out;
+    int made;
+} Walk;
+
+static Frame *frame_of(const Walk *w, const Action *run)
+{
+    for (int i = 0; i < w->n_frames; i++) {
+        const Action *a = &w->frame[i].run;
+        if (a->unit == run->unit && a->micro == run->micro && a->slice == run->slice)
+            return &w->frame[i];
+    }
+    return NULL;
+}
+
+/* Peers are known when all lists are. */
+static void move(Walk *w, Frame *f, ActionKind kind)
+{
+    const Action *a = &f->run;
+    const int out = kind == A_EVICT ? 1 : -1;
+    w->out[w->made++] = action_move(kind, PHASE_F, a->unit, a->micro, a->slice, -1);
+    f->away = kind == A_EVICT;
+    w->here -= out;
+    w->away += out;
+    if (w->most_away < w->away) w->most_away = w->away;
+}
+
+static void fetch_for(Walk *w, int at, int room)
+{
+    if (at >= w->n || w->list[at].phase == PHASE_F || w->here + room > w->keep + 1) return;
+    Frame *f = frame_of(w, &w->list[at]);
+    if (f && f->away) move(w, f, A_FETCH);
+}
+
+/* After the RUN `at`. A frame that would be fetched again at once may stay: the next RUN is no
+ * forward, so there is a place for it. */
+static void evict_latest(Walk *w, int at)
+{
+    Frame *latest = NULL;
+    for (int i = 0; i < w->n_frames; i++) {
+        Frame *f = &w->frame[i];
+        if (!f->away && (!latest || f->next > latest->next)) latest = f;
+    }
+    if (latest->next <= at + 2 && w->list[at + 1].phase != PHASE_F) return;
+    move(w, latest, A_EVICT);
+}
+
+static void walk_run(Walk *w, int at)
+{
+    const Action *a = &w->list[at];
+    const bool forward = a->phase == PHASE_F;
+    fetch_for(w, at, 1);
+    fetch_for(w, at + 1, 1 + forward); /* the next one's too, if there is room */
+    w->out[w->made++] = *a;
+    if (forward) {
+        w->frame[w->n_frames++] = (Frame){*a, w->next[at], false};
+        w->here++;
+    } else {
+        Frame *f = frame_of(w, a);
+        f->next = w->next[at];
+        if (a->phase != PHASE_I) { /* its last use */
+            *f = w->frame[--w->n_frames];
+            w->here--;
+        }
+    }
+    if (w->here > w->keep) evict_latest(w, at);
+}
+
+/* For each RUN of the rank, where its frame is used next; `latest` is [cells]. */
+static void find_next(const Schedule *s, int rank, int *latest, int *next)
+{
+    for (int at = s->n[rank] - 1; at >= 0; at--) {
+        const Action *a = &s->list[rank][at];
+        int *use = &latest[schedule_cell(s, a->unit, a->micro, a->slice)];
+        next[at] = a->phase == PHASE_B || a->phase == PHASE_W ? s->n[rank] : *use;
+        *use = at;
+    }
+}
+
+static int peak_of(const Schedule *s, int rank)
+{
+    int held = 0, peak = 0;
+    for (int at = 0; at < s->n[rank]; at++) {
+        const Phase phase = s->list[rank][at].phase;
+        held += phase == PHASE_F ? 1 : phase == PHASE_I ? 0 : -1;
+        if (peak < held) peak = held;
+    }
+    return peak;
+}
+
+static int half_of_largest_pair(const Schedule *s)
+{
+    int largest = 0;
+    for (int rank = 0; rank < s->ranks; rank++) {
+        const int pair = peak_of(s, rank) + peak_of(s, s->ranks - 1 - rank);
+        if (largest < pair) largest = pair;
+    }
+    return (largest + 2) / 2; /* half of one more, rounded up */
+}
+
+static Err evict_list(const Schedule *s, int rank, int keep, int *latest, Arena *arena, Walk *w)
+{
+    const int64_t n = s->n[rank];
+    int *next;
+    *w = (Walk){.list = s->list[rank], .n = s->n[rank], .keep = keep};
+    TRY(ARENA_NEW(arena, 4 * n, &w->out)); /* a RUN, two fetches, an evict */
+    TRY(ARENA_NEW(arena, n, &next));
+    TRY(ARENA_NEW(arena, n, &w->frame));
+    find_next(s, rank, latest, next);
+    w->next = next;
+    for (int at = 0; at < w->n; at++) walk_run(w, at);
+    return OK;
+}
+
+static Err check_input(const Schedule *s, int keep)
+{
+    if (keep < 0)
+        return err_fail(ERR_CONFIG, "parallel.evict keeps %d frames; allowed are 1 and more", keep);
+    for (int rank = 0; rank < s->ranks; rank++)
+        for (int at = 0; at < s->n[rank]; at++)
+            if (s->grain != OVER_CHUNKS || s->list[rank][at].kind != A_RUN)
+                return err_fail(ERR_CHECK,
+                                "schedule: rank %d, position %d: a %s over %s; frames are evicted "
+                                "where there are RUNs over chunks only",
+                                rank, at, action_kind_name(s->list[rank][at].kind),
+                                s->grain == OVER_CHUNKS ? "chunks" : "units");
+    return OK;
+}
+
+Err schedule_evict(const Schedule *s, int keep, Arena *arena, Schedule *out)
+{
+    Schedule made = *s;
+    Walk *walk;
+    int *latest;
+    TRY(check_input(s, keep));
+    if (keep == 0) keep = half_of_largest_pair(s);
+    TRY(ARENA_NEW(arena, s->ranks, &made.n));
+    TRY(ARENA_NEW(arena, s->ranks, &made.list));
+    TRY(ARENA_NEW(arena, s->ranks, &walk));
+    TRY(ARENA_NEW(arena, schedule_cells(s), &latest));
+    for (int rank = 0; rank < s->ranks; rank++)
+        TRY(evict_list(s, rank, keep, latest, arena, &walk[rank]));
+    for (int rank = 0; rank < s->ranks; rank++) {
+        const Walk *w = &walk[rank];
+        const int partner = s->ranks - 1 - rank;
+        const bool lends = partner != rank && walk[partner].most_away == 0 &&
+                           peak_of(s, partner) + w->most_away <= keep + 1;
+        for (int at = 0; lends && at < w->made; at++)
+            if (w->out[at].kind != A_RUN) w->out[at].peer = (int16_t)partner;
+        made.list[rank] = w->out;
+        made.n[rank] = w->made;
+    }
+    *out = made;
+    return OK;
+}
