@@ -120,7 +120,7 @@ static const struct {
     {{1, 5, 1}, 2, true, false},  {{1, 7, 1}, 3, true, false},  {{3, 2, 1}, 0, true, false},
     {{3, 2, 1}, 1, false, false}, {{2, 3, 1}, 3, true, false},  {{1, 1, 3}, 0, false, false},
     {{1, 3, 2}, 1, false, false}, {{2, 3, 2}, 3, true, true},   {{1, 2, 3}, 2, true, true},
-    {{2, 2, 2}, 1, false, true},
+    {{2, 2, 4}, 1, false, true},
 };
 enum { N_PLANS = sizeof plans / sizeof *plans };
 
@@ -137,7 +137,6 @@ static void classes_count_every_rank(void **state)
                                               .reduce_each = plans[i].each,
                                               .sequence = plans[i].sequence,
                                               .live = 3};
-            set.compile.chunk_elements = 0;
             check_every_rank(room, &set);
             set.kind = JOB_LOSS; /* gathers alone */
             if (plans[i].zero > 0) check_every_rank(room, &set);

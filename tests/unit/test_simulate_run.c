@@ -82,7 +82,6 @@ static void run_and_check(const char *model, const ParallelSettings *p, int micr
     Mesh mesh;
     JobSettings set = test_job_settings(model, JOB_STEP);
     set.micros = micros;
-    set.compile.chunk_elements = 0;
     set.parallel = *p;
     w.set = &set;
     assert_int_equal(mesh_sized(&p->mesh, &mesh), OK);
@@ -115,6 +114,7 @@ static void recorders_saw_what_was_simulated(void **state)
         {.mesh = {2, 2, 2}, .zero = 2},
         {.mesh = {1, 2, 2}, .zero = 3, .live = 2, .sequence = true},
         {.mesh = {1, 1, 3}, .sequence = true, .keep_gathered = true},
+        {.mesh = {1, 2, 4}, .zero = 1, .sequence = true},
     };
     for (size_t i = 0; i < sizeof plan / sizeof *plan; i++) {
         run_and_check("llama", &plan[i], 2);
