@@ -1,8 +1,4 @@
-/* simulate_text.c -- a simulation for people: memory by class, what leaves ranks, flops.
- *
- *     SENT in a step
- *       kind             axes        transfers      of a rank, mean            most   of all ranks
- *       all-gather       dp               2016 */
+/* simulate_text.c -- a simulation for people: memory by class, what leaves ranks, flops. */
 #include <stdio.h>
 #include "cli/simulate.h"
 
@@ -17,12 +13,12 @@ static void head_text(const Simulated *s, Text *t)
     text_add(t, ": %d rank%s\n", s->mesh->world, s->mesh->world == 1 ? "" : "s");
     text_add(t, "  zero       %d; gradients are reduced after %s micro-batch\n", set->parallel.zero,
              set->parallel.zero >= 2 || set->parallel.reduce_each ? "each" : "the last");
-    text_add(t, "  micro      %d of %lld sequences of %lld tokens on each data parallel rank; %s\n",
-             set->micros, (long long)set->batch.sequences, (long long)set->batch.seq_len,
-             set->schedule);
-    text_add(t,
-             "  counted    %d class%s of ranks that are alike, from %lld programs; nothing ran\n",
-             s->all.n, s->all.n == 1 ? "" : "es", (long long)s->all.compiled);
+    text_add(t, "  micro      %d micro-batch%s of %lld x %lld tokens on each rank; %s\n",
+             set->micros, set->micros == 1 ? "" : "es", (long long)set->batch.sequences,
+             (long long)set->batch.seq_len, set->schedule);
+    text_add(t, "  counted    %d class%s of ranks that are alike, by %lld program%s; nothing ran\n",
+             s->all.n, s->all.n == 1 ? "" : "es", (long long)s->all.compiled,
+             s->all.compiled == 1 ? "" : "s");
 }
 
 static void classes_text(const Simulation *all, Text *t)
@@ -107,18 +103,18 @@ static void sent_text(const Simulated *s, Text *t)
     text_add(t, "\nSENT in a step, in bytes that leave a rank\n");
     if (all->sent.n == 0) text_add(t, "  nothing: a rank alone\n");
     if (all->sent.n > 0)
-        text_add(t, "  %-16s %-24s %12s %16s %16s %20s\n", "kind", "along", "transfers",
-                 "mean of a rank", "most of a rank", "all ranks");
+        text_add(t, "  %-16s %-24s %16s %16s %20s %16s\n", "kind", "along", "mean of a rank",
+                 "most of a rank", "all ranks", "in transfers");
     for (int i = 0; i < all->sent.n; i++) {
         const SentRow *row = &all->sent.row[i];
         axes_text(s->mesh, row->axes, axes, sizeof axes);
-        text_add(t, "  %-16s %-24s %12lld %16.0f %16zu %20zu\n", sent_kind_text(row), axes,
-                 (long long)row->transfers, (double)row->sent_bytes / s->mesh->world,
-                 most_sent(all, row), row->sent_bytes);
+        text_add(t, "  %-16s %-24s %16.0f %16zu %20zu %16lld\n", sent_kind_text(row), axes,
+                 (double)row->sent_bytes / s->mesh->world, most_sent(all, row), row->sent_bytes,
+                 (long long)row->transfers);
         sum += row->sent_bytes;
     }
     if (all->sent.n > 0)
-        text_add(t, "  %-16s %-24s %12s %16.0f %16s %20zu  %s\n", "all", "", "",
+        text_add(t, "  %-16s %-24s %16.0f %16s %20zu %16s\n", "all", "",
                  (double)sum / s->mesh->world, "", sum, text_bytes((int64_t)sum, human));
 }
 

@@ -1,10 +1,11 @@
 /* simulate.h -- the linked programs of all ranks, walked and counted; nothing runs.
  *
- *     16,384 ranks, dp=2048 tp=8
+ *     dp=5 tp=2, zero 1, a pack of 13 blocks
  *
- *     class   first   ranks   state       step        work       sent
- *     0           0       1   ...                                rank 0 sends scalars to all
- *     1           1       7                                      as do ... 
+ *     dp           0 1 2      3 4
+ *     home         3 blocks   2 blocks
+ *     class        0          1
+ *     ranks        6          4              one rank of each is compiled, and counts for all
  *
  * Many ranks have programs of the same sizes: along tp those whose parts are as large, along dp
  * those whose homes are. A class is such ranks; one of them is compiled, and counts for all. Classes

@@ -1,0 +1,90 @@
+/* `sheaf simulate`: what it prints is what the programs count; requests that cannot be are refused. */
+#define _POSIX_C_SOURCE 200809L
+#include "explain_test.h"
+#include "plan/simulate.h"
+
+static int simulate_said(int fd, ...)
+{
+    va_list words;
+    va_start(words, fd);
+    const int status = run_verb(fd, "simulate", small, N_SMALL, words);
+    va_end(words);
+    return status;
+}
+
+static void one_rank_is_what_explain_says(void **state)
+{
+    (void)state;
+    Compiled *c = compiled(NULL, JOB_STEP);
+    RankCount count;
+    DO(count_rank(&c->job.linked, &count));
+    assert_int_equal(simulate_said(1, "--json", NULL), 0);
+    json_t *all = parsed();
+    const json_t *rank = json_array_get(json_object_get(all, "classes"), 0);
+    assert_int_equal(number(all, "ranks"), 1);
+    assert_int_equal(number(rank, "memory.total"), count.total_bytes);
+    assert_int_equal(number(rank, "memory.work"), c->job.linked.bytes[ARENA_WORK]);
+    assert_int_equal(number(rank, "flops"), (int64_t)count.flops);
+    assert_int_equal(json_array_size(json_object_get(all, "sent")), 0);
+    assert_true(json_is_null(json_object_get(all, "time")));
+    assert_int_equal(explain(1, "--json", NULL), 0);
+    json_t *said_too = parsed();
+    assert_int_equal(number(said_too, "memory.total_bytes"), count.total_bytes);
+    json_decref(said_too);
+    json_decref(all);
+    assert_int_equal(simulate_said(1, NULL), 0);
+    assert_said("1 class of ranks that are alike, by 1 program; nothing ran");
+    assert_said("nothing: a rank alone");
+    assert_said("TIME\n  not predicted in this version\n");
+    done(c);
+}
+
+/* The sum over classes, by hand, of what the JSON says of each. */
+static void tables_add_up(void **state)
+{
+    (void)state;
+    assert_int_equal(simulate_said(1, "--json", "mesh.dp=3", "mesh.tp=2", "parallel.zero=1", NULL),
+                     0);
+    json_t *all = parsed();
+    const json_t *classes = json_object_get(all, "classes"), *sent = json_object_get(all, "sent");
+    int64_t ranks = 0, sum = 0, of_all = 0;
+    for (size_t i = 0; i < json_array_size(classes); i++) {
+        const json_t *k = json_array_get(classes, i), *rows = json_object_get(k, "sent");
+        ranks += number(k, "ranks");
+        for (size_t r = 0; r < json_array_size(rows); r++)
+            sum += number(k, "ranks") * number(json_array_get(rows, r), "sent_bytes");
+    }
+    for (size_t r = 0; r < json_array_size(sent); r++)
+        of_all += number(json_array_get(sent, r), "sent_bytes");
+    assert_int_equal(ranks, 6);
+    assert_int_equal(number(all, "ranks"), 6);
+    assert_true(sum > 0);
+    assert_int_equal(of_all, sum);
+    json_decref(all);
+    assert_int_equal(simulate_said(1, "mesh.dp=3", "mesh.tp=2", "parallel.zero=1", NULL), 0);
+    assert_said("pp=1 dp=3 cp=1 tp=2: 6 ranks");
+    assert_said("  all-gather       dp ");
+    assert_said("  all-reduce       tp ");
+    assert_said("  scalars          dp ");
+    assert_not_said(" \n");
+}
+
+static void refusals(void **state)
+{
+    (void)state;
+    assert_int_equal(simulate_said(2, "--cluster", "x.yaml", NULL), 2);
+    assert_int_equal(simulate_said(2, "mesh.tq=2", NULL), 2);
+    assert_said("did you mean mesh.tp?");
+    assert_int_equal(simulate_said(2, "mesh.dp=2", "run.ranks=3", NULL), 2);
+    assert_said("run.ranks=3");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_rank_is_what_explain_says),
+        cmocka_unit_test(tables_add_up),
+        cmocka_unit_test(refusals),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
