@@ -8,7 +8,8 @@
 const Verb verbs[] = {
     {"train", "run.yaml [key=value ...] [--trace F]", "train, and write what each step was",
      verb_train},
-    {"verify", "run.yaml [key=value ...]", "prove that layouts compute the same model, here", NULL},
+    {"verify", "run.yaml [key=value ...] [--ranks N] [--layouts \"tp=2; dp=4 zero=3\"]",
+     "prove that layouts compute the same model, here", verb_verify},
     {"explain", "run.yaml [key=value ...]", "print the program and the schedule of a rank",
      verb_explain},
     {"simulate", "run.yaml [key=value ...]", "memory, bytes and flops of every rank of a plan",

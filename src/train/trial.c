@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 #include "base/philox.h"
+#include "schedule/sent.h"
 #include "train/batch.h"
 #include "train/world.h"
 
@@ -16,7 +17,7 @@ enum { IN_FLIGHT = 64 };
 typedef struct {
     const TrialSettings *s;
     Trial *out;
-    int64_t *sent; /* [ranks] */
+    int64_t *sent, *predicted; /* [ranks] */
     int64_t *bytes;
     double *copies;
 } Trying;
@@ -122,6 +123,47 @@ static int64_t sent_bytes(const Comm *c)
     return sent;
 }
 
+/* Scalars are counted apart, and not compared. */
+static Err predict_bytes(const Job *job, int steps, int64_t *out)
+{
+    Sent sent;
+    TRY(linked_sent(&job->linked, &sent));
+    *out = 0;
+    for (int i = 0; i < sent.n; i++)
+        if (!sent.row[i].scalar) *out += steps * (int64_t)sent.row[i].sent_bytes;
+    return OK;
+}
+
+static double unit_roundoff(DType t) { return t == F64 ? 0x1p-53 : t == BF16 ? 0x1p-9 : 0x1p-24; }
+
+/* Terms of each sum that an instruction makes: the extents of its inputs that its output lacks. */
+static double summed_terms(const Program *p, const Instr *i)
+{
+    double in = 1, out = 1;
+    if (op_info(i->op)->class != CLASS_HEAVY) return 1;
+    if (i->op == OP_attention || i->op == OP_attention_dx) return (double)i->attr.attention.span;
+    const ProgTensor *a = &p->tensor[i->in[0]], *b = &p->tensor[i->in[1]],
+                     *y = &p->tensor[i->out[0]];
+    for (int d = 0; d < a->ndim; d++) in *= (double)a->dim[d].cap;
+    for (int d = 0; d < b->ndim; d++) in *= (double)b->dim[d].cap;
+    for (int d = 0; d < y->ndim; d++) out *= (double)y->dim[d].cap;
+    return out > 0 ? sqrt(in / out) : 1; /* [m,k] [k,n] -> [m,n] */
+}
+
+/* See trial.h. */
+static double rounding_bound(const Job *job)
+{
+    double terms = 0;
+    for (int i = 0; i < job->linked.n; i++) {
+        const Linked *l = &job->linked.list[i];
+        if (!l->program || l->action.micro > 0) continue;
+        const Phase phase = (Phase)l->action.phase;
+        for (int k = l->program->first[phase]; k < l->program->first[phase + 1]; k++)
+            terms += summed_terms(l->program, &l->program->instr[k]);
+    }
+    return 8 * unit_roundoff(job->settings.dtype) * sqrt(terms);
+}
+
 static Err run_steps(Rank *r, const Job *job, Trying *t, WorldRank *w)
 {
     const TrialSettings *s = t->s;
@@ -134,7 +176,9 @@ static Err run_steps(Rank *r, const Job *job, Trying *t, WorldRank *w)
         t->out->loss[step - 1] = result.loss;
         t->out->norm[step - 1] = result.grad_norm;
     }
+    if (w->rank == 0) t->out->bound = rounding_bound(job);
     t->sent[w->rank] = sent_bytes(w->comm);
+    TRY(predict_bytes(job, s->steps, &t->predicted[w->rank]));
     put_together(r, t->out);
     TRY(world_agree(w, OK)); /* all have put theirs */
     t->copies[w->rank] = compare_copies(r, t->out);
@@ -195,6 +239,7 @@ Err trial_run(const TrialSettings *s, Arena *arena, Trial *out)
     TRY(mesh_sized(&s->job.parallel.mesh, &mesh));
     TRY(open_result(s, arena, out));
     TRY(ARENA_NEW(arena, mesh.world, &t.sent));
+    TRY(ARENA_NEW(arena, mesh.world, &t.predicted));
     TRY(ARENA_NEW(arena, mesh.world, &t.bytes));
     TRY(ARENA_NEW(arena, mesh.world, &t.copies));
     for (int64_t i = 0; i < out->count; i++) out->weight[i] = out->gradient[i] = NAN;
@@ -207,6 +252,7 @@ Err trial_run(const TrialSettings *s, Arena *arena, Trial *out)
     TRY(world_run(&world));
     for (int r = 0; r < mesh.world; r++) {
         out->sent_bytes += t.sent[r];
+        out->predicted_bytes += t.predicted[r];
         if (t.copies[r] > out->copies) out->copies = t.copies[r];
         if (t.bytes[r] > out->rank_bytes) out->rank_bytes = t.bytes[r];
     }

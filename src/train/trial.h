@@ -23,20 +23,27 @@ typedef struct {
 } TrialSettings;
 
 typedef struct {
-    int64_t count;       /* elements of all parameters */
-    const int64_t *at;   /* [params + 1]: where each begins */
-    double *loss, *norm; /* [steps] */
-    double *gradient;    /* [count]: of the last step, as summed: before clip and division */
-    double *weight;      /* [count]: master weights after the last step */
-    double copies;       /* greatest difference between a weight and a copy of it elsewhere */
-    int64_t sent_bytes;  /* that left ranks in all steps, without scalars */
-    int64_t rank_bytes;  /* all arenas of the largest rank */
+    int64_t count;           /* elements of all parameters */
+    const int64_t *at;       /* [params + 1]: where each begins */
+    double *loss, *norm;     /* [steps] */
+    double *gradient;        /* [count]: of the last step, as summed: before clip and division */
+    double *weight;          /* [count]: master weights after the last step */
+    double copies;           /* greatest difference between a weight and a copy of it elsewhere */
+    int64_t sent_bytes;      /* that left ranks in all steps, without scalars */
+    int64_t predicted_bytes; /* the same, from the programs */
+    double bound;            /* see below */
+    int64_t rank_bytes;      /* all arenas of the largest rank */
     Model *model;
 } Trial;
 
 /* Local: runs its ranks as threads. The result lives in the arena. ERR_CONFIG and others as job_compile has them, with
  * the rank's number. */
 Err trial_run(const TrialSettings *s, Arena *arena, Trial *out);
+
+/* The bound: how far sums of rounded numbers may be apart when they are grouped otherwise, relative
+ * to the largest entry: 8 u sqrt(K), u the unit roundoff, K all terms that are added on the way of a
+ * number through the model, forward and backward. Roundings go up as often as down, so K of them
+ * grow like sqrt(K) (Higham and Mary 2019, with lambda = 8). */
 
 /* How far apart two trials are, relative to the largest entry of each tensor; `name`: of the parameter where it is
  * greatest. */

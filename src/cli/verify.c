@@ -1,0 +1,147 @@
+/* verify.c -- `sheaf verify`: the model of a run under other layouts, beside one rank.
+ *
+ *     sheaf verify run.yaml [key=value ...] [--ranks N] [--layouts "tp=2 zero=1; dp=4"] [--full] [--json]
+ *
+ * Without --layouts: the run's own layout, and a set that covers every pair of options on at most N
+ * ranks. Exit status 0: all compute the same model; 1: some do not. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/args.h"
+#include "cli/config_job.h"
+#include "cli/config_mesh.h"
+#include "cli/machine.h"
+#include "cli/verbs.h"
+#include "cli/verify.h"
+
+enum { MOST_RANKS = 64 };
+
+typedef struct {
+    const char *ranks, *layouts;
+    bool json, full;
+} Wanted;
+
+static Err read_layouts(const char *list, Arena *a, ParallelSettings **out, int *n)
+{
+    int most = 1;
+    for (const char *c = list; *c; c++) most += *c == ';';
+    TRY(ARENA_NEW(a, most, out));
+    *n = 0;
+    for (const char *at = list; *at;) {
+        const size_t length = strcspn(at, ";");
+        ParallelSettings *one = &(*out)[*n];
+        TRY(layout_parse(at, length, one));
+        if (layout_ranks(one) > MOST_RANKS)
+            return err_fail(ERR_CONFIG,
+                            "--layouts: \"%.*s\" takes %d ranks; they are threads here, and at "
+                            "most %d of them are tried",
+                            (int)length, at, layout_ranks(one), MOST_RANKS);
+        (*n)++;
+        at += length + (at[length] == ';');
+    }
+    if (*n == 0) return err_fail(ERR_CONFIG, "--layouts: no layout is given; try \"tp=2; dp=4\"");
+    return OK;
+}
+
+static Err read_ranks(const char *text, int *out)
+{
+    char *end;
+    const long ranks = text ? strtol(text, &end, 10) : 4;
+    if (text && (*end || end == text || ranks < 2 || ranks > 16))
+        return err_fail(ERR_CONFIG,
+                        "--ranks %s: a number from 2 to 16 is wanted; with --layouts up to %d",
+                        text, MOST_RANKS);
+    *out = (int)ranks;
+    return OK;
+}
+
+/* The run's own layout, then those that cover. */
+static Err choose_layouts(const Config *c, const Wanted *want, Arena *a, ParallelSettings **out,
+                          int *n)
+{
+    ParallelSettings *cover, own = config_parallel(c);
+    int ranks, n_cover;
+    if (want->layouts) return read_layouts(want->layouts, a, out, n);
+    TRY(read_ranks(want->ranks, &ranks));
+    TRY(layouts_covering(ranks, a, &cover, &n_cover));
+    TRY(ARENA_NEW(a, n_cover + 1, out));
+    *n = 0;
+    if (layout_ranks(&own) > 1 && layout_ranks(&own) <= MOST_RANKS) (*out)[(*n)++] = own;
+    memcpy(*out + *n, cover, (size_t)n_cover * sizeof *cover);
+    *n += n_cover;
+    return OK;
+}
+
+static Err verify_settings(const Config *c, const Wanted *want, Verification *v)
+{
+    JobSettings job;
+    TRY(config_job(c, &v->model, &job));
+    TRY(machine_device(c, &v->device));
+    v->shrunken = !want->full && verify_shrink(&v->model, &v->tried);
+    if (!v->shrunken) v->tried = v->model;
+    v->set = (VerifySettings){
+        .config = &v->tried,
+        .batch = {1, v->shrunken && job.batch.seq_len > 12 ? 12 : job.batch.seq_len},
+        .device = v->device,
+        .dtype = job.dtype,
+        .compile = job.compile,
+        .schedule = job.schedule,
+        .optim = job.optim,
+        .lr = c->optim_lr,
+        .seed = (uint64_t)c->run_seed,
+        .steps = 3,
+        .is_plain = job.dtype == F64};
+    if (v->shrunken) v->set.optim.block = 16;
+    return OK;
+}
+
+static Err run_all(Verification *v, const Wanted *want, Arena *temp)
+{
+    if (!want->json) verify_head(v);
+    for (int i = 0; i < v->n_layouts; i++) {
+        VerifyLine *line = &v->line[v->n_lines];
+        int n;
+        TRY(verify_layout(&v->set, &v->layout[i], temp, line, &n));
+        v->n_lines += n;
+        for (int k = 0; k < n; k++) v->failed += !line[k].ok;
+        if (!want->json) verify_lines(line, n);
+    }
+    return want->json ? verify_json(v) : (verify_end(v), OK);
+}
+
+static Err verify_request(int argc, char **argv, Arena *arena, Arena *temp, int *failed)
+{
+    Wanted want = {0};
+    const Flag flags[] = {{"--ranks", &want.ranks, NULL},
+                          {"--layouts", &want.layouts, NULL},
+                          {"--full", NULL, &want.full},
+                          {"--json", NULL, &want.json}};
+    Args args;
+    Config *config;
+    Verification *v;
+    TRY(args_split(argc, argv, flags, sizeof flags / sizeof *flags, arena, &args));
+    TRY(ARENA_NEW(arena, 1, &config));
+    TRY(ARENA_NEW(arena, 1, &v));
+    TRY(config_load(args.file, args.set, args.n_set, arena, config));
+    TRY(config_model(config, arena, &v->model));
+    TRY(verify_settings(config, &want, v));
+    TRY(choose_layouts(config, &want, arena, &v->layout, &v->n_layouts));
+    TRY(ARENA_NEW(arena, v->n_layouts * MAX_VERIFY_LINES, &v->line));
+    TRY(run_all(v, &want, temp));
+    *failed = v->failed;
+    return OK;
+}
+
+int verb_verify(int argc, char **argv)
+{
+    Arena arena = {0}, temp = {0};
+    int failed = 0;
+    Err err = arena_open(&arena, "verify", ARENA_PLENTY);
+    if (err == OK) err = arena_open(&temp, "trials", ARENA_PLENTY);
+    if (err == OK) err = verify_request(argc, argv, &arena, &temp, &failed);
+    arena_close(&temp);
+    arena_close(&arena);
+    if (err != OK) return cli_fail(err);
+    return failed ? 1 : 0;
+}

@@ -1,0 +1,95 @@
+/* verify_say.c -- what a verification found, as a table and as JSON. */
+#include <jansson.h>
+#include <stdio.h>
+
+#include "cli/machine.h"
+#include "cli/verify.h"
+
+void verify_head(const Verification *v)
+{
+    const ModelConfig *c = &v->tried;
+    printf("%s%s: %lld layers, width %lld, %lld heads and %lld of keys, vocabulary %lld; "
+           "sequences of %lld\n",
+           v->model.name, v->shrunken ? ", a shrunken copy" : "", (long long)c->n_layers,
+           (long long)c->width, (long long)c->n_heads, (long long)c->n_kv_heads,
+           (long long)c->vocab, (long long)v->set.batch.seq_len);
+    printf("f64 on ref: 1 step of SGD and %d of AdamW; %s", v->set.steps,
+           v->set.is_plain ? "\n" : "");
+    if (!v->set.is_plain)
+        printf("exact and bounded in %s on %s\n", dtype_name(v->set.dtype),
+               machine_device_text(v->device));
+    printf("deviations are relative to the largest entry of each tensor\n\n");
+    printf("%-48s %-8s %9s %9s %9s %9s %12s %12s\n", "layout", "grade", "loss", "gradients",
+           "weights", "bound", "sent", "predicted");
+}
+
+static void say_gap(bool exact, double gap)
+{
+    if (exact && gap == 0)
+        printf(" %9s", "=");
+    else
+        printf(" %9.1e", gap);
+}
+
+void verify_lines(const VerifyLine *line, int n)
+{
+    char words[LAYOUT_TEXT_BYTES], beside[LAYOUT_TEXT_BYTES], sent[24], predicted[24];
+    for (int i = 0; i < n; i++) {
+        const VerifyLine *l = &line[i];
+        const bool exact = l->grade == GRADE_EXACT;
+        printf("%-48s %-8s", i ? "" : layout_words(&l->layout, words), grade_name(l->grade));
+        say_gap(exact, l->loss);
+        say_gap(exact, l->gradient);
+        say_gap(exact, l->weight);
+        if (exact)
+            printf(" %9s", "bits");
+        else
+            printf(" %9.1e", l->bound);
+        printf(" %12s %12s  %s\n", text_bytes(l->sent_bytes, sent),
+               text_bytes(l->predicted_bytes, predicted), l->ok ? "ok" : "DEVIATES");
+        if (l->ok) continue;
+        printf("    beside %s", layout_words(&l->beside, beside));
+        if (l->worst[0]) printf("; the gradient of %s is farthest", l->worst);
+        if (l->copies > 0) printf("; ranks that hold the same differ by %.1e", l->copies);
+        if (l->sent_bytes != l->predicted_bytes)
+            printf("; %lld bytes left ranks, %lld were predicted", (long long)l->sent_bytes,
+                   (long long)l->predicted_bytes);
+        printf("\n");
+    }
+    fflush(stdout);
+}
+
+void verify_end(const Verification *v)
+{
+    if (v->failed)
+        printf("\n%d of %d comparisons deviate: these layouts do not compute the same model\n",
+               v->failed, v->n_lines);
+    else
+        printf("\n%d layouts, %d comparisons: all compute the same model\n", v->n_layouts,
+               v->n_lines);
+}
+
+static json_t *line_json(const VerifyLine *l)
+{
+    char words[LAYOUT_TEXT_BYTES], beside[LAYOUT_TEXT_BYTES];
+    return json_pack("{s:s, s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:s, s:I, s:I, s:b}", "layout",
+                     layout_words(&l->layout, words), "beside", layout_words(&l->beside, beside),
+                     "grade", grade_name(l->grade), "loss", l->loss, "gradients", l->gradient,
+                     "weights", l->weight, "copies", l->copies, "bound", l->bound, "worst",
+                     l->worst, "sent_bytes", (json_int_t)l->sent_bytes, "predicted_bytes",
+                     (json_int_t)l->predicted_bytes, "ok", l->ok);
+}
+
+Err verify_json(const Verification *v)
+{
+    json_t *lines = json_array();
+    for (int i = 0; i < v->n_lines; i++) json_array_append_new(lines, line_json(&v->line[i]));
+    json_t *all = json_pack("{s:i, s:s, s:b, s:i, s:i, s:o}", "version", 1, "model", v->model.name,
+                            "shrunken", v->shrunken, "layouts", v->n_layouts, "failed", v->failed,
+                            "comparisons", lines);
+    if (!all) return err_fail(ERR_NOMEM, "no memory for the result as JSON");
+    const int bad = json_dumpf(all, stdout, JSON_INDENT(1));
+    json_decref(all);
+    puts("");
+    return bad ? err_fail(ERR_IO, "the result cannot be written") : OK;
+}

@@ -1,0 +1,152 @@
+/* verify.c -- a layout beside what it must equal. */
+#include "train/verify.h"
+
+#include <math.h>
+#include <string.h>
+
+#define F64_BOUND 1e-10
+
+const char *grade_name(Grade g)
+{
+    static const char *const name[N_GRADES] = {"f64", "exact", "bounded"};
+    return name[g];
+}
+
+static int dp_of(const ParallelSettings *p)
+{
+    return (p->mesh.dp_replicate ? p->mesh.dp_replicate : 1) *
+           (p->mesh.dp_shard ? p->mesh.dp_shard : 1);
+}
+
+static TrialSettings trial_of(const VerifySettings *s, const ParallelSettings *layout, Grade grade,
+                              int dp)
+{
+    const bool f64 = grade == GRADE_F64;
+    const int64_t each = s->batch.sequences;
+    TrialSettings t = {.job = {.kind = JOB_STEP,
+                               .config = s->config,
+                               .dtype = f64 ? F64 : s->dtype,
+                               .batch = s->batch,
+                               .schedule = s->schedule,
+                               .compile = s->compile,
+                               .optim = s->optim,
+                               .parallel = *layout},
+                       .device = f64 ? &device_ref : s->device,
+                       .global = s->global ? s->global : 2 * each * dp - each + (each > 1),
+                       .steps = s->steps,
+                       .lr = s->lr,
+                       .seed = s->seed,
+                       .poison = true};
+    return t;
+}
+
+static TrialSettings with_sgd(TrialSettings t)
+{
+    t.job.optim.kind = OPTIM_SGD;
+    t.job.optim.clip = 0; /* a wrong scale would hide behind it */
+    t.steps = 1;
+    return t;
+}
+
+/* The same trial under two layouts. */
+static Err compare(const TrialSettings *t, VerifyLine *line, Arena *arena, TrialGap *gap,
+                   double *bound)
+{
+    TrialSettings other = *t;
+    Trial here, there;
+    other.job.parallel = line->beside;
+    TRY(trial_run(t, arena, &here));
+    TRY(trial_run(&other, arena, &there));
+    *gap = trial_gap(&there, &here, t->steps);
+    *bound = there.bound;
+    if (here.copies > line->copies) line->copies = here.copies;
+    line->sent_bytes += here.sent_bytes;
+    line->predicted_bytes += here.predicted_bytes;
+    return OK;
+}
+
+static void take_worse(VerifyLine *line, const TrialGap *g)
+{
+    line->loss = fmax(line->loss, g->loss);
+    line->weight = fmax(line->weight, g->weight);
+    if (g->gradient > line->gradient) {
+        line->gradient = g->gradient;
+        line->worst = g->gradient_at;
+    }
+}
+
+static Err run_line(const VerifySettings *s, VerifyLine *line, Arena *arena)
+{
+    const int dp = dp_of(&line->layout);
+    const TrialSettings adamw = trial_of(s, &line->layout, line->grade, dp), sgd = with_sgd(adamw);
+    TrialGap gap, later = {.same = true};
+    double bound;
+    const size_t mark = arena_mark(arena);
+    line->worst = "";
+    TRY(compare(&sgd, line, arena, &gap, &bound));
+    take_worse(line, &gap);
+    if (line->grade != GRADE_BOUNDED) {
+        TRY(compare(&adamw, line, arena, &later, &bound));
+        if (line->grade == GRADE_F64) take_worse(line, &later);
+    }
+    line->bound = line->grade == GRADE_F64 ? F64_BOUND : line->grade == GRADE_EXACT ? 0 : bound;
+    const bool near =
+        line->loss <= line->bound && line->gradient <= line->bound && line->weight <= line->bound;
+    const bool same = gap.same && later.same;
+    line->ok = (line->grade == GRADE_EXACT ? same : near) && line->copies == 0 &&
+               line->sent_bytes == line->predicted_bytes;
+    arena_rewind(arena, mark);
+    return OK;
+}
+
+/* What gives the same bits: zero 0 on the same mesh (with copies of shards zero 1), reduced as
+ * often; or one rank that folds as dp ranks do. False when nothing does. */
+static bool exact_twin(const ParallelSettings *p, ParallelSettings *twin)
+{
+    const bool each = p->reduce_each || p->zero >= 2;
+    *twin = (ParallelSettings){.mesh = p->mesh,
+                               .reduce_each = each,
+                               .sequence = p->sequence,
+                               .keep_gathered = p->keep_gathered};
+    if (p->mesh.dp_replicate > 1) { /* zero 0 sums over both axes at once: other sums */
+        twin->zero = 1;
+        return p->zero > 1;
+    }
+    if (p->zero > 0) return true;
+    if (p->mesh.tp > 1 || p->mesh.dp_replicate > 1 || each || p->mesh.dp_shard < 2) return false;
+    *twin = (ParallelSettings){.fold = p->mesh.dp_shard};
+    return true;
+}
+
+Err verify_layout(const VerifySettings *s, const ParallelSettings *layout, Arena *arena,
+                  VerifyLine *line, int *n)
+{
+    ParallelSettings twin;
+    *n = 0;
+    line[(*n)++] = (VerifyLine){.layout = *layout, .grade = GRADE_F64};
+    if (!s->is_plain) {
+        if (exact_twin(layout, &twin))
+            line[(*n)++] = (VerifyLine){.layout = *layout, .beside = twin, .grade = GRADE_EXACT};
+        line[(*n)++] = (VerifyLine){.layout = *layout, .grade = GRADE_BOUNDED};
+    }
+    for (int i = 0; i < *n; i++) TRY(run_line(s, &line[i], arena));
+    return OK;
+}
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+bool verify_shrink(const ModelConfig *config, ModelConfig *out)
+{
+    enum { LAYERS = 2, HEAD_SIZE = 8, HEADS = 8, VOCAB = 211 };
+    ModelConfig c = *config;
+    const int64_t group = c.n_heads / c.n_kv_heads;
+    c.n_layers = least(c.n_layers, LAYERS);
+    c.head_size = least(c.head_size, HEAD_SIZE);
+    c.n_heads = least(c.n_heads, group > HEADS ? group : HEADS / group * group);
+    c.n_kv_heads = c.n_heads / group;
+    c.width = least(c.width, c.n_heads * c.head_size);
+    c.ff_width = least(c.ff_width, 2 * c.width + 3); /* divisible by little */
+    c.vocab = least(c.vocab, VOCAB);
+    *out = c;
+    return memcmp(&c, config, sizeof c) != 0;
+}
