@@ -214,7 +214,8 @@ HomeReduce home_reduce(const Home *h, int param, unsigned partial)
          h->param[param].name, partial & cut_axes(use));
     for (int i = 0; i < use->n_cuts; i++)
         if (use->cut[i].map && use->cut[i].map->copies) r.copies |= use->cut[i].axes;
-    r.model = partial & h->model & ~h->shard;
-    r.data = partial & ~(h->model | h->shard);
+    const unsigned data = mesh_axes(h->mesh, h->view, h->view == VIEW_DENSE ? "dp" : "edp");
+    r.model = partial & ~(data | h->shard);
+    r.data = partial & data & ~h->shard;
     return r;
 }

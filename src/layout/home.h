@@ -55,7 +55,7 @@ typedef struct {
  * to do. In this order, which does not depend on `shard`. */
 typedef struct {
     unsigned copies;  /* add up copies of the cuts over these */
-    unsigned model;   /* all-reduce over these */
+    unsigned model;   /* all-reduce over these, which are not of data parallelism */
     unsigned scatter; /* reduce-scatter over these: from use to home */
     unsigned data;    /* all-reduce over these what is left at home */
 } HomeReduce;
