@@ -11,8 +11,11 @@
 enum { IN_FLIGHT = 64 };
 
 /* A gradient that is zero but for rounding (a key's bias: softmax does not see it) has no largest
- * entry of its own; entries so small beside the largest of the model count as this share of it. */
-#define NOTHING 1e-3
+ * entry of its own; entries so small beside the largest of the model count as this share of it. And
+ * where the gradient is that small, AdamW moves a weight by rounding divided by rounding: then the
+ * weight is judged beside the largest of the model. */
+#define SMALL 1e-3
+#define NOTHING 1e-6
 
 typedef struct {
     const TrialSettings *s;
@@ -283,10 +286,12 @@ static double tensor_gap(const double *a, const double *b, int64_t n, double lea
 static double params_gap(const Trial *one, const double *a, const double *b, const char **name)
 {
     double most = 0;
-    const double least = NOTHING * largest(a, one->count);
+    const double all = largest(a, one->count), steep = largest(one->gradient, one->count);
     *name = "";
     for (int p = 0; p < one->model->n_params; p++) {
         const int64_t n = one->at[p + 1] - one->at[p];
+        const bool still = largest(one->gradient + one->at[p], n) <= NOTHING * steep;
+        const double least = (still && a == one->weight ? 1 : SMALL) * all;
         const double gap = tensor_gap(a + one->at[p], b + one->at[p], n, least);
         if (!(gap > most)) continue;
         most = gap;

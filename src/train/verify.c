@@ -36,6 +36,7 @@ static TrialSettings trial_of(const VerifySettings *s, const ParallelSettings *l
                        .steps = s->steps,
                        .lr = s->lr,
                        .seed = s->seed,
+                       .blank = s->blank,
                        .poison = true};
     return t;
 }

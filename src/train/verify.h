@@ -30,6 +30,7 @@ typedef struct {
     uint64_t seed;
     int steps;     /* of AdamW */
     bool is_plain; /* f64 alone */
+    bool blank;    /* the last half of each step's sequences has no live tokens */
 } VerifySettings;
 
 /* One layout under one grade. */

@@ -1,0 +1,170 @@
+/* Every layout computes the same model: f64 on ref, within 1e-10 of one rank over 5 steps of AdamW
+ * with clipping, two micro-batches and more, and over one step of SGD, which no wrong scale
+ * survives. The layouts cover every pair of options on up to 8 ranks; families of models take
+ * turns, three to a layout. Then what is often refused, and must work. */
+#include "support/expect.h"
+#include "support/models.h"
+
+#include "train/verify.h"
+
+enum { MOST_RANKS = 8, STEPS = 5, SEQ = 7 };
+
+static VerifySettings settings_for(const ModelConfig *config)
+{
+    return (VerifySettings){.config = config,
+                            .batch = {1, SEQ},
+                            .device = &device_ref,
+                            .dtype = F64,
+                            .schedule = "1f1b",
+                            .optim = {.kind = OPTIM_ADAMW,
+                                      .beta1 = 0.9,
+                                      .beta2 = 0.95,
+                                      .eps = 1e-8,
+                                      .weight_decay = 0.1,
+                                      .clip = 0.5,
+                                      .block = 16},
+                            .lr = 1e-3,
+                            .seed = 11,
+                            .steps = STEPS,
+                            .is_plain = true};
+}
+
+static void expect_same(const VerifySettings *s, const ParallelSettings *layout, const char *model,
+                        Arena *arena)
+{
+    VerifyLine line[MAX_VERIFY_LINES];
+    char words[LAYOUT_TEXT_BYTES];
+    int n;
+    if (verify_layout(s, layout, arena, line, &n) != OK)
+        fail_msg("%s, %s: %s", model, layout_words(layout, words), err_text());
+    for (int i = 0; i < n; i++)
+        if (!line[i].ok)
+            fail_msg("%s, %s: loss %.1e, gradient of %s %.1e, weights %.1e, copies %.1e, sent "
+                     "%lld, predicted %lld",
+                     model, layout_words(layout, words), line[i].loss, line[i].worst,
+                     line[i].gradient, line[i].weight, line[i].copies,
+                     (long long)line[i].sent_bytes, (long long)line[i].predicted_bytes);
+}
+
+static void every_pair_of_options(void **state)
+{
+    ParallelSettings *layout;
+    Arena arena;
+    int n, families = 0;
+    (void)state;
+    while (test_models[families].name) families++;
+    DO(arena_open(&arena, "pairs", ARENA_PLENTY));
+    DO(layouts_covering(MOST_RANKS, &arena, &layout, &n));
+    assert_in_range(n, 40, 130);
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < 3; k++) { /* tied, grouped heads, and one of the others */
+            const int turn[] = {i % 2 ? 0 : 3, 2, i % families};
+            const TestModel *m = &test_models[turn[k]];
+            const VerifySettings s = settings_for(&m->config);
+            const size_t mark = arena_mark(&arena);
+            if (k == 2 && (turn[2] == turn[0] || turn[2] == turn[1])) continue;
+            expect_same(&s, &layout[i], m->name, &arena);
+            arena_rewind(&arena, mark);
+        }
+    arena_close(&arena);
+}
+
+/* The covering set covers: brute force over all pairs that some layout of its size can have. */
+static void the_set_covers(void **state)
+{
+    (void)state;
+    for (int ranks = 2; ranks <= MOST_RANKS; ranks++) {
+        ParallelSettings *layout;
+        Arena arena;
+        int n;
+        DO(arena_open(&arena, "cover", ARENA_PLENTY));
+        DO(layouts_covering(ranks, &arena, &layout, &n));
+        for (int tp = 1; tp <= ranks; tp++)
+            for (int dp = 1; dp * tp <= ranks; dp++)
+                for (int zero = 0; zero < (dp > 1 ? 4 : 1); zero++) {
+                    bool dp_tp = false, tp_zero = false, dp_zero = false;
+                    for (int i = 0; i < n; i++) {
+                        const ParallelSettings *p = &layout[i];
+                        const bool d = p->mesh.dp_shard == dp, t = p->mesh.tp == tp;
+                        dp_tp = dp_tp || (d && t);
+                        tp_zero = tp_zero || (t && p->zero == zero);
+                        dp_zero = dp_zero || (d && p->zero == zero);
+                    }
+                    if (dp * tp == 1) continue;
+                    if (!dp_tp || !tp_zero || !dp_zero)
+                        fail_msg("%d ranks: dp=%d tp=%d zero=%d: %d %d %d", ranks, dp, tp, zero,
+                                 dp_tp, tp_zero, dp_zero);
+                }
+        arena_close(&arena);
+    }
+}
+
+static ModelConfig with_heads(int64_t heads, int64_t key_heads)
+{
+    ModelConfig c = *test_model("llama");
+    c.n_heads = heads;
+    c.n_kv_heads = key_heads;
+    return c;
+}
+
+static void expect_layouts(const ModelConfig *c, const char *const *words, int n, bool blank)
+{
+    VerifySettings s = settings_for(c);
+    Arena arena;
+    s.steps = 2;
+    s.blank = blank;
+    DO(arena_open(&arena, "musts", ARENA_PLENTY));
+    for (int i = 0; i < n; i++) {
+        ParallelSettings layout;
+        DO(layout_parse(words[i], strlen(words[i]), &layout));
+        expect_same(&s, &layout, c->name, &arena);
+    }
+    arena_close(&arena);
+}
+
+#define LAYOUTS(...)                                                                               \
+    (const char *const[]){__VA_ARGS__}, sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *)
+
+static void heads_that_do_not_divide(void **state)
+{
+    const ModelConfig grouped = with_heads(8, 2), few = with_heads(3, 3);
+    (void)state;
+    expect_layouts(&grouped, LAYOUTS("tp=3", "tp=8", "tp=3 sequence", "dp=2 tp=3 zero=3"), false);
+    expect_layouts(&few, LAYOUTS("tp=4", "tp=2 sequence"), false); /* a rank without heads */
+}
+
+static void a_large_odd_vocabulary(void **state)
+{
+    ModelConfig c = *test_model("gpt2");
+    (void)state;
+    c.vocab = 50257;
+    expect_layouts(&c, LAYOUTS("tp=2", "tp=3 sequence", "tp=4"), false);
+}
+
+static void ranks_without_live_tokens(void **state)
+{
+    const ModelConfig c = *test_model("llama-tied");
+    (void)state;
+    expect_layouts(&c, LAYOUTS("dp=4 zero=1", "dp=5 zero=3", "dp=3 tp=2 sequence"), true);
+}
+
+/* More ranks than tokens, and than elements of some parameters. */
+static void more_ranks_than_there_is_to_cut(void **state)
+{
+    const ModelConfig c = *test_model("qwen3");
+    (void)state;
+    expect_layouts(&c, LAYOUTS("tp=8 sequence", "dp=8 zero=3"), false);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_set_covers),
+        cmocka_unit_test(heads_that_do_not_divide),
+        cmocka_unit_test(a_large_odd_vocabulary),
+        cmocka_unit_test(ranks_without_live_tokens),
+        cmocka_unit_test(more_ranks_than_there_is_to_cut),
+        cmocka_unit_test(every_pair_of_options),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
