@@ -68,7 +68,7 @@ static void help_knows_every_key(void **state)
     assert_said("llama mistral qwen2 qwen3");
     assert_int_equal(sheaf(1, "help", "model.name"), 0);
     assert_said("llama3-8b");
-    assert_int_equal(sheaf(1, "help", "verify"), 0);
+    assert_int_equal(sheaf(1, "help", "plan"), 0);
     assert_said("(not yet)");
     assert_int_equal(sheaf(1, "help", "mesh"), 0);
     assert_said("(not yet)");
@@ -79,8 +79,8 @@ static void help_knows_every_key(void **state)
 static void refusals_leave_with_two(void **state)
 {
     (void)state;
-    assert_int_equal(sheaf(2, "verify", "run.yaml"), 2);
-    assert_said("sheaf: verify: not yet in this version; today: ");
+    assert_int_equal(sheaf(2, "plan", "run.yaml"), 2);
+    assert_said("sheaf: plan: not yet in this version; today: ");
     assert_said("explain, simulate, data, inspect, help\n");
     assert_int_equal(sheaf(2, "trian", NULL), 2);
     assert_said("did you mean train?");
