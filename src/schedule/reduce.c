@@ -108,7 +108,9 @@ static void write_reduces(Reducing *r, int rank, int at, Schedule *out)
         if (sums->n == 0 || sums->last[a->micro / sums->group] != at) continue;
         Action reduce = action_of(A_REDUCE, pack);
         const int end = (a->micro / sums->group + 1) * sums->group;
-        if (sums->n > 1) reduce.micro = (int16_t)((end < r->s->micros ? end : r->s->micros) - 1);
+        const bool apart = r->in->apart && r->in->apart[pack];
+        if (sums->n > 1 || apart)
+            reduce.micro = (int16_t)((end < r->s->micros ? end : r->s->micros) - 1);
         push(out, rank, reduce);
         if (sums->holders == 1)
             end_group(r, pack, a->unit, a->unit);

@@ -8,7 +8,7 @@
  * A REDUCE stands right after the last RUN that adds to what it sums: a W or a B, but F in the
  * head. When two units hold a parameter, that is the last RUN of both, and the pack's unit names
  * the REDUCE. It takes what `group` micro-batches left, and is called by the last of them; by none
- * (-1) when there is one group. */
+ * (-1) when there is one group and its sums are not kept apart. */
 #ifndef SCHEDULE_REDUCE_H
 #define SCHEDULE_REDUCE_H
 
@@ -20,6 +20,9 @@ typedef struct {
     /* [units]: micro-batches per REDUCE of the unit's pack. 0: nothing is partial over ranks; then
      * one REDUCE a step where several units hold its parameters, else none. */
     const int *group;
+    /* [units]: the unit's sums are kept apart from what a micro-batch adds to them, even when there
+     * is but one: its REDUCE is called by it. NULL: of no unit. */
+    const bool *apart;
 } ReduceInput;
 
 /* Local. The lists of `s`, a schedule over units, with REDUCEs between; all else stays in its

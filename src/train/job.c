@@ -97,20 +97,23 @@ static Err add_transfers(Job *job, Arena *arena)
     const int n = job->model.n_units;
     const UnitPacks *packs;
     int *group, *sums;
+    bool *apart;
     Schedule reduced, *from = &job->units;
     TRY(packs_of_model(&job->model, job->program, arena, &packs));
     TRY(ARENA_NEW(arena, n, &group));
+    TRY(ARENA_NEW(arena, n, &apart));
     TRY(ARENA_NEW(arena, n, &sums));
     TRY(ARENA_NEW(arena, n, &job->switches));
     TRY(ARENA_NEW(arena, n, &job->gathers));
     for (int u = 0; u < n; u++) {
         job->switches[u] = switches_of_zero(p->zero, p->reduce_each);
         group[u] = reduce_group(job, job->switches[u]);
+        apart[u] = group[u] > 0 && job->switches[u].reduce == REDUCE_AFTER_EACH;
     }
     if (set->kind == JOB_LOSS) {
         keep_forward(from);
     } else {
-        TRY(schedule_reduces(from, &(ReduceInput){packs, group}, arena, &reduced, sums));
+        TRY(schedule_reduces(from, &(ReduceInput){packs, group, apart}, arena, &reduced, sums));
         from = &reduced;
     }
     const GatherInput gather = {job->switches, packs, p->live ? p->live : 2};

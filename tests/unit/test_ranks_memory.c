@@ -59,9 +59,29 @@ static void peaks_with_tensor(void **state)
     }
 }
 
+/* What is reduced after each micro-batch is never whole in the step arena, also with one of them. */
+static void shares_of_gradients(void **state)
+{
+    (void)state;
+    for (int micros = 1; micros < 3; micros++) {
+        Arena arena;
+        Job job;
+        JobSettings set = test_job_settings("llama", JOB_STEP);
+        set.micros = micros;
+        set.parallel.mesh.dp_shard = 4;
+        set.parallel.zero = 3;
+        DO(arena_open(&arena, "shares", ARENA_PLENTY));
+        DO(job_compile(&set, &arena, &job));
+        for (int u = 0; u < job.model.n_units; u++)
+            assert_true(job.linked.unit[u].grads == NO_BASE);
+        arena_close(&arena);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(peaks),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(shares_of_gradients),
+                                       cmocka_unit_test(peaks),
                                        cmocka_unit_test(peaks_with_tensor)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
