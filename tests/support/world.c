@@ -17,8 +17,8 @@ typedef struct {
     pthread_mutex_t *lock;
     bool *held; /* [elements] by some rank, so far */
     Arena arena;
-    Job job;
-    Rank rank;
+    Job job, valid_job;
+    Rank rank, valid;
     Comm *comm;
     int number; /* of the rank */
     Err err;
@@ -53,7 +53,7 @@ static void fill_weights(Worker *k)
         }
 }
 
-static void fill_batches(Worker *k, int step)
+static void fill_batches(const Worker *k, Rank *r, int step)
 {
     const World *w = k->w;
     const BatchSplit split = batch_split(&k->job);
@@ -63,8 +63,8 @@ static void fill_batches(Worker *k, int step)
         TestBatch b = test_job_batch(&k->job.settings, number + 16 * step);
         if (w->pattern) b.rows = k->job.model.rows;
         if (w->numbers && number >= w->numbers) b.rows = 0;
-        rank_fill_batch(&k->rank, m, &b);
-        const Tensor weights = rank_input(&k->rank, m, INPUT_WEIGHTS);
+        rank_fill_batch(r, m, &b);
+        const Tensor weights = rank_input(r, m, INPUT_WEIGHTS);
         for (int64_t i = 0; number == w->without && i < b.rows; i++) real_set(&weights, i, 0.0);
     }
 }
@@ -139,6 +139,29 @@ static Err note_step(Worker *k, int step, const StepResult *r)
     return OK;
 }
 
+/* Twice, with a step of training between: the two ranks take turns on one comm. */
+static Err validate(Worker *k, const RankSettings *as)
+{
+    RankSettings set = *as;
+    StepResult r;
+    set.program = &k->valid_job.linked;
+    set.state_of = &k->rank;
+    TRY(rank_open(&k->valid, &set));
+    for (int i = 0; i < 2; i++) {
+        fill_batches(k, &k->valid, WORLD_STEPS + i);
+        TRY(rank_step(&k->valid, &(StepSettings){.step = 1}, &r));
+        if (i == 0) {
+            fill_batches(k, &k->rank, k->w->steps);
+            StepResult between;
+            TRY(rank_step(&k->rank, &(StepSettings){k->w->steps + 1, k->w->lr}, &between));
+        }
+        pthread_mutex_lock(k->lock);
+        if (k->number == 0) k->out->valid_loss += r.loss;
+        pthread_mutex_unlock(k->lock);
+    }
+    return OK;
+}
+
 static Err work(Worker *k)
 {
     const World *w = k->w;
@@ -165,7 +188,7 @@ static Err work(Worker *k)
         fill_weights(k);
     for (int s = 0; s < w->steps; s++) {
         StepResult r;
-        fill_batches(k, s);
+        fill_batches(k, &k->rank, s);
         TRY(rank_step(&k->rank, &(StepSettings){s + 1, w->lr}, &r));
         TRY(comm_idle(k->comm));
         pthread_mutex_lock(k->lock);
@@ -174,6 +197,7 @@ static Err work(Worker *k)
         TRY(err);
     }
     find_top(k);
+    if (w->validate) TRY(validate(k, &set));
     pthread_mutex_lock(k->lock);
     const Err err = collect(k);
     pthread_mutex_unlock(k->lock);
@@ -187,6 +211,7 @@ static void *worker_main(void *worker)
     snprintf(k->text, sizeof k->text, "%s", k->err == OK ? "" : err_text());
     if (k->err != OK && k->comm) comm_poison(k->comm, k->err, k->text);
     if (k->comm) comm_close(k->comm);
+    rank_close(&k->valid);
     rank_close(&k->rank);
     return NULL;
 }
@@ -198,6 +223,8 @@ static Err compile(Worker *k)
     set.parallel.rank = k->number;
     TRY(arena_open(&k->arena, "rank", ARENA_PLENTY));
     TRY(job_compile(&set, &k->arena, &k->job));
+    set.kind = JOB_LOSS;
+    if (k->w->validate) TRY(job_compile(&set, &k->arena, &k->valid_job));
     memcpy(k->out->bytes[k->number], k->job.linked.bytes, sizeof k->job.linked.bytes);
     return OK;
 }
@@ -303,7 +330,8 @@ bool world_equal(const WorldResult *a, const WorldResult *b, char what[128])
 {
     for (int s = 0; s < WORLD_STEPS; s++)
         if (a->live[s] != b->live[s] || memcmp(&a->loss[s], &b->loss[s], sizeof(double)) != 0 ||
-            memcmp(&a->norm[s], &b->norm[s], sizeof(double)) != 0) {
+            memcmp(&a->norm[s], &b->norm[s], sizeof(double)) != 0 ||
+            memcmp(&a->valid_loss, &b->valid_loss, sizeof(double)) != 0) {
             snprintf(what, 128, "step %d: loss %.17g and %.17g, norm %.17g and %.17g", s,
                      a->loss[s], b->loss[s], a->norm[s], b->norm[s]);
             return false;
@@ -328,7 +356,7 @@ static double relative(double a, double b)
 
 double world_differ_all(const WorldResult *a, const WorldResult *b)
 {
-    double worst = 0;
+    double worst = relative(a->valid_loss, b->valid_loss);
     for (int s = 0; s < WORLD_STEPS; s++) {
         if (a->live[s] != b->live[s]) return HUGE_VAL;
         worst = fmax(worst, relative(a->loss[s], b->loss[s]));

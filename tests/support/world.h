@@ -24,7 +24,9 @@ typedef struct {
     int without;   /* number of a micro-batch whose tokens all have weight 0; -1: none */
     bool hostile;  /* see CommSettings */
     uint64_t seed; /* of that */
-    bool init;     /* weights as a run starts from, not those of tests */
+    bool
+        validate; /* after the steps: the loss alone, of other batches, by ranks that share state */
+    bool init;    /* weights as a run starts from, not those of tests */
     unsigned char pattern; /* not 0: fills the arenas at first, instead of NaN, and all rows are
                               live; see `top` */
 } World;
@@ -36,6 +38,7 @@ typedef struct {
     double *part[N_PARTS]; /* after the last step */
     double loss[WORLD_STEPS], norm[WORLD_STEPS];
     int64_t live[WORLD_STEPS];
+    double valid_loss;
     /* Of all ranks and steps: what left them, by kind, and in scalars; and in all. */
     int64_t sent[N_COMM_KINDS], scalars_sent, elements;
     int64_t gathered; /* elements of packs that one rank's list gathers in a step */

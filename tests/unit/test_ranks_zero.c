@@ -112,6 +112,20 @@ static void sgd_shows_scale(void **state)
     }
 }
 
+/* The loss alone, by ranks that share the state of those that train, between two steps. */
+static void validation(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 8; way++) {
+        World one = world("llama-tied", 6), many = world("llama-tied", 2);
+        one.steps = many.steps = 2;
+        one.validate = many.validate = true;
+        many.set.parallel.mesh = (MeshSizes){1, 3, 1 + way / 4};
+        many.set.parallel.zero = way % 4;
+        compare("validation", &one, &many);
+    }
+}
+
 /* Blocks decide where homes are cut: more ranks than blocks leave some with nothing. */
 static void blocks(void **state)
 {
@@ -130,9 +144,13 @@ static void blocks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tied),      cmocka_unit_test(untied),
-        cmocka_unit_test(schedules), cmocka_unit_test(ranks_without_tokens),
-        cmocka_unit_test(blocks),    cmocka_unit_test(sgd_shows_scale),
+        cmocka_unit_test(tied),
+        cmocka_unit_test(untied),
+        cmocka_unit_test(schedules),
+        cmocka_unit_test(ranks_without_tokens),
+        cmocka_unit_test(validation),
+        cmocka_unit_test(blocks),
+        cmocka_unit_test(sgd_shows_scale),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
