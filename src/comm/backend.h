@@ -106,4 +106,17 @@ bool transfer_writes(const Transfer *t);
 int64_t part_start(const int64_t *counts, int64_t total, int n, int place);
 int64_t part_count(const int64_t *counts, int64_t total, int n, int place);
 
+/* What a member says of a transfer when it begins it; all but `instr` is the same on all. */
+typedef struct {
+    uint8_t kind, reduce, dtype; /* both halves of a pair are sends */
+    int32_t root, tag, instr;
+    int64_t count;  /* of the whole array; 0 for an all-to-all */
+    uint64_t parts; /* a hash of the counts that all must agree on; 0: equal parts */
+} Meant;
+
+/* meant.c. Local. */
+Meant transfer_meant(const Transfer *t);
+/* In what they differ; NULL: in nothing. */
+const char *meant_differs(const Meant *a, const Meant *b);
+
 #endif

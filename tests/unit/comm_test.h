@@ -1,10 +1,13 @@
-/* comm_test.h -- thread-ranks for tests: a function runs as every rank of a world.
+/* comm_test.h -- ranks for tests: a function runs as every rank of a world.
  *
  *     static Err body(TestRank *r) { ... TRY(comm_do(r->comm, &t)); EXPECT(r, x == y); return OK; }
  *     ranks_run(&(TestWorld){.ranks = 4, .body = body});
  *
  * cmocka's asserts belong to the main thread: a rank notes its first fault, and ranks_run fails for
- * it. A body that returns an error poisons the world, as a launcher would. */
+ * it. A body that returns an error poisons the world, as a launcher would.
+ *
+ * Ranks are threads; with SHEAF_TEST_MPI they are processes, so that the same tests hold for both:
+ * mpi/ranks.h. There a world of another size than mpirun's, or a hostile one, does not run. */
 #ifndef TESTS_COMM_TEST_H
 #define TESTS_COMM_TEST_H
 
@@ -56,53 +59,24 @@ static inline double test_now_s(void)
                      #condition);                                                                  \
     } while (0)
 
-static inline Err test_rank_run(TestRank *r)
+static inline CommSettings test_settings(const TestRank *r)
 {
-    const TestWorld *of = r->of;
-    const CommSettings set = {.rank = r->rank,
-                              .ranks = r->ranks,
-                              .in_flight = of->in_flight ? of->in_flight : 32,
-                              .records = 64,
-                              .hostile = of->hostile,
-                              .seed = of->seed,
-                              .timeout_s = of->timeout_s,
-                              .delay_s = of->delay_s,
-                              .delay_Bps = of->delay_Bps};
-    TRY(local_join(r->world, &r->arena, &set, &r->comm));
-    TRY(comm_register(r->comm, 0, r->memory, TEST_BYTES));
-    const Err err = of->body(r);
-    if (err != OK) comm_poison(r->comm, err, err_text());
-    return err;
-}
-
-static inline void *test_rank_main(void *rank)
-{
-    TestRank *r = rank;
-    r->err = test_rank_run(r);
-    snprintf(r->text, sizeof r->text, "%s", r->err == OK ? "" : err_text());
-    r->ended_s = test_now_s();
-    comm_close(r->comm);
-    free(r->memory); /* nobody may touch it any more */
-    return NULL;
+    return (CommSettings){.rank = r->rank,
+                          .ranks = r->ranks,
+                          .in_flight = r->of->in_flight ? r->of->in_flight : 32,
+                          .records = 64,
+                          .hostile = r->of->hostile,
+                          .seed = r->of->seed,
+                          .timeout_s = r->of->timeout_s,
+                          .delay_s = r->of->delay_s,
+                          .delay_Bps = r->of->delay_Bps};
 }
 
 static TestRank test_ranks[MAX_TEST_RANKS]; /* as the ranks left them, for the test */
 
-static inline void ranks_run(const TestWorld *of)
+static inline void ranks_check(const TestWorld *of)
 {
-    LocalWorld *world;
-    pthread_t thread[MAX_TEST_RANKS];
-    if (local_world_open(of->ranks, &world) != OK) fail_msg("%s", err_text());
     for (int i = 0; i < of->ranks; i++) {
-        test_ranks[i] = (TestRank){.of = of, .world = world, .rank = i, .ranks = of->ranks};
-        assert_int_equal(arena_open(&test_ranks[i].arena, "test", 1 << 22), OK);
-        test_ranks[i].memory = aligned_alloc(64, TEST_BYTES);
-        assert_int_equal(pthread_create(&thread[i], NULL, test_rank_main, &test_ranks[i]), 0);
-    }
-    for (int i = 0; i < of->ranks; i++) pthread_join(thread[i], NULL);
-    local_world_close(world);
-    for (int i = 0; i < of->ranks; i++) {
-        arena_close(&test_ranks[i].arena);
         if (test_ranks[i].fault[0]) fail_msg("%s", test_ranks[i].fault);
         if (test_ranks[i].err != OK && !of->may_fail)
             fail_msg("rank %d: %s", i, test_ranks[i].text);
@@ -125,5 +99,57 @@ static inline RankList test_world(int ranks)
         44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63};
     return (RankList){ranks, all};
 }
+
+#ifdef SHEAF_TEST_MPI
+#include "mpi/ranks.h"
+#else
+
+static inline int ranks_open(void **state) { return *state = NULL, 0; }
+static inline int ranks_close(void **state) { return *state = NULL, 0; }
+/* Skips the test unless it can run on that many ranks; on threads. */
+static inline void needs_ranks(int ranks) { (void)ranks; }
+static inline void needs_threads(void) {}
+/* As many ranks as the test would like, or as there are. */
+static inline int ranks_or(int liked) { return liked; }
+
+static inline Err test_rank_run(TestRank *r)
+{
+    const TestWorld *of = r->of;
+    const CommSettings set = test_settings(r);
+    TRY(local_join(r->world, &r->arena, &set, &r->comm));
+    TRY(comm_register(r->comm, 0, r->memory, TEST_BYTES));
+    const Err err = of->body(r);
+    if (err != OK) comm_poison(r->comm, err, err_text());
+    return err;
+}
+
+static inline void *test_rank_main(void *rank)
+{
+    TestRank *r = rank;
+    r->err = test_rank_run(r);
+    snprintf(r->text, sizeof r->text, "%s", r->err == OK ? "" : err_text());
+    r->ended_s = test_now_s();
+    comm_close(r->comm);
+    free(r->memory); /* nobody may touch it any more */
+    return NULL;
+}
+
+static inline void ranks_run(const TestWorld *of)
+{
+    LocalWorld *world;
+    pthread_t thread[MAX_TEST_RANKS];
+    if (local_world_open(of->ranks, &world) != OK) fail_msg("%s", err_text());
+    for (int i = 0; i < of->ranks; i++) {
+        test_ranks[i] = (TestRank){.of = of, .world = world, .rank = i, .ranks = of->ranks};
+        assert_int_equal(arena_open(&test_ranks[i].arena, "test", 1 << 22), OK);
+        test_ranks[i].memory = aligned_alloc(64, TEST_BYTES);
+        assert_int_equal(pthread_create(&thread[i], NULL, test_rank_main, &test_ranks[i]), 0);
+    }
+    for (int i = 0; i < of->ranks; i++) pthread_join(thread[i], NULL);
+    local_world_close(world);
+    for (int i = 0; i < of->ranks; i++) arena_close(&test_ranks[i].arena);
+    ranks_check(of);
+}
+#endif
 
 #endif

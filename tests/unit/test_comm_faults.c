@@ -1,4 +1,4 @@
-/* What goes wrong between thread-ranks is said, on every rank, soon and by its name: never a hang.
+/* What goes wrong between ranks is said, on every rank, soon and by its name: never a hang.
  */
 #define _GNU_SOURCE
 #include <setjmp.h>
@@ -44,6 +44,7 @@ static Err skip_one(TestRank *r)
 static void a_skipped_collective_is_named(void **state)
 {
     (void)state;
+    needs_ranks(4);
     int tagged = 1;
     ranks_run(&(TestWorld){
         .ranks = 4, .body = skip_one, .arg = &tagged, .may_fail = true, .timeout_s = 30});
@@ -91,6 +92,7 @@ static Err chain(TestRank *r)
 static void a_hang_tells_who_waits_for_whom(void **state)
 {
     (void)state;
+    needs_ranks(3);
     const double start_s = test_now_s();
     ranks_run(&(TestWorld){.ranks = 3, .body = chain, .may_fail = true, .timeout_s = 0.5});
     says(0, ERR_PEER, "rank 0: waited 0.");
@@ -98,9 +100,8 @@ static void a_hang_tells_who_waits_for_whom(void **state)
          "(run.timeout_s=0.5) for all-reduce #1 over {0 1 2}, instruction 107: rank 1, "
          "rank 2 have not posted it");
     says(0, ERR_PEER, "rank 1 waits for recv #0 from rank 2 over {0 1 2}, instruction 9");
-    says(0, ERR_PEER,
-         "rank 2 computes; its latest transfer was all-reduce #0 over {0 1 2}, "
-         "instruction 107");
+    says(0, ERR_PEER, "; rank 2 computes");
+    says(0, ERR_PEER, " was all-reduce #0 over {0 1 2}, instruction 107");
     assert_string_equal(test_ranks[0].text, test_ranks[1].text);
     assert_true(test_ranks[0].ended_s - start_s > 0.5 && test_ranks[1].ended_s - start_s < 1.1);
 }
@@ -130,12 +131,14 @@ static Err fail_one(TestRank *r)
 static void an_error_reaches_all(void **state)
 {
     (void)state;
-    for (int bad = 0; bad < 6; bad++) {
+    const int ranks = ranks_or(6);
+    if (ranks % 2) skip(); /* it has pairs */
+    for (int bad = 0; bad < ranks; bad++) {
         char words[64];
         const double start_s = test_now_s();
-        ranks_run(&(TestWorld){.ranks = 6, .body = fail_one, .arg = &bad, .may_fail = true});
+        ranks_run(&(TestWorld){.ranks = ranks, .body = fail_one, .arg = &bad, .may_fail = true});
         snprintf(words, sizeof words, "rank %d: disk %d is full", bad, bad);
-        for (int i = 0; i < 6; i++) {
+        for (int i = 0; i < ranks; i++) {
             if (i == bad) continue;
             says(i, ERR_PEER, words);
             assert_true(test_ranks[i].ended_s - start_s < 2);
@@ -190,6 +193,7 @@ static void mismatches_are_named(void **state)
         "root",
         "counts per member",
         "elements to rank"};
+    needs_ranks(3);
     for (int how = 0; how < 8; how++) {
         ranks_run(&(TestWorld){.ranks = 3, .body = differ, .arg = &how, .may_fail = true});
         for (int i = 0; i < 3; i++)
@@ -218,6 +222,7 @@ static Err leave_early(TestRank *r)
 static void leaving_early_is_a_failure(void **state)
 {
     (void)state;
+    needs_ranks(2);
     ranks_run(&(TestWorld){.ranks = 2, .body = leave_early, .may_fail = true});
     says(1, ERR_PEER,
          "rank 0: comm: all-reduce #0 over {0 1}, instruction 100 was begun and not "
@@ -237,6 +242,7 @@ static Err join_twice(TestRank *r)
 static void seats_are_taken_once(void **state)
 {
     (void)state;
+    needs_threads();
     LocalWorld *none = NULL;
     ranks_run(&(TestWorld){.ranks = 2, .body = join_twice});
     assert_int_equal(local_world_open(0, &none), ERR_CONFIG);
@@ -253,5 +259,5 @@ int main(void)
         cmocka_unit_test(leaving_early_is_a_failure),
         cmocka_unit_test(seats_are_taken_once),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, ranks_open, ranks_close);
 }

@@ -1,4 +1,4 @@
-/* Collectives between thread-ranks: every kind, type, group and cut, in place and not, several
+/* Collectives between ranks: every kind, type, group and cut, in place and not, several
  * groups in flight at once and waited for in different orders; bit for bit what one thread computes
  * that folds in the order of the group. */
 #define _GNU_SOURCE
@@ -265,5 +265,5 @@ int main(void)
         cmocka_unit_test(collectives_are_serial_folds),
         cmocka_unit_test(delays_change_nothing),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, ranks_open, ranks_close);
 }

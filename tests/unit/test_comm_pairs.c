@@ -1,4 +1,4 @@
-/* Sends and receives between thread-ranks, many transfers in flight, groups that come and go, more
+/* Sends and receives between ranks, many transfers in flight, groups that come and go, more
  * ranks than cores, agreement, and what the recorder says was sent. */
 #define _GNU_SOURCE
 #include <setjmp.h>
@@ -236,5 +236,5 @@ int main(void)
         cmocka_unit_test(groups_come_and_go),  cmocka_unit_test(many_ranks_finish),
         cmocka_unit_test(ranks_agree),         cmocka_unit_test(what_is_sent_is_counted),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, ranks_open, ranks_close);
 }

@@ -27,6 +27,6 @@ struct MpiWorld {
     const MpiEntry *entry;
 };
 
-extern const MpiEntry sheaf_mpi;
+extern const MpiEntry sheaf_mpi __attribute__((visibility("default")));
 
 #endif

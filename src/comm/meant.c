@@ -1,0 +1,47 @@
+/* meant.c -- do the members of a transfer mean the same one?
+ *
+ * A rank that skips a transfer, or takes another way through its program, begins the wrong one with
+ * the others; what they said when they began shows it before anything moves. */
+#include "comm/backend.h"
+
+static uint64_t hash_parts(const int64_t *counts, int n)
+{
+    uint64_t hash = 1469598103934665603u;
+    bool alike = true;
+    for (int i = 0; counts && i < n; i++) {
+        alike = alike && counts[i] == counts[0];
+        hash = (hash ^ (uint64_t)counts[i]) * 1099511628211u;
+    }
+    return counts && !alike ? hash : 0;
+}
+
+Meant transfer_meant(const Transfer *t)
+{
+    const bool pair = t->kind == COMM_SEND || t->kind == COMM_RECV;
+    const bool folds = t->kind == COMM_ALL_REDUCE || t->kind == COMM_REDUCE_SCATTER;
+    Meant m = {.kind = (uint8_t)(pair ? COMM_SEND : t->kind),
+               .reduce = (uint8_t)(folds ? t->reduce : REDUCE_SUM),
+               .dtype = (uint8_t)(transfer_writes(t) ? t->to.dtype : t->from.dtype),
+               .root = t->kind == COMM_BROADCAST ? t->from.rank : -1,
+               .tag = t->tag,
+               .instr = t->instr};
+    if (t->kind == COMM_REDUCE_SCATTER || t->kind == COMM_SEND)
+        m.count = t->from.count;
+    else if (t->kind != COMM_ALL_TO_ALL)
+        m.count = t->to.count;
+    if (t->kind == COMM_ALL_GATHER) m.parts = hash_parts(t->to_counts, t->group.n);
+    if (t->kind == COMM_REDUCE_SCATTER) m.parts = hash_parts(t->from_counts, t->group.n);
+    return m;
+}
+
+const char *meant_differs(const Meant *a, const Meant *b)
+{
+    if (a->kind != b->kind) return "kind";
+    if (a->dtype != b->dtype) return "type of elements";
+    if (a->reduce != b->reduce) return "reduction";
+    if (a->root != b->root) return "root";
+    if (a->count != b->count) return "number of elements";
+    if (a->parts != b->parts) return "counts per member";
+    if (a->tag != b->tag) return "tag";
+    return NULL;
+}

@@ -1,0 +1,224 @@
+/* entry.c -- the processes meet and part: world.h has the picture of what is between.
+ *
+ *     start   MPI_Init
+ *     join    a communicator of its own for each comm: what a failed one left cannot be mistaken
+ *     close   "I left" to all
+ *     stop    when all have left: MPI_Finalize */
+#include "comm/mpi/world.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const double PATIENCE_S = 10; /* with ranks that do not come after a failure */
+
+Err mpi_ok(int rc, const char *what)
+{
+    char text[MPI_MAX_ERROR_STRING];
+    int length;
+    if (rc == MPI_SUCCESS) return OK;
+    MPI_Error_string(rc, text, &length);
+    return err_fail(ERR_PEER, "mpi: %s: %s; did another rank end?", what, text);
+}
+
+static Err world_start(MpiWorld **out)
+{
+    int given = MPI_THREAD_SINGLE, before = 0;
+    MPI_Initialized(&before);
+    if (before) return err_fail(ERR_CONFIG, "mpi: it was started before in this process");
+    TRY(mpi_ok(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &given), "start"));
+    if (given < MPI_THREAD_FUNNELED) {
+        MPI_Finalize();
+        return err_fail(ERR_CONFIG, "mpi: this MPI cannot live with threads "
+                                    "(MPI_THREAD_FUNNELED); use one that was built for them");
+    }
+    World *w = calloc(1, sizeof *w);
+    if (!w) return err_fail(ERR_NOMEM, "mpi: no memory for the world");
+    w->base.entry = &sheaf_mpi;
+    w->comm = MPI_COMM_NULL;
+    MPI_Comm_rank(MPI_COMM_WORLD, &w->rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &w->ranks);
+    TRY(arena_open(&w->arena, "mpi world", ARENA_PLENTY));
+    TRY(ARENA_NEW(&w->arena, w->ranks, &w->left));
+    *out = &w->base;
+    return OK;
+}
+
+static int world_rank(const MpiWorld *w) { return ((const World *)w)->rank; }
+
+static int world_ranks(const MpiWorld *w) { return ((const World *)w)->ranks; }
+
+static void world_abort(MpiWorld *w, int status)
+{
+    (void)w;
+    MPI_Abort(MPI_COMM_WORLD, status);
+}
+
+void world_leave(World *w)
+{
+    for (int i = 0; i < w->ranks; i++)
+        if (i != w->rank && mail_send(w, i, LEFT, NULL) != OK) break;
+    w->open = false;
+}
+
+static bool all_left(const World *w)
+{
+    for (int i = 0; i < w->ranks; i++)
+        if (i != w->rank && !w->left[i]) return false;
+    return w->sent == NULL;
+}
+
+/* After the comm was closed: until all others have closed theirs, takes in their mail. False when
+ * some do not come, and it is known that the world failed. */
+static bool part(World *w)
+{
+    Mail *room = &w->room;
+    double idle_since_s = comm_now_s();
+    for (int64_t tries = 0; w->comm != MPI_COMM_NULL && !all_left(w); tries++) {
+        bool came = false;
+        if (mail_next(w, room, &came) != OK || mail_reap(w) != OK) return false;
+        if (came && room->post.what == LEFT) w->left[room->from] = 1;
+        if (came && room->post.what == FAIL) w->failed = true;
+        if (came) idle_since_s = comm_now_s();
+        if (w->failed && comm_now_s() - idle_since_s > PATIENCE_S) return false;
+        if (!came) wait_rest(tries, comm_now_s() - idle_since_s);
+    }
+    /* One that failed may hold messages that nobody takes: it stays until the process ends. */
+    if (w->comm != MPI_COMM_NULL && !w->failed) MPI_Comm_free(&w->comm);
+    return true;
+}
+
+static void world_stop(MpiWorld *base)
+{
+    World *w = (World *)base;
+    MUST(!w->open, "rank %d stops with its comm open", w->rank);
+    if (!part(w)) {
+        fprintf(stderr, "sheaf: rank %d ends all ranks: after a failure some do not answer\n",
+                w->rank);
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    MPI_Finalize();
+    arena_close(&w->arena);
+    free(w);
+}
+
+static Err settings_check(const World *w, const CommSettings *set)
+{
+    int *upper, found;
+    if (set->rank != w->rank || set->ranks != w->ranks)
+        return err_fail(ERR_CONFIG, "mpi: rank %d of %d joins as rank %d of %d", w->rank, w->ranks,
+                        set->rank, set->ranks);
+    if (set->hostile)
+        return err_fail(ERR_CONFIG, "mpi: a hostile comm is only made of threads; use `local`");
+    MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &upper, &found);
+    if (found && set->in_flight > (*upper - DATA_TAG) / PHASES)
+        return err_fail(ERR_CONFIG, "mpi: %d transfers in flight; this MPI has tags for at most %d",
+                        set->in_flight, (*upper - DATA_TAG) / PHASES);
+    return OK;
+}
+
+/* All come in, or none does. They have as many transfers in flight: what one may send is what
+ * another has room for. */
+static Err settings_agree(const World *w, const CommSettings *set)
+{
+    const Err mine = settings_check(w, set);
+    int least[3] = {set->in_flight, -set->in_flight, mine == OK};
+    const int rc = MPI_Allreduce(MPI_IN_PLACE, least, 3, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    TRY(mine);
+    TRY(mpi_ok(rc, "join"));
+    if (!least[2]) return err_fail(ERR_PEER, "mpi: another rank could not join");
+    if (least[0] != -least[1])
+        return err_fail(ERR_CONFIG,
+                        "mpi: ranks join with %d to %d transfers in flight; it must be the same "
+                        "number on all",
+                        least[0], -least[1]);
+    return OK;
+}
+
+static size_t post_room(int ranks)
+{
+    const size_t one = sizeof(Post) + SMALL_BYTES, each = sizeof(Post) * (size_t)ranks;
+    return align_up(one > each ? one : each);
+}
+
+static Err open_flights(Mpi *m, int in_flight, int ranks)
+{
+    TRY(ARENA_NEW(&m->pool, in_flight, &m->flight));
+    for (int i = 0; i < in_flight; i++) {
+        void *peers, *mail; /* not cleared: those never used take no memory */
+        TRY(arena_push(&m->pool, sizeof(Peer) * (size_t)ranks, &peers));
+        TRY(arena_push(&m->pool, post_room(ranks), &mail));
+        m->flight[i].peer = peers;
+        m->flight[i].mail = mail;
+    }
+    return OK;
+}
+
+static Err open_pool(Mpi *m, const CommSettings *set)
+{
+    const size_t ranks = (size_t)set->ranks, flights = (size_t)set->in_flight;
+    const size_t others = ranks > 1 ? ranks - 1 : 1;
+    size_t chunk = SCRATCH_BYTES / (WINDOW * others) / ARENA_ALIGN * ARENA_ALIGN;
+    if (chunk > CHUNK_BYTES) chunk = CHUNK_BYTES;
+    if (chunk < CHUNK_MIN_BYTES) chunk = CHUNK_MIN_BYTES;
+    const size_t mail = align_up(sizeof(Mail)) * (2 * flights * others + 2);
+    const size_t tables =
+        flights * (sizeof *m->flight + sizeof(Peer) * ranks + post_room(set->ranks));
+    const size_t scratch = WINDOW * ranks * chunk, each_rank = STATUS_BYTES + 256;
+    void *room;
+    TRY(arena_open(&m->pool, "mpi transfers",
+                   mail + tables + scratch + each_rank * ranks + 4096 + flights * 256));
+    TRY(open_flights(m, set->in_flight, set->ranks));
+    TRY(ARENA_NEW(&m->pool, set->ranks, &m->early));
+    TRY(ARENA_NEW(&m->pool, set->ranks, &m->latest));
+    TRY(ARENA_NEW(&m->pool, set->ranks, &m->source));
+    TRY(ARENA_NEW(&m->pool, set->ranks * STATUS_BYTES, &m->answer));
+    TRY(arena_push(&m->pool, scratch, &room));
+    m->scratch = room;
+    m->scratch_chunk = chunk;
+    m->waits = m->scratch_slot = -1;
+    for (int i = 0; i < set->ranks; i++) {
+        m->early[i].last = &m->early[i].first;
+        m->latest[i].group = -1;
+    }
+    return OK;
+}
+
+static Err open_comm(World *w, Arena *a, const CommSettings *set, Comm **out)
+{
+    Mpi *m;
+    TRY(ARENA_NEW(a, 1, &m));
+    m->world = w;
+    TRY(open_pool(m, set));
+    const Err err = comm_open(a, set, &mpi_table, m, out);
+    if (err != OK) arena_close(&m->pool);
+    return err;
+}
+
+static Err world_join(MpiWorld *base, Arena *a, const CommSettings *set, Comm **out)
+{
+    World *w = (World *)base;
+    MUST(!w->open, "rank %d has a comm open", w->rank);
+    TRY(settings_agree(w, set));
+    if (!part(w)) return err_fail(ERR_PEER, "mpi: the last comm failed, and some ranks hang in it");
+    TRY(mpi_ok(MPI_Comm_dup(MPI_COMM_WORLD, &w->comm), "join"));
+    MPI_Comm_set_errhandler(w->comm, MPI_ERRORS_RETURN);
+    w->failed = false;
+    memset(w->left, 0, (size_t)w->ranks);
+    const Err err = open_comm(w, a, set, out);
+    w->open = err == OK;
+    if (err != OK) {
+        world_fail(w, err_text());
+        world_leave(w);
+    }
+    return err;
+}
+
+const MpiEntry sheaf_mpi = {.comm_bytes = sizeof(Comm),
+                            .transfer_bytes = sizeof(Transfer),
+                            .start = world_start,
+                            .rank = world_rank,
+                            .ranks = world_ranks,
+                            .join = world_join,
+                            .stop = world_stop,
+                            .abort = world_abort};

@@ -1,0 +1,272 @@
+/* post.c -- what members tell each other when they begin a transfer, and whether it is the same.
+ *
+ *     begin here, then posts come      each goes to the oldest transfer on its stream that misses it
+ *     posts come first                 they wait in `early`, and begin takes the oldest of each rank
+ */
+#include "comm/mpi/world.h"
+
+#include <string.h>
+
+static uint64_t mix(uint64_t hash, int64_t x)
+{
+    hash = (hash ^ (uint64_t)x) * 0x9e3779b97f4a7c15u;
+    return hash ^ hash >> 29;
+}
+
+/* Group, purpose and, of a pair, its direction: what names the stream on every member. */
+static uint64_t stream_hash(const Transfer *t, int from, int to)
+{
+    uint64_t hash = mix(mix(mix(0x5ea4, t->purpose), from), to);
+    for (int i = 0; i < t->group.n; i++) hash = mix(hash, t->group.rank[i]);
+    return mix(hash, t->group.n);
+}
+
+static void find_members(const Comm *c, int slot)
+{
+    Flight *f = &((Mpi *)c->state)->flight[slot];
+    const Transfer *t = &c->pending[slot].t;
+    const bool send = t->kind == COMM_SEND;
+    if (!send && t->kind != COMM_RECV) {
+        f->n = t->group.n;
+        f->member = t->group.rank;
+        f->me = group_place(t->group, c->set.rank);
+        f->stream = stream_hash(t, -1, -1);
+        return;
+    }
+    f->pair[0] = send ? c->set.rank : t->from.rank;
+    f->pair[1] = send ? t->to.rank : c->set.rank;
+    f->n = 2;
+    f->member = f->pair;
+    f->me = !send;
+    f->stream = stream_hash(t, f->pair[0], f->pair[1]);
+}
+
+/* By what all members agree on; parts of an all-to-all are known to their two members alone. */
+static bool is_small(const Meant *m, int n)
+{
+    const int64_t bytes = m->count * (int64_t)dtype_bytes((DType)m->dtype);
+    return m->kind != COMM_ALL_TO_ALL && bytes <= SMALL_BYTES && bytes * n <= SMALL_WORK;
+}
+
+static Post post_of(const Comm *c, int slot)
+{
+    const Flight *f = &((Mpi *)c->state)->flight[slot];
+    Post post;
+    memset(&post, 0, sizeof post);
+    post.what = POST;
+    post.slot = slot;
+    post.stream = f->stream;
+    post.sequence = c->pending[slot].sequence;
+    post.meant = transfer_meant(&c->pending[slot].t);
+    return post;
+}
+
+/* The mail for the member at `place`, and its bytes. */
+static char *write_mail(const Comm *c, int slot, int place, size_t *bytes)
+{
+    const Flight *f = &((Mpi *)c->state)->flight[slot];
+    const Transfer *t = &c->pending[slot].t;
+    *bytes = sizeof(Post);
+    if (t->kind == COMM_ALL_TO_ALL) {
+        char *mail = f->mail + sizeof(Post) * (size_t)place;
+        ((Post *)(void *)mail)->gives = part_count(t->from_counts, t->from.count, f->n, place);
+        return mail;
+    }
+    if (f->small && transfer_reads(t, c->set.rank)) *bytes += ref_bytes(&t->from);
+    return f->mail;
+}
+
+static Err tell(Comm *c, int slot)
+{
+    World *w = ((Mpi *)c->state)->world;
+    Flight *f = &((Mpi *)c->state)->flight[slot];
+    const Transfer *t = &c->pending[slot].t;
+    const Post post = post_of(c, slot);
+    const int copies = t->kind == COMM_ALL_TO_ALL ? f->n : 1;
+    f->small = is_small(&post.meant, f->n);
+    for (int i = 0; i < copies; i++) memcpy(f->mail + sizeof post * (size_t)i, &post, sizeof post);
+    if (f->small && transfer_reads(t, c->set.rank) && t->from.count > 0)
+        memcpy(f->mail + sizeof post, comm_at(c, &t->from), ref_bytes(&t->from));
+    for (int i = 0; i < f->n; i++) {
+        size_t bytes;
+        if (i == f->me) continue;
+        const char *mail = write_mail(c, slot, i, &bytes);
+        TRY(mpi_ok(MPI_Isend(mail, (int)bytes, MPI_BYTE, f->member[i], MAIL_TAG, w->comm,
+                             &f->peer[i].posted),
+                   "post a transfer"));
+    }
+    return OK;
+}
+
+static void meet(Comm *c, int slot, int place, Mail *mail)
+{
+    Mpi *m = c->state;
+    const Pending *p = &c->pending[slot];
+    m->flight[slot].peer[place].mail = mail;
+    m->flight[slot].missing--;
+    m->latest[mail->from] =
+        (Latest){p->row->serial, mail->post.meant.instr, p->t.kind, mail->post.sequence};
+    if (p->t.kind == COMM_SEND || p->t.kind == COMM_RECV) /* it began the other half */
+        m->latest[mail->from].kind = p->t.kind == COMM_SEND ? COMM_RECV : COMM_SEND;
+}
+
+static Mail *take_early(MailList *list, uint64_t stream)
+{
+    for (Mail **at = &list->first; *at; at = &(*at)->next) {
+        Mail *mail = *at;
+        if (mail->post.stream != stream) continue;
+        *at = mail->next;
+        if (!*at) list->last = at;
+        return mail;
+    }
+    return NULL;
+}
+
+Err post_begin(Comm *c, int slot)
+{
+    Mpi *m = c->state;
+    Flight *f = &m->flight[slot];
+    *f = (Flight){.stage = OVER, .peer = f->peer, .mail = f->mail};
+    find_members(c, slot);
+    for (int i = 0; i < f->n; i++) {
+        f->peer[i].mail = NULL;
+        f->peer[i].posted = MPI_REQUEST_NULL;
+    }
+    if (f->n == 2 && f->member[0] == f->member[1]) {
+        f->stage = ALONE;
+        return OK;
+    }
+    f->missing = f->n - 1;
+    TRY(tell(c, slot));
+    for (int i = 0; i < f->n; i++) {
+        Mail *mail = i == f->me ? NULL : take_early(&m->early[f->member[i]], f->stream);
+        if (mail) meet(c, slot, i, mail);
+    }
+    f->stage = POSTED_ALL;
+    return OK;
+}
+
+Err post_arrives(Comm *c, Mail *mail)
+{
+    Mpi *m = c->state;
+    int oldest = -1, place = -1;
+    for (int i = 0; i < c->set.in_flight; i++) {
+        const Flight *f = &m->flight[i];
+        if (f->stage != POSTED_ALL || f->stream != mail->post.stream) continue;
+        const int at = group_place((RankList){f->n, f->member}, mail->from);
+        if (at < 0 || f->peer[at].mail) continue;
+        if (oldest >= 0 && c->pending[oldest].number < c->pending[i].number) continue;
+        oldest = i;
+        place = at;
+    }
+    if (oldest >= 0) {
+        meet(c, oldest, place, mail);
+        return OK;
+    }
+    *m->early[mail->from].last = mail;
+    m->early[mail->from].last = &mail->next;
+    return OK;
+}
+
+static const Post *post_at(const Flight *f, int place)
+{
+    return place == f->me ? (const Post *)(const void *)f->mail : &f->peer[place].mail->post;
+}
+
+static Err mismatch(const Comm *c, int slot, int place, const char *what)
+{
+    const Flight *f = &((const Mpi *)c->state)->flight[slot];
+    const Pending *p = &c->pending[slot];
+    const Meant *a = &post_at(f, 0)->meant, *b = &post_at(f, place)->meant;
+    char name[TRANSFER_NAME_BYTES];
+    return err_fail(
+        ERR_CHECK,
+        "mpi: %s: its members differ in their %s: rank %d began %s of %lld %s, tag %d, instruction "
+        "%d; rank %d began %s of %lld %s, tag %d, instruction %d. Did one of them skip a transfer?",
+        transfer_name(&p->t, p->sequence, name), what, f->member[0],
+        comm_kind_name((CommKind)a->kind), (long long)a->count, dtype_name((DType)a->dtype), a->tag,
+        a->instr, f->member[place], comm_kind_name((CommKind)b->kind), (long long)b->count,
+        dtype_name((DType)b->dtype), b->tag, b->instr);
+}
+
+static Err parts_compare(const Comm *c, int slot)
+{
+    const Flight *f = &((const Mpi *)c->state)->flight[slot];
+    const Pending *p = &c->pending[slot];
+    char name[TRANSFER_NAME_BYTES];
+    for (int i = 0; i < f->n; i++) {
+        const int64_t takes = part_count(p->t.to_counts, p->t.to.count, f->n, i);
+        if (i == f->me || post_at(f, i)->gives == takes) continue;
+        return err_fail(ERR_CHECK,
+                        "mpi: %s: rank %d gives %lld elements to rank %d, which takes %lld",
+                        transfer_name(&p->t, p->sequence, name), f->member[i],
+                        (long long)post_at(f, i)->gives, c->set.rank, (long long)takes);
+    }
+    return OK;
+}
+
+/* All compare with the first member, so all come to the same end. */
+Err post_compare(const Comm *c, int slot)
+{
+    const Flight *f = &((const Mpi *)c->state)->flight[slot];
+    for (int i = 1; i < f->n; i++) {
+        const char *what = meant_differs(&post_at(f, 0)->meant, &post_at(f, i)->meant);
+        if (!what && post_at(f, 0)->sequence != post_at(f, i)->sequence) what = "sequence number";
+        if (what) return mismatch(c, slot, i, what);
+    }
+    return c->pending[slot].t.kind == COMM_ALL_TO_ALL ? parts_compare(c, slot) : OK;
+}
+
+static int other_half(const Comm *c, int slot)
+{
+    const Mpi *m = c->state;
+    const Pending *p = &c->pending[slot];
+    for (int i = 0; i < c->set.in_flight; i++)
+        if (i != slot && m->flight[i].stage == ALONE && c->pending[i].t.kind != p->t.kind &&
+            m->flight[i].stream == m->flight[slot].stream && c->pending[i].sequence == p->sequence)
+            return i;
+    return -1;
+}
+
+Err post_alone(Comm *c, int slot, bool *moved)
+{
+    Mpi *m = c->state;
+    const int other = other_half(c, slot);
+    if (other < 0) return OK;
+    const bool send = c->pending[slot].t.kind == COMM_SEND;
+    const Pending *s = &c->pending[send ? slot : other], *r = &c->pending[send ? other : slot];
+    const Meant a = transfer_meant(&s->t), b = transfer_meant(&r->t);
+    const Ref *from = &s->t.from, *to = &r->t.to;
+    const char *what = meant_differs(&a, &b);
+    char name[TRANSFER_NAME_BYTES];
+    if (!what && from->arena == to->arena && from->offset < to->offset + ref_bytes(to) &&
+        to->offset < from->offset + ref_bytes(from))
+        what = "memory, which overlaps";
+    if (what)
+        return err_fail(ERR_CHECK,
+                        "mpi: %s: its halves differ in their %s: %lld %s sent, %lld %s received",
+                        transfer_name(&s->t, s->sequence, name), what, (long long)a.count,
+                        dtype_name((DType)a.dtype), (long long)b.count, dtype_name((DType)b.dtype));
+    if (to->count > 0) memcpy(comm_at(c, to), comm_at(c, from), ref_bytes(to));
+    for (int i = 0; i < 2; i++) {
+        const int over = i ? other : slot;
+        comm_progress(c, over, MATCHED);
+        comm_progress(c, over, DONE);
+        m->flight[over].stage = OVER;
+        m->active--;
+    }
+    *moved = true;
+    return OK;
+}
+
+void post_end(Comm *c, int slot)
+{
+    Mpi *m = c->state;
+    Flight *f = &m->flight[slot];
+    for (int i = 0; i < f->n; i++) {
+        if (i == f->me || !f->peer[i].mail) continue;
+        f->peer[i].mail->next = m->unused;
+        m->unused = f->peer[i].mail;
+        f->peer[i].mail = NULL;
+    }
+}

@@ -1,0 +1,187 @@
+/* steps.c -- how a transfer moves on, and the table of the comm.
+ *
+ *     POSTED_ALL   all members have posted?   -> do they mean the same? small: done
+ *     MOVING       all elements there?        -> over
+ *     ALONE        a pair within this rank, whose other half has begun? -> over
+ *
+ * No step blocks. */
+#include "comm/mpi/world.h"
+
+#include <stdio.h>
+#include <string.h>
+
+Err failed(Comm *c, Err err)
+{
+    Mpi *m = c->state;
+    char text[COMM_TEXT_BYTES];
+    if (m->world->failed) {
+        give_up(c);
+        return world_error(m->world);
+    }
+    strcpy(text, err_text());
+    world_fail(m->world, text);
+    give_up(c);
+    return err_fail(err, "%s", text);
+}
+
+/* When it fails, MPI may write into memory that the caller will free: the process must end. */
+void give_up(Comm *c)
+{
+    Mpi *m = c->state;
+    for (int i = 0; i < c->set.in_flight; i++) {
+        Flight *f = &m->flight[i];
+        if (f->stage == OVER) continue;
+        if (f->stage != ALONE && !flow_give_up(c, i)) {
+            fprintf(stderr, "sheaf: rank %d: %s; a transfer does not end, so all ranks do\n",
+                    m->world->failed_rank, m->world->failed_text);
+            MPI_Abort(MPI_COMM_WORLD, 1);
+        }
+        f->stage = OVER;
+        m->active--;
+    }
+    m->scratch_slot = -1;
+}
+
+/* The posts themselves have gone? Their memory is used again. */
+static Err posts_sent(const Flight *f, bool *sent)
+{
+    for (int i = 0; i < f->n; i++) {
+        int over = 1;
+        if (i != f->me)
+            TRY(mpi_ok(MPI_Test(&f->peer[i].posted, &over, MPI_STATUS_IGNORE), "post a transfer"));
+        *sent = *sent && over;
+    }
+    return OK;
+}
+
+static Err finish(Comm *c, int slot, bool *moved)
+{
+    Mpi *m = c->state;
+    Flight *f = &m->flight[slot];
+    bool sent = true;
+    TRY(posts_sent(f, &sent));
+    if (!sent) return OK;
+    post_end(c, slot);
+    f->stage = OVER;
+    m->active--;
+    comm_progress(c, slot, DONE);
+    *moved = true;
+    return OK;
+}
+
+Err step(Comm *c, int slot, bool *moved)
+{
+    Flight *f = &((Mpi *)c->state)->flight[slot];
+    bool over = f->small;
+    if (f->stage == OVER) return OK;
+    if (f->stage == ALONE) return post_alone(c, slot, moved);
+    if (f->stage == POSTED_ALL) {
+        if (f->missing > 0) return OK;
+        TRY(post_compare(c, slot));
+        comm_progress(c, slot, MATCHED);
+        if (f->small)
+            flow_small(c, slot);
+        else
+            flow_cut(c, slot);
+        f->stage = MOVING;
+        *moved = true;
+    }
+    if (!f->small) TRY(flow_move(c, slot, moved, &over));
+    return over ? finish(c, slot, moved) : OK;
+}
+
+Err step_all(Comm *c, bool *moved)
+{
+    const Mpi *m = c->state;
+    for (int i = 0; m->active > 0 && i < c->set.in_flight; i++)
+        if (m->flight[i].stage != OVER) TRY(step(c, i, moved));
+    return OK;
+}
+
+static Err mpi_begin(Comm *c, int slot)
+{
+    Mpi *m = c->state;
+    if (m->world->failed) return failed(c, ERR_PEER);
+    const Err err = post_begin(c, slot);
+    if (err != OK) return failed(c, err);
+    m->active++;
+    return OK;
+}
+
+static Err mpi_poll(Comm *c)
+{
+    Mpi *m = c->state;
+    bool moved = false;
+    Err err = m->world->failed ? ERR_PEER : mail_take(c, &moved);
+    if (err == OK && m->world->failed) err = ERR_PEER;
+    if (err == OK) err = step_all(c, &moved);
+    return err == OK ? OK : failed(c, err);
+}
+
+/* A pair within this rank of which only one half was begun? */
+static Err lone_check(Comm *c, int slot)
+{
+    const Mpi *m = c->state;
+    const Pending *p = &c->pending[slot];
+    char name[TRANSFER_NAME_BYTES];
+    bool moved = false;
+    if (m->flight[slot].stage != ALONE) return OK;
+    const Err err = post_alone(c, slot, &moved);
+    if (err != OK) return failed(c, err);
+    if (moved) return OK;
+    return err_fail(
+        ERR_CHECK,
+        "mpi: %s has no %s to meet on its group, and none can come from the rank that waits; begin "
+        "both before waiting for either",
+        transfer_name(&p->t, p->sequence, name),
+        comm_kind_name(p->t.kind == COMM_SEND ? COMM_RECV : COMM_SEND));
+}
+
+static Err mpi_wait(Comm *c, int slot)
+{
+    Mpi *m = c->state;
+    if (m->flight[slot].stage == OVER)
+        return c->pending[slot].progress == DONE ? OK : world_error(m->world);
+    TRY(lone_check(c, slot));
+    m->waits = slot;
+    const Err err = wait_over(c, slot);
+    m->waits = -1;
+    return err == OK ? OK : failed(c, err);
+}
+
+static void mpi_poison(Comm *c, Err err, const char *message)
+{
+    Mpi *m = c->state;
+    (void)err;
+    world_fail(m->world, message);
+    give_up(c);
+}
+
+static bool posts_left(const Comm *c)
+{
+    const Mpi *m = c->state;
+    bool sent = true;
+    for (int i = 0; i < c->set.in_flight; i++)
+        if (posts_sent(&m->flight[i], &sent) != OK) return true;
+    return !sent;
+}
+
+static void mpi_close(Comm *c)
+{
+    Mpi *m = c->state;
+    char text[COMM_TEXT_BYTES];
+    if (comm_idle(c) != OK && !m->world->failed) {
+        strcpy(text, err_text());
+        world_fail(m->world, text);
+    }
+    give_up(c);
+    world_leave(m->world);
+    if (!posts_left(c)) arena_close(&m->pool); /* else MPI reads it yet, until the process ends */
+}
+
+const CommTable mpi_table = {.name = "mpi",
+                             .begin = mpi_begin,
+                             .wait = mpi_wait,
+                             .close = mpi_close,
+                             .poll = mpi_poll,
+                             .poison = mpi_poison};

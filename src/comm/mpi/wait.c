@@ -1,0 +1,50 @@
+/* wait.c -- waiting for a transfer: takes mail in, tries its own and all others that this rank has
+ * begun, since a peer may wait for one of those. MPI cannot wake a rank that sleeps, so between
+ * tries it yields, and after a millisecond of nothing it naps. */
+#define _GNU_SOURCE
+#include "comm/mpi/world.h"
+
+#include <sched.h>
+#include <time.h>
+
+enum { SPINS = 200 };
+static const double AWAKE_S = 1e-3;
+static const long NAP_NS = 50 * 1000;
+
+void wait_rest(int64_t tries, double idle_s)
+{
+    if (tries < SPINS) return;
+    if (idle_s < AWAKE_S)
+        sched_yield();
+    else
+        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+}
+
+Err wait_over(Comm *c, int slot)
+{
+    Mpi *m = c->state;
+    const Flight *f = &m->flight[slot];
+    double since_s = 0, idle_since_s = 0;
+    for (int64_t tries = 0;; tries++) {
+        bool moved = false;
+        TRY(step(c, slot, &moved));
+        if (f->stage == OVER) return OK;
+        TRY(mail_take(c, &moved));
+        if (m->world->failed) return ERR_PEER;
+        TRY(step(c, slot, &moved));
+        if (f->stage == OVER) return OK;
+        if (m->active > 1) TRY(step_all(c, &moved));
+        if (moved) {
+            tries = 0;
+            idle_since_s = 0;
+            continue;
+        }
+        if (tries < SPINS) continue;
+        const double now_s = comm_now_s();
+        if (since_s == 0) since_s = now_s;
+        if (idle_since_s == 0) idle_since_s = now_s;
+        wait_rest(tries, now_s - idle_since_s);
+        const bool late = c->set.timeout_s > 0 && now_s - since_s >= c->set.timeout_s;
+        if (late || report_gone(c, slot) >= 0) return report_hang(c, slot, now_s - since_s);
+    }
+}
