@@ -1,5 +1,6 @@
 /* explain_cost.c -- the last page of an explanation: bytes that are there, flops that are done. */
 #include <stdio.h>
+#include <string.h>
 #include "cli/explain.h"
 #include "schedule/textform.h"
 
@@ -107,9 +108,37 @@ static void runs_text(const Facts *f, Text *t)
                 "back\n");
 }
 
+/* Units of one kind whose packs come and go alike, in one line. */
+static void gathers_text(const Facts *f, Text *t)
+{
+    const Model *m = &f->job->model;
+    const GatherCount *count = f->job->gathers;
+    GatherCount all = {0};
+    for (int u = 0; u < m->n_units; u++) {
+        all.uses += count[u].uses;
+        all.gathers += count[u].gathers;
+        all.saved += count[u].saved;
+    }
+    if (all.uses == 0) return; /* every pack lies whole on the rank */
+    text_add(t, "\nGATHERS of a step: parameters from the ranks that share them\n");
+    text_add(t, "  %-24s %8s %8s %12s\n", "unit", "uses", "gathers", "still there");
+    for (int u = 0, last; u < m->n_units; u = last + 1) {
+        char name[64];
+        for (last = u; last + 1 < m->n_units && m->unit[last + 1].kind == m->unit[u].kind &&
+                       memcmp(&count[last + 1], &count[u], sizeof *count) == 0;)
+            last++;
+        snprintf(name, sizeof name, last > u ? "%s to %s" : "%s", m->unit[u].name,
+                 m->unit[last].name);
+        text_add(t, "  %-24s %8d %8d %12d%s\n", name, count[u].uses, count[u].gathers,
+                 count[u].saved, last > u ? "  each" : "");
+    }
+    text_add(t, "  %-24s %8d %8d %12d\n", "all", all.uses, all.gathers, all.saved);
+}
+
 void explain_cost_text(const Facts *f, Text *t)
 {
     memory_text(f, t);
+    gathers_text(f, t);
     runs_text(f, t);
     flops_text(f, t);
 }

@@ -57,6 +57,20 @@ static void text_is_stable_and_whole(void **state)
     }
 }
 
+/* What a pack's uses found there is what it was not gathered for. */
+static void gathers_are_told(void **state)
+{
+    (void)state;
+    assert_int_equal(explain(1, NULL), 0);
+    assert_not_said("GATHERS of a step"); /* every pack is whole */
+    assert_int_equal(explain(1, "mesh.dp=2", "parallel.zero=3", NULL), 0);
+    assert_said("  unit                         uses  gathers  still there\n");
+    assert_said("  layer.0 to layer.1              4        4            0  each\n"
+                "  layer.2                         4        3            1\n");
+    assert_int_equal(explain(1, "mesh.dp=2", "parallel.zero=1", NULL), 0);
+    assert_said("  embed                           2        1            1\n");
+}
+
 static void text_has_the_predicted_bytes(void **state)
 {
     (void)state;
@@ -222,6 +236,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_is_stable_and_whole),
+        cmocka_unit_test(gathers_are_told),
         cmocka_unit_test(text_has_the_predicted_bytes),
         cmocka_unit_test(flags_choose_what_is_shown),
         cmocka_unit_test(bad_requests_leave_with_two),
