@@ -256,51 +256,6 @@ static Err play_all(Player *p)
     return left ? stuck(p) : OK;
 }
 
-/* Places that ranks keep for what others evict to them: the most that each other has away at once,
- * by its own list, so that it holds for any timing. */
-static Err keep_places(Player *p, Arena *arena)
-{
-    const Schedule *s = p->s;
-    int *away, *most;
-    TRY(ARENA_NEW(arena, s->ranks, &away));
-    TRY(ARENA_NEW(arena, s->ranks, &most));
-    for (int rank = 0; rank < s->ranks; rank++) {
-        bool any = false;
-        for (int i = 0; i < s->n[rank]; i++) {
-            const Action *a = &s->list[rank][i];
-            if ((a->kind != A_EVICT && a->kind != A_FETCH) || a->peer < 0) continue;
-            away[a->peer] += a->kind == A_EVICT ? 1 : -1;
-            if (most[a->peer] < away[a->peer]) most[a->peer] = away[a->peer];
-            any = true;
-        }
-        for (int peer = 0; any && peer < s->ranks; peer++) {
-            p->play->peak[peer] += most[peer];
-            away[peer] = most[peer] = 0;
-        }
-    }
-    return OK;
-}
-
-static void measure(Player *p)
-{
-    Play *play = p->play;
-    double busiest = 0, busy = 0;
-    for (int rank = 0; rank < p->s->ranks; rank++) {
-        const Action *list = p->s->list[rank];
-        int first = 0, last = p->s->n[rank] - 1;
-        while (first <= last && list[first].kind != A_RUN) first++;
-        while (first <= last && list[last].kind != A_RUN) last--;
-        if (first <= last)
-            play->span = later(play->span,
-                               play->end[rank][last] - play->start[rank][first] - play->busy[rank]);
-        play->makespan = later(play->makespan, p->now[rank]);
-        busiest = later(busiest, play->busy[rank]);
-        busy += play->busy[rank];
-    }
-    play->bubble = play->makespan - busiest;
-    if (play->makespan > 0) play->idle = 1 - busy / (p->s->ranks * play->makespan);
-}
-
 Err schedule_play(const Schedule *s, const PlayCosts *costs, Arena *arena, Play *out)
 {
     Play play = {0};
@@ -317,8 +272,7 @@ Err schedule_play(const Schedule *s, const PlayCosts *costs, Arena *arena, Play 
     const size_t mark = arena_mark(arena);
     TRY(player_init(s, costs, arena, &p));
     TRY(play_all(&p));
-    TRY(keep_places(&p, arena));
-    measure(&p);
+    TRY(play_measure(s, arena, &play));
     arena_rewind(arena, mark);
     *out = play;
     return OK;

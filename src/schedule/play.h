@@ -42,5 +42,7 @@ typedef struct {
 /* Local. ERR_CHECK when nobody can move: names each stuck rank, its action and what it waits for.
  */
 Err schedule_play(const Schedule *s, const PlayCosts *costs, Arena *arena, Play *out);
+/* Local. The player's last step: all but busy, start, end and a rank's own frames, from these. */
+Err play_measure(const Schedule *s, Arena *temp, Play *play);
 
 #endif
