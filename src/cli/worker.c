@@ -23,7 +23,6 @@ static const int deadly[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
 enum { N_PASSED_ON = 4, N_DEADLY = 5 };
 
 /* A handler can reach nothing else. */
-static volatile sig_atomic_t worker_pid;
 static Board *crash_board;
 static struct sigaction before_crash[N_DEADLY];
 
@@ -57,38 +56,24 @@ static void watch_for_crashes(Board *b)
     for (int i = 0; i < N_DEADLY; i++) sigaction(deadly[i], &act, &before_crash[i]);
 }
 
-static int as_worker(int (*work)(int, char **, Board *), int argc, char **argv, Board *b)
-{
-    watch_for_crashes(b);
-    return worker_flush(work(argc, argv, b));
-}
-
 /* ---- the parent ---- */
 
-static void on_passed(int signal_number, siginfo_t *info, void *context)
+/* Held back from before the fork on: the parent takes them one by one, and needs no handler. */
+static void hold_signals(sigset_t *held, sigset_t *before)
 {
-    (void)context;
-    if (info->si_code != SI_KERNEL && worker_pid > 0) kill((pid_t)worker_pid, signal_number);
+    sigemptyset(held);
+    sigaddset(held, SIGCHLD);
+    for (int i = 0; i < N_PASSED_ON; i++) sigaddset(held, passed_on[i]);
+    sigprocmask(SIG_BLOCK, held, before);
 }
 
-/* A signal that the caller has sheaf ignore (nohup) stays ignored, in both; but Ctrl-C, which shells
- * have all jobs in the background ignore, still ends a run when it is sent to it. */
-static void pass_signals_on(struct sigaction *before)
+/* A signal that the caller has sheaf ignore (nohup) stays ignored; but Ctrl-C, which shells have all
+ * jobs in the background ignore, still ends a run when it is sent to it. */
+static bool is_wanted(int signal_number)
 {
-    const struct sigaction act = {.sa_sigaction = on_passed, .sa_flags = SA_SIGINFO | SA_RESTART};
-    for (int i = 0; i < N_PASSED_ON; i++) {
-        sigaction(passed_on[i], NULL, &before[i]);
-        if (before[i].sa_handler != SIG_IGN || passed_on[i] == SIGINT)
-            sigaction(passed_on[i], &act, NULL);
-    }
-}
-
-static void hold_signals(bool hold)
-{
-    sigset_t set;
-    sigemptyset(&set);
-    for (int i = 0; i < N_PASSED_ON; i++) sigaddset(&set, passed_on[i]);
-    sigprocmask(hold ? SIG_BLOCK : SIG_UNBLOCK, &set, NULL);
+    struct sigaction now;
+    sigaction(signal_number, NULL, &now);
+    return now.sa_handler != SIG_IGN || signal_number == SIGINT;
 }
 
 static const char *signal_name(int signal_number, char buffer[24])
@@ -149,39 +134,53 @@ static void tell_crash(const Board *b, int signal_number)
     arena_close(&arena);
 }
 
-static int wait_for_end(pid_t pid, const Board *b)
+static int tell_status(const Board *b, int status)
 {
-    int status;
-    while (waitpid(pid, &status, 0) < 0)
-        if (errno != EINTR) return cli_fail(err_fail(ERR_IO, "the worker: %s", strerror(errno)));
     if (WIFEXITED(status)) return WEXITSTATUS(status);
     if (WTERMSIG(status) != SIGINT) tell_crash(b, WTERMSIG(status));
     return 128 + WTERMSIG(status);
 }
 
+static int wait_for_end(pid_t pid, const sigset_t *held, const Board *b)
+{
+    for (;;) {
+        int status;
+        siginfo_t info;
+        const pid_t ended = waitpid(pid, &status, WNOHANG);
+        if (ended == pid) return tell_status(b, status);
+        if (ended < 0) return cli_fail(err_fail(ERR_IO, "the worker: %s", strerror(errno)));
+        const int got = sigwaitinfo(held, &info);
+        if (got > 0 && got != SIGCHLD && info.si_code != SI_KERNEL && is_wanted(got))
+            kill(pid, got);
+    }
+}
+
+static int in_worker(int (*work)(int, char **, Board *), int argc, char **argv, Board *b)
+{
+    watch_for_crashes(b);
+    return worker_flush(work(argc, argv, b));
+}
+
 int worker_run(int (*work)(int argc, char **argv, Board *board), int argc, char **argv)
 {
     Board *b;
-    struct sigaction before[N_PASSED_ON];
+    sigset_t held, before;
     const pid_t parent = getpid();
     const Err err = board_open(&b);
     if (err != OK) return cli_fail(err);
     fflush(NULL);
-    pass_signals_on(before);
-    hold_signals(true); /* until it is known to whom they go */
+    hold_signals(&held, &before);
+    signal(SIGCHLD, SIG_DFL); /* who has it ignored never learns how a child ended */
     const pid_t pid = fork();
     if (pid == 0) {
-        for (int i = 0; i < N_PASSED_ON; i++) sigaction(passed_on[i], &before[i], NULL);
-        hold_signals(false);
+        sigprocmask(SIG_SETMASK, &before, NULL);
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (getppid() != parent) _exit(1); /* it died before that */
-        exit(as_worker(work, argc, argv, b));
+        exit(in_worker(work, argc, argv, b));
     }
-    worker_pid = pid;
-    hold_signals(false);
-    const int status = pid > 0 ? wait_for_end(pid, b)
+    const int status = pid > 0 ? wait_for_end(pid, &held, b)
                                : cli_fail(err_fail(ERR_NOMEM, "no worker: %s", strerror(errno)));
-    for (int i = 0; i < N_PASSED_ON; i++) sigaction(passed_on[i], &before[i], NULL);
+    sigprocmask(SIG_SETMASK, &before, NULL);
     board_close(b);
     return status;
 }
