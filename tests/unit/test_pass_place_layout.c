@@ -96,13 +96,19 @@ static void test_layers(void **state)
     (void)state;
     const ModelConfig wide = wide_model();
     static const int tps[] = {2, 3, 5, 8};
-    ModelBed eight, three;
+    ModelConfig six = wide;
+    ModelBed eight, uneven, three;
+    six.n_heads = 6;
+    six.n_kv_heads = 3; /* as many as parts or more, and still cut through */
     model_bed_open(&eight, &wide);
+    model_bed_open(&uneven, &six);
     model_bed_open(&three, test_model("gpt2"));
     for (size_t i = 0; i < sizeof tps / sizeof *tps; i++) try_layer(&eight, tps[i], i % 2);
+    for (int tp = 2; tp <= 4; tp++) try_layer(&uneven, tp, tp % 2);
     try_layer(&three, 2, true);
     try_layer(&three, 4, false); /* rank 3 has no heads */
     model_bed_close(&eight);
+    model_bed_close(&uneven);
     model_bed_close(&three);
 }
 
