@@ -83,4 +83,5 @@ def main():
     print(f"torch {torch.__version__}: {1e3 * s:.0f} ms, {n / s:.0f} tok/s, {flops / s / 1e9:.0f} GF/s by 6N + 12LdT")
 
 
-main()
+if __name__ == "__main__":
+    main()

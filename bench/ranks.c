@@ -1,0 +1,197 @@
+/* ranks.c -- the same step on one rank with many threads and on many ranks with one thread each.
+ *
+ *     build/release/bench/ranks                  gpt2-124m, 4 sequences of 1,024 tokens, f32: dp=2 beside 2 threads
+ *     build/release/bench/ranks model=llama-tiny ranks=64 sequences=64 seq_len=32 zero=3
+ *
+ * Both ways take turns in one process, so what else the machine does falls on both. Data parallel ranks share the
+ * sequences; what they send each other is in the time. */
+#define _DEFAULT_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "device/cpu/cpu.h"
+#include "train/batch.h"
+#include "train/world.h"
+
+typedef struct {
+    const char *model;
+    int64_t sequences, seq_len;
+    int ranks, threads, zero, steps, turns;
+} Options;
+
+/* One way to run the step. */
+typedef struct {
+    const Options *o;
+    const Device *device;
+    int ranks, threads;
+    double step_s; /* of the best step of this turn */
+    double loss;
+    int64_t sent;
+} Way;
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void fill_inputs(Rank *r, const Job *job, const Options *o)
+{
+    const BatchSplit split = batch_split(job);
+    const BatchPart part = batch_part(&split, o->sequences, 0);
+    for (int64_t i = 0; i < part.n * o->seq_len; i++) {
+        const int64_t at = part.first * o->seq_len + i, first = i - i % o->seq_len;
+        const uint64_t bits = (uint64_t)(at + 1) * 6364136223846793005u;
+        const int32_t vocab = (int32_t)job->settings.config->vocab;
+        ((int32_t *)rank_input(r, 0, INPUT_TOKENS).data)[i] =
+            (int32_t)((bits >> 33) % (uint64_t)vocab);
+        ((int32_t *)rank_input(r, 0, INPUT_TARGETS).data)[i] =
+            (int32_t)((bits >> 20) % (uint64_t)vocab);
+        ((int32_t *)rank_input(r, 0, INPUT_POSITIONS).data)[i] = (int32_t)(i - first);
+        ((float *)rank_input(r, 0, INPUT_WEIGHTS).data)[i] = 1;
+        const int32_t range[4] = {(int32_t)first, (int32_t)i + 1, 0, 0};
+        memcpy((int32_t *)rank_input(r, 0, INPUT_RANGES).data + 4 * i, range, sizeof range);
+    }
+    rank_set_rows(r, 0, part.n * o->seq_len);
+}
+
+static Err compile(WorldRank *w, const Way *way, Job *job)
+{
+    const Options *o = way->o;
+    ModelConfig *config;
+    TRY(ARENA_NEW(w->arena, 1, &config));
+    TRY(model_config_load(o->model, NULL, 0, w->arena, config));
+    const int64_t each = (o->sequences + way->ranks - 1) / way->ranks;
+    const JobSettings set = {.kind = JOB_STEP,
+                             .config = config,
+                             .dtype = F32,
+                             .batch = {each, o->seq_len},
+                             .micros = 1,
+                             .schedule = "1f1b",
+                             .optim = {.kind = OPTIM_ADAMW,
+                                       .beta1 = 0.9,
+                                       .beta2 = 0.95,
+                                       .eps = 1e-8,
+                                       .weight_decay = 0.1,
+                                       .clip = 1,
+                                       .block = 65536},
+                             .parallel = {.mesh = {.dp_shard = way->ranks},
+                                          .rank = w->rank,
+                                          .zero = way->ranks > 1 ? o->zero : 0}};
+    return job_compile(&set, w->arena, job);
+}
+
+static Err time_steps(Rank *rank, Way *way, WorldRank *w)
+{
+    double best = 1e30;
+    for (int i = 0; i <= way->o->steps; i++) { /* the first touches all memory */
+        StepResult result;
+        const double start = now_s();
+        TRY(rank_step(rank, &(StepSettings){i + 1, 1e-4}, &result));
+        if (i > 0 && now_s() - start < best) best = now_s() - start;
+        if (w->rank == 0) way->loss = result.loss;
+    }
+    if (w->rank == 0) way->step_s = best;
+    return OK;
+}
+
+static Err run_rank(WorldRank *w, void *work)
+{
+    Way *way = work;
+    Rank rank = {0};
+    Team *team = NULL;
+    Job *job;
+    TRY(ARENA_NEW(w->arena, 1, &job));
+    TRY(world_agree(w, compile(w, way, job)));
+    const bool pinned = way->ranks * way->threads <= team_cores();
+    TRY(team_open(&team, way->threads, pinned ? w->rank * way->threads : -1));
+    const RankSettings set = {.program = &job->linked,
+                              .device = way->device,
+                              .comm = w->comm,
+                              .team = team,
+                              .optim = job->settings.optim};
+    Err err = world_agree(w, rank_open(&rank, &set));
+    if (err == OK) err = rank_init_weights(&rank, 1);
+    if (err == OK) fill_inputs(&rank, job, way->o);
+    if (err == OK) err = time_steps(&rank, way, w);
+    world_leave(w, err);
+    rank_close(&rank);
+    team_close(team);
+    return err;
+}
+
+static Err take_turn(Way *way)
+{
+    const WorldSettings world = {.ranks = way->ranks,
+                                 .in_flight = 64,
+                                 .records = 64,
+                                 .timeout_s = 600,
+                                 .body = run_rank,
+                                 .work = way};
+    TRY(world_run(&world));
+    const double tokens = (double)(way->o->sequences * way->o->seq_len);
+    printf("%2d ranks x %d threads: %7.0f ms, %7.0f tokens/s, loss %.5f\n", way->ranks,
+           way->threads, 1e3 * way->step_s, tokens / way->step_s, way->loss);
+    fflush(stdout);
+    return OK;
+}
+
+static Err run(const Options *o)
+{
+    Way one = {.o = o, .ranks = 1, .threads = o->threads},
+        many = {.o = o, .ranks = o->ranks, .threads = 1};
+    double best[2] = {1e30, 1e30};
+    TRY(device_cpu_open(NULL, &one.device));
+    many.device = one.device;
+    printf("%s, f32, %lld x %lld tokens a step; dp=%d zero=%d beside one rank\n%s\n", o->model,
+           (long long)o->sequences, (long long)o->seq_len, o->ranks, o->zero, device_cpu_text());
+    for (int turn = 0; turn < o->turns; turn++) {
+        TRY(take_turn(&one));
+        TRY(take_turn(&many));
+        if (one.step_s < best[0]) best[0] = one.step_s;
+        if (many.step_s < best[1]) best[1] = many.step_s;
+    }
+    printf("best of each: %d ranks run at %.3f of the speed of one with %d threads\n", o->ranks,
+           best[0] / best[1], o->threads);
+    return OK;
+}
+
+static bool read_option(const char *word, Options *o)
+{
+    const struct {
+        const char *key;
+        int *value;
+    } number[] = {{"ranks=", &o->ranks},
+                  {"threads=", &o->threads},
+                  {"zero=", &o->zero},
+                  {"steps=", &o->steps},
+                  {"turns=", &o->turns}};
+    const char *value = strchr(word, '=');
+    if (!value) return false;
+    if (strncmp(word, "model=", 6) == 0) return o->model = value + 1, true;
+    if (strncmp(word, "sequences=", 10) == 0) return o->sequences = atoll(value + 1), true;
+    if (strncmp(word, "seq_len=", 8) == 0) return o->seq_len = atoll(value + 1), true;
+    for (size_t i = 0; i < sizeof number / sizeof *number; i++)
+        if (strncmp(word, number[i].key, strlen(number[i].key)) == 0)
+            return *number[i].value = atoi(value + 1), true;
+    return false;
+}
+
+int main(int argc, char **argv)
+{
+    Options o = {"gpt2-124m", 4, 1024, 2, 2, 1, 2, 2};
+    for (int i = 1; i < argc; i++)
+        if (!read_option(argv[i], &o)) {
+            fprintf(stderr,
+                    "bench/ranks: \"%s\": there are model= sequences= seq_len= ranks= threads= "
+                    "zero= steps= turns=\n",
+                    argv[i]);
+            return 2;
+        }
+    if (run(&o) == OK) return 0;
+    fprintf(stderr, "bench/ranks: %s\n", err_text());
+    return 1;
+}
