@@ -1,6 +1,7 @@
-/* collectives.c -- all-reduce between thread-ranks, in place, f32: median microseconds.
+/* collectives.c -- all-reduce between ranks, in place, f32: median microseconds.
  *
- *     build/release/bench/collectives [RANKS ...]        2 and 4 when left out
+ *     build/release/bench/collectives [RANKS ...]        threads; 2 and 4 when left out
+ *     mpirun -n 2 build/release/bench/collectives build/release/sheaf-mpi.so       processes
  *
  * All ranks call it again and again; rank 0 keeps the time of each call, about half a second a
  * size. Nothing else should run: a rank that loses its core stops all. */
@@ -13,13 +14,15 @@
 
 #include "comm/backend.h"
 #include "comm/local/local.h"
+#include "comm/open.h"
 
 enum { MAX_CALLS = 20000, MAX_RANKS = 1024 };
 static const size_t sizes[] = {(size_t)64 << 20, 4 << 20, 256 << 10, 4 << 10, 8};
 enum { N_SIZES = sizeof sizes / sizeof *sizes };
 
 typedef struct {
-    LocalWorld *world;
+    LocalWorld *world; /* or: */
+    MpiWorld *mpi;
     int rank, ranks;
     double us[N_SIZES];
     Err err;
@@ -64,7 +67,7 @@ static Err run_rank(Bench *b)
     float *data;
     double *calls_us;
     TRY(arena_open(&arena, "bench", (size_t)1 << 30));
-    TRY(local_join(b->world, &arena, &set, &c));
+    TRY(b->mpi ? mpi_join(b->mpi, &arena, &set, &c) : local_join(b->world, &arena, &set, &c));
     TRY(ARENA_NEW(&arena, sizes[0] / sizeof(float), &data));
     TRY(ARENA_NEW(&arena, MAX_CALLS, &calls_us));
     TRY(comm_register(c, 0, data, sizes[0]));
@@ -92,6 +95,19 @@ static void *rank_main(void *bench)
     return NULL;
 }
 
+static void head(const char *what)
+{
+    printf("all-reduce, f32, in place, ranks are %s; median us\n%-6s %11s %11s %11s %11s %11s\n",
+           what, "ranks", "64 MiB", "4 MiB", "256 KiB", "4 KiB", "8 B");
+}
+
+static void show(const Bench *b)
+{
+    printf("%-6d", b->ranks);
+    for (int i = 0; i < N_SIZES; i++) printf(" %11.2f", b->us[i]);
+    printf("\n");
+}
+
 static int run(int ranks)
 {
     LocalWorld *world;
@@ -105,16 +121,33 @@ static int run(int ranks)
     }
     for (int i = 0; i < ranks; i++) pthread_join(thread[i], NULL);
     local_world_close(world);
-    printf("%-6d", ranks);
-    for (int i = 0; i < N_SIZES; i++) printf(" %11.2f", bench[0].us[i]);
-    printf("\n");
+    show(&bench[0]);
     return bench[0].err != OK;
+}
+
+static int run_process(const char *path, const MpiLaunch *launch)
+{
+    Bench b = {0};
+    if (!path) return fprintf(stderr, "give the path of sheaf-mpi.so\n"), 2;
+    if (mpi_start(path, launch, &b.mpi) != OK) return fprintf(stderr, "%s\n", err_text()), 1;
+    b.rank = mpi_rank(b.mpi);
+    b.ranks = mpi_ranks(b.mpi);
+    if (b.rank == 0) head("processes");
+    b.err = run_rank(&b);
+    if (b.err != OK) {
+        fprintf(stderr, "rank %d: %s\n", b.rank, err_text());
+        mpi_abort(b.mpi, 1);
+    }
+    if (b.rank == 0) show(&b);
+    mpi_stop(b.mpi);
+    return 0;
 }
 
 int main(int argc, char **argv)
 {
-    printf("all-reduce, f32, in place, thread-ranks; median us\n%-6s %11s %11s %11s %11s %11s\n",
-           "ranks", "64 MiB", "4 MiB", "256 KiB", "4 KiB", "8 B");
+    MpiLaunch launch;
+    if (mpi_launched(getenv, &launch)) return run_process(argv[1], &launch);
+    head("threads");
     if (argc == 1) return run(2) | run(4);
     int failed = 0;
     for (int i = 1; i < argc; i++) {

@@ -4,13 +4,15 @@
  *     join    a communicator of its own for each comm: what a failed one left cannot be mistaken
  *     close   "I left" to all
  *     stop    when all have left: MPI_Finalize */
+#define _POSIX_C_SOURCE 200809L
 #include "comm/mpi/world.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-static const double PATIENCE_S = 10; /* with ranks that do not come after a failure */
+static const double PATIENCE_S = 4; /* with ranks that do not come after a failure */
 
 Err mpi_ok(int rc, const char *what)
 {
@@ -19,6 +21,17 @@ Err mpi_ok(int rc, const char *what)
     if (rc == MPI_SUCCESS) return OK;
     MPI_Error_string(rc, text, &length);
     return err_fail(ERR_PEER, "mpi: %s: %s; did another rank end?", what, text);
+}
+
+/* Of one host; a launcher may have bound this rank to a part of its cores. */
+static bool is_crowded(void)
+{
+    MPI_Comm host;
+    int ranks;
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
+    MPI_Comm_size(host, &ranks);
+    MPI_Comm_free(&host);
+    return ranks > sysconf(_SC_NPROCESSORS_ONLN);
 }
 
 static Err world_start(MpiWorld **out)
@@ -38,6 +51,7 @@ static Err world_start(MpiWorld **out)
     w->comm = MPI_COMM_NULL;
     MPI_Comm_rank(MPI_COMM_WORLD, &w->rank);
     MPI_Comm_size(MPI_COMM_WORLD, &w->ranks);
+    w->crowded = is_crowded();
     TRY(arena_open(&w->arena, "mpi world", ARENA_PLENTY));
     TRY(ARENA_NEW(&w->arena, w->ranks, &w->left));
     *out = &w->base;
@@ -74,14 +88,14 @@ static bool part(World *w)
 {
     Mail *room = &w->room;
     double idle_since_s = comm_now_s();
-    for (int64_t tries = 0; w->comm != MPI_COMM_NULL && !all_left(w); tries++) {
+    while (w->comm != MPI_COMM_NULL && !all_left(w)) {
         bool came = false;
         if (mail_next(w, room, &came) != OK || mail_reap(w) != OK) return false;
         if (came && room->post.what == LEFT) w->left[room->from] = 1;
         if (came && room->post.what == FAIL) w->failed = true;
         if (came) idle_since_s = comm_now_s();
         if (w->failed && comm_now_s() - idle_since_s > PATIENCE_S) return false;
-        if (!came) wait_rest(tries, comm_now_s() - idle_since_s);
+        if (!came) wait_rest(comm_now_s() - idle_since_s);
     }
     /* One that failed may hold messages that nobody takes: it stays until the process ends. */
     if (w->comm != MPI_COMM_NULL && !w->failed) MPI_Comm_free(&w->comm);

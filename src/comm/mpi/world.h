@@ -107,6 +107,7 @@ typedef struct {
     Letter *sent, *unused; /* under way; to be used again */
     MPI_Comm comm;         /* of the comm that is open, or was last */
     bool open, failed;
+    bool crowded; /* more ranks than cores here: who waits gives its core away at once */
     int failed_rank;
     char failed_text[COMM_TEXT_BYTES];
     uint8_t *left; /* [ranks] they have closed their comm */
@@ -187,7 +188,7 @@ Err failed(Comm *c, Err err);
 /* wait.c. Local. */
 Err wait_over(Comm *c, int slot);
 /* Between tries: a yield, or a nap when it has been long. */
-void wait_rest(int64_t tries, double idle_s);
+void wait_rest(double idle_s);
 
 /* report.c. Local. Who waits for whom. */
 Err report_hang(Comm *c, int slot, double waited_s);

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# ends.sh HOW PROGRAM MPIRUN... -- a rank that ends badly ends all, soon, and with a status that says so.
+set -uo pipefail
+how=$1 program=$2
+shift 2
+said=$(timeout 30 "$@" -n 3 "$program" "$how" 2>&1)
+status=$?
+fail() {
+    printf '%s\n%s: %s (status %d)\n' "$said" "$how" "$1" "$status" >&2
+    exit 1
+}
+[[ $status != 0 ]] || fail "all ranks ended well"
+[[ $status != 124 ]] || fail "the others waited on"
+[[ $how != hang || $said == *"all-gather #1 over {0 1 2}"*"rank 1 has not posted it"*"rank 1 computes and does not answer"* ]] ||
+    fail "who waits for whom was not said"
