@@ -77,7 +77,7 @@ static inline void ranks_run(const TestWorld *of)
     r->err = test_rank_run(r);
     snprintf(r->text, sizeof r->text, "%s", r->err == OK ? "" : err_text());
     r->ended_s = test_now_s();
-    comm_close(r->comm);
+    if (r->comm) comm_close(r->comm);
     free(r->memory);
     if (test_ranks_show(r) != OK) fail_msg("%s", err_text());
     arena_close(&r->arena);
