@@ -118,5 +118,11 @@ typedef struct {
 Meant transfer_meant(const Transfer *t);
 /* In what they differ; NULL: in nothing. */
 const char *meant_differs(const Meant *a, const Meant *b);
+typedef struct {
+    int rank;
+    const Meant *meant;
+} Said;
+/* ERR_CHECK that says who began what. */
+Err meant_mismatch(const Pending *p, const char *what, Said a, Said b);
 
 #endif

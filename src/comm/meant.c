@@ -45,3 +45,18 @@ const char *meant_differs(const Meant *a, const Meant *b)
     if (a->tag != b->tag) return "tag";
     return NULL;
 }
+
+Err meant_mismatch(const Pending *p, const char *what, Said a, Said b)
+{
+    char name[TRANSFER_NAME_BYTES];
+    return err_fail(
+        ERR_CHECK,
+        "comm: %s: its members differ in their %s: rank %d began %s of %lld %s, tag %d, "
+        "instruction "
+        "%d; rank %d began %s of %lld %s, tag %d, instruction %d. Did one of them skip a transfer?",
+        transfer_name(&p->t, p->sequence, name), what, a.rank,
+        comm_kind_name((CommKind)a.meant->kind), (long long)a.meant->count,
+        dtype_name((DType)a.meant->dtype), a.meant->tag, a.meant->instr, b.rank,
+        comm_kind_name((CommKind)b.meant->kind), (long long)b.meant->count,
+        dtype_name((DType)b.meant->dtype), b.meant->tag, b.meant->instr);
+}

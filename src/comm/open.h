@@ -46,7 +46,7 @@ int mpi_ranks(const MpiWorld *w);
  * closes it with transfers in flight has failed: it poisons the others. */
 Err mpi_join(MpiWorld *w, Arena *a, const CommSettings *set, Comm **out);
 /* Collective over the world, after comm_close. When a rank failed, and another does not come within
- * some seconds, ends all processes as mpi_abort does. */
+ * some seconds, ends all processes as mpi_abort does: say before what went wrong. */
 void mpi_stop(MpiWorld *w);
 /* Local. Ends all processes at once; the status is this one's. */
 void mpi_abort(MpiWorld *w, int status) __attribute__((noreturn));

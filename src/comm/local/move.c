@@ -46,8 +46,8 @@ void move_cut(Comm *c, int slot)
         return;
     }
     const bool parts = t->kind == COMM_ALL_GATHER || t->kind == COMM_REDUCE_SCATTER;
-    const int64_t whole = parts ? largest_part(t, n) : mine->count;
-    const int64_t each = (int64_t)dtype_bytes((DType)mine->dtype), bytes = whole * each;
+    const int64_t whole = parts ? largest_part(t, n) : mine->meant.count;
+    const int64_t each = (int64_t)dtype_bytes((DType)mine->meant.dtype), bytes = whole * each;
     int64_t piece = parts ? bytes / 2 : bytes / n;
     if (piece > PIECE_MAX_BYTES) piece = PIECE_MAX_BYTES;
     if (piece < PIECE_MIN_BYTES) piece = PIECE_MIN_BYTES;
@@ -55,39 +55,19 @@ void move_cut(Comm *c, int slot)
     f->units = (whole + f->unit - 1) / f->unit * (parts ? n : 1);
 }
 
-static const char *what_differs(const Post *a, const Post *b)
-{
-    if (a->kind != b->kind) return "kind";
-    if (a->dtype != b->dtype) return "type of elements";
-    if (a->reduce != b->reduce) return "reduction";
-    if (a->root != b->root) return "root";
-    if (a->count != b->count) return "number of elements";
-    if (a->parts != b->parts) return "counts per member";
-    if (a->tag != b->tag) return "tag";
-    return NULL;
-}
-
 Err move_mismatch(const Comm *c, int slot, int place, const char *what)
 {
     const Flight *f = &((Local *)c->state)->flight[slot];
     const Pending *p = &c->pending[slot];
     const Channel *ch = f->link->channel;
-    const Post *a = &flight_op(f, p->sequence)->post[0], *b = a + place;
-    char name[TRANSFER_NAME_BYTES];
-    return err_fail(
-        ERR_CHECK,
-        "local: %s: its members differ in their %s: rank %d began %s of %lld %s, tag %d, "
-        "instruction "
-        "%d; rank %d began %s of %lld %s, tag %d, instruction %d. Did one of them skip a transfer?",
-        transfer_name(&p->t, p->sequence, name), what, ch->member[0],
-        comm_kind_name((CommKind)a->kind), (long long)a->count, dtype_name((DType)a->dtype), a->tag,
-        a->instr, ch->member[place], comm_kind_name((CommKind)b->kind), (long long)b->count,
-        dtype_name((DType)b->dtype), b->tag, b->instr);
+    const Post *post = flight_op(f, p->sequence)->post;
+    return meant_mismatch(p, what, (Said){ch->member[0], &post[0].meant},
+                          (Said){ch->member[place], &post[place].meant});
 }
 
 static bool overlap(const Post *send, const Post *recv)
 {
-    const size_t bytes = (size_t)send->count * dtype_bytes((DType)send->dtype);
+    const size_t bytes = (size_t)send->meant.count * dtype_bytes((DType)send->meant.dtype);
     const uintptr_t from = (uintptr_t)send->from, to = (uintptr_t)recv->to;
     return from < to + bytes && to < from + bytes;
 }
@@ -100,7 +80,7 @@ const char *move_differs(const Comm *c, int slot, int *place)
     const Post *post = flight_op(f, c->pending[slot].sequence)->post;
     const char *what = NULL;
     for (*place = 1; *place < ch->n; ++*place)
-        if ((what = what_differs(&post[0], &post[*place])) != NULL) return what;
+        if ((what = meant_differs(&post[0].meant, &post[*place].meant)) != NULL) return what;
     *place = 1;
     return ch->from >= 0 && ch->from == ch->to && overlap(&post[0], &post[1])
                ? "memory, which overlaps"
@@ -119,7 +99,7 @@ static void fold_piece(Comm *c, int slot, int64_t start, int64_t count, int only
     const Flight *f = &l->flight[slot];
     const Post *post = flight_op(f, c->pending[slot].sequence)->post;
     const int n = f->link->channel->n;
-    const size_t each = dtype_bytes((DType)post->dtype);
+    const size_t each = dtype_bytes((DType)post->meant.dtype);
     _Alignas(ARENA_ALIGN) char block[FOLD_ELEMENTS * sizeof(double)];
     if (count == 0) return;
     if (n == 1) {
@@ -128,7 +108,7 @@ static void fold_piece(Comm *c, int slot, int64_t start, int64_t count, int only
         return;
     }
     for (int i = 0; i < n; i++) l->source[i] = post[i].from;
-    const Fold of = {(DType)post->dtype, (Reduce)post->reduce, n, l->source};
+    const Fold of = {(DType)post->meant.dtype, (Reduce)post->meant.reduce, n, l->source};
     for (int64_t at = 0; at < count; at += FOLD_ELEMENTS) {
         const int64_t some = min_64(FOLD_ELEMENTS, count - at);
         const size_t to = (size_t)(to_start + at) * each;
@@ -174,7 +154,7 @@ static Err exchange(Comm *c, int slot, int64_t unit)
     const Post *from = &post[i], *to = &post[j];
     const int64_t gives = part_count(from->from_counts, from->from_count, n, j);
     const int64_t takes = part_count(to->to_counts, to->to_count, n, i);
-    const size_t each = dtype_bytes((DType)from->dtype);
+    const size_t each = dtype_bytes((DType)from->meant.dtype);
     char name[TRANSFER_NAME_BYTES];
     if (gives == 0 && takes == 0) return OK;
     if (gives != takes)
@@ -193,10 +173,10 @@ static void spread_piece(Comm *c, int slot, int64_t start, int64_t count)
     const Flight *f = &((Local *)c->state)->flight[slot];
     const Channel *ch = f->link->channel;
     const Post *post = flight_op(f, c->pending[slot].sequence)->post;
-    const size_t each = dtype_bytes((DType)post->dtype), at = (size_t)start * each;
+    const size_t each = dtype_bytes((DType)post->meant.dtype), at = (size_t)start * each;
     const char *from = ch->from >= 0 ? post[0].from : NULL; /* the sender is first */
     for (int i = 0; !from && i < ch->n; i++)
-        if (ch->member[i] == post->root) from = post[i].from;
+        if (ch->member[i] == post->meant.root) from = post[i].from;
     for (int i = 0; i < ch->n; i++)
         if (post[i].to) copy(post[i].to + at, from + at, (size_t)count * each);
 }
@@ -207,14 +187,14 @@ void move_own(Comm *c, int slot)
     const Transfer *t = &c->pending[slot].t;
     const Post *post = flight_op(f, c->pending[slot].sequence)->post;
     const int n = f->link->channel->n, me = f->link->place;
-    const size_t each = dtype_bytes((DType)post->dtype);
+    const size_t each = dtype_bytes((DType)post->meant.dtype);
     char *to = post[me].to;
     if (t->kind == COMM_ALL_REDUCE)
-        fold_piece(c, slot, 0, post->count, me, 0);
+        fold_piece(c, slot, 0, post->meant.count, me, 0);
     else if (t->kind == COMM_REDUCE_SCATTER)
         fold_piece(c, slot, part_start(t->from_counts, t->from.count, n, me), t->to.count, me, 0);
     else if (t->kind == COMM_BROADCAST)
-        copy(to, post[group_place(t->group, post->root)].from, ref_bytes(&t->to));
+        copy(to, post[group_place(t->group, post->meant.root)].from, ref_bytes(&t->to));
     else
         for (int i = 0; i < n; i++) {
             const size_t bytes = (size_t)part_count(t->to_counts, t->to.count, n, i) * each;
@@ -228,7 +208,7 @@ Err move_unit(Comm *c, int slot, int64_t unit)
 {
     const Flight *f = &((Local *)c->state)->flight[slot];
     const int64_t start = unit * f->unit;
-    const int64_t count = min_64(f->unit, my_post(c, slot)->count - start);
+    const int64_t count = min_64(f->unit, my_post(c, slot)->meant.count - start);
     switch (c->pending[slot].t.kind) {
     case COMM_ALL_REDUCE:
         fold_piece(c, slot, start, count, -1, start);

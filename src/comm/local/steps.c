@@ -17,23 +17,12 @@
 #include <sched.h>
 #include <string.h>
 
-static uint64_t hash_parts(const int64_t *counts, int n)
-{
-    uint64_t hash = 1469598103934665603u;
-    bool alike = true;
-    for (int i = 0; counts && i < n; i++) {
-        alike = alike && counts[i] == counts[0];
-        hash = (hash ^ (uint64_t)counts[i]) * 1099511628211u;
-    }
-    return counts && !alike ? hash : 0;
-}
-
 /* By what all members agree on. Those of a pair meet anyway; parts of an all-to-all are known to
  * their two members alone. */
-static bool is_small(const Post *post, int n)
+static bool is_small(const Meant *m, int n)
 {
-    const int64_t bytes = post->count * (int64_t)dtype_bytes((DType)post->dtype);
-    return post->kind != COMM_SEND && post->kind != COMM_ALL_TO_ALL && bytes <= SMALL_BYTES &&
+    const int64_t bytes = m->count * (int64_t)dtype_bytes((DType)m->dtype);
+    return m->kind != COMM_SEND && m->kind != COMM_ALL_TO_ALL && bytes <= SMALL_BYTES &&
            bytes * n <= SMALL_WORK;
 }
 
@@ -55,15 +44,7 @@ static void fill_post(const Comm *c, int slot, Post *post)
     const Flight *f = &((Local *)c->state)->flight[slot];
     const Transfer *t = &c->pending[slot].t;
     const bool reads = transfer_reads(t, c->set.rank), writes = transfer_writes(t);
-    const bool pair = t->kind == COMM_SEND || t->kind == COMM_RECV;
-    post->kind = (uint8_t)(pair ? COMM_SEND : t->kind);
-    post->reduce =
-        (uint8_t)(t->kind == COMM_ALL_REDUCE || t->kind == COMM_REDUCE_SCATTER ? t->reduce
-                                                                               : REDUCE_SUM);
-    post->dtype = (uint8_t)(writes ? t->to.dtype : t->from.dtype);
-    post->root = t->kind == COMM_BROADCAST ? t->from.rank : -1;
-    post->tag = t->tag;
-    post->instr = t->instr;
+    post->meant = transfer_meant(t);
     post->from = !reads || t->from.count == 0 ? NULL : f->staged ? f->staged : comm_at(c, &t->from);
     post->to = !writes || t->to.count == 0 ? NULL
                : f->staged_to              ? f->staged_to
@@ -72,12 +53,6 @@ static void fill_post(const Comm *c, int slot, Post *post)
     post->to_count = t->to.count;
     post->from_counts = t->from_counts;
     post->to_counts = t->to_counts;
-    post->count = t->kind == COMM_ALL_TO_ALL                               ? 0
-                  : t->kind == COMM_REDUCE_SCATTER || t->kind == COMM_SEND ? t->from.count
-                                                                           : t->to.count;
-    post->parts = t->kind == COMM_ALL_GATHER       ? hash_parts(t->to_counts, t->group.n)
-                  : t->kind == COMM_REDUCE_SCATTER ? hash_parts(t->from_counts, t->group.n)
-                                                   : 0;
 }
 
 bool all_posted(const Flight *f, int64_t sequence, int *seen)
@@ -104,7 +79,7 @@ bool step_post(Comm *c, int slot)
     }
     Post *mine = &op->post[f->link->place];
     fill_post(c, slot, mine);
-    f->small = is_small(mine, ch->n);
+    f->small = is_small(&mine->meant, ch->n);
     if (f->small && mine->from) {
         memcpy(mine->room, mine->from, ref_bytes(&c->pending[slot].t.from));
         mine->from = mine->room;

@@ -32,12 +32,9 @@ enum { SMALL_BYTES = 512, SMALL_WORK = 16384 }; /* of an array; of those of all 
 
 typedef struct {
     _Alignas(ARENA_ALIGN) atomic_llong sequence; /* posted: the transfer's, plus 1 */
-    uint8_t kind, reduce, dtype;
-    int32_t root, tag, instr;
-    int64_t count;    /* that all must agree on: of the whole array; 0 for an all-to-all */
+    Meant meant;
     const char *from; /* in `room` when small */
     char *to;
-    uint64_t parts; /* a hash of the counts that all must agree on; 0: equal parts */
     _Alignas(ARENA_ALIGN) int64_t from_count, to_count;
     const int64_t *from_counts, *to_counts; /* of an all-to-all; read by holders of a unit only */
     char *room;                             /* [SMALL_BYTES] */

@@ -173,22 +173,6 @@ static const Post *post_at(const Flight *f, int place)
     return place == f->me ? (const Post *)(const void *)f->mail : &f->peer[place].mail->post;
 }
 
-static Err mismatch(const Comm *c, int slot, int place, const char *what)
-{
-    const Flight *f = &((const Mpi *)c->state)->flight[slot];
-    const Pending *p = &c->pending[slot];
-    const Meant *a = &post_at(f, 0)->meant, *b = &post_at(f, place)->meant;
-    char name[TRANSFER_NAME_BYTES];
-    return err_fail(
-        ERR_CHECK,
-        "mpi: %s: its members differ in their %s: rank %d began %s of %lld %s, tag %d, instruction "
-        "%d; rank %d began %s of %lld %s, tag %d, instruction %d. Did one of them skip a transfer?",
-        transfer_name(&p->t, p->sequence, name), what, f->member[0],
-        comm_kind_name((CommKind)a->kind), (long long)a->count, dtype_name((DType)a->dtype), a->tag,
-        a->instr, f->member[place], comm_kind_name((CommKind)b->kind), (long long)b->count,
-        dtype_name((DType)b->dtype), b->tag, b->instr);
-}
-
 static Err parts_compare(const Comm *c, int slot)
 {
     const Flight *f = &((const Mpi *)c->state)->flight[slot];
@@ -212,7 +196,10 @@ Err post_compare(const Comm *c, int slot)
     for (int i = 1; i < f->n; i++) {
         const char *what = meant_differs(&post_at(f, 0)->meant, &post_at(f, i)->meant);
         if (!what && post_at(f, 0)->sequence != post_at(f, i)->sequence) what = "sequence number";
-        if (what) return mismatch(c, slot, i, what);
+        if (what)
+            return meant_mismatch(&c->pending[slot], what,
+                                  (Said){f->member[0], &post_at(f, 0)->meant},
+                                  (Said){f->member[i], &post_at(f, i)->meant});
     }
     return c->pending[slot].t.kind == COMM_ALL_TO_ALL ? parts_compare(c, slot) : OK;
 }
