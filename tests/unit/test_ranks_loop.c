@@ -79,8 +79,9 @@ static Err run_plan(Plan *p)
     int64_t id[400];
     const JobSettings set = test_job_settings("llama", JOB_STEP);
     for (int i = 0; i < 400; i++) id[i] = (i * 7 + i / 3) % set.config->vocab;
-    const Buffer b = array_file(id, 400, 2);
+    Buffer b = array_file(id, 400, 2);
     const char *path = scratch_write("tokens.bin", &b);
+    buffer_free(&b);
     const DatasetSettings data = {.path = &path,
                                   .n_paths = 1,
                                   .format = FORMAT_UINT16,
