@@ -84,7 +84,7 @@ static void tell_wait(const Board *b, const BoardSeat *s, Text *t)
     const int n = partners(b, r, s->rank, missing);
     for (int i = 0; i < n; i++) text_add(t, "%s rank %d", i ? "," : ":", missing[i]);
     if (n > 0) text_add(t, n > 1 ? " have not posted it" : " has not posted it");
-    if (n == 0) text_add(t, ": all have posted it");
+    if (n == 0 && b->n_seats == b->ranks) text_add(t, ": all have posted it");
 }
 
 static void tell_record(const Record *r, Text *t)
