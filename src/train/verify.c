@@ -2,6 +2,7 @@
 #include "train/verify.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #define F64_BOUND 1e-10
@@ -72,7 +73,7 @@ static void take_worse(VerifyLine *line, const TrialGap *g)
     line->weight = fmax(line->weight, g->weight);
     if (g->gradient > line->gradient) {
         line->gradient = g->gradient;
-        line->worst = g->gradient_at;
+        snprintf(line->worst, sizeof line->worst, "%s", g->gradient_at);
     }
 }
 
@@ -83,7 +84,6 @@ static Err run_line(const VerifySettings *s, VerifyLine *line, Arena *arena)
     TrialGap gap, later = {.same = true};
     double bound;
     const size_t mark = arena_mark(arena);
-    line->worst = "";
     TRY(compare(&sgd, line, arena, &gap, &bound));
     take_worse(line, &gap);
     if (line->grade != GRADE_BOUNDED) {

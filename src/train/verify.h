@@ -39,7 +39,7 @@ typedef struct {
     Grade grade;
     double loss, gradient, weight, bound; /* greatest deviations; weight: after all steps */
     double copies;                        /* between ranks that hold the same */
-    const char *worst;                    /* the parameter whose gradient deviates most */
+    char worst[128];                      /* the parameter whose gradient deviates most */
     int64_t sent_bytes, predicted_bytes;  /* in all steps */
     bool ok;
 } VerifyLine;

@@ -1,0 +1,157 @@
+/* verify says ok where layouts agree, and not where they do not: a device that errs on small products, which only a cut
+ * model has, is seen by the grades that run on it and by no other. And layouts as words, there and back. */
+#include "support/expect.h"
+#include "support/models.h"
+
+#include <string.h>
+
+#include "device/cpu/cpu.h"
+#include "train/verify.h"
+
+static const Device *honest;
+static double error; /* relative, of what the device makes of a small product */
+enum { SMALL = 16 }; /* columns of an output */
+
+/* Kernels get no context. */
+static Err biased_gemm(const Call *c)
+{
+    TRY(honest->kernel[KERNEL_gemm](c));
+    const Tensor *y = &c->out[0];
+    if (y->n[1] > SMALL || y->dtype != F32 || y->n[0] < 1 || y->n[1] < 1) return OK;
+    ((float *)y->data)[0] *= (float)(1 + error);
+    return OK;
+}
+
+static VerifySettings settings(const Device *device)
+{
+    return (VerifySettings){.config = test_model("llama"),
+                            .batch = {1, 9},
+                            .device = device,
+                            .dtype = F32,
+                            .schedule = "1f1b",
+                            .optim = {.kind = OPTIM_ADAMW,
+                                      .beta1 = 0.9,
+                                      .beta2 = 0.95,
+                                      .eps = 1e-8,
+                                      .weight_decay = 0.1,
+                                      .clip = 1,
+                                      .block = 16},
+                            .lr = 1e-3,
+                            .seed = 5,
+                            .steps = 2};
+}
+
+static void lines_of(const VerifySettings *s, const char *words, VerifyLine *line, int *n)
+{
+    ParallelSettings layout;
+    Arena arena;
+    DO(layout_parse(words, strlen(words), &layout));
+    DO(arena_open(&arena, "verify", ARENA_PLENTY));
+    DO(verify_layout(s, &layout, &arena, line, n));
+    arena_close(&arena);
+}
+
+static void grades_and_twins(void **state)
+{
+    static const struct {
+        const char *words, *grades, *beside;
+    } table[] = {
+        {"tp=2", "f64 bounded", ""},
+        {"dp=2", "f64 exact bounded", "fold=2"},
+        {"dp=2 zero=1", "f64 exact bounded", "dp=2"},
+        {"dp=2 tp=2 zero=3 sequence", "f64 exact bounded", "dp=2 tp=2 reduce=each sequence"},
+        {"dp_replicate=2 dp_shard=2 zero=1", "f64 bounded", ""},
+        {"dp_replicate=2 dp_shard=2 zero=2", "f64 exact bounded",
+         "dp_replicate=2 dp_shard=2 zero=1 reduce=each"}};
+    (void)state;
+    DO(device_cpu_open(NULL, &honest));
+    const VerifySettings s = settings(honest);
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        VerifyLine line[MAX_VERIFY_LINES];
+        char got[64] = "", words[LAYOUT_TEXT_BYTES];
+        int n;
+        lines_of(&s, table[i].words, line, &n);
+        for (int k = 0; k < n; k++) {
+            if (!line[k].ok) fail_msg("%s, %s deviates", table[i].words, grade_name(line[k].grade));
+            if (k) strcat(got, " ");
+            strcat(got, grade_name(line[k].grade));
+            if (line[k].grade == GRADE_EXACT)
+                assert_string_equal(layout_words(&line[k].beside, words), table[i].beside);
+            assert_true(line[k].sent_bytes > 0);
+        }
+        assert_string_equal(got, table[i].grades);
+    }
+}
+
+/* The oracle is not that device: f64 stays ok. */
+static void a_wrong_device_is_seen(void **state)
+{
+    static Device biased;
+    VerifyLine line[MAX_VERIFY_LINES];
+    int n;
+    (void)state;
+    DO(device_cpu_open(NULL, &honest));
+    biased = *honest;
+    biased.kernel[KERNEL_gemm] = biased_gemm;
+    const VerifySettings s = settings(&biased);
+    error = 0;
+    lines_of(&s, "tp=4", line, &n);
+    assert_true(line[0].ok && line[1].ok);
+    error = 0.01;
+    lines_of(&s, "tp=4", line, &n);
+    assert_int_equal(n, 2);
+    assert_true(line[0].ok);
+    assert_false(line[1].ok);
+    assert_true(line[1].gradient > line[1].bound);
+    assert_true(line[1].worst[0]);
+}
+
+static void words_there_and_back(void **state)
+{
+    static const char *const words[] = {"dp=4 zero=3 live=1",
+                                        "dp_replicate=2 dp_shard=3 tp=2 zero=1 reduce=each",
+                                        "tp=8 sequence regather=false", "fold=6", "one rank"};
+    (void)state;
+    for (size_t i = 0; i < sizeof words / sizeof *words - 1; i++) {
+        ParallelSettings p;
+        char again[LAYOUT_TEXT_BYTES];
+        DO(layout_parse(words[i], strlen(words[i]), &p));
+        assert_string_equal(layout_words(&p, again), words[i]);
+    }
+    ParallelSettings p = {0};
+    char again[LAYOUT_TEXT_BYTES];
+    assert_string_equal(layout_words(&p, again), "one rank");
+    expect_error("zero", layout_parse("zero=4", 6, &p), ERR_CONFIG, "zero=4: a number from 0 to 3");
+    expect_error("word", layout_parse("dp=2 pt=2", 9, &p), ERR_CONFIG, "\"pt=2\" is no word");
+    expect_error("none", layout_parse("tp=", 3, &p), ERR_CONFIG, "tp=: a number");
+}
+
+static void large_models_shrink(void **state)
+{
+    ModelConfig small, again;
+    ModelConfig c = *test_model("llama");
+    (void)state;
+    c.n_layers = 126;
+    c.width = 16384;
+    c.n_heads = 128;
+    c.n_kv_heads = 8;
+    c.head_size = 128;
+    c.ff_width = 53248;
+    c.vocab = 128256;
+    assert_true(verify_shrink(&c, &small));
+    assert_int_equal(small.n_layers, 2);
+    assert_int_equal(small.n_heads / small.n_kv_heads, 16);
+    DO(model_config_check(&small));
+    assert_false(verify_shrink(&small, &again));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(grades_and_twins),
+        cmocka_unit_test(a_wrong_device_is_seen),
+        cmocka_unit_test(words_there_and_back),
+        cmocka_unit_test(large_models_shrink),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
