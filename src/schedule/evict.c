@@ -158,8 +158,8 @@ Err schedule_evict(const Schedule *s, int keep, Arena *arena, Schedule *out)
     for (int rank = 0; rank < s->ranks; rank++) {
         const Walk *w = &walk[rank];
         const int partner = s->ranks - 1 - rank;
-        const bool lends = partner != rank && walk[partner].most_away == 0 &&
-                           peak_of(s, partner) + w->most_away <= keep + 1;
+        /* One that evicts has no room, and so nobody is partner of itself. */
+        const bool lends = peak_of(s, partner) + w->most_away <= keep + 1;
         for (int at = 0; lends && at < w->made; at++)
             if (w->out[at].kind != A_RUN) w->out[at].peer = (int16_t)partner;
         made.list[rank] = w->out;

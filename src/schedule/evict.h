@@ -14,7 +14,7 @@
 #include "schedule/action.h"
 
 /* Local. Of RUNs over chunks. No rank that evicts, or lends places, holds more than keep + 1 frames
- * (one comes or goes); keep 0: half of what the largest pair holds, ceil((P+2)/2) in 1f1b. Frames go to the partner if it evicts nothing and has the room, else to
+ * (one comes or goes); keep 0: half of what the largest pair holds, ceil((P+2)/2) in 1f1b. Frames go to the partner if it has the room, else to
  * the host. ERR_CHECK when there is more than RUNs over chunks, ERR_CONFIG when keep < 0. */
 Err schedule_evict(const Schedule *s, int keep, Arena *arena, Schedule *out);
 

@@ -51,7 +51,8 @@ Err schedule_generator(const char *name, Arena *temp, const GeneratorRow **out)
     Text t = text_in(temp);
     for (int i = 0; i < N_GENERATORS; i++) text_add(&t, " %s", names[i]);
     TRY(text_done(&t, &list));
-    return err_fail(ERR_CONFIG, "parallel.schedule: there is no '%.64s'%s%s%s; allowed are%s", name,
+    return err_fail(ERR_CONFIG,
+                    "parallel.schedule: there is no '%.64s'%s%s%s; allowed are%s, or a file", name,
                     near ? " (did you mean " : "", near ? near : "", near ? "?)" : "", list);
 }
 

@@ -309,6 +309,12 @@ static void lent_places_are_counted(void **state)
     must(schedule_play(&s, &(PlayCosts){0}, *state, &play));
     assert_int_equal(play.peak[0], 2);
     assert_int_equal(play.peak[1], 2 + 2);
+
+    const Schedule lost = /* two ranks send to one, and never fetch: it would not check */
+        parse(*state, "sheaf schedule 1\nchunks 3 micros 1 slices 1\nplace 0 1 2\nover chunks\n"
+                      "rank 0: F0.0 evict.0.0>1\nrank 1: F1.0\nrank 2: F2.0 evict.2.0>1\n");
+    must(schedule_play(&lost, &(PlayCosts){0}, *state, &play));
+    assert_int_equal(play.peak[1], 1 + 1 + 1);
 }
 
 static void stuck_ranks_are_all_named(void **state)
@@ -421,6 +427,11 @@ static void bad_requests_are_named(void **state)
          "parallel.group is 4; with 4 ranks and 6 micro-batches parallel.schedule=interleaved "
          "would have groups smaller than the ranks: set parallel.group=6"},
         {"izb", {4, 16, 0, 0, -3}, "parallel.group is -3"},
+        {"izb",
+         {4, 13, 0, 0, 4},
+         "parallel.group is 4; with 4 ranks and 13 micro-batches "
+         "parallel.schedule=izb would have groups smaller than the ranks: "
+         "set parallel.group=5"},
         {"izb", {20000, 16, 0, 0, 0}, "chunks is 32768; allowed are 1 to 32767"},
         {"1f1b", {2, 2, 0, 0, 2}, "parallel.group is 2; parallel.schedule=1f1b takes no groups"},
     };

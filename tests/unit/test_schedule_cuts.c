@@ -114,7 +114,7 @@ static void chunks_by_cost_are_the_best(void **state)
     uint64_t draw = 0;
     for (int trial = 0; trial < 300; trial++) {
         const int units = 3 + trial % 9, chunks = 1 + trial % 5;
-        double cost[12], least = INFINITY, square = INFINITY, most = 0, squares = 0;
+        double cost[12], least = 1e300, square = 1e300, most = 0, squares = 0;
         const int16_t *first;
         if (chunks > units) continue;
         for (int u = 0; u < units; u++) cost[u] = (double)(random_bits(&random, draw++) % 8);
@@ -146,6 +146,11 @@ static void equal_slices_by_hand(void **state)
     assert_true(cut[0] == 0 && cut[1] == 9 && cut[2] == 13 && cut[3] == 16);
     cut = equal_slices(*state, (SliceCost){.token = 1}, 16, 1, 4).cut;
     for (int q = 0; q <= 4; q++) assert_true(cut[q] == 4 * q);
+    cut = equal_slices(*state, (SliceCost){.pair = 1}, 4, 1, 4).cut; /* as short as can be */
+    for (int q = 0; q <= 4; q++) assert_true(cut[q] == q);
+    /* Four tokens after three others read 4 + 5 + 6 + 7 tokens. */
+    assert_true(slice_time(&(SliceCost){1, 10, 100, 0}, 3, 4) == 1 + 40 + 2200);
+    assert_true(slice_time(&(SliceCost){1, 10, 100, 5000}, 3, 4) == 5000);
 }
 
 static void equal_slices_take_the_same_time(void **state)
@@ -153,8 +158,8 @@ static void equal_slices_take_the_same_time(void **state)
     const Random random = random_named(6, "slices");
     uint64_t draw = 0;
     for (int trial = 0; trial < 500; trial++) {
-        const SliceCost c = {.token = random_uniform(&random, draw++),
-                             .pair = trial % 7 ? random_uniform(&random, draw++) / 100 : 0};
+        SliceCost c = {.token = random_uniform(&random, draw++)};
+        if (trial % 7) c.pair = random_uniform(&random, draw++) / 100;
         const int slices = 1 + trial % 9;
         const int64_t multiple = 1 + trial % 5;
         const int64_t tokens = slices * multiple + (int64_t)(random_bits(&random, draw++) % 3000);
@@ -174,7 +179,7 @@ static void equal_slices_take_the_same_time(void **state)
 
 static double best_of_all(const SliceCost *c, const SliceRequest *r)
 {
-    double best = INFINITY;
+    double best = 1e300;
     const int n = (int)((r->tokens + r->multiple - 1) / r->multiple);
     for (unsigned cuts = 0; cuts < 1u << (n - 1); cuts++) {
         if (r->slices > 0 && __builtin_popcount(cuts) != r->slices - 1) continue;
@@ -200,10 +205,10 @@ static void planned_slices_are_the_best(void **state)
     uint64_t draw = 0;
     int different = 0; /* from equal ones */
     for (int trial = 0; trial < 400; trial++) {
-        const SliceCost c = {.fixed = trial % 3 ? 4 * random_uniform(&random, draw++) : 0,
-                             .token = random_uniform(&random, draw++),
-                             .pair = random_uniform(&random, draw++) / 4,
-                             .least = trial % 2 ? 9 * random_uniform(&random, draw++) : 0};
+        SliceCost c = {.token = random_uniform(&random, draw++)};
+        c.pair = random_uniform(&random, draw++) / 4;
+        if (trial % 3) c.fixed = 4 * random_uniform(&random, draw++);
+        if (trial % 2) c.least = 9 * random_uniform(&random, draw++);
         const SliceRequest r = {.tokens = 20 + trial % 7,
                                 .multiple = 2 + trial % 2,
                                 .slices = trial % 5,

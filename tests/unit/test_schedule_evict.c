@@ -151,6 +151,14 @@ static void as_drawn(void **state)
                 "B0.1 fetch.0.3<host\nrank 0: B0.2 B0.3\n");
 }
 
+/* What is needed after the next RUN need not go for it. */
+static void nothing_goes_to_come_at_once(void **state)
+{
+    const Schedule s = generate(*state, "gpipe", 1, 2), kept = evict(*state, &s, 1);
+    assert_true(schedule_equal(&s, &kept));
+    assert_int_equal(play(*state, &kept).peak[0], 2);
+}
+
 /* Units of a chunk go and come together. */
 static void units_go_with_their_chunk(void **state)
 {
@@ -215,6 +223,7 @@ int main(void)
         cmocka_unit_test(no_rank_of_1f1b_holds_more_than_half),
         cmocka_unit_test(any_schedule_keeps_what_it_is_told),
         cmocka_unit_test(as_drawn),
+        cmocka_unit_test(nothing_goes_to_come_at_once),
         cmocka_unit_test(units_go_with_their_chunk),
         cmocka_unit_test(what_cannot_be_evicted),
         cmocka_unit_test(split_and_merge),

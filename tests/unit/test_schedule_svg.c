@@ -180,6 +180,8 @@ static void words_are_where_they_belong(void **state)
     must(schedule_generate("izb", &(Pipeline){.ranks = 2, .micros = 2}, *state, &s));
     svg = draw(*state, &s, "izb", &play);
     assert_non_null(strstr(svg, "lighter: a later chunk"));
+    assert_int_equal(count(svg, "#b5dbf7"), 2 * 2 + 1); /* F of second chunks, and the legend */
+    assert_int_equal(count(svg, "#6cb4ee"), 2 * 2 + 1);
     assert_non_null(strstr(svg, ">W gradients of parameters<"));
 }
 

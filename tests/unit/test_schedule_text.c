@@ -1,5 +1,6 @@
 /* The text form: what is written is read back the same; what is wrong is named by line and column.
  */
+#define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
 #include "base/philox.h"
 #include "schedule/check.h"
@@ -66,6 +68,45 @@ static void generated_and_expanded(void **state)
                     round_trip(*state, &units);
                     arena_rewind(*state, mark);
                 }
+}
+
+/* Written to a file, read for a run that fits and for runs that do not. */
+static void loaded_for_a_run(void **state)
+{
+    char path[] = "/tmp/sheaf_schedule_XXXXXX";
+    const int file = mkstemp(path);
+    const char *text;
+    Schedule s, back;
+    const Pipeline fits = {.ranks = 3, .micros = 5};
+    const struct {
+        Pipeline p;
+        const char *reason;
+    } row[] = {
+        {{2, 5, 0, 0, 0}, " is written for 3 ranks (mesh.pp); the run has 2"},
+        {{3, 4, 0, 0, 0}, " is written for 5 micro-batches; the run has 4"},
+        {{3, 5, 1, 0, 0},
+         " is written for 6 chunks in all (mesh.pp times parallel.chunks); the run has 3"},
+        {{3, 5, 2, 2, 0}, " is written for 1 slices (parallel.slices); the run has 2"},
+    };
+    must(schedule_generate("zbv", &fits, *state, &s));
+    must(schedule_print(&s, *state, &text));
+    assert_true(file >= 0 && write(file, text, strlen(text)) == (ssize_t)strlen(text));
+    assert_true(schedule_is_file(path) && !schedule_is_file("zbv"));
+    must(schedule_load(path, &fits, *state, &back));
+    assert_true(schedule_equal(&s, &back));
+    for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
+        assert_int_equal(schedule_load(path, &row[i].p, *state, &back), ERR_CONFIG);
+        if (!strstr(err_text(), row[i].reason)) fail_msg("got: %s", err_text());
+    }
+    s.n[2]--; /* one backward is gone: it reads, and does not check */
+    must(schedule_print(&s, *state, &text));
+    assert_int_equal(ftruncate(file, 0), 0);
+    assert_true(pwrite(file, text, strlen(text), 0) == (ssize_t)strlen(text));
+    assert_int_equal(schedule_load(path, &fits, *state, &back), ERR_CHECK);
+    assert_non_null(strstr(err_text(), "is missing"));
+    close(file);
+    unlink(path);
+    assert_int_equal(schedule_load(path, &fits, *state, &back), ERR_IO);
 }
 
 /* Any one thing that differs makes another schedule. */
@@ -290,9 +331,9 @@ static void garbage_is_survived(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(generated_and_expanded), cmocka_unit_test(equal_means_all_equal),
-        cmocka_unit_test(written_by_hand),        cmocka_unit_test(mistakes_are_named),
-        cmocka_unit_test(garbage_is_survived),
+        cmocka_unit_test(generated_and_expanded), cmocka_unit_test(loaded_for_a_run),
+        cmocka_unit_test(equal_means_all_equal),  cmocka_unit_test(written_by_hand),
+        cmocka_unit_test(mistakes_are_named),     cmocka_unit_test(garbage_is_survived),
     };
     return cmocka_run_group_tests(tests, open_arena, close_arena);
 }

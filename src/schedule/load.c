@@ -1,0 +1,45 @@
+/* load.c -- a schedule that a person wrote: read, checked, and held against the run. */
+#include <string.h>
+#include "base/text.h"
+#include "schedule/check.h"
+#include "schedule/generate.h"
+#include "schedule/textform.h"
+
+static const size_t longest_file = (size_t)1 << 28;
+
+bool schedule_is_file(const char *name) { return strpbrk(name, "/.") != NULL; }
+
+/* What the file says of itself is what the run has; 0: the run has no say. */
+static Err check_count(const char *path, const char *key, int in_file, int in_run)
+{
+    if (in_run == 0 || in_file == in_run) return OK;
+    return err_fail(ERR_CONFIG, "parallel.schedule=%s is written for %d %s; the run has %d", path,
+                    in_file, key, in_run);
+}
+
+static Err check_fits(const char *path, const Schedule *s, const Pipeline *p)
+{
+    if (s->grain != OVER_CHUNKS)
+        return err_fail(ERR_CONFIG,
+                        "parallel.schedule=%s runs over units; a file says `over chunks`, and the "
+                        "rest is added",
+                        path);
+    TRY(check_count(path, "ranks (mesh.pp)", s->ranks, p->ranks));
+    TRY(check_count(path, "micro-batches", s->micros, p->micros));
+    TRY(check_count(path, "chunks in all (mesh.pp times parallel.chunks)", s->chunks,
+                    p->ranks * p->chunks));
+    return check_count(path, "slices (parallel.slices)", s->slices, p->slices);
+}
+
+Err schedule_load(const char *path, const Pipeline *p, Arena *arena, Schedule *out)
+{
+    const char *text;
+    size_t length;
+    Schedule s;
+    TRY(text_read_file(path, longest_file, arena, &text, &length));
+    TRY(schedule_parse(path, text, length, arena, &s));
+    TRY(check_fits(path, &s, p));
+    TRY(schedule_check(&s, arena));
+    *out = s;
+    return OK;
+}
