@@ -1,12 +1,14 @@
 /* explain.c -- `sheaf explain`: what a rank will run, before it runs.
  *
  *     sheaf explain run.yaml [key=value ...] [--rank N] [--json]
+ *         --rank N       which of the mesh's ranks; 0 when it is not said
  *         --unit KIND    the programs of one kind of unit: embed, layer, head
  *         --pass NAME    the graphs after a pass of the compiler, and nothing else */
 #include "cli/explain.h"
 
 #include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include "cli/args.h"
 #include "cli/config_job.h"
@@ -24,10 +26,19 @@ static Err unknown_word(const char *flag, const char *word, const char *list)
                     flag + 2, list);
 }
 
-static Err check_rank(const char *rank)
+/* A whole number below the number of ranks. */
+static Err find_rank(const char *word, const MeshSizes *sizes, int *out)
 {
-    if (!rank || strcmp(rank, "0") == 0) return OK;
-    return err_fail(ERR_CONFIG, "explain: --rank %.80s: there is rank 0 only", rank);
+    Mesh mesh;
+    TRY(mesh_sized(sizes, &mesh));
+    const size_t digits = word ? strspn(word, "0123456789") : 0;
+    const long long rank = word ? strtoll(word, NULL, 10) : 0; /* stops at its limit */
+    if (word && (digits == 0 || word[digits] || rank >= mesh.world))
+        return err_fail(ERR_CONFIG,
+                        "explain: --rank %.80s: the mesh has %d rank%s; give a number from 0 to %d",
+                        word, mesh.world, mesh.world == 1 ? "" : "s", mesh.world - 1);
+    *out = (int)rank;
+    return OK;
 }
 
 static Err find_kind(const Model *m, const char *word, Arena *arena, int *out)
@@ -100,9 +111,9 @@ static Err explain(const Config *config, const Wanted *want, Arena *arena, Arena
     Option device;
     Job *job;
     Facts f = {.config = config, .model = &model};
-    TRY(check_rank(want->rank));
     TRY(config_model(config, temp, &model));
     TRY(config_job(config, &model, &settings));
+    TRY(find_rank(want->rank, &settings.parallel.mesh, &settings.parallel.rank));
     TRY(config_device(config, &device));
     f.device = option_text(device);
     TRY(ARENA_NEW(temp, 1, &job));

@@ -1,4 +1,4 @@
-/* explain.h -- what `sheaf explain` says: one set of facts, printed for people or as JSON.
+/* explain.h -- what `sheaf explain` says of one rank: one set of facts, for people or as JSON.
  *
  *     run.yaml --> Config --> JobSettings --> Job --> Facts --+--> text
  *                                                             +--> JSON
@@ -9,14 +9,58 @@
 
 #include "base/text.h"
 #include "cli/config.h"
+#include "schedule/sent.h"
 #include "train/job.h"
+
+struct json_t;
 
 /* What instructions do, at full extents. */
 typedef struct {
     int instructions;
-    double flops, flops_again;  /* again: computed a second time; not in flops */
-    size_t bytes, bytes_copied; /* read and written by compute; by copies between spaces */
+    double flops, flops_again; /* again: computed a second time; not in flops */
+    /* Read and written by compute; by copies between spaces; that leave the rank. */
+    size_t bytes, bytes_copied, bytes_sent;
 } Work;
+
+/* A part of an arena. Those of the work arena are what lives where it is highest: together they are
+ * its `live`. Those of the others add up to all of it. */
+typedef struct {
+    ArenaId arena;
+    const char *scope, *key, *what;
+    size_t bytes;
+} MemoryRow;
+enum { MAX_MEMORY_ROWS = 24 };
+
+/* Transfers of a step that are alike in kind, group and purpose. */
+typedef struct {
+    const char *what; /* "program", "scalar", or what a LinkedStep says */
+    CommKind kind;
+    unsigned axes; /* of the dense view */
+    int ranks;     /* of the group */
+    int64_t times;
+    size_t bytes, sent_bytes;
+} TransferRow;
+enum { MAX_TRANSFER_ROWS = 64 };
+
+/* One way of a gradient from where it is computed to its home. */
+typedef struct {
+    const char *what; /* as of a LinkedStep */
+    CommKind kind;
+    RankList group;
+} GradWay;
+enum { MAX_WAYS = 16 };
+
+/* A parameter of a unit, as the rank has it. Stretches are of the rank's pack of unit `owner`. */
+typedef struct {
+    const char *name;
+    int owner;
+    bool decay;
+    Shape whole, here; /* here: in use */
+    const char *use;   /* the layout in use, in words */
+    Span pack, home;   /* home: empty when none of it is at home here */
+    int n_ways;
+    GradWay way[MAX_WAYS];
+} ParamFacts;
 
 typedef struct {
     const Config *config;
@@ -25,32 +69,51 @@ typedef struct {
     const char *device; /* that `sheaf train` would use */
     int only;           /* the kind whose program is shown; -1: all */
 
-    int units_of[MAX_KINDS];
+    int units_of[MAX_KINDS], first_unit[MAX_KINDS];
+    ParamFacts *param[MAX_KINDS]; /* of the first unit of the kind */
     Work of[MAX_KINDS][N_PHASES]; /* one run of a phase */
     Work step;                    /* all runs of the list */
     double flops_forward;         /* of step.flops: what the loss alone needs */
-    double flops_formula;         /* (6 N + 12 L d T) for each token */
+    double flops_formula;         /* (6 N + 12 L d T) for each token of all ranks, by ranks */
 
     int64_t tokens_micro, tokens_step;
-    size_t weights, moments, gradients, inputs, other; /* state: the first two; step: the rest */
+    int n_memory, n_transfers;
+    MemoryRow memory[MAX_MEMORY_ROWS]; /* in the order of ArenaId */
     size_t total;
+    TransferRow transfer[MAX_TRANSFER_ROWS]; /* by purpose */
+    size_t sent_bytes;                       /* of all transfers */
 } Facts;
 
 /* Local. Compiles the forward part once more, to tell its flops from those of backward. */
 Err facts_gather(Facts *f, Arena *arena);
+/* Local, parts of it. ERR_CHECK when rows do not add up to the arena that they are of, and when there
+ * are more kinds of transfers than can be listed. */
+Err facts_memory(Facts *f);
+Err facts_transfers(Facts *f);
+Err facts_params(Facts *f, Arena *arena);
+/* Local. Bytes of all rows of an arena, or of the one with that key. */
+size_t memory_sum(const Facts *f, ArenaId arena, const char *key);
 
 /* Local. All of it, for people; `temp` is another arena than that of the text. */
 Err explain_text(const Facts *f, Arena *temp, Text *out);
-void explain_plan_text(const Facts *f, Text *out);                /* model, plan, units */
-void explain_cost_text(const Facts *f, Text *out);                /* memory, flops, bytes */
-Err explain_actions_text(const Facts *f, Arena *temp, Text *out); /* the list of the rank */
+void explain_plan_text(const Facts *f, Text *out);                  /* model, plan */
+Err explain_units_text(const Facts *f, Arena *temp, Text *out);     /* units, parameters */
+Err explain_actions_text(const Facts *f, Arena *temp, Text *out);   /* the list of the rank */
+Err explain_transfers_text(const Facts *f, Arena *temp, Text *out); /* of a step */
+Err explain_steps_text(const Facts *f, Arena *temp, Text *out);     /* of GATHERs and REDUCEs */
+void explain_memory_text(const Facts *f, Text *out);
+void explain_cost_text(const Facts *f, Text *out); /* work, flops */
 /* Local. One object, keys in a fixed order. */
 Err explain_json(const Facts *f, Text *out);
-struct json_t *program_json(const Facts *f, int kind); /* one of its programs */
 /* Local. The value as text; it is given up. ERR_NOMEM when there is none. */
 Err json_text(struct json_t *value, Text *out);
 
 /* Local. "none", "selective", "full", or the patterns. */
 const char *recompute_text(const CompileOptions *o);
+/* Local. "dp {1 3}"; "dp, 2048 ranks". In `buffer`, which is returned. */
+enum { GROUP_TEXT_BYTES = 96 };
+const char *group_text(const Mesh *m, RankList group, char buffer[GROUP_TEXT_BYTES]);
+/* Local. "dp x tp", likewise. */
+const char *axes_text(const Mesh *m, unsigned axes, char buffer[GROUP_TEXT_BYTES]);
 
 #endif

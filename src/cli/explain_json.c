@@ -1,27 +1,14 @@
 /* explain_json.c -- an explanation as data: one object, keys in the order in which they are set.
  *
- *     version, sheaf, rank, model, plan, units, programs, actions, memory, flops, bytes
+ *     version, sheaf, rank, ranks, coordinates, model, plan, units, programs, actions, transfers,
+ *     memory, flops, bytes
  *
- * Numbers are whole: bytes, elements, flops at full extents. */
-#include <jansson.h>
-#include <stdlib.h>
-#include <string.h>
-#include "cli/explain.h"
-#include "cli/verbs.h"
-#include "schedule/textform.h"
+ * Numbers are whole: bytes, elements, flops at full extents. Stretches [a, b] of a pack end before b. */
+#include "cli/explain_json.h"
 
-/* json_object_set_new takes the value, also when it fails; a NULL value makes it fail. */
-static void set(json_t *o, const char *key, json_t *value) { json_object_set_new(o, key, value); }
-static void set_text(json_t *o, const char *key, const char *s) { set(o, key, json_string(s)); }
-static void set_count(json_t *o, const char *key, int64_t n) { set(o, key, json_integer(n)); }
-static void set_bytes(json_t *o, const char *key, size_t n)
-{
-    set(o, key, json_integer((json_int_t)n));
-}
-static void set_flops(json_t *o, const char *key, double n)
-{
-    set(o, key, json_integer((json_int_t)n));
-}
+#include <stdlib.h>
+#include "cli/verbs.h"
+#include "train/batch.h"
 
 static json_t *model_json(const Facts *f)
 {
@@ -40,6 +27,24 @@ static json_t *model_json(const Facts *f)
     set(o, "tied", json_boolean(c->tied));
     set_count(o, "parameters", model_param_count(&f->job->model));
     return o;
+}
+
+static void set_parallel(const Facts *f, json_t *o)
+{
+    const ParallelSettings *p = &f->job->settings.parallel;
+    const BatchSplit split = batch_split(f->job);
+    json_t *numbers = json_array();
+    for (int i = 0; i < split.micros; i++)
+        json_array_append_new(
+            numbers,
+            json_integer(batch_part(&split, f->config->batch_global, i).first / split.each));
+    set(o, "micro_numbers", numbers);
+    set_count(o, "zero", p->zero);
+    set_text(o, "reduce", f->job->switches[0].reduce == REDUCE_AFTER_EACH ? "each" : "last");
+    set_count(o, "live", p->live ? p->live : 2);
+    set(o, "sequence", json_boolean(p->sequence));
+    set(o, "regather", json_boolean(!p->keep_gathered));
+    set_count(o, "fold", split.fold);
 }
 
 static json_t *plan_json(const Facts *f)
@@ -61,14 +66,18 @@ static json_t *plan_json(const Facts *f)
     set_text(o, "recompute", recompute_text(&s->compile));
     set_text(o, "offload", s->compile.offload_names ? s->compile.offload_names : "none");
     set_text(o, "optimizer", s->optim.kind == OPTIM_ADAMW ? "adamw" : "sgd");
+    set_parallel(f, o);
     return o;
 }
 
-static json_t *units_json(const Model *m)
+static json_t *units_json(const Facts *f)
 {
+    const Model *m = &f->job->model;
+    const size_t element = dtype_bytes(m->dtype);
     json_t *list = json_array();
     for (int u = 0; u < m->n_units; u++) {
         const Unit *unit = &m->unit[u];
+        const HomeRank *mine = &f->job->linked.unit[u].mine;
         json_t *o = json_object(), *names = json_array();
         for (int i = 0; i < unit->n_params; i++)
             json_array_append_new(names, json_string(m->param[unit->param[i]].name));
@@ -76,69 +85,15 @@ static json_t *units_json(const Model *m)
         set_text(o, "kind", m->kind[unit->kind].kind);
         set(o, "parameters", names);
         set_count(o, "elements", unit->pack_count);
-        set_bytes(o, "bytes", (size_t)unit->pack_count * dtype_bytes(m->dtype));
+        set_bytes(o, "bytes", (size_t)unit->pack_count * element);
+        set_count(o, "use_elements", mine->pack_count);
+        set_bytes(o, "use_bytes", (size_t)mine->pack_count * element);
+        set_count(o, "home_elements", mine->shard.hi - mine->shard.lo);
+        set_bytes(o, "home_bytes", (size_t)(mine->shard.hi - mine->shard.lo) * element);
+        set(o, "home", stretch_json(mine->shard));
         json_array_append_new(list, o);
     }
     return list;
-}
-
-static json_t *actions_json(const Facts *f)
-{
-    const LinkedProgram *lp = &f->job->linked;
-    char text[ACTION_TEXT_BYTES];
-    json_t *list = json_array();
-    for (int i = 0; i < lp->n; i++) {
-        const Linked *l = &lp->list[i];
-        json_t *o = json_object(), *base = json_object();
-        set_text(o, "action", action_text(&l->action, f->job->units.slices, text));
-        if (l->action.kind != A_NORM && l->action.kind != A_BIND)
-            set_text(o, "unit", lp->model->unit[l->action.unit].name);
-        for (int r = 0; r <= REGION_DY && l->program; r++)
-            if (l->base[r] != NO_BASE) set_bytes(base, region_name((Region)r), l->base[r]);
-        if (l->program)
-            set(o, "base", base);
-        else
-            json_decref(base);
-        json_array_append_new(list, o);
-    }
-    return list;
-}
-
-static json_t *work_json(const Facts *f)
-{
-    const LinkedProgram *lp = &f->job->linked;
-    char text[ACTION_TEXT_BYTES];
-    json_t *o = json_object(), *at = json_object(), *by = json_object();
-    set_bytes(o, "bytes", lp->bytes[ARENA_WORK]);
-    set_bytes(o, "live_bytes", lp->live[ARENA_WORK]);
-    set_count(at, "index", lp->peak_at);
-    set_text(at, "action", action_text(&lp->list[lp->peak_at].action, f->job->units.slices, text));
-    set(o, "peak_at", at);
-    for (int r = 0; r < N_OWN_REGIONS; r++)
-        if (r != REGION_HOST) set_bytes(by, region_name((Region)r), lp->peak_region[r]);
-    set(o, "peak_regions", by);
-    return o;
-}
-
-static json_t *memory_json(const Facts *f)
-{
-    const LinkedProgram *lp = &f->job->linked;
-    json_t *o = json_object(), *state = json_object(), *step = json_object(), *host = json_object();
-    set_bytes(state, "bytes", lp->bytes[ARENA_STATE]);
-    set_bytes(state, "weights", f->weights);
-    set_bytes(state, "moments", f->moments);
-    set(o, "state", state);
-    set_bytes(step, "bytes", lp->bytes[ARENA_STEP]);
-    set_bytes(step, "gradients", f->gradients);
-    set_bytes(step, "inputs", f->inputs);
-    set_bytes(step, "other", f->other);
-    set(o, "step", step);
-    set(o, "work", work_json(f));
-    set_bytes(host, "bytes", lp->bytes[ARENA_HOST]);
-    set_bytes(host, "live_bytes", lp->live[ARENA_HOST]);
-    set(o, "host", host);
-    set_bytes(o, "total_bytes", f->total);
-    return o;
 }
 
 static json_t *flops_json(const Facts *f)
@@ -152,6 +107,16 @@ static json_t *flops_json(const Facts *f)
     return o;
 }
 
+static json_t *coordinates_json(const Facts *f)
+{
+    const View *v = &f->job->mesh.view[VIEW_DENSE];
+    int coord[MAX_AXES];
+    json_t *o = json_object();
+    mesh_coords(&f->job->mesh, VIEW_DENSE, f->job->linked.rank, coord);
+    for (int i = 0; i < v->n_axes; i++) set_count(o, v->name[i], coord[i]);
+    return o;
+}
+
 static json_t *all_json(const Facts *f)
 {
     json_t *o = json_object(), *bytes = json_object(), *programs = json_array();
@@ -159,16 +124,20 @@ static json_t *all_json(const Facts *f)
         if (f->only < 0 || f->only == k) json_array_append_new(programs, program_json(f, k));
     set_count(o, "version", 1);
     set_text(o, "sheaf", SHEAF_VERSION);
-    set_count(o, "rank", 0);
+    set_count(o, "rank", f->job->linked.rank);
+    set_count(o, "ranks", f->job->mesh.world);
+    set(o, "coordinates", coordinates_json(f));
     set(o, "model", model_json(f));
     set(o, "plan", plan_json(f));
-    set(o, "units", units_json(&f->job->model));
+    set(o, "units", units_json(f));
     set(o, "programs", programs);
     set(o, "actions", actions_json(f));
+    set(o, "transfers", transfers_json(f));
     set(o, "memory", memory_json(f));
     set(o, "flops", flops_json(f));
     set_bytes(bytes, "compute", f->step.bytes);
     set_bytes(bytes, "copied", f->step.bytes_copied);
+    set_bytes(bytes, "sent", f->sent_bytes);
     set(o, "bytes", bytes);
     return o;
 }

@@ -109,8 +109,9 @@ size_t tensor_bytes(const ProgTensor *t);
 /* Bytes that it moves: waiting moves none. */
 static inline size_t instr_bytes(const Instr *i) { return i->op == OP_wait ? 0 : i->bytes; }
 
-/* Local. As text: tensors by scope, instructions by phase. */
-Err program_print(const Program *p, Arena *arena, const char **out);
+/* Local. As text: tensors by scope, instructions by phase. note [n_instr]: what else there is to say
+ * of each; NULL, or an entry that is NULL: nothing. */
+Err program_print(const Program *p, const char *const *note, Arena *arena, const char **out);
 /* Local. ERR_CHECK names the instruction and the tensor: what is not there, read before it is
  * written, or written over while others need it. */
 Err program_check(const Program *p);

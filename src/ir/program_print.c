@@ -7,6 +7,7 @@
  *                                     %3          [<=64]     frame-w+16384
  *
  * `where` is the region and, in the unit's own ones, the offset in bytes; += adds to what is there.
+ * A note ends the line of its instruction: over which ranks a transfer goes.
  * Chunks of rows, which repeat the same instructions, are printed once. */
 #include "ir/program.h"
 
@@ -19,6 +20,7 @@ enum { NAME_COLUMNS = 20, WORD_BYTES = 96, LINE_BYTES = 4 * WORD_BYTES, MAX_PERI
 /* Widths of the columns that depend on the program. */
 typedef struct {
     const Program *p;
+    const char *const *note;
     int name, shape, where;
 } Columns;
 
@@ -55,9 +57,9 @@ static void widen(int *columns, const char *word, int most)
     if (length > *columns) *columns = length < most ? length : most;
 }
 
-static Columns columns_of(const Program *p)
+static Columns columns_of(const Program *p, const char *const *note)
 {
-    Columns c = {.p = p};
+    Columns c = {.p = p, .note = note};
     char word[WORD_BYTES];
     for (int i = 0; i < p->n_instr; i++) {
         for (int k = 0; k < p->instr[i].n_out; k++) {
@@ -108,6 +110,7 @@ static void print_instr(Text *t, const Columns *c, int index)
         text_add(t, " %s", adds ? "+=" : "<-");
         for (int j = 0; j < i->n_in; j++) text_add(t, " %%%d", i->in[j]);
         if (i->queue != QUEUE_COMPUTE) text_add(t, " on %s", queue_name(i->queue));
+        if (c->note && c->note[index]) text_add(t, " %s", c->note[index]);
     }
     text_add(t, "\n");
 }
@@ -163,7 +166,9 @@ static void print_title(Text *t, const Program *p, Phase phase)
 /* One chunk of rows and another: the same work on other tensors. */
 static bool same_work(const Program *p, const Instr *a, const Instr *b)
 {
-    if (a->op != b->op || a->again != b->again || op_info(a->op)->class == CLASS_ORDER)
+    const bool moves = op_info(a->op)->class == CLASS_ORDER; /* alike if it is between ranks */
+    if (a->op != b->op || a->again != b->again ||
+        (moves && a->op != OP_wait && !op_transfers(a->op)))
         return false;
     for (int k = 0; k < a->n_out; k++) {
         const ProgTensor *x = &p->tensor[a->out[k]], *y = &p->tensor[b->out[k]];
@@ -205,9 +210,9 @@ static void print_phase(Text *t, const Columns *c, Phase phase)
     }
 }
 
-Err program_print(const Program *p, Arena *arena, const char **out)
+Err program_print(const Program *p, const char *const *note, Arena *arena, const char **out)
 {
-    const Columns c = columns_of(p);
+    const Columns c = columns_of(p, note);
     Text t = text_in(arena);
     print_given(&t, p);
     for (int ph = 0; ph < N_PHASES; ph++)

@@ -1,0 +1,32 @@
+/* table.h -- text in columns, each as wide as its widest cell.
+ *
+ *     Table t;
+ *     TRY(table_open(&t, 3, 2, temp));            3 columns, at most 2 rows
+ *     table_right(&t, 2);                         the third is set to the right
+ *     table_cell(&t, "%s", name); ...             row by row
+ *     table_text(&t, "  ", out);                  two spaces before each row */
+#ifndef CLI_TABLE_H
+#define CLI_TABLE_H
+
+#include "base/text.h"
+
+enum { CELL_BYTES = 112, MAX_COLUMNS = 12 };
+
+typedef struct {
+    int columns, rows; /* rows: room for so many */
+    int n;             /* cells */
+    unsigned right;    /* bit i: column i is set to the right */
+    char (*cell)[CELL_BYTES];
+} Table;
+
+/* Local. */
+Err table_open(Table *t, int columns, int rows, Arena *arena);
+void table_right(Table *t, int column);
+/* Local. The next cell, row by row; more than CELL_BYTES - 1 characters are cut off. */
+void table_cell(Table *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Local. Empty cells, to the end of the row. */
+void table_end_row(Table *t);
+/* Local. Full rows; nothing follows the last word of one. */
+void table_text(const Table *t, const char *indent, Text *out);
+
+#endif
