@@ -110,7 +110,7 @@ Err json_text(struct json_t *value, Text *out);
 
 /* Local. "none", "selective", "full", or the patterns. */
 const char *recompute_text(const CompileOptions *o);
-/* Local. "dp {1 3}"; "dp, 2048 ranks". In `buffer`, which is returned. */
+/* Local. "dp {1 3}"; "tp {8..15}"; "dp, 2048 ranks". In `buffer`, which is returned. */
 enum { GROUP_TEXT_BYTES = 96 };
 const char *group_text(const Mesh *m, RankList group, char buffer[GROUP_TEXT_BYTES]);
 /* Local. "dp x tp", likewise. */

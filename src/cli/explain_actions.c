@@ -175,7 +175,7 @@ Err explain_actions_text(const Facts *f, Arena *temp, Text *t)
     const char *form;
     Folded folded;
     TRY(schedule_print(s, temp, &form));
-    text_add(t, "\nACTIONS of the rank, in order: phase, unit . micro-batch; a .. b is all from a "
+    text_add(t, "\nACTIONS of the rank, in order: phase, unit . micro-batch; a..b: all from a "
                 "to b\n");
     while (*form && strncmp(form, "rank ", 5) != 0) { /* what stands before the lists */
         const size_t length = strcspn(form, "\n");

@@ -1,7 +1,7 @@
 /* explain_transfers.c -- what a rank sends in a step, and why.
  *
- *     purpose                      kind            over       times      bytes   leave the rank
- *     parameters, home to use      all-gather      dp {1 3}      12  362.0 KiB        362.0 KiB
+ *     purpose                        kind         over         times   put in   leave the rank
+ *     parameters, from home to use   all-gather   dp, 2 ranks     12   370688           370688  362.0 KiB
  *
  * The transfers are those that run/ begins; in sum they are what linked_sent says. */
 #include <stdio.h>
@@ -43,13 +43,19 @@ const char *group_text(const Mesh *m, RankList group, char buffer[GROUP_TEXT_BYT
     enum { LISTED = 8 };
     axes_text(m, group_axes(m, group), buffer);
     size_t used = strlen(buffer);
+    const int last = group.n - 1;
+    if (last > 1 && group.rank[last] - group.rank[0] == last) {
+        snprintf(buffer + used, GROUP_TEXT_BYTES - used, " {%d..%d}", group.rank[0],
+                 group.rank[last]);
+        return buffer;
+    }
     if (group.n > LISTED) {
         snprintf(buffer + used, GROUP_TEXT_BYTES - used, ", %d ranks", group.n);
         return buffer;
     }
     for (int i = 0; i < group.n && used < GROUP_TEXT_BYTES; i++)
         used += (size_t)snprintf(buffer + used, GROUP_TEXT_BYTES - used, "%s%d%s", i ? " " : " {",
-                                 group.rank[i], i == group.n - 1 ? "}" : "");
+                                 group.rank[i], i == last ? "}" : "");
     return buffer;
 }
 
@@ -158,7 +164,7 @@ Err explain_transfers_text(const Facts *f, Arena *temp, Text *out)
     TRY(table_open(&t, 7, f->n_transfers + 2, temp));
     for (int i = 3; i <= 6; i++) table_right(&t, i);
     static const char *const head[] = {"purpose", "kind",           "over", "times",
-                                       "moved",   "leave the rank", ""};
+                                       "put in",  "leave the rank", ""};
     for (int i = 0; i < 7; i++) table_cell(&t, "%s", head[i]);
     for (int i = 0; i < f->n_transfers; i++) transfer_row(f, &f->transfer[i], &t);
     for (int i = 0; i < 5; i++) table_cell(&t, "%s", i ? "" : "all");

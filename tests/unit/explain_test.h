@@ -21,7 +21,7 @@
         if ((call) != OK) fail_msg("%s", err_text());                                              \
     } while (0)
 
-enum { MAX_WORDS = 12, SAID_BYTES = 1 << 22 };
+enum { MAX_WORDS = 24, SAID_BYTES = 1 << 22 };
 static char said[SAID_BYTES];
 
 /* Sizes all different: 3 layers, 5 sequences of 24 tokens in micro-batches of 2. */
@@ -80,6 +80,16 @@ static inline int explain_only(int fd, ...)
     return status;
 }
 
+/* As explain_only, but words in a list. */
+static inline int explain_list(int fd, const char *const *list, int n, ...)
+{
+    va_list words;
+    va_start(words, n);
+    const int status = run_verb(fd, "explain", list, n, words);
+    va_end(words);
+    return status;
+}
+
 static inline void assert_said(const char *part)
 {
     if (!strstr(said, part)) fail_msg("\"%s\" is not in: %s", part, said);
@@ -98,20 +108,26 @@ typedef struct {
     Job job;
 } Compiled;
 
-static inline Compiled *compiled(const char *more, JobKind kind)
+static inline Compiled *compiled_rank(const char *const *set, int n, int rank, JobKind kind)
 {
     Compiled *c = calloc(1, sizeof *c);
-    const char *set[N_SMALL + 1];
     JobSettings settings;
-    memcpy(set, small, sizeof small);
-    set[N_SMALL] = more;
     DO(arena_open(&c->arena, "test", ARENA_PLENTY));
-    DO(config_load(NULL, set, N_SMALL + (more != NULL), &c->arena, &c->config));
+    DO(config_load(NULL, set, n, &c->arena, &c->config));
     DO(config_model(&c->config, &c->arena, &c->model));
     DO(config_job(&c->config, &c->model, &settings));
     settings.kind = kind;
+    settings.parallel.rank = rank;
     DO(job_compile(&settings, &c->arena, &c->job));
     return c;
+}
+
+static inline Compiled *compiled(const char *more, JobKind kind)
+{
+    const char *set[N_SMALL + 1];
+    memcpy(set, small, sizeof small);
+    set[N_SMALL] = more;
+    return compiled_rank(set, N_SMALL + (more != NULL), 0, kind);
 }
 
 static inline void done(Compiled *c)

@@ -129,8 +129,11 @@ static void bad_requests_leave_with_two(void **state)
     static const struct {
         const char *word, *message;
     } bad[] = {
-        {"--rank=1", "there is rank 0 only"},
-        {"--rank=x", "there is rank 0 only"},
+        {"--rank=1", "--rank 1: the mesh has 1 rank; give a number from 0 to 0"},
+        {"--rank=x", "--rank x: the mesh has 1 rank; give a number from 0 to 0"},
+        {"--rank=-1", "--rank -1: the mesh has 1 rank"},
+        {"--rank=0x", "--rank 0x: the mesh has 1 rank"},
+        {"--rank=99999999999999999999", "the mesh has 1 rank"},
         {"--unit=block", "there is no such unit; there are embed, layer, head"},
         {"--pass=fues", "there is no such pass; there are build, differentiate, place, fuse, "
                         "chunk, recompute, phases"},
