@@ -132,24 +132,31 @@ static void transfer_row(const Facts *f, const TransferRow *row, Table *t)
     table_cell(t, "%s", text_bytes((int64_t)row->sent_bytes, human));
 }
 
-/* How often packs were gathered, by kind of unit. */
+/* Units of one kind whose packs come and go alike, in one line. */
 static void gathers_text(const Facts *f, Text *t)
 {
     const Model *m = &f->job->model;
-    for (int k = 0; k < m->n_kinds; k++) {
-        GatherCount sum = {0};
-        for (int u = 0; u < m->n_units; u++) {
-            if (m->unit[u].kind != k) continue;
-            sum.uses += f->job->gathers[u].uses;
-            sum.gathers += f->job->gathers[u].gathers;
-            sum.saved += f->job->gathers[u].saved;
-        }
-        if (sum.gathers)
-            text_add(t,
-                     "  %-8s %d gathers for %d uses: %d found the pack still there, and cost "
-                     "nothing\n",
-                     m->kind[k].kind, sum.gathers, sum.uses, sum.saved);
+    const GatherCount *count = f->job->gathers;
+    GatherCount all = {0};
+    for (int u = 0; u < m->n_units; u++) {
+        all.uses += count[u].uses;
+        all.gathers += count[u].gathers;
+        all.saved += count[u].saved;
     }
+    if (all.uses == 0) return; /* every pack lies whole on the rank */
+    text_add(t, "\nGATHERS of a step: parameters from the ranks that share them\n");
+    text_add(t, "  %-24s %8s %8s %12s\n", "unit", "uses", "gathers", "still there");
+    for (int u = 0, last; u < m->n_units; u = last + 1) {
+        char name[64];
+        for (last = u; last + 1 < m->n_units && m->unit[last + 1].kind == m->unit[u].kind &&
+                       memcmp(&count[last + 1], &count[u], sizeof *count) == 0;)
+            last++;
+        snprintf(name, sizeof name, last > u ? "%s to %s" : "%s", m->unit[u].name,
+                 m->unit[last].name);
+        text_add(t, "  %-24s %8d %8d %12d%s\n", name, count[u].uses, count[u].gathers,
+                 count[u].saved, last > u ? "  each" : "");
+    }
+    text_add(t, "  %-24s %8d %8d %12d\n", "all", all.uses, all.gathers, all.saved);
 }
 
 Err explain_transfers_text(const Facts *f, Arena *temp, Text *out)
@@ -159,6 +166,7 @@ Err explain_transfers_text(const Facts *f, Arena *temp, Text *out)
     text_add(out, "\nTRANSFERS of a step that rank %d begins, in bytes\n", f->job->linked.rank);
     if (f->n_transfers == 0) {
         text_add(out, "  none: a rank alone\n");
+        gathers_text(f, out);
         return OK;
     }
     TRY(table_open(&t, 7, f->n_transfers + 2, temp));
