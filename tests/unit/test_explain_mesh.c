@@ -10,8 +10,8 @@ static void plan_says_which_rank_it_is(void **state)
         "mesh       pp=1 dp=2 cp=1 tp=2: this is rank 3 of 4: dp 1, tp 1\n",
         "micro      2 micro-batches of 2 sequences: 48 tokens each, 1 without tokens\n",
         "of the step's 0 to 3 they are numbers 1, 3: micro-batch j of dp rank r is j x 2 + r\n",
-        "zero       3: moments, gradients and weights are cut over dp, 2 ranks, in whole blocks of "
-        "512 elements\n",
+        "zero       3: moments, gradients and weights are cut over dp, 2 ranks, in whole blocks",
+        "blocks of 512 elements\n",
         "gather     before each use; at most 3 packs at once (parallel.live)\n",
         "reduce     gradients are summed over ranks after each micro-batch\n",
         "sequence   tokens of the stream are cut over tp\n",
