@@ -245,7 +245,7 @@ Err trial_run(const TrialSettings *s, Arena *arena, Trial *out)
     TRY(ARENA_NEW(arena, mesh.world, &t.predicted));
     TRY(ARENA_NEW(arena, mesh.world, &t.bytes));
     TRY(ARENA_NEW(arena, mesh.world, &t.copies));
-    for (int64_t i = 0; i < out->count; i++) out->weight[i] = out->gradient[i] = NAN;
+    for (int64_t i = 0; i < out->count; i++) out->weight[i] = out->gradient[i] = (double)NAN;
     const WorldSettings world = {.ranks = mesh.world,
                                  .in_flight = IN_FLIGHT,
                                  .records = 64,
@@ -276,7 +276,7 @@ static double tensor_gap(const double *a, const double *b, int64_t n, double lea
 {
     double most = least, gap = 0;
     for (int64_t i = 0; i < n; i++) {
-        if (isnan(a[i]) || isnan(b[i])) return INFINITY;
+        if (isnan(a[i]) || isnan(b[i])) return (double)INFINITY;
         most = fmax(most, fabs(a[i]));
         gap = fmax(gap, fabs(a[i] - b[i]));
     }
