@@ -3,14 +3,16 @@
  *     build/release/bench/overlap                        2 thread-ranks, gpt2 of 12 layers, f32
  *     build/release/bench/overlap width=256 tokens=512 steps=5 nap_ms=0
  *
- * Every product, and attention, sleeps nap_ms after its work: computing that takes time but no core,
- * so that ranks need no cores of their own and others may compute on the machine. With nap_ms=0
- * computing is what it is; then there should be a core for each rank and nothing else at work.
+ * Every product, and attention, sleeps nap_ms after its work: computing that takes time but no
+ * core, so that ranks need no cores of their own and others may compute on the machine. With
+ * nap_ms=0 computing is what it is; then there should be a core for each rank and nothing else at
+ * work.
  *
- * Each way of data parallelism runs with every transfer waited for where it is begun (off), and with
- * waits as late as they can be (on); each without delays and with bytes so slow that the largest
- * transfer of a unit takes as long as a layer's forward. Waiting takes no core. What a step grows by
- * is what did not hide; with overlap on it should be a fifth at most of what it is off. */
+ * Each way of data parallelism runs with every transfer waited for where it is begun (off), and
+ * with waits as late as they can be (on); each without delays and with bytes so slow that the
+ * largest transfer of a unit takes as long as a layer's forward. Waiting takes no core. What a
+ * step grows by is what did not hide; with overlap on it should be a fifth at most of what it is
+ * off. */
 #define _DEFAULT_SOURCE
 #include <math.h>
 #include <pthread.h>

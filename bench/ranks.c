@@ -3,8 +3,8 @@
  *     build/release/bench/ranks                  gpt2-124m, 4 sequences of 1,024 tokens, f32: dp=2 beside 2 threads
  *     build/release/bench/ranks model=llama-tiny ranks=64 sequences=64 seq_len=32 zero=3
  *
- * Both ways take turns in one process, so what else the machine does falls on both. Data parallel ranks share the
- * sequences; what they send each other is in the time. */
+ * Both ways take turns in one process, so what else the machine does falls on both. Data parallel
+ * ranks share the sequences; what they send each other is in the time. */
 #define _DEFAULT_SOURCE
 #include <stdio.h>
 #include <stdlib.h>

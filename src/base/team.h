@@ -25,8 +25,8 @@ void team_close(Team *team);
 int team_threads(const Team *team);
 /* Local. Cores that this process may use: its affinity mask, not the machine. */
 int team_cores(void);
-/* Local. Whom this thread works for: a number that it was given, which the teams it opens afterwards
- * pass on to their workers; -1 before. May be asked for in a signal handler. */
+/* Local. Whom this thread works for: a number that it was given, which the teams it opens
+ * afterwards pass on to their workers; -1 before. May be asked for in a signal handler. */
 void team_work_for(int who);
 int team_works_for(void);
 /* Local. Calls run(work, tile) for each tile in [0, n_tiles), in no order; NULL is a team of one.

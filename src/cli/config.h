@@ -63,8 +63,8 @@ typedef struct {
 #undef SECTION
 
 /* Local. `path` may be NULL: no file. Each of `set` is section.key=value. Texts live in the arena.
- * Numbers that were "auto" or -1 are settled: run_ranks, run_threads, mesh_dp; mesh_dp_shard is mesh_dp
- * where that is one axis. */
+ * Numbers that were "auto" or -1 are settled: run_ranks, run_threads, mesh_dp; mesh_dp_shard is
+ * mesh_dp where that is one axis. */
 Err config_load(const char *path, const char *const *set, int n_set, Arena *a, Config *out);
 /* Local. The model that the config asks for; it has a position for each token of a sequence. */
 Err config_model(const Config *c, Arena *a, ModelConfig *out);

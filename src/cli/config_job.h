@@ -7,8 +7,8 @@
 #include "train/job.h"
 #include "train/lr.h"
 
-/* Local. What computes: DEVICE_CPU or DEVICE_REF. auto is cpu, but ref for f64; ERR_CONFIG where the
- * device has not the type of precision.compute. Nothing is opened. */
+/* Local. What computes: DEVICE_CPU or DEVICE_REF. auto is cpu, but ref for f64; ERR_CONFIG where
+ * the device has not the type of precision.compute. Nothing is opened. */
 Err config_device(const Config *c, Option *out);
 /* Local. A training step of the run, on rank 0. `model` must outlive the settings. ERR_CONFIG also
  * where config_device refuses. */

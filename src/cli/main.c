@@ -4,8 +4,8 @@
 #include "cli/verbs.h"
 #include "cli/worker.h"
 
-/* A stream that the caller closed would be the number of the next file that is opened, and what is printed
- * would go into it. */
+/* A stream that the caller closed would be the number of the next file that is opened, and what is
+ * printed would go into it. */
 static void fill_streams(void)
 {
     int fd;

@@ -1,4 +1,5 @@
-/* train.c -- `sheaf train`: configuration, data and device put together, then the loop on every rank.
+/* train.c -- `sheaf train`: configuration, data and device put together, then the loop on every
+ * rank.
  *
  *     sheaf train run.yaml [key=value ...] [--trace FILE]
  *

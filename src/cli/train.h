@@ -1,4 +1,5 @@
-/* train.h -- between train.c, which prepares a run once in a process, and train_rank.c, which is what each of its ranks does. */
+/* train.h -- between train.c, which prepares a run once in a process, and train_rank.c, which is
+ * what each of its ranks does. */
 #ifndef CLI_TRAIN_H
 #define CLI_TRAIN_H
 

@@ -1,5 +1,5 @@
-/* train_rank.c -- what each rank of `sheaf train` does: its team and its programs; then, when all have them and all fits, the
- * loop. Rank 0 opens the run folder, and tells. */
+/* train_rank.c -- what each rank of `sheaf train` does: its team and its programs; then, when all
+ * have them and all fits, the loop. Rank 0 opens the run folder, and tells. */
 #define _DEFAULT_SOURCE
 #include <stdio.h>
 #include <stdlib.h>

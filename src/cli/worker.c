@@ -1,7 +1,7 @@
 /* worker.c -- the parent and the worker.
  *
- * A signal that a terminal sends goes to both; one that a process sends to the parent is passed on, so that `kill` on
- * the pid that a user sees does what it should. */
+ * A signal that a terminal sends goes to both; one that a process sends to the parent is passed
+ * on, so that `kill` on the pid that a user sees does what it should. */
 #define _GNU_SOURCE
 #include "cli/worker.h"
 
@@ -35,8 +35,8 @@ int worker_flush(int status)
 
 /* ---- the worker ---- */
 
-/* Notes whose thread it was; then the signal does what it did before. A fault happens again when the handler returns; a
- * signal that was sent is sent again. */
+/* Notes whose thread it was; then the signal does what it did before. A fault happens again when
+ * the handler returns; a signal that was sent is sent again. */
 static void on_crash(int signal_number, siginfo_t *info, void *context)
 {
     (void)context;
@@ -67,8 +67,8 @@ static void hold_signals(sigset_t *held, sigset_t *before)
     sigprocmask(SIG_BLOCK, held, before);
 }
 
-/* A signal that the caller has sheaf ignore (nohup) stays ignored; but Ctrl-C, which shells have all
- * jobs in the background ignore, still ends a run when it is sent to it. */
+/* A signal that the caller has sheaf ignore (nohup) stays ignored; but Ctrl-C, which shells have
+ * all jobs in the background ignore, still ends a run when it is sent to it. */
 static bool is_wanted(int signal_number)
 {
     struct sigaction now;

@@ -6,8 +6,8 @@
  *     exit status: the worker's, or 128 + n      board: where each rank is (train/board.h)
  *     when it died of signal n
  *
- * After a crash the parent names the rank and the instruction, and what the other ranks did; it writes recorder.json to
- * the run folder. */
+ * After a crash the parent names the rank and the instruction, and what the other ranks did; it
+ * writes recorder.json to the run folder. */
 #ifndef CLI_WORKER_H
 #define CLI_WORKER_H
 
@@ -17,8 +17,9 @@
 int worker_run(int (*work)(int argc, char **argv, Board *board), int argc, char **argv);
 /* Local. Flushes standard output; the exit status, which is not 0 when that fails. */
 int worker_flush(int status);
-/* Local. Writes dir/recorder.json of a run that failed for this reason, where there is a run folder and ranks were many
- * enough to wait for each other. Returns the path, in `path`, or NULL. */
+/* Local. Writes dir/recorder.json of a run that failed for this reason, where there is a run
+ * folder and ranks were many enough to wait for each other. Returns the path, in `path`, or NULL.
+ * */
 const char *worker_dump(const Board *b, const char *reason, char path[1200]);
 
 #endif

@@ -91,7 +91,8 @@ int group_place(RankList group, int rank);
 Err delay_check(const CommSettings *set);
 /* When a transfer that was posted may be over, on the clock of its record; 0: any time. */
 double delay_due_s(const CommSettings *set, const Record *r);
-/* Sleeps until then; moves what this rank has begun. ERR_PEER when another rank failed meanwhile. */
+/* Sleeps until then; moves what this rank has begun. ERR_PEER when another rank failed meanwhile.
+ * */
 Err delay_wait(Comm *c, double due_s);
 
 /* check.c. Local. ERR_CHECK unless the transfer is well formed on this rank; `sequence` is for the

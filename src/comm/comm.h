@@ -92,8 +92,8 @@ typedef struct {
     bool hostile;     /* for tests, see above */
     uint64_t seed;    /* of its coin and delays */
     double timeout_s; /* a longer wait is an error that says who waits for whom; 0: none is */
-    /* As on a slower network: a transfer between ranks is over no sooner than delay_s, and its bytes
-     * at delay_Bps, after this rank began it. The waiting rank sleeps. 0: none. */
+    /* As on a slower network: a transfer between ranks is over no sooner than delay_s, and its
+     * bytes at delay_Bps, after this rank began it. The waiting rank sleeps. 0: none. */
     double delay_s, delay_Bps;
     struct Recorder
         *recorder; /* with room for `records` in its ring, in memory that may be shared and

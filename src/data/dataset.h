@@ -42,8 +42,9 @@ typedef struct {
     int64_t n_tokens, n_samples;
 } Dataset;
 
-/* Local. Paths must stay. ERR_CONFIG when there is nothing to learn, or bytes do not fit vocab; ERR_CHECK for
- * a token that is not in it (looked for now in up to 2^28 tokens, else when a sample is filled). */
+/* Local. Paths must stay. ERR_CONFIG when there is nothing to learn, or bytes do not fit vocab;
+ * ERR_CHECK for a token that is not in it (looked for now in up to 2^28 tokens, else when a sample
+ * is filled). */
 Err dataset_open(const DatasetSettings *settings, Arena *a, Dataset *out);
 void dataset_close(Dataset *d);
 

@@ -1,5 +1,5 @@
-/* rope.h -- how fast each pair of channels turns. One formula for all devices: what it is tested against
- * is not ours (tests/golden). */
+/* rope.h -- how fast each pair of channels turns. One formula for all devices: what it is tested
+ * against is not ours (tests/golden). */
 #ifndef DEVICE_ROPE_H
 #define DEVICE_ROPE_H
 

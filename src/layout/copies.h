@@ -15,9 +15,9 @@ typedef struct {
     RankList holders; /* in the order of their parts; the rank is one of at least two */
 } CopyRun;
 
-/* Local. The runs of the rank, as long as they can be. The layout has passed layout_check. ERR_CHECK
- * when two cuts have copies, or the dim of the one that has is cut once more. O(elements of the dim
- * x parts). */
+/* Local. The runs of the rank, as long as they can be. The layout has passed layout_check.
+ * ERR_CHECK when two cuts have copies, or the dim of the one that has is cut once more. O(elements
+ * of the dim x parts). */
 Err copies_of(const Layout *l, const Mesh *m, const Shape *s, int rank, Arena *a,
               const CopyRun **out, int *n);
 

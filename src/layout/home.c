@@ -130,7 +130,8 @@ static InPack in_pack(const Home *h, int param, int rank)
     return p;
 }
 
-/* The flat map: one part for each place along the shard axes, and along those where packs differ. */
+/* The flat map: one part for each place along the shard axes, and along those where packs differ.
+ * */
 static Err flat_map(const Home *h, int param, Arena *a, const SpanMap **out)
 {
     const unsigned axes = h->shard | h->vary;

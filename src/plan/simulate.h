@@ -8,10 +8,10 @@
  *     ranks        6          4              one rank of each is compiled, and counts for all
  *
  * Many ranks have programs of the same sizes: along tp those whose parts are as large, along dp
- * those whose homes are. A class is such ranks; one of them is compiled, and counts for all. Classes
- * are found from programs too, not from formulas: a transfer lists what each member of its group
- * sends, so the program of one rank tells which others along its data axes differ from it; along
- * other axes every coordinate is compiled once. The last rank of each class is compiled
+ * those whose homes are. A class is such ranks; one of them is compiled, and counts for all.
+ * Classes are found from programs too, not from formulas: a transfer lists what each member of its
+ * group sends, so the program of one rank tells which others along its data axes differ from it;
+ * along other axes every coordinate is compiled once. The last rank of each class is compiled
  * as well, to see that it counts like the first. */
 #ifndef PLAN_SIMULATE_H
 #define PLAN_SIMULATE_H

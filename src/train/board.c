@@ -49,8 +49,8 @@ Err board_seat(Board *b, int ranks, int first, int n, int64_t records)
     return OK;
 }
 
-/* A handler runs on a stack of its own: the thread's may be what is at its end. A sanitizer has given
- * its threads one already. */
+/* A handler runs on a stack of its own: the thread's may be what is at its end. A sanitizer has
+ * given its threads one already. */
 void board_enter(const BoardSeat *s)
 {
     const stack_t mine = {.ss_sp = s->stack, .ss_size = ALTERNATE_BYTES};

@@ -56,8 +56,8 @@ Err train_run(const TrainSettings *s, TrainResult *out);
 /* Local. All that a rank allocates for its tensors: every arena, and those of validation beside the
  * state that it shares. */
 int64_t train_bytes(const Job *job, const Job *valid);
-/* Local. Flops of products and attention of a rank in one step: what the model needs, without what is
- * recomputed. A causal query sees half of the keys on average. */
+/* Local. Flops of products and attention of a rank in one step: what the model needs, without what
+ * is recomputed. A causal query sees half of the keys on average. */
 double job_model_flops(const Job *job);
 
 #endif

@@ -1,5 +1,6 @@
-/* trace.c -- the JSON array format of trace events: "X" is a slice on a thread, "b" and "e" the ends of one that may overlap
- * others, "M" names a process or a thread. Times are microseconds since the first event. */
+/* trace.c -- the JSON array format of trace events: "X" is a slice on a thread, "b" and "e" the
+ * ends of one that may overlap others, "M" names a process or a thread. Times are microseconds
+ * since the first event. */
 #include "train/trace.h"
 
 #include <errno.h>

@@ -3,7 +3,8 @@
  *     process "rank 0"   thread "compute"     layer.3 F0 | layer.3 F0 | ...      one slice an instruction or action
  *                        thread "transfers"   all-reduce #31 ........            from posted to done, several at once
  *
- * Events go to room that is there before the first step; when it is full the rest is counted, and that is said. */
+ * Events go to room that is there before the first step; when it is full the rest is counted, and
+ * that is said. */
 #ifndef TRAIN_TRACE_H
 #define TRAIN_TRACE_H
 
@@ -24,7 +25,8 @@ typedef struct {
 
 /* Local. Room for this rank's share of TRACE_EVENTS. */
 Err trace_open(Trace *t, int rank, int ranks_here, Arena *a);
-/* Local. Takes over what the recorder has seen since the last call; not later than after `cap` transfers of its ring. */
+/* Local. Takes over what the recorder has seen since the last call; not later than after `cap`
+ * transfers of its ring. */
 void trace_take(Trace *t, const Recorder *r);
 /* Local. The traces of n ranks of one model. */
 Err trace_write(const char *path, const Trace *const *trace, int n, const Model *model);

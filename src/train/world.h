@@ -3,9 +3,9 @@
  *     local   body(rank 0)   body(rank 1)   body(rank 2)      threads; rank 0 is the calling one
  *     mpi     body(my rank)                                   this process is one rank of many
  *
- * Each rank has a comm, an arena and a place on the board. One that returns an error ends the waits of all others; the
- * first error is the world's, with its rank. After a phase that may fail on some ranks alone, all agree before they move
- * on. */
+ * Each rank has a comm, an arena and a place on the board. One that returns an error ends the
+ * waits of all others; the first error is the world's, with its rank. After a phase that may fail
+ * on some ranks alone, all agree before they move on. */
 #ifndef TRAIN_WORLD_H
 #define TRAIN_WORLD_H
 
@@ -37,8 +37,8 @@ typedef struct {
 Err world_run(const WorldSettings *s);
 /* Collective over all ranks: what each came to, see comm_agree. */
 Err world_agree(WorldRank *r, Err mine);
-/* Local. Before a body gives back memory that its comm knows: this rank failed, unless err is OK or agreed on. When this
- * returns nobody touches that memory. */
+/* Local. Before a body gives back memory that its comm knows: this rank failed, unless err is OK
+ * or agreed on. When this returns nobody touches that memory. */
 void world_leave(WorldRank *r, Err err);
 
 #endif

@@ -78,8 +78,8 @@ static inline Schedule units_of(Arena *a, const char *name, int ranks, int units
     return out;
 }
 
-/* Unit 0 embeds: only its F reads. The last is a head: only its F reads, and the pack of unit 0 when
- * they are tied. Layers read in F and I, and so in B. */
+/* Unit 0 embeds: only its F reads. The last is a head: only its F reads, and the pack of unit 0
+ * when they are tied. Layers read in F and I, and so in B. */
 static inline void fill_packs(UnitPacks *packs, int units, bool tied)
 {
     memset(packs, 0, (size_t)units * sizeof *packs);

@@ -3,7 +3,8 @@
  *
  *     storage of `from` on all ranks --pack, send, unpack--> storage of `to` on all ranks
  *
- * A summand is a random number of its own; a fold is v * 31 + x, which tells one order from another.
+ * A summand is a random number of its own; a fold is v * 31 + x, which tells one order from
+ * another.
  */
 #ifndef TESTS_UNIT_RESHARD_TEST_H
 #define TESTS_UNIT_RESHARD_TEST_H

@@ -1,4 +1,5 @@
-/* test_batch.c -- every sequence of a step is in one micro-batch of one data parallel rank, where the rule says. */
+/* test_batch.c -- every sequence of a step is in one micro-batch of one data parallel rank, where
+ * the rule says. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -60,7 +61,8 @@ static void every_sequence_is_dealt_once(void **state)
                 }
 }
 
-/* One rank that imitates N runs the micro-batches of rank 0 first, then those of rank 1, in the same order. */
+/* One rank that imitates N runs the micro-batches of rank 0 first, then those of rank 1, in the
+ * same order. */
 static void a_fold_is_rank_after_rank(void **state)
 {
     (void)state;

@@ -111,8 +111,8 @@ static void work_hides_it(void **state)
     ranks_run(&(TestWorld){.ranks = 2, .body = hidden_body, .delay_s = 30e-3});
 }
 
-/* By bytes: what leaves the rank, or comes in where nothing leaves it. What stays on the rank is not
- * delayed. */
+/* By bytes: what leaves the rank, or comes in where nothing leaves it. What stays on the rank is
+ * not delayed. */
 static Err bytes_body(TestRank *r)
 {
     const double each_s = BYTES / r->of->delay_Bps;

@@ -1,4 +1,5 @@
-/* Runs of copies against brute force: for each element, who holds it; what each rank lists, in which order. */
+/* Runs of copies against brute force: for each element, who holds it; what each rank lists, in
+ * which order. */
 #include "support/expect.h"
 
 #include <stdlib.h>
@@ -33,8 +34,8 @@ static bool in_group(const CopyRun *r, int rank)
     return false;
 }
 
-/* Of a rank's runs: each element in at most one, and in one exactly when another rank along tp holds it too; the group
- * is all of these. */
+/* Of a rank's runs: each element in at most one, and in one exactly when another rank along tp
+ * holds it too; the group is all of these. */
 static void check_rank(Case *c, int rank, const CopyRun *run, int n)
 {
     const unsigned tp = mesh_axes(&c->mesh, VIEW_DENSE, "tp");

@@ -1,5 +1,5 @@
-/* test_explain_memory.c -- the rows of memory that `sheaf explain` tells of a rank are what lies in its arenas, found
- * by the addresses that linking gave out. */
+/* test_explain_memory.c -- the rows of memory that `sheaf explain` tells of a rank are what lies
+ * in its arenas, found by the addresses that linking gave out. */
 #define _POSIX_C_SOURCE 200809L
 #include "explain_cases.h"
 

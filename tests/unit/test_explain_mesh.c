@@ -1,5 +1,5 @@
-/* test_explain_mesh.c -- `sheaf explain` of a rank of a mesh, for people: what is said, and that lists that are
- * folded unfold to what is run. */
+/* test_explain_mesh.c -- `sheaf explain` of a rank of a mesh, for people: what is said, and that
+ * lists that are folded unfold to what is run. */
 #define _POSIX_C_SOURCE 200809L
 #include "explain_test.h"
 
@@ -77,7 +77,8 @@ typedef struct {
     int n;
 } Words;
 
-/* The number after the first dot, or letter, of a word, and the one after it: unit and micro-batch. */
+/* The number after the first dot, or letter, of a word, and the one after it: unit and
+ * micro-batch. */
 static int split_word(const char *word, char *name, int *unit, int *micro)
 {
     const size_t length = strcspn(word, ".0123456789");
@@ -106,7 +107,8 @@ static void push(Words *w, const char *word)
     snprintf(w->at[w->n++].word, sizeof w->at->word, "%s", word);
 }
 
-/* From the group [a, b) to the group [b, n): all that lie between, by steps of one unit or one micro-batch. */
+/* From the group [a, b) to the group [b, n): all that lie between, by steps of one unit or one
+ * micro-batch. */
 static void fill_between(Words *w, int a, int b)
 {
     const int length = b - a;

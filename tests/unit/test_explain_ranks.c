@@ -1,5 +1,6 @@
 /* test_explain_ranks.c -- `sheaf explain` of ranks of meshes against their linked programs:
- * coordinates, transfers by what is sent, steps as they are run, parameters as they lie in packs. */
+ * coordinates, transfers by what is sent, steps as they are run, parameters as they lie in packs.
+ * */
 #define _POSIX_C_SOURCE 200809L
 #include "explain_cases.h"
 #include "schedule/sent.h"

@@ -1,5 +1,6 @@
-/* Tied weights have a sum in each unit that holds them; a list that does not add them up is refused. So is one that
- * leaves gradients apart on ranks that share them, or reads packs that are not gathered. */
+/* Tied weights have a sum in each unit that holds them; a list that does not add them up is
+ * refused. So is one that leaves gradients apart on ranks that share them, or reads packs that are
+ * not gathered. */
 #include "support/expect.h"
 
 #include <string.h>

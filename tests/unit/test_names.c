@@ -27,7 +27,8 @@ static void patterns_have_any_length(void **state)
     assert_false(names_listed(NULL, "mid"));
 }
 
-/* A unit with more names than a table of fixed size would hold; the last is found like the first. */
+/* A unit with more names than a table of fixed size would hold; the last is found like the first.
+ * */
 static void all_names_are_known(void **state)
 {
     Bed b;

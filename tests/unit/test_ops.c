@@ -81,8 +81,8 @@ static void kernels_are_there(void **state)
     (void)state;
     for (int op = 0; op < N_OPS; op++) {
         const OpInfo *info = op_info((OpId)op);
-        const bool none = info->class == CLASS_VIEW || op == OP_wait || op == OP_call ||
-                          op_transfers((OpId)op);
+        const bool none =
+            info->class == CLASS_VIEW || op == OP_wait || op == OP_call || op_transfers((OpId)op);
         if (none != (info->kernel == KERNEL_NONE)) fail_msg("%s: has it a kernel?", info->name);
         if (!none && !device_ref.kernel[info->kernel]) fail_msg("%s: ref has none", info->name);
     }

@@ -1,5 +1,5 @@
-/* What each rank holds and where it begins, against a direct count: heads and the key heads that they
- * read, feed-forward, vocabulary; and that programs hold parameters as strategy_use says. */
+/* What each rank holds and where it begins, against a direct count: heads and the key heads that
+ * they read, feed-forward, vocabulary; and that programs hold parameters as strategy_use says. */
 #include "place_test.h"
 
 #include "compile/place.h"
@@ -170,8 +170,9 @@ static void expect_use(const ModelBed *m, const Ranks *r, int unit, const Layout
     }
 }
 
-/* Is the gradient a sum over tp yet? That of a norm of heads is, since each rank has some heads; under
- * sequence parallelism also what every rank holds and tokens add to: norms, biases of a sum. */
+/* Is the gradient a sum over tp yet? That of a norm of heads is, since each rank has some heads;
+ * under sequence parallelism also what every rank holds and tokens add to: norms, biases of a sum.
+ * */
 static bool is_sum_over_tp(const char *name, bool sequence)
 {
     if (strstr(name, "q_norm") || strstr(name, "k_norm")) return true;

@@ -1,5 +1,5 @@
-/* Transfers among the other instructions, as data: what is sent is begun where it is made and waited
- * for where it is read, and the gradient of the weights stands between. */
+/* Transfers among the other instructions, as data: what is sent is begun where it is made and
+ * waited for where it is read, and the gradient of the weights stands between. */
 #include "place_test.h"
 
 /* The wait for what instruction `begin` began. */

@@ -1,7 +1,8 @@
 /* Every way of laying a model over tp, as data: all ranks compile, and their transfers meet.
  *
- * Models x tp up to 8 x (plain, sequence) x (gathered again, kept), with the kinds of recomputation in
- * turn, so that each of them meets every other option. 14 rows, which few tp divide. */
+ * Models x tp up to 8 x (plain, sequence) x (gathered again, kept), with the kinds of
+ * recomputation in turn, so that each of them meets every other option. 14 rows, which few tp
+ * divide. */
 #include "place_test.h"
 
 enum { SEQUENCE = 1, KEPT = 2, N_WAYS = 4 };

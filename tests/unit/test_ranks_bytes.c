@@ -1,5 +1,5 @@
-/* What leaves the ranks in a step, by the recorder, is what the formulas say: in elements, summed over p ranks, with
- * Psi parameters and m micro-batches,
+/* What leaves the ranks in a step, by the recorder, is what the formulas say: in elements, summed
+ * over p ranks, with Psi parameters and m micro-batches,
  *
  *     dp, zero 1    2 (p-1) Psi            zero 2    (p-1) Psi (m+1)
  *     zero 3        (p-1) Psi m for gradients, and p-1 times each pack that is gathered, as often as it is

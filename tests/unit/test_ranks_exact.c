@@ -1,5 +1,5 @@
-/* What must be equal to the bit, f32 on device/cpu: the levels of ZeRO at equal dp and equal reductions; dp=N and one
- * rank that folds as N; any timing of transfers. */
+/* What must be equal to the bit, f32 on device/cpu: the levels of ZeRO at equal dp and equal
+ * reductions; dp=N and one rank that folds as N; any timing of transfers. */
 #include "support/expect.h"
 
 #include "device/cpu/cpu.h"

@@ -1,5 +1,5 @@
-/* test_ranks_loop.c -- the loop on several ranks: one line a step, all ranks end after the same step, the first error with its
- * rank, and nobody waits for ever. */
+/* test_ranks_loop.c -- the loop on several ranks: one line a step, all ranks end after the same
+ * step, the first error with its rank, and nobody waits for ever. */
 #define _DEFAULT_SOURCE
 #include <stdatomic.h>
 #include <sys/stat.h>

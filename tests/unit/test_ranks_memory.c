@@ -1,5 +1,6 @@
-/* The peak of every rank is known before launch: arenas are filled with a pattern, a step runs, and the highest byte that
- * changed, under either of two complementary patterns, is what linking said. Not close: equal. */
+/* The peak of every rank is known before launch: arenas are filled with a pattern, a step runs,
+ * and the highest byte that changed, under either of two complementary patterns, is what linking
+ * said. Not close: equal. */
 #include "support/expect.h"
 
 #include "support/world.h"
@@ -59,7 +60,8 @@ static void peaks_with_tensor(void **state)
     }
 }
 
-/* What is reduced after each micro-batch is never whole in the step arena, also with one of them. */
+/* What is reduced after each micro-batch is never whole in the step arena, also with one of them.
+ * */
 static void shares_of_gradients(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* Homes, copies and norms where parameters are cut over tp as well: f64 on ref, within 1e-10 of one rank. */
+/* Homes, copies and norms where parameters are cut over tp as well: f64 on ref, within 1e-10 of
+ * one rank. */
 #include "support/expect.h"
 
 #include "support/world.h"

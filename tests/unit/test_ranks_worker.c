@@ -1,5 +1,5 @@
-/* test_ranks_worker.c -- a verb in its worker: exit statuses, who crashed and where, and what the parent leaves in the run
- * folder. Faults are planted in what the worker runs. */
+/* test_ranks_worker.c -- a verb in its worker: exit statuses, who crashed and where, and what the
+ * parent leaves in the run folder. Faults are planted in what the worker runs. */
 #define _DEFAULT_SOURCE
 #include <pthread.h>
 #include <setjmp.h>

@@ -1,4 +1,5 @@
-/* test_ranks_world.c -- a body on every rank: the first error is the world's, with its rank, and no wait outlives it. */
+/* test_ranks_world.c -- a body on every rank: the first error is the world's, with its rank, and
+ * no wait outlives it. */
 #define _DEFAULT_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
-/* Data parallelism and ZeRO compute what one rank computes: f64 on ref, within 1e-10, five AdamW steps with accumulation
- * and a clip, on any number of ranks. */
+/* Data parallelism and ZeRO compute what one rank computes: f64 on ref, within 1e-10, five AdamW
+ * steps with accumulation and a clip, on any number of ranks. */
 #include "support/expect.h"
 
 #include "support/world.h"

@@ -228,7 +228,8 @@ static void planned_slices_are_the_best(void **state)
     assert_true(different > 20);
 }
 
-/* The form of slices.h is what the player says of gpipe, terapipe; and seq1f1b with equal slices. */
+/* The form of slices.h is what the player says of gpipe, terapipe; and seq1f1b with equal slices.
+ * */
 static void the_form_is_what_is_played(void **state)
 {
     for (int trial = 0; trial < 60; trial++) {

@@ -130,8 +130,8 @@ static void check_counts(const Schedule *before, const Schedule *s, const Table 
     for (int u = 0; u < units; u++) assert_int_equal(in_list[u], t->count[u].gathers);
 }
 
-/* A pack for the step comes once and goes after its last use; one that is kept to the backward phase
- * is there from F on. */
+/* A pack for the step comes once and goes after its last use; one that is kept to the backward
+ * phase is there from F on. */
 static void check_kept(const Schedule *s, const Table *t)
 {
     for (int u = 0; u < schedule_units(s); u++) {

@@ -1,4 +1,5 @@
-/* `sheaf simulate`: what it prints is what the programs count; requests that cannot be are refused. */
+/* `sheaf simulate`: what it prints is what the programs count; requests that cannot be are
+ * refused. */
 #define _POSIX_C_SOURCE 200809L
 #include "explain_test.h"
 #include "plan/simulate.h"

@@ -1,5 +1,6 @@
-/* verify says ok where layouts agree, and not where they do not: a device that errs on small products, which only a cut
- * model has, is seen by the grades that run on it and by no other. And layouts as words, there and back. */
+/* verify says ok where layouts agree, and not where they do not: a device that errs on small
+ * products, which only a cut model has, is seen by the grades that run on it and by no other. And
+ * layouts as words, there and back. */
 #include "support/expect.h"
 #include "support/models.h"
 

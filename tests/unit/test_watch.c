@@ -1,4 +1,5 @@
-/* test_watch.c -- a rank tells where it is and what it did: a kernel that fails leaves the cell at its instruction. */
+/* test_watch.c -- a rank tells where it is and what it did: a kernel that fails leaves the cell at
+ * its instruction. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

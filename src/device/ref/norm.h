@@ -1,4 +1,5 @@
-/* norm.h -- one row of a norm in f64. `cpu` falls back on it for rows whose squares overflow in f32. */
+/* norm.h -- one row of a norm in f64. `cpu` falls back on it for rows whose squares overflow in
+ * f32. */
 #ifndef DEVICE_REF_NORM_H
 #define DEVICE_REF_NORM_H
 

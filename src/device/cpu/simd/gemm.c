@@ -1,8 +1,8 @@
 /* gemm.c -- products of large matrices: c cut into tiles by its shape, each the work of one thread.
  *
  * f32 whose rows or columns are contiguous goes to the library as it lies. Anything else (bf16,
- * other strides, one row or column, no library) is brought to f32 blocks first, which the library or
- * our own kernel multiplies.
+ * other strides, one row or column, no library) is brought to f32 blocks first, which the library
+ * or our own kernel multiplies.
  *
  * Sums over k are in the order of whoever multiplies, which follows from the shape of the call; the
  * library adds to an accumulator as it goes, our blocks are added when they are whole. */
