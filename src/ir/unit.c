@@ -34,7 +34,7 @@ static Err add_param(Model *m, Unit *u, const char *name, const ParamInfo *info,
 {
     MUST(m->n_params < m->cap_params, "room for %d parameters", m->cap_params);
     Param *p = &m->param[m->n_params];
-    *p = (Param){.info = *info, .count = 1, .pack_at = u->pack_count};
+    *p = (Param){.info = *info, .count = 1, .pack_at = u->pack_count, .copy_of = -1};
     TRY(arena_string(m->arena, name, &p->name));
     for (int i = 0; i < info->ndim; i++) p->count *= info->n[i];
     u->pack_count += p->count;
@@ -68,6 +68,61 @@ Err model_add_unit(Model *m, int kind, const char *name, const char *prefix)
     return OK;
 }
 
+/* The unit lets go of parameter `old`, which another stage has too, and holds `copy` in its place. */
+static void hold_copy(Model *m, int unit, int old, int copy)
+{
+    Unit *u = &m->unit[unit];
+    Param *p = &m->param[copy];
+    for (int k = 0; k < u->n_params; k++)
+        if (u->param[k] == old) u->param[k] = copy;
+    if (p->n_holders == 0) {
+        p->pack_at = u->pack_count;
+        u->pack_count += p->count;
+    }
+    p->holder[p->n_holders++] = unit;
+}
+
+/* The copy of a parameter on a stage; a new one when there is none. */
+static int copy_on(Model *m, int param, const int16_t *stage, int on)
+{
+    for (int i = 0; i < m->n_params; i++)
+        if (m->param[i].copy_of == param && stage[m->param[i].holder[0]] == on) return i;
+    m->param[m->n_params] = m->param[param];
+    m->param[m->n_params].n_holders = 0;
+    m->param[m->n_params].copy_of = param;
+    return m->n_params++;
+}
+
+Err model_copy_params(Model *m, const int16_t *stage)
+{
+    const int n = m->n_params;
+    Param *room;
+    TRY(ARENA_NEW(m->arena, (int64_t)n * MAX_HOLDERS, &room));
+    memcpy(room, m->param, (size_t)n * sizeof *room);
+    m->param = room;
+    m->cap_params = n * MAX_HOLDERS;
+    for (int i = 0; i < n; i++) {
+        const Param p = m->param[i];
+        int kept = 0;
+        for (int h = 0; h < p.n_holders; h++) {
+            const int unit = p.holder[h], on = stage[unit];
+            if (on == stage[p.holder[0]])
+                m->param[i].holder[kept++] = unit;
+            else
+                hold_copy(m, unit, i, copy_on(m, i, stage, on));
+        }
+        m->param[i].n_holders = kept;
+    }
+    return OK;
+}
+
+bool model_is_shared(const Model *m, int param)
+{
+    for (int i = 0; i < m->n_params; i++)
+        if (m->param[i].copy_of == param) return true;
+    return m->param[param].copy_of >= 0;
+}
+
 const char *model_value_name(const Model *m, int unit, const char *name, char *buffer)
 {
     snprintf(buffer, VALUE_NAME_BYTES, "%s.%s", m->unit[unit].name, name);
@@ -77,6 +132,7 @@ const char *model_value_name(const Model *m, int unit, const char *name, char *b
 int64_t model_param_count(const Model *m)
 {
     int64_t count = 0;
-    for (int i = 0; i < m->n_params; i++) count += m->param[i].count;
+    for (int i = 0; i < m->n_params; i++)
+        if (m->param[i].copy_of < 0) count += m->param[i].count;
     return count;
 }

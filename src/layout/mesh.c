@@ -100,16 +100,18 @@ Err mesh_sized(const MeshSizes *sizes, Mesh *out)
 {
     const int replicate = sizes->dp_replicate ? sizes->dp_replicate : 1;
     const int shard = sizes->dp_shard ? sizes->dp_shard : 1, tp = sizes->tp ? sizes->tp : 1;
-    const int64_t world = (int64_t)replicate * shard * tp;
-    if (world < 1 || world > INT32_MAX)
-        return err_fail(ERR_CONFIG, "mesh: dp_replicate=%d dp_shard=%d tp=%d is no number of ranks",
+    const int pp = sizes->pp ? sizes->pp : 1;
+    const int64_t stage = (int64_t)replicate * shard * tp;
+    if (stage < 1 || pp < 1 || stage > INT32_MAX / pp)
+        return err_fail(ERR_CONFIG,
+                        "mesh: pp=%d dp_replicate=%d dp_shard=%d tp=%d is no number of ranks", pp,
                         replicate, shard, tp);
-    const View one = {4, {1, shard, 1, tp}, {"pp", "dp", "cp", "tp"}};
+    const View one = {4, {pp, shard, 1, tp}, {"pp", "dp", "cp", "tp"}};
     const View two = {
-        5, {1, replicate, shard, 1, tp}, {"pp", "dp_replicate", "dp_shard", "cp", "tp"}};
+        5, {pp, replicate, shard, 1, tp}, {"pp", "dp_replicate", "dp_shard", "cp", "tp"}};
     const View view[] = {replicate > 1 ? two : one,
-                         {4, {1, (int)world, 1, 1}, {"pp", "edp", "ep", "etp"}}};
-    return mesh_init(out, (int)world, view, 2);
+                         {4, {pp, (int)stage, 1, 1}, {"pp", "edp", "ep", "etp"}}};
+    return mesh_init(out, (int)stage * pp, view, 2);
 }
 
 unsigned mesh_shard_axes(const Mesh *m)

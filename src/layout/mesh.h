@@ -38,7 +38,7 @@ Mesh mesh_single(void);
 
 /* How many ranks along each axis; 0 is read as 1. */
 typedef struct {
-    int dp_replicate, dp_shard, tp;
+    int dp_replicate, dp_shard, tp, pp;
 } MeshSizes;
 /* Local. The dense view pp dp cp tp, and the expert view that goes with it; dp is two axes,
  * dp_replicate and dp_shard, where there are copies of the shards. */

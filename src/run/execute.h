@@ -19,7 +19,7 @@ Err execute_publish(Rank *r, int unit);
 /* Local. ERR_CONFIG unless every call and every BIND names a slot that there is. */
 Err execute_check_calls(const LinkedProgram *lp);
 
-/* steps.c. Collective over the groups of its steps: begins the GATHER or REDUCE at a position;
+/* steps.c. Collective over the groups of its steps: begins what stands at a position;
  * ends it. */
 Err steps_begin(Rank *r, int at);
 Err steps_end(Rank *r, int at);

@@ -39,13 +39,13 @@ static double loss_of(const Rank *r, int micro)
     return dtype_wide(lp->model->dtype) == F64 ? wide : (double)narrow;
 }
 
-/* Left fold over groups of the left folds over their micro-batches. */
+/* Left fold over groups of the left folds over their micro-batches; 0 where the loss is elsewhere. */
 static double fold_loss(const Rank *r)
 {
     const LinkedProgram *lp = r->settings.program;
     const int each = lp->micros / lp->fold;
     double sum = 0;
-    for (int m = 0; m < lp->micros; m += each) {
+    for (int m = 0; lp->has_loss && m < lp->micros; m += each) {
         double group = 0;
         for (int i = m; i < m + each; i++) group += loss_of(r, i);
         sum += group;

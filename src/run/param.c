@@ -80,7 +80,8 @@ RankPiece rank_piece(const Rank *r, int unit, int i)
     for (int k = 0, n = -1; k < u->n_params; k++) {
         n += lp->model->param[u->param[k]].holder[0] == unit;
         if (n != p->param) continue;
-        out.param = u->param[k];
+        const int copy_of = lp->model->param[u->param[k]].copy_of;
+        out.param = copy_of >= 0 ? copy_of : u->param[k];
         break;
     }
     out.held = holding_of(&h->use, lp->mesh, &h->shape, lp->rank);

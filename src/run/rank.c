@@ -95,6 +95,8 @@ static Err act(Rank *r, int at)
         return execute_run(r, l);
     case A_GATHER:
     case A_REDUCE:
+    case A_SEND:
+    case A_RECV:
         return steps_begin(r, at);
     case A_DROP: /* its memory is taken again by what was packed there */
         return OK;

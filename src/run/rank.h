@@ -107,10 +107,10 @@ typedef enum { PART_WEIGHT, PART_MASTER, PART_GRAD, PART_MOMENT1, PART_MOMENT2 }
 
 /* A stretch of a parameter that the rank has at home. */
 typedef struct {
-    int param, unit;
-    int64_t lo, hi; /* of the row-major elements that `use` leaves to the rank */
-    int64_t at;     /* of lo, in the unit's home */
-    Holding held;   /* of the parameter in `use` */
+    int param, unit; /* of a copy: the parameter that it is of */
+    int64_t lo, hi;  /* of the row-major elements that `use` leaves to the rank */
+    int64_t at;      /* of lo, in the unit's home */
+    Holding held;    /* of the parameter in `use` */
 } RankPiece;
 
 /* Local. The pieces of a unit's pack; one of them; its data, flat; and which element of the whole

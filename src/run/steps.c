@@ -1,4 +1,4 @@
-/* steps.c -- GATHERs and REDUCEs at work: their steps, begun here and ended there.
+/* steps.c -- GATHERs, REDUCEs, SENDs and RECVs at work: their steps, begun here and ended there.
  *
  *     position 4   gather.2   steps before the one that overlaps are done, that one is begun
  *     position 5   F1.0       between its instructions the comm is polled
@@ -40,15 +40,15 @@ static Err run_step(Rank *r, const LinkedStep *s)
     return r->settings.device->kernel[KERNEL_add](&c);
 }
 
-/* NaN where a gather will write: all of `to` but what is in place. */
+/* NaN where a gather or a receive will write: all of `to` but what is in place. */
 static void poison(const Rank *r, const Linked *l)
 {
-    if (l->action.kind != A_GATHER || l->n_steps == 0) return;
+    if ((l->action.kind != A_GATHER && l->action.kind != A_RECV) || l->n_steps == 0) return;
     const Ref *from = &l->step[0].t.from, *to = &l->step[0].t.to;
     const size_t bytes = (size_t)to->count * dtype_bytes(to->dtype);
     const size_t own = (size_t)from->count * dtype_bytes(from->dtype);
     char *base = r->base[to->arena] + to->offset;
-    const bool in_place = from->arena == to->arena;
+    const bool in_place = l->action.kind == A_GATHER && from->arena == to->arena;
     const size_t before = in_place ? from->offset - to->offset : bytes;
     memset(base, 0xFF, before);
     if (in_place) memset(base + before + own, 0xFF, bytes - before - own);

@@ -15,19 +15,6 @@ int64_t linked_guest(const LinkedProgram *lp, int unit, int k)
     return at;
 }
 
-static Err refuse_moves(const Schedule *s, int lane)
-{
-    for (int i = 0; i < s->n[lane]; i++) {
-        const ActionKind kind = (ActionKind)s->list[lane][i].kind;
-        if (kind != A_SEND && kind != A_RECV && kind != A_EVICT && kind != A_FETCH) continue;
-        return err_fail(ERR_CONFIG,
-                        "rank %d: action %d is a %s: not yet; this version runs lists without "
-                        "sends and evictions",
-                        lane, i, action_kind_name(kind));
-    }
-    return OK;
-}
-
 /* Which REDUCE takes what a micro-batch adds to a pack: the next one, by number. */
 static Err find_groups(Linking *k)
 {
@@ -141,32 +128,32 @@ static Err bind_runs(Linking *k)
     return OK;
 }
 
-static Err copy_list(Linking *k, int lane)
+/* A mesh of one rank, when none is given. */
+static Err take_mesh(Linking *k)
 {
     LinkedProgram *lp = k->lp;
-    TRY(ARENA_NEW(k->arena, lp->n + 1, &lp->list));
-    for (int i = 0; i <= lp->n; i++) {
-        Linked *l = &lp->list[i];
-        l->grads = l->guests = (Spot){ARENA_STEP, NO_BASE};
-        for (int r = 0; r <= REGION_DY; r++) l->base[r] = NO_BASE;
-        if (i == lp->n) break; /* the end of the list */
-        l->action = k->s->list[lane][i];
-        if (l->action.kind == A_RUN)
-            l->program = &lp->program[lp->model->unit[l->action.unit].kind];
+    Mesh *one;
+    lp->mesh = k->in->mesh;
+    if (!lp->mesh) {
+        TRY(ARENA_NEW(k->arena, 1, &one));
+        *one = mesh_single();
+        lp->mesh = one;
     }
-    return OK;
+    const unsigned pp = mesh_axes(lp->mesh, VIEW_DENSE, "pp");
+    return mesh_group(lp->mesh, VIEW_DENSE, pp, lp->rank, k->arena, &lp->stages);
 }
 
-/* A mesh of one rank, when none is given. */
-static Err take_mesh(const LinkInput *in, Arena *arena, const Mesh **out)
+/* The rank sits where its list is. */
+static Err check_lane(const Linking *k)
 {
-    Mesh *one;
-    *out = in->mesh;
-    if (in->mesh) return OK;
-    TRY(ARENA_NEW(arena, 1, &one));
-    *one = mesh_single();
-    *out = one;
-    return OK;
+    const LinkedProgram *lp = k->lp;
+    const unsigned pp = mesh_axes(lp->mesh, VIEW_DENSE, "pp");
+    const int stage = mesh_part(lp->mesh, VIEW_DENSE, pp, lp->rank);
+    if (lp->stages.n == k->s->ranks && stage == lp->lane) return OK;
+    return err_fail(ERR_CHECK,
+                    "list %d of a schedule of %d ranks for rank %d, on stage %d of %d: give each "
+                    "its own",
+                    lp->lane, k->s->ranks, lp->rank, stage, lp->stages.n);
 }
 
 Err schedule_link(const Schedule *s, int lane, const LinkInput *in, Arena *arena,
@@ -177,6 +164,7 @@ Err schedule_link(const Schedule *s, int lane, const LinkInput *in, Arena *arena
                         .rank = in->rank,
                         .micros = s->micros,
                         .n_moments = in->n_moments,
+                        .lane = lane,
                         .fold = in->fold ? in->fold : 1,
                         .block = in->block ? in->block : DEFAULT_BLOCK,
                         .n = s->n[lane]};
@@ -184,9 +172,9 @@ Err schedule_link(const Schedule *s, int lane, const LinkInput *in, Arena *arena
     if (s->grain != OVER_UNITS || schedule_units(s) != in->model->n_units)
         return err_fail(ERR_CHECK, "the schedule has %d units, the model %d; expand it first",
                         schedule_units(s), in->model->n_units);
-    TRY(refuse_moves(s, lane));
-    TRY(take_mesh(in, arena, &lp.mesh));
-    TRY(copy_list(&k, lane));
+    TRY(take_mesh(&k));
+    TRY(check_lane(&k));
+    TRY(link_list(&k));
     TRY(link_homes(&k));
     TRY(find_groups(&k));
     TRY(link_plan(&k));

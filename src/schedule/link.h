@@ -3,11 +3,14 @@
  *     action      program   what is bound
  *     gather.2              all-gather over dp, state 512 -> work 20480; waited for before F2.0
  *     F2.0        layer     scratch 0, frame-w 4096, y 8192, x 1024; weights at work 20480
+ *     send.F2.0>1           y of F2.0, work 8192, to the next stage; waited for before the next send
+ *     recv.B3.0<1           into work 8192; waited for before B2.0
  *     B2.0        layer     scratch 0, frame-w 4096, dx 1024, dy 8192; gradients to step 0, anew
  *     reduce.2              reduce-scatter over dp, step 0; waited for before the norm
  *
  * Offsets, peak, simulation, checks and explain walk this list and nothing else; so does run/. One
- * rank walks the same kind of list as many.
+ * rank walks the same kind of list as many. On a stage of a pipeline it is that stage's: units of
+ * other stages have no memory here, but for values that come from them.
  *
  *     arena    holds                                                     laid out
  *     state    the homes: weights, master weights, moments; packs that   back to back
@@ -38,19 +41,27 @@ typedef struct {
 } Spot;
 
 /* Transfers of one group with different purposes do not wait for each other. */
-enum { PURPOSE_PROGRAM, PURPOSE_GATHER, PURPOSE_REDUCE, PURPOSE_SCALAR };
+enum {
+    PURPOSE_PROGRAM,
+    PURPOSE_GATHER,
+    PURPOSE_REDUCE,
+    PURPOSE_SCALAR,
+    PURPOSE_FORWARD,
+    PURPOSE_BACKWARD
+};
 
 /* Transfers of GATHERs and REDUCEs that are in flight at once, at most. */
 enum { LINK_FLIGHTS = 16 };
 
-/* A step of what a GATHER or a REDUCE does: a transfer, or an addition or a copy on this rank
- * alone, of `t.from` to `t.to`. */
+/* A step of what a GATHER, a REDUCE, a SEND or a RECV does: a transfer, or an addition or a copy on
+ * this rank alone, of `t.from` to `t.to`. */
 typedef enum { STEP_TRANSFER, STEP_ADD, STEP_COPY } StepKind;
 
 typedef struct {
     StepKind kind;
     Transfer t;       /* arenas are of ArenaId */
-    const char *what; /* "gather", "tied", "copies", "model", "scatter", "data", "sum" */
+    const char *what; /* "gather", "tied", "stages", "copies", "model", "scatter", "data", "sum",
+                         "forward", "backward" */
 } LinkedStep;
 
 typedef struct {
@@ -66,20 +77,22 @@ typedef struct {
     Action action;
     const Program *program;     /* of a RUN, else NULL */
     uint64_t fresh;             /* bit p: the sum of parameter p of the unit starts anew here */
-    size_t base[REGION_DY + 1]; /* own regions, x and dy; NO_BASE where the phase has none */
+    size_t base[REGION_DY + 1]; /* own regions, x and dy; NO_BASE where the phase has none. Of a
+                                   SEND or a RECV: y or dx, whichever it moves */
     uint32_t begins;            /* bit r: own region r begins to live here */
     const PackAt *pack;         /* of a RUN: the packs that its parameters lie in */
     int n_packs;
     Spot grads, guests; /* of a RUN: where gradients go, of its own pack; of others', in order */
-    /* Of a GATHER or a REDUCE: steps [0, begun) are done here, step `begun` is begun here, and is
-     * waited for, and the rest done, before position `end`. */
+    /* Of all but RUNs, the norm and updates: steps [0, begun) are done here, step `begun` is begun
+     * here, and is waited for, and the rest done, before position `end`. */
     const LinkedStep *step;
     int n_steps, begun, end;
     const int32_t *wait; /* positions of transfers that are ended before anything else here */
     int n_waits;
 } Linked;
 
-/* What the rank has of one unit's parameters, and where; offsets are those of element 0. A
+/* What the rank has of one unit's parameters, and where; offsets are those of element 0. Of a unit
+ * of another stage it has nothing: `mine` is empty; home and counts are those of its ranks there. A
  * parameter that lies in another unit's pack (tied weights) has a sum of its own here, among the
  * guests, in the order in which the unit names them: so each unit's gradient is its own fold over
  * micro-batches, whatever the schedule. REDUCE adds the sums of the holders. */
@@ -102,9 +115,11 @@ typedef struct {
 
 /* What ranks tell each other at the end of a step, all f64 cells of the step arena.
  *
- *     tally     live tokens and loss, of each rank that has tokens of its own; folded in order
- *     blocks    sums of squares of blocks of the packs: those of each member of the shard group,
- *               by unit, then those of packs that are not cut; folded by unit and block
+ *     tally     live tokens and loss, of each rank that has tokens of its own or the loss; folded in
+ *               order
+ *     blocks    sums of squares of blocks of the packs: those of each member of the shard group on
+ *               each stage, by unit; packs that are not cut are the first member's. Folded by unit
+ *               and block, so stages do not show in the result
  *     squares   their folds, of each rank of the model axes; folded in order */
 enum { TALLY, BLOCKS, SQUARES, N_SCALARS };
 
@@ -121,6 +136,8 @@ typedef struct {
     const Program *program; /* [model->n_kinds] */
     const Mesh *mesh;
     int rank, micros, n_moments;
+    int lane;      /* the rank's stage of the pipeline */
+    bool has_loss; /* the last unit is here */
     int fold; /* micro-batches are so many groups, each folded by itself, as by so many ranks */
     int64_t block;
     int n;
@@ -133,6 +150,7 @@ typedef struct {
     ScalarPlace scalar[N_SCALARS];
     bool *counts_live; /* [scalar[TALLY].group.n]: do its tokens count? Others have the same */
     int in_flight;     /* transfers begun and not waited for, at most; without those of programs */
+    RankList stages;   /* the ranks that differ from this one along pp alone */
     size_t bytes[N_ARENAS];
     size_t live[N_ARENAS];             /* the least that any packing needs */
     int peak_at;                       /* position in the list where most of the work arena lives */
@@ -153,8 +171,9 @@ typedef struct {
     bool in_order;                /* every transfer is waited for where it is begun */
 } LinkInput;
 
-/* Local. Binds the list of `lane` (a rank of the pipeline) in a schedule over units. ERR_CHECK when
- * a gradient would stay unsummed, or a pack be read that is not there. */
+/* Local. Binds the list of `lane`, the rank's part along pp, in a schedule over units. ERR_CHECK when
+ * a gradient would stay unsummed, or a pack be read that is not there; ERR_CONFIG for slices and
+ * evictions, which are not linked yet. */
 Err schedule_link(const Schedule *s, int lane, const LinkInput *in, Arena *arena,
                   LinkedProgram *out);
 

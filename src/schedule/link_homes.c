@@ -31,7 +31,7 @@ static Err place_params(Linking *k, int unit)
     const Unit *u = &lp->model->unit[unit];
     UnitPlace *at = &lp->unit[unit];
     int owner = -1;
-    for (int i = 0; i < u->n_params; i++) {
+    for (int i = 0; is_here(k, unit) && i < u->n_params; i++) {
         const Param *p = param_of(lp, unit, i);
         if (p->holder[0] == unit) {
             const int64_t *begin = &at->mine.pack_at[k->pack_index[u->param[i]]];
@@ -51,10 +51,22 @@ static Err place_params(Linking *k, int unit)
     return OK;
 }
 
-/* What the rank counts in the norm, as stretches of its home. Ranks along dp that have the same
- * home have the same gradient there, and each counts for itself. */
-static Err own_stretches(Linking *k, UnitPlace *at)
+int pack_param(const Linking *k, int unit, int i)
 {
+    const Unit *u = &k->lp->model->unit[unit];
+    for (int n = 0; n < u->n_params; n++)
+        if (param_of(k->lp, unit, n)->holder[0] == unit && k->pack_index[u->param[n]] == i)
+            return u->param[n];
+    MUST(false, "unit %s has no parameter %d in its pack", u->name, i);
+    return -1;
+}
+
+/* What the rank counts in the norm, as stretches of its home. Ranks along dp that have the same
+ * home have the same gradient there, and each counts for itself. Copies of what is on another stage
+ * are counted there. */
+static Err own_stretches(Linking *k, int unit)
+{
+    UnitPlace *at = &k->lp->unit[unit];
     const LinkedProgram *lp = k->lp;
     const unsigned same = mesh_axes(lp->mesh, at->home.view, "dp") & ~at->home.shard;
     const int first = mesh_move(lp->mesh, at->home.view, same, 0, lp->rank);
@@ -65,6 +77,7 @@ static Err own_stretches(Linking *k, UnitPlace *at)
     TRY(ARENA_NEW(k->arena, n + 1, &span));
     for (int i = 0; i < n; i++) {
         const int64_t lo = piece[i].at, hi = lo + piece[i].hi - piece[i].lo;
+        if (lp->model->param[pack_param(k, unit, piece[i].param)].copy_of >= 0) continue;
         if (at->n_owned > 0 && span[at->n_owned - 1].hi == lo)
             span[at->n_owned - 1].hi = hi;
         else
@@ -83,11 +96,13 @@ static Err unit_home(Linking *k, int unit)
     int n;
     TRY(list_params(k, unit, &param, &n));
     TRY(home_init(&at->home, lp->mesh, cut ? mesh_shard_axes(lp->mesh) : 0, lp->block, param, n));
-    TRY(home_rank(&at->home, lp->rank, k->arena, &at->mine));
+    TRY(home_rank(&at->home, lp->rank, k->arena, &at->mine)); /* alike on every stage */
     TRY(home_counts(&at->home, &at->mine, k->arena, &at->counts));
     TRY(mesh_group(lp->mesh, at->home.view, at->home.shard, lp->rank, k->arena, &at->group));
     at->me = mesh_part(lp->mesh, at->home.view, at->home.shard, lp->rank);
-    return own_stretches(k, at);
+    if (is_here(k, unit)) return own_stretches(k, unit);
+    at->mine = (HomeRank){0};
+    return OK;
 }
 
 Err link_homes(Linking *k)

@@ -1,5 +1,6 @@
 /* link_parts.h -- between the files of linking, in the order in which they work.
  *
+ *     moves     the list, with receives posted early                  link_moves.c
  *     homes     what the rank has of each pack                        link_homes.c
  *     groups    which REDUCE takes what a RUN adds; fresh sums        link.c
  *     plan      the transfers of a unit's REDUCE, without addresses   link_plan.c
@@ -41,6 +42,8 @@ typedef struct {
                             pack; -1: the step's, or none does */
     int32_t *reduce_at;     /* [units][micros + 1]: where the REDUCE of a micro-batch stands; first
                             that of the step; -1: nowhere */
+    int32_t *move_at;       /* [cells][2]: where the value that F, or that I or B, of (unit, micro,
+                            slice) makes is sent or received; -1: nowhere */
     ReducePlan *plan;       /* [units] */
     const UnitPacks *packs; /* [units] */
     size_t *pack_off;       /* [positions]: of a GATHER into the work arena */
@@ -55,6 +58,27 @@ static inline int32_t *close_of(const Linking *k, int unit, int micro)
 static inline int32_t *reduce_of(const Linking *k, int unit, int micro)
 {
     return &k->reduce_at[(int64_t)unit * (k->lp->micros + 1) + micro + 1];
+}
+
+/* The two ways of a value: up with F, down with I and B. */
+enum { WAY_FORWARD, WAY_BACKWARD, N_WAYS };
+
+static inline int way_of(const Action *a)
+{
+    return a->phase == PHASE_F ? WAY_FORWARD : WAY_BACKWARD;
+}
+
+static inline bool is_move(const Action *a) { return a->kind == A_SEND || a->kind == A_RECV; }
+
+static inline int32_t *move_of(const Linking *k, int unit, int micro, int slice, int way)
+{
+    return &k->move_at[schedule_cell(k->s, unit, micro, slice) * N_WAYS + way];
+}
+
+/* Is the unit on this stage? */
+static inline bool is_here(const Linking *k, int unit)
+{
+    return schedule_rank_of(k->s, unit) == k->lp->lane;
 }
 
 static inline const Param *param_of(const LinkedProgram *lp, int unit, int k)
@@ -97,12 +121,18 @@ static inline bool writes_param(const Linked *l, int k)
 }
 
 /* Local, all of them. */
+Err link_list(Linking *k);
 Err link_homes(Linking *k);
 Err link_plan(Linking *k);
 Err link_ends(Linking *k);
 Err link_static(Linking *k);
 Err link_memory(Linking *k, Arena *temp);
 Err link_steps(Linking *k);
+
+/* Local. The model's number of parameter i of a unit's pack. */
+int pack_param(const Linking *k, int unit, int i);
+/* Local. The steps of a SEND or a RECV, once it is known where its bytes lie. */
+void move_step(const Linking *k, int at, LinkedStep *out);
 
 /* ---- memory.c and memory_state.c ---- */
 

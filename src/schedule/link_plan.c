@@ -1,6 +1,7 @@
 /* link_plan.c -- what a REDUCE of a unit has to send, before it is known where anything lies.
  *
  *     pack      q q q q k k k k v v v v o o o o n n n       tp=2 sp, dp=2, keys and values copied
+ *     stages    tied weights that another stage holds too: all-reduce over the two
  *     copies            k k|    v v|                        all-reduce over those that hold them
  *     model                             n n n               norms: partial sums over tp
  *     scatter   q q q q k k k k v|v v v o o o o n n n       over dp: each gets its home
@@ -24,17 +25,6 @@ static unsigned partial_of(const LinkedProgram *lp, int unit, int param)
     return partial;
 }
 
-/* The model's number of parameter i of a pack. */
-static int pack_param(const Linking *k, int unit, int i)
-{
-    const Unit *u = &k->lp->model->unit[unit];
-    for (int n = 0; n < u->n_params; n++)
-        if (param_of(k->lp, unit, n)->holder[0] == unit && k->pack_index[u->param[n]] == i)
-            return u->param[n];
-    MUST(false, "unit %s has no parameter %d in its pack", u->name, i);
-    return -1;
-}
-
 static Err reduce_axes(const Linking *k, int unit, int i, HomeReduce *out)
 {
     const LinkedProgram *lp = k->lp;
@@ -50,6 +40,35 @@ static Err reduce_axes(const Linking *k, int unit, int i, HomeReduce *out)
                             partial_of(lp, p->holder[h], param),
                             lp->model->unit[p->holder[h]].name);
     *out = home_reduce(&lp->unit[unit].home, i, partial);
+    return OK;
+}
+
+/* The stages that hold a parameter or a copy of it, in order. */
+static Err stages_of(const Linking *k, int unit, int param, RankList *out)
+{
+    const LinkedProgram *lp = k->lp;
+    const Model *m = lp->model;
+    const int first = m->param[param].copy_of >= 0 ? m->param[param].copy_of : param;
+    const unsigned partial = partial_of(lp, unit, param);
+    int32_t *list;
+    *out = (RankList){0};
+    if (!model_is_shared(m, param)) return OK;
+    TRY(ARENA_NEW(k->arena, lp->stages.n, &list));
+    for (int stage = 0; stage < lp->stages.n; stage++)
+        for (int i = 0; i < m->n_params; i++) {
+            const int holder = m->param[i].holder[0];
+            if ((i != first && m->param[i].copy_of != first) ||
+                schedule_rank_of(k->s, holder) != stage)
+                continue;
+            list[out->n++] = lp->stages.rank[stage];
+            if (partial_of(lp, holder, i) != partial)
+                return err_fail(ERR_CHECK,
+                                "parameter %s: its gradient is a partial sum over axes 0x%x in "
+                                "unit %s and over 0x%x in unit %s; the two cannot be added",
+                                m->param[param].name, partial, m->unit[unit].name,
+                                partial_of(lp, holder, i), m->unit[holder].name);
+        }
+    out->rank = list;
     return OK;
 }
 
@@ -117,6 +136,22 @@ static Err plan_data(const Linking *k, const UnitPlace *at, const HomeReduce *wa
     return plan_stretches(k, at, &(Stretches){"data", true, axes, piece, at->mine.n_pieces}, plan);
 }
 
+/* Sums over stages: before all others, which are along one stage. */
+static Err plan_stages(const Linking *k, int unit, ReducePlan *plan)
+{
+    const UnitPlace *at = &k->lp->unit[unit];
+    for (int i = 0; i < at->home.n; i++) {
+        RankList stages;
+        TRY(stages_of(k, unit, pack_param(k, unit, i), &stages));
+        push(plan, (ReducePart){.what = "stages",
+                                .kind = COMM_ALL_REDUCE,
+                                .group = stages,
+                                .lo = at->mine.pack_at[i],
+                                .hi = at->mine.pack_at[i + 1]});
+    }
+    return OK;
+}
+
 /* What the rest of the step may overlap with: the scatter, or the last of the sums over dp. */
 static void choose_begun(ReducePlan *plan, int first)
 {
@@ -132,13 +167,14 @@ static Err plan_unit(Linking *k, int unit)
     ReducePlan *plan = &k->plan[unit];
     HomeReduce way[MAX_PORTS];
     const CopyRun *run[MAX_PORTS];
-    int n_runs[MAX_PORTS], room = 2 * at->home.n + 1;
+    int n_runs[MAX_PORTS], room = 3 * at->home.n + 1;
     for (int i = 0; i < at->home.n; i++) {
         TRY(reduce_axes(k, unit, i, &way[i]));
         TRY(plan_copies(k, unit, i, &run[i], &n_runs[i]));
         room += n_runs[i];
     }
     TRY(ARENA_NEW(k->arena, room, &plan->part));
+    TRY(plan_stages(k, unit, plan));
     for (int i = 0; i < at->home.n; i++)
         for (int c = 0; c < n_runs[i]; c++)
             push(plan, (ReducePart){.what = "copies",
@@ -160,6 +196,7 @@ static Err plan_unit(Linking *k, int unit)
 Err link_plan(Linking *k)
 {
     TRY(ARENA_NEW(k->arena, k->lp->model->n_units, &k->plan));
-    for (int u = 0; u < k->lp->model->n_units; u++) TRY(plan_unit(k, u));
+    for (int u = 0; u < k->lp->model->n_units; u++)
+        if (is_here(k, u)) TRY(plan_unit(k, u));
     return OK;
 }

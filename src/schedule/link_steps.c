@@ -1,4 +1,4 @@
-/* link_steps.c -- the steps of GATHERs and REDUCEs, with addresses.
+/* link_steps.c -- the steps of GATHERs, REDUCEs and moves, with addresses.
  *
  *     reduce.0.1   add         tied      work 8192 (head) -> work 4096 (embed)
  *                  all-reduce  model     work 5120, over tp
@@ -116,7 +116,7 @@ static void reduce_steps(Steps *s, int unit, bool first)
 static int most_steps(const Linking *k, const Action *a)
 {
     const Unit *u = &k->lp->model->unit[a->unit];
-    return a->kind == A_GATHER ? 1 : u->n_params * MAX_HOLDERS + k->plan[a->unit].n + 1;
+    return a->kind != A_REDUCE ? 1 : u->n_params * MAX_HOLDERS + k->plan[a->unit].n + 1;
 }
 
 /* Steps of the step's REDUCEs are the same for each micro-batch but for addresses. */
@@ -129,10 +129,11 @@ Err link_steps(Linking *k)
         Linked *l = &lp->list[i];
         const int kind = l->action.kind, unit = l->action.unit;
         Steps s = {.k = k, .at = i};
-        if (kind != A_GATHER && kind != A_REDUCE) continue;
+        if (kind != A_GATHER && kind != A_REDUCE && !is_move(&l->action)) continue;
         const size_t mark = align_up(arena_mark(k->arena));
         TRY(ARENA_NEW(k->arena, most_steps(k, &l->action), &s.step));
         l->begun = -1;
+        if (is_move(&l->action)) move_step(k, i, &s.step[s.n++]);
         if (kind == A_GATHER) gather_steps(&s, unit);
         if (kind == A_REDUCE) reduce_steps(&s, unit, !reduced[unit]);
         if (kind == A_REDUCE) reduced[unit] = true;

@@ -6,6 +6,8 @@
  *     list       F0.0 F1.0 F2.0 B2.0 B1.0 B0.0
  *     y of 0      |---------------->|               x of unit 1, read again by its backward phases
  *     frame of 1       |----------->|
+ *     sent y      |------->|                        until the send is waited for
+ *     received x     |------------->|               from where its receive is posted
  *     scratch     |    |    |    |    |    |        one position each
  */
 #include "schedule/link_parts.h"
@@ -60,6 +62,27 @@ static const Program *program_of(const Layouting *m, int unit)
     return &m->lp->program[m->lp->model->unit[unit].kind];
 }
 
+/* To where a stream must stay for its send. */
+static int sent_until(const Layouting *m, const Action *a, int way)
+{
+    const int at = *move_of(m->k, a->unit, a->micro, a->slice, way);
+    if (at < 0) return -1;
+    return max_int(at, m->lp->list[at].end - 1);
+}
+
+/* A stream that comes from another stage: from the post to its last reader. */
+static void own_received(Layouting *m, int at)
+{
+    const Action *a = &m->lp->list[at].action;
+    const bool forward = a->phase == PHASE_F;
+    const int reader = forward ? a->unit + 1 : a->unit - 1;
+    const Region region = forward ? REGION_Y : REGION_DX;
+    const Program *p = program_of(m, reader);
+    const int last = last_of(m, reader, a->micro, a->slice, forward ? p->x_read : p->dy_read);
+    own(m, a, region, at, max_int(last, m->lp->list[at].end),
+        program_of(m, a->unit)->bytes[region]);
+}
+
 /* What begins to live with the F of a unit, and what its backward phases begin. */
 static void own_regions(Layouting *m, const Action *a)
 {
@@ -76,11 +99,13 @@ static void own_regions(Layouting *m, const Action *a)
     int last = last_of(m, u, i, q, p->y_read);
     if (u + 1 < m->lp->model->n_units)
         last = max_int(last, last_of(m, u + 1, i, q, program_of(m, u + 1)->x_read));
+    last = max_int(last, sent_until(m, a, WAY_FORWARD));
     own(m, a, REGION_Y, f, last, p->bytes[REGION_Y]);
 
     if (p->dx_made == N_PHASES) return;
     last = last_of(m, u, i, q, p->dx_read);
     if (u > 0) last = max_int(last, last_of(m, u - 1, i, q, program_of(m, u - 1)->dy_read));
+    last = max_int(last, sent_until(m, a, WAY_BACKWARD));
     own(m, a, REGION_DX, pos[p->dx_made], last, p->bytes[REGION_DX]);
 }
 
@@ -88,6 +113,7 @@ static void own_all(Layouting *m)
 {
     for (int i = 0; i < m->lp->n; i++) {
         const Linked *l = &m->lp->list[i];
+        if (l->action.kind == A_RECV) own_received(m, i);
         if (l->action.kind != A_RUN) continue;
         own(m, &l->action, REGION_SCRATCH, i, i, l->program->scratch_bytes[l->action.phase]);
         if (l->action.phase == PHASE_F) own_regions(m, &l->action);
@@ -124,6 +150,13 @@ static void bind_unit(Layouting *m, const Owned *o, int unit, Region r)
             m->lp->list[pos[p]].base[r] = o->piece.offset;
 }
 
+/* The SEND or the RECV of a stream. */
+static void bind_move(Layouting *m, const Owned *o, int way)
+{
+    const int at = *move_of(m->k, o->unit, o->micro, o->slice, way);
+    if (at >= 0) m->lp->list[at].base[o->kind] = o->piece.offset;
+}
+
 /* Its own RUNs may touch a region; a stream, those of the unit that reads it too. */
 static void bind_piece(Layouting *m, const Owned *o)
 {
@@ -134,6 +167,8 @@ static void bind_piece(Layouting *m, const Owned *o)
     bind_unit(m, o, o->unit, (Region)o->kind);
     if (o->kind == REGION_Y) bind_unit(m, o, o->unit + 1, REGION_X);
     if (o->kind == REGION_DX) bind_unit(m, o, o->unit - 1, REGION_DY);
+    if (o->kind == REGION_Y) bind_move(m, o, WAY_FORWARD);
+    if (o->kind == REGION_DX) bind_move(m, o, WAY_BACKWARD);
     m->lp->list[o->piece.first].begins |= 1u << o->kind;
 }
 
@@ -178,6 +213,7 @@ static int64_t most_pieces(const LinkedProgram *lp)
     for (int i = 0; i < lp->n; i++) {
         const Action *a = &lp->list[i].action;
         if (a->kind == A_RUN) n += a->phase == PHASE_F ? N_OWN_REGIONS : 1;
+        if (a->kind == A_RECV) n++;
     }
     return n;
 }

@@ -68,53 +68,49 @@ static int64_t blocks_of(const LinkedProgram *lp, int64_t count)
     return (count + lp->block - 1) / lp->block;
 }
 
-/* Where each member's blocks of each unit lie: those of cut packs by member, then by unit, so that
- * one all-gather brings them; then those that every member has itself. */
-static Err lay_blocks(Linking *k, const int64_t **counts)
+/* Where each member's blocks of each unit lie: by stage and member, then by unit, so that one
+ * all-gather brings them. What every member of a stage has whole is sent by the first. */
+static Err lay_blocks(Linking *k, unsigned shard, const int64_t **counts)
 {
     LinkedProgram *lp = k->lp;
     ScalarPlace *b = &lp->scalar[BLOCKS];
-    const int n = b->group.n;
+    const unsigned pp = mesh_axes(lp->mesh, VIEW_DENSE, "pp");
     int64_t *count, *cell, at = 0;
-    TRY(ARENA_NEW(k->arena, n, &count));
+    TRY(ARENA_NEW(k->arena, b->group.n, &count));
     for (int u = 0; u < lp->model->n_units; u++) {
         TRY(ARENA_NEW(k->arena, lp->unit[u].group.n, &cell));
         lp->unit[u].cell = cell;
     }
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < b->group.n; i++) {
+        const int stage = mesh_part(lp->mesh, VIEW_DENSE, pp, b->group.rank[i]);
+        const int member = mesh_part(lp->mesh, VIEW_DENSE, shard, b->group.rank[i]);
         const int64_t first = at;
         for (int u = 0; u < lp->model->n_units; u++) {
             UnitPlace *p = &lp->unit[u];
-            if (p->home.shard == 0) continue;
-            ((int64_t *)p->cell)[i] = at;
-            at += blocks_of(lp, p->counts[i]);
+            if (schedule_rank_of(k->s, u) != stage || member >= p->group.n) continue;
+            ((int64_t *)p->cell)[member] = at;
+            at += blocks_of(lp, p->counts[member]);
         }
         if (b->group.rank[i] == lp->rank) b->mine = first;
         count[i] = at - first;
-    }
-    b->t.to.count = at; /* what is gathered */
-    for (int u = 0; u < lp->model->n_units; u++) {
-        UnitPlace *p = &lp->unit[u];
-        if (p->home.shard != 0) continue;
-        ((int64_t *)p->cell)[0] = at;
-        at += blocks_of(lp, p->mine.pack_count);
     }
     b->cells = at;
     *counts = count;
     return OK;
 }
 
-/* Who tells whom: dp and what the loss is a sum over; the shard axes; all but dp. */
-static Err scalar_groups(Linking *k, unsigned *loss)
+/* Who tells whom: dp, stages and what the loss is a sum over; the shard axes and stages; the rest. */
+static Err scalar_groups(Linking *k, unsigned *loss, unsigned *shard)
 {
     LinkedProgram *lp = k->lp;
     const Mesh *m = lp->mesh;
-    const unsigned dp = mesh_axes(m, VIEW_DENSE, "dp");
-    unsigned shard = 0;
-    *loss = 0;
+    const unsigned dp = mesh_axes(m, VIEW_DENSE, "dp"), pp = mesh_axes(m, VIEW_DENSE, "pp");
+    *shard = 0;
+    *loss = pp; /* the last stage has it */
     for (int i = 0; i < lp->model->n_kinds; i++) *loss |= lp->program[i].loss_partial;
-    for (int u = 0; u < lp->model->n_units; u++) shard |= lp->unit[u].home.shard;
-    const unsigned axes[N_SCALARS] = {dp | *loss, shard, mesh_all_axes(m, VIEW_DENSE) & ~dp};
+    for (int u = 0; u < lp->model->n_units; u++) *shard |= lp->unit[u].home.shard;
+    const unsigned axes[N_SCALARS] = {dp | *loss, *shard | pp,
+                                      mesh_all_axes(m, VIEW_DENSE) & ~(dp | pp)};
     for (int i = 0; i < N_SCALARS; i++)
         TRY(mesh_group(m, VIEW_DENSE, axes[i], lp->rank, k->arena, &lp->scalar[i].group));
     return OK;
@@ -145,14 +141,14 @@ static Err lay_scalars(Linking *k, size_t *at)
     LinkedProgram *lp = k->lp;
     ScalarPlace *s = lp->scalar;
     const int64_t *counts;
-    unsigned loss;
-    TRY(scalar_groups(k, &loss));
-    TRY(lay_blocks(k, &counts));
+    unsigned loss, shard;
+    TRY(scalar_groups(k, &loss, &shard));
+    TRY(lay_blocks(k, shard, &counts));
     s[TALLY].cells = 2 * s[TALLY].group.n;
     s[SQUARES].cells = s[SQUARES].group.n;
     for (int i = 0; i < N_SCALARS; i++) s[i].at = take(at, (size_t)s[i].cells * sizeof(double));
     scalar_transfer(lp, &s[TALLY], TALLY, s[TALLY].cells, NULL);
-    scalar_transfer(lp, &s[BLOCKS], BLOCKS, s[BLOCKS].t.to.count, counts);
+    scalar_transfer(lp, &s[BLOCKS], BLOCKS, s[BLOCKS].cells, counts);
     scalar_transfer(lp, &s[SQUARES], SQUARES, s[SQUARES].cells, NULL);
     TRY(ARENA_NEW(k->arena, s[TALLY].group.n, &lp->counts_live));
     const unsigned shared = loss & ~mesh_axes(lp->mesh, VIEW_DENSE, "dp");

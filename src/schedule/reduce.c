@@ -47,6 +47,9 @@ static Err open_packs(Reducing *r, Arena *temp)
         sums->n = (s->micros + sums->group - 1) / sums->group;
         TRY(ARENA_NEW(temp, sums->n, &sums->last));
         for (int g = 0; g < sums->n; g++) sums->last[g] = -1;
+        if (sums->n > 1 && r->in->late && r->in->late[p])
+            return err_fail(ERR_CHECK, "unit %d is reduced after all RUNs, and in %d groups", p,
+                            sums->n);
         if (sums->n > 1 && !in_order)
             return err_fail(ERR_CHECK,
                             "unit %d is reduced after every %d micro-batches, and the "
@@ -97,6 +100,16 @@ static void end_group(Reducing *r, int pack, int from, int to)
 
 static void push(Schedule *out, int rank, Action a) { out->list[rank][out->n[rank]++] = a; }
 
+static bool is_late(const Reducing *r, int pack) { return r->in->late && r->in->late[pack]; }
+
+/* In the order of units: so all stages that share some come to them in one order. */
+static void write_late(Reducing *r, int rank, Schedule *out)
+{
+    for (int p = 0; p < schedule_units(r->s); p++)
+        if (is_late(r, p) && r->pack[p].n > 0 && schedule_rank_of(r->s, p) == rank)
+            push(out, rank, action_of(A_REDUCE, p));
+}
+
 static void write_reduces(Reducing *r, int rank, int at, Schedule *out)
 {
     const Action *a = &r->s->list[rank][at];
@@ -106,6 +119,7 @@ static void write_reduces(Reducing *r, int rank, int at, Schedule *out)
         const int pack = set->pack[k];
         const PackSums *sums = &r->pack[pack];
         if (sums->n == 0 || sums->last[a->micro / sums->group] != at) continue;
+        if (is_late(r, pack)) continue;
         Action reduce = action_of(A_REDUCE, pack);
         const int end = (a->micro / sums->group + 1) * sums->group;
         const bool apart = r->in->apart && r->in->apart[pack];
@@ -127,10 +141,15 @@ static Err reduce_rank(Reducing *r, int rank, Arena *arena, Schedule *out)
     for (int p = 0; p < schedule_units(s); p++)
         if (schedule_rank_of(s, p) == rank) room += r->pack[p].n;
     TRY(ARENA_NEW(arena, room + 1, &out->list[rank]));
+    bool done = false;
     for (int i = 0; i < s->n[rank]; i++) {
+        const bool ends = !done && s->list[rank][i].kind == A_NORM;
+        if (ends) write_late(r, rank, out);
+        done = done || ends;
         push(out, rank, s->list[rank][i]);
         if (adds(s, &s->list[rank][i])) write_reduces(r, rank, i, out);
     }
+    if (!done) write_late(r, rank, out);
     return OK;
 }
 

@@ -23,6 +23,9 @@ typedef struct {
     /* [units]: the unit's sums are kept apart from what a micro-batch adds to them, even when there
      * is but one: its REDUCE is called by it. NULL: of no unit. */
     const bool *apart;
+    /* [units]: the REDUCE of the unit's pack comes after all RUNs of the list: other stages take part
+     * in it, and these may wait for what this one has still to run. Once a step. NULL: of no unit. */
+    const bool *late;
 } ReduceInput;
 
 /* Local. The lists of `s`, a schedule over units, with REDUCEs between; all else stays in its

@@ -3,6 +3,7 @@
 
 #include "compile/names.h"
 #include "schedule/check.h"
+#include "schedule/chunks.h"
 #include "schedule/expand.h"
 #include "schedule/generate.h"
 #include "schedule/passes.h"
@@ -42,13 +43,22 @@ static Err compile_kinds(Job *job, Arena *arena)
                               job->model.n_kinds, arena);
 }
 
+const char *job_schedule(const JobSettings *settings)
+{
+    return settings->parallel.schedule ? settings->parallel.schedule : settings->schedule;
+}
+
 static void keep_forward(Schedule *s)
 {
-    int n = 0;
-    for (int i = 0; i < s->n[0]; i++)
-        if (s->list[0][i].kind == A_RUN && s->list[0][i].phase == PHASE_F)
-            s->list[0][n++] = s->list[0][i];
-    s->n[0] = n;
+    for (int rank = 0; rank < s->ranks; rank++) {
+        int n = 0;
+        for (int i = 0; i < s->n[rank]; i++) {
+            const Action *a = &s->list[rank][i];
+            const bool moves = a->kind == A_RUN || a->kind == A_SEND || a->kind == A_RECV;
+            if (moves && a->phase == PHASE_F) s->list[rank][n++] = *a;
+        }
+        s->n[rank] = n;
+    }
 }
 
 static Err check_parallel(const Job *job)
@@ -61,6 +71,11 @@ static Err check_parallel(const Job *job)
     if (p->zero < 0 || p->zero > 3)
         return err_fail(ERR_CONFIG, "parallel.zero=%d: levels are 0 to 3", p->zero);
     if (p->fold <= 1) return OK;
+    if (p->mesh.pp > 1)
+        return err_fail(ERR_CONFIG,
+                        "numerics.fold=%d with mesh.pp=%d: a fold imitates the order of sums of so "
+                        "many ranks on one; set mesh.pp=1 or numerics.fold=1",
+                        p->fold, p->mesh.pp);
     if (dp > 1)
         return err_fail(ERR_CONFIG,
                         "numerics.fold=%d with dp=%d: a fold imitates the order of sums of so many "
@@ -89,6 +104,25 @@ static int reduce_group(const Job *job, UnitSwitches row)
     return switches_group(row, job->settings.micros);
 }
 
+/* Does another stage hold a parameter of the unit's pack too? */
+static bool is_shared(const Model *m, int unit)
+{
+    const Unit *u = &m->unit[unit];
+    for (int k = 0; k < u->n_params; k++)
+        if (m->param[u->param[k]].holder[0] == unit && model_is_shared(m, u->param[k])) return true;
+    return false;
+}
+
+/* The row of a unit. What several stages sum is summed once a step, after all that they run: on the
+ * way one would wait for another that waits for it. */
+static UnitSwitches row_of(const Job *job, bool shared)
+{
+    const ParallelSettings *p = &job->settings.parallel;
+    UnitSwitches row = switches_of_zero(p->zero, p->reduce_each);
+    if (shared) row.reduce = REDUCE_AFTER_LAST;
+    return row;
+}
+
 /* Adds what the units' rows of switches ask for. */
 static Err add_transfers(Job *job, Arena *arena)
 {
@@ -97,23 +131,26 @@ static Err add_transfers(Job *job, Arena *arena)
     const int n = job->model.n_units;
     const UnitPacks *packs;
     int *group, *sums;
-    bool *apart;
+    bool *apart, *late;
     Schedule reduced, *from = &job->units;
     TRY(packs_of_model(&job->model, job->program, arena, &packs));
     TRY(ARENA_NEW(arena, n, &group));
     TRY(ARENA_NEW(arena, n, &apart));
+    TRY(ARENA_NEW(arena, n, &late));
     TRY(ARENA_NEW(arena, n, &sums));
     TRY(ARENA_NEW(arena, n, &job->switches));
     TRY(ARENA_NEW(arena, n, &job->gathers));
     for (int u = 0; u < n; u++) {
-        job->switches[u] = switches_of_zero(p->zero, p->reduce_each);
+        late[u] = is_shared(&job->model, u);
+        job->switches[u] = row_of(job, late[u]);
         group[u] = reduce_group(job, job->switches[u]);
         apart[u] = group[u] > 0 && job->switches[u].reduce == REDUCE_AFTER_EACH;
     }
     if (set->kind == JOB_LOSS) {
         keep_forward(from);
     } else {
-        TRY(schedule_reduces(from, &(ReduceInput){packs, group, apart}, arena, &reduced, sums));
+        TRY(schedule_reduces(from, &(ReduceInput){packs, group, apart, late}, arena, &reduced,
+                             sums));
         from = &reduced;
     }
     const GatherInput gather = {job->switches, packs, p->live ? p->live : 2};
@@ -123,16 +160,46 @@ static Err add_transfers(Job *job, Arena *arena)
     return OK;
 }
 
-/* One rank of the pipeline holds one chunk: all units. */
+/* Flops of a unit, there and back, at full extents. */
+static double unit_cost(const Job *job, int unit)
+{
+    const Program *p = &job->program[job->model.unit[unit].kind];
+    double flops = 0;
+    for (int i = 0; i < p->n_instr; i++)
+        if (p->instr[i].phase == PHASE_F || p->instr[i].phase == PHASE_B)
+            flops += p->instr[i].flops;
+    return flops;
+}
+
+/* Which units are in which chunk; tied weights whose units are on several stages become copies. */
+static Err cut_units(Job *job, Arena *arena)
+{
+    const char *split = job->settings.parallel.split;
+    const int units = job->model.n_units;
+    double *cost;
+    int16_t *stage;
+    TRY(ARENA_NEW(arena, units, &cost));
+    TRY(ARENA_NEW(arena, units, &stage));
+    for (int u = 0; u < units; u++) cost[u] = unit_cost(job, u);
+    const ChunkRequest request = {split ? split : "even", units, job->chunks.chunks, cost};
+    TRY(schedule_chunks(&request, arena, &job->chunks.first_unit));
+    for (int c = 0; c < job->chunks.chunks; c++)
+        for (int u = job->chunks.first_unit[c]; u < job->chunks.first_unit[c + 1]; u++)
+            stage[u] = job->chunks.rank_of[c];
+    return model_copy_params(&job->model, stage);
+}
+
 static Err make_schedule(Job *job, Arena *arena)
 {
     const JobSettings *set = &job->settings;
-    int16_t *first;
-    const Pipeline pipe = {.ranks = 1, .micros = set->micros, .chunks = 1, .slices = 1};
-    TRY(schedule_generate(set->schedule, &pipe, arena, &job->chunks));
-    TRY(ARENA_NEW(arena, 2, &first));
-    first[1] = (int16_t)job->model.n_units;
-    job->chunks.first_unit = first;
+    const ParallelSettings *p = &set->parallel;
+    const Pipeline pipe = {.ranks = p->mesh.pp ? p->mesh.pp : 1,
+                           .micros = set->micros,
+                           .chunks = p->chunks,
+                           .slices = p->slices,
+                           .group = p->group};
+    TRY(schedule_generate(job_schedule(set), &pipe, arena, &job->chunks));
+    TRY(cut_units(job, arena));
     if (set->split) TRY(schedule_split(&job->chunks, arena, &job->chunks));
     TRY(schedule_check(&job->chunks, arena));
     TRY(schedule_expand(&job->chunks, set->kind == JOB_STEP ? EXPAND_STEP : EXPAND_RUNS, arena,
@@ -156,7 +223,9 @@ static Err link_job(Job *job, Arena *arena)
                           .switches = job->switches,
                           .fold = set->parallel.fold,
                           .in_order = set->parallel.in_order};
-    return schedule_link(&job->units, 0, &in, arena, &job->linked);
+    const unsigned pp = mesh_axes(&job->mesh, VIEW_DENSE, "pp");
+    const int stage = mesh_part(&job->mesh, VIEW_DENSE, pp, in.rank);
+    return schedule_link(&job->units, stage, &in, arena, &job->linked);
 }
 
 Err job_compile(const JobSettings *settings, Arena *arena, Job *job)

@@ -1,6 +1,10 @@
 /* job.h -- from a configuration to a linked program: the whole compiler in one call.
  *
- *     model_build -> compile_unit for each kind -> generate, expand, reduce, gather, check -> link
+ *     model_build -> compile_unit for each kind -> generate, cut into chunks, expand, reduce, gather,
+ *     check -> link the rank's list
+ *
+ * Ranks that differ along pp are stages: each has the units of its chunks, and the schedule is of
+ * all. One stage is a pipeline too.
  *
  * `explain` prints what is here, the trainer runs it, tests compare it. */
 #ifndef TRAIN_JOB_H
@@ -22,14 +26,18 @@ typedef enum {
 /* How the job is laid over ranks. All zero: one rank. */
 typedef struct {
     MeshSizes mesh;
-    int rank;           /* whose program this is */
-    int zero;           /* 0 to 3: what the ranks along dp_shard share */
-    int live;           /* zero 3: units gathered at once, at most; 0: 2 */
-    int fold;           /* dp ranks whose order of sums one rank imitates; 0: 1 */
-    bool reduce_each;   /* gradients are summed over ranks after each micro-batch, not the last */
-    bool sequence;      /* tokens of the stream are cut over tp */
-    bool keep_gathered; /* what F gathered is kept for the backward phases, not gathered again */
-    bool in_order;      /* every transfer is waited for where it is begun: nothing overlaps */
+    int rank;             /* whose program this is */
+    int zero;             /* 0 to 3: what the ranks along dp_shard share */
+    int live;             /* zero 3: units gathered at once, at most; 0: 2 */
+    int fold;             /* dp ranks whose order of sums one rank imitates; 0: 1 */
+    bool reduce_each;     /* gradients are summed over ranks after each micro-batch, not the last */
+    bool sequence;        /* tokens of the stream are cut over tp */
+    bool keep_gathered;   /* what F gathered is kept for the backward phases, not gathered again */
+    bool in_order;        /* every transfer is waited for where it is begun: nothing overlaps */
+    const char *schedule; /* a generator's name; NULL: the job's */
+    const char *split;    /* units of the chunks: see schedule/chunks.h; NULL: even */
+    int chunks, slices,
+        group; /* of the pipeline, as schedule/generate.h has them; 0: what it likes */
 } ParallelSettings;
 
 typedef struct {
@@ -59,6 +67,8 @@ typedef struct {
 
 /* Local. `job` must stay where it is: the linked program points into it. */
 Err job_compile(const JobSettings *settings, Arena *arena, Job *job);
+/* Local. The name of its schedule. */
+const char *job_schedule(const JobSettings *settings);
 /* Local. What its kinds of unit were compiled with: to compile one again and watch the passes. */
 CompileOptions job_options(const Job *job);
 /* Local. A rank that runs the job on `ref` with this team (NULL: one thread). */

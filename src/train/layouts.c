@@ -118,7 +118,7 @@ Err layout_parse(const char *text, size_t length, ParallelSettings *out)
 static ParallelSettings settings_of(const Row *r)
 {
     return (ParallelSettings){
-        .mesh = {r->value[REPLICATE], r->value[SHARD], r->value[TP]},
+        .mesh = {r->value[REPLICATE], r->value[SHARD], r->value[TP], 1},
         .zero = r->value[ZERO],
         .reduce_each = r->value[EACH],
         .sequence = r->value[SEQUENCE],

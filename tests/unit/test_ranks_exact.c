@@ -96,7 +96,8 @@ static void fold_is_dp_in_f64(void **state)
 static void starts_are_equal(void **state)
 {
     (void)state;
-    static const MeshSizes mesh[] = {{1, 4, 1}, {2, 2, 1}, {1, 1, 3}, {1, 2, 2}, {2, 1, 2}};
+    static const MeshSizes mesh[] = {
+        {1, 4, 1, 1}, {2, 2, 1, 1}, {1, 1, 3, 1}, {1, 2, 2, 1}, {2, 1, 2, 1}};
     World w = world("llama-tied", 1, 1);
     WorldResult a, b;
     w.init = true;

@@ -53,7 +53,7 @@ static void peaks_with_tensor(void **state)
     (void)state;
     for (int way = 0; way < 8; way++) {
         World w = world_of(test_job_settings("llama", JOB_STEP));
-        w.set.parallel.mesh = (MeshSizes){1, 2, 2 + way / 4};
+        w.set.parallel.mesh = (MeshSizes){1, 2, 2 + way / 4, 1};
         w.set.parallel.zero = way % 4;
         w.set.parallel.sequence = way % 2;
         peaks_are_exact("tp", w);

@@ -11,7 +11,7 @@ typedef struct {
 static Schedule reduce(Arena *a, const Schedule *s, Table *t)
 {
     Schedule out;
-    must(schedule_reduces(s, &(ReduceInput){t->packs, t->group, NULL}, a, &out, t->sums));
+    must(schedule_reduces(s, &(ReduceInput){t->packs, t->group, NULL, NULL}, a, &out, t->sums));
     return out;
 }
 
@@ -210,7 +210,7 @@ static void what_cannot_be(void **state)
 {
     Table t = {.group = {1, 3}};
     Schedule s = units_of(*state, "gpipe", 1, 2, 2, false), out;
-    const ReduceInput in = {t.packs, t.group, NULL};
+    const ReduceInput in = {t.packs, t.group, NULL, NULL};
     fill_packs(t.packs, 2, false);
     assert_int_equal(schedule_reduces(&s, &in, *state, &out, t.sums), ERR_CHECK);
     assert_non_null(strstr(err_text(), "unit 1: reduced after 3 micro-batches; there are 2"));

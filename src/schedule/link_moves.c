@@ -1,0 +1,116 @@
+/* link_moves.c -- values on their way between stages: posted early, waited for late.
+ *
+ *     list      F1.0 recv.F0.1<0 F1.1 send.F1.1>2 ...
+ *     linked    recv.F0.1<0 F1.0 F1.1 send.F1.1>2 ...
+ *                             |    |
+ *                             |    recv.F0.1 is waited for before the RUN that reads it
+ *                             one RUN for it to come in
+ *
+ * A send is waited for before the next one that way to that stage, or before the gradient of what it
+ * sent is read, since by then it has long been there. The lists have each SEND beside its RECV in
+ * one order of all stages; what is begun earlier and waited for later than there makes no circle. And
+ * begins keep their order, so the n-th send meets the n-th receive. */
+#include "schedule/link_parts.h"
+
+static Err refuse(const Linking *k)
+{
+    const Schedule *s = k->s;
+    const int lane = k->lp->lane;
+    if (s->slices > 1)
+        return err_fail(ERR_CONFIG,
+                        "parallel.slices=%d: not yet: micro-batches run whole; set "
+                        "parallel.slices=1 and a schedule without slices",
+                        s->slices);
+    for (int i = 0; i < s->n[lane]; i++) {
+        const ActionKind kind = (ActionKind)s->list[lane][i].kind;
+        if (kind != A_EVICT && kind != A_FETCH) continue;
+        return err_fail(ERR_CONFIG,
+                        "rank %d: action %d is a %s: not yet; this version runs lists without "
+                        "evictions: set parallel.evict=false",
+                        lane, i, action_kind_name(kind));
+    }
+    return OK;
+}
+
+static void push(Linking *k, int *at, Action a)
+{
+    LinkedProgram *lp = k->lp;
+    Linked *l = &lp->list[*at];
+    l->action = a;
+    if (a.kind == A_RUN) l->program = &lp->program[lp->model->unit[a.unit].kind];
+    if (is_move(&a)) *move_of(k, a.unit, a.micro, a.slice, way_of(&a)) = *at;
+    ++*at;
+}
+
+/* Before a RUN come the receives that stand between it and the next RUN. */
+static void order_list(Linking *k)
+{
+    const Action *from = k->s->list[k->lp->lane];
+    const int n = k->s->n[k->lp->lane];
+    const bool early = !k->in->in_order;
+    bool begun = false; /* there was a RUN */
+    for (int i = 0, at = 0; i < n; i++) {
+        const bool run = from[i].kind == A_RUN;
+        for (int next = i + 1; early && run && next < n && from[next].kind != A_RUN; next++)
+            if (from[next].kind == A_RECV) push(k, &at, from[next]);
+        begun = begun || run;
+        if (from[i].kind != A_RECV || !early || !begun) push(k, &at, from[i]);
+    }
+}
+
+Err link_list(Linking *k)
+{
+    LinkedProgram *lp = k->lp;
+    const int64_t moves = schedule_cells(k->s) * N_WAYS;
+    TRY(refuse(k));
+    TRY(ARENA_NEW(k->arena, lp->n + 1, &lp->list));
+    TRY(ARENA_NEW(k->arena, moves, &k->move_at));
+    for (int64_t i = 0; i < moves; i++) k->move_at[i] = -1;
+    for (int i = 0; i <= lp->n; i++) {
+        Linked *l = &lp->list[i];
+        l->grads = l->guests = (Spot){ARENA_STEP, NO_BASE};
+        for (int r = 0; r <= REGION_DY; r++) l->base[r] = NO_BASE;
+    }
+    order_list(k);
+    lp->has_loss = is_here(k, lp->model->n_units - 1);
+    return OK;
+}
+
+/* What a region holds: one tensor, from its beginning. */
+static Ref region_ref(const Program *p, Region region)
+{
+    for (int i = 0; i < p->n_tensors; i++) {
+        const ProgTensor *t = &p->tensor[i];
+        if (t->at[SPLIT].region != region || t->view_of != i) continue;
+        Ref ref = {.count = 1, .dtype = t->dtype};
+        for (int d = 0; d < t->ndim; d++) ref.count *= t->dim[d].cap;
+        return ref;
+    }
+    MUST(false, "program %s has nothing in region %s", p->kind, region_name(region));
+    return (Ref){0};
+}
+
+void move_step(const Linking *k, int at, LinkedStep *out)
+{
+    LinkedProgram *lp = k->lp;
+    Linked *l = &lp->list[at];
+    const Action *a = &l->action;
+    const bool forward = way_of(a) == WAY_FORWARD, send = a->kind == A_SEND;
+    const Region region = forward ? REGION_Y : REGION_DX;
+    Ref here = region_ref(&lp->program[lp->model->unit[a->unit].kind], region), there = here;
+    here.rank = lp->rank;
+    here.arena = ARENA_WORK;
+    here.offset = here.count > 0 ? l->base[region] : 0;
+    there.rank = lp->stages.rank[a->peer];
+    MUST(here.offset != NO_BASE, "position %d: unit %d has no %s", at, a->unit,
+         region_name(region));
+    *out = (LinkedStep){.kind = STEP_TRANSFER, .what = forward ? "forward" : "backward"};
+    out->t = (Transfer){.kind = send ? COMM_SEND : COMM_RECV,
+                        .group = lp->stages,
+                        .purpose = forward ? PURPOSE_FORWARD : PURPOSE_BACKWARD,
+                        .from = send ? here : there,
+                        .to = send ? there : here,
+                        .instr = at,
+                        .tag = (a->unit * 65536 + a->micro) & INT32_MAX};
+    l->begun = 0;
+}
