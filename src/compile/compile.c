@@ -43,6 +43,10 @@ Err compile_unit(const Graph *unit, const CompileOptions *options, CompileWatch 
     TRY(report(watch, context, "fuse", &g));
     TRY(chunk(&g, elements, options->chunk_elements ? 1 : COMPILE_CHUNK_ROWS));
     TRY(report(watch, context, "chunk", &g));
+    if (options->slices_of > 0) {
+        TRY(slice(&g, options->slices_of));
+        TRY(report(watch, context, "slice", &g));
+    }
     TRY(recompute(&g, options));
     TRY(report(watch, context, "recompute", &g));
     TRY(phases(&g));

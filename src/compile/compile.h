@@ -1,6 +1,6 @@
 /* compile.h -- from the graph of a unit to its program, pass by pass.
  *
- *   differentiate -> place -> fuse -> chunk -> recompute -> phases -> order -> lower
+ *   differentiate -> place -> fuse -> chunk -> slice -> recompute -> phases -> order -> lower
  *
  * Each pass is a file, a walk over data, and is followed by graph_check. After `lower` a program is
  * immutable; every unit of a kind shares it. */
@@ -17,8 +17,9 @@ typedef struct {
     Recompute recompute;
     const char *recompute_names; /* NAMED: patterns of value names, separated by commas */
     const char *offload_names;   /* saved values that wait in the host's memory; NULL: none */
-    int64_t chunk_elements;      /* of logits that exist at once; 0: COMPILE_CHUNK */
-    bool backward;               /* false: the loss alone */
+    int64_t slices_of;      /* rows of the micro-batch that programs run slices of; 0: all rows */
+    int64_t chunk_elements; /* of logits that exist at once; 0: COMPILE_CHUNK */
+    bool backward;          /* false: the loss alone */
     const Strategy *strategy;
     const Mesh *mesh;
     int rank;           /* whose program it is */
@@ -48,6 +49,8 @@ Err place(Graph *g, const CompileOptions *options);
 Err fuse(Graph *g);
 /* Repeats the nodes of each chunk number, some rows at a time. */
 Err chunk(Graph *g, int64_t elements, int64_t least_rows);
+/* What lives across the slices of a micro-batch of so many rows. */
+Err slice(Graph *g, int64_t rows);
 /* Saves, recomputes or offloads what backward nodes read of the forward part. */
 Err recompute(Graph *g, const CompileOptions *options);
 /* F, I or W for every node. */

@@ -78,6 +78,7 @@ static Region role_region(Role r)
 static Region local_region(const ValueInfo *v, const Life *life)
 {
     if (v->space == SPACE_HOST) return REGION_HOST;
+    if (v->role == ROLE_MICRO) return life->used[PHASE_F] ? REGION_MICRO : REGION_DMICRO;
     if (life->used[PHASE_F] && life->used[PHASE_W]) return REGION_FRAME_W;
     if (life->used[PHASE_F] && life->used[PHASE_I]) return REGION_FRAME_I;
     if (life->used[PHASE_I] && life->used[PHASE_W]) return REGION_CARRY;
@@ -95,6 +96,9 @@ static Scope region_scope(Region r)
     case REGION_INPUT:
     case REGION_LOSS:
         return SCOPE_STEP;
+    case REGION_MICRO:
+    case REGION_DMICRO:
+        return SCOPE_MICRO;
     case REGION_ARG:
         return SCOPE_SCRATCH;
     default:
@@ -131,8 +135,9 @@ static void describe(Lower *l, Value v, const Life *life)
                       .layout = info->layout};
     memcpy(t->dim, info->dims.dim, sizeof t->dim);
     memcpy(t->stride, l->bytes[v].stride, sizeof t->stride);
-    const Region r =
-        base->role == ROLE_LOCAL ? local_region(base, &life[root]) : role_region(base->role);
+    const Region r = base->role == ROLE_LOCAL || base->role == ROLE_MICRO
+                         ? local_region(base, &life[root])
+                         : role_region(base->role);
     const bool carried = r == REGION_CARRY;
     t->at[SPLIT].region = (uint8_t)r;
     t->at[MERGED].region = (uint8_t)(carried ? REGION_SCRATCH : r);

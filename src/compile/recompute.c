@@ -9,6 +9,7 @@
  *   full        everything runs again, from the unit's input
  *   names       the ops that make these values run again
  *
+ * Rows that lie side by side for all slices stay as they are: others read and write them too.
  * What was gathered from other ranks is gathered again in any case, unless it is to be kept.
  *
  * Copies are the same ops on the same operands, so the numbers are the same bits. A kept value that
@@ -109,6 +110,7 @@ static bool runs_again(const Plan *p, int index)
     const Node *n = &p->g->node[index];
     const OpClass class = op_info(n->op)->class;
     bool there = true, changed = false;
+    if (n->n_out && p->g->value[n->out[0]].role == ROLE_MICRO) return false; /* other slices' too */
     for (int j = 0; j < n->n_in; j++) {
         there = there && is_there(p, n->in[j]);
         changed = changed || is_offloaded(p, n->in[j]) ||

@@ -164,11 +164,37 @@ static Err check_keep(const Graph *g, int index)
     for (int i = 0; i < n->n_out; i++) {
         const int slot = n->keep[i];
         if (slot < 0 || slot >= N_SLOTS) return bad(g, index, "its slot does not exist", n->out[i]);
-        const bool adds = role_accumulates(g->value[n->out[i]].role) || sum;
+        const Role role = g->value[n->out[i]].role;
+        const bool adds = role_accumulates(role) || role == ROLE_MICRO || sum;
         if (slot != SLOT_ZERO && !adds)
             return bad(g, index, "it is no sum, yet its old content is kept", n->out[i]);
         if (sum && slot != SLOT_ONE)
             return bad(g, index, "it adds to its last input, yet does not keep it", n->out[i]);
+    }
+    return OK;
+}
+
+/* What lives across slices is written, or added to, and read by rows. */
+static Err check_micro(const Graph *g, int index)
+{
+    const Node *n = &g->node[index];
+    const bool attention = n->op == OP_attention || n->op == OP_attention_dx;
+    for (int i = 0; i < n->n_in; i++) {
+        const bool may = n->op == OP_get_rows || (attention && (i == 1 || i == 2));
+        const bool is = g->value[n->in[i]].role == ROLE_MICRO;
+        if (is && !may)
+            return bad(g, index, "it holds rows of all slices; get those of one", n->in[i]);
+        if (!is && n->op == OP_get_rows)
+            return bad(g, index, "it does not hold the rows of all slices", n->in[i]);
+    }
+    for (int i = 0; i < n->n_out; i++) {
+        const bool sum = n->op == OP_attention_dx && i > 0;
+        const bool is = g->value[n->out[i]].role == ROLE_MICRO;
+        if (is != (n->op == OP_put_rows) && !(is && sum))
+            return bad(g, index, "rows of all slices are put, or added to by attention_dx, alone",
+                       n->out[i]);
+        if (is && n->keep[i] != (sum ? SLOT_BEFORE_LAST : SLOT_ZERO))
+            return bad(g, index, "its sum does not begin with the last slice", n->out[i]);
     }
     return OK;
 }
@@ -269,6 +295,7 @@ static Err check_all(const Graph *g)
     TRY(count_uses(g, &uses));
     TRY(check_makers(g, &uses));
     for (int i = 0; i < g->n_nodes; i++) {
+        TRY(check_micro(g, i));
         TRY(check_shapes(g, i));
         TRY(check_types(g, i));
         TRY(check_keep(g, i));

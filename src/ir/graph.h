@@ -9,7 +9,9 @@
  *     dx <- ... <- linear_dx <------------ dy          and its gradient, the other way
  *
  * A value is written by one node. Accumulators (gradients of parameters, the loss) may be written
- * by several, in order, and are read by none: they are sums that outlive the program. */
+ * by several, in order, and are read by none: they are sums that outlive the program. Where a
+ * program runs slices of a sequence, what lives across them (keys, values, their gradients) is both
+ * written by each and read by each: compile/slice.c. */
 #ifndef IR_GRAPH_H
 #define IR_GRAPH_H
 
@@ -23,12 +25,16 @@ enum { NO_VALUE = -1, NO_NODE = -1 };
 
 /* Numbers that are known only when a step runs. Instructions and extents name them. */
 enum {
-    SLOT_ZERO,   /* 0: an accumulator starts anew */
-    SLOT_ONE,    /* 1: it goes on */
-    SLOT_ROWS,   /* live tokens of the micro-batch */
-    SLOT_LR,     /* learning rate of the step */
-    SLOT_FACTOR, /* on gradients: 1 / live tokens of the step, times the clip */
-    SLOT_BIAS1,  /* 1 - beta^step, of the two moments */
+    SLOT_ZERO,        /* 0: an accumulator starts anew */
+    SLOT_ONE,         /* 1: it goes on */
+    SLOT_ROWS,        /* live tokens of the slice: of the micro-batch, where it is not cut */
+    SLOT_START,       /* rows of the micro-batch before the slice */
+    SLOT_SEEN,        /* live tokens of the micro-batch up to the slice's end */
+    SLOT_AFTER_FIRST, /* 0 in the first slice, else 1: what F sums over slices goes on */
+    SLOT_BEFORE_LAST, /* 0 in the last, where backward phases begin, else 1: their sums go on */
+    SLOT_LR,          /* learning rate of the step */
+    SLOT_FACTOR,      /* on gradients: 1 / live tokens of the step, times the clip */
+    SLOT_BIAS1,       /* 1 - beta^step, of the two moments */
     SLOT_BIAS2,
     SLOT_FREE, /* three that a program may use as it likes */
     SLOT_PORT = SLOT_FREE + 3,
@@ -46,7 +52,8 @@ typedef enum {
     ROLE_DX,     /* gradient of x, to the unit before */
     ROLE_DPARAM, /* accumulates the gradient of a parameter; index and span as there */
     ROLE_LOSS,   /* accumulates the loss of the micro-batch */
-    ROLE_ARG,    /* of a sub-program: an operand of the call that runs it; `index` says which */
+    ROLE_MICRO, /* rows of the whole micro-batch, of which each slice writes some, or adds to some */
+    ROLE_ARG,   /* of a sub-program: an operand of the call that runs it; `index` says which */
     N_ROLES
 } Role;
 

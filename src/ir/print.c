@@ -21,6 +21,7 @@ const char *role_name(Role r)
                                               "gradient to the unit before",
                                               "gradient of parameter",
                                               "loss",
+                                              "rows of all slices",
                                               "argument"};
     return name[r];
 }
@@ -127,7 +128,7 @@ static void print_node(Text *t, const Graph *g, const Node *n)
     for (int i = 0; i < n->n_out; i++) {
         text_add(t, i ? ", " : "");
         print_value(t, g, n->out[i]);
-        adds = adds || role_accumulates(g->value[n->out[i]].role);
+        adds = adds || role_accumulates(g->value[n->out[i]].role) || n->keep[i] == SLOT_BEFORE_LAST;
         port = port || n->keep[i] >= SLOT_PORT;
     }
     text_add(t, " %s %s", adds ? "+=" : "=", op_info(n->op)->name);

@@ -9,6 +9,8 @@
  *     frame-i, frame-w              F to I, F to W                     frame
  *     carry                         I to W                             frame
  *     host                          F to its last reader, on the host  frame
+ *     micro                         F to I, of all slices              micro
+ *     dmicro                        I, of all slices                   micro
  *     y, dx                         to the last reader in a neighbour  frame
  *     x, dy                         the neighbour's y and dx           frame
  *     param, dparam, input, loss    longer than the program            state, step
@@ -28,8 +30,10 @@ typedef enum {
     REGION_HOST,
     REGION_Y,
     REGION_DX,
-    N_OWN_REGIONS, /* those above belong to (unit, micro, slice) and are packed; those below are
-                      bound */
+    REGION_MICRO,
+    REGION_DMICRO,
+    N_OWN_REGIONS, /* those above belong to (unit, micro, slice), the last two to (unit, micro), and
+                      are packed; those below are bound */
     REGION_X = N_OWN_REGIONS,
     REGION_DY,
     REGION_PARAM,

@@ -30,9 +30,9 @@ size_t tensor_bytes(const ProgTensor *t)
 
 const char *region_name(Region r)
 {
-    static const char *const name[N_REGIONS] = {"scratch", "frame-i", "frame-w", "carry", "host",
-                                                "y",       "dx",      "x",       "dy",    "param",
-                                                "dparam",  "input",   "loss",    "arg"};
+    static const char *const name[N_REGIONS] = {
+        "scratch", "frame-i", "frame-w", "carry", "host",   "y",     "dx",   "micro",
+        "dmicro",  "x",       "dy",      "param", "dparam", "input", "loss", "arg"};
     return name[r];
 }
 

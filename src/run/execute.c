@@ -98,6 +98,17 @@ static Tensor resolve(const Scene *s, int32_t id)
     return x;
 }
 
+/* The slice's rows of a tensor that holds those of all slices. */
+static void take_rows(const Scene *s, Tensor *whole, int64_t rows)
+{
+    const int64_t start = (int64_t)s->r->slot[SLOT_START];
+    MUST(rows == 0 || start + rows <= whole->n[0], "program %s: rows %lld to %lld of %lld",
+         s->p->kind, (long long)start, (long long)(start + rows), (long long)whole->n[0]);
+    whole->data =
+        (char *)whole->data + (size_t)(start * whole->stride[0]) * dtype_bytes(whole->dtype);
+    whole->n[0] = rows;
+}
+
 static void fill_call(const Scene *s, const Instr *in, Call *c)
 {
     *c =
@@ -107,6 +118,8 @@ static void fill_call(const Scene *s, const Instr *in, Call *c)
         c->out[i] = resolve(s, in->out[i]);
         c->number[i] = s->r->slot[in->keep[i]];
     }
+    if (in->op == OP_put_rows) take_rows(s, &c->out[0], c->in[0].n[0]);
+    if (in->op == OP_get_rows) take_rows(s, &c->in[0], c->out[0].n[0]);
 }
 
 static Err run_kernel(const Scene *s, const Instr *in, const Call *c)

@@ -1,0 +1,114 @@
+/* slice.c -- a program that runs a slice of a sequence at a time.
+ *
+ * A query sees keys of its own slice and of those before it. So keys and values of all slices lie
+ * side by side, for as long as the micro-batch needs them; a slice puts its rows there, and attention
+ * reads up to its last. Backward phases come from the last slice on: each adds to the gradients of
+ * all keys that it saw, and then has its own rows complete, since no earlier slice saw them.
+ *
+ *   before:  out, lse = attention q k v ranges
+ *            d.q, d.k, d.v = attention_dx q k v ranges d.out lse out.delta
+ *   after:   k.all = put_rows k
+ *            v.all = put_rows v
+ *            out, lse = attention q k.all v.all ranges
+ *            d.q, d.k.all, d.v.all += attention_dx q k.all v.all ranges d.out lse out.delta
+ *            d.k = get_rows d.k.all
+ *            d.v = get_rows d.v.all
+ *
+ *            slice   0    1    2
+ *   k.all          |----|---|--|       F of slice 1 reads | - - |
+ *   d.k.all        |----|---|--|       I of slice 1 adds  | - - |, and takes  |---|
+ *
+ * Ranges count rows of the micro-batch, and so need no change. The loss goes on from slice to slice;
+ * gradients of parameters do so by themselves, as from micro-batch to micro-batch. */
+#include "compile/compile.h"
+
+typedef struct {
+    Graph *g;
+    int64_t rows;   /* of the micro-batch */
+    Value n_values; /* before */
+    Value *whole;   /* [n_values]: of keys and values, all slices; NO_VALUE: none */
+} Slicing;
+
+/* The rows of all slices: live are those that the slice may see. */
+static Value new_whole(Slicing *s, Value v, DType dtype)
+{
+    Graph *g = s->g;
+    const ValueInfo part = g->value[v];
+    Dims dims = part.dims;
+    dims.dim[0] = (Dim){s->rows, SLOT_SEEN, 0};
+    const Value all = graph_value(g, ROLE_MICRO, "", dtype, dims);
+    if (all == NO_VALUE) return all;
+    g->value[all].layout = part.layout;
+    return part.name[0] ? graph_name(g, all, "%s.all", part.name) : all;
+}
+
+/* Keys or values of this slice go to their place among all. */
+static Err put(Slicing *s, Value v)
+{
+    Graph *g = s->g;
+    const Dim rows = g->value[v].dims.dim[0];
+    if (s->whole[v] != NO_VALUE) return OK;
+    if (rows.slot != SLOT_ROWS || rows.from != 0)
+        return err_fail(
+            ERR_CHECK, "graph %s: value %%%d %s, keys or values of a slice, has not all rows of it",
+            g->kind, v, g->value[v].name);
+    const Value all = new_whole(s, v, g->value[v].dtype);
+    TRY(graph_err(g));
+    const Dims dims = g->value[all].dims;
+    Node *n = graph_node(g, OP_put_rows, NULL, 1, &v, &dims, 1);
+    if (!n) return graph_err(g);
+    n->out[0] = all;
+    s->whole[v] = all;
+    return OK;
+}
+
+/* The slice's rows of a gradient that it, and slices after it, have added to. */
+static Err get(Slicing *s, int index, int output)
+{
+    Graph *g = s->g;
+    const Value part = g->node[index].out[output];
+    const Value key = g->node[index].in[output]; /* k and v are operands 1 and 2, as d.k and d.v */
+    const Dims dims = g->value[key].dims;
+    const Value all = new_whole(s, part, dtype_wide(g->dtype)); /* a sum */
+    TRY(graph_err(g));
+    Node *n = graph_node(g, OP_get_rows, NULL, 1, &all, &dims, 1);
+    if (!n) return graph_err(g);
+    n->out[0] = part; /* readers and name stay */
+    g->node[index].out[output] = all;
+    g->node[index].keep[output] = SLOT_BEFORE_LAST;
+    return OK;
+}
+
+static Err slice_node(Slicing *s, int index)
+{
+    Graph *g = s->g;
+    const OpId op = g->node[index].op;
+    if (op != OP_attention && op != OP_attention_dx) return OK;
+    for (int k = 1; k <= 2; k++) {
+        TRY(put(s, g->node[index].in[k]));
+        if (op == OP_attention_dx) TRY(get(s, index, k));
+    }
+    for (int k = 1; k <= 2; k++) g->node[index].in[k] = s->whole[g->node[index].in[k]];
+    return OK;
+}
+
+static void continue_loss(Graph *g, Node *n)
+{
+    for (int j = 0; j < n->n_out; j++)
+        if (g->value[n->out[j]].role == ROLE_LOSS && n->keep[j] == SLOT_ZERO)
+            n->keep[j] = SLOT_AFTER_FIRST;
+}
+
+Err slice(Graph *g, int64_t rows)
+{
+    Slicing s = {.g = g, .rows = rows, .n_values = g->n_values};
+    const int n_nodes = g->n_nodes;
+    TRY(ARENA_NEW(g->arena, s.n_values + 1, &s.whole));
+    for (Value v = 0; v < s.n_values; v++) s.whole[v] = NO_VALUE;
+    for (int i = 0; i < n_nodes; i++) {
+        TRY(slice_node(&s, i));
+        continue_loss(g, &g->node[i]);
+    }
+    TRY(graph_tidy(g));
+    return graph_check(g);
+}

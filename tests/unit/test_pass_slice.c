@@ -1,0 +1,242 @@
+/* slice, before and after: what lives across the slices of a sequence. The drawing at the head of
+ * compile/slice.c is what the pass does; recomputing leaves the rows of other slices alone; they
+ * have regions of their own; a broken graph is told. */
+#include "support/bed.h"
+
+#include <stdio.h>
+
+#ifndef SHEAF_SOURCE_DIR
+#define SHEAF_SOURCE_DIR "."
+#endif
+
+enum { ROWS = 17, LONGEST = 6, HEADS = 4, KEY_HEADS = 2, SIZE = 3 };
+
+/* Attention between products: q, k and v of x, out to y. */
+static void build(Bed *b)
+{
+    bed_open(b, "u");
+    Graph *g = &b->g;
+    const Dim rows = {LONGEST, SLOT_ROWS, 0};
+    const Value x = stream_in(g, rows, D);
+    const Value q = linear(g, x, bed_w(b, "wq", HEADS * SIZE, D), NO_VALUE);
+    const Value k = linear(g, x, bed_w(b, "wk", KEY_HEADS * SIZE, D), NO_VALUE);
+    const Value v = linear(g, x, bed_w(b, "wv", KEY_HEADS * SIZE, D), NO_VALUE);
+    const Value o =
+        attention(g, graph_name(g, heads(g, q, SIZE), "q"), graph_name(g, heads(g, k, SIZE), "k"),
+                  graph_name(g, heads(g, v, SIZE), "v"), input(g, INPUT_RANGES, rows), 0.5, ROWS);
+    graph_name(g, second_output(g, o), "lse");
+    graph_name(g, o, "out");
+    stream_out(g, linear(g, merge(g, o), bed_w(b, "wo", D, HEADS * SIZE), NO_VALUE));
+    bed_prepare(b, true);
+}
+
+/* The attention nodes of the graph and those that move rows, by names. */
+static void draw(const Graph *g, char *text, size_t room)
+{
+    size_t n = 0;
+    text[0] = '\0';
+    for (int i = 0; i < g->n_nodes; i++) {
+        const Node *a = &g->node[i];
+        if (a->op != OP_attention && a->op != OP_attention_dx && a->op != OP_put_rows &&
+            a->op != OP_get_rows)
+            continue;
+        bool adds = false;
+        for (int k = 0; k < a->n_out; k++) {
+            n += (size_t)snprintf(text + n, room - n, "%s%s", k ? ", " : "",
+                                  g->value[a->out[k]].name);
+            adds = adds || a->keep[k] == SLOT_BEFORE_LAST;
+        }
+        n +=
+            (size_t)snprintf(text + n, room - n, " %s %s", adds ? "+=" : "=", op_info(a->op)->name);
+        for (int k = 0; k < a->n_in; k++)
+            n += (size_t)snprintf(text + n, room - n, " %s", g->value[a->in[k]].name);
+        n += (size_t)snprintf(text + n, room - n, "\n");
+    }
+}
+
+/* The lines after " *   `word`:" in the head comment, without what stands before them. */
+static void read_drawing(const char *word, char *text, size_t room)
+{
+    char line[256], mark[32];
+    size_t n = 0;
+    bool on = false;
+    FILE *f = fopen(SHEAF_SOURCE_DIR "/src/compile/slice.c", "r");
+    assert_non_null(f);
+    snprintf(mark, sizeof mark, " *   %s:", word);
+    text[0] = '\0';
+    while (fgets(line, sizeof line, f)) {
+        const bool first = strncmp(line, mark, strlen(mark)) == 0;
+        const bool more = on && strncmp(line, " *            ", 14) == 0;
+        if (on && !more) break;
+        on = on || first;
+        if (on) n += (size_t)snprintf(text + n, room - n, "%s", line + 14);
+    }
+    fclose(f);
+}
+
+static void the_drawing_is_true(void **state)
+{
+    Bed b;
+    char got[1024], want[1024];
+    (void)state;
+    build(&b);
+    draw(&b.g, got, sizeof got);
+    read_drawing("before", want, sizeof want);
+    expect_text("before", got, want);
+    DO(slice(&b.g, ROWS));
+    draw(&b.g, got, sizeof got);
+    read_drawing("after", want, sizeof want);
+    expect_text("after", got, want);
+    bed_close(&b);
+}
+
+static Value named(const Bed *b, const char *name)
+{
+    for (Value v = 0; v < b->g.n_values; v++)
+        if (strcmp(b->g.value[v].name, name) == 0) return v;
+    fail_msg("no value %s", name);
+    return NO_VALUE;
+}
+
+/* Whole rows, live up to the slice's end; sums are wide. */
+static void shapes(void **state)
+{
+    Bed b;
+    (void)state;
+    build(&b);
+    DO(slice(&b.g, ROWS));
+    static const char *const name[] = {"k.all", "v.all", "d.k.all", "d.v.all"};
+    for (int i = 0; i < 4; i++) {
+        const ValueInfo *v = &b.g.value[named(&b, name[i])];
+        assert_int_equal(v->role, ROLE_MICRO);
+        assert_int_equal(v->dims.dim[0].cap, ROWS);
+        assert_int_equal(v->dims.dim[0].slot, SLOT_SEEN);
+        assert_int_equal(v->dims.dim[1].cap, KEY_HEADS);
+        assert_int_equal(v->dims.dim[2].cap, SIZE);
+    }
+    bed_close(&b);
+}
+
+/* Whatever is recomputed, rows are put once, and attention reads them where they are. */
+static void never_put_again(void **state)
+{
+    static const Recompute way[] = {RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL};
+    (void)state;
+    for (int w = 0; w < 3; w++) {
+        Bed b;
+        int puts = 0, attentions = 0;
+        Program p;
+        build(&b);
+        DO(slice(&b.g, ROWS));
+        DO(recompute(&b.g, &(CompileOptions){.recompute = way[w], .offload_names = "k*,v*"}));
+        DO(phases(&b.g));
+        for (int i = 0; i < b.g.n_nodes; i++) {
+            const Node *n = &b.g.node[i];
+            puts += n->op == OP_put_rows;
+            if (n->op == OP_put_rows) assert_int_equal(n->phase, PHASE_F);
+            if (n->op == OP_get_rows) assert_int_equal(n->phase, PHASE_I);
+            if (n->op != OP_attention) continue;
+            attentions++;
+            assert_int_equal(n->in[1], named(&b, "k.all"));
+        }
+        assert_int_equal(puts, 2);
+        assert_int_equal(attentions, way[w] == RECOMPUTE_FULL ? 2 : 1);
+        DO(lower(&b.g, &b.arena, &p));
+        const size_t one = align_up(ROWS * KEY_HEADS * SIZE * 8);
+        assert_int_equal(p.bytes[REGION_MICRO], 2 * one);
+        assert_int_equal(p.bytes[REGION_DMICRO], 2 * one);
+        assert_int_equal(p.tensor[named(&b, "d.k.all")].scope, SCOPE_MICRO);
+        bed_close(&b);
+    }
+}
+
+/* The first part of the loss starts it in the first slice alone. */
+static void the_loss_goes_on(void **state)
+{
+    Bed b;
+    int starts = 0;
+    const Dim rows = {T, SLOT_ROWS, 0};
+    (void)state;
+    bed_open(&b, "head");
+    const Value x = stream_in(&b.g, rows, D), w = bed_w(&b, "v", 9, D);
+    const Value targets = input(&b.g, INPUT_TARGETS, rows);
+    token_loss(&b.g, x, w, targets, input(&b.g, INPUT_WEIGHTS, rows));
+    bed_prepare(&b, true);
+    DO(chunk(&b.g, 9 * 2, 1));
+    DO(slice(&b.g, ROWS));
+    for (int i = 0; i < b.g.n_nodes; i++) {
+        if (b.g.node[i].op != OP_loss) continue;
+        assert_int_equal(b.g.node[i].keep[0], starts++ ? SLOT_ONE : SLOT_AFTER_FIRST);
+    }
+    assert_int_equal(starts, 3);
+    bed_close(&b);
+}
+
+/* ---- faults, each told by its node ---- */
+
+static Node *first(Bed *b, OpId op)
+{
+    for (int i = 0; i < b->g.n_nodes; i++)
+        if (b->g.node[i].op == op) return &b->g.node[i];
+    fail_msg("no node %s", op_info(op)->name);
+    return NULL;
+}
+
+static void keeps_always(Bed *b) { first(b, OP_attention_dx)->keep[1] = SLOT_ONE; }
+static void keeps_never(Bed *b) { first(b, OP_attention_dx)->keep[2] = SLOT_ZERO; }
+static void put_adds(Bed *b) { first(b, OP_put_rows)->keep[0] = SLOT_BEFORE_LAST; }
+static void put_elsewhere(Bed *b) { b->g.value[named(b, "k.all")].role = ROLE_LOCAL; }
+static void got_from_elsewhere(Bed *b) { first(b, OP_get_rows)->in[0] = named(b, "k"); }
+static void read_whole(Bed *b)
+{
+    for (int i = 0; i < b->g.n_nodes; i++)
+        if (b->g.node[i].op == OP_merge && b->g.node[i].in[0] == named(b, "d.k"))
+            b->g.node[i].in[0] = named(b, "d.k.all");
+}
+
+static void faults(void **state)
+{
+    static const struct {
+        void (*breaks)(Bed *b);
+        const char *says;
+    } fault[] = {
+        {keeps_always, "attention_dx"}, {keeps_never, "attention_dx"},    {put_adds, "put_rows"},
+        {put_elsewhere, "put_rows"},    {got_from_elsewhere, "get_rows"}, {read_whole, "d.k.all"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof fault / sizeof *fault; i++) {
+        Bed b;
+        build(&b);
+        DO(slice(&b.g, ROWS));
+        fault[i].breaks(&b);
+        assert_int_equal(graph_check(&b.g), ERR_CHECK);
+        if (!strstr(err_text(), fault[i].says))
+            fail_msg("fault %zu: \"%s\" does not say %s", i, err_text(), fault[i].says);
+        bed_close(&b);
+    }
+}
+
+/* Keys of which a rank has a part of the rows cannot be put. */
+static void keys_without_all_rows(void **state)
+{
+    Bed b;
+    (void)state;
+    build(&b);
+    b.g.value[named(&b, "k")].dims.dim[0].from = 3;
+    assert_int_equal(slice(&b.g, ROWS), ERR_CHECK);
+    assert_non_null(strstr(err_text(), "has not all rows"));
+    bed_close(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_drawing_is_true),
+        cmocka_unit_test(shapes),
+        cmocka_unit_test(never_put_again),
+        cmocka_unit_test(the_loss_goes_on),
+        cmocka_unit_test(faults),
+        cmocka_unit_test(keys_without_all_rows),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
