@@ -24,6 +24,7 @@ static const Case cases[] = {
     {{MODEL, "mesh.tp=3", "parallel.regather=false", "optim.kind=sgd"}},
     {{MODEL, "mesh.dp_replicate=2", "mesh.dp_shard=1", "mesh.tp=2", "parallel.reduce=each"}},
     {{MODEL, "mesh.dp=5", "parallel.zero=3", "numerics.block=65536", "parallel.offload=mlp.*"}},
+    {{MODEL, "mesh.dp=2", "mesh.tp=2", "parallel.zero=1", "model.tie_word_embeddings=true"}},
     {{MODEL, "numerics.fold=2", "model.tie_word_embeddings=true", "precision.compute=f64"}},
 };
 enum { N_CASES = sizeof cases / sizeof *cases };
@@ -35,7 +36,7 @@ static inline int words_of(const Case *c)
     return n;
 }
 
-/* A later word of the same key wins here as in a table of cases: the earlier is left out. */
+/* Of two words for one key the later counts: a case may change the model's. */
 static inline int settle(const Case *c, const char *out[MAX_SET])
 {
     int n = 0;

@@ -178,12 +178,32 @@ static void coordinates_of_rank(const json_t *all, const Compiled *c)
         assert_int_equal(number(at_path(all, "coordinates"), v->name[i]), coord[i]);
 }
 
+/* Its own work; and, for comparison, an even share of the whole model's on the tokens of all ranks. */
+static void flops_of_rank(const json_t *all, const Compiled *c)
+{
+    const LinkedProgram *lp = &c->job.linked;
+    const ModelConfig *m = &c->model;
+    double flops = 0;
+    for (int i = 0; i < lp->n; i++)
+        for (int k = lp->list[i].program ? lp->list[i].program->first[lp->list[i].action.phase] : 0;
+             lp->list[i].program && k < lp->list[i].program->first[lp->list[i].action.phase + 1];
+             k++)
+            flops += lp->list[i].program->instr[k].flops;
+    assert_true((double)number(all, "flops.all") == flops);
+    const int dp = mesh_parts(&c->job.mesh, VIEW_DENSE, mesh_axes(&c->job.mesh, VIEW_DENSE, "dp"));
+    const int64_t tokens = lp->model->rows * lp->micros * dp;
+    const int64_t each = 6 * model_param_count(lp->model) +
+                         12 * m->n_layers * m->n_heads * m->head_size * c->config.data_seq_len;
+    assert_int_equal(number(all, "flops.formula"), tokens * each / c->job.mesh.world);
+}
+
 static void compare_rank(const json_t *all, const Compiled *c)
 {
     coordinates_of_rank(all, c);
     transfers_of_rank(all, c);
     actions_of_rank(all, c);
     params_of_rank(all, c);
+    flops_of_rank(all, c);
 }
 
 static void every_rank_is_explained_as_it_is_linked(void **state)
