@@ -69,7 +69,8 @@ typedef struct {
     const char *device; /* that `sheaf train` would use */
     int only;           /* the kind whose program is shown; -1: all */
 
-    int units_of[MAX_KINDS], first_unit[MAX_KINDS];
+    /* All of a kind; those on the rank's stage; the first of them, or of all where none is here. */
+    int units_of[MAX_KINDS], units_here[MAX_KINDS], first_unit[MAX_KINDS];
     ParamFacts *param[MAX_KINDS]; /* of the first unit of the kind */
     Work of[MAX_KINDS][N_PHASES]; /* one run of a phase */
     Work step;                    /* all runs of the list */
@@ -83,6 +84,12 @@ typedef struct {
     TransferRow transfer[MAX_TRANSFER_ROWS]; /* by purpose */
     size_t sent_bytes;                       /* of all transfers */
 } Facts;
+
+/* Local. Has the rank this unit? It has those of its stage of the pipeline. */
+static inline bool unit_is_here(const LinkedProgram *lp, int unit)
+{
+    return lp->unit[unit].mine.pack_at != NULL;
+}
 
 /* Local. Compiles the forward part once more, to tell its flops from those of backward. */
 Err facts_gather(Facts *f, Arena *arena);
@@ -100,7 +107,7 @@ void explain_plan_text(const Facts *f, Text *out);                  /* model, pl
 Err explain_units_text(const Facts *f, Arena *temp, Text *out);     /* units, parameters */
 Err explain_actions_text(const Facts *f, Arena *temp, Text *out);   /* the list of the rank */
 Err explain_transfers_text(const Facts *f, Arena *temp, Text *out); /* of a step */
-Err explain_steps_text(const Facts *f, Arena *temp, Text *out);     /* of GATHERs and REDUCEs */
+Err explain_steps_text(const Facts *f, Arena *temp, Text *out);     /* of what has steps */
 void explain_memory_text(const Facts *f, Text *out);
 void explain_cost_text(const Facts *f, Text *out); /* work, flops */
 /* Local. One object, keys in a fixed order. */

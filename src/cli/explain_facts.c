@@ -33,16 +33,33 @@ static Work phase_work(const Program *p, Phase phase, int rank)
 /* A head computes gradients in F too, so what is forward shows only where nothing else is. */
 static Err forward_flops(Facts *f, Arena *arena)
 {
-    const Model *m = &f->job->model;
+    const LinkedProgram *lp = &f->job->linked;
     CompileOptions o = job_options(f->job);
+    double each[MAX_KINDS];
     o.backward = false;
-    for (int k = 0; k < m->n_kinds; k++) {
+    for (int k = 0; k < lp->model->n_kinds; k++) {
         Program p;
-        TRY(compile_unit(&m->kind[k], &o, NULL, NULL, arena, &p));
-        f->flops_forward +=
-            phase_work(&p, PHASE_F, o.rank).flops * f->units_of[k] * f->job->linked.micros;
+        TRY(compile_unit(&lp->model->kind[k], &o, NULL, NULL, arena, &p));
+        each[k] = phase_work(&p, PHASE_F, o.rank).flops;
+    }
+    for (int i = 0; i < lp->n; i++) {
+        const Action *a = &lp->list[i].action;
+        if (a->kind == A_RUN && a->phase == PHASE_F)
+            f->flops_forward += each[lp->model->unit[a->unit].kind];
     }
     return OK;
+}
+
+static void count_units(Facts *f)
+{
+    const LinkedProgram *lp = &f->job->linked;
+    for (int u = lp->model->n_units - 1; u >= 0; u--) {
+        const int kind = lp->model->unit[u].kind;
+        const bool here = unit_is_here(lp, u);
+        f->units_of[kind]++;
+        f->units_here[kind] += here;
+        if (here || f->units_here[kind] == 0) f->first_unit[kind] = u;
+    }
 }
 
 /* The whole model on the tokens that all ranks have room for, shared by all ranks alike. */
@@ -59,10 +76,7 @@ static double formula(const Facts *f)
 Err facts_gather(Facts *f, Arena *arena)
 {
     const LinkedProgram *lp = &f->job->linked;
-    for (int u = lp->model->n_units - 1; u >= 0; u--) {
-        f->units_of[lp->model->unit[u].kind]++;
-        f->first_unit[lp->model->unit[u].kind] = u;
-    }
+    count_units(f);
     for (int k = 0; k < lp->model->n_kinds; k++)
         for (int p = 0; p < N_PHASES; p++)
             f->of[k][p] = phase_work(&lp->program[k], (Phase)p, lp->rank);

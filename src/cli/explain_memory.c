@@ -91,6 +91,8 @@ static void work_rows(Facts *f)
         {REGION_CARRY, "frame", "carried from I to W"},
         {REGION_Y, "frame", "stream between units (y, read as x)"},
         {REGION_DX, "frame", "gradient of the stream (dx, read as dy)"},
+        {REGION_MICRO, "micro", "kept across slices of a micro-batch"},
+        {REGION_DMICRO, "micro", "gradients summed across slices"},
         {REGION_SCRATCH, "scratch", "within the phase that runs"},
     };
     const LinkedProgram *lp = &f->job->linked;

@@ -95,11 +95,14 @@ static Err find_param(const Facts *f, int unit, int k, Arena *arena, ParamFacts 
                     .owner = owner,
                     .decay = m->param[param].info.decay,
                     .whole = home->shape,
-                    .here = holding_shape(&held),
-                    .pack = {at->mine.pack_at[i], at->mine.pack_at[i + 1], 1}};
+                    .here = {.ndim = home->shape.ndim}};
+    TRY(use_words(&home->use, lp->mesh, arena, &p.use));
+    *out = p;
+    if (!unit_is_here(lp, owner)) return OK;
+    p.here = holding_shape(&held);
+    p.pack = (Span){at->mine.pack_at[i], at->mine.pack_at[i + 1], 1};
     p.home = (Span){max64(p.pack.lo, at->mine.shard.lo), min64(p.pack.hi, at->mine.shard.hi), 1};
     if (p.home.hi < p.home.lo) p.home.hi = p.home.lo;
-    TRY(use_words(&home->use, lp->mesh, arena, &p.use));
     TRY(find_ways(lp, &p));
     *out = p;
     return OK;

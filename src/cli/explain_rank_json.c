@@ -79,7 +79,7 @@ json_t *actions_json(const Facts *f)
             set(o, "base", base);
         else
             json_decref(base);
-        if (l->action.kind == A_GATHER || l->action.kind == A_REDUCE) {
+        if (l->n_steps > 0 || l->action.kind == A_GATHER || l->action.kind == A_REDUCE) {
             set(o, "steps", steps_json(f, l));
             set_count(o, "begun_step", l->begun);
             set_count(o, "waited_before", l->end);

@@ -1,10 +1,10 @@
-/* explain_steps.c -- what a GATHER and a REDUCE do, step by step, of one unit of each kind.
+/* explain_steps.c -- what GATHERs, REDUCEs and moves do, step by step, of one unit of each kind.
  *
  *     gather.2    all-gather      dp {1 3}  state+512 -> work+20480   begun here, ended before F2.0 (action 8)
  *     reduce.2.0  all-reduce      tp {2 3}  work+5120 -> work+5120    done here
  *                 reduce-scatter  dp {1 3}  work+4096 -> work+4096    begun here, ended before ...
  *
- * The first two of either are shown; those of other micro-batches and units are like them. */
+ * The first two of each are shown; those of other micro-batches and units are like them. */
 #include <stdio.h>
 #include "cli/explain.h"
 #include "cli/table.h"
@@ -62,7 +62,7 @@ static void action_rows(const Facts *f, int at, Table *t)
 
 /* The actions of a unit that have steps: those shown, and how many there are. */
 typedef struct {
-    int at[2 * SHOWN], n, all, rows;
+    int at[N_ACTION_KINDS * SHOWN], n, all, rows;
 } Picked;
 
 static Picked pick(const LinkedProgram *lp, int unit)
@@ -92,17 +92,28 @@ static Err unit_steps(const Facts *f, int unit, Arena *temp, Text *out)
     table_right(&t, 6);
     for (int i = 0; i < COLUMNS; i++) table_cell(&t, "%s", head[i]);
     for (int i = 0; i < p.n; i++) action_rows(f, p.at[i], &t);
-    text_add(out, "\n  gathers and reductions of %s, unit %d", f->job->model.unit[unit].name, unit);
+    text_add(out, "\n  transfers of %s, unit %d", f->job->model.unit[unit].name, unit);
     text_add(out, p.all > p.n ? ": the first %d of %d\n" : "\n", p.n, p.all);
     table_text(&t, "    ", out);
     return OK;
 }
 
-/* One unit in the middle of each kind. */
+/* Of those of the kind that are here, the one in the middle; -1: there is none. */
+static int middle_unit(const Facts *f, int kind)
+{
+    const LinkedProgram *lp = &f->job->linked;
+    int before = f->units_here[kind] / 2;
+    for (int u = f->first_unit[kind]; u < lp->model->n_units; u++)
+        if (lp->model->unit[u].kind == kind && unit_is_here(lp, u) && before-- == 0) return u;
+    return -1;
+}
+
+/* One unit of each kind. */
 Err explain_steps_text(const Facts *f, Arena *temp, Text *out)
 {
-    for (int k = 0; k < f->job->model.n_kinds; k++)
-        if (f->only < 0 || f->only == k)
-            TRY(unit_steps(f, f->first_unit[k] + f->units_of[k] / 2, temp, out));
+    for (int k = 0; k < f->job->model.n_kinds; k++) {
+        const int unit = middle_unit(f, k);
+        if (unit >= 0 && (f->only < 0 || f->only == k)) TRY(unit_steps(f, unit, temp, out));
+    }
     return OK;
 }

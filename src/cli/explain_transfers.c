@@ -13,9 +13,15 @@
 static const struct {
     const char *what, *text;
 } purpose[] = {
-    {"program", "activations, in programs"},         {"gather", "parameters, from home to use"},
-    {"copies", "gradients, of elements held twice"}, {"model", "gradients, over axes of the model"},
-    {"scatter", "gradients, to their homes"},        {"data", "gradients, over axes of data"},
+    {"program", "activations, in programs"},
+    {"forward", "activations, between stages"},
+    {"backward", "their gradients, between stages"},
+    {"gather", "parameters, from home to use"},
+    {"stages", "gradients, of weights on two stages"},
+    {"copies", "gradients, of elements held twice"},
+    {"model", "gradients, over axes of the model"},
+    {"scatter", "gradients, to their homes"},
+    {"data", "gradients, over axes of data"},
     {"scalar", "live tokens, loss, norm"},
 };
 enum { N_PURPOSES = sizeof purpose / sizeof *purpose };
@@ -62,7 +68,9 @@ const char *group_text(const Mesh *m, RankList group, char buffer[GROUP_TEXT_BYT
 static bool row_before(const TransferRow *a, const TransferRow *b)
 {
     const int p = purpose_of(a->what), q = purpose_of(b->what);
+    const int words = strcmp(a->what, b->what);
     if (p != q) return p < q;
+    if (words) return words < 0; /* of two that have no text here */
     if (a->kind != b->kind) return a->kind < b->kind;
     return a->axes != b->axes ? a->axes < b->axes : a->ranks < b->ranks;
 }
@@ -88,13 +96,14 @@ static Err add_row(Facts *f, TransferRow row)
 static Err add_transfer(Facts *f, const char *what, const Transfer *t, int64_t times)
 {
     const LinkedProgram *lp = &f->job->linked;
+    const Ref *whole = t->kind == COMM_RECV ? &t->to : &t->from;
     return add_row(
         f, (TransferRow){.what = what,
                          .kind = t->kind,
                          .axes = group_axes(lp->mesh, t->group),
                          .ranks = t->group.n,
                          .times = times,
-                         .bytes = (size_t)(times * t->from.count) * dtype_bytes(t->from.dtype),
+                         .bytes = (size_t)(times * whole->count) * dtype_bytes(whole->dtype),
                          .sent_bytes = (size_t)times * transfer_sent(t, lp->rank)});
 }
 

@@ -32,7 +32,10 @@ static void unit_row(const Facts *f, int kind, Table *t)
     count_cells(t, m->unit[unit].pack_count, element);
     count_cells(t, at->mine.pack_count, element);
     count_cells(t, home_of(at), element);
-    table_cell(t, "%s", n > 1 ? "each" : "");
+    if (f->units_here[kind] < n)
+        table_cell(t, "%d on this stage", f->units_here[kind]);
+    else
+        table_cell(t, "%s", n > 1 ? "each" : "");
 }
 
 static Err units_table(const Facts *f, Arena *temp, Text *out)
@@ -134,6 +137,7 @@ Err explain_units_text(const Facts *f, Arena *temp, Text *out)
              "unit. gradient: how it is summed\n  over ranks: copies, of what several hold; "
              "model, over axes that cut it or its tokens; scatter, to homes; data, the rest\n");
     for (int k = 0; k < f->job->model.n_kinds; k++)
-        if (f->only < 0 || f->only == k) TRY(params_table(f, k, temp, out));
+        if ((f->only < 0 || f->only == k) && f->units_here[k] > 0)
+            TRY(params_table(f, k, temp, out));
     return OK;
 }
