@@ -27,9 +27,11 @@ Err compile_unit(const Graph *unit, const CompileOptions *options, CompileWatch 
                  void *context, Arena *arena, Program *out)
 {
     Graph g;
+    int64_t all_rows;
     const int64_t elements = options->chunk_elements ? options->chunk_elements : COMPILE_CHUNK;
     TRY(graph_check(unit));
     TRY(graph_clone(unit, arena, &g));
+    if (options->slice_rows > 0) TRY(slice_rows(&g, options->slice_rows, &all_rows));
     TRY(report(watch, context, "build", &g));
     if (options->backward) {
         TRY(differentiate(&g));
@@ -43,8 +45,8 @@ Err compile_unit(const Graph *unit, const CompileOptions *options, CompileWatch 
     TRY(report(watch, context, "fuse", &g));
     TRY(chunk(&g, elements, options->chunk_elements ? 1 : COMPILE_CHUNK_ROWS));
     TRY(report(watch, context, "chunk", &g));
-    if (options->slices_of > 0) {
-        TRY(slice(&g, options->slices_of));
+    if (options->slice_rows > 0) {
+        TRY(slice(&g, all_rows));
         TRY(report(watch, context, "slice", &g));
     }
     TRY(recompute(&g, options));

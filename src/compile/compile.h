@@ -17,7 +17,7 @@ typedef struct {
     Recompute recompute;
     const char *recompute_names; /* NAMED: patterns of value names, separated by commas */
     const char *offload_names;   /* saved values that wait in the host's memory; NULL: none */
-    int64_t slices_of;      /* rows of the micro-batch that programs run slices of; 0: all rows */
+    int64_t slice_rows; /* programs run so many rows of a micro-batch at a time; 0: all of them */
     int64_t chunk_elements; /* of logits that exist at once; 0: COMPILE_CHUNK */
     bool backward;          /* false: the loss alone */
     const Strategy *strategy;
@@ -49,8 +49,10 @@ Err place(Graph *g, const CompileOptions *options);
 Err fuse(Graph *g);
 /* Repeats the nodes of each chunk number, some rows at a time. */
 Err chunk(Graph *g, int64_t elements, int64_t least_rows);
-/* What lives across the slices of a micro-batch of so many rows. */
-Err slice(Graph *g, int64_t rows);
+/* Rows of values become those of a slice, the longest; *all is what they were. */
+Err slice_rows(Graph *g, int64_t rows, int64_t *all);
+/* What lives across the slices of a micro-batch of `all` rows. */
+Err slice(Graph *g, int64_t all);
 /* Saves, recomputes or offloads what backward nodes read of the forward part. */
 Err recompute(Graph *g, const CompileOptions *options);
 /* F, I or W for every node. */

@@ -22,6 +22,22 @@
  * gradients of parameters do so by themselves, as from micro-batch to micro-batch. */
 #include "compile/compile.h"
 
+Err slice_rows(Graph *g, int64_t rows, int64_t *all)
+{
+    *all = 0;
+    for (Value v = 0; v < g->n_values; v++)
+        for (int i = 0; i < g->value[v].dims.ndim; i++) {
+            Dim *d = &g->value[v].dims.dim[i];
+            if (d->slot != SLOT_ROWS) continue;
+            *all = d->cap;
+            d->cap = rows;
+        }
+    if (rows > *all)
+        return err_fail(ERR_CHECK, "graph %s: slices of %lld rows of a micro-batch of %lld",
+                        g->kind, (long long)rows, (long long)*all);
+    return graph_check(g);
+}
+
 typedef struct {
     Graph *g;
     int64_t rows;   /* of the micro-batch */
@@ -99,9 +115,9 @@ static void continue_loss(Graph *g, Node *n)
             n->keep[j] = SLOT_AFTER_FIRST;
 }
 
-Err slice(Graph *g, int64_t rows)
+Err slice(Graph *g, int64_t all)
 {
-    Slicing s = {.g = g, .rows = rows, .n_values = g->n_values};
+    Slicing s = {.g = g, .rows = all, .n_values = g->n_values};
     const int n_nodes = g->n_nodes;
     TRY(ARENA_NEW(g->arena, s.n_values + 1, &s.whole));
     for (Value v = 0; v < s.n_values; v++) s.whole[v] = NO_VALUE;

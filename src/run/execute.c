@@ -60,7 +60,8 @@ static char *region_base(const Scene *s, const ProgTensor *t, Region region)
     case REGION_DPARAM:
         return grad_base(s, t);
     case REGION_INPUT:
-        return s->r->base[ARENA_STEP] + lp->input[t->index] + micro * lp->input_stride;
+        return s->r->base[ARENA_STEP] + lp->input[t->index] + micro * lp->input_stride +
+               (size_t)(lp->slice_at[s->l->action.slice] * t->stride[0]) * dtype_bytes(t->dtype);
     case REGION_LOSS:
         return s->r->base[ARENA_STEP] + lp->loss + micro * ARENA_ALIGN;
     case REGION_ARG: /* inputs first, then outputs */
@@ -144,8 +145,9 @@ static Err begin_copy(const Scene *s, const Instr *in, const Call *c)
 static Transferring transfer_of(const Scene *s, const Instr *in, const Call *c)
 {
     const Action *a = &s->l->action;
+    const int part = a->micro * s->r->settings.program->slices + a->slice;
     const int32_t tag =
-        (a->unit * 4 + a->phase) * 65536 + a->micro * 256 + s->p->move[in->attr.move.index].number;
+        (a->unit * 4 + a->phase) * 65536 + part * 256 + s->p->move[in->attr.move.index].number;
     return (Transferring){s->r, s->p, in, c, tag & INT32_MAX};
 }
 
@@ -227,13 +229,26 @@ static void poison(const Rank *r, const Linked *l)
     }
 }
 
+/* What is live of the slice, and of all before it. */
+static void set_slice(Rank *r, const Action *a)
+{
+    const LinkedProgram *lp = r->settings.program;
+    const int64_t start = lp->slice_at[a->slice], end = lp->slice_at[a->slice + 1];
+    const int64_t live = r->live_rows[a->micro], seen = live < end ? live : end;
+    r->slot[SLOT_ROWS] = (double)(seen > start ? seen - start : 0);
+    r->slot[SLOT_START] = (double)start;
+    r->slot[SLOT_SEEN] = (double)seen;
+    r->slot[SLOT_AFTER_FIRST] = a->slice > 0 ? 1.0 : 0.0;
+    r->slot[SLOT_BEFORE_LAST] = a->slice < lp->slices - 1 ? 1.0 : 0.0;
+}
+
 Err execute_run(Rank *r, const Linked *l)
 {
     const Program *p = l->program;
     const Phase phase = (Phase)l->action.phase;
     const Scene s = {.r = r, .l = l, .p = p};
     if (r->settings.poison) poison(r, l);
-    r->slot[SLOT_ROWS] = (double)r->live_rows[l->action.micro];
+    set_slice(r, &l->action);
     for (int k = 0; k < MAX_PORTS; k++) r->slot[SLOT_PORT + k] = l->fresh >> k & 1 ? 0.0 : 1.0;
     for (int i = p->first[phase]; i < p->first[phase + 1]; i++) {
         const double begin_s = watch_begin(r, l, i);

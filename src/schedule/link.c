@@ -173,6 +173,7 @@ Err schedule_link(const Schedule *s, int lane, const LinkInput *in, Arena *arena
         return err_fail(ERR_CHECK, "the schedule has %d units, the model %d; expand it first",
                         schedule_units(s), in->model->n_units);
     TRY(take_mesh(&k));
+    TRY(link_slices(&k));
     TRY(check_lane(&k));
     TRY(link_list(&k));
     TRY(link_homes(&k));

@@ -136,6 +136,9 @@ typedef struct {
     const Program *program; /* [model->n_kinds] */
     const Mesh *mesh;
     int rank, micros, n_moments;
+    int slices; /* of every micro-batch; programs have the rows of the longest */
+    const int64_t
+        *slice_at; /* [slices + 1]: the row at which each begins, and the end of the last */
     int lane;      /* the rank's stage of the pipeline */
     bool has_loss; /* the last unit is here */
     int fold; /* micro-batches are so many groups, each folded by itself, as by so many ranks */
@@ -168,14 +171,19 @@ typedef struct {
     int64_t block;                /* grain of the homes, and of sums of squares; 0: 65,536 */
     const UnitSwitches *switches; /* [model->n_units]; NULL: nothing is cut */
     int fold;                     /* 0: 1 */
+    const int64_t *slice_at;      /* [slices + 1]; NULL: micro-batches run whole */
     bool in_order;                /* every transfer is waited for where it is begun */
 } LinkInput;
 
 /* Local. Binds the list of `lane`, the rank's part along pp, in a schedule over units. ERR_CHECK when
- * a gradient would stay unsummed, or a pack be read that is not there; ERR_CONFIG for slices and
- * evictions, which are not linked yet. */
+ * a gradient would stay unsummed, or a pack be read that is not there, or slices do not make a
+ * micro-batch; ERR_CONFIG for evictions, which are not linked yet. */
 Err schedule_link(const Schedule *s, int lane, const LinkInput *in, Arena *arena,
                   LinkedProgram *out);
+
+/* Local. Flops of an instruction of a RUN, at the extents of its slice: attention sees the rows up
+ * to the slice's end. */
+double linked_flops(const LinkedProgram *lp, const Linked *l, const Instr *i);
 
 /* Local. Where, from the beginning of its guests, a unit keeps its sum of parameter k. */
 int64_t linked_guest(const LinkedProgram *lp, int unit, int k);

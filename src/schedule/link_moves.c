@@ -16,11 +16,6 @@ static Err refuse(const Linking *k)
 {
     const Schedule *s = k->s;
     const int lane = k->lp->lane;
-    if (s->slices > 1)
-        return err_fail(ERR_CONFIG,
-                        "parallel.slices=%d: not yet: micro-batches run whole; set "
-                        "parallel.slices=1 and a schedule without slices",
-                        s->slices);
     for (int i = 0; i < s->n[lane]; i++) {
         const ActionKind kind = (ActionKind)s->list[lane][i].kind;
         if (kind != A_EVICT && kind != A_FETCH) continue;
@@ -111,6 +106,6 @@ void move_step(const Linking *k, int at, LinkedStep *out)
                         .from = send ? here : there,
                         .to = send ? there : here,
                         .instr = at,
-                        .tag = (a->unit * 65536 + a->micro) & INT32_MAX};
+                        .tag = (a->unit * 65536 + a->micro * lp->slices + a->slice) & INT32_MAX};
     l->begun = 0;
 }

@@ -1,12 +1,14 @@
 /* link_parts.h -- between the files of linking, in the order in which they work.
  *
+ *     slices    where they begin                                      link_slices.c
  *     moves     the list, with receives posted early                  link_moves.c
  *     homes     what the rank has of each pack                        link_homes.c
  *     groups    which REDUCE takes what a RUN adds; fresh sums        link.c
  *     plan      the transfers of a unit's REDUCE, without addresses   link_plan.c
  *     ends      where what is begun is waited for                     link_ends.c
  *     static    state and step arenas                                 memory_static.c
- *     work      the work arena: lives, then offsets                   memory.c, memory_state.c
+ *     work      the work arena: lives, then offsets                   memory.c, memory_state.c,
+ *                                                                     memory_micro.c
  *     steps     transfers with addresses                              link_steps.c */
 #ifndef SCHEDULE_LINK_PARTS_H
 #define SCHEDULE_LINK_PARTS_H
@@ -121,6 +123,7 @@ static inline bool writes_param(const Linked *l, int k)
 }
 
 /* Local, all of them. */
+Err link_slices(Linking *k);
 Err link_list(Linking *k);
 Err link_homes(Linking *k);
 Err link_plan(Linking *k);
@@ -134,7 +137,7 @@ int pack_param(const Linking *k, int unit, int i);
 /* Local. The steps of a SEND or a RECV, once it is known where its bytes lie. */
 void move_step(const Linking *k, int at, LinkedStep *out);
 
-/* ---- memory.c and memory_state.c ---- */
+/* ---- memory.c, memory_state.c and memory_micro.c ---- */
 
 /* Beside own regions: packs gathered for a while, and gradients. */
 enum { PIECE_PACK = N_OWN_REGIONS, PIECE_GRADS, PIECE_GUESTS, N_PIECE_KINDS };
@@ -158,6 +161,16 @@ typedef struct {
 
 /* Local. A piece; none where there are no bytes. */
 void own_piece(Layouting *m, Owned o, size_t bytes);
+/* Local. Where the phases of (unit, micro, slice) run: [N_PHASES], -1 where they do not. */
+static inline int *pos_of(const Layouting *m, int unit, int micro, int slice)
+{
+    return &m->pos[schedule_cell(m->s, unit, micro, slice) * N_PHASES];
+}
+/* Local. Pieces of what lives across the slices of a micro-batch: how many at most; they themselves;
+ * RUNs are told where one was packed. */
+int64_t most_micro_pieces(const Layouting *m);
+void own_micro(Layouting *m);
+void bind_micro(Layouting *m, const Owned *o);
 /* Local. Pieces of gathered packs and of gradients: how many at most; they themselves; where one
  * was packed. */
 int64_t most_state_pieces(const LinkedProgram *lp);

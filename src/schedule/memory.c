@@ -12,11 +12,6 @@
  */
 #include "schedule/link_parts.h"
 
-static int *pos_of(const Layouting *m, int unit, int micro, int slice)
-{
-    return &m->pos[schedule_cell(m->s, unit, micro, slice) * N_PHASES];
-}
-
 static void find_positions(Layouting *m)
 {
     const int64_t n = schedule_cells(m->s) * N_PHASES;
@@ -164,6 +159,10 @@ static void bind_piece(Layouting *m, const Owned *o)
         note_state(m, o);
         return;
     }
+    if (o->kind == REGION_MICRO || o->kind == REGION_DMICRO) {
+        bind_micro(m, o);
+        return;
+    }
     bind_unit(m, o, o->unit, (Region)o->kind);
     if (o->kind == REGION_Y) bind_unit(m, o, o->unit + 1, REGION_X);
     if (o->kind == REGION_DX) bind_unit(m, o, o->unit - 1, REGION_DY);
@@ -223,13 +222,14 @@ Err link_memory(Linking *k, Arena *temp)
 {
     LinkedProgram *lp = k->lp;
     Layouting m = {.lp = lp, .k = k, .s = k->s, .temp = temp};
-    m.cap = most_pieces(lp) + most_state_pieces(lp);
+    m.cap = most_pieces(lp) + most_state_pieces(lp) + most_micro_pieces(&m);
     TRY(state_tables(k));
     const size_t mark = arena_mark(temp);
     TRY(ARENA_NEW(temp, m.cap, &m.owned));
     TRY(ARENA_NEW(temp, schedule_cells(k->s) * N_PHASES, &m.pos));
     find_positions(&m);
     own_all(&m);
+    own_micro(&m);
     TRY(own_state(&m));
     TRY(pack_arena(&m, ARENA_WORK));
     TRY(pack_arena(&m, ARENA_HOST));

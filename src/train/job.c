@@ -8,6 +8,7 @@
 #include "schedule/generate.h"
 #include "schedule/passes.h"
 #include "schedule/reduce.h"
+#include "train/slices.h"
 
 CompileOptions job_options(const Job *job)
 {
@@ -18,6 +19,7 @@ CompileOptions job_options(const Job *job)
     o.keep_gathered = job->settings.parallel.keep_gathered;
     o.in_order = job->settings.parallel.in_order;
     o.backward = job->settings.kind != JOB_LOSS;
+    o.slice_rows = job->slices.n > 1 ? slices_longest(&job->slices) : 0;
     return o;
 }
 
@@ -189,7 +191,7 @@ static Err cut_units(Job *job, Arena *arena)
     return model_copy_params(&job->model, stage);
 }
 
-static Err make_schedule(Job *job, Arena *arena)
+static Err generate(Job *job, Arena *arena)
 {
     const JobSettings *set = &job->settings;
     const ParallelSettings *p = &set->parallel;
@@ -198,7 +200,12 @@ static Err make_schedule(Job *job, Arena *arena)
                            .chunks = p->chunks,
                            .slices = p->slices,
                            .group = p->group};
-    TRY(schedule_generate(job_schedule(set), &pipe, arena, &job->chunks));
+    return schedule_generate(job_schedule(set), &pipe, arena, &job->chunks);
+}
+
+static Err make_schedule(Job *job, Arena *arena)
+{
+    const JobSettings *set = &job->settings;
     TRY(cut_units(job, arena));
     if (set->split) TRY(schedule_split(&job->chunks, arena, &job->chunks));
     TRY(schedule_check(&job->chunks, arena));
@@ -222,6 +229,7 @@ static Err link_job(Job *job, Arena *arena)
                           .block = set->optim.block,
                           .switches = job->switches,
                           .fold = set->parallel.fold,
+                          .slice_at = job->slices.cut,
                           .in_order = set->parallel.in_order};
     const unsigned pp = mesh_axes(&job->mesh, VIEW_DENSE, "pp");
     const int stage = mesh_part(&job->mesh, VIEW_DENSE, pp, in.rank);
@@ -238,6 +246,8 @@ Err job_compile(const JobSettings *settings, Arena *arena, Job *job)
         settings->parallel.sequence ? &strategy_tp_sequence : &strategy_tp,
         settings->config->n_heads, settings->config->n_kv_heads, settings->config->head_size);
     TRY(check_parallel(job));
+    TRY(generate(job, arena));
+    TRY(job_slices(job, arena, &job->slices));
     TRY(compile_kinds(job, arena));
     TRY(make_schedule(job, arena));
     return link_job(job, arena);

@@ -1,7 +1,7 @@
 /* job.h -- from a configuration to a linked program: the whole compiler in one call.
  *
- *     model_build -> compile_unit for each kind -> generate, cut into chunks, expand, reduce, gather,
- *     check -> link the rank's list
+ *     model_build -> generate -> cut into slices -> compile_unit for each kind -> cut into chunks,
+ *     expand, reduce, gather, check -> link the rank's list
  *
  * Ranks that differ along pp are stages: each has the units of its chunks, and the schedule is of
  * all. One stage is a pipeline too.
@@ -16,6 +16,7 @@
 #include "schedule/action.h"
 #include "schedule/gather.h"
 #include "schedule/link.h"
+#include "schedule/slices.h"
 
 typedef enum {
     JOB_STEP,      /* forward, backward, norm, update */
@@ -38,6 +39,8 @@ typedef struct {
     const char *split;    /* units of the chunks: see schedule/chunks.h; NULL: even */
     int chunks, slices,
         group; /* of the pipeline, as schedule/generate.h has them; 0: what it likes */
+    const int64_t
+        *cuts; /* [slices + 1] rows at which slices begin, and the end; NULL: of equal flops */
 } ParallelSettings;
 
 typedef struct {
@@ -61,6 +64,7 @@ typedef struct {
     Program program[MAX_KINDS];
     UnitSwitches *switches; /* [model.n_units] */
     GatherCount *gathers;   /* [model.n_units] */
+    SlicePlan slices;
     Schedule chunks, units; /* as generated; as expanded, with gathers and reductions */
     LinkedProgram linked;
 } Job;

@@ -1,0 +1,167 @@
+/* Sequences in slices, one after another: f64 on ref, within 1e-10 of one rank that runs them whole,
+ * over five steps of AdamW with clipping. Slices of uneven lengths and of equal flops; micro-batches
+ * that end before the last slice, and empty ones; two documents in a sequence, windows, grouped
+ * heads, norms of q and k; all that recomputes; on one rank, and with every way of being many.
+ * Transfers are hostile, and what was not written is NaN. */
+#include "support/expect.h"
+
+#include "device/cpu/cpu.h"
+#include "support/world.h"
+
+typedef struct {
+    const char *model, *schedule;
+    int micros; /* of a rank */
+    int slices;
+    const int64_t *cuts; /* NULL: of equal flops */
+    Recompute recompute;
+    bool split; /* I and W apart */
+    MeshSizes mesh;
+    int zero;
+    bool sequence, each, empty; /* empty: the last micro-batches have no rows */
+    int chunks;
+} Row;
+
+static const int64_t three[] = {0, 4, 8, 9}, two[] = {0, 2, 9}, late[] = {0, 7, 9},
+                     four[] = {0, 1, 5, 7, 9}, nine[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
+
+static int at_least_one(int n) { return n ? n : 1; }
+
+static World world(const Row *row)
+{
+    World w = world_of(test_job_settings(row->model, JOB_STEP));
+    w.set.micros = row->micros;
+    w.set.optim.clip = 0.4;
+    w.hostile = true;
+    w.validate = true;
+    w.seed = (uint64_t)(row->slices * 100 + row->micros);
+    return w;
+}
+
+static World in_slices(const Row *row)
+{
+    World w = world(row);
+    w.set.schedule = row->schedule;
+    w.set.split = row->split;
+    w.set.compile.recompute = row->recompute;
+    w.set.parallel = (ParallelSettings){.mesh = row->mesh,
+                                        .zero = row->zero,
+                                        .sequence = row->sequence,
+                                        .reduce_each = row->each,
+                                        .chunks = row->chunks,
+                                        .slices = row->slices,
+                                        .cuts = row->cuts};
+    return w;
+}
+
+/* The same micro-batches on one rank, whole. */
+static World whole(const Row *row)
+{
+    World w = world(row);
+    w.set.micros =
+        row->micros * at_least_one(row->mesh.dp_shard) * at_least_one(row->mesh.dp_replicate);
+    return w;
+}
+
+static void compare(const char *what, int number, const Row *row)
+{
+    World one = whole(row), many = in_slices(row);
+    WorldResult a, b;
+    one.numbers = many.numbers = row->empty ? one.set.micros - 1 : 0;
+    DO(world_run_job(&one, &a));
+    if (world_run_job(&many, &b) != OK)
+        fail_msg("%s, row %d, %s: %s", what, number, row->model, err_text());
+    const double off = world_differ_all(&a, &b);
+    if (!(off <= 1e-10)) fail_msg("%s, row %d, %s: off by %g", what, number, row->model, off);
+    world_result_close(&a);
+    world_result_close(&b);
+}
+
+static void compare_all(const char *what, const Row *row, int n)
+{
+    for (int i = 0; i < n; i++) compare(what, i, &row[i]);
+}
+#define COMPARE(rows) compare_all(#rows, rows, sizeof rows / sizeof *rows)
+
+static void one_rank(void **state)
+{
+    static const Row rows[] = {
+        {"llama", "seq1f1b", 3, 3, three, .recompute = RECOMPUTE_NONE},
+        {"gpt2", "seq1f1b", 3, 2, two, .recompute = RECOMPUTE_SELECTIVE},
+        {"qwen3", "seq1f1b", 2, 4, four, .recompute = RECOMPUTE_FULL},
+        {"mistral", "seq1f1b", 3, 3, three, .recompute = RECOMPUTE_FULL, .split = true},
+        {"qwen2", "terapipe", 2, 2, NULL, .recompute = RECOMPUTE_SELECTIVE, .split = true},
+        {"llama-tied", "gpipe", 2, 2, late, .recompute = RECOMPUTE_NONE, .split = true},
+        {"gpt2-untied", "seq1f1b", 4, 9, nine, .recompute = RECOMPUTE_FULL, .empty = true},
+        {"llama", "seq1f1b", 1, 2, NULL, .recompute = RECOMPUTE_NONE},
+        {"llama", "terapipe", 3, 4, four, .recompute = RECOMPUTE_SELECTIVE, .empty = true},
+        {"gpt2", "gpipe", 2, 3, NULL, .recompute = RECOMPUTE_FULL},
+        {"mistral", "terapipe", 1, 9, nine, .recompute = RECOMPUTE_NONE},
+    };
+    (void)state;
+    COMPARE(rows);
+}
+
+static void many_ranks(void **state)
+{
+    static const Row rows[] = {
+        {"llama", "seq1f1b", 2, 3, three, .mesh = {1, 1, 2, 1}},
+        {"gpt2", "seq1f1b", 2, 2, two, .mesh = {1, 1, 3, 1}, .sequence = true},
+        {"qwen3", "seq1f1b", 2, 4, four, .mesh = {1, 2, 2, 1}, .sequence = true, .zero = 3},
+        {"llama-tied", "seq1f1b", 2, 3, three, .mesh = {1, 3, 1, 1}, .zero = 3, .empty = true},
+        {"llama", "terapipe", 3, 2, late, .mesh = {2, 2, 1, 1}, .zero = 2},
+        {"mistral", "gpipe", 2, 3, NULL, .mesh = {1, 2, 1, 1}, .zero = 1, .each = true},
+        {"llama", "seq1f1b", 2, 3, three, RECOMPUTE_FULL, .mesh = {1, 1, 4, 1}, .sequence = true},
+        {"gpt2", "terapipe", 2, 4, four, RECOMPUTE_SELECTIVE, .mesh = {1, 2, 2, 1}, .zero = 2},
+    };
+    (void)state;
+    COMPARE(rows);
+}
+
+static void pipelines(void **state)
+{
+    static const Row rows[] = {
+        {"llama-tied", "seq1f1b", 3, 3, three, .mesh = {1, 1, 1, 2}},
+        {"gpt2", "seq1f1b", 1, 4, four, .mesh = {1, 1, 1, 4}},
+        {"qwen3", "terapipe", 2, 3, three, RECOMPUTE_FULL, .mesh = {1, 1, 1, 3}},
+        {"llama", "gpipe", 2, 2, NULL, RECOMPUTE_SELECTIVE, true, .mesh = {1, 1, 1, 2}},
+        {"mistral", "seq1f1b", 2, 2, two, .mesh = {1, 2, 1, 2}, .zero = 3, .empty = true},
+        {"llama", "seq1f1b", 3, 3, three, .mesh = {1, 1, 2, 2}, .sequence = true},
+        {"gpt2-untied", "seq1f1b", 2, 9, nine, .mesh = {1, 2, 1, 3}, .zero = 2},
+    };
+    (void)state;
+    COMPARE(rows);
+}
+
+/* Recomputing and splitting change no bit of what slices compute, in f32 on the cpu either. */
+static void same_bits(void **state)
+{
+    const Row first = {"llama", "seq1f1b", 3, 3, three, .recompute = RECOMPUTE_NONE};
+    static const Recompute way[] = {RECOMPUTE_SELECTIVE, RECOMPUTE_FULL, RECOMPUTE_NONE};
+    WorldResult a, b;
+    (void)state;
+    World w = in_slices(&first);
+    w.set.dtype = F32;
+    DO(device_cpu_open(NULL, &w.device));
+    DO(world_run_job(&w, &a));
+    for (int i = 0; i < 3; i++) {
+        char what[128];
+        w.set.compile.recompute = way[i];
+        w.set.compile.offload_names = i == 2 ? "attn.*,mid" : NULL;
+        w.set.split = i > 0;
+        DO(world_run_job(&w, &b));
+        if (!world_equal(&a, &b, what)) fail_msg("way %d: %s", i, what);
+        world_result_close(&b);
+    }
+    world_result_close(&a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_rank),
+        cmocka_unit_test(many_ranks),
+        cmocka_unit_test(pipelines),
+        cmocka_unit_test(same_bits),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
