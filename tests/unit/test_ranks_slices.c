@@ -120,8 +120,8 @@ static void many_ranks(void **state)
 static void pipelines(void **state)
 {
     static const Row rows[] = {
-        {"llama-tied", "seq1f1b", 3, 3, three, .mesh = {1, 1, 1, 2}},
-        {"gpt2", "seq1f1b", 1, 4, four, .mesh = {1, 1, 1, 4}},
+        {"llama", "seq1f1b", 3, 3, three, .mesh = {1, 1, 1, 2}},
+        {"gpt2-untied", "seq1f1b", 1, 4, four, .mesh = {1, 1, 1, 4}},
         {"qwen3", "terapipe", 2, 3, three, RECOMPUTE_FULL, .mesh = {1, 1, 1, 3}},
         {"llama", "gpipe", 2, 2, NULL, RECOMPUTE_SELECTIVE, true, .mesh = {1, 1, 1, 2}},
         {"mistral", "seq1f1b", 2, 2, two, .mesh = {1, 2, 1, 2}, .zero = 3, .empty = true},
