@@ -30,23 +30,33 @@ static Work phase_work(const Program *p, Phase phase, int rank)
     return w;
 }
 
+/* What a phase of a program takes in one RUN: as flops, what its slice does. */
+static void add_run(Work *sum, const LinkedProgram *lp, const Linked *l, const Program *p)
+{
+    const Phase phase = (Phase)l->action.phase;
+    Work w = phase_work(p, phase, lp->rank);
+    w.flops = w.flops_again = 0;
+    for (int i = p->first[phase]; i < p->first[phase + 1]; i++)
+        *(p->instr[i].again ? &w.flops_again : &w.flops) += linked_flops(lp, l, &p->instr[i]);
+    add_work(sum, &w);
+}
+
 /* A head computes gradients in F too, so what is forward shows only where nothing else is. */
 static Err forward_flops(Facts *f, Arena *arena)
 {
     const LinkedProgram *lp = &f->job->linked;
     CompileOptions o = job_options(f->job);
-    double each[MAX_KINDS];
+    Program forward[MAX_KINDS];
+    Work sum = {0};
     o.backward = false;
-    for (int k = 0; k < lp->model->n_kinds; k++) {
-        Program p;
-        TRY(compile_unit(&lp->model->kind[k], &o, NULL, NULL, arena, &p));
-        each[k] = phase_work(&p, PHASE_F, o.rank).flops;
-    }
+    for (int k = 0; k < lp->model->n_kinds; k++)
+        TRY(compile_unit(&lp->model->kind[k], &o, NULL, NULL, arena, &forward[k]));
     for (int i = 0; i < lp->n; i++) {
         const Action *a = &lp->list[i].action;
         if (a->kind == A_RUN && a->phase == PHASE_F)
-            f->flops_forward += each[lp->model->unit[a->unit].kind];
+            add_run(&sum, lp, &lp->list[i], &forward[lp->model->unit[a->unit].kind]);
     }
+    f->flops_forward = sum.flops;
     return OK;
 }
 
@@ -81,8 +91,8 @@ Err facts_gather(Facts *f, Arena *arena)
         for (int p = 0; p < N_PHASES; p++)
             f->of[k][p] = phase_work(&lp->program[k], (Phase)p, lp->rank);
     for (int i = 0; i < lp->n; i++) {
-        const Action *a = &lp->list[i].action;
-        if (a->kind == A_RUN) add_work(&f->step, &f->of[lp->model->unit[a->unit].kind][a->phase]);
+        const Linked *l = &lp->list[i];
+        if (l->program) add_run(&f->step, lp, l, l->program);
     }
     TRY(forward_flops(f, arena));
     f->tokens_micro = lp->model->rows;

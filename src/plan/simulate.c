@@ -10,10 +10,8 @@ static void count_flops(const LinkedProgram *lp, RankCount *c)
         if (!l->program) continue;
         const Program *p = l->program;
         for (int k = p->first[l->action.phase]; k < p->first[l->action.phase + 1]; k++) {
-            if (p->instr[k].again)
-                c->flops_again += p->instr[k].flops;
-            else
-                c->flops += p->instr[k].flops;
+            const double flops = linked_flops(lp, l, &p->instr[k]);
+            *(p->instr[k].again ? &c->flops_again : &c->flops) += flops;
         }
     }
 }

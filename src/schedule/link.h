@@ -181,6 +181,8 @@ typedef struct {
 Err schedule_link(const Schedule *s, int lane, const LinkInput *in, Arena *arena,
                   LinkedProgram *out);
 
+/* Local. Rows of the RUN's slice beside those of the longest, for which its program is compiled. */
+double linked_share(const LinkedProgram *lp, const Linked *l);
 /* Local. Flops of an instruction of a RUN, at the extents of its slice: attention sees the rows up
  * to the slice's end. */
 double linked_flops(const LinkedProgram *lp, const Linked *l, const Instr *i);

@@ -35,15 +35,18 @@ static int64_t slice_rows(const LinkedProgram *lp, int slice)
     return lp->slice_at[slice + 1] - lp->slice_at[slice];
 }
 
+double linked_share(const LinkedProgram *lp, const Linked *l)
+{
+    int64_t longest = 0;
+    for (int q = 0; q < lp->slices; q++)
+        if (slice_rows(lp, q) > longest) longest = slice_rows(lp, q);
+    return (double)slice_rows(lp, l->action.slice) / (double)longest;
+}
+
 double linked_flops(const LinkedProgram *lp, const Linked *l, const Instr *i)
 {
-    const int q = l->action.slice;
-    const int64_t end = lp->slice_at[q + 1], span = i->attr.attention.span;
-    int64_t longest = 0;
-    for (int p = 0; p < lp->slices; p++)
-        if (slice_rows(lp, p) > longest) longest = slice_rows(lp, p);
-    double flops = i->flops * ((double)slice_rows(lp, q) / (double)longest);
-    if ((i->op == OP_attention || i->op == OP_attention_dx) && end < span)
-        flops *= (double)end / (double)span;
-    return flops;
+    const bool attention = i->op == OP_attention || i->op == OP_attention_dx;
+    const int64_t end = lp->slice_at[l->action.slice + 1], span = i->attr.attention.span;
+    const double flops = i->flops * linked_share(lp, l);
+    return attention && end < span ? flops * ((double)end / (double)span) : flops;
 }

@@ -12,10 +12,11 @@
 enum { ROWS = 17, LONGEST = 6, HEADS = 4, KEY_HEADS = 2, SIZE = 3 };
 
 /* Attention between products: q, k and v of x, out to y. */
-static void build(Bed *b)
+static void build(Bed *b, DType dtype)
 {
     bed_open(b, "u");
     Graph *g = &b->g;
+    g->dtype = dtype;
     const Dim rows = {LONGEST, SLOT_ROWS, 0};
     const Value x = stream_in(g, rows, D);
     const Value q = linear(g, x, bed_w(b, "wq", HEADS * SIZE, D), NO_VALUE);
@@ -79,7 +80,7 @@ static void the_drawing_is_true(void **state)
     Bed b;
     char got[1024], want[1024];
     (void)state;
-    build(&b);
+    build(&b, F64);
     draw(&b.g, got, sizeof got);
     read_drawing("before", want, sizeof want);
     expect_text("before", got, want);
@@ -103,7 +104,7 @@ static void shapes(void **state)
 {
     Bed b;
     (void)state;
-    build(&b);
+    build(&b, F64);
     DO(slice(&b.g, ROWS));
     static const char *const name[] = {"k.all", "v.all", "d.k.all", "d.v.all"};
     for (int i = 0; i < 4; i++) {
@@ -117,6 +118,19 @@ static void shapes(void **state)
     bed_close(&b);
 }
 
+/* What several slices add to is kept in f32, and rounded once: when it is taken. */
+static void sums_are_wide(void **state)
+{
+    Bed b;
+    (void)state;
+    build(&b, BF16);
+    DO(slice(&b.g, ROWS));
+    assert_int_equal(b.g.value[named(&b, "k.all")].dtype, BF16);
+    assert_int_equal(b.g.value[named(&b, "d.v.all")].dtype, F32);
+    assert_int_equal(b.g.value[named(&b, "d.v")].dtype, BF16);
+    bed_close(&b);
+}
+
 /* Whatever is recomputed, rows are put once, and attention reads them where they are. */
 static void never_put_again(void **state)
 {
@@ -126,7 +140,7 @@ static void never_put_again(void **state)
         Bed b;
         int puts = 0, attentions = 0;
         Program p;
-        build(&b);
+        build(&b, F64);
         DO(slice(&b.g, ROWS));
         DO(recompute(&b.g, &(CompileOptions){.recompute = way[w], .offload_names = "k*,v*"}));
         DO(phases(&b.g));
@@ -206,7 +220,7 @@ static void faults(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof fault / sizeof *fault; i++) {
         Bed b;
-        build(&b);
+        build(&b, F64);
         DO(slice(&b.g, ROWS));
         fault[i].breaks(&b);
         assert_int_equal(graph_check(&b.g), ERR_CHECK);
@@ -221,7 +235,7 @@ static void keys_without_all_rows(void **state)
 {
     Bed b;
     (void)state;
-    build(&b);
+    build(&b, F64);
     b.g.value[named(&b, "k")].dims.dim[0].from = 3;
     assert_int_equal(slice(&b.g, ROWS), ERR_CHECK);
     assert_non_null(strstr(err_text(), "has not all rows"));
@@ -231,11 +245,9 @@ static void keys_without_all_rows(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_drawing_is_true),
-        cmocka_unit_test(shapes),
-        cmocka_unit_test(never_put_again),
-        cmocka_unit_test(the_loss_goes_on),
-        cmocka_unit_test(faults),
+        cmocka_unit_test(the_drawing_is_true),   cmocka_unit_test(shapes),
+        cmocka_unit_test(sums_are_wide),         cmocka_unit_test(never_put_again),
+        cmocka_unit_test(the_loss_goes_on),      cmocka_unit_test(faults),
         cmocka_unit_test(keys_without_all_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
