@@ -72,6 +72,14 @@ static Err stages_of(const Linking *k, int unit, int param, RankList *out)
     return OK;
 }
 
+/* What all stages call it: by the parameter that copies are of. */
+static int32_t stages_tag(const Linking *k, int unit, int i)
+{
+    const Model *m = k->lp->model;
+    const int param = pack_param(k, unit, i);
+    return m->n_units + (m->param[param].copy_of >= 0 ? m->param[param].copy_of : param);
+}
+
 static void push(ReducePlan *plan, ReducePart part)
 {
     if (part.group.n > 1 && part.lo < part.hi) plan->part[plan->n++] = part;
@@ -147,7 +155,8 @@ static Err plan_stages(const Linking *k, int unit, ReducePlan *plan)
                                 .kind = COMM_ALL_REDUCE,
                                 .group = stages,
                                 .lo = at->mine.pack_at[i],
-                                .hi = at->mine.pack_at[i + 1]});
+                                .hi = at->mine.pack_at[i + 1],
+                                .tag = stages_tag(k, unit, i)});
     }
     return OK;
 }

@@ -92,6 +92,7 @@ static void part_step(Steps *s, const UnitPlace *p, const ReducePart *part, Spot
     step->t.reduce = REDUCE_SUM;
     step->t.group = part->group;
     step->t.purpose = PURPOSE_REDUCE;
+    if (part->tag) step->t.tag = part->tag;
     step->t.from_counts = scatter ? p->counts : NULL;
 }
 

@@ -41,6 +41,7 @@ typedef struct {
     double valid_loss;
     /* Of all ranks and steps: what left them, by kind, and in scalars; and in all. */
     int64_t sent[N_COMM_KINDS], scalars_sent, elements;
+    int64_t predicted, scalars_predicted; /* in all, from the programs */
     int64_t gathered; /* elements of packs that one rank's list gathers in a step */
     /* Of each rank: what linking said, and past the highest byte that is not the pattern. */
     size_t bytes[MAX_WORLD][N_ARENAS], top[MAX_WORLD][N_ARENAS];

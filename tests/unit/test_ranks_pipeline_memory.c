@@ -1,0 +1,120 @@
+/* What stages of a pipeline take is known before launch: the highest byte that a step touches is what linking said, on
+ * every rank; and 1f1b holds min(P - r, m) micro-batches on stage r, no more. */
+#include "support/expect.h"
+
+#include <string.h>
+#include "support/world.h"
+
+static void peaks_are_exact(const char *name, World w)
+{
+    static const unsigned char pattern[2] = {0x5A, 0xA5};
+    size_t top[MAX_WORLD][N_ARENAS] = {{0}};
+    WorldResult r;
+    w.steps = 1;
+    w.set.dtype = F32;
+    for (int p = 0; p < 2; p++) {
+        w.pattern = pattern[p];
+        DO(world_run_job(&w, &r));
+        for (int rank = 0; rank < r.ranks; rank++)
+            for (int a = 0; a < N_ARENAS; a++)
+                if (align_up(r.top[rank][a]) > top[rank][a])
+                    top[rank][a] = align_up(r.top[rank][a]);
+        if (p == 0) world_result_close(&r);
+    }
+    for (int rank = 0; rank < r.ranks; rank++)
+        for (int a = 0; a < N_ARENAS; a++)
+            if (top[rank][a] != r.bytes[rank][a])
+                fail_msg("%s: rank %d, arena %d: %zu bytes touched, %zu predicted", name, rank, a,
+                         top[rank][a], r.bytes[rank][a]);
+    world_result_close(&r);
+}
+
+static void peaks(void **state)
+{
+    (void)state;
+    static const char *const schedule[] = {"gpipe", "1f1b", "interleaved", "bfs",      "zbh1",
+                                           "zbh2",  "izb",  "zbv",         "dualpipev"};
+    static const char *const model[] = {"llama", "gpt2"};
+    for (int way = 0; way < 36; way++) {
+        World w = world_of(test_job_settings(model[way % 2], JOB_STEP));
+        ModelConfig config = *w.set.config;
+        ParallelSettings *p = &w.set.parallel;
+        config.n_layers = 5;
+        w.set.config = &config;
+        w.set.micros = 1 + way % 5;
+        w.set.compile.recompute = way % 4 ? RECOMPUTE_NONE : RECOMPUTE_FULL;
+        p->mesh = (MeshSizes){1, 1 + way % 3, way % 3 ? 1 : 2, 2 + way / 9 % 2};
+        p->zero = p->mesh.dp_shard > 1 ? way / 3 % 4 : 0;
+        p->sequence = way % 2 && p->mesh.tp > 1;
+        p->schedule = schedule[way % 9];
+        p->in_order = way % 7 == 3;
+        peaks_are_exact(p->schedule, w);
+    }
+}
+
+static Job compile_stage(JobSettings *set, int rank, Arena *arena)
+{
+    Job job;
+    set->parallel.rank = rank;
+    DO(job_compile(set, arena, &job));
+    return job;
+}
+
+/* Stages of layers alone: what the frames of so many micro-batches take, and nothing of the rest. */
+static void frames_by_stage(void **state)
+{
+    (void)state;
+    enum { P = 5, EACH = 3 };
+    Arena arena;
+    JobSettings set = test_job_settings("llama", JOB_STEP);
+    ModelConfig config = *set.config;
+    config.n_layers = P * EACH;
+    set.config = &config;
+    set.parallel.mesh.pp = P;
+    DO(arena_open(&arena, "frames", ARENA_PLENTY));
+    for (set.micros = 1; set.micros < 9; set.micros++)
+        for (int r = 1; r < P - 1; r++) {
+            const Job job = compile_stage(&set, r, &arena);
+            const Program *layer = &job.program[job.model.unit[1].kind];
+            const size_t frame =
+                align_up(layer->bytes[REGION_FRAME_I]) + align_up(layer->bytes[REGION_FRAME_W]);
+            const size_t most = (size_t)(P - r < set.micros ? P - r : set.micros);
+            const size_t held =
+                job.linked.peak_region[REGION_FRAME_I] + job.linked.peak_region[REGION_FRAME_W];
+            if (held != most * EACH * frame)
+                fail_msg("stage %d of %d, %d micro-batches: frames of %zu bytes, not %zu", r, P,
+                         set.micros, held, most * EACH * frame);
+        }
+    arena_close(&arena);
+}
+
+/* A stage has the parameters of its own units, and a copy of what it shares with another. */
+static void state_by_stage(void **state)
+{
+    (void)state;
+    static const char *const model[] = {"llama", "llama-tied"};
+    for (int tied = 0; tied < 2; tied++) {
+        Arena arena;
+        JobSettings set = test_job_settings(model[tied], JOB_STEP);
+        ModelConfig config = *set.config;
+        int64_t sum = 0, whole;
+        config.n_layers = 4;
+        set.config = &config;
+        set.parallel.mesh.pp = 3;
+        DO(arena_open(&arena, "state", ARENA_PLENTY));
+        for (int r = 0; r < 3; r++) {
+            const Job job = compile_stage(&set, r, &arena);
+            whole = model_param_count(&job.model);
+            for (int u = 0; u < job.model.n_units; u++) sum += job.linked.unit[u].mine.pack_count;
+        }
+        assert_int_equal(sum, whole + (tied ? config.vocab * config.width : 0));
+        arena_close(&arena);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(frames_by_stage),
+                                       cmocka_unit_test(state_by_stage), cmocka_unit_test(peaks)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,170 @@
+/* Every pair of (schedule, stages, chunks, micro-batches, model, layers, split, dp, zero, tp, sequence, recompute) that
+ * can be together is in some run: five steps of AdamW in f64, beside one rank, within 1e-10; what left ranks is what was
+ * predicted, to the byte. Transfers are hostile, and what was not written is NaN. */
+#include "support/expect.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/philox.h"
+#include "support/world.h"
+
+enum {
+    SCHEDULE,
+    STAGES,
+    CHUNKS,
+    MICROS,
+    MODEL,
+    LAYERS,
+    SPLIT_BY,
+    DP,
+    ZERO,
+    TP,
+    SEQUENCE,
+    RECOMPUTE,
+    N_OPTIONS,
+    MAX_VALUES = 9,
+    MOST_RANKS = 12,
+    TRIES = 4000
+};
+
+static const char *const schedules[] = {"gpipe", "1f1b", "interleaved", "bfs",      "zbh1",
+                                        "zbh2",  "izb",  "zbv",         "dualpipev"};
+static const char *const models[] = {"gpt2", "llama", "llama-tied", "gpt2-untied"};
+
+static const struct {
+    const char *name;
+    int n, value[MAX_VALUES];
+} option[N_OPTIONS] = {
+    {"schedule", 9, {0, 1, 2, 3, 4, 5, 6, 7, 8}},
+    {"pp", 5, {1, 2, 3, 4, 6}},
+    {"chunks", 3, {1, 2, 3}},
+    {"micros", 5, {1, 2, 3, 5, 7}},
+    {"model", 4, {0, 1, 2, 3}},
+    {"layers", 3, {2, 4, 7}},
+    {"split", 2, {0, 1}},
+    {"dp", 3, {1, 2, 3}},
+    {"zero", 4, {0, 1, 2, 3}},
+    {"tp", 2, {1, 2}},
+    {"sequence", 2, {0, 1}},
+    {"recompute", 3, {0, 1, 2}},
+};
+
+typedef struct {
+    int at[N_OPTIONS]; /* places among the values */
+} Row;
+
+static int value(const Row *r, int o) { return option[o].value[r->at[o]]; }
+
+static bool can_be(const Row *r)
+{
+    const int s = value(r, SCHEDULE), chunks = value(r, CHUNKS), pp = value(r, STAGES);
+    const bool any = s == 2 || s == 3 || s == 6, two = s >= 7;
+    if (two ? chunks != 2 : !any && chunks != 1) return false;
+    if (pp * chunks > value(r, LAYERS) + 2) return false;
+    if (pp * value(r, DP) * value(r, TP) > MOST_RANKS) return false;
+    if (value(r, ZERO) > 0 && value(r, DP) == 1) return false;
+    if (value(r, SEQUENCE) && value(r, TP) == 1) return false;
+    return true;
+}
+
+typedef struct {
+    bool done[N_OPTIONS][N_OPTIONS][MAX_VALUES][MAX_VALUES];
+} Pairs;
+
+static int new_pairs(const Pairs *p, const Row *r)
+{
+    int n = 0;
+    for (int a = 0; a < N_OPTIONS; a++)
+        for (int b = a + 1; b < N_OPTIONS; b++) n += !p->done[a][b][r->at[a]][r->at[b]];
+    return n;
+}
+
+/* The best of many drawn rows; false when none has a pair that is new. */
+static bool next_row(const Pairs *p, const Random *random, uint64_t *drawn, Row *out)
+{
+    int most = 0;
+    for (int i = 0; i < TRIES; i++) {
+        Row r;
+        for (int o = 0; o < N_OPTIONS; o++)
+            r.at[o] = (int)(random_bits(random, (*drawn)++) % (uint64_t)option[o].n);
+        if (!can_be(&r)) continue;
+        const int more = new_pairs(p, &r);
+        if (more <= most) continue;
+        most = more;
+        *out = r;
+    }
+    return most > 0;
+}
+
+static void name_row(const Row *r, char *text, size_t bytes)
+{
+    size_t at = 0;
+    for (int o = 0; o < N_OPTIONS; o++) {
+        if (o == SCHEDULE || o == MODEL)
+            at += (size_t)snprintf(text + at, bytes - at, "%s ",
+                                   o == MODEL ? models[value(r, o)] : schedules[value(r, o)]);
+        else
+            at += (size_t)snprintf(text + at, bytes - at, "%s=%d ", option[o].name, value(r, o));
+    }
+}
+
+static void run_row(const Row *r)
+{
+    char name[256];
+    ModelConfig config = *test_model(models[value(r, MODEL)]);
+    World w = world_of(test_job_settings(models[value(r, MODEL)], JOB_STEP));
+    WorldResult one, many;
+    name_row(r, name, sizeof name);
+    config.n_layers = value(r, LAYERS);
+    w.set.config = &config;
+    w.set.micros = value(r, MICROS) * value(r, DP);
+    w.set.compile.recompute = value(r, RECOMPUTE) == 0   ? RECOMPUTE_NONE
+                              : value(r, RECOMPUTE) == 1 ? RECOMPUTE_SELECTIVE
+                                                         : RECOMPUTE_FULL;
+    w.hostile = true;
+    w.seed = (uint64_t)(value(r, SCHEDULE) + 10 * value(r, MICROS));
+    DO(world_run_job(&w, &one));
+    w.set.micros = value(r, MICROS);
+    w.set.parallel = (ParallelSettings){
+        .mesh = {.dp_shard = value(r, DP), .tp = value(r, TP), .pp = value(r, STAGES)},
+        .zero = value(r, ZERO),
+        .sequence = value(r, SEQUENCE),
+        .schedule = schedules[value(r, SCHEDULE)],
+        .split = value(r, SPLIT_BY) ? "cost" : NULL,
+        .chunks = value(r, CHUNKS)};
+    if (world_run_job(&w, &many) != OK) fail_msg("%s: %s", name, err_text());
+    const double off = world_differ_all(&one, &many);
+    if (!(off <= 1e-10)) fail_msg("%s: %g from one rank", name, off);
+    int64_t sent = 0;
+    for (int k = 0; k < N_COMM_KINDS; k++) sent += many.sent[k];
+    if (sent != many.predicted || many.scalars_sent != many.scalars_predicted)
+        fail_msg("%s: %lld and %lld bytes sent, %lld and %lld predicted", name, (long long)sent,
+                 (long long)many.scalars_sent, (long long)many.predicted,
+                 (long long)many.scalars_predicted);
+    world_result_close(&one);
+    world_result_close(&many);
+}
+
+static void every_pair(void **state)
+{
+    (void)state;
+    const Random random = random_named(3, "pairs");
+    Pairs *pairs = calloc(1, sizeof *pairs);
+    uint64_t drawn = 0;
+    int runs = 0;
+    for (Row r; next_row(pairs, &random, &drawn, &r); runs++) {
+        for (int a = 0; a < N_OPTIONS; a++)
+            for (int b = a + 1; b < N_OPTIONS; b++) pairs->done[a][b][r.at[a]][r.at[b]] = true;
+        run_row(&r);
+    }
+    printf("%d runs\n", runs);
+    assert_true(runs >= 45 && runs <= 250);
+    free(pairs);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_pair)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
