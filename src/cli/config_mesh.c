@@ -60,12 +60,13 @@ Err config_settle_mesh(Config *c)
                         c->origin[KEY_run_ranks], (long long)c->run_ranks, (long long)c->mesh_dp,
                         (long long)c->mesh_tp, (long long)c->mesh_cp, (long long)c->mesh_pp,
                         (long long)product, (long long)product);
-    if (c->numerics_fold > 1 && c->mesh_dp > 1)
+    if (c->numerics_fold > 1 && c->mesh_dp * c->mesh_pp > 1)
         return err_fail(ERR_CONFIG,
                         "%s: numerics.fold=%lld: one rank imitates the order of sums of several, "
-                        "and mesh.dp is %lld; set one of them to 1",
+                        "and mesh.%s is %lld; set one of them to 1",
                         c->origin[KEY_numerics_fold], (long long)c->numerics_fold,
-                        (long long)c->mesh_dp);
+                        c->mesh_dp > 1 ? "dp" : "pp",
+                        (long long)(c->mesh_dp > 1 ? c->mesh_dp : c->mesh_pp));
     return OK;
 }
 
@@ -73,11 +74,16 @@ ParallelSettings config_parallel(const Config *c)
 {
     return (ParallelSettings){.mesh = {.dp_replicate = (int)c->mesh_dp_replicate,
                                        .dp_shard = (int)c->mesh_dp_shard,
-                                       .tp = (int)c->mesh_tp},
+                                       .tp = (int)c->mesh_tp,
+                                       .pp = (int)c->mesh_pp},
                               .zero = (int)c->parallel_zero,
                               .live = (int)c->parallel_live,
                               .fold = (int)c->numerics_fold,
                               .reduce_each = c->parallel_reduce == REDUCE_EACH,
                               .sequence = c->parallel_sequence,
-                              .keep_gathered = !c->parallel_regather};
+                              .keep_gathered = !c->parallel_regather,
+                              .split = c->parallel_split,
+                              .chunks = (int)c->parallel_chunks,
+                              .slices = (int)c->parallel_slices,
+                              .group = (int)c->parallel_group};
 }

@@ -1,10 +1,12 @@
 /* simulate_classes.c -- which ranks count alike.
  *
- * Axes are taken from the last to the first: what a rank holds is cut by tp before it is cut
- * by dp_shard, and what copies of it send along dp_replicate depends on both. At each axis the
- * coordinates fall into sorts; from each sort one goes on to the next axis, and stands for all.
+ * Stages come first, since they hold different units. Then axes are taken from the last to the first:
+ * what a rank holds is cut by tp before it is cut by dp_shard, and what copies of it send along
+ * dp_replicate depends on both. At each axis the coordinates fall into sorts; from each sort one
+ * goes on to the next axis, and stands for all.
  *
- *     tp       0 1 2 3 4 5 6 7                 0 | 1..7
+ *     pp       0 1                             0 | 1
+ *     tp       0 1 2 3 4 5 6 7                 0 | 1..7             for stage 0, and likewise for 1
  *     dp       0 | 1..611 | 612..2047          for the tp coordinate 0, and likewise for 1
  *
  * Two coordinates are of one sort when, in every transfer whose group lies along the axis, their
@@ -202,14 +204,20 @@ static Err add_class(Classing *c, const Part *part)
                     k->first, k->last, k->count.total_bytes, last.total_bytes);
 }
 
-static Err refine(Classing *c, int axis, const Part *part)
+/* The axis that is taken after so many others: pp, which is the first; then from the last on. */
+static int axis_at(const Classing *c, int taken)
+{
+    return taken == 0 ? 0 : c->view->n_axes - taken;
+}
+
+static Err refine(Classing *c, int taken, const Part *part)
 {
     const Mesh *mesh = c->in->mesh;
     uint64_t *key;
     bool *done;
-    if (axis < 0) return add_class(c, part);
-    const int size = c->view->size[axis];
-    if (size == 1) return refine(c, axis - 1, part);
+    if (taken == c->view->n_axes) return add_class(c, part);
+    const int axis = axis_at(c, taken), size = c->view->size[axis];
+    if (size == 1) return refine(c, taken + 1, part);
     const size_t mark = arena_mark(c->temp);
     TRY(ARENA_NEW(c->temp, size, &key));
     TRY(ARENA_NEW(c->temp, size, &done));
@@ -227,7 +235,7 @@ static Err refine(Classing *c, int axis, const Part *part)
         next.first = mesh_move(mesh, VIEW_DENSE, 1u << axis, at, part->first);
         next.last = mesh_move(mesh, VIEW_DENSE, 1u << axis, last, part->last);
         next.ranks *= n;
-        TRY(refine(c, axis - 1, &next));
+        TRY(refine(c, taken + 1, &next));
     }
     arena_rewind(c->temp, mark);
     return OK;
@@ -241,5 +249,5 @@ Err simulate_classes(const SimulateInput *in, Arena *arena, Arena *temp, Simulat
                   .arena = arena,
                   .temp = temp,
                   .out = out};
-    return refine(&c, c.view->n_axes - 1, &(Part){0, 0, 1});
+    return refine(&c, 0, &(Part){0, 0, 1});
 }

@@ -101,7 +101,9 @@ static Err unit_home(Linking *k, int unit)
     TRY(mesh_group(lp->mesh, at->home.view, at->home.shard, lp->rank, k->arena, &at->group));
     at->me = mesh_part(lp->mesh, at->home.view, at->home.shard, lp->rank);
     if (is_here(k, unit)) return own_stretches(k, unit);
-    at->mine = (HomeRank){0};
+    int64_t *nowhere; /* every parameter begins and ends at 0 */
+    TRY(ARENA_NEW(k->arena, n + 1, &nowhere));
+    at->mine = (HomeRank){.pack_at = nowhere};
     return OK;
 }
 

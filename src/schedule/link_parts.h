@@ -23,7 +23,7 @@ typedef struct {
     CommKind kind;
     RankList group;
     int64_t lo, hi;
-    int32_t tag;      /* the same on all members; 0: the unit is */
+    int32_t tag;      /* the same on all members; 0: the number of the unit */
     bool home, begun; /* begun: it is the one that others overlap with */
 } ReducePart;
 

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "schedule/generate.h"
 
 enum { REPLICATE, SHARD, TP, ZERO, EACH, SEQUENCE, KEEP, N_OPTIONS };
 
@@ -17,7 +18,7 @@ static int one_if_none(int n) { return n ? n : 1; }
 int layout_ranks(const ParallelSettings *p)
 {
     return one_if_none(p->mesh.dp_replicate) * one_if_none(p->mesh.dp_shard) *
-           one_if_none(p->mesh.tp);
+           one_if_none(p->mesh.tp) * one_if_none(p->mesh.pp);
 }
 
 __attribute__((format(printf, 2, 3))) static void add_word(char *buffer, const char *format, ...)
@@ -38,6 +39,11 @@ const char *layout_words(const ParallelSettings *p, char *buffer)
     if (two) add_word(buffer, "dp_shard=%d", one_if_none(p->mesh.dp_shard));
     if (!two && p->mesh.dp_shard > 1) add_word(buffer, "dp=%d", p->mesh.dp_shard);
     if (p->mesh.tp > 1) add_word(buffer, "tp=%d", p->mesh.tp);
+    if (p->mesh.pp > 1) add_word(buffer, "pp=%d", p->mesh.pp);
+    if (p->schedule) add_word(buffer, "schedule=%s", p->schedule);
+    if (p->chunks) add_word(buffer, "chunks=%d", p->chunks);
+    if (p->group) add_word(buffer, "group=%d", p->group);
+    if (p->split && strcmp(p->split, "even") != 0) add_word(buffer, "split=%s", p->split);
     if (p->zero) add_word(buffer, "zero=%d", p->zero);
     if (p->reduce_each && p->zero < 2) add_word(buffer, "reduce=each");
     if (p->sequence) add_word(buffer, "sequence");
@@ -56,7 +62,8 @@ typedef struct {
 
 static const Word words[] = {{"dp_replicate", 1, 4096}, {"dp_shard", 1, 4096}, {"dp", 1, 4096},
                              {"tp", 1, 4096},           {"zero", 0, 3},        {"live", 1, 4096},
-                             {"fold", 1, 4096}};
+                             {"fold", 1, 4096},         {"pp", 1, 4096},       {"chunks", 1, 4096},
+                             {"group", 1, 4096}};
 
 static void set_word(ParallelSettings *p, const char *name, int value)
 {
@@ -66,15 +73,32 @@ static void set_word(ParallelSettings *p, const char *name, int value)
     if (strcmp(name, "zero") == 0) p->zero = value;
     if (strcmp(name, "live") == 0) p->live = value;
     if (strcmp(name, "fold") == 0) p->fold = value;
+    if (strcmp(name, "pp") == 0) p->mesh.pp = value;
+    if (strcmp(name, "chunks") == 0) p->chunks = value;
+    if (strcmp(name, "group") == 0) p->group = value;
 }
 
 static Err bad_word(const char *word)
 {
+    return err_fail(
+        ERR_CONFIG,
+        "layout: \"%s\" is no word of a layout; there are dp=N dp_replicate=N "
+        "dp_shard=N tp=N pp=N schedule=NAME chunks=N group=N split=cost zero=0..3 live=N "
+        "fold=N reduce=each sequence regather=false, with spaces between, and ; between "
+        "layouts",
+        word);
+}
+
+static Err parse_schedule(const char *name, ParallelSettings *p)
+{
+    int n;
+    const GeneratorRow *row = schedule_generators(&n);
+    for (int i = 0; i < n; i++)
+        if (strcmp(row[i].name, name) == 0) return p->schedule = row[i].name, OK;
     return err_fail(ERR_CONFIG,
-                    "layout: \"%s\" is no word of a layout; there are dp=N dp_replicate=N "
-                    "dp_shard=N tp=N zero=0..3 live=N fold=N reduce=each sequence regather=false, "
-                    "with spaces between, and ; between layouts",
-                    word);
+                    "layout: schedule=%s: there is none of that name; `sheaf help "
+                    "parallel.schedule` lists them",
+                    name);
 }
 
 static Err parse_word(const char *word, ParallelSettings *p)
@@ -84,6 +108,8 @@ static Err parse_word(const char *word, ParallelSettings *p)
         return p->sequence = true, OK;
     if (strcmp(word, "regather=false") == 0) return p->keep_gathered = true, OK;
     if (strcmp(word, "reduce=each") == 0) return p->reduce_each = true, OK;
+    if (strcmp(word, "split=cost") == 0) return p->split = "cost", OK;
+    if (strncmp(word, "schedule=", 9) == 0) return parse_schedule(word + 9, p);
     for (size_t i = 0; equal && i < sizeof words / sizeof *words; i++) {
         char *end;
         const size_t length = strlen(words[i].name);

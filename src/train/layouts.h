@@ -1,6 +1,7 @@
 /* layouts.h -- layouts by name, and a set of them that covers every pair of options.
  *
  *     "dp=2 tp=2 zero=1 sequence"        one of them, as people write it and as tables print it
+ *     "pp=2 schedule=zbv"                another
  *
  * All that fit N ranks are too many to run. Most faults show where two options meet; so of every
  * two options each pair of values is in some layout of the set. */
@@ -10,7 +11,7 @@
 #include "train/job.h"
 
 /* Local. "dp=4 zero=3 live=1", "one rank"; in `buffer`, which is returned. */
-enum { LAYOUT_TEXT_BYTES = 128 };
+enum { LAYOUT_TEXT_BYTES = 192 };
 const char *layout_words(const ParallelSettings *p, char *buffer);
 /* Local. The other way: words with spaces or commas between; dp is dp_shard. ERR_CONFIG names the
  * word and those that there are. */

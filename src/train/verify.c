@@ -4,6 +4,9 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include "schedule/check.h"
+#include "schedule/generate.h"
+#include "train/batch.h"
 
 #define F64_BOUND 1e-10
 
@@ -100,20 +103,47 @@ static Err run_line(const VerifySettings *s, VerifyLine *line, Arena *arena)
     return OK;
 }
 
+/* Do the stages add to gradients in the order of micro-batches, and is what they add summed on one
+ * of them? */
+static bool adds_in_order(const VerifySettings *s, const ParallelSettings *p, Arena *temp)
+{
+    const int dp = dp_of(p);
+    const TrialSettings t = trial_of(s, p, GRADE_EXACT, dp);
+    const Pipeline pipe = {.ranks = p->mesh.pp,
+                           .micros = (int)batch_micros(t.global, s->batch.sequences, dp, 1),
+                           .chunks = p->chunks,
+                           .slices = p->slices,
+                           .group = p->group};
+    Schedule made;
+    const size_t mark = arena_mark(temp);
+    const bool in_order = !s->config->tied &&
+                          schedule_generate(job_schedule(&t.job), &pipe, temp, &made) == OK &&
+                          schedule_in_order(&made);
+    arena_rewind(temp, mark);
+    return in_order;
+}
+
 /* What gives the same bits: zero 0 on the same mesh (with copies of shards zero 1), reduced as
- * often; or one rank that folds as dp ranks do. False when nothing does. */
-static bool exact_twin(const ParallelSettings *p, ParallelSettings *twin)
+ * often; one stage for several; or one rank that folds as dp ranks do. False when nothing does. */
+static bool exact_twin(const VerifySettings *s, const ParallelSettings *p, Arena *temp,
+                       ParallelSettings *twin)
 {
     const bool each = p->reduce_each || p->zero >= 2;
-    *twin = (ParallelSettings){.mesh = p->mesh,
-                               .reduce_each = each,
-                               .sequence = p->sequence,
-                               .keep_gathered = p->keep_gathered};
+    *twin = *p;
+    twin->zero = 0;
+    twin->reduce_each = each;
+    twin->live = twin->fold = 0;
     if (p->mesh.dp_replicate > 1) { /* zero 0 sums over both axes at once: other sums */
         twin->zero = 1;
         return p->zero > 1;
     }
     if (p->zero > 0) return true;
+    if (p->mesh.pp > 1) {
+        twin->mesh.pp = 1;
+        twin->schedule = twin->split = NULL;
+        twin->chunks = twin->group = 0;
+        return adds_in_order(s, p, temp);
+    }
     if (p->mesh.tp > 1 || p->mesh.dp_replicate > 1 || each || p->mesh.dp_shard < 2) return false;
     *twin = (ParallelSettings){.fold = p->mesh.dp_shard};
     return true;
@@ -126,7 +156,7 @@ Err verify_layout(const VerifySettings *s, const ParallelSettings *layout, Arena
     *n = 0;
     line[(*n)++] = (VerifyLine){.layout = *layout, .grade = GRADE_F64};
     if (!s->is_plain) {
-        if (exact_twin(layout, &twin))
+        if (exact_twin(s, layout, arena, &twin))
             line[(*n)++] = (VerifyLine){.layout = *layout, .beside = twin, .grade = GRADE_EXACT};
         line[(*n)++] = (VerifyLine){.layout = *layout, .grade = GRADE_BOUNDED};
     }

@@ -219,9 +219,9 @@ static void bad_arguments_say_why(void **state)
     static const struct {
         const char *argument, *says;
     } bad[] = {
-        {"mesh.pp=2", "mesh.pp=2: not yet: layers are not cut over ranks; the only value is 1"},
+        {"mesh.cp=2", "mesh.cp=2: not yet: sequences are not cut over ranks; the only value is 1"},
         {"mesh.dp=0", "mesh.dp=0: at least 1, or -1"},
-        {"parallel.schedule=zbv", "the values that work are gpipe 1f1b"},
+        {"parallel.schedule=seq1f1b", "the values that work are gpipe 1f1b"},
         {"parallel.schedule=gpip", "did you mean gpipe?"},
         {"parallel.schedule=lists/gpipe",
          "not yet: schedules from files; the values that work are"},
@@ -305,7 +305,7 @@ static void bad_files_say_where(void **state)
         {"optim:\n  lr: ~\n", 2, "no value"},
         {"run:\n  pin: yes\n", 2, "wants true or false"},
         {"run:\n  seed: 1.5\n", 2, "wants a whole number"},
-        {"mesh:\n\n  pp: 4\n", 3, "not yet: layers are not cut over ranks; the only value is 1"},
+        {"mesh:\n\n  cp: 4\n", 3, "not yet: sequences are not cut over ranks; the only value is 1"},
         {"optim: {lr: 1]\n", 1, "not YAML"},
         {"optim:\n\tlr: 1\n", 2, "not YAML"},
         {"model:\n  name: \"a\\0b\"\n", 2, "a NUL character"},

@@ -148,7 +148,7 @@ static void bad_requests_leave_with_two(void **state)
         {"parallel.offload=nothing", "parallel.offload=nothing: matches no value of any unit"},
         {"parallel.offload=none,mid", "none stands alone"},
         {"parallel.offload=", "parallel.offload"},
-        {"mesh.pp=2", "not yet"},
+        {"mesh.cp=2", "not yet"},
         {"data.seq_leng=3", "did you mean data.seq_len?"},
         {"no-such-file.yaml", "no-such-file.yaml"},
     };

@@ -2,8 +2,8 @@
  * NaN. Schedules that keep the order of micro-batches give the bits of one rank; all are within 1e-10 in f64. */
 #include "support/expect.h"
 
+#include <string.h>
 #include "device/cpu/cpu.h"
-#include "schedule/check.h"
 #include "support/world.h"
 
 typedef struct {
@@ -71,8 +71,114 @@ static void exact(void **state)
     }
 }
 
+/* dp, ZeRO, tp and sp on each stage: as the same without stages, bit for bit. */
+static void exact_beside_others(void **state)
+{
+    (void)state;
+    const Row row = {"llama", "zbh1", 4, 3, 0, 4, NULL};
+    for (int way = 0; way < 12; way++) {
+        ModelConfig config;
+        World w = world(&row, &config);
+        WorldResult one, many;
+        char what[128];
+        w.set.dtype = way % 3 ? F32 : BF16;
+        w.init = w.set.dtype == BF16;
+        w.validate = way % 2;
+        w.numbers = way == 5 ? 3 : 0; /* the last micro-batches have no rows */
+        w.set.compile.recompute = way % 5 ? RECOMPUTE_NONE : RECOMPUTE_SELECTIVE;
+        w.set.parallel.mesh = (MeshSizes){1, way < 8 ? 2 : 1, way < 8 ? 1 : 2, 1};
+        w.set.parallel.zero = way < 8 ? way % 4 : 0;
+        w.set.parallel.sequence = way % 2 && way >= 8;
+        w.set.parallel.in_order = way == 6;
+        DO(device_cpu_open(NULL, &w.device));
+        DO(world_run_job(&w, &one));
+        on_stages(&w, &row);
+        if (world_run_job(&w, &many) != OK) fail_msg("way %d: %s", way, err_text());
+        if (!world_equal(&one, &many, what)) fail_msg("way %d: %s", way, what);
+        world_result_close(&one);
+        world_result_close(&many);
+    }
+}
+
+/* Weights that two stages hold are equal on both (world_run_job sees to it), start alike whatever
+ * the stages, and are counted once in the norm. */
+static void tied(void **state)
+{
+    (void)state;
+    static const char *const model[] = {"gpt2", "llama-tied", "qwen2"};
+    static const char *const schedule[] = {"1f1b", "zbv", "izb"};
+    for (int way = 0; way < 9; way++) {
+        const Row row = {model[way % 3], schedule[way / 3], 4, 2 + way % 2, 0, 3, NULL};
+        ModelConfig config;
+        World w = world(&row, &config);
+        WorldResult one, many;
+        w.init = way % 2;
+        w.validate = true;
+        DO(world_run_job(&w, &one));
+        on_stages(&w, &row);
+        if (world_run_job(&w, &many) != OK) fail_msg("way %d: %s", way, err_text());
+        const double off = world_differ_all(&one, &many);
+        if (!(off <= 1e-10)) fail_msg("way %d: %g from one rank", way, off);
+        world_result_close(&one);
+        world_result_close(&many);
+    }
+}
+
+/* Any timing gives the same bits. */
+static void delays(void **state)
+{
+    (void)state;
+    const Row row = {"gpt2", "dualpipev", 6, 4, 0, 8, NULL};
+    ModelConfig config;
+    World w = world(&row, &config);
+    WorldResult first, next;
+    char what[128];
+    on_stages(&w, &row);
+    w.hostile = false;
+    DO(world_run_job(&w, &first));
+    w.hostile = true;
+    for (w.seed = 1; w.seed < 6; w.seed++) {
+        DO(world_run_job(&w, &next));
+        if (!world_equal(&first, &next, what)) fail_msg("seed %d: %s", (int)w.seed, what);
+        world_result_close(&next);
+    }
+    world_result_close(&first);
+}
+
+static void refused_with(const char *words, JobSettings set)
+{
+    Arena arena;
+    Job job;
+    DO(arena_open(&arena, "refused", ARENA_PLENTY));
+    assert_int_equal(job_compile(&set, &arena, &job), ERR_CONFIG);
+    if (!strstr(err_text(), words)) fail_msg("%s: not %s", err_text(), words);
+    arena_close(&arena);
+}
+
+static void refused(void **state)
+{
+    (void)state;
+    JobSettings set = test_job_settings("llama", JOB_STEP);
+    set.parallel.mesh.pp = 5;
+    refused_with("5 chunks (mesh.pp times parallel.chunks) for 4 units", set);
+    set.parallel.mesh.pp = 2;
+    set.parallel.schedule = "seq1f1b";
+    refused_with("parallel.slices=2: not yet", set);
+    set.parallel.schedule = "zbv";
+    set.parallel.chunks = 3;
+    refused_with("set parallel.chunks=2", set);
+    set.parallel.chunks = 0;
+    set.parallel.split = "1,1";
+    refused_with("parallel.split is '1,1': 2 chunks; there are 4", set);
+    set.parallel.split = NULL;
+    set.parallel.fold = 2;
+    refused_with("numerics.fold=2 with mesh.pp=2", set);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(exact)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(exact), cmocka_unit_test(exact_beside_others), cmocka_unit_test(tied),
+        cmocka_unit_test(delays), cmocka_unit_test(refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

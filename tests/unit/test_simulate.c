@@ -122,7 +122,9 @@ static const struct {
     {{3, 2, 1, 1}, 1, false, false}, {{2, 3, 1, 1}, 3, true, false},
     {{1, 1, 3, 1}, 0, false, false}, {{1, 3, 2, 1}, 1, false, false},
     {{2, 3, 2, 1}, 3, true, true},   {{1, 2, 3, 1}, 2, true, true},
-    {{2, 2, 4, 1}, 1, false, true},
+    {{2, 2, 4, 1}, 1, false, true},  {{1, 1, 1, 2}, 0, false, false},
+    {{1, 3, 1, 3}, 1, false, false}, {{1, 2, 2, 2}, 3, true, true},
+    {{2, 1, 3, 4}, 0, true, false},
 };
 enum { N_PLANS = sizeof plans / sizeof *plans };
 
