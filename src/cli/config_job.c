@@ -99,7 +99,7 @@ Err config_job(const Config *c, const ModelConfig *model, JobSettings *out)
                      .dtype = compute_dtype(c),
                      .batch = {c->batch_micro, c->data_seq_len},
                      .micros = (int)micros,
-                     .schedule = option_text(c->parallel_schedule),
+                     .schedule = c->parallel_schedule,
                      .compile = compile_options(c),
                      .optim = optim_settings(c),
                      .parallel = config_parallel(c)};

@@ -7,6 +7,7 @@
 #include "cli/config_mesh.h"
 
 #include <string.h>
+#include "schedule/generate.h"
 
 static bool was_given(const Config *c, KeyId key) { return strcmp(c->origin[key], "default") != 0; }
 
@@ -44,12 +45,32 @@ static Err settle_dp(Config *c, int64_t others)
     return OK;
 }
 
+/* A file is read when the job is compiled; of a name it is known now whether there is one. */
+static Err check_schedule(const Config *c)
+{
+    const char *names[32], *name = c->parallel_schedule;
+    int n;
+    const GeneratorRow *row = schedule_generators(&n);
+    MUST(n <= 32, "%d schedules", n);
+    for (int i = 0; i < n; i++) names[i] = row[i].name;
+    for (int i = 0; i < n; i++)
+        if (strcmp(names[i], name) == 0) return OK;
+    if (schedule_is_file(name)) return OK;
+    const char *near = text_nearest(name, names, n);
+    return err_fail(ERR_CONFIG,
+                    "%s: parallel.schedule=%.80s: there is none of that name%s%s%s; `sheaf help "
+                    "parallel.schedule` lists them, and a file has a dot or a slash in its name",
+                    c->origin[KEY_parallel_schedule], name, near ? ": did you mean " : "",
+                    near ? near : "", near ? "?" : "");
+}
+
 Err config_settle_mesh(Config *c)
 {
     const int64_t others = c->mesh_tp * c->mesh_cp * c->mesh_pp;
     if (c->mesh_dp == 0)
         return err_fail(ERR_CONFIG, "%s: mesh.dp=0: at least 1, or -1: the ranks that others leave",
                         c->origin[KEY_mesh_dp]);
+    TRY(check_schedule(c));
     TRY(settle_dp(c, others));
     const int64_t product = c->mesh_dp * others;
     if (c->run_ranks == 0) c->run_ranks = product;
@@ -82,6 +103,7 @@ ParallelSettings config_parallel(const Config *c)
                               .reduce_each = c->parallel_reduce == REDUCE_EACH,
                               .sequence = c->parallel_sequence,
                               .keep_gathered = !c->parallel_regather,
+                              .schedule = c->parallel_schedule,
                               .split = c->parallel_split,
                               .chunks = (int)c->parallel_chunks,
                               .slices = (int)c->parallel_slices,

@@ -72,18 +72,6 @@ static Err read_bool(const Key *key, const Written *value, bool *out)
     return refuse(key, value, "wants true or false (%s)", key->meaning);
 }
 
-/* A schedule may one day be a file. Said before the generators are listed, which are no help. */
-static bool is_file_of_schedule(const Key *key, const char *text)
-{
-    static const char *const end[] = {".txt", ".sched"};
-    const size_t length = strlen(text);
-    bool file = strchr(text, '/') != NULL;
-    for (int i = 0; i < 2; i++)
-        file = file ||
-               (length > strlen(end[i]) && strcmp(text + length - strlen(end[i]), end[i]) == 0);
-    return file && key == key_at(KEY_parallel_schedule);
-}
-
 static Err read_choice(const Key *key, const Written *value, Arena *a, Option *out)
 {
     const char *texts[MAX_CHOICES], *list;
@@ -94,9 +82,6 @@ static Err read_choice(const Key *key, const Written *value, Arena *a, Option *o
         *out = (Option)((int)first + i);
         return OK;
     }
-    if (is_file_of_schedule(key, value->text))
-        return refuse(key, value, "not yet: schedules from files; the values that work are %s",
-                      key->works);
     Text t = text_in(a);
     for (int i = 0; i < n; i++) text_add(&t, "%s%s", i ? ", " : "", texts[i]);
     TRY(text_done(&t, &list));

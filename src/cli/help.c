@@ -8,6 +8,7 @@
 #include <string.h>
 #include "cli/keys.h"
 #include "cli/verbs.h"
+#include "schedule/generate.h"
 
 enum { MAX_CHOICES = 32 };
 
@@ -60,12 +61,20 @@ static void print_type(const Key *key)
     printf("\n");
 }
 
+static void print_schedules(void)
+{
+    int n;
+    const GeneratorRow *row = schedule_generators(&n);
+    for (int i = 0; i < n; i++) printf("  %-12s %s\n", row[i].name, row[i].about);
+}
+
 static void print_key(const Key *key)
 {
     printf("%s: %s\n", key->path, key->meaning);
     print_type(key);
     printf("  default  %s\n", shown_default(key));
     if (key->works) printf("  today    only %s: %s\n", *key->works ? key->works : "none", key->why);
+    if (strcmp(key->path, "parallel.schedule") == 0) print_schedules();
     if (strcmp(key->path, "model.name") != 0) return;
     printf("  presets ");
     for (int i = 0; model_preset_name(i); i++) printf(" %s", model_preset_name(i));

@@ -87,7 +87,7 @@ static Err verify_settings(const Config *c, const Wanted *want, Verification *v)
         .device = v->device,
         .dtype = job.dtype,
         .compile = job.compile,
-        .schedule = job.schedule,
+        .schedule = "1f1b",
         .optim = job.optim,
         .lr = c->optim_lr,
         .seed = (uint64_t)c->run_seed,

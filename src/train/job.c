@@ -200,7 +200,9 @@ static Err generate(Job *job, Arena *arena)
                            .chunks = p->chunks,
                            .slices = p->slices,
                            .group = p->group};
-    return schedule_generate(job_schedule(set), &pipe, arena, &job->chunks);
+    const char *name = job_schedule(set);
+    if (schedule_is_file(name)) return schedule_load(name, &pipe, arena, &job->chunks);
+    return schedule_generate(name, &pipe, arena, &job->chunks);
 }
 
 static Err make_schedule(Job *job, Arena *arena)

@@ -35,7 +35,7 @@ typedef struct {
     bool sequence;        /* tokens of the stream are cut over tp */
     bool keep_gathered;   /* what F gathered is kept for the backward phases, not gathered again */
     bool in_order;        /* every transfer is waited for where it is begun: nothing overlaps */
-    const char *schedule; /* a generator's name; NULL: the job's */
+    const char *schedule; /* a generator's name, or a file's; NULL: the job's */
     const char *split;    /* units of the chunks: see schedule/chunks.h; NULL: even */
     int chunks, slices,
         group; /* of the pipeline, as schedule/generate.h has them; 0: what it likes */
@@ -49,7 +49,7 @@ typedef struct {
     DType dtype;
     BatchShape batch; /* of a micro-batch */
     int micros;
-    const char *schedule;   /* a generator's name */
+    const char *schedule;   /* a generator's name, or a file's */
     bool split;             /* run I and W apart where the generator says B */
     CompileOptions compile; /* strategy, mesh and backward are filled in */
     OptimSettings optim;

@@ -40,7 +40,8 @@ const char *layout_words(const ParallelSettings *p, char *buffer)
     if (!two && p->mesh.dp_shard > 1) add_word(buffer, "dp=%d", p->mesh.dp_shard);
     if (p->mesh.tp > 1) add_word(buffer, "tp=%d", p->mesh.tp);
     if (p->mesh.pp > 1) add_word(buffer, "pp=%d", p->mesh.pp);
-    if (p->schedule) add_word(buffer, "schedule=%s", p->schedule);
+    if (p->schedule && strcmp(p->schedule, "1f1b") != 0)
+        add_word(buffer, "schedule=%s", p->schedule);
     if (p->chunks) add_word(buffer, "chunks=%d", p->chunks);
     if (p->group) add_word(buffer, "group=%d", p->group);
     if (p->split && strcmp(p->split, "even") != 0) add_word(buffer, "split=%s", p->split);

@@ -116,7 +116,7 @@ static bool adds_in_order(const VerifySettings *s, const ParallelSettings *p, Ar
                            .group = p->group};
     Schedule made;
     const size_t mark = arena_mark(temp);
-    const bool in_order = !s->config->tied &&
+    const bool in_order = !s->config->tied && !schedule_is_file(job_schedule(&t.job)) &&
                           schedule_generate(job_schedule(&t.job), &pipe, temp, &made) == OK &&
                           schedule_in_order(&made);
     arena_rewind(temp, mark);

@@ -162,8 +162,6 @@ static void refused(void **state)
     set.parallel.mesh.pp = 5;
     refused_with("5 chunks (mesh.pp times parallel.chunks) for 4 units", set);
     set.parallel.mesh.pp = 2;
-    set.parallel.schedule = "seq1f1b";
-    refused_with("parallel.slices=2: not yet", set);
     set.parallel.schedule = "zbv";
     set.parallel.chunks = 3;
     refused_with("set parallel.chunks=2", set);
