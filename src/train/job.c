@@ -1,6 +1,7 @@
 /* job.c -- the stages of the compiler, one after another. */
 #include "train/job.h"
 
+#include <string.h>
 #include "compile/names.h"
 #include "schedule/check.h"
 #include "schedule/chunks.h"
@@ -173,6 +174,28 @@ static double unit_cost(const Job *job, int unit)
     return flops;
 }
 
+/* Does a file say how many units its chunks have? One each is what it says by saying nothing. */
+static Err units_of_file(const Job *job, bool *out)
+{
+    const Schedule *s = &job->chunks;
+    const ParallelSettings *p = &job->settings.parallel;
+    bool one_each = true;
+    for (int c = 0; c < s->chunks; c++)
+        one_each = one_each && s->first_unit[c + 1] - s->first_unit[c] == 1;
+    *out = schedule_is_file(job_schedule(&job->settings)) && !one_each;
+    if (!*out) return OK;
+    if (p->split && strcmp(p->split, "even") != 0)
+        return err_fail(ERR_CONFIG,
+                        "parallel.split=%s: parallel.schedule=%s says how many units its chunks "
+                        "have; leave one of the two out",
+                        p->split, job_schedule(&job->settings));
+    if (schedule_units(s) == job->model.n_units) return OK;
+    return err_fail(ERR_CONFIG,
+                    "parallel.schedule=%s has %d units in its chunks; the model has %d (embedding, "
+                    "layers, head): change its line `units`, or leave it out",
+                    job_schedule(&job->settings), schedule_units(s), job->model.n_units);
+}
+
 /* Which units are in which chunk; tied weights whose units are on several stages become copies. */
 static Err cut_units(Job *job, Arena *arena)
 {
@@ -184,7 +207,9 @@ static Err cut_units(Job *job, Arena *arena)
     TRY(ARENA_NEW(arena, units, &stage));
     for (int u = 0; u < units; u++) cost[u] = unit_cost(job, u);
     const ChunkRequest request = {split ? split : "even", units, job->chunks.chunks, cost};
-    TRY(schedule_chunks(&request, arena, &job->chunks.first_unit));
+    bool given;
+    TRY(units_of_file(job, &given));
+    if (!given) TRY(schedule_chunks(&request, arena, &job->chunks.first_unit));
     for (int c = 0; c < job->chunks.chunks; c++)
         for (int u = job->chunks.first_unit[c]; u < job->chunks.first_unit[c + 1]; u++)
             stage[u] = job->chunks.rank_of[c];

@@ -1,8 +1,11 @@
 /* Pipelines at run time, beside one rank: five steps of AdamW, thread-ranks, hostile transfers, what was not written is
  * NaN. Schedules that keep the order of micro-batches give the bits of one rank; all are within 1e-10 in f64. */
+#define _POSIX_C_SOURCE 200809L /* mkstemp */
 #include "support/expect.h"
 
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "device/cpu/cpu.h"
 #include "support/world.h"
 
@@ -173,10 +176,45 @@ static void refused(void **state)
     refused_with("numerics.fold=2 with mesh.pp=2", set);
 }
 
+/* A list that a person wrote runs as those of generators do. */
+static void from_a_file(void **state)
+{
+    (void)state;
+    static const char text[] = "sheaf schedule 1\nchunks 3 micros 2 slices 1\nplace 1 0 1\n"
+                               "units 1 2 1\nover chunks\n"
+                               "rank 1: F0.0 F0.1 F2.0 B2.0 F2.1 B2.1 B0.0 B0.1\n"
+                               "rank 0: F1.0 F1.1 B1.0 I1.1 W1.1\n";
+    char path[] = "/tmp/sheaf_list_XXXXXX", what[128];
+    const int fd = mkstemp(path);
+    assert_true(fd >= 0 && write(fd, text, sizeof text - 1) == sizeof text - 1);
+    const Row row = {"llama", path, 2, 2, 0, 2, NULL};
+    ModelConfig config;
+    World w = world(&row, &config);
+    WorldResult one, many;
+    DO(world_run_job(&w, &one));
+    on_stages(&w, &row);
+    DO(world_run_job(&w, &many));
+    if (!world_equal(&one, &many, what)) fail_msg("%s", what);
+    world_result_close(&one);
+    world_result_close(&many);
+    JobSettings set = w.set;
+    set.parallel.split = "cost";
+    refused_with("leave one of the two out", set);
+    set.parallel.split = NULL;
+    set.micros = 3;
+    refused_with("written for 2 micro-batches; the run has 3", set);
+    set.micros = 2;
+    config.n_layers = 3;
+    refused_with("has 4 units in its chunks; the model has 5", set);
+    close(fd);
+    unlink(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exact), cmocka_unit_test(exact_beside_others), cmocka_unit_test(tied),
-        cmocka_unit_test(delays), cmocka_unit_test(refused)};
+        cmocka_unit_test(exact),   cmocka_unit_test(exact_beside_others),
+        cmocka_unit_test(tied),    cmocka_unit_test(delays),
+        cmocka_unit_test(refused), cmocka_unit_test(from_a_file)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
