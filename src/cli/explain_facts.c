@@ -46,16 +46,20 @@ static Err forward_flops(Facts *f, Arena *arena)
 {
     const LinkedProgram *lp = &f->job->linked;
     CompileOptions o = job_options(f->job);
-    Program forward[MAX_KINDS];
     Work sum = {0};
     o.backward = false;
     for (int k = 0; k < lp->model->n_kinds; k++)
-        TRY(compile_unit(&lp->model->kind[k], &o, NULL, NULL, arena, &forward[k]));
-    for (int i = 0; i < lp->n; i++) {
-        const Action *a = &lp->list[i].action;
-        if (a->kind == A_RUN && a->phase == PHASE_F)
-            add_run(&sum, lp, &lp->list[i], &forward[lp->model->unit[a->unit].kind]);
-    }
+        for (int q = 0; q < lp->slices; q++) {
+            Program forward;
+            if (lp->slices > 1) o.slice_rows = lp->slice_at[q + 1] - lp->slice_at[q];
+            TRY(compile_unit(&lp->model->kind[k], &o, NULL, NULL, arena, &forward));
+            for (int i = 0; i < lp->n; i++) {
+                const Action *a = &lp->list[i].action;
+                if (a->kind == A_RUN && a->phase == PHASE_F && a->slice == q &&
+                    lp->model->unit[a->unit].kind == k)
+                    add_run(&sum, lp, &lp->list[i], &forward);
+            }
+        }
     f->flops_forward = sum.flops;
     return OK;
 }

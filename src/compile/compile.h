@@ -49,7 +49,7 @@ Err place(Graph *g, const CompileOptions *options);
 Err fuse(Graph *g);
 /* Repeats the nodes of each chunk number, some rows at a time. */
 Err chunk(Graph *g, int64_t elements, int64_t least_rows);
-/* Rows of values become those of a slice, the longest; *all is what they were. */
+/* Rows of values become those of a slice; *all is what they were. */
 Err slice_rows(Graph *g, int64_t rows, int64_t *all);
 /* What lives across the slices of a micro-batch of `all` rows. */
 Err slice(Graph *g, int64_t all);

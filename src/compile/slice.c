@@ -22,6 +22,7 @@
  * gradients of parameters do so by themselves, as from micro-batch to micro-batch. */
 #include "compile/compile.h"
 
+/* Extents that count rows of the micro-batch count those of the slice. */
 Err slice_rows(Graph *g, int64_t rows, int64_t *all)
 {
     *all = 0;

@@ -133,14 +133,14 @@ typedef struct {
 
 typedef struct {
     const Model *model;
-    const Program *program; /* [model->n_kinds] */
+    const Program *program;  /* [model->n_kinds]: of the longest slice */
+    const Program *by_slice; /* [model->n_kinds][slices] */
     const Mesh *mesh;
     int rank, micros, n_moments;
-    int slices; /* of every micro-batch; programs have the rows of the longest */
-    const int64_t
-        *slice_at; /* [slices + 1]: the row at which each begins, and the end of the last */
-    int lane;      /* the rank's stage of the pipeline */
-    bool has_loss; /* the last unit is here */
+    int slices;              /* of every micro-batch */
+    const int64_t *slice_at; /* [slices + 1]: where each begins, and the end of the last; rows */
+    int lane;                /* the rank's stage of the pipeline */
+    bool has_loss;           /* the last unit is here */
     int fold; /* micro-batches are so many groups, each folded by itself, as by so many ranks */
     int64_t block;
     int n;
@@ -172,6 +172,7 @@ typedef struct {
     const UnitSwitches *switches; /* [model->n_units]; NULL: nothing is cut */
     int fold;                     /* 0: 1 */
     const int64_t *slice_at;      /* [slices + 1]; NULL: micro-batches run whole */
+    const Program *by_slice;      /* [model->n_kinds][slices]; NULL: the same, `program` */
     bool in_order;                /* every transfer is waited for where it is begun */
 } LinkInput;
 
@@ -181,10 +182,12 @@ typedef struct {
 Err schedule_link(const Schedule *s, int lane, const LinkInput *in, Arena *arena,
                   LinkedProgram *out);
 
-/* Local. Rows of the RUN's slice beside those of the longest, for which its program is compiled. */
-double linked_share(const LinkedProgram *lp, const Linked *l);
-/* Local. Flops of an instruction of a RUN, at the extents of its slice: attention sees the rows up
- * to the slice's end. */
+/* Local. What a unit runs for a slice. */
+static inline const Program *linked_program(const LinkedProgram *lp, int unit, int slice)
+{
+    return &lp->by_slice[(int64_t)lp->model->unit[unit].kind * lp->slices + slice];
+}
+/* Local. Flops of an instruction of a RUN: attention sees the rows up to the slice's end. */
 double linked_flops(const LinkedProgram *lp, const Linked *l, const Instr *i);
 
 /* Local. Where, from the beginning of its guests, a unit keeps its sum of parameter k. */

@@ -32,7 +32,7 @@ static void push(Linking *k, int *at, Action a)
     LinkedProgram *lp = k->lp;
     Linked *l = &lp->list[*at];
     l->action = a;
-    if (a.kind == A_RUN) l->program = &lp->program[lp->model->unit[a.unit].kind];
+    if (a.kind == A_RUN) l->program = linked_program(lp, a.unit, a.slice);
     if (is_move(&a)) *move_of(k, a.unit, a.micro, a.slice, way_of(&a)) = *at;
     ++*at;
 }
@@ -92,7 +92,7 @@ void move_step(const Linking *k, int at, LinkedStep *out)
     const Action *a = &l->action;
     const bool forward = way_of(a) == WAY_FORWARD, send = a->kind == A_SEND;
     const Region region = forward ? REGION_Y : REGION_DX;
-    Ref here = region_ref(&lp->program[lp->model->unit[a->unit].kind], region), there = here;
+    Ref here = region_ref(linked_program(lp, a->unit, a->slice), region), there = here;
     here.rank = lp->rank;
     here.arena = ARENA_WORK;
     here.offset = here.count > 0 ? l->base[region] : 0;

@@ -52,11 +52,6 @@ static void own(Layouting *m, const Action *a, Region r, int first, int last, si
     own_piece(m, (Owned){{first, last, 0, 0}, a->unit, a->micro, a->slice, r}, bytes);
 }
 
-static const Program *program_of(const Layouting *m, int unit)
-{
-    return &m->lp->program[m->lp->model->unit[unit].kind];
-}
-
 /* To where a stream must stay for its send. */
 static int sent_until(const Layouting *m, const Action *a, int way)
 {
@@ -72,16 +67,16 @@ static void own_received(Layouting *m, int at)
     const bool forward = a->phase == PHASE_F;
     const int reader = forward ? a->unit + 1 : a->unit - 1;
     const Region region = forward ? REGION_Y : REGION_DX;
-    const Program *p = program_of(m, reader);
+    const Program *p = linked_program(m->lp, reader, a->slice);
     const int last = last_of(m, reader, a->micro, a->slice, forward ? p->x_read : p->dy_read);
     own(m, a, region, at, max_int(last, m->lp->list[at].end),
-        program_of(m, a->unit)->bytes[region]);
+        linked_program(m->lp, a->unit, a->slice)->bytes[region]);
 }
 
 /* What begins to live with the F of a unit, and what its backward phases begin. */
 static void own_regions(Layouting *m, const Action *a)
 {
-    const Program *p = program_of(m, a->unit);
+    const Program *p = linked_program(m->lp, a->unit, a->slice);
     const int u = a->unit, i = a->micro, q = a->slice;
     const int *pos = pos_of(m, u, i, q);
     const int f = pos[PHASE_F];
@@ -93,13 +88,14 @@ static void own_regions(Layouting *m, const Action *a)
 
     int last = last_of(m, u, i, q, p->y_read);
     if (u + 1 < m->lp->model->n_units)
-        last = max_int(last, last_of(m, u + 1, i, q, program_of(m, u + 1)->x_read));
+        last = max_int(last, last_of(m, u + 1, i, q, linked_program(m->lp, u + 1, q)->x_read));
     last = max_int(last, sent_until(m, a, WAY_FORWARD));
     own(m, a, REGION_Y, f, last, p->bytes[REGION_Y]);
 
     if (p->dx_made == N_PHASES) return;
     last = last_of(m, u, i, q, p->dx_read);
-    if (u > 0) last = max_int(last, last_of(m, u - 1, i, q, program_of(m, u - 1)->dy_read));
+    if (u > 0)
+        last = max_int(last, last_of(m, u - 1, i, q, linked_program(m->lp, u - 1, q)->dy_read));
     last = max_int(last, sent_until(m, a, WAY_BACKWARD));
     own(m, a, REGION_DX, pos[p->dx_made], last, p->bytes[REGION_DX]);
 }

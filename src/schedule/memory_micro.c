@@ -43,7 +43,7 @@ static unsigned touched_in(const Program *p, Region region)
 void own_micro(Layouting *m)
 {
     for (int u = 0; u < m->lp->model->n_units; u++) {
-        const Program *p = &m->lp->program[m->lp->model->unit[u].kind];
+        const Program *p = linked_program(m->lp, u, 0); /* rows of all slices are in each */
         for (int r = REGION_MICRO; r <= REGION_DMICRO; r++) {
             const unsigned phases = p->bytes[r] ? touched_in(p, (Region)r) : 0;
             for (int micro = 0; micro < m->lp->micros && phases; micro++)

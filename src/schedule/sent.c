@@ -86,16 +86,25 @@ static Err visit_phase(const Program *p, Phase phase, int64_t times, TransferVis
     return OK;
 }
 
-static Err visit_programs(const LinkedProgram *lp, TransferVisit *visit, void *context)
+static Err visit_slice(const LinkedProgram *lp, int slice, TransferVisit *visit, void *context)
 {
     int64_t runs[MAX_KINDS][N_PHASES] = {{0}};
-    for (int i = 0; i < lp->n; i++)
-        if (lp->list[i].program)
-            runs[lp->model->unit[lp->list[i].action.unit].kind][lp->list[i].action.phase]++;
+    for (int i = 0; i < lp->n; i++) {
+        const Action *a = &lp->list[i].action;
+        if (lp->list[i].program && a->slice == slice)
+            runs[lp->model->unit[a->unit].kind][a->phase]++;
+    }
     for (int k = 0; k < lp->model->n_kinds; k++)
         for (int phase = 0; phase < N_PHASES; phase++)
             if (runs[k][phase] > 0)
-                TRY(visit_phase(&lp->program[k], (Phase)phase, runs[k][phase], visit, context));
+                TRY(visit_phase(&lp->by_slice[(int64_t)k * lp->slices + slice], (Phase)phase,
+                                runs[k][phase], visit, context));
+    return OK;
+}
+
+static Err visit_programs(const LinkedProgram *lp, TransferVisit *visit, void *context)
+{
+    for (int slice = 0; slice < lp->slices; slice++) TRY(visit_slice(lp, slice, visit, context));
     return OK;
 }
 

@@ -33,11 +33,33 @@ static Err check_names(const Job *job, Arena *temp)
     return names_check("parallel.offload", o->offload_names, m->kind, m->n_kinds, temp);
 }
 
+/* Slices of one length share their programs. */
+static Err compile_slices(Job *job, Arena *arena)
+{
+    const int n = job->slices.n;
+    const int64_t *cut = job->slices.cut, longest = slices_longest(&job->slices);
+    CompileOptions o = job_options(job);
+    TRY(ARENA_NEW(arena, (int64_t)job->model.n_kinds * n, &job->by_slice));
+    for (int k = 0; k < job->model.n_kinds; k++)
+        for (int q = 0; q < n; q++) {
+            Program *p = &job->by_slice[k * n + q];
+            const int64_t rows = cut[q + 1] - cut[q];
+            int same = 0;
+            while (cut[same + 1] - cut[same] != rows) same++;
+            if (n > 1) o.slice_rows = rows;
+            if (same < q)
+                *p = job->by_slice[k * n + same];
+            else
+                TRY(compile_unit(&job->model.kind[k], &o, NULL, NULL, arena, p));
+            if (rows == longest) job->program[k] = *p;
+        }
+    return OK;
+}
+
 static Err compile_kinds(Job *job, Arena *arena)
 {
     const CompileOptions o = job_options(job);
-    for (int k = 0; k < job->model.n_kinds; k++)
-        TRY(compile_unit(&job->model.kind[k], &o, NULL, NULL, arena, &job->program[k]));
+    TRY(compile_slices(job, arena));
     if (!o.backward) return OK;
     if (o.recompute == RECOMPUTE_NAMED)
         TRY(names_check_effect("parallel.recompute", o.recompute_names, NAMES_AGAIN, job->program,
@@ -257,6 +279,7 @@ static Err link_job(Job *job, Arena *arena)
                           .switches = job->switches,
                           .fold = set->parallel.fold,
                           .slice_at = job->slices.cut,
+                          .by_slice = job->by_slice,
                           .in_order = set->parallel.in_order};
     const unsigned pp = mesh_axes(&job->mesh, VIEW_DENSE, "pp");
     const int stage = mesh_part(&job->mesh, VIEW_DENSE, pp, in.rank);

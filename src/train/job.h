@@ -61,9 +61,10 @@ typedef struct {
     Mesh mesh;
     Strategy strategy;
     Model model;
-    Program program[MAX_KINDS];
-    UnitSwitches *switches; /* [model.n_units] */
-    GatherCount *gathers;   /* [model.n_units] */
+    Program program[MAX_KINDS]; /* of the longest slice */
+    Program *by_slice;          /* [model.n_kinds][slices.n] */
+    UnitSwitches *switches;     /* [model.n_units] */
+    GatherCount *gathers;       /* [model.n_units] */
     SlicePlan slices;
     Schedule chunks, units; /* as generated; as expanded, with gathers and reductions */
     LinkedProgram linked;

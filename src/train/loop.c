@@ -28,7 +28,7 @@ double job_model_flops(const Job *job)
         if (!l->program) continue;
         const Phase phase = (Phase)l->action.phase;
         for (int k = l->program->first[phase]; k < l->program->first[phase + 1]; k++)
-            flops += instr_flops(&l->program->instr[k]) * linked_share(&job->linked, l);
+            flops += instr_flops(&l->program->instr[k]);
     }
     return flops;
 }
