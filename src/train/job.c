@@ -39,7 +39,8 @@ static Err compile_slices(Job *job, Arena *arena)
     const int n = job->slices.n;
     const int64_t *cut = job->slices.cut, longest = slices_longest(&job->slices);
     CompileOptions o = job_options(job);
-    TRY(ARENA_NEW(arena, (int64_t)job->model.n_kinds * n, &job->by_slice));
+    job->by_slice = job->program;
+    if (n > 1) TRY(ARENA_NEW(arena, (int64_t)job->model.n_kinds * n, &job->by_slice));
     for (int k = 0; k < job->model.n_kinds; k++)
         for (int q = 0; q < n; q++) {
             Program *p = &job->by_slice[k * n + q];
@@ -51,7 +52,7 @@ static Err compile_slices(Job *job, Arena *arena)
                 *p = job->by_slice[k * n + same];
             else
                 TRY(compile_unit(&job->model.kind[k], &o, NULL, NULL, arena, p));
-            if (rows == longest) job->program[k] = *p;
+            if (n > 1 && rows == longest) job->program[k] = *p;
         }
     return OK;
 }

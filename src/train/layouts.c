@@ -43,6 +43,7 @@ const char *layout_words(const ParallelSettings *p, char *buffer)
     if (p->schedule && strcmp(p->schedule, "1f1b") != 0)
         add_word(buffer, "schedule=%s", p->schedule);
     if (p->chunks) add_word(buffer, "chunks=%d", p->chunks);
+    if (p->slices) add_word(buffer, "slices=%d", p->slices);
     if (p->group) add_word(buffer, "group=%d", p->group);
     if (p->split && strcmp(p->split, "even") != 0) add_word(buffer, "split=%s", p->split);
     if (p->zero) add_word(buffer, "zero=%d", p->zero);
@@ -64,7 +65,7 @@ typedef struct {
 static const Word words[] = {{"dp_replicate", 1, 4096}, {"dp_shard", 1, 4096}, {"dp", 1, 4096},
                              {"tp", 1, 4096},           {"zero", 0, 3},        {"live", 1, 4096},
                              {"fold", 1, 4096},         {"pp", 1, 4096},       {"chunks", 1, 4096},
-                             {"group", 1, 4096}};
+                             {"group", 1, 4096},        {"slices", 1, 4096}};
 
 static void set_word(ParallelSettings *p, const char *name, int value)
 {
@@ -77,6 +78,7 @@ static void set_word(ParallelSettings *p, const char *name, int value)
     if (strcmp(name, "pp") == 0) p->mesh.pp = value;
     if (strcmp(name, "chunks") == 0) p->chunks = value;
     if (strcmp(name, "group") == 0) p->group = value;
+    if (strcmp(name, "slices") == 0) p->slices = value;
 }
 
 static Err bad_word(const char *word)
@@ -84,7 +86,7 @@ static Err bad_word(const char *word)
     return err_fail(
         ERR_CONFIG,
         "layout: \"%s\" is no word of a layout; there are dp=N dp_replicate=N "
-        "dp_shard=N tp=N pp=N schedule=NAME chunks=N group=N split=cost zero=0..3 live=N "
+        "dp_shard=N tp=N pp=N schedule=NAME chunks=N slices=N group=N split=cost zero=0..3 live=N "
         "fold=N reduce=each sequence regather=false, with spaces between, and ; between "
         "layouts",
         word);

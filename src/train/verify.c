@@ -123,6 +123,27 @@ static bool adds_in_order(const VerifySettings *s, const ParallelSettings *p, Ar
     return in_order;
 }
 
+static const char *schedule_of(const VerifySettings *s, const ParallelSettings *p)
+{
+    return p->schedule ? p->schedule : s->schedule;
+}
+
+/* Then sums are over slices too, and whoever sums alike has the same slices. */
+static bool in_slices(const VerifySettings *s, const ParallelSettings *p)
+{
+    int n;
+    const GeneratorRow *row = schedule_generators(&n);
+    for (int i = 0; i < n && p->slices == 0; i++)
+        if (strcmp(row[i].name, schedule_of(s, p)) == 0) return row[i].slices > 1;
+    return p->slices > 1;
+}
+
+/* Does the number of stages tell where the slices begin? */
+static bool cuts_by_stages(const VerifySettings *s, const ParallelSettings *p)
+{
+    return strcmp(schedule_of(s, p), "terapipe") == 0;
+}
+
 /* What gives the same bits: zero 0 on the same mesh (with copies of shards zero 1), reduced as
  * often; one stage for several; or one rank that folds as dp ranks do. False when nothing does. */
 static bool exact_twin(const VerifySettings *s, const ParallelSettings *p, Arena *temp,
@@ -139,13 +160,16 @@ static bool exact_twin(const VerifySettings *s, const ParallelSettings *p, Arena
     }
     if (p->zero > 0) return true;
     if (p->mesh.pp > 1) {
+        const bool sliced = in_slices(s, p);
         twin->mesh.pp = 1;
-        twin->schedule = twin->split = NULL;
+        twin->split = NULL;
         twin->chunks = twin->group = 0;
-        return adds_in_order(s, p, temp);
+        if (!sliced) twin->schedule = NULL;
+        return adds_in_order(s, p, temp) && !(sliced && cuts_by_stages(s, p));
     }
     if (p->mesh.tp > 1 || p->mesh.dp_replicate > 1 || each || p->mesh.dp_shard < 2) return false;
-    *twin = (ParallelSettings){.fold = p->mesh.dp_shard};
+    twin->mesh = (MeshSizes){0};
+    twin->fold = p->mesh.dp_shard;
     return true;
 }
 

@@ -7,6 +7,7 @@
 
 #include "device/cpu/cpu.h"
 #include "support/world.h"
+#include "train/verify.h"
 
 typedef struct {
     const char *model, *schedule;
@@ -120,8 +121,8 @@ static void many_ranks(void **state)
 static void pipelines(void **state)
 {
     static const Row rows[] = {
-        {"llama", "seq1f1b", 3, 3, three, .mesh = {1, 1, 1, 2}},
-        {"gpt2-untied", "seq1f1b", 1, 4, four, .mesh = {1, 1, 1, 4}},
+        {"llama-tied", "seq1f1b", 3, 3, three, .mesh = {1, 1, 1, 2}},
+        {"gpt2", "seq1f1b", 1, 4, four, .mesh = {1, 1, 1, 4}},
         {"qwen3", "terapipe", 2, 3, three, RECOMPUTE_FULL, .mesh = {1, 1, 1, 3}},
         {"llama", "gpipe", 2, 2, NULL, RECOMPUTE_SELECTIVE, true, .mesh = {1, 1, 1, 2}},
         {"mistral", "seq1f1b", 2, 2, two, .mesh = {1, 2, 1, 2}, .zero = 3, .empty = true},
@@ -155,13 +156,54 @@ static void same_bits(void **state)
     world_result_close(&a);
 }
 
+/* As users verify: by words, three grades; bits of one stage, of a fold, of zero 0 with the same
+ * slices. */
+static void verified(void **state)
+{
+    static const char *const words[] = {"schedule=seq1f1b slices=3 dp=2",
+                                        "schedule=seq1f1b slices=2 pp=3",
+                                        "schedule=terapipe pp=2",
+                                        "schedule=gpipe slices=3 dp=2 zero=3",
+                                        "schedule=seq1f1b slices=4 tp=2 sequence",
+                                        "schedule=seq1f1b slices=7 pp=2 dp=2 zero=2"};
+    static const int exact[] = {1, 1, 0, 1, 0, 1};
+    const JobSettings job = test_job_settings("llama", JOB_STEP);
+    VerifySettings s = {.config = job.config,
+                        .batch = {1, 7},
+                        .dtype = F32,
+                        .schedule = "1f1b",
+                        .optim = job.optim,
+                        .lr = 1e-3,
+                        .seed = 11,
+                        .steps = 3};
+    Arena arena;
+    (void)state;
+    DO(device_cpu_open(NULL, &s.device));
+    DO(arena_open(&arena, "verified", ARENA_PLENTY));
+    for (int i = 0; i < 6; i++) {
+        VerifyLine line[MAX_VERIFY_LINES];
+        ParallelSettings layout;
+        int n, grades[N_GRADES] = {0};
+        DO(layout_parse(words[i], strlen(words[i]), &layout));
+        if (verify_layout(&s, &layout, &arena, line, &n) != OK)
+            fail_msg("%s: %s", words[i], err_text());
+        for (int k = 0; k < n; k++) {
+            grades[line[k].grade]++;
+            if (!line[k].ok)
+                fail_msg("%s, %s: loss %.1e, gradient of %s %.1e, weights %.1e, bound %.1e",
+                         words[i], grade_name(line[k].grade), line[k].loss, line[k].worst,
+                         line[k].gradient, line[k].weight, line[k].bound);
+        }
+        assert_int_equal(grades[GRADE_EXACT], exact[i]);
+    }
+    arena_close(&arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_rank),
-        cmocka_unit_test(many_ranks),
-        cmocka_unit_test(pipelines),
-        cmocka_unit_test(same_bits),
+        cmocka_unit_test(one_rank),  cmocka_unit_test(many_ranks), cmocka_unit_test(pipelines),
+        cmocka_unit_test(same_bits), cmocka_unit_test(verified),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
