@@ -64,14 +64,43 @@ static Err check_schedule(const Config *c)
                     near ? near : "", near ? "?" : "");
 }
 
+enum { MOST_RANKS = 1 << 24 };
+
+static Err too_many(const Config *c)
+{
+    return err_fail(ERR_CONFIG,
+                    "mesh: dp x tp x cp x pp = %lld x %lld x %lld x %lld; a mesh has at most %d "
+                    "ranks",
+                    (long long)c->mesh_dp, (long long)c->mesh_tp, (long long)c->mesh_cp,
+                    (long long)c->mesh_pp, MOST_RANKS);
+}
+
+/* What a level of ZeRO means for reductions is not for the key to change. */
+static Err check_reduce(const Config *c)
+{
+    if (c->parallel_zero < 2 || !was_given(c, KEY_parallel_reduce) ||
+        c->parallel_reduce == REDUCE_EACH)
+        return OK;
+    return err_fail(
+        ERR_CONFIG,
+        "%s: parallel.reduce=last with parallel.zero=%lld: levels 2 and 3 keep no whole "
+        "gradients, so they are summed after each micro-batch; leave parallel.reduce "
+        "out, or set parallel.zero=1",
+        c->origin[KEY_parallel_reduce], (long long)c->parallel_zero);
+}
+
 Err config_settle_mesh(Config *c)
 {
+    if (c->mesh_tp * c->mesh_cp > MOST_RANKS || c->mesh_pp > MOST_RANKS / (c->mesh_tp * c->mesh_cp))
+        return too_many(c);
     const int64_t others = c->mesh_tp * c->mesh_cp * c->mesh_pp;
     if (c->mesh_dp == 0)
         return err_fail(ERR_CONFIG, "%s: mesh.dp=0: at least 1, or -1: the ranks that others leave",
                         c->origin[KEY_mesh_dp]);
     TRY(check_schedule(c));
+    TRY(check_reduce(c));
     TRY(settle_dp(c, others));
+    if (c->mesh_dp > MOST_RANKS / others) return too_many(c);
     const int64_t product = c->mesh_dp * others;
     if (c->run_ranks == 0) c->run_ranks = product;
     if (c->run_ranks != product)

@@ -10,6 +10,7 @@
 #define _DEFAULT_SOURCE
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -111,8 +112,12 @@ static void conclude(const TrainSession *s)
 static int say_failure(const TrainSession *s, Err err)
 {
     char path[1200], text[2048];
-    const bool mine = s->launch.by.rank == 0 || (err != ERR_PEER && !s->agreed);
+    char me[32];
+    snprintf(me, sizeof me, "rank %d: ", s->launch.by.rank);
     snprintf(text, sizeof text, "%s", err_text());
+    /* Rank 0 may be the one that stopped: who found out says it too. */
+    const bool found = strncmp(text, me, strlen(me)) == 0 || (err != ERR_PEER && !s->agreed);
+    const bool mine = s->launch.by.rank == 0 || found;
     const int status = mine ? cli_fail(err) : err == ERR_CONFIG ? 2 : 1;
     if (s->board->dir[0] && s->launch.ranks > 1 && worker_dump(s->board, text, path))
         fprintf(stderr, "sheaf: what each rank did last is in %s; `sheaf inspect` tells it\n",

@@ -15,6 +15,7 @@
 #include "cli/verbs.h"
 #include "cli/verify.h"
 #include "cli/worker.h"
+#include "comm/open.h"
 
 enum { MOST_RANKS = 64 };
 
@@ -32,6 +33,10 @@ static Err read_layouts(const char *list, Arena *a, ParallelSettings **out, int 
     for (const char *at = list; *at;) {
         const size_t length = strcspn(at, ";");
         ParallelSettings *one = &(*out)[*n];
+        if (strspn(at, " \t\n,") >= length) { /* nothing between two semicolons */
+            at += length + (at[length] == ';');
+            continue;
+        }
         TRY(layout_parse(at, length, one));
         if (layout_ranks(one) > MOST_RANKS)
             return err_fail(ERR_CONFIG,
@@ -111,6 +116,17 @@ static Err run_all(Verification *v, const Wanted *want, Arena *temp)
     return want->json ? verify_json(v) : (verify_end(v), OK);
 }
 
+/* Its ranks are threads: many processes would each do all of it. */
+static Err refuse_launcher(void)
+{
+    MpiLaunch by;
+    if (!mpi_launched(getenv, &by) || by.ranks == 1) return OK;
+    return err_fail(ERR_CONFIG,
+                    "verify: %s started %d processes; verify runs its ranks as threads: start it "
+                    "without %s",
+                    by.by, by.ranks, by.by);
+}
+
 static Err verify_request(int argc, char **argv, Arena *arena, Arena *temp, int *failed)
 {
     Wanted want = {0};
@@ -121,6 +137,7 @@ static Err verify_request(int argc, char **argv, Arena *arena, Arena *temp, int 
     Args args;
     Config *config;
     Verification *v;
+    TRY(refuse_launcher());
     TRY(args_split(argc, argv, flags, sizeof flags / sizeof *flags, arena, &args));
     TRY(ARENA_NEW(arena, 1, &config));
     TRY(ARENA_NEW(arena, 1, &v));

@@ -74,6 +74,13 @@ static void fill_step(Rank *r, const Job *job, const TrialSettings *s, int64_t s
     }
 }
 
+/* Is this the first of the ranks that have the same home? */
+static bool is_first_copy(const LinkedProgram *lp, const UnitPlace *u)
+{
+    const unsigned dp = mesh_axes(lp->mesh, VIEW_DENSE, "dp");
+    return mesh_part(lp->mesh, VIEW_DENSE, dp & ~u->home.shard, lp->rank) == 0;
+}
+
 /* Is element `at` of the unit's home one that this rank counts? */
 static bool is_owned(const UnitPlace *u, int64_t at)
 {
@@ -87,7 +94,7 @@ static void put_together(const Rank *r, Trial *out)
 {
     const LinkedProgram *lp = r->settings.program;
     for (int u = 0; u < lp->model->n_units; u++)
-        for (int i = 0; i < rank_pieces(r, u); i++) {
+        for (int i = 0; i < rank_pieces(r, u) && is_first_copy(lp, &lp->unit[u]); i++) {
             const RankPiece p = rank_piece(r, u, i);
             const Tensor weight = rank_piece_data(r, &p, PART_MASTER);
             const Tensor gradient = rank_piece_data(r, &p, PART_GRAD);

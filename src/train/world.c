@@ -42,6 +42,28 @@ Err world_agree(WorldRank *r, Err mine)
     return err;
 }
 
+enum { ARENA_NUMBERS = MAX_COMM_ARENAS - 1 }; /* of the comm; ranks register theirs from 0 on */
+
+Err world_same(WorldRank *r, uint64_t number, const char *what, const char *rest)
+{
+    int64_t *all;
+    Err err = OK;
+    const size_t bytes = (size_t)r->ranks * sizeof *all;
+    TRY(world_agree(r, ARENA_NEW(r->arena, r->ranks, &all)));
+    TRY(comm_register(r->comm, ARENA_NUMBERS, all, bytes));
+    memcpy(&all[r->rank], &number, sizeof number);
+    const Transfer t = {.kind = COMM_ALL_GATHER,
+                        .group = r->all,
+                        .from = {r->rank, ARENA_NUMBERS, (size_t)r->rank * sizeof *all, 1, I64},
+                        .to = {r->rank, ARENA_NUMBERS, 0, r->ranks, I64},
+                        .scalar = true};
+    TRY(comm_do(r->comm, &t));
+    for (int i = 1; i < r->ranks && err == OK; i++)
+        if (all[i] != all[0])
+            err = err_fail(ERR_CONFIG, "rank %d has another %s than rank 0; %s", i, what, rest);
+    return world_agree(r, err);
+}
+
 void world_leave(WorldRank *r, Err err)
 {
     if (err != OK && !r->agreed) comm_poison(r->comm, err, err_text());

@@ -37,6 +37,9 @@ typedef struct {
 Err world_run(const WorldSettings *s);
 /* Collective over all ranks: what each came to, see comm_agree. */
 Err world_agree(WorldRank *r, Err mine);
+/* Collective over all ranks: does every rank mean the same? ERR_CONFIG names the first that does not;
+ * `what` is what the number was made of, `rest` the way out. */
+Err world_same(WorldRank *r, uint64_t number, const char *what, const char *rest);
 /* Local. Before a body gives back memory that its comm knows: this rank failed, unless err is OK
  * or agreed on. When this returns nobody touches that memory. */
 void world_leave(WorldRank *r, Err err);

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 #include <cmocka.h>
 #include "base/team.h"
 #include "train/world.h"
@@ -161,7 +162,9 @@ static void the_board_tells_it_again(void **state)
     Arena arena;
     Board *board, again;
     const char *words[2], *reason;
-    const char path[] = "/tmp/test_ranks_world.json";
+    char path[64];
+    snprintf(path, sizeof path, "test_ranks_world.%d.json",
+             (int)getpid()); /* where the test runs */
     WorldSettings set = world_of(3, one_stops_answering, NULL);
     assert_int_equal(board_open(&board), OK);
     assert_int_equal(arena_open(&arena, "words", 1 << 24), OK);

@@ -14,7 +14,7 @@
 #include <time.h>
 
 enum { SPINS = 100 }; /* some 5 us; then a yield, in case a peer needs this core */
-static const double AWAKE_S = 1e-3, NAP_S = 50e-3, SHORT_NAP_S = 1e-3;
+static const double AWAKE_S = 1e-3, NAP_S = 50e-3, SHORT_NAP_S = 1e-3, STOPPED_S = 1;
 
 static void spin_pause(void)
 {
@@ -27,7 +27,7 @@ static void spin_pause(void)
 
 typedef struct {
     int64_t tries;
-    double since_s, idle_since_s;
+    double since_s, idle_since_s, seen_s;
 } Idle;
 
 static double nap_s(const Comm *c)
@@ -74,6 +74,9 @@ static Err rest(Comm *c, int slot, Idle *idle)
     }
     const double now_s = comm_now_s();
     if (idle->since_s == 0) idle->since_s = now_s;
+    if (idle->seen_s > 0 && now_s - idle->seen_s > STOPPED_S) /* all of us were: Ctrl-Z, then fg */
+        idle->since_s += now_s - idle->seen_s;
+    idle->seen_s = now_s;
     if (idle->idle_since_s == 0) idle->idle_since_s = now_s;
     if (now_s - idle->idle_since_s < AWAKE_S) {
         sched_yield();

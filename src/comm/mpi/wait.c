@@ -8,7 +8,7 @@
 #include <time.h>
 
 enum { SPINS = 400 }; /* some 60 us; then a yield, in case a peer needs this core */
-static const double AWAKE_S = 1e-3;
+static const double AWAKE_S = 1e-3, STOPPED_S = 1;
 static const long NAP_NS = 50 * 1000;
 
 void wait_rest(double idle_s)
@@ -23,7 +23,7 @@ Err wait_over(Comm *c, int slot)
 {
     Mpi *m = c->state;
     const Flight *f = &m->flight[slot];
-    double since_s = 0, idle_since_s = 0;
+    double since_s = 0, idle_since_s = 0, seen_s = 0;
     for (int64_t tries = 0;; tries++) {
         bool moved = false;
         TRY(step(c, slot, &moved));
@@ -41,6 +41,9 @@ Err wait_over(Comm *c, int slot)
         if (tries < SPINS && !m->world->crowded) continue;
         const double now_s = comm_now_s();
         if (since_s == 0) since_s = now_s;
+        if (seen_s > 0 && now_s - seen_s > STOPPED_S)
+            since_s += now_s - seen_s; /* it was stopped */
+        seen_s = now_s;
         if (idle_since_s == 0) idle_since_s = now_s;
         wait_rest(now_s - idle_since_s);
         const bool late = c->set.timeout_s > 0 && now_s - since_s >= c->set.timeout_s;
