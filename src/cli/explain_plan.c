@@ -89,6 +89,17 @@ static void micro_text(const Facts *f, Text *t)
     numbers_text(f, &split, t);
 }
 
+static void slices_text(const Facts *f, Text *t)
+{
+    enum { SHOWN = 16 };
+    const LinkedProgram *lp = &f->job->linked;
+    if (lp->slices == 1) return;
+    text_add(t, "  slices     %d of each sequence:", lp->slices);
+    for (int q = 0; q < lp->slices && q < SHOWN; q++)
+        text_add(t, " %lld", (long long)(lp->slice_at[q + 1] - lp->slice_at[q]));
+    text_add(t, "%s tokens\n", lp->slices > SHOWN ? " .." : "");
+}
+
 static void plan_text(const Facts *f, Text *t)
 {
     const Config *c = f->config;
@@ -100,6 +111,7 @@ static void plan_text(const Facts *f, Text *t)
     text_add(t, "  batch      %lld sequences of %lld tokens: %lld tokens a step\n",
              (long long)c->batch_global, (long long)c->data_seq_len, (long long)f->tokens_step);
     micro_text(f, t);
+    slices_text(f, t);
     zero_text(f, t);
     text_add(t, "  schedule   %s\n", s->schedule);
     text_add(t, "  recompute  %s\n", recompute_text(&s->compile));

@@ -8,11 +8,12 @@
 
 enum { DRAW_COLUMNS = 100, DRAW_LINES = 8, NOTE_BYTES = GROUP_TEXT_BYTES + 48 };
 
-static void legend(Text *t)
+static void legend(bool sliced, Text *t)
 {
+    text_add(t, "\nPROGRAMS: one for each kind of unit, for one micro-batch%s\n",
+             sliced ? ": for its longest slice" : "");
     text_add(
         t,
-        "\nPROGRAMS: one for each kind of unit, for one micro-batch\n"
         "  F forward; I gradients of inputs; W gradients of parameters; B is I and W in one\n"
         "  [<=n,m]  at most n rows are live      w..3     three parameters that lie side by side\n"
         "  '        computed again               += adds to what is there\n"
@@ -20,6 +21,7 @@ static void legend(Text *t)
         "  frame-i  kept from F to I             param, dparam  weights, sums of gradients\n"
         "  frame-w  kept from F to W             input, loss    of the micro-batch\n"
         "  carry    kept from I to W             host     waits in the host's memory\n");
+    if (sliced) text_add(t, "  micro    rows of all slices           dmicro   their gradients\n");
 }
 
 /* What a unit holds for one micro-batch between its phases. */
@@ -58,7 +60,7 @@ static Err notes_of(const Facts *f, const Program *p, Arena *temp, const char *c
 
 static Err programs_text(const Facts *f, Arena *temp, Text *t)
 {
-    legend(t);
+    legend(f->job->linked.slices > 1, t);
     for (int k = 0; k < f->job->model.n_kinds; k++) {
         const char *program, *const *note;
         if (f->only >= 0 && f->only != k) continue;

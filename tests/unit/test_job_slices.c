@@ -1,0 +1,157 @@
+/* Where a job cuts its sequences, and what its slices cost: flops counted in the graphs are those of
+ * the programs; slices of equal flops are as equal as tokens allow; requests that cannot be honoured
+ * say what can. */
+#include <math.h>
+
+#include "support/expect.h"
+#include "support/jobs.h"
+#include "train/loop.h"
+#include "train/slices.h"
+
+enum { LONG = 64 };
+
+static void compile(const JobSettings *set, Arena *arena, Job *job)
+{
+    DO(arena_open(arena, "job", ARENA_PLENTY));
+    DO(job_compile(set, arena, job));
+}
+
+static JobSettings sliced(const char *model, int slices)
+{
+    JobSettings set = test_job_settings(model, JOB_GRADIENTS);
+    set.batch = (BatchShape){1, LONG};
+    set.schedule = "seq1f1b";
+    set.parallel.slices = slices;
+    return set;
+}
+
+static double all_flops(const LinkedProgram *lp)
+{
+    double flops = 0;
+    for (int i = 0; i < lp->n; i++) {
+        const Linked *l = &lp->list[i];
+        for (int k = l->program ? l->program->first[l->action.phase] : 0;
+             l->program && k < l->program->first[l->action.phase + 1]; k++)
+            flops += linked_flops(lp, l, &l->program->instr[k]);
+    }
+    return flops;
+}
+
+static ModelConfig long_enough(const char *model)
+{
+    ModelConfig c = *test_model(model);
+    c.max_positions = LONG;
+    return c;
+}
+
+/* Tokens cost the same in any slice; a query sees, at most, the keys up to its slice's end. What is
+ * counted in the graphs has a few additions more, which programs do within products. */
+static void flops_of_slices(void **state)
+{
+    const ModelConfig config = long_enough("llama");
+    const double pair = 14.0 * (double)(config.n_layers * config.n_heads * config.head_size);
+    double tokens = 0;
+    (void)state;
+    for (int slices = 1; slices < 6; slices++) {
+        JobSettings set = sliced("llama", slices);
+        SliceCost cost;
+        Arena arena;
+        static Job job;
+        double pairs = 0;
+        set.config = &config;
+        compile(&set, &arena, &job);
+        DO(model_slice_cost(&job.model, &config, &arena, &cost));
+        for (int q = 0; q < slices; q++)
+            pairs += (double)((job.slices.cut[q + 1] - job.slices.cut[q]) * job.slices.cut[q + 1]);
+        const double got = all_flops(&job.linked) / set.micros - pair * pairs;
+        if (slices == 1) tokens = got;
+        assert_true(cost.pair == pair); /* 4 there, 10 back */
+        assert_true(fabs(cost.token * LONG - tokens) <= 0.01 * tokens);
+        if (fabs(got - tokens) > 1e-9 * tokens)
+            fail_msg("%d slices: %g, not %g", slices, got, tokens);
+        arena_close(&arena);
+    }
+}
+
+/* What the model needs does not depend on how it is run. */
+static void flops_of_the_model(void **state)
+{
+    (void)state;
+    double whole = 0;
+    for (int slices = 1; slices < 5; slices++) {
+        const ModelConfig config = long_enough("gpt2");
+        JobSettings set = sliced("gpt2", slices);
+        Arena arena;
+        static Job job;
+        set.config = &config;
+        compile(&set, &arena, &job);
+        if (slices == 1) whole = job_model_flops(&job);
+        assert_true(fabs(job_model_flops(&job) - whole) <= 1e-12 * whole);
+        arena_close(&arena);
+    }
+}
+
+/* No cut could be moved by a token to make the slices beside it more equal. A window makes tokens
+ * alike. */
+static void equal_flops(void **state)
+{
+    static const char *const model[] = {"llama", "gpt2", "mistral"};
+    (void)state;
+    for (int m = 0; m < 3; m++)
+        for (int slices = 2; slices < 9; slices++) {
+            const ModelConfig config = long_enough(model[m]);
+            JobSettings set = sliced(model[m], slices);
+            SliceCost cost;
+            Arena arena;
+            static Job job;
+            set.config = &config;
+            compile(&set, &arena, &job);
+            DO(model_slice_cost(&job.model, &config, &arena, &cost));
+            assert_true((cost.pair == 0) == (config.window > 0));
+            const int64_t *cut = job.slices.cut;
+            const double most = slice_time(&cost, LONG - 1, 1), share = slice_time(&cost, 0, LONG);
+            for (int q = 0; q < slices; q++) {
+                const double time = slice_time(&cost, cut[q], cut[q + 1] - cut[q]);
+                assert_true(fabs(time - share / slices) <= most);
+            }
+            assert_true(cut[1] >= LONG / slices);
+            arena_close(&arena);
+        }
+}
+
+static void refused(void **state)
+{
+    Arena arena;
+    Job job;
+    (void)state;
+    DO(arena_open(&arena, "job", ARENA_PLENTY));
+    JobSettings set = test_job_settings("llama", JOB_STEP);
+    set.schedule = "seq1f1b";
+    set.batch = (BatchShape){2, TEST_T};
+    expect_error("two sequences", job_compile(&set, &arena, &job), ERR_CONFIG, "set batch.micro=1");
+    set.batch = (BatchShape){1, TEST_T};
+    set.parallel.slices = TEST_T + 1;
+    expect_error("too many", job_compile(&set, &arena, &job), ERR_CONFIG, "at most 9");
+    set.parallel.slices = 2;
+    set.schedule = "1f1b";
+    expect_error("whole", job_compile(&set, &arena, &job), ERR_CONFIG,
+                 "take gpipe, seq1f1b or terapipe");
+    set.schedule = "seq1f1b";
+    static const int64_t short_cut[] = {0, 4, 8}, empty[] = {0, 9, 9};
+    set.parallel.cuts = short_cut;
+    expect_error("rows left", job_compile(&set, &arena, &job), ERR_CHECK, "0 to 8");
+    set.parallel.cuts = empty;
+    expect_error("an empty slice", job_compile(&set, &arena, &job), ERR_CHECK, "empty");
+    arena_close(&arena);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(flops_of_slices),
+        cmocka_unit_test(flops_of_the_model),
+        cmocka_unit_test(equal_flops),
+        cmocka_unit_test(refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
