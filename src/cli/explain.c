@@ -3,6 +3,7 @@
  *     sheaf explain run.yaml [key=value ...] [--rank N] [--json]
  *         --rank N       which of the mesh's ranks; 0 when it is not said
  *         --unit KIND    the programs of one kind of unit: embed, layer, head
+ *         --svg FILE     the schedule as a picture, into this file
  *         --pass NAME    the graphs after a pass of the compiler, and nothing else */
 #include "cli/explain.h"
 
@@ -16,7 +17,7 @@
 #include "cli/verbs.h"
 
 typedef struct {
-    const char *rank, *pass, *unit;
+    const char *rank, *pass, *unit, *svg;
     bool json;
 } Wanted;
 
@@ -121,6 +122,7 @@ static Err explain(const Config *config, const Wanted *want, Arena *arena, Arena
     f.job = job;
     TRY(find_kind(&job->model, want->unit, temp, &f.only));
     TRY(facts_gather(&f, temp));
+    if (want->svg) TRY(explain_svg(&f, want->svg, temp));
     Text t = text_in(arena);
     if (want->pass && want->json)
         TRY(show_pass_json(&f, want->pass, temp, &t));
@@ -139,7 +141,8 @@ static Err explain_request(int argc, char **argv, Arena *arena, Arena *temp)
     const Flag flags[] = {{"--rank", &want.rank, NULL},
                           {"--json", NULL, &want.json},
                           {"--pass", &want.pass, NULL},
-                          {"--unit", &want.unit, NULL}};
+                          {"--unit", &want.unit, NULL},
+                          {"--svg", &want.svg, NULL}};
     Args args;
     Config *config;
     TRY(args_split(argc, argv, flags, sizeof flags / sizeof *flags, temp, &args));

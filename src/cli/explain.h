@@ -123,4 +123,7 @@ const char *group_text(const Mesh *m, RankList group, char buffer[GROUP_TEXT_BYT
 /* Local. "dp x tp", likewise. */
 const char *axes_text(const Mesh *m, unsigned axes, char buffer[GROUP_TEXT_BYTES]);
 
+/* Local. The schedule as a picture, into a file (explain_svg.c). */
+Err explain_svg(const Facts *f, const char *path, Arena *temp);
+
 #endif

@@ -235,6 +235,26 @@ static void examples_are_explained_as_they_are(void **state)
     assert_said("times more: for the rows after these");
 }
 
+/* The picture is a file of its own: every RUN of every lane is in it. */
+static void a_schedule_is_drawn_into_a_file(void **state)
+{
+    char flag[64], text[65536];
+    int boxes = 0;
+    (void)state;
+    snprintf(flag, sizeof flag, "--svg=test_explain.%d.svg", (int)getpid());
+    assert_int_equal(explain(1, "mesh.pp=2", flag, NULL), 0);
+    FILE *f = fopen(flag + 6, "r");
+    assert_non_null(f);
+    text[fread(text, 1, sizeof text - 1, f)] = '\0';
+    fclose(f);
+    remove(flag + 6);
+    assert_non_null(strstr(text, "gpipe, 2 stages, 3 micro-batches"));
+    for (const char *at = text; (at = strstr(at, "<rect")); at++) boxes++;
+    assert_true(boxes >= 2 * 2 * 3); /* F and B of three micro-batches on two lanes */
+    assert_int_equal(explain(2, "--svg=no/such/folder/x.svg", NULL), 1);
+    assert_said("--svg no/such/folder/x.svg: cannot be written");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -243,6 +263,7 @@ int main(void)
         cmocka_unit_test(text_has_the_predicted_bytes),
         cmocka_unit_test(flags_choose_what_is_shown),
         cmocka_unit_test(bad_requests_leave_with_two),
+        cmocka_unit_test(a_schedule_is_drawn_into_a_file),
         cmocka_unit_test(names_the_device_of_training),
         cmocka_unit_test(long_runs_are_folded),
         cmocka_unit_test(examples_are_explained_as_they_are),
