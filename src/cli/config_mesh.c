@@ -133,6 +133,7 @@ ParallelSettings config_parallel(const Config *c)
                               .sequence = c->parallel_sequence,
                               .keep_gathered = !c->parallel_regather,
                               .schedule = c->parallel_schedule,
+                              .evict = c->parallel_evict,
                               .split = c->parallel_split,
                               .chunks = (int)c->parallel_chunks,
                               .slices = (int)c->parallel_slices,

@@ -97,6 +97,8 @@ static Err act(Rank *r, int at)
     case A_REDUCE:
     case A_SEND:
     case A_RECV:
+    case A_EVICT:
+    case A_FETCH:
         return steps_begin(r, at);
     case A_DROP: /* its memory is taken again by what was packed there */
         return OK;

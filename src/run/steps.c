@@ -43,12 +43,13 @@ static Err run_step(Rank *r, const LinkedStep *s)
 /* NaN where a gather or a receive will write: all of `to` but what is in place. */
 static void poison(const Rank *r, const Linked *l)
 {
-    if ((l->action.kind != A_GATHER && l->action.kind != A_RECV) || l->n_steps == 0) return;
+    const int kind = l->action.kind;
+    if ((kind != A_GATHER && kind != A_RECV && kind != A_FETCH) || l->n_steps == 0) return;
     const Ref *from = &l->step[0].t.from, *to = &l->step[0].t.to;
     const size_t bytes = (size_t)to->count * dtype_bytes(to->dtype);
     const size_t own = (size_t)from->count * dtype_bytes(from->dtype);
     char *base = r->base[to->arena] + to->offset;
-    const bool in_place = l->action.kind == A_GATHER && from->arena == to->arena;
+    const bool in_place = kind == A_GATHER && from->arena == to->arena;
     const size_t before = in_place ? from->offset - to->offset : bytes;
     memset(base, 0xFF, before);
     if (in_place) memset(base + before + own, 0xFF, bytes - before - own);

@@ -175,6 +175,7 @@ Err schedule_link(const Schedule *s, int lane, const LinkInput *in, Arena *arena
     TRY(take_mesh(&k));
     TRY(link_slices(&k));
     TRY(check_lane(&k));
+    TRY(link_frames(&k));
     TRY(link_list(&k));
     TRY(link_homes(&k));
     TRY(find_groups(&k));

@@ -47,7 +47,8 @@ enum {
     PURPOSE_REDUCE,
     PURPOSE_SCALAR,
     PURPOSE_FORWARD,
-    PURPOSE_BACKWARD
+    PURPOSE_BACKWARD,
+    PURPOSE_FRAME
 };
 
 /* Transfers of GATHERs and REDUCEs that are in flight at once, at most. */
@@ -61,7 +62,7 @@ typedef struct {
     StepKind kind;
     Transfer t;       /* arenas are of ArenaId */
     const char *what; /* "gather", "tied", "stages", "copies", "model", "scatter", "data", "sum",
-                         "forward", "backward" */
+                         "forward", "backward", "frame" */
 } LinkedStep;
 
 typedef struct {
@@ -79,8 +80,9 @@ typedef struct {
     uint64_t fresh;             /* bit p: the sum of parameter p of the unit starts anew here */
     size_t base[REGION_DY + 1]; /* own regions, x and dy; NO_BASE where the phase has none. Of a
                                    SEND or a RECV: y or dx, whichever it moves */
-    uint32_t begins;            /* bit r: own region r begins to live here */
-    const PackAt *pack;         /* of a RUN: the packs that its parameters lie in */
+    uint8_t region; /* of an EVICT or a FETCH, or a SEND or a RECV of W: which of the frame's two */
+    uint32_t begins;    /* bit r: own region r begins to live here */
+    const PackAt *pack; /* of a RUN: the packs that its parameters lie in */
     int n_packs;
     Spot grads, guests; /* of a RUN: where gradients go, of its own pack; of others', in order */
     /* Of all but RUNs, the norm and updates: steps [0, begun) are done here, step `begun` is begun
@@ -178,7 +180,7 @@ typedef struct {
 
 /* Local. Binds the list of `lane`, the rank's part along pp, in a schedule over units. ERR_CHECK when
  * a gradient would stay unsummed, or a pack be read that is not there, or slices do not make a
- * micro-batch; ERR_CONFIG for evictions, which are not linked yet. */
+ * micro-batch. The linked list has more than the lane's: what it keeps for stages that evict. */
 Err schedule_link(const Schedule *s, int lane, const LinkInput *in, Arena *arena,
                   LinkedProgram *out);
 

@@ -16,6 +16,8 @@ typedef struct {
     int norm;    /* the next NORM or UPDATE */
     int *taker;  /* [cells][N_WAYS]: the next RUN that reads what F, or I or B, of it makes */
     int *send;   /* [stages][N_WAYS]: the next SEND to it */
+    int forward; /* the next RUN of an F */
+    int *use;    /* [cells]: the next RUN of it, or the SEND that gives its frame back */
 } Next;
 
 static int64_t taken(const Linking *k, int unit, const Action *a, int way)
@@ -42,6 +44,20 @@ static void pass_run(const Linking *k, int i, Next *next)
 
 static int min_int(int a, int b) { return a < b ? a : b; }
 
+static int64_t cell_of(const Linking *k, const Action *a)
+{
+    return schedule_cell(k->s, a->unit, a->micro, a->slice);
+}
+
+/* A frame that goes is gone before another is made; one that comes is there when it is needed. */
+static int end_of_frame(const Linking *k, int i, const Next *next)
+{
+    const Action *a = &k->lp->list[i].action;
+    if (a->peer < 0) return i;
+    if (a->kind == A_FETCH || a->kind == A_RECV) return next->use[cell_of(k, a)];
+    return min_int(next->forward, next->norm);
+}
+
 /* Of a SEND of y, also the RUN that reads its gradient. */
 static int end_of_move(const Linking *k, const Action *a, const Next *next)
 {
@@ -58,7 +74,9 @@ static void pass(const Linking *k, int i, Next *next)
     if (a->kind == A_RUN) pass_run(k, i, next);
     if (a->kind == A_DROP) next->reader[a->unit] = i;
     if (a->kind == A_REDUCE) next->reduce = i;
-    if (a->kind == A_SEND) next->send[a->peer * N_WAYS + way_of(a)] = i;
+    if (a->kind == A_SEND && is_stream(a)) next->send[a->peer * N_WAYS + way_of(a)] = i;
+    if (a->kind == A_RUN || (a->kind == A_SEND && is_frame(a))) next->use[cell_of(k, a)] = i;
+    if (a->kind == A_RUN && a->phase == PHASE_F) next->forward = i;
     if (a->kind == A_NORM || a->kind == A_UPDATE) next->norm = next->reduce = i;
 }
 
@@ -66,6 +84,7 @@ static int end_of(const Linking *k, int i, const Next *next)
 {
     const Action *a = &k->lp->list[i].action;
     if (k->in->in_order) return i;
+    if (is_frame(a)) return end_of_frame(k, i, next);
     if (is_move(a)) return end_of_move(k, a, next);
     if (a->kind == A_GATHER) return k->lp->unit[a->unit].group.n > 1 ? next->reader[a->unit] : i;
     if (a->kind != A_REDUCE || !k->plan[a->unit].begins) return i;
@@ -82,7 +101,8 @@ static void limit_flights(LinkedProgram *lp)
         for (int k = 0; k < n; k++)
             if (lp->list[flying[k]].end > i) flying[kept++] = flying[k];
         n = kept;
-        if (lp->list[i].end == i || is_move(&lp->list[i].action)) continue;
+        const Action *a = &lp->list[i].action;
+        if (lp->list[i].end == i || is_move(a) || is_frame(a)) continue;
         if (n == LINK_FLIGHTS) {
             lp->list[flying[0]].end = i;
             for (int k = 1; k < n; k++) flying[k - 1] = flying[k];
@@ -115,7 +135,8 @@ static Err list_waits(Linking *k)
         in_flight -= lp->list[i].n_waits;
         in_flight += lp->list[i].end > i;
         const bool passing = kind == A_GATHER || kind == A_REDUCE || kind == A_NORM ||
-                             (is_move(&lp->list[i].action) && lp->list[i].end == i);
+                             ((is_move(&lp->list[i].action) || is_frame(&lp->list[i].action)) &&
+                              lp->list[i].end == i);
         const int now = in_flight + passing;
         if (lp->in_flight < now) lp->in_flight = now;
     }
@@ -126,13 +147,15 @@ Err link_ends(Linking *k)
 {
     LinkedProgram *lp = k->lp;
     const int64_t ways = schedule_cells(k->s) * N_WAYS;
-    Next next = {.reduce = lp->n, .norm = lp->n};
+    Next next = {.reduce = lp->n, .norm = lp->n, .forward = lp->n};
     TRY(packs_of_model(lp->model, lp->program, k->arena, &k->packs));
     TRY(ARENA_NEW(k->arena, lp->model->n_units, &next.reader));
     TRY(ARENA_NEW(k->arena, ways, &next.taker));
     TRY(ARENA_NEW(k->arena, k->s->ranks * N_WAYS, &next.send));
     for (int u = 0; u < lp->model->n_units; u++) next.reader[u] = lp->n;
+    TRY(ARENA_NEW(k->arena, schedule_cells(k->s), &next.use));
     for (int64_t i = 0; i < ways; i++) next.taker[i] = lp->n;
+    for (int64_t i = 0; i < schedule_cells(k->s); i++) next.use[i] = lp->n;
     for (int i = 0; i < k->s->ranks * N_WAYS; i++) next.send[i] = lp->n;
     lp->list[lp->n].end = lp->n;
     for (int i = lp->n - 1; i >= 0; i--) {

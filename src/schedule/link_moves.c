@@ -12,44 +12,32 @@
  * begins keep their order, so the n-th send meets the n-th receive. */
 #include "schedule/link_parts.h"
 
-static Err refuse(const Linking *k)
-{
-    const Schedule *s = k->s;
-    const int lane = k->lp->lane;
-    for (int i = 0; i < s->n[lane]; i++) {
-        const ActionKind kind = (ActionKind)s->list[lane][i].kind;
-        if (kind != A_EVICT && kind != A_FETCH) continue;
-        return err_fail(ERR_CONFIG,
-                        "rank %d: action %d is a %s: not yet; this version runs lists without "
-                        "evictions: set parallel.evict=false",
-                        lane, i, action_kind_name(kind));
-    }
-    return OK;
-}
-
-static void push(Linking *k, int *at, Action a)
+static void push(Linking *k, int *at, int from)
 {
     LinkedProgram *lp = k->lp;
     Linked *l = &lp->list[*at];
+    const Action a = k->from[from];
     l->action = a;
-    if (a.kind == A_RUN) l->program = linked_program(lp, a.unit, a.slice);
-    if (is_move(&a)) *move_of(k, a.unit, a.micro, a.slice, way_of(&a)) = *at;
+    if (k->from_region) l->region = k->from_region[from];
+    if (a.kind == A_RUN) l->program = &lp->program[lp->model->unit[a.unit].kind];
+    if (is_stream(&a)) *move_of(k, a.unit, a.micro, a.slice, way_of(&a)) = *at;
     ++*at;
 }
+
+static bool comes_early(const Action *a) { return a->kind == A_RECV && is_stream(a); }
 
 /* Before a RUN come the receives that stand between it and the next RUN. */
 static void order_list(Linking *k)
 {
-    const Action *from = k->s->list[k->lp->lane];
-    const int n = k->s->n[k->lp->lane];
+    const Action *from = k->from;
     const bool early = !k->in->in_order;
     bool begun = false; /* there was a RUN */
-    for (int i = 0, at = 0; i < n; i++) {
+    for (int i = 0, at = 0; i < k->n_from; i++) {
         const bool run = from[i].kind == A_RUN;
-        for (int next = i + 1; early && run && next < n && from[next].kind != A_RUN; next++)
-            if (from[next].kind == A_RECV) push(k, &at, from[next]);
+        for (int next = i + 1; early && run && next < k->n_from && from[next].kind != A_RUN; next++)
+            if (comes_early(&from[next])) push(k, &at, next);
         begun = begun || run;
-        if (from[i].kind != A_RECV || !early || !begun) push(k, &at, from[i]);
+        if (!comes_early(&from[i]) || !early || !begun) push(k, &at, i);
     }
 }
 
@@ -57,7 +45,7 @@ Err link_list(Linking *k)
 {
     LinkedProgram *lp = k->lp;
     const int64_t moves = schedule_cells(k->s) * N_WAYS;
-    TRY(refuse(k));
+    lp->n = k->n_from;
     TRY(ARENA_NEW(k->arena, lp->n + 1, &lp->list));
     TRY(ARENA_NEW(k->arena, moves, &k->move_at));
     for (int64_t i = 0; i < moves; i++) k->move_at[i] = -1;

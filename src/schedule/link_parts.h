@@ -1,14 +1,16 @@
 /* link_parts.h -- between the files of linking, in the order in which they work.
  *
  *     slices    where they begin                                      link_slices.c
- *     moves     the list, with receives posted early                  link_moves.c
+ *     frames    the list, with what it keeps for other stages         link_frames.c
+ *     moves     receives are posted early                             link_moves.c
  *     homes     what the rank has of each pack                        link_homes.c
  *     groups    which REDUCE takes what a RUN adds; fresh sums        link.c
  *     plan      the transfers of a unit's REDUCE, without addresses   link_plan.c
  *     ends      where what is begun is waited for                     link_ends.c
  *     static    state and step arenas                                 memory_static.c
  *     work      the work arena: lives, then offsets                   memory.c, memory_state.c,
- *                                                                     memory_micro.c
+ *                                                                     memory_micro.c,
+ *                                                                     memory_frames.c
  *     steps     transfers with addresses                              link_steps.c */
 #ifndef SCHEDULE_LINK_PARTS_H
 #define SCHEDULE_LINK_PARTS_H
@@ -37,7 +39,10 @@ typedef struct {
     LinkedProgram *lp;
     const Schedule *s;
     const LinkInput *in;
-    Arena *arena;           /* of what the linked program keeps */
+    Arena *arena;               /* of what the linked program keeps */
+    const Action *from;         /* [n_from]: the rank's list, before it is ordered */
+    const uint8_t *from_region; /* [n_from]: of frames' moves; NULL: there are none */
+    int n_from;
     int32_t *pack_index;    /* [params]: its place among those of the pack */
     bool writes;            /* some RUN adds to gradients */
     bool *grouped;          /* [units]: gradients are reduced several times a step */
@@ -72,6 +77,15 @@ static inline int way_of(const Action *a)
 }
 
 static inline bool is_move(const Action *a) { return a->kind == A_SEND || a->kind == A_RECV; }
+
+/* A frame on its way, on the stage whose it is or, as a move of W, on the one that lends room. */
+static inline bool is_frame(const Action *a)
+{
+    return a->kind == A_EVICT || a->kind == A_FETCH || (is_move(a) && a->phase == PHASE_W);
+}
+
+/* A value that the neighbour stage reads. */
+static inline bool is_stream(const Action *a) { return is_move(a) && a->phase != PHASE_W; }
 
 static inline int32_t *move_of(const Linking *k, int unit, int micro, int slice, int way)
 {
@@ -125,6 +139,7 @@ static inline bool writes_param(const Linked *l, int k)
 
 /* Local, all of them. */
 Err link_slices(Linking *k);
+Err link_frames(Linking *k);
 Err link_list(Linking *k);
 Err link_homes(Linking *k);
 Err link_plan(Linking *k);
@@ -137,17 +152,24 @@ Err link_steps(Linking *k);
 int pack_param(const Linking *k, int unit, int i);
 /* Local. The steps of a SEND or a RECV, once it is known where its bytes lie. */
 void move_step(const Linking *k, int at, LinkedStep *out);
+void frame_step(const Linking *k, int at, LinkedStep *out);
 
 /* ---- memory.c, memory_state.c and memory_micro.c ---- */
 
-/* Beside own regions: packs gathered for a while, and gradients. */
-enum { PIECE_PACK = N_OWN_REGIONS, PIECE_GRADS, PIECE_GUESTS, N_PIECE_KINDS };
+/* Beside own regions: packs gathered for a while, gradients, and frames on the host. */
+enum { PIECE_PACK = N_OWN_REGIONS, PIECE_GRADS, PIECE_GUESTS, PIECE_AWAY, N_PIECE_KINDS };
 
 typedef struct {
     Piece piece;
     int unit, micro, slice; /* micro: of gradients, the one that closes the group */
     int kind;               /* a Region of its own, or of those above */
+    int in, out;            /* of frames: positions at which it comes, and goes; -1: with a RUN */
 } Owned;
+
+static inline bool on_host(const Owned *o)
+{
+    return o->kind == REGION_HOST || o->kind == PIECE_AWAY;
+}
 
 typedef struct {
     LinkedProgram *lp;
@@ -157,7 +179,8 @@ typedef struct {
     Owned *owned;
     int n;
     int64_t cap;
-    int *pos; /* [unit][micro][slice][N_PHASES]: where F, I, W run; B: all of I and W */
+    int *open; /* [cells][2]: the piece in which a region of the frame is now */
+    int *pos;  /* [unit][micro][slice][N_PHASES]: where F, I, W run; B: all of I and W */
 } Layouting;
 
 /* Local. A piece; none where there are no bytes. */
@@ -172,6 +195,11 @@ static inline int *pos_of(const Layouting *m, int unit, int micro, int slice)
 int64_t most_micro_pieces(const Layouting *m);
 void own_micro(Layouting *m);
 void bind_micro(Layouting *m, const Owned *o);
+/* Local. A stay of a region of a frame that begins at a position; what a move of one ends and
+ * begins; moves are told where it lay. */
+void own_frame(Layouting *m, int at, int region);
+void own_frame_moves(Layouting *m, int at);
+void bind_frame(Layouting *m, const Owned *o);
 /* Local. Pieces of gathered packs and of gradients: how many at most; they themselves; where one
  * was packed. */
 int64_t most_state_pieces(const LinkedProgram *lp);

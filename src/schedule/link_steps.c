@@ -130,11 +130,13 @@ Err link_steps(Linking *k)
         Linked *l = &lp->list[i];
         const int kind = l->action.kind, unit = l->action.unit;
         Steps s = {.k = k, .at = i};
-        if (kind != A_GATHER && kind != A_REDUCE && !is_move(&l->action)) continue;
+        if (kind != A_GATHER && kind != A_REDUCE && !is_move(&l->action) && !is_frame(&l->action))
+            continue;
         const size_t mark = align_up(arena_mark(k->arena));
         TRY(ARENA_NEW(k->arena, most_steps(k, &l->action), &s.step));
         l->begun = -1;
-        if (is_move(&l->action)) move_step(k, i, &s.step[s.n++]);
+        if (is_stream(&l->action)) move_step(k, i, &s.step[s.n++]);
+        if (is_frame(&l->action)) frame_step(k, i, &s.step[s.n++]);
         if (kind == A_GATHER) gather_steps(&s, unit);
         if (kind == A_REDUCE) reduce_steps(&s, unit, !reduced[unit]);
         if (kind == A_REDUCE) reduced[unit] = true;

@@ -49,7 +49,7 @@ void own_piece(Layouting *m, Owned o, size_t bytes)
 
 static void own(Layouting *m, const Action *a, Region r, int first, int last, size_t bytes)
 {
-    own_piece(m, (Owned){{first, last, 0, 0}, a->unit, a->micro, a->slice, r}, bytes);
+    own_piece(m, (Owned){{first, last, 0, 0}, a->unit, a->micro, a->slice, r, -1, -1}, bytes);
 }
 
 /* To where a stream must stay for its send. */
@@ -81,8 +81,8 @@ static void own_regions(Layouting *m, const Action *a)
     const int *pos = pos_of(m, u, i, q);
     const int f = pos[PHASE_F];
     const bool split = pos[PHASE_I] != pos[PHASE_W];
-    own(m, a, REGION_FRAME_I, f, pos[PHASE_I], p->bytes[REGION_FRAME_I]);
-    own(m, a, REGION_FRAME_W, f, pos[PHASE_W], p->bytes[REGION_FRAME_W]);
+    own_frame(m, f, REGION_FRAME_I);
+    own_frame(m, f, REGION_FRAME_W);
     own(m, a, REGION_HOST, f, max_int(pos[PHASE_I], pos[PHASE_W]), p->bytes[REGION_HOST]);
     if (split) own(m, a, REGION_CARRY, pos[PHASE_I], pos[PHASE_W], p->bytes[REGION_CARRY]);
 
@@ -104,7 +104,8 @@ static void own_all(Layouting *m)
 {
     for (int i = 0; i < m->lp->n; i++) {
         const Linked *l = &m->lp->list[i];
-        if (l->action.kind == A_RECV) own_received(m, i);
+        if (l->action.kind == A_RECV && is_stream(&l->action)) own_received(m, i);
+        if (is_frame(&l->action)) own_frame_moves(m, i);
         if (l->action.kind != A_RUN) continue;
         own(m, &l->action, REGION_SCRATCH, i, i, l->program->scratch_bytes[l->action.phase]);
         if (l->action.phase == PHASE_F) own_regions(m, &l->action);
@@ -120,7 +121,7 @@ static Err pack_arena(Layouting *m, ArenaId arena)
     TRY(ARENA_NEW(m->temp, m->n + 1, &piece));
     TRY(ARENA_NEW(m->temp, m->n + 1, &who));
     for (int i = 0; i < m->n; i++) {
-        if ((m->owned[i].kind == REGION_HOST) != (arena == ARENA_HOST)) continue;
+        if (on_host(&m->owned[i]) != (arena == ARENA_HOST)) continue;
         who[n] = i;
         piece[n++] = m->owned[i].piece;
     }
@@ -151,6 +152,8 @@ static void bind_move(Layouting *m, const Owned *o, int way)
 /* Its own RUNs may touch a region; a stream, those of the unit that reads it too. */
 static void bind_piece(Layouting *m, const Owned *o)
 {
+    if (o->kind == PIECE_AWAY || o->kind == REGION_FRAME_I || o->kind == REGION_FRAME_W)
+        bind_frame(m, o);
     if (o->kind >= N_OWN_REGIONS) {
         note_state(m, o);
         return;
@@ -188,7 +191,7 @@ static Err find_peak(Layouting *m)
         int64_t all = 0;
         for (int r = 0; r < N_PIECE_KINDS; r++) {
             live.by[r] += change[i].by[r];
-            if (r != REGION_HOST) all += live.by[r];
+            if (r != REGION_HOST && r != PIECE_AWAY) all += live.by[r];
         }
         if (all <= most) continue;
         most = all;
@@ -208,7 +211,7 @@ static int64_t most_pieces(const LinkedProgram *lp)
     for (int i = 0; i < lp->n; i++) {
         const Action *a = &lp->list[i].action;
         if (a->kind == A_RUN) n += a->phase == PHASE_F ? N_OWN_REGIONS : 1;
-        if (a->kind == A_RECV) n++;
+        if (a->kind == A_RECV || is_frame(a)) n++;
     }
     return n;
 }
@@ -223,6 +226,7 @@ Err link_memory(Linking *k, Arena *temp)
     const size_t mark = arena_mark(temp);
     TRY(ARENA_NEW(temp, m.cap, &m.owned));
     TRY(ARENA_NEW(temp, schedule_cells(k->s) * N_PHASES, &m.pos));
+    TRY(ARENA_NEW(temp, schedule_cells(k->s) * 2, &m.open));
     find_positions(&m);
     own_all(&m);
     own_micro(&m);

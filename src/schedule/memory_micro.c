@@ -47,7 +47,8 @@ void own_micro(Layouting *m)
         for (int r = REGION_MICRO; r <= REGION_DMICRO; r++) {
             const unsigned phases = p->bytes[r] ? touched_in(p, (Region)r) : 0;
             for (int micro = 0; micro < m->lp->micros && phases; micro++)
-                own_piece(m, (Owned){life_of(m, u, micro, phases), u, micro, 0, r}, p->bytes[r]);
+                own_piece(m, (Owned){life_of(m, u, micro, phases), u, micro, 0, r, -1, -1},
+                          p->bytes[r]);
         }
     }
 }

@@ -35,7 +35,7 @@ static void own_packs(Layouting *m, int *open)
         }
         if (a->kind == A_DROP) continue;
         const int before = m->n;
-        own_piece(m, (Owned){{i, lp->n - 1, 0, 0}, a->unit, 0, 0, PIECE_PACK},
+        own_piece(m, (Owned){{i, lp->n - 1, 0, 0}, a->unit, 0, 0, PIECE_PACK, -1, -1},
                   (size_t)lp->unit[a->unit].mine.pack_count * element);
         open[a->unit] = m->n > before ? before : -1;
     }
@@ -69,7 +69,9 @@ static void own_grads(Layouting *m, int at, bool *seen)
                           unit,
                           close,
                           0,
-                          guest ? PIECE_GUESTS : PIECE_GRADS},
+                          guest ? PIECE_GUESTS : PIECE_GRADS,
+                          -1,
+                          -1},
                   (size_t)count * wide);
     }
 }

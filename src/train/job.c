@@ -5,6 +5,7 @@
 #include "compile/names.h"
 #include "schedule/check.h"
 #include "schedule/chunks.h"
+#include "schedule/evict.h"
 #include "schedule/expand.h"
 #include "schedule/generate.h"
 #include "schedule/passes.h"
@@ -249,8 +250,11 @@ static Err generate(Job *job, Arena *arena)
                            .slices = p->slices,
                            .group = p->group};
     const char *name = job_schedule(set);
-    if (schedule_is_file(name)) return schedule_load(name, &pipe, arena, &job->chunks);
-    return schedule_generate(name, &pipe, arena, &job->chunks);
+    if (schedule_is_file(name))
+        TRY(schedule_load(name, &pipe, arena, &job->chunks));
+    else
+        TRY(schedule_generate(name, &pipe, arena, &job->chunks));
+    return p->evict ? schedule_evict(&job->chunks, 0, arena, &job->chunks) : OK;
 }
 
 static Err make_schedule(Job *job, Arena *arena)

@@ -36,6 +36,7 @@ typedef struct {
     bool keep_gathered;   /* what F gathered is kept for the backward phases, not gathered again */
     bool in_order;        /* every transfer is waited for where it is begun: nothing overlaps */
     const char *schedule; /* a generator's name, or a file's; NULL: the job's */
+    bool evict;           /* stages that hold many frames keep some on others: schedule/evict.h */
     const char *split;    /* units of the chunks: see schedule/chunks.h; NULL: even */
     int chunks, slices,
         group; /* of the pipeline, as schedule/generate.h has them; 0: what it likes */

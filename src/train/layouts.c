@@ -46,6 +46,7 @@ const char *layout_words(const ParallelSettings *p, char *buffer)
     if (p->slices) add_word(buffer, "slices=%d", p->slices);
     if (p->group) add_word(buffer, "group=%d", p->group);
     if (p->split && strcmp(p->split, "even") != 0) add_word(buffer, "split=%s", p->split);
+    if (p->evict) add_word(buffer, "evict");
     if (p->zero) add_word(buffer, "zero=%d", p->zero);
     if (p->reduce_each && p->zero < 2) add_word(buffer, "reduce=each");
     if (p->sequence) add_word(buffer, "sequence");
@@ -86,7 +87,8 @@ static Err bad_word(const char *word)
     return err_fail(
         ERR_CONFIG,
         "layout: \"%s\" is no word of a layout; there are dp=N dp_replicate=N "
-        "dp_shard=N tp=N pp=N schedule=NAME chunks=N slices=N group=N split=cost zero=0..3 live=N "
+        "dp_shard=N tp=N pp=N schedule=NAME chunks=N slices=N group=N split=cost evict zero=0..3 "
+        "live=N "
         "fold=N reduce=each sequence regather=false, with spaces between, and ; between "
         "layouts",
         word);
@@ -109,6 +111,7 @@ static Err parse_word(const char *word, ParallelSettings *p)
     const char *equal = strchr(word, '=');
     if (strcmp(word, "sequence") == 0 || strcmp(word, "sequence=true") == 0)
         return p->sequence = true, OK;
+    if (strcmp(word, "evict") == 0 || strcmp(word, "evict=true") == 0) return p->evict = true, OK;
     if (strcmp(word, "regather=false") == 0) return p->keep_gathered = true, OK;
     if (strcmp(word, "reduce=each") == 0) return p->reduce_each = true, OK;
     if (strcmp(word, "split=cost") == 0) return p->split = "cost", OK;

@@ -164,6 +164,7 @@ static bool exact_twin(const VerifySettings *s, const ParallelSettings *p, Arena
         twin->mesh.pp = 1;
         twin->split = NULL;
         twin->chunks = twin->group = 0;
+        twin->evict = false;
         if (!sliced) twin->schedule = NULL;
         return adds_in_order(s, p, temp) && !(sliced && cuts_by_stages(s, p));
     }

@@ -103,6 +103,36 @@ static void exact_beside_others(void **state)
     }
 }
 
+/* Frames that other stages keep for a while, or the host: no bit changes, and bytes are as predicted. */
+static void evicted(void **state)
+{
+    (void)state;
+    static const Row row[] = {
+        {"llama", "1f1b", 4, 4, 0, 7, NULL},        {"llama", "1f1b", 6, 6, 0, 9, NULL},
+        {"llama", "gpipe", 3, 3, 0, 5, NULL},       {"qwen3", "zbh1", 5, 5, 0, 8, NULL},
+        {"llama", "interleaved", 6, 3, 2, 6, NULL}, {"llama", "dualpipev", 4, 3, 0, 7, NULL},
+        {"mistral", "zbh2", 4, 4, 0, 9, NULL},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        ModelConfig config;
+        World w = world(&row[i], &config);
+        WorldResult one, many;
+        char what[128];
+        int64_t sent = 0;
+        w.validate = i == 1;
+        DO(world_run_job(&w, &one));
+        on_stages(&w, &row[i]);
+        w.set.parallel.evict = true;
+        w.set.parallel.in_order = i == 3;
+        if (world_run_job(&w, &many) != OK) fail_msg("row %zu: %s", i, err_text());
+        if (!world_equal(&one, &many, what)) fail_msg("row %zu: %s", i, what);
+        for (int k = 0; k < N_COMM_KINDS; k++) sent += many.sent[k];
+        if (!w.validate) assert_int_equal(sent, many.predicted);
+        world_result_close(&one);
+        world_result_close(&many);
+    }
+}
+
 /* Weights that two stages hold are equal on both (world_run_job sees to it), start alike whatever
  * the stages, and are counted once in the norm. */
 static void tied(void **state)
@@ -213,8 +243,9 @@ static void from_a_file(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exact),   cmocka_unit_test(exact_beside_others),
-        cmocka_unit_test(tied),    cmocka_unit_test(delays),
-        cmocka_unit_test(refused), cmocka_unit_test(from_a_file)};
+        cmocka_unit_test(exact),      cmocka_unit_test(exact_beside_others),
+        cmocka_unit_test(evicted),    cmocka_unit_test(tied),
+        cmocka_unit_test(delays),     cmocka_unit_test(refused),
+        cmocka_unit_test(from_a_file)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

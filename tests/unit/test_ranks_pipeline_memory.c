@@ -48,6 +48,7 @@ static void peaks(void **state)
         p->sequence = way % 2 && p->mesh.tp > 1;
         p->schedule = schedule[way % 9];
         p->in_order = way % 7 == 3;
+        p->evict = way % 5 > 2;
         peaks_are_exact(p->schedule, w);
     }
 }
@@ -88,6 +89,39 @@ static void frames_by_stage(void **state)
     arena_close(&arena);
 }
 
+/* With frames lent to others no stage holds more than ceil((P + 2) / 2) + 1 of them, its own and
+ * others'; without, the first holds P. */
+static void frames_are_lent(void **state)
+{
+    (void)state;
+    for (int P = 4; P < 9; P++) {
+        Arena arena;
+        JobSettings set = test_job_settings("llama", JOB_STEP);
+        ModelConfig config = *set.config;
+        size_t most[2] = {0, 0};
+        config.n_layers = P;
+        set.config = &config;
+        set.parallel.mesh.pp = P;
+        set.micros = 2 * P;
+        DO(arena_open(&arena, "lent", ARENA_PLENTY));
+        for (int evict = 0; evict < 2; evict++)
+            for (int r = 0; r < P; r++) {
+                set.parallel.evict = evict;
+                const Job job = compile_stage(&set, r, &arena);
+                const Program *layer = &job.program[job.model.unit[1].kind];
+                const size_t frame =
+                    align_up(layer->bytes[REGION_FRAME_I]) + align_up(layer->bytes[REGION_FRAME_W]);
+                const size_t held =
+                    job.linked.peak_region[REGION_FRAME_I] + job.linked.peak_region[REGION_FRAME_W];
+                if (held / frame > most[evict]) most[evict] = held / frame;
+                assert_int_equal(job.linked.bytes[ARENA_HOST], 0);
+            }
+        assert_int_equal(most[0], P);
+        if (most[1] > (size_t)(P + 3) / 2 + 1) fail_msg("%d stages: %zu frames", P, most[1]);
+        arena_close(&arena);
+    }
+}
+
 /* A stage has the parameters of its own units, and a copy of what it shares with another. */
 static void state_by_stage(void **state)
 {
@@ -115,6 +149,7 @@ static void state_by_stage(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(frames_by_stage),
+                                       cmocka_unit_test(frames_are_lent),
                                        cmocka_unit_test(state_by_stage), cmocka_unit_test(peaks)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
