@@ -30,7 +30,7 @@ static void put(Walk *w, Action a, int region)
 /* An eviction, or a fetch, for each region that is still needed. */
 static void put_frame(Walk *w, const Linking *k, const Action *a, int lane)
 {
-    const Program *p = &k->lp->program[k->lp->model->unit[a->unit].kind];
+    const Program *p = linked_program(k->lp, a->unit, a->slice);
     const bool half = w->half[schedule_cell(w->s, a->unit, a->micro, a->slice)];
     Action mine = *a;
     if (lane != w->lane && a->peer != w->lane) return;
@@ -126,7 +126,7 @@ void frame_step(const Linking *k, int at, LinkedStep *out)
     LinkedProgram *lp = k->lp;
     Linked *l = &lp->list[at];
     const Action *a = &l->action;
-    const Program *p = &lp->program[lp->model->unit[a->unit].kind];
+    const Program *p = linked_program(lp, a->unit, a->slice);
     const bool gives = a->kind == A_EVICT || a->kind == A_SEND, away = a->peer < 0;
     const int64_t count = (int64_t)(p->bytes[l->region] + 3) / 4;
     const Ref here = {lp->rank, ARENA_WORK, l->base[l->region], count, I32};

@@ -19,7 +19,7 @@ static void push(Linking *k, int *at, int from)
     const Action a = k->from[from];
     l->action = a;
     if (k->from_region) l->region = k->from_region[from];
-    if (a.kind == A_RUN) l->program = &lp->program[lp->model->unit[a.unit].kind];
+    if (a.kind == A_RUN) l->program = linked_program(lp, a.unit, a.slice);
     if (is_stream(&a)) *move_of(k, a.unit, a.micro, a.slice, way_of(&a)) = *at;
     ++*at;
 }

@@ -25,7 +25,7 @@ void own_frame(Layouting *m, int at, int region)
 {
     const Linked *l = &m->lp->list[at];
     const Action *a = &l->action;
-    const Program *p = &m->lp->program[m->lp->model->unit[a->unit].kind];
+    const Program *p = linked_program(m->lp, a->unit, a->slice);
     int *open = open_of(m, a, region);
     const int before = m->n;
     const bool lent = a->kind == A_RECV;
@@ -57,7 +57,7 @@ static void own_away(Layouting *m, int at)
 {
     const Linked *l = &m->lp->list[at];
     const Action *a = &l->action;
-    const Program *p = &m->lp->program[m->lp->model->unit[a->unit].kind];
+    const Program *p = linked_program(m->lp, a->unit, a->slice);
     int *open = open_of(m, a, l->region);
     *open = m->n;
     own_piece(m,

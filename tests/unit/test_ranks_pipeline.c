@@ -111,7 +111,7 @@ static void evicted(void **state)
         {"llama", "1f1b", 4, 4, 0, 7, NULL},        {"llama", "1f1b", 6, 6, 0, 9, NULL},
         {"llama", "gpipe", 3, 3, 0, 5, NULL},       {"qwen3", "zbh1", 5, 5, 0, 8, NULL},
         {"llama", "interleaved", 6, 3, 2, 6, NULL}, {"llama", "dualpipev", 4, 3, 0, 7, NULL},
-        {"mistral", "zbh2", 4, 4, 0, 9, NULL},
+        {"mistral", "zbh2", 4, 4, 0, 9, NULL},      {"llama", "seq1f1b", 3, 3, 0, 5, NULL},
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         ModelConfig config;
@@ -120,8 +120,8 @@ static void evicted(void **state)
         char what[128];
         int64_t sent = 0;
         w.validate = i == 1;
-        DO(world_run_job(&w, &one));
         on_stages(&w, &row[i]);
+        DO(world_run_job(&w, &one));
         w.set.parallel.evict = true;
         w.set.parallel.in_order = i == 3;
         if (world_run_job(&w, &many) != OK) fail_msg("row %zu: %s", i, err_text());
