@@ -155,6 +155,30 @@ static bool is_view(const Walk *w, Value v)
     return op_info(op)->class == CLASS_VIEW || op == OP_wait;
 }
 
+/* Does a node of another phase than `node` touch what v's root holds? */
+static bool is_kept(const Walk *w, int node, Value v)
+{
+    const Graph *g = w->g;
+    for (int i = 0; i < g->n_nodes; i++) {
+        const Node *n = &g->node[i];
+        if (n->phase == g->node[node].phase || op_info(n->op)->class == CLASS_VIEW) continue;
+        for (int j = 0; j < n->n_in + n->n_out; j++)
+            if (w->plain[j < n->n_in ? n->in[j] : n->out[j - n->n_in]].root == w->plain[v].root)
+                return true;
+    }
+    return false;
+}
+
+/* Would a part of something, written over, keep all of it for a later phase? (Queries of a slice,
+ * beside its keys and values, which nobody needs there any more.) */
+static bool keeps_more(const Walk *w, int node, Value v)
+{
+    const Graph *g = w->g;
+    const Value out = g->node[node].out[0], root = w->plain[v].root;
+    if (dims_count(&g->value[v].dims) == dims_count(&g->value[root].dims)) return false;
+    return is_kept(w, node, out) && !is_kept(w, node, v);
+}
+
 /* An input over which the node may write, or -1. Not one that shows what is given or handed on. */
 static int dying_input(const Walk *w, int node)
 {
@@ -163,7 +187,9 @@ static int dying_input(const Walk *w, int node)
     for (int j = 0; j < n->n_in && j < 2 && w->plain; j++) {
         const Value v = n->in[j];
         if (!reusable(n->op, j) || !same_shape(g, v, n->out[0])) continue;
-        if (g->value[w->plain[v].root].role == ROLE_LOCAL && touches_last(w, node, v)) return j;
+        if (g->value[w->plain[v].root].role == ROLE_LOCAL && touches_last(w, node, v) &&
+            !keeps_more(w, node, v))
+            return j;
     }
     return -1;
 }

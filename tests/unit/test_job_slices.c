@@ -119,6 +119,38 @@ static void equal_flops(void **state)
         }
 }
 
+static const ProgTensor *tensor_named(const Program *p, const char *name)
+{
+    for (int i = 0; i < p->n_tensors; i++)
+        if (strcmp(p->tensor[i].name, name) == 0) return &p->tensor[i];
+    fail_msg("program %s has no tensor %s", p->kind, name);
+    return NULL;
+}
+
+/* A slice keeps its queries for the backward phases, not the keys and values beside them: those lie
+ * among the rows of all slices. */
+static void keys_are_kept_once(void **state)
+{
+    const ModelConfig config = long_enough("llama");
+    JobSettings set = sliced("llama", 3);
+    Arena arena;
+    static Job job;
+    (void)state;
+    set.config = &config;
+    compile(&set, &arena, &job);
+    for (int q = 0; q < 3; q++) {
+        const Program *p = linked_program(&job.linked, 1, q);
+        const ProgTensor *query = tensor_named(p, "attn.q.turned");
+        assert_int_equal(query->at[SPLIT].region, REGION_FRAME_I);
+        assert_ptr_equal(&p->tensor[query->view_of], query);
+        assert_int_equal(query->dim[0].cap, job.slices.cut[q + 1] - job.slices.cut[q]);
+        assert_int_equal(tensor_named(p, "attn.k.turned")->at[SPLIT].region, REGION_SCRATCH);
+        assert_int_equal(tensor_named(p, "attn.v")->at[SPLIT].region, REGION_SCRATCH);
+        assert_int_equal(tensor_named(p, "attn.v.all")->at[MERGED].region, REGION_MICRO);
+    }
+    arena_close(&arena);
+}
+
 static void refused(void **state)
 {
     Arena arena;
@@ -148,9 +180,8 @@ static void refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(flops_of_slices),
-        cmocka_unit_test(flops_of_the_model),
-        cmocka_unit_test(equal_flops),
+        cmocka_unit_test(flops_of_slices), cmocka_unit_test(flops_of_the_model),
+        cmocka_unit_test(equal_flops),     cmocka_unit_test(keys_are_kept_once),
         cmocka_unit_test(refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
