@@ -11,6 +11,55 @@ static bool is_word(const TextList *list, const char *word)
     return list->n == 1 && strcmp(list->at[0], word) == 0;
 }
 
+static Recompute recompute_word(const char *word, size_t n)
+{
+    static const char *const name[] = {"none", "selective", "full"};
+    for (int i = 0; i < 3; i++)
+        if (strlen(name[i]) == n && strncmp(word, name[i], n) == 0) return (Recompute)i;
+    return RECOMPUTE_NAMED;
+}
+
+/* "full@0-1": on stages 0 and 1 of the pipeline. */
+static Err stage_rule(const Config *c, const char *word, StageRecompute *out)
+{
+    const char *at = strchr(word, '@');
+    int first, last, end = 0;
+    out->recompute = recompute_word(word, (size_t)(at - word));
+    if (sscanf(at + 1, "%d-%d%n", &first, &last, &end) != 2 || at[1 + end]) {
+        if (sscanf(at + 1, "%d%n", &first, &end) != 1 || at[1 + end]) first = -1;
+        last = first;
+    }
+    if (out->recompute == RECOMPUTE_NAMED || first < 0 || last < first || last >= c->mesh_pp)
+        return err_fail(ERR_CONFIG,
+                        "%s: parallel.recompute=%.60s: what is meant for stages alone is none, "
+                        "selective or full with @ and the stages, 0 to %lld, as in full@0 or "
+                        "full@0-%lld",
+                        c->origin[KEY_parallel_recompute], word, (long long)c->mesh_pp - 1,
+                        (long long)c->mesh_pp - 1);
+    out->first = first;
+    out->last = last;
+    return OK;
+}
+
+/* Rules for stages, when that is what parallel.recompute holds. */
+static Err stage_rules(const Config *c, JobSettings *s)
+{
+    const TextList *again = &c->parallel_recompute;
+    int with = 0;
+    for (int i = 0; i < again->n; i++) with += strchr(again->at[i], '@') != NULL;
+    if (with == 0) return OK;
+    if (with < again->n || with > MAX_STAGE_RULES)
+        return err_fail(ERR_CONFIG,
+                        "%s: parallel.recompute: %d of %d entries say @ stages; either all do, %d "
+                        "at most, or none",
+                        c->origin[KEY_parallel_recompute], with, again->n, MAX_STAGE_RULES);
+    for (int i = 0; i < with; i++) TRY(stage_rule(c, again->at[i], &s->stage[i]));
+    s->n_stage_rules = with;
+    s->compile.recompute = RECOMPUTE_NONE;
+    s->compile.recompute_names = NULL;
+    return OK;
+}
+
 static CompileOptions compile_options(const Config *c)
 {
     const TextList *again = &c->parallel_recompute, *away = &c->parallel_offload;
@@ -105,6 +154,7 @@ Err config_job(const Config *c, const ModelConfig *model, JobSettings *out)
                      .parallel = config_parallel(c)};
     Option device;
     TRY(config_device(c, &device));
+    TRY(stage_rules(c, &s));
     if (micros > SCHEDULE_MAX)
         return err_fail(ERR_CONFIG,
                         "%s: batch.global=%lld in micro-batches of %lld makes %lld of them; the "

@@ -63,7 +63,8 @@ static json_t *plan_json(const Facts *f)
     set_count(o, "seq_len", s->batch.seq_len);
     set_count(o, "tokens_per_micro", f->tokens_micro);
     set_count(o, "tokens_per_step", f->tokens_step);
-    set_text(o, "recompute", recompute_text(&s->compile));
+    const CompileOptions here = job_options(f->job);
+    set_text(o, "recompute", recompute_text(&here));
     set_text(o, "offload", s->compile.offload_names ? s->compile.offload_names : "none");
     set_text(o, "optimizer", s->optim.kind == OPTIM_ADAMW ? "adamw" : "sgd");
     set_parallel(f, o);

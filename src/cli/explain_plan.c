@@ -114,7 +114,9 @@ static void plan_text(const Facts *f, Text *t)
     slices_text(f, t);
     zero_text(f, t);
     text_add(t, "  schedule   %s\n", s->schedule);
-    text_add(t, "  recompute  %s\n", recompute_text(&s->compile));
+    const CompileOptions here = job_options(f->job);
+    text_add(t, "  recompute  %s%s\n", recompute_text(&here),
+             s->n_stage_rules ? " on this stage" : "");
     text_add(t, "  offload    %s\n", s->compile.offload_names ? s->compile.offload_names : "none");
     text_add(t, "  optimizer  %s, lr %g, weight decay %g, clip %g\n", optim_name(s->optim.kind),
              c->optim_lr, s->optim.weight_decay, s->optim.clip);

@@ -12,9 +12,20 @@
 #include "schedule/reduce.h"
 #include "train/slices.h"
 
+/* The stage that the job's rank is on. */
+static int stage_of(const Job *job)
+{
+    const unsigned pp = mesh_axes(&job->mesh, VIEW_DENSE, "pp");
+    return mesh_part(&job->mesh, VIEW_DENSE, pp, job->settings.parallel.rank);
+}
+
 CompileOptions job_options(const Job *job)
 {
     CompileOptions o = job->settings.compile;
+    for (int i = job->settings.n_stage_rules - 1; i >= 0; i--) {
+        const StageRecompute *s = &job->settings.stage[i];
+        if (stage_of(job) >= s->first && stage_of(job) <= s->last) o.recompute = s->recompute;
+    }
     o.mesh = &job->mesh;
     o.strategy = &job->strategy;
     o.rank = job->settings.parallel.rank;
@@ -286,9 +297,7 @@ static Err link_job(Job *job, Arena *arena)
                           .slice_at = job->slices.cut,
                           .by_slice = job->by_slice,
                           .in_order = set->parallel.in_order};
-    const unsigned pp = mesh_axes(&job->mesh, VIEW_DENSE, "pp");
-    const int stage = mesh_part(&job->mesh, VIEW_DENSE, pp, in.rank);
-    return schedule_link(&job->units, stage, &in, arena, &job->linked);
+    return schedule_link(&job->units, stage_of(job), &in, arena, &job->linked);
 }
 
 Err job_compile(const JobSettings *settings, Arena *arena, Job *job)

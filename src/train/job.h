@@ -44,15 +44,25 @@ typedef struct {
         *cuts; /* [slices + 1] rows at which slices begin, and the end; NULL: of equal flops */
 } ParallelSettings;
 
+/* Stages of a pipeline that recompute otherwise than the rest: early ones keep more micro-batches. */
+typedef struct {
+    Recompute recompute;
+    int first, last;
+} StageRecompute;
+
+enum { MAX_STAGE_RULES = 16 };
+
 typedef struct {
     JobKind kind;
     const ModelConfig *config;
     DType dtype;
     BatchShape batch; /* of a micro-batch */
     int micros;
-    const char *schedule;   /* a generator's name, or a file's */
-    bool split;             /* run I and W apart where the generator says B */
-    CompileOptions compile; /* strategy, mesh and backward are filled in */
+    const char *schedule;                  /* a generator's name, or a file's */
+    bool split;                            /* run I and W apart where the generator says B */
+    CompileOptions compile;                /* strategy, mesh and backward are filled in */
+    StageRecompute stage[MAX_STAGE_RULES]; /* the first that names a stage holds there */
+    int n_stage_rules;
     OptimSettings optim;
     ParallelSettings parallel;
 } JobSettings;

@@ -1,0 +1,79 @@
+/* Stages of a pipeline recompute each as they are told: early ones, which keep more micro-batches, save memory so, and no
+ * number changes. */
+#include "support/expect.h"
+#include "support/jobs.h"
+
+#include "train/trial.h"
+
+enum { STAGES = 3 };
+
+static int again_in(const Job *job)
+{
+    int n = 0;
+    for (int k = 0; k < job->model.n_kinds; k++)
+        for (int i = 0; i < job->program[k].n_instr; i++) n += job->program[k].instr[i].again;
+    return n;
+}
+
+static JobSettings staged(void)
+{
+    JobSettings set = test_job_settings("llama", JOB_STEP);
+    set.micros = 4;
+    set.schedule = "1f1b";
+    set.parallel.mesh.pp = STAGES;
+    set.stage[0] = (StageRecompute){RECOMPUTE_FULL, 0, 0};
+    set.stage[1] = (StageRecompute){RECOMPUTE_SELECTIVE, 0, 1}; /* of two the first holds */
+    set.n_stage_rules = 2;
+    return set;
+}
+
+static void each_stage_its_own(void **state)
+{
+    int again[STAGES];
+    size_t work[2];
+    (void)state;
+    for (int told = 0; told < 2; told++)
+        for (int rank = 0; rank < STAGES; rank++) {
+            static Job job; /* large */
+            Arena arena;
+            JobSettings set = staged();
+            set.parallel.rank = rank;
+            if (!told) set.n_stage_rules = 0;
+            DO(arena_open(&arena, "stages", ARENA_PLENTY));
+            DO(job_compile(&set, &arena, &job));
+            if (rank == 0) work[told] = job.linked.bytes[ARENA_WORK];
+            if (told) again[rank] = again_in(&job);
+            arena_close(&arena);
+        }
+    assert_true(again[0] > again[1] && again[1] > again[2]);
+    assert_int_equal(again[2], 0);
+    assert_true(work[1] < work[0]);
+}
+
+static void numbers_stay(void **state)
+{
+    TrialSettings t = {.job = staged(),
+                       .device = &device_ref,
+                       .global = 5,
+                       .steps = 3,
+                       .lr = 1e-3,
+                       .seed = 9,
+                       .poison = true};
+    Trial told, plain;
+    Arena arena;
+    (void)state;
+    t.job.dtype = F64;
+    DO(arena_open(&arena, "stages", ARENA_PLENTY));
+    DO(trial_run(&t, &arena, &told));
+    t.job.n_stage_rules = 0;
+    DO(trial_run(&t, &arena, &plain));
+    assert_true(trial_gap(&plain, &told, 3).same);
+    arena_close(&arena);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(each_stage_its_own),
+                                       cmocka_unit_test(numbers_stay)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
