@@ -37,7 +37,7 @@ static const struct {
     int n, value[MAX_VALUES];
 } option[N_OPTIONS] = {
     {"schedule", 9, {0, 1, 2, 3, 4, 5, 6, 7, 8}},
-    {"pp", 5, {1, 2, 3, 4, 6}},
+    {"pp", 6, {1, 2, 3, 4, 5, 6}},
     {"chunks", 3, {1, 2, 3}},
     {"micros", 5, {1, 2, 3, 5, 7}},
     {"model", 4, {0, 1, 2, 3}},
@@ -118,6 +118,8 @@ static void run_row(const Row *r)
     name_row(r, name, sizeof name);
     config.n_layers = value(r, LAYERS);
     w.set.config = &config;
+    w.set.optim.eps =
+        1e-6; /* a key's bias has no gradient but rounding, which AdamW divides by it */
     w.set.micros = value(r, MICROS) * value(r, DP);
     w.set.compile.recompute = value(r, RECOMPUTE) == 0   ? RECOMPUTE_NONE
                               : value(r, RECOMPUTE) == 1 ? RECOMPUTE_SELECTIVE
