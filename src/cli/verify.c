@@ -17,7 +17,7 @@
 #include "cli/worker.h"
 #include "comm/open.h"
 
-enum { MOST_RANKS = 64 };
+enum { MOST_RANKS = 64, MOST_STAGES = 4 };
 
 typedef struct {
     const char *ranks, *layouts;
@@ -63,14 +63,15 @@ static Err read_ranks(const char *text, int *out)
 }
 
 /* The run's own layout, then those that cover. */
-static Err choose_layouts(const Config *c, const Wanted *want, Arena *a, ParallelSettings **out,
-                          int *n)
+static Err choose_layouts(const Config *c, const Wanted *want, Arena *a, Verification *v)
 {
-    ParallelSettings *cover, own = config_parallel(c);
+    ParallelSettings *cover, own = config_parallel(c), **out = &v->layout;
+    int *n = &v->n_layouts;
     int ranks, n_cover;
     if (want->layouts) return read_layouts(want->layouts, a, out, n);
     TRY(read_ranks(want->ranks, &ranks));
-    TRY(layouts_covering(ranks, a, &cover, &n_cover));
+    const int units = (int)v->tried.n_layers + 2;
+    TRY(layouts_covering(ranks, units < MOST_STAGES ? units : MOST_STAGES, a, &cover, &n_cover));
     TRY(ARENA_NEW(a, n_cover + 1, out));
     *n = 0;
     if (layout_ranks(&own) > 1 && layout_ranks(&own) <= MOST_RANKS) (*out)[(*n)++] = own;
@@ -144,7 +145,7 @@ static Err verify_request(int argc, char **argv, Arena *arena, Arena *temp, int 
     TRY(config_load(args.file, args.set, args.n_set, arena, config));
     TRY(config_model(config, arena, &v->model));
     TRY(verify_settings(config, &want, v));
-    TRY(choose_layouts(config, &want, arena, &v->layout, &v->n_layouts));
+    TRY(choose_layouts(config, &want, arena, v));
     TRY(ARENA_NEW(arena, v->n_layouts * MAX_VERIFY_LINES, &v->line));
     TRY(run_all(v, &want, temp));
     *failed = v->failed;

@@ -7,7 +7,7 @@
 #include <string.h>
 #include "schedule/generate.h"
 
-enum { REPLICATE, SHARD, TP, ZERO, EACH, SEQUENCE, KEEP, N_OPTIONS };
+enum { REPLICATE, SHARD, TP, STAGES, ZERO, EACH, SEQUENCE, KEEP, N_OPTIONS };
 
 typedef struct {
     int value[N_OPTIONS];
@@ -150,7 +150,7 @@ Err layout_parse(const char *text, size_t length, ParallelSettings *out)
 static ParallelSettings settings_of(const Row *r)
 {
     return (ParallelSettings){
-        .mesh = {r->value[REPLICATE], r->value[SHARD], r->value[TP], 1},
+        .mesh = {r->value[REPLICATE], r->value[SHARD], r->value[TP], r->value[STAGES]},
         .zero = r->value[ZERO],
         .reduce_each = r->value[EACH],
         .sequence = r->value[SEQUENCE],
@@ -169,17 +169,19 @@ static bool is_plain(const Row *r)
     return r->value[REPLICATE] == 1 || r->value[SHARD] > 1;
 }
 
-static Err all_rows(int ranks, Arena *arena, Row **out, int *n)
+static Err all_rows(int ranks, int stages, Arena *arena, Row **out, int *n)
 {
     Row *row;
     int count = 0;
-    TRY(ARENA_NEW(arena, (int64_t)ranks * ranks * ranks * 32 + 1, &row));
+    TRY(ARENA_NEW(arena, (int64_t)ranks * ranks * ranks * stages * 32 + 1, &row));
     for (int r = 1; r <= ranks; r++)
         for (int s = 1; r * s <= ranks; s++)
             for (int t = 1; r * s * t <= ranks; t++)
-                for (int k = 0; k < 32; k++) {
-                    const Row one = {{r, s, t, k & 3, k >> 2 & 1, k >> 3 & 1, k >> 4 & 1}};
-                    if (r * s * t > 1 && is_plain(&one)) row[count++] = one;
+                for (int k = 0; k < 32 * stages; k++) {
+                    const int p = 1 + k / 32;
+                    const Row one = {{r, s, t, p, k & 3, k >> 2 & 1, k >> 3 & 1, k >> 4 & 1}};
+                    const int world = r * s * t * p;
+                    if (world > 1 && world <= ranks && is_plain(&one)) row[count++] = one;
                 }
     *out = row;
     *n = count;
@@ -205,12 +207,12 @@ static int new_pairs(const Pairs *p, const Row *r)
     return n;
 }
 
-Err layouts_covering(int ranks, Arena *arena, ParallelSettings **out, int *n)
+Err layouts_covering(int ranks, int stages, Arena *arena, ParallelSettings **out, int *n)
 {
     Pairs pairs = {.size = ranks < 4 ? 5 : ranks + 1};
     Row *row;
     int n_rows, count = 0;
-    TRY(all_rows(ranks, arena, &row, &n_rows));
+    TRY(all_rows(ranks, stages, arena, &row, &n_rows));
     TRY(ARENA_NEW(arena, N_OPTIONS * N_OPTIONS * pairs.size * pairs.size, &pairs.done));
     TRY(ARENA_NEW(arena, n_rows + 1, out));
     for (;;) {

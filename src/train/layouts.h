@@ -19,10 +19,10 @@ Err layout_parse(const char *words, size_t length, ParallelSettings *out);
 /* Local. Ranks that it takes. */
 int layout_ranks(const ParallelSettings *p);
 
-/* Local. Layouts of at most `ranks` ranks such that every pair of values of (dp_replicate,
- * dp_shard, tp, zero, reduce, sequence, gathered kept) that can be together is in one of them. What
- * has no effect is left out: sequence parallelism on one tp rank, zero on one dp rank.
- * Deterministic. */
-Err layouts_covering(int ranks, Arena *arena, ParallelSettings **out, int *n);
+/* Local. Layouts of at most `ranks` ranks, on at most `stages` stages of a pipeline, such that every
+ * pair of values of (dp_replicate, dp_shard, tp, pp, zero, reduce, sequence, gathered kept) that can
+ * be together is in one of them. What has no effect is left out: sequence parallelism on one tp
+ * rank, zero on one dp rank. Deterministic. */
+Err layouts_covering(int ranks, int stages, Arena *arena, ParallelSettings **out, int *n);
 
 #endif
