@@ -4,6 +4,7 @@
  *         --rank N       which of the mesh's ranks; 0 when it is not said
  *         --unit KIND    the programs of one kind of unit: embed, layer, head
  *         --svg FILE     the schedule as a picture, into this file
+ *         --schedule FILE  the schedule as lists, into this file: edit it, and set parallel.schedule
  *         --pass NAME    the graphs after a pass of the compiler, and nothing else */
 #include "cli/explain.h"
 
@@ -17,7 +18,7 @@
 #include "cli/verbs.h"
 
 typedef struct {
-    const char *rank, *pass, *unit, *svg;
+    const char *rank, *pass, *unit, *svg, *schedule;
     bool json;
 } Wanted;
 
@@ -123,6 +124,7 @@ static Err explain(const Config *config, const Wanted *want, Arena *arena, Arena
     TRY(find_kind(&job->model, want->unit, temp, &f.only));
     TRY(facts_gather(&f, temp));
     if (want->svg) TRY(explain_svg(&f, want->svg, temp));
+    if (want->schedule) TRY(explain_schedule_file(&f, want->schedule, temp));
     Text t = text_in(arena);
     if (want->pass && want->json)
         TRY(show_pass_json(&f, want->pass, temp, &t));
@@ -138,11 +140,9 @@ static Err explain(const Config *config, const Wanted *want, Arena *arena, Arena
 static Err explain_request(int argc, char **argv, Arena *arena, Arena *temp)
 {
     Wanted want = {0};
-    const Flag flags[] = {{"--rank", &want.rank, NULL},
-                          {"--json", NULL, &want.json},
-                          {"--pass", &want.pass, NULL},
-                          {"--unit", &want.unit, NULL},
-                          {"--svg", &want.svg, NULL}};
+    const Flag flags[] = {{"--rank", &want.rank, NULL}, {"--json", NULL, &want.json},
+                          {"--pass", &want.pass, NULL}, {"--unit", &want.unit, NULL},
+                          {"--svg", &want.svg, NULL},   {"--schedule", &want.schedule, NULL}};
     Args args;
     Config *config;
     TRY(args_split(argc, argv, flags, sizeof flags / sizeof *flags, temp, &args));

@@ -125,5 +125,7 @@ const char *axes_text(const Mesh *m, unsigned axes, char buffer[GROUP_TEXT_BYTES
 
 /* Local. The schedule as a picture, into a file (explain_svg.c). */
 Err explain_svg(const Facts *f, const char *path, Arena *temp);
+/* Local. And as a file that parallel.schedule takes. */
+Err explain_schedule_file(const Facts *f, const char *path, Arena *temp);
 
 #endif

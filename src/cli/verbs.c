@@ -10,7 +10,7 @@ const Verb verbs[] = {
      verb_train},
     {"verify", "run.yaml [key=value ...] [--ranks N] [--layouts \"tp=2; dp=4 zero=3\"]",
      "prove that layouts compute the same model, here", verb_verify},
-    {"explain", "run.yaml [key=value ...] [--rank N] [--svg F]",
+    {"explain", "run.yaml [key=value ...] [--rank N] [--svg F] [--schedule F]",
      "print the program and the schedule of a rank", verb_explain},
     {"simulate", "run.yaml [key=value ...]", "memory, bytes and flops of every rank of a plan",
      verb_simulate},

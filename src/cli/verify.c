@@ -80,6 +80,15 @@ static Err choose_layouts(const Config *c, const Wanted *want, Arena *a, Verific
     return OK;
 }
 
+/* The run's schedule holds for layouts with stages that name none. */
+static void set_schedules(const Config *c, Verification *v)
+{
+    for (int i = 0; i < v->n_layouts; i++) {
+        ParallelSettings *p = &v->layout[i];
+        if (p->mesh.pp > 1 && !p->schedule) p->schedule = c->parallel_schedule;
+    }
+}
+
 static Err verify_settings(const Config *c, const Wanted *want, Verification *v)
 {
     JobSettings job;
@@ -146,6 +155,7 @@ static Err verify_request(int argc, char **argv, Arena *arena, Arena *temp, int 
     TRY(config_model(config, arena, &v->model));
     TRY(verify_settings(config, &want, v));
     TRY(choose_layouts(config, &want, arena, v));
+    set_schedules(config, v);
     TRY(ARENA_NEW(arena, v->n_layouts * MAX_VERIFY_LINES, &v->line));
     TRY(run_all(v, &want, temp));
     *failed = v->failed;

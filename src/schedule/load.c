@@ -31,6 +31,21 @@ static Err check_fits(const char *path, const Schedule *s, const Pipeline *p)
     return check_count(path, "slices (parallel.slices)", s->slices, p->slices);
 }
 
+/* A rank without a chunk would have nothing to hold, and nothing to do. */
+static Err check_places(const char *path, const Schedule *s)
+{
+    for (int rank = 0; rank < s->ranks; rank++) {
+        bool any = false;
+        for (int c = 0; c < s->chunks; c++) any = any || s->rank_of[c] == rank;
+        if (!any)
+            return err_fail(ERR_CONFIG,
+                            "parallel.schedule=%s: its line `place` gives rank %d no chunk; every "
+                            "rank needs one, or set a smaller mesh.pp",
+                            path, rank);
+    }
+    return OK;
+}
+
 Err schedule_load(const char *path, const Pipeline *p, Arena *arena, Schedule *out)
 {
     const char *text;
@@ -39,6 +54,7 @@ Err schedule_load(const char *path, const Pipeline *p, Arena *arena, Schedule *o
     TRY(text_read_file(path, longest_file, arena, &text, &length));
     TRY(schedule_parse(path, text, length, arena, &s));
     TRY(check_fits(path, &s, p));
+    TRY(check_places(path, &s));
     TRY(schedule_check(&s, arena));
     *out = s;
     return OK;

@@ -251,6 +251,17 @@ static void a_schedule_is_drawn_into_a_file(void **state)
     assert_non_null(strstr(text, "gpipe, 2 stages, 3 micro-batches"));
     for (const char *at = text; (at = strstr(at, "<rect")); at++) boxes++;
     assert_true(boxes >= 2 * 2 * 3); /* F and B of three micro-batches on two lanes */
+    snprintf(flag, sizeof flag, "--schedule=test_explain.%d.txt", (int)getpid());
+    assert_int_equal(explain(1, "mesh.pp=2", flag, NULL),
+                     0); /* the lists, which can be given back */
+    f = fopen(flag + 11, "r");
+    assert_non_null(f);
+    text[fread(text, 1, sizeof text - 1, f)] = '\0';
+    fclose(f);
+    remove(flag + 11);
+    assert_non_null(strstr(text, "sheaf schedule 1\n"));
+    assert_non_null(strstr(text, "over chunks\n"));
+    assert_non_null(strstr(text, "rank 1: F1.0"));
     assert_int_equal(explain(2, "--svg=no/such/folder/x.svg", NULL), 1);
     assert_said("--svg no/such/folder/x.svg: cannot be written");
 }
