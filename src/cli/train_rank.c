@@ -74,11 +74,11 @@ static void announce(const Runner *r)
     if (s->launch.ranks > 1)
         snprintf(ranks, sizeof ranks, "%d ranks of %lld threads; ", s->launch.ranks,
                  (long long)s->config.run_threads);
-    printf("%s: %s parameters; %s, %s; %s%lld tokens a step; memory %s, known before the run\n",
+    printf("%s: %s parameters; %s, %s; %s%lld tokens a step; memory %s%s, known before the run\n",
            s->model.name, text_count((double)model_param_count(&r->job.model), count),
            machine_device_text(s->device), dtype_name(r->job.model.dtype), ranks,
            (long long)(s->config.batch_global * s->config.data_seq_len),
-           text_bytes(atomic_load(&s->bytes), bytes));
+           text_bytes(atomic_load(&s->bytes), bytes), s->launch.here > 1 ? " for all ranks" : "");
     if (s->dir.old[0]) printf("the run that was in %s is in %s now\n", s->dir.path, s->dir.old);
 }
 

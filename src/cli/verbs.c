@@ -8,7 +8,7 @@
 const Verb verbs[] = {
     {"train", "run.yaml [key=value ...] [--trace F]", "train, and write what each step was",
      verb_train},
-    {"verify", "run.yaml [key=value ...] [--ranks N] [--layouts \"tp=2; dp=4 zero=3\"]",
+    {"verify", "run.yaml [key=value ...] [--ranks N] [--layouts \"tp=2; dp=4 zero=3\"] [--full]",
      "prove that layouts compute the same model, here", verb_verify},
     {"explain", "run.yaml [key=value ...] [--rank N] [--svg F] [--schedule F]",
      "print the program and the schedule of a rank", verb_explain},

@@ -130,6 +130,17 @@ static Err parse_word(const char *word, ParallelSettings *p)
     return bad_word(word);
 }
 
+/* "tp" of "tp=2": is it the name of a word before `at` too? */
+static bool is_named_before(const char *text, size_t at, size_t n)
+{
+    size_t name = strcspn(text + at, "=, ;\t\n");
+    if (name > n) name = n;
+    for (size_t k = 0; k < at; k += 1 + strcspn(text + k, ", ;\t\n"))
+        if (strcspn(text + k, "=, ;\t\n") == name && strncmp(text + k, text + at, name) == 0)
+            return true;
+    return false;
+}
+
 Err layout_parse(const char *text, size_t length, ParallelSettings *out)
 {
     ParallelSettings p = {0};
@@ -138,6 +149,9 @@ Err layout_parse(const char *text, size_t length, ParallelSettings *out)
         size_t n = strcspn(text + at, ", ;\t\n");
         if (n > length - at) n = length - at;
         snprintf(word, sizeof word, "%.*s", (int)n, text + at);
+        if (n && is_named_before(text, at, n))
+            return err_fail(ERR_CONFIG, "layout: %s: what it sets is set before it; leave one out",
+                            word);
         if (n) TRY(parse_word(word, &p));
         at += n + 1;
     }

@@ -1,4 +1,5 @@
 /* world.c -- thread-ranks at work, and their pieces put together. */
+#include "support/expect.h"
 #include "support/world.h"
 
 #include <math.h>
@@ -372,4 +373,28 @@ double world_differ_all(const WorldResult *a, const WorldResult *b)
     for (int part = PART_MASTER; part < N_PARTS; part++)
         worst = fmax(worst, world_differ(a, b, (ParamPart)part));
     return worst;
+}
+
+void world_peaks_are_exact(const char *name, World w)
+{
+    static const unsigned char pattern[2] = {0x5A, 0xA5};
+    size_t top[MAX_WORLD][N_ARENAS] = {{0}};
+    WorldResult r;
+    w.steps = 1;
+    w.set.dtype = F32;
+    for (int p = 0; p < 2; p++) {
+        w.pattern = pattern[p];
+        DO(world_run_job(&w, &r));
+        for (int rank = 0; rank < r.ranks; rank++)
+            for (int a = 0; a < N_ARENAS; a++)
+                if (align_up(r.top[rank][a]) > top[rank][a])
+                    top[rank][a] = align_up(r.top[rank][a]);
+        if (p == 0) world_result_close(&r);
+    }
+    for (int rank = 0; rank < r.ranks; rank++)
+        for (int a = 0; a < N_ARENAS; a++)
+            if (top[rank][a] != r.bytes[rank][a])
+                fail_msg("%s: rank %d, arena %d: %zu bytes touched, %zu predicted", name, rank, a,
+                         top[rank][a], r.bytes[rank][a]);
+    world_result_close(&r);
 }

@@ -5,30 +5,6 @@
 
 #include "support/world.h"
 
-static void peaks_are_exact(const char *name, World w)
-{
-    static const unsigned char pattern[2] = {0x5A, 0xA5};
-    size_t top[MAX_WORLD][N_ARENAS] = {{0}};
-    WorldResult r;
-    w.steps = 1;
-    w.set.dtype = F32;
-    for (int p = 0; p < 2; p++) {
-        w.pattern = pattern[p];
-        DO(world_run_job(&w, &r));
-        for (int rank = 0; rank < r.ranks; rank++)
-            for (int a = 0; a < N_ARENAS; a++)
-                if (align_up(r.top[rank][a]) > top[rank][a])
-                    top[rank][a] = align_up(r.top[rank][a]);
-        if (p == 0) world_result_close(&r);
-    }
-    for (int rank = 0; rank < r.ranks; rank++)
-        for (int a = 0; a < N_ARENAS; a++)
-            if (top[rank][a] != r.bytes[rank][a])
-                fail_msg("%s: rank %d, arena %d: %zu bytes touched, %zu predicted", name, rank, a,
-                         top[rank][a], r.bytes[rank][a]);
-    world_result_close(&r);
-}
-
 static void peaks(void **state)
 {
     (void)state;
@@ -44,7 +20,7 @@ static void peaks(void **state)
         w.set.split = way % 5 == 0;
         w.set.micros = 1 + way % 3;
         w.set.compile.recompute = way % 4 ? RECOMPUTE_NONE : RECOMPUTE_FULL;
-        peaks_are_exact(model[way % 2], w);
+        world_peaks_are_exact(model[way % 2], w);
     }
 }
 
@@ -56,7 +32,7 @@ static void peaks_with_tensor(void **state)
         w.set.parallel.mesh = (MeshSizes){1, 2, 2 + way / 4, 1};
         w.set.parallel.zero = way % 4;
         w.set.parallel.sequence = way % 2;
-        peaks_are_exact("tp", w);
+        world_peaks_are_exact("tp", w);
     }
 }
 
@@ -78,7 +54,7 @@ static void peaks_in_slices(void **state)
         w.set.split = way % 5 == 0;
         w.set.micros = 1 + way % 3;
         w.set.compile.recompute = way % 4 ? RECOMPUTE_NONE : RECOMPUTE_FULL;
-        peaks_are_exact(model[way % 3], w);
+        world_peaks_are_exact(model[way % 3], w);
     }
 }
 

@@ -124,6 +124,8 @@ static void words_there_and_back(void **state)
     assert_string_equal(layout_words(&p, again), "one rank");
     expect_error("zero", layout_parse("zero=4", 6, &p), ERR_CONFIG, "zero=4: a number from 0 to 3");
     expect_error("word", layout_parse("dp=2 pt=2", 9, &p), ERR_CONFIG, "\"pt=2\" is no word");
+    expect_error("twice", layout_parse("tp=2 dp=2 tp=3", 14, &p), ERR_CONFIG,
+                 "tp=3: what it sets is set before");
     expect_error("none", layout_parse("tp=", 3, &p), ERR_CONFIG, "tp=: a number");
 }
 

@@ -5,27 +5,10 @@
  *
  * Others go on meanwhile, so what is read here are atomic copies (Shown), and may be a moment old;
  * of ranks that hang nothing changes. */
+#include "comm/report.h"
 #include "comm/local/world.h"
 
-#include <stdarg.h>
 #include <stdio.h>
-
-typedef struct {
-    char text[COMM_TEXT_BYTES - 64]; /* others put "rank 3: " before it */
-    int used;
-} Report;
-
-static void say(Report *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static void say(Report *r, const char *format, ...)
-{
-    const int room = (int)sizeof r->text - r->used;
-    va_list args;
-    va_start(args, format);
-    const int wrote = vsnprintf(r->text + r->used, (size_t)room, format, args);
-    va_end(args);
-    r->used += wrote < room ? wrote : room - 1;
-}
 
 static void say_shown(Report *r, const Shown *s)
 {

@@ -5,30 +5,13 @@
  *
  * It asks all others where they are. One that waits or polls answers; one that computes does not,
  * and then the latest that it posted to this rank is told. */
+#include "comm/report.h"
 #include "comm/mpi/world.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 static const double ANSWER_S = 0.2;
-
-typedef struct {
-    char text[COMM_TEXT_BYTES - 64]; /* others put "rank 3: " before it */
-    int used;
-} Report;
-
-static void say(Report *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static void say(Report *r, const char *format, ...)
-{
-    const int room = (int)sizeof r->text - r->used;
-    va_list args;
-    va_start(args, format);
-    const int wrote = vsnprintf(r->text + r->used, (size_t)room, format, args);
-    va_end(args);
-    r->used += wrote < room ? wrote : room - 1;
-}
 
 static const Pending *oldest(const Comm *c)
 {

@@ -1,0 +1,24 @@
+/* report.h -- text that a report of a wait grows by, a piece at a time; what does not fit is cut. */
+#ifndef COMM_REPORT_H
+#define COMM_REPORT_H
+
+#include <stdarg.h>
+#include <stdio.h>
+#include "comm/backend.h"
+
+typedef struct {
+    char text[COMM_TEXT_BYTES - 64]; /* others put "rank 3: " before it */
+    int used;
+} Report;
+
+__attribute__((format(printf, 2, 3))) static inline void say(Report *r, const char *format, ...)
+{
+    const int room = (int)sizeof r->text - r->used;
+    va_list args;
+    va_start(args, format);
+    const int wrote = vsnprintf(r->text + r->used, (size_t)room, format, args);
+    va_end(args);
+    r->used += wrote < room ? wrote : room - 1;
+}
+
+#endif
