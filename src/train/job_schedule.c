@@ -150,6 +150,21 @@ static Err cut_units(Job *job, Arena *arena)
     return model_copy_params(&job->model, stage);
 }
 
+/* A request that would change nothing is refused: who asks for it counts on the memory. */
+static Err check_evicts(const Job *job)
+{
+    const Schedule *s = &job->chunks;
+    for (int rank = 0; rank < s->ranks; rank++)
+        for (int i = 0; i < s->n[rank]; i++)
+            if (s->list[rank][i].kind == A_EVICT) return OK;
+    return err_fail(ERR_CONFIG,
+                    "parallel.evict=true: nothing would be sent away: with parallel.schedule=%s, "
+                    "mesh.pp=%d and %d micro-batch%s no stage holds so many frames more than its "
+                    "partner; leave parallel.evict out, or take a schedule whose first stages hold "
+                    "more than the last: 1f1b, from mesh.pp=6 and 6 micro-batches on",
+                    job_schedule(&job->settings), s->ranks, s->micros, s->micros == 1 ? "" : "es");
+}
+
 Err job_generate(Job *job, Arena *arena)
 {
     const JobSettings *set = &job->settings;
@@ -164,7 +179,9 @@ Err job_generate(Job *job, Arena *arena)
         TRY(schedule_load(name, &pipe, arena, &job->chunks));
     else
         TRY(schedule_generate(name, &pipe, arena, &job->chunks));
-    return p->evict ? schedule_evict(&job->chunks, 0, arena, &job->chunks) : OK;
+    if (!p->evict) return OK;
+    TRY(schedule_evict(&job->chunks, 0, arena, &job->chunks));
+    return set->kind == JOB_LOSS ? OK : check_evicts(job); /* no frames outlive a forward */
 }
 
 Err job_make_schedule(Job *job, Arena *arena)

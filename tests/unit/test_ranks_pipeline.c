@@ -109,9 +109,9 @@ static void evicted(void **state)
     (void)state;
     static const Row row[] = {
         {"llama", "1f1b", 4, 4, 0, 7, NULL},        {"llama", "1f1b", 6, 6, 0, 9, NULL},
-        {"llama", "gpipe", 3, 3, 0, 5, NULL},       {"qwen3", "zbh1", 5, 5, 0, 8, NULL},
-        {"llama", "interleaved", 6, 3, 2, 6, NULL}, {"llama", "dualpipev", 4, 3, 0, 7, NULL},
-        {"mistral", "zbh2", 4, 4, 0, 9, NULL},      {"llama", "seq1f1b", 3, 3, 0, 5, NULL},
+        {"qwen3", "interleaved", 7, 4, 2, 7, NULL}, {"llama", "zbv", 6, 4, 0, 4, NULL},
+        {"llama", "interleaved", 6, 3, 2, 6, NULL}, {"llama", "dualpipev", 7, 4, 0, 5, NULL},
+        {"mistral", "1f1b", 4, 5, 0, 6, NULL},      {"llama", "seq1f1b", 3, 4, 0, 5, NULL},
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         ModelConfig config;
@@ -204,6 +204,13 @@ static void refused(void **state)
     set.parallel.split = NULL;
     set.parallel.fold = 2;
     refused_with("numerics.fold=2 with mesh.pp=2", set);
+    set.parallel.fold = 0;
+    set.parallel.schedule = "1f1b";
+    set.parallel.evict = true;
+    set.micros = 3;
+    refused_with("parallel.evict=true: nothing would be sent away: with parallel.schedule=1f1b, "
+                 "mesh.pp=2 and 3 micro-batches",
+                 set);
 }
 
 /* A list that a person wrote runs as those of generators do. */
