@@ -1,0 +1,70 @@
+/* manifest.h -- what a checkpoint is made of: manifest.json.
+ *
+ *     checkpoints/step-00000020/manifest.json
+ *                               rank-00000.safetensors ...       one for each rank that owns something
+ *     checkpoints/latest        step-00000020 and the manifest's hash
+ *
+ * The manifest knows no layout: tensors, and for each the boxes that make it, where each lies in
+ * which file, and the hashes of its chunks. docs/CHECKPOINT.md says it for those who write a
+ * reader. */
+#ifndef STATE_MANIFEST_H
+#define STATE_MANIFEST_H
+
+#include "state/tensors.h"
+
+enum { CHUNK_BYTES = 4 << 20 };
+
+/* What a job knows besides its tensors. */
+typedef struct {
+    int64_t step;    /* done */
+    int64_t cursor;  /* samples consumed since the start of the run */
+    int64_t tokens;  /* live ones, likewise */
+    int64_t skipped; /* updates that were left out, see optim.skip: Adam's time is step - skipped */
+    uint64_t seed;   /* of all random numbers; they are counted, so nothing else is kept */
+    uint64_t data;   /* fingerprint of the dataset */
+    int64_t seq_len, batch; /* of a sample; of a step, in samples */
+    bool pack;
+    const char *optim;   /* "adamw" */
+    const char *dtype;   /* what it computes in: "bf16" */
+    const char *device;  /* kernels that made it: "cpu avx512"; exact continuation needs the same */
+    const char *kernels; /* the file of kernel choices, or "" */
+    const char *config;  /* the resolved configuration, as YAML */
+    const char *model;   /* the model's configuration, as JSON text */
+} StateScalars;
+
+typedef struct {
+    int tensor, file;
+    Box box;
+    int64_t at;           /* in the file, of its first byte */
+    const uint64_t *hash; /* [chunk_count(box, CHUNK_BYTES / element)]: XXH3 of each chunk */
+} ManifestPart;
+
+typedef struct {
+    const char *name; /* in the checkpoint's folder */
+    int64_t bytes;
+    uint64_t header_hash;
+} ManifestFile;
+
+typedef struct {
+    const char *dir; /* the checkpoint's folder, for messages and for reading */
+    StateScalars scalars;
+    StateTensors tensors;
+    int n_files;
+    ManifestFile *file;
+    int64_t n_parts;
+    ManifestPart *part; /* by tensor, then by box */
+    uint64_t hash;      /* of itself */
+} Manifest;
+
+/* Local. The manifest as the bytes of manifest.json; the last member is the hash of all before. */
+Err manifest_text(const Manifest *m, Arena *a, const char **text, size_t *bytes);
+/* Local. Reads and checks: the hash of itself, every number, that names are plain, that the boxes
+ * of each tensor tile it exactly once, that parts lie in their files and do not overlap. ERR_CHECK
+ * names the file and what is wrong. */
+Err manifest_read(const char *dir, Arena *a, Manifest *out);
+Err manifest_parse(const char *dir, const char *text, size_t bytes, Arena *a, Manifest *out);
+/* Local. ERR_CHECK unless each file is there, has its length, and its header hashes as it should.
+ * */
+Err manifest_check_files(const Manifest *m, Arena *temp);
+
+#endif
