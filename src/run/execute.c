@@ -251,6 +251,7 @@ Err execute_run(Rank *r, const Linked *l)
     set_slice(r, &l->action);
     for (int k = 0; k < MAX_PORTS; k++) r->slot[SLOT_PORT + k] = l->fresh >> k & 1 ? 0.0 : 1.0;
     for (int i = p->first[phase]; i < p->first[phase + 1]; i++) {
+        nap(r);
         const double begin_s = watch_begin(r, l, i);
         TRY(run_instr(&s, &p->instr[i]));
         watch_end(r, l, i, begin_s);

@@ -36,4 +36,7 @@ void watch_step(Rank *r, int64_t step);
 double watch_begin(Rank *r, const Linked *l, int instr);
 void watch_end(Rank *r, const Linked *l, int instr, double begin_s);
 
+/* Local. nap.c: sleeps here, if it is to. */
+void nap(Rank *r);
+
 #endif

@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include "run/execute.h"
 
 static const char *const arena_name[N_ARENAS] = {"state", "step", "work", "host"};
@@ -115,14 +116,23 @@ static Err act(Rank *r, int at)
     }
 }
 
+/* NaN in what nobody may read from here on. */
+static void poison_freed(const Rank *r, const Linked *l)
+{
+    for (int i = 0; i < l->n_freed; i++)
+        memset(r->base[l->freed[i].arena] + l->freed[i].offset, 0xFF, l->freed[i].bytes);
+}
+
 /* The end of the list is one more position, which only waits. */
 static Err walk(Rank *r)
 {
     const LinkedProgram *lp = r->settings.program;
     for (int i = 0; i <= lp->n; i++) {
         const Linked *l = &lp->list[i];
+        nap(r);
         const double begin_s = watch_begin(r, l, -1);
         for (int w = 0; w < l->n_waits; w++) TRY(steps_end(r, l->wait[w]));
+        if (r->settings.poison) poison_freed(r, l);
         if (i == lp->n) break;
         TRY(act(r, i));
         watch_end(r, l, -1, begin_s);

@@ -26,6 +26,12 @@ typedef struct {
     int64_t block; /* elements whose squares are summed together, and that homes are cut by */
 } OptimSettings;
 
+/* Sleeps at random before actions and instructions, so that ranks come in every order; for tests. */
+typedef struct {
+    double most_s; /* the longest; 0: none */
+    uint64_t seed;
+} RankNaps;
+
 typedef struct Rank Rank;
 
 typedef struct {
@@ -36,8 +42,10 @@ typedef struct {
     OptimSettings optim;
     const Rank *state_of; /* use its weights and moments, laid out alike; NULL: my own. Both may
                              have the same comm, and take turns. */
-    bool poison;      /* fill what begins to live with NaN: who reads what was not written shows */
-    bool late;        /* what is begun is done only when it is waited for */
+    bool poison; /* fill what begins to live, and where it is noted what is over, with NaN: who
+                         reads what was not written, or not kept, shows */
+    bool late;   /* what is begun is done only when it is waited for */
+    RankNaps naps;
     RankWatch *watch; /* told where the rank is; NULL: nobody watches */
     RankTrace *trace; /* told what it did, and when; NULL: nobody asks */
 } RankSettings;
@@ -68,6 +76,7 @@ struct Rank {
     int n_flying;
     Begun begun[MAX_BEGUN];
     int n_begun;
+    uint64_t n_naps; /* places at which it might have slept */
 };
 
 typedef struct {

@@ -65,6 +65,12 @@ typedef struct {
                          "forward", "backward", "frame" */
 } LinkedStep;
 
+/* Memory whose life is over. */
+typedef struct {
+    ArenaId arena;
+    size_t offset, bytes;
+} Freed;
+
 typedef struct {
     int unit;
     Spot weights; /* of element 0 of that unit's pack, whole */
@@ -91,6 +97,8 @@ typedef struct {
     int n_steps, begun, end;
     const int32_t *wait; /* positions of transfers that are ended before anything else here */
     int n_waits;
+    const Freed *freed; /* after these waits nothing reads it any more; where that is noted */
+    int n_freed;
 } Linked;
 
 /* What the rank has of one unit's parameters, and where; offsets are those of element 0. Of a unit
@@ -176,6 +184,7 @@ typedef struct {
     const int64_t *slice_at;      /* [slices + 1]; NULL: micro-batches run whole */
     const Program *by_slice;      /* [model->n_kinds][slices]; NULL: the same, `program` */
     bool in_order;                /* every transfer is waited for where it is begun */
+    bool note_freed;              /* say at each position whose life is over; for tests */
 } LinkInput;
 
 /* Local. Binds the list of `lane`, the rank's part along pp, in a schedule over units. ERR_CHECK when

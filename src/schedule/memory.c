@@ -204,6 +204,24 @@ static Err find_peak(Layouting *m)
     return OK;
 }
 
+/* What is over at each position: what lived to the one before. */
+static void note_freed(Layouting *m, Freed *freed)
+{
+    LinkedProgram *lp = m->lp;
+    for (int k = 0; k < m->n; k++) lp->list[m->owned[k].piece.last + 1].n_freed++;
+    for (int i = 0; i <= lp->n; i++) {
+        lp->list[i].freed = freed;
+        freed += lp->list[i].n_freed;
+        lp->list[i].n_freed = 0;
+    }
+    for (int k = 0; k < m->n; k++) {
+        const Owned *o = &m->owned[k];
+        Linked *l = &lp->list[o->piece.last + 1];
+        ((Freed *)l->freed)[l->n_freed++] =
+            (Freed){on_host(o) ? ARENA_HOST : ARENA_WORK, o->piece.offset, o->piece.bytes};
+    }
+}
+
 /* Each RUN owns scratch; its F, or what comes of it, one piece of each other region at most. */
 static int64_t most_pieces(const LinkedProgram *lp)
 {
@@ -222,7 +240,9 @@ Err link_memory(Linking *k, Arena *temp)
     LinkedProgram *lp = k->lp;
     Layouting m = {.lp = lp, .k = k, .s = k->s, .temp = temp};
     m.cap = most_pieces(lp) + most_state_pieces(lp) + most_micro_pieces(&m);
+    Freed *freed;
     TRY(state_tables(k));
+    TRY(ARENA_NEW(k->arena, k->in->note_freed ? m.cap : 0, &freed));
     const size_t mark = arena_mark(temp);
     TRY(ARENA_NEW(temp, m.cap, &m.owned));
     TRY(ARENA_NEW(temp, schedule_cells(k->s) * N_PHASES, &m.pos));
@@ -235,6 +255,7 @@ Err link_memory(Linking *k, Arena *temp)
     TRY(pack_arena(&m, ARENA_HOST));
     for (int i = 0; i < m.n; i++) bind_piece(&m, &m.owned[i]);
     TRY(find_peak(&m));
+    if (k->in->note_freed) note_freed(&m, freed);
     arena_rewind(temp, mark);
     return bind_state(k);
 }

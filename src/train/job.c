@@ -125,7 +125,8 @@ static Err link_job(Job *job, Arena *arena)
                           .fold = set->parallel.fold,
                           .slice_at = job->slices.cut,
                           .by_slice = job->by_slice,
-                          .in_order = set->parallel.in_order};
+                          .in_order = set->parallel.in_order,
+                          .note_freed = set->note_freed};
     return schedule_link(&job->units, stage_of(job), &in, arena, &job->linked);
 }
 

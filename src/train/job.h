@@ -60,6 +60,7 @@ typedef struct {
     int micros;
     const char *schedule;                  /* a generator's name, or a file's */
     bool split;                            /* run I and W apart where the generator says B */
+    bool note_freed;                       /* see LinkInput */
     CompileOptions compile;                /* strategy, mesh and backward are filled in */
     StageRecompute stage[MAX_STAGE_RULES]; /* the first that names a stage holds there */
     int n_stage_rules;

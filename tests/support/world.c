@@ -109,6 +109,7 @@ static Err collect(Worker *k)
     for (int kind = 0; kind < N_COMM_KINDS; kind++)
         out->sent[kind] += (int64_t)r->of_kind[kind].sent_bytes;
     out->scalars_sent += (int64_t)r->scalars.sent_bytes;
+    out->naps += k->rank.n_naps;
     return OK;
 }
 
@@ -180,6 +181,7 @@ static Err work(Worker *k)
                               .comm = k->comm,
                               .optim = w->set.optim,
                               .poison = !w->pattern,
+                              .naps = {w->nap_s, w->seed},
                               .late = true};
     TRY(rank_open(&k->rank, &set));
     for (int i = 0; i < N_ARENAS; i++)
@@ -223,6 +225,7 @@ static Err compile(Worker *k)
 {
     JobSettings set = k->w->set;
     set.parallel.rank = k->number;
+    set.note_freed = !k->w->pattern;
     TRY(arena_open(&k->arena, "rank", ARENA_PLENTY));
     TRY(job_compile(&set, &k->arena, &k->job));
     set.kind = JOB_LOSS;

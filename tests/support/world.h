@@ -23,7 +23,8 @@ typedef struct {
     int numbers;   /* micro-batches of a step that have rows; 0: all that the ranks have room for */
     int without;   /* number of a micro-batch whose tokens all have weight 0; -1: none */
     bool hostile;  /* see CommSettings */
-    uint64_t seed; /* of that */
+    double nap_s;  /* ranks sleep at random, so long at most */
+    uint64_t seed; /* of both */
     bool
         validate; /* after the steps: the loss alone, of other batches, by ranks that share state */
     bool init;    /* weights as a run starts from, not those of tests */
@@ -42,6 +43,7 @@ typedef struct {
     /* Of all ranks and steps: what left them, by kind, and in scalars; and in all. */
     int64_t sent[N_COMM_KINDS], scalars_sent, elements;
     int64_t predicted, scalars_predicted; /* in all, from the programs */
+    uint64_t naps;                        /* of all ranks: where they might have slept */
     int64_t gathered; /* elements of packs that one rank's list gathers in a step */
     /* Of each rank: what linking said, and past the highest byte that is not the pattern. */
     size_t bytes[MAX_WORLD][N_ARENAS], top[MAX_WORLD][N_ARENAS];
