@@ -9,6 +9,7 @@
 
 #include "base/text.h"
 #include "cli/config.h"
+#include "schedule/play.h"
 #include "schedule/sent.h"
 #include "train/job.h"
 
@@ -62,6 +63,15 @@ typedef struct {
     GradWay way[MAX_WAYS];
 } ParamFacts;
 
+/* The schedule as it was played: one unit of time for F, I and W of a unit of the model, two for B. */
+typedef struct {
+    Play play;
+    double barrier;      /* what waiting for the norm of all ranks costs; < 0: not known */
+    int evicted;         /* frames that all ranks send away in a step */
+    int *held;           /* [stages]: frames at most, if none were */
+    size_t work_without; /* bytes of the rank's work arena, if none were */
+} PipelineFacts;
+
 typedef struct {
     const Config *config;
     const ModelConfig *model;
@@ -83,6 +93,7 @@ typedef struct {
     size_t total;
     TransferRow transfer[MAX_TRANSFER_ROWS]; /* by purpose */
     size_t sent_bytes;                       /* of all transfers */
+    PipelineFacts pipeline;
 } Facts;
 
 /* Local. Has the rank this unit? It has those of its stage of the pipeline. */
@@ -98,6 +109,8 @@ Err facts_gather(Facts *f, Arena *arena);
 Err facts_memory(Facts *f);
 Err facts_transfers(Facts *f);
 Err facts_params(Facts *f, Arena *arena);
+/* Local. Compiles the rank once more, without evictions, where there are some. */
+Err facts_pipeline(Facts *f, Arena *arena);
 /* Local. Bytes of all rows of an arena, or of the one with that key. */
 size_t memory_sum(const Facts *f, ArenaId arena, const char *key);
 
@@ -108,6 +121,7 @@ Err explain_units_text(const Facts *f, Arena *temp, Text *out);     /* units, pa
 Err explain_actions_text(const Facts *f, Arena *temp, Text *out);   /* the list of the rank */
 Err explain_transfers_text(const Facts *f, Arena *temp, Text *out); /* of a step */
 Err explain_steps_text(const Facts *f, Arena *temp, Text *out);     /* of what has steps */
+void explain_pipeline_text(const Facts *f, Text *out);              /* as it was played */
 void explain_memory_text(const Facts *f, Text *out);
 void explain_cost_text(const Facts *f, Text *out); /* work, flops */
 /* Local. One object, keys in a fixed order. */

@@ -104,7 +104,8 @@ Err facts_gather(Facts *f, Arena *arena)
     f->flops_formula = formula(f);
     TRY(facts_params(f, arena));
     TRY(facts_memory(f));
-    return facts_transfers(f);
+    TRY(facts_transfers(f));
+    return facts_pipeline(f, arena);
 }
 
 const char *recompute_text(const CompileOptions *o)

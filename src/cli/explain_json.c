@@ -1,9 +1,9 @@
 /* explain_json.c -- an explanation as data: one object, keys in the order in which they are set.
  *
- *     version, sheaf, rank, ranks, coordinates, model, plan, units, programs, actions, transfers,
- *     memory, flops, bytes
+ *     version, sheaf, rank, ranks, coordinates, model, plan, units, programs, pipeline, actions,
+ *     transfers, memory, flops, bytes
  *
- * Numbers are whole: bytes, elements, flops at full extents. Stretches [a, b] of a pack end before b. */
+ * Numbers are whole, but for the times of `pipeline`: bytes, elements, flops at full extents. Stretches [a, b] of a pack end before b. */
 #include "cli/explain_json.h"
 
 #include <stdlib.h>
@@ -132,6 +132,7 @@ static json_t *all_json(const Facts *f)
     set(o, "plan", plan_json(f));
     set(o, "units", units_json(f));
     set(o, "programs", programs);
+    set(o, "pipeline", pipeline_json(f));
     set(o, "actions", actions_json(f));
     set(o, "transfers", transfers_json(f));
     set(o, "memory", memory_json(f));

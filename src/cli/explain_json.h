@@ -31,6 +31,7 @@ static inline void set_flops(json_t *o, const char *key, double n)
 json_t *memory_json(const Facts *f);
 json_t *transfers_json(const Facts *f);
 json_t *actions_json(const Facts *f);
+json_t *pipeline_json(const Facts *f);
 json_t *program_json(const Facts *f, int kind); /* one of its programs */
 json_t *stretch_json(Span s);                   /* [lo, hi] */
 /* {"kind", "axes", "group", "ranks", "sent_bytes"}: how it goes, and what leaves the rank. */

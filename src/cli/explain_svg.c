@@ -1,8 +1,7 @@
 /* explain_svg.c -- the schedule of a run in a file: as a picture (`sheaf explain run.yaml --svg FILE`),
  * or as the lists themselves, to be edited and given back as parallel.schedule (--schedule FILE).
  *
- * Played with one unit of time for F, I and W of each of a chunk's units, and two for B: what waits
- * for what shows, and how much of the step is waiting. Real times come with measured costs. */
+ * What waits for what shows, and how much of the step is waiting. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,18 +9,6 @@
 #include "cli/explain.h"
 #include "schedule/svg.h"
 #include "schedule/textform.h"
-
-/* [chunks][N_PHASES]: as many as the chunk has units. */
-static Err unit_costs(const Schedule *s, Arena *temp, double **out)
-{
-    static const double one[N_PHASES] = {
-        [PHASE_F] = 1, [PHASE_I] = 1, [PHASE_W] = 1, [PHASE_B] = 2};
-    TRY(ARENA_NEW(temp, s->chunks * N_PHASES, out));
-    for (int c = 0; c < s->chunks; c++)
-        for (int p = 0; p < N_PHASES; p++)
-            (*out)[c * N_PHASES + p] = one[p] * (s->first_unit[c + 1] - s->first_unit[c]);
-    return OK;
-}
 
 static Err write_text(const char *flag, const char *path, const char *text)
 {
@@ -35,17 +22,11 @@ static Err write_text(const char *flag, const char *path, const char *text)
 Err explain_svg(const Facts *f, const char *path, Arena *temp)
 {
     const Schedule *s = &f->job->chunks;
-    PlayCosts costs = {0};
-    double *cost;
     const char *picture;
     char title[256];
-    Play play;
-    TRY(unit_costs(s, temp, &cost));
-    costs.cost = cost;
-    TRY(schedule_play(s, &costs, temp, &play));
     snprintf(title, sizeof title, "%s: %s, %d stages, %d micro-batches", f->model->name,
              f->job->settings.schedule, s->ranks, s->micros);
-    TRY(schedule_svg(s, &play, title, temp, &picture));
+    TRY(schedule_svg(s, &f->pipeline.play, title, temp, &picture));
     return write_text("--svg", path, picture);
 }
 

@@ -1,6 +1,6 @@
 /* explain_text.c -- an explanation for people: what is computed, by which programs, in which order,
  * at what cost. The pages before and after the programs are in files of their own: explain_plan.c, explain_units.c,
- * explain_actions.c, explain_transfers.c, explain_memory.c, explain_cost.c. */
+ * explain_pipeline.c, explain_actions.c, explain_transfers.c, explain_memory.c, explain_cost.c. */
 #include <stdio.h>
 #include <string.h>
 #include "cli/explain.h"
@@ -118,6 +118,7 @@ Err explain_text(const Facts *f, Arena *temp, Text *t)
     TRY(explain_units_text(f, temp, t));
     TRY(programs_text(f, temp, t));
     TRY(schedule_text(f, temp, t));
+    explain_pipeline_text(f, t);
     TRY(explain_actions_text(f, temp, t));
     TRY(explain_transfers_text(f, temp, t));
     TRY(explain_steps_text(f, temp, t));

@@ -266,6 +266,44 @@ static void a_schedule_is_drawn_into_a_file(void **state)
     assert_said("--svg no/such/folder/x.svg: cannot be written");
 }
 
+/* Two units on each of three or four stages; six stages of layers, the first with the embedding. */
+static void a_pipeline_is_played(void **state)
+{
+    (void)state;
+    static const char *const tiny[] = {"model.name=llama-tiny", "data.seq_len=24", "batch.micro=2"};
+    static const char *const six[] = {"model.name=llama-tiny", "data.seq_len=24",
+                                      "batch.micro=2",         "model.num_hidden_layers=6",
+                                      "batch.global=12",       "mesh.pp=6",
+                                      "parallel.evict=true"};
+    assert_int_equal(explain_list(1, tiny, 3, "model.num_hidden_layers=4", "batch.global=5",
+                                  "mesh.pp=3", "parallel.split=2,2,2", NULL),
+                     0);
+    assert_said(
+        "  makespan   30\n"
+        "  bubble     12: what the busiest stage waits; all together wait 40.0% of their time\n"
+        "  frames     at most 3 2 1 on stages 0 to 2\n"
+        "  barrier    0: no stage could begin the next step sooner\n\n");
+    assert_int_equal(explain_list(1, tiny, 3, "model.num_hidden_layers=6", "batch.global=16",
+                                  "mesh.pp=4", "parallel.split=2,2,2,2", "parallel.schedule=zbh2",
+                                  NULL),
+                     0);
+    assert_said("  makespan   54\n  bubble     6:");
+    assert_said("  barrier    6 of them, 11.1%: stages that are done wait for the norm");
+    assert_int_equal(explain_list(1, six, 7, NULL), 0);
+    assert_said("  frames     at most 5 5 4 3 3 3 on stages 0 to 5\n");
+    assert_said(
+        "  evict      3 frames sent away and back; without, stages hold 6 5 4 3 2 1, and the "
+        "work of rank 0 takes ");
+    assert_int_equal(explain_list(1, six, 7, "--json", NULL), 0);
+    json_t *all = parsed();
+    assert_true(json_real_value(at_path(all, "pipeline.makespan")) == 54);
+    assert_true(json_real_value(at_path(all, "pipeline.barrier")) == 0);
+    assert_int_equal(json_array_size(at_path(all, "pipeline.frames")), 6);
+    assert_int_equal(number(all, "pipeline.evicted"), 3);
+    assert_true(number(all, "pipeline.work_without_evict") > number(all, "memory.work.bytes"));
+    json_decref(all);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -275,6 +313,7 @@ int main(void)
         cmocka_unit_test(flags_choose_what_is_shown),
         cmocka_unit_test(bad_requests_leave_with_two),
         cmocka_unit_test(a_schedule_is_drawn_into_a_file),
+        cmocka_unit_test(a_pipeline_is_played),
         cmocka_unit_test(names_the_device_of_training),
         cmocka_unit_test(long_runs_are_folded),
         cmocka_unit_test(examples_are_explained_as_they_are),

@@ -244,6 +244,34 @@ static void as_others_have_it(void **state)
     }
 }
 
+/* Where the first rank is busy from the first forward to the last backward, nobody could go on sooner.
+ * ZB-H2 is made to go on: all that its ranks wait is at the barrier, (P - 1) F. */
+static void what_the_barrier_costs(void **state)
+{
+    static const char *const name[] = {"1f1b", "gpipe", "interleaved", "zbh2"};
+    for (int i = 0; i < 4; i++)
+        for (int ranks = 1; ranks <= 6; ranks++)
+            for (int k = 0; k < 2; k++) {
+                const size_t mark = arena_mark(*state);
+                const double F = 1 + 2 * k, cost[N_PHASES] = {F, F, F, 2 * F};
+                const Pipeline p = {.ranks = ranks, .micros = 2 * ranks + 1};
+                Schedule s;
+                Play play;
+                double period;
+                must(schedule_generate(name[i], &p, *state, &s));
+                const PlayCosts c = {.cost = cost_table(*state, s.chunks, cost)};
+                must(schedule_play(&s, &c, *state, &play));
+                must(play_period(&s, &c, *state, &period));
+                if (play.makespan - period != (i == 3 ? (ranks - 1) * F : 0))
+                    fail_msg("%s, %d ranks: %g of %g", name[i], ranks, period, play.makespan);
+                arena_rewind(*state, mark);
+            }
+    Schedule long_one;
+    double period;
+    must(schedule_generate("1f1b", &(Pipeline){.ranks = 1, .micros = 8192}, *state, &long_one));
+    assert_int_equal(play_period(&long_one, &(PlayCosts){0}, *state, &period), ERR_CONFIG);
+}
+
 static Schedule parse(Arena *a, const char *text)
 {
     Schedule s;
@@ -450,6 +478,7 @@ int main(void)
         cmocka_unit_test(slices_of_gpipe),
         cmocka_unit_test(random_costs_keep_the_bounds),
         cmocka_unit_test(as_others_have_it),
+        cmocka_unit_test(what_the_barrier_costs),
         cmocka_unit_test(waiting_is_where_it_was_asked_for),
         cmocka_unit_test(norm_is_a_barrier_and_frames_are_counted),
         cmocka_unit_test(lent_places_are_counted),

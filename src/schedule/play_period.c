@@ -1,0 +1,53 @@
+/* play_period.c -- the step after the step: how much sooner it could come without the barrier.
+ *
+ *     zbh2    rank 0  F F F F F I F I W ...  W W W | F F F ...        each rank goes on by itself
+ *             rank 2    . . F F F I F I W ...    W W W | F F F ...
+ *             |------------ makespan ------------|
+ *             |---------- period ----------|                          a barrier costs the rest */
+#include "schedule/play.h"
+
+/* The lists so many times in a row, with micro-batches of their own each time. */
+static Err repeat(const Schedule *s, int times, Arena *arena, Schedule *out)
+{
+    *out = *s;
+    out->micros = s->micros * times;
+    TRY(ARENA_NEW(arena, s->ranks, &out->n));
+    TRY(ARENA_NEW(arena, s->ranks, &out->list));
+    for (int rank = 0; rank < s->ranks; rank++) {
+        TRY(ARENA_NEW(arena, (int64_t)s->n[rank] * times, &out->list[rank]));
+        for (int i = 0; i < s->n[rank] * times; i++) {
+            Action a = s->list[rank][i % s->n[rank]];
+            a.micro = (int16_t)(a.micro + i / s->n[rank] * s->micros);
+            out->list[rank][i] = a;
+        }
+        out->n[rank] = s->n[rank] * times;
+    }
+    return OK;
+}
+
+static Err makespan_of(const Schedule *s, int times, const PlayCosts *costs, Arena *arena,
+                       double *out)
+{
+    Schedule many;
+    Play play;
+    TRY(repeat(s, times, arena, &many));
+    TRY(schedule_play(&many, costs, arena, &play));
+    *out = play.makespan;
+    return OK;
+}
+
+/* From the third step to the fourth the ranks are in step with each other. */
+Err play_period(const Schedule *s, const PlayCosts *costs, Arena *temp, double *out)
+{
+    double three = 0, four = 0;
+    if (s->micros > SCHEDULE_MAX / 4)
+        return err_fail(ERR_CONFIG,
+                        "schedule: %d micro-batches: a few steps in a row are played up to %d",
+                        s->micros, SCHEDULE_MAX / 4);
+    const size_t mark = arena_mark(temp);
+    TRY(makespan_of(s, 3, costs, temp, &three));
+    TRY(makespan_of(s, 4, costs, temp, &four));
+    arena_rewind(temp, mark);
+    *out = four - three;
+    return OK;
+}
