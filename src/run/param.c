@@ -133,6 +133,13 @@ static void start_tile(void *work, int64_t tile)
     }
 }
 
+/* Of a unit on another stage the home is empty. */
+Err rank_publish(Rank *r)
+{
+    for (int u = 0; u < r->settings.program->model->n_units; u++) TRY(execute_publish(r, u));
+    return OK;
+}
+
 Err rank_init_weights(Rank *r, uint64_t seed)
 {
     const LinkedProgram *lp = r->settings.program;
@@ -149,7 +156,6 @@ Err rank_init_weights(Rank *r, uint64_t seed)
                        random_named(seed, q->name)};
             team_run(r->settings.team, (s.w.n[0] + START_TILE - 1) / START_TILE, start_tile, &s);
         }
-        TRY(execute_publish(r, u));
     }
-    return OK;
+    return rank_publish(r);
 }

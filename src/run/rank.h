@@ -98,6 +98,9 @@ void rank_close(Rank *r);
 /* Local. Initial weights by (seed, name, element of the whole), so that they do not depend on the
  * layout; moments 0. */
 Err rank_init_weights(Rank *r, uint64_t seed);
+/* Local. Weights as programs use them, from master weights that somebody else wrote; packs are
+ * gathered from them in the next step. */
+Err rank_publish(Rank *r);
 /* Local. Where input `which` of a micro-batch lies, at full extent. */
 Tensor rank_input(Rank *r, int micro, Input which);
 /* Local. How many of its rows are live; at first all are. */

@@ -48,7 +48,8 @@ enum {
     PURPOSE_SCALAR,
     PURPOSE_FORWARD,
     PURPOSE_BACKWARD,
-    PURPOSE_FRAME
+    PURPOSE_FRAME,
+    PURPOSE_STATE /* of checkpoints: state/load.c */
 };
 
 /* Transfers of GATHERs and REDUCEs that are in flight at once, at most. */
@@ -107,6 +108,7 @@ typedef struct {
  * guests, in the order in which the unit names them: so each unit's gradient is its own fold over
  * micro-batches, whatever the schedule. REDUCE adds the sums of the holders. */
 typedef struct {
+    int lane;              /* the stage that the unit is on */
     Home home;             /* of the parameters in the unit's pack */
     HomeRank mine;         /* the rank's part */
     RankList group;        /* that shares the pack */
