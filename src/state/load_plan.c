@@ -1,0 +1,226 @@
+/* load_plan.c -- chunks, one after another: their readers and holders. */
+#include "state/load_plan.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "state/load.h"
+
+static bool same_shape(const Shape *a, const Shape *b)
+{
+    if (a->ndim != b->ndim) return false;
+    for (int d = 0; d < a->ndim; d++)
+        if (a->n[d] != b->n[d]) return false;
+    return true;
+}
+
+/* The tensor of that name and role, or -1. Mostly it is at the same place. */
+static int find_tensor(const StateTensors *in, const StateTensor *t, int guess)
+{
+    for (int i = 0; i < in->n; i++) {
+        const int at = (guess + i) % in->n;
+        if (in->tensor[at].role == t->role && strcmp(in->tensor[at].name, t->name) == 0) return at;
+    }
+    return -1;
+}
+
+static Err shapes_differ(const char *dir, const StateTensor *has, const StateTensor *want)
+{
+    char text[2][128];
+    const StateTensor *of[2] = {has, want};
+    for (int k = 0; k < 2; k++) {
+        int n = snprintf(text[k], sizeof text[k], "%s [", dtype_name(of[k]->dtype));
+        for (int d = 0; d < of[k]->shape.ndim && n < (int)sizeof text[k]; d++)
+            n += snprintf(text[k] + n, sizeof text[k] - (size_t)n, "%s%lld", d ? ", " : "",
+                          (long long)of[k]->shape.n[d]);
+    }
+    return err_fail(ERR_CONFIG,
+                    "%s: %s of %s is %s] there and %s] here; a checkpoint goes on with the model "
+                    "and type that it was made with",
+                    dir, state_role_name(has->role), has->name, text[0], text[1]);
+}
+
+/* to[i]: of `want`, for each tensor of the manifest. */
+static Err match(const Manifest *m, const StateTensors *want, int *to)
+{
+    const StateTensors *has = &m->tensors;
+    for (int i = 0; i < want->n; i++)
+        if (find_tensor(has, &want->tensor[i], i) < 0)
+            return err_fail(ERR_CONFIG,
+                            "%s has no %s of %s, which this model and optimizer need; it was made "
+                            "with optim.kind=%s",
+                            m->dir, state_role_name(want->tensor[i].role), want->tensor[i].name,
+                            m->scalars.optim);
+    for (int i = 0; i < has->n; i++) {
+        const StateTensor *t = &has->tensor[i];
+        const int at = find_tensor(want, t, i);
+        if (at < 0)
+            return err_fail(ERR_CONFIG,
+                            "%s has %s of %s, which this model and optimizer have no place for; it "
+                            "was made with optim.kind=%s",
+                            m->dir, state_role_name(t->role), t->name, m->scalars.optim);
+        if (t->dtype != want->tensor[at].dtype || !same_shape(&t->shape, &want->tensor[at].shape))
+            return shapes_differ(m->dir, t, &want->tensor[at]);
+        if (to) to[i] = at;
+    }
+    return OK;
+}
+
+Err state_matches(const Manifest *m, const StateTensors *want) { return match(m, want, NULL); }
+
+static int by_first_row(const void *a, const void *b)
+{
+    const LoadWant *x = a, *y = b;
+    if (x->box.lo[0] != y->box.lo[0]) return x->box.lo[0] < y->box.lo[0] ? -1 : 1;
+    if (x->rank != y->rank) return x->rank < y->rank ? -1 : 1;
+    for (int d = 1; d < x->box.ndim; d++)
+        if (x->box.lo[d] != y->box.lo[d]) return x->box.lo[d] < y->box.lo[d] ? -1 : 1;
+    return 0;
+}
+
+/* Wants of one parameter, sorted, with their reach; and room for the longest list. */
+static int64_t sort_wants(LoadWant *want, int64_t n)
+{
+    int64_t reach = 0;
+    if (n > 1) qsort(want, (size_t)n, sizeof *want, by_first_row);
+    for (int64_t i = 0; i < n; i++) {
+        if (want[i].box.hi[0] > reach) reach = want[i].box.hi[0];
+        want[i].reach = reach;
+    }
+    return n;
+}
+
+/* Parts of weights alone: moments lie likewise. */
+static int64_t count_wants(const LoadPlan *p, const StateParts *of, int64_t *count)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < of->n; i++) {
+        if (of->part[i].tensor % p->roles != STATE_WEIGHT) continue;
+        count[of->part[i].tensor / p->roles]++;
+        n++;
+    }
+    return n;
+}
+
+static void put_wants(LoadPlan *p, const StateParts *of, int rank, int64_t *next)
+{
+    for (int64_t i = 0; i < of->n; i++) {
+        const StatePart *s = &of->part[i];
+        if (s->tensor % p->roles != STATE_WEIGHT) continue;
+        LoadWant *w = &p->want[next[s->tensor / p->roles]++];
+        *w = (LoadWant){.rank = rank, .unit = s->unit, .box = s->box, .at = s->at};
+        memcpy(w->stride, s->stride, sizeof w->stride);
+    }
+}
+
+/* What all ranks of the mesh have, by parameter. */
+static Err list_wants(LoadPlan *p, const LinkedProgram *lp, Arena *a)
+{
+    const int ranks = lp->mesh->world, params = p->tensors.n / p->roles;
+    StateParts *of;
+    int64_t *next, total = 0;
+    TRY(ARENA_NEW(a, ranks, &of));
+    TRY(ARENA_NEW(a, params + 1, &p->first));
+    TRY(ARENA_NEW(a, params + 1, &next));
+    for (int r = 0; r < ranks; r++) {
+        TRY(state_parts(lp, r, false, a, &of[r]));
+        total += count_wants(p, &of[r], p->first + 1);
+    }
+    for (int i = 0; i < params; i++) next[i + 1] = p->first[i + 1] += p->first[i];
+    TRY(ARENA_NEW(a, total, &p->want));
+    for (int r = 0; r < ranks; r++) put_wants(p, &of[r], r, next);
+    for (int i = 0; i < params; i++) {
+        const int64_t n = sort_wants(p->want + p->first[i], p->first[i + 1] - p->first[i]);
+        if (n > p->most) p->most = n;
+    }
+    return ARENA_NEW(a, p->most, &p->move);
+}
+
+Err load_plan_open(LoadPlan *p, const Manifest *m, const LinkedProgram *lp, Arena *a)
+{
+    int *to;
+    *p = (LoadPlan){.manifest = m, .roles = 1 + lp->n_moments};
+    TRY(state_tensors(lp, a, &p->tensors));
+    TRY(ARENA_NEW(a, m->tensors.n, &to));
+    TRY(match(m, &p->tensors, to));
+    p->tensor = to;
+    TRY(ARENA_NEW(a, lp->mesh->world, &p->read));
+    return list_wants(p, lp, a);
+}
+
+/* The first want that may reach the row. */
+static const LoadWant *first_reaching(const LoadWant *want, int64_t n, int64_t row)
+{
+    int64_t lo = 0;
+    while (lo < n) {
+        const int64_t mid = lo + (n - lo) / 2;
+        if (want[mid].reach <= row)
+            lo = mid + 1;
+        else
+            n = mid;
+    }
+    return want + lo;
+}
+
+static int by_rank(const void *a, const void *b)
+{
+    const LoadMove *x = a, *y = b;
+    if (x->want->rank != y->want->rank) return x->want->rank < y->want->rank ? -1 : 1;
+    return x->want < y->want ? -1 : x->want > y->want;
+}
+
+/* What ranks want of the chunk. */
+static int64_t find_moves(const LoadPlan *p, int tensor, const Box *box)
+{
+    const int param = tensor / p->roles;
+    const LoadWant *want = p->want + p->first[param], *end = p->want + p->first[param + 1];
+    int64_t n = 0;
+    for (want = first_reaching(want, end - want, box->lo[0]); want < end; want++) {
+        if (want->box.lo[0] >= box->hi[0]) break;
+        if (!box_meet(&want->box, box, &p->move[n].box)) continue;
+        p->move[n++].want = want;
+    }
+    if (n > 1) qsort(p->move, (size_t)n, sizeof *p->move, by_rank);
+    return n;
+}
+
+/* Of those that want some of it, the one that has read least; of several, the first. */
+static int choose_reader(const LoadPlan *p, int64_t n)
+{
+    int best = p->move[0].want->rank;
+    for (int64_t i = 1; i < n; i++)
+        if (p->read[p->move[i].want->rank] < p->read[best]) best = p->move[i].want->rank;
+    return best;
+}
+
+bool load_plan_next(LoadPlan *p, LoadChunk *out)
+{
+    const Manifest *m = p->manifest;
+    if (p->part == m->n_parts) return false;
+    const ManifestPart *part = &m->part[p->part];
+    const size_t element = dtype_bytes(m->tensors.tensor[part->tensor].dtype);
+    const int64_t most = CHUNK_BYTES / (int64_t)element;
+    int64_t before;
+    LoadChunk c = {.part = part,
+                   .number = p->chunk,
+                   .tensor = p->tensor[part->tensor],
+                   .box = chunk_at(&part->box, most, p->chunk, &before),
+                   .element = element,
+                   .move = p->move};
+    c.n = find_moves(p, c.tensor, &c.box);
+    MUST(c.n > 0, "nobody has a box of tensor %d at home", c.tensor);
+    c.reader = choose_reader(p, c.n);
+    p->read[c.reader] += load_chunk_bytes(&c);
+    if (++p->chunk == chunk_count(&part->box, most)) p->chunk = 0, p->part++;
+    *out = c;
+    return true;
+}
+
+int64_t load_moves_of(const LoadChunk *c, int rank, int64_t *first)
+{
+    int64_t lo = 0, n = 0;
+    while (lo < c->n && c->move[lo].want->rank < rank) lo++;
+    while (lo + n < c->n && c->move[lo + n].want->rank == rank) n++;
+    *first = lo;
+    return n;
+}

@@ -1,0 +1,150 @@
+/* parts.c -- what a rank has at home, as boxes of tensors.
+ *
+ *     home of a unit   |piece of q: elements 20..48 of what use leaves|piece of k ...
+ *     boxes of q       the rest of a row, whole rows, the start of a row: each with its place at home
+ *
+ * All follows from the layouts and from which stage the unit is on, so it can be asked for any rank. */
+#include "state/tensors.h"
+
+#include <stdlib.h>
+
+/* Boxes of one piece: stretches of a parameter that `use` keeps in one go. */
+typedef struct {
+    int param, unit;
+    int64_t at; /* of the piece, at home */
+    Holding held;
+    const HeldPiece *piece;
+    int64_t n;
+} Stretch;
+
+typedef struct {
+    const LinkedProgram *lp;
+    int rank;
+    bool owned;
+    Arena *arena;
+    Stretch *stretch;
+    int n;
+    int64_t boxes;
+} Listing;
+
+/* The parameter that lies at a place of the unit's pack. */
+static int param_in_pack(const Model *m, int unit, int place)
+{
+    const Unit *u = &m->unit[unit];
+    for (int k = 0; k < u->n_params; k++)
+        if (m->param[u->param[k]].holder[0] == unit && place-- == 0) return u->param[k];
+    MUST(false, "the pack of unit %s has no place %d", u->name, place);
+    return -1;
+}
+
+/* Row-major elements [lo, hi) of what `use` leaves to the rank. */
+static Err add_piece(Listing *l, int unit, const HomePiece *p)
+{
+    const Home *home = &l->lp->unit[unit].home;
+    const HomeParam *h = &home->param[p->param];
+    const Model *m = l->lp->model;
+    Stretch *s = &l->stretch[l->n];
+    const int param = param_in_pack(m, unit, p->param), copy_of = m->param[param].copy_of;
+    if (copy_of >= 0 && l->owned) return OK; /* written where the first is */
+    *s = (Stretch){copy_of >= 0 ? copy_of : param,
+                   unit,
+                   p->at,
+                   holding_of(&h->use, home->mesh, &h->shape, l->rank),
+                   NULL,
+                   0};
+    s->held.is_flat = true;
+    s->held.flat.from = p->lo;
+    s->held.flat.count = p->hi - p->lo;
+    TRY(holding_pieces(&s->held, l->arena, &s->piece, &s->n));
+    l->boxes += s->n;
+    l->n++;
+    return OK;
+}
+
+static Err list_unit(Listing *l, int unit, const HomePiece **piece, int *n)
+{
+    const Home *home = &l->lp->unit[unit].home;
+    HomeRank has;
+    TRY(home_rank(home, l->rank, l->arena, &has));
+    *piece = has.piece;
+    *n = has.n_pieces;
+    return l->owned ? home_owned(home, &has, l->rank, l->arena, piece, n) : OK;
+}
+
+/* All stretches of the rank, unit by unit. */
+static Err list_all(Listing *l)
+{
+    const LinkedProgram *lp = l->lp;
+    const unsigned pp = mesh_axes(lp->mesh, VIEW_DENSE, "pp");
+    const int lane = mesh_part(lp->mesh, VIEW_DENSE, pp, l->rank), units = lp->model->n_units;
+    const HomePiece **piece;
+    int *n, total = 0;
+    TRY(ARENA_NEW(l->arena, units, &piece));
+    TRY(ARENA_NEW(l->arena, units, &n));
+    for (int u = 0; u < units; u++) {
+        if (lp->unit[u].lane != lane) continue;
+        TRY(list_unit(l, u, &piece[u], &n[u]));
+        total += n[u];
+    }
+    TRY(ARENA_NEW(l->arena, total, &l->stretch));
+    for (int u = 0; u < units; u++)
+        for (int i = 0; i < n[u]; i++) TRY(add_piece(l, u, &piece[u][i]));
+    return OK;
+}
+
+static int by_box(const void *a, const void *b)
+{
+    const StatePart *x = a, *y = b;
+    if (x->tensor != y->tensor) return x->tensor < y->tensor ? -1 : 1;
+    for (int d = 0; d < x->box.ndim; d++)
+        if (x->box.lo[d] != y->box.lo[d]) return x->box.lo[d] < y->box.lo[d] ? -1 : 1;
+    return 0;
+}
+
+/* One part for each box; `tensor` is for now the parameter. */
+static void fill_boxes(const Listing *l, StatePart *part)
+{
+    int64_t n = 0;
+    for (int i = 0; i < l->n; i++) {
+        const Stretch *s = &l->stretch[i];
+        for (int64_t k = 0; k < s->n; k++) {
+            StatePart *p = &part[n++];
+            *p = (StatePart){.tensor = s->param,
+                             .unit = s->unit,
+                             .box = s->piece[k].box,
+                             .at = s->at + s->piece[k].at};
+            for (int d = 0; d < p->box.ndim; d++) p->stride[d] = s->held.stride[d];
+        }
+    }
+    if (n > 1) qsort(part, (size_t)n, sizeof *part, by_box);
+}
+
+/* Parameters that are no copies come first and in the order of tensors: see state_tensors. */
+static void fill_roles(const Model *m, int roles, const StatePart *base, int64_t n, StateParts *out)
+{
+    int tensor = 0, param = 0;
+    for (int64_t from = 0, to; from < n; from = to) {
+        for (; param < base[from].tensor; param++) tensor += m->param[param].copy_of < 0;
+        for (to = from; to < n && base[to].tensor == param;) to++;
+        for (int role = 0; role < roles; role++)
+            for (int64_t i = from; i < to; i++) {
+                out->part[out->n] = base[i];
+                out->part[out->n++].tensor = tensor * roles + role;
+            }
+    }
+}
+
+Err state_parts(const LinkedProgram *lp, int rank, bool owned, Arena *a, StateParts *out)
+{
+    Listing l = {.lp = lp, .rank = rank, .owned = owned, .arena = a};
+    const int roles = 1 + lp->n_moments;
+    StatePart *base;
+    StateParts made = {0};
+    TRY(list_all(&l));
+    TRY(ARENA_NEW(a, l.boxes, &base));
+    TRY(ARENA_NEW(a, l.boxes * roles, &made.part));
+    fill_boxes(&l, base);
+    fill_roles(lp->model, roles, base, l.boxes, &made);
+    *out = made;
+    return OK;
+}
