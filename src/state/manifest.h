@@ -12,7 +12,11 @@
 
 #include "state/tensors.h"
 
-enum { CHUNK_BYTES = 4 << 20 };
+enum {
+    MANIFEST_VERSION = 1,
+    CHUNK_BYTES = 4 << 20,
+    MANIFEST_MAX = 1 << 30 /* bytes of manifest.json */
+};
 
 /* What a job knows besides its tensors. */
 typedef struct {
@@ -52,17 +56,24 @@ typedef struct {
     int n_files;
     ManifestFile *file;
     int64_t n_parts;
-    ManifestPart *part; /* by tensor, then by box */
+    ManifestPart *part; /* by tensor, then by the box's origin, row-major */
     uint64_t hash;      /* of itself */
 } Manifest;
 
-/* Local. The manifest as the bytes of manifest.json; the last member is the hash of all before. */
+/* Local. The manifest as the bytes of manifest.json; the last member is the hash of all before.
+ * `hash` of m is not looked at; manifest_text_hash tells it of the text. */
 Err manifest_text(const Manifest *m, Arena *a, const char **text, size_t *bytes);
+/* Local. false: the text does not end as a manifest does. */
+bool manifest_text_hash(const char *text, size_t bytes, uint64_t *said, uint64_t *is);
 /* Local. Reads and checks: the hash of itself, every number, that names are plain, that the boxes
  * of each tensor tile it exactly once, that parts lie in their files and do not overlap. ERR_CHECK
  * names the file and what is wrong. */
 Err manifest_read(const char *dir, Arena *a, Manifest *out);
 Err manifest_parse(const char *dir, const char *text, size_t bytes, Arena *a, Manifest *out);
+/* Local. What manifest_parse checks of numbers that fit: ERR_CHECK unless parts are in their order,
+ * tile each tensor exactly once, and fill each file from its header to its end. `dir` is for the
+ * messages. */
+Err manifest_check(const Manifest *m, Arena *temp);
 /* Local. ERR_CHECK unless each file is there, has its length, and its header hashes as it should.
  * */
 Err manifest_check_files(const Manifest *m, Arena *temp);

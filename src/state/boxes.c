@@ -1,0 +1,72 @@
+/* boxes.c -- names of roles, and boxes cut into chunks.
+ *
+ *     box [3, 5, 4], at most 9 elements: a slice of dim 0 has 20, too many; one of dim 1 has 4
+ *
+ *         (0, rows 0-1) (0, 2-3) (0, 4)   (1, 0-1) (1, 2-3) (1, 4)   (2, ...)      9 chunks
+ *          lead = 3 slices of the dims before; in each, ceil(5 / 2) runs of 2 rows */
+#include <string.h>
+#include "state/tensors.h"
+
+static const char *const role_word[N_STATE_ROLES] = {"weight", "moment1", "moment2"};
+
+const char *state_role_name(StateRole role) { return role_word[role]; }
+
+int state_role_of(const char *name)
+{
+    for (int i = 0; i < N_STATE_ROLES; i++)
+        if (strcmp(name, role_word[i]) == 0) return i;
+    return -1;
+}
+
+/* How a box is cut: along dim d, in runs of `rows` slices; the dims before it one by one. */
+typedef struct {
+    int d;
+    int64_t lead, rows, slice;
+    int64_t runs; /* of one lead */
+} Cutting;
+
+static Cutting cutting_of(const Box *box, int64_t most)
+{
+    Cutting c = {.d = 0, .lead = 1, .rows = 1, .slice = box_count(box), .runs = 1};
+    MUST(most >= 1, "chunks of %lld elements", (long long)most);
+    if (c.slice == 0) return (Cutting){.runs = 0};
+    for (; c.d < box->ndim; c.d++) {
+        const int64_t n = box->hi[c.d] - box->lo[c.d];
+        c.slice /= n;
+        if (c.slice <= most) { /* the last dim's slice is one element */
+            c.rows = most / c.slice;
+            c.runs = (n - 1) / c.rows + 1;
+            break;
+        }
+        c.lead *= n;
+    }
+    return c;
+}
+
+int64_t chunk_count(const Box *box, int64_t most)
+{
+    const Cutting c = cutting_of(box, most);
+    return c.lead * c.runs;
+}
+
+Box chunk_at(const Box *box, int64_t most, int64_t i, int64_t *before)
+{
+    const Cutting c = cutting_of(box, most);
+    Box out = *box;
+    MUST(i >= 0 && i < c.lead * c.runs, "chunk %lld of %lld", (long long)i,
+         (long long)(c.lead * c.runs));
+    *before = 0;
+    if (box->ndim == 0) return out;
+    int64_t lead = i / c.runs;
+    const int64_t first = i % c.runs * c.rows, n = box->hi[c.d] - box->lo[c.d];
+    *before = lead * n * c.slice + first * c.slice;
+    for (int d = c.d - 1; d >= 0; d--) {
+        const int64_t extent = box->hi[d] - box->lo[d];
+        out.lo[d] = box->lo[d] + lead % extent;
+        out.hi[d] = out.lo[d] + 1;
+        lead /= extent;
+    }
+    out.lo[c.d] = box->lo[c.d] + first;
+    if (n - first > c.rows) out.hi[c.d] = out.lo[c.d] + c.rows;
+    return out;
+}

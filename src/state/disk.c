@@ -1,0 +1,97 @@
+/* disk.c -- read, write and fsync with what they may leave undone: calls that do less than asked,
+ * signals, a disk that is full. */
+#define _POSIX_C_SOURCE 200809L
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "state/disk.h"
+
+enum { AT_ONCE = 1 << 30 }; /* Linux moves no more than 2 GiB in one call */
+
+Err disk_path(const char *folder, const char *name, char *out)
+{
+    const int n = snprintf(out, DISK_PATH_BYTES, "%s/%s", folder, name);
+    if (n >= 0 && n < DISK_PATH_BYTES) return OK;
+    return err_fail(ERR_CONFIG, "%.60s.../%s: a path of over %d bytes; use a shorter run.dir",
+                    folder, name, DISK_PATH_BYTES - 1);
+}
+
+static Err failed(const char *path, const char *what)
+{
+    return err_fail(ERR_IO, "%s: cannot %s: %s", path, what, strerror(errno));
+}
+
+Err disk_open(const char *path, int *fd)
+{
+    struct stat s;
+    const int got = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe would block here */
+    if (got < 0) return failed(path, "open");
+    if (fstat(got, &s) != 0 || !S_ISREG(s.st_mode)) {
+        close(got);
+        return err_fail(ERR_IO, "%s: not a plain file", path);
+    }
+    *fd = got;
+    return OK;
+}
+
+Err disk_length(int fd, const char *path, int64_t *out)
+{
+    struct stat s;
+    if (fstat(fd, &s) != 0) return failed(path, "tell its length");
+    *out = s.st_size;
+    return OK;
+}
+
+Err disk_read(int fd, const char *path, int64_t at, void *out, size_t bytes)
+{
+    char *to = out;
+    while (bytes > 0) {
+        const ssize_t n = pread(fd, to, bytes < AT_ONCE ? bytes : AT_ONCE, at);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return failed(path, "read");
+        if (n == 0)
+            return err_fail(ERR_IO, "%s: ends at byte %lld, where %zu more should be", path,
+                            (long long)at, bytes);
+        to += n, at += n, bytes -= (size_t)n;
+    }
+    return OK;
+}
+
+void disk_close(int fd) { close(fd); }
+
+Err disk_create(const char *path, int *fd)
+{
+    const int got = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (got < 0) return failed(path, "create");
+    *fd = got;
+    return OK;
+}
+
+Err disk_write(int fd, const char *path, int64_t at, const void *from, size_t bytes)
+{
+    const char *next = from;
+    while (bytes > 0) {
+        const ssize_t n = pwrite(fd, next, bytes < AT_ONCE ? bytes : AT_ONCE, at);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return failed(path, "write");
+        next += n, at += n, bytes -= (size_t)n;
+    }
+    return OK;
+}
+
+Err disk_finish(int fd, const char *path)
+{
+    const Err err = fsync(fd) != 0 ? failed(path, "sync") : OK;
+    if (close(fd) != 0 && err == OK) return failed(path, "close"); /* NFS tells a full disk here */
+    return err;
+}
+
+Err disk_sync_folder(const char *path)
+{
+    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return failed(path, "open the folder");
+    return disk_finish(fd, path);
+}

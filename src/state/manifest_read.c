@@ -1,0 +1,267 @@
+/* manifest_read.c -- manifest.json read, and nothing in it believed: the hash of itself first, then
+ * every member by its name and range. What it may allocate is in proportion to its own length: a
+ * list is as long as its text, and hashes are counted in the text before room is made for them. */
+#include <stdlib.h>
+#include <string.h>
+#include "state/disk.h"
+#include "state/hash.h"
+#include "state/manifest.h"
+#include "state/rankfile.h"
+#include "state/strict.h"
+
+enum { DEPTH = 4, NAME_MAX_BYTES = 255 };
+
+/* What is read into what, and where it stands, for messages. */
+typedef struct {
+    const char *path;
+    Arena *arena;
+    Manifest *m;
+} Reading;
+
+static Err wrong(const Reading *r, const char *what, long long i, const char *why)
+{
+    return err_fail(ERR_CHECK, "%s: %s %lld: %s", r->path, what, i, why);
+}
+
+static Err read_number(const Reading *r, const json_t *o, const char *key, int64_t *out)
+{
+    if (strict_int(json_object_get(o, key), 0, INT64_MAX, out)) return OK;
+    return err_fail(ERR_CHECK, "%s: \"%s\" is no count", r->path, key);
+}
+
+static Err read_word(const Reading *r, const json_t *o, const char *key, const char **out)
+{
+    const char *word = json_string_value(json_object_get(o, key));
+    if (!word) return err_fail(ERR_CHECK, "%s: \"%s\" is no text", r->path, key);
+    return arena_string(r->arena, word, out);
+}
+
+static Err read_hash(const Reading *r, const json_t *o, const char *key, uint64_t *out)
+{
+    const json_t *x = json_object_get(o, key);
+    if (json_string_length(x) == HASH_DIGITS && hash_of_digits(json_string_value(x), out))
+        return OK;
+    return err_fail(ERR_CHECK, "%s: \"%s\" is not 16 digits of hexadecimal, lower case", r->path,
+                    key);
+}
+
+static Err read_scalars(const Reading *r, const json_t *o)
+{
+    StateScalars *s = &r->m->scalars;
+    const json_t *pack = json_object_get(o, "pack");
+    TRY(read_number(r, o, "step", &s->step));
+    TRY(read_number(r, o, "cursor", &s->cursor));
+    TRY(read_number(r, o, "tokens", &s->tokens));
+    TRY(read_number(r, o, "skipped", &s->skipped));
+    if (s->skipped > s->step)
+        return err_fail(ERR_CHECK, "%s: %lld skipped updates of %lld steps", r->path,
+                        (long long)s->skipped, (long long)s->step);
+    TRY(read_hash(r, o, "seed", &s->seed));
+    TRY(read_hash(r, o, "data", &s->data));
+    TRY(read_number(r, o, "seq_len", &s->seq_len));
+    TRY(read_number(r, o, "batch", &s->batch));
+    if (!json_is_boolean(pack))
+        return err_fail(ERR_CHECK, "%s: \"pack\" is neither true nor false", r->path);
+    s->pack = json_is_true(pack);
+    TRY(read_word(r, o, "optim", &s->optim));
+    TRY(read_word(r, o, "dtype", &s->dtype));
+    TRY(read_word(r, o, "device", &s->device));
+    TRY(read_word(r, o, "kernels", &s->kernels));
+    TRY(read_word(r, o, "config", &s->config));
+    return read_word(r, o, "model", &s->model);
+}
+
+/* As many integers of 0 .. INT64_MAX as `ndim`, or, where that is -1, as there are; *n counts. */
+static bool read_list(const json_t *x, int ndim, int64_t *out, int *n)
+{
+    const size_t count = json_array_size(x);
+    if (!json_is_array(x) || count > MAX_DIMS || (ndim >= 0 && (int)count != ndim)) return false;
+    for (size_t d = 0; d < count; d++)
+        if (!strict_int(json_array_get(x, d), 0, INT64_MAX, &out[d])) return false;
+    *n = (int)count;
+    return true;
+}
+
+static Err read_tensor(const Reading *r, const json_t *o, long long i, StateTensor *out)
+{
+    static const char *const member[] = {"name", "role", "dtype", "shape"};
+    TRY(strict_members(r->path, "a tensor", o, member, 4));
+    const char *role = json_string_value(json_object_get(o, "role"));
+    const char *dtype = json_string_value(json_object_get(o, "dtype"));
+    TRY(read_word(r, o, "name", &out->name));
+    if (!*out->name) return wrong(r, "tensor", i, "has no name");
+    if (!role || state_role_of(role) < 0)
+        return wrong(r, "tensor", i, "its role is none of weight, moment1, moment2");
+    out->role = (StateRole)state_role_of(role);
+    if (!dtype || (strcmp(dtype, "f32") != 0 && strcmp(dtype, "f64") != 0))
+        return wrong(r, "tensor", i, "its dtype is neither f32 nor f64");
+    out->dtype = strcmp(dtype, "f64") == 0 ? F64 : F32;
+    if (!read_list(json_object_get(o, "shape"), -1, out->shape.n, &out->shape.ndim))
+        return wrong(r, "tensor", i, "its shape is no list of a few counts");
+    int64_t bytes = (int64_t)dtype_bytes(out->dtype);
+    for (int d = 0; d < out->shape.ndim; d++)
+        if (__builtin_mul_overflow(bytes, out->shape.n[d], &bytes))
+            return wrong(r, "tensor", i, "its shape has more bytes than 2^63");
+    return OK;
+}
+
+/* Letters, digits, '-', '_' and '.', not first: nothing that leads out of the folder. */
+static bool is_plain(const char *name)
+{
+    const size_t n = strlen(name);
+    return n > 0 && n <= NAME_MAX_BYTES && name[0] != '.' &&
+           strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") == n;
+}
+
+static Err read_file(const Reading *r, const json_t *o, long long i, ManifestFile *out)
+{
+    static const char *const member[] = {"name", "bytes", "header"};
+    TRY(strict_members(r->path, "a file", o, member, 3));
+    TRY(read_word(r, o, "name", &out->name));
+    if (!is_plain(out->name))
+        return wrong(r, "file", i, "its name is not plain: letters, digits, - _ . and no folder");
+    if (i > 0 && strcmp(out[-1].name, out->name) >= 0)
+        return wrong(r, "file", i, "names are not in their order, or one stands twice");
+    TRY(read_number(r, o, "bytes", &out->bytes));
+    return read_hash(r, o, "header", &out->header_hash);
+}
+
+static Err read_hashes(const Reading *r, const json_t *x, long long i, ManifestPart *p)
+{
+    const int64_t chunks = rankfile_part_chunks(&r->m->tensors, p);
+    const char *text = json_string_value(x);
+    uint64_t *hash;
+    if (!text || (int64_t)((json_string_length(x) + 1) / (HASH_DIGITS + 1)) != chunks ||
+        (json_string_length(x) + 1) % (HASH_DIGITS + 1) != 0)
+        return wrong(r, "part", i, "has not one hash for each of its chunks");
+    TRY(ARENA_NEW(r->arena, chunks, &hash));
+    for (int64_t k = 0; k < chunks; k++) {
+        const char *digits = text + k * (HASH_DIGITS + 1);
+        if (!hash_of_digits(digits, &hash[k]) ||
+            digits[HASH_DIGITS] != (k + 1 < chunks ? ' ' : '\0'))
+            return wrong(r, "part", i, "one of its hashes is none");
+    }
+    p->hash = hash;
+    return OK;
+}
+
+static Err read_part(const Reading *r, const json_t *o, long long i, ManifestPart *out)
+{
+    static const char *const member[] = {"tensor", "file", "lo", "hi", "at", "hashes"};
+    const Manifest *m = r->m;
+    int64_t tensor, file;
+    TRY(strict_members(r->path, "a part", o, member, 6));
+    if (!strict_int(json_object_get(o, "tensor"), 0, m->tensors.n - 1, &tensor) ||
+        !strict_int(json_object_get(o, "file"), 0, m->n_files - 1, &file))
+        return wrong(r, "part", i, "is of a tensor or in a file that there is none of");
+    out->tensor = (int)tensor;
+    out->file = (int)file;
+    const StateTensor *t = &m->tensors.tensor[tensor];
+    Box *b = &out->box;
+    if (!read_list(json_object_get(o, "lo"), t->shape.ndim, b->lo, &b->ndim) ||
+        !read_list(json_object_get(o, "hi"), t->shape.ndim, b->hi, &b->ndim))
+        return wrong(r, "part", i, "lo or hi is not as many counts as its tensor has dims");
+    for (int d = 0; d < b->ndim; d++)
+        if (b->lo[d] >= b->hi[d] || b->hi[d] > t->shape.n[d])
+            return wrong(r, "part", i, "its box is empty, or outside of its tensor");
+    TRY(read_number(r, o, "at", &out->at));
+    const int64_t bytes = rankfile_part_bytes(&m->tensors, out);
+    if (out->at > m->file[file].bytes || bytes > m->file[file].bytes - out->at)
+        return wrong(r, "part", i, "ends behind the end of its file");
+    return read_hashes(r, json_object_get(o, "hashes"), i, out);
+}
+
+static Err read_lists(const Reading *r, const json_t *o)
+{
+    Manifest *m = r->m;
+    const json_t *tensors = json_object_get(o, "tensors"), *files = json_object_get(o, "files"),
+                 *parts = json_object_get(o, "parts");
+    if (!json_is_array(tensors) || !json_is_array(files) || !json_is_array(parts))
+        return err_fail(ERR_CHECK, "%s: tensors, files and parts are not all lists", r->path);
+    const size_t n_tensors = json_array_size(tensors), n_files = json_array_size(files);
+    TRY(ARENA_NEW(r->arena, n_tensors, &m->tensors.tensor));
+    TRY(ARENA_NEW(r->arena, n_files, &m->file));
+    TRY(ARENA_NEW(r->arena, json_array_size(parts), &m->part));
+    for (; m->tensors.n < (int)n_tensors; m->tensors.n++)
+        TRY(read_tensor(r, json_array_get(tensors, (size_t)m->tensors.n), m->tensors.n,
+                        &m->tensors.tensor[m->tensors.n]));
+    for (; m->n_files < (int)n_files; m->n_files++)
+        TRY(read_file(r, json_array_get(files, (size_t)m->n_files), m->n_files,
+                      &m->file[m->n_files]));
+    for (; m->n_parts < (int64_t)json_array_size(parts); m->n_parts++)
+        TRY(read_part(r, json_array_get(parts, (size_t)m->n_parts), m->n_parts,
+                      &m->part[m->n_parts]));
+    return OK;
+}
+
+static Err read_root(const Reading *r, const json_t *o)
+{
+    static const char *const member[] = {
+        "version", "format",      "step",    "cursor", "tokens", "skipped", "seed",    "data",
+        "seq_len", "batch",       "pack",    "optim",  "dtype",  "device",  "kernels", "config",
+        "model",   "chunk_bytes", "tensors", "files",  "parts",  "hash"};
+    int64_t chunk;
+    const char *format = json_string_value(json_object_get(o, "format"));
+    TRY(strict_members(r->path, "it", o, member, sizeof member / sizeof *member));
+    if (!format || strcmp(format, "sheaf checkpoint") != 0)
+        return err_fail(ERR_CHECK, "%s: its format is not \"sheaf checkpoint\"", r->path);
+    TRY(read_number(r, o, "chunk_bytes", &chunk));
+    if (chunk != CHUNK_BYTES)
+        return err_fail(ERR_CHECK, "%s: chunks of %lld bytes; this version has %d", r->path,
+                        (long long)chunk, CHUNK_BYTES);
+    TRY(read_scalars(r, o));
+    return read_lists(r, o);
+}
+
+/* The first member, without reading more: another version may be anything else behind it. */
+static Err check_version(const char *path, const char *text, size_t bytes)
+{
+    char head[32];
+    const int n = snprintf(head, sizeof head, "{\n\"version\": %d,\n", MANIFEST_VERSION);
+    if (bytes >= (size_t)n && memcmp(text, head, (size_t)n) == 0) return OK;
+    return err_fail(ERR_CHECK,
+                    "%s: does not begin as a manifest of version %d, which this program reads: it "
+                    "is damaged, or of another version, for another version of sheaf",
+                    path, MANIFEST_VERSION);
+}
+
+Err manifest_parse(const char *dir, const char *text, size_t bytes, Arena *a, Manifest *out)
+{
+    char path[DISK_PATH_BYTES];
+    uint64_t said, is;
+    Manifest m = {0};
+    json_t *root;
+    TRY(disk_path(dir, "manifest.json", path));
+    TRY(check_version(path, text, bytes));
+    if (!manifest_text_hash(text, bytes, &said, &is))
+        return err_fail(ERR_CHECK, "%s: damaged: it does not end in the hash of itself", path);
+    if (said != is)
+        return err_fail(ERR_CHECK, "%s: damaged: its hash is %016llx, it says %016llx", path,
+                        (unsigned long long)is, (unsigned long long)said);
+    m.hash = is;
+    TRY(arena_string(a, dir, &m.dir));
+    TRY(strict_parse(path, text, bytes, DEPTH, &root));
+    const Reading r = {path, a, &m};
+    const Err err = read_root(&r, root);
+    json_decref(root);
+    TRY(err);
+    const size_t mark = arena_mark(a);
+    TRY(manifest_check(&m, a));
+    arena_rewind(a, mark);
+    *out = m;
+    return OK;
+}
+
+Err manifest_read(const char *dir, Arena *a, Manifest *out)
+{
+    char path[DISK_PATH_BYTES];
+    Arena temp;
+    const char *text;
+    size_t bytes;
+    TRY(disk_path(dir, "manifest.json", path));
+    TRY(arena_open(&temp, "manifest", (size_t)2 * MANIFEST_MAX));
+    Err err = text_read_file(path, MANIFEST_MAX, &temp, &text, &bytes);
+    if (err == OK) err = manifest_parse(dir, text, bytes, a, out);
+    arena_close(&temp);
+    return err;
+}

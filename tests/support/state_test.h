@@ -1,0 +1,137 @@
+/* state_test.h -- what tests of a checkpoint's files share: an arena, random numbers, and a small
+ * checkpoint described in memory. */
+#ifndef SUPPORT_STATE_TEST_H
+#define SUPPORT_STATE_TEST_H
+
+#include <stdlib.h>
+#include "support/expect.h"
+#include "support/bytes.h"
+#include "base/philox.h"
+#include "state/hash.h"
+#include "state/rankfile.h"
+#include "state/safetensors.h"
+
+static Arena arena;
+
+static int setup(void **state)
+{
+    (void)state;
+    return arena_open(&arena, "test", ARENA_PLENTY) != OK;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    scratch_remove();
+    arena_close(&arena);
+    return 0;
+}
+
+typedef struct {
+    Random random;
+    uint64_t next;
+} Dice;
+
+/* 0 .. n - 1 */
+static inline int64_t roll(Dice *d, int64_t n)
+{
+    return (int64_t)(random_bits(&d->random, d->next++) % (uint64_t)n);
+}
+
+static inline Dice dice_of(uint64_t seed) { return (Dice){.random = random_named(seed, "state")}; }
+
+static const StateScalars example_scalars = {
+    .step = 20,
+    .cursor = 161,
+    .tokens = 10243,
+    .skipped = 2,
+    .seed = 0xFEDCBA9876543210u,
+    .data = 0x0123456789ABCDEFu,
+    .seq_len = 65,
+    .batch = 8,
+    .pack = true,
+    .optim = "adamw",
+    .dtype = "bf16",
+    .device = "cpu avx512",
+    .kernels = "",
+    .config = "model:\n  name: \"t\\u00e4st\"\n",
+    .model = "{\"model_type\": \"llama\"}",
+};
+
+static inline Box box2(int64_t r0, int64_t r1, int64_t c0, int64_t c1)
+{
+    return (Box){.ndim = 2, .lo = {r0, c0}, .hi = {r1, c1}};
+}
+
+/* "up" [12, 8] with its moments, "bias" [5]; two ranks have them as zero=1 cuts them:
+ *
+ *     rank 0: rows 0..6 and half of row 7; bias 0..1      rank 1: the rest of both */
+enum { EXAMPLE_TENSORS = 4, EXAMPLE_RANKS = 2 };
+
+static inline StateTensors example_tensors(void)
+{
+    static StateTensor t[EXAMPLE_TENSORS] = {
+        {"layers.0.up", STATE_WEIGHT, F32, {2, {12, 8}}},
+        {"layers.0.up", STATE_MOMENT1, F32, {2, {12, 8}}},
+        {"layers.0.up", STATE_MOMENT2, F32, {2, {12, 8}}},
+        {"bias", STATE_WEIGHT, F64, {1, {5}}},
+    };
+    return (StateTensors){EXAMPLE_TENSORS, t};
+}
+
+static inline uint64_t example_hash(int rank, int64_t part)
+{
+    const int64_t what[2] = {rank, part};
+    return hash_bytes(what, sizeof what);
+}
+
+/* What a rank writes, laid and with hashes, one for each part. */
+static inline RankFile example_rank(const StateTensors *t, int rank)
+{
+    RankFile f = {.step = example_scalars.step, .rank = rank};
+    uint64_t *hash;
+    const Box up[2][2] = {{box2(0, 7, 0, 8), box2(7, 8, 0, 4)},
+                          {box2(7, 8, 4, 8), box2(8, 12, 0, 8)}};
+    DO(ARENA_NEW(&arena, 7, &f.part));
+    DO(ARENA_NEW(&arena, 7, &hash));
+    for (int i = 0; i < 6; i++) f.part[f.n++] = (ManifestPart){i / 2, rank, up[rank][i % 2], 0, 0};
+    f.part[f.n++] = (ManifestPart){3, rank, {1, {rank ? 2 : 0}, {rank ? 5 : 2}}, 0, 0};
+    for (int64_t i = 0; i < f.n; i++) {
+        assert_int_equal(rankfile_part_chunks(t, &f.part[i]), 1);
+        hash[i] = example_hash(rank, i);
+        f.part[i].hash = &hash[i];
+    }
+    DO(rankfile_lay(t, &f, &arena));
+    return f;
+}
+
+static inline int example_order(const void *a, const void *b)
+{
+    const ManifestPart *x = a, *y = b;
+    if (x->tensor != y->tensor) return x->tensor < y->tensor ? -1 : 1;
+    for (int d = 0; d < x->box.ndim; d++)
+        if (x->box.lo[d] != y->box.lo[d]) return x->box.lo[d] < y->box.lo[d] ? -1 : 1;
+    return 0;
+}
+
+static inline Manifest example_manifest(void)
+{
+    Manifest m = {.dir = "step-00000020", .scalars = example_scalars, .n_files = EXAMPLE_RANKS};
+    char name[RANKFILE_NAME_BYTES];
+    m.tensors = example_tensors();
+    DO(ARENA_NEW(&arena, EXAMPLE_RANKS, &m.file));
+    DO(ARENA_NEW(&arena, 14, &m.part));
+    for (int rank = 0; rank < EXAMPLE_RANKS; rank++) {
+        const RankFile f = example_rank(&m.tensors, rank);
+        rankfile_name(rank, name);
+        DO(arena_string(&arena, name, &m.file[rank].name));
+        m.file[rank].bytes = f.bytes;
+        m.file[rank].header_hash = 0x1111u * (unsigned)(rank + 1);
+        memcpy(m.part + m.n_parts, f.part, (size_t)f.n * sizeof *f.part);
+        m.n_parts += f.n;
+    }
+    qsort(m.part, (size_t)m.n_parts, sizeof *m.part, example_order);
+    return m;
+}
+
+#endif
