@@ -94,12 +94,15 @@ static Err check_group(const GeneratorRow *row, const Pipeline *p)
                         "parallel.group is %d; parallel.schedule=%s takes no groups: leave it out",
                         p->group, row->name);
     if (p->group > 0 && group_works(p, p->group)) return OK;
-    int near = p->group < 1 ? 1 : p->group;
+    const int group = p->group < 1 ? 1 : p->group, rounds = (p->micros + group - 1) / group;
+    int near = group;
     while (!group_works(p, near)) near++; /* all micro-batches in one group do work */
     return err_fail(ERR_CONFIG,
                     "parallel.group is %d; with %d ranks and %d micro-batches parallel.schedule=%s "
-                    "would have groups smaller than the ranks: set parallel.group=%d",
-                    p->group, p->ranks, p->micros, row->name, near);
+                    "would have groups of %d; each needs %d, %s: set parallel.group=%d",
+                    p->group, p->ranks, p->micros, row->name, p->micros / rounds,
+                    min_int(p->ranks, p->micros),
+                    p->micros < p->ranks ? "all that there are" : "one for each rank", near);
 }
 
 Err schedule_pipeline(const GeneratorRow *row, Pipeline *p)

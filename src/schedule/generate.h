@@ -52,7 +52,7 @@ Err schedule_generate(const char *name, const Pipeline *p, Arena *arena, Schedul
 /* Is the name that of a file? Names of schedules have no dot and no slash. */
 bool schedule_is_file(const char *name);
 /* Local. A schedule over chunks in its text form, which must check, with the ranks and micros of
- * `p`, and the chunks and slices where these are not 0; else ERR_CONFIG or ERR_CHECK. Its chunks
+ * `p`, and the chunks and slices where these are not 0; else ERR_CONFIG. Its chunks
  * lie where it says. */
 Err schedule_load(const char *path, const Pipeline *p, Arena *arena, Schedule *out);
 

@@ -55,7 +55,9 @@ Err schedule_load(const char *path, const Pipeline *p, Arena *arena, Schedule *o
     TRY(schedule_parse(path, text, length, arena, &s));
     TRY(check_fits(path, &s, p));
     TRY(check_places(path, &s));
-    TRY(schedule_check(&s, arena));
+    const Err err = schedule_check(&s, arena);
+    if (err == ERR_CHECK) /* the list is what was asked for */
+        return err_fail(ERR_CONFIG, "parallel.schedule=%s: %s", path, err_text());
     *out = s;
-    return OK;
+    return err;
 }

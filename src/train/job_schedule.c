@@ -5,6 +5,7 @@
  *     zero 3                  gather.0 F0.0 drop.0 ...      with what the units' switches ask for */
 #include "train/job_parts.h"
 
+#include <stdio.h>
 #include <string.h>
 #include "schedule/check.h"
 #include "schedule/chunks.h"
@@ -60,6 +61,32 @@ static UnitSwitches row_of(const Job *job, bool shared)
     return row;
 }
 
+/* Sums that are taken over ranks on the way take micro-batches in their order. */
+static Err check_order(const Job *job, const int *group)
+{
+    const ParallelSettings *p = &job->settings.parallel;
+    bool several = false;
+    for (int u = 0; u < job->model.n_units; u++)
+        several = several || (group[u] > 0 && group[u] < job->settings.micros);
+    if (!several || schedule_in_order(&job->units)) return OK;
+    char key[48] = "parallel.reduce=each";
+    const char *out = "parallel.reduce=last";
+    if (p->zero >= 2) {
+        snprintf(key, sizeof key, "parallel.zero=%d", p->zero);
+        out = "parallel.zero=0 or 1, with parallel.reduce=last";
+    }
+    if (p->fold > 1) {
+        snprintf(key, sizeof key, "numerics.fold=%d", p->fold);
+        out = "numerics.fold=1";
+    }
+    return err_fail(
+        ERR_CONFIG,
+        "parallel.schedule=%s with %s: gradients are summed on the way, in the order of "
+        "micro-batches, and this list adds to them in another; let its backward phases "
+        "go by micro-batch, or set %s",
+        job_schedule(&job->settings), key, out);
+}
+
 /* Adds what the units' rows of switches ask for. */
 static Err add_transfers(Job *job, Arena *arena)
 {
@@ -86,6 +113,7 @@ static Err add_transfers(Job *job, Arena *arena)
     if (set->kind == JOB_LOSS) {
         keep_forward(from);
     } else {
+        TRY(check_order(job, group));
         TRY(schedule_reduces(from, &(ReduceInput){packs, group, apart, late}, arena, &reduced,
                              sums));
         from = &reduced;

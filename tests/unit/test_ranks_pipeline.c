@@ -213,6 +213,39 @@ static void refused(void **state)
                  set);
 }
 
+/* Backward phases that go the other way: fine where sums are taken once a step. */
+static void from_a_file_in_another_order(void **state)
+{
+    (void)state;
+    static const char text[] = "sheaf schedule 1\nchunks 2 micros 3 slices 1\nplace 0 1\n"
+                               "over chunks\n"
+                               "rank 0: F0.0 F0.1 F0.2 B0.2 B0.1 B0.0\n"
+                               "rank 1: F1.0 F1.1 F1.2 B1.2 B1.1 B1.0\n";
+    char path[] = "/tmp/sheaf_list_XXXXXX";
+    const int fd = mkstemp(path);
+    assert_true(fd >= 0 && write(fd, text, sizeof text - 1) == sizeof text - 1);
+    const Row row = {"llama", path, 2, 2, 0, 3, NULL};
+    ModelConfig config;
+    World w = world(&row, &config);
+    WorldResult one, many;
+    w.set.parallel.mesh.dp_shard = 2;
+    DO(world_run_job(&w, &one));
+    on_stages(&w, &row);
+    w.set.parallel.zero = 1;
+    DO(world_run_job(&w, &many));
+    assert_true(world_differ_all(&one, &many) <= 1e-10);
+    world_result_close(&one);
+    world_result_close(&many);
+    w.set.parallel.zero = 3;
+    refused_with("with parallel.zero=3: gradients are summed on the way", w.set);
+    refused_with("or set parallel.zero=0 or 1", w.set);
+    w.set.parallel.zero = 0;
+    w.set.parallel.reduce_each = true;
+    refused_with("or set parallel.reduce=last", w.set);
+    close(fd);
+    unlink(path);
+}
+
 /* A list that a person wrote runs as those of generators do. */
 static void from_a_file(void **state)
 {
@@ -250,9 +283,9 @@ static void from_a_file(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exact),      cmocka_unit_test(exact_beside_others),
-        cmocka_unit_test(evicted),    cmocka_unit_test(tied),
-        cmocka_unit_test(delays),     cmocka_unit_test(refused),
-        cmocka_unit_test(from_a_file)};
+        cmocka_unit_test(exact),       cmocka_unit_test(exact_beside_others),
+        cmocka_unit_test(evicted),     cmocka_unit_test(tied),
+        cmocka_unit_test(delays),      cmocka_unit_test(refused),
+        cmocka_unit_test(from_a_file), cmocka_unit_test(from_a_file_in_another_order)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -453,12 +453,16 @@ static void bad_requests_are_named(void **state)
         {"interleaved",
          {4, 6, 0, 0, 4},
          "parallel.group is 4; with 4 ranks and 6 micro-batches parallel.schedule=interleaved "
-         "would have groups smaller than the ranks: set parallel.group=6"},
+         "would have groups of 3; each needs 4, one for each rank: set parallel.group=6"},
+        {"interleaved",
+         {4, 3, 0, 0, 2},
+         "parallel.group is 2; with 4 ranks and 3 micro-batches parallel.schedule=interleaved "
+         "would have groups of 1; each needs 3, all that there are: set parallel.group=3"},
         {"izb", {4, 16, 0, 0, -3}, "parallel.group is -3"},
         {"izb",
          {4, 13, 0, 0, 4},
          "parallel.group is 4; with 4 ranks and 13 micro-batches "
-         "parallel.schedule=izb would have groups smaller than the ranks: "
+         "parallel.schedule=izb would have groups of 3; each needs 4, one for each rank: "
          "set parallel.group=5"},
         {"izb", {20000, 16, 0, 0, 0}, "chunks is 32768; allowed are 1 to 32767"},
         {"1f1b", {2, 2, 0, 0, 2}, "parallel.group is 2; parallel.schedule=1f1b takes no groups"},

@@ -102,7 +102,8 @@ static void loaded_for_a_run(void **state)
     must(schedule_print(&s, *state, &text));
     assert_int_equal(ftruncate(file, 0), 0);
     assert_true(pwrite(file, text, strlen(text), 0) == (ssize_t)strlen(text));
-    assert_int_equal(schedule_load(path, &fits, *state, &back), ERR_CHECK);
+    assert_int_equal(schedule_load(path, &fits, *state, &back), ERR_CONFIG);
+    assert_non_null(strstr(err_text(), "parallel.schedule="));
     assert_non_null(strstr(err_text(), "is missing"));
     close(file);
     unlink(path);
