@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# pipeline.sh BINARY MPIRUN [FLAG ...] -- stages of a pipeline that are processes: losses and norms are those of stages that are
+# threads, to the last digit that is told, and as many bytes are sent.
+set -u
+sheaf=$1
+shift
+top=$(mktemp -d)
+trap 'rm -rf "$top"' EXIT
+export XDG_CACHE_HOME=$top/cache
+failed=0
+
+for i in $(seq 1 300); do echo "line $i: the quick brown fox jumps over $((i * i)) lazy dogs"; done >"$top/text"
+cat >"$top/run.yaml" <<YAML
+model:
+  name: llama-tiny
+  num_hidden_layers: 6
+data:
+  train: $top/text
+  valid: $top/text
+  seq_len: 24
+batch:
+  global: 10
+  micro: 1
+run:
+  steps: 3
+  valid_every: 2
+  timeout_s: 60
+YAML
+
+run() { # folder, command..., as far as --, key=value...
+    local dir=$1 command=()
+    shift
+    while [ "$1" != -- ]; do command+=("$1") && shift; done
+    shift
+    "${command[@]}" train "$top/run.yaml" run.dir="$top/$dir" "$@" </dev/null >"$top/$dir.out" 2>&1 ||
+        { cat "$top/$dir.out" && false; }
+}
+numbers() { sed 's/, "step_ms.*"sent_bytes"/, "sent_bytes"/' "$top/$1/metrics.jsonl"; }
+
+number=0
+while read -r ranks layout; do
+    number=$((number + 1))
+    # shellcheck disable=SC2086
+    if ! { run "t$number" "$sheaf" -- run.ranks="$ranks" $layout && run "p$number" "$@" -n "$ranks" "$sheaf" -- $layout &&
+        [ "$(numbers "t$number" | grep -c grad_norm)" = 3 ] && diff <(numbers "t$number") <(numbers "p$number"); }; then
+        echo "FAILED: $layout" && failed=1
+    fi
+done <<LAYOUTS
+2 mesh.pp=2
+2 mesh.pp=2 parallel.schedule=seq1f1b parallel.slices=3
+4 mesh.pp=4 parallel.evict=true
+4 mesh.pp=2 mesh.dp=2 parallel.zero=3 parallel.schedule=zbv
+4 mesh.pp=2 mesh.tp=2 parallel.sequence=true parallel.schedule=dualpipev
+LAYOUTS
+[ $number = 5 ] && exit $failed
