@@ -1,19 +1,6 @@
 /* tensors.c -- the tensors of a job. */
 #include "state/tensors.h"
 
-#include <string.h>
-
-static const char *const word[N_STATE_ROLES] = {"weight", "moment1", "moment2"};
-
-const char *state_role_name(StateRole role) { return word[role]; }
-
-int state_role_of(const char *name)
-{
-    for (int i = 0; i < N_STATE_ROLES; i++)
-        if (strcmp(name, word[i]) == 0) return i;
-    return -1;
-}
-
 Err state_tensors(const LinkedProgram *lp, Arena *a, StateTensors *out)
 {
     const Model *m = lp->model;

@@ -1,0 +1,22 @@
+/* chunkread.h -- chunks of a checkpoint, read and checked. */
+#ifndef STATE_CHUNKREAD_H
+#define STATE_CHUNKREAD_H
+
+#include "state/manifest.h"
+
+enum { READ_FILES = 64 };
+
+/* Files that are open: each has one place, and leaves it to the next that has the same. */
+typedef struct {
+    const Manifest *manifest;
+    int file[READ_FILES], fd[READ_FILES]; /* -1: none */
+} ChunkReader;
+
+ChunkReader chunk_reader(const Manifest *m);
+void chunk_reader_close(ChunkReader *r);
+
+/* Local. Chunk i of a part, dense, to `to`. ERR_IO and ERR_CHECK name the file, where in it, the
+ * tensor and the box: what cannot be read, what ends too early, what does not hash as it should. */
+Err chunk_read(ChunkReader *r, const ManifestPart *part, int64_t i, void *to);
+
+#endif

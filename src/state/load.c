@@ -1,0 +1,267 @@
+/* load.c -- the walk along the chunks of a checkpoint.
+ *
+ *     slot 0   chunk 17, read here: sends to ranks 2 and 5 are under way
+ *     slot 1   chunk 19, from rank 3: awaited
+ *     slot 2   chunk 22, read here, sent
+ *     slot 3   next
+ *
+ * Slots are taken in turn; one that is still busy is finished first. A chunk that is finished on
+ * all its ranks needs nothing more; of the first that is not, every member has begun its part, for
+ * a rank waits only for chunks that it has begun, and begins them in order. So that chunk ends, and
+ * the next, and the walk. */
+#include "state/load.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "state/boxcopy.h"
+#include "state/chunkread.h"
+#include "state/load_plan.h"
+
+enum {
+    LOAD_SLOTS = 4,
+    LOAD_FLIGHTS = 16,                /* transfers at once, of all slots */
+    ARENA_LOAD = MAX_COMM_ARENAS - 2, /* of the comm: the slots */
+    SLOT_BYTES = 2 * CHUNK_BYTES      /* the chunk, then messages that had to be packed */
+};
+
+typedef struct {
+    size_t at; /* in ARENA_LOAD */
+    size_t packed;
+    Ticket ticket[LOAD_FLIGHTS];
+    int n_tickets;
+    int64_t n; /* boxes that come with the message: > 0 while it is awaited */
+    LoadMove *move;
+    int tensor;
+    size_t element;
+} Slot;
+
+typedef struct {
+    const LoadSettings *s;
+    LoadPlan plan;
+    ChunkReader reader;
+    char *base; /* of ARENA_LOAD */
+    Slot slot[LOAD_SLOTS];
+    int next, flying;
+    LoadResult result;
+    Err err; /* the first, of files */
+    char text[1024];
+} Load;
+
+/* Where a move lies at home. */
+static BoxAt at_home(const Load *l, int tensor, const LoadMove *m)
+{
+    static const ParamPart of_role[N_STATE_ROLES] = {PART_MASTER, PART_MOMENT1, PART_MOMENT2};
+    const Tensor home =
+        rank_home(l->s->rank, m->want->unit, of_role[l->plan.tensors.tensor[tensor].role]);
+    const size_t element = dtype_bytes(home.dtype);
+    BoxAt at = {.data = (char *)home.data + m->want->at * (int64_t)element};
+    memcpy(at.stride, m->want->stride, sizeof at.stride);
+    return box_inside(&at, &m->want->box, &m->box, element);
+}
+
+/* A message's boxes to their places at home. */
+static void unpack(const Load *l, const Slot *slot)
+{
+    char *from = l->base + slot->at;
+    for (int64_t i = 0; i < slot->n; i++) {
+        const LoadMove *m = &slot->move[i];
+        const BoxAt in = box_dense(&m->box, from), out = at_home(l, slot->tensor, m);
+        box_copy(&m->box, slot->element, &in, &out);
+        from += box_count(&m->box) * (int64_t)slot->element;
+    }
+}
+
+static Err finish(Load *l, Slot *slot)
+{
+    for (int i = 0; i < slot->n_tickets; i++) TRY(comm_wait(l->s->comm, slot->ticket[i]));
+    l->flying -= slot->n_tickets;
+    slot->n_tickets = 0;
+    slot->packed = 0;
+    unpack(l, slot);
+    slot->n = 0;
+    return OK;
+}
+
+static Err take_slot(Load *l, Slot **out)
+{
+    Slot *slot = &l->slot[l->next];
+    l->next = (l->next + 1) % LOAD_SLOTS;
+    TRY(finish(l, slot));
+    *out = slot;
+    return OK;
+}
+
+/* Begins a transfer between this rank and a peer; the oldest slots are finished first where too
+ * much is under way. `slot` is the newest. */
+static Err begin(Load *l, Slot *slot, const Transfer *t)
+{
+    for (int i = 0; i < LOAD_SLOTS && l->flying == LOAD_FLIGHTS; i++)
+        TRY(finish(l, &l->slot[(l->next + i) % LOAD_SLOTS]));
+    TRY(comm_begin(l->s->comm, t, &slot->ticket[slot->n_tickets]));
+    slot->n_tickets++;
+    l->flying++;
+    return OK;
+}
+
+/* The boxes of a chunk that one rank wants. */
+typedef struct {
+    const LoadChunk *chunk;
+    const LoadMove *move;
+    int64_t n;
+    int64_t count; /* elements */
+} Message;
+
+static Message message_of(const LoadChunk *c, int64_t from, int64_t to)
+{
+    Message m = {c, &c->move[from], to - from, 0};
+    for (int64_t i = from; i < to; i++) m.count += box_count(&c->move[i].box);
+    return m;
+}
+
+/* Boxes of the chunk back to back, behind it; where they are one run of it already, there. */
+static Err pack(Load *l, Slot *slot, const Message *m, size_t *at)
+{
+    const LoadChunk *c = m->chunk;
+    const BoxAt chunk = box_dense(&c->box, l->base + slot->at);
+    const BoxAt first = box_inside(&chunk, &c->box, &m->move[0].box, c->element);
+    const size_t bytes = (size_t)m->count * c->element;
+    *at = (size_t)(first.data - l->base);
+    if (m->n == 1 && box_is_run(&m->move[0].box, &first)) return OK;
+    if (slot->packed + bytes > CHUNK_BYTES) TRY(finish(l, slot));
+    *at = slot->at + CHUNK_BYTES + slot->packed;
+    char *to = l->base + *at;
+    for (int64_t i = 0; i < m->n; i++) {
+        const Box *box = &m->move[i].box;
+        const BoxAt in = box_inside(&chunk, &c->box, box, c->element), out = box_dense(box, to);
+        box_copy(box, c->element, &in, &out);
+        to += box_count(box) * (int64_t)c->element;
+    }
+    slot->packed += bytes;
+    return OK;
+}
+
+static Transfer transfer_of(const Load *l, CommKind kind, int peer, const LoadChunk *c)
+{
+    const DType dtype = l->plan.tensors.tensor[c->tensor].dtype;
+    const Ref here = {l->s->rank->settings.program->rank, ARENA_LOAD, 0, 0, dtype};
+    const Ref there = {.rank = peer, .dtype = dtype};
+    return (Transfer){.kind = kind,
+                      .group = l->s->all,
+                      .purpose = PURPOSE_STATE,
+                      .from = kind == COMM_SEND ? here : there,
+                      .to = kind == COMM_SEND ? there : here,
+                      .instr = -1,
+                      .tag = c->tensor};
+}
+
+/* What this rank itself wants of a chunk that it has read. */
+static void keep(const Load *l, const Slot *slot, const Message *m)
+{
+    const LoadChunk *c = m->chunk;
+    const BoxAt chunk = box_dense(&c->box, l->base + slot->at);
+    for (int64_t i = 0; i < m->n; i++) {
+        const Box *box = &m->move[i].box;
+        const BoxAt in = box_inside(&chunk, &c->box, box, c->element);
+        const BoxAt out = at_home(l, c->tensor, &m->move[i]);
+        box_copy(box, c->element, &in, &out);
+    }
+}
+
+static Err give(Load *l, Slot *slot, const Message *m)
+{
+    Transfer t = transfer_of(l, COMM_SEND, m->move[0].want->rank, m->chunk);
+    TRY(pack(l, slot, m, &t.from.offset));
+    t.from.count = m->count;
+    l->result.sent_bytes += m->count * (int64_t)m->chunk->element;
+    return begin(l, slot, &t);
+}
+
+/* What is wrong with a file is told at the end: until then others wait for what is in it. */
+static void remember(Load *l, Err err)
+{
+    if (err == OK || l->err != OK) return;
+    l->err = err;
+    snprintf(l->text, sizeof l->text, "%s", err_text());
+}
+
+static Err read_chunk(Load *l, const LoadChunk *c)
+{
+    Slot *slot;
+    TRY(take_slot(l, &slot));
+    remember(l, chunk_read(&l->reader, c->part, c->number, l->base + slot->at));
+    l->result.read_bytes += load_chunk_bytes(c);
+    for (int64_t i = 0, end; i < c->n; i = end) {
+        for (end = i; end < c->n && c->move[end].want->rank == c->move[i].want->rank;) end++;
+        const Message m = message_of(c, i, end);
+        if (m.move[0].want->rank == c->reader)
+            keep(l, slot, &m);
+        else
+            TRY(give(l, slot, &m));
+    }
+    return OK;
+}
+
+static Err await_chunk(Load *l, const Message *m)
+{
+    const LoadChunk *c = m->chunk;
+    Slot *slot;
+    TRY(take_slot(l, &slot));
+    Transfer t = transfer_of(l, COMM_RECV, c->reader, c);
+    t.to.offset = slot->at;
+    t.to.count = m->count;
+    memcpy(slot->move, m->move, (size_t)m->n * sizeof *m->move);
+    slot->tensor = c->tensor;
+    slot->element = c->element;
+    TRY(begin(l, slot, &t));
+    slot->n = m->n;
+    return OK;
+}
+
+static Err walk(Load *l)
+{
+    const int me = l->s->rank->settings.program->rank;
+    LoadChunk c;
+    while (load_plan_next(&l->plan, &c)) {
+        int64_t first;
+        const int64_t n = load_moves_of(&c, me, &first);
+        const Message mine = message_of(&c, first, first + n);
+        if (c.reader == me)
+            TRY(read_chunk(l, &c));
+        else if (n > 0)
+            TRY(await_chunk(l, &mine));
+    }
+    for (int i = 0; i < LOAD_SLOTS; i++) TRY(finish(l, &l->slot[(l->next + i) % LOAD_SLOTS]));
+    return OK;
+}
+
+/* All that may fail before the first transfer. */
+static Err open_load(Load *l)
+{
+    const LoadSettings *s = l->s;
+    const LinkedProgram *lp = s->rank->settings.program;
+    void *base;
+    TRY(load_plan_open(&l->plan, s->manifest, lp, s->temp));
+    TRY(arena_push(s->temp, (size_t)LOAD_SLOTS * SLOT_BYTES, &base));
+    l->base = base;
+    for (int i = 0; i < LOAD_SLOTS; i++) {
+        l->slot[i].at = (size_t)i * SLOT_BYTES;
+        TRY(ARENA_NEW(s->temp, l->plan.most, &l->slot[i].move));
+    }
+    if (!s->comm) return OK;
+    return comm_register(s->comm, ARENA_LOAD, base, (size_t)LOAD_SLOTS * SLOT_BYTES);
+}
+
+Err state_load(const LoadSettings *s, LoadResult *out)
+{
+    Load l = {.s = s, .reader = chunk_reader(s->manifest)};
+    const size_t mark = arena_mark(s->temp);
+    Err err = open_load(&l);
+    if (s->comm) err = comm_agree(s->comm, s->all, err);
+    if (err == OK) err = walk(&l);
+    chunk_reader_close(&l.reader);
+    arena_rewind(s->temp, mark);
+    TRY(err);
+    TRY(rank_publish(s->rank));
+    *out = l.result;
+    return l.err == OK ? OK : err_fail(l.err, "%s", l.text);
+}

@@ -1,0 +1,202 @@
+/* save_file.c -- boxes to a file: hashed chunk by chunk, written in long runs, the header last. */
+#include "state/save_file.h"
+
+#include <string.h>
+#include "state/boxcopy.h"
+#include "state/disk.h"
+#include "state/hash.h"
+#include "state/rankfile.h"
+
+static size_t element_of(const SaveParts *p, int64_t part)
+{
+    return dtype_bytes(p->tensors.tensor[p->parts.part[part].tensor].dtype);
+}
+
+static int64_t most_of(const SaveParts *p, int64_t part)
+{
+    return CHUNK_BYTES / (int64_t)element_of(p, part);
+}
+
+Err save_parts_open(SaveParts *p, const LinkedProgram *lp, Arena *a)
+{
+    *p = (SaveParts){0};
+    TRY(state_tensors(lp, a, &p->tensors));
+    TRY(state_parts(lp, lp->rank, true, a, &p->parts));
+    const int64_t n = p->parts.n;
+    TRY(ARENA_NEW(a, n, &p->in_file));
+    TRY(ARENA_NEW(a, n + 1, &p->at));
+    TRY(ARENA_NEW(a, n + 1, &p->first));
+    for (int64_t i = 0; i < n; i++) {
+        const Box *box = &p->parts.part[i].box;
+        p->at[i + 1] = p->at[i] + box_count(box) * (int64_t)element_of(p, i);
+        p->first[i + 1] = p->first[i] + chunk_count(box, most_of(p, i));
+    }
+    TRY(ARENA_NEW(a, p->first[n], &p->hash));
+    for (int64_t i = 0; i < n; i++)
+        p->in_file[i] = (ManifestPart){.tensor = p->parts.part[i].tensor,
+                                       .box = p->parts.part[i].box,
+                                       .hash = p->hash + p->first[i]};
+    return OK;
+}
+
+/* Where a part lies in the rank's memory. */
+static BoxAt at_home(const SaveParts *p, const Rank *r, int64_t part)
+{
+    static const ParamPart of_role[N_STATE_ROLES] = {PART_MASTER, PART_MOMENT1, PART_MOMENT2};
+    const StatePart *s = &p->parts.part[part];
+    const Tensor home = rank_home(r, s->unit, of_role[p->tensors.tensor[s->tensor].role]);
+    BoxAt at = {.data = (char *)home.data + s->at * (int64_t)dtype_bytes(home.dtype)};
+    memcpy(at.stride, s->stride, sizeof at.stride);
+    return at;
+}
+
+/* A chunk: its part, its box, and where its bytes are, from the data's beginning on. */
+typedef struct {
+    int64_t part;
+    Box box;
+    int64_t at, bytes;
+} Chunk;
+
+static Chunk chunk_of(const SaveParts *p, int64_t part, int64_t i)
+{
+    int64_t before;
+    Chunk c = {.part = part};
+    c.box = chunk_at(&p->parts.part[part].box, most_of(p, part), i, &before);
+    c.at = p->at[part] + before * (int64_t)element_of(p, part);
+    c.bytes = box_count(&c.box) * (int64_t)element_of(p, part);
+    return c;
+}
+
+static void copy_chunk(const SaveParts *p, const Rank *r, const Chunk *c, char *to)
+{
+    const BoxAt home = at_home(p, r, c->part);
+    const size_t element = element_of(p, c->part);
+    const BoxAt in = box_inside(&home, &p->parts.part[c->part].box, &c->box, element);
+    const BoxAt out = box_dense(&c->box, to);
+    box_copy(&c->box, element, &in, &out);
+}
+
+typedef struct {
+    const SaveParts *parts;
+    const Rank *rank;
+} Copying;
+
+/* A tile is a chunk, counted through all parts. */
+static void copy_tile(void *work, int64_t tile)
+{
+    const Copying *c = work;
+    const SaveParts *p = c->parts;
+    int64_t lo = 0, hi = p->parts.n; /* the part is in [lo, hi) */
+    while (hi - lo > 1) {
+        const int64_t mid = lo + (hi - lo) / 2;
+        if (p->first[mid] <= tile)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    const Chunk chunk = chunk_of(p, lo, tile - p->first[lo]);
+    copy_chunk(p, c->rank, &chunk, p->snapshot + chunk.at);
+}
+
+void save_parts_copy(const SaveParts *p, const Rank *r)
+{
+    Copying c = {p, r};
+    team_run(r->settings.team, p->first[p->parts.n], copy_tile, &c);
+}
+
+void save_point(const SaveFile *f, SavePoint point)
+{
+    if (f->hook->at) f->hook->at(f->hook->context, point, f->rank->settings.program->rank, f->step);
+}
+
+/* A file being written: bytes of its data that are hashed, and that are written. */
+typedef struct {
+    SaveParts *parts;
+    const SaveFile *file;
+    char path[DISK_PATH_BYTES];
+    int fd;
+    int64_t data_at, ready, written;
+    bool half;
+} Writing;
+
+/* Where the data's byte `at` is in memory, given that it is not written yet. */
+static char *in_memory(const Writing *w, int64_t at)
+{
+    return w->parts->snapshot ? w->parts->snapshot + at : w->parts->buffer + (at - w->written);
+}
+
+static Err write_ready(Writing *w)
+{
+    const int64_t all = w->parts->at[w->parts->parts.n];
+    TRY(disk_write(w->fd, w->path, w->data_at + w->written, in_memory(w, w->written),
+                   (size_t)(w->ready - w->written)));
+    w->written = w->ready;
+    if (!w->half && 2 * w->written >= all) {
+        w->half = true;
+        save_point(w->file, SAVE_HALF);
+    }
+    return OK;
+}
+
+static Err write_data(Writing *w)
+{
+    SaveParts *p = w->parts;
+    const int64_t all = p->at[p->parts.n];
+    for (int64_t part = 0; part < p->parts.n; part++)
+        for (int64_t i = p->first[part]; i < p->first[part + 1]; i++) {
+            const Chunk c = chunk_of(p, part, i - p->first[part]);
+            char *data = in_memory(w, c.at);
+            if (!p->snapshot) copy_chunk(p, w->file->rank, &c, data);
+            p->hash[i] = hash_bytes(data, (size_t)c.bytes);
+            w->ready = c.at + c.bytes;
+            const bool at_half = !w->half && 2 * w->ready >= all;
+            if (at_half || w->ready - w->written >= SAVE_WRITE_BYTES) TRY(write_ready(w));
+        }
+    return write_ready(w);
+}
+
+static Err write_open(Writing *w, RankFile *laid)
+{
+    const char *head;
+    size_t bytes;
+    w->data_at = laid->data_at;
+    TRY(write_data(w));
+    TRY(rankfile_header(&w->parts->tensors, laid, w->file->temp, &head, &bytes));
+    TRY(disk_write(w->fd, w->path, 0, head, bytes));
+    save_point(w->file, SAVE_DATA);
+    return OK;
+}
+
+static Err write_file(Writing *w, const char *folder, int64_t *written)
+{
+    const SaveFile *f = w->file;
+    char name[RANKFILE_NAME_BYTES];
+    RankFile laid = {.step = f->step,
+                     .rank = f->rank->settings.program->rank,
+                     .n = w->parts->parts.n,
+                     .part = w->parts->in_file};
+    rankfile_name(laid.rank, name);
+    TRY(disk_path(folder, name, w->path));
+    TRY(rankfile_lay(&w->parts->tensors, &laid, f->temp));
+    TRY(disk_create(w->path, &w->fd));
+    const Err err = write_open(w, &laid);
+    if (err != OK) {
+        disk_close(w->fd);
+        return err;
+    }
+    TRY(disk_finish(w->fd, w->path));
+    *written = laid.bytes;
+    return OK;
+}
+
+Err save_file_write(SaveParts *p, const SaveFile *f, int64_t *written)
+{
+    Writing w = {.parts = p, .file = f};
+    char folder[DISK_PATH_BYTES];
+    *written = 0;
+    TRY(folder_begin(f->checkpoints, f->step, folder, sizeof folder));
+    save_point(f, SAVE_FOLDER);
+    if (p->parts.n > 0) TRY(write_file(&w, folder, written));
+    save_point(f, SAVE_SYNCED);
+    return OK;
+}
