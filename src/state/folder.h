@@ -4,7 +4,8 @@
  *     checkpoints/step-00000020/          likewise; the newest whole one is what a run goes on from
  *     checkpoints/step-00000030.tmp/      being written, or left by a crash: removed when a run starts
  *     checkpoints/step-00000005.damaged/  found damaged, kept for whoever wants to look
- *     checkpoints/latest                  "step-00000020 0123456789abcdef\n": name, hash of its manifest
+ *     checkpoints/latest                  "step-00000020 HASH HASH\n": name, hash of its manifest, and
+ *                                         the hash of what stands before it in the line
  *
  * A save:  1 make step-N.tmp                    each rank
  *          2 write rank-R.safetensors           each rank; hashes of chunks are in its metadata
@@ -49,6 +50,7 @@ typedef struct {
     int64_t step;
     char name[32]; /* "step-00000020" */
 } Generation;
+Generation generation_of(int64_t step);
 
 /* Local. Checkpoints that have their final name, newest first; looks into none of them. A folder
  * that is not there is empty. */
@@ -56,16 +58,17 @@ Err folder_list(const char *checkpoints, Arena *a, Generation **out, int *n);
 /* Local. What `latest` says. ERR_CHECK when it is damaged: a flipped byte is named; *found false:
  * none. */
 Err folder_latest(const char *checkpoints, Generation *out, uint64_t *manifest_hash, bool *found);
-/* Local. Before a run starts to write: removes what crashes left (*.tmp). */
+/* Local. Before a run starts to write: removes what crashes left (step-N.tmp, latest.tmp). */
 Err folder_tidy(const char *checkpoints);
 /* Local. Gives a damaged one another name, which *out, of 64 bytes, tells. */
 Err folder_set_aside(const char *checkpoints, const Generation *g, char *out);
 
-/* Local. Step 1 of a save; it may be there already, made by another rank. */
+/* Local. Step 1 of a save; it may be there already, made by another rank. The path of step-N.tmp. */
 Err folder_begin(const char *checkpoints, int64_t step, char *path, size_t path_bytes);
 /* Local, on rank 0 when all ranks have written. Steps 4 to 8. `scalars` for the manifest; the
  * headers of the ranks' files (rank-00000.safetensors on; ranks that own nothing write none) tell
- * the rest. */
+ * the rest. Step N must not be there yet. At least two generations are kept. An error names the file
+ * and the reason; before step 6 it leaves all but step-N.tmp as it was, behind it step-N is whole. */
 typedef struct {
     const char *checkpoints;
     int ranks, keep;

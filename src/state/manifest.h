@@ -60,6 +60,9 @@ typedef struct {
     uint64_t hash;      /* of itself */
 } Manifest;
 
+/* Local. The order of parts, as qsort asks for it. */
+int manifest_part_order(const void *a, const void *b);
+
 /* Local. The manifest as the bytes of manifest.json; the last member is the hash of all before.
  * `hash` of m is not looked at; manifest_text_hash tells it of the text. */
 Err manifest_text(const Manifest *m, Arena *a, const char **text, size_t *bytes);

@@ -80,11 +80,12 @@ static Err check_cover(const Manifest *m, int tensor, const ManifestPart *part, 
     return OK;
 }
 
-static int by_box(const ManifestPart *a, const ManifestPart *b)
+int manifest_part_order(const void *a, const void *b)
 {
-    if (a->tensor != b->tensor) return a->tensor < b->tensor ? -1 : 1;
-    for (int d = 0; d < a->box.ndim; d++)
-        if (a->box.lo[d] != b->box.lo[d]) return a->box.lo[d] < b->box.lo[d] ? -1 : 1;
+    const ManifestPart *x = a, *y = b;
+    if (x->tensor != y->tensor) return x->tensor < y->tensor ? -1 : 1;
+    for (int d = 0; d < x->box.ndim; d++)
+        if (x->box.lo[d] != y->box.lo[d]) return x->box.lo[d] < y->box.lo[d] ? -1 : 1;
     return 0;
 }
 
@@ -92,7 +93,7 @@ static Err check_covers(const Manifest *m, Arena *temp)
 {
     int64_t at = 0;
     for (int64_t i = 1; i < m->n_parts; i++)
-        if (by_box(&m->part[i - 1], &m->part[i]) > 0)
+        if (manifest_part_order(&m->part[i - 1], &m->part[i]) > 0)
             return err_fail(ERR_CHECK, "%s: part %lld is not in its order", m->dir, (long long)i);
     for (int t = 0; t < m->tensors.n; t++) {
         const size_t mark = arena_mark(temp);

@@ -3,6 +3,7 @@
 #ifndef SUPPORT_STATE_TEST_H
 #define SUPPORT_STATE_TEST_H
 
+#include <stdio.h>
 #include <stdlib.h>
 #include "support/expect.h"
 #include "support/bytes.h"
@@ -105,15 +106,6 @@ static inline RankFile example_rank(const StateTensors *t, int rank)
     return f;
 }
 
-static inline int example_order(const void *a, const void *b)
-{
-    const ManifestPart *x = a, *y = b;
-    if (x->tensor != y->tensor) return x->tensor < y->tensor ? -1 : 1;
-    for (int d = 0; d < x->box.ndim; d++)
-        if (x->box.lo[d] != y->box.lo[d]) return x->box.lo[d] < y->box.lo[d] ? -1 : 1;
-    return 0;
-}
-
 static inline Manifest example_manifest(void)
 {
     Manifest m = {.dir = "step-00000020", .scalars = example_scalars, .n_files = EXAMPLE_RANKS};
@@ -130,8 +122,24 @@ static inline Manifest example_manifest(void)
         memcpy(m.part + m.n_parts, f.part, (size_t)f.n * sizeof *f.part);
         m.n_parts += f.n;
     }
-    qsort(m.part, (size_t)m.n_parts, sizeof *m.part, example_order);
+    qsort(m.part, (size_t)m.n_parts, sizeof *m.part, manifest_part_order);
     return m;
+}
+
+/* The rank's file, with data whose bytes are known. */
+static inline void example_write(const StateTensors *t, const RankFile *f, const char *path)
+{
+    const char *head;
+    size_t bytes;
+    Buffer b = {0};
+    DO(rankfile_header(t, f, &arena, &head, &bytes));
+    buffer_raw(&b, head, bytes);
+    while ((int64_t)b.bytes < f->bytes) buffer_put(&b, b.bytes * 7, 1);
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(b.at, 1, b.bytes, file), b.bytes);
+    fclose(file);
+    buffer_free(&b);
 }
 
 #endif

@@ -206,7 +206,7 @@ static Manifest tiled(const Shape *shape, const BoxList *l)
     int64_t at = 64;
     DO(ARENA_NEW(&arena, l->n, &m.part));
     for (int64_t i = 0; i < l->n; i++) m.part[i].box = l->box[i];
-    qsort(m.part, (size_t)m.n_parts, sizeof *m.part, example_order);
+    qsort(m.part, (size_t)m.n_parts, sizeof *m.part, manifest_part_order);
     for (int64_t i = 0; i < l->n; i++) {
         m.part[i].at = at;
         at += rankfile_part_bytes(&m.tensors, &m.part[i]);

@@ -1,0 +1,214 @@
+/* commit.c -- how one more checkpoint gets into the folder: the protocol of folder.h, step by step.
+ *
+ *     step-N.tmp/rank-*.safetensors     headers -> manifest, checked, written, synced
+ *     step-N.tmp -> step-N              from here on it is whole, whatever happens
+ *     latest.tmp -> latest
+ *     the oldest -> .tmp -> gone
+ *
+ * Before each rename all that it makes visible is on the disk, and after it the folder is synced:
+ * so after a crash at any place the names that are there are those of whole checkpoints. An error
+ * before the first rename leaves the folder as it was, but for step-N.tmp. */
+#define _POSIX_C_SOURCE 200809L
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include "state/disk.h"
+#include "state/folder.h"
+#include "state/folder_parts.h"
+#include "state/hash.h"
+#include "state/rankfile.h"
+
+enum { LEAST_KEPT = 2, NAME_BYTES = 40 };
+
+typedef struct {
+    const CommitSettings *s;
+    Generation g;
+    char tmp[DISK_PATH_BYTES], path[DISK_PATH_BYTES]; /* step-N.tmp, step-N */
+    Arena *temp;
+} Commit;
+
+static void reached(const Commit *c, SavePoint point)
+{
+    const SaveHook *hook = c->s->hook;
+    if (hook && hook->at) hook->at(hook->context, point, 0, c->g.step);
+}
+
+static Err tmp_path(const char *checkpoints, int64_t step, char *out)
+{
+    char name[NAME_BYTES];
+    snprintf(name, sizeof name, "%s.tmp", generation_of(step).name);
+    return disk_path(checkpoints, name, out);
+}
+
+static Err move(const char *from, const char *to, const char *folder)
+{
+    if (rename(from, to) != 0)
+        return err_fail(ERR_IO, "%s: cannot rename to %s: %s", from, to, strerror(errno));
+    return disk_sync_folder(folder);
+}
+
+/* ---- the manifest, from the headers ---- */
+
+/* The header of each rank that wrote; n of the others stays 0. */
+static Err read_ranks(const Commit *c, RankFile *of_rank)
+{
+    char name[RANKFILE_NAME_BYTES], path[DISK_PATH_BYTES];
+    struct stat st;
+    for (int r = 0; r < c->s->ranks; r++) {
+        RankFile *f = &of_rank[r];
+        rankfile_name(r, name);
+        TRY(disk_path(c->tmp, name, path));
+        if (stat(path, &st) != 0 && errno == ENOENT) continue;
+        TRY(rankfile_read(path, c->s->tensors, c->temp, f));
+        if (f->rank != r || f->step != c->g.step || f->n == 0)
+            return err_fail(ERR_CHECK, "%s: is of step %lld, rank %d, with %lld parts", path,
+                            (long long)f->step, f->rank, (long long)f->n);
+    }
+    return OK;
+}
+
+static Err make_manifest(const Commit *c, Manifest *m)
+{
+    RankFile *of_rank;
+    int64_t n = 0;
+    char name[RANKFILE_NAME_BYTES];
+    *m = (Manifest){.dir = c->tmp, .scalars = *c->s->scalars, .tensors = *c->s->tensors};
+    TRY(ARENA_NEW(c->temp, c->s->ranks, &of_rank));
+    TRY(read_ranks(c, of_rank));
+    for (int r = 0; r < c->s->ranks; r++) n += of_rank[r].n;
+    TRY(ARENA_NEW(c->temp, n, &m->part));
+    TRY(ARENA_NEW(c->temp, c->s->ranks, &m->file));
+    for (int r = 0; r < c->s->ranks; r++) {
+        const RankFile *f = &of_rank[r];
+        if (f->n == 0) continue;
+        ManifestFile *file = &m->file[m->n_files];
+        rankfile_name(r, name);
+        TRY(arena_string(c->temp, name, &file->name));
+        file->bytes = f->bytes;
+        file->header_hash = f->header_hash;
+        for (int64_t i = 0; i < f->n; i++) {
+            m->part[m->n_parts] = f->part[i];
+            m->part[m->n_parts++].file = m->n_files;
+        }
+        m->n_files++;
+    }
+    if (n > 1) qsort(m->part, (size_t)n, sizeof *m->part, manifest_part_order);
+    return OK;
+}
+
+/* Two writes with a point between them, and a sync. */
+static Err write_file(const Commit *c, const char *path, const char *text, SavePoint half)
+{
+    const size_t bytes = strlen(text), first = bytes / 2;
+    int fd;
+    TRY(disk_create(path, &fd));
+    Err err = disk_write(fd, path, 0, text, first);
+    if (err == OK) {
+        reached(c, half);
+        err = disk_write(fd, path, (int64_t)first, text + first, bytes - first);
+    }
+    if (err == OK) return disk_finish(fd, path);
+    disk_close(fd); /* its message stays that of the write */
+    return err;
+}
+
+static Err write_manifest(const Commit *c, uint64_t *hash)
+{
+    char path[DISK_PATH_BYTES];
+    Manifest m, again;
+    const char *text;
+    size_t bytes;
+    TRY(make_manifest(c, &m));
+    TRY(manifest_text(&m, c->temp, &text, &bytes));
+    /* Read it as the loader will: what it would refuse is no checkpoint. */
+    TRY(manifest_parse(c->tmp, text, bytes, c->temp, &again));
+    TRY(disk_path(c->tmp, "manifest.json", path));
+    TRY(write_file(c, path, text, SAVE_MANIFEST_HALF));
+    TRY(disk_sync_folder(c->tmp));
+    *hash = again.hash;
+    reached(c, SAVE_MANIFEST);
+    return OK;
+}
+
+/* ---- what is seen from outside ---- */
+
+static Err write_latest(const Commit *c, uint64_t manifest_hash)
+{
+    char tmp[DISK_PATH_BYTES], path[DISK_PATH_BYTES], line[LATEST_BYTES];
+    TRY(disk_path(c->s->checkpoints, "latest.tmp", tmp));
+    TRY(disk_path(c->s->checkpoints, "latest", path));
+    latest_line(&c->g, manifest_hash, line);
+    TRY(write_file(c, tmp, line, SAVE_LATEST_HALF));
+    TRY(move(tmp, path, c->s->checkpoints));
+    reached(c, SAVE_LATEST);
+    return OK;
+}
+
+static void half_removed(void *context) { reached(context, SAVE_REMOVING); }
+
+static Err remove_old(const Commit *c)
+{
+    const int keep = c->s->keep > LEAST_KEPT ? c->s->keep : LEAST_KEPT;
+    char path[DISK_PATH_BYTES], tmp[DISK_PATH_BYTES];
+    Generation *g;
+    int n;
+    TRY(folder_list(c->s->checkpoints, c->temp, &g, &n));
+    for (int i = keep; i < n; i++) {
+        if (g[i].step == c->g.step) continue; /* there are newer ones, but this one is the run's */
+        TRY(disk_path(c->s->checkpoints, g[i].name, path));
+        TRY(tmp_path(c->s->checkpoints, g[i].step, tmp));
+        TRY(folder_remove(tmp, NULL, NULL));
+        TRY(move(path, tmp, c->s->checkpoints));
+        TRY(folder_remove(tmp, half_removed, (void *)(uintptr_t)c));
+    }
+    return OK;
+}
+
+static Err commit(const Commit *c)
+{
+    uint64_t manifest_hash;
+    struct stat st;
+    if (lstat(c->path, &st) == 0)
+        return err_fail(ERR_IO,
+                        "%s: is there already, and a checkpoint is never written over; move it "
+                        "away, or use another run.dir",
+                        c->path);
+    TRY(write_manifest(c, &manifest_hash));
+    TRY(move(c->tmp, c->path, c->s->checkpoints));
+    reached(c, SAVE_RENAMED);
+    TRY(write_latest(c, manifest_hash));
+    TRY(remove_old(c));
+    reached(c, SAVE_DONE);
+    return OK;
+}
+
+Err folder_commit(const CommitSettings *s, Arena *temp)
+{
+    Commit c = {.s = s, .g = generation_of(s->scalars->step), .temp = temp};
+    const size_t mark = arena_mark(temp);
+    TRY(tmp_path(s->checkpoints, c.g.step, c.tmp));
+    TRY(disk_path(s->checkpoints, c.g.name, c.path));
+    const Err err = commit(&c);
+    arena_rewind(temp, mark);
+    return err;
+}
+
+Err folder_begin(const char *checkpoints, int64_t step, char *path, size_t path_bytes)
+{
+    char made[DISK_PATH_BYTES];
+    TRY(tmp_path(checkpoints, step, made));
+    if (mkdir(made, 0777) != 0 && errno != EEXIST)
+        return err_fail(ERR_IO, "%s: cannot make the folder: %s", made, strerror(errno));
+    MUST(strlen(made) < path_bytes, "%zu bytes for %s", path_bytes, made);
+    snprintf(path, path_bytes, "%s", made);
+    return OK;
+}
+
+Err folder_abandon(const char *checkpoints, int64_t step)
+{
+    char path[DISK_PATH_BYTES];
+    TRY(tmp_path(checkpoints, step, path));
+    return folder_remove(path, NULL, NULL);
+}
