@@ -69,7 +69,7 @@ static Err run_layer(int32_t T, Measured *out)
     TRY(rank_init_weights(&rank, 1));
     fill_inputs(&rank, T);
     const double start = now_s();
-    TRY(rank_step(&rank, &(StepSettings){1, 0}, &result));
+    TRY(rank_step(&rank, &(StepSettings){.step = 1, .lr = 0}, &result));
     out->seconds = now_s() - start;
     out->work = job.linked.bytes[ARENA_WORK];
     for (int a = 0; a < N_ARENAS; a++) out->arenas += job.linked.bytes[a];

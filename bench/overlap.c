@@ -200,7 +200,7 @@ static Err run_lane(Lane *l)
     for (int i = 0; i <= o->steps; i++) {
         const double start_s = now_s();
         l->trace.n = 0;
-        TRY(rank_step(&l->at_work, &(StepSettings){i + 1, 1e-4}, &result));
+        TRY(rank_step(&l->at_work, &(StepSettings){.step = i + 1, .lr = 1e-4}, &result));
         const double step_s = now_s() - start_s;
         if (i == 0 || step_s >= l->out.step_s) continue; /* the first touches all memory */
         l->out.step_s = step_s;

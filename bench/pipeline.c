@@ -100,7 +100,7 @@ static Err time_steps(Rank *rank, Bench *b, WorldRank *w)
         if (i == 1) rank->settings.trace->n = 0;
         TRY(world_agree(w, OK)); /* all begin together */
         const double start = now_s();
-        TRY(rank_step(rank, &(StepSettings){i + 1, 1e-4}, &result));
+        TRY(rank_step(rank, &(StepSettings){.step = i + 1, .lr = 1e-4}, &result));
         if (i > 0) total += now_s() - start;
     }
     if (w->rank == 0) b->step_s = total / b->o->steps;

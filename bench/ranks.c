@@ -90,7 +90,7 @@ static Err time_steps(Rank *rank, Way *way, WorldRank *w)
     for (int i = 0; i <= way->o->steps; i++) { /* the first touches all memory */
         StepResult result;
         const double start = now_s();
-        TRY(rank_step(rank, &(StepSettings){i + 1, 1e-4}, &result));
+        TRY(rank_step(rank, &(StepSettings){.step = i + 1, .lr = 1e-4}, &result));
         if (i > 0 && now_s() - start < best) best = now_s() - start;
         if (w->rank == 0) way->loss = result.loss;
     }

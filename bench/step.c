@@ -111,14 +111,14 @@ static Err measure(Rank *rank, const Job *job, const Options *o)
     StepResult result;
     double best = 1e30, total = 0, cpu_s;
     const double tokens = (double)(o->sequences * o->seq_len);
-    TRY(rank_step(rank, &(StepSettings){1, 1e-4}, &result)); /* touches all memory */
+    TRY(rank_step(rank, &(StepSettings){.step = 1, .lr = 1e-4}, &result)); /* touches all memory */
     printf("first loss %.4f\n", result.loss);
     memset(seconds, 0, sizeof seconds);
     memset(calls, 0, sizeof calls);
     cpu_s = clock_s(CLOCK_PROCESS_CPUTIME_ID);
     for (int i = 0; i < o->steps; i++) {
         const double start = now_s();
-        TRY(rank_step(rank, &(StepSettings){i + 2, 1e-4}, &result));
+        TRY(rank_step(rank, &(StepSettings){.step = i + 2, .lr = 1e-4}, &result));
         const double step_s = now_s() - start;
         total += step_s;
         if (step_s < best) best = step_s;

@@ -84,6 +84,7 @@ static OptimSettings optim_settings(const Config *c)
                            .eps = c->optim_eps,
                            .weight_decay = c->optim_weight_decay,
                            .clip = c->optim_clip,
+                           .skip = c->optim_skip,
                            .block = c->numerics_block};
 }
 

@@ -103,7 +103,7 @@ static void conclude(const TrainSession *s)
            r->stopped ? "stopped" : "done", (long long)r->steps, r->first_loss, r->last_loss);
     if (r->has_valid) printf(", %.4f on held-out text", r->valid_loss);
     printf("; %s tokens, %s tok/s, memory %s%s; metrics in %s/metrics.jsonl\n",
-           text_count((double)r->tokens, count), text_count((double)r->tokens / r->seconds, rate),
+           text_count((double)r->tokens, count), text_count((double)r->tokens_here / r->seconds, rate),
            text_bytes(r->peak_bytes, bytes), s->launch.ranks > 1 ? " on the highest rank" : "",
            s->dir.path);
 }

@@ -136,6 +136,7 @@ static TrainSettings settings_of(Runner *r)
                            .seed = (uint64_t)c->run_seed,
                            .dir = s->dir.path,
                            .tensorboard = c->run_tensorboard,
+                           .log_samples = c->run_log_samples,
                            .peak_flops = s->peak,
                            .stop = s->stop,
                            .out = stdout,

@@ -9,9 +9,11 @@ Err execute_run(Rank *r, const Linked *l);
 /* Collective over all ranks, each of them once a step: live tokens and loss. The first call of a
  * step adds them up, and sets the factor on gradients. */
 Err execute_tally(Rank *r);
-/* Collective over all ranks. The norm of all gradients, and with it the factor on gradients. */
+/* Collective over all ranks. The norm of all gradients, and with it the factor on gradients, and whether
+ * the step updates anything. */
 Err execute_norm(Rank *r);
-/* Local. The optimizer on what the rank has at home of the unit's pack. */
+/* Local. The optimizer on what the rank has at home of the unit's pack; nothing in a step that is
+ * skipped. */
 Err execute_update(Rank *r, int unit);
 /* Local. The home's weights as programs use them, from its master; nothing to do where they are
  * one. */

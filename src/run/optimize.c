@@ -124,6 +124,14 @@ static double fold_blocks(const Rank *r)
     return total;
 }
 
+/* One step with such a gradient may spoil weights and moments for good. All ranks have the same
+ * norm and the same loss, to the bit, so all decide alike. */
+static bool is_unfit(const Rank *r)
+{
+    const double skip = r->settings.optim.skip;
+    return !isfinite(r->norm) || !isfinite(r->loss_sum) || (skip > 0 && r->norm > skip);
+}
+
 Err execute_norm(Rank *r)
 {
     const LinkedProgram *lp = r->settings.program;
@@ -139,6 +147,7 @@ Err execute_norm(Rank *r)
     for (int i = 0; i < s->group.n; i++) total += square[i];
     r->norm = sqrt(total) * mean;
     r->slot[SLOT_FACTOR] = clip > 0 && r->norm > clip ? mean * (clip / r->norm) : mean;
+    r->skips = is_unfit(r);
     return OK;
 }
 
@@ -180,6 +189,7 @@ static Err update_piece(Rank *r, const RankPiece *p)
 Err execute_update(Rank *r, int unit)
 {
     TRY(execute_tally(r));
+    if (r->skips) return OK; /* weights, moments and what programs use stay as they were */
     for (int i = 0; i < rank_pieces(r, unit); i++) {
         const RankPiece piece = rank_piece(r, unit, i);
         TRY(update_piece(r, &piece));

@@ -81,11 +81,13 @@ void rank_set_rows(Rank *r, int micro, int64_t rows)
 static void set_slots(Rank *r, const StepSettings *step)
 {
     const OptimSettings *o = &r->settings.optim;
+    const double update = (double)(step->update ? step->update : step->step);
     r->tallied = false;
     r->norm = 0;
+    r->skips = false;
     r->slot[SLOT_LR] = step->lr;
-    r->slot[SLOT_BIAS1] = 1.0 - pow(o->beta1, (double)step->step);
-    r->slot[SLOT_BIAS2] = 1.0 - pow(o->beta2, (double)step->step);
+    r->slot[SLOT_BIAS1] = 1.0 - pow(o->beta1, update);
+    r->slot[SLOT_BIAS2] = 1.0 - pow(o->beta2, update);
 }
 
 static Err act(Rank *r, int at)
@@ -147,8 +149,10 @@ Err rank_step(Rank *r, const StepSettings *step, StepResult *out)
     watch_step(r, step->step);
     TRY(walk(r));
     watch_step(r, 0);
-    *out =
-        (StepResult){.loss_sum = r->loss_sum, .grad_norm = r->norm, .live_tokens = r->live_tokens};
+    *out = (StepResult){.loss_sum = r->loss_sum,
+                        .grad_norm = r->norm,
+                        .live_tokens = r->live_tokens,
+                        .skipped = r->skips};
     out->loss = r->live_tokens ? r->loss_sum / (double)r->live_tokens : 0.0;
     return OK;
 }

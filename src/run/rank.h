@@ -23,6 +23,7 @@ typedef struct {
     OptimKind kind;
     double beta1, beta2, eps, weight_decay;
     double clip;   /* of the gradient's norm; 0: none */
+    double skip;   /* a step whose norm is larger updates nothing; 0: only one that is not finite */
     int64_t block; /* elements whose squares are summed together, and that homes are cut by */
 } OptimSettings;
 
@@ -68,6 +69,7 @@ struct Rank {
     const Program *pending[MAX_CALLS], *bound[MAX_CALLS];
     int64_t *live_rows; /* [micros] */
     double norm;        /* of the step's gradient, after NORM */
+    bool skips;         /* after NORM: the step updates nothing, on any rank */
     bool tallied;       /* what follows is known, of all ranks: at NORM, or at the end */
     int64_t live_tokens;
     double loss_sum;
@@ -82,6 +84,9 @@ struct Rank {
 typedef struct {
     int64_t step; /* from 1 */
     double lr;
+    int64_t
+        update; /* Adam's time: updates with this one, from 1; 0: the step's number, for none was
+                       skipped */
 } StepSettings;
 
 typedef struct {
@@ -89,6 +94,9 @@ typedef struct {
     double loss_sum;
     double grad_norm; /* of the mean gradient; 0 when the list has no NORM */
     int64_t live_tokens;
+    bool
+        skipped; /* nothing was updated: the loss or the norm is not finite, or larger than optim.skip;
+                     the same on all ranks */
 } StepResult;
 
 /* Local. ERR_NOMEM says how much was asked for, and for what. */

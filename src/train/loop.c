@@ -2,128 +2,9 @@
 #define _DEFAULT_SOURCE
 #include "train/loop.h"
 
-#include <math.h>
-#include <time.h>
-#include "train/batch.h"
+#include "train/loop_parts.h"
 
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static double instr_flops(const Instr *i)
-{
-    const bool attention = i->op == OP_attention || i->op == OP_attention_dx;
-    if (i->again || op_info(i->op)->class != CLASS_HEAVY) return 0;
-    return attention ? 0.5 * i->flops : i->flops;
-}
-
-double job_model_flops(const Job *job)
-{
-    double flops = 0;
-    for (int i = 0; i < job->linked.n; i++) {
-        const Linked *l = &job->linked.list[i];
-        if (!l->program) continue;
-        const Phase phase = (Phase)l->action.phase;
-        for (int k = l->program->first[phase]; k < l->program->first[phase + 1]; k++)
-            flops += instr_flops(&l->program->instr[k]);
-    }
-    return flops;
-}
-
-static InputRows rows_of(Rank *r, int micro)
-{
-    const Tensor weights = rank_input(r, micro, INPUT_WEIGHTS);
-    return (InputRows){.tokens = rank_input(r, micro, INPUT_TOKENS).data,
-                       .targets = rank_input(r, micro, INPUT_TARGETS).data,
-                       .positions = rank_input(r, micro, INPUT_POSITIONS).data,
-                       .ranges = rank_input(r, micro, INPUT_RANGES).data,
-                       .weights = weights.data,
-                       .weight_type = weights.dtype};
-}
-
-/* Of `count` samples from the cursor on, those that are this rank's. */
-static Err fill(const Job *job, const Dataset *data, Rank *r, int64_t cursor, int64_t count)
-{
-    const BatchSplit split = batch_split(job);
-    const int64_t seq = job->settings.batch.seq_len;
-    for (int m = 0; m < split.micros; m++) {
-        const BatchPart part = batch_part(&split, count, m);
-        const InputRows in = rows_of(r, m);
-        for (int64_t i = 0; i < part.n; i++)
-            TRY(dataset_fill(data, dataset_sample(data, cursor + part.first + i),
-                             job->settings.config->window, &in, i * seq));
-        rank_set_rows(r, m, part.n * seq);
-    }
-    return OK;
-}
-
-/* What the ranks add up after a step; all f64, so that one sum does. */
-typedef struct {
-    double stops; /* ranks that were asked to stop */
-    double sent_bytes;
-    double flops; /* of live rows */
-    double bytes; /* of memory, before the first step */
-} Sums;
-enum { N_SUMS = sizeof(Sums) / sizeof(double), ARENA_LOOP = MAX_COMM_ARENAS - 1 };
-
-typedef struct {
-    const TrainSettings *s;
-    Rank rank, valid;
-    MetricsFiles files;
-    Sums *sums;          /* registered as ARENA_LOOP */
-    size_t sent_before;  /* this rank, up to the step before */
-    double peak, mean_s; /* of recent steps, without validation */
-    TrainResult result;
-} Loop;
-
-static bool is_first(const Loop *l) { return l->s->world->rank == 0; }
-
-static Err add_up(Loop *l, Reduce reduce)
-{
-    const WorldRank *w = l->s->world;
-    const Ref at = {w->rank, ARENA_LOOP, 0, N_SUMS, F64};
-    const Transfer t = {.kind = COMM_ALL_REDUCE,
-                        .reduce = reduce,
-                        .group = w->all,
-                        .from = at,
-                        .to = at,
-                        .instr = -1,
-                        .scalar = true};
-    return comm_do(w->comm, &t);
-}
-
-/* Bytes that left this rank, but for norms, losses and agreements. */
-static size_t sent_bytes(const Loop *l)
-{
-    const Recorder *r = comm_recorder(l->s->world->comm);
-    size_t sum = 0;
-    for (int k = 0; k < N_COMM_KINDS; k++) sum += r->of_kind[k].sent_bytes;
-    return sum;
-}
-
-/* Held-out samples in the order of their own cursor, the same every time. */
-static Err validate(Loop *l, double *loss)
-{
-    const TrainSettings *s = l->s;
-    const BatchSplit split = batch_split(s->valid_job);
-    const int64_t batch = batch_room(&split);
-    const int64_t all = s->valid->n_samples < s->valid_limit ? s->valid->n_samples : s->valid_limit;
-    double sum = 0;
-    int64_t live = 0;
-    for (int64_t at = 0; at < all; at += batch) {
-        StepResult r;
-        TRY(fill(s->valid_job, s->valid, &l->valid, at, all - at < batch ? all - at : batch));
-        TRY(rank_step(&l->valid, &(StepSettings){.step = 1}, &r));
-        sum += r.loss_sum;
-        live += r.live_tokens;
-    }
-    *loss = live ? sum / (double)live : 0;
-    l->sent_before = sent_bytes(l); /* no step's */
-    return OK;
-}
+enum { MOST_SKIPS = 8 }; /* in a row; then the weights themselves are spoilt, or the rate is */
 
 int64_t train_bytes(const Job *job, const Job *valid)
 {
@@ -135,101 +16,70 @@ int64_t train_bytes(const Job *job, const Job *valid)
     return bytes;
 }
 
-/* Rows that this step's micro-batches have, of those that they have room for. */
-static double live_share(const Loop *l)
+static Err give_up(const Loop *l, const Metrics *m)
 {
-    int64_t live = 0;
-    const int micros = l->s->job->settings.micros;
-    for (int m = 0; m < micros; m++) live += l->rank.live_rows[m];
-    return (double)live / ((double)micros * (double)l->s->job->model.rows);
-}
-
-/* Of the peaks of all ranks. */
-static double utilization(Loop *l, double step_s)
-{
-    const double rate = l->sums->flops / step_s / l->s->world->ranks;
-    if (rate > l->peak) l->peak = rate; /* then the measured peak was too low */
-    return rate / l->peak;
-}
-
-static Err gather_sums(Loop *l)
-{
-    const TrainSettings *s = l->s;
-    const size_t sent = sent_bytes(l);
-    *l->sums = (Sums){.stops = s->stop && *s->stop,
-                      .sent_bytes = (double)(sent - l->sent_before),
-                      .flops = live_share(l) * job_model_flops(s->job)};
-    l->sent_before = sent;
-    if (s->trace) trace_take(s->trace, comm_recorder(s->world->comm));
-    return add_up(l, REDUCE_SUM);
-}
-
-static Err one_step(Loop *l, int64_t step, Metrics *m)
-{
-    const TrainSettings *s = l->s;
-    StepResult r;
-    const double before = now_s();
-    TRY(fill(s->job, s->train, &l->rank, (step - 1) * s->global, s->global));
-    const double lr = lr_at(&s->lr, step);
-    TRY(rank_step(&l->rank, &(StepSettings){step, lr}, &r));
-    TRY(gather_sums(l));
-    const double took = now_s() - before;
-    l->result.tokens += r.live_tokens;
-    l->mean_s = step == 1 ? took : 0.9 * l->mean_s + 0.1 * took;
-    *m = (Metrics){.step = step,
-                   .steps = s->lr.steps,
-                   .loss = r.loss,
-                   .grad_norm = r.grad_norm,
-                   .lr = lr,
-                   .tokens = l->result.tokens,
-                   .step_ms = 1e3 * took,
-                   .tokens_per_s = (double)r.live_tokens / took,
-                   .mfu = utilization(l, took),
-                   .peak_bytes = l->result.peak_bytes,
-                   .sent_bytes = (int64_t)l->sums->sent_bytes};
-    return OK;
-}
-
-/* Nothing good comes after: said at once, with all that was measured on disk. */
-static Err not_finite(const Loop *l, const Metrics *m)
-{
-    if (l->s->terminal && is_first(l)) fputc('\n', l->s->out);
     return err_fail(ERR_CHECK,
-                    "step %lld: the loss is %g; the weights of the step before made it so: try a "
-                    "lower optim.lr "
-                    "(now %.3g), a longer optim.warmup, or optim.clip=1",
-                    (long long)m->step, m->loss, l->s->lr.lr);
+                    "step %lld: the loss is %g and the norm of its gradient %g, and the %d steps "
+                    "before it were skipped too: no step from these weights helps; try a lower "
+                    "optim.lr (now %.3g), a longer optim.warmup, optim.clip=1%s",
+                    (long long)m->step, m->loss, m->grad_norm, MOST_SKIPS - 1, l->s->lr.lr,
+                    l->s->job->settings.optim.skip > 0 ? ", or a larger optim.skip" : "");
+}
+
+/* A line of its own: the next step's does not write over it. */
+static void say_skipped(const Loop *l, const Metrics *m, const char *why)
+{
+    fprintf(l->s->out,
+            "step %lld is skipped, nothing is updated: %s (loss %g, norm %g); its samples are in "
+            "%s/skipped.jsonl; %d in a row, the run ends after %d\n",
+            (long long)m->step, why, m->loss, m->grad_norm, l->s->dir, l->skips, MOST_SKIPS);
 }
 
 static Err tell(Loop *l, const Metrics *m)
 {
     const TrainSettings *s = l->s;
+    const char *why = loop_skip_reason(m);
     TRY(metrics_write(&l->files, m));
+    TRY(samples_write(&l->samples, &(SampleStep){.step = m->step,
+                                                 .cursor = l->at.cursor - s->global,
+                                                 .n = s->global,
+                                                 .loss = m->loss,
+                                                 .grad_norm = m->grad_norm,
+                                                 .why = why}));
     metrics_line(s->out, s->terminal, m, l->mean_s * (double)(s->lr.steps - m->step));
+    if (why && s->terminal && !m->has_valid && m->step < m->steps) fputc('\n', s->out);
+    if (why) say_skipped(l, m, why);
     return OK;
+}
+
+static void note(Loop *l, const Metrics *m)
+{
+    TrainResult *out = &l->result;
+    if (out->steps == 0) out->first_loss = m->loss;
+    out->last_loss = m->loss;
+    out->steps = m->step;
+    out->tokens = m->tokens;
+    out->tokens_here = m->tokens - l->first.tokens;
+    if (m->has_valid) out->has_valid = true, out->valid_loss = m->valid_loss;
 }
 
 static Err run_steps(Loop *l)
 {
     const TrainSettings *s = l->s;
-    TrainResult *out = &l->result;
     bool stop = false;
-    for (int64_t step = 1; step <= s->lr.steps && !stop; step++) {
+    while (l->at.step < s->lr.steps && !stop) {
         Metrics m;
-        TRY(one_step(l, step, &m));
+        TRY(loop_step(l, &m));
         stop = l->sums->stops > 0;
-        m.has_valid =
-            s->valid_job && s->valid_every && (step % s->valid_every == 0 || step == s->lr.steps);
-        if (m.has_valid) TRY(validate(l, &m.valid_loss));
-        if (is_first(l)) TRY(tell(l, &m));
-        if (step == 1) out->first_loss = m.loss;
-        out->last_loss = m.loss;
-        out->steps = step;
-        if (!isfinite(m.loss)) return world_agree(s->world, not_finite(l, &m)); /* on all */
-        if (m.has_valid) out->has_valid = true, out->valid_loss = m.valid_loss;
+        const bool last = m.step == s->lr.steps;
+        m.has_valid = s->valid_job && s->valid_every && (m.step % s->valid_every == 0 || last);
+        if (m.has_valid) TRY(loop_validate(l, &m.valid_loss));
+        if (loop_is_first(l)) TRY(tell(l, &m));
+        note(l, &m);
+        if (l->skips == MOST_SKIPS) return world_agree(s->world, give_up(l, &m)); /* on all */
     }
-    out->stopped = out->steps < s->lr.steps;
-    if (out->stopped && s->terminal && is_first(l)) fputc('\n', s->out);
+    l->result.stopped = l->at.step < s->lr.steps;
+    if (l->result.stopped && s->terminal && loop_is_first(l)) fputc('\n', s->out);
     return OK;
 }
 
@@ -253,15 +103,22 @@ static Err open_ranks(Loop *l)
     return rank_open(&l->valid, &set);
 }
 
+static Err open_files(Loop *l)
+{
+    const TrainSettings *s = l->s;
+    TRY(metrics_open(&l->files, s->dir, s->tensorboard, l->at.step));
+    return samples_open(&l->samples, s->train, s->dir, s->log_samples, l->at.step);
+}
+
 /* All that may fail on one rank alone; then all agree. */
 static Err open_loop(Loop *l)
 {
     const TrainSettings *s = l->s;
-    Err err = is_first(l) ? metrics_open(&l->files, s->dir, s->tensorboard) : OK;
+    Err err = loop_is_first(l) ? open_files(l) : OK;
     if (err == OK) err = open_ranks(l);
     TRY(world_agree(s->world, err));
     *l->sums = (Sums){.bytes = (double)train_bytes(s->job, s->valid_job)};
-    TRY(add_up(l, REDUCE_MAX));
+    TRY(loop_add_up(l, REDUCE_MAX));
     l->result.peak_bytes = (int64_t)l->sums->bytes;
     return OK;
 }
@@ -269,11 +126,12 @@ static Err open_loop(Loop *l)
 Err train_run(const TrainSettings *s, TrainResult *out)
 {
     Loop l = {.s = s, .peak = s->peak_flops};
-    const double start = now_s();
+    const double start = loop_now_s();
     Err err = open_loop(&l);
     if (err == OK) err = run_steps(&l);
     if (err == OK) err = metrics_close(&l.files);
-    l.result.seconds = now_s() - start;
+    if (err == OK) err = samples_close(&l.samples);
+    l.result.seconds = loop_now_s() - start;
     l.result.peak_flops = l.peak;
     world_leave(s->world, err);
     rank_close(&l.valid);

@@ -1,7 +1,8 @@
 /* loop.h -- training: steps, one after another, and what they were.
  *
  *     for each step, on every rank:   fill its micro-batches from the data cursor
- *                                     walk its linked program
+ *                                     walk its linked program; a gradient that is not finite, or
+ *                                     larger than optim.skip, updates nothing
  *                                     add up over ranks what was sent, and whether one is asked to stop
  *                                     every valid_every steps: the loss of held-out samples
  *                     rank 0 alone:   write metrics.jsonl, the line on the terminal
@@ -18,6 +19,14 @@
 #include "train/trace.h"
 #include "train/world.h"
 
+/* Where a run is: all that it needs to go on, besides its tensors. */
+typedef struct {
+    int64_t step;    /* done */
+    int64_t cursor;  /* samples consumed */
+    int64_t tokens;  /* live ones */
+    int64_t skipped; /* steps that updated nothing; Adam's time is step - skipped */
+} Position;
+
 typedef struct {
     const Job *job;       /* JOB_STEP */
     const Job *valid_job; /* JOB_LOSS of the same model and optimizer; NULL: no validation */
@@ -32,6 +41,7 @@ typedef struct {
     uint64_t seed;
     const char *dir; /* of metrics; exists */
     bool tensorboard;
+    bool log_samples; /* to dir/samples.jsonl */
     double
         peak_flops; /* per second and rank; raised when a step was faster: nothing is above 100% */
     const volatile sig_atomic_t *stop; /* not 0: end after the step */
@@ -43,9 +53,9 @@ typedef struct {
 typedef struct {
     int64_t steps; /* done */
     double first_loss, last_loss, valid_loss;
-    int64_t tokens;
-    int64_t peak_bytes; /* the highest rank's */
-    double peak_flops;  /* the one given, or a higher one that a step reached */
+    int64_t tokens, tokens_here; /* of the run; since this start */
+    int64_t peak_bytes;          /* the highest rank's */
+    double peak_flops;           /* the one given, or a higher one that a step reached */
     double seconds;
     bool stopped, has_valid;
 } TrainResult;

@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "base/text.h"
+#include "train/lines.h"
 
 static double wall_s(void)
 {
@@ -16,23 +17,28 @@ static double wall_s(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static Err open_file(const char *dir, const char *name, FILE **out, char *path, size_t bytes)
+/* A run that ended and went on within a second has two; TensorBoard reads them by name. */
+static Err open_events(const char *dir, FILE **out)
 {
-    snprintf(path, bytes, "%s/%s", dir, name);
-    *out = fopen(path, "w");
-    if (*out) return OK;
+    char path[1200];
+    for (int i = 0; i < 1000; i++) {
+        snprintf(path, sizeof path, "%s/events.out.tfevents.%lld.sheaf.%03d", dir,
+                 (long long)wall_s(), i);
+        *out = fopen(path, "wx");
+        if (*out) return OK;
+        if (errno != EEXIST) break;
+    }
     return err_fail(ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
 }
 
-Err metrics_open(MetricsFiles *f, const char *dir, bool tensorboard)
+Err metrics_open(MetricsFiles *f, const char *dir, bool tensorboard, int64_t step)
 {
-    char name[128], path[1024];
     *f = (MetricsFiles){0};
-    TRY(open_file(dir, "metrics.jsonl", &f->jsonl, f->path, sizeof f->path));
+    snprintf(f->path, sizeof f->path, "%s/metrics.jsonl", dir);
+    TRY(lines_open(f->path, step, &f->jsonl));
     if (!tensorboard) return OK;
-    snprintf(name, sizeof name, "events.out.tfevents.%lld.sheaf", (long long)wall_s());
-    TRY(open_file(dir, name, &f->events, path, sizeof path));
-    return events_begin(f->events, wall_s());
+    TRY(open_events(dir, &f->events));
+    return events_begin(f->events, step, wall_s());
 }
 
 /* JSON has no NaN and no infinity: null says that there was no number. */
@@ -56,6 +62,7 @@ Err metrics_write(MetricsFiles *f, const Metrics *m)
     put_number(f->jsonl, "mfu", m->mfu);
     fprintf(f->jsonl, ", \"peak_bytes\": %lld, \"sent_bytes\": %lld", (long long)m->peak_bytes,
             (long long)m->sent_bytes);
+    if (m->skipped) fprintf(f->jsonl, ", \"skipped\": true");
     if (m->has_valid) put_number(f->jsonl, "valid_loss", m->valid_loss);
     fprintf(f->jsonl, "}\n");
     if (fflush(f->jsonl) != 0)

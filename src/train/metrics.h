@@ -16,6 +16,7 @@ typedef struct {
     double mfu;         /* share of the device's measured peak; 0 to 1 */
     int64_t peak_bytes; /* the highest rank's */
     int64_t sent_bytes; /* left ranks, summed */
+    bool skipped;       /* nothing was updated */
     bool has_valid;
     double valid_loss;
 } Metrics;
@@ -25,8 +26,9 @@ typedef struct {
     char path[1024];
 } MetricsFiles;
 
-/* Local. Opens (and empties) dir/metrics.jsonl, and dir/events.out.tfevents.* when asked. */
-Err metrics_open(MetricsFiles *f, const char *dir, bool tensorboard);
+/* Local. Opens dir/metrics.jsonl, cut back to `step` (0: empty), and a new
+ * dir/events.out.tfevents.* when asked, which tells TensorBoard to forget what it has past `step`. */
+Err metrics_open(MetricsFiles *f, const char *dir, bool tensorboard, int64_t step);
 /* Local. A line each; on disk when it returns. */
 Err metrics_write(MetricsFiles *f, const Metrics *m);
 Err metrics_close(MetricsFiles *f);
@@ -36,8 +38,8 @@ void metrics_line(FILE *out, bool terminal, const Metrics *m, double eta_s);
 
 /* ---- tensorboard.c ---- */
 
-/* Local. Writes the header event of a file; then one event a step. */
-Err events_begin(FILE *f, double wall_s);
+/* Local. Writes the header of a file that begins after `step`; then one event a step. */
+Err events_begin(FILE *f, int64_t step, double wall_s);
 Err events_write(FILE *f, const Metrics *m, double wall_s);
 
 #endif

@@ -1,7 +1,8 @@
 /* tensorboard.c -- event files: records of a protocol buffer each, framed as TFRecord.
  *
  *     record   u64 length, u32 crc(length), bytes, u32 crc(bytes)      crc: crc32c, masked
- *     Event    1 double wall_time, 2 int64 step, 3 string file_version or 5 Summary
+ *     Event    1 double wall_time, 2 int64 step, 3 string file_version or 5 Summary or 7 SessionLog
+ *     SessionLog  1 enum status: 1 starts, which has readers forget steps from this one on
  *     Summary  1 repeated Value {1 string tag, 2 float simple_value}
  *
  * Little-endian throughout. Written by hand: it is four field types. */
@@ -82,12 +83,21 @@ static void put_time(Buffer *b, double wall_s)
     put_bytes(b, &wall_s, sizeof wall_s);
 }
 
-Err events_begin(FILE *f, double wall_s)
+Err events_begin(FILE *f, int64_t step, double wall_s)
 {
-    Buffer b = {.n = 0};
+    static const unsigned char starts[] = {1 << 3 | 0, 1};
+    Buffer b = {.n = 0}, session = {.n = 0};
     put_time(&b, wall_s);
     put_text(&b, 3, "brain.Event:2");
-    return write_record(f, &b);
+    TRY(write_record(f, &b));
+    if (step == 0) return OK;
+    put_time(&session, wall_s);
+    put_varint(&session, 2 << 3 | 0);
+    put_varint(&session, (uint64_t)step + 1);
+    put_varint(&session, 7 << 3 | 2);
+    put_varint(&session, sizeof starts);
+    put_bytes(&session, starts, sizeof starts);
+    return write_record(f, &session);
 }
 
 Err events_write(FILE *f, const Metrics *m, double wall_s)

@@ -174,7 +174,7 @@ static Err run_steps(Rank *r, const Job *job, Trying *t, WorldRank *w)
     for (int step = 1; step <= s->steps; step++) {
         StepResult result;
         fill_step(r, job, s, step);
-        TRY(rank_step(r, &(StepSettings){step, s->lr}, &result));
+        TRY(rank_step(r, &(StepSettings){.step = step, .lr = s->lr}, &result));
         if (w->rank != 0) continue;
         t->out->loss[step - 1] = result.loss;
         t->out->norm[step - 1] = result.grad_norm;

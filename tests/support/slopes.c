@@ -9,7 +9,7 @@ static double loss_at(Rank *r, const Tensor *w, int64_t i, double x, Err *err)
 {
     StepResult result = {0};
     real_set(w, i, x);
-    if (*err == OK) *err = rank_step(r, &(StepSettings){1, 0}, &result);
+    if (*err == OK) *err = rank_step(r, &(StepSettings){.step = 1, .lr = 0}, &result);
     return result.loss_sum;
 }
 

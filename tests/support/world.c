@@ -156,7 +156,8 @@ static Err validate(Worker *k, const RankSettings *as)
         if (i == 0) {
             fill_batches(k, &k->rank, k->w->steps);
             StepResult between;
-            TRY(rank_step(&k->rank, &(StepSettings){k->w->steps + 1, k->w->lr}, &between));
+            TRY(rank_step(&k->rank, &(StepSettings){.step = k->w->steps + 1, .lr = k->w->lr},
+                          &between));
         }
         pthread_mutex_lock(k->lock);
         if (k->number == 0) k->out->valid_loss += r.loss;
@@ -193,7 +194,7 @@ static Err work(Worker *k)
     for (int s = 0; s < w->steps; s++) {
         StepResult r;
         fill_batches(k, &k->rank, s);
-        TRY(rank_step(&k->rank, &(StepSettings){s + 1, w->lr}, &r));
+        TRY(rank_step(&k->rank, &(StepSettings){.step = s + 1, .lr = w->lr}, &r));
         TRY(comm_idle(k->comm));
         pthread_mutex_lock(k->lock);
         const Err err = note_step(k, s, &r);

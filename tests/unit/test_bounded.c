@@ -20,7 +20,7 @@ static void fill(TestJob *t, int micro, int64_t rows)
 static double step_once(TestJob *t)
 {
     StepResult result;
-    DO(rank_step(&t->rank, &(StepSettings){1, 1e-2}, &result));
+    DO(rank_step(&t->rank, &(StepSettings){.step = 1, .lr = 1e-2}, &result));
     return result.loss_sum;
 }
 
@@ -125,7 +125,7 @@ static void nothing_live(void **state)
     set.optim = (OptimSettings){.kind = OPTIM_SGD, .clip = 1.0, .block = 16};
     DO(test_job_open(&t, &set, 1));
     for (int m = 0; m < set.micros; m++) fill(&t, m, 0);
-    DO(rank_step(&t.rank, &(StepSettings){1, 1.0}, &result));
+    DO(rank_step(&t.rank, &(StepSettings){.step = 1, .lr = 1.0}, &result));
     assert_true(result.loss == 0 && result.loss_sum == 0 && result.grad_norm == 0);
     assert_int_equal(result.live_tokens, 0);
     for (int p = 0; p < t.job.model.n_params; p++) {

@@ -73,7 +73,7 @@ static TinySpec spec_of(TinyBody body)
 static double run_once(Rank *r)
 {
     StepResult result;
-    DO(rank_step(r, &(StepSettings){1, 0}, &result));
+    DO(rank_step(r, &(StepSettings){.step = 1, .lr = 0}, &result));
     return result.loss_sum;
 }
 
@@ -184,7 +184,7 @@ static void unbound_is_an_error(void **state)
     (void)state;
     Tiny t;
     StepResult result;
-    const StepSettings step = {1, 0};
+    const StepSettings step = {.step = 1, .lr = 0};
     open_call(&t, body_call);
     expect_error("unbound", rank_step(&t.rank, &step, &result), ERR_CHECK,
                  "nothing is bound to call slot 0");

@@ -225,11 +225,11 @@ static void bad_arguments_say_why(void **state)
         {"parallel.schedule=none", "a file has a dot or a slash in its name"},
         {"optim.schedule=mine.txt", "wants one of cosine"},
         {"parallel.zero=4", "too large; the most is 3"}, /* bad, not early */
-        {"run.log_samples=true", "not yet"},
+        {"run.log_samples=maybe", "true or false"},
         {"precision.compute=fp8", "f32, bf16, f64"},
         {"run.device=cuda", "not yet"},
         {"run.save_every=5", "not yet"},
-        {"optim.skip=3", "not yet"},
+        {"optim.skip=-3", "too small; the least is 0"},
         {"run.pin=no", "wants true or false"},
         {"optim.lr=abc", "command line: optim.lr=abc: wants a number"},
         {"optim.lr=nan", "wants a number"},

@@ -82,7 +82,7 @@ static void train(Run *run)
     for (int i = 0; i < run->steps; i++) {
         StepResult result;
         fill_batch(&rank, i, (int32_t)config.vocab);
-        DO(rank_step(&rank, &(StepSettings){i + 1, 3e-3}, &result));
+        DO(rank_step(&rank, &(StepSettings){.step = i + 1, .lr = 3e-3}, &result));
         run->loss[i] = result.loss;
         run->norm[i] = result.grad_norm;
     }

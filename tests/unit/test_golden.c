@@ -164,7 +164,7 @@ static void run_case(const Case *c)
     rank.settings.late = true;
     fill_weights(&job, &rank);
     fill_inputs(&g, &rank, c->micros);
-    DO(rank_step(&rank, &(StepSettings){1, 0}, &result));
+    DO(rank_step(&rank, &(StepSettings){.step = 1, .lr = 0}, &result));
     if (!(fabs(result.loss_sum - g.loss) <= c->tolerance * fabs(g.loss)))
         fail_msg("%s: loss %.17g, not %.17g", g.name, result.loss_sum, g.loss);
     compare(&g, &job, &rank, c->tolerance);

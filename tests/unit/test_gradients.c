@@ -140,7 +140,7 @@ static void compare_all_ways(const TinySpec *spec, const Case *c, const Slope *s
         s.split = way / 2 % 2;
         s.one_by_one = way / 4;
         DO(tiny_open(&t, &s));
-        DO(rank_step(&t.rank, &(StepSettings){1, 0}, &result));
+        DO(rank_step(&t.rank, &(StepSettings){.step = 1, .lr = 0}, &result));
         const double off = slopes_compare(&t.rank, slope, n, &worst);
         const Slope *at = &slope[worst];
         const Tensor dw = rank_param(&t.rank, at->param, PART_GRAD);
@@ -204,7 +204,7 @@ static void casts_pass_gradients(void **state)
                                .micros = 2,
                                .compile = {.backward = true}};
         DO(tiny_open(&t[i], &spec));
-        DO(rank_step(&t[i].rank, &(StepSettings){1, 0}, &result));
+        DO(rank_step(&t[i].rank, &(StepSettings){.step = 1, .lr = 0}, &result));
     }
     for (int p = 0; p < t[0].model.n_params; p++) {
         const Tensor a = rank_param(&t[0].rank, p, PART_GRAD),

@@ -38,7 +38,7 @@ static void check_model(const char *model)
         StepResult result;
         int worst = 0;
         open_job(&grad, model, JOB_GRADIENTS, way);
-        DO(rank_step(&grad.rank, &(StepSettings){1, 0}, &result));
+        DO(rank_step(&grad.rank, &(StepSettings){.step = 1, .lr = 0}, &result));
         const double off = slopes_compare(&grad.rank, slope, n, &worst);
         const Slope *at = &slope[worst];
         const Tensor dw = rank_param(&grad.rank, at->param, PART_GRAD);

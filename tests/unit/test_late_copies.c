@@ -84,7 +84,7 @@ static double loss_of(TinyBody body)
     Tiny t;
     DO(tiny_open(&t, &spec));
     assert_true(t.rank.settings.late && t.rank.settings.poison);
-    DO(rank_step(&t.rank, &(StepSettings){1, 0}, &result));
+    DO(rank_step(&t.rank, &(StepSettings){.step = 1, .lr = 0}, &result));
     tiny_close(&t);
     return result.loss_sum;
 }

@@ -95,7 +95,7 @@ static void measure(const Job *job, size_t top[N_ARENAS])
         for (int a = 0; a < N_ARENAS; a++) memset(r.base[a], pattern[p], r.arena[a].used_bytes);
         rank_init_weights(&r, 3);
         fill_inputs(&r, job->settings.micros, job->settings.config->vocab);
-        DO(rank_step(&r, &(StepSettings){1, 1e-3}, &result));
+        DO(rank_step(&r, &(StepSettings){.step = 1, .lr = 1e-3}, &result));
         for (int a = 0; a < N_ARENAS; a++) {
             const size_t at = highest_changed(r.base[a], r.arena[a].used_bytes, pattern[p]);
             if (at > top[a]) top[a] = align_up(at);

@@ -138,7 +138,7 @@ static void files(void **state)
     Metrics second = example;
     size_t n;
     assert_non_null(mkdtemp(dir));
-    assert_int_equal(metrics_open(&f, dir, true), OK);
+    assert_int_equal(metrics_open(&f, dir, true, 0), OK);
     assert_int_equal(metrics_write(&f, &example), OK);
     second.step++;
     second.loss = (double)NAN;
@@ -165,7 +165,7 @@ static void files(void **state)
     check_events(dir);
     unlink(path);
     rmdir(dir);
-    assert_int_equal(metrics_open(&f, "/no/such/folder", false), ERR_IO);
+    assert_int_equal(metrics_open(&f, "/no/such/folder", false, 0), ERR_IO);
     assert_non_null(strstr(err_text(), "/no/such/folder/metrics.jsonl"));
 }
 

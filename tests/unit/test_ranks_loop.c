@@ -18,6 +18,8 @@ typedef struct {
     int fail_rank, stop_rank,
         sleep_rank; /* at its gemm number `at`: fails, is asked to stop, sleeps; -1: none */
     int at;
+    int nan_rank, nan_gemms; /* from its gemm number `at` on, so many make what is not a number */
+    int64_t steps;           /* 0: STEPS */
     double timeout_s;
     volatile sig_atomic_t stop[RANKS];
     TrainResult result[RANKS];
@@ -27,7 +29,7 @@ typedef struct {
 } Plan;
 
 static _Thread_local Plan *plan_here;
-static _Thread_local int rank_here, gemms;
+static _Thread_local int rank_here, gemms, planted;
 
 static Err counted_gemm(const Call *c)
 {
@@ -36,7 +38,12 @@ static Err counted_gemm(const Call *c)
     if (gemms == p->at && rank_here == p->fail_rank) return err_fail(ERR_CHECK, "planted");
     if (gemms == p->at && rank_here == p->stop_rank) p->stop[rank_here] = 1;
     if (gemms == p->at && rank_here == p->sleep_rank) usleep(400000);
-    return device_ref.kernel[KERNEL_gemm](c);
+    TRY(device_ref.kernel[KERNEL_gemm](c));
+    if (rank_here != p->nan_rank || gemms < p->at || planted == p->nan_gemms) return OK;
+    if (c->out[0].n[0] == 0) return OK; /* of an empty micro-batch */
+    memset(c->out[0].data, 0xFF, dtype_bytes(c->out[0].dtype));
+    planted++;
+    return OK;
 }
 
 static Err train_body(WorldRank *w, void *work)
@@ -48,7 +55,7 @@ static Err train_body(WorldRank *w, void *work)
     set.parallel.mesh.dp_shard = RANKS;
     set.parallel.rank = w->rank;
     set.micros = 2;
-    plan_here = p, rank_here = w->rank, gemms = 0;
+    plan_here = p, rank_here = w->rank, gemms = planted = 0;
     device.kernel[KERNEL_gemm] = counted_gemm;
     TRY(ARENA_NEW(w->arena, 1, &job));
     TRY(job_compile(&set, w->arena, job));
@@ -57,10 +64,11 @@ static Err train_body(WorldRank *w, void *work)
                              .device = &device,
                              .world = w,
                              .train = &p->data,
-                             .lr = {.lr = 1e-3, .steps = STEPS},
+                             .lr = {.lr = 1e-3, .steps = p->steps ? p->steps : STEPS},
                              .global = 5,
                              .seed = 3,
                              .dir = p->dir,
+                             .log_samples = true,
                              .peak_flops = 1e12,
                              .stop = &p->stop[w->rank],
                              .out = p->out,
@@ -105,27 +113,31 @@ static Err run_plan(Plan *p)
     return err;
 }
 
-/* Steps in metrics.jsonl, all lines whole. */
-static int lines_of(const Plan *p)
+/* Lines of a file of the run that hold this text, all lines whole; 0: it is not there. */
+static int lines_with(const Plan *p, const char *name, const char *text)
 {
     char path[128], line[1024];
     int n = 0;
-    snprintf(path, sizeof path, "%s/metrics.jsonl", p->dir);
+    snprintf(path, sizeof path, "%s/%s", p->dir, name);
     FILE *f = fopen(path, "r");
-    assert_non_null(f);
-    while (fgets(line, sizeof line, f)) {
+    while (f && fgets(line, sizeof line, f)) {
         assert_int_equal(line[strlen(line) - 2], '}');
-        n++;
+        n += strstr(line, text) != NULL;
     }
-    fclose(f);
+    if (f) fclose(f);
     return n;
 }
 
+static int lines_of(const Plan *p) { return lines_with(p, "metrics.jsonl", "\"step\""); }
+
 static void remove_run(const Plan *p)
 {
+    static const char *const name[] = {"metrics", "samples", "skipped"};
     char path[128];
-    snprintf(path, sizeof path, "%s/metrics.jsonl", p->dir);
-    unlink(path);
+    for (int i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "%s/%s.jsonl", p->dir, name[i]);
+        unlink(path);
+    }
     snprintf(path, sizeof path, "%s/trace.json", p->dir);
     unlink(path);
     assert_int_equal(rmdir(p->dir), 0);
@@ -133,7 +145,8 @@ static void remove_run(const Plan *p)
 
 static Plan plan(void)
 {
-    return (Plan){.fail_rank = -1, .stop_rank = -1, .sleep_rank = -1, .timeout_s = 30};
+    return (Plan){
+        .fail_rank = -1, .stop_rank = -1, .sleep_rank = -1, .nan_rank = -1, .timeout_s = 30};
 }
 
 static void rank_0_writes_for_all(void **state)
@@ -142,6 +155,9 @@ static void rank_0_writes_for_all(void **state)
     Plan p = plan();
     DO(run_plan(&p));
     assert_int_equal(lines_of(&p), STEPS);
+    assert_int_equal(lines_with(&p, "samples.jsonl", "\"samples\": ["), STEPS);
+    assert_int_equal(lines_with(&p, "samples.jsonl", "{\"step\": 6, \"cursor\": 25, \"epoch\": 0"),
+                     1);
     /* Five sequences a step; the last one of the file is short. */
     assert_in_range(p.result[0].tokens, STEPS * 5 * TEST_T - TEST_T + 1, STEPS * 5 * TEST_T);
     for (int r = 0; r < RANKS; r++) {
@@ -171,6 +187,40 @@ static void all_stop_after_the_same_step(void **state)
         }
         remove_run(&p);
     }
+}
+
+/* One rank makes what is not a number; no rank updates, and the run goes on. */
+static void a_step_that_is_not_finite_is_skipped_by_all(void **state)
+{
+    (void)state;
+    for (int rank = 0; rank < RANKS; rank++) {
+        Plan p = plan();
+        p.nan_rank = rank;
+        p.at = 61;
+        p.nan_gemms = 1;
+        DO(run_plan(&p));
+        assert_int_equal(lines_of(&p), STEPS);
+        assert_int_equal(lines_with(&p, "metrics.jsonl", "\"skipped\": true"), 1);
+        assert_int_equal(lines_with(&p, "skipped.jsonl", "not finite\", \"samples\": ["), 1);
+        assert_true(p.result[rank].last_loss == p.result[0].last_loss);
+        assert_true(p.result[rank].last_loss < p.result[0].first_loss);
+        remove_run(&p);
+    }
+}
+
+static void eight_in_a_row_end_the_run(void **state)
+{
+    (void)state;
+    Plan p = plan();
+    p.nan_rank = 1;
+    p.at = 61;
+    p.nan_gemms = 1 << 20;
+    p.steps = 40;
+    refused(run_plan(&p), ERR_CHECK, "try a lower optim.lr");
+    const int skipped = lines_with(&p, "skipped.jsonl", "step");
+    assert_int_equal(skipped, 8);
+    assert_int_equal(lines_with(&p, "metrics.jsonl", "\"skipped\": true"), 8);
+    remove_run(&p);
 }
 
 static void a_step_that_fails_on_one_rank_ends_all(void **state)
@@ -230,6 +280,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rank_0_writes_for_all),
         cmocka_unit_test(all_stop_after_the_same_step),
+        cmocka_unit_test(a_step_that_is_not_finite_is_skipped_by_all),
+        cmocka_unit_test(eight_in_a_row_end_the_run),
         cmocka_unit_test(a_step_that_fails_on_one_rank_ends_all),
         cmocka_unit_test(a_rank_that_does_not_answer_is_named),
         cmocka_unit_test(a_trace_holds_all_ranks),

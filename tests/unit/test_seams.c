@@ -62,7 +62,8 @@ static void copies_may_be_late(void **state)
             DO(test_job_open(&t[late], &set, 1));
             t[late].rank.settings.late = late;
             for (int step = 1; step <= 3; step++)
-                DO(rank_step(&t[late].rank, &(StepSettings){step, 1e-2}, &result[late]));
+                DO(rank_step(&t[late].rank, &(StepSettings){.step = step, .lr = 1e-2},
+                             &result[late]));
         }
         int p;
         assert_true(result[0].loss_sum == result[1].loss_sum);
@@ -160,7 +161,7 @@ static void host_tensors_lie_on_the_host(void **state)
     }
     assert_true(each > 0);
     assert_int_equal(bytes, each * 2 * 2); /* two layers, two micro-batches in flight */
-    DO(rank_step(&t.rank, &(StepSettings){1, 1e-3}, &result));
+    DO(rank_step(&t.rank, &(StepSettings){.step = 1, .lr = 1e-3}, &result));
     for (size_t i = 0; i < bytes; i++) written += (unsigned char)t.rank.base[ARENA_HOST][i] != 0xFF;
     assert_true(written > bytes / 2);
     test_job_close(&t);

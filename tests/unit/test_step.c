@@ -60,7 +60,7 @@ static void oracle_gradient(TestJob *grad, int step)
     double squares = 0;
     int64_t at = 0;
     copy_weights(&grad->rank, true);
-    DO(rank_step(&grad->rank, &(StepSettings){step, 0}, &result));
+    DO(rank_step(&grad->rank, &(StepSettings){.step = step, .lr = 0}, &result));
     assert_true(result.grad_norm == 0); /* no NORM in that list */
     for (int p = 0; p < grad->job.model.n_params; p++) {
         const Tensor dw = rank_param(&grad->rank, p, PART_GRAD);
@@ -126,7 +126,7 @@ static void compare_steps(const char *model, OptimKind kind)
         clipped += clip > 0 && oracle.norm > clip;
         const int64_t live = fill_step(&t, s);
         t.rank.settings.optim.clip = clip;
-        DO(rank_step(&t.rank, &(StepSettings){s, lr}, &result));
+        DO(rank_step(&t.rank, &(StepSettings){.step = s, .lr = lr}, &result));
         assert_int_equal(result.live_tokens, live);
         assert_true(result.loss == result.loss_sum / (double)live);
         assert_true(fabs(result.grad_norm - oracle.norm) <= 1e-12 * oracle.norm);
@@ -166,7 +166,7 @@ static double step_with_clip(double clip)
     DO(test_job_open(&t, &set, 1));
     copy_weights(&t.rank, false);
     memcpy(oracle.g, oracle.w, sizeof oracle.w);
-    DO(rank_step(&t.rank, &(StepSettings){1, 0.5}, &result));
+    DO(rank_step(&t.rank, &(StepSettings){.step = 1, .lr = 0.5}, &result));
     assert_true(result.live_tokens > 4);
     copy_weights(&t.rank, false);
     for (int i = 0; i < MAX_COUNT; i++) oracle.w[i] -= oracle.g[i];
@@ -211,7 +211,7 @@ static void norm_of_any_block(void **state)
         double squares = 0;
         set.optim.block = block[k];
         DO(test_job_open(&t, &set, 1));
-        DO(rank_step(&t.rank, &(StepSettings){1, 0}, &result));
+        DO(rank_step(&t.rank, &(StepSettings){.step = 1, .lr = 0}, &result));
         for (int p = 0; p < t.job.model.n_params; p++) {
             const Tensor dw = rank_param(&t.rank, p, PART_GRAD);
             for (int64_t i = 0; i < tensor_count(&dw); i++)
@@ -243,14 +243,14 @@ static void no_token_counts(void **state)
         const TestBatch batch = test_job_batch(&set, 0);
         rank_fill_batch(&two.rank, 1 - empty, &batch);
         forget_weights(&two, empty);
-        DO(rank_step(&one.rank, &(StepSettings){1, 1e-2}, &a));
-        DO(rank_step(&two.rank, &(StepSettings){1, 1e-2}, &b));
+        DO(rank_step(&one.rank, &(StepSettings){.step = 1, .lr = 1e-2}, &a));
+        DO(rank_step(&two.rank, &(StepSettings){.step = 1, .lr = 1e-2}, &b));
         assert_true(isfinite(a.loss) && a.loss == b.loss && a.grad_norm == b.grad_norm);
         assert_int_equal(a.live_tokens, b.live_tokens);
         assert_true(ranks_differ(&one.rank, &two.rank, PART_GRAD) == 0);
         assert_true(ranks_differ(&one.rank, &two.rank, PART_WEIGHT) == 0);
         for (int m = 0; m < 2; m++) forget_weights(&two, m);
-        DO(rank_step(&two.rank, &(StepSettings){2, 1e-2}, &b));
+        DO(rank_step(&two.rank, &(StepSettings){.step = 2, .lr = 1e-2}, &b));
         assert_true(b.loss == 0 && b.grad_norm == 0 && b.live_tokens == 0);
         assert_true(ranks_differ(&two.rank, &two.rank, PART_WEIGHT) == 0); /* nothing is NaN */
         test_job_close(&one);

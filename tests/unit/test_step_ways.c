@@ -44,7 +44,7 @@ static void dealt_out(const char *model, const char *schedule)
         for (int q = 0; q < SEQUENCES; q++)
             put_sequence(&t[k], q / each, q, (int64_t)(q % each) * T);
         for (int m = 0; m < micros; m++) rank_set_rows(&t[k].rank, m, each * T);
-        DO(rank_step(&t[k].rank, &(StepSettings){1, 1e-3}, &result));
+        DO(rank_step(&t[k].rank, &(StepSettings){.step = 1, .lr = 1e-3}, &result));
         assert_int_equal(result.live_tokens, SEQUENCES * (T - 1));
         norm[k] = result.grad_norm;
     }
@@ -112,7 +112,7 @@ static void run_way(Run *r, const char *model, DType dtype, int micros, const Wa
             b.seed = (uint64_t)(s % 5 * micros + m);
             rank_fill_batch(&r->t.rank, m, &b);
         }
-        DO(rank_step(&r->t.rank, &(StepSettings){s + 1, 1e-2}, &result));
+        DO(rank_step(&r->t.rank, &(StepSettings){.step = s + 1, .lr = 1e-2}, &result));
         r->loss[s] = result.loss;
     }
 }
@@ -164,7 +164,7 @@ static void in_flight_same_gradients(void **state)
             set.micros = 4;
             set.schedule = k ? "gpipe" : "1f1b";
             DO(test_job_open(&t[k], &set, 1));
-            DO(rank_step(&t[k].rank, &(StepSettings){1, 0}, &result));
+            DO(rank_step(&t[k].rank, &(StepSettings){.step = 1, .lr = 0}, &result));
         }
         const double off = ranks_differ(&t[0].rank, &t[1].rank, PART_GRAD);
         assert_true(off == 0);

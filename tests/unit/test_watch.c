@@ -36,7 +36,7 @@ static void the_cell_stays_where_the_step_failed(void **state)
     open_watched(&t, &watch, NULL);
     t.rank.settings.device = &broken;
     calls_left = 3; /* layer 0 has four products in its forward phase: its last */
-    assert_int_equal(rank_step(&t.rank, &(StepSettings){7, 1e-3}, &r), ERR_CHECK);
+    assert_int_equal(rank_step(&t.rank, &(StepSettings){.step = 7, .lr = 1e-3}, &r), ERR_CHECK);
     const Program *p = NULL;
     for (int i = 0; i < t.job.linked.n && !p; i++)
         if (t.job.linked.list[i].action.unit == 1) p = t.job.linked.list[i].program;
@@ -61,7 +61,7 @@ static void every_instruction_is_an_event(void **state)
     StepResult r;
     int64_t want = 0;
     open_watched(&t, &watch, &trace);
-    assert_int_equal(rank_step(&t.rank, &(StepSettings){1, 1e-3}, &r), OK);
+    assert_int_equal(rank_step(&t.rank, &(StepSettings){.step = 1, .lr = 1e-3}, &r), OK);
     for (int i = 0; i < t.job.linked.n; i++) {
         const Linked *l = &t.job.linked.list[i];
         const int phase = l->action.phase;
@@ -75,7 +75,7 @@ static void every_instruction_is_an_event(void **state)
         assert_true(i == 0 || room[i].begin_s >= room[i - 1].end_s);
     }
     trace.cap = want + 3; /* what does not fit is counted */
-    assert_int_equal(rank_step(&t.rank, &(StepSettings){2, 1e-3}, &r), OK);
+    assert_int_equal(rank_step(&t.rank, &(StepSettings){.step = 2, .lr = 1e-3}, &r), OK);
     assert_int_equal(trace.n, want + 3);
     assert_int_equal(trace.missed, want - 3);
     test_job_close(&t);

@@ -1,0 +1,155 @@
+/* step.c -- one step: samples in, the list walked, and what all ranks made of it. */
+#define _DEFAULT_SOURCE
+#include <math.h>
+#include <time.h>
+
+#include "train/batch.h"
+#include "train/loop_parts.h"
+
+double loop_now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static double instr_flops(const Instr *i)
+{
+    const bool attention = i->op == OP_attention || i->op == OP_attention_dx;
+    if (i->again || op_info(i->op)->class != CLASS_HEAVY) return 0;
+    return attention ? 0.5 * i->flops : i->flops;
+}
+
+double job_model_flops(const Job *job)
+{
+    double flops = 0;
+    for (int i = 0; i < job->linked.n; i++) {
+        const Linked *l = &job->linked.list[i];
+        if (!l->program) continue;
+        const Phase phase = (Phase)l->action.phase;
+        for (int k = l->program->first[phase]; k < l->program->first[phase + 1]; k++)
+            flops += instr_flops(&l->program->instr[k]);
+    }
+    return flops;
+}
+
+static InputRows rows_of(Rank *r, int micro)
+{
+    const Tensor weights = rank_input(r, micro, INPUT_WEIGHTS);
+    return (InputRows){.tokens = rank_input(r, micro, INPUT_TOKENS).data,
+                       .targets = rank_input(r, micro, INPUT_TARGETS).data,
+                       .positions = rank_input(r, micro, INPUT_POSITIONS).data,
+                       .ranges = rank_input(r, micro, INPUT_RANGES).data,
+                       .weights = weights.data,
+                       .weight_type = weights.dtype};
+}
+
+Err loop_fill(const Job *job, const Dataset *data, Rank *r, int64_t cursor, int64_t count)
+{
+    const BatchSplit split = batch_split(job);
+    const int64_t seq = job->settings.batch.seq_len;
+    for (int m = 0; m < split.micros; m++) {
+        const BatchPart part = batch_part(&split, count, m);
+        const InputRows in = rows_of(r, m);
+        for (int64_t i = 0; i < part.n; i++)
+            TRY(dataset_fill(data, dataset_sample(data, cursor + part.first + i),
+                             job->settings.config->window, &in, i * seq));
+        rank_set_rows(r, m, part.n * seq);
+    }
+    return OK;
+}
+
+Err loop_add_up(Loop *l, Reduce reduce)
+{
+    const WorldRank *w = l->s->world;
+    const Ref at = {w->rank, ARENA_LOOP, 0, N_SUMS, F64};
+    const Transfer t = {.kind = COMM_ALL_REDUCE,
+                        .reduce = reduce,
+                        .group = w->all,
+                        .from = at,
+                        .to = at,
+                        .instr = -1,
+                        .scalar = true};
+    return comm_do(w->comm, &t);
+}
+
+size_t loop_sent_bytes(const Loop *l)
+{
+    const Recorder *r = comm_recorder(l->s->world->comm);
+    size_t sum = 0;
+    for (int k = 0; k < N_COMM_KINDS; k++) sum += r->of_kind[k].sent_bytes;
+    return sum;
+}
+
+/* Rows that this step's micro-batches have, of those that they have room for. */
+static double live_share(const Loop *l)
+{
+    int64_t live = 0;
+    const int micros = l->s->job->settings.micros;
+    for (int m = 0; m < micros; m++) live += l->rank.live_rows[m];
+    return (double)live / ((double)micros * (double)l->s->job->model.rows);
+}
+
+/* Of the peaks of all ranks. */
+static double utilization(Loop *l, double step_s)
+{
+    const double rate = l->sums->flops / step_s / l->s->world->ranks;
+    if (rate > l->peak) l->peak = rate; /* then the measured peak was too low */
+    return rate / l->peak;
+}
+
+static Err gather_sums(Loop *l)
+{
+    const TrainSettings *s = l->s;
+    const size_t sent = loop_sent_bytes(l);
+    *l->sums = (Sums){.stops = s->stop && *s->stop,
+                      .sent_bytes = (double)(sent - l->sent_before),
+                      .flops = live_share(l) * job_model_flops(s->job)};
+    l->sent_before = sent;
+    if (s->trace) trace_take(s->trace, comm_recorder(s->world->comm));
+    return loop_add_up(l, REDUCE_SUM);
+}
+
+static void move_on(Loop *l, const StepResult *r)
+{
+    l->at.step++;
+    l->at.cursor += l->s->global;
+    l->at.tokens += r->live_tokens;
+    l->at.skipped += r->skipped;
+    l->skips = r->skipped ? l->skips + 1 : 0;
+}
+
+Err loop_step(Loop *l, Metrics *m)
+{
+    const TrainSettings *s = l->s;
+    StepResult r;
+    const int64_t step = l->at.step + 1;
+    const double before = loop_now_s(), lr = lr_at(&s->lr, step);
+    TRY(loop_fill(s->job, s->train, &l->rank, l->at.cursor, s->global));
+    TRY(rank_step(&l->rank, &(StepSettings){step, lr, step - l->at.skipped}, &r));
+    TRY(gather_sums(l));
+    const double took = loop_now_s() - before;
+    move_on(l, &r);
+    l->mean_s = l->mean_s > 0 ? 0.9 * l->mean_s + 0.1 * took : took;
+    *m = (Metrics){.step = step,
+                   .steps = s->lr.steps,
+                   .loss = r.loss,
+                   .grad_norm = r.grad_norm,
+                   .lr = lr,
+                   .tokens = l->at.tokens,
+                   .step_ms = 1e3 * took,
+                   .tokens_per_s = (double)r.live_tokens / took,
+                   .mfu = utilization(l, took),
+                   .peak_bytes = l->result.peak_bytes,
+                   .sent_bytes = (int64_t)l->sums->sent_bytes,
+                   .skipped = r.skipped};
+    return OK;
+}
+
+const char *loop_skip_reason(const Metrics *m)
+{
+    if (!m->skipped) return NULL;
+    if (!isfinite(m->loss)) return "the loss is not finite";
+    if (!isfinite(m->grad_norm)) return "the norm of the gradient is not finite";
+    return "the norm of the gradient is larger than optim.skip";
+}

@@ -1,0 +1,97 @@
+/* test_lines.c -- files of a line a step: cut back to a step, with torn lines gone and the rest as it
+ * was. */
+#define _DEFAULT_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "support/expect.h"
+#include "train/lines.h"
+
+static char dir[] = "/tmp/test_lines_XXXXXX", path[64];
+
+static int make_dir(void **state)
+{
+    (void)state;
+    if (!mkdtemp(dir)) return 1;
+    snprintf(path, sizeof path, "%s/m.jsonl", dir);
+    return 0;
+}
+
+static int remove_dir(void **state)
+{
+    (void)state;
+    unlink(path);
+    return rmdir(dir); /* nothing else is left in it */
+}
+
+static void put(const char *text)
+{
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+static void expect_file(const char *name, const char *want)
+{
+    char got[4096] = "";
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    assert_true(fread(got, 1, sizeof got - 1, f) < sizeof got - 1);
+    fclose(f);
+    expect_text(name, got, want);
+}
+
+static void steps_past_it_go(void **state)
+{
+    static const char three[] = "{\"step\": 1, \"x\": 1}\n{\"step\": 2}\n{\"step\": 3}\n";
+    (void)state;
+    put(three);
+    DO(lines_cut(path, 3));
+    expect_file("all stay", three);
+    DO(lines_cut(path, 1));
+    expect_file("one stays", "{\"step\": 1, \"x\": 1}\n");
+    DO(lines_cut(path, 0));
+    expect_file("none stays", "");
+}
+
+/* A process that is killed may leave any beginning of a line. */
+static void every_torn_line_goes(void **state)
+{
+    static const char line[] = "{\"step\": 2, \"x\": {\"y\": 1}}\n";
+    (void)state;
+    for (size_t n = 0; n < sizeof line - 1; n++) {
+        char text[128];
+        snprintf(text, sizeof text, "{\"step\": 1}\n%.*s", (int)n, line);
+        put(text);
+        DO(lines_cut(path, 20));
+        expect_file("torn", "{\"step\": 1}\n");
+    }
+}
+
+static void a_file_goes_on(void **state)
+{
+    FILE *f;
+    (void)state;
+    put("{\"step\": 1}\n{\"step\": 12}\n{\"st");
+    DO(lines_open(path, 1, &f));
+    fputs("{\"step\": 2}\n", f);
+    fclose(f);
+    expect_file("goes on", "{\"step\": 1}\n{\"step\": 2}\n");
+    unlink(path);
+    DO(lines_cut(path, 5)); /* none is there, and none is made */
+    assert_int_equal(access(path, F_OK), -1);
+    DO(lines_open(path, 0, &f));
+    fclose(f);
+    expect_file("new", "");
+    expect_error("no folder", lines_open("/no/such/folder/x", 0, &f), ERR_IO, "/no/such/folder/x");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(steps_past_it_go),
+                                       cmocka_unit_test(every_torn_line_goes),
+                                       cmocka_unit_test(a_file_goes_on)};
+    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+}
