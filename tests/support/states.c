@@ -112,7 +112,7 @@ Err state_step(StateRank *r, int64_t step, double *loss)
         if (part.n == 0) b.rows = 0;
         rank_fill_batch(&r->rank, m, &b);
     }
-    TRY(rank_step(&r->rank, &(StepSettings){step, 0.01}, &result));
+    TRY(rank_step(&r->rank, &(StepSettings){.step = step, .lr = 0.01}, &result));
     *loss = result.loss;
     return OK;
 }
