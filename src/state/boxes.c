@@ -1,10 +1,22 @@
-/* boxes.c -- boxes cut into chunks.
+/* boxes.c -- names of roles, and boxes cut into chunks.
  *
  *     box [3, 5, 4], at most 9 elements: a slice of dim 0 has 20, too many; one of dim 1 has 4
  *
  *         (0, rows 0-1) (0, 2-3) (0, 4)   (1, 0-1) (1, 2-3) (1, 4)   (2, ...)      9 chunks
  *          lead = 3 slices of the dims before; in each, ceil(5 / 2) runs of 2 rows */
+#include <string.h>
 #include "state/tensors.h"
+
+static const char *const role_word[N_STATE_ROLES] = {"weight", "moment1", "moment2"};
+
+const char *state_role_name(StateRole role) { return role_word[role]; }
+
+int state_role_of(const char *name)
+{
+    for (int i = 0; i < N_STATE_ROLES; i++)
+        if (strcmp(name, role_word[i]) == 0) return i;
+    return -1;
+}
 
 /* How a box is cut: along dim d, in runs of `rows` slices; the dims before it one by one. */
 typedef struct {
