@@ -27,26 +27,26 @@ const char *const state_layouts[] = {
     NULL,
 };
 
-static const ModelConfig *model(void)
+static Err model_of(const StateSpec *spec, Arena *a, const ModelConfig **out)
 {
-    static ModelConfig made;
-    made = *test_model("llama");
-    made.tied = true;
-    made.n_layers = 4;
-    return &made;
+    ModelConfig *made;
+    TRY(ARENA_NEW(a, 1, &made));
+    *made = *test_model("llama");
+    made->tied = true;
+    made->n_layers = 4;
+    if (spec->vocab) made->vocab = spec->vocab;
+    *out = made;
+    return OK;
 }
 
-void state_world_open_as(StateWorld *w, const char *words, DType dtype, OptimKind kind)
+void state_world_open_as(StateWorld *w, const StateSpec *spec)
 {
-    *w = (StateWorld){.words = words, .set = test_job_settings("llama", JOB_STEP)};
+    *w = (StateWorld){.words = spec->words, .set = test_job_settings("llama", JOB_STEP)};
     DO(arena_open(&w->arena, "state world", ARENA_PLENTY));
-    ModelConfig *config;
-    DO(ARENA_NEW(&w->arena, 1, &config));
-    *config = *model();
-    w->set.config = config;
-    w->set.dtype = dtype;
-    w->set.optim.kind = kind;
-    DO(layout_parse(words, strlen(words), &w->set.parallel));
+    DO(model_of(spec, &w->arena, &w->set.config));
+    w->set.dtype = spec->dtype;
+    w->set.optim.kind = spec->kind;
+    DO(layout_parse(w->words, strlen(w->words), &w->set.parallel));
     w->ranks = layout_ranks(&w->set.parallel);
     const MeshSizes *m = &w->set.parallel.mesh;
     const int64_t dp = (m->dp_replicate ? m->dp_replicate : 1) * (m->dp_shard ? m->dp_shard : 1);
@@ -55,13 +55,14 @@ void state_world_open_as(StateWorld *w, const char *words, DType dtype, OptimKin
     for (int i = 0; i < w->ranks; i++) {
         JobSettings set = w->set;
         set.parallel.rank = i;
-        if (job_compile(&set, &w->arena, &w->job[i]) != OK) fail_msg("%s: %s", words, err_text());
+        if (job_compile(&set, &w->arena, &w->job[i]) != OK)
+            fail_msg("%s: %s", w->words, err_text());
     }
 }
 
 void state_world_open(StateWorld *w, const char *words)
 {
-    state_world_open_as(w, words, F64, OPTIM_ADAMW);
+    state_world_open_as(w, &(StateSpec){.words = words});
 }
 
 void state_world_close(StateWorld *w) { arena_close(&w->arena); }

@@ -13,7 +13,8 @@
 
 #include "support/expect.h"
 #include "support/jobs.h"
-#include "state/folder.h"
+#include "state/load.h"
+#include "state/save.h"
 #include "train/world.h"
 
 /* Ends with NULL. The first is one rank. */
@@ -34,9 +35,17 @@ typedef struct {
     Rank rank;
 } StateRank;
 
-/* Fails the test when it does not compile. sgd: without moments. */
+/* What is other than usual. */
+typedef struct {
+    const char *words; /* the layout */
+    DType dtype;       /* F64 is usual */
+    OptimKind kind;
+    int64_t vocab; /* 0: 23 */
+} StateSpec;
+
+/* Fails the test when it does not compile. */
 void state_world_open(StateWorld *w, const char *words);
-void state_world_open_as(StateWorld *w, const char *words, DType dtype, OptimKind kind);
+void state_world_open_as(StateWorld *w, const StateSpec *spec);
 void state_world_close(StateWorld *w);
 /* Every arena is poisoned. The first error of its ranks. */
 Err state_world_run(const StateWorld *w, Err (*body)(StateRank *r, void *work), void *work);
@@ -63,6 +72,8 @@ void state_fill(StateRank *r, uint64_t seed);
 StateScalars state_scalars(int64_t step);
 /* Collective. Saves and commits; each rank waits for it. */
 Err state_save(StateRank *r, const char *checkpoints, int64_t step, bool snapshot);
+/* Collective. Loads what was saved at that step. */
+Err state_load_from(StateRank *r, const char *checkpoints, int64_t step, LoadResult *out);
 
 /* A folder that is not there yet; and gone again, with all in it. */
 void state_folder(char path[64]);

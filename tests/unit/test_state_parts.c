@@ -142,7 +142,7 @@ static void check_layout(const char *words, OptimKind kind)
 {
     StateWorld w;
     Cover c;
-    state_world_open_as(&w, words, F32, kind);
+    state_world_open_as(&w, &(StateSpec){.words = words, .dtype = F32, .kind = kind});
     cover_open(&c, &w, &w.arena);
     for (int r = 0; r < w.ranks; r++) check_rank(&w, r, &c, &w.arena);
     for (int i = 0; i < c.tensors.n; i++) {

@@ -1,0 +1,301 @@
+/* The saver: what it writes is what was when it began, with a snapshot or without; it says what
+ * failed, and leaves the generation before alone. */
+#define _DEFAULT_SOURCE
+#include "support/states.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <unistd.h>
+#include "state/rankfile.h"
+
+typedef struct {
+    StateWorld world;
+    StateWhole whole;
+    char folder[64];
+} Bed;
+
+static void bed_open(Bed *b, const StateSpec *spec)
+{
+    state_world_open_as(&b->world, spec);
+    state_whole_open(&b->whole, &b->world);
+    state_folder(b->folder);
+}
+
+static void bed_close(Bed *b)
+{
+    state_folder_remove(b->folder);
+    state_whole_close(&b->whole);
+    state_world_close(&b->world);
+}
+
+/* What is on disk at that step is the whole. */
+typedef struct {
+    Bed *bed;
+    int64_t step;
+} OnDisk;
+
+static Err compare_disk(StateRank *r, void *work)
+{
+    const OnDisk *d = work;
+    LoadResult result;
+    TRY(state_load_from(r, d->bed->folder, d->step, &result));
+    return state_collect(r, &d->bed->whole);
+}
+
+/* ---- a gate in the writer: it waits at a point until it is let on ---- */
+
+typedef struct {
+    Bed *bed;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool open;
+    int seen[64], n; /* points, of rank 0, in their order */
+} Gate;
+
+static void at_point(void *context, SavePoint point, int rank, int64_t step)
+{
+    Gate *g = context;
+    (void)step;
+    pthread_mutex_lock(&g->lock);
+    if (rank == 0 && g->n < 64) g->seen[g->n++] = (int)point;
+    while (point == SAVE_FOLDER && !g->open) pthread_cond_wait(&g->changed, &g->lock);
+    pthread_mutex_unlock(&g->lock);
+}
+
+static SaverState wait_while(const Saver *s, SaverState state)
+{
+    while (saver_poll(s) == state) usleep(200);
+    return saver_poll(s);
+}
+
+static Err end_save(StateRank *r, Saver *s)
+{
+    SaverState got = wait_while(s, SAVER_WRITING);
+    if (got != SAVER_WRITTEN) return err_fail(ERR_IO, "state %d: %s", (int)got, saver_error(s));
+    TRY(world_agree(r->world, OK));
+    if (r->world->rank == 0) {
+        saver_commit(s);
+        got = wait_while(s, SAVER_COMMITTING);
+        if (got != SAVER_COMMITTED)
+            return err_fail(ERR_IO, "state %d: %s", (int)got, saver_error(s));
+    }
+    TRY(world_agree(r->world, OK));
+    return saver_end(s, false);
+}
+
+static Err change_after_begin(StateRank *r, void *work)
+{
+    Gate *g = work;
+    Saver *saver;
+    const SaverSettings set = {.rank = &r->rank,
+                               .checkpoints = g->bed->folder,
+                               .ranks = r->world->ranks,
+                               .keep = 2,
+                               .snapshot = true,
+                               .hook = {at_point, g}};
+    StateScalars scalars = state_scalars(4);
+    char config[32] = "seed: 1\n";
+    scalars.config = config;
+    state_fill(r, 3);
+    TRY(state_collect(r, &g->bed->whole));
+    TRY(saver_open(&set, r->world->arena, &saver));
+    Err err = saver_begin(saver, &scalars);
+    if (err == OK && saver_poll(saver) != SAVER_WRITING) err = err_fail(ERR_CHECK, "not writing");
+    state_fill(r, 77); /* the next step */
+    memset(config, 'x', sizeof config - 1);
+    err = world_agree(r->world, err);
+    pthread_mutex_lock(&g->lock);
+    g->open = true;
+    pthread_cond_broadcast(&g->changed);
+    pthread_mutex_unlock(&g->lock);
+    if (err == OK) err = end_save(r, saver);
+    if (err == OK && saver_written(saver) == 0) err = err_fail(ERR_CHECK, "nothing is written");
+    saver_close(saver);
+    return err;
+}
+
+static void later_changes_do_not_show(void **state)
+{
+    (void)state;
+    static const int points[] = {SAVE_SNAPSHOT, SAVE_FOLDER, SAVE_HALF, SAVE_DATA, SAVE_SYNCED};
+    Bed bed;
+    Gate gate = {.bed = &bed};
+    Manifest manifest;
+    char dir[128];
+    bed_open(&bed, &(StateSpec){.words = "dp=2 tp=3 zero=1"});
+    pthread_mutex_init(&gate.lock, NULL);
+    pthread_cond_init(&gate.changed, NULL);
+    DO(state_world_run(&bed.world, change_after_begin, &gate));
+    DO(state_world_run(&bed.world, compare_disk, &(OnDisk){&bed, 4}));
+    snprintf(dir, sizeof dir, "%s/step-%08d", bed.folder, 4);
+    DO(manifest_read(dir, &bed.world.arena, &manifest));
+    assert_string_equal(manifest.scalars.config, "seed: 1\n");
+    assert_int_equal(manifest.scalars.cursor, 4 * STATE_SEQUENCES);
+    assert_true(gate.n > 5);
+    assert_memory_equal(gate.seen, points, sizeof points);
+    pthread_cond_destroy(&gate.changed);
+    pthread_mutex_destroy(&gate.lock);
+    bed_close(&bed);
+}
+
+/* ---- with and without a snapshot ---- */
+
+static Err save_twice(StateRank *r, void *work)
+{
+    Bed *b = work;
+    state_fill(r, 5);
+    TRY(state_collect(r, &b->whole));
+    TRY(state_save(r, b->folder, 7, true));
+    return state_save(r, b->folder, 8, false);
+}
+
+static void without_a_snapshot(void **state)
+{
+    (void)state;
+    static const char *const layouts[] = {"tp=3", "dp=2 zero=3", "pp=2"};
+    for (int i = 0; i < 3; i++) {
+        Bed bed;
+        bed_open(&bed, &(StateSpec){.words = layouts[i]});
+        DO(state_world_run(&bed.world, save_twice, &bed));
+        DO(state_world_run(&bed.world, compare_disk, &(OnDisk){&bed, 7}));
+        DO(state_world_run(&bed.world, compare_disk, &(OnDisk){&bed, 8}));
+        bed_close(&bed);
+    }
+}
+
+/* Data is longer than the buffer that chunks are packed to. */
+static void longer_than_the_buffer(void **state)
+{
+    (void)state;
+    Bed bed;
+    bed_open(&bed, &(StateSpec){.words = "tp=2", .vocab = 200003});
+    DO(state_world_run(&bed.world, save_twice, &bed));
+    DO(state_world_run(&bed.world, compare_disk, &(OnDisk){&bed, 7}));
+    DO(state_world_run(&bed.world, compare_disk, &(OnDisk){&bed, 8}));
+    bed_close(&bed);
+}
+
+static void bytes_are_predicted(void **state)
+{
+    (void)state;
+    Bed bed;
+    int64_t sum = 0, all = 0;
+    bed_open(&bed, &(StateSpec){.words = "dp=2 tp=3 zero=1", .dtype = BF16});
+    for (int r = 0; r < bed.world.ranks; r++) {
+        int64_t bytes;
+        DO(saver_bytes(&bed.world.job[r].linked, &bed.world.arena, &bytes));
+        sum += bytes;
+    }
+    for (int i = 0; i < bed.whole.tensors.n; i++)
+        all += 4 * shape_count(&bed.whole.tensors.tensor[i].shape);
+    assert_int_equal(sum, all);
+    bed_close(&bed);
+}
+
+/* ---- no room on the disk ---- */
+
+static Err limit_files(rlim_t bytes)
+{
+    struct rlimit l;
+    if (getrlimit(RLIMIT_FSIZE, &l) != 0) return err_fail(ERR_IO, "no limit can be read");
+    l.rlim_cur = bytes;
+    return setrlimit(RLIMIT_FSIZE, &l) == 0 ? OK : err_fail(ERR_IO, "no limit can be set");
+}
+
+/* One rank: a save, one that fails, one more. */
+static Err fill_the_disk(StateRank *r, void *work)
+{
+    Bed *b = work;
+    Saver *saver;
+    const SaverSettings set = {
+        .rank = &r->rank, .checkpoints = b->folder, .ranks = 1, .keep = 2, .snapshot = true};
+    const StateScalars scalars[3] = {state_scalars(1), state_scalars(2), state_scalars(3)};
+    SaverState got[3];
+    char text[256] = "";
+    struct rlimit before;
+    getrlimit(RLIMIT_FSIZE, &before);
+    state_fill(r, 9);
+    TRY(state_collect(r, &b->whole));
+    TRY(saver_open(&set, r->world->arena, &saver));
+    Err err = OK;
+    for (int i = 0; i < 3 && err == OK; i++) {
+        err = limit_files(i == 1 ? 20000 : before.rlim_cur);
+        if (err == OK) err = saver_begin(saver, &scalars[i]);
+        if (err != OK) break;
+        got[i] = wait_while(saver, SAVER_WRITING);
+        if (i == 1) snprintf(text, sizeof text, "%s", saver_error(saver));
+        if (got[i] == SAVER_WRITTEN) saver_commit(saver), wait_while(saver, SAVER_COMMITTING);
+        err = saver_end(saver, got[i] == SAVER_FAILED);
+    }
+    limit_files(before.rlim_cur);
+    saver_close(saver);
+    TRY(err);
+    if (got[0] != SAVER_WRITTEN || got[1] != SAVER_FAILED || got[2] != SAVER_WRITTEN)
+        return err_fail(ERR_CHECK, "states %d %d %d", (int)got[0], (int)got[1], (int)got[2]);
+    if (!strstr(text, "rank-00000.safetensors") || !strstr(text, "too large"))
+        return err_fail(ERR_CHECK, "the message is \"%s\"", text);
+    return OK;
+}
+
+static void a_full_disk(void **state)
+{
+    (void)state;
+    Bed bed;
+    Generation *g;
+    int n;
+    char path[128];
+    bed_open(&bed, &(StateSpec){.words = ""});
+    void (*before)(int) = signal(SIGXFSZ, SIG_IGN);
+    DO(state_world_run(&bed.world, fill_the_disk, &bed));
+    signal(SIGXFSZ, before);
+    DO(folder_list(bed.folder, &bed.world.arena, &g, &n));
+    assert_int_equal(n, 2);
+    assert_int_equal(g[0].step, 3);
+    assert_int_equal(g[1].step, 1);
+    snprintf(path, sizeof path, "%s/step-%08d.tmp", bed.folder, 2);
+    assert_int_not_equal(access(path, F_OK), 0);
+    DO(state_world_run(&bed.world, compare_disk, &(OnDisk){&bed, 1}));
+    DO(state_world_run(&bed.world, compare_disk, &(OnDisk){&bed, 3}));
+    bed_close(&bed);
+}
+
+/* Closed in the midst of it: the writer ends, and what is there is no generation. */
+static Err close_early(StateRank *r, void *work)
+{
+    Bed *b = work;
+    Saver *saver;
+    const SaverSettings set = {
+        .rank = &r->rank, .checkpoints = b->folder, .ranks = 2, .keep = 2, .snapshot = true};
+    const StateScalars scalars = state_scalars(6);
+    state_fill(r, 9);
+    TRY(saver_open(&set, r->world->arena, &saver));
+    const Err err = saver_begin(saver, &scalars);
+    saver_close(saver);
+    return err;
+}
+
+static void closed_before_its_end(void **state)
+{
+    (void)state;
+    Bed bed;
+    Generation *g;
+    int n;
+    bed_open(&bed, &(StateSpec){.words = "dp=2"});
+    DO(state_world_run(&bed.world, close_early, &bed));
+    DO(folder_list(bed.folder, &bed.world.arena, &g, &n));
+    assert_int_equal(n, 0);
+    bed_close(&bed);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(later_changes_do_not_show),
+                                       cmocka_unit_test(without_a_snapshot),
+                                       cmocka_unit_test(longer_than_the_buffer),
+                                       cmocka_unit_test(bytes_are_predicted),
+                                       cmocka_unit_test(a_full_disk),
+                                       cmocka_unit_test(closed_before_its_end)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
