@@ -80,10 +80,26 @@ static inline StateTensors example_tensors(void)
     return (StateTensors){EXAMPLE_TENSORS, t};
 }
 
-static inline uint64_t example_hash(int rank, int64_t part)
+/* What a part holds: element k, row-major, of tensor t is 1000 t + k + 1/4. */
+static inline void example_data(const StateTensors *t, const ManifestPart *p, Buffer *out)
 {
-    const int64_t what[2] = {rank, part};
-    return hash_bytes(what, sizeof what);
+    const StateTensor *of = &t->tensor[p->tensor];
+    const int64_t n = box_count(&p->box);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t rest = i, k = 0, stride = 1;
+        for (int d = p->box.ndim - 1; d >= 0; d--) {
+            const int64_t extent = p->box.hi[d] - p->box.lo[d];
+            k += (p->box.lo[d] + rest % extent) * stride;
+            rest /= extent;
+            stride *= of->shape.n[d];
+        }
+        const double x = (double)(1000 * p->tensor + k) + 0.25;
+        const float narrow = (float)x;
+        if (of->dtype == F64)
+            buffer_raw(out, &x, sizeof x);
+        else
+            buffer_raw(out, &narrow, sizeof narrow);
+    }
 }
 
 /* What a rank writes, laid and with hashes, one for each part. */
@@ -97,12 +113,15 @@ static inline RankFile example_rank(const StateTensors *t, int rank)
     DO(ARENA_NEW(&arena, 7, &hash));
     for (int i = 0; i < 6; i++) f.part[f.n++] = (ManifestPart){i / 2, rank, up[rank][i % 2], 0, 0};
     f.part[f.n++] = (ManifestPart){3, rank, {1, {rank ? 2 : 0}, {rank ? 5 : 2}}, 0, 0};
-    for (int64_t i = 0; i < f.n; i++) {
-        assert_int_equal(rankfile_part_chunks(t, &f.part[i]), 1);
-        hash[i] = example_hash(rank, i);
-        f.part[i].hash = &hash[i];
-    }
     DO(rankfile_lay(t, &f, &arena));
+    for (int64_t i = 0; i < f.n; i++) {
+        Buffer b = {0};
+        assert_int_equal(rankfile_part_chunks(t, &f.part[i]), 1);
+        example_data(t, &f.part[i], &b);
+        hash[i] = hash_bytes(b.at, b.bytes);
+        f.part[i].hash = &hash[i];
+        buffer_free(&b);
+    }
     return f;
 }
 
@@ -126,7 +145,7 @@ static inline Manifest example_manifest(void)
     return m;
 }
 
-/* The rank's file, with data whose bytes are known. */
+/* The rank's file. */
 static inline void example_write(const StateTensors *t, const RankFile *f, const char *path)
 {
     const char *head;
@@ -134,7 +153,8 @@ static inline void example_write(const StateTensors *t, const RankFile *f, const
     Buffer b = {0};
     DO(rankfile_header(t, f, &arena, &head, &bytes));
     buffer_raw(&b, head, bytes);
-    while ((int64_t)b.bytes < f->bytes) buffer_put(&b, b.bytes * 7, 1);
+    for (int64_t i = 0; i < f->n; i++) example_data(t, &f->part[i], &b);
+    assert_int_equal(b.bytes, f->bytes);
     FILE *file = fopen(path, "wb");
     assert_non_null(file);
     assert_int_equal(fwrite(b.at, 1, b.bytes, file), b.bytes);

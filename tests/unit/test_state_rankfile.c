@@ -59,7 +59,7 @@ static void round_trip(void **state)
         for (int64_t i = 0; i < f.n; i++) {
             assert_true(f.part[i].tensor == g.part[i].tensor && f.part[i].at == g.part[i].at);
             assert_memory_equal(&f.part[i].box, &g.part[i].box, sizeof(Box));
-            assert_int_equal(g.part[i].hash[0], example_hash(rank, i));
+            assert_int_equal(g.part[i].hash[0], f.part[i].hash[0]);
         }
     }
 }
