@@ -42,6 +42,10 @@ printf '{"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_
 printf '{"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 256}' |
     seed fuzz_model_config gpt2
 for file in examples/*.yaml; do seed fuzz_run_file "$(basename "$file")" <"$file"; done
+for file in tests/golden/safetensors/*.safetensors tests/golden/checkpoint/*/*.safetensors; do
+    seed fuzz_safetensors "$(basename "$file")" <"$file"
+done
+seed fuzz_manifest small <tests/golden/checkpoint/step-00000020/manifest.json
 for file in tests/golden/schedule/*.txt; do seed fuzz_schedule "$(basename "$file")" <"$file"; done
 
 status=0

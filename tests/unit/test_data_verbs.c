@@ -160,7 +160,7 @@ static void inspect_knows_our_files(void **state)
     assert_int_equal(SHEAF("inspect", scratch_text("poem.txt", "roses")), 1);
     assert_said("poem.txt: no file of ours that I know");
     assert_int_equal(SHEAF("inspect", "tests/unit"), 1);
-    assert_said("a folder without config.yaml, config.json or metrics.jsonl");
+    assert_said("a folder without config.yaml, config.json, metrics.jsonl or checkpoints");
     assert_int_equal(SHEAF("inspect"), 2);
 }
 

@@ -1,0 +1,130 @@
+/* inspect_jobs.c -- what a run is made from: token files, schedules, run files, a model's config.json.
+ */
+#define _POSIX_C_SOURCE 200809L
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "cli/config.h"
+#include "cli/data.h"
+#include "cli/inspect.h"
+#include "cli/keys.h"
+#include "cli/say.h"
+#include "schedule/check.h"
+#include "schedule/textform.h"
+
+/* ---- token files ---- */
+
+static bool is_tokens(const char *path, Bytes data)
+{
+    TokenFormat format;
+    if (inspect_ends_in(path, ".idx")) return true;
+    return (tokens_recognise(path, data, false, &format) == OK && format == FORMAT_TOKENS) ||
+           inspect_ends_in(path, ".bin");
+}
+
+static Err say_tokens(const char *path, Bytes data, Arena *a)
+{
+    Tokens t;
+    (void)data;
+    TRY(tokens_open(path, FORMAT_AUTO, a, &t));
+    const Err err = data_describe(&t, a);
+    tokens_close(&t);
+    return err;
+}
+
+/* ---- schedules ---- */
+
+static bool is_schedule(const char *path, Bytes data)
+{
+    (void)path;
+    return inspect_head_holds(data, "sheaf schedule");
+}
+
+static Err say_schedule(const char *path, Bytes data, Arena *a)
+{
+    Schedule s;
+    char count[COUNT_BYTES];
+    TRY(schedule_parse(path, (const char *)data.at, data.bytes, a, &s));
+    printf("%s: a schedule over %s\n", path, s.grain == OVER_UNITS ? "units" : "chunks");
+    printf("  ranks      %d, with %s actions in all\n", s.ranks,
+           say_count(schedule_length(&s), count));
+    printf("  chunks     %d, of %d units\n", s.chunks, schedule_units(&s));
+    printf("  micros     %d\n", s.micros);
+    if (s.slices > 1) printf("  slices     %d\n", s.slices);
+    const Err err = schedule_check(&s, a);
+    printf("  check      %s\n",
+           err == OK ? "nothing is missing, and it cannot deadlock" : err_text());
+    return OK;
+}
+
+/* ---- run files ---- */
+
+static bool is_run(const char *path, Bytes data)
+{
+    (void)data;
+    return inspect_ends_in(path, ".yaml") || inspect_ends_in(path, ".yml");
+}
+
+/* As the table of keys has it, or the same number written otherwise. */
+static bool is_default(const Pair *p)
+{
+    const int id = key_find(p->section, p->name);
+    if (id < 0) return false;
+    const char *fallback = key_at((KeyId)id)->fallback, *text = p->value.text;
+    char *end, *fallback_end;
+    const double x = strtod(text, &end), y = strtod(fallback, &fallback_end);
+    const bool numbers = end != text && fallback_end != fallback && !*end && !*fallback_end;
+    return strcmp(text, fallback) == 0 || (numbers && x == y);
+}
+
+static Err say_run(const char *path, Bytes data, Arena *a)
+{
+    Config c;
+    ModelConfig m;
+    Pairs pairs;
+    const char *words;
+    (void)data;
+    TRY(config_load(path, NULL, 0, a, &c));
+    TRY(config_model(&c, a, &m));
+    TRY(pairs_read(path, a, &pairs));
+    Text t = text_in(a);
+    model_config_print(&m, &t);
+    TRY(text_done(&t, &words));
+    printf("%s: a run file\n%s", path, words);
+    printf("  steps      %lld of %lld sequences of %lld tokens\n", (long long)c.run_steps,
+           (long long)c.batch_global, (long long)c.data_seq_len);
+    printf("  data       %s\n", c.data_train.n ? c.data_train.text : "none");
+    fputs("  it sets   ", stdout);
+    for (int i = 0; i < pairs.n; i++)
+        if (!is_default(&pairs.at[i]))
+            printf(" %s.%s=%s", pairs.at[i].section, pairs.at[i].name, pairs.at[i].value.text);
+    puts("");
+    return OK;
+}
+
+/* ---- models ---- */
+
+static bool is_model(const char *path, Bytes data)
+{
+    return inspect_ends_in(path, "config.json") ||
+           (inspect_ends_in(path, ".json") && inspect_head_holds(data, "\"model_type\""));
+}
+
+static Err say_model(const char *path, Bytes data, Arena *a)
+{
+    ModelConfig m;
+    const char *words;
+    (void)data;
+    TRY(model_config_load(path, NULL, 0, a, &m));
+    Text t = text_in(a);
+    model_config_print(&m, &t);
+    TRY(text_done(&t, &words));
+    printf("%s: the config.json of a model\n%s", path, words);
+    return OK;
+}
+
+const InspectKind inspect_jobs[] = {{is_schedule, say_schedule},
+                                    {is_run, say_run},
+                                    {is_model, say_model},
+                                    {is_tokens, say_tokens},
+                                    {NULL, NULL}};
