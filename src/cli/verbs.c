@@ -22,7 +22,7 @@ const Verb verbs[] = {
      NULL},
     {"eval", "run.yaml [key=value ...]", "measure the loss of a checkpoint", NULL},
     {"generate", "CKPT -p \"...\"", "sample from a checkpoint", NULL},
-    {"inspect", "FILE", "any file of ours, said in words; --check reads all data of a checkpoint",
+    {"inspect", "FILE [--check]", "any file of ours, said in words; a checkpoint read and checked",
      verb_inspect},
     {"help", "[KEY | SECTION | VERB]", "what a key, a section or a verb means", verb_help},
     {NULL, NULL, NULL, NULL},

@@ -3,43 +3,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include <unistd.h>
 #include "support/data_test.h"
-#include "cli/verbs.h"
-
-enum { MAX_WORDS = 12 };
-
-static char said[1 << 14];
-
-/* Runs `sheaf WORD ...` with what it says on stdout and stderr in `said`. */
-static int sheaf(const char *const *words)
-{
-    char *argv[MAX_WORDS + 2] = {"sheaf"};
-    int argc = 1, kept[2];
-    for (; words[argc - 1]; argc++) argv[argc] = (char *)words[argc - 1];
-    FILE *file = tmpfile();
-    assert_non_null(file);
-    fflush(stdout);
-    for (int fd = 1; fd <= 2; fd++) {
-        kept[fd - 1] = dup(fd);
-        assert_true(kept[fd - 1] >= 0 && dup2(fileno(file), fd) == fd);
-    }
-    const int status = cli_run(argc, argv);
-    fflush(stdout);
-    for (int fd = 1; fd <= 2; fd++) {
-        dup2(kept[fd - 1], fd);
-        close(kept[fd - 1]);
-    }
-    rewind(file);
-    said[fread(said, 1, sizeof said - 1, file)] = '\0';
-    fclose(file);
-    return status;
-}
-
-#define SHEAF(...) sheaf((const char *const[]){__VA_ARGS__, NULL})
-
-static void assert_said(const char *part)
-{
-    if (!strstr(said, part)) fail_msg("\"%s\" is not in: %s", part, said);
-}
+#include "support/said.h"
 
 static void what_is_built_is_shown(void **state)
 {
