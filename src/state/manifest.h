@@ -15,7 +15,7 @@
 enum {
     MANIFEST_VERSION = 1,
     CHUNK_BYTES = 4 << 20,
-    MANIFEST_MAX = 1 << 30 /* bytes of manifest.json */
+    MANIFEST_MAX = 1 << 28 /* bytes of manifest.json */
 };
 
 /* What a job knows besides its tensors. */

@@ -64,6 +64,12 @@ static inline Box box2(int64_t r0, int64_t r1, int64_t c0, int64_t c1)
     return (Box){.ndim = 2, .lo = {r0, c0}, .hi = {r1, c1}};
 }
 
+static inline void assert_box(const Box *a, const Box *b)
+{
+    assert_int_equal(a->ndim, b->ndim);
+    for (int d = 0; d < a->ndim; d++) assert_true(a->lo[d] == b->lo[d] && a->hi[d] == b->hi[d]);
+}
+
 /* "up" [12, 8] with its moments, "bias" [5]; two ranks have them as zero=1 cuts them:
  *
  *     rank 0: rows 0..6 and half of row 7; bias 0..1      rank 1: the rest of both */

@@ -12,7 +12,7 @@ static void chunks(void **state)
     (void)state;
     assert_int_equal(chunk_count(&known, 20), 4);
     const Box third = chunk_at(&known, 20, 2, &before), rows = box2(4, 6, 0, 8);
-    assert_memory_equal(&third, &rows, sizeof rows);
+    assert_box(&third, &rows);
     assert_int_equal(before, 32);
     for (int round = 0; round < 500; round++) {
         Box box = {.ndim = (int)roll(&dice, MAX_DIMS + 1)};
@@ -58,7 +58,7 @@ static void round_trip(void **state)
                     g.data_at == f.data_at && g.data_at % 64 == 0);
         for (int64_t i = 0; i < f.n; i++) {
             assert_true(f.part[i].tensor == g.part[i].tensor && f.part[i].at == g.part[i].at);
-            assert_memory_equal(&f.part[i].box, &g.part[i].box, sizeof(Box));
+            assert_box(&f.part[i].box, &g.part[i].box);
             assert_int_equal(g.part[i].hash[0], f.part[i].hash[0]);
         }
     }
