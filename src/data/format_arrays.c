@@ -3,10 +3,12 @@
  *     byte 0      magic       20240520: uint16 (GPT-2)      20240801: uint32 (Llama 3)
  *     byte 4      version     1                             7
  *     byte 8      tokens      an int32
+ *     byte 12     start       0; or, as `sheaf data build` writes it, the token that starts
+ *                             documents, + 1; -1: no token does
  *     byte 1024   tokens ...  to the end of the file
  *
  * llm.c puts the tokenizer's end-of-text token before each document; that is how borders are known
- * here. A file that never holds it is one document. */
+ * here, and where the header does not say which, it is GPT-2's or Llama 3's. A file that never holds it is one document. */
 #include "data/parts.h"
 
 static Err parse_version(const Tokens *t, uint32_t magic, uint32_t version)
@@ -61,7 +63,16 @@ Err parse_llmc(Bytes data, Tokens *t)
     t->first = data.at + LLMC_HEADER_BYTES;
     t->first_byte = LLMC_HEADER_BYTES;
     t->n_tokens = count;
-    t->start_token = wide ? LLAMA3_BEGIN_OF_TEXT : GPT2_END_OF_TEXT;
+    const int32_t start = (int32_t)read_u32(data.at + 12);
+    if (start < -1)
+        return err_fail(ERR_CHECK,
+                        "%s: byte 12: %ld, and what starts documents is -1, 0 or a token + 1; the "
+                        "header is damaged, write the file again",
+                        t->path, (long)start);
+    t->start_token = start > 0   ? start - 1
+                     : start < 0 ? -1
+                     : wide      ? LLAMA3_BEGIN_OF_TEXT
+                                 : GPT2_END_OF_TEXT;
     return OK;
 }
 

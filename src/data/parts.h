@@ -17,7 +17,12 @@ enum {
 };
 
 #define MEGATRON_MAGIC "MMIDIDX\0\0" /* nine bytes */
-enum { MEGATRON_MAGIC_BYTES = 9, MEGATRON_HEADER_BYTES = 34, MEGATRON_UINT16 = 8 };
+enum {
+    MEGATRON_MAGIC_BYTES = 9,
+    MEGATRON_HEADER_BYTES = 34,
+    MEGATRON_UINT16 = 8,
+    MEGATRON_INT32 = 4
+};
 
 /* Little-endian, at any address. Compilers make one load of each. */
 static inline uint32_t read_u32(const unsigned char *p)

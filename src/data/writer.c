@@ -79,6 +79,9 @@ static Err check_plain(const char *path, bool *there)
                     S_ISLNK(s.st_mode) && reached ? "a link to " : "", what);
 }
 
+/* Megatron's 4 bytes are signed. */
+static bool writes_signed(const Writer *w) { return w->format == FORMAT_MEGATRON && w->width == 4; }
+
 /* What is there may be a file of the kind that we write; anything else may be dear to its owner. */
 static Err check_overwrite(Writer *w)
 {
@@ -94,8 +97,9 @@ static Err check_overwrite(Writer *w)
             ERR_CONFIG,
             "%s: is there already, and is no token file; remove it or choose another name",
             there ? w->path : w->idx);
-    const Tokens ours = {.format = w->format, .width = 2};
-    if (old.format == ours.format && old.width == ours.width && !old.is_signed) return OK;
+    const Tokens ours = {.format = w->format, .width = w->width, .is_signed = writes_signed(w)};
+    if (old.format == ours.format && old.width == ours.width && old.is_signed == ours.is_signed)
+        return OK;
     return err_fail(ERR_CONFIG,
                     "%s: is there already, and is %s, where %s would be written; remove it or "
                     "choose another name",
@@ -128,10 +132,15 @@ static Err start(Writer *w)
 
 Err writer_open(Writer *w, const char *path, TokenFormat format)
 {
+    return writer_open_ids(w, path, format, BYTE_VOCAB);
+}
+
+Err writer_open_ids(Writer *w, const char *path, TokenFormat format, int64_t vocab)
+{
     if (format != FORMAT_TOKENS && format != FORMAT_MEGATRON)
         return err_fail(ERR_CONFIG, "%s: files are written as tokens or megatron, not as %s", path,
                         token_format_name(format));
-    *w = (Writer){.path = path, .format = format};
+    *w = (Writer){.path = path, .format = format, .width = vocab > 1 << 16 ? 4 : 2};
     TRY(arena_open(&w->arena, "token writer", ARENA_PLENTY));
     const Err err = start(w);
     if (err != OK) writer_close(w);
@@ -156,21 +165,44 @@ static Err add_size(Writer *w, int64_t tokens)
     return OK;
 }
 
-Err writer_text(Writer *w, Bytes text)
+static Err count_tokens(Writer *w, int64_t n)
 {
-    unsigned char block[2 * BLOCK];
-    if (w->format == FORMAT_TOKENS && (int64_t)text.bytes > INT32_MAX - w->n_tokens)
+    if (w->format == FORMAT_TOKENS && n > INT32_MAX - w->n_tokens)
         return err_fail(ERR_CONFIG,
                         "%s: llm.c's header counts %ld tokens at most, and there are more; use "
                         "--format megatron, or write several files",
                         w->path, (long)INT32_MAX);
+    w->n_tokens += n;
+    w->document_tokens += n;
+    return OK;
+}
+
+Err writer_ids(Writer *w, const int32_t *id, int64_t n)
+{
+    unsigned char block[4 * BLOCK];
+    TRY(count_tokens(w, n));
+    for (int64_t at = 0; at < n; at += BLOCK) {
+        const int64_t part = n - at < BLOCK ? n - at : BLOCK;
+        for (int64_t i = 0; i < part; i++) {
+            unsigned char spelled[4];
+            put_u32(spelled, (uint32_t)id[at + i]);
+            memcpy(block + i * w->width, spelled, (size_t)w->width);
+        }
+        TRY(put(w, 0, block, (size_t)(part * w->width)));
+    }
+    return OK;
+}
+
+Err writer_text(Writer *w, Bytes text)
+{
+    unsigned char block[2 * BLOCK];
+    MUST(w->width == 2, "bytes into a file of %d bytes a token", w->width);
+    TRY(count_tokens(w, (int64_t)text.bytes));
     for (size_t at = 0; at < text.bytes; at += BLOCK) {
         const size_t n = text.bytes - at < BLOCK ? text.bytes - at : BLOCK;
         for (size_t i = 0; i < n; i++) block[2 * i] = text.at[at + i], block[2 * i + 1] = 0;
         TRY(put(w, 0, block, 2 * n));
     }
-    w->n_tokens += (int64_t)text.bytes;
-    w->document_tokens += (int64_t)text.bytes;
     return OK;
 }
 
@@ -184,10 +216,11 @@ Err writer_end(Writer *w)
 
 static Err write_header(Writer *w)
 {
-    unsigned char header[12];
-    put_u32(header, LLMC_MAGIC_U16);
-    put_u32(header + 4, LLMC_VERSION_U16);
+    unsigned char header[16];
+    put_u32(header, w->width == 2 ? LLMC_MAGIC_U16 : LLMC_MAGIC_U32);
+    put_u32(header + 4, w->width == 2 ? LLMC_VERSION_U16 : LLMC_VERSION_U32);
     put_u32(header + 8, (uint32_t)w->n_tokens);
+    put_u32(header + 12, (uint32_t)w->start);
     if (fseek(w->file[0], 0, SEEK_SET) != 0)
         return err_fail(ERR_IO, "%s: cannot go back to its header: %s", w->tmp[0], strerror(errno));
     return put(w, 0, header, sizeof header);
@@ -197,7 +230,7 @@ static Err write_index(Writer *w)
 {
     unsigned char header[MEGATRON_HEADER_BYTES] = MEGATRON_MAGIC, size[4];
     put_u64(header + 9, 1);
-    header[17] = MEGATRON_UINT16;
+    header[17] = w->width == 2 ? MEGATRON_UINT16 : MEGATRON_INT32;
     put_u64(header + 18, (uint64_t)w->n_documents); /* a document is one sequence */
     put_u64(header + 26, (uint64_t)w->n_documents + 1);
     TRY(put(w, 1, header, sizeof header));
@@ -205,7 +238,7 @@ static Err write_index(Writer *w)
         put_u32(size, (uint32_t)w->size[d]);
         TRY(put(w, 1, size, sizeof size));
     }
-    for (int64_t d = 0, byte = 0; d < w->n_documents; byte += 2 * (int64_t)w->size[d++])
+    for (int64_t d = 0, byte = 0; d < w->n_documents; byte += w->width * (int64_t)w->size[d++])
         TRY(write_i64(w, byte));
     for (int64_t d = 0; d <= w->n_documents; d++) TRY(write_i64(w, d));
     return OK;

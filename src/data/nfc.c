@@ -1,0 +1,144 @@
+/* nfc.c -- canonical composition. utf8proc does it, a stretch at a time: one character and what may
+ * change with it. All other text is passed by.
+ *
+ *     c a f e  U+0301  !        a stretch begins with the character before a busy one, and ends
+ *           |--------|          before the next that is not; an inert one ends it too
+ *
+ * A character that is not busy is its own composed form, is no mark and composes with nothing before
+ * it: a cut before it changes nothing. */
+#include <stdlib.h>
+#include <string.h>
+#include <utf8proc.h>
+#include "data/unicode.h"
+
+/* Canonical decomposition makes at most this many code points of one, and composed text at most so
+ * many bytes of one. */
+enum { MOST_PARTS = 4, GROWS = 3 };
+
+static const utf8proc_option_t composed = UTF8PROC_STABLE | UTF8PROC_COMPOSE;
+
+/* Sorts marks by class; those of one class stay in order. Long rows of marks take utf8proc's own
+ * exchange sort the square of their length. */
+typedef struct {
+    int32_t code, place;
+} Mark;
+
+static int by_class(const void *a, const void *b)
+{
+    const Mark *x = a, *y = b;
+    const int cx = utf8proc_get_property(x->code)->combining_class;
+    const int cy = utf8proc_get_property(y->code)->combining_class;
+    return cx != cy ? (cx > cy) - (cx < cy) : (x->place > y->place) - (x->place < y->place);
+}
+
+static void sort_marks(int32_t *code, int64_t n, Mark *mark)
+{
+    for (int64_t at = 0, end; at < n; at = end + (end == at)) {
+        for (end = at; end < n && utf8proc_get_property(code[end])->combining_class > 0; end++)
+            mark[end] = (Mark){code[end], (int32_t)end};
+        if (end - at < 2) continue;
+        qsort(mark + at, (size_t)(end - at), sizeof *mark, by_class);
+        for (int64_t i = at; i < end; i++) code[i] = mark[i].code;
+    }
+}
+
+/* The code points of a stretch, taken apart and sorted. */
+static Err take_apart(Bytes text, Arena *a, int32_t **out, int64_t *n)
+{
+    int32_t *code;
+    Mark *mark;
+    int64_t used = 0;
+    const int64_t room = (int64_t)text.bytes * MOST_PARTS;
+    void *codes, *marks;
+    if (text.bytes > INT32_MAX / MOST_PARTS)
+        return err_fail(ERR_CONFIG,
+                        "%zu bytes of text without a border between characters; the limit is %d: "
+                        "cut the document",
+                        text.bytes, INT32_MAX / MOST_PARTS);
+    TRY(arena_push(a, (size_t)room * sizeof *code + sizeof *code, &codes)); /* one for a NUL */
+    TRY(arena_push(a, (size_t)room * sizeof *mark, &marks));
+    code = codes;
+    mark = marks;
+    for (size_t at = 0; at < text.bytes;) {
+        uint32_t c;
+        int bound = 0;
+        at += (size_t)utf8_at(text.at + at, &c);
+        const utf8proc_ssize_t parts =
+            utf8proc_decompose_char((int32_t)c, code + used, room - used, composed, &bound);
+        MUST(parts > 0 && parts <= room - used, "U+%lX has %ld parts", (unsigned long)c,
+             (long)parts);
+        used += parts;
+    }
+    sort_marks(code, used, mark);
+    *out = code;
+    *n = used;
+    return OK;
+}
+
+/* Appends the composed form of a stretch to the text at `to`. */
+static Err compose(Bytes stretch, Arena *a, unsigned char *to, size_t *used)
+{
+    const size_t mark = arena_mark(a);
+    int32_t *code;
+    int64_t n;
+    TRY(take_apart(stretch, a, &code, &n));
+    const utf8proc_ssize_t bytes = utf8proc_reencode(code, n, composed);
+    MUST(bytes >= 0 && (size_t)bytes <= GROWS * stretch.bytes, "NFC of %zu bytes gave %ld",
+         stretch.bytes, (long)bytes);
+    memcpy(to + *used, code, (size_t)bytes);
+    *used += (size_t)bytes;
+    arena_rewind(a, mark);
+    return OK;
+}
+
+/* The first busy character from `at` on, or the end; *base is where the stretch begins that it
+ * belongs to. */
+static size_t find_busy(const unsigned char *traits, Bytes text, size_t at, size_t *base)
+{
+    *base = at;
+    while (at < text.bytes) {
+        uint32_t c;
+        if (text.at[at] < 0x80) {
+            *base = at++;
+            continue;
+        }
+        const int n = utf8_at(text.at + at, &c);
+        if (traits[c] & CHAR_BUSY) return at;
+        *base = at;
+        at += (size_t)n;
+        if (traits[c] & CHAR_INERT) *base = at; /* nothing composes with it */
+    }
+    return at;
+}
+
+static size_t end_of_busy(const unsigned char *traits, Bytes text, size_t at)
+{
+    while (at < text.bytes) {
+        uint32_t c;
+        const int n = utf8_at(text.at + at, &c);
+        if (!(traits[c] & CHAR_BUSY)) break;
+        at += (size_t)n;
+    }
+    return at;
+}
+
+Err unicode_nfc(const unsigned char *traits, Bytes text, Arena *a, Bytes *out)
+{
+    size_t base, used = 0, from = 0, at = find_busy(traits, text, 0, &base);
+    *out = text;
+    if (at == text.bytes) return OK;
+    void *room;
+    TRY(arena_push(a, text.bytes * GROWS, &room));
+    unsigned char *to = room;
+    while (at < text.bytes) {
+        const size_t end = end_of_busy(traits, text, at);
+        memcpy(to + used, text.at + from, base - from);
+        used += base - from;
+        TRY(compose((Bytes){text.at + base, end - base}, a, to, &used));
+        from = end;
+        at = find_busy(traits, text, end, &base);
+    }
+    memcpy(to + used, text.at + from, text.bytes - from);
+    *out = (Bytes){to, used + text.bytes - from};
+    return OK;
+}

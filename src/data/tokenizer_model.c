@@ -1,0 +1,214 @@
+/* tokenizer_model.c -- "model": the vocabulary and the merges of byte-level BPE.
+ *
+ *     "vocab": {"Ġthe": 262, ...}      a character stands for a byte: those that print for themselves,
+ *     "merges": ["Ġ t", ...]           the others for U+0100 and on, in order; Ġ is a space
+ *            or [["Ġ", "t"], ...]
+ *
+ * All 256 bytes must have a token; then no text is left without one, and what a file says of unknown
+ * tokens never comes about. */
+#include <stdio.h>
+#include <string.h>
+#include "data/tokenizer_json.h"
+
+static bool prints(int byte)
+{
+    return (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
+}
+
+/* The character that stands for each byte. */
+static void byte_chars(uint32_t out[256])
+{
+    uint32_t next = 256;
+    for (int b = 0; b < 256; b++) out[b] = prints(b) ? (uint32_t)b : next++;
+}
+
+/* -1: the character stands for no byte. */
+static int byte_of(uint32_t code)
+{
+    uint32_t chars[256];
+    if (code < 256 && prints((int)code)) return (int)code;
+    if (code < 256 || code > 512) return -1;
+    byte_chars(chars);
+    for (int b = 0; b < 256; b++)
+        if (chars[b] == code) return b;
+    return -1;
+}
+
+Err file_token_bytes(const TokenizerFile *f, const char *token, Bytes *out, bool *stands)
+{
+    const size_t length = strlen(token);
+    unsigned char *to;
+    size_t used = 0;
+    TRY(ARENA_NEW(f->arena, length + 1, &to));
+    *stands = true;
+    for (size_t at = 0; at < length && *stands;) {
+        uint32_t code;
+        at += (size_t)utf8_at((const unsigned char *)token + at, &code);
+        const int byte = byte_of(code);
+        *stands = byte >= 0;
+        to[used++] = (unsigned char)byte;
+    }
+    if (!*stands) memcpy(to, token, length);
+    *out = (Bytes){to, *stands ? used : length};
+    return OK;
+}
+
+static Err check_empty(const TokenizerFile *f, json_t *model, const char *name)
+{
+    json_t *value = json_object_get(model, name);
+    if (!value || json_is_null(value) || (json_is_string(value) && !*json_string_value(value)))
+        return OK;
+    return file_refuse(f, "model", "%s is set, and byte-level BPE without it is what is honoured",
+                       name);
+}
+
+static Err check_model(const TokenizerFile *f, json_t *model)
+{
+    json_t *type = json_object_get(model, "type"), *drop = json_object_get(model, "dropout");
+    if (json_is_object(model) && type &&
+        (!json_is_string(type) || strcmp(json_string_value(type), "BPE") != 0))
+        return file_refuse(f, "model.type", "%.40s, and BPE is the only one that is honoured",
+                           json_is_string(type) ? json_string_value(type) : "not a text");
+    TRY(file_object(f, "model", model,
+                    "type dropout unk_token continuing_subword_prefix end_of_word_suffix fuse_unk "
+                    "byte_fallback ignore_merges vocab merges"));
+    if (drop && !json_is_null(drop) && !(json_is_number(drop) && json_number_value(drop) == 0.0))
+        return file_refuse(f, "model.dropout", "merges at random are not honoured; set it to null");
+    TRY(check_empty(f, model, "continuing_subword_prefix"));
+    TRY(check_empty(f, model, "end_of_word_suffix"));
+    if (json_is_true(json_object_get(model, "byte_fallback")))
+        return file_refuse(f, "model.byte_fallback",
+                           "true, and the vocabulary must be one of byte-level BPE; a "
+                           "SentencePiece vocabulary is not honoured");
+    return OK;
+}
+
+Err file_vocab(TokenizerFile *f, json_t *model)
+{
+    const char *token, *where;
+    json_t *value;
+    int64_t id, most = -1;
+    TRY(check_model(f, model));
+    f->vocab = json_object_get(model, "vocab");
+    if (!json_is_object(f->vocab))
+        return file_refuse(f, "model.vocab", "wants tokens and their ids");
+    json_object_foreach(f->vocab, token, value)
+    {
+        if (!json_is_integer(value) || json_integer_value(value) < 0 ||
+            json_integer_value(value) >= TOKENIZER_MOST_IDS) {
+            TRY(file_member(f, "model.vocab", token, &where));
+            return file_id(f, where, value, &id);
+        }
+        if (json_integer_value(value) > most) most = (int64_t)json_integer_value(value);
+    }
+    f->t->n_ids = most + 1;
+    return OK;
+}
+
+/* What each id stands for. is_word: the vocabulary has it, and its characters stand for bytes. */
+static Err read_tokens(TokenizerFile *f, bool *is_word)
+{
+    const char *token;
+    json_t *value;
+    Bytes *of;
+    TRY(ARENA_NEW(f->arena, f->t->n_ids, &of));
+    json_object_foreach(f->vocab, token, value)
+    {
+        const int64_t id = (int64_t)json_integer_value(value);
+        if (of[id].at)
+            return file_refuse(f, "model.vocab", "%.80s has id %lld, as another token has", token,
+                               (long long)id);
+        TRY(file_token_bytes(f, token, &of[id], &is_word[id]));
+    }
+    f->t->bpe.token = of;
+    f->t->bpe.n_tokens = f->t->n_ids;
+    for (int i = 0; i < f->t->n_added; i++) {
+        const AddedToken *added = &f->t->added[i];
+        if (!of[added->id].at) of[added->id] = added->decoded;
+    }
+    return OK;
+}
+
+static Err read_bytes(TokenizerFile *f)
+{
+    uint32_t chars[256];
+    byte_chars(chars);
+    for (int b = 0; b < 256; b++) {
+        unsigned char spelled[UTF8_MOST + 1];
+        spelled[utf8_put(chars[b], spelled)] = '\0';
+        json_t *id = json_object_get(f->vocab, (const char *)spelled);
+        if (!id)
+            return file_refuse(f, "model.vocab",
+                               "has no token for byte %d (%s); each of the 256 needs one: is it "
+                               "byte-level BPE?",
+                               b, spelled);
+        f->t->bpe.byte_id[b] = (int32_t)json_integer_value(id);
+    }
+    return OK;
+}
+
+/* The two sides of a merge; false: it is not one. */
+static bool sides(json_t *merge, Bytes side[2])
+{
+    if (json_is_array(merge) && json_array_size(merge) == 2) {
+        for (size_t i = 0; i < 2; i++) {
+            json_t *text = json_array_get(merge, i);
+            if (!json_is_string(text)) return false;
+            side[i] =
+                (Bytes){(const unsigned char *)json_string_value(text), json_string_length(text)};
+        }
+        return true;
+    }
+    if (!json_is_string(merge)) return false;
+    const char *text = json_string_value(merge), *space = strchr(text, ' ');
+    if (!space || strchr(space + 1, ' ')) return false;
+    side[0] = (Bytes){(const unsigned char *)text, (size_t)(space - text)};
+    side[1] = (Bytes){(const unsigned char *)space + 1, strlen(space + 1)};
+    return true;
+}
+
+/* The id of a token that a merge names; where[i] is the merge. */
+static Err id_of(const TokenizerFile *f, size_t i, Bytes token, int32_t *out)
+{
+    json_t *id = json_object_getn(f->vocab, (const char *)token.at, token.bytes);
+    if (!id)
+        return file_refuse(f, "model.merges", "[%zu]: %.*s is not in model.vocab", i,
+                           token.bytes < 80 ? (int)token.bytes : 80, (const char *)token.at);
+    *out = (int32_t)json_integer_value(id);
+    return OK;
+}
+
+static Err read_merge(TokenizerFile *f, size_t i, json_t *merge)
+{
+    Bytes side[2];
+    int32_t left, right, both;
+    unsigned char *joined;
+    if (!sides(merge, side))
+        return file_refuse(f, "model.merges", "[%zu]: wants two tokens, \"a b\" or [\"a\", \"b\"]",
+                           i);
+    const size_t mark = arena_mark(f->arena);
+    TRY(ARENA_NEW(f->arena, side[0].bytes + side[1].bytes + 1, &joined));
+    memcpy(joined, side[0].at, side[0].bytes);
+    memcpy(joined + side[0].bytes, side[1].at, side[1].bytes);
+    TRY(id_of(f, i, side[0], &left));
+    TRY(id_of(f, i, side[1], &right));
+    TRY(id_of(f, i, (Bytes){joined, side[0].bytes + side[1].bytes}, &both));
+    bpe_merge_add(&f->t->bpe, left, right, (Merge){.rank = (uint32_t)i, .id = both});
+    arena_rewind(f->arena, mark);
+    return OK;
+}
+
+Err file_merges(TokenizerFile *f, json_t *model)
+{
+    json_t *list = json_object_get(model, "merges"), *merge;
+    bool *is_word;
+    size_t i;
+    TRY(ARENA_NEW(f->arena, f->t->n_ids, &is_word));
+    TRY(read_tokens(f, is_word));
+    TRY(read_bytes(f));
+    if (!json_is_array(list)) return file_refuse(f, "model.merges", "wants a list");
+    TRY(bpe_merges(&f->t->bpe, (int64_t)json_array_size(list), f->arena));
+    json_array_foreach(list, i, merge) TRY(read_merge(f, i, merge));
+    if (!json_is_true(json_object_get(model, "ignore_merges"))) return OK;
+    return bpe_take_whole(&f->t->bpe, is_word, f->arena);
+}
