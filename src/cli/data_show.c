@@ -32,11 +32,10 @@ static Err walk(const Tokens *t, const char *what, int64_t vocab, Arena *a, Toke
 }
 
 /* Bytes as a C string would spell them; UTF-8 stays. */
-static void print_text(const Tokens *t, int64_t n)
+static void print_bytes(Bytes text)
 {
-    putchar('"');
-    for (int64_t i = 0; i < n; i++) {
-        const int c = (int)tokens_at(t, i);
+    for (size_t i = 0; i < text.bytes; i++) {
+        const int c = text.at[i];
         if (c == '\n')
             fputs("\\n", stdout);
         else if (c == '"' || c == '\\')
@@ -45,6 +44,17 @@ static void print_text(const Tokens *t, int64_t n)
             printf("\\x%02x", (unsigned)c);
         else
             putchar(c);
+    }
+}
+
+/* The text of tokens: of bytes, or as the tokenizer has it. */
+static void print_text(const Tokens *t, int64_t n, const Tokenizer *tokenizer)
+{
+    putchar('"');
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t id = tokens_at(t, i);
+        const unsigned char byte = (unsigned char)id;
+        print_bytes(tokenizer ? tokenizer_bytes(tokenizer, id) : (Bytes){&byte, 1});
     }
     puts(n < t->n_tokens ? "\" ..." : "\"");
 }
@@ -55,16 +65,15 @@ static void print_ids(const Tokens *t, int64_t n)
     puts(n < t->n_tokens ? " ..." : "");
 }
 
-static void print_start(const Tokens *t, const TokensSeen *seen)
+static int64_t at_most(const Tokens *t, int64_t n) { return t->n_tokens < n ? t->n_tokens : n; }
+
+static void print_start(const Tokens *t, const TokensSeen *seen, const Tokenizer *tokenizer)
 {
-    const bool text = seen->low >= 0 && seen->high < BYTE_VOCAB;
-    const int64_t most = text ? TEXT_TOKENS : ID_TOKENS,
-                  n = t->n_tokens < most ? t->n_tokens : most;
+    const bool bytes = !tokenizer && seen->low >= 0 && seen->high < BYTE_VOCAB;
     fputs("  starts     ", stdout);
-    if (text)
-        print_text(t, n);
-    else
-        print_ids(t, n);
+    if (!bytes) print_ids(t, at_most(t, ID_TOKENS));
+    if (tokenizer) fputs("             ", stdout);
+    if (bytes || tokenizer) print_text(t, at_most(t, bytes ? TEXT_TOKENS : ID_TOKENS), tokenizer);
 }
 
 static const char *border_words(const Tokens *t, const TokensSeen *seen, char *buffer, size_t bytes)
@@ -76,7 +85,7 @@ static const char *border_words(const Tokens *t, const TokensSeen *seen, char *b
     return buffer;
 }
 
-Err data_describe(const Tokens *t, Arena *a)
+Err data_describe(const Tokens *t, const Tokenizer *tokenizer, Arena *a)
 {
     TokensSeen seen;
     char count[COUNT_BYTES], bytes[24], words[80], documents[COUNT_BYTES];
@@ -95,24 +104,28 @@ Err data_describe(const Tokens *t, Arena *a)
     else
         printf("wants model.vocab_size=%lld or more\n",
                (long long)(by_bytes ? BYTE_VOCAB : seen.high + 1));
-    print_start(t, &seen);
+    print_start(t, &seen, tokenizer);
     return OK;
 }
 
 typedef struct {
     Words files;
     TokenFormat format;
-    int64_t vocab; /* 0: not given */
+    int64_t vocab;        /* 0: not given */
+    Tokenizer *tokenizer; /* NULL: not given */
 } Request;
 
-static Err read_request(int argc, char **argv, bool takes_vocab, Arena *a, Request *r)
+static Err read_request(int argc, char **argv, bool checks, Arena *a, Request *r)
 {
-    const char *format = "auto", *vocab = NULL;
-    const Flag flags[] = {{"--format", &format, NULL}, {"--vocab", &vocab, NULL}};
+    const char *format = "auto", *vocab = NULL, *tokenizer = "bytes";
+    const Flag flags[] = {{"--format", &format, NULL},
+                          checks ? (Flag){"--vocab", &vocab, NULL}
+                                 : (Flag){"--tokenizer", &tokenizer, NULL}};
     char *end = NULL;
-    TRY(args_words(argc, argv, flags, takes_vocab ? 2 : 1, a, &r->files));
+    TRY(args_words(argc, argv, flags, 2, a, &r->files));
     TRY(token_format_named(format, &r->format));
     if (r->files.n == 0) return err_fail(ERR_CONFIG, "data %s: no file; name one", argv[0]);
+    if (strcmp(tokenizer, "bytes") != 0) TRY(tokenizer_load(tokenizer, a, &r->tokenizer));
     if (!vocab) return OK;
     r->vocab = strtoll(vocab, &end, 10);
     if (end == vocab || *end || r->vocab < 1 || r->vocab > INT32_MAX)
@@ -125,7 +138,7 @@ static Err show_file(const Request *r, const char *path, Arena *a)
 {
     Tokens t;
     TRY(tokens_open(path, r->format, a, &t));
-    const Err err = data_describe(&t, a);
+    const Err err = data_describe(&t, r->tokenizer, a);
     tokens_close(&t);
     return err;
 }
@@ -152,13 +165,13 @@ static Err check_file(const Request *r, const char *path, Arena *a)
 }
 
 /* Each file, whatever became of the one before; the worst status. */
-static int for_files(int argc, char **argv, bool takes_vocab,
+static int for_files(int argc, char **argv, bool checks,
                      Err (*of_file)(const Request *, const char *, Arena *))
 {
     Arena arena;
     Request r = {0};
     if (arena_open(&arena, "data", ARENA_PLENTY) != OK) return cli_fail(ERR_NOMEM);
-    const Err asked = read_request(argc, argv, takes_vocab, &arena, &r);
+    const Err asked = read_request(argc, argv, checks, &arena, &r);
     int status = asked == OK ? 0 : cli_fail(asked);
     for (int i = 0; i < r.files.n && asked == OK; i++) {
         const size_t mark = arena_mark(&arena);
@@ -169,6 +182,7 @@ static int for_files(int argc, char **argv, bool takes_vocab,
         }
         arena_rewind(&arena, mark);
     }
+    if (r.tokenizer) tokenizer_close(r.tokenizer);
     arena_close(&arena);
     return status;
 }

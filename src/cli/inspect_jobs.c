@@ -27,7 +27,7 @@ static Err say_tokens(const char *path, Bytes data, Arena *a)
     Tokens t;
     (void)data;
     TRY(tokens_open(path, FORMAT_AUTO, a, &t));
-    const Err err = data_describe(&t, a);
+    const Err err = data_describe(&t, NULL, a);
     tokens_close(&t);
     return err;
 }

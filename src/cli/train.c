@@ -19,6 +19,7 @@
 #include "cli/train.h"
 #include "cli/verbs.h"
 #include "cli/worker.h"
+#include "data/tokenizer.h"
 
 enum { IN_FLIGHT = 64, RECORDS = 4096 };
 
@@ -36,6 +37,40 @@ static void on_interrupt(int signal_number)
     if (stop_asked && after > 0.2) _exit(128 + signal_number);
     if (!stop_asked) asked_at = now;
     stop_asked = 1;
+}
+
+/* Text is read by bytes: with a tokenizer it is built into a token file first. */
+static Err check_by_tokenizer(const Dataset *d, const char *tokenizer)
+{
+    for (int i = 0; i < d->settings.n_paths; i++) {
+        const Tokens *t = &d->file[i];
+        if (t->format != FORMAT_TEXT && t->format != FORMAT_JSONL) continue;
+        return err_fail(ERR_CONFIG,
+                        "data.tokenizer=%.200s: %s is %s; make a token file of it, and train on "
+                        "that: sheaf data build %s --tokenizer %.200s -o NAME.bin",
+                        tokenizer, t->path, tokens_words(t), t->path, tokenizer);
+    }
+    return OK;
+}
+
+/* The model must have a row for each id that the tokenizer can give. */
+static Err check_tokenizer(TrainSession *s)
+{
+    const char *path = s->config.data_tokenizer;
+    Tokenizer *t;
+    if (strcmp(path, "bytes") == 0) return OK;
+    const size_t mark = arena_mark(&s->arena);
+    TRY(tokenizer_load(path, &s->arena, &t));
+    const int64_t ids = t->n_ids;
+    tokenizer_close(t);
+    arena_rewind(&s->arena, mark);
+    if (ids > s->model.vocab)
+        return err_fail(ERR_CONFIG,
+                        "data.tokenizer=%.200s: has %lld ids, and the model's vocabulary has %lld; "
+                        "set model.vocab_size=%lld or more",
+                        path, (long long)ids, (long long)s->model.vocab, (long long)ids);
+    TRY(check_by_tokenizer(&s->train, path));
+    return check_by_tokenizer(&s->valid, path);
 }
 
 static Err open_data(TrainSession *s)
@@ -77,6 +112,7 @@ static Err prepare(TrainSession *s, int argc, char **argv)
     snprintf(s->dir_name, sizeof s->dir_name, "%s", s->config.run_dir);
     if (!s->dir_name[0]) config_run_name(s->file, s->model.name, s->dir_name, sizeof s->dir_name);
     TRY(open_data(s));
+    TRY(check_tokenizer(s));
     TRY(machine_device(&s->config, &s->device));
     return ARENA_NEW(&s->arena, s->launch.here, &s->trace);
 }
@@ -103,9 +139,9 @@ static void conclude(const TrainSession *s)
            r->stopped ? "stopped" : "done", (long long)r->steps, r->first_loss, r->last_loss);
     if (r->has_valid) printf(", %.4f on held-out text", r->valid_loss);
     printf("; %s tokens, %s tok/s, memory %s%s; metrics in %s/metrics.jsonl\n",
-           text_count((double)r->tokens, count), text_count((double)r->tokens_here / r->seconds, rate),
-           text_bytes(r->peak_bytes, bytes), s->launch.ranks > 1 ? " on the highest rank" : "",
-           s->dir.path);
+           text_count((double)r->tokens, count),
+           text_count((double)r->tokens_here / r->seconds, rate), text_bytes(r->peak_bytes, bytes),
+           s->launch.ranks > 1 ? " on the highest rank" : "", s->dir.path);
 }
 
 /* Of an error that all ranks know, rank 0 tells. */

@@ -1,0 +1,260 @@
+/* data_build.c -- `sheaf data build`: text and JSONL to a token file.
+ *
+ *     sheaf data build IN... -o OUT [--tokenizer FILE] [--format tokens|megatron]
+ *                      [--from auto|text|jsonl]
+ *
+ * Tokens are bytes, or those of a tokenizer.json. `tokens` is one file in llm.c's format, where a
+ * token starts each document; bytes have none to spare, and documents are joined. `megatron` is a
+ * pair NAME.bin and NAME.idx that keeps borders. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "cli/args.h"
+#include "cli/data.h"
+#include "cli/say.h"
+#include "cli/verbs.h"
+#include "data/jsonl.h"
+#include "data/map.h"
+#include "data/tokenize.h"
+
+enum { PIECE = 1 << 22, MOST_THREADS = 1024 };
+
+typedef struct {
+    Words in;
+    const char *out;
+    TokenFormat from, format;
+    const char *eot;      /* a token, none, or NULL: by itself */
+    Tokenizer *tokenizer; /* NULL: bytes */
+    Tokenize tokenize;
+    int32_t first, last; /* before each document, and after; -1: none */
+    int threads;
+    Writer writer;
+    int64_t bytes_done;
+    Progress progress;
+} Build;
+
+static Err feed(Build *b, Bytes text)
+{
+    for (size_t at = 0; at < text.bytes; at += PIECE) {
+        const size_t n = text.bytes - at < PIECE ? text.bytes - at : PIECE;
+        TRY(writer_text(&b->writer, (Bytes){text.at + at, n}));
+        progress_at(&b->progress, b->bytes_done + (int64_t)at);
+    }
+    return writer_end(&b->writer);
+}
+
+static Err feed_jsonl(Build *b, const char *path, Bytes data)
+{
+    Jsonl j = jsonl_open(path, data);
+    const int64_t before = b->bytes_done;
+    Bytes text;
+    bool more = true;
+    Err err;
+    while ((err = jsonl_next(&j, &text, &more)) == OK && more) {
+        if ((err = feed(b, text)) != OK) break;
+        b->bytes_done = before + (int64_t)(data.bytes - j.left.bytes);
+    }
+    jsonl_close(&j);
+    b->bytes_done = before;
+    return err;
+}
+
+static Err build_bytes(Build *b, const char *path, Bytes data)
+{
+    TokenFormat from = b->from;
+    if (from == FORMAT_AUTO && tokens_recognise(path, data, false, &from) != OK)
+        return err_fail(ERR_CONFIG,
+                        "data: %s: has NUL bytes, so it may be no text; `--from text` takes its "
+                        "bytes as they are",
+                        path);
+    if (from == FORMAT_TOKENS)
+        return err_fail(ERR_CONFIG, "data: %s: is a token file already; train on it as it is",
+                        path);
+    if (!b->tokenizer) return from == FORMAT_JSONL ? feed_jsonl(b, path, data) : feed(b, data);
+    return from == FORMAT_JSONL ? tokenize_jsonl(&b->tokenize, path, data)
+                                : tokenize_text(&b->tokenize, data);
+}
+
+static Err build_file(Build *b, const char *path)
+{
+    Bytes data;
+    TRY(map_file(path, &data));
+    const Err err = build_bytes(b, path, data);
+    if (!b->tokenizer) b->bytes_done += (int64_t)data.bytes;
+    unmap(&data);
+    return err;
+}
+
+static Err total_bytes(const Words *in, int64_t *out)
+{
+    *out = 0;
+    for (int i = 0; i < in->n; i++) {
+        Bytes data;
+        TRY(map_file(in->at[i], &data));
+        *out += (int64_t)data.bytes;
+        unmap(&data);
+    }
+    return OK;
+}
+
+static void on_progress(void *who, int64_t bytes)
+{
+    Build *b = who;
+    b->bytes_done += bytes;
+    progress_at(&b->progress, b->bytes_done);
+}
+
+static Err build_files(Build *b)
+{
+    for (int i = 0; i < b->in.n; i++) TRY(build_file(b, b->in.at[i]));
+    return OK;
+}
+
+static Err build_tokenized(Build *b)
+{
+    TRY(tokenize_open(&b->tokenize, &(TokenizeSettings){.of = b->tokenizer,
+                                                        .writer = &b->writer,
+                                                        .threads = b->threads,
+                                                        .first = b->first,
+                                                        .last = b->last,
+                                                        .progress = on_progress,
+                                                        .who = b}));
+    const Err err = build_files(b);
+    tokenize_close(&b->tokenize);
+    return err;
+}
+
+static Err build_all(Build *b)
+{
+    int64_t total;
+    TRY(total_bytes(&b->in, &total));
+    TRY(writer_open_ids(&b->writer, b->out, b->format,
+                        b->tokenizer ? b->tokenizer->n_ids : BYTE_VOCAB));
+    b->progress = progress_begin("building", b->out, total);
+    if (b->tokenizer) { /* who reads the file learns what starts a document */
+        const bool template = b->first < 0 && b->tokenizer->n_before > 0;
+        const int32_t start = template ? b->tokenizer->before[0] : b->first;
+        b->writer.start = start < 0 ? -1 : start + 1;
+    }
+    Err err = b->tokenizer ? build_tokenized(b) : build_files(b);
+    progress_end(&b->progress);
+    if (err == OK) err = writer_finish(&b->writer);
+    writer_close(&b->writer);
+    return err;
+}
+
+/* The token between documents: what was asked for, or one of the usual names. */
+static Err find_eot(const Build *b, int32_t *out)
+{
+    static const char *const usual[] = {"<|endoftext|>", "<|end_of_text|>", "</s>"};
+    *out = -1;
+    if (b->eot && strcmp(b->eot, "none") == 0) return OK;
+    if (b->eot && (*out = tokenizer_id(b->tokenizer, b->eot)) < 0)
+        return err_fail(ERR_CONFIG, "data build: --eot %.80s: no token of %s", b->eot,
+                        b->tokenizer->path);
+    for (int i = 0; i < 3 && *out < 0; i++) *out = tokenizer_id(b->tokenizer, usual[i]);
+    if (*out >= 0) return OK;
+    return err_fail(ERR_CONFIG,
+                    "data build: %s has none of <|endoftext|>, <|end_of_text|> and </s> to put "
+                    "between documents; name a token with --eot, or --eot none",
+                    b->tokenizer->path);
+}
+
+/* As llm.c does before each document, or as Megatron does after it, unless the tokenizer's template
+ * puts a token there already. */
+static Err place_eot(Build *b)
+{
+    const Tokenizer *t = b->tokenizer;
+    const bool pair = b->format == FORMAT_MEGATRON;
+    int32_t eot;
+    b->first = b->last = -1;
+    if (!b->eot && (pair ? t->n_after : t->n_before) > 0) return OK;
+    TRY(find_eot(b, &eot));
+    *(pair ? &b->last : &b->first) = eot;
+    return OK;
+}
+
+static Err read_threads(const char *text, int *out)
+{
+    char *end = NULL;
+    const long n = text ? strtol(text, &end, 10) : team_cores();
+    if ((text && (end == text || *end)) || n < 1 || n > MOST_THREADS)
+        return err_fail(ERR_CONFIG, "data build: --threads %.40s: wants 1 to %d", text,
+                        MOST_THREADS);
+    *out = (int)n;
+    return OK;
+}
+
+static Err read_tokenizer(Build *b, const char *path, const char *threads, Arena *a)
+{
+    TRY(read_threads(threads, &b->threads));
+    if (strcmp(path, "bytes") == 0) {
+        if (!b->eot) return OK;
+        return err_fail(ERR_CONFIG,
+                        "data build: --eot %.80s: bytes have no token to spare for the borders of "
+                        "documents; name a --tokenizer, or use --format megatron",
+                        b->eot);
+    }
+    TRY(tokenizer_load(path, a, &b->tokenizer));
+    return place_eot(b);
+}
+
+static Err read_request(int argc, char **argv, Arena *a, Build *b)
+{
+    const char *from = "auto", *format = "tokens", *tokenizer = "bytes", *threads = NULL;
+    const Flag flags[] = {
+        {"-o", &b->out, NULL},         {"--format", &format, NULL},
+        {"--from", &from, NULL},       {"--tokenizer", &tokenizer, NULL},
+        {"--threads", &threads, NULL}, {"--eot", &b->eot, NULL},
+    };
+    TRY(args_words(argc, argv, flags, 6, a, &b->in));
+    TRY(token_format_named(format, &b->format));
+    TRY(token_format_named(from, &b->from));
+    if (b->in.n == 0) return err_fail(ERR_CONFIG, "data build: no input; name text or JSONL files");
+    if (!b->out) return err_fail(ERR_CONFIG, "data build: no output; name it with -o corpus.bin");
+    if (b->from > FORMAT_JSONL)
+        return err_fail(ERR_CONFIG, "data build: --from %s: input is text or jsonl", from);
+    return read_tokenizer(b, tokenizer, threads, a);
+}
+
+/* "each starts with <|endoftext|> (50256)" */
+static void say_borders(const Build *b)
+{
+    const int32_t first = b->writer.start - 1;
+    const int32_t id = b->format == FORMAT_MEGATRON ? b->last : first;
+    const Bytes token = tokenizer_bytes(b->tokenizer, id);
+    if (id >= 0)
+        printf("  each document %s with %.*s (%ld)\n",
+               b->format == FORMAT_MEGATRON ? "ends" : "starts", (int)token.bytes,
+               (const char *)token.at, (long)id);
+    if (b->tokenize.replaced > 0)
+        printf("  not UTF-8 in %lld place%s: U+FFFD stands there\n",
+               (long long)b->tokenize.replaced, b->tokenize.replaced == 1 ? "" : "s");
+}
+
+static void say_built(const Build *b)
+{
+    char tokens[COUNT_BYTES], documents[COUNT_BYTES];
+    const int64_t n = b->writer.n_documents;
+    const bool pair = b->format == FORMAT_MEGATRON;
+    const Tokens file = {
+        .format = b->format, .width = b->writer.width, .is_signed = pair && b->writer.width == 4};
+    printf("%s: %s tokens in %s document%s, %s\n", b->out, say_count(b->writer.n_tokens, tokens),
+           say_count(n, documents), n == 1 ? "" : "s", tokens_words(&file));
+    if (b->tokenizer) say_borders(b);
+    if (!pair && n > 1 && b->writer.start <= 0)
+        puts("  the documents are joined: the format has no borders; --format megatron keeps them");
+}
+
+int data_build(int argc, char **argv)
+{
+    Arena arena;
+    Build b = {0};
+    if (arena_open(&arena, "data", ARENA_PLENTY) != OK) return cli_fail(ERR_NOMEM);
+    Err err = read_request(argc, argv, &arena, &b);
+    if (err == OK) err = build_all(&b);
+    if (err == OK) say_built(&b);
+    if (b.tokenizer) tokenizer_close(b.tokenizer);
+    arena_close(&arena);
+    return err == OK ? 0 : cli_fail(err);
+}
