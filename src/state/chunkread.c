@@ -1,12 +1,18 @@
-/* chunkread.c -- reading a chunk, and saying what is wrong with it. */
+/* chunkread.c -- reading a chunk, and saying what is wrong with it.
+ *
+ *     ours          one run of its file, hashed
+ *     another's     runs, `pitch` apart  -->  the tensor's type  -->  turned, where it is transposed */
 #define _DEFAULT_SOURCE
 #include "state/chunkread.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "state/boxcopy.h"
+#include "state/convert.h"
 #include "state/hash.h"
 
 ChunkReader chunk_reader(const Manifest *m)
@@ -22,6 +28,8 @@ void chunk_reader_close(ChunkReader *r)
         if (r->fd[i] >= 0) close(r->fd[i]);
         r->file[i] = r->fd[i] = -1;
     }
+    free(r->scratch);
+    r->scratch = NULL;
 }
 
 static Err file_of(ChunkReader *r, int file, int *fd)
@@ -82,12 +90,61 @@ static Err read_all(ChunkReader *r, const ManifestPart *part, const Piece *p, ch
     return OK;
 }
 
+static int64_t extent(const Box *box, int d)
+{
+    return d >= 0 && d < box->ndim ? box->hi[d] - box->lo[d] : 1;
+}
+
+/* A chunk of another's file as it lies there, without what lies between its rows. */
+static Err read_runs(ChunkReader *r, const ManifestPart *part, const Box *chunk, char *to)
+{
+    const PartStored *s = part->stored;
+    const int64_t element = st_type_bytes(s->type);
+    const int row_dim = s->transposed ? 1 : 0, dims = chunk->ndim;
+    const int col_dim = dims == 2 ? 1 - row_dim : -1;
+    int64_t rows = extent(chunk, row_dim), wide = extent(chunk, col_dim);
+    int64_t first = chunk->lo[row_dim] - part->box.lo[row_dim];
+    int64_t skip = dims == 2 ? chunk->lo[col_dim] - part->box.lo[col_dim] : 0;
+    if (s->pitch == wide) skip += first * wide, wide *= rows, first = 0, rows = 1;
+    for (int64_t i = 0; i < rows; i++) {
+        const Piece p = {.at = part->at + ((first + i) * s->pitch + skip) * element,
+                         .bytes = (size_t)(wide * element),
+                         .box = *chunk};
+        TRY(read_all(r, part, &p, to + i * wide * element));
+    }
+    return OK;
+}
+
+/* Scratch: as the file has it, then in our type. */
+static Err read_stored(ChunkReader *r, const ManifestPart *part, const Box *chunk, void *to)
+{
+    const StType type = st_type_of(r->manifest->tensors.tensor[part->tensor].dtype);
+    const size_t element = (size_t)st_type_bytes(type);
+    const int64_t n = box_count(chunk);
+    if (!r->scratch) r->scratch = malloc(2 * (size_t)CHUNK_BYTES);
+    if (!r->scratch)
+        return err_fail(ERR_NOMEM, "%d bytes to read %s with", 2 * CHUNK_BYTES, r->manifest->dir);
+    TRY(read_runs(r, part, chunk, r->scratch));
+    if (!part->stored->transposed) {
+        convert(part->stored->type, r->scratch, type, to, n);
+        return OK;
+    }
+    char *mine = r->scratch + CHUNK_BYTES;
+    convert(part->stored->type, r->scratch, type, mine, n);
+    const BoxAt out = box_dense(chunk, to);
+    const BoxAt in = {.data = mine, .stride = {1, extent(chunk, 0)}};
+    box_copy(chunk, element, &in, &out);
+    return OK;
+}
+
 Err chunk_read(ChunkReader *r, const ManifestPart *part, int64_t i, void *to)
 {
-    const size_t element = dtype_bytes(r->manifest->tensors.tensor[part->tensor].dtype);
+    const StateTensors *t = &r->manifest->tensors;
+    const size_t element = dtype_bytes(t->tensor[part->tensor].dtype);
     char text[512];
     int64_t before;
-    Piece p = {.box = chunk_at(&part->box, CHUNK_BYTES / (int64_t)element, i, &before)};
+    Piece p = {.box = part_chunk(t, part, i, &before)};
+    if (part->stored) return read_stored(r, part, &p.box, to);
     p.at = part->at + before * (int64_t)element;
     p.bytes = (size_t)box_count(&p.box) * element;
     TRY(read_all(r, part, &p, to));

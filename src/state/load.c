@@ -238,9 +238,8 @@ static Err walk(Load *l)
 static Err open_load(Load *l)
 {
     const LoadSettings *s = l->s;
-    const LinkedProgram *lp = s->rank->settings.program;
     void *base;
-    TRY(load_plan_open(&l->plan, s->manifest, lp, s->temp));
+    TRY(load_plan_open(&l->plan, s, s->temp));
     TRY(arena_push(s->temp, (size_t)LOAD_SLOTS * SLOT_BYTES, &base));
     l->base = base;
     for (int i = 0; i < LOAD_SLOTS; i++) {
@@ -249,6 +248,17 @@ static Err open_load(Load *l)
     }
     if (!s->comm) return OK;
     return comm_register(s->comm, ARENA_LOAD, base, (size_t)LOAD_SLOTS * SLOT_BYTES);
+}
+
+/* Moments of a job that starts. */
+static void zero_moments(Rank *r)
+{
+    const LinkedProgram *lp = r->settings.program;
+    for (int u = 0; u < lp->model->n_units; u++)
+        for (int m = 0; m < lp->n_moments; m++) {
+            const Tensor home = rank_home(r, u, m ? PART_MOMENT2 : PART_MOMENT1);
+            if (home.n[0] > 0) memset(home.data, 0, (size_t)home.n[0] * dtype_bytes(home.dtype));
+        }
 }
 
 Err state_load(const LoadSettings *s, LoadResult *out)
@@ -261,6 +271,7 @@ Err state_load(const LoadSettings *s, LoadResult *out)
     chunk_reader_close(&l.reader);
     arena_rewind(s->temp, mark);
     TRY(err);
+    if (s->what == LOAD_WEIGHTS) zero_moments(s->rank);
     TRY(rank_publish(s->rank));
     *out = l.result;
     return l.err == OK ? OK : err_fail(l.err, "%s", l.text);

@@ -18,8 +18,14 @@
 #include "run/rank.h"
 #include "state/manifest.h"
 
+typedef enum {
+    LOAD_ALL,    /* the manifest's tensors are the job's */
+    LOAD_WEIGHTS /* its moments, if it has any, are left; the job's, if it has any, are 0 */
+} LoadWhat;
+
 typedef struct {
     const Manifest *manifest;
+    LoadWhat what;
     Rank *rank;
     Comm *comm; /* NULL: one rank */
     RankList all;

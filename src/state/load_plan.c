@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "state/load.h"
 
 static bool same_shape(const Shape *a, const Shape *b)
 {
@@ -40,20 +39,25 @@ static Err shapes_differ(const char *dir, const StateTensor *has, const StateTen
                     dir, state_role_name(has->role), has->name, text[0], text[1]);
 }
 
-/* to[i]: of `want`, for each tensor of the manifest. */
-static Err match(const Manifest *m, const StateTensors *want, int *to)
+/* to[i]: of `want`, for each tensor of the manifest; -1: not asked for. */
+static Err match(const Manifest *m, const StateTensors *want, LoadWhat what, int *to)
 {
     const StateTensors *has = &m->tensors;
-    for (int i = 0; i < want->n; i++)
-        if (find_tensor(has, &want->tensor[i], i) < 0)
-            return err_fail(ERR_CONFIG,
-                            "%s has no %s of %s, which this model and optimizer need; it was made "
-                            "with optim.kind=%s",
-                            m->dir, state_role_name(want->tensor[i].role), want->tensor[i].name,
-                            m->scalars.optim);
+    for (int i = 0; i < want->n; i++) {
+        const StateTensor *t = &want->tensor[i];
+        if (find_tensor(has, t, i) >= 0 || (what == LOAD_WEIGHTS && t->role != STATE_WEIGHT))
+            continue;
+        return err_fail(ERR_CONFIG,
+                        "%s has no %s of %s, which this model and optimizer need; it was made "
+                        "with optim.kind=%s",
+                        m->dir, state_role_name(t->role), t->name, m->scalars.optim);
+    }
     for (int i = 0; i < has->n; i++) {
         const StateTensor *t = &has->tensor[i];
-        const int at = find_tensor(want, t, i);
+        const bool skipped = what == LOAD_WEIGHTS && t->role != STATE_WEIGHT;
+        const int at = skipped ? -1 : find_tensor(want, t, i);
+        if (to) to[i] = at;
+        if (skipped) continue;
         if (at < 0)
             return err_fail(ERR_CONFIG,
                             "%s has %s of %s, which this model and optimizer have no place for; it "
@@ -61,12 +65,14 @@ static Err match(const Manifest *m, const StateTensors *want, int *to)
                             m->dir, state_role_name(t->role), t->name, m->scalars.optim);
         if (t->dtype != want->tensor[at].dtype || !same_shape(&t->shape, &want->tensor[at].shape))
             return shapes_differ(m->dir, t, &want->tensor[at]);
-        if (to) to[i] = at;
     }
     return OK;
 }
 
-Err state_matches(const Manifest *m, const StateTensors *want) { return match(m, want, NULL); }
+Err state_matches(const Manifest *m, const StateTensors *want)
+{
+    return match(m, want, LOAD_ALL, NULL);
+}
 
 static int by_first_row(const void *a, const void *b)
 {
@@ -136,13 +142,15 @@ static Err list_wants(LoadPlan *p, const LinkedProgram *lp, Arena *a)
     return ARENA_NEW(a, p->most, &p->move);
 }
 
-Err load_plan_open(LoadPlan *p, const Manifest *m, const LinkedProgram *lp, Arena *a)
+Err load_plan_open(LoadPlan *p, const LoadSettings *s, Arena *a)
 {
+    const Manifest *m = s->manifest;
+    const LinkedProgram *lp = s->rank->settings.program;
     int *to;
     *p = (LoadPlan){.manifest = m, .roles = 1 + lp->n_moments};
     TRY(state_tensors(lp, a, &p->tensors));
     TRY(ARENA_NEW(a, m->tensors.n, &to));
-    TRY(match(m, &p->tensors, to));
+    TRY(match(m, &p->tensors, s->what, to));
     p->tensor = to;
     TRY(ARENA_NEW(a, lp->mesh->world, &p->read));
     return list_wants(p, lp, a);
@@ -193,25 +201,31 @@ static int choose_reader(const LoadPlan *p, int64_t n)
     return best;
 }
 
+/* Past the parts of tensors that are not asked for. */
+static bool skip_parts(LoadPlan *p)
+{
+    const Manifest *m = p->manifest;
+    while (p->part < m->n_parts && p->tensor[m->part[p->part].tensor] < 0) p->part++;
+    return p->part < m->n_parts;
+}
+
 bool load_plan_next(LoadPlan *p, LoadChunk *out)
 {
     const Manifest *m = p->manifest;
-    if (p->part == m->n_parts) return false;
+    if (!skip_parts(p)) return false;
     const ManifestPart *part = &m->part[p->part];
-    const size_t element = dtype_bytes(m->tensors.tensor[part->tensor].dtype);
-    const int64_t most = CHUNK_BYTES / (int64_t)element;
     int64_t before;
     LoadChunk c = {.part = part,
                    .number = p->chunk,
                    .tensor = p->tensor[part->tensor],
-                   .box = chunk_at(&part->box, most, p->chunk, &before),
-                   .element = element,
+                   .box = part_chunk(&m->tensors, part, p->chunk, &before),
+                   .element = dtype_bytes(m->tensors.tensor[part->tensor].dtype),
                    .move = p->move};
     c.n = find_moves(p, c.tensor, &c.box);
     MUST(c.n > 0, "nobody has a box of tensor %d at home", c.tensor);
     c.reader = choose_reader(p, c.n);
     p->read[c.reader] += load_chunk_bytes(&c);
-    if (++p->chunk == chunk_count(&part->box, most)) p->chunk = 0, p->part++;
+    if (++p->chunk == part_chunks(&m->tensors, part)) p->chunk = 0, p->part++;
     *out = c;
     return true;
 }

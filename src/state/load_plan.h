@@ -10,7 +10,7 @@
 #ifndef STATE_LOAD_PLAN_H
 #define STATE_LOAD_PLAN_H
 
-#include "state/manifest.h"
+#include "state/load.h"
 
 /* What a rank has at home of a parameter. */
 typedef struct {
@@ -40,7 +40,7 @@ typedef struct {
 
 typedef struct {
     const Manifest *manifest;
-    const int *tensor; /* [manifest->tensors.n]: of the job */
+    const int *tensor; /* [manifest->tensors.n]: of the job; -1: not asked for */
     StateTensors tensors;
     int roles;
     LoadWant *want; /* by parameter, then by first row */
@@ -52,7 +52,7 @@ typedef struct {
 } LoadPlan;
 
 /* Local. ERR_CONFIG unless the manifest's tensors are the job's. */
-Err load_plan_open(LoadPlan *p, const Manifest *m, const LinkedProgram *lp, Arena *a);
+Err load_plan_open(LoadPlan *p, const LoadSettings *s, Arena *a);
 /* Local. False after the last. The moves are overwritten by the next. */
 bool load_plan_next(LoadPlan *p, LoadChunk *out);
 /* Local. The moves of a rank, from *first on. */

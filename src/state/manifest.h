@@ -10,6 +10,7 @@
 #ifndef STATE_MANIFEST_H
 #define STATE_MANIFEST_H
 
+#include "state/safetensors.h"
 #include "state/tensors.h"
 
 enum {
@@ -36,11 +37,23 @@ typedef struct {
     const char *model;   /* the model's configuration, as JSON text */
 } StateScalars;
 
+/* How a part lies in a file that somebody else wrote.
+ *
+ *     q of GPT-2, here [D, D]: columns 0 .. D of a tensor [D, 3 D], and turned
+ *
+ *         row r there    | r-th column of q | of k | of v |        pitch 3 D, transposed */
+typedef struct {
+    StType type; /* F64, F32, F16 or BF16: read as the tensor's own */
+    bool transposed;
+    int64_t pitch; /* elements from a row there to the next */
+} PartStored;
+
 typedef struct {
     int tensor, file;
     Box box;
-    int64_t at;           /* in the file, of its first byte */
-    const uint64_t *hash; /* [chunk_count(box, CHUNK_BYTES / element)]: XXH3 of each chunk */
+    int64_t at;               /* in the file, of its first byte */
+    const uint64_t *hash;     /* [chunk_count(box, CHUNK_BYTES / element)]: XXH3 of each chunk */
+    const PartStored *stored; /* NULL: dense, in the tensor's own type; else it has no hashes */
 } ManifestPart;
 
 typedef struct {
@@ -59,6 +72,11 @@ typedef struct {
     ManifestPart *part; /* by tensor, then by the box's origin, row-major */
     uint64_t hash;      /* of itself */
 } Manifest;
+
+/* Local. A part's chunks: how many, and the i-th as a box of its tensor; *before: how many elements
+ * of the part lie before it, where it is dense. */
+int64_t part_chunks(const StateTensors *t, const ManifestPart *p);
+Box part_chunk(const StateTensors *t, const ManifestPart *p, int64_t i, int64_t *before);
 
 /* Local. The order of parts, as qsort asks for it. */
 int manifest_part_order(const void *a, const void *b);

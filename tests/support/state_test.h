@@ -117,8 +117,9 @@ static inline RankFile example_rank(const StateTensors *t, int rank)
                           {box2(7, 8, 4, 8), box2(8, 12, 0, 8)}};
     DO(ARENA_NEW(&arena, 7, &f.part));
     DO(ARENA_NEW(&arena, 7, &hash));
-    for (int i = 0; i < 6; i++) f.part[f.n++] = (ManifestPart){i / 2, rank, up[rank][i % 2], 0, 0};
-    f.part[f.n++] = (ManifestPart){3, rank, {1, {rank ? 2 : 0}, {rank ? 5 : 2}}, 0, 0};
+    for (int i = 0; i < 6; i++)
+        f.part[f.n++] = (ManifestPart){i / 2, rank, up[rank][i % 2], 0, 0, NULL};
+    f.part[f.n++] = (ManifestPart){3, rank, {1, {rank ? 2 : 0}, {rank ? 5 : 2}}, 0, 0, NULL};
     DO(rankfile_lay(t, &f, &arena));
     for (int64_t i = 0; i < f.n; i++) {
         Buffer b = {0};
