@@ -114,7 +114,7 @@ void config_print(const Config *c, Text *out)
 
 Err config_write(const Config *c, const char *dir)
 {
-    char path[1100];
+    char path[1100], fresh[1110];
     const char *yaml;
     Arena temp;
     TRY(arena_open(&temp, "config", (size_t)1 << 24));
@@ -122,10 +122,14 @@ Err config_write(const Config *c, const char *dir)
     config_print(c, &t);
     Err err = text_done(&t, &yaml);
     snprintf(path, sizeof path, "%s/config.yaml", dir);
-    FILE *f = err == OK ? fopen(path, "w") : NULL;
+    snprintf(fresh, sizeof fresh, "%s.tmp",
+             path); /* the old one stays until the new one is whole */
+    FILE *f = err == OK ? fopen(fresh, "w") : NULL;
     if (err == OK && (!f || fputs(yaml, f) < 0 || fflush(f) != 0))
         err = err_fail(ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
     if (f) fclose(f);
+    if (err == OK && rename(fresh, path) != 0)
+        err = err_fail(ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
     arena_close(&temp);
     return err;
 }

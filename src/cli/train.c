@@ -17,6 +17,7 @@
 #include "cli/args.h"
 #include "cli/machine.h"
 #include "cli/train.h"
+#include "cli/train_state.h"
 #include "cli/verbs.h"
 #include "cli/worker.h"
 #include "data/tokenizer.h"
@@ -114,6 +115,9 @@ static Err prepare(TrainSession *s, int argc, char **argv)
     TRY(open_data(s));
     TRY(check_tokenizer(s));
     TRY(machine_device(&s->config, &s->device));
+    snprintf(s->checkpoints, sizeof s->checkpoints, "%s/checkpoints", s->dir_name);
+    TRY(train_scalars(s, &s->scalars));
+    TRY(kill_at_read(&s->kill));
     return ARENA_NEW(&s->arena, s->launch.here, &s->trace);
 }
 
@@ -135,6 +139,12 @@ static void conclude(const TrainSession *s)
 {
     char rate[24], bytes[24], count[24];
     const TrainResult *r = &s->result;
+    if (r->was_done) {
+        printf("nothing to do: the run in %s is at step %lld, and run.steps=%lld; a larger one "
+               "goes on\n",
+               s->dir.path, (long long)r->steps, (long long)s->config.run_steps);
+        return;
+    }
     printf("%s after %lld steps: loss %.4f at the start, %.4f at the end",
            r->stopped ? "stopped" : "done", (long long)r->steps, r->first_loss, r->last_loss);
     if (r->has_valid) printf(", %.4f on held-out text", r->valid_loss);
@@ -155,7 +165,8 @@ static int say_failure(const TrainSession *s, Err err)
     const bool found = strncmp(text, me, strlen(me)) == 0 || (err != ERR_PEER && !s->agreed);
     const bool mine = s->launch.by.rank == 0 || found;
     const int status = mine ? cli_fail(err) : err == ERR_CONFIG ? 2 : 1;
-    if (s->board->dir[0] && s->launch.ranks > 1 && worker_dump(s->board, text, path))
+    if (err != ERR_CONFIG && s->board->dir[0] && s->launch.ranks > 1 &&
+        worker_dump(s->board, text, path))
         fprintf(stderr, "sheaf: what each rank did last is in %s; `sheaf inspect` tells it\n",
                 path);
     return status;
@@ -172,6 +183,7 @@ static int train(int argc, char **argv, Board *board)
     if (err == OK) {
         s.prepared = prepare(&s, argc, argv);
         sigaction(SIGINT, &act, NULL);
+        signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error like a full disk */
         err = run_world(&s);
     }
     const int status = err == OK ? s.result.stopped ? 130 : 0 : say_failure(&s, err);

@@ -11,12 +11,21 @@
 #include "train/peak.h"
 #include "train/rundir.h"
 
+/* Where a test has the process killed; point -1: nowhere. */
+typedef struct {
+    int point, rank; /* of SavePoint; -1: any rank */
+    int64_t step;    /* -1: any */
+} KillAt;
+
 /* All that the ranks of a process share. */
 typedef struct {
     Arena arena;
     Launch launch;
     const char *file, *trace_path; /* of the run; NULL: none */
     char dir_name[1024];
+    char checkpoints[1100]; /* folder */
+    StateScalars scalars;
+    KillAt kill;
     Config config;
     ModelConfig model;
     Dataset train, valid;

@@ -9,6 +9,7 @@
 #include "cli/config_print.h"
 #include "cli/machine.h"
 #include "cli/train.h"
+#include "cli/train_state.h"
 
 enum { VALID_SEQUENCES = 64 };
 
@@ -29,13 +30,15 @@ static const Job *valid_job(const Runner *r)
 static Err compile(Runner *r)
 {
     JobSettings set;
+    int64_t bytes;
     TrainSession *s = r->s;
     TRY(config_job(&s->config, &s->model, &set));
     set.parallel.rank = r->world->rank;
     TRY(job_compile(&set, r->world->arena, &r->job));
     set.kind = JOB_LOSS;
     if (valid_job(r)) TRY(job_compile(&set, r->world->arena, &r->valid_job));
-    atomic_fetch_add(&s->bytes, train_bytes(&r->job, valid_job(r)));
+    TRY(train_bytes(&r->job, valid_job(r), s->config.run_save_every > 0, r->world->arena, &bytes));
+    atomic_fetch_add(&s->bytes, bytes);
     return OK;
 }
 
@@ -106,7 +109,7 @@ static Err open_run(Runner *r)
 {
     TrainSession *s = r->s;
     TRY(rundir_open(&s->dir, s->dir_name, s->config.run_fresh));
-    TRY(config_write(&s->config, s->dir.path));
+    TRY(rundir_make(s->checkpoints));
     announce(r);
     return measure_peak(s, r);
 }
@@ -139,6 +142,9 @@ static TrainSettings settings_of(Runner *r)
                            .log_samples = c->run_log_samples,
                            .peak_flops = s->peak,
                            .stop = s->stop,
+                           .save = train_saves(r->s),
+                           .begin = train_begins,
+                           .context = r->s,
                            .out = stdout,
                            .terminal = renews_lines(),
                            .trace = s->trace_path ? &r->trace : NULL};

@@ -69,6 +69,8 @@ Err model_config_load(const char *name, const ModelField *set, int n, Arena *a, 
 /* Local. Sizes that fit together; a refusal names the nearest that do. model_config_load ends with
  * it; a ModelConfig made by hand may ask too. */
 Err model_config_check(const ModelConfig *c);
+/* Local. A config.json, on one line, that model_config_load makes the same model of. */
+void model_config_json(const ModelConfig *c, Text *out);
 /* Local. A few lines that say the model in words. */
 void model_config_print(const ModelConfig *c, Text *out);
 

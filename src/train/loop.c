@@ -2,18 +2,34 @@
 #define _DEFAULT_SOURCE
 #include "train/loop.h"
 
+#include <stdarg.h>
 #include "train/loop_parts.h"
+#include "train/resume.h"
 
 enum { MOST_SKIPS = 8 }; /* in a row; then the weights themselves are spoilt, or the rate is */
 
-int64_t train_bytes(const Job *job, const Job *valid)
+Err train_bytes(const Job *job, const Job *valid, bool snapshot, Arena *temp, int64_t *out)
 {
     int64_t bytes = 0;
+    if (snapshot) TRY(saver_bytes(&job->linked, temp, &bytes));
     for (int a = 0; a < N_ARENAS; a++) {
         bytes += (int64_t)job->linked.bytes[a];
         if (valid && a != ARENA_STATE) bytes += (int64_t)valid->linked.bytes[a];
     }
-    return bytes;
+    *out = bytes;
+    return OK;
+}
+
+void loop_warn(const Loop *l, const char *format, ...)
+{
+    FILE *to = l->s->warn ? l->s->warn : stderr;
+    va_list args;
+    va_start(args, format);
+    fputs(l->s->terminal ? "\nsheaf: WARNING: " : "sheaf: WARNING: ", to);
+    vfprintf(to, format, args);
+    fputc('\n', to);
+    fflush(to);
+    va_end(args);
 }
 
 static Err give_up(const Loop *l, const Metrics *m)
@@ -55,7 +71,7 @@ static Err tell(Loop *l, const Metrics *m)
 static void note(Loop *l, const Metrics *m)
 {
     TrainResult *out = &l->result;
-    if (out->steps == 0) out->first_loss = m->loss;
+    if (m->step == l->first.step + 1) out->first_loss = m->loss;
     out->last_loss = m->loss;
     out->steps = m->step;
     out->tokens = m->tokens;
@@ -77,7 +93,10 @@ static Err run_steps(Loop *l)
         if (loop_is_first(l)) TRY(tell(l, &m));
         note(l, &m);
         if (l->skips == MOST_SKIPS) return world_agree(s->world, give_up(l, &m)); /* on all */
+        TRY(loop_saver_moved(l));
+        if (last || stop || (s->save.every && m.step % s->save.every == 0)) TRY(loop_save(l));
     }
+    TRY(loop_drain_saver(l));
     l->result.stopped = l->at.step < s->lr.steps;
     if (l->result.stopped && s->terminal && loop_is_first(l)) fputc('\n', s->out);
     return OK;
@@ -110,17 +129,36 @@ static Err open_files(Loop *l)
     return samples_open(&l->samples, s->train, s->dir, s->log_samples, l->at.step);
 }
 
-/* All that may fail on one rank alone; then all agree. */
+/* Lines past where the run starts go; who called may write what the run folder says of it. */
+static Err begin(Loop *l, TrainStart *start)
+{
+    const TrainSettings *s = l->s;
+    start->at = l->first = l->at;
+    if (!loop_is_first(l)) return OK;
+    if (s->begin) TRY(s->begin(s->context, start));
+    return open_files(l);
+}
+
+/* Each phase may fail on one rank alone; then all agree. */
 static Err open_loop(Loop *l)
 {
     const TrainSettings *s = l->s;
-    Err err = loop_is_first(l) ? open_files(l) : OK;
+    int64_t bytes = 0;
+    TrainStart start;
+    Err err =
+        train_bytes(s->job, s->valid_job, s->save.folder && s->save.every, s->world->arena, &bytes);
     if (err == OK) err = open_ranks(l);
     TRY(world_agree(s->world, err));
-    *l->sums = (Sums){.bytes = (double)train_bytes(s->job, s->valid_job)};
+    *l->sums = (Sums){.bytes = (double)bytes};
     TRY(loop_add_up(l, REDUCE_MAX));
     l->result.peak_bytes = (int64_t)l->sums->bytes;
-    return OK;
+    TRY(resume_run(l, &start));
+    l->result.steps = l->at.step;
+    l->result.was_done = l->at.step >= s->lr.steps;
+    if (l->result.was_done) return OK;
+    err = loop_open_saver(l);
+    if (err == OK) err = begin(l, &start);
+    return world_agree(s->world, err);
 }
 
 Err train_run(const TrainSettings *s, TrainResult *out)
@@ -128,12 +166,13 @@ Err train_run(const TrainSettings *s, TrainResult *out)
     Loop l = {.s = s, .peak = s->peak_flops};
     const double start = loop_now_s();
     Err err = open_loop(&l);
-    if (err == OK) err = run_steps(&l);
+    if (err == OK && !l.result.was_done) err = run_steps(&l);
     if (err == OK) err = metrics_close(&l.files);
     if (err == OK) err = samples_close(&l.samples);
     l.result.seconds = loop_now_s() - start;
     l.result.peak_flops = l.peak;
     world_leave(s->world, err);
+    if (l.saver) saver_close(l.saver);
     rank_close(&l.valid);
     rank_close(&l.rank);
     *out = l.result;

@@ -5,14 +5,17 @@
  *                                     larger than optim.skip, updates nothing
  *                                     add up over ranks what was sent, and whether one is asked to stop
  *                                     every valid_every steps: the loss of held-out samples
+ *                                     every save.every steps, and after the last: a checkpoint
  *                     rank 0 alone:   write metrics.jsonl, the line on the terminal
  *
- * All ranks end after the same step. */
+ * All ranks end after the same step. A run whose folder has a checkpoint goes on from it
+ * (train/resume.h). */
 #ifndef TRAIN_LOOP_H
 #define TRAIN_LOOP_H
 
 #include <signal.h>
 #include "data/dataset.h"
+#include "state/save.h"
 #include "train/job.h"
 #include "train/lr.h"
 #include "train/metrics.h"
@@ -26,6 +29,23 @@ typedef struct {
     int64_t tokens;  /* live ones */
     int64_t skipped; /* steps that updated nothing; Adam's time is step - skipped */
 } Position;
+
+/* What is saved, where and when. */
+typedef struct {
+    const char *folder; /* of checkpoints; is there. NULL: nothing is saved, nothing gone on from */
+    int64_t every;      /* steps; 0: the last alone */
+    int64_t keep;       /* generations */
+    bool despite_errors; /* goes on when one cannot be written, but for the last */
+    StateScalars job;    /* all but step, cursor, tokens, skipped */
+    SaveHook hook;
+} SaveSettings;
+
+/* What a run starts from. */
+typedef struct {
+    Position at;
+    const Manifest *from; /* NULL: initial weights */
+    bool again;           /* and a run was here that had not come to its first checkpoint */
+} TrainStart;
 
 typedef struct {
     const Job *job;       /* JOB_STEP */
@@ -45,7 +65,11 @@ typedef struct {
     double
         peak_flops; /* per second and rank; raised when a step was faster: nothing is above 100% */
     const volatile sig_atomic_t *stop; /* not 0: end after the step */
-    FILE *out;
+    SaveSettings save;
+    /* On rank 0, when all ranks have what they start from and nothing is written yet; may be NULL. */
+    Err (*begin)(void *context, const TrainStart *start);
+    void *context;
+    FILE *out, *warn; /* warn: what must not be overlooked; NULL: standard error */
     bool terminal;
     Trace *trace; /* told what this rank does; NULL: nobody asks */
 } TrainSettings;
@@ -58,14 +82,15 @@ typedef struct {
     double peak_flops;           /* the one given, or a higher one that a step reached */
     double seconds;
     bool stopped, has_valid;
+    bool was_done; /* it had all its steps already */
 } TrainResult;
 
 /* Collective over all ranks. The result is the same on all, but for the seconds. */
 Err train_run(const TrainSettings *s, TrainResult *out);
 
-/* Local. All that a rank allocates for its tensors: every arena, and those of validation beside the
- * state that it shares. */
-int64_t train_bytes(const Job *job, const Job *valid);
+/* Local. All that a rank allocates for its tensors: every arena, those of validation beside the state
+ * that it shares, and with `snapshot` what saves while it trains is copied to. */
+Err train_bytes(const Job *job, const Job *valid, bool snapshot, Arena *temp, int64_t *out);
 /* Local. Flops of products and attention of a rank in one step: what the model needs, without what
  * is recomputed. A causal query sees half of the keys on average. */
 double job_model_flops(const Job *job);

@@ -11,8 +11,16 @@ typedef struct {
     double sent_bytes;
     double flops; /* of live rows */
     double bytes; /* of memory, before the first step */
+    double step;  /* 1 + that of the checkpoint to go on from, before the first step */
+    /* Of the checkpoint that is being written: ranks that are through, that failed; is it there? */
+    double settled, failed, committed, saved_bytes;
 } Sums;
-enum { N_SUMS = sizeof(Sums) / sizeof(double), ARENA_LOOP = MAX_COMM_ARENAS - 1 };
+enum {
+    N_SUMS = sizeof(Sums) / sizeof(double),
+    ARENA_LOOP = MAX_COMM_ARENAS - 3
+}; /* world.c and state/load.c have the two above */
+
+typedef enum { SAVING_NOTHING, SAVING_WRITES, SAVING_COMMITS } Saving; /* the same on all ranks */
 
 typedef struct {
     const TrainSettings *s;
@@ -24,6 +32,10 @@ typedef struct {
     size_t sent_before;  /* this rank, up to the step before */
     double peak, mean_s; /* of recent steps, without validation */
     int skips;           /* the latest steps that were skipped, in a row */
+    Saver *saver;        /* NULL: nothing is saved */
+    Saving saving;
+    int64_t saving_step,
+        saved_step; /* of the save that is on its way; of the latest that is whole */
     TrainResult result;
 } Loop;
 
@@ -41,6 +53,17 @@ Err loop_fill(const Job *job, const Dataset *data, Rank *r, int64_t cursor, int6
 Err loop_step(Loop *l, Metrics *m);
 /* step.c. Local. Why the step was skipped; NULL: it was not. */
 const char *loop_skip_reason(const Metrics *m);
+
+/* checkpoint.c. Local: opens; tells the sums of the step how far it is. */
+Err loop_open_saver(Loop *l);
+void loop_put_saver(const Loop *l, Sums *sums);
+/* checkpoint.c. Collective: after the sums; begins to save where the run is, unless that is on disk;
+ * waits until nothing is being saved. */
+Err loop_saver_moved(Loop *l);
+Err loop_save(Loop *l);
+Err loop_drain_saver(Loop *l);
+/* loop.c. Local. A line that is not to be overlooked. */
+void loop_warn(const Loop *l, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* validate.c. Collective. Held-out samples in the order of their own cursor, the same every time. */
 Err loop_validate(Loop *l, double *loss);

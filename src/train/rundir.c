@@ -27,13 +27,18 @@ static Err make_folders(const char *path)
     }
 }
 
+enum { LOCK_NAP_US = 20000, LOCK_TRIES = 100 };
+
 static Err take_lock(RunDir *d)
 {
     char path[1100], pid[32] = "";
+    int bad = 0;
     snprintf(path, sizeof path, "%s/lock", d->path);
     d->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (d->lock < 0) return err_fail(ERR_IO, "%s: cannot be made: %s", path, strerror(errno));
-    if (flock(d->lock, LOCK_EX | LOCK_NB) != 0) {
+    for (int i = 0; i < LOCK_TRIES && (bad = flock(d->lock, LOCK_EX | LOCK_NB)) != 0; i++)
+        usleep(LOCK_NAP_US);
+    if (bad) {
         const ssize_t n = read(d->lock, pid, sizeof pid - 1);
         pid[n > 0 ? strcspn(pid, "\n") : 0] = '\0';
         rundir_close(d);
@@ -53,7 +58,9 @@ static bool has_run(const RunDir *d)
     char path[1100];
     struct stat st;
     snprintf(path, sizeof path, "%s/metrics.jsonl", d->path);
-    return stat(path, &st) == 0 && st.st_size > 0;
+    if (stat(path, &st) == 0 && st.st_size > 0) return true;
+    snprintf(path, sizeof path, "%s/checkpoints", d->path);
+    return stat(path, &st) == 0;
 }
 
 /* The first free name of PATH.1, PATH.2, ... */
@@ -81,20 +88,14 @@ Err rundir_open(RunDir *d, const char *path, bool fresh)
     memcpy(d->path, path, length);
     TRY(make_folders(d->path));
     TRY(take_lock(d));
-    if (!has_run(d)) return OK;
-    if (!fresh) {
-        rundir_close(d);
-        return err_fail(ERR_CONFIG,
-                        "run.dir=%s: a run is there already, and this version has no checkpoint to "
-                        "go on from; set "
-                        "run.fresh=true to move it aside and start anew, or choose another run.dir",
-                        d->path);
-    }
+    if (!fresh || !has_run(d)) return OK;
     TRY(move_aside(d));
     rundir_close(d);
     TRY(make_folders(d->path));
     return take_lock(d);
 }
+
+Err rundir_make(const char *path) { return make_folders(path); }
 
 void rundir_close(RunDir *d)
 {

@@ -3,6 +3,7 @@
  *     runs/NAME/lock             held by the process that trains there; says its pid
  *     runs/NAME/config.yaml      the configuration with every key settled
  *     runs/NAME/metrics.jsonl    a line a step
+ *     runs/NAME/checkpoints/     what a run that is started again goes on from (state/folder.h)
  */
 #ifndef TRAIN_RUNDIR_H
 #define TRAIN_RUNDIR_H
@@ -19,9 +20,11 @@ typedef struct {
 } RunDir;
 
 /* Local. Makes the folder, and the folders above it, and locks it. ERR_CONFIG when another process
- * trains there (names its pid), and when a run is there already, unless `fresh`: then that folder
- * is renamed, never deleted. */
+ * trains there for more than two seconds (names its pid): one that was killed may take a moment to
+ * die. With `fresh` a run that is there is renamed, never deleted. */
 Err rundir_open(RunDir *d, const char *path, bool fresh);
 void rundir_close(RunDir *d);
+/* Local. Makes a folder in it; it may be there. */
+Err rundir_make(const char *path);
 
 #endif

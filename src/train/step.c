@@ -106,6 +106,7 @@ static Err gather_sums(Loop *l)
                       .sent_bytes = (double)(sent - l->sent_before),
                       .flops = live_share(l) * job_model_flops(s->job)};
     l->sent_before = sent;
+    loop_put_saver(l, l->sums);
     if (s->trace) trace_take(s->trace, comm_recorder(s->world->comm));
     return loop_add_up(l, REDUCE_SUM);
 }

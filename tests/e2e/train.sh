@@ -54,6 +54,7 @@ run:
 YAML
 
 ok "a run ends well" status 0 train a
+ok "its last step is saved" test -s "$top/a/checkpoints/step-00000012/manifest.json"
 ok "a line a step" lines a 12
 ok "metrics have all keys" grep -q '"step": 12, "loss": .*"grad_norm": .*"lr": .*"tokens": .*"step_ms": .*"tokens_per_s": .*"mfu": .*"peak_bytes": .*"sent_bytes": .*"valid_loss": ' "$top/a/metrics.jsonl"
 ok "TensorBoard's file is there" test -s "$(ls "$top"/a/events.out.tfevents.* 2>/dev/null)"
@@ -91,8 +92,12 @@ ok "all micro-batches in flight, the same losses" same a g
 ok "the settled configuration is a run file" status 0 "$sheaf" train "$top/a/config.yaml" run.dir="$top/c" >"$top/c.out"
 ok "and repeats the run" same a c
 
-ok "a folder that holds a run is refused" status 2 train a
-ok "with the way out" says a.err "run.fresh=true"
+ok "a run that is done has nothing to do" status 0 train a
+ok "and says so" says a.out "nothing to do: the run in $top/a is at step 12, and run.steps=12"
+ok "a line a step still" lines a 12
+ok "another job there is refused" status 2 train a run.seed=7
+ok "with the key and both values" says a.err "run.seed=1, and now it is 7"
+ok "and the way out" says a.err "run.fresh=true"
 ok "fresh moves it aside" status 0 train a run.fresh=true
 ok "and keeps it" lines a.1 12
 
@@ -105,6 +110,8 @@ kill -INT "$(cat "$top/long/lock")"
 wait $pid
 ok "Ctrl-C: exit status 130" test $? = 130
 ok "Ctrl-C: the end is said" says long.out "stopped after"
+saved=$(ls -d "$top"/long/checkpoints/step-*)
+ok "Ctrl-C: the step is saved" test "$((10#${saved##*-}))" = "$(wc -l <"$top/long/metrics.jsonl")"
 ok "Ctrl-C: every line is whole" awk '!/^{.*}$/ {exit 1}' "$top/long/metrics.jsonl"
 
 train twice run.steps=100000 &

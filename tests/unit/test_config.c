@@ -228,7 +228,7 @@ static void bad_arguments_say_why(void **state)
         {"run.log_samples=maybe", "true or false"},
         {"precision.compute=fp8", "f32, bf16, f64"},
         {"run.device=cuda", "not yet"},
-        {"run.save_every=5", "not yet"},
+        {"run.save_every=-5", "too small; the least is 0"},
         {"optim.skip=-3", "too small; the least is 0"},
         {"run.pin=no", "wants true or false"},
         {"optim.lr=abc", "command line: optim.lr=abc: wants a number"},

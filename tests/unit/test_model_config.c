@@ -312,6 +312,43 @@ static void bad_files_say_why(void **state)
     }
 }
 
+/* Through a file and back: the same text, and the same model but for where it came from. */
+static void assert_written(Fixture *f, const ModelConfig *c)
+{
+    const char *text, *again;
+    ModelConfig back;
+    Text t = text_in(&f->arena);
+    model_config_json(c, &t);
+    assert_int_equal(text_done(&t, &text), OK);
+    write_bytes(f, text, strlen(text));
+    if (model_config_load(f->path, NULL, 0, &f->arena, &back) != OK)
+        fail_msg("%s: %s\n%s", c->name, err_text(), text);
+    t = text_in(&f->arena);
+    model_config_json(&back, &t);
+    assert_int_equal(text_done(&t, &again), OK);
+    assert_string_equal(text, again);
+    back.name = c->name;
+    assert_memory_equal(&back, c, sizeof back);
+}
+
+static void what_is_written_reads_back(void **state)
+{
+    Fixture *f = *state;
+    ModelConfig c;
+    for (int i = 0; model_preset_name(i); i++) {
+        assert_int_equal(model_config_load(model_preset_name(i), NULL, 0, &f->arena, &c), OK);
+        assert_written(f, &c);
+    }
+    assert_int_equal(load_with(f, "llama-tiny", "rms_norm_eps", "1.2345678901234567e-6", &c), OK);
+    assert_written(f, &c);
+    const ModelField window[] = {{"use_sliding_window", "true", "here", 1},
+                                 {"sliding_window", "33", "here", 1},
+                                 {"max_window_layers", "0", "here", 1}};
+    assert_int_equal(model_config_load("qwen3-0.6b", window, 3, &f->arena, &c), OK);
+    assert_int_equal(c.window, 33);
+    assert_written(f, &c);
+}
+
 static void print_says_it_in_words(void **state)
 {
     Fixture *f = *state;
@@ -360,6 +397,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(presets_have_published_sizes, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(every_preset_loads, open_fixture, close_fixture),
+        cmocka_unit_test_setup_teardown(what_is_written_reads_back, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(hub_gpt2_needs_its_dropouts_off, open_fixture,
                                         close_fixture),
         cmocka_unit_test_setup_teardown(llama_in_old_and_new_words, open_fixture, close_fixture),

@@ -1,0 +1,152 @@
+/* train_state.c -- checkpoints as the command sees them. */
+#define _POSIX_C_SOURCE 200809L
+#include "cli/train_state.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "cli/config_print.h"
+#include "cli/keys.h"
+#include "cli/machine.h"
+
+Err train_scalars(TrainSession *s, StateScalars *out)
+{
+    const Config *c = &s->config;
+    StateScalars made = {.seed = (uint64_t)c->run_seed,
+                         .data = dataset_fingerprint(&s->train),
+                         .seq_len = c->data_seq_len,
+                         .batch = c->batch_global,
+                         .pack = c->data_pack,
+                         .optim = option_text(c->optim_kind),
+                         .dtype = option_text(c->precision_compute),
+                         .device = machine_device_text(s->device),
+                         .kernels = ""};
+    Text t = text_in(&s->arena);
+    config_print(c, &t);
+    TRY(text_done(&t, &made.config));
+    t = text_in(&s->arena);
+    model_config_json(&s->model, &t);
+    TRY(text_done(&t, &made.model));
+    *out = made;
+    return OK;
+}
+
+/* ---- the hook of tests ---- */
+
+static void kill_at(void *context, SavePoint point, int rank, int64_t step)
+{
+    const KillAt *k = context;
+    const bool here = (int)point == k->point && (k->rank < 0 || rank == k->rank);
+    if (here && (k->step < 0 || step == k->step)) kill(getpid(), SIGKILL);
+}
+
+static Err bad_kill(const char *text)
+{
+    Arena arena;
+    const char *names = "";
+    TRY(arena_open(&arena, "points", (size_t)1 << 16));
+    Text t = text_in(&arena);
+    for (int i = 0; i < N_SAVE_POINTS; i++)
+        text_add(&t, "%s%s", i ? ", " : "", save_point_name((SavePoint)i));
+    (void)text_done(&t, &names);
+    const Err err =
+        err_fail(ERR_CONFIG,
+                 "SHEAF_KILL_AT=%.60s: wants POINT, POINT:RANK or POINT:RANK:STEP; points "
+                 "are %s",
+                 text, names);
+    arena_close(&arena);
+    return err;
+}
+
+Err kill_at_read(KillAt *out)
+{
+    const char *text = getenv("SHEAF_KILL_AT");
+    char name[40];
+    long long step = -1;
+    int rank = -1, end = 0;
+    *out = (KillAt){.point = -1};
+    if (!text || !text[0]) return OK;
+    const size_t length = strcspn(text, ":");
+    snprintf(name, sizeof name, "%.*s", (int)(length < 39 ? length : 39), text);
+    const int point = save_point_of(name);
+    const char *rest = text + length;
+    if (*rest == ':' && sscanf(rest, ":%d%n:%lld%n", &rank, &end, &step, &end) >= 1) rest += end;
+    if (point < 0 || *rest) return bad_kill(text);
+    *out = (KillAt){point, rank, step};
+    return OK;
+}
+
+SaveSettings train_saves(TrainSession *s)
+{
+    const Config *c = &s->config;
+    return (SaveSettings){.folder = s->checkpoints,
+                          .every = c->run_save_every,
+                          .keep = c->run_keep,
+                          .despite_errors = c->run_on_save_error == SAVE_CONTINUE,
+                          .job = s->scalars,
+                          .hook = {.at = s->kill.point >= 0 ? kill_at : NULL, .context = &s->kill}};
+}
+
+/* ---- what a run starts from, in words ---- */
+
+/* The value of a key in YAML that config_print wrote; its end is the line's. */
+static const char *yaml_value(const char *yaml, const char *section, const char *key)
+{
+    char head[40], line[40];
+    snprintf(head, sizeof head, "%s:\n", section);
+    snprintf(line, sizeof line, "  %s: ", key);
+    const char *at = strncmp(yaml, head, strlen(head)) == 0 ? yaml : NULL;
+    snprintf(head, sizeof head, "\n%s:\n", section);
+    if (!at) at = strstr(yaml, head);
+    for (at = at ? strchr(at + 1, '\n') : NULL; at && strncmp(at + 1, "  ", 2) == 0;
+         at = strchr(at + 1, '\n'))
+        if (strncmp(at + 1, line, strlen(line)) == 0) return at + 1 + strlen(line);
+    return NULL;
+}
+
+/* "dp=4 zero=3", of what is not as on one rank. */
+static void saved_layout(const char *yaml, char *out, size_t bytes)
+{
+    static const char *const key[][3] = {
+        {"mesh", "pp", "1"},           {"mesh", "dp_replicate", "1"},
+        {"mesh", "dp", "1"},           {"mesh", "tp", "1"},
+        {"parallel", "zero", "0"},     {"parallel", "sequence", "false"},
+        {"parallel", "schedule", NULL}};
+    size_t n = 0;
+    bool stages = false;
+    out[0] = '\0';
+    for (size_t i = 0; i < sizeof key / sizeof *key; i++) {
+        const char *value = yaml_value(yaml, key[i][0], key[i][1]);
+        const int length = value ? (int)strcspn(value, "\n") : 0;
+        const char *plain = key[i][2] ? key[i][2] : "";
+        if (!value || n >= bytes || (!key[i][2] && !stages)) continue;
+        if ((int)strlen(plain) == length && strncmp(plain, value, strlen(plain)) == 0) continue;
+        if (i == 0) stages = true;
+        n += (size_t)snprintf(out + n, bytes - n, "%s%s=%.*s", n ? " " : "", key[i][1],
+                              length < 40 ? length : 40, value);
+    }
+    if (n == 0) snprintf(out, bytes, "one rank");
+}
+
+Err train_begins(void *session, const TrainStart *start)
+{
+    TrainSession *s = session;
+    char layout[256];
+    if (start->again)
+        printf("the run that was here ended before its first checkpoint: nothing of it is left, it "
+               "starts "
+               "again at step 1 from the initial weights\n");
+    if (start->from) {
+        saved_layout(start->from->scalars.config, layout, sizeof layout);
+        printf("continues at step %lld from %s (saved under %s)\n", (long long)start->at.step + 1,
+               start->from->dir, layout);
+        if (strcmp(start->from->scalars.device, s->scalars.device) != 0)
+            printf("the checkpoint was made by other kernels (%s): what follows is as good, not "
+                   "bit for "
+                   "bit the same\n",
+                   start->from->scalars.device);
+    }
+    return config_write(&s->config, s->dir.path);
+}

@@ -1,0 +1,21 @@
+/* train_state.h -- what `sheaf train` says of its checkpoints: what goes into them besides tensors,
+ * and what a run that goes on says first. */
+#ifndef CLI_TRAIN_STATE_H
+#define CLI_TRAIN_STATE_H
+
+#include "cli/train.h"
+
+/* Local. All of StateScalars that is the same in every checkpoint of the run; texts live in the
+ * session's arena. */
+Err train_scalars(TrainSession *s, StateScalars *out);
+/* Local. What is saved, where and when. */
+SaveSettings train_saves(TrainSession *s);
+/* Local, on rank 0: a run begins or goes on; settings that are new go to config.yaml. As
+ * TrainSettings.begin. */
+Err train_begins(void *session, const TrainStart *start);
+
+/* Local. SHEAF_KILL_AT=POINT[:RANK[:STEP]] of the environment: the process kills itself when that
+ * rank comes to that point of a save (state/folder.h), for tests. ERR_CONFIG names the points. */
+Err kill_at_read(KillAt *out);
+
+#endif

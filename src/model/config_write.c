@@ -1,0 +1,72 @@
+/* config_write.c -- a model as the config.json that would make it: every key that its family reads,
+ * settled. What is null or silent in other files is said here, so two models are the same exactly
+ * when their texts are. */
+#include "model/config_rows.h"
+
+#include <string.h>
+
+static const char nested[] = "rope_scaling.";
+
+static void put_key(Text *out, const char *key, bool *first)
+{
+    text_add(out, "%s\"%s\": ", *first ? "" : ", ", key);
+    *first = false;
+}
+
+static bool is_said(const Row *row, const Draft *d)
+{
+    const void *member = (const char *)d + row->member;
+    if (row->kind == ROW_ONLY || row->kind == ROW_LIST) return false;
+    if (row->member == offsetof(Draft, window_layers)) return d->use_window;
+    if (row->kind == ROW_INT) return *(const int64_t *)member > 0 || row->required;
+    if (strncmp(row->key, nested, strlen(nested)) == 0) /* those of another scaling are 0 */
+        return row->kind == ROW_TEXT || *(const double *)member > 0;
+    return true;
+}
+
+static void put_row(const Row *row, const Draft *d, const char *key, Text *out, bool *first)
+{
+    const void *member = (const char *)d + row->member;
+    if (!is_said(row, d)) return;
+    put_key(out, key, first);
+    if (row->null_ok && *(const int64_t *)member == 0)
+        text_add(out, "null");
+    else if (row->kind == ROW_INT)
+        text_add(out, "%lld", (long long)*(const int64_t *)member);
+    else if (row->kind == ROW_FLOAT)
+        text_add(out, "%.17g", *(const double *)member);
+    else if (row->kind == ROW_BOOL)
+        text_add(out, "%s", *(const bool *)member ? "true" : "false");
+    else
+        text_add(out, "\"%s\"", *(const char *const *)member);
+}
+
+static void put_rows(const Draft *d, bool rope, Text *out, bool *first)
+{
+    for (int i = 0; i < row_count(); i++) {
+        const Row *row = row_at(i);
+        const bool inside = strncmp(row->key, nested, strlen(nested)) == 0;
+        if (!(row->families >> d->c.family & 1) || inside != rope) continue;
+        put_row(row, d, inside ? row->key + strlen(nested) : row->key, out, first);
+    }
+}
+
+void model_config_json(const ModelConfig *c, Text *out)
+{
+    static const char *const scaling[] = {"default", "linear", "llama3"};
+    const Draft d = {.c = *c,
+                     .model_type = family_name(c->family),
+                     .use_window = c->window > 0,
+                     .rope_type = scaling[c->rope.scaling]};
+    bool first = true;
+    text_add(out, "{");
+    put_rows(&d, false, out, &first);
+    if (c->family != FAMILY_GPT2 && c->rope.scaling != ROPE_PLAIN) {
+        put_key(out, "rope_scaling", &first);
+        text_add(out, "{");
+        first = true;
+        put_rows(&d, true, out, &first);
+        text_add(out, "}");
+    }
+    text_add(out, "}");
+}

@@ -1,0 +1,134 @@
+/* checkpoint.c -- when a checkpoint is written, and what ranks tell each other of it.
+ *
+ *     step 20     all ranks begin to write what they own               saver_begin
+ *     step 21 ..  each adds up: so many have written, so many failed   the sums of the step
+ *     step 23     all have: rank 0 commits
+ *     step 24     committed: said, and the next may begin
+ *
+ * All ranks see the same sums, so all are in the same state of the same save, and nothing is sent
+ * for it besides. Before the next save, and at the end, the sums are made in a loop of their own. */
+#define _DEFAULT_SOURCE
+#include <unistd.h>
+
+#include "train/loop_parts.h"
+
+enum { NAP_US = 500 };
+
+Err loop_open_saver(Loop *l)
+{
+    const SaveSettings *save = &l->s->save;
+    const SaverSettings set = {.rank = &l->rank,
+                               .checkpoints = save->folder,
+                               .ranks = l->s->world->ranks,
+                               .keep = (int)save->keep,
+                               .snapshot = save->every > 0,
+                               .hook = save->hook};
+    return save->folder ? saver_open(&set, l->s->world->arena, &l->saver) : OK;
+}
+
+void loop_put_saver(const Loop *l, Sums *sums)
+{
+    if (l->saving == SAVING_NOTHING) return;
+    const SaverState state = saver_poll(l->saver);
+    sums->settled = state == SAVER_WRITTEN || state == SAVER_FAILED;
+    sums->failed = state == SAVER_FAILED;
+    sums->committed = state == SAVER_COMMITTED;
+    sums->saved_bytes = state == SAVER_FAILED ? 0 : (double)saver_written(l->saver);
+}
+
+static void say_committed(const Loop *l)
+{
+    char bytes[24];
+    fprintf(l->s->out,
+            "%scheckpoint of step %lld is whole: %s in %s; the step waited %.1f ms for it\n",
+            l->s->terminal ? "\r\033[K" : "", (long long)l->saving_step,
+            text_bytes((int64_t)l->sums->saved_bytes, bytes), l->s->save.folder,
+            1e3 * saver_blocked_s(l->saver));
+    fflush(l->s->out);
+}
+
+/* With what is left, in words. */
+static Err refuse_to_go_on(const Loop *l, Err err)
+{
+    char before[64] = "no checkpoint was written before it";
+    if (l->saved_step > 0)
+        snprintf(before, sizeof before, "the checkpoint of step %lld is whole",
+                 (long long)l->saved_step);
+    return err_fail(
+        err,
+        "step %lld: its checkpoint cannot be written: %s; %s; when there is room, start "
+        "the run again and it goes on from there%s",
+        (long long)l->saving_step, err_text(), before,
+        l->s->save.despite_errors ? "" : "; or set run.on_save_error=continue");
+}
+
+/* Of an error of any rank all ranks learn; what was half written is removed. */
+static Err end_failed(Loop *l)
+{
+    WorldRank *w = l->s->world;
+    const bool mine = saver_poll(l->saver) == SAVER_FAILED;
+    Err err = mine ? err_fail(ERR_IO, "%s", saver_error(l->saver)) : OK;
+    err = world_agree(w, err);
+    MUST(err != OK, "a save that failed on no rank");
+    if (err == ERR_PEER) return err;
+    err = refuse_to_go_on(l, err);
+    const bool ends = l->at.step == l->s->lr.steps || l->sums->stops > 0;
+    const bool last = ends && l->saving_step == l->at.step;
+    if (l->s->save.despite_errors && !last) {
+        if (loop_is_first(l))
+            loop_warn(l, "%s; training goes on (run.on_save_error=continue)", err_text());
+        err = OK;
+        w->agreed = false; /* it is over */
+    }
+    const Err removed = saver_end(l->saver, true);
+    if (removed != OK) loop_warn(l, "%s", err_text());
+    l->saving = SAVING_NOTHING;
+    return err;
+}
+
+Err loop_saver_moved(Loop *l)
+{
+    const bool all = l->sums->settled >= l->s->world->ranks;
+    if (l->saving == SAVING_NOTHING) return OK;
+    if (l->saving == SAVING_WRITES && !all) return OK;
+    if (l->sums->failed > 0) return end_failed(l);
+    if (l->saving == SAVING_WRITES) {
+        if (loop_is_first(l)) saver_commit(l->saver);
+        l->saving = SAVING_COMMITS;
+        return OK;
+    }
+    if (l->sums->committed == 0) return OK;
+    l->saved_step = l->saving_step;
+    l->saving = SAVING_NOTHING;
+    if (loop_is_first(l)) say_committed(l);
+    return saver_end(l->saver, false);
+}
+
+Err loop_drain_saver(Loop *l)
+{
+    const double stops = l->sums->stops; /* the step's: the sums are made anew */
+    while (l->saving != SAVING_NOTHING) {
+        *l->sums = (Sums){0};
+        loop_put_saver(l, l->sums);
+        TRY(loop_add_up(l, REDUCE_SUM));
+        l->sums->stops = stops;
+        TRY(loop_saver_moved(l));
+        if (l->saving != SAVING_NOTHING) usleep(NAP_US);
+    }
+    return OK;
+}
+
+Err loop_save(Loop *l)
+{
+    const SaveSettings *save = &l->s->save;
+    StateScalars now = save->job;
+    if (!save->folder || l->saved_step == l->at.step) return OK;
+    TRY(loop_drain_saver(l));
+    now.step = l->at.step;
+    now.cursor = l->at.cursor;
+    now.tokens = l->at.tokens;
+    now.skipped = l->at.skipped;
+    l->saving_step = l->at.step;
+    l->saving = SAVING_WRITES;
+    return saver_begin(l->saver, &now);
+}
