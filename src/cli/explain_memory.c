@@ -105,11 +105,13 @@ static void work_rows(Facts *f)
         lp->peak_grads;
     row_of(f, ARENA_HOST, "frame", "offloaded", "offloaded, in the host's memory")->bytes =
         lp->bytes[ARENA_HOST];
+    row_of(f, ARENA_SESSION, "session", "cache", "keys and values, from call to call")->bytes =
+        lp->bytes[ARENA_SESSION];
 }
 
 Err facts_memory(Facts *f)
 {
-    static const char *const name[N_ARENAS] = {"state", "step", "work", "host"};
+    static const char *const name[N_ARENAS] = {"state", "step", "work", "host", "session"};
     const LinkedProgram *lp = &f->job->linked;
     state_rows(f);
     step_rows(f);

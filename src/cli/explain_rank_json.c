@@ -3,7 +3,7 @@
 
 #include "schedule/textform.h"
 
-static const char *const arena_name[N_ARENAS] = {"state", "step", "work", "host"};
+static const char *const arena_name[N_ARENAS] = {"state", "step", "work", "host", "session"};
 
 json_t *stretch_json(Span s) { return json_pack("[I, I]", (json_int_t)s.lo, (json_int_t)s.hi); }
 
@@ -172,6 +172,7 @@ json_t *memory_json(const Facts *f)
     set_bytes(host, "bytes", lp->bytes[ARENA_HOST]);
     set_bytes(host, "live_bytes", lp->live[ARENA_HOST]);
     set(o, "host", host);
+    set(o, "session", json_pack("{s:I}", "bytes", (json_int_t)lp->bytes[ARENA_SESSION]));
     set_bytes(o, "total_bytes", f->total);
     set(o, "rows", rows_json(f));
     return o;

@@ -12,7 +12,7 @@
 
 enum { SHOWN = 2, COLUMNS = 8 };
 
-static const char *const arena_name[N_ARENAS] = {"state", "step", "work", "host"};
+static const char *const arena_name[N_ARENAS] = {"state", "step", "work", "host", "session"};
 
 static void when_cell(const Facts *f, int at, int step, Table *t)
 {

@@ -37,7 +37,8 @@ static json_t *memory_json(const RankCount *c)
     static const char *const name[N_ARENAS] = {[ARENA_STATE] = "state",
                                                [ARENA_STEP] = "step",
                                                [ARENA_WORK] = "work",
-                                               [ARENA_HOST] = "host"};
+                                               [ARENA_HOST] = "host",
+                                               [ARENA_SESSION] = "session"};
     json_t *o = json_object(), *peak = json_object();
     for (int i = 0; i < N_ARENAS; i++) set_bytes(o, name[i], c->bytes[i]);
     set_bytes(o, "total", c->total_bytes);

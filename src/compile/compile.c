@@ -49,6 +49,10 @@ Err compile_unit(const Graph *unit, const CompileOptions *options, CompileWatch 
         TRY(slice(&g, all_rows));
         TRY(report(watch, context, "slice", &g));
     }
+    if (options->session_rows > 0) {
+        TRY(session(&g, options->session_rows));
+        TRY(report(watch, context, "session", &g));
+    }
     TRY(recompute(&g, options));
     TRY(report(watch, context, "recompute", &g));
     TRY(phases(&g));

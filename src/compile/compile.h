@@ -1,6 +1,6 @@
 /* compile.h -- from the graph of a unit to its program, pass by pass.
  *
- *   differentiate -> place -> fuse -> chunk -> slice -> recompute -> phases -> order -> lower
+ *   differentiate -> place -> fuse -> chunk -> slice or session -> recompute -> phases -> order -> lower
  *
  * Each pass is a file, a walk over data, and is followed by graph_check. After `lower` a program is
  * immutable; every unit of a kind shares it. */
@@ -17,7 +17,8 @@ typedef struct {
     Recompute recompute;
     const char *recompute_names; /* NAMED: patterns of value names, separated by commas */
     const char *offload_names;   /* saved values that wait in the host's memory; NULL: none */
-    int64_t slice_rows; /* programs run so many rows of a micro-batch at a time; 0: all of them */
+    int64_t slice_rows;   /* programs run so many rows of a micro-batch at a time; 0: all of them */
+    int64_t session_rows; /* keys and values stay from call to call, so many rows of them; 0: no */
     int64_t chunk_elements; /* of logits that exist at once; 0: COMPILE_CHUNK */
     bool backward;          /* false: the loss alone */
     const Strategy *strategy;
@@ -53,6 +54,8 @@ Err chunk(Graph *g, int64_t elements, int64_t least_rows);
 Err slice_rows(Graph *g, int64_t rows, int64_t *all);
 /* What lives across the slices of a micro-batch of `all` rows. */
 Err slice(Graph *g, int64_t all);
+/* What lives across the calls of a session: `rows` of keys and values. */
+Err session(Graph *g, int64_t rows);
 /* Saves, recomputes or offloads what backward nodes read of the forward part. */
 Err recompute(Graph *g, const CompileOptions *options);
 /* F, I or W for every node. */

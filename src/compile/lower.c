@@ -19,7 +19,7 @@ static Err lower_orders(Lower *l)
 /* Rows that are put or got are read and written once; the others of their whole are not touched. */
 static size_t moved_rows(const Lower *l, const Node *n)
 {
-    return 2 * tensor_bytes(&l->tensor[n->op == OP_put_rows ? n->in[0] : n->out[0]]);
+    return 2 * tensor_bytes(&l->tensor[n->op == OP_get_rows ? n->out[0] : n->in[0]]);
 }
 
 static Instr make_instr(const Lower *l, const Node *n, Phase phase)
@@ -40,7 +40,8 @@ static Instr make_instr(const Lower *l, const Node *n, Phase phase)
         in.bytes += tensor_bytes(&l->tensor[n->out[i]]);
         if (n->keep[i] != SLOT_ZERO) in.bytes += tensor_bytes(&l->tensor[n->out[i]]); /* read too */
     }
-    if (n->op == OP_put_rows || n->op == OP_get_rows) in.bytes = moved_rows(l, n);
+    if (n->op == OP_put_rows || n->op == OP_get_rows || n->op == OP_put_rows_at)
+        in.bytes = moved_rows(l, n);
     in.flops = op_flops(n->op, &n->attr, n->n_in, dims, n->n_out, out);
     return in;
 }

@@ -68,6 +68,8 @@ static Region role_region(Role r)
         return REGION_DY;
     case ROLE_LOSS:
         return REGION_LOSS;
+    case ROLE_SESSION:
+        return REGION_SESSION;
     case ROLE_ARG:
         return REGION_ARG;
     default:
@@ -99,6 +101,8 @@ static Scope region_scope(Region r)
     case REGION_MICRO:
     case REGION_DMICRO:
         return SCOPE_MICRO;
+    case REGION_SESSION:
+        return SCOPE_SESSION;
     case REGION_ARG:
         return SCOPE_SCRATCH;
     default:
@@ -145,7 +149,7 @@ static void describe(Lower *l, Value v, const Life *life)
 }
 
 /* Roots of a region that lie side by side for the region's whole life. */
-static void lay_side_by_side(Lower *l, Region r, const Life *life)
+static size_t lay_side_by_side(Lower *l, Region r, const Life *life)
 {
     size_t at = 0;
     for (Value v = 0; v < l->g->n_values; v++) {
@@ -157,7 +161,7 @@ static void lay_side_by_side(Lower *l, Region r, const Life *life)
         if (t->at[MERGED].region == r) t->at[MERGED].offset = at;
         at = align_up(at + tensor_bytes(t));
     }
-    l->p->bytes[r] = at;
+    return at;
 }
 
 static Err pack_scratch(Lower *l, Phase phase, const Life *life)
@@ -193,7 +197,9 @@ Err lower_memory(Lower *l)
     TRY(lower_lives(l, &life));
     TRY(ARENA_NEW(l->arena, l->g->n_values + 1, &l->tensor));
     for (Value v = 0; v < l->g->n_values; v++) describe(l, v, life);
-    for (int r = REGION_SCRATCH + 1; r < N_OWN_REGIONS; r++) lay_side_by_side(l, (Region)r, life);
+    for (int r = REGION_SCRATCH + 1; r < N_OWN_REGIONS; r++)
+        l->p->bytes[r] = lay_side_by_side(l, (Region)r, life);
+    l->p->session_bytes = lay_side_by_side(l, REGION_SESSION, life);
     for (int p = 0; p < N_PHASES; p++) TRY(pack_scratch(l, (Phase)p, life));
     for (Value v = 0; v < l->g->n_values; v++) { /* views follow their roots */
         ProgTensor *t = &l->tensor[v];

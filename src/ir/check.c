@@ -199,6 +199,22 @@ static Err check_micro(const Graph *g, int index)
     return OK;
 }
 
+/* What lives across calls is written by rows, and read by attention. */
+static Err check_session(const Graph *g, int index)
+{
+    const Node *n = &g->node[index];
+    for (int i = 0; i < n->n_in; i++) {
+        const bool may = n->op == OP_attention && (i == 1 || i == 2);
+        if (g->value[n->in[i]].role == ROLE_SESSION && !may)
+            return bad(g, index, "it holds rows of all calls, which attention alone reads",
+                       n->in[i]);
+    }
+    for (int i = 0; i < n->n_out; i++)
+        if ((g->value[n->out[i]].role == ROLE_SESSION) != (n->op == OP_put_rows_at))
+            return bad(g, index, "rows of all calls are put there, alone", n->out[i]);
+    return OK;
+}
+
 static Err check_queue(const Graph *g, const Uses *uses, int index)
 {
     const Node *n = &g->node[index];
@@ -296,6 +312,7 @@ static Err check_all(const Graph *g)
     TRY(check_makers(g, &uses));
     for (int i = 0; i < g->n_nodes; i++) {
         TRY(check_micro(g, i));
+        TRY(check_session(g, i));
         TRY(check_shapes(g, i));
         TRY(check_types(g, i));
         TRY(check_keep(g, i));

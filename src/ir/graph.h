@@ -11,7 +11,8 @@
  * A value is written by one node. Accumulators (gradients of parameters, the loss) may be written
  * by several, in order, and are read by none: they are sums that outlive the program. Where a
  * program runs slices of a sequence, what lives across them (keys, values, their gradients) is both
- * written by each and read by each: compile/slice.c. */
+ * written by each and read by each: compile/slice.c. So are the rows that stay from call to call of a
+ * session: compile/session.c. */
 #ifndef IR_GRAPH_H
 #define IR_GRAPH_H
 
@@ -36,7 +37,8 @@ enum {
     SLOT_FACTOR,      /* on gradients: 1 / live tokens of the step, times the clip */
     SLOT_BIAS1,       /* 1 - beta^step, of the two moments */
     SLOT_BIAS2,
-    SLOT_FREE, /* three that a program may use as it likes */
+    SLOT_ASKED, /* rows of a session's call whose logits are asked for */
+    SLOT_FREE,  /* three that a program may use as it likes */
     SLOT_PORT = SLOT_FREE + 3,
     MAX_PORTS = 64, /* SLOT_PORT + p is 0 where accumulator p of the unit starts anew, else 1 */
     N_SLOTS = SLOT_PORT + MAX_PORTS
@@ -53,7 +55,8 @@ typedef enum {
     ROLE_DPARAM, /* accumulates the gradient of a parameter; index and span as there */
     ROLE_LOSS,   /* accumulates the loss of the micro-batch */
     ROLE_MICRO, /* rows of the whole micro-batch, of which each slice writes some, or adds to some */
-    ROLE_ARG,   /* of a sub-program: an operand of the call that runs it; `index` says which */
+    ROLE_SESSION, /* rows that stay from call to call, of which each call writes some: a KV cache */
+    ROLE_ARG,     /* of a sub-program: an operand of the call that runs it; `index` says which */
     N_ROLES
 } Role;
 
@@ -65,6 +68,8 @@ typedef enum {
     INPUT_POSITIONS,
     INPUT_RANGES,
     INPUT_WEIGHTS,
+    INPUT_PLACES, /* of a session: the row of the cache that each row's keys and values go to */
+    INPUT_ASKED,  /* likewise: the rows whose logits are asked for */
     N_INPUTS
 } Input;
 

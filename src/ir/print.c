@@ -22,14 +22,15 @@ const char *role_name(Role r)
                                               "gradient of parameter",
                                               "loss",
                                               "rows of all slices",
+                                              "rows of the session",
                                               "argument"};
     return name[r];
 }
 
 const char *input_name(Input i)
 {
-    static const char *const name[N_INPUTS] = {"tokens", "targets", "positions", "ranges",
-                                               "weights"};
+    static const char *const name[N_INPUTS] = {"tokens",  "targets", "positions", "ranges",
+                                               "weights", "places",  "asked"};
     return name[i];
 }
 

@@ -13,6 +13,7 @@
  *     dmicro                        I, of all slices                   micro
  *     y, dx                         to the last reader in a neighbour  frame
  *     x, dy                         the neighbour's y and dx           frame
+ *     session                       from call to call                  session
  *     param, dparam, input, loss    longer than the program            state, step
  *
  * In B, where I and W are one, what was carried is scratch: so a tensor has two places, one for
@@ -40,6 +41,7 @@ typedef enum {
     REGION_DPARAM,
     REGION_INPUT,
     REGION_LOSS,
+    REGION_SESSION, /* belongs to the unit */
     REGION_ARG,
     N_REGIONS
 } Region;
@@ -101,6 +103,7 @@ typedef struct {
     const Moving *move;                                     /* that transfers and packs name */
     size_t scratch_bytes[N_PHASES], scratch_live[N_PHASES]; /* packed; the least possible */
     size_t bytes[N_OWN_REGIONS];                            /* but scratch */
+    size_t session_bytes;                                   /* of REGION_SESSION */
     uint8_t loss_partial;                     /* axes over which the loss is not yet summed */
     uint8_t x_read, y_read, dx_read, dy_read; /* bits of the phases that read them: F, I, W */
     uint8_t dx_made; /* the phase that makes dx: F for a head, else I; N_PHASES: none */

@@ -31,8 +31,8 @@ size_t tensor_bytes(const ProgTensor *t)
 const char *region_name(Region r)
 {
     static const char *const name[N_REGIONS] = {
-        "scratch", "frame-i", "frame-w", "carry", "host",   "y",     "dx",   "micro",
-        "dmicro",  "x",       "dy",      "param", "dparam", "input", "loss", "arg"};
+        "scratch", "frame-i", "frame-w", "carry",  "host",  "y",    "dx",      "micro", "dmicro",
+        "x",       "dy",      "param",   "dparam", "input", "loss", "session", "arg"};
     return name[r];
 }
 
@@ -83,9 +83,10 @@ static Err check_bounds(const Where *w, int32_t t)
         x->at[SPLIT].offset < root->at[SPLIT].offset)
         return bad(w, t, "it reaches past the tensor that it is a view of");
     const Place at = root->at[mode_of(w->instr->phase)];
-    if (at.region >= N_OWN_REGIONS) return OK;
-    const size_t room =
-        at.region == REGION_SCRATCH ? w->p->scratch_bytes[w->instr->phase] : w->p->bytes[at.region];
+    if (at.region >= N_OWN_REGIONS && at.region != REGION_SESSION) return OK;
+    const size_t room = at.region == REGION_SCRATCH   ? w->p->scratch_bytes[w->instr->phase]
+                        : at.region == REGION_SESSION ? w->p->session_bytes
+                                                      : w->p->bytes[at.region];
     if (at.offset + tensor_bytes(root) > room) return bad(w, t, "it reaches past its region");
     if (at.offset % ARENA_ALIGN) return bad(w, t, "it is not aligned");
     return OK;
@@ -211,7 +212,7 @@ static Err check_overlap(const Program *p, Phase phase, int *first, int *last)
     lives_of(p, phase, first, last);
     for (int a = 0; a < p->n_tensors; a++) {
         const Place x = p->tensor[a].at[mode];
-        if (first[a] < 0 || x.region >= N_OWN_REGIONS) continue;
+        if (first[a] < 0 || (x.region >= N_OWN_REGIONS && x.region != REGION_SESSION)) continue;
         for (int b = a + 1; b < p->n_tensors; b++) {
             const Place y = p->tensor[b].at[mode];
             if (first[b] < 0 || y.region != x.region) continue;

@@ -40,6 +40,7 @@ typedef struct {
     DType dtype;
     int64_t rows;  /* tokens of a micro-batch, at most */
     int64_t width; /* of the stream */
+    int64_t asked; /* of a session: rows of a call whose logits may be asked for; else 0 */
     int n_kinds, n_units, n_params, cap_units, cap_params;
     Graph kind[MAX_KINDS];
     Unit *unit;

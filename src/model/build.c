@@ -18,6 +18,23 @@ Value vector(Graph *g, const char *name, int64_t n, Init init)
     return graph_param(g, (ParamInfo){.name = name, .ndim = 1, .n = {n}, .init = init});
 }
 
+/* The rows asked for are looked up as those of an embedding are: x is the table. */
+Value head_in(Graph *g, const Build *b)
+{
+    const Value x = stream_in(g, b->rows, b->config->width);
+    return b->asked.cap ? embedding(g, input(g, INPUT_ASKED, b->asked), x) : x;
+}
+
+void head_out(Graph *g, const Build *b, Value x, Value w)
+{
+    if (b->asked.cap) {
+        graph_name(g, stream_out(g, linear(g, x, w, NO_VALUE)), "logits");
+        return;
+    }
+    const Value targets = input(g, INPUT_TARGETS, b->rows);
+    token_loss(g, x, w, targets, input(g, INPUT_WEIGHTS, b->rows));
+}
+
 enum { KIND_EMBED, KIND_LAYER, KIND_HEAD };
 
 static Err build_kinds(const FamilyBuilder *f, const Build *b, Model *m)
@@ -53,28 +70,77 @@ static Err check_batch(const ModelConfig *c, BatchShape batch)
     return OK;
 }
 
-Err model_build(const ModelConfig *c, DType dtype, BatchShape batch, Arena *arena, Model *out)
+static Err build_units(const ModelConfig *c, const Build *b, Model *m)
 {
     const FamilyBuilder *f = c->family == FAMILY_GPT2 ? &gpt2_builder : &llama_builder;
-    const int layers = (int)c->n_layers;
-    Build b = {.config = c, .span = batch.seq_len};
-    Model m;
-    TRY(check_batch(c, batch));
-    TRY(model_open(&m, c->name, layers + 2, 32 * (layers + 2), arena));
-    m.dtype = dtype;
-    m.rows = batch.sequences * batch.seq_len;
-    m.width = c->width;
-    if (c->window && c->window < b.span) b.span = c->window;
-    b.rows = (Dim){m.rows, SLOT_ROWS, 0};
-    TRY(build_kinds(f, &b, &m));
-    TRY(model_add_unit(&m, KIND_EMBED, "embed", ""));
-    for (int i = 0; i < layers; i++) {
+    TRY(build_kinds(f, b, m));
+    TRY(model_add_unit(m, KIND_EMBED, "embed", ""));
+    for (int i = 0; i < (int)c->n_layers; i++) {
         char name[32], prefix[64];
         snprintf(name, sizeof name, "layer.%d", i);
         snprintf(prefix, sizeof prefix, f->layer_prefix, i);
-        TRY(model_add_unit(&m, KIND_LAYER, name, prefix));
+        TRY(model_add_unit(m, KIND_LAYER, name, prefix));
     }
-    TRY(model_add_unit(&m, KIND_HEAD, "head", ""));
+    return model_add_unit(m, KIND_HEAD, "head", "");
+}
+
+static Err open_model(const ModelConfig *c, DType dtype, int64_t rows, Arena *arena, Model *m)
+{
+    const int layers = (int)c->n_layers;
+    TRY(model_open(m, c->name, layers + 2, 32 * (layers + 2), arena));
+    m->dtype = dtype;
+    m->rows = rows;
+    m->width = c->width;
+    return OK;
+}
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+Err model_build(const ModelConfig *c, DType dtype, BatchShape batch, Arena *arena, Model *out)
+{
+    Build b = {.config = c, .span = batch.seq_len};
+    Model m;
+    TRY(check_batch(c, batch));
+    TRY(open_model(c, dtype, batch.sequences * batch.seq_len, arena, &m));
+    if (c->window) b.span = least(b.span, c->window);
+    b.rows = (Dim){m.rows, SLOT_ROWS, 0};
+    TRY(build_units(c, &b, &m));
+    *out = m;
+    return OK;
+}
+
+static Err check_session(const ModelConfig *c, const SessionShape *s)
+{
+    if (s->rows < 1 || s->sequences < 1 || s->context < 1 || s->asked < 1 || s->asked > s->rows)
+        return err_fail(
+            ERR_CONFIG,
+            "a session of %lld sequences of %lld tokens, in calls of %lld rows of which "
+            "%lld are asked for: each must be at least 1, and rows asked for are rows",
+            (long long)s->sequences, (long long)s->context, (long long)s->rows,
+            (long long)s->asked);
+    if (s->sequences > INT32_MAX / s->context)
+        return err_fail(ERR_CONFIG,
+                        "a session of %lld sequences of %lld tokens: more than %d in all, which is "
+                        "as far as places count; set fewer sequences or a shorter context",
+                        (long long)s->sequences, (long long)s->context, INT32_MAX);
+    if (s->context > c->max_positions)
+        return err_fail(ERR_CONFIG, "a context of %lld tokens: %s has positions for %lld",
+                        (long long)s->context, c->name, (long long)c->max_positions);
+    return OK;
+}
+
+Err model_build_session(const ModelConfig *c, DType dtype, const SessionShape *shape, Arena *arena,
+                        Model *out)
+{
+    Build b = {.config = c, .span = shape->context};
+    Model m;
+    TRY(check_session(c, shape));
+    TRY(open_model(c, dtype, shape->rows, arena, &m));
+    m.asked = shape->asked;
+    if (c->window) b.span = least(b.span, c->window);
+    b.rows = (Dim){m.rows, SLOT_ROWS, 0};
+    b.asked = (Dim){m.asked, SLOT_ASKED, 0};
+    TRY(build_units(c, &b, &m));
     *out = m;
     return OK;
 }

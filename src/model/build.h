@@ -15,11 +15,25 @@ typedef struct {
 /* Local. Kinds embed, layer and head; units embed, layer.0 .., head. */
 Err model_build(const ModelConfig *c, DType dtype, BatchShape batch, Arena *arena, Model *out);
 
+/* A call of a session: rows of any of its sequences, which grow from call to call, and the logits of some of them. */
+typedef struct {
+    int64_t rows;      /* of a call, at most */
+    int64_t asked;     /* of these, rows whose logits are asked for, at most */
+    int64_t sequences; /* that the session holds at once */
+    int64_t context;   /* tokens of a sequence, at most */
+    bool cached;       /* keys and values stay from call to call; else a call has whole sequences */
+} SessionShape;
+
+/* Local. The same kinds and units; the head hands on logits instead of the loss. */
+Err model_build_session(const ModelConfig *c, DType dtype, const SessionShape *shape, Arena *arena,
+                        Model *out);
+
 /* ---- the families: each builds the three graphs and says how parameters are called ---- */
 
 typedef struct {
     const ModelConfig *config;
     Dim rows;     /* tokens; bounded by those that are live */
+    Dim asked;    /* rows whose logits the head hands on; cap 0: it hands on the loss */
     int64_t span; /* keys that a query sees at most */
 } Build;
 
@@ -31,6 +45,10 @@ typedef struct {
 } FamilyBuilder;
 
 extern const FamilyBuilder gpt2_builder, llama_builder;
+
+/* What a head starts from, the stream or the rows that are asked for; and how it ends, in the loss or in their logits. */
+Value head_in(Graph *g, const Build *b);
+void head_out(Graph *g, const Build *b, Value x, Value w);
 
 /* Parameters as the builders ask for them. */
 Value weight2(Graph *g, const char *name, int64_t out, int64_t in, double std);

@@ -73,12 +73,11 @@ static void gpt2_embed(Graph *g, const Build *b)
 static void gpt2_head(Graph *g, const Build *b)
 {
     const ModelConfig *c = b->config;
-    const Value x = stream_in(g, b->rows, c->width);
+    const Value x = head_in(g, b);
     const Value a = graph_name(g, norm(g, b, x, "ln_f.weight", "ln_f.bias"), "head.in");
     const Value w =
         weight2(g, c->tied ? "wte.weight" : "lm_head.weight", c->vocab, c->width, c->init_std);
-    const Value targets = input(g, INPUT_TARGETS, b->rows);
-    token_loss(g, a, w, targets, input(g, INPUT_WEIGHTS, b->rows));
+    head_out(g, b, a, w);
 }
 
 const FamilyBuilder gpt2_builder = {gpt2_embed, gpt2_layer, gpt2_head, "h.%d."};

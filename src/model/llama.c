@@ -101,13 +101,12 @@ static void llama_embed(Graph *g, const Build *b)
 static void llama_head(Graph *g, const Build *b)
 {
     const ModelConfig *c = b->config;
-    const Value x = stream_in(g, b->rows, c->width);
+    const Value x = head_in(g, b);
     const Value n = vector(g, "model.norm.weight", c->width, INIT_ONES);
     const char *name = c->tied ? "model.embed_tokens.weight" : "lm_head.weight";
     const Value w = weight2(g, name, c->vocab, c->width, c->init_std);
     const Value a = graph_name(g, rmsnorm(g, x, n, c->norm_eps), "head.in");
-    const Value targets = input(g, INPUT_TARGETS, b->rows);
-    token_loss(g, a, w, targets, input(g, INPUT_WEIGHTS, b->rows));
+    head_out(g, b, a, w);
 }
 
 const FamilyBuilder llama_builder = {llama_embed, llama_layer, llama_head, "model.layers.%d."};

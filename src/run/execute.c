@@ -64,6 +64,8 @@ static char *region_base(const Scene *s, const ProgTensor *t, Region region)
                (size_t)(lp->slice_at[s->l->action.slice] * t->stride[0]) * dtype_bytes(t->dtype);
     case REGION_LOSS:
         return s->r->base[ARENA_STEP] + lp->loss + micro * ARENA_ALIGN;
+    case REGION_SESSION:
+        return s->r->base[ARENA_SESSION] + lp->unit[s->l->action.unit].session;
     case REGION_ARG: /* inputs first, then outputs */
         return t->index < s->call->n_in ? s->call->in[t->index].data
                                         : s->call->out[t->index - s->call->n_in].data;

@@ -6,7 +6,7 @@
 #include <string.h>
 #include "run/execute.h"
 
-static const char *const arena_name[N_ARENAS] = {"state", "step", "work", "host"};
+static const char *const arena_name[N_ARENAS] = {"state", "step", "work", "host", "session"};
 
 /* A rank that shares another's state has numbers of its own, so that both may use one comm. */
 static Err register_arenas(Rank *r)
@@ -30,7 +30,7 @@ Err rank_open(Rank *r, const RankSettings *settings)
     for (int i = 0; i < N_ARENAS; i++) {
         void *base;
         const size_t bytes = lp->bytes[i] ? lp->bytes[i] : ARENA_ALIGN;
-        if (i == ARENA_STATE && settings->state_of) {
+        if ((i == ARENA_STATE || i == ARENA_SESSION) && settings->state_of) {
             MUST(settings->state_of->settings.program->bytes[i] == lp->bytes[i], "states differ");
             r->base[i] = settings->state_of->base[i];
             continue;
@@ -76,6 +76,32 @@ void rank_set_rows(Rank *r, int micro, int64_t rows)
 {
     MUST(rows >= 0 && rows <= r->settings.program->model->rows, "%lld rows", (long long)rows);
     r->live_rows[micro] = rows;
+}
+
+void rank_set_asked(Rank *r, int64_t rows)
+{
+    MUST(rows >= 0 && rows <= r->settings.program->model->asked, "%lld rows", (long long)rows);
+    r->slot[SLOT_ASKED] = (double)rows;
+}
+
+/* What the head hands on, to nobody: its memory is free for the next call alone. */
+Tensor rank_logits(const Rank *r)
+{
+    const LinkedProgram *lp = r->settings.program;
+    for (int i = lp->n - 1; i >= 0; i--) {
+        const Linked *l = &lp->list[i];
+        if (l->action.kind != A_RUN || l->action.unit != lp->model->n_units - 1) continue;
+        for (int t = 0; t < l->program->n_tensors; t++) {
+            const ProgTensor *x = &l->program->tensor[t];
+            if (x->at[SPLIT].region != REGION_Y || x->view_of != t) continue;
+            return (Tensor){r->base[ARENA_WORK] + l->base[REGION_Y] + x->at[SPLIT].offset,
+                            x->dtype,
+                            2,
+                            {(int64_t)r->slot[SLOT_ASKED], x->dim[1].cap},
+                            {x->stride[0], x->stride[1]}};
+        }
+    }
+    return (Tensor){0};
 }
 
 static void set_slots(Rank *r, const StepSettings *step)

@@ -41,7 +41,8 @@ typedef struct {
     Comm *comm;
     Team *team;
     OptimSettings optim;
-    const Rank *state_of; /* use its weights and moments, laid out alike; NULL: my own. Both may
+    const Rank *
+        state_of; /* use its weights and moments, and the rows of its session, laid out alike; NULL: my own. Both may
                              have the same comm, and take turns. */
     bool poison; /* fill what begins to live, and where it is noted what is over, with NaN: who
                          reads what was not written, or not kept, shows */
@@ -113,6 +114,10 @@ Err rank_publish(Rank *r);
 Tensor rank_input(Rank *r, int micro, Input which);
 /* Local. How many of its rows are live; at first all are. */
 void rank_set_rows(Rank *r, int micro, int64_t rows);
+/* Local. Of a session: of how many rows the logits are asked for, and after the call these, [asked, vocabulary], in
+ * the memory of the rank; no data where the last unit is on another stage. */
+void rank_set_asked(Rank *r, int64_t rows);
+Tensor rank_logits(const Rank *r);
 /* Local. The sub-program that calls of `slot` run, from the next BIND action on. It must outlive
  * its last step. ERR_CONFIG when its region is larger than the program's calls leave it, or its
  * arguments are not what they pass. */

@@ -18,6 +18,7 @@
  *     step     gradient sums, inputs of all micro-batches, losses        back to back
  *     work     frames, streams, scratch; packs gathered for a while,     packed by when each lives
  *              gradients that wait to be added to the sums
+ *     session  keys and values of a session, which stay from call to call   back to back
  *     host     what is offloaded                                         likewise
  *
  * Sizes are the rank's own: what `use` leaves it of each parameter (layout/home.h). */
@@ -31,7 +32,7 @@
 #include "schedule/action.h"
 #include "schedule/switches.h"
 
-typedef enum { ARENA_STATE, ARENA_STEP, ARENA_WORK, ARENA_HOST, N_ARENAS } ArenaId;
+typedef enum { ARENA_STATE, ARENA_STEP, ARENA_WORK, ARENA_HOST, ARENA_SESSION, N_ARENAS } ArenaId;
 
 #define NO_BASE SIZE_MAX
 
@@ -122,6 +123,7 @@ typedef struct {
     size_t moments[2];      /* state: of the home */
     size_t pack;            /* state: the whole pack; NO_BASE: it is gathered to the work arena */
     size_t grads, guests;   /* step: sums of the whole pack; NO_BASE: they are in the work arena */
+    size_t session;         /* session: what the unit keeps from call to call */
     size_t sums;            /* step: the step's gradient, of the home, once it is reduced */
 } UnitPlace;
 

@@ -4,7 +4,8 @@
  *                                ^^^^ its home in place                 the home lies in it
  *              or               home | master | moment 1 | moment 2     it is gathered by use
  *     step     for each unit    gradient sums of the pack, or of the home
- *              inputs of all micro-batches, losses, what ranks tell each other */
+ *              inputs of all micro-batches, losses, what ranks tell each other
+ *     session  for each unit    keys and values of all sequences */
 #include "schedule/link_parts.h"
 
 static size_t take(size_t *at, size_t bytes)
@@ -56,11 +57,24 @@ static void lay_inputs(LinkedProgram *lp, size_t *at)
         const size_t each = i == INPUT_WEIGHTS  ? dtype_bytes(dtype_wide(lp->model->dtype))
                             : i == INPUT_RANGES ? 16
                                                 : 4;
-        lp->input[i] = take(at, (size_t)lp->model->rows * each);
+        const bool session = i == INPUT_PLACES || i == INPUT_ASKED; /* a step reads none */
+        const bool there = !session || lp->model->asked > 0;
+        lp->input[i] = take(at, there ? (size_t)lp->model->rows * each : 0);
     }
     lp->input_stride = *at - first;
     *at = first + lp->input_stride * (size_t)lp->micros;
     lp->loss = take(at, (size_t)lp->micros * ARENA_ALIGN);
+}
+
+/* Keys and values of the units of this stage. */
+static size_t lay_session(const Linking *k)
+{
+    LinkedProgram *lp = k->lp;
+    size_t at = 0;
+    for (int u = 0; u < lp->model->n_units; u++)
+        if (is_here(k, u))
+            lp->unit[u].session = take(&at, lp->program[lp->model->unit[u].kind].session_bytes);
+    return at;
 }
 
 static int64_t blocks_of(const LinkedProgram *lp, int64_t count)
@@ -167,6 +181,7 @@ Err link_static(Linking *k)
     }
     lay_inputs(lp, &step);
     TRY(lay_scalars(k, &step));
+    lp->bytes[ARENA_SESSION] = lp->live[ARENA_SESSION] = lay_session(k);
     lp->bytes[ARENA_STATE] = lp->live[ARENA_STATE] = state;
     lp->bytes[ARENA_STEP] = lp->live[ARENA_STEP] = step;
     return OK;

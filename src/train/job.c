@@ -25,7 +25,9 @@ CompileOptions job_options(const Job *job)
     o.rank = job->settings.parallel.rank;
     o.keep_gathered = job->settings.parallel.keep_gathered;
     o.in_order = job->settings.parallel.in_order;
-    o.backward = job->settings.kind != JOB_LOSS;
+    o.backward = job_goes_back(&job->settings);
+    if (job->settings.kind == JOB_GENERATE && job->settings.session.cached)
+        o.session_rows = job->settings.session.sequences * job->settings.session.context;
     o.slice_rows = job->slices.n > 1 ? slices_longest(&job->slices) : 0;
     return o;
 }
@@ -109,6 +111,11 @@ static Err check_parallel(const Job *job)
     return OK;
 }
 
+static int moments_of(const JobSettings *s)
+{
+    return s->kind != JOB_GENERATE && s->optim.kind == OPTIM_ADAMW ? 2 : 0;
+}
+
 static Err link_job(Job *job, Arena *arena)
 {
     const JobSettings *set = &job->settings;
@@ -116,7 +123,7 @@ static Err link_job(Job *job, Arena *arena)
     TRY(strategy_use(&job->strategy, &job->model, &job->mesh, arena, &use));
     const LinkInput in = {.model = &job->model,
                           .program = job->program,
-                          .n_moments = set->optim.kind == OPTIM_ADAMW ? 2 : 0,
+                          .n_moments = moments_of(set),
                           .mesh = &job->mesh,
                           .rank = set->parallel.rank,
                           .use = use,
@@ -130,10 +137,17 @@ static Err link_job(Job *job, Arena *arena)
     return schedule_link(&job->units, stage_of(job), &in, arena, &job->linked);
 }
 
+static Err build_model(const JobSettings *s, Arena *arena, Model *out)
+{
+    if (s->kind == JOB_GENERATE)
+        return model_build_session(s->config, s->dtype, &s->session, arena, out);
+    return model_build(s->config, s->dtype, s->batch, arena, out);
+}
+
 Err job_compile(const JobSettings *settings, Arena *arena, Job *job)
 {
     *job = (Job){.settings = *settings};
-    TRY(model_build(settings->config, settings->dtype, settings->batch, arena, &job->model));
+    TRY(build_model(settings, arena, &job->model));
     TRY(check_names(job, arena));
     TRY(mesh_sized(&settings->parallel.mesh, &job->mesh));
     job->strategy = strategy_with_heads(

@@ -21,7 +21,8 @@
 typedef enum {
     JOB_STEP,      /* forward, backward, norm, update */
     JOB_GRADIENTS, /* forward and backward: sums stay to be looked at */
-    JOB_LOSS       /* forward alone */
+    JOB_LOSS,      /* forward alone */
+    JOB_GENERATE   /* forward alone, of a session: logits, no loss */
 } JobKind;
 
 /* How the job is laid over ranks. All zero: one rank. */
@@ -56,7 +57,8 @@ typedef struct {
     JobKind kind;
     const ModelConfig *config;
     DType dtype;
-    BatchShape batch; /* of a micro-batch */
+    BatchShape batch;     /* of a micro-batch */
+    SessionShape session; /* of JOB_GENERATE, which has no batch */
     int micros;
     const char *schedule;                  /* a generator's name, or a file's */
     bool split;                            /* run I and W apart where the generator says B */
@@ -84,6 +86,11 @@ typedef struct {
 
 /* Local. `job` must stay where it is: the linked program points into it. */
 Err job_compile(const JobSettings *settings, Arena *arena, Job *job);
+/* Local. Does the job run backward phases? */
+static inline bool job_goes_back(const JobSettings *s)
+{
+    return s->kind == JOB_STEP || s->kind == JOB_GRADIENTS;
+}
 /* Local. The name of its schedule. */
 const char *job_schedule(const JobSettings *settings);
 /* Local. What its kinds of unit were compiled with: to compile one again and watch the passes. */

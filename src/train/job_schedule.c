@@ -110,7 +110,7 @@ static Err add_transfers(Job *job, Arena *arena)
         group[u] = reduce_group(job, job->switches[u]);
         apart[u] = group[u] > 0 && job->switches[u].reduce == REDUCE_AFTER_EACH;
     }
-    if (set->kind == JOB_LOSS) {
+    if (!job_goes_back(set)) {
         keep_forward(from);
     } else {
         TRY(check_order(job, group));
@@ -209,7 +209,7 @@ Err job_generate(Job *job, Arena *arena)
         TRY(schedule_generate(name, &pipe, arena, &job->chunks));
     if (!p->evict) return OK;
     TRY(schedule_evict(&job->chunks, 0, arena, &job->chunks));
-    return set->kind == JOB_LOSS ? OK : check_evicts(job); /* no frames outlive a forward */
+    return !job_goes_back(set) ? OK : check_evicts(job); /* no frames outlive a forward */
 }
 
 Err job_make_schedule(Job *job, Arena *arena)
@@ -221,5 +221,5 @@ Err job_make_schedule(Job *job, Arena *arena)
     TRY(schedule_expand(&job->chunks, set->kind == JOB_STEP ? EXPAND_STEP : EXPAND_RUNS, arena,
                         &job->units));
     TRY(add_transfers(job, arena));
-    return set->kind == JOB_LOSS ? OK : schedule_check(&job->units, arena);
+    return !job_goes_back(set) ? OK : schedule_check(&job->units, arena);
 }

@@ -27,6 +27,24 @@ static void look_up(void **state)
     }
 }
 
+/* Rows to places in another order; what lies between stays. Strides of both differ. */
+static void put_at(void **state)
+{
+    CpuBench *c = *state;
+    const int64_t width[] = {1, 6, 130}, heads[] = {3, 1, 0}, tokens[] = {0, 1, 9};
+    for (int i = 0; i < 54; i++) {
+        Bench *b = &c->b;
+        const DType type = cpu_types[i % 2];
+        const int64_t t = tokens[i / 2 % 3], w = width[i / 6 % 3], g = heads[i / 18];
+        Call call = {.n_in = 2, .n_out = 1};
+        call.in[0] = RANDOM(b, type, (Lay)(i % 3), t, g, w);
+        call.in[1] = NEW(b, I32, t % 2 ? PADDED : DENSE, t);
+        call.out[0] = RANDOM(b, type, (Lay)((i + 1) % 3), 21, g, w);
+        for (int64_t k = 0; k < t; k++) put(&call.in[1], k, (double)((k * 8 + 5) % 21));
+        expect_like_ref(c, KERNEL_put_rows_at, &call, 0);
+    }
+}
+
 static void fold_back(void **state)
 {
     CpuBench *c = *state;
@@ -79,6 +97,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(look_up),
+        cmocka_unit_test(put_at),
         cmocka_unit_test(fold_back),
         cmocka_unit_test(turns),
     };

@@ -17,7 +17,7 @@ static double run_flops(const Job *job, bool computed_again)
 
 static void compare_memory(const json_t *all, const LinkedProgram *lp)
 {
-    static const char *const arena[N_ARENAS] = {"state", "step", "work", "host"};
+    static const char *const arena[N_ARENAS] = {"state", "step", "work", "host", "session"};
     size_t total = 0;
     for (int a = 0; a < N_ARENAS; a++) {
         char path[64];

@@ -213,12 +213,37 @@ static void embedding_gradient(void **state)
     free(old);
 }
 
+/* y[at[t]] = x[t], and no other row. */
+static void rows_to_places(void **state)
+{
+    (void)state;
+    enum { T = 4, S = 7, G = 3, D = 5 };
+    const int place[T] = {5, 0, 6, 2};
+    for (int c = 0; c < 12; c++) {
+        bench_clear(&bench);
+        const DType type = c % 2 ? F32 : F64;
+        const Tensor x = RANDOM(&bench, type, (Lay)(c % 3), T, G, D);
+        const Tensor at = integers(place, T, c % 2 ? PADDED : DENSE);
+        const Tensor y = RANDOM(&bench, type, (Lay)(c / 3 % 3), S, G, D);
+        long double *want = kept(&y, 1);
+        for (int t = 0; t < T; t++)
+            for (int i = 0; i < G * D; i++)
+                want[place[t] * G * D + i] = (long double)get(&x, t * G * D + i);
+        const Call call = {.n_in = 2, .n_out = 1, .in = {x, at}, .out = {y}};
+        run_twice(&bench, KERNEL_put_rows_at, &call);
+        expect_close("put_rows_at", &y, want, 0);
+        expect_gaps(&bench);
+        free(want);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rope_values),     cmocka_unit_test(rope_gradient),
         cmocka_unit_test(rope_of_nothing), cmocka_unit_test(embedding_in_parts),
         cmocka_unit_test(embedding_dw),    cmocka_unit_test(embedding_gradient),
+        cmocka_unit_test(rows_to_places),
     };
     bench_open(&bench);
     const int failed = cmocka_run_group_tests_name("kernels: tokens", tests, NULL, NULL);

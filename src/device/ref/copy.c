@@ -1,4 +1,5 @@
-/* copy.c -- bytes as they are: integers and NaN payloads too, so not by way of doubles. */
+/* copy.c -- bytes as they are: integers and NaN payloads too, so not by way of doubles. All rows, or rows to
+ * places that an index tells. */
 #include "device/ref/ref.h"
 
 #include <string.h>
@@ -28,5 +29,24 @@ Err ref_copy(const Call *call)
 {
     const Tensor *y = &call->out[0];
     if (row_length(y) > 0) ref_tiles(call, blocks_of(row_count(y), ROWS), copy_tile);
+    return OK;
+}
+
+/* Row t of x[t,..] and the row of y[s,..] that it goes to have the same rows within. */
+static void put_at_tile(void *work, int64_t t)
+{
+    const Call *call = work;
+    Tensor x = call->in[0], y = call->out[0];
+    const size_t bytes = dtype_bytes(y.dtype);
+    x.data = (char *)x.data + (size_t)(t * x.stride[0]) * bytes;
+    y.data = (char *)y.data + (size_t)(int_at(&call->in[1], t) * y.stride[0]) * bytes;
+    x.n[0] = y.n[0] = 1;
+    for (int64_t row = 0; row < row_count(&y); row++)
+        copy_row(tensor_row(&x, row), tensor_row(&y, row), row_length(&y), bytes);
+}
+
+Err ref_put_rows_at(const Call *call)
+{
+    if (row_length(&call->out[0]) > 0) ref_tiles(call, call->in[0].n[0], put_at_tile);
     return OK;
 }

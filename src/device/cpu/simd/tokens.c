@@ -1,4 +1,5 @@
-/* tokens.c -- rows of a table by id, the sum of gradients back into those rows, and plain copies.
+/* tokens.c -- rows of a table by id, the sum of gradients back into those rows, and copies: of all rows, or
+ * of rows to places that an index tells.
  *
  * The table may be a part of the vocabulary: rows base .. base + v. Ids of other parts are zeros
  * here, so the parts add up to the whole. */
@@ -78,11 +79,8 @@ Err CPU_NAME(embedding_dw)(const Call *call)
 }
 
 /* Bytes as they are: integers and NaN payloads too, so not by way of floats. */
-static void copy_row(const void *work, int64_t row)
+static void copy_bytes(Row x, Row y, int64_t n)
 {
-    const Call *call = work;
-    const Row x = tensor_row(&call->in[0], row), y = tensor_row(&call->out[0], row);
-    const int64_t n = row_length(&call->out[0]);
     const size_t bytes = dtype_bytes(y.dtype);
     if (x.stride == 1 && y.stride == 1) {
         memcpy(y.at, x.at, (size_t)n * bytes);
@@ -92,9 +90,34 @@ static void copy_row(const void *work, int64_t row)
     for (int64_t i = 0; i < n; i++) memcpy(y.at + i * to, x.at + i * from, bytes);
 }
 
+static void copy_row(const void *work, int64_t row)
+{
+    const Call *call = work;
+    const Tensor *y = &call->out[0];
+    copy_bytes(tensor_row(&call->in[0], row), tensor_row(y, row), row_length(y));
+}
+
 Err CPU_NAME(copy)(const Call *call)
 {
     const Tensor *y = &call->out[0];
     if (row_length(y) > 0) run_rows(call->team, row_count(y), row_length(y), copy_row, call);
+    return OK;
+}
+
+/* Rows of x, each one of x[t,..]'s, in order; the row of y that it belongs to starts at at[t]. */
+static void put_row_at(const void *work, int64_t row)
+{
+    const Call *call = work;
+    const Tensor *x = &call->in[0], *y = &call->out[0];
+    const int64_t each = row_count(x) / x->n[0], t = row / each;
+    const int64_t to = int_at(&call->in[1], t) * each + row % each;
+    copy_bytes(tensor_row(x, row), tensor_row(y, to), row_length(y));
+}
+
+Err CPU_NAME(put_rows_at)(const Call *call)
+{
+    const Tensor *x = &call->in[0];
+    if (row_count(x) > 0 && row_length(x) > 0)
+        run_rows(call->team, row_count(x), row_length(x), put_row_at, call);
     return OK;
 }
