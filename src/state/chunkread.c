@@ -87,6 +87,7 @@ static Err read_all(ChunkReader *r, const ManifestPart *part, const Piece *p, ch
                             piece_text(r, part, p, text), (long long)p->at + (long long)done);
         done += (size_t)n;
     }
+    r->read_bytes += (int64_t)p->bytes;
     return OK;
 }
 

@@ -11,6 +11,7 @@ typedef struct {
     const Manifest *manifest;
     int file[READ_FILES], fd[READ_FILES]; /* -1: none */
     char *scratch;                        /* a chunk as its file has it, where that is otherwise */
+    int64_t read_bytes;
 } ChunkReader;
 
 ChunkReader chunk_reader(const Manifest *m);

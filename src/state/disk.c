@@ -70,6 +70,12 @@ Err disk_create(const char *path, int *fd)
     return OK;
 }
 
+Err disk_create_again(const char *path, int *fd)
+{
+    *fd = open(path, O_WRONLY | O_CLOEXEC);
+    return *fd < 0 ? failed(path, "open for writing") : OK;
+}
+
 Err disk_write(int fd, const char *path, int64_t at, const void *from, size_t bytes)
 {
     const char *next = from;

@@ -39,8 +39,7 @@ static Err shapes_differ(const char *dir, const StateTensor *has, const StateTen
                     dir, state_role_name(has->role), has->name, text[0], text[1]);
 }
 
-/* to[i]: of `want`, for each tensor of the manifest; -1: not asked for. */
-static Err match(const Manifest *m, const StateTensors *want, LoadWhat what, int *to)
+Err load_match(const Manifest *m, const StateTensors *want, LoadWhat what, int *to)
 {
     const StateTensors *has = &m->tensors;
     for (int i = 0; i < want->n; i++) {
@@ -71,7 +70,7 @@ static Err match(const Manifest *m, const StateTensors *want, LoadWhat what, int
 
 Err state_matches(const Manifest *m, const StateTensors *want)
 {
-    return match(m, want, LOAD_ALL, NULL);
+    return load_match(m, want, LOAD_ALL, NULL);
 }
 
 static int by_first_row(const void *a, const void *b)
@@ -150,7 +149,7 @@ Err load_plan_open(LoadPlan *p, const LoadSettings *s, Arena *a)
     *p = (LoadPlan){.manifest = m, .roles = 1 + lp->n_moments};
     TRY(state_tensors(lp, a, &p->tensors));
     TRY(ARENA_NEW(a, m->tensors.n, &to));
-    TRY(match(m, &p->tensors, s->what, to));
+    TRY(load_match(m, &p->tensors, s->what, to));
     p->tensor = to;
     TRY(ARENA_NEW(a, lp->mesh->world, &p->read));
     return list_wants(p, lp, a);

@@ -51,6 +51,9 @@ typedef struct {
     int64_t part, chunk;
 } LoadPlan;
 
+/* Local. state_matches, of what is asked for; and to[i], unless `to` is NULL: which of `want` the
+ * manifest's tensor i is, -1: not asked for. */
+Err load_match(const Manifest *m, const StateTensors *want, LoadWhat what, int *to);
 /* Local. ERR_CONFIG unless the manifest's tensors are the job's. */
 Err load_plan_open(LoadPlan *p, const LoadSettings *s, Arena *a);
 /* Local. False after the last. The moves are overwritten by the next. */

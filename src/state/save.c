@@ -43,7 +43,7 @@ Err saver_bytes(const LinkedProgram *lp, Arena *temp, int64_t *out)
 {
     SaveParts p;
     const size_t mark = arena_mark(temp);
-    TRY(save_parts_open(&p, lp, temp));
+    TRY(save_parts_open(&p, lp, lp->rank, temp));
     *out = p.at[p.parts.n];
     arena_rewind(temp, mark);
     return OK;
@@ -139,7 +139,8 @@ static Err start(Saver *s)
 static Err open_memory(Saver *s, Arena *a)
 {
     void *data;
-    TRY(save_parts_open(&s->parts, s->set.rank->settings.program, a));
+    const LinkedProgram *lp = s->set.rank->settings.program;
+    TRY(save_parts_open(&s->parts, lp, lp->rank, a));
     const size_t bytes =
         s->set.snapshot ? (size_t)s->parts.at[s->parts.parts.n] : SAVE_BUFFER_BYTES;
     TRY(arena_push(a, bytes, &data));

@@ -17,11 +17,11 @@ static int64_t most_of(const SaveParts *p, int64_t part)
     return CHUNK_BYTES / (int64_t)element_of(p, part);
 }
 
-Err save_parts_open(SaveParts *p, const LinkedProgram *lp, Arena *a)
+Err save_parts_open(SaveParts *p, const LinkedProgram *lp, int rank, Arena *a)
 {
     *p = (SaveParts){0};
     TRY(state_tensors(lp, a, &p->tensors));
-    TRY(state_parts(lp, lp->rank, true, a, &p->parts));
+    TRY(state_parts(lp, rank, true, a, &p->parts));
     const int64_t n = p->parts.n;
     TRY(ARENA_NEW(a, n, &p->in_file));
     TRY(ARENA_NEW(a, n + 1, &p->at));

@@ -22,8 +22,9 @@ typedef struct {
 
 enum { SAVE_WRITE_BYTES = 8 << 20, SAVE_BUFFER_BYTES = SAVE_WRITE_BYTES + CHUNK_BYTES };
 
-/* Local. All but the snapshot and the buffer; data is at[parts.n] bytes. */
-Err save_parts_open(SaveParts *p, const LinkedProgram *lp, Arena *a);
+/* Local. What a rank of the mesh writes: all but the snapshot and the buffer; data is at[parts.n]
+ * bytes. The linked program may be another rank's. */
+Err save_parts_open(SaveParts *p, const LinkedProgram *lp, int rank, Arena *a);
 /* Local. The rank's state as it is now. */
 void save_parts_copy(const SaveParts *p, const Rank *r);
 

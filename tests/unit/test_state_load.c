@@ -211,6 +211,10 @@ static void several_chunks(void **state)
                 &(StateSpec){.words = "tp=3", .vocab = VOCAB});
     check_large(&(StateSpec){.words = "pp=2 tp=2", .vocab = VOCAB},
                 &(StateSpec){.words = "dp=3 zero=3", .vocab = VOCAB});
+    /* a chunk in which a shard ends, in the midst of a row: messages of several boxes for all copies
+     * of both, more than there is room for at once */
+    check_large(&(StateSpec){.words = "tp=2", .vocab = VOCAB},
+                &(StateSpec){.words = "dp_replicate=4 dp_shard=2 zero=3", .vocab = VOCAB});
 }
 
 /* More ranks want a chunk than transfers may be under way at once. */

@@ -1,0 +1,336 @@
+/* reshape.c -- the walk along the target's chunks, and the source chunks that are kept. */
+#define _DEFAULT_SOURCE
+#include "state/reshape.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "state/boxcopy.h"
+#include "state/chunkread.h"
+#include "state/disk.h"
+#include "state/hash.h"
+#include "state/load_plan.h"
+#include "state/rankfile.h"
+#include "state/save_file.h"
+
+/* A source chunk in memory. */
+typedef struct {
+    const ManifestPart *part; /* NULL: none */
+    int64_t number;
+    int64_t used; /* when; the longest unused one goes first */
+    char *data;
+} Kept;
+
+/* A rank's file of the target. */
+typedef struct {
+    SaveParts parts;
+    RankFile laid;
+    char path[DISK_PATH_BYTES];
+    int64_t next; /* part: of the tensor that comes next */
+    bool made;
+} Target;
+
+/* A chunk of the target: which, and of which rank. */
+typedef struct {
+    int rank;
+    int64_t part, number;
+    Box box;
+} Item;
+
+enum { OPEN_FILES = 64 };
+
+typedef struct {
+    const ReshapeSettings *s;
+    StateTensors tensors;
+    int *source;    /* [tensors.n]: of the manifest */
+    int64_t *first; /* [manifest tensors + 1]: their parts */
+    int64_t
+        *reach; /* [manifest parts]: past the last row of it and of those of its tensor before */
+    ChunkReader reader;
+    Kept *kept;
+    int n_kept;
+    int64_t clock;
+    char *out; /* a chunk of the target */
+    int ranks;
+    Target *target;
+    int file[OPEN_FILES], fd[OPEN_FILES]; /* each file has one place, as in chunkread.h */
+    int64_t done_bytes;
+    ReshapeResult result;
+} Reshaping;
+
+/* ---- the source ---- */
+
+static Err index_source(Reshaping *r)
+{
+    const Manifest *m = r->s->from;
+    int *to;
+    TRY(ARENA_NEW(r->s->temp, m->tensors.n, &to));
+    TRY(ARENA_NEW(r->s->temp, r->tensors.n, &r->source));
+    TRY(ARENA_NEW(r->s->temp, m->tensors.n + 1, &r->first));
+    TRY(ARENA_NEW(r->s->temp, m->n_parts, &r->reach));
+    TRY(load_match(m, &r->tensors, LOAD_ALL, to));
+    for (int i = 0; i < m->tensors.n; i++) r->source[to[i]] = i;
+    for (int64_t p = 0; p < m->n_parts; p++) {
+        const ManifestPart *part = &m->part[p];
+        const int64_t before = p > 0 && m->part[p - 1].tensor == part->tensor ? r->reach[p - 1] : 0;
+        r->reach[p] = part->box.hi[0] > before ? part->box.hi[0] : before;
+        r->first[part->tensor + 1] = p + 1;
+    }
+    for (int i = 0; i < m->tensors.n; i++) /* tensors without elements have no parts */
+        if (r->first[i + 1] < r->first[i]) r->first[i + 1] = r->first[i];
+    return OK;
+}
+
+/* The chunk, from memory or from its file. */
+static Err get_chunk(Reshaping *r, const ManifestPart *part, int64_t number, const Kept **out)
+{
+    Kept *oldest = &r->kept[0];
+    for (int i = 0; i < r->n_kept; i++) {
+        Kept *k = &r->kept[i];
+        if (k->part == part && k->number == number) {
+            k->used = ++r->clock;
+            *out = k;
+            return OK;
+        }
+        if (k->used < oldest->used) oldest = k;
+    }
+    oldest->part = NULL;
+    TRY(chunk_read(&r->reader, part, number, oldest->data));
+    *oldest = (Kept){part, number, ++r->clock, oldest->data};
+    *out = oldest;
+    return OK;
+}
+
+static int64_t most_of(const StateTensor *t)
+{
+    return CHUNK_BYTES / (int64_t)dtype_bytes(t->dtype);
+}
+
+/* The first chunk of the part that reaches the row. Rows of chunks only go up, but for a part that
+ * another's file has turned. */
+static int64_t first_chunk(const StateTensors *t, const ManifestPart *part, int64_t row)
+{
+    int64_t lo = 0, n = part_chunks(t, part), before;
+    if (part->stored) return 0;
+    while (lo < n) {
+        const int64_t mid = lo + (n - lo) / 2;
+        if (part_chunk(t, part, mid, &before).hi[0] <= row)
+            lo = mid + 1;
+        else
+            n = mid;
+    }
+    return lo;
+}
+
+/* What the part has of the item, to the buffer. */
+static Err copy_part(Reshaping *r, const ManifestPart *part, const Item *item)
+{
+    const StateTensors *t = &r->s->from->tensors;
+    const size_t element = dtype_bytes(t->tensor[part->tensor].dtype);
+    const int64_t n = part_chunks(t, part);
+    const BoxAt all_out = box_dense(&item->box, r->out);
+    for (int64_t i = first_chunk(t, part, item->box.lo[0]); i < n; i++) {
+        int64_t before;
+        const Kept *kept;
+        Box both;
+        const Box box = part_chunk(t, part, i, &before);
+        if (!part->stored && box.lo[0] >= item->box.hi[0]) break;
+        if (!box_meet(&box, &item->box, &both)) continue;
+        TRY(get_chunk(r, part, i, &kept));
+        const BoxAt all_in = box_dense(&box, kept->data);
+        const BoxAt in = box_inside(&all_in, &box, &both, element);
+        const BoxAt out = box_inside(&all_out, &item->box, &both, element);
+        box_copy(&both, element, &in, &out);
+    }
+    return OK;
+}
+
+static Err fill_item(Reshaping *r, int tensor, const Item *item)
+{
+    const Manifest *m = r->s->from;
+    const int source = r->source[tensor];
+    int64_t lo = r->first[source], hi = r->first[source + 1];
+    const int64_t end = hi;
+    while (lo < hi) {
+        const int64_t mid = lo + (hi - lo) / 2;
+        if (r->reach[mid] <= item->box.lo[0])
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    for (; lo < end && m->part[lo].box.lo[0] < item->box.hi[0]; lo++)
+        if (box_meet(&m->part[lo].box, &item->box, NULL)) TRY(copy_part(r, &m->part[lo], item));
+    return OK;
+}
+
+/* ---- the target ---- */
+
+static Err file_of(Reshaping *r, int rank, int *fd)
+{
+    Target *t = &r->target[rank];
+    const int at = rank % OPEN_FILES;
+    if (r->file[at] != rank) {
+        if (r->fd[at] >= 0) disk_close(r->fd[at]);
+        r->file[at] = r->fd[at] = -1;
+        TRY(t->made ? disk_create_again(t->path, &r->fd[at]) : disk_create(t->path, &r->fd[at]));
+        r->file[at] = rank;
+        t->made = true;
+    }
+    *fd = r->fd[at];
+    return OK;
+}
+
+static Err write_item(Reshaping *r, const Item *item)
+{
+    Target *t = &r->target[item->rank];
+    const ManifestPart *part = &t->laid.part[item->part];
+    const size_t element = dtype_bytes(r->tensors.tensor[part->tensor].dtype);
+    const size_t bytes = (size_t)box_count(&item->box) * element;
+    int64_t before;
+    int fd;
+    (void)chunk_at(&part->box, CHUNK_BYTES / (int64_t)element, item->number, &before);
+    t->parts.hash[t->parts.first[item->part] + item->number] = hash_bytes(r->out, bytes);
+    TRY(file_of(r, item->rank, &fd));
+    TRY(disk_write(fd, t->path, part->at + before * (int64_t)element, r->out, bytes));
+    r->done_bytes += (int64_t)bytes;
+    if (r->s->progress) r->s->progress(r->s->context, r->done_bytes);
+    return OK;
+}
+
+static int by_rows(const void *a, const void *b)
+{
+    const Item *x = a, *y = b;
+    if (x->box.lo[0] != y->box.lo[0]) return x->box.lo[0] < y->box.lo[0] ? -1 : 1;
+    if (x->rank != y->rank) return x->rank < y->rank ? -1 : 1;
+    if (x->part != y->part) return x->part < y->part ? -1 : 1;
+    return x->number < y->number ? -1 : x->number > y->number;
+}
+
+/* The target's chunks of a tensor, of all ranks, by rows; out NULL: only counts. */
+static int64_t list_items(Reshaping *r, int tensor, Item *out)
+{
+    const int64_t most = most_of(&r->tensors.tensor[tensor]);
+    int64_t n = 0;
+    for (int k = 0; k < r->ranks; k++) {
+        const StateParts *p = &r->target[k].parts.parts;
+        int64_t i = r->target[k].next, before;
+        for (; i < p->n && p->part[i].tensor == tensor; i++)
+            for (int64_t c = 0; c < chunk_count(&p->part[i].box, most); c++, n++)
+                if (out) out[n] = (Item){k, i, c, chunk_at(&p->part[i].box, most, c, &before)};
+        if (out) r->target[k].next = i;
+    }
+    if (out && n > 1) qsort(out, (size_t)n, sizeof *out, by_rows);
+    return n;
+}
+
+static Err reshape_tensor(Reshaping *r, int tensor)
+{
+    const size_t mark = arena_mark(r->s->temp);
+    const int64_t n = list_items(r, tensor, NULL);
+    Item *item;
+    TRY(ARENA_NEW(r->s->temp, n, &item));
+    list_items(r, tensor, item);
+    for (int64_t i = 0; i < n; i++) {
+        TRY(fill_item(r, tensor, &item[i]));
+        TRY(write_item(r, &item[i]));
+    }
+    arena_rewind(r->s->temp, mark);
+    return OK;
+}
+
+/* Headers, and all of it to the disk. */
+static Err finish_files(Reshaping *r)
+{
+    for (int k = 0; k < r->ranks; k++) {
+        Target *t = &r->target[k];
+        const size_t mark = arena_mark(r->s->temp);
+        const char *head;
+        size_t bytes;
+        int fd;
+        if (t->parts.parts.n == 0) continue;
+        TRY(rankfile_header(&r->tensors, &t->laid, r->s->temp, &head, &bytes));
+        TRY(file_of(r, k, &fd));
+        TRY(disk_write(fd, t->path, 0, head, bytes));
+        r->file[k % OPEN_FILES] = r->fd[k % OPEN_FILES] = -1;
+        TRY(disk_finish(fd, t->path));
+        arena_rewind(r->s->temp, mark);
+        r->result.files++;
+    }
+    return OK;
+}
+
+static Err open_targets(Reshaping *r)
+{
+    const ReshapeSettings *s = r->s;
+    char folder[DISK_PATH_BYTES], name[RANKFILE_NAME_BYTES];
+    TRY(folder_begin(s->checkpoints, s->scalars->step, folder, sizeof folder));
+    r->ranks = s->to->mesh->world;
+    TRY(ARENA_NEW(s->temp, r->ranks, &r->target));
+    for (int k = 0; k < r->ranks; k++) {
+        Target *t = &r->target[k];
+        TRY(save_parts_open(&t->parts, s->to, k, s->temp));
+        t->laid = (RankFile){
+            .step = s->scalars->step, .rank = k, .n = t->parts.parts.n, .part = t->parts.in_file};
+        rankfile_name(k, name);
+        TRY(disk_path(folder, name, t->path));
+        if (t->laid.n > 0) TRY(rankfile_lay(&r->tensors, &t->laid, s->temp));
+        r->result.bytes += t->parts.at[t->parts.parts.n];
+    }
+    return OK;
+}
+
+/* One chunk of the buffer is the target's, the others are the source's. */
+static Err open_buffer(Reshaping *r)
+{
+    const ReshapeSettings *s = r->s;
+    const int n = (int)(s->buffer_bytes / CHUNK_BYTES);
+    void *data;
+    if (s->buffer_bytes < RESHAPE_BUFFER_LEAST)
+        return err_fail(ERR_CONFIG, "a buffer of %lld bytes; the least is two chunks, %d",
+                        (long long)s->buffer_bytes, RESHAPE_BUFFER_LEAST);
+    TRY(arena_push(s->temp, (size_t)n * CHUNK_BYTES, &data));
+    TRY(ARENA_NEW(s->temp, n - 1, &r->kept));
+    r->out = data;
+    for (r->n_kept = 0; r->n_kept < n - 1; r->n_kept++)
+        r->kept[r->n_kept].data = r->out + (int64_t)(r->n_kept + 1) * CHUNK_BYTES;
+    for (int i = 0; i < OPEN_FILES; i++) r->file[i] = r->fd[i] = -1;
+    return OK;
+}
+
+static Err reshape_all(Reshaping *r)
+{
+    const ReshapeSettings *s = r->s;
+    TRY(state_tensors(s->to, s->temp, &r->tensors));
+    TRY(index_source(r));
+    TRY(open_targets(r));
+    for (int t = 0; t < r->tensors.n; t++) TRY(reshape_tensor(r, t));
+    TRY(finish_files(r));
+    const CommitSettings commit = {.checkpoints = s->checkpoints,
+                                   .ranks = r->ranks,
+                                   .keep = 2,
+                                   .tensors = &r->tensors,
+                                   .scalars = s->scalars,
+                                   .hook = NULL};
+    return folder_commit(&commit, s->temp);
+}
+
+Err state_reshape(const ReshapeSettings *s, ReshapeResult *out)
+{
+    Reshaping r = {.s = s, .reader = chunk_reader(s->from)};
+    const size_t mark = arena_mark(s->temp);
+    Err err = open_buffer(&r);
+    if (err == OK) err = reshape_all(&r);
+    for (int i = 0; i < OPEN_FILES; i++)
+        if (r.kept && r.fd[i] >= 0) disk_close(r.fd[i]);
+    r.result.read_bytes = r.reader.read_bytes;
+    chunk_reader_close(&r.reader);
+    arena_rewind(s->temp, mark);
+    if (err != OK) {
+        char text[1024];
+        snprintf(text, sizeof text, "%s", err_text());
+        (void)folder_abandon(s->checkpoints, s->scalars->step); /* the first error is what counts */
+        return err_fail(err, "%s", text);
+    }
+    *out = r.result;
+    return OK;
+}
