@@ -76,11 +76,14 @@ static Err too_many(const Config *c)
 }
 
 /* What a level of ZeRO means for reductions is not for the key to change. */
-static Err check_reduce(const Config *c)
+static Err settle_reduce(Config *c)
 {
-    if (c->parallel_zero < 2 || !was_given(c, KEY_parallel_reduce) ||
-        c->parallel_reduce == REDUCE_EACH)
+    if (c->parallel_zero < 2 || c->parallel_reduce == REDUCE_EACH) return OK;
+    if (!was_given(c, KEY_parallel_reduce)) {
+        c->parallel_reduce =
+            REDUCE_EACH; /* so that the configuration as printed can be given back */
         return OK;
+    }
     return err_fail(
         ERR_CONFIG,
         "%s: parallel.reduce=last with parallel.zero=%lld: levels 2 and 3 keep no whole "
@@ -98,7 +101,7 @@ Err config_settle_mesh(Config *c)
         return err_fail(ERR_CONFIG, "%s: mesh.dp=0: at least 1, or -1: the ranks that others leave",
                         c->origin[KEY_mesh_dp]);
     TRY(check_schedule(c));
-    TRY(check_reduce(c));
+    TRY(settle_reduce(c));
     TRY(settle_dp(c, others));
     if (c->mesh_dp > MOST_RANKS / others) return too_many(c);
     const int64_t product = c->mesh_dp * others;

@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "cli/args.h"
+#include "cli/config_print.h"
 #include "cli/keys.h"
 
 typedef struct {
@@ -211,6 +212,31 @@ static void the_mesh_and_the_ranks_fit(void **state)
         assert_int_equal(c.mesh_dp_replicate, m->replicate);
         assert_int_equal(c.mesh_dp_shard, m->shard);
         assert_int_equal(config_micros(&c), m->micros);
+    }
+}
+
+/* What is printed is settled: it can be given back, and then means the same. */
+static void printed_is_read_again(void **state)
+{
+    static const char *const argument[] = {"mesh.tp=2", "parallel.zero=1", "parallel.zero=2",
+                                           "parallel.zero=3", "parallel.schedule=zbv"};
+    Fixture *f = *state;
+    for (size_t i = 0; i < sizeof argument / sizeof *argument; i++) {
+        Config c, again;
+        const char *text, *second;
+        static char first[1 << 16];
+        assert_int_equal(load_arg(f, argument[i], &c), OK);
+        Text t = text_in(&f->arena);
+        config_print(&c, &t);
+        assert_int_equal(text_done(&t, &text), OK);
+        assert_true(strlen(text) < sizeof first);
+        strcpy(first, text); /* the arena is used again */
+        if (load_bytes(f, first, strlen(first), &again) != OK)
+            fail_msg("%s: %s", argument[i], err_text());
+        t = text_in(&f->arena);
+        config_print(&again, &t);
+        assert_int_equal(text_done(&t, &second), OK);
+        assert_string_equal(first, second);
     }
 }
 
@@ -416,6 +442,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(file_then_arguments, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(sequences_fit_the_positions, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(the_mesh_and_the_ranks_fit, open_fixture, close_fixture),
+        cmocka_unit_test_setup_teardown(printed_is_read_again, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(bad_arguments_say_why, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(bad_files_say_where, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(odd_bytes_and_sizes, open_fixture, close_fixture),
