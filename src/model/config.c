@@ -121,16 +121,39 @@ static Err add_source(Entries *e, const char *name, const char **source)
     return entries_add_json(e, *source);
 }
 
-Err model_config_load(const char *name, const ModelField *set, int n, Arena *a, ModelConfig *out)
+/* From the source's entries on. */
+static Err finish(Entries *e, const char *source, const ModelField *set, int n, ModelConfig *out)
 {
-    Entries e = {.arena = a};
     Draft draft;
-    const char *source;
-    TRY(ARENA_NEW(a, MAX_ENTRIES, &e.at));
-    TRY(add_source(&e, name, &source));
-    for (int i = 0; i < n; i++) TRY(entries_add_text(&e, &set[i]));
-    TRY(draft_read(&e, source, &draft));
+    for (int i = 0; i < n; i++) TRY(entries_add_text(e, &set[i]));
+    TRY(draft_read(e, source, &draft));
     TRY(model_config_check(&draft.c));
     *out = draft.c;
     return OK;
+}
+
+Err model_config_load(const char *name, const ModelField *set, int n, Arena *a, ModelConfig *out)
+{
+    Entries e = {.arena = a, .trains = true};
+    const char *source;
+    TRY(ARENA_NEW(a, MAX_ENTRIES, &e.at));
+    TRY(add_source(&e, name, &source));
+    return finish(&e, source, set, n, out);
+}
+
+Err model_config_use(const char *name, Arena *a, ModelConfig *out)
+{
+    Entries e = {.arena = a};
+    const char *source;
+    TRY(ARENA_NEW(a, MAX_ENTRIES, &e.at));
+    TRY(add_source(&e, name, &source));
+    return finish(&e, source, NULL, 0, out);
+}
+
+Err model_config_parse(const char *name, const char *text, size_t bytes, Arena *a, ModelConfig *out)
+{
+    Entries e = {.arena = a};
+    TRY(ARENA_NEW(a, MAX_ENTRIES, &e.at));
+    TRY(entries_add_json_text(&e, name, text, bytes));
+    return finish(&e, name, NULL, 0, out);
 }

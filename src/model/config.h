@@ -66,6 +66,12 @@ typedef struct {
 /* Local. `name` is a preset, a config.json or a folder that holds one; `set` is laid over it,
  * lower levels first. Text of *out lives in the arena. */
 Err model_config_load(const char *name, const ModelField *set, int n, Arena *a, ModelConfig *out);
+/* Local. The same for those who do not train: dropout, which is of training alone, may be
+ * anything. */
+Err model_config_use(const char *name, Arena *a, ModelConfig *out);
+/* Local. Likewise, of the text of a config.json; `name` is its name, which must outlive *out. */
+Err model_config_parse(const char *name, const char *text, size_t bytes, Arena *a,
+                       ModelConfig *out);
 /* Local. Sizes that fit together; a refusal names the nearest that do. model_config_load ends with
  * it; a ModelConfig made by hand may ask too. */
 Err model_config_check(const ModelConfig *c);

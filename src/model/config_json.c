@@ -91,8 +91,13 @@ Err entries_add_json(Entries *e, const char *path)
 {
     const char *text;
     size_t length;
-    json_error_t why;
     TRY(text_read_file(path, MAX_JSON_BYTES, e->arena, &text, &length));
+    return entries_add_json_text(e, path, text, length);
+}
+
+Err entries_add_json_text(Entries *e, const char *path, const char *text, size_t length)
+{
+    json_error_t why;
     json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &why);
     if (!root)
         return err_fail(ERR_CONFIG, "%s:%d: not JSON: %s; correct the file there", path, why.line,

@@ -193,6 +193,8 @@ static Err store(const Row *row, const Entry *e, Draft *d)
     return OK;
 }
 
+static bool is_dropout(const Row *row) { return row->kind == ROW_ONLY && strstr(row->key, "drop"); }
+
 Err draft_read(const Entries *e, const char *name, Draft *out)
 {
     Chosen chosen = {.name = name};
@@ -203,7 +205,8 @@ Err draft_read(const Entries *e, const char *name, Draft *out)
     for (int i = 0; i < e->n; i++) TRY(choose(&e->at[i], &chosen));
     TRY(require(&chosen));
     for (int r = 0; r < row_count(); r++)
-        if (chosen.of[r]) TRY(store(row_at(r), chosen.of[r], &d));
+        if (chosen.of[r] && (e->trains || !is_dropout(row_at(r))))
+            TRY(store(row_at(r), chosen.of[r], &d));
     TRY(draft_settle(&d));
     *out = d;
     return OK;

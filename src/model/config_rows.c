@@ -84,6 +84,7 @@ static const Row rows[] = {
     ONLY("partial_rotary_factor", ROTARY, "1", "the part of a head that rope turns"),
     ONLY("use_mrope", QWEN, "false", "positions of several kinds"),
     ONLY("quantization_config", ALL, "null", "weights in fewer bits"),
+    ONLY("auto_map", ALL, "null", "code of its own that makes the model"),
 
     FLOAT("rope_theta", ROTARY, c.rope.theta, 1, 1e15, "base of the rotary frequencies"),
     {"rope_scaling.rope_type", ROTARY, 0, ROW_TEXT, false, AT(rope_type), 0, 0, NULL,
@@ -165,7 +166,6 @@ static const char *const bookkeeping[] = {
     "cross_attention_hidden_size",
     "chunk_size_feed_forward",
     "prefix",
-    "auto_map",
     "_attn_implementation*",
     "attn_implementation",
 };

@@ -27,12 +27,15 @@ typedef struct {
     Arena *arena;
     Entry *at;
     int n;
+    bool trains; /* false: what is of training alone, as dropout is, may be anything */
 } Entries;
 
 /* Local. One more, its value read from text: null, true, false, a number, else a text. */
 Err entries_add_text(Entries *e, const ModelField *field);
 /* Local. All keys of a config.json. */
 Err entries_add_json(Entries *e, const char *path);
+/* Local. The same of a text; `path` is its name, for messages. */
+Err entries_add_json_text(Entries *e, const char *path, const char *text, size_t length);
 /* Local. One more, as it is. */
 Err entries_add(Entries *e, const Entry *entry);
 
