@@ -30,6 +30,8 @@ const char *const state_layouts[] = {
 static Err model_of(const StateSpec *spec, Arena *a, const ModelConfig **out)
 {
     ModelConfig *made;
+    *out = spec->config;
+    if (*out) return OK;
     TRY(ARENA_NEW(a, 1, &made));
     *made = *test_model("llama");
     made->tied = true;

@@ -40,7 +40,8 @@ typedef struct {
     const char *words; /* the layout */
     DType dtype;       /* F64 is usual */
     OptimKind kind;
-    int64_t vocab; /* 0: 23 */
+    int64_t vocab;             /* 0: 23 */
+    const ModelConfig *config; /* another model, which outlives the world; NULL: that of above */
 } StateSpec;
 
 /* Fails the test when it does not compile. */

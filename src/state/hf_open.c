@@ -1,0 +1,246 @@
+/* hf_open.c -- where each parameter lies in the files of a Hugging Face folder.
+ *
+ *     ours                        names that their files have for it
+ *     h.0.ln_1.weight             h.0.ln_1.weight  transformer.h.0.ln_1.weight
+ *     model.norm.weight           model.norm.weight  norm.weight
+ *     lm_head.weight              the same; not there, or equal to the embedding, where it is tied
+ *
+ * The embedding tells which of the spellings a folder has; then all have it. */
+#include <stdio.h>
+#include <string.h>
+#include "state/convert.h"
+#include "state/disk.h"
+#include "state/hash.h"
+#include "state/hf.h"
+
+typedef enum { AS_HERE, WITH_TRANSFORMER, WITHOUT_MODEL, N_SPELLINGS } Spelling;
+
+enum { SPELLED_BYTES = 224, SHAPE_BYTES = 96, COMPARE_BYTES = 1 << 20 };
+
+static const char head_name[] = "lm_head.weight";
+
+/* Tensors that follow from the config. */
+static const char *const derived[] = {
+    "h.*.attn.bias", /* the causal mask; biases are of c_attn and c_proj */
+    "h.*.attn.masked_bias", "transformer.h.*.attn.bias", "transformer.h.*.attn.masked_bias",
+    "*rotary_emb.inv_freq",
+};
+
+typedef struct {
+    const char *dir;
+    const ModelConfig *config;
+    Arena *arena;
+    Model model;
+    HfFiles files;
+    Spelling spelling;
+    Manifest *m;
+} Opening;
+
+static const char *spell(Spelling s, const char *name, char out[SPELLED_BYTES])
+{
+    const bool head = strcmp(name, head_name) == 0;
+    if (s == WITH_TRANSFORMER && !head)
+        snprintf(out, SPELLED_BYTES, "transformer.%s", name);
+    else if (s == WITHOUT_MODEL && strncmp(name, "model.", 6) == 0)
+        snprintf(out, SPELLED_BYTES, "%s", name + 6);
+    else
+        snprintf(out, SPELLED_BYTES, "%s", name);
+    return out;
+}
+
+static Err find_spelling(Opening *o)
+{
+    char name[SPELLED_BYTES];
+    const char *embedding = o->model.param[0].name;
+    for (int s = 0; s < N_SPELLINGS; s++) {
+        if (!hf_find(&o->files, spell((Spelling)s, embedding, name))) continue;
+        o->spelling = (Spelling)s;
+        return OK;
+    }
+    return err_fail(ERR_CONFIG, "%s: has no tensor \"%s\", nor \"transformer.%s\"; is it a %s?",
+                    o->dir, embedding, embedding, family_name(o->config->family));
+}
+
+static const char *shape_text(const int64_t *n, int ndim, char out[SHAPE_BYTES])
+{
+    int at = snprintf(out, SHAPE_BYTES, "[");
+    for (int d = 0; d < ndim && at < SHAPE_BYTES; d++)
+        at += snprintf(out + at, (size_t)(SHAPE_BYTES - at), "%s%lld", d ? ", " : "",
+                       (long long)n[d]);
+    if (at < SHAPE_BYTES) snprintf(out + at, (size_t)(SHAPE_BYTES - at), "]");
+    return out;
+}
+
+/* The shape that the whole tensor must have there. */
+static void shape_there(const HfPlace *place, const Param *p, int64_t n[2])
+{
+    n[0] = place->transposed ? p->info.n[1] : place->rows;
+    n[1] = place->transposed ? place->rows : p->info.n[1];
+}
+
+static Err check_tensor(const Opening *o, const HfEntry *e, const int64_t want[2], int ndim)
+{
+    const StTensor *t = e->tensor;
+    const char *path = o->files.file[e->file].path;
+    char is[SHAPE_BYTES], should[SHAPE_BYTES];
+    bool same = t->ndim == ndim;
+    for (int d = 0; same && d < ndim; d++) same = t->n[d] == want[d];
+    if (!same)
+        return err_fail(ERR_CONFIG, "%s: tensor \"%s\" is %s, and by config.json it is %s", path,
+                        t->name, shape_text(t->n, t->ndim, is), shape_text(want, ndim, should));
+    if (!convert_knows(t->type))
+        return err_fail(ERR_CONFIG,
+                        "%s: tensor \"%s\" is of type %s; F64, F32, F16 and BF16 are read", path,
+                        t->name, st_type_name(t->type));
+    return OK;
+}
+
+static Err missing(const Opening *o, const char *name)
+{
+    if (strcmp(name, head_name) == 0)
+        return err_fail(ERR_CONFIG,
+                        "%s: has no tensor \"%s\"; if the head is the embedding's weight, "
+                        "config.json must say tie_word_embeddings: true",
+                        o->dir, name);
+    return err_fail(ERR_CONFIG, "%s: has no tensor \"%s\", which a %s of its config.json needs",
+                    o->dir, name, family_name(o->config->family));
+}
+
+static Err add_param(Opening *o, const Param *p)
+{
+    char name[SPELLED_BYTES];
+    const HfPlace place = hf_place(o->config, p);
+    HfEntry *e = hf_find(&o->files, spell(o->spelling, place.name, name));
+    int64_t there[2];
+    PartStored *stored;
+    Manifest *m = o->m;
+    if (!e) return missing(o, name);
+    shape_there(&place, p, there);
+    TRY(check_tensor(o, e, there, p->info.ndim));
+    TRY(ARENA_NEW(o->arena, 1, &stored));
+    *stored = (PartStored){.type = e->tensor->type,
+                           .transposed = place.transposed,
+                           .pitch = p->info.ndim == 2 ? there[1] : 1};
+    e->used = true;
+    StateTensor *t = &m->tensors.tensor[m->tensors.n];
+    ManifestPart *part = &m->part[m->n_parts++];
+    *part = (ManifestPart){.tensor = m->tensors.n++, .file = e->file, .stored = stored};
+    const int64_t skip = place.from * (place.transposed || p->info.ndim == 1 ? 1 : there[1]);
+    part->at =
+        o->files.file[e->file].data_at + e->tensor->at + skip * st_type_bytes(e->tensor->type);
+    *t = (StateTensor){.name = p->name, .dtype = t->dtype, .shape = {.ndim = p->info.ndim}};
+    part->box.ndim = p->info.ndim;
+    for (int d = 0; d < p->info.ndim; d++) t->shape.n[d] = part->box.hi[d] = p->info.n[d];
+    return OK;
+}
+
+/* All that is there was asked for, or follows from the config. */
+static Err check_rest(const Opening *o)
+{
+    const HfFiles *f = &o->files;
+    char shape[SHAPE_BYTES];
+    for (int i = 0; i < f->n; i++) {
+        const StTensor *t = f->entry[i].tensor;
+        bool known = f->entry[i].used || (o->config->tied && strcmp(t->name, head_name) == 0);
+        for (size_t k = 0; k < sizeof derived / sizeof *derived; k++)
+            known = known || text_glob(derived[k], t->name);
+        if (known) continue;
+        return err_fail(
+            ERR_CONFIG,
+            "%s: tensor \"%.100s\" %s has no place in a %s of its config.json; it would "
+            "be left out, and the model be another",
+            f->file[f->entry[i].file].path, t->name, shape_text(t->n, t->ndim, shape),
+            family_name(o->config->family));
+    }
+    return OK;
+}
+
+/* Who else reads the folder must see the same headers. */
+static Err describe(const Opening *o, DType wide)
+{
+    Manifest *m = o->m;
+    uint64_t *hashes;
+    TRY(ARENA_NEW(o->arena, m->n_files, &m->file));
+    TRY(ARENA_NEW(o->arena, m->n_files, &hashes));
+    for (int i = 0; i < m->n_files; i++) {
+        const StFile *f = &o->files.file[i];
+        m->file[i] = (ManifestFile){o->files.name[i], f->data_at + f->data_bytes, f->header_hash};
+        hashes[i] = f->header_hash;
+    }
+    m->hash = hash_bytes(hashes, (size_t)m->n_files * sizeof *hashes);
+    m->scalars = (StateScalars){
+        .optim = "none", .dtype = dtype_name(wide), .device = "", .kernels = "", .config = ""};
+    Text t = text_in(o->arena);
+    model_config_json(o->config, &t);
+    return text_done(&t, &m->scalars.model);
+}
+
+Err hf_open(const char *dir, const ModelConfig *c, DType wide, Arena *a, Manifest *out)
+{
+    Opening o = {.dir = dir, .config = c, .arena = a, .m = out};
+    TRY(hf_files_open(dir, a, &o.files));
+    TRY(model_build(c, F32, (BatchShape){1, 1}, a, &o.model));
+    *out = (Manifest){.dir = o.files.dir, .n_files = o.files.n_files};
+    TRY(ARENA_NEW(a, o.model.n_params, &out->tensors.tensor));
+    TRY(ARENA_NEW(a, o.model.n_params, &out->part));
+    TRY(find_spelling(&o));
+    for (int p = 0; p < o.model.n_params; p++) {
+        out->tensors.tensor[out->tensors.n].dtype = wide;
+        TRY(add_param(&o, &o.model.param[p]));
+    }
+    TRY(check_rest(&o));
+    return describe(&o, wide);
+}
+
+bool manifest_is_weights(const Manifest *m) { return strcmp(m->scalars.optim, "none") == 0; }
+
+/* ---- the head that is written out ---- */
+
+static Err same_bytes(const HfFiles *f, const HfEntry *a, const HfEntry *b, Arena *temp)
+{
+    const HfEntry *of[2] = {a, b};
+    char *buffer;
+    int fd[2] = {-1, -1};
+    Err err = ARENA_NEW(temp, 2 * COMPARE_BYTES, &buffer);
+    for (int i = 0; i < 2 && err == OK; i++) err = disk_open(f->file[of[i]->file].path, &fd[i]);
+    for (int64_t at = 0, n; err == OK && at < a->tensor->bytes; at += n) {
+        n = a->tensor->bytes - at < COMPARE_BYTES ? a->tensor->bytes - at : COMPARE_BYTES;
+        for (int i = 0; i < 2 && err == OK; i++) {
+            const StFile *file = &f->file[of[i]->file];
+            err = disk_read(fd[i], file->path, file->data_at + of[i]->tensor->at + at,
+                            buffer + i * COMPARE_BYTES, (size_t)n);
+        }
+        if (err == OK && memcmp(buffer, buffer + COMPARE_BYTES, (size_t)n) != 0)
+            err = err_fail(ERR_CONFIG,
+                           "%s: by config.json the head is the embedding's weight "
+                           "(tie_word_embeddings), and \"%s\" is another than \"%s\"; say "
+                           "tie_word_embeddings: false to have both",
+                           f->dir, b->tensor->name, a->tensor->name);
+    }
+    for (int i = 0; i < 2; i++)
+        if (fd[i] >= 0) disk_close(fd[i]);
+    return err;
+}
+
+Err hf_check_tied(const char *dir, const ModelConfig *c, Arena *temp)
+{
+    Opening o = {.dir = dir, .config = c, .arena = temp};
+    char name[SPELLED_BYTES];
+    const size_t mark = arena_mark(temp);
+    if (!c->tied) return OK;
+    TRY(hf_files_open(dir, temp, &o.files));
+    TRY(model_build(c, F32, (BatchShape){1, 1}, temp, &o.model));
+    TRY(find_spelling(&o));
+    const HfEntry *head = hf_find(&o.files, head_name);
+    const HfEntry *embedding = hf_find(&o.files, spell(o.spelling, o.model.param[0].name, name));
+    if (!head) return OK;
+    const StTensor *a = embedding->tensor, *b = head->tensor;
+    if (a->type != b->type || a->bytes != b->bytes)
+        return err_fail(ERR_CONFIG,
+                        "%s: by config.json the head is the embedding's weight, and \"%s\" is of "
+                        "another type or size than \"%s\"",
+                        dir, b->name, a->name);
+    const Err err = same_bytes(&o.files, embedding, head, temp);
+    arena_rewind(temp, mark);
+    return err;
+}
