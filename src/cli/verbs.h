@@ -30,6 +30,7 @@ int verb_verify(int argc, char **argv);
 int verb_train(int argc, char **argv);
 int verb_help(int argc, char **argv);
 int verb_inspect(int argc, char **argv);
+int verb_reshape(int argc, char **argv);
 
 /* Local. Says "sheaf: " and the latest message on stderr; returns the exit status for it. */
 int cli_fail(Err err);
