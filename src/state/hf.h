@@ -55,7 +55,7 @@ Err hf_open(const char *dir, const ModelConfig *c, DType wide, Arena *a, Manifes
  * two. ERR_CONFIG when they differ. */
 Err hf_check_tied(const char *dir, const ModelConfig *c, Arena *temp);
 
-/* Is a manifest one of weights alone? */
-bool manifest_is_weights(const Manifest *m);
+/* In a run folder: the config.json and the tokenizer of the folder that its weights came from. */
+#define HF_BESIDE "hf"
 
 #endif

@@ -192,8 +192,6 @@ Err hf_open(const char *dir, const ModelConfig *c, DType wide, Arena *a, Manifes
     return describe(&o, wide);
 }
 
-bool manifest_is_weights(const Manifest *m) { return strcmp(m->scalars.optim, "none") == 0; }
-
 /* ---- the head that is written out ---- */
 
 static Err same_bytes(const HfFiles *f, const HfEntry *a, const HfEntry *b, Arena *temp)

@@ -29,7 +29,7 @@ typedef struct {
     uint64_t data;   /* fingerprint of the dataset */
     int64_t seq_len, batch; /* of a sample; of a step, in samples */
     bool pack;
-    const char *optim;   /* "adamw" */
+    const char *optim;   /* "adamw"; "none": there are no moments, for nobody trained it yet */
     const char *dtype;   /* what it computes in: "bf16" */
     const char *device;  /* kernels that made it: "cpu avx512"; exact continuation needs the same */
     const char *kernels; /* the file of kernel choices, or "" */
@@ -73,6 +73,8 @@ typedef struct {
     uint64_t hash;      /* of itself */
 } Manifest;
 
+/* Is it one of weights alone? */
+bool manifest_is_weights(const Manifest *m);
 /* Local. A part's chunks: how many, and the i-th as a box of its tensor; *before: how many elements
  * of the part lie before it, where it is dense. */
 int64_t part_chunks(const StateTensors *t, const ManifestPart *p);

@@ -3,7 +3,10 @@
  *
  *     dense         rows of the box, one run
  *     transposed    columns of the box, which are rows there */
+#include <string.h>
 #include "state/manifest.h"
+
+bool manifest_is_weights(const Manifest *m) { return strcmp(m->scalars.optim, "none") == 0; }
 
 static int64_t most_of(const StateTensors *t, const ManifestPart *p)
 {
