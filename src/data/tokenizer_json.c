@@ -109,9 +109,9 @@ static Err read_parts(TokenizerFile *f, json_t *root)
     TRY(check_version(f, root));
     TRY(check_null(f, root, "truncation"));
     TRY(check_null(f, root, "padding"));
-    TRY(unicode_traits(f->arena, &f->t->traits));
     TRY(file_normalizer(f, json_object_get(root, "normalizer")));
     TRY(file_vocab(f, json_object_get(root, "model")));
+    TRY(unicode_traits(f->arena, &f->t->traits));
     TRY(file_added(f, json_object_get(root, "added_tokens")));
     TRY(file_merges(f, json_object_get(root, "model")));
     TRY(file_post_processor(f, json_object_get(root, "post_processor")));

@@ -83,6 +83,24 @@ static Err check_model(const TokenizerFile *f, json_t *model)
     return OK;
 }
 
+static Err read_bytes(TokenizerFile *f)
+{
+    uint32_t chars[256];
+    byte_chars(chars);
+    for (int b = 0; b < 256; b++) {
+        unsigned char spelled[UTF8_MOST + 1];
+        spelled[utf8_put(chars[b], spelled)] = '\0';
+        json_t *id = json_object_get(f->vocab, (const char *)spelled);
+        if (!id)
+            return file_refuse(f, "model.vocab",
+                               "has no token for byte %d (%s); each of the 256 needs one: is it "
+                               "byte-level BPE?",
+                               b, spelled);
+        f->t->bpe.byte_id[b] = (int32_t)json_integer_value(id);
+    }
+    return OK;
+}
+
 Err file_vocab(TokenizerFile *f, json_t *model)
 {
     const char *token, *where;
@@ -102,7 +120,7 @@ Err file_vocab(TokenizerFile *f, json_t *model)
         if (json_integer_value(value) > most) most = (int64_t)json_integer_value(value);
     }
     f->t->n_ids = most + 1;
-    return OK;
+    return read_bytes(f);
 }
 
 /* What each id stands for. is_word: the vocabulary has it, and its characters stand for bytes. */
@@ -125,24 +143,6 @@ static Err read_tokens(TokenizerFile *f, bool *is_word)
     for (int i = 0; i < f->t->n_added; i++) {
         const AddedToken *added = &f->t->added[i];
         if (!of[added->id].at) of[added->id] = added->decoded;
-    }
-    return OK;
-}
-
-static Err read_bytes(TokenizerFile *f)
-{
-    uint32_t chars[256];
-    byte_chars(chars);
-    for (int b = 0; b < 256; b++) {
-        unsigned char spelled[UTF8_MOST + 1];
-        spelled[utf8_put(chars[b], spelled)] = '\0';
-        json_t *id = json_object_get(f->vocab, (const char *)spelled);
-        if (!id)
-            return file_refuse(f, "model.vocab",
-                               "has no token for byte %d (%s); each of the 256 needs one: is it "
-                               "byte-level BPE?",
-                               b, spelled);
-        f->t->bpe.byte_id[b] = (int32_t)json_integer_value(id);
     }
     return OK;
 }
@@ -205,7 +205,6 @@ Err file_merges(TokenizerFile *f, json_t *model)
     size_t i;
     TRY(ARENA_NEW(f->arena, f->t->n_ids, &is_word));
     TRY(read_tokens(f, is_word));
-    TRY(read_bytes(f));
     if (!json_is_array(list)) return file_refuse(f, "model.merges", "wants a list");
     TRY(bpe_merges(&f->t->bpe, (int64_t)json_array_size(list), f->arena));
     json_array_foreach(list, i, merge) TRY(read_merge(f, i, merge));

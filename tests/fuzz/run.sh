@@ -41,6 +41,9 @@ printf '{"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_
     seed fuzz_model_config llama
 printf '{"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 256}' |
     seed fuzz_model_config gpt2
+for file in tests/golden/tokenizer/{gpt2,llama3}.json; do
+    { cat "$file" && u8 0 && head -c 300 tests/golden/tokenizer/texts.jsonl; } | seed fuzz_tokenizer "$(basename "$file")"
+done
 for file in examples/*.yaml; do seed fuzz_run_file "$(basename "$file")" <"$file"; done
 for file in tests/golden/safetensors/*.safetensors tests/golden/checkpoint/*/*.safetensors; do
     seed fuzz_safetensors "$(basename "$file")" <"$file"
