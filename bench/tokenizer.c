@@ -13,7 +13,7 @@
 #include "data/map.h"
 #include "data/tokenizer.h"
 
-enum { MOST_THREADS = 256, PART = 1 << 16, TURNS = 3 };
+enum { MOST_THREADS = 1024, PART = 1 << 16, TURNS = 3 };
 
 typedef struct {
     Bytes text;
@@ -110,7 +110,9 @@ int main(int argc, char **argv)
         else if (n_files < 2)
             file[n_files++] = argv[i];
     }
-    if (threads < 1 || threads > MOST_THREADS) threads = 1;
+    if (threads > team_cores()) threads = team_cores();
+    if (threads > MOST_THREADS) threads = MOST_THREADS;
+    if (threads < 1) threads = 1;
     if (run(file[0], file[1], threads) == OK) return 0;
     fprintf(stderr, "tokenizer: %s\n", err_text());
     return 1;
