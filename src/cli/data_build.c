@@ -199,6 +199,20 @@ static Err read_tokenizer(Build *b, const char *path, const char *threads, Arena
     return place_eot(b);
 }
 
+/* The key of a run file may be given here too. */
+static void take_key(Words *in, const char **tokenizer)
+{
+    static const char key[] = "data.tokenizer=";
+    int n = 0;
+    for (int i = 0; i < in->n; i++) {
+        if (strncmp(in->at[i], key, sizeof key - 1) == 0)
+            *tokenizer = in->at[i] + sizeof key - 1;
+        else
+            in->at[n++] = in->at[i];
+    }
+    in->n = n;
+}
+
 static Err read_request(int argc, char **argv, Arena *a, Build *b)
 {
     const char *from = "auto", *format = "tokens", *tokenizer = "bytes", *threads = NULL;
@@ -208,6 +222,7 @@ static Err read_request(int argc, char **argv, Arena *a, Build *b)
         {"--threads", &threads, NULL}, {"--eot", &b->eot, NULL},
     };
     TRY(args_words(argc, argv, flags, 6, a, &b->in));
+    take_key(&b->in, &tokenizer);
     TRY(token_format_named(format, &b->format));
     TRY(token_format_named(from, &b->from));
     if (b->in.n == 0) return err_fail(ERR_CONFIG, "data build: no input; name text or JSONL files");

@@ -16,7 +16,7 @@
 #include "cli/say.h"
 #include "cli/verbs.h"
 
-enum { PIECE = 1 << 22, TEXT_TOKENS = 72, ID_TOKENS = 12 };
+enum { PIECE = 1 << 22, TEXT_TOKENS = 72, ID_TOKENS = 12, WORD_TOKENS = 24 };
 
 static Err walk(const Tokens *t, const char *what, int64_t vocab, Arena *a, TokensSeen *seen)
 {
@@ -73,7 +73,7 @@ static void print_start(const Tokens *t, const TokensSeen *seen, const Tokenizer
     fputs("  starts     ", stdout);
     if (!bytes) print_ids(t, at_most(t, ID_TOKENS));
     if (tokenizer) fputs("             ", stdout);
-    if (bytes || tokenizer) print_text(t, at_most(t, bytes ? TEXT_TOKENS : ID_TOKENS), tokenizer);
+    if (bytes || tokenizer) print_text(t, at_most(t, bytes ? TEXT_TOKENS : WORD_TOKENS), tokenizer);
 }
 
 static const char *border_words(const Tokens *t, const TokensSeen *seen, char *buffer, size_t bytes)

@@ -41,8 +41,9 @@ static void on_interrupt(int signal_number)
 }
 
 /* Text is read by bytes: with a tokenizer it is built into a token file first. */
-static Err check_by_tokenizer(const Dataset *d, const char *tokenizer)
+static Err check_files(const Dataset *d, const char *tokenizer)
 {
+    if (strcmp(tokenizer, "bytes") == 0) return OK;
     for (int i = 0; i < d->settings.n_paths; i++) {
         const Tokens *t = &d->file[i];
         if (t->format != FORMAT_TEXT && t->format != FORMAT_JSONL) continue;
@@ -70,8 +71,7 @@ static Err check_tokenizer(TrainSession *s)
                         "data.tokenizer=%.200s: has %lld ids, and the model's vocabulary has %lld; "
                         "set model.vocab_size=%lld or more",
                         path, (long long)ids, (long long)s->model.vocab, (long long)ids);
-    TRY(check_by_tokenizer(&s->train, path));
-    return check_by_tokenizer(&s->valid, path);
+    return OK;
 }
 
 static Err open_data(TrainSession *s)
@@ -112,8 +112,10 @@ static Err prepare(TrainSession *s, int argc, char **argv)
     TRY(config_model(&s->config, &s->arena, &s->model));
     snprintf(s->dir_name, sizeof s->dir_name, "%s", s->config.run_dir);
     if (!s->dir_name[0]) config_run_name(s->file, s->model.name, s->dir_name, sizeof s->dir_name);
-    TRY(open_data(s));
     TRY(check_tokenizer(s));
+    TRY(open_data(s));
+    TRY(check_files(&s->train, s->config.data_tokenizer));
+    TRY(check_files(&s->valid, s->config.data_tokenizer));
     TRY(machine_device(&s->config, &s->device));
     snprintf(s->checkpoints, sizeof s->checkpoints, "%s/checkpoints", s->dir_name);
     TRY(train_scalars(s, &s->scalars));

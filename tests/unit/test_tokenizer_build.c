@@ -211,11 +211,17 @@ static void documents_are_parted(void **state)
     assert_int_equal(tokens_at(&file, tokens_next_start(&file, 0, file.n_tokens) - 1), eot);
     assert_int_equal(tokens_at(&file, file.n_tokens - 1), eot);
     tokens_close(&file);
-    assert_int_equal(SHEAF("data", "build", lines, "-o", out, "--tokenizer", LLAMA3), 0);
+    assert_int_equal(SHEAF("data", "build", "data.tokenizer=" LLAMA3, lines, "-o", out), 0);
     opens(out, FORMAT_AUTO, FORMAT_TOKENS, &file);
     assert_int_equal(tokens_at(&file, 0), bos);
     assert_int_equal(file.start_token, bos);
     tokens_close(&file);
+    assert_int_equal(SHEAF("data", "show", "--tokenizer", LLAMA3, out), 0);
+    assert_int_equal(SHEAF("data", "build", lines, "-o", out, "--tokenizer", GPT2, "--eot", "<e>"),
+                     2);
+    assert_int_equal(SHEAF("data", "build", lines, "-o", out, "--eot", "<e>"), 2);
+    assert_int_equal(
+        SHEAF("data", "build", lines, "-o", out, "--tokenizer", GPT2, "--threads", "0"), 2);
     tokenizer_close(gpt2);
     tokenizer_close(llama3);
 }
