@@ -88,7 +88,7 @@ static size_t strip_right(const AddedSet *set, Bytes text, size_t to)
     return to;
 }
 
-bool added_find(const AddedSet *set, Bytes text, size_t at, size_t done, AddedMatch *out)
+bool added_find(const AddedSet *set, Bytes text, size_t at, AddedMatch *out)
 {
     if (set->n_nodes == 0) return false;
     while (at < text.bytes) {
@@ -108,7 +108,6 @@ bool added_find(const AddedSet *set, Bytes text, size_t at, size_t done, AddedMa
         }
         *out = (AddedMatch){at, end, end, token};
         if (token->lstrip) out->from = strip_left(set, text, at);
-        if (token->lstrip && out->from < done) out->from = done;
         if (token->rstrip) out->to = strip_right(set, text, end);
         return true;
     }

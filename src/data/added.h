@@ -39,7 +39,8 @@ typedef struct {
     const AddedToken *token;
 } AddedMatch;
 
-/* Local. The first match from `at` on; false: none. `done`: the end of the match before it. */
-bool added_find(const AddedSet *set, Bytes text, size_t at, size_t done, AddedMatch *out);
+/* Local. The first match from `at` on; false: none. What it strips may reach into the match before.
+ */
+bool added_find(const AddedSet *set, Bytes text, size_t at, AddedMatch *out);
 
 #endif

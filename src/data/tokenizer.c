@@ -118,7 +118,7 @@ static Err cut_added(Encoder *e, const AddedSet *set, Bytes text, Err (*rest)(En
 {
     AddedMatch m;
     size_t done = 0;
-    for (size_t at = 0; added_find(set, text, at, done, &m); at = m.next) {
+    for (size_t at = 0; added_find(set, text, at, &m); at = m.next) {
         if (done < m.from) TRY(rest(e, (Bytes){text.at + done, m.from - done}));
         TRY(encoder_add_id(e, m.token->id));
         done = m.to;

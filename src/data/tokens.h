@@ -1,13 +1,14 @@
 /* tokens.h -- a file of tokens, mapped into memory: whatever its format, an array of ids and a way
  * to find where documents start.
  *
- *     format     what it is                                       documents start
- *     text       a file; its bytes are the tokens                 at its beginning, alone
- *     jsonl      a JSON object with a "text" in each line         with each line
- *     tokens     llm.c's: 256 int32 of header, then uint16        at each end-of-text token of
- * GPT-2 (magic 20240520) or uint32 (20240801)            (50256) or Llama 3 (128000) megatron
- * NAME.bin and NAME.idx, the pair of Megatron      where the .idx says uint16     an array without
- * a header                        at its beginning, alone uint32     likewise
+ *     format     what it is                                 documents start
+ *     text       a file; its bytes are the tokens           at its beginning, alone
+ *     jsonl      a JSON object with a "text" in each line   with each line
+ *     tokens     llm.c's: 256 int32 of header, then uint16  at each token that the header names;
+ *                (magic 20240520) or uint32 (20240801)      else 50256 (GPT-2's) or 128000 (Llama 3's)
+ *     megatron   NAME.bin and NAME.idx, Megatron's pair     where the .idx says
+ *     uint16     an array without a header                  at its beginning, alone
+ *     uint32     likewise
  *
  * auto goes by the magic, then by an .idx beside the file, then by a name that ends in .jsonl; the
  * rest is text, if it has no NUL bytes. Opening checks all that the structure claims, so no read is
