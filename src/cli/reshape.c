@@ -15,14 +15,12 @@
 #include <time.h>
 #include <unistd.h>
 #include "cli/args.h"
-#include "cli/config_job.h"
 #include "cli/config_print.h"
-#include "cli/say.h"
+#include "cli/reshape.h"
 #include "cli/verbs.h"
 #include "state/disk.h"
 #include "state/reshape.h"
 #include "train/layouts.h"
-#include "train/rundir.h"
 
 static const char *const usage =
     "sheaf reshape SRC DST [key=value ...]    a checkpoint rewritten for another layout\n"
@@ -31,21 +29,6 @@ static const char *const usage =
     "    DST              a new run folder; `sheaf train ... run.dir=DST` goes on from it\n"
     "    key=value        mesh.*, parallel.*, numerics.*, precision.*, run.*, batch.micro\n"
     "    --buffer MIB     memory for tensors: 64";
-
-typedef struct {
-    Arena arena, temp;
-    const char *source, *target;
-    const char **set; /* [n_set + 1]: the last is run.dir */
-    int n_set;
-    int64_t buffer_bytes;
-    char dir[RUNDIR_MAX + 8]; /* DST.tmp */
-    char checkpoints[RUNDIR_MAX + 32];
-    Manifest manifest;
-    Config config;
-    ModelConfig model;
-    Job job;
-    Progress progress;
-} Reshape;
 
 static bool is_folder(const char *path)
 {
@@ -99,90 +82,6 @@ static Err read_source(Reshape *r)
     return read_newest(r, is_folder(path) ? path : r->source);
 }
 
-/* ---- the configuration ---- */
-
-/* How work lies over ranks may change; what is trained may not. */
-static Err check_keys(const Reshape *r)
-{
-    static const char *const may[] = {"mesh.",     "parallel.", "precision.",
-                                      "numerics.", "run.",      "batch.micro="};
-    for (int i = 0; i < r->n_set; i++) {
-        bool fine = false;
-        for (size_t k = 0; k < sizeof may / sizeof *may; k++)
-            fine = fine || strncmp(r->set[i], may[k], strlen(may[k])) == 0;
-        if (strncmp(r->set[i], "run.dir=", 8) == 0)
-            return err_fail(ERR_CONFIG, "reshape: %s: the run folder is DST, %s", r->set[i],
-                            r->target);
-        if (!fine)
-            return err_fail(ERR_CONFIG,
-                            "reshape: %.80s: changes what is trained, not how it lies over ranks; "
-                            "give it to `sheaf train` instead",
-                            r->set[i]);
-    }
-    return OK;
-}
-
-static bool is_given(const Reshape *r, const char *begin)
-{
-    for (int i = 0; i < r->n_set; i++)
-        if (strncmp(r->set[i], begin, strlen(begin)) == 0) return true;
-    return false;
-}
-
-/* Keys that follow from those that are given: settled anew. */
-static bool is_settled_anew(const Reshape *r, const char *section, const char *line)
-{
-    static const struct {
-        const char *section, *key, *by[2];
-    } row[] = {{"run", "ranks:", {"", ""}},
-               {"run", "threads:", {"", ""}},
-               {"run", "dir:", {"", ""}},
-               {"mesh", "dp:", {"mesh.dp", "run.ranks="}},
-               {"mesh", "dp_replicate:", {"mesh.dp", "run.ranks="}},
-               {"mesh", "dp_shard:", {"mesh.dp", "run.ranks="}},
-               {"parallel", "reduce:", {"parallel.zero=", "parallel.zero="}}};
-    for (size_t i = 0; i < sizeof row / sizeof *row; i++)
-        if (strcmp(section, row[i].section) == 0 &&
-            strncmp(line, row[i].key, strlen(row[i].key)) == 0)
-            return is_given(r, row[i].by[0]) || is_given(r, row[i].by[1]) || !row[i].by[0][0];
-    return false;
-}
-
-/* The stored configuration, less what is settled anew, as a run file. */
-static Err write_base(const Reshape *r, const char *path)
-{
-    char section[64] = "";
-    FILE *f = fopen(path, "w");
-    if (!f) return err_fail(ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
-    for (const char *at = r->manifest.scalars.config, *end; *at; at = end) {
-        end = strchr(at, '\n');
-        end = end ? end + 1 : at + strlen(at);
-        if (*at != ' ') snprintf(section, sizeof section, "%.*s", (int)strcspn(at, ":"), at);
-        if (!is_settled_anew(r, section, at + strspn(at, " ")))
-            fwrite(at, 1, (size_t)(end - at), f);
-    }
-    const bool bad = ferror(f) != 0;
-    return fclose(f) != 0 || bad ? err_fail(ERR_IO, "%s: cannot be written", path) : OK;
-}
-
-static Err settle_config(Reshape *r)
-{
-    char path[RUNDIR_MAX + 64];
-    const char *dir;
-    JobSettings set;
-    snprintf(path, sizeof path, "%s/config.yaml", r->dir);
-    TRY(write_base(r, path));
-    Text t = text_in(&r->arena);
-    text_add(&t, "run.dir=%s", r->target);
-    TRY(text_done(&t, &dir));
-    r->set[r->n_set] = dir;
-    TRY(config_load(path, r->set, r->n_set + 1, &r->arena, &r->config));
-    TRY(config_write(&r->config, r->dir));
-    TRY(config_model(&r->config, &r->arena, &r->model));
-    TRY(config_job(&r->config, &r->model, &set));
-    return job_compile(&set, &r->arena, &r->job);
-}
-
 /* ---- the target ---- */
 
 static Err make_folder(const char *path)
@@ -213,7 +112,7 @@ static Err open_target(Reshape *r)
     return make_folder(r->checkpoints);
 }
 
-/* All that open_target and settle_config made; state_reshape has cleared up after itself. */
+/* All that open_target and reshape_config made; state_reshape has cleared up after itself. */
 static void remove_target(const Reshape *r)
 {
     char path[RUNDIR_MAX + 64];
@@ -282,7 +181,7 @@ static Err reshape_into(Reshape *r)
     ReshapeResult result;
     char words[LAYOUT_TEXT_BYTES], bytes[24], buffer[24], read[24];
     const double begin_s = now_s();
-    TRY(settle_config(r));
+    TRY(reshape_config(r));
     printf("%s: step %lld, %s, to %s: %s; buffer %s\n", r->manifest.dir,
            (long long)r->manifest.scalars.step,
            text_bytes(state_bytes(&r->manifest.tensors), bytes), r->target,
@@ -327,7 +226,7 @@ static Err reshape(Reshape *r, int argc, char **argv)
     TRY(arena_open(&r->arena, "reshape", ARENA_PLENTY));
     TRY(arena_open(&r->temp, "reshape for a while", ARENA_PLENTY));
     TRY(parse(r, argc, argv));
-    TRY(check_keys(r));
+    TRY(reshape_check_keys(r));
     TRY(read_source(r));
     TRY(open_target(r));
     const Err err = reshape_into(r);

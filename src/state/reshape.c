@@ -1,25 +1,14 @@
-/* reshape.c -- the walk along the target's chunks, and the source chunks that are kept. */
-#define _DEFAULT_SOURCE
+/* reshape.c -- the walk along the chunks of the target, tensor by tensor. */
 #include "state/reshape.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "state/boxcopy.h"
-#include "state/chunkread.h"
 #include "state/disk.h"
 #include "state/hash.h"
-#include "state/load_plan.h"
 #include "state/rankfile.h"
+#include "state/reshape_source.h"
 #include "state/save_file.h"
-
-/* A source chunk in memory. */
-typedef struct {
-    const ManifestPart *part; /* NULL: none */
-    int64_t number;
-    int64_t used; /* when; the longest unused one goes first */
-    char *data;
-} Kept;
 
 /* A rank's file of the target. */
 typedef struct {
@@ -42,14 +31,7 @@ enum { OPEN_FILES = 64 };
 typedef struct {
     const ReshapeSettings *s;
     StateTensors tensors;
-    int *source;    /* [tensors.n]: of the manifest */
-    int64_t *first; /* [manifest tensors + 1]: their parts */
-    int64_t
-        *reach; /* [manifest parts]: past the last row of it and of those of its tensor before */
-    ChunkReader reader;
-    Kept *kept;
-    int n_kept;
-    int64_t clock;
+    ReshapeSource source;
     char *out; /* a chunk of the target */
     int ranks;
     Target *target;
@@ -58,112 +40,10 @@ typedef struct {
     ReshapeResult result;
 } Reshaping;
 
-/* ---- the source ---- */
-
-static Err index_source(Reshaping *r)
-{
-    const Manifest *m = r->s->from;
-    int *to;
-    TRY(ARENA_NEW(r->s->temp, m->tensors.n, &to));
-    TRY(ARENA_NEW(r->s->temp, r->tensors.n, &r->source));
-    TRY(ARENA_NEW(r->s->temp, m->tensors.n + 1, &r->first));
-    TRY(ARENA_NEW(r->s->temp, m->n_parts, &r->reach));
-    TRY(load_match(m, &r->tensors, LOAD_ALL, to));
-    for (int i = 0; i < m->tensors.n; i++) r->source[to[i]] = i;
-    for (int64_t p = 0; p < m->n_parts; p++) {
-        const ManifestPart *part = &m->part[p];
-        const int64_t before = p > 0 && m->part[p - 1].tensor == part->tensor ? r->reach[p - 1] : 0;
-        r->reach[p] = part->box.hi[0] > before ? part->box.hi[0] : before;
-        r->first[part->tensor + 1] = p + 1;
-    }
-    for (int i = 0; i < m->tensors.n; i++) /* tensors without elements have no parts */
-        if (r->first[i + 1] < r->first[i]) r->first[i + 1] = r->first[i];
-    return OK;
-}
-
-/* The chunk, from memory or from its file. */
-static Err get_chunk(Reshaping *r, const ManifestPart *part, int64_t number, const Kept **out)
-{
-    Kept *oldest = &r->kept[0];
-    for (int i = 0; i < r->n_kept; i++) {
-        Kept *k = &r->kept[i];
-        if (k->part == part && k->number == number) {
-            k->used = ++r->clock;
-            *out = k;
-            return OK;
-        }
-        if (k->used < oldest->used) oldest = k;
-    }
-    oldest->part = NULL;
-    TRY(chunk_read(&r->reader, part, number, oldest->data));
-    *oldest = (Kept){part, number, ++r->clock, oldest->data};
-    *out = oldest;
-    return OK;
-}
-
 static int64_t most_of(const StateTensor *t)
 {
     return CHUNK_BYTES / (int64_t)dtype_bytes(t->dtype);
 }
-
-/* The first chunk of the part that reaches the row. Rows of chunks only go up, but for a part that
- * another's file has turned. */
-static int64_t first_chunk(const StateTensors *t, const ManifestPart *part, int64_t row)
-{
-    int64_t lo = 0, n = part_chunks(t, part), before;
-    if (part->stored) return 0;
-    while (lo < n) {
-        const int64_t mid = lo + (n - lo) / 2;
-        if (part_chunk(t, part, mid, &before).hi[0] <= row)
-            lo = mid + 1;
-        else
-            n = mid;
-    }
-    return lo;
-}
-
-/* What the part has of the item, to the buffer. */
-static Err copy_part(Reshaping *r, const ManifestPart *part, const Item *item)
-{
-    const StateTensors *t = &r->s->from->tensors;
-    const size_t element = dtype_bytes(t->tensor[part->tensor].dtype);
-    const int64_t n = part_chunks(t, part);
-    const BoxAt all_out = box_dense(&item->box, r->out);
-    for (int64_t i = first_chunk(t, part, item->box.lo[0]); i < n; i++) {
-        int64_t before;
-        const Kept *kept;
-        Box both;
-        const Box box = part_chunk(t, part, i, &before);
-        if (!part->stored && box.lo[0] >= item->box.hi[0]) break;
-        if (!box_meet(&box, &item->box, &both)) continue;
-        TRY(get_chunk(r, part, i, &kept));
-        const BoxAt all_in = box_dense(&box, kept->data);
-        const BoxAt in = box_inside(&all_in, &box, &both, element);
-        const BoxAt out = box_inside(&all_out, &item->box, &both, element);
-        box_copy(&both, element, &in, &out);
-    }
-    return OK;
-}
-
-static Err fill_item(Reshaping *r, int tensor, const Item *item)
-{
-    const Manifest *m = r->s->from;
-    const int source = r->source[tensor];
-    int64_t lo = r->first[source], hi = r->first[source + 1];
-    const int64_t end = hi;
-    while (lo < hi) {
-        const int64_t mid = lo + (hi - lo) / 2;
-        if (r->reach[mid] <= item->box.lo[0])
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    for (; lo < end && m->part[lo].box.lo[0] < item->box.hi[0]; lo++)
-        if (box_meet(&m->part[lo].box, &item->box, NULL)) TRY(copy_part(r, &m->part[lo], item));
-    return OK;
-}
-
-/* ---- the target ---- */
 
 static Err file_of(Reshaping *r, int rank, int *fd)
 {
@@ -231,7 +111,7 @@ static Err reshape_tensor(Reshaping *r, int tensor)
     TRY(ARENA_NEW(r->s->temp, n, &item));
     list_items(r, tensor, item);
     for (int64_t i = 0; i < n; i++) {
-        TRY(fill_item(r, tensor, &item[i]));
+        TRY(reshape_source_box(&r->source, tensor, &item[i].box, r->out));
         TRY(write_item(r, &item[i]));
     }
     arena_rewind(r->s->temp, mark);
@@ -284,16 +164,16 @@ static Err open_buffer(Reshaping *r)
 {
     const ReshapeSettings *s = r->s;
     const int n = (int)(s->buffer_bytes / CHUNK_BYTES);
+    ReshapeSource *in = &r->source;
     void *data;
     if (s->buffer_bytes < RESHAPE_BUFFER_LEAST)
         return err_fail(ERR_CONFIG, "a buffer of %lld bytes; the least is two chunks, %d",
                         (long long)s->buffer_bytes, RESHAPE_BUFFER_LEAST);
     TRY(arena_push(s->temp, (size_t)n * CHUNK_BYTES, &data));
-    TRY(ARENA_NEW(s->temp, n - 1, &r->kept));
+    TRY(ARENA_NEW(s->temp, n - 1, &in->kept));
     r->out = data;
-    for (r->n_kept = 0; r->n_kept < n - 1; r->n_kept++)
-        r->kept[r->n_kept].data = r->out + (int64_t)(r->n_kept + 1) * CHUNK_BYTES;
-    for (int i = 0; i < OPEN_FILES; i++) r->file[i] = r->fd[i] = -1;
+    for (in->n_kept = 0; in->n_kept < n - 1; in->n_kept++)
+        in->kept[in->n_kept].data = r->out + (int64_t)(in->n_kept + 1) * CHUNK_BYTES;
     return OK;
 }
 
@@ -301,7 +181,7 @@ static Err reshape_all(Reshaping *r)
 {
     const ReshapeSettings *s = r->s;
     TRY(state_tensors(s->to, s->temp, &r->tensors));
-    TRY(index_source(r));
+    TRY(reshape_source_open(&r->source, s->from, &r->tensors, s->temp));
     TRY(open_targets(r));
     for (int t = 0; t < r->tensors.n; t++) TRY(reshape_tensor(r, t));
     TRY(finish_files(r));
@@ -314,23 +194,30 @@ static Err reshape_all(Reshaping *r)
     return folder_commit(&commit, s->temp);
 }
 
+/* Files that are open, and what an error left. */
+static Err clear_up(Reshaping *r, Err err)
+{
+    char text[1024];
+    for (int i = 0; i < OPEN_FILES; i++)
+        if (r->fd[i] >= 0) disk_close(r->fd[i]);
+    chunk_reader_close(&r->source.reader);
+    if (err == OK) return OK;
+    snprintf(text, sizeof text, "%s", err_text());
+    (void)folder_abandon(r->s->checkpoints, r->s->scalars->step); /* the first error counts */
+    return err_fail(err, "%s", text);
+}
+
 Err state_reshape(const ReshapeSettings *s, ReshapeResult *out)
 {
-    Reshaping r = {.s = s, .reader = chunk_reader(s->from)};
+    Reshaping r = {.s = s, .source = {.reader = chunk_reader(s->from)}};
     const size_t mark = arena_mark(s->temp);
+    for (int i = 0; i < OPEN_FILES; i++) r.file[i] = r.fd[i] = -1;
     Err err = open_buffer(&r);
     if (err == OK) err = reshape_all(&r);
-    for (int i = 0; i < OPEN_FILES; i++)
-        if (r.kept && r.fd[i] >= 0) disk_close(r.fd[i]);
-    r.result.read_bytes = r.reader.read_bytes;
-    chunk_reader_close(&r.reader);
+    err = clear_up(&r, err);
     arena_rewind(s->temp, mark);
-    if (err != OK) {
-        char text[1024];
-        snprintf(text, sizeof text, "%s", err_text());
-        (void)folder_abandon(s->checkpoints, s->scalars->step); /* the first error is what counts */
-        return err_fail(err, "%s", text);
-    }
+    TRY(err);
+    r.result.read_bytes = r.source.reader.read_bytes;
     *out = r.result;
     return OK;
 }
