@@ -51,7 +51,9 @@ static double element(const unsigned char *at, StType type)
     float x;
     if (type == ST_F16) {
         const int e = at[1] >> 2 & 31, m = (at[1] & 3) << 8 | at[0];
-        const double size = e ? ldexp(1024 + m, e - 25) : ldexp(m, -24);
+        const double size = e == 31 ? (double)INFINITY
+                            : e     ? ldexp(1024 + m, e - 25)
+                                    : ldexp(m, -24);
         return at[1] & 0x80 ? -size : size;
     }
     if (type == ST_BF16)

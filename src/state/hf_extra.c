@@ -1,0 +1,201 @@
+/* hf_extra.c -- what a Hugging Face folder has besides weights: config.json, and a tokenizer. */
+#define _POSIX_C_SOURCE 200809L
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include "state/disk.h"
+#include "state/hf_write.h"
+#include "state/strict.h"
+
+enum { CONFIG_MAX = 1 << 20, TOKENIZER_MAX = 1 << 28, DEPTH = 64 };
+
+static const char *const carried[] = {
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "vocab.json",
+    "merges.txt",
+    "added_tokens.json",
+    "tokenizer.model",
+    "chat_template.jinja",
+    "chat_template.json",
+    "generation_config.json",
+};
+
+static const char *const architecture[N_FAMILIES] = {
+    [FAMILY_GPT2] = "GPT2LMHeadModel",       [FAMILY_LLAMA] = "LlamaForCausalLM",
+    [FAMILY_MISTRAL] = "MistralForCausalLM", [FAMILY_QWEN2] = "Qwen2ForCausalLM",
+    [FAMILY_QWEN3] = "Qwen3ForCausalLM",
+};
+
+Err hf_put_text(const char *dir, const char *name, const char *text)
+{
+    char path[DISK_PATH_BYTES];
+    int fd;
+    TRY(disk_path(dir, name, path));
+    TRY(disk_create(path, &fd));
+    const Err err = disk_write(fd, path, 0, text, strlen(text));
+    if (err == OK) return disk_finish(fd, path);
+    disk_close(fd);
+    return err;
+}
+
+static bool is_file(const char *dir, const char *name)
+{
+    char path[DISK_PATH_BYTES];
+    struct stat s;
+    return disk_path(dir, name, path) == OK && stat(path, &s) == 0 && S_ISREG(s.st_mode);
+}
+
+static Err copy_file(const char *from, const char *to, const char *name)
+{
+    char in_path[DISK_PATH_BYTES], out_path[DISK_PATH_BYTES], buffer[1 << 16];
+    int64_t length;
+    int in, out;
+    TRY(disk_path(from, name, in_path));
+    TRY(disk_path(to, name, out_path));
+    TRY(disk_open(in_path, &in));
+    Err err = disk_length(in, in_path, &length);
+    if (err == OK) err = disk_create(out_path, &out);
+    if (err != OK) {
+        disk_close(in);
+        return err;
+    }
+    for (int64_t at = 0; err == OK && at < length; at += (int64_t)sizeof buffer) {
+        const size_t n =
+            (size_t)(length - at) < sizeof buffer ? (size_t)(length - at) : sizeof buffer;
+        err = disk_read(in, in_path, at, buffer, n);
+        if (err == OK) err = disk_write(out, out_path, at, buffer, n);
+    }
+    disk_close(in);
+    if (err == OK) return disk_finish(out, out_path);
+    disk_close(out);
+    return err;
+}
+
+Err hf_carry(const char *from, const char *to, int *n)
+{
+    *n = 0;
+    for (size_t i = 0; from && i < sizeof carried / sizeof *carried; i++) {
+        if (!is_file(from, carried[i])) continue;
+        TRY(copy_file(from, to, carried[i]));
+        (*n)++;
+    }
+    return OK;
+}
+
+/* An object of a file of the folder; NULL: it is not there. */
+static Err read_object(const char *dir, const char *name, size_t limit, Arena *temp, json_t **out)
+{
+    char path[DISK_PATH_BYTES];
+    const char *text;
+    size_t bytes;
+    *out = NULL;
+    if (!dir || !is_file(dir, name)) return OK;
+    const size_t mark = arena_mark(temp);
+    TRY(disk_path(dir, name, path));
+    TRY(text_read_file(path, limit, temp, &text, &bytes));
+    const Err err = strict_parse(path, text, bytes, DEPTH, out);
+    arena_rewind(temp, mark);
+    return err;
+}
+
+/* ---- ids of tokens ---- */
+
+/* "</s>", or {"content": "</s>", ...} */
+static const char *token_text(const json_t *x)
+{
+    return json_string_value(json_is_object(x) ? json_object_get(x, "content") : x);
+}
+
+static json_t *id_of(const json_t *tokenizer, const char *text)
+{
+    const json_t *added = json_object_get(tokenizer, "added_tokens"), *item;
+    size_t i;
+    json_array_foreach(added, i, item)
+    {
+        const char *content = json_string_value(json_object_get(item, "content"));
+        if (content && text && strcmp(content, text) == 0) return json_object_get(item, "id");
+    }
+    return NULL;
+}
+
+/* bos, eos and pad: as a config.json beside the tokenizer has them, else as the tokenizer does. */
+static Err add_ids(const char *beside, Arena *temp, json_t *config)
+{
+    static const char *const key[][2] = {{"bos_token_id", "bos_token"},
+                                         {"eos_token_id", "eos_token"},
+                                         {"pad_token_id", "pad_token"}};
+    json_t *old = NULL, *settings = NULL, *tokenizer = NULL;
+    Err err = read_object(beside, "config.json", CONFIG_MAX, temp, &old);
+    if (err == OK && !old)
+        err = read_object(beside, "tokenizer_config.json", TOKENIZER_MAX, temp, &settings);
+    if (err == OK && settings)
+        err = read_object(beside, "tokenizer.json", TOKENIZER_MAX, temp, &tokenizer);
+    for (int i = 0; i < 3 && err == OK; i++) {
+        json_t *id = json_object_get(old, key[i][0]);
+        if (!id) id = id_of(tokenizer, token_text(json_object_get(settings, key[i][1])));
+        json_object_set_new(config, key[i][0], id ? json_deep_copy(id) : json_null());
+    }
+    json_decref(old);
+    json_decref(settings);
+    json_decref(tokenizer);
+    return err;
+}
+
+/* ---- config.json ---- */
+
+static const char *type_word(int type)
+{
+    return type == ST_BF16  ? "bfloat16"
+           : type == ST_F16 ? "float16"
+           : type == ST_F64 ? "float64"
+                            : "float32";
+}
+
+/* What transformers needs besides what makes the model; dropout, which it would assume. */
+static Err made_config(const HfWrite *w, Arena *temp, json_t **out)
+{
+    static const char *const dropout[] = {"attn_pdrop", "embd_pdrop", "resid_pdrop"};
+    const Source *s = w->from;
+    const char *text;
+    Text t = text_in(temp);
+    model_config_json(&s->model, &t);
+    TRY(text_done(&t, &text));
+    TRY(strict_parse("the model", text, strlen(text), DEPTH, out));
+    for (int i = 0; i < 3 && s->model.family == FAMILY_GPT2; i++)
+        json_object_set_new(*out, dropout[i], json_real(0));
+    json_object_set_new(*out, "architectures", json_pack("[s]", architecture[s->model.family]));
+    const int own = s->manifest.tensors.tensor[0].dtype == F64 ? ST_F64 : ST_F32;
+    json_object_set_new(*out, "torch_dtype",
+                        json_string(type_word(w->type == HF_AS_STORED ? own : w->type)));
+    return add_ids(w->beside, temp, *out);
+}
+
+/* The source's own, every key of it. */
+static Err kept_config(const HfWrite *w, Arena *temp, json_t **out)
+{
+    TRY(read_object(w->from->dir, "config.json", CONFIG_MAX, temp, out));
+    MUST(*out, "%s has no config.json", w->from->dir);
+    if (w->type == HF_AS_STORED) return OK;
+    const bool newer = json_object_get(*out, "dtype") != NULL;
+    json_object_set_new(*out, newer ? "dtype" : "torch_dtype", json_string(type_word(w->type)));
+    if (newer) json_object_del(*out, "torch_dtype");
+    return OK;
+}
+
+Err hf_config_text(const HfWrite *w, Arena *a, const char **out)
+{
+    json_t *config = NULL;
+    Err err = w->from->kind == SOURCE_HF ? kept_config(w, a, &config) : made_config(w, a, &config);
+    char *text = err == OK ? json_dumps(config, JSON_INDENT(2) | JSON_SORT_KEYS) : NULL;
+    json_decref(config);
+    TRY(err);
+    if (!text) return err_fail(ERR_NOMEM, "no memory for the text of config.json");
+    Text t = text_in(a);
+    text_add(&t, "%s\n", text);
+    free(text);
+    return text_done(&t, out);
+}

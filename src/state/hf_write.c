@@ -1,0 +1,281 @@
+/* hf_write.c -- chunks of the source to their places in files that are there already.
+ *
+ *     thread 0   chunk 0   chunk 3   chunk 4 ...      whoever is free takes the next
+ *     thread 1   chunk 1   chunk 2   chunk 5 ...
+ *
+ * Where they go is what hf_open says of the new folder: reading and writing share one description. */
+#define _DEFAULT_SOURCE
+#include "state/hf_write.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "state/boxcopy.h"
+#include "state/chunkread.h"
+#include "state/convert.h"
+#include "state/disk.h"
+#include "state/folder_parts.h"
+
+typedef struct {
+    const HfWrite *w;
+    char dir[DISK_PATH_BYTES]; /* DST.tmp */
+    Manifest to;
+    const ManifestPart **place; /* [source tensors]: in `to`; NULL: a moment */
+    int64_t *first;             /* [source parts + 1]: chunks before */
+    int n_files, *fd;
+    char (*path)[DISK_PATH_BYTES];
+    int threads;
+    char *buffer; /* three chunks a thread */
+    _Atomic int64_t next, done, overflow, elements;
+    atomic_bool failed;
+    pthread_mutex_t lock;
+    Err err; /* the first */
+    char text[1024];
+} Writing;
+
+enum { BUFFERS = 3 };
+
+/* ---- one chunk ---- */
+
+/* In the order and type of its file. */
+static const char *as_stored(Writing *x, const ManifestPart *to, const Box *box, char *buffer)
+{
+    const StType from = st_type_of(x->to.tensors.tensor[to->tensor].dtype);
+    const size_t element = (size_t)st_type_bytes(from);
+    char *turned = buffer + CHUNK_BYTES, *out = buffer + 2 * (size_t)CHUNK_BYTES;
+    const char *data = buffer;
+    if (to->stored->transposed) {
+        const BoxAt in = box_dense(box, buffer);
+        const BoxAt there = {.data = turned, .stride = {1, box->hi[0] - box->lo[0]}};
+        box_copy(box, element, &in, &there);
+        data = turned;
+    }
+    if (to->stored->type == from) return data;
+    x->overflow += convert(from, data, to->stored->type, out, box_count(box));
+    return out;
+}
+
+static Err write_runs(const Writing *x, const ManifestPart *to, const Box *box, const char *data)
+{
+    const PartStored *s = to->stored;
+    const int64_t element = st_type_bytes(s->type);
+    const int r = s->transposed ? 1 : 0, c = 1 - r;
+    int64_t rows = box->hi[r] - box->lo[r], first = box->lo[r];
+    int64_t wide = box->ndim == 2 ? box->hi[c] - box->lo[c] : 1;
+    int64_t skip = box->ndim == 2 ? box->lo[c] : 0;
+    if (s->pitch == wide) skip += first * wide, wide *= rows, first = 0, rows = 1;
+    for (int64_t i = 0; i < rows; i++)
+        TRY(disk_write(x->fd[to->file], x->path[to->file],
+                       to->at + ((first + i) * s->pitch + skip) * element,
+                       data + i * wide * element, (size_t)(wide * element)));
+    return OK;
+}
+
+static const ManifestPart *part_of_chunk(const Writing *x, int64_t chunk, int64_t *number)
+{
+    int64_t lo = 0, hi = x->w->from->manifest.n_parts;
+    while (hi - lo > 1) {
+        const int64_t mid = lo + (hi - lo) / 2;
+        if (x->first[mid] <= chunk)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    while (x->first[lo + 1] <= chunk) lo++; /* past parts that have none */
+    *number = chunk - x->first[lo];
+    return &x->w->from->manifest.part[lo];
+}
+
+static Err move_chunk(Writing *x, ChunkReader *reader, int64_t chunk, char *buffer)
+{
+    const StateTensors *t = &x->w->from->manifest.tensors;
+    int64_t number, before;
+    const ManifestPart *part = part_of_chunk(x, chunk, &number);
+    const ManifestPart *to = x->place[part->tensor];
+    const Box box = part_chunk(t, part, number, &before);
+    TRY(chunk_read(reader, part, number, buffer));
+    TRY(write_runs(x, to, &box, as_stored(x, to, &box, buffer)));
+    x->elements += box_count(&box);
+    x->done += box_count(&box) * (int64_t)dtype_bytes(t->tensor[part->tensor].dtype);
+    return OK;
+}
+
+/* ---- all of them ---- */
+
+static void remember(Writing *x, Err err)
+{
+    pthread_mutex_lock(&x->lock);
+    if (x->err == OK) {
+        x->err = err;
+        snprintf(x->text, sizeof x->text, "%s", err_text());
+    }
+    x->failed = true;
+    pthread_mutex_unlock(&x->lock);
+}
+
+static void work(void *writing, int64_t thread)
+{
+    Writing *x = writing;
+    ChunkReader reader = chunk_reader(&x->w->from->manifest);
+    char *buffer = x->buffer + thread * BUFFERS * CHUNK_BYTES;
+    const int64_t n = x->first[x->w->from->manifest.n_parts];
+    for (int64_t i; !x->failed && (i = x->next++) < n;) {
+        const Err err = move_chunk(x, &reader, i, buffer);
+        if (err != OK) remember(x, err);
+        if (thread == 0 && x->w->progress) x->w->progress(x->w->context, x->done);
+    }
+    chunk_reader_close(&reader);
+}
+
+/* The part of the new folder that is the tensor of that name; mostly at the same place. */
+static const ManifestPart *place_of(const Writing *x, const char *name, int guess)
+{
+    const int n = x->to.tensors.n;
+    for (int i = 0; i < n; i++) {
+        const int at = (guess + i) % n;
+        if (strcmp(x->to.tensors.tensor[at].name, name) == 0) return &x->to.part[at];
+    }
+    return NULL;
+}
+
+/* Where each tensor of the source goes, and how many chunks come before each of its parts. */
+static Err list_work(Writing *x)
+{
+    const Manifest *m = &x->w->from->manifest;
+    Arena *a = x->w->temp;
+    void *buffer;
+    int weights = 0;
+    TRY(ARENA_NEW(a, m->tensors.n, &x->place));
+    TRY(ARENA_NEW(a, m->n_parts + 1, &x->first));
+    for (int i = 0; i < m->tensors.n; i++) {
+        const StateTensor *t = &m->tensors.tensor[i];
+        if (t->role != STATE_WEIGHT) continue;
+        x->place[i] = place_of(x, t->name, weights++);
+        if (!x->place[i])
+            return err_fail(ERR_CHECK, "%s: %s is no parameter of its model", m->dir, t->name);
+    }
+    for (int64_t p = 0; p < m->n_parts; p++)
+        x->first[p + 1] =
+            x->first[p] + (x->place[m->part[p].tensor] ? part_chunks(&m->tensors, &m->part[p]) : 0);
+    TRY(arena_push(a, (size_t)x->threads * BUFFERS * CHUNK_BYTES, &buffer));
+    x->buffer = buffer;
+    return OK;
+}
+
+static Err open_files(Writing *x)
+{
+    TRY(ARENA_NEW(x->w->temp, x->to.n_files, &x->fd));
+    TRY(ARENA_NEW(x->w->temp, x->to.n_files, &x->path));
+    for (int i = 0; i < x->to.n_files; i++) {
+        TRY(disk_path(x->dir, x->to.file[i].name, x->path[i]));
+        TRY(disk_create_again(x->path[i], &x->fd[i]));
+        x->n_files = i + 1;
+    }
+    return OK;
+}
+
+static Err sync_files(Writing *x)
+{
+    while (x->n_files > 0) {
+        const int i = --x->n_files;
+        TRY(disk_finish(x->fd[i], x->path[i]));
+    }
+    return OK;
+}
+
+static int64_t count_elements(const StateTensors *t)
+{
+    int64_t n = 0;
+    for (int i = 0; i < t->n; i++) n += shape_count(&t->tensor[i].shape);
+    return n;
+}
+
+static Err fill_folder(Writing *x, HfWritten *out)
+{
+    const HfWrite *w = x->w;
+    const DType wide = w->from->manifest.tensors.tensor[0].dtype;
+    HfShards shards;
+    const char *config;
+    TRY(hf_config_text(w, w->temp, &config));
+    TRY(hf_put_text(x->dir, "config.json", config));
+    TRY(hf_lay(w, w->temp, &shards));
+    TRY(hf_make_files(&shards, x->dir, w->temp));
+    TRY(hf_open(x->dir, &w->from->model, wide, w->temp, &x->to));
+    TRY(list_work(x));
+    TRY(open_files(x));
+    team_run(w->team, x->threads, work, x);
+    if (x->err != OK) return err_fail(x->err, "%s", x->text);
+    if (x->elements != count_elements(&x->to.tensors))
+        return err_fail(ERR_CHECK, "%s: has %lld elements of weights, and its model %lld",
+                        w->from->dir, (long long)x->elements,
+                        (long long)count_elements(&x->to.tensors));
+    TRY(sync_files(x));
+    *out = (HfWritten){.files = shards.n, .bytes = shards.data_bytes, .overflow = x->overflow};
+    return hf_carry(w->beside, x->dir, &out->carried);
+}
+
+static Err begin_folder(Writing *x)
+{
+    struct stat s;
+    const char *dir = x->w->dir;
+    if (snprintf(x->dir, sizeof x->dir, "%s.tmp", dir) >= (int)sizeof x->dir)
+        return err_fail(ERR_CONFIG, "%.60s...: a path of over %d bytes", dir, DISK_PATH_BYTES);
+    if (lstat(dir, &s) == 0)
+        return err_fail(ERR_CONFIG,
+                        "%s is there already; nothing is overwritten: choose another DST, or "
+                        "remove it",
+                        dir);
+    if (mkdir(x->dir, 0777) == 0) return OK;
+    return err_fail(errno == EEXIST ? ERR_CONFIG : ERR_IO, "%s: cannot be made: %s%s", x->dir,
+                    strerror(errno),
+                    errno == EEXIST ? "; left by what did not end, or being written: remove it "
+                                      "when nothing runs"
+                                    : "");
+}
+
+static Err name_folder(const Writing *x)
+{
+    char parent[DISK_PATH_BYTES];
+    snprintf(parent, sizeof parent, "%s", x->w->dir);
+    char *slash = strrchr(parent, '/');
+    if (slash) slash[slash == parent] = '\0';
+    TRY(disk_sync_folder(x->dir));
+    if (rename(x->dir, x->w->dir) != 0)
+        return err_fail(ERR_IO, "%s: cannot be renamed to %s: %s", x->dir, x->w->dir,
+                        strerror(errno));
+    return disk_sync_folder(slash ? parent : ".");
+}
+
+/* The first error is what counts. */
+static Err give_up(Writing *x, Err err)
+{
+    char text[1024];
+    snprintf(text, sizeof text, "%s", err_text());
+    while (x->n_files > 0) disk_close(x->fd[--x->n_files]);
+    (void)folder_remove(x->dir, NULL, NULL);
+    return err_fail(err, "%s", text);
+}
+
+Err hf_write(const HfWrite *w, HfWritten *out)
+{
+    Writing *x;
+    const size_t mark = arena_mark(w->temp);
+    TRY(ARENA_NEW(w->temp, 1, &x));
+    x->w = w;
+    x->threads = w->team ? team_threads(w->team) : 1;
+    pthread_mutex_init(&x->lock, NULL);
+    Err err = begin_folder(x);
+    if (err == OK) {
+        err = fill_folder(x, out);
+        if (err == OK) err = name_folder(x);
+        if (err != OK) err = give_up(x, err);
+    }
+    pthread_mutex_destroy(&x->lock);
+    arena_rewind(w->temp, mark);
+    return err;
+}

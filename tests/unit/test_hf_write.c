@@ -1,0 +1,283 @@
+/* test_hf_write.c -- Hugging Face folders written: from theirs and from our checkpoints of any layout,
+ * in one file and in shards, by several threads; every element is the source's, to the bit where
+ * the type holds it, else rounded to the nearest. Nothing is overwritten, and nothing half written
+ * stays. */
+#define _DEFAULT_SOURCE
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "state/convert.h"
+#include "state/hf_write.h"
+#include "support/hf_folders.h"
+#include "support/states.h"
+
+typedef struct {
+    Arena arena;
+    char base[64], to[100];
+    Source source;
+    Team *team;
+    HfWritten result;
+} Bench;
+
+static void bench_open(Bench *b, const char *path)
+{
+    DO(arena_open(&b->arena, "hf write", ARENA_PLENTY));
+    state_folder(b->base);
+    snprintf(b->to, sizeof b->to, "%s/out", b->base);
+    DO(team_open(&b->team, 3, -1));
+    if (path) DO(source_open(path, F32, &b->arena, &b->source));
+}
+
+static void bench_close(Bench *b)
+{
+    team_close(b->team);
+    state_folder_remove(b->base);
+    arena_close(&b->arena);
+}
+
+static Err write_as(Bench *b, int type, int64_t shard_bytes)
+{
+    const HfWrite w = {.from = &b->source,
+                       .dir = b->to,
+                       .beside = b->source.beside,
+                       .type = type,
+                       .shard_bytes = shard_bytes,
+                       .team = b->team,
+                       .temp = &b->arena};
+    return hf_write(&w, &b->result);
+}
+
+/* Every weight of the folder is what `from` has, as the type holds it. */
+static void compare(Bench *b, const char *from, int type)
+{
+    Model model;
+    ModelConfig c;
+    DO(model_config_use(b->to, &b->arena, &c));
+    DO(model_build(&b->source.model, F32, (BatchShape){1, 1}, &b->arena, &model));
+    for (int i = 0; i < model.n_params; i++) {
+        const Param *p = &model.param[i];
+        double *want = calloc((size_t)p->count, sizeof *want), *got = calloc((size_t)p->count, 8);
+        hf_folder_weight(from, &b->source.model, p, &b->arena, want);
+        hf_folder_weight(b->to, &c, p, &b->arena, got);
+        for (int64_t e = 0; e < p->count; e++) {
+            uint16_t half;
+            float f = (float)want[e];
+            if (type == ST_BF16 || type == ST_F16) {
+                convert(ST_F32, &f, (StType)type, &half, 1);
+                convert((StType)type, &half, ST_F64, &want[e], 1);
+            }
+            if (memcmp(&want[e], &got[e], sizeof *got) != 0)
+                fail_msg("%s: %s[%lld] is %.9g, not %.9g", from, p->name, (long long)e, got[e],
+                         want[e]);
+        }
+        free(want);
+        free(got);
+    }
+}
+
+static bool is_there(const char *dir, const char *name)
+{
+    char path[300];
+    struct stat s;
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    return stat(path, &s) == 0;
+}
+
+static void check_config(const Bench *b, const char *key, const char *want)
+{
+    char path[200];
+    json_error_t why;
+    snprintf(path, sizeof path, "%s/config.json", b->to);
+    json_t *o = json_load_file(path, 0, &why);
+    if (!o) fail_msg("%s: %s", path, why.text);
+    const char *is = json_string_value(json_object_get(o, key));
+    if (!is || strcmp(is, want) != 0) fail_msg("%s: %s is %s", path, key, is ? is : "none");
+    json_decref(o);
+}
+
+static void from_theirs(void **state)
+{
+    (void)state;
+    static const struct {
+        int type;
+        int64_t shard_bytes;
+    } way[] = {{HF_AS_STORED, HF_SHARD_BYTES}, {ST_BF16, 3000}, {ST_F32, 7000}, {ST_F16, 1}};
+    for (int i = 0; hf_folders[i]; i++)
+        for (size_t k = 0; k < sizeof way / sizeof *way; k++) {
+            Bench b;
+            Arena arena;
+            DO(arena_open(&arena, "path", ARENA_PLENTY));
+            const char *from = hf_folder_path(hf_folders[i], &arena);
+            bench_open(&b, from);
+            DO(write_as(&b, way[k].type, way[k].shard_bytes));
+            assert_true(is_there(b.to, "model.safetensors.index.json") == (k > 0));
+            assert_true(k == 0 ? b.result.files == 1 : b.result.files > 2);
+            assert_int_equal(b.result.overflow, 0);
+            if (k == 1) check_config(&b, "dtype", "bfloat16");
+            compare(&b, from, way[k].type);
+            assert_false(is_there(b.base, "out.tmp"));
+            bench_close(&b);
+            arena_close(&arena);
+        }
+}
+
+/* ---- by way of a checkpoint ---- */
+
+typedef struct {
+    const Source *from;
+    const char *folder;
+} Through;
+
+static Err load_and_save(StateRank *r, void *work)
+{
+    const Through *x = work;
+    LoadResult loaded;
+    const LoadSettings set = {.manifest = &x->from->manifest,
+                              .what = LOAD_WEIGHTS,
+                              .rank = &r->rank,
+                              .comm = r->world->comm,
+                              .all = r->world->all,
+                              .temp = r->world->arena};
+    TRY(world_agree(r->world, state_load(&set, &loaded)));
+    return state_save(r, x->folder, 2, true);
+}
+
+static void by_way_of_a_checkpoint(void **state)
+{
+    (void)state;
+    static const char *const words[] = {"dp=2 zero=3", "pp=2 tp=3 zero=0", NULL};
+    for (int i = 0; hf_folders[i]; i++)
+        for (int k = 0; words[k]; k++) {
+            Bench b;
+            StateWorld w;
+            Arena arena;
+            char step[200];
+            DO(arena_open(&arena, "path", ARENA_PLENTY));
+            const char *from = hf_folder_path(hf_folders[i], &arena);
+            bench_open(&b, from);
+            const Source theirs = b.source;
+            state_world_open_as(
+                &w, &(StateSpec){.words = words[k], .dtype = F32, .config = &theirs.model});
+            Through x = {&theirs, b.base};
+            if (state_world_run(&w, load_and_save, &x) != OK) fail_msg("%s", err_text());
+            snprintf(step, sizeof step, "%s/%s", b.base, generation_of(2).name);
+            DO(manifest_read(step, &b.arena, &b.source.manifest));
+            b.source.kind = SOURCE_CHECKPOINT;
+            b.source.dir = step;
+            DO(write_as(&b, HF_AS_STORED, HF_SHARD_BYTES));
+            check_config(&b, "torch_dtype", "float32");
+            compare(&b, from, ST_F32);
+            state_world_close(&w);
+            bench_close(&b);
+            arena_close(&arena);
+        }
+}
+
+/* ---- what else is there, and what goes wrong ---- */
+
+static void put(const char *dir, const char *name, const char *text)
+{
+    char path[300];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+/* Of a checkpoint the ids are the tokenizer's. */
+static void a_tokenizer_is_carried(void **state)
+{
+    (void)state;
+    Bench b;
+    char beside[100];
+    bench_open(&b, HF_GOLDEN "qwen2");
+    snprintf(beside, sizeof beside, "%s/tokenizer", b.base);
+    assert_int_equal(mkdir(beside, 0777), 0);
+    put(beside, "tokenizer.json",
+        "{\"added_tokens\": [{\"id\": 3, \"content\": \"<s>\"}, "
+        "{\"id\": 7, \"content\": \"</s>\"}]}");
+    put(beside, "tokenizer_config.json",
+        "{\"bos_token\": {\"content\": \"<s>\"}, \"eos_token\": \"</s>\", \"pad_token\": null}");
+    put(beside, "merges.txt", "#version\n");
+    put(beside, "notes.txt", "mine");
+    b.source.beside = beside;
+    b.source.kind = SOURCE_CHECKPOINT;
+    DO(write_as(&b, ST_F32, HF_SHARD_BYTES));
+    assert_int_equal(b.result.carried, 3);
+    assert_true(is_there(b.to, "merges.txt") && !is_there(b.to, "notes.txt"));
+    char path[200];
+    snprintf(path, sizeof path, "%s/config.json", b.to);
+    json_t *o = json_load_file(path, 0, NULL);
+    assert_int_equal(json_integer_value(json_object_get(o, "bos_token_id")), 3);
+    assert_int_equal(json_integer_value(json_object_get(o, "eos_token_id")), 7);
+    assert_true(json_is_null(json_object_get(o, "pad_token_id")));
+    json_decref(o);
+    bench_close(&b);
+}
+
+static void nothing_is_overwritten(void **state)
+{
+    (void)state;
+    Bench b;
+    bench_open(&b, HF_GOLDEN "qwen3");
+    DO(write_as(&b, ST_F32, HF_SHARD_BYTES));
+    expect_error("twice", write_as(&b, ST_F32, HF_SHARD_BYTES), ERR_CONFIG, "is there already");
+    compare(&b, HF_GOLDEN "qwen3", ST_F32);
+    bench_close(&b);
+}
+
+/* A file that ends early while it is read: DST.tmp goes too. */
+static void nothing_half_stays(void **state)
+{
+    (void)state;
+    Bench b;
+    char copy[100], path[200];
+    bench_open(&b, NULL);
+    snprintf(copy, sizeof copy, "%s/in", b.base);
+    hf_folder_copy(HF_GOLDEN "gpt2", copy);
+    DO(source_open(copy, F32, &b.arena, &b.source));
+    snprintf(path, sizeof path, "%s/model.safetensors", copy);
+    assert_int_equal(truncate(path, 20000), 0);
+    expect_error("short", write_as(&b, ST_F32, HF_SHARD_BYTES), ERR_CHECK, "the file ends");
+    assert_false(is_there(b.base, "out") || is_there(b.base, "out.tmp"));
+    bench_close(&b);
+}
+
+static void overflow_is_told(void **state)
+{
+    (void)state;
+    Bench b;
+    char copy[100], path[200];
+    const float large[2] = {70000, -1e9F};
+    bench_open(&b, NULL);
+    snprintf(copy, sizeof copy, "%s/in", b.base);
+    hf_folder_copy(HF_GOLDEN "llama", copy);
+    DO(source_open(copy, F32, &b.arena, &b.source));
+    snprintf(path, sizeof path, "%s/model.safetensors", copy);
+    FILE *f = fopen(path, "r+b");
+    fseek(f, (long)b.source.manifest.part[3].at + 40, SEEK_SET);
+    fwrite(large, sizeof large, 1, f);
+    fclose(f);
+    DO(write_as(&b, ST_F16, HF_SHARD_BYTES));
+    assert_int_equal(b.result.overflow, 2);
+    compare(&b, copy, ST_F16);
+    bench_close(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(from_theirs),
+        cmocka_unit_test(by_way_of_a_checkpoint),
+        cmocka_unit_test(a_tokenizer_is_carried),
+        cmocka_unit_test(nothing_is_overwritten),
+        cmocka_unit_test(nothing_half_stays),
+        cmocka_unit_test(overflow_is_told),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
