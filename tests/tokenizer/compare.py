@@ -43,11 +43,27 @@ def differ(kind, text, got, want):
     return 1
 
 
+def write_lines(path, texts):
+    with open(path, "w", encoding="utf-8") as f:
+        for text in texts:
+            f.write(json.dumps({"text": text}) + "\n")
+
+
+def every_code():
+    """Every code point, beside words, spaces that are stripped, and itself; 64 to a text."""
+    codes = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
+    for at in range(0, len(codes), 64):
+        yield "".join(f"word{c} a{c}<mask>{c}{c}1{c}word" for c in map(chr, codes[at : at + 64]))
+
+
 def compare(binary, kind, texts, folder):
-    path = os.path.join(folder, kind + ".json")
+    path, lines = os.path.join(folder, kind + ".json"), os.path.join(folder, "texts.jsonl")
     nasty.save(nasty.train(kind, texts[: len(texts) // 10], SIZES[kind]), path, merges_as_text=kind == "gpt2")
     official = Tokenizer.from_file(path)
-    got, _ = built(binary, os.path.join(folder, "texts.jsonl"), os.path.join(folder, kind), "--tokenizer", path)
+    if kind == "llama3":
+        texts, lines = texts + list(every_code()), os.path.join(folder, "more.jsonl")
+    write_lines(lines, texts)
+    got, _ = built(binary, lines, os.path.join(folder, kind), "--tokenizer", path)
     assert len(got) == len(texts), (len(got), len(texts))
     n = 0
     for at in range(0, len(texts), 500):
@@ -86,9 +102,6 @@ def main():
     status = 0
     with tempfile.TemporaryDirectory() as folder:
         texts = list(nasty.documents(seed, total * 1e6))
-        with open(os.path.join(folder, "texts.jsonl"), "w", encoding="utf-8") as f:
-            for text in texts:
-                f.write(json.dumps({"text": text}) + "\n")
         print(f"{len(texts)} documents, {sum(len(t.encode()) for t in texts)} bytes")
         for kind in SIZES:
             status |= compare(binary, kind, texts, folder)
