@@ -90,7 +90,8 @@ typedef struct {
     int64_t tokens_micro, tokens_step;
     int n_memory, n_transfers;
     MemoryRow memory[MAX_MEMORY_ROWS]; /* in the order of ArenaId */
-    size_t total;
+    size_t snapshot; /* beside the arenas: what is saved while the next steps run; 0: nothing is */
+    size_t total;    /* of all of it */
     TransferRow transfer[MAX_TRANSFER_ROWS]; /* by purpose */
     size_t sent_bytes;                       /* of all transfers */
     PipelineFacts pipeline;
@@ -106,7 +107,7 @@ static inline bool unit_is_here(const LinkedProgram *lp, int unit)
 Err facts_gather(Facts *f, Arena *arena);
 /* Local, parts of it. ERR_CHECK when rows do not add up to the arena that they are of, and when there
  * are more kinds of transfers than can be listed. */
-Err facts_memory(Facts *f);
+Err facts_memory(Facts *f, Arena *temp);
 Err facts_transfers(Facts *f);
 Err facts_params(Facts *f, Arena *arena);
 /* Local. Compiles the rank once more, without evictions, where there are some. */

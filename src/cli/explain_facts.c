@@ -103,7 +103,7 @@ Err facts_gather(Facts *f, Arena *arena)
     f->tokens_step = f->config->batch_global * f->config->data_seq_len;
     f->flops_formula = formula(f);
     TRY(facts_params(f, arena));
-    TRY(facts_memory(f));
+    TRY(facts_memory(f, arena));
     TRY(facts_transfers(f));
     return facts_pipeline(f, arena);
 }

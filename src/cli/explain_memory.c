@@ -3,6 +3,7 @@
  *     state    packs | homes, master weights, moments           of each unit
  *     step     sums, of packs | of homes, guests; inputs, losses, scalars
  *     work     what lives where it is highest
+ *     save     the snapshot of what the rank owns, when run.save_every is set; in no arena
  *
  * Each of the first two is a sum of pieces that lie back to back (schedule/memory_static.c); a
  * test finds the same pieces by their addresses. */
@@ -10,6 +11,7 @@
 #include <string.h>
 #include "cli/explain.h"
 #include "schedule/textform.h"
+#include "state/save.h"
 
 static MemoryRow *row_of(Facts *f, ArenaId arena, const char *scope, const char *key,
                          const char *what)
@@ -109,10 +111,21 @@ static void work_rows(Facts *f)
         lp->bytes[ARENA_SESSION];
 }
 
-Err facts_memory(Facts *f)
+/* As train_bytes has it. */
+static Err snapshot_bytes(Facts *f, Arena *temp)
+{
+    int64_t bytes = 0;
+    if (f->config->run_save_every > 0) TRY(saver_bytes(&f->job->linked, temp, &bytes));
+    f->snapshot = (size_t)bytes;
+    f->total += f->snapshot;
+    return OK;
+}
+
+Err facts_memory(Facts *f, Arena *temp)
 {
     static const char *const name[N_ARENAS] = {"state", "step", "work", "host", "session"};
     const LinkedProgram *lp = &f->job->linked;
+    TRY(snapshot_bytes(f, temp));
     state_rows(f);
     step_rows(f);
     work_rows(f);
@@ -176,5 +189,7 @@ void explain_memory_text(const Facts *f, Text *t)
     work_text(f, t);
     bytes_line(t, "host", "frame", "offloaded, in the host's memory",
                f->job->linked.bytes[ARENA_HOST]);
+    if (f->snapshot)
+        bytes_line(t, "save", "snapshot", "what is saved while training goes on", f->snapshot);
     bytes_line(t, "all", "", "known before the run, and all that it takes", f->total);
 }

@@ -1,7 +1,7 @@
 /* train.c -- `sheaf train`: configuration, data and device put together, then the loop on every
  * rank.
  *
- *     sheaf train run.yaml [key=value ...] [--trace FILE]
+ *     sheaf train run.yaml [key=value ...] [--trace FILE] [--supervise N [--fewer]]
  *
  *     worker   configuration, model, data, device                    once in a process
  *     ranks    team, compile, agree; memory, run folder (rank 0), agree; the loop
@@ -16,6 +16,7 @@
 
 #include "cli/args.h"
 #include "cli/machine.h"
+#include "cli/supervise.h"
 #include "cli/train.h"
 #include "cli/train_state.h"
 #include "cli/verbs.h"
@@ -105,8 +106,11 @@ static Err open_data(TrainSession *s)
 static Err prepare(TrainSession *s, int argc, char **argv)
 {
     Args args;
-    const Flag flags[] = {{"--trace", &s->trace_path, NULL}};
-    TRY(args_split(argc, argv, flags, 1, &s->arena, &args));
+    SuperviseFlags parents = {0}; /* the parent has honoured them */
+    const Flag flags[] = {{"--trace", &s->trace_path, NULL},
+                          {"--supervise", &parents.times, NULL},
+                          {"--fewer", NULL, &parents.fewer}};
+    TRY(args_split(argc, argv, flags, 3, &s->arena, &args));
     s->file = args.file;
     TRY(launch_config(&s->launch, &args, &s->arena, &s->config));
     TRY(config_model(&s->config, &s->arena, &s->model));
@@ -163,6 +167,7 @@ static int say_failure(const TrainSession *s, Err err)
     char me[32];
     snprintf(me, sizeof me, "rank %d: ", s->launch.by.rank);
     snprintf(text, sizeof text, "%s", err_text());
+    snprintf(s->board->why, sizeof s->board->why, "%.500s", text);
     /* Rank 0 may be the one that stopped: who found out says it too. */
     const bool found = strncmp(text, me, strlen(me)) == 0 || (err != ERR_PEER && !s->agreed);
     const bool mine = s->launch.by.rank == 0 || found;
@@ -198,4 +203,4 @@ static int train(int argc, char **argv, Board *board)
     return status;
 }
 
-int verb_train(int argc, char **argv) { return worker_run(train, argc, argv); }
+int verb_train(int argc, char **argv) { return supervise_run(train, argc, argv); }

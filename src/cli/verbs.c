@@ -6,8 +6,8 @@
 #include "base/text.h"
 
 const Verb verbs[] = {
-    {"train", "run.yaml [key=value ...] [--trace F]", "train, and write what each step was",
-     verb_train},
+    {"train", "run.yaml [key=value ...] [--trace F] [--supervise N [--fewer]]",
+     "train; goes on by itself where the run folder has a checkpoint", verb_train},
     {"verify", "run.yaml [key=value ...] [--ranks N] [--layouts \"tp=2; dp=4 zero=3\"] [--full]",
      "prove that layouts compute the same model, here", verb_verify},
     {"explain", "run.yaml [key=value ...] [--rank N] [--svg F] [--schedule F]",

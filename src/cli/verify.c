@@ -176,4 +176,4 @@ static int verify(int argc, char **argv, Board *board)
     return worker_flush(failed ? 1 : 0);
 }
 
-int verb_verify(int argc, char **argv) { return worker_run(verify, argc, argv); }
+int verb_verify(int argc, char **argv) { return worker_run(verify, argc, argv, NULL); }

@@ -118,15 +118,16 @@ const char *worker_dump(const Board *b, const char *reason, char path[1200])
     return board_write(b, path, reason) == OK ? path : NULL;
 }
 
-static void tell_crash(const Board *b, int signal_number)
+static void tell_crash(Board *b, int signal_number)
 {
     Arena arena;
-    const char *end, *words;
+    const char *end = "", *words;
     char path[1200];
     if (arena_open(&arena, "crash", (size_t)1 << 26) != OK) return;
     Text t = text_in(&arena);
     tell_end(b, signal_number, &t);
     if (text_done(&t, &end) == OK) fprintf(stderr, "sheaf: %s\n", end);
+    snprintf(b->why, sizeof b->why, "%s", end);
     t = text_in(&arena);
     if (b->n_seats <= MOST_TOLD) board_tell(b, LATEST, &t);
     if (text_done(&t, &words) == OK) fputs(words, stderr);
@@ -134,24 +135,42 @@ static void tell_crash(const Board *b, int signal_number)
     arena_close(&arena);
 }
 
-static int tell_status(const Board *b, int status)
+static bool asks_to_end(int signal_number)
 {
-    if (WIFEXITED(status)) return WEXITSTATUS(status);
-    if (WTERMSIG(status) != SIGINT) tell_crash(b, WTERMSIG(status));
-    return 128 + WTERMSIG(status);
+    for (int i = 0; i < N_PASSED_ON; i++)
+        if (passed_on[i] == signal_number) return true;
+    return false;
 }
 
-static int wait_for_end(pid_t pid, const sigset_t *held, const Board *b)
+static void tell_status(Board *b, int status, WorkerEnd *end)
+{
+    if (WIFEXITED(status)) {
+        end->status = WEXITSTATUS(status);
+        return;
+    }
+    if (WTERMSIG(status) != SIGINT) tell_crash(b, WTERMSIG(status));
+    end->by_user |= asks_to_end(WTERMSIG(status));
+    end->status = 128 + WTERMSIG(status);
+}
+
+static void wait_for_end(pid_t pid, const sigset_t *held, Board *b, WorkerEnd *end)
 {
     for (;;) {
         int status;
         siginfo_t info;
         const pid_t ended = waitpid(pid, &status, WNOHANG);
-        if (ended == pid) return tell_status(b, status);
-        if (ended < 0) return cli_fail(err_fail(ERR_IO, "the worker: %s", strerror(errno)));
+        if (ended == pid) {
+            tell_status(b, status, end);
+            return;
+        }
+        if (ended < 0) {
+            end->status = cli_fail(err_fail(ERR_IO, "the worker: %s", strerror(errno)));
+            return;
+        }
         const int got = sigwaitinfo(held, &info);
-        if (got > 0 && got != SIGCHLD && info.si_code != SI_KERNEL && is_wanted(got))
-            kill(pid, got);
+        if (got <= 0 || got == SIGCHLD || !is_wanted(got)) continue;
+        end->by_user = true;
+        if (info.si_code != SI_KERNEL) kill(pid, got); /* a terminal sends it to both */
     }
 }
 
@@ -161,10 +180,12 @@ static int in_worker(int (*work)(int, char **, Board *), int argc, char **argv, 
     return worker_flush(work(argc, argv, b));
 }
 
-int worker_run(int (*work)(int argc, char **argv, Board *board), int argc, char **argv)
+int worker_run(int (*work)(int argc, char **argv, Board *board), int argc, char **argv,
+               WorkerEnd *out)
 {
-    Board *b;
+    Board *b; /* of this worker alone: nothing is left in it of one that died before */
     sigset_t held, before;
+    WorkerEnd end = {0};
     const pid_t parent = getpid();
     const Err err = board_open(&b);
     if (err != OK) return cli_fail(err);
@@ -178,9 +199,14 @@ int worker_run(int (*work)(int argc, char **argv, Board *board), int argc, char 
         if (getppid() != parent) _exit(1); /* it died before that */
         exit(in_worker(work, argc, argv, b));
     }
-    const int status = pid > 0 ? wait_for_end(pid, &held, b)
-                               : cli_fail(err_fail(ERR_NOMEM, "no worker: %s", strerror(errno)));
+    if (pid > 0)
+        wait_for_end(pid, &held, b, &end);
+    else
+        end.status = cli_fail(err_fail(ERR_NOMEM, "no worker: %s", strerror(errno)));
+    snprintf(end.dir, sizeof end.dir, "%s", b->dir);
+    snprintf(end.why, sizeof end.why, "%s", b->why);
+    if (out) *out = end;
     sigprocmask(SIG_SETMASK, &before, NULL);
     board_close(b);
-    return status;
+    return end.status;
 }

@@ -13,8 +13,18 @@
 
 #include "train/board.h"
 
-/* Collective over nothing: call it before any thread is started. The exit status. */
-int worker_run(int (*work)(int argc, char **argv, Board *board), int argc, char **argv);
+/* How a worker ended. */
+typedef struct {
+    int status;     /* exit status */
+    bool by_user;   /* a signal that asks a program to end came, or the worker died of one */
+    char dir[1024]; /* its run folder; "": it had none yet */
+    char why[512];  /* in words; "": it ended well, or said so itself */
+} WorkerEnd;
+
+/* Local: call it before any thread is started. The exit status; and, where `end` is not NULL, more of
+ * how it ended. */
+int worker_run(int (*work)(int argc, char **argv, Board *board), int argc, char **argv,
+               WorkerEnd *end);
 /* Local. Flushes standard output; the exit status, which is not 0 when that fails. */
 int worker_flush(int status);
 /* Local. Writes dir/recorder.json of a run that failed for this reason, where there is a run

@@ -40,6 +40,7 @@ typedef struct Board {
     char dir[1024];      /* the run folder; "": not known yet */
     _Atomic int crashed; /* 1 + the rank whose thread got a deadly signal; 0: none that is known */
     _Atomic int sent_by; /* process that sent the signal; 0: the rank's own fault */
+    char why[512];       /* the worker ended by an error: its message; "" when it did not */
 } Board;
 
 /* Local. In memory that a child shares. board_close gives it back. */

@@ -79,6 +79,14 @@ static void note(Loop *l, const Metrics *m)
     if (m->has_valid) out->has_valid = true, out->valid_loss = m->valid_loss;
 }
 
+/* Not while steps are skipped: a run that ends for them must not go on behind them when it is
+ * started again. */
+static bool is_save_due(const Loop *l)
+{
+    const int64_t every = l->s->save.every;
+    return every > 0 && l->at.step % every == 0 && l->skips == 0;
+}
+
 static Err run_steps(Loop *l)
 {
     const TrainSettings *s = l->s;
@@ -94,7 +102,7 @@ static Err run_steps(Loop *l)
         note(l, &m);
         if (l->skips == MOST_SKIPS) return world_agree(s->world, give_up(l, &m)); /* on all */
         TRY(loop_saver_moved(l));
-        if (last || stop || (s->save.every && m.step % s->save.every == 0)) TRY(loop_save(l));
+        if (last || stop || is_save_due(l)) TRY(loop_save(l));
     }
     TRY(loop_drain_saver(l));
     l->result.stopped = l->at.step < s->lr.steps;

@@ -37,7 +37,7 @@ static int run_worker(int (*work)(int, char **, Board *))
     for (int i = 0; i < 4; i++) signal(deadly[i], SIG_DFL); /* cmocka has handlers of its own */
     const int kept = dup(STDERR_FILENO);
     assert_true(file && kept >= 0 && dup2(fileno(file), STDERR_FILENO) >= 0);
-    const int status = worker_run(work, 1, argv);
+    const int status = worker_run(work, 1, argv, NULL);
     dup2(kept, STDERR_FILENO);
     close(kept);
     rewind(file);
@@ -282,7 +282,7 @@ static void the_worker_dies_with_its_parent(void **state)
     snprintf(fd, sizeof fd, "%d", pipes[1]);
     const pid_t parent = fork();
     assert_true(parent >= 0);
-    if (parent == 0) _exit(worker_run(tell_pid_and_sleep, 1, argv));
+    if (parent == 0) _exit(worker_run(tell_pid_and_sleep, 1, argv, NULL));
     assert_int_equal(read(pipes[0], &worker, sizeof worker), sizeof worker);
     kill(parent, SIGKILL);
     waitpid(parent, &status, 0);
@@ -303,7 +303,7 @@ static void signals_are_passed_on(void **state)
     assert_true(parent >= 0);
     if (parent == 0) {
         close(STDERR_FILENO);
-        _exit(worker_run(tell_pid_and_sleep, 1, argv));
+        _exit(worker_run(tell_pid_and_sleep, 1, argv, NULL));
     }
     assert_int_equal(read(pipes[0], &worker, sizeof worker), sizeof worker);
     kill(parent, SIGTERM);

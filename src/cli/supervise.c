@@ -1,0 +1,247 @@
+/* supervise.c -- the parent that starts a worker again. */
+#define _DEFAULT_SOURCE
+#include "cli/supervise.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include "cli/args.h"
+#include "cli/config.h"
+#include "cli/verbs.h"
+#include "comm/open.h"
+#include "state/folder.h"
+
+enum { MOST_RESTARTS = 1000000, MOST_STUCK = 2, NEW_WORDS = 4, WORD_BYTES = 48 };
+
+typedef struct {
+    int64_t step, checkpoint; /* how far the run came; its newest checkpoint; 0: none */
+} Progress;
+
+typedef struct {
+    Arena arena;
+    int times;
+    bool fewer;
+    int argc; /* of the next worker */
+    char **argv;
+    char word[NEW_WORDS][WORD_BYTES];
+    Config config; /* of the next worker, with --fewer */
+    Progress at;
+    int stuck; /* restarts in a row that came no further */
+} Supervisor;
+
+/* ---- what the next worker is asked for ---- */
+
+static bool sets(const char *word, const char *key)
+{
+    const size_t length = strlen(key);
+    return strncmp(word, key, length) == 0 && word[length] == '=';
+}
+
+/* key=value instead of what was said of the key. */
+static void set_word(Supervisor *v, int slot, const char *key, long long value)
+{
+    int n = 0;
+    for (int i = 0; i < v->argc; i++)
+        if (!sets(v->argv[i], key)) v->argv[n++] = v->argv[i];
+    snprintf(v->word[slot], WORD_BYTES, "%s=%lld", key, value);
+    v->argv[n++] = v->word[slot];
+    v->argv[v->argc = n] = NULL;
+}
+
+/* The folder is there now: it is the run's own that it would rename. */
+static void set_not_fresh(Supervisor *v)
+{
+    set_word(v, 0, "run.fresh", 0);
+    snprintf(v->word[0], WORD_BYTES, "run.fresh=false");
+}
+
+static void set_fewer(Supervisor *v)
+{
+    Config *c = &v->config;
+    const int64_t others = c->mesh_tp * c->mesh_cp * c->mesh_pp;
+    const bool two = strcmp(c->origin[KEY_mesh_dp_replicate], "default") != 0 ||
+                     strcmp(c->origin[KEY_mesh_dp_shard], "default") != 0;
+    if (c->mesh_dp < 2) return;
+    if (!two) {
+        c->mesh_dp_shard = --c->mesh_dp;
+        set_word(v, 1, "mesh.dp", (long long)c->mesh_dp);
+    } else {
+        if (c->mesh_dp_replicate > 1)
+            set_word(v, 1, "mesh.dp_replicate", (long long)--c->mesh_dp_replicate);
+        else
+            set_word(v, 1, "mesh.dp_shard", (long long)--c->mesh_dp_shard);
+        c->mesh_dp = c->mesh_dp_replicate * c->mesh_dp_shard;
+        set_word(v, 2, "mesh.dp", (long long)c->mesh_dp);
+    }
+    c->run_ranks = c->mesh_dp * others;
+    set_word(v, 3, "run.ranks", (long long)c->run_ranks);
+}
+
+/* ---- how far it came ---- */
+
+static int64_t newest_checkpoint(Supervisor *v, const char *dir)
+{
+    char path[1100];
+    Generation *list;
+    int n = 0;
+    const size_t mark = arena_mark(&v->arena);
+    snprintf(path, sizeof path, "%s/checkpoints", dir);
+    const int64_t step = folder_list(path, &v->arena, &list, &n) == OK && n > 0 ? list[0].step : 0;
+    arena_rewind(&v->arena, mark);
+    return step;
+}
+
+/* The step of the last line that is whole. */
+static int64_t last_step(const char *dir)
+{
+    char path[1100], line[4096];
+    long long step, last = 0;
+    snprintf(path, sizeof path, "%s/metrics.jsonl", dir);
+    FILE *f = fopen(path, "r");
+    while (f && fgets(line, sizeof line, f))
+        if (strchr(line, '\n') && sscanf(line, "{\"step\": %lld", &step) == 1) last = step;
+    if (f) fclose(f);
+    return last;
+}
+
+static void note_progress(Supervisor *v, const WorkerEnd *end, bool restarted)
+{
+    const Progress now = {end->dir[0] ? last_step(end->dir) : 0,
+                          end->dir[0] ? newest_checkpoint(v, end->dir) : 0};
+    const bool further = now.step > v->at.step || now.checkpoint > v->at.checkpoint;
+    v->stuck = further || !restarted ? 0 : v->stuck + 1;
+    if (now.step > v->at.step) v->at.step = now.step;
+    if (now.checkpoint > v->at.checkpoint) v->at.checkpoint = now.checkpoint;
+}
+
+/* ---- what is said ---- */
+
+static void log_restart(const Supervisor *v, const WorkerEnd *end, int restart)
+{
+    char path[1100], when[32];
+    const time_t now = time(NULL);
+    struct tm utc;
+    if (!end->dir[0]) return;
+    snprintf(path, sizeof path, "%s/restarts.jsonl", end->dir);
+    strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+    json_t *o = json_pack("{si ss sI sI si}", "restart", restart, "time", when, "step",
+                          (json_int_t)v->at.step, "checkpoint", (json_int_t)v->at.checkpoint,
+                          "status", end->status);
+    json_object_set_new(o, "reason", json_string(end->why));
+    if (v->fewer) json_object_set_new(o, "ranks", json_integer(v->config.run_ranks));
+    char *line = json_dumps(o, 0);
+    FILE *f = line ? fopen(path, "a") : NULL;
+    if (!f || fprintf(f, "%s\n", line) < 0 || fflush(f) != 0)
+        fprintf(stderr, "sheaf: %s: cannot be written: %s\n", path, strerror(errno));
+    if (f) fclose(f);
+    free(line);
+    json_decref(o);
+}
+
+static void say_restart(const Supervisor *v, const WorkerEnd *end, int restart, double pause_s)
+{
+    char ranks[64] = "";
+    if (v->fewer) snprintf(ranks, sizeof ranks, ", on %lld ranks", (long long)v->config.run_ranks);
+    fprintf(
+        stderr,
+        "sheaf: restart %d of %d in %.1f s%s: the worker ended with status %d at step %lld, its "
+        "newest checkpoint is of step %lld%s%s\n",
+        restart, v->times, pause_s, ranks, end->status, (long long)v->at.step,
+        (long long)v->at.checkpoint, end->why[0] ? "; " : "", end->why);
+}
+
+/* ---- the flags ---- */
+
+static Err read_flags(Supervisor *v, int argc, char **argv)
+{
+    SuperviseFlags flag = {0};
+    bool supervised = false;
+    const char *trace;
+    char *rest;
+    Args args;
+    MpiLaunch by;
+    const Flag flags[] = {{"--supervise", &flag.times, &supervised},
+                          {"--fewer", NULL, &flag.fewer},
+                          {"--trace", &trace, NULL}};
+    TRY(args_split(argc, argv, flags, 3, &v->arena, &args));
+    if (!supervised)
+        return err_fail(ERR_CONFIG, "--fewer says how to restart; give --supervise N with it");
+    const long n = strtol(flag.times, &rest, 10);
+    if (*rest || n < 1 || n > MOST_RESTARTS)
+        return err_fail(ERR_CONFIG, "--supervise %.40s: wants a number of restarts, 1 to %d",
+                        flag.times, MOST_RESTARTS);
+    if (mpi_launched(getenv, &by) && by.ranks > 1)
+        return err_fail(
+            ERR_CONFIG,
+            "--supervise under %s: it ends all ranks when one dies, so nothing is left "
+            "to restart them; start it again, and the run goes on by itself, as in: for i "
+            "in 1 2 3; do %s ... && break; done",
+            by.by, by.by);
+    v->times = (int)n;
+    v->fewer = flag.fewer;
+    return flag.fewer ? config_load(args.file, args.set, args.n_set, &v->arena, &v->config) : OK;
+}
+
+static Err prepare(Supervisor *v, int argc, char **argv)
+{
+    TRY(read_flags(v, argc, argv));
+    v->argc = argc;
+    TRY(ARENA_NEW(&v->arena, argc + NEW_WORDS + 1, &v->argv));
+    memcpy(v->argv, argv, sizeof *argv * (size_t)argc);
+    return OK;
+}
+
+static bool is_final(const WorkerEnd *end)
+{
+    return end->status == 0 || end->status == 2 || end->status == 130 || end->by_user;
+}
+
+static int keep_running(Supervisor *v, int (*work)(int, char **, Board *))
+{
+    double pause_s = 0.1;
+    for (int restart = 1;; restart++) {
+        WorkerEnd end;
+        worker_run(work, v->argc, v->argv, &end);
+        if (is_final(&end)) return end.status;
+        note_progress(v, &end, restart > 1);
+        if (restart > v->times || v->stuck == MOST_STUCK) {
+            fprintf(stderr, "sheaf: no more restarts: %s\n",
+                    v->stuck == MOST_STUCK ? "the last two came no further than the run was before"
+                                           : "as many as --supervise allows are done");
+            return end.status;
+        }
+        if (end.dir[0]) set_not_fresh(v);
+        if (v->fewer) set_fewer(v);
+        unsetenv("SHEAF_KILL_AT"); /* a fault that a test plants happens once */
+        log_restart(v, &end, restart);
+        say_restart(v, &end, restart, pause_s);
+        usleep((useconds_t)(1e6 * pause_s));
+        if (pause_s < 5) pause_s *= 2;
+    }
+}
+
+/* Arguments without these flags are the worker's to read, and to refuse. */
+static bool is_asked(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++)
+        if (strncmp(argv[i], "--supervise", 11) == 0 || strcmp(argv[i], "--fewer") == 0)
+            return true;
+    return false;
+}
+
+int supervise_run(int (*work)(int argc, char **argv, Board *board), int argc, char **argv)
+{
+    static Supervisor v; /* large */
+    if (!is_asked(argc, argv)) return worker_run(work, argc, argv, NULL);
+    v = (Supervisor){0};
+    Err err = arena_open(&v.arena, "supervise", ARENA_PLENTY);
+    if (err == OK) err = prepare(&v, argc, argv);
+    if (err != OK) return cli_fail(err);
+    const int status = keep_running(&v, work);
+    arena_close(&v.arena);
+    return status;
+}

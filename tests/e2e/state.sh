@@ -1,0 +1,217 @@
+#!/usr/bin/env bash
+# state.sh BINARY -- runs that end anyhow and go on: killed at every point of a save, on other ranks, with a damaged
+# checkpoint, on a full disk. On the same layout the end is bit for bit that of a run that was never killed, and samples are
+# those of one pass. Works in a temporary folder.
+set -u
+sheaf=$1
+top=$(mktemp -d)
+trap 'kill %% 2>/dev/null; rm -rf "$top"' EXIT
+export XDG_CACHE_HOME=$top/cache
+passed=0 failed=0
+
+ok() { # what, command...
+    local what=$1
+    shift
+    if "$@"; then passed=$((passed + 1)); else failed=$((failed + 1)) && echo "FAILED: $what"; fi
+}
+train() { # folder, key=value...
+    local dir=$1
+    shift
+    "$sheaf" train "$top/run.yaml" run.dir="$top/$dir" "$@" >"$top/$dir.out" 2>"$top/$dir.err"
+}
+status() { # wanted, command...
+    local want=$1 got
+    shift
+    "$@"
+    got=$?
+    [ $got = "$want" ] || { echo "  exit status $got, not $want" && false; }
+}
+says() { grep -qF -- "$2" "$top/$1" || { echo "  not in $1: $2" && cat "$top/$1" && false; }; }
+losses() { sed 's/, "step_ms.*//' "$top/$1/metrics.jsonl"; }
+checkpoints() { (cd "$top/$1/checkpoints" && ls -d step-????????); }
+same_tensors() { # folder, folder, step: every rank's file, byte by byte
+    local a=$top/$1/checkpoints/step-$3 b=$top/$2/checkpoints/step-$3 file
+    [ "$(ls "$a")" = "$(ls "$b")" ] || { echo "  other files in $2" && return 1; }
+    for file in "$a"/rank-*.safetensors; do cmp "$file" "$b/${file##*/}" || return 1; done
+}
+same_end() { # folder, folder, step
+    same_tensors "$@" && diff <(losses "$1") <(losses "$2") && diff "$top/$1/samples.jsonl" "$top/$2/samples.jsonl"
+}
+flip() { # file, offset: one bit
+    local byte
+    byte=$(od -An -tu1 -j "$2" -N 1 "$1")
+    printf "\\x$(printf %x $((byte ^ 4)))" | dd of="$1" bs=1 seek="$2" conv=notrunc 2>/dev/null
+}
+
+for i in $(seq 1 60); do echo "line $i: the quick brown fox jumps over $((i * i)) lazy dogs"; done >"$top/text"
+cat >"$top/run.yaml" <<YAML
+model:
+  name: llama-tiny
+  num_hidden_layers: 1
+data:
+  train: $top/text
+  seq_len: 48
+batch:
+  global: 5
+  micro: 2
+optim:
+  lr: 3e-3
+  schedule: constant
+run:
+  steps: 9
+  save_every: 3
+  threads: 1
+  log_samples: true
+YAML
+
+ok "a run that is never killed" status 0 train a
+ok "keeps two checkpoints" test "$(checkpoints a | tr '\n' ' ')" = "step-00000006 step-00000009 "
+ok "says that they are whole" says a.out "checkpoint of step 9 is whole"
+ok "the same on three ranks" status 0 train r run.ranks=3 parallel.zero=2
+ok "keep" status 0 train k run.keep=3
+ok "keeps three" test "$(checkpoints k | wc -l)" = 3
+
+# What explain predicts with the snapshot is what the run measures.
+explained=$("$sheaf" explain "$top/run.yaml" --json | sed -n 's/.*"total_bytes": \([0-9]*\).*/\1/p' | head -n 1)
+ok "the snapshot is in the memory that is known before" grep -q "\"peak_bytes\": $explained," "$top/a/metrics.jsonl"
+
+# Killed at every point of a save, on one rank and on one of three.
+points="snapshot folder half data synced manifest-half manifest renamed latest-half latest removing done"
+for point in $points; do
+    export SHEAF_KILL_AT=$point:0:6
+    ok "killed at $point" status 137 train "k$point"
+    unset SHEAF_KILL_AT
+    ok "goes on after $point" status 0 train "k$point"
+    ok "and ends as if it had not been killed" same_end a "k$point" 00000009
+    ok "and says where it went on" says "k$point.out" "continues at step"
+done
+for point in snapshot half synced; do
+    export SHEAF_KILL_AT=$point:1:6
+    ok "killed at $point on rank 1" status 137 train "r$point" run.ranks=3 parallel.zero=2
+    unset SHEAF_KILL_AT
+    ok "goes on on three ranks after $point" status 0 train "r$point" run.ranks=3 parallel.zero=2
+    ok "and ends as three ranks do that were not killed" same_end r "r$point" 00000009
+done
+SHEAF_KILL_AT=nowhere status 2 train x 2>/dev/null
+ok "a point that there is not is refused" says x.err "points are snapshot, folder"
+
+# Other ranks, across the end of an epoch: who reads changes, not what.
+one_pass() { # folder: each epoch holds each sample once
+    local n
+    n=$("$sheaf" data show "$top/text" 2>/dev/null | sed -n 's/.* \([0-9,]*\) tokens.*/\1/p' | head -n 1 | tr -d ,)
+    sed 's/.*\[\(.*\)\].*/\1/; s/, /\n/g' "$top/$1/samples.jsonl" |
+        awk -v n="$(((${n:-$(wc -c <"$top/text")} - 1 + 47) / 48))" '
+            $1 >= n || seen[int((NR - 1) / n), $1]++ { print "  sample " $1 " again, or none"; bad = 1 }
+            END { exit bad || NR < n + 5 }'
+}
+ok "4 ranks" status 0 train n run.ranks=4 run.steps=8
+ok "then 2, with tensor parallelism" status 0 train n run.ranks=2 mesh.tp=2 run.steps=13
+ok "then 3, with shards" status 0 train n run.ranks=3 parallel.zero=3 run.steps=17
+ok "then 4 stages and slices of a sequence" status 0 train n run.ranks=2 mesh.pp=2 run.steps=21 batch.micro=1
+ok "one that is on one rank throughout" status 0 train n1 run.steps=21
+ok "consumes the same samples" diff "$top/n/samples.jsonl" "$top/n1/samples.jsonl"
+ok "which are one pass, and the start of the next" one_pass n
+ok "each step once" test "$(losses n | cut -d, -f1 | tr -dc '0-9\n' | tr '\n' ' ')" = "$(seq -s ' ' 21) "
+ok "another batch goes on at the next sample" status 0 train n run.steps=23 batch.global=7
+ok "and that is where it should be" grep -q '{"step": 23, "cursor": 112,' "$top/n/samples.jsonl"
+
+# Stopped, and killed before the first save.
+begin() { # folder, key=value...: in the background, as process $pid
+    "$sheaf" train "$top/run.yaml" run.dir="$top/$1" "${@:2}" >"$top/$1.out" 2>"$top/$1.err" &
+    pid=$!
+}
+begin s run.steps=100000 run.save_every=50
+for _ in $(seq 100); do [ -s "$top/s/metrics.jsonl" ] && break || sleep 0.05; done
+kill -INT $pid
+wait $pid
+ok "stopped" test $? = 130
+step=$(losses s | wc -l)
+ok "what was stopped goes on" status 0 train s run.steps=$((step + 4)) run.save_every=50
+ok "at the next step" says s.out "continues at step $((step + 1))"
+begin f run.save_every=0 run.steps=100000
+for _ in $(seq 100); do [ -s "$top/f/metrics.jsonl" ] && break || sleep 0.05; done
+kill -9 $pid # the worker dies with its parent, and lets go of the folder
+wait $pid 2>/dev/null
+ok "killed before its first checkpoint" status 0 train f
+ok "starts again" says f.out "ended before its first checkpoint"
+ok "with the losses of the first time" same_end a f 00000009
+
+# Damage.
+cp -r "$top/a" "$top/d"
+flip "$top/d/checkpoints/step-00000009/rank-00000.safetensors" 40000
+ok "a damaged checkpoint" status 0 train d
+ok "is named" says d.err "step-00000009/rank-00000.safetensors"
+ok "is set aside" test -d "$top/d/checkpoints/step-00000009.damaged"
+ok "and made again" same_end a d 00000009
+flip "$top/d/checkpoints/step-00000009/manifest.json" 200
+rm "$top/d/checkpoints/step-00000006/rank-00000.safetensors"
+ok "none is whole" status 1 train d
+ok "that is an error, not a fresh start" says d.err "none is whole now"
+ok "again" status 1 train d
+ok "with the way out" says d.err "run.fresh=true"
+ok "which works" status 0 train d run.fresh=true
+ok "and gives the same run" same_end a d 00000009
+flip "$top/d/checkpoints/latest" 8
+ok "latest damaged" status 0 train d run.steps=10
+ok "is said" says d.err "latest"
+ok "and the newest is used" says d.out "continues at step 10"
+
+# Another job.
+refuse() { # what is said, key=value
+    ok "$2 is another job" status 2 train a "$2"
+    ok "$2: named" says a.err "$1"
+}
+refuse "data.seq_len=48, and now it is 32" data.seq_len=32
+refuse "data.pack=true, and now it is false" data.pack=false
+refuse "optim.kind=adamw, and now it is sgd" optim.kind=sgd
+refuse "model.num_hidden_layers=1, and now it is 2" model.num_hidden_layers=2
+refuse "precision.compute=f32 or bf16, and now it is f64" precision.compute=f64
+refuse "other tokens than those of data.train" data.train="$top/run.yaml"
+ok "what is refused changes nothing" same_end a k 00000009
+ok "another learning rate is not" status 0 train k optim.lr=1e-3 precision.compute=bf16 run.steps=10
+
+# A disk that is full: files may not grow beyond 64 KiB, which metrics do not.
+full() { (ulimit -f 64 && train "$@"); }
+ok "a run with room" status 0 train u1 run.steps=6
+cp -r "$top/u1" "$top/u2"
+ok "full disk: stop" status 1 full u1 run.steps=12
+ok "is said" says u1.err "its checkpoint cannot be written"
+ok "with what is whole" says u1.err "the checkpoint of step 6 is whole"
+ok "the generations before are whole" test "$(checkpoints u1 | tr '\n' ' ')" = "step-00000003 step-00000006 "
+ok "nothing half written is left" test -z "$(ls "$top/u1/checkpoints" | grep tmp)"
+ok "with room again it goes on" status 0 train u1
+ok "as if nothing had been" same_end a u1 00000009
+ok "full disk: continue; the last must be saved" status 1 full u2 run.steps=12 run.on_save_error=continue
+ok "each time loudly" test "$(grep -c 'WARNING.*training goes on' "$top/u2.err")" = 1
+ok "all steps are done" test "$(losses u2 | wc -l)" = 12
+ok "the generation before is whole" status 0 "$sheaf" inspect "$top/u2/checkpoints/step-00000006" --check >/dev/null
+
+# Supervised.
+export SHEAF_KILL_AT=half:0:6
+ok "supervised" status 0 train v --supervise 2
+ok "is restarted once" test "$(wc -l <"$top/v/restarts.jsonl")" = 1
+ok "with the reason" grep -q '"checkpoint": 3, "status": 137, "reason": "the worker died of SIGKILL' "$top/v/restarts.jsonl"
+ok "and ends as if it had not been killed" same_end a v 00000009
+ok "on fewer ranks" status 0 train w run.ranks=3 parallel.zero=2 --supervise 2 --fewer
+ok "two are left" says w.out "2 ranks of 1 threads"
+ok "with the same samples" diff "$top/a/samples.jsonl" "$top/w/samples.jsonl"
+unset SHEAF_KILL_AT
+ok "what fails the same way each time is given up" status 1 train q run.device=ref optim.kind=sgd optim.lr=1000 optim.clip=0 \
+    run.steps=30 --supervise 9
+ok "after two restarts" test "$(wc -l <"$top/q/restarts.jsonl")" = 2
+ok "and that is said" says q.err "the last two came no further"
+ok "a refused run is not restarted" status 2 train z data.train= --supervise 3
+ok "--supervise wants a number" status 2 train z --supervise many
+ok "--fewer wants --supervise" status 2 train z --fewer
+
+# Steps that are skipped.
+ok "every step is skipped" status 1 train skip optim.skip=1e-9
+ok "eight of them" test "$(wc -l <"$top/skip/skipped.jsonl")" = 8
+ok "each said with its norm" says skip.out "step 8 is skipped, nothing is updated: the norm of the gradient is larger than optim.skip"
+most=$(sed 's/.*"grad_norm": \([0-9.]*\).*/\1/' "$top/a/metrics.jsonl" | sort -g | tail -n 1)
+ok "the largest is" status 0 train some optim.skip="$(awk -v x="$most" 'BEGIN { print 0.999 * x }')"
+ok "and the run goes on" grep -q '"skipped": true' "$top/some/metrics.jsonl"
+ok "with the samples of what was skipped" cmp <(grep -c '"skipped": true' "$top/some/metrics.jsonl") <(wc -l <"$top/some/skipped.jsonl")
+
+echo "$passed passed, $failed failed"
+[ $failed = 0 ]
