@@ -140,6 +140,7 @@ static TrainSettings settings_of(Runner *r)
                            .dir = s->dir.path,
                            .tensorboard = c->run_tensorboard,
                            .log_samples = c->run_log_samples,
+                           .check_every = c->run_check_every,
                            .peak_flops = s->peak,
                            .stop = s->stop,
                            .save = train_saves(r->s),

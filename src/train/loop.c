@@ -101,6 +101,8 @@ static Err run_steps(Loop *l)
         if (loop_is_first(l)) TRY(tell(l, &m));
         note(l, &m);
         if (l->skips == MOST_SKIPS) return world_agree(s->world, give_up(l, &m)); /* on all */
+        if (s->check_every && m.step % s->check_every == 0) /* before a copy is saved */
+            TRY(replicas_check(&l->replicas, s->world, m.step));
         TRY(loop_saver_moved(l));
         if (last || stop || is_save_due(l)) TRY(loop_save(l));
     }
@@ -165,6 +167,8 @@ static Err open_loop(Loop *l)
     l->result.was_done = l->at.step >= s->lr.steps;
     if (l->result.was_done) return OK;
     err = loop_open_saver(l);
+    if (err == OK && s->check_every)
+        err = replicas_open(&l->replicas, &l->rank, s->world->ranks, s->world->arena);
     if (err == OK) err = begin(l, &start);
     return world_agree(s->world, err);
 }

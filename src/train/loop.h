@@ -61,7 +61,8 @@ typedef struct {
     uint64_t seed;
     const char *dir; /* of metrics; exists */
     bool tensorboard;
-    bool log_samples; /* to dir/samples.jsonl */
+    bool log_samples;    /* to dir/samples.jsonl */
+    int64_t check_every; /* steps between comparisons of what ranks hold alike; 0: never */
     double
         peak_flops; /* per second and rank; raised when a step was faster: nothing is above 100% */
     const volatile sig_atomic_t *stop; /* not 0: end after the step */

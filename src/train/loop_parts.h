@@ -3,6 +3,7 @@
 #define TRAIN_LOOP_PARTS_H
 
 #include "train/loop.h"
+#include "train/replicas.h"
 #include "train/samples.h"
 
 /* What the ranks add up after a step; all f64, so that one sum does. */
@@ -28,6 +29,7 @@ typedef struct {
     Position first, at; /* where it started; after the latest step */
     MetricsFiles files;
     SampleFiles samples;
+    Replicas replicas;
     Sums *sums;          /* registered as ARENA_LOOP */
     size_t sent_before;  /* this rank, up to the step before */
     double peak, mean_s; /* of recent steps, without validation */

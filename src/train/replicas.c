@@ -1,0 +1,175 @@
+/* replicas.c -- hashes of what ranks hold alike, compared. */
+#include "train/replicas.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "state/boxcopy.h"
+#include "state/hash.h"
+#include "state/manifest.h"
+#include "train/replicas_parts.h"
+
+enum { ARENA_REPLICAS = MAX_COMM_ARENAS - 4 };
+
+static Tensor home_of(const Replicas *r, const StatePart *p)
+{
+    static const ParamPart part[N_STATE_ROLES] = {PART_MASTER, PART_MOMENT1, PART_MOMENT2};
+    return rank_home(r->rank, p->unit, part[r->tensors.tensor[p->tensor].role]);
+}
+
+/* A hash of the hashes of its chunks. */
+static uint64_t hash_cell(const Replicas *r, const ReplicaCell *c)
+{
+    const StatePart *p = &r->parts.part[c->mine];
+    const Tensor home = home_of(r, p);
+    const size_t element = dtype_bytes(home.dtype);
+    const int64_t most = CHUNK_BYTES / (int64_t)element, n = chunk_count(&c->box, most);
+    BoxAt at = {.data = (char *)home.data + (size_t)p->at * element};
+    uint64_t hash[2] = {0, 0};
+    memcpy(at.stride, p->stride, sizeof at.stride);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t before;
+        const Box box = chunk_at(&c->box, most, i, &before);
+        const BoxAt from = box_inside(&at, &p->box, &box, element);
+        const BoxAt to = box_dense(&box, r->buffer);
+        box_copy(&box, element, &from, &to);
+        hash[1] = hash_bytes(r->buffer, (size_t)box_count(&box) * element);
+        hash[0] = hash_bytes(hash, sizeof hash);
+    }
+    return hash[0];
+}
+
+/* All ranks' rows of `n` numbers, back to back; this rank's is there already. */
+static Err gather(Replicas *r, WorldRank *w, int64_t *rows, int64_t n)
+{
+    const size_t bytes = sizeof *rows * (size_t)(n * w->ranks);
+    (void)r;
+    TRY(comm_register(w->comm, ARENA_REPLICAS, rows, bytes));
+    const Transfer t = {
+        .kind = COMM_ALL_GATHER,
+        .group = w->all,
+        .from = {w->rank, ARENA_REPLICAS, sizeof *rows * (size_t)(n * w->rank), n, I64},
+        .to = {w->rank, ARENA_REPLICAS, 0, n * w->ranks, I64},
+        .instr = -1,
+        .scalar = true};
+    return comm_do(w->comm, &t);
+}
+
+static bool holds(const Replicas *r, int ranks, int set, int rank)
+{
+    return r->holds[(int64_t)set * ranks + rank];
+}
+
+/* Do all holders of the set say the same in this column? */
+static bool agree(const Replicas *r, int ranks, int set, const int64_t *column, int64_t stride)
+{
+    const int64_t *first = NULL;
+    for (int i = 0; i < ranks; i++) {
+        if (!holds(r, ranks, set, i)) continue;
+        if (first && column[i * stride] != *first) return false;
+        if (!first) first = &column[i * stride];
+    }
+    return true;
+}
+
+/* What more than half of the holders say; false: there is no such value. */
+static bool majority(const Replicas *r, int ranks, int set, const int64_t *told, int64_t *out)
+{
+    int n = 0;
+    for (int i = 0; i < ranks; i++) n += holds(r, ranks, set, i);
+    for (int i = 0; i < ranks; i++) {
+        int same = 0;
+        if (!holds(r, ranks, set, i)) continue;
+        for (int k = 0; k < ranks; k++) same += holds(r, ranks, set, k) && told[k] == told[i];
+        *out = told[i];
+        if (2 * same > n) return true;
+    }
+    return false;
+}
+
+/* "rank 2", "ranks 0 and 1": those that differ from the majority, or all where there is none. */
+static void name_ranks(const Replicas *r, int ranks, int set, const int64_t *told, Text *t)
+{
+    int64_t most = 0;
+    const bool known = majority(r, ranks, set, told, &most);
+    int n = 0, left;
+    for (int i = 0; i < ranks; i++) n += holds(r, ranks, set, i) && !(known && told[i] == most);
+    left = n;
+    text_add(t, n > 1 ? "ranks " : "rank ");
+    for (int i = 0; i < ranks; i++) {
+        if (!holds(r, ranks, set, i) || (known && told[i] == most)) continue;
+        text_add(t, "%d%s", i, --left > 1 ? ", " : left == 1 ? " and " : "");
+    }
+    text_add(t,
+             known ? " differ%s from the others that hold the same" : " hold%s copies that differ",
+             n > 1 ? "" : "s");
+}
+
+static Err name_fault(const Replicas *r, WorldRank *w, const ReplicaCell *c, const int64_t *told,
+                      int64_t step)
+{
+    const StateTensor *x = &r->tensors.tensor[c->tensor];
+    const char *who;
+    Text t = text_in(w->arena);
+    name_ranks(r, w->ranks, c->set, told, &t);
+    TRY(text_done(&t, &who));
+    return err_fail(
+        ERR_CHECK,
+        "after step %lld %s, in %s of %s: memory or arithmetic of a machine is at fault, "
+        "and what was trained since the comparison before may be spoilt; leave the machine "
+        "out, and start the run again: it goes on from its newest checkpoint",
+        (long long)step, who, state_role_name(x->role), x->name);
+}
+
+/* The numbers of all cells of the set. */
+static Err find_fault(Replicas *r, WorldRank *w, int set, int64_t step)
+{
+    int64_t *rows, *told, n = 0, at = 0;
+    Err err = OK;
+    for (int64_t i = 0; i < r->n_cells; i++) n += r->cell[i].set == set;
+    TRY(ARENA_NEW(w->arena, n * w->ranks, &rows));
+    TRY(ARENA_NEW(w->arena, w->ranks, &told));
+    for (int64_t i = 0; i < r->n_cells; i++)
+        if (r->cell[i].set == set) memcpy(&rows[n * w->rank + at++], &r->hash[i], sizeof *rows);
+    TRY(gather(r, w, rows, n));
+    at = 0;
+    for (int64_t i = 0; i < r->n_cells && err == OK; i++) {
+        if (r->cell[i].set != set) continue;
+        for (int k = 0; k < w->ranks; k++) told[k] = rows[n * k + at];
+        if (!agree(r, w->ranks, set, told, 1)) err = name_fault(r, w, &r->cell[i], told, step);
+        at++;
+    }
+    MUST(err != OK, "sets differ, and no cell does");
+    return err;
+}
+
+Err replicas_check(Replicas *r, WorldRank *w, int64_t step)
+{
+    int64_t *mine = &r->told[(int64_t)w->rank * r->n_sets];
+    memset(mine, 0, sizeof *mine * (size_t)r->n_sets);
+    for (int64_t i = 0; i < r->n_cells; i++) {
+        const ReplicaCell *c = &r->cell[i];
+        if (c->mine < 0) continue;
+        r->hash[i] = hash_cell(r, c);
+        const uint64_t both[2] = {(uint64_t)mine[c->set], r->hash[i]};
+        mine[c->set] = (int64_t)hash_bytes(both, sizeof both);
+    }
+    TRY(gather(r, w, r->told, r->n_sets));
+    for (int s = 0; s < r->n_sets; s++)
+        if (!agree(r, w->ranks, s, &r->told[s], r->n_sets))
+            return world_agree(w, find_fault(r, w, s, step));
+    return OK;
+}
+
+Err replicas_open(Replicas *r, const Rank *rank, int ranks, Arena *a)
+{
+    *r = (Replicas){.rank = rank};
+    TRY(replicas_plan(r, ranks, a));
+    if (r->n_sets == 0)
+        return err_fail(
+            ERR_CONFIG,
+            "run.check_every: no two ranks hold the same weights, so there is nothing to "
+            "compare; set run.check_every=0");
+    TRY(ARENA_NEW(a, r->n_cells, &r->hash));
+    TRY(ARENA_NEW(a, (int64_t)r->n_sets * ranks, &r->told));
+    return arena_push(a, CHUNK_BYTES, &r->buffer);
+}

@@ -1,0 +1,10 @@
+/* replicas_parts.h -- between replicas.c, which compares, and replicas_plan.c, which says what. */
+#ifndef TRAIN_REPLICAS_PARTS_H
+#define TRAIN_REPLICAS_PARTS_H
+
+#include "train/replicas.h"
+
+/* Local. Fills tensors, parts, cells and sets, alike on every rank but for `mine`. */
+Err replicas_plan(Replicas *r, int ranks, Arena *a);
+
+#endif
