@@ -1,0 +1,152 @@
+/* test_ranks_replicas.c -- one bit that is flipped on one rank is found exactly where another rank holds
+ * the same element, and the rank and the parameter are named. */
+#include <stdatomic.h>
+#include <stdio.h>
+#include "base/philox.h"
+#include "support/expect.h"
+#include "support/jobs.h"
+#include "train/replicas.h"
+
+enum { MAX_RANKS = 6, MAX_PARAMS = 64, MAX_ELEMENTS = 1 << 14, TRIALS = 24 };
+
+typedef struct {
+    const char *model;
+    MeshSizes mesh;
+    int zero, ranks;
+    OptimKind kind;
+    bool none; /* no two ranks hold the same */
+} Case;
+
+/* Who holds which element, found piece by piece; and what is flipped now. */
+typedef struct {
+    const Case *c;
+    _Atomic unsigned holders[MAX_PARAMS][MAX_ELEMENTS];
+    unsigned mask;
+    char name[128];
+    int found, shared; /* trials that were reported, that should have been */
+} Bench;
+
+static void note_pieces(Bench *b, const Rank *r)
+{
+    for (int u = 0; u < r->settings.program->model->n_units; u++)
+        for (int i = 0; i < rank_pieces(r, u); i++) {
+            const RankPiece p = rank_piece(r, u, i);
+            assert_true(p.param < MAX_PARAMS);
+            for (int64_t k = 0; k < p.hi - p.lo; k++)
+                atomic_fetch_or(&b->holders[p.param][rank_piece_global(&p, k)],
+                                1u << r->settings.program->rank);
+        }
+}
+
+/* A bit of the trial's element, in weights or moments; the same call takes it back. */
+static void flip(Bench *b, const Rank *r, int trial)
+{
+    static const ParamPart part[] = {PART_MASTER, PART_MOMENT1, PART_MOMENT2};
+    const Model *m = r->settings.program->model;
+    const Random random = random_named((uint64_t)trial, "flip");
+    int unit = (int)(random_bits(&random, 0) % (uint64_t)m->n_units);
+    while (rank_pieces(r, unit) == 0) unit = (unit + 1) % m->n_units;
+    const RankPiece p =
+        rank_piece(r, unit, (int)(random_bits(&random, 1) % (uint64_t)rank_pieces(r, unit)));
+    const Tensor x = rank_piece_data(r, &p, part[b->c->kind == OPTIM_ADAMW ? trial % 3 : 0]);
+    const int64_t at = (int64_t)(random_bits(&random, 2) % (uint64_t)x.n[0]);
+    ((unsigned char *)x.data)[at * 8 + trial % 8] ^= (unsigned char)(1 << trial % 7);
+    b->mask = atomic_load(&b->holders[p.param][rank_piece_global(&p, at)]);
+    snprintf(b->name, sizeof b->name, "of %s:", m->param[p.param].name);
+}
+
+static void expect_fault(const Bench *b, int victim, Err err)
+{
+    char want[64];
+    const int n = __builtin_popcount(b->mask);
+    if (n < 2) {
+        assert_int_equal(err, OK);
+        return;
+    }
+    snprintf(want, sizeof want, "rank %d differs from the others", victim);
+    if (n == 2)
+        snprintf(want, sizeof want, "ranks %d and %d hold copies that differ",
+                 __builtin_ctz(b->mask), 31 - __builtin_clz(b->mask));
+    expect_error(b->c->model, err, ERR_CHECK, want);
+    expect_error(b->c->model, err, ERR_CHECK, b->name);
+}
+
+static Err run_trials(Bench *b, WorldRank *w, Rank *rank, Replicas *r)
+{
+    TRY(replicas_check(r, w, 1));
+    for (int trial = 0; trial < TRIALS; trial++) {
+        const int victim = trial % w->ranks;
+        if (w->rank == victim) flip(b, rank, trial);
+        TRY(world_agree(w, OK));
+        const Err err = replicas_check(r, w, 2);
+        expect_fault(b, victim, err);
+        if (w->rank == 0) b->shared += __builtin_popcount(b->mask) > 1, b->found += err != OK;
+        TRY(world_agree(w, OK));
+        if (w->rank == victim) flip(b, rank, trial);
+        TRY(world_agree(w, OK));
+    }
+    return replicas_check(r, w, 3);
+}
+
+static Err body(WorldRank *w, void *work)
+{
+    Bench *b = work;
+    Job *job;
+    Rank rank;
+    Replicas r;
+    JobSettings set = test_job_settings(b->c->model, JOB_STEP);
+    set.parallel.mesh = b->c->mesh;
+    set.parallel.zero = b->c->zero;
+    set.parallel.rank = w->rank;
+    set.optim.kind = b->c->kind;
+    TRY(ARENA_NEW(w->arena, 1, &job));
+    TRY(job_compile(&set, w->arena, job));
+    TRY(job_open_rank(job, w->comm, NULL, &rank));
+    TRY(rank_init_weights(&rank, 3));
+    note_pieces(b, &rank);
+    TRY(world_agree(w, OK));
+    Err err = replicas_open(&r, &rank, w->ranks, w->arena);
+    if (b->c->none)
+        expect_error("none", err, ERR_CONFIG, "no two ranks hold the same"), err = OK;
+    else if (err == OK)
+        err = run_trials(b, w, &rank, &r);
+    world_leave(w, err);
+    rank_close(&rank);
+    return err;
+}
+
+static void a_flipped_bit_is_named(void **state)
+{
+    static const Case cases[] = {
+        {"llama", {.dp_shard = 3}, 0, 3, OPTIM_ADAMW, false},
+        {"gpt2", {.dp_shard = 2}, 0, 2, OPTIM_SGD, false},
+        {"llama", {.dp_shard = 2, .tp = 2}, 1, 4, OPTIM_ADAMW, false},
+        {"qwen2", {.dp_replicate = 3, .dp_shard = 2}, 3, 6, OPTIM_ADAMW, false},
+        {"llama", {.tp = 3}, 0, 3, OPTIM_ADAMW, false},
+        {"gpt2", {.pp = 2}, 0, 2, OPTIM_ADAMW, false}, /* tied weights on two stages */
+        {"gpt2", {.pp = 2, .dp_shard = 2}, 2, 4, OPTIM_ADAMW, false},
+        {"llama", {.dp_shard = 2}, 3, 2, OPTIM_ADAMW, true},
+        {"llama", {.pp = 1}, 0, 1, OPTIM_ADAMW, true},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        static Bench b;
+        memset(&b, 0, sizeof b);
+        b.c = &cases[i];
+        const WorldSettings world = {.ranks = cases[i].ranks,
+                                     .in_flight = 8,
+                                     .records = 64,
+                                     .timeout_s = 30,
+                                     .body = body,
+                                     .work = &b};
+        if (world_run(&world) != OK) fail_msg("case %zu: %s", i, err_text());
+        assert_int_equal(b.found, b.shared);
+        if (!cases[i].none) assert_true(b.found > 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_flipped_bit_is_named)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
