@@ -197,6 +197,8 @@ ok "supervised" status 0 train v --supervise 2
 ok "is restarted once" test "$(wc -l <"$top/v/restarts.jsonl")" = 1
 ok "with the reason" grep -q '"checkpoint": 3, "status": 137, "reason": "the worker died of SIGKILL' "$top/v/restarts.jsonl"
 ok "and ends as if it had not been killed" same_end a v 00000009
+ok "supervised, and fresh" status 0 train v run.fresh=true --supervise 2
+ok "moves the old run aside, not its own" test -d "$top/v.1" -a ! -e "$top/v.2"
 ok "on fewer ranks" status 0 train w run.ranks=3 parallel.zero=2 --supervise 2 --fewer
 ok "two are left" says w.out "2 ranks of 1 threads"
 ok "with the same samples" diff "$top/a/samples.jsonl" "$top/w/samples.jsonl"
@@ -208,6 +210,20 @@ ok "and that is said" says q.err "the last two came no further"
 ok "a refused run is not restarted" status 2 train z data.train= --supervise 3
 ok "--supervise wants a number" status 2 train z --supervise many
 ok "--fewer wants --supervise" status 2 train z --fewer
+
+if command -v mpirun >/dev/null && [ -e "$(dirname "$sheaf")/sheaf-mpi.so" ]; then
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    mpirun --oversubscribe -n 2 "$sheaf" train "$top/run.yaml" run.dir="$top/z" --supervise 2 >"$top/z.out" 2>"$top/z.err"
+    ok "--supervise under mpirun is refused" says z.err "it ends all ranks when one dies"
+    mpirun --oversubscribe -n 3 "$sheaf" train "$top/run.yaml" run.dir="$top/m" parallel.zero=2 >"$top/m.out" 2>"$top/m.err"
+    ok "processes save what threads do" same_end r m 00000009
+fi
+
+# Replicas compare.
+ok "nothing to compare" status 2 train c1 run.check_every=2
+ok "is refused" says c1.err "no two ranks hold the same"
+ok "three copies, compared" status 0 train c3 run.ranks=3 run.check_every=2
+ok "change nothing" diff "$top/a/samples.jsonl" "$top/c3/samples.jsonl"
 
 # Steps that are skipped.
 ok "every step is skipped" status 1 train skip optim.skip=1e-9
