@@ -1,7 +1,8 @@
 /* reshape.c -- `sheaf reshape SRC DST [key=value ...]`: a checkpoint for another layout.
  *
- *     SRC    a run folder, its checkpoints/, or one step-N/ in it: what is read
- *     DST    a new run folder: config.yaml, checkpoints/step-N/, checkpoints/latest
+ *     SRC    a run folder, its checkpoints/, or one step-N/ in it: what is read; or a Hugging Face folder
+ *     DST    a new run folder: config.yaml, checkpoints/step-N/, checkpoints/latest, and hf/ with what a
+ *            Hugging Face folder had besides weights; with --hf such a folder (reshape_hf.c)
  *
  * The configuration is the one that the checkpoint was made with, and what is given changes how the
  * work is laid over ranks; what is trained, and on what, stays. DST has its name only when it is
@@ -19,68 +20,24 @@
 #include "cli/reshape.h"
 #include "cli/verbs.h"
 #include "state/disk.h"
+#include "state/folder_parts.h"
 #include "state/reshape.h"
 #include "train/layouts.h"
 
 static const char *const usage =
     "sheaf reshape SRC DST [key=value ...]    a checkpoint rewritten for another layout\n"
-    "    SRC              a run folder, a checkpoints folder (of both the newest), or a step "
-    "folder\n"
+    "    SRC              a run folder, a checkpoints folder (of both the newest), a step folder, "
+    "or "
+    "a\n"
+    "                     Hugging Face folder: config.json and model.safetensors, or its shards\n"
     "    DST              a new run folder; `sheaf train ... run.dir=DST` goes on from it\n"
-    "    key=value        mesh.*, parallel.*, numerics.*, precision.*, run.*, batch.micro\n"
-    "    --buffer MIB     memory for tensors: 64";
-
-static bool is_folder(const char *path)
-{
-    struct stat s;
-    return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
-}
-
-static bool is_there(const char *folder, const char *name)
-{
-    char path[DISK_PATH_BYTES];
-    return snprintf(path, sizeof path, "%s/%s", folder, name) < (int)sizeof path &&
-           access(path, F_OK) == 0;
-}
-
-/* ---- the source ---- */
-
-static Err read_step(Reshape *r, const char *dir)
-{
-    const char *kept;
-    TRY(arena_string(&r->arena, dir, &kept)); /* the manifest borrows it */
-    TRY(manifest_read(kept, &r->arena, &r->manifest));
-    return manifest_check_files(&r->manifest, &r->temp);
-}
-
-/* The newest that is whole; those that are not are named. */
-static Err read_newest(Reshape *r, const char *checkpoints)
-{
-    char dir[DISK_PATH_BYTES];
-    Generation *g;
-    int n;
-    TRY(folder_list(checkpoints, &r->arena, &g, &n));
-    for (int i = 0; i < n; i++) {
-        TRY(disk_path(checkpoints, g[i].name, dir));
-        const Err err = read_step(r, dir);
-        if (err == OK || i + 1 == n) return err;
-        fprintf(stderr, "sheaf: %s\nsheaf: %s is damaged; the one before it is used\n", err_text(),
-                g[i].name);
-    }
-    return err_fail(ERR_CONFIG,
-                    "reshape: %s: no checkpoint is there; SRC is a run folder, its checkpoints "
-                    "folder or a step-N folder of it",
-                    r->source);
-}
-
-static Err read_source(Reshape *r)
-{
-    char path[DISK_PATH_BYTES];
-    if (!is_folder(r->source)) return err_fail(ERR_CONFIG, "reshape: %s: is no folder", r->source);
-    if (is_there(r->source, "manifest.json")) return read_step(r, r->source);
-    TRY(disk_path(r->source, "checkpoints", path));
-    return read_newest(r, is_folder(path) ? path : r->source);
-}
+    "    key=value        mesh.*, parallel.*, numerics.*, precision.*, run.*, batch.micro; of a\n"
+    "                     Hugging Face SRC any but model.*\n"
+    "    --buffer MIB     memory for tensors: 64\n"
+    "sheaf reshape SRC DST --hf               the weights as a Hugging Face folder\n"
+    "    --dtype T        f32, bf16 or f16, rounded to the nearest; else as SRC has them\n"
+    "    --shard-size S   the most of a file, as 500MB or 5GB: 5GB\n"
+    "    --threads N      that read and write: all cores";
 
 /* ---- the target ---- */
 
@@ -118,6 +75,8 @@ static void remove_target(const Reshape *r)
     char path[RUNDIR_MAX + 64];
     snprintf(path, sizeof path, "%s/config.yaml", r->dir);
     (void)unlink(path);
+    snprintf(path, sizeof path, "%s/" HF_BESIDE, r->dir);
+    (void)folder_remove(path, NULL, NULL);
     (void)rmdir(r->checkpoints);
     (void)rmdir(r->dir);
 }
@@ -135,13 +94,13 @@ static Err name_target(const Reshape *r)
     return disk_sync_folder(slash ? parent : ".");
 }
 
-static void at_bytes(void *context, int64_t done)
+void reshape_at(void *context, int64_t done)
 {
     Reshape *r = context;
     progress_at(&r->progress, done);
 }
 
-static int64_t state_bytes(const StateTensors *t)
+int64_t reshape_bytes(const StateTensors *t)
 {
     int64_t bytes = 0;
     for (int i = 0; i < t->n; i++)
@@ -151,25 +110,25 @@ static int64_t state_bytes(const StateTensors *t)
 
 static Err write_target(Reshape *r, ReshapeResult *out)
 {
-    StateScalars scalars = r->manifest.scalars;
+    StateScalars scalars = r->from.manifest.scalars;
     Text t = text_in(&r->arena);
     config_print(&r->config, &t);
     TRY(text_done(&t, &scalars.config));
-    const ReshapeSettings set = {.from = &r->manifest,
+    const ReshapeSettings set = {.from = &r->from.manifest,
                                  .to = &r->job.linked,
                                  .checkpoints = r->checkpoints,
                                  .scalars = &scalars,
                                  .buffer_bytes = r->buffer_bytes,
-                                 .progress = at_bytes,
+                                 .progress = reshape_at,
                                  .context = r,
                                  .temp = &r->temp};
-    r->progress = progress_begin("reshape", r->target, state_bytes(&r->manifest.tensors));
+    r->progress = progress_begin("reshape", r->target, reshape_bytes(&r->from.manifest.tensors));
     const Err err = state_reshape(&set, out);
     progress_end(&r->progress);
     return err;
 }
 
-static double now_s(void)
+double reshape_now_s(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -180,11 +139,12 @@ static Err reshape_into(Reshape *r)
 {
     ReshapeResult result;
     char words[LAYOUT_TEXT_BYTES], bytes[24], buffer[24], read[24];
-    const double begin_s = now_s();
+    const double begin_s = reshape_now_s();
     TRY(reshape_config(r));
-    printf("%s: step %lld, %s, to %s: %s; buffer %s\n", r->manifest.dir,
-           (long long)r->manifest.scalars.step,
-           text_bytes(state_bytes(&r->manifest.tensors), bytes), r->target,
+    TRY(reshape_beside(r));
+    printf("%s: step %lld, %s, to %s: %s; buffer %s\n", r->from.manifest.dir,
+           (long long)r->from.manifest.scalars.step,
+           text_bytes(reshape_bytes(&r->from.manifest.tensors), bytes), r->target,
            layout_words(&r->job.settings.parallel, words), text_bytes(r->buffer_bytes, buffer));
     fflush(stdout);
     TRY(write_target(r, &result));
@@ -192,18 +152,38 @@ static Err reshape_into(Reshape *r)
     printf(
         "%s: %d file%s, %s, of %s read, in %.1f s; `sheaf train` with run.dir=%s goes on there\n",
         r->target, result.files, result.files == 1 ? "" : "s", text_bytes(result.bytes, bytes),
-        text_bytes(result.read_bytes, read), now_s() - begin_s, r->target);
+        text_bytes(result.read_bytes, read), reshape_now_s() - begin_s, r->target);
+    return OK;
+}
+
+static Err parse_buffer(Reshape *r, const char *buffer)
+{
+    int mib, end = 0;
+    r->buffer_bytes = RESHAPE_BUFFER;
+    if (!buffer) return OK;
+    if (r->hf)
+        return err_fail(ERR_CONFIG,
+                        "reshape: --buffer: with --hf each thread has %d MiB; set "
+                        "--threads",
+                        HF_THREAD_BYTES >> 20);
+    if (sscanf(buffer, "%d%n", &mib, &end) != 1 || buffer[end] || mib < 8 || mib > 1 << 20)
+        return err_fail(ERR_CONFIG, "reshape: --buffer %.40s: MiB, 8 to %d", buffer, 1 << 20);
+    r->buffer_bytes = (int64_t)mib << 20;
     return OK;
 }
 
 static Err parse(Reshape *r, int argc, char **argv)
 {
     const char *buffer = NULL, *place[2] = {NULL, NULL};
-    const Flag flags[] = {{"--buffer", &buffer, NULL}};
+    const Flag flags[] = {{"--buffer", &buffer, NULL},
+                          {"--hf", NULL, &r->hf},
+                          {"--dtype", &r->dtype, NULL},
+                          {"--shard-size", &r->shard, NULL},
+                          {"--threads", &r->threads, NULL}};
     Words words;
-    int mib, n = 0, end = 0;
-    TRY(args_words(argc, argv, flags, 1, &r->arena, &words));
-    TRY(ARENA_NEW(&r->arena, words.n + 1, &r->set));
+    int n = 0;
+    TRY(args_words(argc, argv, flags, 5, &r->arena, &words));
+    TRY(ARENA_NEW(&r->arena, words.n + 3, &r->set));
     for (int i = 0; i < words.n; i++)
         if (n < 2)
             place[n++] = words.at[i];
@@ -213,12 +193,12 @@ static Err parse(Reshape *r, int argc, char **argv)
         return err_fail(ERR_CONFIG, "reshape: wants SRC and DST; `sheaf reshape --help` says how");
     r->source = place[0];
     r->target = place[1];
-    r->buffer_bytes = RESHAPE_BUFFER;
-    if (!buffer) return OK;
-    if (sscanf(buffer, "%d%n", &mib, &end) != 1 || buffer[end] || mib < 8 || mib > 1 << 20)
-        return err_fail(ERR_CONFIG, "reshape: --buffer %.40s: MiB, 8 to %d", buffer, 1 << 20);
-    r->buffer_bytes = (int64_t)mib << 20;
-    return OK;
+    if (!r->hf && (r->dtype || r->shard || r->threads))
+        return err_fail(ERR_CONFIG, "reshape: %s is of Hugging Face folders; add --hf",
+                        r->dtype   ? "--dtype"
+                        : r->shard ? "--shard-size"
+                                   : "--threads");
+    return parse_buffer(r, buffer);
 }
 
 static Err reshape(Reshape *r, int argc, char **argv)
@@ -226,8 +206,10 @@ static Err reshape(Reshape *r, int argc, char **argv)
     TRY(arena_open(&r->arena, "reshape", ARENA_PLENTY));
     TRY(arena_open(&r->temp, "reshape for a while", ARENA_PLENTY));
     TRY(parse(r, argc, argv));
+    TRY(source_open(r->source, F32, &r->arena, &r->from));
+    if (r->from.note[0]) fprintf(stderr, "sheaf: %s\n", r->from.note);
+    if (r->hf) return reshape_to_hf(r);
     TRY(reshape_check_keys(r));
-    TRY(read_source(r));
     TRY(open_target(r));
     const Err err = reshape_into(r);
     if (err != OK) remove_target(r);

@@ -7,7 +7,8 @@
 #include "cli/config_job.h"
 #include "cli/config_print.h"
 
-/* How work lies over ranks may change; what is trained may not. */
+/* How work lies over ranks may change; what is trained may not, but for weights that nobody has
+ * trained here yet. */
 Err reshape_check_keys(const Reshape *r)
 {
     static const char *const may[] = {"mesh.",     "parallel.", "precision.",
@@ -19,6 +20,7 @@ Err reshape_check_keys(const Reshape *r)
         if (strncmp(r->set[i], "run.dir=", 8) == 0)
             return err_fail(ERR_CONFIG, "reshape: %s: the run folder is DST, %s", r->set[i],
                             r->target);
+        if (r->from.kind == SOURCE_HF) fine = strncmp(r->set[i], "model.", 6) != 0;
         if (!fine)
             return err_fail(ERR_CONFIG,
                             "reshape: %.80s: changes what is trained, not how it lies over ranks; "
@@ -60,7 +62,7 @@ static Err write_base(const Reshape *r, const char *path)
     char section[64] = "";
     FILE *f = fopen(path, "w");
     if (!f) return err_fail(ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
-    for (const char *at = r->manifest.scalars.config, *end; *at; at = end) {
+    for (const char *at = r->from.manifest.scalars.config, *end; *at; at = end) {
         end = strchr(at, '\n');
         end = end ? end + 1 : at + strlen(at);
         if (*at != ' ') snprintf(section, sizeof section, "%.*s", (int)strcspn(at, ":"), at);
@@ -71,20 +73,55 @@ static Err write_base(const Reshape *r, const char *path)
     return fclose(f) != 0 || bad ? err_fail(ERR_IO, "%s: cannot be written", path) : OK;
 }
 
-Err reshape_config(Reshape *r)
+static Err add_set(Reshape *r, int *n, const char *key, const char *value)
+{
+    Text t = text_in(&r->arena);
+    text_add(&t, "%s=%s", key, value);
+    return text_done(&t, &r->set[(*n)++]);
+}
+
+/* Where the run will be, and the config.json that it keeps. */
+static Err add_places(Reshape *r, int *n)
+{
+    char name[RUNDIR_MAX + 8];
+    snprintf(name, sizeof name, "%s/" HF_BESIDE, r->target);
+    TRY(add_set(r, n, "run.dir", r->target));
+    return r->from.beside ? add_set(r, n, "model.name", name) : OK;
+}
+
+/* What a run that starts from a Hugging Face folder is: the defaults, and what was given. */
+static Err fresh_config(Reshape *r)
+{
+    char longest[24];
+    int n = r->n_set;
+    TRY(add_places(r, &n));
+    TRY(config_load(NULL, r->set, n, &r->arena, &r->config));
+    if (r->config.data_seq_len <= r->model.max_positions || is_given(r, "data.seq_len=")) return OK;
+    snprintf(longest, sizeof longest, "%lld", (long long)r->model.max_positions);
+    TRY(add_set(r, &n, "data.seq_len", longest));
+    return config_load(NULL, r->set, n, &r->arena, &r->config);
+}
+
+static Err saved_config(Reshape *r)
 {
     char path[RUNDIR_MAX + 64];
-    const char *dir;
-    JobSettings set;
+    int n = r->n_set;
     snprintf(path, sizeof path, "%s/config.yaml", r->dir);
     TRY(write_base(r, path));
-    Text t = text_in(&r->arena);
-    text_add(&t, "run.dir=%s", r->target);
-    TRY(text_done(&t, &dir));
-    r->set[r->n_set] = dir;
-    TRY(config_load(path, r->set, r->n_set + 1, &r->arena, &r->config));
+    TRY(add_places(r, &n));
+    return config_load(path, r->set, n, &r->arena, &r->config);
+}
+
+Err reshape_config(Reshape *r)
+{
+    JobSettings set;
+    const bool hf = r->from.kind == SOURCE_HF;
+    r->model = r->from.model;
+    TRY(hf ? fresh_config(r) : saved_config(r));
     TRY(config_write(&r->config, r->dir));
-    TRY(config_model(&r->config, &r->arena, &r->model));
     TRY(config_job(&r->config, &r->model, &set));
+    if (manifest_is_weights(&r->from.manifest)) set.optim.kind = OPTIM_SGD; /* it has no moments */
+    if (hf && dtype_wide(set.dtype) != F32)
+        TRY(hf_open(r->from.dir, &r->model, dtype_wide(set.dtype), &r->arena, &r->from.manifest));
     return job_compile(&set, &r->arena, &r->job);
 }

@@ -80,6 +80,7 @@ Err source_open(const char *path, DType wide, Arena *a, Source *out)
         TRY(arena_string(a, path, &out->dir));
         out->beside = out->dir;
         TRY(model_config_use(out->dir, a, &out->model));
+        TRY(hf_check_tied(out->dir, &out->model, a));
         return hf_open(out->dir, &out->model, wide, a, &out->manifest);
     }
     TRY(disk_path(path, "checkpoints", inner));

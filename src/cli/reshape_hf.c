@@ -1,0 +1,170 @@
+/* reshape_hf.c -- `sheaf reshape SRC DST --hf`, and what a run keeps of a Hugging Face folder.
+ *
+ *     SRC   weights, read and checked  -->  DST/config.json, model.safetensors or shards
+ *     the tokenizer's files: of a Hugging Face SRC, of RUN/hf, or beside data.tokenizer  -->  DST */
+#define _DEFAULT_SOURCE
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include "cli/reshape.h"
+#include "state/disk.h"
+
+static Err parse_type(const char *text, int *out)
+{
+    static const struct {
+        const char *name;
+        int type;
+    } types[] = {{"f32", ST_F32}, {"bf16", ST_BF16}, {"f16", ST_F16}};
+    *out = HF_AS_STORED;
+    if (!text) return OK;
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (strcmp(text, types[i].name) == 0) {
+            *out = types[i].type;
+            return OK;
+        }
+    return err_fail(ERR_CONFIG, "reshape: --dtype %.40s: f32, bf16 or f16", text);
+}
+
+/* "500MB", "5GB": decimal, as transformers has it. */
+static Err parse_size(const char *text, int64_t *out)
+{
+    static const struct {
+        const char *name;
+        double bytes;
+    } units[] = {{"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}};
+    char *end;
+    *out = HF_SHARD_BYTES;
+    if (!text) return OK;
+    const double n = strtod(text, &end);
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (strcmp(end, units[i].name) == 0 && n * units[i].bytes >= 1 &&
+            n * units[i].bytes < 1e15) {
+            *out = (int64_t)(n * units[i].bytes);
+            return OK;
+        }
+    return err_fail(ERR_CONFIG, "reshape: --shard-size %.40s: a number and KB, MB or GB, as 5GB",
+                    text);
+}
+
+static Err parse_threads(const char *text, int *out)
+{
+    int end = 0;
+    *out = team_cores();
+    if (!text || (sscanf(text, "%d%n", out, &end) == 1 && !text[end] && *out > 0 && *out <= 1024))
+        return OK;
+    return err_fail(ERR_CONFIG, "reshape: --threads %.40s: 1 to 1024", text);
+}
+
+/* The folder of the tokenizer.json that the run's configuration names; NULL: it names none. */
+static Err tokenizer_folder(Reshape *r, const char **out)
+{
+    static const char key[] = "\n  tokenizer: ";
+    char path[DISK_PATH_BYTES];
+    struct stat s;
+    const char *at = strstr(r->from.manifest.scalars.config, key);
+    *out = NULL;
+    if (!at) return OK;
+    at += strlen(key);
+    size_t n = strcspn(at, "\n");
+    if (n > 1 && at[0] == '"') at++, n -= 2;
+    snprintf(path, sizeof path, "%.*s", (int)n, at);
+    char *slash = strrchr(path, '/');
+    if (stat(path, &s) != 0 || !S_ISREG(s.st_mode)) return OK;
+    if (slash) slash[slash == path] = '\0';
+    return arena_string(&r->arena, slash ? path : ".", out);
+}
+
+static void say_end(const Reshape *r, const HfWritten *w, double seconds)
+{
+    char bytes[24], tokenizer[64] = "no tokenizer is known, none is with it";
+    if (w->carried)
+        snprintf(tokenizer, sizeof tokenizer, "%d of a tokenizer and of generation", w->carried);
+    printf("%s: %d file%s of weights, %s; %s; in %.1f s\n", r->target, w->files,
+           w->files == 1 ? "" : "s", text_bytes(w->bytes, bytes), tokenizer, seconds);
+    if (w->overflow)
+        fprintf(
+            stderr,
+            "sheaf: WARNING: %lld weights are larger than %s holds, and are infinite there; use "
+            "--dtype %s\n",
+            (long long)w->overflow, r->dtype ? r->dtype : "its type",
+            r->dtype && strcmp(r->dtype, "f16") == 0 ? "bf16 or f32" : "f32");
+}
+
+static Err write_hf(Reshape *r, HfWrite *w, int threads)
+{
+    char bytes[24], memory[24];
+    const double begin_s = reshape_now_s();
+    const StateTensors *t = &r->from.manifest.tensors;
+    HfWritten result;
+    int64_t weights = 0;
+    for (int i = 0; i < t->n; i++)
+        if (t->tensor[i].role == STATE_WEIGHT)
+            weights += shape_count(&t->tensor[i].shape) * (int64_t)dtype_bytes(t->tensor[i].dtype);
+    printf("%s: %s, step %lld, %s of weights, to %s: Hugging Face%s%s; %d thread%s, buffers %s\n",
+           r->from.dir, family_name(r->from.model.family), (long long)r->from.manifest.scalars.step,
+           text_bytes(weights, bytes), r->target, r->dtype ? ", " : "", r->dtype ? r->dtype : "",
+           threads, threads == 1 ? "" : "s",
+           text_bytes((int64_t)threads * HF_THREAD_BYTES, memory));
+    fflush(stdout);
+    r->progress = progress_begin("reshape", r->target, weights);
+    const Err err = hf_write(w, &result);
+    progress_end(&r->progress);
+    TRY(err);
+    say_end(r, &result, reshape_now_s() - begin_s);
+    return OK;
+}
+
+Err reshape_to_hf(Reshape *r)
+{
+    HfWrite w = {.from = &r->from,
+                 .dir = r->target,
+                 .beside = r->from.beside,
+                 .progress = reshape_at,
+                 .context = r,
+                 .temp = &r->temp};
+    int threads;
+    Team *team;
+    if (r->n_set > 0)
+        return err_fail(ERR_CONFIG,
+                        "reshape: %.80s: with --hf tensors are written whole; leave it out",
+                        r->set[0]);
+    TRY(parse_type(r->dtype, &w.type));
+    TRY(parse_size(r->shard, &w.shard_bytes));
+    TRY(parse_threads(r->threads, &threads));
+    if (!w.beside) TRY(tokenizer_folder(r, &w.beside));
+    TRY(team_open(&team, threads, -1));
+    w.team = team;
+    const Err err = write_hf(r, &w, threads);
+    team_close(team);
+    return err;
+}
+
+/* ---- a run that starts from such a folder ---- */
+
+/* The config.json is the settled one: it says what is trained. */
+Err reshape_beside(Reshape *r)
+{
+    char dir[RUNDIR_MAX + 16];
+    ModelConfig trains;
+    Source settled = r->from;
+    HfWrite w = {.from = &settled, .beside = r->from.beside, .type = HF_AS_STORED};
+    const char *text;
+    int carried;
+    if (!r->from.beside) return OK;
+    settled.kind = SOURCE_CHECKPOINT;
+    snprintf(dir, sizeof dir, "%s/" HF_BESIDE, r->dir);
+    if (mkdir(dir, 0777) != 0)
+        return err_fail(ERR_IO, "%s: cannot be made: %s", dir, strerror(errno));
+    TRY(hf_config_text(&w, &r->arena, &text));
+    TRY(hf_put_text(dir, "config.json", text));
+    TRY(hf_carry(r->from.beside, dir, &carried));
+    TRY(disk_sync_folder(dir));
+    if (r->from.kind == SOURCE_HF &&
+        model_config_load(r->from.dir, NULL, 0, &r->arena, &trains) != OK)
+        printf("%s: its config.json asks for dropout, which this version does not have: the run "
+               "trains without\n",
+               r->from.dir);
+    return OK;
+}
