@@ -127,6 +127,10 @@ static Err check_patterns(const Config *c, KeyId key, const TextList *list, int 
 
 static Err settle(Config *c)
 {
+    if (!*c->model_name && *c->model_init) { /* the folder says what it is */
+        c->model_name = c->model_init;
+        c->origin[KEY_model_name] = c->origin[KEY_model_init];
+    }
     if (!*c->model_name)
         return err_fail(ERR_CONFIG,
                         "model.name is not set; set it to a preset (model.name=gpt2-tiny; "

@@ -123,6 +123,7 @@ static Err prepare(TrainSession *s, int argc, char **argv)
     TRY(machine_device(&s->config, &s->device));
     snprintf(s->checkpoints, sizeof s->checkpoints, "%s/checkpoints", s->dir_name);
     TRY(train_scalars(s, &s->scalars));
+    TRY(train_init(s));
     TRY(kill_at_read(&s->kill));
     return ARENA_NEW(&s->arena, s->launch.here, &s->trace);
 }

@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include "cli/config_job.h"
 #include "cli/launch.h"
+#include "state/source.h"
 #include "train/loop.h"
 #include "train/peak.h"
 #include "train/rundir.h"
@@ -28,6 +29,7 @@ typedef struct {
     KillAt kill;
     Config config;
     ModelConfig model;
+    Source *init; /* what model.init names; NULL: nothing, or it is not needed */
     Dataset train, valid;
     RunDir dir;
     const Device *device;

@@ -137,6 +137,7 @@ static TrainSettings settings_of(Runner *r)
                            .valid_every = c->run_valid_every,
                            .valid_limit = VALID_SEQUENCES,
                            .seed = (uint64_t)c->run_seed,
+                           .init = s->init ? &s->init->manifest : NULL,
                            .dir = s->dir.path,
                            .tensorboard = c->run_tensorboard,
                            .log_samples = c->run_log_samples,

@@ -8,6 +8,9 @@
 /* Local. All of StateScalars that is the same in every checkpoint of the run; texts live in the
  * session's arena. */
 Err train_scalars(TrainSession *s, StateScalars *out);
+/* Local. The weights that model.init names, of a model like the run's; nothing is opened where the run
+ * folder has checkpoints to go on from. */
+Err train_init(TrainSession *s);
 /* Local. What is saved, where and when. */
 SaveSettings train_saves(TrainSession *s);
 /* Local, on rank 0: a run begins or goes on; settings that are new go to config.yaml. As

@@ -61,12 +61,12 @@ static Err read_newest(const char *path, const char *checkpoints, Arena *a, Sour
                                   err_text());
         if (noted >= sizeof out->note) noted = sizeof out->note - 1;
     }
-    return err_fail(
-        ERR_CONFIG,
-        "%s: neither a checkpoint nor a Hugging Face folder; it should be a run folder, "
-        "its checkpoints/, a step-N/ of it, or a folder with config.json and "
-        "model.safetensors",
-        path);
+    return err_fail(ERR_CONFIG,
+                    "%s: no checkpoint is there, and no config.json of a Hugging Face folder; it "
+                    "should be a run "
+                    "folder, its checkpoints/, a step-N/ of it, or a folder with config.json and "
+                    "model.safetensors",
+                    path);
 }
 
 Err source_open(const char *path, DType wide, Arena *a, Source *out)

@@ -163,6 +163,7 @@ static Err open_loop(Loop *l)
     TRY(loop_add_up(l, REDUCE_MAX));
     l->result.peak_bytes = (int64_t)l->sums->bytes;
     TRY(resume_run(l, &start));
+    TRY(resume_init(l, &start));
     l->result.steps = l->at.step;
     l->result.was_done = l->at.step >= s->lr.steps;
     if (l->result.was_done) return OK;

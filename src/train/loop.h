@@ -44,6 +44,7 @@ typedef struct {
 typedef struct {
     Position at;
     const Manifest *from; /* NULL: initial weights */
+    const Manifest *init; /* whose weights these are; NULL: random numbers */
     bool again;           /* and a run was here that had not come to its first checkpoint */
 } TrainStart;
 
@@ -59,7 +60,8 @@ typedef struct {
     int64_t valid_every; /* steps; 0: never */
     int64_t valid_limit; /* sequences measured at most */
     uint64_t seed;
-    const char *dir; /* of metrics; exists */
+    const Manifest *init; /* weights to start from; NULL: random numbers */
+    const char *dir;      /* of metrics; exists */
     bool tensorboard;
     bool log_samples;    /* to dir/samples.jsonl */
     int64_t check_every; /* steps between comparisons of what ranks hold alike; 0: never */

@@ -89,11 +89,11 @@ static Err load(Search *q, bool *damaged)
 {
     Loop *l = q->l;
     WorldRank *w = l->s->world;
-    const LoadSettings set = {.manifest = q->manifest,
-                              .rank = &l->rank,
-                              .comm = w->comm,
-                              .all = w->all,
-                              .temp = q->arena};
+    LoadSettings set = {.manifest = q->manifest,
+                        .rank = &l->rank,
+                        .comm = w->comm,
+                        .all = w->all,
+                        .temp = q->arena};
     LoadResult loaded;
     Err err = loop_is_first(l) ? OK : manifest_read(q->path, q->arena, q->manifest);
     if (err != OK)
@@ -101,6 +101,7 @@ static Err load(Search *q, bool *damaged)
     TRY(world_agree(w, err));
     TRY(world_same(w, q->manifest->hash, "checkpoint", "run.dir must be the same folder for all"));
     TRY(world_agree(w, resume_same_job(q->path, &q->manifest->scalars, &l->s->save.job)));
+    set.what = manifest_is_weights(q->manifest) ? LOAD_WEIGHTS : LOAD_ALL;
     err = world_agree(w, state_load(&set, &loaded));
     *damaged = err == ERR_CHECK;
     return *damaged ? OK : err;
@@ -157,5 +158,24 @@ Err resume_run(Loop *l, TrainStart *out)
     l->at = (Position){s->step, s->cursor, s->tokens, s->skipped};
     l->saved_step = s->step;
     out->from = q.manifest;
+    return OK;
+}
+
+Err resume_init(Loop *l, TrainStart *out)
+{
+    WorldRank *w = l->s->world;
+    const LoadSettings set = {.manifest = l->s->init,
+                              .what = LOAD_WEIGHTS,
+                              .rank = &l->rank,
+                              .comm = w->comm,
+                              .all = w->all,
+                              .temp = w->arena};
+    LoadResult loaded;
+    const bool any = l->s->init && !out->from;
+    if (!any) return OK;
+    TRY(world_same(w, l->s->init->hash, "weights to start from",
+                   "model.init must be the same folder for all"));
+    TRY(world_agree(w, state_load(&set, &loaded)));
+    out->init = l->s->init;
     return OK;
 }

@@ -76,6 +76,7 @@ static Err same_model(const char *what, const char *saved, const char *now)
 Err resume_same_job(const char *what, const StateScalars *saved, const StateScalars *now)
 {
     TRY(same_model(what, saved->model, now->model));
+    if (strcmp(saved->optim, "none") == 0) return OK; /* weights alone: no run has had them yet */
     TRY(same_number(what, "data.seq_len", saved->seq_len, now->seq_len));
     TRY(same_text(what, "data.pack", saved->pack ? "true" : "false", now->pack ? "true" : "false"));
     TRY(same_number(what, "run.seed", (int64_t)saved->seed, (int64_t)now->seed));

@@ -1,0 +1,78 @@
+/* train_init.c -- model.init: weights of another model of the same kind, to start from.
+ *
+ *     what its config.json or its checkpoint says of the model must be what the run says, but for keys
+ *     that the run sets itself (model.rope_theta=...), and for how random weights would be made */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "cli/train_state.h"
+
+enum { VALUE_BYTES = 80 };
+
+/* Is it a key that the run file or an argument sets, or a part of it (rope_scaling.factor)? */
+static bool is_set(const Config *c, const char *key)
+{
+    const size_t n = strlen(key);
+    for (int i = 0; i < c->n_model_fields; i++) {
+        const char *given = c->model_fields[i].key;
+        if (strncmp(given, key, n) == 0 && (!given[n] || given[n] == '.')) return true;
+    }
+    return strcmp(key, "initializer_range") == 0;
+}
+
+static void value_text(const json_t *x, char out[VALUE_BYTES])
+{
+    char *text = x ? json_dumps(x, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
+    snprintf(out, VALUE_BYTES, "%s", text ? text : "not said");
+    free(text);
+}
+
+/* The members of `a` are in `b`, with the same values. */
+static Err covers(const TrainSession *s, json_t *a, const json_t *b)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach(a, key, value)
+    {
+        char here[VALUE_BYTES], there[VALUE_BYTES];
+        const json_t *other = json_object_get(b, key);
+        if ((other && json_equal(value, other)) || is_set(&s->config, key)) continue;
+        value_text(value, here);
+        value_text(other, there);
+        return err_fail(
+            ERR_CONFIG,
+            "model.init=%.200s: the two models are not the same: %s is %s in one and %s "
+            "in the other; set model.name to that folder, or model.%s to what it should "
+            "be",
+            s->config.model_init, key, here, there, key);
+    }
+    return OK;
+}
+
+static Err check_model(const TrainSession *s)
+{
+    json_t *mine = json_loads(s->scalars.model, 0, NULL);
+    json_t *theirs = json_loads(s->init->manifest.scalars.model, 0, NULL);
+    Err err = mine && theirs ? OK : err_fail(ERR_CHECK, "%s: its model is no JSON", s->init->dir);
+    if (err == OK) err = covers(s, mine, theirs);
+    if (err == OK) err = covers(s, theirs, mine);
+    json_decref(mine);
+    json_decref(theirs);
+    return err;
+}
+
+Err train_init(TrainSession *s)
+{
+    JobSettings set;
+    Generation *g;
+    int n = 0;
+    if (!*s->config.model_init) return OK;
+    if (!s->config.run_fresh) TRY(folder_list(s->checkpoints, &s->arena, &g, &n));
+    if (n > 0) return OK;
+    TRY(config_job(&s->config, &s->model, &set));
+    TRY(ARENA_NEW(&s->arena, 1, &s->init));
+    TRY(source_open(s->config.model_init, dtype_wide(set.dtype), &s->arena, s->init));
+    if (s->init->note[0]) fprintf(stderr, "sheaf: %s\n", s->init->note);
+    return check_model(s);
+}

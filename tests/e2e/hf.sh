@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# hf.sh BINARY -- a model goes out to a Hugging Face folder and comes back: by model.init and by reshape, on one rank and
+# on several; every way starts from the same weights, to the bit. What cannot be done is refused, and leaves nothing.
+set -u
+sheaf=$1
+top=$(mktemp -d)
+trap 'rm -rf "$top"' EXIT
+export XDG_CACHE_HOME=$top/cache
+cp LICENSE "$top/text"
+common=(data.train="$top/text" data.seq_len=32 batch.global=6 run.threads=1 numerics.block=64)
+passed=0 failed=0
+check() { # words, command...
+    if "${@:2}" >"$top/out" 2>&1; then passed=$((passed + 1)); else
+        failed=$((failed + 1))
+        echo "FAILED: $1"
+        tail -n 5 "$top/out"
+    fi
+}
+refused() { # what it says, command...
+    "${@:2}" >"$top/said" 2>&1
+    [ $? = 2 ] && grep -q -- "$1" "$top/said" || { cat "$top/said"; return 1; }
+}
+says() { # what it says, command...
+    "${@:2}" >"$top/said" 2>&1 && grep -q -- "$1" "$top/said" || { cat "$top/said"; return 1; }
+}
+losses() { sed 's/.*"step": \([0-9]*\),.*"loss": \([^,]*\),.*/\1 \2/' "$1/metrics.jsonl"; }
+same() { diff <(losses "$1") <(losses "$2") && [ "$(losses "$1" | wc -l)" = 3 ]; }
+train() { "$sheaf" train "${common[@]}" run.steps="${steps:-3}" "$@"; }
+
+for model in gpt2-tiny llama-tiny; do
+    d=$top/$model
+    mkdir "$d"
+    "$sheaf" train "${common[@]}" model.name=$model run.dir="$d/a" run.steps=4 run.ranks=3 mesh.dp=3 parallel.zero=3 \
+        >/dev/null || exit 1
+    check "$model: to a folder" "$sheaf" reshape "$d/a" "$d/hf" --hf
+    check "in shards" "$sheaf" reshape "$d/a" "$d/shards" --hf --shard-size 100KB --threads 3
+    check "with an index" test -f "$d/shards/model.safetensors.index.json" -a ! -e "$d/shards/model.safetensors"
+    check "the folder to another of its kind" "$sheaf" reshape "$d/shards" "$d/again" --hf
+    check "is the same, to the byte" cmp "$d/hf/model.safetensors" "$d/again/model.safetensors"
+    check "a run starts from the checkpoint's weights" says "moments are 0" train model.name=$model model.init="$d/a" run.dir="$d/b"
+    check "from the folder's, whose model it is" says "starts from the weights of $d/hf" train model.init="$d/hf" run.dir="$d/c"
+    check "both the same" same "$d/b" "$d/c"
+    check "from shards, on two ranks" train model.name=$model model.init="$d/shards" run.dir="$d/d" run.ranks=2 mesh.dp=2 \
+        parallel.zero=3 numerics.fold=1
+    check "from shards, on two ranks of tp" train model.name=$model model.init="$d/shards" run.dir="$d/e" mesh.tp=2
+    check "the folder as a run" "$sheaf" reshape "$d/hf" "$d/f" mesh.pp=2
+    check "it goes on" says "nobody has trained yet: moments are 0" train model.name="$d/f/hf" run.dir="$d/f"
+    check "as the others did" same "$d/b" "$d/f"
+    steps=4 check "and goes on from its own" says "is left: it is for runs without" train model.name="$d/f/hf" run.dir="$d/f" \
+        model.init="$d/nowhere"
+    check "in bf16" "$sheaf" reshape "$d/a" "$d/bf16" --hf --dtype bf16
+    check "which is half of it" test $(($(stat -c %s "$d/bf16/model.safetensors") * 2 - 20000)) -lt $(stat -c %s "$d/hf/model.safetensors")
+done
+d=$top/llama-tiny
+check "what is no folder" refused "is no folder" train model.name=llama-tiny model.init="$top/nothing" run.dir="$d/x"
+cp -r "$d/hf" "$top/other"
+sed -i 's/"rms_norm_eps": [^,]*/"rms_norm_eps": 0.0625/' "$top/other/config.json"
+check "an epsilon that differs" refused "rms_norm_eps" train model.name=llama-tiny model.init="$top/other" run.dir="$d/x"
+check "unless it is asked for" train model.name=llama-tiny model.rms_norm_eps=1e-5 model.init="$top/other" run.dir="$d/x"
+check "what is there is not overwritten" refused "is there already" "$sheaf" reshape "$d/a" "$d/hf" --hf
+check "keys of layouts have no place" refused "mesh.tp=2" "$sheaf" reshape "$d/a" "$d/y" --hf mesh.tp=2
+check "a type that is none" refused "f32, bf16 or f16" "$sheaf" reshape "$d/a" "$d/y" --hf --dtype int8
+check "a flag without --hf" refused "add --hf" "$sheaf" reshape "$d/a" "$d/y" --dtype f16
+sed -i 's/"rms_norm_eps": [^,]*/"rms_norm_eps": 0.0625, "attn_logit_softcapping": 50/' "$top/other/config.json"
+check "a feature that we do not honour" refused "attn_logit_softcapping" "$sheaf" reshape "$top/other" "$d/y"
+check "nothing is left of these" test ! -e "$d/y" -a ! -e "$d/y.tmp" -a ! -e "$d/hf.tmp"
+echo "$passed passed, $failed failed"
+[ $failed = 0 ]
