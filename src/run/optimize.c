@@ -28,7 +28,7 @@ static int64_t count_live(Rank *r)
     return live;
 }
 
-static double loss_of(const Rank *r, int micro)
+double rank_loss(const Rank *r, int micro)
 {
     const LinkedProgram *lp = r->settings.program;
     const char *cell = r->base[ARENA_STEP] + lp->loss + (size_t)micro * ARENA_ALIGN;
@@ -47,7 +47,7 @@ static double fold_loss(const Rank *r)
     double sum = 0;
     for (int m = 0; lp->has_loss && m < lp->micros; m += each) {
         double group = 0;
-        for (int i = m; i < m + each; i++) group += loss_of(r, i);
+        for (int i = m; i < m + each; i++) group += rank_loss(r, i);
         sum += group;
     }
     return sum;

@@ -126,6 +126,10 @@ Err rank_bind(Rank *r, int slot, const Program *sub);
 /* Collective over all ranks of the program. Walks the list once. */
 Err rank_step(Rank *r, const StepSettings *step, StepResult *out);
 
+/* Local. After the step: the loss of a micro-batch, as far as it was computed on this rank; see
+ * Program.loss_partial. Of a rank without the last unit there is none. */
+double rank_loss(const Rank *r, int micro);
+
 /* WEIGHT: as programs use it. MASTER: as updates keep it, in the wide type; the same bytes where
  * the two types are one. GRAD: after the step, of all ranks. */
 typedef enum { PART_WEIGHT, PART_MASTER, PART_GRAD, PART_MOMENT1, PART_MOMENT2 } ParamPart;
