@@ -1,5 +1,8 @@
 /* test_hf_logits.c -- folders that the transformers library wrote, loaded here: the logits of a prompt
- * are its own, to 1e-4, for every family, on both devices and on meshes. */
+ * are its own, to 1e-4, for every family, on both devices and on meshes.
+ *
+ *     test_hf_logits FOLDER ...      the same of these folders, which have an expected.json each: what
+ *                                    tests/hf/compare.py asks for */
 #include <math.h>
 #include <stdio.h>
 
@@ -52,10 +55,11 @@ static Err body(WorldRank *w, void *work)
     const SessionShape shape = {c->want.T, c->want.T, 1, c->want.T, true};
     SessionJobs *jobs;
     Session *s;
-    SessionRow row[32];
+    SessionRow *row;
     Tensor logits;
     base.parallel.mesh = c->mesh;
     base.parallel.rank = w->rank;
+    TRY(ARENA_NEW(w->arena, c->want.T, &row));
     for (int64_t t = 0; t < c->want.T; t++) row[t] = (SessionRow){0, t, c->want.token[t], true};
     TRY(ARENA_NEW(w->arena, 1, &jobs));
     TRY(ARENA_NEW(w->arena, 1, &s));
@@ -72,19 +76,27 @@ static Err body(WorldRank *w, void *work)
     return err;
 }
 
-static void check(const char *name, MeshSizes mesh, const Device *device)
+static void check_folder(const char *dir, MeshSizes mesh, const Device *device)
 {
     Arena arena;
     DO(arena_open(&arena, "logits", ARENA_PLENTY));
-    Case c = {.dir = hf_folder_path(name, &arena), .mesh = mesh, .device = device};
+    Case c = {.dir = dir, .mesh = mesh, .device = device};
     const int ranks = (mesh.tp ? mesh.tp : 1) * (mesh.pp ? mesh.pp : 1);
     const WorldSettings set = {
         .ranks = ranks, .in_flight = 64, .records = 64, .timeout_s = 20, .body = body, .work = &c};
     DO(model_config_use(c.dir, &arena, &c.config));
     hf_folder_expected(c.dir, &arena, &c.want);
-    if (world_run(&set) != OK) fail_msg("%s: %s", name, err_text());
+    if (world_run(&set) != OK) fail_msg("%s: %s", dir, err_text());
     if (!(c.worst <= 1e-4))
-        fail_msg("%s, tp=%d pp=%d: logits are off by %g", name, mesh.tp, mesh.pp, c.worst);
+        fail_msg("%s, tp=%d pp=%d: logits are off by %g", dir, mesh.tp, mesh.pp, c.worst);
+    arena_close(&arena);
+}
+
+static void check(const char *name, MeshSizes mesh, const Device *device)
+{
+    Arena arena;
+    DO(arena_open(&arena, "path", ARENA_PLENTY));
+    check_folder(hf_folder_path(name, &arena), mesh, device);
     arena_close(&arena);
 }
 
@@ -108,8 +120,27 @@ static void on_meshes(void **state)
     }
 }
 
-int main(void)
+/* Of the command line. */
+static char **given;
+
+static void of_folders_given(void **state)
+{
+    (void)state;
+    const Device *cpu;
+    DO(device_cpu_open(NULL, &cpu));
+    for (int i = 0; given[i]; i++) {
+        check_folder(given[i], (MeshSizes){0}, cpu);
+        check_folder(given[i], (MeshSizes){0}, &device_ref);
+        check_folder(given[i], (MeshSizes){.tp = 2, .pp = 2}, cpu);
+        printf("%s: logits agree\n", given[i]);
+    }
+}
+
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(on_one_rank), cmocka_unit_test(on_meshes)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const struct CMUnitTest asked[] = {cmocka_unit_test(of_folders_given)};
+    given = argv + 1;
+    return argc > 1 ? cmocka_run_group_tests(asked, NULL, NULL)
+                    : cmocka_run_group_tests(tests, NULL, NULL);
 }
