@@ -133,3 +133,17 @@ Err config_write(const Config *c, const char *dir)
     arena_close(&temp);
     return err;
 }
+
+const char *config_yaml_value(const char *yaml, const char *section, const char *key)
+{
+    char head[40], line[40];
+    snprintf(head, sizeof head, "%s:\n", section);
+    snprintf(line, sizeof line, "  %s: ", key);
+    const char *at = strncmp(yaml, head, strlen(head)) == 0 ? yaml : NULL;
+    snprintf(head, sizeof head, "\n%s:\n", section);
+    if (!at) at = strstr(yaml, head);
+    for (at = at ? strchr(at + 1, '\n') : NULL; at && strncmp(at + 1, "  ", 2) == 0;
+         at = strchr(at + 1, '\n'))
+        if (strncmp(at + 1, line, strlen(line)) == 0) return at + 1 + strlen(line);
+    return NULL;
+}

@@ -10,5 +10,7 @@
 void config_print(const Config *c, Text *out);
 /* Local. As dir/config.yaml. */
 Err config_write(const Config *c, const char *dir);
+/* Local. The value of a key in what config_print wrote; it ends with the line. NULL: none. */
+const char *config_yaml_value(const char *yaml, const char *section, const char *key);
 
 #endif

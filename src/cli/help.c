@@ -137,8 +137,8 @@ int verb_help(int argc, char **argv)
         const int section = section_find(argv[i]);
         if (section >= 0) print_section(argv[i]);
         if (verb)
-            printf("sheaf %s %s\n  %s%s\n", verb->name, verb->usage, verb->meaning,
-                   verb->run ? "" : " (not yet)");
+            printf("sheaf %s %s\n  %s%s\n%s", verb->name, verb->usage, verb->meaning,
+                   verb->run ? "" : " (not yet)", verb_more(verb) ? verb_more(verb) : "");
         if (section >= 0 || verb) continue;
         if (print_keys_named(argv[i]) == 0) return cli_fail(unknown_word(argv[i]));
     }

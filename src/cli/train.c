@@ -11,10 +11,9 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "cli/args.h"
+#include "cli/interrupt.h"
 #include "cli/machine.h"
 #include "cli/supervise.h"
 #include "cli/train.h"
@@ -24,22 +23,6 @@
 #include "data/tokenizer.h"
 
 enum { IN_FLIGHT = 64, RECORDS = 4096 };
-
-/* A handler can reach nothing else. */
-static volatile sig_atomic_t stop_asked;
-static struct timespec asked_at;
-
-/* A launcher may send the same wish to a process and to its group: at the same moment it is one. */
-static void on_interrupt(int signal_number)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    const double after =
-        (double)(now.tv_sec - asked_at.tv_sec) + 1e-9 * (double)(now.tv_nsec - asked_at.tv_nsec);
-    if (stop_asked && after > 0.2) _exit(128 + signal_number);
-    if (!stop_asked) asked_at = now;
-    stop_asked = 1;
-}
 
 /* Text is read by bytes: with a tokenizer it is built into a token file first. */
 static Err check_files(const Dataset *d, const char *tokenizer)
@@ -183,14 +166,12 @@ static int say_failure(const TrainSession *s, Err err)
 static int train(int argc, char **argv, Board *board)
 {
     static TrainSession s; /* large */
-    const struct sigaction act = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART};
-    s = (TrainSession){.dir = {.lock = -1}, .board = board, .stop = &stop_asked};
-    stop_asked = 0;
+    s = (TrainSession){.dir = {.lock = -1}, .board = board};
     Err err = arena_open(&s.arena, "train", ARENA_PLENTY);
     if (err == OK) err = launch_open(&s.launch);
     if (err == OK) {
         s.prepared = prepare(&s, argc, argv);
-        sigaction(SIGINT, &act, NULL);
+        s.stop = interrupt_watch();
         signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error like a full disk */
         err = run_world(&s);
     }

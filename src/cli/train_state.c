@@ -91,21 +91,6 @@ SaveSettings train_saves(TrainSession *s)
 
 /* ---- what a run starts from, in words ---- */
 
-/* The value of a key in YAML that config_print wrote; its end is the line's. */
-static const char *yaml_value(const char *yaml, const char *section, const char *key)
-{
-    char head[40], line[40];
-    snprintf(head, sizeof head, "%s:\n", section);
-    snprintf(line, sizeof line, "  %s: ", key);
-    const char *at = strncmp(yaml, head, strlen(head)) == 0 ? yaml : NULL;
-    snprintf(head, sizeof head, "\n%s:\n", section);
-    if (!at) at = strstr(yaml, head);
-    for (at = at ? strchr(at + 1, '\n') : NULL; at && strncmp(at + 1, "  ", 2) == 0;
-         at = strchr(at + 1, '\n'))
-        if (strncmp(at + 1, line, strlen(line)) == 0) return at + 1 + strlen(line);
-    return NULL;
-}
-
 /* "dp=4 zero=3", of what is not as on one rank. */
 static void saved_layout(const char *yaml, char *out, size_t bytes)
 {
@@ -118,7 +103,7 @@ static void saved_layout(const char *yaml, char *out, size_t bytes)
     bool stages = false;
     out[0] = '\0';
     for (size_t i = 0; i < sizeof key / sizeof *key; i++) {
-        const char *value = yaml_value(yaml, key[i][0], key[i][1]);
+        const char *value = config_yaml_value(yaml, key[i][0], key[i][1]);
         const int length = value ? (int)strcspn(value, "\n") : 0;
         const char *plain = key[i][2] ? key[i][2] : "";
         if (!value || n >= bytes || (!key[i][2] && !stages)) continue;

@@ -20,8 +20,10 @@ const Verb verbs[] = {
      verb_data},
     {"reshape", "SRC DST [key=value ...] [--hf]",
      "a checkpoint for another layout; from and to Hugging Face folders", verb_reshape},
-    {"eval", "run.yaml [key=value ...]", "measure the loss of a checkpoint", NULL},
-    {"generate", "CKPT -p \"...\"", "sample from a checkpoint", NULL},
+    {"eval", "MODEL --text F | --tokens F | --tasks F.jsonl",
+     "perplexity of a text; multiple-choice tasks", verb_eval},
+    {"generate", "MODEL -p \"...\" [-n N] [key=value ...]",
+     "go on from prompts, with text as it comes", verb_generate},
     {"inspect", "FILE [--check]", "any file of ours, said in words; a checkpoint read and checked",
      verb_inspect},
     {"help", "[KEY | SECTION | VERB]", "what a key, a section or a verb means", verb_help},
@@ -33,6 +35,12 @@ const Verb *verb_find(const char *name)
     for (const Verb *v = verbs; v->name; v++)
         if (strcmp(v->name, name) == 0) return v;
     return NULL;
+}
+
+const char *verb_more(const Verb *verb)
+{
+    if (verb->run == verb_generate) return generate_help;
+    return verb->run == verb_eval ? eval_help : NULL;
 }
 
 int cli_fail(Err err)
@@ -78,5 +86,7 @@ int cli_run(int argc, char **argv)
     }
     const Verb *verb = verb_find(name);
     if (!verb || !verb->run) return cli_fail(refuse_verb(name));
+    if (argc > 2 && (strcmp(argv[2], "--help") == 0 || strcmp(argv[2], "-h") == 0))
+        return verb_help(2, (char *[]){"help", argv[1], NULL});
     return verb->run(argc - 1, argv + 1);
 }

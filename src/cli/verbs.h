@@ -20,6 +20,9 @@ typedef struct {
 
 /* The rows; a row without a name ends them. */
 extern const Verb verbs[];
+/* Local. What else `sheaf help VERB` says: the flags of a verb that has many; NULL: nothing. */
+const char *verb_more(const Verb *verb);
+extern const char generate_help[], eval_help[];
 /* Local. The row, or NULL. */
 const Verb *verb_find(const char *name);
 
@@ -28,6 +31,8 @@ int verb_explain(int argc, char **argv);
 int verb_simulate(int argc, char **argv);
 int verb_verify(int argc, char **argv);
 int verb_train(int argc, char **argv);
+int verb_eval(int argc, char **argv);
+int verb_generate(int argc, char **argv);
 int verb_help(int argc, char **argv);
 int verb_inspect(int argc, char **argv);
 int verb_reshape(int argc, char **argv);

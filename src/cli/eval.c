@@ -1,0 +1,372 @@
+/* eval.c -- `sheaf eval`: how well a model knows a text, or which ending it finds likelier.
+ *
+ *     sheaf eval runs/demo --text book.txt [--seq-len 256] [--stride 128]
+ *     sheaf eval Llama-3.2-1B --tokens valid.bin
+ *     sheaf eval Llama-3.2-1B --tasks hellaswag.jsonl --json
+ */
+#define _DEFAULT_SOURCE
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/eval.h"
+#include "cli/say.h"
+#include "cli/verbs.h"
+#include "cli/worker.h"
+
+const char eval_help[] =
+    "\n"
+    "  MODEL is a run folder (its newest checkpoint), a checkpoint, or a Hugging Face folder.\n"
+    "\n"
+    "    --text FILE          loss and perplexity of a text, by the model's tokenizer\n"
+    "    --tokens FILE        likewise of a token file, see `sheaf data`\n"
+    "    --seq-len N          tokens that a window sees (those of training; of other models 1024 "
+    "at most)\n"
+    "    --stride N           tokens from one window to the next (seq-len): a token counts in the "
+    "first window\n"
+    "                         that reaches it, so the smaller, the more each has before it\n"
+    "    --limit N            of the first N tokens alone\n"
+    "    --tasks FILE.jsonl   multiple choice: {\"context\": \"...\", \"choices\": [\"...\"], "
+    "\"gold\": 0} in each\n"
+    "                         line; also called query or ctx, endings, label. acc takes the "
+    "likeliest\n"
+    "                         choice, acc_norm the likeliest by byte. A space stands between the "
+    "two,\n"
+    "                         unless one of them has white space there\n"
+    "    --tokenizer FILE     instead of the model's own; bytes: a token a byte\n"
+    "    --json               one object\n"
+    "\n"
+    "  mesh.dp, mesh.tp and mesh.pp, run.threads, run.device, precision.compute as in training.\n";
+
+enum { SEQ_LEN = 1024, PASS_ROWS = 4096, MOST_MICROS = 16 };
+static const size_t most_text = (size_t)1 << 31;
+
+typedef struct {
+    const char *text, *tokens, *tasks, *seq_len, *stride, *limit, *tokenizer;
+} Flags;
+
+static Err read_count(const char *flag, const char *text, int64_t *out)
+{
+    char *end;
+    if (!text) return OK;
+    const long long x = strtoll(text, &end, 10);
+    if (!*text || *end || x < 1)
+        return err_fail(ERR_CONFIG, "%s %.40s: wants a whole number, 1 or more", flag, text);
+    *out = x;
+    return OK;
+}
+
+static Err need_text(const EvalRequest *e)
+{
+    if (!e->use.no_text) return OK;
+    return err_fail(ERR_CONFIG,
+                    "%s has no tokenizer.json; name one with --tokenizer FILE, or give a token "
+                    "file with --tokens",
+                    e->use.source.dir);
+}
+
+/* ---- perplexity ---- */
+
+static Err read_text(EvalRequest *e, const char *path)
+{
+    const char *text;
+    size_t bytes;
+    Spelled ids;
+    TRY(need_text(e));
+    TRY(text_read_file(path, most_text, &e->use.arena, &text, &bytes));
+    TRY(spell(e->use.tokenizer, (Bytes){(const unsigned char *)text, bytes}, true, &e->use.arena,
+              &ids));
+    e->token = ids.id;
+    e->windows.n_tokens = ids.n;
+    return OK;
+}
+
+static Err copy_tokens(EvalRequest *e, const Tokens *t, int64_t limit)
+{
+    int32_t *id;
+    const int64_t n = t->n_tokens < limit ? t->n_tokens : limit;
+    TRY(ARENA_NEW(&e->use.arena, n, &id));
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t x = tokens_at(t, i);
+        if (x < 0 || x >= e->use.source.model.vocab)
+            return tokens_bad_id(t, i, e->use.source.model.vocab);
+        id[i] = (int32_t)x;
+    }
+    e->token = id;
+    e->windows.n_tokens = n;
+    return OK;
+}
+
+static Err read_tokens(EvalRequest *e, const char *path, int64_t limit)
+{
+    Tokens t;
+    TRY(tokens_open(path, FORMAT_AUTO, &e->use.arena, &t));
+    const Err err = copy_tokens(e, &t, limit);
+    tokens_close(&t);
+    return err;
+}
+
+/* Of what counts: all but the first token; special ones are no text. */
+static int64_t count_bytes(const EvalRequest *e)
+{
+    int64_t bytes = 0;
+    const Tokenizer *t = e->use.tokenizer;
+    for (int64_t i = 1; i < e->windows.n_tokens && !e->use.no_text; i++)
+        if (!t || !tokenizer_special(t, e->token[i]))
+            bytes += (int64_t)spell_bytes(t, e->token[i]).bytes;
+    return bytes;
+}
+
+static Err check_vocabulary(const EvalRequest *e)
+{
+    for (int64_t i = 0; i < e->windows.n_tokens; i++)
+        if (e->token[i] < 0 || e->token[i] >= e->use.source.model.vocab)
+            return err_fail(ERR_CONFIG, "%s: token %lld is %d; the model has tokens 0 to %lld",
+                            e->what, (long long)i, e->token[i],
+                            (long long)e->use.source.model.vocab - 1);
+    return OK;
+}
+
+static Err prepare_text(EvalRequest *e, const Flags *f)
+{
+    Windows *w = &e->windows;
+    int64_t limit = INT64_MAX;
+    TRY(read_count("--limit", f->limit, &limit));
+    if (f->text)
+        TRY(read_text(e, f->text));
+    else
+        TRY(read_tokens(e, f->tokens, limit));
+    if (w->n_tokens > limit) w->n_tokens = limit;
+    TRY(check_vocabulary(e));
+    if (w->n_tokens < 2)
+        return err_fail(ERR_CONFIG, "%s: %lld tokens; the first is given, so 2 are the least",
+                        e->what, (long long)w->n_tokens);
+    w->stride = w->seq_len;
+    TRY(read_count("--stride", f->stride, &w->stride));
+    if (w->stride > w->seq_len)
+        return err_fail(ERR_CONFIG,
+                        "--stride %lld: windows of %lld tokens would leave some out; the most is "
+                        "%lld",
+                        (long long)w->stride, (long long)w->seq_len, (long long)w->seq_len);
+    e->n_sequences = windows_count(w);
+    e->text_bytes = count_bytes(e);
+    return OK;
+}
+
+/* ---- multiple choice ---- */
+
+/* Tokens of context and choice together; the choice is what the context's own do not reach, as in the
+ * common harness. */
+static Err spell_choice(EvalRequest *e, const ChoiceTask *t, int i, ScoreSequence *out)
+{
+    const Tokenizer *by = e->use.tokenizer;
+    const Bytes c = t->context, x = t->choice[i];
+    Arena *a = &e->use.arena;
+    Spelled all, before;
+    char *text;
+    TRY(ARENA_NEW(a, c.bytes + x.bytes + 1, &text));
+    if (c.bytes) memcpy(text, c.at, c.bytes);
+    memcpy(text + c.bytes, x.at, x.bytes);
+    TRY(spell(by, (Bytes){(const unsigned char *)text, c.bytes + x.bytes}, true, a, &all));
+    TRY(spell(by, c, true, a, &before));
+    int64_t from = before.n < all.n ? before.n : all.n - 1;
+    if (from < 1) { /* nothing comes before: the end of another text does */
+        int32_t *with;
+        TRY(ARENA_NEW(a, all.n + 1, &with));
+        with[0] = spell_end(by) >= 0 ? spell_end(by) : '\n';
+        memcpy(with + 1, all.id, (size_t)all.n * sizeof *with);
+        all = (Spelled){with, all.n + 1};
+        from = 1;
+    }
+    *out = (ScoreSequence){all.id, all.n, from};
+    return OK;
+}
+
+/* What does not fit loses its beginning. */
+static void fit(EvalRequest *e, ScoreSequence *q)
+{
+    const int64_t over = q->n - 1 - e->windows.seq_len;
+    if (over <= 0) return;
+    q->token += over;
+    q->n -= over;
+    q->from = q->from > over ? q->from - over : 1;
+    e->n_cut++;
+}
+
+static Err prepare_tasks(EvalRequest *e, const Flags *f)
+{
+    int64_t k = 0, longest = 1;
+    TRY(need_text(e));
+    TRY(choices_read(f->tasks, &e->use.arena, &e->choices));
+    e->n_sequences = e->choices.n_choices;
+    TRY(ARENA_NEW(&e->use.arena, e->n_sequences, &e->sequence));
+    for (int64_t t = 0; t < e->choices.n; t++)
+        for (int i = 0; i < e->choices.task[t].n; i++, k++) {
+            TRY(spell_choice(e, &e->choices.task[t], i, &e->sequence[k]));
+            if (e->sequence[k].n - 1 > longest) longest = e->sequence[k].n - 1;
+        }
+    e->windows.seq_len = e->use.source.model.max_positions;
+    TRY(read_count("--seq-len", f->seq_len, &e->windows.seq_len));
+    if (longest < e->windows.seq_len) e->windows.seq_len = longest;
+    for (k = 0; k < e->n_sequences; k++) fit(e, &e->sequence[k]);
+    return OK;
+}
+
+/* ---- both ---- */
+
+static Err check_flags(const Flags *f)
+{
+    const int given = !!f->text + !!f->tokens + !!f->tasks;
+    if (given != 1)
+        return err_fail(ERR_CONFIG,
+                        "eval: %s; give one of --text FILE, --tokens FILE and --tasks FILE.jsonl",
+                        given ? "several files" : "nothing to measure on");
+    if (f->tasks && (f->stride || f->limit))
+        return err_fail(ERR_CONFIG, "eval: %s is of texts, not of tasks",
+                        f->stride ? "--stride" : "--limit");
+    return OK;
+}
+
+static Err prepare(EvalRequest *e, int argc, char **argv)
+{
+    Flags f = {0};
+    Args args;
+    const Flag flags[] = {{"--text", &f.text, NULL},           {"--tokens", &f.tokens, NULL},
+                          {"--tasks", &f.tasks, NULL},         {"--seq-len", &f.seq_len, NULL},
+                          {"--stride", &f.stride, NULL},       {"--limit", &f.limit, NULL},
+                          {"--tokenizer", &f.tokenizer, NULL}, {"--json", NULL, &e->json}};
+    TRY(args_split(argc, argv, flags, sizeof flags / sizeof *flags, &e->use.arena, &args));
+    TRY(check_flags(&f));
+    TRY(use_open(&e->use, &args, f.tokenizer));
+    const Source *s = &e->use.source;
+    const int64_t most = s->model.max_positions;
+    e->tasks = f.tasks != NULL;
+    e->what = f.text ? f.text : f.tokens ? f.tokens : f.tasks;
+    const int64_t trained = s->kind == SOURCE_HF ? 0 : s->manifest.scalars.seq_len;
+    e->windows.seq_len = trained ? trained : most < SEQ_LEN ? most : SEQ_LEN;
+    TRY(read_count("--seq-len", f.seq_len, &e->windows.seq_len));
+    if (e->windows.seq_len > most)
+        return err_fail(ERR_CONFIG, "--seq-len %lld: the model of %s has positions for %lld",
+                        (long long)e->windows.seq_len, s->dir, (long long)most);
+    TRY(e->tasks ? prepare_tasks(e, &f) : prepare_text(e, &f));
+    const int64_t fits = PASS_ROWS / e->windows.seq_len, stages = e->use.config.mesh_pp;
+    const int64_t micros = fits < stages ? stages : fits < 1 ? 1 : fits;
+    e->micros = (int)(micros > MOST_MICROS ? MOST_MICROS : micros);
+    if (e->n_sequences < e->micros) e->micros = (int)e->n_sequences;
+    return ARENA_NEW(&e->use.arena, e->n_sequences, &e->loss);
+}
+
+static double deviation(double p, int64_t n)
+{
+    return n > 1 ? sqrt(p * (1 - p) / (double)(n - 1)) : 0;
+}
+
+static json_t *open_json(const EvalRequest *e)
+{
+    json_t *o = json_object();
+    json_object_set_new(o, "version", json_string(SHEAF_VERSION));
+    json_object_set_new(o, "model", json_string(e->use.source.dir));
+    json_object_set_new(o, "file", json_string(e->what));
+    json_object_set_new(o, "seq_len", json_integer(e->windows.seq_len));
+    json_object_set_new(o, "seconds", json_real(e->seconds));
+    return o;
+}
+
+static void close_json(json_t *o)
+{
+    json_dumpf(o, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(12));
+    fputc('\n', stdout);
+    json_decref(o);
+}
+
+static void say_text(const EvalRequest *e)
+{
+    char tokens[COUNT_BYTES], windows[COUNT_BYTES];
+    const Windows *w = &e->windows;
+    double sum = 0;
+    for (int64_t i = 0; i < e->n_sequences; i++) sum += e->loss[i];
+    const double loss = sum / (double)(w->n_tokens - 1), bits = loss / log(2.0);
+    const double byte = e->text_bytes ? sum / log(2.0) / (double)e->text_bytes : 0;
+    if (e->json) {
+        json_t *o = open_json(e);
+        json_object_set_new(o, "stride", json_integer(w->stride));
+        json_object_set_new(o, "windows", json_integer(e->n_sequences));
+        json_object_set_new(o, "tokens", json_integer(w->n_tokens - 1));
+        json_object_set_new(o, "bytes", json_integer(e->text_bytes));
+        json_object_set_new(o, "loss", json_real(loss));
+        json_object_set_new(o, "perplexity", json_real(exp(loss)));
+        json_object_set_new(o, "bits_per_token", json_real(bits));
+        json_object_set_new(o, "bits_per_byte", e->text_bytes ? json_real(byte) : json_null());
+        close_json(o);
+        return;
+    }
+    printf("%s: %s tokens counted, in %s windows of %lld, stride %lld\n", e->what,
+           say_count(w->n_tokens - 1, tokens), say_count(e->n_sequences, windows),
+           (long long)w->seq_len, (long long)w->stride);
+    printf("loss %.4f nats a token, %.4f bits; perplexity %.4f", loss, bits, exp(loss));
+    if (e->text_bytes) printf("; %.4f bits a byte of text", byte);
+    printf("\n%.1f s, %.0f tok/s\n", e->seconds, (double)(w->n_tokens - 1) / e->seconds);
+}
+
+static json_t *results_json(const EvalRequest *e)
+{
+    json_t *list = json_array();
+    const double *loss = e->loss;
+    for (int64_t t = 0; t < e->choices.n; t++) {
+        json_t *one = json_object(), *all = json_array();
+        for (int i = 0; i < e->choices.task[t].n; i++)
+            json_array_append_new(all, json_real(*loss++));
+        json_object_set_new(one, "gold", json_integer(e->choices.task[t].gold));
+        json_object_set_new(one, "loss", all);
+        json_array_append_new(list, one);
+    }
+    return list;
+}
+
+static void say_tasks(const EvalRequest *e)
+{
+    char tasks[COUNT_BYTES], choices[COUNT_BYTES];
+    const ChoiceScore score = choices_score(&e->choices, e->loss);
+    const int64_t n = e->choices.n;
+    const double acc = (double)score.right / (double)n, norm = (double)score.right_norm / (double)n;
+    if (e->json) {
+        json_t *o = open_json(e);
+        json_object_set_new(o, "tasks", json_integer(n));
+        json_object_set_new(o, "choices", json_integer(e->choices.n_choices));
+        json_object_set_new(o, "cut", json_integer(e->n_cut));
+        json_object_set_new(o, "acc", json_real(acc));
+        json_object_set_new(o, "acc_stderr", json_real(deviation(acc, n)));
+        json_object_set_new(o, "acc_norm", json_real(norm));
+        json_object_set_new(o, "acc_norm_stderr", json_real(deviation(norm, n)));
+        json_object_set_new(o, "results", results_json(e));
+        close_json(o);
+        return;
+    }
+    printf("%s: %s tasks, %s choices\n", e->what, say_count(n, tasks),
+           say_count(e->choices.n_choices, choices));
+    printf("acc %.4f +- %.4f, acc_norm (likelihood a byte) %.4f +- %.4f\n", acc, deviation(acc, n),
+           norm, deviation(norm, n));
+    if (e->n_cut)
+        printf("%lld choices did not fit into %lld tokens and lost their beginning\n",
+               (long long)e->n_cut, (long long)e->windows.seq_len + 1);
+}
+
+static int eval(int argc, char **argv, Board *board)
+{
+    static EvalRequest e; /* large */
+    e = (EvalRequest){0};
+    Err err = use_begin(&e.use, "eval", board);
+    if (err == OK) {
+        e.use.prepared = prepare(&e, argc, argv);
+        err = use_run(&e.use, eval_rank, &e);
+    }
+    const bool stopped = e.use.stop && *e.use.stop;
+    const int status = err == OK ? 0 : stopped ? 130 : use_fail(&e.use, err);
+    if (err == OK && e.use.launch.by.rank == 0) e.tasks ? say_tasks(&e) : say_text(&e);
+    use_end(&e.use);
+    return status;
+}
+
+int verb_eval(int argc, char **argv) { return worker_run(eval, argc, argv, NULL); }

@@ -1,0 +1,90 @@
+/* eval_rank.c -- what each rank of `sheaf eval` does: its programs, memory, weights, and the passes. */
+#define _DEFAULT_SOURCE
+#include "cli/eval.h"
+
+#include <string.h>
+#include <time.h>
+
+typedef struct {
+    EvalRequest *e;
+    WorldRank *world;
+    Job job;
+    Scorer scorer;
+    Team *team;
+    double *loss;
+} Runner;
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static Err compile(Runner *r)
+{
+    ModelUse *u = &r->e->use;
+    JobSettings base;
+    TRY(use_job(u, r->world, &base));
+    const JobSettings set = score_settings(&base, r->e->windows.seq_len, r->e->micros);
+    TRY(job_compile(&set, r->world->arena, &r->job));
+    for (int a = 0; a < N_ARENAS; a++)
+        atomic_fetch_add(&u->bytes, (int64_t)r->job.linked.bytes[a]);
+    return use_team(u, r->world, &r->team);
+}
+
+static Err open_runner(Runner *r)
+{
+    const ScorerSettings set = {&r->job, r->e->use.device, r->world, r->team};
+    TRY(ARENA_NEW(r->world->arena, r->e->n_sequences, &r->loss));
+    return scorer_open(&r->scorer, &set, r->world->arena);
+}
+
+static Err next(void *context, int64_t i, ScoreSequence *out)
+{
+    const EvalRequest *e = context;
+    int64_t first, n, from;
+    if (e->use.stop && *e->use.stop)
+        return err_fail(ERR_IO, "eval: interrupted after %lld of %lld sequences", (long long)i,
+                        (long long)e->n_sequences);
+    if (e->tasks) {
+        *out = e->sequence[i];
+        return OK;
+    }
+    windows_at(&e->windows, i, &first, &n, &from);
+    *out = (ScoreSequence){e->token + first, n, from};
+    return OK;
+}
+
+static Err run_phases(Runner *r)
+{
+    EvalRequest *e = r->e;
+    ModelUse *u = &e->use;
+    WorldRank *w = r->world;
+    TRY(world_agree(w, u->prepared));
+    TRY(world_agree(w, compile(r)));
+    TRY(use_memory(u, w, "try a smaller --seq-len, or mesh.tp"));
+    TRY(world_agree(w, open_runner(r)));
+    TRY(use_load(u, w, &r->scorer.rank));
+    const double before = now_s();
+    const ScoreSource source = {next, e, e->n_sequences};
+    TRY(scorer_run(&r->scorer, &source, r->loss));
+    if (w->place != 0) return OK;
+    e->seconds = now_s() - before;
+    memcpy(e->loss, r->loss, (size_t)e->n_sequences * sizeof *e->loss);
+    return OK;
+}
+
+Err eval_rank(WorldRank *w, void *request)
+{
+    Runner *r;
+    TRY(world_agree(w, ARENA_NEW(w->arena, 1, &r)));
+    r->e = request;
+    r->world = w;
+    const Err err = run_phases(r);
+    if (w->place == 0) r->e->use.agreed = w->agreed;
+    world_leave(w, err);
+    scorer_close(&r->scorer);
+    if (r->team) team_close(r->team);
+    return err;
+}

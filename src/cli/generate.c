@@ -1,0 +1,255 @@
+/* generate.c -- `sheaf generate`: a model goes on from prompts.
+ *
+ *     sheaf generate runs/demo -p "int main(" -n 100 --temperature 0.8
+ *     sheaf generate Llama-3.2-1B --prompts questions.txt --batch 16 mesh.tp=2 --json
+ *
+ * Text goes to standard output as it comes, all else to standard error. */
+#define _DEFAULT_SOURCE
+#include <jansson.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/generate.h"
+#include "cli/verbs.h"
+#include "cli/worker.h"
+#include "data/unicode.h"
+
+const char generate_help[] =
+    "\n"
+    "  MODEL is a run folder (its newest checkpoint), a checkpoint, or a Hugging Face folder.\n"
+    "\n"
+    "    -p TEXT                  the prompt\n"
+    "    --prompts FILE           a prompt in each line; of a .jsonl {\"prompt\": \"...\"} or "
+    "{\"ids\": [...]}\n"
+    "    --batch N                prompts at once (8); one that ends gives its place to the next\n"
+    "    -n N                     tokens to make of each, at most (200)\n"
+    "    --temperature T          logits are divided by T (0: the likeliest token is taken)\n"
+    "    --top-k K                then only those not below the K-th largest are left (0: all)\n"
+    "    --top-p P                then, from the likeliest on, those before which less than P is "
+    "summed\n"
+    "                             up (1: all)\n"
+    "    --repetition-penalty R   before all that, logits of tokens that were there, also in the "
+    "prompt, are\n"
+    "                             divided by R when above 0, else multiplied (1: none)\n"
+    "    --seed N                 of the draws (1): a prompt's depend on seed, its number and the "
+    "position alone\n"
+    "    --stop TEXT              end before this text; may be given several times\n"
+    "    --ignore-eos             go on after the token that ends a text\n"
+    "    --tokenizer FILE         instead of the model's own; bytes: a token a byte\n"
+    "    --ids                    prompts and outputs are token ids, spaces between them\n"
+    "    --json                   one object: texts, ids, why each ended, tokens/s, memory\n"
+    "    --no-cache               whole sequences each time, to compare with\n"
+    "\n"
+    "  The order of the stages and what they mean are those of the transformers library. Text "
+    "comes as it is\n"
+    "  made, in the order of prompts, each with its prompt; what is said about it goes to standard "
+    "error.\n"
+    "  mesh.tp=2 and mesh.pp=2 cut the model over ranks; run.threads, run.device and "
+    "precision.compute\n"
+    "  as in training. Ctrl-C ends with what is there, exit status 130.\n";
+
+enum { PREFILL_ROWS = 256, BATCH = 8, MAX_TOKENS = 200 };
+
+/* Flags as they were written. */
+typedef struct {
+    const char *prompt, *prompts, *tokens, *temperature, *top_k, *top_p, *penalty, *seed, *stop;
+    const char *batch, *tokenizer;
+    bool ids, json, no_cache, ignore_eos;
+} Flags;
+
+static Err read_int(const char *flag, const char *text, int64_t low, int64_t *out)
+{
+    char *end;
+    if (!text) return OK;
+    const long long x = strtoll(text, &end, 10);
+    if (!*text || *end || x < low || x > INT32_MAX)
+        return err_fail(ERR_CONFIG, "%s %.40s: wants a whole number, %lld to %d", flag, text,
+                        (long long)low, INT32_MAX);
+    *out = x;
+    return OK;
+}
+
+static Err read_number(const char *flag, const char *text, double *out)
+{
+    char *end;
+    if (!text) return OK;
+    *out = strtod(text, &end);
+    if (*text && !*end) return OK;
+    return err_fail(ERR_CONFIG, "%s %.40s: wants a number", flag, text);
+}
+
+/* --stop may be given several times. */
+static Err read_stops(GenerateRequest *g, int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        const bool joined = strncmp(argv[i], "--stop=", 7) == 0;
+        const char *text = joined ? argv[i] + 7 : argv[i + 1];
+        if (!joined && (strcmp(argv[i], "--stop") != 0 || i + 1 == argc)) continue;
+        if (!*text) return err_fail(ERR_CONFIG, "--stop: an empty text would stop at once");
+        if (g->n_stops == MAX_STOPS)
+            return err_fail(ERR_CONFIG, "--stop: at most %d texts", MAX_STOPS);
+        g->stop[g->n_stops++] = text;
+        i += !joined;
+    }
+    return OK;
+}
+
+static Err read_settings(GenerateRequest *g, const Flags *f)
+{
+    int64_t seed = 1;
+    g->sample = (SamplerSettings){.temperature = 0, .top_p = 1, .repetition = 1};
+    g->max_tokens = MAX_TOKENS;
+    TRY(read_int("-n", f->tokens, 1, &g->max_tokens));
+    TRY(read_number("--temperature", f->temperature, &g->sample.temperature));
+    TRY(read_int("--top-k", f->top_k, 0, &g->sample.top_k));
+    TRY(read_number("--top-p", f->top_p, &g->sample.top_p));
+    TRY(read_number("--repetition-penalty", f->penalty, &g->sample.repetition));
+    TRY(read_int("--seed", f->seed, 0, &seed));
+    g->sample.seed = (uint64_t)seed;
+    if (g->sample.temperature == 0 && (f->top_k || f->top_p || f->seed))
+        return err_fail(ERR_CONFIG,
+                        "%s: at temperature 0 the likeliest token is taken, and it changes "
+                        "nothing; set --temperature above 0",
+                        f->top_k   ? "--top-k"
+                        : f->top_p ? "--top-p"
+                                   : "--seed");
+    if (f->ids && g->n_stops && g->use.no_text)
+        return err_fail(ERR_CONFIG, "--stop: without a tokenizer there is no text to stop at");
+    g->ids = f->ids;
+    g->json = f->json;
+    return OK;
+}
+
+/* As long as is needed, as far as the model has positions. */
+static Err choose_shape(GenerateRequest *g, const Flags *f)
+{
+    const Prompts *p = &g->prompts;
+    const int64_t most = g->use.source.model.max_positions;
+    int64_t all = 0, batch = p->n < BATCH ? p->n : BATCH;
+    TRY(read_int("--batch", f->batch, 1, &batch));
+    for (int64_t i = 0; i < p->n; i++) {
+        all += p->prompt[i].n;
+        if (p->prompt[i].n > most)
+            return err_fail(
+                ERR_CONFIG, "prompt %lld has %lld tokens; the model of %s has positions for %lld",
+                (long long)i + 1, (long long)p->prompt[i].n, g->use.source.dir, (long long)most);
+    }
+    if (batch > p->n) batch = p->n;
+    const int64_t wanted = p->longest + g->max_tokens - 1; /* the last is not seen */
+    const int64_t context = wanted < most ? wanted : most;
+    int64_t rows = all < PREFILL_ROWS ? all : PREFILL_ROWS;
+    if (rows < batch) rows = batch;
+    if (g->max_tokens > context) g->max_tokens = context;
+    g->shape = (SessionShape){rows, batch, batch, context, true};
+    if (f->no_cache) g->shape = (SessionShape){batch * context, batch, batch, context, false};
+    return OK;
+}
+
+static Err prepare(GenerateRequest *g, int argc, char **argv)
+{
+    Flags f = {0};
+    Args args;
+    const Flag flags[] = {{"-p", &f.prompt, NULL},
+                          {"--prompts", &f.prompts, NULL},
+                          {"-n", &f.tokens, NULL},
+                          {"--temperature", &f.temperature, NULL},
+                          {"--top-k", &f.top_k, NULL},
+                          {"--top-p", &f.top_p, NULL},
+                          {"--repetition-penalty", &f.penalty, NULL},
+                          {"--seed", &f.seed, NULL},
+                          {"--stop", &f.stop, NULL},
+                          {"--batch", &f.batch, NULL},
+                          {"--tokenizer", &f.tokenizer, NULL},
+                          {"--ids", NULL, &f.ids},
+                          {"--json", NULL, &f.json},
+                          {"--no-cache", NULL, &f.no_cache},
+                          {"--ignore-eos", NULL, &f.ignore_eos}};
+    TRY(args_split(argc, argv, flags, sizeof flags / sizeof *flags, &g->use.arena, &args));
+    TRY(use_open(&g->use, &args, f.tokenizer));
+    TRY(read_stops(g, argc, argv));
+    TRY(read_settings(g, &f));
+    const PromptWords words = {f.prompt, f.prompts, f.ids};
+    TRY(prompts_read(&g->use, &words, &g->use.arena, &g->prompts));
+    if (f.ignore_eos) g->use.n_end = 0;
+    return choose_shape(g, &f);
+}
+
+static json_t *sound_text(const Bytes text, Arena *a)
+{
+    Bytes sound;
+    int64_t replaced = 0;
+    if (utf8_sound(text, a, &sound, &replaced) != OK) return json_null();
+    return json_stringn((const char *)sound.at, sound.bytes);
+}
+
+static json_t *output_json(const GenerateRequest *g, int64_t i, Arena *a)
+{
+    const Utterance *u = &g->speaker->of[i];
+    const Bytes text = {(const unsigned char *)u->text, u->n};
+    json_t *o = json_object(), *ids = json_array();
+    json_object_set_new(o, "prompt", sound_text(g->prompts.text[i], a));
+    json_object_set_new(o, "prompt_tokens", json_integer(g->prompts.prompt[i].n));
+    json_object_set_new(o, "text", sound_text(text, a));
+    for (int64_t k = 0; k < u->n_ids; k++) json_array_append_new(ids, json_integer(u->id[k]));
+    json_object_set_new(o, "ids", ids);
+    json_object_set_new(o, "end", json_string(u->ended ? generate_end_name(u->why) : "interrupt"));
+    return o;
+}
+
+static double rate(int64_t tokens, double seconds)
+{
+    return seconds > 0 ? (double)tokens / seconds : 0;
+}
+
+Err generate_json(const GenerateRequest *g)
+{
+    const GenerateResult *r = &g->result;
+    Arena a;
+    TRY(arena_open(&a, "json", ARENA_PLENTY));
+    json_t *o = json_object(), *list = json_array();
+    json_object_set_new(o, "version", json_string(SHEAF_VERSION));
+    json_object_set_new(o, "model", json_string(g->use.source.dir));
+    for (int64_t i = 0; i < g->prompts.n; i++) json_array_append_new(list, output_json(g, i, &a));
+    json_object_set_new(o, "outputs", list);
+    json_object_set_new(o, "prefill_tokens", json_integer(r->prefill_tokens));
+    json_object_set_new(o, "prefill_tokens_per_s",
+                        json_real(rate(r->prefill_tokens, r->prefill_s)));
+    json_object_set_new(o, "decode_tokens", json_integer(r->decode_tokens));
+    json_object_set_new(o, "decode_tokens_per_s", json_real(rate(r->decode_tokens, r->decode_s)));
+    json_object_set_new(o, "memory_bytes", json_integer(atomic_load(&g->use.bytes)));
+    json_object_set_new(o, "cache_bytes", json_integer(atomic_load(&g->cache_bytes)));
+    json_dumpf(o, stdout, JSON_INDENT(1));
+    fputc('\n', stdout);
+    json_decref(o);
+    arena_close(&a);
+    return OK;
+}
+
+static void conclude(const GenerateRequest *g)
+{
+    char first[24], second[24];
+    const GenerateResult *r = &g->result;
+    fprintf(stderr, "%s: %lld tokens of prompts at %s tok/s, then %lld at %s tok/s\n",
+            r->stopped ? "stopped" : "done", (long long)r->prefill_tokens,
+            text_count(rate(r->prefill_tokens, r->prefill_s), first), (long long)r->decode_tokens,
+            text_count(rate(r->decode_tokens, r->decode_s), second));
+}
+
+static int generate(int argc, char **argv, Board *board)
+{
+    static GenerateRequest g; /* large */
+    g = (GenerateRequest){0};
+    Err err = use_begin(&g.use, "generate", board);
+    if (err == OK) {
+        g.use.prepared = prepare(&g, argc, argv);
+        err = use_run(&g.use, generate_rank, &g);
+    }
+    const int status = err == OK ? g.result.stopped ? 130 : 0 : use_fail(&g.use, err);
+    if (err == OK && g.use.launch.by.rank == 0) conclude(&g);
+    use_end(&g.use);
+    return status;
+}
+
+int verb_generate(int argc, char **argv) { return worker_run(generate, argc, argv, NULL); }

@@ -1,0 +1,167 @@
+/* prompts.c -- prompts to tokens.
+ *
+ *     One morning                       a line: a prompt
+ *     {"prompt": "One morning"}         JSONL, where the file's name ends so
+ *     {"ids": [12, 7, 99]}              likewise, of tokens
+ */
+#include "cli/prompts.h"
+
+#include <ctype.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_PROMPTS = 1 << 20 };
+static const size_t most_bytes = (size_t)1 << 28;
+
+typedef struct {
+    const ModelUse *use;
+    const PromptWords *words;
+    Arena *arena;
+    Prompts *out;
+    char where[300]; /* "prompts.txt:3: ", or "-p: " */
+} Reader;
+
+static Err bad_id(const Reader *r, long long id)
+{
+    return err_fail(ERR_CONFIG, "%stoken %lld: the model has tokens 0 to %lld", r->where, id,
+                    (long long)r->use->source.model.vocab - 1);
+}
+
+static Err add_prompt(Reader *r, Spelled ids, Bytes text)
+{
+    Prompts *p = r->out;
+    if (ids.n == 0)
+        return err_fail(ERR_CONFIG,
+                        "%sthe prompt is empty; a model goes on from one token at least", r->where);
+    for (int64_t i = 0; i < ids.n; i++)
+        if (ids.id[i] < 0 || ids.id[i] >= r->use->source.model.vocab) return bad_id(r, ids.id[i]);
+    p->prompt[p->n] = (Prompt){ids.id, ids.n};
+    p->text[p->n++] = text;
+    if (ids.n > p->longest) p->longest = ids.n;
+    return OK;
+}
+
+/* What ids spell, where they spell something. */
+static Err add_ids(Reader *r, Spelled ids)
+{
+    Text t = text_in(r->arena);
+    const char *text;
+    for (int64_t i = 0; i < ids.n && !r->use->no_text; i++) {
+        const Bytes b = spell_bytes(r->use->tokenizer, ids.id[i]);
+        text_add(&t, "%.*s", (int)b.bytes, b.bytes ? (const char *)b.at : "");
+    }
+    TRY(text_done(&t, &text));
+    return add_prompt(r, ids, (Bytes){(const unsigned char *)text, strlen(text)});
+}
+
+static Err read_numbers(Reader *r, Bytes text)
+{
+    Spelled ids = {0};
+    const char *at = (const char *)text.at, *end = at + text.bytes;
+    TRY(ARENA_NEW(r->arena, text.bytes + 1, &ids.id));
+    for (;;) {
+        while (at < end && (isspace((unsigned char)*at) || *at == ',')) at++;
+        if (at == end) break;
+        char *stop;
+        const long long id = strtoll(at, &stop, 10);
+        if (stop == at)
+            return err_fail(ERR_CONFIG, "%s%.20s: with --ids a prompt is numbers of tokens",
+                            r->where, at);
+        if (id < 0 || id >= r->use->source.model.vocab) return bad_id(r, id);
+        ids.id[ids.n++] = (int32_t)id;
+        at = stop;
+    }
+    return add_ids(r, ids);
+}
+
+static Err add_text(Reader *r, Bytes text)
+{
+    Spelled ids;
+    if (r->words->ids) return read_numbers(r, text);
+    if (r->use->no_text)
+        return err_fail(ERR_CONFIG,
+                        "%s%s has no tokenizer.json; name one with --tokenizer FILE, or give and "
+                        "get tokens with --ids",
+                        r->where, r->use->source.dir);
+    TRY(spell(r->use->tokenizer, text, true, r->arena, &ids));
+    return add_prompt(r, ids, text);
+}
+
+static Err add_json(Reader *r, Bytes line)
+{
+    json_error_t why;
+    Spelled ids = {0};
+    const char *copy;
+    Err err = OK;
+    json_t *root = json_loadb((const char *)line.at, line.bytes, 0, &why);
+    const json_t *text = json_object_get(root, "prompt"), *list = json_object_get(root, "ids");
+    if (json_is_string(text)) {
+        err = arena_string(r->arena, json_string_value(text), &copy);
+        if (err == OK) err = add_text(r, (Bytes){(const unsigned char *)copy, strlen(copy)});
+    } else if (json_is_array(list)) {
+        err = ARENA_NEW(r->arena, json_array_size(list) + 1, &ids.id);
+        for (size_t i = 0; err == OK && i < json_array_size(list); i++) {
+            const json_int_t id = json_integer_value(json_array_get(list, i));
+            if (id < 0 || id >= r->use->source.model.vocab) err = bad_id(r, (long long)id);
+            ids.id[ids.n++] = (int32_t)id;
+        }
+        if (err == OK) err = add_ids(r, ids);
+    } else {
+        err = err_fail(ERR_CONFIG, "%swants {\"prompt\": \"text\"} or {\"ids\": [1, 2]}%s%s",
+                       r->where, root ? "" : ": not JSON: ", root ? "" : why.text);
+    }
+    json_decref(root);
+    return err;
+}
+
+static Err read_lines(Reader *r, const char *text, size_t bytes)
+{
+    const char *path = r->words->file;
+    const size_t length = strlen(path);
+    const bool json = length > 6 && strcmp(path + length - 6, ".jsonl") == 0;
+    int line = 0;
+    for (size_t at = 0, n; at < bytes; at += n + 1) {
+        const char *end = memchr(text + at, '\n', bytes - at);
+        n = end ? (size_t)(end - text) - at : bytes - at;
+        Bytes one = {(const unsigned char *)text + at, n};
+        snprintf(r->where, sizeof r->where, "%.250s:%d: ", path, ++line);
+        if (one.bytes && one.at[one.bytes - 1] == '\r') one.bytes--;
+        if (one.bytes == 0) continue;
+        TRY(json ? add_json(r, one) : add_text(r, one));
+    }
+    return OK;
+}
+
+static int64_t count_lines(const char *text, size_t bytes)
+{
+    int64_t n = 1;
+    for (size_t i = 0; i < bytes; i++) n += text[i] == '\n';
+    return n;
+}
+
+Err prompts_read(const ModelUse *u, const PromptWords *words, Arena *a, Prompts *out)
+{
+    const char *text = "";
+    size_t bytes = 0;
+    Reader r = {.use = u, .words = words, .arena = a, .out = out, .where = "-p: "};
+    *out = (Prompts){0};
+    if (!words->text == !words->file)
+        return err_fail(ERR_CONFIG,
+                        "generate: %s; give -p \"TEXT\", or --prompts FILE with one in each line",
+                        words->text ? "-p and --prompts" : "no prompt");
+    if (words->file) TRY(text_read_file(words->file, most_bytes, a, &text, &bytes));
+    const int64_t most = count_lines(text, bytes);
+    if (most > MOST_PROMPTS)
+        return err_fail(ERR_CONFIG, "%s: %lld lines; at most %d prompts at once", words->file,
+                        (long long)most, MOST_PROMPTS);
+    TRY(ARENA_NEW(a, most, &out->prompt));
+    TRY(ARENA_NEW(a, most, &out->text));
+    if (words->file)
+        TRY(read_lines(&r, text, bytes));
+    else
+        TRY(add_text(&r, (Bytes){(const unsigned char *)words->text, strlen(words->text)}));
+    if (out->n == 0) return err_fail(ERR_CONFIG, "%s: it holds no prompt", words->file);
+    return OK;
+}

@@ -1,0 +1,387 @@
+/* test_use_verbs.c -- `sheaf generate` and `sheaf eval` on a run of our own: what the command says is
+ * the same however it computes it, the loss is the trainer's, choices are differences of texts. */
+#define _DEFAULT_SOURCE
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <cmocka.h>
+#include <jansson.h>
+#include "cli/eval.h"
+#include "support/said.h"
+
+static char dir[64], run[96], text[96], other[96];
+
+static void write_file(const char *path, const char *what)
+{
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    assert_true(fputs(what, f) >= 0 && fclose(f) == 0);
+}
+
+/* A text with something to learn: sums, in words. */
+static void write_text(const char *path, int from, int n)
+{
+    static const char *const digit[] = {"none", "one", "two", "three", "four", "five", "six"};
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    for (int i = from; i < from + n; i++)
+        fprintf(f, "%s and %s is %s\xc3\xa9;\n", digit[i % 4], digit[i * 7 % 3],
+                digit[i % 4 + i * 7 % 3]);
+    assert_int_equal(fclose(f), 0);
+}
+
+static void do_sheaf(const char *const *words)
+{
+    if (sheaf(words) != 0) fail_msg("%s %s: %s", words[0], words[1], said);
+}
+#define DO_SHEAF(...) do_sheaf((const char *const[]){__VA_ARGS__, NULL})
+
+static int open_run(void **state)
+{
+    (void)state;
+    static char file[128], train[128], valid[128], where[128];
+    snprintf(dir, sizeof dir, "/tmp/sheaf_use_XXXXXX");
+    if (!mkdtemp(dir)) return 1;
+    snprintf(run, sizeof run, "%s/run", dir);
+    snprintf(text, sizeof text, "%s/train.txt", dir);
+    snprintf(other, sizeof other, "%s/valid.txt", dir);
+    snprintf(file, sizeof file, "%s/run.yaml", dir);
+    snprintf(train, sizeof train, "data.train=%s", text);
+    snprintf(valid, sizeof valid, "data.valid=%s", other);
+    snprintf(where, sizeof where, "run.dir=%s", run);
+    write_text(text, 0, 400);
+    write_text(other, 5, 60); /* 64 samples at most are measured */
+    write_file(file, "model:\n  name: llama-tiny\n  hidden_size: 24\n  num_hidden_layers: 2\n"
+                     "  num_attention_heads: 4\n  num_key_value_heads: 2\n  head_dim: 8\n"
+                     "  intermediate_size: 40\n  max_position_embeddings: 64\n"
+                     "data:\n  seq_len: 24\nbatch:\n  global: 8\n  micro: 4\n"
+                     "optim:\n  lr: 1e-2\n  warmup: 5\nrun:\n  steps: 60\n  valid_every: 60\n");
+    if (SHEAF("train", file, train, valid, where, "run.threads=1") != 0) {
+        fputs(said, stderr);
+        return 1;
+    }
+    return 0;
+}
+
+static int remove_run(void **state)
+{
+    (void)state;
+    char command[128];
+    snprintf(command, sizeof command, "rm -r %s", dir);
+    return system(command);
+}
+
+/* What is said between the two lines of standard error; with --ids or text. */
+static const char *output(void)
+{
+    static char out[1 << 14];
+    const char *at = strstr(said, "known before the run\n");
+    assert_non_null(at);
+    snprintf(out, sizeof out, "%s", at + strlen("known before the run\n"));
+    char *end = strstr(out, "done: ");
+    assert_non_null(end);
+    *end = '\0';
+    return out;
+}
+
+static void the_same_in_every_way(void **state)
+{
+    (void)state;
+    static char want[1 << 14];
+    const char *const how[] = {"--no-cache", "mesh.tp=2",      "mesh.pp=2",
+                               "mesh.tp=3",  "run.device=ref", "run.threads=2"};
+    for (int drawn = 0; drawn < 2; drawn++) {
+        const char *warm = drawn ? "--temperature=0.9" : "--temperature=0";
+        DO_SHEAF("generate", run, "-p", "one and t", "-n", "40", warm);
+        snprintf(want, sizeof want, "%s", output());
+        assert_memory_equal(want, "one and t", 9);
+        assert_in_range(strlen(want), 40, 9 + 40 + 1);
+        for (size_t i = 0; i < sizeof how / sizeof *how; i++) {
+            DO_SHEAF("generate", run, "-p", "one and t", "-n", "40", warm, how[i]);
+            assert_string_equal(output(), want);
+        }
+    }
+}
+
+/* Prompts of a file, few at a time: in order, each as if it were alone. */
+static void many_are_each_alone(void **state)
+{
+    (void)state;
+    static char want[1 << 14];
+    char path[128], one[64];
+    const char *const prompt[] = {"one and t", "n", "three and two is five\xc3\xa9;\ntwo",
+                                  "two and", "t"};
+    snprintf(path, sizeof path, "%s/prompts.jsonl", dir);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    want[0] = '\0';
+    for (int i = 0; i < 5; i++) {
+        json_t *line = json_pack("{s:s}", "prompt", prompt[i]);
+        json_dumpf(line, f, 0);
+        fputs(i == 2 ? "\n\n" : "\n", f);
+        json_decref(line);
+        DO_SHEAF("generate", run, "-p", prompt[i], "-n", "9");
+        strncat(want, output(), sizeof want - strlen(want) - 1);
+    }
+    fclose(f);
+    for (int batch = 1; batch <= 6; batch++) {
+        snprintf(one, sizeof one, "--batch=%d", batch);
+        DO_SHEAF("generate", run, "--prompts", path, "-n", "9", one,
+                 batch == 3 ? "mesh.tp=2" : "mesh.tp=1");
+        assert_string_equal(output(), want);
+    }
+}
+
+static json_t *said_json(void)
+{
+    json_error_t why;
+    const char *at = strchr(said, '{');
+    json_t *root = at ? json_loads(at, JSON_DISABLE_EOF_CHECK, &why) : NULL;
+    if (!root) fail_msg("no JSON in: %s", said);
+    return root;
+}
+
+/* The text ends before the stop, also when tokens cut it; JSON says why. */
+static void stops(void **state)
+{
+    (void)state;
+    DO_SHEAF("generate", run, "-p", "one", "-n", "30", "--json");
+    json_t *all = said_json();
+    const json_t *o = json_array_get(json_object_get(all, "outputs"), 0);
+    const char *whole = json_string_value(json_object_get(o, "text"));
+    assert_string_equal(json_string_value(json_object_get(o, "end")), "length");
+    assert_int_equal(json_array_size(json_object_get(o, "ids")), 30);
+    assert_true(json_integer_value(json_object_get(all, "cache_bytes")) > 0);
+    char stop[8] = "";
+    memcpy(stop, whole + 11, 4);
+    const size_t first = (size_t)(strstr(whole, stop) - whole);
+    DO_SHEAF("generate", run, "-p", "one", "-n", "30", "--json", "--stop", "never", "--stop", stop);
+    json_t *cut = said_json();
+    o = json_array_get(json_object_get(cut, "outputs"), 0);
+    const char *got = json_string_value(json_object_get(o, "text"));
+    assert_string_equal(json_string_value(json_object_get(o, "end")), "stop");
+    assert_int_equal(strlen(got), first);
+    assert_memory_equal(got, whole, first);
+    json_decref(all);
+    json_decref(cut);
+    DO_SHEAF("generate", run, "-p", "one", "-n", "30", "--stop", stop); /* and on the terminal */
+    assert_int_equal(strlen(output()), 3 + first + 1);
+}
+
+static void generate_refuses(void **state)
+{
+    (void)state;
+    char longer[128];
+    memset(longer, 'a', 100);
+    longer[100] = '\0';
+    assert_int_equal(SHEAF("generate", run, "-p", longer), 2);
+    assert_said("prompt 1 has 100 tokens");
+    assert_said("positions for 64");
+    assert_int_equal(SHEAF("generate", "/nowhere", "-p", "a"), 2);
+    assert_said("/nowhere: is no folder");
+    assert_int_equal(SHEAF("generate", dir, "-p", "a"), 2);
+    assert_said("neither a checkpoint nor");
+    assert_int_equal(SHEAF("generate", run), 2);
+    assert_said("no prompt");
+    assert_int_equal(SHEAF("generate", run, "-p", ""), 2);
+    assert_said("the prompt is empty");
+    assert_int_equal(SHEAF("generate", run, "-p", "a", "optim.lr=1"), 2);
+    assert_said("optim.lr: generate does not read it");
+    assert_int_equal(SHEAF("generate", run, "-p", "a", "--top-k", "3"), 2);
+    assert_said("--top-k: at temperature 0");
+    assert_int_equal(SHEAF("generate", run, "-p", "a", "mesh.dp=2"), 2);
+    assert_said("mesh.dp=2");
+    assert_int_equal(SHEAF("generate", run, "-p", "1 999", "--ids"), 2);
+    assert_said("token 999");
+    assert_int_equal(SHEAF("generate", run, "-p", "a", "--top-p", "7", "--temperature", "1"), 2);
+    assert_said("top-p 7");
+    assert_int_equal(SHEAF("generate", run, "-p", "a", "-n", "0"), 2);
+    assert_said("-n 0");
+}
+
+static double eval_loss(const char *how, const char *value, int64_t *tokens)
+{
+    DO_SHEAF("eval", run, "--text", other, "--json", how, value);
+    json_t *o = said_json();
+    const double loss = json_real_value(json_object_get(o, "loss"));
+    if (tokens) *tokens = json_integer_value(json_object_get(o, "tokens"));
+    const double bits = json_real_value(json_object_get(o, "bits_per_byte"));
+    assert_true(fabs(bits - loss / log(2)) < 1e-9 * bits); /* a token is a byte */
+    json_decref(o);
+    return loss;
+}
+
+/* The last valid_loss that the trainer wrote. */
+static double valid_loss(void)
+{
+    char path[128], line[4096];
+    double loss = 0;
+    snprintf(path, sizeof path, "%s/metrics.jsonl", run);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f)) {
+        const char *at = strstr(line, "\"valid_loss\":");
+        if (at) loss = strtod(at + 13, NULL);
+    }
+    fclose(f);
+    return loss;
+}
+
+static void perplexity_is_the_trainers(void **state)
+{
+    (void)state;
+    int64_t tokens;
+    const double want = valid_loss();
+    const double loss = eval_loss("run.threads=1", NULL, &tokens);
+    assert_true(want > 0.1);
+    if (fabs(loss - want) > 2e-6 * want) fail_msg("loss %.9g, the trainer's %.9g", loss, want);
+    FILE *f = fopen(other, "r");
+    fseek(f, 0, SEEK_END);
+    assert_int_equal(tokens, ftell(f) - 1);
+    fclose(f);
+    const char *const mesh[] = {"mesh.tp=2", "mesh.pp=2", "mesh.dp=2", "mesh.tp=3"};
+    for (int i = 0; i < 4; i++) {
+        const double same = eval_loss(mesh[i], NULL, NULL);
+        if (fabs(same - loss) > 2e-6 * loss) fail_msg("%s: %.9g, not %.9g", mesh[i], same, loss);
+    }
+    assert_true(fabs(eval_loss("--stride", "24", NULL) - loss) < 1e-12);
+}
+
+/* Nats of a whole text, in one window. */
+static double nats(const char *what)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/piece.txt", dir);
+    write_file(path, what);
+    DO_SHEAF("eval", run, "--text", path, "--json", "--seq-len", "64");
+    json_t *o = said_json();
+    const double sum = json_real_value(json_object_get(o, "loss")) *
+                       (double)json_integer_value(json_object_get(o, "tokens"));
+    json_decref(o);
+    return sum;
+}
+
+static void choices_are_differences(void **state)
+{
+    (void)state;
+    char path[128];
+    snprintf(path, sizeof path, "%s/tasks.jsonl", dir);
+    write_file(
+        path,
+        "{\"context\": \"one and two is\", \"choices\": [\"three\", \"a word\", \"x\"], \"gold\": "
+        "0}\n\n"
+        "{\"ctx\": \"two and one is \", \"endings\": [\"qqqqq\", \"three\"], \"label\": \"1\"}\n"
+        "{\"query\": \"\", \"choices\": [\"one and\", \"zzz\"], \"gold\": 1}\n");
+    const double first = nats("one and two is"), second = nats("two and one is");
+    const double want[] = {nats("one and two is three") - first,
+                           nats("one and two is a word") - first,
+                           nats("one and two is x") - first,
+                           nats("two and one is qqqqq") - second,
+                           nats("two and one is three") - second,
+                           nats("\none and"),
+                           nats("\nzzz")};
+    const char *const how[] = {"mesh.tp=1", "mesh.tp=2", "mesh.pp=2", "mesh.dp=3"};
+    for (int h = 0; h < 4; h++) {
+        DO_SHEAF("eval", run, "--tasks", path, "--json", how[h]);
+        json_t *o = said_json();
+        size_t k = 0;
+        for (size_t t = 0; t < 3; t++) {
+            const json_t *loss =
+                json_object_get(json_array_get(json_object_get(o, "results"), t), "loss");
+            for (size_t i = 0; i < json_array_size(loss); i++, k++) {
+                const double got = json_real_value(json_array_get(loss, i));
+                if (fabs(got - want[k]) > 1e-5 * (want[k] + first))
+                    fail_msg("%s, choice %d: %g, not %g", how[h], (int)k, got, want[k]);
+            }
+        }
+        assert_int_equal(k, 7);
+        assert_true(want[1] < want[0] ? true : want[0] / 5 < want[1]);
+        const int right =
+            (want[0] < want[1] && want[0] < want[2]) + (want[4] < want[3]) + (want[6] < want[5]);
+        const int norm = (want[0] / 5 < want[1] / 6 && want[0] / 5 < want[2]) +
+                         (want[4] < want[3]) + (want[6] / 3 < want[5] / 7);
+        assert_true(fabs(json_real_value(json_object_get(o, "acc")) - right / 3.0) < 1e-9);
+        assert_true(fabs(json_real_value(json_object_get(o, "acc_norm")) - norm / 3.0) < 1e-9);
+        json_decref(o);
+    }
+}
+
+/* Each token but the first counts once; windows are full, and so is what those that count have before
+ * them, as far as the text goes. */
+static void windows_count_each_token_once(void **state)
+{
+    (void)state;
+    for (int64_t n = 2; n < 40; n++)
+        for (int64_t len = 1; len < 12; len++)
+            for (int64_t stride = 1; stride <= len; stride++) {
+                const Windows w = {len, stride, n};
+                int64_t next = 1, first, many, from;
+                for (int64_t i = 0; i < windows_count(&w); i++) {
+                    windows_at(&w, i, &first, &many, &from);
+                    assert_int_equal(first + from, next);
+                    assert_in_range(many, 2, len + 1);
+                    assert_true(i == 0 || from == len + 1 - stride);
+                    assert_true(many == len + 1 || first + many == n);
+                    assert_true(many > from);
+                    next = first + many;
+                }
+                assert_int_equal(next, n);
+            }
+    assert_int_equal(windows_count(&(Windows){4, 2, 1}), 0);
+}
+
+static void eval_refuses(void **state)
+{
+    (void)state;
+    char path[128];
+    snprintf(path, sizeof path, "%s/bad.jsonl", dir);
+    assert_int_equal(SHEAF("eval", run), 2);
+    assert_said("nothing to measure on");
+    assert_int_equal(SHEAF("eval", run, "--text", other, "--tasks", path), 2);
+    assert_said("several files");
+    assert_int_equal(SHEAF("eval", run, "--text", other, "--seq-len", "65"), 2);
+    assert_said("positions for 64");
+    assert_int_equal(SHEAF("eval", run, "--text", other, "--stride", "25"), 2);
+    assert_said("--stride 25");
+    const char *const line[] = {"{\"choices\": [\"a\", \"b\"], \"gold\": 0}",
+                                "context, query or ctx",
+                                "{\"context\": \"a\", \"gold\": 0}",
+                                "choices or endings",
+                                "{\"context\": \"a\", \"choices\": [\"a\"], \"gold\": 0}",
+                                "two or more",
+                                "{\"context\": \"a\", \"choices\": [\"a\", \"\"], \"gold\": 0}",
+                                "an empty one",
+                                "{\"context\": \"a\", \"choices\": [\"a\", \"b\"], \"gold\": 2}",
+                                "no index",
+                                "{\"context\": \"a\", \"choices\": [\"a\", \"b\"]}",
+                                "gold or label",
+                                "{\"context\": ",
+                                "bad.jsonl:2: "};
+    for (int i = 0; i < 14; i += 2) {
+        char both[256];
+        snprintf(both, sizeof both, "\n%s\n", line[i]);
+        write_file(path, both);
+        assert_int_equal(SHEAF("eval", run, "--tasks", path), 1);
+        assert_said(line[i + 1]);
+        assert_said("bad.jsonl:2: ");
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_same_in_every_way),
+        cmocka_unit_test(many_are_each_alone),
+        cmocka_unit_test(stops),
+        cmocka_unit_test(generate_refuses),
+        cmocka_unit_test(perplexity_is_the_trainers),
+        cmocka_unit_test(choices_are_differences),
+        cmocka_unit_test(windows_count_each_token_once),
+        cmocka_unit_test(eval_refuses),
+    };
+    return cmocka_run_group_tests(tests, open_run, remove_run);
+}
