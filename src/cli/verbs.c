@@ -1,6 +1,7 @@
 /* verbs.c -- the table of verbs, and the walk from argv to one of them. */
 #include "cli/verbs.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include "base/text.h"
@@ -86,7 +87,7 @@ int cli_run(int argc, char **argv)
     }
     const Verb *verb = verb_find(name);
     if (!verb || !verb->run) return cli_fail(refuse_verb(name));
-    if (argc > 2 && (strcmp(argv[2], "--help") == 0 || strcmp(argv[2], "-h") == 0))
-        return verb_help(2, (char *[]){"help", argv[1], NULL});
+    const bool asks = argc > 2 && (strcmp(argv[2], "--help") == 0 || strcmp(argv[2], "-h") == 0);
+    if (asks && verb_more(verb)) return verb_help(2, (char *[]){"help", argv[1], NULL});
     return verb->run(argc - 1, argv + 1);
 }
