@@ -184,7 +184,7 @@ static void generate_refuses(void **state)
     assert_int_equal(SHEAF("generate", "/nowhere", "-p", "a"), 2);
     assert_said("/nowhere: is no folder");
     assert_int_equal(SHEAF("generate", dir, "-p", "a"), 2);
-    assert_said("neither a checkpoint nor");
+    assert_said("it should be a run folder");
     assert_int_equal(SHEAF("generate", run), 2);
     assert_said("no prompt");
     assert_int_equal(SHEAF("generate", run, "-p", ""), 2);
