@@ -230,9 +230,16 @@ ok "every step is skipped" status 1 train skip optim.skip=1e-9
 ok "eight of them" test "$(wc -l <"$top/skip/skipped.jsonl")" = 8
 ok "each said with its norm" says skip.out "step 8 is skipped, nothing is updated: the norm of the gradient is larger than optim.skip"
 most=$(sed 's/.*"grad_norm": \([0-9.]*\).*/\1/' "$top/a/metrics.jsonl" | sort -g | tail -n 1)
-ok "the largest is" status 0 train some optim.skip="$(awk -v x="$most" 'BEGIN { print 0.999 * x }')"
+most=$(awk -v x="$most" 'BEGIN { print 0.999 * x }')
+ok "the largest is" status 0 train some optim.skip="$most" run.steps=12
 ok "and the run goes on" grep -q '"skipped": true' "$top/some/metrics.jsonl"
 ok "with the samples of what was skipped" cmp <(grep -c '"skipped": true' "$top/some/metrics.jsonl") <(wc -l <"$top/some/skipped.jsonl")
+export SHEAF_KILL_AT=half:0:12
+ok "the same, killed" status 137 train t optim.skip="$most" run.steps=12
+unset SHEAF_KILL_AT
+ok "goes on" status 0 train t optim.skip="$most" run.steps=12
+ok "and Adam's time has counted updates alone" same_end some t 00000012
+ok "what was skipped is told once" cmp "$top/some/skipped.jsonl" "$top/t/skipped.jsonl"
 
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]
