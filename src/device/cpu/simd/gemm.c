@@ -2,10 +2,11 @@
  *
  * f32 whose rows or columns are contiguous goes to the library as it lies. Anything else (bf16,
  * other strides, one row or column, no library) is brought to f32 blocks first, which the library
- * or our own kernel multiplies.
+ * or our own kernel multiplies. A few rows times a matrix are few_rows.c's.
  *
  * Sums over k are in the order of whoever multiplies, which follows from the shape of the call; the
  * library adds to an accumulator as it goes, our blocks are added when they are whole. */
+#include "device/cpu/simd/few_rows.h"
 #include "device/cpu/simd/micro.h"
 
 #include <stdatomic.h>
@@ -190,6 +191,7 @@ Err CPU_NAME(gemm)(const Call *call)
     const int64_t m = c->n[0], n = c->n[1], depth = a->n[!call->attr.gemm.ta];
     Product p = {.call = call, .sgemm = blas_sgemm()};
     if (m == 0 || n == 0) return OK;
+    if (few_rows_fit(call)) return few_rows_gemm(call);
     const Lie lc = lie_of(c);
     if (p.sgemm && m > 1 && n > 1 && depth > 0 && lie_of(a).fits && lie_of(b).fits && lc.fits &&
         !lc.flipped) {
