@@ -44,6 +44,11 @@ printf '{"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_s
 for file in tests/golden/tokenizer/{gpt2,llama3}.json; do
     { cat "$file" && u8 0 && head -c 300 tests/golden/tokenizer/texts.jsonl; } | seed fuzz_tokenizer "$(basename "$file")"
 done
+printf '{"metadata": {"total_size": 8}, "weight_map": {"a.weight": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}' |
+    seed fuzz_hf_index index
+for file in tests/golden/hf/*/config.json; do
+    seed fuzz_model_config "$(basename "$(dirname "$file")")" <"$file"
+done
 for file in examples/*.yaml; do seed fuzz_run_file "$(basename "$file")" <"$file"; done
 for file in tests/golden/safetensors/*.safetensors tests/golden/checkpoint/*/*.safetensors; do
     seed fuzz_safetensors "$(basename "$file")" <"$file"

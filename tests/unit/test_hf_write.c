@@ -177,6 +177,92 @@ static void by_way_of_a_checkpoint(void **state)
         }
 }
 
+/* ---- tensors of several chunks ---- */
+
+typedef struct {
+    StateWhole whole;
+    const char *folder;
+    const Source *from; /* NULL: filled and saved */
+} Large;
+
+static Err fill_or_load(StateRank *r, void *work)
+{
+    Large *x = work;
+    LoadResult loaded;
+    if (!x->from) {
+        state_fill(r, 9);
+        TRY(state_collect(r, &x->whole));
+        return state_save(r, x->folder, 2, false);
+    }
+    const LoadSettings set = {.manifest = &x->from->manifest,
+                              .what = LOAD_WEIGHTS,
+                              .rank = &r->rank,
+                              .comm = r->world->comm,
+                              .all = r->world->all,
+                              .temp = r->world->arena};
+    TRY(world_agree(r->world, state_load(&set, &loaded)));
+    return state_collect(r, &x->whole); /* an error where it is not what is there */
+}
+
+static void run_large(StateWorld *w, const StateSpec *spec, Large *x)
+{
+    state_world_open_as(w, spec);
+    if (!x->from) state_whole_open(&x->whole, w);
+    if (state_world_run(w, fill_or_load, x) != OK) fail_msg("%s: %s", spec->words, err_text());
+}
+
+static void compare_whole(Bench *b, const Large *x)
+{
+    Model model;
+    DO(model_build(&b->source.model, F32, (BatchShape){1, 1}, &b->arena, &model));
+    for (int i = 0; i < x->whole.tensors.n; i++) {
+        const Param *p = &model.param[model_find_param(&model, x->whole.tensors.tensor[i].name)];
+        const float *want = (const float *)(const void *)x->whole.data[i];
+        double *got = calloc((size_t)p->count, sizeof *got);
+        hf_folder_weight(b->to, &b->source.model, p, &b->arena, got);
+        for (int64_t e = 0; e < p->count; e++)
+            if (!(got[e] == (double)want[e]))
+                fail_msg("%s[%lld] is %.9g, not %.9g", p->name, (long long)e, got[e],
+                         (double)want[e]);
+        free(got);
+    }
+}
+
+static void tensors_of_several_chunks(void **state)
+{
+    (void)state;
+    static Large x;
+    Bench b;
+    StateWorld one, two;
+    Source theirs;
+    char step[200];
+    bench_open(&b, HF_GOLDEN "gpt2");
+    ModelConfig c = b.source.model;
+    c.width = 1100, c.n_heads = c.n_kv_heads = 4, c.head_size = 275, c.ff_width = 18,
+    c.vocab = 1201, c.n_layers = 1;
+    const StateSpec spec = {.words = "dp=2 zero=1", .dtype = F32, .kind = OPTIM_SGD, .config = &c};
+    StateSpec other = spec;
+    x = (Large){.folder = b.base};
+    run_large(&one, &spec, &x);
+    snprintf(step, sizeof step, "%s/%s", b.base, generation_of(2).name);
+    DO(manifest_read(step, &b.arena, &b.source.manifest));
+    b.source.kind = SOURCE_CHECKPOINT;
+    b.source.dir = step;
+    b.source.model = c;
+    DO(write_as(&b, ST_F32, 15000000));
+    assert_int_equal(b.result.files, 3);
+    compare_whole(&b, &x);
+    DO(source_open(b.to, F32, &b.arena, &theirs));
+    assert_true(part_chunks(&theirs.manifest.tensors, &theirs.manifest.part[0]) > 1);
+    x.from = &theirs;
+    other.words = "tp=3";
+    run_large(&two, &other, &x);
+    state_whole_close(&x.whole);
+    state_world_close(&one);
+    state_world_close(&two);
+    bench_close(&b);
+}
+
 /* ---- what else is there, and what goes wrong ---- */
 
 static void put(const char *dir, const char *name, const char *text)
@@ -274,6 +360,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(from_theirs),
         cmocka_unit_test(by_way_of_a_checkpoint),
+        cmocka_unit_test(tensors_of_several_chunks),
         cmocka_unit_test(a_tokenizer_is_carried),
         cmocka_unit_test(nothing_is_overwritten),
         cmocka_unit_test(nothing_half_stays),
