@@ -60,6 +60,51 @@ static void dense_products(void **state)
         }
 }
 
+/* A few rows times a weight whose rows are contiguous: one path up to eight, another from nine on. */
+static void few_rows(void **state)
+{
+    CpuBench *c = *state;
+    const int64_t depth[] = {1, 7, 16, 33, 300}, width[] = {1, 2, 5, 130};
+    for (int i = 0; i < 180; i++) {
+        Bench *b = &c->b;
+        const Size s = {1 + i % 9, width[i / 9 % 4], depth[i / 36]};
+        const DType type = i % 2 ? BF16 : F32;
+        const double keep = i % 3 * 0.5;
+        Call call = {.n_in = i % 5 ? 3 : 2, .n_out = 1, .number = {keep}};
+        call.attr.gemm.tb = true;
+        call.in[0] = RANDOM(b, type, (Lay)(i / 2 % 3), s.m, s.k);
+        call.in[1] = RANDOM(b, type, i % 4 < 2 ? DENSE : PADDED, s.n, s.k);
+        call.in[2] = RANDOM(b, type, (Lay)(i % 3), s.n);
+        call.out[0] = accumulator(b, NEW(b, i % 7 ? type : F32, (Lay)(i % 3), s.m, s.n), keep);
+        const DType out = call.out[0].dtype;
+        expect_like_ref(c, KERNEL_gemm, &call, tol_sum(out, (double)s.k));
+    }
+}
+
+/* A row is the same whatever stands beside it. */
+static void rows_are_alone(void **state)
+{
+    CpuBench *c = *state;
+    Bench *b = &c->b;
+    const Tensor a = RANDOM(b, F32, DENSE, 8, 77), w = RANDOM(b, F32, DENSE, 45, 77);
+    const Tensor all = NEW(b, F32, DENSE, 8, 45), one = NEW(b, F32, DENSE, 1, 45);
+    Call call = {.n_in = 2, .n_out = 1, .in = {a, w}, .out = {all}};
+    call.attr.gemm.tb = true;
+    for (CpuSimd s = CPU_BASE; s < N_CPU_SIMD; s++) {
+        if (!cpu_has(s)) continue;
+        assert_int_equal(device_cpu_simd(s)->kernel[KERNEL_gemm](&call), OK);
+        for (int64_t i = 0; i < 8; i++) {
+            Call alone = call;
+            alone.in[0].data = (float *)a.data + i * 77;
+            alone.in[0].n[0] = 1;
+            alone.out[0] = one;
+            assert_int_equal(device_cpu_simd(s)->kernel[KERNEL_gemm](&alone), OK);
+            assert_memory_equal(one.data, (float *)all.data + i * 45, 45 * sizeof(float));
+        }
+    }
+    bench_clear(b);
+}
+
 /* Parts of wider matrices, as a fused q, k, v has them: rows contiguous, with a gap between. */
 static void parts_of_wider(void **state)
 {
@@ -146,6 +191,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(transposes_and_strides),
         cmocka_unit_test(dense_products),
+        cmocka_unit_test(few_rows),
+        cmocka_unit_test(rows_are_alone),
         cmocka_unit_test(parts_of_wider),
         cmocka_unit_test(bf16_products),
         cmocka_unit_test(thin_and_empty),
