@@ -53,18 +53,23 @@ static Err settle_rope(Draft *d)
 }
 
 /* How many layers slide, by layer_types: -1 where it is silent. */
-static int64_t count_sliding(const char *types, int64_t *n)
+static Err count_sliding(const Draft *d, int64_t *sliding, int64_t *n)
 {
-    int64_t sliding = 0;
+    static const char slides[] = "sliding_attention", sees_all[] = "full_attention";
     *n = 0;
-    if (!types) return -1;
-    for (const char *at = types; *at; (*n)++) {
+    *sliding = d->layer_types ? 0 : -1;
+    for (const char *at = d->layer_types ? d->layer_types : ""; *at; (*n)++) {
         const size_t length = strcspn(at, ",");
-        sliding +=
-            length == strlen("sliding_attention") && strncmp(at, "sliding_attention", length) == 0;
+        const bool is = length == strlen(slides) && strncmp(at, slides, length) == 0;
+        if (!is && (length != strlen(sees_all) || strncmp(at, sees_all, length) != 0))
+            return err_fail(ERR_CONFIG,
+                            "%s: layer_types has %.*s: this version honours full_attention and "
+                            "sliding_attention",
+                            d->c.name, (int)(length < 80 ? length : 80), at);
+        *sliding += is;
         at += length + (at[length] == ',');
     }
-    return sliding;
+    return OK;
 }
 
 /* One window for all layers, or none: a mix of both is refused. */
@@ -72,7 +77,8 @@ static Err settle_window(Draft *d)
 {
     ModelConfig *c = &d->c;
     const bool qwen = c->family == FAMILY_QWEN2 || c->family == FAMILY_QWEN3;
-    int64_t listed, sliding = count_sliding(d->layer_types, &listed);
+    int64_t listed, sliding;
+    TRY(count_sliding(d, &sliding, &listed));
     if (qwen && d->use_window && c->window == 0)
         return err_fail(ERR_CONFIG, "%s: use_sliding_window=true without sliding_window; set it",
                         c->name);

@@ -146,6 +146,51 @@ static void hub_gpt2_needs_its_dropouts_off(void **state)
     assert_int_equal(c.ff_width, 3072);
     assert_true(c.tied && c.qkv_bias && c.o_bias && c.mlp_bias);
     assert_true(c.init_std == 0.03);
+    ModelConfig used, parsed; /* who does not train has no dropout */
+    assert_int_equal(model_config_use(f->folder, &f->arena, &used), OK);
+    assert_int_equal(model_config_parse(used.name, hub_gpt2, strlen(hub_gpt2), &f->arena, &parsed),
+                     OK);
+    c.name = used.name;
+    assert_memory_equal(&used, &c, sizeof c);
+    assert_memory_equal(&parsed, &c, sizeof c);
+}
+
+/* Features that real files have and this version does not: by name, whether one trains or not. */
+static void features_are_never_dropped(void **state)
+{
+    static const struct {
+        const char *text, *says;
+    } cases[] = {
+        {"\"auto_map\": {\"AutoModel\": \"x.Model\"}", "auto_map"},
+        {"\"quantization_config\": {\"bits\": 4}", "quantization_config"},
+        {"\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4.0}", "rope_type=yarn"},
+        {"\"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 4.0}", "rope_type=dynamic"},
+        {"\"rope_parameters\": {\"rope_type\": \"longrope\", \"long_factor\": [1.0]}",
+         "long_factor"},
+        {"\"partial_rotary_factor\": 0.5", "partial_rotary_factor=0.5"},
+        {"\"hidden_act\": \"gelu\"", "hidden_act=gelu"},
+        {"\"attn_logit_softcapping\": 50.0", "attn_logit_softcapping"},
+        {"\"num_local_experts\": 8", "num_local_experts"},
+        {"\"use_sliding_window\": true, \"sliding_window\": 9, \"max_window_layers\": 1",
+         "1 of 2 layers"},
+        {"\"layer_types\": [\"full_attention\", \"chunked_attention\"]", "chunked_attention"},
+    };
+    Fixture *f = *state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ModelConfig c;
+        char text[512];
+        snprintf(
+            text, sizeof text,
+            "{\"model_type\": \"qwen2\", \"vocab_size\": 5, \"hidden_size\": 8, "
+            "\"num_hidden_layers\": 2, \"num_attention_heads\": 2, \"num_key_value_heads\": 1, "
+            "\"intermediate_size\": 9, \"max_position_embeddings\": 32, %s}",
+            cases[i].text);
+        assert_int_equal(model_config_parse("config.json", text, strlen(text), &f->arena, &c),
+                         ERR_CONFIG);
+        assert_says(cases[i].says);
+        assert_int_equal(load_json(f, text, &c), ERR_CONFIG);
+        assert_says(cases[i].says);
+    }
 }
 
 static void llama_in_old_and_new_words(void **state)
@@ -400,6 +445,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_is_written_reads_back, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(hub_gpt2_needs_its_dropouts_off, open_fixture,
                                         close_fixture),
+        cmocka_unit_test_setup_teardown(features_are_never_dropped, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(llama_in_old_and_new_words, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(windows, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(higher_levels_win, open_fixture, close_fixture),
