@@ -81,7 +81,10 @@ static Err read_all(ChunkReader *r, const ManifestPart *part, const Piece *p, ch
     for (size_t done = 0; done < p->bytes;) {
         const ssize_t n = pread(fd, to + done, p->bytes - done, (off_t)p->at + (off_t)done);
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return err_fail(ERR_IO, "%s: %s", piece_text(r, part, p, text), strerror(errno));
+        if (n <
+            0) /* EIO: the disk has lost it, so it is damage; the rest says nothing of the file */
+            return err_fail(errno == EIO ? ERR_CHECK : ERR_IO, "%s: %s",
+                            piece_text(r, part, p, text), strerror(errno));
         if (n == 0)
             return err_fail(ERR_CHECK, "%s: the file ends after %lld bytes",
                             piece_text(r, part, p, text), (long long)p->at + (long long)done);

@@ -28,10 +28,12 @@ Err disk_open(const char *path, int *fd)
 {
     struct stat s;
     const int got = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe would block here */
+    if (got < 0 && (errno == ENOENT || errno == ENOTDIR))
+        return err_fail(ERR_CHECK, "%s: is not there: %s", path, strerror(errno));
     if (got < 0) return failed(path, "open");
     if (fstat(got, &s) != 0 || !S_ISREG(s.st_mode)) {
         close(got);
-        return err_fail(ERR_IO, "%s: not a plain file", path);
+        return err_fail(ERR_CHECK, "%s: not a plain file", path);
     }
     *fd = got;
     return OK;
@@ -51,9 +53,12 @@ Err disk_read(int fd, const char *path, int64_t at, void *out, size_t bytes)
     while (bytes > 0) {
         const ssize_t n = pread(fd, to, bytes < AT_ONCE ? bytes : AT_ONCE, at);
         if (n < 0 && errno == EINTR) continue;
+        if (n < 0 && errno == EIO)
+            return err_fail(ERR_CHECK, "%s: byte %lld and what follows cannot be read: %s", path,
+                            (long long)at, strerror(errno));
         if (n < 0) return failed(path, "read");
         if (n == 0)
-            return err_fail(ERR_IO, "%s: ends at byte %lld, where %zu more should be", path,
+            return err_fail(ERR_CHECK, "%s: ends at byte %lld, where %zu more should be", path,
                             (long long)at, bytes);
         to += n, at += n, bytes -= (size_t)n;
     }

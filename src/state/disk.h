@@ -12,10 +12,11 @@ enum { DISK_PATH_BYTES = 1024 };
 /* Local. "FOLDER/NAME" in DISK_PATH_BYTES; ERR_CONFIG when that is too few. */
 Err disk_path(const char *folder, const char *name, char *out);
 
-/* Local. A plain file, for reading. */
+/* Local. A plain file, for reading: ERR_CHECK when there is none of that name, ERR_IO when there is
+ * one that cannot be opened (rights, too many open files): that says nothing of what is in it. */
 Err disk_open(const char *path, int *fd);
 Err disk_length(int fd, const char *path, int64_t *out);
-/* Local. All of `bytes` from `at` on; a file that ends before is an error. */
+/* Local. All of `bytes` from `at` on. ERR_CHECK: the file ends before, or the disk has lost them. */
 Err disk_read(int fd, const char *path, int64_t at, void *out, size_t bytes);
 void disk_close(int fd);
 

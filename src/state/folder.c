@@ -79,7 +79,7 @@ Err folder_list(const char *checkpoints, Arena *a, Generation **out, int *n)
     Err err = OK;
     if (!dir && errno != ENOENT)
         return err_fail(ERR_IO, "%s: cannot open the folder: %s", checkpoints, strerror(errno));
-    for (struct dirent *e; dir && err == OK && (e = readdir(dir));) {
+    for (struct dirent *e; dir && err == OK && (errno = 0, e = readdir(dir));) {
         Generation g, *more;
         if (!read_generation(e->d_name, &g)) continue;
         err = disk_path(checkpoints, g.name, path);
@@ -93,6 +93,8 @@ Err folder_list(const char *checkpoints, Arena *a, Generation **out, int *n)
         }
         list[count++] = g;
     }
+    if (dir && err == OK && errno) /* what is not seen would be taken for what is not there */
+        err = err_fail(ERR_IO, "%s: cannot read the folder: %s", checkpoints, strerror(errno));
     if (dir) closedir(dir);
     TRY(err);
     if (count > 1) qsort(list, (size_t)count, sizeof *list, newest_first);
@@ -119,15 +121,18 @@ Err folder_latest(const char *checkpoints, Generation *out, uint64_t *manifest_h
     char path[DISK_PATH_BYTES], text[LATEST_BYTES + 1] = "", again[LATEST_BYTES];
     Generation g = {0};
     uint64_t hash = 0;
+    int64_t length = 0;
+    int fd;
     TRY(disk_path(checkpoints, "latest", path));
-    FILE *f = fopen(path, "rb");
     *found = false;
-    if (!f && errno == ENOENT) return OK;
-    if (!f) return err_fail(ERR_IO, "%s: cannot open: %s", path, strerror(errno));
-    const size_t n = fread(text, 1, LATEST_BYTES, f);
-    const bool bad = ferror(f);
-    fclose(f);
-    if (bad) return err_fail(ERR_IO, "%s: cannot read", path);
+    struct stat s;
+    if (lstat(path, &s) != 0 && errno == ENOENT) return OK;
+    TRY(disk_open(path, &fd));
+    Err err = disk_length(fd, path, &length);
+    const size_t n = length < LATEST_BYTES ? (size_t)length : LATEST_BYTES;
+    if (err == OK) err = disk_read(fd, path, 0, text, n);
+    disk_close(fd);
+    TRY(err);
     char *space = memchr(text, ' ', n);
     if (space) *space = '\0';
     const bool readable = space && read_generation(text, &g) &&

@@ -11,7 +11,7 @@
  *          2 write rank-R.safetensors           each rank; hashes of chunks are in its metadata
  *          3 fsync it                           each rank
  *          4 read all headers, write manifest   rank 0, when all ranks have written
- *          5 fsync it, and the folder
+ *          5 fsync it, and the folder; fsync the run's lines up to step N
  *          6 rename step-N.tmp to step-N, fsync checkpoints/
  *          7 write latest.tmp, fsync, rename to latest, fsync checkpoints/
  *          8 remove the oldest beyond run.keep: renamed to .tmp first, so never half there */
@@ -75,6 +75,10 @@ typedef struct {
     const StateTensors *tensors;
     const StateScalars *scalars;
     const SaveHook *hook;
+    /* Files that tell of the steps up to this one, as the run's metrics: on the disk too before step 6.
+     * Names in `beside`, NULL behind the last; one that is not there is left out. NULL: none. */
+    const char *beside;
+    const char *const *lines;
 } CommitSettings;
 Err folder_commit(const CommitSettings *s, Arena *temp);
 /* Local. Gives up a save: removes step-N.tmp. */

@@ -90,7 +90,8 @@ Err manifest_text(const Manifest *m, Arena *a, const char **text, size_t *bytes)
 bool manifest_text_hash(const char *text, size_t bytes, uint64_t *said, uint64_t *is);
 /* Local. Reads and checks: the hash of itself, every number, that names are plain, that the boxes
  * of each tensor tile it exactly once, that parts lie in their files and do not overlap. ERR_CHECK
- * names the file and what is wrong. */
+ * names the file and what is wrong; ERR_CONFIG: it is whole, and of another version. A folder named
+ * step-N must hold step N. */
 Err manifest_read(const char *dir, Arena *a, Manifest *out);
 Err manifest_parse(const char *dir, const char *text, size_t bytes, Arena *a, Manifest *out);
 /* Local. What manifest_parse checks of numbers that fit: ERR_CHECK unless parts are in their order,

@@ -1,6 +1,7 @@
 /* manifest_read.c -- manifest.json read, and nothing in it believed: the hash of itself first, then
  * every member by its name and range. What it may allocate is in proportion to its own length: a
  * list is as long as its text, and hashes are counted in the text before room is made for them. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "state/disk.h"
@@ -213,15 +214,25 @@ static Err read_root(const Reading *r, const json_t *o)
     return read_lists(r, o);
 }
 
-/* The first member, without reading more: another version may be anything else behind it. */
+/* The first member, without reading more: another version may be anything else behind it. One that
+ * is whole is not damaged, and nobody may set it aside: ERR_CONFIG. */
 static Err check_version(const char *path, const char *text, size_t bytes)
 {
     char head[32];
+    uint64_t said, is;
+    int version;
     const int n = snprintf(head, sizeof head, "{\n\"version\": %d,\n", MANIFEST_VERSION);
     if (bytes >= (size_t)n && memcmp(text, head, (size_t)n) == 0) return OK;
+    snprintf(head, sizeof head, "%.*s", bytes < 31 ? (int)bytes : 31, text);
+    if (sscanf(head, "{ \"version\": %d", &version) == 1 && version != MANIFEST_VERSION &&
+        manifest_text_hash(text, bytes, &said, &is) && said == is)
+        return err_fail(ERR_CONFIG,
+                        "%s: is of version %d, and this program reads version %d; use the sheaf "
+                        "that wrote it, or a newer one",
+                        path, version, MANIFEST_VERSION);
     return err_fail(ERR_CHECK,
-                    "%s: does not begin as a manifest of version %d, which this program reads: it "
-                    "is damaged, or of another version, for another version of sheaf",
+                    "%s: damaged: does not begin as a manifest of version %d, which this program "
+                    "reads",
                     path, MANIFEST_VERSION);
 }
 
@@ -252,6 +263,39 @@ Err manifest_parse(const char *dir, const char *text, size_t bytes, Arena *a, Ma
     return OK;
 }
 
+/* All of it, and a zero behind it. */
+static Err read_text(const char *path, Arena *temp, const char **text, size_t *bytes)
+{
+    int64_t length = 0;
+    void *room = NULL;
+    int fd;
+    TRY(disk_open(path, &fd));
+    Err err = disk_length(fd, path, &length);
+    if (err == OK && length > MANIFEST_MAX)
+        err = err_fail(ERR_CHECK, "%s: damaged: %lld bytes; a manifest has at most %d", path,
+                       (long long)length, MANIFEST_MAX);
+    if (err == OK) err = arena_push(temp, (size_t)length + 1, &room);
+    if (err == OK) err = disk_read(fd, path, 0, room, (size_t)length);
+    disk_close(fd);
+    TRY(err);
+    ((char *)room)[length] = '\0';
+    *text = room;
+    *bytes = (size_t)length;
+    return OK;
+}
+
+/* A folder that has the name of a step holds that step: else another's files were put there. */
+static Err check_name(const char *dir, const Manifest *m)
+{
+    long long step;
+    int end = 0;
+    const char *slash = strrchr(dir, '/'), *name = slash ? slash + 1 : dir;
+    if (sscanf(name, "step-%lld%n", &step, &end) != 1 || name[end] || step == m->scalars.step)
+        return OK;
+    return err_fail(ERR_CHECK, "%s/manifest.json: is of step %lld, not of %s", dir,
+                    (long long)m->scalars.step, name);
+}
+
 Err manifest_read(const char *dir, Arena *a, Manifest *out)
 {
     char path[DISK_PATH_BYTES];
@@ -260,8 +304,9 @@ Err manifest_read(const char *dir, Arena *a, Manifest *out)
     size_t bytes;
     TRY(disk_path(dir, "manifest.json", path));
     TRY(arena_open(&temp, "manifest", (size_t)2 * MANIFEST_MAX));
-    Err err = text_read_file(path, MANIFEST_MAX, &temp, &text, &bytes);
+    Err err = read_text(path, &temp, &text, &bytes);
     if (err == OK) err = manifest_parse(dir, text, bytes, a, out);
+    if (err == OK) err = check_name(dir, out);
     arena_close(&temp);
     return err;
 }

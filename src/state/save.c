@@ -80,7 +80,9 @@ static Err commit_once(Saver *s)
                                 .keep = s->set.keep,
                                 .tensors = &s->parts.tensors,
                                 .scalars = &s->scalars,
-                                .hook = &s->set.hook};
+                                .hook = &s->set.hook,
+                                .beside = s->set.beside,
+                                .lines = s->set.lines};
     return folder_commit(&set, &s->temp);
 }
 

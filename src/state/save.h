@@ -29,6 +29,8 @@ typedef struct {
     bool
         snapshot; /* false: written from the state itself, which must not change until saver_poll says so */
     SaveHook hook;
+    const char *beside; /* with `lines`: as CommitSettings has them; both outlive the saver */
+    const char *const *lines;
 } SaverSettings;
 
 typedef struct Saver Saver;

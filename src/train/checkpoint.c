@@ -8,21 +8,51 @@
  * All ranks see the same sums, so all are in the same state of the same save, and nothing is sent
  * for it besides. Before the next save, and at the end, the sums are made in a loop of their own. */
 #define _DEFAULT_SOURCE
+#include <stdio.h>
 #include <unistd.h>
 
 #include "train/loop_parts.h"
 
 enum { NAP_US = 500 };
 
+/* That a run was saved is known also when all its checkpoints are gone, as when the disk that they
+ * were on is not mounted: then it must not start over by itself. */
+static void mark_path(const Loop *l, char path[1200])
+{
+    snprintf(path, 1200, "%.1100s/saved", l->s->dir);
+}
+
+bool loop_was_saved(const Loop *l)
+{
+    char path[1200];
+    mark_path(l, path);
+    return access(path, F_OK) == 0;
+}
+
+static void mark_saved(const Loop *l)
+{
+    char path[1200];
+    mark_path(l, path);
+    FILE *f = loop_was_saved(l) ? NULL : fopen(path, "w");
+    if (f)
+        fputs("This run was saved: it goes on from checkpoints/, and starts over only with "
+              "run.fresh=true.\n",
+              f);
+    if (f) fclose(f);
+}
+
 Err loop_open_saver(Loop *l)
 {
+    static const char *const lines[] = {"metrics.jsonl", "samples.jsonl", "skipped.jsonl", NULL};
     const SaveSettings *save = &l->s->save;
     const SaverSettings set = {.rank = &l->rank,
                                .checkpoints = save->folder,
                                .ranks = l->s->world->ranks,
                                .keep = (int)save->keep,
                                .snapshot = save->every > 0,
-                               .hook = save->hook};
+                               .hook = save->hook,
+                               .beside = l->s->dir,
+                               .lines = lines};
     return save->folder ? saver_open(&set, l->s->world->arena, &l->saver) : OK;
 }
 
@@ -100,7 +130,7 @@ Err loop_saver_moved(Loop *l)
     if (l->sums->committed == 0) return OK;
     l->saved_step = l->saving_step;
     l->saving = SAVING_NOTHING;
-    if (loop_is_first(l)) say_committed(l);
+    if (loop_is_first(l)) mark_saved(l), say_committed(l);
     return saver_end(l->saver, false);
 }
 

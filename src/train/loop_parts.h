@@ -58,6 +58,8 @@ const char *loop_skip_reason(const Metrics *m);
 
 /* checkpoint.c. Local: opens; tells the sums of the step how far it is. */
 Err loop_open_saver(Loop *l);
+/* checkpoint.c. Local, on rank 0. Has a checkpoint of the run in this folder ever been whole? */
+bool loop_was_saved(const Loop *l);
 void loop_put_saver(const Loop *l, Sums *sums);
 /* checkpoint.c. Collective: after the sums; begins to save where the run is, unless that is on disk;
  * waits until nothing is being saved. */

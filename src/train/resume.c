@@ -13,30 +13,31 @@ typedef struct {
     Generation at;
     char path[1200];
     Manifest *manifest;
+    Generation said; /* by `latest`, with the hash of its manifest; step -1: nothing */
+    uint64_t said_hash;
     int damaged; /* that were set aside so far */
 } Search;
 
 /* Rank 0. `latest` only confirms: a crash may have come between it and the checkpoint that it
  * should name. */
-static Err check_latest(const Search *q, const Generation *newest, bool any)
+static Err check_latest(Search *q, const Generation *newest, bool any)
 {
     const char *folder = q->l->s->save.folder;
-    Generation said;
-    uint64_t hash;
     bool found = false;
-    const Err err = folder_latest(folder, &said, &hash, &found);
+    const Err err = folder_latest(folder, &q->said, &q->said_hash, &found);
+    if (!found) q->said.step = -1;
     if (err == ERR_CHECK && !q->damaged)
         loop_warn(q->l, "%s; the newest checkpoint that is whole is used", err_text());
     if (err != OK && err != ERR_CHECK) return err;
-    if (!any && (found || err == ERR_CHECK))
+    if (!any && (found || err == ERR_CHECK || loop_was_saved(q->l)))
         return err_fail(
             ERR_CHECK,
             "%s: there was a checkpoint, and none is whole now; put one back, or set "
-            "run.fresh=true to start over (this folder is renamed, not deleted), or choose "
+            "run.fresh=true to start over (the run folder is renamed, not deleted), or choose "
             "another run.dir",
             folder);
-    if (found && err == OK && said.step > newest->step && !q->damaged)
-        loop_warn(q->l, "%s/latest names %s, which is not there; %s is used", folder, said.name,
+    if (any && q->said.step > newest->step && !q->damaged)
+        loop_warn(q->l, "%s/latest names %s, which is not there; %s is used", folder, q->said.name,
                   newest->name);
     return OK;
 }
@@ -62,11 +63,18 @@ static Err spread_step(Loop *l, int64_t *step)
     return OK;
 }
 
-/* Rank 0 alone decides what is damaged: a rank that cannot see the folder has not found damage. */
+/* Rank 0 alone decides what is damaged: a rank that cannot see the folder has not found damage. Nor
+ * has one that may not read, or has too many files open (ERR_IO): nothing is set aside for that. */
 static Err read_whole(Search *q)
 {
     TRY(manifest_read(q->path, q->arena, q->manifest));
-    return manifest_check_files(q->manifest, q->arena);
+    TRY(manifest_check_files(q->manifest, q->arena));
+    if (q->said.step == q->at.step && q->said_hash != q->manifest->hash)
+        loop_warn(q->l,
+                  "%s: whole, but not the one that was saved last: its manifest hashes to %016llx, "
+                  "latest says %016llx; it is used",
+                  q->path, (unsigned long long)q->manifest->hash, (unsigned long long)q->said_hash);
+    return OK;
 }
 
 static Err set_aside(Search *q)
@@ -81,8 +89,6 @@ static Err set_aside(Search *q)
                   why, name);
     return world_agree(l->s->world, err);
 }
-
-static bool is_damage(Err err) { return err == ERR_CHECK || err == ERR_IO; }
 
 /* Loads what rank 0 has found whole. */
 static Err load(Search *q, bool *damaged)
@@ -120,7 +126,7 @@ static Err try_newest(Search *q, bool *go_on, bool *found)
     q->at = generation_of(step);
     snprintf(q->path, sizeof q->path, "%s/%s", l->s->save.folder, q->at.name);
     const Err whole = world_agree(w, loop_is_first(l) ? read_whole(q) : OK);
-    if (whole != OK && !is_damage(whole)) return whole;
+    if (whole != OK && whole != ERR_CHECK) return whole;
     *go_on = whole != OK;
     if (whole == OK) TRY(load(q, go_on));
     *found = !*go_on;

@@ -10,6 +10,17 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "state/disk.h"
+
+/* A folder that is made stays after a power cut: what is saved in it would be lost with it. */
+static Err sync_above(const char *path)
+{
+    char above[1024];
+    snprintf(above, sizeof above, "%s", path);
+    char *slash = strrchr(above, '/');
+    if (slash) slash[slash == above] = '\0';
+    return disk_sync_folder(slash ? above : ".");
+}
 
 static Err make_folders(const char *path)
 {
@@ -19,7 +30,9 @@ static Err make_folders(const char *path)
         const char end = *s;
         if (end != '/' && end != '\0') continue;
         *s = '\0';
-        if (mkdir(part, 0777) != 0 && errno != EEXIST)
+        if (mkdir(part, 0777) == 0)
+            TRY(sync_above(part));
+        else if (errno != EEXIST)
             return err_fail(ERR_IO, "run.dir=%s: folder %s cannot be made: %s", path, part,
                             strerror(errno));
         if (end == '\0') return OK;
@@ -29,15 +42,38 @@ static Err make_folders(const char *path)
 
 enum { LOCK_NAP_US = 20000, LOCK_TRIES = 100 };
 
+static Err open_lock(RunDir *d, const char *path)
+{
+    rundir_close(d);
+    TRY(make_folders(d->path)); /* it may just have been renamed */
+    d->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    return d->lock < 0 ? err_fail(ERR_IO, "%s: cannot be made: %s", path, strerror(errno)) : OK;
+}
+
+/* Who waited for the lock of a folder that a fresh start has renamed meanwhile holds the old one's. */
+static bool is_other_file(int fd, const char *path)
+{
+    struct stat mine, there;
+    return fstat(fd, &mine) != 0 || stat(path, &there) != 0 || mine.st_ino != there.st_ino ||
+           mine.st_dev != there.st_dev;
+}
+
+/* true: another holds it, or it is no longer this folder's. */
+static bool try_lock(const RunDir *d, const char *path)
+{
+    return flock(d->lock, LOCK_EX | LOCK_NB) != 0 || is_other_file(d->lock, path);
+}
+
 static Err take_lock(RunDir *d)
 {
     char path[1100], pid[32] = "";
-    int bad = 0;
+    bool bad = false;
     snprintf(path, sizeof path, "%s/lock", d->path);
-    d->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (d->lock < 0) return err_fail(ERR_IO, "%s: cannot be made: %s", path, strerror(errno));
-    for (int i = 0; i < LOCK_TRIES && (bad = flock(d->lock, LOCK_EX | LOCK_NB)) != 0; i++)
+    TRY(open_lock(d, path));
+    for (int i = 0; i < LOCK_TRIES && (bad = try_lock(d, path)); i++) {
         usleep(LOCK_NAP_US);
+        if (is_other_file(d->lock, path)) TRY(open_lock(d, path));
+    }
     if (bad) {
         const ssize_t n = read(d->lock, pid, sizeof pid - 1);
         pid[n > 0 ? strcspn(pid, "\n") : 0] = '\0';

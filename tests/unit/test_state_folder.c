@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "support/state_test.h"
@@ -65,12 +66,21 @@ static void write_ranks(int64_t step)
     }
 }
 
+static const char *const lines[] = {"metrics", "absent", "samples", NULL};
+
 static Err commit_with(int64_t step, const SaveHook *hook)
 {
     StateScalars s = example_scalars;
     s.step = step;
     /* three ranks, of which the last owns nothing */
-    const CommitSettings c = {root, EXAMPLE_RANKS + 1, 3, tensors(), &s, hook};
+    const CommitSettings c = {.checkpoints = root,
+                              .ranks = EXAMPLE_RANKS + 1,
+                              .keep = 3,
+                              .tensors = tensors(),
+                              .scalars = &s,
+                              .hook = hook,
+                              .beside = root,
+                              .lines = lines};
     return folder_commit(&c, &arena);
 }
 
@@ -192,6 +202,17 @@ static void flip(const char *path, int64_t bit)
     fclose(f);
 }
 
+/* How many files may be open, from now on; returns how many it was. */
+static rlim_t limit_files(rlim_t n)
+{
+    struct rlimit l;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &l), 0);
+    const rlim_t was = l.rlim_cur;
+    l.rlim_cur = n;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &l), 0);
+    return was;
+}
+
 static void flipped(void **state)
 {
     Generation g;
@@ -227,7 +248,82 @@ static void flipped(void **state)
     expect_error("cut", manifest_check_files(&m, &arena), ERR_CHECK,
                  "900 bytes, the manifest says");
     assert_int_equal(unlink(rank), 0);
-    expect_error("gone", manifest_check_files(&m, &arena), ERR_IO, "cannot open");
+    expect_error("gone", manifest_check_files(&m, &arena), ERR_CHECK, "is not there");
+}
+
+/* What cannot be looked at is not damaged; what stands under another's name is. */
+static void not_what_it_should_be(void **state)
+{
+    Manifest m;
+    Generation g;
+    uint64_t hash;
+    bool found;
+    (void)state;
+    save(20);
+    char step[96], manifest[128];
+    snprintf(step, sizeof step, "%s/step-00000020", root);
+    snprintf(manifest, sizeof manifest, "%s/manifest.json", step);
+    DO(manifest_read(step, &arena, &m));
+    const rlim_t was = limit_files(3);
+    expect_error("too many", manifest_read(step, &arena, &m), ERR_IO, "Too many open files");
+    expect_error("too many", manifest_check_files(&m, &arena), ERR_IO, "Too many open files");
+    limit_files(was);
+    assert_int_equal(rename(step, in_root("step-00000030", 0)), 0);
+    expect_error("name", manifest_read(in_root("step-00000030", 0), &arena, &m), ERR_CHECK,
+                 "is of step 20, not of step-00000030");
+    assert_int_equal(rename(in_root("step-00000030", 0), in_root("best", 0)), 0);
+    DO(manifest_read(in_root("best", 0), &arena, &m));
+    assert_int_equal(rename(in_root("best", 0), step), 0);
+    assert_int_equal(unlink(manifest), 0);
+    expect_error("gone", manifest_read(step, &arena, &m), ERR_CHECK, "is not there");
+    assert_int_equal(mkfifo(manifest, 0600), 0); /* who opens it would wait for a writer */
+    expect_error("pipe", manifest_read(step, &arena, &m), ERR_CHECK, "not a plain file");
+    assert_int_equal(unlink(in_root("latest", 0)), 0);
+    assert_int_equal(mkdir(in_root("latest", 0), 0700), 0);
+    expect_error("folder", folder_latest(root, &g, &hash, &found), ERR_CHECK, "not a plain file");
+}
+
+/* ---- in which order things come to the disk ---- */
+
+static char order[2048]; /* of all that was synced and renamed */
+
+static void note(const char *what, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    const size_t n = strlen(order);
+    snprintf(order + n, sizeof order - n, "%s %s\n", what, slash ? slash + 1 : path);
+}
+
+/* In place of the library's: the same, and noted. */
+int fsync(int fd)
+{
+    char link[64], path[256] = "";
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    if (readlink(link, path, sizeof path - 1) > 0) note("sync", path);
+    return (int)syscall(SYS_fsync, fd);
+}
+
+int rename(const char *from, const char *to)
+{
+    note("name", to);
+    return renameat(AT_FDCWD, from, AT_FDCWD, to);
+}
+
+static void synced(void **state)
+{
+    char wanted[512];
+    (void)state;
+    fclose(fopen(in_root("metrics", 0), "w"));
+    fclose(fopen(in_root("samples", 0), "w"));
+    write_ranks(20);
+    order[0] = '\0';
+    DO(commit_with(20, NULL));
+    snprintf(wanted, sizeof wanted,
+             "sync metrics\nsync samples\nsync %s\n"
+             "sync manifest.json\nsync step-00000020.tmp\nname step-00000020\nsync %s\n"
+             "sync latest.tmp\nname latest\nsync %s\n",
+             strrchr(root, '/') + 1, strrchr(root, '/') + 1, strrchr(root, '/') + 1);
+    assert_string_equal(order, wanted);
 }
 
 /* ---- killed ---- */
@@ -335,6 +431,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(refused, make_root, remove_root),
         cmocka_unit_test_setup_teardown(set_aside, make_root, remove_root),
         cmocka_unit_test_setup_teardown(flipped, make_root, remove_root),
+        cmocka_unit_test_setup_teardown(not_what_it_should_be, make_root, remove_root),
+        cmocka_unit_test_setup_teardown(synced, make_root, remove_root),
         cmocka_unit_test_setup_teardown(killed, make_root, remove_root),
         cmocka_unit_test_setup_teardown(full, make_root, remove_root),
         cmocka_unit_test_setup_teardown(short_write, make_root, remove_root),

@@ -64,7 +64,11 @@ static void save_example(const char *folder)
         DO(disk_path(tmp, name, path));
         example_write(&t, &f, path);
     }
-    const CommitSettings c = {folder, EXAMPLE_RANKS, 2, &t, &example_scalars, NULL};
+    const CommitSettings c = {.checkpoints = folder,
+                              .ranks = EXAMPLE_RANKS,
+                              .keep = 2,
+                              .tensors = &t,
+                              .scalars = &example_scalars};
     DO(folder_commit(&c, &arena));
 }
 
