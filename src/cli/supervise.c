@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -197,7 +198,8 @@ static Err prepare(Supervisor *v, int argc, char **argv)
 
 static bool is_final(const WorkerEnd *end)
 {
-    return end->status == 0 || end->status == 2 || end->status == 130 || end->by_user;
+    const bool asked = end->status == 128 + SIGINT || end->status == 128 + SIGTERM;
+    return end->status == 0 || end->status == 2 || asked || end->by_user;
 }
 
 static int keep_running(Supervisor *v, int (*work)(int, char **, Board *))

@@ -6,7 +6,7 @@
  *     worker   configuration, model, data, device                    once in a process
  *     ranks    team, compile, agree; memory, run folder (rank 0), agree; the loop
  *
- * Ctrl-C ends after the step, with all that was written whole; a second one ends at once. */
+ * Ctrl-C and SIGTERM end after the step, with a checkpoint; a second Ctrl-C ends at once. */
 #define _DEFAULT_SOURCE
 #include <signal.h>
 #include <stdio.h>
@@ -172,10 +172,12 @@ static int train(int argc, char **argv, Board *board)
     if (err == OK) {
         s.prepared = prepare(&s, argc, argv);
         s.stop = interrupt_watch();
+        interrupt_watch_term();
         signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error like a full disk */
         err = run_world(&s);
     }
-    const int status = err == OK ? s.result.stopped ? 130 : 0 : say_failure(&s, err);
+    const int asked = s.stop && *s.stop ? *s.stop : SIGINT; /* of another rank's it is not known */
+    const int status = err == OK ? s.result.stopped ? 128 + asked : 0 : say_failure(&s, err);
     if (err == OK && s.launch.by.rank == 0) conclude(&s);
     rundir_close(&s.dir);
     launch_close(&s.launch);

@@ -133,6 +133,14 @@ ok "stopped" test $? = 130
 step=$(losses s | wc -l)
 ok "what was stopped goes on" status 0 train s run.steps=$((step + 4)) run.save_every=50
 ok "at the next step" says s.out "continues at step $((step + 1))"
+begin term run.steps=100000 run.save_every=0 --supervise 3
+for _ in $(seq 100); do [ -s "$top/term/metrics.jsonl" ] && break || sleep 0.05; done
+kill -TERM $pid # as a scheduler does before it kills
+wait $pid
+ok "ended by SIGTERM" test $? = 143
+step=$(losses term | wc -l)
+ok "it is saved" test "$(checkpoints term)" = "$(printf 'step-%08d' "$step")"
+ok "and not restarted" test ! -e "$top/term/restarts.jsonl"
 begin f run.save_every=0 run.steps=100000
 for _ in $(seq 100); do [ -s "$top/f/metrics.jsonl" ] && break || sleep 0.05; done
 kill -9 $pid # the worker dies with its parent, and lets go of the folder
@@ -160,6 +168,21 @@ flip "$top/d/checkpoints/latest" 8
 ok "latest damaged" status 0 train d run.steps=10
 ok "is said" says d.err "latest"
 ok "and the newest is used" says d.out "continues at step 10"
+
+# What stands under another's name, and what is gone.
+cp -r "$top/a" "$top/g"
+rm -r "$top/g/checkpoints/step-00000009" && cp -r "$top/g/checkpoints/step-00000006" "$top/g/checkpoints/step-00000009"
+ok "a folder of another step" status 0 train g
+ok "is named" says g.err "is of step 6, not of step-00000009"
+ok "and not gone on from" same_end a g 00000009
+mv "$top/g/checkpoints" "$top/g/elsewhere"
+ok "all checkpoints gone" status 1 train g
+ok "is no fresh start" says g.err "there was a checkpoint, and none is whole now"
+ok "and takes no line" test "$(losses g | wc -l)" = 9
+rmdir "$top/g/checkpoints" && mv "$top/g/elsewhere" "$top/g/checkpoints"
+cp "$top/r/checkpoints/step-00000009"/* "$top/g/checkpoints/step-00000009/"
+ok "another run's checkpoint of the same step" status 0 train g run.steps=10
+ok "is used, and said" says g.err "not the one that was saved last"
 
 # Another job.
 refuse() { # what is said, key=value
