@@ -43,6 +43,11 @@ static void announce(const Runner *r)
             (long long)g->shape.sequences, g->shape.sequences == 1 ? "" : "s",
             (long long)g->shape.context, text_bytes(atomic_load(&u->bytes), bytes),
             text_bytes(atomic_load(&g->cache_bytes), cache));
+    const int64_t trained = u->source.kind == SOURCE_HF ? 0 : u->source.manifest.scalars.seq_len;
+    if (trained > 0 && g->shape.context > trained)
+        fprintf(stderr,
+                "it was trained on sequences of %lld tokens: positions behind that are new to it\n",
+                (long long)trained);
 }
 
 static Err open_speaker(Runner *r)

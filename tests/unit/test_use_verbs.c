@@ -81,7 +81,9 @@ static const char *output(void)
     static char out[1 << 14];
     const char *at = strstr(said, "known before the run\n");
     assert_non_null(at);
-    snprintf(out, sizeof out, "%s", at + strlen("known before the run\n"));
+    at += strlen("known before the run\n");
+    const char *note = strstr(at, "positions behind that are new to it\n");
+    snprintf(out, sizeof out, "%s", note ? strchr(note, '\n') + 1 : at);
     char *end = strstr(out, "done: ");
     assert_non_null(end);
     *end = '\0';
