@@ -6,7 +6,10 @@
  * checked when the program was compiled, so kernels trust their arguments.
  *
  * A device knows no instruction, no layout and no rank. kernels.def lists the kernels, with the
- * formula and the shapes of each; a device fills every slot, which is checked at start-up. */
+ * formula and the shapes of each; a device fills every slot, which is checked at start-up.
+ *
+ * A device of memory of its own (device/memory.h) runs its kernels in the order of a queue; they
+ * have not run when they return. On the host there is no queue, and a kernel is done at return. */
 #ifndef DEVICE_DEVICE_H
 #define DEVICE_DEVICE_H
 
@@ -49,6 +52,8 @@ typedef union {
         int64_t span;  /* keys that a query sees at most; for counting flops, not read by kernels */
         int64_t group; /* query heads that read one key head; 0: heads / key heads */
         int64_t head_at; /* place of the first head within its group; device/heads.h draws it */
+        int64_t causal;  /* a promise about `ranges`: row t sees [t - t % causal, t + 1), key_at is
+                          * 0 and t is s; 0: nothing is promised. A device may use it, or not */
     } attention;
     struct {
         int64_t base; /* index of the first column of this part of the vocabulary */
@@ -83,6 +88,7 @@ typedef struct {
     Attr attr;
     double number[MAX_NUMBERS]; /* see the kernel; number[0] is what an accumulator is kept by */
     Team *team;
+    struct DeviceQueue *queue; /* of device/memory.h; NULL on the host */
 } Call;
 
 typedef Err (*Kernel)(const Call *call);
@@ -97,7 +103,8 @@ typedef enum {
 
 typedef struct {
     const char *name;
-    Kernel kernel[N_KERNELS]; /* by KernelId; filled by name: [KERNEL_gemm] = ref_gemm */
+    Kernel kernel[N_KERNELS];          /* by KernelId; filled by name: [KERNEL_gemm] = ref_gemm */
+    const struct DeviceMemory *memory; /* NULL: kernels work on the host's memory */
 } Device;
 
 /* Local. The kernel's name as kernels.def spells it. */

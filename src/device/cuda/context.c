@@ -1,0 +1,162 @@
+/* context.c -- a rank on a GPU: its queues, its handles, its scratch, and what the card is. */
+#include "device/cuda/context.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "device/cuda/fused.h"
+
+Err cuda_failed(cudaError_t status, const char *call)
+{
+    (void)cudaGetLastError(); /* it was told: the next launch must not tell it again */
+    const bool memory = status == cudaErrorMemoryAllocation;
+    return err_fail(memory ? ERR_NOMEM : ERR_IO, "cuda: %.*s: %s (%s)", (int)strcspn(call, "("),
+                    call, cudaGetErrorString(status), cudaGetErrorName(status));
+}
+
+Err cuda_begin(const Call *call, KernelId id)
+{
+    MUST(call->queue, "kernel %s of cuda without a queue", kernel_name(id));
+    for (int i = 0; i < call->n_in + call->n_out; i++) {
+        const Tensor *t = i < call->n_in ? &call->in[i] : &call->out[i - call->n_in];
+        if (t->dtype == F64 && id != KERNEL_sum_squares && id != KERNEL_copy)
+            return err_fail(ERR_CONFIG,
+                            "cuda: kernel %s: tensor %d is f64; a GPU computes f32 and bf16, "
+                            "run.device=ref computes f64",
+                            kernel_name(id), i);
+    }
+    CUDA_TRY(cudaSetDevice(call->queue->context->ordinal));
+    return OK;
+}
+
+Err cuda_launched(KernelId id)
+{
+    const cudaError_t status = cudaGetLastError();
+    return status == cudaSuccess ? OK : cuda_failed(status, kernel_name(id));
+}
+
+Err cuda_scratch(DeviceQueue *q, size_t bytes, void **out)
+{
+    if (bytes > q->scratch_bytes) {
+        CUDA_TRY(cudaStreamSynchronize(q->stream)); /* what runs may still use the old one */
+        CUDA_TRY(cudaFree(q->scratch));
+        q->scratch = NULL;
+        q->scratch_bytes = 0;
+        CUDA_TRY(cudaMalloc((void **)&q->scratch, bytes));
+        q->scratch_bytes = bytes;
+    }
+    *out = q->scratch;
+    return OK;
+}
+
+int cuda_count(void)
+{
+    int n = 0;
+    const cudaError_t status = cudaGetDeviceCount(&n);
+    if (status == cudaSuccess && n > 0) return n;
+    (void)cudaGetLastError();
+    (void)err_keep("cuda: no GPU can be used: %s; run.device=cpu runs without one",
+                   status == cudaSuccess ? "the driver lists none" : cudaGetErrorString(status));
+    return 0;
+}
+
+static Err check_capability(int ordinal, int capability)
+{
+    if (capability >= 80) return OK;
+    return err_fail(ERR_CONFIG,
+                    "cuda: GPU %d is of compute capability %d.%d, and the kernels need 8.0 (A100) "
+                    "or newer; use run.device=cpu",
+                    ordinal, capability / 10, capability % 10);
+}
+
+static Err open_parts(DeviceContext *c)
+{
+    int major = 0, minor = 0, low = 0, high = 0;
+    CUDA_TRY(cudaSetDevice(c->ordinal));
+    CUDA_TRY(cudaDeviceGetAttribute(&c->sms, cudaDevAttrMultiProcessorCount, c->ordinal));
+    CUDA_TRY(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, c->ordinal));
+    CUDA_TRY(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, c->ordinal));
+    c->capability = 10 * major + minor;
+    TRY(check_capability(c->ordinal, c->capability));
+    CUDA_TRY(cudaDeviceGetStreamPriorityRange(&low, &high));
+    for (int i = 0; i < N_LANES; i++) {
+        c->queue[i].context = c;
+        /* What others wait for goes first. */
+        CUDA_TRY(cudaStreamCreateWithPriority(&c->queue[i].stream, cudaStreamNonBlocking,
+                                              i == LANE_COMPUTE ? low : high));
+    }
+    void *scratch;
+    TRY(cuda_scratch(&c->queue[LANE_COMPUTE], BLAS_SCRATCH, &scratch));
+    if (cublasLtCreate(&c->blas) != CUBLAS_STATUS_SUCCESS)
+        return err_fail(ERR_IO, "cuda: cuBLASLt does not start on GPU %d", c->ordinal);
+    c->choices = choices_open();
+    c->fused = fused_open(c->capability);
+    return c->choices ? OK : err_fail(ERR_NOMEM, "cuda: no memory for the table of products");
+}
+
+void cuda_close(DeviceContext *c)
+{
+    (void)cudaSetDevice(c->ordinal);
+    for (int i = 0; i < N_LANES; i++) {
+        if (!c->queue[i].stream) continue;
+        (void)cudaStreamSynchronize(c->queue[i].stream);
+        (void)cudaFree(c->queue[i].scratch);
+        (void)cudaStreamDestroy(c->queue[i].stream);
+    }
+    if (c->blas) (void)cublasLtDestroy(c->blas);
+    choices_close(c->choices);
+    fused_close(c->fused);
+    free(c);
+}
+
+Err cuda_open(int ordinal, DeviceContext **out)
+{
+    const int n = cuda_count();
+    if (n == 0) return err_is(ERR_CONFIG, 0); /* count has said why */
+    if (ordinal < 0 || ordinal >= n)
+        return err_fail(ERR_CONFIG, "cuda: GPU %d of %d: the first is 0", ordinal, n);
+    DeviceContext *c = calloc(1, sizeof *c);
+    if (!c) return err_fail(ERR_NOMEM, "cuda: no memory for a context");
+    c->ordinal = ordinal;
+    const Err err = open_parts(c);
+    if (err != OK) {
+        cuda_close(c);
+        return err;
+    }
+    *out = c;
+    return OK;
+}
+
+/* Dense rates by the datasheets; the first row that the card's name begins with. */
+static const struct {
+    const char *name;
+    double bf16_flops, f32_flops, memory_Bps;
+} cards[] = {{"NVIDIA H200", 989e12, 67e12, 4.8e12},
+             {"NVIDIA H100 80GB HBM3", 989e12, 67e12, 3.35e12},
+             {"NVIDIA H100 PCIe", 756e12, 51e12, 2.0e12},
+             {"NVIDIA A100-SXM4-80GB", 312e12, 19.5e12, 2.039e12},
+             {"NVIDIA A100 80GB PCIe", 312e12, 19.5e12, 1.935e12},
+             {"NVIDIA A100-SXM4-40GB", 312e12, 19.5e12, 1.555e12}};
+
+Err cuda_info(DeviceContext *c, DeviceInfo *out)
+{
+    struct cudaDeviceProp card;
+    DeviceInfo info = {.workspace_bytes = 0};
+    CUDA_TRY(cudaSetDevice(c->ordinal));
+    CUDA_TRY(cudaGetDeviceProperties(&card, c->ordinal));
+    CUDA_TRY(cudaMemGetInfo(&info.free_bytes, &info.total_bytes));
+    for (int i = 0; i < N_LANES; i++) info.workspace_bytes += c->queue[i].scratch_bytes;
+    for (size_t i = 0; i < sizeof cards / sizeof *cards; i++) {
+        if (strncmp(card.name, cards[i].name, strlen(cards[i].name)) != 0) continue;
+        info.bf16_flops = cards[i].bf16_flops;
+        info.f32_flops = cards[i].f32_flops;
+        info.memory_Bps = cards[i].memory_Bps;
+        break;
+    }
+    const size_t blas = cublasLtGetVersion();
+    snprintf(info.name, sizeof info.name, "%.48s, sm_%d; products by cuBLASLt %zu.%zu.%zu; %s",
+             card.name, c->capability, blas / 10000, blas / 100 % 100, blas % 100,
+             fused_text(c->fused));
+    *out = info;
+    return OK;
+}

@@ -1,0 +1,93 @@
+/* cuda.h -- what the files of the CUDA device share on the host's side; C, and C++ for nvcc.
+ *
+ *     context   one rank on one GPU: four queues, cuBLASLt, the choices of algorithms
+ *       queue   a stream, and scratch that the kernels of that stream share: they run in order, so
+ *               each may use all of it; it grows by a wait when one needs more
+ *
+ * A kernel's file has its formula, its __global__ function and its launcher, cuda_NAME. */
+#ifndef DEVICE_CUDA_CUDA_H
+#define DEVICE_CUDA_CUDA_H
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#include "device/memory.h"
+
+enum { BLAS_SCRATCH = 32 << 20 }; /* what NVIDIA advises for Hopper */
+
+struct DeviceQueue {
+    DeviceContext *context;
+    cudaStream_t stream;
+    char *scratch;
+    size_t scratch_bytes;
+};
+
+typedef struct Choices Choices;
+typedef struct FusedPlans FusedPlans; /* fused.h */
+
+struct DeviceContext {
+    int ordinal, sms, capability; /* 90: sm_90 */
+    DeviceQueue queue[N_LANES];
+    cublasLtHandle_t blas;
+    Choices *choices;
+    FusedPlans *fused; /* cuDNN's, or NULL where it is not there */
+};
+
+struct DeviceEvent {
+    cudaEvent_t event;
+    int ordinal;
+};
+
+/* Local. Is ERR_IO with the name of the call, or ERR_NOMEM. */
+Err cuda_failed(cudaError_t status, const char *call);
+#define CUDA_TRY(call)                                                                             \
+    do {                                                                                           \
+        cudaError_t status_ = (call);                                                              \
+        if (status_ != cudaSuccess) return cuda_failed(status_, #call);                            \
+    } while (0)
+
+/* Local. Makes the call's GPU this thread's; refuses f64, which `ref` computes. */
+Err cuda_begin(const Call *call, KernelId id);
+/* Local. After a launch: was it accepted? */
+Err cuda_launched(KernelId id);
+/* Local. Scratch of the queue, at least so much, until the next kernel in it. */
+Err cuda_scratch(DeviceQueue *q, size_t bytes, void **out);
+
+/* choices.c: the products of a context and their algorithms. */
+Choices *choices_open(void);
+void choices_close(Choices *c);
+void cuda_choices_measure(DeviceContext *c, bool on);
+Err cuda_choices_save(DeviceContext *c, const char *path);
+Err cuda_choices_load(DeviceContext *c, const char *path);
+
+/* gemm.cu: products that the library cannot be told of: other strides, or mixed types. */
+Err cuda_gemm_strided(const Call *call);
+/* gemm.cu: c = keep * c + bias, so that the product is only added. */
+Err cuda_gemm_start(const Call *call);
+
+/* pointwise.cu: the outputs of a call become 0. */
+Err cuda_zero(const Call *call);
+
+/* lists.cu */
+Err cuda_squares_open(DeviceContext *c, const SquaresPiece *piece, int n, DeviceList **out);
+Err cuda_squares_run(DeviceQueue *q, const DeviceList *l);
+Err cuda_update_open(DeviceContext *c, const UpdatePiece *piece, int n, DeviceList **out);
+Err cuda_update_run(DeviceQueue *q, const DeviceList *l, const UpdateNumbers *numbers);
+void cuda_list_close(DeviceList *l);
+Err cuda_clip(DeviceQueue *q, const double *sums, int64_t n, const double mean_max[2], double *out);
+
+extern const DeviceMemory cuda_memory;
+
+#define KERNEL(id) Err cuda_##id(const Call *call);
+#include "device/kernels.def"
+#undef KERNEL
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

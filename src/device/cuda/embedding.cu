@@ -1,0 +1,191 @@
+/* embedding.cu -- rows of a table by id, and the sum of gradients back into those rows.
+ *
+ * The table may be a part of the vocabulary: rows base .. base + v. Ids of other parts are zeros
+ * here, so the parts add up to the whole.
+ *
+ * The gradient is a sum in token order without atomics: tokens are sorted by id (a stable sort), and
+ * the sorted list is cut into strips of 32. A run of one id that lies within its strip is summed and
+ * added to dw; what a strip holds of a run that crosses its ends goes to scratch:
+ *
+ *     sorted ids   2 2 2 5 5 7 | 7 7 7 7 7 7 | 7 9 9 9 ..      strips of 6
+ *                  direct  ^head of 7 ^ all 7   ^tail, direct
+ *
+ * and is folded, strip by strip, by whoever holds the run's head. One hot id is no bottleneck. */
+#include <cub/device/device_radix_sort.cuh>
+
+#include "device/cuda/value.cuh"
+
+enum { THREADS = 256, STRIP = 32 };
+
+typedef struct {
+    Tensor ids, w, y;
+    int64_t base, pieces; /* of a row */
+} LookUp;
+
+template <int W>
+static __global__ void __launch_bounds__(THREADS) look_up_kernel(const __grid_constant__ LookUp l)
+{
+    const int64_t index = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    const int64_t t = index / l.pieces, i = index % l.pieces;
+    if (t >= l.y.n[0]) return;
+    const int64_t id = ((const int32_t *)l.ids.data)[t * l.ids.stride[0]] - l.base;
+    float x[W] = {};
+    if (id >= 0 && id < l.w.n[0])
+        piece_floats(piece_load<W>(l.w.data, l.w.dtype, id * l.w.stride[0] + i * W * l.w.stride[1]),
+                     l.w.dtype, x);
+    piece_store<W>(l.y.data, l.y.dtype, t * l.y.stride[0] + i * W * l.y.stride[1], x);
+}
+
+extern "C" Err cuda_embedding(const Call *call)
+{
+    LookUp l = {call->in[0], call->in[1], call->out[0], call->attr.vocab.base, 0};
+    TRY(cuda_begin(call, KERNEL_embedding));
+    if (tensor_count(&l.y) == 0) return OK;
+    const bool wide = walk_rows_wide(&l.y) && (walk_rows_wide(&l.w) || l.w.n[0] == 0);
+    l.pieces = l.y.n[1] / (wide ? WALK_WIDE : 1);
+    const unsigned blocks = (unsigned)blocks_of(l.y.n[0] * l.pieces, THREADS);
+    if (wide)
+        look_up_kernel<WALK_WIDE><<<blocks, THREADS, 0, call->queue->stream>>>(l);
+    else
+        look_up_kernel<1><<<blocks, THREADS, 0, call->queue->stream>>>(l);
+    return cuda_launched(KERNEL_embedding);
+}
+
+typedef struct {
+    Tensor dy, dw;
+    const int32_t *id, *token; /* sorted: rows of dw, ids of other parts last; and who has them */
+    int64_t tokens, width;
+    float *head, *tail; /* [strips, width]: of the run that leaves a strip, and that enters it */
+} Fold;
+
+/* Keys and values of the sort. An id of another part sorts behind all others. */
+static __global__ void keys_kernel(Tensor ids, int64_t base, int64_t rows, int32_t *key,
+                                   int32_t *token)
+{
+    const int64_t t = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (t >= ids.n[0]) return;
+    const int64_t id = ((const int32_t *)ids.data)[t * ids.stride[0]] - base;
+    key[t] = id >= 0 && id < rows ? (int32_t)id : (int32_t)rows;
+    token[t] = (int32_t)t;
+}
+
+static __device__ inline void add_to(const Tensor &dw, int64_t row, int64_t column, float x)
+{
+    value_keep(dw.data, dw.dtype, row * dw.stride[0] + column * dw.stride[1], 1, x);
+}
+
+/* One thread: one column of one strip. Positions are the same for a whole block. */
+static __global__ void strip_kernel(const __grid_constant__ Fold f)
+{
+    const int64_t column = (int64_t)blockIdx.y * blockDim.x + threadIdx.x, strip = blockIdx.x;
+    const int64_t from = strip * STRIP, to = min(from + STRIP, f.tokens);
+    __shared__ int32_t id[STRIP], token[STRIP];
+    if (threadIdx.x < STRIP && from + threadIdx.x < to) {
+        id[threadIdx.x] = f.id[from + threadIdx.x];
+        token[threadIdx.x] = f.token[from + threadIdx.x];
+    }
+    __syncthreads();
+    if (column >= f.width) return;
+    const int n = (int)(to - from);
+    const bool enters = from > 0 && f.id[from - 1] == id[0];
+    const bool leaves = to < f.tokens && f.id[to] == id[n - 1];
+    float sum = 0;
+    bool first = true;
+    for (int i = 0; i < n; i++) {
+        if (id[i] >= f.dw.n[0]) return; /* ids of other parts, to the end */
+        sum +=
+            value_get(f.dy.data, f.dy.dtype, token[i] * f.dy.stride[0] + column * f.dy.stride[1]);
+        if (i + 1 < n && id[i + 1] == id[i]) continue;
+        if (first && enters) /* a strip of one run that goes on is a tail too */
+            f.tail[strip * f.width + column] = sum;
+        else if (i + 1 == n && leaves)
+            f.head[strip * f.width + column] = sum;
+        else
+            add_to(f.dw, id[i], column, sum);
+        first = false;
+        sum = 0;
+    }
+}
+
+/* Runs that cross strips: who holds the head folds the tails behind it. */
+static __global__ void cross_kernel(const __grid_constant__ Fold f)
+{
+    const int64_t column = (int64_t)blockIdx.y * blockDim.x + threadIdx.x, strip = blockIdx.x;
+    const int64_t from = strip * STRIP, last = from + STRIP - 1;
+    if (column >= f.width || last + 1 >= f.tokens) return;
+    const int32_t id = f.id[last];
+    if (id >= f.dw.n[0] || f.id[last + 1] != id) return;              /* nothing leaves */
+    if (from > 0 && f.id[from] == id && f.id[from - 1] == id) return; /* it began before */
+    float sum = f.head[strip * f.width + column];
+    for (int64_t s = strip + 1; s * STRIP < f.tokens && f.id[s * STRIP] == id; s++)
+        sum += f.tail[s * f.width + column];
+    add_to(f.dw, id, column, sum);
+}
+
+/* dw = keep * dw, before anything is added. */
+static Err start(const Call *call)
+{
+    const Tensor *dw = &call->out[0];
+    Call scale = {};
+    if (call->number[0] == 1) return OK;
+    if (call->number[0] == 0 && dw->stride[1] == 1 && dw->stride[0] == dw->n[1]) {
+        CUDA_TRY(cudaMemsetAsync(dw->data, 0, (size_t)tensor_count(dw) * dtype_bytes(dw->dtype),
+                                 call->queue->stream));
+        return OK;
+    }
+    scale.in[0] = scale.out[0] = *dw;
+    scale.n_in = scale.n_out = 1;
+    scale.queue = call->queue;
+    scale.attr.scale.factor = call->number[0];
+    return call->number[0] == 0 ? cuda_zero(&scale) : cuda_scale(&scale);
+}
+
+static int bits_of(int64_t n)
+{
+    int bits = 1;
+    while (n >> bits) bits++;
+    return bits;
+}
+
+/* Scratch: the sort's own, two lists before and after it, heads and tails. */
+static Err sort_ids(const Call *call, Fold *f)
+{
+    const cudaStream_t stream = call->queue->stream;
+    const size_t list = ((size_t)f->tokens * 4 + 255) / 256 * 256;
+    const size_t part = ((size_t)(blocks_of(f->tokens, STRIP) * f->width) * 4 + 255) / 256 * 256;
+    const int bits = bits_of(f->dw.n[0]), n = (int)f->tokens;
+    size_t sort_bytes = 0;
+    char *at;
+    int32_t *none = NULL;
+    CUDA_TRY(cub::DeviceRadixSort::SortPairs(NULL, sort_bytes, none, none, none, none, n, 0, bits,
+                                             stream));
+    TRY(cuda_scratch(call->queue, 4 * list + 2 * part + sort_bytes, (void **)&at));
+    int32_t *key = (int32_t *)at, *token = (int32_t *)(at + list);
+    f->id = (const int32_t *)(at + 2 * list);
+    f->token = (const int32_t *)(at + 3 * list);
+    f->head = (float *)(at + 4 * list);
+    f->tail = (float *)(at + 4 * list + part);
+    keys_kernel<<<(unsigned)blocks_of(n, THREADS), THREADS, 0, stream>>>(
+        call->in[1], call->attr.vocab.base, f->dw.n[0], key, token);
+    CUDA_TRY(cub::DeviceRadixSort::SortPairs(at + 4 * list + 2 * part, sort_bytes, key,
+                                             (int32_t *)f->id, token, (int32_t *)f->token, n, 0,
+                                             bits, stream));
+    return cuda_launched(KERNEL_embedding_dw);
+}
+
+extern "C" Err cuda_embedding_dw(const Call *call)
+{
+    Fold f = {};
+    f.dy = call->in[0], f.dw = call->out[0];
+    f.tokens = f.dy.n[0], f.width = f.dw.n[1];
+    TRY(cuda_begin(call, KERNEL_embedding_dw));
+    if (tensor_count(&f.dw) == 0) return OK;
+    TRY(start(call));
+    if (f.tokens == 0) return OK;
+    TRY(sort_ids(call, &f));
+    const unsigned threads = f.width >= THREADS ? THREADS : 64;
+    const dim3 grid((unsigned)blocks_of(f.tokens, STRIP), (unsigned)blocks_of(f.width, threads));
+    strip_kernel<<<grid, threads, 0, call->queue->stream>>>(f);
+    cross_kernel<<<grid, threads, 0, call->queue->stream>>>(f);
+    return cuda_launched(KERNEL_embedding_dw);
+}

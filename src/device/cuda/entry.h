@@ -1,0 +1,19 @@
+/* entry.h -- the one symbol of sheaf-cuda.so.
+ *
+ * The shared object calls the program's own functions (err_keep, rope_frequency), which the program
+ * exports. Both are built together: the sizes tell when they were not. */
+#ifndef DEVICE_CUDA_ENTRY_H
+#define DEVICE_CUDA_ENTRY_H
+
+#include "device/memory.h"
+
+#define CUDA_ENTRY_NAME "sheaf_cuda"
+
+typedef struct {
+    size_t call_bytes, device_bytes, memory_bytes; /* sizeof Call, Device, DeviceMemory */
+    const Device *device;
+} CudaEntry;
+
+extern const CudaEntry sheaf_cuda __attribute__((visibility("default")));
+
+#endif

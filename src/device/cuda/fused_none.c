@@ -1,0 +1,30 @@
+/* fused_none.c -- a build without cuDNN: no call fits, and device text says so. */
+#include "device/cuda/fused.h"
+
+FusedPlans *fused_open(int capability)
+{
+    (void)capability;
+    return NULL;
+}
+
+void fused_close(FusedPlans *f) { (void)f; }
+
+const char *fused_text(const FusedPlans *f)
+{
+    (void)f;
+    return "attention by our own kernels (built without cuDNN)";
+}
+
+bool fused_attention(const Call *call, Err *err)
+{
+    (void)call;
+    (void)err;
+    return false;
+}
+
+bool fused_attention_dx(const Call *call, Err *err)
+{
+    (void)call;
+    (void)err;
+    return false;
+}

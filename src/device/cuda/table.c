@@ -1,0 +1,21 @@
+/* table.c -- the device, and the symbol by which the program finds it. */
+#include "device/cuda/cuda.h"
+#include "device/cuda/entry.h"
+
+static const Device device_cuda = {
+    .name = "cuda",
+    .kernel =
+        {
+#define KERNEL(id) [KERNEL_##id] = cuda_##id,
+#include "device/kernels.def"
+#undef KERNEL
+        },
+    .memory = &cuda_memory,
+};
+
+const CudaEntry sheaf_cuda = {
+    .call_bytes = sizeof(Call),
+    .device_bytes = sizeof(Device),
+    .memory_bytes = sizeof(DeviceMemory),
+    .device = &device_cuda,
+};

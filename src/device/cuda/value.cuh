@@ -1,0 +1,149 @@
+/* value.cuh -- elements of f32 and bf16 as floats, one or eight at a time, and sums over threads.
+ *
+ * A Piece is what was loaded, as it lies in memory; `piece_floats` makes floats of it. Kernels load
+ * all their pieces before they look into the first, so that the loads are in flight together. */
+#ifndef DEVICE_CUDA_VALUE_CUH
+#define DEVICE_CUDA_VALUE_CUH
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+#include "device/cuda/walk.h"
+
+template <int W> struct Piece {
+    uint32_t word[W]; /* f32: one each; bf16: two in a word */
+};
+
+static __device__ inline float bf16_low(uint32_t word) { return __uint_as_float(word << 16); }
+static __device__ inline float bf16_high(uint32_t word)
+{
+    return __uint_as_float(word & 0xffff0000u);
+}
+
+static __device__ inline uint32_t bf16_pair(float low, float high)
+{
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+    return *(const uint32_t *)&pair;
+}
+
+/* Elements [at, at + W) of the row-major storage; W of 8 are aligned. */
+template <int W>
+static __device__ inline Piece<W> piece_load(const void *base, DType dtype, int64_t at)
+{
+    Piece<W> p;
+    if (W == 1) {
+        p.word[0] = dtype == BF16 ? ((const uint16_t *)base)[at] : ((const uint32_t *)base)[at];
+        return p;
+    }
+    const uint4 *from = (const uint4 *)((const char *)base + (dtype == BF16 ? 2 * at : 4 * at));
+    const uint4 a = from[0];
+    p.word[0] = a.x, p.word[1 % W] = a.y, p.word[2 % W] = a.z, p.word[3 % W] = a.w;
+    if (dtype == F32) {
+        const uint4 b = from[1];
+        p.word[4 % W] = b.x, p.word[5 % W] = b.y, p.word[6 % W] = b.z, p.word[7 % W] = b.w;
+    }
+    return p;
+}
+
+template <int W>
+static __device__ inline void piece_floats(const Piece<W> &p, DType dtype, float *x)
+{
+    if (dtype == F32) {
+#pragma unroll
+        for (int i = 0; i < W; i++) x[i] = __uint_as_float(p.word[i]);
+    } else if (W == 1) {
+        x[0] = bf16_low(p.word[0]);
+    } else {
+#pragma unroll
+        for (int i = 0; i < W / 2; i++) {
+            x[2 * i] = bf16_low(p.word[i]);
+            x[(2 * i + 1) % W] = bf16_high(p.word[i]);
+        }
+    }
+}
+
+template <int W>
+static __device__ inline void piece_store(void *base, DType dtype, int64_t at, const float *x)
+{
+    if (W == 1) {
+        if (dtype == BF16)
+            ((__nv_bfloat16 *)base)[at] = __float2bfloat16(x[0]);
+        else
+            ((float *)base)[at] = x[0];
+        return;
+    }
+    if (dtype == BF16) {
+        *(uint4 *)((char *)base + 2 * at) =
+            make_uint4(bf16_pair(x[0], x[1 % W]), bf16_pair(x[2 % W], x[3 % W]),
+                       bf16_pair(x[4 % W], x[5 % W]), bf16_pair(x[6 % W], x[7 % W]));
+    } else {
+        float4 *to = (float4 *)((char *)base + 4 * at);
+        to[0] = make_float4(x[0], x[1 % W], x[2 % W], x[3 % W]);
+        to[1] = make_float4(x[4 % W], x[5 % W], x[6 % W], x[7 % W]);
+    }
+}
+
+static __device__ inline float value_get(const void *base, DType dtype, int64_t at)
+{
+    return dtype == BF16 ? __bfloat162float(((const __nv_bfloat16 *)base)[at])
+                         : ((const float *)base)[at];
+}
+
+static __device__ inline void value_set(void *base, DType dtype, int64_t at, float x)
+{
+    piece_store<1>(base, dtype, at, &x);
+}
+
+/* What an element of this type would hold. */
+static __device__ inline float value_round(DType dtype, float x)
+{
+    return dtype == BF16 ? __bfloat162float(__float2bfloat16(x)) : x;
+}
+
+/* a = keep * a + x; keep == 0 does not read a. */
+static __device__ inline void value_keep(void *base, DType dtype, int64_t at, float keep, float x)
+{
+    if (keep != 0) x = value_round(dtype, x) + keep * value_get(base, dtype, at);
+    value_set(base, dtype, at, x);
+}
+
+/* Sum and maximum over a warp, the same in all its lanes, in one order. */
+template <typename T> static __device__ inline T warp_sum(T x)
+{
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(0xffffffffu, x, step);
+    return x;
+}
+
+static __device__ inline float warp_max(float x)
+{
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, step));
+    return x;
+}
+
+/* Likewise over a group of G threads: a warp, or a block of at most 1024, all of which call. */
+template <int G, typename T> static __device__ inline T group_sum(T x)
+{
+    if (G == 32) return warp_sum(x);
+    __shared__ T part[32];
+    x = warp_sum(x);
+    __syncthreads(); /* the sum before this one has been read */
+    if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = x;
+    __syncthreads();
+    return warp_sum(threadIdx.x % 32 < G / 32 ? part[threadIdx.x % 32] : (T)0);
+}
+
+template <int G> static __device__ inline float group_max(float x)
+{
+    if (G == 32) return warp_max(x);
+    __shared__ float part[32];
+    x = warp_max(x);
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = x;
+    __syncthreads();
+    return warp_max(part[threadIdx.x % 32 % (G / 32)]);
+}
+
+static inline int64_t blocks_of(int64_t n, int64_t size) { return (n + size - 1) / size; }
+
+#endif

@@ -1,0 +1,111 @@
+/* memory.h -- devices whose memory is not the host's: queues, allocations, copies, lists.
+ *
+ * A rank opens a context on one device: four queues, the handles of libraries and a workspace of
+ * their own. What is put into one queue runs in order; queues run beside each other, and an event
+ * recorded in one holds another back:
+ *
+ *     compute  | kernels ........... record e ....... kernels
+ *     d2h      |                     wait e, copy out
+ *
+ *     const DeviceMemory *m = device->memory;                   NULL: the device is the host
+ *     TRY(m->open(0, &context));
+ *     TRY(m->alloc(context, bytes, &arena));
+ *     call.queue = m->queue(context, LANE_COMPUTE);
+ *     TRY(device->kernel[KERNEL_add](&call));                   returns before it has run
+ *     TRY(m->sync(call.queue));                                 now it has
+ *
+ * A context is used by one thread at a time. Calls fail with ERR_NOMEM when memory is short and
+ * with ERR_IO when the device is at fault; a fault of a kernel shows at a later call. */
+#ifndef DEVICE_MEMORY_H
+#define DEVICE_MEMORY_H
+
+#include "device/device.h"
+
+typedef struct DeviceContext DeviceContext;
+typedef struct DeviceQueue DeviceQueue;
+typedef struct DeviceEvent DeviceEvent;
+typedef struct DeviceList DeviceList;
+
+typedef enum { LANE_COMPUTE, LANE_COMM, LANE_D2H, LANE_H2D, N_LANES } Lane;
+
+typedef struct {
+    char name[128]; /* "NVIDIA H200, sm_90; cuBLASLt 13.0.0; ..." */
+    size_t total_bytes, free_bytes;
+    size_t workspace_bytes;       /* held by the context, beside what alloc gave */
+    double bf16_flops, f32_flops; /* per second by the datasheet; 0: not in our table */
+    double memory_Bps;            /* by the datasheet */
+} DeviceInfo;
+
+/* One tensor of an update: grad[n] in f32 or bf16, the others f32 but `weight`, which takes the new
+ * weights as bf16, or is NULL. */
+typedef struct {
+    const void *grad;
+    float *master, *m, *v;
+    void *weight;
+    int64_t n;
+    double decay;
+    DType grad_type;
+} UpdatePiece;
+
+/* What UPDATE learns at run time; `factor` lies in device memory: see `clip`. */
+typedef struct {
+    double lr, beta1, beta2, eps, bias1, bias2;
+    const double *factor;
+} UpdateNumbers;
+
+/* A block of a gradient: *sum = keep * *sum + the squares of x[n], as kernel sum_squares. */
+typedef struct {
+    const void *x;
+    int64_t n;
+    double *sum;
+    double keep;
+    DType dtype;
+} SquaresPiece;
+
+typedef struct DeviceMemory {
+    /* Devices here; 0 with a message in err_text when there is none. */
+    int (*count)(void);
+    Err (*open)(int ordinal, DeviceContext **out);
+    void (*close)(DeviceContext *c); /* waits for its queues */
+    DeviceQueue *(*queue)(DeviceContext *c, Lane lane);
+    Err (*info)(DeviceContext *c, DeviceInfo *out);
+
+    Err (*alloc)(DeviceContext *c, size_t bytes, void **out);
+    void (*free)(DeviceContext *c, void *at);
+    /* Host memory that copies do not stop at, and that kernels see at the same address. */
+    Err (*alloc_host)(DeviceContext *c, size_t bytes, void **out);
+    void (*free_host)(DeviceContext *c, void *at);
+
+    /* In the order of the queue; each side on the device or on the host. */
+    Err (*copy)(DeviceQueue *q, void *to, const void *from, size_t bytes);
+    Err (*set)(DeviceQueue *q, void *to, int byte, size_t bytes);
+
+    Err (*event_open)(DeviceContext *c, DeviceEvent **out);
+    void (*event_close)(DeviceEvent *e);
+    Err (*record)(DeviceQueue *q, DeviceEvent *e);
+    Err (*wait)(DeviceQueue *q, DeviceEvent *e); /* the queue waits; the host goes on */
+    Err (*done)(DeviceEvent *e, bool *out);      /* the host looks */
+    Err (*sync_event)(DeviceEvent *e);           /* the host waits */
+    Err (*sync)(DeviceQueue *q);                 /* likewise, for all that is in the queue */
+
+    /* Many tensors in one launch. A list is made once, of pieces in device memory, and run each
+     * step; a rank's UPDATE is squares_run, clip, update_run, and asks the host for nothing. */
+    Err (*squares_open)(DeviceContext *c, const SquaresPiece *piece, int n, DeviceList **out);
+    Err (*squares_run)(DeviceQueue *q, const DeviceList *l);
+    Err (*update_open)(DeviceContext *c, const UpdatePiece *piece, int n, DeviceList **out);
+    Err (*update_run)(DeviceQueue *q, const DeviceList *l, const UpdateNumbers *numbers);
+    void (*list_close)(DeviceList *l);
+    /* out[0] = the factor, out[1] = the norm: sqrt(left fold of sums[n]) * mean; the factor is
+     * mean, times max_norm / norm where max_norm > 0 and the norm is above it. All device memory. */
+    Err (*clip)(DeviceQueue *q, const double *sums, int64_t n, const double mean_max[2],
+                double *out);
+
+    /* Which algorithm each product runs by. Measured: the first call of a shape times the library's
+     * candidates; else its first suggestion is taken. Saved and loaded as text; a file of another
+     * device or library is refused. */
+    void (*choices_measure)(DeviceContext *c, bool on);
+    Err (*choices_save)(DeviceContext *c, const char *path);
+    Err (*choices_load)(DeviceContext *c, const char *path);
+} DeviceMemory;
+
+#endif

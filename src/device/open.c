@@ -1,0 +1,75 @@
+/* open.c -- finds sheaf-cuda.so, opens it, and says what is missing when it cannot be used. */
+#define _GNU_SOURCE
+#include "device/open.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include "device/cuda/entry.h"
+
+/* The path given, or the name of the shared object beside the running program. */
+static const char *path_of(const char *given, char room[PATH_MAX])
+{
+    static const char name[] = "/sheaf-cuda.so";
+    if (given) return given;
+    const ssize_t length = readlink("/proc/self/exe", room, PATH_MAX - sizeof name);
+    char *slash = length > 0 ? (room[length] = '\0', strrchr(room, '/')) : NULL;
+    if (!slash) return name + 1;
+    strcpy(slash, name);
+    return room;
+}
+
+static Err load(const char *path, const CudaEntry **out)
+{
+    char room[PATH_MAX];
+    path = path_of(path, room);
+    if (access(path, R_OK) != 0)
+        return err_fail(ERR_CONFIG,
+                        "cuda: %s is not there; build with nvcc (./x build cuda says what it "
+                        "misses), or run.device=cpu",
+                        path);
+    void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!object)
+        return err_fail(ERR_CONFIG,
+                        "cuda: %s does not open: %s; are the CUDA libraries it was built with on "
+                        "the library path?",
+                        path, dlerror());
+    const CudaEntry *entry = dlsym(object, CUDA_ENTRY_NAME);
+    if (!entry || entry->call_bytes != sizeof(Call) || entry->device_bytes != sizeof(Device) ||
+        entry->memory_bytes != sizeof(DeviceMemory))
+        return err_fail(ERR_CONFIG,
+                        "cuda: %s was built from other sources than this program; build both again",
+                        path);
+    *out = entry;
+    return OK;
+}
+
+Err device_cuda_open(const char *path, const Device **out)
+{
+    const CudaEntry *entry;
+    TRY(load(path, &entry));
+    TRY(device_check(entry->device));
+    if (entry->device->memory->count() == 0) return err_is(ERR_CONFIG, 0); /* count has said why */
+    *out = entry->device;
+    return OK;
+}
+
+const char *device_cuda_text(const char *path)
+{
+    static _Thread_local char text[512];
+    const Device *device;
+    DeviceContext *context;
+    DeviceInfo info;
+    if (device_cuda_open(path, &device) != OK || device->memory->open(0, &context) != OK) {
+        snprintf(text, sizeof text, "%s", err_text());
+        return text;
+    }
+    if (device->memory->info(context, &info) == OK)
+        snprintf(text, sizeof text, "cuda: %d x %s", device->memory->count(), info.name);
+    else
+        snprintf(text, sizeof text, "%s", err_text());
+    device->memory->close(context);
+    return text;
+}

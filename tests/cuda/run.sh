@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# run.sh -- builds sheaf-cuda.so and its tests with nvcc and gcc alone, and runs them.
+#
+#     tests/cuda/run.sh [-C] [TEST ...]     in build/cuda-tests; -C: each under compute-sanitizer too
+#
+# For machines that have a GPU and no cmocka, jansson or CMake. Exit status: 0 all passed, 77 skipped.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+out=${SHEAF_CUDA_TESTS:-build/cuda-tests} check= tests=()
+for word in "$@"; do
+    if [[ $word == -C ]]; then check=1; else tests+=("$word"); fi
+done
+[[ ${#tests[@]} -gt 0 ]] || tests=(tests/cuda/test_cuda_*.c)
+mkdir -p "$out"
+jobs=$(nproc)
+arch=${SHEAF_CUDA_ARCH:-native}
+root=$(dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")")
+
+# Objects that are newer than their source are kept.
+compile() { # compile OBJECT SOURCE COMMAND...
+    [[ $1 -nt $2 ]] && return 0
+    "${@:3}" -c "$2" -o "$1" || { echo "run.sh: $2 does not compile" >&2; return 1; }
+}
+export -f compile
+{
+    for source in src/device/cuda/*.cu; do
+        echo "compile $out/$(basename "$source").o $source nvcc -arch=$arch -std=c++17 -O3 -Isrc -Xcompiler -fPIC"
+    done
+    for source in src/device/cuda/*.c; do
+        echo "compile $out/$(basename "$source").o $source gcc -std=c11 -O2 -fPIC -Isrc -isystem $root/include"
+    done
+    for source in src/base/{err,arena,team}.c src/device/*.c src/device/ref/*.c; do
+        name=$(tr / _ <<<"${source#src/}")
+        echo "compile $out/$name.host.o $source gcc -std=c11 -O3 -ffp-contract=off -Isrc"
+    done
+    for source in "${tests[@]}" bench/cuda/*.c; do
+        echo "compile $out/$(basename "$source").main.o $source gcc -std=c11 -O2 -Itests/cuda/shim -Itests -Isrc"
+    done
+} | xargs -P "$jobs" -I{} bash -c '{}'
+nvcc -shared -o "$out/sheaf-cuda.so" "$out"/*.cu.o $(ls "$out"/*.c.o | grep -v host) -L"$root/lib64" -lcublasLt \
+    -Xlinker -rpath -Xlinker "$root/lib64"
+for source in "${tests[@]}" bench/cuda/*.c; do
+    name=$(basename "$source" .c)
+    gcc -rdynamic -o "$out/$name" "$out/$name.c.main.o" "$out"/*.host.o -lpthread -lm -ldl
+done
+
+failed=0
+for source in "${tests[@]}"; do
+    name=$(basename "$source" .c) status=0
+    echo "== $name"
+    "$out/$name" || status=$?
+    [[ $status != 77 ]] || exit 77
+    [[ $status == 0 ]] || failed=1
+    [[ -z $check ]] || compute-sanitizer --tool memcheck --error-exitcode 9 "$out/$name" | tail -4 || failed=1
+done
+[[ $failed == 0 ]] && echo "all passed"
+exit $failed

@@ -1,0 +1,189 @@
+/* Attention on the GPU: masks, shared heads, heads of many sizes, blocks of keys, what nobody sees.
+ *
+ * In bf16 the weights, and the slopes of the gradient, are rounded to bf16 before they meet the
+ * matrix units: 2^-9 each, relative to sums of absolute values, of which 2^-7 is the bound taken. */
+#include "gpu_test.h"
+#include "unit/attention_test.h"
+
+static const Case gpu_sizes[] = {
+    {.t = 130, .s = 130, .h = 4, .g = 2, .c = 64},
+    {.t = 200, .s = 200, .h = 2, .g = 2, .c = 128},
+    {.t = 77, .s = 150, .h = 3, .g = 1, .c = 80},
+    {.t = 70, .s = 90, .h = 2, .g = 1, .c = 256},
+    {.t = 65, .s = 300, .h = 6, .g = 2, .c = 8},
+    {.t = 300, .s = 65, .h = 2, .g = 2, .c = 72},
+    {.t = 150,
+     .s = 150,
+     .h = 5,
+     .g = 3,
+     .c = 64,
+     .attr = {.attention = {.group = 3, .head_at = 2}}},
+};
+enum { N_GPU_SIZES = sizeof gpu_sizes / sizeof *gpu_sizes };
+
+static double inside(DType type) { return type == BF16 ? ldexp(1, -7) : 0; }
+
+static Case case_of(int n, int mask, DType type)
+{
+    Case c = n < N_SIZES ? attention_sizes[n] : gpu_sizes[n - N_SIZES];
+    c.type = type;
+    c.lay = n < N_SIZES ? (Lay)((n + mask + 2) % N_LAYS) : DENSE;
+    return c;
+}
+
+static void forward(void **state)
+{
+    (void)state;
+    for (int n = 0; n < N_SIZES + N_GPU_SIZES; n++)
+        for (int mask = 0; mask < N_MASKS; mask++)
+            for (int type = 0; type < 2; type++) {
+                Case c = case_of(n, mask, gpu_types[type]);
+                case_open(&gpu.b, &c, (Mask)mask, 1);
+                Call call = attention_call(&c);
+                if (n >= N_SIZES) { /* as a model has them: dense, one after the other */
+                    call.out[0] = NEW(&gpu.b, c.type, DENSE, c.t, c.h, c.c);
+                    if (mask % 2 == 0) {
+                        call.in[0] = RANDOM(&gpu.b, c.type, DENSE, c.t, c.h, c.c);
+                        call.in[1] = RANDOM(&gpu.b, c.type, DENSE, c.s, c.g, c.c);
+                        call.in[2] = RANDOM(&gpu.b, c.type, DENSE, c.s, c.g, c.c);
+                    }
+                }
+                expect_like_ref(KERNEL_attention, &call, gpu_terms(4 * (double)(c.s + c.c)),
+                                inside(c.type));
+            }
+}
+
+/* What the whole gives for each row: lse and delta, by ref. */
+static void prepare(const Call *f, Call *back, bool wide, int variant)
+{
+    const Tensor *q = &f->in[0], *k = &f->in[1];
+    const DType type = q->dtype, sum = wide ? dtype_wide(type) : type;
+    const Lay lay = (Lay)(variant % N_LAYS);
+    run(KERNEL_attention, f);
+    *back = (Call){.n_in = 7, .n_out = 3, .attr = f->attr};
+    for (int i = 0; i < 4; i++) back->in[i] = f->in[i];
+    back->in[4] = bench_new(&gpu.b, type, lay, q->n, 3);
+    fill(&gpu.b, &back->in[4], 1);
+    back->in[5] = f->out[1];
+    back->in[6] = NEW(&gpu.b, F32, lay, q->n[0], q->n[1]);
+    const Call delta = {
+        .in = {back->in[4], f->out[0]}, .n_in = 2, .out = {back->in[6]}, .n_out = 1};
+    run(KERNEL_attention_delta, &delta);
+    back->out[0] = bench_new(&gpu.b, type, lay, q->n, 3);
+    back->out[1] = bench_new(&gpu.b, sum, lay, k->n, 3);
+    back->out[2] = bench_new(&gpu.b, sum, lay, k->n, 3);
+    for (int o = 0; o < 3; o++) {
+        back->number[o] = gpu_keeps[(variant + o) % 3];
+        back->out[o] = accumulator(&gpu.b, back->out[o], back->number[o]);
+    }
+}
+
+static void backward(void **state)
+{
+    (void)state;
+    for (int n = 0; n < N_SIZES + N_GPU_SIZES; n++)
+        for (int mask = 0; mask < N_MASKS; mask++)
+            for (int type = 0; type < 2; type++) {
+                Case c = case_of(n, mask, gpu_types[type]);
+                case_open(&gpu.b, &c, (Mask)mask, 1);
+                const Call f = attention_call(&c);
+                Call back;
+                prepare(&f, &back, mask % 2, n < N_SIZES ? n + mask : 0);
+                expect_like_ref(KERNEL_attention_dx, &back,
+                                gpu_terms(8 * (double)(c.s + c.t + c.c)), 2 * inside(c.type));
+            }
+}
+
+/* Keys that nobody sees, and queries that see nothing, may hold anything. */
+static void unseen_is_not_read(void **state)
+{
+    (void)state;
+    for (int type = 0; type < 2; type++)
+        for (int dense = 0; dense < 2; dense++) {
+            Case c = {.type = gpu_types[type],
+                      .t = 40,
+                      .s = 140,
+                      .h = 2,
+                      .g = 1,
+                      .c = 16,
+                      .lay = dense ? DENSE : TURNED};
+            case_open(&gpu.b, &c, FULL, 1);
+            for (int64_t t = 0; t < c.t; t++) { /* keys 20 to 23 and 30 to 99 are seen by no row */
+                const int live[4] = {3, 20, 100, 100 + (int)t}, none[4] = {24, 24, 0, 0},
+                          in_tile[4] = {24, 30, 0, 2};
+                const int *range = t == 9 ? none : t % 2 ? in_tile : live;
+                for (int r = 0; r < 4; r++) put(&c.ranges, 4 * t + r, range[r]);
+            }
+            for (int64_t j = 0; j < c.s * c.c; j++) {
+                const int64_t key = j / c.c;
+                if (key < 2 || (key >= 3 && key < 20) || (key >= 24 && key < 30)) continue;
+                if (key >= 100 && key < 138) continue; /* row 38 is the last that sees this far */
+                put(&c.k, j, (double)NAN);
+                put(&c.v, j, (double)NAN);
+            }
+            for (int64_t i = 0; i < c.h * c.c; i++) put(&c.q, 9 * c.h * c.c + i, (double)NAN);
+            const Call f = attention_call(&c);
+            Call back;
+            prepare(&f, &back, false, 0);
+            for (int64_t i = 0; i < c.h * c.c; i++)
+                put(&back.in[4], 9 * c.h * c.c + i, (double)NAN);
+            for (int o = 0; o < 3; o++) back.number[o] = 0;
+            Call again = f;
+            for (int o = 0; o < 3; o++)
+                for (int64_t i = 0; i < tensor_count(&back.out[o]); i++)
+                    put(&back.out[o], i, (double)NAN);
+            const size_t used = gpu.b.arena.used_bytes;
+            char *keep = malloc(used);
+            assert_non_null(keep);
+            memcpy(keep, gpu.b.arena.base, used);
+            expect_like_ref(KERNEL_attention_dx, &back, gpu_terms(800), 2 * inside(c.type));
+            gpu.b.arena.used_bytes = used; /* once more from the same bytes */
+            memcpy(gpu.b.arena.base, keep, used);
+            expect_like_ref(KERNEL_attention, &again, gpu_terms(800), inside(c.type));
+            free(keep);
+        }
+}
+
+static void large_logits(void **state)
+{
+    (void)state;
+    for (int mask = 0; mask < N_MASKS; mask++) {
+        Case c = {.type = F32, .t = 37, .s = 70, .h = 2, .g = 1, .c = 3, .lay = PADDED};
+        case_open(&gpu.b, &c, (Mask)mask, 30);
+        const Call call = attention_call(&c);
+        expect_like_ref(KERNEL_attention, &call, 1e-3, 0); /* exp(800 (1 + 2^-24)) is off by 5e-5 */
+    }
+}
+
+static void merge_and_delta(void **state)
+{
+    (void)state;
+    static const int64_t size[][3] = {{7, 3, 5}, {33, 4, 64}, {20, 2, 128},
+                                      {0, 2, 8}, {5, 2, 0},   {300, 1, 72}};
+    for (int i = 0; i < 6; i++)
+        for (int variant = 0; variant < 12; variant++) {
+            const DType type = gpu_types[variant % 2];
+            const int64_t t = size[i][0], h = size[i][1], n = size[i][2];
+            Call c = {.n_in = 4, .n_out = 2};
+            for (int p = 0; p < 2; p++) {
+                c.in[2 * p] = RANDOM(&gpu.b, type, (Lay)(variant / 2 % 3), t, h, n);
+                c.in[2 * p + 1] = RANDOM(&gpu.b, F32, (Lay)(variant % 3), t, h);
+                fill(&gpu.b, &c.in[2 * p + 1], 20);
+                for (int64_t r = p; r < t * h; r += 5) put(&c.in[2 * p + 1], r, -HUGE_VAL);
+            }
+            c.out[0] = variant < 6 ? c.in[0] : NEW(&gpu.b, type, DENSE, t, h, n);
+            c.out[1] = variant < 6 ? c.in[1] : NEW(&gpu.b, F32, DENSE, t, h);
+            expect_like_ref(KERNEL_attention_merge, &c, gpu_terms(64), 0);
+            c = (Call){.n_in = 2, .n_out = 1};
+            c.in[0] = RANDOM(&gpu.b, type, (Lay)(variant / 2 % 3), t, h, n);
+            c.in[1] = RANDOM(&gpu.b, type, (Lay)(variant / 4 % 3), t, h, n);
+            c.out[0] = NEW(&gpu.b, F32, (Lay)(variant % 3), t, h);
+            expect_like_ref(KERNEL_attention_delta, &c, gpu_terms((double)n), 0);
+        }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(forward), cmocka_unit_test(backward), cmocka_unit_test(unseen_is_not_read),
+    cmocka_unit_test(large_logits), cmocka_unit_test(merge_and_delta)};
+
+GPU_MAIN(tests)

@@ -1,0 +1,116 @@
+/* Kernels of one formula per element, and copies, on the GPU: shapes, views, outputs that are
+ * inputs, values far out. */
+#include "gpu_test.h"
+
+typedef struct {
+    int ndim;
+    int64_t n[3];
+} Extents;
+
+static const Extents shapes[] = {{1, {1}},        {1, {1000}},     {2, {33, 40}}, {2, {7, 5}},
+                                 {3, {9, 4, 16}}, {3, {5, 0, 3}},  {1, {0}},      {3, {3, 1, 24}},
+                                 {2, {1, 17}},    {2, {300, 256}}, {3, {6, 7, 1}}};
+enum { N_SHAPES = sizeof shapes / sizeof *shapes };
+
+static Tensor shaped(const Extents *e, DType type, int lay, double scale)
+{
+    const Tensor t = bench_new(&gpu.b, type, (Lay)(lay % N_LAYS), e->n, e->ndim);
+    fill(&gpu.b, &t, scale);
+    return t;
+}
+
+/* All shapes and views of a kernel of so many inputs and outputs; `alias`: the input that the first
+ * output may be, or -1. */
+static void try_all(KernelId id, int n_in, int n_out, int alias, Attr attr, double scale)
+{
+    for (int i = 0; i < N_SHAPES; i++)
+        for (int type = 0; type < 2; type++)
+            for (int lay = 0; lay < 4; lay++) {
+                Call c = {.n_in = n_in, .n_out = n_out, .attr = attr};
+                for (int k = 0; k < n_in; k++)
+                    c.in[k] =
+                        shaped(&shapes[i], gpu_types[type], lay < 3 ? lay + k * (i % 2) : 0, scale);
+                for (int o = 0; o < n_out; o++)
+                    c.out[o] = bench_new(&gpu.b, gpu_types[type], (Lay)(lay % N_LAYS), shapes[i].n,
+                                         shapes[i].ndim);
+                if (alias >= 0 && lay % 2) c.out[0] = c.in[alias];
+                expect_like_ref(id, &c, gpu_terms(16 * scale), 0);
+            }
+}
+
+static void formulas(void **state)
+{
+    (void)state;
+    const Attr none = {.scale = {1}};
+    try_all(KERNEL_add, 2, 1, 1, none, 1);
+    try_all(KERNEL_scale, 1, 1, 0, (Attr){.scale = {-1.375}}, 1);
+    for (int far = 0; far < 2; far++) {
+        try_all(KERNEL_gelu, 1, 1, -1, none, far ? 40 : 3);
+        try_all(KERNEL_gelu_dx, 2, 1, 0, none, far ? 40 : 3);
+        try_all(KERNEL_swiglu, 2, 1, -1, none, far ? 120 : 3);
+        try_all(KERNEL_swiglu_dx, 3, 2, -1, none, far ? 120 : 3);
+    }
+}
+
+static void cast(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_SHAPES; i++)
+        for (int way = 0; way < 4; way++) {
+            Call c = {.n_in = 1, .n_out = 1};
+            c.in[0] = shaped(&shapes[i], gpu_types[way & 1], way, 3);
+            c.out[0] = bench_new(&gpu.b, gpu_types[way >> 1], (Lay)(i % N_LAYS), shapes[i].n,
+                                 shapes[i].ndim);
+            expect_like_ref(KERNEL_cast, &c, 0, 0);
+        }
+}
+
+/* Bytes, so compared as bytes: of all types, with payloads. */
+static void copy(void **state)
+{
+    (void)state;
+    static const DType types[] = {F32, BF16, I32, F64, I64};
+    for (int i = 0; i < N_SHAPES; i++)
+        for (int type = 0; type < 5; type++)
+            for (int lay = 0; lay < 9; lay++) {
+                Call c = {.n_in = 1, .n_out = 1};
+                const Extents *e = &shapes[i];
+                c.in[0] = bench_new(&gpu.b, types[type], (Lay)(lay % 3), e->n, e->ndim);
+                c.out[0] = bench_new(&gpu.b, types[type], (Lay)(lay / 3), e->n, e->ndim);
+                unsigned char *bytes = c.in[0].data;
+                for (char *at = c.in[0].data; at < (char *)c.out[0].data; at++)
+                    *bytes++ = (unsigned char)(255 * bench_random(&gpu.b));
+                const size_t used = gpu.b.arena.used_bytes;
+                char *before = malloc(2 * used), *after = before + used;
+                assert_non_null(before);
+                memcpy(before, gpu.b.arena.base, used);
+                run_on_gpu(KERNEL_copy, &c, before, after);
+                run(KERNEL_copy, &c);
+                assert_true(memcmp(after, gpu.b.arena.base, used) == 0);
+                free(before);
+                bench_clear(&gpu.b);
+            }
+}
+
+/* Parts of wider rows, eight channels at a time: gate and up of one product, q of qkv. */
+static void parts(void **state)
+{
+    (void)state;
+    for (int type = 0; type < 2; type++)
+        for (int64_t from = 0; from < 48; from += from == 8 ? 4 : 8) { /* 12: no longer aligned */
+            Call c = {.n_in = 2, .n_out = 1};
+            const Tensor all = RANDOM(&gpu.b, gpu_types[type], DENSE, 37, 96);
+            for (int k = 0; k < 2; k++) {
+                c.in[k] = all;
+                c.in[k].n[1] = 40;
+                c.in[k].data = (char *)all.data + (size_t)(k ? 48 : from) * dtype_bytes(all.dtype);
+            }
+            c.out[0] = NEW(&gpu.b, gpu_types[type], DENSE, 37, 40);
+            expect_like_ref(KERNEL_swiglu, &c, gpu_terms(16), 0);
+        }
+}
+
+static const struct CMUnitTest tests[] = {cmocka_unit_test(formulas), cmocka_unit_test(cast),
+                                          cmocka_unit_test(copy), cmocka_unit_test(parts)};
+
+GPU_MAIN(tests)
