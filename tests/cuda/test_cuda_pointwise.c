@@ -92,6 +92,22 @@ static void copy(void **state)
             }
 }
 
+/* Rows to places of a longer tensor, whose other rows stay. */
+static void put_rows_at(void **state)
+{
+    (void)state;
+    for (int type = 0; type < 2; type++)
+        for (int lay = 0; lay < 9; lay++)
+            for (int64_t wide = 1; wide < 5; wide++) {
+                Call c = {.n_in = 2, .n_out = 1};
+                c.in[0] = RANDOM(&gpu.b, gpu_types[type], (Lay)(lay % 3), 11, 3, 4 * wide);
+                c.in[1] = NEW(&gpu.b, I32, (Lay)(lay / 3), 11);
+                for (int64_t t = 0; t < 11; t++) put(&c.in[1], t, (double)(7 * t % 23));
+                c.out[0] = RANDOM(&gpu.b, gpu_types[type], (Lay)(lay / 3), 23, 3, 4 * wide);
+                expect_like_ref(KERNEL_put_rows_at, &c, 0, 0);
+            }
+}
+
 /* Parts of wider rows, eight channels at a time: gate and up of one product, q of qkv. */
 static void parts(void **state)
 {
@@ -111,6 +127,7 @@ static void parts(void **state)
 }
 
 static const struct CMUnitTest tests[] = {cmocka_unit_test(formulas), cmocka_unit_test(cast),
-                                          cmocka_unit_test(copy), cmocka_unit_test(parts)};
+                                          cmocka_unit_test(copy), cmocka_unit_test(put_rows_at),
+                                          cmocka_unit_test(parts)};
 
 GPU_MAIN(tests)

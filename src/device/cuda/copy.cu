@@ -64,3 +64,71 @@ extern "C" Err cuda_copy(const Call *call)
     if (w.count == 0) return OK;
     return launch(call, &w, bytes);
 }
+
+/* Rows of x, each to its place in y: the walk is over what a row holds. */
+typedef struct {
+    Walk inner;
+    Tensor at;
+    int64_t rows, x_step, y_step, bytes; /* steps in elements of so many bytes */
+} Places;
+
+template <typename T>
+static __global__ void __launch_bounds__(POINT_THREADS)
+    put_rows_kernel(const __grid_constant__ Places p)
+{
+    const int64_t index = (int64_t)blockIdx.x * POINT_THREADS + threadIdx.x;
+    const int64_t row = index / p.inner.count;
+    int64_t at[2];
+    if (row >= p.rows) return;
+    walk_at<2>(p.inner, index % p.inner.count, at);
+    const int64_t place = ((const int32_t *)p.at.data)[row * p.at.stride[0]];
+    *(T *)(p.inner.at[1] + (place * p.y_step + at[1]) * p.bytes) =
+        *(const T *)(p.inner.at[0] + (row * p.x_step + at[0]) * p.bytes);
+}
+
+/* One row of a tensor, the first. */
+static Tensor row_of(const Tensor *t)
+{
+    Tensor row = *t;
+    row.ndim = t->ndim - 1;
+    for (int d = 0; d < row.ndim; d++) row.n[d] = t->n[d + 1], row.stride[d] = t->stride[d + 1];
+    return row;
+}
+
+template <typename T> static Err put_rows(const Call *call, const Places &p)
+{
+    const unsigned blocks = (unsigned)blocks_of(p.rows * p.inner.count, POINT_THREADS);
+    put_rows_kernel<T><<<blocks, POINT_THREADS, 0, call->queue->stream>>>(p);
+    return cuda_launched(KERNEL_put_rows_at);
+}
+
+extern "C" Err cuda_put_rows_at(const Call *call)
+{
+    const Tensor *x = &call->in[0], *y = &call->out[0];
+    const int64_t bytes = (int64_t)dtype_bytes(y->dtype), halves = bytes / 2;
+    Places p = {};
+    TRY(cuda_begin(call, KERNEL_put_rows_at));
+    if (tensor_count(x) == 0) return OK;
+    Tensor from = row_of(x), to = row_of(y);
+    const Tensor *const both[2] = {&from, &to};
+    const int last = from.ndim - 1;
+    p.at = call->in[1], p.rows = x->n[0];
+    p.x_step = x->stride[0], p.y_step = y->stride[0], p.bytes = bytes;
+    TRY(walk_make(both, 2, false, &p.inner));
+    const bool runs = last >= 0 && from.stride[last] == 1 && to.stride[last] == 1 &&
+                      x->stride[0] * halves % WALK_WIDE == 0 &&
+                      y->stride[0] * halves % WALK_WIDE == 0;
+    if (runs) { /* 16 bytes at a time, where they are aligned */
+        Walk wide;
+        from = as_halves(&from), to = as_halves(&to);
+        TRY(walk_make(both, 2, true, &wide));
+        if (wide.width == WALK_WIDE) {
+            p.inner = wide;
+            p.x_step *= halves, p.y_step *= halves, p.bytes = 2;
+            return put_rows<uint4>(call, p);
+        }
+    }
+    return bytes == 2   ? put_rows<uint16_t>(call, p)
+           : bytes == 4 ? put_rows<uint32_t>(call, p)
+                        : put_rows<uint2>(call, p);
+}
