@@ -13,9 +13,22 @@ target_compile_options(sheaf_cuda PRIVATE
     $<$<COMPILE_LANGUAGE:CUDA>:-O3 $<$<BOOL:${SHEAF_WERROR}>:-Werror=all-warnings>>)
 target_link_libraries(sheaf_cuda PRIVATE CUDA::cublasLt)
 set_target_properties(sheaf_cuda PROPERTIES PREFIX "" OUTPUT_NAME sheaf-cuda SUFFIX .so
-    CUDA_RUNTIME_LIBRARY Static C_VISIBILITY_PRESET hidden CUDA_VISIBILITY_PRESET hidden
+    CUDA_RUNTIME_LIBRARY Shared C_VISIBILITY_PRESET hidden CUDA_VISIBILITY_PRESET hidden
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
 set(cuda "${CUDAToolkit_VERSION}, sheaf-cuda.so for sm_80, sm_90 and newer")
+
+# The package nvidia-cudnn-frontend of pip puts its headers into the include folder of its python3.
+execute_process(COMMAND python3 -c "import sys; print(sys.prefix)" OUTPUT_VARIABLE python_prefix
+    OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+find_path(CUDNN_FRONTEND_INCLUDE cudnn_frontend.h HINTS ${python_prefix}/include)
+find_path(CUDNN_INCLUDE cudnn.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+if(CUDNN_FRONTEND_INCLUDE AND CUDNN_INCLUDE)
+    target_compile_definitions(sheaf_cuda PRIVATE SHEAF_CUDNN)
+    target_include_directories(sheaf_cuda SYSTEM PRIVATE ${CUDNN_FRONTEND_INCLUDE} ${CUDNN_INCLUDE})
+    string(APPEND cuda ", attention by cuDNN where it is found and fits")
+else()
+    string(APPEND cuda ", attention by our own kernels (for cuDNN's: pip install nvidia-cudnn-frontend)")
+endif()
 
 file(GLOB programs CONFIGURE_DEPENDS bench/cuda/*.c)
 foreach(source IN LISTS programs)

@@ -142,7 +142,7 @@ static inline void compare(KernelId id, const Call *call, const double *exact[3]
                            const double tolerance[2])
 {
     const int64_t n = tensor_count(&call->out[o]);
-    double ours = 0, theirs = 0, whole = 0, largest = 0;
+    double ours = 0, theirs = 0, whole = 0, largest = 1e-30; /* what underflows is 0 */
     for (int64_t i = 0; i < n; i++)
         if (isfinite(exact[0][i])) largest = fmax(largest, fabs(exact[0][i]));
     const double each =

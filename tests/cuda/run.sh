@@ -14,6 +14,8 @@ done
 mkdir -p "$out"
 jobs=$(nproc)
 arch=${SHEAF_CUDA_ARCH:-native}
+fused=() # attention by cuDNN, where the headers of cudnn-frontend are named
+[[ -z ${CUDNN_FRONTEND_INCLUDE-} ]] || fused=(-DSHEAF_CUDNN "-I$CUDNN_FRONTEND_INCLUDE")
 root=$(dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")")
 
 # Objects that are newer than their source are kept.
@@ -24,10 +26,10 @@ compile() { # compile OBJECT SOURCE COMMAND...
 export -f compile
 {
     for source in src/device/cuda/*.cu; do
-        echo "compile $out/$(basename "$source").o $source nvcc -arch=$arch -std=c++17 -O3 -Isrc -Xcompiler -fPIC"
+        echo "compile $out/$(basename "$source").o $source nvcc -arch=$arch -std=c++17 -O3 -Isrc ${fused[*]} -Xcompiler -fPIC"
     done
     for source in src/device/cuda/*.c; do
-        echo "compile $out/$(basename "$source").o $source gcc -std=c11 -O2 -fPIC -Isrc -isystem $root/include"
+        echo "compile $out/$(basename "$source").o $source gcc -std=c11 -O2 -fPIC -Isrc ${fused[*]} -isystem $root/include"
     done
     for source in src/base/{err,arena,team}.c src/device/*.c src/device/ref/*.c; do
         name=$(tr / _ <<<"${source#src/}")
@@ -37,7 +39,7 @@ export -f compile
         echo "compile $out/$(basename "$source").main.o $source gcc -std=c11 -O2 -Itests/cuda/shim -Itests -Isrc"
     done
 } | xargs -P "$jobs" -I{} bash -c '{}'
-nvcc -shared -o "$out/sheaf-cuda.so" "$out"/*.cu.o $(ls "$out"/*.c.o | grep -v host) -L"$root/lib64" -lcublasLt \
+nvcc -shared -cudart shared -o "$out/sheaf-cuda.so" "$out"/*.cu.o $(ls "$out"/*.c.o | grep -v host) -L"$root/lib64" -lcublasLt \
     -Xlinker -rpath -Xlinker "$root/lib64"
 for source in "${tests[@]}" bench/cuda/*.c; do
     name=$(basename "$source" .c)

@@ -144,6 +144,46 @@ static void unseen_is_not_read(void **state)
         }
 }
 
+/* What is promised to be causal may go to fused kernels: sequences of one length, one after the
+ * other, the last size one that those refuse. */
+static void causal_is_promised(void **state)
+{
+    (void)state;
+    static const int64_t size[][5] = {
+        {3, 128, 4, 2, 64}, {2, 256, 2, 2, 128}, {2, 384, 6, 1, 80}, {2, 60, 2, 1, 40}};
+    for (int i = 0; i < 4; i++)
+        for (int view = 0; view < 2; view++) {
+            const int64_t seq = size[i][1], t = size[i][0] * seq, h = size[i][2], g = size[i][3];
+            Case c = {.type = BF16, .t = t, .s = t, .h = h, .g = g, .c = size[i][4]};
+            c.lay = view ? DENSE : PADDED; /* dense: views of one buffer */
+            case_open(&gpu.b, &c, FULL, 1);
+            Call f = attention_call(&c), back;
+            if (!view)
+                for (int k = 0; k < 3; k++)
+                    f.in[k] = RANDOM(&gpu.b, BF16, DENSE, t, k ? g : h, c.c);
+            f.out[0] = NEW(&gpu.b, BF16, DENSE, t, h, c.c);
+            for (int64_t row = 0; row < t; row++) {
+                const int64_t range[4] = {row - row % seq, row + 1, 0, 0};
+                for (int r = 0; r < 4; r++) put(&c.ranges, 4 * row + r, (double)range[r]);
+            }
+            f.attr.attention.scale = 0.125;
+            f.attr.attention.causal = seq;
+            prepare(&f, &back, false, 0);
+            back.in[back.n_in++] = f.out[0];
+            for (int o = 0; o < 3; o++) back.number[o] = 0;
+            const size_t used = gpu.b.arena.used_bytes;
+            char *bytes = malloc(used);
+            assert_non_null(bytes);
+            memcpy(bytes, gpu.b.arena.base, used);
+            expect_like_ref(KERNEL_attention, &f, gpu_terms(4 * (double)(t + c.c)), inside(BF16));
+            gpu.b.arena.used_bytes = used;
+            memcpy(gpu.b.arena.base, bytes, used);
+            expect_like_ref(KERNEL_attention_dx, &back, gpu_terms(8 * (double)(t + c.c)),
+                            2 * inside(BF16));
+            free(bytes);
+        }
+}
+
 static void large_logits(void **state)
 {
     (void)state;
@@ -182,8 +222,11 @@ static void merge_and_delta(void **state)
         }
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(forward), cmocka_unit_test(backward), cmocka_unit_test(unseen_is_not_read),
-    cmocka_unit_test(large_logits), cmocka_unit_test(merge_and_delta)};
+static const struct CMUnitTest tests[] = {cmocka_unit_test(forward),
+                                          cmocka_unit_test(backward),
+                                          cmocka_unit_test(unseen_is_not_read),
+                                          cmocka_unit_test(causal_is_promised),
+                                          cmocka_unit_test(large_logits),
+                                          cmocka_unit_test(merge_and_delta)};
 
 GPU_MAIN(tests)

@@ -24,7 +24,8 @@ template <int D, int M> struct Rows {
     float most[M][2], sum[M][2];
 };
 
-/* Scores to weights, and what the rows hold is brought to the new maximum. */
+/* Scores to weights, and what the rows hold is brought to the new maximum; `most` is of scores
+ * before the scale, which is not negative. */
 template <int D, int M, int BN>
 static __device__ inline void weigh(Rows<D, M> &w, float s[M][BN / 8][4], float scale,
                                     const int4 *ranges, int key, bool full)
@@ -34,28 +35,29 @@ static __device__ inline void weigh(Rows<D, M> &w, float s[M][BN / 8][4], float 
     for (int m = 0; m < M; m++)
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            const int4 r = ranges[16 * m + 8 * half + lane / 4];
-            float most = w.most[m][half];
+            float most = w.most[m][half], sum = 0;
+            if (!full) {
+                const int4 r = ranges[16 * m + 8 * half + lane / 4];
+#pragma unroll
+                for (int n = 0; n < BN / 8; n++)
+#pragma unroll
+                    for (int e = 0; e < 2; e++)
+                        if (!row_sees(r, key + 8 * n + 2 * (lane % 4) + e))
+                            s[m][n][2 * half + e] = -INFINITY;
+            }
 #pragma unroll
             for (int n = 0; n < BN / 8; n++)
-#pragma unroll
-                for (int e = 0; e < 2; e++) {
-                    float *x = &s[m][n][2 * half + e];
-                    *x *= scale;
-                    if (!full && !row_sees(r, key + 8 * n + 2 * (lane % 4) + e)) *x = -INFINITY;
-                    most = fmaxf(most, *x);
-                }
+                most = fmaxf(most, fmaxf(s[m][n][2 * half], s[m][n][2 * half + 1]));
             most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
             most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
-            const float base = most == -INFINITY ? 0 : most;
-            const float shrink = exp2f(w.most[m][half] - base);
-            float sum = 0;
+            const float base = most == -INFINITY ? 0 : most * scale;
+            const float shrink = exp2_fast(w.most[m][half] * scale - base);
 #pragma unroll
             for (int n = 0; n < BN / 8; n++)
 #pragma unroll
                 for (int e = 0; e < 2; e++) {
                     float *x = &s[m][n][2 * half + e];
-                    *x = exp2f(*x - base);
+                    *x = exp2_fast(*x * scale - base);
                     sum += *x;
                 }
             w.most[m][half] = most;
@@ -70,6 +72,7 @@ static __device__ inline void weigh(Rows<D, M> &w, float s[M][BN / 8][4], float 
 template <int D, int M>
 static __device__ inline void store(const Attention &a, Rows<D, M> &w, int row, int head)
 {
+    const float scale = fabsf(a.scale) * LOG2E;
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int m = 0; m < M; m++)
@@ -88,8 +91,15 @@ static __device__ inline void store(const Attention &a, Rows<D, M> &w, int row, 
                           w.o[m][c][2 * half + 1] * share);
             if (lane % 4 == 0)
                 ((float *)a.lse.data)[head_offset(a.lse, t, head)] =
-                    sum == 0 ? -INFINITY : LN2 * (w.most[m][half] + log2f(sum));
+                    sum == 0 ? -INFINITY : LN2 * (w.most[m][half] * scale + log2f(sum));
         }
+}
+
+/* A negative scale is the positive one on scores of the other sign. */
+template <int M, int BN> static __device__ inline void turn_signs(float s[M][BN / 8][4])
+{
+#pragma unroll
+    for (int i = 0; i < M * BN / 2; i++) (&s[0][0][0])[i] = -(&s[0][0][0])[i];
 }
 
 template <int D, int M, int BN>
@@ -133,7 +143,8 @@ static __global__ void __launch_bounds__(THREADS)
         if (!full) clear_unseen<D, R::BM, BN>(room.v[stage], room.ranges, key);
         float s[M][BN / 8][4] = {};
         multiply_rows<D, BN, M>(s, room.q, mine, room.k[stage]);
-        weigh<D, M, BN>(w, s, a.scale * LOG2E, room.ranges + mine, key, full);
+        if (a.scale < 0) turn_signs<M, BN>(s);
+        weigh<D, M, BN>(w, s, fabsf(a.scale) * LOG2E, room.ranges + mine, key, full);
         uint32_t p[M][BN / 16][4];
 #pragma unroll
         for (int m = 0; m < M; m++) weights_pack<BN>(s[m], p[m]);
@@ -157,6 +168,9 @@ template <int D, int M, int BN> static Err launch(const Call *call, const Attent
 
 Err attention_bf16(const Call *call, const Attention &a)
 {
+#ifdef TRY_M
+    if (a.c <= 64) return launch<64, TRY_M, TRY_BN>(call, a);
+#endif
     if (a.c <= 64) return launch<64, 2, 64>(call, a);
     if (a.c <= 128) return launch<128, 2, 64>(call, a);
     return launch<256, 1, 32>(call, a);

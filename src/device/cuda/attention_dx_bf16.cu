@@ -54,7 +54,7 @@ dq_slopes(const Attention &a, float s[BN / 8][4], const float dp[BN / 8][4], con
 #pragma unroll
             for (int e = 0; e < 2; e++) {
                 float *x = &s[n][2 * half + e];
-                float p = exp2f(*x * scale - lse[half]);
+                float p = exp2_fast(*x * scale - lse[half]);
                 if (!full && !row_sees(r, key + 8 * n + 2 * (lane % 4) + e)) p = 0;
                 *x = slope(p, dp[n][2 * half + e], delta[half], a.scale);
             }
@@ -175,7 +175,7 @@ static __device__ inline void dkv_slopes(const Attention &a, const DkvRoom<D, BM
 #pragma unroll
             for (int half = 0; half < 2; half++) {
                 float *x = &s[n][2 * half + e], *y = &dp[n][2 * half + e];
-                float p = exp2f(*x * scale - lse);
+                float p = exp2_fast(*x * scale - lse);
                 if (!full && !row_sees(r, key + 8 * half + lane / 4)) p = 0;
                 *y = slope(p, *y, delta, a.scale);
                 *x = p;

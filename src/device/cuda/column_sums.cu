@@ -12,7 +12,7 @@
  */
 #include "device/cuda/value.cuh"
 
-enum { WARPS = 8, STRIPS = 256, COLUMNS = 32 };
+enum { WARPS = 8, STRIPS = 256, COLUMNS = 32, AHEAD = 4 };
 
 typedef struct {
     Tensor dy, x, mean, rstd; /* x, mean, rstd: data NULL where there is none */
@@ -30,34 +30,49 @@ static __device__ inline int64_t row_at(const Tensor &t, int dims, int64_t row)
     return row / t.n[1] * t.stride[0] + row % t.n[1] * t.stride[1];
 }
 
+/* Rows row, row + WARPS, ... before `to`, AHEAD of them: all are loaded before one is summed. */
+template <int W>
+static __device__ inline void add_rows(const Columns &s, int64_t row, int64_t to, int64_t column,
+                                       float dw[W], float db[W])
+{
+    const int dims = s.dy.ndim - 1;
+    Piece<W> dy[AHEAD], x[AHEAD];
+    float shift[AHEAD] = {}, scale[AHEAD] = {};
+#pragma unroll
+    for (int k = 0; k < AHEAD; k++) {
+        const int64_t t = row + k * WARPS;
+        if (t >= to) break;
+        dy[k] = piece_load<W>(s.dy.data, s.dy.dtype,
+                              row_at(s.dy, dims, t) + column * s.dy.stride[dims]);
+        if (!s.x.data) continue;
+        x[k] = piece_load<W>(s.x.data, s.x.dtype, row_at(s.x, dims, t) + column * s.x.stride[dims]);
+        scale[k] = ((const float *)s.rstd.data)[row_at(s.rstd, dims, t)];
+        if (s.mean.data) shift[k] = ((const float *)s.mean.data)[row_at(s.mean, dims, t)];
+    }
+#pragma unroll
+    for (int k = 0; k < AHEAD; k++) {
+        float g[W], v[W];
+        if (row + k * WARPS >= to) break;
+        piece_floats(dy[k], s.dy.dtype, g);
+        if (s.x.data) piece_floats(x[k], s.x.dtype, v);
+#pragma unroll
+        for (int e = 0; e < W; e++) {
+            db[e] += g[e];
+            if (s.x.data) dw[e] += g[e] * (v[e] - shift[k]) * scale[k];
+        }
+    }
+}
+
 template <int W>
 static __global__ void __launch_bounds__(32 * WARPS) strip_kernel(const __grid_constant__ Columns s)
 {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int64_t column = ((int64_t)blockIdx.x * COLUMNS + lane) * W;
     const int64_t from = blockIdx.y * s.per_strip, to = min(from + s.per_strip, s.rows);
-    const int dims = s.dy.ndim - 1;
     float dw[W] = {}, db[W] = {};
     if (column < s.width)
-        for (int64_t row = from + warp; row < to; row += WARPS) {
-            Piece<W> piece[2];
-            float g[W], v[W], shift = 0, scale = 0;
-            piece[0] = piece_load<W>(s.dy.data, s.dy.dtype,
-                                     row_at(s.dy, dims, row) + column * s.dy.stride[dims]);
-            if (s.x.data) {
-                piece[1] = piece_load<W>(s.x.data, s.x.dtype,
-                                         row_at(s.x, dims, row) + column * s.x.stride[dims]);
-                scale = ((const float *)s.rstd.data)[row_at(s.rstd, dims, row)];
-                if (s.mean.data) shift = ((const float *)s.mean.data)[row_at(s.mean, dims, row)];
-                piece_floats(piece[1], s.x.dtype, v);
-            }
-            piece_floats(piece[0], s.dy.dtype, g);
-#pragma unroll
-            for (int e = 0; e < W; e++) {
-                db[e] += g[e];
-                if (s.x.data) dw[e] += g[e] * (v[e] - shift) * scale;
-            }
-        }
+        for (int64_t row = from + warp; row < to; row += WARPS * AHEAD)
+            add_rows<W>(s, row, to, column, dw, db);
     __shared__ float fold[WARPS][2][COLUMNS * W];
 #pragma unroll
     for (int e = 0; e < W; e++) {

@@ -1,4 +1,5 @@
-/* fused_none.c -- a build without cuDNN: no call fits, and device text says so. */
+/* fused_none.c -- a build without cudnn-frontend: no call fits, and the text of the device says so. */
+#ifndef SHEAF_CUDNN
 #include "device/cuda/fused.h"
 
 FusedPlans *fused_open(int capability)
@@ -12,7 +13,7 @@ void fused_close(FusedPlans *f) { (void)f; }
 const char *fused_text(const FusedPlans *f)
 {
     (void)f;
-    return "attention by our own kernels (built without cuDNN)";
+    return "attention by our own kernels (built without cudnn-frontend)";
 }
 
 bool fused_attention(const Call *call, Err *err)
@@ -28,3 +29,4 @@ bool fused_attention_dx(const Call *call, Err *err)
     (void)err;
     return false;
 }
+#endif

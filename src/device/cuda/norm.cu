@@ -3,12 +3,12 @@
  *   h = (x - mean) rstd,  y = h w + b            rmsnorm: mean = 0, no b
  *   g = dy w,  dx = rstd (g - avg(g) - h avg(g h))         rmsnorm: without avg(g)
  *
- * A row is loaded once and held in registers, KEPT pieces a thread, while it is swept two or three
+ * A row is loaded once and held in registers, K pieces a thread, while it is swept two or three
  * times; rows that are longer are read again for what does not fit. Squares that overflow f32 are
  * summed in f64. One body for both: a norm without a `mean` tensor is an rmsnorm. */
 #include "device/cuda/value.cuh"
 
-enum { KEPT = 4, WARPS = 4, LARGE = 256 }; /* warps of a block of small rows; threads of large */
+enum { WARPS = 4, LARGE = 256 }; /* warps of a block of small rows; threads of large */
 
 typedef struct {
     Tensor dy, x, w, b, mean, rstd; /* dy, b, mean: data NULL where there is none */
@@ -31,33 +31,32 @@ static __device__ inline int64_t stat_offset(const Tensor &t, int64_t row)
 }
 
 /* A row as a thread of the group sees it: pieces lane, lane + G, ... */
-template <int G, int W> struct RowView {
+template <int G, int W, int K, DType T> struct RowView {
     const void *base;
-    DType dtype;
     int64_t offset, stride;
     int lane;
     int64_t pieces;
-    Piece<W> kept[KEPT];
+    Piece<W> kept[K];
 
     __device__ RowView(const Tensor &t, int64_t row, int thread, int64_t n)
-        : base(t.data), dtype(t.dtype), offset(row_offset(t, row)), stride(t.stride[t.ndim - 1]),
-          lane(thread), pieces(n)
+        : base(t.data), offset(row_offset(t, row)), stride(t.stride[t.ndim - 1]), lane(thread),
+          pieces(n)
     {
 #pragma unroll
-        for (int k = 0; k < KEPT; k++)
+        for (int k = 0; k < K; k++)
             if (lane + k * G < pieces) kept[k] = load(lane + k * G);
     }
     __device__ Piece<W> load(int64_t i) const
     {
-        return piece_load<W>(base, dtype, offset + i * W * (W == 1 ? stride : 1));
+        return piece_load<W>(base, T, offset + i * W * (W == 1 ? stride : 1));
     }
     /* The k-th piece of this thread, which is held in `kept` or read again. */
     template <class Held> __device__ void floats(Held, int k, float *v) const
     {
         if constexpr (Held::YES)
-            piece_floats(kept[k], dtype, v);
+            piece_floats(kept[k], T, v);
         else
-            piece_floats(load(lane + (int64_t)k * G), dtype, v);
+            piece_floats(load(lane + (int64_t)k * G), T, v);
     }
 };
 
@@ -71,26 +70,26 @@ struct InMemory {
 /* The pieces of a thread: body(held, k, i) for its k-th, which is piece i of the row. The first ones are
  * unrolled, so that `kept` is indexed by constants and stays in registers. */
 #define FOR_PIECES(G, row, body)                                                                   \
-    _Pragma("unroll") for (int k = 0; k < KEPT; k++)                                               \
+    _Pragma("unroll") for (int k = 0; k < K; k++)                                                  \
     {                                                                                              \
         const int64_t i = (row).lane + (int64_t)k * (G);                                           \
         if (i < (row).pieces) body(InRegisters(), k, i);                                           \
     }                                                                                              \
-    for (int k = KEPT; (row).lane + (int64_t)k * (G) < (row).pieces; k++)                          \
+    for (int k = K; (row).lane + (int64_t)k * (G) < (row).pieces; k++)                             \
         body(InMemory(), k, (row).lane + (int64_t)k * (G));
 
 /* Sum over the row of (x - mean)^power. */
-template <int G, int W, typename T>
-static __device__ inline T row_power(const RowView<G, W> &x, T mean, int power)
+template <typename S, int G, int W, int K, DType T>
+static __device__ inline S row_power(const RowView<G, W, K, T> &x, S mean, int power)
 {
-    T sum = 0;
+    S sum = 0;
     auto body = [&](auto held, int k, int64_t) {
         float v[W];
         x.floats(held, k, v);
 #pragma unroll
         for (int e = 0; e < W; e++) {
-            const T off = v[e] - mean;
-            sum += power == 1 ? (T)v[e] : off * off;
+            const S off = v[e] - mean;
+            sum += power == 1 ? (S)v[e] : off * off;
         }
     };
     FOR_PIECES(G, x, body)
@@ -98,18 +97,18 @@ static __device__ inline T row_power(const RowView<G, W> &x, T mean, int power)
 }
 
 /* Mean and rstd; in f64 where f32 overflows. */
-template <int G, int W>
-static __device__ inline void statistics(const Norm &m, const RowView<G, W> &x, float *mean,
+template <int G, int W, int K, DType T>
+static __device__ inline void statistics(const Norm &m, const RowView<G, W, K, T> &x, float *mean,
                                          float *rstd)
 {
     const float width = (float)m.width;
-    *mean = m.mean.data ? row_power<G, W, float>(x, 0, 1) / width : 0;
-    const float square = row_power<G, W, float>(x, *mean, 2);
-    *rstd = (float)(1 / sqrt((double)(square / width) + (double)m.eps));
+    *mean = m.mean.data ? row_power<float>(x, 0, 1) / width : 0;
+    const float square = row_power<float>(x, *mean, 2);
+    *rstd = 1 / sqrtf(square / width + m.eps);
     if (square < INFINITY) return; /* the same for all threads of the row */
-    const double center = m.mean.data ? row_power<G, W, double>(x, 0, 1) / m.width : 0;
+    const double center = m.mean.data ? row_power<double>(x, 0, 1) / m.width : 0;
     *mean = (float)center;
-    *rstd = (float)(1 / sqrt(row_power<G, W, double>(x, center, 2) / m.width + (double)m.eps));
+    *rstd = (float)(1 / sqrt(row_power<double>(x, center, 2) / m.width + (double)m.eps));
 }
 
 template <int G, int W> static __device__ inline Piece<W> vector_piece(const Tensor &t, int64_t i)
@@ -124,13 +123,13 @@ template <int G> static __device__ inline int64_t group_row(int64_t rows)
     return row < rows ? row : -1;
 }
 
-template <int G, int W>
+template <int G, int W, int K, DType T>
 static __global__ void __launch_bounds__(G == 32 ? 32 * WARPS : G)
     norm_kernel(const __grid_constant__ Norm m)
 {
     const int64_t row = group_row<G>(m.rows);
     if (row < 0) return;
-    const RowView<G, W> x(m.x, row, threadIdx.x % G, m.width / W);
+    const RowView<G, W, K, T> x(m.x, row, threadIdx.x % G, m.width / W);
     float mean, rstd;
     statistics(m, x, &mean, &rstd);
     if (x.lane == 0) {
@@ -150,14 +149,14 @@ static __global__ void __launch_bounds__(G == 32 ? 32 * WARPS : G)
     FOR_PIECES(G, x, body)
 }
 
-template <int G, int W>
+template <int G, int W, int K, DType T>
 static __global__ void __launch_bounds__(G == 32 ? 32 * WARPS : G)
     norm_dx_kernel(const __grid_constant__ Norm m)
 {
     const int64_t row = group_row<G>(m.rows);
     if (row < 0) return;
-    const RowView<G, W> x(m.x, row, threadIdx.x % G, m.width / W);
-    const RowView<G, W> dy(m.dy, row, threadIdx.x % G, m.width / W);
+    const RowView<G, W, K, T> x(m.x, row, threadIdx.x % G, m.width / W);
+    const RowView<G, W, K, T> dy(m.dy, row, threadIdx.x % G, m.width / W);
     const float rstd = ((const float *)m.rstd.data)[stat_offset(m.rstd, row)];
     const float mean = m.mean.data ? ((const float *)m.mean.data)[stat_offset(m.mean, row)] : 0;
     /* g and h of a piece. */
@@ -190,7 +189,21 @@ static __global__ void __launch_bounds__(G == 32 ? 32 * WARPS : G)
     FOR_PIECES(G, x, store)
 }
 
-/* A warp holds rows up to 32 * KEPT pieces; longer ones get a block each. */
+template <bool DX, int G, int W, int K> static void launch_as(const Norm &m, cudaStream_t stream)
+{
+    const unsigned blocks = (unsigned)(G == 32 ? blocks_of(m.rows, WARPS) : m.rows);
+    const unsigned threads = G == 32 ? 32 * WARPS : G;
+    if (DX && m.x.dtype == BF16)
+        norm_dx_kernel<G, W, K, BF16><<<blocks, threads, 0, stream>>>(m);
+    else if (DX)
+        norm_dx_kernel<G, W, K, F32><<<blocks, threads, 0, stream>>>(m);
+    else if (m.x.dtype == BF16)
+        norm_kernel<G, W, K, BF16><<<blocks, threads, 0, stream>>>(m);
+    else
+        norm_kernel<G, W, K, F32><<<blocks, threads, 0, stream>>>(m);
+}
+
+/* A warp holds rows up to 32 K pieces; longer ones get a block each. */
 template <bool DX> static Err launch(const Call *call, KernelId id, Norm m)
 {
     const cudaStream_t stream = call->queue->stream;
@@ -198,27 +211,20 @@ template <bool DX> static Err launch(const Call *call, KernelId id, Norm m)
     m.width = m.x.n[m.x.ndim - 1];
     for (int d = 0; d < m.x.ndim - 1; d++) m.rows *= m.x.n[d];
     if (m.rows == 0 || m.width == 0) return OK;
+    MUST(!DX || m.dy.dtype == m.x.dtype, "dy of another type than x");
     bool wide = walk_rows_wide(&m.x) && walk_rows_wide(&m.y) && walk_rows_wide(&m.w);
     if (DX) wide = wide && walk_rows_wide(&m.dy);
     if (m.b.data) wide = wide && walk_rows_wide(&m.b);
-    const bool small = m.width <= 32 * KEPT * (wide ? WALK_WIDE : 1);
-    const unsigned blocks = (unsigned)(small ? blocks_of(m.rows, WARPS) : m.rows);
-    const unsigned threads = small ? 32 * WARPS : LARGE;
-#define LAUNCH(G, W)                                                                               \
-    if (DX)                                                                                        \
-        norm_dx_kernel<G, W><<<blocks, threads, 0, stream>>>(m);                                   \
-    else                                                                                           \
-        norm_kernel<G, W><<<blocks, threads, 0, stream>>>(m);
-    if (small && wide) {
-        LAUNCH(32, WALK_WIDE)
-    } else if (wide) {
-        LAUNCH(LARGE, WALK_WIDE)
-    } else if (small) {
-        LAUNCH(32, 1)
-    } else {
-        LAUNCH(LARGE, 1)
-    }
-#undef LAUNCH
+    if (wide && m.width <= 32 * WALK_WIDE * 4)
+        launch_as<DX, 32, WALK_WIDE, 4>(m, stream);
+    else if (wide && m.width <= 32 * WALK_WIDE * 8)
+        launch_as<DX, 32, WALK_WIDE, 8>(m, stream);
+    else if (wide)
+        launch_as<DX, LARGE, WALK_WIDE, 4>(m, stream);
+    else if (m.width <= 32 * 8)
+        launch_as<DX, 32, 1, 8>(m, stream);
+    else
+        launch_as<DX, LARGE, 1, 8>(m, stream);
     return cuda_launched(id);
 }
 

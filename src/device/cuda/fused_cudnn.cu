@@ -1,0 +1,291 @@
+/* fused_cudnn.cu -- attention by cuDNN's fused kernels, through the cudnn-frontend headers.
+ *
+ * A call that fits is a batch of sequences, each row of which sees its own sequence up to itself:
+ * q [T, h, c] of B sequences of L tokens is, to cuDNN, [B, h, L, c] with the strides it has. Its
+ * statistics are [B, h, L], ours are [T, h]: they are turned in scratch, which is small.
+ *
+ * cuDNN is opened when it is there; a plan is made once for each shape. A shape that it refuses is
+ * remembered, and goes to our own kernels. */
+#ifdef SHEAF_CUDNN
+#define NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING
+#define CUDNN_FRONTEND_SKIP_JSON_LIB
+#include <cstring> /* which the headers forget */
+#include <cudnn_frontend.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+#include "device/cuda/fused.h"
+
+extern "C" {
+#include "device/heads.h"
+}
+
+namespace fe = cudnn_frontend;
+namespace cudnn_frontend
+{
+void *cudnn_dlhandle = NULL; /* what the headers look their functions up in */
+}
+
+/* Rows of tokens, then heads: the strides of a tensor [T, heads, c]. */
+typedef struct {
+    int64_t row, head;
+} Strides;
+
+enum { Q = 0, K, V, O, DOUT, DQ, DK, DV, N_FUSED };
+
+/* All that a plan depends on; compared as bytes. */
+typedef struct {
+    int64_t batch, length, heads, key_heads, channels, backward;
+    Strides stride[N_FUSED];
+    double scale;
+} FusedShape;
+
+typedef struct {
+    FusedShape shape;
+    std::shared_ptr<fe::graph::Graph> graph; /* NULL: cuDNN refused */
+    int64_t scratch_bytes;
+} FusedPlan;
+
+struct FusedPlans {
+    cudnnHandle_t handle;
+    size_t version; /* 91400: 9.14.0 */
+    char text[64];
+    std::vector<FusedPlan> plan;
+};
+
+enum { OLDEST = 90300, ANY_LENGTH = 91501 }; /* versions; before the second, lengths of 128 alone */
+
+extern "C" FusedPlans *fused_open(int capability)
+{
+    (void)capability;
+    if (!fe::cudnn_dlhandle) fe::cudnn_dlhandle = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_GLOBAL);
+    if (!fe::cudnn_dlhandle) return NULL;
+    try {
+        const size_t version = fe::detail::get_backend_version();
+        cudnnHandle_t handle;
+        if (version < OLDEST) return NULL;
+        if (fe::detail::create_handle(&handle) != CUDNN_STATUS_SUCCESS) return NULL;
+        FusedPlans *f = new FusedPlans();
+        f->handle = handle;
+        f->version = version;
+        snprintf(f->text, sizeof f->text, "causal attention by cuDNN %d.%d.%d",
+                 (int)version / 10000, (int)version / 100 % 100, (int)version % 100);
+        return f;
+    } catch (...) { /* a libcudnn without the functions we need */
+        return NULL;
+    }
+}
+
+extern "C" void fused_close(FusedPlans *f)
+{
+    if (!f) return;
+    f->plan.clear();
+    (void)fe::detail::destroy_handle(f->handle);
+    delete f;
+}
+
+extern "C" const char *fused_text(const FusedPlans *f)
+{
+    return f ? f->text : "attention by our own kernels: no libcudnn.so.9 of 9.3 or newer is found";
+}
+
+/* Contiguous channels, rows and heads on 16 bytes. */
+static bool lies(const Tensor *t)
+{
+    return t->dtype == BF16 && t->stride[2] == 1 && t->stride[0] % 8 == 0 &&
+           t->stride[1] % 8 == 0 && (uintptr_t)t->data % 16 == 0;
+}
+
+static bool fits(const Call *call, bool backward)
+{
+    const FusedPlans *f = call->queue->context->fused;
+    const Tensor *q = &call->in[0], *k = &call->in[1];
+    const int64_t length = call->attr.attention.causal, heads = q->n[1], key_heads = k->n[1];
+    if (!f || length <= 0 || q->n[0] != k->n[0] || q->n[0] % length != 0 || q->n[0] == 0)
+        return false;
+    if (length % 128 != 0 && f->version < ANY_LENGTH) return false;
+    if (q->n[2] % 8 != 0 || q->n[2] > 128 || q->n[2] == 0 || heads == 0 || key_heads == 0)
+        return false;
+    if (call->attr.attention.head_at != 0 || heads % key_heads != 0 ||
+        head_group(&call->attr, heads, key_heads) != heads / key_heads)
+        return false;
+    if (!lies(q) || !lies(k) || !lies(&call->in[2]) || !lies(&call->out[0])) return false;
+    if (!backward) return true;
+    return call->n_in > 7 && lies(&call->in[4]) && lies(&call->in[7]) && lies(&call->out[1]) &&
+           lies(&call->out[2]) && call->number[0] == 0 && call->number[1] == 0 &&
+           call->number[2] == 0;
+}
+
+static Strides strides_of(const Tensor *t) { return {t->stride[0], t->stride[1]}; }
+
+static FusedShape shape_of(const Call *call, bool backward)
+{
+    FusedShape s;
+    memset(&s, 0, sizeof s);
+    s.length = call->attr.attention.causal;
+    s.batch = call->in[0].n[0] / s.length;
+    s.heads = call->in[0].n[1], s.key_heads = call->in[1].n[1], s.channels = call->in[0].n[2];
+    s.backward = backward;
+    s.scale = call->attr.attention.scale;
+    for (int i = Q; i <= V; i++) s.stride[i] = strides_of(&call->in[i]);
+    s.stride[O] = strides_of(backward ? &call->in[7] : &call->out[0]);
+    if (!backward) return s;
+    s.stride[DOUT] = strides_of(&call->in[4]);
+    for (int i = 0; i < 3; i++) s.stride[DQ + i] = strides_of(&call->out[i]);
+    return s;
+}
+
+typedef std::shared_ptr<fe::graph::Tensor_attributes> Node;
+
+static std::vector<int64_t> dims_of(const FusedShape &s, int which)
+{
+    const bool keys = which == K || which == V || which == DK || which == DV;
+    return {s.batch, keys ? s.key_heads : s.heads, s.length, s.channels};
+}
+
+static std::vector<int64_t> steps_of(const FusedShape &s, int which)
+{
+    return {s.length * s.stride[which].row, s.stride[which].head, s.stride[which].row, 1};
+}
+
+/* Uids are 1 + the name; statistics come after all. */
+static Node input(fe::graph::Graph &g, const FusedShape &s, int which)
+{
+    return g.tensor(fe::graph::Tensor_attributes()
+                        .set_uid(1 + which)
+                        .set_dim(dims_of(s, which))
+                        .set_stride(steps_of(s, which)));
+}
+
+static void output(Node node, const FusedShape &s, int which)
+{
+    node->set_output(true)
+        .set_uid(1 + which)
+        .set_dim(dims_of(s, which))
+        .set_stride(steps_of(s, which));
+}
+
+static void build_forward(fe::graph::Graph &g, const FusedShape &s)
+{
+    auto options = fe::graph::SDPA_attributes()
+                       .set_name("attention")
+                       .set_generate_stats(true)
+                       .set_causal_mask(true)
+                       .set_attn_scale((float)s.scale);
+    auto [o, stats] = g.sdpa(input(g, s, Q), input(g, s, K), input(g, s, V), options);
+    output(o, s, O);
+    stats->set_output(true).set_uid(1 + N_FUSED).set_data_type(fe::DataType_t::FLOAT);
+}
+
+/* The same bits every time: without it dq is summed in no order. */
+static void build_backward(fe::graph::Graph &g, const FusedShape &s)
+{
+    auto stats = g.tensor(fe::graph::Tensor_attributes()
+                              .set_uid(1 + N_FUSED)
+                              .set_dim({s.batch, s.heads, s.length, 1})
+                              .set_stride({s.heads * s.length, s.length, 1, 1})
+                              .set_data_type(fe::DataType_t::FLOAT));
+    auto options = fe::graph::SDPA_backward_attributes()
+                       .set_name("attention_dx")
+                       .set_causal_mask(true)
+                       .set_attn_scale((float)s.scale)
+                       .set_deterministic_algorithm(true);
+    auto [dq, dk, dv] = g.sdpa_backward(input(g, s, Q), input(g, s, K), input(g, s, V),
+                                        input(g, s, O), input(g, s, DOUT), stats, options);
+    output(dq, s, DQ);
+    output(dk, s, DK);
+    output(dv, s, DV);
+}
+
+/* A plan without a graph where cuDNN refuses. */
+static FusedPlan make_plan(cudnnHandle_t handle, const FusedShape &s)
+{
+    FusedPlan plan = {s, std::make_shared<fe::graph::Graph>(), 0};
+    fe::graph::Graph &g = *plan.graph;
+    try {
+        g.set_io_data_type(fe::DataType_t::BFLOAT16)
+            .set_intermediate_data_type(fe::DataType_t::FLOAT)
+            .set_compute_data_type(fe::DataType_t::FLOAT);
+        if (s.backward)
+            build_backward(g, s);
+        else
+            build_forward(g, s);
+        if (g.build(handle, {fe::HeurMode_t::A}).is_bad() ||
+            g.get_workspace_size(plan.scratch_bytes).is_bad())
+            plan.graph = NULL;
+    } catch (...) {
+        plan.graph = NULL;
+    }
+    return plan;
+}
+
+static FusedPlan *find_plan(FusedPlans *f, const FusedShape &s)
+{
+    for (FusedPlan &p : f->plan)
+        if (memcmp(&p.shape, &s, sizeof s) == 0) return &p;
+    f->plan.push_back(make_plan(f->handle, s));
+    return &f->plan.back();
+}
+
+/* lse [T, heads] of any strides, and cuDNN's [batch, heads, length]. */
+static __global__ void turn_kernel(Tensor lse, float *stats, int64_t length, bool out)
+{
+    const int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, heads = lse.n[1];
+    if (i >= lse.n[0] * heads) return;
+    const int64_t t = i / heads, h = i % heads;
+    float *ours = (float *)lse.data + t * lse.stride[0] + h * lse.stride[1];
+    float *theirs = stats + (t / length * heads + h) * length + t % length;
+    if (out)
+        *ours = *theirs;
+    else
+        *theirs = *ours;
+}
+
+static void turn(const Call *call, const Tensor *lse, float *stats, bool out)
+{
+    const int64_t n = lse->n[0] * lse->n[1];
+    turn_kernel<<<(unsigned)((n + 255) / 256), 256, 0, call->queue->stream>>>(
+        *lse, stats, call->attr.attention.causal, out);
+}
+
+static Err execute(const Call *call, FusedPlan *plan)
+{
+    FusedPlans *f = call->queue->context->fused;
+    const bool backward = plan->shape.backward;
+    const Tensor *lse = backward ? &call->in[5] : &call->out[1];
+    const size_t stats_bytes = ((size_t)tensor_count(lse) * sizeof(float) + 1023) / 1024 * 1024;
+    char *scratch;
+    TRY(cuda_scratch(call->queue, stats_bytes + (size_t)plan->scratch_bytes, (void **)&scratch));
+    if (backward) turn(call, lse, (float *)scratch, false);
+    std::unordered_map<int64_t, void *> at;
+    for (int i = Q; i <= V; i++) at[1 + i] = call->in[i].data;
+    at[1 + O] = backward ? call->in[7].data : call->out[0].data;
+    at[1 + N_FUSED] = scratch;
+    if (backward) {
+        at[1 + DOUT] = call->in[4].data;
+        for (int i = 0; i < 3; i++) at[1 + DQ + i] = call->out[i].data;
+    }
+    (void)fe::detail::set_stream(f->handle, call->queue->stream);
+    auto status = plan->graph->execute(f->handle, at, scratch + stats_bytes);
+    if (status.is_bad())
+        return err_fail(ERR_IO, "cuda: cuDNN's attention: %s", status.get_message().c_str());
+    if (!backward) turn(call, lse, (float *)scratch, true);
+    return cuda_launched(backward ? KERNEL_attention_dx : KERNEL_attention);
+}
+
+static bool run(const Call *call, bool backward, Err *err)
+{
+    if (!fits(call, backward)) return false;
+    try {
+        FusedPlan *plan = find_plan(call->queue->context->fused, shape_of(call, backward));
+        if (!plan->graph) return false;
+        *err = execute(call, plan);
+    } catch (const std::exception &e) {
+        *err = err_fail(ERR_IO, "cuda: cuDNN's attention: %s", e.what());
+    }
+    return true;
+}
+
+extern "C" bool fused_attention(const Call *call, Err *err) { return run(call, false, err); }
+extern "C" bool fused_attention_dx(const Call *call, Err *err) { return run(call, true, err); }
+#endif
