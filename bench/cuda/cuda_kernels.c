@@ -325,6 +325,12 @@ static void bench_attention(Bench *b, const Model *m, bool promise)
     for (int i = 0; i < 3; i++) back.out[i] = view[1][i];
     say_flops(promise ? "attention_dx, causal promised" : "attention_dx, ranges",
               time_call(b, KERNEL_attention_dx, &back), 2.5 * flops);
+    if (promise) {
+        b->m->deterministic(b->context, false);
+        say_flops("attention_dx, causal, any order", time_call(b, KERNEL_attention_dx, &back),
+                  2.5 * flops);
+        b->m->deterministic(b->context, true);
+    }
     b->used = 0;
 }
 

@@ -100,6 +100,9 @@ typedef struct DeviceMemory {
     Err (*clip)(DeviceQueue *q, const double *sums, int64_t n, const double mean_max[2],
                 double *out);
 
+    /* Whether calls give the same bits every time, which is so at first. Off, a library may add in
+     * any order where that is faster: the gradient of attention. */
+    void (*deterministic)(DeviceContext *c, bool on);
     /* Which algorithm each product runs by. Measured: the first call of a shape times the library's
      * candidates; else its first suggestion is taken. Saved and loaded as text; a file of another
      * device or library is refused. */

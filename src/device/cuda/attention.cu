@@ -43,6 +43,8 @@ static Err check_sizes(const Call *call, KernelId id)
         return err_fail(ERR_CONFIG,
                         "cuda: %s of heads of %lld channels; the most is %d, or run.device=cpu",
                         kernel_name(id), (long long)q->n[2], MOST_CHANNELS);
+    if (call->attr.attention.scale == 0) /* masks are infinite scores, and 0 times that is NaN */
+        return err_fail(ERR_CONFIG, "cuda: %s with a scale of 0", kernel_name(id));
     if (q->n[0] > INT_MAX / 2 || k->n[0] > INT_MAX / 2 || q->n[1] > 65535 || k->n[1] > 65535)
         return err_fail(ERR_CONFIG,
                         "cuda: %s of %lld queries, %lld keys, %lld heads; the most is 2^30 rows "

@@ -128,23 +128,26 @@ template <int N> static __device__ inline void copies_wait()
     asm volatile("cp.async.wait_group %0;\n" ::"n"(N));
 }
 
-/* Rows [row, row + R) of a head of x[n, heads, c], zeros past the last row and channel. */
+/* Rows [row, row + R) of a head of x[n, heads, c], zeros past the last row and channel. A thread
+ * has eight channels of every STEP-th row, so its addresses are one product and then additions. */
 template <int D, int R, int THREADS>
 static __device__ inline void tile_load(const Attention &a, const Tensor &x, int row, int head,
                                         bf16 *tile)
 {
-    enum { PIECES = D / 8 };
-    for (int i = threadIdx.x; i < R * PIECES; i += THREADS) {
-        const int r = i / PIECES, c = i % PIECES * 8;
-        const bool live = row + r < x.n[0] && c < a.c;
-        bf16 *to = tile + r * Pitch<D>::N + c;
-        const bf16 *from = (const bf16 *)x.data;
-        if (live) from += head_offset(x, row + r, head) + c * x.stride[2];
+    enum { PIECES = D / 8, STEP = THREADS / PIECES };
+    const int first = threadIdx.x / PIECES, c = threadIdx.x % PIECES * 8;
+    const int live = c < a.c ? min((int)x.n[0] - row, R) : 0; /* rows that are there */
+    const bf16 *from = (const bf16 *)x.data;
+    bf16 *to = tile + first * Pitch<D>::N + c;
+    if (first < live) from += head_offset(x, row + first, head) + c * x.stride[2];
+    const int64_t step = STEP * x.stride[0];
+#pragma unroll
+    for (int r = first; r < R; r += STEP, from += step, to += STEP * Pitch<D>::N) {
         if (a.wide) {
-            copy_async(to, from, live);
+            copy_async(to, r < live ? from : (const bf16 *)x.data, r < live);
         } else {
             for (int e = 0; e < 8; e++)
-                to[e] = live && c + e < a.c ? from[e * x.stride[2]] : __float2bfloat16(0.f);
+                to[e] = r < live && c + e < a.c ? from[e * x.stride[2]] : __float2bfloat16(0.f);
         }
     }
 }

@@ -40,24 +40,35 @@ template <int D, int BN> struct DqRoom {
 
 /* Scores and dout v' of a warp's 16 rows become ds. */
 template <int BN>
-static __device__ inline void
-dq_slopes(const Attention &a, float s[BN / 8][4], const float dp[BN / 8][4], const int4 *ranges,
-          const float lse[2], const float delta[2], int key, bool full)
+static __device__ inline void dq_slopes(const Attention &a, float s[BN / 8][4],
+                                        const float dp[BN / 8][4], const float lse[2],
+                                        const float delta[2])
+{
+    const float scale = a.scale * LOG2E;
+#pragma unroll
+    for (int n = 0; n < BN / 8; n++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            const float p = exp2_fast(s[n][e] * scale - lse[e / 2]);
+            s[n][e] = slope(p, dp[n][e], delta[e / 2], a.scale);
+        }
+}
+
+/* Scores of keys that a row does not see: their weight is to be 0. */
+template <int BN>
+static __device__ inline void dq_mask(const Attention &a, float s[BN / 8][4], const int4 *ranges,
+                                      int key)
 {
     const int lane = threadIdx.x % 32;
-    const float scale = a.scale * LOG2E;
+    const float unseen = a.scale < 0 ? INFINITY : -INFINITY;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         const int4 r = ranges[8 * half + lane / 4];
 #pragma unroll
         for (int n = 0; n < BN / 8; n++)
 #pragma unroll
-            for (int e = 0; e < 2; e++) {
-                float *x = &s[n][2 * half + e];
-                float p = exp2_fast(*x * scale - lse[half]);
-                if (!full && !row_sees(r, key + 8 * n + 2 * (lane % 4) + e)) p = 0;
-                *x = slope(p, dp[n][2 * half + e], delta[half], a.scale);
-            }
+            for (int e = 0; e < 2; e++)
+                if (!row_sees(r, key + 8 * n + 2 * (lane % 4) + e)) s[n][2 * half + e] = unseen;
     }
 }
 
@@ -105,7 +116,8 @@ static __global__ void __launch_bounds__(THREADS) dq_kernel(const __grid_constan
         uint32_t ds[1][BN / 16][4];
         multiply_rows<D, BN, 1>(s, room.q, mine, room.k[stage]);
         multiply_rows<D, BN, 1>(dp, room.dout, mine, room.v[stage]);
-        dq_slopes<BN>(a, s[0], dp[0], room.ranges + mine, lse, delta, key, full);
+        if (!full) dq_mask<BN>(a, s[0], room.ranges + mine, key);
+        dq_slopes<BN>(a, s[0], dp[0], lse, delta);
         weights_pack<BN>(s[0], ds[0]);
         multiply_weights<D, BN, D, 1>(sum, ds, room.k[stage], 0);
         __syncthreads();
@@ -160,26 +172,36 @@ static __device__ inline void clear_blind(DkvRoom<D, BM> &room, int stage, int k
 /* Scores and v dout' of a warp's 16 keys become p and ds, transposed: rows are keys. */
 template <int D, int BM>
 static __device__ inline void dkv_slopes(const Attention &a, const DkvRoom<D, BM> &room, int stage,
-                                         float s[BM / 8][4], float dp[BM / 8][4], int key,
-                                         bool full)
+                                         float s[BM / 8][4], float dp[BM / 8][4])
 {
     const int lane = threadIdx.x % 32;
     const float scale = a.scale * LOG2E;
 #pragma unroll
+    for (int n = 0; n < BM / 8; n++) {
+        const int i = 8 * n + 2 * (lane % 4);
+        const float2 lse = *(const float2 *)&room.lse[stage][i];
+        const float2 delta = *(const float2 *)&room.delta[stage][i];
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            const float p = exp2_fast(s[n][e] * scale - (e % 2 ? lse.y : lse.x));
+            dp[n][e] = slope(p, dp[n][e], e % 2 ? delta.y : delta.x, a.scale);
+            s[n][e] = p;
+        }
+    }
+}
+
+template <int D, int BM>
+static __device__ inline void dkv_mask(const Attention &a, const DkvRoom<D, BM> &room, int stage,
+                                       float s[BM / 8][4], int key)
+{
+    const int lane = threadIdx.x % 32;
+    const float unseen = a.scale < 0 ? INFINITY : -INFINITY;
+#pragma unroll
     for (int n = 0; n < BM / 8; n++)
 #pragma unroll
-        for (int e = 0; e < 2; e++) {
-            const int i = 8 * n + 2 * (lane % 4) + e;
-            const float lse = room.lse[stage][i], delta = room.delta[stage][i];
-            const int4 r = room.ranges[stage][i];
-#pragma unroll
-            for (int half = 0; half < 2; half++) {
-                float *x = &s[n][2 * half + e], *y = &dp[n][2 * half + e];
-                float p = exp2_fast(*x * scale - lse);
-                if (!full && !row_sees(r, key + 8 * half + lane / 4)) p = 0;
-                *y = slope(p, *y, delta, a.scale);
-                *x = p;
-            }
+        for (int e = 0; e < 4; e++) {
+            const int4 r = room.ranges[stage][8 * n + 2 * (lane % 4) + e % 2];
+            if (!row_sees(r, key + e / 2 * 8 + lane / 4)) s[n][e] = unseen;
         }
 }
 
@@ -241,7 +263,8 @@ static __global__ void __launch_bounds__(THREADS) dkv_kernel(const __grid_consta
                 uint32_t w[1][BM / 16][4];
                 multiply_rows<D, BM, 1>(s, room.k, mine, room.q[stage]);
                 multiply_rows<D, BM, 1>(dp, room.v, mine, room.dout[stage]);
-                dkv_slopes(a, room, stage, s[0], dp[0], key + mine, full);
+                if (!full) dkv_mask(a, room, stage, s[0], key + mine);
+                dkv_slopes(a, room, stage, s[0], dp[0]);
                 weights_pack<BM>(s[0], w[0]);
                 multiply_weights<D, BM, C, 1>(dv, w, room.dout[stage], part);
                 weights_pack<BM>(dp[0], w[0]);

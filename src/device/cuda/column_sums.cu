@@ -12,7 +12,7 @@
  */
 #include "device/cuda/value.cuh"
 
-enum { WARPS = 8, STRIPS = 256, COLUMNS = 32, AHEAD = 4 };
+enum { WARPS = 8, BLOCKS = 528, COLUMNS = 32 }; /* blocks: about so many; four an SM of 132 */
 
 typedef struct {
     Tensor dy, x, mean, rstd; /* x, mean, rstd: data NULL where there is none */
@@ -31,12 +31,12 @@ static __device__ inline int64_t row_at(const Tensor &t, int dims, int64_t row)
 }
 
 /* Rows row, row + WARPS, ... before `to`, AHEAD of them: all are loaded before one is summed. */
-template <int W>
+template <int W, bool NORM, int AHEAD>
 static __device__ inline void add_rows(const Columns &s, int64_t row, int64_t to, int64_t column,
                                        float dw[W], float db[W])
 {
     const int dims = s.dy.ndim - 1;
-    Piece<W> dy[AHEAD], x[AHEAD];
+    Piece<W> dy[AHEAD], x[NORM ? AHEAD : 1];
     float shift[AHEAD] = {}, scale[AHEAD] = {};
 #pragma unroll
     for (int k = 0; k < AHEAD; k++) {
@@ -44,8 +44,9 @@ static __device__ inline void add_rows(const Columns &s, int64_t row, int64_t to
         if (t >= to) break;
         dy[k] = piece_load<W>(s.dy.data, s.dy.dtype,
                               row_at(s.dy, dims, t) + column * s.dy.stride[dims]);
-        if (!s.x.data) continue;
-        x[k] = piece_load<W>(s.x.data, s.x.dtype, row_at(s.x, dims, t) + column * s.x.stride[dims]);
+        if (!NORM) continue;
+        x[NORM ? k : 0] =
+            piece_load<W>(s.x.data, s.x.dtype, row_at(s.x, dims, t) + column * s.x.stride[dims]);
         scale[k] = ((const float *)s.rstd.data)[row_at(s.rstd, dims, t)];
         if (s.mean.data) shift[k] = ((const float *)s.mean.data)[row_at(s.mean, dims, t)];
     }
@@ -54,25 +55,26 @@ static __device__ inline void add_rows(const Columns &s, int64_t row, int64_t to
         float g[W], v[W];
         if (row + k * WARPS >= to) break;
         piece_floats(dy[k], s.dy.dtype, g);
-        if (s.x.data) piece_floats(x[k], s.x.dtype, v);
+        if (NORM) piece_floats(x[NORM ? k : 0], s.x.dtype, v);
 #pragma unroll
         for (int e = 0; e < W; e++) {
             db[e] += g[e];
-            if (s.x.data) dw[e] += g[e] * (v[e] - shift[k]) * scale[k];
+            if (NORM) dw[e] += g[e] * (v[e] - shift[k]) * scale[k];
         }
     }
 }
 
-template <int W>
+template <int W, bool NORM>
 static __global__ void __launch_bounds__(32 * WARPS) strip_kernel(const __grid_constant__ Columns s)
 {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int64_t column = ((int64_t)blockIdx.x * COLUMNS + lane) * W;
     const int64_t from = blockIdx.y * s.per_strip, to = min(from + s.per_strip, s.rows);
+    enum { AHEAD = NORM ? 4 : 8 };
     float dw[W] = {}, db[W] = {};
     if (column < s.width)
         for (int64_t row = from + warp; row < to; row += WARPS * AHEAD)
-            add_rows<W>(s, row, to, column, dw, db);
+            add_rows<W, NORM, AHEAD>(s, row, to, column, dw, db);
     __shared__ float fold[WARPS][2][COLUMNS * W];
 #pragma unroll
     for (int e = 0; e < W; e++) {
@@ -89,12 +91,12 @@ static __global__ void __launch_bounds__(32 * WARPS) strip_kernel(const __grid_c
     }
 }
 
-/* Eight threads a column, each a run of strips; their sums are folded in order. */
+/* 32 threads a column, each a run of strips; their sums are folded in order. */
 static __global__ void fold_kernel(const __grid_constant__ Columns s)
 {
     const int64_t j = (int64_t)blockIdx.x * 32 + threadIdx.x;
-    const int which = blockIdx.y, each = (s.strips + 7) / 8;
-    __shared__ float fold[8][32];
+    const int which = blockIdx.y, each = (s.strips + 31) / 32;
+    __shared__ float fold[32][32];
     float sum = 0;
     const int to = min((int)(threadIdx.y + 1) * each, s.strips);
     if (j < s.width)
@@ -104,7 +106,7 @@ static __global__ void fold_kernel(const __grid_constant__ Columns s)
     __syncthreads();
     const Tensor &out = which ? s.db : s.dw;
     if (threadIdx.y > 0 || j >= s.width || !out.data) return;
-    for (int k = 1; k < 8; k++) sum += fold[k][threadIdx.x];
+    for (int k = 1; k < 32; k++) sum += fold[k][threadIdx.x];
     value_keep(out.data, out.dtype, j * out.stride[0], which ? s.keep_db : s.keep_dw, sum);
 }
 
@@ -120,17 +122,21 @@ static Err launch(const Call *call, KernelId id, Columns s)
     const int64_t columns = COLUMNS * (wide ? WALK_WIDE : 1), across = blocks_of(s.width, columns);
     /* Enough blocks to fill the card, of 64 rows at least; the shape alone decides. */
     int64_t strips = blocks_of(s.rows, 64);
-    if (strips > blocks_of(4 * STRIPS, across)) strips = blocks_of(4 * STRIPS, across);
+    if (strips > blocks_of(BLOCKS, across)) strips = blocks_of(BLOCKS, across);
     s.per_strip = strips > 0 ? blocks_of(s.rows, strips) : 1;
     s.strips = (int)blocks_of(s.rows, s.per_strip);
     TRY(cuda_scratch(call->queue, sizeof(float) * 2 * (size_t)(s.strips * s.width) + 1, &scratch));
     s.part = (float *)scratch;
     const dim3 grid((unsigned)across, (unsigned)s.strips);
-    if (s.strips > 0 && wide)
-        strip_kernel<WALK_WIDE><<<grid, 32 * WARPS, 0, stream>>>(s);
+    if (s.strips > 0 && wide && s.x.data)
+        strip_kernel<WALK_WIDE, true><<<grid, 32 * WARPS, 0, stream>>>(s);
+    else if (s.strips > 0 && wide)
+        strip_kernel<WALK_WIDE, false><<<grid, 32 * WARPS, 0, stream>>>(s);
+    else if (s.strips > 0 && s.x.data)
+        strip_kernel<1, true><<<grid, 32 * WARPS, 0, stream>>>(s);
     else if (s.strips > 0)
-        strip_kernel<1><<<grid, 32 * WARPS, 0, stream>>>(s);
-    fold_kernel<<<dim3((unsigned)blocks_of(s.width, 32), 2), dim3(32, 8), 0, stream>>>(s);
+        strip_kernel<1, false><<<grid, 32 * WARPS, 0, stream>>>(s);
+    fold_kernel<<<dim3((unsigned)blocks_of(s.width, 32), 2), dim3(32, 32), 0, stream>>>(s);
     return cuda_launched(id);
 }
 

@@ -34,6 +34,7 @@ struct DeviceContext {
     DeviceQueue queue[N_LANES];
     cublasLtHandle_t blas;
     Choices *choices;
+    bool any_order;    /* not deterministic */
     FusedPlans *fused; /* cuDNN's, or NULL where it is not there */
 };
 

@@ -35,7 +35,7 @@ enum { Q = 0, K, V, O, DOUT, DQ, DK, DV, N_FUSED };
 
 /* All that a plan depends on; compared as bytes. */
 typedef struct {
-    int64_t batch, length, heads, key_heads, channels, backward;
+    int64_t batch, length, heads, key_heads, channels, backward, any_order;
     Strides stride[N_FUSED];
     double scale;
 } FusedShape;
@@ -126,6 +126,7 @@ static FusedShape shape_of(const Call *call, bool backward)
     s.batch = call->in[0].n[0] / s.length;
     s.heads = call->in[0].n[1], s.key_heads = call->in[1].n[1], s.channels = call->in[0].n[2];
     s.backward = backward;
+    s.any_order = call->queue->context->any_order;
     s.scale = call->attr.attention.scale;
     for (int i = Q; i <= V; i++) s.stride[i] = strides_of(&call->in[i]);
     s.stride[O] = strides_of(backward ? &call->in[7] : &call->out[0]);
@@ -177,7 +178,7 @@ static void build_forward(fe::graph::Graph &g, const FusedShape &s)
     stats->set_output(true).set_uid(1 + N_FUSED).set_data_type(fe::DataType_t::FLOAT);
 }
 
-/* The same bits every time: without it dq is summed in no order. */
+/* In any order dq is summed by atomics. */
 static void build_backward(fe::graph::Graph &g, const FusedShape &s)
 {
     auto stats = g.tensor(fe::graph::Tensor_attributes()
@@ -189,7 +190,7 @@ static void build_backward(fe::graph::Graph &g, const FusedShape &s)
                        .set_name("attention_dx")
                        .set_causal_mask(true)
                        .set_attn_scale((float)s.scale)
-                       .set_deterministic_algorithm(true);
+                       .set_deterministic_algorithm(!s.any_order);
     auto [dq, dk, dv] = g.sdpa_backward(input(g, s, Q), input(g, s, K), input(g, s, V),
                                         input(g, s, O), input(g, s, DOUT), stats, options);
     output(dq, s, DQ);

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "device/cuda/update.cuh"
 #include "device/cuda/value.cuh"
 
 enum { CHUNK = 65536, SQUARE_THREADS = 512, UPDATE_THREADS = 256, UPDATE_EACH = 4 };
@@ -151,7 +152,7 @@ extern "C" Err cuda_clip(DeviceQueue *q, const double *sums, int64_t n, const do
 }
 
 typedef struct {
-    float lr, inverse1, inverse2, beta1, beta2, eps;
+    AdamwNumbers numbers;
     const double *factor;
 } Update;
 
@@ -169,13 +170,8 @@ static __device__ inline void update_step(const UpdatePiece &p, const Update &u,
     piece_floats(old_m, F32, m);
     piece_floats(old_v, F32, v);
 #pragma unroll
-    for (int e = 0; e < W; e++) {
-        const float x = factor * g[e];
-        m[e] = u.beta1 * m[e] + (1 - u.beta1) * x;
-        v[e] = u.beta2 * v[e] + (1 - u.beta2) * x * x;
-        w[e] -=
-            u.lr * (m[e] * u.inverse1 / (sqrtf(v[e] * u.inverse2) + u.eps) + (float)p.decay * w[e]);
-    }
+    for (int e = 0; e < W; e++)
+        adamw_step(u.numbers, (float)p.decay, __fmul_rn(factor, g[e]), &w[e], &m[e], &v[e]);
     piece_store<W>(p.master, F32, at, w);
     piece_store<W>(p.m, F32, at, m);
     piece_store<W>(p.v, F32, at, v);
@@ -285,8 +281,8 @@ extern "C" Err cuda_squares_run(DeviceQueue *q, const DeviceList *l)
 
 extern "C" Err cuda_update_run(DeviceQueue *q, const DeviceList *l, const UpdateNumbers *a)
 {
-    const Update u = {(float)a->lr,    (float)(1 / a->bias1), (float)(1 / a->bias2),
-                      (float)a->beta1, (float)a->beta2,       (float)a->eps,
+    const Update u = {{(float)a->lr, (float)(1 / a->bias1), (float)(1 / a->bias2), (float)a->beta1,
+                       (float)a->beta2, (float)a->eps},
                       a->factor};
     CUDA_TRY(cudaSetDevice(q->context->ordinal));
     if (l->blocks == 0) return OK;

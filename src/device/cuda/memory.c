@@ -114,6 +114,8 @@ static Err sync_queue(DeviceQueue *q)
     return OK;
 }
 
+static void deterministic(DeviceContext *c, bool on) { c->any_order = !on; }
+
 const DeviceMemory cuda_memory = {
     .count = cuda_count,
     .open = cuda_open,
@@ -139,6 +141,7 @@ const DeviceMemory cuda_memory = {
     .update_run = cuda_update_run,
     .list_close = cuda_list_close,
     .clip = cuda_clip,
+    .deterministic = deterministic,
     .choices_measure = cuda_choices_measure,
     .choices_save = cuda_choices_save,
     .choices_load = cuda_choices_load,

@@ -3,6 +3,7 @@
  * gelu's (1 + tanh u) / 2 is 1 / (1 + e^-2u), by __expf and __fdividef: a few units of f32 from the
  * formula, and a third of tanhf's instructions, which would bound it in bf16 before memory does. */
 #include "device/cuda/pointwise.cuh"
+#include "device/cuda/update.cuh"
 
 struct Add {
     enum { IN = 2, OUT = 1, UPDATE = 0 };
@@ -108,16 +109,14 @@ extern "C" Err cuda_swiglu_dx(const Call *call)
     return point_run<SwigluDx>(call, KERNEL_swiglu_dx, {});
 }
 
-/* The decay is of the weight as it was, and apart from the moments.   out: w, m, v */
+/* out: w, m, v */
 struct Adamw {
     enum { IN = 1, OUT = 3, UPDATE = 1 };
     static __device__ void run(const PointNumbers &s, const float *x, float *y)
     {
         const float *a = s.number; /* lr, factor, 1/bias1, 1/bias2, beta1, beta2, eps, decay */
-        const float g = a[1] * x[0];
-        y[1] = a[4] * y[1] + (1 - a[4]) * g;
-        y[2] = a[5] * y[2] + (1 - a[5]) * g * g;
-        y[0] -= a[0] * (y[1] * a[2] / (sqrtf(y[2] * a[3]) + a[6]) + a[7] * y[0]);
+        const AdamwNumbers numbers = {a[0], a[2], a[3], a[4], a[5], a[6]};
+        adamw_step(numbers, a[7], __fmul_rn(a[1], x[0]), &y[0], &y[1], &y[2]);
     }
 };
 
