@@ -157,7 +157,8 @@ static inline void compare(KernelId id, const Call *call, const double *exact[3]
         theirs += (rounded - want) * (rounded - want);
         whole += want * want;
     }
-    if (!(sqrt(ours) <= 1.5 * sqrt(theirs) + (tolerance[0] + tolerance[1]) * sqrt(whole)))
+    if (!(sqrt(ours) <= 1.5 * sqrt(theirs) + (tolerance[0] + tolerance[1]) * sqrt(whole) +
+                            1e-30 * sqrt((double)n)))
         fail_msg("%s output %d: error %g, of ref in the same types %g, of %g; tolerance %g",
                  kernel_name(id), o, sqrt(ours), sqrt(theirs), sqrt(whole),
                  tolerance[0] + tolerance[1]);
