@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/text.h"
+#include "device/open.h"
 
 const Verb verbs[] = {
     {"train", "run.yaml [key=value ...] [--trace F] [--supervise N [--fewer]]",
@@ -83,6 +84,7 @@ int cli_run(int argc, char **argv)
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) return verb_help(1, (char **)help);
     if (strcmp(name, "--version") == 0) {
         puts("sheaf " SHEAF_VERSION);
+        puts(device_cuda_text(NULL));
         return 0;
     }
     const Verb *verb = verb_find(name);

@@ -289,26 +289,27 @@ static __global__ void __launch_bounds__(THREADS) dkv_kernel(const __grid_consta
     }
 }
 
-template <int D, int BN, int C> static Err launch(const Call *call, const Attention &a)
+/* BN keys pass by for dq, BM queries for dk and dv. */
+template <int D, int BN, int BM, int C> static Err launch(const Call *call, const Attention &a)
 {
     const cudaStream_t stream = call->queue->stream;
-    const size_t dq_bytes = sizeof(DqRoom<D, BN>), dkv_bytes = sizeof(DkvRoom<D, BN>);
+    const size_t dq_bytes = sizeof(DqRoom<D, BN>), dkv_bytes = sizeof(DkvRoom<D, BM>);
     CUDA_TRY(cudaFuncSetAttribute(dq_kernel<D, BN>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                   (int)dq_bytes));
-    CUDA_TRY(cudaFuncSetAttribute(dkv_kernel<D, BN, C>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+    CUDA_TRY(cudaFuncSetAttribute(dkv_kernel<D, BM, C>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                   (int)dkv_bytes));
     if (a.t > 0 && a.h > 0)
         dq_kernel<D, BN>
             <<<dim3((unsigned)blocks_of(a.t, OWN), (unsigned)a.h), THREADS, dq_bytes, stream>>>(a);
     if (a.k.n[0] > 0 && a.g > 0)
-        dkv_kernel<D, BN, C><<<dim3((unsigned)blocks_of(a.k.n[0], OWN), (unsigned)a.g, D / C),
+        dkv_kernel<D, BM, C><<<dim3((unsigned)blocks_of(a.k.n[0], OWN), (unsigned)a.g, D / C),
                                THREADS, dkv_bytes, stream>>>(a);
     return cuda_launched(KERNEL_attention_dx);
 }
 
 Err attention_dx_bf16(const Call *call, const Attention &a)
 {
-    if (a.c <= 64) return launch<64, 64, 64>(call, a);
-    if (a.c <= 128) return launch<128, 64, 128>(call, a);
-    return launch<256, 32, 128>(call, a);
+    if (a.c <= 64) return launch<64, 64, 32, 64>(call, a);
+    if (a.c <= 128) return launch<128, 64, 64, 128>(call, a);
+    return launch<256, 32, 32, 128>(call, a);
 }

@@ -15,7 +15,7 @@
 
 #include "device/cuda/value.cuh"
 
-enum { THREADS = 256, STRIP = 32 };
+enum { THREADS = 256, STRIP = 32, AHEAD = 4 };
 
 typedef struct {
     Tensor ids, w, y;
@@ -69,15 +69,23 @@ static __global__ void keys_kernel(Tensor ids, int64_t base, int64_t rows, int32
     token[t] = (int32_t)t;
 }
 
-static __device__ inline void add_to(const Tensor &dw, int64_t row, int64_t column, float x)
+/* W columns of a row of dw take a sum. */
+template <int W>
+static __device__ inline void add_to(const Tensor &dw, int64_t row, int64_t column, const float *x)
 {
-    value_keep(dw.data, dw.dtype, row * dw.stride[0] + column * dw.stride[1], 1, x);
+    const int64_t at = row * dw.stride[0] + column * dw.stride[1];
+    float sum[W];
+    piece_floats(piece_load<W>(dw.data, dw.dtype, at), dw.dtype, sum);
+#pragma unroll
+    for (int e = 0; e < W; e++) sum[e] += value_round(dw.dtype, x[e]);
+    piece_store<W>(dw.data, dw.dtype, at, sum);
 }
 
-/* One thread: one column of one strip. Positions are the same for a whole block. */
-static __global__ void strip_kernel(const __grid_constant__ Fold f)
+/* One thread: W columns of one strip. Positions are the same for a whole block; the rows of AHEAD
+ * tokens are loaded before the first is summed. */
+template <int W> static __global__ void strip_kernel(const __grid_constant__ Fold f)
 {
-    const int64_t column = (int64_t)blockIdx.y * blockDim.x + threadIdx.x, strip = blockIdx.x;
+    const int64_t column = ((int64_t)blockIdx.y * blockDim.x + threadIdx.x) * W, strip = blockIdx.x;
     const int64_t from = strip * STRIP, to = min(from + STRIP, f.tokens);
     __shared__ int32_t id[STRIP], token[STRIP];
     if (threadIdx.x < STRIP && from + threadIdx.x < to) {
@@ -89,37 +97,56 @@ static __global__ void strip_kernel(const __grid_constant__ Fold f)
     const int n = (int)(to - from);
     const bool enters = from > 0 && f.id[from - 1] == id[0];
     const bool leaves = to < f.tokens && f.id[to] == id[n - 1];
-    float sum = 0;
+    const int64_t side = strip * f.width + column;
+    float sum[W] = {};
     bool first = true;
-    for (int i = 0; i < n; i++) {
-        if (id[i] >= f.dw.n[0]) return; /* ids of other parts, to the end */
-        sum +=
-            value_get(f.dy.data, f.dy.dtype, token[i] * f.dy.stride[0] + column * f.dy.stride[1]);
-        if (i + 1 < n && id[i + 1] == id[i]) continue;
-        if (first && enters) /* a strip of one run that goes on is a tail too */
-            f.tail[strip * f.width + column] = sum;
-        else if (i + 1 == n && leaves)
-            f.head[strip * f.width + column] = sum;
-        else
-            add_to(f.dw, id[i], column, sum);
-        first = false;
-        sum = 0;
+    for (int at = 0; at < n; at += AHEAD) {
+        Piece<W> row[AHEAD];
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++)
+            if (at + k < n)
+                row[k] = piece_load<W>(f.dy.data, f.dy.dtype,
+                                       token[at + k] * f.dy.stride[0] + column * f.dy.stride[1]);
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) {
+            const int i = at + k;
+            if (i >= n) break;
+            if (id[i] >= f.dw.n[0]) return; /* ids of other parts, to the end */
+            float x[W];
+            piece_floats(row[k], f.dy.dtype, x);
+#pragma unroll
+            for (int e = 0; e < W; e++) sum[e] += x[e];
+            if (i + 1 < n && id[i + 1] == id[i]) continue;
+            if (first && enters) /* a strip of one run that goes on is a tail too */
+                piece_store<W>(f.tail, F32, side, sum);
+            else if (i + 1 == n && leaves)
+                piece_store<W>(f.head, F32, side, sum);
+            else
+                add_to<W>(f.dw, id[i], column, sum);
+            first = false;
+#pragma unroll
+            for (int e = 0; e < W; e++) sum[e] = 0;
+        }
     }
 }
 
 /* Runs that cross strips: who holds the head folds the tails behind it. */
-static __global__ void cross_kernel(const __grid_constant__ Fold f)
+template <int W> static __global__ void cross_kernel(const __grid_constant__ Fold f)
 {
-    const int64_t column = (int64_t)blockIdx.y * blockDim.x + threadIdx.x, strip = blockIdx.x;
+    const int64_t column = ((int64_t)blockIdx.y * blockDim.x + threadIdx.x) * W, strip = blockIdx.x;
     const int64_t from = strip * STRIP, last = from + STRIP - 1;
     if (column >= f.width || last + 1 >= f.tokens) return;
     const int32_t id = f.id[last];
     if (id >= f.dw.n[0] || f.id[last + 1] != id) return;              /* nothing leaves */
     if (from > 0 && f.id[from] == id && f.id[from - 1] == id) return; /* it began before */
-    float sum = f.head[strip * f.width + column];
-    for (int64_t s = strip + 1; s * STRIP < f.tokens && f.id[s * STRIP] == id; s++)
-        sum += f.tail[s * f.width + column];
-    add_to(f.dw, id, column, sum);
+    float sum[W], x[W];
+    piece_floats(piece_load<W>(f.head, F32, strip * f.width + column), F32, sum);
+    for (int64_t s = strip + 1; s * STRIP < f.tokens && f.id[s * STRIP] == id; s++) {
+        piece_floats(piece_load<W>(f.tail, F32, s * f.width + column), F32, x);
+#pragma unroll
+        for (int e = 0; e < W; e++) sum[e] += x[e];
+    }
+    add_to<W>(f.dw, id, column, sum);
 }
 
 /* dw = keep * dw, before anything is added. */
@@ -183,9 +210,16 @@ extern "C" Err cuda_embedding_dw(const Call *call)
     TRY(start(call));
     if (f.tokens == 0) return OK;
     TRY(sort_ids(call, &f));
-    const unsigned threads = f.width >= THREADS ? THREADS : 64;
-    const dim3 grid((unsigned)blocks_of(f.tokens, STRIP), (unsigned)blocks_of(f.width, threads));
-    strip_kernel<<<grid, threads, 0, call->queue->stream>>>(f);
-    cross_kernel<<<grid, threads, 0, call->queue->stream>>>(f);
+    const bool wide = walk_rows_wide(&f.dy) && walk_rows_wide(&f.dw);
+    const int64_t pieces = wide ? f.width / WALK_WIDE : f.width;
+    const unsigned threads = pieces >= 128 ? 128 : pieces > 64 ? 96 : 64;
+    const dim3 grid((unsigned)blocks_of(f.tokens, STRIP), (unsigned)blocks_of(pieces, threads));
+    if (wide) {
+        strip_kernel<WALK_WIDE><<<grid, threads, 0, call->queue->stream>>>(f);
+        cross_kernel<WALK_WIDE><<<grid, threads, 0, call->queue->stream>>>(f);
+    } else {
+        strip_kernel<1><<<grid, threads, 0, call->queue->stream>>>(f);
+        cross_kernel<1><<<grid, threads, 0, call->queue->stream>>>(f);
+    }
     return cuda_launched(KERNEL_embedding_dw);
 }

@@ -1,0 +1,59 @@
+/* What is said when the CUDA device cannot be opened: without CUDA. */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "device/open.h"
+
+static void fails(const char *path, const char *words)
+{
+    const Device *device = NULL;
+    assert_int_equal(device_cuda_open(path, &device), ERR_CONFIG);
+    assert_null(device);
+    if (!strstr(err_text(), words)) fail_msg("\"%s\" does not say \"%s\"", err_text(), words);
+    assert_non_null(strstr(device_cuda_text(path), words));
+}
+
+static void what_is_missing_is_said(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/sheaf_test_XXXXXX";
+    const int file = mkstemp(path);
+    assert_true(file >= 0);
+    assert_true(write(file, "no object", 9) == 9);
+    close(file);
+    fails("/nowhere/sheaf-cuda.so", "/nowhere/sheaf-cuda.so is not there");
+    fails("/nowhere/sheaf-cuda.so", "run.device=cpu");
+    fails(path, "does not open");
+    unlink(path);
+}
+
+/* A shared object that is not ours: the C library's own. */
+static void another_object_is_refused(void **state)
+{
+    (void)state;
+    char line[512], path[512] = "";
+    FILE *maps = fopen("/proc/self/maps", "r");
+    assert_non_null(maps);
+    while (fgets(line, sizeof line, maps))
+        if (strstr(line, "libc.so") || strstr(line, "libc-")) {
+            sscanf(strchr(line, '/'), "%511s", path);
+            break;
+        }
+    fclose(maps);
+    if (path[0] == '\0') skip();
+    fails(path, "built from other sources");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_missing_is_said),
+                                       cmocka_unit_test(another_object_is_refused)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
