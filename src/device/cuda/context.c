@@ -55,8 +55,12 @@ int cuda_count(void)
     const cudaError_t status = cudaGetDeviceCount(&n);
     if (status == cudaSuccess && n > 0) return n;
     (void)cudaGetLastError();
-    (void)err_keep("cuda: no GPU can be used: %s; run.device=cpu runs without one",
-                   status == cudaSuccess ? "the driver lists none" : cudaGetErrorString(status));
+    const char *why = status == cudaSuccess ? "the driver lists none"
+                      : status == cudaErrorInsufficientDriver
+                          ? "no NVIDIA driver as new as this CUDA"
+                          : cudaGetErrorString(status);
+    (void)err_keep("cuda %d.%d: no GPU can be used: %s; run.device=cpu runs without one",
+                   CUDART_VERSION / 1000, CUDART_VERSION / 10 % 100, why);
     return 0;
 }
 
