@@ -44,97 +44,127 @@ static void updates(void **state)
         }
 }
 
-/* Squares, clip and AdamW as lists, against the kernels on the same bytes. */
-static void lists(void **state)
+/* Tensors of a step's end, as calls for the kernels and as pieces for the lists. */
+typedef struct {
+    Call call[N_COUNTS];
+    Tensor weight[N_COUNTS], sums, out;
+    SquaresPiece square[N_COUNTS];
+    UpdatePiece piece[N_COUNTS];
+    char *listed, *single; /* the arena after the lists, after a kernel */
+} Step;
+
+static const double mean_max[2] = {0.01, 0.5};
+
+/* Where a tensor's bytes are in a copy of the arena. */
+static char *in_copy(char *copy, const void *data)
 {
-    (void)state;
-    enum { N = N_COUNTS };
-    Call c[N];
-    Tensor weight[N];
-    SquaresPiece square[N];
-    UpdatePiece piece[N];
-    const Tensor sums = RANDOM(&gpu.b, F64, DENSE, N), out = NEW(&gpu.b, F64, DENSE, 2);
-    const size_t room = (size_t)1 << 25;
-    char *host = malloc(2 * room), *single = host + room;
-    double total = 0;
-    assert_non_null(host);
-    for (int i = 0; i < N; i++) {
-        c[i] = update_call(counts[i], gpu_types[i % 2], DENSE);
-        weight[i] = NEW(&gpu.b, BF16, DENSE, counts[i]);
-        const Call on = call_on_gpu(&c[i]);
-        square[i] = (SquaresPiece){on.in[0].data, counts[i], (double *)on_gpu(sums).data + i, i % 2,
-                                   on.in[0].dtype};
-        piece[i] = (UpdatePiece){on.in[0].data,
-                                 on.out[0].data,
-                                 on.out[1].data,
-                                 on.out[2].data,
-                                 i == 3 ? NULL : on_gpu(weight[i]).data,
-                                 counts[i],
-                                 i % 3 ? 0.1 : 0,
-                                 on.in[0].dtype};
+    return copy + ((const char *)data - gpu.b.arena.base);
+}
+
+static void step_make(Step *s)
+{
+    s->sums = RANDOM(&gpu.b, F64, DENSE, N_COUNTS);
+    s->out = NEW(&gpu.b, F64, DENSE, 2);
+    for (int i = 0; i < N_COUNTS; i++) {
+        const int64_t n = counts[i];
+        s->call[i] = update_call(n, gpu_types[i % 2], DENSE);
+        s->call[i].attr.adamw.decay = i % 3 ? 0.1 : 0;
+        s->weight[i] = NEW(&gpu.b, BF16, DENSE, n);
+        const Call on = call_on_gpu(&s->call[i]);
+        const DType type = on.in[0].dtype;
+        s->square[i] =
+            (SquaresPiece){on.in[0].data, n, (double *)on_gpu(s->sums).data + i, i % 2, type};
+        s->piece[i] = (UpdatePiece){on.in[0].data,
+                                    on.out[0].data,
+                                    on.out[1].data,
+                                    on.out[2].data,
+                                    i == 3 ? NULL : on_gpu(s->weight[i]).data,
+                                    n,
+                                    s->call[i].attr.adamw.decay,
+                                    type};
     }
+    const size_t room = (gpu.b.arena.used_bytes + 63) / 64 * 64;
+    s->listed = malloc(2 * room);
+    assert_non_null(s->listed);
+    s->single = s->listed + room;
+}
+
+static void step_run(const Step *s)
+{
     const size_t bytes = gpu.b.arena.used_bytes;
-    assert_true(bytes <= room);
-    gpu_ok(gpu.m->copy(gpu.q, gpu.base, gpu.b.arena.base, bytes));
+    double *const out = on_gpu(s->out).data;
+    const UpdateNumbers numbers = {3e-3, 0.9, 0.99, 1e-8, 0.271, 0.0297, out};
     DeviceList *squares, *update;
-    gpu_ok(gpu.m->squares_open(gpu.context, square, N, &squares));
-    gpu_ok(gpu.m->update_open(gpu.context, piece, N, &update));
-    const double mean_max[2] = {0.01, 0.5};
-    const Tensor on_out = on_gpu(out);
-    const UpdateNumbers numbers = {3e-3, 0.9, 0.99, 1e-8, 0.271, 0.0297, on_out.data};
+    gpu_ok(gpu.m->copy(gpu.q, gpu.base, gpu.b.arena.base, bytes));
+    gpu_ok(gpu.m->squares_open(gpu.context, s->square, N_COUNTS, &squares));
+    gpu_ok(gpu.m->update_open(gpu.context, s->piece, N_COUNTS, &update));
     gpu_ok(gpu.m->squares_run(gpu.q, squares));
-    gpu_ok(gpu.m->clip(gpu.q, on_gpu(sums).data, N, mean_max, on_out.data));
+    gpu_ok(gpu.m->clip(gpu.q, on_gpu(s->sums).data, N_COUNTS, mean_max, out));
     gpu_ok(gpu.m->update_run(gpu.q, update, &numbers));
-    gpu_ok(gpu.m->copy(gpu.q, host, gpu.base, bytes));
+    gpu_ok(gpu.m->copy(gpu.q, s->listed, gpu.base, bytes));
     gpu_ok(gpu.m->sync(gpu.q));
     gpu.m->list_close(squares);
     gpu.m->list_close(update);
     gpu.calls++;
+}
 
-    const Tensor got_sums = {host + ((char *)sums.data - gpu.b.arena.base), F64, 1, {N}, {1}};
-    const double *got_out = (const double *)(void *)(host + ((char *)out.data - gpu.b.arena.base));
-    for (int i = 0; i < N; i++) { /* the kernel of one tensor gives the same bits */
-        Call s = {.n_in = 1, .n_out = 1, .in = {c[i].in[0]}, .number = {i % 2}};
-        s.out[0] = sums;
-        s.out[0].n[0] = 1;
-        s.out[0].data = (double *)sums.data + i;
-        run_on_gpu(KERNEL_sum_squares, &s, gpu.b.arena.base, single);
-        const double want =
-            *(const double *)(void *)(single + ((char *)s.out[0].data - gpu.b.arena.base));
-        if (get(&got_sums, i) != want)
-            fail_msg("squares %d: %.17g, by the kernel %.17g", i, get(&got_sums, i), want);
+/* The kernel of one tensor gives the same bits; the clip is their norm. */
+static void check_squares(const Step *s)
+{
+    const double *got = (const double *)(void *)in_copy(s->listed, s->sums.data);
+    const double *out = (const double *)(void *)in_copy(s->listed, s->out.data);
+    double total = 0;
+    for (int i = 0; i < N_COUNTS; i++) {
+        Call c = {.in = {s->call[i].in[0]}, .n_in = 1, .n_out = 1, .number = {i % 2}};
+        c.out[0] = s->sums;
+        c.out[0].n[0] = 1;
+        c.out[0].data = (double *)s->sums.data + i;
+        run_on_gpu(KERNEL_sum_squares, &c, gpu.b.arena.base, s->single);
+        const double want = *(const double *)(void *)in_copy(s->single, c.out[0].data);
+        if (got[i] != want) fail_msg("squares %d: %.17g, by the kernel %.17g", i, got[i], want);
         total += want;
     }
-    const double norm = sqrt(total) * mean_max[0];
-    assert_true(fabs(got_out[1] - norm) <= 1e-14 * norm);
-    const double factor = norm > mean_max[1] ? mean_max[0] * (mean_max[1] / norm) : mean_max[0];
+    const double norm = sqrt(total) * mean_max[0], factor = mean_max[0] * (mean_max[1] / norm);
     assert_true(norm > mean_max[1]);
-    assert_true(fabs(got_out[0] - factor) <= 1e-14 * factor);
-    for (int i = 0; i < N; i++) {
-        Call one = c[i];
-        one.number[1] = got_out[0];
-        one.attr.adamw.decay = i % 3 ? 0.1 : 0;
-        run_on_gpu(KERNEL_adamw, &one, gpu.b.arena.base, single);
-        for (int o = 0; o < 3; o++) {
-            const size_t at = (size_t)((char *)c[i].out[o].data - gpu.b.arena.base);
-            for (int64_t k = 0; k < counts[i]; k++) {
-                float list, kernel;
-                memcpy(&list, host + at + 4 * k, 4);
-                memcpy(&kernel, single + at + 4 * k, 4);
-                if (list != kernel)
-                    fail_msg("list %d output %d [%d]: %g, %g", i, o, (int)k, (double)list,
-                             (double)kernel);
-                if (o > 0 || i == 3) continue;
-                uint16_t half;
-                memcpy(&half, host + ((char *)weight[i].data - gpu.b.arena.base) + 2 * k, 2);
-                const uint32_t wide = (uint32_t)half << 16;
-                float rounded;
-                memcpy(&rounded, &wide, 4);
-                assert_true(fabsf(rounded - list) <= ldexpf(fabsf(list), -8));
-            }
-        }
+    assert_true(fabs(out[1] - norm) <= 1e-14 * norm);
+    assert_true(fabs(out[0] - factor) <= 1e-14 * factor);
+}
+
+/* What the list wrote of tensor i, against the kernel's bits; and its weights in bf16. */
+static void check_update(const Step *s, int i)
+{
+    for (int o = 0; o < 3; o++) {
+        const void *at = s->call[i].out[o].data;
+        const float *list = (const float *)(void *)in_copy(s->listed, at);
+        const float *kernel = (const float *)(void *)in_copy(s->single, at);
+        for (int64_t k = 0; k < counts[i]; k++)
+            if (list[k] != kernel[k])
+                fail_msg("list %d output %d [%d]: %g, by the kernel %g", i, o, (int)k,
+                         (double)list[k], (double)kernel[k]);
     }
-    free(host);
+    if (i == 3) return; /* it has none */
+    Tensor weight = s->weight[i], master = s->call[i].out[0];
+    weight.data = in_copy(s->listed, weight.data);
+    master.data = in_copy(s->listed, master.data);
+    for (int64_t k = 0; k < counts[i]; k++)
+        assert_true(fabs(get(&weight, k) - get(&master, k)) <= ldexp(fabs(get(&master, k)), -8));
+}
+
+/* Squares, clip and AdamW as lists, against the kernels on the same bytes. */
+static void lists(void **state)
+{
+    (void)state;
+    Step s;
+    step_make(&s);
+    step_run(&s);
+    check_squares(&s);
+    for (int i = 0; i < N_COUNTS; i++) {
+        Call one = s.call[i];
+        one.number[1] = *(const double *)(void *)in_copy(s.listed, s.out.data);
+        run_on_gpu(KERNEL_adamw, &one, gpu.b.arena.base, s.single);
+        check_update(&s, i);
+    }
+    free(s.listed);
     bench_clear(&gpu.b);
 }
 
