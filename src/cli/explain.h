@@ -89,9 +89,9 @@ typedef struct {
 
     int64_t tokens_micro, tokens_step;
     int n_memory, n_transfers;
-    MemoryRow memory[MAX_MEMORY_ROWS]; /* in the order of ArenaId */
-    size_t snapshot; /* beside the arenas: what is saved while the next steps run; 0: nothing is */
-    size_t total;    /* of all of it */
+    MemoryRow memory[MAX_MEMORY_ROWS];       /* in the order of ArenaId */
+    size_t save;                             /* beside the arenas: what saves take */
+    size_t total;                            /* of all of it */
     TransferRow transfer[MAX_TRANSFER_ROWS]; /* by purpose */
     size_t sent_bytes;                       /* of all transfers */
     PipelineFacts pipeline;

@@ -3,7 +3,7 @@
  *     state    packs | homes, master weights, moments           of each unit
  *     step     sums, of packs | of homes, guests; inputs, losses, scalars
  *     work     what lives where it is highest
- *     save     the snapshot of what the rank owns, when run.save_every is set; in no arena
+ *     save     the snapshot of what the rank owns, or a buffer for the last save alone; in no arena
  *
  * Each of the first two is a sum of pieces that lie back to back (schedule/memory_static.c); a
  * test finds the same pieces by their addresses. */
@@ -112,12 +112,13 @@ static void work_rows(Facts *f)
 }
 
 /* As train_bytes has it. */
-static Err snapshot_bytes(Facts *f, Arena *temp)
+static Err save_bytes(Facts *f, Arena *temp)
 {
-    int64_t bytes = 0;
-    if (f->config->run_save_every > 0) TRY(saver_bytes(&f->job->linked, temp, &bytes));
-    f->snapshot = (size_t)bytes;
-    f->total += f->snapshot;
+    const LinkedProgram *lp = &f->job->linked;
+    int64_t bytes;
+    TRY(saver_bytes(lp, lp->rank, save_room(f->config->run_save_every), temp, &bytes));
+    f->save = (size_t)bytes;
+    f->total += f->save;
     return OK;
 }
 
@@ -125,7 +126,7 @@ Err facts_memory(Facts *f, Arena *temp)
 {
     static const char *const name[N_ARENAS] = {"state", "step", "work", "host", "session"};
     const LinkedProgram *lp = &f->job->linked;
-    TRY(snapshot_bytes(f, temp));
+    TRY(save_bytes(f, temp));
     state_rows(f);
     step_rows(f);
     work_rows(f);
@@ -189,7 +190,9 @@ void explain_memory_text(const Facts *f, Text *t)
     work_text(f, t);
     bytes_line(t, "host", "frame", "offloaded, in the host's memory",
                f->job->linked.bytes[ARENA_HOST]);
-    if (f->snapshot)
-        bytes_line(t, "save", "snapshot", "what is saved while training goes on", f->snapshot);
+    if (f->config->run_save_every > 0)
+        bytes_line(t, "save", "snapshot", "what is saved while training goes on", f->save);
+    else
+        bytes_line(t, "save", "buffer", "through which the last step is saved", f->save);
     bytes_line(t, "all", "", "known before the run, and all that it takes", f->total);
 }

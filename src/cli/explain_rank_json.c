@@ -173,7 +173,7 @@ json_t *memory_json(const Facts *f)
     set_bytes(host, "live_bytes", lp->live[ARENA_HOST]);
     set(o, "host", host);
     set(o, "session", json_pack("{s:I}", "bytes", (json_int_t)lp->bytes[ARENA_SESSION]));
-    set_bytes(o, "snapshot_bytes", f->snapshot);
+    set_bytes(o, "save_bytes", f->save);
     set_bytes(o, "total_bytes", f->total);
     set(o, "rows", rows_json(f));
     return o;

@@ -42,7 +42,8 @@ static Err simulate_config(const Config *config, bool json, Arena *arena, Arena 
     TRY(config_job(config, &model, &settings));
     TRY(mesh_sized(&settings.parallel.mesh, &mesh));
     TRY(count_parameters(&settings, temp, &s.parameters));
-    TRY(simulate(&(SimulateInput){&mesh, compile_rank, &settings}, arena, temp, &s.all));
+    const SimulateInput in = {&mesh, compile_rank, &settings, save_room(config->run_save_every)};
+    TRY(simulate(&in, arena, temp, &s.all));
     Text t = text_in(arena);
     if (json)
         TRY(simulate_json(&s, &t));

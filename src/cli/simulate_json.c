@@ -41,6 +41,7 @@ static json_t *memory_json(const RankCount *c)
                                                [ARENA_SESSION] = "session"};
     json_t *o = json_object(), *peak = json_object();
     for (int i = 0; i < N_ARENAS; i++) set_bytes(o, name[i], c->bytes[i]);
+    set_bytes(o, "save", c->save_bytes);
     set_bytes(o, "total", c->total_bytes);
     for (int r = 0; r < N_OWN_REGIONS; r++)
         if (r != REGION_HOST) set_bytes(peak, region_name((Region)r), c->peak_region[r]);

@@ -37,7 +37,8 @@ static Err compile(Runner *r)
     TRY(job_compile(&set, r->world->arena, &r->job));
     set.kind = JOB_LOSS;
     if (valid_job(r)) TRY(job_compile(&set, r->world->arena, &r->valid_job));
-    TRY(train_bytes(&r->job, valid_job(r), s->config.run_save_every > 0, r->world->arena, &bytes));
+    TRY(train_bytes(&r->job, valid_job(r), save_room(s->config.run_save_every), r->world->arena,
+                    &bytes));
     atomic_fetch_add(&s->bytes, bytes);
     return OK;
 }

@@ -18,10 +18,12 @@
 
 #include "schedule/link.h"
 #include "schedule/sent.h"
+#include "state/save.h"
 
 /* What one rank's program takes and does in a step, at full extents. */
 typedef struct {
     size_t bytes[N_ARENAS];
+    size_t save_bytes; /* what saves take, beside the arenas */
     size_t total_bytes;
     size_t peak_region[N_OWN_REGIONS]; /* of the work arena, where it is highest */
     size_t peak_packs, peak_grads;
@@ -53,6 +55,7 @@ typedef struct {
     const Mesh *mesh;
     RankCompile *compile;
     void *context; /* of compile */
+    SaveRoom save; /* of ranks that hold the same the first alone saves it: classes of their own */
 } SimulateInput;
 
 /* Local. */

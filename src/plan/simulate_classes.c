@@ -128,6 +128,24 @@ static Err hash_program(const LinkedProgram *lp, uint64_t *hash)
     return linked_visit(lp, hash_transfer, hash);
 }
 
+/* What saves of a rank take; any program tells it of all ranks. */
+static Err count_save(const Classing *c, const LinkedProgram *lp, int rank, size_t *out)
+{
+    int64_t bytes = 0;
+    if (c->in->save != ROOM_NONE) TRY(saver_bytes(lp, rank, c->in->save, c->temp, &bytes));
+    *out = (size_t)bytes;
+    return OK;
+}
+
+static Err mix_save(const Sorting *s, const LinkedProgram *lp, int at, uint64_t *key)
+{
+    size_t bytes;
+    const int rank = mesh_move(s->c->in->mesh, VIEW_DENSE, 1u << s->axis, at, lp->rank);
+    TRY(count_save(s->c, lp, rank, &bytes));
+    *key = mix(*key, bytes);
+    return OK;
+}
+
 /* The sort of each coordinate of the axis: equal keys, equal counts. */
 static Err find_keys(const Classing *c, int axis, int rank, uint64_t *key)
 {
@@ -142,11 +160,10 @@ static Err find_keys(const Classing *c, int axis, int rank, uint64_t *key)
         TRY(ARENA_NEW(c->temp, c->view->size[axis], &s.key));
         TRY(ARENA_NEW(c->temp, s.cap_seen, &s.seen));
         TRY(linked_visit(lp, sort_by_transfer, &s));
-        if (data)
-            memcpy(key, s.key, (size_t)c->view->size[axis] * sizeof *key);
-        else {
-            TRY(hash_program(lp, &own));
-            key[at] = mix(own, s.key[at]);
+        if (!data) TRY(hash_program(lp, &own));
+        for (int i = data ? 0 : at; i < (data ? c->view->size[axis] : at + 1); i++) {
+            key[i] = mix(own, s.key[i]);
+            TRY(mix_save(&s, lp, i, &key[i]));
         }
         arena_rewind(c->temp, mark);
     }
@@ -167,8 +184,9 @@ static bool sent_equal(const Sent *a, const Sent *b)
 
 static bool count_equal(const RankCount *a, const RankCount *b)
 {
-    return memcmp(a->bytes, b->bytes, sizeof a->bytes) == 0 && a->flops == b->flops &&
-           a->flops_again == b->flops_again && sent_equal(&a->sent, &b->sent);
+    return memcmp(a->bytes, b->bytes, sizeof a->bytes) == 0 && a->save_bytes == b->save_bytes &&
+           a->flops == b->flops && a->flops_again == b->flops_again &&
+           sent_equal(&a->sent, &b->sent);
 }
 
 static Err count_one(const Classing *c, int rank, RankCount *out)
@@ -177,6 +195,8 @@ static Err count_one(const Classing *c, int rank, RankCount *out)
     const LinkedProgram *lp;
     TRY(compile(c, rank, &lp));
     TRY(count_rank(lp, out));
+    TRY(count_save(c, lp, rank, &out->save_bytes));
+    out->total_bytes += out->save_bytes;
     arena_rewind(c->temp, mark);
     return OK;
 }

@@ -39,12 +39,20 @@ struct Saver {
     pthread_t thread;
 };
 
-Err saver_bytes(const LinkedProgram *lp, Arena *temp, int64_t *out)
+/* A rank that owns less than a buffer holds needs no more than that. */
+static int64_t room_bytes(const SaveParts *p, SaveRoom room)
+{
+    const int64_t all = p->at[p->parts.n];
+    if (room == ROOM_NONE) return 0;
+    return room == ROOM_SNAPSHOT || all < SAVE_BUFFER_BYTES ? all : SAVE_BUFFER_BYTES;
+}
+
+Err saver_bytes(const LinkedProgram *lp, int rank, SaveRoom room, Arena *temp, int64_t *out)
 {
     SaveParts p;
     const size_t mark = arena_mark(temp);
-    TRY(save_parts_open(&p, lp, lp->rank, temp));
-    *out = p.at[p.parts.n];
+    TRY(save_parts_open(&p, lp, rank, temp));
+    *out = room_bytes(&p, room);
     arena_rewind(temp, mark);
     return OK;
 }
@@ -143,10 +151,8 @@ static Err open_memory(Saver *s, Arena *a)
     void *data;
     const LinkedProgram *lp = s->set.rank->settings.program;
     TRY(save_parts_open(&s->parts, lp, lp->rank, a));
-    const size_t bytes =
-        s->set.snapshot ? (size_t)s->parts.at[s->parts.parts.n] : SAVE_BUFFER_BYTES;
-    TRY(arena_push(a, bytes, &data));
-    if (s->set.snapshot)
+    TRY(arena_push(a, (size_t)room_bytes(&s->parts, s->set.room), &data));
+    if (s->set.room == ROOM_SNAPSHOT)
         s->parts.snapshot = data;
     else
         s->parts.buffer = data;

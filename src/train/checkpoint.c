@@ -49,7 +49,7 @@ Err loop_open_saver(Loop *l)
                                .checkpoints = save->folder,
                                .ranks = l->s->world->ranks,
                                .keep = (int)save->keep,
-                               .snapshot = save->every > 0,
+                               .room = save_room(save->every),
                                .hook = save->hook,
                                .beside = l->s->dir,
                                .lines = lines};

@@ -8,10 +8,10 @@
 
 enum { MOST_SKIPS = 8 }; /* in a row; then the weights themselves are spoilt, or the rate is */
 
-Err train_bytes(const Job *job, const Job *valid, bool snapshot, Arena *temp, int64_t *out)
+Err train_bytes(const Job *job, const Job *valid, SaveRoom room, Arena *temp, int64_t *out)
 {
-    int64_t bytes = 0;
-    if (snapshot) TRY(saver_bytes(&job->linked, temp, &bytes));
+    int64_t bytes;
+    TRY(saver_bytes(&job->linked, job->linked.rank, room, temp, &bytes));
     for (int a = 0; a < N_ARENAS; a++) {
         bytes += (int64_t)job->linked.bytes[a];
         if (valid && a != ARENA_STATE) bytes += (int64_t)valid->linked.bytes[a];
@@ -155,8 +155,8 @@ static Err open_loop(Loop *l)
     const TrainSettings *s = l->s;
     int64_t bytes = 0;
     TrainStart start;
-    Err err =
-        train_bytes(s->job, s->valid_job, s->save.folder && s->save.every, s->world->arena, &bytes);
+    const SaveRoom room = s->save.folder ? save_room(s->save.every) : ROOM_NONE;
+    Err err = train_bytes(s->job, s->valid_job, room, s->world->arena, &bytes);
     if (err == OK) err = open_ranks(l);
     TRY(world_agree(s->world, err));
     *l->sums = (Sums){.bytes = (double)bytes};

@@ -92,8 +92,8 @@ typedef struct {
 Err train_run(const TrainSettings *s, TrainResult *out);
 
 /* Local. All that a rank allocates for its tensors: every arena, those of validation beside the state
- * that it shares, and with `snapshot` what saves while it trains is copied to. */
-Err train_bytes(const Job *job, const Job *valid, bool snapshot, Arena *temp, int64_t *out);
+ * that it shares, and what saves take. */
+Err train_bytes(const Job *job, const Job *valid, SaveRoom room, Arena *temp, int64_t *out);
 /* Local. Flops of products and attention of a rank in one step: what the model needs, without what
  * is recomputed. A causal query sees half of the keys on average. */
 double job_model_flops(const Job *job);

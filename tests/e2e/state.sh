@@ -76,6 +76,13 @@ ok "keeps three" test "$(checkpoints k | wc -l)" = 3
 # What explain predicts with the snapshot is what the run measures.
 explained=$("$sheaf" explain "$top/run.yaml" --json | sed -n 's/.*"total_bytes": \([0-9]*\).*/\1/p' | head -n 1)
 ok "the snapshot is in the memory that is known before" grep -q "\"peak_bytes\": $explained," "$top/a/metrics.jsonl"
+simulated() { # key=value...: bytes of the rank that takes most
+    "$sheaf" simulate "$top/run.yaml" "$@" --json | tr -d '\n' | sed 's/.*"greatest": {[^}]*"bytes": \([0-9]*\).*/\1/'
+}
+ok "simulate knows it too" test "$(simulated)" = "$explained"
+ok "also of three ranks" grep -q "\"peak_bytes\": $(simulated run.ranks=3 parallel.zero=2)," "$top/r/metrics.jsonl"
+ok "a run that saves its last step alone" status 0 train once run.save_every=0 run.steps=2
+ok "and the buffer for that" grep -q "\"peak_bytes\": $(simulated run.save_every=0)," "$top/once/metrics.jsonl"
 
 # Killed at every point of a save, on one rank and on one of three.
 points="snapshot folder half data synced manifest-half manifest renamed latest-half latest removing done"

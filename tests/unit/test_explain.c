@@ -2,6 +2,7 @@
  * found, flags choose, and what cannot be honoured is refused. */
 #define _POSIX_C_SOURCE 200809L
 #include "explain_test.h"
+#include "state/save.h"
 
 static char again[SAID_BYTES];
 
@@ -79,13 +80,16 @@ static void text_has_the_predicted_bytes(void **state)
     for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
         Compiled *c = compiled(more[i], JOB_STEP);
         const LinkedProgram *lp = &c->job.linked;
-        size_t total = 0;
+        int64_t save;
         char action[ACTION_TEXT_BYTES], at[80];
+        DO(saver_bytes(lp, 0, ROOM_BUFFER, &c->arena, &save));
+        size_t total = (size_t)save;
         assert_int_equal(explain(1, more[i], NULL), 0);
         for (int a = 0; a < N_ARENAS; a++) total += lp->bytes[a];
         assert_said_number("the peak: by lifetimes, packed", lp->bytes[ARENA_WORK]);
         assert_said_number("the least that any packing needs", lp->live[ARENA_WORK]);
         assert_said_number("offloaded, in the host's memory", lp->bytes[ARENA_HOST]);
+        assert_said_number("through which the last step is saved", (size_t)save);
         assert_said_number("known before the run, and all that it takes", total);
         action_text(&lp->list[lp->peak_at].action, 1, action);
         snprintf(at, sizeof at, "at %s (action %d of %d)", action, lp->peak_at + 1, lp->n);

@@ -2,6 +2,7 @@
  * one that the compiler made. */
 #define _POSIX_C_SOURCE 200809L
 #include "explain_test.h"
+#include "state/save.h"
 
 static double run_flops(const Job *job, bool computed_again)
 {
@@ -15,15 +16,17 @@ static double run_flops(const Job *job, bool computed_again)
     return sum;
 }
 
-static void compare_memory(const json_t *all, const LinkedProgram *lp)
+static void compare_memory(const json_t *all, const LinkedProgram *lp, Arena *temp)
 {
     static const char *const arena[N_ARENAS] = {"state", "step", "work", "host", "session"};
-    size_t total = 0;
+    int64_t total;
+    DO(saver_bytes(lp, lp->rank, ROOM_BUFFER, temp, &total));
+    assert_int_equal(number(all, "memory.save_bytes"), total);
     for (int a = 0; a < N_ARENAS; a++) {
         char path[64];
         snprintf(path, sizeof path, "memory.%s.bytes", arena[a]);
         assert_int_equal(number(all, path), lp->bytes[a]);
-        total += lp->bytes[a];
+        total += (int64_t)lp->bytes[a];
     }
     assert_int_equal(number(all, "memory.total_bytes"), total);
     assert_int_equal(number(all, "memory.work.live_bytes"), lp->live[ARENA_WORK]);
@@ -67,11 +70,12 @@ static void compare_program(const json_t *o, const Program *p)
     }
 }
 
-static void compare_job(const json_t *all, const Job *job)
+static void compare_job(const json_t *all, Compiled *c)
 {
+    const Job *job = &c->job;
     const Model *m = &job->model;
     char action[ACTION_TEXT_BYTES];
-    compare_memory(all, &job->linked);
+    compare_memory(all, &job->linked, &c->arena);
     assert_int_equal(number(all, "model.parameters"), model_param_count(m));
     assert_int_equal(json_array_size(at_path(all, "units")), m->n_units);
     for (int u = 0; u < m->n_units; u++)
@@ -98,7 +102,7 @@ static void json_equals_the_job(void **state)
         Compiled *c = compiled(more[i], JOB_STEP), *loss = compiled(more[i], JOB_LOSS);
         assert_int_equal(explain(1, "--json", more[i], NULL), 0);
         json_t *all = parsed();
-        compare_job(all, &c->job);
+        compare_job(all, c);
         const double fresh = run_flops(&c->job, false), second = run_flops(&c->job, true);
         assert_true((double)(number(all, "flops.forward") + number(all, "flops.backward")) ==
                     fresh);

@@ -49,8 +49,8 @@ static Simulation simulated(Room *room, const JobSettings *set, Mesh *mesh)
 {
     Simulation s;
     must(mesh_sized(&set->parallel.mesh, mesh));
-    must(
-        simulate(&(SimulateInput){mesh, compile_rank, (void *)set}, &room->arena, &room->temp, &s));
+    const SimulateInput in = {mesh, compile_rank, (void *)set, ROOM_SNAPSHOT};
+    must(simulate(&in, &room->arena, &room->temp, &s));
     return s;
 }
 
@@ -58,6 +58,7 @@ static Simulation simulated(Room *room, const JobSettings *set, Mesh *mesh)
 static bool counts_alike(const RankCount *a, const RankCount *b)
 {
     if (memcmp(a->bytes, b->bytes, sizeof a->bytes) != 0) return false;
+    if (a->save_bytes != b->save_bytes) return false;
     if (a->flops != b->flops || a->sent.n != b->sent.n) return false;
     for (int i = 0; i < a->sent.n; i++)
         if (a->sent.row[i].sent_bytes != b->sent.row[i].sent_bytes ||
@@ -80,9 +81,13 @@ static void check_every_rank(Room *room, const JobSettings *set)
         const size_t mark = arena_mark(&room->temp);
         const LinkedProgram *lp = NULL;
         RankCount count;
+        int64_t save;
         int at = -1;
         must(compile_rank((void *)set, rank, &room->temp, &lp));
         must(count_rank(lp, &count));
+        must(saver_bytes(lp, rank, ROOM_SNAPSHOT, &room->temp, &save));
+        count.save_bytes = (size_t)save;
+        count.total_bytes += count.save_bytes;
         for (int i = 0; i < s.n && at < 0; i++)
             if (counts_alike(&s.class[i].count, &count)) at = i; /* the first of those alike */
         if (at < 0) fail_msg("rank %d of %d is like no class", rank, mesh.world);

@@ -18,7 +18,11 @@ static void one_rank_is_what_explain_says(void **state)
     (void)state;
     Compiled *c = compiled(NULL, JOB_STEP);
     RankCount count;
+    int64_t save;
     DO(count_rank(&c->job.linked, &count));
+    DO(saver_bytes(&c->job.linked, 0, ROOM_BUFFER, &c->arena, &save));
+    assert_true(save > 0); /* the last step is saved, also when no other is */
+    count.total_bytes += (size_t)save;
     assert_int_equal(simulate_said(1, "--json", NULL), 0);
     json_t *all = parsed();
     const json_t *rank = json_array_get(json_object_get(all, "classes"), 0);
@@ -31,6 +35,8 @@ static void one_rank_is_what_explain_says(void **state)
     assert_int_equal(explain(1, "--json", NULL), 0);
     json_t *said_too = parsed();
     assert_int_equal(number(said_too, "memory.total_bytes"), count.total_bytes);
+    assert_int_equal(number(said_too, "memory.save_bytes"), save);
+    assert_int_equal(number(rank, "memory.save"), save);
     json_decref(said_too);
     json_decref(all);
     assert_int_equal(simulate_said(1, NULL), 0);

@@ -93,7 +93,7 @@ static Err change_after_begin(StateRank *r, void *work)
                                .checkpoints = g->bed->folder,
                                .ranks = r->world->ranks,
                                .keep = 2,
-                               .snapshot = true,
+                               .room = ROOM_SNAPSHOT,
                                .hook = {at_point, g}};
     StateScalars scalars = state_scalars(4);
     char config[32] = "seed: 1\n";
@@ -185,12 +185,47 @@ static void bytes_are_predicted(void **state)
     bed_open(&bed, &(StateSpec){.words = "dp=2 tp=3 zero=1", .dtype = BF16});
     for (int r = 0; r < bed.world.ranks; r++) {
         int64_t bytes;
-        DO(saver_bytes(&bed.world.job[r].linked, &bed.world.arena, &bytes));
+        DO(saver_bytes(&bed.world.job[r].linked, r, ROOM_SNAPSHOT, &bed.world.arena, &bytes));
         sum += bytes;
     }
     for (int i = 0; i < bed.whole.tensors.n; i++)
         all += 4 * shape_count(&bed.whole.tensors.tensor[i].shape);
     assert_int_equal(sum, all);
+    bed_close(&bed);
+}
+
+/* What a saver takes of the arena is what was predicted, and its lists, for which LISTS is a bound. */
+static Err open_and_measure(StateRank *r, void *work)
+{
+    enum { LISTS = 1 << 17 };
+    Bed *b = work;
+    Arena arena;
+    TRY(arena_open(&arena, "saver", ARENA_PLENTY));
+    for (SaveRoom room = ROOM_BUFFER; room <= ROOM_SNAPSHOT; room++) {
+        Saver *s;
+        int64_t bytes;
+        const SaverSettings set = {
+            .rank = &r->rank, .checkpoints = b->folder, .ranks = 2, .keep = 2, .room = room};
+        TRY(saver_bytes(r->rank.settings.program, r->rank.settings.program->rank, room, &arena,
+                        &bytes));
+        const size_t before = arena_mark(&arena);
+        TRY(saver_open(&set, &arena, &s));
+        const int64_t took = (int64_t)(arena_mark(&arena) - before);
+        saver_close(s);
+        if (took < bytes || took > bytes + LISTS)
+            return err_fail(ERR_CHECK, "room %d: %lld bytes, and %lld were predicted", (int)room,
+                            (long long)took, (long long)bytes);
+    }
+    arena_close(&arena);
+    return OK;
+}
+
+static void memory_is_predicted(void **state)
+{
+    (void)state;
+    Bed bed;
+    bed_open(&bed, &(StateSpec){.words = "dp=2 zero=1"});
+    DO(state_world_run(&bed.world, open_and_measure, &bed));
     bed_close(&bed);
 }
 
@@ -210,7 +245,7 @@ static Err fill_the_disk(StateRank *r, void *work)
     Bed *b = work;
     Saver *saver;
     const SaverSettings set = {
-        .rank = &r->rank, .checkpoints = b->folder, .ranks = 1, .keep = 2, .snapshot = true};
+        .rank = &r->rank, .checkpoints = b->folder, .ranks = 1, .keep = 2, .room = ROOM_SNAPSHOT};
     const StateScalars scalars[3] = {state_scalars(1), state_scalars(2), state_scalars(3)};
     SaverState got[3];
     char text[256] = "";
@@ -267,7 +302,7 @@ static Err close_early(StateRank *r, void *work)
     Bed *b = work;
     Saver *saver;
     const SaverSettings set = {
-        .rank = &r->rank, .checkpoints = b->folder, .ranks = 2, .keep = 2, .snapshot = true};
+        .rank = &r->rank, .checkpoints = b->folder, .ranks = 2, .keep = 2, .room = ROOM_SNAPSHOT};
     const StateScalars scalars = state_scalars(6);
     state_fill(r, 9);
     TRY(saver_open(&set, r->world->arena, &saver));
@@ -291,11 +326,10 @@ static void closed_before_its_end(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(later_changes_do_not_show),
-                                       cmocka_unit_test(without_a_snapshot),
-                                       cmocka_unit_test(longer_than_the_buffer),
-                                       cmocka_unit_test(bytes_are_predicted),
-                                       cmocka_unit_test(a_full_disk),
-                                       cmocka_unit_test(closed_before_its_end)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(later_changes_do_not_show), cmocka_unit_test(without_a_snapshot),
+        cmocka_unit_test(longer_than_the_buffer),    cmocka_unit_test(bytes_are_predicted),
+        cmocka_unit_test(memory_is_predicted),       cmocka_unit_test(a_full_disk),
+        cmocka_unit_test(closed_before_its_end)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
