@@ -10,6 +10,7 @@
 #include "cli/machine.h"
 #include "cli/train.h"
 #include "cli/train_state.h"
+#include "train/replicas.h"
 
 enum { VALID_SEQUENCES = 64 };
 
@@ -40,7 +41,8 @@ static Err compile(Runner *r)
     TRY(train_bytes(&r->job, valid_job(r), save_room(s->config.run_save_every), r->world->arena,
                     &bytes));
     atomic_fetch_add(&s->bytes, bytes);
-    return OK;
+    if (s->config.run_check_every == 0) return OK;
+    return replicas_possible(&r->job.linked, r->world->ranks, r->world->arena);
 }
 
 static Err open_runner(Runner *r)

@@ -163,12 +163,7 @@ Err replicas_check(Replicas *r, WorldRank *w, int64_t step)
 Err replicas_open(Replicas *r, const Rank *rank, int ranks, Arena *a)
 {
     *r = (Replicas){.rank = rank};
-    TRY(replicas_plan(r, ranks, a));
-    if (r->n_sets == 0)
-        return err_fail(
-            ERR_CONFIG,
-            "run.check_every: no two ranks hold the same weights, so there is nothing to "
-            "compare; set run.check_every=0");
+    TRY(replicas_plan(r, rank->settings.program, ranks, a));
     TRY(ARENA_NEW(a, r->n_cells, &r->hash));
     TRY(ARENA_NEW(a, (int64_t)r->n_sets * ranks, &r->told));
     return arena_push(a, CHUNK_BYTES, &r->buffer);

@@ -35,6 +35,9 @@ typedef struct {
     void *buffer;   /* a chunk of a cell, dense */
 } Replicas;
 
+/* Local. ERR_CONFIG when no two ranks hold the same: known from the program alone, before a run has a
+ * folder. */
+Err replicas_possible(const LinkedProgram *lp, int ranks, Arena *temp);
 /* Local. Memory from the arena; O(ranks^2) once. ERR_CONFIG when no two ranks hold the same. */
 Err replicas_open(Replicas *r, const Rank *rank, int ranks, Arena *a);
 /* Collective. ERR_CHECK, on all, names who differs and in what. `step` is for the message. */

@@ -4,7 +4,8 @@
 
 #include "train/replicas.h"
 
-/* Local. Fills tensors, parts, cells and sets, alike on every rank but for `mine`. */
-Err replicas_plan(Replicas *r, int ranks, Arena *a);
+/* Local. Fills tensors, parts, cells and sets, alike on every rank but for `mine`. ERR_CONFIG when there
+ * are none. */
+Err replicas_plan(Replicas *r, const LinkedProgram *lp, int ranks, Arena *a);
 
 #endif

@@ -104,9 +104,8 @@ static Err cells_of(Plan *q, int owner, const StatePart *own)
     return OK;
 }
 
-Err replicas_plan(Replicas *r, int ranks, Arena *a)
+Err replicas_plan(Replicas *r, const LinkedProgram *lp, int ranks, Arena *a)
 {
-    const LinkedProgram *lp = r->rank->settings.program;
     Plan q = {.r = r, .lp = lp, .ranks = ranks, .arena = a};
     TRY(state_tensors(lp, a, &r->tensors));
     TRY(ARENA_NEW(a, ranks, &q.held));
@@ -119,5 +118,17 @@ Err replicas_plan(Replicas *r, int ranks, Arena *a)
     for (int i = 0; i < ranks; i++)
         for (int64_t k = 0; k < q.owned[i].n; k++) TRY(cells_of(&q, i, &q.owned[i].part[k]));
     r->parts = q.held[lp->rank];
+    if (r->n_sets > 0) return OK;
+    return err_fail(ERR_CONFIG,
+                    "run.check_every: no two ranks hold the same weights, so there is nothing to "
+                    "compare; set run.check_every=0");
+}
+
+Err replicas_possible(const LinkedProgram *lp, int ranks, Arena *temp)
+{
+    Replicas r = {0};
+    const size_t mark = arena_mark(temp);
+    TRY(replicas_plan(&r, lp, ranks, temp));
+    arena_rewind(temp, mark);
     return OK;
 }

@@ -252,6 +252,7 @@ fi
 # Replicas compare.
 ok "nothing to compare" status 2 train c1 run.check_every=2
 ok "is refused" says c1.err "no two ranks hold the same"
+ok "before there is a folder" test ! -e "$top/c1"
 ok "three copies, compared" status 0 train c3 run.ranks=3 run.check_every=2
 ok "change nothing" diff "$top/a/samples.jsonl" "$top/c3/samples.jsonl"
 
