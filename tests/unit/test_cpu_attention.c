@@ -83,6 +83,24 @@ static void sizes(void **state)
         }
 }
 
+/* A few queries over many keys, every mask: one path up to eight, another from nine on. */
+static void few_queries(void **state)
+{
+    for (int i = 0; i < 9 * (int)N_MASKS; i++)
+        for (int t = 0; t < N_CPU_TYPES; t++) {
+            const Case c = {.type = cpu_types[t],
+                            .lay = (Lay)((i + t) % N_LAYS),
+                            .t = 1 + i % 9,
+                            .s = 20 + i * 7 % 300,
+                            .h = 6,
+                            .g = i % 2 ? 2 : 3,
+                            .c = i % 3 == 0   ? 64
+                                 : i % 3 == 1 ? 7
+                                              : 33};
+            try_case(*state, c, (Mask)(i / 9), 0.8, i % 4 == 3 ? 5 : 0);
+        }
+}
+
 /* Parts of the heads that a cut within a group leaves, and empty parts. */
 static void parts_of_heads(void **state)
 {
@@ -159,10 +177,10 @@ static void merge_with_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_masks),          cmocka_unit_test(sizes),
-        cmocka_unit_test(parts_of_heads),     cmocka_unit_test(later_blocks),
-        cmocka_unit_test(far_scores),         cmocka_unit_test(merge_and_delta),
-        cmocka_unit_test(merge_with_nothing),
+        cmocka_unit_test(all_masks),       cmocka_unit_test(sizes),
+        cmocka_unit_test(few_queries),     cmocka_unit_test(parts_of_heads),
+        cmocka_unit_test(later_blocks),    cmocka_unit_test(far_scores),
+        cmocka_unit_test(merge_and_delta), cmocka_unit_test(merge_with_nothing),
     };
     return cmocka_run_group_tests(tests, cpu_setup, cpu_teardown);
 }

@@ -2,7 +2,7 @@
  *
  * A row carries (max, sum, o) over the tiles: exp(s - max) summed, and o weighted alike. When a
  * tile raises the max, what was summed shrinks by exp(old - new). At the end o /= sum and
- * lse = max + log(sum). */
+ * lse = max + log(sum). Of a few queries alone: attention_few.c. */
 #include "device/cpu/simd/attention.h"
 
 typedef struct {
@@ -97,6 +97,10 @@ Err CPU_NAME(attention)(const Call *call)
 {
     const Tensor *q = &call->in[0];
     if (q->n[2] > CHANNELS) return ref_attention(call); /* no model has such heads */
+    if (attention_is_few(call)) {
+        attention_few(call);
+        return OK;
+    }
     ref_tiles(call, blocks_of(q->n[0], SPAN) * q->n[1], attention_tile);
     return OK;
 }

@@ -54,6 +54,12 @@ typedef float Scores[SPAN][SPAN]; /* [other][owner] */
 #define panel_fetch CPU_NAME(panel_fetch)
 #define hide_from_lanes CPU_NAME(hide_from_lanes)
 #define hide_lanes CPU_NAME(hide_lanes)
+#define attention_is_few CPU_NAME(attention_is_few)
+#define attention_few CPU_NAME(attention_few)
+
+/* Few queries and many keys, as when sequences grow by a token: attention_few.c. */
+bool attention_is_few(const Call *call);
+void attention_few(const Call *call);
 
 void ranges_load(const Tensor *ranges, int64_t key_at, int64_t keys, Block queries, Ranges *r);
 Sight ranges_sight(const Ranges *r, int64_t queries, Block keys);
