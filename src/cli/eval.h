@@ -1,5 +1,5 @@
-/* eval.h -- between eval.c, which prepares and concludes, and eval_rank.c, which is what each rank
- * does. */
+/* eval.h -- between eval.c, which prepares, eval_rank.c, which is what each rank does, and
+ * eval_say.c, which concludes. */
 #ifndef CLI_EVAL_H
 #define CLI_EVAL_H
 
@@ -40,6 +40,10 @@ typedef struct {
 
 /* Collective over all ranks: the body of a rank of the world. */
 Err eval_rank(WorldRank *w, void *request);
+
+/* Local. On standard output. */
+void eval_say_text(const EvalRequest *e);
+void eval_say_tasks(const EvalRequest *e);
 
 /* What multiple choice comes to. */
 typedef struct {

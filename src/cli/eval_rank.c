@@ -28,8 +28,7 @@ static Err compile(Runner *r)
     TRY(use_job(u, r->world, &base));
     const JobSettings set = score_settings(&base, r->e->windows.seq_len, r->e->micros);
     TRY(job_compile(&set, r->world->arena, &r->job));
-    for (int a = 0; a < N_ARENAS; a++)
-        atomic_fetch_add(&u->bytes, (int64_t)r->job.linked.bytes[a]);
+    for (int a = 0; a < N_ARENAS; a++) atomic_fetch_add(&u->bytes, (int64_t)r->job.linked.bytes[a]);
     return use_team(u, r->world, &r->team);
 }
 
