@@ -257,7 +257,7 @@ static void shards_and_their_index(void **state)
         {"model.norm.weight", NULL, "\"model.norm.weight\", of which the index says nothing"},
         {"model.more.weight", "model-00001-of-00007.safetensors", "and it is nowhere"},
         {"model.norm.weight", "../model.safetensors", "is not the plain name"},
-        {"model.norm.weight", "model-00009.safetensors", "model-00009.safetensors: cannot open"},
+        {"model.norm.weight", "model-00009.safetensors", "model-00009.safetensors: is not there"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char dir[64];
