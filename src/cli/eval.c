@@ -29,8 +29,8 @@ const char eval_help[] =
     "\"gold\": 0} in each\n"
     "                         line; also called query or ctx, endings, label. acc takes the "
     "likeliest\n"
-    "                         choice, acc_norm the likeliest by byte. A space stands between the "
-    "two,\n"
+    "                         choice, acc_norm the likeliest by character. A space stands "
+    "between the two,\n"
     "                         unless one of them has white space there\n"
     "    --tokenizer FILE     instead of the model's own; bytes: a token a byte\n"
     "    --json               one object\n"
@@ -73,8 +73,7 @@ static Err read_text(EvalRequest *e, const char *path)
     Spelled ids;
     TRY(need_text(e));
     TRY(text_read_file(path, most_text, &e->use.arena, &text, &bytes));
-    TRY(spell(e->use.tokenizer, (Bytes){(const unsigned char *)text, bytes}, true, &e->use.arena,
-              &ids));
+    TRY(use_spell(&e->use, path, (Bytes){(const unsigned char *)text, bytes}, &e->use.arena, &ids));
     e->token = ids.id;
     e->windows.n_tokens = ids.n;
     return OK;
@@ -168,13 +167,15 @@ static Err spell_choice(EvalRequest *e, const ChoiceTask *t, int i, ScoreSequenc
     memcpy(text + c.bytes, x.at, x.bytes);
     TRY(spell(by, (Bytes){(const unsigned char *)text, c.bytes + x.bytes}, true, a, &all));
     TRY(spell(by, c, true, a, &before));
+    all.n -= by ? by->n_after : 0; /* a choice is not the end of a text */
+    before.n -= by ? by->n_after : 0;
     int64_t from = before.n < all.n ? before.n : all.n - 1;
     if (from < 1) { /* nothing comes before: the end of another text does */
         int32_t *with;
         TRY(ARENA_NEW(a, all.n + 1, &with));
         with[0] = spell_end(by) >= 0 ? spell_end(by) : '\n';
         memcpy(with + 1, all.id, (size_t)all.n * sizeof *with);
-        all = (Spelled){with, all.n + 1};
+        all = (Spelled){.id = with, .n = all.n + 1};
         from = 1;
     }
     *out = (ScoreSequence){all.id, all.n, from};

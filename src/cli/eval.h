@@ -47,7 +47,7 @@ void eval_say_tasks(const EvalRequest *e);
 
 /* What multiple choice comes to. */
 typedef struct {
-    int64_t right, right_norm; /* by likelihood, and by likelihood a byte of the choice */
+    int64_t right, right_norm; /* by likelihood, and by likelihood a character of the choice */
 } ChoiceScore;
 /* Local. Of equal choices the first. loss: of all choices, task by task. */
 ChoiceScore choices_score(const ChoiceTasks *tasks, const double *loss);

@@ -95,8 +95,8 @@ void eval_say_tasks(const EvalRequest *e)
     }
     printf("%s: %s tasks, %s choices\n", e->what, say_count(n, tasks),
            say_count(e->choices.n_choices, choices));
-    printf("acc %.4f +- %.4f, acc_norm (likelihood a byte) %.4f +- %.4f\n", acc, deviation(acc, n),
-           norm, deviation(norm, n));
+    printf("acc %.4f +- %.4f, acc_norm (likelihood a character) %.4f +- %.4f\n", acc,
+           deviation(acc, n), norm, deviation(norm, n));
     if (e->n_cut)
         printf("%lld choices did not fit into %lld tokens and lost their beginning\n",
                (long long)e->n_cut, (long long)e->windows.seq_len + 1);

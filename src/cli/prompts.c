@@ -20,12 +20,12 @@ typedef struct {
     const PromptWords *words;
     Arena *arena;
     Prompts *out;
-    char where[300]; /* "prompts.txt:3: ", or "-p: " */
+    char where[300]; /* "prompts.txt:3", or "-p" */
 } Reader;
 
 static Err bad_id(const Reader *r, long long id)
 {
-    return err_fail(ERR_CONFIG, "%stoken %lld: the model has tokens 0 to %lld", r->where, id,
+    return err_fail(ERR_CONFIG, "%s: token %lld: the model has tokens 0 to %lld", r->where, id,
                     (long long)r->use->source.model.vocab - 1);
 }
 
@@ -34,7 +34,8 @@ static Err add_prompt(Reader *r, Spelled ids, Bytes text)
     Prompts *p = r->out;
     if (ids.n == 0)
         return err_fail(ERR_CONFIG,
-                        "%sthe prompt is empty; a model goes on from one token at least", r->where);
+                        "%s: the prompt is empty; a model goes on from one token at least",
+                        r->where);
     for (int64_t i = 0; i < ids.n; i++)
         if (ids.id[i] < 0 || ids.id[i] >= r->use->source.model.vocab) return bad_id(r, ids.id[i]);
     p->prompt[p->n] = (Prompt){ids.id, ids.n};
@@ -67,7 +68,7 @@ static Err read_numbers(Reader *r, Bytes text)
         char *stop;
         const long long id = strtoll(at, &stop, 10);
         if (stop == at)
-            return err_fail(ERR_CONFIG, "%s%.20s: with --ids a prompt is numbers of tokens",
+            return err_fail(ERR_CONFIG, "%s: %.20s: with --ids a prompt is numbers of tokens",
                             r->where, at);
         if (id < 0 || id >= r->use->source.model.vocab) return bad_id(r, id);
         ids.id[ids.n++] = (int32_t)id;
@@ -82,34 +83,44 @@ static Err add_text(Reader *r, Bytes text)
     if (r->words->ids) return read_numbers(r, text);
     if (r->use->no_text)
         return err_fail(ERR_CONFIG,
-                        "%s%s has no tokenizer.json; name one with --tokenizer FILE, or give and "
+                        "%s: %s has no tokenizer.json; name one with --tokenizer FILE, or give and "
                         "get tokens with --ids",
                         r->where, r->use->source.dir);
-    TRY(spell(r->use->tokenizer, text, true, r->arena, &ids));
+    TRY(use_spell(r->use, r->where, text, r->arena, &ids));
     return add_prompt(r, ids, text);
 }
 
+static Err add_list(Reader *r, const json_t *list)
+{
+    Spelled ids = {0};
+    TRY(ARENA_NEW(r->arena, json_array_size(list) + 1, &ids.id));
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *one = json_array_get(list, i);
+        const json_int_t id = json_integer_value(one);
+        if (!json_is_integer(one))
+            return err_fail(ERR_CONFIG, "%s: ids[%zu] is no whole number; ids are tokens", r->where,
+                            i);
+        if (id < 0 || id >= r->use->source.model.vocab) return bad_id(r, (long long)id);
+        ids.id[ids.n++] = (int32_t)id;
+    }
+    return add_ids(r, ids);
+}
+
+/* Other members (an id, an answer) are the file's own. */
 static Err add_json(Reader *r, Bytes line)
 {
     json_error_t why;
-    Spelled ids = {0};
     const char *copy;
     Err err = OK;
-    json_t *root = json_loadb((const char *)line.at, line.bytes, 0, &why);
+    json_t *root = json_loadb((const char *)line.at, line.bytes, JSON_REJECT_DUPLICATES, &why);
     const json_t *text = json_object_get(root, "prompt"), *list = json_object_get(root, "ids");
-    if (json_is_string(text)) {
+    if (json_is_string(text) && !list) {
         err = arena_string(r->arena, json_string_value(text), &copy);
         if (err == OK) err = add_text(r, (Bytes){(const unsigned char *)copy, strlen(copy)});
-    } else if (json_is_array(list)) {
-        err = ARENA_NEW(r->arena, json_array_size(list) + 1, &ids.id);
-        for (size_t i = 0; err == OK && i < json_array_size(list); i++) {
-            const json_int_t id = json_integer_value(json_array_get(list, i));
-            if (id < 0 || id >= r->use->source.model.vocab) err = bad_id(r, (long long)id);
-            ids.id[ids.n++] = (int32_t)id;
-        }
-        if (err == OK) err = add_ids(r, ids);
+    } else if (json_is_array(list) && !text) {
+        err = add_list(r, list);
     } else {
-        err = err_fail(ERR_CONFIG, "%swants {\"prompt\": \"text\"} or {\"ids\": [1, 2]}%s%s",
+        err = err_fail(ERR_CONFIG, "%s: wants {\"prompt\": \"text\"} or {\"ids\": [1, 2]}%s%s",
                        r->where, root ? "" : ": not JSON: ", root ? "" : why.text);
     }
     json_decref(root);
@@ -126,7 +137,7 @@ static Err read_lines(Reader *r, const char *text, size_t bytes)
         const char *end = memchr(text + at, '\n', bytes - at);
         n = end ? (size_t)(end - text) - at : bytes - at;
         Bytes one = {(const unsigned char *)text + at, n};
-        snprintf(r->where, sizeof r->where, "%.250s:%d: ", path, ++line);
+        snprintf(r->where, sizeof r->where, "%.250s:%d", path, ++line);
         if (one.bytes && one.at[one.bytes - 1] == '\r') one.bytes--;
         if (one.bytes == 0) continue;
         TRY(json ? add_json(r, one) : add_text(r, one));
@@ -145,7 +156,7 @@ Err prompts_read(const ModelUse *u, const PromptWords *words, Arena *a, Prompts 
 {
     const char *text = "";
     size_t bytes = 0;
-    Reader r = {.use = u, .words = words, .arena = a, .out = out, .where = "-p: "};
+    Reader r = {.use = u, .words = words, .arena = a, .out = out, .where = "-p"};
     *out = (Prompts){0};
     if (!words->text == !words->file)
         return err_fail(ERR_CONFIG,

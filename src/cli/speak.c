@@ -3,10 +3,12 @@
 
 #include <stdio.h>
 #include <string.h>
+#include "data/unicode.h"
 
 Err speaker_open(Speaker *s, int64_t max_tokens, Arena *a)
 {
     const size_t room = (size_t)max_tokens * (s->no_text ? 0 : spell_longest(s->tokenizer));
+    s->arena = a;
     TRY(ARENA_NEW(a, s->prompts->n, &s->of));
     for (int64_t i = 0; i < s->prompts->n; i++) {
         void *text; /* pages that are not written take no memory: so many bytes are rarely needed */
@@ -45,13 +47,25 @@ static void show_ids(const Speaker *s, Utterance *u)
         fprintf(s->out, "%s%d", u->ids_said ? " " : "", u->id[u->ids_said]);
 }
 
+/* Parts end at whole characters, so that each made sound is the whole made sound. */
+static void show_part(const Speaker *s, Bytes part)
+{
+    const size_t mark = arena_mark(s->arena);
+    int64_t replaced = 0;
+    Bytes sound;
+    if (utf8_sound(part, s->arena, &sound, &replaced) != OK) sound = part; /* no memory: as it is */
+    fwrite(sound.at, 1, sound.bytes, s->out);
+    arena_rewind(s->arena, mark);
+}
+
 static void show_text(const Speaker *s, Utterance *u, Bytes prompt)
 {
-    if (!u->begun) fwrite(prompt.at, 1, prompt.bytes, s->out);
+    if (!u->begun) show_part(s, prompt);
     u->begun = true;
     const size_t sure = u->ended ? u->n : utf8_whole(u->text, u->n - held_back(s, u));
-    if (sure > u->said) fwrite(u->text + u->said, 1, sure - u->said, s->out);
-    if (sure > u->said) u->said = sure;
+    if (sure <= u->said) return;
+    show_part(s, (Bytes){(const unsigned char *)u->text + u->said, sure - u->said});
+    u->said = sure;
 }
 
 /* Whose turn it is says what it can; one that has ended gives its turn to the next. */

@@ -5,8 +5,8 @@
  *     stdout   in the order of prompts: of the first that has not ended as it comes, of others once
  *              it is their turn
  *
- * Only whole characters are shown, and nothing that may turn out to be the beginning of a stop
- * string. Special tokens have no text. */
+ * Only whole characters are shown, U+FFFD for bytes that are none, and nothing that may turn out to
+ * be the beginning of a stop string. Special tokens have no text. */
 #ifndef CLI_SPEAK_H
 #define CLI_SPEAK_H
 
@@ -33,6 +33,7 @@ typedef struct {
     FILE *out;     /* NULL: nothing is shown */
     Utterance *of; /* [prompts] */
     int64_t turn;  /* whose text is shown */
+    Arena *arena;  /* for what is made sound */
 } Speaker;
 
 /* Local. Room for so many tokens of each prompt. The settings above `of` are filled in. */

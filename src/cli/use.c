@@ -121,7 +121,34 @@ static Err open_tokenizer(ModelUse *u, const char *given)
     return OK;
 }
 
-/* eos_token_id of a JSON file, a number or several, where the file is there. */
+/* A token that ends a text, as the file names it. */
+static Err add_end(ModelUse *u, const char *path, const json_t *id)
+{
+    const json_int_t end = json_is_integer(id) ? json_integer_value(id) : -1;
+    if (end < 0 || end > INT32_MAX)
+        return err_fail(ERR_CONFIG,
+                        "%s: eos_token_id: wants a token, several, or null; correct the file there",
+                        path);
+    if (u->n_end == MAX_END_TOKENS)
+        return err_fail(ERR_CONFIG,
+                        "%s: eos_token_id: more than %d tokens; keep those that end a "
+                        "text",
+                        path, MAX_END_TOKENS);
+    u->end[u->n_end++] = (int32_t)end;
+    return OK;
+}
+
+static Err add_ends(ModelUse *u, const char *path, const json_t *id)
+{
+    const json_t *one;
+    size_t i;
+    if (!id || json_is_null(id)) return OK;
+    if (!json_is_array(id)) return add_end(u, path, id);
+    json_array_foreach(id, i, one) TRY(add_end(u, path, one));
+    return OK;
+}
+
+/* eos_token_id of a JSON file, where the file is there. */
 static Err read_ends(ModelUse *u, const char *name)
 {
     char path[1200];
@@ -136,13 +163,9 @@ static Err read_ends(ModelUse *u, const char *name)
     if (!root)
         return err_fail(ERR_CONFIG, "%s:%d: not JSON: %s; correct the file there", path, why.line,
                         why.text);
-    const json_t *id = json_object_get(root, "eos_token_id");
-    const size_t n = json_is_array(id) ? json_array_size(id) : json_is_integer(id) ? 1 : 0;
-    for (size_t i = 0; i < n && u->n_end < MAX_END_TOKENS; i++)
-        u->end[u->n_end++] =
-            (int32_t)json_integer_value(json_is_array(id) ? json_array_get(id, i) : id);
+    const Err err = add_ends(u, path, json_object_get(root, "eos_token_id"));
     json_decref(root);
-    return OK;
+    return err;
 }
 
 /* Those that the folder names, or the tokenizer's own. */
@@ -152,6 +175,15 @@ static Err find_ends(ModelUse *u)
     if (u->source.beside) TRY(read_ends(u, "config.json"));
     const int32_t end = spell_end(u->tokenizer);
     if (u->n_end == 0 && end >= 0) u->end[u->n_end++] = end;
+    return OK;
+}
+
+Err use_spell(const ModelUse *u, const char *what, Bytes text, Arena *a, Spelled *out)
+{
+    TRY(spell(u->tokenizer, text, true, a, out));
+    if (out->replaced > 0 && u->launch.by.rank == 0)
+        fprintf(stderr, "sheaf: %s: not UTF-8 in %lld place%s; U+FFFD stands there\n", what,
+                (long long)out->replaced, out->replaced == 1 ? "" : "s");
     return OK;
 }
 

@@ -40,6 +40,8 @@ typedef struct {
 
 /* Local. Arena and launcher, before any thread. */
 Err use_begin(ModelUse *u, const char *verb, Board *board);
+/* Local. The ids of a text, by the model's tokenizer. What is not UTF-8 is said, of `what`, once. */
+Err use_spell(const ModelUse *u, const char *what, Bytes text, Arena *a, Spelled *out);
 /* Local. `args.file` is the source; `tokenizer` what --tokenizer said, or NULL. */
 Err use_open(ModelUse *u, const Args *args, const char *tokenizer);
 /* Collective over all processes. */

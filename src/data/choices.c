@@ -72,6 +72,15 @@ static Err take_gap(const Where *w, ChoiceTask *t, const char **gap)
     return OK;
 }
 
+/* What the common harness divides by; JSON's texts are sound. */
+static int64_t count_characters(const json_t *text)
+{
+    int64_t n = 0;
+    for (size_t i = 0; i < json_string_length(text); i++)
+        n += ((unsigned char)json_string_value(text)[i] & 0xC0) != 0x80;
+    return n;
+}
+
 static Err read_choices(const Where *w, const json_t *list, ChoiceTask *t)
 {
     const char *gap;
@@ -87,7 +96,7 @@ static Err read_choices(const Where *w, const json_t *list, ChoiceTask *t)
         const bool open = t->context.bytes > 0 && !*gap &&
                           !is_space((const unsigned char *)json_string_value(one));
         TRY(copy_text(w, open ? " " : gap, one, &t->choice[i]));
-        t->length[i] = (int64_t)json_string_length(one);
+        t->length[i] = count_characters(one);
     }
     return OK;
 }

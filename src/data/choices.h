@@ -13,7 +13,7 @@
 typedef struct {
     Bytes context;   /* without the white space at its end, which is the choices' */
     Bytes *choice;   /* with the space before it */
-    int64_t *length; /* of each choice as it was written, in bytes */
+    int64_t *length; /* of each choice as it was written, in characters */
     int n, gold;
 } ChoiceTask;
 

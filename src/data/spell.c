@@ -8,6 +8,7 @@ static Err spell_as_bytes(Bytes text, Arena *a, Spelled *out)
 {
     TRY(ARENA_NEW(a, text.bytes, &out->id));
     out->n = (int64_t)text.bytes;
+    out->replaced = 0;
     for (size_t i = 0; i < text.bytes; i++) out->id[i] = text.at[i];
     return OK;
 }
@@ -16,6 +17,7 @@ static Err copy_ids(const Encoder *e, Arena *a, Spelled *out)
 {
     TRY(ARENA_NEW(a, e->n, &out->id));
     out->n = e->n;
+    out->replaced = e->replaced;
     if (e->n) memcpy(out->id, e->id, (size_t)e->n * sizeof *e->id);
     return OK;
 }

@@ -8,6 +8,7 @@
 typedef struct {
     int32_t *id;
     int64_t n;
+    int64_t replaced; /* parts that were not UTF-8: U+FFFD stands for them */
 } Spelled;
 
 /* Local. The ids of a text, in the arena; with `special` those that the tokenizer's template puts

@@ -205,6 +205,33 @@ static void generate_refuses(void **state)
     assert_said("-n 0");
 }
 
+/* A line that is no prompt is named, with what is wrong; nothing is taken for token 0. */
+static void prompts_that_are_none(void **state)
+{
+    (void)state;
+    char path[128], both[128];
+    snprintf(path, sizeof path, "%s/none.jsonl", dir);
+    const char *const line[] = {"{\"ids\": [1, \"a\"]}",
+                                "ids[1] is no whole number",
+                                "{\"ids\": [1.5]}",
+                                "ids[0] is no whole number",
+                                "{\"ids\": [999]}",
+                                "token 999",
+                                "{\"ids\": [1], \"ids\": [2]}",
+                                "duplicate",
+                                "{\"ids\": [1], \"prompt\": \"a\"}",
+                                "wants {",
+                                "{\"ids\": 5}",
+                                "wants {"};
+    for (int i = 0; i < 12; i += 2) {
+        snprintf(both, sizeof both, "\n%s\n", line[i]);
+        write_file(path, both);
+        assert_int_equal(SHEAF("generate", run, "--prompts", path, "-n", "1"), 2);
+        assert_said(line[i + 1]);
+        assert_said("none.jsonl:2: ");
+    }
+}
+
 static double eval_loss(const char *how, const char *value, int64_t *tokens)
 {
     DO_SHEAF("eval", run, "--text", other, "--json", how, value);
@@ -380,6 +407,7 @@ int main(void)
         cmocka_unit_test(many_are_each_alone),
         cmocka_unit_test(stops),
         cmocka_unit_test(generate_refuses),
+        cmocka_unit_test(prompts_that_are_none),
         cmocka_unit_test(perplexity_is_the_trainers),
         cmocka_unit_test(choices_are_differences),
         cmocka_unit_test(windows_count_each_token_once),

@@ -1,0 +1,192 @@
+/* test_use_hf.c -- `sheaf generate` and `sheaf eval` on a folder of Hugging Face's, with a tokenizer of
+ * bytes: what ends a text, what a choice is, what is not UTF-8, what a choice is divided by. */
+#define _DEFAULT_SOURCE
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <cmocka.h>
+#include <jansson.h>
+#include "data/choices.h"
+#include "data/unicode.h"
+#include "support/expect.h"
+#include "support/said.h"
+
+static char dir[64];
+
+static void write_file(const char *name, const char *what)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    assert_true(fputs(what, f) >= 0 && fclose(f) == 0);
+}
+
+/* The character that stands for a byte in the files of byte-level BPE. */
+static int stands_for(int byte, int *hidden)
+{
+    const bool shown = (byte > ' ' && byte < 0x7F) || (byte > 0xA0 && byte != 0xAD);
+    return shown ? byte : 256 + (*hidden)++;
+}
+
+/* A token a byte, and <e>, which is put after each text, when asked. */
+static void write_tokenizer(bool after)
+{
+    static const char *const level = "{s:s, s:b, s:b, s:b}";
+    json_t *vocab = json_object(), *post = json_null();
+    for (int byte = 0, hidden = 0; byte < 256; byte++) {
+        unsigned char name[UTF8_MOST + 1] = "";
+        name[utf8_put((uint32_t)stands_for(byte, &hidden), name)] = '\0';
+        json_object_set_new(vocab, (const char *)name, json_integer(byte));
+    }
+    if (after)
+        post = json_pack("{s:s, s:[{s:{s:s, s:i}}, {s:{s:s, s:i}}], s:[], s:{s:{s:s, s:[i]}}}",
+                         "type", "TemplateProcessing", "single", "Sequence", "id", "A", "type_id",
+                         0, "SpecialToken", "id", "<e>", "type_id", 0, "pair", "special_tokens",
+                         "<e>", "id", "<e>", "ids", 256);
+    json_t *file = json_pack(
+        "{s:s, s:[{s:i, s:s, s:b, s:b, s:b, s:b, s:b}], s:o, s:o, s:o, s:{s:s, s:o, s:[]}}",
+        "version", "1.0", "added_tokens", "id", 256, "content", "<e>", "single_word", 0, "lstrip",
+        0, "rstrip", 0, "normalized", 0, "special", 1, "post_processor", post, "pre_tokenizer",
+        json_pack(level, "type", "ByteLevel", "add_prefix_space", 0, "trim_offsets", 1, "use_regex",
+                  1),
+        "decoder",
+        json_pack(level, "type", "ByteLevel", "add_prefix_space", 0, "trim_offsets", 1, "use_regex",
+                  1),
+        "model", "type", "BPE", "vocab", vocab, "merges");
+    assert_non_null(file);
+    char *text = json_dumps(file, 0);
+    write_file("tokenizer.json", text);
+    free(text);
+    json_decref(file);
+}
+
+/* A small model of 257 tokens, trained for a step, as a folder of Hugging Face's. */
+static int open_folder(void **state)
+{
+    (void)state;
+    char run[96], train[128], where[128];
+    snprintf(dir, sizeof dir, "/tmp/sheaf_use_hf_XXXXXX");
+    if (!mkdtemp(dir)) return 1;
+    write_file("train.txt", "a text of some words, from which one step is made\n");
+    snprintf(run, sizeof run, "%s/run", dir);
+    snprintf(train, sizeof train, "data.train=%s/train.txt", dir);
+    snprintf(where, sizeof where, "run.dir=%s", run);
+    int status =
+        SHEAF("train", "model.name=llama-tiny", "model.vocab_size=257", "model.hidden_size=24",
+              "model.num_hidden_layers=1", "model.intermediate_size=40", train, where,
+              "data.seq_len=8", "batch.global=2", "run.steps=1", "run.threads=1");
+    snprintf(dir + strlen(dir), 8, "/hf");
+    if (status == 0) status = SHEAF("reshape", run, dir, "--hf");
+    if (status != 0) fputs(said, stderr);
+    return status;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    char command[128];
+    *strrchr(dir, '/') = '\0';
+    snprintf(command, sizeof command, "rm -r %s", dir);
+    return system(command);
+}
+
+/* A token, several, none; anything else is named and not taken for token 0, nor left out. */
+static void ends_are_tokens(void **state)
+{
+    (void)state;
+    const char *const bad[] = {"\"x\"", "[1, \"x\"]", "1.5", "-1", "{}"};
+    char what[256] = "{\"eos_token_id\": [0";
+    write_tokenizer(false);
+    for (int i = 0; i < 5; i++) {
+        char line[64];
+        snprintf(line, sizeof line, "{\"eos_token_id\": %s}", bad[i]);
+        write_file("generation_config.json", line);
+        assert_int_equal(SHEAF("generate", dir, "-p", "1 2", "--ids", "-n", "2"), 2);
+        assert_said("generation_config.json: eos_token_id: wants a token");
+    }
+    for (int i = 1; i < 17; i++) snprintf(what + strlen(what), 8, ", %d", i);
+    strcat(what, "]}");
+    write_file("generation_config.json", what);
+    assert_int_equal(SHEAF("generate", dir, "-p", "1 2", "--ids", "-n", "2"), 2);
+    assert_said("more than 16 tokens");
+    write_file("generation_config.json", "{\"eos_token_id\": null}");
+    assert_int_equal(SHEAF("generate", dir, "-p", "1 2", "--ids", "-n", "2"), 0);
+}
+
+static void choice_losses(double *out)
+{
+    char path[128];
+    json_error_t why;
+    write_file("tasks.jsonl", "{\"context\": \"ab c\", \"choices\": [\"ca\", \"b\"], \"gold\": 1}");
+    snprintf(path, sizeof path, "%s/tasks.jsonl", dir);
+    if (SHEAF("eval", dir, "--tasks", path, "--json") != 0) fail_msg("%s", said);
+    json_t *o = json_loads(strchr(said, '{'), JSON_DISABLE_EOF_CHECK, &why);
+    assert_non_null(o);
+    const json_t *one = json_array_get(json_object_get(o, "results"), 0);
+    for (size_t i = 0; i < 2; i++)
+        out[i] = json_real_value(json_array_get(json_object_get(one, "loss"), i));
+    json_decref(o);
+}
+
+/* What a template puts behind a text is no part of a choice, and does not stand before it. */
+static void choices_have_no_end(void **state)
+{
+    (void)state;
+    double with[2], without[2];
+    write_tokenizer(false);
+    choice_losses(without);
+    write_tokenizer(true);
+    choice_losses(with);
+    assert_true(without[0] > 0.1 && without[1] > 0.1);
+    for (int i = 0; i < 2; i++)
+        if (with[i] != without[i]) fail_msg("choice %d: %g, not %g", i, with[i], without[i]);
+}
+
+static void what_is_not_utf8_is_said(void **state)
+{
+    (void)state;
+    char path[128];
+    write_tokenizer(false);
+    write_file("text.txt", "a\xff"
+                           "b \xfe"
+                           "c a b c");
+    snprintf(path, sizeof path, "%s/text.txt", dir);
+    assert_int_equal(SHEAF("eval", dir, "--text", path), 0);
+    assert_said("text.txt: not UTF-8 in 2 places; U+FFFD stands there");
+    assert_int_equal(SHEAF("generate", dir, "--prompts", path, "-n", "1"), 0);
+    assert_said("text.txt:1: not UTF-8 in 2 places; U+FFFD stands there");
+    assert_said("a\xef\xbf\xbd"
+                "b \xef\xbf\xbd"
+                "c a b c");
+}
+
+/* acc_norm divides by characters, as the common harness does. */
+static void lengths_are_characters(void **state)
+{
+    (void)state;
+    Arena a;
+    ChoiceTasks tasks;
+    const char line[] = "{\"context\": \"a\", \"choices\": [\"bc\", \"\u00e9\u6f22\U0001F600\"], "
+                        "\"gold\": 0}";
+    DO(arena_open(&a, "test", ARENA_PLENTY));
+    DO(choices_parse("x", (Bytes){(const unsigned char *)line, strlen(line)}, &a, &tasks));
+    assert_int_equal(tasks.task[0].length[0], 2);
+    assert_int_equal(tasks.task[0].length[1], 3);
+    arena_close(&a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ends_are_tokens),
+        cmocka_unit_test(choices_have_no_end),
+        cmocka_unit_test(what_is_not_utf8_is_said),
+        cmocka_unit_test(lengths_are_characters),
+    };
+    return cmocka_run_group_tests(tests, open_folder, remove_folder);
+}
