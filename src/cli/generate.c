@@ -141,7 +141,8 @@ static Err choose_shape(GenerateRequest *g, const Flags *f)
     const int64_t context = wanted < most ? wanted : most;
     int64_t rows = all < PREFILL_ROWS ? all : PREFILL_ROWS;
     if (rows < batch) rows = batch;
-    if (g->max_tokens > context) g->max_tokens = context;
+    /* Room for what can be made; one more, so that it is the context that ends a prompt. */
+    if (g->max_tokens > context + 1) g->max_tokens = context + 1;
     g->shape = (SessionShape){rows, batch, batch, context, true};
     if (f->no_cache) g->shape = (SessionShape){batch * context, batch, batch, context, false};
     return OK;

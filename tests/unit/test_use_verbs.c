@@ -174,6 +174,27 @@ static void stops(void **state)
     assert_int_equal(strlen(output()), 3 + first + 1);
 }
 
+/* Where the positions end, after a prompt of one token too; and where as many were asked for. */
+static void the_context_ends(void **state)
+{
+    (void)state;
+    const struct {
+        const char *prompt, *n, *end;
+        size_t ids;
+    } c[] = {{"t", "500", "context", 64},
+             {"two", "500", "context", 62},
+             {"t", "64", "length", 64},
+             {"two", "62", "length", 62}};
+    for (int i = 0; i < 4; i++) {
+        DO_SHEAF("generate", run, "-p", c[i].prompt, "-n", c[i].n, "--json");
+        json_t *all = said_json();
+        const json_t *o = json_array_get(json_object_get(all, "outputs"), 0);
+        assert_string_equal(json_string_value(json_object_get(o, "end")), c[i].end);
+        assert_int_equal(json_array_size(json_object_get(o, "ids")), c[i].ids);
+        json_decref(all);
+    }
+}
+
 static void generate_refuses(void **state)
 {
     (void)state;
@@ -406,6 +427,7 @@ int main(void)
         cmocka_unit_test(the_same_in_every_way),
         cmocka_unit_test(many_are_each_alone),
         cmocka_unit_test(stops),
+        cmocka_unit_test(the_context_ends),
         cmocka_unit_test(generate_refuses),
         cmocka_unit_test(prompts_that_are_none),
         cmocka_unit_test(perplexity_is_the_trainers),
