@@ -343,7 +343,7 @@ static void bench_update(Bench *b, const Model *m)
     double *cell = sum.data;
     const UpdatePiece piece = {g.data, w.data, v.data, s.data, half.data, n, 0.1, F32};
     const SquaresPiece square = {g.data, n, cell, 0, F32};
-    const double mean_max[2] = {1, 1};
+    const DeviceClip clip = {.sums = cell, .n = 1, .mean = 1, .max_norm = 1, .out = cell + 1};
     const UpdateNumbers numbers = {1e-3, 0.9, 0.95, 1e-8, 0.1, 0.05, cell + 1};
     DeviceList *list, *squares;
     must(b->m->set(b->q, s.data, 0, (size_t)n * 4)); /* no root of a negative */
@@ -353,7 +353,7 @@ static void bench_update(Bench *b, const Model *m)
         static double start;
         if (i == 0) must(b->m->sync(b->q)), start = now_s();
         must(b->m->squares_run(b->q, squares));
-        must(b->m->clip(b->q, cell, 1, mean_max, cell + 1));
+        must(b->m->clip(b->q, &clip));
         must(b->m->update_run(b->q, list, &numbers));
         if (i < REPEATS - 1) continue;
         must(b->m->sync(b->q));

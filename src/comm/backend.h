@@ -14,6 +14,7 @@ typedef enum { POSTED, MATCHED, DONE } Progress;
 
 typedef struct {
     bool busy;
+    bool device; /* its memory is a device's */
     Transfer t;
     int64_t number, sequence;
     double due_s; /* since the comm was opened: not over before; 0: no matter */
@@ -29,6 +30,8 @@ typedef struct {
     /* OK only when progress is DONE. */
     Err (*wait)(Comm *c, int slot);
     void (*close)(Comm *c);
+    bool
+        device; /* moves memory of devices by itself; else comm/stage.c takes it through the host's */
     /* These may be NULL: nothing to do. */
     Err (*poll)(Comm *c);
     void (*end)(Comm *c, struct Stream *s); /* its group is forgotten; it has a link */
@@ -51,7 +54,15 @@ typedef struct GroupRow {
 } GroupRow;
 
 enum { MAX_GROUPS = 256, TRANSFER_NAME_BYTES = RECORD_TEXT_BYTES, COMM_TEXT_BYTES = 2048 };
-enum { COMM_OWN = MAX_COMM_ARENAS }; /* an arena of the comm's own, for agreements */
+/* Arenas of the comm's own: for agreements; two of each slot, of what is staged. */
+enum { COMM_OWN = MAX_COMM_ARENAS, COMM_STAGE };
+
+/* A slot's memory on the host, of what is on a device: stage.c. */
+typedef struct {
+    Ref to;          /* where the result goes; count 0: there is none */
+    DeviceEvent *in; /* the last result has left this memory */
+    bool full;       /* `in` was recorded */
+} Staged;
 
 struct Comm {
     const CommTable *table;
@@ -61,7 +72,10 @@ struct Comm {
     struct {
         char *base;
         size_t bytes;
-    } memory[MAX_COMM_ARENAS + 1];
+        bool device;
+    } * memory; /* [COMM_STAGE + 2 * set.in_flight] */
+    CommDevice device;
+    Staged *staged; /* by slot; NULL: none ever was */
     GroupRow group[MAX_GROUPS];
     int group_rows; /* that were ever used: later ones are free */
     int32_t groups_made;
@@ -86,6 +100,13 @@ GroupRow *group_find(Comm *c, RankList ranks, int purpose);
 Stream *group_stream(GroupRow *g, const Transfer *t);
 /* Place of a rank in the list, or -1. */
 int group_place(RankList group, int rank);
+
+/* stage.c. Local. Before a backend that knows no device begins: `from` to the host's memory, and the
+ * transfer's sides there. */
+Err stage_begin(Comm *c, int slot);
+/* After its wait: `to` to the device, before what the compute queue gets from now on. */
+Err stage_end(Comm *c, int slot);
+void stage_close(Comm *c);
 
 /* delay.c. Local. ERR_CONFIG for settings that are no delay. */
 Err delay_check(const CommSettings *set);

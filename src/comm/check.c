@@ -185,6 +185,11 @@ Err transfer_check(const Comm *c, const Transfer *t, int64_t sequence)
     if (t->from.dtype != t->to.dtype)
         return err_fail(ERR_CHECK, "comm: %s: `from` is %s, `to` is %s; cast before", name_of(&k),
                         dtype_name(t->from.dtype), dtype_name(t->to.dtype));
+    if (c->memory[t->from.arena].device != c->memory[t->to.arena].device)
+        return err_fail(ERR_CHECK,
+                        "comm: %s: one of `from` (arena %d) and `to` (arena %d) is memory of a "
+                        "device, the other is not; copy before",
+                        name_of(&k), t->from.arena, t->to.arena);
     return collective_check(&k);
 }
 

@@ -36,6 +36,7 @@ Err comm_open(Arena *a, const CommSettings *set, const CommTable *table, void *s
     TRY(ARENA_NEW(a, 1, &c));
     *c = (Comm){.table = table, .state = state, .set = *set, .arena = a, .opened_s = comm_now_s()};
     TRY(ARENA_NEW(a, set->in_flight, &c->pending));
+    TRY(ARENA_NEW(a, COMM_STAGE + 2 * set->in_flight, &c->memory));
     TRY(open_recorder(c, a));
     for (int i = 0; i < MAX_GROUPS; i++) c->group[i].serial = -1;
     char *own;
@@ -47,7 +48,11 @@ Err comm_open(Arena *a, const CommSettings *set, const CommTable *table, void *s
     return OK;
 }
 
-void comm_close(Comm *c) { c->table->close(c); }
+void comm_close(Comm *c)
+{
+    c->table->close(c);
+    stage_close(c);
+}
 
 int comm_rank(const Comm *c) { return c->set.rank; }
 
@@ -61,8 +66,29 @@ Err comm_register(Comm *c, int arena, void *base, size_t bytes)
         return err_fail(ERR_CHECK, "comm: arena %d has %zu bytes at no address", arena, bytes);
     c->memory[arena].base = base;
     c->memory[arena].bytes = bytes;
+    c->memory[arena].device = false;
     return OK;
 }
+
+Err comm_register_device(Comm *c, int arena, void *base, size_t bytes, CommDevice device)
+{
+    if (device.context != c->device.context && c->device.context) {
+        TRY(comm_idle(c));
+        comm_forget_device(c);
+    }
+    TRY(comm_register(c, arena, base, bytes));
+    c->memory[arena].device = true;
+    c->device = device;
+    return OK;
+}
+
+void comm_forget_device(Comm *c)
+{
+    stage_close(c);
+    c->device = (CommDevice){0};
+}
+
+bool comm_is_staged(const Comm *c) { return c->set.staged || !c->table->device; }
 
 void *comm_at(const Comm *c, const Ref *r) { return c->memory[r->arena].base + r->offset; }
 
@@ -157,6 +183,12 @@ static Err free_slot(const Comm *c, const Transfer *t, int64_t sequence, int *ou
                     transfer_name(t, sequence, name), c->set.in_flight);
 }
 
+/* Both sides are alike, which was checked. */
+static bool on_device(const Comm *c, const Transfer *t)
+{
+    return c->memory[transfer_reads(t, c->set.rank) ? t->from.arena : t->to.arena].device;
+}
+
 Err comm_begin(Comm *c, const Transfer *t, Ticket *out)
 {
     GroupRow *g;
@@ -175,7 +207,10 @@ Err comm_begin(Comm *c, const Transfer *t, Ticket *out)
     p->t.group.rank = g->rank; /* the caller's list may go */
     record_post(c, p);
     p->due_s = delay_due_s(&c->set, record_of(c, p->number));
-    const Err err = c->table->begin(c, slot);
+    p->device = on_device(c, t);
+    const bool staged = p->device && comm_is_staged(c);
+    Err err = staged ? stage_begin(c, slot) : OK;
+    if (err == OK) err = c->table->begin(c, slot);
     if (err != OK) {
         p->busy = false;
         c->recorder->total--; /* nobody will ever meet it */
@@ -200,6 +235,7 @@ Err comm_wait(Comm *c, Ticket ticket)
     c->recorder->waits = ticket.number;
     TRY(c->table->wait(c, ticket.slot));
     MUST(p->progress == DONE, "rank %d: %s says OK before it is done", c->set.rank, c->table->name);
+    if (c->staged) TRY(stage_end(c, ticket.slot));
     TRY(delay_wait(c, p->due_s));
     record_delay(c, p);
     c->recorder->waits = -1;

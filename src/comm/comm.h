@@ -25,6 +25,13 @@
  * A rank that fails poisons the comm: every wait on every rank ends with ERR_PEER and the first
  * error's message. After ERR_PEER nobody touches this rank's memory, and nothing can be begun.
  *
+ * Memory of a device (device/memory.h) is registered as such. A transfer of it reads `from`, and
+ * writes `to`, after what is in the rank's compute queue when it is begun; a wait holds that queue
+ * back, not the host. Where the host has to know, it waits for the queue.
+ *
+ *     compute  | ... from is made | e0     other kernels      wait e1 | to is read ...
+ *     comm     |              wait e0 | the rank's part | e1
+ *
  * A Comm belongs to one rank and is used by one thread. Every transfer passes its recorder. */
 #ifndef COMM_COMM_H
 #define COMM_COMM_H
@@ -35,6 +42,7 @@
 #include "base/arena.h"
 #include "base/dtype.h"
 #include "base/err.h"
+#include "device/memory.h"
 
 enum { MAX_COMM_ARENAS = 32 };
 
@@ -95,6 +103,7 @@ typedef struct {
     /* As on a slower network: a transfer between ranks is over no sooner than delay_s, and its
      * bytes at delay_Bps, after this rank began it. The waiting rank sleeps. 0: none. */
     double delay_s, delay_Bps;
+    bool staged; /* memory of a device goes through the host's, also where it need not: for tests */
     struct Recorder
         *recorder; /* with room for `records` in its ring, in memory that may be shared and
                                   outlives the comm; NULL: the comm has its own */
@@ -107,6 +116,21 @@ int comm_ranks(const Comm *c);
 /* Local. The id must mean the same on every rank. Registering again replaces; the memory must
  * outlive the transfers that name it. ERR_CHECK for an id out of range. */
 Err comm_register(Comm *c, int arena, void *base, size_t bytes);
+
+/* A rank on a device. */
+typedef struct {
+    const DeviceMemory *memory;
+    DeviceContext *context;
+} CommDevice;
+
+/* Local. Memory of the device, or of the host that the device sees at the same address. ERR_CHECK
+ * for a second context while transfers are in flight: a comm has one at a time. */
+Err comm_register_device(Comm *c, int arena, void *base, size_t bytes, CommDevice device);
+/* Local. Before the context is closed, where the comm is not: gives back what it has of it. Nothing
+ * of the device may be in flight. */
+void comm_forget_device(Comm *c);
+/* Local. Does memory of a device go through the host's here, for its backend knows no device? */
+bool comm_is_staged(const Comm *c);
 
 /* Collective over the group (for sends and receives: over the pair). ERR_CHECK names the transfer,
  * the arena, the offset and the limit. */

@@ -26,7 +26,7 @@ typedef struct DeviceQueue DeviceQueue;
 typedef struct DeviceEvent DeviceEvent;
 typedef struct DeviceList DeviceList;
 
-typedef enum { LANE_COMPUTE, LANE_COMM, LANE_D2H, LANE_H2D, N_LANES } Lane;
+typedef enum { LANE_COMPUTE, LANE_COMM, LANE_D2H, LANE_H2D, N_LANES } DeviceLane;
 
 typedef struct {
     char name[128]; /* "NVIDIA H200, sm_90; cuBLASLt 13.0.0; ..." */
@@ -37,7 +37,7 @@ typedef struct {
 } DeviceInfo;
 
 /* One tensor of an update: grad[n] in f32 or bf16, the others f32 but `weight`, which takes the new
- * weights as bf16, or is NULL. */
+ * weights as bf16, or is NULL. Without moments (both NULL) it is SGD, else AdamW. */
 typedef struct {
     const void *grad;
     float *master, *m, *v;
@@ -47,7 +47,8 @@ typedef struct {
     DType grad_type;
 } UpdatePiece;
 
-/* What UPDATE learns at run time; `factor` lies in device memory: see `clip`. */
+/* What UPDATE learns at run time; `factor` lies in device memory: see `clip`. One that is NaN
+ * updates nothing. */
 typedef struct {
     double lr, beta1, beta2, eps, bias1, bias2;
     const double *factor;
@@ -62,12 +63,38 @@ typedef struct {
     DType dtype;
 } SquaresPiece;
 
+/* From sums of squares to a factor: out[1] = the norm = sqrt(left fold of sums[n]) * mean; out[0] =
+ * mean, times max_norm / norm where max_norm > 0 and the norm is above it. A norm or a loss that is
+ * not finite, and a norm above `skip` > 0, make out[0] NaN. All pointers are to device memory. */
+typedef struct {
+    const double *sums;
+    int64_t n;
+    double mean, max_norm, skip;
+    const float *loss; /* loss[i * loss_stride], i < n_losses */
+    int64_t n_losses, loss_stride;
+    double *out;
+} DeviceClip;
+
+enum { DEVICE_FOLD_MOST = 128 };
+
+/* Element by element, a left fold of x[0 .. n), written to out[0 .. n_out): sums, or maxima, of
+ * which one over a NaN is NaN. bf16 is folded in f32 and rounded once; sums of integers wrap. An
+ * out may be one of the x. n and n_out are at most DEVICE_FOLD_MOST. */
+typedef struct {
+    DType dtype;
+    bool max;
+    int n, n_out;
+    const void *const *x;
+    void *const *out;
+    int64_t count;
+} DeviceFold;
+
 typedef struct DeviceMemory {
     /* Devices here; 0 with a message in err_text when there is none. */
     int (*count)(void);
     Err (*open)(int ordinal, DeviceContext **out);
     void (*close)(DeviceContext *c); /* waits for its queues */
-    DeviceQueue *(*queue)(DeviceContext *c, Lane lane);
+    DeviceQueue *(*queue)(DeviceContext *c, DeviceLane lane);
     Err (*info)(DeviceContext *c, DeviceInfo *out);
 
     Err (*alloc)(DeviceContext *c, size_t bytes, void **out);
@@ -95,10 +122,8 @@ typedef struct DeviceMemory {
     Err (*update_open)(DeviceContext *c, const UpdatePiece *piece, int n, DeviceList **out);
     Err (*update_run)(DeviceQueue *q, const DeviceList *l, const UpdateNumbers *numbers);
     void (*list_close)(DeviceList *l);
-    /* out[0] = the factor, out[1] = the norm: sqrt(left fold of sums[n]) * mean; the factor is
-     * mean, times max_norm / norm where max_norm > 0 and the norm is above it. All device memory. */
-    Err (*clip)(DeviceQueue *q, const double *sums, int64_t n, const double mean_max[2],
-                double *out);
+    Err (*clip)(DeviceQueue *q, const DeviceClip *clip);
+    Err (*fold)(DeviceQueue *q, const DeviceFold *fold);
 
     /* Whether calls give the same bits every time, which is so at first. Off, a library may add in
      * any order where that is faster: the gradient of attention. */

@@ -114,8 +114,11 @@ static void take_rows(const Scene *s, Tensor *whole, int64_t rows)
 
 static void fill_call(const Scene *s, const Instr *in, Call *c)
 {
-    *c =
-        (Call){.n_in = in->n_in, .n_out = in->n_out, .attr = in->attr, .team = s->r->settings.team};
+    *c = (Call){.n_in = in->n_in,
+                .n_out = in->n_out,
+                .attr = in->attr,
+                .team = s->r->settings.team,
+                .queue = s->r->queue};
     for (int i = 0; i < in->n_in; i++) c->in[i] = resolve(s, in->in[i]);
     for (int i = 0; i < in->n_out; i++) {
         c->out[i] = resolve(s, in->out[i]);
@@ -130,16 +133,21 @@ static Err run_kernel(const Scene *s, const Instr *in, const Call *c)
     return s->r->settings.device->kernel[op_info(in->op)->kernel](c);
 }
 
-/* Copies between spaces are begun, and done at once or when they are waited for. */
+/* Copies between spaces are begun: on the host done at once, on a device put into a queue of their
+ * own; or done when they are waited for. */
 static Err begin_copy(const Scene *s, const Instr *in, const Call *c)
 {
     Rank *r = s->r;
-    if (!r->settings.late) return run_kernel(s, in, c);
+    Begun b = {.call = *c, .instr = in};
+    if (!r->settings.late && !r->memory) return run_kernel(s, in, c);
     if (r->n_begun == MAX_BEGUN)
         return err_fail(ERR_CHECK, "program %s: more than %d copies are begun and not waited for",
                         s->p->kind, MAX_BEGUN);
-    memset(c->out[0].data, 0xFF, tensor_bytes(&s->p->tensor[in->out[0]]));
-    r->begun[r->n_begun++] = (Begun){.call = *c, .instr = in};
+    if (r->settings.late)
+        TRY(rank_fill(r, c->out[0].data, 0xFF, tensor_bytes(&s->p->tensor[in->out[0]])));
+    else
+        TRY(memory_copy(r, in->queue == QUEUE_D2H ? LANE_D2H : LANE_H2D, c, &b.copied));
+    r->begun[r->n_begun++] = b;
     return OK;
 }
 
@@ -176,6 +184,7 @@ static Err run_wait(const Scene *s, const Instr *in)
             continue;
         const Begun b = r->begun[i];
         memmove(&r->begun[i], &r->begun[i + 1], (size_t)(--r->n_begun - i) * sizeof b);
+        if (b.copied) return memory_await(r, b.copied);
         return b.sent ? comm_wait(r->settings.comm, b.ticket) : run_kernel(s, b.instr, &b.call);
     }
     return OK; /* done when it was begun */
@@ -214,21 +223,24 @@ static Err run_instr(const Scene *s, const Instr *in)
 }
 
 /* NaN in everything that begins to live here. */
-static void poison(const Rank *r, const Linked *l)
+static Err poison(const Rank *r, const Linked *l)
 {
     const UnitPlace *at = &r->settings.program->unit[l->action.unit];
     const size_t wide = dtype_bytes(dtype_wide(r->settings.program->model->dtype));
     if (l->begins & BEGINS_GRADS)
-        memset(r->base[l->grads.arena] + l->grads.offset, 0xFF, (size_t)at->mine.pack_count * wide);
+        TRY(rank_fill(r, r->base[l->grads.arena] + l->grads.offset, 0xFF,
+                      (size_t)at->mine.pack_count * wide));
     if (l->begins & BEGINS_GUESTS)
-        memset(r->base[l->guests.arena] + l->guests.offset, 0xFF, (size_t)at->guest_count * wide);
+        TRY(rank_fill(r, r->base[l->guests.arena] + l->guests.offset, 0xFF,
+                      (size_t)at->guest_count * wide));
     for (int region = 0; region < N_OWN_REGIONS; region++) {
         if (!(l->begins >> region & 1)) continue;
         const size_t bytes = region == REGION_SCRATCH ? l->program->scratch_bytes[l->action.phase]
                                                       : l->program->bytes[region];
-        memset(r->base[region == REGION_HOST ? ARENA_HOST : ARENA_WORK] + l->base[region], 0xFF,
-               bytes);
+        TRY(rank_fill(r, r->base[region == REGION_HOST ? ARENA_HOST : ARENA_WORK] + l->base[region],
+                      0xFF, bytes));
     }
+    return OK;
 }
 
 /* What is live of the slice, and of all before it. */
@@ -249,7 +261,7 @@ Err execute_run(Rank *r, const Linked *l)
     const Program *p = l->program;
     const Phase phase = (Phase)l->action.phase;
     const Scene s = {.r = r, .l = l, .p = p};
-    if (r->settings.poison) poison(r, l);
+    if (r->settings.poison) TRY(poison(r, l));
     set_slice(r, &l->action);
     for (int k = 0; k < MAX_PORTS; k++) r->slot[SLOT_PORT + k] = l->fresh >> k & 1 ? 0.0 : 1.0;
     for (int i = p->first[phase]; i < p->first[phase + 1]; i++) {

@@ -32,6 +32,38 @@ Err steps_scalar(Rank *r, int which);
 /* Local. ERR_CHECK when the program needs a comm and it is not there, or another rank's. */
 Err steps_check(const Rank *r);
 
+/* memory.c. Local. The arenas, the context and the desk; gives them back. */
+Err memory_open(Rank *r);
+void memory_close(Rank *r);
+/* Pinned memory for what goes to the device between steps: a detour of the driver's is slower. */
+enum { MEMORY_STAGE_BYTES = 16 << 20 };
+Err memory_stage(Rank *r, void **out);
+/* Inputs from the desk to where programs read them; losses and cells to the desk, which waits for
+ * all that is in the compute queue. */
+Err desk_send(Rank *r);
+Err desk_fetch(Rank *r);
+/* What `step` holds behind all that was linked: a factor on gradients, and their norm; f64. */
+double *desk_verdict(const Rank *r);
+char *step_verdict(const Rank *r);
+Err desk_send_verdict(Rank *r);
+/* The host's address of an offset of the step arena that is on the desk. */
+static inline char *desk_of(const Rank *r, size_t offset)
+{
+    return r->desk + (offset - r->desk_at);
+}
+/* A copy in a queue of its own, behind what is in the compute queue; *done is recorded after it. */
+Err memory_copy(Rank *r, DeviceLane lane, const Call *c, DeviceEvent **done);
+/* Compute waits for it. */
+Err memory_await(const Rank *r, DeviceEvent *done);
+
+/* lists.c. Local. Of a rank on a device: the ends of its steps as lists; sums of squares of all that
+ * it counts, to its cells; the factor and the norm, from those alone; the update of a unit. */
+Err lists_open(Rank *r);
+void lists_close(Rank *r);
+Err lists_squares(Rank *r);
+Err lists_clip(Rank *r, double mean);
+Err lists_update(Rank *r, int unit);
+
 /* Local. watch.c: tell who looks on. Around an action (instr -1) and around each instruction of its
  * program; watch_end gets what watch_begin returned. Step 0: none. */
 void watch_step(Rank *r, int64_t step);

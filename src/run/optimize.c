@@ -4,7 +4,11 @@
  * division by live tokens and the clip together. The norm is a fold of f64 sums over blocks of a
  * unit's pack, in order: no cut of the pack crosses a block, so every layout folds the same
  * numbers. All that ranks tell each other is folded in the order of ranks, by each of them: so all
- * have the same factor, to the bit. */
+ * have the same factor, to the bit.
+ *
+ * On a device the squares and the update are lists (lists.c). A rank that is alone leaves norm and
+ * factor there too, and its step has no round trip; with others the host reads squares and losses
+ * at NORM, tells them, and sends the factor back. */
 #include <math.h>
 #include <string.h>
 
@@ -12,7 +16,7 @@
 
 static double *cells_of(const Rank *r, int which)
 {
-    return (double *)(void *)(r->base[ARENA_STEP] + r->settings.program->scalar[which].at);
+    return (double *)(void *)desk_of(r, r->settings.program->scalar[which].at);
 }
 
 /* Tokens whose weight is not 0, of the rank's micro-batches. */
@@ -31,7 +35,7 @@ static int64_t count_live(Rank *r)
 double rank_loss(const Rank *r, int micro)
 {
     const LinkedProgram *lp = r->settings.program;
-    const char *cell = r->base[ARENA_STEP] + lp->loss + (size_t)micro * ARENA_ALIGN;
+    const char *cell = desk_of(r, lp->loss + (size_t)micro * ARENA_ALIGN);
     float narrow;
     double wide;
     memcpy(&wide, cell, sizeof wide);
@@ -53,12 +57,15 @@ static double fold_loss(const Rank *r)
     return sum;
 }
 
+static double mean_of(double live) { return live > 0 ? 1.0 / live : 0.0; }
+
 Err execute_tally(Rank *r)
 {
     const ScalarPlace *s = &r->settings.program->scalar[TALLY];
     double *cell = cells_of(r, TALLY), live = 0, loss = 0;
     if (r->tallied) return OK;
     r->tallied = true;
+    TRY(desk_fetch(r));
     cell[s->mine] = (double)count_live(r);
     cell[s->mine + 1] = fold_loss(r);
     TRY(steps_scalar(r, TALLY));
@@ -68,7 +75,11 @@ Err execute_tally(Rank *r)
     }
     r->live_tokens = (int64_t)live;
     r->loss_sum = loss;
-    r->slot[SLOT_FACTOR] = r->live_tokens ? 1.0 / live : 0.0;
+    r->slot[SLOT_FACTOR] = mean_of(live);
+    if (r->clipped) {
+        r->norm = desk_verdict(r)[1];
+        r->skips = isnan(desk_verdict(r)[0]);
+    }
     return OK;
 }
 
@@ -132,15 +143,38 @@ static bool is_unfit(const Rank *r)
     return !isfinite(r->norm) || !isfinite(r->loss_sum) || (skip > 0 && r->norm > skip);
 }
 
+/* Does nobody else have to be asked? */
+static bool is_alone(const Rank *r)
+{
+    bool alone = true;
+    for (int i = 0; i < N_SCALARS; i++)
+        alone = alone && r->settings.program->scalar[i].group.n == 1;
+    return alone;
+}
+
+/* The factor to where updates on a device read it. */
+static Err judge(Rank *r)
+{
+    r->judged = true;
+    desk_verdict(r)[0] = r->slot[SLOT_FACTOR];
+    desk_verdict(r)[1] = r->norm;
+    return desk_send_verdict(r);
+}
+
 Err execute_norm(Rank *r)
 {
     const LinkedProgram *lp = r->settings.program;
     const ScalarPlace *s = &lp->scalar[SQUARES];
     const double clip = r->settings.optim.clip;
     double total = 0, *square = cells_of(r, SQUARES);
+    if (r->memory) TRY(lists_squares(r));
+    if (r->memory && is_alone(r)) {
+        r->judged = r->clipped = true;
+        return lists_clip(r, mean_of((double)count_live(r)));
+    }
     TRY(execute_tally(r));
     const double mean = r->slot[SLOT_FACTOR];
-    for (int u = 0; u < lp->model->n_units; u++) TRY(unit_squares(r, u));
+    for (int u = 0; !r->memory && u < lp->model->n_units; u++) TRY(unit_squares(r, u));
     TRY(steps_scalar(r, BLOCKS));
     square[s->mine] = fold_blocks(r);
     TRY(steps_scalar(r, SQUARES));
@@ -148,12 +182,12 @@ Err execute_norm(Rank *r)
     r->norm = sqrt(total) * mean;
     r->slot[SLOT_FACTOR] = clip > 0 && r->norm > clip ? mean * (clip / r->norm) : mean;
     r->skips = is_unfit(r);
-    return OK;
+    return r->memory ? judge(r) : OK;
 }
 
 Err execute_publish(Rank *r, int unit)
 {
-    Call c = {.n_in = 1, .n_out = 1, .team = r->settings.team};
+    Call c = {.n_in = 1, .n_out = 1, .team = r->settings.team, .queue = r->queue};
     c.in[0] = rank_home(r, unit, PART_MASTER);
     c.out[0] = rank_home(r, unit, PART_WEIGHT);
     if (c.in[0].dtype == c.out[0].dtype) return OK;
@@ -188,7 +222,9 @@ static Err update_piece(Rank *r, const RankPiece *p)
 
 Err execute_update(Rank *r, int unit)
 {
-    TRY(execute_tally(r));
+    if (!r->clipped) TRY(execute_tally(r));
+    if (r->memory && !r->judged) TRY(judge(r));
+    if (r->memory) return r->skips ? OK : lists_update(r, unit); /* which writes weights too */
     if (r->skips) return OK; /* weights, moments and what programs use stay as they were */
     for (int i = 0; i < rank_pieces(r, unit); i++) {
         const RankPiece piece = rank_piece(r, unit, i);

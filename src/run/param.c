@@ -5,7 +5,6 @@
  * Every element has a number in its parameter that does not depend on how it lies over ranks; by
  * that number initial values are drawn and pieces of all ranks are put together. */
 #include <math.h>
-#include <string.h>
 
 #include "base/philox.h"
 #include "run/execute.h"
@@ -103,9 +102,10 @@ int64_t rank_piece_global(const RankPiece *p, int64_t i)
     return holding_global(&p->held, p->lo + i);
 }
 
-/* Initial values of a piece, a tile at a time. */
+/* Initial values of a stretch of a piece, a tile at a time. */
 typedef struct {
-    Tensor w;
+    Tensor w;     /* where the host writes them */
+    int64_t from; /* of the piece */
     const RankPiece *piece;
     bool whole; /* nothing of the parameter is elsewhere: numbers are places */
     Init init;
@@ -123,7 +123,8 @@ static void start_tile(void *work, int64_t tile)
     for (int64_t i = tile * START_TILE; i < end; i++) {
         double x = s->init == INIT_ONES ? 1.0 : 0.0;
         if (s->init == INIT_NORMAL) {
-            const int64_t global = s->whole ? s->piece->lo + i : rank_piece_global(s->piece, i);
+            const int64_t at = s->from + i;
+            const int64_t global = s->whole ? s->piece->lo + at : rank_piece_global(s->piece, at);
             x = s->std * random_normal(&s->random, (uint64_t)global);
         }
         if (s->w.dtype == F64)
@@ -140,21 +141,43 @@ Err rank_publish(Rank *r)
     return OK;
 }
 
+/* In place where the host can, else through a stage. */
+static Err start_piece(Rank *r, Start *s)
+{
+    const Tensor home = s->w;
+    const size_t each = dtype_bytes(home.dtype);
+    int64_t most = home.n[0];
+    if (!rank_is_near(r)) {
+        TRY(memory_stage(r, &s->w.data));
+        most = (int64_t)(MEMORY_STAGE_BYTES / each);
+    }
+    for (s->from = 0; s->from < home.n[0]; s->from += most) {
+        const int64_t left = home.n[0] - s->from;
+        s->w.n[0] = left < most ? left : most;
+        team_run(r->settings.team, (s->w.n[0] + START_TILE - 1) / START_TILE, start_tile, s);
+        if (!rank_is_near(r))
+            TRY(rank_write(r, (char *)home.data + (size_t)s->from * each, (size_t)s->w.n[0] * each,
+                           s->w.data));
+    }
+    return OK;
+}
+
 Err rank_init_weights(Rank *r, uint64_t seed)
 {
     const LinkedProgram *lp = r->settings.program;
-    memset(r->base[ARENA_STATE], 0, lp->bytes[ARENA_STATE]);
+    TRY(rank_fill(r, r->base[ARENA_STATE], 0, lp->bytes[ARENA_STATE]));
     for (int u = 0; u < lp->model->n_units; u++) {
         for (int i = 0; i < rank_pieces(r, u); i++) {
             const RankPiece piece = rank_piece(r, u, i);
             const Param *q = &lp->model->param[piece.param];
             Start s = {rank_piece_data(r, &piece, PART_MASTER),
+                       0,
                        &piece,
                        shape_count(&piece.held.kept) == q->count,
                        q->info.init,
                        q->info.std,
                        random_named(seed, q->name)};
-            team_run(r->settings.team, (s.w.n[0] + START_TILE - 1) / START_TILE, start_tile, &s);
+            TRY(start_piece(r, &s));
         }
     }
     return rank_publish(r);

@@ -3,22 +3,7 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 #include "run/execute.h"
-
-static const char *const arena_name[N_ARENAS] = {"state", "step", "work", "host", "session"};
-
-/* A rank that shares another's state has numbers of its own, so that both may use one comm. */
-static Err register_arenas(Rank *r)
-{
-    const LinkedProgram *lp = r->settings.program;
-    if (!r->settings.comm) return OK;
-    r->first_arena = r->settings.state_of ? N_ARENAS : 0;
-    for (int i = 0; i < N_ARENAS; i++)
-        TRY(comm_register(r->settings.comm, r->first_arena + i, r->base[i],
-                          lp->bytes[i] ? lp->bytes[i] : ARENA_ALIGN));
-    return OK;
-}
 
 Err rank_open(Rank *r, const RankSettings *settings)
 {
@@ -27,18 +12,7 @@ Err rank_open(Rank *r, const RankSettings *settings)
     TRY(device_check(settings->device));
     TRY(execute_check_calls(lp));
     TRY(steps_check(r));
-    for (int i = 0; i < N_ARENAS; i++) {
-        void *base;
-        const size_t bytes = lp->bytes[i] ? lp->bytes[i] : ARENA_ALIGN;
-        if ((i == ARENA_STATE || i == ARENA_SESSION) && settings->state_of) {
-            MUST(settings->state_of->settings.program->bytes[i] == lp->bytes[i], "states differ");
-            r->base[i] = settings->state_of->base[i];
-            continue;
-        }
-        TRY(arena_open(&r->arena[i], arena_name[i], bytes));
-        TRY(arena_push(&r->arena[i], bytes, &base));
-        r->base[i] = base;
-    }
+    TRY(memory_open(r));
     r->live_rows = calloc((size_t)lp->micros, sizeof *r->live_rows);
     r->ticket = calloc((size_t)lp->n + 1, sizeof *r->ticket);
     if (!r->live_rows || !r->ticket)
@@ -46,13 +20,12 @@ Err rank_open(Rank *r, const RankSettings *settings)
                         lp->n);
     for (int m = 0; m < lp->micros; m++) r->live_rows[m] = lp->model->rows;
     r->slot[SLOT_ONE] = 1.0;
-    return register_arenas(r);
+    return r->memory ? lists_open(r) : OK;
 }
 
 void rank_close(Rank *r)
 {
-    for (int i = 0; i < N_ARENAS; i++)
-        if (r->arena[i].base) arena_close(&r->arena[i]);
+    memory_close(r);
     free(r->live_rows);
     free(r->ticket);
     *r = (Rank){0};
@@ -64,7 +37,7 @@ Tensor rank_input(Rank *r, int micro, Input which)
     const bool ranges = which == INPUT_RANGES;
     Tensor t = {.dtype = which == INPUT_WEIGHTS ? dtype_wide(lp->model->dtype) : I32,
                 .ndim = ranges ? 2 : 1};
-    t.data = r->base[ARENA_STEP] + lp->input[which] + (size_t)micro * lp->input_stride;
+    t.data = desk_of(r, lp->input[which] + (size_t)micro * lp->input_stride);
     t.n[0] = lp->model->rows;
     t.n[1] = 4;
     t.stride[0] = ranges ? 4 : 1;
@@ -85,7 +58,7 @@ void rank_set_asked(Rank *r, int64_t rows)
 }
 
 /* What the head hands on, to nobody: its memory is free for the next call alone. */
-Tensor rank_logits(const Rank *r)
+static Tensor find_logits(const Rank *r)
 {
     const LinkedProgram *lp = r->settings.program;
     for (int i = lp->n - 1; i >= 0; i--) {
@@ -104,11 +77,26 @@ Tensor rank_logits(const Rank *r)
     return (Tensor){0};
 }
 
+/* Of memory that is not the host's, a copy, of as many rows as were ever asked for. */
+Err rank_logits(Rank *r, Tensor *out)
+{
+    *out = find_logits(r);
+    if (rank_is_near(r) || !out->data) return OK;
+    const size_t row = (size_t)out->stride[0] * dtype_bytes(out->dtype);
+    if (!r->logits) r->logits = malloc((size_t)r->settings.program->model->asked * row + 1);
+    if (!r->logits)
+        return err_fail(ERR_NOMEM, "no memory for logits of %lld rows",
+                        (long long)r->settings.program->model->asked);
+    TRY(rank_read(r, out->data, (size_t)out->n[0] * row, r->logits));
+    out->data = r->logits;
+    return OK;
+}
+
 static void set_slots(Rank *r, const StepSettings *step)
 {
     const OptimSettings *o = &r->settings.optim;
     const double update = (double)(step->update ? step->update : step->step);
-    r->tallied = false;
+    r->tallied = r->judged = r->clipped = false;
     r->norm = 0;
     r->skips = false;
     r->slot[SLOT_LR] = step->lr;
@@ -145,10 +133,11 @@ static Err act(Rank *r, int at)
 }
 
 /* NaN in what nobody may read from here on. */
-static void poison_freed(const Rank *r, const Linked *l)
+static Err poison_freed(const Rank *r, const Linked *l)
 {
     for (int i = 0; i < l->n_freed; i++)
-        memset(r->base[l->freed[i].arena] + l->freed[i].offset, 0xFF, l->freed[i].bytes);
+        TRY(rank_fill(r, r->base[l->freed[i].arena] + l->freed[i].offset, 0xFF, l->freed[i].bytes));
+    return OK;
 }
 
 /* The end of the list is one more position, which only waits. */
@@ -160,7 +149,7 @@ static Err walk(Rank *r)
         nap(r);
         const double begin_s = watch_begin(r, l, -1);
         for (int w = 0; w < l->n_waits; w++) TRY(steps_end(r, l->wait[w]));
-        if (r->settings.poison) poison_freed(r, l);
+        if (r->settings.poison) TRY(poison_freed(r, l));
         if (i == lp->n) break;
         TRY(act(r, i));
         watch_end(r, l, -1, begin_s);
@@ -172,6 +161,7 @@ static Err walk(Rank *r)
 Err rank_step(Rank *r, const StepSettings *step, StepResult *out)
 {
     set_slots(r, step);
+    TRY(desk_send(r));
     watch_step(r, step->step);
     TRY(walk(r));
     watch_step(r, 0);

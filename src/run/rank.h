@@ -6,13 +6,22 @@
  *     rank_piece     what the rank has at home of a parameter, its gradient, its moments: views of
  *                    the arenas; the pieces of all ranks make the whole
  *
+ * Where the device has memory of its own the arenas lie there, but for `host`, and kernels, copies
+ * and transfers are put into its queues; what the host tells programs, and they it, is on a desk:
+ *
+ *     desk   host's     inputs of micro-batches  | losses, cells of scalars
+ *              |            v at the step's start     ^ once a step
+ *            device's   the end of the arena `step`
+ *
+ * Where the device is the host, the desk is that part of the arena itself, and nothing is copied.
+ *
  * All that a step needs was allocated and placed before it; a step allocates nothing. There is no
  * global state: ranks in one process share nothing but what the comm gives them. */
 #ifndef RUN_RANK_H
 #define RUN_RANK_H
 
 #include "comm/comm.h"
-#include "device/device.h"
+#include "device/memory.h"
 #include "run/watch.h"
 #include "schedule/link.h"
 
@@ -38,6 +47,7 @@ typedef struct Rank Rank;
 typedef struct {
     const LinkedProgram *program;
     const Device *device;
+    int ordinal; /* which of its devices, where it has memory of its own */
     Comm *comm;
     Team *team;
     OptimSettings optim;
@@ -54,23 +64,42 @@ typedef struct {
 
 enum { MAX_CALLS = 8, MAX_BEGUN = 32 };
 
-/* A copy that waits to be done, or a transfer that is on its way. */
+/* A copy that waits to be done, or is under way; or a transfer. */
 typedef struct {
     Call call;
     const Instr *instr;
     bool sent;
     Ticket ticket;
+    DeviceEvent *copied; /* of a copy in another queue; NULL: it waits to be done */
 } Begun;
+
+/* What a rank on a device has made for the ends of its steps: lists.c. */
+typedef struct {
+    DeviceList **squares; /* [n_squares]: one after another */
+    int n_squares;
+    DeviceList **update; /* [units]; NULL: nothing of it is at home */
+} RankLists;
 
 struct Rank {
     RankSettings settings;
     Arena arena[N_ARENAS];
     char *base[N_ARENAS];
+    const DeviceMemory *memory; /* NULL: the device is the host */
+    DeviceContext *context;     /* of the rank, or of the one whose state it uses */
+    DeviceQueue *queue;         /* of computing; NULL likewise */
+    char *desk;                 /* the step arena from desk_at on, as the host sees it */
+    size_t desk_at;
+    DeviceEvent *event[MAX_BEGUN + 1]; /* of copies that are begun; the last: of inputs */
+    RankLists lists;
+    void *logits; /* where the host reads them */
+    void *stage;  /* see memory_stage; NULL: not yet */
     double slot[N_SLOTS];
     const Program *pending[MAX_CALLS], *bound[MAX_CALLS];
     int64_t *live_rows; /* [micros] */
     double norm;        /* of the step's gradient, after NORM */
     bool skips;         /* after NORM: the step updates nothing, on any rank */
+    bool judged;        /* of a rank on a device: the factor is there, for updates to read */
+    bool clipped;       /* and was made there: the host learns at the end of the step */
     bool tallied;       /* what follows is known, of all ranks: at NORM, or at the end */
     int64_t live_tokens;
     double loss_sum;
@@ -104,6 +133,15 @@ typedef struct {
 Err rank_open(Rank *r, const RankSettings *settings);
 void rank_close(Rank *r);
 
+/* Local. Bytes of the rank's arenas, after all that was begun, to the host's memory and from it.
+ * Plain copies where the device is the host. */
+Err rank_read(const Rank *r, const void *at, size_t bytes, void *to);
+Err rank_write(Rank *r, void *at, size_t bytes, const void *from);
+/* Local. Fills bytes of an arena, before what the rank does next. */
+Err rank_fill(const Rank *r, void *at, int byte, size_t bytes);
+/* Local. May the host use pointers into the arenas? */
+static inline bool rank_is_near(const Rank *r) { return !r->memory; }
+
 /* Local. Initial weights by (seed, name, element of the whole), so that they do not depend on the
  * layout; moments 0. */
 Err rank_init_weights(Rank *r, uint64_t seed);
@@ -114,10 +152,10 @@ Err rank_publish(Rank *r);
 Tensor rank_input(Rank *r, int micro, Input which);
 /* Local. How many of its rows are live; at first all are. */
 void rank_set_rows(Rank *r, int micro, int64_t rows);
-/* Local. Of a session: of how many rows the logits are asked for, and after the call these, [asked, vocabulary], in
- * the memory of the rank; no data where the last unit is on another stage. */
+/* Local. Of a session: of how many rows the logits are asked for, and after the call these, [asked, vocabulary], for
+ * the host to read; no data where the last unit is on another stage. */
 void rank_set_asked(Rank *r, int64_t rows);
-Tensor rank_logits(const Rank *r);
+Err rank_logits(Rank *r, Tensor *out);
 /* Local. The sub-program that calls of `slot` run, from the next BIND action on. It must outlive
  * its last step. ERR_CONFIG when its region is larger than the program's calls leave it, or its
  * arguments are not what they pass. */
@@ -142,7 +180,8 @@ typedef struct {
     Holding held;    /* of the parameter in `use` */
 } RankPiece;
 
-/* Local. The pieces of a unit's pack; one of them; its data, flat; and which element of the whole
+/* Local. The pieces of a unit's pack; one of them; its data, flat, in the rank's memory (see
+ * rank_read); and which element of the whole
  * parameter, row-major, is element i of it. */
 int rank_pieces(const Rank *r, int unit);
 RankPiece rank_piece(const Rank *r, int unit, int i);

@@ -5,8 +5,6 @@
  *     position 6   F2.0       begins by ending position 4: waits, does the steps after */
 #include "run/execute.h"
 
-#include <string.h>
-
 /* A transfer as linked, with the arenas by the numbers that this rank registered. */
 static Transfer named(const Rank *r, const Transfer *t)
 {
@@ -23,7 +21,7 @@ static Tensor view(const Rank *r, const Ref *ref)
 
 static Err run_step(Rank *r, const LinkedStep *s)
 {
-    Call c = {.n_in = 1, .n_out = 1, .team = r->settings.team};
+    Call c = {.n_in = 1, .n_out = 1, .team = r->settings.team, .queue = r->queue};
     const Tensor from = view(r, &s->t.from), to = view(r, &s->t.to);
     if (s->kind == STEP_TRANSFER) {
         const Transfer t = named(r, &s->t);
@@ -41,24 +39,24 @@ static Err run_step(Rank *r, const LinkedStep *s)
 }
 
 /* NaN where a gather or a receive will write: all of `to` but what is in place. */
-static void poison(const Rank *r, const Linked *l)
+static Err poison(const Rank *r, const Linked *l)
 {
     const int kind = l->action.kind;
-    if ((kind != A_GATHER && kind != A_RECV && kind != A_FETCH) || l->n_steps == 0) return;
+    if ((kind != A_GATHER && kind != A_RECV && kind != A_FETCH) || l->n_steps == 0) return OK;
     const Ref *from = &l->step[0].t.from, *to = &l->step[0].t.to;
     const size_t bytes = (size_t)to->count * dtype_bytes(to->dtype);
     const size_t own = (size_t)from->count * dtype_bytes(from->dtype);
     char *base = r->base[to->arena] + to->offset;
     const bool in_place = kind == A_GATHER && from->arena == to->arena;
     const size_t before = in_place ? from->offset - to->offset : bytes;
-    memset(base, 0xFF, before);
-    if (in_place) memset(base + before + own, 0xFF, bytes - before - own);
+    TRY(rank_fill(r, base, 0xFF, before));
+    return in_place ? rank_fill(r, base + before + own, 0xFF, bytes - before - own) : OK;
 }
 
 Err steps_begin(Rank *r, int at)
 {
     const Linked *l = &r->settings.program->list[at];
-    if (r->settings.poison) poison(r, l);
+    if (r->settings.poison) TRY(poison(r, l));
     for (int i = 0; i < l->begun; i++) TRY(run_step(r, &l->step[i]));
     if (l->begun < l->n_steps) {
         const Transfer t = named(r, &l->step[l->begun].t);
@@ -87,7 +85,10 @@ Err steps_scalar(Rank *r, int which)
 {
     const ScalarPlace *s = &r->settings.program->scalar[which];
     if (s->group.n == 1) return OK;
-    const Transfer t = named(r, &s->t);
+    Transfer t = s->t;
+    t.from.arena = t.to.arena = r->first_arena + N_ARENAS; /* the desk */
+    t.from.offset -= r->desk_at;
+    t.to.offset -= r->desk_at;
     return comm_do(r->settings.comm, &t);
 }
 

@@ -53,7 +53,7 @@ Err transfer_pack(const Transferring *t)
     const Moving *m = &t->program->move[t->instr->attr.move.index];
     for (int64_t i = 0; i < m->n_copies; i++) {
         const BoxCopy *b = &m->copy[i];
-        Call c = {.n_in = 1, .n_out = 1, .team = t->call->team};
+        Call c = {.n_in = 1, .n_out = 1, .team = t->call->team, .queue = t->call->queue};
         c.in[0] = box_of(&t->call->in[0], b, b->from_at, b->from_stride);
         c.out[0] = box_of(&t->call->out[0], b, b->to_at, b->to_stride);
         TRY(t->rank->settings.device->kernel[KERNEL_copy](&c));

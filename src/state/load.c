@@ -13,7 +13,7 @@
 
 #include <stdio.h>
 #include <string.h>
-#include "state/boxcopy.h"
+#include "state/homecopy.h"
 #include "state/chunkread.h"
 #include "state/load_plan.h"
 
@@ -60,15 +60,16 @@ static BoxAt at_home(const Load *l, int tensor, const LoadMove *m)
 }
 
 /* A message's boxes to their places at home. */
-static void unpack(const Load *l, const Slot *slot)
+static Err unpack(const Load *l, const Slot *slot)
 {
     char *from = l->base + slot->at;
     for (int64_t i = 0; i < slot->n; i++) {
         const LoadMove *m = &slot->move[i];
         const BoxAt in = box_dense(&m->box, from), out = at_home(l, slot->tensor, m);
-        box_copy(&m->box, slot->element, &in, &out);
+        TRY(home_write(l->s->rank, &m->box, slot->element, &out, &in));
         from += box_count(&m->box) * (int64_t)slot->element;
     }
+    return OK;
 }
 
 static Err finish(Load *l, Slot *slot)
@@ -77,7 +78,7 @@ static Err finish(Load *l, Slot *slot)
     l->flying -= slot->n_tickets;
     slot->n_tickets = 0;
     slot->packed = 0;
-    unpack(l, slot);
+    TRY(unpack(l, slot));
     slot->n = 0;
     return OK;
 }
@@ -155,7 +156,7 @@ static Transfer transfer_of(const Load *l, CommKind kind, int peer, const LoadCh
 }
 
 /* What this rank itself wants of a chunk that it has read. */
-static void keep(const Load *l, const Slot *slot, const Message *m)
+static Err keep(const Load *l, const Slot *slot, const Message *m)
 {
     const LoadChunk *c = m->chunk;
     const BoxAt chunk = box_dense(&c->box, l->base + slot->at);
@@ -163,8 +164,9 @@ static void keep(const Load *l, const Slot *slot, const Message *m)
         const Box *box = &m->move[i].box;
         const BoxAt in = box_inside(&chunk, &c->box, box, c->element);
         const BoxAt out = at_home(l, c->tensor, &m->move[i]);
-        box_copy(box, c->element, &in, &out);
+        TRY(home_write(l->s->rank, box, c->element, &out, &in));
     }
+    return OK;
 }
 
 static Err give(Load *l, Slot *slot, const Message *m)
@@ -194,7 +196,7 @@ static Err read_chunk(Load *l, const LoadChunk *c)
         for (end = i; end < c->n && c->move[end].want->rank == c->move[i].want->rank;) end++;
         const Message m = message_of(c, i, end);
         if (m.move[0].want->rank == c->reader)
-            keep(l, slot, &m);
+            TRY(keep(l, slot, &m));
         else
             TRY(give(l, slot, &m));
     }
@@ -251,14 +253,15 @@ static Err open_load(Load *l)
 }
 
 /* Moments of a job that starts. */
-static void zero_moments(Rank *r)
+static Err zero_moments(Rank *r)
 {
     const LinkedProgram *lp = r->settings.program;
     for (int u = 0; u < lp->model->n_units; u++)
         for (int m = 0; m < lp->n_moments; m++) {
             const Tensor home = rank_home(r, u, m ? PART_MOMENT2 : PART_MOMENT1);
-            if (home.n[0] > 0) memset(home.data, 0, (size_t)home.n[0] * dtype_bytes(home.dtype));
+            TRY(rank_fill(r, home.data, 0, (size_t)home.n[0] * dtype_bytes(home.dtype)));
         }
+    return OK;
 }
 
 Err state_load(const LoadSettings *s, LoadResult *out)
@@ -271,7 +274,7 @@ Err state_load(const LoadSettings *s, LoadResult *out)
     chunk_reader_close(&l.reader);
     arena_rewind(s->temp, mark);
     TRY(err);
-    if (s->what == LOAD_WEIGHTS) zero_moments(s->rank);
+    if (s->what == LOAD_WEIGHTS) TRY(zero_moments(s->rank));
     TRY(rank_publish(s->rank));
     *out = l.result;
     return l.err == OK ? OK : err_fail(l.err, "%s", l.text);

@@ -219,7 +219,7 @@ Err saver_begin(Saver *s, const StateScalars *scalars)
     pthread_mutex_unlock(&s->shared->lock);
     MUST(state == SAVER_IDLE, "a save begins in state %d", (int)state);
     TRY(copy_scalars(s, scalars));
-    if (s->parts.snapshot) save_parts_copy(&s->parts, s->set.rank);
+    if (s->parts.snapshot) TRY(save_parts_copy(&s->parts, s->set.rank));
     set_state(s->shared, SAVER_WRITING);
     s->blocked_s = now_s() - begin_s;
     return OK;

@@ -2,7 +2,7 @@
 #include "state/save_file.h"
 
 #include <string.h>
-#include "state/boxcopy.h"
+#include "state/homecopy.h"
 #include "state/disk.h"
 #include "state/hash.h"
 #include "state/rankfile.h"
@@ -67,13 +67,12 @@ static Chunk chunk_of(const SaveParts *p, int64_t part, int64_t i)
     return c;
 }
 
-static void copy_chunk(const SaveParts *p, const Rank *r, const Chunk *c, char *to)
+static Err copy_chunk(const SaveParts *p, const Rank *r, const Chunk *c, char *to)
 {
     const BoxAt home = at_home(p, r, c->part);
     const size_t element = element_of(p, c->part);
     const BoxAt in = box_inside(&home, &p->parts.part[c->part].box, &c->box, element);
-    const BoxAt out = box_dense(&c->box, to);
-    box_copy(&c->box, element, &in, &out);
+    return home_read(r, &c->box, element, &in, to);
 }
 
 typedef struct {
@@ -82,9 +81,8 @@ typedef struct {
 } Copying;
 
 /* A tile is a chunk, counted through all parts. */
-static void copy_tile(void *work, int64_t tile)
+static Err copy_nth(const Copying *c, int64_t tile)
 {
-    const Copying *c = work;
     const SaveParts *p = c->parts;
     int64_t lo = 0, hi = p->parts.n; /* the part is in [lo, hi) */
     while (hi - lo > 1) {
@@ -95,13 +93,22 @@ static void copy_tile(void *work, int64_t tile)
             hi = mid;
     }
     const Chunk chunk = chunk_of(p, lo, tile - p->first[lo]);
-    copy_chunk(p, c->rank, &chunk, p->snapshot + chunk.at);
+    return copy_chunk(p, c->rank, &chunk, p->snapshot + chunk.at);
 }
 
-void save_parts_copy(const SaveParts *p, const Rank *r)
+static void copy_tile(void *work, int64_t tile)
+{
+    MUST(copy_nth(work, tile) == OK, "the host's own memory is read");
+}
+
+/* By the team where the homes are the host's; a device has one thread at a time. */
+Err save_parts_copy(const SaveParts *p, const Rank *r)
 {
     Copying c = {p, r};
-    team_run(r->settings.team, p->first[p->parts.n], copy_tile, &c);
+    const int64_t n = p->first[p->parts.n];
+    if (rank_is_near(r)) team_run(r->settings.team, n, copy_tile, &c);
+    for (int64_t i = 0; !rank_is_near(r) && i < n; i++) TRY(copy_nth(&c, i));
+    return OK;
 }
 
 void save_point(const SaveFile *f, SavePoint point)
@@ -146,7 +153,7 @@ static Err write_data(Writing *w)
         for (int64_t i = p->first[part]; i < p->first[part + 1]; i++) {
             const Chunk c = chunk_of(p, part, i - p->first[part]);
             char *data = in_memory(w, c.at);
-            if (!p->snapshot) copy_chunk(p, w->file->rank, &c, data);
+            if (!p->snapshot) TRY(copy_chunk(p, w->file->rank, &c, data));
             p->hash[i] = hash_bytes(data, (size_t)c.bytes);
             w->ready = c.at + c.bytes;
             const bool at_half = !w->half && 2 * w->ready >= all;

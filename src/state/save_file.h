@@ -26,7 +26,7 @@ enum { SAVE_WRITE_BYTES = 8 << 20, SAVE_BUFFER_BYTES = SAVE_WRITE_BYTES + CHUNK_
  * bytes. The linked program may be another rank's. */
 Err save_parts_open(SaveParts *p, const LinkedProgram *lp, int rank, Arena *a);
 /* Local. The rank's state as it is now. */
-void save_parts_copy(const SaveParts *p, const Rank *r);
+Err save_parts_copy(const SaveParts *p, const Rank *r);
 
 typedef struct {
     const Rank *rank;

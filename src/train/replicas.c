@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
-#include "state/boxcopy.h"
+#include "state/homecopy.h"
 #include "state/hash.h"
 #include "state/manifest.h"
 #include "train/replicas_parts.h"
@@ -17,7 +17,7 @@ static Tensor home_of(const Replicas *r, const StatePart *p)
 }
 
 /* A hash of the hashes of its chunks. */
-static uint64_t hash_cell(const Replicas *r, const ReplicaCell *c)
+static Err hash_cell(const Replicas *r, const ReplicaCell *c, uint64_t *out)
 {
     const StatePart *p = &r->parts.part[c->mine];
     const Tensor home = home_of(r, p);
@@ -30,12 +30,12 @@ static uint64_t hash_cell(const Replicas *r, const ReplicaCell *c)
         int64_t before;
         const Box box = chunk_at(&c->box, most, i, &before);
         const BoxAt from = box_inside(&at, &p->box, &box, element);
-        const BoxAt to = box_dense(&box, r->buffer);
-        box_copy(&box, element, &from, &to);
+        TRY(home_read(r->rank, &box, element, &from, r->buffer));
         hash[1] = hash_bytes(r->buffer, (size_t)box_count(&box) * element);
         hash[0] = hash_bytes(hash, sizeof hash);
     }
-    return hash[0];
+    *out = hash[0];
+    return OK;
 }
 
 /* All ranks' rows of `n` numbers, back to back; this rank's is there already. */
@@ -149,7 +149,7 @@ Err replicas_check(Replicas *r, WorldRank *w, int64_t step)
     for (int64_t i = 0; i < r->n_cells; i++) {
         const ReplicaCell *c = &r->cell[i];
         if (c->mine < 0) continue;
-        r->hash[i] = hash_cell(r, c);
+        TRY(hash_cell(r, c, &r->hash[i]));
         const uint64_t both[2] = {(uint64_t)mine[c->set], r->hash[i]};
         mine[c->set] = (int64_t)hash_bytes(both, sizeof both);
     }

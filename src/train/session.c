@@ -134,6 +134,5 @@ Err session_call(Session *s, const SessionRow *row, int64_t n, Tensor *logits)
     rank_set_asked(r, fill(s, r, row, n));
     rank_set_rows(r, 0, n);
     TRY(rank_step(r, &(StepSettings){.step = 1}, &result));
-    *logits = rank_logits(r);
-    return OK;
+    return rank_logits(r, logits);
 }

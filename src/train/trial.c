@@ -82,40 +82,58 @@ static bool is_owned(const UnitPlace *u, int64_t at)
     return false;
 }
 
+/* A copy of a piece for the host, in `temp`. */
+static Err piece_here(const Rank *r, const RankPiece *p, ParamPart part, Arena *temp, Tensor *out)
+{
+    *out = rank_piece_data(r, p, part);
+    const void *at = out->data;
+    const size_t bytes = (size_t)out->n[0] * dtype_bytes(out->dtype);
+    if (rank_is_near(r)) return OK;
+    TRY(arena_push(temp, bytes, &out->data));
+    return rank_read(r, at, bytes, out->data);
+}
+
 /* Each element from the rank that owns it. */
-static void put_together(const Rank *r, Trial *out)
+static Err put_together(const Rank *r, Arena *temp, Trial *out)
 {
     const LinkedProgram *lp = r->settings.program;
     for (int u = 0; u < lp->model->n_units; u++)
         for (int i = 0; i < rank_pieces(r, u) && is_first_copy(lp, &lp->unit[u]); i++) {
             const RankPiece p = rank_piece(r, u, i);
-            const Tensor weight = rank_piece_data(r, &p, PART_MASTER);
-            const Tensor gradient = rank_piece_data(r, &p, PART_GRAD);
+            const size_t mark = arena_mark(temp);
+            Tensor weight, gradient;
+            TRY(piece_here(r, &p, PART_MASTER, temp, &weight));
+            TRY(piece_here(r, &p, PART_GRAD, temp, &gradient));
             for (int64_t k = 0; k < p.hi - p.lo; k++) {
                 const int64_t global = out->at[p.param] + rank_piece_global(&p, k);
                 if (!is_owned(&lp->unit[u], p.at + k)) continue;
                 out->weight[global] = element(&weight, k);
                 out->gradient[global] = element(&gradient, k);
             }
+            arena_rewind(temp, mark);
         }
+    return OK;
 }
 
 /* What is held twice is the same. */
-static double compare_copies(const Rank *r, const Trial *out)
+static Err compare_copies(const Rank *r, const Trial *out, Arena *temp, double *most)
 {
     const LinkedProgram *lp = r->settings.program;
-    double most = 0;
+    *most = 0;
     for (int u = 0; u < lp->model->n_units; u++)
         for (int i = 0; i < rank_pieces(r, u); i++) {
             const RankPiece p = rank_piece(r, u, i);
-            const Tensor weight = rank_piece_data(r, &p, PART_MASTER);
+            const size_t mark = arena_mark(temp);
+            Tensor weight;
+            TRY(piece_here(r, &p, PART_MASTER, temp, &weight));
             for (int64_t k = 0; k < p.hi - p.lo; k++) {
                 const double owner = out->weight[out->at[p.param] + rank_piece_global(&p, k)];
                 const double gap = fabs(element(&weight, k) - owner);
-                if (!(gap <= most)) most = isnan(gap) ? (double)INFINITY : gap;
+                if (!(gap <= *most)) *most = isnan(gap) ? (double)INFINITY : gap;
             }
+            arena_rewind(temp, mark);
         }
-    return most;
+    return OK;
 }
 
 static int64_t sent_bytes(const Comm *c)
@@ -182,10 +200,8 @@ static Err run_steps(Rank *r, const Job *job, Trying *t, WorldRank *w)
     if (w->rank == 0) t->out->bound = rounding_bound(job);
     t->sent[w->rank] = sent_bytes(w->comm);
     TRY(predict_bytes(job, s->steps, &t->predicted[w->rank]));
-    put_together(r, t->out);
-    TRY(world_agree(w, OK)); /* all have put theirs */
-    t->copies[w->rank] = compare_copies(r, t->out);
-    return OK;
+    TRY(world_agree(w, put_together(r, w->arena, t->out))); /* all have put theirs */
+    return compare_copies(r, t->out, w->arena, &t->copies[w->rank]);
 }
 
 static Err open_job(WorldRank *w, const TrialSettings *s, Job **out)

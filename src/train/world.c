@@ -67,6 +67,7 @@ Err world_same(WorldRank *r, uint64_t number, const char *what, const char *rest
 void world_leave(WorldRank *r, Err err)
 {
     if (err != OK && !r->agreed) comm_poison(r->comm, err, err_text());
+    comm_forget_device(r->comm);
 }
 
 static Err join(Runner *x)

@@ -99,7 +99,11 @@ static void step_run(const Step *s)
     gpu_ok(gpu.m->squares_open(gpu.context, s->square, N_COUNTS, &squares));
     gpu_ok(gpu.m->update_open(gpu.context, s->piece, N_COUNTS, &update));
     gpu_ok(gpu.m->squares_run(gpu.q, squares));
-    gpu_ok(gpu.m->clip(gpu.q, on_gpu(s->sums).data, N_COUNTS, mean_max, out));
+    gpu_ok(gpu.m->clip(gpu.q, &(DeviceClip){.sums = on_gpu(s->sums).data,
+                                            .n = N_COUNTS,
+                                            .mean = mean_max[0],
+                                            .max_norm = mean_max[1],
+                                            .out = out}));
     gpu_ok(gpu.m->update_run(gpu.q, update, &numbers));
     gpu_ok(gpu.m->copy(gpu.q, s->listed, gpu.base, bytes));
     gpu_ok(gpu.m->sync(gpu.q));

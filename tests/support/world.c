@@ -22,7 +22,8 @@ typedef struct {
     Job job, valid_job;
     Rank rank, valid;
     Comm *comm;
-    int number; /* of the rank */
+    void *room[N_PARTS]; /* of a piece */
+    int number;          /* of the rank */
     Err err;
     char text[2048];
 } Worker;
@@ -32,8 +33,34 @@ World world_of(JobSettings set)
     return (World){.set = set, .device = &device_ref, .steps = 5, .lr = 1e-2, .without = -1};
 }
 
+/* A part of a piece for the host, in `room`, which holds the longest; and back. */
+static Err fetch(Worker *k, const RankPiece *p, ParamPart part, Tensor *out)
+{
+    *out = rank_piece_data(&k->rank, p, part);
+    const void *at = out->data;
+    out->data = k->room[part];
+    return rank_read(&k->rank, at, (size_t)out->n[0] * dtype_bytes(out->dtype), out->data);
+}
+
+static Err store(Worker *k, const RankPiece *p, ParamPart part, const Tensor *x)
+{
+    return rank_write(&k->rank, rank_piece_data(&k->rank, p, part).data,
+                      (size_t)x->n[0] * dtype_bytes(x->dtype), x->data);
+}
+
+static Err open_room(Worker *k)
+{
+    const Model *m = &k->job.model;
+    int64_t most = 1;
+    for (int p = 0; p < m->n_params; p++)
+        most = m->param[p].count > most ? m->param[p].count : most;
+    for (int i = 0; i < N_PARTS; i++)
+        TRY(arena_push(&k->arena, (size_t)most * sizeof(double), &k->room[i]));
+    return OK;
+}
+
 /* Around 1 for what starts at 1, 0.4 normal for the rest, by element of the whole. */
-static void fill_weights(Worker *k)
+static Err fill_weights(Worker *k)
 {
     const Model *m = &k->job.model;
     for (int u = 0; u < m->n_units; u++)
@@ -41,18 +68,21 @@ static void fill_weights(Worker *k)
             const RankPiece piece = rank_piece(&k->rank, u, i);
             const Param *p = &m->param[piece.param];
             const Random random = random_named(5, p->name);
-            const Tensor w = rank_piece_data(&k->rank, &piece, PART_MASTER);
+            Tensor w, moment;
+            TRY(fetch(k, &piece, PART_MASTER, &w));
             for (int64_t e = 0; e < w.n[0]; e++) {
                 const int64_t global = rank_piece_global(&piece, e);
                 const double about = p->info.init == INIT_ONES ? 1.0 : 0.0;
                 real_set(&w, e, about + 0.4 * random_normal(&random, (uint64_t)global));
             }
+            TRY(store(k, &piece, PART_MASTER, &w));
             for (int part = 0; part < k->job.linked.n_moments; part++) {
-                const Tensor moment =
-                    rank_piece_data(&k->rank, &piece, (ParamPart)(PART_MOMENT1 + part));
+                TRY(fetch(k, &piece, (ParamPart)(PART_MOMENT1 + part), &moment));
                 for (int64_t e = 0; e < moment.n[0]; e++) real_set(&moment, e, 0.0);
+                TRY(store(k, &piece, (ParamPart)(PART_MOMENT1 + part), &moment));
             }
         }
+    return OK;
 }
 
 static void fill_batches(const Worker *k, Rank *r, int step)
@@ -85,11 +115,13 @@ static Err collect_piece(Worker *k, const RankPiece *piece)
 {
     const int parts = k->job.linked.n_moments ? N_PARTS : PART_MOMENT1;
     const int64_t first = k->out->at[piece->param];
+    Tensor held[N_PARTS];
+    for (int part = PART_MASTER; part < parts; part++)
+        TRY(fetch(k, piece, (ParamPart)part, &held[part]));
     for (int64_t e = 0; e < piece->hi - piece->lo; e++) {
         const int64_t at = first + rank_piece_global(piece, e);
         for (int part = PART_MASTER; part < parts; part++) {
-            const Tensor t = rank_piece_data(&k->rank, piece, (ParamPart)part);
-            TRY(put(k, at, &k->out->part[part][at], real_get(&t, e),
+            TRY(put(k, at, &k->out->part[part][at], real_get(&held[part], e),
                     k->job.model.param[piece->param].name));
         }
         k->held[at] = true;
@@ -115,7 +147,7 @@ static Err collect(Worker *k)
 
 static void find_top(Worker *k)
 {
-    for (int a = 0; a < N_ARENAS; a++) {
+    for (int a = 0; rank_is_near(&k->rank) && a < N_ARENAS; a++) {
         size_t *top = &k->out->top[k->number][a];
         for (*top = k->job.linked.bytes[a]; *top > 0; --*top)
             if ((unsigned char)k->rank.base[a][*top - 1] != k->w->pattern) break;
@@ -174,6 +206,7 @@ static Err work(Worker *k)
                                .in_flight = 64,
                                .records = 64,
                                .hostile = w->hostile,
+                               .staged = w->staged,
                                .seed = w->seed,
                                .timeout_s = 60};
     TRY(local_join(k->world, &k->arena, &comm, &k->comm));
@@ -183,14 +216,16 @@ static Err work(Worker *k)
                               .optim = w->set.optim,
                               .poison = !w->pattern,
                               .naps = {w->nap_s, w->seed},
-                              .late = true};
+                              .late = !w->device->memory}; /* its queues are */
     TRY(rank_open(&k->rank, &set));
     for (int i = 0; i < N_ARENAS; i++)
-        memset(k->rank.base[i], w->pattern ? w->pattern : 0xFF, k->job.linked.bytes[i]);
+        TRY(rank_fill(&k->rank, k->rank.base[i], w->pattern ? w->pattern : 0xFF,
+                      k->job.linked.bytes[i]));
+    TRY(open_room(k));
     if (w->init)
         TRY(rank_init_weights(&k->rank, 11));
     else
-        fill_weights(k);
+        TRY(fill_weights(k));
     for (int s = 0; s < w->steps; s++) {
         StepResult r;
         fill_batches(k, &k->rank, s);

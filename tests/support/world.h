@@ -23,6 +23,7 @@ typedef struct {
     int numbers;   /* micro-batches of a step that have rows; 0: all that the ranks have room for */
     int without;   /* number of a micro-batch whose tokens all have weight 0; -1: none */
     bool hostile;  /* see CommSettings */
+    bool staged;   /* likewise */
     double nap_s;  /* ranks sleep at random, so long at most */
     uint64_t seed; /* of both */
     bool

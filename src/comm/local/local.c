@@ -59,6 +59,7 @@ static Err local_wait(Comm *c, int slot)
             return world_failed(l->world) && err == ERR_PEER ? failed_by_another(c)
                                                              : failed(c, err);
     }
+    if (f->device) return device_deliver(c, slot);
     if (c->set.hostile) hostile_deliver(c, slot);
     return OK;
 }
@@ -110,6 +111,11 @@ static void show(const Pending *p, Channel *ch, Shown *out)
     atomic_store_explicit(&out->channel, ch, memory_order_relaxed);
 }
 
+static bool on_device(const Comm *c, int slot)
+{
+    return c->pending[slot].device && !comm_is_staged(c);
+}
+
 static Err local_begin(Comm *c, int slot)
 {
     Local *l = c->state;
@@ -117,13 +123,15 @@ static Err local_begin(Comm *c, int slot)
     Link *k;
     if (world_failed(l->world)) return failed_by_another(c);
     TRY(link_of(c, slot, &k));
-    *f = (Flight){.stage = UNPOSTED, .link = k};
+    *f = (Flight){.stage = UNPOSTED, .link = k, .device = on_device(c, slot)};
     show(&c->pending[slot], k->channel, &l->seat->flight[slot]);
     show(&c->pending[slot], k->channel, &l->seat->latest);
     if (c->set.hostile) TRY(hostile_begin(c, slot));
     l->active++;
-    if (!f->late && step_post(c, slot)) {
-        bool moved = c->set.hostile;
+    bool posted = false;
+    if (!f->late) TRY(step_post(c, slot, &posted));
+    if (posted) {
+        bool moved = c->set.hostile || f->device;
         while (moved && f->stage != OVER) {
             moved = false;
             const Err err = step(c, slot, &moved);
@@ -158,6 +166,7 @@ static void local_close(Comm *c)
 }
 
 static const CommTable local_table = {.name = "local",
+                                      .device = true,
                                       .begin = local_begin,
                                       .wait = local_wait,
                                       .close = local_close,

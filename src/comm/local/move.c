@@ -41,6 +41,10 @@ void move_cut(Comm *c, int slot)
     const Transfer *t = &c->pending[slot].t;
     const Post *mine = my_post(c, slot);
     const int n = f->link->channel->n;
+    if (f->device) {
+        f->units = n;
+        return;
+    }
     if (t->kind == COMM_ALL_TO_ALL) {
         f->units = (int64_t)n * n;
         return;
@@ -80,7 +84,10 @@ const char *move_differs(const Comm *c, int slot, int *place)
     const Post *post = flight_op(f, c->pending[slot].sequence)->post;
     const char *what = NULL;
     for (*place = 1; *place < ch->n; ++*place)
-        if ((what = meant_differs(&post[0].meant, &post[*place].meant)) != NULL) return what;
+        if ((what = meant_differs(&post[0].meant, &post[*place].meant)) != NULL ||
+            (what = post[0].device != post[*place].device ? "memory, a device's or the host's"
+                                                          : NULL) != NULL)
+            return what;
     *place = 1;
     return ch->from >= 0 && ch->from == ch->to && overlap(&post[0], &post[1])
                ? "memory, which overlaps"

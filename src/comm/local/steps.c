@@ -53,6 +53,7 @@ static void fill_post(const Comm *c, int slot, Post *post)
     post->to_count = t->to.count;
     post->from_counts = t->from_counts;
     post->to_counts = t->to_counts;
+    post->device = f->device;
 }
 
 bool all_posted(const Flight *f, int64_t sequence, int *seen)
@@ -63,15 +64,16 @@ bool all_posted(const Flight *f, int64_t sequence, int *seen)
     return *seen == n;
 }
 
-bool step_post(Comm *c, int slot)
+Err step_post(Comm *c, int slot, bool *posted)
 {
     Local *l = c->state;
     Flight *f = &l->flight[slot];
     Channel *ch = f->link->channel;
     const int64_t sequence = c->pending[slot].sequence;
     Op *op = flight_op(f, sequence);
-    if (f->late && f->not_before_s > 0 && comm_now_s() < f->not_before_s) return false;
-    if (!ring_has_room(f->link, sequence)) return false;
+    *posted = false;
+    if (f->late && f->not_before_s > 0 && comm_now_s() < f->not_before_s) return OK;
+    if (!ring_has_room(f->link, sequence)) return OK;
     if (f->link->place == 0) { /* nobody claims before all have posted, this one too */
         atomic_store_explicit(&op->next, 0, memory_order_relaxed);
         atomic_store_explicit(&op->done, 0, memory_order_relaxed);
@@ -79,7 +81,8 @@ bool step_post(Comm *c, int slot)
     }
     Post *mine = &op->post[f->link->place];
     fill_post(c, slot, mine);
-    f->small = is_small(&mine->meant, ch->n);
+    if (f->device) TRY(device_ready(c, slot, mine));
+    f->small = is_small(&mine->meant, ch->n) && !f->device;
     if (f->small && mine->from) {
         memcpy(mine->room, mine->from, ref_bytes(&c->pending[slot].t.from));
         mine->from = mine->room;
@@ -89,7 +92,8 @@ bool step_post(Comm *c, int slot)
     int seen = 0;
     if (atomic_load(&l->world->sleepers) > 0 && all_posted(f, sequence, &seen))
         channel_wake(l->world, ch);
-    return true;
+    *posted = true;
+    return OK;
 }
 
 /* Does a unit, if there is one. */
@@ -104,7 +108,9 @@ static Err claim(Comm *c, int slot)
         return OK;
     }
     Err err = OK;
-    if (world_failed(l->world) || (err = move_unit(c, slot, unit)) != OK)
+    if (f->device) f->stage = FINISHING; /* its part alone is a member's */
+    if (world_failed(l->world) ||
+        (err = f->device ? device_part(c, slot) : move_unit(c, slot, unit)) != OK)
         atomic_fetch_add(&op->skipped, 1);
     else if (atomic_fetch_add(&op->done, 1) + 1 == f->units)
         channel_wake(l->world, f->link->channel);
@@ -136,9 +142,11 @@ Err step(Comm *c, int slot, bool *moved)
     const Stage before = f->stage;
     const char *what;
     int place;
+    bool posted;
     switch (f->stage) {
     case UNPOSTED:
-        if (step_post(c, slot)) atomic_fetch_sub(&f->link->channel->unposted, 1);
+        TRY(step_post(c, slot, &posted));
+        if (posted) atomic_fetch_sub(&f->link->channel->unposted, 1);
         break;
     case WAITING:
         if (!all_posted(f, sequence, &f->seen)) break;
@@ -180,7 +188,10 @@ void give_up(Comm *c)
     for (int i = 0; i < c->set.in_flight; i++) {
         Flight *f = &l->flight[i];
         int seen = 0, place;
-        if (f->stage == OVER) continue;
+        if (f->stage == OVER) { /* its parts may still run, if it was not waited for */
+            if (f->device && c->pending[i].busy) device_settle(c, i);
+            continue;
+        }
         const int64_t sequence = c->pending[i].sequence;
         const Op *op = flight_op(f, sequence);
         if (f->stage != UNPOSTED && !f->small && all_posted(f, sequence, &seen) &&
@@ -192,6 +203,7 @@ void give_up(Comm *c)
                 if (atomic_load(&op->done) + atomic_load(&op->skipped) >= claimed) break;
                 sched_yield();
             }
+            if (f->device) device_settle(c, i);
         }
         f->stage = OVER;
         l->active--;

@@ -64,6 +64,7 @@ void local_world_close(LocalWorld *w)
         pthread_mutex_destroy(&w->seat[i].lock);
     }
     pthread_mutex_destroy(&w->lock);
+    for (const WorldEvent *e = w->events; e; e = e->next) e->memory->event_close(e->event);
     arena_close(&w->arena);
     free(w);
 }
@@ -160,7 +161,10 @@ static void channel_reset(Channel *c, const ChannelName *name)
         c->member[i] = name->from < 0 ? c->group[i] : i == 0 ? name->from : name->to;
         c->membership[i] = NOT_YET;
         atomic_store(&c->low[i].at, 0);
-        for (int k = 0; k < RING; k++) atomic_store(&c->op[k].post[i].sequence, 0);
+        for (int k = 0; k < RING; k++) {
+            atomic_store(&c->op[k].post[i].sequence, 0);
+            atomic_store(&c->op[k].post[i].issued, 0);
+        }
     }
 }
 

@@ -15,6 +15,10 @@
  * A small array is not worth two meetings: its member copies it into `room` beside the post, and
  * each makes its own result from those. So it is over for a member as soon as all have posted.
  *
+ * Memory of a device is moved by its own queues: member i puts part i into its comm queue, behind
+ * the events of all that it reads from, and it alone (device.c). Then `done` counts members whose
+ * part is in a queue, and events say when it has run.
+ *
  * Members leave in any order. `low` of a member is the first sequence number it has not left; a
  * transfer may be posted when it is less than RING beyond every member's low: then nobody reads the
  * entry any more. Until then its begin rests, unposted. */
@@ -38,6 +42,12 @@ typedef struct {
     _Alignas(ARENA_ALIGN) int64_t from_count, to_count;
     const int64_t *from_counts, *to_counts; /* of an all-to-all; read by holders of a unit only */
     char *room;                             /* [SMALL_BYTES] */
+    /* Of memory on a device: `from` may be read and `to` be written; the member's part is done.
+     * Opened once, and the world's; recorded anew for each transfer. */
+    bool device;
+    DeviceEvent *ready, *done;
+    int events_of;       /* the rank whose context they are of */
+    atomic_llong issued; /* as `sequence`: `done` is recorded */
 } Post;
 
 typedef struct {
@@ -50,6 +60,13 @@ typedef struct {
 typedef struct {
     _Alignas(ARENA_ALIGN) atomic_llong at;
 } Low;
+
+/* An event of some member's, for who comes last to close. */
+typedef struct WorldEvent {
+    struct WorldEvent *next;
+    const DeviceMemory *memory;
+    DeviceEvent *event;
+} WorldEvent;
 
 typedef enum { NOT_YET, ATTACHED, ENDED } Membership;
 
@@ -95,6 +112,7 @@ struct LocalWorld {
     pthread_mutex_t lock;
     Channel *channels, *spare; /* in use, oldest first; ended */
     Seat *seat;                /* [ranks] */
+    WorldEvent *events;
     _Alignas(ARENA_ALIGN) atomic_int sleepers;
     _Alignas(ARENA_ALIGN) atomic_int failed; /* set last */
     int failed_rank;
@@ -115,7 +133,7 @@ typedef enum { OVER, UNPOSTED, WAITING, MOVING, FINISHING } Stage;
 typedef struct {
     Stage stage;
     Link *link;
-    bool small;
+    bool small, device;
     int seen;                 /* members, from the first, whose post was seen */
     int64_t units, unit;      /* how many; elements of one */
     void *staged_to, *staged; /* hostile: where the result rests until the wait; source, in place */
@@ -148,7 +166,7 @@ static inline bool world_failed(LocalWorld *w) { return atomic_load(&w->failed) 
 Err world_error(LocalWorld *w);
 
 /* steps.c. Local. Posts, when there is room. */
-bool step_post(Comm *c, int slot);
+Err step_post(Comm *c, int slot, bool *posted);
 /* One step on, if it can be made; *moved tells, and is not cleared. */
 Err step(Comm *c, int slot, bool *moved);
 Err step_all(Comm *c, bool *moved);
@@ -169,6 +187,15 @@ void move_cut(Comm *c, int slot);
 Err move_unit(Comm *c, int slot, int64_t unit);
 /* Of a small one: this member's result. */
 void move_own(Comm *c, int slot);
+
+/* device.c. Local. Before it is posted: records that the rank's memory is ready. */
+Err device_ready(Comm *c, int slot, Post *mine);
+/* All have posted: this member's part into its comm queue. */
+Err device_part(Comm *c, int slot);
+/* At its wait: the compute queue goes on when the parts of all have run. */
+Err device_deliver(Comm *c, int slot);
+/* The world has failed: returns when no part that was put into a queue runs any more. */
+void device_settle(Comm *c, int slot);
 
 /* hostile.c. Local. */
 Err hostile_begin(Comm *c, int slot);

@@ -79,7 +79,10 @@ Err cuda_squares_run(DeviceQueue *q, const DeviceList *l);
 Err cuda_update_open(DeviceContext *c, const UpdatePiece *piece, int n, DeviceList **out);
 Err cuda_update_run(DeviceQueue *q, const DeviceList *l, const UpdateNumbers *numbers);
 void cuda_list_close(DeviceList *l);
-Err cuda_clip(DeviceQueue *q, const double *sums, int64_t n, const double mean_max[2], double *out);
+Err cuda_clip(DeviceQueue *q, const DeviceClip *clip);
+
+/* fold.cu */
+Err cuda_fold(DeviceQueue *q, const DeviceFold *fold);
 
 extern const DeviceMemory cuda_memory;
 

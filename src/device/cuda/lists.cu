@@ -124,30 +124,37 @@ extern "C" Err cuda_sum_squares(const Call *call)
 }
 
 /* One thread adds, in order, what the block has fetched: the adds are the bound, not the memory. */
-static __global__ void __launch_bounds__(SQUARE_THREADS)
-    clip_kernel(const double *sums, int64_t n, double mean, double most, double *out)
+static __global__ void __launch_bounds__(SQUARE_THREADS) clip_kernel(DeviceClip c)
 {
     __shared__ double part[SQUARE_THREADS];
+    __shared__ int unfit;
     double total = 0;
-    for (int64_t from = 0; from < n; from += SQUARE_THREADS) {
-        if (from + threadIdx.x < n) part[threadIdx.x] = sums[from + threadIdx.x];
+    if (threadIdx.x == 0) unfit = 0;
+    __syncthreads();
+    for (int64_t i = threadIdx.x; i < c.n_losses; i += SQUARE_THREADS)
+        if (!isfinite(c.loss[i * c.loss_stride])) unfit = 1;
+    for (int64_t from = 0; from < c.n; from += SQUARE_THREADS) {
+        if (from + threadIdx.x < c.n) part[threadIdx.x] = c.sums[from + threadIdx.x];
         __syncthreads();
-        const int count = (int)min((int64_t)SQUARE_THREADS, n - from);
+        const int count = (int)min((int64_t)SQUARE_THREADS, c.n - from);
         if (threadIdx.x == 0)
             for (int i = 0; i < count; i++) total += part[i];
         __syncthreads();
     }
+    __syncthreads();
     if (threadIdx.x > 0) return;
-    const double norm = sqrt(total) * mean;
-    out[0] = most > 0 && norm > most ? mean * (most / norm) : mean;
-    out[1] = norm;
+    const double norm = sqrt(total) * c.mean;
+    const bool skips = unfit || !isfinite(norm) || (c.skip > 0 && norm > c.skip);
+    c.out[0] = skips                                 ? nan("")
+               : c.max_norm > 0 && norm > c.max_norm ? c.mean * (c.max_norm / norm)
+                                                     : c.mean;
+    c.out[1] = norm;
 }
 
-extern "C" Err cuda_clip(DeviceQueue *q, const double *sums, int64_t n, const double mean_max[2],
-                         double *out)
+extern "C" Err cuda_clip(DeviceQueue *q, const DeviceClip *clip)
 {
     CUDA_TRY(cudaSetDevice(q->context->ordinal));
-    clip_kernel<<<1, SQUARE_THREADS, 0, q->stream>>>(sums, n, mean_max[0], mean_max[1], out);
+    clip_kernel<<<1, SQUARE_THREADS, 0, q->stream>>>(*clip);
     return cuda_launched(KERNEL_sum_squares);
 }
 
@@ -156,12 +163,32 @@ typedef struct {
     const double *factor;
 } Update;
 
+/* w -= lr (factor g + decay w) */
+template <int W>
+static __device__ inline void sgd_step(const UpdatePiece &p, const Update &u, float factor,
+                                       int64_t at, const Piece<W> &grad)
+{
+    const Piece<W> old_w = piece_load<W>(p.master, F32, at);
+    float g[W], w[W];
+    piece_floats(grad, p.grad_type, g);
+    piece_floats(old_w, F32, w);
+#pragma unroll
+    for (int e = 0; e < W; e++)
+        w[e] = fmaf(-u.numbers.lr, fmaf((float)p.decay, w[e], __fmul_rn(factor, g[e])), w[e]);
+    piece_store<W>(p.master, F32, at, w);
+    if (p.weight) piece_store<W>(p.weight, BF16, at, w);
+}
+
 /* Elements [at, at + W) of a piece. */
 template <int W>
 static __device__ inline void update_step(const UpdatePiece &p, const Update &u, float factor,
                                           int64_t at)
 {
     const Piece<W> grad = piece_load<W>(p.grad, p.grad_type, at);
+    if (!p.m) {
+        sgd_step<W>(p, u, factor, at, grad);
+        return;
+    }
     const Piece<W> old_w = piece_load<W>(p.master, F32, at), old_m = piece_load<W>(p.m, F32, at);
     const Piece<W> old_v = piece_load<W>(p.v, F32, at);
     float g[W], w[W], m[W], v[W];
@@ -186,6 +213,7 @@ static __global__ void __launch_bounds__(UPDATE_THREADS)
     const int64_t from = (blockIdx.x - first[k]) * UPDATE_CHUNK;
     const int64_t to = min(from + UPDATE_CHUNK, p.n);
     const float factor = (float)*u.factor;
+    if (isnan(factor)) return; /* the step is skipped */
     const bool wide = is_aligned(p.grad) && is_aligned(p.master) && is_aligned(p.m) &&
                       is_aligned(p.v) && is_aligned(p.weight);
     for (int64_t i = from + 8 * (int64_t)threadIdx.x; i < to; i += 8 * UPDATE_THREADS) {

@@ -9,7 +9,7 @@ static Err use(const DeviceContext *c)
     return OK;
 }
 
-static DeviceQueue *queue_of(DeviceContext *c, Lane lane) { return &c->queue[lane]; }
+static DeviceQueue *queue_of(DeviceContext *c, DeviceLane lane) { return &c->queue[lane]; }
 
 static Err alloc(DeviceContext *c, size_t bytes, void **out)
 {
@@ -141,6 +141,7 @@ const DeviceMemory cuda_memory = {
     .update_run = cuda_update_run,
     .list_close = cuda_list_close,
     .clip = cuda_clip,
+    .fold = cuda_fold,
     .deterministic = deterministic,
     .choices_measure = cuda_choices_measure,
     .choices_save = cuda_choices_save,

@@ -1,0 +1,210 @@
+/* device.c -- transfers of memory on devices, between thread-ranks that share one or reach each
+ * other's.
+ *
+ *     rank 0  compute | a | ready0 ................ wait done0, done1 | b
+ *             comm    |     wait ready0, ready1 | part 0 | done0
+ *     rank 1  comm    |     wait ready0, ready1 | part 1 | done1
+ *
+ *     part i of   all-reduce       element i of each stretch of n, roughly: segment i of the array,
+ *                                  folded from all, written to all; nobody else reads it
+ *                 reduce-scatter   what it keeps, folded from all
+ *                 all-gather, all-to-all, broadcast, recv
+ *                                  what it takes, copied from who gives it; a send has none
+ *
+ * Events are waited for only after they were recorded, since all have posted before any part, and
+ * all parts are in queues before any wait returns: so queues cannot wait in a circle, and the host
+ * waits for other hosts, never for a device. */
+#include "comm/local/world.h"
+
+static DeviceQueue *queue(const Comm *c, DeviceLane lane)
+{
+    return c->device.memory->queue(c->device.context, lane);
+}
+
+static Post *posts_of(const Comm *c, int slot)
+{
+    const Flight *f = &((Local *)c->state)->flight[slot];
+    return flight_op(f, c->pending[slot].sequence)->post;
+}
+
+static Err open_event(Comm *c, DeviceEvent **out)
+{
+    LocalWorld *w = ((Local *)c->state)->world;
+    WorldEvent *e;
+    DeviceEvent *event;
+    TRY(c->device.memory->event_open(c->device.context, &event));
+    pthread_mutex_lock(&w->lock);
+    const Err err = ARENA_NEW(&w->arena, 1, &e);
+    if (err == OK) {
+        *e = (WorldEvent){w->events, c->device.memory, event};
+        w->events = e;
+    }
+    pthread_mutex_unlock(&w->lock);
+    if (err != OK) c->device.memory->event_close(event);
+    *out = event;
+    return err;
+}
+
+Err device_ready(Comm *c, int slot, Post *mine)
+{
+    (void)slot;
+    if (!mine->ready || mine->events_of != c->set.rank) {
+        TRY(open_event(c, &mine->ready));
+        TRY(open_event(c, &mine->done));
+        mine->events_of = c->set.rank;
+    }
+    return c->device.memory->record(queue(c, LANE_COMPUTE), mine->ready);
+}
+
+/* One member's part, and what it needs to find its way. */
+typedef struct {
+    Comm *c;
+    const Transfer *t;
+    const Channel *ch;
+    Post *post;
+    DeviceQueue *q;
+    int n, me;
+    size_t each;
+} Part;
+
+static Part part_of(Comm *c, int slot)
+{
+    const Flight *f = &((Local *)c->state)->flight[slot];
+    Post *post = posts_of(c, slot);
+    return (Part){.c = c,
+                  .t = &c->pending[slot].t,
+                  .ch = f->link->channel,
+                  .post = post,
+                  .q = queue(c, LANE_COMM),
+                  .n = f->link->channel->n,
+                  .me = f->link->place,
+                  .each = dtype_bytes((DType)post->meant.dtype)};
+}
+
+static Err copy(const Part *p, char *to, const char *from, int64_t count)
+{
+    if (count == 0 || to == from) return OK;
+    return p->c->device.memory->copy(p->q, to, from, (size_t)count * p->each);
+}
+
+/* `count` elements from `start` on of all members, to the `to` of members [lo, hi), from `to_start`. */
+static Err fold_part(const Part *p, int64_t start, int64_t count, int lo, int hi, int64_t to_start)
+{
+    const void *x[DEVICE_FOLD_MOST];
+    void *out[DEVICE_FOLD_MOST];
+    char name[TRANSFER_NAME_BYTES];
+    if (count == 0) return OK;
+    if (p->n > DEVICE_FOLD_MOST)
+        return err_fail(ERR_CHECK, "local: %s: devices fold %d members at most",
+                        transfer_name(p->t, 0, name), (int)DEVICE_FOLD_MOST);
+    for (int i = 0; i < p->n; i++) x[i] = p->post[i].from + (size_t)start * p->each;
+    for (int i = lo; i < hi; i++) out[i - lo] = p->post[i].to + (size_t)to_start * p->each;
+    const DeviceFold fold = {.dtype = (DType)p->post->meant.dtype,
+                             .max = p->post->meant.reduce == REDUCE_MAX,
+                             .n = p->n,
+                             .n_out = hi - lo,
+                             .x = x,
+                             .out = out,
+                             .count = count};
+    return p->c->device.memory->fold(p->q, &fold);
+}
+
+/* Segment `me` of the array, cut so that segments begin on lines. */
+static Err reduce_part(const Part *p)
+{
+    const int64_t line = (int64_t)(ARENA_ALIGN / p->each), count = p->post->meant.count;
+    const int64_t lines = (count + line - 1) / line, each = (lines + p->n - 1) / p->n * line;
+    const int64_t lo = each * p->me < count ? each * p->me : count;
+    const int64_t hi = lo + each < count ? lo + each : count;
+    return fold_part(p, lo, hi - lo, 0, p->n, lo);
+}
+
+static Err gather_part(const Part *p)
+{
+    for (int i = 0; i < p->n; i++) {
+        const int64_t count = part_count(p->t->to_counts, p->t->to.count, p->n, i);
+        const int64_t at = part_start(p->t->to_counts, p->t->to.count, p->n, i);
+        if (count > 0)
+            TRY(copy(p, p->post[p->me].to + (size_t)at * p->each, p->post[i].from, count));
+    }
+    return OK;
+}
+
+static Err exchange_part(const Part *p)
+{
+    const Post *mine = &p->post[p->me];
+    char name[TRANSFER_NAME_BYTES];
+    for (int i = 0; i < p->n; i++) {
+        const Post *from = &p->post[i];
+        const int64_t gives = part_count(from->from_counts, from->from_count, p->n, p->me);
+        const int64_t takes = part_count(mine->to_counts, mine->to_count, p->n, i);
+        if (gives != takes)
+            return err_fail(ERR_CHECK,
+                            "local: %s: rank %d gives %lld elements to rank %d, which takes %lld",
+                            transfer_name(p->t, 0, name), p->ch->member[i], (long long)gives,
+                            p->ch->member[p->me], (long long)takes);
+        if (gives == 0) continue;
+        TRY(copy(p,
+                 mine->to + (size_t)part_start(mine->to_counts, mine->to_count, p->n, i) * p->each,
+                 from->from +
+                     (size_t)part_start(from->from_counts, from->from_count, p->n, p->me) * p->each,
+                 gives));
+    }
+    return OK;
+}
+
+/* Of a broadcast or a pair: the place of who gives. */
+static int giver(const Part *p)
+{
+    return p->ch->from >= 0 ? 0 : group_place(p->t->group, p->post->meant.root);
+}
+
+static Err move_part(const Part *p)
+{
+    switch (p->t->kind) {
+    case COMM_ALL_REDUCE:
+        return reduce_part(p);
+    case COMM_REDUCE_SCATTER:
+        return fold_part(p, part_start(p->t->from_counts, p->t->from.count, p->n, p->me),
+                         p->t->to.count, p->me, p->me + 1, 0);
+    case COMM_ALL_GATHER:
+        return gather_part(p);
+    case COMM_ALL_TO_ALL:
+        return exchange_part(p);
+    case COMM_SEND:
+        return OK;
+    default:
+        return copy(p, p->post[p->me].to, p->post[giver(p)].from, p->t->to.count);
+    }
+}
+
+Err device_part(Comm *c, int slot)
+{
+    const DeviceMemory *m = c->device.memory;
+    const Part p = part_of(c, slot);
+    const bool one_gives = p.t->kind == COMM_BROADCAST;
+    for (int i = 0; i < p.n; i++)
+        if (!one_gives || i == p.me || i == giver(&p)) TRY(m->wait(p.q, p.post[i].ready));
+    TRY(move_part(&p));
+    TRY(m->record(p.q, p.post[p.me].done));
+    atomic_store(&p.post[p.me].issued, c->pending[slot].sequence + 1);
+    return OK;
+}
+
+/* A ring's entry may have been taken again since: then `done` is of a later transfer of that
+ * member, in whose queue this one is before it. */
+Err device_deliver(Comm *c, int slot)
+{
+    const Part p = part_of(c, slot);
+    for (int i = 0; i < p.n; i++)
+        TRY(c->device.memory->wait(queue(c, LANE_COMPUTE), p.post[i].done));
+    return OK;
+}
+
+void device_settle(Comm *c, int slot)
+{
+    const Part p = part_of(c, slot);
+    for (int i = 0; i < p.n; i++)
+        if (atomic_load(&p.post[i].issued) > c->pending[slot].sequence)
+            (void)c->device.memory->sync_event(p.post[i].done);
+}

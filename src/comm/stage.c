@@ -1,0 +1,86 @@
+/* stage.c -- memory of a device through that of the host, for backends that know no device.
+ *
+ *     begin   compute | e     d2h | wait e, from -> room | the host waits;  then as on the host
+ *     wait    as on the host; then   compute | room -> to | in              the host goes on
+ *
+ * Each slot has room of its own, which grows to the longest transfer that it saw. */
+#include "comm/backend.h"
+
+static DeviceQueue *queue(const Comm *c, DeviceLane lane)
+{
+    return c->device.memory->queue(c->device.context, lane);
+}
+
+/* Room for a side of the slot, in memory that copies do not stop at. */
+static Err take_room(Comm *c, int at, size_t bytes)
+{
+    void *room;
+    if (c->memory[at].bytes >= bytes) return OK;
+    if (c->memory[at].base) c->device.memory->free_host(c->device.context, c->memory[at].base);
+    c->memory[at].base = NULL;
+    c->memory[at].bytes = 0;
+    TRY(c->device.memory->alloc_host(c->device.context, bytes, &room));
+    c->memory[at].base = room;
+    c->memory[at].bytes = bytes;
+    return OK;
+}
+
+static Err fetch(Comm *c, const Ref *from, const Ref *room)
+{
+    const DeviceMemory *m = c->device.memory;
+    DeviceQueue *compute = queue(c, LANE_COMPUTE);
+    TRY(m->copy(compute, comm_at(c, room), comm_at(c, from), ref_bytes(from)));
+    return m->sync(compute);
+}
+
+Err stage_begin(Comm *c, int slot)
+{
+    Transfer *t = &c->pending[slot].t;
+    const int from = COMM_STAGE + 2 * slot, to = from + 1;
+    if (!c->staged) TRY(ARENA_NEW(c->arena, c->set.in_flight, &c->staged));
+    Staged *s = &c->staged[slot];
+    if (!s->in) TRY(c->device.memory->event_open(c->device.context, &s->in));
+    if (s->full) TRY(c->device.memory->sync_event(s->in));
+    s->full = false;
+    if (transfer_reads(t, c->set.rank)) {
+        const Ref room = {t->from.rank, from, 0, t->from.count, t->from.dtype};
+        TRY(take_room(c, from, ref_bytes(&room) + 1));
+        TRY(fetch(c, &t->from, &room));
+        t->from = room;
+    }
+    s->to = (Ref){.count = 0};
+    if (!transfer_writes(t)) return OK;
+    s->to = t->to;
+    TRY(take_room(c, to, ref_bytes(&t->to) + 1));
+    t->to = (Ref){t->to.rank, to, 0, t->to.count, t->to.dtype};
+    return OK;
+}
+
+Err stage_end(Comm *c, int slot)
+{
+    const DeviceMemory *m = c->device.memory;
+    Staged *s = &c->staged[slot];
+    DeviceQueue *compute;
+    if (!c->pending[slot].device || s->to.count == 0) return OK;
+    compute = queue(c, LANE_COMPUTE);
+    TRY(m->copy(compute, comm_at(c, &s->to), comm_at(c, &c->pending[slot].t.to),
+                ref_bytes(&s->to)));
+    s->to.count = 0;
+    s->full = true;
+    return m->record(compute, s->in);
+}
+
+void stage_close(Comm *c)
+{
+    const DeviceMemory *m = c->device.memory;
+    for (int i = 0; c->staged && i < c->set.in_flight; i++) {
+        if (c->staged[i].full) (void)m->sync_event(c->staged[i].in);
+        if (c->staged[i].in) m->event_close(c->staged[i].in);
+        c->staged[i] = (Staged){0};
+        for (int k = COMM_STAGE + 2 * i; k < COMM_STAGE + 2 * i + 2; k++) {
+            if (c->memory[k].base) m->free_host(c->device.context, c->memory[k].base);
+            c->memory[k].base = NULL;
+            c->memory[k].bytes = 0;
+        }
+    }
+}

@@ -1,0 +1,180 @@
+/* lists.c -- the end of a step on a device: many tensors in one launch, and no word from the host.
+ *
+ *     squares   | block 0 of unit 0 | block 1 | ... | -> cells -> clip -> factor, norm
+ *     update    | unit u: piece 0 | piece 1 | ... |     reads the factor where clip wrote it
+ *
+ * A block whose elements this rank counts in several stretches is summed stretch by stretch, so it
+ * is in as many lists, which run one after another. */
+#include <stdlib.h>
+
+#include "run/execute.h"
+
+/* The cells of blocks as the device has them. */
+static double *block_cells(const Rank *r)
+{
+    return (double *)(void *)(r->base[ARENA_STEP] + r->settings.program->scalar[BLOCKS].at);
+}
+
+typedef struct {
+    SquaresPiece *piece;
+    int *round; /* which stretch of its block */
+    int n, rounds;
+} Squares;
+
+/* The stretches that the rank counts of a unit, cut at blocks; counted alone where there is no
+ * room yet. */
+static void unit_stretches(const Rank *r, int unit, Squares *s)
+{
+    const LinkedProgram *lp = r->settings.program;
+    const UnitPlace *at = &lp->unit[unit];
+    const Tensor home = rank_home(r, unit, PART_GRAD);
+    int64_t begun = -1;
+    int round = 0;
+    for (int i = 0; i < at->n_owned; i++)
+        for (int64_t lo = at->owned[i].lo, hi; lo < at->owned[i].hi; lo = hi) {
+            const int64_t b = lo / lp->block;
+            hi = (b + 1) * lp->block < at->owned[i].hi ? (b + 1) * lp->block : at->owned[i].hi;
+            round = b == begun ? round + 1 : 0;
+            begun = b;
+            if (s->piece) {
+                s->round[s->n] = round;
+                s->piece[s->n] = (SquaresPiece){
+                    (char *)home.data + (size_t)lo * dtype_bytes(home.dtype), hi - lo,
+                    block_cells(r) + at->cell[at->me] + b, round > 0 ? 1.0 : 0.0, home.dtype};
+            }
+            s->n++;
+            if (round >= s->rounds) s->rounds = round + 1;
+        }
+}
+
+static void all_stretches(const Rank *r, Squares *s)
+{
+    s->n = 0;
+    for (int u = 0; u < r->settings.program->model->n_units; u++) unit_stretches(r, u, s);
+}
+
+/* The pieces of one round, in a list of their own. */
+static Err open_round(Rank *r, const Squares *s, int round, SquaresPiece *some)
+{
+    int n = 0;
+    for (int i = 0; i < s->n; i++)
+        if (s->round[i] == round) some[n++] = s->piece[i];
+    TRY(r->memory->squares_open(r->context, some, n, &r->lists.squares[round]));
+    r->lists.n_squares = round + 1;
+    return OK;
+}
+
+static Err open_squares(Rank *r)
+{
+    Squares s = {0};
+    Err err = OK;
+    all_stretches(r, &s);
+    s.piece = calloc(2 * (size_t)s.n + 1, sizeof *s.piece);
+    s.round = calloc((size_t)s.n + 1, sizeof *s.round);
+    r->lists.squares = calloc((size_t)s.rounds + 1, sizeof *r->lists.squares);
+    if (!s.piece || !s.round || !r->lists.squares)
+        err = err_fail(ERR_NOMEM, "no memory for a list of %d blocks of gradients", s.n);
+    const int n = s.n;
+    if (err == OK) all_stretches(r, &s);
+    for (int k = 0; err == OK && k < s.rounds; k++) err = open_round(r, &s, k, s.piece + n);
+    free(s.piece);
+    free(s.round);
+    return err;
+}
+
+static UpdatePiece update_piece(const Rank *r, const RankPiece *p)
+{
+    const OptimSettings *o = &r->settings.optim;
+    const Model *m = r->settings.program->model;
+    const Tensor grad = rank_piece_data(r, p, PART_GRAD);
+    const bool adamw = o->kind == OPTIM_ADAMW, narrow = m->dtype != grad.dtype;
+    return (UpdatePiece){.grad = grad.data,
+                         .master = rank_piece_data(r, p, PART_MASTER).data,
+                         .m = adamw ? rank_piece_data(r, p, PART_MOMENT1).data : NULL,
+                         .v = adamw ? rank_piece_data(r, p, PART_MOMENT2).data : NULL,
+                         .weight = narrow ? rank_piece_data(r, p, PART_WEIGHT).data : NULL,
+                         .n = grad.n[0],
+                         .decay = m->param[p->param].info.decay ? o->weight_decay : 0.0,
+                         .grad_type = grad.dtype};
+}
+
+static Err open_update(Rank *r, int unit)
+{
+    const int n = rank_pieces(r, unit);
+    if (n == 0) return OK;
+    UpdatePiece *piece = calloc((size_t)n, sizeof *piece);
+    if (!piece) return err_fail(ERR_NOMEM, "no memory for a list of %d parameters", n);
+    for (int i = 0; i < n; i++) {
+        const RankPiece p = rank_piece(r, unit, i);
+        piece[i] = update_piece(r, &p);
+    }
+    const Err err = r->memory->update_open(r->context, piece, n, &r->lists.update[unit]);
+    free(piece);
+    return err;
+}
+
+Err lists_open(Rank *r)
+{
+    const LinkedProgram *lp = r->settings.program;
+    const int units = lp->model->n_units;
+    if (lp->model->dtype == F64)
+        return err_fail(ERR_CONFIG,
+                        "precision.compute=f64: device %s computes f32 and bf16; "
+                        "run.device=ref computes f64",
+                        r->settings.device->name);
+    r->lists.update = calloc((size_t)units + 1, sizeof *r->lists.update);
+    if (!r->lists.update) return err_fail(ERR_NOMEM, "no memory for lists of %d units", units);
+    for (int i = 0; i < lp->n; i++) {
+        const Action *a = &lp->list[i].action;
+        if (a->kind == A_NORM && !r->lists.squares) TRY(open_squares(r));
+        if (a->kind == A_UPDATE && !r->lists.update[a->unit]) TRY(open_update(r, a->unit));
+    }
+    return OK;
+}
+
+void lists_close(Rank *r)
+{
+    for (int i = 0; i < r->lists.n_squares; i++) r->memory->list_close(r->lists.squares[i]);
+    for (int u = 0; r->lists.update && u < r->settings.program->model->n_units; u++)
+        if (r->lists.update[u]) r->memory->list_close(r->lists.update[u]);
+    free(r->lists.squares);
+    free(r->lists.update);
+}
+
+Err lists_squares(Rank *r)
+{
+    const ScalarPlace *s = &r->settings.program->scalar[BLOCKS];
+    TRY(r->memory->set(r->queue, block_cells(r), 0, (size_t)s->cells * sizeof(double)));
+    for (int i = 0; i < r->lists.n_squares; i++)
+        TRY(r->memory->squares_run(r->queue, r->lists.squares[i]));
+    return OK;
+}
+
+Err lists_clip(Rank *r, double mean)
+{
+    const LinkedProgram *lp = r->settings.program;
+    const DeviceClip clip = {.sums = block_cells(r),
+                             .n = lp->scalar[BLOCKS].cells,
+                             .mean = mean,
+                             .max_norm = r->settings.optim.clip,
+                             .skip = r->settings.optim.skip,
+                             .loss = (float *)(void *)(r->base[ARENA_STEP] + lp->loss),
+                             .n_losses = lp->has_loss ? lp->micros : 0,
+                             .loss_stride = (int64_t)(ARENA_ALIGN / sizeof(float)),
+                             .out = (double *)(void *)step_verdict(r)};
+    return r->memory->clip(r->queue, &clip);
+}
+
+Err lists_update(Rank *r, int unit)
+{
+    const OptimSettings *o = &r->settings.optim;
+    const UpdateNumbers numbers = {.lr = r->slot[SLOT_LR],
+                                   .beta1 = o->beta1,
+                                   .beta2 = o->beta2,
+                                   .eps = o->eps,
+                                   .bias1 = r->slot[SLOT_BIAS1],
+                                   .bias2 = r->slot[SLOT_BIAS2],
+                                   .factor = (double *)(void *)step_verdict(r)};
+    if (!r->lists.update[unit]) return OK;
+    return r->memory->update_run(r->queue, r->lists.update[unit], &numbers);
+}

@@ -1,0 +1,217 @@
+/* memory.c -- where a rank's arenas lie, and what goes to and fro between them and the host. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "run/execute.h"
+
+static const char *const arena_name[N_ARENAS] = {"state", "step", "work", "host", "session"};
+
+static size_t arena_bytes(const Rank *r, int i)
+{
+    const size_t bytes = r->settings.program->bytes[i];
+    return bytes ? bytes : ARENA_ALIGN;
+}
+
+/* On the host, or on the device; the step arena there has one more line: the verdict. */
+static Err open_arena(Rank *r, int i)
+{
+    void *base;
+    if (!r->memory) {
+        TRY(arena_open(&r->arena[i], arena_name[i], arena_bytes(r, i)));
+        TRY(arena_push(&r->arena[i], arena_bytes(r, i), &base));
+    } else if (i == ARENA_HOST) {
+        TRY(r->memory->alloc_host(r->context, arena_bytes(r, i), &base));
+    } else {
+        const size_t more = i == ARENA_STEP ? ARENA_ALIGN : 0;
+        TRY(r->memory->alloc(r->context, arena_bytes(r, i) + more, &base));
+    }
+    r->base[i] = base;
+    return OK;
+}
+
+static bool is_shared(const Rank *r, int i)
+{
+    return (i == ARENA_STATE || i == ARENA_SESSION) && r->settings.state_of;
+}
+
+static size_t desk_bytes(const Rank *r) { return arena_bytes(r, ARENA_STEP) - r->desk_at; }
+
+static Err open_desk(Rank *r)
+{
+    void *desk;
+    r->desk_at = r->settings.program->input[0];
+    r->desk = r->base[ARENA_STEP] + r->desk_at;
+    if (!r->memory) return OK;
+    TRY(r->memory->alloc_host(r->context, desk_bytes(r) + ARENA_ALIGN, &desk));
+    memset(desk, 0, desk_bytes(r) + ARENA_ALIGN);
+    r->desk = desk;
+    for (int i = 0; i < MAX_BEGUN + 1; i++) TRY(r->memory->event_open(r->context, &r->event[i]));
+    return OK;
+}
+
+/* A rank that shares another's state has numbers of its own, so that both may use one comm. Scalars
+ * are told on the desk, which is one more. */
+static Err register_arenas(Rank *r)
+{
+    Comm *c = r->settings.comm;
+    const CommDevice device = {r->memory, r->context};
+    if (!c) return OK;
+    r->first_arena = r->settings.state_of ? N_ARENAS + 1 : 0;
+    for (int i = 0; i < N_ARENAS; i++)
+        TRY(r->memory
+                ? comm_register_device(c, r->first_arena + i, r->base[i], arena_bytes(r, i), device)
+                : comm_register(c, r->first_arena + i, r->base[i], arena_bytes(r, i)));
+    return comm_register(c, r->first_arena + N_ARENAS, r->desk, desk_bytes(r));
+}
+
+Err memory_open(Rank *r)
+{
+    const Rank *of = r->settings.state_of;
+    r->memory = r->settings.device->memory;
+    if (r->memory && of) r->context = of->context;
+    if (r->memory && !of) TRY(r->memory->open(r->settings.ordinal, &r->context));
+    if (r->memory) r->queue = r->memory->queue(r->context, LANE_COMPUTE);
+    for (int i = 0; i < N_ARENAS; i++) {
+        if (!is_shared(r, i)) {
+            TRY(open_arena(r, i));
+            continue;
+        }
+        MUST(of->settings.program->bytes[i] == r->settings.program->bytes[i], "states differ");
+        r->base[i] = of->base[i];
+    }
+    TRY(open_desk(r));
+    return register_arenas(r);
+}
+
+static void close_on_device(Rank *r)
+{
+    const DeviceMemory *m = r->memory;
+    if (!r->context) return;
+    for (int i = 0; i < N_LANES; i++) (void)m->sync(m->queue(r->context, (DeviceLane)i));
+    lists_close(r);
+    for (int i = 0; i < MAX_BEGUN + 1; i++)
+        if (r->event[i]) m->event_close(r->event[i]);
+    for (int i = 0; i < N_ARENAS; i++)
+        if (r->base[i] && !is_shared(r, i))
+            (i == ARENA_HOST ? m->free_host : m->free)(r->context, r->base[i]);
+    if (r->desk) m->free_host(r->context, r->desk);
+    if (r->stage) m->free_host(r->context, r->stage);
+    if (!r->settings.state_of) m->close(r->context);
+}
+
+void memory_close(Rank *r)
+{
+    if (r->memory) close_on_device(r);
+    for (int i = 0; i < N_ARENAS; i++)
+        if (r->arena[i].base) arena_close(&r->arena[i]);
+    free(r->logits);
+}
+
+Err rank_read(const Rank *r, const void *at, size_t bytes, void *to)
+{
+    if (bytes == 0) return OK;
+    if (!r->memory) {
+        memcpy(to, at, bytes);
+        return OK;
+    }
+    TRY(r->memory->copy(r->queue, to, at, bytes));
+    return r->memory->sync(r->queue);
+}
+
+Err rank_write(Rank *r, void *at, size_t bytes, const void *from)
+{
+    if (bytes == 0) return OK;
+    if (!r->memory) {
+        memcpy(at, from, bytes);
+        return OK;
+    }
+    TRY(r->memory->copy(r->queue, at, from, bytes));
+    return r->memory->sync(r->queue);
+}
+
+Err memory_stage(Rank *r, void **out)
+{
+    if (!r->stage) TRY(r->memory->alloc_host(r->context, MEMORY_STAGE_BYTES, &r->stage));
+    *out = r->stage;
+    return OK;
+}
+
+Err rank_fill(const Rank *r, void *at, int byte, size_t bytes)
+{
+    if (r->memory) return r->memory->set(r->queue, at, byte, bytes);
+    if (bytes > 0) memset(at, byte, bytes);
+    return OK;
+}
+
+Err desk_send(Rank *r)
+{
+    const size_t bytes = r->settings.program->loss - r->desk_at;
+    DeviceEvent *sent = r->event[MAX_BEGUN];
+    if (!r->memory) return OK;
+    DeviceQueue *q = r->memory->queue(r->context, LANE_H2D);
+    TRY(r->memory->copy(q, r->base[ARENA_STEP] + r->desk_at, r->desk, bytes));
+    TRY(r->memory->record(q, sent));
+    return r->memory->wait(r->queue, sent);
+}
+
+Err desk_fetch(Rank *r)
+{
+    const size_t loss = r->settings.program->loss;
+    if (!r->memory) return OK;
+    TRY(r->memory->copy(r->queue, desk_of(r, loss), r->base[ARENA_STEP] + loss,
+                        arena_bytes(r, ARENA_STEP) + ARENA_ALIGN - loss));
+    return r->memory->sync(r->queue);
+}
+
+double *desk_verdict(const Rank *r)
+{
+    return (double *)(void *)desk_of(r, arena_bytes(r, ARENA_STEP));
+}
+
+char *step_verdict(const Rank *r) { return r->base[ARENA_STEP] + arena_bytes(r, ARENA_STEP); }
+
+Err desk_send_verdict(Rank *r)
+{
+    return r->memory->copy(r->queue, step_verdict(r), desk_verdict(r), 2 * sizeof(double));
+}
+
+static bool is_dense(const Tensor *t)
+{
+    int64_t step = 1;
+    for (int i = t->ndim - 1; i >= 0; i--) {
+        if (t->n[i] != 1 && t->stride[i] != step) return false;
+        step *= t->n[i];
+    }
+    return true;
+}
+
+/* One that no copy which is begun has. */
+static DeviceEvent *free_event(const Rank *r)
+{
+    for (int i = 0; i < MAX_BEGUN; i++) {
+        bool taken = false;
+        for (int k = 0; k < r->n_begun; k++) taken = taken || r->begun[k].copied == r->event[i];
+        if (!taken) return r->event[i];
+    }
+    MUST(false, "%d copies are begun", r->n_begun);
+    return NULL;
+}
+
+Err memory_copy(Rank *r, DeviceLane lane, const Call *c, DeviceEvent **done)
+{
+    DeviceQueue *q = r->memory->queue(r->context, lane);
+    DeviceEvent *e = free_event(r);
+    TRY(r->memory->record(r->queue, e));
+    TRY(r->memory->wait(q, e));
+    Call there = *c;
+    there.queue = q;
+    const bool dense = is_dense(&c->in[0]) && is_dense(&c->out[0]);
+    const size_t bytes = (size_t)tensor_count(&c->in[0]) * dtype_bytes(c->in[0].dtype);
+    TRY(dense ? r->memory->copy(q, c->out[0].data, c->in[0].data, bytes)
+              : r->settings.device->kernel[KERNEL_copy](&there));
+    TRY(r->memory->record(q, e));
+    *done = e;
+    return OK;
+}
+
+Err memory_await(const Rank *r, DeviceEvent *done) { return r->memory->wait(r->queue, done); }

@@ -1,0 +1,53 @@
+/* device_rows.c -- one rank, then every kind of transfer, alone and beside others. */
+#include "support/device_rows.h"
+
+const DeviceRow device_rows[] = {
+    {"one", "gpt2", "1f1b", .micros = 3, .validate = true},
+    {"one bf16", "llama", "1f1b", .micros = 2, .dtype = BF16},
+    {"one sgd", "llama-tied", "gpipe", .micros = 2, .sgd = true},
+    {"offload", "llama", "gpipe", .micros = 3, .offload = "attn.*,mlp.*"},
+    {"dp zero0", "gpt2", "1f1b", .dp = 2, .micros = 2},
+    {"dp zero1", "llama", "1f1b", .dp = 2, .micros = 2, .zero = 1, .validate = true},
+    {"dp zero2", "gpt2", "1f1b", .dp = 2, .micros = 3, .zero = 2, .each = true},
+    {"dp zero3", "llama-tied", "1f1b", .dp = 3, .micros = 2, .zero = 3, .each = true},
+    {"dp zero3 bf16", "llama", "1f1b", .dp = 2, .micros = 2, .zero = 3, .each = true,
+     .dtype = BF16},
+    {"tp", "gpt2", "1f1b", .tp = 2, .micros = 2},
+    {"tp 4", "llama", "1f1b", .tp = 4, .micros = 2, .in_order = true},
+    {"sp", "llama", "1f1b", .tp = 2, .micros = 2, .sequence = true},
+    {"sp bf16", "gpt2", "1f1b", .tp = 2, .micros = 2, .sequence = true, .dtype = BF16},
+    {"pp 1f1b", "gpt2", "1f1b", .pp = 2, .micros = 3, .layers = 4},
+    {"pp zbv", "llama", "zbv", .pp = 2, .micros = 4, .layers = 4},
+    {"pp evict", "llama", "1f1b", .pp = 4, .micros = 7, .layers = 4, .evict = true},
+    {"mix", "llama", "1f1b", .dp = 2, .tp = 2, .pp = 2, .micros = 2, .layers = 4, .zero = 1},
+    {"mix zero3", "gpt2", "1f1b", .dp = 2, .tp = 2, .pp = 2, .micros = 2, .layers = 4, .zero = 3,
+     .each = true, .sequence = true},
+};
+const int n_device_rows = sizeof device_rows / sizeof *device_rows;
+
+World device_world(const DeviceRow *row, const Device *device, ModelConfig *config)
+{
+    World w = world_of(test_job_settings(row->model, JOB_STEP));
+    w.device = device;
+    w.steps = 3;
+    w.set.dtype = row->dtype ? row->dtype : F32;
+    w.init = w.set.dtype == BF16;
+    w.set.micros = row->micros;
+    w.set.optim.clip = 0.4;
+    if (row->sgd) w.set.optim.kind = OPTIM_SGD;
+    w.set.schedule = row->schedule;
+    w.set.split = row->split;
+    w.set.compile.offload_names = row->offload;
+    *config = *w.set.config;
+    if (row->layers) config->n_layers = row->layers;
+    w.set.config = config;
+    ParallelSettings *p = &w.set.parallel;
+    p->mesh = (MeshSizes){1, row->dp ? row->dp : 1, row->tp ? row->tp : 1, row->pp ? row->pp : 1};
+    p->zero = row->zero;
+    p->reduce_each = row->each;
+    p->sequence = row->sequence;
+    p->evict = row->evict;
+    p->in_order = row->in_order;
+    w.validate = row->validate;
+    return w;
+}

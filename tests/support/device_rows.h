@@ -1,0 +1,21 @@
+/* device_rows.h -- the layouts that ranks on devices are tried in. */
+#ifndef SUPPORT_DEVICE_ROWS_H
+#define SUPPORT_DEVICE_ROWS_H
+
+#include "support/world.h"
+
+typedef struct {
+    const char *name, *model, *schedule;
+    int dp, tp, pp, zero, micros, layers; /* layers 0: the model's */
+    bool each, sequence, split, validate, evict, sgd, in_order;
+    const char *offload;
+    DType dtype;
+} DeviceRow;
+
+extern const DeviceRow device_rows[];
+extern const int n_device_rows;
+
+/* Local. The row as a world on `device`; `config` is its model's, where the row has layers of its own. */
+World device_world(const DeviceRow *row, const Device *device, ModelConfig *config);
+
+#endif

@@ -1,0 +1,95 @@
+/* Ranks whose memory is on a device, whose queues run late: the numbers are those of ranks on the
+ * host, to the bit, and the bytes sent too, however late the queues are, whatever comes in between;
+ * no host access to the device's memory (it would crash), nothing left open. The device is a shadow
+ * of `ref` (support/shadow.h). */
+#include "support/expect.h"
+
+#include "support/device_rows.h"
+#include "support/shadow.h"
+
+static void closed(const char *name)
+{
+    const ShadowCount count = shadow_count();
+    if (count.contexts != 0 || count.bytes != 0)
+        fail_msg("%s: %lld contexts and %lld bytes are left open", name, (long long)count.contexts,
+                 (long long)count.bytes);
+}
+
+static void same(const char *name, const WorldResult *want, const World *w)
+{
+    WorldResult got;
+    char what[128];
+    if (world_run_job(w, &got) != OK) fail_msg("%s: %s", name, err_text());
+    if (!world_equal(want, &got, what)) fail_msg("%s: %s", name, what);
+    for (int k = 0; k < N_COMM_KINDS; k++)
+        if (got.sent[k] != want->sent[k])
+            fail_msg("%s: %lld bytes sent by %s, %lld on the host", name, (long long)got.sent[k],
+                     comm_kind_name((CommKind)k), (long long)want->sent[k]);
+    if (got.scalars_sent != want->scalars_sent) fail_msg("%s: scalars differ", name);
+    world_result_close(&got);
+    closed(name);
+}
+
+static void every_layout(void **state)
+{
+    (void)state;
+    for (int i = 0; i < n_device_rows; i++) {
+        ModelConfig config;
+        WorldResult want;
+        World w = device_world(&device_rows[i], &device_ref, &config);
+        DO(world_run_job(&w, &want));
+        w.device = &device_shadow;
+        for (int pace = SHADOW_COIN; pace <= SHADOW_LATEST; pace++) {
+            shadow_set((uint64_t)i, (ShadowPace)pace);
+            same(device_rows[i].name, &want, &w);
+            const ShadowCount count = shadow_count();
+            assert_true(count.ran > 100 && count.late > count.ran / 10);
+        }
+        world_result_close(&want);
+    }
+}
+
+/* Ranks that sleep, transfers that are late as well, other seeds. */
+static void any_timing(void **state)
+{
+    (void)state;
+    for (int i = 4; i < n_device_rows; i += 3) {
+        ModelConfig config;
+        WorldResult want;
+        World w = device_world(&device_rows[i], &device_ref, &config);
+        w.steps = 2;
+        DO(world_run_job(&w, &want));
+        w.device = &device_shadow;
+        w.hostile = true;
+        w.nap_s = 2e-4;
+        w.seed = (uint64_t)i;
+        shadow_set(100 + (uint64_t)i, SHADOW_COIN);
+        same(device_rows[i].name, &want, &w);
+        world_result_close(&want);
+    }
+}
+
+/* Through the host's memory, as for backends that know no device. */
+static void staged(void **state)
+{
+    (void)state;
+    for (int i = 4; i < n_device_rows; i++) {
+        ModelConfig config;
+        WorldResult want;
+        World w = device_world(&device_rows[i], &device_ref, &config);
+        w.steps = 2;
+        DO(world_run_job(&w, &want));
+        w.device = &device_shadow;
+        w.staged = true;
+        shadow_set(200 + (uint64_t)i, SHADOW_COIN);
+        same(device_rows[i].name, &want, &w);
+        world_result_close(&want);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_layout), cmocka_unit_test(any_timing),
+                                       cmocka_unit_test(staged)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
