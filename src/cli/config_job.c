@@ -91,6 +91,7 @@ static OptimSettings optim_settings(const Config *c)
 Err config_device(const Config *c, Option *out)
 {
     const bool f64 = c->precision_compute == COMPUTE_F64;
+    const char *name = c->run_device == DEVICE_CUDA ? "cuda" : "cpu";
     const bool ref = c->run_device == DEVICE_REF || (c->run_device == DEVICE_AUTO && f64);
     if (ref && c->precision_compute == COMPUTE_BF16)
         return err_fail(
@@ -100,9 +101,9 @@ Err config_device(const Config *c, Option *out)
     if (!ref && f64)
         return err_fail(
             ERR_CONFIG,
-            "%s: run.device=cpu computes in f32 and bf16; f64 runs on ref: set run.device=ref",
-            c->origin[KEY_run_device]);
-    *out = ref ? DEVICE_REF : DEVICE_CPU;
+            "%s: run.device=%s computes in f32 and bf16; f64 runs on ref: set run.device=ref",
+            c->origin[KEY_run_device], name);
+    *out = ref ? DEVICE_REF : c->run_device;
     return OK;
 }
 

@@ -15,6 +15,7 @@
 #include "cli/args.h"
 #include "cli/config_job.h"
 #include "cli/keys.h"
+#include "cli/machine.h"
 #include "cli/verbs.h"
 
 typedef struct {
@@ -116,7 +117,7 @@ static Err explain(const Config *config, const Wanted *want, Arena *arena, Arena
     TRY(config_model(config, temp, &model));
     TRY(config_job(config, &model, &settings));
     TRY(find_rank(want->rank, &settings.parallel.mesh, &settings.parallel.rank));
-    TRY(config_device(config, &device));
+    TRY(machine_choice(config, &device));
     f.device = option_text(device);
     TRY(ARENA_NEW(temp, 1, &job));
     TRY(job_compile(&settings, temp, job));

@@ -7,11 +7,15 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "cli/config.h"
-#include "device/device.h"
+#include "device/memory.h"
 
-/* Local. The device that config_device names, open. */
+/* Local. What config_device names, and for auto: cuda where it and a card are there, else cpu. */
+Err machine_choice(const Config *c, Option *out);
+/* Local. That device, open. */
 Err machine_device(const Config *c, const Device **out);
-/* Local. The device in words: instruction set, library. */
+/* Local. What the first card of a device with memory of its own is. */
+Err machine_card(const Device *d, DeviceInfo *out);
+/* Local. The device in words: instruction set, library; the card, its memory. */
 const char *machine_device_text(const Device *d);
 int64_t machine_memory_bytes(void);
 /* Local. The processor's name, in `buffer`, which is returned. */

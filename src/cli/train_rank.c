@@ -88,9 +88,28 @@ static void announce(const Runner *r)
     if (s->dir.old[0]) printf("the run that was in %s is in %s now\n", s->dir.path, s->dir.old);
 }
 
-static Err measure_peak(TrainSession *s, const Runner *r)
+/* ", 989T by the datasheet", of cards that are known. */
+static void datasheet(const TrainSession *s, DType dtype, char *out, size_t bytes)
 {
     char rate[24];
+    DeviceInfo card;
+    out[0] = '\0';
+    if (!s->device->memory || machine_card(s->device, &card) != OK) return;
+    const double flops = dtype == BF16 ? card.bf16_flops : card.f32_flops;
+    if (flops > 0) snprintf(out, bytes, ", %sflop/s by the datasheet", text_count(flops, rate));
+}
+
+/* Ranks that share a card share its peak. */
+static void share_peak(TrainSession *s)
+{
+    if (!s->device->memory) return;
+    const int cards = s->device->memory->count(), here = s->launch.here;
+    if (here > cards) s->peak = s->peak * cards / here;
+}
+
+static Err measure_peak(TrainSession *s, const Runner *r)
+{
+    char rate[24], sheet[64];
     bool measured;
     const bool keep = machine_cache_path("peaks.json", s->cache, sizeof s->cache);
     const char *cache = s->cache;
@@ -99,11 +118,13 @@ static Err measure_peak(TrainSession *s, const Runner *r)
                           machine_device_text(s->device)};
     if (!keep) s->cache[0] = '\0';
     TRY(peak_load(&s->peak_of, keep ? cache : NULL, &s->peak, &measured));
+    datasheet(s, r->job.model.dtype, sheet, sizeof sheet);
     printf("mfu = flops of products and attention (causal: half) / (seconds x peak); peak "
-           "%sflop/s%s, %s%s%s\n",
+           "%sflop/s%s, %s%s%s%s\n",
            text_count(s->peak, rate), s->launch.ranks > 1 ? " a rank" : "",
            measured ? "measured now" : "measured before", keep ? ", kept in " : "",
-           keep ? cache : "");
+           keep ? cache : "", sheet);
+    share_peak(s);
     return OK;
 }
 
@@ -131,6 +152,7 @@ static TrainSettings settings_of(Runner *r)
     return (TrainSettings){.job = &r->job,
                            .valid_job = valid_job(r),
                            .device = s->device,
+                           .deterministic = c->numerics_deterministic,
                            .world = r->world,
                            .team = r->team,
                            .train = &s->train,

@@ -64,12 +64,21 @@ static Err register_arenas(Rank *r)
     return comm_register(c, r->first_arena + N_ARENAS, r->desk, desk_bytes(r));
 }
 
+static Err open_context(Rank *r)
+{
+    const int n = r->memory->count();
+    if (n == 0) return err_is(ERR_CONFIG, 0); /* count has said why */
+    TRY(r->memory->open(r->settings.ordinal % n, &r->context));
+    r->memory->deterministic(r->context, r->settings.deterministic);
+    return OK;
+}
+
 Err memory_open(Rank *r)
 {
     const Rank *of = r->settings.state_of;
     r->memory = r->settings.device->memory;
     if (r->memory && of) r->context = of->context;
-    if (r->memory && !of) TRY(r->memory->open(r->settings.ordinal, &r->context));
+    if (r->memory && !of) TRY(open_context(r));
     if (r->memory) r->queue = r->memory->queue(r->context, LANE_COMPUTE);
     for (int i = 0; i < N_ARENAS; i++) {
         if (!is_shared(r, i)) {

@@ -47,7 +47,8 @@ typedef struct Rank Rank;
 typedef struct {
     const LinkedProgram *program;
     const Device *device;
-    int ordinal; /* which of its devices, where it has memory of its own */
+    int ordinal;        /* which of its devices, counted around, where it has memory of its own */
+    bool deterministic; /* sums of one order, also where a library of the device is faster else */
     Comm *comm;
     Team *team;
     OptimSettings optim;

@@ -117,6 +117,8 @@ static Err open_ranks(Loop *l)
     const TrainSettings *s = l->s;
     RankSettings set = {.program = &s->job->linked,
                         .device = s->device,
+                        .ordinal = s->world->rank,
+                        .deterministic = s->deterministic,
                         .comm = s->world->comm,
                         .team = s->team,
                         .optim = s->job->settings.optim,

@@ -7,7 +7,7 @@
 #ifndef TRAIN_PEAK_H
 #define TRAIN_PEAK_H
 
-#include "device/device.h"
+#include "device/memory.h"
 
 typedef struct {
     const Device *device;

@@ -30,6 +30,7 @@ Err scorer_open(Scorer *s, const ScorerSettings *settings, Arena *a)
     WorldRank *w = settings->world;
     const RankSettings set = {.program = &settings->job->linked,
                               .device = settings->device,
+                              .ordinal = w->rank,
                               .comm = w->comm,
                               .team = settings->team,
                               .optim = settings->job->settings.optim,

@@ -75,6 +75,7 @@ Err session_open(Session *s, const SessionSettings *settings)
     for (int i = 0; i < jobs->n; i++) {
         const RankSettings set = {.program = &jobs->call[i].linked,
                                   .device = settings->device,
+                                  .ordinal = w ? w->rank : 0,
                                   .comm = w ? w->comm : NULL,
                                   .team = settings->team,
                                   .state_of = i ? &s->rank[0] : NULL,

@@ -225,6 +225,8 @@ static Err try_rank(WorldRank *w, void *work)
     for (int a = 0; a < N_ARENAS; a++) t->bytes[w->rank] += (int64_t)job->linked.bytes[a];
     const RankSettings set = {.program = &job->linked,
                               .device = t->s->device,
+                              .ordinal = w->rank,
+                              .deterministic = true,
                               .comm = w->comm,
                               .optim = job->settings.optim,
                               .poison = t->s->poison};

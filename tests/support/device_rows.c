@@ -15,7 +15,7 @@ const DeviceRow device_rows[] = {
     {"tp", "gpt2", "1f1b", .tp = 2, .micros = 2},
     {"tp 4", "llama", "1f1b", .tp = 4, .micros = 2, .in_order = true},
     {"sp", "llama", "1f1b", .tp = 2, .micros = 2, .sequence = true},
-    {"sp bf16", "gpt2", "1f1b", .tp = 2, .micros = 2, .sequence = true, .dtype = BF16},
+    {"sp bf16", "llama", "1f1b", .tp = 2, .micros = 2, .sequence = true, .dtype = BF16},
     {"pp 1f1b", "gpt2", "1f1b", .pp = 2, .micros = 3, .layers = 4},
     {"pp zbv", "llama", "zbv", .pp = 2, .micros = 4, .layers = 4},
     {"pp evict", "llama", "1f1b", .pp = 4, .micros = 7, .layers = 4, .evict = true},

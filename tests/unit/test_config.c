@@ -253,7 +253,7 @@ static void bad_arguments_say_why(void **state)
         {"parallel.zero=4", "too large; the most is 3"}, /* bad, not early */
         {"run.log_samples=maybe", "true or false"},
         {"precision.compute=fp8", "f32, bf16, f64"},
-        {"run.device=cuda", "not yet"},
+        {"run.device=gpu", "auto, cuda, cpu, ref"},
         {"run.save_every=-5", "too small; the least is 0"},
         {"optim.skip=-3", "too small; the least is 0"},
         {"run.pin=no", "wants true or false"},

@@ -182,6 +182,7 @@ static void names_the_device_of_training(void **state)
         {"ref", "f32", "device     ref, f32; sums and statistics in f32\n", "ref"},
         {"ref", "bf16", "command line: precision.compute=bf16: ref computes in f32 and f64;", NULL},
         {"cpu", "f64", "command line: run.device=cpu computes in f32 and bf16;", NULL},
+        {"cuda", "f64", "command line: run.device=cuda computes in f32 and bf16;", NULL},
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         char device[32], compute[32];
