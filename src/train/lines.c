@@ -3,6 +3,7 @@
 #include "train/lines.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,4 +58,12 @@ Err lines_open(const char *path, int64_t step, FILE **out)
     TRY(lines_cut(path, step));
     *out = fopen(path, "a");
     return *out ? OK : err_fail(ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
+}
+
+void lines_number(FILE *f, const char *key, double x)
+{
+    if (isfinite(x))
+        fprintf(f, ", \"%s\": %.9g", key, x);
+    else
+        fprintf(f, ", \"%s\": null", key);
 }

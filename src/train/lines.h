@@ -19,5 +19,7 @@
 Err lines_cut(const char *path, int64_t step);
 /* Local. Cut to `step`, then open to write more at its end. */
 Err lines_open(const char *path, int64_t step, FILE **out);
+/* Local. `, "key": x`; JSON has no NaN and no infinity: null says that there was no number. */
+void lines_number(FILE *f, const char *key, double x);
 
 #endif

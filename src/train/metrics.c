@@ -3,7 +3,6 @@
 #include "train/metrics.h"
 
 #include <errno.h>
-#include <math.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -41,29 +40,20 @@ Err metrics_open(MetricsFiles *f, const char *dir, bool tensorboard, int64_t ste
     return events_begin(f->events, step, wall_s());
 }
 
-/* JSON has no NaN and no infinity: null says that there was no number. */
-static void put_number(FILE *f, const char *key, double x)
-{
-    if (isfinite(x))
-        fprintf(f, ", \"%s\": %.9g", key, x);
-    else
-        fprintf(f, ", \"%s\": null", key);
-}
-
 Err metrics_write(MetricsFiles *f, const Metrics *m)
 {
     fprintf(f->jsonl, "{\"step\": %lld", (long long)m->step);
-    put_number(f->jsonl, "loss", m->loss);
-    put_number(f->jsonl, "grad_norm", m->grad_norm);
-    put_number(f->jsonl, "lr", m->lr);
+    lines_number(f->jsonl, "loss", m->loss);
+    lines_number(f->jsonl, "grad_norm", m->grad_norm);
+    lines_number(f->jsonl, "lr", m->lr);
     fprintf(f->jsonl, ", \"tokens\": %lld", (long long)m->tokens);
-    put_number(f->jsonl, "step_ms", m->step_ms);
-    put_number(f->jsonl, "tokens_per_s", m->tokens_per_s);
-    put_number(f->jsonl, "mfu", m->mfu);
+    lines_number(f->jsonl, "step_ms", m->step_ms);
+    lines_number(f->jsonl, "tokens_per_s", m->tokens_per_s);
+    lines_number(f->jsonl, "mfu", m->mfu);
     fprintf(f->jsonl, ", \"peak_bytes\": %lld, \"sent_bytes\": %lld", (long long)m->peak_bytes,
             (long long)m->sent_bytes);
     if (m->skipped) fprintf(f->jsonl, ", \"skipped\": true");
-    if (m->has_valid) put_number(f->jsonl, "valid_loss", m->valid_loss);
+    if (m->has_valid) lines_number(f->jsonl, "valid_loss", m->valid_loss);
     fprintf(f->jsonl, "}\n");
     if (fflush(f->jsonl) != 0)
         return err_fail(ERR_IO, "%s: cannot be written: %s", f->path, strerror(errno));

@@ -38,7 +38,7 @@ static const char *family(const char *dtype)
 
 static void value_text(const json_t *x, char out[VALUE_BYTES])
 {
-    char *text = x ? json_dumps(x, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
+    char *text = x ? json_dumps(x, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
     snprintf(out, VALUE_BYTES, "%s", text ? text : "(not said)");
     free(text);
 }

@@ -2,7 +2,6 @@
 #include "train/samples.h"
 
 #include <errno.h>
-#include <math.h>
 #include <string.h>
 #include "train/lines.h"
 
@@ -22,22 +21,13 @@ Err samples_open(SampleFiles *f, const Dataset *data, const char *dir, bool log,
     return log ? lines_open(path, step, &f->all) : lines_cut(path, step);
 }
 
-/* JSON has no NaN and no infinity. */
-static void put_number(FILE *to, const char *key, double x)
-{
-    if (isfinite(x))
-        fprintf(to, ", \"%s\": %.9g", key, x);
-    else
-        fprintf(to, ", \"%s\": null", key);
-}
-
 static Err write_line(const SampleFiles *f, FILE *to, const SampleStep *s, bool skipped)
 {
     fprintf(to, "{\"step\": %lld, \"cursor\": %lld, \"epoch\": %lld", (long long)s->step,
             (long long)s->cursor, (long long)(s->cursor / f->data->n_samples));
     if (skipped) {
-        put_number(to, "loss", s->loss);
-        put_number(to, "grad_norm", s->grad_norm);
+        lines_number(to, "loss", s->loss);
+        lines_number(to, "grad_norm", s->grad_norm);
         fprintf(to, ", \"why\": \"%s\"", s->why);
     }
     fputs(", \"samples\": [", to);
