@@ -59,8 +59,8 @@ static Err need_text(const EvalRequest *e)
 {
     if (!e->use.no_text) return OK;
     return err_fail(ERR_CONFIG,
-                    "%s has no tokenizer.json; name one with --tokenizer FILE, or give a token "
-                    "file with --tokens",
+                    "%s has no tokenizer.json; name one with --tokenizer FILE (bytes: a token a "
+                    "byte), or give a token file with --tokens",
                     e->use.source.dir);
 }
 

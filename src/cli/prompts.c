@@ -83,8 +83,8 @@ static Err add_text(Reader *r, Bytes text)
     if (r->words->ids) return read_numbers(r, text);
     if (r->use->no_text)
         return err_fail(ERR_CONFIG,
-                        "%s: %s has no tokenizer.json; name one with --tokenizer FILE, or give and "
-                        "get tokens with --ids",
+                        "%s: %s has no tokenizer.json; name one with --tokenizer FILE (bytes: a "
+                        "token a byte), or give and get tokens with --ids",
                         r->where, r->use->source.dir);
     TRY(use_spell(r->use, r->where, text, r->arena, &ids));
     return add_prompt(r, ids, text);

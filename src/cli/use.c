@@ -89,7 +89,8 @@ static Err saved_tokenizer(const char *yaml, Arena *a, const char **out)
     return OK;
 }
 
-/* What was asked for; what lies beside the weights; what the run was trained by. */
+/* What was asked for; what lies beside the weights; what the run was trained by. A run on token files
+ * need not have said by which: bytes, where nothing was said, then means another vocabulary. */
 static Err find_tokenizer(ModelUse *u, const char *given, const char **out)
 {
     const Source *s = &u->source;
@@ -99,7 +100,10 @@ static Err find_tokenizer(ModelUse *u, const char *given, const char **out)
     if (given) return OK;
     snprintf(path, sizeof path, "%.1100s/tokenizer.json", s->beside ? s->beside : "");
     if (s->beside && stat(path, &st) == 0) return arena_string(&u->arena, path, out);
-    return s->kind == SOURCE_HF ? OK : saved_tokenizer(s->manifest.scalars.config, &u->arena, out);
+    if (s->kind == SOURCE_HF) return OK;
+    TRY(saved_tokenizer(s->manifest.scalars.config, &u->arena, out));
+    if (*out && strcmp(*out, "bytes") == 0 && s->model.vocab != BYTE_VOCAB) *out = NULL;
+    return OK;
 }
 
 /* Ids that the tokenizer gives are ids of the model. */

@@ -65,11 +65,13 @@ static void write_tokenizer(bool after)
     json_decref(file);
 }
 
+static char run[96];
+
 /* A small model of 257 tokens, trained for a step, as a folder of Hugging Face's. */
 static int open_folder(void **state)
 {
     (void)state;
-    char run[96], train[128], where[128];
+    char train[128], where[128];
     snprintf(dir, sizeof dir, "/tmp/sheaf_use_hf_XXXXXX");
     if (!mkdtemp(dir)) return 1;
     write_file("train.txt", "a text of some words, from which one step is made\n");
@@ -116,6 +118,16 @@ static void ends_are_tokens(void **state)
     assert_said("more than 16 tokens");
     write_file("generation_config.json", "{\"eos_token_id\": null}");
     assert_int_equal(SHEAF("generate", dir, "-p", "1 2", "--ids", "-n", "2"), 0);
+}
+
+/* A run of 257 tokens that says no tokenizer was not trained by bytes, as far as anyone knows. */
+static void bytes_are_not_guessed(void **state)
+{
+    (void)state;
+    assert_int_equal(SHEAF("generate", run, "-p", "ab", "-n", "2"), 2);
+    assert_said("has no tokenizer.json; name one with --tokenizer FILE (bytes: a token a byte)");
+    assert_int_equal(SHEAF("generate", run, "-p", "ab", "-n", "2", "--tokenizer", "bytes"), 0);
+    assert_int_equal(SHEAF("generate", run, "-p", "1 2", "-n", "2", "--ids"), 0);
 }
 
 static void choice_losses(double *out)
@@ -183,9 +195,8 @@ static void lengths_are_characters(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ends_are_tokens),
-        cmocka_unit_test(choices_have_no_end),
-        cmocka_unit_test(what_is_not_utf8_is_said),
+        cmocka_unit_test(ends_are_tokens),        cmocka_unit_test(bytes_are_not_guessed),
+        cmocka_unit_test(choices_have_no_end),    cmocka_unit_test(what_is_not_utf8_is_said),
         cmocka_unit_test(lengths_are_characters),
     };
     return cmocka_run_group_tests(tests, open_folder, remove_folder);
