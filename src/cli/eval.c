@@ -153,6 +153,18 @@ static Err prepare_text(EvalRequest *e, const Flags *f)
 
 /* ---- multiple choice ---- */
 
+/* What stands before a text that has nothing before it: the end of another, or of another line. */
+static Err token_before(ModelUse *u, int32_t *out)
+{
+    Spelled line;
+    *out = spell_end(u->tokenizer);
+    if (*out < 0 && u->n_end > 0 && u->end[0] < u->source.model.vocab) *out = u->end[0];
+    if (*out >= 0) return OK;
+    TRY(spell(u->tokenizer, (Bytes){(const unsigned char *)"\n", 1}, false, &u->arena, &line));
+    *out = line.id[0];
+    return OK;
+}
+
 /* Tokens of context and choice together; the choice is what the context's own do not reach, as in the
  * common harness. */
 static Err spell_choice(EvalRequest *e, const ChoiceTask *t, int i, ScoreSequence *out)
@@ -173,7 +185,7 @@ static Err spell_choice(EvalRequest *e, const ChoiceTask *t, int i, ScoreSequenc
     if (from < 1) { /* nothing comes before: the end of another text does */
         int32_t *with;
         TRY(ARENA_NEW(a, all.n + 1, &with));
-        with[0] = spell_end(by) >= 0 ? spell_end(by) : '\n';
+        TRY(token_before(&e->use, &with[0]));
         memcpy(with + 1, all.id, (size_t)all.n * sizeof *with);
         all = (Spelled){.id = with, .n = all.n + 1};
         from = 1;

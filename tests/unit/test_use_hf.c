@@ -130,11 +130,13 @@ static void bytes_are_not_guessed(void **state)
     assert_int_equal(SHEAF("generate", run, "-p", "1 2", "-n", "2", "--ids"), 0);
 }
 
-static void choice_losses(double *out)
+static void choice_losses(const char *context, double *out)
 {
-    char path[128];
+    char path[128], line[128];
     json_error_t why;
-    write_file("tasks.jsonl", "{\"context\": \"ab c\", \"choices\": [\"ca\", \"b\"], \"gold\": 1}");
+    snprintf(line, sizeof line, "{\"context\": \"%s\", \"choices\": [\"ca\", \"b\"], \"gold\": 1}",
+             context);
+    write_file("tasks.jsonl", line);
     snprintf(path, sizeof path, "%s/tasks.jsonl", dir);
     if (SHEAF("eval", dir, "--tasks", path, "--json") != 0) fail_msg("%s", said);
     json_t *o = json_loads(strchr(said, '{'), JSON_DISABLE_EOF_CHECK, &why);
@@ -145,18 +147,51 @@ static void choice_losses(double *out)
     json_decref(o);
 }
 
+/* Nats of text.txt. */
+static double text_loss(void)
+{
+    char path[128];
+    json_error_t why;
+    snprintf(path, sizeof path, "%s/text.txt", dir);
+    if (SHEAF("eval", dir, "--text", path, "--json") != 0) fail_msg("%s", said);
+    json_t *o = json_loads(strchr(said, '{'), JSON_DISABLE_EOF_CHECK, &why);
+    assert_non_null(o);
+    const double loss = json_real_value(json_object_get(o, "loss")) *
+                        (double)json_integer_value(json_object_get(o, "tokens"));
+    json_decref(o);
+    return loss;
+}
+
 /* What a template puts behind a text is no part of a choice, and does not stand before it. */
 static void choices_have_no_end(void **state)
 {
     (void)state;
     double with[2], without[2];
     write_tokenizer(false);
-    choice_losses(without);
+    choice_losses("ab c", without);
     write_tokenizer(true);
-    choice_losses(with);
+    choice_losses("ab c", with);
     assert_true(without[0] > 0.1 && without[1] > 0.1);
     for (int i = 0; i < 2; i++)
         if (with[i] != without[i]) fail_msg("choice %d: %g, not %g", i, with[i], without[i]);
+}
+
+/* Before a choice without a context stands the token that ends texts, of tokenizers that call it as
+ * they like too; and a new line, where none is known. */
+static void an_end_stands_before(void **state)
+{
+    (void)state;
+    double one[2], other[2];
+    write_tokenizer(false);
+    write_file("generation_config.json", "{\"eos_token_id\": 256}");
+    choice_losses("", one);
+    write_file("text.txt", "<e>ca");
+    assert_true(fabs(text_loss() - one[0]) < 1e-5 * one[0]);
+    write_file("generation_config.json", "{}");
+    choice_losses("", other);
+    write_file("text.txt", "\nca");
+    assert_true(fabs(text_loss() - other[0]) < 1e-5 * other[0]);
+    assert_true(fabs(other[0] - one[0]) > 1e-4 * one[0]); /* ten times what is allowed above */
 }
 
 static void what_is_not_utf8_is_said(void **state)
@@ -195,9 +230,9 @@ static void lengths_are_characters(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ends_are_tokens),        cmocka_unit_test(bytes_are_not_guessed),
-        cmocka_unit_test(choices_have_no_end),    cmocka_unit_test(what_is_not_utf8_is_said),
-        cmocka_unit_test(lengths_are_characters),
+        cmocka_unit_test(ends_are_tokens),          cmocka_unit_test(bytes_are_not_guessed),
+        cmocka_unit_test(choices_have_no_end),      cmocka_unit_test(an_end_stands_before),
+        cmocka_unit_test(what_is_not_utf8_is_said), cmocka_unit_test(lengths_are_characters),
     };
     return cmocka_run_group_tests(tests, open_folder, remove_folder);
 }
