@@ -147,3 +147,18 @@ const char *config_yaml_value(const char *yaml, const char *section, const char 
         if (strncmp(at + 1, line, strlen(line)) == 0) return at + 1 + strlen(line);
     return NULL;
 }
+
+Err config_yaml_text(const char *yaml, const char *section, const char *key, Arena *a,
+                     const char **out)
+{
+    char *copy;
+    const char *at = config_yaml_value(yaml, section, key);
+    *out = NULL;
+    if (!at) return OK;
+    const size_t n = strcspn(at, "\n");
+    const size_t quote = n >= 2 && (at[0] == '"' || at[0] == '\'') && at[n - 1] == at[0];
+    TRY(ARENA_NEW(a, n + 1, &copy));
+    memcpy(copy, at + quote, n - 2 * quote);
+    *out = copy;
+    return OK;
+}

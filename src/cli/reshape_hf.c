@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include "cli/config_print.h"
 #include "cli/reshape.h"
 #include "state/disk.h"
 
@@ -57,23 +58,25 @@ static Err parse_threads(const char *text, int *out)
     return err_fail(ERR_CONFIG, "reshape: --threads %.40s: 1 to 1024", text);
 }
 
-/* The folder of the tokenizer.json that the run's configuration names; NULL: it names none. */
-static Err tokenizer_folder(Reshape *r, const char **out)
+/* The tokenizer that the run's configuration names. One called tokenizer.json has its folder with it;
+ * of any other name it goes alone, for what lies beside it is of something else. */
+static Err find_tokenizer(Reshape *r, HfWrite *w)
 {
-    static const char key[] = "\n  tokenizer: ";
-    char path[DISK_PATH_BYTES];
     struct stat s;
-    const char *at = strstr(r->from.manifest.scalars.config, key);
-    *out = NULL;
-    if (!at) return OK;
-    at += strlen(key);
-    size_t n = strcspn(at, "\n");
-    if (n > 1 && at[0] == '"') at++, n -= 2;
-    snprintf(path, sizeof path, "%.*s", (int)n, at);
-    char *slash = strrchr(path, '/');
-    if (stat(path, &s) != 0 || !S_ISREG(s.st_mode)) return OK;
-    if (slash) slash[slash == path] = '\0';
-    return arena_string(&r->arena, slash ? path : ".", out);
+    const char *path;
+    char *folder;
+    TRY(config_yaml_text(r->from.manifest.scalars.config, "data", "tokenizer", &r->arena, &path));
+    if (!path || stat(path, &s) != 0 || !S_ISREG(s.st_mode)) return OK;
+    const char *slash = strrchr(path, '/');
+    if (strcmp(slash ? slash + 1 : path, "tokenizer.json") != 0) {
+        w->tokenizer = path;
+        return OK;
+    }
+    TRY(ARENA_NEW(&r->arena, strlen(path) + 2, &folder));
+    strcpy(folder, slash ? path : ".");
+    if (slash) folder[slash == path ? 1 : slash - path] = '\0';
+    w->beside = folder;
+    return OK;
 }
 
 static void say_end(const Reshape *r, const HfWritten *w, double seconds)
@@ -133,7 +136,7 @@ Err reshape_to_hf(Reshape *r)
     TRY(parse_type(r->dtype, &w.type));
     TRY(parse_size(r->shard, &w.shard_bytes));
     TRY(parse_threads(r->threads, &threads));
-    if (!w.beside) TRY(tokenizer_folder(r, &w.beside));
+    if (!w.beside) TRY(find_tokenizer(r, &w));
     TRY(team_open(&team, threads, -1));
     w.team = team;
     const Err err = write_hf(r, &w, threads);

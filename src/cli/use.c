@@ -74,21 +74,6 @@ static Err read_keys(ModelUse *u, const Args *args)
     return check_keys(u);
 }
 
-/* The value of data.tokenizer in what config_print wrote; NULL: it is not there. */
-static Err saved_tokenizer(const char *yaml, Arena *a, const char **out)
-{
-    char *copy;
-    const char *at = config_yaml_value(yaml, "data", "tokenizer");
-    *out = NULL;
-    if (!at) return OK;
-    const size_t n = strcspn(at, "\n");
-    const size_t quote = n >= 2 && (at[0] == '"' || at[0] == '\'') && at[n - 1] == at[0];
-    TRY(ARENA_NEW(a, n + 1, &copy));
-    memcpy(copy, at + quote, n - 2 * quote);
-    *out = copy;
-    return OK;
-}
-
 /* What was asked for; what lies beside the weights; what the run was trained by. A run on token files
  * need not have said by which: bytes, where nothing was said, then means another vocabulary. */
 static Err find_tokenizer(ModelUse *u, const char *given, const char **out)
@@ -101,7 +86,7 @@ static Err find_tokenizer(ModelUse *u, const char *given, const char **out)
     snprintf(path, sizeof path, "%.1100s/tokenizer.json", s->beside ? s->beside : "");
     if (s->beside && stat(path, &st) == 0) return arena_string(&u->arena, path, out);
     if (s->kind == SOURCE_HF) return OK;
-    TRY(saved_tokenizer(s->manifest.scalars.config, &u->arena, out));
+    TRY(config_yaml_text(s->manifest.scalars.config, "data", "tokenizer", &u->arena, out));
     if (*out && strcmp(*out, "bytes") == 0 && s->model.vocab != BYTE_VOCAB) *out = NULL;
     return OK;
 }

@@ -49,12 +49,11 @@ static bool is_file(const char *dir, const char *name)
     return disk_path(dir, name, path) == OK && stat(path, &s) == 0 && S_ISREG(s.st_mode);
 }
 
-static Err copy_file(const char *from, const char *to, const char *name)
+Err hf_copy_file(const char *in_path, const char *to, const char *name)
 {
-    char in_path[DISK_PATH_BYTES], out_path[DISK_PATH_BYTES], buffer[1 << 16];
+    char out_path[DISK_PATH_BYTES], buffer[1 << 16];
     int64_t length;
     int in, out;
-    TRY(disk_path(from, name, in_path));
     TRY(disk_path(to, name, out_path));
     TRY(disk_open(in_path, &in));
     Err err = disk_length(in, in_path, &length);
@@ -77,10 +76,12 @@ static Err copy_file(const char *from, const char *to, const char *name)
 
 Err hf_carry(const char *from, const char *to, int *n)
 {
+    char path[DISK_PATH_BYTES];
     *n = 0;
     for (size_t i = 0; from && i < sizeof carried / sizeof *carried; i++) {
         if (!is_file(from, carried[i])) continue;
-        TRY(copy_file(from, to, carried[i]));
+        TRY(disk_path(from, carried[i], path));
+        TRY(hf_copy_file(path, to, carried[i]));
         (*n)++;
     }
     return OK;

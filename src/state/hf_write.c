@@ -216,7 +216,10 @@ static Err fill_folder(Writing *x, HfWritten *out)
                         (long long)count_elements(&x->to.tensors));
     TRY(sync_files(x));
     *out = (HfWritten){.files = shards.n, .bytes = shards.data_bytes, .overflow = x->overflow};
-    return hf_carry(w->beside, x->dir, &out->carried);
+    TRY(hf_carry(w->beside, x->dir, &out->carried));
+    if (w->beside || !w->tokenizer) return OK;
+    out->carried = 1;
+    return hf_copy_file(w->tokenizer, x->dir, "tokenizer.json");
 }
 
 static Err begin_folder(Writing *x)

@@ -17,9 +17,10 @@ enum { HF_AS_STORED = N_ST_TYPES, HF_THREAD_BYTES = 5 * CHUNK_BYTES };
 
 typedef struct {
     const Source *from;
-    const char *dir;    /* DST: must not be there */
-    const char *beside; /* folder of a tokenizer's files, which are carried over; NULL: none */
-    int type;           /* F32, F16, BF16; HF_AS_STORED: each tensor of the type that it has */
+    const char *dir;       /* DST: must not be there */
+    const char *beside;    /* folder of a tokenizer's files, which are carried over; NULL: none */
+    const char *tokenizer; /* else a tokenizer.json of another name; NULL: none */
+    int type;              /* F32, F16, BF16; HF_AS_STORED: each tensor of the type that it has */
     int64_t shard_bytes;
     Team *team;                                          /* NULL: one thread */
     void (*progress)(void *context, int64_t done_bytes); /* of the source; may be NULL */
@@ -55,6 +56,8 @@ Err hf_make_files(const HfShards *s, const char *dir, Arena *temp);
 Err hf_config_text(const HfWrite *w, Arena *a, const char **out);
 /* Local. Copies what a tokenizer is made of, and how to generate; *n counts. */
 Err hf_carry(const char *from, const char *to, int *n);
+/* Local. Copies a file to that name in a folder, and syncs it. */
+Err hf_copy_file(const char *path, const char *to, const char *name);
 /* Local. Writes a text to a file of the folder, and syncs it. */
 Err hf_put_text(const char *dir, const char *name, const char *text);
 

@@ -52,6 +52,15 @@ for model in gpt2-tiny llama-tiny; do
     check "which is half of it" test $(($(stat -c %s "$d/bf16/model.safetensors") * 2 - 20000)) -lt $(stat -c %s "$d/hf/model.safetensors")
 done
 d=$top/llama-tiny
+mkdir "$top/names"
+cp tests/golden/tokenizer/gpt2.json "$top/names/mine.json"
+cp tests/golden/tokenizer/llama3.json "$top/names/tokenizer.json"
+"$sheaf" data build "$top/text" -o "$top/text.bin" --tokenizer "$top/names/mine.json" >/dev/null || exit 1
+check "a tokenizer of another name" "$sheaf" train "${common[@]:1}" data.train="$top/text.bin" model.name=llama-tiny \
+    model.vocab_size=707 data.tokenizer="$top/names/mine.json" run.steps=1 run.dir="$d/named"
+check "goes out" says "1 of a tokenizer" "$sheaf" reshape "$d/named" "$d/named-hf" --hf
+check "and not the one beside it" cmp "$top/names/mine.json" "$d/named-hf/tokenizer.json"
+check "and speaks there" "$sheaf" generate "$d/named-hf" -p "The " -n 3
 check "what is no folder" refused "is no folder" train model.name=llama-tiny model.init="$top/nothing" run.dir="$d/x"
 cp -r "$d/hf" "$top/other"
 sed -i 's/"rms_norm_eps": [^,]*/"rms_norm_eps": 0.0625/' "$top/other/config.json"

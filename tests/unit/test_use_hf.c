@@ -111,7 +111,7 @@ static void ends_are_tokens(void **state)
         assert_int_equal(SHEAF("generate", dir, "-p", "1 2", "--ids", "-n", "2"), 2);
         assert_said("generation_config.json: eos_token_id: wants a token");
     }
-    for (int i = 1; i < 17; i++) snprintf(what + strlen(what), 8, ", %d", i);
+    for (int i = 1; i < 17; i++) snprintf(what + strlen(what), 16, ", %d", i);
     strcat(what, "]}");
     write_file("generation_config.json", what);
     assert_int_equal(SHEAF("generate", dir, "-p", "1 2", "--ids", "-n", "2"), 2);
