@@ -37,9 +37,11 @@ typedef struct {
     double peak;
     PeakOf peak_of;
     char cache[1024], processor[128]; /* cache: the file of peaks; "" when there is none */
+    char kernels[1024];               /* likewise, of choices of products */
     Err prepared;                     /* what that came to */
     const volatile sig_atomic_t *stop;
     _Atomic int64_t bytes; /* of all ranks here */
+    _Atomic int64_t far;   /* what of it is in arenas that a device would hold */
     const Trace **trace;   /* [launch.here] */
     TrainResult result;
     bool agreed; /* the error is one that rank 0 tells */

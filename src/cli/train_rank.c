@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "cli/config_print.h"
+#include "cli/fit.h"
 #include "cli/machine.h"
 #include "cli/train.h"
 #include "cli/train_state.h"
@@ -41,6 +42,7 @@ static Err compile(Runner *r)
     TRY(train_bytes(&r->job, valid_job(r), save_room(s->config.run_save_every), r->world->arena,
                     &bytes));
     atomic_fetch_add(&s->bytes, bytes);
+    atomic_fetch_add(&s->far, fit_bytes(&r->job, valid_job(r), true));
     if (s->config.run_check_every == 0) return OK;
     return replicas_possible(&r->job.linked, r->world->ranks, r->world->arena);
 }
@@ -58,19 +60,35 @@ static Err open_runner(Runner *r)
     return OK;
 }
 
-/* Told before anything is allocated: what does not fit, and the ways out. */
-static Err check_memory(TrainSession *s)
+/* Of cards that the ranks here share, evenly or nearly. */
+static Err check_cards(TrainSession *s, Arena *temp)
 {
-    char need[24], have[24];
-    const int64_t bytes = atomic_load(&s->bytes), memory = machine_memory_bytes();
-    if (bytes <= memory) return OK;
-    return err_fail(
-        ERR_CONFIG,
-        "the run takes %s, this machine has %s; try parallel.recompute=full, a smaller batch.micro "
-        "(now %lld) or data.seq_len (now %lld), or a smaller model; `sheaf explain` shows what "
-        "takes it",
-        text_bytes(bytes, need), text_bytes(memory, have), (long long)s->config.batch_micro,
-        (long long)s->config.data_seq_len);
+    DeviceInfo card;
+    TRY(machine_card(s->device, &card));
+    const int all = s->device->memory->count(), cards = all < s->launch.here ? all : s->launch.here;
+    const int64_t own = (int64_t)card.workspace_bytes * s->launch.here; /* of libraries */
+    return fit_check(&(Fit){.config = &s->config,
+                            .model = &s->model,
+                            .device = true,
+                            .takes = atomic_load(&s->far),
+                            .has = (int64_t)card.free_bytes * cards - own,
+                            .ranks = s->launch.here,
+                            .what = cards > 1 ? "of the cards' memory" : "of the card's memory",
+                            .temp = temp});
+}
+
+/* Told before anything is allocated: what does not fit, and the ways out. */
+static Err check_memory(TrainSession *s, Arena *temp)
+{
+    const int64_t far = s->device->memory ? atomic_load(&s->far) : 0;
+    if (s->device->memory) TRY(check_cards(s, temp));
+    return fit_check(&(Fit){.config = &s->config,
+                            .model = &s->model,
+                            .takes = atomic_load(&s->bytes) - far,
+                            .has = machine_memory_bytes(),
+                            .ranks = s->launch.here,
+                            .what = "of this machine's memory",
+                            .temp = temp});
 }
 
 static void announce(const Runner *r)
@@ -85,6 +103,8 @@ static void announce(const Runner *r)
            machine_device_text(s->device), dtype_name(r->job.model.dtype), ranks,
            (long long)(s->config.batch_global * s->config.data_seq_len),
            text_bytes(atomic_load(&s->bytes), bytes), s->launch.here > 1 ? " for all ranks" : "");
+    if (s->device->memory && s->launch.mpi)
+        printf("between processes what is on the card goes through the host's memory\n");
     if (s->dir.old[0]) printf("the run that was in %s is in %s now\n", s->dir.path, s->dir.old);
 }
 
@@ -117,6 +137,7 @@ static Err measure_peak(TrainSession *s, const Runner *r)
                           machine_processor(s->processor, sizeof s->processor),
                           machine_device_text(s->device)};
     if (!keep) s->cache[0] = '\0';
+    if (!machine_cache_path("kernels.txt", s->kernels, sizeof s->kernels)) s->kernels[0] = '\0';
     TRY(peak_load(&s->peak_of, keep ? cache : NULL, &s->peak, &measured));
     datasheet(s, r->job.model.dtype, sheet, sizeof sheet);
     printf("mfu = flops of products and attention (causal: half) / (seconds x peak); peak "
@@ -163,7 +184,8 @@ static TrainSettings settings_of(Runner *r)
                            .valid_limit = VALID_SEQUENCES,
                            .seed = (uint64_t)c->run_seed,
                            .init = s->init ? &s->init->manifest : NULL,
-                           .dir = s->dir.path,
+                           .dir = s->dir_name,
+                           .kernels_cache = s->kernels[0] ? s->kernels : NULL,
                            .tensorboard = c->run_tensorboard,
                            .log_samples = c->run_log_samples,
                            .check_every = c->run_check_every,
@@ -244,7 +266,7 @@ static Err run_phases(Runner *r)
     TRY(world_agree(w, s->prepared));
     TRY(check_same(r));
     TRY(world_agree(w, open_runner(r)));
-    Err err = w->place == 0 ? check_memory(s) : OK;
+    Err err = w->place == 0 ? check_memory(s, w->arena) : OK;
     if (err == OK && w->rank == 0) err = open_run(r);
     TRY(world_agree(w, err));
     if (w->place == 0) memcpy(s->board->dir, s->dir_name, sizeof s->dir_name); /* it is there now */

@@ -152,6 +152,7 @@ Err loop_save(Loop *l)
 {
     const SaveSettings *save = &l->s->save;
     StateScalars now = save->job;
+    if (l->kernels) now.kernels = l->kernels;
     if (!save->folder || l->saved_step == l->at.step) return OK;
     TRY(loop_drain_saver(l));
     now.step = l->at.step;

@@ -169,6 +169,7 @@ static Err open_loop(Loop *l)
     l->result.steps = l->at.step;
     l->result.was_done = l->at.step >= s->lr.steps;
     if (l->result.was_done) return OK;
+    TRY(loop_choose_kernels(l, &start));
     err = loop_open_saver(l);
     if (err == OK && s->check_every)
         err = replicas_open(&l->replicas, &l->rank, s->world->ranks, s->world->arena);

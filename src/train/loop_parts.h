@@ -34,6 +34,7 @@ typedef struct {
     size_t sent_before;  /* this rank, up to the step before */
     double peak, mean_s; /* of recent steps, without validation */
     int skips;           /* the latest steps that were skipped, in a row */
+    const char *kernels; /* the choices of products, as text; NULL: the device makes none */
     Saver *saver;        /* NULL: nothing is saved */
     Saving saving;
     int64_t saving_step,
@@ -68,6 +69,9 @@ Err loop_save(Loop *l);
 Err loop_drain_saver(Loop *l);
 /* loop.c. Local. A line that is not to be overlooked. */
 void loop_warn(const Loop *l, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* kernels.c. Collective. Which algorithms products run by, the same on all ranks: l->kernels. */
+Err loop_choose_kernels(Loop *l, const TrainStart *start);
 
 /* validate.c. Collective. Held-out samples in the order of their own cursor, the same every time. */
 Err loop_validate(Loop *l, double *loss);

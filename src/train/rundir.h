@@ -3,6 +3,7 @@
  *     runs/NAME/lock             held by the process that trains there; says its pid
  *     runs/NAME/config.yaml      the configuration with every key settled
  *     runs/NAME/metrics.jsonl    a line a step
+ *     runs/NAME/kernels.txt      on a GPU: the algorithm of each product
  *     runs/NAME/saved            there once a checkpoint was whole: never starts over by itself
  *     runs/NAME/checkpoints/     what a run that is started again goes on from (state/folder.h)
  */

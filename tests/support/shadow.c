@@ -489,11 +489,28 @@ static void switched(DeviceContext *c, bool on)
     (void)on;
 }
 
-static Err choices_file(DeviceContext *c, const char *path)
+/* It has nothing to choose; the file says that much. */
+static const char choices_text[] = "shadow products\n";
+
+static Err choices_save(DeviceContext *c, const char *path)
 {
     (void)c;
-    (void)path;
+    FILE *f = fopen(path, "w");
+    if (!f) return err_fail(ERR_IO, "%s: cannot be written", path);
+    fputs(choices_text, f);
+    fclose(f);
     return OK;
+}
+
+static Err choices_load(DeviceContext *c, const char *path)
+{
+    char text[64] = "";
+    (void)c;
+    FILE *f = fopen(path, "r");
+    if (!f) return err_fail(ERR_IO, "%s: cannot be read", path);
+    const bool same = fgets(text, sizeof text, f) && strcmp(text, choices_text) == 0;
+    fclose(f);
+    return same ? OK : err_fail(ERR_CONFIG, "%s: it is of another device", path);
 }
 
 static const DeviceMemory shadow_memory = {.count = count_devices,
@@ -523,8 +540,8 @@ static const DeviceMemory shadow_memory = {.count = count_devices,
                                            .fold = put_fold,
                                            .deterministic = switched,
                                            .choices_measure = switched,
-                                           .choices_save = choices_file,
-                                           .choices_load = choices_file};
+                                           .choices_save = choices_save,
+                                           .choices_load = choices_load};
 
 #define KERNEL(id)                                                                                 \
     static Err shadow_##id(const Call *call) { return put_kernel(KERNEL_##id, call); }

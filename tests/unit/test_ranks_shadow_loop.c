@@ -1,0 +1,183 @@
+/* The loop on ranks whose memory is on a device: losses, held-out losses and checkpoints are those of
+ * ranks on the host, to the bit; a run goes on from its checkpoint, on other ranks too, and what
+ * ranks hold alike is compared. The device is a shadow of `ref` (support/shadow.h). */
+#define _DEFAULT_SOURCE
+#include <unistd.h>
+#include "support/data_test.h"
+#include "support/jobs.h"
+#include "support/shadow.h"
+#include "train/loop.h"
+#include "train/rundir.h"
+
+enum { MAX_RANKS = 4, STEPS = 6 };
+
+typedef struct {
+    const Device *device;
+    int dp, tp, zero;
+    int64_t steps, every, check_every;
+    Dataset data;
+    char dir[64];
+    TrainResult result[MAX_RANKS];
+} Plan;
+
+static Err compile(WorldRank *w, const Plan *p, JobKind kind, Job **out)
+{
+    JobSettings set = test_job_settings("gpt2", kind);
+    set.dtype = F32;
+    set.parallel.mesh = (MeshSizes){1, p->dp, p->tp, 1};
+    set.parallel.zero = p->zero;
+    set.parallel.rank = w->rank;
+    set.micros = 4 / p->dp;
+    TRY(ARENA_NEW(w->arena, 1, out));
+    return job_compile(&set, w->arena, *out);
+}
+
+static Err train_body(WorldRank *w, void *work)
+{
+    Plan *p = work;
+    Job *job, *valid;
+    char folder[80];
+    TRY(compile(w, p, JOB_STEP, &job));
+    TRY(compile(w, p, JOB_LOSS, &valid));
+    snprintf(folder, sizeof folder, "%s/checkpoints", p->dir);
+    if (w->rank == 0) (void)rundir_make(folder);
+    TRY(world_agree(w, OK));
+    const TrainSettings t = {.job = job,
+                             .valid_job = valid,
+                             .device = p->device,
+                             .world = w,
+                             .train = &p->data,
+                             .valid = &p->data,
+                             .lr = {.decay = DECAY_CONSTANT, .lr = 1e-3, .steps = p->steps},
+                             .global = 4,
+                             .valid_every = 2,
+                             .valid_limit = 4,
+                             .seed = 3,
+                             .dir = p->dir,
+                             .peak_flops = 1e12,
+                             .check_every = p->check_every,
+                             .save = {.folder = folder,
+                                      .every = p->every,
+                                      .keep = 2,
+                                      .job = {.optim = "adamw",
+                                              .dtype = "f32",
+                                              .device = "d",
+                                              .kernels = "",
+                                              .config = "",
+                                              .model = "{}"}},
+                             .out = fopen("/dev/null", "w")};
+    const Err err = train_run(&t, &p->result[w->rank]);
+    fclose(t.out);
+    return err;
+}
+
+static void run(Plan *p)
+{
+    const WorldSettings world = {.ranks = p->dp * p->tp,
+                                 .in_flight = 64,
+                                 .records = 64,
+                                 .timeout_s = 60,
+                                 .body = train_body,
+                                 .work = p};
+    int64_t id[400];
+    const JobSettings set = test_job_settings("gpt2", JOB_STEP);
+    for (int i = 0; i < 400; i++) id[i] = (i * 7 + i / 3) % set.config->vocab;
+    Buffer b = array_file(id, 400, 2);
+    const char *path = scratch_write("tokens.bin", &b);
+    buffer_free(&b);
+    const DatasetSettings data = {.path = &path,
+                                  .n_paths = 1,
+                                  .format = FORMAT_UINT16,
+                                  .seq_len = TEST_T,
+                                  .vocab = set.config->vocab,
+                                  .seed = 1};
+    DO(dataset_open(&data, &arena, &p->data));
+    if (world_run(&world) != OK) fail_msg("dp %d, tp %d: %s", p->dp, p->tp, err_text());
+    dataset_close(&p->data);
+    const ShadowCount count = shadow_count();
+    assert_true(count.contexts == 0 && count.bytes == 0);
+}
+
+static void new_dir(Plan *p)
+{
+    snprintf(p->dir, sizeof p->dir, "/tmp/test_shadow_loop_XXXXXX");
+    assert_non_null(mkdtemp(p->dir));
+}
+
+static void remove_dir(const Plan *p)
+{
+    char command[128];
+    snprintf(command, sizeof command, "rm -r '%s'", p->dir);
+    assert_int_equal(system(command), 0);
+}
+
+static void expect_same(const Plan *a, const Plan *b)
+{
+    const TrainResult *x = &a->result[0], *y = &b->result[0];
+    assert_int_equal(x->steps, y->steps);
+    assert_memory_equal(&x->last_loss, &y->last_loss, sizeof x->last_loss);
+    assert_memory_equal(&x->valid_loss, &y->valid_loss, sizeof x->valid_loss);
+}
+
+/* Half on the host, half on the device, in one folder: a checkpoint knows no device. */
+static void goes_on(void **state)
+{
+    (void)state;
+    static const Plan row[] = {{.dp = 1, .tp = 1},
+                               {.dp = 2, .tp = 1, .zero = 1},
+                               {.dp = 2, .tp = 2},
+                               {.dp = 2, .tp = 1, .zero = 3}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++)
+        for (int first = 0; first < 2; first++) {
+            Plan whole = row[i], half = row[i];
+            shadow_set(i, SHADOW_COIN);
+            whole.device = &device_ref;
+            whole.steps = STEPS;
+            whole.every = 0;
+            new_dir(&whole);
+            run(&whole);
+            half.device = first ? &device_shadow : &device_ref;
+            half.steps = STEPS / 2;
+            half.every = first ? 1 : 0; /* with a snapshot, and without */
+            half.check_every = row[i].zero || row[i].dp == 1 ? 0 : 1;
+            new_dir(&half);
+            run(&half);
+            half.device = first ? &device_ref : &device_shadow;
+            half.steps = STEPS;
+            run(&half);
+            expect_same(&whole, &half);
+            remove_dir(&whole);
+            remove_dir(&half);
+        }
+}
+
+/* Saved by two ranks on devices, gone on with by one and by four; by all as by ranks on the host. */
+static void on_other_ranks(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 2; way++) {
+        Plan host = {.device = &device_ref, .dp = 2, .tp = 1, .zero = 2, .steps = STEPS / 2};
+        Plan far = host;
+        far.device = &device_shadow;
+        shadow_set((uint64_t)way, SHADOW_LATEST);
+        new_dir(&host);
+        new_dir(&far);
+        run(&host);
+        run(&far);
+        host.steps = far.steps = STEPS;
+        host.dp = far.dp = way ? 2 : 1;
+        host.tp = far.tp = way ? 2 : 1;
+        host.zero = far.zero = 0;
+        run(&host);
+        run(&far);
+        expect_same(&host, &far);
+        remove_dir(&host);
+        remove_dir(&far);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(goes_on), cmocka_unit_test(on_other_ranks)};
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
