@@ -150,6 +150,7 @@ Err config_job(const Config *c, const ModelConfig *model, JobSettings *out)
                      .dtype = compute_dtype(c),
                      .batch = {c->batch_micro, c->data_seq_len},
                      .micros = (int)micros,
+                     .causal = !c->data_pack,
                      .schedule = c->parallel_schedule,
                      .compile = compile_options(c),
                      .optim = optim_settings(c),

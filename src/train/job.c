@@ -77,6 +77,23 @@ static Err compile_kinds(Job *job, Arena *arena)
                               job->model.n_kinds, arena);
 }
 
+/* May a device know that each sequence sees itself up to each row, and nothing else? */
+static bool is_causal(const Job *job)
+{
+    const JobSettings *s = &job->settings;
+    return s->causal && s->config->window == 0 && job->slices.n == 1 && s->kind != JOB_GENERATE;
+}
+
+static void promise_causal(Model *m, int64_t seq_len)
+{
+    for (int k = 0; k < m->n_kinds; k++)
+        for (int i = 0; i < m->kind[k].n_nodes; i++) {
+            Node *n = &m->kind[k].node[i];
+            if (n->op == OP_attention || n->op == OP_attention_dx)
+                n->attr.attention.causal = seq_len;
+        }
+}
+
 static Err check_parallel(const Job *job)
 {
     const ParallelSettings *p = &job->settings.parallel;
@@ -156,6 +173,7 @@ Err job_compile(const JobSettings *settings, Arena *arena, Job *job)
     TRY(check_parallel(job));
     TRY(job_generate(job, arena));
     TRY(job_slices(job, arena, &job->slices));
+    if (is_causal(job)) promise_causal(&job->model, settings->batch.seq_len);
     TRY(compile_kinds(job, arena));
     TRY(job_make_schedule(job, arena));
     return link_job(job, arena);

@@ -60,6 +60,9 @@ typedef struct {
     BatchShape batch;     /* of a micro-batch */
     SessionShape session; /* of JOB_GENERATE, which has no batch */
     int micros;
+    bool
+        causal; /* a promise: rows of micro-batches are whole sequences, and each row's range begins
+                    with its own; devices may be faster then */
     const char *schedule;                  /* a generator's name, or a file's */
     bool split;                            /* run I and W apart where the generator says B */
     bool note_freed;                       /* see LinkInput */
