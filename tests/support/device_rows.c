@@ -14,6 +14,7 @@ const DeviceRow device_rows[] = {
      .dtype = BF16},
     {"tp", "gpt2", "1f1b", .tp = 2, .micros = 2},
     {"tp 4", "llama", "1f1b", .tp = 4, .micros = 2, .in_order = true},
+    {"tp 3", "qwen2", "1f1b", .tp = 3, .micros = 2},
     {"sp", "llama", "1f1b", .tp = 2, .micros = 2, .sequence = true},
     {"sp bf16", "llama", "1f1b", .tp = 2, .micros = 2, .sequence = true, .dtype = BF16},
     {"pp 1f1b", "gpt2", "1f1b", .pp = 2, .micros = 3, .layers = 4},
@@ -35,6 +36,7 @@ World device_world(const DeviceRow *row, const Device *device, ModelConfig *conf
     w.set.micros = row->micros;
     w.set.optim.clip = 0.4;
     if (row->sgd) w.set.optim.kind = OPTIM_SGD;
+    if (row->tp > 2) w.set.optim.block = 4096; /* of which a rank counts several stretches */
     w.set.schedule = row->schedule;
     w.set.split = row->split;
     w.set.compile.offload_names = row->offload;

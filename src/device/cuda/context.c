@@ -73,6 +73,23 @@ static Err check_capability(int ordinal, int capability)
                     ordinal, capability / 10, capability % 10);
 }
 
+/* Kernels of this card read the memory of others that they reach: ranks of one process fold it. */
+static Err reach_others(const DeviceContext *c)
+{
+    const int n = cuda_count();
+    for (int i = 0; i < n; i++) {
+        int can = 0;
+        if (i == c->ordinal) continue;
+        CUDA_TRY(cudaDeviceCanAccessPeer(&can, c->ordinal, i));
+        const cudaError_t status = can ? cudaDeviceEnablePeerAccess(i, 0) : cudaSuccess;
+        if (status == cudaErrorPeerAccessAlreadyEnabled)
+            (void)cudaGetLastError();
+        else
+            CUDA_TRY(status);
+    }
+    return OK;
+}
+
 static Err open_parts(DeviceContext *c)
 {
     int major = 0, minor = 0, low = 0, high = 0;
@@ -82,6 +99,7 @@ static Err open_parts(DeviceContext *c)
     CUDA_TRY(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, c->ordinal));
     c->capability = 10 * major + minor;
     TRY(check_capability(c->ordinal, c->capability));
+    TRY(reach_others(c));
     CUDA_TRY(cudaDeviceGetStreamPriorityRange(&low, &high));
     for (int i = 0; i < N_LANES; i++) {
         c->queue[i].context = c;
