@@ -151,7 +151,7 @@ static inline void compare(KernelId id, const Call *call, const double *exact[3]
     for (int64_t i = 0; i < n; i++) {
         const double want = exact[0][i], rounded = exact[1][i], got = exact[2][i];
         if (got == want || (isnan(got) && isnan(want))) continue; /* infinities too */
-        if (!(fabs(got - want) <= each * largest + 1e-30))        /* what underflows is 0 */
+        if (!(fabs(got - want) <= each * largest + floor))
             fail_msg("%s output %d [%d]: %.9g, exact %.9g, ref %.9g, largest %g, tolerance %g",
                      kernel_name(id), o, (int)i, got, want, rounded, largest, each);
         ours += (got - want) * (got - want);
