@@ -63,7 +63,8 @@ typedef struct {
     uint64_t seed;
     const Manifest *init; /* weights to start from; NULL: random numbers */
     const char *dir;      /* of metrics; exists */
-    const char *kernels_cache; /* a file of the user's: choices of products made before; NULL: none */
+    const char
+        *kernels_cache; /* a file of the user's: choices of products made before; NULL: none */
     bool tensorboard;
     bool log_samples;    /* to dir/samples.jsonl */
     int64_t check_every; /* steps between comparisons of what ranks hold alike; 0: never */
