@@ -164,7 +164,7 @@ static void bytes_are_those_of_the_formulas(void **state)
             Job job;
             JobSettings set = test_job_settings("llama", JOB_STEP);
             set.micros = 3;
-            set.parallel = (ParallelSettings){.mesh = {1, p, 1}, .zero = zero, .live = 2};
+            set.parallel = (ParallelSettings){.mesh = {1, p, 1, 1}, .zero = zero, .live = 2};
             must(job_compile(&set, &room->temp, &job));
             const Simulation s = simulated(room, &set, &mesh);
             const int64_t psi = model_param_count(&job.model), times = zero >= 2 ? set.micros : 1;
@@ -196,7 +196,7 @@ static void sixteen_thousand_ranks(void **state)
     set.micros = 2;
     set.compile = (CompileOptions){.recompute = RECOMPUTE_FULL};
     set.optim.block = 65536;
-    set.parallel = (ParallelSettings){.mesh = {1, 2048, 8}, .zero = 3, .live = 2};
+    set.parallel = (ParallelSettings){.mesh = {1, 2048, 8, 1}, .zero = 3, .live = 2};
     const Simulation s = simulated(room, &set, &mesh);
     assert_true(s.compiled < 40);
     assert_true(s.n > 1 && s.n < 20); /* homes differ where blocks do not divide */

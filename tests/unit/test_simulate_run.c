@@ -101,20 +101,20 @@ static void recorders_saw_what_was_simulated(void **state)
 {
     (void)state;
     static const ParallelSettings plan[] = {
-        {.mesh = {1, 1, 1}},
-        {.mesh = {1, 3, 1}},
-        {.mesh = {1, 3, 1}, .zero = 1},
-        {.mesh = {1, 3, 1}, .zero = 2},
-        {.mesh = {1, 3, 1}, .zero = 3, .live = 2},
-        {.mesh = {2, 2, 1}, .zero = 0, .reduce_each = true},
-        {.mesh = {2, 2, 1}, .zero = 3, .live = 3},
-        {.mesh = {1, 1, 2}},
-        {.mesh = {1, 1, 3}},
-        {.mesh = {1, 2, 2}, .zero = 1},
-        {.mesh = {2, 2, 2}, .zero = 2},
-        {.mesh = {1, 2, 2}, .zero = 3, .live = 2, .sequence = true},
-        {.mesh = {1, 1, 3}, .sequence = true, .keep_gathered = true},
-        {.mesh = {1, 2, 4}, .zero = 1, .sequence = true},
+        {.mesh = {1, 1, 1, 1}},
+        {.mesh = {1, 3, 1, 1}},
+        {.mesh = {1, 3, 1, 1}, .zero = 1},
+        {.mesh = {1, 3, 1, 1}, .zero = 2},
+        {.mesh = {1, 3, 1, 1}, .zero = 3, .live = 2},
+        {.mesh = {2, 2, 1, 1}, .zero = 0, .reduce_each = true},
+        {.mesh = {2, 2, 1, 1}, .zero = 3, .live = 3},
+        {.mesh = {1, 1, 2, 1}},
+        {.mesh = {1, 1, 3, 1}},
+        {.mesh = {1, 2, 2, 1}, .zero = 1},
+        {.mesh = {2, 2, 2, 1}, .zero = 2},
+        {.mesh = {1, 2, 2, 1}, .zero = 3, .live = 2, .sequence = true},
+        {.mesh = {1, 1, 3, 1}, .sequence = true, .keep_gathered = true},
+        {.mesh = {1, 2, 4, 1}, .zero = 1, .sequence = true},
     };
     for (size_t i = 0; i < sizeof plan / sizeof *plan; i++) {
         run_and_check("llama", &plan[i], 2);
