@@ -135,8 +135,10 @@ static void conclude(const TrainSession *s)
                s->dir.path, (long long)r->steps, (long long)s->config.run_steps);
         return;
     }
-    printf("%s after %lld steps: loss %.4f at the start, %.4f at the end",
-           r->stopped ? "stopped" : "done", (long long)r->steps, r->first_loss, r->last_loss);
+    printf("%s after %lld steps: loss %.4f at %s", r->stopped ? "stopped" : "done",
+           (long long)r->steps, r->first_loss, r->first == 1 ? "the start" : "step ");
+    if (r->first > 1) printf("%lld, where it went on", (long long)r->first);
+    printf(", %.4f at the end", r->last_loss);
     if (r->has_valid) printf(", %.4f on held-out text", r->valid_loss);
     printf("; %s tokens, %s tok/s, memory %s%s; metrics in %s/metrics.jsonl\n",
            text_count((double)r->tokens, count),

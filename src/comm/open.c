@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/beside.h"
 #include "comm/mpi/entry.h"
 
 /* Who sets what. The variables of one row are set for ranks alone: a batch script of Slurm, for
@@ -41,28 +42,16 @@ bool mpi_launched(EnvGet *get, MpiLaunch *out)
     return false;
 }
 
-/* The path given, or the name of the shared object beside the running program. */
-static const char *path_of(const char *given, char room[PATH_MAX])
-{
-    static const char name[] = "/sheaf-mpi.so";
-    if (given) return given;
-    const ssize_t length = readlink("/proc/self/exe", room, PATH_MAX - sizeof name);
-    char *slash = length > 0 ? (room[length] = '\0', strrchr(room, '/')) : NULL;
-    if (!slash) return name + 1;
-    strcpy(slash, name);
-    return room;
-}
-
 bool mpi_is_there(const char *path)
 {
-    char room[PATH_MAX];
-    return access(path_of(path, room), R_OK) == 0;
+    char room[BESIDE_BYTES];
+    return access(path_beside(path, "sheaf-mpi.so", room), R_OK) == 0;
 }
 
 static Err load(const char *path, const MpiEntry **out)
 {
-    char room[PATH_MAX];
-    path = path_of(path, room);
+    char room[BESIDE_BYTES];
+    path = path_beside(path, "sheaf-mpi.so", room);
     if (access(path, R_OK) != 0)
         return err_fail(ERR_CONFIG,
                         "mpi: %s is not there, and ranks that are processes need it; install an "

@@ -3,28 +3,16 @@
 #include "device/open.h"
 
 #include <dlfcn.h>
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/beside.h"
 #include "device/cuda/entry.h"
-
-/* The path given, or the name of the shared object beside the running program. */
-static const char *path_of(const char *given, char room[PATH_MAX])
-{
-    static const char name[] = "/sheaf-cuda.so";
-    if (given) return given;
-    const ssize_t length = readlink("/proc/self/exe", room, PATH_MAX - sizeof name);
-    char *slash = length > 0 ? (room[length] = '\0', strrchr(room, '/')) : NULL;
-    if (!slash) return name + 1;
-    strcpy(slash, name);
-    return room;
-}
 
 static Err load(const char *path, const CudaEntry **out)
 {
-    char room[PATH_MAX];
-    path = path_of(path, room);
+    char room[BESIDE_BYTES];
+    path = path_beside(path, "sheaf-cuda.so", room);
     if (access(path, R_OK) != 0)
         return err_fail(ERR_CONFIG,
                         "cuda: %s is not there; build with nvcc (./x build cuda says what it "

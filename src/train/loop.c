@@ -71,7 +71,8 @@ static Err tell(Loop *l, const Metrics *m)
 static void note(Loop *l, const Metrics *m)
 {
     TrainResult *out = &l->result;
-    if (m->step == l->first.step + 1) out->first_loss = m->loss;
+    out->first = l->first.step + 1;
+    if (m->step == out->first) out->first_loss = m->loss;
     out->last_loss = m->loss;
     out->steps = m->step;
     out->tokens = m->tokens;

@@ -81,7 +81,7 @@ typedef struct {
 } TrainSettings;
 
 typedef struct {
-    int64_t steps; /* done */
+    int64_t first, steps; /* the first of this start; done, of the run */
     double first_loss, last_loss, valid_loss;
     int64_t tokens, tokens_here; /* of the run; since this start */
     int64_t peak_bytes;          /* the highest rank's */
