@@ -1,0 +1,78 @@
+/* shadow_parts.h -- between the files of the shadow device: its queues (shadow.c), what operations do
+ * (shadow_work.c) and the table that run/ and comm/ call (shadow_table.c). */
+#ifndef SUPPORT_SHADOW_PARTS_H
+#define SUPPORT_SHADOW_PARTS_H
+
+#include <pthread.h>
+#include "base/philox.h"
+#include "support/shadow.h"
+
+typedef enum { DO_KERNEL, DO_COPY, DO_SET, DO_RECORD, DO_WAIT, DO_LIST, DO_CLIP, DO_FOLD } Doing;
+
+typedef struct Op {
+    struct Op *next;
+    Doing what;
+    KernelId kernel;
+    Call call;
+    char *to;
+    const char *from;
+    size_t bytes;
+    int byte;
+    DeviceQueue *queue; /* of a wait: runs up to and with its operation `number` */
+    int64_t number;
+    const DeviceList *list;
+    UpdateNumbers numbers;
+    DeviceClip clip;
+    DeviceFold fold;
+    const void *x[DEVICE_FOLD_MOST];
+    void *out[DEVICE_FOLD_MOST];
+} Op;
+
+struct DeviceQueue {
+    DeviceContext *context;
+    Op *first, **last;
+    int64_t put, ran;
+};
+
+struct DeviceContext {
+    DeviceContext *next;
+    DeviceQueue queue[N_LANES];
+    bool open;
+};
+
+struct DeviceEvent {
+    DeviceQueue *queue; /* NULL: never recorded */
+    int64_t number;
+};
+
+struct DeviceList {
+    SquaresPiece *squares;
+    UpdatePiece *update;
+    int n;
+};
+
+/* All contexts, under one lock. */
+typedef struct {
+    pthread_mutex_t lock;
+    DeviceContext *contexts; /* closed ones too: events of theirs may still be waited for */
+    Random random;
+    uint64_t drawn;
+    ShadowPace pace;
+    ShadowCount count;
+} ShadowAll;
+extern ShadowAll shadow_all;
+
+/* shadow.c. A new operation; it goes into a queue, and may run at once. run_until: under the lock. */
+Op *op_new(Doing what);
+Err put(DeviceQueue *q, Op *op);
+void put_locked(DeviceQueue *q, Op *op);
+void run_until(DeviceQueue *q, int64_t number);
+
+/* shadow_work.c. Under the lock. */
+Err run_kernel(KernelId id, const Call *call);
+Err run_squares(const DeviceList *l);
+Err run_update(const DeviceList *l, const UpdateNumbers *u);
+void run_clip(const DeviceClip *c);
+void run_fold(const DeviceFold *f);
+
+#endif

@@ -1,0 +1,304 @@
+/* shadow_table.c -- the shadow device as device/memory.h has it: what is asked of it goes into queues. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/shadow_memory.h"
+#include "support/shadow_parts.h"
+
+static Err put_kernel(KernelId id, const Call *call)
+{
+    MUST(call->queue, "shadow: kernel %s without a queue", kernel_name(id));
+    Op *op = op_new(DO_KERNEL);
+    op->kernel = id;
+    op->call = *call;
+    return put(call->queue, op);
+}
+
+static int count_devices(void) { return 2; }
+
+static Err open_context(int ordinal, DeviceContext **out)
+{
+    (void)ordinal;
+    DeviceContext *c = calloc(1, sizeof *c);
+    if (!c) return err_fail(ERR_NOMEM, "shadow: no memory for a context");
+    for (int i = 0; i < N_LANES; i++) {
+        c->queue[i].context = c;
+        c->queue[i].last = &c->queue[i].first;
+    }
+    c->open = true;
+    pthread_mutex_lock(&shadow_all.lock);
+    c->next = shadow_all.contexts;
+    shadow_all.contexts = c;
+    shadow_all.count.contexts++;
+    pthread_mutex_unlock(&shadow_all.lock);
+    *out = c;
+    return OK;
+}
+
+static void close_context(DeviceContext *c)
+{
+    pthread_mutex_lock(&shadow_all.lock);
+    for (int i = 0; i < N_LANES; i++) run_until(&c->queue[i], c->queue[i].put);
+    c->open = false;
+    shadow_all.count.contexts--;
+    pthread_mutex_unlock(&shadow_all.lock);
+}
+
+static DeviceQueue *queue_of(DeviceContext *c, DeviceLane lane) { return &c->queue[lane]; }
+
+static Err info(DeviceContext *c, DeviceInfo *out)
+{
+    (void)c;
+    *out = (DeviceInfo){
+        .name = "shadow", .total_bytes = (size_t)1 << 32, .free_bytes = (size_t)1 << 32};
+    return OK;
+}
+
+static Err alloc(DeviceContext *c, size_t bytes, void **out)
+{
+    (void)c;
+    pthread_mutex_lock(&shadow_all.lock);
+    const Err err = shadow_alloc(bytes, out);
+    pthread_mutex_unlock(&shadow_all.lock);
+    return err;
+}
+
+static void release(DeviceContext *c, void *at)
+{
+    (void)c;
+    pthread_mutex_lock(&shadow_all.lock);
+    shadow_free(at);
+    pthread_mutex_unlock(&shadow_all.lock);
+}
+
+static Err alloc_host(DeviceContext *c, size_t bytes, void **out)
+{
+    (void)c;
+    *out = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    return *out ? OK : err_fail(ERR_NOMEM, "shadow: no memory for %zu bytes", bytes);
+}
+
+static void release_host(DeviceContext *c, void *at)
+{
+    (void)c;
+    free(at);
+}
+
+static Err copy(DeviceQueue *q, void *to, const void *from, size_t bytes)
+{
+    Op *op = op_new(DO_COPY);
+    op->to = to;
+    op->from = from;
+    op->bytes = bytes;
+    return put(q, op);
+}
+
+static Err set(DeviceQueue *q, void *to, int byte, size_t bytes)
+{
+    Op *op = op_new(DO_SET);
+    op->to = to;
+    op->byte = byte;
+    op->bytes = bytes;
+    return put(q, op);
+}
+
+static Err event_open(DeviceContext *c, DeviceEvent **out)
+{
+    (void)c;
+    *out = calloc(1, sizeof **out);
+    return *out ? OK : err_fail(ERR_NOMEM, "shadow: no memory for an event");
+}
+
+static void event_close(DeviceEvent *e) { free(e); }
+
+static Err record(DeviceQueue *q, DeviceEvent *e)
+{
+    pthread_mutex_lock(&shadow_all.lock);
+    put_locked(q, op_new(DO_RECORD));
+    *e = (DeviceEvent){q, q->put};
+    pthread_mutex_unlock(&shadow_all.lock);
+    return OK;
+}
+
+/* A GPU would not wait at all for what was never recorded: nobody here means that. */
+static Err wait_for(DeviceQueue *q, DeviceEvent *e)
+{
+    Op *op = op_new(DO_WAIT);
+    pthread_mutex_lock(&shadow_all.lock);
+    MUST(e->queue, "shadow: an event is waited for that was never recorded");
+    op->queue = e->queue;
+    op->number = e->number;
+    put_locked(q, op);
+    pthread_mutex_unlock(&shadow_all.lock);
+    return OK;
+}
+
+static Err done(DeviceEvent *e, bool *out)
+{
+    pthread_mutex_lock(&shadow_all.lock);
+    *out = !e->queue || e->queue->ran >= e->number;
+    pthread_mutex_unlock(&shadow_all.lock);
+    return OK;
+}
+
+static Err sync_event(DeviceEvent *e)
+{
+    pthread_mutex_lock(&shadow_all.lock);
+    if (e->queue) run_until(e->queue, e->number);
+    pthread_mutex_unlock(&shadow_all.lock);
+    return OK;
+}
+
+static Err sync_queue(DeviceQueue *q)
+{
+    pthread_mutex_lock(&shadow_all.lock);
+    run_until(q, q->put);
+    pthread_mutex_unlock(&shadow_all.lock);
+    return OK;
+}
+
+static Err list_open(const void *piece, size_t bytes, int n, void **copied, DeviceList **out)
+{
+    DeviceList *l = calloc(1, sizeof *l);
+    *copied = malloc(bytes * (size_t)n + 1);
+    MUST(l && *copied, "shadow: no memory");
+    memcpy(*copied, piece, bytes * (size_t)n);
+    l->n = n;
+    *out = l;
+    return OK;
+}
+
+static Err squares_open(DeviceContext *c, const SquaresPiece *piece, int n, DeviceList **out)
+{
+    void *copied;
+    (void)c;
+    TRY(list_open(piece, sizeof *piece, n, &copied, out));
+    (*out)->squares = copied;
+    return OK;
+}
+
+static Err update_open(DeviceContext *c, const UpdatePiece *piece, int n, DeviceList **out)
+{
+    void *copied;
+    (void)c;
+    TRY(list_open(piece, sizeof *piece, n, &copied, out));
+    (*out)->update = copied;
+    return OK;
+}
+
+static Err squares_run(DeviceQueue *q, const DeviceList *l)
+{
+    Op *op = op_new(DO_LIST);
+    op->list = l;
+    return put(q, op);
+}
+
+static Err update_run(DeviceQueue *q, const DeviceList *l, const UpdateNumbers *numbers)
+{
+    Op *op = op_new(DO_LIST);
+    op->list = l;
+    op->numbers = *numbers;
+    return put(q, op);
+}
+
+static void list_close(DeviceList *l)
+{
+    free(l->squares);
+    free(l->update);
+    free(l);
+}
+
+static Err clip(DeviceQueue *q, const DeviceClip *c)
+{
+    Op *op = op_new(DO_CLIP);
+    op->clip = *c;
+    return put(q, op);
+}
+
+static Err put_fold(DeviceQueue *q, const DeviceFold *f)
+{
+    Op *op = op_new(DO_FOLD);
+    op->fold = *f;
+    memcpy(op->x, f->x, sizeof *f->x * (size_t)f->n);
+    memcpy(op->out, f->out, sizeof *f->out * (size_t)f->n_out);
+    op->fold.x = op->x;
+    op->fold.out = op->out;
+    return put(q, op);
+}
+
+static void switched(DeviceContext *c, bool on)
+{
+    (void)c;
+    (void)on;
+}
+
+/* It has nothing to choose; the file says that much. */
+static const char choices_text[] = "shadow products\n";
+
+static Err choices_save(DeviceContext *c, const char *path)
+{
+    (void)c;
+    FILE *f = fopen(path, "w");
+    if (!f) return err_fail(ERR_IO, "%s: cannot be written", path);
+    fputs(choices_text, f);
+    fclose(f);
+    return OK;
+}
+
+static Err choices_load(DeviceContext *c, const char *path)
+{
+    char text[64] = "";
+    (void)c;
+    FILE *f = fopen(path, "r");
+    if (!f) return err_fail(ERR_IO, "%s: cannot be read", path);
+    const bool same = fgets(text, sizeof text, f) && strcmp(text, choices_text) == 0;
+    fclose(f);
+    return same ? OK : err_fail(ERR_CONFIG, "%s: it is of another device", path);
+}
+
+static const DeviceMemory shadow_memory = {.count = count_devices,
+                                           .open = open_context,
+                                           .close = close_context,
+                                           .queue = queue_of,
+                                           .info = info,
+                                           .alloc = alloc,
+                                           .free = release,
+                                           .alloc_host = alloc_host,
+                                           .free_host = release_host,
+                                           .copy = copy,
+                                           .set = set,
+                                           .event_open = event_open,
+                                           .event_close = event_close,
+                                           .record = record,
+                                           .wait = wait_for,
+                                           .done = done,
+                                           .sync_event = sync_event,
+                                           .sync = sync_queue,
+                                           .squares_open = squares_open,
+                                           .squares_run = squares_run,
+                                           .update_open = update_open,
+                                           .update_run = update_run,
+                                           .list_close = list_close,
+                                           .clip = clip,
+                                           .fold = put_fold,
+                                           .deterministic = switched,
+                                           .choices_measure = switched,
+                                           .choices_save = choices_save,
+                                           .choices_load = choices_load};
+
+#define KERNEL(id)                                                                                 \
+    static Err shadow_##id(const Call *call) { return put_kernel(KERNEL_##id, call); }
+#include "device/kernels.def"
+#undef KERNEL
+
+const Device device_shadow = {
+    .name = "shadow",
+    .kernel =
+        {
+#define KERNEL(id) [KERNEL_##id] = shadow_##id,
+#include "device/kernels.def"
+#undef KERNEL
+        },
+    .memory = &shadow_memory,
+};
