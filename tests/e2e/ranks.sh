@@ -1,31 +1,14 @@
 #!/usr/bin/env bash
 # ranks.sh BINARY -- `sheaf train` on many ranks as a user runs it: the same model under every layout, and what is said when
 # ranks stop, crash or are killed. Works in a temporary folder. Layouts over MPI run where there is an mpirun.
-set -u
-sheaf=$1
-top=$(mktemp -d)
-trap 'kill %% 2>/dev/null; rm -rf "$top"' EXIT
-export XDG_CACHE_HOME=$top/cache
-passed=0 failed=0
+. tests/support/e2e.sh
 
-ok() { # what, command...
-    local what=$1
-    shift
-    if "$@"; then passed=$((passed + 1)); else failed=$((failed + 1)) && echo "FAILED: $what"; fi
-}
 train() { # folder, key=value...
     local dir=$1
     shift
     "$sheaf" train "$top/run.yaml" run.dir="$top/$dir" "$@" >"$top/$dir.out" 2>"$top/$dir.err"
 }
 says() { grep -qE -- "$2" "$top/$1" || { echo "  not in $1: $2" && cat "$top/$1" && false; }; }
-status() { # wanted, command...
-    local want=$1 got
-    shift
-    "$@"
-    got=$?
-    [ $got = "$want" ] || { echo "  exit status $got, not $want" && cat "$top"/*.err && false; }
-}
 losses() { sed 's/, "step_ms.*"sent_bytes": [0-9]*//' "$1/metrics.jsonl"; }
 same() { diff <(losses "$top/$1") <(losses "$top/$2"); }
 numbers() { sed -n "s/.*\"$2\": \([-0-9.e+]*\).*/\1/p" "$top/$1/metrics.jsonl"; }
@@ -158,5 +141,4 @@ if command -v mpirun >/dev/null && [ -e "$(dirname "$sheaf")/sheaf-mpi.so" ]; th
     ok "once" test "$(grep -c "remove run.ranks" "$top/both.err")" = 1
 fi
 
-echo "$passed passed, $failed failed"
-[ $failed = 0 ]
+counted

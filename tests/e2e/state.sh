@@ -2,29 +2,12 @@
 # state.sh BINARY -- runs that end anyhow and go on: killed at every point of a save, on other ranks, with a damaged
 # checkpoint, on a full disk. On the same layout the end is bit for bit that of a run that was never killed, and samples are
 # those of one pass. Works in a temporary folder.
-set -u
-sheaf=$1
-top=$(mktemp -d)
-trap 'kill %% 2>/dev/null; rm -rf "$top"' EXIT
-export XDG_CACHE_HOME=$top/cache
-passed=0 failed=0
+. tests/support/e2e.sh
 
-ok() { # what, command...
-    local what=$1
-    shift
-    if "$@"; then passed=$((passed + 1)); else failed=$((failed + 1)) && echo "FAILED: $what"; fi
-}
 train() { # folder, key=value...
     local dir=$1
     shift
     "$sheaf" train "$top/run.yaml" run.dir="$top/$dir" "$@" >"$top/$dir.out" 2>"$top/$dir.err"
-}
-status() { # wanted, command...
-    local want=$1 got
-    shift
-    "$@"
-    got=$?
-    [ $got = "$want" ] || { echo "  exit status $got, not $want" && false; }
 }
 says() { grep -qF -- "$2" "$top/$1" || { echo "  not in $1: $2" && cat "$top/$1" && false; }; }
 losses() { sed 's/, "step_ms.*//' "$top/$1/metrics.jsonl"; }
@@ -273,5 +256,4 @@ ok "goes on" status 0 train t optim.skip="$most" run.steps=12
 ok "and Adam's time has counted updates alone" same_end some t 00000012
 ok "what was skipped is told once" cmp "$top/some/skipped.jsonl" "$top/t/skipped.jsonl"
 
-echo "$passed passed, $failed failed"
-[ $failed = 0 ]
+counted

@@ -1,18 +1,8 @@
 #!/usr/bin/env bash
 # train.sh BINARY -- `sheaf train` as a user runs it: the same losses however it is run, and nothing lost when it ends
 # early. Works in a temporary folder.
-set -u
-sheaf=$1
-top=$(mktemp -d)
-trap 'kill %% 2>/dev/null; rm -rf "$top"' EXIT
-export XDG_CACHE_HOME=$top/cache
-passed=0 failed=0
+. tests/support/e2e.sh
 
-ok() { # what, command...
-    local what=$1
-    shift
-    if "$@"; then passed=$((passed + 1)); else failed=$((failed + 1)) && echo "FAILED: $what"; fi
-}
 losses() { sed 's/, "step_ms.*//' "$1/metrics.jsonl"; } # all that must not depend on the clock
 train() { # folder, key=value...
     local dir=$1
@@ -22,13 +12,6 @@ train() { # folder, key=value...
 same() { diff <(losses "$top/$1") <(losses "$top/$2"); }
 other() { ! diff -q <(losses "$top/$1" | head -n 1) <(losses "$top/$2" | head -n 1) >/dev/null; }
 says() { grep -qF -- "$2" "$top/$1" || { echo "  not in $1: $2" && cat "$top/$1" && false; }; }
-status() { # wanted, command...
-    local want=$1 got
-    shift
-    "$@"
-    got=$?
-    [ $got = "$want" ] || { echo "  exit status $got, not $want" && false; }
-}
 lines() { [ "$(wc -l <"$top/$1/metrics.jsonl")" = "$2" ]; }
 
 for i in $(seq 1 400); do echo "line $i: the quick brown fox jumps over $((i * i)) lazy dogs"; done >"$top/text"
@@ -151,5 +134,4 @@ ok "f64 on cpu" status 2 train n run.device=cpu precision.compute=f64
 ok "is said, too" says n.err "f64 runs on ref: set run.device=ref"
 ok "nothing was made for a refused run" test ! -e "$top/n"
 
-echo "$passed passed, $failed failed"
-[ $failed = 0 ]
+counted
