@@ -5,6 +5,7 @@
 #include <string.h>
 #include "cli/config_mesh.h"
 #include "cli/keys.h"
+#include "cli/machine.h"
 
 static bool is_word(const TextList *list, const char *word)
 {
@@ -73,6 +74,7 @@ static CompileOptions compile_options(const Config *c)
     else
         o.recompute_names = again->text;
     if (!is_word(away, "none")) o.offload_names = away->text;
+    if (c->numerics_logits > 0) o.chunk_elements = c->numerics_logits * 1000000;
     return o;
 }
 
@@ -156,7 +158,9 @@ Err config_job(const Config *c, const ModelConfig *model, JobSettings *out)
                      .optim = optim_settings(c),
                      .parallel = config_parallel(c)};
     Option device;
-    TRY(config_device(c, &device));
+    TRY(machine_choice(c, &device));
+    if (!s.compile.chunk_elements && device == DEVICE_CUDA)
+        s.compile.chunk_elements = COMPILE_CHUNK_FAR;
     TRY(stage_rules(c, &s));
     if (micros > SCHEDULE_MAX)
         return err_fail(ERR_CONFIG,

@@ -31,6 +31,9 @@ typedef struct {
 /* Logits at once, unless the options say: so many elements, but at least these rows, since products of
  * fewer are slow. */
 #define COMPILE_CHUNK ((int64_t)1 << 22)
+/* Of a device with memory of its own, whose products want more, and whose sum of dw, read and
+ * written once a chunk, is not to cost as much as they do. */
+#define COMPILE_CHUNK_FAR ((int64_t)1 << 30)
 enum { COMPILE_CHUNK_ROWS = 256 };
 
 /* Local. The whole way. `unit` is left as it was; the program lives in `arena`. When `watch` is not

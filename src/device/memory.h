@@ -25,6 +25,7 @@ typedef struct DeviceContext DeviceContext;
 typedef struct DeviceQueue DeviceQueue;
 typedef struct DeviceEvent DeviceEvent;
 typedef struct DeviceList DeviceList;
+typedef struct DeviceMarks DeviceMarks;
 
 typedef enum { LANE_COMPUTE, LANE_COMM, LANE_D2H, LANE_H2D, N_LANES } DeviceLane;
 
@@ -114,6 +115,13 @@ typedef struct DeviceMemory {
     Err (*done)(DeviceEvent *e, bool *out);      /* the host looks */
     Err (*sync_event)(DeviceEvent *e);           /* the host waits */
     Err (*sync)(DeviceQueue *q);                 /* likewise, for all that is in the queue */
+
+    /* Moments at which a queue passed: for who asks how long its work took. */
+    Err (*marks_open)(DeviceContext *c, int n, DeviceMarks **out);
+    void (*marks_close)(DeviceMarks *m);
+    Err (*mark)(DeviceQueue *q, DeviceMarks *m, int i);
+    /* Seconds from mark 0 to each of the first n, all of which have passed. */
+    Err (*marks_read)(const DeviceMarks *m, int n, double *seconds);
 
     /* Many tensors in one launch. A list is made once, of pieces in device memory, and run each
      * step; a rank's UPDATE is squares_run, clip, update_run, and asks the host for nothing. */

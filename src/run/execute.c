@@ -301,7 +301,7 @@ Err execute_run(Rank *r, const Linked *l)
         nap(r);
         const double begin_s = watch_begin(r, l, i);
         TRY(run_instr(&s, &p->instr[i]));
-        watch_end(r, l, i, begin_s);
+        TRY(watch_end(r, l, i, begin_s));
         TRY(steps_poll(r));
     }
     MUST(r->n_begun == 0, "program %s: %d copies were begun and not waited for", p->kind,

@@ -64,11 +64,18 @@ Err lists_squares(Rank *r);
 Err lists_clip(Rank *r, double mean);
 Err lists_update(Rank *r, int unit);
 
+/* Local. marks.c: when the device did what the trace tells. Put behind each event; event -1 begins a
+ * step. Settled when the queue is empty. */
+Err marks_open(Rank *r);
+void marks_close(Rank *r);
+Err marks_put(Rank *r, int64_t event);
+Err marks_settle(Rank *r, double now_s);
+
 /* Local. watch.c: tell who looks on. Around an action (instr -1) and around each instruction of its
  * program; watch_end gets what watch_begin returned. Step 0: none. */
-void watch_step(Rank *r, int64_t step);
+Err watch_step(Rank *r, int64_t step);
 double watch_begin(Rank *r, const Linked *l, int instr);
-void watch_end(Rank *r, const Linked *l, int instr, double begin_s);
+Err watch_end(Rank *r, const Linked *l, int instr, double begin_s);
 
 /* Local. nap.c: sleeps here, if it is to. */
 void nap(Rank *r);

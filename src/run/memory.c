@@ -98,6 +98,7 @@ static void close_on_device(Rank *r)
     if (!r->context) return;
     for (int i = 0; i < N_LANES; i++) (void)m->sync(m->queue(r->context, (DeviceLane)i));
     lists_close(r);
+    marks_close(r);
     for (int i = 0; i < MAX_BEGUN + 1; i++)
         if (r->event[i]) m->event_close(r->event[i]);
     for (int i = 0; i < N_ARENAS; i++)

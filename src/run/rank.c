@@ -20,6 +20,7 @@ Err rank_open(Rank *r, const RankSettings *settings)
                         lp->n);
     for (int m = 0; m < lp->micros; m++) r->live_rows[m] = lp->model->rows;
     r->slot[SLOT_ONE] = 1.0;
+    TRY(marks_open(r));
     return r->memory ? lists_open(r) : OK;
 }
 
@@ -152,7 +153,7 @@ static Err walk(Rank *r)
         if (r->settings.poison) TRY(poison_freed(r, l));
         if (i == lp->n) break;
         TRY(act(r, i));
-        watch_end(r, l, -1, begin_s);
+        TRY(watch_end(r, l, -1, begin_s));
         TRY(steps_poll(r));
     }
     return execute_tally(r);
@@ -162,9 +163,9 @@ Err rank_step(Rank *r, const StepSettings *step, StepResult *out)
 {
     set_slots(r, step);
     TRY(desk_send(r));
-    watch_step(r, step->step);
+    TRY(watch_step(r, step->step));
     TRY(walk(r));
-    watch_step(r, 0);
+    TRY(watch_step(r, 0));
     *out = (StepResult){.loss_sum = r->loss_sum,
                         .grad_norm = r->norm,
                         .live_tokens = r->live_tokens,

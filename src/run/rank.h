@@ -60,7 +60,8 @@ typedef struct {
     bool late;   /* what is begun is done only when it is waited for */
     RankNaps naps;
     RankWatch *watch; /* told where the rank is; NULL: nobody watches */
-    RankTrace *trace; /* told what it did, and when; NULL: nobody asks */
+    RankTrace *trace; /* told what it did, and when; NULL: nobody asks. On a device: when that did
+                         it, the queue of computing being one line */
 } RankSettings;
 
 enum { MAX_CALLS = 8, MAX_BEGUN = 32 };
@@ -81,6 +82,14 @@ typedef struct {
     DeviceList **update; /* [units]; NULL: nothing of it is at home */
 } RankLists;
 
+/* Of the step's trace on a device: marks.c. */
+typedef struct {
+    DeviceMarks *marks; /* NULL: nobody asks, or the device is the host */
+    int n, most;
+    double *seconds; /* [most] */
+    int64_t *event;  /* [most]: of the trace; -1: the step's start */
+} RankMarks;
+
 struct Rank {
     RankSettings settings;
     Arena arena[N_ARENAS];
@@ -92,6 +101,7 @@ struct Rank {
     size_t desk_at;
     DeviceEvent *event[MAX_BEGUN + 1]; /* of copies that are begun; the last: of inputs */
     RankLists lists;
+    RankMarks marks;
     void *logits; /* where the host reads them */
     void *stage;  /* see memory_stage; NULL: not yet */
     double slot[N_SLOTS];

@@ -35,12 +35,16 @@ static void tell_action(RankWatch *w, const Rank *r, const Action *a)
     put(&w->action, a->kind);
 }
 
-void watch_step(Rank *r, int64_t step)
+Err watch_step(Rank *r, int64_t step)
 {
     RankWatch *w = r->settings.watch;
-    if (!w) return;
-    put(&w->action, -1);
-    atomic_store_explicit(&w->step, step, memory_order_relaxed);
+    if (w) {
+        put(&w->action, -1);
+        atomic_store_explicit(&w->step, step, memory_order_relaxed);
+    }
+    if (step) return marks_put(r, -1);
+    if (r->marks.marks) TRY(r->memory->sync(r->queue));
+    return marks_settle(r, now_s());
 }
 
 double watch_begin(Rank *r, const Linked *l, int instr)
@@ -54,13 +58,13 @@ double watch_begin(Rank *r, const Linked *l, int instr)
     return r->settings.trace ? now_s() : 0;
 }
 
-void watch_end(Rank *r, const Linked *l, int instr, double begin_s)
+Err watch_end(Rank *r, const Linked *l, int instr, double begin_s)
 {
     RankTrace *t = r->settings.trace;
-    if (!t || (instr < 0 && l->program)) return; /* a RUN is told by its instructions */
+    if (!t || (instr < 0 && l->program)) return OK; /* a RUN is told by its instructions */
     if (t->n == t->cap) {
         t->missed++;
-        return;
+        return OK;
     }
     t->at[t->n++] = (TraceEvent){.begin_s = begin_s,
                                  .end_s = now_s(),
@@ -70,4 +74,5 @@ void watch_end(Rank *r, const Linked *l, int instr, double begin_s)
                                  .micro = l->action.micro,
                                  .action = l->action.kind,
                                  .phase = l->action.phase};
+    return marks_put(r, t->n - 1);
 }

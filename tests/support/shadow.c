@@ -1,6 +1,8 @@
 /* shadow.c -- queues of the shadow device: what waits in them, and when it runs. */
+#define _POSIX_C_SOURCE 200809L
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "support/shadow_memory.h"
 #include "support/shadow_parts.h"
@@ -26,6 +28,13 @@ ShadowCount shadow_count(void)
     return count;
 }
 
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 static Err run_op(const Op *op)
 {
     switch (op->what) {
@@ -44,6 +53,9 @@ static Err run_op(const Op *op)
         return OK;
     case DO_FOLD:
         run_fold(&op->fold);
+        return OK;
+    case DO_MARK:
+        *op->when = now_s();
         return OK;
     case DO_WAIT:
         run_until(op->queue, op->number);

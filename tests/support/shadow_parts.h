@@ -7,7 +7,17 @@
 #include "base/philox.h"
 #include "support/shadow.h"
 
-typedef enum { DO_KERNEL, DO_COPY, DO_SET, DO_RECORD, DO_WAIT, DO_LIST, DO_CLIP, DO_FOLD } Doing;
+typedef enum {
+    DO_KERNEL,
+    DO_COPY,
+    DO_SET,
+    DO_RECORD,
+    DO_MARK,
+    DO_WAIT,
+    DO_LIST,
+    DO_CLIP,
+    DO_FOLD
+} Doing;
 
 typedef struct Op {
     struct Op *next;
@@ -20,6 +30,7 @@ typedef struct Op {
     int byte;
     DeviceQueue *queue; /* of a wait: runs up to and with its operation `number` */
     int64_t number;
+    double *when; /* of a mark */
     const DeviceList *list;
     UpdateNumbers numbers;
     DeviceClip clip;
@@ -43,6 +54,11 @@ struct DeviceContext {
 struct DeviceEvent {
     DeviceQueue *queue; /* NULL: never recorded */
     int64_t number;
+};
+
+struct DeviceMarks {
+    int n;
+    double when[]; /* seconds; 0: not yet passed */
 };
 
 struct DeviceList {

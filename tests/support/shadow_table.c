@@ -103,6 +103,35 @@ static Err set(DeviceQueue *q, void *to, int byte, size_t bytes)
     return put(q, op);
 }
 
+static Err marks_open(DeviceContext *c, int n, DeviceMarks **out)
+{
+    (void)c;
+    *out = calloc(1, sizeof **out + sizeof(double) * (size_t)n);
+    if (!*out) return err_fail(ERR_NOMEM, "shadow: no memory for %d marks", n);
+    (*out)->n = n;
+    return OK;
+}
+
+static void marks_close(DeviceMarks *m) { free(m); }
+
+static Err mark(DeviceQueue *q, DeviceMarks *m, int i)
+{
+    MUST(i >= 0 && i < m->n, "shadow: mark %d of %d", i, m->n);
+    Op *op = op_new(DO_MARK);
+    op->when = &m->when[i];
+    *op->when = 0;
+    return put(q, op);
+}
+
+static Err marks_read(const DeviceMarks *m, int n, double *seconds)
+{
+    for (int i = 0; i < n; i++) {
+        MUST(m->when[i] > 0, "shadow: mark %d was read before the queue came to it", i);
+        seconds[i] = m->when[i] - m->when[0];
+    }
+    return OK;
+}
+
 static Err event_open(DeviceContext *c, DeviceEvent **out)
 {
     (void)c;
@@ -275,6 +304,10 @@ static const DeviceMemory shadow_memory = {.count = count_devices,
                                            .done = done,
                                            .sync_event = sync_event,
                                            .sync = sync_queue,
+                                           .marks_open = marks_open,
+                                           .marks_close = marks_close,
+                                           .mark = mark,
+                                           .marks_read = marks_read,
                                            .squares_open = squares_open,
                                            .squares_run = squares_run,
                                            .update_open = update_open,

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "support/jobs.h"
+#include "support/shadow.h"
 
 static int calls_left; /* of the gemm that fails */
 
@@ -17,9 +18,10 @@ static Err failing(const Call *c)
 }
 
 /* A job of two micro-batches, watched. */
-static void open_watched(TestJob *t, RankWatch *watch, RankTrace *trace)
+static void open_watched(TestJob *t, DType dtype, RankWatch *watch, RankTrace *trace)
 {
-    const JobSettings set = test_job_settings("llama", JOB_STEP);
+    JobSettings set = test_job_settings("llama", JOB_STEP);
+    set.dtype = dtype;
     assert_int_equal(test_job_open(t, &set, 1), OK);
     t->rank.settings.watch = watch;
     t->rank.settings.trace = trace;
@@ -33,7 +35,7 @@ static void the_cell_stays_where_the_step_failed(void **state)
     StepResult r;
     Device broken = device_ref;
     broken.kernel[KERNEL_gemm] = failing;
-    open_watched(&t, &watch, NULL);
+    open_watched(&t, F64, &watch, NULL);
     t.rank.settings.device = &broken;
     calls_left = 3; /* layer 0 has four products in its forward phase: its last */
     assert_int_equal(rank_step(&t.rank, &(StepSettings){.step = 7, .lr = 1e-3}, &r), ERR_CHECK);
@@ -60,7 +62,7 @@ static void every_instruction_is_an_event(void **state)
     RankWatch watch = {0};
     StepResult r;
     int64_t want = 0;
-    open_watched(&t, &watch, &trace);
+    open_watched(&t, F64, &watch, &trace);
     assert_int_equal(rank_step(&t.rank, &(StepSettings){.step = 1, .lr = 1e-3}, &r), OK);
     for (int i = 0; i < t.job.linked.n; i++) {
         const Linked *l = &t.job.linked.list[i];
@@ -81,11 +83,43 @@ static void every_instruction_is_an_event(void **state)
     test_job_close(&t);
 }
 
+/* The host issues the work of the step long before the device runs it: the trace tells of the
+ * device, whose queue has no gaps between one event and the next. */
+static void events_of_a_device_are_when_it_ran(void **state)
+{
+    (void)state;
+    TestJob t;
+    static TraceEvent room[4096];
+    RankTrace trace = {room, 0, 4096, 0};
+    StepResult r;
+    Rank rank;
+    open_watched(&t, F32, NULL, NULL);
+    RankSettings set = t.rank.settings;
+    set.device = &device_shadow;
+    set.trace = &trace;
+    set.comm = NULL;
+    shadow_set(5, SHADOW_LATEST);
+    if (rank_open(&rank, &set) != OK) fail_msg("%s", err_text());
+    assert_int_equal(rank_init_weights(&rank, 3), OK);
+    for (int step = 1; step <= 2; step++)
+        assert_int_equal(rank_step(&rank, &(StepSettings){.step = step, .lr = 1e-3}, &r), OK);
+    const int64_t half = trace.n / 2;
+    assert_true(half > 100 && trace.missed == 0);
+    for (int64_t i = 0; i < trace.n; i++) {
+        assert_true(room[i].end_s > room[i].begin_s);
+        if (i % half) assert_true(room[i].begin_s == room[i - 1].end_s);
+    }
+    assert_true(room[half].begin_s > room[half - 1].end_s);
+    rank_close(&rank);
+    test_job_close(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_cell_stays_where_the_step_failed),
         cmocka_unit_test(every_instruction_is_an_event),
+        cmocka_unit_test(events_of_a_device_are_when_it_ran),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -81,6 +81,12 @@ Err cuda_update_run(DeviceQueue *q, const DeviceList *l, const UpdateNumbers *nu
 void cuda_list_close(DeviceList *l);
 Err cuda_clip(DeviceQueue *q, const DeviceClip *clip);
 
+/* marks.c */
+Err cuda_marks_open(DeviceContext *c, int n, DeviceMarks **out);
+void cuda_marks_close(DeviceMarks *m);
+Err cuda_mark(DeviceQueue *q, DeviceMarks *m, int i);
+Err cuda_marks_read(const DeviceMarks *m, int n, double *seconds);
+
 /* fold.cu */
 Err cuda_fold(DeviceQueue *q, const DeviceFold *fold);
 

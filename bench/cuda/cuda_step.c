@@ -1,0 +1,352 @@
+/* cuda_step.c -- a whole training step on a GPU, and where its time goes, op by op.
+ *
+ *     build/release/bench/cuda_step model=gpt2-124m vocab=50304 sequences=64 seq_len=1024
+ *     build/release/bench/cuda_step model=llama3.2-1b sequences=8 seq_len=4096 deterministic=1
+ *
+ * bf16 with f32 master weights and sums; forward, backward, clip and AdamW on random tokens, whole
+ * sequences. The floor of an op is its flops at the rate of a large product, or its bytes at the
+ * rate of a copy, both measured first; the rest of the step is between ops. The step that is taken
+ * apart is one more, after those that are timed. choices=FILE keeps the algorithms of products. */
+#define _DEFAULT_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "device/open.h"
+#include "train/job.h"
+#include "train/peak.h"
+
+#ifndef BENCH_CUDA_OBJECT
+#define BENCH_CUDA_OBJECT NULL /* beside this program */
+#endif
+
+enum { MOST_STEPS = 1000, MOST_EVENTS = 1 << 18, COPY_BYTES = 1 << 30 };
+
+typedef struct {
+    const char *model, *choices, *recompute;
+    int64_t sequences, seq_len, vocab, chunk, steps, deterministic;
+} Options;
+
+typedef struct {
+    Options o;
+    Arena arena;
+    ModelConfig config;
+    Job job;
+    Rank rank;
+    const Device *device;
+    RankTrace trace;
+    double start_s, flops_per_s, copy_Bps;
+} Bench;
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* ---- what the card can do ---- */
+
+static Err time_copies(const DeviceMemory *m, DeviceContext *c, char *from, double *best)
+{
+    DeviceMarks *marks;
+    DeviceQueue *q = m->queue(c, LANE_COMPUTE);
+    double seconds[12];
+    TRY(m->marks_open(c, 12, &marks));
+    for (int i = 0; i < 12; i++) {
+        TRY(m->mark(q, marks, i));
+        TRY(m->copy(q, from + COPY_BYTES, from, COPY_BYTES));
+    }
+    TRY(m->sync(q));
+    TRY(m->marks_read(marks, 12, seconds));
+    m->marks_close(marks);
+    *best = 0;
+    for (int i = 2; i < 12; i++) {
+        const double rate = 2.0 * COPY_BYTES / (seconds[i] - seconds[i - 1]);
+        if (rate > *best) *best = rate;
+    }
+    return OK;
+}
+
+static Err measure_card(Bench *b)
+{
+    const DeviceMemory *m = b->device->memory;
+    DeviceContext *c;
+    DeviceInfo info;
+    void *at;
+    const PeakOf of = {.device = b->device, .dtype = BF16};
+    TRY(peak_measure(&of, &b->flops_per_s));
+    TRY(m->open(0, &c));
+    TRY(m->alloc(c, 2 * (size_t)COPY_BYTES, &at));
+    const Err err = time_copies(m, c, at, &b->copy_Bps);
+    TRY(m->info(c, &info));
+    m->free(c, at);
+    m->close(c);
+    printf("%s\na large product: %.0f TFLOP/s; a copy: %.2f TB/s\n", info.name,
+           1e-12 * b->flops_per_s, 1e-12 * b->copy_Bps);
+    return err;
+}
+
+/* ---- the job ---- */
+
+static JobSettings settings_of(const Bench *b)
+{
+    const bool full = strcmp(b->o.recompute, "full") == 0;
+    const bool selective = strcmp(b->o.recompute, "selective") == 0;
+    return (JobSettings){.kind = JOB_STEP,
+                         .config = &b->config,
+                         .dtype = BF16,
+                         .batch = {b->o.sequences, b->o.seq_len},
+                         .micros = 1,
+                         .causal = true,
+                         .schedule = "1f1b",
+                         .compile = {.chunk_elements = b->o.chunk ? b->o.chunk : COMPILE_CHUNK_FAR,
+                                     .recompute = full        ? RECOMPUTE_FULL
+                                                  : selective ? RECOMPUTE_SELECTIVE
+                                                              : RECOMPUTE_NONE},
+                         .optim = {.kind = OPTIM_ADAMW,
+                                   .beta1 = 0.9,
+                                   .beta2 = 0.95,
+                                   .eps = 1e-8,
+                                   .weight_decay = 0.1,
+                                   .clip = 1,
+                                   .block = 65536}};
+}
+
+static void fill_inputs(Rank *r, const Options *o, int64_t vocab)
+{
+    uint64_t seed = 1;
+    for (int32_t i = 0; i < o->sequences * o->seq_len; i++) {
+        const int32_t first = i - i % (int32_t)o->seq_len, range[4] = {first, i + 1, 0, 0};
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        ((int32_t *)rank_input(r, 0, INPUT_TOKENS).data)[i] =
+            (int32_t)((seed >> 33) % (uint64_t)vocab);
+        ((int32_t *)rank_input(r, 0, INPUT_TARGETS).data)[i] =
+            (int32_t)((seed >> 20) % (uint64_t)vocab);
+        ((int32_t *)rank_input(r, 0, INPUT_POSITIONS).data)[i] = i - first;
+        ((float *)rank_input(r, 0, INPUT_WEIGHTS).data)[i] = 1;
+        memcpy((int32_t *)rank_input(r, 0, INPUT_RANGES).data + 4 * i, range, sizeof range);
+    }
+}
+
+static Err open_rank(Bench *b)
+{
+    const JobSettings set = settings_of(b);
+    TRY(job_compile(&set, &b->arena, &b->job));
+    const RankSettings rank = {.program = &b->job.linked,
+                               .device = b->device,
+                               .deterministic = b->o.deterministic != 0,
+                               .optim = b->job.settings.optim,
+                               .trace = &b->trace};
+    TRY(rank_open(&b->rank, &rank));
+    TRY(rank_init_weights(&b->rank, 1));
+    fill_inputs(&b->rank, &b->o, b->config.vocab);
+    return OK;
+}
+
+static Err choose(Bench *b)
+{
+    const DeviceMemory *m = b->device->memory;
+    const double start = now_s();
+    const bool kept = b->o.choices && access(b->o.choices, R_OK) == 0;
+    if (kept) TRY(m->choices_load(b->rank.context, b->o.choices));
+    m->choices_measure(b->rank.context, true);
+    TRY(rank_try_products(&b->rank));
+    m->choices_measure(b->rank.context, false);
+    if (b->o.choices) TRY(m->choices_save(b->rank.context, b->o.choices));
+    printf("algorithms of products: %s, %.2f s\n", kept ? "from a file" : "measured",
+           now_s() - start);
+    return OK;
+}
+
+/* ---- the steps ---- */
+
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static Err step(Bench *b, int64_t number, double *seconds)
+{
+    StepResult result;
+    const double start = now_s();
+    TRY(rank_step(&b->rank, &(StepSettings){.step = number, .lr = 1e-4}, &result));
+    *seconds = now_s() - start;
+    if (number == 1) printf("first loss %.4f\n", result.loss);
+    return OK;
+}
+
+static Err time_steps(Bench *b, double *median)
+{
+    double seconds[MOST_STEPS];
+    const double tokens = (double)(b->o.sequences * b->o.seq_len);
+    double params = 0;
+    for (int p = 0; p < b->job.model.n_params; p++) params += (double)b->job.model.param[p].count;
+    const double attention =
+        12.0 * (double)b->config.n_layers * (double)b->config.width * (double)b->o.seq_len;
+    for (int i = 0; i < 3; i++) {
+        TRY(step(b, i + 1, &seconds[0]));
+        if (i == 0) printf("first step done %.2f s after the start\n", now_s() - b->start_s);
+    }
+    for (int i = 0; i < b->o.steps; i++) TRY(step(b, i + 4, &seconds[i]));
+    qsort(seconds, (size_t)b->o.steps, sizeof *seconds, by_size);
+    *median = seconds[b->o.steps / 2];
+    printf("step: %.2f ms median, %.2f best; %.0f tokens/s; %.0f TFLOP/s by 6N + 12LdT; mfu %.1f%% "
+           "(attention counted half, of the large product)\n",
+           1e3 * *median, 1e3 * seconds[0], tokens / *median,
+           1e-12 * (6 * params + attention) * tokens / *median,
+           100 * (6 * params + attention / 2) * tokens / *median / b->flops_per_s);
+    return OK;
+}
+
+/* ---- one step, op by op ---- */
+
+typedef struct {
+    const char *name;
+    int64_t calls;
+    double seconds, flops, bytes, floor_s;
+} Share;
+
+static Share *share_of(Share *all, int *n, const char *name)
+{
+    for (int i = 0; i < *n; i++)
+        if (strcmp(all[i].name, name) == 0) return &all[i];
+    all[*n] = (Share){.name = name};
+    return &all[(*n)++];
+}
+
+static int by_seconds(const void *a, const void *b)
+{
+    const double x = ((const Share *)a)->seconds, y = ((const Share *)b)->seconds;
+    return (x < y) - (x > y);
+}
+
+static void add_event(const Bench *b, const TraceEvent *e, Share *s)
+{
+    s->calls++;
+    s->seconds += e->end_s - e->begin_s;
+    if (e->instr < 0) return;
+    const int kind = b->job.model.unit[e->unit].kind;
+    const Instr *in = &b->job.program[kind].instr[e->instr];
+    const double flops_s = (double)in->flops / b->flops_per_s;
+    const double bytes_s = (double)in->bytes / b->copy_Bps;
+    s->flops += (double)in->flops;
+    s->bytes += (double)in->bytes;
+    s->floor_s += flops_s > bytes_s ? flops_s : bytes_s;
+}
+
+static Err take_apart(Bench *b, double median)
+{
+    Share all[N_OPS + 8];
+    int n = 0;
+    double step_s, sum = 0;
+    b->trace.n = 0;
+    b->trace.cap = MOST_EVENTS;
+    TRY(step(b, b->o.steps + 4, &step_s));
+    for (int64_t i = 0; i < b->trace.n; i++) {
+        const TraceEvent *e = &b->trace.at[i];
+        const char *name = e->instr >= 0           ? op_info((OpId)e->op)->name
+                           : e->action == A_UPDATE ? "(update)"
+                           : e->action == A_NORM   ? "(norm)"
+                                                   : "(other)";
+        add_event(b, e, share_of(all, &n, name));
+    }
+    qsort(all, (size_t)n, sizeof *all, by_seconds);
+    printf("%-18s %6s %9s %7s %9s %8s %8s\n", "op", "calls", "ms", "share", "TFLOP/s", "TB/s",
+           "of floor");
+    for (int i = 0; i < n; i++) {
+        const Share *s = &all[i];
+        sum += s->seconds;
+        printf("%-18s %6lld %9.3f %6.1f%% %9.0f %8.2f", s->name, (long long)s->calls,
+               1e3 * s->seconds, 100 * s->seconds / step_s, 1e-12 * s->flops / s->seconds,
+               1e-12 * s->bytes / s->seconds);
+        printf(s->floor_s > 0 ? " %7.0f%%\n" : "\n", 100 * s->floor_s / s->seconds);
+    }
+    printf("%-18s %6s %9.3f %6.1f%%\n%-18s %6s %9.3f %6.1f%% (marked; %.2f unmarked)\n",
+           "between ops, host", "", 1e3 * (step_s - sum), 100 * (1 - sum / step_s), "step", "",
+           1e3 * step_s, 100.0, 1e3 * median);
+    return OK;
+}
+
+static Err print_memory(const Bench *b)
+{
+    DeviceInfo info;
+    const size_t *bytes = b->job.linked.bytes;
+    const double gib = 1.0 / (1 << 30);
+    const size_t sum = bytes[ARENA_STATE] + bytes[ARENA_STEP] + bytes[ARENA_WORK];
+    TRY(b->device->memory->info(b->rank.context, &info));
+    printf("memory: %.2f GiB (state %.2f, step %.2f, work %.2f); workspaces of libraries %.2f; the "
+           "card says %.2f in use\n",
+           gib * (double)sum, gib * (double)bytes[ARENA_STATE], gib * (double)bytes[ARENA_STEP],
+           gib * (double)bytes[ARENA_WORK], gib * (double)info.workspace_bytes,
+           gib * (double)(info.total_bytes - info.free_bytes));
+    return OK;
+}
+
+static Err run(Bench *b)
+{
+    char vocab[64];
+    const ModelField field = {"vocab_size", vocab, "vocab=", 2};
+    double median;
+    TRY(arena_open(&b->arena, "bench", ARENA_PLENTY));
+    snprintf(vocab, sizeof vocab, "%lld", (long long)b->o.vocab);
+    TRY(model_config_load(b->o.model, &field, b->o.vocab > 0, &b->arena, &b->config));
+    TRY(ARENA_NEW(&b->arena, MOST_EVENTS, &b->trace.at));
+    TRY(device_cuda_open(BENCH_CUDA_OBJECT, &b->device));
+    TRY(measure_card(b));
+    printf("\n%s, %lld x %lld tokens, bf16%s\n", b->o.model, (long long)b->o.sequences,
+           (long long)b->o.seq_len, b->o.deterministic ? ", deterministic" : "");
+    b->start_s = now_s();
+    TRY(open_rank(b));
+    TRY(choose(b));
+    TRY(time_steps(b, &median));
+    TRY(take_apart(b, median));
+    TRY(print_memory(b));
+    rank_close(&b->rank);
+    arena_close(&b->arena);
+    return OK;
+}
+
+static bool read_option(const char *word, Options *o)
+{
+    const struct {
+        const char *key, **text;
+        int64_t *number;
+    } table[] = {{"model=", &o->model, NULL},
+                 {"choices=", &o->choices, NULL},
+                 {"recompute=", &o->recompute, NULL},
+                 {"sequences=", NULL, &o->sequences},
+                 {"seq_len=", NULL, &o->seq_len},
+                 {"vocab=", NULL, &o->vocab},
+                 {"chunk=", NULL, &o->chunk},
+                 {"steps=", NULL, &o->steps},
+                 {"deterministic=", NULL, &o->deterministic}};
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        const size_t n = strlen(table[i].key);
+        if (strncmp(word, table[i].key, n) != 0) continue;
+        if (table[i].text) *table[i].text = word + n;
+        if (table[i].number) *table[i].number = atoll(word + n);
+        return true;
+    }
+    return false;
+}
+
+int main(int argc, char **argv)
+{
+    static Bench b = {.o = {"gpt2-124m", NULL, "none", 64, 1024, 0, 0, 20, 0}};
+    for (int i = 1; i < argc; i++)
+        if (!read_option(argv[i], &b.o)) {
+            fprintf(stderr,
+                    "cuda_step: \"%s\": there are model= sequences= seq_len= vocab= chunk= steps= "
+                    "deterministic=0|1 recompute=none|selective|full choices=FILE\n",
+                    argv[i]);
+            return 2;
+        }
+    if (b.o.steps < 1 || b.o.steps > MOST_STEPS) b.o.steps = 20;
+    if (run(&b) == OK) return 0;
+    fprintf(stderr, "cuda_step: %s\n", err_text());
+    return 1;
+}

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# steps.sh -- training steps of six shapes on a GPU, each beside PyTorch's where that is installed.
+#
+#     bench/cuda/steps.sh [SHAPE ...]        all of them, or those whose number is given: 1 to 6
+#
+# Needs build/release/bench/cuda_step (./x build cuda, or cmake where nvcc is found); SHEAF_BUILD names
+# another folder. SHEAF_BENCH_PYTHON chooses the PyTorch; SHEAF_BENCH_PEER=0 leaves it out.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+build=${SHEAF_BUILD:-build/release} python=${SHEAF_BENCH_PYTHON:-python3}
+shapes=(
+    "gpt2-124m 64 1024 50304" "gpt2-350m 32 1024 50304" "gpt2-774m 32 1024 50304"
+    "gpt2-1558m 16 1024 50304" "llama3.2-1b 8 4096 128256" "llama3.2-1b 1 32768 128256"
+)
+[[ $# -gt 0 ]] || set -- 1 2 3 4 5 6
+peer=${SHEAF_BENCH_PEER:-1}
+"$python" -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null || peer=0
+[[ $peer == 1 ]] || echo "steps.sh: without PyTorch"
+kept=$(mktemp -d)
+trap 'rm -rf "$kept"' EXIT
+for number in "$@"; do
+    read -r model sequences tokens vocab <<<"${shapes[number - 1]}"
+    options=(model="$model" sequences="$sequences" seq_len="$tokens" vocab="$vocab" choices="$kept/$number")
+    echo "== $model, $sequences x $tokens"
+    "$build/bench/cuda_step" "${options[@]}"
+    "$build/bench/cuda_step" "${options[@]}" steps=5 | sed -n 's/^first step/again, algorithms kept: first step/p'
+    "$build/bench/cuda_step" "${options[@]}" steps=5 deterministic=1 | sed -n 's/^step:/deterministic:/p'
+    [[ $peer == 0 ]] || "$python" bench/cuda/torch_step.py "$model" "$sequences" "$tokens"
+done
