@@ -307,8 +307,7 @@ static void bench_attention(Bench *b, const Model *m, bool promise)
         v->n[1] = i % 3 == 0 ? m->heads : m->key_heads;
     }
     const Tensor ranges = make_ranges(b, t, m->seq), o = make(b, BF16, t, m->heads, c);
-    const Tensor lse = make(b, F32, t, m->heads, 0), delta = make(b, F32, t, m->heads, 0);
-    const Tensor dout = make(b, BF16, t, m->heads, c);
+    const Tensor lse = make(b, F32, t, m->heads, 0), dout = make(b, BF16, t, m->heads, c);
     Call f = {.in = {view[0][0], view[0][1], view[0][2], ranges}, .n_in = 4, .n_out = 2};
     f.out[0] = o, f.out[1] = lse;
     f.attr.attention.scale = 0.125;
@@ -316,12 +315,9 @@ static void bench_attention(Bench *b, const Model *m, bool promise)
     const double flops = 2.0 * (double)t * (double)m->heads * (double)c * (double)(m->seq + 1);
     say_flops(promise ? "attention, causal promised" : "attention, ranges",
               time_call(b, KERNEL_attention, &f), flops);
-    Call d = {.in = {dout, o}, .n_in = 2, .out = {delta}, .n_out = 1};
-    if (!promise)
-        say_bytes("attention_delta", time_call(b, KERNEL_attention_delta, &d), bytes_of(&d));
-    Call back = {.n_in = 8, .n_out = 3, .attr = f.attr};
+    Call back = {.n_in = 7, .n_out = 3, .attr = f.attr};
     for (int i = 0; i < 4; i++) back.in[i] = f.in[i];
-    back.in[4] = dout, back.in[5] = lse, back.in[6] = delta, back.in[7] = o;
+    back.in[4] = dout, back.in[5] = lse, back.in[6] = o;
     for (int i = 0; i < 3; i++) back.out[i] = view[1][i];
     say_flops(promise ? "attention_dx, causal promised" : "attention_dx, ranges",
               time_call(b, KERNEL_attention_dx, &back), 2.5 * flops);

@@ -6,11 +6,11 @@
  * all keys that it saw, and then has its own rows complete, since no earlier slice saw them.
  *
  *   before:  out, lse = attention q k v ranges
- *            d.q, d.k, d.v = attention_dx q k v ranges d.out lse out.delta
+ *            d.q, d.k, d.v = attention_dx q k v ranges d.out lse out
  *   after:   k.all = put_rows k
  *            v.all = put_rows v
  *            out, lse = attention q k.all v.all ranges
- *            d.q, d.k.all, d.v.all += attention_dx q k.all v.all ranges d.out lse out.delta
+ *            d.q, d.k.all, d.v.all += attention_dx q k.all v.all ranges d.out lse out
  *            d.k = get_rows d.k.all
  *            d.v = get_rows d.v.all
  *

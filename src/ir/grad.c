@@ -161,12 +161,8 @@ static void grad_attention(Grad *d, const Node *n, const Value *dy)
     const Value q = n->in[0], k = n->in[1], v = n->in[2], ranges = n->in[3];
     const Value o = n->out[0], lse = n->out[1];
     const Attr attr = n->attr;
-    Node *made = graph_node(d->g, OP_attention_delta, NULL, 2, IN(dy[0], o), NULL, 1);
-    if (!made) return;
-    const Value delta = made->out[0];
-    if (d->g->value[o].name[0]) graph_name(d->g, delta, "%s.delta", d->g->value[o].name);
-    made = graph_node(d->g, OP_attention_dx, &attr, 7, IN(q, k, v, ranges, dy[0], lse, delta), NULL,
-                      3);
+    const Node *made =
+        graph_node(d->g, OP_attention_dx, &attr, 7, IN(q, k, v, ranges, dy[0], lse, o), NULL, 3);
     if (!made) return;
     const Value dq = made->out[0], dk = made->out[1], dv = made->out[2];
     grad_add(d, q, dq);

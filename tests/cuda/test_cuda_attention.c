@@ -53,7 +53,7 @@ static void forward(void **state)
             }
 }
 
-/* What the whole gives for each row: lse and delta, by ref. */
+/* What the whole gives for each row: o and lse, by ref. */
 static void prepare(const Call *f, Call *back, bool wide, int variant)
 {
     const Tensor *q = &f->in[0], *k = &f->in[1];
@@ -65,10 +65,7 @@ static void prepare(const Call *f, Call *back, bool wide, int variant)
     back->in[4] = bench_new(&gpu.b, type, lay, q->n, 3);
     fill(&gpu.b, &back->in[4], 1);
     back->in[5] = f->out[1];
-    back->in[6] = NEW(&gpu.b, F32, lay, q->n[0], q->n[1]);
-    const Call delta = {
-        .in = {back->in[4], f->out[0]}, .n_in = 2, .out = {back->in[6]}, .n_out = 1};
-    run(KERNEL_attention_delta, &delta);
+    back->in[6] = f->out[0];
     back->out[0] = bench_new(&gpu.b, type, lay, q->n, 3);
     back->out[1] = bench_new(&gpu.b, sum, lay, k->n, 3);
     back->out[2] = bench_new(&gpu.b, sum, lay, k->n, 3);
@@ -169,7 +166,6 @@ static void causal_is_promised(void **state)
             f.attr.attention.scale = 0.125;
             f.attr.attention.causal = seq;
             prepare(&f, &back, false, 0);
-            back.in[back.n_in++] = f.out[0];
             for (int o = 0; o < 3; o++) back.number[o] = 0;
             const size_t used = gpu.b.arena.used_bytes;
             char *bytes = malloc(used);
@@ -195,7 +191,7 @@ static void large_logits(void **state)
     }
 }
 
-static void merge_and_delta(void **state)
+static void merge(void **state)
 {
     (void)state;
     static const int64_t size[][3] = {{7, 3, 5}, {33, 4, 64}, {20, 2, 128},
@@ -214,11 +210,6 @@ static void merge_and_delta(void **state)
             c.out[0] = variant < 6 ? c.in[0] : NEW(&gpu.b, type, DENSE, t, h, n);
             c.out[1] = variant < 6 ? c.in[1] : NEW(&gpu.b, F32, DENSE, t, h);
             expect_like_ref(KERNEL_attention_merge, &c, gpu_terms(64), 0);
-            c = (Call){.n_in = 2, .n_out = 1};
-            c.in[0] = RANDOM(&gpu.b, type, (Lay)(variant / 2 % 3), t, h, n);
-            c.in[1] = RANDOM(&gpu.b, type, (Lay)(variant / 4 % 3), t, h, n);
-            c.out[0] = NEW(&gpu.b, F32, (Lay)(variant % 3), t, h);
-            expect_like_ref(KERNEL_attention_delta, &c, gpu_terms((double)n), 0);
         }
 }
 
@@ -227,6 +218,6 @@ static const struct CMUnitTest tests[] = {cmocka_unit_test(forward),
                                           cmocka_unit_test(unseen_is_not_read),
                                           cmocka_unit_test(causal_is_promised),
                                           cmocka_unit_test(large_logits),
-                                          cmocka_unit_test(merge_and_delta)};
+                                          cmocka_unit_test(merge)};
 
 GPU_MAIN(tests)

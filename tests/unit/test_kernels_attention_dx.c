@@ -4,7 +4,7 @@
 static Bench bench;
 
 typedef struct {
-    Tensor dout, delta, dq, dk, dv;
+    Tensor dout, dq, dk, dv;
 } Grads;
 
 static Grads grads_open(const Case *c, const double *keep)
@@ -12,7 +12,6 @@ static Grads grads_open(const Case *c, const double *keep)
     const DType wide = dtype_wide(c->type);
     const Lay l1 = (Lay)((c->lay + 1) % N_LAYS), l2 = (Lay)((c->lay + 2) % N_LAYS);
     Grads g = {.dout = RANDOM(&bench, c->type, l2, c->t, c->h, c->c)};
-    g.delta = NEW(&bench, wide, l1, c->t, c->h);
     g.dq = accumulator(&bench, NEW(&bench, c->type, l1, c->t, c->h, c->c), keep[0]);
     g.dk = accumulator(&bench, NEW(&bench, wide, c->lay, c->s, c->g, c->c), keep[1]);
     g.dv = accumulator(&bench, NEW(&bench, c->type, l2, c->s, c->g, c->c), keep[2]);
@@ -21,7 +20,7 @@ static Grads grads_open(const Case *c, const double *keep)
 
 static Call backward_call(const Case *c, const Grads *g, const double *keep)
 {
-    return (Call){.in = {c->q, c->k, c->v, c->ranges, g->dout, c->lse, g->delta},
+    return (Call){.in = {c->q, c->k, c->v, c->ranges, g->dout, c->lse, c->o},
                   .n_in = 7,
                   .out = {g->dq, g->dk, g->dv},
                   .n_out = 3,
@@ -29,13 +28,11 @@ static Call backward_call(const Case *c, const Grads *g, const double *keep)
                   .number = {keep[0], keep[1], keep[2]}};
 }
 
-/* Forward, delta: what the gradient starts from. */
-static void prepare(const Case *c, const Grads *g)
+/* Forward: what the gradient starts from. */
+static void prepare(const Case *c)
 {
     const Call call = attention_call(c);
     run(KERNEL_attention, &call);
-    run_twice(&bench, KERNEL_attention_delta,
-              &(Call){.in = {g->dout, c->o}, .n_in = 2, .out = {g->delta}, .n_out = 1});
 }
 
 /* One row's share of the three gradients, from weights that are computed anew. */
@@ -92,7 +89,7 @@ static void formula(void **state)
                 const double *keep = keeps[(mask + type) % 4];
                 case_open(&bench, &c, (Mask)mask, 1.5);
                 const Grads g = grads_open(&c, keep);
-                prepare(&c, &g);
+                prepare(&c);
                 check_backward(&c, &g, keep, rounding(c.type));
                 expect_gaps(&bench);
             }
@@ -108,7 +105,7 @@ static void finite_differences(void **state)
         if (mask == TWO_RANGES) c.t = 34, c.s = 37, c.h = 2; /* over the edge of a tile */
         case_open(&bench, &c, (Mask)mask, 1);
         const Grads g = grads_open(&c, keep);
-        prepare(&c, &g);
+        prepare(&c);
         long double *old[] = {kept(&g.dq, keep[0]), kept(&g.dk, keep[1]), kept(&g.dv, keep[2])};
         const Call call = backward_call(&c, &g, keep);
         run(KERNEL_attention_dx, &call);
@@ -129,13 +126,13 @@ static void large_logits(void **state)
         Case c = {.t = 37, .s = 70, .h = 2, .g = 1, .c = 3, .lay = TURNED};
         case_open(&bench, &c, (Mask)mask, 26);
         const Grads g = grads_open(&c, keeps[3]);
-        prepare(&c, &g);
+        prepare(&c);
         check_backward(&c, &g, keeps[3], 1e-11); /* exp(800 (1 + 2^-53)) is off by 1e-13 */
         expect_gaps(&bench);
     }
 }
 
-/* Each block of keys alone, from the lse and delta of all: dq adds up, dk and dv lie side by side.
+/* Each block of keys alone, from the o and lse of all: dq adds up, dk and dv lie side by side.
  */
 static void blocks_add_up(void **state)
 {
@@ -146,7 +143,7 @@ static void blocks_add_up(void **state)
         Case c = {.t = 45, .s = 77, .h = 4, .g = 2, .c = 5, .lay = (Lay)(mask % N_LAYS)};
         case_open(&bench, &c, (Mask)mask, 2);
         const Grads whole = grads_open(&c, keeps[3]);
-        prepare(&c, &whole);
+        prepare(&c);
         check_backward(&c, &whole, keeps[3], 1e-13);
         const Grads sum = grads_open(&c, keeps[3]);
         for (int b = 0; b < 5; b++) {
@@ -159,7 +156,6 @@ static void blocks_add_up(void **state)
             }
             part.attr.attention.key_at = cut[b];
             g.dout = whole.dout;
-            g.delta = whole.delta;
             const Call call = backward_call(&part, &g, (const double[]){b > 0, 0, 0});
             run_twice(&bench, KERNEL_attention_dx, &call);
         }
@@ -195,7 +191,7 @@ static void unseen_is_not_read(void **state)
         put(&c.q, 33 * c.h * c.c + i, (double)NAN);
         put(&g.dout, 33 * c.h * c.c + i, (double)NAN);
     }
-    prepare(&c, &g); /* delta of row 33 is NaN, too */
+    prepare(&c); /* dout . o of row 33 is NaN */
     check_backward(&c, &g, keeps[3], 1e-13);
 
     /* The same of a row whose scores were all -inf: it has keys, but no lse. */

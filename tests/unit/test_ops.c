@@ -121,7 +121,7 @@ static void flops_are_counted(void **state)
         {OP_headnorm, none, 2, 2, {q, d1(C)}, {{0}}, 5.0 * T * H * C},
         {OP_embedding_dw, none, 2, 1, {d2(T, I), d1(T)}, {d2(V, I)}, 1.0 * T * I},
         {OP_attention, seen, 4, 2, {q, k, k, r}, {{0}}, 4.0 * T * H * C * SPAN},
-        {OP_attention_dx, seen, 7, 3, {q, k, k, r, q, s, s}, {{0}}, 10.0 * T * H * C * SPAN},
+        {OP_attention_dx, seen, 7, 3, {q, k, k, r, q, s, q}, {{0}}, 10.0 * T * H * C * SPAN},
         {OP_row_sums, none, 3, 1, {tv, d1(T), d1(T)}, {{0}}, 4.0 * T * V},
         {OP_loss, none, 2, 1, {d2(T, 2), d1(T)}, {{0}}, 4.0 * T},
         {OP_heads, none, 1, 1, {d2(T, H * C)}, {{0}}, 0},

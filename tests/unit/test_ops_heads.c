@@ -19,7 +19,7 @@ enum { T = 7, S = 9, H = 8, G = 2, C = 3, GROUP = H / G, MAX_CUTS = 8 };
 
 /* Attention and its gradient, whole or a part of it. */
 typedef struct {
-    Tensor q, k, v, ranges, dout, o, lse, delta, dq, dk, dv;
+    Tensor q, k, v, ranges, dout, o, lse, dq, dk, dv;
 } Block;
 
 static Block block_new(Bench *b)
@@ -30,7 +30,6 @@ static Block block_new(Bench *b)
     for (int t = 0; t < T; t++)
         for (int r = 0; r < 4; r++) put(&x.ranges, 4 * t + r, r == 1 ? t + 3 : 0);
     x.dout = RANDOM(b, F64, DENSE, T, H, C);
-    x.delta = RANDOM(b, F64, DENSE, T, H);
     return x;
 }
 
@@ -48,14 +47,14 @@ static Block block_part(const Block *x, int64_t from, int64_t n)
 {
     const int64_t key = n ? from / GROUP : 0, keys = n ? (from + n - 1) / GROUP - key + 1 : 0;
     Block p = *x;
-    Tensor *head[] = {&p.q, &p.dout, &p.o, &p.lse, &p.delta, &p.dq};
+    Tensor *head[] = {&p.q, &p.dout, &p.o, &p.lse, &p.dq};
     Tensor *shared[] = {&p.k, &p.v, &p.dk, &p.dv};
-    for (int i = 0; i < 6; i++) *head[i] = heads_of(*head[i], from, n);
+    for (int i = 0; i < 5; i++) *head[i] = heads_of(*head[i], from, n);
     for (int i = 0; i < 4; i++) *shared[i] = heads_of(*shared[i], key, keys);
     return p;
 }
 
-/* Adds to dk and dv. The lse that the gradient reads is the one that was just written. */
+/* Adds to dk and dv. The o and lse that the gradient reads are those just written. */
 static void block_run(const Block *x, int64_t group, int64_t head_at)
 {
     const Attr attr = {.attention = {.scale = 0.6, .group = group, .head_at = head_at}};
@@ -64,7 +63,7 @@ static void block_run(const Block *x, int64_t group, int64_t head_at)
                                   .out = {x->o, x->lse},
                                   .n_out = 2,
                                   .attr = attr});
-    run(KERNEL_attention_dx, &(Call){.in = {x->q, x->k, x->v, x->ranges, x->dout, x->lse, x->delta},
+    run(KERNEL_attention_dx, &(Call){.in = {x->q, x->k, x->v, x->ranges, x->dout, x->lse, x->o},
                                      .n_in = 7,
                                      .out = {x->dq, x->dk, x->dv},
                                      .n_out = 3,

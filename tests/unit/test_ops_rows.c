@@ -257,7 +257,7 @@ static void rows_are_true(void **state)
                                  op_info((OpId)op)->name, n_in, row[r].letter, off);
                 }
     }
-    assert_in_range(n_proofs, 80, 200);
+    assert_in_range(n_proofs, 70, 200);
     bench_close(&b);
 }
 

@@ -147,7 +147,7 @@ static const struct {
     {"written over", written_over, "copy_out, tensor %"},
     {"a view written over", view_written_over, "attn.k: it is read after it was written over"},
     {"scratch shared", share_scratch, "while both live"},
-    {"frame shared", share_frame, "attn.lse and %79  share bytes of frame-i while both live"},
+    {"frame shared", share_frame, "attn.lse and %78  share bytes of frame-i while both live"},
 };
 
 static void faults_are_found(void **state)

@@ -36,77 +36,6 @@ static __global__ void hull_kernel(const __grid_constant__ Attention a, Hull *hu
     if (threadIdx.x == 0) hull[blockIdx.x] = part[0];
 }
 
-static Err check_sizes(const Call *call, KernelId id)
-{
-    const Tensor *q = &call->in[0], *k = &call->in[1];
-    if (q->n[2] > MOST_CHANNELS)
-        return err_fail(ERR_CONFIG,
-                        "cuda: %s of heads of %lld channels; the most is %d, or run.device=cpu",
-                        kernel_name(id), (long long)q->n[2], MOST_CHANNELS);
-    if (call->attr.attention.scale == 0) /* masks are infinite scores, and 0 times that is NaN */
-        return err_fail(ERR_CONFIG, "cuda: %s with a scale of 0", kernel_name(id));
-    if (q->n[0] > INT_MAX / 2 || k->n[0] > INT_MAX / 2 || q->n[1] > 65535 || k->n[1] > 65535)
-        return err_fail(ERR_CONFIG,
-                        "cuda: %s of %lld queries, %lld keys, %lld heads; the most is 2^30 rows "
-                        "and 65535 heads",
-                        kernel_name(id), (long long)q->n[0], (long long)k->n[0],
-                        (long long)q->n[1]);
-    return OK;
-}
-
-Err attention_open(const Call *call, KernelId id, bool backward, Attention *out)
-{
-    Attention a = {};
-    void *hull;
-    TRY(check_sizes(call, id));
-    a.q = call->in[0], a.k = call->in[1], a.v = call->in[2], a.ranges = call->in[3];
-    a.wide = walk_rows_wide(&a.q) && walk_rows_wide(&a.k) && walk_rows_wide(&a.v);
-    if (backward) {
-        a.dout = call->in[4], a.lse = call->in[5], a.delta = call->in[6];
-        a.dq = call->out[0], a.dk = call->out[1], a.dv = call->out[2];
-        a.wide = a.wide && walk_rows_wide(&a.dout);
-    } else {
-        a.o = call->out[0], a.lse = call->out[1];
-    }
-    for (int i = 0; i < 3; i++) a.keep[i] = (float)call->number[i];
-    a.t = (int)a.q.n[0], a.h = (int)a.q.n[1], a.c = (int)a.q.n[2];
-    a.g = (int)a.k.n[1], a.s = (int)key_count(call);
-    a.key_at = (int)call->attr.attention.key_at;
-    a.head_at = (int)call->attr.attention.head_at;
-    a.group = a.g > 0 ? (int)head_group(&call->attr, a.h, a.g) : 1;
-    if (a.group < 1) a.group = 1; /* there are no heads */
-    a.scale = (float)call->attr.attention.scale;
-    const int64_t hulls = blocks_of(a.t, HULL_ROWS);
-    TRY(cuda_scratch(call->queue, sizeof(Hull) * (size_t)(hulls + 1), &hull));
-    a.hull = (const Hull *)hull;
-    if (hulls > 0)
-        hull_kernel<<<(unsigned)hulls, HULL_ROWS, 0, call->queue->stream>>>(a, (Hull *)hull);
-    *out = a;
-    return cuda_launched(id);
-}
-
-extern "C" Err cuda_attention(const Call *call)
-{
-    Attention a;
-    Err err = OK;
-    TRY(cuda_begin(call, KERNEL_attention));
-    if (call->in[0].n[0] == 0 || call->in[0].n[1] == 0) return OK;
-    if (fused_attention(call, &err)) return err;
-    TRY(attention_open(call, KERNEL_attention, false, &a));
-    return a.q.dtype == BF16 ? attention_bf16(call, a) : attention_f32(call, a);
-}
-
-extern "C" Err cuda_attention_dx(const Call *call)
-{
-    Attention a;
-    Err err = OK;
-    TRY(cuda_begin(call, KERNEL_attention_dx));
-    if (call->in[0].n[2] == 0) return OK;
-    if (fused_attention_dx(call, &err)) return err;
-    TRY(attention_open(call, KERNEL_attention_dx, true, &a));
-    return a.q.dtype == BF16 ? attention_dx_bf16(call, a) : attention_dx_f32(call, a);
-}
-
 /* Eight threads a row (t, h) of x[t,h,c]. */
 enum { ROW_THREADS = 8, THREADS = 256 };
 
@@ -149,11 +78,12 @@ template <int W> static __global__ void delta_kernel(const __grid_constant__ Hea
     if (live && lane == 0) ((float *)r.out.data)[at_row(r.out, t, h)] = sum;
 }
 
-extern "C" Err cuda_attention_delta(const Call *call)
+/* delta[t,h] = sum over c of dout * o, [t,h] without gaps. */
+static Err delta_run(const Call *call, float *delta)
 {
     HeadRows r = {};
-    r.x[0] = call->in[0], r.x[1] = call->in[1], r.out = call->out[0];
-    TRY(cuda_begin(call, KERNEL_attention_delta));
+    r.x[0] = call->in[4], r.x[1] = call->in[6];
+    r.out = {delta, F32, 2, {r.x[0].n[0], r.x[0].n[1]}, {r.x[0].n[1], 1}};
     const int64_t rows = r.x[0].n[0] * r.x[0].n[1];
     if (rows == 0) return OK;
     const unsigned blocks = (unsigned)blocks_of(rows * ROW_THREADS, THREADS);
@@ -161,7 +91,82 @@ extern "C" Err cuda_attention_delta(const Call *call)
         delta_kernel<WALK_WIDE><<<blocks, THREADS, 0, call->queue->stream>>>(r);
     else
         delta_kernel<1><<<blocks, THREADS, 0, call->queue->stream>>>(r);
-    return cuda_launched(KERNEL_attention_delta);
+    return cuda_launched(KERNEL_attention_dx);
+}
+
+static Err check_sizes(const Call *call, KernelId id)
+{
+    const Tensor *q = &call->in[0], *k = &call->in[1];
+    if (q->n[2] > MOST_CHANNELS)
+        return err_fail(ERR_CONFIG,
+                        "cuda: %s of heads of %lld channels; the most is %d, or run.device=cpu",
+                        kernel_name(id), (long long)q->n[2], MOST_CHANNELS);
+    if (call->attr.attention.scale == 0) /* masks are infinite scores, and 0 times that is NaN */
+        return err_fail(ERR_CONFIG, "cuda: %s with a scale of 0", kernel_name(id));
+    if (q->n[0] > INT_MAX / 2 || k->n[0] > INT_MAX / 2 || q->n[1] > 65535 || k->n[1] > 65535)
+        return err_fail(ERR_CONFIG,
+                        "cuda: %s of %lld queries, %lld keys, %lld heads; the most is 2^30 rows "
+                        "and 65535 heads",
+                        kernel_name(id), (long long)q->n[0], (long long)k->n[0],
+                        (long long)q->n[1]);
+    return OK;
+}
+
+Err attention_open(const Call *call, KernelId id, bool backward, Attention *out)
+{
+    Attention a = {};
+    void *hull;
+    TRY(check_sizes(call, id));
+    a.q = call->in[0], a.k = call->in[1], a.v = call->in[2], a.ranges = call->in[3];
+    a.wide = walk_rows_wide(&a.q) && walk_rows_wide(&a.k) && walk_rows_wide(&a.v);
+    if (backward) {
+        a.dout = call->in[4], a.lse = call->in[5];
+        a.dq = call->out[0], a.dk = call->out[1], a.dv = call->out[2];
+        a.wide = a.wide && walk_rows_wide(&a.dout);
+    } else {
+        a.o = call->out[0], a.lse = call->out[1];
+    }
+    for (int i = 0; i < 3; i++) a.keep[i] = (float)call->number[i];
+    a.t = (int)a.q.n[0], a.h = (int)a.q.n[1], a.c = (int)a.q.n[2];
+    a.g = (int)a.k.n[1], a.s = (int)key_count(call);
+    a.key_at = (int)call->attr.attention.key_at;
+    a.head_at = (int)call->attr.attention.head_at;
+    a.group = a.g > 0 ? (int)head_group(&call->attr, a.h, a.g) : 1;
+    if (a.group < 1) a.group = 1; /* there are no heads */
+    a.scale = (float)call->attr.attention.scale;
+    const int64_t hulls = blocks_of(a.t, HULL_ROWS);
+    const size_t hull_bytes = sizeof(Hull) * (size_t)(hulls + 1);
+    const size_t delta_bytes = backward ? sizeof(float) * (size_t)a.t * (size_t)a.h : 0;
+    TRY(cuda_scratch(call->queue, hull_bytes + delta_bytes, &hull));
+    a.hull = (const Hull *)hull;
+    a.delta = (const float *)((char *)hull + hull_bytes);
+    if (backward) TRY(delta_run(call, (float *)((char *)hull + hull_bytes)));
+    if (hulls > 0)
+        hull_kernel<<<(unsigned)hulls, HULL_ROWS, 0, call->queue->stream>>>(a, (Hull *)hull);
+    *out = a;
+    return cuda_launched(id);
+}
+
+extern "C" Err cuda_attention(const Call *call)
+{
+    Attention a;
+    Err err = OK;
+    TRY(cuda_begin(call, KERNEL_attention));
+    if (call->in[0].n[0] == 0 || call->in[0].n[1] == 0) return OK;
+    if (fused_attention(call, &err)) return err;
+    TRY(attention_open(call, KERNEL_attention, false, &a));
+    return a.q.dtype == BF16 ? attention_bf16(call, a) : attention_f32(call, a);
+}
+
+extern "C" Err cuda_attention_dx(const Call *call)
+{
+    Attention a;
+    Err err = OK;
+    TRY(cuda_begin(call, KERNEL_attention_dx));
+    if (call->in[0].n[2] == 0) return OK;
+    if (fused_attention_dx(call, &err)) return err;
+    TRY(attention_open(call, KERNEL_attention_dx, true, &a));
+    return a.q.dtype == BF16 ? attention_dx_bf16(call, a) : attention_dx_f32(call, a);
 }
 
 /* Shares of two parts with sums exp(a) and exp(b), and the log of the whole. A part without a key

@@ -24,8 +24,9 @@ typedef struct {
 } Hull;
 
 typedef struct {
-    Tensor q, k, v, ranges, o, lse, dout, delta, dq, dk, dv;
-    int t, s, h, g, c; /* queries, keys, heads, key heads, channels */
+    Tensor q, k, v, ranges, o, lse, dout, dq, dk, dv;
+    const float *delta; /* [t,h] without gaps: dout . o */
+    int t, s, h, g, c;  /* queries, keys, heads, key heads, channels */
     int key_at, group, head_at;
     float scale, keep[3];
     bool wide;        /* rows of q, k, v, dout may be copied by 16 bytes */

@@ -23,7 +23,7 @@ static __device__ inline float lse_log2(const Attention &a, int row, int head)
 
 static __device__ inline float delta_of(const Attention &a, int row, int head)
 {
-    return row < a.t ? ((const float *)a.delta.data)[head_offset(a.delta, row, head)] : 0;
+    return row < a.t ? a.delta[(int64_t)row * a.h + head] : 0;
 }
 
 /* ds of a pair, where a weight of 0 may stand for a pair that is not seen. */

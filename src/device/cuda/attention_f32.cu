@@ -115,8 +115,7 @@ static __global__ void __launch_bounds__(THREADS) dq_kernel(const __grid_constan
     const bool live = row + i < a.t;
     const float lse =
         live ? ((const float *)a.lse.data)[head_offset(a.lse, row + i, head)] : -INFINITY;
-    const float delta =
-        live ? ((const float *)a.delta.data)[head_offset(a.delta, row + i, head)] : 0;
+    const float delta = live ? a.delta[(int64_t)(row + i) * a.h + head] : 0;
     float sum[EACH] = {};
     rows_load<OWN>(a, a.q, row, head, q);
     rows_load<OWN>(a, a.dout, row, head, dout);
@@ -173,11 +172,11 @@ static __global__ void __launch_bounds__(THREADS) dkv_kernel(const __grid_consta
             for (int i = lane; i < PASS; i += 8) {
                 float2 pair = make_float2(0, 0);
                 if (row_sees(row_ranges(a, row + i), key + j))
-                    pair = pair_slopes(
-                        a, dot(q + i * pitch, k + j * pitch, a.c),
-                        dot(dout + i * pitch, v + j * pitch, a.c),
-                        ((const float *)a.lse.data)[head_offset(a.lse, row + i, head)],
-                        ((const float *)a.delta.data)[head_offset(a.delta, row + i, head)]);
+                    pair =
+                        pair_slopes(a, dot(q + i * pitch, k + j * pitch, a.c),
+                                    dot(dout + i * pitch, v + j * pitch, a.c),
+                                    ((const float *)a.lse.data)[head_offset(a.lse, row + i, head)],
+                                    a.delta[(int64_t)(row + i) * a.h + head]);
                 slopes[j * PASS + i] = pair;
             }
             __syncwarp();

@@ -1,7 +1,7 @@
 /* fused.h -- attention by cuDNN's fused kernels, where a call fits them; attention.cu has our own.
  *
- * They fit: bf16, a promise that the mask is causal (attr.attention.causal), heads of a multiple of
- * 8 up to 128 channels, whole groups, nothing kept, and for the gradient o as an input. */
+ * What fits stands in fit.h. A call that is promised to be causal and goes to our own all the same is
+ * told of on standard error, once for each reason. */
 #ifndef DEVICE_CUDA_FUSED_H
 #define DEVICE_CUDA_FUSED_H
 

@@ -5,7 +5,7 @@
  * statistics are [B, h, L], ours are [T, h]: they are turned in scratch, which is small.
  *
  * cuDNN is opened when it is there; a plan is made once for each shape. A shape that it refuses is
- * remembered, and goes to our own kernels. */
+ * remembered, said once, and goes to our own kernels; so does a promised call that does not fit. */
 #ifdef SHEAF_CUDNN
 #define NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING
 #define CUDNN_FRONTEND_SKIP_JSON_LIB
@@ -14,10 +14,11 @@
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
+#include <string>
 #include "device/cuda/fused.h"
 
 extern "C" {
-#include "device/heads.h"
+#include "device/cuda/fit.h"
 }
 
 namespace fe = cudnn_frontend;
@@ -44,6 +45,7 @@ typedef struct {
     FusedShape shape;
     std::shared_ptr<fe::graph::Graph> graph; /* NULL: cuDNN refused */
     int64_t scratch_bytes;
+    std::string refusal;
 } FusedPlan;
 
 struct FusedPlans {
@@ -51,9 +53,8 @@ struct FusedPlans {
     size_t version; /* 91400: 9.14.0 */
     char text[64];
     std::vector<FusedPlan> plan;
+    std::vector<std::string> said; /* why promised calls went to our own kernels */
 };
-
-enum { OLDEST = 90300, ANY_LENGTH = 91501 }; /* versions; before the second, lengths of 128 alone */
 
 extern "C" FusedPlans *fused_open(int capability)
 {
@@ -63,7 +64,7 @@ extern "C" FusedPlans *fused_open(int capability)
     try {
         const size_t version = fe::detail::get_backend_version();
         cudnnHandle_t handle;
-        if (version < OLDEST) return NULL;
+        if (version < FIT_OLDEST) return NULL;
         if (fe::detail::create_handle(&handle) != CUDNN_STATUS_SUCCESS) return NULL;
         FusedPlans *f = new FusedPlans();
         f->handle = handle;
@@ -89,31 +90,18 @@ extern "C" const char *fused_text(const FusedPlans *f)
     return f ? f->text : "attention by our own kernels: no libcudnn.so.9 of 9.3 or newer is found";
 }
 
-/* Contiguous channels, rows and heads on 16 bytes. */
-static bool lies(const Tensor *t)
+/* Once for each reason, where a promise was of no use: whoever made it expects the fused kernels. */
+static void say_why_not(FusedPlans *f, const Call *call, bool backward, const std::string &why)
 {
-    return t->dtype == BF16 && t->stride[2] == 1 && t->stride[0] % 8 == 0 &&
-           t->stride[1] % 8 == 0 && (uintptr_t)t->data % 16 == 0;
-}
-
-static bool fits(const Call *call, bool backward)
-{
-    const FusedPlans *f = call->queue->context->fused;
-    const Tensor *q = &call->in[0], *k = &call->in[1];
-    const int64_t length = call->attr.attention.causal, heads = q->n[1], key_heads = k->n[1];
-    if (!f || length <= 0 || q->n[0] != k->n[0] || q->n[0] % length != 0 || q->n[0] == 0)
-        return false;
-    if (length % 128 != 0 && f->version < ANY_LENGTH) return false;
-    if (q->n[2] % 8 != 0 || q->n[2] > 128 || q->n[2] == 0 || heads == 0 || key_heads == 0)
-        return false;
-    if (call->attr.attention.head_at != 0 || heads % key_heads != 0 ||
-        head_group(&call->attr, heads, key_heads) != heads / key_heads)
-        return false;
-    if (!lies(q) || !lies(k) || !lies(&call->in[2]) || !lies(&call->out[0])) return false;
-    if (!backward) return true;
-    return call->n_in > 7 && lies(&call->in[4]) && lies(&call->in[7]) && lies(&call->out[1]) &&
-           lies(&call->out[2]) && call->number[0] == 0 && call->number[1] == 0 &&
-           call->number[2] == 0;
+    for (const std::string &said : f->said)
+        if (said == why) return;
+    f->said.push_back(why);
+    const int64_t *n = call->in[0].n;
+    fprintf(stderr,
+            "sheaf: cuda: %s of %lld rows, %lld heads of %lld, promised causal, is by our own "
+            "kernels and not by cuDNN's: %s\n",
+            kernel_name(backward ? KERNEL_attention_dx : KERNEL_attention), (long long)n[0],
+            (long long)n[1], (long long)n[2], why.c_str());
 }
 
 static Strides strides_of(const Tensor *t) { return {t->stride[0], t->stride[1]}; }
@@ -129,7 +117,7 @@ static FusedShape shape_of(const Call *call, bool backward)
     s.any_order = call->queue->context->any_order;
     s.scale = call->attr.attention.scale;
     for (int i = Q; i <= V; i++) s.stride[i] = strides_of(&call->in[i]);
-    s.stride[O] = strides_of(backward ? &call->in[7] : &call->out[0]);
+    s.stride[O] = strides_of(backward ? &call->in[6] : &call->out[0]);
     if (!backward) return s;
     s.stride[DOUT] = strides_of(&call->in[4]);
     for (int i = 0; i < 3; i++) s.stride[DQ + i] = strides_of(&call->out[i]);
@@ -201,7 +189,7 @@ static void build_backward(fe::graph::Graph &g, const FusedShape &s)
 /* A plan without a graph where cuDNN refuses. */
 static FusedPlan make_plan(cudnnHandle_t handle, const FusedShape &s)
 {
-    FusedPlan plan = {s, std::make_shared<fe::graph::Graph>(), 0};
+    FusedPlan plan = {s, std::make_shared<fe::graph::Graph>(), 0, ""};
     fe::graph::Graph &g = *plan.graph;
     try {
         g.set_io_data_type(fe::DataType_t::BFLOAT16)
@@ -211,12 +199,15 @@ static FusedPlan make_plan(cudnnHandle_t handle, const FusedShape &s)
             build_backward(g, s);
         else
             build_forward(g, s);
-        if (g.build(handle, {fe::HeurMode_t::A}).is_bad() ||
-            g.get_workspace_size(plan.scratch_bytes).is_bad())
-            plan.graph = NULL;
-    } catch (...) {
-        plan.graph = NULL;
+        auto built = g.build(handle, {fe::HeurMode_t::A});
+        if (built.is_bad())
+            plan.refusal = "cuDNN refuses: " + built.get_message();
+        else if (g.get_workspace_size(plan.scratch_bytes).is_bad())
+            plan.refusal = "cuDNN does not say how much scratch it needs";
+    } catch (const std::exception &e) {
+        plan.refusal = std::string("cuDNN refuses: ") + e.what();
     }
+    if (!plan.refusal.empty()) plan.graph = NULL;
     return plan;
 }
 
@@ -260,7 +251,7 @@ static Err execute(const Call *call, FusedPlan *plan)
     if (backward) turn(call, lse, (float *)scratch, false);
     std::unordered_map<int64_t, void *> at;
     for (int i = Q; i <= V; i++) at[1 + i] = call->in[i].data;
-    at[1 + O] = backward ? call->in[7].data : call->out[0].data;
+    at[1 + O] = backward ? call->in[6].data : call->out[0].data;
     at[1 + N_FUSED] = scratch;
     if (backward) {
         at[1 + DOUT] = call->in[4].data;
@@ -276,10 +267,15 @@ static Err execute(const Call *call, FusedPlan *plan)
 
 static bool run(const Call *call, bool backward, Err *err)
 {
-    if (!fits(call, backward)) return false;
+    FusedPlans *f = call->queue->context->fused;
+    if (!f || call->attr.attention.causal <= 0) return false;
     try {
-        FusedPlan *plan = find_plan(call->queue->context->fused, shape_of(call, backward));
-        if (!plan->graph) return false;
+        const char *misses = fit_misses(call, backward, f->version);
+        FusedPlan *plan = misses ? NULL : find_plan(f, shape_of(call, backward));
+        if (misses || !plan->graph) {
+            say_why_not(f, call, backward, misses ? misses : plan->refusal);
+            return false;
+        }
         *err = execute(call, plan);
     } catch (const std::exception &e) {
         *err = err_fail(ERR_IO, "cuda: cuDNN's attention: %s", e.what());

@@ -1,5 +1,6 @@
-/* attention_dx.c -- the gradient of attention, from the lse over all keys and delta = dout . o.
+/* attention_dx.c -- the gradient of attention, from o and lse over all keys.
  *
+ *     delta = dout . o
  *     p = exp(s - lse)         ds = p (dout v' - delta) scale
  *     dq = ds k                dk = ds' q               dv = p' dout
  *
@@ -10,7 +11,7 @@
 #include <math.h>
 
 typedef struct {
-    const Tensor *q, *k, *v, *ranges, *dout, *lse, *delta;
+    const Tensor *q, *k, *v, *ranges, *dout, *lse, *o;
 } Inputs;
 
 typedef struct {
@@ -21,6 +22,19 @@ static Inputs inputs_of(const Call *call)
 {
     const Tensor *in = call->in;
     return (Inputs){&in[0], &in[1], &in[2], &in[3], &in[4], &in[5], &in[6]};
+}
+
+/* What p shares of dout v' add up to: the mean that ds is taken from. */
+static double row_delta(const Inputs *in, int64_t token, int64_t head)
+{
+    double a[REF_CHUNK], b[REF_CHUNK], sum = 0;
+    for (int64_t from = 0; from < in->o->n[2]; from += REF_CHUNK) {
+        const int64_t n = least(in->o->n[2] - from, REF_CHUNK);
+        row_load(head_row(in->dout, token, head), from, n, a);
+        row_load(head_row(in->o, token, head), from, n, b);
+        for (int64_t i = 0; i < n; i++) sum += a[i] * b[i];
+    }
+    return sum;
 }
 
 /* p and ds of a tile, 0 where a row sees no key. False: nobody sees any. */
@@ -35,7 +49,7 @@ static bool tile_gradient(const Call *call, Block queries, Block keys, int64_t h
     tile_scores((Rows){in.dout, queries, head}, (Rows){in.v, keys, source}, 1, &seen, t->ds);
     for (int64_t i = 0; i < queries.n; i++) {
         const int64_t at = (queries.at + i) * in.q->n[1] + head;
-        const double lse = tensor_get(in.lse, at), delta = tensor_get(in.delta, at);
+        const double lse = tensor_get(in.lse, at), delta = row_delta(&in, queries.at + i, head);
         for (int r = 0; r < 2; r++)
             for (int j = seen.lo[i][r]; j < seen.hi[i][r]; j++) {
                 t->p[i][j] = lse == -HUGE_VAL ? 0 : exp(t->p[i][j] - lse);
@@ -125,28 +139,5 @@ Err ref_attention_dx(const Call *call)
     const int64_t parts = blocks_of(q->n[2], CHANNELS);
     ref_tiles(call, blocks_of(q->n[0], QUERIES) * q->n[1] * parts, dq_tile);
     ref_tiles(call, blocks_of(k->n[0], KEYS) * k->n[1] * parts, dkv_tile);
-    return OK;
-}
-
-static void delta_tile(void *work, int64_t token)
-{
-    const Call *call = work;
-    const Tensor *dout = &call->in[0], *o = &call->in[1];
-    double a[REF_CHUNK], b[REF_CHUNK];
-    for (int64_t head = 0; head < o->n[1]; head++) {
-        double sum = 0;
-        for (int64_t from = 0; from < o->n[2]; from += REF_CHUNK) {
-            const int64_t n = least(o->n[2] - from, REF_CHUNK);
-            row_load(head_row(dout, token, head), from, n, a);
-            row_load(head_row(o, token, head), from, n, b);
-            for (int64_t i = 0; i < n; i++) sum += a[i] * b[i];
-        }
-        tensor_set(&call->out[0], token * o->n[1] + head, sum);
-    }
-}
-
-Err ref_attention_delta(const Call *call)
-{
-    ref_tiles(call, call->out[0].n[0], delta_tile);
     return OK;
 }

@@ -1,5 +1,6 @@
-/* attention_dx.c -- the gradient of attention, from the lse over all keys and delta = dout . o.
+/* attention_dx.c -- the gradient of attention, from o and lse over all keys.
  *
+ *     delta = dout . o
  *     p = exp(s - lse)         ds = p (dout v' - delta) scale
  *     dq = ds k                dk = ds' q               dv = p' dout
  *
@@ -9,7 +10,7 @@
 #include "device/cpu/simd/attention.h"
 
 typedef struct {
-    const Tensor *q, *k, *v, *ranges, *dout, *lse, *delta;
+    const Tensor *q, *k, *v, *ranges, *dout, *lse, *o;
     float scale;
     int64_t key_at, keys, channels;
 } Inputs;
@@ -39,6 +40,17 @@ static float stat_of(const Tensor *t, int64_t token, int64_t head)
     return ((const float *)t->data)[token * t->stride[0] + head * t->stride[1]];
 }
 
+static float row_delta(const Inputs *in, int64_t token, int64_t head)
+{
+    float buffer[2][CHANNELS];
+    const float *a = read_piece(head_row(in->dout, token, head), 0, in->channels, buffer[0]);
+    const float *b = read_piece(head_row(in->o, token, head), 0, in->channels, buffer[1]);
+    V sum = {0};
+    for (int64_t c = 0; c < in->channels; c += W)
+        sum += v_load_to(a + c, in->channels - c) * v_load_to(b + c, in->channels - c);
+    return v_sum(sum);
+}
+
 /* lse is +inf for a row that saw no key at all, and for rows past the end: exp(s - lse) is 0. */
 static void stats_load(const Inputs *in, Block queries, int64_t head, Stats *st)
 {
@@ -48,7 +60,7 @@ static void stats_load(const Inputs *in, Block queries, int64_t head, Stats *st)
         if (i >= queries.n) continue;
         const float lse = stat_of(in->lse, queries.at + i, head);
         if (lse != -HUGE_VALF) st->lse[i] = lse;
-        st->delta[i] = stat_of(in->delta, queries.at + i, head);
+        st->delta[i] = row_delta(in, queries.at + i, head);
     }
 }
 

@@ -1,4 +1,4 @@
-/* attention_parts.c -- joining two parts of an attention, and delta = dout . o for the gradient. */
+/* attention_parts.c -- joining two parts of an attention. */
 #include "device/cpu/simd/simd.h"
 
 /* Shares of two parts with sums exp(a) and exp(b), and the log of the whole. A part without a key
@@ -44,30 +44,5 @@ Err CPU_NAME(attention_merge)(const Call *call)
 {
     const Tensor *o = &call->out[0];
     run_rows(call->team, row_count(o), row_length(o), merge_row, call);
-    return OK;
-}
-
-static void delta_row(const void *work, int64_t row)
-{
-    const Call *call = work;
-    const Tensor *dout = &call->in[0], *o = &call->in[1];
-    float buffer[2][PIECE];
-    double sum = 0;
-    for (int64_t from = 0; from < row_length(o); from += PIECE) {
-        const int64_t n = least(row_length(o) - from, PIECE);
-        const float *a = read_piece(tensor_row(dout, row), from, n, buffer[0]);
-        const float *b = read_piece(tensor_row(o, row), from, n, buffer[1]);
-        V part = {0};
-        for (int64_t i = 0; i < n; i += W)
-            part += v_load_to(a + i, n - i) * v_load_to(b + i, n - i);
-        sum += (double)v_sum(part);
-    }
-    tensor_set(&call->out[0], row, sum);
-}
-
-Err CPU_NAME(attention_delta)(const Call *call)
-{
-    const Tensor *o = &call->in[1];
-    run_rows(call->team, row_count(o), row_length(o), delta_row, call);
     return OK;
 }

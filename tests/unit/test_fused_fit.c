@@ -1,0 +1,135 @@
+/* Attention of the models that GPUs are measured with, as it is compiled for one rank in bf16: every
+ * call of it must fit the fused kernels, forward and backward, whatever else the passes do. */
+#include "support/data_test.h"
+
+#include "device/cuda/fit.h"
+#include "support/jobs.h"
+
+/* Live extents are the full ones, regions begin on 64 bytes, as arenas do. */
+static Tensor tensor_of(const Program *p, int32_t id, int mode)
+{
+    const ProgTensor *t = &p->tensor[id];
+    Tensor x = {.dtype = t->dtype, .ndim = t->ndim, .data = (char *)4096 + t->at[mode].offset};
+    for (int i = 0; i < t->ndim; i++) x.n[i] = t->dim[i].cap, x.stride[i] = t->stride[i];
+    return x;
+}
+
+static Call call_of(const Program *p, const Instr *in)
+{
+    const int mode = in->phase == PHASE_B ? MERGED : SPLIT;
+    Call c = {.n_in = in->n_in, .n_out = in->n_out, .attr = in->attr};
+    for (int i = 0; i < in->n_in; i++) c.in[i] = tensor_of(p, in->in[i], mode);
+    for (int i = 0; i < in->n_out; i++) {
+        c.out[i] = tensor_of(p, in->out[i], mode);
+        c.number[i] = in->keep[i] == SLOT_ZERO ? 0 : 1;
+    }
+    return c;
+}
+
+/* Calls that fit: of the forward and of the backward. */
+static void count_fits(const JobSettings *set, int n[2])
+{
+    Job job;
+    n[0] = n[1] = 0;
+    DO(job_compile(set, &arena, &job));
+    for (int k = 0; k < job.model.n_kinds; k++)
+        for (int i = 0; i < job.program[k].n_instr; i++) {
+            const Instr *in = &job.program[k].instr[i];
+            if (in->op != OP_attention && in->op != OP_attention_dx) continue;
+            const bool backward = in->op == OP_attention_dx;
+            const Call c = call_of(&job.program[k], in);
+            const char *misses = fit_misses(&c, backward, FIT_OLDEST);
+            if (misses) fail_msg("%s, %s: %s", set->config->name, op_info(in->op)->name, misses);
+            assert_int_equal(c.attr.attention.causal, set->batch.seq_len);
+            n[backward]++;
+        }
+}
+
+static JobSettings settings_of(const char *name, BatchShape batch, ModelConfig *config)
+{
+    DO(model_config_load(name, NULL, 0, &arena, config));
+    JobSettings set = test_job_settings("llama", JOB_STEP);
+    set.config = config;
+    set.dtype = BF16;
+    set.batch = batch;
+    set.causal = true;
+    set.compile.chunk_elements = 64 << 20;
+    set.optim.block = 65536;
+    return set;
+}
+
+static const struct {
+    const char *name;
+    BatchShape batch;
+} models[] = {{"gpt2-124m", {64, 1024}}, {"gpt2-1558m", {16, 1024}}, {"llama3.2-1b", {8, 4096}}};
+
+static void models_fit(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        for (int recompute = RECOMPUTE_NONE; recompute <= RECOMPUTE_FULL; recompute++) {
+            ModelConfig config;
+            JobSettings set = settings_of(models[i].name, models[i].batch, &config);
+            int n[2];
+            set.compile.recompute = (Recompute)recompute;
+            count_fits(&set, n);
+            /* In F, and in I and B; a full recompute runs the forward in these again. */
+            assert_true(n[0] >= 1);
+            assert_int_equal(n[1], 2);
+        }
+}
+
+/* The same over two ranks that share the heads. */
+static void heads_cut_fit(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        ModelConfig config;
+        JobSettings set = settings_of(models[i].name, models[i].batch, &config);
+        int n[2];
+        if (config.n_heads % 2 != 0) continue;
+        set.parallel.mesh.tp = 2;
+        set.parallel.rank = 1;
+        count_fits(&set, n);
+        assert_int_equal(n[1], 2);
+    }
+}
+
+/* What the function refuses, one thing at a time. */
+static void misfits(void **state)
+{
+    (void)state;
+    const Tensor x = {(void *)4096, BF16, 3, {256, 4, 64}, {256, 64, 1}};
+    const Call good = {.in = {x, x, x, x, x, x, x},
+                       .n_in = 7,
+                       .out = {x, x, x},
+                       .n_out = 3,
+                       .attr = {.attention = {.causal = 128}}};
+    assert_null(fit_misses(&good, true, FIT_OLDEST));
+    Call bad[12];
+    for (int i = 0; i < 12; i++) bad[i] = good;
+    bad[0].attr.attention.causal = 0;
+    bad[1].attr.attention.causal = 96;
+    bad[2].in[1].n[0] = 128;
+    bad[3].in[0].n[2] = 68;
+    bad[4].attr.attention.head_at = 1;
+    bad[5].attr.attention.group = 4;
+    bad[6].in[2].stride[0] = 260;
+    bad[7].in[0].data = (char *)4096 + 8;
+    bad[8].n_in = 6;
+    bad[9].out[1].dtype = F32;
+    bad[10].number[2] = 1;
+    bad[11].in[6].stride[2] = 2;
+    for (int i = 0; i < 12; i++)
+        if (!fit_misses(&bad[i], true, FIT_OLDEST)) fail_msg("misfit %d is taken", i);
+    bad[1].attr.attention.causal = 64; /* not a multiple of 128: a matter of the version */
+    assert_non_null(fit_misses(&bad[1], true, FIT_ANY_LENGTH - 1));
+    assert_null(fit_misses(&bad[1], true, FIT_ANY_LENGTH));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(models_fit),
+                                       cmocka_unit_test(heads_cut_fit), cmocka_unit_test(misfits)};
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
