@@ -4,7 +4,15 @@
  *     comm_wait:   ticket  -> table->wait -> delay.c -> record -> slot free again
  *
  * A backend moves bytes and says when a transfer was matched and when it was done; what holds for
- * all of them is done once, above the table. */
+ * all of them is done once, above the table.
+ *
+ * Memory of devices may be moved by somebody else than the backend, a mover: comm/nccl. Members then
+ * meet as ever, by the backend, which compares what they mean and reports who does not come; and
+ * when all have begun a transfer, each has the mover put its part into a queue of the device:
+ *
+ *     begin   mover->ready    an event of the compute queue: what it needs is made
+ *     met     mover->move     ... until it is in the queue: then it is over, for the host
+ *     wait    mover->deliver  the compute queue waits for it */
 #ifndef COMM_BACKEND_H
 #define COMM_BACKEND_H
 
@@ -15,6 +23,7 @@ typedef enum { POSTED, MATCHED, DONE } Progress;
 typedef struct {
     bool busy;
     bool device; /* its memory is a device's */
+    bool moved;  /* and the comm's mover moves it: the backend only lets its members meet */
     Transfer t;
     int64_t number, sequence;
     double due_s; /* since the comm was opened: not over before; 0: no matter */
@@ -38,11 +47,27 @@ typedef struct {
     void (*poison)(Comm *c, Err err, const char *message);
 } CommTable;
 
+/* See above. An error of any of these is the rank's, and ends the world. */
+typedef struct CommMover {
+    const char *name;
+    Err (*prepare)(Comm *c, const Transfer *t, int n);
+    Err (*ready)(Comm *c, int slot);
+    Err (*move)(Comm *c, int slot, bool *over); /* does not block; called until it is over */
+    Err (*deliver)(Comm *c, int slot);
+    Err (*poll)(Comm *c); /* has something failed that was put into a queue? */
+    /* Says what was put into a queue and does not end; OK: nothing is there. */
+    Err (*late)(Comm *c, double waited_s);
+    void (*abort)(Comm *c); /* the world has failed: ends what is in queues */
+    void (*end)(Comm *c, struct Stream *s); /* its group is forgotten; it has a way */
+    void (*forget)(Comm *c);                /* the device goes; what is in queues is waited for */
+} CommMover;
+
 /* What is matched in order: the collectives of a group, its sends to one member, its receives from
  * one. */
 typedef struct Stream {
     int64_t next; /* sequence number of the next transfer */
     void *link;   /* the backend's; NULL until it sets it */
+    void *way;    /* the mover's; likewise */
 } Stream;
 
 typedef struct GroupRow {
@@ -75,6 +100,9 @@ struct Comm {
         bool device;
     } * memory; /* [COMM_STAGE + 2 * set.in_flight] */
     CommDevice device;
+    const CommMover *mover; /* NULL: the backend moves everything */
+    void *mover_state;
+    bool aborted; /* the mover has given up */
     Staged *staged; /* by slot; NULL: none ever was */
     GroupRow group[MAX_GROUPS];
     int group_rows; /* that were ever used: later ones are free */
@@ -107,6 +135,13 @@ Err stage_begin(Comm *c, int slot);
 /* After its wait: `to` to the device, before what the compute queue gets from now on. */
 Err stage_end(Comm *c, int slot);
 void stage_close(Comm *c);
+
+/* mover.c. Local. The mover of a comm that has no transfer in flight. */
+void comm_set_mover(Comm *c, const CommMover *mover, void *state);
+/* An error of the backend's, or of the mover's when `own`: what is in queues is given up; err_text
+ * stays. */
+Err mover_failed(Comm *c, Err err, bool own);
+void mover_close(Comm *c);
 
 /* delay.c. Local. ERR_CONFIG for settings that are no delay. */
 Err delay_check(const CommSettings *set);

@@ -50,6 +50,7 @@ Err comm_open(Arena *a, const CommSettings *set, const CommTable *table, void *s
 
 void comm_close(Comm *c)
 {
+    mover_close(c);
     c->table->close(c);
     stage_close(c);
 }
@@ -84,11 +85,15 @@ Err comm_register_device(Comm *c, int arena, void *base, size_t bytes, CommDevic
 
 void comm_forget_device(Comm *c)
 {
+    mover_close(c);
     stage_close(c);
     c->device = (CommDevice){0};
 }
 
-bool comm_is_staged(const Comm *c) { return c->set.staged || !c->table->device; }
+bool comm_is_staged(const Comm *c)
+{
+    return c->set.staged || (!c->table->device && !c->mover);
+}
 
 void *comm_at(const Comm *c, const Ref *r) { return c->memory[r->arena].base + r->offset; }
 
@@ -209,7 +214,8 @@ Err comm_begin(Comm *c, const Transfer *t, Ticket *out)
     p->due_s = delay_due_s(&c->set, record_of(c, p->number));
     p->device = on_device(c, t);
     const bool staged = p->device && comm_is_staged(c);
-    Err err = staged ? stage_begin(c, slot) : OK;
+    p->moved = p->device && !staged && c->mover;
+    Err err = staged ? stage_begin(c, slot) : p->moved ? c->mover->ready(c, slot) : OK;
     if (err == OK) err = c->table->begin(c, slot);
     if (err != OK) {
         p->busy = false;
@@ -233,8 +239,9 @@ Err comm_wait(Comm *c, Ticket ticket)
                         "waited for before?",
                         (long long)ticket.number);
     c->recorder->waits = ticket.number;
-    TRY(c->table->wait(c, ticket.slot));
+    TRY(mover_failed(c, c->table->wait(c, ticket.slot), false));
     MUST(p->progress == DONE, "rank %d: %s says OK before it is done", c->set.rank, c->table->name);
+    if (p->moved) TRY(mover_failed(c, c->mover->deliver(c, ticket.slot), true));
     if (c->staged) TRY(stage_end(c, ticket.slot));
     TRY(delay_wait(c, p->due_s));
     record_delay(c, p);
@@ -251,10 +258,15 @@ Err comm_do(Comm *c, const Transfer *t)
     return comm_wait(c, ticket);
 }
 
-Err comm_poll(Comm *c) { return c->table->poll ? c->table->poll(c) : OK; }
+Err comm_poll(Comm *c)
+{
+    if (c->table->poll) TRY(mover_failed(c, c->table->poll(c), false));
+    return c->mover ? mover_failed(c, c->mover->poll(c), true) : OK;
+}
 
 void comm_poison(Comm *c, Err err, const char *message)
 {
+    (void)mover_failed(c, err == OK ? ERR_PEER : err, false);
     if (c->table->poison) c->table->poison(c, err, message);
 }
 

@@ -17,7 +17,8 @@
  *
  * Reductions are left folds in the order of the group, element by element, in the value's own type;
  * bf16 is folded in f32 and rounded once. So a result depends on neither arrival nor timing. A
- * maximum over a NaN is NaN; sums of integers wrap.
+ * maximum over a NaN is NaN; sums of integers wrap. Sums by NCCL alone are folded in an order, and
+ * rounded as often, as it likes (comm/nccl.h).
  *
  * Begin does not block. A transfer moves while any member waits or polls; a wait moves all that its
  * rank has begun, so ranks may wait in different orders.
@@ -129,6 +130,15 @@ Err comm_register_device(Comm *c, int arena, void *base, size_t bytes, CommDevic
 /* Local. Before the context is closed, where the comm is not: gives back what it has of it. Nothing
  * of the device may be in flight. */
 void comm_forget_device(Comm *c);
+/* Collective over all ranks: before transfers of device memory over these groups, each of which all
+ * its members name; what was named before is there. Of a transfer kind, group, purpose and, of a
+ * pair, its ranks are read. Nothing to do for comms that have nothing to open. */
+Err comm_prepare(Comm *c, const Transfer *t, int n);
+/* Local. The host waits for all that is in a queue of the device, as the device's sync does; but a
+ * transfer in front of it that fails, or is not over within timeout_s, ends the wait: ERR_PEER. */
+Err comm_sync(Comm *c, CommDevice device, DeviceQueue *q);
+/* Local. "nccl", "mpi", "local": who moves memory of a device. */
+const char *comm_mover_name(const Comm *c);
 /* Local. Does memory of a device go through the host's here, for its backend knows no device? */
 bool comm_is_staged(const Comm *c);
 

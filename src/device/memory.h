@@ -97,6 +97,13 @@ typedef struct DeviceMemory {
     void (*close)(DeviceContext *c); /* waits for its queues */
     DeviceQueue *(*queue)(DeviceContext *c, DeviceLane lane);
     Err (*info)(DeviceContext *c, DeviceInfo *out);
+    /* A number that is the card's own, on all hosts. */
+    Err (*identify)(int ordinal, uint64_t *out);
+    /* One more queue, for a library that puts work into it by itself; and what that library calls it:
+     * of CUDA a cudaStream_t, whose GPU is then this thread's. */
+    Err (*queue_open)(DeviceContext *c, DeviceQueue **out);
+    void (*queue_close)(DeviceQueue *q); /* waits for it */
+    Err (*native)(DeviceQueue *q, void **out);
 
     Err (*alloc)(DeviceContext *c, size_t bytes, void **out);
     void (*free)(DeviceContext *c, void *at);

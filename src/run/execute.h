@@ -31,6 +31,9 @@ Err steps_poll(Rank *r);
 Err steps_scalar(Rank *r, int which);
 /* Local. ERR_CHECK when the program needs a comm and it is not there, or another rank's. */
 Err steps_check(const Rank *r);
+/* groups.c. Collective over all ranks of the program: before its first step, tells the comm which
+ * groups it will move memory of the device over. */
+Err steps_prepare(Rank *r);
 
 /* memory.c. Local. The arenas, the context and the desk; gives them back. */
 Err memory_open(Rank *r);

@@ -161,6 +161,7 @@ static Err walk(Rank *r)
 
 Err rank_step(Rank *r, const StepSettings *step, StepResult *out)
 {
+    TRY(steps_prepare(r));
     set_slots(r, step);
     TRY(desk_send(r));
     TRY(watch_step(r, step->step));

@@ -119,6 +119,7 @@ struct Rank {
     int n_flying;
     Begun begun[MAX_BEGUN];
     int n_begun;
+    bool prepared;   /* the comm has been told of its groups */
     uint64_t n_naps; /* places at which it might have slept */
 };
 

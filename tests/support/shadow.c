@@ -1,5 +1,6 @@
 /* shadow.c -- queues of the shadow device: what waits in them, and when it runs. */
-#define _POSIX_C_SOURCE 200809L
+#define _GNU_SOURCE
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -35,9 +36,14 @@ static double now_s(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static Err run_op(const Op *op)
+/* *over is false of what has to wait yet. */
+static Err run_op(const Op *op, bool *over)
 {
+    *over = true;
     switch (op->what) {
+    case DO_TRY:
+        *over = op->try(op->arg);
+        return OK;
     case DO_KERNEL:
         return run_kernel(op->kernel, &op->call);
     case DO_COPY:
@@ -58,7 +64,7 @@ static Err run_op(const Op *op)
         *op->when = now_s();
         return OK;
     case DO_WAIT:
-        run_until(op->queue, op->number);
+        *over = run_until(op->queue, op->number);
         return OK;
     default:
         return OK;
@@ -66,19 +72,85 @@ static Err run_op(const Op *op)
 }
 
 /* A queue that waits for another runs what that has to run first. */
-void run_until(DeviceQueue *q, int64_t number)
+bool run_until(DeviceQueue *q, int64_t number)
 {
-    while (q->ran < number) {
+    bool over = !q->running;
+    while (q->ran < number && over) {
         Op *op = q->first;
         MUST(op, "shadow: a queue waits for itself");
+        q->running = true;
+        const Err err = run_op(op, &over);
+        q->running = false;
+        MUST(err == OK, "shadow: a kernel failed: %s", err_text());
+        if (!over) break;
         q->first = op->next;
         if (!q->first) q->last = &q->first;
-        const Err err = run_op(op);
-        MUST(err == OK, "shadow: a kernel failed: %s", err_text());
         q->ran++;
         shadow_all.count.ran++;
         free(op);
     }
+    return q->ran >= number;
+}
+
+void run_wait(DeviceQueue *q, int64_t number)
+{
+    for (int64_t i = 0;; i++) {
+        pthread_mutex_lock(&shadow_all.lock);
+        const bool over = run_until(q, number);
+        pthread_mutex_unlock(&shadow_all.lock);
+        if (over) return;
+        MUST(i < 1000000, "shadow: a queue waits for itself, or for what never comes");
+        nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+    }
+}
+
+void shadow_put(DeviceQueue *q, ShadowTry *try, void *arg)
+{
+    Op *op = op_new(DO_TRY);
+    op->try = try;
+    op->arg = arg;
+    put(q, op);
+}
+
+bool shadow_owns(const DeviceQueue *q, const void *at, size_t bytes)
+{
+    pthread_mutex_lock(&shadow_all.lock);
+    const bool owns = shadow_is_of(q->context, at, bytes);
+    pthread_mutex_unlock(&shadow_all.lock);
+    return owns;
+}
+
+void *shadow_at(const void *at) { return shadow_real((void *)(uintptr_t)at); }
+
+void shadow_fold(const DeviceFold *f) { run_fold(f); }
+
+static struct {
+    pthread_t thread;
+    atomic_bool on;
+} runner;
+
+/* One queue of each context at a time, so that they still run in many orders. */
+static void *run_main(void *none)
+{
+    for (uint64_t turn = 0; atomic_load(&runner.on); turn++) {
+        pthread_mutex_lock(&shadow_all.lock);
+        for (DeviceContext *c = shadow_all.contexts; c; c = c->next) {
+            DeviceQueue *q = &c->queue[turn % N_LANES];
+            (void)run_until(q, q->put);
+            for (q = c->more; q; q = q->more) (void)run_until(q, q->put);
+        }
+        pthread_mutex_unlock(&shadow_all.lock);
+        nanosleep(&(struct timespec){.tv_nsec = 30000}, NULL);
+    }
+    return none;
+}
+
+void shadow_runs(bool on)
+{
+    const bool was = atomic_exchange(&runner.on, on);
+    if (on && !was)
+        MUST(pthread_create(&runner.thread, NULL, run_main, NULL) == 0, "shadow: no thread");
+    if (!on && was) pthread_join(runner.thread, NULL);
 }
 
 static uint64_t draw(void) { return random_bits(&shadow_all.random, shadow_all.drawn++); }
@@ -88,8 +160,8 @@ static void go_on(DeviceQueue *q)
     const uint64_t coin = draw();
     if (shadow_all.pace == SHADOW_LATEST) return;
     DeviceQueue *other = &q->context->queue[coin / 4 % N_LANES];
-    if (coin % 4 == 0) run_until(q, q->put);
-    if (coin % 4 == 1) run_until(other, other->put);
+    if (coin % 4 == 0) (void)run_until(q, q->put);
+    if (coin % 4 == 1) (void)run_until(other, other->put);
 }
 
 Op *op_new(Doing what)

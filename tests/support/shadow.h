@@ -27,6 +27,20 @@ typedef struct {
 } ShadowCount;
 ShadowCount shadow_count(void);
 
+/* What a library puts into a queue by itself: called, under the lock, until it is true. Until then
+ * nothing behind it runs. */
+typedef bool ShadowTry(void *arg);
+void shadow_put(DeviceQueue *q, ShadowTry *try, void *arg);
+/* Local. Is all of it memory that the queue's context was handed out? */
+bool shadow_owns(const DeviceQueue *q, const void *at, size_t bytes);
+/* Local. Where who is called in a queue finds the device's memory. */
+void *shadow_at(const void *at);
+/* Local. A fold as the device does it, there. */
+void shadow_fold(const DeviceFold *f);
+/* Local. Queues go on by themselves too, as a GPU's do: for what waits for other ranks, which may
+ * never look at theirs. Off again by false. */
+void shadow_runs(bool on);
+
 extern const Device device_shadow;
 
 #endif

@@ -3,7 +3,6 @@
 #define _GNU_SOURCE
 #include "support/shadow_memory.h"
 
-#include <stdbool.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -15,6 +14,7 @@ static struct {
     size_t used;
     struct {
         size_t at, bytes;
+        const void *owner;
     } block[MAX_BLOCKS];
     int n;
     int64_t bytes;
@@ -27,7 +27,7 @@ static char *reserve(int protection)
     return at == MAP_FAILED ? NULL : at;
 }
 
-Err shadow_alloc(size_t bytes, void **out)
+Err shadow_alloc(size_t bytes, const void *owner, void **out)
 {
     if (!space.handed) {
         space.handed = reserve(PROT_NONE);
@@ -37,6 +37,7 @@ Err shadow_alloc(size_t bytes, void **out)
     if (!space.handed || !space.real || space.n == MAX_BLOCKS || space.used + whole > SPACE_BYTES)
         return err_fail(ERR_NOMEM, "shadow: %zu bytes, with %zu in use", bytes, space.used);
     space.block[space.n].at = space.used;
+    space.block[space.n].owner = owner;
     space.block[space.n++].bytes = whole;
     memset(space.real + space.used, 0xFF, bytes);
     *out = space.handed + space.used;
@@ -63,6 +64,17 @@ void *shadow_real(void *at)
     char *p = at;
     if (!space.handed || p < space.handed || p >= space.handed + SPACE_BYTES) return at;
     return space.real + (p - space.handed);
+}
+
+bool shadow_is_of(const void *owner, const void *at, size_t bytes)
+{
+    const char *p = at;
+    for (int i = 0; i < space.n; i++) {
+        const char *lo = space.handed + space.block[i].at;
+        if (p >= lo && p + bytes <= lo + space.block[i].bytes)
+            return space.block[i].owner == owner;
+    }
+    return false;
 }
 
 int64_t shadow_bytes(void) { return space.bytes; }

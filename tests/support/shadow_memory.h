@@ -7,15 +7,18 @@
 #ifndef SUPPORT_SHADOW_MEMORY_H
 #define SUPPORT_SHADOW_MEMORY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "base/err.h"
 
 /* Local. Filled with 0xFF, which is NaN. */
-Err shadow_alloc(size_t bytes, void **out);
+Err shadow_alloc(size_t bytes, const void *owner, void **out);
 void shadow_free(void *at);
 /* Local. Where kernels find it; memory of the host is where it is. */
 void *shadow_real(void *at);
+/* Local. Does the block that it is in end after all of it, and belong to the owner? */
+bool shadow_is_of(const void *owner, const void *at, size_t bytes);
 int64_t shadow_bytes(void);
 
 #endif

@@ -16,7 +16,8 @@ typedef enum {
     DO_WAIT,
     DO_LIST,
     DO_CLIP,
-    DO_FOLD
+    DO_FOLD,
+    DO_TRY
 } Doing;
 
 typedef struct Op {
@@ -37,17 +38,22 @@ typedef struct Op {
     DeviceFold fold;
     const void *x[DEVICE_FOLD_MOST];
     void *out[DEVICE_FOLD_MOST];
+    ShadowTry *try;
+    void *arg;
 } Op;
 
 struct DeviceQueue {
     DeviceContext *context;
     Op *first, **last;
     int64_t put, ran;
+    bool running;      /* something of it is, further out */
+    DeviceQueue *more; /* the context's next one, of those that were opened */
 };
 
 struct DeviceContext {
     DeviceContext *next;
-    DeviceQueue queue[N_LANES];
+    DeviceQueue queue[N_LANES], *more, *gone; /* gone: closed, and events of theirs may live */
+    int ordinal;
     bool open;
 };
 
@@ -82,7 +88,10 @@ extern ShadowAll shadow_all;
 Op *op_new(Doing what);
 Err put(DeviceQueue *q, Op *op);
 void put_locked(DeviceQueue *q, Op *op);
-void run_until(DeviceQueue *q, int64_t number);
+/* False: something before it waits for others, and may not run yet. */
+bool run_until(DeviceQueue *q, int64_t number);
+/* Without the lock: until it has run. */
+void run_wait(DeviceQueue *q, int64_t number);
 
 /* shadow_work.c. Under the lock. */
 Err run_kernel(KernelId id, const Call *call);

@@ -19,7 +19,6 @@ static int count_devices(void) { return 2; }
 
 static Err open_context(int ordinal, DeviceContext **out)
 {
-    (void)ordinal;
     DeviceContext *c = calloc(1, sizeof *c);
     if (!c) return err_fail(ERR_NOMEM, "shadow: no memory for a context");
     for (int i = 0; i < N_LANES; i++) {
@@ -27,6 +26,7 @@ static Err open_context(int ordinal, DeviceContext **out)
         c->queue[i].last = &c->queue[i].first;
     }
     c->open = true;
+    c->ordinal = ordinal;
     pthread_mutex_lock(&shadow_all.lock);
     c->next = shadow_all.contexts;
     shadow_all.contexts = c;
@@ -38,14 +38,54 @@ static Err open_context(int ordinal, DeviceContext **out)
 
 static void close_context(DeviceContext *c)
 {
+    for (int i = 0; i < N_LANES; i++) run_wait(&c->queue[i], c->queue[i].put);
     pthread_mutex_lock(&shadow_all.lock);
-    for (int i = 0; i < N_LANES; i++) run_until(&c->queue[i], c->queue[i].put);
+    MUST(!c->more, "shadow: a context is closed, and a queue of it is open");
     c->open = false;
     shadow_all.count.contexts--;
     pthread_mutex_unlock(&shadow_all.lock);
 }
 
 static DeviceQueue *queue_of(DeviceContext *c, DeviceLane lane) { return &c->queue[lane]; }
+
+/* Each context is taken for a card of its own: ranks count as on as many. */
+static Err identify(int ordinal, uint64_t *out)
+{
+    *out = 0x5ead0000u + (uint64_t)ordinal;
+    return OK;
+}
+
+static Err queue_open(DeviceContext *c, DeviceQueue **out)
+{
+    DeviceQueue *q = calloc(1, sizeof *q);
+    if (!q) return err_fail(ERR_NOMEM, "shadow: no memory for a queue");
+    q->context = c;
+    q->last = &q->first;
+    pthread_mutex_lock(&shadow_all.lock);
+    q->more = c->more;
+    c->more = q;
+    pthread_mutex_unlock(&shadow_all.lock);
+    *out = q;
+    return OK;
+}
+
+static void queue_close(DeviceQueue *q)
+{
+    run_wait(q, q->put);
+    pthread_mutex_lock(&shadow_all.lock);
+    DeviceQueue **at = &q->context->more;
+    while (*at != q) at = &(*at)->more;
+    *at = q->more;
+    q->more = q->context->gone;
+    q->context->gone = q;
+    pthread_mutex_unlock(&shadow_all.lock);
+}
+
+static Err native(DeviceQueue *q, void **out)
+{
+    *out = q;
+    return OK;
+}
 
 static Err info(DeviceContext *c, DeviceInfo *out)
 {
@@ -57,9 +97,8 @@ static Err info(DeviceContext *c, DeviceInfo *out)
 
 static Err alloc(DeviceContext *c, size_t bytes, void **out)
 {
-    (void)c;
     pthread_mutex_lock(&shadow_all.lock);
-    const Err err = shadow_alloc(bytes, out);
+    const Err err = shadow_alloc(bytes, c, out);
     pthread_mutex_unlock(&shadow_all.lock);
     return err;
 }
@@ -163,27 +202,27 @@ static Err wait_for(DeviceQueue *q, DeviceEvent *e)
     return OK;
 }
 
+/* Who looks waits: time passes. */
 static Err done(DeviceEvent *e, bool *out)
 {
     pthread_mutex_lock(&shadow_all.lock);
-    *out = !e->queue || e->queue->ran >= e->number;
+    *out = !e->queue || run_until(e->queue, e->number);
     pthread_mutex_unlock(&shadow_all.lock);
     return OK;
 }
 
 static Err sync_event(DeviceEvent *e)
 {
-    pthread_mutex_lock(&shadow_all.lock);
-    if (e->queue) run_until(e->queue, e->number);
-    pthread_mutex_unlock(&shadow_all.lock);
+    if (e->queue) run_wait(e->queue, e->number);
     return OK;
 }
 
 static Err sync_queue(DeviceQueue *q)
 {
     pthread_mutex_lock(&shadow_all.lock);
-    run_until(q, q->put);
+    const int64_t put_so_far = q->put;
     pthread_mutex_unlock(&shadow_all.lock);
+    run_wait(q, put_so_far);
     return OK;
 }
 
@@ -291,6 +330,10 @@ static const DeviceMemory shadow_memory = {.count = count_devices,
                                            .close = close_context,
                                            .queue = queue_of,
                                            .info = info,
+                                           .identify = identify,
+                                           .queue_open = queue_open,
+                                           .queue_close = queue_close,
+                                           .native = native,
                                            .alloc = alloc,
                                            .free = release,
                                            .alloc_host = alloc_host,

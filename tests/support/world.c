@@ -9,6 +9,7 @@
 #include <string.h>
 #include "base/philox.h"
 #include "comm/local/local.h"
+#include "comm/nccl.h"
 #include "schedule/sent.h"
 #include "train/batch.h"
 
@@ -210,6 +211,7 @@ static Err work(Worker *k)
                                .seed = w->seed,
                                .timeout_s = 60};
     TRY(local_join(k->world, &k->arena, &comm, &k->comm));
+    if (w->nccl) TRY(nccl_attach(w->nccl, k->comm));
     const RankSettings set = {.program = &k->job.linked,
                               .device = w->device,
                               .comm = k->comm,

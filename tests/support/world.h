@@ -24,6 +24,7 @@ typedef struct {
     int without;   /* number of a micro-batch whose tokens all have weight 0; -1: none */
     bool hostile;  /* see CommSettings */
     bool staged;   /* likewise */
+    struct NcclLibrary *nccl; /* moves memory of the device; NULL: the comm does */
     double nap_s;  /* ranks sleep at random, so long at most */
     uint64_t seed; /* of both */
     bool

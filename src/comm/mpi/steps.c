@@ -1,7 +1,7 @@
 /* steps.c -- how a transfer moves on, and the table of the comm.
  *
  *     POSTED_ALL   all members have posted?   -> do they mean the same? small: done
- *     MOVING       all elements there?        -> over
+ *     MOVING       all elements there?        -> over; those of a device: is it in its queue?
  *     ALONE        a pair within this rank, whose other half has begun? -> over
  *
  * No step blocks. */
@@ -72,6 +72,7 @@ static Err finish(Comm *c, int slot, bool *moved)
 Err step(Comm *c, int slot, bool *moved)
 {
     Flight *f = &((Mpi *)c->state)->flight[slot];
+    const Pending *p = &c->pending[slot];
     bool over = f->small;
     if (f->stage == OVER) return OK;
     if (f->stage == ALONE) return post_alone(c, slot, moved);
@@ -81,12 +82,15 @@ Err step(Comm *c, int slot, bool *moved)
         comm_progress(c, slot, MATCHED);
         if (f->small)
             flow_small(c, slot);
-        else
+        else if (!p->moved)
             flow_cut(c, slot);
         f->stage = MOVING;
         *moved = true;
     }
-    if (!f->small) TRY(flow_move(c, slot, moved, &over));
+    if (p->moved)
+        TRY(c->mover->move(c, slot, &over));
+    else if (!f->small)
+        TRY(flow_move(c, slot, moved, &over));
     return over ? finish(c, slot, moved) : OK;
 }
 

@@ -182,3 +182,47 @@ Err cuda_info(DeviceContext *c, DeviceInfo *out)
     *out = info;
     return OK;
 }
+
+Err cuda_identify(int ordinal, uint64_t *out)
+{
+    struct cudaDeviceProp card;
+    uint64_t halves[2];
+    CUDA_TRY(cudaGetDeviceProperties(&card, ordinal % cuda_count()));
+    memcpy(halves, card.uuid.bytes, sizeof halves);
+    *out = halves[0] * 0x9e3779b97f4a7c15u ^ halves[1];
+    return OK;
+}
+
+Err cuda_queue_open(DeviceContext *c, DeviceQueue **out)
+{
+    int low = 0, high = 0;
+    CUDA_TRY(cudaSetDevice(c->ordinal));
+    CUDA_TRY(cudaDeviceGetStreamPriorityRange(&low, &high));
+    DeviceQueue *q = calloc(1, sizeof *q);
+    if (!q) return err_fail(ERR_NOMEM, "cuda: no memory for a queue");
+    q->context = c;
+    const cudaError_t status =
+        cudaStreamCreateWithPriority(&q->stream, cudaStreamNonBlocking, high);
+    if (status != cudaSuccess) {
+        free(q);
+        return cuda_failed(status, "cudaStreamCreateWithPriority");
+    }
+    *out = q;
+    return OK;
+}
+
+void cuda_queue_close(DeviceQueue *q)
+{
+    (void)cudaSetDevice(q->context->ordinal);
+    (void)cudaStreamSynchronize(q->stream);
+    (void)cudaFree(q->scratch);
+    (void)cudaStreamDestroy(q->stream);
+    free(q);
+}
+
+Err cuda_native(DeviceQueue *q, void **out)
+{
+    CUDA_TRY(cudaSetDevice(q->context->ordinal));
+    *out = q->stream;
+    return OK;
+}

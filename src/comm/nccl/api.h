@@ -1,0 +1,70 @@
+/* api.h -- what we call of NCCL, declared here: so no header of it, nor of CUDA, is needed to build,
+ * and libnccl.so.2 is opened when it is there. Numbers and layouts are those that NCCL has kept since
+ * 2.14; tests/nccl/abi.c compares them with nccl.h where there is one. */
+#ifndef COMM_NCCL_API_H
+#define COMM_NCCL_API_H
+
+#include <stddef.h>
+
+typedef struct NcclComm NcclComm;
+
+typedef struct {
+    char bytes[128];
+} NcclId;
+
+typedef enum {
+    NCCL_OK = 0,
+    NCCL_INVALID_USAGE = 5,
+    NCCL_REMOTE_ERROR = 6,
+    NCCL_IN_PROGRESS = 7
+} NcclResult;
+
+typedef enum { NCCL_I32 = 2, NCCL_I64 = 4, NCCL_F32 = 7, NCCL_F64 = 8, NCCL_BF16 = 9 } NcclType;
+typedef enum { NCCL_SUM = 0, NCCL_MAX = 2 } NcclOp;
+
+/* The configuration as of 2.14; its size tells NCCL that there is no more. */
+typedef struct {
+    size_t size;
+    unsigned magic, version;
+    int blocking;
+} NcclConfig;
+enum { NCCL_CONFIG_VERSION = 21400, NCCL_LEAST_VERSION = 21400, NCCL_SHARED_VERSION = 23000 };
+#define NCCL_CONFIG_MAGIC 0xcafebeefu
+
+/* NCCL_CALL(what, arguments): a function ncclWHAT, of which the last argument is its stream, where it
+ * has one. */
+#define NCCL_CALLS(NCCL_CALL)                                                                      \
+    NCCL_CALL(GetVersion, (int *version))                                                          \
+    NCCL_CALL(GetUniqueId, (NcclId * id))                                                          \
+    NCCL_CALL(CommInitRankConfig,                                                                  \
+              (NcclComm * *comm, int n, NcclId id, int rank, NcclConfig *config))                  \
+    NCCL_CALL(CommFinalize, (NcclComm * comm))                                                     \
+    NCCL_CALL(CommDestroy, (NcclComm * comm))                                                      \
+    NCCL_CALL(CommAbort, (NcclComm * comm))                                                        \
+    NCCL_CALL(CommGetAsyncError, (NcclComm * comm, NcclResult * out))                              \
+    NCCL_CALL(GroupStart, (void))                                                                  \
+    NCCL_CALL(GroupEnd, (void))                                                                    \
+    NCCL_CALL(AllReduce, (const void *from, void *to, size_t count, NcclType type, NcclOp op,      \
+                          NcclComm *comm, void *stream))                                           \
+    NCCL_CALL(AllGather, (const void *from, void *to, size_t count, NcclType type, NcclComm *comm, \
+                          void *stream))                                                           \
+    NCCL_CALL(ReduceScatter, (const void *from, void *to, size_t count, NcclType type, NcclOp op,  \
+                              NcclComm *comm, void *stream))                                       \
+    NCCL_CALL(Broadcast, (const void *from, void *to, size_t count, NcclType type, int root,       \
+                          NcclComm *comm, void *stream))                                           \
+    NCCL_CALL(Reduce, (const void *from, void *to, size_t count, NcclType type, NcclOp op,         \
+                       int root, NcclComm *comm, void *stream))                                    \
+    NCCL_CALL(Send, (const void *from, size_t count, NcclType type, int peer, NcclComm *comm,      \
+                     void *stream))                                                                \
+    NCCL_CALL(Recv,                                                                                \
+              (void *to, size_t count, NcclType type, int peer, NcclComm *comm, void *stream))
+
+typedef struct {
+#define NCCL_MEMBER(what, arguments) NcclResult(*what) arguments;
+    NCCL_CALLS(NCCL_MEMBER)
+#undef NCCL_MEMBER
+    const char *(*GetErrorString)(NcclResult result);
+    const char *(*GetLastError)(NcclComm *comm);
+} NcclApi;
+
+#endif

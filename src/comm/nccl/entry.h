@@ -1,0 +1,25 @@
+/* entry.h -- the one symbol of sheaf-nccl.so, which calls the program's own functions as sheaf-mpi.so
+ * does (comm/mpi/entry.h). */
+#ifndef COMM_NCCL_ENTRY_H
+#define COMM_NCCL_ENTRY_H
+
+#include "comm/backend.h"
+#include "comm/nccl.h"
+
+#define NCCL_ENTRY_NAME "sheaf_nccl"
+
+typedef struct {
+    size_t comm_bytes, transfer_bytes, memory_bytes; /* sizeof Comm, Transfer, DeviceMemory */
+    Err (*open)(const char *library, NcclLibrary **out);
+    Err (*attach)(NcclLibrary *l, Comm *c);
+} NcclEntry;
+
+/* What a library begins with, wherever it comes from. */
+struct NcclLibrary {
+    const NcclEntry *entry;
+    int version;
+};
+
+extern const NcclEntry sheaf_nccl __attribute__((visibility("default")));
+
+#endif

@@ -1,0 +1,247 @@
+/* launch.c -- a transfer as calls of NCCL.
+ *
+ *     all-reduce, broadcast       one call
+ *     all-gather, reduce-scatter  one call where all parts are alike, else one a part:
+ *                                 broadcasts from each member, sums to each
+ *     all-to-all                  sends and receives of all parts
+ *     send, recv                  on the pair's own communicator: the sender is 0, the receiver 1
+ *     a maximum                   its parts are gathered in scratch memory, and folded there
+ *
+ * Calls of one transfer are a group of NCCL's: it launches them as one. */
+#include "comm/nccl/ways.h"
+
+typedef struct {
+    Comm *c;
+    const Transfer *t;
+    Way *w;
+    const NcclApi *api;
+    NcclType type;
+    size_t each;
+    const char *from; /* NULL: of another rank */
+    char *to;
+} Calls;
+
+static NcclType type_of(DType t)
+{
+    static const NcclType type[N_DTYPES] = {
+        [F64] = NCCL_F64, [F32] = NCCL_F32, [BF16] = NCCL_BF16, [I32] = NCCL_I32, [I64] = NCCL_I64};
+    return type[t];
+}
+
+static Calls calls_of(Comm *c, int slot, Way *w)
+{
+    const Transfer *t = &c->pending[slot].t;
+    const DType dtype = transfer_writes(t) ? t->to.dtype : t->from.dtype;
+    return (Calls){.c = c,
+                   .t = t,
+                   .w = w,
+                   .api = api_of(c),
+                   .type = type_of(dtype),
+                   .each = dtype_bytes(dtype),
+                   .from = transfer_reads(t, c->set.rank) ? comm_at(c, &t->from) : NULL,
+                   .to = transfer_writes(t) ? comm_at(c, &t->to) : NULL};
+}
+
+static Err said(const Calls *k, NcclResult result, const char *call)
+{
+    return nccl_ok(k->c, k->w, result, call);
+}
+
+/* A part of a side, in bytes from its beginning, and its elements. */
+typedef struct {
+    size_t at, count;
+} Part;
+
+static Part part(const Calls *k, const int64_t *counts, const Ref *side, int place)
+{
+    return (Part){(size_t)part_start(counts, side->count, k->w->n, place) * k->each,
+                  (size_t)part_count(counts, side->count, k->w->n, place)};
+}
+
+static bool alike(const int64_t *counts, int n)
+{
+    for (int i = 1; counts && i < n; i++)
+        if (counts[i] != counts[0]) return false;
+    return true;
+}
+
+static Err gather(const Calls *k)
+{
+    const Way *w = k->w;
+    if (alike(k->t->to_counts, w->n))
+        return said(k,
+                    k->api->AllGather(k->from, k->to, (size_t)k->t->from.count, k->type, w->comm,
+                                      w->native),
+                    "all-gather");
+    for (int i = 0; i < w->n; i++) {
+        const Part p = part(k, k->t->to_counts, &k->t->to, i);
+        const void *from = i == w->me ? k->from : k->to + p.at; /* read on the root alone */
+        if (p.count > 0)
+            TRY(said(k,
+                     k->api->Broadcast(from, k->to + p.at, p.count, k->type, i, w->comm, w->native),
+                     "broadcast a part"));
+    }
+    return OK;
+}
+
+static Err scatter(const Calls *k)
+{
+    const Way *w = k->w;
+    if (alike(k->t->from_counts, w->n))
+        return said(k,
+                    k->api->ReduceScatter(k->from, k->to, (size_t)k->t->to.count, k->type, NCCL_SUM,
+                                          w->comm, w->native),
+                    "reduce-scatter");
+    for (int i = 0; i < w->n; i++) {
+        const Part p = part(k, k->t->from_counts, &k->t->from, i);
+        void *to = i == w->me ? k->to : NULL; /* written on the root alone */
+        if (p.count > 0)
+            TRY(said(k,
+                     k->api->Reduce(k->from + p.at, to, p.count, k->type, NCCL_SUM, i, w->comm,
+                                    w->native),
+                     "reduce a part"));
+    }
+    return OK;
+}
+
+/* Part i of `from` to member i; what member i gives, to `to` from its start on. */
+static Err exchange(const Calls *k)
+{
+    const Way *w = k->w;
+    for (int i = 0; i < w->n; i++) {
+        const Part gives = part(k, k->t->from_counts, &k->t->from, i);
+        const Part takes = part(k, k->t->to_counts, &k->t->to, i);
+        if (gives.count > 0)
+            TRY(said(k,
+                     k->api->Send(k->from + gives.at, gives.count, k->type, i, w->comm, w->native),
+                     "send a part"));
+        if (takes.count > 0)
+            TRY(said(k, k->api->Recv(k->to + takes.at, takes.count, k->type, i, w->comm, w->native),
+                     "receive a part"));
+    }
+    return OK;
+}
+
+/* Of a maximum: what each member adds to what this one keeps. */
+static size_t kept(const Calls *k) { return (size_t)k->t->to.count; }
+
+static Err take_scratch(const Calls *k)
+{
+    const DeviceMemory *m = k->c->device.memory;
+    const size_t bytes = kept(k) * k->each * (size_t)k->w->n;
+    if (bytes <= k->w->scratch_bytes) return OK;
+    TRY(comm_sync(k->c, k->c->device, k->w->queue)); /* what runs may use the old one */
+    if (k->w->scratch) m->free(k->c->device.context, k->w->scratch);
+    k->w->scratch = NULL;
+    k->w->scratch_bytes = 0;
+    TRY(m->alloc(k->c->device.context, bytes, &k->w->scratch));
+    k->w->scratch_bytes = bytes;
+    return OK;
+}
+
+static Err gather_for_maximum(const Calls *k)
+{
+    const Way *w = k->w;
+    char *room = w->scratch;
+    if (kept(k) > 0 && k->t->kind == COMM_ALL_REDUCE)
+        return said(k, k->api->AllGather(k->from, room, kept(k), k->type, w->comm, w->native),
+                    "all-gather");
+    for (int i = 0; k->t->kind == COMM_REDUCE_SCATTER && i < w->n; i++) {
+        const Part gives = part(k, k->t->from_counts, &k->t->from, i);
+        if (gives.count > 0)
+            TRY(said(k,
+                     k->api->Send(k->from + gives.at, gives.count, k->type, i, w->comm, w->native),
+                     "send a part"));
+        if (kept(k) > 0)
+            TRY(said(k,
+                     k->api->Recv(room + (size_t)i * kept(k) * k->each, kept(k), k->type, i,
+                                  w->comm, w->native),
+                     "receive a part"));
+    }
+    return OK;
+}
+
+static bool is_maximum(const Transfer *t)
+{
+    return t->reduce == REDUCE_MAX &&
+           (t->kind == COMM_ALL_REDUCE || t->kind == COMM_REDUCE_SCATTER);
+}
+
+static Err call(const Calls *k)
+{
+    const Way *w = k->w;
+    if (is_maximum(k->t)) return gather_for_maximum(k);
+    switch (k->t->kind) {
+    case COMM_ALL_REDUCE:
+        return said(k,
+                    k->api->AllReduce(k->from, k->to, (size_t)k->t->to.count, k->type, NCCL_SUM,
+                                      w->comm, w->native),
+                    "all-reduce");
+    case COMM_ALL_GATHER:
+        return gather(k);
+    case COMM_REDUCE_SCATTER:
+        return scatter(k);
+    case COMM_ALL_TO_ALL:
+        return exchange(k);
+    case COMM_SEND:
+        return said(
+            k, k->api->Send(k->from, (size_t)k->t->from.count, k->type, 1, w->comm, w->native),
+            "send");
+    case COMM_RECV:
+        return said(k,
+                    k->api->Recv(k->to, (size_t)k->t->to.count, k->type, 0, w->comm, w->native),
+                    "receive");
+    default:
+        return said(k,
+                    k->api->Broadcast(k->from ? k->from : k->to, k->to, (size_t)k->t->to.count,
+                                      k->type, group_place(k->t->group, k->t->from.rank), w->comm,
+                                      w->native),
+                    "broadcast");
+    }
+}
+
+/* Is there nothing at all to move, on any member? */
+static bool is_empty(const Transfer *t)
+{
+    if (t->kind == COMM_ALL_TO_ALL) return false; /* only its members know */
+    return (t->kind == COMM_SEND || t->kind == COMM_REDUCE_SCATTER ? t->from.count : t->to.count) ==
+           0;
+}
+
+Err launch(Comm *c, int slot, Way *w, bool *in_progress)
+{
+    const Calls k = calls_of(c, slot, w);
+    *in_progress = false;
+    if (is_empty(k.t)) return OK;
+    if (is_maximum(k.t)) TRY(take_scratch(&k));
+    TRY(c->device.memory->native(w->queue, &w->native)); /* its GPU is this thread's */
+    TRY(said(&k, k.api->GroupStart(), "begin a group"));
+    const Err err = call(&k);
+    const NcclResult ended = k.api->GroupEnd(); /* also of a group that failed */
+    TRY(err);
+    *in_progress = ended == NCCL_IN_PROGRESS;
+    return said(&k, ended, "launch");
+}
+
+Err launch_rest(Comm *c, int slot, Way *w)
+{
+    const Calls k = calls_of(c, slot, w);
+    const void *x[DEVICE_FOLD_MOST];
+    void *out = k.to;
+    if (!is_maximum(k.t) || kept(&k) == 0) return OK;
+    for (int first = 0; first < w->n; first += DEVICE_FOLD_MOST - 1) {
+        int n = 0;
+        if (first > 0) x[n++] = out; /* of those before */
+        for (int i = first; i < w->n && i < first + DEVICE_FOLD_MOST - 1; i++)
+            x[n++] = (char *)w->scratch + (size_t)i * kept(&k) * k.each;
+        const DeviceFold fold = {.dtype = k.t->to.dtype,
+                                 .max = true,
+                                 .n = n,
+                                 .n_out = 1,
+                                 .x = x,
+                                 .out = &out,
+                                 .count = k.t->to.count};
+        TRY(c->device.memory->fold(w->queue, &fold));
+    }
+    return OK;
+}

@@ -1,0 +1,52 @@
+/* abi.c -- compiled where nccl.h is: what comm/nccl/api.h declares is what NCCL has. */
+#include <nccl.h>
+#include <stddef.h>
+
+#include "comm/nccl/api.h"
+
+#define SAME(what, a, b) _Static_assert((int)(a) == (int)(b), what)
+SAME("id", sizeof(NcclId), sizeof(ncclUniqueId));
+SAME("ok", NCCL_OK, ncclSuccess);
+SAME("usage", NCCL_INVALID_USAGE, ncclInvalidUsage);
+SAME("remote", NCCL_REMOTE_ERROR, ncclRemoteError);
+SAME("in progress", NCCL_IN_PROGRESS, ncclInProgress);
+SAME("i32", NCCL_I32, ncclInt32);
+SAME("i64", NCCL_I64, ncclInt64);
+SAME("f32", NCCL_F32, ncclFloat32);
+SAME("f64", NCCL_F64, ncclFloat64);
+SAME("bf16", NCCL_BF16, ncclBfloat16);
+SAME("sum", NCCL_SUM, ncclSum);
+SAME("max", NCCL_MAX, ncclMax);
+SAME("enums", sizeof(NcclType), sizeof(ncclDataType_t));
+SAME("size", offsetof(NcclConfig, size), offsetof(ncclConfig_t, size));
+SAME("magic", offsetof(NcclConfig, magic), offsetof(ncclConfig_t, magic));
+SAME("version", offsetof(NcclConfig, version), offsetof(ncclConfig_t, version));
+SAME("blocking", offsetof(NcclConfig, blocking), offsetof(ncclConfig_t, blocking));
+
+/* Arguments: each must take ours but for the names of its types. */
+typedef ncclResult_t AllReduce(const void *, void *, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t,
+                               cudaStream_t);
+typedef ncclResult_t Reduce(const void *, void *, size_t, ncclDataType_t, ncclRedOp_t, int,
+                            ncclComm_t, cudaStream_t);
+typedef ncclResult_t Gather(const void *, void *, size_t, ncclDataType_t, ncclComm_t, cudaStream_t);
+typedef ncclResult_t Broadcast(const void *, void *, size_t, ncclDataType_t, int, ncclComm_t,
+                               cudaStream_t);
+typedef ncclResult_t Send(const void *, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t);
+typedef ncclResult_t Recv(void *, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t);
+typedef ncclResult_t Init(ncclComm_t *, int, ncclUniqueId, int, ncclConfig_t *);
+typedef ncclResult_t OfComm(ncclComm_t);
+typedef ncclResult_t Asks(ncclComm_t, ncclResult_t *);
+
+int main(void)
+{
+    static AllReduce *const reduces[] = {ncclAllReduce, ncclReduceScatter};
+    static Reduce *const reduce = ncclReduce;
+    static Gather *const gather = ncclAllGather;
+    static Broadcast *const broadcast = ncclBroadcast;
+    static Send *const send = ncclSend;
+    static Recv *const recv = ncclRecv;
+    static Init *const init = ncclCommInitRankConfig;
+    static OfComm *const ends[] = {ncclCommFinalize, ncclCommDestroy, ncclCommAbort};
+    static Asks *const asks = ncclCommGetAsyncError;
+    return !(reduces[0] && reduce && gather && broadcast && send && recv && init && ends[0] && asks);
+}

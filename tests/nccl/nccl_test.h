@@ -1,0 +1,152 @@
+/* nccl_test.h -- ranks on devices whose memory NCCL moves: on the shadow device by the stand-in, as
+ * threads, or with SHEAF_TEST_MPI as processes; on a GPU by NCCL itself, one rank.
+ *
+ *     test_NAME                              the shadow device and the stand-in
+ *     test_NAME SHEAF-CUDA.SO [LIBNCCL]      a GPU; exit status 77: there is none
+ *
+ * comm_test.h has the ranks; a rank's memory on its device is arena 1. */
+#ifndef TESTS_NCCL_NCCL_TEST_H
+#define TESTS_NCCL_NCCL_TEST_H
+
+#include <dlfcn.h>
+
+#include "comm/nccl.h"
+#include "comm_test.h"
+#include "device/open.h"
+#include "nccl/standin.h"
+#include "support/shadow.h"
+
+enum { DEVICE_ARENA = 1, FIRST_RANKS = 4 };
+
+static struct {
+    const Device *device;
+    NcclLibrary *nccl;
+    int ranks;       /* of tests that take any number */
+    bool on_shadow;
+    StandinSetFault *fault;
+    StandinTakeCount *count;
+    StandinSetVersion *version;
+} bed;
+
+/* A rank's own. */
+typedef struct {
+    TestRank *r;
+    const DeviceMemory *m;
+    DeviceContext *context;
+    DeviceQueue *queue;
+    char *device; /* TEST_BYTES there */
+    char *host;   /* TEST_BYTES to copy by */
+} Side;
+
+static inline int bed_open(int argc, char **argv)
+{
+    const char *library = argc > 1 ? argc > 2 ? argv[2] : NULL : STANDIN_OBJECT;
+    bed.on_shadow = argc <= 1;
+    bed.device = &device_shadow;
+    bed.ranks = bed.on_shadow ? FIRST_RANKS : 1;
+    if (!bed.on_shadow && device_cuda_open(argv[1], &bed.device) != OK) {
+        printf("SKIPPED: NCCL on a GPU: %s\n", err_text());
+        return 77;
+    }
+    if (nccl_open(SHEAF_NCCL_OBJECT, library, &bed.nccl) != OK) {
+        printf("%s: %s\n", bed.on_shadow ? "FAILED" : "SKIPPED", err_text());
+        return bed.on_shadow ? 1 : 77;
+    }
+    char words[NCCL_WORDS_BYTES];
+    printf("%s on device %s\n", nccl_version_words(nccl_version(bed.nccl), words),
+           bed.device->name);
+    if (!bed.on_shadow) return 0;
+    void *object = dlopen(STANDIN_OBJECT, RTLD_NOW | RTLD_NOLOAD);
+    *(void **)(void *)&bed.fault = dlsym(object, "standin_fault");
+    *(void **)(void *)&bed.count = dlsym(object, "standin_count");
+    *(void **)(void *)&bed.version = dlsym(object, "standin_version");
+    shadow_set(7, SHADOW_COIN);
+    shadow_runs(true);
+    return 0;
+}
+
+static inline Err side_open(TestRank *r, Side *s)
+{
+    void *device;
+    *s = (Side){.r = r, .m = bed.device->memory};
+    TRY(nccl_attach(bed.nccl, r->comm));
+    TRY(s->m->open(r->rank % s->m->count(), &s->context));
+    s->queue = s->m->queue(s->context, LANE_COMPUTE);
+    TRY(s->m->alloc(s->context, TEST_BYTES, &device));
+    s->device = device;
+    s->host = malloc(TEST_BYTES);
+    return comm_register_device(r->comm, DEVICE_ARENA, device, TEST_BYTES,
+                                (CommDevice){s->m, s->context});
+}
+
+static inline void side_close(Side *s)
+{
+    comm_forget_device(s->r->comm);
+    if (s->device) s->m->free(s->context, s->device);
+    if (s->context) s->m->close(s->context);
+    free(s->host);
+}
+
+static inline Err side_sync(const Side *s)
+{
+    return comm_sync(s->r->comm, (CommDevice){s->m, s->context}, s->queue);
+}
+
+/* To the device, and back. The host's copy is the queue's until it is waited for. */
+static inline Err side_put(const Side *s)
+{
+    TRY(s->m->copy(s->queue, s->device, s->host, TEST_BYTES));
+    return side_sync(s);
+}
+
+static inline Err side_get(const Side *s)
+{
+    TRY(s->m->copy(s->queue, s->host, s->device, TEST_BYTES));
+    return side_sync(s);
+}
+
+static inline Ref side_ref(const Side *s, size_t offset, int64_t count, DType dtype)
+{
+    return (Ref){s->r->rank, DEVICE_ARENA, offset, count, dtype};
+}
+
+static inline double element_get(const char *at, DType t, int64_t i)
+{
+    uint32_t bits;
+    float x;
+    switch (t) {
+    case F64:
+        return ((const double *)(const void *)at)[i];
+    case F32:
+        return (double)((const float *)(const void *)at)[i];
+    case BF16:
+        bits = (uint32_t)((const uint16_t *)(const void *)at)[i] << 16;
+        memcpy(&x, &bits, sizeof x);
+        return (double)x;
+    case I32:
+        return (double)((const int32_t *)(const void *)at)[i];
+    default:
+        return (double)((const int64_t *)(const void *)at)[i];
+    }
+}
+
+/* Of numbers that every type holds exactly. */
+static inline void element_set(char *at, DType t, int64_t i, double value)
+{
+    uint32_t bits;
+    const float x = (float)value;
+    memcpy(&bits, &x, sizeof bits);
+    if (t == F64) ((double *)(void *)at)[i] = value;
+    if (t == F32) ((float *)(void *)at)[i] = x;
+    if (t == BF16) ((uint16_t *)(void *)at)[i] = (uint16_t)(bits >> 16);
+    if (t == I32) ((int32_t *)(void *)at)[i] = (int32_t)value;
+    if (t == I64) ((int64_t *)(void *)at)[i] = (int64_t)value;
+}
+
+/* -4 to 4: sums of sixteen are exact in every type, in any order. */
+static inline double element(int rank, int64_t i, int salt)
+{
+    return (double)(test_mix((uint64_t)rank << 40 ^ (uint64_t)salt << 32 ^ (uint64_t)i) % 9) - 4;
+}
+
+#endif

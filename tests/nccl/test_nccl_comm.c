@@ -1,0 +1,319 @@
+/* Every kind of transfer of device memory by NCCL, against a computation on the host: all types, sums
+ * and maxima, parts that are alike and parts that are not, in place and not, groups in flight side by
+ * side that ranks begin in different orders. */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include "nccl/nccl_test.h"
+
+enum { FROM = 64, TO = TEST_BYTES / 2, EACH = 1003 };
+
+typedef struct {
+    CommKind kind;
+    Reduce reduce;
+    DType dtype;
+    bool uneven, in_place;
+} Case;
+
+/* Elements of member i's part: all different, one empty; or all alike. */
+static int64_t part_of(const Case *k, int n, int i)
+{
+    return !k->uneven ? EACH : i == n - 1 && n > 1 ? 0 : 37 + 211 * (int64_t)i;
+}
+
+/* What member `i` gives member `j` of an all-to-all; to itself never nothing. */
+static int64_t given(const Case *k, int i, int j)
+{
+    return !k->uneven ? 29 : i == j ? 3 : (7 * i + 5 * j) % 4 * 11;
+}
+
+typedef struct {
+    int64_t from[FIRST_RANKS], to[FIRST_RANKS], from_n, to_n;
+} Counts;
+
+static Counts counts_of(const Case *k, const TestRank *r)
+{
+    const int n = r->ranks;
+    Counts c = {.from_n = EACH, .to_n = EACH};
+    int64_t all = 0;
+    for (int i = 0; i < n; i++) all += part_of(k, n, i);
+    if (k->kind == COMM_ALL_GATHER) c.from_n = part_of(k, n, r->rank), c.to_n = all;
+    if (k->kind == COMM_REDUCE_SCATTER) c.from_n = all, c.to_n = part_of(k, n, r->rank);
+    if (k->kind == COMM_ALL_TO_ALL) c.from_n = c.to_n = 0;
+    for (int i = 0; i < n; i++) {
+        const bool exchange = k->kind == COMM_ALL_TO_ALL;
+        c.from[i] = exchange ? given(k, r->rank, i) : part_of(k, n, i);
+        c.to[i] = exchange ? given(k, i, r->rank) : part_of(k, n, i);
+        if (exchange) c.from_n += c.from[i], c.to_n += c.to[i];
+    }
+    return c;
+}
+
+static int64_t sum_before(const int64_t *counts, int i)
+{
+    int64_t sum = 0;
+    for (int k = 0; k < i; k++) sum += counts[k];
+    return sum;
+}
+
+static Transfer transfer_of(const Case *k, const Side *s, const Counts *c)
+{
+    const int rank = s->r->rank;
+    const size_t each = dtype_bytes(k->dtype);
+    const bool cut_from = k->kind == COMM_REDUCE_SCATTER || k->kind == COMM_ALL_TO_ALL;
+    const bool cut_to = k->kind == COMM_ALL_GATHER || k->kind == COMM_ALL_TO_ALL;
+    Transfer t = {.kind = k->kind,
+                  .reduce = k->reduce,
+                  .group = test_world(s->r->ranks),
+                  .purpose = 3,
+                  .from = side_ref(s, FROM, c->from_n, k->dtype),
+                  .to = side_ref(s, TO, c->to_n, k->dtype),
+                  .from_counts = k->uneven && cut_from ? c->from : NULL,
+                  .to_counts = k->uneven && cut_to ? c->to : NULL,
+                  .instr = 17};
+    if (k->kind == COMM_BROADCAST) t.from.rank = s->r->ranks - 1;
+    if (k->in_place && k->kind == COMM_ALL_GATHER)
+        t.from.offset = TO + (size_t)sum_before(c->to, rank) * each;
+    else if (k->in_place && k->kind == COMM_REDUCE_SCATTER)
+        t.to.offset = FROM + (size_t)sum_before(c->from, rank) * each;
+    else if (k->in_place)
+        t.to.offset = FROM;
+    return t;
+}
+
+static double folded(const Case *k, int n, int64_t i, int salt)
+{
+    double x = element(0, i, salt);
+    for (int r = 1; r < n; r++)
+        x = k->reduce == REDUCE_SUM ? x + element(r, i, salt) : fmax(x, element(r, i, salt));
+    return x;
+}
+
+/* Element i of `to` on this rank. */
+static double wanted(const Case *k, const TestRank *r, const Counts *c, int64_t i, int salt)
+{
+    int from = 0;
+    if (k->kind == COMM_ALL_REDUCE) return folded(k, r->ranks, i, salt);
+    if (k->kind == COMM_REDUCE_SCATTER)
+        return folded(k, r->ranks, sum_before(c->from, r->rank) + i, salt);
+    if (k->kind == COMM_BROADCAST) return element(r->ranks - 1, i, salt);
+    while (i >= c->to[from]) i -= c->to[from++];
+    if (k->kind == COMM_ALL_GATHER) return element(from, i, salt);
+    for (int j = 0; j < r->rank; j++) i += given(k, from, j);
+    return element(from, i, salt);
+}
+
+static Err run_case(Side *s, const Case *k, int salt)
+{
+    TestRank *r = s->r;
+    const Counts c = counts_of(k, r);
+    const Transfer t = transfer_of(k, s, &c);
+    memset(s->host, 0xFF, TEST_BYTES);
+    for (int64_t i = 0; i < t.from.count; i++)
+        element_set(s->host + t.from.offset, k->dtype, i, element(r->rank, i, salt));
+    TRY(side_put(s));
+    TRY(comm_do(r->comm, &t));
+    TRY(side_get(s));
+    for (int64_t i = 0; i < t.to.count; i++)
+        EXPECT(r, element_get(s->host + t.to.offset, k->dtype, i) == wanted(k, r, &c, i, salt));
+    const unsigned char *after = /* what lies behind is left alone */
+        (const unsigned char *)s->host + t.to.offset + (size_t)t.to.count * dtype_bytes(k->dtype);
+    if (!k->in_place) EXPECT(r, after[0] == 0xFF && after[7] == 0xFF);
+    return OK;
+}
+
+static Err run_kind(Side *s, CommKind kind, int *salt)
+{
+    const bool folds = kind == COMM_ALL_REDUCE || kind == COMM_REDUCE_SCATTER;
+    const bool parts = kind == COMM_ALL_GATHER || kind == COMM_REDUCE_SCATTER;
+    for (int dtype = 0; dtype < N_DTYPES; dtype++)
+        for (int reduce = 0; reduce < (folds ? 2 : 1); reduce++)
+            for (int uneven = 0; uneven < (parts || kind == COMM_ALL_TO_ALL ? 2 : 1); uneven++)
+                for (int in_place = 0; in_place < (kind == COMM_ALL_TO_ALL ? 1 : 2); in_place++) {
+                    const Case k = {kind, (Reduce)reduce, (DType)dtype, uneven, in_place};
+                    TRY(run_case(s, &k, (*salt)++));
+                }
+    return OK;
+}
+
+static Err all_kinds(Side *s)
+{
+    const Transfer world = {.kind = COMM_ALL_REDUCE, .group = test_world(s->r->ranks), .purpose = 3};
+    int salt = 0;
+    TRY(comm_prepare(s->r->comm, &world, 1));
+    for (int kind = COMM_ALL_REDUCE; kind < N_COMM_KINDS; kind++)
+        TRY(run_kind(s, (CommKind)kind, &salt));
+    return comm_idle(s->r->comm);
+}
+
+/* A NaN anywhere is a NaN of the maximum. */
+static Err nan_stays(Side *s)
+{
+    TestRank *r = s->r;
+    const Case k = {COMM_ALL_REDUCE, REDUCE_MAX, F32, false, false};
+    const Counts c = counts_of(&k, r);
+    const Transfer t = transfer_of(&k, s, &c);
+    TRY(comm_prepare(r->comm, &t, 1));
+    for (int64_t i = 0; i < EACH; i++)
+        element_set(s->host + FROM, F32, i, i % r->ranks == r->rank && i % 3 ? (double)NAN : 1.0);
+    TRY(side_put(s));
+    TRY(comm_do(r->comm, &t));
+    TRY(side_get(s));
+    for (int64_t i = 0; i < EACH; i++)
+        EXPECT(r, isnan(element_get(s->host + TO, F32, i)) == (i % 3 != 0));
+    return OK;
+}
+
+/* Sends around the ring of ranks and, beside them, sums of two purposes, several of each in flight;
+ * begun in different orders on different ranks, and waited for in others. */
+enum { ROUNDS = 12, LANES = 4, LENGTH = 501 };
+
+static size_t lane_at(int lane, int round, bool to)
+{
+    return (size_t)(((lane * 3 + round % 3) * 2 + to) * 8192);
+}
+
+static Transfer lane_transfer(const Side *s, int lane, int round)
+{
+    const TestRank *r = s->r;
+    const int next = (r->rank + 1) % r->ranks, last = (r->rank + r->ranks - 1) % r->ranks;
+    static const CommKind kind[LANES] = {COMM_SEND, COMM_RECV, COMM_ALL_REDUCE, COMM_ALL_REDUCE};
+    const int64_t n = LENGTH + 13 * round;
+    Transfer t = {.kind = kind[lane],
+                  .group = test_world(r->ranks),
+                  .purpose = lane < 2 ? 5 : 6 + lane,
+                  .from = side_ref(s, lane_at(lane, round, false), n, F32),
+                  .to = side_ref(s, lane_at(lane, round, true), n, F32),
+                  .tag = round};
+    if (lane == 0) t.to.rank = next;
+    if (lane == 1) t.from.rank = last;
+    return t;
+}
+
+static double lane_wanted(const TestRank *r, int lane, int round, int64_t i)
+{
+    const int last = (r->rank + r->ranks - 1) % r->ranks;
+    const Case sum = {.reduce = REDUCE_SUM};
+    return lane == 1 ? element(last, i, round * 8) : folded(&sum, r->ranks, i, round * 8 + lane);
+}
+
+static void lane_check(const Side *s, int round)
+{
+    TestRank *r = s->r;
+    for (int lane = 1; lane < LANES; lane++)
+        for (int64_t i = 0; i < LENGTH + 13 * round; i++)
+            EXPECT(r, element_get(s->host + lane_at(lane, round, true), F32, i) ==
+                          lane_wanted(r, lane, round, i));
+}
+
+static Err crossing(Side *s)
+{
+    TestRank *r = s->r;
+    Transfer t[LANES];
+    Ticket ticket[3][LANES];
+    for (int lane = 0; lane < LANES; lane++) t[lane] = lane_transfer(s, lane, 0);
+    TRY(comm_prepare(r->comm, t, LANES));
+    for (int first = 0; first < ROUNDS; first += 3) {
+        memset(s->host, 0xFF, TEST_BYTES);
+        for (int k = first; k < first + 3; k++)
+            for (int lane = 0; lane < LANES; lane++)
+                for (int64_t i = 0; i < LENGTH + 13 * k; i++)
+                    element_set(s->host + lane_at(lane, k, false), F32, i,
+                                element(r->rank, i, k * 8 + lane));
+        TRY(side_put(s));
+        for (int i = 0; i < 3 * LANES; i++) {
+            const int lane = (i % LANES + r->rank) % LANES, round = first + i / LANES;
+            const Transfer x = lane_transfer(s, lane, round);
+            TRY(comm_begin(r->comm, &x, &ticket[round % 3][lane]));
+        }
+        for (int i = 0; i < 3 * LANES; i++) {
+            const int lane = (3 * (i % LANES) + r->rank) % LANES;
+            TRY(comm_wait(r->comm, ticket[2 - i / LANES][lane]));
+        }
+        TRY(side_get(s));
+        for (int k = first; k < first + 3; k++) lane_check(s, k);
+    }
+    return comm_idle(r->comm);
+}
+
+/* Nobody sends to itself: a ring of one is refused, in words. */
+static Err refused(Side *s)
+{
+    TestRank *r = s->r;
+    Ticket ticket;
+    Transfer t = lane_transfer(s, 0, 0);
+    t.to.rank = r->rank;
+    EXPECT(r, comm_begin(r->comm, &t, &ticket) == ERR_CHECK);
+    EXPECT(r, strstr(err_text(), "to itself") != NULL);
+    if (r->ranks == 1) return OK;
+    t = lane_transfer(s, 2, 0);
+    EXPECT(r, comm_begin(r->comm, &t, &ticket) == ERR_CHECK);
+    EXPECT(r, strstr(err_text(), "comm_prepare") != NULL);
+    return OK;
+}
+
+static Err with_side(TestRank *r)
+{
+    Side s;
+    Err (*const body)(Side *) = *(Err(*const *)(Side *))r->of->arg;
+    Err err = side_open(r, &s);
+    if (err == OK) err = body(&s);
+    char text[1024];
+    snprintf(text, sizeof text, "%s", err_text());
+    side_close(&s);
+    return err == OK ? OK : err_fail(err, "%s", text);
+}
+
+static void run(int ranks, Err (*body)(Side *))
+{
+    ranks_run(&(TestWorld){.ranks = ranks_or(ranks), .body = with_side, .arg = &body, .timeout_s = 60});
+    if (!bed.on_shadow) return;
+    const StandinCount count = bed.count();
+    if (count.misuses > 0) fail_msg("%lld misuses: %s", (long long)count.misuses, count.misuse);
+    assert_int_equal(count.open, 0);
+    assert_int_equal(count.aborted, 0);
+    const ShadowCount left = shadow_count();
+    assert_true(left.contexts == 0 && left.bytes == 0);
+}
+
+static void as_on_the_host(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= bed.ranks; n++) run(n, all_kinds);
+}
+
+static void maxima_keep_nan(void **state)
+{
+    (void)state;
+    run(bed.ranks, nan_stays);
+}
+
+static void many_in_flight(void **state)
+{
+    (void)state;
+    if (bed.ranks > 1) run(bed.ranks, crossing);
+    if (bed.ranks > 1) run(3, crossing);
+}
+
+static void what_cannot_be(void **state)
+{
+    (void)state;
+    run(bed.ranks, refused);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(as_on_the_host), cmocka_unit_test(maxima_keep_nan),
+        cmocka_unit_test(many_in_flight), cmocka_unit_test(what_cannot_be)};
+    const int status = bed_open(argc, argv);
+    if (status != 0) return status;
+    const int failed = cmocka_run_group_tests(tests, ranks_open, ranks_close);
+    if (bed.on_shadow) shadow_runs(false);
+    return failed;
+}
