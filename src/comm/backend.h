@@ -57,7 +57,7 @@ typedef struct CommMover {
     Err (*poll)(Comm *c); /* has something failed that was put into a queue? */
     /* Says what was put into a queue and does not end; OK: nothing is there. */
     Err (*late)(Comm *c, double waited_s);
-    void (*abort)(Comm *c); /* the world has failed: ends what is in queues */
+    void (*abort)(Comm *c);                 /* the world has failed: ends what is in queues */
     void (*end)(Comm *c, struct Stream *s); /* its group is forgotten; it has a way */
     void (*forget)(Comm *c);                /* the device goes; what is in queues is waited for */
 } CommMover;
@@ -102,7 +102,7 @@ struct Comm {
     CommDevice device;
     const CommMover *mover; /* NULL: the backend moves everything */
     void *mover_state;
-    bool aborted; /* the mover has given up */
+    bool aborted;   /* the mover has given up */
     Staged *staged; /* by slot; NULL: none ever was */
     GroupRow group[MAX_GROUPS];
     int group_rows; /* that were ever used: later ones are free */

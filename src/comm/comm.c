@@ -90,10 +90,7 @@ void comm_forget_device(Comm *c)
     c->device = (CommDevice){0};
 }
 
-bool comm_is_staged(const Comm *c)
-{
-    return c->set.staged || (!c->table->device && !c->mover);
-}
+bool comm_is_staged(const Comm *c) { return c->set.staged || (!c->table->device && !c->mover); }
 
 void *comm_at(const Comm *c, const Ref *r) { return c->memory[r->arena].base + r->offset; }
 

@@ -14,7 +14,8 @@ static Err load(const char *path, const NcclEntry **out)
     char room[BESIDE_BYTES];
     path = path_beside(path, "sheaf-nccl.so", room);
     if (access(path, R_OK) != 0)
-        return err_fail(ERR_CONFIG, "nccl: %s is not there; build again, it comes with sheaf", path);
+        return err_fail(ERR_CONFIG, "nccl: %s is not there; build again, it comes with sheaf",
+                        path);
     void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!object) return err_fail(ERR_CONFIG, "nccl: %s does not open: %s", path, dlerror());
     const NcclEntry *entry = dlsym(object, NCCL_ENTRY_NAME);

@@ -24,8 +24,8 @@ SAME("version", offsetof(NcclConfig, version), offsetof(ncclConfig_t, version));
 SAME("blocking", offsetof(NcclConfig, blocking), offsetof(ncclConfig_t, blocking));
 
 /* Arguments: each must take ours but for the names of its types. */
-typedef ncclResult_t AllReduce(const void *, void *, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t,
-                               cudaStream_t);
+typedef ncclResult_t AllReduce(const void *, void *, size_t, ncclDataType_t, ncclRedOp_t,
+                               ncclComm_t, cudaStream_t);
 typedef ncclResult_t Reduce(const void *, void *, size_t, ncclDataType_t, ncclRedOp_t, int,
                             ncclComm_t, cudaStream_t);
 typedef ncclResult_t Gather(const void *, void *, size_t, ncclDataType_t, ncclComm_t, cudaStream_t);
@@ -48,5 +48,6 @@ int main(void)
     static Init *const init = ncclCommInitRankConfig;
     static OfComm *const ends[] = {ncclCommFinalize, ncclCommDestroy, ncclCommAbort};
     static Asks *const asks = ncclCommGetAsyncError;
-    return !(reduces[0] && reduce && gather && broadcast && send && recv && init && ends[0] && asks);
+    return !(reduces[0] && reduce && gather && broadcast && send && recv && init && ends[0] &&
+             asks);
 }

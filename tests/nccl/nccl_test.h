@@ -9,8 +9,10 @@
 #define TESTS_NCCL_NCCL_TEST_H
 
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include "comm/nccl.h"
+#include "comm/nccl/api.h"
 #include "comm_test.h"
 #include "device/open.h"
 #include "nccl/standin.h"
@@ -21,7 +23,7 @@ enum { DEVICE_ARENA = 1, FIRST_RANKS = 4 };
 static struct {
     const Device *device;
     NcclLibrary *nccl;
-    int ranks;       /* of tests that take any number */
+    int ranks; /* of tests that take any number */
     bool on_shadow;
     StandinSetFault *fault;
     StandinTakeCount *count;
@@ -92,11 +94,10 @@ static inline Err side_sync(const Side *s)
     return comm_sync(s->r->comm, (CommDevice){s->m, s->context}, s->queue);
 }
 
-/* To the device, and back. The host's copy is the queue's until it is waited for. */
+/* To the device, and back. The host's copy is the queue's until it is waited for, which getting does. */
 static inline Err side_put(const Side *s)
 {
-    TRY(s->m->copy(s->queue, s->device, s->host, TEST_BYTES));
-    return side_sync(s);
+    return s->m->copy(s->queue, s->device, s->host, TEST_BYTES);
 }
 
 static inline Err side_get(const Side *s)
@@ -108,6 +109,22 @@ static inline Err side_get(const Side *s)
 static inline Ref side_ref(const Side *s, size_t offset, int64_t count, DType dtype)
 {
     return (Ref){s->r->rank, DEVICE_ARENA, offset, count, dtype};
+}
+
+/* The body of a rank with a side: `arg` of its world points to a function of the side. One that fails
+ * tells the others before it gives its memory back. */
+typedef Err SideBody(Side *s);
+
+static inline Err with_side(TestRank *r)
+{
+    Side s;
+    char text[2048];
+    Err err = side_open(r, &s);
+    if (err == OK) err = (*(SideBody *const *)r->of->arg)(&s);
+    snprintf(text, sizeof text, "%s", err_text());
+    if (err != OK) comm_poison(r->comm, err, text);
+    side_close(&s);
+    return err == OK ? OK : err_fail(err, "%s", text);
 }
 
 static inline double element_get(const char *at, DType t, int64_t i)

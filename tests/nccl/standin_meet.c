@@ -129,11 +129,12 @@ static bool pairs_agree(NcclComm *c, const Meeting *m, int rank, int number)
             const NcclCall *r = pair_call(m, peer, RECV, rank, which);
             if (!s && !r) break;
             if (s && r && s->count == r->count && s->type == r->type) continue;
-            meet_fail(c,
-                      "launch %d: rank %d sends %lld elements of type %d to rank %d, which receives "
-                      "%lld of type %d",
-                      number, rank, s ? (long long)s->count : -1ll, s ? s->type : -1, peer,
-                      r ? (long long)r->count : -1ll, r ? r->type : -1);
+            meet_fail(
+                c,
+                "launch %d: rank %d sends %lld elements of type %d to rank %d, which receives "
+                "%lld of type %d",
+                number, rank, s ? (long long)s->count : -1ll, s ? s->type : -1, peer,
+                r ? (long long)r->count : -1ll, r ? r->type : -1);
             return false;
         }
     return true;

@@ -143,7 +143,8 @@ static Err run_kind(Side *s, CommKind kind, int *salt)
 
 static Err all_kinds(Side *s)
 {
-    const Transfer world = {.kind = COMM_ALL_REDUCE, .group = test_world(s->r->ranks), .purpose = 3};
+    const Transfer world = {
+        .kind = COMM_ALL_REDUCE, .group = test_world(s->r->ranks), .purpose = 3};
     int salt = 0;
     TRY(comm_prepare(s->r->comm, &world, 1));
     for (int kind = COMM_ALL_REDUCE; kind < N_COMM_KINDS; kind++)
@@ -257,24 +258,14 @@ static Err refused(Side *s)
     return OK;
 }
 
-static Err with_side(TestRank *r)
+static void run(int ranks, SideBody *body)
 {
-    Side s;
-    Err (*const body)(Side *) = *(Err(*const *)(Side *))r->of->arg;
-    Err err = side_open(r, &s);
-    if (err == OK) err = body(&s);
-    char text[1024];
-    snprintf(text, sizeof text, "%s", err_text());
-    side_close(&s);
-    return err == OK ? OK : err_fail(err, "%s", text);
-}
-
-static void run(int ranks, Err (*body)(Side *))
-{
-    ranks_run(&(TestWorld){.ranks = ranks_or(ranks), .body = with_side, .arg = &body, .timeout_s = 60});
+    ranks_run(
+        &(TestWorld){.ranks = ranks_or(ranks), .body = with_side, .arg = &body, .timeout_s = 60});
     if (!bed.on_shadow) return;
     const StandinCount count = bed.count();
     if (count.misuses > 0) fail_msg("%lld misuses: %s", (long long)count.misuses, count.misuse);
+    assert_true(body == refused || (count.launches > 0 && count.in_progress > 0));
     assert_int_equal(count.open, 0);
     assert_int_equal(count.aborted, 0);
     const ShadowCount left = shadow_count();

@@ -71,8 +71,7 @@ bool shadow_is_of(const void *owner, const void *at, size_t bytes)
     const char *p = at;
     for (int i = 0; i < space.n; i++) {
         const char *lo = space.handed + space.block[i].at;
-        if (p >= lo && p + bytes <= lo + space.block[i].bytes)
-            return space.block[i].owner == owner;
+        if (p >= lo && p + bytes <= lo + space.block[i].bytes) return space.block[i].owner == owner;
     }
     return false;
 }

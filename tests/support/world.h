@@ -20,13 +20,13 @@ typedef struct {
     const Device *device;
     int steps;
     double lr;
-    int numbers;   /* micro-batches of a step that have rows; 0: all that the ranks have room for */
-    int without;   /* number of a micro-batch whose tokens all have weight 0; -1: none */
-    bool hostile;  /* see CommSettings */
-    bool staged;   /* likewise */
+    int numbers;  /* micro-batches of a step that have rows; 0: all that the ranks have room for */
+    int without;  /* number of a micro-batch whose tokens all have weight 0; -1: none */
+    bool hostile; /* see CommSettings */
+    bool staged;  /* likewise */
     struct NcclLibrary *nccl; /* moves memory of the device; NULL: the comm does */
-    double nap_s;  /* ranks sleep at random, so long at most */
-    uint64_t seed; /* of both */
+    double nap_s;             /* ranks sleep at random, so long at most */
+    uint64_t seed;            /* of both */
     bool
         validate; /* after the steps: the loss alone, of other batches, by ranks that share state */
     bool init;    /* weights as a run starts from, not those of tests */

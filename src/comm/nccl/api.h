@@ -56,8 +56,7 @@ enum { NCCL_CONFIG_VERSION = 21400, NCCL_LEAST_VERSION = 21400, NCCL_SHARED_VERS
                        int root, NcclComm *comm, void *stream))                                    \
     NCCL_CALL(Send, (const void *from, size_t count, NcclType type, int peer, NcclComm *comm,      \
                      void *stream))                                                                \
-    NCCL_CALL(Recv,                                                                                \
-              (void *to, size_t count, NcclType type, int peer, NcclComm *comm, void *stream))
+    NCCL_CALL(Recv, (void *to, size_t count, NcclType type, int peer, NcclComm *comm, void *stream))
 
 typedef struct {
 #define NCCL_MEMBER(what, arguments) NcclResult(*what) arguments;

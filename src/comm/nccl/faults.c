@@ -34,8 +34,7 @@ Err nccl_ok(const Comm *c, const Way *w, NcclResult result, const char *call)
     const char *more = api_of(c)->GetLastError(w->comm);
     say_launch(c, w, launched, sizeof launched);
     return err_fail(ERR_PEER, "nccl: rank %d: %scannot %s: %s%s%s", c->set.rank, launched, call,
-                    api_of(c)->GetErrorString(result), more && *more ? ": " : "",
-                    more ? more : "");
+                    api_of(c)->GetErrorString(result), more && *more ? ": " : "", more ? more : "");
 }
 
 Err nccl_poll(Comm *c)
@@ -58,12 +57,13 @@ Err nccl_late(Comm *c, double waited_s)
         if (l && (!oldest || l->at_s < oldest->at_s)) oldest = l;
     }
     if (!oldest) return OK; /* the device computes, for as long as it likes */
-    return err_fail(ERR_PEER,
-                    "rank %d: waited %.1f s (run.timeout_s=%g) for its device: %s was launched "
-                    "%.1f s ago, after all members had begun it, and is not over; did the GPU of "
-                    "one of them stop, or the network between them? NCCL_DEBUG=INFO makes NCCL tell",
-                    c->set.rank, waited_s, c->set.timeout_s,
-                    transfer_name(&oldest->t, oldest->sequence, name), comm_now_s() - oldest->at_s);
+    return err_fail(
+        ERR_PEER,
+        "rank %d: waited %.1f s (run.timeout_s=%g) for its device: %s was launched "
+        "%.1f s ago, after all members had begun it, and is not over; did the GPU of "
+        "one of them stop, or the network between them? NCCL_DEBUG=INFO makes NCCL tell",
+        c->set.rank, waited_s, c->set.timeout_s, transfer_name(&oldest->t, oldest->sequence, name),
+        comm_now_s() - oldest->at_s);
 }
 
 void nccl_abort(Comm *c)

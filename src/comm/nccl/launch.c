@@ -125,20 +125,6 @@ static Err exchange(const Calls *k)
 /* Of a maximum: what each member adds to what this one keeps. */
 static size_t kept(const Calls *k) { return (size_t)k->t->to.count; }
 
-static Err take_scratch(const Calls *k)
-{
-    const DeviceMemory *m = k->c->device.memory;
-    const size_t bytes = kept(k) * k->each * (size_t)k->w->n;
-    if (bytes <= k->w->scratch_bytes) return OK;
-    TRY(comm_sync(k->c, k->c->device, k->w->queue)); /* what runs may use the old one */
-    if (k->w->scratch) m->free(k->c->device.context, k->w->scratch);
-    k->w->scratch = NULL;
-    k->w->scratch_bytes = 0;
-    TRY(m->alloc(k->c->device.context, bytes, &k->w->scratch));
-    k->w->scratch_bytes = bytes;
-    return OK;
-}
-
 static Err gather_for_maximum(const Calls *k)
 {
     const Way *w = k->w;
@@ -184,12 +170,11 @@ static Err call(const Calls *k)
     case COMM_ALL_TO_ALL:
         return exchange(k);
     case COMM_SEND:
-        return said(
-            k, k->api->Send(k->from, (size_t)k->t->from.count, k->type, 1, w->comm, w->native),
-            "send");
-    case COMM_RECV:
         return said(k,
-                    k->api->Recv(k->to, (size_t)k->t->to.count, k->type, 0, w->comm, w->native),
+                    k->api->Send(k->from, (size_t)k->t->from.count, k->type, 1, w->comm, w->native),
+                    "send");
+    case COMM_RECV:
+        return said(k, k->api->Recv(k->to, (size_t)k->t->to.count, k->type, 0, w->comm, w->native),
                     "receive");
     default:
         return said(k,
@@ -198,6 +183,21 @@ static Err call(const Calls *k)
                                       w->native),
                     "broadcast");
     }
+}
+
+Err launch_room(Comm *c, int slot, Way *w)
+{
+    const DeviceMemory *m = c->device.memory;
+    const Calls k = calls_of(c, slot, w);
+    const size_t bytes = is_maximum(k.t) ? kept(&k) * k.each * (size_t)w->n : 0;
+    if (bytes <= w->scratch_bytes) return OK;
+    TRY(comm_sync(c, c->device, w->queue)); /* what runs may use the old one */
+    if (w->scratch) m->free(c->device.context, w->scratch);
+    w->scratch = NULL;
+    w->scratch_bytes = 0;
+    TRY(m->alloc(c->device.context, bytes, &w->scratch));
+    w->scratch_bytes = bytes;
+    return OK;
 }
 
 /* Is there nothing at all to move, on any member? */
@@ -213,7 +213,6 @@ Err launch(Comm *c, int slot, Way *w, bool *in_progress)
     const Calls k = calls_of(c, slot, w);
     *in_progress = false;
     if (is_empty(k.t)) return OK;
-    if (is_maximum(k.t)) TRY(take_scratch(&k));
     TRY(c->device.memory->native(w->queue, &w->native)); /* its GPU is this thread's */
     TRY(said(&k, k.api->GroupStart(), "begin a group"));
     const Err err = call(&k);

@@ -41,8 +41,7 @@ static Err find_way(Comm *c, const Pending *p, Way **out)
     *out = p->stream->way;
     if (*out) return OK;
     if (own.pair[0] >= 0 && own.pair[0] == own.pair[1])
-        return err_fail(ERR_CHECK,
-                        "nccl: %s: a rank sends memory of its device to itself; copy it",
+        return err_fail(ERR_CHECK, "nccl: %s: a rank sends memory of its device to itself; copy it",
                         transfer_name(&p->t, p->sequence, name));
     if (p->t.group.n == 1) return way_open(c, &own, out);
     return err_fail(ERR_CHECK,
@@ -57,6 +56,7 @@ static Err ready(Comm *c, int slot)
     if (c->aborted)
         return err_fail(ERR_PEER, "nccl: rank %d: its communicators were given up", c->set.rank);
     TRY(find_way(c, &c->pending[slot], &w));
+    TRY(launch_room(c, slot, w));
     if (!n->ready[slot]) TRY(c->device.memory->event_open(c->device.context, &n->ready[slot]));
     return c->device.memory->record(compute(c), n->ready[slot]);
 }

@@ -90,8 +90,7 @@ static Err open_queue(Comm *c, Way *w)
 {
     const DeviceMemory *m = c->device.memory;
     TRY(m->queue_open(c->device.context, &w->queue));
-    for (int i = 0; i < WAY_RING; i++)
-        TRY(m->event_open(c->device.context, &w->launch[i].done));
+    for (int i = 0; i < WAY_RING; i++) TRY(m->event_open(c->device.context, &w->launch[i].done));
     return m->native(w->queue, &w->native);
 }
 

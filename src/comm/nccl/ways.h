@@ -84,7 +84,9 @@ Way *way_of(const Comm *c, const Transfer *t);
 /* Waits for its queue; after an abort that is empty soon. */
 void way_close(Comm *c, Way *w);
 
-/* launch.c. Local. Puts the transfer into the way's queue; *in_progress: not yet all of it. */
+/* launch.c. Local. When it is begun: scratch memory, if it needs some. Moves other transfers on. */
+Err launch_room(Comm *c, int slot, Way *w);
+/* Puts the transfer into the way's queue; *in_progress: not yet all of it. */
 Err launch(Comm *c, int slot, Way *w, bool *in_progress);
 /* What follows when it is there: maxima are folded. */
 Err launch_rest(Comm *c, int slot, Way *w);

@@ -1,0 +1,276 @@
+/* What goes wrong below NCCL, on one rank: all ranks end, soon, with a message that names the
+ * collective and its group; communicators are given up, and nothing is left open. And the stand-in
+ * minds what it is there to mind. */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "nccl/nccl_test.h"
+
+enum { RANKS = 3, LENGTH = 777, STEPS = 6, AT = 3 };
+
+/* What rank 1 meets with. */
+static StandinFault fault;
+static bool fails_itself;
+
+static Transfer sum_of(const Side *s)
+{
+    return (Transfer){.kind = COMM_ALL_REDUCE,
+                      .group = test_world(s->r->ranks),
+                      .purpose = 2,
+                      .from = side_ref(s, 0, LENGTH, F32),
+                      .to = side_ref(s, 8192, LENGTH, F32),
+                      .instr = 41};
+}
+
+static Err sums(Side *s)
+{
+    TestRank *r = s->r;
+    const Transfer t = sum_of(s);
+    bed.fault(r->rank == 1 ? fault : (StandinFault){FAULT_NONE, 0});
+    TRY(s->m->set(s->queue, s->device, 0, TEST_BYTES));
+    TRY(comm_prepare(r->comm, &t, 1));
+    for (int i = 0; i < STEPS; i++) {
+        TRY(comm_do(r->comm, &t));
+        if (fails_itself && r->rank == 1 && i == AT) {
+            nanosleep(&(struct timespec){.tv_nsec = 30000000}, NULL); /* the others wait by then */
+            return err_fail(ERR_IO, "the disk is full");
+        }
+        TRY(side_sync(s));
+    }
+    return OK;
+}
+
+static void nothing_left(bool aborted)
+{
+    const StandinCount count = bed.count();
+    const ShadowCount left = shadow_count();
+    if (count.misuses > 0) fail_msg("%lld misuses: %s", (long long)count.misuses, count.misuse);
+    assert_int_equal(count.open, 0);
+    if (aborted) assert_true(count.aborted > 0);
+    assert_true(left.contexts == 0 && left.bytes == 0);
+}
+
+static void expect(const char *what, const char *where, double timeout_s)
+{
+    SideBody *body = sums;
+    const double start_s = test_now_s();
+    ranks_run(&(TestWorld){.ranks = ranks_or(RANKS),
+                           .body = with_side,
+                           .arg = &body,
+                           .may_fail = true,
+                           .timeout_s = timeout_s});
+    for (int i = 0; i < ranks_or(RANKS); i++) {
+        const TestRank *r = &test_ranks[i];
+        if (r->err == OK || !strstr(r->text, what) || (where && !strstr(r->text, where)))
+            fail_msg("rank %d: wanted '%s' and '%s', it says: %s", i, what, where ? where : "",
+                     r->err == OK ? "OK" : r->text);
+        assert_true(r->ended_s - start_s < 20);
+    }
+    nothing_left(true);
+}
+
+static const char sum_name[] = "all-reduce #3 over {0 1 2}, instruction 41, launched";
+
+static void an_error_of_its_own(void **state)
+{
+    (void)state;
+    fault = (StandinFault){FAULT_ASYNC, AT};
+    expect("network error: a cable was pulled", sum_name, 20);
+}
+
+static void a_call_that_is_refused(void **state)
+{
+    (void)state;
+    fault = (StandinFault){FAULT_CALL, AT};
+    expect("asked for by the test", sum_name, 20);
+}
+
+static void a_gpu_that_stops(void **state)
+{
+    (void)state;
+    fault = (StandinFault){FAULT_NEVER, AT};
+    expect("(run.timeout_s=0.4) for its device: all-reduce #3 over {0 1 2}", "s ago, after all",
+           0.4);
+}
+
+static void a_communicator_that_does_not_open(void **state)
+{
+    (void)state;
+    fault = (StandinFault){FAULT_OPEN, 0};
+    expect("rank 1: cannot meet the members of a group: remote process exited", NULL, 20);
+}
+
+/* Ranks that wait for their device hear of another's end. */
+static void a_rank_that_fails_itself(void **state)
+{
+    (void)state;
+    fault = (StandinFault){FAULT_NEVER, AT};
+    fails_itself = true;
+    expect("the disk is full", NULL, 20);
+    fails_itself = false;
+}
+
+/* Without faults all is well, again, with the same library. */
+static void none(void **state)
+{
+    (void)state;
+    SideBody *body = sums;
+    fault = (StandinFault){FAULT_NONE, 0};
+    ranks_run(
+        &(TestWorld){.ranks = ranks_or(RANKS), .body = with_side, .arg = &body, .timeout_s = 20});
+    nothing_left(false);
+}
+
+/* ---- the stand-in itself: the functions of NCCL, called in ways that they must not be ---- */
+
+static struct {
+    NcclResult (*id)(NcclId *);
+    NcclResult (*init)(NcclComm **, int, NcclId, int, NcclConfig *);
+    NcclResult (*ask)(NcclComm *, NcclResult *);
+    NcclResult (*abort)(NcclComm *);
+    NcclResult (*end)(void);
+    NcclResult (*reduce)(const void *, void *, size_t, NcclType, NcclOp, NcclComm *, void *);
+    NcclResult (*gather)(const void *, void *, size_t, NcclType, NcclComm *, void *);
+    const char *(*last)(NcclComm *);
+} nccl;
+
+static void find(const char *name, void *out)
+{
+    void *object = dlopen(STANDIN_OBJECT, RTLD_NOW | RTLD_NOLOAD);
+    *(void **)out = dlsym(object, name);
+    assert_non_null(*(void **)out);
+}
+
+typedef struct {
+    NcclComm *comm[2];
+    DeviceContext *context[2];
+    DeviceQueue *queue[2];
+    char *memory[2];
+} Two;
+
+static NcclResult asked(NcclComm *c)
+{
+    NcclResult state = NCCL_IN_PROGRESS;
+    for (int i = 0; i < 20000 && state == NCCL_IN_PROGRESS; i++) {
+        assert_int_equal(nccl.ask(c, &state), NCCL_OK);
+        nanosleep(&(struct timespec){.tv_nsec = 10000}, NULL);
+    }
+    return state;
+}
+
+/* Both ranks of a communicator in this thread, since nothing blocks. */
+static Two two_open(void)
+{
+    const DeviceMemory *m = device_shadow.memory;
+    NcclConfig config = {sizeof config, NCCL_CONFIG_MAGIC, NCCL_CONFIG_VERSION, 0};
+    NcclId id;
+    Two t;
+    assert_int_equal(nccl.id(&id), NCCL_OK);
+    for (int i = 0; i < 2; i++) {
+        void *memory;
+        assert_int_equal(nccl.init(&t.comm[i], 2, id, i, &config), NCCL_IN_PROGRESS);
+        assert_int_equal(m->open(i, &t.context[i]), OK);
+        t.queue[i] = m->queue(t.context[i], LANE_COMM);
+        assert_int_equal(m->alloc(t.context[i], 4096, &memory), OK);
+        t.memory[i] = memory;
+    }
+    for (int i = 0; i < 2; i++) assert_int_equal(asked(t.comm[i]), NCCL_OK);
+    return t;
+}
+
+static void two_close(Two *t)
+{
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(nccl.abort(t->comm[i]), NCCL_OK);
+        device_shadow.memory->free(t->context[i], t->memory[i]);
+        device_shadow.memory->close(t->context[i]);
+    }
+}
+
+static bool good(NcclResult r) { return r == NCCL_OK || r == NCCL_IN_PROGRESS; }
+
+/* Rank 0 sums and then gathers, rank 1 gathers and then sums. */
+static void another_order_is_minded(void **state)
+{
+    (void)state;
+    Two t = two_open();
+    for (int turn = 0; turn < 2; turn++)
+        for (int i = 0; i < 2; i++) {
+            char *at = t.memory[i];
+            if (turn == 1 && asked(t.comm[i]) != NCCL_OK) continue; /* it was seen already */
+            assert_true(good(
+                turn == i ? nccl.reduce(at, at + 512, 16, NCCL_F32, NCCL_SUM, t.comm[i], t.queue[i])
+                          : nccl.gather(at, at + 512, 16, NCCL_F32, t.comm[i], t.queue[i])));
+        }
+    NcclResult seen = NCCL_OK;
+    for (int i = 0; i < 1000 && good(seen); i++) seen = asked(t.comm[0]), usleep(1000);
+    assert_int_equal(seen, NCCL_INVALID_USAGE);
+    assert_non_null(strstr(nccl.last(t.comm[1]), "another order?"));
+    two_close(&t);
+    nothing_left(true);
+}
+
+static void misused(const char *what)
+{
+    const StandinCount count = bed.count();
+    if (count.misuses != 1 || !strstr(count.misuse, what))
+        fail_msg("%lld misuses, '%s'; wanted '%s'", (long long)count.misuses, count.misuse, what);
+}
+
+static void misuse_is_minded(void **state)
+{
+    (void)state;
+    Two t = two_open();
+    char *a = t.memory[0], *b = t.memory[1], host[64];
+    DeviceQueue *q = t.queue[0];
+    (void)bed.count();
+    assert_false(good(nccl.reduce(b, a, 16, NCCL_F32, NCCL_SUM, t.comm[0], q)));
+    misused("reads memory that is not of its device");
+    assert_false(good(nccl.reduce(a, host, 16, NCCL_F32, NCCL_SUM, t.comm[0], q)));
+    misused("writes memory that is not of its device");
+    assert_false(good(nccl.gather(a, a + 8192 - 8, 4, NCCL_F32, t.comm[0], q))); /* its end */
+    misused("writes memory that is not of its device");
+    assert_false(good(nccl.reduce(a, a, 16, NCCL_BF16, NCCL_MAX, t.comm[0], q)));
+    misused("passes over NaNs");
+    assert_false(good(nccl.end()));
+    misused("was not begun");
+    assert_true(good(nccl.reduce(a, a, 16, NCCL_F32, NCCL_SUM, t.comm[0], q)));
+    assert_false(good(nccl.reduce(a, a, 16, NCCL_F32, NCCL_SUM, t.comm[0], q)));
+    misused("in progress");
+    two_close(&t);
+    assert_false(good(nccl.reduce(a, a, 16, NCCL_F32, NCCL_SUM, t.comm[0], q)));
+    misused("after the end");
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(none),
+                                       cmocka_unit_test(an_error_of_its_own),
+                                       cmocka_unit_test(a_call_that_is_refused),
+                                       cmocka_unit_test(a_gpu_that_stops),
+                                       cmocka_unit_test(a_communicator_that_does_not_open),
+                                       cmocka_unit_test(a_rank_that_fails_itself),
+                                       cmocka_unit_test(another_order_is_minded),
+                                       cmocka_unit_test(misuse_is_minded)};
+    if (argc > 1) {
+        printf("SKIPPED: faults are the stand-in's\n");
+        return 77;
+    }
+    const int status = bed_open(argc, argv);
+    if (status != 0) return status;
+    find("ncclGetUniqueId", &nccl.id);
+    find("ncclCommInitRankConfig", &nccl.init);
+    find("ncclCommGetAsyncError", &nccl.ask);
+    find("ncclCommAbort", &nccl.abort);
+    find("ncclGroupEnd", &nccl.end);
+    find("ncclAllReduce", &nccl.reduce);
+    find("ncclAllGather", &nccl.gather);
+    find("ncclGetLastError", &nccl.last);
+    const int failed = cmocka_run_group_tests(tests, ranks_open, ranks_close);
+    shadow_runs(false);
+    return failed;
+}

@@ -1,0 +1,95 @@
+/* Whole training steps whose transfers go by NCCL: dp, ZeRO 1 to 3, tp, sp, pipelines, mixes. With the
+ * stand-in, which adds in the order of ranks, the numbers are those of `local` on the host, to the bit,
+ * and so are the bytes sent. On a GPU: one rank, as without NCCL. */
+#define _GNU_SOURCE
+#include "support/expect.h"
+
+#include "nccl/nccl_test.h"
+#include "support/device_rows.h"
+
+static void run_world(const char *name, const World *w, WorldResult *out)
+{
+    if (world_run_job(w, out) != OK) fail_msg("%s: %s", name, err_text());
+}
+
+static void compare(const char *name, const WorldResult *want, const WorldResult *got)
+{
+    char what[128];
+    if (!world_equal(want, got, what)) fail_msg("%s: %s", name, what);
+    for (int k = 0; k < N_COMM_KINDS; k++)
+        if (got->sent[k] != want->sent[k])
+            fail_msg("%s: %lld bytes sent by %s, %lld on the host", name, (long long)got->sent[k],
+                     comm_kind_name((CommKind)k), (long long)want->sent[k]);
+}
+
+/* Every transfer of device memory was a launch: some are empty, and scalars are on the host. */
+static void books(const char *name, const WorldResult *r)
+{
+    const StandinCount count = bed.count();
+    const ShadowCount left = shadow_count();
+    if (count.misuses > 0) fail_msg("%s: %s", name, count.misuse);
+    if (count.open != 0 || count.aborted != 0) fail_msg("%s: communicators are left", name);
+    if (left.contexts != 0 || left.bytes != 0) fail_msg("%s: contexts are left", name);
+    if (r->ranks > 1 && count.launches < r->ranks) fail_msg("%s: NCCL was not called", name);
+    printf("%-14s %d ranks: %lld communicators, %lld launches, %lld of several calls\n", name,
+           r->ranks, (long long)count.opened, (long long)count.launches, (long long)count.grouped);
+}
+
+static void every_layout(void **state)
+{
+    (void)state;
+    for (int i = 0; i < n_device_rows; i++) {
+        ModelConfig config;
+        WorldResult want, got;
+        World w = device_world(&device_rows[i], &device_ref, &config);
+        if (!bed.on_shadow &&
+            (device_rows[i].dp > 1 || device_rows[i].tp > 1 || device_rows[i].pp > 1))
+            continue;
+        if (!bed.on_shadow) w.device = bed.device;
+        if (!bed.on_shadow) w.init = true;
+        run_world(device_rows[i].name, &w, &want);
+        w.device = bed.device;
+        w.nccl = bed.nccl;
+        if (bed.on_shadow) shadow_set((uint64_t)i, i % 2 ? SHADOW_COIN : SHADOW_LATEST);
+        run_world(device_rows[i].name, &w, &got);
+        compare(device_rows[i].name, &want, &got);
+        if (bed.on_shadow) books(device_rows[i].name, &got);
+        world_result_close(&want);
+        world_result_close(&got);
+    }
+}
+
+/* Ranks that sleep, posts that are late. */
+static void any_timing(void **state)
+{
+    (void)state;
+    for (int i = 4; bed.on_shadow && i < n_device_rows; i += 2) {
+        ModelConfig config;
+        WorldResult want, got;
+        World w = device_world(&device_rows[i], &device_ref, &config);
+        w.steps = 2;
+        run_world(device_rows[i].name, &w, &want);
+        w.device = bed.device;
+        w.nccl = bed.nccl;
+        w.hostile = true;
+        w.nap_s = 2e-4;
+        w.seed = (uint64_t)i;
+        shadow_set(100 + (uint64_t)i, SHADOW_COIN);
+        run_world(device_rows[i].name, &w, &got);
+        compare(device_rows[i].name, &want, &got);
+        books(device_rows[i].name, &got);
+        world_result_close(&want);
+        world_result_close(&got);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_layout),
+                                       cmocka_unit_test(any_timing)};
+    const int status = bed_open(argc, argv);
+    if (status != 0) return status;
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    if (bed.on_shadow) shadow_runs(false);
+    return failed;
+}
