@@ -90,6 +90,16 @@ static OptimSettings optim_settings(const Config *c)
                            .block = c->numerics_block};
 }
 
+TransportSettings config_transport(const Config *c, const Device *device, bool processes)
+{
+    const bool nccl = c->run_comm == COMM_BY_NCCL, mpi = c->run_comm == COMM_BY_MPI;
+    return (TransportSettings){.device = device,
+                               .wish = nccl  ? WISH_NCCL
+                                       : mpi ? WISH_MPI
+                                             : WISH_AUTO,
+                               .processes = processes};
+}
+
 Err config_device(const Config *c, Option *out)
 {
     const bool f64 = c->precision_compute == COMPUTE_F64;

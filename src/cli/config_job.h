@@ -6,6 +6,7 @@
 #include "data/tokens.h"
 #include "train/job.h"
 #include "train/lr.h"
+#include "train/transport.h"
 
 /* Local. What computes: DEVICE_CPU or DEVICE_REF. auto is cpu, but ref for f64; ERR_CONFIG where
  * the device has not the type of precision.compute. Nothing is opened. */
@@ -13,6 +14,9 @@ Err config_device(const Config *c, Option *out);
 /* Local. A training step of the run, on rank 0. `model` must outlive the settings. ERR_CONFIG also
  * where config_device refuses. */
 Err config_job(const Config *c, const ModelConfig *model, JobSettings *out);
+
+/* Local. By what memory of the device goes between ranks, as run.comm wishes. */
+TransportSettings config_transport(const Config *c, const Device *device, bool processes);
 
 LrSettings config_lr(const Config *c);
 TokenFormat config_token_format(const Config *c);

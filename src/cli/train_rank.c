@@ -22,6 +22,7 @@ typedef struct {
     Job job, valid_job;
     Team *team;
     Trace trace;
+    char transport[TRANSPORT_BYTES]; /* by what memory of devices goes between ranks */
 } Runner;
 
 static const Job *valid_job(const Runner *r)
@@ -103,8 +104,7 @@ static void announce(const Runner *r)
            machine_device_text(s->device), dtype_name(r->job.model.dtype), ranks,
            (long long)(s->config.batch_global * s->config.data_seq_len),
            text_bytes(atomic_load(&s->bytes), bytes), s->launch.here > 1 ? " for all ranks" : "");
-    if (s->device->memory && s->launch.mpi)
-        printf("between processes what is on the card goes through the host's memory\n");
+    if (r->transport[0]) printf("%s\n", r->transport);
     if (s->dir.old[0]) printf("the run that was in %s is in %s now\n", s->dir.path, s->dir.old);
 }
 
@@ -265,6 +265,9 @@ static Err run_phases(Runner *r)
     TrainResult result;
     TRY(world_agree(w, s->prepared));
     TRY(check_same(r));
+    const TransportSettings transport =
+        config_transport(&s->config, s->device, s->launch.mpi != NULL);
+    TRY(transport_open(w, &transport, r->transport));
     TRY(world_agree(w, open_runner(r)));
     Err err = w->place == 0 ? check_memory(s, w->arena) : OK;
     if (err == OK && w->rank == 0) err = open_run(r);

@@ -27,20 +27,21 @@ Err use_begin(ModelUse *u, const char *verb, Board *board)
 static Err check_keys(const ModelUse *u)
 {
     const Config *c = &u->config;
-    const char *const run[] = {"run.ranks",  "run.threads",   "run.pin",
-                               "run.device", "run.timeout_s", "precision.compute",
-                               "model.name", "parallel.split"};
+    const char *const run[] = {"run.ranks",         "run.threads", "run.pin",
+                               "run.device",        "run.comm",    "run.timeout_s",
+                               "precision.compute", "model.name",  "parallel.split"};
     for (int i = 0; i < N_KEYS; i++) {
         const Key *key = key_at((KeyId)i);
         bool known = strcmp(key->section, "mesh") == 0;
         for (size_t k = 0; k < sizeof run / sizeof *run; k++)
             known = known || strcmp(key->path, run[k]) == 0;
         if (known || strcmp(c->origin[i], "command line") != 0) continue;
-        return err_fail(ERR_CONFIG,
-                        "command line: %s: %s does not read it; it reads mesh.*, run.ranks, "
-                        "run.threads, run.pin, run.device, run.timeout_s, precision.compute and "
-                        "parallel.split",
-                        key->path, u->verb);
+        return err_fail(
+            ERR_CONFIG,
+            "command line: %s: %s does not read it; it reads mesh.*, run.ranks, "
+            "run.threads, run.pin, run.device, run.comm, run.timeout_s, precision.compute and "
+            "parallel.split",
+            key->path, u->verb);
     }
     if (c->n_model_fields > 0)
         return err_fail(ERR_CONFIG, "command line: model.%s: the model is that of %s",
@@ -243,7 +244,13 @@ Err use_memory(ModelUse *u, WorldRank *w, const char *way_out)
     if (w->place == 0 && bytes > memory)
         err = err_fail(ERR_CONFIG, "%s takes %s, this machine has %s; %s", u->verb,
                        text_bytes(bytes, need), text_bytes(memory, have), way_out);
-    return world_agree(w, err);
+    TRY(world_agree(w, err));
+    char words[TRANSPORT_BYTES];
+    const TransportSettings transport =
+        config_transport(&u->config, u->device, u->launch.mpi != NULL);
+    TRY(transport_open(w, &transport, words));
+    if (words[0] && w->rank == 0) fprintf(stderr, "sheaf: %s\n", words);
+    return OK;
 }
 
 Err use_load(ModelUse *u, WorldRank *w, Rank *rank)

@@ -55,7 +55,8 @@ void use_end(ModelUse *u);
 /* Local. Model, type and mesh of this rank: the base of its jobs. */
 Err use_job(ModelUse *u, const WorldRank *w, JobSettings *out);
 Err use_team(ModelUse *u, const WorldRank *w, Team **out);
-/* Collective over all ranks. What they take, added up before, is there; ERR_CONFIG names it. */
+/* Collective over all ranks. What they take, added up before, is there; ERR_CONFIG names it. Then by
+ * what memory of devices goes between them, which is said. */
 Err use_memory(ModelUse *u, WorldRank *w, const char *way_out);
 /* Collective over all ranks. The weights, as they lie on this one. */
 Err use_load(ModelUse *u, WorldRank *w, Rank *rank);

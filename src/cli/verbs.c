@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/text.h"
+#include "comm/nccl.h"
 #include "device/open.h"
 
 const Verb verbs[] = {
@@ -85,6 +86,7 @@ int cli_run(int argc, char **argv)
     if (strcmp(name, "--version") == 0) {
         puts("sheaf " SHEAF_VERSION);
         puts(device_cuda_text(NULL));
+        puts(nccl_text(NULL));
         return 0;
     }
     const Verb *verb = verb_find(name);

@@ -70,7 +70,7 @@ static void expect(const char *what, const char *where, double timeout_s)
                      r->err == OK ? "OK" : r->text);
         assert_true(r->ended_s - start_s < 20);
     }
-    nothing_left(true);
+    nothing_left(fault.what != FAULT_OPEN); /* a rank may hear of it before it opens its own */
 }
 
 static const char sum_name[] = "all-reduce #3 over {0 1 2}, instruction 41, launched";

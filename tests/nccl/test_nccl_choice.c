@@ -1,0 +1,123 @@
+/* By what memory of devices goes, chosen by all ranks: what is asked for, what is there, and what is
+ * said of it. Ranks are threads that are taken for processes. */
+#define _GNU_SOURCE
+#include "support/expect.h"
+
+#include "nccl/nccl_test.h"
+#include "train/transport.h"
+
+typedef struct {
+    TransportSettings set;
+    Err want;
+    const char *says, *mover; /* in the words, or the error; who moves in the end */
+} Choice;
+
+static char faults[8][512];
+
+static Err choose(WorldRank *r, void *work)
+{
+    const Choice *k = work;
+    char words[TRANSPORT_BYTES], *fault = faults[r->rank];
+    const Err err = transport_open(r, &k->set, words);
+    const char *said = err == OK ? words : err_text();
+    if (err != k->want || !strstr(said, k->says) || (k->says[0] == '\0' && said[0]))
+        snprintf(fault, 512, "rank %d: error %d: %.400s", r->rank, (int)err, said);
+    else if (err == OK && strcmp(comm_mover_name(r->comm), k->mover) != 0)
+        snprintf(fault, 512, "rank %d: %s moves", r->rank, comm_mover_name(r->comm));
+    return OK;
+}
+
+static void expect(int ranks, const char *says, Err want, TransportSettings set, const char *mover)
+{
+    Choice k = {set, want, says, mover};
+    k.set.object = SHEAF_NCCL_OBJECT;
+    if (!k.set.library) k.set.library = STANDIN_OBJECT;
+    memset(faults, 0, sizeof faults);
+    DO(world_run(&(WorldSettings){.ranks = ranks,
+                                  .in_flight = 8,
+                                  .records = 8,
+                                  .timeout_s = 20,
+                                  .body = choose,
+                                  .work = &k}));
+    for (int i = 0; i < ranks; i++)
+        if (faults[i][0]) fail_msg("%s: %s", says, faults[i]);
+}
+
+/* A shadow of which there is one card. */
+static Err one_card(int ordinal, uint64_t *out)
+{
+    (void)ordinal;
+    *out = 77;
+    return OK;
+}
+
+static void nccl_where_it_can_be(void **state)
+{
+    (void)state;
+    TransportSettings set = {.device = &device_shadow, .processes = true};
+    expect(3, "between ranks NCCL 2.28.9 moves", OK, set, "nccl");
+    set.wish = WISH_NCCL;
+    expect(2, "between ranks NCCL 2.28.9 moves", OK, set, "nccl");
+    set.processes = false;
+    expect(1, "between ranks NCCL 2.28.9 moves", OK, set, "nccl");
+}
+
+static void one_gpu_for_two(void **state)
+{
+    (void)state;
+    DeviceMemory memory = *device_shadow.memory;
+    Device device = device_shadow;
+    memory.identify = one_card;
+    device.memory = &memory;
+    TransportSettings set = {.device = &device, .processes = true};
+    expect(2, "by MPI: ranks 0 and 1 are on one GPU, which NCCL 2.28.9 refuses", OK, set, "local");
+    expect(1, "between ranks NCCL 2.28.9 moves", OK, set, "nccl");
+    set.wish = WISH_NCCL;
+    expect(2, "run.comm=nccl: ranks 0 and 1 are on one GPU", ERR_CONFIG, set, "");
+    bed.version(23003);
+    expect(2, "between ranks NCCL 2.30.3 moves", OK, set, "nccl");
+    bed.version(22809);
+}
+
+static void none_there(void **state)
+{
+    (void)state;
+    TransportSettings set = {
+        .device = &device_shadow, .processes = true, .library = "libnccl-none.so.2"};
+    expect(2, "nccl: libnccl-none.so.2 does not open", OK, set, "local");
+    set.wish = WISH_NCCL;
+    expect(2, "nccl: libnccl-none.so.2 does not open", ERR_CONFIG, set, "");
+    bed.version(21300);
+    set.library = NULL;
+    expect(2, "is version 21300; 2.14.0", ERR_CONFIG, set, "");
+    bed.version(22809);
+}
+
+static void what_was_asked_for(void **state)
+{
+    (void)state;
+    expect(2, "goes through the host's memory, by MPI: run.comm=mpi", OK,
+           (TransportSettings){.device = &device_shadow, .processes = true, .wish = WISH_MPI},
+           "local");
+    expect(2, "which are threads", OK, (TransportSettings){.device = &device_shadow}, "local");
+    expect(1, "", OK, (TransportSettings){.device = &device_shadow}, "local");
+    expect(2, "", OK, (TransportSettings){.device = &device_ref, .processes = true}, "local");
+    expect(2, "", OK, (TransportSettings){.device = NULL, .processes = true}, "local");
+    expect(2, "device ref computes on the host's", ERR_CONFIG,
+           (TransportSettings){.device = &device_ref, .processes = true, .wish = WISH_NCCL}, "");
+    expect(1, "the ranks are threads of one process", ERR_CONFIG,
+           (TransportSettings){.device = &device_shadow, .wish = WISH_MPI}, "");
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nccl_where_it_can_be), cmocka_unit_test(one_gpu_for_two),
+        cmocka_unit_test(none_there), cmocka_unit_test(what_was_asked_for)};
+    (void)argc;
+    const int status = bed_open(1, argv);
+    if (status != 0) return status;
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    shadow_runs(false);
+    return failed;
+}
