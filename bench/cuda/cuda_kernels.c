@@ -199,6 +199,7 @@ static void bench_norms(Bench *b, const Model *m)
     const Tensor dy = make(b, BF16, t, m->width, 0), y = make(b, BF16, t, m->width, 0);
     const Tensor mean = make(b, F32, t, 0, 0), rstd = make(b, F32, t, 0, 0);
     const Tensor dw = make(b, F32, m->width, 0, 0), db = make(b, F32, m->width, 0, 0);
+    const Tensor onto = make(b, BF16, t, m->width, 0);
     c.in[0] = x, c.in[1] = c.in[2] = w, c.out[0] = y;
     c.out[1] = l ? rstd : mean, c.out[2] = rstd;
     say_bytes(l ? "rmsnorm" : "layernorm", time_call(b, l ? KERNEL_rmsnorm : KERNEL_layernorm, &c),
@@ -210,6 +211,11 @@ static void bench_norms(Bench *b, const Model *m)
     c.out[0] = dw, c.out[1] = db, c.n_out = l ? 1 : 2, c.number[0] = c.number[1] = 1;
     say_bytes(l ? "rmsnorm_dw" : "layernorm_dw",
               time_call(b, l ? KERNEL_rmsnorm_dw : KERNEL_layernorm_dw, &c), bytes_of(&c));
+    c = (Call){.in = {dy, x, w, l ? rstd : mean, rstd}, .n_in = l ? 4 : 5, .out = {y, dw, db}};
+    c.in[c.n_in++] = onto;
+    c.n_out = l ? 2 : 3, c.number[1] = c.number[2] = 1;
+    say_bytes(l ? "rmsnorm_back, onto" : "layernorm_back, onto",
+              time_call(b, l ? KERNEL_rmsnorm_back : KERNEL_layernorm_back, &c), bytes_of(&c));
     b->used = 0;
     c = (Call){.n_in = 1, .n_out = 1, .number = {1}};
     c.in[0] = make(b, BF16, t, m->ff, 0);

@@ -8,6 +8,7 @@ static const struct {
 } pattern[] = {
     {"siblings", fuse_siblings},
     {"sum into product", fuse_sum},
+    {"sum into norm", fuse_onto},
 };
 
 Err fuse(Graph *g)

@@ -8,5 +8,6 @@
 /* Local. All of them. */
 Err fuse_siblings(Graph *g, bool *found);
 Err fuse_sum(Graph *g, bool *found);
+Err fuse_onto(Graph *g, bool *found);
 
 #endif

@@ -9,9 +9,14 @@ static Err lower_orders(Lower *l)
 {
     for (int p = 0; p < N_PHASES; p++) {
         TRY(order(l->g, (Phase)p, l->arena, &l->orders.list[p], &l->orders.n[p]));
+        TRY(lower_pairs(l, (Phase)p));
         TRY(ARENA_NEW(l->arena, l->g->n_nodes + 1, &l->orders.at[p]));
         for (int i = 0; i < l->g->n_nodes; i++) l->orders.at[p][i] = -1;
-        for (int i = 0; i < l->orders.n[p]; i++) l->orders.at[p][l->orders.list[p][i]] = i;
+        for (int i = 0; i < l->orders.n[p]; i++) {
+            const int node = l->orders.list[p][i], with = l->orders.with[p][node];
+            l->orders.at[p][node] = i;
+            if (with != NO_NODE) l->orders.at[p][with] = i;
+        }
     }
     return OK;
 }
@@ -22,28 +27,46 @@ static size_t moved_rows(const Lower *l, const Node *n)
     return 2 * tensor_bytes(&l->tensor[n->op == OP_get_rows ? n->out[0] : n->in[0]]);
 }
 
+static void add_outputs(const Lower *l, const Node *n, Instr *in)
+{
+    for (int i = 0; i < n->n_out; i++) {
+        const size_t bytes = tensor_bytes(&l->tensor[n->out[i]]);
+        in->keep[in->n_out] = n->keep[i];
+        in->out[in->n_out++] = n->out[i];
+        in->bytes += n->keep[i] != SLOT_ZERO ? 2 * bytes : bytes; /* read too */
+    }
+}
+
+static double flops_of(const Graph *g, const Node *n)
+{
+    Dims dims[MAX_IN], out[MAX_OUT];
+    for (int i = 0; i < n->n_in; i++) dims[i] = g->value[n->in[i]].dims;
+    for (int i = 0; i < n->n_out; i++) out[i] = g->value[n->out[i]].dims;
+    return op_flops(n->op, &n->attr, n->n_in, dims, n->n_out, out);
+}
+
 static Instr make_instr(const Lower *l, const Node *n, Phase phase)
 {
     Instr in = {.op = n->op, .queue = n->queue, .phase = phase, .again = n->again, .attr = n->attr};
     const Signature sig = op_signature(n->op);
-    Dims dims[MAX_IN], out[MAX_OUT];
     for (int i = 0; i < n->n_in; i++) {
-        dims[i] = l->g->value[n->in[i]].dims;
         if (strcmp(sig.in[i].name, "sum") == 0) continue; /* the output's own bytes */
         in.in[in.n_in++] = n->in[i];
         in.bytes += tensor_bytes(&l->tensor[n->in[i]]);
     }
-    for (int i = 0; i < n->n_out; i++) {
-        out[i] = l->g->value[n->out[i]].dims;
-        in.out[in.n_out++] = n->out[i];
-        in.keep[i] = n->keep[i];
-        in.bytes += tensor_bytes(&l->tensor[n->out[i]]);
-        if (n->keep[i] != SLOT_ZERO) in.bytes += tensor_bytes(&l->tensor[n->out[i]]); /* read too */
-    }
+    add_outputs(l, n, &in);
     if (n->op == OP_put_rows || n->op == OP_get_rows || n->op == OP_put_rows_at)
         in.bytes = moved_rows(l, n);
-    in.flops = op_flops(n->op, &n->attr, n->n_in, dims, n->n_out, out);
+    in.flops = flops_of(l->g, n);
     return in;
+}
+
+/* What another node makes of the same inputs. */
+static void add_pair(const Lower *l, const Node *with, Instr *in)
+{
+    in->op = lower_pair_op(in->op);
+    add_outputs(l, with, in);
+    in->flops += flops_of(l->g, with);
 }
 
 static Err lower_instructions(Lower *l)
@@ -55,9 +78,12 @@ static Err lower_instructions(Lower *l)
     for (int p = 0; p < N_PHASES; p++) {
         l->p->first[p] = n;
         for (int i = 0; i < l->orders.n[p]; i++) {
-            const Node *node = &l->g->node[l->orders.list[p][i]];
+            const int index = l->orders.list[p][i], with = l->orders.with[p][index];
+            const Node *node = &l->g->node[index];
             if (op_info(node->op)->class == CLASS_VIEW) continue;
-            instr[n++] = make_instr(l, node, (Phase)p);
+            instr[n] = make_instr(l, node, (Phase)p);
+            if (with != NO_NODE) add_pair(l, &l->g->node[with], &instr[n]);
+            n++;
         }
     }
     l->p->first[N_PHASES] = n;

@@ -78,6 +78,8 @@ static bool reusable(OpId op, int which)
 {
     if (op == OP_add) return which < 2;
     if (op == OP_all_reduce) return true; /* in place, from the begin on */
+    if (op == OP_layernorm_dx) return which == 0 || which == 5;
+    if (op == OP_rmsnorm_dx || op == OP_headnorm_dx) return which == 0 || which == 4;
     return which == 0 && (op == OP_scale || op == OP_rope || op == OP_gelu_dx || op == OP_loss_dx);
 }
 
@@ -184,7 +186,7 @@ static int dying_input(const Walk *w, int node)
 {
     const Graph *g = w->g;
     const Node *n = &g->node[node];
-    for (int j = 0; j < n->n_in && j < 2 && w->plain; j++) {
+    for (int j = 0; j < n->n_in && w->plain; j++) {
         const Value v = n->in[j];
         if (!reusable(n->op, j) || !same_shape(g, v, n->out[0])) continue;
         if (g->value[w->plain[v].root].role == ROLE_LOCAL && touches_last(w, node, v) &&

@@ -1,7 +1,7 @@
 /* Norms on the GPU: rows of a warp, of a block, longer than registers hold; heads; huge values. */
 #include "gpu_test.h"
 
-static const int64_t widths[] = {5, 40, 64, 100, 768, 1030, 2048, 5000, 9000};
+static const int64_t widths[] = {5, 40, 64, 100, 128, 768, 1030, 1600, 2048, 4096, 5000, 9000};
 enum { N_WIDTHS = sizeof widths / sizeof *widths };
 static const Attr attr = {.norm = {1e-5}};
 
@@ -36,41 +36,76 @@ static void forward(Call *c, const Tensor *x, const Tensor *w, Tensor *mean, Ten
     run(KERNEL_layernorm, c);
 }
 
+/* dy, x, (w,) (mean,) rstd, and sometimes what dx is added to. */
+static Call gradient_of(bool rms, int64_t t, int64_t h, int64_t d, int variant)
+{
+    const DType type = gpu_types[variant % 2];
+    const int lay = variant / 2;
+    Tensor mean = stats_of(lay, t, h), rstd = stats_of(lay + 1, t, h);
+    const Tensor x = rows_of(type, lay, t, h, d), w = RANDOM(&gpu.b, type, (Lay)(lay % 2), d);
+    Call f, c = {.attr = attr};
+    for (int64_t i = 0; i < tensor_count(&x); i++) put(&x, i, get(&x, i) + 0.5);
+    forward(&f, &x, &w, rms ? NULL : &mean, &rstd);
+    c.in[c.n_in++] = rows_of(type, lay + 1, t, h, d);
+    c.in[c.n_in++] = x;
+    c.in[c.n_in++] = w;
+    if (!rms) c.in[c.n_in++] = mean;
+    c.in[c.n_in++] = rstd;
+    if (variant % 3 == 0) c.in[c.n_in++] = rows_of(type, lay + 2, t, h, d);
+    return c;
+}
+
+static void add_sums(Call *c, bool rms, int64_t d, int variant)
+{
+    for (int o = 0; o < (rms ? 1 : 2); o++) {
+        const double keep = gpu_keeps[(variant + o) % 3];
+        c->number[c->n_out] = keep;
+        c->out[c->n_out++] = accumulator(&gpu.b, NEW(&gpu.b, F32, (Lay)(variant / 2 % 2), d), keep);
+    }
+}
+
+static Tensor dx_of(const Call *c, int variant)
+{
+    return bench_new(&gpu.b, c->in[1].dtype, (Lay)(variant / 2 % N_LAYS), c->in[1].n,
+                     c->in[1].ndim);
+}
+
+static void gradients(bool rms, int64_t t, int64_t h, int64_t d, int variant)
+{
+    const double rows = (double)(t * (h ? h : 1)), tolerance = 4 * gpu_terms(sqrt((double)d));
+    Call c = gradient_of(rms, t, h, d, variant);
+    c.out[c.n_out++] = dx_of(&c, variant);
+    expect_like_ref(rms ? KERNEL_rmsnorm_dx : KERNEL_layernorm_dx, &c, tolerance, 0);
+
+    const Call all = gradient_of(rms, t, h, d, variant);
+    c = (Call){.attr = attr};
+    for (int i = 0; i < (rms ? 4 : 5); i++)
+        if (i != 2) c.in[c.n_in++] = all.in[i];
+    add_sums(&c, rms, d, variant);
+    expect_like_ref(rms ? KERNEL_rmsnorm_dw : KERNEL_layernorm_dw, &c, gpu_terms(rows), 0);
+
+    c = gradient_of(rms, t, h, d, variant);
+    c.out[c.n_out++] = variant % 2 ? c.in[0] : dx_of(&c, variant); /* over dy, or apart */
+    add_sums(&c, rms, d, variant);
+    expect_like_ref(rms ? KERNEL_rmsnorm_back : KERNEL_layernorm_back, &c,
+                    fmax(tolerance, gpu_terms(rows)), 0);
+}
+
 static void one_norm(bool rms, int64_t t, int64_t h, int64_t d, int variant)
 {
     const DType type = gpu_types[variant % 2];
     const int lay = variant / 2;
-    const double tolerance = gpu_terms(sqrt((double)d));
-    Call c, f;
-    for (int which = 0; which < 3; which++) {
-        const double keep = gpu_keeps[(variant + which) % 3];
-        const Tensor x = rows_of(type, lay, t, h, d), w = RANDOM(&gpu.b, type, (Lay)(lay % 2), d);
-        Tensor mean = stats_of(lay, t, h), rstd = stats_of(lay + 1, t, h);
-        for (int64_t i = 0; i < tensor_count(&x); i++) put(&x, i, get(&x, i) + 0.5);
-        if (which > 0) forward(&f, &x, &w, rms ? NULL : &mean, &rstd);
-        c = (Call){.attr = attr, .number = {keep, keep}};
-        if (which > 0) c.in[c.n_in++] = rows_of(type, lay + 1, t, h, d); /* dy */
-        c.in[c.n_in++] = x;
-        if (which < 2) c.in[c.n_in++] = w;
-        if (which == 0 && !rms) c.in[c.n_in++] = RANDOM(&gpu.b, type, DENSE, d);
-        if (which == 0) {
-            c.out[c.n_out++] = bench_new(&gpu.b, type, (Lay)(lay % N_LAYS), x.n, x.ndim);
-            if (!rms) c.out[c.n_out++] = mean;
-            c.out[c.n_out++] = rstd;
-            expect_like_ref(rms ? KERNEL_rmsnorm : KERNEL_layernorm, &c, tolerance, 0);
-            continue;
-        }
-        if (!rms) c.in[c.n_in++] = mean;
-        c.in[c.n_in++] = rstd;
-        if (which == 1) {
-            c.out[c.n_out++] = bench_new(&gpu.b, type, (Lay)(lay % N_LAYS), x.n, x.ndim);
-            expect_like_ref(rms ? KERNEL_rmsnorm_dx : KERNEL_layernorm_dx, &c, 4 * tolerance, 0);
-            continue;
-        }
-        for (int o = 0; o < (rms ? 1 : 2); o++)
-            c.out[c.n_out++] = accumulator(&gpu.b, NEW(&gpu.b, F32, (Lay)(lay % 2), d), keep);
-        expect_like_ref(rms ? KERNEL_rmsnorm_dw : KERNEL_layernorm_dw, &c, gpu_terms((double)t), 0);
-    }
+    Call c = {.attr = attr};
+    const Tensor x = rows_of(type, lay, t, h, d), w = RANDOM(&gpu.b, type, (Lay)(lay % 2), d);
+    for (int64_t i = 0; i < tensor_count(&x); i++) put(&x, i, get(&x, i) + 0.5);
+    c.in[c.n_in++] = x;
+    c.in[c.n_in++] = w;
+    if (!rms) c.in[c.n_in++] = RANDOM(&gpu.b, type, DENSE, d);
+    c.out[c.n_out++] = bench_new(&gpu.b, type, (Lay)(lay % N_LAYS), x.n, x.ndim);
+    if (!rms) c.out[c.n_out++] = stats_of(lay, t, h);
+    c.out[c.n_out++] = stats_of(lay + 1, t, h);
+    expect_like_ref(rms ? KERNEL_rmsnorm : KERNEL_layernorm, &c, gpu_terms(sqrt((double)d)), 0);
+    gradients(rms, t, h, d, variant);
 }
 
 static void norms(void **state)
@@ -80,6 +115,7 @@ static void norms(void **state)
         for (int k = 0; k < 6; k++, variant++) {
             one_norm(false, k == 5 ? 0 : 13, 0, widths[i], variant);
             one_norm(true, k == 5 ? 300 : 7, k % 2 ? 3 : 0, widths[i], variant);
+            if (i == 5) one_norm(k % 2, 3000, 0, widths[i], k + 6); /* several rows a group */
         }
 }
 

@@ -1,5 +1,6 @@
 /* Norms of device/cpu against ref: values, dx, sums over rows, per head, strides and types. */
 #include "cpu_test.h"
+#include "support/expect.h"
 
 typedef struct {
     DType type;
@@ -55,31 +56,87 @@ static void forward_of(CpuBench *c, const Shape *s, bool layer, double size, dou
 
 static void forward(CpuBench *c, const Shape *s, bool layer) { forward_of(c, s, layer, 2, 0); }
 
-static void backward(CpuBench *c, const Shape *s, bool layer)
+/* dy, x, (w,) (mean,) rstd. */
+static Call gradient_of(CpuBench *c, const Shape *s, bool layer, bool with_w)
 {
     Bench *b = &c->b;
-    Call call = {.n_in = layer ? 5 : 4, .n_out = 1};
-    call.in[0] = shaped_random(b, s, TURNED, 1);
-    call.in[1] = shaped_random(b, s, DENSE, 1);
-    call.in[2] = RANDOM(b, s->type, s->lay, s->width);
-    for (int i = 3; i < call.n_in; i++) call.in[i] = stat_random(b, s, s->lay);
-    call.out[0] = shaped(b, s, PADDED);
+    Call call = {.n_in = 0};
+    call.in[call.n_in++] = shaped_random(b, s, TURNED, 1);
+    call.in[call.n_in++] = shaped_random(b, s, DENSE, 1);
+    if (with_w) call.in[call.n_in++] = RANDOM(b, s->type, s->lay, s->width);
+    for (int i = layer ? 0 : 1; i < 2; i++) call.in[call.n_in++] = stat_random(b, s, s->lay);
+    return call;
+}
+
+static void add_sums(CpuBench *c, const Shape *s, bool layer, double keep, Call *call)
+{
+    for (int i = 0; i < (layer ? 2 : 1); i++) {
+        const double k = i ? 1 - keep : keep;
+        call->number[call->n_out] = k;
+        call->out[call->n_out++] = accumulator(&c->b, NEW(&c->b, F32, s->lay, s->width), k);
+    }
+}
+
+static void backward(CpuBench *c, const Shape *s, bool layer, bool onto)
+{
+    Call call = gradient_of(c, s, layer, true);
+    if (onto) call.in[call.n_in++] = shaped_random(&c->b, s, PADDED, 1);
+    call.out[call.n_out++] = shaped(&c->b, s, PADDED);
     expect_like_ref(c, layer ? KERNEL_layernorm_dx : KERNEL_rmsnorm_dx, &call,
                     tol_sum(s->type, (double)s->width));
 }
 
+static double rows_of(const Shape *s) { return (double)(s->rows * (s->heads ? s->heads : 1)); }
+
 static void weights(CpuBench *c, const Shape *s, bool layer, double keep)
 {
-    Bench *b = &c->b;
-    Call call = {.n_in = layer ? 4 : 3, .n_out = layer ? 2 : 1, .number = {keep, 1 - keep}};
-    call.in[0] = shaped_random(b, s, DENSE, 1);
-    call.in[1] = shaped_random(b, s, PADDED, 1);
-    for (int i = 2; i < call.n_in; i++) call.in[i] = stat_random(b, s, s->lay);
-    call.out[0] = accumulator(b, NEW(b, F32, s->lay, s->width), keep);
-    if (layer) call.out[1] = accumulator(b, NEW(b, F32, s->lay, s->width), 1 - keep);
-    const double rows = (double)(s->rows * (s->heads ? s->heads : 1));
+    Call call = gradient_of(c, s, layer, false);
+    add_sums(c, s, layer, keep, &call);
     expect_like_ref(c, layer ? KERNEL_layernorm_dw : KERNEL_rmsnorm_dw, &call,
-                    tol_sum(F32, rows + 16));
+                    tol_sum(F32, rows_of(s) + 16));
+}
+
+/* Bits of dx and of the sums are the same, made together or apart, and with dx over dy. */
+static void together_on(CpuBench *c, const Device *cpu, const Shape *s, bool layer, int variant)
+{
+    Bench *b = &c->b;
+    const double keep = variant % 2;
+    const bool onto = variant % 3 == 1;
+    Call dx = gradient_of(c, s, layer, true), dw = {.n_in = 0}, both;
+    if (onto) dx.in[dx.n_in++] = shaped_random(b, s, PADDED, 1);
+    for (int i = 0; i < (layer ? 5 : 4); i++)
+        if (i != 2) dw.in[dw.n_in++] = dx.in[i];
+    both = dx;
+    dx.out[dx.n_out++] = shaped(b, s, PADDED);
+    both.out[both.n_out++] = dx.in[0]; /* over dy */
+    add_sums(c, s, layer, keep, &dw);
+    add_sums(c, s, layer, keep, &both);
+    for (int o = 0; o < dw.n_out; o++)
+        for (int64_t i = 0; i < s->width; i++) put(&both.out[1 + o], i, get(&dw.out[o], i));
+    dw.team = c->team[3];
+    both.team = c->team[2];
+    DO(cpu->kernel[layer ? KERNEL_layernorm_dx : KERNEL_rmsnorm_dx](&dx));
+    DO(cpu->kernel[layer ? KERNEL_layernorm_dw : KERNEL_rmsnorm_dw](&dw));
+    DO(cpu->kernel[layer ? KERNEL_layernorm_back : KERNEL_rmsnorm_back](&both));
+    for (int64_t i = 0; i < tensor_count(&dx.out[0]); i++)
+        assert_true(get(&dx.out[0], i) == get(&both.out[0], i));
+    for (int o = 0; o < dw.n_out; o++)
+        for (int64_t i = 0; i < s->width; i++)
+            assert_true(get(&dw.out[o], i) == get(&both.out[1 + o], i));
+    bench_clear(b);
+}
+
+static void together(CpuBench *c, const Shape *s, bool layer, int variant)
+{
+    for (CpuSimd simd = CPU_BASE; simd < N_CPU_SIMD; simd++)
+        if (cpu_has(simd)) together_on(c, device_cpu_simd(simd), s, layer, variant);
+}
+
+static void gradients(CpuBench *c, const Shape *s, bool layer, int variant)
+{
+    backward(c, s, layer, variant % 3 == 0);
+    weights(c, s, layer, variant % 2);
+    together(c, s, layer, variant);
 }
 
 static void all_norms(void **state)
@@ -89,8 +146,7 @@ static void all_norms(void **state)
         const Shape s = {cpu_types[i % 2], (Lay)(i / 2 % 3), rows[i / 6 % 4], 0, width[i / 24]};
         for (int layer = 0; layer < 2; layer++) {
             forward(*state, &s, layer);
-            backward(*state, &s, layer);
-            weights(*state, &s, layer, layer == i % 2);
+            gradients(*state, &s, layer, i + layer);
         }
     }
 }
@@ -100,18 +156,18 @@ static void norms_per_head(void **state)
     for (int i = 0; i < 6; i++) {
         const Shape s = {cpu_types[i % 2], (Lay)(i / 2), 29, 3, i < 3 ? 40 : 21};
         forward(*state, &s, false);
-        backward(*state, &s, false);
-        weights(*state, &s, false, i % 2);
+        gradients(*state, &s, false, i);
     }
 }
 
-/* More rows than a block of sums. */
+/* More rows than tiles of sums. */
 static void many_rows(void **state)
 {
     for (int i = 0; i < 4; i++) {
-        const Shape s = {cpu_types[i % 2], i / 2 ? TURNED : DENSE, 1000, 0, 70};
+        const Shape s = {cpu_types[i % 2], i / 2 ? TURNED : DENSE, i / 2 ? 5000 : 40000, 0, 7};
         weights(*state, &s, true, 1);
         weights(*state, &s, false, 0);
+        together(*state, &s, true, i);
     }
 }
 

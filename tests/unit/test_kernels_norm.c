@@ -108,36 +108,88 @@ static Call backward(const Case *c, bool with_w)
     return call;
 }
 
-static void check_gradients(Case *c, double keep_w, double keep_b)
+/* What a gradient is made of, and added to. */
+typedef struct {
+    Tensor dx, dw, db, onto;
+    double keep_w, keep_b;
+    bool add; /* dx to onto */
+} Wanted;
+
+static Wanted new_wanted(const Case *c, double keep_w, double keep_b, bool add)
+{
+    Wanted w = {.keep_w = keep_w, .keep_b = keep_b, .add = add};
+    w.dx = grid(c, F64, 1, true);
+    w.dw = accumulator(&bench, NEW(&bench, F64, PADDED, c->width), keep_w);
+    w.db = accumulator(&bench, NEW(&bench, F64, DENSE, c->width), keep_b);
+    w.onto = bench_filled(&bench, grid(c, F64, 2, true));
+    return w;
+}
+
+/* dx by itself and dw by itself, or both at once. */
+static void run_backward(const Case *c, const Wanted *w, bool at_once)
+{
+    Call call = backward(c, true);
+    if (w->add) call.in[call.n_in++] = w->onto;
+    call.out[call.n_out++] = w->dx;
+    if (!at_once) {
+        run_twice(&bench, pick(c, KERNEL_layernorm_dx, KERNEL_rmsnorm_dx), &call);
+        call = backward(c, false);
+    }
+    call.number[call.n_out] = w->keep_w;
+    call.out[call.n_out++] = w->dw;
+    call.number[call.n_out] = w->keep_b;
+    if (c->layer) call.out[call.n_out++] = w->db;
+    run_twice(&bench,
+              at_once ? pick(c, KERNEL_layernorm_back, KERNEL_rmsnorm_back)
+                      : pick(c, KERNEL_layernorm_dw, KERNEL_rmsnorm_dw),
+              &call);
+}
+
+static void check_gradients(Case *c, double keep_w, double keep_b, bool add, bool at_once)
 {
     Probe p = {.id = pick(c, KERNEL_layernorm, KERNEL_rmsnorm), .call = forward(c)};
     p.dy[0] = c->dy;
     run(p.id, &p.call);
-    const Tensor dx = grid(c, F64, 1, true);
-    const Tensor dw = accumulator(&bench, NEW(&bench, F64, PADDED, c->width), keep_w);
-    const Tensor db = accumulator(&bench, NEW(&bench, F64, DENSE, c->width), keep_b);
-    long double *old_w = kept(&dw, keep_w), *old_b = kept(&db, keep_b);
-
-    Call call = backward(c, true);
-    call.out[0] = dx;
-    call.n_out = 1;
-    run_twice(&bench, pick(c, KERNEL_layernorm_dx, KERNEL_rmsnorm_dx), &call);
-    call = backward(c, false);
-    call.out[0] = dw;
-    call.out[1] = db;
-    call.n_out = c->layer ? 2 : 1;
-    call.number[0] = keep_w;
-    call.number[1] = keep_b;
-    run_twice(&bench, pick(c, KERNEL_layernorm_dw, KERNEL_rmsnorm_dw), &call);
-
-    expect_gradient("dx", probe_value, &p, &c->x, &dx, NULL);
-    expect_gradient("dw", probe_value, &p, &c->w, &dw, old_w);
-    if (c->layer) expect_gradient("db", probe_value, &p, &c->b, &db, old_b);
-    if (!c->layer) fill(&bench, &db, 1);
+    const Wanted w = new_wanted(c, keep_w, keep_b, add);
+    long double *old_w = kept(&w.dw, keep_w), *old_b = kept(&w.db, keep_b);
+    long double *onto = kept(&w.onto, add);
+    run_backward(c, &w, at_once);
+    expect_gradient("dx", probe_value, &p, &c->x, &w.dx, onto);
+    expect_gradient("dw", probe_value, &p, &c->w, &w.dw, old_w);
+    if (c->layer) expect_gradient("db", probe_value, &p, &c->b, &w.db, old_b);
+    if (!c->layer) fill(&bench, &w.db, 1);
     if (!c->layer) fill(&bench, &c->mean, 1);
     expect_gaps(&bench);
     free(old_w);
     free(old_b);
+    free(onto);
+}
+
+/* dx may be written where dy, or what it is added to, lies. */
+static void gradients_in_place(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 4; k++) {
+        bench_clear(&bench);
+        Case c = {.layer = k % 2, .tokens = 9, .width = 67};
+        Call call = forward(&c);
+        run(pick(&c, KERNEL_layernorm, KERNEL_rmsnorm), &call);
+        Wanted w = new_wanted(&c, 0, 0, true), over = new_wanted(&c, 0, 0, true);
+        over.onto = w.onto;
+        run_backward(&c, &w, true);
+        const Tensor target = k < 2 ? c.dy : w.onto;
+        call = backward(&c, true);
+        call.in[call.n_in++] = w.onto;
+        call.out[call.n_out++] = target;
+        call.out[call.n_out++] = over.dw;
+        if (c.layer) call.out[call.n_out++] = over.db;
+        run(pick(&c, KERNEL_layernorm_back, KERNEL_rmsnorm_back), &call);
+        for (int64_t i = 0; i < tensor_count(&w.dx); i++)
+            assert_true(get(&target, i) == get(&w.dx, i));
+        for (int64_t i = 0; i < c.width; i++) assert_true(get(&over.dw, i) == get(&w.dw, i));
+        for (int64_t i = 0; i < c.width && c.layer; i++)
+            assert_true(get(&over.db, i) == get(&w.db, i));
+    }
 }
 
 static void gradients(void **state)
@@ -148,9 +200,12 @@ static void gradients(void **state)
         Case c = cases[k];
         c.lay = (Lay)(k % N_LAYS);
         c.width = c.width > 100 ? 67 : c.width; /* two tiles of dw */
-        check_gradients(&c, k % 2 ? 1 : 0, k % 2 ? 0 : 0.5);
-        bench_clear(&bench);
-        check_gradients(&c, k % 2 ? 0.5 : 1, k % 2 ? 1 : 0);
+        for (int at_once = 0; at_once < 2; at_once++) {
+            check_gradients(&c, k % 2 ? 1 : 0, k % 2 ? 0 : 0.5, k % 2, at_once);
+            bench_clear(&bench);
+            check_gradients(&c, k % 2 ? 0.5 : 1, k % 2 ? 1 : 0, k % 2 == 0, at_once);
+            bench_clear(&bench);
+        }
     }
 }
 
@@ -178,6 +233,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values),
         cmocka_unit_test(gradients),
+        cmocka_unit_test(gradients_in_place),
         cmocka_unit_test(far_from_zero),
     };
     bench_open(&bench);

@@ -1,34 +1,24 @@
-/* norm.cu -- layernorm and rmsnorm, each row by a group of threads: a warp, or a block.
+/* norm.cu -- layernorm and rmsnorm, each row by a group of threads: a warp, a part of one, or several.
  *
  *   h = (x - mean) rstd,  y = h w + b            rmsnorm: mean = 0, no b
- *   g = dy w,  dx = rstd (g - avg(g) - h avg(g h))         rmsnorm: without avg(g)
  *
- * A row is loaded once and held in registers, K pieces a thread, while it is swept two or three
- * times; rows that are longer are read again for what does not fit. Squares that overflow f32 are
- * summed in f64. One body for both: a norm without a `mean` tensor is an rmsnorm. */
-#include "device/cuda/value.cuh"
+ * Rows are fetched ahead (row_fetch.cuh), and swept two or three times in shared memory; w and b stay
+ * in registers. Rows that are longer, or not aligned, are held in registers as far as these go, and
+ * read again. Squares that overflow f32 are summed in f64. One body for both: a norm without a
+ * `mean` tensor is an rmsnorm. */
+#include "device/cuda/row_fetch.cuh"
 
-enum { WARPS = 4, LARGE = 256 }; /* warps of a block of small rows; threads of large */
+enum { THREADS = FETCH_THREADS, STAGES = 4 };
+enum {
+    WARPS = 4,
+    LARGE = 256
+}; /* of other rows: warps of a block of small ones; threads of large */
 
 typedef struct {
-    Tensor dy, x, w, b, mean, rstd; /* dy, b, mean: data NULL where there is none */
-    Tensor y;                       /* or dx */
+    Tensor x, w, b, mean, rstd, y; /* b, mean: data NULL where there is none */
     int64_t rows, width;
     float eps;
 } Norm;
-
-/* Offset of a row over all dims but the last: there are one or two. */
-static __device__ inline int64_t row_offset(const Tensor &t, int64_t row)
-{
-    if (t.ndim <= 2) return row * t.stride[0];
-    return row / t.n[1] * t.stride[0] + row % t.n[1] * t.stride[1];
-}
-
-static __device__ inline int64_t stat_offset(const Tensor &t, int64_t row)
-{
-    if (t.ndim <= 1) return row * t.stride[0];
-    return row / t.n[1] * t.stride[0] + row % t.n[1] * t.stride[1];
-}
 
 /* A row as a thread of the group sees it: pieces lane, lane + G, ... */
 template <int G, int W, int K, DType T> struct RowView {
@@ -39,8 +29,8 @@ template <int G, int W, int K, DType T> struct RowView {
     Piece<W> kept[K];
 
     __device__ RowView(const Tensor &t, int64_t row, int thread, int64_t n)
-        : base(t.data), offset(row_offset(t, row)), stride(t.stride[t.ndim - 1]), lane(thread),
-          pieces(n)
+        : base(t.data), offset(row_at(t, t.ndim - 1, row)), stride(t.stride[t.ndim - 1]),
+          lane(thread), pieces(n)
     {
 #pragma unroll
         for (int k = 0; k < K; k++)
@@ -133,10 +123,10 @@ static __global__ void __launch_bounds__(G == 32 ? 32 * WARPS : G)
     float mean, rstd;
     statistics(m, x, &mean, &rstd);
     if (x.lane == 0) {
-        if (m.mean.data) ((float *)m.mean.data)[stat_offset(m.mean, row)] = mean;
-        ((float *)m.rstd.data)[stat_offset(m.rstd, row)] = rstd;
+        if (m.mean.data) ((float *)m.mean.data)[row_at(m.mean, m.mean.ndim, row)] = mean;
+        ((float *)m.rstd.data)[row_at(m.rstd, m.rstd.ndim, row)] = rstd;
     }
-    const int64_t out = row_offset(m.y, row), step = m.y.stride[m.y.ndim - 1];
+    const int64_t out = row_at(m.y, m.y.ndim - 1, row), step = m.y.stride[m.y.ndim - 1];
     auto body = [&](auto held, int k, int64_t i) {
         float v[W], w[W], b[W];
         piece_floats(vector_piece<G, W>(m.w, i), m.w.dtype, w);
@@ -149,82 +139,133 @@ static __global__ void __launch_bounds__(G == 32 ? 32 * WARPS : G)
     FOR_PIECES(G, x, body)
 }
 
-template <int G, int W, int K, DType T>
-static __global__ void __launch_bounds__(G == 32 ? 32 * WARPS : G)
-    norm_dx_kernel(const __grid_constant__ Norm m)
+/* Mean and rstd of a row in f64, by each thread for itself: there is no barrier to meet at. */
+static __device__ __noinline__ void statistics_alone(const Norm &m, int64_t row, float *mean,
+                                                     float *rstd)
 {
-    const int64_t row = group_row<G>(m.rows);
-    if (row < 0) return;
-    const RowView<G, W, K, T> x(m.x, row, threadIdx.x % G, m.width / W);
-    const RowView<G, W, K, T> dy(m.dy, row, threadIdx.x % G, m.width / W);
-    const float rstd = ((const float *)m.rstd.data)[stat_offset(m.rstd, row)];
-    const float mean = m.mean.data ? ((const float *)m.mean.data)[stat_offset(m.mean, row)] : 0;
-    /* g and h of a piece. */
-    auto gh = [&](auto held, int k, int64_t i, float *g, float *h) {
-        float w[W];
-        piece_floats(vector_piece<G, W>(m.w, i), m.w.dtype, w);
-        dy.floats(held, k, g);
-        x.floats(held, k, h);
-#pragma unroll
-        for (int e = 0; e < W; e++) g[e] *= w[e], h[e] = (h[e] - mean) * rstd;
-    };
-    float sum_g = 0, sum_gh = 0;
-    auto sums = [&](auto held, int k, int64_t i) {
-        float g[W], h[W];
-        gh(held, k, i, g, h);
-#pragma unroll
-        for (int e = 0; e < W; e++) sum_g += g[e], sum_gh += g[e] * h[e];
-    };
-    FOR_PIECES(G, x, sums)
-    const float avg_gh = group_sum<G>(sum_gh) / (float)m.width;
-    const float avg_g = m.mean.data ? group_sum<G>(sum_g) / (float)m.width : 0;
-    const int64_t out = row_offset(m.y, row), step = m.y.stride[m.y.ndim - 1];
-    auto store = [&](auto held, int k, int64_t i) {
-        float g[W], h[W];
-        gh(held, k, i, g, h);
-#pragma unroll
-        for (int e = 0; e < W; e++) g[e] = rstd * (g[e] - avg_g - h[e] * avg_gh);
-        piece_store<W>(m.y.data, m.y.dtype, out + i * W * (W == 1 ? step : 1), g);
-    };
-    FOR_PIECES(G, x, store)
+    const int64_t at = row_at(m.x, m.x.ndim - 1, row);
+    double center = 0, square = 0;
+    for (int64_t i = 0; i < m.width && m.mean.data; i++)
+        center += (double)value_get(m.x.data, m.x.dtype, at + i);
+    center /= (double)m.width;
+    for (int64_t i = 0; i < m.width; i++) {
+        const double off = (double)value_get(m.x.data, m.x.dtype, at + i) - center;
+        square += off * off;
+    }
+    *mean = (float)center;
+    *rstd = (float)(1 / sqrt(square / (double)m.width + (double)m.eps));
 }
 
-template <bool DX, int G, int W, int K> static void launch_as(const Norm &m, cudaStream_t stream)
+/* Sum over the row of x, or of (x - mean)^2. */
+template <bool SQUARES, int G, int K, DType T>
+static __device__ inline float sum_row(const RowFetch<G, K, T, STAGES, 1> &f, int s, float mean,
+                                       float2 (*part)[THREADS / 32])
+{
+    float2 sum = make_float2(0, 0);
+#pragma unroll
+    for (int k = 0; k < K; k++) {
+        float x[WALK_WIDE];
+        if (!f.has(k)) continue;
+        f.floats(s, 0, k, x);
+#pragma unroll
+        for (int e = 0; e < WALK_WIDE; e++) sum.x += SQUARES ? (x[e] - mean) * (x[e] - mean) : x[e];
+    }
+    return sum_of_group<G>(sum, part).x;
+}
+
+/* Three, where registers allow it. */
+template <int K, DType T> static constexpr int blocks_an_sm() { return T == BF16 && K < 4 ? 3 : 2; }
+
+template <int G, int K, DType T>
+static __global__ void __launch_bounds__(THREADS, blocks_an_sm<K, T>())
+    ahead_kernel(const __grid_constant__ Norm m)
+{
+    enum { W = WALK_WIDE, GROUPS = THREADS / G };
+    extern __shared__ uint4 stage[];
+    __shared__ float2 part[2][THREADS / 32];
+    const RowFetch<G, K, T, STAGES, 1> f = {stage, (int)(threadIdx.x % G), m.width / W};
+    const int64_t step = (int64_t)gridDim.x * GROUPS;
+    const int64_t rounds = (m.rows - blockIdx.x * GROUPS + step - 1) / step; /* of group 0 */
+    int64_t row = (int64_t)blockIdx.x * GROUPS + threadIdx.x / G;
+    auto fetch = [&](int64_t round, int64_t at) {
+        if (at < m.rows) f.fetch((int)(round % STAGES), 0, m.x, at);
+        __pipeline_commit();
+    };
+    for (int i = 0; i < STAGES - 1; i++) fetch(i, row + i * step);
+    Piece<W> w[K], b[K];
+#pragma unroll
+    for (int k = 0; k < K; k++) {
+        if (f.has(k)) w[k] = piece_load<W>(m.w.data, T, f.column(k));
+        if (f.has(k) && m.b.data) b[k] = piece_load<W>(m.b.data, T, f.column(k));
+    }
+    for (int64_t round = 0; round < rounds; round++, row += step) {
+        const int s = (int)(round % STAGES);
+        fetch(round + STAGES - 1, row + (STAGES - 1) * step);
+        __pipeline_wait_prior(STAGES - 1);
+        float mean = 0; /* past the last row: numbers that nobody stores */
+        if (m.mean.data) mean = sum_row<false>(f, s, 0, &part[0]) / (float)m.width;
+        const float square = sum_row<true>(f, s, mean, &part[m.mean.data ? 1 : round % 2]);
+        float rstd = 1 / sqrtf(square / (float)m.width + m.eps);
+        if (row >= m.rows) continue;
+        if (!(square < INFINITY)) statistics_alone(m, row, &mean, &rstd);
+        if (f.lane == 0 && m.mean.data)
+            ((float *)m.mean.data)[row_at(m.mean, m.mean.ndim, row)] = mean;
+        if (f.lane == 0) ((float *)m.rstd.data)[row_at(m.rstd, m.rstd.ndim, row)] = rstd;
+        const int64_t to = row_at(m.y, m.y.ndim - 1, row);
+#pragma unroll
+        for (int k = 0; k < K; k++) {
+            float x[W], v[W], add[W] = {};
+            if (!f.has(k)) continue;
+            f.floats(s, 0, k, x);
+            piece_floats(w[k], T, v);
+            if (m.b.data) piece_floats(b[k], T, add);
+#pragma unroll
+            for (int e = 0; e < W; e++) v[e] = (x[e] - mean) * rstd * v[e] + add[e];
+            piece_store<W>(m.y.data, T, to + f.column(k), v);
+        }
+    }
+}
+
+template <int G, int K, DType T> struct Launch {
+    static Err run(const Norm &m, cudaStream_t stream)
+    {
+        const int bytes = RowFetch<G, K, T, STAGES, 1>::BYTES;
+        const int64_t most = 132 * blocks_an_sm<K, T>();
+        const unsigned blocks = (unsigned)(m.rows < most ? m.rows : most);
+        CUDA_TRY(cudaFuncSetAttribute(ahead_kernel<G, K, T>,
+                                      cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+        ahead_kernel<G, K, T><<<blocks, THREADS, bytes, stream>>>(m);
+        return OK;
+    }
+};
+
+template <int G, int W, int K> static void launch_as(const Norm &m, cudaStream_t stream)
 {
     const unsigned blocks = (unsigned)(G == 32 ? blocks_of(m.rows, WARPS) : m.rows);
     const unsigned threads = G == 32 ? 32 * WARPS : G;
-    if (DX && m.x.dtype == BF16)
-        norm_dx_kernel<G, W, K, BF16><<<blocks, threads, 0, stream>>>(m);
-    else if (DX)
-        norm_dx_kernel<G, W, K, F32><<<blocks, threads, 0, stream>>>(m);
-    else if (m.x.dtype == BF16)
+    if (m.x.dtype == BF16)
         norm_kernel<G, W, K, BF16><<<blocks, threads, 0, stream>>>(m);
     else
         norm_kernel<G, W, K, F32><<<blocks, threads, 0, stream>>>(m);
 }
 
-/* A warp holds rows up to 32 K pieces; longer ones get a block each. */
-template <bool DX> static Err launch(const Call *call, KernelId id, Norm m)
+static Err launch(const Call *call, KernelId id, Norm m)
 {
     const cudaStream_t stream = call->queue->stream;
     m.rows = 1;
     m.width = m.x.n[m.x.ndim - 1];
     for (int d = 0; d < m.x.ndim - 1; d++) m.rows *= m.x.n[d];
     if (m.rows == 0 || m.width == 0) return OK;
-    MUST(!DX || m.dy.dtype == m.x.dtype, "dy of another type than x");
     bool wide = walk_rows_wide(&m.x) && walk_rows_wide(&m.y) && walk_rows_wide(&m.w);
-    if (DX) wide = wide && walk_rows_wide(&m.dy);
     if (m.b.data) wide = wide && walk_rows_wide(&m.b);
-    if (wide && m.width <= 32 * WALK_WIDE * 4)
-        launch_as<DX, 32, WALK_WIDE, 4>(m, stream);
-    else if (wide && m.width <= 32 * WALK_WIDE * 8)
-        launch_as<DX, 32, WALK_WIDE, 8>(m, stream);
+    if (wide && m.width <= fetch_most(m.x.dtype))
+        TRY(fetch_run<Launch>(m, m.x.dtype, m.width, stream));
     else if (wide)
-        launch_as<DX, LARGE, WALK_WIDE, 4>(m, stream);
+        launch_as<LARGE, WALK_WIDE, 4>(m, stream);
     else if (m.width <= 32 * 8)
-        launch_as<DX, 32, 1, 8>(m, stream);
+        launch_as<32, 1, 8>(m, stream);
     else
-        launch_as<DX, LARGE, 1, 8>(m, stream);
+        launch_as<LARGE, 1, 8>(m, stream);
     return cuda_launched(id);
 }
 
@@ -235,7 +276,7 @@ extern "C" Err cuda_layernorm(const Call *call)
     m.x = call->in[0], m.w = call->in[1], m.b = call->in[2];
     m.y = call->out[0], m.mean = call->out[1], m.rstd = call->out[2];
     m.eps = (float)call->attr.norm.eps;
-    return launch<false>(call, KERNEL_layernorm, m);
+    return launch(call, KERNEL_layernorm, m);
 }
 
 extern "C" Err cuda_rmsnorm(const Call *call)
@@ -245,23 +286,5 @@ extern "C" Err cuda_rmsnorm(const Call *call)
     m.x = call->in[0], m.w = call->in[1];
     m.y = call->out[0], m.rstd = call->out[1];
     m.eps = (float)call->attr.norm.eps;
-    return launch<false>(call, KERNEL_rmsnorm, m);
-}
-
-extern "C" Err cuda_layernorm_dx(const Call *call)
-{
-    Norm m = {};
-    TRY(cuda_begin(call, KERNEL_layernorm_dx));
-    m.dy = call->in[0], m.x = call->in[1], m.w = call->in[2];
-    m.mean = call->in[3], m.rstd = call->in[4], m.y = call->out[0];
-    return launch<true>(call, KERNEL_layernorm_dx, m);
-}
-
-extern "C" Err cuda_rmsnorm_dx(const Call *call)
-{
-    Norm m = {};
-    TRY(cuda_begin(call, KERNEL_rmsnorm_dx));
-    m.dy = call->in[0], m.x = call->in[1], m.w = call->in[2];
-    m.rstd = call->in[3], m.y = call->out[0];
-    return launch<true>(call, KERNEL_rmsnorm_dx, m);
+    return launch(call, KERNEL_rmsnorm, m);
 }

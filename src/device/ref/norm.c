@@ -1,7 +1,7 @@
 /* norm.c -- layernorm and rmsnorm, each row by itself, in two sweeps.
  *
  *   h = (x - mean) rstd,  y = h w + b            rmsnorm: mean = 0, no b
- *   g = dy w,  dx = rstd (g - avg(g) - h avg(g h))         rmsnorm: without avg(g)
+ *   g = dy w,  dx = onto + rstd (g - avg(g) - h avg(g h))      rmsnorm: without avg(g)
  *   dw = sum over rows of dy h,  db = sum over rows of dy
  *
  * One body for both: a norm without a `mean` tensor is an rmsnorm. */
@@ -108,10 +108,12 @@ static void norm_dx_row(const Norm *m, int64_t row)
         }
     }
     const double avg_g = m->mean ? sum_g / (double)width : 0, avg_gh = sum_gh / (double)width;
+    double onto[REF_CHUNK] = {0};
     for (int64_t from = 0; from < width; from += REF_CHUNK) {
         const int64_t n = least(width - from, REF_CHUNK);
         load_gh(m, row, from, n, g, h);
-        for (int64_t i = 0; i < n; i++) g[i] = rstd * (g[i] - avg_g - h[i] * avg_gh);
+        if (m->onto) row_load(tensor_row(m->onto, row), from, n, onto);
+        for (int64_t i = 0; i < n; i++) g[i] = onto[i] + rstd * (g[i] - avg_g - h[i] * avg_gh);
         row_store(tensor_row(m->y, row), from, n, g);
     }
 }
@@ -123,55 +125,37 @@ static void norm_dx_tile(void *work, int64_t tile)
     for (int64_t row = tile * ROWS; row < end; row++) norm_dx_row(m, row);
 }
 
-Err ref_layernorm_dx(const Call *call)
-{
-    const Tensor *in = call->in;
-    norm_run(call,
-             (Norm){.dy = &in[0],
-                    .x = &in[1],
-                    .w = &in[2],
-                    .mean = &in[3],
-                    .rstd = &in[4],
-                    .y = &call->out[0]},
-             norm_dx_tile);
-    return OK;
-}
-
-Err ref_rmsnorm_dx(const Call *call)
-{
-    const Tensor *in = call->in;
-    norm_run(call,
-             (Norm){.dy = &in[0], .x = &in[1], .w = &in[2], .rstd = &in[3], .y = &call->out[0]},
-             norm_dx_tile);
-    return OK;
-}
-
-/* in: dy, x, mean?, rstd   out: dw, db?: a layernorm has both of the optional ones. */
+/* Some columns of dw and db, down all rows. */
 static void norm_dw_tile(void *work, int64_t tile)
 {
-    const Call *call = work;
-    const Tensor *dy = &call->in[0], *x = &call->in[1], *rstd = &call->in[call->n_in - 1];
-    const Tensor *mean = call->n_out > 1 ? &call->in[2] : NULL;
-    const int64_t column = tile * COLUMNS, n = least(row_length(x) - column, COLUMNS);
-
+    const Norm *m = work;
+    const int64_t column = tile * COLUMNS, n = least(row_length(m->x) - column, COLUMNS);
     double dw[COLUMNS] = {0}, db[COLUMNS] = {0}, g[COLUMNS], v[COLUMNS];
-    for (int64_t row = 0; row < row_count(x); row++) {
-        const double shift = mean ? tensor_get(mean, row) : 0, scale = tensor_get(rstd, row);
-        row_load(tensor_row(dy, row), column, n, g);
-        row_load(tensor_row(x, row), column, n, v);
+    for (int64_t row = 0; row < row_count(m->x); row++) {
+        const double mean = m->mean ? tensor_get(m->mean, row) : 0, rstd = tensor_get(m->rstd, row);
+        row_load(tensor_row(m->dy, row), column, n, g);
+        row_load(tensor_row(m->x, row), column, n, v);
         for (int64_t i = 0; i < n; i++) {
-            dw[i] += g[i] * (v[i] - shift) * scale;
+            dw[i] += g[i] * (v[i] - mean) * rstd;
             db[i] += g[i];
         }
     }
-    row_keep(tensor_row(&call->out[0], 0), column, n, call->number[0], dw);
-    if (mean) row_keep(tensor_row(&call->out[1], 0), column, n, call->number[1], db);
+    row_keep(tensor_row(m->dw, 0), column, n, m->keep_dw, dw);
+    if (m->db) row_keep(tensor_row(m->db, 0), column, n, m->keep_db, db);
 }
 
-Err ref_layernorm_dw(const Call *call)
+/* dw first: dx may lie over dy. */
+static Err norm_back(const Call *call, Norm m)
 {
-    ref_tiles(call, blocks_of(row_length(&call->in[1]), COLUMNS), norm_dw_tile);
+    const int64_t columns = blocks_of(row_length(m.x), COLUMNS);
+    if (m.dw && columns > 0) team_run(call->team, columns, norm_dw_tile, &m);
+    if (m.y) norm_run(call, m, norm_dx_tile);
     return OK;
 }
 
-Err ref_rmsnorm_dw(const Call *call) { return ref_layernorm_dw(call); }
+Err ref_layernorm_dx(const Call *call) { return norm_back(call, norm_of_dx(call, true)); }
+Err ref_layernorm_dw(const Call *call) { return norm_back(call, norm_of_dw(call, true)); }
+Err ref_layernorm_back(const Call *call) { return norm_back(call, norm_of_back(call, true)); }
+Err ref_rmsnorm_dx(const Call *call) { return norm_back(call, norm_of_dx(call, false)); }
+Err ref_rmsnorm_dw(const Call *call) { return norm_back(call, norm_of_dw(call, false)); }
+Err ref_rmsnorm_back(const Call *call) { return norm_back(call, norm_of_back(call, false)); }

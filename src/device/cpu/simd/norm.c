@@ -2,7 +2,6 @@
  * the first cache for the sums and the output.
  *
  *   h = (x - mean) rstd,  y = h w + b            rmsnorm: mean = 0, no b
- *   g = dy w,  dx = rstd (g - avg(g) - h avg(g h))         rmsnorm: without avg(g)
  *
  * One body for both: a norm without a `mean` tensor is an rmsnorm.
  *
@@ -103,77 +102,5 @@ Err CPU_NAME(rmsnorm)(const Call *call)
         call,
         (Norm){.x = &in[0], .w = &in[1], .y = &out[0], .rstd = &out[1], .eps = call->attr.norm.eps},
         norm_row);
-    return OK;
-}
-
-/* A piece of the operands of dx. */
-typedef struct {
-    const float *dy, *x, *w;
-    float buffer[3][PIECE];
-} Operands;
-
-static void operands_read(const Norm *m, int64_t row, int64_t from, int64_t n, Operands *o)
-{
-    o->dy = read_piece(tensor_row(m->dy, row), from, n, o->buffer[0]);
-    o->x = read_piece(tensor_row(m->x, row), from, n, o->buffer[1]);
-    o->w = read_piece(tensor_row(m->w, 0), from, n, o->buffer[2]);
-}
-
-static void norm_dx_row(const void *work, int64_t row)
-{
-    const Norm *m = work;
-    const int64_t width = row_length(m->x);
-    const float mean = m->mean ? stat_get(m->mean, row) : 0, rstd = stat_get(m->rstd, row);
-    Operands o;
-    double sum_g = 0, sum_gh = 0;
-    for (int64_t from = 0; from < width; from += PIECE) {
-        const int64_t n = least(width - from, PIECE);
-        V part_g = {0}, part_gh = {0};
-        operands_read(m, row, from, n, &o);
-        for (int64_t i = 0; i < n; i += W) {
-            const V g = v_load_to(o.dy + i, n - i) * v_load_to(o.w + i, n - i);
-            part_g += g;
-            part_gh += g * ((v_load_to(o.x + i, n - i) - mean) * rstd);
-        }
-        sum_g += (double)v_sum(part_g);
-        sum_gh += (double)v_sum(part_gh);
-    }
-    const float avg_g = m->mean ? (float)(sum_g / (double)width) : 0;
-    const float avg_gh = (float)(sum_gh / (double)width);
-    float buffer[PIECE];
-    for (int64_t from = 0; from < width; from += PIECE) {
-        const int64_t n = least(width - from, PIECE);
-        const Row to = tensor_row(m->y, row);
-        float *dx = write_piece(to, from, buffer);
-        operands_read(m, row, from, n, &o);
-        for (int64_t i = 0; i < n; i += W) {
-            const V g = v_load_to(o.dy + i, n - i) * v_load_to(o.w + i, n - i);
-            const V h = (v_load_to(o.x + i, n - i) - mean) * rstd;
-            v_store_to(dx + i, n - i, rstd * (g - avg_g - h * avg_gh));
-        }
-        end_piece(to, from, n, dx);
-    }
-}
-
-Err CPU_NAME(layernorm_dx)(const Call *call)
-{
-    const Tensor *in = call->in;
-    norm_run(call,
-             (Norm){.dy = &in[0],
-                    .x = &in[1],
-                    .w = &in[2],
-                    .mean = &in[3],
-                    .rstd = &in[4],
-                    .y = &call->out[0]},
-             norm_dx_row);
-    return OK;
-}
-
-Err CPU_NAME(rmsnorm_dx)(const Call *call)
-{
-    const Tensor *in = call->in;
-    norm_run(call,
-             (Norm){.dy = &in[0], .x = &in[1], .w = &in[2], .rstd = &in[3], .y = &call->out[0]},
-             norm_dx_row);
     return OK;
 }
