@@ -264,6 +264,10 @@ static void bench_loss(Bench *b, const Model *m)
     say_bytes("loss", time_call(b, KERNEL_loss, &c), bytes_of(&c));
     c = (Call){.in = {logits, most, z, targets, weights}, .n_in = 5, .out = {logits}, .n_out = 1};
     say_bytes("loss_dx, in place", time_call(b, KERNEL_loss_dx, &c), bytes_of(&c));
+    c = (Call){.in = {logits, targets, weights}, .n_in = 3, .out = {logits, sum}, .n_out = 2};
+    say_bytes("token_loss_dx, in place", time_call(b, KERNEL_token_loss_dx, &c), bytes_of(&c));
+    c = (Call){.in = {logits, targets, weights}, .n_in = 3, .out = {sum}, .n_out = 1};
+    say_bytes("token_loss", time_call(b, KERNEL_token_loss, &c), bytes_of(&c));
     b->used = 0;
 }
 

@@ -9,6 +9,7 @@ static const struct {
     {"siblings", fuse_siblings},
     {"sum into product", fuse_sum},
     {"sum into norm", fuse_onto},
+    {"loss at once", fuse_loss},
 };
 
 Err fuse(Graph *g)

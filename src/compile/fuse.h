@@ -9,5 +9,6 @@
 Err fuse_siblings(Graph *g, bool *found);
 Err fuse_sum(Graph *g, bool *found);
 Err fuse_onto(Graph *g, bool *found);
+Err fuse_loss(Graph *g, bool *found);
 
 #endif

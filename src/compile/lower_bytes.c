@@ -80,7 +80,8 @@ static bool reusable(OpId op, int which)
     if (op == OP_all_reduce) return true; /* in place, from the begin on */
     if (op == OP_layernorm_dx) return which == 0 || which == 5;
     if (op == OP_rmsnorm_dx || op == OP_headnorm_dx) return which == 0 || which == 4;
-    return which == 0 && (op == OP_scale || op == OP_rope || op == OP_gelu_dx || op == OP_loss_dx);
+    return which == 0 && (op == OP_scale || op == OP_rope || op == OP_gelu_dx || op == OP_loss_dx ||
+                          op == OP_token_loss_dx);
 }
 
 /* What a value covers of its root, seen as rows: [row, row_end) x [column, column_end). Shapes that

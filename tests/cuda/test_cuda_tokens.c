@@ -150,7 +150,35 @@ static void loss(void **state)
         }
 }
 
+/* All steps at once: rows that shared memory holds, and longer ones; in place or not. */
+static void token_loss(void **state)
+{
+    (void)state;
+    static const int64_t size[][2] = {{5, 7},    {33, 64},   {17, 1000}, {600, 4104}, {0, 9},
+                                      {3, 5001}, {9, 50304}, {5, 70000}, {4, 128256}};
+    for (int i = 0; i < 9; i++)
+        for (int variant = 0; variant < (i < 6 ? 6 : 2); variant++) {
+            const int64_t t = size[i][0], v = size[i][1];
+            const DType type = gpu_types[i < 6 ? variant / 3 : variant];
+            const double keep = gpu_keeps[variant % 3],
+                         tolerance = gpu_terms(128 + sqrt((double)v));
+            const Call all = loss_call(t, v, type, variant);
+            const Tensor sum = accumulator(&gpu.b, NEW(&gpu.b, F32, DENSE, 1), keep);
+            Call c = {.in = {all.in[0], all.in[2], all.in[4]}, .n_in = 3, .number = {0, keep}};
+            c.out[c.n_out++] =
+                variant % 2 ? all.in[0] : NEW(&gpu.b, type, (Lay)(variant % N_LAYS), t, v);
+            c.out[c.n_out++] = sum;
+            expect_like_ref(KERNEL_token_loss_dx, &c, tolerance, 0);
+
+            const Call again = loss_call(t, v, type, variant);
+            c = (Call){.in = {again.in[0], again.in[2], again.in[4]}, .n_in = 3, .number = {keep}};
+            c.out[c.n_out++] = accumulator(&gpu.b, NEW(&gpu.b, F32, DENSE, 1), keep);
+            expect_like_ref(KERNEL_token_loss, &c, tolerance, 0);
+        }
+}
+
 static const struct CMUnitTest tests[] = {cmocka_unit_test(rope), cmocka_unit_test(embedding),
-                                          cmocka_unit_test(embedding_dw), cmocka_unit_test(loss)};
+                                          cmocka_unit_test(embedding_dw), cmocka_unit_test(loss),
+                                          cmocka_unit_test(token_loss)};
 
 GPU_MAIN(tests)

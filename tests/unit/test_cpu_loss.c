@@ -70,6 +70,34 @@ static void try_all(CpuBench *c, const Shape *s)
     expect_like_ref(c, KERNEL_loss_dx, &dx, tol_sum(s->type, 4 * s->size));
 }
 
+/* All steps at once, with the loss alone, whose bits are the same. The loss is a sum of as many terms
+ * as there are rows, each with the error of one sum of exps. */
+static void try_at_once(CpuBench *c, const Shape *s)
+{
+    Bench *b = &c->b;
+    const bool over = s->lay == DENSE;
+    const double keep = s->rows % 2 ? 1 : 0;
+    Call dx = {.n_in = 3, .n_out = 2, .number = {0, keep}};
+    dx.in[0] = logits_of(b, s);
+    dx.in[1] = targets_of(b, s);
+    dx.in[2] = RANDOM(b, F32, s->lay, s->rows);
+    for (int64_t t = 0; t < s->rows; t++) /* of one sign: nothing is lost of the sum */
+        put(&dx.in[2], t, t % 3 == 1 ? 0 : 0.5 + fabs(get(&dx.in[2], t)));
+    dx.out[0] = over ? dx.in[0] : NEW(b, s->type, (Lay)((s->lay + 1) % N_LAYS), s->rows, s->vocab);
+    dx.out[1] = accumulator(b, NEW(b, F32, DENSE, 1), keep);
+    Call loss = {.n_in = 3, .n_out = 1, .number = {keep}};
+    memcpy(loss.in, dx.in, sizeof dx.in);
+    loss.out[0] = accumulator(b, NEW(b, F32, DENSE, 1), keep);
+    if (keep != 0) put(&dx.out[1], 0, 2.25);
+    if (keep != 0) put(&loss.out[0], 0, 2.25);
+    const double tolerance = tol_sum(s->type, (double)s->vocab + 4 * s->size);
+    against_ref(c, KERNEL_token_loss, &loss, tolerance);
+    against_ref(c, KERNEL_token_loss_dx, &dx, tolerance);
+    assert_true(get(&loss.out[0], 0) == get(&dx.out[1], 0));
+    expect_gaps(b);
+    bench_clear(b);
+}
+
 static void losses(void **state)
 {
     const int64_t vocab[] = {1, 15, 16, 301, 1024, 2500};
@@ -78,6 +106,7 @@ static void losses(void **state)
         const Shape s = {cpu_types[i % 2], (Lay)(i / 2 % 3), i % 7 == 6 ? 0 : 13,
                          vocab[i / 6],     (i % 3) * 100,    size[i / 2 % 3]};
         try_all(*state, &s);
+        try_at_once(*state, &s);
     }
 }
 

@@ -56,7 +56,10 @@ static double wanted(OpId op, int out, char empty)
 
 static bool adds(KernelId kernel, int out)
 {
-    if (kernel == KERNEL_layernorm_back || kernel == KERNEL_rmsnorm_back) return out > 0;
+    if (kernel == KERNEL_layernorm_back || kernel == KERNEL_rmsnorm_back ||
+        kernel == KERNEL_token_loss_dx)
+        return out > 0;
+    if (kernel == KERNEL_token_loss) return true;
     return kernel == KERNEL_gemm || kernel == KERNEL_sum_rows || kernel == KERNEL_layernorm_dw ||
            kernel == KERNEL_rmsnorm_dw || kernel == KERNEL_embedding_dw ||
            kernel == KERNEL_attention_dx || kernel == KERNEL_loss;
@@ -118,6 +121,7 @@ static void letters_of(OpId op, char letters[16])
 static bool is_never_empty(OpId op, char letter)
 {
     const bool forward = op == OP_layernorm || op == OP_rmsnorm || op == OP_headnorm;
+    if (op == OP_token_loss || op == OP_token_loss_dx) return letter == 'v';
     return forward && letter == (op == OP_headnorm ? 'c' : 'd');
 }
 

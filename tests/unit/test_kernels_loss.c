@@ -110,6 +110,50 @@ static void values(void **state)
     }
 }
 
+static Call at_once_of(const Case *c, double keep)
+{
+    return (Call){.in = {c->logits, c->targets, c->weights},
+                  .n_in = 3,
+                  .out = {c->dlogits, c->loss},
+                  .n_out = 2,
+                  .number = {0, keep}};
+}
+
+/* One kernel for all steps, and one for the loss alone; in place; dead rows of any content. */
+static void at_once(void **state)
+{
+    (void)state;
+    const double keeps[] = {0, 1, 0.5};
+    for (int k = 0; k < 18; k++) {
+        bench_clear(&bench);
+        Case c = new_case(k % 2 ? F32 : F64, (Lay)(k / 2 % N_LAYS), T, V);
+        const double keep = keeps[k / 6], tolerance = rounding(c.logits.dtype);
+        fill(&bench, &c.logits, k < 9 ? 5 : 900);
+        if (keep != 0) fill(&bench, &c.loss, 3);
+        long double *m = kept(&c.m, 0), *z = kept(&c.z, 0), *d = kept(&c.dlogits, 0);
+        long double *loss = kept(&c.loss, keep);
+        loss[0] += expected(&c, m, z, d);
+        for (int64_t t = 0; t < T; t++)
+            for (int64_t j = 0; j < V && weights[t] == 0; j++)
+                put(&c.logits, t * V + j, (double)NAN);
+        const Tensor alone = NEW(&bench, c.loss.dtype, DENSE, 1), first = c.loss;
+        put(&alone, 0, keep != 0 ? get(&c.loss, 0) : (double)NAN);
+        if (k % 3 == 0) c.dlogits = c.logits;
+        const Call call = at_once_of(&c, keep);
+        Call loss_alone = {.n_in = 3, .out = {alone}, .n_out = 1, .number = {keep}};
+        memcpy(loss_alone.in, call.in, sizeof call.in);
+        run(KERNEL_token_loss, &loss_alone);
+        run(KERNEL_token_loss_dx, &call);
+        expect_close("loss", &first, loss, tolerance);
+        expect_close("dlogits", &c.dlogits, d, tolerance);
+        assert_true(get(&alone, 0) == get(&first, 0));
+        free(m);
+        free(z);
+        free(d);
+        free(loss);
+    }
+}
+
 static void no_rows(void **state)
 {
     (void)state;
@@ -118,6 +162,9 @@ static void no_rows(void **state)
         const Case c = new_case(F64, DENSE, 0, 5);
         if (keep) put(&c.loss, 0, 4);
         run_steps(&c, keep);
+        assert_true(get(&c.loss, 0) == 4.0 * keep);
+        const Call call = at_once_of(&c, keep);
+        run(KERNEL_token_loss_dx, &call);
         assert_true(get(&c.loss, 0) == 4.0 * keep);
     }
 }
@@ -205,7 +252,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values),    cmocka_unit_test(no_rows),
         cmocka_unit_test(dead_rows), cmocka_unit_test(vocabulary_in_parts),
-        cmocka_unit_test(gradient),
+        cmocka_unit_test(gradient),  cmocka_unit_test(at_once),
     };
     bench_open(&bench);
     const int failed = cmocka_run_group_tests_name("kernels: loss", tests, NULL, NULL);

@@ -106,6 +106,8 @@ static Err open_parts(DeviceContext *c)
         /* What others wait for goes first. */
         CUDA_TRY(cudaStreamCreateWithPriority(&c->queue[i].stream, cudaStreamNonBlocking,
                                               i == LANE_COMPUTE ? low : high));
+        CUDA_TRY(cudaMalloc((void **)&c->queue[i].ticket, sizeof *c->queue[i].ticket));
+        CUDA_TRY(cudaMemset(c->queue[i].ticket, 0, sizeof *c->queue[i].ticket));
     }
     void *scratch;
     TRY(cuda_scratch(&c->queue[LANE_COMPUTE], BLAS_SCRATCH, &scratch));
@@ -123,6 +125,7 @@ void cuda_close(DeviceContext *c)
         if (!c->queue[i].stream) continue;
         (void)cudaStreamSynchronize(c->queue[i].stream);
         (void)cudaFree(c->queue[i].scratch);
+        (void)cudaFree(c->queue[i].ticket);
         (void)cudaStreamDestroy(c->queue[i].stream);
     }
     if (c->blas) (void)cublasLtDestroy(c->blas);

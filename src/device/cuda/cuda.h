@@ -24,6 +24,7 @@ struct DeviceQueue {
     cudaStream_t stream;
     char *scratch;
     size_t scratch_bytes;
+    unsigned *ticket; /* 0 between kernels: blocks that are done draw from it, to tell the last */
 };
 
 typedef struct Choices Choices;

@@ -5,6 +5,8 @@
  *     loss      sum of weight (log z0 - z1)
  *     loss_dx   weight (exp(logits - m) / z0 - one at the target)
  *
+ *     token_loss, token_loss_dx   all of these at once, of a vocabulary that is not cut
+ *
  * A row of weight 0 is dead: its target may be anything and its numbers reach no result. */
 #include "device/ref/ref.h"
 
@@ -88,5 +90,80 @@ static void loss_dx_tile(void *work, int64_t t)
 Err ref_loss_dx(const Call *call)
 {
     ref_tiles(call, call->out[0].n[0], loss_dx_tile);
+    return OK;
+}
+
+enum { BATCH = 256 }; /* rows whose losses wait to be summed in order */
+
+typedef struct {
+    const Tensor *logits, *targets, *weights, *dlogits; /* dlogits: or NULL */
+    int64_t first;
+    double loss[BATCH];
+} TokenLoss;
+
+/* Maximum of a row, and its sum of exp(x - max). */
+static double row_normalizer(const Tensor *logits, int64_t t, double *max)
+{
+    double sum = 0, x[REF_CHUNK];
+    *max = -HUGE_VAL;
+    for (int sweep = 0; sweep < 2; sweep++)
+        for (int64_t from = 0; from < logits->n[1]; from += REF_CHUNK) {
+            const int64_t n = least(logits->n[1] - from, REF_CHUNK);
+            row_load(tensor_row(logits, t), from, n, x);
+            for (int64_t i = 0; i < n; i++) {
+                if (sweep == 0 && x[i] > *max) *max = x[i];
+                if (sweep == 1) sum += exp(x[i] - *max);
+            }
+        }
+    return sum;
+}
+
+static void token_loss_tile(void *work, int64_t i)
+{
+    TokenLoss *w = work;
+    const int64_t t = w->first + i, target = int_at(w->targets, t), width = w->logits->n[1];
+    const double weight = tensor_get(w->weights, t);
+    double max = 0, sum = 1, x[REF_CHUNK] = {0};
+    w->loss[i] = 0;
+    if (weight != 0) {
+        sum = row_normalizer(w->logits, t, &max);
+        const bool there = target >= 0 && target < width;
+        if (there) row_load(tensor_row(w->logits, t), target, 1, x);
+        w->loss[i] = weight * (log(sum) - (there ? x[0] - max : 0));
+    }
+    for (int64_t from = 0; from < width && w->dlogits; from += REF_CHUNK) {
+        const int64_t n = least(width - from, REF_CHUNK);
+        if (weight != 0) row_load(tensor_row(w->logits, t), from, n, x);
+        for (int64_t k = 0; k < n; k++)
+            x[k] =
+                weight == 0 ? 0 : weight * (exp(x[k] - max) / sum - (from + k == target ? 1 : 0));
+        row_store(tensor_row(w->dlogits, t), from, n, x);
+    }
+}
+
+static void token_loss(const Call *call, const Tensor *dlogits, const Tensor *loss, double keep)
+{
+    TokenLoss w = {.logits = &call->in[0],
+                   .targets = &call->in[1],
+                   .weights = &call->in[2],
+                   .dlogits = dlogits};
+    double sum = 0;
+    for (; w.first < w.logits->n[0]; w.first += BATCH) {
+        const int64_t n = least(w.logits->n[0] - w.first, BATCH);
+        team_run(call->team, n, token_loss_tile, &w);
+        for (int64_t i = 0; i < n; i++) sum += w.loss[i];
+    }
+    row_keep(tensor_row(loss, 0), 0, 1, keep, &sum);
+}
+
+Err ref_token_loss(const Call *call)
+{
+    token_loss(call, NULL, &call->out[0], call->number[0]);
+    return OK;
+}
+
+Err ref_token_loss_dx(const Call *call)
+{
+    token_loss(call, &call->out[0], &call->out[1], call->number[1]);
     return OK;
 }
