@@ -119,6 +119,46 @@ static void norms(void **state)
         }
 }
 
+static void expect_same_bits(const char *what, const Tensor *a, const Tensor *b)
+{
+    for (int64_t i = 0; i < tensor_count(a); i++)
+        if (get(a, i) != get(b, i))
+            fail_msg("%s [%d]: %.9g apart, %.9g together", what, (int)i, get(a, i), get(b, i));
+}
+
+/* dx and the sums have the same bits, made together or apart. */
+static void one_together(bool rms, int64_t t, int64_t h, int64_t d, int variant)
+{
+    Call dx = gradient_of(rms, t, h, d, variant), dw = {.attr = attr}, both = dx;
+    for (int i = 0; i < (rms ? 4 : 5); i++)
+        if (i != 2) dw.in[dw.n_in++] = dx.in[i];
+    dx.out[dx.n_out++] = dx_of(&dx, variant);
+    both.out[both.n_out++] = dx_of(&dx, variant);
+    add_sums(&dw, rms, d, 0);
+    add_sums(&both, rms, d, 0);
+    both.number[1] = dw.number[0], both.number[2] = dw.number[1];
+    for (int o = 0; o < dw.n_out; o++)
+        for (int64_t i = 0; i < d; i++) put(&both.out[1 + o], i, get(&dw.out[o], i));
+    run_on_gpu(rms ? KERNEL_rmsnorm_dx : KERNEL_layernorm_dx, &dx, gpu.b.arena.base,
+               gpu.b.arena.base);
+    run_on_gpu(rms ? KERNEL_rmsnorm_dw : KERNEL_layernorm_dw, &dw, gpu.b.arena.base,
+               gpu.b.arena.base);
+    run_on_gpu(rms ? KERNEL_rmsnorm_back : KERNEL_layernorm_back, &both, gpu.b.arena.base,
+               gpu.b.arena.base);
+    expect_same_bits("dx", &dx.out[0], &both.out[0]);
+    for (int o = 0; o < dw.n_out; o++) expect_same_bits("sum", &dw.out[o], &both.out[1 + o]);
+    bench_clear(&gpu.b);
+}
+
+static void together(void **state)
+{
+    (void)state;
+    for (int i = 0, variant = 0; i < N_WIDTHS; i++)
+        for (int k = 0; k < 6; k++, variant++)
+            one_together(k % 2, k < 4 || widths[i] > 2048 ? 37 : 900, k == 3 ? 5 : 0, widths[i],
+                         variant);
+}
+
 /* Squares past the end of f32. */
 static void huge(void **state)
 {
@@ -136,6 +176,7 @@ static void huge(void **state)
         }
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(norms), cmocka_unit_test(huge)};
+static const struct CMUnitTest tests[] = {cmocka_unit_test(norms), cmocka_unit_test(together),
+                                          cmocka_unit_test(huge)};
 
 GPU_MAIN(tests)
