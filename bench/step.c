@@ -3,7 +3,7 @@
  *     build/release/bench/step                       gpt2-124m, 1 sequence of 256 tokens, f32
  *     build/release/bench/step sequences=4 seq_len=1024 steps=3
  *     build/release/bench/step dtype=bf16 threads=1 model=llama-tiny
- *     build/release/bench/step library=none          our own products
+ *     build/release/bench/step library=libopenblas.so.0    f32 products by OpenBLAS
  *
  * Speed is told by 6 N + 12 L d T flops a token (N parameters, L layers of width d, T tokens of a
  * sequence): attention counts in full, though a causal one does half of it. */
@@ -17,7 +17,7 @@
 #include "train/job.h"
 
 typedef struct {
-    const char *model, *library; /* NULL: the system's OpenBLAS */
+    const char *model, *library; /* NULL: our own products */
     int64_t sequences, seq_len, chunk;
     DType dtype;
     int threads, steps;

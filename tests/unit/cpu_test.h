@@ -1,7 +1,7 @@
 /* cpu_test.h -- kernels of device/cpu against those of ref, value by value.
  *
  * The same call, from the same bytes: once on ref, then on each instruction set that this CPU runs
- * and, for products, with the library and without. Every result is compared with ref's, relative to
+ * and, for products, by each unit that it has and by the library. Every result is compared with ref's, relative to
  * the largest entry of its tensor, and the bits of 2, 3 and 4 threads with those of one. */
 #ifndef TESTS_UNIT_CPU_TEST_H
 #define TESTS_UNIT_CPU_TEST_H
@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include "device/cpu/blas.h"
 #include "device/cpu/cpu.h"
+#include "device/cpu/units.h"
 #include "kernel_test.h"
 
 enum { MOST_THREADS = 4 };
@@ -24,6 +25,8 @@ static inline int cpu_setup(void **state)
     static CpuBench c;
     const Device *device;
     assert_int_equal(device_cpu_open(NULL, &device), OK);
+    (void)blas_open(NULL); /* where there is one, it is tested too */
+    blas_use(false);
     memset(&c, 0, sizeof c);
     bench_open(&c.b);
     for (int n = 2; n <= MOST_THREADS; n++) assert_int_equal(team_open(&c.team[n], n, -1), OK);
@@ -105,10 +108,32 @@ static inline void run_device(CpuBench *c, const Device *device, KernelId id, co
     free(before);
 }
 
+/* By each unit, where operands of bf16 leave a choice; the one in use comes last. */
+static inline void run_units(CpuBench *c, CpuSimd s, KernelId id, const Call *call, const Wanted *w,
+                             double tolerance)
+{
+    static const char *const name[N_CPU_SIMD] = {"portable", "avx2", "avx512"};
+    const CpuUnit in_use = units_in_use();
+    const bool choice = id == KERNEL_gemm && s == CPU_AVX512 && call->in[0].dtype == BF16;
+    char how[64];
+    for (int u = 0; u < N_CPU_UNITS; u++) {
+        if (!choice || u == (int)in_use || !units_have((CpuUnit)u)) continue;
+        snprintf(how, sizeof how, "%s", units_text((CpuUnit)u));
+        units_use((CpuUnit)u);
+        run_device(c, device_cpu_simd(s), id, call, w, tolerance, how);
+    }
+    units_use(in_use);
+    run_device(c, device_cpu_simd(s), id, call, w, tolerance, name[s]);
+    if (id != KERNEL_gemm) return;
+    blas_use(true);
+    snprintf(how, sizeof how, "%s, library", name[s]);
+    run_device(c, device_cpu_simd(s), id, call, w, tolerance, how);
+    blas_use(false);
+}
+
 /* The bench holds the cpu's result of the widest instruction set afterwards, for expect_gaps. */
 static inline void against_ref(CpuBench *c, KernelId id, const Call *call, double tolerance)
 {
-    static const char *const name[N_CPU_SIMD] = {"portable", "avx2", "avx512"};
     const size_t bytes = c->b.arena.used_bytes;
     char *before = malloc(bytes + 1);
     Wanted w;
@@ -121,12 +146,7 @@ static inline void against_ref(CpuBench *c, KernelId id, const Call *call, doubl
     for (CpuSimd s = CPU_BASE; s < N_CPU_SIMD; s++) {
         if (!cpu_has(s)) continue;
         last = device_cpu_simd(s);
-        for (int library = 0; library < 1 + (id == KERNEL_gemm); library++) {
-            char how[64];
-            snprintf(how, sizeof how, "%s%s", name[s], library ? ", library" : "");
-            blas_use(library);
-            run_device(c, last, id, call, &w, tolerance, how);
-        }
+        run_units(c, s, id, call, &w, tolerance);
     }
     assert_int_equal(last->kernel[id](call), OK);
     for (int o = 0; o < call->n_out; o++) free(w.value[o]);

@@ -1,5 +1,5 @@
 /* Products and column sums of device/cpu against ref: all transposes, strides, types, sizes with
- * odd edges, sums over many and over no terms, accumulators kept and not. */
+ * odd edges, sums over many and over no terms, accumulators kept and not; by every unit. */
 #include "cpu_test.h"
 
 typedef struct {
@@ -143,6 +143,95 @@ static void bf16_products(void **state)
                                    t == 2, keep});
 }
 
+/* Several tiles of a thread, several blocks of k, edges of both. */
+static void bf16_blocks(void **state)
+{
+    CpuBench *c = *state;
+    const Size size[] = {{300, 290, 1601}, {515, 45, 600}, {20, 1100, 540}};
+    for (int i = 0; i < 3; i++)
+        for (int t = 0; t < 3; t++)
+            try_gemm(c, size[i],
+                     (How){BF16, t == 1 ? F32 : BF16, DENSE, t == 1, t == 0, t == 0, t == 1});
+}
+
+/* Parts of a fused q, k, v in bf16: rows with a gap between, of x and of dy. */
+static void bf16_parts(void **state)
+{
+    CpuBench *c = *state;
+    Bench *b = &c->b;
+    for (int t = 0; t < 4; t++) {
+        Call call = {.n_in = 2, .n_out = 1, .number = {1}};
+        Tensor a = RANDOM(b, BF16, DENSE, 131, 143), w = RANDOM(b, BF16, DENSE, 150, 145);
+        Tensor y = RANDOM(b, F32, DENSE, 60, 100);
+        call.attr.gemm.ta = t & 1;
+        call.attr.gemm.tb = t >> 1;
+        a.n[t & 1] = 50;
+        a.n[!(t & 1)] = 127;
+        w.n[t >> 1] = 127;
+        w.n[!(t >> 1)] = 83;
+        y.n[0] = 50;
+        y.n[1] = 83;
+        call.in[0] = a;
+        call.in[1] = w;
+        call.out[0] = y;
+        against_ref(c, KERNEL_gemm, &call, tol_sum(F32, 127));
+        bench_clear(b);
+    }
+}
+
+/* c[m,n] of a[m,k] and b[n,k], dense: sums of f32 in index order, as plain code has them. */
+static double plain_error(const Tensor *a, const Tensor *b, const Tensor *exact)
+{
+    double squares = 0;
+    for (int64_t i = 0; i < exact->n[0]; i++)
+        for (int64_t j = 0; j < exact->n[1]; j++) {
+            float sum = 0;
+            for (int64_t k = 0; k < a->n[1]; k++)
+                sum += (float)get(a, i * a->n[1] + k) * (float)get(b, j * b->n[1] + k);
+            const double off = (double)sum - get(exact, i * exact->n[1] + j);
+            squares += off * off;
+        }
+    return sqrt(squares);
+}
+
+/* Of bf16 operands and f32 sums: no unit errs more than 1.5 times what plain code does. */
+static void bf16_error(void **state)
+{
+    CpuBench *c = *state;
+    Bench *b = &c->b;
+    const CpuUnit in_use = units_in_use();
+    const Tensor x = RANDOM(b, BF16, DENSE, 45, 2050), w = RANDOM(b, BF16, DENSE, 67, 2050);
+    const Tensor exact = NEW(b, F64, DENSE, 45, 67), got = NEW(b, F32, DENSE, 45, 67);
+    Call call = {.n_in = 2, .n_out = 1, .in = {x, w}, .out = {exact}};
+    call.attr.gemm.tb = true;
+    run(KERNEL_gemm, &call);
+    const double plain = plain_error(&x, &w, &exact);
+    call.out[0] = got;
+    for (int u = 0; u < N_CPU_UNITS; u++) {
+        if (!units_have((CpuUnit)u)) continue;
+        double squares = 0;
+        units_use((CpuUnit)u);
+        assert_int_equal(
+            device_cpu_simd(u == UNIT_FMA ? CPU_BASE : CPU_AVX512)->kernel[KERNEL_gemm](&call), OK);
+        for (int64_t i = 0; i < tensor_count(&got); i++)
+            squares += (get(&got, i) - get(&exact, i)) * (get(&got, i) - get(&exact, i));
+        if (!(sqrt(squares) <= 1.5 * plain))
+            fail_msg("%s: error %g, plain f32 %g", units_text((CpuUnit)u), sqrt(squares), plain);
+    }
+    units_use(in_use);
+    bench_clear(b);
+}
+
+/* Where AMX is, the tests above have run it. Elsewhere its loops in C have stood for it. */
+static void amx_is_there(void **state)
+{
+    (void)state;
+    if (units_have(UNIT_TILES)) return;
+    print_message("AMX is not granted on this machine: its instructions are NOT tested here, only "
+                  "all that is around them\n");
+    skip();
+}
+
 /* One row, one column, nothing at all: no library call, the same result. */
 static void thin_and_empty(void **state)
 {
@@ -195,6 +284,10 @@ int main(void)
         cmocka_unit_test(rows_are_alone),
         cmocka_unit_test(parts_of_wider),
         cmocka_unit_test(bf16_products),
+        cmocka_unit_test(bf16_blocks),
+        cmocka_unit_test(bf16_parts),
+        cmocka_unit_test(bf16_error),
+        cmocka_unit_test(amx_is_there),
         cmocka_unit_test(thin_and_empty),
         cmocka_unit_test(long_sums),
         cmocka_unit_test(column_sums),

@@ -71,17 +71,14 @@ static void open_library(const char *library)
     void (*set_threads)(int);
     void *const handle = load(library);
     if (!handle) {
-        snprintf(blas.text, sizeof blas.text,
-                 "our own kernel, slower than OpenBLAS (Debian: libopenblas0-pthread): %s",
+        snprintf(blas.text, sizeof blas.text, "%s does not open (Debian: libopenblas0-pthread)",
                  dlerror());
         return;
     }
     if (!find(handle, "cblas_sgemm", &blas.sgemm) ||
         !find(handle, "openblas_set_num_threads", &set_threads)) {
         blas.sgemm = NULL;
-        snprintf(blas.text, sizeof blas.text,
-                 "our own kernel, slower than OpenBLAS: %s is no OpenBLAS with a C interface",
-                 library);
+        snprintf(blas.text, sizeof blas.text, "%s is no OpenBLAS with a C interface", library);
         return;
     }
     set_threads(1);

@@ -1,10 +1,9 @@
-/* blas.h -- the library that multiplies matrices of f32, opened at run time.
+/* blas.h -- a library that multiplies matrices of f32, opened at run time where one is asked for: our
+ * own kernels are as fast, and are what they are compared with.
  *
  * What trips with OpenBLAS, and the guard of each:
  *     it starts threads of its own, whose cut changes bits     one thread; tiles are ours
  *     it takes new CPUs for old ones (a fifth of the speed)    OPENBLAS_CORETYPE, before it loads
- *     it may not be there                                      our own kernel, and blas_text says
- * so
  *
  * It is one per process, like the environment that it reads: opened once, by whoever opens the
  * device first, before there are threads that multiply. */

@@ -1,12 +1,12 @@
 /* cpu.h -- the fast device of a CPU: f32, and bf16 storage with f32 inside.
  *
  *     const Device *cpu;
- *     device_cpu_open(NULL, &cpu);            "cpu: AVX-512; products by OpenBLAS 0.3.21, ..."
+ *     device_cpu_open(NULL, &cpu);            "cpu: AVX-512; bf16 products by AMX"
  *     puts(device_cpu_text());
  *
- * All kernels but the products of large matrices are ours, compiled for three instruction sets, of
- * which the CPU gets the widest it runs. Products go to a library where there is one, on tiles that
- * are ours; see blas.h. Results are the same for any number of threads. f64 is for `ref`. */
+ * All kernels are ours, compiled for three instruction sets, of which the CPU gets the widest it runs.
+ * Products of bf16 use more where there is more: see units.h. Results are the same for any number of
+ * threads, and for every CPU with the same instructions. f64 is for `ref`. */
 #ifndef DEVICE_CPU_CPU_H
 #define DEVICE_CPU_CPU_H
 
@@ -14,11 +14,15 @@
 
 typedef enum { CPU_BASE, CPU_AVX2, CPU_AVX512, N_CPU_SIMD } CpuSimd;
 
-/* Local, before the teams that will multiply. `library`: the file of an OpenBLAS, NULL for the
- * system's. Never fails for want of one: device_cpu_text says what is used instead. */
+/* Local, before the teams that will multiply. `library`: NULL, or the file of an OpenBLAS that products
+ * of f32 go to, for comparison; ERR_CONFIG says what is wrong with it. */
 Err device_cpu_open(const char *library, const Device **out);
-/* Local. Instruction set and library in one line, for people; after device_cpu_open. */
+/* Local. Instructions (and library) in one line, for people; after device_cpu_open. */
 const char *device_cpu_text(void);
+
+/* Local. Flops a second of one thread's products of this type (F32 or BF16) with their operands in
+ * the first cache, measured now, in a few hundredths of a second; after device_cpu_open. */
+double device_cpu_peak(DType type);
 
 /* Local. Whether this build has the instruction set and this CPU runs it. */
 bool cpu_has(CpuSimd simd);

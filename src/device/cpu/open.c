@@ -4,10 +4,14 @@
 #include <stddef.h>
 #include <stdio.h>
 #include "device/cpu/blas.h"
+#include "device/cpu/units.h"
 
 extern const Device cpu_base_device;
+double cpu_base_peak(DType type);
 #ifdef SHEAF_CPU_X86
 extern const Device cpu_avx2_device, cpu_avx512_device;
+double cpu_avx2_peak(DType type);
+double cpu_avx512_peak(DType type);
 #endif
 
 bool cpu_has(CpuSimd simd)
@@ -45,15 +49,28 @@ Err device_cpu_open(const char *library, const Device **out)
 {
     const Device *const device = device_cpu_simd(widest());
     TRY(device_check(device));
-    (void)blas_open(library); /* its text says what came of it */
+    units_open();
+    if (library && !blas_open(library)) return err_fail(ERR_CONFIG, "%s", blas_text());
     *out = device;
     return OK;
+}
+
+double device_cpu_peak(DType type)
+{
+#ifdef SHEAF_CPU_X86
+    if (widest() == CPU_AVX512) return cpu_avx512_peak(type);
+    if (widest() == CPU_AVX2) return cpu_avx2_peak(type);
+#endif
+    return cpu_base_peak(type);
 }
 
 const char *device_cpu_text(void)
 {
     static const char *const name[N_CPU_SIMD] = {"portable code", "AVX2", "AVX-512"};
     static _Thread_local char text[320];
-    snprintf(text, sizeof text, "cpu: %s; products by %s", name[widest()], blas_text());
+    const int n = snprintf(text, sizeof text, "cpu: %s; bf16 products by %s", name[widest()],
+                           units_text(widest() == CPU_AVX512 ? units_in_use() : UNIT_FMA));
+    if (blas_sgemm())
+        snprintf(text + n, sizeof text - (size_t)n, "; f32 products by %s", blas_text());
     return text;
 }

@@ -1,0 +1,48 @@
+/* unit.h -- what multiplies: a small tile of c, as much as stays in registers, from two panels.
+ *
+ *     unit           word      tile      needs
+ *     UNIT_FMA       f32       12 x 32   AVX-512 (AVX2: 6 x 16, portable: 6 x 8)
+ *     UNIT_DOT       2 bf16    12 x 32   AVX512-BF16
+ *     UNIT_TILES     2 bf16    32 x 32   AMX
+ *
+ * An element of c is one chain of additions along k, whatever the tile and the blocks; so its bits
+ * depend on the unit, never on how a product is cut. */
+#ifndef DEVICE_CPU_SIMD_UNIT_H
+#define DEVICE_CPU_SIMD_UNIT_H
+
+#include "device/cpu/simd/panel.h"
+#include "device/cpu/units.h"
+
+#define unit_fma CPU_NAME(unit_fma)
+#define unit_dot CPU_NAME(unit_dot)
+#define unit_tiles CPU_NAME(unit_tiles)
+#define unit_tiles_in_c CPU_NAME(unit_tiles_in_c)
+#define unit_for CPU_NAME(unit_for)
+
+typedef struct {
+    int64_t words;         /* of both panels */
+    const uint32_t *a, *b; /* [words / group][rows][group], [words][columns] */
+    float *c;              /* [rows][columns], on a cache line */
+    bool add;              /* to what c holds; else c is not read */
+    const char *ahead; /* ahead_bytes that are read soon: brought to the second cache meanwhile */
+    int64_t ahead_bytes;
+} Micro;
+
+typedef struct {
+    DType type;        /* of what panels hold */
+    int rows, columns; /* of a tile */
+    int group;         /* words of a row of a that lie side by side */
+    int depth;         /* words of a block: a panel of a that stays in the first cache */
+    void (*begin)(void), (*end)(void); /* around a thread's products */
+    void (*multiply)(const Micro *m);
+} Unit;
+
+extern const Unit unit_fma, unit_dot, unit_tiles, unit_tiles_in_c;
+
+/* Local. Products of this type, by what units.h says. */
+const Unit *unit_for(DType type);
+
+/* Local. Flops a second of a unit alone, on this thread, measured now. */
+double CPU_NAME(peak)(DType type);
+
+#endif

@@ -1,0 +1,101 @@
+/* units.c -- what the CPU says of itself, and what the kernel grants. */
+#define _DEFAULT_SOURCE
+#include "device/cpu/units.h"
+
+#include <pthread.h>
+#include <string.h>
+#include "device/cpu/cpu.h"
+
+/* Of the process: written once, under the lock, before there are readers. */
+static struct {
+    pthread_mutex_t lock;
+    bool open, amx;
+    CpuUnit in_use;
+} units = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+#if defined(__x86_64__)
+
+#include <cpuid.h>
+#include <stdint.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { LEAF_FEATURES = 7, AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24, AVX512_BF16 = 1 << 5 };
+/* From Linux's asm/prctl.h and the layout of saved state: tiles are 17 (config) and 18 (data). */
+enum { REQUEST_STATE = 0x1023, TILE_DATA = 18, TILE_STATES = 3 << 17 };
+
+static uint64_t saved_states(void)
+{
+    uint32_t low, high;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return (uint64_t)high << 32 | low;
+}
+
+/* The CPU has it, the kernel saves it, and grants it to this process. */
+static bool ask_for_amx(void)
+{
+    unsigned a, b, c, d;
+    if (!__get_cpuid_count(LEAF_FEATURES, 0, &a, &b, &c, &d)) return false;
+    if (!(d & AMX_TILE) || !(d & AMX_BF16)) return false;
+    if ((saved_states() & TILE_STATES) != TILE_STATES) return false; /* AVX-512 says XGETBV is */
+#ifdef SYS_arch_prctl
+    return syscall(SYS_arch_prctl, REQUEST_STATE, TILE_DATA) == 0;
+#else
+    return false;
+#endif
+}
+
+static bool has_dot(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid_count(LEAF_FEATURES, 1, &a, &b, &c, &d) && (a & AVX512_BF16);
+}
+
+static bool made_by_amd(void)
+{
+    unsigned a, name[3];
+    if (!__get_cpuid(0, &a, &name[0], &name[2], &name[1])) return false;
+    return memcmp(name, "AuthenticAMD", 12) == 0 || memcmp(name, "HygonGenuine", 12) == 0;
+}
+
+#else
+
+static bool ask_for_amx(void) { return false; }
+
+static bool has_dot(void) { return false; }
+
+static bool made_by_amd(void) { return false; }
+
+#endif
+
+bool units_have(CpuUnit unit)
+{
+    if (unit == UNIT_FMA) return true;
+    if (!cpu_has(CPU_AVX512)) return false;
+    return unit == UNIT_TILES ? units.amx : unit == UNIT_DOT ? has_dot() : true;
+}
+
+void units_open(void)
+{
+    pthread_mutex_lock(&units.lock);
+    if (!units.open) {
+        units.amx = cpu_has(CPU_AVX512) && ask_for_amx();
+        if (units.amx)
+            units.in_use = UNIT_TILES;
+        else if (units_have(UNIT_DOT) && made_by_amd())
+            units.in_use = UNIT_DOT;
+    }
+    units.open = true;
+    pthread_mutex_unlock(&units.lock);
+}
+
+CpuUnit units_in_use(void) { return units.in_use; }
+
+void units_use(CpuUnit unit) { units.in_use = unit; }
+
+const char *units_text(CpuUnit unit)
+{
+    static const char *const text[N_CPU_UNITS] = {"f32 multiply-adds", "AVX512-BF16", "AMX",
+                                                  "AMX in plain loops"};
+    return text[unit];
+}
