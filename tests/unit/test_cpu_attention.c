@@ -129,6 +129,105 @@ static void far_scores(void **state)
     try_case(*state, c, CAUSAL, 12, 0);
 }
 
+/* Sequences side by side: on and off the borders of blocks, one that sees back over a border, more
+ * rows than one sweep has room for. Bits of one sweep are those of two: few threads take the first,
+ * many the second. */
+static void sequences(void **state)
+{
+    CpuBench *cb = *state;
+    const int64_t size[][4] = {/* t, length, h, c */
+                               {320, 64, 2, 16},
+                               {384, 128, 1, 64},
+                               {300, 100, 2, 9},
+                               {320, -64, 2, 16},
+                               {640, 320, 1, 256}};
+    for (int i = 0; i < 10; i++) {
+        const int64_t *n = size[i / 2], t = n[0], length = llabs(n[1]);
+        Case c = {.type = cpu_types[i % 2], .t = t, .s = t, .h = n[2], .g = 1, .c = n[3]};
+        const double keep[3] = {i % 3 == 0 ? 1 : 0, 0, 1};
+        case_open(&cb->b, &c, FULL, 0.6);
+        for (int64_t row = 0; row < t; row++) {
+            const bool back = n[1] < 0 && row == t - 70; /* sees a key of the first, too */
+            const int64_t range[4] = {row - row % length, row + 1, 5, back ? 9 : 5};
+            for (int r = 0; r < 4; r++) put(&c.ranges, 4 * row + r, (double)range[r]);
+        }
+        const Call forward = attention_call(&c);
+        against_ref(cb, KERNEL_attention, &forward, tol_attention(&c, 0.6));
+        assert_int_equal(device_ref.kernel[KERNEL_attention](&forward), OK);
+        const Call back = gradient_call(&cb->b, &c, keep);
+        against_ref(cb, KERNEL_attention_dx, &back,
+                    tol_attention(&c, 0.6) + tol_sum(c.type, (double)(t * c.h)));
+        bench_clear(&cb->b);
+    }
+}
+
+/* Keys that a row does not see, and rows that see none, may hold anything: who does see a NaN has
+ * it, nobody else. */
+static void unseen_is_not_read(void **state)
+{
+    CpuBench *cb = *state;
+    for (int i = 0; i < 2 * N_CPU_TYPES; i++) {
+        Case c = {.type = cpu_types[i / 2], .t = 90, .s = 150, .h = 2, .g = 1, .c = 20};
+        c.lay = i % 2 ? DENSE : TURNED;
+        case_open(&cb->b, &c, FULL, 1);
+        for (int64_t t = 0; t < c.t; t++) {
+            const int live[4] = {3, 20, 100, 100 + (int)t / 2}, none[4] = {24, 24, 0, 0};
+            for (int r = 0; r < 4; r++) put(&c.ranges, 4 * t + r, t == 9 ? none[r] : live[r]);
+        }
+        const int64_t wild[] = {0, 2, 20, 70, 99, 149, 130}; /* the last is seen from row 62 on */
+        for (int k = 0; k < 7; k++)
+            for (int64_t j = 0; j < c.c; j++) {
+                put(&c.k, wild[k] * c.c + j, (double)NAN);
+                put(&c.v, wild[k] * c.c + j, k % 2 ? HUGE_VAL : (double)NAN);
+            }
+        for (int64_t j = 0; j < c.h * c.c; j++) put(&c.q, 9 * c.h * c.c + j, (double)NAN);
+        const Call forward = attention_call(&c);
+        against_ref(cb, KERNEL_attention, &forward, tol_attention(&c, 1));
+        assert_int_equal(device_ref.kernel[KERNEL_attention](&forward), OK);
+        assert_true(isnan(get(&c.o, 62 * c.h * c.c)) && !isnan(get(&c.o, 61 * c.h * c.c)));
+        const Call back = gradient_call(&cb->b, &c, (const double[]){0, 0, 0});
+        for (int64_t j = 0; j < c.h * c.c; j++) put(&back.in[4], 9 * c.h * c.c + j, (double)NAN);
+        against_ref(cb, KERNEL_attention_dx, &back, tol_attention(&c, 1) + tol_sum(c.type, 180));
+        bench_clear(&cb->b);
+    }
+}
+
+/* exp, as it is in every instruction set: row t sees key t alone, with score x and lse 0, so that dv
+ * is e^x. The bound is that of math.h. */
+static void exponentials(void **state)
+{
+    enum { T = 4096 };
+    Bench *b = &((CpuBench *)*state)->b;
+    Case c = {.type = F32, .lay = DENSE, .t = T, .s = T, .h = 1, .g = 1, .c = 1};
+    case_open(b, &c, FULL, 1);
+    c.attr.attention.scale = 1;
+    Call call = gradient_call(b, &c, (const double[]){0, 0, 0});
+    for (int64_t t = 0; t < T; t++) {
+        const double x = -87.3 + 175.3 * (double)t / T;
+        const int64_t range[4] = {t, t + 1, 0, 0};
+        for (int r = 0; r < 4; r++) put(&c.ranges, 4 * t + r, (double)range[r]);
+        put(&c.q, t, t % 8 == 0 ? x / 80 : x);
+        put(&c.k, t, 1);
+        put(&c.v, t, 0);
+        put(&c.o, t, 0);
+        put(&c.lse, t, 0);
+        put(&call.in[4], t, 1);
+    }
+    put(&c.q, 0, -87.4);
+    put(&c.q, 1, -HUGE_VAL);
+    for (CpuSimd s = CPU_BASE; s < N_CPU_SIMD; s++) {
+        if (!cpu_has(s)) continue;
+        assert_int_equal(device_cpu_simd(s)->kernel[KERNEL_attention_dx](&call), OK);
+        for (int64_t t = 0; t < T; t++) {
+            const double got = get(&call.out[2], t), x = get(&c.q, t);
+            const double want = x < -87.33 ? 0 : exp(x);
+            if (!(fabs(got - want) <= 0.75 * ldexp(want, -23)))
+                fail_msg("set %d: exp(%.9g) is %.9g, not %.9g", (int)s, x, got, want);
+        }
+    }
+    bench_clear(b);
+}
+
 static void merge(void **state)
 {
     CpuBench *c = *state;
@@ -171,10 +270,12 @@ static void merge_with_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_masks),    cmocka_unit_test(sizes),
-        cmocka_unit_test(few_queries),  cmocka_unit_test(parts_of_heads),
-        cmocka_unit_test(later_blocks), cmocka_unit_test(far_scores),
-        cmocka_unit_test(merge),        cmocka_unit_test(merge_with_nothing),
+        cmocka_unit_test(all_masks),          cmocka_unit_test(sizes),
+        cmocka_unit_test(few_queries),        cmocka_unit_test(parts_of_heads),
+        cmocka_unit_test(later_blocks),       cmocka_unit_test(far_scores),
+        cmocka_unit_test(sequences),          cmocka_unit_test(unseen_is_not_read),
+        cmocka_unit_test(exponentials),       cmocka_unit_test(merge),
+        cmocka_unit_test(merge_with_nothing),
     };
     return cmocka_run_group_tests(tests, cpu_setup, cpu_teardown);
 }

@@ -83,12 +83,12 @@ static void attention_tile(void *work, int64_t tile)
         panel_load(k, keys, source, &st.rows);
         panel_fetch(v, keys, source);
         score(&st.rows, &st.turned, channels, st.s);
-        if (sight == SEEN_BY_SOME) hide_from_lanes(&st.ranges, keys, st.s);
+        if (sight == SEEN_BY_SOME) hide_from_lanes(&st.ranges, keys, -HUGE_VALF, st.s);
         weigh(&st);
         shrink_rows(&st, padded(channels));
         panel_load(v, keys, source, &st.rows);
         panel_fetch(k, block_of(n_keys, b + 1), source);
-        gather(st.s, &st.rows, channels, &st.o);
+        gather(st.s, &st.rows, channels, sight, &st.o);
     }
     store_rows(call, &st, queries, head);
 }

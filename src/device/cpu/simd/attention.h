@@ -13,8 +13,8 @@
  *     s [other, owner]      = rows [other, c]  turned [c, owner]
  *     sum [owner, c]       += s' [owner, other]  rows [other, c]
  *
- * A weight of a pair that is not seen is 0, and 0 times what is there counts: keys of one block
- * must all be finite. */
+ * A weight of a pair that is not seen is 0, but 0 times what is not finite is not. So in a tile that
+ * not all see whole, rows that are not finite are added pair by pair, and left out of the product. */
 #ifndef DEVICE_CPU_SIMD_ATTENTION_H
 #define DEVICE_CPU_SIMD_ATTENTION_H
 
@@ -47,6 +47,13 @@ typedef struct {
 
 typedef float Scores[SPAN][SPAN]; /* [other][owner] */
 
+/* A block of a head's tokens, and sums for them: [SPAN][padded channels], or NULL. */
+typedef struct {
+    Block block;
+    int64_t head;
+    float *sum;
+} Rows;
+
 #define ranges_load CPU_NAME(ranges_load)
 #define ranges_sight CPU_NAME(ranges_sight)
 #define panel_load CPU_NAME(panel_load)
@@ -54,6 +61,7 @@ typedef float Scores[SPAN][SPAN]; /* [other][owner] */
 #define panel_fetch CPU_NAME(panel_fetch)
 #define hide_from_lanes CPU_NAME(hide_from_lanes)
 #define hide_lanes CPU_NAME(hide_lanes)
+#define add_wild_rows CPU_NAME(add_wild_rows)
 #define attention_is_few CPU_NAME(attention_is_few)
 #define attention_few CPU_NAME(attention_few)
 
@@ -74,9 +82,20 @@ void panel_fetch(const Tensor *x, Block block, int64_t head);
 /* turned[c][token] = factor * p[token][c]. */
 void panel_turn(const Panel *p, int64_t channels, float factor, Panel *turned);
 
-/* Minus infinity for pairs that are not seen; lanes are queries, lanes are keys. */
-void hide_from_lanes(const Ranges *r, Block keys, Scores s);
-void hide_lanes(const Ranges *r, Block keys, Scores s);
+static inline void panel_clear(Panel *p, int64_t channels)
+{
+    memset(p->at, 0, (size_t)(SPAN * padded(channels)) * sizeof *p->at);
+}
+
+static inline void panel_scale(float *at, int64_t channels, float factor)
+{
+    const int64_t n = SPAN * padded(channels);
+    for (int64_t i = 0; i < n; i += W) v_store(at + i, factor * v_load(at + i));
+}
+
+/* `instead` for pairs that are not seen; lanes are queries, lanes are keys. */
+void hide_from_lanes(const Ranges *r, Block keys, float instead, Scores s);
+void hide_lanes(const Ranges *r, Block keys, float instead, Scores s);
 
 /* s = rows x turned, over the channels of a head. */
 static inline void score(const Panel *rows, const Panel *turned, int64_t channels, Scores s)
@@ -85,12 +104,26 @@ static inline void score(const Panel *rows, const Panel *turned, int64_t channel
             &s[0][0], SPAN, PRODUCT_SET);
 }
 
+/* sum[i][c] += weight (i, j) rows[j][c] for rows j that are not finite, where the weight is not 0;
+ * such rows become 0. */
+void add_wild_rows(Matrix weight, Panel *rows, int64_t channels, float *sum);
+
 /* sum[owner][c] += s[other][owner] rows[other][c] */
-static inline void gather(Scores s, const Panel *rows, int64_t channels, Panel *sum)
+static inline void gather(Scores s, Panel *rows, int64_t channels, Sight sight, Panel *sum)
 {
     const int64_t step = padded(channels);
-    product(SPAN, step, SPAN, (Matrix){&s[0][0], 1, SPAN}, rows->at, step, sum->at, step,
-            PRODUCT_ADD);
+    const Matrix weight = {&s[0][0], 1, SPAN};
+    if (sight == SEEN_BY_SOME) add_wild_rows(weight, rows, channels, sum->at);
+    product(SPAN, step, SPAN, weight, rows->at, step, sum->at, step, PRODUCT_ADD);
+}
+
+/* The other way: sum[other][c] += s[other][owner] rows[owner][c] */
+static inline void spread(Scores s, Panel *rows, int64_t channels, Sight sight, float *sum)
+{
+    const int64_t step = padded(channels);
+    const Matrix weight = {&s[0][0], SPAN, 1};
+    if (sight == SEEN_BY_SOME) add_wild_rows(weight, rows, channels, sum);
+    product(SPAN, step, SPAN, weight, rows->at, step, sum, step, PRODUCT_ADD);
 }
 
 /* Channels of one head of one token of x[t,h,c]. */

@@ -73,9 +73,9 @@ static VI vi_load(const int32_t *p)
     return v;
 }
 
-void hide_from_lanes(const Ranges *r, Block keys, Scores s)
+void hide_from_lanes(const Ranges *r, Block keys, float instead, Scores s)
 {
-    const V hidden = v_set(-HUGE_VALF);
+    const V hidden = v_set(instead);
     for (int i = 0; i < SPAN; i += W) {
         const VI lo0 = vi_load(&r->lo[0][i]), hi0 = vi_load(&r->hi[0][i]);
         const VI lo1 = vi_load(&r->lo[1][i]), hi1 = vi_load(&r->hi[1][i]);
@@ -87,9 +87,9 @@ void hide_from_lanes(const Ranges *r, Block keys, Scores s)
     }
 }
 
-void hide_lanes(const Ranges *r, Block keys, Scores s)
+void hide_lanes(const Ranges *r, Block keys, float instead, Scores s)
 {
-    const V hidden = v_set(-HUGE_VALF);
+    const V hidden = v_set(instead);
     int32_t count[SPAN];
     for (int j = 0; j < SPAN; j++) count[j] = (int32_t)keys.at + j;
     for (int i = 0; i < SPAN; i++)
@@ -99,4 +99,27 @@ void hide_lanes(const Ranges *r, Block keys, Scores s)
                             ((key >= r->lo[1][i]) & (key < r->hi[1][i]));
             v_store(&s[i][j], v_pick(seen, v_load(&s[i][j]), hidden));
         }
+}
+
+static bool row_is_finite(const float *row, int64_t n)
+{
+    V zero = {0};
+    for (int64_t c = 0; c < n; c += W) zero += 0 * v_load(row + c); /* NaN, if one is not */
+    const float sum = v_sum(zero);
+    return sum == sum;
+}
+
+void add_wild_rows(Matrix weight, Panel *rows, int64_t channels, float *sum)
+{
+    const int64_t step = padded(channels);
+    for (int64_t j = 0; j < SPAN; j++) {
+        float *row = rows->at + j * step;
+        if (row_is_finite(row, step)) continue;
+        for (int64_t i = 0; i < SPAN; i++) {
+            const float x = weight.at[i * weight.row + j * weight.column];
+            for (int64_t c = 0; c < step && x != 0; c += W)
+                v_store(sum + i * step + c, v_load(sum + i * step + c) + x * v_load(row + c));
+        }
+        memset(row, 0, (size_t)step * sizeof *row);
+    }
 }

@@ -1,0 +1,98 @@
+/* attention.c -- attention on the CPU against its floor: flops of the tiles that are seen over the
+ * rate of multiply-adds, both measured here, one thread.
+ *
+ *     attention [f32|bf16] [T [heads [channels]]]
+ *
+ * Seconds are those that the thread had of a core; the rate is measured beside each row, since cores do
+ * not keep their clock. */
+#define _DEFAULT_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "device/cpu/cpu.h"
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static Tensor make(DType type, int64_t t, int64_t h, int64_t c)
+{
+    const int64_t inner = c > 0 ? c : 1, n = t * h * inner;
+    Tensor x = {
+        .data = malloc((size_t)n * dtype_bytes(type)), .dtype = type, .ndim = c > 0 ? 3 : 2};
+    const int64_t extent[3] = {t, h, inner}, stride[3] = {h * inner, inner, 1};
+    if (!x.data) exit(1);
+    memcpy(x.n, extent, sizeof extent);
+    memcpy(x.stride, stride, sizeof stride);
+    for (int64_t i = 0; i < n && type != I32; i++) {
+        const float value = (float)(rand() % 2001 - 1000) * 1e-3f;
+        uint32_t bits;
+        memcpy(&bits, &value, sizeof bits);
+        if (type == F32)
+            ((float *)x.data)[i] = value;
+        else
+            ((uint16_t *)x.data)[i] = (uint16_t)(bits >> 16);
+    }
+    return x;
+}
+
+/* Heads [from, from + n) of x. */
+static Tensor heads_of(Tensor x, int64_t from, int64_t n)
+{
+    x.data = (char *)x.data + (size_t)(from * x.stride[1]) * dtype_bytes(x.dtype);
+    x.n[1] = n;
+    return x;
+}
+
+static double best_of(Kernel kernel, const Call *call)
+{
+    double best = 1e9;
+    for (int i = 0; i < 7; i++) {
+        const double start = now_s();
+        if (kernel(call) != OK) exit(1);
+        const double s = now_s() - start;
+        best = s < best ? s : best;
+    }
+    return best;
+}
+
+static void say(const char *name, double seconds, double flops)
+{
+    const double rate = device_cpu_peak(F32);
+    printf("%-12s  %8.2f ms  %6.1f Gflop/s  of %6.1f: %5.1f%%\n", name, 1e3 * seconds,
+           1e-9 * flops / seconds, 1e-9 * rate, 100 * flops / seconds / rate);
+}
+
+int main(int argc, char **argv)
+{
+    const DType type = argc > 1 && strcmp(argv[1], "bf16") == 0 ? BF16 : F32;
+    const int64_t t = argc > 2 ? atoll(argv[2]) : 1024, h = argc > 3 ? atoll(argv[3]) : 12;
+    const int64_t c = argc > 4 ? atoll(argv[4]) : 64, tile = 64;
+    const Device *d;
+    if (device_cpu_open(NULL, &d) != OK) return 1;
+    const Tensor qkv = make(type, t, 3 * h, c), dqkv = make(type, t, 3 * h, c);
+    const Tensor o = make(type, t, h, c), dout = make(type, t, h, c);
+    const Tensor lse = make(F32, t, h, 0), ranges = make(I32, t, 4, 0);
+    for (int64_t i = 0; i < 4 * t; i++)
+        ((int32_t *)ranges.data)[i] = i % 4 == 1 ? (int32_t)(i / 4 + 1) : 0;
+    const Tensor q = heads_of(qkv, 0, h), k = heads_of(qkv, h, h), v = heads_of(qkv, 2 * h, h);
+    const Attr attr = {.attention = {.scale = 0.125, .causal = t}};
+    const Call f = {.in = {q, k, v, ranges}, .n_in = 4, .out = {o, lse}, .n_out = 2, .attr = attr};
+    const Call b = {.in = {q, k, v, ranges, dout, lse, o},
+                    .n_in = 7,
+                    .out = {heads_of(dqkv, 0, h), heads_of(dqkv, h, h), heads_of(dqkv, 2 * h, h)},
+                    .n_out = 3,
+                    .attr = attr};
+    const double blocks = (double)((t + tile - 1) / tile), seen = blocks * (blocks + 1) / 2;
+    const double product = 2.0 * (double)(tile * tile * c * h) * seen; /* over the tiles seen */
+    printf("%s, %s, causal, T %lld, %lld heads of %lld\n", device_cpu_text(), dtype_name(type),
+           (long long)t, (long long)h, (long long)c);
+    say("attention", best_of(d->kernel[KERNEL_attention], &f), 2 * product);
+    say("attention_dx", best_of(d->kernel[KERNEL_attention_dx], &b), 5 * product);
+    return 0;
+}

@@ -1,0 +1,87 @@
+/* attention_dx.h -- what the two sides of the gradient of attention share.
+ *
+ *     delta = dout . o
+ *     p = exp(s - lse)         ds = p (dout v' - delta)         s = q' k with q' = scale q
+ *     dq = scale ds k          dk = ds' q'                      dv = p' dout
+ *
+ * Every element of the three is one chain of additions: over keys in order for dq, over heads, then
+ * queries, for dk and dv. So it does not matter who adds a tile's part:
+ *
+ *     one sweep      a task has the queries and keys of whole sequences, and the sums of dq in its
+ *                    room: 5 products a tile
+ *     two sweeps     blocks of queries have dq, then blocks of keys have dk and dv, each with a p and
+ *                    ds of its own: 7 products a tile, tasks as many as there are blocks
+ *
+ * Both give the same bits; which it is may depend on the number of threads. */
+#ifndef DEVICE_CPU_SIMD_ATTENTION_DX_H
+#define DEVICE_CPU_SIMD_ATTENTION_DX_H
+
+#include "device/cpu/simd/attention.h"
+
+typedef struct {
+    const Tensor *q, *k, *v, *ranges, *dout, *lse, *o;
+    float scale;
+    int64_t key_at, keys, channels;
+} Inputs;
+
+typedef struct {
+    float lse[SPAN], delta[SPAN];
+    bool blind; /* a row of them saw no key at all */
+} Stats;
+
+#define stats_load CPU_NAME(stats_load)
+#define keep_rows CPU_NAME(keep_rows)
+#define sequences_find CPU_NAME(sequences_find)
+#define dkv_tile CPU_NAME(dkv_tile)
+#define sequence_tile CPU_NAME(sequence_tile)
+
+static inline Inputs inputs_of(const Call *call)
+{
+    const Tensor *in = call->in;
+    return (Inputs){.q = &in[0],
+                    .k = &in[1],
+                    .v = &in[2],
+                    .ranges = &in[3],
+                    .dout = &in[4],
+                    .lse = &in[5],
+                    .o = &in[6],
+                    .scale = (float)call->attr.attention.scale,
+                    .key_at = call->attr.attention.key_at,
+                    .keys = key_count(call),
+                    .channels = in[0].n[2]};
+}
+
+/* lse is +inf for a row that saw no key, and for rows past the end: exp(s - lse) is 0. */
+void stats_load(const Inputs *in, Block queries, int64_t head, Stats *st);
+/* Rows of a head of x: keep * x + sum. */
+void keep_rows(const Tensor *x, Block block, int64_t head, float keep, const float *sum);
+
+/* A row that saw no key at all sees none here: its scores may all be -inf. */
+static inline Sight sight_of(Ranges *r, const Stats *st, Block queries, Block keys)
+{
+    for (int64_t i = 0; i < queries.n && st->blind; i++)
+        if (st->lse[i] == HUGE_VALF) r->lo[0][i] = r->hi[0][i] = r->lo[1][i] = r->hi[1][i] = 0;
+    return ranges_sight(r, queries.n, keys);
+}
+
+/* Runs of whole blocks, of queries and of keys, which see each other alone. */
+enum { MOST_SEQUENCES = 256, MOST_SUMS = 1 << 17 }; /* 512 KiB of dq: half of a second cache */
+
+typedef struct {
+    int n;
+    int64_t query[MOST_SEQUENCES + 1], key[MOST_SEQUENCES + 1]; /* blocks where each begins */
+} Sequences;
+
+/* False: there is one whose dq has no room. */
+bool sequences_find(const Call *call, Sequences *out);
+
+typedef struct {
+    const Call *call;
+    const Sequences *sequences;
+} SequenceWork;
+
+/* Tiles of the two ways: a block of keys and a key head; a sequence and a key head. */
+void dkv_tile(void *call, int64_t tile);
+void sequence_tile(void *sequence_work, int64_t tile);
+
+#endif

@@ -1,0 +1,191 @@
+/* attention_keys.c -- the gradient of attention, seen from a block of keys: dk and dv, and in one
+ * sweep dq too.
+ *
+ *            queries ->
+ *     keys   [ k0 ]  [tile][tile][tile]      a task of one sweep: the keys of a sequence, one block
+ *            [ k1 ]        [tile][tile]      after another; dq of all its queries waits in the
+ *            [ k2 ]              [tile]      task's room, and is stored at the end
+ *                      dq    dq    dq */
+#include "device/cpu/simd/attention_dx.h"
+
+/* s: scores, then p; dp: dout v', then ds. [query][key] */
+typedef struct {
+    Panel k, v, k_rows, q, dout, dk, dv; /* k, v: turned */
+    Scores s, dp;
+    Ranges ranges;
+    Stats stats;
+} KeyState;
+
+/* Pairs that are not seen have a p and ds as well, of which nothing is kept. */
+static void grade_rows(KeyState *t, const Stats *st)
+{
+    for (int i = 0; i < SPAN; i++) {
+        const V lse = v_set(st->lse[i]), delta = v_set(st->delta[i]);
+        for (int j = 0; j < SPAN; j += W) {
+            const V p = v_exp(v_load(&t->s[i][j]) - lse);
+            v_store(&t->s[i][j], p);
+            v_store(&t->dp[i][j], p * (v_load(&t->dp[i][j]) - delta));
+        }
+    }
+}
+
+static void keys_load(const Inputs *in, Block keys, int64_t head, KeyState *t)
+{
+    panel_load(in->v, keys, head, &t->k_rows);
+    panel_turn(&t->k_rows, in->channels, 1, &t->v);
+    panel_load(in->k, keys, head, &t->k_rows);
+    panel_turn(&t->k_rows, in->channels, 1, &t->k);
+    panel_clear(&t->dk, in->channels);
+    panel_clear(&t->dv, in->channels);
+}
+
+/* What a block of queries of one head adds to the keys, and where there is a dq what the keys add
+ * to it. st NULL: they are loaded where the tile is seen. */
+static void add_queries(const Inputs *in, Block keys, Rows queries, const Stats *st, KeyState *t)
+{
+    ranges_load(in->ranges, in->key_at, in->keys, queries.block, &t->ranges);
+    if (ranges_sight(&t->ranges, queries.block.n, keys) == SEEN_BY_NONE) return;
+    if (!st) {
+        stats_load(in, queries.block, queries.head, &t->stats);
+        st = &t->stats;
+    }
+    const Sight sight = sight_of(&t->ranges, st, queries.block, keys);
+    if (sight == SEEN_BY_NONE) return;
+    panel_load(in->q, queries.block, queries.head, &t->q);
+    panel_scale(t->q.at, in->channels, in->scale);
+    panel_load(in->dout, queries.block, queries.head, &t->dout);
+    const Block next = block_of(in->q->n[0], queries.block.at / SPAN + 1);
+    panel_fetch(in->q, next, queries.head);
+    panel_fetch(in->dout, next, queries.head);
+    score(&t->q, &t->k, in->channels, t->s);
+    score(&t->dout, &t->v, in->channels, t->dp);
+    grade_rows(t, st);
+    if (sight == SEEN_BY_SOME) {
+        hide_lanes(&t->ranges, keys, 0, t->s);
+        hide_lanes(&t->ranges, keys, 0, t->dp);
+    }
+    if (queries.sum) spread(t->dp, &t->k_rows, in->channels, sight, queries.sum);
+    gather(t->s, &t->dout, in->channels, sight, &t->dv);
+    gather(t->dp, &t->q, in->channels, sight, &t->dk);
+}
+
+static void keys_store(const Call *call, Block keys, int64_t head, const KeyState *t)
+{
+    keep_rows(&call->out[1], keys, head, (float)call->number[1], t->dk.at);
+    keep_rows(&call->out[2], keys, head, (float)call->number[2], t->dv.at);
+}
+
+void dkv_tile(void *work, int64_t tile)
+{
+    const Call *call = work;
+    const Inputs in = inputs_of(call);
+    const int64_t blocks = blocks_of(in.keys, SPAN), head = tile / blocks;
+    const Heads readers = key_readers(call, head);
+    const Block keys = block_of(in.keys, tile % blocks);
+    KeyState t;
+    keys_load(&in, keys, head, &t);
+    for (int64_t h = readers.from; h < readers.to; h++)
+        for (int64_t b = 0; b < blocks_of(in.q->n[0], SPAN); b++)
+            add_queries(&in, keys, (Rows){block_of(in.q->n[0], b), h, NULL}, NULL, &t);
+    keys_store(call, keys, head, &t);
+}
+
+/* Which blocks of keys a block of queries sees, from the first to behind the last; false: none. */
+static bool blocks_seen(const Call *call, int64_t b, int64_t *from, int64_t *to)
+{
+    Ranges r;
+    int64_t lo = INT64_MAX, hi = 0;
+    const Block queries = block_of(call->in[0].n[0], b);
+    ranges_load(&call->in[3], call->attr.attention.key_at, key_count(call), queries, &r);
+    for (int64_t i = 0; i < queries.n; i++)
+        for (int k = 0; k < 2; k++) {
+            if (r.lo[k][i] >= r.hi[k][i]) continue;
+            lo = least(lo, r.lo[k][i]);
+            hi = most(hi, r.hi[k][i]);
+        }
+    *from = lo / SPAN;
+    *to = blocks_of(hi, SPAN);
+    return hi > 0;
+}
+
+/* A sequence begins where a block sees no key that one before it saw. If a later block does after
+ * all, what was cut is joined again. */
+bool sequences_find(const Call *call, Sequences *s)
+{
+    const int64_t blocks = blocks_of(call->in[0].n[0], SPAN);
+    const int64_t step = most(padded(call->in[0].n[2]), MICRO_COLUMNS);
+    int64_t end = 0, group = 1, from, to;
+    for (int64_t g = 0; g < call->in[1].n[1]; g++)
+        group = most(group, key_readers(call, g).to - key_readers(call, g).from);
+    *s = (Sequences){.n = 1};
+    for (int64_t b = 0; b < blocks; b++) {
+        if (!blocks_seen(call, b, &from, &to)) continue;
+        while (s->n > 1 && from < s->key[s->n - 1]) s->n--;
+        if (end > 0 && from >= end && s->n < MOST_SEQUENCES) {
+            s->query[s->n] = b;
+            s->key[s->n++] = from;
+        }
+        end = most(end, to);
+    }
+    s->query[s->n] = blocks;
+    s->key[s->n] = blocks_of(key_count(call), SPAN);
+    for (int i = 0; i < s->n; i++)
+        if (group * (s->query[i + 1] - s->query[i]) * SPAN * step > MOST_SUMS) return false;
+    return true;
+}
+
+/* What a task of one sweep keeps for its queries, head after head. */
+typedef struct {
+    float dq[MOST_SUMS];
+    Stats stats[MOST_SUMS / (SPAN * MICRO_COLUMNS)];
+} Room;
+
+static void room_open(const Inputs *in, Block blocks, Heads readers, Room *room)
+{
+    const int64_t step = SPAN * padded(in->channels);
+    for (int64_t h = readers.from; h < readers.to; h++)
+        for (int64_t b = 0; b < blocks.n; b++) {
+            const int64_t at = (h - readers.from) * blocks.n + b;
+            stats_load(in, block_of(in->q->n[0], blocks.at + b), h, &room->stats[at]);
+            memset(room->dq + at * step, 0, (size_t)step * sizeof *room->dq);
+        }
+}
+
+static void room_store(const Call *call, Block blocks, Heads readers, Room *room)
+{
+    const int64_t channels = call->in[0].n[2], step = SPAN * padded(channels);
+    for (int64_t h = readers.from; h < readers.to; h++)
+        for (int64_t b = 0; b < blocks.n; b++) {
+            float *sum = room->dq + ((h - readers.from) * blocks.n + b) * step;
+            panel_scale(sum, channels, (float)call->attr.attention.scale);
+            keep_rows(&call->out[0], block_of(call->in[0].n[0], blocks.at + b), h,
+                      (float)call->number[0], sum);
+        }
+}
+
+void sequence_tile(void *work, int64_t tile)
+{
+    const SequenceWork *w = work;
+    const Call *call = w->call;
+    const Inputs in = inputs_of(call);
+    const int64_t sequence = tile % w->sequences->n, head = tile / w->sequences->n;
+    const int64_t *query = w->sequences->query + sequence, *key = w->sequences->key + sequence;
+    const Block blocks = {query[0], query[1] - query[0]};
+    const Heads readers = key_readers(call, head);
+    const int64_t step = SPAN * padded(in.channels);
+    Room room;
+    KeyState t;
+    room_open(&in, blocks, readers, &room);
+    for (int64_t j = key[0]; j < key[1]; j++) {
+        const Block keys = block_of(in.keys, j);
+        keys_load(&in, keys, head, &t);
+        for (int64_t h = readers.from; h < readers.to; h++)
+            for (int64_t b = 0; b < blocks.n; b++) {
+                const int64_t at = (h - readers.from) * blocks.n + b;
+                const Rows rows = {block_of(in.q->n[0], blocks.at + b), h, room.dq + at * step};
+                add_queries(&in, keys, rows, &room.stats[at], &t);
+            }
+        keys_store(call, keys, head, &t);
+    }
+    room_store(call, blocks, readers, &room);
+}
