@@ -55,6 +55,8 @@ Err compile_unit(const Graph *unit, const CompileOptions *options, CompileWatch 
     }
     TRY(recompute(&g, options));
     TRY(report(watch, context, "recompute", &g));
+    TRY(epilogues(&g));
+    TRY(report(watch, context, "epilogues", &g));
     TRY(phases(&g));
     TRY(report(watch, context, "phases", &g));
     return lower(&g, arena, out);

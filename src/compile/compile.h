@@ -1,6 +1,7 @@
 /* compile.h -- from the graph of a unit to its program, pass by pass.
  *
- *   differentiate -> place -> fuse -> chunk -> slice or session -> recompute -> phases -> order -> lower
+ *   differentiate -> place -> fuse -> chunk -> slice or session -> recompute -> epilogues -> phases
+ *                 -> order -> lower
  *
  * Each pass is a file, a walk over data, and is followed by graph_check. After `lower` a program is
  * immutable; every unit of a kind shares it. */
@@ -61,6 +62,9 @@ Err slice(Graph *g, int64_t all);
 Err session(Graph *g, int64_t rows);
 /* Saves, recomputes or offloads what backward nodes read of the forward part. */
 Err recompute(Graph *g, const CompileOptions *options);
+/* Puts pointwise ops into the products beside them, once it is known what is kept and what runs
+ * again: by a second table of patterns. */
+Err epilogues(Graph *g);
 /* F, I or W for every node. */
 Err phases(Graph *g);
 /* The order of the nodes of a phase: list[0 .. *n). B is I and W together. */

@@ -1,23 +1,60 @@
-/* fuse.c -- fewer, larger ops: the patterns, each of which is applied until it finds no place. */
-#include "compile/compile.h"
+/* fuse.c -- fewer, larger ops: the patterns, each of which is applied until it finds no place.
+ *
+ * Two tables. `fuse` comes before recompute, which then counts its products whole; `epilogues` after,
+ * since a product and a cheap op in one would no longer be a product that is kept and a cheap op that
+ * runs again. */
 #include "compile/fuse.h"
+#include <string.h>
+#include "compile/compile.h"
 
-static const struct {
+typedef struct {
     const char *name;
     Err (*rewrite)(Graph *g, bool *found);
-} pattern[] = {
+} Pattern;
+
+static const Pattern early[] = {
     {"siblings", fuse_siblings},
     {"sum into product", fuse_sum},
     {"sum into norm", fuse_onto},
     {"loss at once", fuse_loss},
 };
 
-Err fuse(Graph *g)
+static const Pattern late[] = {
+    {"product and sum", fuse_add},
+    {"product and gelu", fuse_gelu},
+    {"product and gelu's gradient", fuse_dgelu},
+};
+
+static Err apply(const Pattern *pattern, size_t n, Graph *g)
 {
-    for (size_t i = 0; i < sizeof pattern / sizeof *pattern; i++)
+    for (size_t i = 0; i < n; i++)
         for (bool found = true; found;) {
             found = false;
             TRY(pattern[i].rewrite(g, &found));
         }
     return graph_check(g);
+}
+
+Err fuse(Graph *g) { return apply(early, sizeof early / sizeof *early, g); }
+
+Err epilogues(Graph *g) { return apply(late, sizeof late / sizeof *late, g); }
+
+int fuse_product(const Graph *g, const Node *reader, Value v, OpId op)
+{
+    const int maker = g->value[v].role == ROLE_LOCAL ? graph_maker(g, v) : NO_NODE;
+    if (maker == NO_NODE) return NO_NODE;
+    const Node *n = &g->node[maker];
+    return n->op == op && n->again == reader->again && n->chunk == reader->chunk ? maker : NO_NODE;
+}
+
+Err fuse_into(Graph *g, int node, int product, OpId op, int n_in, const Value *in)
+{
+    Node *n = &g->node[node];
+    n->op = op;
+    n->attr = g->node[product].attr;
+    g->node[product].n_out = 0;
+    TRY(ARENA_NEW(g->arena, n_in, &n->in));
+    memcpy(n->in, in, (size_t)n_in * sizeof *in);
+    n->n_in = n_in;
+    return graph_tidy(g);
 }

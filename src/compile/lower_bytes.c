@@ -77,6 +77,7 @@ static int sum_operand(const Node *n) { return n->op == OP_linear_dx && n->n_in 
 static bool reusable(OpId op, int which)
 {
     if (op == OP_add) return which < 2;
+    if (op == OP_linear_add) return which == 2;
     if (op == OP_all_reduce) return true; /* in place, from the begin on */
     if (op == OP_layernorm_dx) return which == 0 || which == 5;
     if (op == OP_rmsnorm_dx || op == OP_headnorm_dx) return which == 0 || which == 4;
@@ -182,6 +183,14 @@ static bool keeps_more(const Walk *w, int node, Value v)
     return is_kept(w, node, out) && !is_kept(w, node, v);
 }
 
+/* Does a product read it too, beside adding to it? Then every element is needed to the end. */
+static bool multiplied_too(const Walk *w, const Node *n, Value v)
+{
+    for (int j = 0; n->op == OP_linear_add && j < n->n_in; j++)
+        if (j != 2 && meet(w, n->in[j], v)) return true;
+    return false;
+}
+
 /* An input over which the node may write, or -1. Not one that shows what is given or handed on. */
 static int dying_input(const Walk *w, int node)
 {
@@ -189,7 +198,8 @@ static int dying_input(const Walk *w, int node)
     const Node *n = &g->node[node];
     for (int j = 0; j < n->n_in && w->plain; j++) {
         const Value v = n->in[j];
-        if (!reusable(n->op, j) || !same_shape(g, v, n->out[0])) continue;
+        if (!reusable(n->op, j) || !same_shape(g, v, n->out[0]) || multiplied_too(w, n, v))
+            continue;
         if (g->value[w->plain[v].root].role == ROLE_LOCAL && touches_last(w, node, v) &&
             !keeps_more(w, node, v))
             return j;

@@ -216,6 +216,23 @@ Err op_infer(OpId op, const Attr *attr, int n_in, const Dims *in, const Dims *gi
     return OK;
 }
 
+/* "10to" from *at to its end: the factor times the extents. */
+static double term(const Letters *l, const Attr *attr, const char **at)
+{
+    char *end;
+    double product = (double)strtol(*at, &end, 10);
+    for (; *end && *end != '+'; end++) {
+        if (*end == '@')
+            product *= (double)attr->attention.span;
+        else if (*end == '*')
+            product *= (double)dims_count(&l->any);
+        else
+            product *= (double)l->letter[*end & 127].cap;
+    }
+    *at = end;
+    return product;
+}
+
 double op_flops(OpId op, const Attr *attr, int n_in, const Dims *in, int n_out, const Dims *out)
 {
     const Signature sig = op_signature(op);
@@ -223,16 +240,8 @@ double op_flops(OpId op, const Attr *attr, int n_in, const Dims *in, int n_out, 
     if (bind_inputs(&l, op, attr, n_in, in) != OK) return 0;
     for (int i = 0; i < n_out; i++)
         if (bind_operand(&l, op, attr, &sig.out[i], &out[i]) != OK) return 0;
-    char *end;
-    double flops = (double)strtol(op_info(op)->flops, &end, 10);
-    for (; *end; end++) {
-        if (*end == '@')
-            flops *= (double)attr->attention.span;
-        else if (*end == '*')
-            flops *= (double)dims_count(&l.any);
-        else
-            flops *= (double)l.letter[*end & 127].cap;
-    }
+    double flops = 0;
+    for (const char *at = op_info(op)->flops; *at; at += *at == '+') flops += term(&l, attr, &at);
     return flops;
 }
 

@@ -256,6 +256,12 @@ static void set_slice(Rank *r, const Action *a)
     r->slot[SLOT_BEFORE_LAST] = a->slice < lp->slices - 1 ? 1.0 : 0.0;
 }
 
+static bool is_product(KernelId id)
+{
+    return id == KERNEL_gemm || id == KERNEL_gemm_add || id == KERNEL_gemm_gelu ||
+           id == KERNEL_gemm_dgelu;
+}
+
 /* Products of a RUN, on whatever lies there. */
 static Err run_products(Rank *r, const Linked *l, double keep)
 {
@@ -266,7 +272,7 @@ static Err run_products(Rank *r, const Linked *l, double keep)
     for (int i = s.p->first[phase]; i < s.p->first[phase + 1]; i++) {
         const Instr *in = &s.p->instr[i];
         Call c;
-        if (op_info(in->op)->kernel != KERNEL_gemm) continue;
+        if (!is_product(op_info(in->op)->kernel)) continue;
         fill_call(&s, in, &c);
         TRY(run_kernel(&s, in, &c));
     }

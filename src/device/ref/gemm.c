@@ -1,4 +1,4 @@
-/* gemm.c -- products and column sums.
+/* gemm.c -- products, alone and with what is done to them, and column sums.
  *
  * A tile of c is 32 x 64. For each block of 64 along k, the strips of a and b that it needs are
  * packed as doubles, which undoes transposes, strides and types; then plain loops add to c.
@@ -10,7 +10,7 @@
  *     |        | -> c [32, 64]         the sum over k runs in index order, from zero
  *     +--------+
  */
-#include "device/ref/ref.h"
+#include "device/ref/pointwise.h"
 
 #include <string.h>
 
@@ -49,9 +49,24 @@ static void add_bias(Tile *t, int64_t m, int64_t n, const Tensor *bias, int64_t 
         for (int64_t j = 0; j < n; j++) t->c[i][j] += b[j];
 }
 
+/* The tile's place in c. */
+typedef struct {
+    int64_t row, m, column, n;
+} Where;
+
+/* What becomes of the finished tile. */
+typedef void (*Finish)(const Call *call, Tile *t, Where at);
+
+typedef struct {
+    const Call *call;
+    int bias; /* which input it is, if it is there */
+    Finish finish;
+} Product;
+
 static void gemm_tile(void *work, int64_t tile)
 {
-    const Call *call = work;
+    const Product *p = work;
+    const Call *call = p->call;
     const Tensor *a = &call->in[0], *b = &call->in[1], *c = &call->out[0];
     const bool ta = call->attr.gemm.ta, tb = call->attr.gemm.tb;
     const int64_t across = blocks_of(c->n[1], N_TILE), depth = a->n[!ta];
@@ -67,17 +82,67 @@ static void gemm_tile(void *work, int64_t tile)
             row_load(formula_row(b, tb, from + p, column), 0, n, t.b[p]);
         multiply(&t, m, n, k);
     }
-    if (call->n_in > 2) add_bias(&t, m, n, &call->in[2], column);
-    for (int64_t i = 0; i < m; i++)
-        row_keep(formula_row(c, false, row + i, column), 0, n, call->number[0], t.c[i]);
+    if (call->n_in > p->bias) add_bias(&t, m, n, &call->in[p->bias], column);
+    p->finish(call, &t, (Where){row, m, column, n});
 }
 
-Err ref_gemm(const Call *call)
+static Err product(const Call *call, int bias, Finish finish)
 {
     const Tensor *c = &call->out[0];
-    ref_tiles(call, blocks_of(c->n[0], M_TILE) * blocks_of(c->n[1], N_TILE), gemm_tile);
+    Product p = {call, bias, finish};
+    const int64_t tiles = blocks_of(c->n[0], M_TILE) * blocks_of(c->n[1], N_TILE);
+    if (tiles > 0) team_run(call->team, tiles, gemm_tile, &p);
     return OK;
 }
+
+static void keep_tile(const Call *call, Tile *t, Where at)
+{
+    for (int64_t i = 0; i < at.m; i++)
+        row_keep(formula_row(&call->out[0], false, at.row + i, at.column), 0, at.n, call->number[0],
+                 t->c[i]);
+}
+
+Err ref_gemm(const Call *call) { return product(call, 2, keep_tile); }
+
+/* in: a, b, onto, bias? */
+static void add_tile(const Call *call, Tile *t, Where at)
+{
+    for (int64_t i = 0; i < at.m; i++) {
+        double onto[N_TILE];
+        row_load(formula_row(&call->in[2], false, at.row + i, at.column), 0, at.n, onto);
+        for (int64_t j = 0; j < at.n; j++) t->c[i][j] += onto[j];
+        row_store(formula_row(&call->out[0], false, at.row + i, at.column), 0, at.n, t->c[i]);
+    }
+}
+
+Err ref_gemm_add(const Call *call) { return product(call, 3, add_tile); }
+
+/* out: h, u.   h is that of u as it is stored: the same bits as of gelu, run again on u. */
+static void gelu_tile(const Call *call, Tile *t, Where at)
+{
+    for (int64_t i = 0; i < at.m; i++) {
+        const Row u = formula_row(&call->out[1], false, at.row + i, at.column);
+        row_store(u, 0, at.n, t->c[i]);
+        row_load(u, 0, at.n, t->c[i]);
+        for (int64_t j = 0; j < at.n; j++) t->c[i][j] = gelu_at(t->c[i][j]);
+        row_store(formula_row(&call->out[0], false, at.row + i, at.column), 0, at.n, t->c[i]);
+    }
+}
+
+Err ref_gemm_gelu(const Call *call) { return product(call, 2, gelu_tile); }
+
+/* in: a, b, u */
+static void dgelu_tile(const Call *call, Tile *t, Where at)
+{
+    for (int64_t i = 0; i < at.m; i++) {
+        double u[N_TILE];
+        row_load(formula_row(&call->in[2], false, at.row + i, at.column), 0, at.n, u);
+        for (int64_t j = 0; j < at.n; j++) t->c[i][j] *= gelu_slope_at(u[j]);
+        row_store(formula_row(&call->out[0], false, at.row + i, at.column), 0, at.n, t->c[i]);
+    }
+}
+
+Err ref_gemm_dgelu(const Call *call) { return product(call, 3, dgelu_tile); }
 
 static void sum_rows_tile(void *work, int64_t tile)
 {

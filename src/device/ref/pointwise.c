@@ -83,17 +83,10 @@ Err ref_cast(const Call *call)
     return OK;
 }
 
-/* gelu(x) = x/2 (1 + tanh u), u = GELU_A (x + GELU_B x^3). */
-#define GELU_A 0.79788456080286535588 /* sqrt(2 / pi) */
-#define GELU_B 0.044715
-
 static void gelu_formula(const Call *call, int64_t n, double x[][REF_CHUNK], double y[][REF_CHUNK])
 {
     (void)call;
-    for (int64_t i = 0; i < n; i++) {
-        const double v = x[0][i];
-        y[0][i] = 0.5 * v * (1 + tanh(GELU_A * (v + GELU_B * v * v * v)));
-    }
+    for (int64_t i = 0; i < n; i++) y[0][i] = gelu_at(x[0][i]);
 }
 
 Err ref_gelu(const Call *call)
@@ -107,11 +100,7 @@ static void gelu_dx_formula(const Call *call, int64_t n, double x[][REF_CHUNK],
                             double y[][REF_CHUNK])
 {
     (void)call;
-    for (int64_t i = 0; i < n; i++) {
-        const double v = x[1][i], t = tanh(GELU_A * (v + GELU_B * v * v * v));
-        const double du = GELU_A * (1 + 3 * GELU_B * v * v);
-        y[0][i] = x[0][i] * (0.5 * (1 + t) + 0.5 * v * (1 - t * t) * du);
-    }
+    for (int64_t i = 0; i < n; i++) y[0][i] = x[0][i] * gelu_slope_at(x[1][i]);
 }
 
 Err ref_gelu_dx(const Call *call)

@@ -2,6 +2,7 @@
 #ifndef DEVICE_REF_POINTWISE_H
 #define DEVICE_REF_POINTWISE_H
 
+#include <math.h>
 #include "device/ref/ref.h"
 
 enum { MAX_POINT = 3 }; /* inputs, and outputs, of such a kernel */
@@ -12,5 +13,21 @@ typedef enum { ASSIGN, UPDATE } PointMode;
 
 /* Tensors of one shape, any strides; an output may be an input. */
 void pointwise(const Call *call, Formula formula, PointMode mode);
+
+/* gelu(x) = x/2 (1 + tanh u), u = GELU_A (x + GELU_B x^3); and its slope at x. */
+#define GELU_A 0.79788456080286535588 /* sqrt(2 / pi) */
+#define GELU_B 0.044715
+
+static inline double gelu_at(double x)
+{
+    return 0.5 * x * (1 + tanh(GELU_A * (x + GELU_B * x * x * x)));
+}
+
+static inline double gelu_slope_at(double x)
+{
+    const double t = tanh(GELU_A * (x + GELU_B * x * x * x));
+    const double du = GELU_A * (1 + 3 * GELU_B * x * x);
+    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * du;
+}
 
 #endif

@@ -1,0 +1,25 @@
+/* fuse_add.c -- a sum made by the product that makes one of its terms, beside the other.
+ *
+ *     before:  p = linear a w bias;  y = add x p
+ *     after:   y = linear_add a w x bias         x is read, and stays
+ *
+ * Where p is a part of a sum over ranks, the add reads what came of the transfer, not p. */
+#include "compile/fuse.h"
+
+Err fuse_add(Graph *g, bool *found)
+{
+    for (int i = 0; i < g->n_nodes; i++) {
+        const Node *n = &g->node[i];
+        for (int side = 1; n->op == OP_add && side >= 0; side--) { /* x + f(x): the second first */
+            const Value p = n->in[side], x = n->in[1 - side];
+            const int product = fuse_product(g, n, p, OP_linear);
+            if (product == NO_NODE || p == x || graph_readers(g, p) != 1) continue;
+            const Node *made = &g->node[product];
+            const Value in[] = {made->in[0], made->in[1], x,
+                                made->n_in > 2 ? made->in[2] : NO_VALUE};
+            *found = true;
+            return fuse_into(g, i, product, OP_linear_add, made->n_in + 1, in);
+        }
+    }
+    return OK;
+}

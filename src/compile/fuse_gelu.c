@@ -1,0 +1,26 @@
+/* fuse_gelu.c -- gelu of a product, made with it.
+ *
+ *     before:  u = linear x w bias;  h = gelu u         and gelu_dx reads u later
+ *     after:   h, u = linear_gelu x w bias
+ *
+ * Where nobody else reads u it need not be stored at all, and the two stay apart: only the backward
+ * phases make the pair worth it, and they do read u. */
+#include "compile/fuse.h"
+
+Err fuse_gelu(Graph *g, bool *found)
+{
+    for (int i = 0; i < g->n_nodes; i++) {
+        Node *n = &g->node[i];
+        if (n->op != OP_gelu || graph_readers(g, n->in[0]) < 2) continue;
+        const Value u = n->in[0];
+        const int product = fuse_product(g, n, u, OP_linear);
+        if (product == NO_NODE) continue;
+        const Node *made = &g->node[product];
+        n->out[1] = u;
+        n->keep[1] = SLOT_ZERO;
+        n->n_out = 2;
+        *found = true;
+        return fuse_into(g, i, product, OP_linear_gelu, made->n_in, made->in);
+    }
+    return OK;
+}
