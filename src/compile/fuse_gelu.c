@@ -3,15 +3,15 @@
  *     before:  u = linear x w bias;  h = gelu u         and gelu_dx reads u later
  *     after:   h, u = linear_gelu x w bias
  *
- * Where nobody else reads u it need not be stored at all, and the two stay apart: only the backward
- * phases make the pair worth it, and they do read u. */
+ * Where nobody else reads u the two stay apart: u dies at once then. So they do where they run again:
+ * u is made for I, h for W, and neither is there before it is read. */
 #include "compile/fuse.h"
 
 Err fuse_gelu(Graph *g, bool *found)
 {
     for (int i = 0; i < g->n_nodes; i++) {
         Node *n = &g->node[i];
-        if (n->op != OP_gelu || graph_readers(g, n->in[0]) < 2) continue;
+        if (n->op != OP_gelu || n->again || graph_readers(g, n->in[0]) < 2) continue;
         const Value u = n->in[0];
         const int product = fuse_product(g, n, u, OP_linear);
         if (product == NO_NODE) continue;

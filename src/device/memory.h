@@ -141,14 +141,17 @@ typedef struct DeviceMemory {
     Err (*fold)(DeviceQueue *q, const DeviceFold *fold);
 
     /* Whether calls give the same bits every time, which is so at first. Off, a library may add in
-     * any order where that is faster: the gradient of attention. */
+     * any order where that is faster: the gradient of attention; and what is recomputed may be
+     * rounded elsewhere than it was: the gelu of a product. */
     void (*deterministic)(DeviceContext *c, bool on);
     /* Which algorithm each product runs by. Measured: the first call of a shape times the library's
      * candidates; else its first suggestion is taken. Saved and loaded as text; a file of another
-     * device or library is refused. */
+     * device or library is refused, and one of another form: "sheaf products FORM" begins it. */
     void (*choices_measure)(DeviceContext *c, bool on);
     Err (*choices_save)(DeviceContext *c, const char *path);
     Err (*choices_load)(DeviceContext *c, const char *path);
 } DeviceMemory;
+
+enum { CHOICES_FORM = 2 }; /* of the text of choices: older ones are measured again */
 
 #endif

@@ -41,12 +41,28 @@ static Err write_text(const char *path, const char *text)
     return OK;
 }
 
+/* Was it written by a program that told products apart otherwise? */
+static bool is_of_another_form(const char *path)
+{
+    int form = CHOICES_FORM;
+    FILE *f = fopen(path, "r");
+    if (!f) return false;
+    const bool known = fscanf(f, "sheaf products %d", &form) == 1;
+    fclose(f);
+    return known && form != CHOICES_FORM;
+}
+
 /* Rank 0, first: what there is to begin with. A cache of another card is measured anew. */
 static Err load_first(Loop *l, const TrainStart *start, const char *path)
 {
     const Rank *r = &l->rank;
     const char *saved = start->from ? start->from->scalars.kernels : "";
     if (!is_there(path) && saved && *saved) TRY(write_text(path, saved));
+    if (is_there(path) && is_of_another_form(path)) {
+        loop_warn(l, "%s is of another form than this program's: products are measured again",
+                  path);
+        return OK;
+    }
     if (is_there(path)) return r->memory->choices_load(r->context, path);
     if (is_there(l->s->kernels_cache))
         (void)r->memory->choices_load(r->context, l->s->kernels_cache);

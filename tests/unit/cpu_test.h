@@ -114,7 +114,8 @@ static inline void run_units(CpuBench *c, CpuSimd s, KernelId id, const Call *ca
 {
     static const char *const name[N_CPU_SIMD] = {"portable", "avx2", "avx512"};
     const CpuUnit in_use = units_in_use();
-    const bool choice = id == KERNEL_gemm && s == CPU_AVX512 && call->in[0].dtype == BF16;
+    const bool product = id >= KERNEL_gemm && id <= KERNEL_gemm_dgelu;
+    const bool choice = product && s == CPU_AVX512 && call->in[0].dtype == BF16;
     char how[64];
     for (int u = 0; u < N_CPU_UNITS; u++) {
         if (!choice || u == (int)in_use || !units_have((CpuUnit)u)) continue;
@@ -124,7 +125,7 @@ static inline void run_units(CpuBench *c, CpuSimd s, KernelId id, const Call *ca
     }
     units_use(in_use);
     run_device(c, device_cpu_simd(s), id, call, w, tolerance, name[s]);
-    if (id != KERNEL_gemm) return;
+    if (!product) return;
     blas_use(true);
     snprintf(how, sizeof how, "%s, library", name[s]);
     run_device(c, device_cpu_simd(s), id, call, w, tolerance, how);

@@ -140,7 +140,7 @@ static void bad_requests_leave_with_two(void **state)
         {"--rank=99999999999999999999", "the mesh has 1 rank"},
         {"--unit=block", "there is no such unit; there are embed, layer, head"},
         {"--pass=fues", "there is no such pass; there are build, differentiate, place, fuse, "
-                        "chunk, recompute, phases"},
+                        "chunk, recompute, epilogues, phases"},
         {"--jsno", "did you mean --json?"},
         {"--unit", "wants a value"},
         {"parallel.recompute=mlp.akt",

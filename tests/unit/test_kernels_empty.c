@@ -35,7 +35,8 @@ static Tensor new_tensor(Bench *b, const Operand *o, char empty, DType type)
 
 static Attr attr_of(OpId op)
 {
-    if (op == OP_linear) return (Attr){.gemm = {.tb = true}};
+    if (op == OP_linear || op == OP_linear_add || op == OP_linear_gelu)
+        return (Attr){.gemm = {.tb = true}};
     if (op == OP_linear_dw) return (Attr){.gemm = {.ta = true}};
     if (op == OP_rope) return (Attr){.rope = {.theta = 100}};
     if (op == OP_attention || op == OP_attention_dx) return (Attr){.attention = {.scale = 0.5}};
@@ -50,6 +51,7 @@ static double wanted(OpId op, int out, char empty)
 {
     if (op == OP_row_max && empty == 'v') return -HUGE_VAL;
     if (op == OP_attention && out == 1 && (empty == 's' || empty == 'g')) return -HUGE_VAL;
+    if (op == OP_linear_add && empty == 'i') return (double)NAN; /* what it is added to */
     if (empty == 'c' && (op == OP_attention || op == OP_attention_merge)) return (double)NAN;
     return 0;
 }

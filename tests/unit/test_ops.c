@@ -111,6 +111,8 @@ static void flops_are_counted(void **state)
     } table[] = {
         {OP_linear, none, 2, 1, {d2(T, I), d2(O, I)}, {{0}}, 2.0 * T * I * O},
         {OP_linear, none, 3, 1, {d2(T, I), d2(O, I), d1(O)}, {{0}}, 2.0 * T * I * O},
+        {OP_linear_add, none, 3, 1, {d2(T, I), d2(O, I), d2(T, O)}, {{0}}, 2.0 * T * I * O + T * O},
+        {OP_linear_gelu, none, 2, 2, {d2(T, I), d2(O, I)}, {{0}}, 2.0 * T * I * O + 10.0 * T * O},
         {OP_linear_dx, none, 2, 1, {d2(T, O), d2(O, I)}, {{0}}, 2.0 * T * I * O},
         {OP_linear_dw, none, 2, 1, {d2(T, O), d2(T, I)}, {{0}}, 2.0 * T * I * O},
         {OP_bias_dw, none, 1, 1, {d2(T, O)}, {{0}}, 1.0 * T * O},
@@ -145,7 +147,7 @@ static void flops_name_letters(void **state)
     for (int op = 0; op < N_OPS; op++) {
         const Signature sig = op_signature((OpId)op);
         for (const char *s = op_info((OpId)op)->flops; *s; s++)
-            if (!isdigit((unsigned char)*s) && *s != '@' && !has_letter(&sig, *s))
+            if (!isdigit((unsigned char)*s) && *s != '@' && *s != '+' && !has_letter(&sig, *s))
                 fail_msg("%s: flops name %c", op_info((OpId)op)->name, *s);
     }
 }

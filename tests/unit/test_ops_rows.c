@@ -73,6 +73,8 @@ static Attr attr_of(OpId op)
 {
     switch (op) {
     case OP_linear:
+    case OP_linear_add:
+    case OP_linear_gelu:
         return (Attr){.gemm = {.tb = true}};
     case OP_linear_dw:
         return (Attr){.gemm = {.ta = true}};
@@ -268,13 +270,15 @@ static void false_rows_are_found(void **state)
         OpId op;
         OpRow row;
     } wrong[] = {
-        {OP_linear, {'i', 0, 0}},      {OP_rmsnorm, {'d', 0, 0}},
-        {OP_rmsnorm, {'d', 0, '+'}},   {OP_layernorm_dx, {'d', 0, 0}},
-        {OP_rope, {'c', 0, 0}},        {OP_attention, {'s', 0, 0}},
-        {OP_attention, {'s', 0, '+'}}, {OP_attention, {'c', 0, 0}},
-        {OP_row_sums, {'v', 0, '^'}},  {OP_row_max, {'v', 0, '+'}},
-        {OP_loss, {'t', 0, 0}},        {OP_attention_dx, {'t', 0, 0}},
-        {OP_embedding, {'v', 0, 0}},   {OP_headnorm_dw, {'h', 0, 0}},
+        {OP_linear, {'i', 0, 0}},       {OP_rmsnorm, {'d', 0, 0}},
+        {OP_rmsnorm, {'d', 0, '+'}},    {OP_layernorm_dx, {'d', 0, 0}},
+        {OP_rope, {'c', 0, 0}},         {OP_attention, {'s', 0, 0}},
+        {OP_attention, {'s', 0, '+'}},  {OP_attention, {'c', 0, 0}},
+        {OP_row_sums, {'v', 0, '^'}},   {OP_row_max, {'v', 0, '+'}},
+        {OP_loss, {'t', 0, 0}},         {OP_attention_dx, {'t', 0, 0}},
+        {OP_embedding, {'v', 0, 0}},    {OP_headnorm_dw, {'h', 0, 0}},
+        {OP_linear_add, {'i', 0, 0}},   {OP_linear_gelu, {'i', 0, '+'}},
+        {OP_linear_dgelu, {'o', 0, 0}},
     };
     Bench b;
     (void)state;

@@ -62,8 +62,8 @@ static void swap(Instr *a, Instr *b)
     *b = c;
 }
 
-static void in_unknown(Broken *b) { find(b, PHASE_F, OP_gelu, 0)->in[0] = b->p.n_tensors; }
-static void out_unknown(Broken *b) { find(b, PHASE_F, OP_gelu, 0)->out[0] = -1; }
+static void in_unknown(Broken *b) { find(b, PHASE_F, OP_linear_gelu, 0)->in[0] = b->p.n_tensors; }
+static void out_unknown(Broken *b) { find(b, PHASE_F, OP_linear_gelu, 0)->out[0] = -1; }
 static void root_unknown(Broken *b) { named(b, "mlp.up")->view_of = b->p.n_tensors; }
 static void view_outside(Broken *b) { named(b, "attn.q")->at[SPLIT].offset += 1 << 20; }
 static void past_scratch(Broken *b) { b->p.scratch_bytes[PHASE_F] -= ARENA_ALIGN; }
@@ -72,25 +72,25 @@ static void past_merged(Broken *b) { b->p.scratch_bytes[PHASE_B] = 0; }
 static void misaligned(Broken *b) { named(b, "attn.out")->at[SPLIT].offset += 4; }
 static void slot_unknown(Broken *b) { find(b, PHASE_W, OP_linear_dw, 0)->keep[0] = N_SLOTS; }
 static void slot_negative(Broken *b) { find(b, PHASE_W, OP_linear_dw, 0)->keep[0] = -1; }
-static void queue_unknown(Broken *b) { find(b, PHASE_F, OP_gelu, 0)->queue = N_QUEUES; }
+static void queue_unknown(Broken *b) { find(b, PHASE_F, OP_linear_gelu, 0)->queue = N_QUEUES; }
 static void copy_on_compute(Broken *b) { find(b, PHASE_F, OP_copy_out, 0)->queue = QUEUE_COMPUTE; }
-static void compute_on_copy(Broken *b) { find(b, PHASE_F, OP_gelu, 0)->queue = QUEUE_D2H; }
+static void compute_on_copy(Broken *b) { find(b, PHASE_F, OP_linear_gelu, 0)->queue = QUEUE_D2H; }
 static void reads_host(Broken *b) { named(b, "mlp.up")->space = SPACE_HOST; }
-static void writes_x(Broken *b) { find(b, PHASE_F, OP_gelu, 0)->out[0] = id(b, "x"); }
-static void other_phase(Broken *b) { find(b, PHASE_I, OP_gelu_dx, 0)->phase = PHASE_F; }
+static void writes_x(Broken *b) { find(b, PHASE_F, OP_linear_gelu, 0)->out[0] = id(b, "x"); }
+static void other_phase(Broken *b) { find(b, PHASE_I, OP_linear_dgelu, 0)->phase = PHASE_F; }
 static void before_written(Broken *b)
 {
-    Instr *gelu = find(b, PHASE_F, OP_gelu, 0);
-    swap(gelu, gelu - 1); /* the product that makes mlp.up */
+    Instr *gelu = find(b, PHASE_F, OP_linear_gelu, 0);
+    swap(gelu, gelu + 1); /* the product that reads mlp.act */
 }
 static void never_in_this_mode(Broken *b) /* F alone makes it, and B reads it */
 {
-    find(b, PHASE_B, OP_bias_dw, 0)->in[0] = find(b, PHASE_I, OP_gelu_dx, 0)->out[0];
+    find(b, PHASE_B, OP_bias_dw, 0)->in[0] = find(b, PHASE_I, OP_linear_dgelu, 0)->out[0];
 }
 static void not_waited(Broken *b)
 {
     Instr *wait = find(b, PHASE_F, OP_wait, 0);
-    *wait = *find(b, PHASE_F, OP_gelu, 0);
+    *wait = *find(b, PHASE_F, OP_linear_gelu, 0);
 }
 static void before_wait(Broken *b)
 {
@@ -105,7 +105,7 @@ static void written_over(Broken *b) /* y lies where mid does, which is copied ou
 }
 static void view_written_over(Broken *b) /* attention_dx reads the part that was k */
 {
-    find(b, PHASE_F, OP_add, 1)->out[0] = id(b, "attn.k");
+    find(b, PHASE_F, OP_linear_add, 1)->out[0] = id(b, "attn.k");
 }
 static void share_scratch(Broken *b) /* two that F reads and writes in one instruction */
 {
@@ -140,7 +140,7 @@ static const struct {
     {"reads the host", reads_host, "gelu, tensor %"},
     {"writes x", writes_x, "x: it is not its to write"},
     {"in another list", other_phase, "it stands in the list of another phase"},
-    {"before it is written", before_written, "mlp.up: it is read before it is written"},
+    {"before it is written", before_written, "mlp.act: it is read before it is written"},
     {"made in another mode", never_in_this_mode, "it is read before it is written"},
     {"not waited for", not_waited, "begun in it, is waited for"},
     {"before the wait", before_wait, "it is read before the wait"},

@@ -7,15 +7,20 @@
 
 #include "device/cuda/cuda.h"
 
+/* What is done to the product before it is stored: with aux = u, d = gelu(u); d = product gelu'(aux). */
+typedef enum { POINT_NONE, POINT_GELU, POINT_DGELU } Point;
+
 /* Column-major: d[rows, columns] = x[rows, depth] y[depth, columns]. All i64, so that shapes are
  * compared as bytes and written as numbers. */
 typedef struct {
     int64_t rows, columns, depth;
-    int64_t x_step, y_step, d_step;    /* from column to column, as stored */
-    int64_t x_turned, y_turned;        /* stored transposed */
-    int64_t type, out_type;            /* DType of x and y, of d */
-    int64_t bias, adds;                /* an epilogue; d is kept */
-    int64_t x_align, y_align, d_align; /* bytes, at most 16 */
+    int64_t x_step, y_step, d_step;             /* from column to column, as stored */
+    int64_t x_turned, y_turned;                 /* stored transposed */
+    int64_t type, out_type;                     /* DType of x and y, of d */
+    int64_t bias, adds;                         /* an epilogue; d is kept, or c added */
+    int64_t x_align, y_align, d_align, c_align; /* bytes, at most 16 */
+    int64_t c_step;                             /* of what is added; 0: that is d */
+    int64_t point, aux_step;
 } Shape;
 
 enum { SHAPE_NUMBERS = sizeof(Shape) / sizeof(int64_t) };
@@ -25,13 +30,14 @@ typedef struct {
     cublasLtMatmulAlgo_t algo;
     bool known, possible; /* has an algorithm been looked for; was there one */
     cublasLtMatmulDesc_t desc;
-    cublasLtMatrixLayout_t x, y, d;
+    cublasLtMatrixLayout_t x, y, d, c; /* c: NULL where it is d */
 } Choice;
 
 /* What a product is run with. */
 typedef struct {
     const void *x, *y, *bias;
-    void *d;
+    const void *c; /* NULL: d */
+    void *d, *aux;
     float keep;
 } Operands;
 
@@ -49,5 +55,40 @@ Choice *choices_known(Choices *all, const Shape *shape);
 Err choices_put(Choices *all, const Shape *shape, const cublasLtMatmulAlgo_t *algo);
 /* Local. Puts the product into the queue. */
 Err choice_run(DeviceQueue *q, const Choice *c, const Operands *with);
+
+/* ---- choices_field.c, choices_measure.c ---- */
+
+enum { MAX_FIELD = 96 };
+
+/* Algorithms that a product can be run by, no two the same. */
+typedef struct {
+    cublasLtMatmulAlgo_t algo[MAX_FIELD];
+    int n;
+} Field;
+
+/* Local. cuBLASLt's own suggestions, its best first: `most` of them. */
+Err field_suggested(DeviceQueue *q, const Choice *c, int most, Field *f);
+/* Local. What it suggests under other conditions, or when asked for each algorithm it has. */
+void field_others(DeviceQueue *q, const Choice *c, Field *f);
+/* Local. Those that differ from one of them in how blocks are grouped. */
+void field_variants(DeviceQueue *q, const Choice *c, const cublasLtMatmulAlgo_t *of, Field *f);
+/* Local. The fastest by the clock, which c->algo then is. Outputs hold what a run leaves. */
+Err choice_measure(DeviceQueue *q, Choice *c, const Operands *with, Field *f);
+
+/* Local. Is ERR_IO with the name of the call. */
+Err blas_failed(cublasStatus_t status, const char *call);
+#define BLAS_TRY(call)                                                                             \
+    do {                                                                                           \
+        cublasStatus_t status_ = (call);                                                           \
+        if (status_ != CUBLAS_STATUS_SUCCESS) return blas_failed(status_, #call);                  \
+    } while (0)
+
+static inline cudaDataType_t type_of(int64_t dtype)
+{
+    return dtype == BF16 ? CUDA_R_16BF : CUDA_R_32F;
+}
+
+/* What cuBLASLt is told that the product adds to. */
+static inline cublasLtMatrixLayout_t added_of(const Choice *c) { return c->c ? c->c : c->d; }
 
 #endif

@@ -1,8 +1,8 @@
 /* choices_file.c -- the algorithms of products as text, one line a shape.
  *
- *     sheaf products 1
+ *     sheaf products 2
  *     cuBLASLt 130000 on NVIDIA H200 of 132 multiprocessors
- *     2304 65536 768 768 768 2304 1 0 2 2 1 0 16 16 16 : 0000000000000042 ... (eight words)
+ *     2304 65536 768 768 768 2304 1 0 2 2 1 0 16 16 16 0 0 0 0 : 0000000000000042 ... (eight words)
  *
  * An algorithm is cuBLASLt's own 64 bytes, good for that version alone; so the head is compared. */
 #include <inttypes.h>
@@ -17,8 +17,8 @@ static Err head_of(const DeviceContext *c, char *head, size_t bytes)
 {
     struct cudaDeviceProp card;
     CUDA_TRY(cudaGetDeviceProperties(&card, c->ordinal));
-    snprintf(head, bytes, "sheaf products 1\ncuBLASLt %zu on %s of %d multiprocessors\n",
-             cublasLtGetVersion(), card.name, c->sms);
+    snprintf(head, bytes, "sheaf products %d\ncuBLASLt %zu on %s of %d multiprocessors\n",
+             CHOICES_FORM, cublasLtGetVersion(), card.name, c->sms);
     return OK;
 }
 

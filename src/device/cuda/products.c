@@ -1,11 +1,14 @@
-/* products.c -- c = keep c + a b (+ bias), told to cuBLASLt in its own terms.
+/* products.c -- c = keep c + a b (+ bias), told to cuBLASLt in its own terms, alone or with the sum or
+ * the gelu that stands beside it.
  *
  * The library's matrices are column-major. A c whose rows are contiguous is, to it, the transpose:
  *
  *     c' [n, m] = b' [n, k] a' [k, m]           rows of c' are columns of c: a bias goes along them
  *
  * so nothing is ever transposed in memory. bf16 and f32 operands, f32 sums. What a call's views
- * cannot be told (no contiguous dim, mixed types, no depth) goes to gemm.cu. */
+ * cannot be told (no contiguous dim, mixed types, no depth) goes to gemm.cu; and where the library
+ * has no algorithm for the two together, the product and the other op are launched one after the
+ * other. */
 #include <string.h>
 
 #include "device/cuda/choices.h"
@@ -54,50 +57,110 @@ static bool types_fit(const Tensor *a, const Tensor *b, const Tensor *c)
     return a->dtype == b->dtype && (c->dtype == F32 || c->dtype == a->dtype);
 }
 
-/* The call in the library's terms; false where it has none. */
-static bool shape_of(const Call *call, Shape *out, Operands *with)
+/* What a call does beside multiplying. */
+typedef struct {
+    const Tensor *bias;
+    const Tensor *onto; /* added to the product; NULL: keep times what c holds */
+    const Tensor *aux;  /* of a gelu: its input */
+    Point point;
+} Beside;
+
+/* a b in the library's terms; false where it has none. *rows: its rows are columns of c. */
+static bool shape_of(const Call *call, Shape *s, Operands *with, bool *rows)
 {
     const Tensor *c = &call->out[0];
     Matrix d = matrix_of(c, false);
     Matrix x = matrix_of(&call->in[0], call->attr.gemm.ta);
     Matrix y = matrix_of(&call->in[1], call->attr.gemm.tb);
     int64_t turned;
-    Shape s = {.type = x.t->dtype, .out_type = c->dtype, .adds = call->number[0] != 0};
+    *s = (Shape){.type = x.t->dtype, .out_type = c->dtype, .adds = call->number[0] != 0};
     if (!types_fit(x.t, y.t, c) || x.columns == 0) return false;
-    const bool rows = (d.along == 1 || d.columns == 1) && (d.down >= d.columns || d.rows == 1);
-    if (rows) {
+    *rows = (d.along == 1 || d.columns == 1) && (d.down >= d.columns || d.rows == 1);
+    if (*rows) {
         const Matrix swap = transposed(x);
         x = transposed(y);
         y = swap;
         d = transposed(d);
     }
-    if (!lies(d, &turned, &s.d_step) || turned) return false;
-    if (!lies(x, &s.x_turned, &s.x_step) || !lies(y, &s.y_turned, &s.y_step)) return false;
-    s.rows = d.rows, s.columns = d.columns, s.depth = x.columns;
+    if (!lies(d, &turned, &s->d_step) || turned) return false;
+    if (!lies(x, &s->x_turned, &s->x_step) || !lies(y, &s->y_turned, &s->y_step)) return false;
+    s->rows = d.rows, s->columns = d.columns, s->depth = x.columns;
     *with = (Operands){.x = x.t->data, .y = y.t->data, .d = c->data};
     with->keep = (float)call->number[0];
-    s.x_align = alignment(with->x, s.x_step, s.type);
-    s.y_align = alignment(with->y, s.y_step, s.type);
-    s.d_align = alignment(with->d, s.d_step, s.out_type);
-    const Tensor *bias = call->n_in > 2 ? &call->in[2] : NULL;
-    if (bias && rows && bias->dtype == c->dtype && (bias->stride[0] == 1 || bias->n[0] == 1) &&
-        (uintptr_t)bias->data % 16 == 0) {
-        s.bias = 1;
-        with->bias = bias->data;
-    }
-    *out = s;
+    s->x_align = alignment(with->x, s->x_step, s->type);
+    s->y_align = alignment(with->y, s->y_step, s->type);
+    s->d_align = alignment(with->d, s->d_step, s->out_type);
     return true;
+}
+
+static bool add_bias(const Tensor *bias, const Tensor *c, Shape *s, Operands *with)
+{
+    if (bias->dtype != c->dtype || (bias->stride[0] != 1 && bias->n[0] != 1) ||
+        (uintptr_t)bias->data % 16 != 0)
+        return false;
+    s->bias = 1;
+    with->bias = bias->data;
+    return true;
+}
+
+/* What is added lies as c does, row by row; it may be c. */
+static bool add_onto(const Tensor *onto, const Tensor *c, Shape *s, Operands *with)
+{
+    if (onto->dtype != c->dtype || (onto->stride[1] != 1 && onto->n[1] != 1) ||
+        onto->stride[0] < onto->n[1])
+        return false;
+    s->adds = 1;
+    with->keep = 1;
+    if (onto->data == c->data) return onto->stride[0] == c->stride[0];
+    s->c_step = onto->stride[0];
+    s->c_align = alignment(onto->data, s->c_step, s->out_type);
+    with->c = onto->data;
+    return true;
+}
+
+/* The library's gelu is not as exact as f32 is: bf16 alone. */
+static bool add_point(const Beside *b, const Tensor *c, Shape *s, Operands *with)
+{
+    const Tensor *u = b->aux;
+    if (c->dtype != BF16 || u->dtype != BF16 || (u->stride[1] != 1 && u->n[1] != 1) ||
+        u->stride[0] < u->n[1] || u->stride[0] % 8 != 0 || (uintptr_t)u->data % 16 != 0)
+        return false;
+    s->point = b->point;
+    s->aux_step = u->stride[0];
+    with->aux = u->data;
+    return true;
+}
+
+/* Runs it as one, if that can be told and done; *done says so. */
+static Err run_as_one(const Call *call, const Beside *b, bool *done)
+{
+    const Tensor *c = &call->out[0];
+    Shape shape;
+    Operands with;
+    Choice *choice;
+    bool rows;
+    *done = shape_of(call, &shape, &with, &rows) && rows &&
+            (!b->bias || add_bias(b->bias, c, &shape, &with)) &&
+            (!b->onto || add_onto(b->onto, c, &shape, &with)) &&
+            (!b->point || add_point(b, c, &shape, &with));
+    if (!*done) return OK;
+    TRY(choices_find(call->queue, &shape, &with, &choice));
+    *done = choice->possible;
+    return *done ? choice_run(call->queue, choice, &with) : OK;
 }
 
 Err cuda_gemm(const Call *call)
 {
+    const Tensor *bias = call->n_in > 2 ? &call->in[2] : NULL, *c = &call->out[0];
     Shape shape;
     Operands with;
     Choice *choice;
+    bool rows;
     TRY(cuda_begin(call, KERNEL_gemm));
-    if (tensor_count(&call->out[0]) == 0) return OK;
-    if (!shape_of(call, &shape, &with)) return cuda_gemm_strided(call);
-    const bool apart = call->n_in > 2 && !shape.bias; /* a bias that no epilogue takes */
+    if (tensor_count(c) == 0) return OK;
+    if (!shape_of(call, &shape, &with, &rows)) return cuda_gemm_strided(call);
+    /* a bias that no epilogue takes */
+    const bool apart = bias && !(rows && add_bias(bias, c, &shape, &with));
     if (apart) {
         shape.adds = 1;
         with.keep = 1;
@@ -106,4 +169,71 @@ Err cuda_gemm(const Call *call)
     if (!choice->possible) return cuda_gemm_strided(call);
     if (apart) TRY(cuda_gemm_start(call));
     return choice_run(call->queue, choice, &with);
+}
+
+/* The product alone, of a call whose inputs begin with a and b; and the other op alone. */
+static Call product_of(const Call *call, const Tensor *bias, Tensor c)
+{
+    Call p = *call;
+    p.n_in = 2;
+    if (bias) p.in[p.n_in++] = *bias;
+    p.out[0] = c;
+    p.n_out = 1;
+    p.number[0] = 0;
+    return p;
+}
+
+static Call point_of(const Call *call, int n_in, const Tensor *in, Tensor out)
+{
+    Call p = {.n_in = n_in, .n_out = 1, .out = {out}, .team = call->team, .queue = call->queue};
+    memcpy(p.in, in, (size_t)n_in * sizeof *in);
+    return p;
+}
+
+Err cuda_gemm_add(const Call *call)
+{
+    const Tensor *onto = &call->in[2], *c = &call->out[0];
+    const Beside b = {.bias = call->n_in > 3 ? &call->in[3] : NULL, .onto = onto};
+    Call p = product_of(call, b.bias, *c);
+    const Call start = point_of(call, 1, onto, *c);
+    bool done;
+    TRY(cuda_begin(call, KERNEL_gemm_add));
+    if (tensor_count(c) == 0) return OK;
+    TRY(run_as_one(&p, &b, &done));
+    if (done) return OK;
+    if (onto->data != c->data) TRY(cuda_copy(&start));
+    p.number[0] = 1;
+    return cuda_gemm(&p);
+}
+
+/* Where results must not depend on what is recomputed, h is that of the u that is stored, as gelu
+ * makes it again. */
+Err cuda_gemm_gelu(const Call *call)
+{
+    const Tensor h = call->out[0], u = call->out[1];
+    const Beside b = {call->n_in > 2 ? &call->in[2] : NULL, NULL, &u, POINT_GELU};
+    const Call one = product_of(call, b.bias, h), p = product_of(call, b.bias, u);
+    const Call after = point_of(call, 1, &u, h);
+    bool done = false;
+    TRY(cuda_begin(call, KERNEL_gemm_gelu));
+    if (tensor_count(&h) == 0) return OK;
+    if (call->queue->context->any_order) TRY(run_as_one(&one, &b, &done));
+    if (done) return OK;
+    TRY(cuda_gemm(&p));
+    return cuda_gelu(&after);
+}
+
+Err cuda_gemm_dgelu(const Call *call)
+{
+    const Tensor u = call->in[2], c = call->out[0];
+    const Beside b = {NULL, NULL, &u, POINT_DGELU};
+    const Call p = product_of(call, NULL, c);
+    const Call after = point_of(call, 2, (const Tensor[]){c, u}, c);
+    bool done;
+    TRY(cuda_begin(call, KERNEL_gemm_dgelu));
+    if (tensor_count(&c) == 0) return OK;
+    TRY(run_as_one(&p, &b, &done));
+    if (done) return OK;
+    TRY(cuda_gemm(&p));
+    return cuda_gelu_dx(&after);
 }

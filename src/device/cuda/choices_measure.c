@@ -1,0 +1,104 @@
+/* choices_measure.c -- the fastest of several algorithms, by the clock.
+ *
+ * First those that cuBLASLt suggests, then others, then variants of the best so far, as long as the
+ * time for one shape lasts: a job has some fifteen, and must not wait for them. An algorithm that is
+ * far behind after one run is not run again. */
+#define _POSIX_C_SOURCE 199309L
+#include "device/cuda/choices.h"
+
+#include <time.h>
+
+enum { REPEATS = 2, FEW = 8, BUDGET_MS = 90 };
+#define MARGIN 0.98f   /* less than that is noise: a card that warms up slows down */
+#define HOPELESS 1.15f /* so much behind the best, after one run */
+#define NEVER 1e30f
+
+typedef struct {
+    DeviceQueue *q;
+    Choice *c;
+    Operands with;
+    cudaEvent_t event[2];
+    double until; /* ms */
+    float least;  /* of the best so far */
+    cublasLtMatmulAlgo_t best;
+    int tried; /* of the field */
+} Race;
+
+static double now_ms(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+/* Milliseconds of one run; NEVER where the algorithm does not run. */
+static float time_once(const Race *r, bool warm_up)
+{
+    float ms = NEVER;
+    if (warm_up && choice_run(r->q, r->c, &r->with) != OK) return NEVER;
+    (void)cudaEventRecord(r->event[0], r->q->stream);
+    if (choice_run(r->q, r->c, &r->with) != OK) return NEVER;
+    (void)cudaEventRecord(r->event[1], r->q->stream);
+    if (cudaEventSynchronize(r->event[1]) != cudaSuccess) return NEVER;
+    (void)cudaEventElapsedTime(&ms, r->event[0], r->event[1]);
+    return ms;
+}
+
+static float time_of(const Race *r)
+{
+    float least = time_once(r, true);
+    for (int i = 0; i < REPEATS && least < r->least * HOPELESS; i++) {
+        const float ms = time_once(r, false);
+        if (ms < least) least = ms;
+    }
+    return least;
+}
+
+/* Those of the field that were not tried yet; the first few in any case, the rest while there is
+ * time. */
+static void run_field(Race *r, const Field *f)
+{
+    for (; r->tried < f->n; r->tried++) {
+        if (r->tried >= FEW && now_ms() > r->until) return;
+        r->c->algo = f->algo[r->tried];
+        const float ms = time_of(r);
+        if (ms == NEVER) (void)cudaGetLastError(); /* it does not run: that is all we ask */
+        if (ms >= r->least * MARGIN) continue;
+        r->least = ms;
+        r->best = r->c->algo;
+    }
+}
+
+static void race(Race *r, Field *f)
+{
+    r->least = NEVER;
+    r->best = r->c->algo;
+    r->until = now_ms() + BUDGET_MS;
+    run_field(r, f);
+    if (now_ms() < r->until) field_others(r->q, r->c, f);
+    run_field(r, f);
+    if (now_ms() < r->until) field_variants(r->q, r->c, &r->best, f);
+    run_field(r, f);
+    r->c->algo = r->best;
+}
+
+/* What is kept in d must not be added to over and over: it is timed on a copy's worth of other
+ * memory, and where there is none, the first suggestion stays. */
+Err choice_measure(DeviceQueue *q, Choice *c, const Operands *with, Field *f)
+{
+    const Shape *s = &c->shape;
+    Race r = {.q = q, .c = c, .with = *with};
+    const bool kept = s->adds && !s->c_step;
+    const size_t bytes = (size_t)(s->columns * s->d_step) * dtype_bytes((DType)s->out_type);
+    if (kept && cudaMalloc(&r.with.d, bytes) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return OK;
+    }
+    CUDA_TRY(cudaEventCreate(&r.event[0]));
+    CUDA_TRY(cudaEventCreate(&r.event[1]));
+    race(&r, f);
+    (void)cudaEventDestroy(r.event[0]);
+    (void)cudaEventDestroy(r.event[1]);
+    if (kept) CUDA_TRY(cudaFree(r.with.d));
+    return OK;
+}

@@ -1,0 +1,165 @@
+/* Products with a sum or a gelu beside them, on the GPU: as one where the library can, one after the
+ * other where it cannot; with its first suggestion, and with the fastest by the clock. */
+#include "gpu_test.h"
+
+typedef struct {
+    int64_t m, n, k;
+} Size;
+
+/* The last ones are what the library takes: multiples of 8. */
+static const Size sizes[] = {{7, 5, 3},       {33, 65, 17},   {1, 40, 24},   {40, 1, 24},
+                             {0, 5, 3},       {5, 0, 3},      {5, 7, 0},     {130, 72, 200},
+                             {192, 320, 128}, {64, 1024, 96}, {512, 96, 384}};
+enum { N_SIZES = sizeof sizes / sizeof *sizes };
+
+typedef struct {
+    Size s;
+    DType type;
+    int turn; /* ta, tb */
+    Lay lay;  /* of what stands beside a and b */
+    bool bias;
+} Case;
+
+static Call open_call(const Case *c)
+{
+    const bool ta = c->turn & 1, tb = c->turn & 2;
+    Call call = {.n_in = 2, .n_out = 1, .attr = {.gemm = {ta, tb}}};
+    call.in[0] = RANDOM(&gpu.b, c->type, DENSE, ta ? c->s.k : c->s.m, ta ? c->s.m : c->s.k);
+    call.in[1] = RANDOM(&gpu.b, c->type, DENSE, tb ? c->s.n : c->s.k, tb ? c->s.k : c->s.n);
+    call.out[0] = NEW(&gpu.b, c->type, DENSE, c->s.m, c->s.n);
+    return call;
+}
+
+static void try_add(const Case *c)
+{
+    Call call = open_call(c);
+    call.in[call.n_in++] = RANDOM(&gpu.b, c->type, c->lay, c->s.m, c->s.n);
+    if (c->bias) call.in[call.n_in++] = RANDOM(&gpu.b, c->type, DENSE, c->s.n);
+    expect_like_ref(KERNEL_gemm_add, &call, gpu_terms((double)c->s.k), 0);
+}
+
+/* c is onto: what the product is added to must be there once. */
+static void try_add_in_place(const Case *c)
+{
+    Call call = open_call(c);
+    call.out[0] = accumulator(&gpu.b, call.out[0], 1);
+    call.in[call.n_in++] = call.out[0];
+    if (c->bias) call.in[call.n_in++] = RANDOM(&gpu.b, c->type, DENSE, c->s.n);
+    const size_t bytes = gpu.b.arena.used_bytes;
+    char *before = malloc(2 * bytes + 1), *after = before + bytes;
+    assert_non_null(before);
+    memcpy(before, gpu.b.arena.base, bytes);
+    run_on_gpu(KERNEL_gemm_add, &call, before, after);
+    run(KERNEL_gemm_add, &call);
+    const Values want = values_of(&call);
+    memcpy(gpu.b.arena.base, after, bytes);
+    const double one = c->type == BF16 ? ldexp(1, -8) : 0;
+    double largest = 1;
+    for (int64_t i = 0; i < tensor_count(&call.out[0]); i++)
+        largest = fmax(largest, fabs(want.value[0][i]));
+    for (int64_t i = 0; i < tensor_count(&call.out[0]); i++)
+        if (!(fabs(get(&call.out[0], i) - want.value[0][i]) <=
+              (2 * one + gpu_terms((double)c->s.k)) * largest))
+            fail_msg("in place [%d]: %g, ref %g", (int)i, get(&call.out[0], i), want.value[0][i]);
+    values_free(&call, want);
+    free(before);
+    bench_clear(&gpu.b);
+}
+
+/* h is that of u before it is rounded, or after: as far from the formula as bf16 u makes it. */
+static void try_gelu(const Case *c)
+{
+    Call call = open_call(c);
+    if (c->bias) call.in[call.n_in++] = RANDOM(&gpu.b, c->type, DENSE, c->s.n);
+    call.out[call.n_out++] = NEW(&gpu.b, c->type, c->lay, c->s.m, c->s.n);
+    expect_like_ref(KERNEL_gemm_gelu, &call, gpu_terms((double)c->s.k), 0);
+}
+
+/* One after the other, the product is rounded on the way. */
+static void try_dgelu(const Case *c)
+{
+    Call call = open_call(c);
+    call.in[call.n_in++] = RANDOM(&gpu.b, c->type, c->lay, c->s.m, c->s.n);
+    expect_like_ref(KERNEL_gemm_dgelu, &call, gpu_terms((double)c->s.k),
+                    c->type == BF16 ? ldexp(1, -8) : 0);
+}
+
+static void over_all(void (*one)(const Case *))
+{
+    for (int i = 0; i < N_SIZES; i++)
+        for (int turn = 0; turn < 4; turn++)
+            for (int type = 0; type < 2; type++)
+                for (int lay = 0; lay < N_LAYS; lay++) {
+                    const Case c = {sizes[i], gpu_types[type], turn, (Lay)lay,
+                                    (i + turn + lay) % 2};
+                    one(&c);
+                }
+}
+
+static void adds(void **state)
+{
+    (void)state;
+    over_all(try_add);
+    over_all(try_add_in_place);
+}
+
+static void gelus(void **state)
+{
+    (void)state;
+    over_all(try_gelu); /* of what is stored */
+    gpu.m->deterministic(gpu.context, false);
+    over_all(try_gelu); /* as one */
+    gpu.m->deterministic(gpu.context, true);
+}
+
+static void dgelus(void **state)
+{
+    (void)state;
+    over_all(try_dgelu);
+}
+
+/* The same bits as of gelu, run again on u. */
+static void gelu_again(void **state)
+{
+    (void)state;
+    const Case c = {{192, 320, 128}, BF16, 2, DENSE, true};
+    Call call = open_call(&c);
+    call.in[call.n_in++] = RANDOM(&gpu.b, c.type, DENSE, c.s.n);
+    call.out[call.n_out++] = NEW(&gpu.b, c.type, DENSE, c.s.m, c.s.n);
+    const Tensor again = NEW(&gpu.b, c.type, DENSE, c.s.m, c.s.n);
+    const Call gelu = {.in = {call.out[1]}, .n_in = 1, .out = {again}, .n_out = 1};
+    run_on_gpu(KERNEL_gemm_gelu, &call, gpu.b.arena.base, gpu.b.arena.base);
+    run_on_gpu(KERNEL_gelu, &gelu, gpu.b.arena.base, gpu.b.arena.base);
+    for (int64_t i = 0; i < tensor_count(&again); i++)
+        assert_true(get(&again, i) == get(&call.out[0], i));
+    bench_clear(&gpu.b);
+}
+
+/* Measuring runs each product many times; what comes of it is that of one run. In a context of its
+ * own, where no shape is known. */
+static void measured(void **state)
+{
+    DeviceContext *old = gpu.context;
+    DeviceQueue *q = gpu.q;
+    (void)state;
+    gpu_ok(gpu.m->open(0, &gpu.context));
+    gpu.q = gpu.m->queue(gpu.context, LANE_COMPUTE);
+    gpu.m->choices_measure(gpu.context, true);
+    gpu.m->deterministic(gpu.context, false);
+    for (int i = 0; i < 8; i++) {
+        const Case c = {sizes[i & 1 ? N_SIZES - 1 : 1], gpu_types[i >> 1 & 1], 2, DENSE, i >> 2};
+        try_add(&c);
+        try_add_in_place(&c);
+        try_gelu(&c);
+        try_dgelu(&c);
+    }
+    gpu.m->close(gpu.context);
+    gpu.context = old;
+    gpu.q = q;
+}
+
+static const struct CMUnitTest tests[] = {cmocka_unit_test(adds), cmocka_unit_test(gelus),
+                                          cmocka_unit_test(dgelus), cmocka_unit_test(gelu_again),
+                                          cmocka_unit_test(measured)};
+
+GPU_MAIN(tests)

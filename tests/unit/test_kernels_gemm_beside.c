@@ -1,0 +1,166 @@
+/* Products with a sum or a gelu beside them, against plain loops: every transpose, type and memory
+ * order; and against the two kernels that they stand for. */
+#include "kernel_test.h"
+
+static Bench bench;
+
+static long double entry(const Tensor *t, bool transposed, int64_t i, int64_t j)
+{
+    return (long double)get(t, transposed ? j * t->n[1] + i : i * t->n[1] + j);
+}
+
+static long double gelu_of(long double x)
+{
+    const long double a = 0.797884560802865355879892119868763737L;
+    return x / 2 * (1 + tanhl(a * (x + 0.044715L * x * x * x)));
+}
+
+/* The slope by differences, of which the error is in h^4. */
+static long double slope_of(long double x)
+{
+    const long double h = 1e-3L;
+    return (8 * (gelu_of(x + h) - gelu_of(x - h)) - (gelu_of(x + 2 * h) - gelu_of(x - 2 * h))) /
+           (12 * h);
+}
+
+/* a b + bias, as [m n]. */
+static long double *product(const Call *c, const Tensor *bias)
+{
+    const int64_t m = c->out[0].n[0], n = c->out[0].n[1], k = c->in[0].n[!c->attr.gemm.ta];
+    long double *sum = calloc((size_t)(m * n + 1), sizeof *sum);
+    assert_non_null(sum);
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++) {
+            sum[i * n + j] = bias ? (long double)get(bias, j) : 0;
+            for (int64_t p = 0; p < k; p++)
+                sum[i * n + j] += entry(&c->in[0], c->attr.gemm.ta, i, p) *
+                                  entry(&c->in[1], c->attr.gemm.tb, p, j);
+        }
+    return sum;
+}
+
+typedef struct {
+    int64_t m, n, k;
+    int variant; /* bits: ta, tb, bias */
+    DType type;
+} Case;
+
+static Lay lay(const Case *c, int add) { return (Lay)((c->variant + add) % N_LAYS); }
+
+/* a and b, and an output. */
+static Call open_call(const Case *c)
+{
+    const bool ta = c->variant & 1, tb = c->variant & 2;
+    Call call = {.n_in = 2, .n_out = 1};
+    bench_clear(&bench);
+    call.attr.gemm.ta = ta;
+    call.attr.gemm.tb = tb;
+    call.in[0] = RANDOM(&bench, c->type, lay(c, 0), ta ? c->k : c->m, ta ? c->m : c->k);
+    call.in[1] = RANDOM(&bench, c->type, lay(c, 1), tb ? c->n : c->k, tb ? c->k : c->n);
+    call.out[0] = NEW(&bench, c->type, lay(c, 2), c->m, c->n);
+    return call;
+}
+
+static void check(const Case *c, KernelId id, const Call *call, int out, const long double *want)
+{
+    run_twice(&bench, id, call);
+    expect_close(kernel_name(id), &call->out[out], want, rounding(c->type));
+    expect_gaps(&bench);
+}
+
+static void try_add(const Case *c)
+{
+    Call call = open_call(c);
+    const Tensor bias = RANDOM(&bench, c->type, lay(c, 0), c->n);
+    const bool has = c->variant & 4;
+    call.in[call.n_in++] = RANDOM(&bench, c->type, lay(c, 0), c->m, c->n);
+    if (has) call.in[call.n_in++] = bias;
+    long double *want = product(&call, has ? &bias : NULL);
+    for (int64_t i = 0; i < c->m * c->n; i++) want[i] += (long double)get(&call.in[2], i);
+    check(c, KERNEL_gemm_add, &call, 0, want);
+    free(want);
+}
+
+static void try_gelu(const Case *c)
+{
+    Call call = open_call(c);
+    const Tensor bias = RANDOM(&bench, c->type, lay(c, 0), c->n);
+    const bool has = c->variant & 4;
+    if (has) call.in[call.n_in++] = bias;
+    call.out[call.n_out++] = NEW(&bench, c->type, lay(c, 0), c->m, c->n);
+    long double *want = product(&call, has ? &bias : NULL);
+    check(c, KERNEL_gemm_gelu, &call, 1, want);
+    for (int64_t i = 0; i < c->m * c->n; i++) want[i] = gelu_of(want[i]);
+    expect_close("h", &call.out[0], want, 2 * rounding(c->type)); /* that of u, twice rounded */
+    free(want);
+}
+
+static void try_dgelu(const Case *c)
+{
+    Call call = open_call(c);
+    call.in[call.n_in++] = RANDOM(&bench, c->type, lay(c, 0), c->m, c->n);
+    long double *want = product(&call, NULL);
+    for (int64_t i = 0; i < c->m * c->n; i++) want[i] *= slope_of((long double)get(&call.in[2], i));
+    run_twice(&bench, KERNEL_gemm_dgelu, &call);
+    expect_close("dgelu", &call.out[0], want, fmax(rounding(c->type), 1e-11));
+    expect_gaps(&bench);
+    free(want);
+}
+
+static void against_formula(void **state)
+{
+    static const int64_t size[][3] = {{37, 71, 131}, {3, 5, 7}, {33, 1, 65},
+                                      {3, 5, 0},     {0, 5, 7}, {3, 0, 7}};
+    (void)state;
+    for (int i = 0; i < 6; i++)
+        for (int variant = 0; variant < 8; variant++)
+            for (int type = F64; type <= F32; type++) {
+                const Case c = {size[i][0], size[i][1], size[i][2], variant, (DType)type};
+                try_add(&c);
+                try_gelu(&c);
+                try_dgelu(&c);
+            }
+}
+
+/* c may be onto, with the same bits. */
+static void adds_in_place(void **state)
+{
+    (void)state;
+    const Case c = {19, 23, 11, 2, F32};
+    Call call = open_call(&c);
+    const Tensor onto = call.in[call.n_in++] = RANDOM(&bench, F32, lay(&c, 2), c.m, c.n);
+    run(KERNEL_gemm_add, &call);
+    const Tensor apart = call.out[0];
+    call.out[0] = onto;
+    run(KERNEL_gemm_add, &call);
+    for (int64_t i = 0; i < c.m * c.n; i++) assert_true(get(&onto, i) == get(&apart, i));
+}
+
+/* What recompute makes again is what was: h is gelu of u as it is stored, to the bit. */
+static void gelu_of_what_is_stored(void **state)
+{
+    static const DType type[] = {F32, BF16};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        const Case c = {19, 23, 11, 6, type[i]};
+        Call call = open_call(&c);
+        call.out[call.n_out++] = NEW(&bench, c.type, DENSE, c.m, c.n);
+        const Tensor again = NEW(&bench, c.type, DENSE, c.m, c.n);
+        run(KERNEL_gemm_gelu, &call);
+        run(KERNEL_gelu, &(Call){.in = {call.out[1]}, .n_in = 1, .out = {again}, .n_out = 1});
+        for (int64_t k = 0; k < c.m * c.n; k++) assert_true(get(&again, k) == get(&call.out[0], k));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(against_formula),
+        cmocka_unit_test(adds_in_place),
+        cmocka_unit_test(gelu_of_what_is_stored),
+    };
+    bench_open(&bench);
+    const int failed = cmocka_run_group_tests_name("kernels: products and more", tests, NULL, NULL);
+    bench_close(&bench);
+    return failed;
+}
