@@ -81,18 +81,36 @@ Err names_check(const char *key, const char *patterns, const Graph *kind, int n_
     return OK;
 }
 
-/* Is there a copy of tensor t that was made again? recompute calls it so. */
-static bool runs_again(const Program *p, const char *name)
+static bool same_dims(const ProgTensor *a, const ProgTensor *b)
+{
+    bool same = a->ndim == b->ndim;
+    for (int i = 0; same && i < a->ndim; i++) same = dim_same(a->dim[i], b->dim[i]);
+    return same;
+}
+
+/* Is `copy` what recompute calls the copy of `name`? */
+static bool is_copy(const char *copy, const char *name)
 {
     const size_t n = strlen(name);
-    for (int i = p->first[PHASE_I]; i < p->first[PHASE_B]; i++)
-        for (int k = 0; k < p->instr[i].n_out && p->instr[i].again; k++)
-            for (int t = 0; t < p->n_tensors; t++) {
-                const char *copy = p->tensor[t].name;
-                if (p->tensor[t].shows == p->instr[i].out[k] && strncmp(copy, name, n) == 0 &&
-                    strcmp(copy + n, "'") == 0)
-                    return true;
-            }
+    return strncmp(copy, name, n) == 0 && strcmp(copy + n, "'") == 0;
+}
+
+/* Is what makes tensor t run again? Its copy tells by its name; of a part of something without one
+ * (q of q, k and v) the op does, since it is alone of its shape. */
+static bool runs_again(const Program *p, int32_t t)
+{
+    const Instr *maker = NULL;
+    for (int i = p->first[PHASE_F]; i < p->first[PHASE_I]; i++)
+        for (int k = 0; k < p->instr[i].n_out; k++)
+            if (p->instr[i].out[k] == p->tensor[t].shows) maker = &p->instr[i];
+    for (int i = p->first[PHASE_I]; maker && i < p->first[PHASE_B]; i++) {
+        const Instr *in = &p->instr[i];
+        for (int k = 0; k < in->n_out && in->again; k++)
+            if (is_copy(p->tensor[in->out[k]].name, p->tensor[t].name)) return true;
+        if (in->again && in->op == maker->op && in->n_out == maker->n_out &&
+            same_dims(&p->tensor[in->out[0]], &p->tensor[maker->out[0]]))
+            return true;
+    }
     return false;
 }
 
@@ -102,7 +120,7 @@ static bool has_effect(const Program *p, Pattern one, NamesEffect effect)
         if (p->instr[i].op == OP_copy_out && matches(one, p->tensor[p->instr[i].in[0]].name))
             return true;
     for (int t = 0; t < p->n_tensors && effect == NAMES_AGAIN; t++)
-        if (matches(one, p->tensor[t].name) && runs_again(p, p->tensor[t].name)) return true;
+        if (matches(one, p->tensor[t].name) && runs_again(p, t)) return true;
     return false;
 }
 

@@ -36,9 +36,9 @@ static void nothing_again(void **state)
                "  W  %12 d.c [4] += bias_dw %9 {port 3}\n"
                "  I  %13 d.u [6,5] = linear_dgelu %9 %2 %4\n"
                "  I  %14 [6,4] = linear_dx %13 %1\n"
-               "  I  %17 d.x [6,4] = add %9 %14\n"
-               "  W  %15 d.up [5,4] += linear_dw %13 %0 {port 0}\n"
-               "  W  %16 d.b [5] += bias_dw %13 {port 2}\n");
+               "  I  %15 d.x [6,4] = add %9 %14\n"
+               "  W  %16 d.up [5,4] += linear_dw %13 %0 {port 0}\n"
+               "  W  %17 d.b [5] += bias_dw %13 {port 2}\n");
     bed_close(&b);
 }
 

@@ -17,6 +17,7 @@ typedef struct {
     int64_t steps, every, check_every;
     Dataset data;
     char dir[64];
+    FILE *warn; /* NULL: standard error */
     TrainResult result[MAX_RANKS];
 } Plan;
 
@@ -65,11 +66,14 @@ static Err train_body(WorldRank *w, void *work)
                                               .kernels = "",
                                               .config = "",
                                               .model = "{}"}},
-                             .out = fopen("/dev/null", "w")};
+                             .out = fopen("/dev/null", "w"),
+                             .warn = p->warn};
     const Err err = train_run(&t, &p->result[w->rank]);
     fclose(t.out);
     return err;
 }
+
+static Err expected = OK; /* of a run */
 
 static void run(Plan *p)
 {
@@ -92,7 +96,7 @@ static void run(Plan *p)
                                   .vocab = set.config->vocab,
                                   .seed = 1};
     DO(dataset_open(&data, &arena, &p->data));
-    if (world_run(&world) != OK) fail_msg("dp %d, tp %d: %s", p->dp, p->tp, err_text());
+    if (world_run(&world) != expected) fail_msg("dp %d, tp %d: %s", p->dp, p->tp, err_text());
     dataset_close(&p->data);
     const ShadowCount count = shadow_count();
     assert_true(count.contexts == 0 && count.bytes == 0);
@@ -176,8 +180,38 @@ static void on_other_ranks(void **state)
     }
 }
 
+/* Choices that an older program wrote are made anew, and that is said; others are refused. */
+static void choices_of_another_form(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 2; way++) {
+        Plan p = {.device = &device_shadow, .dp = 2, .tp = 1, .steps = 1};
+        char path[96], text[256] = "", *said = NULL;
+        size_t bytes;
+        new_dir(&p);
+        snprintf(path, sizeof path, "%s/kernels.txt", p.dir);
+        FILE *f = fopen(path, "w");
+        assert_non_null(f);
+        fprintf(f, "sheaf products %d\nof some card\n", CHOICES_FORM - way);
+        fclose(f);
+        assert_non_null(p.warn = open_memstream(&said, &bytes));
+        expected = way ? OK : ERR_CONFIG;
+        run(&p);
+        expected = OK;
+        fclose(p.warn);
+        assert_true((strstr(said, "measured again") != NULL) == way);
+        assert_non_null(f = fopen(path, "r"));
+        assert_non_null(fgets(text, sizeof text, f));
+        fclose(f);
+        assert_true((strstr(text, "shadow products") != NULL) == way);
+        free(said);
+        remove_dir(&p);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(goes_on), cmocka_unit_test(on_other_ranks)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(goes_on), cmocka_unit_test(on_other_ranks),
+                                       cmocka_unit_test(choices_of_another_form)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
