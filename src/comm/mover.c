@@ -30,7 +30,7 @@ Err mover_failed(Comm *c, Err err, bool own)
     text[sizeof text - 1] = '\0';
     if (own && c->table->poison) c->table->poison(c, err, text);
     c->mover->abort(c);
-    return err_fail(err, "%s", text);
+    return own ? err_fail(err, "rank %d: %s", c->set.rank, text) : err_fail(err, "%s", text);
 }
 
 void mover_close(Comm *c)

@@ -38,6 +38,9 @@ Err steps_prepare(Rank *r);
 /* memory.c. Local. The arenas, the context and the desk; gives them back. */
 Err memory_open(Rank *r);
 void memory_close(Rank *r);
+/* The host waits for the queue of computing. What is in it may wait for other ranks, one of which may
+ * have failed: then so does this. */
+Err memory_sync(const Rank *r);
 /* Pinned memory for what goes to the device between steps: a detour of the driver's is slower. */
 enum { MEMORY_STAGE_BYTES = 16 << 20 };
 Err memory_stage(Rank *r, void **out);

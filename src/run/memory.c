@@ -117,8 +117,7 @@ void memory_close(Rank *r)
     free(r->logits);
 }
 
-/* What is in the queue may wait for other ranks, one of which may have failed. */
-static Err sync_queue(const Rank *r)
+Err memory_sync(const Rank *r)
 {
     const CommDevice device = {r->memory, r->context};
     return r->settings.comm ? comm_sync(r->settings.comm, device, r->queue)
@@ -133,7 +132,7 @@ Err rank_read(const Rank *r, const void *at, size_t bytes, void *to)
         return OK;
     }
     TRY(r->memory->copy(r->queue, to, at, bytes));
-    return sync_queue(r);
+    return memory_sync(r);
 }
 
 Err rank_write(Rank *r, void *at, size_t bytes, const void *from)
@@ -144,7 +143,7 @@ Err rank_write(Rank *r, void *at, size_t bytes, const void *from)
         return OK;
     }
     TRY(r->memory->copy(r->queue, at, from, bytes));
-    return sync_queue(r);
+    return memory_sync(r);
 }
 
 Err memory_stage(Rank *r, void **out)
@@ -178,7 +177,7 @@ Err desk_fetch(Rank *r)
     if (!r->memory) return OK;
     TRY(r->memory->copy(r->queue, desk_of(r, loss), r->base[ARENA_STEP] + loss,
                         arena_bytes(r, ARENA_STEP) + ARENA_ALIGN - loss));
-    return sync_queue(r);
+    return memory_sync(r);
 }
 
 double *desk_verdict(const Rank *r)

@@ -43,7 +43,7 @@ Err watch_step(Rank *r, int64_t step)
         atomic_store_explicit(&w->step, step, memory_order_relaxed);
     }
     if (step) return marks_put(r, -1);
-    if (r->marks.marks) TRY(r->memory->sync(r->queue));
+    if (r->marks.marks) TRY(memory_sync(r));
     return marks_settle(r, now_s());
 }
 

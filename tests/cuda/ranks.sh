@@ -4,30 +4,55 @@
 #     tests/cuda/ranks.sh bundle [FOLDER]    where it can be built: program, tests and libraries, to
 #                                            build/gpu-bundle
 #     tests/cuda/ranks.sh run [FOLDER]       where the GPU is: runs the tests of that folder
+#     tests/cuda/ranks.sh nccl [FOLDER]      there: those of NCCL alone, with one rank
 #
-# The CUDA libraries themselves are those of the machine with the GPU. Exit status 77: no GPU.
+# The CUDA libraries themselves, and NCCL, are those of the machine with the GPU. Exit status 77: no GPU.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 folder=${2:-build/gpu-bundle} build=${SHEAF_BUILD:-build/release}
 
 bundle() {
     rm -rf "$folder" && mkdir -p "$folder/lib"
-    cp "$build"/{sheaf,sheaf-cuda.so,tests/cuda/test_cuda_ranks} "$folder"
-    strip --strip-debug "$folder"/{sheaf,sheaf-cuda.so,test_cuda_ranks}
+    cp "$build"/{sheaf,sheaf-cuda.so,sheaf-nccl.so,tests/cuda/test_cuda_ranks,tests/nccl/test_nccl_{comm,ranks}} "$folder"
+    strip --strip-debug "$folder"/{sheaf,sheaf-*.so,test_*}
     ldd "$folder"/{sheaf,test_cuda_ranks} | awk '$3 ~ /^\// && $1 !~ /^lib(c|m|pthread|dl)\.so/ {print $3}' |
         sort -u | xargs -I{} cp -L {} "$folder/lib"
     du -sh "$folder"
 }
 
-run() {
+libraries() {
     local root
     root=$(dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")")
-    export LD_LIBRARY_PATH=$PWD/$folder/lib:$root/lib64:${LD_LIBRARY_PATH-}
+    export LD_LIBRARY_PATH=$PWD/$folder/lib:$root/lib64:$root/lib:${LD_LIBRARY_PATH-}
     "$folder/sheaf" --version
+}
+
+# Steps of the program: NCCL is opened and told of, and changes no loss.
+train() { # train NAME KEY=VALUE...
+    "$folder/sheaf" train examples/llama-tiny.yaml data.train=README.md data.valid= run.valid_every=0 run.steps=4 \
+        run.dir="$scratch/$1" run.device=cuda numerics.deterministic=true "${@:2}" >"$scratch/$1.out" ||
+        { cat "$scratch/$1.out"; return 1; }
+    grep -o '"loss": [0-9.]*' "$scratch/$1/metrics.jsonl" >"$scratch/$1.losses"
+}
+
+nccl() {
+    libraries
+    for test in test_nccl_comm test_nccl_ranks; do "$folder/$test" "$folder/sheaf-cuda.so"; done
+    scratch=$(mktemp -d)
+    trap 'rm -rf "$scratch"' EXIT
+    train without
+    train with run.comm=nccl
+    grep "between ranks NCCL" "$scratch/with.out"
+    diff "$scratch/without.losses" "$scratch/with.losses" && wc -l <"$scratch/with.losses"
+    echo "nccl: all passed"
+}
+
+run() {
+    libraries
     "$folder/test_cuda_ranks" "$folder/sheaf-cuda.so"
 }
 
 case ${1-} in
-bundle | run) "$1" ;;
-*) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 2 ;;
+bundle | run | nccl) "$1" ;;
+*) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac

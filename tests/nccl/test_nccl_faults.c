@@ -93,7 +93,7 @@ static void a_gpu_that_stops(void **state)
 {
     (void)state;
     fault = (StandinFault){FAULT_NEVER, AT};
-    expect("(run.timeout_s=0.4) for its device: all-reduce #3 over {0 1 2}", "s ago, after all",
+    expect("(run.timeout_s=0.4) for the device: all-reduce #3 over {0 1 2}", "s ago, after all",
            0.4);
 }
 
@@ -101,7 +101,7 @@ static void a_communicator_that_does_not_open(void **state)
 {
     (void)state;
     fault = (StandinFault){FAULT_OPEN, 0};
-    expect("rank 1: cannot meet the members of a group: remote process exited", NULL, 20);
+    expect("rank 1: nccl: cannot meet the members of a group: remote process exited", NULL, 20);
 }
 
 /* Ranks that wait for their device hear of another's end. */

@@ -33,7 +33,7 @@ Err nccl_ok(const Comm *c, const Way *w, NcclResult result, const char *call)
     if (result == NCCL_OK || result == NCCL_IN_PROGRESS) return OK;
     const char *more = api_of(c)->GetLastError(w->comm);
     say_launch(c, w, launched, sizeof launched);
-    return err_fail(ERR_PEER, "nccl: rank %d: %scannot %s: %s%s%s", c->set.rank, launched, call,
+    return err_fail(ERR_PEER, "nccl: %scannot %s: %s%s%s", launched, call,
                     api_of(c)->GetErrorString(result), more && *more ? ": " : "", more ? more : "");
 }
 
@@ -59,10 +59,10 @@ Err nccl_late(Comm *c, double waited_s)
     if (!oldest) return OK; /* the device computes, for as long as it likes */
     return err_fail(
         ERR_PEER,
-        "rank %d: waited %.1f s (run.timeout_s=%g) for its device: %s was launched "
+        "nccl: waited %.1f s (run.timeout_s=%g) for the device: %s was launched "
         "%.1f s ago, after all members had begun it, and is not over; did the GPU of "
         "one of them stop, or the network between them? NCCL_DEBUG=INFO makes NCCL tell",
-        c->set.rank, waited_s, c->set.timeout_s, transfer_name(&oldest->t, oldest->sequence, name),
+        waited_s, c->set.timeout_s, transfer_name(&oldest->t, oldest->sequence, name),
         comm_now_s() - oldest->at_s);
 }
 

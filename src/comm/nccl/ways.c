@@ -77,10 +77,10 @@ static Err await_members(Comm *c, Way *w, const WayName *name)
         const double waited_s = comm_now_s() - since_s;
         if (c->set.timeout_s > 0 && waited_s >= c->set.timeout_s)
             return err_fail(ERR_PEER,
-                            "nccl: rank %d waited %.1f s (run.timeout_s=%g) for a communicator of "
+                            "nccl: waited %.1f s (run.timeout_s=%g) for a communicator of "
                             "%d ranks, the first %d, the last %d; NCCL_DEBUG=INFO makes NCCL tell "
                             "where it is",
-                            c->set.rank, waited_s, c->set.timeout_s, members.n, members.rank[0],
+                            waited_s, c->set.timeout_s, members.n, members.rank[0],
                             members.rank[members.n - 1]);
         sched_yield();
     }
