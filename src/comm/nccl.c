@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <unistd.h>
 #include "base/beside.h"
-#include "comm/nccl/api.h"
 #include "comm/nccl/entry.h"
 
 static Err load(const char *path, const NcclEntry **out)
@@ -28,14 +27,12 @@ static Err load(const char *path, const NcclEntry **out)
     return OK;
 }
 
-Err nccl_open(const char *path, const char *library, NcclLibrary **out)
+Err nccl_open(const char *path, const char *library, NcclLibrary *out)
 {
     const NcclEntry *entry;
     TRY(load(path, &entry));
     return entry->open(library, out);
 }
-
-int nccl_version(const NcclLibrary *l) { return l->version; }
 
 const char *nccl_version_words(int version, char words[NCCL_WORDS_BYTES])
 {
@@ -46,16 +43,16 @@ const char *nccl_version_words(int version, char words[NCCL_WORDS_BYTES])
 
 bool nccl_shares_gpus(int version) { return version >= NCCL_SHARED_VERSION; }
 
-Err nccl_attach(NcclLibrary *l, Comm *c) { return l->entry->attach(l, c); }
+Err nccl_attach(const NcclLibrary *l, Comm *c) { return l->entry->attach(l, c); }
 
 const char *nccl_text(const char *path)
 {
     static _Thread_local char text[512];
     char words[NCCL_WORDS_BYTES];
-    NcclLibrary *l;
+    NcclLibrary l;
     if (nccl_open(path, NULL, &l) == OK)
         snprintf(text, sizeof text, "nccl: %s, not run on two GPUs yet",
-                 nccl_version_words(l->version, words));
+                 nccl_version_words(l.version, words));
     else
         snprintf(text, sizeof text, "%s", err_text());
     return text;

@@ -3,10 +3,10 @@
  * sheaf-nccl.so lies beside the program and is opened at run time, and so is the library of NCCL,
  * libnccl.so.2, which it looks for as any program does (LD_LIBRARY_PATH, the system's folders).
  *
- *     NcclLibrary *nccl;
+ *     NcclLibrary nccl;
  *     if (nccl_open(NULL, NULL, &nccl) != OK) puts(err_text());       why it cannot be used
  *     TRY(mpi_join(world, &arena, &settings, &comm));                 or local_join
- *     TRY(nccl_attach(nccl, comm));                                   now device memory goes by NCCL
+ *     TRY(nccl_attach(&nccl, comm));                                  now device memory goes by NCCL
  *     TRY(comm_prepare(comm, transfers, n));                          all groups, by all ranks
  *
  * The comm lets members meet as ever, and moves what is on the host; NCCL moves what is on GPUs
@@ -16,21 +16,26 @@
 #define COMM_NCCL_H
 
 #include "comm/comm.h"
+#include "comm/nccl/api.h"
 
-typedef struct NcclLibrary NcclLibrary;
+/* Shared objects stay open: this may be copied, and let go. */
+typedef struct NcclLibrary {
+    const struct NcclEntry *entry;
+    int version; /* as NCCL counts: 22809 is 2.28.9 */
+    NcclApi api;
+} NcclLibrary;
 
 enum { NCCL_WORDS_BYTES = 32 };
 
 /* Local. Opens the shared object (NULL: beside the running program) and NCCL (NULL: libnccl.so.2).
- * ERR_CONFIG says what is missing. Both stay open. */
-Err nccl_open(const char *path, const char *library, NcclLibrary **out);
-/* Local. As NCCL counts: 22809 is 2.28.9; and in words. */
-int nccl_version(const NcclLibrary *l);
+ * ERR_CONFIG says what is missing. */
+Err nccl_open(const char *path, const char *library, NcclLibrary *out);
+/* Local. "NCCL 2.28.9" */
 const char *nccl_version_words(int version, char words[NCCL_WORDS_BYTES]);
 /* Local. May two ranks be on one GPU? */
 bool nccl_shares_gpus(int version);
 /* Local. Of a comm on which nothing was begun yet. */
-Err nccl_attach(NcclLibrary *l, Comm *c);
+Err nccl_attach(const NcclLibrary *l, Comm *c);
 /* Local. In one line, for people: the version, or why there is none. */
 const char *nccl_text(const char *path);
 

@@ -17,7 +17,8 @@ typedef struct {
 enum { OFFER_NUMBERS = sizeof(Offer) / sizeof(int64_t) };
 
 typedef struct {
-    NcclLibrary *nccl;
+    NcclLibrary nccl;
+    bool has_nccl;
     char why_not[TRANSPORT_BYTES / 2]; /* this rank has no NCCL */
 } Found;
 
@@ -27,8 +28,9 @@ static Err look(const WorldRank *r, const TransportSettings *s, Offer *out, Foun
     *found = (Found){0};
     if (out->has_memory <= 0 || s->wish == WISH_MPI) return OK;
     TRY(s->device->memory->identify(r->rank, (uint64_t *)&out->card));
-    if (nccl_open(s->object, s->library, &found->nccl) == OK)
-        out->version = nccl_version(found->nccl);
+    found->has_nccl = nccl_open(s->object, s->library, &found->nccl) == OK;
+    if (found->has_nccl)
+        out->version = found->nccl.version;
     else
         snprintf(found->why_not, sizeof found->why_not, "%.*s", (int)sizeof found->why_not - 1,
                  err_text());
@@ -52,7 +54,7 @@ static Err gather(WorldRank *r, const Offer *mine, Offer **all)
 /* A rank has no NCCL: all learn why. */
 static void learn(WorldRank *r, const Found *found, char *why)
 {
-    const Err mine = found->nccl ? OK : err_fail(ERR_CONFIG, "%s", found->why_not);
+    const Err mine = found->has_nccl ? OK : err_fail(ERR_CONFIG, "%s", found->why_not);
     (void)world_agree(r, mine);
     r->agreed = false; /* it need not be the end */
     snprintf(why, TRANSPORT_BYTES / 2, "%.*s", TRANSPORT_BYTES / 2 - 1, err_text());
@@ -106,7 +108,7 @@ static Err settle(WorldRank *r, const TransportSettings *s, const Offer *all, co
     if (!why[0]) {
         snprintf(words, TRANSPORT_BYTES, "between ranks %s moves what is on the cards",
                  nccl_version_words((int)all[0].version, version));
-        return nccl_attach(found->nccl, r->comm);
+        return nccl_attach(&found->nccl, r->comm);
     }
     if (s->wish == WISH_NCCL)
         return err_fail(ERR_CONFIG,

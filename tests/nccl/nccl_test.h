@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "comm/nccl.h"
-#include "comm/nccl/api.h"
 #include "comm_test.h"
 #include "device/open.h"
 #include "nccl/standin.h"
@@ -22,7 +21,7 @@ enum { DEVICE_ARENA = 1, FIRST_RANKS = 4 };
 
 static struct {
     const Device *device;
-    NcclLibrary *nccl;
+    NcclLibrary nccl;
     int ranks; /* of tests that take any number */
     bool on_shadow;
     StandinSetFault *fault;
@@ -57,8 +56,7 @@ static inline int bed_open(int argc, char **argv)
         return bed.on_shadow ? 1 : 77;
     }
     char words[NCCL_WORDS_BYTES];
-    printf("%s on device %s\n", nccl_version_words(nccl_version(bed.nccl), words),
-           bed.device->name);
+    printf("%s on device %s\n", nccl_version_words(bed.nccl.version, words), bed.device->name);
     if (!bed.on_shadow) return 0;
     void *standin = dlopen(STANDIN_OBJECT, RTLD_NOW | RTLD_NOLOAD);
     *(void **)(void *)&bed.fault = dlsym(standin, "standin_fault");
@@ -73,7 +71,7 @@ static inline Err side_open(TestRank *r, Side *s)
 {
     void *device;
     *s = (Side){.r = r, .m = bed.device->memory};
-    TRY(nccl_attach(bed.nccl, r->comm));
+    TRY(nccl_attach(&bed.nccl, r->comm));
     TRY(s->m->open(r->rank % s->m->count(), &s->context));
     s->queue = s->m->queue(s->context, LANE_COMPUTE);
     TRY(s->m->alloc(s->context, TEST_BYTES, &device));

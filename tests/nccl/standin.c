@@ -144,8 +144,12 @@ NcclResult ncclCommAbort(NcclComm *comm)
 static void enqueue(NcclComm *c)
 {
     Batch *b = c->waiting;
+    const bool breaks = b->breaks;
     c->waiting = NULL;
     shadow_put(b->queue, meet_try, b);
+    if (!breaks) return;
+    snprintf(c->text, sizeof c->text, "a cable was pulled");
+    atomic_store(&c->error, NCCL_REMOTE_ERROR);
 }
 
 NcclResult ncclCommGetAsyncError(NcclComm *comm, NcclResult *out)
@@ -192,11 +196,8 @@ static NcclResult start(Batch *b)
         snprintf(c->text, sizeof c->text, "asked for by the test");
         return NCCL_REMOTE_ERROR;
     }
-    if (fault == FAULT_ASYNC) {
-        snprintf(c->text, sizeof c->text, "a cable was pulled");
-        atomic_store(&c->error, NCCL_REMOTE_ERROR);
-    }
     b->never = fault == FAULT_NEVER;
+    b->breaks = fault == FAULT_ASYNC;
     b->number = ++c->launched;
     c->waiting = b;
     c->polls = b->number == 1 ? 3 : (int)(b->number * 7 % 3);

@@ -256,7 +256,8 @@ bool meet_try(void *batch)
         return true;
     }
     /* A GPU would wait as well, until the communicator is given up. */
-    if (b->never || atomic_load(&c->shared->failed) || atomic_load(&c->error)) return false;
+    if (b->never || b->breaks || atomic_load(&c->shared->failed) || atomic_load(&c->error))
+        return false;
     if ((!b->published && !publish(b)) || !all_published(b) || !agree(b)) return false;
     for (int i = 0; i < b->n; i++) take(b, i, pair_number(b, i));
     atomic_store(&meeting(c, b->number)->consumed[c->rank], b->number);

@@ -43,7 +43,7 @@ typedef struct Batch {
     NcclCall call[MOST_CALLS];
     const void *from[MOST_CALLS];
     void *to[MOST_CALLS];
-    bool published, never;
+    bool published, never, breaks; /* breaks: when it is in the queue */
 } Batch;
 
 struct NcclComm {

@@ -49,7 +49,7 @@ static void every_layout(void **state)
         if (!bed.on_shadow) w.init = true;
         run_world(device_rows[i].name, &w, &want);
         w.device = bed.device;
-        w.nccl = bed.nccl;
+        w.nccl = &bed.nccl;
         if (bed.on_shadow) shadow_set((uint64_t)i, i % 2 ? SHADOW_COIN : SHADOW_LATEST);
         run_world(device_rows[i].name, &w, &got);
         compare(device_rows[i].name, &want, &got);
@@ -70,7 +70,7 @@ static void any_timing(void **state)
         w.steps = 2;
         run_world(device_rows[i].name, &w, &want);
         w.device = bed.device;
-        w.nccl = bed.nccl;
+        w.nccl = &bed.nccl;
         w.hostile = true;
         w.nap_s = 2e-4;
         w.seed = (uint64_t)i;

@@ -24,9 +24,9 @@ typedef struct {
     int without;  /* number of a micro-batch whose tokens all have weight 0; -1: none */
     bool hostile; /* see CommSettings */
     bool staged;  /* likewise */
-    struct NcclLibrary *nccl; /* moves memory of the device; NULL: the comm does */
-    double nap_s;             /* ranks sleep at random, so long at most */
-    uint64_t seed;            /* of both */
+    const struct NcclLibrary *nccl; /* moves memory of the device; NULL: the comm does */
+    double nap_s;                   /* ranks sleep at random, so long at most */
+    uint64_t seed;                  /* of both */
     bool
         validate; /* after the steps: the loss alone, of other batches, by ranks that share state */
     bool init;    /* weights as a run starts from, not those of tests */

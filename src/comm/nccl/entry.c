@@ -1,7 +1,6 @@
 /* entry.c -- finds NCCL, and gives a comm its mover. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
-#include <stdlib.h>
 
 #include "comm/nccl/ways.h"
 
@@ -19,7 +18,7 @@ static Err find_calls(void *object, const char *name, NcclApi *out)
     return err_fail(ERR_CONFIG, "nccl: %s has no %s; NCCL 2.14 or newer has", name, missing);
 }
 
-static Err open_library(const char *name, NcclLibrary **out)
+static Err open_library(const char *name, NcclLibrary *out)
 {
     NcclApi api;
     int version = 0;
@@ -34,19 +33,16 @@ static Err open_library(const char *name, NcclLibrary **out)
     if (api.GetVersion(&version) != NCCL_OK || version < NCCL_LEAST_VERSION)
         return err_fail(ERR_CONFIG, "nccl: %s is version %d; 2.14.0 (%d) is the first that does",
                         name, version, NCCL_LEAST_VERSION);
-    Library *l = calloc(1, sizeof *l); /* as the object, it stays */
-    if (!l) return err_fail(ERR_NOMEM, "nccl: no memory for its table");
-    *l = (Library){.base = {&sheaf_nccl, version}, .api = api};
-    *out = &l->base;
+    *out = (NcclLibrary){&sheaf_nccl, version, api};
     return OK;
 }
 
-static Err attach(NcclLibrary *l, Comm *c)
+static Err attach(const NcclLibrary *l, Comm *c)
 {
     Nccl *n;
     TRY(ARENA_NEW(c->arena, 1, &n));
     TRY(ARENA_NEW(c->arena, c->set.in_flight, &n->ready));
-    n->library = (const Library *)l;
+    n->api = l->api;
     comm_set_mover(c, &nccl_mover, n);
     return OK;
 }

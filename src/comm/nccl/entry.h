@@ -8,17 +8,11 @@
 
 #define NCCL_ENTRY_NAME "sheaf_nccl"
 
-typedef struct {
+typedef struct NcclEntry {
     size_t comm_bytes, transfer_bytes, memory_bytes; /* sizeof Comm, Transfer, DeviceMemory */
-    Err (*open)(const char *library, NcclLibrary **out);
-    Err (*attach)(NcclLibrary *l, Comm *c);
+    Err (*open)(const char *library, NcclLibrary *out);
+    Err (*attach)(const NcclLibrary *l, Comm *c);
 } NcclEntry;
-
-/* What a library begins with, wherever it comes from. */
-struct NcclLibrary {
-    const NcclEntry *entry;
-    int version;
-};
 
 extern const NcclEntry sheaf_nccl __attribute__((visibility("default")));
 

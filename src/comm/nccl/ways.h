@@ -27,15 +27,9 @@
 #ifndef COMM_NCCL_WAYS_H
 #define COMM_NCCL_WAYS_H
 
-#include "comm/nccl/api.h"
 #include "comm/nccl/entry.h"
 
 enum { WAY_RING = 8 }; /* launches of a way that are remembered */
-
-typedef struct {
-    NcclLibrary base;
-    NcclApi api;
-} Library;
 
 /* One that was put into the queue of a way. */
 typedef struct {
@@ -61,7 +55,7 @@ typedef struct Way {
 } Way;
 
 typedef struct {
-    const Library *library;
+    NcclApi api;
     Way *ways, *spare;
     DeviceEvent **ready; /* [in_flight] */
 } Nccl;
@@ -101,9 +95,6 @@ void nccl_abort(Comm *c);
 
 extern const CommMover nccl_mover;
 
-static inline const NcclApi *api_of(const Comm *c)
-{
-    return &((const Nccl *)c->mover_state)->library->api;
-}
+static inline const NcclApi *api_of(const Comm *c) { return &((const Nccl *)c->mover_state)->api; }
 
 #endif
