@@ -8,15 +8,36 @@
 
 extern const Device cpu_base_device;
 double cpu_base_peak(DType type);
-#ifdef SHEAF_CPU_X86
-extern const Device cpu_avx2_device, cpu_avx512_device;
+#ifdef SHEAF_CPU_AVX2
+extern const Device cpu_avx2_device;
 double cpu_avx2_peak(DType type);
+#endif
+#ifdef SHEAF_CPU_AVX512
+extern const Device cpu_avx512_device;
 double cpu_avx512_peak(DType type);
 #endif
 
+/* What one instruction set brings; no device: it is not in this build. */
+typedef struct {
+    const char *name;
+    const Device *device;
+    double (*peak)(DType type);
+} Set;
+
+static const Set sets[N_CPU_SIMD] = {
+    [CPU_BASE] = {"portable code", &cpu_base_device, cpu_base_peak},
+#ifdef SHEAF_CPU_AVX2
+    [CPU_AVX2] = {"AVX2", &cpu_avx2_device, cpu_avx2_peak},
+#endif
+#ifdef SHEAF_CPU_AVX512
+    [CPU_AVX512] = {"AVX-512", &cpu_avx512_device, cpu_avx512_peak},
+#endif
+};
+
 bool cpu_has(CpuSimd simd)
 {
-#ifdef SHEAF_CPU_X86
+    if (!sets[simd].device) return false;
+#ifdef SHEAF_CPU_AVX2
     /* These also ask the system whether it saves the wide registers. */
     const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -30,11 +51,7 @@ bool cpu_has(CpuSimd simd)
 const Device *device_cpu_simd(CpuSimd simd)
 {
     MUST(cpu_has(simd), "this CPU has no instruction set %d", (int)simd);
-#ifdef SHEAF_CPU_X86
-    if (simd == CPU_AVX512) return &cpu_avx512_device;
-    if (simd == CPU_AVX2) return &cpu_avx2_device;
-#endif
-    return &cpu_base_device;
+    return sets[simd].device;
 }
 
 static CpuSimd widest(void)
@@ -55,20 +72,12 @@ Err device_cpu_open(const char *library, const Device **out)
     return OK;
 }
 
-double device_cpu_peak(DType type)
-{
-#ifdef SHEAF_CPU_X86
-    if (widest() == CPU_AVX512) return cpu_avx512_peak(type);
-    if (widest() == CPU_AVX2) return cpu_avx2_peak(type);
-#endif
-    return cpu_base_peak(type);
-}
+double device_cpu_peak(DType type) { return sets[widest()].peak(type); }
 
 const char *device_cpu_text(void)
 {
-    static const char *const name[N_CPU_SIMD] = {"portable code", "AVX2", "AVX-512"};
     static _Thread_local char text[320];
-    const int n = snprintf(text, sizeof text, "cpu: %s; bf16 products by %s", name[widest()],
+    const int n = snprintf(text, sizeof text, "cpu: %s; bf16 products by %s", sets[widest()].name,
                            units_text(widest() == CPU_AVX512 ? units_in_use() : UNIT_FMA));
     if (blas_sgemm())
         snprintf(text + n, sizeof text - (size_t)n, "; f32 products by %s", blas_text());
