@@ -37,6 +37,7 @@ typedef struct {
     Rank rank;
     const Device *device;
     RankTrace trace;
+    Team *team;
     double start_s, flops_per_s, copy_Bps;
 } Bench;
 
@@ -137,6 +138,7 @@ static Err open_rank(Bench *b)
     TRY(job_compile(&set, &b->arena, &b->job));
     const RankSettings rank = {.program = &b->job.linked,
                                .device = b->device,
+                               .team = b->team, /* of the host: initial weights */
                                .deterministic = b->o.deterministic != 0,
                                .optim = b->job.settings.optim,
                                .trace = &b->trace};
@@ -300,12 +302,15 @@ static Err run(Bench *b)
     printf("\n%s, %lld x %lld tokens, bf16%s\n", b->o.model, (long long)b->o.sequences,
            (long long)b->o.seq_len, b->o.deterministic ? ", deterministic" : "");
     b->start_s = now_s();
+    TRY(team_open(&b->team, (int)sysconf(_SC_NPROCESSORS_ONLN), -1));
     TRY(open_rank(b));
+    printf("weights there after %.2f s\n", now_s() - b->start_s);
     TRY(choose(b));
     TRY(time_steps(b, &median));
     TRY(take_apart(b, median));
     TRY(print_memory(b));
     rank_close(&b->rank);
+    team_close(b->team);
     arena_close(&b->arena);
     return OK;
 }

@@ -7,7 +7,6 @@
  * So one seed is one bijection, and streams are disjoint parts of its counters. */
 #include "base/philox.h"
 
-#include <math.h>
 #include "base/err.h"
 
 enum { PHILOX_ROUNDS = 10, FEISTEL_ROUNDS = 8 };
@@ -55,16 +54,6 @@ uint64_t random_bits(const Random *r, uint64_t index)
 }
 
 double random_uniform(const Random *r, uint64_t index) { return fraction(random_bits(r, index)); }
-
-double random_normal(const Random *r, uint64_t index)
-{
-    const double two_pi = 6.283185307179586476925;
-    uint32_t word[4];
-    words_at(r, index, word);
-    const double radius = 1.0 - fraction(join(word[0], word[1])); /* in (0, 1]: has a logarithm */
-    const double angle = two_pi * fraction(join(word[2], word[3]));
-    return sqrt(-2.0 * log(radius)) * cos(angle);
-}
 
 /* A Feistel network over 2 * half_bits bits: a bijection whatever the round function is. */
 static uint64_t feistel(const Random *r, int half_bits, uint64_t index)

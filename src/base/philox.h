@@ -22,6 +22,8 @@ void philox(const uint32_t key[2], const uint32_t counter[4], uint32_t out[4]);
 uint64_t random_bits(const Random *r, uint64_t index);
 double random_uniform(const Random *r, uint64_t index);
 double random_normal(const Random *r, uint64_t index);
+/* normal.c: of n elements at once, which is much faster. */
+void random_normals(const Random *r, const uint64_t *index, int64_t n, double *out);
 /* The image of `index` under a keyed permutation of [0, n), n >= 1. */
 uint64_t random_permute(const Random *r, uint64_t n, uint64_t index);
 

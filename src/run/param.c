@@ -113,24 +113,33 @@ typedef struct {
     Random random;
 } Start;
 
-enum { START_TILE = 1 << 14 };
+enum { START_TILE = 1 << 14, START_BLOCK = 1 << 9 };
+
+/* Normal numbers of the elements [from, from + n) of the stretch. */
+static void start_normal(const Start *s, int64_t from, int n, double *out)
+{
+    uint64_t global[START_BLOCK];
+    for (int i = 0; i < n; i++) {
+        const int64_t at = s->from + from + i;
+        global[i] = (uint64_t)(s->whole ? s->piece->lo + at : rank_piece_global(s->piece, at));
+    }
+    random_normals(&s->random, global, n, out);
+    for (int i = 0; i < n; i++) out[i] *= s->std;
+}
 
 static void start_tile(void *work, int64_t tile)
 {
     const Start *s = work;
+    double x[START_BLOCK];
     const int64_t count = s->w.n[0];
     const int64_t end = (tile + 1) * START_TILE < count ? (tile + 1) * START_TILE : count;
-    for (int64_t i = tile * START_TILE; i < end; i++) {
-        double x = s->init == INIT_ONES ? 1.0 : 0.0;
-        if (s->init == INIT_NORMAL) {
-            const int64_t at = s->from + i;
-            const int64_t global = s->whole ? s->piece->lo + at : rank_piece_global(s->piece, at);
-            x = s->std * random_normal(&s->random, (uint64_t)global);
-        }
-        if (s->w.dtype == F64)
-            ((double *)s->w.data)[i] = x;
-        else
-            ((float *)s->w.data)[i] = (float)x;
+    for (int i = 0; i < START_BLOCK; i++) x[i] = s->init == INIT_ONES ? 1.0 : 0.0;
+    for (int64_t from = tile * START_TILE; from < end; from += START_BLOCK) {
+        const int n = (int)(end - from < START_BLOCK ? end - from : START_BLOCK);
+        if (s->init == INIT_NORMAL) start_normal(s, from, n, x);
+        for (int i = 0; i < n && s->w.dtype == F64; i++) ((double *)s->w.data)[from + i] = x[i];
+        for (int i = 0; i < n && s->w.dtype != F64; i++)
+            ((float *)s->w.data)[from + i] = (float)x[i];
     }
 }
 
