@@ -107,7 +107,8 @@ static Err open_parts(DeviceContext *c)
         CUDA_TRY(cudaStreamCreateWithPriority(&c->queue[i].stream, cudaStreamNonBlocking,
                                               i == LANE_COMPUTE ? low : high));
         CUDA_TRY(cudaMalloc((void **)&c->queue[i].ticket, sizeof *c->queue[i].ticket));
-        CUDA_TRY(cudaMemset(c->queue[i].ticket, 0, sizeof *c->queue[i].ticket));
+        CUDA_TRY(
+            cudaMemsetAsync(c->queue[i].ticket, 0, sizeof *c->queue[i].ticket, c->queue[i].stream));
     }
     void *scratch;
     TRY(cuda_scratch(&c->queue[LANE_COMPUTE], BLAS_SCRATCH, &scratch));
