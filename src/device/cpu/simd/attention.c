@@ -5,27 +5,37 @@
  * lse = max + log(sum). Of a few queries alone: attention_few.c. */
 #include "device/cpu/simd/attention.h"
 
+/* Two blocks of queries share the panels of keys and values: rows of a head lie pages apart, and
+ * reading them for each block cost a tenth of the time. */
+enum { BLOCKS = 2 };
+
 typedef struct {
-    Panel turned, rows, o; /* rows: of keys, then of values */
-    Scores s;              /* [key][query] */
+    Panel turned, o;
     Ranges ranges;
+    Block queries;
     float max[SPAN], sum[SPAN], shrink[SPAN];
+} Side;
+
+typedef struct {
+    Panel k, v;
+    Scores s; /* [key][query] */
+    Side side[BLOCKS];
 } State;
 
 /* Scores to weights exp(s - max), W queries at a time; what the rows hold goes to the new max. */
-static void weigh(State *st)
+static void weigh(Side *st, Scores s)
 {
     for (int i = 0; i < SPAN; i += W) {
         const V old = v_load(st->max + i);
         V max = old, sum = v_load(st->sum + i);
-        for (int j = 0; j < SPAN; j++) max = v_max(max, v_load(&st->s[j][i]));
+        for (int j = 0; j < SPAN; j++) max = v_max(max, v_load(&s[j][i]));
         /* A row that has seen nothing yet has weights exp(-inf - 0) = 0. */
         const V base = v_pick(max == v_set(-HUGE_VALF), v_set(0), max);
         const V shrink = v_exp(old - base);
         sum *= shrink;
         for (int j = 0; j < SPAN; j++) {
-            const V p = v_exp(v_load(&st->s[j][i]) - base);
-            v_store(&st->s[j][i], p);
+            const V p = v_exp(v_load(&s[j][i]) - base);
+            v_store(&s[j][i], p);
             sum += p;
         }
         v_store(st->max + i, max);
@@ -34,7 +44,7 @@ static void weigh(State *st)
     }
 }
 
-static void shrink_rows(State *st, int64_t step)
+static void shrink_rows(Side *st, int64_t step)
 {
     for (int i = 0; i < SPAN; i++) {
         if (st->shrink[i] == 1) continue;
@@ -43,54 +53,82 @@ static void shrink_rows(State *st, int64_t step)
     }
 }
 
-static void store_rows(const Call *call, State *st, Block queries, int64_t head)
+static void store_rows(const Call *call, Side *st, int64_t head)
 {
     const Tensor *o = &call->out[0], *lse = &call->out[1];
     const int64_t channels = o->n[2], step = padded(channels);
-    for (int64_t i = 0; i < queries.n; i++) {
+    for (int64_t i = 0; i < st->queries.n; i++) {
         /* A row that saw no key: o is 0, and its lse is -inf. */
         const float factor = st->sum[i] == 0 ? 0 : 1 / st->sum[i];
         float *row = st->o.at + i * step;
         for (int64_t c = 0; c < step; c += W) v_store(row + c, factor * v_load(row + c));
-        store_piece(head_row(o, queries.at + i, head), 0, channels, row);
-        tensor_set(lse, (queries.at + i) * o->n[1] + head,
+        store_piece(head_row(o, st->queries.at + i, head), 0, channels, row);
+        tensor_set(lse, (st->queries.at + i) * o->n[1] + head,
                    (double)st->max[i] + log((double)st->sum[i]));
     }
 }
 
-/* One tile: a block of queries, a query head. */
+/* `rows` is for what is not yet turned. */
+static void side_open(const Call *call, Block queries, int64_t head, Panel *rows, Side *st)
+{
+    const Tensor *q = &call->in[0];
+    st->queries = queries;
+    panel_load(q, queries, head, rows);
+    panel_turn(rows, q->n[2], (float)call->attr.attention.scale, &st->turned);
+    ranges_load(&call->in[3], call->attr.attention.key_at, key_count(call), queries, &st->ranges);
+    panel_clear(&st->o, q->n[2]);
+    for (int i = 0; i < SPAN; i++) {
+        st->max[i] = -HUGE_VALF;
+        st->sum[i] = 0;
+    }
+}
+
+static void side_add(Block keys, Sight sight, int64_t channels, State *st, Side *side)
+{
+    score(&st->k, &side->turned, channels, st->s);
+    if (sight == SEEN_BY_SOME) hide_from_lanes(&side->ranges, keys, -HUGE_VALF, st->s);
+    weigh(side, st->s);
+    shrink_rows(side, padded(channels));
+    gather(st->s, &st->v, channels, sight, &side->o);
+}
+
+/* One block of keys for all sides that see it. */
+static void keys_add(const Call *call, Block keys, int64_t source, State *st)
+{
+    const Tensor *k = &call->in[1], *v = &call->in[2];
+    bool k_here = false, v_here = false;
+    for (int i = 0; i < BLOCKS; i++) {
+        Side *side = &st->side[i];
+        const Sight sight = ranges_sight(&side->ranges, side->queries.n, keys);
+        if (sight == SEEN_BY_NONE) continue;
+        if (!k_here) panel_load(k, keys, source, &st->k);
+        if (!v_here) panel_load(v, keys, source, &st->v);
+        const Block next = block_of(k->n[0], keys.at / SPAN + 1);
+        if (!k_here) panel_fetch(k, next, source);
+        if (!v_here) panel_fetch(v, next, source);
+        side_add(keys, sight, k->n[2], st, side);
+        k_here = true;
+        v_here = sight == SEEN_BY_ALL; /* else rows of it may be gone */
+    }
+}
+
+/* One tile: BLOCKS blocks of queries, a query head. */
 static void attention_tile(void *work, int64_t tile)
 {
     const Call *call = work;
-    const Tensor *q = &call->in[0], *k = &call->in[1], *v = &call->in[2];
-    const int64_t blocks = blocks_of(q->n[0], SPAN); /* one head after another: keys stay near */
-    const Block queries = block_of(q->n[0], tile % blocks);
-    const int64_t head = tile / blocks, channels = q->n[2];
+    const Tensor *q = &call->in[0];
+    /* One head after another: keys stay near. */
+    const int64_t blocks = blocks_of(q->n[0], BLOCKS * SPAN), head = tile / blocks;
     const int64_t n_keys = key_count(call), source = n_keys > 0 ? key_head(call, head) : 0;
     State st;
-    panel_load(q, queries, head, &st.rows);
-    panel_turn(&st.rows, channels, (float)call->attr.attention.scale, &st.turned);
-    ranges_load(&call->in[3], call->attr.attention.key_at, n_keys, queries, &st.ranges);
-    memset(st.o.at, 0, (size_t)(SPAN * padded(channels)) * sizeof *st.o.at);
-    for (int i = 0; i < SPAN; i++) {
-        st.max[i] = -HUGE_VALF;
-        st.sum[i] = 0;
+    for (int i = 0; i < BLOCKS; i++) {
+        Block queries = block_of(q->n[0], tile % blocks * BLOCKS + i);
+        if (queries.n < 0) queries = (Block){q->n[0], 0};
+        side_open(call, queries, head, &st.k, &st.side[i]);
     }
-    for (int64_t b = 0; b < blocks_of(n_keys, SPAN); b++) {
-        const Block keys = block_of(n_keys, b);
-        const Sight sight = ranges_sight(&st.ranges, queries.n, keys);
-        if (sight == SEEN_BY_NONE) continue;
-        panel_load(k, keys, source, &st.rows);
-        panel_fetch(v, keys, source);
-        score(&st.rows, &st.turned, channels, st.s);
-        if (sight == SEEN_BY_SOME) hide_from_lanes(&st.ranges, keys, -HUGE_VALF, st.s);
-        weigh(&st);
-        shrink_rows(&st, padded(channels));
-        panel_load(v, keys, source, &st.rows);
-        panel_fetch(k, block_of(n_keys, b + 1), source);
-        gather(st.s, &st.rows, channels, sight, &st.o);
-    }
-    store_rows(call, &st, queries, head);
+    for (int64_t b = 0; b < blocks_of(n_keys, SPAN); b++)
+        keys_add(call, block_of(n_keys, b), source, &st);
+    for (int i = 0; i < BLOCKS; i++) store_rows(call, &st.side[i], head);
 }
 
 Err CPU_NAME(attention)(const Call *call)
@@ -101,6 +139,6 @@ Err CPU_NAME(attention)(const Call *call)
         attention_few(call);
         return OK;
     }
-    ref_tiles(call, blocks_of(q->n[0], SPAN) * q->n[1], attention_tile);
+    ref_tiles(call, blocks_of(q->n[0], BLOCKS * SPAN) * q->n[1], attention_tile);
     return OK;
 }

@@ -37,6 +37,9 @@ void panel_load(const Tensor *x, Block block, int64_t head, Panel *p)
             const float *from = (const float *)(void *)row.at;
             for (int64_t c = 0; c < channels; c += W)
                 v_store(to + c, v_load_to(from + c, channels - c));
+        } else if (row.dtype == BF16 && row.stride == 1 && channels % W == 0) {
+            const uint16_t *from = (const uint16_t *)(void *)row.at;
+            for (int64_t c = 0; c < channels; c += W) v_store(to + c, v_load_bf16(from + c));
         } else {
             load_piece(row, 0, channels, to);
         }
