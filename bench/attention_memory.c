@@ -64,7 +64,7 @@ static Err run_layer(int32_t T, Measured *out)
                              .compile = {.chunk_elements = 1 << 16},
                              .optim = {.block = 65536}};
     TRY(job_compile(&set, &arena, &job));
-    TRY(team_open(&team, 2, -1));
+    TRY(team_open(&team, 2, NULL));
     TRY(job_open_rank(&job, NULL, team, &rank));
     TRY(rank_init_weights(&rank, 1));
     fill_inputs(&rank, T);

@@ -116,7 +116,7 @@ int main(void)
 {
     const Device *d;
     Team *team;
-    MUST(device_cpu_open(NULL, &d) == OK && team_open(&team, 2, -1) == OK, "%s", err_text());
+    MUST(device_cpu_open(NULL, &d) == OK && team_open(&team, 2, NULL) == OK, "%s", err_text());
     printf("%s\n", device_cpu_text());
     int wrong = check_all(d, F32, team);
     printf("f32: %s\n", wrong ? "WRONG" : "right");

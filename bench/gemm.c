@@ -96,7 +96,7 @@ static void measure(const Device *d, Size s, DType type, Team *team)
 static Err measure_all(const Device *d, const Options *o, DType type, const char *who, int threads)
 {
     Team *team;
-    TRY(team_open(&team, threads, -1));
+    TRY(team_open(&team, threads, NULL));
     const double peak = device_cpu_peak(type) / 1e9 * threads;
     for (int s = 0; s < o->n_sizes; s++) {
         const Size z = o->size[s];

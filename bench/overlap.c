@@ -30,6 +30,7 @@ static const double MOST_SHARE = 0.2;
 
 typedef struct {
     int ranks, layers, width, tokens, steps, nap_ms;
+    Cores cores;
 } Options;
 
 /* One world at work: a way, with overlap or not, on a network of that many bytes per second. */
@@ -152,7 +153,7 @@ static Err open_lane(Lane *l)
     TRY(load_model(t->o, &l->arena, &l->config));
     const JobSettings set = job_settings(l);
     TRY(job_compile(&set, &l->arena, &l->job));
-    TRY(team_open(&l->team, 1, t->o->ranks <= team_cores() ? l->rank : -1));
+    TRY(team_open_on(&l->team, 1, &t->o->cores, t->o->ranks, l->rank));
     TRY(ARENA_NEW(&l->arena, MAX_EVENTS, &l->trace.at));
     l->trace.cap = MAX_EVENTS;
     const RankSettings rank_set = {.program = &l->job.linked,
@@ -318,6 +319,7 @@ int main(int argc, char **argv)
                     argv[i], MAX_RANKS);
             return 2;
         }
+    cores_find(&o.cores);
     if (run(&o, &holds) != OK) {
         fprintf(stderr, "bench/overlap: %s\n", err_text());
         return 1;

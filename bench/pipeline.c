@@ -22,6 +22,7 @@ typedef struct {
     const char *model, *schedule;
     int64_t seq_len;
     int stages, micros, steps;
+    Cores cores;
 } Options;
 
 /* What all ranks put together. */
@@ -118,7 +119,7 @@ static Err run_rank(WorldRank *w, void *work)
     TRY(ARENA_NEW(w->arena, 1, &job));
     TRY(world_agree(w, compile(w, b, job)));
     TRY(ARENA_NEW(w->arena, EVENTS, &trace.at));
-    TRY(team_open(&team, 1, b->o->stages <= team_cores() ? w->rank : -1));
+    TRY(team_open_on(&team, 1, &b->o->cores, b->o->stages, w->rank));
     const RankSettings set = {.program = &job->linked,
                               .device = b->device,
                               .comm = w->comm,
@@ -197,7 +198,7 @@ static bool read_option(const char *word, Options *o)
 
 int main(int argc, char **argv)
 {
-    Options o = {"gpt2-124m", "1f1b", 256, 2, 8, 2};
+    Options o = {"gpt2-124m", "1f1b", 256, 2, 8, 2, {0}};
     for (int i = 1; i < argc; i++)
         if (!read_option(argv[i], &o) || o.stages < 1 || o.stages > MOST_STAGES) {
             fprintf(stderr,
@@ -206,6 +207,7 @@ int main(int argc, char **argv)
                     argv[i], MOST_STAGES);
             return 2;
         }
+    cores_find(&o.cores);
     if (run(&o) == OK) return 0;
     fprintf(stderr, "bench/pipeline: %s\n", err_text());
     return 1;

@@ -25,6 +25,7 @@ typedef struct {
 typedef struct {
     const Options *o;
     const Device *device;
+    Cores cores;
     int ranks, threads;
     double step_s; /* of the best step of this turn */
     double loss;
@@ -106,8 +107,7 @@ static Err run_rank(WorldRank *w, void *work)
     Job *job;
     TRY(ARENA_NEW(w->arena, 1, &job));
     TRY(world_agree(w, compile(w, way, job)));
-    const bool pinned = way->ranks * way->threads <= team_cores();
-    TRY(team_open(&team, way->threads, pinned ? w->rank * way->threads : -1));
+    TRY(team_open_on(&team, way->threads, &way->cores, way->ranks, w->rank));
     const RankSettings set = {.program = &job->linked,
                               .device = way->device,
                               .comm = w->comm,
@@ -146,6 +146,8 @@ static Err run(const Options *o)
     double best[2] = {1e30, 1e30};
     TRY(device_cpu_open(NULL, &one.device));
     many.device = one.device;
+    cores_find(&one.cores);
+    many.cores = one.cores;
     printf("%s, f32, %lld x %lld tokens a step; dp=%d zero=%d beside one rank\n%s\n", o->model,
            (long long)o->sequences, (long long)o->seq_len, o->ranks, o->zero, device_cpu_text());
     for (int turn = 0; turn < o->turns; turn++) {

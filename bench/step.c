@@ -160,7 +160,7 @@ static Err run(const Options *o)
                                        .block = 65536}};
     TRY(job_compile(&set, &arena, &job));
     TRY(device_cpu_open(o->library, &inner));
-    TRY(team_open(&team, o->threads, -1));
+    TRY(team_open(&team, o->threads, NULL));
     const RankSettings rank_set = {
         .program = &job.linked, .device = &timed_device, .team = team, .optim = job.settings.optim};
     TRY(rank_open(&rank, &rank_set));

@@ -61,7 +61,7 @@ static Err measure(const Tokenizer *t, Work *w, int threads)
     Team *team;
     double best_s = 1e30;
     int64_t ids = 0;
-    TRY(team_open(&team, threads, -1));
+    TRY(team_open(&team, threads, NULL));
     w->threads = threads;
     for (int turn = 0; turn < TURNS; turn++) {
         for (int i = 0; i < threads; i++) TRY(encoder_open(&w->encoder[i], t));
@@ -103,14 +103,14 @@ int main(int argc, char **argv)
 {
     const char *file[2] = {"tests/golden/tokenizer/llama3.json",
                            "tests/golden/tokenizer/texts.jsonl"};
-    int n_files = 0, threads = team_cores();
+    int n_files = 0, threads = cores_usable();
     for (int i = 1; i < argc; i++) {
         if (strncmp(argv[i], "threads=", 8) == 0)
             threads = atoi(argv[i] + 8);
         else if (n_files < 2)
             file[n_files++] = argv[i];
     }
-    if (threads > team_cores()) threads = team_cores();
+    if (threads > cores_usable()) threads = cores_usable();
     if (threads > MOST_THREADS) threads = MOST_THREADS;
     if (threads < 1) threads = 1;
     if (run(file[0], file[1], threads) == OK) return 0;

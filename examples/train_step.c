@@ -96,7 +96,7 @@ int main(int argc, char **argv)
     Arena arena;
     Team *team = NULL;
     Err err = arena_open(&arena, "example", ARENA_PLENTY);
-    if (err == OK) err = team_open(&team, THREADS, -1);
+    if (err == OK) err = team_open(&team, THREADS, NULL);
     if (err == OK) err = run(argc > 1 ? argv[1] : NULL, &arena, team);
     if (err != OK) fprintf(stderr, "train_step: %s\n", err_text());
     if (team) team_close(team);

@@ -1,7 +1,15 @@
 /* team.c -- a few threads that wait for work together.
  *
- *     caller   fill in the work, generation++ ... take tiles ........ wait until busy is 0
- *     worker   wait for a new generation ........ take tiles ... busy-- ... wait ...
+ *     gate       6 closed      7 open, inside 0 1 2 2 1      8 closed, inside 1 0
+ *     caller     fill in work, open ... take tiles ......... close, wait until nobody is inside
+ *     worker     wait for an open gate, go inside, take tiles, go out, wait for another number
+ *
+ * The caller waits for those who went in and for no others: a worker that sleeps, or that has lost
+ * its core to somebody else, holds up nothing, for its tiles are taken by the rest.
+ *
+ * Each thread has a share of the tiles, neighbours of each other, and takes from the next thread's
+ * when its own is empty. A share is one number, of the region it counts for and of the tiles taken
+ * in it, so that nobody has to reset it.
  *
  * All waiting is one function: spin a little, since the next kernel mostly comes at once, then
  * sleep. Whoever changes what others wait for looks for sleepers afterwards; whoever falls asleep
@@ -15,18 +23,31 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <time.h>
 #include "base/arena.h"
 
-enum { MAX_THREADS = 1024, SPINS = 4000 }; /* some 50 us: about what it costs to sleep and wake */
+enum { MAX_THREADS = 1024, SPIN_NS = 50000 }; /* about what it costs to sleep and wake */
+
+/* The gate: so many workers are inside; above them the number of the region, odd while it is open. */
+#define INSIDE UINT64_C(0xffff)
+#define REGION UINT64_C(0x10000)
+/* A share: so many of its tiles are taken; above them the number of the region. */
+#define TAKEN_BITS 24
+#define TAKEN ((UINT64_C(1) << TAKEN_BITS) - 1)
 
 static _Thread_local int works_for = -1;
 
+/* A thread, and its share. Thread 0 is the caller. */
+typedef struct {
+    _Alignas(ARENA_ALIGN) atomic_ullong share;
+    Team *team;
+    pthread_t thread;
+} Worker;
+
 struct Team {
-    int threads; /* the caller counted */
+    int threads;
     int works_for;
-    int spins;
-    bool pinned, stop;
+    bool crowded, pinned, stop;
     pthread_t owner;
     cpu_set_t owner_cores; /* to give back at close */
 
@@ -34,14 +55,11 @@ struct Team {
     void *work;
     int64_t n_tiles;
 
-    _Alignas(ARENA_ALIGN) atomic_llong next; /* the next tile that nobody has taken */
-    _Alignas(ARENA_ALIGN) atomic_uint generation;
-    _Alignas(ARENA_ALIGN) atomic_uint busy; /* workers that still look at this generation */
+    _Alignas(ARENA_ALIGN) atomic_ullong gate;
     _Alignas(ARENA_ALIGN) atomic_int sleepers;
-    atomic_bool running;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    pthread_t worker[]; /* worker 0 is the caller: its place stays empty */
+    Worker worker[];
 };
 
 static void spin_pause(void)
@@ -53,16 +71,47 @@ static void spin_pause(void)
 #endif
 }
 
-/* Returns once *value is no longer (until_equal: is) `mark`. */
-static void wait_for(Team *t, atomic_uint *value, unsigned mark, bool until_equal)
+static int64_t now_ns(void)
 {
-    for (int i = 0; i < t->spins; i++) {
-        if ((atomic_load(value) == mark) == until_equal) return;
-        spin_pause();
-    }
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static bool is_open(uint64_t gate) { return (gate / REGION & 1) != 0; }
+
+/* For a worker: a region is open that is not the last one it saw. */
+static bool has_work(uint64_t gate, uint64_t last)
+{
+    return is_open(gate) && gate / REGION != last;
+}
+
+/* For the caller. */
+static bool is_empty(uint64_t gate, uint64_t unused)
+{
+    (void)unused;
+    return (gate & INSIDE) == 0;
+}
+
+static bool spin(Team *t, bool (*done)(uint64_t gate, uint64_t mark), uint64_t mark)
+{
+    enum { LOOKS = 64 }; /* between looks at the clock, which a pause is not a measure of */
+    const int64_t end = t->crowded ? 0 : now_ns() + SPIN_NS;
+    do {
+        for (int i = 0; i < LOOKS; i++) {
+            if (done(atomic_load(&t->gate), mark)) return true;
+            spin_pause();
+        }
+    } while (!t->crowded && now_ns() < end);
+    return false;
+}
+
+static void wait_until(Team *t, bool (*done)(uint64_t gate, uint64_t mark), uint64_t mark)
+{
+    if (done(atomic_load(&t->gate), mark) || spin(t, done, mark)) return;
     pthread_mutex_lock(&t->lock);
     atomic_fetch_add(&t->sleepers, 1);
-    while ((atomic_load(value) == mark) != until_equal) pthread_cond_wait(&t->changed, &t->lock);
+    while (!done(atomic_load(&t->gate), mark)) pthread_cond_wait(&t->changed, &t->lock);
     atomic_fetch_sub(&t->sleepers, 1);
     pthread_mutex_unlock(&t->lock);
 }
@@ -75,93 +124,98 @@ static void wake(Team *t)
     pthread_mutex_unlock(&t->lock);
 }
 
-static void take_tiles(Team *t)
+/* All that is left of a thread's share in this region. */
+static void take_share(Team *t, int thread, uint64_t region)
 {
-    const int64_t n_tiles = t->n_tiles;
+    atomic_ullong *share = &t->worker[thread].share;
+    const int64_t first = t->n_tiles * thread / t->threads;
+    const uint64_t n = (uint64_t)(t->n_tiles * (thread + 1) / t->threads - first);
+    unsigned long long seen = atomic_load_explicit(share, memory_order_relaxed);
     for (;;) {
-        const int64_t tile = atomic_fetch_add_explicit(&t->next, 1, memory_order_relaxed);
-        if (tile >= n_tiles) return;
-        t->run(t->work, tile);
+        const uint64_t taken = seen >> TAKEN_BITS == region ? seen & TAKEN : 0;
+        if (taken >= n) return;
+        if (!atomic_compare_exchange_weak_explicit(share, &seen, region << TAKEN_BITS | (taken + 1),
+                                                   memory_order_relaxed, memory_order_relaxed))
+            continue;
+        t->run(t->work, first + (int64_t)taken);
+        seen = atomic_load_explicit(share, memory_order_relaxed);
     }
 }
 
-static void *worker_main(void *team)
+static void take_tiles(Team *t, int thread, uint64_t region)
 {
-    Team *t = team;
+    for (int i = thread; i < t->threads; i++) take_share(t, i, region);
+    for (int i = 0; i < thread; i++) take_share(t, i, region);
+}
+
+static void *worker_main(void *self)
+{
+    Team *t = ((Worker *)self)->team;
+    const int me = (int)((Worker *)self - t->worker);
+    uint64_t last = 0;
     works_for = t->works_for;
-    for (unsigned generation = 0;; generation++) {
-        wait_for(t, &t->generation, generation, false);
-        if (t->stop) return NULL;
-        take_tiles(t);
-        if (atomic_fetch_sub(&t->busy, 1) == 1) wake(t);
+    for (bool stop = false; !stop;) {
+        wait_until(t, has_work, last);
+        const uint64_t gate = atomic_fetch_add(&t->gate, 1);
+        if (is_open(gate)) { /* else the region was over before I came */
+            last = gate / REGION;
+            stop = t->stop;
+            if (!stop) take_tiles(t, me, last);
+        }
+        const uint64_t left = atomic_fetch_sub(&t->gate, 1) - 1;
+        if (!is_open(left) && is_empty(left, 0)) wake(t);
     }
+    return NULL;
 }
 
-static void next_generation(Team *t)
+static uint64_t open_gate(Team *t)
 {
-    atomic_store(&t->busy, (unsigned)t->threads - 1);
-    atomic_fetch_add(&t->generation, 1);
+    const uint64_t gate = atomic_fetch_add(&t->gate, REGION) + REGION;
     wake(t);
+    return gate / REGION;
 }
 
-int team_cores(void)
+static int processors(void)
 {
     cpu_set_t may;
-    if (sched_getaffinity(0, sizeof may, &may) != 0) return 1;
-    return CPU_COUNT(&may);
+    return sched_getaffinity(0, sizeof may, &may) == 0 ? CPU_COUNT(&may) : 1;
 }
 
-/* To the n-th core that the process may use. One that is not there is no fault: the same run works,
- * unpinned, on a smaller machine. */
-static void pin(pthread_t thread, const cpu_set_t *may, int n)
+/* A core that is not there, or not ours, is no fault: the thread stays where it may be. */
+static void pin(pthread_t thread, int cpu)
 {
     cpu_set_t one;
-    for (size_t core = 0; core < CPU_SETSIZE; core++) {
-        if (!CPU_ISSET(core, may) || n-- > 0) continue;
-        CPU_ZERO(&one);
-        CPU_SET(core, &one);
-        (void)pthread_setaffinity_np(thread, sizeof one, &one);
-        return;
-    }
+    if (cpu < 0 || cpu >= CPU_SETSIZE) return;
+    CPU_ZERO(&one);
+    CPU_SET((size_t)cpu, &one);
+    (void)pthread_setaffinity_np(thread, sizeof one, &one);
 }
 
-static void pin_all(Team *t, int first_core)
+static void pin_all(Team *t, const int *cpu)
 {
     t->pinned = pthread_getaffinity_np(t->owner, sizeof t->owner_cores, &t->owner_cores) == 0;
     if (!t->pinned) return;
-    for (int i = 1; i < t->threads; i++) pin(t->worker[i], &t->owner_cores, first_core + i);
-    pin(t->owner, &t->owner_cores, first_core);
+    for (int i = 1; i < t->threads; i++) pin(t->worker[i].thread, cpu[i]);
+    pin(t->owner, cpu[0]);
 }
 
 static void stop_workers(Team *t, int started)
 {
     t->stop = true;
-    next_generation(t);
-    for (int i = 1; i < started; i++) pthread_join(t->worker[i], NULL);
+    (void)open_gate(t);
+    for (int i = 1; i < started; i++) pthread_join(t->worker[i].thread, NULL);
     pthread_cond_destroy(&t->changed);
     pthread_mutex_destroy(&t->lock);
     free(t);
 }
 
-Err team_open(Team **team, int threads, int first_core)
+static Err start_workers(Team *t)
 {
-    if (threads < 1 || threads > MAX_THREADS)
-        return err_fail(ERR_CONFIG, "a team of %d threads: run.threads is between 1 and %d",
-                        threads, MAX_THREADS);
-    const size_t bytes = align_up(sizeof(Team) + (size_t)threads * sizeof(pthread_t));
-    Team *t = aligned_alloc(ARENA_ALIGN, bytes);
-    if (!t) return err_fail(ERR_NOMEM, "no memory for a team of %d threads", threads);
-    memset(t, 0, bytes);
-    t->threads = threads;
-    t->works_for = works_for;
-    t->owner = pthread_self();
-    /* With fewer cores than threads, who spins keeps the others from their work. */
-    t->spins = team_cores() >= threads ? SPINS : 0;
-    pthread_mutex_init(&t->lock, NULL);
-    pthread_cond_init(&t->changed, NULL);
-    for (int i = 1; i < threads; i++) {
-        const int code = pthread_create(&t->worker[i], NULL, worker_main, t);
+    for (int i = 1; i < t->threads; i++) {
+        t->worker[i].team = t;
+        const int code = pthread_create(&t->worker[i].thread, NULL, worker_main, &t->worker[i]);
         if (code == 0) continue;
+        const int threads = t->threads;
         stop_workers(t, i);
         return err_fail(
             ERR_NOMEM,
@@ -169,9 +223,37 @@ Err team_open(Team **team, int threads, int first_core)
             "limit (ulimit -u)",
             i, threads, strerror(code));
     }
-    if (first_core >= 0) pin_all(t, first_core); /* last: workers would inherit the caller's core */
+    return OK;
+}
+
+Err team_open(Team **team, int threads, const TeamSeats *seats)
+{
+    if (threads < 1 || threads > MAX_THREADS)
+        return err_fail(ERR_CONFIG, "a team of %d threads: run.threads is between 1 and %d",
+                        threads, MAX_THREADS);
+    const size_t bytes = align_up(sizeof(Team) + (size_t)threads * sizeof(Worker));
+    Team *t = aligned_alloc(ARENA_ALIGN, bytes);
+    if (!t) return err_fail(ERR_NOMEM, "no memory for a team of %d threads", threads);
+    memset(t, 0, bytes);
+    t->threads = threads;
+    t->works_for = works_for;
+    t->owner = pthread_self();
+    t->crowded = seats ? seats->crowded : processors() < threads;
+    pthread_mutex_init(&t->lock, NULL);
+    pthread_cond_init(&t->changed, NULL);
+    TRY(start_workers(t));
+    if (seats && seats->cpu)
+        pin_all(t, seats->cpu); /* last: workers would inherit the caller's core */
     *team = t;
     return OK;
+}
+
+Err team_open_on(Team **team, int threads, const Cores *cores, int ranks, int rank)
+{
+    int cpu[MAX_THREADS];
+    const bool seated = cores_seats(cores, ranks, rank, threads, cpu);
+    const bool crowded = (int64_t)threads * ranks > cores->quota;
+    return team_open(team, threads, &(TeamSeats){seated && !crowded ? cpu : NULL, crowded});
 }
 
 void team_close(Team *team)
@@ -194,13 +276,12 @@ void team_run(Team *team, int64_t n_tiles, void (*run)(void *work, int64_t tile)
         for (int64_t tile = 0; tile < n_tiles; tile++) run(work, tile);
         return;
     }
-    MUST(!atomic_exchange(&team->running, true), "a team was asked to run within its own run");
+    MUST(!is_open(atomic_load(&team->gate)), "a team was asked to run within its own run");
+    MUST(n_tiles / team->threads < (int64_t)TAKEN, "%lld tiles", (long long)n_tiles);
     team->run = run;
     team->work = work;
     team->n_tiles = n_tiles;
-    atomic_store_explicit(&team->next, 0, memory_order_relaxed);
-    next_generation(team);
-    take_tiles(team);
-    wait_for(team, &team->busy, 0, true);
-    atomic_store(&team->running, false);
+    take_tiles(team, 0, open_gate(team));
+    atomic_fetch_add(&team->gate, REGION); /* closed: who comes now finds nothing and leaves */
+    wait_until(team, is_empty, 0);
 }

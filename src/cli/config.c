@@ -1,7 +1,7 @@
 /* config.c -- lays defaults, the file and the arguments over one another, then settles what follows
  * from several keys. */
 #define _POSIX_C_SOURCE 200809L /* sysconf */
-#include "base/team.h"
+#include "base/cores.h"
 #include "cli/config_mesh.h"
 #include "cli/keys.h"
 
@@ -145,7 +145,7 @@ static Err settle(Config *c)
     TRY(check_patterns(c, KEY_parallel_offload, &c->parallel_offload, 1));
     TRY(config_settle_mesh(c));
     if (c->run_threads == 0) {
-        const int64_t cores = team_cores();
+        const int64_t cores = cores_usable();
         c->run_threads = cores > c->run_ranks ? cores / c->run_ranks : 1;
     }
     return OK;

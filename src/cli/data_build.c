@@ -177,7 +177,7 @@ static Err place_eot(Build *b)
 static Err read_threads(const char *text, int *out)
 {
     char *end = NULL;
-    const long n = text ? strtol(text, &end, 10) : team_cores();
+    const long n = text ? strtol(text, &end, 10) : cores_usable();
     if ((text && (end == text || *end)) || n < 1 || n > MOST_THREADS)
         return err_fail(ERR_CONFIG, "data build: --threads %.40s: wants 1 to %d", text,
                         MOST_THREADS);

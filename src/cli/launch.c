@@ -5,8 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-#include "base/team.h"
 
 Err launch_open(Launch *l)
 {
@@ -24,16 +22,45 @@ void launch_close(Launch *l)
     l->mpi = NULL;
 }
 
-/* Cores of one process of several on this machine: those it is bound to, or its share of all. */
-static int64_t cores_here(void)
+/* The first of these that is set, as a number; -1: none is. */
+static int first_number(const char *const *names, int n)
 {
-    static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS",
-                                        "SLURM_TASKS_PER_NODE"};
-    const char *text = NULL;
-    for (int i = 0; i < 3 && !text; i++) text = getenv(names[i]);
-    const long others = text ? strtol(text, NULL, 10) : 1, bound = team_cores();
-    const long share = sysconf(_SC_NPROCESSORS_ONLN) / (others > 0 ? others : 1);
-    return share < 1 ? 1 : share < bound ? share : bound;
+    for (int i = 0; i < n; i++)
+        if (getenv(names[i])) return (int)strtol(getenv(names[i]), NULL, 10);
+    return -1;
+}
+
+/* Who shares the cores: the ranks of this process; or, where the launcher left all cores to each,
+ * those of all its processes here; one that it bound to cores has these. */
+static void find_sharing(Launch *l)
+{
+    static const char *const size[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS",
+                                       "SLURM_TASKS_PER_NODE"};
+    static const char *const rank[] = {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID",
+                                       "SLURM_LOCALID"};
+    cores_find(&l->cores);
+    l->sharing = l->here;
+    l->first = 0;
+    if (l->by.ranks == 1 || l->cores.bound) return;
+    const int ranks = first_number(size, 3), mine = first_number(rank, 3);
+    l->sharing = ranks > 0 ? ranks : 1;
+    l->first = mine >= 0 && mine < l->sharing ? mine : 0;
+}
+
+/* A run that leaves cores free may not be alone, and another that began at the same first core would
+ * share it: by itself (auto) only a run that needs them all is pinned. */
+static void settle_pin(Launch *l, const Config *c)
+{
+    l->threads = (int)c->run_threads;
+    const int64_t need = (int64_t)l->sharing * l->threads;
+    const bool whole = need == l->cores.n && l->cores.quota == l->cores.n;
+    l->pins =
+        need <= l->cores.quota && (c->run_pin == PIN_TRUE || (c->run_pin == PIN_AUTO && whole));
+    if (c->run_pin == PIN_FALSE || need <= l->cores.quota) return;
+    snprintf(l->why_free, sizeof l->why_free,
+             "threads are not pinned: %d ranks of %d threads share %d cores%s", l->sharing,
+             l->threads, l->cores.quota,
+             l->cores.quota < l->cores.n ? ", the quota of a cgroup" : "");
 }
 
 static bool was_given(const Config *c, KeyId key) { return strcmp(c->origin[key], "default") != 0; }
@@ -44,8 +71,9 @@ static Err config_launched(const Launch *l, const Args *args, Arena *a, Config *
     const char **set;
     char ranks[40], threads[40];
     int n = args->n_set;
+    const int share = l->cores.quota < l->sharing ? 1 : l->cores.quota / l->sharing;
     snprintf(ranks, sizeof ranks, "run.ranks=%d", l->by.ranks);
-    snprintf(threads, sizeof threads, "run.threads=%lld", (long long)cores_here());
+    snprintf(threads, sizeof threads, "run.threads=%d", share);
     TRY(ARENA_NEW(a, n + 2, &set));
     if (n > 0) memcpy(set, args->set, sizeof *set * (size_t)n);
     set[n++] = ranks;
@@ -63,15 +91,19 @@ Err launch_config(Launch *l, const Args *args, Arena *a, Config *out)
                         "run.ranks, or start sheaf without %s and its ranks are threads",
                         out->origin[KEY_run_ranks], (long long)out->run_ranks, l->by.by,
                         l->by.ranks, l->by.by);
+    l->here = launched ? 1 : (int)out->run_ranks;
+    find_sharing(l);
     if (launched) TRY(config_launched(l, args, a, out));
     l->ranks = (int)out->run_ranks;
-    l->here = launched ? 1 : l->ranks;
+    settle_pin(l, out);
     if (launched)
         out->run_ranks = 0; /* a run file that repeats the run leaves it to the launcher */
     return OK;
 }
 
-bool launch_pins(const Launch *l, int64_t threads)
+Err launch_team(const Launch *l, int place, Team **out)
 {
-    return l->by.ranks == 1 && l->here * threads >= team_cores();
+    if (l->pins) return team_open_on(out, l->threads, &l->cores, l->sharing, l->first + place);
+    const bool crowded = (int64_t)l->sharing * l->threads > l->cores.quota;
+    return team_open(out, l->threads, &(TeamSeats){NULL, crowded});
 }

@@ -9,6 +9,7 @@
 
 #include "cli/args.h"
 #include "cli/config.h"
+#include "base/team.h"
 #include "comm/open.h"
 
 typedef struct {
@@ -16,6 +17,10 @@ typedef struct {
     MpiWorld *mpi; /* NULL: ranks are threads */
     int ranks;     /* of the run; of this process: */
     int here;
+    Cores cores; /* that it may use, which `sharing` ranks do, its own from the first-th on */
+    int sharing, first, threads;
+    bool pins;          /* each thread has a core of its own */
+    char why_free[160]; /* why not, where there are too few; else empty */
 } Launch;
 
 /* Collective over the processes that were launched, before any thread. */
@@ -24,7 +29,7 @@ Err launch_open(Launch *l);
 void launch_close(Launch *l);
 /* Local. The configuration for the ranks that there are; fills ranks and here. */
 Err launch_config(Launch *l, const Args *args, Arena *a, Config *out);
-/* Local. Have threads cores of their own? Processes leave that to who launched them. */
-bool launch_pins(const Launch *l, int64_t threads);
+/* Local. The threads of the place-th rank of this process, on the cores that run.pin gives it. */
+Err launch_team(const Launch *l, int place, Team **out);
 
 #endif

@@ -52,7 +52,7 @@ static Err parse_size(const char *text, int64_t *out)
 static Err parse_threads(const char *text, int *out)
 {
     int end = 0;
-    *out = team_cores();
+    *out = cores_usable();
     if (!text || (sscanf(text, "%d%n", out, &end) == 1 && !text[end] && *out > 0 && *out <= 1024))
         return OK;
     return err_fail(ERR_CONFIG, "reshape: --threads %.40s: 1 to 1024", text);
@@ -137,7 +137,7 @@ Err reshape_to_hf(Reshape *r)
     TRY(parse_size(r->shard, &w.shard_bytes));
     TRY(parse_threads(r->threads, &threads));
     if (!w.beside) TRY(find_tokenizer(r, &w));
-    TRY(team_open(&team, threads, -1));
+    TRY(team_open(&team, threads, NULL));
     w.team = team;
     const Err err = write_hf(r, &w, threads);
     team_close(team);

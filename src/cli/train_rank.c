@@ -51,10 +51,9 @@ static Err compile(Runner *r)
 static Err open_runner(Runner *r)
 {
     TrainSession *s = r->s;
-    const int threads = (int)s->config.run_threads, place = r->world->place;
+    const int place = r->world->place;
     TRY(compile(r));
-    const bool pin = s->config.run_pin && launch_pins(&s->launch, threads);
-    TRY(team_open(&r->team, threads, pin ? place * threads : -1));
+    TRY(launch_team(&s->launch, place, &r->team));
     if (!s->trace_path) return OK;
     TRY(trace_open(&r->trace, r->world->rank, s->launch.here, r->world->arena));
     s->trace[place] = &r->trace;
@@ -105,6 +104,7 @@ static void announce(const Runner *r)
            (long long)(s->config.batch_global * s->config.data_seq_len),
            text_bytes(atomic_load(&s->bytes), bytes), s->launch.here > 1 ? " for all ranks" : "");
     if (r->transport[0]) printf("%s\n", r->transport);
+    if (s->launch.why_free[0]) printf("%s\n", s->launch.why_free);
     if (s->dir.old[0]) printf("the run that was in %s is in %s now\n", s->dir.path, s->dir.old);
 }
 

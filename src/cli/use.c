@@ -231,9 +231,7 @@ Err use_job(ModelUse *u, const WorldRank *w, JobSettings *out)
 
 Err use_team(ModelUse *u, const WorldRank *w, Team **out)
 {
-    const int threads = (int)u->config.run_threads;
-    const bool pin = u->config.run_pin && launch_pins(&u->launch, threads);
-    return team_open(out, threads, pin ? w->place * threads : -1);
+    return launch_team(&u->launch, w->place, out);
 }
 
 Err use_memory(ModelUse *u, WorldRank *w, const char *way_out)

@@ -35,7 +35,7 @@ static Err open_threads(Tokenize *z)
 {
     TRY(ARENA_NEW(&z->arena, z->settings.threads, &z->thread));
     TRY(ARENA_NEW(&z->arena, z->most_parts, &z->part));
-    TRY(team_open(&z->team, z->settings.threads, -1));
+    TRY(team_open(&z->team, z->settings.threads, NULL));
     for (int i = 0; i < z->settings.threads; i++) {
         TRY(encoder_open(&z->thread[i].encoder, z->settings.of));
         TRY(arena_open(&z->thread[i].ends, "ends of documents", ARENA_PLENTY));

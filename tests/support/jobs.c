@@ -41,7 +41,7 @@ Err test_job_open(TestJob *t, const JobSettings *set, int threads)
     TRY(arena_open(&t->arena, "job", ARENA_PLENTY));
     TRY(model_config_check(set->config));
     TRY(job_compile(set, &t->arena, &t->job));
-    if (threads > 1) TRY(team_open(&t->team, threads, -1));
+    if (threads > 1) TRY(team_open(&t->team, threads, NULL));
     TRY(job_open_rank(&t->job, NULL, t->team, &t->rank));
     for (int i = 0; i < N_ARENAS; i++) rank_poison(&t->rank, (ArenaId)i);
     rank_fill_weights(&t->rank, 5);

@@ -29,7 +29,7 @@ static inline int cpu_setup(void **state)
     blas_use(false);
     memset(&c, 0, sizeof c);
     bench_open(&c.b);
-    for (int n = 2; n <= MOST_THREADS; n++) assert_int_equal(team_open(&c.team[n], n, -1), OK);
+    for (int n = 2; n <= MOST_THREADS; n++) assert_int_equal(team_open(&c.team[n], n, NULL), OK);
     *state = &c;
     return 0;
 }

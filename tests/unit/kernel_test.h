@@ -36,7 +36,7 @@ static inline void bench_open(Bench *b)
 {
     memset(b, 0, sizeof *b);
     assert_int_equal(arena_open(&b->arena, "kernel test", (size_t)1 << 28), OK);
-    assert_int_equal(team_open(&b->team, 3, -1), OK);
+    assert_int_equal(team_open(&b->team, 3, NULL), OK);
     b->seed = 20240607;
 }
 

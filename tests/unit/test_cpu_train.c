@@ -74,7 +74,7 @@ static void train(Run *run)
                                        .clip = 1,
                                        .block = 65536}};
     DO(job_compile(&set, &arena, &job));
-    if (run->threads > 1) DO(team_open(&team, run->threads, -1));
+    if (run->threads > 1) DO(team_open(&team, run->threads, NULL));
     const RankSettings rank_set = {
         .program = &job.linked, .device = run->device, .team = team, .optim = set.optim};
     DO(rank_open(&rank, &rank_set));

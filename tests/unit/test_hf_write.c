@@ -28,7 +28,7 @@ static void bench_open(Bench *b, const char *path)
     DO(arena_open(&b->arena, "hf write", ARENA_PLENTY));
     state_folder(b->base);
     snprintf(b->to, sizeof b->to, "%s/out", b->base);
-    DO(team_open(&b->team, 3, -1));
+    DO(team_open(&b->team, 3, NULL));
     if (path) DO(source_open(path, F32, &b->arena, &b->source));
 }
 

@@ -136,7 +136,7 @@ static Err crash_of_a_team(WorldRank *w, void *work)
     pthread_t me = pthread_self();
     be_at(w->seat, 10 + w->rank);
     if (w->rank != 1) return sum(w);
-    TRY(team_open(&team, 2, -1));
+    TRY(team_open(&team, 2, NULL));
     team_run(team, 2, slow_touch, &me);
     team_close(team);
     return OK;

@@ -46,7 +46,7 @@ static void every_tile_runs_once(void **state)
     (void)state;
     for (size_t t = 0; t < sizeof threads / sizeof *threads; t++) {
         Team *team;
-        assert_int_equal(team_open(&team, threads[t], -1), OK);
+        assert_int_equal(team_open(&team, threads[t], NULL), OK);
         assert_int_equal(team_threads(team), threads[t]);
         for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
             Work w = {.n = sizes[s]};
@@ -67,7 +67,7 @@ static void many_small_runs(void **state)
         Team *team;
         Work w = {.n = 0};
         int expected[MOST] = {0};
-        assert_int_equal(team_open(&team, threads[t], -1), OK);
+        assert_int_equal(team_open(&team, threads[t], NULL), OK);
         for (int round = 0; round < 3000; round++) {
             w.n = 1 + round % 11;
             w.round = round % 13;
@@ -87,7 +87,7 @@ static void a_team_of_one_stays_on_the_calling_thread(void **state)
     pthread_t who[5];
     Team *one;
     (void)state;
-    assert_int_equal(team_open(&one, 1, -1), OK);
+    assert_int_equal(team_open(&one, 1, NULL), OK);
     Team *const teams[] = {NULL, one};
     for (int i = 0; i < 2; i++) {
         memset(who, 0, sizeof who);
@@ -111,7 +111,7 @@ static void threads_run_at_the_same_time(void **state)
     pthread_barrier_t barrier;
     Team *team;
     (void)state;
-    assert_int_equal(team_open(&team, 3, -1), OK);
+    assert_int_equal(team_open(&team, 3, NULL), OK);
     pthread_barrier_init(&barrier, NULL, 3);
     team_run(team, 6, meet, &barrier);
     pthread_barrier_destroy(&barrier);
@@ -122,7 +122,7 @@ static void *own_team(void *work)
 {
     Work *w = work;
     Team *team;
-    if (team_open(&team, 2, -1) != OK) return NULL;
+    if (team_open(&team, 2, NULL) != OK) return NULL;
     for (int i = 0; i < 200; i++) team_run(team, w->n, hit, w);
     team_close(team);
     return w;
@@ -149,12 +149,12 @@ static void teams_do_not_know_of_each_other(void **state)
 typedef struct {
     pthread_barrier_t all;
     bool alone[4];
-} Cores;
+} Alone;
 
 /* As many tiles as threads, and all meet: each thread has one. */
 static void note_cores(void *work, int64_t tile)
 {
-    Cores *c = work;
+    Alone *c = work;
     cpu_set_t cores;
     sched_getaffinity(0, sizeof cores, &cores);
     c->alone[tile] = CPU_COUNT(&cores) == 1;
@@ -166,12 +166,13 @@ static void pinning_is_undone_and_never_fails(void **state)
 {
     cpu_set_t before, during, after;
     int first = 0, want = 0, got = 0;
-    Cores c = {.alone = {false}};
+    Alone c = {.alone = {false}};
     Team *team;
     (void)state;
     sched_getaffinity(0, sizeof before, &before);
     while (!CPU_ISSET((size_t)first, &before)) first++;
-    assert_int_equal(team_open(&team, 4, first), OK);
+    const int seats[4] = {first, first + 1, first + 2, first + 3};
+    assert_int_equal(team_open(&team, 4, &(TeamSeats){.cpu = seats}), OK);
     sched_getaffinity(0, sizeof during, &during);
     assert_int_equal(CPU_COUNT(&during), 1);
     assert_true(CPU_ISSET((size_t)first, &during));
@@ -188,9 +189,59 @@ static void pinning_is_undone_and_never_fails(void **state)
     assert_true(CPU_EQUAL(&before, &after));
 
     Work w = {.n = 12};
-    assert_int_equal(team_open(&team, 2, 1000000), OK);
+    const int nowhere[2] = {1000000, -1};
+    assert_int_equal(team_open(&team, 2, &(TeamSeats){.cpu = nowhere, .crowded = true}), OK);
     team_run(team, w.n, hit, &w);
     expect_hits(&w, 1, 2);
+    team_close(team);
+}
+
+/* A run does not wait for a worker that is not there yet: here it never comes, for the only core is
+ * ours while we do not sleep. It is enough that all tiles ran, and on the caller's time. */
+static void no_worker_is_waited_for(void **state)
+{
+    cpu_set_t before;
+    int first = 0;
+    (void)state;
+    sched_getaffinity(0, sizeof before, &before);
+    while (!CPU_ISSET((size_t)first, &before)) first++;
+    const int seats[3] = {first, first, first};
+    Work w = {.n = 40};
+    Team *team;
+    assert_int_equal(team_open(&team, 3, &(TeamSeats){.cpu = seats, .crowded = true}), OK);
+    for (int i = 0; i < 500; i++) team_run(team, w.n, hit, &w);
+    expect_hits(&w, 500, 3);
+    team_close(team);
+}
+
+typedef struct {
+    pthread_barrier_t all;
+    pthread_t who[12];
+} Shares;
+
+/* The first tile of each share waits for the other threads, so nobody can help out before all have
+ * begun; which thread ran each share's first tile is then settled. */
+static void note_share(void *work, int64_t tile)
+{
+    Shares *s = work;
+    s->who[tile] = pthread_self();
+    if (tile % 4 == 0) pthread_barrier_wait(&s->all);
+}
+
+static void each_thread_begins_with_its_share(void **state)
+{
+    Shares a, b;
+    Team *team;
+    (void)state;
+    assert_int_equal(team_open(&team, 3, NULL), OK);
+    pthread_barrier_init(&a.all, NULL, 3);
+    pthread_barrier_init(&b.all, NULL, 3);
+    team_run(team, 12, note_share, &a);
+    team_run(team, 12, note_share, &b);
+    for (int tile = 0; tile < 12; tile += 4) assert_true(pthread_equal(a.who[tile], b.who[tile]));
+    assert_true(pthread_equal(a.who[0], pthread_self()));
+    pthread_barrier_destroy(&a.all);
+    pthread_barrier_destroy(&b.all);
     team_close(team);
 }
 
@@ -200,7 +251,7 @@ static void impossible_sizes_are_refused(void **state)
     (void)state;
     for (int i = 0; i < 3; i++) {
         Team *team = NULL;
-        assert_int_equal(team_open(&team, threads[i], -1), ERR_CONFIG);
+        assert_int_equal(team_open(&team, threads[i], NULL), ERR_CONFIG);
         assert_non_null(strstr(err_text(), "run.threads is between 1 and 1024"));
         assert_null(team);
     }
@@ -215,6 +266,8 @@ int main(void)
         cmocka_unit_test(threads_run_at_the_same_time),
         cmocka_unit_test(teams_do_not_know_of_each_other),
         cmocka_unit_test(pinning_is_undone_and_never_fails),
+        cmocka_unit_test(no_worker_is_waited_for),
+        cmocka_unit_test(each_thread_begins_with_its_share),
         cmocka_unit_test(impossible_sizes_are_refused),
     };
     return cmocka_run_group_tests_name("team", tests, NULL, NULL);
