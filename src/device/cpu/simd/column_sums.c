@@ -1,45 +1,82 @@
 /* column_sums.c -- sums over all rows: the gradient of a bias.
  *
- *     columns ->   [  COLUMNS  ][  COLUMNS  ]      a tile owns some columns and walks down all rows:
- *     rows  |      [   block   ][   block   ]      sums of a block of rows in registers' reach, then
- *           v      [   block   ][   block   ]      added to the total, so long sums stay exact
- */
+ *     rows 0 ..      a chunk of rows is read as it lies in memory, row after row, by one thread;
+ *     rows 64 ..     its sums are a row of `parts`
+ *     ...
+ *     parts          added chunk after chunk, in one order
+ *
+ * How many chunks there are follows from the shape alone: as many as parts have room for. Long sums
+ * stay exact: a chunk is short, and chunks are few. */
 #include "device/cpu/simd/simd.h"
 
 #include <stddef.h>
 
-enum { COLUMNS = 64, BLOCK = 128 };
+enum { PARTS = 32768, CHUNK_ROWS = 64 };
 
-static void add_sums(float *total, float *part, int64_t n)
+typedef struct {
+    const Call *call;
+    int64_t rows, width;
+    int64_t stripes, chunks, per_chunk; /* stripes: of PIECE columns */
+    float part[PARTS];                  /* [chunks, width] where chunks > 1 */
+} SumRows;
+
+/* Four rows at a time, so that the sums are read and written once for them. */
+static void sum_chunk(const Tensor *x, int64_t first, int64_t end, int64_t from, float *sum)
 {
-    for (int64_t i = 0; i < n; i += W)
-        v_store_to(total + i, n - i, v_load_to(total + i, n - i) + v_load_to(part + i, n - i));
+    static const float zeros[PIECE];
+    const int64_t n = least(row_length(x) - from, PIECE);
+    float buffer[4][PIECE];
+    memset(sum, 0, sizeof *sum * (size_t)n);
+    for (int64_t row = first; row < end; row += 4) {
+        const float *r[4];
+        for (int k = 0; k < 4; k++)
+            r[k] = row + k < end ? read_piece(tensor_row(x, row + k), from, n, buffer[k]) : zeros;
+        for (int64_t i = 0; i < n; i += W) {
+            const int64_t left = n - i;
+            const V a = v_load_to(r[0] + i, left) + v_load_to(r[1] + i, left);
+            const V b = v_load_to(r[2] + i, left) + v_load_to(r[3] + i, left);
+            v_store_to(sum + i, left, v_load_to(sum + i, left) + (a + b));
+        }
+    }
 }
 
 static void sum_rows_tile(void *work, int64_t tile)
 {
-    const Call *call = work;
-    const Tensor *dy = &call->in[0], *db = &call->out[0];
-    const int64_t column = tile * COLUMNS, n = least(db->n[0] - column, COLUMNS);
-    float total[COLUMNS] = {0}, buffer[COLUMNS];
-    for (int64_t first = 0; first < dy->n[0]; first += BLOCK) {
-        const int64_t end = least(first + BLOCK, dy->n[0]);
-        V part[COLUMNS / W];
-        memset(part, 0, sizeof part);
-        for (int64_t t = first; t < end; t++) {
-            const float *x = read_piece(tensor_row(dy, t), column, n, buffer);
-            if (n == COLUMNS)
-                for (int i = 0; i < COLUMNS / W; i++) part[i] += v_load(x + i * W);
-            else
-                for (int64_t i = 0; i < n; i += W) part[i / W] += v_load_to(x + i, n - i);
-        }
-        add_sums(total, (float *)part, n);
+    SumRows *s = work;
+    const int64_t chunk = tile / s->stripes, from = tile % s->stripes * PIECE;
+    const int64_t first = chunk * s->per_chunk, end = least(first + s->per_chunk, s->rows);
+    const int64_t n = least(s->width - from, PIECE);
+    float sum[PIECE];
+    sum_chunk(&s->call->in[0], first, end, from, sum);
+    if (s->chunks > 1)
+        memcpy(s->part + chunk * s->width + from, sum, sizeof *sum * (size_t)n);
+    else
+        keep_piece(tensor_row(&s->call->out[0], 0), from, n, (float)s->call->number[0], sum);
+}
+
+static void add_chunks(const SumRows *s, int64_t from)
+{
+    const int64_t n = least(s->width - from, PIECE);
+    float sum[PIECE] = {0};
+    for (int64_t chunk = 0; chunk < s->chunks; chunk++) {
+        const float *part = s->part + chunk * s->width + from;
+        for (int64_t i = 0; i < n; i += W)
+            v_store_to(sum + i, n - i, v_load_to(sum + i, n - i) + v_load_to(part + i, n - i));
     }
-    keep_piece(tensor_row(db, 0), column, n, (float)call->number[0], total);
+    keep_piece(tensor_row(&s->call->out[0], 0), from, n, (float)s->call->number[0], sum);
 }
 
 Err CPU_NAME(sum_rows)(const Call *call)
 {
-    ref_tiles(call, blocks_of(call->out[0].n[0], COLUMNS), sum_rows_tile);
+    SumRows s; /* not to be filled with zeros: it is large */
+    s.call = call;
+    s.rows = call->in[0].n[0];
+    s.width = call->out[0].n[0];
+    if (s.width == 0) return OK;
+    s.stripes = blocks_of(s.width, PIECE);
+    s.per_chunk = most(blocks_of(s.rows, most(PARTS / s.width, 1)), CHUNK_ROWS);
+    s.chunks = most(blocks_of(s.rows, s.per_chunk), 1);
+    team_run(call->team, s.stripes * s.chunks, sum_rows_tile, &s);
+    for (int64_t from = 0; s.chunks > 1 && from < s.width; from += PIECE) add_chunks(&s, from);
     return OK;
 }

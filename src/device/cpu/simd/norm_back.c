@@ -11,10 +11,10 @@
  * One body, whether dx, dw or both are asked for, so each has the same bits either way. Tiles follow
  * from the shape alone. A norm without a `mean` tensor is an rmsnorm. */
 #include "device/cpu/simd/simd.h"
+#include "device/cpu/workspace.h"
 #include "device/ref/norm.h"
 
 #include <stddef.h>
-#include <stdlib.h>
 
 enum { SPAN = 2048, MAX_TILES = 64, COLUMNS = 256 }; /* COLUMNS: of a tile of the fold */
 
@@ -102,6 +102,7 @@ static void back_tile(void *work, int64_t tile)
     float *dw = b->sums ? b->sums + 2 * tile * b->width : NULL, *db = dw ? dw + b->width : NULL;
     Operands o;
     o.row = -1;
+    if (dw) memset(dw, 0, 2 * (size_t)b->width * sizeof *dw);
     for (int64_t row = tile * b->per_tile; row < end; row++) {
         RowNumbers r = {.mean = b->m.mean ? stat_get(b->m.mean, row) : 0,
                         .rstd = stat_get(b->m.rstd, row)};
@@ -138,13 +139,15 @@ static Err norm_back(const Call *call, Norm m)
     if (b.width == 0) return OK;
     b.per_tile = most(most(TILE_WORK / b.width, blocks_of(b.rows, MAX_TILES)), 1);
     b.tiles = blocks_of(b.rows, b.per_tile);
-    const size_t count = 2 * (size_t)(b.tiles * b.width) + 1; /* no rows: a fold of nothing */
-    if (m.dw && !(b.sums = calloc(count, sizeof *b.sums)))
-        return err_fail(ERR_NOMEM, "no memory for the sums of a norm's gradient, %zu bytes",
-                        count * sizeof *b.sums);
+    Workspace *space = NULL;
+    if (m.dw) {
+        const size_t bytes = 2 * (size_t)(b.tiles * b.width) * sizeof *b.sums;
+        TRY(workspace_take(bytes + 1, "the sums of a norm's gradient", &space));
+        b.sums = space->at; /* no rows: a fold of nothing */
+    }
     if (b.tiles > 0) team_run(call->team, b.tiles, back_tile, &b);
     if (m.dw) team_run(call->team, blocks_of(b.width, COLUMNS), fold_tile, &b);
-    free(b.sums);
+    if (space) workspace_give(space);
     return OK;
 }
 
