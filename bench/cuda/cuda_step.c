@@ -302,7 +302,7 @@ static Err run(Bench *b)
     printf("\n%s, %lld x %lld tokens, bf16%s\n", b->o.model, (long long)b->o.sequences,
            (long long)b->o.seq_len, b->o.deterministic ? ", deterministic" : "");
     b->start_s = now_s();
-    TRY(team_open(&b->team, (int)sysconf(_SC_NPROCESSORS_ONLN), -1));
+    TRY(team_open(&b->team, (int)sysconf(_SC_NPROCESSORS_ONLN), NULL));
     TRY(open_rank(b));
     printf("weights there after %.2f s\n", now_s() - b->start_s);
     TRY(choose(b));
