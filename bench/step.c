@@ -1,9 +1,13 @@
-/* step.c -- a whole training step on device cpu, and where its time goes, kernel by kernel.
+/* step.c -- a whole training step on device cpu: where its time goes, kernel by kernel, and their floors.
  *
  *     build/release/bench/step                       gpt2-124m, 1 sequence of 256 tokens, f32
  *     build/release/bench/step sequences=4 seq_len=1024 steps=3
  *     build/release/bench/step dtype=bf16 threads=1 model=llama-tiny
  *     build/release/bench/step library=libopenblas.so.0    f32 products by OpenBLAS
+ *
+ * The floor of a kernel is its flops at the speed of products in the first cache, or its bytes at that of
+ * memory, whichever takes longer; both speeds are measured in the same run. Of the last cache where the
+ * operands fit into half of it.
  *
  * Speed is told by 6 N + 12 L d T flops a token (N parameters, L layers of width d, T tokens of a
  * sequence): attention counts in full, though a causal one does half of it. */
@@ -11,10 +15,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+#include <sys/resource.h>
 
 #include "device/cpu/cpu.h"
+#include "support/account.h"
+#include "support/clock.h"
+#include "support/timed.h"
 #include "train/job.h"
+
+enum { MOST_STEPS = 1000 };
 
 typedef struct {
     const char *model, *library; /* NULL: our own products */
@@ -22,44 +31,6 @@ typedef struct {
     DType dtype;
     int threads, steps;
 } Options;
-
-static double clock_s(clockid_t clock)
-{
-    struct timespec t;
-    clock_gettime(clock, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static double now_s(void) { return clock_s(CLOCK_MONOTONIC); }
-
-/* Kernels get no context, so what is measured lies here. */
-static const Device *inner;
-static double seconds[N_KERNELS];
-static int64_t calls[N_KERNELS];
-
-static Err timed(KernelId id, const Call *call)
-{
-    const double start = now_s();
-    const Err err = inner->kernel[id](call);
-    seconds[id] += now_s() - start;
-    calls[id]++;
-    return err;
-}
-
-#define KERNEL(id)                                                                                 \
-    static Err timed_##id(const Call *call) { return timed(KERNEL_##id, call); }
-#include "device/kernels.def"
-#undef KERNEL
-
-static const Device timed_device = {
-    .name = "cpu",
-    .kernel =
-        {
-#define KERNEL(id) [KERNEL_##id] = timed_##id,
-#include "device/kernels.def"
-#undef KERNEL
-        },
-};
 
 static void fill_inputs(Rank *r, const Options *o, int64_t vocab)
 {
@@ -78,26 +49,6 @@ static void fill_inputs(Rank *r, const Options *o, int64_t vocab)
     }
 }
 
-/* Kernels by their time, and what is left: walking the list, filling calls. */
-static void print_shares(double step_s, int steps)
-{
-    double rest = step_s * steps;
-    printf("%-18s %10s %8s %7s\n", "kernel", "calls/step", "ms/step", "share");
-    for (int shown = 0; shown < N_KERNELS; shown++) {
-        int top = 0;
-        for (int k = 1; k < N_KERNELS; k++)
-            if (seconds[k] > seconds[top]) top = k;
-        if (calls[top] == 0) break;
-        printf("%-18s %10.0f %8.1f %6.1f%%\n", kernel_name((KernelId)top),
-               (double)calls[top] / steps, 1e3 * seconds[top] / steps,
-               100 * seconds[top] / (step_s * steps));
-        rest -= seconds[top];
-        seconds[top] = calls[top] = 0;
-    }
-    printf("%-18s %10s %8.1f %6.1f%%\n", "the rest", "", 1e3 * rest / steps,
-           100 * rest / (step_s * steps));
-}
-
 static double flops_per_token(const Job *job, const Options *o)
 {
     double params = 0;
@@ -106,32 +57,55 @@ static double flops_per_token(const Job *job, const Options *o)
     return 6 * params + 12.0 * (double)c->n_layers * (double)c->width * (double)o->seq_len;
 }
 
-static Err measure(Rank *rank, const Job *job, const Options *o)
+static int smaller(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Of the process so far. */
+static double memory_GB(void)
+{
+    struct rusage use;
+    getrusage(RUSAGE_SELF, &use);
+    return 1024e-9 * (double)use.ru_maxrss;
+}
+
+static void print_step(double *step_s, double cpu_s, double flops, double peak_GB, const Options *o)
+{
+    double total = 0;
+    for (int i = 0; i < o->steps; i++) total += step_s[i];
+    qsort(step_s, (size_t)o->steps, sizeof *step_s, smaller);
+    const double median = step_s[o->steps / 2], tokens = (double)(o->sequences * o->seq_len);
+    account_print(total, o->steps);
+    printf("step: %.1f ms (best %.1f); %.0f tokens/s, %.1f GF/s by 6N + 12LdT; %.2f GB\n",
+           1e3 * median, 1e3 * step_s[0], tokens / median, 1e-9 * flops / median, peak_GB);
+    /* Less than the threads: others were at work on this machine, and figures say little. */
+    printf("cores at work: %.2f\n", cpu_s / total);
+}
+
+static Err measure(Rank *rank, const Device *device, const Job *job, const Options *o)
 {
     StepResult result;
-    double best = 1e30, total = 0, cpu_s;
-    const double tokens = (double)(o->sequences * o->seq_len);
+    double step_s[MOST_STEPS], cpu_s;
+    Peaks peaks;
     TRY(rank_step(rank, &(StepSettings){.step = 1, .lr = 1e-4}, &result)); /* touches all memory */
+    const double peak_GB = memory_GB(); /* before streams, which take memory of their own */
+    TRY(peaks_measure(rank->settings.team, &peaks));
     printf("first loss %.4f\n", result.loss);
-    memset(seconds, 0, sizeof seconds);
-    memset(calls, 0, sizeof calls);
+    printf("measured now: products %.0f GF/s in f32, %.0f in bf16; memory %.1f GB/s, cache %.1f\n",
+           1e-9 * peaks.f32_flops, 1e-9 * peaks.bf16_flops, 1e-9 * peaks.memory_Bps,
+           1e-9 * peaks.cache_Bps);
+    timed_open(device, &peaks);
     cpu_s = clock_s(CLOCK_PROCESS_CPUTIME_ID);
     for (int i = 0; i < o->steps; i++) {
         const double start = now_s();
         TRY(rank_step(rank, &(StepSettings){.step = i + 2, .lr = 1e-4}, &result));
-        const double step_s = now_s() - start;
-        total += step_s;
-        if (step_s < best) best = step_s;
+        step_s[i] = now_s() - start;
     }
     cpu_s = clock_s(CLOCK_PROCESS_CPUTIME_ID) - cpu_s;
-    const double flops = flops_per_token(job, o) * tokens;
-    printf("step: %.0f ms mean, %.0f ms best; %.0f tokens/s, %.1f GF/s (best %.1f)\n",
-           1e3 * total / o->steps, 1e3 * best, tokens * o->steps / total,
-           1e-9 * flops * o->steps / total, 1e-9 * flops / best);
-    /* What others do on the machine does not enter here. */
-    printf("cores at work: %.2f; GF per second of a core: %.1f\n", cpu_s / total,
-           1e-9 * flops * o->steps / cpu_s);
-    print_shares(total / o->steps, o->steps);
+    print_step(step_s, cpu_s, flops_per_token(job, o) * (double)(o->sequences * o->seq_len),
+               peak_GB, o);
     return OK;
 }
 
@@ -142,6 +116,8 @@ static Err run(const Options *o)
     Job job;
     Rank rank;
     Team *team;
+    Cores cores;
+    const Device *device;
     TRY(arena_open(&arena, "bench", ARENA_PLENTY));
     TRY(model_config_load(o->model, NULL, 0, &arena, &config));
     const JobSettings set = {.kind = JOB_STEP,
@@ -159,8 +135,10 @@ static Err run(const Options *o)
                                        .clip = 1,
                                        .block = 65536}};
     TRY(job_compile(&set, &arena, &job));
-    TRY(device_cpu_open(o->library, &inner));
-    TRY(team_open(&team, o->threads, NULL));
+    TRY(device_cpu_open(o->library, &device));
+    timed_open(device, &(Peaks){1, 1, 1, 1, 1});
+    cores_find(&cores);
+    TRY(team_open_on(&team, o->threads, &cores, 1, 0));
     const RankSettings rank_set = {
         .program = &job.linked, .device = &timed_device, .team = team, .optim = job.settings.optim};
     TRY(rank_open(&rank, &rank_set));
@@ -168,7 +146,7 @@ static Err run(const Options *o)
     fill_inputs(&rank, o, config.vocab);
     printf("%s, %s, %lld x %lld tokens, %d threads\n%s\n", o->model, dtype_name(o->dtype),
            (long long)o->sequences, (long long)o->seq_len, o->threads, device_cpu_text());
-    TRY(measure(&rank, &job, o));
+    TRY(measure(&rank, device, &job, o));
     rank_close(&rank);
     team_close(team);
     arena_close(&arena);
@@ -199,7 +177,7 @@ static bool read_option(const char *word, Options *o)
     else if (is(word, "threads"))
         o->threads = atoi(value);
     else if (is(word, "steps"))
-        o->steps = atoi(value);
+        o->steps = atoi(value) < 1 ? 1 : atoi(value) > MOST_STEPS ? MOST_STEPS : atoi(value);
     else if (strcmp(word, "dtype=f32") == 0)
         o->dtype = F32;
     else if (strcmp(word, "dtype=bf16") == 0)

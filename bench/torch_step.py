@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""One training step of GPT-2 124M in PyTorch on the CPU, to run beside bench/step: the same shapes, AdamW, clip.
+"""One training step of a GPT-2 in PyTorch on the CPU, to run beside bench/step: the same shapes, AdamW, clip.
 
-    torch_step.py [--batch 4] [--tokens 1024] [--threads 2] [--steps 3] [--bf16]
+    torch_step.py [--batch 4] [--tokens 1024] [--threads 2] [--steps 3] [--bf16] [--model bench/small.json]
 
-Prints milliseconds a step (median), tokens/s and GF/s by 6N + 12LdT. For a fair peer start it with the settings that
+Prints milliseconds a step (median), tokens/s, GF/s by 6N + 12LdT and the peak of memory. Without --model it is the one
+of 124M parameters. For a fair peer start it with the settings that
 bench/README.md names; Debian's python3-torch, or PyPI's torch, will do."""
 import argparse
+import json
+import resource
 import statistics
 import time
 
@@ -60,13 +63,20 @@ def main():
     for name, default in (("batch", 4), ("tokens", 1024), ("threads", 2), ("steps", 3)):
         args.add_argument("--" + name, type=int, default=default)
     args.add_argument("--bf16", action="store_true")
+    args.add_argument("--model")
     a = args.parse_args()
     torch.set_num_threads(a.threads)
     torch.manual_seed(0)
-    model = Gpt2()
+    shape = {"n_layer": 12, "n_embd": 768, "n_head": 12, "vocab_size": 50257, "n_positions": 1024}
+    if a.model:
+        with open(a.model) as file:
+            shape = json.load(file)
+    layers, width, heads, vocab, positions = (
+        shape[k] for k in ("n_layer", "n_embd", "n_head", "vocab_size", "n_positions"))
+    model = Gpt2(layers, width, heads, vocab, positions)
     count = sum(p.numel() for p in model.parameters())
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, foreach=False)
-    ids = torch.randint(0, 50257, (a.batch, a.tokens + 1))
+    ids = torch.randint(0, vocab, (a.batch, a.tokens + 1))
     took = []
     for _ in range(a.steps + 1):
         start = time.perf_counter()
@@ -79,8 +89,9 @@ def main():
         took.append(time.perf_counter() - start)
     s = statistics.median(took[1:])
     n = a.batch * a.tokens
-    flops = n * (6 * count + 12 * 12 * 768 * a.tokens)
-    print(f"torch {torch.__version__}: {1e3 * s:.0f} ms, {n / s:.0f} tok/s, {flops / s / 1e9:.0f} GF/s by 6N + 12LdT")
+    flops = n * (6 * count + 12 * layers * width * a.tokens)
+    peak = 1024e-9 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(f"torch {torch.__version__}: {1e3 * s:.1f} ms, {n / s:.0f} tokens/s, {flops / s / 1e9:.1f} GF/s; {peak:.2f} GB")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,16 @@
+/* clock.h -- seconds. */
+#ifndef BENCH_SUPPORT_CLOCK_H
+#define BENCH_SUPPORT_CLOCK_H
+
+#include <time.h>
+
+static inline double clock_s(clockid_t clock)
+{
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static inline double now_s(void) { return clock_s(CLOCK_MONOTONIC); }
+
+#endif

@@ -1,0 +1,69 @@
+/* work.c -- flops and bytes of calls. */
+#include "support/work.h"
+
+static double tensor_bytes_of(const Tensor *t)
+{
+    return (double)tensor_count(t) * (double)dtype_bytes(t->dtype);
+}
+
+/* An accumulator is read where number[o] keeps it; an update reads all that it writes. */
+static double call_bytes(KernelId id, const Call *c)
+{
+    double bytes = 0;
+    const bool update = id == KERNEL_adamw || id == KERNEL_sgd;
+    for (int i = 0; i < c->n_in; i++) bytes += tensor_bytes_of(&c->in[i]);
+    for (int o = 0; o < c->n_out; o++)
+        bytes += tensor_bytes_of(&c->out[o]) * (update || c->number[o] == 1 ? 2 : 1);
+    return bytes;
+}
+
+/* Of a lookup the rows that are asked for, not the table; of its gradient likewise. */
+static double lookup_bytes(KernelId id, const Call *c)
+{
+    const Tensor *rows = id == KERNEL_embedding ? &c->out[0] : &c->in[0];
+    return (id == KERNEL_embedding ? 2 : 3) * tensor_bytes_of(rows);
+}
+
+/* Pairs of a query and a key that it sees, by ranges[t,4]; of a head. */
+static double seen_pairs(const Tensor *ranges)
+{
+    double pairs = 0;
+    for (int64_t t = 0; t < ranges->n[0]; t++) {
+        const int32_t *r = (const int32_t *)ranges->data + t * ranges->stride[0];
+        pairs += r[1] - r[0] + r[3] - r[2];
+    }
+    return pairs;
+}
+
+/* Two products forward; backward the scores again and four more. */
+static double attention_flops(KernelId id, const Call *c)
+{
+    const Tensor *q = &c->in[0];
+    const double products = id == KERNEL_attention ? 2 : 5;
+    return products * 2 * (double)(q->n[1] * q->n[2]) * seen_pairs(&c->in[3]);
+}
+
+static bool is_product(KernelId id)
+{
+    return id == KERNEL_gemm || id == KERNEL_gemm_add || id == KERNEL_gemm_gelu ||
+           id == KERNEL_gemm_dgelu;
+}
+
+Work work_of(KernelId id, const Call *c)
+{
+    Work w = {.bytes = call_bytes(id, c), .type = c->n_in > 0 ? c->in[0].dtype : F32};
+    if (is_product(id)) {
+        const int64_t k = c->in[0].n[c->attr.gemm.ta ? 0 : 1];
+        w.flops = 2.0 * (double)k * (double)tensor_count(&c->out[0]);
+    }
+    if (id == KERNEL_attention || id == KERNEL_attention_dx) w.flops = attention_flops(id, c);
+    if (id == KERNEL_embedding || id == KERNEL_embedding_dw) w.bytes = lookup_bytes(id, c);
+    return w;
+}
+
+double work_floor_s(const Work *w, const Peaks *p)
+{
+    const double flops_s = w->flops / (w->type == BF16 ? p->bf16_flops : p->f32_flops);
+    const double bytes_s = w->bytes / (w->bytes < p->cache_bytes ? p->cache_Bps : p->memory_Bps);
+    return flops_s > bytes_s ? flops_s : bytes_s;
+}
