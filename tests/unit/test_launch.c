@@ -1,0 +1,121 @@
+/* Which cores the ranks of a run get: as threads of one process, as processes of a launcher, and where
+ * there are too few. */
+#define _GNU_SOURCE
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "cli/launch.h"
+
+/* A run of these keys, launched as process `mine` of `ranks` on this machine; 1: by nobody. */
+static Launch launched(int ranks, int mine, const char *threads, const char *pin)
+{
+    static char mesh[32], size[16], rank[16];
+    Arena arena;
+    Config config;
+    Launch l = {.by = {.ranks = ranks, .rank = mine, .by = "mpirun"}};
+    const char *set[] = {"model.name=gpt2-tiny", mesh, pin, threads};
+    const Args args = {.set = set, .n_set = threads ? 4 : 3};
+    snprintf(mesh, sizeof mesh, "mesh.dp=%d", ranks);
+    snprintf(size, sizeof size, "%d", ranks);
+    snprintf(rank, sizeof rank, "%d", mine);
+    setenv("OMPI_COMM_WORLD_LOCAL_SIZE", size, 1);
+    setenv("OMPI_COMM_WORLD_LOCAL_RANK", rank, 1);
+    assert_int_equal(arena_open(&arena, "launch", (size_t)1 << 28), OK);
+    if (launch_config(&l, &args, &arena, &config) != OK) fail_msg("%s", err_text());
+    arena_close(&arena);
+    return l;
+}
+
+static const char *threads_text(int n)
+{
+    static char text[32];
+    snprintf(text, sizeof text, "run.threads=%d", n);
+    return text;
+}
+
+/* Without a quota, which is a matter of its own. */
+static int whole_cores(void)
+{
+    Cores c;
+    cores_find(&c);
+    if (c.quota < c.n || c.bound) skip();
+    return c.n;
+}
+
+static void threads_of_one_process(void **state)
+{
+    const int n = whole_cores();
+    (void)state;
+    Launch l = launched(1, 0, threads_text(n), "run.pin=auto");
+    assert_true(l.pins);
+    assert_string_equal(l.why_free, "");
+    assert_false(launched(1, 0, threads_text(n), "run.pin=false").pins);
+    l = launched(1, 0, threads_text(n + 1), "run.pin=true");
+    assert_false(l.pins);
+    assert_non_null(strstr(l.why_free, "threads are not pinned: 1 ranks of"));
+    if (n == 1) return;
+    assert_false(
+        launched(1, 0, threads_text(1), "run.pin=auto").pins); /* others may use the rest */
+    assert_true(launched(1, 0, threads_text(1), "run.pin=true").pins);
+}
+
+static void processes_of_one_machine(void **state)
+{
+    const int n = whole_cores();
+    cpu_set_t during;
+    Team *team;
+    (void)state;
+    if (n == 1) skip();
+    for (int rank = 0; rank < n; rank++) {
+        const Launch l = launched(n, rank, NULL, "run.pin=auto");
+        assert_int_equal(l.threads, 1);
+        assert_true(l.pins);
+        assert_int_equal(launch_team(&l, 0, &team), OK);
+        sched_getaffinity(0, sizeof during, &during);
+        team_close(team);
+        assert_int_equal(CPU_COUNT(&during), 1);
+        assert_true(CPU_ISSET((size_t)l.cores.cpu[rank], &during));
+    }
+    const Launch l = launched(n + 1, n, NULL, "run.pin=auto");
+    assert_int_equal(l.threads, 1);
+    assert_false(l.pins);
+    assert_non_null(strstr(l.why_free, "threads are not pinned"));
+}
+
+/* A launcher that binds each process to cores of its own has decided. */
+static void a_process_that_is_bound(void **state)
+{
+    cpu_set_t all, one;
+    const int n = whole_cores();
+    Cores c;
+    (void)state;
+    if (n == 1) skip();
+    cores_find(&c);
+    sched_getaffinity(0, sizeof all, &all);
+    CPU_ZERO(&one);
+    CPU_SET((size_t)c.cpu[n - 1], &one);
+    sched_setaffinity(0, sizeof one, &one);
+    const Launch l = launched(n, 0, NULL, "run.pin=auto");
+    sched_setaffinity(0, sizeof all, &all);
+    assert_int_equal(l.sharing, 1);
+    assert_int_equal(l.threads, 1);
+    assert_true(l.pins);
+    assert_int_equal(l.cores.cpu[0], c.cpu[n - 1]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(threads_of_one_process),
+        cmocka_unit_test(processes_of_one_machine),
+        cmocka_unit_test(a_process_that_is_bound),
+    };
+    return cmocka_run_group_tests_name("launch", tests, NULL, NULL);
+}
