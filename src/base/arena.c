@@ -19,6 +19,13 @@ Err arena_open(Arena *a, const char *name, size_t cap_bytes)
     return OK;
 }
 
+void arena_prefer_huge(Arena *a)
+{
+#ifdef MADV_HUGEPAGE
+    if (a->base) (void)madvise(a->base, a->cap_bytes, MADV_HUGEPAGE);
+#endif
+}
+
 void arena_close(Arena *a)
 {
     if (a->base) munmap(a->base, a->cap_bytes);

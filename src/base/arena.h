@@ -27,6 +27,10 @@ typedef struct {
 /* Local. Reserves cap_bytes of addresses. */
 Err arena_open(Arena *a, const char *name, size_t cap_bytes);
 void arena_close(Arena *a);
+/* Local. Asks for pages of 2 MiB, where the system has them: fewer faults, and fewer misses of
+ * translations where rows lie far apart. Before it is written to; nothing happens where they are not
+ * to be had. */
+void arena_prefer_huge(Arena *a);
 /* Local. An arena that only counts. */
 Arena arena_counter(const char *name, size_t cap_bytes);
 

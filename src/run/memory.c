@@ -6,6 +6,9 @@
 
 static const char *const arena_name[N_ARENAS] = {"state", "step", "work", "host", "session"};
 
+/* Of a smaller one much of the last page of 2 MiB would be waste. */
+enum { HUGE_FROM_BYTES = 16 << 20 };
+
 static size_t arena_bytes(const Rank *r, int i)
 {
     const size_t bytes = r->settings.program->bytes[i];
@@ -18,6 +21,7 @@ static Err open_arena(Rank *r, int i)
     void *base;
     if (!r->memory) {
         TRY(arena_open(&r->arena[i], arena_name[i], arena_bytes(r, i)));
+        if (arena_bytes(r, i) >= HUGE_FROM_BYTES) arena_prefer_huge(&r->arena[i]);
         TRY(arena_push(&r->arena[i], arena_bytes(r, i), &base));
     } else if (i == ARENA_HOST) {
         TRY(r->memory->alloc_host(r->context, arena_bytes(r, i), &base));
