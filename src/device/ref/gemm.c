@@ -65,8 +65,8 @@ typedef struct {
 
 static void gemm_tile(void *work, int64_t tile)
 {
-    const Product *p = work;
-    const Call *call = p->call;
+    const Product *product = work;
+    const Call *call = product->call;
     const Tensor *a = &call->in[0], *b = &call->in[1], *c = &call->out[0];
     const bool ta = call->attr.gemm.ta, tb = call->attr.gemm.tb;
     const int64_t across = blocks_of(c->n[1], N_TILE), depth = a->n[!ta];
@@ -82,11 +82,11 @@ static void gemm_tile(void *work, int64_t tile)
             row_load(formula_row(b, tb, from + p, column), 0, n, t.b[p]);
         multiply(&t, m, n, k);
     }
-    if (call->n_in > p->bias) add_bias(&t, m, n, &call->in[p->bias], column);
-    p->finish(call, &t, (Where){row, m, column, n});
+    if (call->n_in > product->bias) add_bias(&t, m, n, &call->in[product->bias], column);
+    product->finish(call, &t, (Where){row, m, column, n});
 }
 
-static Err product(const Call *call, int bias, Finish finish)
+static Err multiply_and(const Call *call, int bias, Finish finish)
 {
     const Tensor *c = &call->out[0];
     Product p = {call, bias, finish};
@@ -102,7 +102,7 @@ static void keep_tile(const Call *call, Tile *t, Where at)
                  t->c[i]);
 }
 
-Err ref_gemm(const Call *call) { return product(call, 2, keep_tile); }
+Err ref_gemm(const Call *call) { return multiply_and(call, 2, keep_tile); }
 
 /* in: a, b, onto, bias? */
 static void add_tile(const Call *call, Tile *t, Where at)
@@ -115,7 +115,7 @@ static void add_tile(const Call *call, Tile *t, Where at)
     }
 }
 
-Err ref_gemm_add(const Call *call) { return product(call, 3, add_tile); }
+Err ref_gemm_add(const Call *call) { return multiply_and(call, 3, add_tile); }
 
 /* out: h, u.   h is that of u as it is stored: the same bits as of gelu, run again on u. */
 static void gelu_tile(const Call *call, Tile *t, Where at)
@@ -129,7 +129,7 @@ static void gelu_tile(const Call *call, Tile *t, Where at)
     }
 }
 
-Err ref_gemm_gelu(const Call *call) { return product(call, 2, gelu_tile); }
+Err ref_gemm_gelu(const Call *call) { return multiply_and(call, 2, gelu_tile); }
 
 /* in: a, b, u */
 static void dgelu_tile(const Call *call, Tile *t, Where at)
@@ -142,7 +142,7 @@ static void dgelu_tile(const Call *call, Tile *t, Where at)
     }
 }
 
-Err ref_gemm_dgelu(const Call *call) { return product(call, 3, dgelu_tile); }
+Err ref_gemm_dgelu(const Call *call) { return multiply_and(call, 3, dgelu_tile); }
 
 static void sum_rows_tile(void *work, int64_t tile)
 {
