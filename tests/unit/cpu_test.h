@@ -108,6 +108,12 @@ static inline void run_device(CpuBench *c, const Device *device, KernelId id, co
     free(before);
 }
 
+static inline bool is_product(KernelId id)
+{
+    return id == KERNEL_gemm || id == KERNEL_gemm_add || id == KERNEL_gemm_gelu ||
+           id == KERNEL_gemm_dgelu;
+}
+
 /* By each unit, where operands of bf16 leave a choice; the one in use comes last. */
 static inline void run_units(CpuBench *c, CpuSimd s, KernelId id, const Call *call, const Wanted *w,
                              double tolerance)

@@ -147,7 +147,7 @@ static void bf16_products(void **state)
 static void bf16_blocks(void **state)
 {
     CpuBench *c = *state;
-    const Size size[] = {{300, 290, 1601}, {515, 45, 600}, {20, 1100, 540}};
+    const Size size[] = {{270, 263, 1090}, {515, 35, 530}, {20, 550, 540}};
     for (int i = 0; i < 3; i++)
         for (int t = 0; t < 3; t++)
             try_gemm(c, size[i],

@@ -96,20 +96,39 @@ static void library_tile(void *work, int64_t tile)
              (int)c->stride[0]);
 }
 
-Err CPU_NAME(gemm)(const Call *call)
+static bool library_fits(const Call *call)
 {
     const Tensor *a = &call->in[0], *b = &call->in[1], *c = &call->out[0];
-    const int64_t m = c->n[0], n = c->n[1], depth = a->n[!call->attr.gemm.ta];
-    Product p = {.call = call, .sgemm = blas_sgemm()};
-    if (m == 0 || n == 0) return OK;
-    if (few_rows_fit(call)) return few_rows_gemm(call);
     const Lie lc = lie_of(c);
-    if (p.sgemm && m > 1 && n > 1 && depth > 0 && lie_of(a).fits && lie_of(b).fits && lc.fits &&
-        !lc.flipped) {
-        cut_tiles(&p, m, n);
-        team_run(call->team, p.rows.parts * p.columns.parts, library_tile, &p);
-        return OK;
-    }
-    const bool narrow = a->dtype == BF16 && b->dtype == BF16;
-    return panels_gemm(call, unit_for(narrow ? BF16 : F32));
+    return blas_sgemm() && c->n[0] > 1 && c->n[1] > 1 && a->n[!call->attr.gemm.ta] > 0 &&
+           lie_of(a).fits && lie_of(b).fits && lc.fits && !lc.flipped;
 }
+
+/* The product first, then what is beside it: where the product is not ours to take part in. */
+static Err one_by_one(const Call *call, const Beside *beside)
+{
+    const Tensor *c = &call->out[0], *onto = beside->onto;
+    if (onto && onto->data != c->data) {
+        const Call start = {.in = {*onto}, .n_in = 1, .out = {*c}, .n_out = 1, .team = call->team};
+        TRY(CPU_NAME(copy)(&start));
+    }
+    if (few_rows_fit(call)) {
+        TRY(few_rows_gemm(call));
+    } else {
+        Product p = {.call = call, .sgemm = blas_sgemm()};
+        cut_tiles(&p, c->n[0], c->n[1]);
+        team_run(call->team, p.rows.parts * p.columns.parts, library_tile, &p);
+    }
+    if (beside->then) beside->then(beside->call, (Box){0, c->n[0], 0, c->n[1]}, call->team);
+    return OK;
+}
+
+Err gemm_with(const Call *call, const Beside *beside)
+{
+    const bool narrow = call->in[0].dtype == BF16 && call->in[1].dtype == BF16;
+    if (call->out[0].n[0] == 0 || call->out[0].n[1] == 0) return OK;
+    if (few_rows_fit(call) || library_fits(call)) return one_by_one(call, beside);
+    return panels_gemm(call, unit_for(narrow ? BF16 : F32), beside);
+}
+
+Err CPU_NAME(gemm)(const Call *call) { return gemm_with(call, &(Beside){.onto = NULL}); }

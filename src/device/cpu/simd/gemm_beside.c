@@ -1,9 +1,9 @@
-/* gemm_beside.c -- products with the pointwise op beside them: the product, then the op on what it
- * made.
+/* gemm_beside.c -- products with the pointwise op beside them: the op runs on tiles of what the product
+ * makes, while they are in the second cache. An element's bits are those of one after the other.
  *
- * gemm_add starts c from onto and lets the product add to it, whether or not c is onto: so the bits
+ * gemm_add starts from onto and lets the product add to it, whether or not c is onto: so the bits
  * do not tell where c lies. */
-#include "device/cpu/simd/simd.h"
+#include "device/cpu/simd/panels.h"
 
 /* The product alone, of a call whose inputs begin with a and b. */
 static Call product_of(const Call *call, int bias, Tensor c)
@@ -17,30 +17,50 @@ static Call product_of(const Call *call, int bias, Tensor c)
     return p;
 }
 
+static Tensor part_of(const Tensor *t, Box box)
+{
+    Tensor part = *t;
+    part.data = row_at(t, box.row * t->stride[0] + box.column * t->stride[1], 1).at;
+    part.n[0] = box.m;
+    part.n[1] = box.n;
+    return part;
+}
+
 Err CPU_NAME(gemm_add)(const Call *call)
 {
-    const Tensor *onto = &call->in[2], *c = &call->out[0];
-    const Call start = {.in = {*onto}, .n_in = 1, .out = {*c}, .n_out = 1, .team = call->team};
-    Call p = product_of(call, 3, *c);
+    Call p = product_of(call, 3, call->out[0]);
     p.number[0] = 1;
-    if (onto->data != c->data) TRY(CPU_NAME(copy)(&start));
-    return CPU_NAME(gemm)(&p);
+    return gemm_with(&p, &(Beside){.onto = &call->in[2]});
+}
+
+/* out: h, u */
+static void gelu_of_tile(const Call *call, Box tile, Team *team)
+{
+    const Call after = {.in = {part_of(&call->out[1], tile)},
+                        .n_in = 1,
+                        .out = {part_of(&call->out[0], tile)},
+                        .n_out = 1,
+                        .team = team};
+    MUST(CPU_NAME(gelu)(&after) == OK, "gelu of a tile");
 }
 
 Err CPU_NAME(gemm_gelu)(const Call *call)
 {
-    const Tensor h = call->out[0], u = call->out[1];
-    const Call p = product_of(call, 2, u);
-    const Call after = {.in = {u}, .n_in = 1, .out = {h}, .n_out = 1, .team = call->team};
-    TRY(CPU_NAME(gemm)(&p));
-    return CPU_NAME(gelu)(&after);
+    const Call p = product_of(call, 2, call->out[1]);
+    return gemm_with(&p, &(Beside){.call = call, .then = gelu_of_tile});
+}
+
+/* in: a, b, u   out: c */
+static void dgelu_of_tile(const Call *call, Box tile, Team *team)
+{
+    const Tensor c = part_of(&call->out[0], tile);
+    const Call after = {
+        .in = {c, part_of(&call->in[2], tile)}, .n_in = 2, .out = {c}, .n_out = 1, .team = team};
+    MUST(CPU_NAME(gelu_dx)(&after) == OK, "gelu_dx of a tile");
 }
 
 Err CPU_NAME(gemm_dgelu)(const Call *call)
 {
-    const Tensor u = call->in[2], c = call->out[0];
-    const Call p = product_of(call, 3, c);
-    const Call after = {.in = {c, u}, .n_in = 2, .out = {c}, .n_out = 1, .team = call->team};
-    TRY(CPU_NAME(gemm)(&p));
-    return CPU_NAME(gelu_dx)(&after);
+    const Call p = product_of(call, 3, call->out[0]);
+    return gemm_with(&p, &(Beside){.call = call, .then = dgelu_of_tile});
 }

@@ -41,6 +41,7 @@ typedef struct {
 typedef struct {
     const Call *call;
     const Unit *unit;
+    const Beside *beside;
     Side a, b;
     int64_t words, block, n_blocks; /* along k; all blocks but the last have `block` words */
     int64_t wide;                   /* tiles of a strip, at most */
@@ -112,35 +113,45 @@ static void look_ahead(const Product *p, const Step *s, int64_t part, int64_t pa
 static void fetch_c(const Finish *f)
 {
     const Tensor *c = &f->call->out[0];
+    const Box *b = &f->box;
     const int64_t size = (int64_t)dtype_bytes(c->dtype);
-    const char *at = (const char *)c->data + (f->row * c->stride[0] + f->column) * size;
+    const char *at = (const char *)c->data + (b->row * c->stride[0] + b->column) * size;
     if (c->stride[1] != 1) return;
-    for (int64_t i = 0; i < f->m; i++, at += c->stride[0] * size)
-        for (int64_t j = 0; j < f->n * size; j += 64) __builtin_prefetch(at + j, 1, 3);
+    for (int64_t i = 0; i < b->m; i++, at += c->stride[0] * size)
+        for (int64_t j = 0; j < b->n * size; j += 64) __builtin_prefetch(at + j, 1, 3);
+}
+
+/* So many panels of a against so many of b, from there on, as part of c. */
+static Box box_of(const Product *p, int64_t i, int64_t n_i, int64_t j, int64_t n_j)
+{
+    const Tensor *c = &p->call->out[0];
+    const int64_t row = (p->a.first + i) * p->unit->rows;
+    const int64_t column = (p->b.first + j) * p->unit->columns;
+    return (Box){row, least(c->n[0] - row, n_i * p->unit->rows), column,
+                 least(c->n[1] - column, n_j * p->unit->columns)};
 }
 
 static void multiply_step(const Product *p, const Step *s, const Step *next, float *sums)
 {
     const Unit *u = p->unit;
-    const Tensor *c = &p->call->out[0];
     const bool last = s->k == p->n_blocks - 1;
     Micro m = {.words = block_words(p, s->k), .add = s->k > 0, .c = sums};
-    Finish f = {.call = p->call, .step = u->columns};
+    const Tensor *old = p->beside->onto ? p->beside->onto : &p->call->out[0];
+    Finish f = {.call = p->call, .old = old, .step = u->columns};
     for (int64_t i = 0; i < s->n_i; i++)
         for (int64_t j = 0; j < s->n_j; j++, m.c += u->rows * u->columns) {
             m.a = panel_at(p, &p->a, s->k, s->i + i);
             m.b = panel_at(p, &p->b, s->k, s->j + j);
             m.ahead_bytes = 0;
             if (next) look_ahead(p, next, i * s->n_j + j, s->n_i * s->n_j, &m);
-            f.row = (p->a.first + s->i + i) * u->rows;
-            f.column = (p->b.first + s->j + j) * u->columns;
-            f.m = least(c->n[0] - f.row, u->rows);
-            f.n = least(c->n[1] - f.column, u->columns);
+            f.box = box_of(p, s->i + i, 1, s->j + j, 1);
             f.sum = m.c;
             if (last) fetch_c(&f);
             u->multiply(&m);
             if (last) panels_finish(&f);
         }
+    if (last && p->beside->then)
+        p->beside->then(p->beside->call, box_of(p, s->i, s->n_i, s->j, s->n_j), NULL);
 }
 
 static float *take_scratch(Product *p, int *taken)
@@ -235,10 +246,10 @@ static void run_pieces(Product *p, int64_t all_a, int64_t all_b, int64_t at_once
     }
 }
 
-Err panels_gemm(const Call *call, const Unit *unit)
+Err panels_gemm(const Call *call, const Unit *unit, const Beside *beside)
 {
     const int threads = team_threads(call->team);
-    Product p = {.call = call, .unit = unit, .n_scratch = threads};
+    Product p = {.call = call, .unit = unit, .beside = beside, .n_scratch = threads};
     Workspace *w;
     p.a = (Side){lines_of(&call->in[0], !call->attr.gemm.ta),
                  {unit->type, unit->rows, unit->group},
