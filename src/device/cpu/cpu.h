@@ -1,7 +1,7 @@
 /* cpu.h -- the fast device of a CPU: f32, and bf16 storage with f32 inside.
  *
  *     const Device *cpu;
- *     device_cpu_open(NULL, &cpu);            "cpu: AVX-512; bf16 products by AMX"
+ *     device_cpu_open(NULL, &cpu);            "cpu: AVX-512, AMX for bf16"
  *     puts(device_cpu_text());
  *
  * All kernels are ours, compiled for three instruction sets, of which the CPU gets the widest it runs.

@@ -3,6 +3,7 @@
 
 #include <stddef.h>
 #include <stdio.h>
+#include <string.h>
 #include "device/cpu/blas.h"
 #include "device/cpu/units.h"
 
@@ -77,9 +78,11 @@ double device_cpu_peak(DType type) { return sets[widest()].peak(type); }
 const char *device_cpu_text(void)
 {
     static _Thread_local char text[320];
-    const int n = snprintf(text, sizeof text, "cpu: %s; bf16 products by %s", sets[widest()].name,
-                           units_text(widest() == CPU_AVX512 ? units_in_use() : UNIT_FMA));
-    if (blas_sgemm())
-        snprintf(text + n, sizeof text - (size_t)n, "; f32 products by %s", blas_text());
+    const CpuSimd simd = widest();
+    const CpuUnit unit = simd == CPU_AVX512 ? units_in_use() : UNIT_FMA;
+    snprintf(text, sizeof text, "cpu: %s%s%s%s%s", sets[simd].name, unit == UNIT_FMA ? "" : ", ",
+             unit == UNIT_FMA ? "" : units_text(unit), unit == UNIT_FMA ? "" : " for bf16",
+             blas_sgemm() ? "; f32 products by " : "");
+    if (blas_sgemm()) snprintf(text + strlen(text), sizeof text - strlen(text), "%s", blas_text());
     return text;
 }
