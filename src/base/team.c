@@ -26,7 +26,9 @@
 #include <time.h>
 #include "base/arena.h"
 
-enum { MAX_THREADS = 1024, SPIN_NS = 50000 }; /* about what it costs to sleep and wake */
+/* How long who waits spins: about what it costs to sleep and wake; longer on a core of one's own, which
+ * nobody else needs, and where a worker that sleeps between two kernels misses most of the next. */
+enum { MAX_THREADS = 1024, SPIN_NS = 50000, SPIN_SEATED_NS = 2000000 };
 
 /* The gate: so many workers are inside; above them the number of the region, odd while it is open. */
 #define INSIDE UINT64_C(0xffff)
@@ -47,7 +49,8 @@ typedef struct {
 struct Team {
     int threads;
     int works_for;
-    bool crowded, pinned, stop;
+    int spin_ns; /* 0 where there are more threads than cores: who spins keeps others from work */
+    bool pinned, stop;
     pthread_t owner;
     cpu_set_t owner_cores; /* to give back at close */
 
@@ -96,19 +99,20 @@ static bool is_empty(uint64_t gate, uint64_t unused)
 static bool spin(Team *t, bool (*done)(uint64_t gate, uint64_t mark), uint64_t mark)
 {
     enum { LOOKS = 64 }; /* between looks at the clock, which a pause is not a measure of */
-    const int64_t end = t->crowded ? 0 : now_ns() + SPIN_NS;
+    const int64_t end = now_ns() + t->spin_ns;
     do {
         for (int i = 0; i < LOOKS; i++) {
             if (done(atomic_load(&t->gate), mark)) return true;
             spin_pause();
         }
-    } while (!t->crowded && now_ns() < end);
+    } while (now_ns() < end);
     return false;
 }
 
 static void wait_until(Team *t, bool (*done)(uint64_t gate, uint64_t mark), uint64_t mark)
 {
-    if (done(atomic_load(&t->gate), mark) || spin(t, done, mark)) return;
+    if (done(atomic_load(&t->gate), mark)) return;
+    if (t->spin_ns > 0 && spin(t, done, mark)) return;
     pthread_mutex_lock(&t->lock);
     atomic_fetch_add(&t->sleepers, 1);
     while (!done(atomic_load(&t->gate), mark)) pthread_cond_wait(&t->changed, &t->lock);
@@ -238,7 +242,8 @@ Err team_open(Team **team, int threads, const TeamSeats *seats)
     t->threads = threads;
     t->works_for = works_for;
     t->owner = pthread_self();
-    t->crowded = seats ? seats->crowded : processors() < threads;
+    const bool crowded = seats ? seats->crowded : processors() < threads;
+    t->spin_ns = crowded ? 0 : seats && seats->cpu ? SPIN_SEATED_NS : SPIN_NS;
     pthread_mutex_init(&t->lock, NULL);
     pthread_cond_init(&t->changed, NULL);
     TRY(start_workers(t));

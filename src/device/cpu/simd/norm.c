@@ -1,5 +1,5 @@
-/* norm.c -- layernorm and rmsnorm, each row by itself: the row is read from memory once and from
- * the first cache for the sums and the output.
+/* norm.c -- layernorm and rmsnorm, each row by itself: the row is read from memory once, and from the
+ * first cache, as floats, for the sums and the output.
  *
  *   h = (x - mean) rstd,  y = h w + b            rmsnorm: mean = 0, no b
  *
@@ -12,95 +12,149 @@
 #include <math.h>
 #include <stddef.h>
 
-/* Sums of a row are f64 from piece to piece, so wide rows lose nothing. */
-static double row_sum(const Tensor *x, int64_t row)
+enum { SPAN = 2048 };
+
+typedef struct {
+    Norm m;
+    int64_t rows, width, per_tile;
+} Forward;
+
+/* Elements [from, from + n) of a row and of the weights, as floats. */
+typedef struct {
+    const float *x, *w, *b;
+    int64_t row, from, n; /* row -1: nothing is read yet */
+    float buffer[3][SPAN];
+} Operands;
+
+/* Reads what is not there already: a row that fits is read once, w and b once a tile. */
+static void read_span(const Forward *f, int64_t row, int64_t from, Operands *o)
 {
-    float buffer[PIECE];
-    double sum = 0;
-    for (int64_t from = 0; from < row_length(x); from += PIECE) {
-        const int64_t n = least(row_length(x) - from, PIECE);
-        const float *v = read_piece(tensor_row(x, row), from, n, buffer);
-        V part = {0};
-        for (int64_t i = 0; i < n; i += W) part += v_load_to(v + i, n - i);
-        sum += (double)v_sum(part);
-    }
-    return sum;
+    const bool same_w = o->row >= 0 && o->from == from;
+    if (o->row == row && o->from == from) return;
+    o->n = least(f->width - from, SPAN);
+    o->x = read_piece(tensor_row(f->m.x, row), from, o->n, o->buffer[0]);
+    if (!same_w) o->w = read_piece(tensor_row(f->m.w, 0), from, o->n, o->buffer[1]);
+    if (!same_w && f->m.b) o->b = read_piece(tensor_row(f->m.b, 0), from, o->n, o->buffer[2]);
+    o->row = row;
+    o->from = from;
 }
 
-static double row_squares(const Tensor *x, int64_t row, float mean)
+/* Four sums side by side hide the adder's latency. */
+static double span_sum(const float *x, int64_t n)
 {
-    float buffer[PIECE];
-    double sum = 0;
-    for (int64_t from = 0; from < row_length(x); from += PIECE) {
-        const int64_t n = least(row_length(x) - from, PIECE), whole = n - n % W;
-        const float *v = read_piece(tensor_row(x, row), from, n, buffer);
-        V part = {0};
-        for (int64_t i = 0; i < whole; i += W) {
-            const V d = v_load(v + i) - mean;
-            part += d * d;
+    V s[4] = {{0}};
+    int64_t i = 0;
+    for (; i + 4 * W <= n; i += 4 * W)
+        for (int k = 0; k < 4; k++) s[k] += v_load(x + i + k * W);
+    for (; i < n; i += W) s[0] += v_load_to(x + i, n - i);
+    return (double)v_sum((s[0] + s[1]) + (s[2] + s[3]));
+}
+
+static double span_squares(const float *x, int64_t n, float mean)
+{
+    V s[4] = {{0}};
+    int64_t i = 0;
+    for (; i + 4 * W <= n; i += 4 * W)
+        for (int k = 0; k < 4; k++) {
+            const V d = v_load(x + i + k * W) - mean;
+            s[k] += d * d;
         }
-        sum += (double)v_sum(part);
-        for (int64_t i = whole; i < n; i++) sum += (double)((v[i] - mean) * (v[i] - mean));
+    for (; i + W <= n; i += W) {
+        const V d = v_load(x + i) - mean;
+        s[0] += d * d;
+    }
+    double sum = (double)v_sum((s[0] + s[1]) + (s[2] + s[3]));
+    for (; i < n; i++) sum += (double)((x[i] - mean) * (x[i] - mean));
+    return sum;
+}
+
+/* Sums of a row are f64 from span to span, so wide rows lose nothing. */
+static double row_sum(const Forward *f, int64_t row, Operands *o)
+{
+    double sum = 0;
+    for (int64_t from = 0; from < f->width; from += SPAN) {
+        read_span(f, row, from, o);
+        sum += span_sum(o->x, o->n);
     }
     return sum;
 }
 
-static void norm_row(const void *work, int64_t row)
+static double row_squares(const Forward *f, int64_t row, float mean, Operands *o)
 {
-    const Norm *m = work;
-    const int64_t width = row_length(m->x);
-    const float mean = m->mean ? (float)(row_sum(m->x, row) / (double)width) : 0;
-    const double squares = row_squares(m->x, row, mean);
+    double sum = 0;
+    for (int64_t from = 0; from < f->width; from += SPAN) {
+        read_span(f, row, from, o);
+        sum += span_squares(o->x, o->n, mean);
+    }
+    return sum;
+}
+
+static void write_span(const Forward *f, const Operands *o, float mean, float rstd)
+{
+    float buffer[SPAN];
+    const Row to = tensor_row(f->m.y, o->row);
+    float *y = write_piece(to, o->from, buffer);
+    for (int64_t i = 0; i < o->n; i += W) {
+        const int64_t left = o->n - i;
+        const V h = (v_load_to(o->x + i, left) - mean) * rstd, w = v_load_to(o->w + i, left);
+        v_store_to(y + i, left, f->m.b ? h * w + v_load_to(o->b + i, left) : h * w);
+    }
+    end_piece(to, o->from, o->n, y);
+}
+
+static void norm_row(const Forward *f, int64_t row, Operands *o)
+{
+    const Norm *m = &f->m;
+    const float mean = m->mean ? (float)(row_sum(f, row, o) / (double)f->width) : 0;
+    const double squares = row_squares(f, row, mean, o);
     if (!isfinite(squares)) {
         ref_norm_row(m, row); /* else rstd = 0 makes zeros, and a model that blows up looks calm */
         return;
     }
-    const float rstd = (float)(1 / sqrt(squares / (double)width + m->eps));
+    const float rstd = (float)(1 / sqrt(squares / (double)f->width + m->eps));
     if (m->mean) tensor_set(m->mean, row, (double)mean);
     tensor_set(m->rstd, row, (double)rstd);
-
-    float buffer[4][PIECE];
-    for (int64_t from = 0; from < width; from += PIECE) {
-        const int64_t n = least(width - from, PIECE);
-        const Row to = tensor_row(m->y, row);
-        const float *x = read_piece(tensor_row(m->x, row), from, n, buffer[0]);
-        const float *w = read_piece(tensor_row(m->w, 0), from, n, buffer[1]);
-        const float *b = m->b ? read_piece(tensor_row(m->b, 0), from, n, buffer[2]) : NULL;
-        float *y = write_piece(to, from, buffer[3]);
-        for (int64_t i = 0; i < n; i += W) {
-            const V h = (v_load_to(x + i, n - i) - mean) * rstd, v = v_load_to(w + i, n - i);
-            v_store_to(y + i, n - i, b ? h * v + v_load_to(b + i, n - i) : h * v);
-        }
-        end_piece(to, from, n, y);
+    for (int64_t from = 0; from < f->width; from += SPAN) {
+        read_span(f, row, from, o);
+        write_span(f, o, mean, rstd);
     }
 }
 
-static void norm_run(const Call *call, Norm m, void (*row)(const void *work, int64_t i))
+static void norm_tile(void *work, int64_t tile)
 {
-    if (tensor_count(m.x) > 0) run_rows(call->team, row_count(m.x), row_length(m.x), row, &m);
+    const Forward *f = work;
+    const int64_t end = least((tile + 1) * f->per_tile, f->rows);
+    Operands o;
+    o.row = -1;
+    for (int64_t row = tile * f->per_tile; row < end; row++) norm_row(f, row, &o);
+}
+
+static Err norm_run(const Call *call, Norm m)
+{
+    Forward f = {.m = m, .rows = row_count(m.x), .width = row_length(m.x)};
+    if (f.width == 0 || f.rows == 0) return OK;
+    f.per_tile = most(TILE_WORK / f.width, 1);
+    team_run(call->team, blocks_of(f.rows, f.per_tile), norm_tile, &f);
+    return OK;
 }
 
 Err CPU_NAME(layernorm)(const Call *call)
 {
     const Tensor *in = call->in, *out = call->out;
-    norm_run(call,
-             (Norm){.x = &in[0],
-                    .w = &in[1],
-                    .b = &in[2],
-                    .y = &out[0],
-                    .mean = &out[1],
-                    .rstd = &out[2],
-                    .eps = call->attr.norm.eps},
-             norm_row);
-    return OK;
+    return norm_run(call, (Norm){.x = &in[0],
+                                 .w = &in[1],
+                                 .b = &in[2],
+                                 .y = &out[0],
+                                 .mean = &out[1],
+                                 .rstd = &out[2],
+                                 .eps = call->attr.norm.eps});
 }
 
 Err CPU_NAME(rmsnorm)(const Call *call)
 {
     const Tensor *in = call->in, *out = call->out;
-    norm_run(
+    return norm_run(
         call,
-        (Norm){.x = &in[0], .w = &in[1], .y = &out[0], .rstd = &out[1], .eps = call->attr.norm.eps},
-        norm_row);
-    return OK;
+        (Norm){
+            .x = &in[0], .w = &in[1], .y = &out[0], .rstd = &out[1], .eps = call->attr.norm.eps});
 }
