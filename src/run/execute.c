@@ -262,7 +262,7 @@ static bool is_product(KernelId id)
            id == KERNEL_gemm_dgelu;
 }
 
-/* Products of a RUN, on whatever lies there. */
+/* Products of a RUN, on noise. */
 static Err run_products(Rank *r, const Linked *l, double keep)
 {
     const Scene s = {.r = r, .l = l, .p = l->program};
@@ -283,6 +283,7 @@ static Err run_products(Rank *r, const Linked *l, double keep)
 Err rank_try_products(Rank *r)
 {
     const LinkedProgram *lp = r->settings.program;
+    TRY(noise_fill(r));
     for (int i = 0; i < lp->n; i++) {
         const Linked *l = &lp->list[i];
         bool seen = !l->program;

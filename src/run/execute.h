@@ -70,6 +70,9 @@ Err lists_squares(Rank *r);
 Err lists_clip(Rank *r, double mean);
 Err lists_update(Rank *r, int unit);
 
+/* Local. noise.c: the work arena of a device holds numbers, none of which is infinite or NaN. */
+Err noise_fill(Rank *r);
+
 /* Local. marks.c: when the device did what the trace tells. Put behind each event; event -1 begins a
  * step. Settled when the queue is empty. */
 Err marks_open(Rank *r);

@@ -12,13 +12,17 @@
 #include <cstring> /* which the headers forget */
 #include <cudnn_frontend.h>
 #include <dlfcn.h>
+#include <limits.h>
+#include <link.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <string>
 #include "device/cuda/fused.h"
 
 extern "C" {
 #include "device/cuda/fit.h"
+#include "device/newest.h"
 }
 
 namespace fe = cudnn_frontend;
@@ -56,10 +60,29 @@ struct FusedPlans {
     std::vector<std::string> said; /* why promised calls went to our own kernels */
 };
 
+/* The loader's, or a newer one beside a Python. One whose name has no version was put in the
+ * loader's way by somebody, and stays. */
+static void *open_newest(void)
+{
+    char file[1024], real[PATH_MAX];
+    struct link_map *map = NULL;
+    void *loaded = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_GLOBAL);
+    if (loaded) {
+        if (dlinfo(loaded, RTLD_DI_LINKMAP, &map) != 0 || !realpath(map->l_name, real))
+            return loaded;
+        if (cudnn_version(real) == 0) return loaded;
+    }
+    if (newest_cudnn(getenv("PATH"), file, sizeof file) <= (loaded ? cudnn_version(real) : 0))
+        return loaded;
+    if (loaded) (void)dlclose(loaded); /* they look for parts of themselves by names alone */
+    loaded = dlopen(file, RTLD_NOW | RTLD_GLOBAL);
+    return loaded ? loaded : dlopen("libcudnn.so.9", RTLD_NOW | RTLD_GLOBAL);
+}
+
 extern "C" FusedPlans *fused_open(int capability)
 {
     (void)capability;
-    if (!fe::cudnn_dlhandle) fe::cudnn_dlhandle = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_GLOBAL);
+    if (!fe::cudnn_dlhandle) fe::cudnn_dlhandle = open_newest();
     if (!fe::cudnn_dlhandle) return NULL;
     try {
         const size_t version = fe::detail::get_backend_version();

@@ -1,0 +1,48 @@
+/* noise.c -- numbers in the work arena of a device, for products that are tried before the first step.
+ *
+ * A card multiplies zeros faster than numbers, for they cost it no power, and the algorithm that is
+ * best for them need not be the best for weights. */
+#include <string.h>
+
+#include "base/philox.h"
+#include "run/execute.h"
+
+enum { NOISE_COUNT = 1 << 20 }; /* then again and again */
+
+static void put_number(void *at, DType dtype, int64_t i, double x)
+{
+    const float narrow = (float)x;
+    uint32_t bits;
+    memcpy(&bits, &narrow, sizeof bits);
+    if (dtype == BF16)
+        ((uint16_t *)at)[i] = (uint16_t)(bits >> 16);
+    else
+        ((uint32_t *)at)[i] = bits;
+}
+
+Err noise_fill(Rank *r)
+{
+    const DType dtype = r->settings.program->model->dtype;
+    const Random random = random_named(1, "noise");
+    const size_t bytes = r->settings.program->bytes[ARENA_WORK];
+    char *work = r->base[ARENA_WORK];
+    void *stage;
+    if (rank_is_near(r)) return OK;
+    TRY(memory_stage(r, &stage));
+    MUST(NOISE_COUNT * dtype_bytes(dtype) <= MEMORY_STAGE_BYTES, "the stage is small");
+    for (int64_t i = 0; i < NOISE_COUNT; i += 64) {
+        uint64_t index[64];
+        double x[64];
+        for (int k = 0; k < 64; k++) index[k] = (uint64_t)(i + k);
+        random_normals(&random, index, 64, x);
+        for (int k = 0; k < 64; k++) put_number(stage, dtype, i + k, x[k]);
+    }
+    size_t done = NOISE_COUNT * dtype_bytes(dtype);
+    if (done > bytes) done = bytes;
+    TRY(rank_write(r, work, done, stage));
+    for (size_t more; done < bytes; done += more) { /* twice as much each time */
+        more = bytes - done < done ? bytes - done : done;
+        TRY(r->memory->copy(r->queue, work + done, work, more));
+    }
+    return OK;
+}
