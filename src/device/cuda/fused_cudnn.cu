@@ -22,7 +22,7 @@
 
 extern "C" {
 #include "device/cuda/fit.h"
-#include "device/newest.h"
+#include "device/cuda/newest.h"
 }
 
 namespace fe = cudnn_frontend;

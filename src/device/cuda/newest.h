@@ -6,8 +6,8 @@
  *     DIR/python3 of PATH  ->  DIR/../lib/python3.12/site-packages/nvidia/cudnn/lib/libcudnn.so.9
  *                                                   nvidia_cudnn_cu13-9.19.0.56.dist-info
  */
-#ifndef DEVICE_NEWEST_H
-#define DEVICE_NEWEST_H
+#ifndef DEVICE_CUDA_NEWEST_H
+#define DEVICE_CUDA_NEWEST_H
 
 #include <stddef.h>
 

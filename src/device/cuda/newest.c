@@ -1,5 +1,5 @@
 /* newest.c -- where packages of Python keep cuDNN, and which is the newest. */
-#include "device/newest.h"
+#include "device/cuda/newest.h"
 
 #include <glob.h>
 #include <stdio.h>
