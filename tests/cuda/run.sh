@@ -31,7 +31,7 @@ export -f compile
     for source in src/device/cuda/*.c; do
         echo "compile $out/$(basename "$source").o $source gcc -std=c11 -O2 -fPIC -Isrc ${fused[*]} -isystem $root/include"
     done
-    for source in src/base/{err,arena,team,cores,beside}.c src/device/*.c src/device/ref/*.c; do
+    for source in src/base/*.c src/device/*.c src/device/ref/*.c; do
         name=$(tr / _ <<<"${source#src/}")
         echo "compile $out/$name.host.o $source gcc -std=c11 -O3 -ffp-contract=off -Isrc"
     done
