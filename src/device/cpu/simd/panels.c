@@ -26,8 +26,8 @@
 enum { TALL = 256, WIDE = 256 };
 /* Words of an operand that are packed at a time (32 MiB); words along k that are packed in a row. */
 enum { PIECE_WORDS = 8 << 20, RUN_WORDS = 64, PACK_PANELS = 8 };
-/* Strips for each thread: the last ones to finish leave others idle for a sixth of their time. */
-enum { STRIPS_EACH = 6 };
+/* Strips for each thread: the last to finish leaves others idle for about half of one. */
+enum { STRIPS_EACH = 16 };
 
 /* A side of the product: an operand, and the piece of it that is packed. */
 typedef struct {
