@@ -40,9 +40,11 @@ static bool reads_same(const Node *dx, const Node *dw)
     return true;
 }
 
-/* Of a sum with several terms the order counts, so none may move. */
+/* Of a sum with several terms the order counts, so none may move; nor may what this program reads. */
 static bool writes_alone(const Graph *g, int index)
 {
+    for (int k = 0; k < g->node[index].n_out; k++)
+        if (g->value[g->node[index].out[k]].role != ROLE_DPARAM) return false;
     for (int i = 0; i < g->n_nodes; i++)
         for (int j = 0; j < g->node[i].n_out && i != index; j++)
             for (int k = 0; k < g->node[index].n_out; k++)

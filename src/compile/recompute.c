@@ -82,14 +82,29 @@ static bool makes_listed(const Plan *p, const Node *n)
     return any;
 }
 
-/* Values that a pattern names, or a view of which it names. (After fuse, q is a part of q, k, v.)
- */
+/* Is it a product that nobody reads but a sum that is listed? `epilogues` makes the two one op, which
+ * rounds once. A product that was kept for a sum made again would be rounded twice, and no smaller than
+ * the sum. */
+static bool summed_in_listed(const Plan *p, const Node *product)
+{
+    const Value v = product->n_out ? product->out[0] : NO_VALUE;
+    if (product->op != OP_linear || graph_readers(p->g, v) != 1) return false;
+    for (int i = 0; i < p->n_nodes; i++) {
+        const Node *n = &p->g->node[i];
+        if (n->op == OP_add && (n->in[0] == v || n->in[1] == v)) return makes_listed(p, n);
+    }
+    return false;
+}
+
+/* Values that a pattern names, or a view of which it names (after fuse, q is a part of q, k, v), and
+ * products that become one with what it names. */
 static void mark_listed(Plan *p)
 {
     for (Value v = 0; v < p->n_values; v++)
         p->listed[v] = names_listed(p->options->recompute_names, p->g->value[v].name);
     for (int i = p->n_nodes - 1; i >= 0; i--) { /* makers precede readers */
         const Node *n = &p->g->node[i];
+        if (summed_in_listed(p, n)) p->listed[n->out[0]] = true;
         if (op_info(n->op)->class != CLASS_VIEW) continue;
         for (int j = 0; j < n->n_in && makes_listed(p, n); j++) p->listed[n->in[j]] = true;
     }

@@ -129,6 +129,21 @@ static void stays_apart(void **state)
     bed_close(&b);
 }
 
+/* The gradient of h, which somebody else reads too, is made. */
+static void gradient_that_others_read(void **state)
+{
+    Bed b;
+    (void)state;
+    build(&b);
+    bed_prepare(&b, true);
+    DO(fuse(&b.g));
+    assert_true(cast(&b.g, bed_node(&b, "d.u")->in[0], F32) != NO_VALUE);
+    DO(epilogues(&b.g));
+    assert_int_equal(count_nodes(&b.g, OP_linear_dgelu), 0);
+    assert_int_equal(count_nodes(&b.g, OP_gelu_dx), 1);
+    bed_close(&b);
+}
+
 /* y = x + w x: y may not lie over x, of which the product needs every element. */
 static void onto_what_is_multiplied(void **state)
 {
@@ -211,7 +226,7 @@ int main(void)
         cmocka_unit_test(nothing_again), cmocka_unit_test(cheap_ones_again),
         cmocka_unit_test(all_again),     cmocka_unit_test(forward_alone),
         cmocka_unit_test(stays_apart),   cmocka_unit_test(onto_what_is_multiplied),
-        cmocka_unit_test(whole_layers),
+        cmocka_unit_test(whole_layers),  cmocka_unit_test(gradient_that_others_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

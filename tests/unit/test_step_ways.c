@@ -82,6 +82,8 @@ static const Way ways[] = {
     {"full", "gpipe", NULL, NULL, RECOMPUTE_FULL, false, false, false, 1},
     {"full, split", "1f1b", NULL, NULL, RECOMPUTE_FULL, true, true, false, 1},
     {"named", "gpipe", "mlp.*,attn.q*", NULL, RECOMPUTE_NAMED, false, true, false, 1},
+    {"a sum, by name", "gpipe", "mid", NULL, RECOMPUTE_NAMED, false, true, false, 1},
+    {"a sum, by name, split", "1f1b", "mid,attn.in", NULL, RECOMPUTE_NAMED, true, true, false, 1},
     {"offloaded", "gpipe", NULL, "attn.*,mlp.*", RECOMPUTE_NONE, false, true, true, 1},
     {"both", "gpipe", NULL, "mid,mlp.up", RECOMPUTE_SELECTIVE, true, true, true, 1},
     {"three threads", "gpipe", NULL, NULL, RECOMPUTE_NONE, false, false, false, 3},
