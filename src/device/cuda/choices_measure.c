@@ -88,7 +88,7 @@ Err choice_measure(DeviceQueue *q, Choice *c, const Operands *with, Field *f)
 {
     const Shape *s = &c->shape;
     Race r = {.q = q, .c = c, .with = *with};
-    const bool kept = s->adds && !s->c_step;
+    const bool kept = s->adds && (!s->c_step || with->c == with->d);
     const size_t bytes = (size_t)(s->columns * s->d_step) * dtype_bytes((DType)s->out_type);
     if (kept && cudaMalloc(&r.with.d, bytes) != cudaSuccess) {
         (void)cudaGetLastError();

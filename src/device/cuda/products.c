@@ -103,7 +103,8 @@ static bool add_bias(const Tensor *bias, const Tensor *c, Shape *s, Operands *wi
     return true;
 }
 
-/* What is added lies as c does, row by row; it may be c. */
+/* What is added lies as c does, row by row; it may be c. That is told in the same words, so that the
+ * algorithm is the same: what is recomputed decides whether the two share bytes. */
 static bool add_onto(const Tensor *onto, const Tensor *c, Shape *s, Operands *with)
 {
     if (onto->dtype != c->dtype || (onto->stride[1] != 1 && onto->n[1] != 1) ||
@@ -111,7 +112,7 @@ static bool add_onto(const Tensor *onto, const Tensor *c, Shape *s, Operands *wi
         return false;
     s->adds = 1;
     with->keep = 1;
-    if (onto->data == c->data) return onto->stride[0] == c->stride[0];
+    if (onto->data == c->data && onto->stride[0] != c->stride[0]) return false;
     s->c_step = onto->stride[0];
     s->c_align = alignment(onto->data, s->c_step, s->out_type);
     with->c = onto->data;
