@@ -3,16 +3,23 @@
 #
 #     bench/cuda/steps.sh [SHAPE ...]        all of them, or those whose number is given: 1 to 6
 #
-# Needs build/release/bench/cuda_step (./x build cuda, or cmake where nvcc is found); SHEAF_BUILD names
-# another folder. SHEAF_BENCH_PYTHON chooses the PyTorch; SHEAF_BENCH_PEER=0 leaves it out.
+# `./x bench cuda [SHAPE ...]` builds first. SHEAF_BUILD names another folder than build/cuda or
+# build/release. SHEAF_BENCH_PYTHON chooses the PyTorch; SHEAF_BENCH_PEER=0 leaves it out.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-build=${SHEAF_BUILD:-build/release} python=${SHEAF_BENCH_PYTHON:-python3}
+build=${SHEAF_BUILD-} python=${SHEAF_BENCH_PYTHON:-python3}
 shapes=(
     "gpt2-124m 64 1024 50304" "gpt2-350m 32 1024 50304" "gpt2-774m 32 1024 50304"
     "gpt2-1558m 16 1024 50304" "llama3.2-1b 8 4096 128256" "llama3.2-1b 1 32768 128256"
 )
 [[ $# -gt 0 ]] || set -- 1 2 3 4 5 6
+for number in "$@"; do
+    [[ $number == [1-6] ]] || { echo "steps.sh: there is no shape \"$number\"; there are 1 to 6" >&2; exit 2; }
+done
+for folder in build/cuda build/release; do
+    [[ $build || ! -x $folder/bench/cuda_step ]] || build=$folder
+done
+[[ -x $build/bench/cuda_step ]] || { echo "steps.sh: there is no cuda_step in ${build:-build/cuda or build/release}; run ./x build cuda" >&2; exit 2; }
 peer=${SHEAF_BENCH_PEER:-1}
 "$python" -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null || peer=0
 [[ $peer == 1 ]] || echo "steps.sh: without PyTorch"
