@@ -9,9 +9,11 @@
  *
  * Order. On one way every member launches the same transfers in the same order: each has a number in
  * its stream, members meet over the comm's backend before they launch, which compares what they mean,
- * and a way launches number n after n - 1 whatever came first. Between ways no order is needed: each
+ * and a way launches number n after n - 1 whatever came first. Between ways there is no order: each
  * has its queue, so none waits behind another, and nothing is launched before all its members have
- * begun it, so no kernel waits on the GPU for a rank that computes.
+ * begun it, so no kernel waits on the GPU for a rank that computes. This needs room on a GPU for the
+ * kernels of all ways that are under way at once (NCCL_MAX_CTAS makes them smaller), and
+ * NCCL_LAUNCH_ORDER_IMPLICIT must not be set.
  *
  * Opening a way needs all its members at once. So comm_prepare is told all transfers of a program
  * before its first step, and opens ways in the one order that all ranks sort them into.
