@@ -37,7 +37,7 @@ static void add_outputs(const Lower *l, const Node *n, Instr *in)
     }
 }
 
-static double flops_of(const Graph *g, const Node *n)
+static Flops flops_of(const Graph *g, const Node *n)
 {
     Dims dims[MAX_IN], out[MAX_OUT];
     for (int i = 0; i < n->n_in; i++) dims[i] = g->value[n->in[i]].dims;
@@ -57,7 +57,9 @@ static Instr make_instr(const Lower *l, const Node *n, Phase phase)
     add_outputs(l, n, &in);
     if (n->op == OP_put_rows || n->op == OP_get_rows || n->op == OP_put_rows_at)
         in.bytes = moved_rows(l, n);
-    in.flops = flops_of(l->g, n);
+    const Flops flops = flops_of(l->g, n);
+    in.flops = flops.all;
+    in.heavy_flops = flops.heavy;
     return in;
 }
 
@@ -66,7 +68,7 @@ static void add_pair(const Lower *l, const Node *with, Instr *in)
 {
     in->op = lower_pair_op(in->op);
     add_outputs(l, with, in);
-    in->flops += flops_of(l->g, with);
+    in->flops += flops_of(l->g, with).all; /* neither is heavy */
 }
 
 static Err lower_instructions(Lower *l)

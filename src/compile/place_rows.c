@@ -160,7 +160,7 @@ static double node_flops(const Placing *p, const Node *n)
     Dims in[MAX_IN], out[MAX_OUT];
     for (int i = 0; i < n->n_in; i++) in[i] = p->g->value[n->in[i]].dims;
     for (int i = 0; i < n->n_out; i++) out[i] = p->g->value[n->out[i]].dims;
-    return op_flops(n->op, &n->attr, n->n_in, in, n->n_out, out);
+    return op_flops(n->op, &n->attr, n->n_in, in, n->n_out, out).all;
 }
 
 Err rows_open(Placing *p)

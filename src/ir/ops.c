@@ -233,15 +233,21 @@ static double term(const Letters *l, const Attr *attr, const char **at)
     return product;
 }
 
-double op_flops(OpId op, const Attr *attr, int n_in, const Dims *in, int n_out, const Dims *out)
+/* Of an op that is heavy the first term is what makes it so. */
+Flops op_flops(OpId op, const Attr *attr, int n_in, const Dims *in, int n_out, const Dims *out)
 {
     const Signature sig = op_signature(op);
     Letters l = {0};
-    if (bind_inputs(&l, op, attr, n_in, in) != OK) return 0;
+    Flops flops = {0, 0};
+    if (bind_inputs(&l, op, attr, n_in, in) != OK) return flops;
     for (int i = 0; i < n_out; i++)
-        if (bind_operand(&l, op, attr, &sig.out[i], &out[i]) != OK) return 0;
-    double flops = 0;
-    for (const char *at = op_info(op)->flops; *at; at += *at == '+') flops += term(&l, attr, &at);
+        if (bind_operand(&l, op, attr, &sig.out[i], &out[i]) != OK) return flops;
+    for (const char *at = op_info(op)->flops; *at; at += *at == '+') {
+        const bool first = at == op_info(op)->flops;
+        const double some = term(&l, attr, &at);
+        flops.all += some;
+        if (first && op_info(op)->class == CLASS_HEAVY) flops.heavy = some;
+    }
     return flops;
 }
 

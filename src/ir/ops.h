@@ -58,8 +58,13 @@ Signature op_signature(OpId op);
  * the extents that disagree. */
 Err op_infer(OpId op, const Attr *attr, int n_in, const Dims *in, const Dims *given, int n_out,
              Dims *out);
-/* Local. Floating-point operations at full extents. */
-double op_flops(OpId op, const Attr *attr, int n_in, const Dims *in, int n_out, const Dims *out);
+/* Floating-point operations at full extents. */
+typedef struct {
+    double all;
+    double heavy; /* of these, the product's or attention's own, not of what is done beside them */
+} Flops;
+/* Local. */
+Flops op_flops(OpId op, const Attr *attr, int n_in, const Dims *in, int n_out, const Dims *out);
 
 /* One way of cutting an op over a mesh axis: along a letter (or a pair of letters). */
 typedef struct {

@@ -77,8 +77,9 @@ typedef struct {
     int32_t in[MAX_IN], out[MAX_OUT];
     int32_t keep[MAX_OUT]; /* slots */
     Attr attr;
-    double flops; /* at full extents */
-    size_t bytes; /* read and written, at full extents */
+    double flops;       /* at full extents */
+    double heavy_flops; /* of these, of products and attention */
+    size_t bytes;       /* read and written, at full extents */
 } Instr;
 
 /* Programs meet parameters only here. */

@@ -13,7 +13,8 @@ static void add_graph(const Graph *g, double rows, double units, SliceCost *cost
         if (n->n_in > MAX_IN) continue; /* a join: a view */
         for (int k = 0; k < n->n_in; k++) in[k] = g->value[n->in[k]].dims;
         for (int k = 0; k < n->n_out; k++) out[k] = g->value[n->out[k]].dims;
-        const double flops = op_flops(n->op, &n->attr, n->n_in, in, n->n_out, out) / rows * units;
+        const double flops =
+            op_flops(n->op, &n->attr, n->n_in, in, n->n_out, out).all / rows * units;
         if (attention)
             cost->pair += flops / (double)n->attr.attention.span;
         else

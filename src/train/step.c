@@ -16,8 +16,8 @@ double loop_now_s(void)
 static double instr_flops(const Instr *i)
 {
     const bool attention = i->op == OP_attention || i->op == OP_attention_dx;
-    if (i->again || op_info(i->op)->class != CLASS_HEAVY) return 0;
-    return attention ? 0.5 * i->flops : i->flops;
+    if (i->again) return 0;
+    return attention ? 0.5 * i->heavy_flops : i->heavy_flops;
 }
 
 double job_model_flops(const Job *job)

@@ -133,10 +133,13 @@ static void flops_are_counted(void **state)
         Dims out[MAX_OUT];
         DO(op_infer(table[i].op, &table[i].attr, table[i].n_in, table[i].in, table[i].given,
                     table[i].n_out, out));
-        const double got =
+        const Flops got =
             op_flops(table[i].op, &table[i].attr, table[i].n_in, table[i].in, table[i].n_out, out);
-        if (got != table[i].flops)
-            fail_msg("%s: %g flops, not %g", op_info(table[i].op)->name, got, table[i].flops);
+        if (got.all != table[i].flops)
+            fail_msg("%s: %g flops, not %g", op_info(table[i].op)->name, got.all, table[i].flops);
+        const bool beside = table[i].op == OP_linear_add || table[i].op == OP_linear_gelu;
+        const bool heavy = op_info(table[i].op)->class == CLASS_HEAVY;
+        assert_true(got.heavy == (beside ? 2.0 * T * I * O : heavy ? got.all : 0));
     }
 }
 
