@@ -3,13 +3,14 @@
  *     first sweep    running maximum and sum of exp(x - maximum), a pair a thread; then of the block
  *     second         dlogits = weight (exp(x - max) / sum - one at the target), over logits
  *
- * A block has a row at a time, each thread the same pieces in both sweeps: it keeps them in shared
- * memory, as far as that goes, and reads the rest again, from L2. Two blocks an SM where their rows
- * fit, so that one loads while the other computes. Losses of rows go to scratch; the block that is
- * done last sums them, in the order of rows, in f64. */
-#include "device/cuda/value.cuh"
+ * A block has a row at a time, each thread the same pieces in both sweeps (token_row.cuh): it holds
+ * them, and the last sweep that needs one fetches that of the next row into its place, so that reads
+ * go on while the block computes and writes. Two blocks an SM where their rows fit. Exponentials are
+ * powers of two of scaled logits: one multiply-add and one instruction each. Losses of rows go to
+ * scratch; the block that is done last sums them, in the order of rows, in f64. */
+#include "device/cuda/token_row.cuh"
 
-enum { SMALL = 512, LARGE = 1024, AHEAD = 4, STATIC_BYTES = 2048 }; /* AHEAD: loads in flight */
+enum { SMALL = 512, LARGE = 1024, STATIC_BYTES = 2048 };
 
 typedef struct {
     Tensor logits, targets, weights, dlogits, sum; /* dlogits: data NULL for the loss alone */
@@ -19,137 +20,200 @@ typedef struct {
     int held; /* pieces of a thread that shared memory has room for */
 } TokenLoss;
 
-/* One thread's pieces of a row. */
-template <int N, int W, DType T> struct RowPieces {
-    enum { WORDS = T == BF16 ? 1 : 2 };
-    const TokenLoss *r;
-    uint4 *room; /* [held][WORDS][N] */
-    int64_t row, pieces;
+#define LOG2_E 1.44269504088896340736f
 
-    __device__ int64_t index(int k) const { return threadIdx.x + (int64_t)k * N; }
-    __device__ bool has(int k) const { return index(k) < pieces; }
-    __device__ int64_t at(const Tensor &t, int k) const
-    {
-        return row * t.stride[0] + index(k) * W * (W == 1 ? t.stride[1] : 1);
-    }
-    __device__ Piece<W> load(int k) const
-    {
-        return piece_load<W>(r->logits.data, T, at(r->logits, k));
-    }
-    __device__ void hold(int k, const Piece<W> &p) const
-    {
-        if (W == 1 || k >= r->held) return;
-        room[k * WORDS * N + threadIdx.x] =
-            make_uint4(p.word[0], p.word[1 % W], p.word[2 % W], p.word[3 % W]);
-        if (WORDS == 2)
-            room[(k * WORDS + 1) * N + threadIdx.x] =
-                make_uint4(p.word[4 % W], p.word[5 % W], p.word[6 % W], p.word[7 % W]);
-    }
-    __device__ Piece<W> again(int k) const
-    {
-        Piece<W> p;
-        if (W == 1 || k >= r->held) return load(k);
-        const uint4 a = room[k * WORDS * N + threadIdx.x];
-        p.word[0] = a.x, p.word[1 % W] = a.y, p.word[2 % W] = a.z, p.word[3 % W] = a.w;
-        if (WORDS == 2) {
-            const uint4 b = room[(k * WORDS + 1) * N + threadIdx.x];
-            p.word[4 % W] = b.x, p.word[5 % W] = b.y, p.word[6 % W] = b.z, p.word[7 % W] = b.w;
-        }
-        return p;
-    }
-};
+static __device__ inline float power_of_two(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
 
-/* What a thread has seen: the largest x, and the sum of exp(x - largest). Nothing: -inf and 0. */
+/* What a thread has seen: the largest x LOG2_E, and the sum of 2^(x LOG2_E - largest). Nothing: -inf
+ * and 0. */
 typedef struct {
     float most, sum;
 } Seen;
 
-template <int W> static __device__ inline void see(const float *x, Seen *s)
+/* The part of a sum beside a larger maximum. */
+static __device__ inline float share_of(float most, float of)
 {
-    float most = x[0];
-#pragma unroll
-    for (int e = 1; e < W; e++) most = fmaxf(most, x[e]);
+    return most == -INFINITY ? 0 : power_of_two(most - of);
+}
+
+template <DType T, int W, int P>
+static __device__ inline void see(const Piece<W> (&piece)[P], Seen *s)
+{
+    const float most = LOG2_E * pieces_max<T>(piece);
     if (most > s->most) {
-        s->sum *= __expf(s->most - most);
+        s->sum *= share_of(s->most, most);
         s->most = most;
     }
     const float base = s->most == -INFINITY ? 0 : s->most;
 #pragma unroll
-    for (int e = 0; e < W; e++) s->sum += __expf(x[e] - base);
+    for (int i = 0; i < P; i++) {
+        float x[W];
+        piece_floats(piece[i], T, x);
+#pragma unroll
+        for (int e = 0; e < W; e++) s->sum += power_of_two(fmaf(x[e], LOG2_E, -base));
+    }
 }
 
-/* Of the row, the same for all threads. */
-template <int N, int W, DType T> static __device__ inline Seen see_row(const RowPieces<N, W, T> &p)
+static __device__ inline Seen seen_by_warp(Seen s)
+{
+    const float most = warp_max(s.most);
+    return {most, warp_sum(s.sum * share_of(s.most, most))};
+}
+
+/* Of all threads, for each; `part` is another one than in the call before. */
+template <int N> static __device__ inline Seen seen_by_block(Seen s, Seen (*part)[32])
+{
+    const int lane = threadIdx.x % 32;
+    s = seen_by_warp(s);
+    if (lane == 0) (*part)[threadIdx.x / 32] = s;
+    __syncthreads();
+    s = (*part)[lane % (N / 32)];
+    if (lane >= N / 32) s = {-INFINITY, 0};
+    return seen_by_warp(s);
+}
+
+/* A thread's part of the row. A loss alone needs no second sweep: it fetches `next`. */
+template <int N, int W, DType T>
+static __device__ inline Seen see_row(TokenRow<N, W, T> &p, int64_t row, int64_t next, bool dx)
 {
     Seen s = {-INFINITY, 0};
-    for (int k = 0; p.has(k); k += AHEAD) {
-        Piece<W> piece[AHEAD];
+    const char *from = p.first_or_null(next);
+    const int groups = p.groups();
+    for (int k = 0; k < p.held; k += ROW_GROUP) {
+        p.wait(groups - 1 - (dx ? k / ROW_GROUP : 0));
+        if (p.is_full(k)) {
 #pragma unroll
-        for (int i = 0; i < AHEAD; i++)
-            if (p.has(k + i)) piece[i] = p.load(k + i);
-#pragma unroll
-        for (int i = 0; i < AHEAD; i++) {
-            float x[W];
-            if (!p.has(k + i)) break;
-            if (p.r->dlogits.data) p.hold(k + i, piece[i]);
-            piece_floats(piece[i], T, x);
-            see<W>(x, &s);
+            for (int i = 0; i < ROW_GROUP; i += 2) {
+                const Piece<W> two[2] = {p.take(k + i), p.take(k + i + 1)};
+                see<T>(two, &s);
+            }
+        } else {
+            for (int i = k; i < min(k + ROW_GROUP, p.held) && p.has(i); i++) {
+                const Piece<W> one[1] = {p.take(i)};
+                see<T>(one, &s);
+            }
         }
+        if (!dx) p.template fetch_group<false>(from, k);
     }
-    const float most = group_max<N>(s.most);
-    const float share = s.most == -INFINITY ? 0 : __expf(s.most - most);
-    return {most, group_sum<N>(s.sum * share)};
+    if (p.REST > 0) see<T>(p.rest, &s);
+    if (!dx) p.load_rest(next);
+    for (int k = p.held + p.REST; p.has(k); k += ROW_GROUP) {
+        Piece<W> piece[ROW_GROUP];
+#pragma unroll
+        for (int i = 0; i < ROW_GROUP; i++) piece[i] = p.load(row, k + i);
+        see<T>(piece, &s);
+    }
+    return s;
 }
 
-template <int N, int W, DType T>
-static __device__ inline void store_dx(const RowPieces<N, W, T> &p, const Seen &s, float weight,
-                                       int64_t target)
+/* What the second sweep writes: share 2^(x LOG2_E - most), from this thread's first piece on. */
+typedef struct {
+    float share, most;
+    char *to;
+} Slope;
+
+template <int W, DType T>
+static __device__ inline void store_piece(const Slope &d, const Piece<W> &piece, int64_t apart)
 {
-    const float share = weight / s.sum;
-    const Tensor &out = p.r->dlogits;
-#pragma unroll 2
-    for (int k = 0; p.has(k); k++) {
-        float x[W];
-        piece_floats(p.again(k), T, x);
+    float x[W];
+    piece_floats(piece, T, x);
 #pragma unroll
-        for (int e = 0; e < W; e++) x[e] = share * __expf(x[e] - s.most);
-        const int64_t first = p.index(k) * W;
-        if (target >= first && target < first + W)
+    for (int e = 0; e < W; e++) x[e] = d.share * power_of_two(fmaf(x[e], LOG2_E, -d.most));
+    piece_store<W>(d.to + apart, T, 0, x);
+}
+
+template <bool FULL, int N, int W, DType T>
+static __device__ inline void store_group(const TokenRow<N, W, T> &p, const Slope &d,
+                                          const char *from, int k)
+{
+    Piece<W> piece[ROW_GROUP];
 #pragma unroll
-            for (int e = 0; e < W; e++)
-                if (first + e == target) x[e] -= weight;
-        piece_store<W>(out.data, T, p.at(out, k), x);
-    }
+    for (int i = 0; i < ROW_GROUP; i++)
+        if (p.template holds<FULL>(k + i)) piece[i] = p.take(k + i);
+    p.template fetch_group<FULL>(from, k);
+#pragma unroll
+    for (int i = 0; i < ROW_GROUP; i++)
+        if (p.template holds<FULL>(k + i))
+            store_piece<W, T>(d, piece[i], (int64_t)(k + i) * (N * p.BYTES));
 }
 
 template <int N, int W, DType T>
-static __device__ inline void store_zeros(const RowPieces<N, W, T> &p)
+static __device__ inline void store_row(TokenRow<N, W, T> &p, const Slope &d, const Tensor &out,
+                                        int64_t row, int64_t next)
+{
+    const char *from = p.first_or_null(next);
+    int k = 0;
+    for (; p.is_full(k); k += ROW_GROUP) store_group<true>(p, d, from, k);
+    for (; k < p.held; k += ROW_GROUP) store_group<false>(p, d, from, k);
+#pragma unroll
+    for (int i = 0; i < p.REST; i++)
+        if (p.has(p.held + i)) store_piece<W, T>(d, p.rest[i], p.apart(out, p.held + i));
+    p.load_rest(next);
+#pragma unroll 2
+    for (k = p.held + p.REST; p.has(k); k++) store_piece<W, T>(d, p.load(row, k), p.apart(out, k));
+}
+
+template <int N, int W, DType T>
+static __device__ inline void store_zeros(const TokenRow<N, W, T> &p, const Tensor &out,
+                                          int64_t row)
 {
     const float zero[W] = {};
-    for (int k = 0; p.has(k); k++)
-        piece_store<W>(p.r->dlogits.data, T, p.at(p.r->dlogits, k), zero);
+    for (int k = 0; p.has(k); k++) piece_store<W>(p.first(out, row) + p.apart(out, k), T, 0, zero);
+}
+
+/* Row of a weight that is not 0. `next`: what to fetch, or NO_ROW. The thread that has the target
+ * writes the loss, and that element once more. */
+template <int N, int W, DType T>
+static __device__ inline void do_row(const TokenLoss &r, TokenRow<N, W, T> &p, int64_t row,
+                                     int64_t next, float weight)
+{
+    __shared__ Seen part[2][32];
+    const int64_t target = ((const int32_t *)r.targets.data)[row * r.targets.stride[0]];
+    const bool there = target >= 0 && target < r.logits.n[1];
+    const bool mine = threadIdx.x == (there ? target / W % N : 0);
+    float x = 0; /* before it is written over */
+    if (mine && there)
+        x = value_get(r.logits.data, T, row * r.logits.stride[0] + target * r.logits.stride[1]);
+    const Seen s = seen_by_block<N>(see_row(p, row, next, r.dlogits.data), &part[p.done++ % 2]);
+    if (mine) {
+        const double off = fma((double)x, (double)LOG2_E, -(double)s.most);
+        r.loss[row] = (double)weight * (log((double)s.sum) - (there ? off * M_LN2 : 0));
+    }
+    if (!r.dlogits.data) return;
+    const Slope d = {weight / s.sum, s.most, p.first(r.dlogits, row)};
+    store_row(p, d, r.dlogits, row, next);
+    if (mine && there)
+        value_set(r.dlogits.data, T, row * r.dlogits.stride[0] + target * r.dlogits.stride[1],
+                  d.share * power_of_two(fmaf(x, LOG2_E, -s.most)) - weight);
 }
 
 /* A row of weight 0 is dead: its target may be anything and its numbers reach no result. */
-template <int N, int W, DType T> static __device__ inline void do_row(const RowPieces<N, W, T> &p)
+template <int N, int W, DType T>
+static __device__ inline void do_rows(const TokenLoss &r, TokenRow<N, W, T> &p)
 {
-    const TokenLoss &r = *p.r;
-    const float weight = value_get(r.weights.data, r.weights.dtype, p.row * r.weights.stride[0]);
-    if (weight == 0) {
-        if (threadIdx.x == 0) r.loss[p.row] = 0;
-        if (r.dlogits.data) store_zeros(p);
-        return;
+    auto weight_of = [&](int64_t row) {
+        if (row >= r.logits.n[0]) return 0.0f;
+        return value_get(r.weights.data, r.weights.dtype, row * r.weights.stride[0]);
+    };
+    float weight = weight_of(blockIdx.x);
+    if (weight != 0) p.fetch(blockIdx.x);
+    for (int64_t row = blockIdx.x; row < r.logits.n[0]; row += gridDim.x) {
+        const float weight_next = weight_of(row + gridDim.x);
+        const int64_t next = weight_next != 0 ? row + gridDim.x : NO_ROW;
+        if (weight != 0) {
+            do_row(r, p, row, next, weight);
+        } else {
+            if (threadIdx.x == 0) r.loss[row] = 0;
+            if (r.dlogits.data) store_zeros(p, r.dlogits, row);
+            if (next != NO_ROW) p.fetch(next);
+        }
+        weight = weight_next;
     }
-    const int64_t target = ((const int32_t *)r.targets.data)[p.row * r.targets.stride[0]];
-    const bool there = target >= 0 && target < r.logits.n[1];
-    float x = 0; /* before it is written over */
-    if (threadIdx.x == 0 && there)
-        x = value_get(r.logits.data, T, p.row * r.logits.stride[0] + target * r.logits.stride[1]);
-    const Seen s = see_row(p);
-    if (threadIdx.x == 0)
-        r.loss[p.row] =
-            (double)weight * (log((double)s.sum) - (there ? (double)x - (double)s.most : 0));
-    if (r.dlogits.data) store_dx(p, s, weight, target);
 }
 
 template <int N, int W, DType T>
@@ -158,14 +222,15 @@ static __global__ void __launch_bounds__(N, 1024 / N)
 {
     extern __shared__ uint4 room[];
     __shared__ bool last;
-    for (int64_t row = blockIdx.x; row < r.logits.n[0]; row += gridDim.x)
-        do_row(RowPieces<N, W, T>{&r, room, row, r.logits.n[1] / W});
+    TokenRow<N, W, T> p = {r.logits, room, r.held, (int)(r.logits.n[1] / W)};
+    do_rows(r, p);
     __threadfence(); /* the losses are there before the ticket is drawn */
     __syncthreads();
     if (threadIdx.x == 0) last = atomicAdd(r.ticket, 1) == gridDim.x - 1;
     __syncthreads();
     if (!last) return;
     double sum = 0;
+#pragma unroll 16
     for (int64_t t = threadIdx.x; t < r.logits.n[0]; t += N) sum += __ldcg(&r.loss[t]);
     sum = group_sum<N>(sum);
     if (threadIdx.x > 0) return;
@@ -179,8 +244,9 @@ template <int N, int W, DType T> static Err launch_as(const Call *call, TokenLos
     const int64_t piece = 16 * (T == BF16 ? 1 : 2), each = blocks_of(r.logits.n[1] / W, N);
     int room = 0;
     CUDA_TRY(cudaDeviceGetAttribute(&room, cudaDevAttrMaxSharedMemoryPerBlockOptin, c->ordinal));
-    const int64_t fit = (room - STATIC_BYTES) / (N * piece);
-    if (W > 1 && r.dlogits.data) r.held = (int)(each < fit ? each : fit);
+    int64_t fit = (room - STATIC_BYTES) / (N * piece);
+    if (fit > ROW_GROUP * ROW_MAX_GROUPS) fit = ROW_GROUP * ROW_MAX_GROUPS;
+    if (W > 1) r.held = (int)(each < fit ? each : fit);
     const size_t bytes = (size_t)(r.held * N * piece);
     const int64_t blocks = (int64_t)c->sms * (1024 / N), rows = r.logits.n[0];
     CUDA_TRY(cudaFuncSetAttribute(token_loss_kernel<N, W, T>,
