@@ -1,5 +1,6 @@
 /* column_fold.cuh -- the second stage of sums over rows: strips of rows were summed apart, into rows
- * of f32 in scratch, and are folded here in their order, and added to what is kept. */
+ * of f32 in scratch, and are folded here in their order, and added to what is kept. From sm_90 on the
+ * fold is launched while the first stage runs, and waits for its end on the card. */
 #ifndef DEVICE_CUDA_COLUMN_FOLD_CUH
 #define DEVICE_CUDA_COLUMN_FOLD_CUH
 
@@ -15,6 +16,14 @@ typedef struct {
     float keep[2];
 } ColumnFold;
 
+/* In the first stage: the fold may take the place of blocks that are done. */
+static __device__ inline void fold_may_start()
+{
+#if __CUDA_ARCH__ >= 900
+    cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
+
 /* A column's strips in runs, a thread each; the runs' sums are folded in order. */
 static __global__ void __launch_bounds__(FOLD_COLUMNS *FOLD_RUNS)
     column_fold_kernel(const __grid_constant__ ColumnFold f)
@@ -24,6 +33,9 @@ static __global__ void __launch_bounds__(FOLD_COLUMNS *FOLD_RUNS)
     const int from = threadIdx.y * each, to = min(from + each, f.strips);
     __shared__ float fold[FOLD_RUNS][FOLD_COLUMNS];
     float sum = 0;
+#if __CUDA_ARCH__ >= 900
+    cudaGridDependencySynchronize();
+#endif
     if (j < f.width)
 #pragma unroll 4
         for (int s = from; s < to; s++) sum += f.part[((int64_t)s * f.sums + which) * f.width + j];
@@ -35,10 +47,20 @@ static __global__ void __launch_bounds__(FOLD_COLUMNS *FOLD_RUNS)
     value_keep(out.data, out.dtype, j * out.stride[0], f.keep[which], sum);
 }
 
-static void column_fold(const ColumnFold &f, cudaStream_t stream)
+/* Right behind the first stage. */
+static Err column_fold(const ColumnFold &f, const DeviceQueue *q)
 {
-    const dim3 grid((unsigned)blocks_of(f.width, FOLD_COLUMNS), (unsigned)f.sums);
-    column_fold_kernel<<<grid, dim3(FOLD_COLUMNS, FOLD_RUNS), 0, stream>>>(f);
+    cudaLaunchAttribute early = {};
+    cudaLaunchConfig_t config = {};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    config.gridDim = dim3((unsigned)blocks_of(f.width, FOLD_COLUMNS), (unsigned)f.sums);
+    config.blockDim = dim3(FOLD_COLUMNS, FOLD_RUNS);
+    config.stream = q->stream;
+    config.attrs = &early;
+    config.numAttrs = q->context->capability >= 90 ? 1 : 0;
+    CUDA_TRY(cudaLaunchKernelEx(&config, column_fold_kernel, f));
+    return OK;
 }
 
 #endif

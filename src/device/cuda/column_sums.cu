@@ -12,7 +12,12 @@
 #include "device/cuda/column_fold.cuh"
 
 enum { WARPS = 8, BLOCKS = 528, COLUMNS = 32 }; /* blocks: at most so many; four an SM of 132 */
-enum { AHEAD = 8 };                             /* rows that are loaded before one is summed */
+
+/* Rows that are loaded before one is summed. */
+template <DType T> static constexpr __host__ __device__ int rows_ahead()
+{
+    return T == BF16 ? 6 : 4;
+}
 
 typedef struct {
     Tensor dy;
@@ -21,38 +26,41 @@ typedef struct {
 } Columns;
 
 /* Rows row, row + WARPS, ..., AHEAD of them; LAST: some may lie past the end. */
-template <int W, bool LAST>
+template <int W, DType T, bool LAST>
 static __device__ inline void add_rows(const Columns &s, int64_t row, int64_t to, int64_t column,
                                        float db[W])
 {
+    constexpr int AHEAD = rows_ahead<T>();
     Piece<W> dy[AHEAD];
+    int64_t at = row * s.dy.stride[0] + column * s.dy.stride[1];
 #pragma unroll
-    for (int k = 0; k < AHEAD; k++)
-        if (!LAST || row + k * WARPS < to)
-            dy[k] = piece_load<W>(s.dy.data, s.dy.dtype,
-                                  (row + k * WARPS) * s.dy.stride[0] + column * s.dy.stride[1]);
+    for (int k = 0; k < AHEAD; k++, at += WARPS * s.dy.stride[0])
+        if (!LAST || row + k * WARPS < to) dy[k] = piece_load<W>(s.dy.data, T, at);
 #pragma unroll
     for (int k = 0; k < AHEAD; k++) {
         float g[W];
         if (LAST && row + k * WARPS >= to) break;
-        piece_floats(dy[k], s.dy.dtype, g);
+        piece_floats(dy[k], T, g);
 #pragma unroll
         for (int e = 0; e < W; e++) db[e] += g[e];
     }
 }
 
-template <int W>
-static __global__ void __launch_bounds__(32 * WARPS) strip_kernel(const __grid_constant__ Columns s)
+template <int W, DType T>
+static __global__ void __launch_bounds__(32 * WARPS, 4)
+    strip_kernel(const __grid_constant__ Columns s)
 {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int64_t column = ((int64_t)blockIdx.x * COLUMNS + lane) * W;
     const int64_t from = blockIdx.y * s.per_strip, to = min(from + s.per_strip, s.rows);
+    constexpr int AHEAD = rows_ahead<T>();
     float db[W] = {};
+    fold_may_start();
     if (column < s.width) {
         int64_t row = from + warp;
         for (; row + (AHEAD - 1) * WARPS < to; row += WARPS * AHEAD)
-            add_rows<W, false>(s, row, to, column, db);
-        add_rows<W, true>(s, row, to, column, db);
+            add_rows<W, T, false>(s, row, to, column, db);
+        add_rows<W, T, true>(s, row, to, column, db);
     }
     __shared__ float fold[WARPS][W][COLUMNS];
 #pragma unroll
@@ -64,6 +72,14 @@ static __global__ void __launch_bounds__(32 * WARPS) strip_kernel(const __grid_c
         for (int k = 0; k < WARPS; k++) sum += fold[k][i % W][i / W];
         if (j < s.width) s.part[(int64_t)blockIdx.y * s.width + j] = sum;
     }
+}
+
+template <DType T> static void launch(const Columns &s, bool wide, dim3 grid, cudaStream_t stream)
+{
+    if (wide)
+        strip_kernel<WALK_WIDE, T><<<grid, 32 * WARPS, 0, stream>>>(s);
+    else
+        strip_kernel<1, T><<<grid, 32 * WARPS, 0, stream>>>(s);
 }
 
 extern "C" Err cuda_sum_rows(const Call *call)
@@ -83,11 +99,11 @@ extern "C" Err cuda_sum_rows(const Call *call)
     TRY(cuda_scratch(call->queue, sizeof(float) * (size_t)(strips * s.width) + 1, &scratch));
     s.part = (float *)scratch;
     const dim3 grid((unsigned)across, (unsigned)strips);
-    if (strips > 0 && wide)
-        strip_kernel<WALK_WIDE><<<grid, 32 * WARPS, 0, stream>>>(s);
+    if (strips > 0 && s.dy.dtype == BF16)
+        launch<BF16>(s, wide, grid, stream);
     else if (strips > 0)
-        strip_kernel<1><<<grid, 32 * WARPS, 0, stream>>>(s);
-    column_fold({s.part, (int)strips, 1, s.width, {call->out[0]}, {(float)call->number[0]}},
-                stream);
+        launch<F32>(s, wide, grid, stream);
+    TRY(column_fold({s.part, (int)strips, 1, s.width, {call->out[0]}, {(float)call->number[0]}},
+                    call->queue));
     return cuda_launched(KERNEL_sum_rows);
 }

@@ -2,10 +2,10 @@
  *
  *   h = (x - mean) rstd,  y = h w + b            rmsnorm: mean = 0, no b
  *
- * Rows are fetched ahead (row_fetch.cuh), and swept two or three times in shared memory; w and b stay
- * in registers. Rows that are longer, or not aligned, are held in registers as far as these go, and
- * read again. Squares that overflow f32 are summed in f64. One body for both: a norm without a
- * `mean` tensor is an rmsnorm. */
+ * Rows are fetched ahead (row_fetch.cuh) and swept two or three times in registers; w and b are read
+ * again for each row, from L1, which leaves registers for more blocks an SM. Rows that are longer,
+ * or not aligned, are held in registers as far as these go, and read again. Squares that overflow
+ * f32 are summed in f64. One body for both: a norm without a `mean` tensor is an rmsnorm. */
 #include "device/cuda/row_fetch.cuh"
 
 enum { THREADS = FETCH_THREADS, STAGES = 4 };
@@ -17,7 +17,7 @@ enum {
 typedef struct {
     Tensor x, w, b, mean, rstd, y; /* b, mean: data NULL where there is none */
     int64_t rows, width;
-    float eps;
+    float eps, per_width; /* 1 / width */
 } Norm;
 
 /* A row as a thread of the group sees it: pieces lane, lane + G, ... */
@@ -113,6 +113,12 @@ template <int G> static __device__ inline int64_t group_row(int64_t rows)
     return row < rows ? row : -1;
 }
 
+static __device__ inline void store_statistics(const Norm &m, int64_t row, float mean, float rstd)
+{
+    if (m.mean.data) ((float *)m.mean.data)[row_at(m.mean, m.mean.ndim, row)] = mean;
+    ((float *)m.rstd.data)[row_at(m.rstd, m.rstd.ndim, row)] = rstd;
+}
+
 template <int G, int W, int K, DType T>
 static __global__ void __launch_bounds__(G == 32 ? 32 * WARPS : G)
     norm_kernel(const __grid_constant__ Norm m)
@@ -122,10 +128,7 @@ static __global__ void __launch_bounds__(G == 32 ? 32 * WARPS : G)
     const RowView<G, W, K, T> x(m.x, row, threadIdx.x % G, m.width / W);
     float mean, rstd;
     statistics(m, x, &mean, &rstd);
-    if (x.lane == 0) {
-        if (m.mean.data) ((float *)m.mean.data)[row_at(m.mean, m.mean.ndim, row)] = mean;
-        ((float *)m.rstd.data)[row_at(m.rstd, m.rstd.ndim, row)] = rstd;
-    }
+    if (x.lane == 0) store_statistics(m, row, mean, rstd);
     const int64_t out = row_at(m.y, m.y.ndim - 1, row), step = m.y.stride[m.y.ndim - 1];
     auto body = [&](auto held, int k, int64_t i) {
         float v[W], w[W], b[W];
@@ -139,104 +142,120 @@ static __global__ void __launch_bounds__(G == 32 ? 32 * WARPS : G)
     FOR_PIECES(G, x, body)
 }
 
-/* Mean and rstd of a row in f64, by each thread for itself: there is no barrier to meet at. */
-static __device__ __noinline__ void statistics_alone(const Norm &m, int64_t row, float *mean,
-                                                     float *rstd)
+/* A row whose squares overflow: its numbers in f64, by each thread for itself, since there is no
+ * barrier to meet at. */
+template <int G> static __device__ __noinline__ void row_alone(const Norm &m, int64_t row)
 {
-    const int64_t at = row_at(m.x, m.x.ndim - 1, row);
-    double center = 0, square = 0;
+    const int lane = threadIdx.x % G;
+    const DType type = m.x.dtype;
+    const int64_t at = row_at(m.x, m.x.ndim - 1, row), to = row_at(m.y, m.y.ndim - 1, row);
+    double mean = 0, square = 0;
     for (int64_t i = 0; i < m.width && m.mean.data; i++)
-        center += (double)value_get(m.x.data, m.x.dtype, at + i);
-    center /= (double)m.width;
+        mean += (double)value_get(m.x.data, type, at + i);
+    mean /= (double)m.width;
     for (int64_t i = 0; i < m.width; i++) {
-        const double off = (double)value_get(m.x.data, m.x.dtype, at + i) - center;
+        const double off = (double)value_get(m.x.data, type, at + i) - mean;
         square += off * off;
     }
-    *mean = (float)center;
-    *rstd = (float)(1 / sqrt(square / (double)m.width + (double)m.eps));
-}
-
-/* Sum over the row of x, or of (x - mean)^2. */
-template <bool SQUARES, int G, int K, DType T>
-static __device__ inline float sum_row(const RowFetch<G, K, T, STAGES, 1> &f, int s, float mean,
-                                       float2 (*part)[THREADS / 32])
-{
-    float2 sum = make_float2(0, 0);
-#pragma unroll
-    for (int k = 0; k < K; k++) {
-        float x[WALK_WIDE];
-        if (!f.has(k)) continue;
-        f.floats(s, 0, k, x);
-#pragma unroll
-        for (int e = 0; e < WALK_WIDE; e++) sum.x += SQUARES ? (x[e] - mean) * (x[e] - mean) : x[e];
+    const float rstd = (float)(1 / sqrt(square / (double)m.width + (double)m.eps));
+    if (lane == 0) store_statistics(m, row, (float)mean, rstd);
+    for (int64_t i = lane; i < m.width; i += G) {
+        const float h = (value_get(m.x.data, type, at + i) - (float)mean) * rstd;
+        const float b = m.b.data ? value_get(m.b.data, type, i) : 0;
+        value_set(m.y.data, type, to + i, fmaf(h, value_get(m.w.data, type, i), b));
     }
-    return sum_of_group<G>(sum, part).x;
 }
 
-/* Three, where registers allow it. */
-template <int K, DType T> static constexpr int blocks_an_sm() { return T == BF16 && K < 4 ? 3 : 2; }
+/* Sum over a row of what its threads hold, or of the squares. */
+template <bool SQUARES, int G, int K>
+static __device__ inline float sum_row(const float (&x)[K][WALK_WIDE],
+                                       float (*part)[1][THREADS / 32])
+{
+    float sum[K] = {}, all[1] = {};
+#pragma unroll
+    for (int e = 0; e < WALK_WIDE; e++)
+#pragma unroll
+        for (int k = 0; k < K; k++)
+            sum[k] = SQUARES ? fmaf(x[k][e], x[k][e], sum[k]) : sum[k] + x[k][e];
+#pragma unroll
+    for (int k = 0; k < K; k++) all[0] += sum[k];
+    sum_of_group<G, 1>(all, part);
+    return all[0];
+}
 
-template <int G, int K, DType T>
+/* As registers allow it. */
+template <int K, DType T> static constexpr int blocks_an_sm()
+{
+    return T == F32 ? 2 : K < 4 ? 4 : 3;
+}
+
+template <bool LAYER, int G, int K, DType T>
 static __global__ void __launch_bounds__(THREADS, blocks_an_sm<K, T>())
     ahead_kernel(const __grid_constant__ Norm m)
 {
     enum { W = WALK_WIDE, GROUPS = THREADS / G };
     extern __shared__ uint4 stage[];
-    __shared__ float2 part[2][THREADS / 32];
-    const RowFetch<G, K, T, STAGES, 1> f = {stage, (int)(threadIdx.x % G), m.width / W};
+    __shared__ float part[2][1][THREADS / 32];
+    const RowFetch<G, K, T, STAGES, 1> f = {stage, (int)(threadIdx.x % G), (int)(m.width / W)};
     const int64_t step = (int64_t)gridDim.x * GROUPS;
     const int64_t rounds = (m.rows - blockIdx.x * GROUPS + step - 1) / step; /* of group 0 */
     int64_t row = (int64_t)blockIdx.x * GROUPS + threadIdx.x / G;
-    auto fetch = [&](int64_t round, int64_t at) {
-        if (at < m.rows) f.fetch((int)(round % STAGES), 0, m.x, at);
+    auto fetch = [&](int s, int64_t at) {
+        if (at < m.rows) f.fetch(s, 0, m.x, at);
         __pipeline_commit();
     };
-    for (int i = 0; i < STAGES - 1; i++) fetch(i, row + i * step);
-    Piece<W> w[K], b[K];
-#pragma unroll
-    for (int k = 0; k < K; k++) {
-        if (f.has(k)) w[k] = piece_load<W>(m.w.data, T, f.column(k));
-        if (f.has(k) && m.b.data) b[k] = piece_load<W>(m.b.data, T, f.column(k));
-    }
+    for (int i = 0; i < STAGES; i++) fetch(i, row + i * step);
     for (int64_t round = 0; round < rounds; round++, row += step) {
         const int s = (int)(round % STAGES);
-        fetch(round + STAGES - 1, row + (STAGES - 1) * step);
+        float x[K][W] = {}, mean = 0; /* past the last row: numbers that nobody stores */
         __pipeline_wait_prior(STAGES - 1);
-        float mean = 0; /* past the last row: numbers that nobody stores */
-        if (m.mean.data) mean = sum_row<false>(f, s, 0, &part[0]) / (float)m.width;
-        const float square = sum_row<true>(f, s, mean, &part[m.mean.data ? 1 : round % 2]);
-        float rstd = 1 / sqrtf(square / (float)m.width + m.eps);
+#pragma unroll
+        for (int k = 0; k < K; k++)
+            if (f.has(k)) f.floats(s, 0, k, x[k]);
+        fetch(s, row + STAGES * step); /* into the place that was just read */
+        if (LAYER) {
+            mean = sum_row<false, G, K>(x, &part[0]) * m.per_width;
+#pragma unroll
+            for (int k = 0; k < K; k++)
+#pragma unroll
+                for (int e = 0; e < W; e++)
+                    if (f.has(k)) x[k][e] -= mean;
+        }
+        const float square = sum_row<true, G, K>(x, &part[LAYER ? 1 : round % 2]);
+        const float rstd = rsqrtf(fmaf(square, m.per_width, m.eps));
         if (row >= m.rows) continue;
-        if (!(square < INFINITY)) statistics_alone(m, row, &mean, &rstd);
-        if (f.lane == 0 && m.mean.data)
-            ((float *)m.mean.data)[row_at(m.mean, m.mean.ndim, row)] = mean;
-        if (f.lane == 0) ((float *)m.rstd.data)[row_at(m.rstd, m.rstd.ndim, row)] = rstd;
+        if (!(square < INFINITY)) {
+            row_alone<G>(m, row);
+            continue;
+        }
+        if (f.lane == 0) store_statistics(m, row, mean, rstd);
         const int64_t to = row_at(m.y, m.y.ndim - 1, row);
 #pragma unroll
         for (int k = 0; k < K; k++) {
-            float x[W], v[W], add[W] = {};
+            float v[W], add[W] = {};
             if (!f.has(k)) continue;
-            f.floats(s, 0, k, x);
-            piece_floats(w[k], T, v);
-            if (m.b.data) piece_floats(b[k], T, add);
+            piece_floats(piece_load<W>(m.w.data, T, f.column(k)), T, v);
+            if (LAYER) piece_floats(piece_load<W>(m.b.data, T, f.column(k)), T, add);
 #pragma unroll
-            for (int e = 0; e < W; e++) v[e] = (x[e] - mean) * rstd * v[e] + add[e];
+            for (int e = 0; e < W; e++) v[e] = fmaf(x[k][e] * rstd, v[e], add[e]);
             piece_store<W>(m.y.data, T, to + f.column(k), v);
         }
     }
 }
 
-template <int G, int K, DType T> struct Launch {
-    static Err run(const Norm &m, cudaStream_t stream)
-    {
-        const int bytes = RowFetch<G, K, T, STAGES, 1>::BYTES;
-        const int64_t most = 132 * blocks_an_sm<K, T>();
-        const unsigned blocks = (unsigned)(m.rows < most ? m.rows : most);
-        CUDA_TRY(cudaFuncSetAttribute(ahead_kernel<G, K, T>,
-                                      cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-        ahead_kernel<G, K, T><<<blocks, THREADS, bytes, stream>>>(m);
-        return OK;
-    }
+template <bool LAYER> struct Ahead {
+    template <int G, int K, DType T> struct Launch {
+        static Err run(const Norm &m, cudaStream_t stream)
+        {
+            const int bytes = RowFetch<G, K, T, STAGES, 1>::BYTES;
+            const int64_t most = 132 * blocks_an_sm<K, T>();
+            const unsigned blocks = (unsigned)(m.rows < most ? m.rows : most);
+            CUDA_TRY(cudaFuncSetAttribute(ahead_kernel<LAYER, G, K, T>,
+                                          cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+            ahead_kernel<LAYER, G, K, T><<<blocks, THREADS, bytes, stream>>>(m);
+            return OK;
+        }
+    };
 };
 
 template <int G, int W, int K> static void launch_as(const Norm &m, cudaStream_t stream)
@@ -252,14 +271,15 @@ template <int G, int W, int K> static void launch_as(const Norm &m, cudaStream_t
 static Err launch(const Call *call, KernelId id, Norm m)
 {
     const cudaStream_t stream = call->queue->stream;
-    m.rows = 1;
+    TRY(rows_of(m.x, &m.rows));
     m.width = m.x.n[m.x.ndim - 1];
-    for (int d = 0; d < m.x.ndim - 1; d++) m.rows *= m.x.n[d];
     if (m.rows == 0 || m.width == 0) return OK;
+    m.per_width = 1 / (float)m.width;
     bool wide = walk_rows_wide(&m.x) && walk_rows_wide(&m.y) && walk_rows_wide(&m.w);
     if (m.b.data) wide = wide && walk_rows_wide(&m.b);
     if (wide && m.width <= fetch_most(m.x.dtype))
-        TRY(fetch_run<Launch>(m, m.x.dtype, m.width, stream));
+        TRY(m.mean.data ? fetch_run<Ahead<true>::Launch>(m, m.x.dtype, m.width, stream)
+                        : fetch_run<Ahead<false>::Launch>(m, m.x.dtype, m.width, stream));
     else if (wide)
         launch_as<LARGE, WALK_WIDE, 4>(m, stream);
     else if (m.width <= 32 * 8)

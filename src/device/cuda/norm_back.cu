@@ -3,48 +3,50 @@
  *   h = (x - mean) rstd,  g = dy w,  dx = onto + rstd (g - avg(g) - h avg(g h))
  *   dw = sum over rows of dy h,  db = sum over rows of dy         rmsnorm: without avg(g), db
  *
- * Rows are fetched ahead (row_fetch.cuh). Sums of a thread's columns stay in registers over all its rows; the groups of a block are folded in
- * shared memory, blocks in scratch (column_fold.cuh): all in one order, by shape alone. Rows that
- * are longer, or not aligned, take a kernel that reads them twice. Either makes dx, dw or
- * both, by one body, so that each has the same bits whichever else is made. */
+ * Rows are fetched ahead (row_fetch.cuh). Sums of a thread's columns stay in registers over all its
+ * rows; the groups of a block are folded in shared memory, blocks in scratch (column_fold.cuh): all
+ * in one order, by shape alone. Rows that are longer, or not aligned, take a kernel that reads them
+ * twice. Either makes dx, dw or both, by one body, so that each has the same bits whichever else is
+ * made. LAYER: a layernorm, which has a mean and a db. */
 #include "device/cuda/column_fold.cuh"
 #include "device/cuda/row_fetch.cuh"
 
 enum { THREADS = FETCH_THREADS, BLOCKS = 264, STAGES = 2 }; /* blocks: two an SM of 132 */
+
 enum { DY, X, ONTO, FETCHED };
 
 typedef struct {
     Tensor dy, x, w, mean, rstd, onto; /* mean, onto: data NULL where there is none */
     Tensor dx, dw, db;                 /* likewise */
     int64_t rows, width;
-    float keep_dw, keep_db;
+    float keep_dw, keep_db, per_width; /* 1 / width */
     float *part; /* [blocks, 1 or 2, width]: sums of dw, of db; NULL: dx alone */
     int sums, blocks;
 } NormBack;
 
 /* g and h of an element. Products are rounded by themselves, whatever they are added to. */
 static __device__ inline float g_of(float dy, float w) { return __fmul_rn(dy, w); }
-static __device__ inline float h_of(float x, float mean, float rstd)
-{
-    return __fmul_rn(x - mean, rstd);
-}
-
 typedef struct {
-    float mean, rstd, avg_g, avg_gh;
+    float mean, rstd, avg_g, avg_gh; /* an rmsnorm's mean and avg_g are 0 */
 } RowNumbers;
 
-static __device__ inline float dx_of(const RowNumbers &r, float g, float h)
+template <bool LAYER> static __device__ inline float h_of(float x, const RowNumbers &r)
 {
-    return __fmul_rn(r.rstd, fmaf(-h, r.avg_gh, g - r.avg_g));
+    return __fmul_rn(LAYER ? x - r.mean : x, r.rstd);
+}
+
+template <bool LAYER> static __device__ inline float dx_of(const RowNumbers &r, float g, float h)
+{
+    return __fmul_rn(r.rstd, fmaf(-h, r.avg_gh, LAYER ? g - r.avg_g : g));
 }
 
 /* The groups' sums, folded in their order, to the block's row of scratch. */
-template <int G, int K>
+template <bool LAYER, int G, int K>
 static __device__ inline void store_sums(const NormBack &m, float *fold,
                                          const float (*dw)[WALK_WIDE], const float (*db)[WALK_WIDE])
 {
     const int group = threadIdx.x / G, lane = threadIdx.x % G;
-    for (int which = 0; which < m.sums; which++) {
+    for (int which = 0; which < (LAYER ? 2 : 1); which++) {
         __syncthreads();
 #pragma unroll
         for (int k = 0; k < K; k++)
@@ -65,13 +67,15 @@ static __device__ inline void store_sums(const NormBack &m, float *fold,
     }
 }
 
-template <int G, int K, DType T>
+template <bool LAYER, int G, int K, DType T>
 static __global__ void __launch_bounds__(THREADS, 2) back_kernel(const __grid_constant__ NormBack m)
 {
     enum { W = WALK_WIDE, GROUPS = THREADS / G };
     extern __shared__ uint4 stage[];
-    __shared__ float2 part[2][THREADS / 32];
-    const RowFetch<G, K, T, STAGES, FETCHED> f = {stage, (int)(threadIdx.x % G), m.width / W};
+    enum { SUMS = LAYER ? 2 : 1 }; /* of g h, of g */
+    __shared__ float part[2][SUMS][THREADS / 32];
+    const RowFetch<G, K, T, STAGES, FETCHED> f = {stage, (int)(threadIdx.x % G),
+                                                  (int)(m.width / W)};
     const int64_t step = (int64_t)gridDim.x * GROUPS;
     int64_t row = (int64_t)blockIdx.x * GROUPS + threadIdx.x / G;
     const int64_t rounds = (m.rows - blockIdx.x * GROUPS + step - 1) / step; /* of group 0 */
@@ -85,21 +89,23 @@ static __global__ void __launch_bounds__(THREADS, 2) back_kernel(const __grid_co
     };
     Piece<W> w[K];
     float dw[K][W] = {}, db[K][W] = {};
+    fold_may_start();
 #pragma unroll
     for (int k = 0; k < K; k++)
         if (m.dx.data && f.has(k)) w[k] = piece_load<W>(m.w.data, T, f.column(k));
     fetch(0, row);
-    float mean = row < m.rows ? stat_at(m.mean, row) : 0;
+    float mean = LAYER && row < m.rows ? stat_at(m.mean, row) : 0;
     float rstd = row < m.rows ? stat_at(m.rstd, row) : 0;
     for (int64_t round = 0; round < rounds; round++, row += step) {
         const int s = (int)(round % STAGES);
         const bool live = row < m.rows, more = row + step < m.rows;
         RowNumbers r = {mean, rstd, 0, 0};
         fetch((int)((round + 1) % STAGES), row + step);
-        if (more) mean = stat_at(m.mean, row + step), rstd = stat_at(m.rstd, row + step);
+        if (more && LAYER) mean = stat_at(m.mean, row + step);
+        if (more) rstd = stat_at(m.rstd, row + step);
         __pipeline_wait_prior(1);
         if (m.dx.data) {
-            float2 sum = make_float2(0, 0);
+            float sum[SUMS] = {};
 #pragma unroll
             for (int k = 0; k < K; k++) {
                 float dy[W], x[W], v[W];
@@ -110,13 +116,13 @@ static __global__ void __launch_bounds__(THREADS, 2) back_kernel(const __grid_co
 #pragma unroll
                 for (int e = 0; e < W; e++) {
                     const float g = g_of(dy[e], v[e]);
-                    sum.x += g;
-                    sum.y = fmaf(g, h_of(x[e], r.mean, r.rstd), sum.y);
+                    sum[0] = fmaf(g, h_of<LAYER>(x[e], r), sum[0]);
+                    if (LAYER) sum[SUMS - 1] += g;
                 }
             }
-            sum = sum_of_group<G>(sum, &part[round % 2]);
-            r.avg_g = m.mean.data ? sum.x / (float)m.width : 0;
-            r.avg_gh = sum.y / (float)m.width;
+            sum_of_group<G, SUMS>(sum, &part[round % 2]);
+            r.avg_gh = sum[0] * m.per_width;
+            r.avg_g = LAYER ? sum[SUMS - 1] * m.per_width : 0;
         }
         const int64_t to = live && m.dx.data ? row_at(m.dx, m.dx.ndim - 1, row) : 0;
 #pragma unroll
@@ -126,20 +132,22 @@ static __global__ void __launch_bounds__(THREADS, 2) back_kernel(const __grid_co
             f.floats(s, DY, k, dy);
             f.floats(s, X, k, x);
 #pragma unroll
-            for (int e = 0; e < W; e++) x[e] = h_of(x[e], r.mean, r.rstd);
+            for (int e = 0; e < W; e++) x[e] = h_of<LAYER>(x[e], r);
             if (m.part)
 #pragma unroll
-                for (int e = 0; e < W; e++)
-                    dw[k][e] = fmaf(dy[e], x[e], dw[k][e]), db[k][e] += dy[e];
+                for (int e = 0; e < W; e++) {
+                    dw[k][e] = fmaf(dy[e], x[e], dw[k][e]);
+                    if (LAYER) db[k][e] += dy[e];
+                }
             if (!m.dx.data) continue;
             piece_floats(w[k], T, v);
             if (m.onto.data) f.floats(s, ONTO, k, onto);
 #pragma unroll
-            for (int e = 0; e < W; e++) v[e] = onto[e] + dx_of(r, g_of(dy[e], v[e]), x[e]);
+            for (int e = 0; e < W; e++) v[e] = onto[e] + dx_of<LAYER>(r, g_of(dy[e], v[e]), x[e]);
             piece_store<W>(m.dx.data, T, to + f.column(k), v);
         }
     }
-    if (m.part) store_sums<G, K>(m, (float *)stage, dw, db);
+    if (m.part) store_sums<LAYER, G, K>(m, (float *)stage, dw, db);
 }
 
 /* Rows of any length and strides: read twice, and sums are in scratch while they grow. A thread has
@@ -168,11 +176,11 @@ static __global__ void __launch_bounds__(THREADS) any_kernel(const __grid_consta
                 for (int e = 0; e < W; e++) {
                     const float g = g_of(dy[e], w[e]);
                     sum_g += g;
-                    sum_gh = fmaf(g, h_of(x[e], r.mean, r.rstd), sum_gh);
+                    sum_gh = fmaf(g, h_of<true>(x[e], r), sum_gh);
                 }
             }
-            r.avg_gh = group_sum<THREADS>(sum_gh) / (float)m.width;
-            r.avg_g = m.mean.data ? group_sum<THREADS>(sum_g) / (float)m.width : 0;
+            r.avg_gh = group_sum<THREADS>(sum_gh) * m.per_width;
+            r.avg_g = m.mean.data ? group_sum<THREADS>(sum_g) * m.per_width : 0;
         }
         for (int64_t i = threadIdx.x; i < m.width / W; i += THREADS) {
             float dy[W], x[W], v[W], onto[W] = {};
@@ -184,10 +192,10 @@ static __global__ void __launch_bounds__(THREADS) any_kernel(const __grid_consta
             for (int e = 0; e < W; e++) {
                 const int64_t j = i * W + e;
                 const bool first = row == blockIdx.x;
-                x[e] = h_of(x[e], r.mean, r.rstd);
+                x[e] = h_of<true>(x[e], r);
                 if (m.part) dw[j] = fmaf(dy[e], x[e], first ? 0 : dw[j]);
                 if (m.part && m.sums > 1) db[j] = (first ? 0 : db[j]) + dy[e];
-                v[e] = onto[e] + dx_of(r, g_of(dy[e], v[e]), x[e]);
+                v[e] = onto[e] + dx_of<true>(r, g_of(dy[e], v[e]), x[e]);
             }
             if (m.dx.data)
                 piece_store<W>(m.dx.data, type, row_at(m.dx, last, row) + i * W * m.dx.stride[last],
@@ -196,15 +204,17 @@ static __global__ void __launch_bounds__(THREADS) any_kernel(const __grid_consta
     }
 }
 
-template <int G, int K, DType T> struct Launch {
-    static Err run(const NormBack &m, cudaStream_t stream)
-    {
-        const int bytes = RowFetch<G, K, T, STAGES, FETCHED>::BYTES;
-        CUDA_TRY(cudaFuncSetAttribute(back_kernel<G, K, T>,
-                                      cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-        back_kernel<G, K, T><<<(unsigned)m.blocks, THREADS, bytes, stream>>>(m);
-        return OK;
-    }
+template <bool LAYER> struct Back {
+    template <int G, int K, DType T> struct Launch {
+        static Err run(const NormBack &m, cudaStream_t stream)
+        {
+            const int bytes = RowFetch<G, K, T, STAGES, FETCHED>::BYTES;
+            CUDA_TRY(cudaFuncSetAttribute(back_kernel<LAYER, G, K, T>,
+                                          cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+            back_kernel<LAYER, G, K, T><<<(unsigned)m.blocks, THREADS, bytes, stream>>>(m);
+            return OK;
+        }
+    };
 };
 
 static bool is_wide(const NormBack &m)
@@ -228,14 +238,15 @@ static Err launch(const Call *call, KernelId id, NormBack m)
         m.part = (float *)scratch;
     }
     if (m.blocks > 0 && wide && m.width <= fetch_most(m.x.dtype))
-        TRY(fetch_run<Launch>(m, m.x.dtype, m.width, stream));
+        TRY(m.mean.data ? fetch_run<Back<true>::Launch>(m, m.x.dtype, m.width, stream)
+                        : fetch_run<Back<false>::Launch>(m, m.x.dtype, m.width, stream));
     else if (m.blocks > 0 && wide)
         any_kernel<WALK_WIDE><<<(unsigned)m.blocks, THREADS, 0, stream>>>(m);
     else if (m.blocks > 0)
         any_kernel<1><<<(unsigned)m.blocks, THREADS, 0, stream>>>(m);
     if (m.dw.data)
-        column_fold({m.part, m.blocks, m.sums, m.width, {m.dw, m.db}, {m.keep_dw, m.keep_db}},
-                    stream);
+        TRY(column_fold({m.part, m.blocks, m.sums, m.width, {m.dw, m.db}, {m.keep_dw, m.keep_db}},
+                        call->queue));
     return cuda_launched(id);
 }
 
@@ -243,10 +254,10 @@ static Err launch(const Call *call, KernelId id, NormBack m)
 static Err norm_back(const Call *call, KernelId id, NormBack m)
 {
     TRY(cuda_begin(call, id));
-    m.rows = 1;
+    TRY(rows_of(m.x, &m.rows));
     m.width = m.x.n[m.x.ndim - 1];
-    for (int d = 0; d < m.x.ndim - 1; d++) m.rows *= m.x.n[d];
     if (m.width == 0) return OK;
+    m.per_width = 1 / (float)m.width;
     MUST(m.dy.dtype == m.x.dtype, "dy of another type than x");
     if (!m.dx.data || !m.dw.data || is_wide(m)) return launch(call, id, m);
     NormBack dw = m, dx = m;

@@ -16,11 +16,26 @@ enum { FETCH_THREADS = 256 };
 /* Pieces a thread, at most: rows of 8192 in bf16, of 4096 in f32. */
 enum { FETCH_MOST_BF16 = 4, FETCH_MOST_F32 = 2 };
 
-/* Offset of a row over the first dims, of which there are one or two. */
+/* Offset of a row over the first dims, of which there are one or two. Rows are fewer than 2^32
+ * (rows_of): a division of 64 bits costs more than the rest of a short row. */
 static __device__ inline int64_t row_at(const Tensor &t, int dims, int64_t row)
 {
     if (dims == 1) return row * t.stride[0];
-    return row / t.n[1] * t.stride[0] + row % t.n[1] * t.stride[1];
+    const uint32_t n = (uint32_t)t.n[1], first = (uint32_t)row / n;
+    return first * t.stride[0] + ((uint32_t)row - first * n) * t.stride[1];
+}
+
+static Err rows_of(const Tensor &t, int64_t *out)
+{
+    int64_t rows = 1;
+    for (int d = 0; d < t.ndim - 1; d++) rows *= t.n[d];
+    if (rows > UINT32_MAX)
+        return err_fail(
+            ERR_CONFIG,
+            "cuda: a norm of %lld rows; the most is 2^32 - 1, use a smaller batch.micro",
+            (long long)rows);
+    *out = rows;
+    return OK;
 }
 
 /* A row's mean or rstd. */
@@ -29,27 +44,27 @@ static __device__ inline float stat_at(const Tensor &t, int64_t row)
     return t.data ? ((const float *)t.data)[row_at(t, t.ndim, row)] : 0;
 }
 
-/* Sums over a group of G threads, of which a block has several: all threads of the block call, and
+/* N sums over a group of G threads, of which a block has several: all threads of the block call, and
  * `part` is another one than in the call before. */
-template <int G>
-static __device__ inline float2 sum_of_group(float2 x, float2 (*part)[FETCH_THREADS / 32])
+template <int G, int N>
+static __device__ inline void sum_of_group(float (&x)[N], float (*part)[N][FETCH_THREADS / 32])
 {
 #pragma unroll
-    for (int step = (G < 32 ? G : 32) / 2; step > 0; step /= 2) {
-        x.x += __shfl_xor_sync(0xffffffffu, x.x, step);
-        x.y += __shfl_xor_sync(0xffffffffu, x.y, step);
-    }
-    if (G <= 32) return x;
-    const int warp = threadIdx.x / 32, first = threadIdx.x / G * (G / 32);
-    if (threadIdx.x % 32 == 0) (*part)[warp] = x;
-    __syncthreads();
-    float2 sum = make_float2(0, 0);
+    for (int step = (G < 32 ? G : 32) / 2; step > 0; step /= 2)
 #pragma unroll
-    for (int i = 0; i < G / 32; i++) {
-        const float2 more = (*part)[first + i];
-        sum.x += more.x, sum.y += more.y;
+        for (int i = 0; i < N; i++) x[i] += __shfl_xor_sync(0xffffffffu, x[i], step);
+    if (G <= 32) return;
+    const int warp = threadIdx.x / 32, first = threadIdx.x / G * (G / 32);
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        if (threadIdx.x % 32 == 0) (*part)[i][warp] = x[i];
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        x[i] = 0;
+#pragma unroll
+        for (int w = 0; w < G / 32; w++) x[i] += (*part)[i][first + w];
     }
-    return sum;
 }
 
 /* S stages of N rows. */
@@ -59,7 +74,7 @@ template <int G, int K, DType T, int S, int N> struct RowFetch {
     enum { BYTES = 16 * S * N * K * WORDS * FETCH_THREADS }; /* of `stage` */
     uint4 *stage;                                            /* [S][N][K][WORDS][threads] */
     int lane;
-    int64_t pieces;
+    int pieces;
 
     __device__ uint4 *at(int s, int which, int k, int word) const
     {
