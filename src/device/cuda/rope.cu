@@ -1,7 +1,9 @@
 /* rope.cu -- rotary positions: pairs (i, i + c/2) of a head, turned by pos * frequency(i).
  *
- * Angles grow with the position, so they are made in f64; a thread makes those of some pairs once
- * and turns them in many heads of its token. Frequencies come from the host, by the one formula. */
+ * A thread has some pairs of some heads of a token: it asks for all of them, and makes their angles
+ * while these are on their way. Angles grow with the position, so they are made, and brought to an
+ * eighth of a turn, in f64; sine and cosine of that are short polynomials in f32. Frequencies come
+ * from the host, by the one formula. */
 #include "device/cuda/value.cuh"
 
 extern "C" {
@@ -10,47 +12,93 @@ extern "C" {
 
 enum { THREADS = 128, MAX_PAIRS = 256 };
 
+/* Heads of a thread: as many as registers hold. */
+template <DType T> static constexpr __host__ __device__ int heads_of() { return T == BF16 ? 4 : 2; }
+
 typedef struct {
     Tensor x, pos, y;
     int64_t half;
     double sign;
-    int shares; /* threads that split the heads of a token's pairs */
+    int shares; /* threads that split the heads of a token's pairs: thread s has s, s + shares, .. */
     double frequency[MAX_PAIRS];
 } Rope;
 
-template <int W>
-static __global__ void __launch_bounds__(THREADS) rope_kernel(const __grid_constant__ Rope r)
+/* Off by a unit or two of f32, as the polynomials (of Cephes) are over |x| <= pi / 4. */
+static __device__ inline void sine_cosine(double angle, float *sine, float *cosine)
 {
-    const int64_t pieces = r.half / W, index = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    const int64_t i = index % pieces * W, share = index / pieces % r.shares;
-    const int64_t token = index / pieces / r.shares;
+    const double round = 6755399441055744.0; /* 1.5 * 2^52: the sum's low bits are an integer */
+    const double shifted = fma(angle, 0.63661977236758134308, round), turns = shifted - round;
+    const int quarter = __double2loint(shifted);
+    const float x =
+        (float)fma(-turns, 6.123233995736766e-17, fma(-turns, 1.5707963267948966, angle));
+    const float z = x * x;
+    const float s =
+        fmaf(fmaf(fmaf(-1.9515295891e-4f, z, 8.3321608736e-3f), z, -1.6666654611e-1f), z * x, x);
+    const float c =
+        fmaf(fmaf(fmaf(2.443315711809948e-5f, z, -1.388731625493765e-3f), z, 4.166664568298827e-2f),
+             z * z, fmaf(-0.5f, z, 1));
+    const float a = quarter & 1 ? c : s, b = quarter & 1 ? s : c;
+    *sine = quarter & 2 ? -a : a;
+    *cosine = (quarter + 1) & 2 ? -b : b;
+}
+
+template <int W, DType T>
+static __global__ void __launch_bounds__(THREADS, 6) rope_kernel(const __grid_constant__ Rope r)
+{
+    constexpr int HEADS = heads_of<T>();
+    const unsigned pieces = (unsigned)r.half / W, index = blockIdx.x * THREADS + threadIdx.x;
+    const unsigned i = index % pieces * W, share = index / pieces % r.shares;
+    const int64_t token = index / pieces / r.shares, heads = r.x.n[1];
     if (token >= r.x.n[0]) return;
+    Piece<W> low[HEADS], high[HEADS];
+#pragma unroll
+    for (int k = 0; k < HEADS; k++) {
+        const int64_t h = share + k * r.shares;
+        const int64_t from = token * r.x.stride[0] + h * r.x.stride[1] + i * r.x.stride[2];
+        if (h >= heads) continue;
+        low[k] = piece_load<W>(r.x.data, T, from);
+        high[k] = piece_load<W>(r.x.data, T, from + r.half * r.x.stride[2]);
+    }
     const double pos = ((const int32_t *)r.pos.data)[token * r.pos.stride[0]];
     float cosine[W], sine[W];
 #pragma unroll
-    for (int e = 0; e < W; e++) {
-        double s, c;
-        sincos(pos * r.frequency[i + e], &s, &c);
-        cosine[e] = (float)c;
-        sine[e] = (float)(r.sign * s);
-    }
-    for (int64_t h = share; h < r.x.n[1]; h += r.shares) {
-        const int64_t from = token * r.x.stride[0] + h * r.x.stride[1];
-        const int64_t to = token * r.y.stride[0] + h * r.y.stride[1];
-        const Piece<W> pa = piece_load<W>(r.x.data, r.x.dtype, from + i * r.x.stride[2]);
-        const Piece<W> pb = piece_load<W>(r.x.data, r.x.dtype, from + (r.half + i) * r.x.stride[2]);
+    for (int e = 0; e < W; e++)
+        sine_cosine(pos * r.sign * r.frequency[i + e], &sine[e], &cosine[e]);
+#pragma unroll
+    for (int k = 0; k < HEADS; k++) {
+        const int64_t h = share + k * r.shares;
+        const int64_t to = token * r.y.stride[0] + h * r.y.stride[1] + i * r.y.stride[2];
         float a[W], b[W];
-        piece_floats(pa, r.x.dtype, a);
-        piece_floats(pb, r.x.dtype, b);
+        if (h >= heads) continue;
+        piece_floats(low[k], T, a);
+        piece_floats(high[k], T, b);
 #pragma unroll
         for (int e = 0; e < W; e++) {
             const float re = a[e], im = b[e];
             a[e] = re * cosine[e] - im * sine[e];
             b[e] = im * cosine[e] + re * sine[e];
         }
-        piece_store<W>(r.y.data, r.y.dtype, to + i * r.y.stride[2], a);
-        piece_store<W>(r.y.data, r.y.dtype, to + (r.half + i) * r.y.stride[2], b);
+        piece_store<W>(r.y.data, T, to, a);
+        piece_store<W>(r.y.data, T, to + r.half * r.y.stride[2], b);
     }
+}
+
+template <DType T> static Err launch(Rope r, bool wide, cudaStream_t stream)
+{
+    r.shares = (int)blocks_of(r.x.n[1], heads_of<T>());
+    const int64_t pieces = wide ? r.half / WALK_WIDE : r.half;
+    const int64_t threads = r.x.n[0] * r.shares * pieces;
+    if (threads > UINT32_MAX - THREADS) /* indices are of 32 bits */
+        return err_fail(ERR_CONFIG,
+                        "cuda: rope of %lld pieces; the most is 2^32 - %d, use a smaller "
+                        "batch.micro",
+                        (long long)threads, THREADS + 1);
+    const unsigned blocks = (unsigned)blocks_of(threads, THREADS);
+    if (wide)
+        rope_kernel<WALK_WIDE, T><<<blocks, THREADS, 0, stream>>>(r);
+    else
+        rope_kernel<1, T><<<blocks, THREADS, 0, stream>>>(r);
+    return OK;
 }
 
 extern "C" Err cuda_rope(const Call *call)
@@ -66,12 +114,7 @@ extern "C" Err cuda_rope(const Call *call)
     if (tensor_count(&r.x) == 0 || r.half == 0) return OK;
     for (int64_t i = 0; i < r.half; i++) r.frequency[i] = rope_frequency(&call->attr, i, r.x.n[2]);
     const bool wide = walk_rows_wide(&r.x) && walk_rows_wide(&r.y) && r.half % WALK_WIDE == 0;
-    r.shares = (int)(r.x.n[1] < 4 ? r.x.n[1] : 4);
-    const int64_t pieces = wide ? r.half / WALK_WIDE : r.half;
-    const unsigned blocks = (unsigned)blocks_of(r.x.n[0] * r.shares * pieces, THREADS);
-    if (wide)
-        rope_kernel<WALK_WIDE><<<blocks, THREADS, 0, call->queue->stream>>>(r);
-    else
-        rope_kernel<1><<<blocks, THREADS, 0, call->queue->stream>>>(r);
+    TRY(r.x.dtype == BF16 ? launch<BF16>(r, wide, call->queue->stream)
+                          : launch<F32>(r, wide, call->queue->stream));
     return cuda_launched(KERNEL_rope);
 }
