@@ -1,10 +1,11 @@
 /* cuda_kernels.c -- each kernel of the CUDA device at the shapes of two models, beside the floor.
  *
- *     build/release/bench/cuda_kernels [sheaf-cuda.so] [measure]
+ *     build/release/bench/cuda_kernels [sheaf-cuda.so] [measure | bytes]
  *
  * The floor is bytes that must move at 4.3 TB/s (what a copy reaches on an H200), or operations at
  * 800 TFLOP/s (a large product in bf16 there); for other cards read the rates alone. `measure`
- * takes the fastest of cuBLASLt's candidates for each product. Values are random: zeros run faster.
+ * takes the fastest of cuBLASLt's candidates for each product; `bytes` leaves products and attention
+ * out. Values are random: zeros run faster.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
@@ -40,7 +41,7 @@ typedef struct {
     DeviceQueue *q;
     char *base; /* one allocation: tensors are pushed and forgotten */
     size_t bytes, used;
-    uint16_t *random_bf16;
+    uint16_t *random_bf16; /* BLOCK of each, behind the tensors */
     float *random_f32;
 } Bench;
 
@@ -62,17 +63,23 @@ static double now_s(void)
 static void make_random(Bench *b)
 {
     uint64_t seed = 42;
-    b->random_bf16 = malloc(BLOCK * sizeof *b->random_bf16);
-    b->random_f32 = malloc(BLOCK * sizeof *b->random_f32);
-    if (!b->random_bf16 || !b->random_f32) exit(1);
+    uint16_t *half = malloc(BLOCK * sizeof *half);
+    float *whole = malloc(BLOCK * sizeof *whole);
+    if (!half || !whole) exit(1);
     for (int i = 0; i < BLOCK; i++) {
         uint32_t bits;
         seed = seed * 6364136223846793005u + 1442695040888963407u;
-        const float x = (float)(int32_t)(seed >> 32) / 2147483648.0f;
-        b->random_f32[i] = x;
-        memcpy(&bits, &x, sizeof bits);
-        b->random_bf16[i] = (uint16_t)(bits >> 16);
+        whole[i] = (float)(int32_t)(seed >> 32) / 2147483648.0f;
+        memcpy(&bits, &whole[i], sizeof bits);
+        half[i] = (uint16_t)(bits >> 16);
     }
+    b->random_f32 = (float *)(b->base + b->bytes);
+    b->random_bf16 = (uint16_t *)(b->random_f32 + BLOCK);
+    must(b->m->copy(b->q, b->random_f32, whole, BLOCK * sizeof *whole));
+    must(b->m->copy(b->q, b->random_bf16, half, BLOCK * sizeof *half));
+    must(b->m->sync(b->q));
+    free(half);
+    free(whole);
 }
 
 static Tensor make(Bench *b, DType type, int64_t n0, int64_t n1, int64_t n2)
@@ -217,10 +224,13 @@ static void bench_norms(Bench *b, const Model *m)
     say_bytes(l ? "rmsnorm_back, onto" : "layernorm_back, onto",
               time_call(b, l ? KERNEL_rmsnorm_back : KERNEL_layernorm_back, &c), bytes_of(&c));
     b->used = 0;
-    c = (Call){.n_in = 1, .n_out = 1, .number = {1}};
-    c.in[0] = make(b, BF16, t, m->ff, 0);
-    c.out[0] = make(b, F32, m->ff, 0, 0);
-    bench_bytes(b, "sum_rows", KERNEL_sum_rows, &c, 0);
+    for (int wide = 0; wide < 2; wide++) {
+        const int64_t n = wide ? m->ff : m->width;
+        c = (Call){.n_in = 1, .n_out = 1, .number = {1}};
+        c.in[0] = make(b, BF16, t, n, 0);
+        c.out[0] = make(b, F32, n, 0, 0);
+        bench_bytes(b, wide ? "sum_rows, ff" : "sum_rows, width", KERNEL_sum_rows, &c, 0);
+    }
 }
 
 static void bench_tokens(Bench *b, const Model *m)
@@ -243,10 +253,15 @@ static void bench_tokens(Bench *b, const Model *m)
     b->used = 0;
     if (!m->llama) return;
     c = (Call){.n_in = 2, .n_out = 1, .attr = {.rope = {.theta = 5e5}}};
-    c.in[0] = make(b, BF16, t, m->heads, m->head);
+    c.in[0] = make(b, BF16, t, m->heads + 2 * m->key_heads, m->head);
     c.in[1] = make_ints(b, t, m->seq, true);
-    c.out[0] = make(b, BF16, t, m->heads, m->head);
-    bench_bytes(b, "rope", KERNEL_rope, &c, 0);
+    for (int keys = 0; keys < 2; keys++) {
+        c.in[0].n[1] = keys ? m->key_heads : m->heads;
+        c.out[0] = c.in[0];
+        say_bytes(keys ? "rope of keys, in place" : "rope of queries, in place",
+                  time_call(b, KERNEL_rope, &c), bytes_of(&c));
+    }
+    b->used = 0;
 }
 
 static void bench_loss(Bench *b, const Model *m)
@@ -383,8 +398,9 @@ int main(int argc, char **argv)
     must(b.m->open(0, &b.context));
     b.q = b.m->queue(b.context, LANE_COMPUTE);
     must(b.m->info(b.context, &info));
-    must(b.m->alloc(b.context, b.bytes, (void **)&b.base));
-    b.m->choices_measure(b.context, argc > 2 && strcmp(argv[2], "measure") == 0);
+    must(b.m->alloc(b.context, b.bytes + (size_t)BLOCK * 6, (void **)&b.base));
+    const char *how = argc > 2 ? argv[2] : "";
+    b.m->choices_measure(b.context, strcmp(how, "measure") == 0);
     make_random(&b);
     printf("%s\n", info.name);
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
@@ -393,10 +409,11 @@ int main(int argc, char **argv)
         bench_norms(&b, &models[i]);
         bench_tokens(&b, &models[i]);
         bench_loss(&b, &models[i]);
+        bench_update(&b, &models[i]);
+        if (strcmp(how, "bytes") == 0) continue;
         bench_products(&b, &models[i]);
         bench_attention(&b, &models[i], false);
         bench_attention(&b, &models[i], true);
-        bench_update(&b, &models[i]);
     }
     b.m->free(b.context, b.base);
     b.m->close(b.context);
