@@ -10,13 +10,15 @@
 enum { BLOCKS = 2 };
 
 typedef struct {
-    Panel turned, o;
+    Turned turned;
+    Panel o;
     Ranges ranges;
     Block queries;
     float max[SPAN], sum[SPAN], shrink[SPAN];
 } Side;
 
 typedef struct {
+    Way way;
     Panel k, v;
     Scores s; /* [key][query] */
     Side side[BLOCKS];
@@ -68,13 +70,12 @@ static void store_rows(const Call *call, Side *st, int64_t head)
     }
 }
 
-/* `rows` is for what is not yet turned. */
-static void side_open(const Call *call, Block queries, int64_t head, Panel *rows, Side *st)
+static void side_open(const Call *call, Block queries, int64_t head, State *all, Side *st)
 {
     const Tensor *q = &call->in[0];
     st->queries = queries;
-    panel_load(q, queries, head, rows);
-    panel_turn(rows, q->n[2], (float)call->attr.attention.scale, &st->turned);
+    panel_load(all->way, q, queries, head, &all->k);
+    panel_turn(all->way, &all->k, (float)call->attr.attention.scale, &st->turned);
     ranges_load(&call->in[3], call->attr.attention.key_at, key_count(call), queries, &st->ranges);
     panel_clear(&st->o, q->n[2]);
     for (int i = 0; i < SPAN; i++) {
@@ -83,13 +84,15 @@ static void side_open(const Call *call, Block queries, int64_t head, Panel *rows
     }
 }
 
-static void side_add(Block keys, Sight sight, int64_t channels, State *st, Side *side)
+static void side_add(Block keys, Sight sight, State *st, Side *side)
 {
-    score(&st->k, &side->turned, channels, st->s);
+    Reach reach;
+    reach_of(&side->ranges, keys, sight, &reach);
+    score(st->way, &st->k, &side->turned, &reach.keys, st->s);
     if (sight == SEEN_BY_SOME) hide_from_lanes(&side->ranges, keys, -HUGE_VALF, st->s);
     weigh(side, st->s);
-    shrink_rows(side, padded(channels));
-    gather(st->s, &st->v, channels, sight, &side->o);
+    shrink_rows(side, padded(st->way.channels));
+    gather(st->way, st->s, &st->v, &reach.queries, side->o.at);
 }
 
 /* One block of keys for all sides that see it. */
@@ -101,12 +104,12 @@ static void keys_add(const Call *call, Block keys, int64_t source, State *st)
         Side *side = &st->side[i];
         const Sight sight = ranges_sight(&side->ranges, side->queries.n, keys);
         if (sight == SEEN_BY_NONE) continue;
-        if (!k_here) panel_load(k, keys, source, &st->k);
-        if (!v_here) panel_load(v, keys, source, &st->v);
+        if (!k_here) panel_load(st->way, k, keys, source, &st->k);
+        if (!v_here) panel_load(st->way, v, keys, source, &st->v);
         const Block next = block_of(k->n[0], keys.at / SPAN + 1);
         if (!k_here) panel_fetch(k, next, source);
         if (!v_here) panel_fetch(v, next, source);
-        side_add(keys, sight, k->n[2], st, side);
+        side_add(keys, sight, st, side);
         k_here = true;
         v_here = sight == SEEN_BY_ALL; /* else rows of it may be gone */
     }
@@ -121,10 +124,11 @@ static void attention_tile(void *work, int64_t tile)
     const int64_t blocks = blocks_of(q->n[0], BLOCKS * SPAN), head = tile / blocks;
     const int64_t n_keys = key_count(call), source = n_keys > 0 ? key_head(call, head) : 0;
     State st;
+    st.way = way_of(call, NULL);
     for (int i = 0; i < BLOCKS; i++) {
         Block queries = block_of(q->n[0], tile % blocks * BLOCKS + i);
         if (queries.n < 0) queries = (Block){q->n[0], 0};
-        side_open(call, queries, head, &st.k, &st.side[i]);
+        side_open(call, queries, head, &st, &st.side[i]);
     }
     for (int64_t b = 0; b < blocks_of(n_keys, SPAN); b++)
         keys_add(call, block_of(n_keys, b), source, &st);

@@ -13,6 +13,11 @@
  *     s [other, owner]      = rows [other, c]  turned [c, owner]
  *     sum [owner, c]       += s' [owner, other]  rows [other, c]
  *
+ * Products of bf16 are by words, where the CPU's unit for them is UNIT_DOT: a word is two bf16 that are
+ * neighbours in the sum, and weights are rounded to bf16 (attention_words.c). Else all is f32.
+ *
+ * Of a tile that not all see whole, groups of MICRO_ROWS tokens multiply what is within their bounds.
+ *
  * A weight of a pair that is not seen is 0, but 0 times what is not finite is not. So in a tile that
  * not all see whole, rows that are not finite are added pair by pair, and left out of the product. */
 #ifndef DEVICE_CPU_SIMD_ATTENTION_H
@@ -40,10 +45,43 @@ typedef struct {
 
 typedef enum { SEEN_BY_NONE, SEEN_BY_SOME, SEEN_BY_ALL } Sight;
 
-/* Rows of SPAN tokens, padded with zeros to whole vectors, one after another. */
+enum { GROUPS = SPAN / MICRO_ROWS };
+
+/* Of each group of tokens of one side: the tokens of the other that any of them sees, in whole pairs. */
 typedef struct {
+    Sight sight;
+    int from[GROUPS], to[GROUPS];
+} Bounds;
+
+typedef struct {
+    Bounds queries, keys;
+} Reach;
+
+enum { PANEL_WORDS = SPAN * CHANNELS / 2 };
+
+/* Rows of SPAN tokens, padded with zeros to whole vectors, one after another: as f32, or as words. */
+typedef union {
     float at[SPAN * CHANNELS];
+    struct {
+        uint32_t rows[PANEL_WORDS];  /* [token][c / 2]: pairs of channels */
+        uint32_t pairs[PANEL_WORDS]; /* [token / 2][c]: pairs of tokens */
+    };
 } Panel;
+
+/* [c][token], or as words [c / 2][token]; scores are to be multiplied by the factor. */
+typedef struct {
+    union {
+        float at[SPAN * CHANNELS];
+        uint32_t words[PANEL_WORDS];
+    };
+    float factor;
+} Turned;
+
+/* How the products of a call are done. */
+typedef struct {
+    int64_t channels;
+    bool words;
+} Way;
 
 typedef float Scores[SPAN][SPAN]; /* [other][owner] */
 
@@ -56,6 +94,13 @@ typedef struct {
 
 #define ranges_load CPU_NAME(ranges_load)
 #define ranges_sight CPU_NAME(ranges_sight)
+#define reach_of CPU_NAME(reach_of)
+#define way_of CPU_NAME(way_of)
+#define words_load CPU_NAME(words_load)
+#define words_score CPU_NAME(words_score)
+#define words_gather CPU_NAME(words_gather)
+#define words_spread CPU_NAME(words_spread)
+#define words_row CPU_NAME(words_row)
 #define panel_load CPU_NAME(panel_load)
 #define panel_turn CPU_NAME(panel_turn)
 #define panel_fetch CPU_NAME(panel_fetch)
@@ -71,16 +116,21 @@ void attention_few(const Call *call);
 
 void ranges_load(const Tensor *ranges, int64_t key_at, int64_t keys, Block queries, Ranges *r);
 Sight ranges_sight(const Ranges *r, int64_t queries, Block keys);
+/* What tokens of a tile can see of each other. */
+void reach_of(const Ranges *r, Block keys, Sight sight, Reach *out);
+
+/* By words, where all of q, k, v and dout (or NULL) are bf16 and the CPU multiplies them best. */
+Way way_of(const Call *call, const Tensor *dout);
 
 static inline int64_t padded(int64_t channels) { return pad_to(channels, MICRO_COLUMNS); }
 
 /* One head of a block of x[t,h,c]. */
-void panel_load(const Tensor *x, Block block, int64_t head, Panel *p);
+void panel_load(Way way, const Tensor *x, Block block, int64_t head, Panel *p);
 /* Asks for what panel_load will read: a head's rows lie pages apart, and no CPU guesses that. Half
  * of the time of a tile was waiting without it. */
 void panel_fetch(const Tensor *x, Block block, int64_t head);
-/* turned[c][token] = factor * p[token][c]. */
-void panel_turn(const Panel *p, int64_t channels, float factor, Panel *turned);
+/* turned[c][token] = p[token][c]; scores of it are to be multiplied by the factor. */
+void panel_turn(Way way, const Panel *p, float factor, Turned *turned);
 
 static inline void panel_clear(Panel *p, int64_t channels)
 {
@@ -97,33 +147,69 @@ static inline void panel_scale(float *at, int64_t channels, float factor)
 void hide_from_lanes(const Ranges *r, Block keys, float instead, Scores s);
 void hide_lanes(const Ranges *r, Block keys, float instead, Scores s);
 
-/* s = rows x turned, over the channels of a head. */
-static inline void score(const Panel *rows, const Panel *turned, int64_t channels, Scores s)
+/* The same by words: attention_words.c. */
+void words_load(const Tensor *x, Block block, int64_t head, Panel *p);
+void words_score(int64_t channels, const Panel *rows, const Turned *turned, const Bounds *b,
+                 Scores s);
+void words_gather(int64_t channels, Scores s, const Panel *rows, const Bounds *b, float *sum);
+void words_spread(int64_t channels, Scores s, const Panel *rows, const Bounds *b, float *sum);
+/* A token's channels as floats. */
+void words_row(const Panel *p, int64_t token, int64_t channels, float *row);
+
+/* s = factor * rows x turned, over the channels of a head, where rows see any of 2 W lanes. */
+static inline void score(Way way, const Panel *rows, const Turned *turned, const Bounds *b,
+                         Scores s)
 {
-    product(SPAN, SPAN, channels, (Matrix){rows->at, padded(channels), 1}, turned->at, SPAN,
-            &s[0][0], SPAN, PRODUCT_SET);
+    const int64_t step = padded(way.channels);
+    if (way.words) {
+        words_score(way.channels, rows, turned, b, s);
+        return;
+    }
+    for (int64_t j = 0; j < SPAN; j += MICRO_COLUMNS)
+        for (int g = 0; g < GROUPS; g++) {
+            if (b->from[g] >= j + MICRO_COLUMNS || b->to[g] <= j) continue;
+            const Matrix a = {rows->at + g * MICRO_ROWS * step, step, 1};
+            micro_set(way.channels, a, turned->at + j, SPAN, turned->factor, &s[g * MICRO_ROWS][j],
+                      SPAN);
+        }
 }
 
 /* sum[i][c] += weight (i, j) rows[j][c] for rows j that are not finite, where the weight is not 0;
  * such rows become 0. */
-void add_wild_rows(Matrix weight, Panel *rows, int64_t channels, float *sum);
+void add_wild_rows(Way way, Matrix weight, Panel *rows, float *sum);
 
 /* sum[owner][c] += s[other][owner] rows[other][c] */
-static inline void gather(Scores s, Panel *rows, int64_t channels, Sight sight, Panel *sum)
+static inline void gather(Way way, Scores s, Panel *rows, const Bounds *b, float *sum)
 {
-    const int64_t step = padded(channels);
-    const Matrix weight = {&s[0][0], 1, SPAN};
-    if (sight == SEEN_BY_SOME) add_wild_rows(weight, rows, channels, sum->at);
-    product(SPAN, step, SPAN, weight, rows->at, step, sum->at, step, PRODUCT_ADD);
+    const int64_t step = padded(way.channels);
+    if (b->sight == SEEN_BY_SOME) add_wild_rows(way, (Matrix){&s[0][0], 1, SPAN}, rows, sum);
+    if (way.words) {
+        words_gather(way.channels, s, rows, b, sum);
+        return;
+    }
+    for (int64_t j = 0; j < step; j += MICRO_COLUMNS)
+        for (int g = 0; g < GROUPS; g++) {
+            const Matrix a = {&s[b->from[g]][g * MICRO_ROWS], 1, SPAN};
+            micro_add(b->to[g] - b->from[g], a, rows->at + b->from[g] * step + j, step,
+                      sum + g * MICRO_ROWS * step + j, step);
+        }
 }
 
 /* The other way: sum[other][c] += s[other][owner] rows[owner][c] */
-static inline void spread(Scores s, Panel *rows, int64_t channels, Sight sight, float *sum)
+static inline void spread(Way way, Scores s, Panel *rows, const Bounds *b, float *sum)
 {
-    const int64_t step = padded(channels);
-    const Matrix weight = {&s[0][0], SPAN, 1};
-    if (sight == SEEN_BY_SOME) add_wild_rows(weight, rows, channels, sum);
-    product(SPAN, step, SPAN, weight, rows->at, step, sum, step, PRODUCT_ADD);
+    const int64_t step = padded(way.channels);
+    if (b->sight == SEEN_BY_SOME) add_wild_rows(way, (Matrix){&s[0][0], SPAN, 1}, rows, sum);
+    if (way.words) {
+        words_spread(way.channels, s, rows, b, sum);
+        return;
+    }
+    for (int64_t j = 0; j < step; j += MICRO_COLUMNS)
+        for (int g = 0; g < GROUPS; g++) {
+            const Matrix a = {&s[g * MICRO_ROWS][b->from[g]], SPAN, 1};
+            micro_add(b->to[g] - b->from[g], a, rows->at + b->from[g] * step + j, step,
+                      sum + g * MICRO_ROWS * step + j, step);
+        }
 }
 
 /* Channels of one head of one token of x[t,h,c]. */

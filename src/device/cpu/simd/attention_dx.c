@@ -40,7 +40,8 @@ void keep_rows(const Tensor *x, Block block, int64_t head, float keep, const flo
 
 /* The owner is a block of queries. dp: dout v', then ds. [key][query] */
 typedef struct {
-    Panel q, dout, k, v, dq; /* q, dout: turned */
+    Turned q, dout;
+    Panel k, v, dq;
     Scores s, dp;
     Ranges ranges;
     Stats stats;
@@ -66,10 +67,11 @@ static void dq_tile(void *work, int64_t tile)
     const Block queries = block_of(in.q->n[0], tile % blocks);
     const int64_t head = tile / blocks, source = in.keys > 0 ? key_head(call, head) : 0;
     QueryState t;
-    panel_load(in.q, queries, head, &t.k);
-    panel_turn(&t.k, in.channels, in.scale, &t.q);
-    panel_load(in.dout, queries, head, &t.k);
-    panel_turn(&t.k, in.channels, 1, &t.dout);
+    Reach reach;
+    panel_load(in.way, in.q, queries, head, &t.k);
+    panel_turn(in.way, &t.k, in.scale, &t.q);
+    panel_load(in.way, in.dout, queries, head, &t.k);
+    panel_turn(in.way, &t.k, 1, &t.dout);
     stats_load(&in, queries, head, &t.stats);
     ranges_load(in.ranges, in.key_at, in.keys, queries, &t.ranges);
     panel_clear(&t.dq, in.channels);
@@ -77,15 +79,16 @@ static void dq_tile(void *work, int64_t tile)
         const Block keys = block_of(in.keys, b);
         const Sight sight = sight_of(&t.ranges, &t.stats, queries, keys);
         if (sight == SEEN_BY_NONE) continue;
-        panel_load(in.k, keys, source, &t.k);
-        panel_load(in.v, keys, source, &t.v);
+        panel_load(in.way, in.k, keys, source, &t.k);
+        panel_load(in.way, in.v, keys, source, &t.v);
         panel_fetch(in.k, block_of(in.keys, b + 1), source);
         panel_fetch(in.v, block_of(in.keys, b + 1), source);
-        score(&t.k, &t.q, in.channels, t.s);
-        score(&t.v, &t.dout, in.channels, t.dp);
+        reach_of(&t.ranges, keys, sight, &reach);
+        score(in.way, &t.k, &t.q, &reach.keys, t.s);
+        score(in.way, &t.v, &t.dout, &reach.keys, t.dp);
         grade_lanes(&t);
         if (sight == SEEN_BY_SOME) hide_from_lanes(&t.ranges, keys, 0, t.dp);
-        gather(t.dp, &t.k, in.channels, sight, &t.dq);
+        gather(in.way, t.dp, &t.k, &reach.queries, t.dq.at);
     }
     panel_scale(t.dq.at, in.channels, in.scale);
     keep_rows(&call->out[0], queries, head, (float)call->number[0], t.dq.at);

@@ -1,8 +1,8 @@
 /* attention_dx.h -- what the two sides of the gradient of attention share.
  *
  *     delta = dout . o
- *     p = exp(s - lse)         ds = p (dout v' - delta)         s = q' k with q' = scale q
- *     dq = scale ds k          dk = ds' q'                      dv = p' dout
+ *     p = exp(s - lse)         ds = p (dout v' - delta)         s = scale q k'
+ *     dq = scale ds k          dk = scale ds' q                 dv = p' dout
  *
  * Every element of the three is one chain of additions: over keys in order for dq, over heads, then
  * queries, for dk and dv. So it does not matter who adds a tile's part:
@@ -22,6 +22,7 @@ typedef struct {
     const Tensor *q, *k, *v, *ranges, *dout, *lse, *o;
     float scale;
     int64_t key_at, keys, channels;
+    Way way;
 } Inputs;
 
 typedef struct {
@@ -48,7 +49,8 @@ static inline Inputs inputs_of(const Call *call)
                     .scale = (float)call->attr.attention.scale,
                     .key_at = call->attr.attention.key_at,
                     .keys = key_count(call),
-                    .channels = in[0].n[2]};
+                    .channels = in[0].n[2],
+                    .way = way_of(call, &in[4])};
 }
 
 /* lse is +inf for a row that saw no key, and for rows past the end: exp(s - lse) is 0. */

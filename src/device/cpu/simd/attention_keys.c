@@ -10,7 +10,8 @@
 
 /* s: scores, then p; dp: dout v', then ds. [query][key] */
 typedef struct {
-    Panel k, v, k_rows, q, dout, dk, dv; /* k, v: turned */
+    Turned k, v;
+    Panel k_rows, q, dout, dk, dv;
     Scores s, dp;
     Ranges ranges;
     Stats stats;
@@ -31,10 +32,10 @@ static void grade_rows(KeyState *t, const Stats *st)
 
 static void keys_load(const Inputs *in, Block keys, int64_t head, KeyState *t)
 {
-    panel_load(in->v, keys, head, &t->k_rows);
-    panel_turn(&t->k_rows, in->channels, 1, &t->v);
-    panel_load(in->k, keys, head, &t->k_rows);
-    panel_turn(&t->k_rows, in->channels, 1, &t->k);
+    panel_load(in->way, in->v, keys, head, &t->k_rows);
+    panel_turn(in->way, &t->k_rows, 1, &t->v);
+    panel_load(in->way, in->k, keys, head, &t->k_rows);
+    panel_turn(in->way, &t->k_rows, in->scale, &t->k);
     panel_clear(&t->dk, in->channels);
     panel_clear(&t->dv, in->channels);
 }
@@ -51,26 +52,28 @@ static void add_queries(const Inputs *in, Block keys, Rows queries, const Stats 
     }
     const Sight sight = sight_of(&t->ranges, st, queries.block, keys);
     if (sight == SEEN_BY_NONE) return;
-    panel_load(in->q, queries.block, queries.head, &t->q);
-    panel_scale(t->q.at, in->channels, in->scale);
-    panel_load(in->dout, queries.block, queries.head, &t->dout);
+    panel_load(in->way, in->q, queries.block, queries.head, &t->q);
+    panel_load(in->way, in->dout, queries.block, queries.head, &t->dout);
     const Block next = block_of(in->q->n[0], queries.block.at / SPAN + 1);
     panel_fetch(in->q, next, queries.head);
     panel_fetch(in->dout, next, queries.head);
-    score(&t->q, &t->k, in->channels, t->s);
-    score(&t->dout, &t->v, in->channels, t->dp);
+    Reach reach;
+    reach_of(&t->ranges, keys, sight, &reach);
+    score(in->way, &t->q, &t->k, &reach.queries, t->s);
+    score(in->way, &t->dout, &t->v, &reach.queries, t->dp);
     grade_rows(t, st);
     if (sight == SEEN_BY_SOME) {
         hide_lanes(&t->ranges, keys, 0, t->s);
         hide_lanes(&t->ranges, keys, 0, t->dp);
     }
-    if (queries.sum) spread(t->dp, &t->k_rows, in->channels, sight, queries.sum);
-    gather(t->s, &t->dout, in->channels, sight, &t->dv);
-    gather(t->dp, &t->q, in->channels, sight, &t->dk);
+    if (queries.sum) spread(in->way, t->dp, &t->k_rows, &reach.queries, queries.sum);
+    gather(in->way, t->s, &t->dout, &reach.keys, t->dv.at);
+    gather(in->way, t->dp, &t->q, &reach.keys, t->dk.at);
 }
 
-static void keys_store(const Call *call, Block keys, int64_t head, const KeyState *t)
+static void keys_store(const Call *call, Block keys, int64_t head, KeyState *t)
 {
+    panel_scale(t->dk.at, call->in[0].n[2], (float)call->attr.attention.scale);
     keep_rows(&call->out[1], keys, head, (float)call->number[1], t->dk.at);
     keep_rows(&call->out[2], keys, head, (float)call->number[2], t->dv.at);
 }

@@ -1,5 +1,6 @@
 /* attention_tile.c -- blocks of tokens as panels, and which of their pairs are seen. */
 #include "device/cpu/simd/attention.h"
+#include "device/cpu/units.h"
 
 static int32_t within(int64_t x, int64_t end) { return (int32_t)(x < 0 ? 0 : x > end ? end : x); }
 
@@ -27,7 +28,46 @@ Sight ranges_sight(const Ranges *r, int64_t queries, Block keys)
     return !some ? SEEN_BY_NONE : all ? SEEN_BY_ALL : SEEN_BY_SOME;
 }
 
-void panel_load(const Tensor *x, Block block, int64_t head, Panel *p)
+/* Hulls of what the rows see, in keys of the block; of groups, the hulls of those. */
+void reach_of(const Ranges *r, Block keys, Sight sight, Reach *out)
+{
+    out->queries.sight = out->keys.sight = sight;
+    for (int g = 0; g < GROUPS; g++) {
+        const bool all = sight == SEEN_BY_ALL;
+        out->queries.from[g] = out->keys.from[g] = all ? 0 : SPAN;
+        out->queries.to[g] = out->keys.to[g] = all ? SPAN : 0;
+    }
+    for (int i = 0; i < SPAN && sight == SEEN_BY_SOME; i++) {
+        int64_t lo = SPAN, hi = 0;
+        for (int k = 0; k < 2; k++) {
+            if (r->lo[k][i] >= r->hi[k][i]) continue;
+            lo = least(lo, most(r->lo[k][i] - keys.at, 0));
+            hi = most(hi, least(r->hi[k][i] - keys.at, keys.n));
+        }
+        if (lo >= hi) continue;
+        Bounds *q = &out->queries, *k = &out->keys;
+        const int group = i / MICRO_ROWS, even = i & ~1;
+        q->from[group] = (int)least(q->from[group], lo & ~(int64_t)1);
+        q->to[group] = (int)most(q->to[group], (hi + 1) & ~(int64_t)1);
+        for (int64_t g = lo / MICRO_ROWS; g <= (hi - 1) / MICRO_ROWS; g++) {
+            k->from[g] = (int)least(k->from[g], even);
+            k->to[g] = (int)most(k->to[g], even + 2);
+        }
+    }
+    for (int g = 0; g < GROUPS; g++) { /* none: no keys, from anywhere */
+        if (out->queries.to[g] == 0) out->queries.from[g] = 0;
+        if (out->keys.to[g] == 0) out->keys.from[g] = 0;
+    }
+}
+
+Way way_of(const Call *call, const Tensor *dout)
+{
+    bool words = W == 16 && units_in_use() == UNIT_DOT && (!dout || dout->dtype == BF16);
+    for (int i = 0; i < 3; i++) words = words && call->in[i].dtype == BF16;
+    return (Way){.channels = call->in[0].n[2], .words = words};
+}
+
+static void panel_load_f32(const Tensor *x, Block block, int64_t head, Panel *p)
 {
     const int64_t channels = x->n[2], step = padded(channels);
     for (int64_t i = 0; i < block.n; i++) {
@@ -48,6 +88,14 @@ void panel_load(const Tensor *x, Block block, int64_t head, Panel *p)
     memset(p->at + block.n * step, 0, (size_t)((SPAN - block.n) * step) * sizeof *p->at);
 }
 
+void panel_load(Way way, const Tensor *x, Block block, int64_t head, Panel *p)
+{
+    if (way.words)
+        words_load(x, block, head, p);
+    else
+        panel_load_f32(x, block, head, p);
+}
+
 void panel_fetch(const Tensor *x, Block block, int64_t head)
 {
     const int64_t bytes = x->n[2] * (int64_t)dtype_bytes(x->dtype);
@@ -58,15 +106,42 @@ void panel_fetch(const Tensor *x, Block block, int64_t head)
     }
 }
 
-void panel_turn(const Panel *p, int64_t channels, float factor, Panel *turned)
+/* W x W words of 32 bits: to[j][i] = from[i][j]. */
+#if defined(__AVX512F__)
+static void turn_square(const void *from, int64_t from_step, void *to, int64_t to_step)
 {
-    const int64_t step = padded(channels);
-    for (int64_t i0 = 0; i0 < SPAN; i0 += W)
-        for (int64_t c = 0; c < channels; c++) {
-            float x[W];
-            for (int i = 0; i < W; i++) x[i] = p->at[(i0 + i) * step + c];
-            v_store(turned->at + c * SPAN + i0, factor * v_load(x));
+    const __m512i low = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
+    __m512i x[W], y[W];
+    for (int i = 0; i < W; i++) x[i] = _mm512_loadu_si512((const uint32_t *)from + i * from_step);
+    /* Rows i and i + W / 2 are interleaved, four times: each moves a bit of the row's number to the
+     * column's. */
+    for (int turn = 0; turn < 4; turn++) {
+        for (int i = 0; i < W / 2; i++) {
+            y[2 * i] = _mm512_permutex2var_epi32(x[i], low, x[i + W / 2]);
+            y[2 * i + 1] = _mm512_permutex2var_epi32(x[i], high, x[i + W / 2]);
         }
+        memcpy(x, y, sizeof x);
+    }
+    for (int i = 0; i < W; i++) _mm512_storeu_si512((uint32_t *)to + i * to_step, x[i]);
+}
+#else
+static void turn_square(const void *from, int64_t from_step, void *to, int64_t to_step)
+{
+    for (int i = 0; i < W; i++)
+        for (int j = 0; j < W; j++)
+            memcpy((uint32_t *)to + j * to_step + i, (const uint32_t *)from + i * from_step + j, 4);
+}
+#endif
+
+void panel_turn(Way way, const Panel *p, float factor, Turned *turned)
+{
+    /* f32 and words are both 32 bits wide; there are half as many words. */
+    const int64_t step = padded(way.channels) / (way.words ? 2 : 1);
+    turned->factor = factor;
+    for (int64_t i = 0; i < SPAN; i += W)
+        for (int64_t c = 0; c < step; c += W)
+            turn_square(p->rows + i * step + c, step, turned->words + c * SPAN + i, SPAN);
 }
 
 static VI vi_load(const int32_t *p)
@@ -112,17 +187,32 @@ static bool row_is_finite(const float *row, int64_t n)
     return sum == sum;
 }
 
-void add_wild_rows(Matrix weight, Panel *rows, int64_t channels, float *sum)
+static void row_clear(Way way, Panel *p, int64_t token)
 {
-    const int64_t step = padded(channels);
+    const int64_t step = padded(way.channels);
+    const uint32_t keep = token % 2 ? 0xffffu : 0xffff0000u;
+    if (!way.words) {
+        memset(p->at + token * step, 0, (size_t)step * sizeof *p->at);
+        return;
+    }
+    memset(p->rows + token * step / 2, 0, (size_t)(step / 2) * sizeof *p->rows);
+    for (int64_t c = 0; c < step; c++) p->pairs[token / 2 * step + c] &= keep;
+}
+
+void add_wild_rows(Way way, Matrix weight, Panel *rows, float *sum)
+{
+    const int64_t step = padded(way.channels);
+    float wide[CHANNELS];
     for (int64_t j = 0; j < SPAN; j++) {
-        float *row = rows->at + j * step;
+        const float *row = rows->at + j * step;
+        if (way.words) words_row(rows, j, step, wide);
+        if (way.words) row = wide;
         if (row_is_finite(row, step)) continue;
         for (int64_t i = 0; i < SPAN; i++) {
             const float x = weight.at[i * weight.row + j * weight.column];
             for (int64_t c = 0; c < step && x != 0; c += W)
                 v_store(sum + i * step + c, v_load(sum + i * step + c) + x * v_load(row + c));
         }
-        memset(row, 0, (size_t)step * sizeof *row);
+        row_clear(way, rows, j);
     }
 }

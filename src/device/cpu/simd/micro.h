@@ -27,15 +27,33 @@ typedef struct {
     int64_t row, column;
 } Matrix;
 
-typedef enum { PRODUCT_SET, PRODUCT_ADD } ProductMode;
+/* c = factor * a b: MICRO_ROWS x MICRO_COLUMNS of it. */
+static inline void micro_set(int64_t k, Matrix a, const float *b, int64_t b_row, float factor,
+                             float *c, int64_t c_row)
+{
+    V sum[MICRO_ROWS][2] = {{{0}}};
+    for (int64_t p = 0; p < k; p++) {
+        const V b0 = v_load(b + p * b_row), b1 = v_load(b + p * b_row + W);
+        for (int i = 0; i < MICRO_ROWS; i++) {
+            const float x = a.at[i * a.row + p * a.column];
+            sum[i][0] += x * b0;
+            sum[i][1] += x * b1;
+        }
+    }
+    for (int i = 0; i < MICRO_ROWS; i++) {
+        v_store(c + i * c_row, factor * sum[i][0]);
+        v_store(c + i * c_row + W, factor * sum[i][1]);
+    }
+}
 
-static inline void micro(int64_t k, Matrix a, const float *b, int64_t b_row, float *c,
-                         int64_t c_row, ProductMode mode)
+/* c += a b. */
+static inline void micro_add(int64_t k, Matrix a, const float *b, int64_t b_row, float *c,
+                             int64_t c_row)
 {
     V sum[MICRO_ROWS][2];
     for (int i = 0; i < MICRO_ROWS; i++) {
-        sum[i][0] = mode == PRODUCT_ADD ? v_load(c + i * c_row) : v_set(0);
-        sum[i][1] = mode == PRODUCT_ADD ? v_load(c + i * c_row + W) : v_set(0);
+        sum[i][0] = v_load(c + i * c_row);
+        sum[i][1] = v_load(c + i * c_row + W);
     }
     for (int64_t p = 0; p < k; p++) {
         const V b0 = v_load(b + p * b_row), b1 = v_load(b + p * b_row + W);
@@ -49,21 +67,6 @@ static inline void micro(int64_t k, Matrix a, const float *b, int64_t b_row, flo
         v_store(c + i * c_row, sum[i][0]);
         v_store(c + i * c_row + W, sum[i][1]);
     }
-}
-
-/* c[m, n] = or += a[m, k] b[k, n]; m is a multiple of MICRO_ROWS, n of MICRO_COLUMNS. One of a's
- * steps is 1, which the branch tells the compiler. */
-static inline void product(int64_t m, int64_t n, int64_t k, Matrix a, const float *b, int64_t b_row,
-                           float *c, int64_t c_row, ProductMode mode)
-{
-    for (int64_t j = 0; j < n; j += MICRO_COLUMNS)
-        for (int64_t i = 0; i < m; i += MICRO_ROWS) {
-            const float *at = a.at + i * a.row;
-            if (a.row == 1)
-                micro(k, (Matrix){at, 1, a.column}, b + j, b_row, c + i * c_row + j, c_row, mode);
-            else
-                micro(k, (Matrix){at, a.row, 1}, b + j, b_row, c + i * c_row + j, c_row, mode);
-        }
 }
 
 static inline int64_t pad_to(int64_t n, int64_t step) { return blocks_of(n, step) * step; }
