@@ -77,6 +77,7 @@ static void side_open(const Call *call, Block queries, int64_t head, State *all,
     panel_load(all->way, q, queries, head, &all->k);
     panel_turn(all->way, &all->k, (float)call->attr.attention.scale, &st->turned);
     ranges_load(&call->in[3], call->attr.attention.key_at, key_count(call), queries, &st->ranges);
+    panel_fetch(&call->out[0], queries, head);
     panel_clear(&st->o, q->n[2]);
     for (int i = 0; i < SPAN; i++) {
         st->max[i] = -HUGE_VALF;

@@ -126,7 +126,7 @@ static inline int64_t padded(int64_t channels) { return pad_to(channels, MICRO_C
 
 /* One head of a block of x[t,h,c]. */
 void panel_load(Way way, const Tensor *x, Block block, int64_t head, Panel *p);
-/* Asks for what panel_load will read: a head's rows lie pages apart, and no CPU guesses that. Half
+/* Asks for what is read or written soon: a head's rows lie pages apart, and no CPU guesses that. Half
  * of the time of a tile was waiting without it. */
 void panel_fetch(const Tensor *x, Block block, int64_t head);
 /* turned[c][token] = p[token][c]; scores of it are to be multiplied by the factor. */

@@ -30,12 +30,18 @@ static void grade_rows(KeyState *t, const Stats *st)
     }
 }
 
-static void keys_load(const Inputs *in, Block keys, int64_t head, KeyState *t)
+/* What is fetched: the next block's keys and values, and where this one's gradients go to. */
+static void keys_load(const Call *call, const Inputs *in, Block keys, int64_t head, KeyState *t)
 {
+    const Block next = block_of(in->keys, keys.at / SPAN + 1);
     panel_load(in->way, in->v, keys, head, &t->k_rows);
     panel_turn(in->way, &t->k_rows, 1, &t->v);
     panel_load(in->way, in->k, keys, head, &t->k_rows);
     panel_turn(in->way, &t->k_rows, in->scale, &t->k);
+    panel_fetch(in->v, next, head);
+    panel_fetch(in->k, next, head);
+    panel_fetch(&call->out[1], keys, head);
+    panel_fetch(&call->out[2], keys, head);
     panel_clear(&t->dk, in->channels);
     panel_clear(&t->dv, in->channels);
 }
@@ -86,7 +92,7 @@ void dkv_tile(void *work, int64_t tile)
     const Heads readers = key_readers(call, head);
     const Block keys = block_of(in.keys, tile % blocks);
     KeyState t;
-    keys_load(&in, keys, head, &t);
+    keys_load(call, &in, keys, head, &t);
     for (int64_t h = readers.from; h < readers.to; h++)
         for (int64_t b = 0; b < blocks_of(in.q->n[0], SPAN); b++)
             add_queries(&in, keys, (Rows){block_of(in.q->n[0], b), h, NULL}, NULL, &t);
@@ -149,6 +155,9 @@ static void room_open(const Inputs *in, Block blocks, Heads readers, Room *room)
     for (int64_t h = readers.from; h < readers.to; h++)
         for (int64_t b = 0; b < blocks.n; b++) {
             const int64_t at = (h - readers.from) * blocks.n + b;
+            const Block next = block_of(in->q->n[0], blocks.at + b + 1);
+            panel_fetch(in->dout, next, h);
+            panel_fetch(in->o, next, h);
             stats_load(in, block_of(in->q->n[0], blocks.at + b), h, &room->stats[at]);
             memset(room->dq + at * step, 0, (size_t)step * sizeof *room->dq);
         }
@@ -159,10 +168,11 @@ static void room_store(const Call *call, Block blocks, Heads readers, Room *room
     const int64_t channels = call->in[0].n[2], step = SPAN * padded(channels);
     for (int64_t h = readers.from; h < readers.to; h++)
         for (int64_t b = 0; b < blocks.n; b++) {
+            const Block queries = block_of(call->in[0].n[0], blocks.at + b);
             float *sum = room->dq + ((h - readers.from) * blocks.n + b) * step;
+            panel_fetch(&call->out[0], queries, h);
             panel_scale(sum, channels, (float)call->attr.attention.scale);
-            keep_rows(&call->out[0], block_of(call->in[0].n[0], blocks.at + b), h,
-                      (float)call->number[0], sum);
+            keep_rows(&call->out[0], queries, h, (float)call->number[0], sum);
         }
 }
 
@@ -181,7 +191,7 @@ void sequence_tile(void *work, int64_t tile)
     room_open(&in, blocks, readers, &room);
     for (int64_t j = key[0]; j < key[1]; j++) {
         const Block keys = block_of(in.keys, j);
-        keys_load(&in, keys, head, &t);
+        keys_load(call, &in, keys, head, &t);
         for (int64_t h = readers.from; h < readers.to; h++)
             for (int64_t b = 0; b < blocks.n; b++) {
                 const int64_t at = (h - readers.from) * blocks.n + b;

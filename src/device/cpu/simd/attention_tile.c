@@ -179,11 +179,23 @@ void hide_lanes(const Ranges *r, Block keys, float instead, Scores s)
         }
 }
 
-static bool row_is_finite(const float *row, int64_t n)
+/* NaN, if one of the words' or f32's numbers is not finite; else 0. */
+static V wildness(Way way, const Panel *p, int64_t word)
 {
-    V zero = {0};
-    for (int64_t c = 0; c < n; c += W) zero += 0 * v_load(row + c); /* NaN, if one is not */
-    const float sum = v_sum(zero);
+    const V x = v_load(p->at + word);
+    if (!way.words) return 0 * x;
+    return 0 * (V)((VU)x << 16) + 0 * (V)((VU)x & 0xffff0000u);
+}
+
+/* Words [from, to). */
+static bool is_finite(Way way, const Panel *p, int64_t from, int64_t to)
+{
+    V zero[2] = {{0}};
+    for (int64_t i = from; i < to; i += 2 * W) {
+        zero[0] += wildness(way, p, i);
+        if (i + W < to) zero[1] += wildness(way, p, i + W);
+    }
+    const float sum = v_sum(zero[0] + zero[1]);
     return sum == sum;
 }
 
@@ -201,13 +213,13 @@ static void row_clear(Way way, Panel *p, int64_t token)
 
 void add_wild_rows(Way way, Matrix weight, Panel *rows, float *sum)
 {
-    const int64_t step = padded(way.channels);
+    const int64_t step = padded(way.channels), words = way.words ? step / 2 : step;
     float wide[CHANNELS];
+    if (is_finite(way, rows, 0, SPAN * words)) return;
     for (int64_t j = 0; j < SPAN; j++) {
-        const float *row = rows->at + j * step;
+        if (is_finite(way, rows, j * words, (j + 1) * words)) continue;
         if (way.words) words_row(rows, j, step, wide);
-        if (way.words) row = wide;
-        if (row_is_finite(row, step)) continue;
+        const float *row = way.words ? wide : rows->at + j * step;
         for (int64_t i = 0; i < SPAN; i++) {
             const float x = weight.at[i * weight.row + j * weight.column];
             for (int64_t c = 0; c < step && x != 0; c += W)
