@@ -64,7 +64,7 @@ static void store_rows(const Call *call, Side *st, int64_t head)
         const float factor = st->sum[i] == 0 ? 0 : 1 / st->sum[i];
         float *row = st->o.at + i * step;
         for (int64_t c = 0; c < step; c += W) v_store(row + c, factor * v_load(row + c));
-        store_piece(head_row(o, st->queries.at + i, head), 0, channels, row);
+        row_write(head_row(o, st->queries.at + i, head), channels, row);
         tensor_set(lse, (st->queries.at + i) * o->n[1] + head,
                    (double)st->max[i] + log((double)st->sum[i]));
     }

@@ -103,6 +103,7 @@ typedef struct {
 #define words_row CPU_NAME(words_row)
 #define panel_load CPU_NAME(panel_load)
 #define panel_turn CPU_NAME(panel_turn)
+#define turn_square CPU_NAME(turn_square)
 #define panel_fetch CPU_NAME(panel_fetch)
 #define hide_from_lanes CPU_NAME(hide_from_lanes)
 #define hide_lanes CPU_NAME(hide_lanes)
@@ -131,6 +132,9 @@ void panel_load(Way way, const Tensor *x, Block block, int64_t head, Panel *p);
 void panel_fetch(const Tensor *x, Block block, int64_t head);
 /* turned[c][token] = p[token][c]; scores of it are to be multiplied by the factor. */
 void panel_turn(Way way, const Panel *p, float factor, Turned *turned);
+
+/* W x W words of 32 bits: to[j][i] = from[i][j]. */
+void turn_square(const void *from, int64_t from_step, void *to, int64_t to_step);
 
 static inline void panel_clear(Panel *p, int64_t channels)
 {
@@ -216,6 +220,36 @@ static inline void spread(Way way, Scores s, Panel *rows, const Bounds *b, float
 static inline Row head_row(const Tensor *x, int64_t token, int64_t head)
 {
     return row_at(x, token * x->stride[0] + head * x->stride[1], x->stride[2]);
+}
+
+/* A row of whole vectors side by side, in memory of that type: what the two functions below do
+ * without a call. A Row that goes over the stack is read back wider than it was written, and that read
+ * waits for all stores before it: a tenth of a tile's time. */
+static inline bool row_is_whole(Row r, DType type, int64_t n)
+{
+    return r.dtype == type && r.stride == 1 && n % W == 0;
+}
+
+static inline const float *row_read(Row r, int64_t n, float *buffer)
+{
+    if (row_is_whole(r, F32, n)) return (const float *)(void *)r.at;
+    if (row_is_whole(r, BF16, n))
+        for (int64_t c = 0; c < n; c += W)
+            v_store(buffer + c, v_load_bf16((const uint16_t *)(void *)r.at + c));
+    else
+        load_piece(r, 0, n, buffer);
+    return buffer;
+}
+
+static inline void row_write(Row r, int64_t n, const float *x)
+{
+    if (row_is_whole(r, F32, n))
+        for (int64_t c = 0; c < n; c += W) v_store((float *)(void *)r.at + c, v_load(x + c));
+    else if (row_is_whole(r, BF16, n))
+        for (int64_t c = 0; c < n; c += W)
+            v_store_bf16((uint16_t *)(void *)r.at + c, v_load(x + c));
+    else
+        store_piece(r, 0, n, x);
 }
 
 #endif

@@ -7,35 +7,57 @@ static float stat_of(const Tensor *t, int64_t token, int64_t head)
     return ((const float *)t->data)[token * t->stride[0] + head * t->stride[1]];
 }
 
-static float row_delta(const Inputs *in, int64_t token, int64_t head)
+/* The sum of its lanes is the row's delta. */
+static V row_delta(const Inputs *in, int64_t token, int64_t head)
 {
     float buffer[2][CHANNELS];
-    const float *a = read_piece(head_row(in->dout, token, head), 0, in->channels, buffer[0]);
-    const float *b = read_piece(head_row(in->o, token, head), 0, in->channels, buffer[1]);
+    const float *a = row_read(head_row(in->dout, token, head), in->channels, buffer[0]);
+    const float *b = row_read(head_row(in->o, token, head), in->channels, buffer[1]);
     V sum = {0};
     for (int64_t c = 0; c < in->channels; c += W)
         sum += v_load_to(a + c, in->channels - c) * v_load_to(b + c, in->channels - c);
-    return v_sum(sum);
+    return sum;
+}
+
+/* W rows at a time, halves folded on halves as v_sum does. */
+static void deltas_load(const Inputs *in, Block queries, int64_t head, float *delta)
+{
+    float part[W][W], turned[W][W];
+    for (int64_t at = 0; at < SPAN; at += W) {
+        for (int64_t i = 0; i < W; i++)
+            v_store(part[i],
+                    at + i < queries.n ? row_delta(in, queries.at + at + i, head) : v_set(0));
+        turn_square(part, W, turned, W);
+        for (int half = W / 2; half > 0; half /= 2)
+            for (int i = 0; i < half; i++)
+                v_store(turned[i], v_load(turned[i]) + v_load(turned[i + half]));
+        v_store(delta + at, v_load(turned[0]));
+    }
 }
 
 void stats_load(const Inputs *in, Block queries, int64_t head, Stats *st)
 {
     st->blind = false;
+    deltas_load(in, queries, head, st->delta);
     for (int64_t i = 0; i < SPAN; i++) {
         st->lse[i] = HUGE_VALF;
-        st->delta[i] = 0;
         if (i >= queries.n) continue;
         const float lse = stat_of(in->lse, queries.at + i, head);
         if (lse != -HUGE_VALF) st->lse[i] = lse;
         st->blind |= lse == -HUGE_VALF;
-        st->delta[i] = row_delta(in, queries.at + i, head);
     }
 }
 
 void keep_rows(const Tensor *x, Block block, int64_t head, float keep, const float *sum)
 {
-    for (int64_t i = 0; i < block.n; i++)
-        keep_piece(head_row(x, block.at + i, head), 0, x->n[2], keep, sum + i * padded(x->n[2]));
+    for (int64_t i = 0; i < block.n; i++) {
+        const Row row = head_row(x, block.at + i, head);
+        const float *from = sum + i * padded(x->n[2]);
+        if (keep == 0) /* the old content may be NaN */
+            row_write(row, x->n[2], from);
+        else
+            keep_piece(row, 0, x->n[2], keep, from);
+    }
 }
 
 /* The owner is a block of queries. dp: dout v', then ds. [key][query] */

@@ -73,16 +73,9 @@ static void panel_load_f32(const Tensor *x, Block block, int64_t head, Panel *p)
     for (int64_t i = 0; i < block.n; i++) {
         const Row row = head_row(x, block.at + i, head);
         float *to = p->at + i * step;
-        if (piece_is_plain(row)) {
-            const float *from = (const float *)(void *)row.at;
-            for (int64_t c = 0; c < channels; c += W)
-                v_store(to + c, v_load_to(from + c, channels - c));
-        } else if (row.dtype == BF16 && row.stride == 1 && channels % W == 0) {
-            const uint16_t *from = (const uint16_t *)(void *)row.at;
-            for (int64_t c = 0; c < channels; c += W) v_store(to + c, v_load_bf16(from + c));
-        } else {
-            load_piece(row, 0, channels, to);
-        }
+        const float *from = row_read(row, channels, to);
+        for (int64_t c = 0; c < channels && from != to; c += W)
+            v_store(to + c, v_load_to(from + c, channels - c));
         for (int64_t c = channels; c < step; c++) to[c] = 0;
     }
     memset(p->at + block.n * step, 0, (size_t)((SPAN - block.n) * step) * sizeof *p->at);
@@ -106,9 +99,8 @@ void panel_fetch(const Tensor *x, Block block, int64_t head)
     }
 }
 
-/* W x W words of 32 bits: to[j][i] = from[i][j]. */
 #if defined(__AVX512F__)
-static void turn_square(const void *from, int64_t from_step, void *to, int64_t to_step)
+void turn_square(const void *from, int64_t from_step, void *to, int64_t to_step)
 {
     const __m512i low = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
     const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
@@ -126,7 +118,7 @@ static void turn_square(const void *from, int64_t from_step, void *to, int64_t t
     for (int i = 0; i < W; i++) _mm512_storeu_si512((uint32_t *)to + i * to_step, x[i]);
 }
 #else
-static void turn_square(const void *from, int64_t from_step, void *to, int64_t to_step)
+void turn_square(const void *from, int64_t from_step, void *to, int64_t to_step)
 {
     for (int i = 0; i < W; i++)
         for (int j = 0; j < W; j++)

@@ -77,13 +77,17 @@ static inline void store_pairs(uint32_t *to, V even, V odd)
 DOT_TARGET static inline void words_set(int64_t k, WordMatrix a, const uint32_t *b, float factor,
                                         float *c)
 {
-    V sum[MICRO_ROWS][2] = {{{0}}};
-    for (int64_t p = 0; p < k; p++)
-        for (int i = 0; i < MICRO_ROWS; i++)
-            for (int j = 0; j < 2; j++)
-                sum[i][j] = dot(sum[i][j], a.at[i * a.row + p], b + p * SPAN + j * W);
-    for (int i = 0; i < MICRO_ROWS; i++)
-        for (int j = 0; j < 2; j++) v_store(c + i * SPAN + j * W, factor * sum[i][j]);
+    V sum[MICRO_ROWS][2];
+    for (int i = 0; i < MICRO_ROWS; i++) sum[i][0] = sum[i][1] = v_set(0);
+    for (int64_t p = 0; p < k; p++, b += SPAN)
+        for (int i = 0; i < MICRO_ROWS; i++) {
+            sum[i][0] = dot(sum[i][0], a.at[i * a.row + p], b);
+            sum[i][1] = dot(sum[i][1], a.at[i * a.row + p], b + W);
+        }
+    for (int i = 0; i < MICRO_ROWS; i++) {
+        v_store(c + i * SPAN, factor * sum[i][0]);
+        v_store(c + i * SPAN + W, factor * sum[i][1]);
+    }
 }
 
 /* c += a b, where rows of b and c are as long. */
@@ -91,14 +95,19 @@ DOT_TARGET static inline void words_add(int64_t k, WordMatrix a, const uint32_t 
                                         float *c)
 {
     V sum[MICRO_ROWS][2];
-    for (int i = 0; i < MICRO_ROWS; i++)
-        for (int j = 0; j < 2; j++) sum[i][j] = v_load(c + i * step + j * W);
-    for (int64_t p = 0; p < k; p++)
-        for (int i = 0; i < MICRO_ROWS; i++)
-            for (int j = 0; j < 2; j++)
-                sum[i][j] = dot(sum[i][j], a.at[i * a.row + p * a.column], b + p * step + j * W);
-    for (int i = 0; i < MICRO_ROWS; i++)
-        for (int j = 0; j < 2; j++) v_store(c + i * step + j * W, sum[i][j]);
+    for (int i = 0; i < MICRO_ROWS; i++) {
+        sum[i][0] = v_load(c + i * step);
+        sum[i][1] = v_load(c + i * step + W);
+    }
+    for (int64_t p = 0; p < k; p++, b += step)
+        for (int i = 0; i < MICRO_ROWS; i++) {
+            sum[i][0] = dot(sum[i][0], a.at[i * a.row + p * a.column], b);
+            sum[i][1] = dot(sum[i][1], a.at[i * a.row + p * a.column], b + W);
+        }
+    for (int i = 0; i < MICRO_ROWS; i++) {
+        v_store(c + i * step, sum[i][0]);
+        v_store(c + i * step + W, sum[i][1]);
+    }
 }
 
 DOT_TARGET void words_score(int64_t channels, const Panel *rows, const Turned *turned,
@@ -162,7 +171,8 @@ void words_load(const Tensor *x, Block block, int64_t head, Panel *p)
         const Row row = head_row(x, block.at + i, head);
         uint32_t *to = p->rows + i * words;
         if (row.stride == 1 && channels == 2 * words) {
-            memcpy(to, row.at, (size_t)words * sizeof *to);
+            const uint32_t *from = (const uint32_t *)(void *)row.at;
+            for (int64_t w = 0; w < words; w += W) memcpy(to + w, from + w, W * sizeof *to);
             continue;
         }
         load_piece(row, 0, channels, wide);

@@ -31,7 +31,8 @@ typedef struct {
 static inline void micro_set(int64_t k, Matrix a, const float *b, int64_t b_row, float factor,
                              float *c, int64_t c_row)
 {
-    V sum[MICRO_ROWS][2] = {{{0}}};
+    V sum[MICRO_ROWS][2];
+    for (int i = 0; i < MICRO_ROWS; i++) sum[i][0] = sum[i][1] = v_set(0);
     for (int64_t p = 0; p < k; p++) {
         const V b0 = v_load(b + p * b_row), b1 = v_load(b + p * b_row + W);
         for (int i = 0; i < MICRO_ROWS; i++) {
