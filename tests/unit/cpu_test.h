@@ -121,7 +121,8 @@ static inline void run_units(CpuBench *c, CpuSimd s, KernelId id, const Call *ca
     static const char *const name[N_CPU_SIMD] = {"portable", "avx2", "avx512"};
     const CpuUnit in_use = units_in_use();
     const bool product = id >= KERNEL_gemm && id <= KERNEL_gemm_dgelu;
-    const bool choice = product && s == CPU_AVX512 && call->in[0].dtype == BF16;
+    const bool attention = id == KERNEL_attention || id == KERNEL_attention_dx;
+    const bool choice = (product || attention) && s == CPU_AVX512 && call->in[0].dtype == BF16;
     char how[64];
     for (int u = 0; u < N_CPU_UNITS; u++) {
         if (!choice || u == (int)in_use || !units_have((CpuUnit)u)) continue;
