@@ -1,5 +1,5 @@
 /* attention.c -- attention on the CPU against its floor: flops of the tiles that are seen over the
- * rate of multiply-adds, both measured here, one thread.
+ * rate of products of that type, both measured here, one thread.
  *
  *     attention [f32|bf16] [T [heads [channels]]]
  *
@@ -61,9 +61,9 @@ static double best_of(Kernel kernel, const Call *call)
     return best;
 }
 
-static void say(const char *name, double seconds, double flops)
+static void say(const char *name, DType type, double seconds, double flops)
 {
-    const double rate = device_cpu_peak(F32);
+    const double rate = device_cpu_peak(type);
     printf("%-12s  %8.2f ms  %6.1f Gflop/s  of %6.1f: %5.1f%%\n", name, 1e3 * seconds,
            1e-9 * flops / seconds, 1e-9 * rate, 100 * flops / seconds / rate);
 }
@@ -92,7 +92,7 @@ int main(int argc, char **argv)
     const double product = 2.0 * (double)(tile * tile * c * h) * seen; /* over the tiles seen */
     printf("%s, %s, causal, T %lld, %lld heads of %lld\n", device_cpu_text(), dtype_name(type),
            (long long)t, (long long)h, (long long)c);
-    say("attention", best_of(d->kernel[KERNEL_attention], &f), 2 * product);
-    say("attention_dx", best_of(d->kernel[KERNEL_attention_dx], &b), 5 * product);
+    say("attention", type, best_of(d->kernel[KERNEL_attention], &f), 2 * product);
+    say("attention_dx", type, best_of(d->kernel[KERNEL_attention_dx], &b), 5 * product);
     return 0;
 }
