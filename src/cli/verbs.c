@@ -13,7 +13,9 @@ const Verb verbs[] = {
      "train; goes on by itself where the run folder has a checkpoint", verb_train},
     {"verify", "run.yaml [key=value ...] [--ranks N] [--layouts \"tp=2; dp=4 zero=3\"] [--full]",
      "prove that layouts compute the same model, here", verb_verify},
-    {"explain", "run.yaml [key=value ...] [--rank N] [--svg F] [--schedule F]",
+    {"explain",
+     "run.yaml [key=value ...] [--rank N] [--unit KIND] [--pass NAME] [--json] [--svg F] "
+     "[--schedule F]",
      "print the program and the schedule of a rank", verb_explain},
     {"simulate", "run.yaml [key=value ...]", "memory, bytes and flops of every rank of a plan",
      verb_simulate},
