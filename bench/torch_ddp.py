@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The step of torch_step.py under PyTorch's DistributedDataParallel over gloo, to run beside bench/ranks.
 
-    torch_ddp.py [--batch 4] [--tokens 1024] [--ranks 2] [--steps 2]
+    torch_ddp.py [--batch 4] [--tokens 1024] [--ranks 2] [--steps 2] [--model bench/small.json]
 
 Processes of one thread each share the sequences of a step. Prints milliseconds a step (the best) and tokens/s."""
 import argparse
@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from torch_step import Gpt2
+from torch_step import Gpt2, sizes
 
 
 def work(rank, a):
@@ -20,9 +20,9 @@ def work(rank, a):
     dist.init_process_group("gloo", rank=rank, world_size=a.ranks)
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    model = torch.nn.parallel.DistributedDataParallel(Gpt2())
+    model = torch.nn.parallel.DistributedDataParallel(Gpt2(*sizes(a.model)))
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, foreach=False)
-    ids = torch.randint(0, 50257, (a.batch // a.ranks, a.tokens + 1))
+    ids = torch.randint(0, sizes(a.model)[3], (a.batch // a.ranks, a.tokens + 1))
     took = []
     for _ in range(a.steps + 1):
         dist.barrier()
@@ -42,5 +42,6 @@ if __name__ == "__main__":
     args = argparse.ArgumentParser()
     for name, default in (("batch", 4), ("tokens", 1024), ("ranks", 2), ("steps", 2), ("port", 29511)):
         args.add_argument("--" + name, type=int, default=default)
+    args.add_argument("--model")
     a = args.parse_args()
     mp.spawn(work, args=(a,), nprocs=a.ranks)

@@ -58,6 +58,15 @@ class Gpt2(nn.Module):
         return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
 
 
+def sizes(path):
+    """Layers, width, heads, vocabulary and positions of a config.json; without one, of gpt2-124m."""
+    shape = {"n_layer": 12, "n_embd": 768, "n_head": 12, "vocab_size": 50257, "n_positions": 1024}
+    if path:
+        with open(path) as file:
+            shape = json.load(file)
+    return [shape[k] for k in ("n_layer", "n_embd", "n_head", "vocab_size", "n_positions")]
+
+
 def main():
     args = argparse.ArgumentParser()
     for name, default in (("batch", 4), ("tokens", 1024), ("threads", 2), ("steps", 3)):
@@ -67,12 +76,7 @@ def main():
     a = args.parse_args()
     torch.set_num_threads(a.threads)
     torch.manual_seed(0)
-    shape = {"n_layer": 12, "n_embd": 768, "n_head": 12, "vocab_size": 50257, "n_positions": 1024}
-    if a.model:
-        with open(a.model) as file:
-            shape = json.load(file)
-    layers, width, heads, vocab, positions = (
-        shape[k] for k in ("n_layer", "n_embd", "n_head", "vocab_size", "n_positions"))
+    layers, width, heads, vocab, positions = sizes(a.model)
     model = Gpt2(layers, width, heads, vocab, positions)
     count = sum(p.numel() for p in model.parameters())
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, foreach=False)
