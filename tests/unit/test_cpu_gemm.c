@@ -106,29 +106,30 @@ static void rows_are_alone(void **state)
 }
 
 /* Parts of wider matrices, as a fused q, k, v has them: rows contiguous, with a gap between. */
-static void parts_of_wider(void **state)
+static void try_parts(CpuBench *c, DType type, int64_t depth, int64_t columns)
 {
-    CpuBench *c = *state;
     Bench *b = &c->b;
     for (int t = 0; t < 4; t++) {
         Call call = {.n_in = 2, .n_out = 1, .number = {1}};
-        Tensor a = RANDOM(b, F32, DENSE, 90, 95), w = RANDOM(b, F32, DENSE, 91, 96);
+        Tensor a = RANDOM(b, type, DENSE, 131, 143), w = RANDOM(b, type, DENSE, 150, 145);
         Tensor y = RANDOM(b, F32, DENSE, 60, 100);
         call.attr.gemm.ta = t & 1;
         call.attr.gemm.tb = t >> 1;
         a.n[t & 1] = 50;
-        a.n[!(t & 1)] = 70;
-        w.n[t >> 1] = 70;
-        w.n[!(t >> 1)] = 80;
+        a.n[!(t & 1)] = depth;
+        w.n[t >> 1] = depth;
+        w.n[!(t >> 1)] = columns;
         y.n[0] = 50;
-        y.n[1] = 80;
+        y.n[1] = columns;
         call.in[0] = a;
         call.in[1] = w;
         call.out[0] = y;
-        against_ref(c, KERNEL_gemm, &call, tol_sum(F32, 70));
+        against_ref(c, KERNEL_gemm, &call, tol_sum(F32, depth));
         bench_clear(b);
     }
 }
+
+static void parts_of_wider(void **state) { try_parts(*state, F32, 70, 80); }
 
 static void bf16_products(void **state)
 {
@@ -154,30 +155,7 @@ static void bf16_blocks(void **state)
                      (How){BF16, t == 1 ? F32 : BF16, DENSE, t == 1, t == 0, t == 0, t == 1});
 }
 
-/* Parts of a fused q, k, v in bf16: rows with a gap between, of x and of dy. */
-static void bf16_parts(void **state)
-{
-    CpuBench *c = *state;
-    Bench *b = &c->b;
-    for (int t = 0; t < 4; t++) {
-        Call call = {.n_in = 2, .n_out = 1, .number = {1}};
-        Tensor a = RANDOM(b, BF16, DENSE, 131, 143), w = RANDOM(b, BF16, DENSE, 150, 145);
-        Tensor y = RANDOM(b, F32, DENSE, 60, 100);
-        call.attr.gemm.ta = t & 1;
-        call.attr.gemm.tb = t >> 1;
-        a.n[t & 1] = 50;
-        a.n[!(t & 1)] = 127;
-        w.n[t >> 1] = 127;
-        w.n[!(t >> 1)] = 83;
-        y.n[0] = 50;
-        y.n[1] = 83;
-        call.in[0] = a;
-        call.in[1] = w;
-        call.out[0] = y;
-        against_ref(c, KERNEL_gemm, &call, tol_sum(F32, 127));
-        bench_clear(b);
-    }
-}
+static void bf16_parts(void **state) { try_parts(*state, BF16, 127, 83); }
 
 /* c[m,n] of a[m,k] and b[n,k], dense: sums of f32 in index order, as plain code has them. */
 static double plain_error(const Tensor *a, const Tensor *b, const Tensor *exact)

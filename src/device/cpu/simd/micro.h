@@ -27,12 +27,10 @@ typedef struct {
     int64_t row, column;
 } Matrix;
 
-/* c = factor * a b: MICRO_ROWS x MICRO_COLUMNS of it. */
-static inline void micro_set(int64_t k, Matrix a, const float *b, int64_t b_row, float factor,
-                             float *c, int64_t c_row)
+/* sum += a b: MICRO_ROWS x MICRO_COLUMNS of it. */
+static inline __attribute__((always_inline)) void micro_sum(int64_t k, Matrix a, const float *b,
+                                                            int64_t b_row, V sum[MICRO_ROWS][2])
 {
-    V sum[MICRO_ROWS][2];
-    for (int i = 0; i < MICRO_ROWS; i++) sum[i][0] = sum[i][1] = v_set(0);
     for (int64_t p = 0; p < k; p++) {
         const V b0 = v_load(b + p * b_row), b1 = v_load(b + p * b_row + W);
         for (int i = 0; i < MICRO_ROWS; i++) {
@@ -41,6 +39,15 @@ static inline void micro_set(int64_t k, Matrix a, const float *b, int64_t b_row,
             sum[i][1] += x * b1;
         }
     }
+}
+
+/* c = factor * a b. */
+static inline void micro_set(int64_t k, Matrix a, const float *b, int64_t b_row, float factor,
+                             float *c, int64_t c_row)
+{
+    V sum[MICRO_ROWS][2];
+    for (int i = 0; i < MICRO_ROWS; i++) sum[i][0] = sum[i][1] = v_set(0);
+    micro_sum(k, a, b, b_row, sum);
     for (int i = 0; i < MICRO_ROWS; i++) {
         v_store(c + i * c_row, factor * sum[i][0]);
         v_store(c + i * c_row + W, factor * sum[i][1]);
@@ -56,14 +63,7 @@ static inline void micro_add(int64_t k, Matrix a, const float *b, int64_t b_row,
         sum[i][0] = v_load(c + i * c_row);
         sum[i][1] = v_load(c + i * c_row + W);
     }
-    for (int64_t p = 0; p < k; p++) {
-        const V b0 = v_load(b + p * b_row), b1 = v_load(b + p * b_row + W);
-        for (int i = 0; i < MICRO_ROWS; i++) {
-            const float x = a.at[i * a.row + p * a.column];
-            sum[i][0] += x * b0;
-            sum[i][1] += x * b1;
-        }
-    }
+    micro_sum(k, a, b, b_row, sum);
     for (int i = 0; i < MICRO_ROWS; i++) {
         v_store(c + i * c_row, sum[i][0]);
         v_store(c + i * c_row + W, sum[i][1]);
