@@ -20,6 +20,7 @@
 #include "device/cpu/cpu.h"
 #include "support/account.h"
 #include "support/clock.h"
+#include "support/inputs.h"
 #include "support/timed.h"
 #include "train/job.h"
 
@@ -31,23 +32,6 @@ typedef struct {
     DType dtype;
     int threads, steps;
 } Options;
-
-static void fill_inputs(Rank *r, const Options *o, int64_t vocab)
-{
-    uint64_t seed = 1;
-    for (int32_t i = 0; i < o->sequences * o->seq_len; i++) {
-        const int32_t first = i - i % (int32_t)o->seq_len;
-        seed = seed * 6364136223846793005u + 1442695040888963407u;
-        ((int32_t *)rank_input(r, 0, INPUT_TOKENS).data)[i] =
-            (int32_t)((seed >> 33) % (uint64_t)vocab);
-        ((int32_t *)rank_input(r, 0, INPUT_TARGETS).data)[i] =
-            (int32_t)((seed >> 20) % (uint64_t)vocab);
-        ((int32_t *)rank_input(r, 0, INPUT_POSITIONS).data)[i] = i - first;
-        ((float *)rank_input(r, 0, INPUT_WEIGHTS).data)[i] = 1;
-        const int32_t range[4] = {first, i + 1, 0, 0};
-        memcpy((int32_t *)rank_input(r, 0, INPUT_RANGES).data + 4 * i, range, sizeof range);
-    }
-}
 
 static double flops_per_token(const Job *job, const Options *o)
 {
@@ -143,7 +127,7 @@ static Err run(const Options *o)
         .program = &job.linked, .device = &timed_device, .team = team, .optim = job.settings.optim};
     TRY(rank_open(&rank, &rank_set));
     TRY(rank_init_weights(&rank, 1));
-    fill_inputs(&rank, o, config.vocab);
+    inputs_fill(&rank, o->sequences, o->seq_len, config.vocab);
     printf("%s, %s, %lld x %lld tokens, %d threads\n%s\n", o->model, dtype_name(o->dtype),
            (long long)o->sequences, (long long)o->seq_len, o->threads, device_cpu_text());
     TRY(measure(&rank, device, &job, o));

@@ -34,7 +34,7 @@ file(GLOB programs CONFIGURE_DEPENDS bench/cuda/*.c)
 foreach(source IN LISTS programs)
     get_filename_component(name ${source} NAME_WE)
     add_executable(bench_${name} ${source})
-    target_link_libraries(bench_${name} PRIVATE sheaf_core)
+    target_link_libraries(bench_${name} PRIVATE sheaf_bench sheaf_core)
     target_compile_definitions(bench_${name} PRIVATE BENCH_CUDA_OBJECT="$<TARGET_FILE:sheaf_cuda>")
     add_dependencies(bench_${name} sheaf_cuda)
     set_target_properties(bench_${name} PROPERTIES

@@ -11,10 +11,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "device/open.h"
+#include "support/clock.h"
+#include "support/inputs.h"
 #include "train/job.h"
 #include "train/peak.h"
 
@@ -40,13 +41,6 @@ typedef struct {
     Team *team;
     double start_s, flops_per_s, copy_Bps;
 } Bench;
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* ---- what the card can do ---- */
 
@@ -116,22 +110,6 @@ static JobSettings settings_of(const Bench *b)
                                    .block = 65536}};
 }
 
-static void fill_inputs(Rank *r, const Options *o, int64_t vocab)
-{
-    uint64_t seed = 1;
-    for (int32_t i = 0; i < o->sequences * o->seq_len; i++) {
-        const int32_t first = i - i % (int32_t)o->seq_len, range[4] = {first, i + 1, 0, 0};
-        seed = seed * 6364136223846793005u + 1442695040888963407u;
-        ((int32_t *)rank_input(r, 0, INPUT_TOKENS).data)[i] =
-            (int32_t)((seed >> 33) % (uint64_t)vocab);
-        ((int32_t *)rank_input(r, 0, INPUT_TARGETS).data)[i] =
-            (int32_t)((seed >> 20) % (uint64_t)vocab);
-        ((int32_t *)rank_input(r, 0, INPUT_POSITIONS).data)[i] = i - first;
-        ((float *)rank_input(r, 0, INPUT_WEIGHTS).data)[i] = 1;
-        memcpy((int32_t *)rank_input(r, 0, INPUT_RANGES).data + 4 * i, range, sizeof range);
-    }
-}
-
 static Err open_rank(Bench *b)
 {
     const JobSettings set = settings_of(b);
@@ -144,7 +122,7 @@ static Err open_rank(Bench *b)
                                .trace = &b->trace};
     TRY(rank_open(&b->rank, &rank));
     TRY(rank_init_weights(&b->rank, 1));
-    fill_inputs(&b->rank, &b->o, b->config.vocab);
+    inputs_fill(&b->rank, b->o.sequences, b->o.seq_len, b->config.vocab);
     return OK;
 }
 
@@ -350,7 +328,18 @@ int main(int argc, char **argv)
                     argv[i]);
             return 2;
         }
-    if (b.o.steps < 1 || b.o.steps > MOST_STEPS) b.o.steps = 20;
+    const bool known = strcmp(b.o.recompute, "none") == 0 ||
+                       strcmp(b.o.recompute, "selective") == 0 ||
+                       strcmp(b.o.recompute, "full") == 0;
+    if (!known || b.o.steps < 1 || b.o.steps > MOST_STEPS || b.o.sequences < 1 || b.o.seq_len < 1) {
+        fprintf(
+            stderr,
+            "cuda_step: recompute=%s steps=%lld sequences=%lld seq_len=%lld: recompute is none, "
+            "selective or full, steps are 1 to %d, the others at least 1\n",
+            b.o.recompute, (long long)b.o.steps, (long long)b.o.sequences, (long long)b.o.seq_len,
+            MOST_STEPS);
+        return 2;
+    }
     if (run(&b) == OK) return 0;
     fprintf(stderr, "cuda_step: %s\n", err_text());
     return 1;

@@ -1,0 +1,20 @@
+/* inputs.c -- tokens and targets from a linear congruence, positions, ranges and weights. */
+#include "support/inputs.h"
+
+#include <string.h>
+
+void inputs_fill(Rank *r, int64_t sequences, int64_t seq_len, int64_t vocab)
+{
+    uint64_t seed = 1;
+    for (int32_t i = 0; i < sequences * seq_len; i++) {
+        const int32_t first = i - i % (int32_t)seq_len, range[4] = {first, i + 1, 0, 0};
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        ((int32_t *)rank_input(r, 0, INPUT_TOKENS).data)[i] =
+            (int32_t)((seed >> 33) % (uint64_t)vocab);
+        ((int32_t *)rank_input(r, 0, INPUT_TARGETS).data)[i] =
+            (int32_t)((seed >> 20) % (uint64_t)vocab);
+        ((int32_t *)rank_input(r, 0, INPUT_POSITIONS).data)[i] = i - first;
+        ((float *)rank_input(r, 0, INPUT_WEIGHTS).data)[i] = 1;
+        memcpy((int32_t *)rank_input(r, 0, INPUT_RANGES).data + 4 * i, range, sizeof range);
+    }
+}
