@@ -4,6 +4,7 @@
  *     build/release/bench/step sequences=4 seq_len=1024 steps=3
  *     build/release/bench/step dtype=bf16 threads=1 model=llama-tiny
  *     build/release/bench/step library=libopenblas.so.0    f32 products by OpenBLAS
+ *     build/release/bench/step by=shape                    a line for each shape of a product
  *
  * The floor of a kernel is its flops at the speed of products in the first cache, or its bytes at that of
  * memory, whichever takes longer; both speeds are measured in the same run. Of the last cache where the
@@ -31,6 +32,7 @@ typedef struct {
     int64_t sequences, seq_len, chunk;
     DType dtype;
     int threads, steps;
+    TimedBy by;
 } Options;
 
 static double flops_per_token(const Job *job, const Options *o)
@@ -80,7 +82,7 @@ static Err measure(Rank *rank, const Device *device, const Job *job, const Optio
     printf("measured now: products %.0f GF/s in f32, %.0f in bf16; memory %.1f GB/s, cache %.1f\n",
            1e-9 * peaks.f32_flops, 1e-9 * peaks.bf16_flops, 1e-9 * peaks.memory_Bps,
            1e-9 * peaks.cache_Bps);
-    timed_open(device, &peaks);
+    timed_open(device, &peaks, o->by);
     cpu_s = clock_s(CLOCK_PROCESS_CPUTIME_ID);
     for (int i = 0; i < o->steps; i++) {
         const double start = now_s();
@@ -120,7 +122,7 @@ static Err run(const Options *o)
                                        .block = 65536}};
     TRY(job_compile(&set, &arena, &job));
     TRY(device_cpu_open(o->library, &device));
-    timed_open(device, &(Peaks){1, 1, 1, 1, 1});
+    timed_open(device, &(Peaks){1, 1, 1, 1, 1}, o->by);
     cores_find(&cores);
     TRY(team_open_on(&team, o->threads, &cores, 1, 0));
     const RankSettings rank_set = {
@@ -166,6 +168,10 @@ static bool read_option(const char *word, Options *o)
         o->dtype = F32;
     else if (strcmp(word, "dtype=bf16") == 0)
         o->dtype = BF16;
+    else if (strcmp(word, "by=kernel") == 0)
+        o->by = TIMED_KERNELS;
+    else if (strcmp(word, "by=shape") == 0)
+        o->by = TIMED_SHAPES;
     else
         return false;
     return true;
@@ -173,12 +179,12 @@ static bool read_option(const char *word, Options *o)
 
 int main(int argc, char **argv)
 {
-    Options o = {"gpt2-124m", NULL, 1, 256, 0, F32, 2, 3};
+    Options o = {"gpt2-124m", NULL, 1, 256, 0, F32, 2, 3, TIMED_KERNELS};
     for (int i = 1; i < argc; i++)
         if (!read_option(argv[i], &o)) {
             fprintf(stderr,
                     "bench/step: \"%s\": there are model= library= sequences= seq_len= chunk= "
-                    "dtype=f32|bf16 threads= steps=\n",
+                    "dtype=f32|bf16 threads= steps= by=kernel|shape\n",
                     argv[i]);
             return 2;
         }

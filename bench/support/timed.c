@@ -2,28 +2,66 @@
 #define _DEFAULT_SOURCE
 #include "support/timed.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include "support/clock.h"
 
-static const Device *inner_device;
-static Peaks peaks_now;
-static TimedRow row[N_KERNELS];
+enum { MOST_ROWS = 256 };
 
-static Err timed(KernelId id, const Call *call)
+static struct {
+    const Device *inner;
+    Peaks peaks;
+    TimedBy by;
+    TimedRow row[MOST_ROWS];
+    int n_rows;
+} timed;
+
+static void name_of(KernelId id, const Call *c, char *name, size_t cap_bytes)
+{
+    if (timed.by == TIMED_KERNELS || !work_is_product(id)) {
+        snprintf(name, cap_bytes, "%s", kernel_name(id));
+        return;
+    }
+    const bool ta = c->attr.gemm.ta, tb = c->attr.gemm.tb;
+    const Tensor *out = &c->out[0];
+    snprintf(name, cap_bytes, "%s %lld x %lld x %lld %c%c", kernel_name(id), (long long)out->n[0],
+             (long long)c->in[0].n[ta ? 0 : 1], (long long)out->n[1], "NT"[ta], "NT"[tb]);
+}
+
+/* The row of that name; where there is no room for another shape, the last takes all. */
+static TimedRow *row_of(const char *name)
+{
+    for (int i = 0; i < timed.n_rows; i++)
+        if (strcmp(timed.row[i].name, name) == 0) return &timed.row[i];
+    if (timed.n_rows == MOST_ROWS) {
+        TimedRow *const last = &timed.row[MOST_ROWS - 1];
+        snprintf(last->name, sizeof last->name, "others");
+        return last;
+    }
+    TimedRow *const r = &timed.row[timed.n_rows++];
+    snprintf(r->name, sizeof r->name, "%s", name);
+    return r;
+}
+
+static Err timed_call(KernelId id, const Call *call)
 {
     const Work work = work_of(id, call); /* before the clock starts */
+    char name[sizeof timed.row[0].name];
+    name_of(id, call, name, sizeof name);
+    TimedRow *const r = row_of(name);
     const double start = now_s();
-    const Err err = inner_device->kernel[id](call);
-    row[id].seconds += now_s() - start;
-    row[id].calls++;
-    row[id].flops += work.flops;
-    row[id].bytes += work.bytes;
-    row[id].floor_s += work_floor_s(&work, &peaks_now);
+    const Err err = timed.inner->kernel[id](call);
+    r->seconds += now_s() - start;
+    r->calls++;
+    r->flops += work.flops;
+    r->bytes += work.bytes;
+    r->floor_s += work_floor_s(&work, &timed.peaks);
     return err;
 }
 
 #define KERNEL(id)                                                                                 \
-    static Err timed_##id(const Call *call) { return timed(KERNEL_##id, call); }
+    static Err timed_##id(const Call *call) { return timed_call(KERNEL_##id, call); }
 #include "device/kernels.def"
 #undef KERNEL
 
@@ -37,11 +75,24 @@ const Device timed_device = {
         },
 };
 
-void timed_open(const Device *inner, const Peaks *peaks)
+void timed_open(const Device *inner, const Peaks *peaks, TimedBy by)
 {
-    inner_device = inner;
-    peaks_now = *peaks;
-    memset(row, 0, sizeof row);
+    timed.inner = inner;
+    timed.peaks = *peaks;
+    timed.by = by;
+    timed.n_rows = 0;
+    memset(timed.row, 0, sizeof timed.row);
 }
 
-const TimedRow *timed_row(KernelId id) { return &row[id]; }
+static int longer_first(const void *a, const void *b)
+{
+    const double x = ((const TimedRow *)a)->seconds, y = ((const TimedRow *)b)->seconds;
+    return (x < y) - (x > y);
+}
+
+const TimedRow *timed_rows(int *n)
+{
+    qsort(timed.row, (size_t)timed.n_rows, sizeof *timed.row, longer_first);
+    *n = timed.n_rows;
+    return timed.row;
+}
