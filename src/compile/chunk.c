@@ -7,8 +7,8 @@
  *   after:   for each chunk of rows the same, on a part of x; d.x is the join of its chunks, and d.w
  *            and the loss go on adding from chunk to chunk
  *
- * How many rows: as many as keep the widest value within a budget, but not so few that products
- * become slow or chunks too many; by shape alone, and alike on all ranks. */
+ * How many rows: by the widest value and a rule (ChunkRule), so that there is little of it at once but
+ * products are not slow; by shape alone, and alike on all ranks. */
 #include "compile/compile.h"
 
 #include <string.h>
@@ -103,8 +103,17 @@ static Err join_pieces(Chunks *c)
     return OK;
 }
 
+static int64_t rows_by_rule(const ChunkRule *rule, int64_t width)
+{
+    const int64_t most = rule->most_elements / width;
+    const int64_t wanted = rule->wanted_rows < most ? rule->wanted_rows : most;
+    int64_t rows = rule->elements / width;
+    if (rows < wanted) rows = wanted;
+    return rows < rule->least_rows ? rule->least_rows : rows;
+}
+
 /* The rows and how many of them a chunk has, from the widest value of the chunk's nodes. */
-static bool measure(Chunks *c, int64_t elements, int64_t least_rows)
+static bool measure(Chunks *c, const ChunkRule *rule)
 {
     int64_t widest = 0;
     for (int i = 0; i < c->n_old; i++) {
@@ -121,9 +130,8 @@ static bool measure(Chunks *c, int64_t elements, int64_t least_rows)
         }
     }
     if (!widest) return false;
+    c->size = rows_by_rule(rule, widest);
     const int64_t least = (c->rows.cap + MAX_CHUNKS - 1) / MAX_CHUNKS;
-    c->size = elements / widest;
-    if (c->size < least_rows) c->size = least_rows;
     if (c->size < least) c->size = least;
     c->n_chunks = (int)((c->rows.cap + c->size - 1) / c->size);
     return c->n_chunks > 1;
@@ -150,10 +158,10 @@ static Err splice(Chunks *c)
     return graph_tidy(g);
 }
 
-static Err chunk_number(Graph *g, int32_t number, int64_t elements, int64_t least_rows)
+static Err chunk_number(Graph *g, int32_t number, const ChunkRule *rule)
 {
     Chunks c = {.g = g, .number = number, .n_old = g->n_nodes, .n_values = g->n_values};
-    if (!measure(&c, elements, least_rows)) return OK;
+    if (!measure(&c, rule)) return OK;
     TRY(ARENA_NEW(g->arena, c.n_values, &c.copy));
     TRY(ARENA_NEW(g->arena, c.n_values, &c.piece));
     for (Value v = 0; v < c.n_values; v++)
@@ -167,13 +175,12 @@ static Err chunk_number(Graph *g, int32_t number, int64_t elements, int64_t leas
     return splice(&c);
 }
 
-Err chunk(Graph *g, int64_t elements, int64_t least_rows)
+Err chunk(Graph *g, const ChunkRule *rule)
 {
     int32_t most = 0;
     for (int i = 0; i < g->n_nodes; i++)
         if (g->node[i].chunk > most) most = g->node[i].chunk;
-    for (int32_t number = 1; number <= most; number++)
-        TRY(chunk_number(g, number, elements, least_rows));
+    for (int32_t number = 1; number <= most; number++) TRY(chunk_number(g, number, rule));
     for (int i = 0; i < g->n_nodes; i++) g->node[i].chunk = 0;
     return graph_check(g);
 }

@@ -28,7 +28,8 @@ Err compile_unit(const Graph *unit, const CompileOptions *options, CompileWatch 
 {
     Graph g;
     int64_t all_rows;
-    const int64_t elements = options->chunk_elements ? options->chunk_elements : COMPILE_CHUNK;
+    const ChunkRule said = {.elements = options->chunk_elements, .least_rows = 1};
+    const ChunkRule rule = options->chunk_elements ? said : COMPILE_CHUNK_RULE;
     TRY(graph_check(unit));
     TRY(graph_clone(unit, arena, &g));
     if (options->slice_rows > 0) TRY(slice_rows(&g, options->slice_rows, &all_rows));
@@ -43,7 +44,7 @@ Err compile_unit(const Graph *unit, const CompileOptions *options, CompileWatch 
     TRY(report(watch, context, "place", &g));
     TRY(fuse(&g));
     TRY(report(watch, context, "fuse", &g));
-    TRY(chunk(&g, elements, options->chunk_elements ? 1 : COMPILE_CHUNK_ROWS));
+    TRY(chunk(&g, &rule));
     TRY(report(watch, context, "chunk", &g));
     if (options->slice_rows > 0) {
         TRY(slice(&g, all_rows));

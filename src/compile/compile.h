@@ -20,7 +20,7 @@ typedef struct {
     const char *offload_names;   /* saved values that wait in the host's memory; NULL: none */
     int64_t slice_rows;   /* programs run so many rows of a micro-batch at a time; 0: all of them */
     int64_t session_rows; /* keys and values stay from call to call, so many rows of them; 0: no */
-    int64_t chunk_elements; /* of logits that exist at once; 0: COMPILE_CHUNK */
+    int64_t chunk_elements; /* of logits that exist at once; 0: COMPILE_CHUNK_RULE */
     bool backward;          /* false: the loss alone */
     const Strategy *strategy;
     const Mesh *mesh;
@@ -29,13 +29,24 @@ typedef struct {
     bool in_order;      /* a transfer is waited for where it is begun */
 } CompileOptions;
 
-/* Logits at once, unless the options say: so many elements, but at least these rows, since products of
- * fewer are slow. */
-#define COMPILE_CHUNK ((int64_t)1 << 22)
-/* Of a device with memory of its own, whose products want more, and whose sum of dw, read and
- * written once a chunk, is not to cost as much as they do. */
+/* How many rows of logits exist at once: as many as make `elements`; more, up to `wanted_rows`, while
+ * they make no more than `most_elements`; and never fewer than `least_rows`. */
+typedef struct {
+    int64_t elements, wanted_rows, most_elements, least_rows;
+} ChunkRule;
+
+/* Where the options say nothing. A chunk of R rows takes three products of 2 R V D flops, and a fixed
+ * toll for each of the V D elements of w: w is read and packed for two of the products, and the sum of
+ * dw is read and written, 32 bytes in f32 and 20 in bf16. At 5 flops of f32, or 10 of bf16, in the time
+ * of a byte, the toll is 27 / R or 33 / R of the products: 1,024 rows keep it at 3%. That is 200 MiB of
+ * f32 for 50,000 words; of larger vocabularies 256 MiB, or the 256 rows that a product wants. */
+#define COMPILE_CHUNK_RULE                                                                         \
+    ((ChunkRule){.elements = (int64_t)1 << 22,                                                     \
+                 .wanted_rows = 1024,                                                              \
+                 .most_elements = (int64_t)1 << 26,                                                \
+                 .least_rows = 256})
+/* Elements, of a device with memory of its own, where flops are cheaper still beside bytes. */
 #define COMPILE_CHUNK_FAR ((int64_t)1 << 30)
-enum { COMPILE_CHUNK_ROWS = 256 };
 
 /* Local. The whole way. `unit` is left as it was; the program lives in `arena`. When `watch` is not
  * NULL it is called with the graph after each pass. */
@@ -53,7 +64,7 @@ Err place(Graph *g, const CompileOptions *options);
 /* Rewrites what a table of patterns finds. */
 Err fuse(Graph *g);
 /* Repeats the nodes of each chunk number, some rows at a time. */
-Err chunk(Graph *g, int64_t elements, int64_t least_rows);
+Err chunk(Graph *g, const ChunkRule *rule);
 /* Rows of values become those of a slice; *all is what they were. */
 Err slice_rows(Graph *g, int64_t rows, int64_t *all);
 /* What lives across the slices of a micro-batch of `all` rows. */

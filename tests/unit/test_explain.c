@@ -235,7 +235,8 @@ static void examples_are_explained_as_they_are(void **state)
     assert_said("layer x 4");
     assert_said("recompute  mlp.act,mlp.in");
     assert_said("mlp.act'");
-    assert_int_equal(explain_only(1, "model.name=llama3.2-1b", "--unit=head", NULL), 0);
+    assert_int_equal(
+        explain_only(1, "model.name=llama3.2-1b", "numerics.logits=16", "--unit=head", NULL), 0);
     assert_said("the same as in embed"); /* tied */
     assert_said("times more: for the rows after these");
 }

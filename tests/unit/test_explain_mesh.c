@@ -235,7 +235,7 @@ static void many_ranks_are_told_in_short(void **state)
     assert_said("over tp {16376..16383}, sends ");
     assert_said("scatter over dp, 2048 ranks\n");
     assert_said(" .. and so on\n");
-    assert_said("instructions, 31 times more: for the rows after these\n");
+    assert_said("instructions, 7 times more: for the rows after these\n");
 }
 
 int main(void)
