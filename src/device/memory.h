@@ -152,6 +152,6 @@ typedef struct DeviceMemory {
     Err (*choices_load)(DeviceContext *c, const char *path);
 } DeviceMemory;
 
-enum { CHOICES_FORM = 2 }; /* of the text of choices: older ones are measured again */
+enum { CHOICES_FORM = 3 }; /* of the text of choices: older ones are measured again */
 
 #endif

@@ -30,12 +30,15 @@ static Call open_call(const Case *c)
     return call;
 }
 
+/* Where the library takes no such bias, it is added first, and what that makes is rounded. */
+static double on_the_way(const Case *c) { return c->type == BF16 ? ldexp(1, -8) : 0; }
+
 static void try_add(const Case *c)
 {
     Call call = open_call(c);
     call.in[call.n_in++] = RANDOM(&gpu.b, c->type, c->lay, c->s.m, c->s.n);
     if (c->bias) call.in[call.n_in++] = RANDOM(&gpu.b, c->type, DENSE, c->s.n);
-    expect_like_ref(KERNEL_gemm_add, &call, gpu_terms((double)c->s.k), 0);
+    expect_like_ref(KERNEL_gemm_add, &call, gpu_terms((double)c->s.k), c->bias ? on_the_way(c) : 0);
 }
 
 /* c is onto: what the product is added to must be there once. */
@@ -80,8 +83,7 @@ static void try_dgelu(const Case *c)
 {
     Call call = open_call(c);
     call.in[call.n_in++] = RANDOM(&gpu.b, c->type, c->lay, c->s.m, c->s.n);
-    expect_like_ref(KERNEL_gemm_dgelu, &call, gpu_terms((double)c->s.k),
-                    c->type == BF16 ? ldexp(1, -8) : 0);
+    expect_like_ref(KERNEL_gemm_dgelu, &call, gpu_terms((double)c->s.k), on_the_way(c));
 }
 
 static void over_all(void (*one)(const Case *))
@@ -147,7 +149,8 @@ static void measured(void **state)
     gpu.m->choices_measure(gpu.context, true);
     gpu.m->deterministic(gpu.context, false);
     for (int i = 0; i < 8; i++) {
-        const Case c = {sizes[i & 1 ? N_SIZES - 1 : 1], gpu_types[i >> 1 & 1], 2, DENSE, i >> 2};
+        const Case c = {sizes[i & 1 ? N_SIZES - 2 + (i >> 2) : 1], gpu_types[i >> 1 & 1], 2, DENSE,
+                        i >> 2};
         try_add(&c);
         try_add_in_place(&c);
         try_gelu(&c);

@@ -135,11 +135,12 @@ Choice *choices_known(Choices *all, const Shape *shape)
     return NULL;
 }
 
-Err choices_put(Choices *all, const Shape *shape, const cublasLtMatmulAlgo_t *algo)
+Err choices_put(Choices *all, const Shape *shape, Way way, const cublasLtMatmulAlgo_t *algo)
 {
     Choice *c = choices_known(all, shape);
     if (!c) TRY(add_choice(all, shape, &c));
     c->algo = *algo;
+    c->way = way;
     c->known = c->possible = true;
     return OK;
 }

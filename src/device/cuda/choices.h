@@ -25,10 +25,14 @@ typedef struct {
 
 enum { SHAPE_NUMBERS = sizeof(Shape) / sizeof(int64_t) };
 
+/* How a product and what stands beside it are run. */
+typedef enum { WAY_OPEN, WAY_ONE, WAY_APART } Way;
+
 typedef struct {
     Shape shape;
     cublasLtMatmulAlgo_t algo;
     bool known, possible; /* has an algorithm been looked for; was there one */
+    Way way;              /* of a shape with a point */
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t x, y, d, c; /* c: NULL where it is d */
 } Choice;
@@ -52,17 +56,18 @@ struct Choices {
 Err choices_find(DeviceQueue *q, const Shape *shape, const Operands *with, Choice **out);
 /* Local. What is known of a shape, or NULL; and what a file says of it. */
 Choice *choices_known(Choices *all, const Shape *shape);
-Err choices_put(Choices *all, const Shape *shape, const cublasLtMatmulAlgo_t *algo);
+Err choices_put(Choices *all, const Shape *shape, Way way, const cublasLtMatmulAlgo_t *algo);
 /* Local. Puts the product into the queue. */
 Err choice_run(DeviceQueue *q, const Choice *c, const Operands *with);
 
 /* ---- choices_field.c, choices_measure.c ---- */
 
-enum { MAX_FIELD = 96 };
+enum { MAX_FIELD = 192 };
 
 /* Algorithms that a product can be run by, no two the same. */
 typedef struct {
     cublasLtMatmulAlgo_t algo[MAX_FIELD];
+    float ms[MAX_FIELD]; /* of those that were tried */
     int n;
 } Field;
 
@@ -70,10 +75,14 @@ typedef struct {
 Err field_suggested(DeviceQueue *q, const Choice *c, int most, Field *f);
 /* Local. What it suggests under other conditions, or when asked for each algorithm it has. */
 void field_others(DeviceQueue *q, const Choice *c, Field *f);
+/* Local. All forms of algorithms that have few. */
+void field_forms(DeviceQueue *q, const Choice *c, Field *f);
 /* Local. Those that differ from one of them in how blocks are grouped. */
 void field_variants(DeviceQueue *q, const Choice *c, const cublasLtMatmulAlgo_t *of, Field *f);
 /* Local. The fastest by the clock, which c->algo then is. Outputs hold what a run leaves. */
 Err choice_measure(DeviceQueue *q, Choice *c, const Operands *with, Field *f);
+/* Local. Milliseconds of what run() puts into the queue, the least of a few times. */
+Err choices_time(DeviceQueue *q, Err (*run)(const void *), const void *what, float *ms);
 
 /* Local. Is ERR_IO with the name of the call. */
 Err blas_failed(cublasStatus_t status, const char *call);

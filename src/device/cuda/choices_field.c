@@ -4,15 +4,16 @@
  *
  *     with no scratch             it then leaves out those that split the depth
  *     for each algorithm it has   its best form of each, not of the best few alone
+ *     in every form               of algorithms that have few; beside a gelu it suggests few of them
  *     with other groupings        blocks in clusters of another shape, or walked in another order
  *
- * The last are checked by it before they are tried. Nothing here is about numbers: sums are f32, and
- * how the depth is split stays as it was suggested. */
+ * The last two are checked by it before they are tried. Nothing here is about numbers: sums are f32,
+ * parts of a depth too, and how the depth is split stays as it was suggested. */
 #include "device/cuda/choices.h"
 
 #include <string.h>
 
-enum { MOST_SUGGESTED = 24, MOST_IDS = 32 };
+enum { MOST_SUGGESTED = 24, MOST_IDS = 32, MOST_TILES = 16 };
 
 static void field_add(Field *f, const cublasLtMatmulAlgo_t *algo)
 {
@@ -27,9 +28,9 @@ typedef struct {
     uint32_t mode, reductions; /* how parts of a depth may be summed up */
 } Wish;
 
+/* None has the right to round parts of a sum to the output's type. */
 static const Wish first_wish = {BLAS_SCRATCH, CUBLASLT_SEARCH_BEST_FIT,
-                                CUBLASLT_REDUCTION_SCHEME_MASK};
-/* Others have no right to round parts of a sum to the output's type. */
+                                CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE};
 static const Wish no_scratch = {0, CUBLASLT_SEARCH_BEST_FIT, CUBLASLT_REDUCTION_SCHEME_NONE};
 static const Wish by_id = {BLAS_SCRATCH, CUBLASLT_SEARCH_LIMITED_BY_ALGO_ID,
                            CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE};
@@ -87,22 +88,32 @@ Err field_suggested(DeviceQueue *q, const Choice *c, int most, Field *f)
     return OK;
 }
 
-void field_others(DeviceQueue *q, const Choice *c, Field *f)
+/* The algorithms that cuBLASLt has for these types, each in no form yet. */
+static int plain_algorithms(DeviceQueue *q, const Choice *c, cublasLtMatmulAlgo_t algo[MOST_IDS])
 {
     const cudaDataType_t in = type_of(c->shape.type), out = type_of(c->shape.out_type);
-    cublasLtMatmulHeuristicResult_t answer[MOST_SUGGESTED];
-    int id[MOST_IDS], n_ids = 0, n = MOST_SUGGESTED;
-    (void)ask(q, c, no_scratch, answer, &n);
-    add_answer(f, answer, n);
+    int id[MOST_IDS], n_ids = 0, n = 0;
     if (cublasLtMatmulAlgoGetIds(q->context->blas, CUBLAS_COMPUTE_32F, CUDA_R_32F, in, in, out, out,
                                  MOST_IDS, id, &n_ids) != CUBLAS_STATUS_SUCCESS)
-        return;
-    for (int i = 0; i < n_ids; i++) {
+        return 0;
+    for (int i = 0; i < n_ids; i++)
+        n += cublasLtMatmulAlgoInit(q->context->blas, CUBLAS_COMPUTE_32F, CUDA_R_32F, in, in, out,
+                                    out, id[i], &algo[n]) == CUBLAS_STATUS_SUCCESS;
+    return n;
+}
+
+void field_others(DeviceQueue *q, const Choice *c, Field *f)
+{
+    cublasLtMatmulHeuristicResult_t answer[MOST_SUGGESTED];
+    cublasLtMatmulAlgo_t plain[MOST_IDS];
+    const int n_plain = plain_algorithms(q, c, plain);
+    int n = MOST_SUGGESTED;
+    (void)ask(q, c, no_scratch, answer, &n);
+    add_answer(f, answer, n);
+    for (int i = 0; i < n_plain; i++) {
         n = MOST_SUGGESTED;
         memset(answer, 0, sizeof answer);
-        if (cublasLtMatmulAlgoInit(q->context->blas, CUBLAS_COMPUTE_32F, CUDA_R_32F, in, in, out,
-                                   out, id[i], &answer[0].algo) != CUBLAS_STATUS_SUCCESS)
-            continue;
+        answer[0].algo = plain[i];
         (void)ask(q, c, by_id, answer, &n);
         add_answer(f, answer, n);
     }
@@ -117,21 +128,55 @@ static bool runs(DeviceQueue *q, const Choice *c, const cublasLtMatmulAlgo_t *al
            result.workspaceSize <= BLAS_SCRATCH;
 }
 
+/* One form more, where the algorithm can be told of it and runs. */
+#define CONFIG(algo, name, value)                                                                  \
+    (cublasLtMatmulAlgoConfigSetAttribute(algo, CUBLASLT_ALGO_CONFIG_##name, &(value),             \
+                                          sizeof(value)) == CUBLAS_STATUS_SUCCESS)
+
+static void add_clusters(DeviceQueue *q, const Choice *c, const cublasLtMatmulAlgo_t *of, Field *f)
+{
+    for (uint16_t shape = CUBLASLT_CLUSTER_SHAPE_1x1x1; shape <= CUBLASLT_CLUSTER_SHAPE_4x4x1;
+         shape++) {
+        cublasLtMatmulAlgo_t algo = *of;
+        if (CONFIG(&algo, CLUSTER_SHAPE_ID, shape) && runs(q, c, &algo)) field_add(f, &algo);
+    }
+}
+
+/* All forms of an algorithm that has but a few tiles, and one way to stage them. */
+static void add_forms(DeviceQueue *q, const Choice *c, const cublasLtMatmulAlgo_t *of, Field *f)
+{
+    uint32_t tile[MOST_TILES + 1], stages[2];
+    size_t tiles = 0, ways = 0, got;
+    int32_t options = 0;
+#define CAP(name, at, bytes, out)                                                                  \
+    (cublasLtMatmulAlgoCapGetAttribute(of, CUBLASLT_ALGO_CAP_##name, at, bytes, out) ==            \
+     CUBLAS_STATUS_SUCCESS)
+    if (!CAP(TILE_IDS, NULL, 0, &tiles) || tiles > sizeof tile - sizeof *tile) return;
+    if (!CAP(STAGES_IDS, NULL, 0, &ways) || ways != sizeof *stages) return;
+    if (!CAP(TILE_IDS, tile, tiles, &got) || !CAP(STAGES_IDS, stages, ways, &got)) return;
+    if (!CAP(CUSTOM_OPTION_MAX, &options, sizeof options, &got)) return;
+#undef CAP
+    for (size_t i = 0; i < tiles / sizeof *tile; i++)
+        for (uint32_t option = 0; option <= (uint32_t)options; option++) {
+            cublasLtMatmulAlgo_t algo = *of;
+            if (CONFIG(&algo, TILE_ID, tile[i]) && CONFIG(&algo, STAGES_ID, stages[0]) &&
+                CONFIG(&algo, CUSTOM_OPTION, option))
+                add_clusters(q, c, &algo, f);
+        }
+}
+
+void field_forms(DeviceQueue *q, const Choice *c, Field *f)
+{
+    cublasLtMatmulAlgo_t plain[MOST_IDS];
+    const int n = plain_algorithms(q, c, plain);
+    for (int i = 0; i < n; i++) add_forms(q, c, &plain[i], f);
+}
+
 void field_variants(DeviceQueue *q, const Choice *c, const cublasLtMatmulAlgo_t *of, Field *f)
 {
     for (uint32_t on = 0; on < 2; on++) {
         cublasLtMatmulAlgo_t algo = *of;
-        if (cublasLtMatmulAlgoConfigSetAttribute(&algo, CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING, &on,
-                                                 sizeof on) == CUBLAS_STATUS_SUCCESS &&
-            runs(q, c, &algo))
-            field_add(f, &algo);
+        if (CONFIG(&algo, CTA_SWIZZLING, on) && runs(q, c, &algo)) field_add(f, &algo);
     }
-    for (uint16_t shape = CUBLASLT_CLUSTER_SHAPE_1x1x1; shape <= CUBLASLT_CLUSTER_SHAPE_4x4x1;
-         shape++) {
-        cublasLtMatmulAlgo_t algo = *of;
-        if (cublasLtMatmulAlgoConfigSetAttribute(&algo, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID,
-                                                 &shape, sizeof shape) == CUBLAS_STATUS_SUCCESS &&
-            runs(q, c, &algo))
-            field_add(f, &algo);
-    }
+    add_clusters(q, c, of, f);
 }

@@ -1,10 +1,10 @@
 /* choices_file.c -- the algorithms of products as text, one line a shape.
  *
- *     sheaf products 2
+ *     sheaf products 3
  *     cuBLASLt 130000 on NVIDIA H200 of 132 multiprocessors
- *     2304 65536 768 768 768 2304 1 0 2 2 1 0 16 16 16 0 0 0 0 : 0000000000000042 ... (eight words)
+ *     2304 65536 768 768 768 2304 1 0 2 2 1 0 16 16 16 0 0 0 0 : 0 : 0000000000000042 ... (eight words)
  *
- * An algorithm is cuBLASLt's own 64 bytes, good for that version alone; so the head is compared. */
+ * The number alone says how a gelu beside it is run (Way). An algorithm is cuBLASLt's own 64 bytes, good for that version alone; so the head is compared. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -37,7 +37,7 @@ Err cuda_choices_save(DeviceContext *c, const char *path)
         memcpy(number, &choice->shape, sizeof number);
         memcpy(word, &choice->algo, sizeof word);
         for (int k = 0; k < SHAPE_NUMBERS; k++) fprintf(f, "%" PRId64 " ", number[k]);
-        fputc(':', f);
+        fprintf(f, ": %d :", (int)choice->way);
         for (int k = 0; k < WORDS; k++) fprintf(f, " %016" PRIx64, word[k]);
         fputc('\n', f);
     }
@@ -47,13 +47,15 @@ Err cuda_choices_save(DeviceContext *c, const char *path)
     return OK;
 }
 
-static bool read_line(FILE *f, Shape *shape, cublasLtMatmulAlgo_t *algo)
+static bool read_line(FILE *f, Shape *shape, Way *way, cublasLtMatmulAlgo_t *algo)
 {
     int64_t number[SHAPE_NUMBERS];
     uint64_t word[WORDS];
+    int w;
     for (int k = 0; k < SHAPE_NUMBERS; k++)
         if (fscanf(f, "%" SCNd64, &number[k]) != 1) return false;
-    if (fscanf(f, " :") != 0) return false;
+    if (fscanf(f, " : %d :", &w) != 1 || w < WAY_OPEN || w > WAY_APART) return false;
+    *way = (Way)w;
     for (int k = 0; k < WORDS; k++)
         if (fscanf(f, "%" SCNx64, &word[k]) != 1) return false;
     memcpy(shape, number, sizeof *shape);
@@ -66,6 +68,7 @@ static Err load(DeviceContext *c, const char *path, FILE *f, const char *head)
     char first[512] = "";
     Shape shape;
     cublasLtMatmulAlgo_t algo;
+    Way way;
     const size_t n = fread(first, 1, strlen(head), f);
     if (n != strlen(head) || memcmp(first, head, n) != 0)
         return err_fail(
@@ -73,7 +76,7 @@ static Err load(DeviceContext *c, const char *path, FILE *f, const char *head)
             "%s: it was made by another cuBLASLt or for another card: it begins \"%.80s\""
             ", here that is \"%.80s\"; remove it, and the products are measured again",
             path, first, head);
-    while (read_line(f, &shape, &algo)) TRY(choices_put(c->choices, &shape, &algo));
+    while (read_line(f, &shape, &way, &algo)) TRY(choices_put(c->choices, &shape, way, &algo));
     if (!feof(f))
         return err_fail(ERR_CONFIG, "%s: a line is cut off or no choice; remove the file", path);
     return OK;

@@ -7,8 +7,8 @@
  *
  * so nothing is ever transposed in memory. bf16 and f32 operands, f32 sums. What a call's views
  * cannot be told (no contiguous dim, mixed types, no depth) goes to gemm.cu; and where the library
- * has no algorithm for the two together, the product and the other op are launched one after the
- * other. */
+ * has no algorithm for the two together, or one after the other was faster by the clock, they are
+ * launched so. */
 #include <string.h>
 
 #include "device/cuda/choices.h"
@@ -132,18 +132,24 @@ static bool add_point(const Beside *b, const Tensor *c, Shape *s, Operands *with
     return true;
 }
 
+/* The two in the library's terms; false where it has none. */
+static bool told_as_one(const Call *call, const Beside *b, Shape *shape, Operands *with)
+{
+    const Tensor *c = &call->out[0];
+    bool rows;
+    return shape_of(call, shape, with, &rows) && rows &&
+           (!b->bias || add_bias(b->bias, c, shape, with)) &&
+           (!b->onto || add_onto(b->onto, c, shape, with)) &&
+           (!b->point || add_point(b, c, shape, with));
+}
+
 /* Runs it as one, if that can be told and done; *done says so. */
 static Err run_as_one(const Call *call, const Beside *b, bool *done)
 {
-    const Tensor *c = &call->out[0];
     Shape shape;
     Operands with;
     Choice *choice;
-    bool rows;
-    *done = shape_of(call, &shape, &with, &rows) && rows &&
-            (!b->bias || add_bias(b->bias, c, &shape, &with)) &&
-            (!b->onto || add_onto(b->onto, c, &shape, &with)) &&
-            (!b->point || add_point(b, c, &shape, &with));
+    *done = told_as_one(call, b, &shape, &with);
     if (!*done) return OK;
     TRY(choices_find(call->queue, &shape, &with, &choice));
     *done = choice->possible;
@@ -207,34 +213,77 @@ Err cuda_gemm_add(const Call *call)
     return cuda_gemm(&p);
 }
 
+/* A product and a gelu, both ways. */
+typedef struct {
+    Beside beside;
+    Call one, product, after;
+    Err (*point)(const Call *);
+} Pair;
+
+static Err run_one(const void *pair)
+{
+    const Pair *p = pair;
+    bool done;
+    return run_as_one(&p->one, &p->beside, &done);
+}
+
+static Err run_apart(const void *pair)
+{
+    const Pair *p = pair;
+    TRY(cuda_gemm(&p->product));
+    return p->point(&p->after);
+}
+
+/* Which way is faster; both leave the same in the outputs, but for rounding. */
+static Err choose_way(DeviceQueue *q, const Pair *p, const Shape *shape)
+{
+    float one, apart;
+    TRY(choices_time(q, run_one, p, &one));
+    TRY(choices_time(q, run_apart, p, &apart));
+    choices_known(q->context->choices, shape)->way = apart < one ? WAY_APART : WAY_ONE;
+    return OK;
+}
+
+static Err run_pair(DeviceQueue *q, const Pair *p)
+{
+    Shape shape;
+    Operands with;
+    Choice *choice;
+    if (!told_as_one(&p->one, &p->beside, &shape, &with)) return run_apart(p);
+    TRY(choices_find(q, &shape, &with, &choice));
+    if (!choice->possible) return run_apart(p);
+    if (choice->way == WAY_OPEN && q->context->choices->measure) {
+        TRY(choose_way(q, p, &shape));
+        choice = choices_known(q->context->choices, &shape); /* it may have moved */
+    }
+    return choice->way == WAY_APART ? run_apart(p) : choice_run(q, choice, &with);
+}
+
 /* Where results must not depend on what is recomputed, h is that of the u that is stored, as gelu
  * makes it again. */
 Err cuda_gemm_gelu(const Call *call)
 {
     const Tensor h = call->out[0], u = call->out[1];
     const Beside b = {call->n_in > 2 ? &call->in[2] : NULL, NULL, &u, POINT_GELU};
-    const Call one = product_of(call, b.bias, h), p = product_of(call, b.bias, u);
-    const Call after = point_of(call, 1, &u, h);
-    bool done = false;
+    const Pair p = {.beside = b,
+                    .one = product_of(call, b.bias, h),
+                    .product = product_of(call, b.bias, u),
+                    .after = point_of(call, 1, &u, h),
+                    .point = cuda_gelu};
     TRY(cuda_begin(call, KERNEL_gemm_gelu));
     if (tensor_count(&h) == 0) return OK;
-    if (call->queue->context->any_order) TRY(run_as_one(&one, &b, &done));
-    if (done) return OK;
-    TRY(cuda_gemm(&p));
-    return cuda_gelu(&after);
+    return call->queue->context->any_order ? run_pair(call->queue, &p) : run_apart(&p);
 }
 
 Err cuda_gemm_dgelu(const Call *call)
 {
     const Tensor u = call->in[2], c = call->out[0];
-    const Beside b = {NULL, NULL, &u, POINT_DGELU};
-    const Call p = product_of(call, NULL, c);
-    const Call after = point_of(call, 2, (const Tensor[]){c, u}, c);
-    bool done;
+    const Pair p = {.beside = {NULL, NULL, &u, POINT_DGELU},
+                    .one = product_of(call, NULL, c),
+                    .product = product_of(call, NULL, c),
+                    .after = point_of(call, 2, (const Tensor[]){c, u}, c),
+                    .point = cuda_gelu_dx};
     TRY(cuda_begin(call, KERNEL_gemm_dgelu));
     if (tensor_count(&c) == 0) return OK;
-    TRY(run_as_one(&p, &b, &done));
-    if (done) return OK;
-    TRY(cuda_gemm(&p));
-    return cuda_gelu_dx(&after);
+    return run_pair(call->queue, &p);
 }
