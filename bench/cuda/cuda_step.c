@@ -97,7 +97,8 @@ static JobSettings settings_of(const Bench *b)
                          .micros = 1,
                          .causal = true,
                          .schedule = "1f1b",
-                         .compile = {.chunk_elements = b->o.chunk ? b->o.chunk : COMPILE_CHUNK_FAR,
+                         .compile = {.chunk_elements = b->o.chunk,
+                                     .far = true,
                                      .recompute = full        ? RECOMPUTE_FULL
                                                   : selective ? RECOMPUTE_SELECTIVE
                                                               : RECOMPUTE_NONE},

@@ -169,8 +169,7 @@ Err config_job(const Config *c, const ModelConfig *model, JobSettings *out)
                      .parallel = config_parallel(c)};
     Option device;
     TRY(machine_choice(c, &device));
-    if (!s.compile.chunk_elements && device == DEVICE_CUDA)
-        s.compile.chunk_elements = COMPILE_CHUNK_FAR;
+    s.compile.far = device == DEVICE_CUDA;
     TRY(stage_rules(c, &s));
     if (micros > SCHEDULE_MAX)
         return err_fail(ERR_CONFIG,

@@ -14,7 +14,7 @@
 #include <string.h>
 #include "ir/build.h"
 
-enum { MAX_CHUNKS = 1024 };
+enum { MAX_CHUNKS = 1024, TILE_ROWS = 128 };
 
 typedef struct {
     Graph *g;
@@ -112,6 +112,8 @@ static int64_t rows_by_rule(const ChunkRule *rule, int64_t width)
     return rows < rule->least_rows ? rule->least_rows : rows;
 }
 
+static int64_t parts_of(int64_t n, int64_t each) { return (n + each - 1) / each; }
+
 /* The rows and how many of them a chunk has, from the widest value of the chunk's nodes. */
 static bool measure(Chunks *c, const ChunkRule *rule)
 {
@@ -131,9 +133,12 @@ static bool measure(Chunks *c, const ChunkRule *rule)
     }
     if (!widest) return false;
     c->size = rows_by_rule(rule, widest);
-    const int64_t least = (c->rows.cap + MAX_CHUNKS - 1) / MAX_CHUNKS;
+    const int64_t least = parts_of(c->rows.cap, MAX_CHUNKS);
     if (c->size < least) c->size = least;
-    c->n_chunks = (int)((c->rows.cap + c->size - 1) / c->size);
+    const int64_t whole = c->size < TILE_ROWS ? 1 : TILE_ROWS; /* what sizes are multiples of */
+    c->size -= c->size % whole;
+    c->size = parts_of(parts_of(c->rows.cap, parts_of(c->rows.cap, c->size)), whole) * whole;
+    c->n_chunks = (int)parts_of(c->rows.cap, c->size);
     return c->n_chunks > 1;
 }
 

@@ -20,7 +20,8 @@ typedef struct {
     const char *offload_names;   /* saved values that wait in the host's memory; NULL: none */
     int64_t slice_rows;   /* programs run so many rows of a micro-batch at a time; 0: all of them */
     int64_t session_rows; /* keys and values stay from call to call, so many rows of them; 0: no */
-    int64_t chunk_elements; /* of logits that exist at once; 0: COMPILE_CHUNK_RULE */
+    int64_t chunk_elements; /* of logits that exist at once; 0: by a rule */
+    bool far;               /* for a device with memory of its own: the rule is COMPILE_CHUNK_FAR */
     bool backward;          /* false: the loss alone */
     const Strategy *strategy;
     const Mesh *mesh;
@@ -30,7 +31,8 @@ typedef struct {
 } CompileOptions;
 
 /* How many rows of logits exist at once: as many as make `elements`; more, up to `wanted_rows`, while
- * they make no more than `most_elements`; and never fewer than `least_rows`. */
+ * they make no more than `most_elements`; and never fewer than `least_rows`. All chunks of a micro-batch
+ * are of about one size, and of whole tiles of products. */
 typedef struct {
     int64_t elements, wanted_rows, most_elements, least_rows;
 } ChunkRule;
@@ -45,8 +47,13 @@ typedef struct {
                  .wanted_rows = 1024,                                                              \
                  .most_elements = (int64_t)1 << 26,                                                \
                  .least_rows = 256})
-/* Elements, of a device with memory of its own, where flops are cheaper still beside bytes. */
-#define COMPILE_CHUNK_FAR ((int64_t)1 << 30)
+/* Where flops are cheaper still beside bytes: 4,096 rows keep the sum of dw at 6% of the products, most
+ * of which it hides behind; more would make the peak of a step higher than its backward part does. */
+#define COMPILE_CHUNK_FAR                                                                          \
+    ((ChunkRule){.elements = (int64_t)1 << 22,                                                     \
+                 .wanted_rows = 4096,                                                              \
+                 .most_elements = (int64_t)1 << 30,                                                \
+                 .least_rows = 256})
 
 /* Local. The whole way. `unit` is left as it was; the program lives in `arena`. When `watch` is not
  * NULL it is called with the graph after each pass. */

@@ -11,7 +11,8 @@ static Err compile_call(const JobSettings *base, const SessionShape *shape, Aren
     set.split = false;
     set.schedule = "1f1b";
     set.n_stage_rules = 0;
-    set.compile = (CompileOptions){.chunk_elements = base->compile.chunk_elements};
+    set.compile =
+        (CompileOptions){.chunk_elements = base->compile.chunk_elements, .far = base->compile.far};
     return job_compile(&set, arena, job);
 }
 

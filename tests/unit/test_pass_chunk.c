@@ -1,7 +1,7 @@
 /* chunk, before and after: the head some rows at a time. */
 #include "support/bed.h"
 
-enum { V = 9 };
+enum { V = 9, ROWS = 5 };
 
 static void build(Bed *b, Dim rows)
 {
@@ -12,43 +12,43 @@ static void build(Bed *b, Dim rows)
     bed_prepare(b, true);
 }
 
-/* Six rows, four at a time: the last chunk has two. */
+/* Five rows, at most four at a time: chunks of three and of two. */
 static void rows_that_do_not_divide(void **state)
 {
     Bed b;
     (void)state;
-    build(&b, dim_of(T));
+    build(&b, dim_of(ROWS));
     bed_expect(&b, "before",
-               "  F  %4 logits [6,9] = linear %0 %1 chunk 1\n"
-               "  F  %5 logits.max [6] = row_max %4 chunk 1\n"
-               "  F  %6 logits.sums [6,2] = row_sums %4 %5 %2 chunk 1\n"
+               "  F  %4 logits [5,9] = linear %0 %1 chunk 1\n"
+               "  F  %5 logits.max [5] = row_max %4 chunk 1\n"
+               "  F  %6 logits.sums [5,2] = row_sums %4 %5 %2 chunk 1\n"
                "  F  %7 loss [1] += loss %6 %3 chunk 1\n"
-               "  F  %8 d.logits [6,9] = loss_dx %4 %5 %6 %2 %3 chunk 1\n"
-               "  F  %9 d.x [6,4] = linear_dx %8 %1 chunk 1\n"
+               "  F  %8 d.logits [5,9] = loss_dx %4 %5 %6 %2 %3 chunk 1\n"
+               "  F  %9 d.x [5,4] = linear_dx %8 %1 chunk 1\n"
                "  F  %10 d.v [9,4] += linear_dw %8 %0 {port 0} chunk 1\n");
     DO(chunk(&b.g, &(ChunkRule){.elements = 4 * V + V - 1, .least_rows = 1}));
     bed_expect(&b, "after",
-               "  F  %11 [4,4] = part %0 {dim 0 from 0}\n"
-               "  F  %12 [4,9] = linear %11 %1\n"
-               "  F  %13 [4] = row_max %12\n"
-               "  F  %14 [4] i32 = part %2 {dim 0 from 0}\n"
-               "  F  %15 [4,2] = row_sums %12 %13 %14\n"
-               "  F  %16 [4] = part %3 {dim 0 from 0}\n"
+               "  F  %11 [3,4] = part %0 {dim 0 from 0}\n"
+               "  F  %12 [3,9] = linear %11 %1\n"
+               "  F  %13 [3] = row_max %12\n"
+               "  F  %14 [3] i32 = part %2 {dim 0 from 0}\n"
+               "  F  %15 [3,2] = row_sums %12 %13 %14\n"
+               "  F  %16 [3] = part %3 {dim 0 from 0}\n"
                "  F  %7 loss [1] += loss %15 %16\n"
-               "  F  %18 [4,9] = loss_dx %12 %13 %15 %14 %16\n"
-               "  F  %19 [4,4] = linear_dx %18 %1\n"
+               "  F  %18 [3,9] = loss_dx %12 %13 %15 %14 %16\n"
+               "  F  %19 [3,4] = linear_dx %18 %1\n"
                "  F  %10 d.v [9,4] += linear_dw %18 %11 {port 0}\n"
-               "  F  %21 [2,4] = part %0 {dim 0 from 4}\n"
+               "  F  %21 [2,4] = part %0 {dim 0 from 3}\n"
                "  F  %22 [2,9] = linear %21 %1\n"
                "  F  %23 [2] = row_max %22\n"
-               "  F  %24 [2] i32 = part %2 {dim 0 from 4}\n"
+               "  F  %24 [2] i32 = part %2 {dim 0 from 3}\n"
                "  F  %25 [2,2] = row_sums %22 %23 %24\n"
-               "  F  %26 [2] = part %3 {dim 0 from 4}\n"
+               "  F  %26 [2] = part %3 {dim 0 from 3}\n"
                "  F  %7 loss [1] += loss %25 %26\n"
                "  F  %28 [2,9] = loss_dx %22 %23 %25 %24 %26\n"
                "  F  %29 [2,4] = linear_dx %28 %1\n"
                "  F  %10 d.v [9,4] += linear_dw %28 %21\n"
-               "  F  %9 d.x [6,4] = join %19 %29 {dim 0}\n");
+               "  F  %9 d.x [5,4] = join %19 %29 {dim 0}\n");
     bed_close(&b);
 }
 
@@ -58,16 +58,16 @@ static void sums_go_on(void **state)
     Bed b;
     int losses = 0, sums = 0;
     (void)state;
-    build(&b, dim_of(T));
+    build(&b, dim_of(ROWS));
     DO(chunk(&b.g, &(ChunkRule){.elements = V, .least_rows = 1})); /* a row at a time */
     for (int i = 0; i < b.g.n_nodes; i++) {
         const Node *n = &b.g.node[i];
         if (n->op == OP_loss) assert_int_equal(n->keep[0], losses++ ? SLOT_ONE : SLOT_ZERO);
         if (n->op == OP_linear_dw) assert_int_equal(n->keep[0], sums++ ? SLOT_ONE : SLOT_PORT);
     }
-    assert_int_equal(losses, T);
-    assert_int_equal(sums, T);
-    assert_int_equal(bed_node(&b, "d.x")->n_in, T);
+    assert_int_equal(losses, ROWS);
+    assert_int_equal(sums, ROWS);
+    assert_int_equal(bed_node(&b, "d.x")->n_in, ROWS);
     bed_close(&b);
 }
 
@@ -76,13 +76,13 @@ static void bounded_rows(void **state)
 {
     Bed b;
     (void)state;
-    build(&b, (Dim){T, SLOT_ROWS, 0});
+    build(&b, (Dim){ROWS, SLOT_ROWS, 0});
     DO(chunk(&b.g, &(ChunkRule){.elements = 4 * V, .least_rows = 1}));
     const Node *dx = bed_node(&b, "d.x");
     const Dim first = b.g.value[dx->in[0]].dims.dim[0], second = b.g.value[dx->in[1]].dims.dim[0];
-    assert_true(dim_same(first, (Dim){4, SLOT_ROWS, 0}));
-    assert_true(dim_same(second, (Dim){2, SLOT_ROWS, 4}));
-    assert_true(dim_same(b.g.value[dx->out[0]].dims.dim[0], (Dim){T, SLOT_ROWS, 0}));
+    assert_true(dim_same(first, (Dim){3, SLOT_ROWS, 0}));
+    assert_true(dim_same(second, (Dim){2, SLOT_ROWS, 3}));
+    assert_true(dim_same(b.g.value[dx->out[0]].dims.dim[0], (Dim){ROWS, SLOT_ROWS, 0}));
     bed_close(&b);
 }
 
@@ -90,9 +90,9 @@ static void one_chunk_is_the_whole(void **state)
 {
     Bed b;
     (void)state;
-    build(&b, dim_of(T));
+    build(&b, dim_of(ROWS));
     const int n = b.g.n_nodes;
-    DO(chunk(&b.g, &(ChunkRule){.elements = T * V, .least_rows = 1}));
+    DO(chunk(&b.g, &(ChunkRule){.elements = ROWS * V, .least_rows = 1}));
     assert_int_equal(b.g.n_nodes, n);
     assert_int_equal(bed_node(&b, "d.x")->op, OP_linear_dx);
     for (int i = 0; i < n; i++) assert_int_equal(b.g.node[i].chunk, 0);
@@ -137,7 +137,11 @@ static void rows_that_are_wanted(void **state)
     assert_int_equal(rows_by(rule), 50);
     ChunkRule r = rule;
     r.elements = 70 * V;
-    assert_int_equal(rows_by(r), 70);
+    assert_int_equal(rows_by(r), 67); /* 15 chunks, of one size */
+    r.elements = 700 * V + V - 1;
+    assert_int_equal(rows_by(r), 512); /* two, of whole tiles */
+    r.elements = 300 * V;
+    assert_int_equal(rows_by(r), 256);
     r = rule;
     r.most_elements = 20 * V + V - 1;
     assert_int_equal(rows_by(r), 20);
