@@ -5,213 +5,153 @@
  *
  * Rows are fetched ahead (row_fetch.cuh). Sums of a thread's columns stay in registers over all its
  * rows; the groups of a block are folded in shared memory, blocks in scratch (column_fold.cuh): all
- * in one order, by shape alone. Rows that are longer, or not aligned, take a kernel that reads them
- * twice. Either makes dx, dw or both, by one body, so that each has the same bits whichever else is
- * made. LAYER: a layernorm, which has a mean and a db. */
+ * in one order, by shape alone. Rows that are longer, or not aligned, take a kernel of their own
+ * (norm_back_any.cuh). Either makes dx, dw or both, by one body, so that each has the same bits
+ * whichever else is made. LAYER: a layernorm, which has a mean and a db. */
 #include "device/cuda/column_fold.cuh"
+#include "device/cuda/norm_back_any.cuh"
 #include "device/cuda/row_fetch.cuh"
 
-enum { THREADS = FETCH_THREADS, BLOCKS = 264, STAGES = 2 }; /* blocks: two an SM of 132 */
+enum { STAGES = 2 };
 
 enum { DY, X, ONTO, FETCHED };
 
 typedef struct {
-    Tensor dy, x, w, mean, rstd, onto; /* mean, onto: data NULL where there is none */
-    Tensor dx, dw, db;                 /* likewise */
-    int64_t rows, width;
-    float keep_dw, keep_db, per_width; /* 1 / width */
-    float *part; /* [blocks, 1 or 2, width]: sums of dw, of db; NULL: dx alone */
+    RowSpan dy, x, onto, dx, mean, rstd; /* mean, onto, dx: data NULL where there is none */
+    const char *w;                       /* for dx */
+    Rows rows;
+    float per_width; /* 1 / width */
+    float *part;     /* [blocks, sums, width]; NULL: dx alone */
     int sums, blocks;
-} NormBack;
-
-/* g and h of an element. Products are rounded by themselves, whatever they are added to. */
-static __device__ inline float g_of(float dy, float w) { return __fmul_rn(dy, w); }
-typedef struct {
-    float mean, rstd, avg_g, avg_gh; /* an rmsnorm's mean and avg_g are 0 */
-} RowNumbers;
-
-template <bool LAYER> static __device__ inline float h_of(float x, const RowNumbers &r)
-{
-    return __fmul_rn(LAYER ? x - r.mean : x, r.rstd);
-}
-
-template <bool LAYER> static __device__ inline float dx_of(const RowNumbers &r, float g, float h)
-{
-    return __fmul_rn(r.rstd, fmaf(-h, r.avg_gh, LAYER ? g - r.avg_g : g));
-}
+} Back;
 
 /* The groups' sums, folded in their order, to the block's row of scratch. */
-template <bool LAYER, int G, int K>
-static __device__ inline void store_sums(const NormBack &m, float *fold,
-                                         const float (*dw)[WALK_WIDE], const float (*db)[WALK_WIDE])
+template <class Fetch, int G, int K>
+static __device__ inline void store_sums(const Back &m, int which, float *fold,
+                                         const float (&sum)[K][WALK_WIDE])
 {
+    enum { W = WALK_WIDE, ALL = K * W * G }; /* columns of a group: [k][e][lane] */
     const int group = threadIdx.x / G, lane = threadIdx.x % G;
-    for (int which = 0; which < (LAYER ? 2 : 1); which++) {
-        __syncthreads();
+    const int width = m.rows.pieces * W;
+    __syncthreads(); /* what was there has been read */
 #pragma unroll
-        for (int k = 0; k < K; k++)
+    for (int k = 0; k < K; k++)
 #pragma unroll
-            for (int e = 0; e < WALK_WIDE; e++) /* [group][k][e][lane] */
-                fold[((group * K + k) * WALK_WIDE + e) * G + lane] = which ? db[k][e] : dw[k][e];
-        __syncthreads();
-        for (int i = threadIdx.x; i < K * WALK_WIDE * G; i += THREADS) {
-            const int64_t column =
-                ((int64_t)(i / (WALK_WIDE * G)) * G + i % G) * WALK_WIDE + i / G % WALK_WIDE;
-            float sum = 0;
+        for (int e = 0; e < W; e++) fold[group * ALL + (k * W + e) * G + lane] = sum[k][e];
+    __syncthreads();
+    for (int i = threadIdx.x; i < ALL; i += Fetch::THREADS) {
+        const int column = (i / (W * G) * G + i % G) * W + i / G % W;
+        float all = 0;
 #pragma unroll
-            for (int other = 0; other < THREADS / G; other++)
-                sum += fold[other * K * WALK_WIDE * G + i];
-            if (column < m.width)
-                m.part[((int64_t)blockIdx.x * m.sums + which) * m.width + column] = sum;
-        }
+        for (int other = 0; other < Fetch::GROUPS; other++) all += fold[other * ALL + i];
+        if (column < width) m.part[((int64_t)blockIdx.x * m.sums + which) * width + column] = all;
     }
+}
+
+/* What a row's elements share. dx = rstd g + slope x + level + onto. */
+typedef struct {
+    float rstd, shift; /* h = rstd x + shift */
+    float slope, level;
+} RowLine;
+
+template <bool LAYER> static __device__ inline float h_of(const RowLine &r, float x)
+{
+    return LAYER ? fmaf(x, r.rstd, r.shift) : __fmul_rn(x, r.rstd);
+}
+
+template <bool LAYER>
+static __device__ inline float dx_of(const RowLine &r, float g, float x, float onto)
+{
+    return fmaf(g, r.rstd, fmaf(x, r.slope, LAYER ? onto + r.level : onto));
 }
 
 template <bool LAYER, int G, int K, DType T>
-static __global__ void __launch_bounds__(THREADS, 2) back_kernel(const __grid_constant__ NormBack m)
+static __global__ void __launch_bounds__(RowFetch<G, K, T, STAGES, FETCHED>::THREADS, 2)
+    back_kernel(const __grid_constant__ Back m)
 {
-    enum { W = WALK_WIDE, GROUPS = THREADS / G };
+    typedef RowFetch<G, K, T, STAGES, FETCHED> Fetch;
+    enum { W = WALK_WIDE, SUMS = LAYER ? 2 : 1 }; /* of g h, of g */
     extern __shared__ uint4 stage[];
-    enum { SUMS = LAYER ? 2 : 1 }; /* of g h, of g */
-    __shared__ float part[2][SUMS][THREADS / 32];
-    const RowFetch<G, K, T, STAGES, FETCHED> f = {stage, (int)(threadIdx.x % G),
-                                                  (int)(m.width / W)};
-    const int64_t step = (int64_t)gridDim.x * GROUPS;
-    int64_t row = (int64_t)blockIdx.x * GROUPS + threadIdx.x / G;
-    const int64_t rounds = (m.rows - blockIdx.x * GROUPS + step - 1) / step; /* of group 0 */
-    auto fetch = [&](int s, int64_t at) {
-        if (at < m.rows) {
-            f.fetch(s, DY, m.dy, at);
-            f.fetch(s, X, m.x, at);
-            if (m.onto.data) f.fetch(s, ONTO, m.onto, at);
+    __shared__ float part[2][SUMS][Fetch::WARPS];
+    const Fetch f(stage, m.rows.pieces);
+    const uint32_t step = gridDim.x * Fetch::GROUPS, mine = threadIdx.x / G;
+    const uint32_t start = blockIdx.x * Fetch::GROUPS + mine,
+                   besides = G < 32 ? mine % (32 / G) : 0;
+    float w[K][W], dw[K][W] = {}, db[K][W] = {}, mean = 0, rstd = 0;
+    auto fetch = [&](int s, uint32_t row) {
+        if (row < m.rows.n) {
+            const RowPlace at = row_place(m.rows, row);
+            f.fetch(s, DY, span_at(m.dy, at));
+            f.fetch(s, X, span_at(m.x, at));
+            if (m.onto.data) f.fetch(s, ONTO, span_at(m.onto, at));
+            if (LAYER) mean = *(const float *)span_at(m.mean, at);
+            rstd = *(const float *)span_at(m.rstd, at);
         }
         __pipeline_commit();
     };
-    Piece<W> w[K];
-    float dw[K][W] = {}, db[K][W] = {};
     fold_may_start();
-#pragma unroll
-    for (int k = 0; k < K; k++)
-        if (m.dx.data && f.has(k)) w[k] = piece_load<W>(m.w.data, T, f.column(k));
-    fetch(0, row);
-    float mean = LAYER && row < m.rows ? stat_at(m.mean, row) : 0;
-    float rstd = row < m.rows ? stat_at(m.rstd, row) : 0;
-    for (int64_t round = 0; round < rounds; round++, row += step) {
-        const int s = (int)(round % STAGES);
-        const bool live = row < m.rows, more = row + step < m.rows;
-        RowNumbers r = {mean, rstd, 0, 0};
-        fetch((int)((round + 1) % STAGES), row + step);
-        if (more && LAYER) mean = stat_at(m.mean, row + step);
-        if (more) rstd = stat_at(m.rstd, row + step);
+    fetch(0, start);
+    f.vector(m.w, w);
+    int s = 0;
+    /* The groups of a warp go on together, until the first of them is done. */
+    for (uint32_t row = start; row - besides < m.rows.n; row += step, s ^= 1) {
+        RowLine r = {rstd, LAYER ? -__fmul_rn(mean, rstd) : 0, 0, 0};
+        float sum[SUMS] = {};
+        fetch(s ^ 1, row + step);
         __pipeline_wait_prior(1);
-        if (m.dx.data) {
-            float sum[SUMS] = {};
-#pragma unroll
-            for (int k = 0; k < K; k++) {
-                float dy[W], x[W], v[W];
-                if (!live || !f.has(k)) continue;
-                f.floats(s, DY, k, dy);
-                f.floats(s, X, k, x);
-                piece_floats(w[k], T, v);
-#pragma unroll
-                for (int e = 0; e < W; e++) {
-                    const float g = g_of(dy[e], v[e]);
-                    sum[0] = fmaf(g, h_of<LAYER>(x[e], r), sum[0]);
-                    if (LAYER) sum[SUMS - 1] += g;
-                }
-            }
-            sum_of_group<G, SUMS>(sum, &part[round % 2]);
-            r.avg_gh = sum[0] * m.per_width;
-            r.avg_g = LAYER ? sum[SUMS - 1] * m.per_width : 0;
-        }
-        const int64_t to = live && m.dx.data ? row_at(m.dx, m.dx.ndim - 1, row) : 0;
+        if (G < 32 && row >= m.rows.n) r = {}, f.clear(s, DY);
 #pragma unroll
         for (int k = 0; k < K; k++) {
-            float dy[W], x[W], v[W], onto[W] = {};
-            if (!live || !f.has(k)) continue;
+            float dy[W], x[W];
             f.floats(s, DY, k, dy);
             f.floats(s, X, k, x);
 #pragma unroll
-            for (int e = 0; e < W; e++) x[e] = h_of<LAYER>(x[e], r);
-            if (m.part)
-#pragma unroll
-                for (int e = 0; e < W; e++) {
-                    dw[k][e] = fmaf(dy[e], x[e], dw[k][e]);
-                    if (LAYER) db[k][e] += dy[e];
-                }
-            if (!m.dx.data) continue;
-            piece_floats(w[k], T, v);
-            if (m.onto.data) f.floats(s, ONTO, k, onto);
-#pragma unroll
-            for (int e = 0; e < W; e++) v[e] = onto[e] + dx_of<LAYER>(r, g_of(dy[e], v[e]), x[e]);
-            piece_store<W>(m.dx.data, T, to + f.column(k), v);
-        }
-    }
-    if (m.part) store_sums<LAYER, G, K>(m, (float *)stage, dw, db);
-}
-
-/* Rows of any length and strides: read twice, and sums are in scratch while they grow. A thread has
- * the same columns in every row of its block. */
-template <int W>
-static __global__ void __launch_bounds__(THREADS) any_kernel(const __grid_constant__ NormBack m)
-{
-    const int last = m.x.ndim - 1;
-    const DType type = m.x.dtype;
-    float *dw = m.part + (int64_t)blockIdx.x * m.sums * m.width, *db = dw + m.width;
-    for (int64_t row = blockIdx.x; row < m.rows; row += gridDim.x) {
-        const int64_t at_dy = row_at(m.dy, last, row), at_x = row_at(m.x, last, row);
-        RowNumbers r = {stat_at(m.mean, row), stat_at(m.rstd, row), 0, 0};
-        auto load = [&](const Tensor &t, int64_t at, int64_t i, float *v) {
-            piece_floats(piece_load<W>(t.data, t.dtype, at + i * W * t.stride[t.ndim - 1]), type,
-                         v);
-        };
-        if (m.dx.data) {
-            float sum_g = 0, sum_gh = 0;
-            for (int64_t i = threadIdx.x; i < m.width / W; i += THREADS) {
-                float dy[W], x[W], w[W];
-                load(m.dy, at_dy, i, dy);
-                load(m.x, at_x, i, x);
-                load(m.w, 0, i, w);
-#pragma unroll
-                for (int e = 0; e < W; e++) {
-                    const float g = g_of(dy[e], w[e]);
-                    sum_g += g;
-                    sum_gh = fmaf(g, h_of<true>(x[e], r), sum_gh);
-                }
-            }
-            r.avg_gh = group_sum<THREADS>(sum_gh) * m.per_width;
-            r.avg_g = m.mean.data ? group_sum<THREADS>(sum_g) * m.per_width : 0;
-        }
-        for (int64_t i = threadIdx.x; i < m.width / W; i += THREADS) {
-            float dy[W], x[W], v[W], onto[W] = {};
-            load(m.dy, at_dy, i, dy);
-            load(m.x, at_x, i, x);
-            if (m.dx.data) load(m.w, 0, i, v);
-            if (m.onto.data) load(m.onto, row_at(m.onto, last, row), i, onto);
-#pragma unroll
             for (int e = 0; e < W; e++) {
-                const int64_t j = i * W + e;
-                const bool first = row == blockIdx.x;
-                x[e] = h_of<true>(x[e], r);
-                if (m.part) dw[j] = fmaf(dy[e], x[e], first ? 0 : dw[j]);
-                if (m.part && m.sums > 1) db[j] = (first ? 0 : db[j]) + dy[e];
-                v[e] = onto[e] + dx_of<true>(r, g_of(dy[e], v[e]), x[e]);
+                const float g = __fmul_rn(dy[e], w[k][e]), h = h_of<LAYER>(r, x[e]);
+                sum[0] = fmaf(g, h, sum[0]);
+                if (LAYER) sum[SUMS - 1] += g;
+                dw[k][e] = fmaf(dy[e], h, dw[k][e]);
+                if (LAYER) db[k][e] += dy[e];
             }
-            if (m.dx.data)
-                piece_store<W>(m.dx.data, type, row_at(m.dx, last, row) + i * W * m.dx.stride[last],
-                               v);
+        }
+        if (!m.dx.data) continue;
+        sum_of_group<G, SUMS, Fetch::WARPS>(sum, &part[s]);
+        if (G < 32 && row >= m.rows.n) continue;
+        const float of_h = -__fmul_rn(r.rstd, sum[0] * m.per_width);
+        const float of_1 = LAYER ? -__fmul_rn(r.rstd, sum[SUMS - 1] * m.per_width) : 0;
+        r.slope = __fmul_rn(of_h, r.rstd);
+        r.level = fmaf(of_h, r.shift, of_1);
+        char *dx = span_at(m.dx, row_place(m.rows, row));
+        if (K > 3) __syncwarp(); /* makes the compiler read again what it has no registers for */
+#pragma unroll
+        for (int k = 0; k < K; k++) {
+            float dy[W], x[W], onto[W];
+            f.floats(s, DY, k, dy);
+            f.floats(s, X, k, x);
+            f.floats(s, ONTO, k, onto);
+#pragma unroll
+            for (int e = 0; e < W; e++)
+                x[e] = dx_of<LAYER>(r, __fmul_rn(dy[e], w[k][e]), x[e], onto[e]);
+            if (f.has(k)) piece_store<W>(dx + f.apart(k), T, 0, x);
         }
     }
+    if (!m.part) return;
+    __pipeline_wait_prior(0); /* an empty one of each thread may be left */
+    store_sums<Fetch, G, K>(m, 0, (float *)stage, dw);
+    if (LAYER) store_sums<Fetch, G, K>(m, 1, (float *)stage, db);
 }
 
-template <bool LAYER> struct Back {
+template <bool LAYER> struct Launches {
     template <int G, int K, DType T> struct Launch {
-        static Err run(const NormBack &m, cudaStream_t stream)
+        static Err run(const Back &m, cudaStream_t stream)
         {
-            const int bytes = RowFetch<G, K, T, STAGES, FETCHED>::BYTES;
+            typedef RowFetch<G, K, T, STAGES, FETCHED> Fetch;
+            static_assert(Fetch::BYTES >= 4 * WALK_WIDE * K * Fetch::THREADS, "sums fit");
             CUDA_TRY(cudaFuncSetAttribute(back_kernel<LAYER, G, K, T>,
-                                          cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-            back_kernel<LAYER, G, K, T><<<(unsigned)m.blocks, THREADS, bytes, stream>>>(m);
+                                          cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                          Fetch::BYTES));
+            back_kernel<LAYER, G, K, T>
+                <<<(unsigned)m.blocks, Fetch::THREADS, Fetch::BYTES, stream>>>(m);
             return OK;
         }
     };
@@ -219,10 +159,27 @@ template <bool LAYER> struct Back {
 
 static bool is_wide(const NormBack &m)
 {
-    if (!walk_rows_wide(&m.dy) || !walk_rows_wide(&m.x)) return false;
-    if (!m.dx.data) return true;
-    if (m.onto.data && !walk_rows_wide(&m.onto)) return false;
-    return walk_rows_wide(&m.w) && walk_rows_wide(&m.dx);
+    return span_fits(m.dy) && span_fits(m.x) && span_fits(m.onto) && span_fits(m.w) &&
+           span_fits(m.dx) && span_reaches(m.mean) && span_reaches(m.rstd);
+}
+
+static Err ahead_launch(const NormBack &m, cudaStream_t stream)
+{
+    const int dims = m.x.ndim - 1;
+    const Back b = {span_of(m.dy, dims),
+                    span_of(m.x, dims),
+                    span_of(m.onto, dims),
+                    span_of(m.dx, dims),
+                    span_of(m.mean, dims),
+                    span_of(m.rstd, dims),
+                    (const char *)m.w.data,
+                    rows_as(m.x, m.rows),
+                    m.per_width,
+                    m.part,
+                    m.sums,
+                    m.blocks};
+    return m.mean.data ? fetch_run<Launches<true>::Launch>(b, m.x.dtype, stream)
+                       : fetch_run<Launches<false>::Launch>(b, m.x.dtype, stream);
 }
 
 static Err launch(const Call *call, KernelId id, NormBack m)
@@ -230,20 +187,19 @@ static Err launch(const Call *call, KernelId id, NormBack m)
     const cudaStream_t stream = call->queue->stream;
     void *scratch;
     const bool wide = is_wide(m);
-    m.blocks = (int)(m.rows < BLOCKS ? m.rows : BLOCKS);
+    m.blocks = (int)(m.rows < FETCH_BLOCKS ? m.rows : FETCH_BLOCKS);
     m.sums = m.db.data ? 2 : 1;
     if (m.dw.data) {
         TRY(cuda_scratch(call->queue, sizeof(float) * (size_t)(m.sums * m.blocks * m.width) + 1,
                          &scratch));
         m.part = (float *)scratch;
     }
-    if (m.blocks > 0 && wide && m.width <= fetch_most(m.x.dtype))
-        TRY(m.mean.data ? fetch_run<Back<true>::Launch>(m, m.x.dtype, m.width, stream)
-                        : fetch_run<Back<false>::Launch>(m, m.x.dtype, m.width, stream));
+    if (m.blocks > 0 && wide && fetch_fits(m.x.dtype, m.width))
+        TRY(ahead_launch(m, stream));
     else if (m.blocks > 0 && wide)
-        any_kernel<WALK_WIDE><<<(unsigned)m.blocks, THREADS, 0, stream>>>(m);
+        any_kernel<WALK_WIDE><<<(unsigned)m.blocks, ANY_THREADS, 0, stream>>>(m);
     else if (m.blocks > 0)
-        any_kernel<1><<<(unsigned)m.blocks, THREADS, 0, stream>>>(m);
+        any_kernel<1><<<(unsigned)m.blocks, ANY_THREADS, 0, stream>>>(m);
     if (m.dw.data)
         TRY(column_fold({m.part, m.blocks, m.sums, m.width, {m.dw, m.db}, {m.keep_dw, m.keep_db}},
                         call->queue));

@@ -4,50 +4,86 @@
  *     block     group 0   rows  q, q + Q, ..     pieces  lane, lane + G, ..
  *               group 1   rows  q + 1, ..
  *
+ * A group is a warp as far as its registers go (2048 columns of bf16), then two or four: such rows are
+ * bound by instructions as much as by memory, so a row's numbers and sums cost no barrier of the
+ * block, all pieces but the last are there without asking, and what does not change with the row
+ * (weights, sums of columns) stays in registers as floats. That takes most of a thread's 255
+ * registers, and few warps: two blocks an SM.
+ *
  * A thread reads what it fetched itself, so no barrier stands between. */
 #ifndef DEVICE_CUDA_ROW_FETCH_CUH
 #define DEVICE_CUDA_ROW_FETCH_CUH
 
 #include <cuda_pipeline.h>
 
-#include "device/cuda/value.cuh"
+#include "device/cuda/norm_rows.cuh"
 
-enum { FETCH_THREADS = 256 };
-/* Pieces a thread, at most: rows of 8192 in bf16, of 4096 in f32. */
-enum { FETCH_MOST_BF16 = 4, FETCH_MOST_F32 = 2 };
+enum { FETCH_BLOCKS = 264 };                           /* two an SM of 132 */
+enum { FETCH_MOST_BF16 = 1024, FETCH_MOST_F32 = 512 }; /* pieces of a row, at most */
 
-/* Offset of a row over the first dims, of which there are one or two. Rows are fewer than 2^32
- * (rows_of): a division of 64 bits costs more than the rest of a short row. */
-static __device__ inline int64_t row_at(const Tensor &t, int dims, int64_t row)
+/* Where rows of a tensor lie: bytes from one to the next, along the first dim and the second. */
+typedef struct {
+    char *data;
+    uint32_t step[2];
+} RowSpan;
+
+/* All rows of a call: `inner` of them to one of the first dim. */
+typedef struct {
+    uint32_t n, inner;
+    int pieces; /* of a row */
+} Rows;
+
+typedef struct {
+    uint32_t first, second;
+} RowPlace;
+
+static __device__ inline RowPlace row_place(const Rows &r, uint32_t row)
 {
-    if (dims == 1) return row * t.stride[0];
-    const uint32_t n = (uint32_t)t.n[1], first = (uint32_t)row / n;
-    return first * t.stride[0] + ((uint32_t)row - first * n) * t.stride[1];
+    if (r.inner == 1) return {row, 0};
+    const uint32_t first = row / r.inner;
+    return {first, row - first * r.inner};
 }
 
-static Err rows_of(const Tensor &t, int64_t *out)
+static __device__ inline char *span_at(const RowSpan &s, RowPlace p)
 {
-    int64_t rows = 1;
-    for (int d = 0; d < t.ndim - 1; d++) rows *= t.n[d];
-    if (rows > UINT32_MAX)
-        return err_fail(
-            ERR_CONFIG,
-            "cuda: a norm of %lld rows; the most is 2^32 - 1, use a smaller batch.micro",
-            (long long)rows);
-    *out = rows;
-    return OK;
+    return s.data + (uint64_t)p.first * s.step[0] + (uint64_t)p.second * s.step[1];
 }
 
-/* A row's mean or rstd. */
-static __device__ inline float stat_at(const Tensor &t, int64_t row)
+/* Of the first `dims` dims. */
+static inline RowSpan span_of(const Tensor &t, int dims)
 {
-    return t.data ? ((const float *)t.data)[row_at(t, t.ndim, row)] : 0;
+    RowSpan s = {(char *)t.data, {0, 0}};
+    for (int d = 0; d < dims && t.data; d++)
+        s.step[d] = (uint32_t)(t.stride[d] * (int64_t)dtype_bytes(t.dtype));
+    return s;
 }
 
-/* N sums over a group of G threads, of which a block has several: all threads of the block call, and
- * `part` is another one than in the call before. */
-template <int G, int N>
-static __device__ inline void sum_of_group(float (&x)[N], float (*part)[N][FETCH_THREADS / 32])
+/* Can a span say where rows lie? */
+static inline bool span_reaches(const Tensor &t)
+{
+    for (int d = 0; d < t.ndim && t.data; d++) {
+        const int64_t step = t.stride[d] * (int64_t)dtype_bytes(t.dtype);
+        if (step < 0 || step > UINT32_MAX) return false;
+    }
+    return true;
+}
+
+/* And are they in whole pieces? A tensor that is not there is. */
+static inline bool span_fits(const Tensor &t)
+{
+    return !t.data || (span_reaches(t) && walk_rows_wide(&t));
+}
+
+static inline Rows rows_as(const Tensor &x, int64_t rows)
+{
+    const int64_t inner = x.ndim > 2 ? x.n[1] : 1;
+    return {(uint32_t)rows, (uint32_t)inner, (int)(x.n[x.ndim - 1] / WALK_WIDE)};
+}
+
+/* Sums over a group of G threads, of which a block has several; `part` is another one than in the
+ * call before. Groups wait for themselves alone, each at a barrier of its own. */
+template <int G, int N, int WARPS>
+static __device__ inline void sum_of_group(float (&x)[N], float (*part)[N][WARPS])
 {
 #pragma unroll
     for (int step = (G < 32 ? G : 32) / 2; step > 0; step /= 2)
@@ -58,7 +94,7 @@ static __device__ inline void sum_of_group(float (&x)[N], float (*part)[N][FETCH
 #pragma unroll
     for (int i = 0; i < N; i++)
         if (threadIdx.x % 32 == 0) (*part)[i][warp] = x[i];
-    __syncthreads();
+    asm volatile("bar.sync %0, %1;" ::"r"((int)threadIdx.x / G + 1), "n"(G) : "memory");
 #pragma unroll
     for (int i = 0; i < N; i++) {
         x[i] = 0;
@@ -70,72 +106,117 @@ static __device__ inline void sum_of_group(float (&x)[N], float (*part)[N][FETCH
 /* S stages of N rows. */
 template <int G, int K, DType T, int S, int N> struct RowFetch {
     enum { W = WALK_WIDE, WORDS = T == BF16 ? 1 : 2 }; /* uint4 of a piece */
-    enum { GROUPS = FETCH_THREADS / G };
-    enum { BYTES = 16 * S * N * K * WORDS * FETCH_THREADS }; /* of `stage` */
-    uint4 *stage;                                            /* [S][N][K][WORDS][threads] */
-    int lane;
-    int pieces;
+    /* As registers allow it: two, three or four an SM's quarter, and two blocks. */
+    enum { HEAVY = K * WORDS, WARPS = HEAVY <= 2 ? 8 : HEAVY <= 5 ? 6 : 4 };
+    enum { THREADS = 32 * WARPS, GROUPS = THREADS / G };
+    /* Pieces that every thread has: fetch_pick takes the smallest K there is. */
+    enum { FULL = (G == 32 && T == BF16) || K <= 2 ? K - 1 : K - 2 };
+    enum { ROW = K * WORDS * THREADS, BYTES = 16 * S * N * ROW };
+    uint4 *stage; /* [S][N][K][WORDS][threads], from this thread's on */
+    int lane, pieces;
 
-    __device__ uint4 *at(int s, int which, int k, int word) const
+    __device__ RowFetch(uint4 *room, int of_row)
+        : stage(room + threadIdx.x), lane(threadIdx.x % G), pieces(of_row)
     {
-        return stage + (((s * N + which) * K + k) * WORDS + word) * FETCH_THREADS + threadIdx.x;
+#pragma unroll
+        for (int i = 0; i < BYTES / 16; i += THREADS)
+            stage[i] = make_uint4(0, 0, 0, 0); /* what nobody fetches is 0 */
     }
-    /* Has the thread a k-th piece, and where does it begin? */
-    __device__ bool has(int k) const { return lane + k * G < pieces; }
-    __device__ int64_t column(int k) const { return (int64_t)(lane + k * G) * W; }
-    __device__ void fetch(int s, int which, const Tensor &t, int64_t row) const
+    __device__ bool has(int k) const { return k < FULL || lane + k * G < pieces; }
+    /* This thread's k-th piece in bytes of a row, from its start on. */
+    __device__ uint32_t apart(int k) const { return (uint32_t)(lane + k * G) * (16 * WORDS); }
+    __device__ void fetch(int s, int which, const char *row) const
     {
-        const char *from = (const char *)t.data + row_at(t, t.ndim - 1, row) * (T == BF16 ? 2 : 4);
 #pragma unroll
         for (int k = 0; k < K; k++)
 #pragma unroll
             for (int word = 0; word < WORDS; word++)
                 if (has(k))
-                    __pipeline_memcpy_async(at(s, which, k, word),
-                                            from + ((int64_t)(lane + k * G) * WORDS + word) *
-                                                       sizeof(uint4),
-                                            sizeof(uint4));
+                    __pipeline_memcpy_async(stage + (s * N + which) * ROW +
+                                                (k * WORDS + word) * THREADS,
+                                            row + apart(k) + 16 * word, 16);
     }
     __device__ void floats(int s, int which, int k, float *v) const
     {
+        const uint4 *at = stage + (s * N + which) * ROW + k * WORDS * THREADS;
         Piece<W> p;
-        const uint4 a = *at(s, which, k, 0);
+        const uint4 a = at[0];
         p.word[0] = a.x, p.word[1] = a.y, p.word[2] = a.z, p.word[3] = a.w;
         if (WORDS == 2) {
-            const uint4 b = *at(s, which, k, WORDS - 1);
+            const uint4 b = at[THREADS];
             p.word[4] = b.x, p.word[5] = b.y, p.word[6] = b.z, p.word[7] = b.w;
         }
         piece_floats(p, T, v);
     }
+    __device__ void clear(int s, int which) const
+    {
+#pragma unroll
+        for (int i = 0; i < K * WORDS; i++)
+            stage[(s * N + which) * ROW + i * THREADS] = make_uint4(0, 0, 0, 0);
+    }
+    /* This thread's part of a vector as long as a row; 0 where it has none. */
+    __device__ void vector(const char *at, float (&v)[K][W]) const
+    {
+#pragma unroll
+        for (int k = 0; k < K; k++) {
+#pragma unroll
+            for (int e = 0; e < W; e++) v[k][e] = 0;
+            if (at && has(k)) piece_floats(piece_load<W>(at + apart(k), T, 0), T, v[k]);
+        }
+    }
 };
 
-static inline int64_t fetch_most(DType type)
+/* Runs Launch<G, K, T>::run(work, stream) for the smallest group that holds a row of bf16. */
+template <template <int, int, DType> class Launch, class Work>
+static Err fetch_bf16(const Work &m, int pieces, cudaStream_t stream)
 {
-    return FETCH_THREADS * WALK_WIDE * (type == BF16 ? FETCH_MOST_BF16 : FETCH_MOST_F32);
-}
-
-/* Runs Launch<G, K, T>::run(work, stream) for the smallest group that holds a row. */
-template <template <int, int, DType> class Launch, class Work, DType T, int MOST>
-static Err fetch_pick(const Work &m, int64_t width, cudaStream_t stream)
-{
-    const int64_t pieces = width / WALK_WIDE;
-    const int third = MOST < 4 ? 1 : 3; /* f32 has two pieces a thread, and larger groups */
-    if (pieces <= 16) return Launch<16, 1, T>::run(m, stream);
-    if (pieces <= 32) return Launch<32, 1, T>::run(m, stream);
-    if (pieces <= 64) return Launch<32, 2, T>::run(m, stream);
-    if (pieces <= 32 * third) return Launch<32, third, T>::run(m, stream);
-    if (pieces <= 32 * MOST) return Launch<32, MOST, T>::run(m, stream);
-    if (pieces <= 64 * third) return Launch<64, third, T>::run(m, stream);
-    if (pieces <= 64 * MOST) return Launch<64, MOST, T>::run(m, stream);
-    if (pieces <= 128 * MOST) return Launch<128, MOST, T>::run(m, stream);
-    return Launch<256, MOST, T>::run(m, stream);
+    if (pieces <= 16) return Launch<16, 1, BF16>::run(m, stream);
+    switch ((pieces + 31) / 32) {
+    case 1:
+        return Launch<32, 1, BF16>::run(m, stream);
+    case 2:
+        return Launch<32, 2, BF16>::run(m, stream);
+    case 3:
+        return Launch<32, 3, BF16>::run(m, stream);
+    case 4:
+        return Launch<32, 4, BF16>::run(m, stream);
+    case 5:
+        return Launch<32, 5, BF16>::run(m, stream);
+    case 6:
+        return Launch<32, 6, BF16>::run(m, stream);
+    case 7:
+        return Launch<32, 7, BF16>::run(m, stream);
+    case 8:
+        return Launch<32, 8, BF16>::run(m, stream);
+    }
+    if (pieces <= 64 * 6) return Launch<64, 6, BF16>::run(m, stream);
+    if (pieces <= 64 * 8) return Launch<64, 8, BF16>::run(m, stream);
+    if (pieces <= 128 * 6) return Launch<128, 6, BF16>::run(m, stream);
+    return Launch<128, 8, BF16>::run(m, stream);
 }
 
 template <template <int, int, DType> class Launch, class Work>
-static Err fetch_run(const Work &m, DType type, int64_t width, cudaStream_t stream)
+static Err fetch_f32(const Work &m, int pieces, cudaStream_t stream)
 {
-    if (type == BF16) return fetch_pick<Launch, Work, BF16, FETCH_MOST_BF16>(m, width, stream);
-    return fetch_pick<Launch, Work, F32, FETCH_MOST_F32>(m, width, stream);
+    if (pieces <= 16) return Launch<16, 1, F32>::run(m, stream);
+    if (pieces <= 32) return Launch<32, 1, F32>::run(m, stream);
+    if (pieces <= 64) return Launch<32, 2, F32>::run(m, stream);
+    if (pieces <= 128) return Launch<32, 4, F32>::run(m, stream);
+    if (pieces <= 256) return Launch<64, 4, F32>::run(m, stream);
+    return Launch<128, 4, F32>::run(m, stream);
+}
+
+/* Work has a member rows. */
+template <template <int, int, DType> class Launch, class Work>
+static Err fetch_run(const Work &m, DType type, cudaStream_t stream)
+{
+    return type == BF16 ? fetch_bf16<Launch>(m, m.rows.pieces, stream)
+                        : fetch_f32<Launch>(m, m.rows.pieces, stream);
+}
+
+static inline bool fetch_fits(DType type, int64_t width)
+{
+    return width / WALK_WIDE <= (type == BF16 ? FETCH_MOST_BF16 : FETCH_MOST_F32);
 }
 
 #endif
