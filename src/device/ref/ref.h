@@ -38,10 +38,11 @@ void tensor_set(const Tensor *t, int64_t index, double x);
 static inline int64_t tensor_offset(const Tensor *t, int dims, int64_t index)
 {
     int64_t offset = 0;
-    for (int d = dims - 1; d >= 0; d--) {
+    for (int d = dims - 1; d > 0; d--) {
         offset += index % t->n[d] * t->stride[d];
         index /= t->n[d];
     }
+    if (dims > 0) offset += index * t->stride[0];
     return offset;
 }
 

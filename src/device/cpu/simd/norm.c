@@ -23,7 +23,7 @@ typedef struct {
 typedef struct {
     const float *x, *w, *b;
     int64_t row, from, n; /* row -1: nothing is read yet */
-    float buffer[3][SPAN];
+    _Alignas(64) float buffer[3][SPAN];
 } Operands;
 
 /* Reads what is not there already: a row that fits is read once, w and b once a tile. */
@@ -89,17 +89,38 @@ static double row_squares(const Forward *f, int64_t row, float mean, Operands *o
     return sum;
 }
 
+typedef struct {
+    const float *x, *w, *b;
+    float mean, rstd;
+} Affine;
+
+static inline V affine(const Affine *a, int64_t i, int64_t n)
+{
+    const V x = v_load_to(a->x + i, n), w = v_load_to(a->w + i, n);
+    const V b = a->b ? v_load_to(a->b + i, n) : v_set(0);
+    return (x - a->mean) * a->rstd * w + b;
+}
+
+/* As many as there are pairs of vectors. */
+EACH_TYPE int64_t write_pairs(DType type, void *y, Affine a, int64_t n)
+{
+    int64_t i = 0;
+    for (; i + 2 * W <= n; i += 2 * W)
+        v_store_pair_as(type, y, i, affine(&a, i, W), affine(&a, i + W, W));
+    return i;
+}
+
 static void write_span(const Forward *f, const Operands *o, float mean, float rstd)
 {
-    float buffer[SPAN];
+    const Affine a = {o->x, o->w, f->m.b ? o->b : NULL, mean, rstd};
     const Row to = tensor_row(f->m.y, o->row);
-    float *y = write_piece(to, o->from, buffer);
-    for (int64_t i = 0; i < o->n; i += W) {
-        const int64_t left = o->n - i;
-        const V h = (v_load_to(o->x + i, left) - mean) * rstd, w = v_load_to(o->w + i, left);
-        v_store_to(y + i, left, f->m.b ? h * w + v_load_to(o->b + i, left) : h * w);
-    }
-    end_piece(to, o->from, o->n, y);
+    _Alignas(64) float rest[SPAN];
+    int64_t done = 0;
+    if (piece_lies(to, F32)) done = write_pairs(F32, piece_at(to, o->from), a, o->n);
+    if (piece_lies(to, BF16)) done = write_pairs(BF16, piece_at(to, o->from), a, o->n);
+    for (int64_t i = done; i < o->n; i += W)
+        v_store_to(rest + i - done, o->n - i, affine(&a, i, o->n - i));
+    store_piece(to, o->from + done, o->n - done, rest);
 }
 
 static void norm_row(const Forward *f, int64_t row, Operands *o)
@@ -112,8 +133,8 @@ static void norm_row(const Forward *f, int64_t row, Operands *o)
         return;
     }
     const float rstd = (float)(1 / sqrt(squares / (double)f->width + m->eps));
-    if (m->mean) tensor_set(m->mean, row, (double)mean);
-    tensor_set(m->rstd, row, (double)rstd);
+    if (m->mean) stat_set(m->mean, row, mean);
+    stat_set(m->rstd, row, rstd);
     for (int64_t from = 0; from < f->width; from += SPAN) {
         read_span(f, row, from, o);
         write_span(f, o, mean, rstd);

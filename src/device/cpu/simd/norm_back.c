@@ -28,7 +28,7 @@ typedef struct {
 typedef struct {
     const float *dy, *x, *w;
     int64_t row, from, n; /* row -1: nothing is read yet */
-    float buffer[3][SPAN];
+    _Alignas(64) float buffer[3][SPAN];
 } Operands;
 
 /* Reads what is not there already: a row that fits is read once, w once a tile. */
@@ -48,69 +48,127 @@ typedef struct {
     float mean, rstd, avg_g, avg_gh;
 } RowNumbers;
 
+/* Sums of a row: g and g h. */
+typedef struct {
+    V g, gh;
+} RowSums;
+
+/* What a span adds to the sums of its row, where there are w, and of its columns, where there are dw and
+ * db. */
+typedef struct {
+    const float *dy, *x, *w;
+    float mean, rstd;
+    float *dw, *db;
+} Terms;
+
+static inline void add_terms(const Terms *t, int64_t i, int64_t n, RowSums *s)
+{
+    const V dy = v_load_to(t->dy + i, n), x = v_load_to(t->x + i, n);
+    const V h = (x - t->mean) * t->rstd;
+    if (t->w) {
+        const V g = dy * v_load_to(t->w + i, n);
+        s->g += g;
+        s->gh += g * h;
+    }
+    if (t->dw) {
+        const V dw = v_load_to(t->dw + i, n);
+        v_store_to(t->dw + i, n, dw + dy * h);
+    }
+    if (t->db) v_store_to(t->db + i, n, v_load_to(t->db + i, n) + dy);
+}
+
+/* Two sums side by side hide the adder's latency. */
+static void span_terms(Terms t, int64_t n, double *sum_g, double *sum_gh)
+{
+    RowSums a = {{0}, {0}}, b = {{0}, {0}};
+    int64_t i = 0;
+    for (; i + 2 * W <= n; i += 2 * W) {
+        add_terms(&t, i, W, &a);
+        add_terms(&t, i + W, W, &b);
+    }
+    for (; i < n; i += W) add_terms(&t, i, n - i, &a);
+    *sum_g += (double)v_sum(a.g + b.g);
+    *sum_gh += (double)v_sum(a.gh + b.gh);
+}
+
 /* Sums of a row are f64 from span to span, so wide rows lose nothing. */
-static void row_averages(const Back *b, int64_t row, Operands *o, RowNumbers *r)
+static void row_terms(const Back *b, int64_t row, Operands *o, float *sums, RowNumbers *r)
 {
     double sum_g = 0, sum_gh = 0;
+    Terms t = {.mean = r->mean, .rstd = r->rstd};
     for (int64_t from = 0; from < b->width; from += SPAN) {
-        V part_g = {0}, part_gh = {0};
         read_span(b, row, from, o);
-        for (int64_t i = 0; i < o->n; i += W) {
-            const V g = v_load_to(o->dy + i, o->n - i) * v_load_to(o->w + i, o->n - i);
-            part_g += g;
-            part_gh += g * ((v_load_to(o->x + i, o->n - i) - r->mean) * r->rstd);
-        }
-        sum_g += (double)v_sum(part_g);
-        sum_gh += (double)v_sum(part_gh);
+        t.dy = o->dy, t.x = o->x, t.w = b->m.y ? o->w : NULL;
+        t.dw = sums ? sums + from : NULL;
+        t.db = sums && b->m.db ? sums + b->width + from : NULL;
+        span_terms(t, o->n, &sum_g, &sum_gh);
     }
     r->avg_g = b->m.mean ? (float)(sum_g / (double)b->width) : 0;
     r->avg_gh = (float)(sum_gh / (double)b->width);
 }
 
-static void add_terms(const Operands *o, const RowNumbers *r, float *dw, float *db)
+typedef struct {
+    const float *dy, *x, *w;
+    RowNumbers r;
+} Dx;
+
+/* One expression for all paths, so bits are the same on all: loads, which may branch, come first, and
+ * where there is no onto it is zeros. */
+static inline V dx_of(const Dx *a, int64_t i, int64_t n, V onto)
 {
-    for (int64_t i = 0; i < o->n; i += W) {
-        const V dy = v_load_to(o->dy + i, o->n - i);
-        const V h = (v_load_to(o->x + i, o->n - i) - r->mean) * r->rstd;
-        v_store_to(dw + i, o->n - i, v_load_to(dw + i, o->n - i) + dy * h);
+    const V dy = v_load_to(a->dy + i, n), w = v_load_to(a->w + i, n), x = v_load_to(a->x + i, n);
+    const V h = (x - a->r.mean) * a->r.rstd;
+    return a->r.rstd * (dy * w - a->r.avg_g - h * a->r.avg_gh) + onto;
+}
+
+/* As many as there are pairs of vectors; dx may be onto. */
+EACH_TYPE int64_t write_pairs(DType type, void *dx, const void *onto, Dx a, int64_t n)
+{
+    int64_t i = 0;
+    for (; i + 2 * W <= n; i += 2 * W) {
+        const V at = onto ? v_load_as(type, onto, i) : v_set(0);
+        const V next = onto ? v_load_as(type, onto, i + W) : v_set(0);
+        v_store_pair_as(type, dx, i, dx_of(&a, i, W, at), dx_of(&a, i + W, W, next));
     }
-    for (int64_t i = 0; db && i < o->n; i += W)
-        v_store_to(db + i, o->n - i, v_load_to(db + i, o->n - i) + v_load_to(o->dy + i, o->n - i));
+    return i;
 }
 
 /* dx may lie over dy or onto. */
 static void write_dx(const Back *b, int64_t row, const Operands *o, const RowNumbers *r)
 {
-    float buffer[2][SPAN];
-    const Row to = tensor_row(b->m.y, row);
-    const float *onto =
-        b->m.onto ? read_piece(tensor_row(b->m.onto, row), o->from, o->n, buffer[0]) : NULL;
-    float *dx = write_piece(to, o->from, buffer[1]);
-    for (int64_t i = 0; i < o->n; i += W) {
-        const V g = v_load_to(o->dy + i, o->n - i) * v_load_to(o->w + i, o->n - i);
-        const V h = (v_load_to(o->x + i, o->n - i) - r->mean) * r->rstd;
-        const V v = r->rstd * (g - r->avg_g - h * r->avg_gh);
-        v_store_to(dx + i, o->n - i, onto ? v + v_load_to(onto + i, o->n - i) : v);
+    const Dx a = {o->dy, o->x, o->w, *r};
+    const Row to = tensor_row(b->m.y, row), from = b->m.onto ? tensor_row(b->m.onto, row) : to;
+    const void *onto = b->m.onto ? piece_at(from, o->from) : NULL;
+    _Alignas(64) float rest[2][SPAN];
+    int64_t i = 0;
+    if (piece_lies(to, F32) && piece_lies(from, F32))
+        i = write_pairs(F32, piece_at(to, o->from), onto, a, o->n);
+    if (piece_lies(to, BF16) && piece_lies(from, BF16))
+        i = write_pairs(BF16, piece_at(to, o->from), onto, a, o->n);
+    const int64_t at = o->from + i, left = o->n - i;
+    if (onto) load_piece(from, at, left, rest[1]);
+    for (int64_t j = 0; j < left; j += W) {
+        const V old = onto ? v_load_to(rest[1] + j, left - j) : v_set(0);
+        v_store_to(rest[0] + j, left - j, dx_of(&a, i + j, left - j, old));
     }
-    end_piece(to, o->from, o->n, dx);
+    store_piece(to, at, left, rest[0]);
 }
 
 static void back_tile(void *work, int64_t tile)
 {
     const Back *b = work;
     const int64_t end = least((tile + 1) * b->per_tile, b->rows);
-    float *dw = b->sums ? b->sums + 2 * tile * b->width : NULL, *db = dw ? dw + b->width : NULL;
+    float *const sums = b->sums ? b->sums + 2 * tile * b->width : NULL;
     Operands o;
     o.row = -1;
-    if (dw) memset(dw, 0, 2 * (size_t)b->width * sizeof *dw);
+    if (sums) memset(sums, 0, 2 * (size_t)b->width * sizeof *sums);
     for (int64_t row = tile * b->per_tile; row < end; row++) {
         RowNumbers r = {.mean = b->m.mean ? stat_get(b->m.mean, row) : 0,
                         .rstd = stat_get(b->m.rstd, row)};
-        if (b->m.y) row_averages(b, row, &o, &r);
-        for (int64_t from = 0; from < b->width; from += SPAN) {
+        row_terms(b, row, &o, sums, &r);
+        for (int64_t from = 0; b->m.y && from < b->width; from += SPAN) {
             read_span(b, row, from, &o);
-            if (dw) add_terms(&o, &r, dw + from, b->m.db ? db + from : NULL);
-            if (b->m.y) write_dx(b, row, &o, &r);
+            write_dx(b, row, &o, &r);
         }
     }
 }

@@ -17,64 +17,40 @@ static uint16_t bf16_of(float f)
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-static void load_bf16(const uint16_t *at, int64_t stride, int64_t n, float *x)
+void floats_of_bf16(const uint16_t *at, int64_t n, float *x)
 {
     int64_t i = 0;
-    for (; stride == 1 && i + W <= n; i += W) v_store(x + i, v_load_bf16(at + i));
-    for (; i < n; i++) x[i] = bf16_get(at[i * stride]);
+    for (; i + W <= n; i += W) v_store(x + i, v_load_bf16(at + i));
+    for (; i < n; i++) x[i] = bf16_get(at[i]);
 }
 
-static void store_bf16(uint16_t *at, int64_t stride, int64_t n, const float *x)
+void bf16_of_floats(uint16_t *at, int64_t n, const float *x)
 {
     int64_t i = 0;
-    for (; stride == 1 && i + W <= n; i += W) v_store_bf16(at + i, v_load(x + i));
-    for (; i < n; i++) at[i * stride] = bf16_of(x[i]);
+    for (; i + 2 * W <= n; i += 2 * W) v_store_bf16_pair(at + i, v_load(x + i), v_load(x + i + W));
+    for (; i < n; i++) at[i] = bf16_of(x[i]);
 }
 
-void load_piece(Row r, int64_t from, int64_t n, float *x)
+void load_steps(const char *at, DType dtype, int64_t stride, int64_t n, float *x)
 {
-    if (r.dtype == BF16) {
-        load_bf16((const uint16_t *)(void *)r.at + from * r.stride, r.stride, n, x);
-        return;
-    }
-    MUST(r.dtype == F32, "device cpu has f32 and bf16, not %s", dtype_name(r.dtype));
-    const float *at = (const float *)(void *)r.at + from * r.stride;
-    if (r.stride == 1)
-        memcpy(x, at, (size_t)n * sizeof *x);
+    const uint16_t *h = (const uint16_t *)(const void *)at;
+    const float *f = (const float *)(const void *)at;
+    MUST(dtype == F32 || dtype == BF16, "device cpu has f32 and bf16, not %s", dtype_name(dtype));
+    if (dtype == BF16)
+        for (int64_t i = 0; i < n; i++) x[i] = bf16_get(h[i * stride]);
     else
-        for (int64_t i = 0; i < n; i++) x[i] = at[i * r.stride];
+        for (int64_t i = 0; i < n; i++) x[i] = f[i * stride];
 }
 
-void store_piece(Row r, int64_t from, int64_t n, const float *x)
+void store_steps(char *at, DType dtype, int64_t stride, int64_t n, const float *x)
 {
-    if (r.dtype == BF16) {
-        store_bf16((uint16_t *)(void *)r.at + from * r.stride, r.stride, n, x);
-        return;
-    }
-    MUST(r.dtype == F32, "device cpu has f32 and bf16, not %s", dtype_name(r.dtype));
-    float *at = (float *)(void *)r.at + from * r.stride;
-    if (r.stride == 1)
-        memcpy(at, x, (size_t)n * sizeof *x);
+    uint16_t *h = (uint16_t *)(void *)at;
+    float *f = (float *)(void *)at;
+    MUST(dtype == F32 || dtype == BF16, "device cpu has f32 and bf16, not %s", dtype_name(dtype));
+    if (dtype == BF16)
+        for (int64_t i = 0; i < n; i++) h[i * stride] = bf16_of(x[i]);
     else
-        for (int64_t i = 0; i < n; i++) at[i * r.stride] = x[i];
-}
-
-void keep_piece(Row r, int64_t from, int64_t n, float keep, const float *g)
-{
-    if (keep == 0) { /* the old content may be NaN */
-        store_piece(r, from, n, g);
-        return;
-    }
-    float buffer[PIECE];
-    for (int64_t done = 0; done < n; done += PIECE) {
-        const int64_t part = least(n - done, PIECE);
-        const float *old = read_piece(r, from + done, part, buffer);
-        float *sum = write_piece(r, from + done, buffer);
-        for (int64_t i = 0; i < part; i += W)
-            v_store_to(sum + i, part - i,
-                       keep * v_load_to(old + i, part - i) + v_load_to(g + done + i, part - i));
-        end_piece(r, from + done, part, buffer);
-    }
+        for (int64_t i = 0; i < n; i++) f[i * stride] = x[i];
 }
 
 typedef struct {

@@ -30,18 +30,49 @@
 /* Elements of a piece; of a tile of streaming work, some 10 us of it. */
 enum { PIECE = 1024, TILE_WORK = 32768 };
 
-#define load_piece CPU_NAME(load_piece)
-#define store_piece CPU_NAME(store_piece)
-#define keep_piece CPU_NAME(keep_piece)
+#define floats_of_bf16 CPU_NAME(floats_of_bf16)
+#define bf16_of_floats CPU_NAME(bf16_of_floats)
+#define load_steps CPU_NAME(load_steps)
+#define store_steps CPU_NAME(store_steps)
 #define run_rows CPU_NAME(run_rows)
 
-/* n elements from the from-th on, as floats; f32 or bf16 with any stride. */
-void load_piece(Row r, int64_t from, int64_t n, float *x);
-void store_piece(Row r, int64_t from, int64_t n, const float *x);
-/* row = keep * row + g; keep == 0 reads nothing of the row. */
-void keep_piece(Row r, int64_t from, int64_t n, float keep, const float *g);
+/* n elements side by side, or `stride` apart. Not by Row: one that goes over the stack is read back wider
+ * than it was written, and such a read waits for all stores before it. */
+void floats_of_bf16(const uint16_t *at, int64_t n, float *x);
+void bf16_of_floats(uint16_t *at, int64_t n, const float *x);
+void load_steps(const char *at, DType dtype, int64_t stride, int64_t n, float *x);
+void store_steps(char *at, DType dtype, int64_t stride, int64_t n, const float *x);
 
-static inline bool piece_is_plain(Row r) { return r.dtype == F32 && r.stride == 1; }
+static inline bool piece_lies(Row r, DType type) { return r.dtype == type && r.stride == 1; }
+static inline bool piece_is_plain(Row r) { return piece_lies(r, F32); }
+
+static inline char *piece_at(Row r, int64_t from)
+{
+    return r.at + from * r.stride * (int64_t)dtype_bytes(r.dtype);
+}
+
+/* n elements from the from-th on, as floats; f32 or bf16 with any stride. */
+static inline void load_piece(Row r, int64_t from, int64_t n, float *x)
+{
+    const char *at = piece_at(r, from);
+    if (r.dtype == BF16 && r.stride == 1)
+        floats_of_bf16((const uint16_t *)(const void *)at, n, x);
+    else if (piece_is_plain(r))
+        memcpy(x, at, (size_t)n * sizeof *x);
+    else
+        load_steps(at, r.dtype, r.stride, n, x);
+}
+
+static inline void store_piece(Row r, int64_t from, int64_t n, const float *x)
+{
+    char *at = piece_at(r, from);
+    if (r.dtype == BF16 && r.stride == 1)
+        bf16_of_floats((uint16_t *)(void *)at, n, x);
+    else if (piece_is_plain(r))
+        memcpy(at, x, (size_t)n * sizeof *x);
+    else
+        store_steps(at, r.dtype, r.stride, n, x);
+}
 
 /* Where the elements are as floats: in the tensor, or copied to `buffer`. */
 static inline const float *read_piece(Row r, int64_t from, int64_t n, float *buffer)
@@ -62,11 +93,57 @@ static inline void end_piece(Row r, int64_t from, int64_t n, const float *buffer
     if (!piece_is_plain(r)) store_piece(r, from, n, buffer);
 }
 
+/* row = keep * row + g; keep == 0 reads nothing of the row. */
+static inline void keep_piece(Row r, int64_t from, int64_t n, float keep, const float *g)
+{
+    if (keep == 0) { /* the old content may be NaN */
+        store_piece(r, from, n, g);
+        return;
+    }
+    _Alignas(64) float buffer[PIECE];
+    for (int64_t done = 0; done < n; done += PIECE) {
+        const int64_t part = least(n - done, PIECE);
+        const float *old = read_piece(r, from + done, part, buffer);
+        float *sum = write_piece(r, from + done, buffer);
+        for (int64_t i = 0; i < part; i += W)
+            v_store_to(sum + i, part - i,
+                       keep * v_load_to(old + i, part - i) + v_load_to(g + done + i, part - i));
+        end_piece(r, from + done, part, buffer);
+    }
+}
+
+/* For a body that is written once and inlined for each type, with the type a constant. */
+#define EACH_TYPE static inline __attribute__((always_inline))
+
+/* Vectors of elements i .. of memory of that type. */
+EACH_TYPE V v_load_as(DType type, const void *at, int64_t i)
+{
+    return type == BF16 ? v_load_bf16((const uint16_t *)at + i) : v_load((const float *)at + i);
+}
+
+EACH_TYPE void v_store_pair_as(DType type, void *at, int64_t i, V a, V b)
+{
+    if (type == BF16) {
+        v_store_bf16_pair((uint16_t *)at + i, a, b);
+        return;
+    }
+    v_store((float *)at + i, a);
+    v_store((float *)at + i + W, b);
+}
+
 /* One element of a tensor of statistics: one per row, mostly. */
 static inline float stat_get(const Tensor *t, int64_t index)
 {
     if (t->dtype == F32 && t->ndim == 1) return ((const float *)t->data)[index * t->stride[0]];
     return (float)tensor_get(t, index);
+}
+
+static inline void stat_set(const Tensor *t, int64_t index, float x)
+{
+    if (t->dtype == F32 && t->ndim == 1)
+        ((float *)t->data)[index * t->stride[0]] = x;
+    else
+        tensor_set(t, index, (double)x);
 }
 
 /* Runs `row(work, i)` for i in [0, rows), so many rows a tile that it is worth a thread's while. */

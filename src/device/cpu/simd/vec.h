@@ -116,39 +116,88 @@ static inline V v_sqrt(V x)
 #endif
 }
 
-/* Halves folded on halves: the same order whatever the data. */
+/* Halves folded on halves: the same order whatever the data and the instructions. */
 static inline float v_sum(V v)
 {
-    float x[W];
-    v_store(x, v);
-    for (int half = W / 2; half > 0; half /= 2)
-        for (int i = 0; i < half; i++) x[i] += x[i + half];
-    return x[0];
+#if defined(__AVX2__)
+#if defined(__AVX512F__)
+    const __m256 e = (__m256)_mm512_extractf64x4_pd((__m512d)v, 1);
+    const __m256 eight = _mm512_castps512_ps256((__m512)v) + e;
+#else
+    const __m256 eight = (__m256)v;
+#endif
+    const __m128 four = _mm256_castps256_ps128(eight) + _mm256_extractf128_ps(eight, 1);
+    const __m128 two = four + _mm_movehl_ps(four, four);
+    return two[0] + two[1];
+#else
+    return (v[0] + v[2]) + (v[1] + v[3]);
+#endif
 }
 
+/* No lane of v may be NaN. */
 static inline float v_largest(V v)
 {
-    float x[W];
-    v_store(x, v);
-    for (int half = W / 2; half > 0; half /= 2)
-        for (int i = 0; i < half; i++) x[i] = x[i + half] > x[i] ? x[i + half] : x[i];
-    return x[0];
+#if defined(__AVX2__)
+#if defined(__AVX512F__)
+    const __m256 e = (__m256)_mm512_extractf64x4_pd((__m512d)v, 1);
+    const __m256 eight = _mm256_max_ps(_mm512_castps512_ps256((__m512)v), e);
+#else
+    const __m256 eight = (__m256)v;
+#endif
+    const __m128 half = _mm256_extractf128_ps(eight, 1);
+    const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), half);
+    const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+    return two[0] > two[1] ? two[0] : two[1];
+#else
+    const float a = v[0] > v[2] ? v[0] : v[2], b = v[1] > v[3] ? v[1] : v[3];
+    return a > b ? a : b;
+#endif
 }
 
 static inline V v_load_bf16(const uint16_t *p)
 {
+#if defined(__AVX512F__) /* compilers make four instructions of the two */
+    const __m256i h = _mm256_loadu_si256((const __m256i *)(const void *)p);
+    return (V)_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16);
+#else
     VH h;
     memcpy(&h, p, sizeof h);
     return (V)(__builtin_convertvector(h, VU) << 16);
+#endif
 }
 
-/* To nearest, ties to even; a NaN stays one. */
+/* A bf16 in the upper half of each lane: to nearest, ties to even; a NaN stays one. */
+static inline VU v_round_bf16(V v)
+{
+    const VU bits = (VU)v, up = (bits >> 16 & 1) + 0x7fff, quiet = bits | 0x400000;
+#if defined(__AVX512F__)
+    const __mmask16 number = _mm512_cmp_ps_mask((__m512)v, (__m512)v, _CMP_ORD_Q);
+    return (VU)_mm512_mask_add_epi32((__m512i)quiet, number, (__m512i)bits, (__m512i)up);
+#else
+    const VU nan = (VU)(v != v);
+    return (nan & quiet) | (~nan & (bits + up));
+#endif
+}
+
 static inline void v_store_bf16(uint16_t *p, V v)
 {
-    const VU bits = (VU)v, nan = (VU)(v != v);
-    const VU rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-    const VH h = __builtin_convertvector((nan & (bits >> 16 | 0x40)) | (~nan & rounded), VH);
+    const VH h = __builtin_convertvector(v_round_bf16(v) >> 16, VH);
     memcpy(p, &h, sizeof h);
+}
+
+/* Two vectors side by side. */
+static inline void v_store_bf16_pair(uint16_t *p, V a, V b)
+{
+#if defined(__AVX512BW__) /* upper halves of both by one instruction */
+    static const uint16_t upper[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21,
+                                       23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43,
+                                       45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
+    const __m512i pick = _mm512_loadu_si512(upper), low = (__m512i)v_round_bf16(a);
+    _mm512_storeu_si512(p, _mm512_permutex2var_epi16(low, pick, (__m512i)v_round_bf16(b)));
+#else
+    v_store_bf16(p, a);
+    v_store_bf16(p + W, b);
+#endif
 }
 
 #endif

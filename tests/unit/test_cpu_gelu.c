@@ -1,0 +1,117 @@
+/* gelu and its gradient on each instruction set, value by value: relative errors are under what
+ * device/cpu/simd/pointwise.c says; what lies far out, and NaN.
+ *
+ * With x s = gelu(x), s = 1 / (1 + exp(-2u)): an error of 2u, a few units of 2^-24 of it, is one of s. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "device/cpu/cpu.h"
+
+enum { COUNT = 1 << 15, BATCHES = 8 };
+
+typedef struct {
+    float x[COUNT], y[COUNT], dx[COUNT];
+} Values;
+
+static Tensor list_of(float *x)
+{
+    return (Tensor){.data = x, .dtype = F32, .ndim = 1, .n = {COUNT}, .stride = {1}};
+}
+
+/* Both kernels; the gradient for dy = 1. */
+static void gelu_of(CpuSimd simd, Values *v)
+{
+    const Call y = {.in = {list_of(v->x)}, .n_in = 1, .out = {list_of(v->y)}, .n_out = 1};
+    const Call dx = {
+        .in = {list_of(v->dx), list_of(v->x)}, .n_in = 2, .out = {list_of(v->dx)}, .n_out = 1};
+    for (int i = 0; i < COUNT; i++) v->dx[i] = 1;
+    assert_int_equal(device_cpu_simd(simd)->kernel[KERNEL_gelu](&y), OK);
+    assert_int_equal(device_cpu_simd(simd)->kernel[KERNEL_gelu_dx](&dx), OK);
+}
+
+/* Floats of both signs, evenly over their bits from 2^-30 to 9.9, each batch from another start. */
+static void fill_batch(float *x, uint32_t batch)
+{
+    const uint32_t from = 0x30800000u, to = 0x411e6666u;
+    for (uint32_t i = 0; i < COUNT; i++) {
+        const uint32_t bits = from + (i / 2 * BATCHES + batch) * 9371u % (to - from);
+        memcpy(&x[i], &bits, sizeof bits);
+        if (i % 2) x[i] = -x[i];
+    }
+}
+
+/* A rounding is at most a unit, 2^-24 of its value. Of 2u there are five, with the constants', and s has
+ * them as often as 2u is large; the power, the sum and the quotient add four more. The gradient has
+ * its slope, e s and the products besides: ten. */
+static double units(double two_u) { return 5 * fabs(two_u) + 4; }
+enum { MORE_OF_DX = 10 };
+
+static double check(CpuSimd simd, const Values *v, int i)
+{
+    const double x = (double)v->x[i], a = sqrt(2 / acos(-1.0)), b = 0.044715;
+    const double two_u = 2 * a * (x + b * x * x * x), s = 1 / (1 + exp(-two_u));
+    const double bend = x * s / (1 + exp(two_u)) * 2 * a * (1 + 3 * b * x * x);
+    const double wrong = fabs((double)v->y[i] - x * s) / fabs(x * s);
+    const double wrong_dx = fabs((double)v->dx[i] - (s + bend)) / (s + fabs(bend));
+    const double unit = ldexp(1, -24);
+    if (!(wrong <= units(two_u) * unit))
+        fail_msg("instruction set %d: gelu(%.9g) = %.9g, not %.9g: %g units of %g", (int)simd, x,
+                 (double)v->y[i], x * s, wrong / unit, units(two_u));
+    if (!(wrong_dx <= (units(two_u) + MORE_OF_DX) * unit))
+        fail_msg("instruction set %d: gelu'(%.9g) = %.9g, not %.9g: %g units of %g", (int)simd, x,
+                 (double)v->dx[i], s + bend, wrong_dx / unit, units(two_u) + MORE_OF_DX);
+    return fmax(wrong / units(two_u), wrong_dx / (units(two_u) + MORE_OF_DX)) / unit;
+}
+
+static void errors_are_bounded(void **state)
+{
+    static Values v;
+    (void)state;
+    for (CpuSimd simd = CPU_BASE; simd < N_CPU_SIMD; simd++) {
+        double worst = 0;
+        if (!cpu_has(simd)) continue;
+        for (uint32_t batch = 0; batch < BATCHES; batch++) {
+            fill_batch(v.x, batch);
+            gelu_of(simd, &v);
+            for (int i = 0; i < COUNT; i++) worst = fmax(worst, check(simd, &v, i));
+        }
+        printf("instruction set %d: error up to %.2f of its bound\n", (int)simd, worst);
+    }
+}
+
+/* Infinite values of x do not make NaN: far on the left there is nothing, on the right x. */
+static void far_out(void **state)
+{
+    static Values v;
+    const float given[] = {-9.95f, -40, -1e13f, -3e38f, -INFINITY, 9.95f, 40, 3e38f, INFINITY, NAN};
+    const int n = sizeof given / sizeof *given;
+    (void)state;
+    for (CpuSimd simd = CPU_BASE; simd < N_CPU_SIMD; simd++) {
+        if (!cpu_has(simd)) continue;
+        for (int i = 0; i < COUNT; i++) v.x[i] = given[i % n];
+        gelu_of(simd, &v);
+        for (int i = 0; i < COUNT; i++) {
+            const float x = v.x[i], y = v.y[i], dx = v.dx[i];
+            if (x < 0) assert_true(fabsf(y) < 1e-34f && fabsf(dx) < 1e-34f);
+            if (x > 0) assert_true(y == x && dx == 1);
+            if (isnan(x)) assert_true(isnan(y) && isnan(dx));
+        }
+    }
+}
+
+int main(void)
+{
+    const Device *cpu;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(errors_are_bounded),
+        cmocka_unit_test(far_out),
+    };
+    if (device_cpu_open(NULL, &cpu) != OK) return 1;
+    return cmocka_run_group_tests_name("cpu_gelu", tests, NULL, NULL);
+}
