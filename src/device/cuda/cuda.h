@@ -74,7 +74,7 @@ Err cuda_gemm_start(const Call *call);
 /* pointwise.cu: the outputs of a call become 0. */
 Err cuda_zero(const Call *call);
 
-/* lists.cu */
+/* lists.cu, squares.cu, update.cu */
 Err cuda_squares_open(DeviceContext *c, const SquaresPiece *piece, int n, DeviceList **out);
 Err cuda_squares_run(DeviceQueue *q, const DeviceList *l);
 Err cuda_update_open(DeviceContext *c, const UpdatePiece *piece, int n, DeviceList **out);

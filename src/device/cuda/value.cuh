@@ -1,4 +1,4 @@
-/* value.cuh -- elements of f32 and bf16 as floats, one or eight at a time, and sums over threads.
+/* value.cuh -- elements of f32 and bf16 as floats, one, four or eight at a time, and sums over threads.
  *
  * A Piece is what was loaded, as it lies in memory; `piece_floats` makes floats of it. Kernels load
  * all their pieces before they look into the first, so that the loads are in flight together. */
@@ -25,7 +25,7 @@ static __device__ inline uint32_t bf16_pair(float low, float high)
     return *(const uint32_t *)&pair;
 }
 
-/* Elements [at, at + W) of the row-major storage; W of 8 are aligned. */
+/* Elements [at, at + W) of the row-major storage; W of 4 and 8 are aligned. */
 template <int W>
 static __device__ inline Piece<W> piece_load(const void *base, DType dtype, int64_t at)
 {
@@ -34,10 +34,15 @@ static __device__ inline Piece<W> piece_load(const void *base, DType dtype, int6
         p.word[0] = dtype == BF16 ? ((const uint16_t *)base)[at] : ((const uint32_t *)base)[at];
         return p;
     }
+    if (W == 4 && dtype == BF16) {
+        const uint2 a = *(const uint2 *)((const char *)base + 2 * at);
+        p.word[0] = a.x, p.word[1 % W] = a.y;
+        return p;
+    }
     const uint4 *from = (const uint4 *)((const char *)base + (dtype == BF16 ? 2 * at : 4 * at));
     const uint4 a = from[0];
     p.word[0] = a.x, p.word[1 % W] = a.y, p.word[2 % W] = a.z, p.word[3 % W] = a.w;
-    if (dtype == F32) {
+    if (W == 8 && dtype == F32) {
         const uint4 b = from[1];
         p.word[4 % W] = b.x, p.word[5 % W] = b.y, p.word[6 % W] = b.z, p.word[7 % W] = b.w;
     }
@@ -71,14 +76,17 @@ static __device__ inline void piece_store(void *base, DType dtype, int64_t at, c
             ((float *)base)[at] = x[0];
         return;
     }
-    if (dtype == BF16) {
+    if (W == 4 && dtype == BF16) {
+        *(uint2 *)((char *)base + 2 * at) =
+            make_uint2(bf16_pair(x[0], x[1 % W]), bf16_pair(x[2 % W], x[3 % W]));
+    } else if (dtype == BF16) {
         *(uint4 *)((char *)base + 2 * at) =
             make_uint4(bf16_pair(x[0], x[1 % W]), bf16_pair(x[2 % W], x[3 % W]),
                        bf16_pair(x[4 % W], x[5 % W]), bf16_pair(x[6 % W], x[7 % W]));
     } else {
         float4 *to = (float4 *)((char *)base + 4 * at);
         to[0] = make_float4(x[0], x[1 % W], x[2 % W], x[3 % W]);
-        to[1] = make_float4(x[4 % W], x[5 % W], x[6 % W], x[7 % W]);
+        if (W == 8) to[1] = make_float4(x[4 % W], x[5 % W], x[6 % W], x[7 % W]);
     }
 }
 
