@@ -4,15 +4,20 @@
  * time for one shape lasts: a job has some fifteen, and must not wait for them. An algorithm that is
  * far behind after one run is not run again.
  *
- * A card that works gets warm and lowers its clock, and not by the same factor for all: who comes later
- * looks slower. So the fastest few run once more, by turns, and the least sum wins. */
+ * A card at work lowers its clock to stay within its power, so who comes later looks slower. So the
+ * fastest few run once more, by turns; and of large products, those that are still close each run for
+ * a while alone, until the clock is what their own power makes it: in a step, who needs less power is
+ * faster. */
 #define _POSIX_C_SOURCE 199309L
 #include "device/cuda/choices.h"
 
 #include <time.h>
 
-enum { REPEATS = 2, FEW = 8, BUDGET_MS = 90 };
-enum { FINALISTS = 6, LEAST_ROUNDS = 3, MOST_ROUNDS = 12, FINAL_MS = 60 };
+enum { REPEATS = 2, FEW = 8, BUDGET_MS = 90, FORMS_MS = 400 };
+enum { FINALISTS = 6, LEAST_ROUNDS = 3, MOST_ROUNDS = 12, ROUNDS_MS = 40 };
+enum { SETTLE_MS = 30, ALONE_MS = 40 };
+#define LARGE_MS 0.40f /* products that take a share of a step worth the while */
+#define CLOSE 1.05f    /* to the best of the rounds */
 #define HOPELESS 1.15f /* so much behind the best, after one run */
 #define NEVER 1e30f
 
@@ -87,28 +92,62 @@ static int finalists(const Race *r, const Field *f, int out[FINALISTS])
     return n;
 }
 
-static int final_rounds(Race *r, const Field *f)
+/* Milliseconds of the finalists, as means over rounds. */
+static void run_rounds(Race *r, const Field *f, const int *entry, int n, float *ms)
 {
-    const double until = now_ms() + FINAL_MS;
-    float sum[FINALISTS] = {0};
-    int entry[FINALISTS], best = 0;
-    const int n = finalists(r, f, entry);
-    for (int round = 0; round < MOST_ROUNDS && n > 1; round++) {
-        if (round >= LEAST_ROUNDS && now_ms() > until) break;
+    const double until = now_ms() + ROUNDS_MS;
+    int rounds = 0;
+    for (int i = 0; i < n; i++) ms[i] = 0;
+    for (; rounds < LEAST_ROUNDS || (rounds < MOST_ROUNDS && now_ms() < until); rounds++)
         for (int i = 0; i < n; i++) {
             r->c->algo = f->algo[entry[i]];
-            sum[i] += time_once(r, false);
+            ms[i] += time_once(r, false);
         }
+    for (int i = 0; i < n; i++) ms[i] /= (float)rounds;
+}
+
+/* Milliseconds of one run among many; `guess` of them says how many. */
+static float time_alone(const Race *r, float guess)
+{
+    const int settle = (int)(SETTLE_MS / guess), runs = (int)(ALONE_MS / guess) + 1;
+    float ms = NEVER;
+    for (int i = 0; i < settle + runs; i++) {
+        if (i == settle) (void)cudaEventRecord(r->event[0], r->q->stream);
+        if (choice_run(r->q, r->c, &r->with) != OK) return NEVER;
     }
+    (void)cudaEventRecord(r->event[1], r->q->stream);
+    if (cudaEventSynchronize(r->event[1]) != cudaSuccess) return NEVER;
+    (void)cudaEventElapsedTime(&ms, r->event[0], r->event[1]);
+    return ms / (float)runs;
+}
+
+static int least_of(const float *ms, int n)
+{
+    int best = 0;
     for (int i = 1; i < n; i++)
-        if (sum[i] < sum[best]) best = i;
-    return n ? entry[best] : r->best;
+        if (ms[i] < ms[best]) best = i;
+    return best;
+}
+
+static int last_of(Race *r, const Field *f)
+{
+    float ms[FINALISTS];
+    int entry[FINALISTS];
+    const int n = finalists(r, f, entry);
+    if (n < 2) return n ? entry[0] : r->best;
+    run_rounds(r, f, entry, n, ms);
+    const float least = ms[least_of(ms, n)];
+    for (int i = 0; i < n && least > LARGE_MS; i++) {
+        r->c->algo = f->algo[entry[i]];
+        ms[i] = ms[i] < least * CLOSE ? time_alone(r, ms[i]) : NEVER;
+    }
+    return entry[least_of(ms, n)];
 }
 
 static void race(Race *r, Field *f)
 {
     r->least = NEVER;
-    r->until = now_ms() + BUDGET_MS;
+    r->until = now_ms() + (r->c->shape.point ? FORMS_MS : BUDGET_MS);
     run_field(r, f);
     if (r->c->shape.point) field_forms(r->q, r->c, f);
     run_field(r, f);
@@ -116,7 +155,7 @@ static void race(Race *r, Field *f)
     run_field(r, f);
     if (now_ms() < r->until) field_variants(r->q, r->c, &f->algo[r->best], f);
     run_field(r, f);
-    r->c->algo = f->algo[final_rounds(r, f)];
+    r->c->algo = f->algo[last_of(r, f)];
 }
 
 /* What is kept in d must not be added to over and over: it is timed on a copy's worth of other
