@@ -3,6 +3,7 @@
 #
 #     tests/cuda/run.sh [-C] [TEST ...]     in build/cuda-tests; -C: each under compute-sanitizer too
 #
+# peer_errors.c beside this is no test: it writes what peer_errors.py compares with PyTorch.
 # For machines that have a GPU and no cmocka, jansson or CMake. Exit status: 0 all passed, 77 skipped.
 set -euo pipefail
 cd "$(dirname "$0")/../.."

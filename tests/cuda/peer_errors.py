@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+"""Errors of Sheaf's kernels in bf16 beside PyTorch's, on the same inputs, against the formula in f64.
+
+    tests/cuda/run.sh tests/cuda/peer_errors.c
+    python3 tests/cuda/peer_errors.py build/cuda-tests/peer
+
+Relative norms of the errors. Exit status 1 where ours is over 1e-2, or over PyTorch's by more than 5%
+of it: the norms of errors that are rounded the same way differ by less, and where both are f32 sums, 1e-6."""
+import os
+import sys
+
+import torch
+import torch.nn.functional as F
+
+TYPES = {"bf16": (torch.bfloat16, 2), "f32": (torch.float32, 4), "i32": (torch.int32, 4)}
+
+
+def load(path):
+    tensors, data, at = {}, open(path, "rb").read(), 0
+    while at < len(data):
+        end = data.index(b"\n", at)
+        name, kind, *dims = data[at:end].decode().split()
+        dims = [int(d) for d in dims]
+        dtype, width = TYPES[kind]
+        count = 1
+        for d in dims:
+            count *= d
+        at = end + 1 + count * width
+        tensors[name] = torch.frombuffer(bytearray(data[end + 1 : at]), dtype=dtype).reshape(dims)
+    return tensors
+
+
+def gradients(f, inputs, dy):
+    leaves = [x.detach().requires_grad_() for x in inputs]
+    return torch.autograd.grad(f(*leaves), leaves, dy)
+
+
+def gelu(x):
+    return F.gelu(x, approximate="tanh")
+
+
+def swiglu(gate, up):
+    return F.silu(gate) * up
+
+
+def attend(q, k, v):
+    turned = [x.transpose(0, 1)[None] for x in (q, k, v)]
+    return F.scaled_dot_product_attention(*turned, is_causal=True, scale=0.125)[0].transpose(0, 1)
+
+
+def token_loss(t, wide):
+    logits = t("in0").detach().requires_grad_()
+    loss = F.cross_entropy(logits, t("in1").long(), reduction="sum")
+    return [torch.autograd.grad(loss, logits)[0], loss.detach().reshape(1)]
+
+
+def embedding_dw(t, wide):
+    table = torch.zeros(1000, t("in0").shape[1], dtype=t("in0").dtype, device="cuda", requires_grad=True)
+    out = F.embedding(t("in1").long(), table)
+    return [torch.autograd.grad(out, table, t("in0"))[0]]
+
+
+def layernorm(x, w, b):
+    return F.layer_norm(x, (x.shape[1],), w, b, 1e-5)
+
+
+def rmsnorm(x, w):
+    return F.rms_norm(x, (x.shape[1],), w, 1e-5)
+
+
+# What PyTorch makes of the inputs, in the order of our outputs; None: not compared.
+OPS = {
+    "linear": lambda t, wide: [F.linear(t("in0"), t("in1"), t("in2"))],
+    "linear_dx": lambda t, wide: [t("in0") @ t("in1")],
+    "linear_dw": lambda t, wide: [t("in0").T @ t("in1")],
+    "linear_add": lambda t, wide: [t("in2") + F.linear(t("in0"), t("in1"), t("in3"))],
+    "linear_gelu": lambda t, wide: [gelu(F.linear(t("in0"), t("in1"), t("in2"))), F.linear(t("in0"), t("in1"), t("in2"))],
+    "linear_dgelu": lambda t, wide: gradients(gelu, [t("in2")], t("in0") @ t("in1")),
+    "bias_dw": lambda t, wide: [t("in0").sum(0)],
+    "layernorm": lambda t, wide: [layernorm(t("in0"), t("in1"), t("in2")), None, None],
+    "layernorm_back": lambda t, wide: gradients(layernorm, [t("in1"), t("in2"), torch.zeros_like(t("in2"))], t("in0")),
+    "rmsnorm": lambda t, wide: [rmsnorm(t("in0"), t("in1")), None],
+    "rmsnorm_back": lambda t, wide: gradients(rmsnorm, [t("in1"), t("in2")], t("in0")),
+    "gelu": lambda t, wide: [gelu(t("in0"))],
+    "gelu_dx": lambda t, wide: gradients(gelu, [t("in1")], t("in0")),
+    "swiglu": lambda t, wide: [swiglu(t("in0"), t("in1"))],
+    "swiglu_dx": lambda t, wide: gradients(swiglu, [t("in1"), t("in2")], t("in0")),
+    "token_loss_dx": token_loss,
+    "embedding_dw": embedding_dw,
+    "attention": lambda t, wide: [attend(t("in0"), t("in1"), t("in2")), None],
+    "attention_dx": lambda t, wide: gradients(attend, [t("in0"), t("in1"), t("in2")], t("in4")),
+}
+OPS["attention_own"] = OPS["attention"]
+OPS["attention_own_dx"] = OPS["attention_dx"]
+
+
+def results(op, tensors, wide):
+    def get(name):
+        x = tensors[name].cuda()
+        return x.double() if wide and x.is_floating_point() else x
+
+    return OPS[op](get, wide)
+
+
+def distance(x, exact):
+    return ((x.double() - exact).norm() / exact.norm()).item()
+
+
+def main(folder):
+    bad = 0
+    print(f"PyTorch {torch.__version__}\n{'':18} {'Sheaf':>10} {'PyTorch':>10}")
+    for op in OPS:
+        tensors = load(os.path.join(folder, op + ".call"))
+        exact, theirs = results(op, tensors, True), results(op, tensors, False)
+        for i, want in enumerate(exact):
+            if want is None:
+                continue
+            ours, peer = distance(tensors[f"out{i}"].cuda(), want), distance(theirs[i], want)
+            worse = ours > 1e-2 or ours > 1.05 * peer + 1e-6
+            bad += worse
+            print(f"{op + (f' {i}' if len(exact) > 1 else ''):18} {ours:10.2e} {peer:10.2e}{'   WORSE' if worse else ''}")
+    print("none is worse" if not bad else f"{bad} are worse")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
