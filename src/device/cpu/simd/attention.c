@@ -1,8 +1,9 @@
 /* attention.c -- o = softmax(scale q k') v over the keys each row sees, tile by tile.
  *
- * A row carries (max, sum, o) over the tiles: exp(s - max) summed, and o weighted alike. When a
- * tile raises the max, what was summed shrinks by exp(old - new). At the end o /= sum and
- * lse = max + log(sum). Of a few queries alone: attention_few.c. */
+ * Scores are in units of log 2, so that weights are powers of 2. A row carries (max, sum, o) over the
+ * tiles: 2^(s - max) summed, and o weighted alike. When a tile raises the max, what was summed shrinks
+ * by 2^(old - new). At the end o /= sum and lse = log 2 (max + log2(sum)). Of a few queries alone:
+ * attention_few.c. */
 #include "device/cpu/simd/attention.h"
 
 /* Two blocks of queries share the panels of keys and values: rows of a head lie pages apart, and
@@ -24,24 +25,40 @@ typedef struct {
     Side side[BLOCKS];
 } State;
 
-/* Scores to weights exp(s - max), W queries at a time; what the rows hold goes to the new max. */
-static void weigh(Side *st, Scores s)
+static V lanes_max(const Scores *s, int lane, Hull hull, V max)
+{
+    V odd = max;
+    for (int j = hull.from; j < hull.to; j += 2) {
+        max = v_max(max, v_load(&s->at[j][lane]));
+        odd = v_max(odd, v_load(&s->at[j + 1][lane]));
+    }
+    return v_max(max, odd);
+}
+
+/* The weights 2^(s - base) of W lanes; their sum. */
+static V lanes_weigh(Scores *s, int lane, Hull hull, V base)
+{
+    V sum = {0};
+    for (int j = hull.from; j < hull.to; j++) {
+        const V p = v_exp2(v_load(&s->at[j][lane]) - base);
+        v_store(&s->at[j][lane], p);
+        sum += p;
+    }
+    return sum;
+}
+
+/* Scores to weights, W queries at a time; what the rows hold goes to the new max. */
+static void weigh(Way way, Side *st, const Bounds *queries, Scores *s)
 {
     for (int i = 0; i < SPAN; i += W) {
-        const V old = v_load(st->max + i);
-        V max = old, sum = v_load(st->sum + i);
-        for (int j = 0; j < SPAN; j++) max = v_max(max, v_load(&s[j][i]));
-        /* A row that has seen nothing yet has weights exp(-inf - 0) = 0. */
+        const Hull hull = lanes_hull(queries, i);
+        const V old = v_load(st->max + i), max = lanes_max(s, i, hull, old);
+        /* A row that has seen nothing yet has weights 2^(-inf - 0) = 0. */
         const V base = v_pick(max == v_set(-HUGE_VALF), v_set(0), max);
-        const V shrink = v_exp(old - base);
-        sum *= shrink;
-        for (int j = 0; j < SPAN; j++) {
-            const V p = v_exp(v_load(&s[j][i]) - base);
-            v_store(&s[j][i], p);
-            sum += p;
-        }
+        const V shrink = v_exp2(old - base);
+        const V sum = way.words ? words_weigh(s, i, hull, base) : lanes_weigh(s, i, hull, base);
         v_store(st->max + i, max);
-        v_store(st->sum + i, sum);
+        v_store(st->sum + i, v_load(st->sum + i) * shrink + sum);
         v_store(st->shrink + i, shrink);
     }
 }
@@ -66,7 +83,7 @@ static void store_rows(const Call *call, Side *st, int64_t head)
         for (int64_t c = 0; c < step; c += W) v_store(row + c, factor * v_load(row + c));
         row_write(head_row(o, st->queries.at + i, head), channels, row);
         tensor_set(lse, (st->queries.at + i) * o->n[1] + head,
-                   (double)st->max[i] + log((double)st->sum[i]));
+                   (double)st->max[i] / LOG2_E + log((double)st->sum[i]));
     }
 }
 
@@ -75,7 +92,7 @@ static void side_open(const Call *call, Block queries, int64_t head, State *all,
     const Tensor *q = &call->in[0];
     st->queries = queries;
     panel_load(all->way, q, queries, head, &all->k);
-    panel_turn(all->way, &all->k, (float)call->attr.attention.scale, &st->turned);
+    panel_turn(all->way, &all->k, (float)(LOG2_E * call->attr.attention.scale), &st->turned);
     ranges_load(&call->in[3], call->attr.attention.key_at, key_count(call), queries, &st->ranges);
     panel_fetch(&call->out[0], queries, head);
     panel_clear(&st->o, q->n[2]);
@@ -89,11 +106,11 @@ static void side_add(Block keys, Sight sight, State *st, Side *side)
 {
     Reach reach;
     reach_of(&side->ranges, keys, sight, &reach);
-    score(st->way, &st->k, &side->turned, &reach.keys, st->s);
-    if (sight == SEEN_BY_SOME) hide_from_lanes(&side->ranges, keys, -HUGE_VALF, st->s);
-    weigh(side, st->s);
+    score(st->way, &st->k, &side->turned, &reach.keys, &st->s);
+    if (sight == SEEN_BY_SOME) hide_from_lanes(&side->ranges, keys, &reach.queries, &st->s);
+    weigh(st->way, side, &reach.queries, &st->s);
     shrink_rows(side, padded(st->way.channels));
-    gather(st->way, st->s, &st->v, &reach.queries, side->o.at);
+    gather(st->way, &st->s, &st->v, &reach.queries, side->o.at);
 }
 
 /* One block of keys for all sides that see it. */
@@ -107,6 +124,7 @@ static void keys_add(const Call *call, Block keys, int64_t source, State *st)
         if (sight == SEEN_BY_NONE) continue;
         if (!k_here) panel_load(st->way, k, keys, source, &st->k);
         if (!v_here) panel_load(st->way, v, keys, source, &st->v);
+        if (!v_here) panel_pair(st->way, &st->v);
         const Block next = block_of(k->n[0], keys.at / SPAN + 1);
         if (!k_here) panel_fetch(k, next, source);
         if (!v_here) panel_fetch(v, next, source);
@@ -124,14 +142,17 @@ static void attention_tile(void *work, int64_t tile)
     /* One head after another: keys stay near. */
     const int64_t blocks = blocks_of(q->n[0], BLOCKS * SPAN), head = tile / blocks;
     const int64_t n_keys = key_count(call), source = n_keys > 0 ? key_head(call, head) : 0;
+    int64_t from = n_keys, to = 0;
     State st;
     st.way = way_of(call, NULL);
     for (int i = 0; i < BLOCKS; i++) {
         Block queries = block_of(q->n[0], tile % blocks * BLOCKS + i);
         if (queries.n < 0) queries = (Block){q->n[0], 0};
         side_open(call, queries, head, &st, &st.side[i]);
+        from = least(from, st.side[i].ranges.from);
+        to = most(to, st.side[i].ranges.to);
     }
-    for (int64_t b = 0; b < blocks_of(n_keys, SPAN); b++)
+    for (int64_t b = from / SPAN; b < blocks_of(to, SPAN); b++)
         keys_add(call, block_of(n_keys, b), source, &st);
     for (int i = 0; i < BLOCKS; i++) store_rows(call, &st.side[i], head);
 }

@@ -14,7 +14,8 @@
  *     sum [owner, c]       += s' [owner, other]  rows [other, c]
  *
  * Products of bf16 are by words, where the CPU's unit for them is UNIT_DOT: a word is two bf16 that are
- * neighbours in the sum, and weights are rounded to bf16 (attention_words.c). Else all is f32.
+ * neighbours in the sum, and weights are rounded to bf16 as they are made (attention_words.c). Else
+ * all is f32.
  *
  * Of a tile that not all see whole, groups of MICRO_ROWS tokens multiply what is within their bounds.
  *
@@ -29,6 +30,10 @@
 
 enum { SPAN = 64, CHANNELS = 256 }; /* tokens of a block; channels of a head at most */
 
+enum { USUAL = 64 }; /* channels of heads that products are compiled for */
+
+#define LOG2_E 1.4426950408889634
+
 typedef struct {
     int64_t at, n;
 } Block;
@@ -41,6 +46,8 @@ static inline Block block_of(int64_t n, int64_t index)
 /* Which keys, of all s, each query of a block sees: [lo, hi) twice; none past the block's end. */
 typedef struct {
     int32_t lo[2][SPAN], hi[2][SPAN];
+    int32_t from, to;         /* no query sees a key outside */
+    int32_t all_from, all_to; /* every query sees the keys inside */
 } Ranges;
 
 typedef enum { SEEN_BY_NONE, SEEN_BY_SOME, SEEN_BY_ALL } Sight;
@@ -83,7 +90,14 @@ typedef struct {
     bool words;
 } Way;
 
-typedef float Scores[SPAN][SPAN]; /* [other][owner] */
+/* Scores [other][owner], and in their place the weights: as f32, or as words of two others. */
+typedef struct {
+    union {
+        float at[SPAN][SPAN];
+        uint32_t pairs[SPAN / 2][SPAN]; /* lies on rows that are read already when it is written */
+    };
+    uint32_t halves[SPAN][SPAN / 2]; /* the same weights as words of two owners, for spread */
+} Scores;
 
 /* A block of a head's tokens, and sums for them: [SPAN][padded channels], or NULL. */
 typedef struct {
@@ -93,20 +107,24 @@ typedef struct {
 } Rows;
 
 #define ranges_load CPU_NAME(ranges_load)
+#define ranges_bound CPU_NAME(ranges_bound)
 #define ranges_sight CPU_NAME(ranges_sight)
 #define reach_of CPU_NAME(reach_of)
 #define way_of CPU_NAME(way_of)
 #define words_load CPU_NAME(words_load)
+#define words_pair CPU_NAME(words_pair)
 #define words_score CPU_NAME(words_score)
+#define words_weigh CPU_NAME(words_weigh)
+#define words_round CPU_NAME(words_round)
 #define words_gather CPU_NAME(words_gather)
 #define words_spread CPU_NAME(words_spread)
 #define words_row CPU_NAME(words_row)
 #define panel_load CPU_NAME(panel_load)
+#define panel_pair CPU_NAME(panel_pair)
 #define panel_turn CPU_NAME(panel_turn)
 #define turn_square CPU_NAME(turn_square)
 #define panel_fetch CPU_NAME(panel_fetch)
 #define hide_from_lanes CPU_NAME(hide_from_lanes)
-#define hide_lanes CPU_NAME(hide_lanes)
 #define add_wild_rows CPU_NAME(add_wild_rows)
 #define attention_is_few CPU_NAME(attention_is_few)
 #define attention_few CPU_NAME(attention_few)
@@ -116,6 +134,8 @@ bool attention_is_few(const Call *call);
 void attention_few(const Call *call);
 
 void ranges_load(const Tensor *ranges, int64_t key_at, int64_t keys, Block queries, Ranges *r);
+/* The bounds, from the ranges of so many queries. */
+void ranges_bound(Ranges *r, int64_t queries);
 Sight ranges_sight(const Ranges *r, int64_t queries, Block keys);
 /* What tokens of a tile can see of each other. */
 void reach_of(const Ranges *r, Block keys, Sight sight, Reach *out);
@@ -125,8 +145,9 @@ Way way_of(const Call *call, const Tensor *dout);
 
 static inline int64_t padded(int64_t channels) { return pad_to(channels, MICRO_COLUMNS); }
 
-/* One head of a block of x[t,h,c]. */
+/* One head of a block of x[t,h,c], as rows; by words as pairs too, before sums are made of it. */
 void panel_load(Way way, const Tensor *x, Block block, int64_t head, Panel *p);
+void panel_pair(Way way, Panel *p);
 /* Asks for what is read or written soon: a head's rows lie pages apart, and no CPU guesses that. Half
  * of the time of a tile was waiting without it. */
 void panel_fetch(const Tensor *x, Block block, int64_t head);
@@ -147,22 +168,73 @@ static inline void panel_scale(float *at, int64_t channels, float factor)
     for (int64_t i = 0; i < n; i += W) v_store(at + i, factor * v_load(at + i));
 }
 
-/* `instead` for pairs that are not seen; lanes are queries, lanes are keys. */
-void hide_from_lanes(const Ranges *r, Block keys, float instead, Scores s);
-void hide_lanes(const Ranges *r, Block keys, float instead, Scores s);
+static inline VI vi_load(const int32_t *p)
+{
+    VI v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+/* Numbers of W keys. */
+static inline VI keys_from(int64_t at)
+{
+    VI v = vi_set((int32_t)at);
+    for (int i = 0; i < W; i++) v[i] += i;
+    return v;
+}
+
+/* Who of W queries from `lane` on sees the key; which of W keys the query sees. */
+static inline VI queries_that_see(const Ranges *r, int lane, int64_t key)
+{
+    const VI k = vi_set((int32_t)key);
+    return ((vi_load(&r->lo[0][lane]) <= k) & (k < vi_load(&r->hi[0][lane]))) |
+           ((vi_load(&r->lo[1][lane]) <= k) & (k < vi_load(&r->hi[1][lane])));
+}
+
+static inline VI keys_seen_by(const Ranges *r, int query, VI key)
+{
+    return ((key >= r->lo[0][query]) & (key < r->hi[0][query])) |
+           ((key >= r->lo[1][query]) & (key < r->hi[1][query]));
+}
+
+/* What any of W owners from `lane` on sees. */
+typedef struct {
+    int from, to;
+} Hull;
+
+static inline Hull lanes_hull(const Bounds *owners, int lane)
+{
+    Hull h = {SPAN, 0};
+    for (int g = lane / MICRO_ROWS; g < (lane + W) / MICRO_ROWS; g++) {
+        if (owners->from[g] == owners->to[g]) continue;
+        h.from = (int)least(h.from, owners->from[g]);
+        h.to = (int)most(h.to, owners->to[g]);
+    }
+    return h;
+}
+
+/* -inf for pairs of the lanes' hulls that are not seen; lanes are queries. */
+void hide_from_lanes(const Ranges *r, Block keys, const Bounds *queries, Scores *s);
 
 /* The same by words: attention_words.c. */
 void words_load(const Tensor *x, Block block, int64_t head, Panel *p);
+void words_pair(int64_t channels, Panel *p);
 void words_score(int64_t channels, const Panel *rows, const Turned *turned, const Bounds *b,
-                 Scores s);
-void words_gather(int64_t channels, Scores s, const Panel *rows, const Bounds *b, float *sum);
-void words_spread(int64_t channels, Scores s, const Panel *rows, const Bounds *b, float *sum);
-/* A token's channels as floats. */
+                 Scores *s);
+/* The weights 2^(s - base) of W lanes, in pairs; their sum. */
+V words_weigh(Scores *s, int lane, Hull hull, V base);
+/* Weights that are f32 yet, to pairs. */
+void words_round(Scores *s);
+void words_gather(int64_t channels, const Scores *s, const Panel *rows, const Bounds *b,
+                  float *sum);
+void words_spread(int64_t channels, const Scores *s, const Panel *rows, const Bounds *b,
+                  float *sum);
+/* A token's channels as floats, from pairs. */
 void words_row(const Panel *p, int64_t token, int64_t channels, float *row);
 
 /* s = factor * rows x turned, over the channels of a head, where rows see any of 2 W lanes. */
 static inline void score(Way way, const Panel *rows, const Turned *turned, const Bounds *b,
-                         Scores s)
+                         Scores *s)
 {
     const int64_t step = padded(way.channels);
     if (way.words) {
@@ -173,44 +245,52 @@ static inline void score(Way way, const Panel *rows, const Turned *turned, const
         for (int g = 0; g < GROUPS; g++) {
             if (b->from[g] >= j + MICRO_COLUMNS || b->to[g] <= j) continue;
             const Matrix a = {rows->at + g * MICRO_ROWS * step, step, 1};
-            micro_set(way.channels, a, turned->at + j, SPAN, turned->factor, &s[g * MICRO_ROWS][j],
-                      SPAN);
+            micro_set(way.channels, a, turned->at + j, SPAN, turned->factor,
+                      &s->at[g * MICRO_ROWS][j], SPAN);
         }
 }
 
-/* sum[i][c] += weight (i, j) rows[j][c] for rows j that are not finite, where the weight is not 0;
- * such rows become 0. */
-void add_wild_rows(Way way, Matrix weight, Panel *rows, float *sum);
+/* Scores as the factor of a sum: for each owner, or the other way for each other. */
+typedef struct {
+    const Scores *s;
+    enum { GATHER, SPREAD } turn;
+} Weights;
+
+/* sum[i][c] += weight (i, j) rows[j][c] for rows j that are not finite, within the bounds of i, where
+ * the weight is not 0; such rows become 0. */
+void add_wild_rows(Way way, Weights weights, Panel *rows, const Bounds *b, float *sum);
 
 /* sum[owner][c] += s[other][owner] rows[other][c] */
-static inline void gather(Way way, Scores s, Panel *rows, const Bounds *b, float *sum)
+static inline void gather(Way way, const Scores *s, Panel *rows, const Bounds *b, float *sum)
 {
     const int64_t step = padded(way.channels);
-    if (b->sight == SEEN_BY_SOME) add_wild_rows(way, (Matrix){&s[0][0], 1, SPAN}, rows, sum);
+    if (b->sight == SEEN_BY_SOME) add_wild_rows(way, (Weights){s, GATHER}, rows, b, sum);
     if (way.words) {
         words_gather(way.channels, s, rows, b, sum);
         return;
     }
     for (int64_t j = 0; j < step; j += MICRO_COLUMNS)
         for (int g = 0; g < GROUPS; g++) {
-            const Matrix a = {&s[b->from[g]][g * MICRO_ROWS], 1, SPAN};
+            if (b->from[g] == b->to[g]) continue;
+            const Matrix a = {&s->at[0][0] + b->from[g] * SPAN + g * MICRO_ROWS, 1, SPAN};
             micro_add(b->to[g] - b->from[g], a, rows->at + b->from[g] * step + j, step,
                       sum + g * MICRO_ROWS * step + j, step);
         }
 }
 
 /* The other way: sum[other][c] += s[other][owner] rows[owner][c] */
-static inline void spread(Way way, Scores s, Panel *rows, const Bounds *b, float *sum)
+static inline void spread(Way way, const Scores *s, Panel *rows, const Bounds *b, float *sum)
 {
     const int64_t step = padded(way.channels);
-    if (b->sight == SEEN_BY_SOME) add_wild_rows(way, (Matrix){&s[0][0], SPAN, 1}, rows, sum);
+    if (b->sight == SEEN_BY_SOME) add_wild_rows(way, (Weights){s, SPREAD}, rows, b, sum);
     if (way.words) {
         words_spread(way.channels, s, rows, b, sum);
         return;
     }
     for (int64_t j = 0; j < step; j += MICRO_COLUMNS)
         for (int g = 0; g < GROUPS; g++) {
-            const Matrix a = {&s[g * MICRO_ROWS][b->from[g]], SPAN, 1};
+            if (b->from[g] == b->to[g]) continue;
+            const Matrix a = {&s->at[g * MICRO_ROWS][b->from[g]], SPAN, 1};
             micro_add(b->to[g] - b->from[g], a, rows->at + b->from[g] * step + j, step,
                       sum + g * MICRO_ROWS * step + j, step);
         }

@@ -37,15 +37,15 @@ static void deltas_load(const Inputs *in, Block queries, int64_t head, float *de
 
 void stats_load(const Inputs *in, Block queries, int64_t head, Stats *st)
 {
-    st->blind = false;
+    Ranges *r = &st->ranges;
+    ranges_load(in->ranges, in->key_at, in->keys, queries, r);
     deltas_load(in, queries, head, st->delta);
     for (int64_t i = 0; i < SPAN; i++) {
-        st->lse[i] = HUGE_VALF;
-        if (i >= queries.n) continue;
-        const float lse = stat_of(in->lse, queries.at + i, head);
-        if (lse != -HUGE_VALF) st->lse[i] = lse;
-        st->blind |= lse == -HUGE_VALF;
+        const float lse = i < queries.n ? stat_of(in->lse, queries.at + i, head) : -HUGE_VALF;
+        st->lse[i] = lse == -HUGE_VALF ? HUGE_VALF : (float)(in->unit * (double)lse);
+        if (lse == -HUGE_VALF) r->lo[0][i] = r->hi[0][i] = r->lo[1][i] = r->hi[1][i] = 0;
     }
+    ranges_bound(r, queries.n);
 }
 
 void keep_rows(const Tensor *x, Block block, int64_t head, float keep, const float *sum)
@@ -65,19 +65,22 @@ typedef struct {
     Turned q, dout;
     Panel k, v, dq;
     Scores s, dp;
-    Ranges ranges;
     Stats stats;
 } QueryState;
 
-static void grade_lanes(QueryState *t)
+static void grade_lanes(Way way, Block keys, Sight sight, QueryState *t)
 {
     for (int i = 0; i < SPAN; i += W) {
         const V lse = v_load(t->stats.lse + i), delta = v_load(t->stats.delta + i);
         for (int j = 0; j < SPAN; j++) {
-            const V p = v_exp(v_load(&t->s[j][i]) - lse);
-            v_store(&t->dp[j][i], p * (v_load(&t->dp[j][i]) - delta));
+            V s = v_load(&t->s.at[j][i]), dp = v_load(&t->dp.at[j][i]);
+            grade(way, lse, delta, &s, &dp);
+            if (sight == SEEN_BY_SOME)
+                dp = v_pick(queries_that_see(&t->stats.ranges, i, keys.at + j), dp, v_set(0));
+            v_store(&t->dp.at[j][i], dp);
         }
     }
+    if (way.words) words_round(&t->dp);
 }
 
 /* One tile: a block of queries, a query head. */
@@ -91,26 +94,25 @@ static void dq_tile(void *work, int64_t tile)
     QueryState t;
     Reach reach;
     panel_load(in.way, in.q, queries, head, &t.k);
-    panel_turn(in.way, &t.k, in.scale, &t.q);
+    panel_turn(in.way, &t.k, (float)(in.unit * (double)in.scale), &t.q);
     panel_load(in.way, in.dout, queries, head, &t.k);
     panel_turn(in.way, &t.k, 1, &t.dout);
     stats_load(&in, queries, head, &t.stats);
-    ranges_load(in.ranges, in.key_at, in.keys, queries, &t.ranges);
     panel_clear(&t.dq, in.channels);
-    for (int64_t b = 0; b < blocks_of(in.keys, SPAN); b++) {
+    for (int64_t b = t.stats.ranges.from / SPAN; b < blocks_of(t.stats.ranges.to, SPAN); b++) {
         const Block keys = block_of(in.keys, b);
-        const Sight sight = sight_of(&t.ranges, &t.stats, queries, keys);
+        const Sight sight = ranges_sight(&t.stats.ranges, queries.n, keys);
         if (sight == SEEN_BY_NONE) continue;
         panel_load(in.way, in.k, keys, source, &t.k);
+        panel_pair(in.way, &t.k);
         panel_load(in.way, in.v, keys, source, &t.v);
         panel_fetch(in.k, block_of(in.keys, b + 1), source);
         panel_fetch(in.v, block_of(in.keys, b + 1), source);
-        reach_of(&t.ranges, keys, sight, &reach);
-        score(in.way, &t.k, &t.q, &reach.keys, t.s);
-        score(in.way, &t.v, &t.dout, &reach.keys, t.dp);
-        grade_lanes(&t);
-        if (sight == SEEN_BY_SOME) hide_from_lanes(&t.ranges, keys, 0, t.dp);
-        gather(in.way, t.dp, &t.k, &reach.queries, t.dq.at);
+        reach_of(&t.stats.ranges, keys, sight, &reach);
+        score(in.way, &t.k, &t.q, &reach.keys, &t.s);
+        score(in.way, &t.v, &t.dout, &reach.keys, &t.dp);
+        grade_lanes(in.way, keys, sight, &t);
+        gather(in.way, &t.dp, &t.k, &reach.queries, t.dq.at);
     }
     panel_scale(t.dq.at, in.channels, in.scale);
     keep_rows(&call->out[0], queries, head, (float)call->number[0], t.dq.at);

@@ -4,6 +4,8 @@
  *     p = exp(s - lse)         ds = p (dout v' - delta)         s = scale q k'
  *     dq = scale ds k          dk = scale ds' q                 dv = p' dout
  *
+ * Where products are by words, s and lse are in units of log 2 and p is a power of 2.
+ *
  * Every element of the three is one chain of additions: over keys in order for dq, over heads, then
  * queries, for dk and dv. So it does not matter who adds a tile's part:
  *
@@ -21,15 +23,18 @@
 typedef struct {
     const Tensor *q, *k, *v, *ranges, *dout, *lse, *o;
     float scale;
+    double unit; /* scores are multiplied by it */
     int64_t key_at, keys, channels;
     Way way;
 } Inputs;
 
+/* Of a block of queries. Rows that saw no key at all see none here: their scores may all be -inf. */
 typedef struct {
+    Ranges ranges;
     float lse[SPAN], delta[SPAN];
-    bool blind; /* a row of them saw no key at all */
 } Stats;
 
+#define words_grade CPU_NAME(words_grade)
 #define stats_load CPU_NAME(stats_load)
 #define keep_rows CPU_NAME(keep_rows)
 #define sequences_find CPU_NAME(sequences_find)
@@ -39,6 +44,7 @@ typedef struct {
 static inline Inputs inputs_of(const Call *call)
 {
     const Tensor *in = call->in;
+    const Way way = way_of(call, &in[4]);
     return (Inputs){.q = &in[0],
                     .k = &in[1],
                     .v = &in[2],
@@ -50,7 +56,8 @@ static inline Inputs inputs_of(const Call *call)
                     .key_at = call->attr.attention.key_at,
                     .keys = key_count(call),
                     .channels = in[0].n[2],
-                    .way = way_of(call, &in[4])};
+                    .unit = way.words ? LOG2_E : 1,
+                    .way = way};
 }
 
 /* lse is +inf for a row that saw no key, and for rows past the end: exp(s - lse) is 0. */
@@ -58,13 +65,16 @@ void stats_load(const Inputs *in, Block queries, int64_t head, Stats *st);
 /* Rows of a head of x: keep * x + sum. */
 void keep_rows(const Tensor *x, Block block, int64_t head, float keep, const float *sum);
 
-/* A row that saw no key at all sees none here: its scores may all be -inf. */
-static inline Sight sight_of(Ranges *r, const Stats *st, Block queries, Block keys)
+/* p and ds of W pairs, from their s and dp; unseen pairs have them as well. */
+static inline void grade(Way way, V lse, V delta, V *s, V *dp)
 {
-    for (int64_t i = 0; i < queries.n && st->blind; i++)
-        if (st->lse[i] == HUGE_VALF) r->lo[0][i] = r->hi[0][i] = r->lo[1][i] = r->hi[1][i] = 0;
-    return ranges_sight(r, queries.n, keys);
+    const V p = way.words ? v_exp2(*s - lse) : v_exp(*s - lse);
+    *s = p;
+    *dp = p * (*dp - delta);
 }
+
+/* The same of a tile [query][key], in place; by words as pairs, and ds as halves too. */
+void words_grade(const Stats *st, Block keys, const Bounds *queries, Scores *s, Scores *dp);
 
 /* Runs of whole blocks, of queries and of keys, which see each other alone. */
 enum { MOST_SEQUENCES = 256, MOST_SUMS = 1 << 17 }; /* 512 KiB of dq: half of a second cache */

@@ -13,19 +13,25 @@ typedef struct {
     Turned k, v;
     Panel k_rows, q, dout, dk, dv;
     Scores s, dp;
-    Ranges ranges;
     Stats stats;
 } KeyState;
 
-/* Pairs that are not seen have a p and ds as well, of which nothing is kept. */
-static void grade_rows(KeyState *t, const Stats *st)
+static void grade_rows(const Stats *st, Block keys, const Bounds *queries, KeyState *t)
 {
+    const Way f32 = {.words = false};
     for (int i = 0; i < SPAN; i++) {
         const V lse = v_set(st->lse[i]), delta = v_set(st->delta[i]);
+        const int from = queries->from[i / MICRO_ROWS], to = queries->to[i / MICRO_ROWS];
         for (int j = 0; j < SPAN; j += W) {
-            const V p = v_exp(v_load(&t->s[i][j]) - lse);
-            v_store(&t->s[i][j], p);
-            v_store(&t->dp[i][j], p * (v_load(&t->dp[i][j]) - delta));
+            V s = v_load(&t->s.at[i][j]), dp = v_load(&t->dp.at[i][j]);
+            if (from < j + W && to > j) grade(f32, lse, delta, &s, &dp);
+            if (queries->sight == SEEN_BY_SOME) {
+                const VI seen = keys_seen_by(&st->ranges, i, keys_from(keys.at + j));
+                s = v_pick(seen, s, v_set(0));
+                dp = v_pick(seen, dp, v_set(0));
+            }
+            v_store(&t->s.at[i][j], s);
+            v_store(&t->dp.at[i][j], dp);
         }
     }
 }
@@ -37,7 +43,8 @@ static void keys_load(const Call *call, const Inputs *in, Block keys, int64_t he
     panel_load(in->way, in->v, keys, head, &t->k_rows);
     panel_turn(in->way, &t->k_rows, 1, &t->v);
     panel_load(in->way, in->k, keys, head, &t->k_rows);
-    panel_turn(in->way, &t->k_rows, in->scale, &t->k);
+    panel_turn(in->way, &t->k_rows, (float)(in->unit * (double)in->scale), &t->k);
+    panel_pair(in->way, &t->k_rows);
     panel_fetch(in->v, next, head);
     panel_fetch(in->k, next, head);
     panel_fetch(&call->out[1], keys, head);
@@ -50,31 +57,32 @@ static void keys_load(const Call *call, const Inputs *in, Block keys, int64_t he
  * to it. st NULL: they are loaded where the tile is seen. */
 static void add_queries(const Inputs *in, Block keys, Rows queries, const Stats *st, KeyState *t)
 {
-    ranges_load(in->ranges, in->key_at, in->keys, queries.block, &t->ranges);
-    if (ranges_sight(&t->ranges, queries.block.n, keys) == SEEN_BY_NONE) return;
     if (!st) {
-        stats_load(in, queries.block, queries.head, &t->stats);
         st = &t->stats;
+        ranges_load(in->ranges, in->key_at, in->keys, queries.block, &t->stats.ranges);
+        if (ranges_sight(&st->ranges, queries.block.n, keys) == SEEN_BY_NONE) return;
+        stats_load(in, queries.block, queries.head, &t->stats);
     }
-    const Sight sight = sight_of(&t->ranges, st, queries.block, keys);
+    const Sight sight = ranges_sight(&st->ranges, queries.block.n, keys);
     if (sight == SEEN_BY_NONE) return;
     panel_load(in->way, in->q, queries.block, queries.head, &t->q);
     panel_load(in->way, in->dout, queries.block, queries.head, &t->dout);
+    panel_pair(in->way, &t->q);
+    panel_pair(in->way, &t->dout);
     const Block next = block_of(in->q->n[0], queries.block.at / SPAN + 1);
     panel_fetch(in->q, next, queries.head);
     panel_fetch(in->dout, next, queries.head);
     Reach reach;
-    reach_of(&t->ranges, keys, sight, &reach);
-    score(in->way, &t->q, &t->k, &reach.queries, t->s);
-    score(in->way, &t->dout, &t->v, &reach.queries, t->dp);
-    grade_rows(t, st);
-    if (sight == SEEN_BY_SOME) {
-        hide_lanes(&t->ranges, keys, 0, t->s);
-        hide_lanes(&t->ranges, keys, 0, t->dp);
-    }
-    if (queries.sum) spread(in->way, t->dp, &t->k_rows, &reach.queries, queries.sum);
-    gather(in->way, t->s, &t->dout, &reach.keys, t->dv.at);
-    gather(in->way, t->dp, &t->q, &reach.keys, t->dk.at);
+    reach_of(&st->ranges, keys, sight, &reach);
+    score(in->way, &t->q, &t->k, &reach.queries, &t->s);
+    score(in->way, &t->dout, &t->v, &reach.queries, &t->dp);
+    if (in->way.words)
+        words_grade(st, keys, &reach.queries, &t->s, &t->dp);
+    else
+        grade_rows(st, keys, &reach.queries, t);
+    if (queries.sum) spread(in->way, &t->dp, &t->k_rows, &reach.queries, queries.sum);
+    gather(in->way, &t->s, &t->dout, &reach.keys, t->dv.at);
+    gather(in->way, &t->dp, &t->q, &reach.keys, t->dk.at);
 }
 
 static void keys_store(const Call *call, Block keys, int64_t head, KeyState *t)
@@ -103,18 +111,11 @@ void dkv_tile(void *work, int64_t tile)
 static bool blocks_seen(const Call *call, int64_t b, int64_t *from, int64_t *to)
 {
     Ranges r;
-    int64_t lo = INT64_MAX, hi = 0;
-    const Block queries = block_of(call->in[0].n[0], b);
-    ranges_load(&call->in[3], call->attr.attention.key_at, key_count(call), queries, &r);
-    for (int64_t i = 0; i < queries.n; i++)
-        for (int k = 0; k < 2; k++) {
-            if (r.lo[k][i] >= r.hi[k][i]) continue;
-            lo = least(lo, r.lo[k][i]);
-            hi = most(hi, r.hi[k][i]);
-        }
-    *from = lo / SPAN;
-    *to = blocks_of(hi, SPAN);
-    return hi > 0;
+    ranges_load(&call->in[3], call->attr.attention.key_at, key_count(call),
+                block_of(call->in[0].n[0], b), &r);
+    *from = r.from / SPAN;
+    *to = blocks_of(r.to, SPAN);
+    return r.to > 0;
 }
 
 /* A sequence begins where a block sees no key that one before it saw. If a later block does after

@@ -4,6 +4,21 @@
 
 static int32_t within(int64_t x, int64_t end) { return (int32_t)(x < 0 ? 0 : x > end ? end : x); }
 
+void ranges_bound(Ranges *r, int64_t queries)
+{
+    r->from = r->all_to = queries > 0 ? INT32_MAX : 0;
+    r->to = r->all_from = 0;
+    for (int64_t i = 0; i < queries; i++) {
+        for (int k = 0; k < 2; k++) {
+            const bool none = r->lo[k][i] >= r->hi[k][i];
+            if (!none && r->lo[k][i] < r->from) r->from = r->lo[k][i];
+            if (!none && r->hi[k][i] > r->to) r->to = r->hi[k][i];
+        }
+        if (r->lo[0][i] > r->all_from) r->all_from = r->lo[0][i];
+        if (r->hi[0][i] < r->all_to) r->all_to = r->hi[0][i];
+    }
+}
+
 void ranges_load(const Tensor *ranges, int64_t key_at, int64_t keys, Block queries, Ranges *r)
 {
     const int32_t *at = (const int32_t *)ranges->data + queries.at * ranges->stride[0];
@@ -14,12 +29,15 @@ void ranges_load(const Tensor *ranges, int64_t key_at, int64_t keys, Block queri
             r->lo[k][i] = within(pair[0] - key_at, keys);
             r->hi[k][i] = within(pair[ranges->stride[1]] - key_at, keys);
         }
+    ranges_bound(r, queries.n);
 }
 
 Sight ranges_sight(const Ranges *r, int64_t queries, Block keys)
 {
     const int32_t from = (int32_t)keys.at, end = (int32_t)(keys.at + keys.n);
     int some = 0, all = keys.n == SPAN;
+    if (from >= r->to || end <= r->from) return SEEN_BY_NONE;
+    if (all && from >= r->all_from && end <= r->all_to) return SEEN_BY_ALL;
     for (int64_t i = 0; i < queries; i++) {
         const int32_t lo0 = r->lo[0][i], hi0 = r->hi[0][i], lo1 = r->lo[1][i], hi1 = r->hi[1][i];
         some |= (lo0 < hi0 && lo0 < end && hi0 > from) | (lo1 < hi1 && lo1 < end && hi1 > from);
@@ -89,6 +107,11 @@ void panel_load(Way way, const Tensor *x, Block block, int64_t head, Panel *p)
         panel_load_f32(x, block, head, p);
 }
 
+void panel_pair(Way way, Panel *p)
+{
+    if (way.words) words_pair(way.channels, p);
+}
+
 void panel_fetch(const Tensor *x, Block block, int64_t head)
 {
     const int64_t bytes = x->n[2] * (int64_t)dtype_bytes(x->dtype);
@@ -136,84 +159,73 @@ void panel_turn(Way way, const Panel *p, float factor, Turned *turned)
             turn_square(p->rows + i * step + c, step, turned->words + c * SPAN + i, SPAN);
 }
 
-static VI vi_load(const int32_t *p)
+void hide_from_lanes(const Ranges *r, Block keys, const Bounds *queries, Scores *s)
 {
-    VI v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
-void hide_from_lanes(const Ranges *r, Block keys, float instead, Scores s)
-{
-    const V hidden = v_set(instead);
+    const V hidden = v_set(-HUGE_VALF);
     for (int i = 0; i < SPAN; i += W) {
-        const VI lo0 = vi_load(&r->lo[0][i]), hi0 = vi_load(&r->hi[0][i]);
-        const VI lo1 = vi_load(&r->lo[1][i]), hi1 = vi_load(&r->hi[1][i]);
-        for (int j = 0; j < SPAN; j++) {
-            const VI key = vi_set((int32_t)keys.at + j);
-            const VI seen = ((lo0 <= key) & (key < hi0)) | ((lo1 <= key) & (key < hi1));
-            v_store(&s[j][i], v_pick(seen, v_load(&s[j][i]), hidden));
+        const Hull hull = lanes_hull(queries, i);
+        for (int j = hull.from; j < hull.to; j++) {
+            const VI seen = queries_that_see(r, i, keys.at + j);
+            v_store(&s->at[j][i], v_pick(seen, v_load(&s->at[j][i]), hidden));
         }
     }
 }
 
-void hide_lanes(const Ranges *r, Block keys, float instead, Scores s)
-{
-    const V hidden = v_set(instead);
-    int32_t count[SPAN];
-    for (int j = 0; j < SPAN; j++) count[j] = (int32_t)keys.at + j;
-    for (int i = 0; i < SPAN; i++)
-        for (int j = 0; j < SPAN; j += W) {
-            const VI key = vi_load(&count[j]);
-            const VI seen = ((key >= r->lo[0][i]) & (key < r->hi[0][i])) |
-                            ((key >= r->lo[1][i]) & (key < r->hi[1][i]));
-            v_store(&s[i][j], v_pick(seen, v_load(&s[i][j]), hidden));
-        }
-}
-
 /* NaN, if one of the words' or f32's numbers is not finite; else 0. */
-static V wildness(Way way, const Panel *p, int64_t word)
+static V wildness(bool words, V x)
 {
-    const V x = v_load(p->at + word);
-    if (!way.words) return 0 * x;
+    if (!words) return 0 * x;
     return 0 * (V)((VU)x << 16) + 0 * (V)((VU)x & 0xffff0000u);
 }
 
-/* Words [from, to). */
-static bool is_finite(Way way, const Panel *p, int64_t from, int64_t to)
+static bool is_finite(bool words, const void *at, int64_t n)
 {
+    const float *x = at;
     V zero[2] = {{0}};
-    for (int64_t i = from; i < to; i += 2 * W) {
-        zero[0] += wildness(way, p, i);
-        if (i + W < to) zero[1] += wildness(way, p, i + W);
+    for (int64_t i = 0; i < n; i += 2 * W) {
+        zero[0] += wildness(words, v_load(x + i));
+        zero[1] += wildness(words, v_load(x + i + W));
     }
     const float sum = v_sum(zero[0] + zero[1]);
     return sum == sum;
 }
 
+/* Takes a token out of the rows of a sum. */
 static void row_clear(Way way, Panel *p, int64_t token)
 {
     const int64_t step = padded(way.channels);
     const uint32_t keep = token % 2 ? 0xffffu : 0xffff0000u;
-    if (!way.words) {
+    if (!way.words)
         memset(p->at + token * step, 0, (size_t)step * sizeof *p->at);
-        return;
-    }
-    memset(p->rows + token * step / 2, 0, (size_t)(step / 2) * sizeof *p->rows);
-    for (int64_t c = 0; c < step; c++) p->pairs[token / 2 * step + c] &= keep;
+    else
+        for (int64_t c = 0; c < step; c++) p->pairs[token / 2 * step + c] &= keep;
 }
 
-void add_wild_rows(Way way, Matrix weight, Panel *rows, float *sum)
+/* Of sum i and row j. */
+static float weight_at(Way way, Weights w, int64_t i, int64_t j)
+{
+    if (!way.words) return w.turn == GATHER ? w.s->at[j][i] : w.s->at[i][j];
+    const uint32_t word = w.turn == GATHER ? w.s->pairs[j / 2][i] : w.s->halves[i][j / 2];
+    const uint32_t bits = j % 2 ? word & 0xffff0000u : word << 16;
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+void add_wild_rows(Way way, Weights weights, Panel *rows, const Bounds *b, float *sum)
 {
     const int64_t step = padded(way.channels), words = way.words ? step / 2 : step;
+    const void *all = way.words ? (const void *)rows->pairs : rows->at;
     float wide[CHANNELS];
-    if (is_finite(way, rows, 0, SPAN * words)) return;
+    if (is_finite(way.words, all, SPAN * words)) return;
     for (int64_t j = 0; j < SPAN; j++) {
-        if (is_finite(way, rows, j * words, (j + 1) * words)) continue;
         if (way.words) words_row(rows, j, step, wide);
         const float *row = way.words ? wide : rows->at + j * step;
+        if (is_finite(false, row, step)) continue;
         for (int64_t i = 0; i < SPAN; i++) {
-            const float x = weight.at[i * weight.row + j * weight.column];
+            const int group = (int)i / MICRO_ROWS;
+            if (j < b->from[group] || j >= b->to[group]) continue;
+            const float x = weight_at(way, weights, i, j);
             for (int64_t c = 0; c < step && x != 0; c += W)
                 v_store(sum + i * step + c, v_load(sum + i * step + c) + x * v_load(row + c));
         }

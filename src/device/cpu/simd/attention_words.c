@@ -6,10 +6,9 @@
  *
  * A word of a row is spread over the lanes, and each lane adds two products to its sum of f32. Pairs
  * are even and odd tokens of a block, so both ways of a sum are one chain of the same additions.
- * Other instruction sets have the loops too, in plain arithmetic, but no CPU chooses words there. */
-#include "device/cpu/simd/attention.h"
-
-typedef uint32_t Halves[SPAN * SPAN / 2]; /* scores as words */
+ * Weights become words where they are made, in registers: attention_words.h. */
+#include "device/cpu/simd/attention_dx.h"
+#include "device/cpu/simd/attention_words.h"
 
 /* Element (i, j) is at[i * row + j * column]. */
 typedef struct {
@@ -17,175 +16,195 @@ typedef struct {
     int64_t row, column;
 } WordMatrix;
 
-#if defined(__AVX512F__)
-
-#define DOT_TARGET __attribute__((target("avx512bf16")))
-
-DOT_TARGET static inline V dot(V sum, uint32_t x, const uint32_t *b)
+/* sum += a b over k > 0 words. A loop that may do nothing has GCC keep the sums in memory beside. */
+ALWAYS_INLINE DOT_TARGET static void words_sum(int64_t k, WordMatrix a, const uint32_t *b,
+                                               int64_t step, V sum[MICRO_ROWS][2])
 {
-    return (V)_mm512_dpbf16_ps((__m512)sum, (__m512bh)_mm512_set1_epi32((int)x),
-                               (__m512bh)_mm512_loadu_si512(b));
-}
-
-/* 2 W numbers one after another. */
-DOT_TARGET static inline void store_halves(uint32_t *to, V first, V second)
-{
-    _mm512_storeu_si512(to, (__m512i)_mm512_cvtne2ps_pbh((__m512)second, (__m512)first));
-}
-
-/* W words: a number of each. */
-DOT_TARGET static inline void store_pairs(uint32_t *to, V even, V odd)
-{
-    const __m512i x = (__m512i)_mm512_cvtne2ps_pbh((__m512)odd, (__m512)even);
-    const __m512i low = _mm512_cvtepu16_epi32(_mm512_castsi512_si256(x));
-    const __m512i high = _mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(x, 1));
-    _mm512_storeu_si512(to, _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
-}
-
-#else
-
-#define DOT_TARGET
-
-static inline V dot(V sum, uint32_t x, const uint32_t *b)
-{
-    VU word;
-    memcpy(&word, b, sizeof word);
-    const VU both = x - (VU){0};
-    return sum + (V)(both & 0xffff0000u) * (V)(word & 0xffff0000u) +
-           (V)(both << 16) * (V)(word << 16);
-}
-
-static inline void store_halves(uint32_t *to, V first, V second)
-{
-    uint16_t half[2 * W];
-    v_store_bf16(half, first);
-    v_store_bf16(half + W, second);
-    memcpy(to, half, sizeof half);
-}
-
-static inline void store_pairs(uint32_t *to, V even, V odd)
-{
-    uint16_t low[W], high[W];
-    v_store_bf16(low, even);
-    v_store_bf16(high, odd);
-    for (int i = 0; i < W; i++) to[i] = (uint32_t)high[i] << 16 | low[i];
-}
-
-#endif
-
-/* c = factor * a b: MICRO_ROWS x MICRO_COLUMNS of it. */
-DOT_TARGET static inline void words_set(int64_t k, WordMatrix a, const uint32_t *b, float factor,
-                                        float *c)
-{
-    V sum[MICRO_ROWS][2];
-    for (int i = 0; i < MICRO_ROWS; i++) sum[i][0] = sum[i][1] = v_set(0);
-    for (int64_t p = 0; p < k; p++, b += SPAN)
+    do {
         for (int i = 0; i < MICRO_ROWS; i++) {
-            sum[i][0] = dot(sum[i][0], a.at[i * a.row + p], b);
-            sum[i][1] = dot(sum[i][1], a.at[i * a.row + p], b + W);
+            sum[i][0] = dot(sum[i][0], a.at[i * a.row], b);
+            sum[i][1] = dot(sum[i][1], a.at[i * a.row], b + W);
         }
-    for (int i = 0; i < MICRO_ROWS; i++) {
-        v_store(c + i * SPAN, factor * sum[i][0]);
-        v_store(c + i * SPAN + W, factor * sum[i][1]);
-    }
+        a.at += a.column;
+        b += step;
+    } while (--k > 0);
 }
 
-/* c += a b, where rows of b and c are as long. */
-DOT_TARGET static inline void words_add(int64_t k, WordMatrix a, const uint32_t *b, int64_t step,
-                                        float *c)
+/* sum += a b, where rows of b and of the sum are as long: MICRO_ROWS x MICRO_COLUMNS of it. */
+ALWAYS_INLINE DOT_TARGET static void words_add(int64_t k, WordMatrix a, const uint32_t *b,
+                                               int64_t step, float *c)
 {
     V sum[MICRO_ROWS][2];
     for (int i = 0; i < MICRO_ROWS; i++) {
         sum[i][0] = v_load(c + i * step);
         sum[i][1] = v_load(c + i * step + W);
     }
-    for (int64_t p = 0; p < k; p++, b += step)
-        for (int i = 0; i < MICRO_ROWS; i++) {
-            sum[i][0] = dot(sum[i][0], a.at[i * a.row + p * a.column], b);
-            sum[i][1] = dot(sum[i][1], a.at[i * a.row + p * a.column], b + W);
-        }
+    words_sum(k, a, b, step, sum);
     for (int i = 0; i < MICRO_ROWS; i++) {
         v_store(c + i * step, sum[i][0]);
         v_store(c + i * step + W, sum[i][1]);
     }
 }
 
-DOT_TARGET void words_score(int64_t channels, const Panel *rows, const Turned *turned,
-                            const Bounds *b, Scores s)
+/* The bodies of score, gather and spread: compiled for the usual width of heads, and for any. */
+ALWAYS_INLINE DOT_TARGET static void score_by(int64_t words, int64_t used, const Panel *rows,
+                                              const Turned *turned, const Bounds *b, Scores *s)
 {
-    const int64_t words = padded(channels) / 2, used = blocks_of(channels, 2);
     for (int64_t j = 0; j < SPAN; j += MICRO_COLUMNS)
         for (int g = 0; g < GROUPS; g++) {
             if (b->from[g] >= j + MICRO_COLUMNS || b->to[g] <= j) continue;
             const WordMatrix a = {rows->rows + g * MICRO_ROWS * words, words, 1};
-            words_set(used, a, turned->words + j, turned->factor, &s[g * MICRO_ROWS][j]);
+            V sum[MICRO_ROWS][2];
+            for (int i = 0; i < MICRO_ROWS; i++) sum[i][0] = sum[i][1] = v_set(0);
+            words_sum(used, a, turned->words + j, SPAN, sum);
+            for (int i = 0; i < MICRO_ROWS; i++) {
+                v_store(&s->at[g * MICRO_ROWS + i][j], turned->factor * sum[i][0]);
+                v_store(&s->at[g * MICRO_ROWS + i][j + W], turned->factor * sum[i][1]);
+            }
         }
 }
 
-DOT_TARGET void words_gather(int64_t channels, Scores s, const Panel *rows, const Bounds *b,
+ALWAYS_INLINE DOT_TARGET static void sum_by(int64_t step, WordMatrix weights, const Panel *rows,
+                                            const Bounds *b, float *sum)
+{
+    for (int64_t j = 0; j < step; j += MICRO_COLUMNS)
+        for (int g = 0; g < GROUPS; g++) {
+            const int64_t from = b->from[g] / 2, n = b->to[g] / 2 - from;
+            if (n == 0) continue;
+            WordMatrix a = weights;
+            a.at += g * MICRO_ROWS * a.row + from * a.column;
+            words_add(n, a, rows->pairs + from * step + j, step, sum + g * MICRO_ROWS * step + j);
+        }
+}
+
+DOT_TARGET void words_score(int64_t channels, const Panel *rows, const Turned *turned,
+                            const Bounds *b, Scores *s)
+{
+    if (channels == USUAL)
+        score_by(USUAL / 2, USUAL / 2, rows, turned, b, s);
+    else
+        score_by(padded(channels) / 2, blocks_of(channels, 2), rows, turned, b, s);
+}
+
+DOT_TARGET void words_gather(int64_t channels, const Scores *s, const Panel *rows, const Bounds *b,
                              float *sum)
 {
-    const int64_t step = padded(channels);
-    Halves weight; /* [other / 2][owner] */
+    const WordMatrix weights = {s->pairs[0], 1, SPAN};
+    if (channels == USUAL)
+        sum_by(USUAL, weights, rows, b, sum);
+    else
+        sum_by(padded(channels), weights, rows, b, sum);
+}
+
+DOT_TARGET void words_spread(int64_t channels, const Scores *s, const Panel *rows, const Bounds *b,
+                             float *sum)
+{
+    const WordMatrix weights = {s->halves[0], SPAN / 2, 1};
+    if (channels == USUAL)
+        sum_by(USUAL, weights, rows, b, sum);
+    else
+        sum_by(padded(channels), weights, rows, b, sum);
+}
+
+DOT_TARGET V words_weigh(Scores *s, int lane, Hull hull, V base)
+{
+    V sum[2] = {{0}};
+    for (int j = hull.from; j < hull.to; j += 2) {
+        const V even = v_exp2(v_load(&s->at[j][lane]) - base);
+        const V odd = v_exp2(v_load(&s->at[j + 1][lane]) - base);
+        store_pairs(&s->pairs[j / 2][lane], even, odd);
+        sum[0] += even;
+        sum[1] += odd;
+    }
+    return sum[0] + sum[1];
+}
+
+/* 2 W pairs of two queries: p [query][lanes / W], then ds. */
+DOT_TARGET static inline void grade_square(const Stats *st, int i, V s[2][2], V dp[2][2])
+{
+    for (int r = 0; r < 2; r++)
+        for (int c = 0; c < 2; c++)
+            grade((Way){.words = true}, v_set(st->lse[i + r]), v_set(st->delta[i + r]), &s[r][c],
+                  &dp[r][c]);
+}
+
+static inline void hide_square(const Ranges *ranges, int i, int64_t key, V s[2][2], V dp[2][2])
+{
+    for (int r = 0; r < 2; r++)
+        for (int c = 0; c < 2; c++) {
+            const VI seen = keys_seen_by(ranges, i + r, keys_from(key + c * W));
+            s[r][c] = v_pick(seen, s[r][c], v_set(0));
+            dp[r][c] = v_pick(seen, dp[r][c], v_set(0));
+        }
+}
+
+DOT_TARGET void words_grade(const Stats *st, Block keys, const Bounds *queries, Scores *s,
+                            Scores *dp)
+{
+    for (int i = 0; i < SPAN; i += 2) {
+        const int from = queries->from[i / MICRO_ROWS], to = queries->to[i / MICRO_ROWS];
+        for (int j = 0; j < SPAN; j += 2 * W) {
+            V p[2][2], ds[2][2];
+            for (int r = 0; r < 2; r++)
+                for (int c = 0; c < 2; c++) {
+                    p[r][c] = v_load(&s->at[i + r][j + c * W]);
+                    ds[r][c] = v_load(&dp->at[i + r][j + c * W]);
+                }
+            if (from < j + 2 * W && to > j) grade_square(st, i, p, ds);
+            if (queries->sight == SEEN_BY_SOME) hide_square(&st->ranges, i, keys.at + j, p, ds);
+            for (int c = 0; c < 2; c++) {
+                store_pairs(&s->pairs[i / 2][j + c * W], p[0][c], p[1][c]);
+                store_pairs(&dp->pairs[i / 2][j + c * W], ds[0][c], ds[1][c]);
+                store_halves(&dp->halves[i + c][j / 2], ds[c][0], ds[c][1]);
+            }
+        }
+    }
+}
+
+DOT_TARGET void words_round(Scores *s)
+{
     for (int64_t p = 0; p < SPAN / 2; p++)
         for (int64_t i = 0; i < SPAN; i += W)
-            store_pairs(weight + p * SPAN + i, v_load(&s[2 * p][i]), v_load(&s[2 * p + 1][i]));
-    for (int64_t j = 0; j < step; j += MICRO_COLUMNS)
-        for (int g = 0; g < GROUPS; g++) {
-            const int64_t from = b->from[g] / 2, n = b->to[g] / 2 - from;
-            const WordMatrix a = {weight + from * SPAN + g * MICRO_ROWS, 1, SPAN};
-            words_add(n, a, rows->pairs + from * step + j, step, sum + g * MICRO_ROWS * step + j);
-        }
+            store_pairs(&s->pairs[p][i], v_load(&s->at[2 * p][i]), v_load(&s->at[2 * p + 1][i]));
 }
 
-DOT_TARGET void words_spread(int64_t channels, Scores s, const Panel *rows, const Bounds *b,
-                             float *sum)
+/* A row of any stride or width. */
+DOT_TARGET static void words_gather_row(Row row, int64_t channels, int64_t words, uint32_t *to)
 {
-    const int64_t step = padded(channels);
-    Halves weight; /* [other][owner / 2] */
-    for (int64_t i = 0; i < SPAN; i++)
-        for (int64_t j = 0; j < SPAN; j += 2 * W)
-            store_halves(weight + (i * SPAN + j) / 2, v_load(&s[i][j]), v_load(&s[i][j + W]));
-    for (int64_t j = 0; j < step; j += MICRO_COLUMNS)
-        for (int g = 0; g < GROUPS; g++) {
-            const int64_t from = b->from[g] / 2, n = b->to[g] / 2 - from;
-            const WordMatrix a = {weight + g * MICRO_ROWS * SPAN / 2 + from, SPAN / 2, 1};
-            words_add(n, a, rows->pairs + from * step + j, step, sum + g * MICRO_ROWS * step + j);
-        }
-}
-
-/* Words of two rows to pairs of their elements: (a0 a1), (b0 b1) to (a0 b0), (a1 b1). */
-static void pair_rows(const uint32_t *a, const uint32_t *b, int64_t words, uint32_t *to)
-{
-    for (int64_t i = 0; i < words; i++) {
-        to[2 * i] = (a[i] & 0xffffu) | b[i] << 16;
-        to[2 * i + 1] = a[i] >> 16 | (b[i] & 0xffff0000u);
-    }
+    float wide[CHANNELS] = {0};
+    load_piece(row, 0, channels, wide);
+    for (int64_t c = 0; c < 2 * words; c += 2 * W)
+        store_halves(to + c / 2, v_load(wide + c), v_load(wide + c + W));
 }
 
 void words_load(const Tensor *x, Block block, int64_t head, Panel *p)
 {
     const int64_t channels = x->n[2], words = padded(channels) / 2;
-    float wide[CHANNELS] = {0};
     for (int64_t i = 0; i < block.n; i++) {
         const Row row = head_row(x, block.at + i, head);
         uint32_t *to = p->rows + i * words;
-        if (row.stride == 1 && channels == 2 * words) {
-            const uint32_t *from = (const uint32_t *)(void *)row.at;
-            for (int64_t w = 0; w < words; w += W) memcpy(to + w, from + w, W * sizeof *to);
-            continue;
-        }
-        load_piece(row, 0, channels, wide);
-        for (int64_t c = 0; c < 2 * words; c += 2 * W)
-            store_halves(to + c / 2, v_load(wide + c), v_load(wide + c + W));
+        if (row.stride == 1 && channels == 2 * words)
+            for (int64_t w = 0; w < words; w += W)
+                memcpy(to + w, (const uint32_t *)(void *)row.at + w, W * sizeof *to);
+        else
+            words_gather_row(row, channels, words, to);
     }
     memset(p->rows + block.n * words, 0, (size_t)((SPAN - block.n) * words) * sizeof *p->rows);
+}
+
+void words_pair(int64_t channels, Panel *p)
+{
+    const int64_t words = padded(channels) / 2;
     for (int64_t i = 0; i < SPAN; i += 2)
-        pair_rows(p->rows + i * words, p->rows + (i + 1) * words, words, p->pairs + i * words);
+        for (int64_t w = 0; w < words; w += W)
+            pair_words(p->rows + i * words + w, words, p->pairs + i * words + 2 * w);
 }
 
 void words_row(const Panel *p, int64_t token, int64_t channels, float *row)
 {
-    const uint16_t *from = (const uint16_t *)(p->rows + token * padded(channels) / 2);
-    for (int64_t c = 0; c < channels; c += W) v_store(row + c, v_load_bf16(from + c));
+    const uint32_t *from = p->pairs + token / 2 * padded(channels);
+    for (int64_t c = 0; c < channels; c++) {
+        const uint32_t bits = token % 2 ? from[c] & 0xffff0000u : from[c] << 16;
+        memcpy(row + c, &bits, sizeof bits);
+    }
 }
