@@ -6,6 +6,7 @@ typedef struct {
     Lay lay;
     int64_t rows, vocab, base;
     double size;
+    double climb; /* of logits, from each to the next; then rows 2, 5, .. begin with -inf */
 } Shape;
 
 /* Targets within this part, in others, and nowhere. */
@@ -21,6 +22,11 @@ static Tensor logits_of(Bench *b, const Shape *s)
 {
     const Tensor x = NEW(b, s->type, s->lay, s->rows, s->vocab);
     fill(b, &x, s->size);
+    for (int64_t i = 0; s->climb != 0 && i < s->rows * s->vocab; i++) {
+        const int64_t row = i / s->vocab, v = i % s->vocab;
+        const bool none = row % 3 == 2 && v < s->vocab / 2;
+        put(&x, i, none ? -HUGE_VAL : get(&x, i) + s->climb * (double)v - 300);
+    }
     return x;
 }
 
@@ -103,9 +109,27 @@ static void losses(void **state)
     const int64_t vocab[] = {1, 15, 16, 301, 1024, 2500};
     const double size[] = {1, 8, 60};
     for (int i = 0; i < 36; i++) {
-        const Shape s = {cpu_types[i % 2], (Lay)(i / 2 % 3), i % 7 == 6 ? 0 : 13,
-                         vocab[i / 6],     (i % 3) * 100,    size[i / 2 % 3]};
+        const Shape s = {cpu_types[i % 2],
+                         (Lay)(i / 2 % 3),
+                         i % 7 == 6 ? 0 : 13,
+                         vocab[i / 6],
+                         (i % 3) * 100,
+                         size[i / 2 % 3],
+                         0};
         try_all(*state, &s);
+        try_at_once(*state, &s);
+    }
+}
+
+/* Largest logits that grow from piece to piece of a row, by more than exponentials bear; falling ones; rows
+ * that begin with nothing. */
+static void climbing(void **state)
+{
+    const int64_t vocab[] = {2500, 4099};
+    const double climb[] = {0.1, 0.045, -0.1};
+    for (int i = 0; i < 36; i++) {
+        const Shape s = {cpu_types[i % 2], (Lay)(i / 2 % 3), 9, vocab[i / 18], 0, 60,
+                         climb[i / 6 % 3]};
         try_at_once(*state, &s);
     }
 }
@@ -165,6 +189,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(losses),
+        cmocka_unit_test(climbing),
         cmocka_unit_test(sum_of_tokens),
         cmocka_unit_test(exponential),
     };

@@ -20,23 +20,40 @@ typedef struct {
     float part[PARTS];                  /* [chunks, width] where chunks > 1 */
 } SumRows;
 
-/* Four rows at a time, so that the sums are read and written once for them. */
+/* Four rows of n columns, of one type, so that the sums are read and written once for them. */
+EACH_TYPE void add_four(DType type, const void *const r[4], int64_t n, float *sum)
+{
+    const void *const a = r[0], *const b = r[1], *const c = r[2], *const d = r[3];
+    for (int64_t i = 0; i < n; i += W) {
+        const V ab = v_load_as(type, a, i) + v_load_as(type, b, i);
+        const V cd = v_load_as(type, c, i) + v_load_as(type, d, i);
+        v_store(sum + i, v_load(sum + i) + (ab + cd));
+    }
+}
+
+/* Columns from `from` on, of whole vectors, where rows are contiguous; else by way of floats. Rows past the
+ * end are zeros. sum: padded to whole vectors. */
 static void sum_chunk(const Tensor *x, int64_t first, int64_t end, int64_t from, float *sum)
 {
     static const float zeros[PIECE];
     const int64_t n = least(row_length(x) - from, PIECE);
-    float buffer[4][PIECE];
-    memset(sum, 0, sizeof *sum * (size_t)n);
+    _Alignas(64) float buffer[4][PIECE];
+    memset(sum, 0, PIECE * sizeof *sum);
     for (int64_t row = first; row < end; row += 4) {
-        const float *r[4];
-        for (int k = 0; k < 4; k++)
-            r[k] = row + k < end ? read_piece(tensor_row(x, row + k), from, n, buffer[k]) : zeros;
-        for (int64_t i = 0; i < n; i += W) {
-            const int64_t left = n - i;
-            const V a = v_load_to(r[0] + i, left) + v_load_to(r[1] + i, left);
-            const V b = v_load_to(r[2] + i, left) + v_load_to(r[3] + i, left);
-            v_store_to(sum + i, left, v_load_to(sum + i, left) + (a + b));
+        const Row r = tensor_row(x, row);
+        const bool lies = piece_lies(r, BF16) || piece_lies(r, F32);
+        const bool direct = lies && row + 4 <= end && n % W == 0;
+        const void *at[4];
+        for (int k = 0; k < 4 && direct; k++) at[k] = piece_at(tensor_row(x, row + k), from);
+        for (int k = 0; k < 4 && !direct; k++) {
+            at[k] = row + k < end ? buffer[k] : zeros;
+            if (row + k < end) load_piece(tensor_row(x, row + k), from, n, buffer[k]);
+            memset(buffer[k] + n, 0, (size_t)(blocks_of(n, W) * W - n) * sizeof **buffer);
         }
+        if (direct && r.dtype == BF16)
+            add_four(BF16, at, n, sum);
+        else
+            add_four(F32, at, n, sum);
     }
 }
 
@@ -46,7 +63,7 @@ static void sum_rows_tile(void *work, int64_t tile)
     const int64_t chunk = tile / s->stripes, from = tile % s->stripes * PIECE;
     const int64_t first = chunk * s->per_chunk, end = least(first + s->per_chunk, s->rows);
     const int64_t n = least(s->width - from, PIECE);
-    float sum[PIECE];
+    _Alignas(64) float sum[PIECE];
     sum_chunk(&s->call->in[0], first, end, from, sum);
     if (s->chunks > 1)
         memcpy(s->part + chunk * s->width + from, sum, sizeof *sum * (size_t)n);

@@ -2,81 +2,17 @@
  * of rows to places that an index tells.
  *
  * The table may be a part of the vocabulary: rows base .. base + v. Ids of other parts are zeros
- * here, so the parts add up to the whole. */
+ * here, so the parts add up to the whole.
+ *
+ * For the gradient, tokens of one id are a list, made once a call:
+ *
+ *     head[entry] -> token -> next[token] -> .. -> NONE         in the order of tokens
+ *
+ * Rows that ids choose lie anywhere, and no CPU guesses where: they are asked for ahead of their use. */
 #include "device/cpu/simd/simd.h"
 
-static void look_up(const void *work, int64_t t)
-{
-    const Call *call = work;
-    const Tensor *w = &call->in[1], *y = &call->out[0];
-    const int64_t id = int_at(&call->in[0], t) - call->attr.vocab.base;
-    const bool here = id >= 0 && id < w->n[0];
-    const Row to = tensor_row(y, t);
-    float buffer[2][PIECE];
-    for (int64_t from = 0; from < y->n[1]; from += PIECE) {
-        const int64_t n = least(y->n[1] - from, PIECE);
-        float *at = write_piece(to, from, buffer[1]);
-        if (here)
-            memcpy(at, read_piece(tensor_row(w, id), from, n, buffer[0]), (size_t)n * sizeof *at);
-        else
-            memset(at, 0, (size_t)n * sizeof *at);
-        end_piece(to, from, n, at);
-    }
-}
-
-Err CPU_NAME(embedding)(const Call *call)
-{
-    const Tensor *y = &call->out[0];
-    run_rows(call->team, y->n[0], y->n[1], look_up, call);
-    return OK;
-}
-
-/* Of a tile: entries of the vocabulary, and columns, so that a small vocabulary has tiles too. */
-enum { ENTRIES = 256, COLUMNS = 256 };
-
-/* Some columns of row `entry` of dw take the sum, in token order, of the rows of dy that have its
- * id. No token before `first` has it; first == tokens says that none has. */
-static void fold_entry(const Call *call, int64_t entry, int64_t first, int64_t column)
-{
-    const Tensor *dy = &call->in[0], *ids = &call->in[1], *dw = &call->out[0];
-    const int64_t n = least(dw->n[1] - column, COLUMNS);
-    const int64_t id = entry + call->attr.vocab.base;
-    float sum[COLUMNS] = {0}, buffer[COLUMNS];
-    for (int64_t t = first; t < dy->n[0]; t++) {
-        if (int_at(ids, t) != id) continue;
-        const float *x = read_piece(tensor_row(dy, t), column, n, buffer);
-        for (int64_t i = 0; i < n; i += W)
-            v_store_to(sum + i, n - i, v_load_to(sum + i, n - i) + v_load_to(x + i, n - i));
-    }
-    keep_piece(tensor_row(dw, entry), column, n, (float)call->number[0], sum);
-}
-
-/* A scan of the ids for the tile, and one for each entry that occurs; none for those that do not.
- */
-static void embedding_dw_tile(void *work, int64_t tile)
-{
-    const Call *call = work;
-    const Tensor *ids = &call->in[1], *dw = &call->out[0];
-    const int64_t across = blocks_of(dw->n[1], COLUMNS), column = tile % across * COLUMNS;
-    const int64_t entry = tile / across * ENTRIES, n = least(dw->n[0] - entry, ENTRIES);
-    const int64_t tokens = call->in[0].n[0], base = call->attr.vocab.base + entry;
-    bool done[ENTRIES] = {false};
-    for (int64_t t = 0; t < tokens; t++) {
-        const int64_t i = int_at(ids, t) - base;
-        if (i < 0 || i >= n || done[i]) continue;
-        done[i] = true;
-        fold_entry(call, entry + i, t, column);
-    }
-    for (int64_t i = 0; i < n; i++)
-        if (!done[i] && call->number[0] != 1) fold_entry(call, entry + i, tokens, column);
-}
-
-Err CPU_NAME(embedding_dw)(const Call *call)
-{
-    const Tensor *dw = &call->out[0];
-    ref_tiles(call, blocks_of(dw->n[0], ENTRIES) * blocks_of(dw->n[1], COLUMNS), embedding_dw_tile);
-    return OK;
-}
+#include <stddef.h>
+#include "device/cpu/workspace.h"
 
 /* Bytes as they are: integers and NaN payloads too, so not by way of floats. */
 static void copy_bytes(Row x, Row y, int64_t n)
@@ -88,6 +24,129 @@ static void copy_bytes(Row x, Row y, int64_t n)
     }
     const int64_t from = x.stride * (int64_t)bytes, to = y.stride * (int64_t)bytes;
     for (int64_t i = 0; i < n; i++) memcpy(y.at + i * to, x.at + i * from, bytes);
+}
+
+enum { LINE = 64, AHEAD = 2 }; /* bytes of a cache line; tokens */
+
+static void fetch_row(Row r, int64_t n)
+{
+    const char *end = r.at + n * (int64_t)dtype_bytes(r.dtype);
+    for (const char *at = r.at; r.stride == 1 && at < end; at += LINE) __builtin_prefetch(at, 0, 3);
+}
+
+/* The table's row for a token; at == NULL: it is of another part. */
+static Row row_of_id(const Call *call, int64_t t)
+{
+    const Tensor *w = &call->in[1];
+    const int64_t id = int_at(&call->in[0], t) - call->attr.vocab.base;
+    return id >= 0 && id < w->n[0] ? tensor_row(w, id) : (Row){.at = NULL};
+}
+
+static void look_up(const void *work, int64_t t)
+{
+    const Call *call = work;
+    const Tensor *y = &call->out[0];
+    const Row to = tensor_row(y, t), from = row_of_id(call, t);
+    const Row soon = t + AHEAD < y->n[0] ? row_of_id(call, t + AHEAD) : from;
+    if (soon.at) fetch_row(soon, y->n[1]);
+    if (from.at && from.dtype == to.dtype) {
+        copy_bytes(from, to, y->n[1]);
+        return;
+    }
+    for (int64_t at = 0; at < y->n[1]; at += PIECE) {
+        _Alignas(64) float x[PIECE] = {0};
+        const int64_t n = least(y->n[1] - at, PIECE);
+        if (from.at) load_piece(from, at, n, x);
+        store_piece(to, at, n, x);
+    }
+}
+
+Err CPU_NAME(embedding)(const Call *call)
+{
+    const Tensor *y = &call->out[0];
+    run_rows(call->team, y->n[0], y->n[1], look_up, call);
+    return OK;
+}
+
+/* Of a tile: entries of the vocabulary, and columns, fewer where a small vocabulary has few tiles. */
+enum { ENTRIES = 256, FEW_TILES = 32, FEW_COLUMNS = 256, NONE = -1 };
+
+typedef struct {
+    const Call *call;
+    int32_t *head, *next; /* [entries], [tokens] */
+    int64_t columns, across;
+} Fold;
+
+static void list_tokens(const Call *call, Fold *f)
+{
+    const int64_t entries = call->out[0].n[0];
+    memset(f->head, 0xff, (size_t)entries * sizeof *f->head); /* NONE */
+    for (int64_t t = call->in[0].n[0] - 1; t >= 0; t--) {
+        const int64_t entry = int_at(&call->in[1], t) - call->attr.vocab.base;
+        if (entry < 0 || entry >= entries) continue;
+        f->next[t] = f->head[entry];
+        f->head[entry] = (int32_t)t;
+    }
+}
+
+/* What a list of tokens adds to some columns of its entry, in token order. */
+static void fold_entry(const Fold *f, int64_t entry, int64_t column)
+{
+    const Tensor *dy = &f->call->in[0], *dw = &f->call->out[0];
+    const int64_t n = least(dw->n[1] - column, f->columns);
+    _Alignas(64) float sum[PIECE] = {0}, buffer[PIECE];
+    for (int64_t t = f->head[entry]; t != NONE; t = f->next[t]) {
+        const float *x = read_piece(tensor_row(dy, t), column, n, buffer);
+        for (int64_t i = 0; i < n; i += W)
+            v_store_to(sum + i, n - i, v_load_to(sum + i, n - i) + v_load_to(x + i, n - i));
+    }
+    keep_piece(tensor_row(dw, entry), column, n, (float)f->call->number[0], sum);
+}
+
+/* The entry's columns, and those of the first of its tokens. */
+static void fetch_entry(const Fold *f, int64_t entry, int64_t column)
+{
+    const Tensor *dy = &f->call->in[0], *dw = &f->call->out[0];
+    const int64_t n = least(dw->n[1] - column, f->columns);
+    Row to = tensor_row(dw, entry), from = tensor_row(dy, f->head[entry]);
+    to.at = piece_at(to, column);
+    from.at = piece_at(from, column);
+    fetch_row(to, n);
+    fetch_row(from, n);
+}
+
+/* Entries without tokens stay as they are where all is kept. */
+static void fold_tile(void *work, int64_t tile)
+{
+    const Fold *f = work;
+    const int64_t column = tile % f->across * f->columns, first = tile / f->across * ENTRIES;
+    const int64_t end = least(first + ENTRIES, f->call->out[0].n[0]);
+    const bool all = f->call->number[0] != 1;
+    int64_t before = NONE;
+    for (int64_t entry = first; entry < end; entry++) {
+        if (f->head[entry] == NONE && !all) continue;
+        if (f->head[entry] != NONE) fetch_entry(f, entry, column);
+        if (before != NONE) fold_entry(f, before, column);
+        before = entry;
+    }
+    if (before != NONE) fold_entry(f, before, column);
+}
+
+Err CPU_NAME(embedding_dw)(const Call *call)
+{
+    const Tensor *dw = &call->out[0];
+    const int64_t tokens = call->in[0].n[0], tiles = blocks_of(dw->n[0], ENTRIES);
+    Fold f = {.call = call, .columns = tiles < FEW_TILES ? FEW_COLUMNS : PIECE};
+    Workspace *space;
+    if (tiles == 0 || dw->n[1] == 0) return OK;
+    TRY(workspace_take((size_t)(dw->n[0] + tokens) * sizeof *f.head, "lists of tokens", &space));
+    f.head = space->at;
+    f.next = f.head + dw->n[0];
+    f.across = blocks_of(dw->n[1], f.columns);
+    list_tokens(call, &f);
+    team_run(call->team, tiles * f.across, fold_tile, &f);
+    workspace_give(space);
+    return OK;
 }
 
 static void copy_row(const void *work, int64_t row)

@@ -1,0 +1,215 @@
+/* token_loss.c -- cross entropy of softmax(logits) and its gradient at once, of a vocabulary that is not
+ * cut: the logits are read from memory once, and each is made an exponential once.
+ *
+ *     a row, piece by piece:   e = exp(x - top), summed          e waits in dlogits, where that is f32,
+ *     the row again:           dlogits = e weight / sum          else in a room of the thread (second cache)
+ *     at the target:           weight less
+ *
+ * `top` need not be the largest: it is that of the first piece, until one comes that is larger by ROOM;
+ * then what is there is scaled to the new one. A row of weight 0 is dead: its target may be anything and
+ * its numbers reach no result. */
+#include "device/cpu/simd/math.h"
+#include "device/cpu/simd/simd.h"
+
+#include <stdatomic.h>
+#include "device/cpu/workspace.h"
+
+enum { BATCH = 1024, ROOM = 40 }; /* rows whose losses wait to be summed in order; e^40 is 2e17 */
+
+typedef struct {
+    const Tensor *logits, *targets, *weights, *dlogits; /* dlogits: or NULL */
+    int64_t first;
+    double *loss; /* [BATCH] */
+    float *rooms; /* [n_rooms][padded row]; NULL where none is needed */
+    int64_t room;
+    atomic_bool *busy; /* which rooms are taken */
+    int n_rooms;
+} TokenLoss;
+
+/* Where the loss of a row stands: sum of e^(x - top), and the largest x, so far. */
+typedef struct {
+    float top, largest;
+    double sum;
+} Stand;
+
+EACH_TYPE float largest_of(DType type, const void *x, int64_t n)
+{
+    V a = v_set(-HUGE_VALF), b = a;
+    for (int64_t i = 0; i < n; i += 2 * W) { /* no NaN */
+        a = v_max(v_load_as(type, x, i), a);
+        b = v_max(v_load_as(type, x, i + W), b);
+    }
+    return v_largest(v_max(a, b));
+}
+
+/* e may be x, or NULL: it is not wanted. n: whole pairs of vectors. */
+EACH_TYPE float sum_of_exp(DType type, const void *x, int64_t n, float top, float *e)
+{
+    V a = {0}, b = {0};
+    for (int64_t i = 0; i < n; i += 2 * W) {
+        const V p = v_exp(v_load_as(type, x, i) - top), q = v_exp(v_load_as(type, x, i + W) - top);
+        if (e) v_store_pair_as(F32, e, i, p, q);
+        a += p;
+        b += q;
+    }
+    return v_sum(a + b);
+}
+
+static void scale_floats(float *x, int64_t n, float by)
+{
+    for (int64_t i = 0; i < n; i += W) v_store_to(x + i, n - i, by * v_load_to(x + i, n - i));
+}
+
+/* Before a piece: e has `done` exponentials of the pieces before it. */
+static void stand_on(Stand *s, float largest, float *e, int64_t done)
+{
+    if (largest > s->largest) s->largest = largest;
+    if (!(largest > s->top + ROOM)) return;
+    const double by = exp((double)s->top - (double)largest); /* 0 of nothing */
+    if (e) scale_floats(e, done, (float)by);
+    s->sum *= by;
+    s->top = largest;
+}
+
+/* The next n elements, whole pairs of vectors. Where all so far is -inf, so is top: nothing to subtract. */
+EACH_TYPE void add_piece(DType type, const void *x, int64_t n, Stand *s, float *e, int64_t done)
+{
+    stand_on(s, largest_of(type, x, n), e, done);
+    const float top = s->top > -HUGE_VALF ? s->top : 0;
+    s->sum += (double)sum_of_exp(type, x, n, top, e ? e + done : NULL);
+}
+
+/* The last ones, or those of a row that is not contiguous: among as many -inf as make pairs of vectors. */
+static void add_rest(Row r, int64_t from, int64_t n, Stand *s, float *e)
+{
+    _Alignas(64) float x[PIECE];
+    const int64_t padded = blocks_of(n, 2 * W) * 2 * W;
+    load_piece(r, from, n, x);
+    for (int64_t i = n; i < padded; i++) x[i] = -HUGE_VALF;
+    stand_on(s, largest_of(F32, x, padded), e, from);
+    const float top = s->top > -HUGE_VALF ? s->top : 0;
+    s->sum += (double)sum_of_exp(F32, x, padded, top, e ? x : NULL);
+    if (e) memcpy(e + from, x, (size_t)n * sizeof *e);
+}
+
+static Stand row_stand(Row r, int64_t length, float *e)
+{
+    Stand s = {-HUGE_VALF, -HUGE_VALF, 0};
+    for (int64_t from = 0; from < length;) {
+        const int64_t n = least(length - from, PIECE), whole = n / (2 * W) * (2 * W);
+        const bool lies = whole > 0 && r.stride == 1;
+        if (lies && r.dtype == BF16)
+            add_piece(BF16, piece_at(r, from), whole, &s, e, from);
+        else if (lies && r.dtype == F32)
+            add_piece(F32, piece_at(r, from), whole, &s, e, from);
+        else
+            add_rest(r, from, n, &s, e);
+        from += lies ? whole : n;
+    }
+    return s;
+}
+
+/* As many as there are pairs of vectors; y may be e. */
+EACH_TYPE int64_t write_pairs(DType type, void *y, const float *e, int64_t n, float by)
+{
+    int64_t i = 0;
+    for (; i + 2 * W <= n; i += 2 * W)
+        v_store_pair_as(type, y, i, by * v_load(e + i), by * v_load(e + i + W));
+    return i;
+}
+
+static void write_row(Row to, int64_t length, float *e, float by)
+{
+    int64_t done = 0;
+    if (piece_lies(to, F32)) done = write_pairs(F32, to.at, e, length, by);
+    if (piece_lies(to, BF16)) done = write_pairs(BF16, to.at, e, length, by);
+    scale_floats(e + done, length - done, by);
+    if ((const void *)to.at != (const void *)e) store_piece(to, done, length - done, e + done);
+}
+
+static void zero_row(Row r, int64_t length)
+{
+    static const float zero[PIECE];
+    for (int64_t from = 0; from < length; from += PIECE)
+        store_piece(r, from, least(length - from, PIECE), zero);
+}
+
+static float *take_room(const TokenLoss *w, int *taken)
+{
+    for (int i = 0;; i = (i + 1) % w->n_rooms)
+        if (!atomic_exchange_explicit(&w->busy[i], true, memory_order_acquire)) {
+            *taken = i;
+            return w->rooms + i * w->room;
+        }
+}
+
+static void token_loss_row(const void *work, int64_t i)
+{
+    const TokenLoss *w = work;
+    const int64_t t = w->first + i, target = int_at(w->targets, t), length = w->logits->n[1];
+    const float weight = stat_get(w->weights, t);
+    const bool there = target >= 0 && target < length;
+    const Row from = tensor_row(w->logits, t);
+    const Row to = w->dlogits ? tensor_row(w->dlogits, t) : from;
+    float *e = NULL, x = 0;
+    int taken = 0;
+    w->loss[i] = 0;
+    if (weight == 0) {
+        if (w->dlogits) zero_row(to, length);
+        return;
+    }
+    if (w->dlogits) e = w->rooms ? take_room(w, &taken) : (float *)(void *)to.at;
+    if (there) load_piece(from, target, 1, &x);
+    const Stand s = row_stand(from, length, e);
+    /* A target that is not there counts as the largest. */
+    const double below = (double)(there ? x : s.largest) - (double)s.top;
+    w->loss[i] = (double)weight * (log(s.sum) - below);
+    if (!e) return;
+    const float by = (float)((double)weight / s.sum),
+                at_target = there ? by * e[target] - weight : 0;
+    write_row(to, length, e, by);
+    if (there) store_piece(to, target, 1, &at_target);
+    if (w->rooms) atomic_store_explicit(&w->busy[taken], false, memory_order_release);
+}
+
+static void run_batches(const Call *call, TokenLoss *w, const Tensor *out, double keep)
+{
+    double loss[BATCH], sum = 0;
+    w->loss = loss;
+    for (; w->first < w->logits->n[0]; w->first += BATCH) {
+        const int64_t n = least(w->logits->n[0] - w->first, BATCH);
+        run_rows(call->team, n, w->logits->n[1], token_loss_row, w);
+        for (int64_t i = 0; i < n; i++) sum += loss[i];
+    }
+    row_keep(tensor_row(out, 0), 0, 1, keep, &sum);
+}
+
+Err CPU_NAME(token_loss)(const Call *call)
+{
+    TokenLoss w = {.logits = &call->in[0], .targets = &call->in[1], .weights = &call->in[2]};
+    run_batches(call, &w, &call->out[0], call->number[0]);
+    return OK;
+}
+
+/* A room for each thread, unless exponentials wait where the gradient goes. */
+Err CPU_NAME(token_loss_dx)(const Call *call)
+{
+    TokenLoss w = {.logits = &call->in[0],
+                   .targets = &call->in[1],
+                   .weights = &call->in[2],
+                   .dlogits = &call->out[0]};
+    Workspace *space = NULL;
+    if (!piece_is_plain(tensor_row(w.dlogits, 0))) {
+        w.n_rooms = team_threads(call->team);
+        w.room = blocks_of(w.logits->n[1], 16) * 16;
+        const size_t bytes = (size_t)(w.n_rooms * w.room) * sizeof *w.rooms;
+        TRY(workspace_take(bytes + (size_t)w.n_rooms * sizeof *w.busy, "exponentials of logits",
+                           &space));
+        w.rooms = space->at;
+        w.busy = (atomic_bool *)(void *)(w.rooms + w.n_rooms * w.room);
+        for (int i = 0; i < w.n_rooms; i++) atomic_init(&w.busy[i], false);
+    }
+    run_batches(call, &w, &call->out[1], call->number[1]);
+    if (space) workspace_give(space);
+    return OK;
+}
