@@ -6,7 +6,8 @@
 
 #include "device/cuda/value.cuh"
 
-enum { FOLD_COLUMNS = 32, FOLD_RUNS = 32 };
+/* Few columns a block, so that all SMs have some; all strips of a run are asked for at once. */
+enum { FOLD_COLUMNS = 8, FOLD_RUNS = 32, FOLD_AHEAD = 9 };
 
 typedef struct {
     const float *part; /* [strips, sums, width] */
@@ -36,9 +37,14 @@ static __global__ void __launch_bounds__(FOLD_COLUMNS *FOLD_RUNS)
 #if __CUDA_ARCH__ >= 900
     cudaGridDependencySynchronize();
 #endif
-    if (j < f.width)
-#pragma unroll 4
-        for (int s = from; s < to; s++) sum += f.part[((int64_t)s * f.sums + which) * f.width + j];
+    for (int s = from; s < to && j < f.width; s += FOLD_AHEAD) {
+        float x[FOLD_AHEAD];
+#pragma unroll
+        for (int k = 0; k < FOLD_AHEAD; k++)
+            x[k] = s + k < to ? f.part[((int64_t)(s + k) * f.sums + which) * f.width + j] : 0;
+#pragma unroll
+        for (int k = 0; k < FOLD_AHEAD; k++) sum += x[k];
+    }
     fold[threadIdx.y][threadIdx.x] = sum;
     __syncthreads();
     if (threadIdx.y > 0 || j >= f.width) return;

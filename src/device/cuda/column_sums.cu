@@ -13,7 +13,7 @@
 
 enum { WARPS = 8, BLOCKS = 528, COLUMNS = 32 }; /* blocks: at most so many; four an SM of 132 */
 
-/* Rows that are loaded before one is summed. */
+/* Rows that are on their way while one is summed. */
 template <DType T> static constexpr __host__ __device__ int rows_ahead()
 {
     return T == BF16 ? 6 : 4;
@@ -25,25 +25,38 @@ typedef struct {
     float *part; /* [strips, width] */
 } Columns;
 
-/* Rows row, row + WARPS, ..., AHEAD of them; LAST: some may lie past the end. */
-template <int W, DType T, bool LAST>
+/* Every WARPS-th row of [row, to), of W columns: as soon as one is summed, the one AHEAD is asked for
+ * into its place. */
+template <int W, DType T>
 static __device__ inline void add_rows(const Columns &s, int64_t row, int64_t to, int64_t column,
-                                       float db[W])
+                                       float (&db)[W])
 {
     constexpr int AHEAD = rows_ahead<T>();
-    Piece<W> dy[AHEAD];
+    const int64_t step = WARPS * s.dy.stride[0];
+    Piece<W> ring[AHEAD] = {};
     int64_t at = row * s.dy.stride[0] + column * s.dy.stride[1];
-#pragma unroll
-    for (int k = 0; k < AHEAD; k++, at += WARPS * s.dy.stride[0])
-        if (!LAST || row + k * WARPS < to) dy[k] = piece_load<W>(s.dy.data, T, at);
-#pragma unroll
-    for (int k = 0; k < AHEAD; k++) {
+    int left = (int)((to - row + WARPS - 1) / WARPS), wanted = left; /* rows to sum, to ask for */
+    auto ask = [&](int k) {
+        if (wanted-- > 0) ring[k] = piece_load<W>(s.dy.data, T, at);
+        at += step;
+    };
+    auto add = [&](int k) {
         float g[W];
-        if (LAST && row + k * WARPS >= to) break;
-        piece_floats(dy[k], T, g);
+        piece_floats(ring[k], T, g);
 #pragma unroll
         for (int e = 0; e < W; e++) db[e] += g[e];
-    }
+    };
+#pragma unroll
+    for (int k = 0; k < AHEAD; k++) ask(k);
+    for (; left >= AHEAD; left -= AHEAD)
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) {
+            add(k);
+            ask(k);
+        }
+#pragma unroll
+    for (int k = 0; k < AHEAD; k++)
+        if (k < left) add(k);
 }
 
 template <int W, DType T>
@@ -53,15 +66,9 @@ static __global__ void __launch_bounds__(32 * WARPS, 4)
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int64_t column = ((int64_t)blockIdx.x * COLUMNS + lane) * W;
     const int64_t from = blockIdx.y * s.per_strip, to = min(from + s.per_strip, s.rows);
-    constexpr int AHEAD = rows_ahead<T>();
     float db[W] = {};
     fold_may_start();
-    if (column < s.width) {
-        int64_t row = from + warp;
-        for (; row + (AHEAD - 1) * WARPS < to; row += WARPS * AHEAD)
-            add_rows<W, T, false>(s, row, to, column, db);
-        add_rows<W, T, true>(s, row, to, column, db);
-    }
+    if (column < s.width && from + warp < to) add_rows<W, T>(s, from + warp, to, column, db);
     __shared__ float fold[WARPS][W][COLUMNS];
 #pragma unroll
     for (int e = 0; e < W; e++) fold[warp][e][lane] = db[e];
