@@ -1,9 +1,10 @@
 /* column_fold.cuh -- the second stage of sums over rows: strips of rows were summed apart, into rows
- * of f32 in scratch, and are folded here in their order, and added to what is kept. From sm_90 on the
- * fold is launched while the first stage runs, and waits for its end on the card. */
+ * of f32 in scratch, and are folded here in their order, and added to what is kept. The fold is launched
+ * while the first stage runs (early.cuh). */
 #ifndef DEVICE_CUDA_COLUMN_FOLD_CUH
 #define DEVICE_CUDA_COLUMN_FOLD_CUH
 
+#include "device/cuda/early.cuh"
 #include "device/cuda/value.cuh"
 
 /* Few columns a block, so that all SMs have some; all strips of a run are asked for at once. */
@@ -17,14 +18,6 @@ typedef struct {
     float keep[2];
 } ColumnFold;
 
-/* In the first stage: the fold may take the place of blocks that are done. */
-static __device__ inline void fold_may_start()
-{
-#if __CUDA_ARCH__ >= 900
-    cudaTriggerProgrammaticLaunchCompletion();
-#endif
-}
-
 /* A column's strips in runs, a thread each; the runs' sums are folded in order. */
 static __global__ void __launch_bounds__(FOLD_COLUMNS *FOLD_RUNS)
     column_fold_kernel(const __grid_constant__ ColumnFold f)
@@ -34,9 +27,7 @@ static __global__ void __launch_bounds__(FOLD_COLUMNS *FOLD_RUNS)
     const int from = threadIdx.y * each, to = min(from + each, f.strips);
     __shared__ float fold[FOLD_RUNS][FOLD_COLUMNS];
     float sum = 0;
-#if __CUDA_ARCH__ >= 900
-    cudaGridDependencySynchronize();
-#endif
+    early_wait();
     for (int s = from; s < to && j < f.width; s += FOLD_AHEAD) {
         float x[FOLD_AHEAD];
 #pragma unroll
@@ -53,20 +44,12 @@ static __global__ void __launch_bounds__(FOLD_COLUMNS *FOLD_RUNS)
     value_keep(out.data, out.dtype, j * out.stride[0], f.keep[which], sum);
 }
 
-/* Right behind the first stage. */
+/* Right behind the first stage, which calls early_next. */
 static Err column_fold(const ColumnFold &f, const DeviceQueue *q)
 {
-    cudaLaunchAttribute early = {};
-    cudaLaunchConfig_t config = {};
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
-    config.gridDim = dim3((unsigned)blocks_of(f.width, FOLD_COLUMNS), (unsigned)f.sums);
-    config.blockDim = dim3(FOLD_COLUMNS, FOLD_RUNS);
-    config.stream = q->stream;
-    config.attrs = &early;
-    config.numAttrs = q->context->capability >= 90 ? 1 : 0;
-    CUDA_TRY(cudaLaunchKernelEx(&config, column_fold_kernel, f));
-    return OK;
+    const LaunchShape shape = {dim3((unsigned)blocks_of(f.width, FOLD_COLUMNS), (unsigned)f.sums),
+                               dim3(FOLD_COLUMNS, FOLD_RUNS), 0};
+    return early_launch(column_fold_kernel, shape, q, f);
 }
 
 #endif

@@ -67,7 +67,8 @@ static __global__ void __launch_bounds__(32 * WARPS, 4)
     const int64_t column = ((int64_t)blockIdx.x * COLUMNS + lane) * W;
     const int64_t from = blockIdx.y * s.per_strip, to = min(from + s.per_strip, s.rows);
     float db[W] = {};
-    fold_may_start();
+    early_next();
+    early_wait();
     if (column < s.width && from + warp < to) add_rows<W, T>(s, from + warp, to, column, db);
     __shared__ float fold[WARPS][W][COLUMNS];
 #pragma unroll
@@ -81,17 +82,15 @@ static __global__ void __launch_bounds__(32 * WARPS, 4)
     }
 }
 
-template <DType T> static void launch(const Columns &s, bool wide, dim3 grid, cudaStream_t stream)
+template <DType T> static Err launch(const Columns &s, bool wide, dim3 grid, const DeviceQueue *q)
 {
-    if (wide)
-        strip_kernel<WALK_WIDE, T><<<grid, 32 * WARPS, 0, stream>>>(s);
-    else
-        strip_kernel<1, T><<<grid, 32 * WARPS, 0, stream>>>(s);
+    const LaunchShape shape = {grid, dim3(32 * WARPS), 0};
+    return wide ? early_launch(strip_kernel<WALK_WIDE, T>, shape, q, s)
+                : early_launch(strip_kernel<1, T>, shape, q, s);
 }
 
 extern "C" Err cuda_sum_rows(const Call *call)
 {
-    const cudaStream_t stream = call->queue->stream;
     Columns s = {call->in[0], call->in[0].n[0], call->in[0].n[1], 1, NULL};
     void *scratch;
     TRY(cuda_begin(call, KERNEL_sum_rows));
@@ -107,9 +106,9 @@ extern "C" Err cuda_sum_rows(const Call *call)
     s.part = (float *)scratch;
     const dim3 grid((unsigned)across, (unsigned)strips);
     if (strips > 0 && s.dy.dtype == BF16)
-        launch<BF16>(s, wide, grid, stream);
+        TRY(launch<BF16>(s, wide, grid, call->queue));
     else if (strips > 0)
-        launch<F32>(s, wide, grid, stream);
+        TRY(launch<F32>(s, wide, grid, call->queue));
     TRY(column_fold({s.part, (int)strips, 1, s.width, {call->out[0]}, {(float)call->number[0]}},
                     call->queue));
     return cuda_launched(KERNEL_sum_rows);

@@ -71,6 +71,7 @@ static __global__ void __launch_bounds__(RowFetch<G, K, T, STAGES, 1>::THREADS, 
     extern __shared__ uint4 stage[];
     __shared__ float part[2][1][Fetch::WARPS];
     const Fetch f(stage, m.rows.pieces);
+    early_wait();
     const uint32_t step = gridDim.x * Fetch::GROUPS, start = blockIdx.x * Fetch::GROUPS;
     const uint32_t mine = threadIdx.x / G, besides = G < 32 ? mine % (32 / G) : 0;
     auto fetch = [&](int s, uint32_t row) {
@@ -129,22 +130,21 @@ static __global__ void __launch_bounds__(RowFetch<G, K, T, STAGES, 1>::THREADS, 
 
 template <bool LAYER> struct Launches {
     template <int G, int K, DType T> struct Launch {
-        static Err run(const Ahead &m, cudaStream_t stream)
+        static Err run(const Ahead &m, const DeviceQueue *q)
         {
             typedef RowFetch<G, K, T, STAGES, 1> Fetch;
             const int64_t blocks = blocks_of(m.rows.n, Fetch::GROUPS);
             CUDA_TRY(cudaFuncSetAttribute(ahead_kernel<LAYER, G, K, T>,
                                           cudaFuncAttributeMaxDynamicSharedMemorySize,
                                           Fetch::BYTES));
-            ahead_kernel<LAYER, G, K, T>
-                <<<(unsigned)(blocks < FETCH_BLOCKS ? blocks : FETCH_BLOCKS), Fetch::THREADS,
-                   Fetch::BYTES, stream>>>(m);
-            return OK;
+            const unsigned grid = (unsigned)(blocks < FETCH_BLOCKS ? blocks : FETCH_BLOCKS);
+            const LaunchShape shape = {dim3(grid), dim3(Fetch::THREADS), Fetch::BYTES};
+            return early_launch(ahead_kernel<LAYER, G, K, T>, shape, q, m);
         }
     };
 };
 
-static Err ahead_launch(const Norm &m, cudaStream_t stream)
+static Err ahead_launch(const Norm &m, const DeviceQueue *q)
 {
     const int dims = m.x.ndim - 1;
     const Ahead a = {span_of(m.x, dims),     span_of(m.y, dims),
@@ -152,22 +152,21 @@ static Err ahead_launch(const Norm &m, cudaStream_t stream)
                      (const char *)m.w.data, (const char *)m.b.data,
                      rows_as(m.x, m.rows),   m.eps,
                      1 / (float)m.width};
-    return m.mean.data ? fetch_run<Launches<true>::Launch>(a, m.x.dtype, stream)
-                       : fetch_run<Launches<false>::Launch>(a, m.x.dtype, stream);
+    return m.mean.data ? fetch_run<Launches<true>::Launch>(a, m.x.dtype, q)
+                       : fetch_run<Launches<false>::Launch>(a, m.x.dtype, q);
 }
 
 static Err launch(const Call *call, KernelId id, Norm m)
 {
-    const cudaStream_t stream = call->queue->stream;
     TRY(rows_of(m.x, &m.rows));
     m.width = m.x.n[m.x.ndim - 1];
     if (m.rows == 0 || m.width == 0) return OK;
     const bool wide = span_fits(m.x) && span_fits(m.y) && span_fits(m.w) && span_fits(m.b);
     const bool near = span_reaches(m.mean) && span_reaches(m.rstd);
     if (wide && near && fetch_fits(m.x.dtype, m.width))
-        TRY(ahead_launch(m, stream));
+        TRY(ahead_launch(m, call->queue));
     else
-        any_launch(m, wide, stream);
+        any_launch(m, wide, call->queue->stream);
     return cuda_launched(id);
 }
 

@@ -89,7 +89,8 @@ static __global__ void __launch_bounds__(RowFetch<G, K, T, STAGES, FETCHED>::THR
         }
         __pipeline_commit();
     };
-    fold_may_start();
+    early_next();
+    early_wait();
     fetch(0, start);
     f.vector(m.w, w);
     int s = 0;
@@ -143,16 +144,16 @@ static __global__ void __launch_bounds__(RowFetch<G, K, T, STAGES, FETCHED>::THR
 
 template <bool LAYER> struct Launches {
     template <int G, int K, DType T> struct Launch {
-        static Err run(const Back &m, cudaStream_t stream)
+        static Err run(const Back &m, const DeviceQueue *q)
         {
             typedef RowFetch<G, K, T, STAGES, FETCHED> Fetch;
             static_assert(Fetch::BYTES >= 4 * WALK_WIDE * K * Fetch::THREADS, "sums fit");
             CUDA_TRY(cudaFuncSetAttribute(back_kernel<LAYER, G, K, T>,
                                           cudaFuncAttributeMaxDynamicSharedMemorySize,
                                           Fetch::BYTES));
-            back_kernel<LAYER, G, K, T>
-                <<<(unsigned)m.blocks, Fetch::THREADS, Fetch::BYTES, stream>>>(m);
-            return OK;
+            const LaunchShape shape = {dim3((unsigned)m.blocks), dim3(Fetch::THREADS),
+                                       Fetch::BYTES};
+            return early_launch(back_kernel<LAYER, G, K, T>, shape, q, m);
         }
     };
 };
@@ -163,7 +164,7 @@ static bool is_wide(const NormBack &m)
            span_fits(m.dx) && span_reaches(m.mean) && span_reaches(m.rstd);
 }
 
-static Err ahead_launch(const NormBack &m, cudaStream_t stream)
+static Err ahead_launch(const NormBack &m, const DeviceQueue *q)
 {
     const int dims = m.x.ndim - 1;
     const Back b = {span_of(m.dy, dims),
@@ -178,8 +179,8 @@ static Err ahead_launch(const NormBack &m, cudaStream_t stream)
                     m.part,
                     m.sums,
                     m.blocks};
-    return m.mean.data ? fetch_run<Launches<true>::Launch>(b, m.x.dtype, stream)
-                       : fetch_run<Launches<false>::Launch>(b, m.x.dtype, stream);
+    return m.mean.data ? fetch_run<Launches<true>::Launch>(b, m.x.dtype, q)
+                       : fetch_run<Launches<false>::Launch>(b, m.x.dtype, q);
 }
 
 static Err launch(const Call *call, KernelId id, NormBack m)
@@ -195,7 +196,7 @@ static Err launch(const Call *call, KernelId id, NormBack m)
         m.part = (float *)scratch;
     }
     if (m.blocks > 0 && wide && fetch_fits(m.x.dtype, m.width))
-        TRY(ahead_launch(m, stream));
+        TRY(ahead_launch(m, call->queue));
     else if (m.blocks > 0 && wide)
         any_kernel<WALK_WIDE><<<(unsigned)m.blocks, ANY_THREADS, 0, stream>>>(m);
     else if (m.blocks > 0)

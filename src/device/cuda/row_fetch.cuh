@@ -16,6 +16,7 @@
 
 #include <cuda_pipeline.h>
 
+#include "device/cuda/early.cuh"
 #include "device/cuda/norm_rows.cuh"
 
 enum { FETCH_BLOCKS = 264 };                           /* two an SM of 132 */
@@ -166,52 +167,52 @@ template <int G, int K, DType T, int S, int N> struct RowFetch {
     }
 };
 
-/* Runs Launch<G, K, T>::run(work, stream) for the smallest group that holds a row of bf16. */
+/* Runs Launch<G, K, T>::run(work, queue) for the smallest group that holds a row of bf16. */
 template <template <int, int, DType> class Launch, class Work>
-static Err fetch_bf16(const Work &m, int pieces, cudaStream_t stream)
+static Err fetch_bf16(const Work &m, int pieces, const DeviceQueue *q)
 {
-    if (pieces <= 16) return Launch<16, 1, BF16>::run(m, stream);
+    if (pieces <= 16) return Launch<16, 1, BF16>::run(m, q);
     switch ((pieces + 31) / 32) {
     case 1:
-        return Launch<32, 1, BF16>::run(m, stream);
+        return Launch<32, 1, BF16>::run(m, q);
     case 2:
-        return Launch<32, 2, BF16>::run(m, stream);
+        return Launch<32, 2, BF16>::run(m, q);
     case 3:
-        return Launch<32, 3, BF16>::run(m, stream);
+        return Launch<32, 3, BF16>::run(m, q);
     case 4:
-        return Launch<32, 4, BF16>::run(m, stream);
+        return Launch<32, 4, BF16>::run(m, q);
     case 5:
-        return Launch<32, 5, BF16>::run(m, stream);
+        return Launch<32, 5, BF16>::run(m, q);
     case 6:
-        return Launch<32, 6, BF16>::run(m, stream);
+        return Launch<32, 6, BF16>::run(m, q);
     case 7:
-        return Launch<32, 7, BF16>::run(m, stream);
+        return Launch<32, 7, BF16>::run(m, q);
     case 8:
-        return Launch<32, 8, BF16>::run(m, stream);
+        return Launch<32, 8, BF16>::run(m, q);
     }
-    if (pieces <= 64 * 6) return Launch<64, 6, BF16>::run(m, stream);
-    if (pieces <= 64 * 8) return Launch<64, 8, BF16>::run(m, stream);
-    if (pieces <= 128 * 6) return Launch<128, 6, BF16>::run(m, stream);
-    return Launch<128, 8, BF16>::run(m, stream);
+    if (pieces <= 64 * 6) return Launch<64, 6, BF16>::run(m, q);
+    if (pieces <= 64 * 8) return Launch<64, 8, BF16>::run(m, q);
+    if (pieces <= 128 * 6) return Launch<128, 6, BF16>::run(m, q);
+    return Launch<128, 8, BF16>::run(m, q);
 }
 
 template <template <int, int, DType> class Launch, class Work>
-static Err fetch_f32(const Work &m, int pieces, cudaStream_t stream)
+static Err fetch_f32(const Work &m, int pieces, const DeviceQueue *q)
 {
-    if (pieces <= 16) return Launch<16, 1, F32>::run(m, stream);
-    if (pieces <= 32) return Launch<32, 1, F32>::run(m, stream);
-    if (pieces <= 64) return Launch<32, 2, F32>::run(m, stream);
-    if (pieces <= 128) return Launch<32, 4, F32>::run(m, stream);
-    if (pieces <= 256) return Launch<64, 4, F32>::run(m, stream);
-    return Launch<128, 4, F32>::run(m, stream);
+    if (pieces <= 16) return Launch<16, 1, F32>::run(m, q);
+    if (pieces <= 32) return Launch<32, 1, F32>::run(m, q);
+    if (pieces <= 64) return Launch<32, 2, F32>::run(m, q);
+    if (pieces <= 128) return Launch<32, 4, F32>::run(m, q);
+    if (pieces <= 256) return Launch<64, 4, F32>::run(m, q);
+    return Launch<128, 4, F32>::run(m, q);
 }
 
 /* Work has a member rows. */
 template <template <int, int, DType> class Launch, class Work>
-static Err fetch_run(const Work &m, DType type, cudaStream_t stream)
+static Err fetch_run(const Work &m, DType type, const DeviceQueue *q)
 {
-    return type == BF16 ? fetch_bf16<Launch>(m, m.rows.pieces, stream)
-                        : fetch_f32<Launch>(m, m.rows.pieces, stream);
+    return type == BF16 ? fetch_bf16<Launch>(m, m.rows.pieces, q)
+                        : fetch_f32<Launch>(m, m.rows.pieces, q);
 }
 
 static inline bool fetch_fits(DType type, int64_t width)
