@@ -6,6 +6,7 @@
  *     build/release/bench/gemm library=none         without OpenBLAS beside us in f32
  *     build/release/bench/gemm clock=cpu threads=1  by the time that the processor gave this program: for a
  *                                                   machine that has others to serve
+ *     build/release/bench/gemm parts=1              and packing, multiplying and storing alone, in ms
  *
  * A size is tokens x in x out. Forward is x W^T, dX is dy W, dW adds dy^T x to an f32 gradient; inputs
  * of a product are as a training step leaves them, packing is counted. Figures are GF/s, the best of
@@ -29,7 +30,7 @@ typedef struct {
     int n_sizes, threads[2], n_threads;
     DType type[2];
     int n_types;
-    bool library;
+    bool library, parts;
 } Options;
 
 static clockid_t meter = CLOCK_MONOTONIC;
@@ -61,23 +62,26 @@ static Tensor matrix(DType type, int64_t rows, int64_t columns)
     return t;
 }
 
-/* GF/s of a call: turns of about a fifth of a second, the best of five. */
-static double rate(const Device *d, const Call *call, double flops)
+/* Seconds of a call, or of a part of it: turns of about a tenth of a second, the best of five. */
+static double seconds(const Device *d, const Call *call, GemmPart part)
 {
     double best = 0;
     int64_t times = 1;
     for (int turn = 0; turn < 6; turn++) {
         const double start = now_s();
-        for (int64_t i = 0; i < times; i++) MUST(d->kernel[KERNEL_gemm](call) == OK, "gemm");
+        for (int64_t i = 0; i < times; i++)
+            MUST((part ? device_cpu_gemm_part(call, part) : d->kernel[KERNEL_gemm](call)) == OK,
+                 "gemm");
         const double each = (now_s() - start) / (double)times;
         times = (int64_t)(0.1 / each) + 1;
-        if (turn > 0 && flops / each > best) best = flops / each;
+        if (turn == 1 || (turn > 1 && each < best)) best = each;
     }
-    return best / 1e9;
+    return best;
 }
 
-static void measure(const Device *d, Size s, DType type, Team *team)
+static void measure(const Device *d, Size s, const Options *o, DType type, Team *team)
 {
+    static const char *const name[N_GEMM_PARTS] = {"all", "packing", "multiplying", "storing"};
     const Tensor x = matrix(type, s.tokens, s.in), w = matrix(type, s.out, s.in);
     const Tensor y = matrix(type, s.tokens, s.out), dx = matrix(type, s.tokens, s.in);
     const Tensor dw = matrix(F32, s.out, s.in);
@@ -87,8 +91,17 @@ static void measure(const Device *d, Size s, DType type, Team *team)
     Call to_w = {.in = {y, x}, .n_in = 2, .out = {dw}, .n_out = 1, .number = {1}, .team = team};
     forward.attr.gemm.tb = true;
     to_w.attr.gemm.ta = true;
-    printf(" %6.0f %6.0f %6.0f", rate(d, &forward, flops), rate(d, &to_x, flops),
-           rate(d, &to_w, flops));
+    const Call *const call[] = {&forward, &to_x, &to_w};
+    double all_s[3];
+    for (int i = 0; i < 3; i++)
+        printf(" %6.0f", flops / (all_s[i] = seconds(d, call[i], GEMM_WHOLE)) / 1e9);
+    printf("\n");
+    for (GemmPart part = GEMM_WHOLE; o->parts && part < N_GEMM_PARTS; part++) {
+        printf("%*s", 62, name[part]);
+        for (int i = 0; i < 3; i++)
+            printf(" %6.2f", 1e3 * (part ? seconds(d, call[i], part) : all_s[i]));
+        printf(" ms\n");
+    }
     free(x.data), free(w.data), free(y.data), free(dx.data), free(dw.data);
 }
 
@@ -102,8 +115,7 @@ static Err measure_all(const Device *d, const Options *o, DType type, const char
         const Size z = o->size[s];
         printf("%-4s %-18s %7d %6.0f   %5lld x %5lld x %5lld ", dtype_name(type), who, threads,
                peak, (long long)z.tokens, (long long)z.in, (long long)z.out);
-        measure(d, z, type, team);
-        printf("\n");
+        measure(d, z, o, type, team);
         fflush(stdout);
     }
     team_close(team);
@@ -158,6 +170,7 @@ static bool take(Options *o, const char *word)
         meter = CLOCK_PROCESS_CPUTIME_ID;
         return true;
     }
+    if (strcmp(word, "parts=1") == 0) return o->parts = true;
     o->library = false;
     return strcmp(word, "library=none") == 0;
 }

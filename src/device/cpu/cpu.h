@@ -24,6 +24,13 @@ const char *device_cpu_text(void);
  * the first cache, measured now, in a few hundredths of a second; after device_cpu_open. */
 double device_cpu_peak(DType type);
 
+/* What a product of device cpu consists of; a part runs alone to be timed, on memory as it is. Parts
+ * that a unit does at once take less together. */
+typedef enum { GEMM_WHOLE, GEMM_PACK, GEMM_MULTIPLY, GEMM_STORE, N_GEMM_PARTS } GemmPart;
+
+/* Local. One part of a product by our own kernels, as kernels.def has gemm; after device_cpu_open. */
+Err device_cpu_gemm_part(const Call *call, GemmPart part);
+
 /* Local. Whether this build has the instruction set and this CPU runs it. */
 bool cpu_has(CpuSimd simd);
 /* Local. The kernels of one instruction set that cpu_has, for tests. */

@@ -9,13 +9,16 @@
 
 extern const Device cpu_base_device;
 double cpu_base_peak(DType type);
+Err cpu_base_gemm_part(const Call *call, GemmPart part);
 #ifdef SHEAF_CPU_AVX2
 extern const Device cpu_avx2_device;
 double cpu_avx2_peak(DType type);
+Err cpu_avx2_gemm_part(const Call *call, GemmPart part);
 #endif
 #ifdef SHEAF_CPU_AVX512
 extern const Device cpu_avx512_device;
 double cpu_avx512_peak(DType type);
+Err cpu_avx512_gemm_part(const Call *call, GemmPart part);
 #endif
 
 /* What one instruction set brings; no device: it is not in this build. */
@@ -23,15 +26,16 @@ typedef struct {
     const char *name;
     const Device *device;
     double (*peak)(DType type);
+    Err (*gemm_part)(const Call *call, GemmPart part);
 } Set;
 
 static const Set sets[N_CPU_SIMD] = {
-    [CPU_BASE] = {"portable code", &cpu_base_device, cpu_base_peak},
+    [CPU_BASE] = {"portable code", &cpu_base_device, cpu_base_peak, cpu_base_gemm_part},
 #ifdef SHEAF_CPU_AVX2
-    [CPU_AVX2] = {"AVX2", &cpu_avx2_device, cpu_avx2_peak},
+    [CPU_AVX2] = {"AVX2", &cpu_avx2_device, cpu_avx2_peak, cpu_avx2_gemm_part},
 #endif
 #ifdef SHEAF_CPU_AVX512
-    [CPU_AVX512] = {"AVX-512", &cpu_avx512_device, cpu_avx512_peak},
+    [CPU_AVX512] = {"AVX-512", &cpu_avx512_device, cpu_avx512_peak, cpu_avx512_gemm_part},
 #endif
 };
 
@@ -74,6 +78,11 @@ Err device_cpu_open(const char *library, const Device **out)
 }
 
 double device_cpu_peak(DType type) { return sets[widest()].peak(type); }
+
+Err device_cpu_gemm_part(const Call *call, GemmPart part)
+{
+    return sets[widest()].gemm_part(call, part);
+}
 
 const char *device_cpu_text(void)
 {

@@ -94,11 +94,18 @@ typedef struct {
     int64_t k, i, n_i, j, n_j;
 } Step;
 
-/* Part `part` of `parts` of what a step will read: of a, then of b. */
+/* Where a thread works. */
+typedef struct {
+    float *sums; /* of a tile */
+    Stores stores;
+} Seat;
+
+/* Part `part` of `parts` of what a step will read: of a where that is another, then of b. */
 static void look_ahead(const Product *p, const Step *s, int64_t part, int64_t parts, Micro *m)
 {
     const int64_t bytes = 4 * block_words(p, s->k);
-    const int64_t of_a = s->n_i * p->unit->rows * bytes, of_b = s->n_j * p->unit->columns * bytes;
+    const int64_t of_a = p->n_blocks > 1 ? s->n_i * p->unit->rows * bytes : 0;
+    const int64_t of_b = s->n_j * p->unit->columns * bytes;
     const int64_t each = (of_a + of_b) / parts / 64 * 64 + 64, from = part * each;
     if (from < of_a) {
         m->ahead = (const char *)panel_at(p, &p->a, s->k, s->i) + from;
@@ -107,18 +114,6 @@ static void look_ahead(const Product *p, const Step *s, int64_t part, int64_t pa
         m->ahead = (const char *)panel_at(p, &p->b, s->k, s->j) + (from - of_a);
         m->ahead_bytes = least(each, of_a + of_b - from);
     }
-}
-
-/* Lines of c that will be written when their sums are whole. */
-static void fetch_c(const Finish *f)
-{
-    const Tensor *c = &f->call->out[0];
-    const Box *b = &f->box;
-    const int64_t size = (int64_t)dtype_bytes(c->dtype);
-    const char *at = (const char *)c->data + (b->row * c->stride[0] + b->column) * size;
-    if (c->stride[1] != 1) return;
-    for (int64_t i = 0; i < b->m; i++, at += c->stride[0] * size)
-        for (int64_t j = 0; j < b->n * size; j += 64) __builtin_prefetch(at + j, 1, 3);
 }
 
 /* So many panels of a against so many of b, from there on, as part of c. */
@@ -131,11 +126,11 @@ static Box box_of(const Product *p, int64_t i, int64_t n_i, int64_t j, int64_t n
                  least(c->n[1] - column, n_j * p->unit->columns)};
 }
 
-static void multiply_step(const Product *p, const Step *s, const Step *next, float *sums)
+static void multiply_step(const Product *p, const Step *s, const Step *next, Seat *seat)
 {
     const Unit *u = p->unit;
-    const bool last = s->k == p->n_blocks - 1;
-    Micro m = {.words = block_words(p, s->k), .add = s->k > 0, .c = sums};
+    const bool last = s->k == p->n_blocks - 1 && p->beside->part != GEMM_MULTIPLY;
+    Micro m = {.words = block_words(p, s->k), .add = s->k > 0, .c = seat->sums};
     const Tensor *old = p->beside->onto ? p->beside->onto : &p->call->out[0];
     Finish f = {.call = p->call, .old = old, .step = u->columns};
     for (int64_t i = 0; i < s->n_i; i++)
@@ -145,13 +140,13 @@ static void multiply_step(const Product *p, const Step *s, const Step *next, flo
             m.ahead_bytes = 0;
             if (next) look_ahead(p, next, i * s->n_j + j, s->n_i * s->n_j, &m);
             f.box = box_of(p, s->i + i, 1, s->j + j, 1);
-            f.sum = m.c;
-            if (last) fetch_c(&f);
-            u->multiply(&m);
-            if (last) panels_finish(&f);
+            if (last) panels_bias(&f, f.box);
+            stores_multiply(&seat->stores, &m, last ? &f : NULL);
         }
-    if (last && p->beside->then)
+    if (last && p->beside->then) {
+        stores_end(&seat->stores);
         p->beside->then(p->beside->call, box_of(p, s->i, s->n_i, s->j, s->n_j), NULL);
+    }
 }
 
 static float *take_scratch(Product *p, int *taken)
@@ -179,14 +174,15 @@ static void multiply_strip(void *work, int64_t strip)
     const int64_t row = strip / across, column = strip % across * p->wide;
     const int64_t steps = p->n_blocks * least(p->wide, tiles_of(&p->b) - column);
     int taken;
-    float *const sums = take_scratch(p, &taken);
+    Seat seat = {take_scratch(p, &taken), {.unit = p->unit}};
     p->unit->begin();
     Step s = step_of(p, row, column, 0);
     for (int64_t i = 0; i < steps; i++) {
         const Step next = step_of(p, row, column, i + 1 < steps ? i + 1 : i);
-        multiply_step(p, &s, i + 1 < steps ? &next : NULL, sums);
+        multiply_step(p, &s, i + 1 < steps ? &next : NULL, &seat);
         s = next;
     }
+    stores_end(&seat.stores);
     p->unit->end();
     atomic_store_explicit(&p->busy[taken], false, memory_order_release);
 }
@@ -230,13 +226,16 @@ static void run_pieces(Product *p, int64_t all_a, int64_t all_b, int64_t at_once
                        int64_t at_once_b)
 {
     Team *const team = p->call->team;
+    const GemmPart part = p->beside->part;
+    const bool packs = part == GEMM_WHOLE || part == GEMM_PACK;
     for (p->b.first = 0; p->b.first < all_b; p->b.first += at_once_b) {
         p->b.panels = least(at_once_b, all_b - p->b.first);
-        team_run(team, blocks_of(p->b.panels, PACK_PANELS), pack_b, p);
+        if (packs) team_run(team, blocks_of(p->b.panels, PACK_PANELS), pack_b, p);
         for (p->a.first = 0; p->a.first < all_a; p->a.first += at_once_a) {
             p->a.panels = least(at_once_a, all_a - p->a.first);
-            if (p->b.first == 0 || at_once_a < all_a)
+            if (packs && (p->b.first == 0 || at_once_a < all_a))
                 team_run(team, blocks_of(p->a.panels, PACK_PANELS), pack_a, p);
+            if (part == GEMM_PACK) continue;
             p->a.per_tile = TALL / p->unit->rows;
             p->b.per_tile = WIDE / p->unit->columns;
             cut_tiles(p, team_threads(team));
@@ -275,4 +274,17 @@ Err panels_gemm(const Call *call, const Unit *unit, const Beside *beside)
     run_pieces(&p, all_a, all_b, at_once_a, at_once_b);
     workspace_give(w);
     return OK;
+}
+
+static void no_product(const Micro *m) { (void)m; }
+
+Err CPU_NAME(gemm_part)(const Call *call, GemmPart part)
+{
+    const bool narrow = call->in[0].dtype == BF16 && call->in[1].dtype == BF16;
+    Unit unit = *unit_for(narrow ? BF16 : F32);
+    if (part == GEMM_STORE) {
+        unit.multiply = no_product;
+        unit.meanwhile = false;
+    }
+    return panels_gemm(call, &unit, &(Beside){.part = part});
 }

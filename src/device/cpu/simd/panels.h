@@ -2,10 +2,14 @@
 #ifndef DEVICE_CPU_SIMD_PANELS_H
 #define DEVICE_CPU_SIMD_PANELS_H
 
+#include "device/cpu/cpu.h"
 #include "device/cpu/simd/unit.h"
 
 #define panels_gemm CPU_NAME(panels_gemm)
 #define panels_finish CPU_NAME(panels_finish)
+#define panels_bias CPU_NAME(panels_bias)
+#define stores_multiply CPU_NAME(stores_multiply)
+#define stores_end CPU_NAME(stores_end)
 #define gemm_with CPU_NAME(gemm_with)
 
 /* Part of c. */
@@ -18,13 +22,17 @@ typedef struct {
     const Tensor *onto; /* the product is added to this, in place of what c holds; may be c */
     const Call *call;   /* for `then`, which runs on a tile of c that is stored, while it is near */
     void (*then)(const Call *call, Box tile, Team *team);
+    GemmPart part; /* of the product alone: what takes how long */
 } Beside;
 
 /* As kernels.def has gemm, and what is beside it. An element of c is the same whatever stands next to
  * it. */
 Err panels_gemm(const Call *call, const Unit *unit, const Beside *beside);
+Err CPU_NAME(gemm_part)(const Call *call, GemmPart part);
 /* The same by whatever suits the product: gemm.c. */
 Err gemm_with(const Call *call, const Beside *beside);
+
+enum { MOST_COLUMNS = 64, MOST_SUMS = 32 * 32 }; /* of a tile */
 
 /* A tile of sums that are whole, [m][step], and where they go: panels_finish.c. */
 typedef struct {
@@ -33,9 +41,28 @@ typedef struct {
     Box box;
     const float *sum;
     int64_t step;
+    float bias[MOST_COLUMNS]; /* of the box's columns */
 } Finish;
 
-/* c = keep * old + sum (+ bias) for the tile. */
-void panels_finish(const Finish *f);
+/* Fills in the bias of these columns; zeros where there is none. */
+void panels_bias(Finish *f, Box box);
+/* c = keep * old + sum + bias for some rows of the tile. */
+void panels_finish(const Finish *f, int64_t row, int64_t rows);
+
+/* Tiles of sums on their way to c, of one thread: panels_store.c. */
+typedef struct {
+    const Unit *unit;
+    Finish tile[2];            /* one that is stored while the other is multiplied */
+    int now;                   /* the other */
+    int64_t left, each;        /* rows that are to be stored; of them at each step */
+    int64_t to_fetch, at_once; /* rows of c that will be written next; the same */
+    _Alignas(64) float sum[2][MOST_SUMS];
+} Stores;
+
+/* Multiplies. Where sums are then whole they go to c as `whole` says, but for its `sum`: now, or while
+ * the next ones are multiplied; NULL: they go to m->c. */
+void stores_multiply(Stores *s, Micro *m, const Finish *whole);
+/* What is still on its way. */
+void stores_end(Stores *s);
 
 #endif

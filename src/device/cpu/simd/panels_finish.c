@@ -2,8 +2,6 @@
  * the bias, what is kept of c, the type of c. */
 #include "device/cpu/simd/panels.h"
 
-enum { MOST_COLUMNS = 64 }; /* of a tile */
-
 typedef struct {
     int64_t n;
     float keep; /* of old; 0: it may be NaN, and is not read */
@@ -22,6 +20,9 @@ static void row_f32(float *to, const float *old, const Sums *s)
 static void row_bf16(uint16_t *to, const uint16_t *old, const Sums *s)
 {
     int64_t j = 0;
+    for (; s->keep == 0 && j + 2 * W <= s->n; j += 2 * W)
+        v_store_bf16_pair(to + j, v_load(s->sum + j) + v_load(s->bias + j),
+                          v_load(s->sum + j + W) + v_load(s->bias + j + W));
     for (; j + W <= s->n; j += W) {
         V x = v_load(s->sum + j) + v_load(s->bias + j);
         if (s->keep != 0) x += s->keep * v_load_bf16(old + j);
@@ -52,14 +53,18 @@ static Row row_of(const Tensor *t, int64_t row, int64_t column)
     return row_at(t, row * t->stride[0] + column * t->stride[1], t->stride[1]);
 }
 
-void panels_finish(const Finish *f)
+void panels_bias(Finish *f, Box box)
+{
+    memset(f->bias, 0, sizeof f->bias);
+    if (f->call->n_in > 2) load_piece(tensor_row(&f->call->in[2], 0), box.column, box.n, f->bias);
+}
+
+void panels_finish(const Finish *f, int64_t row, int64_t rows)
 {
     const Tensor *c = &f->call->out[0], *old = f->old;
     const bool plain = c->stride[1] == 1 && old->stride[1] == 1 && c->dtype == old->dtype;
-    float bias[MOST_COLUMNS] = {0};
-    Sums s = {f->box.n, (float)f->call->number[0], f->sum, bias};
-    if (f->call->n_in > 2) load_piece(tensor_row(&f->call->in[2], 0), f->box.column, s.n, bias);
-    for (int64_t i = 0; i < f->box.m; i++, s.sum += f->step) {
+    Sums s = {f->box.n, (float)f->call->number[0], f->sum + row * f->step, f->bias};
+    for (int64_t i = row; i < row + rows; i++, s.sum += f->step) {
         const Row to = row_of(c, f->box.row + i, f->box.column);
         const Row from = row_of(old, f->box.row + i, f->box.column);
         if (plain && c->dtype == F32)

@@ -18,7 +18,7 @@ double CPU_NAME(peak)(DType type)
     static const _Alignas(64) uint32_t a[WORDS * LINES], b[WORDS * LINES];
     _Alignas(64) float c[LINES * LINES] = {0};
     const Unit *u = unit_for(type);
-    const Micro m = {.words = WORDS, .a = a, .b = b, .c = c};
+    const Micro m = {.words = WORDS, .a = a, .b = b, .c = c, .to = c};
     const double flops =
         2.0 * (type == BF16 && u->type == BF16 ? 2 : 1) * WORDS * u->rows * u->columns * TIMES;
     double best_s = 0;

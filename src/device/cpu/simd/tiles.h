@@ -18,7 +18,8 @@ enum { C_STEP = COLUMNS * 4, A_STEP = TILE_WORDS * 4, B_STEP = COLUMNS * 4 };
 TILE_TARGET static void multiply(const Micro *m)
 {
     const uint32_t *a = m->a, *b = m->b;
-    float *const c = m->c;
+    const float *const c = m->c;
+    float *const to = m->to;
     const int64_t steps = m->words / TILE_WORDS;
     const int64_t lines = m->ahead_bytes / LINE_BYTES;
     const int64_t ahead = steps > 0 ? blocks_of(lines, steps) * LINE_BYTES : 0;
@@ -47,16 +48,17 @@ TILE_TARGET static void multiply(const Micro *m)
         TILE_DOT(3, 5, 7);
         for (int64_t i = 0; i < ahead; i += LINE_BYTES) __builtin_prefetch(next + i, 0, 2);
         next += ahead;
+        if (m->meanwhile) m->meanwhile(m->work);
     }
-    TILE_STORE(0, c, C_STEP);
-    TILE_STORE(1, c + 16, C_STEP);
-    TILE_STORE(2, c + 16 * COLUMNS, C_STEP);
-    TILE_STORE(3, c + 16 * COLUMNS + 16, C_STEP);
+    TILE_STORE(0, to, C_STEP);
+    TILE_STORE(1, to + 16, C_STEP);
+    TILE_STORE(2, to + 16 * COLUMNS, C_STEP);
+    TILE_STORE(3, to + 16 * COLUMNS + 16, C_STEP);
 }
 
 /* 256 words: 32 KiB of a in the first cache, of 48 on the CPUs that have tiles. */
 #define TILE_UNIT(begin_, end_)                                                                    \
     {                                                                                              \
         .type = BF16, .rows = 2 * TILE_ROWS, .columns = COLUMNS, .group = TILE_WORDS,              \
-        .depth = 256, .begin = begin_, .end = end_, .multiply = multiply,                          \
+        .depth = 256, .begin = begin_, .end = end_, .multiply = multiply, .meanwhile = true,       \
     }

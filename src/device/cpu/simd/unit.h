@@ -22,10 +22,14 @@
 typedef struct {
     int64_t words;         /* of both panels */
     const uint32_t *a, *b; /* [words / group][rows][group], [words][columns] */
-    float *c;              /* [rows][columns], on a cache line */
+    float *c;              /* sums so far, [rows][columns], on a cache line */
     bool add;              /* to what c holds; else c is not read */
+    float *to;             /* where sums go; may be c */
     const char *ahead; /* ahead_bytes that are read soon: brought to the second cache meanwhile */
     int64_t ahead_bytes;
+    void (*meanwhile)(
+        void *work); /* NULL, or other work, a little of it after each group of words */
+    void *work;
 } Micro;
 
 typedef struct {
@@ -35,6 +39,7 @@ typedef struct {
     int depth;         /* words of a block: a panel of a that stays in the first cache */
     void (*begin)(void), (*end)(void); /* around a thread's products */
     void (*multiply)(const Micro *m);
+    bool meanwhile; /* multiply leaves most of the core idle, and does a Micro's other work */
 } Unit;
 
 extern const Unit unit_fma, unit_dot, unit_tiles, unit_tiles_in_c;

@@ -25,7 +25,7 @@ __attribute__((target("avx512bf16"))) static void multiply(const Micro *m)
         }
     }
     for (int i = 0; i < ROWS; i++)
-        for (int j = 0; j < 2; j++) _mm512_store_ps(m->c + i * COLUMNS + j * W, sum[i][j]);
+        for (int j = 0; j < 2; j++) _mm512_store_ps(m->to + i * COLUMNS + j * W, sum[i][j]);
 }
 
 const Unit unit_dot = {

@@ -27,7 +27,7 @@ static void multiply(const Micro *m)
         }
     }
     for (int i = 0; i < ROWS; i++)
-        for (int j = 0; j < 2; j++) v_store(m->c + i * COLUMNS + j * W, sum[i][j]);
+        for (int j = 0; j < 2; j++) v_store(m->to + i * COLUMNS + j * W, sum[i][j]);
 }
 
 const Unit unit_fma = {
