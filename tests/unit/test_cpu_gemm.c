@@ -157,6 +157,30 @@ static void bf16_blocks(void **state)
 
 static void bf16_parts(void **state) { try_parts(*state, BF16, 127, 83); }
 
+/* Parts that can be timed: all of it is the product; packing and multiplying leave c alone. */
+static void parts_of_a_product(void **state)
+{
+    Bench *b = &((CpuBench *)*state)->b;
+    const Tensor x = RANDOM(b, BF16, DENSE, 70, 130), w = RANDOM(b, BF16, DENSE, 90, 130);
+    const Tensor want = NEW(b, F32, DENSE, 70, 90), c = RANDOM(b, F32, DENSE, 70, 90);
+    const size_t bytes = 70 * 90 * sizeof(float);
+    Call call = {.n_in = 2, .n_out = 1, .in = {x, w}, .out = {want}};
+    const Device *cpu;
+    call.attr.gemm.tb = true;
+    assert_int_equal(device_cpu_open(NULL, &cpu), OK);
+    assert_int_equal(cpu->kernel[KERNEL_gemm](&call), OK);
+    call.out[0] = c;
+    float before[70 * 90];
+    memcpy(before, c.data, bytes);
+    assert_int_equal(device_cpu_gemm_part(&call, GEMM_PACK), OK);
+    assert_int_equal(device_cpu_gemm_part(&call, GEMM_MULTIPLY), OK);
+    assert_memory_equal(c.data, before, bytes);
+    assert_int_equal(device_cpu_gemm_part(&call, GEMM_STORE), OK);
+    assert_int_equal(device_cpu_gemm_part(&call, GEMM_WHOLE), OK);
+    assert_memory_equal(c.data, want.data, bytes);
+    bench_clear(b);
+}
+
 /* c[m,n] of a[m,k] and b[n,k], dense: sums of f32 in index order, as plain code has them. */
 static double plain_error(const Tensor *a, const Tensor *b, const Tensor *exact)
 {
@@ -268,6 +292,7 @@ int main(void)
         cmocka_unit_test(bf16_products),
         cmocka_unit_test(bf16_blocks),
         cmocka_unit_test(bf16_parts),
+        cmocka_unit_test(parts_of_a_product),
         cmocka_unit_test(bf16_error),
         cmocka_unit_test(amx_is_there),
         cmocka_unit_test(thin_and_empty),
