@@ -132,16 +132,21 @@ static void multiply_step(const Product *p, const Step *s, const Step *next, Sea
     const bool last = s->k == p->n_blocks - 1 && p->beside->part != GEMM_MULTIPLY;
     Micro m = {.words = block_words(p, s->k), .add = s->k > 0, .c = seat->sums};
     const Tensor *old = p->beside->onto ? p->beside->onto : &p->call->out[0];
-    Finish f = {.call = p->call, .old = old, .step = u->columns};
     for (int64_t i = 0; i < s->n_i; i++)
         for (int64_t j = 0; j < s->n_j; j++, m.c += u->rows * u->columns) {
             m.a = panel_at(p, &p->a, s->k, s->i + i);
             m.b = panel_at(p, &p->b, s->k, s->j + j);
             m.ahead_bytes = 0;
             if (next) look_ahead(p, next, i * s->n_j + j, s->n_i * s->n_j, &m);
-            f.box = box_of(p, s->i + i, 1, s->j + j, 1);
-            if (last) panels_bias(&f, f.box);
-            stores_multiply(&seat->stores, &m, last ? &f : NULL);
+            if (last) {
+                Finish *const f = stores_next(&seat->stores);
+                f->call = p->call;
+                f->old = old;
+                f->box = box_of(p, s->i + i, 1, s->j + j, 1);
+                f->step = u->columns;
+                panels_bias(f, f->box);
+            }
+            stores_multiply(&seat->stores, &m, last);
         }
     if (last && p->beside->then) {
         stores_end(&seat->stores);

@@ -59,9 +59,11 @@ typedef struct {
     _Alignas(64) float sum[2][MOST_SUMS];
 } Stores;
 
-/* Multiplies. Where sums are then whole they go to c as `whole` says, but for its `sum`: now, or while
- * the next ones are multiplied; NULL: they go to m->c. */
-void stores_multiply(Stores *s, Micro *m, const Finish *whole);
+/* Where it is said how the next sums go to c, all but `sum`. */
+static inline Finish *stores_next(Stores *s) { return &s->tile[s->now]; }
+/* Multiplies. Sums that are then whole go to c as stores_next has it, now or while the next ones are
+ * multiplied; others go to m->c. */
+void stores_multiply(Stores *s, Micro *m, bool whole);
 /* What is still on its way. */
 void stores_end(Stores *s);
 

@@ -48,15 +48,12 @@ void stores_end(Stores *s)
     if (s->left > 0) store_some(s);
 }
 
-void stores_multiply(Stores *s, Micro *m, const Finish *whole)
+void stores_multiply(Stores *s, Micro *m, bool whole)
 {
     const int64_t steps = s->unit->meanwhile ? most(1, m->words / s->unit->group) : 1;
     m->to = whole ? s->sum[s->now] : m->c;
-    if (whole) {
-        s->tile[s->now] = *whole;
-        s->tile[s->now].sum = m->to;
-    }
-    s->to_fetch = whole ? whole->box.m : 0;
+    s->tile[s->now].sum = m->to;
+    s->to_fetch = whole ? s->tile[s->now].box.m : 0;
     s->at_once = blocks_of(s->to_fetch, steps);
     s->each = blocks_of(s->left, steps);
     m->meanwhile = s->unit->meanwhile ? meanwhile : NULL;
@@ -65,7 +62,7 @@ void stores_multiply(Stores *s, Micro *m, const Finish *whole)
     s->unit->multiply(m);
     stores_end(s); /* of no words there are no steps */
     if (!whole) return;
+    s->left = s->tile[s->now].box.m;
     s->now = !s->now;
-    s->left = whole->box.m;
     if (!s->unit->meanwhile) stores_end(s);
 }
