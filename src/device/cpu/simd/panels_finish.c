@@ -20,9 +20,6 @@ static void row_f32(float *to, const float *old, const Sums *s)
 static void row_bf16(uint16_t *to, const uint16_t *old, const Sums *s)
 {
     int64_t j = 0;
-    for (; s->keep == 0 && j + 2 * W <= s->n; j += 2 * W)
-        v_store_bf16_pair(to + j, v_load(s->sum + j) + v_load(s->bias + j),
-                          v_load(s->sum + j + W) + v_load(s->bias + j + W));
     for (; j + W <= s->n; j += W) {
         V x = v_load(s->sum + j) + v_load(s->bias + j);
         if (s->keep != 0) x += s->keep * v_load_bf16(old + j);
