@@ -73,11 +73,12 @@ static Bytes own_bytes(const Graph *g, Value v)
 /* Index of the operand that the output is added to, or -1. */
 static int sum_operand(const Node *n) { return n->op == OP_linear_dx && n->n_in == 3 ? 2 : -1; }
 
-/* Inputs that a kernel may write its output over; device/kernels.def says so. */
+/* Inputs that a kernel may write its output over; device/kernels.def says so. Not what linear_add adds
+ * to, though it might: cuBLASLt rounds a sum in place otherwise than one beside it, and what is
+ * recomputed would decide about the bits. */
 static bool reusable(OpId op, int which)
 {
     if (op == OP_add) return which < 2;
-    if (op == OP_linear_add) return which == 2;
     if (op == OP_all_reduce) return true; /* in place, from the begin on */
     if (op == OP_layernorm_dx) return which == 0 || which == 5;
     if (op == OP_rmsnorm_dx || op == OP_headnorm_dx) return which == 0 || which == 4;
@@ -183,14 +184,6 @@ static bool keeps_more(const Walk *w, int node, Value v)
     return is_kept(w, node, out) && !is_kept(w, node, v);
 }
 
-/* Does a product read it too, beside adding to it? Then every element is needed to the end. */
-static bool multiplied_too(const Walk *w, const Node *n, Value v)
-{
-    for (int j = 0; n->op == OP_linear_add && j < n->n_in; j++)
-        if (j != 2 && meet(w, n->in[j], v)) return true;
-    return false;
-}
-
 /* An input over which the node may write, or -1. Not one that shows what is given or handed on. */
 static int dying_input(const Walk *w, int node)
 {
@@ -198,8 +191,7 @@ static int dying_input(const Walk *w, int node)
     const Node *n = &g->node[node];
     for (int j = 0; j < n->n_in && w->plain; j++) {
         const Value v = n->in[j];
-        if (!reusable(n->op, j) || !same_shape(g, v, n->out[0]) || multiplied_too(w, n, v))
-            continue;
+        if (!reusable(n->op, j) || !same_shape(g, v, n->out[0])) continue;
         if (g->value[w->plain[v].root].role == ROLE_LOCAL && touches_last(w, node, v) &&
             !keeps_more(w, node, v))
             return j;

@@ -144,8 +144,9 @@ static void gradient_that_others_read(void **state)
     bed_close(&b);
 }
 
-/* y = x + w x: y may not lie over x, of which the product needs every element. */
-static void onto_what_is_multiplied(void **state)
+/* A sum beside a product lies over nothing that it reads: not over what is multiplied, whose every
+ * element is needed, nor over what dies with it, so that its bits do not hang on who still reads that. */
+static void onto_nothing(void **state)
 {
     Bed b;
     Program p;
@@ -163,7 +164,8 @@ static void onto_what_is_multiplied(void **state)
     DO(lower(g, &b.arena, &p));
     assert_int_equal(count_nodes(g, OP_linear_add), 2);
     assert_int_not_equal(p.tensor[r].view_of, p.tensor[s].view_of);
-    assert_int_equal(p.tensor[q].view_of, p.tensor[t].view_of); /* t dies, and is only added to */
+    assert_int_not_equal(p.tensor[q].view_of,
+                         p.tensor[t].view_of); /* t dies, and is only added to */
     bed_close(&b);
 }
 
@@ -225,7 +227,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_again), cmocka_unit_test(cheap_ones_again),
         cmocka_unit_test(all_again),     cmocka_unit_test(forward_alone),
-        cmocka_unit_test(stays_apart),   cmocka_unit_test(onto_what_is_multiplied),
+        cmocka_unit_test(stays_apart),   cmocka_unit_test(onto_nothing),
         cmocka_unit_test(whole_layers),  cmocka_unit_test(gradient_that_others_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
