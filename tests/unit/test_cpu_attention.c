@@ -228,6 +228,40 @@ static void exponentials(void **state)
     bench_clear(b);
 }
 
+/* 2^x, likewise: row t sees a key of score 0 and one of score x, in units of log 2, and has the weight of
+ * the second for o. Of that weight math.h states the error; sum, division and product round once each. */
+static void powers(void **state)
+{
+    enum { T = 2048 };
+    Bench *b = &((CpuBench *)*state)->b;
+    Case c = {.type = F32, .lay = DENSE, .t = T, .s = 2 * T, .h = 1, .g = 1, .c = 1};
+    case_open(b, &c, FULL, 1);
+    c.attr.attention.scale = log(2);
+    for (int64_t t = 0; t < T; t++) {
+        const int64_t range[4] = {2 * t, 2 * t + 2, 0, 0};
+        for (int r = 0; r < 4; r++) put(&c.ranges, 4 * t + r, (double)range[r]);
+        for (int k = 0; k < 2; k++) {
+            put(&c.k, 2 * t + k, k);
+            put(&c.v, 2 * t + k, k);
+        }
+        put(&c.q, t, -126.0 * (double)t / T * (t % 8 == 0 ? 0.01 : 1));
+    }
+    put(&c.q, 1, -127);
+    put(&c.q, 2, -1e30);
+    const Call call = attention_call(&c);
+    for (CpuSimd s = CPU_BASE; s < N_CPU_SIMD; s++) {
+        if (!cpu_has(s)) continue;
+        assert_int_equal(device_cpu_simd(s)->kernel[KERNEL_attention](&call), OK);
+        for (int64_t t = 0; t < T; t++) {
+            const double x = get(&c.q, t), p = x < -126 ? 0 : exp2(x), want = p / (1 + p);
+            const double bound = 2.1 + 2.1 * want + 1.5, got = get(&c.o, t);
+            if (!(fabs(got - want) <= bound * ldexp(want, -23)))
+                fail_msg("set %d: the weight of %.9g is %.9g, not %.9g", (int)s, x, got, want);
+        }
+    }
+    bench_clear(b);
+}
+
 static Tensor in_f64(Bench *b, Tensor t)
 {
     if (t.dtype == I32) return t;
@@ -326,12 +360,13 @@ static void merge_with_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_masks),          cmocka_unit_test(sizes),
-        cmocka_unit_test(few_queries),        cmocka_unit_test(parts_of_heads),
-        cmocka_unit_test(later_blocks),       cmocka_unit_test(far_scores),
-        cmocka_unit_test(sequences),          cmocka_unit_test(unseen_is_not_read),
-        cmocka_unit_test(exponentials),       cmocka_unit_test(merge),
-        cmocka_unit_test(merge_with_nothing), cmocka_unit_test(words),
+        cmocka_unit_test(all_masks),    cmocka_unit_test(sizes),
+        cmocka_unit_test(few_queries),  cmocka_unit_test(parts_of_heads),
+        cmocka_unit_test(later_blocks), cmocka_unit_test(far_scores),
+        cmocka_unit_test(sequences),    cmocka_unit_test(unseen_is_not_read),
+        cmocka_unit_test(exponentials), cmocka_unit_test(powers),
+        cmocka_unit_test(merge),        cmocka_unit_test(merge_with_nothing),
+        cmocka_unit_test(words),
     };
     return cmocka_run_group_tests(tests, cpu_setup, cpu_teardown);
 }

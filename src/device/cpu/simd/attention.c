@@ -79,9 +79,7 @@ static void store_rows(const Call *call, Side *st, int64_t head)
     for (int64_t i = 0; i < st->queries.n; i++) {
         /* A row that saw no key: o is 0, and its lse is -inf. */
         const float factor = st->sum[i] == 0 ? 0 : 1 / st->sum[i];
-        float *row = st->o.at + i * step;
-        for (int64_t c = 0; c < step; c += W) v_store(row + c, factor * v_load(row + c));
-        row_write(head_row(o, st->queries.at + i, head), channels, row);
+        row_write(head_row(o, st->queries.at + i, head), channels, factor, st->o.at + i * step);
         tensor_set(lse, (st->queries.at + i) * o->n[1] + head,
                    (double)st->max[i] / LOG2_E + log((double)st->sum[i]));
     }
@@ -134,6 +132,19 @@ static void keys_add(const Call *call, Block keys, int64_t source, State *st)
     }
 }
 
+/* What the next tile reads that none has read yet, where queries and keys are the same tokens. */
+static void tile_fetch(const Call *call, int64_t tile)
+{
+    const Tensor *q = &call->in[0];
+    const int64_t blocks = blocks_of(q->n[0], BLOCKS * SPAN), head = tile / blocks;
+    if (head >= q->n[1]) return;
+    for (int64_t b = tile % blocks * BLOCKS; b < (tile % blocks + 1) * BLOCKS; b++) {
+        panel_fetch(q, block_of(q->n[0], b), head);
+        for (int i = 1; i < 3 && key_count(call) > 0; i++)
+            panel_fetch(&call->in[i], block_of(key_count(call), b), key_head(call, head));
+    }
+}
+
 /* One tile: BLOCKS blocks of queries, a query head. */
 static void attention_tile(void *work, int64_t tile)
 {
@@ -152,6 +163,7 @@ static void attention_tile(void *work, int64_t tile)
         from = least(from, st.side[i].ranges.from);
         to = most(to, st.side[i].ranges.to);
     }
+    tile_fetch(call, tile + 1);
     for (int64_t b = from / SPAN; b < blocks_of(to, SPAN); b++)
         keys_add(call, block_of(n_keys, b), source, &st);
     for (int i = 0; i < BLOCKS; i++) store_rows(call, &st.side[i], head);

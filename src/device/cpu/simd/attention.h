@@ -111,6 +111,9 @@ typedef struct {
 #define ranges_sight CPU_NAME(ranges_sight)
 #define reach_of CPU_NAME(reach_of)
 #define way_of CPU_NAME(way_of)
+#define floats_score CPU_NAME(floats_score)
+#define floats_gather CPU_NAME(floats_gather)
+#define floats_spread CPU_NAME(floats_spread)
 #define words_load CPU_NAME(words_load)
 #define words_pair CPU_NAME(words_pair)
 #define words_score CPU_NAME(words_score)
@@ -162,12 +165,6 @@ static inline void panel_clear(Panel *p, int64_t channels)
     memset(p->at, 0, (size_t)(SPAN * padded(channels)) * sizeof *p->at);
 }
 
-static inline void panel_scale(float *at, int64_t channels, float factor)
-{
-    const int64_t n = SPAN * padded(channels);
-    for (int64_t i = 0; i < n; i += W) v_store(at + i, factor * v_load(at + i));
-}
-
 static inline VI vi_load(const int32_t *p)
 {
     VI v;
@@ -216,6 +213,14 @@ static inline Hull lanes_hull(const Bounds *owners, int lane)
 /* -inf for pairs of the lanes' hulls that are not seen; lanes are queries. */
 void hide_from_lanes(const Ranges *r, Block keys, const Bounds *queries, Scores *s);
 
+/* Products in f32: attention_floats.c. */
+void floats_score(int64_t channels, const Panel *rows, const Turned *turned, const Bounds *b,
+                  Scores *s);
+void floats_gather(int64_t channels, const Scores *s, const Panel *rows, const Bounds *b,
+                   float *sum);
+void floats_spread(int64_t channels, const Scores *s, const Panel *rows, const Bounds *b,
+                   float *sum);
+
 /* The same by words: attention_words.c. */
 void words_load(const Tensor *x, Block block, int64_t head, Panel *p);
 void words_pair(int64_t channels, Panel *p);
@@ -236,18 +241,7 @@ void words_row(const Panel *p, int64_t token, int64_t channels, float *row);
 static inline void score(Way way, const Panel *rows, const Turned *turned, const Bounds *b,
                          Scores *s)
 {
-    const int64_t step = padded(way.channels);
-    if (way.words) {
-        words_score(way.channels, rows, turned, b, s);
-        return;
-    }
-    for (int64_t j = 0; j < SPAN; j += MICRO_COLUMNS)
-        for (int g = 0; g < GROUPS; g++) {
-            if (b->from[g] >= j + MICRO_COLUMNS || b->to[g] <= j) continue;
-            const Matrix a = {rows->at + g * MICRO_ROWS * step, step, 1};
-            micro_set(way.channels, a, turned->at + j, SPAN, turned->factor,
-                      &s->at[g * MICRO_ROWS][j], SPAN);
-        }
+    (way.words ? words_score : floats_score)(way.channels, rows, turned, b, s);
 }
 
 /* Scores as the factor of a sum: for each owner, or the other way for each other. */
@@ -263,37 +257,15 @@ void add_wild_rows(Way way, Weights weights, Panel *rows, const Bounds *b, float
 /* sum[owner][c] += s[other][owner] rows[other][c] */
 static inline void gather(Way way, const Scores *s, Panel *rows, const Bounds *b, float *sum)
 {
-    const int64_t step = padded(way.channels);
     if (b->sight == SEEN_BY_SOME) add_wild_rows(way, (Weights){s, GATHER}, rows, b, sum);
-    if (way.words) {
-        words_gather(way.channels, s, rows, b, sum);
-        return;
-    }
-    for (int64_t j = 0; j < step; j += MICRO_COLUMNS)
-        for (int g = 0; g < GROUPS; g++) {
-            if (b->from[g] == b->to[g]) continue;
-            const Matrix a = {&s->at[0][0] + b->from[g] * SPAN + g * MICRO_ROWS, 1, SPAN};
-            micro_add(b->to[g] - b->from[g], a, rows->at + b->from[g] * step + j, step,
-                      sum + g * MICRO_ROWS * step + j, step);
-        }
+    (way.words ? words_gather : floats_gather)(way.channels, s, rows, b, sum);
 }
 
 /* The other way: sum[other][c] += s[other][owner] rows[owner][c] */
 static inline void spread(Way way, const Scores *s, Panel *rows, const Bounds *b, float *sum)
 {
-    const int64_t step = padded(way.channels);
     if (b->sight == SEEN_BY_SOME) add_wild_rows(way, (Weights){s, SPREAD}, rows, b, sum);
-    if (way.words) {
-        words_spread(way.channels, s, rows, b, sum);
-        return;
-    }
-    for (int64_t j = 0; j < step; j += MICRO_COLUMNS)
-        for (int g = 0; g < GROUPS; g++) {
-            if (b->from[g] == b->to[g]) continue;
-            const Matrix a = {&s->at[g * MICRO_ROWS][b->from[g]], SPAN, 1};
-            micro_add(b->to[g] - b->from[g], a, rows->at + b->from[g] * step + j, step,
-                      sum + g * MICRO_ROWS * step + j, step);
-        }
+    (way.words ? words_spread : floats_spread)(way.channels, s, rows, b, sum);
 }
 
 /* Channels of one head of one token of x[t,h,c]. */
@@ -321,15 +293,25 @@ static inline const float *row_read(Row r, int64_t n, float *buffer)
     return buffer;
 }
 
-static inline void row_write(Row r, int64_t n, const float *x)
+/* row = keep * row + factor * x, of any stride and type. */
+static inline void row_blend(Row r, int64_t n, float keep, float factor, const float *x)
 {
-    if (row_is_whole(r, F32, n))
-        for (int64_t c = 0; c < n; c += W) v_store((float *)(void *)r.at + c, v_load(x + c));
-    else if (row_is_whole(r, BF16, n))
-        for (int64_t c = 0; c < n; c += W)
-            v_store_bf16((uint16_t *)(void *)r.at + c, v_load(x + c));
+    float scaled[CHANNELS];
+    for (int64_t c = 0; c < n; c += W) v_store(scaled + c, factor * v_load(x + c));
+    keep_piece(r, 0, n, keep, scaled);
+}
+
+/* row = factor * x; x has whole pairs of vectors. */
+static inline void row_write(Row r, int64_t n, float factor, const float *x)
+{
+    if (r.stride == 1 && n % (2 * W) == 0 && r.dtype == F32)
+        for (int64_t c = 0; c < n; c += 2 * W)
+            v_store_pair_as(F32, r.at, c, factor * v_load(x + c), factor * v_load(x + c + W));
+    else if (r.stride == 1 && n % (2 * W) == 0 && r.dtype == BF16)
+        for (int64_t c = 0; c < n; c += 2 * W)
+            v_store_pair_as(BF16, r.at, c, factor * v_load(x + c), factor * v_load(x + c + W));
     else
-        store_piece(r, 0, n, x);
+        row_blend(r, n, 0, factor, x);
 }
 
 #endif

@@ -48,15 +48,15 @@ void stats_load(const Inputs *in, Block queries, int64_t head, Stats *st)
     ranges_bound(r, queries.n);
 }
 
-void keep_rows(const Tensor *x, Block block, int64_t head, float keep, const float *sum)
+void keep_rows(const Tensor *x, Rows rows, Finish f)
 {
-    for (int64_t i = 0; i < block.n; i++) {
-        const Row row = head_row(x, block.at + i, head);
-        const float *from = sum + i * padded(x->n[2]);
-        if (keep == 0) /* the old content may be NaN */
-            row_write(row, x->n[2], from);
+    const int64_t channels = x->n[2], step = padded(channels);
+    for (int64_t i = 0; i < rows.block.n; i++) {
+        const Row row = head_row(x, rows.block.at + i, rows.head);
+        if (f.keep == 0) /* the old content may be NaN */
+            row_write(row, channels, f.factor, rows.sum + i * step);
         else
-            keep_piece(row, 0, x->n[2], keep, from);
+            row_blend(row, channels, f.keep, f.factor, rows.sum + i * step);
     }
 }
 
@@ -114,8 +114,8 @@ static void dq_tile(void *work, int64_t tile)
         grade_lanes(in.way, keys, sight, &t);
         gather(in.way, &t.dp, &t.k, &reach.queries, t.dq.at);
     }
-    panel_scale(t.dq.at, in.channels, in.scale);
-    keep_rows(&call->out[0], queries, head, (float)call->number[0], t.dq.at);
+    keep_rows(&call->out[0], (Rows){queries, head, t.dq.at},
+              (Finish){(float)call->number[0], in.scale});
 }
 
 /* As many tasks as threads, or more: a few threads sweep once. */

@@ -62,8 +62,12 @@ static inline Inputs inputs_of(const Call *call)
 
 /* lse is +inf for a row that saw no key, and for rows past the end: exp(s - lse) is 0. */
 void stats_load(const Inputs *in, Block queries, int64_t head, Stats *st);
-/* Rows of a head of x: keep * x + sum. */
-void keep_rows(const Tensor *x, Block block, int64_t head, float keep, const float *sum);
+/* Rows of a head of x: keep * x + factor * sum. */
+typedef struct {
+    float keep, factor;
+} Finish;
+
+void keep_rows(const Tensor *x, Rows rows, Finish f);
 
 /* p and ds of W pairs, from their s and dp; unseen pairs have them as well. */
 static inline void grade(Way way, V lse, V delta, V *s, V *dp)

@@ -87,9 +87,9 @@ static void add_queries(const Inputs *in, Block keys, Rows queries, const Stats 
 
 static void keys_store(const Call *call, Block keys, int64_t head, KeyState *t)
 {
-    panel_scale(t->dk.at, call->in[0].n[2], (float)call->attr.attention.scale);
-    keep_rows(&call->out[1], keys, head, (float)call->number[1], t->dk.at);
-    keep_rows(&call->out[2], keys, head, (float)call->number[2], t->dv.at);
+    const float scale = (float)call->attr.attention.scale;
+    keep_rows(&call->out[1], (Rows){keys, head, t->dk.at}, (Finish){(float)call->number[1], scale});
+    keep_rows(&call->out[2], (Rows){keys, head, t->dv.at}, (Finish){(float)call->number[2], 1});
 }
 
 void dkv_tile(void *work, int64_t tile)
@@ -166,15 +166,30 @@ static void room_open(const Inputs *in, Block blocks, Heads readers, Room *room)
 
 static void room_store(const Call *call, Block blocks, Heads readers, Room *room)
 {
-    const int64_t channels = call->in[0].n[2], step = SPAN * padded(channels);
+    const int64_t step = SPAN * padded(call->in[0].n[2]);
+    const Finish f = {(float)call->number[0], (float)call->attr.attention.scale};
     for (int64_t h = readers.from; h < readers.to; h++)
         for (int64_t b = 0; b < blocks.n; b++) {
             const Block queries = block_of(call->in[0].n[0], blocks.at + b);
             float *sum = room->dq + ((h - readers.from) * blocks.n + b) * step;
             panel_fetch(&call->out[0], queries, h);
-            panel_scale(sum, channels, (float)call->attr.attention.scale);
-            keep_rows(&call->out[0], queries, h, (float)call->number[0], sum);
+            keep_rows(&call->out[0], (Rows){queries, h, sum}, f);
         }
+}
+
+/* What a task reads first. */
+static void sequence_fetch(const Inputs *in, const SequenceWork *w, int64_t tile)
+{
+    const int64_t sequence = tile % w->sequences->n, head = tile / w->sequences->n;
+    if (head >= in->k->n[1]) return;
+    const Block keys = block_of(in->keys, w->sequences->key[sequence]);
+    const Block queries = block_of(in->q->n[0], w->sequences->query[sequence]);
+    const int64_t reader = key_readers(w->call, head).from;
+    panel_fetch(in->k, keys, head);
+    panel_fetch(in->v, keys, head);
+    panel_fetch(in->q, queries, reader);
+    panel_fetch(in->dout, queries, reader);
+    panel_fetch(in->o, queries, reader);
 }
 
 void sequence_tile(void *work, int64_t tile)
@@ -192,6 +207,7 @@ void sequence_tile(void *work, int64_t tile)
     room_open(&in, blocks, readers, &room);
     for (int64_t j = key[0]; j < key[1]; j++) {
         const Block keys = block_of(in.keys, j);
+        if (j + 1 == key[1]) sequence_fetch(&in, w, tile + 1);
         keys_load(call, &in, keys, head, &t);
         for (int64_t h = readers.from; h < readers.to; h++)
             for (int64_t b = 0; b < blocks.n; b++) {

@@ -46,8 +46,8 @@ ALWAYS_INLINE static void micro_sum(int64_t k, Matrix a, const float *b, int64_t
 }
 
 /* c = factor * a b. */
-static inline void micro_set(int64_t k, Matrix a, const float *b, int64_t b_row, float factor,
-                             float *c, int64_t c_row)
+ALWAYS_INLINE static void micro_set(int64_t k, Matrix a, const float *b, int64_t b_row,
+                                    float factor, float *c, int64_t c_row)
 {
     V sum[MICRO_ROWS][2];
     for (int i = 0; i < MICRO_ROWS; i++) sum[i][0] = sum[i][1] = v_set(0);
@@ -59,8 +59,8 @@ static inline void micro_set(int64_t k, Matrix a, const float *b, int64_t b_row,
 }
 
 /* c += a b. */
-static inline void micro_add(int64_t k, Matrix a, const float *b, int64_t b_row, float *c,
-                             int64_t c_row)
+ALWAYS_INLINE static void micro_add(int64_t k, Matrix a, const float *b, int64_t b_row, float *c,
+                                    int64_t c_row)
 {
     V sum[MICRO_ROWS][2];
     for (int i = 0; i < MICRO_ROWS; i++) {

@@ -1,0 +1,63 @@
+/* attention_floats.c -- products of tiles in f32; the same by words is attention_words.c.
+ *
+ *     s [other, owner]    = rows [other, c]         turned [c, owner]
+ *     sum [owner, c]     += s' [owner, other]       rows [other, c]        gather
+ *     sum [other, c]     += s [other, owner]        rows [owner, c]        spread
+ *
+ * Bodies are compiled twice: for the usual width of heads, where all steps are constants, and for any. */
+#include "device/cpu/simd/attention.h"
+
+ALWAYS_INLINE static void score_by(int64_t channels, int64_t step, const Panel *rows,
+                                   const Turned *turned, const Bounds *b, Scores *s)
+{
+    for (int64_t j = 0; j < SPAN; j += MICRO_COLUMNS)
+        for (int g = 0; g < GROUPS; g++) {
+            if (b->from[g] >= j + MICRO_COLUMNS || b->to[g] <= j) continue;
+            const Matrix a = {rows->at + g * MICRO_ROWS * step, step, 1};
+            micro_set(channels, a, turned->at + j, SPAN, turned->factor, &s->at[g * MICRO_ROWS][j],
+                      SPAN);
+        }
+}
+
+ALWAYS_INLINE static void sum_by(int64_t step, Matrix weights, const Panel *rows, const Bounds *b,
+                                 float *sum)
+{
+    for (int64_t j = 0; j < step; j += MICRO_COLUMNS)
+        for (int g = 0; g < GROUPS; g++) {
+            const int64_t from = b->from[g], n = b->to[g] - from;
+            if (n == 0) continue;
+            Matrix a = weights;
+            a.at += g * MICRO_ROWS * a.row + from * a.column;
+            micro_add(n, a, rows->at + from * step + j, step, sum + g * MICRO_ROWS * step + j,
+                      step);
+        }
+}
+
+void floats_score(int64_t channels, const Panel *rows, const Turned *turned, const Bounds *b,
+                  Scores *s)
+{
+    if (channels == USUAL)
+        score_by(USUAL, USUAL, rows, turned, b, s);
+    else
+        score_by(channels, padded(channels), rows, turned, b, s);
+}
+
+void floats_gather(int64_t channels, const Scores *s, const Panel *rows, const Bounds *b,
+                   float *sum)
+{
+    const Matrix weights = {s->at[0], 1, SPAN};
+    if (channels == USUAL)
+        sum_by(USUAL, weights, rows, b, sum);
+    else
+        sum_by(padded(channels), weights, rows, b, sum);
+}
+
+void floats_spread(int64_t channels, const Scores *s, const Panel *rows, const Bounds *b,
+                   float *sum)
+{
+    const Matrix weights = {s->at[0], SPAN, 1};
+    if (channels == USUAL)
+        sum_by(USUAL, weights, rows, b, sum);
+    else
+        sum_by(padded(channels), weights, rows, b, sum);
+}
