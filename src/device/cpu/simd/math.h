@@ -60,13 +60,6 @@ static inline V v_exp(V given)
     return v_from_bits(v_bits(v_scaled(shifted, r)) & ~(given < v_set(-87.33f)));
 }
 
-/* 2^t for |t| <= 125: relative error under 0.8 * 2^-23, of the t that is given. */
-static inline V v_power_of_2(V t)
-{
-    const V shifted = t + ROUNDER;
-    return v_scaled(shifted, (t - (shifted - ROUNDER)) * 0.693147181f);
-}
-
 /* 2^x, x <= 127: for weights, less work than e^x. Relative error under 2.1 * 2^-23 from x = -126 on
  * (every f32 was compared), and 2^0 is 1; from -127 on less than 2^-126, below 0, NaN for NaN. */
 static inline V v_exp2(V given)

@@ -93,6 +93,15 @@ static inline void end_piece(Row r, int64_t from, int64_t n, const float *buffer
     if (!piece_is_plain(r)) store_piece(r, from, n, buffer);
 }
 
+/* Asks for elements ahead of their use. A kernel that reads a row and then computes leaves memory idle
+ * meanwhile, and rows that ids choose lie where no CPU guesses. */
+static inline void fetch_piece(Row r, int64_t from, int64_t n)
+{
+    enum { LINE = 64 };
+    const char *at = piece_at(r, from), *end = at + n * (int64_t)dtype_bytes(r.dtype);
+    for (; r.stride == 1 && at < end; at += LINE) __builtin_prefetch(at, 0, 3);
+}
+
 /* row = keep * row + g; keep == 0 reads nothing of the row. */
 static inline void keep_piece(Row r, int64_t from, int64_t n, float keep, const float *g)
 {

@@ -7,8 +7,7 @@
  * For the gradient, tokens of one id are a list, made once a call:
  *
  *     head[entry] -> token -> next[token] -> .. -> NONE         in the order of tokens
- *
- * Rows that ids choose lie anywhere, and no CPU guesses where: they are asked for ahead of their use. */
+ */
 #include "device/cpu/simd/simd.h"
 
 #include <stddef.h>
@@ -26,13 +25,7 @@ static void copy_bytes(Row x, Row y, int64_t n)
     for (int64_t i = 0; i < n; i++) memcpy(y.at + i * to, x.at + i * from, bytes);
 }
 
-enum { LINE = 64, AHEAD = 2 }; /* bytes of a cache line; tokens */
-
-static void fetch_row(Row r, int64_t n)
-{
-    const char *end = r.at + n * (int64_t)dtype_bytes(r.dtype);
-    for (const char *at = r.at; r.stride == 1 && at < end; at += LINE) __builtin_prefetch(at, 0, 3);
-}
+enum { AHEAD = 2 }; /* tokens */
 
 /* The table's row for a token; at == NULL: it is of another part. */
 static Row row_of_id(const Call *call, int64_t t)
@@ -48,7 +41,7 @@ static void look_up(const void *work, int64_t t)
     const Tensor *y = &call->out[0];
     const Row to = tensor_row(y, t), from = row_of_id(call, t);
     const Row soon = t + AHEAD < y->n[0] ? row_of_id(call, t + AHEAD) : from;
-    if (soon.at) fetch_row(soon, y->n[1]);
+    if (soon.at) fetch_piece(soon, 0, y->n[1]);
     if (from.at && from.dtype == to.dtype) {
         copy_bytes(from, to, y->n[1]);
         return;
@@ -108,11 +101,8 @@ static void fetch_entry(const Fold *f, int64_t entry, int64_t column)
 {
     const Tensor *dy = &f->call->in[0], *dw = &f->call->out[0];
     const int64_t n = least(dw->n[1] - column, f->columns);
-    Row to = tensor_row(dw, entry), from = tensor_row(dy, f->head[entry]);
-    to.at = piece_at(to, column);
-    from.at = piece_at(from, column);
-    fetch_row(to, n);
-    fetch_row(from, n);
+    fetch_piece(tensor_row(dw, entry), column, n);
+    fetch_piece(tensor_row(dy, f->head[entry]), column, n);
 }
 
 /* Entries without tokens stay as they are where all is kept. */
