@@ -34,13 +34,13 @@ static inline V v_scaled(V shifted, V r)
                                       0x3f753fcd, 0x3f754618, 0x3f75a757, 0x3f766791,
                                       0x3f778af9, 0x3f7915f4, 0x3f7b0d19, 0x3f7d7530};
     const __m512i table = _mm512_loadu_si512(entry);
-    const VI found = (VI)_mm512_permutexvar_epi32((__m512i)shifted, table);
-    const V power = v_from_bits(found + (v_bits(shifted) << 19));
+    const VU found = (VU)_mm512_permutexvar_epi32((__m512i)shifted, table);
+    const V power = (V)(found + ((VU)shifted << 19)); /* may wrap, where no e^x is */
     V p = r * ((1 + MORE) / 6) + (1 + MORE) / 2;
     p = p * r + (1 + MORE);
     return power * (p * r + MORE) + power;
 #else
-    const V power = v_from_bits((v_bits(shifted) - v_bits(v_set(ROUNDER)) + 127) << 23);
+    const V power = (V)(((VU)shifted - (VU)v_set(ROUNDER) + 127) << 23);
     V p = v_set(1.9875691500e-4f);
     p = p * r + 1.3981999507e-3f;
     p = p * r + 8.3334519073e-3f;
