@@ -58,7 +58,7 @@ void stores_multiply(Stores *s, Micro *m, bool whole)
     s->each = blocks_of(s->left, steps);
     m->meanwhile = s->unit->meanwhile ? meanwhile : NULL;
     m->work = s;
-    if (!s->unit->meanwhile) fetch_some(s);
+    if (whole && !s->unit->meanwhile) fetch_some(s);
     s->unit->multiply(m);
     stores_end(s); /* of no words there are no steps */
     if (!whole) return;
