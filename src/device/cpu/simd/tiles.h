@@ -4,8 +4,8 @@
  *                a0   0  1           serves two products
  *                a1   2  3
  *
- * This is written once, over five words, TILE_ZERO, TILE_LOAD, TILE_STORE, TILE_DOT and TILES, which
- * whoever includes it defines: unit_tiles.c by the instructions, unit_tiles_in_c.c by loops that do the
+ * This is written once, over six words, TILE_ZERO, TILE_LOAD, TILE_STREAM (a load that is not to stay
+ * in the first cache), TILE_STORE, TILE_DOT and TILES, which whoever includes it defines: unit_tiles.c by the instructions, unit_tiles_in_c.c by loops that do the
  * same. So all but the instructions is tested on every CPU of AVX-512. TILE_TARGET: what the compiler
  * is told. */
 #include "device/cpu/simd/unit.h"
@@ -39,8 +39,8 @@ TILE_TARGET static void multiply(const Micro *m)
     for (int64_t s = 0; s < steps;
          s++, a += 2 * TILE_ROWS * TILE_WORDS, b += TILE_WORDS * COLUMNS) {
         TILE_LOAD(4, a, A_STEP);
-        TILE_LOAD(6, b, B_STEP);
-        TILE_LOAD(7, b + 16, B_STEP);
+        TILE_STREAM(6, b, B_STEP);
+        TILE_STREAM(7, b + 16, B_STEP);
         TILE_DOT(0, 4, 6);
         TILE_LOAD(5, a + TILE_ROWS * TILE_WORDS, A_STEP);
         TILE_DOT(1, 4, 7);
@@ -56,10 +56,9 @@ TILE_TARGET static void multiply(const Micro *m)
     TILE_STORE(3, to + 16 * COLUMNS + 16, C_STEP);
 }
 
-/* 384 words: products of 768 terms are one block, whose sums never leave the first cache. Shorter blocks
- * would leave a panel in it, but more time goes to the sums between blocks than comes from that. */
+/* 256 words: a strip of a, 32 KiB, stays in the first cache while b streams through it. */
 #define TILE_UNIT(begin_, end_)                                                                    \
     {                                                                                              \
         .type = BF16, .rows = 2 * TILE_ROWS, .columns = COLUMNS, .group = TILE_WORDS,              \
-        .depth = 384, .begin = begin_, .end = end_, .multiply = multiply, .meanwhile = true,       \
+        .depth = 256, .begin = begin_, .end = end_, .multiply = multiply, .meanwhile = true,       \
     }

@@ -9,6 +9,7 @@
 #define TILES
 #define TILE_ZERO(t) _tile_zero(t)
 #define TILE_LOAD(t, at, step) _tile_loadd(t, at, step)
+#define TILE_STREAM(t, at, step) _tile_stream_loadd(t, at, step)
 #define TILE_STORE(t, at, step) _tile_stored(t, at, step)
 #define TILE_DOT(c, a, b) _tile_dpbf16ps(c, a, b)
 #include "device/cpu/simd/tiles.h"

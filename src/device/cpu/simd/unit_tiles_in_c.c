@@ -45,6 +45,7 @@ static void tile_dot(Tile *c, const Tile *a, const Tile *b)
 #define TILES Tile tile[8]
 #define TILE_ZERO(t) memset(&tile[t], 0, sizeof tile[t])
 #define TILE_LOAD(t, at, step) tile_load(&tile[t], at, step)
+#define TILE_STREAM TILE_LOAD
 #define TILE_STORE(t, at, step) tile_store(&tile[t], at, step)
 #define TILE_DOT(c, a, b) tile_dot(&tile[c], &tile[a], &tile[b])
 #include "device/cpu/simd/tiles.h"
