@@ -4,6 +4,7 @@
  *     build/release/bench/step sequences=4 seq_len=1024 steps=3
  *     build/release/bench/step dtype=bf16 threads=1 model=llama-tiny
  *     build/release/bench/step library=libopenblas.so.0    f32 products by OpenBLAS
+ *     build/release/bench/step recompute=mlp.act,mlp.in    as parallel.recompute
  *     build/release/bench/step by=shape                    a line for each shape of a product
  *
  * The floor of a kernel is its flops at the speed of products in the first cache, or its bytes at that of
@@ -29,6 +30,7 @@ enum { MOST_STEPS = 1000 };
 
 typedef struct {
     const char *model, *library; /* NULL: our own products */
+    const char *recompute;       /* names of values that are not kept for backward; NULL: none */
     int64_t sequences, seq_len, chunk;
     DType dtype;
     int threads, steps;
@@ -106,20 +108,23 @@ static Err run(const Options *o)
     const Device *device;
     TRY(arena_open(&arena, "bench", ARENA_PLENTY));
     TRY(model_config_load(o->model, NULL, 0, &arena, &config));
-    const JobSettings set = {.kind = JOB_STEP,
-                             .config = &config,
-                             .dtype = o->dtype,
-                             .batch = {o->sequences, o->seq_len},
-                             .micros = 1,
-                             .schedule = "1f1b",
-                             .compile = {.chunk_elements = o->chunk},
-                             .optim = {.kind = OPTIM_ADAMW,
-                                       .beta1 = 0.9,
-                                       .beta2 = 0.95,
-                                       .eps = 1e-8,
-                                       .weight_decay = 0.1,
-                                       .clip = 1,
-                                       .block = 65536}};
+    const JobSettings set = {
+        .kind = JOB_STEP,
+        .config = &config,
+        .dtype = o->dtype,
+        .batch = {o->sequences, o->seq_len},
+        .micros = 1,
+        .schedule = "1f1b",
+        .compile = {.chunk_elements = o->chunk,
+                    .recompute = o->recompute ? RECOMPUTE_NAMED : RECOMPUTE_NONE,
+                    .recompute_names = o->recompute},
+        .optim = {.kind = OPTIM_ADAMW,
+                  .beta1 = 0.9,
+                  .beta2 = 0.95,
+                  .eps = 1e-8,
+                  .weight_decay = 0.1,
+                  .clip = 1,
+                  .block = 65536}};
     TRY(job_compile(&set, &arena, &job));
     TRY(device_cpu_open(o->library, &device));
     timed_open(device, &(Peaks){1, 1, 1, 1, 1}, o->by);
@@ -154,6 +159,8 @@ static bool read_option(const char *word, Options *o)
         o->model = value;
     else if (is(word, "library"))
         o->library = value;
+    else if (is(word, "recompute"))
+        o->recompute = value;
     else if (is(word, "sequences"))
         o->sequences = atoll(value);
     else if (is(word, "seq_len"))
@@ -179,11 +186,12 @@ static bool read_option(const char *word, Options *o)
 
 int main(int argc, char **argv)
 {
-    Options o = {"gpt2-124m", NULL, 1, 256, 0, F32, 2, 3, TIMED_KERNELS};
+    Options o = {"gpt2-124m", NULL, NULL, 1, 256, 0, F32, 2, 3, TIMED_KERNELS};
     for (int i = 1; i < argc; i++)
         if (!read_option(argv[i], &o)) {
             fprintf(stderr,
-                    "bench/step: \"%s\": there are model= library= sequences= seq_len= chunk= "
+                    "bench/step: \"%s\": there are model= library= recompute= sequences= seq_len= "
+                    "chunk= "
                     "dtype=f32|bf16 threads= steps= by=kernel|shape\n",
                     argv[i]);
             return 2;

@@ -257,6 +257,21 @@ static void long_sums(void **state)
     try_gemm(c, (Size){130, 270, 777}, (How){BF16, F32, DENSE, true, false, false, 1});
 }
 
+/* Sizes at which operands are packed in pieces: along k, with sums that wait, where it is deeper than
+ * 4,096 words (a word is two numbers of bf16); of columns, and of rows, where 4 million words are less. */
+static void pieces(void **state)
+{
+    CpuBench *c = *state;
+    const How adds = {F32, F32, DENSE, true, false, true, 1};
+    const How narrow = {BF16, BF16, DENSE, false, true, true, 0.5};
+    try_gemm(c, (Size){45, 70, 9001}, adds);
+    try_gemm(c, (Size){61, 37, 8999}, narrow);
+    try_gemm(c, (Size){9, 1337, 4093}, adds);
+    try_gemm(c, (Size){1409, 3, 4095}, adds);
+    try_gemm(c, (Size){1100, 3, 8190}, adds);
+    try_gemm(c, (Size){9, 6000, 731}, (How){F32, F32, DENSE, false, true, false, 0});
+}
+
 /* Errors are as large as the terms are, so the terms do not cancel: their mean is not small. Chunks
  * of rows, and stripes of columns, of which the last are short. */
 static void column_sums(void **state)
@@ -297,6 +312,7 @@ int main(void)
         cmocka_unit_test(amx_is_there),
         cmocka_unit_test(thin_and_empty),
         cmocka_unit_test(long_sums),
+        cmocka_unit_test(pieces),
         cmocka_unit_test(column_sums),
     };
     return cmocka_run_group_tests(tests, cpu_setup, cpu_teardown);

@@ -69,12 +69,23 @@ typedef struct {
     int64_t line, term, live;
 } Corner;
 
-/* An address, and a wish for what lies a little further along its line or row: the blocks to come. One
- * line or row after another is too short for the CPU to see where it goes. */
-static inline const void *read_at(const char *at)
+/* Words that are packed of each panel before more of the first, where lines are neighbours in memory:
+ * a row's part for all panels is then read while it is near. */
+enum { RUN_WORDS = 64 };
+
+/* An address on a line, and a wish for what lies a little further along it. One line after another is
+ * too short for the CPU to see where it goes. */
+static inline const void *along(const char *at)
 {
     enum { SOON_BYTES = 256 };
     __builtin_prefetch(at + SOON_BYTES, 0, 2);
+    return at;
+}
+
+/* An address on a row of words, and a wish for that of the next run. */
+static inline const void *below(const char *at, int64_t word)
+{
+    __builtin_prefetch(at + RUN_WORDS * word, 0, 2);
     return at;
 }
 
@@ -85,18 +96,18 @@ static inline __attribute__((always_inline)) VU load_of(Source source, const Cor
     if (source <= TERMS_F32 && i >= c->live) return (VU){0};
     switch (source) {
     case TERMS_BF16:
-        return load_words(read_at(c->at + i * line));
+        return load_words(along(c->at + i * line));
     case TERMS_WIDEN:
-        return load_wide(read_at(c->at + i * line));
+        return load_wide(along(c->at + i * line));
     case TERMS_F32:
-        return load_words(read_at(c->at + 2 * i * line));
+        return load_words(along(c->at + 2 * i * line));
     case LINES_WIDEN:
-        return widen(load_halves(read_at(c->at + i * term), c->live)) << 16;
+        return widen(load_halves(below(c->at + i * term, term), c->live)) << 16;
     case LINES_F32:
-        return (VU)v_load_to(read_at(c->at + 2 * i * term), c->live);
+        return (VU)v_load_to(below(c->at + 2 * i * term, 2 * term), c->live);
     default:
-        return widen(load_halves(read_at(c->at + 2 * i * term), c->live)) |
-               widen(load_halves(read_at(c->at + (2 * i + 1) * term), c->live)) << 16;
+        return widen(load_halves(below(c->at + 2 * i * term, 2 * term), c->live)) |
+               widen(load_halves(below(c->at + (2 * i + 1) * term, 2 * term), c->live)) << 16;
     }
 }
 
@@ -194,8 +205,8 @@ static int64_t pack_pairs(const Lines *x, PanelShape shape, PanelPart part, uint
     const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
     const char *at = element_of(x, part.line, 2 * part.word);
     for (int64_t w = 0; w < words; w++, at += 4 * x->term, to += 2 * W) {
-        const __m512i even = _mm512_loadu_si512(read_at(at));
-        const __m512i odd = _mm512_loadu_si512(read_at(at + 2 * x->term));
+        const __m512i even = _mm512_loadu_si512(below(at, 4 * x->term));
+        const __m512i odd = _mm512_loadu_si512(below(at + 2 * x->term, 4 * x->term));
         const __m512i a = _mm512_permutexvar_epi64(order, even);
         const __m512i b = _mm512_permutexvar_epi64(order, odd);
         _mm512_storeu_si512(to, _mm512_unpacklo_epi16(a, b));
@@ -219,4 +230,15 @@ void panel_pack(const Lines *x, PanelShape shape, PanelPart part, uint32_t *to)
         const PanelPart here = {part.line + first, part.word, part.words};
         pack_lines(x, shape, here, lines, to + first * shape.group);
     }
+}
+
+void panels_pack(const Lines *x, PanelShape shape, PanelPart part, int64_t panels, uint32_t *to)
+{
+    const int64_t run = x->term == 1 ? most(1, part.words) : RUN_WORDS;
+    for (int64_t w = 0; w < part.words; w += run)
+        for (int64_t i = 0; i < panels; i++) {
+            const PanelPart here = {part.line + i * shape.lines, part.word + w,
+                                    least(part.words - w, run)};
+            panel_pack(x, shape, here, to + (i * part.words + w) * shape.lines);
+        }
 }

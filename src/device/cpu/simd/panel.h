@@ -15,6 +15,7 @@
 #include "device/cpu/simd/simd.h"
 
 #define panel_pack CPU_NAME(panel_pack)
+#define panels_pack CPU_NAME(panels_pack)
 
 typedef struct {
     const char *at;
@@ -35,5 +36,7 @@ typedef struct {
 
 /* Writes lines * words of the part to `to`. */
 void panel_pack(const Lines *x, PanelShape shape, PanelPart part, uint32_t *to);
+/* So many panels, the first as `part` says and the others behind it: to[panel][lines * words]. */
+void panels_pack(const Lines *x, PanelShape shape, PanelPart part, int64_t panels, uint32_t *to);
 
 #endif

@@ -1,195 +1,51 @@
-/* panels.c -- a product as blocks of panels.
+/* panels.c -- a product in pieces, and what of a piece is done by whom.
  *
- *                    b, packed: panels of `columns` lines        1. the team packs b, then a, each
- *                   +--+--+--+--+                                   word once
- *                   |  |  |  |  |                                2. a thread takes a strip of c, tile
- *                   +--+--+--+--+                                   by tile, and of a tile one block
- *     a, packed     c:                                              of k after the other:
- *     +---------+   +--+--+--+--+
- *     |         |   |  |  |  |  |     for each panel of a: it stays in the first cache,
- *     +---------+   +--+--+--+--+         for each panel of b: the tile's are in the second cache,
- *     |         |   |  |  |  |  |             multiply
- *     +---------+   +--+--+--+--+
- *
- * Sums wait between blocks of k in a scratch of the thread, in the second cache too, and go to c from
- * there when they are whole. While a block is multiplied the next one is brought nearer.
+ *                    b, packed: panels of `columns` lines        1. the team packs b of the piece, each
+ *                   +--+--+--+--+--+--+                             word once
+ *                   |  |  |  |  |  |  |                          2. a thread takes tile by tile of c, and
+ *                   +--+--+--+--+--+--+                             packs what of a it needs, or finds
+ *     a             c:                                              it packed: panels_tile.c
+ *     +---------+   +--------+--------+
+ *     | strip   |   |  tile  |        |     A piece of b stays in the last cache. Where k is deep, pieces
+ *     +---------+   +--------+--------+     are cut along k too, and sums wait between them.
+ *     |         |   |        |        |
+ *     +---------+   +--------+--------+
  *
  * Cuts follow the shape and, where there is little work, the team: an element's sum is one chain in
- * one order however it is cut (unit.h), so that is a matter of speed alone. Operands too large for the
- * workspace are packed and multiplied in pieces. */
-#include "device/cpu/simd/panels.h"
-
-#include <stdatomic.h>
+ * one order however it is cut (unit.h), so that is a matter of speed alone. */
+#include "device/cpu/simd/product.h"
 #include "device/cpu/workspace.h"
 
-/* Of c, in a tile of one thread: sums, and words of b, take half a megabyte together. */
-enum { TALL = 256, WIDE = 256 };
-/* Words of an operand that are packed at a time (32 MiB); words along k that are packed in a row. */
-enum { PIECE_WORDS = 8 << 20, RUN_WORDS = 64, PACK_PANELS = 8 };
-/* Strips for each thread: the last to finish leaves others idle for about half of one. */
-enum { STRIPS_EACH = 16 };
+/* A strip of a is packed by whoever multiplies it, where SEAT_WORDS hold at least half of TALL rows; it
+ * serves all its tiles of WIDE columns. Of a deeper one tiles are DEEP x WIDE. Seat and sums: 660 KiB. */
+enum { TALL = 132, WIDE = 256, DEEP = 256, SEAT_WORDS = TALL * 768, SUM_WORDS = DEEP * WIDE };
+/* Words of an operand that are packed at a time, 16 MiB; words along k; panels that a thread packs. */
+enum { PIECE_WORDS = 4 << 20, PIECE_DEPTH = 4096, PACK_PANELS = 8 };
+/* Tiles for each thread: the last to finish leaves others idle for about half of one. */
+enum { TILES_EACH = 16 };
 
-/* A side of the product: an operand, and the piece of it that is packed. */
+/* Lines of a strip and columns of a tile, in panels. */
 typedef struct {
-    Lines lines;
-    PanelShape shape;
-    int64_t first, panels; /* of the piece, in panels */
-    int64_t per_tile;      /* panels of a tile */
-    uint32_t *packed;      /* [block of k][panel][words / group][lines][group] */
-} Side;
+    int64_t strip, tile;
+} Cut;
 
-typedef struct {
-    const Call *call;
-    const Unit *unit;
-    const Beside *beside;
-    Side a, b;
-    int64_t words, block, n_blocks; /* along k; all blocks but the last have `block` words */
-    int64_t wide;                   /* tiles of a strip, at most */
-    float *scratch;                 /* TALL x WIDE sums for each thread */
-    atomic_bool *busy;              /* which of them are taken */
-    int n_scratch;
-} Product;
-
-static int64_t block_words(const Product *p, int64_t k)
+static void pack_group(const Product *p, const Side *s, int64_t group)
 {
-    return least(p->block, p->words - k * p->block);
-}
-
-static uint32_t *panel_at(const Product *p, const Side *s, int64_t k, int64_t panel)
-{
-    return s->packed + s->shape.lines * (k * p->block * s->panels + panel * block_words(p, k));
-}
-
-static int64_t tiles_of(const Side *s) { return blocks_of(s->panels, s->per_tile); }
-
-/* PACK_PANELS panels. Where lines are neighbours in memory, a run of words of each before the next run:
- * rows are then read in long pieces. */
-static void pack_some(const Product *p, const Side *s, int64_t group)
-{
-    const int64_t end = least((group + 1) * PACK_PANELS, s->panels);
-    const int64_t run = s->lines.term == 1 ? p->block : RUN_WORDS;
-    for (int64_t k = 0; k < p->n_blocks; k++)
-        for (int64_t w = 0; w < block_words(p, k); w += run)
-            for (int64_t i = group * PACK_PANELS; i < end; i++) {
-                const PanelPart part = {(s->first + i) * s->shape.lines, k * p->block + w,
-                                        least(block_words(p, k) - w, run)};
-                panel_pack(&s->lines, s->shape, part, panel_at(p, s, k, i) + w * s->shape.lines);
-            }
+    const int64_t from = group * PACK_PANELS;
+    const Span panels = {from, least(PACK_PANELS, s->panels.n - from)};
+    for (int64_t k = 0; k < p->blocks.n; k++) pack_panels(p, s, k, panels, panel_at(p, s, k, from));
 }
 
 static void pack_a(void *work, int64_t group)
 {
     const Product *p = work;
-    pack_some(p, &p->a, group);
+    pack_group(p, &p->a, group);
 }
 
 static void pack_b(void *work, int64_t group)
 {
     const Product *p = work;
-    pack_some(p, &p->b, group);
-}
-
-/* What one thread does at a time: panels of a against panels of b, in one block of k. */
-typedef struct {
-    int64_t k, i, n_i, j, n_j;
-} Step;
-
-/* Where a thread works. */
-typedef struct {
-    float *sums; /* of a tile */
-    Stores stores;
-} Seat;
-
-/* Part `part` of `parts` of what a step will read: of a where that is another, then of b. */
-static void look_ahead(const Product *p, const Step *s, int64_t part, int64_t parts, Micro *m)
-{
-    const int64_t bytes = 4 * block_words(p, s->k);
-    const int64_t of_a = p->n_blocks > 1 ? s->n_i * p->unit->rows * bytes : 0;
-    const int64_t of_b = s->n_j * p->unit->columns * bytes;
-    const int64_t each = (of_a + of_b) / parts / 64 * 64 + 64, from = part * each;
-    if (from < of_a) {
-        m->ahead = (const char *)panel_at(p, &p->a, s->k, s->i) + from;
-        m->ahead_bytes = least(each, of_a - from);
-    } else if (from < of_a + of_b) {
-        m->ahead = (const char *)panel_at(p, &p->b, s->k, s->j) + (from - of_a);
-        m->ahead_bytes = least(each, of_a + of_b - from);
-    }
-}
-
-/* So many panels of a against so many of b, from there on, as part of c. */
-static Box box_of(const Product *p, int64_t i, int64_t n_i, int64_t j, int64_t n_j)
-{
-    const Tensor *c = &p->call->out[0];
-    const int64_t row = (p->a.first + i) * p->unit->rows;
-    const int64_t column = (p->b.first + j) * p->unit->columns;
-    return (Box){row, least(c->n[0] - row, n_i * p->unit->rows), column,
-                 least(c->n[1] - column, n_j * p->unit->columns)};
-}
-
-static void multiply_step(const Product *p, const Step *s, const Step *next, Seat *seat)
-{
-    const Unit *u = p->unit;
-    const bool last = s->k == p->n_blocks - 1 && p->beside->part != GEMM_MULTIPLY;
-    Micro m = {.words = block_words(p, s->k), .add = s->k > 0, .c = seat->sums};
-    const Tensor *old = p->beside->onto ? p->beside->onto : &p->call->out[0];
-    for (int64_t i = 0; i < s->n_i; i++)
-        for (int64_t j = 0; j < s->n_j; j++, m.c += u->rows * u->columns) {
-            m.a = panel_at(p, &p->a, s->k, s->i + i);
-            m.b = panel_at(p, &p->b, s->k, s->j + j);
-            m.ahead_bytes = 0;
-            if (next) look_ahead(p, next, i * s->n_j + j, s->n_i * s->n_j, &m);
-            if (last) {
-                Finish *const f = stores_next(&seat->stores);
-                f->call = p->call;
-                f->old = old;
-                f->box = box_of(p, s->i + i, 1, s->j + j, 1);
-                f->step = u->columns;
-                panels_bias(f, f->box);
-            }
-            stores_multiply(&seat->stores, &m, last);
-        }
-    if (last && p->beside->then) {
-        stores_end(&seat->stores);
-        p->beside->then(p->beside->call, box_of(p, s->i, s->n_i, s->j, s->n_j), NULL);
-    }
-}
-
-static float *take_scratch(Product *p, int *taken)
-{
-    for (int i = 0;; i = (i + 1) % p->n_scratch)
-        if (!atomic_exchange_explicit(&p->busy[i], true, memory_order_acquire)) {
-            *taken = i;
-            return p->scratch + (int64_t)i * TALL * WIDE;
-        }
-}
-
-/* Step number `index` of a strip: blocks of k inside, tiles outside. */
-static Step step_of(const Product *p, int64_t row, int64_t column, int64_t index)
-{
-    const int64_t i = row * p->a.per_tile;
-    const int64_t j = (column + index / p->n_blocks) * p->b.per_tile;
-    return (Step){index % p->n_blocks, i, least(p->a.per_tile, p->a.panels - i), j,
-                  least(p->b.per_tile, p->b.panels - j)};
-}
-
-static void multiply_strip(void *work, int64_t strip)
-{
-    Product *p = work;
-    const int64_t across = blocks_of(tiles_of(&p->b), p->wide);
-    const int64_t row = strip / across, column = strip % across * p->wide;
-    const int64_t steps = p->n_blocks * least(p->wide, tiles_of(&p->b) - column);
-    int taken;
-    Seat seat = {take_scratch(p, &taken), {.unit = p->unit}};
-    p->unit->begin();
-    Step s = step_of(p, row, column, 0);
-    for (int64_t i = 0; i < steps; i++) {
-        const Step next = step_of(p, row, column, i + 1 < steps ? i + 1 : i);
-        multiply_step(p, &s, i + 1 < steps ? &next : NULL, &seat);
-        s = next;
-    }
-    stores_end(&seat.stores);
-    p->unit->end();
-    atomic_store_explicit(&p->busy[taken], false, memory_order_release);
+    pack_group(p, &p->b, group);
 }
 
 static Lines lines_of(const Tensor *t, bool lines_first)
@@ -200,83 +56,125 @@ static Lines lines_of(const Tensor *t, bool lines_first)
 
 static void cut_depth(Product *p)
 {
-    const int64_t terms = p->a.lines.terms, per = p->unit->type == BF16 ? 2 : 1;
-    p->words = blocks_of(blocks_of(terms, per), p->unit->group) * p->unit->group;
+    const int64_t per = p->unit->type == BF16 ? 2 : 1;
+    p->words = blocks_of(blocks_of(p->a.lines.terms, per), p->unit->group) * p->unit->group;
     p->n_blocks = most(1, blocks_of(p->words, p->unit->depth));
     p->block = blocks_of(blocks_of(p->words, p->n_blocks), 16) * 16;
     p->n_blocks = most(1, blocks_of(p->words, p->block == 0 ? 1 : p->block));
+    const int64_t pieces = most(1, blocks_of(p->words, PIECE_DEPTH));
+    p->blocks = (Span){0, blocks_of(p->n_blocks, pieces)};
 }
 
-/* Tiles of half the size, and strips of fewer tiles, until there are some for each thread. */
-static void cut_tiles(Product *p, int64_t threads)
+/* For a piece of p->blocks; whether a strip of a fits a seat. */
+static Cut cut_of(const Product *p, bool *fits)
 {
-    const int64_t wanted = threads > 1 ? STRIPS_EACH * threads : 1;
-    while (tiles_of(&p->a) * tiles_of(&p->b) < wanted && p->a.per_tile + p->b.per_tile > 4) {
-        Side *const side =
-            p->a.per_tile * p->unit->rows >= p->b.per_tile * p->unit->columns ? &p->a : &p->b;
-        side->per_tile = blocks_of(side->per_tile, 2);
+    const Unit *u = p->unit;
+    const int64_t words = most(1, p->blocks.n * p->block), tall = TALL / u->rows;
+    const int64_t fit = SEAT_WORDS / (words * u->rows);
+    *fits = 2 * fit >= tall;
+    return (Cut){*fits ? least(tall, fit) : DEEP / u->rows, WIDE / u->columns};
+}
+
+/* Smaller ones, until there are some for each thread. */
+static void cut_piece(Product *p, Cut cut, int64_t threads)
+{
+    const Unit *u = p->unit;
+    const int64_t rows = p->a.panels.n, columns = p->b.panels.n;
+    for (;;) {
+        p->strips = (Split){rows, blocks_of(rows, cut.strip)};
+        p->tiles = (Split){columns, blocks_of(columns, cut.tile)};
+        const bool enough = p->strips.parts * p->tiles.parts >= TILES_EACH * threads;
+        if (threads == 1 || enough || cut.strip + cut.tile <= 4) return;
+        int64_t *const side = cut.strip * u->rows >= cut.tile * u->columns ? &cut.strip : &cut.tile;
+        *side = blocks_of(*side, 2);
     }
-    const int64_t wide = tiles_of(&p->a) * tiles_of(&p->b) / wanted;
-    p->wide = most(1, least(wide, tiles_of(&p->b)));
 }
 
-/* Panels of a side that are packed at a time: whole tiles of them. */
-static int64_t panels_at_once(const Product *p, const Side *s, int64_t all)
+/* How many panels, of `all`, make a piece of at most PIECE_WORDS: whole tiles or strips of `per`. */
+static int64_t at_once(int64_t all, int64_t per, int64_t panel_words)
 {
-    const int64_t fit = PIECE_WORDS / (s->shape.lines * most(1, p->words));
-    return least(all, most(1, fit / s->per_tile) * s->per_tile);
+    return least(all, most(1, PIECE_WORDS / most(1, panel_words) / per) * per);
 }
 
-static void run_pieces(Product *p, int64_t all_a, int64_t all_b, int64_t at_once_a,
-                       int64_t at_once_b)
+/* What is packed already stays: b while columns and blocks do, a while rows and blocks do. */
+static void run_piece(Product *p, Cut cut, bool new_a, bool new_b)
 {
     Team *const team = p->call->team;
-    const GemmPart part = p->beside->part;
-    const bool packs = part == GEMM_WHOLE || part == GEMM_PACK;
-    for (p->b.first = 0; p->b.first < all_b; p->b.first += at_once_b) {
-        p->b.panels = least(at_once_b, all_b - p->b.first);
-        if (packs) team_run(team, blocks_of(p->b.panels, PACK_PANELS), pack_b, p);
-        for (p->a.first = 0; p->a.first < all_a; p->a.first += at_once_a) {
-            p->a.panels = least(at_once_a, all_a - p->a.first);
-            if (packs && (p->b.first == 0 || at_once_a < all_a))
-                team_run(team, blocks_of(p->a.panels, PACK_PANELS), pack_a, p);
-            if (part == GEMM_PACK) continue;
-            p->a.per_tile = TALL / p->unit->rows;
-            p->b.per_tile = WIDE / p->unit->columns;
-            cut_tiles(p, team_threads(team));
-            team_run(team, tiles_of(&p->a) * blocks_of(tiles_of(&p->b), p->wide), multiply_strip,
-                     p);
-        }
+    if (new_b && product_packs(p)) team_run(team, blocks_of(p->b.panels.n, PACK_PANELS), pack_b, p);
+    if (new_a && p->a.packed && product_packs(p))
+        team_run(team, blocks_of(p->a.panels.n, PACK_PANELS), pack_a, p);
+    for (int i = 0; i < p->n_seats; i++) atomic_store(&p->seat[i].strip, -1);
+    cut_piece(p, cut, team_threads(team));
+    team_run(team, p->strips.parts * p->tiles.parts, product_tile, p);
+}
+
+/* All pieces; p has the sizes of the first. */
+static void run_pieces(Product *p, Cut cut)
+{
+    const int64_t all_a = blocks_of(p->a.lines.lines, p->unit->rows), some_a = p->a.panels.n;
+    const int64_t all_b = blocks_of(p->b.lines.lines, p->unit->columns), some_b = p->b.panels.n;
+    const int64_t some_k = p->blocks.n;
+    const bool cut_k = some_k < p->n_blocks;
+    for (int64_t j = 0; j < all_b; j += some_b)
+        for (int64_t i = 0; i < all_a; i += some_a)
+            for (int64_t k = 0; k < p->n_blocks; k += some_k) {
+                p->b.panels = (Span){j, least(some_b, all_b - j)};
+                p->a.panels = (Span){i, least(some_a, all_a - i)};
+                p->blocks = (Span){k, least(some_k, p->n_blocks - k)};
+                run_piece(p, cut, j == 0 || cut_k || some_a < all_a, i == 0 || cut_k);
+            }
+}
+
+/* Bytes of so many words, in whole cache lines. */
+static size_t room_for(int64_t words) { return (size_t)blocks_of(words, 16) * 64; }
+
+/* b, a, kept sums and seats, one behind the other; only counts their bytes where base is NULL. */
+static size_t lay_out(Product *p, bool with_a, char *base)
+{
+    const int64_t depth = p->blocks.n * p->block;
+    const int64_t rows = p->a.panels.n * p->unit->rows, columns = p->b.panels.n * p->unit->columns;
+    const bool kept = p->blocks.n < p->n_blocks;
+    const size_t at_a = room_for(columns * depth);
+    const size_t at_kept = at_a + (with_a ? room_for(rows * depth) : 0);
+    const size_t at_seats = at_kept + (kept ? room_for(rows * columns) : 0);
+    const size_t each = room_for(SEAT_WORDS) + room_for(SUM_WORDS);
+    const size_t at_list = at_seats + (size_t)p->n_seats * each;
+    if (base) {
+        p->b.packed = (uint32_t *)(void *)base;
+        p->a.packed = with_a ? (uint32_t *)(void *)(base + at_a) : NULL;
+        p->kept = kept ? (float *)(void *)(base + at_kept) : NULL;
+        p->seat = (Seat *)(void *)(base + at_list);
     }
+    for (int i = 0; base && i < p->n_seats; i++) {
+        char *const at = base + at_seats + (size_t)i * each;
+        p->seat[i].a = (uint32_t *)(void *)at;
+        p->seat[i].sums = (float *)(void *)(at + room_for(SEAT_WORDS));
+        atomic_init(&p->seat[i].busy, false);
+        atomic_init(&p->seat[i].strip, -1);
+    }
+    return at_list + (size_t)p->n_seats * sizeof *p->seat;
 }
 
 Err panels_gemm(const Call *call, const Unit *unit, const Beside *beside)
 {
-    const int threads = team_threads(call->team);
-    Product p = {.call = call, .unit = unit, .beside = beside, .n_scratch = threads};
+    Product p = {.call = call, .unit = unit, .beside = beside};
     Workspace *w;
-    p.a = (Side){lines_of(&call->in[0], !call->attr.gemm.ta),
-                 {unit->type, unit->rows, unit->group},
-                 .per_tile = TALL / unit->rows};
-    p.b = (Side){lines_of(&call->in[1], call->attr.gemm.tb),
-                 {unit->type, unit->columns, 1},
-                 .per_tile = WIDE / unit->columns};
+    bool fits;
+    p.n_seats = team_threads(call->team);
+    p.a = (Side){.lines = lines_of(&call->in[0], !call->attr.gemm.ta),
+                 .shape = {unit->type, unit->rows, unit->group}};
+    p.b = (Side){.lines = lines_of(&call->in[1], call->attr.gemm.tb),
+                 .shape = {unit->type, unit->columns, 1}};
     cut_depth(&p);
-    const int64_t all_a = blocks_of(p.a.lines.lines, unit->rows);
-    const int64_t all_b = blocks_of(p.b.lines.lines, unit->columns);
-    const int64_t at_once_a = panels_at_once(&p, &p.a, all_a);
-    const int64_t at_once_b = panels_at_once(&p, &p.b, all_b);
-    const int64_t words_a = blocks_of(at_once_a * unit->rows * p.words, 16) * 16;
-    const int64_t words_b = blocks_of(at_once_b * unit->columns * p.words, 16) * 16;
-    const int64_t sums = (int64_t)threads * TALL * WIDE;
-    TRY(workspace_take((size_t)(words_a + words_b + sums) * 4 + (size_t)threads * sizeof *p.busy,
-                       "a product", &w));
-    p.a.packed = w->at;
-    p.b.packed = p.a.packed + words_a;
-    p.scratch = (float *)(void *)(p.b.packed + words_b);
-    p.busy = (atomic_bool *)(void *)(p.scratch + sums);
-    for (int i = 0; i < threads; i++) atomic_init(&p.busy[i], false);
-    run_pieces(&p, all_a, all_b, at_once_a, at_once_b);
+    const Cut cut = cut_of(&p, &fits);
+    const int64_t depth = p.blocks.n * p.block;
+    p.a.panels.n = blocks_of(p.a.lines.lines, unit->rows);
+    p.b.panels.n = blocks_of(p.b.lines.lines, unit->columns);
+    p.b.panels.n = at_once(p.b.panels.n, cut.tile, unit->columns * depth);
+    if (!fits) p.a.panels.n = at_once(p.a.panels.n, cut.strip, unit->rows * depth);
+    TRY(workspace_take(lay_out(&p, !fits, NULL), "a product", &w));
+    lay_out(&p, !fits, w->at);
+    run_pieces(&p, cut);
     workspace_give(w);
     return OK;
 }

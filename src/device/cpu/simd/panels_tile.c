@@ -1,0 +1,100 @@
+/* panels_tile.c -- a tile of c, by one thread: block of k after block of k.
+ *
+ *                          b, packed, streams by         for each panel of b: it is read from the last
+ *                         +--+--+--+--+--+--+            cache once,
+ *                         |  |  |  |  |  |  |                for each panel of a: multiply
+ *     a, packed here      +--+--+--+--+--+--+
+ *     +---------+         c:
+ *     +---------+         +--+--+--+--+--+--+            sums wait between blocks in the seat, in the
+ *     +---------+         |  |  |  |  |  |  |            second cache, or with those of the whole piece
+ *     +---------+         +--+--+--+--+--+--+            where k comes in pieces too
+ *
+ * Packing a right before it is read keeps it out of memory: written to the second cache it takes half
+ * the time, and is read from there. */
+#include "device/cpu/simd/product.h"
+
+/* What one thread does at a time: panels of a against panels of b, in one block of k; by numbers in
+ * the piece. */
+typedef struct {
+    int64_t k;
+    Span rows, columns;
+    const uint32_t *a; /* packed */
+    float *sums;       /* of the first panels */
+    int64_t row_step;  /* from one panel of a to the next */
+} Step;
+
+/* Panels of the piece as part of c. */
+static Box box_of(const Product *p, Span rows, Span columns)
+{
+    const Tensor *c = &p->call->out[0];
+    const int64_t row = (p->a.panels.first + rows.first) * p->unit->rows;
+    const int64_t column = (p->b.panels.first + columns.first) * p->unit->columns;
+    return (Box){row, least(c->n[0] - row, rows.n * p->unit->rows), column,
+                 least(c->n[1] - column, columns.n * p->unit->columns)};
+}
+
+static void multiply_step(const Product *p, const Step *s, Stores *stores)
+{
+    const Unit *u = p->unit;
+    const int64_t all = p->blocks.first + s->k, bytes = 4 * u->columns * block_words(p, all);
+    const int64_t each = blocks_of(bytes / 64, s->rows.n) * 64;
+    const bool last = all == p->n_blocks - 1 && p->beside->part != GEMM_MULTIPLY;
+    Finish f = {.call = p->call,
+                .old = p->beside->onto ? p->beside->onto : &p->call->out[0],
+                .step = u->columns};
+    Micro m = {.words = block_words(p, all), .add = all > 0};
+    for (int64_t j = 0; j < s->columns.n; j++) {
+        const Span column = {s->columns.first + j, 1};
+        m.b = panel_at(p, &p->b, s->k, column.first);
+        if (last) panels_bias(&f, box_of(p, s->rows, column));
+        for (int64_t i = 0; i < s->rows.n; i++) {
+            m.a = s->a + i * u->rows * m.words;
+            m.c = s->sums + i * s->row_step + j * u->rows * u->columns;
+            /* The next panel of b, a part with each of a. */
+            m.ahead = (const char *)m.b + bytes + i * each;
+            m.ahead_bytes = j + 1 < s->columns.n ? most(0, least(each, bytes - i * each)) : 0;
+            f.box = box_of(p, (Span){s->rows.first + i, 1}, column);
+            if (last) *stores_next(stores) = f;
+            stores_multiply(stores, &m, last);
+        }
+    }
+    if (!last) return;
+    stores_end(stores);
+    if (p->beside->then) p->beside->then(p->beside->call, box_of(p, s->rows, s->columns), NULL);
+}
+
+/* One that holds the strip, or any. */
+static Seat *take_seat(Product *p, int64_t strip)
+{
+    for (int i = 0;; i++) {
+        Seat *const s = &p->seat[i % p->n_seats];
+        if (i < p->n_seats && atomic_load_explicit(&s->strip, memory_order_relaxed) != strip)
+            continue;
+        if (!atomic_exchange_explicit(&s->busy, true, memory_order_acquire)) return s;
+    }
+}
+
+void product_tile(void *product, int64_t tile)
+{
+    Product *p = product;
+    const Unit *u = p->unit;
+    const int64_t strip = tile / p->tiles.parts, lines = u->rows * u->columns;
+    Step s = {.rows = split_span(p->strips, strip),
+              .columns = split_span(p->tiles, tile % p->tiles.parts)};
+    Seat *const seat = take_seat(p, strip);
+    const bool packed = p->a.packed || !product_packs(p) ||
+                        atomic_load_explicit(&seat->strip, memory_order_relaxed) == strip;
+    Stores stores = {.unit = u};
+    s.row_step = (p->kept ? p->b.panels.n : s.columns.n) * lines;
+    s.sums = p->kept ? p->kept + s.rows.first * s.row_step + s.columns.first * lines : seat->sums;
+    u->begin();
+    for (s.k = 0; s.k < p->blocks.n; s.k++) {
+        uint32_t *const own = seat->a + s.k * p->block * s.rows.n * u->rows;
+        if (!packed) pack_panels(p, &p->a, s.k, s.rows, own);
+        s.a = p->a.packed ? panel_at(p, &p->a, s.k, s.rows.first) : own;
+        if (p->beside->part != GEMM_PACK) multiply_step(p, &s, &stores);
+    }
+    u->end();
+    atomic_store_explicit(&seat->strip, strip, memory_order_relaxed);
+    atomic_store_explicit(&seat->busy, false, memory_order_release);
+}

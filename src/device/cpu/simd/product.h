@@ -1,0 +1,94 @@
+/* product.h -- a product as panels.c cuts it and panels_tile.c multiplies it.
+ *
+ *     c = a b is done piece by piece: some rows, some columns, some blocks of k. Of a piece, the team
+ *     packs b, which all share; then threads take tiles of c, and whoever takes one packs its part of a
+ *     for itself, into a seat that stays in the second cache. Where a strip of a does not fit there,
+ *     because k is deep, the team packs a too. */
+#ifndef DEVICE_CPU_SIMD_PRODUCT_H
+#define DEVICE_CPU_SIMD_PRODUCT_H
+
+#include <stdatomic.h>
+#include "device/cpu/simd/panels.h"
+
+/* Neighbours: panels of a side, or blocks of k. */
+typedef struct {
+    int64_t first, n;
+} Span;
+
+/* So many, in parts of nearly one size. */
+typedef struct {
+    int64_t n, parts;
+} Split;
+
+static inline int64_t split_at(Split s, int64_t part) { return s.n * part / s.parts; }
+
+static inline Span split_span(Split s, int64_t part)
+{
+    return (Span){split_at(s, part), split_at(s, part + 1) - split_at(s, part)};
+}
+
+/* An operand, and what of it is in the piece at hand. */
+typedef struct {
+    Lines lines;
+    PanelShape shape;
+    Span panels;
+    uint32_t *packed; /* [block][panel][words][lines]; NULL: each thread packs what it needs */
+} Side;
+
+/* Where a thread works, one at a time. */
+typedef struct {
+    atomic_bool busy;
+    atomic_llong strip; /* whose blocks of a are packed here, all of the piece; -1: of none */
+    uint32_t *a;
+    float *sums;
+} Seat;
+
+typedef struct {
+    const Call *call;
+    const Unit *unit;
+    const Beside *beside;
+    Side a, b;
+    int64_t words, block, n_blocks; /* along k; all blocks but the last have `block` words */
+
+    Span blocks;         /* of k, of the piece at hand */
+    Split strips, tiles; /* its rows, and the columns of a strip */
+    float *kept;         /* sums that wait for the next blocks of k; NULL: there are none */
+
+    Seat *seat;
+    int n_seats; /* as many as threads */
+} Product;
+
+#define product_tile CPU_NAME(product_tile)
+
+static inline int64_t block_words(const Product *p, int64_t k)
+{
+    return least(p->block, p->words - k * p->block);
+}
+
+/* A panel, by numbers in the piece. */
+static inline uint32_t *panel_at(const Product *p, const Side *s, int64_t k, int64_t panel)
+{
+    const int64_t before = k * p->block * s->panels.n;
+    return s->packed + s->shape.lines * (before + panel * block_words(p, p->blocks.first + k));
+}
+
+/* So many panels of a block, from there on. */
+static inline void pack_panels(const Product *p, const Side *s, int64_t k, Span panels,
+                               uint32_t *to)
+{
+    const int64_t all = p->blocks.first + k;
+    const PanelPart part = {(s->panels.first + panels.first) * s->shape.lines, all * p->block,
+                            block_words(p, all)};
+    panels_pack(&s->lines, s->shape, part, panels.n, to);
+}
+
+/* Whether the product, or the part of it that is timed, packs. */
+static inline bool product_packs(const Product *p)
+{
+    return p->beside->part == GEMM_WHOLE || p->beside->part == GEMM_PACK;
+}
+
+/* Tile number `tile` of the piece: strips outside, their tiles inside. */
+void product_tile(void *product, int64_t tile);
+
+#endif
