@@ -5,9 +5,9 @@
  *                a1   2  3
  *
  * This is written once, over six words, TILE_ZERO, TILE_LOAD, TILE_STREAM (a load that is not to stay
- * in the first cache), TILE_STORE, TILE_DOT and TILES, which whoever includes it defines: unit_tiles.c by the instructions, unit_tiles_in_c.c by loops that do the
- * same. So all but the instructions is tested on every CPU of AVX-512. TILE_TARGET: what the compiler
- * is told. */
+ * in the first cache), TILE_STORE, TILE_DOT and TILES, which whoever includes it defines: unit_tiles.c by
+ * the instructions, unit_tiles_in_c.c by loops that do the same. So all but the instructions is tested
+ * on every CPU of AVX-512. TILE_TARGET: what the compiler is told. */
 #include "device/cpu/simd/unit.h"
 
 enum { TILE_ROWS = 16, TILE_WORDS = 16, COLUMNS = 32, LINE_BYTES = 64 };
