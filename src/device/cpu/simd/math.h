@@ -72,12 +72,12 @@ static inline V v_exp2(V given)
                                       0x3f75672a, 0x3f76248c, 0x3f7744fd, 0x3f78ccdf, 0x3f7ac0c7,
                                       0x3f7d257d}; /* of 2^(i/16), less i << 19 */
     const __m512i table = _mm512_loadu_si512(entry);
-    const VI found = (VI)_mm512_permutexvar_epi32((__m512i)shifted, table);
-    const V power = v_from_bits(found + (v_bits(shifted) << 19));
+    const VU found = (VU)_mm512_permutexvar_epi32((__m512i)shifted, table);
+    const V power = (V)(found + ((VU)shifted << 19));
     V p = f * 5.550280586e-02f + 2.402358949e-01f;
     p = p * f + 6.931471825e-01f;
 #else
-    const V power = v_from_bits((v_bits(shifted) << 23) + (127 << 23));
+    const V power = (V)(((VU)shifted << 23) + (127u << 23));
     V p = f * 1.327647129e-3f + 9.675540961e-3f;
     p = p * f + 5.550712720e-2f;
     p = p * f + 2.402211875e-1f;
