@@ -3,6 +3,7 @@
  *                          b, packed, streams by         for each panel of b: it is read from the last
  *                         +--+--+--+--+--+--+            cache once,
  *                         |  |  |  |  |  |  |                for each panel of a: multiply
+ *                         |  |  |  |  |  |  |            or the other way about, as the unit likes it
  *     a, packed here      +--+--+--+--+--+--+
  *     +---------+         c:
  *     +---------+         +--+--+--+--+--+--+            sums wait between blocks in the seat, in the
@@ -33,30 +34,49 @@ static Box box_of(const Product *p, Span rows, Span columns)
                  least(c->n[1] - column, columns.n * p->unit->columns)};
 }
 
+/* Part `part` of `parts` of what the step after this will read of b, and of a where the team packed it:
+ * the next block of k, or the first of the next tile. */
+static void look_ahead(const Product *p, const Step *s, int64_t part, int64_t parts, Micro *m)
+{
+    const bool deeper = s->k + 1 < p->blocks.n;
+    const int64_t k = deeper ? s->k + 1 : 0, j = s->columns.first + (deeper ? 0 : s->columns.n);
+    const int64_t bytes = 4 * block_words(p, p->blocks.first + k);
+    const int64_t panels = least(s->columns.n, p->b.panels.n - j);
+    const int64_t of_a = p->a.packed && p->blocks.n > 1 ? s->rows.n * p->unit->rows * bytes : 0;
+    const int64_t of_b = panels * p->unit->columns * bytes;
+    const int64_t each = (of_a + of_b) / parts / 64 * 64 + 64, from = part * each;
+    m->ahead_bytes = 0;
+    if (from < of_a) {
+        m->ahead = (const char *)panel_at(p, &p->a, k, s->rows.first) + from;
+        m->ahead_bytes = least(each, of_a - from);
+    } else if (from < of_a + of_b) {
+        m->ahead = (const char *)panel_at(p, &p->b, k, j) + (from - of_a);
+        m->ahead_bytes = least(each, of_a + of_b - from);
+    }
+}
+
 static void multiply_step(const Product *p, const Step *s, Stores *stores)
 {
     const Unit *u = p->unit;
-    const int64_t all = p->blocks.first + s->k, bytes = 4 * u->columns * block_words(p, all);
-    const int64_t each = blocks_of(bytes / 64, s->rows.n) * 64;
+    const int64_t all = p->blocks.first + s->k, n = s->rows.n * s->columns.n;
     const bool last = all == p->n_blocks - 1 && p->beside->part != GEMM_MULTIPLY;
     Finish f = {.call = p->call,
                 .old = p->beside->onto ? p->beside->onto : &p->call->out[0],
                 .step = u->columns};
     Micro m = {.words = block_words(p, all), .add = all > 0};
-    for (int64_t j = 0; j < s->columns.n; j++) {
+    for (int64_t t = 0, before = -1; t < n; t++) {
+        const int64_t i = u->a_stays ? t / s->columns.n : t % s->rows.n;
+        const int64_t j = u->a_stays ? t % s->columns.n : t / s->rows.n;
         const Span column = {s->columns.first + j, 1};
+        m.a = s->a + i * u->rows * m.words;
         m.b = panel_at(p, &p->b, s->k, column.first);
-        if (last) panels_bias(&f, box_of(p, s->rows, column));
-        for (int64_t i = 0; i < s->rows.n; i++) {
-            m.a = s->a + i * u->rows * m.words;
-            m.c = s->sums + i * s->row_step + j * u->rows * u->columns;
-            /* The next panel of b, a part with each of a. */
-            m.ahead = (const char *)m.b + bytes + i * each;
-            m.ahead_bytes = j + 1 < s->columns.n ? most(0, least(each, bytes - i * each)) : 0;
-            f.box = box_of(p, (Span){s->rows.first + i, 1}, column);
-            if (last) *stores_next(stores) = f;
-            stores_multiply(stores, &m, last);
-        }
+        m.c = s->sums + i * s->row_step + j * u->rows * u->columns;
+        look_ahead(p, s, t, n, &m);
+        if (last && j != before) panels_bias(&f, box_of(p, s->rows, column));
+        before = j;
+        f.box = box_of(p, (Span){s->rows.first + i, 1}, column);
+        if (last) *stores_next(stores) = f;
+        stores_multiply(stores, &m, last);
     }
     if (!last) return;
     stores_end(stores);

@@ -60,5 +60,6 @@ TILE_TARGET static void multiply(const Micro *m)
 #define TILE_UNIT(begin_, end_)                                                                    \
     {                                                                                              \
         .type = BF16, .rows = 2 * TILE_ROWS, .columns = COLUMNS, .group = TILE_WORDS,              \
-        .depth = 256, .begin = begin_, .end = end_, .multiply = multiply, .meanwhile = true,       \
+        .depth = 256, .begin = begin_, .end = end_, .multiply = multiply, .a_stays = true,         \
+        .meanwhile = true,                                                                         \
     }

@@ -39,6 +39,7 @@ typedef struct {
     int depth;         /* words of a block: a panel of a that stays in the first cache */
     void (*begin)(void), (*end)(void); /* around a thread's products */
     void (*multiply)(const Micro *m);
+    bool a_stays;   /* a panel of a in the first cache, those of b stream by; else the reverse */
     bool meanwhile; /* multiply leaves most of the core idle, and does a Micro's other work */
 } Unit;
 
