@@ -1,10 +1,5 @@
 /* attention.h -- tiles of the score matrix, for attention and its gradient.
  *
- *            keys ->   0     64    128                a mask is two ranges of keys per row; a tile
- *     queries     0  [tile][    ][    ]               that no row sees costs nothing, one that all
- *                64  [tile][tile][    ]               rows see whole needs no mask
- *               128  [    ][tile][tile]
- *
  * Of each sum there is one owner: a block of queries (o, dq) or of keys (dk, dv). The owner's block
  * is turned once, so that its tokens are the lanes of vectors; the other side's blocks are copied
  * as rows. Then scores are rows(other) x lanes(owner), statistics of queries are vectors, and every
@@ -17,52 +12,21 @@
  * neighbours in the sum, and weights are rounded to bf16 as they are made (attention_words.c). Else
  * all is f32.
  *
- * Of a tile that not all see whole, groups of MICRO_ROWS tokens multiply what is within their bounds.
+ * Which pairs of a tile are seen, and so multiplied: attention_sight.h.
  *
  * A weight of a pair that is not seen is 0, but 0 times what is not finite is not. So in a tile that
  * not all see whole, rows that are not finite are added pair by pair, and left out of the product. */
 #ifndef DEVICE_CPU_SIMD_ATTENTION_H
 #define DEVICE_CPU_SIMD_ATTENTION_H
 
+#include "device/cpu/simd/attention_sight.h"
 #include "device/cpu/simd/math.h"
-#include "device/cpu/simd/micro.h"
 #include "device/heads.h"
 
-enum { SPAN = 64, CHANNELS = 256 }; /* tokens of a block; channels of a head at most */
-
-enum { USUAL = 64 }; /* channels of heads that products are compiled for */
+enum { CHANNELS = 256 }; /* of a head at most */
+enum { USUAL = 64 };     /* channels of heads that products are compiled for */
 
 #define LOG2_E 1.4426950408889634
-
-typedef struct {
-    int64_t at, n;
-} Block;
-
-static inline Block block_of(int64_t n, int64_t index)
-{
-    return (Block){index * SPAN, least(n - index * SPAN, SPAN)};
-}
-
-/* Which keys, of all s, each query of a block sees: [lo, hi) twice; none past the block's end. */
-typedef struct {
-    int32_t lo[2][SPAN], hi[2][SPAN];
-    int32_t from, to;         /* no query sees a key outside */
-    int32_t all_from, all_to; /* every query sees the keys inside */
-} Ranges;
-
-typedef enum { SEEN_BY_NONE, SEEN_BY_SOME, SEEN_BY_ALL } Sight;
-
-enum { GROUPS = SPAN / MICRO_ROWS };
-
-/* Of each group of tokens of one side: the tokens of the other that any of them sees, in whole pairs. */
-typedef struct {
-    Sight sight;
-    int from[GROUPS], to[GROUPS];
-} Bounds;
-
-typedef struct {
-    Bounds queries, keys;
-} Reach;
 
 enum { PANEL_WORDS = SPAN * CHANNELS / 2 };
 
@@ -106,10 +70,6 @@ typedef struct {
     float *sum;
 } Rows;
 
-#define ranges_load CPU_NAME(ranges_load)
-#define ranges_bound CPU_NAME(ranges_bound)
-#define ranges_sight CPU_NAME(ranges_sight)
-#define reach_of CPU_NAME(reach_of)
 #define way_of CPU_NAME(way_of)
 #define floats_score CPU_NAME(floats_score)
 #define floats_gather CPU_NAME(floats_gather)
@@ -136,13 +96,6 @@ typedef struct {
 bool attention_is_few(const Call *call);
 void attention_few(const Call *call);
 
-void ranges_load(const Tensor *ranges, int64_t key_at, int64_t keys, Block queries, Ranges *r);
-/* The bounds, from the ranges of so many queries. */
-void ranges_bound(Ranges *r, int64_t queries);
-Sight ranges_sight(const Ranges *r, int64_t queries, Block keys);
-/* What tokens of a tile can see of each other. */
-void reach_of(const Ranges *r, Block keys, Sight sight, Reach *out);
-
 /* By words, where all of q, k, v and dout (or NULL) are bf16 and the CPU multiplies them best. */
 Way way_of(const Call *call, const Tensor *dout);
 
@@ -163,51 +116,6 @@ void turn_square(const void *from, int64_t from_step, void *to, int64_t to_step)
 static inline void panel_clear(Panel *p, int64_t channels)
 {
     memset(p->at, 0, (size_t)(SPAN * padded(channels)) * sizeof *p->at);
-}
-
-static inline VI vi_load(const int32_t *p)
-{
-    VI v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
-/* Numbers of W keys. */
-static inline VI keys_from(int64_t at)
-{
-    VI v = vi_set((int32_t)at);
-    for (int i = 0; i < W; i++) v[i] += i;
-    return v;
-}
-
-/* Who of W queries from `lane` on sees the key; which of W keys the query sees. */
-static inline VI queries_that_see(const Ranges *r, int lane, int64_t key)
-{
-    const VI k = vi_set((int32_t)key);
-    return ((vi_load(&r->lo[0][lane]) <= k) & (k < vi_load(&r->hi[0][lane]))) |
-           ((vi_load(&r->lo[1][lane]) <= k) & (k < vi_load(&r->hi[1][lane])));
-}
-
-static inline VI keys_seen_by(const Ranges *r, int query, VI key)
-{
-    return ((key >= r->lo[0][query]) & (key < r->hi[0][query])) |
-           ((key >= r->lo[1][query]) & (key < r->hi[1][query]));
-}
-
-/* What any of W owners from `lane` on sees. */
-typedef struct {
-    int from, to;
-} Hull;
-
-static inline Hull lanes_hull(const Bounds *owners, int lane)
-{
-    Hull h = {SPAN, 0};
-    for (int g = lane / MICRO_ROWS; g < (lane + W) / MICRO_ROWS; g++) {
-        if (owners->from[g] == owners->to[g]) continue;
-        h.from = (int)least(h.from, owners->from[g]);
-        h.to = (int)most(h.to, owners->to[g]);
-    }
-    return h;
 }
 
 /* -inf for pairs of the lanes' hulls that are not seen; lanes are queries. */
@@ -237,7 +145,7 @@ void words_spread(int64_t channels, const Scores *s, const Panel *rows, const Bo
 /* A token's channels as floats, from pairs. */
 void words_row(const Panel *p, int64_t token, int64_t channels, float *row);
 
-/* s = factor * rows x turned, over the channels of a head, where rows see any of 2 W lanes. */
+/* s = factor * rows x turned, over the channels of a head, where rows see any of W lanes. */
 static inline void score(Way way, const Panel *rows, const Turned *turned, const Bounds *b,
                          Scores *s)
 {

@@ -7,15 +7,20 @@
  * Bodies are compiled twice: for the usual width of heads, where all steps are constants, and for any. */
 #include "device/cpu/simd/attention.h"
 
-ALWAYS_INLINE static void score_by(int64_t channels, int64_t step, const Panel *rows,
-                                   const Turned *turned, const Bounds *b, Scores *s)
+ALWAYS_INLINE static void score_by(int64_t channels, const Panel *rows, const Turned *turned,
+                                   const Bounds *b, Scores *s)
 {
+    const int64_t step = padded(channels);
     for (int64_t j = 0; j < SPAN; j += MICRO_COLUMNS)
         for (int g = 0; g < GROUPS; g++) {
-            if (b->from[g] >= j + MICRO_COLUMNS || b->to[g] <= j) continue;
             const Matrix a = {rows->at + g * MICRO_ROWS * step, step, 1};
-            micro_set(channels, a, turned->at + j, SPAN, turned->factor, &s->at[g * MICRO_ROWS][j],
-                      SPAN);
+            const Halves seen = halves_seen(b, g, j);
+            const int64_t at = seen == UPPER_HALF ? j + W : j;
+            float *to = &s->at[g * MICRO_ROWS][at];
+            if (seen == BOTH_HALVES)
+                micro_set(channels, a, turned->at + at, SPAN, turned->factor, to, SPAN);
+            else if (seen != NO_HALF)
+                micro_set_half(channels, a, turned->at + at, SPAN, turned->factor, to, SPAN);
         }
 }
 
@@ -37,9 +42,9 @@ void floats_score(int64_t channels, const Panel *rows, const Turned *turned, con
                   Scores *s)
 {
     if (channels == USUAL)
-        score_by(USUAL, USUAL, rows, turned, b, s);
+        score_by(USUAL, rows, turned, b, s);
     else
-        score_by(channels, padded(channels), rows, turned, b, s);
+        score_by(channels, rows, turned, b, s);
 }
 
 void floats_gather(int64_t channels, const Scores *s, const Panel *rows, const Bounds *b,

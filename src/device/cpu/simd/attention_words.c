@@ -46,21 +46,47 @@ ALWAYS_INLINE DOT_TARGET static void words_add(int64_t k, WordMatrix a, const ui
     }
 }
 
+/* Scores, of 2 W lanes or of W. */
+ALWAYS_INLINE DOT_TARGET static void words_set(int64_t k, WordMatrix a, const uint32_t *b,
+                                               float factor, float *c)
+{
+    V sum[MICRO_ROWS][2];
+    for (int i = 0; i < MICRO_ROWS; i++) sum[i][0] = sum[i][1] = v_set(0);
+    words_sum(k, a, b, SPAN, sum);
+    for (int i = 0; i < MICRO_ROWS; i++) {
+        v_store(c + i * SPAN, factor * sum[i][0]);
+        v_store(c + i * SPAN + W, factor * sum[i][1]);
+    }
+}
+
+ALWAYS_INLINE DOT_TARGET static void words_set_half(int64_t k, WordMatrix a, const uint32_t *b,
+                                                    float factor, float *c)
+{
+    V sum[MICRO_ROWS];
+    for (int i = 0; i < MICRO_ROWS; i++) sum[i] = v_set(0);
+    do {
+        for (int i = 0; i < MICRO_ROWS; i++) sum[i] = dot(sum[i], a.at[i * a.row], b);
+        a.at += a.column;
+        b += SPAN;
+    } while (--k > 0);
+    for (int i = 0; i < MICRO_ROWS; i++) v_store(c + i * SPAN, factor * sum[i]);
+}
+
 /* The bodies of score, gather and spread: compiled for the usual width of heads, and for any. */
-ALWAYS_INLINE DOT_TARGET static void score_by(int64_t words, int64_t used, const Panel *rows,
+ALWAYS_INLINE DOT_TARGET static void score_by(int64_t channels, const Panel *rows,
                                               const Turned *turned, const Bounds *b, Scores *s)
 {
+    const int64_t words = padded(channels) / 2, used = blocks_of(channels, 2);
     for (int64_t j = 0; j < SPAN; j += MICRO_COLUMNS)
         for (int g = 0; g < GROUPS; g++) {
-            if (b->from[g] >= j + MICRO_COLUMNS || b->to[g] <= j) continue;
             const WordMatrix a = {rows->rows + g * MICRO_ROWS * words, words, 1};
-            V sum[MICRO_ROWS][2];
-            for (int i = 0; i < MICRO_ROWS; i++) sum[i][0] = sum[i][1] = v_set(0);
-            words_sum(used, a, turned->words + j, SPAN, sum);
-            for (int i = 0; i < MICRO_ROWS; i++) {
-                v_store(&s->at[g * MICRO_ROWS + i][j], turned->factor * sum[i][0]);
-                v_store(&s->at[g * MICRO_ROWS + i][j + W], turned->factor * sum[i][1]);
-            }
+            const Halves seen = halves_seen(b, g, j);
+            const int64_t at = seen == UPPER_HALF ? j + W : j;
+            float *to = &s->at[g * MICRO_ROWS][at];
+            if (seen == BOTH_HALVES)
+                words_set(used, a, turned->words + at, turned->factor, to);
+            else if (seen != NO_HALF)
+                words_set_half(used, a, turned->words + at, turned->factor, to);
         }
 }
 
@@ -81,9 +107,9 @@ DOT_TARGET void words_score(int64_t channels, const Panel *rows, const Turned *t
                             const Bounds *b, Scores *s)
 {
     if (channels == USUAL)
-        score_by(USUAL / 2, USUAL / 2, rows, turned, b, s);
+        score_by(USUAL, rows, turned, b, s);
     else
-        score_by(padded(channels) / 2, blocks_of(channels, 2), rows, turned, b, s);
+        score_by(channels, rows, turned, b, s);
 }
 
 DOT_TARGET void words_gather(int64_t channels, const Scores *s, const Panel *rows, const Bounds *b,

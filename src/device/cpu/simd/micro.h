@@ -58,6 +58,21 @@ ALWAYS_INLINE static void micro_set(int64_t k, Matrix a, const float *b, int64_t
     }
 }
 
+/* The same of W columns. */
+ALWAYS_INLINE static void micro_set_half(int64_t k, Matrix a, const float *b, int64_t b_row,
+                                         float factor, float *c, int64_t c_row)
+{
+    V sum[MICRO_ROWS];
+    for (int i = 0; i < MICRO_ROWS; i++) sum[i] = v_set(0);
+    do {
+        const V b0 = v_load(b);
+        for (int i = 0; i < MICRO_ROWS; i++) sum[i] += a.at[i * a.row] * b0;
+        a.at += a.column;
+        b += b_row;
+    } while (--k > 0);
+    for (int i = 0; i < MICRO_ROWS; i++) v_store(c + i * c_row, factor * sum[i]);
+}
+
 /* c += a b. */
 ALWAYS_INLINE static void micro_add(int64_t k, Matrix a, const float *b, int64_t b_row, float *c,
                                     int64_t c_row)
