@@ -19,8 +19,11 @@
 /* A strip of a is packed by whoever multiplies it, where SEAT_WORDS hold at least half of TALL rows; it
  * serves all its tiles of WIDE columns. Of a deeper one tiles are DEEP x WIDE. Seat and sums: 660 KiB. */
 enum { TALL = 132, WIDE = 256, DEEP = 256, SEAT_WORDS = TALL * 768, SUM_WORDS = DEEP * WIDE };
-/* Words of an operand that are packed at a time, 16 MiB; words along k; panels that a thread packs. */
-enum { PIECE_WORDS = 4 << 20, PIECE_DEPTH = 4096, PACK_PANELS = 8 };
+/* Words of b that are packed at a time, 8 MiB, so that they stay in the last cache even where others use
+ * it too; of both operands, where a is packed by the team. Words along k: all, while that is not more than
+ * WHOLE_DEPTH; of more, pieces of PIECE_DEPTH. Panels that a thread packs. */
+enum { PIECE_WORDS = 2 << 20, PIECE_WORDS_DEEP = 4 << 20, PACK_PANELS = 8 };
+enum { WHOLE_DEPTH = 4096, PIECE_DEPTH = 2048 };
 /* Tiles for each thread: the last to finish leaves others idle for about half of one. */
 enum { TILES_EACH = 16 };
 
@@ -61,7 +64,7 @@ static void cut_depth(Product *p)
     p->n_blocks = most(1, blocks_of(p->words, p->unit->depth));
     p->block = blocks_of(blocks_of(p->words, p->n_blocks), 16) * 16;
     p->n_blocks = most(1, blocks_of(p->words, p->block == 0 ? 1 : p->block));
-    const int64_t pieces = most(1, blocks_of(p->words, PIECE_DEPTH));
+    const int64_t pieces = p->words <= WHOLE_DEPTH ? 1 : blocks_of(p->words, PIECE_DEPTH);
     p->blocks = (Span){0, blocks_of(p->n_blocks, pieces)};
 }
 
@@ -90,10 +93,10 @@ static void cut_piece(Product *p, Cut cut, int64_t threads)
     }
 }
 
-/* How many panels, of `all`, make a piece of at most PIECE_WORDS: whole tiles or strips of `per`. */
-static int64_t at_once(int64_t all, int64_t per, int64_t panel_words)
+/* How many panels, of `all`, make a piece of at most `words`: whole tiles or strips of `per`. */
+static int64_t at_once(int64_t all, int64_t per, int64_t panel_words, int64_t words)
 {
-    return least(all, most(1, PIECE_WORDS / most(1, panel_words) / per) * per);
+    return least(all, most(1, words / most(1, panel_words) / per) * per);
 }
 
 /* What is packed already stays: b while columns and blocks do, a while rows and blocks do. */
@@ -170,8 +173,9 @@ Err panels_gemm(const Call *call, const Unit *unit, const Beside *beside)
     const int64_t depth = p.blocks.n * p.block;
     p.a.panels.n = blocks_of(p.a.lines.lines, unit->rows);
     p.b.panels.n = blocks_of(p.b.lines.lines, unit->columns);
-    p.b.panels.n = at_once(p.b.panels.n, cut.tile, unit->columns * depth);
-    if (!fits) p.a.panels.n = at_once(p.a.panels.n, cut.strip, unit->rows * depth);
+    const int64_t words = fits ? PIECE_WORDS : PIECE_WORDS_DEEP;
+    p.b.panels.n = at_once(p.b.panels.n, cut.tile, unit->columns * depth, words);
+    if (!fits) p.a.panels.n = at_once(p.a.panels.n, cut.strip, unit->rows * depth, words);
     TRY(workspace_take(lay_out(&p, !fits, NULL), "a product", &w));
     lay_out(&p, !fits, w->at);
     run_pieces(&p, cut);
