@@ -132,11 +132,11 @@ static bool measure(Chunks *c, const ChunkRule *rule)
         }
     }
     if (!widest) return false;
-    c->size = rows_by_rule(rule, widest);
-    const int64_t least = parts_of(c->rows.cap, MAX_CHUNKS);
+    const int64_t wanted = rows_by_rule(rule, widest), least = parts_of(c->rows.cap, MAX_CHUNKS);
+    /* what sizes are multiples of */
+    const int64_t whole = wanted < TILE_ROWS && least < TILE_ROWS ? 1 : TILE_ROWS;
+    c->size = wanted - wanted % whole;
     if (c->size < least) c->size = least;
-    const int64_t whole = c->size < TILE_ROWS ? 1 : TILE_ROWS; /* what sizes are multiples of */
-    c->size -= c->size % whole;
     c->size = parts_of(parts_of(c->rows.cap, parts_of(c->rows.cap, c->size)), whole) * whole;
     c->n_chunks = (int)parts_of(c->rows.cap, c->size);
     return c->n_chunks > 1;

@@ -149,6 +149,20 @@ static void rows_that_are_wanted(void **state)
     assert_int_equal(rows_by(r), 33);
 }
 
+/* However few rows a rule gives: no more chunks than MAX_CHUNKS, of whole tiles where they are so large. */
+static void not_too_many(void **state)
+{
+    enum { MOST = 1024 };
+    Bed b;
+    (void)state;
+    build(&b, dim_of(200 * MOST));
+    DO(chunk(&b.g, &(ChunkRule){.elements = 150 * V, .least_rows = 1}));
+    const Node *dx = bed_node(&b, "d.x");
+    assert_int_equal(dx->n_in, 200 * MOST / 256);
+    assert_int_equal(b.g.value[dx->in[0]].dims.dim[0].cap, 256);
+    bed_close(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -158,6 +172,7 @@ int main(void)
         cmocka_unit_test(bounded_rows),
         cmocka_unit_test(one_chunk_is_the_whole),
         cmocka_unit_test(at_least_so_many_rows),
+        cmocka_unit_test(not_too_many),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
