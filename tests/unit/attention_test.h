@@ -112,6 +112,24 @@ static inline Call attention_call(const Case *c)
                   .attr = c->attr};
 }
 
+/* The gradient of a random upstream one, from o and lse as they are; accumulators are kept so much. */
+static inline Call attention_dx_call(Bench *b, const Case *c, const double keep[3])
+{
+    Call call = {.n_in = 7, .n_out = 3, .attr = c->attr};
+    const Tensor in[] = {c->q, c->k, c->v, c->ranges};
+    memcpy(call.in, in, sizeof in);
+    call.in[4] = RANDOM(b, c->type, (Lay)((c->lay + 2) % N_LAYS), c->t, c->h, c->c);
+    call.in[5] = c->lse;
+    call.in[6] = c->o;
+    for (int o = 0; o < 3; o++) {
+        call.out[o] =
+            NEW(b, c->type, (Lay)((c->lay + o) % N_LAYS), o ? c->s : c->t, o ? c->g : c->h, c->c);
+        accumulator(b, call.out[o], keep[o]);
+        call.number[o] = keep[o];
+    }
+    return call;
+}
+
 /* A head's channels of token i times those of token j. */
 static inline long double dot(const Tensor *a, int64_t i, int64_t a_head, const Tensor *b,
                               int64_t j, int64_t b_head)

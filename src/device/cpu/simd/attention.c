@@ -172,7 +172,8 @@ static void attention_tile(void *work, int64_t tile)
 Err CPU_NAME(attention)(const Call *call)
 {
     const Tensor *q = &call->in[0];
-    if (q->n[2] > CHANNELS) return ref_attention(call); /* no model has such heads */
+    if (q->n[2] > CHANNELS || q->n[2] == 0)
+        return ref_attention(call); /* no model has such heads */
     if (attention_is_few(call)) {
         attention_few(call);
         return OK;

@@ -129,7 +129,8 @@ Err CPU_NAME(attention_dx)(const Call *call)
 {
     const Tensor *q = &call->in[0], *k = &call->in[1];
     Sequences s;
-    if (q->n[2] > CHANNELS) return ref_attention_dx(call); /* no model has such heads */
+    if (q->n[2] > CHANNELS || q->n[2] == 0)
+        return ref_attention_dx(call); /* no model has such heads */
     if (sweeps_once(call, &s)) {
         SequenceWork work = {call, &s};
         team_run(call->team, s.n * k->n[1], sequence_tile, &work);

@@ -1,0 +1,65 @@
+/* Attention of bf16 by words of two, whose weights are rounded, beside the same in f32. */
+#include "cpu_test.h"
+#include "attention_test.h"
+
+static Tensor in_f64(Bench *b, Tensor t)
+{
+    if (t.dtype == I32) return t;
+    const Tensor wide = bench_new(b, F64, DENSE, t.n, t.ndim);
+    for (int64_t i = 0; i < tensor_count(&t); i++) put(&wide, i, get(&t, i));
+    return wide;
+}
+
+static double rms_error(const Tensor *got, const Tensor *want)
+{
+    double sum = 0;
+    const int64_t n = tensor_count(got);
+    for (int64_t i = 0; i < n; i++) sum += pow(get(got, i) - get(want, i), 2);
+    return sqrt(sum / (double)n);
+}
+
+/* Against ref in f64 of the same numbers. Weights rounded to bf16 add about as much as the rounding of
+ * what they sum to: some sqrt 2 of the error of a product of f32 that is then stored in bf16. */
+static void words_against_f32(Bench *b, KernelId id, const Call *call)
+{
+    Call wide = *call;
+    for (int i = 0; i < call->n_in; i++) wide.in[i] = in_f64(b, call->in[i]);
+    for (int o = 0; o < call->n_out; o++) wide.out[o] = in_f64(b, call->out[o]);
+    assert_int_equal(device_ref.kernel[id](&wide), OK);
+    double error[2][MAX_OUT];
+    for (int u = 0; u < 2; u++) {
+        units_use(u ? UNIT_DOT : UNIT_FMA);
+        assert_int_equal(device_cpu_simd(CPU_AVX512)->kernel[id](call), OK);
+        for (int o = 0; o < call->n_out; o++) error[u][o] = rms_error(&call->out[o], &wide.out[o]);
+    }
+    for (int o = 0; o < call->n_out; o++) {
+        assert_true(error[0][o] > 0 && error[1][o] != error[0][o]); /* they are two ways */
+        if (!(error[1][o] <= 1.5 * error[0][o]))
+            fail_msg("%s output %d: error %g by words, %g by f32", kernel_name(id), o, error[1][o],
+                     error[0][o]);
+    }
+}
+
+static void words(void **state)
+{
+    Bench *b = &((CpuBench *)*state)->b;
+    const CpuUnit in_use = units_in_use();
+    if (!units_have(UNIT_DOT)) skip();
+    for (int i = 0; i < 3; i++) {
+        Case c = {.type = BF16, .lay = DENSE, .t = 190, .s = 190, .h = 3, .g = 1, .c = i ? 64 : 50};
+        case_open(b, &c, i == 2 ? WINDOW : CAUSAL, 0.8);
+        const Call forward = attention_call(&c);
+        words_against_f32(b, KERNEL_attention, &forward);
+        assert_int_equal(device_ref.kernel[KERNEL_attention](&forward), OK);
+        const Call back = attention_dx_call(b, &c, (const double[]){0, 0, 0});
+        words_against_f32(b, KERNEL_attention_dx, &back);
+        bench_clear(b);
+    }
+    units_use(in_use);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(words)};
+    return cmocka_run_group_tests(tests, cpu_setup, cpu_teardown);
+}
