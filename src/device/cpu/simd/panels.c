@@ -17,10 +17,10 @@
 #include "device/cpu/workspace.h"
 
 /* A strip of a is packed by whoever multiplies it, where SEAT_WORDS hold at least half of TALL rows; it
- * serves all its tiles of WIDE columns. Of a deeper one tiles are DEEP x WIDE. Seat and sums: 660 KiB. */
+ * serves all its tiles of WIDE columns. Of a deeper one tiles are DEEP x WIDE. Seat and sums: 652 KiB. */
 enum { TALL = 132, WIDE = 256, DEEP = 256, SEAT_WORDS = TALL * 768, SUM_WORDS = DEEP * WIDE };
 /* Words of b that are packed at a time, 8 MiB, so that they stay in the last cache even where others use
- * it too; of both operands, where a is packed by the team. Words along k: all, while that is not more than
+ * it too; of each operand, where the team packs a as well. Words along k: all, while that is not more than
  * WHOLE_DEPTH; of more, pieces of PIECE_DEPTH. Panels that a thread packs. */
 enum { PIECE_WORDS = 2 << 20, PIECE_WORDS_DEEP = 4 << 20, PACK_PANELS = 8 };
 enum { WHOLE_DEPTH = 4096, PIECE_DEPTH = 2048 };
@@ -175,7 +175,9 @@ Err panels_gemm(const Call *call, const Unit *unit, const Beside *beside)
     p.b.panels.n = blocks_of(p.b.lines.lines, unit->columns);
     const int64_t words = fits ? PIECE_WORDS : PIECE_WORDS_DEEP;
     p.b.panels.n = at_once(p.b.panels.n, cut.tile, unit->columns * depth, words);
-    if (!fits) p.a.panels.n = at_once(p.a.panels.n, cut.strip, unit->rows * depth, words);
+    /* What is packed of a, and sums that wait, are not to grow with all rows. */
+    if (!fits || p.blocks.n < p.n_blocks)
+        p.a.panels.n = at_once(p.a.panels.n, cut.strip, unit->rows * depth, words);
     TRY(workspace_take(lay_out(&p, !fits, NULL), "a product", &w));
     lay_out(&p, !fits, w->at);
     run_pieces(&p, cut);
