@@ -46,6 +46,20 @@ static __device__ __noinline__ void row_in_f64(const Ahead &m, uint32_t row)
     if (threadIdx.x % G == 0) store_numbers<LAYER>(m, at, (float)mean, rstd);
 }
 
+/* The block's rows that overflowed: they have an rstd of 0 so far, which all threads see before one
+ * changes it. */
+template <bool LAYER, int G, DType T>
+static __device__ inline void rows_again(const Ahead &m, uint32_t start, uint32_t step)
+{
+    const uint32_t mine = threadIdx.x / G;
+    for (uint32_t row = start + mine; row - mine < m.rows.n; row += step) {
+        const bool again =
+            row < m.rows.n && *(const volatile float *)span_at(m.rstd, row_place(m.rows, row)) == 0;
+        __syncthreads();
+        if (again) row_in_f64<LAYER, G, T>(m, row);
+    }
+}
+
 /* Sum over a row of what its threads hold, or of the squares. */
 template <bool SQUARES, int G, int K, int WARPS>
 static __device__ inline float sum_row(const float (&x)[K][WALK_WIDE], float (*part)[1][WARPS])
@@ -118,14 +132,7 @@ static __global__ void __launch_bounds__(RowFetch<G, K, T, STAGES, 1>::THREADS, 
             if (f.has(k)) piece_store<W>(y + f.apart(k), T, 0, x[k]);
         }
     }
-    /* Rows that overflowed have an rstd of 0 so far, which all threads see before one changes it. */
-    if (!__syncthreads_or(overflows)) return;
-    for (uint32_t row = start + mine; row - mine < m.rows.n; row += step) {
-        const bool again =
-            row < m.rows.n && *(const volatile float *)span_at(m.rstd, row_place(m.rows, row)) == 0;
-        __syncthreads();
-        if (again) row_in_f64<LAYER, G, T>(m, row);
-    }
+    if (__syncthreads_or(overflows)) rows_again<LAYER, G, T>(m, start, step);
 }
 
 template <bool LAYER> struct Launches {

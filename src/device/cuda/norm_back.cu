@@ -54,6 +54,14 @@ typedef struct {
     float slope, level;
 } RowLine;
 
+/* The second half of it, from the row's averages of g h and of g. */
+template <bool LAYER> static __device__ inline void line_end(RowLine &r, float avg_gh, float avg_g)
+{
+    const float of_h = -__fmul_rn(r.rstd, avg_gh), of_1 = LAYER ? -__fmul_rn(r.rstd, avg_g) : 0;
+    r.slope = __fmul_rn(of_h, r.rstd);
+    r.level = fmaf(of_h, r.shift, of_1);
+}
+
 template <bool LAYER> static __device__ inline float h_of(const RowLine &r, float x)
 {
     return LAYER ? fmaf(x, r.rstd, r.shift) : __fmul_rn(x, r.rstd);
@@ -63,6 +71,25 @@ template <bool LAYER>
 static __device__ inline float dx_of(const RowLine &r, float g, float x, float onto)
 {
     return fmaf(g, r.rstd, fmaf(x, r.slope, LAYER ? onto + r.level : onto));
+}
+
+/* A row's dx, from what stage s has of it. */
+template <bool LAYER, DType T, class Fetch, int K>
+static __device__ inline void write_dx(const Fetch &f, int s, const RowLine &r,
+                                       const float (&w)[K][WALK_WIDE], char *dx)
+{
+    enum { W = WALK_WIDE };
+#pragma unroll
+    for (int k = 0; k < K; k++) {
+        float dy[W], x[W], onto[W];
+        f.floats(s, DY, k, dy);
+        f.floats(s, X, k, x);
+        f.floats(s, ONTO, k, onto);
+#pragma unroll
+        for (int e = 0; e < W; e++)
+            x[e] = dx_of<LAYER>(r, __fmul_rn(dy[e], w[k][e]), x[e], onto[e]);
+        if (f.has(k)) piece_store<W>(dx + f.apart(k), T, 0, x);
+    }
 }
 
 template <bool LAYER, int G, int K, DType T>
@@ -118,23 +145,10 @@ static __global__ void __launch_bounds__(RowFetch<G, K, T, STAGES, FETCHED>::THR
         if (!m.dx.data) continue;
         sum_of_group<G, SUMS, Fetch::WARPS>(sum, &part[s]);
         if (G < 32 && row >= m.rows.n) continue;
-        const float of_h = -__fmul_rn(r.rstd, sum[0] * m.per_width);
-        const float of_1 = LAYER ? -__fmul_rn(r.rstd, sum[SUMS - 1] * m.per_width) : 0;
-        r.slope = __fmul_rn(of_h, r.rstd);
-        r.level = fmaf(of_h, r.shift, of_1);
+        line_end<LAYER>(r, sum[0] * m.per_width, sum[SUMS - 1] * m.per_width);
         char *dx = span_at(m.dx, row_place(m.rows, row));
         if (K > 3) __syncwarp(); /* makes the compiler read again what it has no registers for */
-#pragma unroll
-        for (int k = 0; k < K; k++) {
-            float dy[W], x[W], onto[W];
-            f.floats(s, DY, k, dy);
-            f.floats(s, X, k, x);
-            f.floats(s, ONTO, k, onto);
-#pragma unroll
-            for (int e = 0; e < W; e++)
-                x[e] = dx_of<LAYER>(r, __fmul_rn(dy[e], w[k][e]), x[e], onto[e]);
-            if (f.has(k)) piece_store<W>(dx + f.apart(k), T, 0, x);
-        }
+        write_dx<LAYER, T>(f, s, r, w, dx);
     }
     if (!m.part) return;
     __pipeline_wait_prior(0); /* an empty one of each thread may be left */
@@ -218,7 +232,7 @@ static Err norm_back(const Call *call, KernelId id, NormBack m)
     MUST(m.dy.dtype == m.x.dtype, "dy of another type than x");
     if (!m.dx.data || !m.dw.data || is_wide(m)) return launch(call, id, m);
     NormBack dw = m, dx = m;
-    dw.dx.data = dw.onto.data = NULL;
+    dw.dx.data = dw.onto.data = dw.w.data = NULL; /* as where dw alone is asked for */
     dx.dw.data = dx.db.data = NULL;
     TRY(launch(call, id, dw));
     return launch(call, id, dx);
