@@ -1,0 +1,32 @@
+/* Sums over rows on device/cpu against ref: chunks of rows, stripes of columns, all strides. */
+#include "cpu_test.h"
+
+/* Errors are as large as the terms are, so the terms do not cancel: their mean is not small. Chunks
+ * of rows, and stripes of columns, of which the last are short. */
+static void column_sums(void **state)
+{
+    CpuBench *c = *state;
+    const int64_t rows[] = {0, 1, 37, 300, 1000}, columns[] = {1, 19, 64, 131, 1100};
+    for (int r = 0; r < 5; r++)
+        for (int n = 0; n < 5; n++)
+            for (int i = 0; i < 6; i++) {
+                Bench *b = &c->b;
+                const DType type = cpu_types[i / 3];
+                const Lay lay = (Lay)(i % 3);
+                const double keep = (r + n + i) % 2;
+                const Call call = {.in = {RANDOM(b, type, lay, rows[r], columns[n])},
+                                   .n_in = 1,
+                                   .out = {accumulator(b, NEW(b, F32, lay, columns[n]), keep)},
+                                   .n_out = 1,
+                                   .number = {keep}};
+                for (int64_t k = 0; k < tensor_count(&call.in[0]); k++)
+                    put(&call.in[0], k, get(&call.in[0], k) + 0.75);
+                expect_like_ref(c, KERNEL_sum_rows, &call, tol_sum(F32, (double)rows[r]));
+            }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(column_sums)};
+    return cmocka_run_group_tests(tests, cpu_setup, cpu_teardown);
+}
