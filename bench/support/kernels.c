@@ -1,3 +1,4 @@
+/* kernels.c -- random tensors in a device's memory, and the time of kernels on them. */
 #define _POSIX_C_SOURCE 200809L
 #include "support/kernels.h"
 

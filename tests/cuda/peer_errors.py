@@ -48,13 +48,13 @@ def attend(q, k, v):
     return F.scaled_dot_product_attention(*turned, is_causal=True, scale=0.125)[0].transpose(0, 1)
 
 
-def token_loss(t, wide):
+def token_loss(t):
     logits = t("in0").detach().requires_grad_()
     loss = F.cross_entropy(logits, t("in1").long(), reduction="sum")
     return [torch.autograd.grad(loss, logits)[0], loss.detach().reshape(1)]
 
 
-def embedding_dw(t, wide):
+def embedding_dw(t):
     table = torch.zeros(1000, t("in0").shape[1], dtype=t("in0").dtype, device="cuda", requires_grad=True)
     out = F.embedding(t("in1").long(), table)
     return [torch.autograd.grad(out, table, t("in0"))[0]]
@@ -70,25 +70,25 @@ def rmsnorm(x, w):
 
 # What PyTorch makes of the inputs, in the order of our outputs; None: not compared.
 OPS = {
-    "linear": lambda t, wide: [F.linear(t("in0"), t("in1"), t("in2"))],
-    "linear_dx": lambda t, wide: [t("in0") @ t("in1")],
-    "linear_dw": lambda t, wide: [t("in0").T @ t("in1")],
-    "linear_add": lambda t, wide: [t("in2") + F.linear(t("in0"), t("in1"), t("in3"))],
-    "linear_gelu": lambda t, wide: [gelu(F.linear(t("in0"), t("in1"), t("in2"))), F.linear(t("in0"), t("in1"), t("in2"))],
-    "linear_dgelu": lambda t, wide: gradients(gelu, [t("in2")], t("in0") @ t("in1")),
-    "bias_dw": lambda t, wide: [t("in0").sum(0)],
-    "layernorm": lambda t, wide: [layernorm(t("in0"), t("in1"), t("in2")), None, None],
-    "layernorm_back": lambda t, wide: gradients(layernorm, [t("in1"), t("in2"), torch.zeros_like(t("in2"))], t("in0")),
-    "rmsnorm": lambda t, wide: [rmsnorm(t("in0"), t("in1")), None],
-    "rmsnorm_back": lambda t, wide: gradients(rmsnorm, [t("in1"), t("in2")], t("in0")),
-    "gelu": lambda t, wide: [gelu(t("in0"))],
-    "gelu_dx": lambda t, wide: gradients(gelu, [t("in1")], t("in0")),
-    "swiglu": lambda t, wide: [swiglu(t("in0"), t("in1"))],
-    "swiglu_dx": lambda t, wide: gradients(swiglu, [t("in1"), t("in2")], t("in0")),
+    "linear": lambda t: [F.linear(t("in0"), t("in1"), t("in2"))],
+    "linear_dx": lambda t: [t("in0") @ t("in1")],
+    "linear_dw": lambda t: [t("in0").T @ t("in1")],
+    "linear_add": lambda t: [t("in2") + F.linear(t("in0"), t("in1"), t("in3"))],
+    "linear_gelu": lambda t: [gelu(F.linear(t("in0"), t("in1"), t("in2"))), F.linear(t("in0"), t("in1"), t("in2"))],
+    "linear_dgelu": lambda t: gradients(gelu, [t("in2")], t("in0") @ t("in1")),
+    "bias_dw": lambda t: [t("in0").sum(0)],
+    "layernorm": lambda t: [layernorm(t("in0"), t("in1"), t("in2")), None, None],
+    "layernorm_back": lambda t: gradients(layernorm, [t("in1"), t("in2"), torch.zeros_like(t("in2"))], t("in0")),
+    "rmsnorm": lambda t: [rmsnorm(t("in0"), t("in1")), None],
+    "rmsnorm_back": lambda t: gradients(rmsnorm, [t("in1"), t("in2")], t("in0")),
+    "gelu": lambda t: [gelu(t("in0"))],
+    "gelu_dx": lambda t: gradients(gelu, [t("in1")], t("in0")),
+    "swiglu": lambda t: [swiglu(t("in0"), t("in1"))],
+    "swiglu_dx": lambda t: gradients(swiglu, [t("in1"), t("in2")], t("in0")),
     "token_loss_dx": token_loss,
     "embedding_dw": embedding_dw,
-    "attention": lambda t, wide: [attend(t("in0"), t("in1"), t("in2")), None],
-    "attention_dx": lambda t, wide: gradients(attend, [t("in0"), t("in1"), t("in2")], t("in4")),
+    "attention": lambda t: [attend(t("in0"), t("in1"), t("in2")), None],
+    "attention_dx": lambda t: gradients(attend, [t("in0"), t("in1"), t("in2")], t("in4")),
 }
 OPS["attention_own"] = OPS["attention"]
 OPS["attention_own_dx"] = OPS["attention_dx"]
@@ -99,7 +99,7 @@ def results(op, tensors, wide):
         x = tensors[name].cuda()
         return x.double() if wide and x.is_floating_point() else x
 
-    return OPS[op](get, wide)
+    return OPS[op](get)
 
 
 def distance(x, exact):

@@ -47,8 +47,8 @@ static void fill_batch(float *x, uint32_t batch)
 }
 
 /* A rounding is at most a unit, 2^-24 of its value. Of 2u there are five, with the constants', and s has
- * them as often as 2u is large; the power adds four and a bit, the sum and the quotient one each. The gradient has
- * its slope, e s and the products besides: ten. */
+ * them as often as 2u is large; the power adds four and a bit, the sum and the quotient one each. The
+ * gradient has its slope, e s and the products besides: ten. */
 static double units(double two_u) { return 5 * fabs(two_u) + 7; }
 enum { MORE_OF_DX = 10 };
 

@@ -104,7 +104,7 @@ static bool add_bias(const Tensor *bias, const Tensor *c, Shape *s, Operands *wi
 }
 
 /* What is added lies as c does, row by row; it may be c. That is told in the same words, so that the
- * algorithm is the same: what is recomputed decides whether the two share bytes. */
+ * algorithm is the same whether or not the two share bytes. */
 static bool add_onto(const Tensor *onto, const Tensor *c, Shape *s, Operands *with)
 {
     if (onto->dtype != c->dtype || (onto->stride[1] != 1 && onto->n[1] != 1) ||

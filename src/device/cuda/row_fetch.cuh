@@ -110,7 +110,7 @@ template <int G, int K, DType T, int S, int N> struct RowFetch {
     /* As registers allow it: two, three or four an SM's quarter, and two blocks. */
     enum { HEAVY = K * WORDS, WARPS = HEAVY <= 2 ? 8 : HEAVY <= 5 ? 6 : 4 };
     enum { THREADS = 32 * WARPS, GROUPS = THREADS / G };
-    /* Pieces that every thread has: fetch_pick takes the smallest K there is. */
+    /* Pieces that every thread has: fetch_run takes the smallest group and K that there are. */
     enum { FULL = (G == 32 && T == BF16) || K <= 2 ? K - 1 : K - 2 };
     enum { ROW = K * WORDS * THREADS, BYTES = 16 * S * N * ROW };
     uint4 *stage; /* [S][N][K][WORDS][threads], from this thread's on */

@@ -1,10 +1,9 @@
 /* micro.h -- products of small matrices that lie in the first caches.
  *
  *                        b [k, 2 W]            ROWS x 2 vectors of sums stay in registers; each
- * step
- *                       +----------+           along k reads two vectors of b, and ROWS numbers of
- *                       |          |           a, which may lie row by row or column by column
- *     a [ROWS, k]       +----------+
+ *                       +----------+           step along k reads two vectors of b, and ROWS
+ *                       |          |           numbers of a, which may lie row by row or column
+ *     a [ROWS, k]       +----------+           by column
  *     +---------+       c [ROWS, 2 W]
  *     +---------+
  *

@@ -56,7 +56,7 @@ TILE_TARGET static void multiply(const Micro *m)
     TILE_STORE(3, to + 16 * COLUMNS + 16, C_STEP);
 }
 
-/* 256 words: a strip of a, 32 KiB, stays in the first cache while b streams through it. */
+/* 256 words: a panel of a, 32 KiB, stays in the first cache while b streams through it. */
 #define TILE_UNIT(begin_, end_)                                                                    \
     {                                                                                              \
         .type = BF16, .rows = 2 * TILE_ROWS, .columns = COLUMNS, .group = TILE_WORDS,              \

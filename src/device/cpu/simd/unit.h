@@ -27,16 +27,15 @@ typedef struct {
     float *to;             /* where sums go; may be c */
     const char *ahead; /* ahead_bytes that are read soon: brought to the second cache meanwhile */
     int64_t ahead_bytes;
-    void (*meanwhile)(
-        void *work); /* NULL, or other work, a little of it after each group of words */
+    void (*meanwhile)(void *work); /* NULL, or other work: a little after each group of words */
     void *work;
 } Micro;
 
 typedef struct {
-    DType type;        /* of what panels hold */
-    int rows, columns; /* of a tile */
-    int group;         /* words of a row of a that lie side by side */
-    int depth;         /* words of a block: a panel of a that stays in the first cache */
+    DType type;                        /* of what panels hold */
+    int rows, columns;                 /* of a tile */
+    int group;                         /* words of a row of a that lie side by side */
+    int depth;                         /* words of a block */
     void (*begin)(void), (*end)(void); /* around a thread's products */
     void (*multiply)(const Micro *m);
     bool a_stays;   /* a panel of a in the first cache, those of b stream by; else the reverse */
