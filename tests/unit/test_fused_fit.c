@@ -1,5 +1,6 @@
 /* Attention of the models that GPUs are measured with, as it is compiled for one rank in bf16: every
- * call of it must fit the fused kernels, forward and backward, whatever else the passes do. */
+ * call of it must fit the fused kernels, forward and backward, whatever else the passes do. And their
+ * logits, chunk by chunk. */
 #include "support/data_test.h"
 
 #include "device/cuda/fit.h"
@@ -95,6 +96,33 @@ static void heads_cut_fit(void **state)
     }
 }
 
+static int losses_of(const JobSettings *set)
+{
+    Job job;
+    int n = 0;
+    DO(job_compile(set, &arena, &job));
+    for (int k = 0; k < job.model.n_kinds; k++)
+        for (int i = 0; i < job.program[k].n_instr; i++)
+            n += job.program[k].instr[i].op == OP_token_loss_dx;
+    return n;
+}
+
+/* Chunks of logits by the rule for a device with memory of its own: 4,096 rows. */
+static void logits_by_rows(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        ModelConfig config;
+        JobSettings set = settings_of(models[i].name, models[i].batch, &config);
+        set.compile.chunk_elements = 0;
+        set.compile.far = true;
+        const int far = losses_of(&set);
+        assert_int_equal(far, models[i].batch.sequences * models[i].batch.seq_len / 4096);
+        set.compile.far = false;
+        assert_true(losses_of(&set) >= 4 * far);
+    }
+}
+
 /* What the function refuses, one thing at a time. */
 static void misfits(void **state)
 {
@@ -130,6 +158,7 @@ static void misfits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(models_fit),
-                                       cmocka_unit_test(heads_cut_fit), cmocka_unit_test(misfits)};
+                                       cmocka_unit_test(heads_cut_fit),
+                                       cmocka_unit_test(logits_by_rows), cmocka_unit_test(misfits)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
