@@ -1,5 +1,5 @@
 /* gelu and its gradient on each instruction set, value by value: relative errors are under what
- * device/cpu/simd/pointwise.c says; what lies far out, and NaN.
+ * device/cpu/simd/pointwise_gelu.c says; what lies far out, and NaN; every bf16.
  *
  * With x s = gelu(x), s = 1 / (1 + exp(-2u)): an error of 2u, a few units of 2^-24 of it, is one of s. */
 #include <math.h>
@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "device/cpu/cpu.h"
+#include "device/cpu/units.h"
 
 enum { COUNT = 1 << 15, BATCHES = 8 };
 
@@ -47,10 +48,10 @@ static void fill_batch(float *x, uint32_t batch)
 }
 
 /* A rounding is at most a unit, 2^-24 of its value. Of 2u there are five, with the constants', and s has
- * them as often as 2u is large; the power adds four and a bit, the sum and the quotient one each. The
- * gradient has its slope, e s and the products besides: ten. */
-static double units(double two_u) { return 5 * fabs(two_u) + 7; }
-enum { MORE_OF_DX = 10 };
+ * them as often as 2u is large; the power adds four and a bit, the sum, its reciprocal and the product with
+ * x one each. The gradient has its slope, e s and the products besides: nine. */
+static double units(double two_u) { return 5 * fabs(two_u) + 8; }
+enum { MORE_OF_DX = 9 };
 
 static double check(CpuSimd simd, const Values *v, int i)
 {
@@ -105,12 +106,82 @@ static void far_out(void **state)
     }
 }
 
+static float float_of(uint16_t h)
+{
+    const uint32_t bits = (uint32_t)h << 16;
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* To nearest, ties to even. */
+static uint16_t bf16_of(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    if (x != x) return (uint16_t)(bits >> 16 | 0x40);
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+/* Results below 2^-126 may be 0: AVX512-BF16 has no others. */
+static bool is_rounded(uint16_t got, float want)
+{
+    const uint16_t rounded = bf16_of(want);
+    if (want != want) return float_of(got) != float_of(got);
+    return got == rounded || (fabsf(want) < ldexpf(1, -126) && (got & 0x7fff) == 0);
+}
+
+static Tensor halves_of(uint16_t *x, int n)
+{
+    return (Tensor){.data = x, .dtype = BF16, .ndim = 1, .n = {n}, .stride = {1}};
+}
+
+/* From place `from` on, so that each element stands in a vector, and in what is left behind vectors. */
+static void check_halves(const Device *d, int from)
+{
+    enum { ALL = 1 << 16, N = ALL / 2 - 1 };
+    static uint16_t x[ALL], y[ALL], dx[ALL];
+    static Values v;
+    for (int i = 0; i < N; i++) x[i] = (uint16_t)(from + i);
+    for (int i = 0; i < N; i++) dx[i] = bf16_of(1.5f);
+    for (int i = 0; i < N; i++) v.x[i] = float_of(x[i]), v.dx[i] = 1.5f;
+    const Call calls[] = {
+        {.in = {halves_of(x, N)}, .n_in = 1, .out = {halves_of(y, N)}, .n_out = 1},
+        {.in = {halves_of(dx, N), halves_of(x, N)},
+         .n_in = 2,
+         .out = {halves_of(dx, N)},
+         .n_out = 1},
+        {.in = {list_of(v.x)}, .n_in = 1, .out = {list_of(v.y)}, .n_out = 1},
+        {.in = {list_of(v.dx), list_of(v.x)}, .n_in = 2, .out = {list_of(v.dx)}, .n_out = 1}};
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(d->kernel[i % 2 ? KERNEL_gelu_dx : KERNEL_gelu](&calls[i]), OK);
+    for (int i = 0; i < N; i++)
+        if (!is_rounded(y[i], v.y[i]) || !is_rounded(dx[i], v.dx[i]))
+            fail_msg("bf16 %04x, place %d: gelu %04x of %.9g, 1.5 gelu' %04x of %.9g", x[i], i,
+                     y[i], (double)v.y[i], dx[i], (double)v.dx[i]);
+}
+
+/* Of bf16 it is the f32 of the same value, rounded: all of them, by each unit that rounds. */
+static void every_bf16(void **state)
+{
+    const CpuUnit before = units_in_use(), unit[] = {UNIT_FMA, before};
+    (void)state;
+    for (CpuSimd simd = CPU_BASE; simd < N_CPU_SIMD; simd++)
+        for (int i = 0; i < 2 && cpu_has(simd); i++) {
+            units_use(unit[i]);
+            for (int from = 0; from < 1 << 16; from += (1 << 15) - 17)
+                check_halves(device_cpu_simd(simd), from);
+        }
+    units_use(before);
+}
+
 int main(void)
 {
     const Device *cpu;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(errors_are_bounded),
         cmocka_unit_test(far_out),
+        cmocka_unit_test(every_bf16),
     };
     if (device_cpu_open(NULL, &cpu) != OK) return 1;
     return cmocka_run_group_tests_name("cpu_gelu", tests, NULL, NULL);

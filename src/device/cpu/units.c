@@ -79,7 +79,7 @@ void units_open(void)
 {
     pthread_mutex_lock(&units.lock);
     if (!units.open) {
-        units.amx = cpu_has(CPU_AVX512) && ask_for_amx();
+        units.amx = cpu_has(CPU_AVX512) && has_dot() && ask_for_amx();
         if (units.amx)
             units.in_use = UNIT_TILES;
         else if (units_have(UNIT_DOT) && made_by_amd())
@@ -92,6 +92,9 @@ void units_open(void)
 CpuUnit units_in_use(void) { return units.in_use; }
 
 void units_use(CpuUnit unit) { units.in_use = unit; }
+
+/* Every CPU with AMX for bf16 has AVX512-BF16 too; has_dot is asked for anyway. */
+bool units_round(void) { return units.in_use == UNIT_DOT || units.in_use == UNIT_TILES; }
 
 const char *units_text(CpuUnit unit)
 {

@@ -26,6 +26,8 @@ bool units_have(CpuUnit unit);
 /* Local. What products of bf16 use: as chosen, or as a test says. */
 CpuUnit units_in_use(void);
 void units_use(CpuUnit unit);
+/* Local. Whether the unit comes with an instruction that rounds to bf16. */
+bool units_round(void);
 /* Local. "AMX", for people. */
 const char *units_text(CpuUnit unit);
 

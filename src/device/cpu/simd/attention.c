@@ -76,10 +76,12 @@ static void store_rows(const Call *call, Side *st, int64_t head)
 {
     const Tensor *o = &call->out[0], *lse = &call->out[1];
     const int64_t channels = o->n[2], step = padded(channels);
+    const Form form = form_of_type(o->dtype);
     for (int64_t i = 0; i < st->queries.n; i++) {
         /* A row that saw no key: o is 0, and its lse is -inf. */
         const float factor = st->sum[i] == 0 ? 0 : 1 / st->sum[i];
-        row_write(head_row(o, st->queries.at + i, head), channels, factor, st->o.at + i * step);
+        row_write(head_row(o, st->queries.at + i, head), form, channels, factor,
+                  st->o.at + i * step);
         tensor_set(lse, (st->queries.at + i) * o->n[1] + head,
                    (double)st->max[i] / LOG2_E + log((double)st->sum[i]));
     }

@@ -209,17 +209,24 @@ static inline void row_blend(Row r, int64_t n, float keep, float factor, const f
     keep_piece(r, 0, n, keep, scaled);
 }
 
-/* row = factor * x; x has whole pairs of vectors. */
-static inline void row_write(Row r, int64_t n, float factor, const float *x)
+EACH_FORM void write_pairs(Form form, void *to, int64_t n, float factor, const float *x)
 {
-    if (r.stride == 1 && n % (2 * W) == 0 && r.dtype == F32)
-        for (int64_t c = 0; c < n; c += 2 * W)
-            v_store_pair_as(F32, r.at, c, factor * v_load(x + c), factor * v_load(x + c + W));
-    else if (r.stride == 1 && n % (2 * W) == 0 && r.dtype == BF16)
-        for (int64_t c = 0; c < n; c += 2 * W)
-            v_store_pair_as(BF16, r.at, c, factor * v_load(x + c), factor * v_load(x + c + W));
-    else
+    for (int64_t c = 0; c < n; c += 2 * W)
+        v_store_pair_as(form, to, c, factor * v_load(x + c), factor * v_load(x + c + W));
+}
+
+/* row = factor * x; x has whole pairs of vectors. The form of contiguous rows of its type is asked for once
+ * by whoever writes many. */
+static inline void row_write(Row r, Form form, int64_t n, float factor, const float *x)
+{
+    if (r.stride != 1 || n % (2 * W) != 0 || form == AS_OTHER)
         row_blend(r, n, 0, factor, x);
+    else if (form == AS_F32)
+        write_pairs(AS_F32, r.at, n, factor, x);
+    else if (form == AS_BF16)
+        write_pairs(AS_BF16, r.at, n, factor, x);
+    else
+        write_pairs(AS_BF16_UNIT, r.at, n, factor, x);
 }
 
 #endif

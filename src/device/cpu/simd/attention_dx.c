@@ -51,10 +51,11 @@ void stats_load(const Inputs *in, Block queries, int64_t head, Stats *st)
 void keep_rows(const Tensor *x, Rows rows, Finish f)
 {
     const int64_t channels = x->n[2], step = padded(channels);
+    const Form form = form_of_type(x->dtype);
     for (int64_t i = 0; i < rows.block.n; i++) {
         const Row row = head_row(x, rows.block.at + i, rows.head);
         if (f.keep == 0) /* the old content may be NaN */
-            row_write(row, channels, f.factor, rows.sum + i * step);
+            row_write(row, form, channels, f.factor, rows.sum + i * step);
         else
             row_blend(row, channels, f.keep, f.factor, rows.sum + i * step);
     }

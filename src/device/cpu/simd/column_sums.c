@@ -20,13 +20,13 @@ typedef struct {
     float part[PARTS];                  /* [chunks, width] where chunks > 1 */
 } SumRows;
 
-/* Four rows of n columns, of one type, so that the sums are read and written once for them. */
-EACH_TYPE void add_four(DType type, const void *const r[4], int64_t n, float *sum)
+/* Four rows of n columns, of one form, so that the sums are read and written once for them. */
+EACH_FORM void add_four(Form form, const void *const r[4], int64_t n, float *sum)
 {
     const void *const a = r[0], *const b = r[1], *const c = r[2], *const d = r[3];
     for (int64_t i = 0; i < n; i += W) {
-        const V ab = v_load_as(type, a, i) + v_load_as(type, b, i);
-        const V cd = v_load_as(type, c, i) + v_load_as(type, d, i);
+        const V ab = v_load_as(form, a, i) + v_load_as(form, b, i);
+        const V cd = v_load_as(form, c, i) + v_load_as(form, d, i);
         v_store(sum + i, v_load(sum + i) + (ab + cd));
     }
 }
@@ -41,8 +41,7 @@ static void sum_chunk(const Tensor *x, int64_t first, int64_t end, int64_t from,
     memset(sum, 0, PIECE * sizeof *sum);
     for (int64_t row = first; row < end; row += 4) {
         const Row r = tensor_row(x, row);
-        const bool lies = piece_lies(r, BF16) || piece_lies(r, F32);
-        const bool direct = lies && row + 4 <= end && n % W == 0;
+        const bool direct = form_of(r) != AS_OTHER && row + 4 <= end && n % W == 0;
         const void *at[4];
         for (int k = 0; k < 4 && direct; k++) at[k] = piece_at(tensor_row(x, row + k), from);
         for (int k = 0; k < 4 && !direct; k++) {
@@ -51,9 +50,9 @@ static void sum_chunk(const Tensor *x, int64_t first, int64_t end, int64_t from,
             memset(buffer[k] + n, 0, (size_t)(blocks_of(n, W) * W - n) * sizeof **buffer);
         }
         if (direct && r.dtype == BF16)
-            add_four(BF16, at, n, sum);
+            add_four(AS_BF16, at, n, sum);
         else
-            add_four(F32, at, n, sum);
+            add_four(AS_F32, at, n, sum);
     }
 }
 

@@ -102,11 +102,11 @@ static inline V affine(const Affine *a, int64_t i, int64_t n)
 }
 
 /* As many as there are pairs of vectors. */
-EACH_TYPE int64_t write_pairs(DType type, void *y, Affine a, int64_t n)
+EACH_FORM int64_t write_pairs(Form form, void *y, Affine a, int64_t n)
 {
     int64_t i = 0;
     for (; i + 2 * W <= n; i += 2 * W)
-        v_store_pair_as(type, y, i, affine(&a, i, W), affine(&a, i + W, W));
+        v_store_pair_as(form, y, i, affine(&a, i, W), affine(&a, i + W, W));
     return i;
 }
 
@@ -116,8 +116,10 @@ static void write_span(const Forward *f, const Operands *o, float mean, float rs
     const Row to = tensor_row(f->m.y, o->row);
     _Alignas(64) float rest[SPAN];
     int64_t done = 0;
-    if (piece_lies(to, F32)) done = write_pairs(F32, piece_at(to, o->from), a, o->n);
-    if (piece_lies(to, BF16)) done = write_pairs(BF16, piece_at(to, o->from), a, o->n);
+    const Form form = form_of(to);
+    if (form == AS_F32) done = write_pairs(AS_F32, piece_at(to, o->from), a, o->n);
+    if (form == AS_BF16) done = write_pairs(AS_BF16, piece_at(to, o->from), a, o->n);
+    if (form == AS_BF16_UNIT) done = write_pairs(AS_BF16_UNIT, piece_at(to, o->from), a, o->n);
     for (int64_t i = done; i < o->n; i += W)
         v_store_to(rest + i - done, o->n - i, affine(&a, i, o->n - i));
     store_piece(to, o->from + done, o->n - done, rest);

@@ -122,13 +122,13 @@ static inline V dx_of(const Dx *a, int64_t i, int64_t n, V onto)
 }
 
 /* As many as there are pairs of vectors; dx may be onto. */
-EACH_TYPE int64_t write_pairs(DType type, void *dx, const void *onto, Dx a, int64_t n)
+EACH_FORM int64_t write_pairs(Form form, void *dx, const void *onto, Dx a, int64_t n)
 {
     int64_t i = 0;
     for (; i + 2 * W <= n; i += 2 * W) {
-        const V at = onto ? v_load_as(type, onto, i) : v_set(0);
-        const V next = onto ? v_load_as(type, onto, i + W) : v_set(0);
-        v_store_pair_as(type, dx, i, dx_of(&a, i, W, at), dx_of(&a, i + W, W, next));
+        const V at = onto ? v_load_as(form, onto, i) : v_set(0);
+        const V next = onto ? v_load_as(form, onto, i + W) : v_set(0);
+        v_store_pair_as(form, dx, i, dx_of(&a, i, W, at), dx_of(&a, i + W, W, next));
     }
     return i;
 }
@@ -141,10 +141,10 @@ static void write_dx(const Back *b, int64_t row, const Operands *o, const RowNum
     const void *onto = b->m.onto ? piece_at(from, o->from) : NULL;
     _Alignas(64) float rest[2][SPAN];
     int64_t i = 0;
-    if (piece_lies(to, F32) && piece_lies(from, F32))
-        i = write_pairs(F32, piece_at(to, o->from), onto, a, o->n);
-    if (piece_lies(to, BF16) && piece_lies(from, BF16))
-        i = write_pairs(BF16, piece_at(to, o->from), onto, a, o->n);
+    const Form form = form_of(to) == form_of(from) ? form_of(to) : AS_OTHER;
+    if (form == AS_F32) i = write_pairs(AS_F32, piece_at(to, o->from), onto, a, o->n);
+    if (form == AS_BF16) i = write_pairs(AS_BF16, piece_at(to, o->from), onto, a, o->n);
+    if (form == AS_BF16_UNIT) i = write_pairs(AS_BF16_UNIT, piece_at(to, o->from), onto, a, o->n);
     const int64_t at = o->from + i, left = o->n - i;
     if (onto) load_piece(from, at, left, rest[1]);
     for (int64_t j = 0; j < left; j += W) {

@@ -24,11 +24,30 @@ void floats_of_bf16(const uint16_t *at, int64_t n, float *x)
     for (; i < n; i++) x[i] = bf16_get(at[i]);
 }
 
-void bf16_of_floats(uint16_t *at, int64_t n, const float *x)
+/* As many as there are pairs of vectors. */
+EACH_FORM int64_t store_pairs(Form form, uint16_t *at, int64_t n, const float *x)
 {
     int64_t i = 0;
-    for (; i + 2 * W <= n; i += 2 * W) v_store_bf16_pair(at + i, v_load(x + i), v_load(x + i + W));
-    for (; i < n; i++) at[i] = bf16_of(x[i]);
+    for (; i + 2 * W <= n; i += 2 * W)
+        v_store_pair_as(form, at, i, v_load(x + i), v_load(x + i + W));
+    return i;
+}
+
+/* An element's bits do not hang on how many there are: the rest is rounded as the others are. */
+void bf16_of_floats(uint16_t *at, int64_t n, const float *x)
+{
+    const bool unit = form_of_type(BF16) == AS_BF16_UNIT;
+    uint16_t rest[2 * W];
+    float last[2 * W] = {0};
+    const int64_t done =
+        unit ? store_pairs(AS_BF16_UNIT, at, n, x) : store_pairs(AS_BF16, at, n, x);
+    if (done == n) return;
+    memcpy(last, x + done, (size_t)(n - done) * sizeof *x);
+    if (unit)
+        (void)store_pairs(AS_BF16_UNIT, rest, 2 * W, last);
+    else
+        (void)store_pairs(AS_BF16, rest, 2 * W, last);
+    memcpy(at + done, rest, (size_t)(n - done) * sizeof *at);
 }
 
 void load_steps(const char *at, DType dtype, int64_t stride, int64_t n, float *x)

@@ -1,4 +1,4 @@
-/* pointwise.c -- add, scale, cast, copy, gelu, swiglu: one pass over memory each. */
+/* pointwise.c -- add, scale, cast, swiglu: one pass over memory each. gelu: pointwise_gelu.c. */
 #include "device/cpu/simd/pointwise.h"
 
 #include "device/cpu/simd/math.h"
@@ -6,9 +6,27 @@
 typedef struct {
     Call call;
     Formula formula;
+    Direct direct;
     PointMode mode;
     int64_t per_row, pieces, per_tile;
 } Walk;
+
+/* How many of the elements were done straight from memory. */
+static int64_t direct_part(const Walk *w, int64_t row, int64_t from, int64_t n)
+{
+    const Call *c = &w->call;
+    const Form form = form_of_type(c->out[0].dtype);
+    const void *x[MAX_POINT];
+    void *y[MAX_POINT];
+    if (!w->direct || form == AS_OTHER) return 0;
+    for (int k = 0; k < c->n_in + c->n_out; k++) {
+        const bool in = k < c->n_in;
+        const Row r = tensor_row(in ? &c->in[k] : &c->out[k - c->n_in], row);
+        if (!piece_lies(r, c->out[0].dtype)) return 0;
+        *(in ? &x[k] : (const void **)&y[k - c->n_in]) = piece_at(r, from);
+    }
+    return w->direct(form, n, x, y);
+}
 
 static void point_piece(const Walk *w, int64_t row, int64_t from, int64_t n)
 {
@@ -33,8 +51,9 @@ static void point_tile(void *work, int64_t tile)
     const int64_t length = row_length(&w->call.out[0]);
     const int64_t end = least((tile + 1) * w->per_tile, w->pieces);
     for (int64_t p = tile * w->per_tile; p < end; p++) {
-        const int64_t from = p % w->per_row * PIECE;
-        point_piece(w, p / w->per_row, from, least(length - from, PIECE));
+        const int64_t row = p / w->per_row, from = p % w->per_row * PIECE;
+        const int64_t n = least(length - from, PIECE), done = direct_part(w, row, from, n);
+        if (done < n) point_piece(w, row, from + done, n - done);
     }
 }
 
@@ -63,18 +82,27 @@ static void flatten(Call *c)
     }
 }
 
+static void walk(Walk *w)
+{
+    MUST(w->call.n_in <= MAX_POINT && w->call.n_out <= MAX_POINT, "%d inputs, %d outputs",
+         w->call.n_in, w->call.n_out);
+    flatten(&w->call);
+    const Tensor *y = &w->call.out[0];
+    w->per_row = blocks_of(row_length(y), PIECE);
+    w->pieces = w->per_row * row_count(y);
+    if (w->pieces == 0) return;
+    w->per_tile = most(TILE_WORK / least(row_length(y), PIECE), 1);
+    team_run(w->call.team, blocks_of(w->pieces, w->per_tile), point_tile, w);
+}
+
 void pointwise(const Call *call, Formula formula, PointMode mode)
 {
-    MUST(call->n_in <= MAX_POINT && call->n_out <= MAX_POINT, "%d inputs, %d outputs", call->n_in,
-         call->n_out);
-    Walk w = {.call = *call, .formula = formula, .mode = mode};
-    flatten(&w.call);
-    const Tensor *y = &w.call.out[0];
-    w.per_row = blocks_of(row_length(y), PIECE);
-    w.pieces = w.per_row * row_count(y);
-    if (w.pieces == 0) return;
-    w.per_tile = most(TILE_WORK / least(row_length(y), PIECE), 1);
-    team_run(call->team, blocks_of(w.pieces, w.per_tile), point_tile, &w);
+    walk(&(Walk){.call = *call, .formula = formula, .mode = mode});
+}
+
+void pointwise_direct(const Call *call, Formula formula, Direct direct)
+{
+    walk(&(Walk){.call = *call, .formula = formula, .direct = direct, .mode = ASSIGN});
 }
 
 static void add_formula(const Call *call, int64_t n, const float *const *x, float *const *y)
@@ -114,71 +142,6 @@ Err CPU_NAME(cast)(const Call *call)
 {
     if (call->in[0].dtype == F64 || call->out[0].dtype == F64) return ref_cast(call);
     pointwise(call, cast_formula, ASSIGN);
-    return OK;
-}
-
-/* gelu(x) = x/2 (1 + tanh u) = x / (1 + e), e = exp(-2u), u = GELU_A (x + GELU_B x^3): the small values of
- * negative x keep their digits, since nothing is subtracted from 1. Relative error of a value: under
- * (5 |2u| + 7) 2^-24; most of it is that of 2u, which e has as often as 2u is large.
- *
- * Beyond GELU_FAR there is nothing to see: e is less than 1e-36 of 1, or 1 of it. */
-#define GELU_A 0.797884560802865f /* sqrt(2 / pi) */
-#define GELU_B 0.044715f
-#define GELU_FAR 9.9f
-#define LOG2_E 1.44269504f
-
-/* e; |x| <= GELU_FAR */
-static inline V gelu_rest(V x)
-{
-    return v_exp2(x * (-2 * GELU_A * LOG2_E - 2 * GELU_A * GELU_B * LOG2_E * x * x));
-}
-
-static inline V gelu_of(V x)
-{
-    const V v = v_max(v_set(-GELU_FAR), x);
-    return v / (1 + gelu_rest(v_min(v_set(GELU_FAR), v)));
-}
-
-static void gelu_formula(const Call *call, int64_t n, const float *const *x, float *const *y)
-{
-    const float *const from = x[0];
-    float *const to = y[0];
-    int64_t i = 0;
-    (void)call;
-    for (; i + W <= n; i += W) v_store(to + i, gelu_of(v_load(from + i)));
-    if (i < n) v_store_to(to + i, n - i, gelu_of(v_load_to(from + i, n - i)));
-}
-
-Err CPU_NAME(gelu)(const Call *call)
-{
-    pointwise(call, gelu_formula, ASSIGN);
-    return OK;
-}
-
-/* With s = 1 / (1 + e): d/dx (x s) = s (1 + 2 u' x e s) */
-static inline V gelu_slope(V x)
-{
-    const V v = v_min(v_set(GELU_FAR), v_max(v_set(-GELU_FAR), x));
-    const V e = gelu_rest(v), s = 1 / (1 + e);
-    const V two_du = 2 * GELU_A + 6 * GELU_A * GELU_B * v * v;
-    return s * (1 + v * two_du * (e * s));
-}
-
-/* in: dy, x */
-static void gelu_dx_formula(const Call *call, int64_t n, const float *const *x, float *const *y)
-{
-    const float *const dy = x[0], *const at = x[1];
-    float *const dx = y[0];
-    int64_t i = 0;
-    (void)call;
-    for (; i + W <= n; i += W) v_store(dx + i, v_load(dy + i) * gelu_slope(v_load(at + i)));
-    if (i < n)
-        v_store_to(dx + i, n - i, v_load_to(dy + i, n - i) * gelu_slope(v_load_to(at + i, n - i)));
-}
-
-Err CPU_NAME(gelu_dx)(const Call *call)
-{
-    pointwise(call, gelu_dx_formula, ASSIGN);
     return OK;
 }
 

@@ -14,6 +14,7 @@
 #define DEVICE_CPU_SIMD_SIMD_H
 
 #include "device/cpu/simd/vec.h"
+#include "device/cpu/units.h"
 #include "device/ref/ref.h" /* Row, extents of rows, blocks */
 
 #ifndef CPU_SIMD
@@ -121,23 +122,41 @@ static inline void keep_piece(Row r, int64_t from, int64_t n, float keep, const 
     }
 }
 
-/* For a body that is written once and inlined for each type, with the type a constant. */
-#define EACH_TYPE static inline __attribute__((always_inline))
+/* How a piece lies in memory, and by what it is written. */
+typedef enum {
+    AS_F32,
+    AS_BF16,
+    AS_BF16_UNIT, /* bf16 that the CPU rounds by one instruction */
+    AS_OTHER      /* not contiguous, or of another type */
+} Form;
 
-/* Vectors of elements i .. of memory of that type. */
-EACH_TYPE V v_load_as(DType type, const void *at, int64_t i)
+static inline Form form_of_type(DType type)
 {
-    return type == BF16 ? v_load_bf16((const uint16_t *)at + i) : v_load((const float *)at + i);
+    if (type != BF16) return type == F32 ? AS_F32 : AS_OTHER;
+    return W == 16 && units_round() ? AS_BF16_UNIT : AS_BF16;
 }
 
-EACH_TYPE void v_store_pair_as(DType type, void *at, int64_t i, V a, V b)
+static inline Form form_of(Row r) { return r.stride == 1 ? form_of_type(r.dtype) : AS_OTHER; }
+
+/* For a body that is written once and inlined for each form, with the form a constant. */
+#define EACH_FORM static inline __attribute__((always_inline))
+
+/* Vectors of elements i .. of memory of that form. */
+EACH_FORM V v_load_as(Form form, const void *at, int64_t i)
 {
-    if (type == BF16) {
+    return form == AS_F32 ? v_load((const float *)at + i) : v_load_bf16((const uint16_t *)at + i);
+}
+
+EACH_FORM void v_store_pair_as(Form form, void *at, int64_t i, V a, V b)
+{
+    if (form == AS_BF16_UNIT) {
+        v_store_bf16_pair_unit((uint16_t *)at + i, a, b);
+    } else if (form == AS_BF16) {
         v_store_bf16_pair((uint16_t *)at + i, a, b);
-        return;
+    } else {
+        v_store((float *)at + i, a);
+        v_store((float *)at + i + W, b);
     }
-    v_store((float *)at + i, a);
-    v_store((float *)at + i + W, b);
 }
 
 /* One element of a tensor of statistics: one per row, mostly. */

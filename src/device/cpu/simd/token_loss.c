@@ -32,23 +32,23 @@ typedef struct {
     double sum;
 } Stand;
 
-EACH_TYPE float largest_of(DType type, const void *x, int64_t n)
+EACH_FORM float largest_of(Form form, const void *x, int64_t n)
 {
     V a = v_set(-HUGE_VALF), b = a;
     for (int64_t i = 0; i < n; i += 2 * W) { /* no NaN */
-        a = v_max(v_load_as(type, x, i), a);
-        b = v_max(v_load_as(type, x, i + W), b);
+        a = v_max(v_load_as(form, x, i), a);
+        b = v_max(v_load_as(form, x, i + W), b);
     }
     return v_largest(v_max(a, b));
 }
 
 /* e may be x, or NULL: it is not wanted. n: whole pairs of vectors. */
-EACH_TYPE float sum_of_exp(DType type, const void *x, int64_t n, float top, float *e)
+EACH_FORM float sum_of_exp(Form form, const void *x, int64_t n, float top, float *e)
 {
     V a = {0}, b = {0};
     for (int64_t i = 0; i < n; i += 2 * W) {
-        const V p = v_exp(v_load_as(type, x, i) - top), q = v_exp(v_load_as(type, x, i + W) - top);
-        if (e) v_store_pair_as(F32, e, i, p, q);
+        const V p = v_exp(v_load_as(form, x, i) - top), q = v_exp(v_load_as(form, x, i + W) - top);
+        if (e) v_store_pair_as(AS_F32, e, i, p, q);
         a += p;
         b += q;
     }
@@ -72,11 +72,11 @@ static void stand_on(Stand *s, float largest, float *e, int64_t done)
 }
 
 /* The next n elements, whole pairs of vectors. Where all so far is -inf, so is top: nothing to subtract. */
-EACH_TYPE void add_piece(DType type, const void *x, int64_t n, Stand *s, float *e, int64_t done)
+EACH_FORM void add_piece(Form form, const void *x, int64_t n, Stand *s, float *e, int64_t done)
 {
-    stand_on(s, largest_of(type, x, n), e, done);
+    stand_on(s, largest_of(form, x, n), e, done);
     const float top = s->top > -HUGE_VALF ? s->top : 0;
-    s->sum += (double)sum_of_exp(type, x, n, top, e ? e + done : NULL);
+    s->sum += (double)sum_of_exp(form, x, n, top, e ? e + done : NULL);
 }
 
 /* The last ones, or those of a row that is not contiguous: among as many -inf as make pairs of vectors. */
@@ -86,9 +86,9 @@ static void add_rest(Row r, int64_t from, int64_t n, Stand *s, float *e)
     const int64_t padded = blocks_of(n, 2 * W) * 2 * W;
     load_piece(r, from, n, x);
     for (int64_t i = n; i < padded; i++) x[i] = -HUGE_VALF;
-    stand_on(s, largest_of(F32, x, padded), e, from);
+    stand_on(s, largest_of(AS_F32, x, padded), e, from);
     const float top = s->top > -HUGE_VALF ? s->top : 0;
-    s->sum += (double)sum_of_exp(F32, x, padded, top, e ? x : NULL);
+    s->sum += (double)sum_of_exp(AS_F32, x, padded, top, e ? x : NULL);
     if (e) memcpy(e + from, x, (size_t)n * sizeof *e);
 }
 
@@ -99,9 +99,9 @@ static Stand row_stand(Row r, int64_t length, float *e)
         const int64_t n = least(length - from, PIECE), whole = n / (2 * W) * (2 * W);
         const bool lies = whole > 0 && r.stride == 1;
         if (lies && r.dtype == BF16)
-            add_piece(BF16, piece_at(r, from), whole, &s, e, from);
+            add_piece(AS_BF16, piece_at(r, from), whole, &s, e, from);
         else if (lies && r.dtype == F32)
-            add_piece(F32, piece_at(r, from), whole, &s, e, from);
+            add_piece(AS_F32, piece_at(r, from), whole, &s, e, from);
         else
             add_rest(r, from, n, &s, e);
         from += lies ? whole : n;
@@ -110,19 +110,21 @@ static Stand row_stand(Row r, int64_t length, float *e)
 }
 
 /* As many as there are pairs of vectors; y may be e. */
-EACH_TYPE int64_t write_pairs(DType type, void *y, const float *e, int64_t n, float by)
+EACH_FORM int64_t write_pairs(Form form, void *y, const float *e, int64_t n, float by)
 {
     int64_t i = 0;
     for (; i + 2 * W <= n; i += 2 * W)
-        v_store_pair_as(type, y, i, by * v_load(e + i), by * v_load(e + i + W));
+        v_store_pair_as(form, y, i, by * v_load(e + i), by * v_load(e + i + W));
     return i;
 }
 
 static void write_row(Row to, int64_t length, float *e, float by)
 {
     int64_t done = 0;
-    if (piece_lies(to, F32)) done = write_pairs(F32, to.at, e, length, by);
-    if (piece_lies(to, BF16)) done = write_pairs(BF16, to.at, e, length, by);
+    const Form form = form_of(to);
+    if (form == AS_F32) done = write_pairs(AS_F32, to.at, e, length, by);
+    if (form == AS_BF16) done = write_pairs(AS_BF16, to.at, e, length, by);
+    if (form == AS_BF16_UNIT) done = write_pairs(AS_BF16_UNIT, to.at, e, length, by);
     scale_floats(e + done, length - done, by);
     if ((const void *)to.at != (const void *)e) store_piece(to, done, length - done, e + done);
 }

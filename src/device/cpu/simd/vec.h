@@ -200,4 +200,17 @@ static inline void v_store_bf16_pair(uint16_t *p, V a, V b)
 #endif
 }
 
+/* The same by AVX512-BF16, where the CPU has it: a sixth of the work. It takes numbers below 2^-126 for zero.
+ * Not by an intrinsic: that would want its callers compiled for such CPUs alone. */
+static inline void v_store_bf16_pair_unit(uint16_t *p, V a, V b)
+{
+#if defined(__AVX512F__)
+    __m512i both;
+    __asm__("vcvtne2ps2bf16 %1, %2, %0" : "=v"(both) : "v"(a), "v"(b));
+    _mm512_storeu_si512(p, both);
+#else
+    v_store_bf16_pair(p, a, b);
+#endif
+}
+
 #endif
