@@ -175,6 +175,30 @@ static void unseen_is_not_read(void **state)
     }
 }
 
+/* Rows of dout that are not finite, in windows: a block of queries meets one block of keys, and then the next,
+ * and none of its rows is whole in either. All keys that such a row sees have it, those of the second too. */
+static void wild_rows_stay(void **state)
+{
+    CpuBench *cb = *state;
+    for (int i = 0; i < 2 * N_CPU_TYPES; i++) {
+        Case c = {
+            .type = cpu_types[i / 2], .t = 200, .s = 200, .h = 2, .g = 1, .c = i % 2 ? 64 : 20};
+        case_open(&cb->b, &c, FULL, 1);
+        for (int64_t t = 0; t < c.t; t++) {
+            const int64_t range[4] = {t < 70 ? 0 : t - 70, t + 1, 0, 0};
+            for (int r = 0; r < 4; r++) put(&c.ranges, 4 * t + r, (double)range[r]);
+        }
+        const Call forward = attention_call(&c);
+        assert_int_equal(device_ref.kernel[KERNEL_attention](&forward), OK);
+        const Call back = attention_dx_call(&cb->b, &c, (const double[]){0, 0, 0});
+        for (int64_t j = 0; j < c.c; j++) put(&back.in[4], 100 * c.h * c.c + j, (double)NAN);
+        against_ref(cb, KERNEL_attention_dx, &back, tol_attention(&c, 1) + tol_sum(c.type, 400));
+        for (int64_t key = 20; key < 110; key++)
+            assert_true(isnan(get(&back.out[2], key * c.c)) == (key >= 30 && key <= 100));
+        bench_clear(&cb->b);
+    }
+}
+
 /* exp, as it is in every instruction set: row t sees key t alone, with score x and lse 0, so that dv
  * is e^x. The bound is that of math.h. */
 static void exponentials(void **state)
@@ -248,11 +272,12 @@ static void powers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_masks),    cmocka_unit_test(sizes),
-        cmocka_unit_test(few_queries),  cmocka_unit_test(parts_of_heads),
-        cmocka_unit_test(later_blocks), cmocka_unit_test(far_scores),
-        cmocka_unit_test(sequences),    cmocka_unit_test(unseen_is_not_read),
-        cmocka_unit_test(exponentials), cmocka_unit_test(powers),
+        cmocka_unit_test(all_masks),      cmocka_unit_test(sizes),
+        cmocka_unit_test(few_queries),    cmocka_unit_test(parts_of_heads),
+        cmocka_unit_test(later_blocks),   cmocka_unit_test(far_scores),
+        cmocka_unit_test(sequences),      cmocka_unit_test(unseen_is_not_read),
+        cmocka_unit_test(exponentials),   cmocka_unit_test(powers),
+        cmocka_unit_test(wild_rows_stay),
     };
     return cmocka_run_group_tests(tests, cpu_setup, cpu_teardown);
 }

@@ -12,7 +12,7 @@ enum { BLOCKS = 2 };
 
 typedef struct {
     Turned turned;
-    Panel o;
+    Place o;
     Ranges ranges;
     Block queries;
     float max[SPAN], sum[SPAN], shrink[SPAN];
@@ -20,6 +20,7 @@ typedef struct {
 
 typedef struct {
     Way way;
+    Place k_place, v_place;
     Panel k, v;
     Scores s; /* [key][query] */
     Side side[BLOCKS];
@@ -95,14 +96,15 @@ static void side_open(const Call *call, Block queries, int64_t head, State *all,
     panel_turn(all->way, &all->k, (float)(LOG2_E * call->attr.attention.scale), &st->turned);
     ranges_load(&call->in[3], call->attr.attention.key_at, key_count(call), queries, &st->ranges);
     panel_fetch(&call->out[0], queries, head);
-    panel_clear(&st->o, q->n[2]);
+    sums_clear(st->o.at, q->n[2]);
     for (int i = 0; i < SPAN; i++) {
         st->max[i] = -HUGE_VALF;
         st->sum[i] = 0;
     }
 }
 
-static void side_add(Block keys, Sight sight, State *st, Side *side)
+/* Whether rows of v are gone. */
+static bool side_add(Block keys, Sight sight, State *st, Side *side)
 {
     Reach reach;
     reach_of(&side->ranges, keys, sight, &reach);
@@ -110,7 +112,7 @@ static void side_add(Block keys, Sight sight, State *st, Side *side)
     if (sight == SEEN_BY_SOME) hide_from_lanes(&side->ranges, keys, &reach.queries, &st->s);
     weigh(st->way, side, &reach.queries, &st->s);
     shrink_rows(side, padded(st->way.channels));
-    gather(st->way, &st->s, &st->v, &reach.queries, side->o.at);
+    return gather(st->way, &st->s, &st->v, &reach.queries, side->o.at);
 }
 
 /* One block of keys for all sides that see it. */
@@ -128,9 +130,8 @@ static void keys_add(const Call *call, Block keys, int64_t source, State *st)
         const Block next = block_of(k->n[0], keys.at / SPAN + 1);
         if (!k_here) panel_fetch(k, next, source);
         if (!v_here) panel_fetch(v, next, source);
-        side_add(keys, sight, st, side);
+        v_here = !side_add(keys, sight, st, side);
         k_here = true;
-        v_here = sight == SEEN_BY_ALL; /* else rows of it may be gone */
     }
 }
 
@@ -158,6 +159,8 @@ static void attention_tile(void *work, int64_t tile)
     int64_t from = n_keys, to = 0;
     State st;
     st.way = way_of(call, NULL);
+    st.k = panel_of(st.way, st.k_place.words);
+    st.v = panel_of(st.way, st.v_place.words);
     for (int i = 0; i < BLOCKS; i++) {
         Block queries = block_of(q->n[0], tile % blocks * BLOCKS + i);
         if (queries.n < 0) queries = (Block){q->n[0], 0};

@@ -28,23 +28,27 @@ enum { USUAL = 64 };     /* channels of heads that products are compiled for */
 
 #define LOG2_E 1.4426950408889634
 
-enum { PANEL_WORDS = SPAN * CHANNELS / 2 };
+enum { PANEL_WORDS = SPAN * CHANNELS };
 
-/* Rows of SPAN tokens, padded with zeros to whole vectors, one after another: as f32, or as words. */
+/* Memory of a panel, or of a block's sums. */
 typedef union {
-    float at[SPAN * CHANNELS];
-    struct {
-        uint32_t rows[PANEL_WORDS];  /* [token][c / 2]: pairs of channels */
-        uint32_t pairs[PANEL_WORDS]; /* [token / 2][c]: pairs of tokens */
+    float at[PANEL_WORDS];
+    uint32_t words[PANEL_WORDS];
+} Place;
+
+/* Rows of SPAN tokens, padded with zeros to whole vectors, one after another: as f32, or as words. It lies in
+ * a Place, or with others side by side: SPAN times the padded channels. */
+typedef struct {
+    union {
+        float *at;
+        uint32_t *rows; /* [token][c / 2]: pairs of channels */
     };
+    uint32_t *pairs; /* [token / 2][c]: pairs of tokens */
 } Panel;
 
 /* [c][token], or as words [c / 2][token]; scores are to be multiplied by the factor. */
 typedef struct {
-    union {
-        float at[SPAN * CHANNELS];
-        uint32_t words[PANEL_WORDS];
-    };
+    Place place;
     float factor;
 } Turned;
 
@@ -113,9 +117,14 @@ void panel_turn(Way way, const Panel *p, float factor, Turned *turned);
 /* W x W words of 32 bits: to[j][i] = from[i][j]. */
 void turn_square(const void *from, int64_t from_step, void *to, int64_t to_step);
 
-static inline void panel_clear(Panel *p, int64_t channels)
+static inline Panel panel_of(Way way, uint32_t *words)
 {
-    memset(p->at, 0, (size_t)(SPAN * padded(channels)) * sizeof *p->at);
+    return (Panel){.rows = words, .pairs = words + SPAN * padded(way.channels) / 2};
+}
+
+static inline void sums_clear(float *sums, int64_t channels)
+{
+    memset(sums, 0, (size_t)(SPAN * padded(channels)) * sizeof *sums);
 }
 
 /* -inf for pairs of the lanes' hulls that are not seen; lanes are queries. */
@@ -159,21 +168,26 @@ typedef struct {
 } Weights;
 
 /* sum[i][c] += weight (i, j) rows[j][c] for rows j that are not finite, within the bounds of i, where
- * the weight is not 0; such rows become 0. */
-void add_wild_rows(Way way, Weights weights, Panel *rows, const Bounds *b, float *sum);
+ * the weight is not 0; such rows become 0. Whether there were any. */
+bool add_wild_rows(Way way, Weights weights, Panel *rows, const Bounds *b, float *sum);
 
-/* sum[owner][c] += s[other][owner] rows[other][c] */
-static inline void gather(Way way, const Scores *s, Panel *rows, const Bounds *b, float *sum)
+/* sum[owner][c] += s[other][owner] rows[other][c]. Whether rows are gone: who goes on with them loads them
+ * again. */
+static inline bool gather(Way way, const Scores *s, Panel *rows, const Bounds *b, float *sum)
 {
-    if (b->sight == SEEN_BY_SOME) add_wild_rows(way, (Weights){s, GATHER}, rows, b, sum);
+    const bool gone =
+        b->sight == SEEN_BY_SOME && add_wild_rows(way, (Weights){s, GATHER}, rows, b, sum);
     (way.words ? words_gather : floats_gather)(way.channels, s, rows, b, sum);
+    return gone;
 }
 
 /* The other way: sum[other][c] += s[other][owner] rows[owner][c] */
-static inline void spread(Way way, const Scores *s, Panel *rows, const Bounds *b, float *sum)
+static inline bool spread(Way way, const Scores *s, Panel *rows, const Bounds *b, float *sum)
 {
-    if (b->sight == SEEN_BY_SOME) add_wild_rows(way, (Weights){s, SPREAD}, rows, b, sum);
+    const bool gone =
+        b->sight == SEEN_BY_SOME && add_wild_rows(way, (Weights){s, SPREAD}, rows, b, sum);
     (way.words ? words_spread : floats_spread)(way.channels, s, rows, b, sum);
+    return gone;
 }
 
 /* Channels of one head of one token of x[t,h,c]. */

@@ -7,12 +7,22 @@ static float stat_of(const Tensor *t, int64_t token, int64_t head)
     return ((const float *)t->data)[token * t->stride[0] + head * t->stride[1]];
 }
 
+EACH_FORM V dot_of(Form form, const void *a, const void *b, int64_t n)
+{
+    V sum = {0};
+    for (int64_t c = 0; c < n; c += W) sum += v_load_as(form, a, c) * v_load_as(form, b, c);
+    return sum;
+}
+
 /* The sum of its lanes is the row's delta. */
 static V row_delta(const Inputs *in, int64_t token, int64_t head)
 {
+    const Row dout = head_row(in->dout, token, head), o = head_row(in->o, token, head);
+    if (row_is_whole(dout, BF16, in->channels) && row_is_whole(o, BF16, in->channels))
+        return dot_of(AS_BF16, dout.at, o.at, in->channels);
     float buffer[2][CHANNELS];
-    const float *a = row_read(head_row(in->dout, token, head), in->channels, buffer[0]);
-    const float *b = row_read(head_row(in->o, token, head), in->channels, buffer[1]);
+    const float *a = row_read(dout, in->channels, buffer[0]);
+    const float *b = row_read(o, in->channels, buffer[1]);
     V sum = {0};
     for (int64_t c = 0; c < in->channels; c += W)
         sum += v_load_to(a + c, in->channels - c) * v_load_to(b + c, in->channels - c);
@@ -64,7 +74,8 @@ void keep_rows(const Tensor *x, Rows rows, Finish f)
 /* The owner is a block of queries. dp: dout v', then ds. [key][query] */
 typedef struct {
     Turned q, dout;
-    Panel k, v, dq;
+    Place k_place, v_place, dq;
+    Panel k, v;
     Scores s, dp;
     Stats stats;
 } QueryState;
@@ -94,12 +105,14 @@ static void dq_tile(void *work, int64_t tile)
     const int64_t head = tile / blocks, source = in.keys > 0 ? key_head(call, head) : 0;
     QueryState t;
     Reach reach;
+    t.k = panel_of(in.way, t.k_place.words);
+    t.v = panel_of(in.way, t.v_place.words);
     panel_load(in.way, in.q, queries, head, &t.k);
     panel_turn(in.way, &t.k, (float)(in.unit * (double)in.scale), &t.q);
     panel_load(in.way, in.dout, queries, head, &t.k);
     panel_turn(in.way, &t.k, 1, &t.dout);
     stats_load(&in, queries, head, &t.stats);
-    panel_clear(&t.dq, in.channels);
+    sums_clear(t.dq.at, in.channels);
     for (int64_t b = t.stats.ranges.from / SPAN; b < blocks_of(t.stats.ranges.to, SPAN); b++) {
         const Block keys = block_of(in.keys, b);
         const Sight sight = ranges_sight(&t.stats.ranges, queries.n, keys);
@@ -113,7 +126,7 @@ static void dq_tile(void *work, int64_t tile)
         score(in.way, &t.k, &t.q, &reach.keys, &t.s);
         score(in.way, &t.v, &t.dout, &reach.keys, &t.dp);
         grade_lanes(in.way, keys, sight, &t);
-        gather(in.way, &t.dp, &t.k, &reach.queries, t.dq.at);
+        (void)gather(in.way, &t.dp, &t.k, &reach.queries, t.dq.at);
     }
     keep_rows(&call->out[0], (Rows){queries, head, t.dq.at},
               (Finish){(float)call->number[0], in.scale});

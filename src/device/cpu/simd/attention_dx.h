@@ -39,6 +39,10 @@ typedef struct {
 #define keep_rows CPU_NAME(keep_rows)
 #define sequences_find CPU_NAME(sequences_find)
 #define dkv_tile CPU_NAME(dkv_tile)
+#define keys_load CPU_NAME(keys_load)
+#define queries_load CPU_NAME(queries_load)
+#define add_queries CPU_NAME(add_queries)
+#define keys_store CPU_NAME(keys_store)
 #define sequence_tile CPU_NAME(sequence_tile)
 
 static inline Inputs inputs_of(const Call *call)
@@ -79,6 +83,30 @@ static inline void grade(Way way, V lse, V delta, V *s, V *dp)
 
 /* The same of a tile [query][key], in place; by words as pairs, and ds as halves too. */
 void words_grade(const Stats *st, Block keys, const Bounds *queries, Scores *s, Scores *dp);
+
+/* The owner is a block of keys. s: scores, then p; dp: dout v', then ds. [query][key] */
+typedef struct {
+    Turned k, v;
+    Place rows, dk, dv;
+    Panel k_rows;
+    Scores s, dp;
+} KeyState;
+
+/* A block of queries of a head, as blocks of keys read it. */
+typedef struct {
+    Block block;
+    int64_t head;
+    const Stats *stats;
+    Panel q, dout;
+    float *dq; /* sums, as Rows has them; NULL: not wanted */
+} Queries;
+
+void keys_load(const Call *call, const Inputs *in, Block keys, int64_t head, KeyState *t);
+/* The panels. */
+void queries_load(const Inputs *in, Queries *q);
+/* What the queries add to the keys, and where there is a dq what the keys add to it. */
+void add_queries(const Inputs *in, Rows keys, Queries *q, KeyState *t);
+void keys_store(const Call *call, Block keys, int64_t head, KeyState *t);
 
 /* Runs of whole blocks, of queries and of keys, which see each other alone. */
 enum { MOST_SEQUENCES = 256, MOST_SUMS = 1 << 17 }; /* 512 KiB of dq: half of a second cache */

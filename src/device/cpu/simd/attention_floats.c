@@ -18,9 +18,9 @@ ALWAYS_INLINE static void score_by(int64_t channels, const Panel *rows, const Tu
             const int64_t at = seen == UPPER_HALF ? j + W : j;
             float *to = &s->at[g * MICRO_ROWS][at];
             if (seen == BOTH_HALVES)
-                micro_set(channels, a, turned->at + at, SPAN, turned->factor, to, SPAN);
+                micro_set(channels, a, turned->place.at + at, SPAN, turned->factor, to, SPAN);
             else if (seen != NO_HALF)
-                micro_set_half(channels, a, turned->at + at, SPAN, turned->factor, to, SPAN);
+                micro_set_half(channels, a, turned->place.at + at, SPAN, turned->factor, to, SPAN);
         }
 }
 

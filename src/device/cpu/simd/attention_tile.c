@@ -80,7 +80,7 @@ void panel_turn(Way way, const Panel *p, float factor, Turned *turned)
     turned->factor = factor;
     for (int64_t i = 0; i < SPAN; i += W)
         for (int64_t c = 0; c < step; c += W)
-            turn_square(p->rows + i * step + c, step, turned->words + c * SPAN + i, SPAN);
+            turn_square(p->rows + i * step + c, step, turned->place.words + c * SPAN + i, SPAN);
 }
 
 void hide_from_lanes(const Ranges *r, Block keys, const Bounds *queries, Scores *s)
@@ -136,12 +136,12 @@ static float weight_at(Way way, Weights w, int64_t i, int64_t j)
     return x;
 }
 
-void add_wild_rows(Way way, Weights weights, Panel *rows, const Bounds *b, float *sum)
+bool add_wild_rows(Way way, Weights weights, Panel *rows, const Bounds *b, float *sum)
 {
     const int64_t step = padded(way.channels), words = way.words ? step / 2 : step;
     const void *all = way.words ? (const void *)rows->pairs : rows->at;
     float wide[CHANNELS];
-    if (is_finite(way.words, all, SPAN * words)) return;
+    if (is_finite(way.words, all, SPAN * words)) return false;
     for (int64_t j = 0; j < SPAN; j++) {
         if (way.words) words_row(rows, j, step, wide);
         const float *row = way.words ? wide : rows->at + j * step;
@@ -155,4 +155,5 @@ void add_wild_rows(Way way, Weights weights, Panel *rows, const Bounds *b, float
         }
         row_clear(way, rows, j);
     }
+    return true;
 }

@@ -84,9 +84,9 @@ ALWAYS_INLINE DOT_TARGET static void score_by(int64_t channels, const Panel *row
             const int64_t at = seen == UPPER_HALF ? j + W : j;
             float *to = &s->at[g * MICRO_ROWS][at];
             if (seen == BOTH_HALVES)
-                words_set(used, a, turned->words + at, turned->factor, to);
+                words_set(used, a, turned->place.words + at, turned->factor, to);
             else if (seen != NO_HALF)
-                words_set_half(used, a, turned->words + at, turned->factor, to);
+                words_set_half(used, a, turned->place.words + at, turned->factor, to);
         }
 }
 
@@ -154,6 +154,13 @@ DOT_TARGET static inline void grade_square(const Stats *st, int i, V s[2][2], V 
                   &dp[r][c]);
 }
 
+/* By the first range alone: one that two ranges make together is hidden by masks, which is right too. */
+static inline bool square_is_seen(const Ranges *r, int i, int64_t key)
+{
+    return most(r->lo[0][i], r->lo[0][i + 1]) <= key &&
+           least(r->hi[0][i], r->hi[0][i + 1]) >= key + 2 * W;
+}
+
 static inline void hide_square(const Ranges *ranges, int i, int64_t key, V s[2][2], V dp[2][2])
 {
     for (int r = 0; r < 2; r++)
@@ -167,17 +174,21 @@ static inline void hide_square(const Ranges *ranges, int i, int64_t key, V s[2][
 DOT_TARGET void words_grade(const Stats *st, Block keys, const Bounds *queries, Scores *s,
                             Scores *dp)
 {
+    const bool all = queries->sight == SEEN_BY_ALL;
     for (int i = 0; i < SPAN; i += 2) {
         const int from = queries->from[i / MICRO_ROWS], to = queries->to[i / MICRO_ROWS];
         for (int j = 0; j < SPAN; j += 2 * W) {
-            V p[2][2], ds[2][2];
-            for (int r = 0; r < 2; r++)
-                for (int c = 0; c < 2; c++) {
-                    p[r][c] = v_load(&s->at[i + r][j + c * W]);
-                    ds[r][c] = v_load(&dp->at[i + r][j + c * W]);
-                }
-            if (from < j + 2 * W && to > j) grade_square(st, i, p, ds);
-            if (queries->sight == SEEN_BY_SOME) hide_square(&st->ranges, i, keys.at + j, p, ds);
+            V p[2][2] = {{{0}}}, ds[2][2] = {{{0}}};
+            if (from < j + 2 * W && to > j) {
+                for (int r = 0; r < 2; r++)
+                    for (int c = 0; c < 2; c++) {
+                        p[r][c] = v_load(&s->at[i + r][j + c * W]);
+                        ds[r][c] = v_load(&dp->at[i + r][j + c * W]);
+                    }
+                grade_square(st, i, p, ds);
+                if (!all && !square_is_seen(&st->ranges, i, keys.at + j))
+                    hide_square(&st->ranges, i, keys.at + j, p, ds);
+            }
             for (int c = 0; c < 2; c++) {
                 store_pairs(&s->pairs[i / 2][j + c * W], p[0][c], p[1][c]);
                 store_pairs(&dp->pairs[i / 2][j + c * W], ds[0][c], ds[1][c]);
