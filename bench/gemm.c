@@ -7,6 +7,8 @@
  *     build/release/bench/gemm clock=cpu threads=1  by the time that the processor gave this program: for a
  *                                                   machine that has others to serve
  *     build/release/bench/gemm parts=1              and packing, multiplying and storing alone, in ms
+ *     build/release/bench/gemm cold=1               each product finds its matrices in memory, as most of a
+ *                                                   training step's do: it has others before it comes again
  *
  * A size is tokens x in x out. Forward is x W^T, dX is dy W, dW adds dy^T x to an f32 gradient; inputs
  * of a product are as a training step leaves them, packing is counted. Figures are GF/s, the best of
@@ -15,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #include "device/cpu/blas.h"
@@ -30,8 +33,16 @@ typedef struct {
     int n_sizes, threads[2], n_threads;
     DType type[2];
     int n_types;
-    bool library, parts;
+    bool library, parts, cold;
 } Options;
+
+/* A linear layer, and its three products. */
+typedef struct {
+    Tensor x, w, y, dx, dw;
+    Call forward, to_x, to_w;
+} Layer;
+
+enum { PRODUCTS = 3, MOST_LAYERS = 64 };
 
 static clockid_t meter = CLOCK_MONOTONIC;
 
@@ -42,11 +53,15 @@ static double now_s(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+enum { PAGE = 1 << 21 };
+
 static Tensor matrix(DType type, int64_t rows, int64_t columns)
 {
     Tensor t = {.dtype = type, .ndim = 2, .n = {rows, columns}, .stride = {columns, 1}};
-    t.data = aligned_alloc(64, ((size_t)(rows * columns) * dtype_bytes(type) + 63) / 64 * 64);
+    const size_t bytes = ((size_t)(rows * columns) * dtype_bytes(type) + PAGE - 1) / PAGE * PAGE;
+    t.data = aligned_alloc(PAGE, bytes);
     MUST(t.data, "no memory for a matrix of %lld x %lld", (long long)rows, (long long)columns);
+    (void)madvise(t.data, bytes, MADV_HUGEPAGE); /* as a rank has its memory */
     uint32_t seed = 1;
     for (int64_t i = 0; i < rows * columns; i++) {
         seed = seed * 1664525u + 1013904223u;
@@ -62,16 +77,49 @@ static Tensor matrix(DType type, int64_t rows, int64_t columns)
     return t;
 }
 
-/* Seconds of a call, or of a part of it: turns of about a tenth of a second, the best of five. */
-static double seconds(const Device *d, const Call *call, GemmPart part)
+static Layer layer_of(Size s, DType type, Team *team)
+{
+    Layer l = {.x = matrix(type, s.tokens, s.in),
+               .w = matrix(type, s.out, s.in),
+               .y = matrix(type, s.tokens, s.out),
+               .dx = matrix(type, s.tokens, s.in),
+               .dw = matrix(F32, s.out, s.in)};
+    l.forward = (Call){.in = {l.x, l.w}, .n_in = 2, .out = {l.y}, .n_out = 1, .team = team};
+    l.to_x = (Call){.in = {l.y, l.w}, .n_in = 2, .out = {l.dx}, .n_out = 1, .team = team};
+    l.to_w =
+        (Call){.in = {l.y, l.x}, .n_in = 2, .out = {l.dw}, .n_out = 1, .number = {1}, .team = team};
+    l.forward.attr.gemm.tb = true;
+    l.to_w.attr.gemm.ta = true;
+    return l;
+}
+
+static void layer_free(Layer *l)
+{
+    free(l->x.data), free(l->w.data), free(l->y.data), free(l->dx.data), free(l->dw.data);
+}
+
+/* So many that the one after the last finds nothing of the first in a cache. */
+static int layers_of(const Options *o, Size s, DType type)
+{
+    const double ends = (double)dtype_bytes(type) * (double)(s.tokens * (s.in + s.out));
+    const double least_bytes = ends + 4 * (double)(s.in * s.out);
+    const double n = 1 + 256e6 / least_bytes;
+    return !o->cold ? 1 : n > MOST_LAYERS ? MOST_LAYERS : (int)n;
+}
+
+/* Seconds of a product, or of a part of it: turns of about a tenth of a second, the best of five. */
+static double seconds(const Device *d, const Layer *layer, int layers, int product, GemmPart part)
 {
     double best = 0;
-    int64_t times = 1;
+    int64_t times = 1, count = 0;
     for (int turn = 0; turn < 6; turn++) {
         const double start = now_s();
-        for (int64_t i = 0; i < times; i++)
+        for (int64_t i = 0; i < times; i++, count++) {
+            const Layer *l = &layer[count % layers];
+            const Call *call = product == 0 ? &l->forward : product == 1 ? &l->to_x : &l->to_w;
             MUST((part ? device_cpu_gemm_part(call, part) : d->kernel[KERNEL_gemm](call)) == OK,
                  "gemm");
+        }
         const double each = (now_s() - start) / (double)times;
         times = (int64_t)(0.1 / each) + 1;
         if (turn == 1 || (turn > 1 && each < best)) best = each;
@@ -82,27 +130,23 @@ static double seconds(const Device *d, const Call *call, GemmPart part)
 static void measure(const Device *d, Size s, const Options *o, DType type, Team *team)
 {
     static const char *const name[N_GEMM_PARTS] = {"all", "packing", "multiplying", "storing"};
-    const Tensor x = matrix(type, s.tokens, s.in), w = matrix(type, s.out, s.in);
-    const Tensor y = matrix(type, s.tokens, s.out), dx = matrix(type, s.tokens, s.in);
-    const Tensor dw = matrix(F32, s.out, s.in);
     const double flops = 2.0 * (double)s.tokens * (double)s.in * (double)s.out;
-    Call forward = {.in = {x, w}, .n_in = 2, .out = {y}, .n_out = 1, .team = team};
-    Call to_x = {.in = {y, w}, .n_in = 2, .out = {dx}, .n_out = 1, .team = team};
-    Call to_w = {.in = {y, x}, .n_in = 2, .out = {dw}, .n_out = 1, .number = {1}, .team = team};
-    forward.attr.gemm.tb = true;
-    to_w.attr.gemm.ta = true;
-    const Call *const call[] = {&forward, &to_x, &to_w};
-    double all_s[3];
-    for (int i = 0; i < 3; i++)
-        printf(" %6.0f", flops / (all_s[i] = seconds(d, call[i], GEMM_WHOLE)) / 1e9);
+    const int layers = layers_of(o, s, type);
+    Layer layer[MOST_LAYERS];
+    double all_s[PRODUCTS];
+    for (int i = 0; i < layers; i++) layer[i] = layer_of(s, type, team);
+    for (int i = 0; i < PRODUCTS; i++) {
+        all_s[i] = seconds(d, layer, layers, i, GEMM_WHOLE);
+        printf(" %6.0f", flops / all_s[i] / 1e9);
+    }
     printf("\n");
     for (GemmPart part = GEMM_WHOLE; o->parts && part < N_GEMM_PARTS; part++) {
         printf("%*s", 62, name[part]);
-        for (int i = 0; i < 3; i++)
-            printf(" %6.2f", 1e3 * (part ? seconds(d, call[i], part) : all_s[i]));
+        for (int i = 0; i < PRODUCTS; i++)
+            printf(" %6.2f", 1e3 * (part ? seconds(d, layer, layers, i, part) : all_s[i]));
         printf(" ms\n");
     }
-    free(x.data), free(w.data), free(y.data), free(dx.data), free(dw.data);
+    for (int i = 0; i < layers; i++) layer_free(&layer[i]);
 }
 
 /* A line for each size: `who` on a team of so many threads. */
@@ -171,6 +215,7 @@ static bool take(Options *o, const char *word)
         return true;
     }
     if (strcmp(word, "parts=1") == 0) return o->parts = true;
+    if (strcmp(word, "cold=1") == 0) return o->cold = true;
     o->library = false;
     return strcmp(word, "library=none") == 0;
 }
