@@ -52,10 +52,9 @@ void panels_finish(const Finish *f, int64_t row, int64_t rows);
 /* Tiles of sums on their way to c, of one thread: panels_store.c. */
 typedef struct {
     const Unit *unit;
-    Finish tile[2];            /* one that is stored while the other is multiplied */
-    int now;                   /* the other */
-    int64_t left, each;        /* rows that are to be stored; of them at each step */
-    int64_t to_fetch, at_once; /* rows of c that will be written next; the same */
+    Finish tile[2];     /* one that is stored while the other is multiplied */
+    int now;            /* the other */
+    int64_t left, each; /* rows that are to be stored; of them at each step */
     _Alignas(64) float sum[2][MOST_SUMS];
 } Stores;
 

@@ -34,25 +34,23 @@ static Box box_of(const Product *p, Span rows, Span columns)
                  least(c->n[1] - column, columns.n * p->unit->columns)};
 }
 
-/* Part `part` of `parts` of what the step after this will read of b, and of a where the team packed it:
- * the next block of k, or the first of the next tile. */
-static void look_ahead(const Product *p, const Step *s, int64_t part, int64_t parts, Micro *m)
+/* What the step after this will read of b, and of a where the team packed it: the next block of k, or the
+ * first of the next tile. */
+static Wishes look_ahead(const Product *p, const Step *s, int64_t times)
 {
     const bool deeper = s->k + 1 < p->blocks.n;
     const int64_t k = deeper ? s->k + 1 : 0, j = s->columns.first + (deeper ? 0 : s->columns.n);
     const int64_t bytes = 4 * block_words(p, p->blocks.first + k);
     const int64_t panels = least(s->columns.n, p->b.panels.n - j);
-    const int64_t of_a = p->a.packed && p->blocks.n > 1 ? s->rows.n * p->unit->rows * bytes : 0;
-    const int64_t of_b = panels * p->unit->columns * bytes;
-    const int64_t each = (of_a + of_b) / parts / 64 * 64 + 64, from = part * each;
-    m->ahead_bytes = 0;
-    if (from < of_a) {
-        m->ahead = (const char *)panel_at(p, &p->a, k, s->rows.first) + from;
-        m->ahead_bytes = least(each, of_a - from);
-    } else if (from < of_a + of_b) {
-        m->ahead = (const char *)panel_at(p, &p->b, k, j) + (from - of_a);
-        m->ahead_bytes = least(each, of_a + of_b - from);
-    }
+    Wishes w = {.c.left = 0};
+    if (p->unit->a_stays && panels > 0)
+        w.b = wish_for(panel_at(p, &p->b, k, j), panels * p->unit->columns * bytes, 1, 0);
+    if (p->a.packed && p->unit->a_stays && p->blocks.n > 1)
+        w.a =
+            wish_for(panel_at(p, &p->a, k, s->rows.first), s->rows.n * p->unit->rows * bytes, 1, 0);
+    wish_in(&w.a, times);
+    wish_in(&w.b, times);
+    return w;
 }
 
 static void multiply_step(const Product *p, const Step *s, Stores *stores)
@@ -63,7 +61,9 @@ static void multiply_step(const Product *p, const Step *s, Stores *stores)
     Finish f = {.call = p->call,
                 .old = p->beside->onto ? p->beside->onto : &p->call->out[0],
                 .step = u->columns};
-    Micro m = {.words = block_words(p, all), .add = all > 0};
+    const int64_t words = block_words(p, all);
+    Wishes wishes = look_ahead(p, s, most(1, n * blocks_of(words, WISH_WORDS)));
+    Micro m = {.words = words, .add = all > 0, .wishes = &wishes};
     for (int64_t t = 0, before = -1; t < n; t++) {
         const int64_t i = u->a_stays ? t / s->columns.n : t % s->rows.n;
         const int64_t j = u->a_stays ? t % s->columns.n : t / s->rows.n;
@@ -71,7 +71,6 @@ static void multiply_step(const Product *p, const Step *s, Stores *stores)
         m.a = s->a + i * u->rows * m.words;
         m.b = panel_at(p, &p->b, s->k, column.first);
         m.c = s->sums + i * s->row_step + j * u->rows * u->columns;
-        look_ahead(p, s, t, n, &m);
         if (last && j != before) panels_bias(&f, box_of(p, s->rows, column));
         before = j;
         f.box = box_of(p, (Span){s->rows.first + i, 1}, column);

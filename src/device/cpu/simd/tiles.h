@@ -10,7 +10,7 @@
  * on every CPU of AVX-512. TILE_TARGET: what the compiler is told. */
 #include "device/cpu/simd/unit.h"
 
-enum { TILE_ROWS = 16, TILE_WORDS = 16, COLUMNS = 32, LINE_BYTES = 64 };
+enum { TILE_ROWS = 16, TILE_WORDS = 16, COLUMNS = 32 };
 
 /* c: two tiles side by side in rows of COLUMNS floats; a: [rows][16 words]; b: [words][COLUMNS]. */
 enum { C_STEP = COLUMNS * 4, A_STEP = TILE_WORDS * 4, B_STEP = COLUMNS * 4 };
@@ -21,9 +21,6 @@ TILE_TARGET static void multiply(const Micro *m)
     const float *const c = m->c;
     float *const to = m->to;
     const int64_t steps = m->words / TILE_WORDS;
-    const int64_t lines = m->ahead_bytes / LINE_BYTES;
-    const int64_t ahead = steps > 0 ? blocks_of(lines, steps) * LINE_BYTES : 0;
-    const char *next = m->ahead;
     TILES;
     if (m->add) {
         TILE_LOAD(0, c, C_STEP);
@@ -46,8 +43,7 @@ TILE_TARGET static void multiply(const Micro *m)
         TILE_DOT(1, 4, 7);
         TILE_DOT(2, 5, 6);
         TILE_DOT(3, 5, 7);
-        for (int64_t i = 0; i < ahead; i += LINE_BYTES) __builtin_prefetch(next + i, 0, 2);
-        next += ahead;
+        if (m->wishes) wishes_ask(m->wishes);
         if (m->meanwhile) m->meanwhile(m->work);
     }
     TILE_STORE(0, to, C_STEP);

@@ -15,13 +15,16 @@ __attribute__((target("avx512bf16"))) static void multiply(const Micro *m)
     for (int i = 0; i < ROWS; i++)
         for (int j = 0; j < 2; j++)
             sum[i][j] = m->add ? _mm512_load_ps(m->c + i * COLUMNS + j * W) : _mm512_setzero_ps();
-    for (int64_t w = 0; w < m->words; w++, a += ROWS, b += COLUMNS) {
-        const __m512bh b0 = (__m512bh)_mm512_loadu_si512(b);
-        const __m512bh b1 = (__m512bh)_mm512_loadu_si512(b + W);
-        for (int i = 0; i < ROWS; i++) {
-            const __m512bh x = (__m512bh)_mm512_set1_epi32((int)a[i]);
-            sum[i][0] = _mm512_dpbf16_ps(sum[i][0], x, b0);
-            sum[i][1] = _mm512_dpbf16_ps(sum[i][1], x, b1);
+    for (int64_t left = m->words; left > 0; left -= WISH_WORDS) {
+        if (m->wishes) wishes_ask(m->wishes);
+        for (int64_t w = least(left, WISH_WORDS); w > 0; w--, a += ROWS, b += COLUMNS) {
+            const __m512bh b0 = (__m512bh)_mm512_loadu_si512(b);
+            const __m512bh b1 = (__m512bh)_mm512_loadu_si512(b + W);
+            for (int i = 0; i < ROWS; i++) {
+                const __m512bh x = (__m512bh)_mm512_set1_epi32((int)a[i]);
+                sum[i][0] = _mm512_dpbf16_ps(sum[i][0], x, b0);
+                sum[i][1] = _mm512_dpbf16_ps(sum[i][1], x, b1);
+            }
         }
     }
     for (int i = 0; i < ROWS; i++)

@@ -18,12 +18,15 @@ static void multiply(const Micro *m)
     for (int i = 0; i < ROWS; i++)
         for (int j = 0; j < 2; j++)
             sum[i][j] = m->add ? v_load(m->c + i * COLUMNS + j * W) : v_set(0);
-    for (int64_t w = 0; w < m->words; w++, a += ROWS, b += COLUMNS) {
-        const V b0 = v_load(b), b1 = v_load(b + W);
-        for (int i = 0; i < ROWS; i++) {
-            const V x = v_set(a[i]);
-            sum[i][0] += x * b0;
-            sum[i][1] += x * b1;
+    for (int64_t left = m->words; left > 0; left -= WISH_WORDS) {
+        if (m->wishes) wishes_ask(m->wishes);
+        for (int64_t w = least(left, WISH_WORDS); w > 0; w--, a += ROWS, b += COLUMNS) {
+            const V b0 = v_load(b), b1 = v_load(b + W);
+            for (int i = 0; i < ROWS; i++) {
+                const V x = v_set(a[i]);
+                sum[i][0] += x * b0;
+                sum[i][1] += x * b1;
+            }
         }
     }
     for (int i = 0; i < ROWS; i++)
