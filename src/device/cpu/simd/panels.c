@@ -18,7 +18,15 @@
 
 /* A strip of a is packed by whoever multiplies it, where SEAT_WORDS hold at least half of TALL rows; it
  * serves all its tiles of WIDE columns. Of a deeper one tiles are DEEP x WIDE. Seat and sums: 652 KiB. */
-enum { TALL = 132, WIDE = 256, DEEP = 256, SEAT_WORDS = TALL * 768, SUM_WORDS = DEEP * WIDE };
+enum {
+    TALL = 132,
+    WIDE = 256,
+    DEEP = 256,
+    DEEP_WIDE = 768,
+    LOW = 36,
+    SEAT_WORDS = TALL * 768,
+    SUM_WORDS = DEEP * WIDE
+};
 /* Words of b that are packed at a time, 8 MiB, so that they stay in the last cache even where others use
  * it too; of each operand, where the team packs a as well. Words along k: all, while that is not more than
  * WHOLE_DEPTH; of more, pieces of PIECE_DEPTH. Panels that a thread packs. */
@@ -75,7 +83,11 @@ static Cut cut_of(const Product *p, bool *fits)
     const int64_t words = most(1, p->blocks.n * p->block), tall = TALL / u->rows;
     const int64_t fit = SEAT_WORDS / (words * u->rows);
     *fits = 2 * fit >= tall;
-    return (Cut){*fits ? least(tall, fit) : DEEP / u->rows, WIDE / u->columns};
+    if (*fits) return (Cut){least(tall, fit), WIDE / u->columns};
+    if (u->a_stays) return (Cut){DEEP / u->rows, WIDE / u->columns};
+    const int64_t all_b = blocks_of(p->b.lines.lines, u->columns),
+                  wide = least(all_b, DEEP_WIDE / u->columns);
+    return (Cut){most(1, least(tall, SUM_WORDS / (wide * u->columns) / u->rows)), wide};
 }
 
 /* Smaller ones, until there are some for each thread. */
@@ -88,7 +100,10 @@ static void cut_piece(Product *p, Cut cut, int64_t threads)
         p->tiles = (Split){columns, blocks_of(columns, cut.tile)};
         const bool enough = p->strips.parts * p->tiles.parts >= TILES_EACH * threads;
         if (threads == 1 || enough || cut.strip + cut.tile <= 4) return;
-        int64_t *const side = cut.strip * u->rows >= cut.tile * u->columns ? &cut.strip : &cut.tile;
+        const int64_t tall = cut.strip * u->rows;
+        const bool once = p->a.packed || p->strip_stays; /* a strip is packed for all its tiles */
+        const bool lower = cut.tile == 1 || tall >= (once ? cut.tile * u->columns : LOW);
+        int64_t *const side = lower ? &cut.strip : &cut.tile;
         *side = blocks_of(*side, 2);
     }
 }
@@ -176,10 +191,12 @@ Err panels_gemm(const Call *call, const Unit *unit, const Beside *beside)
     const int64_t words = fits ? PIECE_WORDS : PIECE_WORDS_DEEP;
     p.b.panels.n = at_once(p.b.panels.n, cut.tile, unit->columns * depth, words);
     /* What is packed of a, and sums that wait, are not to grow with all rows. */
-    if (!fits || p.blocks.n < p.n_blocks)
+    p.strip_stays = fits;
+    const bool with_a = !fits && unit->a_stays;
+    if (with_a || p.blocks.n < p.n_blocks)
         p.a.panels.n = at_once(p.a.panels.n, cut.strip, unit->rows * depth, words);
-    TRY(workspace_take(lay_out(&p, !fits, NULL), "a product", &w));
-    lay_out(&p, !fits, w->at);
+    TRY(workspace_take(lay_out(&p, with_a, NULL), "a product", &w));
+    lay_out(&p, with_a, w->at);
     run_pieces(&p, cut);
     workspace_give(w);
     return OK;

@@ -17,7 +17,8 @@
 /* What one thread does at a time: panels of a against panels of b, in one block of k; by numbers in
  * the piece. */
 typedef struct {
-    int64_t k;
+    int64_t tile, k;
+    bool packed; /* a of all blocks, before */
     Span rows, columns;
     const uint32_t *a; /* packed */
     float *sums;       /* of the first panels */
@@ -34,6 +35,18 @@ static Box box_of(const Product *p, Span rows, Span columns)
                  least(c->n[1] - column, columns.n * p->unit->columns)};
 }
 
+/* What of a is packed next, by this thread as far as one can tell: the next block, or the first of the next
+ * strip. */
+static Wish next_of_a(const Product *p, const Step *s)
+{
+    const int64_t strip = s->tile / p->tiles.parts, next = (s->tile + 1) / p->tiles.parts;
+    if (p->a.packed) return (Wish){.row = NULL};
+    if (s->k + 1 < p->blocks.n)
+        return s->packed ? (Wish){.row = NULL} : wish_source(p, &p->a, s->k + 1, s->rows);
+    if (next == p->strips.parts || (p->strip_stays && next == strip)) return (Wish){.row = NULL};
+    return wish_source(p, &p->a, 0, split_span(p->strips, next));
+}
+
 /* What the step after this will read of b, and of a where the team packed it: the next block of k, or the
  * first of the next tile. */
 static Wishes look_ahead(const Product *p, const Step *s, int64_t times)
@@ -42,7 +55,7 @@ static Wishes look_ahead(const Product *p, const Step *s, int64_t times)
     const int64_t k = deeper ? s->k + 1 : 0, j = s->columns.first + (deeper ? 0 : s->columns.n);
     const int64_t bytes = 4 * block_words(p, p->blocks.first + k);
     const int64_t panels = least(s->columns.n, p->b.panels.n - j);
-    Wishes w = {.c.left = 0};
+    Wishes w = {.a = next_of_a(p, s)};
     if (p->unit->a_stays && panels > 0)
         w.b = wish_for(panel_at(p, &p->b, k, j), panels * p->unit->columns * bytes, 1, 0);
     if (p->a.packed && p->unit->a_stays && p->blocks.n > 1)
@@ -98,22 +111,23 @@ void product_tile(void *product, int64_t tile)
     Product *p = product;
     const Unit *u = p->unit;
     const int64_t strip = tile / p->tiles.parts, lines = u->rows * u->columns;
-    Step s = {.rows = split_span(p->strips, strip),
+    Step s = {.tile = tile,
+              .rows = split_span(p->strips, strip),
               .columns = split_span(p->tiles, tile % p->tiles.parts)};
     Seat *const seat = take_seat(p, strip);
-    const bool packed = p->a.packed || !product_packs(p) ||
-                        atomic_load_explicit(&seat->strip, memory_order_relaxed) == strip;
+    s.packed = p->a.packed || !product_packs(p) ||
+               atomic_load_explicit(&seat->strip, memory_order_relaxed) == strip;
     Stores stores = {.unit = u};
     s.row_step = (p->kept ? p->b.panels.n : s.columns.n) * lines;
     s.sums = p->kept ? p->kept + s.rows.first * s.row_step + s.columns.first * lines : seat->sums;
     u->begin();
     for (s.k = 0; s.k < p->blocks.n; s.k++) {
-        uint32_t *const own = seat->a + s.k * p->block * s.rows.n * u->rows;
-        if (!packed) pack_panels(p, &p->a, s.k, s.rows, own);
+        uint32_t *const own = seat->a + (p->strip_stays ? s.k * p->block * s.rows.n * u->rows : 0);
+        if (!s.packed) pack_panels(p, &p->a, s.k, s.rows, own);
         s.a = p->a.packed ? panel_at(p, &p->a, s.k, s.rows.first) : own;
         if (p->beside->part != GEMM_PACK) multiply_step(p, &s, &stores);
     }
     u->end();
-    atomic_store_explicit(&seat->strip, strip, memory_order_relaxed);
+    atomic_store_explicit(&seat->strip, p->strip_stays ? strip : -1, memory_order_relaxed);
     atomic_store_explicit(&seat->busy, false, memory_order_release);
 }

@@ -52,7 +52,8 @@ typedef struct {
 
     Span blocks;         /* of k, of the piece at hand */
     Split strips, tiles; /* its rows, and the columns of a strip */
-    float *kept;         /* sums that wait for the next blocks of k; NULL: there are none */
+    bool strip_stays; /* all blocks of a strip are in the seat at once; else one after the other */
+    float *kept;      /* sums that wait for the next blocks of k; NULL: there are none */
 
     Seat *seat;
     int n_seats; /* as many as threads */
@@ -80,6 +81,22 @@ static inline void pack_panels(const Product *p, const Side *s, int64_t k, Span 
     const PanelPart part = {(s->panels.first + panels.first) * s->shape.lines, all * p->block,
                             block_words(p, all)};
     panels_pack(&s->lines, s->shape, part, panels.n, to);
+}
+
+/* Where that many panels of a block come from: to be near when they are packed. */
+static inline Wish wish_source(const Product *p, const Side *s, int64_t k, Span panels)
+{
+    const int64_t all = p->blocks.first + k, per = s->shape.type == BF16 ? 2 : 1;
+    const Lines *x = &s->lines;
+    const int64_t size = (int64_t)dtype_bytes(x->dtype);
+    const int64_t line = (s->panels.first + panels.first) * s->shape.lines,
+                  term = all * p->block * per;
+    const int64_t lines = least(panels.n * s->shape.lines, x->lines - line);
+    const int64_t terms = least(block_words(p, all) * per, x->terms - term);
+    const char *const at = x->at + (line * x->line + term * x->term) * size;
+    if (x->term == 1) return wish_for(at, terms * size, lines, x->line * size);
+    if (x->line == 1) return wish_for(at, lines * size, terms, x->term * size);
+    return (Wish){.row = NULL};
 }
 
 /* Whether the product, or the part of it that is timed, packs. */
