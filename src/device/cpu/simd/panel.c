@@ -71,7 +71,7 @@ typedef struct {
 
 /* Words that are packed of each panel before more of the first, where lines are neighbours in memory:
  * a row's part for all panels is then read while it is near. */
-enum { RUN_WORDS = 64 };
+enum { RUN_WORDS = 64, MOST_LINES = 64 };
 
 /* An address on a line, and a wish for what lies a little further along it. One line after another is
  * too short for the CPU to see where it goes. */
@@ -192,39 +192,84 @@ static void pack_lines(const Lines *x, PanelShape shape, PanelPart part, int lin
                       lines, to + w * shape.lines);
 }
 
-/* Words of 2 W lines that are neighbours in memory, as pairs of rows: a row's cache line is read once,
- * whole. Returns how many of the part's words there were. */
-static int64_t pack_pairs(const Lines *x, PanelShape shape, PanelPart part, uint32_t *to)
+/* A row of words, of `lines` that are neighbours in memory, from there on. */
+typedef void PackRow(const char *at, int64_t term, int lines, uint32_t *to);
+
+static inline void row_f32(const char *at, int64_t term, int lines, uint32_t *to)
 {
-#if defined(__AVX512BW__)
-    const int64_t words = most(0, least(part.words, x->terms / 2 - part.word));
-    const bool fits = x->line == 1 && x->dtype == BF16 && shape.type == BF16 && shape.group == 1 &&
-                      shape.lines == 2 * W && part.line + 2 * W <= x->lines;
-    if (!fits) return 0;
-    /* Quarters so that unpacking, which stays within 16 bytes, leaves words in order. */
-    const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
-    const char *at = element_of(x, part.line, 2 * part.word);
-    for (int64_t w = 0; w < words; w++, at += 4 * x->term, to += 2 * W) {
-        const __m512i even = _mm512_loadu_si512(below(at, 4 * x->term));
-        const __m512i odd = _mm512_loadu_si512(below(at + 2 * x->term, 4 * x->term));
-        const __m512i a = _mm512_permutexvar_epi64(order, even);
-        const __m512i b = _mm512_permutexvar_epi64(order, odd);
-        _mm512_storeu_si512(to, _mm512_unpacklo_epi16(a, b));
-        _mm512_storeu_si512(to + W, _mm512_unpackhi_epi16(a, b));
+    (void)term;
+    for (int i = 0; i < lines; i += W) {
+        const VU v = load_words(at + 4 * i);
+        memcpy(to + i, &v, sizeof v);
     }
-    return words;
-#else
-    (void)x, (void)shape, (void)part, (void)to;
-    return 0;
+}
+
+static inline void row_widen(const char *at, int64_t term, int lines, uint32_t *to)
+{
+    (void)term;
+    for (int i = 0; i < lines; i += W) {
+        const VU v = load_wide((const uint16_t *)(const void *)(at + 2 * i));
+        memcpy(to + i, &v, sizeof v);
+    }
+}
+
+/* Two rows of bf16 as pairs. */
+static inline void row_pairs(const char *at, int64_t term, int lines, uint32_t *to)
+{
+    int i = 0;
+#if defined(__AVX512BW__)
+    /* 2 W at a time, whole cache lines; quarters so that unpacking, which stays within 16 bytes, leaves words
+     * in order. */
+    const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
+    for (; i + 2 * W <= lines; i += 2 * W) {
+        const __m512i a = _mm512_permutexvar_epi64(order, _mm512_loadu_si512(at + 2 * i));
+        const __m512i b =
+            _mm512_permutexvar_epi64(order, _mm512_loadu_si512(at + 2 * i + 2 * term));
+        _mm512_storeu_si512(to + i, _mm512_unpacklo_epi16(a, b));
+        _mm512_storeu_si512(to + i + W, _mm512_unpackhi_epi16(a, b));
+    }
 #endif
+    for (; i < lines; i += W) {
+        const VU even = load_wide((const uint16_t *)(const void *)(at + 2 * i));
+        const VU odd = load_wide((const uint16_t *)(const void *)(at + 2 * (i + term)));
+        const VU v = even >> 16 | odd;
+        memcpy(to + i, &v, sizeof v);
+    }
+}
+
+/* Rows of words as they lie, in whole vectors, unless those reach beyond the operand: what is stored beyond
+ * a row is its next one's, which comes after it. Returns how many of the part's words there were. */
+static inline __attribute__((always_inline)) int64_t
+pack_rows(PackRow *row, const Lines *x, PanelShape shape, PanelPart part, uint32_t *to)
+{
+    const int64_t per = terms_of_word(shape), size = (int64_t)dtype_bytes(x->dtype);
+    const int64_t words = least(part.words, x->terms / per - part.word),
+                  step = per * x->term * size;
+    const char *at = element_of(x, part.line, per * part.word);
+    uint32_t last[MOST_LINES];
+    if (words <= 0 || part.line + blocks_of(shape.lines, W) * W > x->lines) return 0;
+    for (int64_t w = 0; w < words - 1; w++, at += step, to += shape.lines) {
+        for (int64_t i = 0; i < shape.lines * size; i += 64) below(at + i, step);
+        row(at, x->term, shape.lines, to);
+    }
+    row(at, x->term, shape.lines, last);
+    memcpy(to, last, (size_t)shape.lines * sizeof *to);
+    return words;
+}
+
+static int64_t pack_whole_rows(const Lines *x, PanelShape shape, PanelPart part, uint32_t *to)
+{
+    if (x->line != 1 || x->term == 1 || shape.group != 1) return 0;
+    if (shape.type == BF16) return pack_rows(row_pairs, x, shape, part, to);
+    return pack_rows(x->dtype == BF16 ? row_widen : row_f32, x, shape, part, to);
 }
 
 void panel_pack(const Lines *x, PanelShape shape, PanelPart part, uint32_t *to)
 {
-    const int64_t pairs = pack_pairs(x, shape, part, to);
-    part.word += pairs;
-    part.words -= pairs;
-    to += pairs * shape.lines;
+    const int64_t rows = pack_whole_rows(x, shape, part, to);
+    part.word += rows;
+    part.words -= rows;
+    to += rows * shape.lines;
     for (int first = 0; first < shape.lines; first += W) {
         const int lines = (int)least(shape.lines - first, W);
         const PanelPart here = {part.line + first, part.word, part.words};
