@@ -122,10 +122,11 @@ static inline void run_units(CpuBench *c, CpuSimd s, KernelId id, const Call *ca
     const CpuUnit in_use = units_in_use();
     const bool product = id >= KERNEL_gemm && id <= KERNEL_gemm_dgelu;
     const bool attention = id == KERNEL_attention || id == KERNEL_attention_dx;
-    const bool choice = (product || attention) && s == CPU_AVX512 && call->in[0].dtype == BF16;
+    const bool choice = s == CPU_AVX512 && call->in[0].dtype == BF16;
     char how[64];
     for (int u = 0; u < N_CPU_UNITS; u++) {
         if (!choice || u == (int)in_use || !units_have((CpuUnit)u)) continue;
+        if (!product && !attention && u != UNIT_FMA) continue; /* rounding is by one, or by hand */
         snprintf(how, sizeof how, "%s", units_text((CpuUnit)u));
         units_use((CpuUnit)u);
         run_device(c, device_cpu_simd(s), id, call, w, tolerance, how);

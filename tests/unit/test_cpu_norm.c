@@ -180,13 +180,69 @@ static void huge_and_not_finite(void **state)
 {
     const double size[] = {1e18, 1e25, 1e30, 2e38},
                  odd[] = {1e25, -1e30, (double)INFINITY, -(double)INFINITY, (double)NAN};
-    const int64_t width[] = {1, 7, 45, 1030};
-    for (int i = 0; i < 4 * 6; i++) {
+    const int64_t width[] = {1, 7, 45, 96, 1030};
+    for (int i = 0; i < 5 * 6; i++) {
         const Shape s = {cpu_types[i % 2], (Lay)(i / 2 % 3), 3, 0, width[i / 6]};
         for (int layer = 0; layer < 2; layer++) {
             for (int k = 0; k < 4; k++) forward_of(*state, &s, layer, size[k], 0);
             for (int k = 0; k < 5; k++) forward_of(*state, &s, layer, 2, odd[k]);
         }
+    }
+}
+
+/* The same values in another lay. */
+static Tensor copy_of(Bench *b, const Tensor *t, Lay lay)
+{
+    const Tensor copy =
+        t->ndim == 2 ? NEW(b, t->dtype, lay, t->n[0], t->n[1]) : NEW(b, t->dtype, lay, t->n[0]);
+    for (int64_t i = 0; i < tensor_count(t); i++) put(&copy, i, get(t, i));
+    return copy;
+}
+
+static void expect_same(const Tensor *a, const Tensor *b)
+{
+    for (int64_t i = 0; i < tensor_count(a); i++)
+        if (get(a, i) != get(b, i))
+            fail_msg("[%d] of %d, %s: %.9g in place, %.9g in a copy", (int)i, (int)tensor_count(a),
+                     dtype_name(a->dtype), get(a, i), get(b, i));
+}
+
+static void copies_on(CpuBench *c, const Device *cpu, const Shape *s)
+{
+    Bench *b = &c->b;
+    Call f = {.n_in = 3, .n_out = 3, .attr.norm.eps = 1e-5}, f2, g, g2;
+    f.in[0] = shaped_random(b, s, DENSE, 3);
+    f.in[1] = RANDOM(b, s->type, DENSE, s->width);
+    f.in[2] = RANDOM(b, s->type, DENSE, s->width);
+    f.out[0] = shaped(b, s, DENSE);
+    for (int o = 1; o < 3; o++) f.out[o] = stat(b, s, DENSE);
+    g = (Call){.in = {shaped_random(b, s, DENSE, 1), f.in[0], f.in[1], f.out[1], f.out[2]},
+               .n_in = 5,
+               .out = {shaped(b, s, DENSE)},
+               .n_out = 1};
+    add_sums(c, s, true, 0, &g);
+    g.number[2] = 0;
+    f2 = f, g2 = g;
+    f2.in[0] = copy_of(b, &f.in[0], TURNED);
+    f2.out[0] = shaped(b, s, TURNED);
+    for (int i = 0; i < 2; i++) g2.in[i] = copy_of(b, &g.in[i], TURNED);
+    for (int o = 0; o < 3; o++) g2.out[o] = copy_of(b, &g.out[o], o ? DENSE : TURNED);
+    DO(cpu->kernel[KERNEL_layernorm](&f2));
+    DO(cpu->kernel[KERNEL_layernorm](&f));
+    DO(cpu->kernel[KERNEL_layernorm_back](&g));
+    DO(cpu->kernel[KERNEL_layernorm_back](&g2));
+    expect_same(&f.out[0], &f2.out[0]);
+    for (int o = 0; o < 3; o++) expect_same(&g.out[o], &g2.out[o]);
+    bench_clear(b);
+}
+
+/* Rows that are read in place have the bits of rows that go by way of floats. */
+static void copies_have_the_same_bits(void **state)
+{
+    for (int i = 0; i < 4; i++) {
+        const Shape s = {cpu_types[i % 2], DENSE, 37, 0, i < 2 ? 96 : 4096};
+        for (CpuSimd simd = CPU_BASE; simd < N_CPU_SIMD; simd++)
+            if (cpu_has(simd)) copies_on(*state, device_cpu_simd(simd), &s);
     }
 }
 
@@ -197,6 +253,7 @@ int main(void)
         cmocka_unit_test(norms_per_head),
         cmocka_unit_test(many_rows),
         cmocka_unit_test(huge_and_not_finite),
+        cmocka_unit_test(copies_have_the_same_bits),
     };
     return cmocka_run_group_tests(tests, cpu_setup, cpu_teardown);
 }

@@ -5,6 +5,11 @@
  *
  * One body for both: a norm without a `mean` tensor is an rmsnorm.
  *
+ * Folding a row's sums to one number, and what follows from that, takes as long as making them. So where rows
+ * are read in place FEW go together, sums first, then squares, then outputs: the folds of one wait beside those
+ * of the other. More than two are slower where rows come from memory. Additions are in the same order either
+ * way.
+ *
  * Squares are f32, so entries beyond 1e19 or so overflow: their rows are done again in f64. */
 #include "device/cpu/simd/simd.h"
 #include "device/ref/norm.h"
@@ -12,11 +17,12 @@
 #include <math.h>
 #include <stddef.h>
 
-enum { SPAN = 2048 };
+enum { SPAN = 2048, FEW = 2 };
 
 typedef struct {
     Norm m;
     int64_t rows, width, per_tile;
+    Form form; /* of rows that are read in place; AS_OTHER: they are not */
 } Forward;
 
 /* Elements [from, from + n) of a row and of the weights, as floats. */
@@ -29,42 +35,45 @@ typedef struct {
 /* Reads what is not there already: a row that fits is read once, w and b once a tile. */
 static void read_span(const Forward *f, int64_t row, int64_t from, Operands *o)
 {
+    static const float zeros[SPAN]; /* an rmsnorm's b: no branch between a product and its sum */
     const bool same_w = o->row >= 0 && o->from == from;
     if (o->row == row && o->from == from) return;
     o->n = least(f->width - from, SPAN);
     o->x = read_piece(tensor_row(f->m.x, row), from, o->n, o->buffer[0]);
     if (!same_w) o->w = read_piece(tensor_row(f->m.w, 0), from, o->n, o->buffer[1]);
-    if (!same_w && f->m.b) o->b = read_piece(tensor_row(f->m.b, 0), from, o->n, o->buffer[2]);
+    if (!same_w)
+        o->b = f->m.b ? read_piece(tensor_row(f->m.b, 0), from, o->n, o->buffer[2]) : zeros;
     o->row = row;
     o->from = from;
 }
 
-/* Four sums side by side hide the adder's latency. */
-static double span_sum(const float *x, int64_t n)
+/* Four sums side by side hide the adder's latency. Of bf16, n is of whole vectors. */
+EACH_FORM double span_sum(Form form, const void *x, int64_t n)
 {
     V s[4] = {{0}};
     int64_t i = 0;
     for (; i + 4 * W <= n; i += 4 * W)
-        for (int k = 0; k < 4; k++) s[k] += v_load(x + i + k * W);
-    for (; i < n; i += W) s[0] += v_load_to(x + i, n - i);
+        for (int k = 0; k < 4; k++) s[k] += v_load_as(form, x, i + k * W);
+    for (; i + W <= n; i += W) s[0] += v_load_as(form, x, i);
+    if (i < n) s[0] += v_load_to((const float *)x + i, n - i);
     return (double)v_sum((s[0] + s[1]) + (s[2] + s[3]));
 }
 
-static double span_squares(const float *x, int64_t n, float mean)
+EACH_FORM double span_squares(Form form, const void *x, int64_t n, float mean)
 {
     V s[4] = {{0}};
     int64_t i = 0;
     for (; i + 4 * W <= n; i += 4 * W)
         for (int k = 0; k < 4; k++) {
-            const V d = v_load(x + i + k * W) - mean;
+            const V d = v_load_as(form, x, i + k * W) - mean;
             s[k] += d * d;
         }
     for (; i + W <= n; i += W) {
-        const V d = v_load(x + i) - mean;
+        const V d = v_load_as(form, x, i) - mean;
         s[0] += d * d;
     }
     double sum = (double)v_sum((s[0] + s[1]) + (s[2] + s[3]));
-    for (; i < n; i++) sum += (double)((x[i] - mean) * (x[i] - mean));
+    for (const float *at = x; i < n; i++) sum += (double)((at[i] - mean) * (at[i] - mean));
     return sum;
 }
 
@@ -74,7 +83,7 @@ static double row_sum(const Forward *f, int64_t row, Operands *o)
     double sum = 0;
     for (int64_t from = 0; from < f->width; from += SPAN) {
         read_span(f, row, from, o);
-        sum += span_sum(o->x, o->n);
+        sum += span_sum(AS_F32, o->x, o->n);
     }
     return sum;
 }
@@ -84,62 +93,96 @@ static double row_squares(const Forward *f, int64_t row, float mean, Operands *o
     double sum = 0;
     for (int64_t from = 0; from < f->width; from += SPAN) {
         read_span(f, row, from, o);
-        sum += span_squares(o->x, o->n, mean);
+        sum += span_squares(AS_F32, o->x, o->n, mean);
     }
     return sum;
 }
 
 typedef struct {
-    const float *x, *w, *b;
+    const void *x;
+    const float *w, *b;
+    int64_t n;
     float mean, rstd;
 } Affine;
 
-static inline V affine(const Affine *a, int64_t i, int64_t n)
+/* n: of floats; of bf16 there are whole vectors. */
+EACH_FORM V affine(Form form, const Affine *a, int64_t i, int64_t n)
 {
-    const V x = v_load_to(a->x + i, n), w = v_load_to(a->w + i, n);
-    const V b = a->b ? v_load_to(a->b + i, n) : v_set(0);
+    const V x = form == AS_F32 ? v_load_to((const float *)a->x + i, n) : v_load_as(form, a->x, i);
+    const V w = v_load_to(a->w + i, n), b = v_load_to(a->b + i, n);
     return (x - a->mean) * a->rstd * w + b;
 }
 
 /* As many as there are pairs of vectors. */
-EACH_FORM int64_t write_pairs(Form form, void *y, Affine a, int64_t n)
+EACH_FORM int64_t write_pairs(Form form, Form to, void *y, const Affine *a)
 {
     int64_t i = 0;
-    for (; i + 2 * W <= n; i += 2 * W)
-        v_store_pair_as(form, y, i, affine(&a, i, W), affine(&a, i + W, W));
+    for (; i + 2 * W <= a->n; i += 2 * W)
+        v_store_pair_as(to, y, i, affine(form, a, i, W), affine(form, a, i + W, W));
     return i;
 }
 
-static void write_span(const Forward *f, const Operands *o, float mean, float rstd)
+EACH_FORM int64_t write_to(Form form, Form to, void *y, const Affine *a)
 {
-    const Affine a = {o->x, o->w, f->m.b ? o->b : NULL, mean, rstd};
-    const Row to = tensor_row(f->m.y, o->row);
+    if (to == AS_F32) return write_pairs(form, AS_F32, y, a);
+    if (to == AS_BF16) return write_pairs(form, AS_BF16, y, a);
+    return to == AS_BF16_UNIT ? write_pairs(form, AS_BF16_UNIT, y, a) : 0;
+}
+
+/* Elements from `from` on of a row of y. Where they do not go there at once they are made by the same loop all
+ * the same: a compiler may fuse other multiplications in another. */
+EACH_FORM void write_span(Form form, Row y, int64_t from, const Affine *a)
+{
     _Alignas(64) float rest[SPAN];
-    int64_t done = 0;
-    const Form form = form_of(to);
-    if (form == AS_F32) done = write_pairs(AS_F32, piece_at(to, o->from), a, o->n);
-    if (form == AS_BF16) done = write_pairs(AS_BF16, piece_at(to, o->from), a, o->n);
-    if (form == AS_BF16_UNIT) done = write_pairs(AS_BF16_UNIT, piece_at(to, o->from), a, o->n);
-    for (int64_t i = done; i < o->n; i += W)
-        v_store_to(rest + i - done, o->n - i, affine(&a, i, o->n - i));
-    store_piece(to, o->from + done, o->n - done, rest);
+    const int64_t done = write_to(form, form_of(y), piece_at(y, from), a);
+    if (done == a->n) return;
+    int64_t i = done == 0 ? write_pairs(form, AS_F32, rest, a) : done;
+    for (; i < a->n; i += W) v_store_to(rest + i, a->n - i, affine(form, a, i, a->n - i));
+    store_piece(y, from + done, a->n - done, rest + done);
+}
+
+/* False: squares overflowed. Else rstd = 0 would make zeros, and a model that blows up look calm. */
+static bool keep_stats(const Forward *f, int64_t row, float mean, double squares, float *rstd)
+{
+    if (!isfinite(squares)) return false;
+    *rstd = (float)(1 / sqrt(squares / (double)f->width + f->m.eps));
+    if (f->m.mean) stat_set(f->m.mean, row, mean);
+    stat_set(f->m.rstd, row, *rstd);
+    return true;
 }
 
 static void norm_row(const Forward *f, int64_t row, Operands *o)
 {
     const Norm *m = &f->m;
     const float mean = m->mean ? (float)(row_sum(f, row, o) / (double)f->width) : 0;
-    const double squares = row_squares(f, row, mean, o);
-    if (!isfinite(squares)) {
-        ref_norm_row(m, row); /* else rstd = 0 makes zeros, and a model that blows up looks calm */
+    float rstd;
+    if (!keep_stats(f, row, mean, row_squares(f, row, mean, o), &rstd)) {
+        ref_norm_row(m, row);
         return;
     }
-    const float rstd = (float)(1 / sqrt(squares / (double)f->width + m->eps));
-    if (m->mean) stat_set(m->mean, row, mean);
-    stat_set(m->rstd, row, rstd);
     for (int64_t from = 0; from < f->width; from += SPAN) {
         read_span(f, row, from, o);
-        write_span(f, o, mean, rstd);
+        write_span(AS_F32, tensor_row(m->y, row), from,
+                   &(Affine){o->x, o->w, o->b, o->n, mean, rstd});
+    }
+}
+
+/* FEW rows from `row` on, in place; o has w and b. */
+EACH_FORM void norm_few(Form form, const Forward *f, int64_t row, const Operands *o)
+{
+    const int64_t n = f->width;
+    Affine a[FEW];
+    double squares[FEW];
+    for (int k = 0; k < FEW; k++) {
+        a[k] = (Affine){tensor_row(f->m.x, row + k).at, o->w, o->b, n, 0, 0};
+        if (f->m.mean) a[k].mean = (float)(span_sum(form, a[k].x, n) / (double)n);
+    }
+    for (int k = 0; k < FEW; k++) squares[k] = span_squares(form, a[k].x, n, a[k].mean);
+    for (int k = 0; k < FEW; k++) {
+        if (keep_stats(f, row + k, a[k].mean, squares[k], &a[k].rstd))
+            write_span(form, tensor_row(f->m.y, row + k), 0, &a[k]);
+        else
+            ref_norm_row(&f->m, row + k);
     }
 }
 
@@ -147,9 +190,26 @@ static void norm_tile(void *work, int64_t tile)
 {
     const Forward *f = work;
     const int64_t end = least((tile + 1) * f->per_tile, f->rows);
+    int64_t row = tile * f->per_tile;
     Operands o;
     o.row = -1;
-    for (int64_t row = tile * f->per_tile; row < end; row++) norm_row(f, row, &o);
+    read_span(f, row, 0, &o);
+    for (; f->form != AS_OTHER && row + FEW <= end; row += FEW) {
+        if (f->form == AS_BF16)
+            norm_few(AS_BF16, f, row, &o);
+        else
+            norm_few(AS_F32, f, row, &o);
+    }
+    for (; row < end; row++) norm_row(f, row, &o);
+}
+
+/* Rows of floats, and of whole pairs of vectors of bf16, that w and b fit beside. */
+static Form form_in_place(const Forward *f)
+{
+    const Row x = tensor_row(f->m.x, 0);
+    if (f->width > SPAN) return AS_OTHER;
+    if (piece_lies(x, BF16) && f->width % (2 * W) == 0) return AS_BF16;
+    return piece_lies(x, F32) ? AS_F32 : AS_OTHER;
 }
 
 static Err norm_run(const Call *call, Norm m)
@@ -157,6 +217,7 @@ static Err norm_run(const Call *call, Norm m)
     Forward f = {.m = m, .rows = row_count(m.x), .width = row_length(m.x)};
     if (f.width == 0 || f.rows == 0) return OK;
     f.per_tile = most(TILE_WORK / f.width, 1);
+    f.form = form_in_place(&f);
     team_run(call->team, blocks_of(f.rows, f.per_tile), norm_tile, &f);
     return OK;
 }

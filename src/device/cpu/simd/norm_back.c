@@ -21,15 +21,31 @@ enum { SPAN = 2048, MAX_TILES = 64, COLUMNS = 256 }; /* COLUMNS: of a tile of th
 typedef struct {
     Norm m;
     int64_t rows, width, per_tile, tiles;
+    Form form;   /* by which rows of dy and x are read */
     float *sums; /* [tiles][2][width]: of dw, of db; NULL where dx alone is asked for */
 } Back;
 
-/* Elements [from, from + n) of the operands of a row, as floats. */
+/* Elements [from, from + n) of the operands of a row: as floats, or dy and x as bf16 where they lie. That is
+ * half of the time that copies would take. */
 typedef struct {
-    const float *dy, *x, *w;
+    const void *dy, *x;
+    const float *w;
     int64_t row, from, n; /* row -1: nothing is read yet */
     _Alignas(64) float buffer[3][SPAN];
 } Operands;
+
+/* bf16 that lies in whole pairs of vectors is read where it lies. */
+static Form form_to_read(const Norm *m)
+{
+    const bool lies =
+        piece_lies(tensor_row(m->dy, 0), BF16) && piece_lies(tensor_row(m->x, 0), BF16);
+    return lies && row_length(m->x) % (2 * W) == 0 ? AS_BF16 : AS_F32;
+}
+
+static const void *read_as(Form form, Row r, int64_t from, int64_t n, float *buffer)
+{
+    return form == AS_BF16 ? (const void *)piece_at(r, from) : read_piece(r, from, n, buffer);
+}
 
 /* Reads what is not there already: a row that fits is read once, w once a tile. */
 static void read_span(const Back *b, int64_t row, int64_t from, Operands *o)
@@ -37,8 +53,8 @@ static void read_span(const Back *b, int64_t row, int64_t from, Operands *o)
     const bool same_w = o->row >= 0 && o->from == from;
     if (o->row == row && o->from == from) return;
     o->n = least(b->width - from, SPAN);
-    o->dy = read_piece(tensor_row(b->m.dy, row), from, o->n, o->buffer[0]);
-    o->x = read_piece(tensor_row(b->m.x, row), from, o->n, o->buffer[1]);
+    o->dy = read_as(b->form, tensor_row(b->m.dy, row), from, o->n, o->buffer[0]);
+    o->x = read_as(b->form, tensor_row(b->m.x, row), from, o->n, o->buffer[1]);
     if (b->m.w && !same_w) o->w = read_piece(tensor_row(b->m.w, 0), from, o->n, o->buffer[2]);
     o->row = row;
     o->from = from;
@@ -56,14 +72,21 @@ typedef struct {
 /* What a span adds to the sums of its row, where there are w, and of its columns, where there are dw and
  * db. */
 typedef struct {
-    const float *dy, *x, *w;
+    const void *dy, *x;
+    const float *w;
     float mean, rstd;
     float *dw, *db;
 } Terms;
 
-static inline void add_terms(const Terms *t, int64_t i, int64_t n, RowSums *s)
+/* n: of floats; of bf16 there are whole vectors. */
+EACH_FORM V load_to(Form form, const void *at, int64_t i, int64_t n)
 {
-    const V dy = v_load_to(t->dy + i, n), x = v_load_to(t->x + i, n);
+    return form == AS_F32 ? v_load_to((const float *)at + i, n) : v_load_as(form, at, i);
+}
+
+EACH_FORM void add_terms(Form form, const Terms *t, int64_t i, int64_t n, RowSums *s)
+{
+    const V dy = load_to(form, t->dy, i, n), x = load_to(form, t->x, i, n);
     const V h = (x - t->mean) * t->rstd;
     if (t->w) {
         const V g = dy * v_load_to(t->w + i, n);
@@ -78,15 +101,15 @@ static inline void add_terms(const Terms *t, int64_t i, int64_t n, RowSums *s)
 }
 
 /* Two sums side by side hide the adder's latency. */
-static void span_terms(Terms t, int64_t n, double *sum_g, double *sum_gh)
+EACH_FORM void span_terms(Form form, Terms t, int64_t n, double *sum_g, double *sum_gh)
 {
     RowSums a = {{0}, {0}}, b = {{0}, {0}};
     int64_t i = 0;
     for (; i + 2 * W <= n; i += 2 * W) {
-        add_terms(&t, i, W, &a);
-        add_terms(&t, i + W, W, &b);
+        add_terms(form, &t, i, W, &a);
+        add_terms(form, &t, i + W, W, &b);
     }
-    for (; i < n; i += W) add_terms(&t, i, n - i, &a);
+    for (; i < n; i += W) add_terms(form, &t, i, n - i, &a);
     *sum_g += (double)v_sum(a.g + b.g);
     *sum_gh += (double)v_sum(a.gh + b.gh);
 }
@@ -101,57 +124,74 @@ static void row_terms(const Back *b, int64_t row, Operands *o, float *sums, RowN
         t.dy = o->dy, t.x = o->x, t.w = b->m.y ? o->w : NULL;
         t.dw = sums ? sums + from : NULL;
         t.db = sums && b->m.db ? sums + b->width + from : NULL;
-        span_terms(t, o->n, &sum_g, &sum_gh);
+        if (b->form == AS_BF16)
+            span_terms(AS_BF16, t, o->n, &sum_g, &sum_gh);
+        else
+            span_terms(AS_F32, t, o->n, &sum_g, &sum_gh);
     }
     r->avg_g = b->m.mean ? (float)(sum_g / (double)b->width) : 0;
     r->avg_gh = (float)(sum_gh / (double)b->width);
 }
 
 typedef struct {
-    const float *dy, *x, *w;
+    const void *dy, *x;
+    const float *w;
+    int64_t n;
     RowNumbers r;
 } Dx;
 
 /* One expression for all paths, so bits are the same on all: loads, which may branch, come first, and
  * where there is no onto it is zeros. */
-static inline V dx_of(const Dx *a, int64_t i, int64_t n, V onto)
+EACH_FORM V dx_of(Form form, const Dx *a, int64_t i, int64_t n, V onto)
 {
-    const V dy = v_load_to(a->dy + i, n), w = v_load_to(a->w + i, n), x = v_load_to(a->x + i, n);
+    const V dy = load_to(form, a->dy, i, n), w = v_load_to(a->w + i, n),
+            x = load_to(form, a->x, i, n);
     const V h = (x - a->r.mean) * a->r.rstd;
     return a->r.rstd * (dy * w - a->r.avg_g - h * a->r.avg_gh) + onto;
 }
 
-/* As many as there are pairs of vectors; dx may be onto. */
-EACH_FORM int64_t write_pairs(Form form, void *dx, const void *onto, Dx a, int64_t n)
+/* As many as there are pairs of vectors; dx may be onto. `to`: the form of both. */
+EACH_FORM int64_t write_pairs(Form form, Form to, void *dx, const void *onto, const Dx *a)
 {
     int64_t i = 0;
-    for (; i + 2 * W <= n; i += 2 * W) {
-        const V at = onto ? v_load_as(form, onto, i) : v_set(0);
-        const V next = onto ? v_load_as(form, onto, i + W) : v_set(0);
-        v_store_pair_as(form, dx, i, dx_of(&a, i, W, at), dx_of(&a, i + W, W, next));
+    for (; i + 2 * W <= a->n; i += 2 * W) {
+        const V at = onto ? v_load_as(to, onto, i) : v_set(0);
+        const V next = onto ? v_load_as(to, onto, i + W) : v_set(0);
+        v_store_pair_as(to, dx, i, dx_of(form, a, i, W, at), dx_of(form, a, i + W, W, next));
     }
     return i;
 }
 
-/* dx may lie over dy or onto. */
-static void write_dx(const Back *b, int64_t row, const Operands *o, const RowNumbers *r)
+EACH_FORM int64_t write_to(Form form, Form to, void *dx, const void *onto, const Dx *a)
 {
-    const Dx a = {o->dy, o->x, o->w, *r};
-    const Row to = tensor_row(b->m.y, row), from = b->m.onto ? tensor_row(b->m.onto, row) : to;
-    const void *onto = b->m.onto ? piece_at(from, o->from) : NULL;
-    _Alignas(64) float rest[2][SPAN];
-    int64_t i = 0;
-    const Form form = form_of(to) == form_of(from) ? form_of(to) : AS_OTHER;
-    if (form == AS_F32) i = write_pairs(AS_F32, piece_at(to, o->from), onto, a, o->n);
-    if (form == AS_BF16) i = write_pairs(AS_BF16, piece_at(to, o->from), onto, a, o->n);
-    if (form == AS_BF16_UNIT) i = write_pairs(AS_BF16_UNIT, piece_at(to, o->from), onto, a, o->n);
-    const int64_t at = o->from + i, left = o->n - i;
-    if (onto) load_piece(from, at, left, rest[1]);
-    for (int64_t j = 0; j < left; j += W) {
-        const V old = onto ? v_load_to(rest[1] + j, left - j) : v_set(0);
-        v_store_to(rest[0] + j, left - j, dx_of(&a, i + j, left - j, old));
-    }
-    store_piece(to, at, left, rest[0]);
+    if (to == AS_F32) return write_pairs(form, AS_F32, dx, onto, a);
+    if (to == AS_BF16) return write_pairs(form, AS_BF16, dx, onto, a);
+    return to == AS_BF16_UNIT ? write_pairs(form, AS_BF16_UNIT, dx, onto, a) : 0;
+}
+
+/* What does not go to dx at once; by the same loop: a compiler may fuse other multiplications in another. */
+EACH_FORM void write_rest(Form form, Row to, Row from, int64_t at, int64_t done, const Dx *a)
+{
+    _Alignas(64) float dx[SPAN], onto[SPAN] = {0};
+    int64_t i = done;
+    if (from.at) load_piece(from, at + done, a->n - done, onto + done);
+    if (done == 0) i = write_pairs(form, AS_F32, dx, onto, a);
+    for (; i < a->n; i += W)
+        v_store_to(dx + i, a->n - i, dx_of(form, a, i, a->n - i, v_load_to(onto + i, a->n - i)));
+    store_piece(to, at + done, a->n - done, dx + done);
+}
+
+/* dx may lie over dy or onto. */
+EACH_FORM void write_dx(Form form, const Back *b, int64_t row, const Operands *o,
+                        const RowNumbers *r)
+{
+    const Dx a = {o->dy, o->x, o->w, o->n, *r};
+    const Row to = tensor_row(b->m.y, row);
+    const Row from = b->m.onto ? tensor_row(b->m.onto, row) : (Row){.at = NULL};
+    const void *onto = from.at ? piece_at(from, o->from) : NULL;
+    const bool alike = !from.at || form_of(to) == form_of(from);
+    const int64_t done = alike ? write_to(form, form_of(to), piece_at(to, o->from), onto, &a) : 0;
+    if (done < a.n) write_rest(form, to, from, o->from, done, &a);
 }
 
 static void back_tile(void *work, int64_t tile)
@@ -168,7 +208,10 @@ static void back_tile(void *work, int64_t tile)
         row_terms(b, row, &o, sums, &r);
         for (int64_t from = 0; b->m.y && from < b->width; from += SPAN) {
             read_span(b, row, from, &o);
-            write_dx(b, row, &o, &r);
+            if (b->form == AS_BF16)
+                write_dx(AS_BF16, b, row, &o, &r);
+            else
+                write_dx(AS_F32, b, row, &o, &r);
         }
     }
 }
@@ -195,6 +238,7 @@ static Err norm_back(const Call *call, Norm m)
 {
     Back b = {.m = m, .rows = row_count(m.x), .width = row_length(m.x)};
     if (b.width == 0) return OK;
+    b.form = form_to_read(&m);
     b.per_tile = most(most(TILE_WORK / b.width, blocks_of(b.rows, MAX_TILES)), 1);
     b.tiles = blocks_of(b.rows, b.per_tile);
     Workspace *space = NULL;
