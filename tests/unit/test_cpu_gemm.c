@@ -257,6 +257,21 @@ static void long_sums(void **state)
     try_gemm(c, (Size){130, 270, 777}, (How){BF16, F32, DENSE, true, false, false, 1});
 }
 
+/* Sums of so many terms that a strip of a is packed block by block, and again for more columns than 768;
+ * rows of words by fours and some over, panels with lines missing. */
+static void deep_sums(void **state)
+{
+    CpuBench *c = *state;
+    const Size size[] = {{50, 835, 1431}, {157, 37, 1501}, {25, 129, 3001}};
+    for (int i = 0; i < 3; i++)
+        for (int t = 0; t < 4; t++) {
+            const DType in = i == 2 ? BF16 : F32;
+            if (i == 0 && t % 2 == 0) continue; /* the slowest: of two transposes */
+            try_gemm(c, size[i],
+                     (How){in, F32, t == 3 ? PADDED : DENSE, t & 1, t >> 1, t == 2, t == 1});
+        }
+}
+
 /* Sizes at which operands are packed in pieces: along k, with sums that wait, where it is deeper than
  * 4,096 words (a word is two numbers of bf16); of columns, and of rows, where 2 or 4 million words are
  * less. */
@@ -289,6 +304,7 @@ int main(void)
         cmocka_unit_test(amx_is_there),
         cmocka_unit_test(thin_and_empty),
         cmocka_unit_test(long_sums),
+        cmocka_unit_test(deep_sums),
         cmocka_unit_test(pieces),
     };
     return cmocka_run_group_tests(tests, cpu_setup, cpu_teardown);

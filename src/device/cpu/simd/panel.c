@@ -2,8 +2,8 @@
  *
  * A block comes in line by line where a line's terms are neighbours in memory, or word by word where
  * its lines are; it leaves word by word (group 1) or line by line (group W). Where the two differ it
- * is turned on the way. Blocks at an edge, and operands with neighbours in neither direction, are
- * first copied to one that is whole. */
+ * is turned on the way. Blocks at an edge, and operands with neighbours in neither direction, go
+ * element by element. Words that stay words are mostly panel_rows.c's. */
 #include "device/cpu/simd/panel.h"
 
 typedef struct {
@@ -71,14 +71,13 @@ typedef struct {
 
 /* Words that are packed of each panel before more of the first, where lines are neighbours in memory:
  * a row's part for all panels is then read while it is near. */
-enum { RUN_WORDS = 64, MOST_LINES = 64 };
+enum { RUN_WORDS = 64 };
 
-/* An address on a line, and a wish for what lies a little further along it. One line after another is
- * too short for the CPU to see where it goes. */
-static inline const void *along(const char *at)
+/* An address on a line, and a wish for that W lines on, of the next square: one line after another is too
+ * short for the CPU to see where it goes. */
+static inline const void *beside(const char *at, int64_t line)
 {
-    enum { SOON_BYTES = 256 };
-    __builtin_prefetch(at + SOON_BYTES, 0, 2);
+    __builtin_prefetch(at + W * line, 0, 2);
     return at;
 }
 
@@ -96,11 +95,11 @@ static inline __attribute__((always_inline)) VU load_of(Source source, const Cor
     if (source <= TERMS_F32 && i >= c->live) return (VU){0};
     switch (source) {
     case TERMS_BF16:
-        return load_words(along(c->at + i * line));
+        return load_words(beside(c->at + i * line, line));
     case TERMS_WIDEN:
-        return load_wide(along(c->at + i * line));
+        return load_wide(beside(c->at + i * line, line));
     case TERMS_F32:
-        return load_words(along(c->at + 2 * i * line));
+        return load_words(beside(c->at + 2 * i * line, 2 * line));
     case LINES_WIDEN:
         return widen(load_halves(below(c->at + i * term, term), c->live)) << 16;
     case LINES_F32:
@@ -111,10 +110,43 @@ static inline __attribute__((always_inline)) VU load_of(Source source, const Cor
     }
 }
 
+#if defined(__AVX512F__)
+/* Four lines of W words, turned: of each word the four go to to[word * step] on. Within quarters of 16 bytes
+ * that takes half as long as a whole square in registers. */
+static inline __attribute__((always_inline)) void turn_four(const VU line[4], int64_t step,
+                                                            uint32_t *to)
+{
+    const __m512i a = (__m512i)line[0], b = (__m512i)line[1];
+    const __m512i c = (__m512i)line[2], d = (__m512i)line[3];
+    const __m512i ab = _mm512_unpacklo_epi32(a, b), cd = _mm512_unpacklo_epi32(c, d);
+    const __m512i ab2 = _mm512_unpackhi_epi32(a, b), cd2 = _mm512_unpackhi_epi32(c, d);
+    const __m512i word[4] = {_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd),
+                             _mm512_unpacklo_epi64(ab2, cd2), _mm512_unpackhi_epi64(ab2, cd2)};
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        uint32_t *const at = to + i * step;
+        _mm_storeu_si128((void *)at, _mm512_castsi512_si128(word[i]));
+        _mm_storeu_si128((void *)(at + 4 * step), _mm512_extracti32x4_epi32(word[i], 1));
+        _mm_storeu_si128((void *)(at + 8 * step), _mm512_extracti32x4_epi32(word[i], 2));
+        _mm_storeu_si128((void *)(at + 12 * step), _mm512_extracti32x4_epi32(word[i], 3));
+    }
+}
+#endif
+
 /* A block whose words are all there: `lines` of it, at most W, are written. */
 static inline __attribute__((always_inline)) void
 pack_square(Source source, Corner corner, PanelShape shape, int lines, uint32_t *to)
 {
+#if defined(__AVX512F__)
+    if (source <= TERMS_F32 && shape.group == 1 && lines % 4 == 0) {
+        for (int i = 0; i < lines; i += 4) {
+            const VU four[4] = {load_of(source, &corner, i), load_of(source, &corner, i + 1),
+                                load_of(source, &corner, i + 2), load_of(source, &corner, i + 3)};
+            turn_four(four, shape.lines, to + i);
+        }
+        return;
+    }
+#endif
     Square s;
 #pragma GCC unroll 16
     for (int i = 0; i < W; i++) s.v[i] = load_of(source, &corner, i);
@@ -192,84 +224,8 @@ static void pack_lines(const Lines *x, PanelShape shape, PanelPart part, int lin
                       lines, to + w * shape.lines);
 }
 
-/* A row of words, of `lines` that are neighbours in memory, from there on. */
-typedef void PackRow(const char *at, int64_t term, int lines, uint32_t *to);
-
-static inline void row_f32(const char *at, int64_t term, int lines, uint32_t *to)
-{
-    (void)term;
-    for (int i = 0; i < lines; i += W) {
-        const VU v = load_words(at + 4 * i);
-        memcpy(to + i, &v, sizeof v);
-    }
-}
-
-static inline void row_widen(const char *at, int64_t term, int lines, uint32_t *to)
-{
-    (void)term;
-    for (int i = 0; i < lines; i += W) {
-        const VU v = load_wide((const uint16_t *)(const void *)(at + 2 * i));
-        memcpy(to + i, &v, sizeof v);
-    }
-}
-
-/* Two rows of bf16 as pairs. */
-static inline void row_pairs(const char *at, int64_t term, int lines, uint32_t *to)
-{
-    int i = 0;
-#if defined(__AVX512BW__)
-    /* 2 W at a time, whole cache lines; quarters so that unpacking, which stays within 16 bytes, leaves words
-     * in order. */
-    const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
-    for (; i + 2 * W <= lines; i += 2 * W) {
-        const __m512i a = _mm512_permutexvar_epi64(order, _mm512_loadu_si512(at + 2 * i));
-        const __m512i b =
-            _mm512_permutexvar_epi64(order, _mm512_loadu_si512(at + 2 * i + 2 * term));
-        _mm512_storeu_si512(to + i, _mm512_unpacklo_epi16(a, b));
-        _mm512_storeu_si512(to + i + W, _mm512_unpackhi_epi16(a, b));
-    }
-#endif
-    for (; i < lines; i += W) {
-        const VU even = load_wide((const uint16_t *)(const void *)(at + 2 * i));
-        const VU odd = load_wide((const uint16_t *)(const void *)(at + 2 * (i + term)));
-        const VU v = even >> 16 | odd;
-        memcpy(to + i, &v, sizeof v);
-    }
-}
-
-/* Rows of words as they lie, in whole vectors, unless those reach beyond the operand: what is stored beyond
- * a row is its next one's, which comes after it. Returns how many of the part's words there were. */
-static inline __attribute__((always_inline)) int64_t
-pack_rows(PackRow *row, const Lines *x, PanelShape shape, PanelPart part, uint32_t *to)
-{
-    const int64_t per = terms_of_word(shape), size = (int64_t)dtype_bytes(x->dtype);
-    const int64_t words = least(part.words, x->terms / per - part.word),
-                  step = per * x->term * size;
-    const char *at = element_of(x, part.line, per * part.word);
-    uint32_t last[MOST_LINES];
-    if (words <= 0 || part.line + blocks_of(shape.lines, W) * W > x->lines) return 0;
-    for (int64_t w = 0; w < words - 1; w++, at += step, to += shape.lines) {
-        for (int64_t i = 0; i < shape.lines * size; i += 64) below(at + i, step);
-        row(at, x->term, shape.lines, to);
-    }
-    row(at, x->term, shape.lines, last);
-    memcpy(to, last, (size_t)shape.lines * sizeof *to);
-    return words;
-}
-
-static int64_t pack_whole_rows(const Lines *x, PanelShape shape, PanelPart part, uint32_t *to)
-{
-    if (x->line != 1 || x->term == 1 || shape.group != 1) return 0;
-    if (shape.type == BF16) return pack_rows(row_pairs, x, shape, part, to);
-    return pack_rows(x->dtype == BF16 ? row_widen : row_f32, x, shape, part, to);
-}
-
 void panel_pack(const Lines *x, PanelShape shape, PanelPart part, uint32_t *to)
 {
-    const int64_t rows = pack_whole_rows(x, shape, part, to);
-    part.word += rows;
-    part.words -= rows;
-    to += rows * shape.lines;
     for (int first = 0; first < shape.lines; first += W) {
         const int lines = (int)least(shape.lines - first, W);
         const PanelPart here = {part.line + first, part.word, part.words};
@@ -279,11 +235,13 @@ void panel_pack(const Lines *x, PanelShape shape, PanelPart part, uint32_t *to)
 
 void panels_pack(const Lines *x, PanelShape shape, PanelPart part, int64_t panels, uint32_t *to)
 {
+    const int64_t whole = most(0, least(panels, (x->lines - part.line) / shape.lines));
+    const int64_t rows = panel_rows(x, shape, part, whole, to);
     const int64_t run = x->term == 1 ? most(1, part.words) : RUN_WORDS;
     for (int64_t w = 0; w < part.words; w += run)
-        for (int64_t i = 0; i < panels; i++) {
-            const PanelPart here = {part.line + i * shape.lines, part.word + w,
-                                    least(part.words - w, run)};
-            panel_pack(x, shape, here, to + (i * part.words + w) * shape.lines);
+        for (int64_t i = rows < part.words ? 0 : whole; i < panels; i++) {
+            const int64_t from = most(w, i < whole ? rows : 0), end = least(w + run, part.words);
+            const PanelPart here = {part.line + i * shape.lines, part.word + from, end - from};
+            if (from < end) panel_pack(x, shape, here, to + (i * part.words + from) * shape.lines);
         }
 }

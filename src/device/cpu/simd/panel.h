@@ -16,6 +16,7 @@
 
 #define panel_pack CPU_NAME(panel_pack)
 #define panels_pack CPU_NAME(panels_pack)
+#define panel_rows CPU_NAME(panel_rows)
 
 typedef struct {
     const char *at;
@@ -38,5 +39,8 @@ typedef struct {
 void panel_pack(const Lines *x, PanelShape shape, PanelPart part, uint32_t *to);
 /* So many panels, the first as `part` says and the others behind it: to[panel][lines * words]. */
 void panels_pack(const Lines *x, PanelShape shape, PanelPart part, int64_t panels, uint32_t *to);
+/* The same, where it goes row by row: panel_rows.c. Panels whose lines are all there; returns how many of the
+ * first words of each are packed. */
+int64_t panel_rows(const Lines *x, PanelShape shape, PanelPart part, int64_t panels, uint32_t *to);
 
 #endif

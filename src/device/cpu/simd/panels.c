@@ -16,47 +16,54 @@
 #include "device/cpu/simd/product.h"
 #include "device/cpu/workspace.h"
 
-/* A strip of a is packed by whoever multiplies it, where SEAT_WORDS hold at least half of TALL rows; it
- * serves all its tiles of WIDE columns. Of a deeper one tiles are DEEP x WIDE. Seat and sums: 652 KiB. */
-enum {
-    TALL = 132,
-    WIDE = 256,
-    DEEP = 256,
-    DEEP_WIDE = 768,
-    LOW = 36,
-    SEAT_WORDS = TALL * 768,
-    SUM_WORDS = DEEP * WIDE
-};
+/* A seat holds a strip of a where SEAT_WORDS are at least half of TALL rows: packed once, it serves all its
+ * tiles of WIDE columns. Of a deeper strip it holds block after block, packed again for each tile of at most
+ * DEEP_WIDE columns; or the team packs a, where a unit packs_once, and tiles are BROAD x WIDE. Seat and
+ * sums: 652 KiB. */
+enum { TALL = 132, WIDE = 256, DEEP_WIDE = 768, BROAD = 256 };
+enum { SEAT_WORDS = TALL * 768, SUM_WORDS = BROAD * WIDE };
 /* Words of b that are packed at a time, 8 MiB, so that they stay in the last cache even where others use
  * it too; of each operand, where the team packs a as well. Words along k: all, while that is not more than
- * WHOLE_DEPTH; of more, pieces of PIECE_DEPTH. Panels that a thread packs. */
-enum { PIECE_WORDS = 2 << 20, PIECE_WORDS_DEEP = 4 << 20, PACK_PANELS = 8 };
+ * WHOLE_DEPTH; of more, pieces of PIECE_DEPTH. */
+enum { PIECE_WORDS = 2 << 20, PIECE_WORDS_BOTH = 4 << 20 };
 enum { WHOLE_DEPTH = 4096, PIECE_DEPTH = 2048 };
+/* Panels of a block that a thread packs, at most; how often each thread does that, at least. */
+enum { PACK_PANELS = 8, PACKS_EACH = 4 };
 /* Tiles for each thread: the last to finish leaves others idle for about half of one. */
-enum { TILES_EACH = 16 };
+enum { TILES_EACH = 8 };
+/* What a column costs to a row: rows are packed again for each tile, of columns that are only read. */
+enum { FLAT = 8 };
 
 /* Lines of a strip and columns of a tile, in panels. */
 typedef struct {
     int64_t strip, tile;
 } Cut;
 
-static void pack_group(const Product *p, const Side *s, int64_t group)
+/* What a thread packs at a time: some panels of a block. */
+static Split pack_groups(const Product *p, const Side *s)
 {
-    const int64_t from = group * PACK_PANELS;
-    const Span panels = {from, least(PACK_PANELS, s->panels.n - from)};
-    for (int64_t k = 0; k < p->blocks.n; k++) pack_panels(p, s, k, panels, panel_at(p, s, k, from));
+    const int64_t threads = p->n_seats, panels = s->panels.n;
+    const int64_t enough = threads == 1 ? 1 : blocks_of(PACKS_EACH * threads, p->blocks.n);
+    return (Split){panels, least(panels, most(enough, blocks_of(panels, PACK_PANELS)))};
 }
 
-static void pack_a(void *work, int64_t group)
+static void pack_group(const Product *p, const Side *s, int64_t job)
 {
-    const Product *p = work;
-    pack_group(p, &p->a, group);
+    const int64_t k = job % p->blocks.n;
+    const Span panels = split_span(pack_groups(p, s), job / p->blocks.n);
+    pack_panels(p, s, k, panels, panel_at(p, s, k, panels.first));
 }
 
-static void pack_b(void *work, int64_t group)
+static void pack_a(void *work, int64_t job)
 {
     const Product *p = work;
-    pack_group(p, &p->b, group);
+    pack_group(p, &p->a, job);
+}
+
+static void pack_b(void *work, int64_t job)
+{
+    const Product *p = work;
+    pack_group(p, &p->b, job);
 }
 
 static Lines lines_of(const Tensor *t, bool lines_first)
@@ -76,33 +83,40 @@ static void cut_depth(Product *p)
     p->blocks = (Span){0, blocks_of(p->n_blocks, pieces)};
 }
 
-/* For a piece of p->blocks; whether a strip of a fits a seat. */
-static Cut cut_of(const Product *p, bool *fits)
+/* For a piece of p->blocks: whether a strip of a stays in its seat. */
+static bool strip_fits(const Product *p, int64_t *panels)
 {
-    const Unit *u = p->unit;
-    const int64_t words = most(1, p->blocks.n * p->block), tall = TALL / u->rows;
-    const int64_t fit = SEAT_WORDS / (words * u->rows);
-    *fits = 2 * fit >= tall;
-    if (*fits) return (Cut){least(tall, fit), WIDE / u->columns};
-    if (u->a_stays) return (Cut){DEEP / u->rows, WIDE / u->columns};
-    const int64_t all_b = blocks_of(p->b.lines.lines, u->columns),
-                  wide = least(all_b, DEEP_WIDE / u->columns);
-    return (Cut){most(1, least(tall, SUM_WORDS / (wide * u->columns) / u->rows)), wide};
+    const int64_t words = most(1, p->blocks.n * p->block), tall = TALL / p->unit->rows;
+    const int64_t fit = SEAT_WORDS / (words * p->unit->rows);
+    *panels = least(tall, fit);
+    return 2 * fit >= tall;
 }
 
-/* Smaller ones, until there are some for each thread. */
+static Cut cut_of(const Product *p)
+{
+    const Unit *u = p->unit;
+    const int64_t columns = blocks_of(p->b.lines.lines, u->columns);
+    const int64_t wide = least(columns, DEEP_WIDE / u->columns);
+    int64_t panels;
+    if (strip_fits(p, &panels)) return (Cut){panels, WIDE / u->columns};
+    if (u->packs_once) return (Cut){BROAD / u->rows, WIDE / u->columns};
+    return (Cut){least(TALL, SUM_WORDS / (wide * u->columns)) / u->rows, wide};
+}
+
+/* Smaller ones, until there are some for each thread, and as many for one as for another. */
 static void cut_piece(Product *p, Cut cut, int64_t threads)
 {
     const Unit *u = p->unit;
     const int64_t rows = p->a.panels.n, columns = p->b.panels.n;
+    const int64_t flat = p->a.packed || p->strip_stays ? 1 : FLAT;
     for (;;) {
-        p->strips = (Split){rows, blocks_of(rows, cut.strip)};
+        const int64_t strips = blocks_of(blocks_of(rows, cut.strip), threads) * threads;
+        p->strips = (Split){rows, least(rows, strips)};
         p->tiles = (Split){columns, blocks_of(columns, cut.tile)};
         const bool enough = p->strips.parts * p->tiles.parts >= TILES_EACH * threads;
         if (threads == 1 || enough || cut.strip + cut.tile <= 4) return;
-        const int64_t tall = cut.strip * u->rows;
-        const bool once = p->a.packed || p->strip_stays; /* a strip is packed for all its tiles */
-        const bool lower = cut.tile == 1 || tall >= (once ? cut.tile * u->columns : LOW);
+        const bool flatter = cut.strip * u->rows * flat < cut.tile * u->columns;
+        const bool lower = cut.tile == 1 || (cut.strip > 1 && !flatter);
         int64_t *const side = lower ? &cut.strip : &cut.tile;
         *side = blocks_of(*side, 2);
     }
@@ -118,9 +132,10 @@ static int64_t at_once(int64_t all, int64_t per, int64_t panel_words, int64_t wo
 static void run_piece(Product *p, Cut cut, bool new_a, bool new_b)
 {
     Team *const team = p->call->team;
-    if (new_b && product_packs(p)) team_run(team, blocks_of(p->b.panels.n, PACK_PANELS), pack_b, p);
+    if (new_b && product_packs(p))
+        team_run(team, pack_groups(p, &p->b).parts * p->blocks.n, pack_b, p);
     if (new_a && p->a.packed && product_packs(p))
-        team_run(team, blocks_of(p->a.panels.n, PACK_PANELS), pack_a, p);
+        team_run(team, pack_groups(p, &p->a).parts * p->blocks.n, pack_a, p);
     for (int i = 0; i < p->n_seats; i++) atomic_store(&p->seat[i].strip, -1);
     cut_piece(p, cut, team_threads(team));
     team_run(team, p->strips.parts * p->tiles.parts, product_tile, p);
@@ -177,26 +192,26 @@ Err panels_gemm(const Call *call, const Unit *unit, const Beside *beside)
 {
     Product p = {.call = call, .unit = unit, .beside = beside};
     Workspace *w;
-    bool fits;
+    int64_t panels;
     p.n_seats = team_threads(call->team);
     p.a = (Side){.lines = lines_of(&call->in[0], !call->attr.gemm.ta),
                  .shape = {unit->type, unit->rows, unit->group}};
     p.b = (Side){.lines = lines_of(&call->in[1], call->attr.gemm.tb),
                  .shape = {unit->type, unit->columns, 1}};
     cut_depth(&p);
-    const Cut cut = cut_of(&p, &fits);
+    p.strip_stays = strip_fits(&p, &panels);
+    const Cut cut = cut_of(&p);
     const int64_t depth = p.blocks.n * p.block;
+    const bool both = !p.strip_stays && unit->packs_once; /* the team packs a too */
+    const int64_t words = both ? PIECE_WORDS_BOTH : PIECE_WORDS;
     p.a.panels.n = blocks_of(p.a.lines.lines, unit->rows);
     p.b.panels.n = blocks_of(p.b.lines.lines, unit->columns);
-    const int64_t words = fits ? PIECE_WORDS : PIECE_WORDS_DEEP;
     p.b.panels.n = at_once(p.b.panels.n, cut.tile, unit->columns * depth, words);
     /* What is packed of a, and sums that wait, are not to grow with all rows. */
-    p.strip_stays = fits;
-    const bool with_a = !fits && unit->a_stays;
-    if (with_a || p.blocks.n < p.n_blocks)
+    if (both || p.blocks.n < p.n_blocks)
         p.a.panels.n = at_once(p.a.panels.n, cut.strip, unit->rows * depth, words);
-    TRY(workspace_take(lay_out(&p, with_a, NULL), "a product", &w));
-    lay_out(&p, with_a, w->at);
+    TRY(workspace_take(lay_out(&p, both, NULL), "a product", &w));
+    lay_out(&p, both, w->at);
     run_pieces(&p, cut);
     workspace_give(w);
     return OK;

@@ -35,32 +35,33 @@ static Box box_of(const Product *p, Span rows, Span columns)
                  least(c->n[1] - column, columns.n * p->unit->columns)};
 }
 
-/* What of a is packed next, by this thread as far as one can tell: the next block, or the first of the next
- * strip. */
-static Wish next_of_a(const Product *p, const Step *s)
+/* Where what of a is packed next comes from, by this thread as far as one can tell: the next block, or the
+ * first of the next strip. */
+static Wish source_of_next(const Product *p, const Step *s)
 {
     const int64_t strip = s->tile / p->tiles.parts, next = (s->tile + 1) / p->tiles.parts;
-    if (p->a.packed) return (Wish){.row = NULL};
-    if (s->k + 1 < p->blocks.n)
-        return s->packed ? (Wish){.row = NULL} : wish_source(p, &p->a, s->k + 1, s->rows);
-    if (next == p->strips.parts || (p->strip_stays && next == strip)) return (Wish){.row = NULL};
+    const Wish none = {.row = NULL};
+    if (s->k + 1 < p->blocks.n) return s->packed ? none : wish_source(p, &p->a, s->k + 1, s->rows);
+    if (next == p->strips.parts || (p->strip_stays && next == strip)) return none;
     return wish_source(p, &p->a, 0, split_span(p->strips, next));
 }
 
-/* What the step after this will read of b, and of a where the team packed it: the next block of k, or the
- * first of the next tile. */
+/* What the step after this will read: of a, and, where all of b goes by each panel of a, of b; the next block
+ * of k, or the first of the next tile. Of others a panel of b goes by slowly enough for the CPU to see it
+ * coming. */
 static Wishes look_ahead(const Product *p, const Step *s, int64_t times)
 {
+    const Unit *u = p->unit;
     const bool deeper = s->k + 1 < p->blocks.n;
     const int64_t k = deeper ? s->k + 1 : 0, j = s->columns.first + (deeper ? 0 : s->columns.n);
-    const int64_t bytes = 4 * block_words(p, p->blocks.first + k);
+    const int64_t words = block_words(p, p->blocks.first + k);
     const int64_t panels = least(s->columns.n, p->b.panels.n - j);
-    Wishes w = {.a = next_of_a(p, s)};
-    if (p->unit->a_stays && panels > 0)
-        w.b = wish_for(panel_at(p, &p->b, k, j), panels * p->unit->columns * bytes, 1, 0);
-    if (p->a.packed && p->unit->a_stays && p->blocks.n > 1)
-        w.a =
-            wish_for(panel_at(p, &p->a, k, s->rows.first), s->rows.n * p->unit->rows * bytes, 1, 0);
+    Wishes w = {.c.left = 0};
+    if (!p->a.packed)
+        w.a = source_of_next(p, s);
+    else if (p->blocks.n > 1)
+        w.a = wish_words(panel_at(p, &p->a, k, s->rows.first), s->rows.n * u->rows * words);
+    if (u->a_stays) w.b = wish_words(panel_at(p, &p->b, k, j), panels * u->columns * words);
     wish_in(&w.a, times);
     wish_in(&w.b, times);
     return w;

@@ -2,8 +2,9 @@
  *
  *     c = a b is done piece by piece: some rows, some columns, some blocks of k. Of a piece, the team
  *     packs b, which all share; then threads take tiles of c, and whoever takes one packs its part of a
- *     for itself, into a seat that stays in the second cache. Where a strip of a does not fit there,
- *     because k is deep, the team packs a too. */
+ *     for itself, into a seat that stays in the second cache: a strip of all k, which its other tiles
+ *     find there, or, where k is deep, block after block. Where a comes from is asked for a block
+ *     before. For units that are too fast for that the team packs deep a's too. */
 #ifndef DEVICE_CPU_SIMD_PRODUCT_H
 #define DEVICE_CPU_SIMD_PRODUCT_H
 

@@ -57,5 +57,5 @@ TILE_TARGET static void multiply(const Micro *m)
     {                                                                                              \
         .type = BF16, .rows = 2 * TILE_ROWS, .columns = COLUMNS, .group = TILE_WORDS,              \
         .depth = 256, .begin = begin_, .end = end_, .multiply = multiply, .a_stays = true,         \
-        .meanwhile = true,                                                                         \
+        .packs_once = true, .meanwhile = true,                                                     \
     }

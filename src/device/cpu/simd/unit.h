@@ -38,8 +38,9 @@ typedef struct {
     int depth;                         /* words of a block */
     void (*begin)(void), (*end)(void); /* around a thread's products */
     void (*multiply)(const Micro *m);
-    bool a_stays;   /* a panel of a in the first cache, those of b stream by; else the reverse */
-    bool meanwhile; /* multiply leaves most of the core idle, and does a Micro's other work */
+    bool a_stays;    /* a panel of a in the first cache, those of b stream by; else the reverse */
+    bool packs_once; /* is so fast that to pack a strip of a for each tile would tell */
+    bool meanwhile;  /* multiply leaves most of the core idle, and does a Micro's other work */
 } Unit;
 
 extern const Unit unit_fma, unit_dot, unit_tiles, unit_tiles_in_c;

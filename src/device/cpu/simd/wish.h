@@ -26,13 +26,18 @@ typedef struct {
     Wish c, old, a, b;
 } Wishes;
 
-/* `bytes` from `at` on, and the same of rows behind it; to be asked for in `times`. */
+/* `bytes` from `at` on, and the same of rows behind it. */
 static inline Wish wish_for(const void *at, int64_t bytes, int64_t rows, int64_t step)
 {
     const int64_t before = (int64_t)((uintptr_t)at % WISH_LINE);
     Wish w = {.row = (const char *)at - before, .bytes = bytes + before, .step = step};
     w.left = bytes > 0 ? rows * blocks_of(w.bytes, WISH_LINE) : 0;
     return w;
+}
+
+static inline Wish wish_words(const uint32_t *at, int64_t words)
+{
+    return wish_for(at, 4 * words, 1, 0);
 }
 
 /* All of it, evenly, in so many times. */
