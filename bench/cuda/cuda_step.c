@@ -5,8 +5,9 @@
  *
  * bf16 with f32 master weights and sums; forward, backward, clip and AdamW on random tokens, whole
  * sequences. The floor of an op is its flops at the rate of a large product, or its bytes at the
- * rate of a copy, both measured first; the rest of the step is between ops. The step that is taken
- * apart is one more, after those that are timed. choices=FILE keeps the algorithms of products. */
+ * rate of a copy, both measured first; the rest of the step is between ops. Steps are timed after ten
+ * seconds of them (warm=), when the card has the clock that it can keep. The step that is taken apart is
+ * one more. choices=FILE keeps the algorithms of products. */
 #define _DEFAULT_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +28,7 @@ enum { MOST_STEPS = 1000, MOST_EVENTS = 1 << 18, COPY_BYTES = 1 << 30 };
 
 typedef struct {
     const char *model, *choices, *recompute;
-    int64_t sequences, seq_len, vocab, chunk, steps, deterministic;
+    int64_t sequences, seq_len, vocab, chunk, steps, warm, deterministic;
 } Options;
 
 typedef struct {
@@ -39,6 +40,7 @@ typedef struct {
     const Device *device;
     RankTrace trace;
     Team *team;
+    int64_t steps; /* done so far */
     double start_s, flops_per_s, copy_Bps;
 } Bench;
 
@@ -150,13 +152,13 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static Err step(Bench *b, int64_t number, double *seconds)
+static Err step(Bench *b, double *seconds)
 {
     StepResult result;
     const double start = now_s();
-    TRY(rank_step(&b->rank, &(StepSettings){.step = number, .lr = 1e-4}, &result));
+    TRY(rank_step(&b->rank, &(StepSettings){.step = ++b->steps, .lr = 1e-4}, &result));
     *seconds = now_s() - start;
-    if (number == 1) printf("first loss %.4f\n", result.loss);
+    if (b->steps == 1) printf("first loss %.4f\n", result.loss);
     return OK;
 }
 
@@ -168,11 +170,10 @@ static Err time_steps(Bench *b, double *median)
     for (int p = 0; p < b->job.model.n_params; p++) params += (double)b->job.model.param[p].count;
     const double attention =
         12.0 * (double)b->config.n_layers * (double)b->config.width * (double)b->o.seq_len;
-    for (int i = 0; i < 3; i++) {
-        TRY(step(b, i + 1, &seconds[0]));
-        if (i == 0) printf("first step done %.2f s after the start\n", now_s() - b->start_s);
-    }
-    for (int i = 0; i < b->o.steps; i++) TRY(step(b, i + 4, &seconds[i]));
+    TRY(step(b, &seconds[0]));
+    printf("first step done %.2f s after the start\n", now_s() - b->start_s);
+    for (const double until = now_s() + (double)b->o.warm; now_s() < until;) TRY(step(b, &seconds[0]));
+    for (int i = 0; i < b->o.steps; i++) TRY(step(b, &seconds[i]));
     qsort(seconds, (size_t)b->o.steps, sizeof *seconds, by_size);
     *median = seconds[b->o.steps / 2];
     printf("step: %.2f ms median, %.2f best; %.0f tokens/s; %.0f TFLOP/s by 6N + 12LdT; mfu %.1f%% "
@@ -226,7 +227,7 @@ static Err take_apart(Bench *b, double median)
     double step_s, sum = 0;
     b->trace.n = 0;
     b->trace.cap = MOST_EVENTS;
-    TRY(step(b, b->o.steps + 4, &step_s));
+    TRY(step(b, &step_s));
     for (int64_t i = 0; i < b->trace.n; i++) {
         const TraceEvent *e = &b->trace.at[i];
         const char *name = e->instr >= 0           ? op_info((OpId)e->op)->name
@@ -307,6 +308,7 @@ static bool read_option(const char *word, Options *o)
                  {"vocab=", NULL, &o->vocab},
                  {"chunk=", NULL, &o->chunk},
                  {"steps=", NULL, &o->steps},
+                 {"warm=", NULL, &o->warm},
                  {"deterministic=", NULL, &o->deterministic}};
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         const size_t n = strlen(table[i].key);
@@ -320,12 +322,12 @@ static bool read_option(const char *word, Options *o)
 
 int main(int argc, char **argv)
 {
-    static Bench b = {.o = {"gpt2-124m", NULL, "none", 64, 1024, 0, 0, 20, 0}};
+    static Bench b = {.o = {"gpt2-124m", NULL, "none", 64, 1024, 0, 0, 20, 10, 0}};
     for (int i = 1; i < argc; i++)
         if (!read_option(argv[i], &b.o)) {
             fprintf(stderr,
                     "cuda_step: \"%s\": there are model= sequences= seq_len= vocab= chunk= steps= "
-                    "deterministic=0|1 recompute=none|selective|full choices=FILE\n",
+                    "warm= deterministic=0|1 recompute=none|selective|full choices=FILE\n",
                     argv[i]);
             return 2;
         }

@@ -5,10 +5,13 @@
  * Two stages, each in one order that follows from the shape:
  *
  *            columns ->
- *     rows   [block][block][block]     a block: 8 warps sum every 8th row of their strip, then the
- *            [block][block][block]     8 sums are folded, into a row of f32 in scratch;
- *            ---------------------     the second stage folds the strips, and adds to what is kept
- */
+ *     rows   0 0 0   1 1 1   2 2 2     a block has 8 warps, and the warps of all blocks take turns
+ *            3 3 3   4 4 4   5 5 5     at the rows; then its 8 sums are folded, into a row of f32 in
+ *            0 0 0   1 1 1   2 2 2     scratch. The second stage folds the blocks of a strip of
+ *            ...                       columns, and adds to what is kept
+ *
+ * Rows are taken from the last on: of what the op before wrote or read, the last rows are still in the
+ * card's cache. */
 #include "device/cuda/column_fold.cuh"
 
 enum { WARPS = 8, BLOCKS = 528, COLUMNS = 32 }; /* blocks: at most so many; four an SM of 132 */
@@ -21,24 +24,23 @@ template <DType T> static constexpr __host__ __device__ int rows_ahead()
 
 typedef struct {
     Tensor dy;
-    int64_t rows, width, per_strip;
-    float *part; /* [strips, width] */
+    int64_t rows, width;
+    float *part; /* [gridDim.y, width] */
 } Columns;
 
-/* Every WARPS-th row of [row, to), of W columns: as soon as one is summed, the one AHEAD is asked for
- * into its place. */
+/* Every `step`-th row from `row` down, of W columns: as soon as one is summed, the one AHEAD is asked
+ * for into its place. */
 template <int W, DType T>
-static __device__ inline void add_rows(const Columns &s, int64_t row, int64_t to, int64_t column,
+static __device__ inline void add_rows(const Columns &s, int64_t row, int step, int64_t column,
                                        float (&db)[W])
 {
     constexpr int AHEAD = rows_ahead<T>();
-    const int64_t step = WARPS * s.dy.stride[0];
     Piece<W> ring[AHEAD] = {};
     int64_t at = row * s.dy.stride[0] + column * s.dy.stride[1];
-    int left = (int)((to - row + WARPS - 1) / WARPS), wanted = left; /* rows to sum, to ask for */
+    int left = (int)(row / step) + 1, wanted = left; /* rows to sum, to ask for */
     auto ask = [&](int k) {
         if (wanted-- > 0) ring[k] = piece_load<W>(s.dy.data, T, at);
-        at += step;
+        at -= step * s.dy.stride[0];
     };
     auto add = [&](int k) {
         float g[W];
@@ -65,11 +67,11 @@ static __global__ void __launch_bounds__(32 * WARPS, 4)
 {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int64_t column = ((int64_t)blockIdx.x * COLUMNS + lane) * W;
-    const int64_t from = blockIdx.y * s.per_strip, to = min(from + s.per_strip, s.rows);
+    const int64_t row = s.rows - 1 - (blockIdx.y * WARPS + warp);
     float db[W] = {};
     early_next();
     early_wait();
-    if (column < s.width && from + warp < to) add_rows<W, T>(s, from + warp, to, column, db);
+    if (column < s.width && row >= 0) add_rows<W, T>(s, row, WARPS * gridDim.y, column, db);
     __shared__ float fold[WARPS][W][COLUMNS];
 #pragma unroll
     for (int e = 0; e < W; e++) fold[warp][e][lane] = db[e];
@@ -91,7 +93,7 @@ template <DType T> static Err launch(const Columns &s, bool wide, dim3 grid, con
 
 extern "C" Err cuda_sum_rows(const Call *call)
 {
-    Columns s = {call->in[0], call->in[0].n[0], call->in[0].n[1], 1, NULL};
+    Columns s = {call->in[0], call->in[0].n[0], call->in[0].n[1], NULL};
     void *scratch;
     TRY(cuda_begin(call, KERNEL_sum_rows));
     if (s.width == 0) return OK;
@@ -100,8 +102,6 @@ extern "C" Err cuda_sum_rows(const Call *call)
     /* Blocks that run at once, of 64 rows at least; the shape alone decides. */
     int64_t strips = blocks_of(s.rows, 64);
     if (strips > BLOCKS / across) strips = BLOCKS / across > 0 ? BLOCKS / across : 1;
-    if (strips > 0) s.per_strip = blocks_of(s.rows, strips);
-    strips = blocks_of(s.rows, s.per_strip);
     TRY(cuda_scratch(call->queue, sizeof(float) * (size_t)(strips * s.width) + 1, &scratch));
     s.part = (float *)scratch;
     const dim3 grid((unsigned)across, (unsigned)strips);

@@ -38,8 +38,11 @@ typedef struct {
     uint32_t first, second;
 } RowPlace;
 
-static __device__ inline RowPlace row_place(const Rows &r, uint32_t row)
+/* Of the row that comes as number `turn`: the last comes first, for the op before wrote it last, and
+ * what of its output is still in the card's cache are the last rows. */
+static __device__ inline RowPlace row_place(const Rows &r, uint32_t turn)
 {
+    const uint32_t row = r.n - 1 - turn;
     if (r.inner == 1) return {row, 0};
     const uint32_t first = row / r.inner;
     return {first, row - first * r.inner};
