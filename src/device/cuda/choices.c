@@ -100,13 +100,26 @@ Err choice_run(DeviceQueue *q, const Choice *c, const Operands *with)
     return OK;
 }
 
+/* A product that adds to what d holds, as all micro-batches of a step but the first do, is run as the
+ * one that does not, if that was measured and can be. */
+static void ask_twin(DeviceQueue *q, const Choice *c, Field *field)
+{
+    Shape shape = c->shape;
+    if (!shape.adds || shape.c_step) return;
+    shape.adds = 0;
+    const Choice *twin = choices_known(q->context->choices, &shape);
+    if (twin && twin->possible) field_try(q, c, &twin->algo, field);
+}
+
 /* An algorithm for a shape that has none yet. */
 static Err choose(DeviceQueue *q, Choice *c, const Operands *with)
 {
-    const bool measure = q->context->choices->measure;
+    bool measure = q->context->choices->measure;
     Field field = {.n = 0};
     TRY(set_beside(c, with));
-    TRY(field_suggested(q, c, measure ? MAX_FIELD : 1, &field));
+    ask_twin(q, c, &field);
+    if (field.n > 0) measure = false;
+    if (field.n == 0) TRY(field_suggested(q, c, measure ? MAX_FIELD : 1, &field));
     c->known = true;
     c->possible = field.n > 0;
     if (field.n > 0) c->algo = field.algo[0];

@@ -60,9 +60,9 @@ Err choices_put(Choices *all, const Shape *shape, Way way, const cublasLtMatmulA
 /* Local. Puts the product into the queue. */
 Err choice_run(DeviceQueue *q, const Choice *c, const Operands *with);
 
-/* ---- choices_field.c, choices_measure.c ---- */
+/* ---- choices_field.c, choices_tiles.c, choices_measure.c ---- */
 
-enum { MAX_FIELD = 192 };
+enum { MAX_FIELD = 320 };
 
 /* Algorithms that a product can be run by, no two the same. */
 typedef struct {
@@ -79,10 +79,18 @@ void field_others(DeviceQueue *q, const Choice *c, Field *f);
 void field_forms(DeviceQueue *q, const Choice *c, Field *f);
 /* Local. Those that differ from one of them in how blocks are grouped. */
 void field_variants(DeviceQueue *q, const Choice *c, const cublasLtMatmulAlgo_t *of, Field *f);
+/* Local. Those that differ from one of them in the tile, which is one that fills the card. */
+void field_tiles(DeviceQueue *q, const Choice *c, const cublasLtMatmulAlgo_t *of, Field *f);
+/* Local. Adds it where cuBLASLt says that it runs. */
+void field_try(DeviceQueue *q, const Choice *c, const cublasLtMatmulAlgo_t *algo, Field *f);
+#define ALGO_SET(algo, name, value)                                                                \
+    (cublasLtMatmulAlgoConfigSetAttribute(algo, CUBLASLT_ALGO_CONFIG_##name, &(value),             \
+                                          sizeof(value)) == CUBLAS_STATUS_SUCCESS)
 /* Local. The fastest by the clock, which c->algo then is. Outputs hold what a run leaves. */
 Err choice_measure(DeviceQueue *q, Choice *c, const Operands *with, Field *f);
-/* Local. Milliseconds of what run() puts into the queue, the least of a few times. */
-Err choices_time(DeviceQueue *q, Err (*run)(const void *), const void *what, float *ms);
+/* Local. Which of two ways to do the same is faster, by the clock: 0 or 1. */
+typedef Err (*ChoiceRun)(const void *what);
+Err choices_faster(DeviceQueue *q, const ChoiceRun way[2], const void *what, int *out);
 
 /* Local. Is ERR_IO with the name of the call. */
 Err blas_failed(cublasStatus_t status, const char *call);

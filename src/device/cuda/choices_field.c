@@ -6,8 +6,9 @@
  *     for each algorithm it has   its best form of each, not of the best few alone
  *     in every form               of algorithms that have few; beside a gelu it suggests few of them
  *     with other groupings        blocks in clusters of another shape, or walked in another order
+ *     with other tiles            those that fill the card (choices_tiles.c)
  *
- * The last two are checked by it before they are tried. Nothing here is about numbers: sums are f32,
+ * The last three are checked by it before they are tried. Nothing here is about numbers: sums are f32,
  * parts of a depth too, and how the depth is split stays as it was suggested. */
 #include "device/cuda/choices.h"
 
@@ -119,26 +120,21 @@ void field_others(DeviceQueue *q, const Choice *c, Field *f)
     }
 }
 
-/* Does cuBLASLt say that it runs? */
-static bool runs(DeviceQueue *q, const Choice *c, const cublasLtMatmulAlgo_t *algo)
+void field_try(DeviceQueue *q, const Choice *c, const cublasLtMatmulAlgo_t *algo, Field *f)
 {
     cublasLtMatmulHeuristicResult_t result;
-    return cublasLtMatmulAlgoCheck(q->context->blas, c->desc, c->x, c->y, added_of(c), c->d, algo,
-                                   &result) == CUBLAS_STATUS_SUCCESS &&
-           result.workspaceSize <= BLAS_SCRATCH;
+    if (cublasLtMatmulAlgoCheck(q->context->blas, c->desc, c->x, c->y, added_of(c), c->d, algo,
+                                &result) == CUBLAS_STATUS_SUCCESS &&
+        result.workspaceSize <= BLAS_SCRATCH)
+        field_add(f, algo);
 }
-
-/* One form more, where the algorithm can be told of it and runs. */
-#define CONFIG(algo, name, value)                                                                  \
-    (cublasLtMatmulAlgoConfigSetAttribute(algo, CUBLASLT_ALGO_CONFIG_##name, &(value),             \
-                                          sizeof(value)) == CUBLAS_STATUS_SUCCESS)
 
 static void add_clusters(DeviceQueue *q, const Choice *c, const cublasLtMatmulAlgo_t *of, Field *f)
 {
     for (uint16_t shape = CUBLASLT_CLUSTER_SHAPE_1x1x1; shape <= CUBLASLT_CLUSTER_SHAPE_4x4x1;
          shape++) {
         cublasLtMatmulAlgo_t algo = *of;
-        if (CONFIG(&algo, CLUSTER_SHAPE_ID, shape) && runs(q, c, &algo)) field_add(f, &algo);
+        if (ALGO_SET(&algo, CLUSTER_SHAPE_ID, shape)) field_try(q, c, &algo, f);
     }
 }
 
@@ -159,8 +155,8 @@ static void add_forms(DeviceQueue *q, const Choice *c, const cublasLtMatmulAlgo_
     for (size_t i = 0; i < tiles / sizeof *tile; i++)
         for (uint32_t option = 0; option <= (uint32_t)options; option++) {
             cublasLtMatmulAlgo_t algo = *of;
-            if (CONFIG(&algo, TILE_ID, tile[i]) && CONFIG(&algo, STAGES_ID, stages[0]) &&
-                CONFIG(&algo, CUSTOM_OPTION, option))
+            if (ALGO_SET(&algo, TILE_ID, tile[i]) && ALGO_SET(&algo, STAGES_ID, stages[0]) &&
+                ALGO_SET(&algo, CUSTOM_OPTION, option))
                 add_clusters(q, c, &algo, f);
         }
 }
@@ -176,7 +172,7 @@ void field_variants(DeviceQueue *q, const Choice *c, const cublasLtMatmulAlgo_t 
 {
     for (uint32_t on = 0; on < 2; on++) {
         cublasLtMatmulAlgo_t algo = *of;
-        if (CONFIG(&algo, CTA_SWIZZLING, on) && runs(q, c, &algo)) field_add(f, &algo);
+        if (ALGO_SET(&algo, CTA_SWIZZLING, on)) field_try(q, c, &algo, f);
     }
     add_clusters(q, c, of, f);
 }

@@ -1,35 +1,49 @@
 /* choices_measure.c -- the fastest of several algorithms, by the clock.
  *
- * First those that cuBLASLt suggests, then others, then variants of the best so far, as long as the
- * time for one shape lasts: a job has some fifteen, and must not wait for them. An algorithm that is
- * far behind after one run is not run again.
+ *     the field   those that cuBLASLt suggests, then others, as long as the time for one shape lasts: a
+ *                 job has some fifteen, and must not wait for them. Who is far behind after one run is
+ *                 not run again
+ *     rounds      the best of each tile, by turns
+ *     hot         of large products, those that are still close, each for a while alone
  *
- * A card at work lowers its clock to stay within its power, so who comes later looks slower. So the
- * fastest few run once more, by turns; and of large products, those that are still close each run for
- * a while alone, until the clock is what their own power makes it: in a step, who needs less power is
- * faster. */
+ * A card that works without a pause lowers its clock after some 50 ms, to stay within its power: who
+ * comes later looks slower, and in a step, who needs less power is faster. So the card is brought there
+ * first; then each runs until the clock is what its own power makes it; and all run once more from the
+ * last to the first, so that what drifts falls on all of them alike. */
 #define _POSIX_C_SOURCE 199309L
 #include "device/cuda/choices.h"
 
 #include <time.h>
 
-enum { REPEATS = 2, FEW = 8, BUDGET_MS = 90, FORMS_MS = 400 };
+enum { REPEATS = 2, FEW = 8, BUDGET_MS = 90, FORMS_MS = 400, TILES_MS = 250 };
 enum { FINALISTS = 6, LEAST_ROUNDS = 3, MOST_ROUNDS = 12, ROUNDS_MS = 40 };
-enum { SETTLE_MS = 30, ALONE_MS = 40 };
-#define LARGE_MS 0.40f /* products that take a share of a step worth the while */
+enum { MOST_HOT = 4, HEAT_MS = 80, SETTLE_MS = 20, ALONE_MS = 40, MOST_RUNS = 2000 };
+#define LARGE_MS 0.08f /* products that take a share of a step worth the while */
 #define CLOSE 1.05f    /* to the best of the rounds */
 #define HOPELESS 1.15f /* so much behind the best, after one run */
 #define NEVER 1e30f
 
+/* Puts the i-th of those that are compared into the queue. */
+typedef Err (*RunNth)(const void *what, int i);
+
 typedef struct {
     DeviceQueue *q;
-    Choice *c;
-    Operands with;
     cudaEvent_t event[2];
-    double until;    /* ms */
-    float least;     /* of the best so far */
-    int best, tried; /* of the field */
-} Race;
+} Watch;
+
+static Err watch_open(DeviceQueue *q, Watch *w)
+{
+    w->q = q;
+    CUDA_TRY(cudaEventCreate(&w->event[0]));
+    CUDA_TRY(cudaEventCreate(&w->event[1]));
+    return OK;
+}
+
+static void watch_close(Watch *w)
+{
+    (void)cudaEventDestroy(w->event[0]);
+    (void)cudaEventDestroy(w->event[1]);
+}
 
 static double now_ms(void)
 {
@@ -38,87 +52,36 @@ static double now_ms(void)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
-/* Milliseconds of one run; NEVER where the algorithm does not run. */
-static float time_once(const Race *r, bool warm_up)
+/* Milliseconds of one of `runs` runs, after `settle` others; NEVER where it does not run. */
+static float time_runs(const Watch *w, RunNth run, const void *what, int i, int settle, int runs)
 {
     float ms = NEVER;
-    if (warm_up && choice_run(r->q, r->c, &r->with) != OK) return NEVER;
-    (void)cudaEventRecord(r->event[0], r->q->stream);
-    if (choice_run(r->q, r->c, &r->with) != OK) return NEVER;
-    (void)cudaEventRecord(r->event[1], r->q->stream);
-    if (cudaEventSynchronize(r->event[1]) != cudaSuccess) return NEVER;
-    (void)cudaEventElapsedTime(&ms, r->event[0], r->event[1]);
-    return ms;
-}
-
-static float time_of(const Race *r)
-{
-    float least = time_once(r, true);
-    for (int i = 0; i < REPEATS && least < r->least * HOPELESS; i++) {
-        const float ms = time_once(r, false);
-        if (ms < least) least = ms;
+    for (int k = 0; k < settle + runs; k++) {
+        if (k == settle) (void)cudaEventRecord(w->event[0], w->q->stream);
+        if (run(what, i) != OK) return NEVER;
     }
-    return least;
-}
-
-/* Those of the field that were not tried yet; the first few in any case, the rest while there is
- * time. */
-static void run_field(Race *r, Field *f)
-{
-    for (; r->tried < f->n; r->tried++) {
-        if (r->tried >= FEW && now_ms() > r->until) return;
-        r->c->algo = f->algo[r->tried];
-        const float ms = f->ms[r->tried] = time_of(r);
-        if (ms == NEVER) (void)cudaGetLastError(); /* it does not run: that is all we ask */
-        if (ms >= r->least) continue;
-        r->least = ms;
-        r->best = r->tried;
-    }
-}
-
-/* The fastest of those tried, fastest first. */
-static int finalists(const Race *r, const Field *f, int out[FINALISTS])
-{
-    int n = 0;
-    for (int i = 0; i < r->tried; i++) {
-        int at = n;
-        for (; at > 0 && f->ms[out[at - 1]] > f->ms[i]; at--)
-            if (at < FINALISTS) out[at] = out[at - 1];
-        if (at < FINALISTS && f->ms[i] < r->least * HOPELESS) {
-            out[at] = i;
-            if (n < FINALISTS) n++;
-        }
-    }
-    return n;
-}
-
-/* Milliseconds of the finalists, as means over rounds. */
-static void run_rounds(Race *r, const Field *f, const int *entry, int n, float *ms)
-{
-    const double until = now_ms() + ROUNDS_MS;
-    int rounds = 0;
-    for (int i = 0; i < n; i++) ms[i] = 0;
-    for (; rounds < LEAST_ROUNDS || (rounds < MOST_ROUNDS && now_ms() < until); rounds++)
-        for (int i = 0; i < n; i++) {
-            r->c->algo = f->algo[entry[i]];
-            ms[i] += time_once(r, false);
-        }
-    for (int i = 0; i < n; i++) ms[i] /= (float)rounds;
-}
-
-/* Milliseconds of one run among many; `guess` of them says how many. */
-static float time_alone(const Race *r, float guess)
-{
-    const int settle = (int)(SETTLE_MS / guess), runs = (int)(ALONE_MS / guess) + 1;
-    float ms = NEVER;
-    for (int i = 0; i < settle + runs; i++) {
-        if (i == settle) (void)cudaEventRecord(r->event[0], r->q->stream);
-        if (choice_run(r->q, r->c, &r->with) != OK) return NEVER;
-    }
-    (void)cudaEventRecord(r->event[1], r->q->stream);
-    if (cudaEventSynchronize(r->event[1]) != cudaSuccess) return NEVER;
-    (void)cudaEventElapsedTime(&ms, r->event[0], r->event[1]);
+    (void)cudaEventRecord(w->event[1], w->q->stream);
+    if (cudaEventSynchronize(w->event[1]) != cudaSuccess) return NEVER;
+    (void)cudaEventElapsedTime(&ms, w->event[0], w->event[1]);
     return ms / (float)runs;
+}
+
+static int runs_in(int ms, float each)
+{
+    const int n = (int)((float)ms / each) + 1;
+    return n < MOST_RUNS ? n : MOST_RUNS;
+}
+
+/* Milliseconds of the first n, hot; ms comes in with a guess of each. */
+static void time_hot(const Watch *w, RunNth run, const void *what, int n, float *ms)
+{
+    float hot[FINALISTS] = {0};
+    (void)time_runs(w, run, what, 0, 0, runs_in(HEAT_MS, ms[0]));
+    for (int k = 0; k < 2 * n; k++) {
+        const int i = k < n ? k : 2 * n - 1 - k;
+        hot[i] += time_runs(w, run, what, i, runs_in(SETTLE_MS, ms[i]), runs_in(ALONE_MS, ms[i]));
+    }
+    for (int i = 0; i < n; i++) ms[i] = hot[i] / 2;
 }
 
 static int least_of(const float *ms, int n)
@@ -129,33 +92,137 @@ static int least_of(const float *ms, int n)
     return best;
 }
 
-static int last_of(Race *r, const Field *f)
+/* ---- algorithms ---- */
+
+typedef struct {
+    Watch watch;
+    Choice *c;
+    Operands with;
+    Field *f;
+    int entry[FINALISTS]; /* of the field */
+    double until;         /* ms */
+    float least;          /* of the best so far */
+    int best, tried;      /* of the field */
+} Race;
+
+static Err run_entry(const void *race, int i)
 {
-    float ms[FINALISTS];
-    int entry[FINALISTS];
-    const int n = finalists(r, f, entry);
-    if (n < 2) return n ? entry[0] : r->best;
-    run_rounds(r, f, entry, n, ms);
-    const float least = ms[least_of(ms, n)];
-    for (int i = 0; i < n && least > LARGE_MS; i++) {
-        r->c->algo = f->algo[entry[i]];
-        ms[i] = ms[i] < least * CLOSE ? time_alone(r, ms[i]) : NEVER;
-    }
-    return entry[least_of(ms, n)];
+    const Race *r = race;
+    r->c->algo = r->f->algo[i];
+    return choice_run(r->watch.q, r->c, &r->with);
 }
 
-static void race(Race *r, Field *f)
+static Err run_finalist(const void *race, int i)
 {
+    return run_entry(race, ((const Race *)race)->entry[i]);
+}
+
+static float time_entry(const Race *r, int i)
+{
+    float least = time_runs(&r->watch, run_entry, r, i, 1, 1);
+    for (int k = 0; k < REPEATS && least < r->least * HOPELESS; k++) {
+        const float ms = time_runs(&r->watch, run_entry, r, i, 0, 1);
+        if (ms < least) least = ms;
+    }
+    return least;
+}
+
+/* Those of the field that were not tried yet; the first few in any case, the rest while there is
+ * time. */
+static void run_field(Race *r)
+{
+    for (; r->tried < r->f->n; r->tried++) {
+        if (r->tried >= FEW && now_ms() > r->until) return;
+        const float ms = r->f->ms[r->tried] = time_entry(r, r->tried);
+        if (ms == NEVER) (void)cudaGetLastError(); /* it does not run: that is all we ask */
+        if (ms >= r->least) continue;
+        r->least = ms;
+        r->best = r->tried;
+    }
+}
+
+static bool same_tile(const cublasLtMatmulAlgo_t *a, const cublasLtMatmulAlgo_t *b)
+{
+    int32_t id[2] = {0, 1};
+    uint32_t tile[2] = {0, 1};
+    size_t got;
+#define GET(algo, name, out)                                                                       \
+    (void)cublasLtMatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_##name, out,             \
+                                               sizeof *(out), &got)
+    GET(a, ID, &id[0]);
+    GET(b, ID, &id[1]);
+    GET(a, TILE_ID, &tile[0]);
+    GET(b, TILE_ID, &tile[1]);
+#undef GET
+    return id[0] == id[1] && tile[0] == tile[1];
+}
+
+/* The fastest of each tile, fastest first; those of the same tile are much alike. */
+static int find_finalists(Race *r)
+{
+    const Field *f = r->f;
+    int n = 0;
+    for (; n < FINALISTS; n++) {
+        int best = -1;
+        for (int i = 0; i < r->tried; i++) {
+            bool has = f->ms[i] >= r->least * HOPELESS;
+            for (int k = 0; k < n && !has; k++) has = same_tile(&f->algo[i], &f->algo[r->entry[k]]);
+            if (!has && (best < 0 || f->ms[i] < f->ms[best])) best = i;
+        }
+        if (best < 0) break;
+        r->entry[n] = best;
+    }
+    return n;
+}
+
+/* By turns, as means over rounds; then in the order of that. */
+static void run_rounds(Race *r, int n, float *ms)
+{
+    const double until = now_ms() + ROUNDS_MS;
+    int rounds = 0;
+    for (int i = 0; i < n; i++) ms[i] = 0;
+    for (; rounds < LEAST_ROUNDS || (rounds < MOST_ROUNDS && now_ms() < until); rounds++)
+        for (int i = 0; i < n; i++) ms[i] += time_runs(&r->watch, run_finalist, r, i, 0, 1);
+    for (int i = 0; i < n; i++) ms[i] /= (float)rounds;
+    for (int i = 0; i < n; i++) {
+        const int k = i + least_of(ms + i, n - i), entry = r->entry[k];
+        const float least = ms[k];
+        ms[k] = ms[i], r->entry[k] = r->entry[i];
+        ms[i] = least, r->entry[i] = entry;
+    }
+}
+
+static int last_of(Race *r)
+{
+    float ms[FINALISTS];
+    int n = find_finalists(r), close = 1;
+    if (n < 2) return n ? r->entry[0] : r->best;
+    run_rounds(r, n, ms);
+    if (ms[0] < LARGE_MS) return r->entry[0];
+    while (close < n && close < MOST_HOT && ms[close] < ms[0] * CLOSE) close++;
+    if (close > 1) time_hot(&r->watch, run_finalist, r, close, ms);
+    return r->entry[least_of(ms, close)];
+}
+
+static void race(Race *r)
+{
+    Field *f = r->f;
+    DeviceQueue *q = r->watch.q;
     r->least = NEVER;
     r->until = now_ms() + (r->c->shape.point ? FORMS_MS : BUDGET_MS);
-    run_field(r, f);
-    if (r->c->shape.point) field_forms(r->q, r->c, f);
-    run_field(r, f);
-    if (now_ms() < r->until) field_others(r->q, r->c, f);
-    run_field(r, f);
-    if (now_ms() < r->until) field_variants(r->q, r->c, &f->algo[r->best], f);
-    run_field(r, f);
-    r->c->algo = f->algo[last_of(r, f)];
+    run_field(r);
+    if (r->c->shape.point) field_forms(q, r->c, f);
+    run_field(r);
+    if (r->least > LARGE_MS) {
+        r->until += TILES_MS;
+        field_tiles(q, r->c, &f->algo[r->best], f);
+    }
+    run_field(r);
+    if (now_ms() < r->until) field_others(q, r->c, f);
+    run_field(r);
+    if (now_ms() < r->until) field_variants(q, r->c, &f->algo[r->best], f);
+    run_field(r);
+    r->c->algo = f->algo[last_of(r)];
 }
 
 /* What is kept in d must not be added to over and over: it is timed on a copy's worth of other
@@ -163,38 +230,42 @@ static void race(Race *r, Field *f)
 Err choice_measure(DeviceQueue *q, Choice *c, const Operands *with, Field *f)
 {
     const Shape *s = &c->shape;
-    Race r = {.q = q, .c = c, .with = *with};
+    Race r = {.c = c, .with = *with, .f = f};
     const bool kept = s->adds && (!s->c_step || with->c == with->d);
     const size_t bytes = (size_t)(s->columns * s->d_step) * dtype_bytes((DType)s->out_type);
     if (kept && cudaMalloc(&r.with.d, bytes) != cudaSuccess) {
         (void)cudaGetLastError();
         return OK;
     }
-    CUDA_TRY(cudaEventCreate(&r.event[0]));
-    CUDA_TRY(cudaEventCreate(&r.event[1]));
-    race(&r, f);
-    (void)cudaEventDestroy(r.event[0]);
-    (void)cudaEventDestroy(r.event[1]);
+    TRY(watch_open(q, &r.watch));
+    race(&r);
+    watch_close(&r.watch);
     if (kept) CUDA_TRY(cudaFree(r.with.d));
     return OK;
 }
 
-Err choices_time(DeviceQueue *q, Err (*run)(const void *), const void *what, float *ms)
+/* ---- ways ---- */
+
+typedef struct {
+    const ChoiceRun *way;
+    const void *what;
+} Ways;
+
+static Err run_way(const void *ways, int i)
 {
-    cudaEvent_t event[2];
-    CUDA_TRY(cudaEventCreate(&event[0]));
-    CUDA_TRY(cudaEventCreate(&event[1]));
-    *ms = NEVER;
-    for (int i = 0; i <= REPEATS; i++) {
-        float one;
-        CUDA_TRY(cudaEventRecord(event[0], q->stream));
-        TRY(run(what));
-        CUDA_TRY(cudaEventRecord(event[1], q->stream));
-        CUDA_TRY(cudaEventSynchronize(event[1]));
-        CUDA_TRY(cudaEventElapsedTime(&one, event[0], event[1]));
-        if (i > 0 && one < *ms) *ms = one; /* the first warms up */
-    }
-    (void)cudaEventDestroy(event[0]);
-    (void)cudaEventDestroy(event[1]);
+    const Ways *w = ways;
+    return w->way[i](w->what);
+}
+
+Err choices_faster(DeviceQueue *q, const ChoiceRun way[2], const void *what, int *out)
+{
+    const Ways ways = {way, what};
+    float ms[2];
+    Watch w;
+    TRY(watch_open(q, &w));
+    for (int i = 0; i < 2; i++) ms[i] = time_runs(&w, run_way, &ways, i, 1, REPEATS);
+    if (ms[0] > LARGE_MS && ms[0] < NEVER && ms[1] < NEVER) time_hot(&w, run_way, &ways, 2, ms);
+    watch_close(&w);
+    *out = least_of(ms, 2);
     return OK;
 }

@@ -237,10 +237,12 @@ static Err run_apart(const void *pair)
 /* Which way is faster; both leave the same in the outputs, but for rounding. */
 static Err choose_way(DeviceQueue *q, const Pair *p, const Shape *shape)
 {
-    float one, apart;
-    TRY(choices_time(q, run_one, p, &one));
-    TRY(choices_time(q, run_apart, p, &apart));
-    choices_known(q->context->choices, shape)->way = apart < one ? WAY_APART : WAY_ONE;
+    const ChoiceRun way[] = {run_one, run_apart};
+    int faster;
+    TRY(run_one(p)); /* algorithms of both are known then */
+    TRY(run_apart(p));
+    TRY(choices_faster(q, way, p, &faster));
+    choices_known(q->context->choices, shape)->way = faster == 1 ? WAY_APART : WAY_ONE;
     return OK;
 }
 
