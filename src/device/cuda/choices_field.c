@@ -129,12 +129,14 @@ void field_try(DeviceQueue *q, const Choice *c, const cublasLtMatmulAlgo_t *algo
         field_add(f, algo);
 }
 
+/* Small ones: of larger ones some are as fast alone, and slower within a step. */
 static void add_clusters(DeviceQueue *q, const Choice *c, const cublasLtMatmulAlgo_t *of, Field *f)
 {
-    for (uint16_t shape = CUBLASLT_CLUSTER_SHAPE_1x1x1; shape <= CUBLASLT_CLUSTER_SHAPE_4x4x1;
-         shape++) {
+    static const uint16_t shape[] = {CUBLASLT_CLUSTER_SHAPE_1x1x1, CUBLASLT_CLUSTER_SHAPE_2x1x1,
+                                     CUBLASLT_CLUSTER_SHAPE_1x2x1, CUBLASLT_CLUSTER_SHAPE_2x2x1};
+    for (size_t i = 0; i < sizeof shape / sizeof *shape; i++) {
         cublasLtMatmulAlgo_t algo = *of;
-        if (ALGO_SET(&algo, CLUSTER_SHAPE_ID, shape)) field_try(q, c, &algo, f);
+        if (ALGO_SET(&algo, CLUSTER_SHAPE_ID, shape[i])) field_try(q, c, &algo, f);
     }
 }
 

@@ -3,47 +3,45 @@
  *     the field   those that cuBLASLt suggests, then others, as long as the time for one shape lasts: a
  *                 job has some fifteen, and must not wait for them. Who is far behind after one run is
  *                 not run again
- *     rounds      the best of each tile, by turns
- *     hot         of large products, those that are still close, each for a while alone
+ *     the last    the fastest few, not all of one tile, by turns, many times
  *
- * A card that works without a pause lowers its clock after some 50 ms, to stay within its power: who
- * comes later looks slower, and in a step, who needs less power is faster. So the card is brought there
- * first; then each runs until the clock is what its own power makes it; and all run once more from the
- * last to the first, so that what drifts falls on all of them alike. */
+ * A card that works without a pause lowers its clock after some 50 ms, to stay within its power, and
+ * within a step it has that clock. So those of a large product run until it is there; then by short
+ * turns without a pause, so that what drifts falls on all of them alike. */
 #define _POSIX_C_SOURCE 199309L
 #include "device/cuda/choices.h"
 
 #include <time.h>
 
-enum { REPEATS = 2, FEW = 8, BUDGET_MS = 90, FORMS_MS = 400, TILES_MS = 250 };
-enum { FINALISTS = 6, LEAST_ROUNDS = 3, MOST_ROUNDS = 12, ROUNDS_MS = 40 };
-enum { MOST_HOT = 4, HEAT_MS = 80, SETTLE_MS = 20, ALONE_MS = 40, MOST_RUNS = 2000 };
+enum { REPEATS = 2, FEW = 8, BUDGET_MS = 90, FORMS_MS = 400, TILES_MS = 200 };
+enum { FINALISTS = 8, ALIKE = 2, ROUNDS = 12, TURN_US = 1500, HEAT_MS = 60, MOST_RUNS = 1000 };
 #define LARGE_MS 0.08f /* products that take a share of a step worth the while */
-#define CLOSE 1.05f    /* to the best of the rounds */
 #define HOPELESS 1.15f /* so much behind the best, after one run */
 #define NEVER 1e30f
 
 /* Puts the i-th of those that are compared into the queue. */
 typedef Err (*RunNth)(const void *what, int i);
 
+enum { MOST_EVENTS = ROUNDS * FINALISTS + 1 };
+
 typedef struct {
     DeviceQueue *q;
-    cudaEvent_t event[2];
+    cudaEvent_t event[MOST_EVENTS];
 } Watch;
 
 static Err watch_open(DeviceQueue *q, Watch *w)
 {
     w->q = q;
-    CUDA_TRY(cudaEventCreate(&w->event[0]));
-    CUDA_TRY(cudaEventCreate(&w->event[1]));
+    for (int i = 0; i < MOST_EVENTS; i++) CUDA_TRY(cudaEventCreate(&w->event[i]));
     return OK;
 }
 
 static void watch_close(Watch *w)
 {
-    (void)cudaEventDestroy(w->event[0]);
-    (void)cudaEventDestroy(w->event[1]);
+    for (int i = 0; i < MOST_EVENTS; i++) (void)cudaEventDestroy(w->event[i]);
 }
+
+static void watch_mark(const Watch *w, int i) { (void)cudaEventRecord(w->event[i], w->q->stream); }
 
 static double now_ms(void)
 {
@@ -52,36 +50,49 @@ static double now_ms(void)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
-/* Milliseconds of one of `runs` runs, after `settle` others; NEVER where it does not run. */
-static float time_runs(const Watch *w, RunNth run, const void *what, int i, int settle, int runs)
+static Err run_times(RunNth run, const void *what, int i, int times)
 {
-    float ms = NEVER;
-    for (int k = 0; k < settle + runs; k++) {
-        if (k == settle) (void)cudaEventRecord(w->event[0], w->q->stream);
-        if (run(what, i) != OK) return NEVER;
-    }
-    (void)cudaEventRecord(w->event[1], w->q->stream);
-    if (cudaEventSynchronize(w->event[1]) != cudaSuccess) return NEVER;
-    (void)cudaEventElapsedTime(&ms, w->event[0], w->event[1]);
-    return ms / (float)runs;
+    for (int k = 0; k < times; k++) TRY(run(what, i));
+    return OK;
 }
 
-static int runs_in(int ms, float each)
+/* Milliseconds of one run; NEVER where it does not run. */
+static float time_once(const Watch *w, RunNth run, const void *what, int i)
 {
-    const int n = (int)((float)ms / each) + 1;
+    float ms = NEVER;
+    watch_mark(w, 0);
+    if (run(what, i) != OK) return NEVER;
+    watch_mark(w, 1);
+    if (cudaEventSynchronize(w->event[1]) != cudaSuccess) return NEVER;
+    (void)cudaEventElapsedTime(&ms, w->event[0], w->event[1]);
+    return ms;
+}
+
+static int runs_in(float ms, float each)
+{
+    const int n = (int)(ms / each) + 1;
     return n < MOST_RUNS ? n : MOST_RUNS;
 }
 
-/* Milliseconds of the first n, hot; ms comes in with a guess of each. */
-static void time_hot(const Watch *w, RunNth run, const void *what, int n, float *ms)
+/* Milliseconds of the first n by turns, as means; ms comes in with a guess of each. */
+static void time_turns(const Watch *w, RunNth run, const void *what, int n, float *ms)
 {
-    float hot[FINALISTS] = {0};
-    (void)time_runs(w, run, what, 0, 0, runs_in(HEAT_MS, ms[0]));
-    for (int k = 0; k < 2 * n; k++) {
-        const int i = k < n ? k : 2 * n - 1 - k;
-        hot[i] += time_runs(w, run, what, i, runs_in(SETTLE_MS, ms[i]), runs_in(ALONE_MS, ms[i]));
+    const bool large = ms[0] > LARGE_MS;
+    int runs[FINALISTS], mark = 0;
+    for (int i = 0; i < n; i++) runs[i] = large ? runs_in(1e-3f * TURN_US, ms[i]) : 1;
+    if (large) (void)run_times(run, what, 0, runs_in(HEAT_MS, ms[0]));
+    watch_mark(w, mark);
+    for (int turn = 0; turn < ROUNDS * n; turn++) {
+        (void)run_times(run, what, turn % n, runs[turn % n]);
+        watch_mark(w, ++mark);
     }
-    for (int i = 0; i < n; i++) ms[i] = hot[i] / 2;
+    if (cudaEventSynchronize(w->event[mark]) != cudaSuccess) return;
+    for (int i = 0; i < n; i++) ms[i] = 0;
+    for (int turn = 0; turn < ROUNDS * n; turn++) {
+        float all;
+        (void)cudaEventElapsedTime(&all, w->event[turn], w->event[turn + 1]);
+        ms[turn % n] += all / (float)(ROUNDS * runs[turn % n]);
+    }
 }
 
 static int least_of(const float *ms, int n)
@@ -119,9 +130,10 @@ static Err run_finalist(const void *race, int i)
 
 static float time_entry(const Race *r, int i)
 {
-    float least = time_runs(&r->watch, run_entry, r, i, 1, 1);
+    if (run_entry(r, i) != OK) return NEVER; /* warms up */
+    float least = time_once(&r->watch, run_entry, r, i);
     for (int k = 0; k < REPEATS && least < r->least * HOPELESS; k++) {
-        const float ms = time_runs(&r->watch, run_entry, r, i, 0, 1);
+        const float ms = time_once(&r->watch, run_entry, r, i);
         if (ms < least) least = ms;
     }
     return least;
@@ -157,7 +169,7 @@ static bool same_tile(const cublasLtMatmulAlgo_t *a, const cublasLtMatmulAlgo_t 
     return id[0] == id[1] && tile[0] == tile[1];
 }
 
-/* The fastest of each tile, fastest first; those of the same tile are much alike. */
+/* The fastest, fastest first, and no more than ALIKE of one tile. */
 static int find_finalists(Race *r)
 {
     const Field *f = r->f;
@@ -165,9 +177,13 @@ static int find_finalists(Race *r)
     for (; n < FINALISTS; n++) {
         int best = -1;
         for (int i = 0; i < r->tried; i++) {
-            bool has = f->ms[i] >= r->least * HOPELESS;
-            for (int k = 0; k < n && !has; k++) has = same_tile(&f->algo[i], &f->algo[r->entry[k]]);
-            if (!has && (best < 0 || f->ms[i] < f->ms[best])) best = i;
+            bool is_in = f->ms[i] >= r->least * HOPELESS;
+            int alike = 0;
+            for (int k = 0; k < n && !is_in; k++) {
+                alike += same_tile(&f->algo[i], &f->algo[r->entry[k]]);
+                is_in = i == r->entry[k] || alike == ALIKE;
+            }
+            if (!is_in && (best < 0 || f->ms[i] < f->ms[best])) best = i;
         }
         if (best < 0) break;
         r->entry[n] = best;
@@ -175,33 +191,14 @@ static int find_finalists(Race *r)
     return n;
 }
 
-/* By turns, as means over rounds; then in the order of that. */
-static void run_rounds(Race *r, int n, float *ms)
-{
-    const double until = now_ms() + ROUNDS_MS;
-    int rounds = 0;
-    for (int i = 0; i < n; i++) ms[i] = 0;
-    for (; rounds < LEAST_ROUNDS || (rounds < MOST_ROUNDS && now_ms() < until); rounds++)
-        for (int i = 0; i < n; i++) ms[i] += time_runs(&r->watch, run_finalist, r, i, 0, 1);
-    for (int i = 0; i < n; i++) ms[i] /= (float)rounds;
-    for (int i = 0; i < n; i++) {
-        const int k = i + least_of(ms + i, n - i), entry = r->entry[k];
-        const float least = ms[k];
-        ms[k] = ms[i], r->entry[k] = r->entry[i];
-        ms[i] = least, r->entry[i] = entry;
-    }
-}
-
 static int last_of(Race *r)
 {
     float ms[FINALISTS];
-    int n = find_finalists(r), close = 1;
+    const int n = find_finalists(r);
     if (n < 2) return n ? r->entry[0] : r->best;
-    run_rounds(r, n, ms);
-    if (ms[0] < LARGE_MS) return r->entry[0];
-    while (close < n && close < MOST_HOT && ms[close] < ms[0] * CLOSE) close++;
-    if (close > 1) time_hot(&r->watch, run_finalist, r, close, ms);
-    return r->entry[least_of(ms, close)];
+    for (int i = 0; i < n; i++) ms[i] = r->f->ms[r->entry[i]];
+    time_turns(&r->watch, run_finalist, r, n, ms);
+    return r->entry[least_of(ms, n)];
 }
 
 static void race(Race *r)
@@ -213,12 +210,12 @@ static void race(Race *r)
     run_field(r);
     if (r->c->shape.point) field_forms(q, r->c, f);
     run_field(r);
+    if (now_ms() < r->until) field_others(q, r->c, f);
+    run_field(r);
     if (r->least > LARGE_MS) {
-        r->until += TILES_MS;
+        r->until = now_ms() + TILES_MS;
         field_tiles(q, r->c, &f->algo[r->best], f);
     }
-    run_field(r);
-    if (now_ms() < r->until) field_others(q, r->c, f);
     run_field(r);
     if (now_ms() < r->until) field_variants(q, r->c, &f->algo[r->best], f);
     run_field(r);
@@ -263,8 +260,8 @@ Err choices_faster(DeviceQueue *q, const ChoiceRun way[2], const void *what, int
     float ms[2];
     Watch w;
     TRY(watch_open(q, &w));
-    for (int i = 0; i < 2; i++) ms[i] = time_runs(&w, run_way, &ways, i, 1, REPEATS);
-    if (ms[0] > LARGE_MS && ms[0] < NEVER && ms[1] < NEVER) time_hot(&w, run_way, &ways, 2, ms);
+    for (int i = 0; i < 2; i++) ms[i] = time_once(&w, run_way, &ways, i);
+    if (ms[0] < NEVER && ms[1] < NEVER) time_turns(&w, run_way, &ways, 2, ms);
     watch_close(&w);
     *out = least_of(ms, 2);
     return OK;
