@@ -256,44 +256,18 @@ static void set_slice(Rank *r, const Action *a)
     r->slot[SLOT_BEFORE_LAST] = a->slice < lp->slices - 1 ? 1.0 : 0.0;
 }
 
-static bool is_product(KernelId id)
+void execute_begin(Rank *r, const Linked *l, double keep)
 {
-    return id == KERNEL_gemm || id == KERNEL_gemm_add || id == KERNEL_gemm_gelu ||
-           id == KERNEL_gemm_dgelu;
-}
-
-/* Products of a RUN, on noise. */
-static Err run_products(Rank *r, const Linked *l, double keep)
-{
-    const Scene s = {.r = r, .l = l, .p = l->program};
-    const Phase phase = (Phase)l->action.phase;
     set_slice(r, &l->action);
     for (int k = 0; k < MAX_PORTS; k++) r->slot[SLOT_PORT + k] = keep;
-    for (int i = s.p->first[phase]; i < s.p->first[phase + 1]; i++) {
-        const Instr *in = &s.p->instr[i];
-        Call c;
-        if (!is_product(op_info(in->op)->kernel)) continue;
-        fill_call(&s, in, &c);
-        TRY(run_kernel(&s, in, &c));
-    }
-    return OK;
 }
 
-/* Units of a kind share a program: once each, and each of its sums anew and added to. */
-Err rank_try_products(Rank *r)
+Err execute_kernel(Rank *r, const Linked *l, const Instr *in)
 {
-    const LinkedProgram *lp = r->settings.program;
-    TRY(noise_fill(r));
-    for (int i = 0; i < lp->n; i++) {
-        const Linked *l = &lp->list[i];
-        bool seen = !l->program;
-        for (int k = 0; k < i && !seen; k++)
-            seen = lp->list[k].program == l->program && lp->list[k].action.phase == l->action.phase;
-        if (seen) continue;
-        TRY(run_products(r, l, 0.0));
-        TRY(run_products(r, l, 1.0));
-    }
-    return OK;
+    const Scene s = {.r = r, .l = l, .p = l->program};
+    Call c;
+    fill_call(&s, in, &c);
+    return run_kernel(&s, in, &c);
 }
 
 Err execute_run(Rank *r, const Linked *l)

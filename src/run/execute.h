@@ -70,8 +70,14 @@ Err lists_squares(Rank *r);
 Err lists_clip(Rank *r, double mean);
 Err lists_update(Rank *r, int unit);
 
-/* Local. noise.c: the work arena of a device holds numbers, none of which is infinite or NaN. */
-Err noise_fill(Rank *r);
+/* Local. One instruction of a RUN by itself: execute_begin before the first, then kernels; `keep` is for
+ * all sums over micro-batches. */
+void execute_begin(Rank *r, const Linked *l, double keep);
+Err execute_kernel(Rank *r, const Linked *l, const Instr *in);
+
+/* Local. noise.c: the work arena of a device holds numbers, none of which is infinite or NaN; again. */
+Err noise_make(Rank *r);
+Err noise_spread(Rank *r);
 
 /* Local. marks.c: when the device did what the trace tells. Put behind each event; event -1 begins a
  * step. Settled when the queue is empty. */

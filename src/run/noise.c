@@ -20,14 +20,32 @@ static void put_number(void *at, DType dtype, int64_t i, double x)
         ((uint32_t *)at)[i] = bits;
 }
 
-Err noise_fill(Rank *r)
+static size_t first_bytes(const Rank *r)
+{
+    const LinkedProgram *lp = r->settings.program;
+    const size_t bytes = NOISE_COUNT * dtype_bytes(lp->model->dtype);
+    return bytes < lp->bytes[ARENA_WORK] ? bytes : lp->bytes[ARENA_WORK];
+}
+
+/* Over all of the arena, twice as much each time. */
+Err noise_spread(Rank *r)
+{
+    const size_t bytes = r->settings.program->bytes[ARENA_WORK];
+    char *work = r->base[ARENA_WORK];
+    size_t done = first_bytes(r);
+    TRY(rank_write(r, work, done, r->stage));
+    for (size_t more; done < bytes; done += more) {
+        more = bytes - done < done ? bytes - done : done;
+        TRY(r->memory->copy(r->queue, work + done, work, more));
+    }
+    return OK;
+}
+
+Err noise_make(Rank *r)
 {
     const DType dtype = r->settings.program->model->dtype;
     const Random random = random_named(1, "noise");
-    const size_t bytes = r->settings.program->bytes[ARENA_WORK];
-    char *work = r->base[ARENA_WORK];
     void *stage;
-    if (rank_is_near(r)) return OK;
     TRY(memory_stage(r, &stage));
     MUST(NOISE_COUNT * dtype_bytes(dtype) <= MEMORY_STAGE_BYTES, "the stage is small");
     for (int64_t i = 0; i < NOISE_COUNT; i += 64) {
@@ -37,12 +55,5 @@ Err noise_fill(Rank *r)
         random_normals(&random, index, 64, x);
         for (int k = 0; k < 64; k++) put_number(stage, dtype, i + k, x[k]);
     }
-    size_t done = NOISE_COUNT * dtype_bytes(dtype);
-    if (done > bytes) done = bytes;
-    TRY(rank_write(r, work, done, stage));
-    for (size_t more; done < bytes; done += more) { /* twice as much each time */
-        more = bytes - done < done ? bytes - done : done;
-        TRY(r->memory->copy(r->queue, work + done, work, more));
-    }
-    return OK;
+    return noise_spread(r);
 }

@@ -41,6 +41,9 @@ void shadow_fold(const DeviceFold *f);
  * never look at theirs. Off again by false. */
 void shadow_runs(bool on);
 
+/* Local. So many products have several algorithms left, from now on. */
+void shadow_opens(int products);
+
 extern const Device device_shadow;
 
 #endif

@@ -295,6 +295,16 @@ static Err put_fold(DeviceQueue *q, const DeviceFold *f)
     return put(q, op);
 }
 
+static int open_products;
+
+void shadow_opens(int products) { open_products = products; }
+
+static int choices_open(const DeviceContext *c)
+{
+    (void)c;
+    return open_products;
+}
+
 static void switched(DeviceContext *c, bool on)
 {
     (void)c;
@@ -360,6 +370,7 @@ static const DeviceMemory shadow_memory = {.count = count_devices,
                                            .fold = put_fold,
                                            .deterministic = switched,
                                            .choices_measure = switched,
+                                           .choices_open = choices_open,
                                            .choices_save = choices_save,
                                            .choices_load = choices_load};
 

@@ -1,5 +1,6 @@
 /* test_noise.c -- what products are tried on before the first step: every byte of the device's work
- * arena is of a number, as large as the numbers of a model are, and none is 0. */
+ * arena is of a number, as large as the numbers of a model are, and none is 0. And how: alone, and in
+ * place as long as there are several algorithms of one. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,7 +53,7 @@ static void fill(DType dtype)
     char *read = malloc(bytes);
     assert_non_null(read);
     assert_true(n > drawn);
-    DO(noise_fill(&rank));
+    DO(noise_make(&rank));
     DO(rank_read(&rank, rank.base[ARENA_WORK], bytes, read));
     expect_noise(read, n, dtype);
     assert_true(number_at(read, dtype, drawn) == number_at(read, dtype, 0));
@@ -69,8 +70,54 @@ static void numbers_everywhere(void **state)
     fill(BF16);
 }
 
+/* Operations that trying takes, where some products are open. Neither state changes, nor is anything
+ * infinite. */
+static int64_t count_tried(const RankSettings *set, int open)
+{
+    Rank rank;
+    const size_t bytes[] = {set->program->bytes[ARENA_STATE], set->program->bytes[ARENA_WORK]};
+    char *before = malloc(bytes[0]), *after = malloc(bytes[0]), *work = malloc(bytes[1]);
+    assert_true(before && after && work);
+    DO(rank_open(&rank, set));
+    DO(rank_init_weights(&rank, 3));
+    DO(rank_read(&rank, rank.base[ARENA_STATE], bytes[0], before));
+    shadow_opens(open);
+    const int64_t ran = shadow_count().ran;
+    DO(rank_try_products(&rank));
+    shadow_opens(0);
+    DO(rank_read(&rank, rank.base[ARENA_WORK], bytes[1], work));
+    const int64_t tried = shadow_count().ran - ran;
+    DO(rank_read(&rank, rank.base[ARENA_STATE], bytes[0], after));
+    assert_memory_equal(before, after, bytes[0]);
+    for (size_t i = 0; i < bytes[1] / 4; i++) assert_true(isfinite(number_at(work, F32, i)));
+    free(before);
+    free(after);
+    free(work);
+    rank_close(&rank);
+    return tried;
+}
+
+static void tried_in_place(void **state)
+{
+    (void)state;
+    TestJob t;
+    JobSettings job = test_job_settings("gpt2", JOB_STEP);
+    job.dtype = F32;
+    job.batch = (BatchShape){2, TEST_T};
+    DO(test_job_open(&t, &job, 1));
+    RankSettings set = t.rank.settings;
+    set.device = &device_shadow;
+    set.comm = NULL;
+    shadow_set(7, SHADOW_COIN);
+    const int64_t alone = count_tried(&set, 0), in_place = count_tried(&set, 1);
+    assert_true(alone > 0);
+    assert_true(in_place > 20 * alone); /* some dozen times, and each product was twice alone */
+    test_job_close(&t);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(numbers_everywhere)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(numbers_everywhere),
+                                       cmocka_unit_test(tried_in_place)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,6 +14,7 @@ Choices *choices_open(void) { return calloc(1, sizeof(Choices)); }
 
 void choices_close(Choices *c)
 {
+    if (c) trials_close(c);
     for (int i = 0; c && i < c->n; i++) {
         Choice *choice = &c->choice[i];
         if (!choice->desc) continue;
@@ -26,8 +27,6 @@ void choices_close(Choices *c)
     if (c) free(c->choice);
     free(c);
 }
-
-void cuda_choices_measure(DeviceContext *c, bool on) { c->choices->measure = on; }
 
 static cublasLtEpilogue_t epilogue_of(const Shape *s)
 {
@@ -102,24 +101,28 @@ Err choice_run(DeviceQueue *q, const Choice *c, const Operands *with)
 
 /* A product that adds to what d holds, as all micro-batches of a step but the first do, is run as the
  * one that does not, if that was measured and can be. */
-static void ask_twin(DeviceQueue *q, const Choice *c, Field *field)
+static void follow(DeviceContext *context, Choice *c)
 {
     Shape shape = c->shape;
+    Field field = {.n = 0};
     if (!shape.adds || shape.c_step) return;
     shape.adds = 0;
-    const Choice *twin = choices_known(q->context->choices, &shape);
-    if (twin && twin->possible) field_try(q, c, &twin->algo, field);
+    const Choice *twin = choices_known(context->choices, &shape);
+    if (twin && twin->possible) field_try(context, c, &twin->algo, &field);
+    if (field.n == 0) return;
+    c->algo = field.algo[0];
+    c->known = c->possible = c->follows = true;
 }
 
 /* An algorithm for a shape that has none yet. */
 static Err choose(DeviceQueue *q, Choice *c, const Operands *with)
 {
-    bool measure = q->context->choices->measure;
+    const bool measure = q->context->choices->measure;
     Field field = {.n = 0};
     TRY(set_beside(c, with));
-    ask_twin(q, c, &field);
-    if (field.n > 0) measure = false;
-    if (field.n == 0) TRY(field_suggested(q, c, measure ? MAX_FIELD : 1, &field));
+    if (measure) follow(q->context, c);
+    if (c->known) return OK;
+    TRY(field_suggested(q, c, measure ? MAX_FIELD : 1, &field));
     c->known = true;
     c->possible = field.n > 0;
     if (field.n > 0) c->algo = field.algo[0];
@@ -167,4 +170,13 @@ Err choices_find(DeviceQueue *q, const Shape *shape, const Operands *with, Choic
     if (!c->known) TRY(choose(q, c, with));
     *out = c;
     return OK;
+}
+
+void cuda_choices_measure(DeviceContext *c, bool on)
+{
+    Choices *all = c->choices;
+    if (all->measure && !on) trials_end(all);
+    for (int i = 0; i < all->n && all->measure && !on; i++)
+        if (all->choice[i].follows) follow(c, &all->choice[i]);
+    all->measure = on;
 }

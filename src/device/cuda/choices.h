@@ -25,6 +25,14 @@ typedef struct {
 
 enum { SHAPE_NUMBERS = sizeof(Shape) / sizeof(int64_t) };
 
+/* Algorithms that are still to be decided between (choices_trial.c). */
+enum { TRIED = 4 };
+typedef struct {
+    cublasLtMatmulAlgo_t algo[TRIED];
+    double ms[TRIED];
+    int runs[TRIED], n, turn;
+} Trial;
+
 /* How a product and what stands beside it are run. */
 typedef enum { WAY_OPEN, WAY_ONE, WAY_APART } Way;
 
@@ -33,6 +41,8 @@ typedef struct {
     cublasLtMatmulAlgo_t algo;
     bool known, possible; /* has an algorithm been looked for; was there one */
     Way way;              /* of a shape with a point */
+    bool follows;         /* the algorithm is that of the same product that does not add */
+    Trial *trial;         /* NULL: it is decided */
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t x, y, d, c; /* c: NULL where it is d */
 } Choice;
@@ -45,10 +55,20 @@ typedef struct {
     float keep;
 } Operands;
 
+/* A run between two marks. */
+typedef struct {
+    cudaEvent_t mark[2];
+    int choice, entry; /* of its trial */
+} Timed;
+
+enum { MOST_TIMED = 64 };
+
 struct Choices {
     Choice *choice;
     int n, room;
     bool measure;
+    Timed timed[MOST_TIMED]; /* that were not read yet, the first n_timed */
+    int n_timed;
 };
 
 /* Local. The choice for a shape, made now if it is new; `possible` says whether it can be run. The
@@ -57,8 +77,18 @@ Err choices_find(DeviceQueue *q, const Shape *shape, const Operands *with, Choic
 /* Local. What is known of a shape, or NULL; and what a file says of it. */
 Choice *choices_known(Choices *all, const Shape *shape);
 Err choices_put(Choices *all, const Shape *shape, Way way, const cublasLtMatmulAlgo_t *algo);
-/* Local. Puts the product into the queue. */
+/* Local. Puts the product into the queue; choice_run by the algorithm it has, choice_use by one that is to
+ * be tried, if there are such. */
+Err choice_use(DeviceQueue *q, Choice *c, const Operands *with);
 Err choice_run(DeviceQueue *q, const Choice *c, const Operands *with);
+
+/* ---- choices_trial.c ---- */
+
+/* Local. So many algorithms, the best known first, are to be decided between. */
+Err trial_open(Choice *c, const cublasLtMatmulAlgo_t *algo, int n);
+/* Local. Decides all. */
+void trials_end(Choices *all);
+void trials_close(Choices *all);
 
 /* ---- choices_field.c, choices_tiles.c, choices_measure.c ---- */
 
@@ -82,7 +112,8 @@ void field_variants(DeviceQueue *q, const Choice *c, const cublasLtMatmulAlgo_t 
 /* Local. Those that differ from one of them in the tile, which is one that fills the card. */
 void field_tiles(DeviceQueue *q, const Choice *c, const cublasLtMatmulAlgo_t *of, Field *f);
 /* Local. Adds it where cuBLASLt says that it runs. */
-void field_try(DeviceQueue *q, const Choice *c, const cublasLtMatmulAlgo_t *algo, Field *f);
+void field_try(const DeviceContext *context, const Choice *c, const cublasLtMatmulAlgo_t *algo,
+               Field *f);
 #define ALGO_SET(algo, name, value)                                                                \
     (cublasLtMatmulAlgoConfigSetAttribute(algo, CUBLASLT_ALGO_CONFIG_##name, &(value),             \
                                           sizeof(value)) == CUBLAS_STATUS_SUCCESS)

@@ -120,10 +120,11 @@ void field_others(DeviceQueue *q, const Choice *c, Field *f)
     }
 }
 
-void field_try(DeviceQueue *q, const Choice *c, const cublasLtMatmulAlgo_t *algo, Field *f)
+void field_try(const DeviceContext *context, const Choice *c, const cublasLtMatmulAlgo_t *algo,
+               Field *f)
 {
     cublasLtMatmulHeuristicResult_t result;
-    if (cublasLtMatmulAlgoCheck(q->context->blas, c->desc, c->x, c->y, added_of(c), c->d, algo,
+    if (cublasLtMatmulAlgoCheck(context->blas, c->desc, c->x, c->y, added_of(c), c->d, algo,
                                 &result) == CUBLAS_STATUS_SUCCESS &&
         result.workspaceSize <= BLAS_SCRATCH)
         field_add(f, algo);
@@ -136,7 +137,7 @@ static void add_clusters(DeviceQueue *q, const Choice *c, const cublasLtMatmulAl
                                      CUBLASLT_CLUSTER_SHAPE_1x2x1, CUBLASLT_CLUSTER_SHAPE_2x2x1};
     for (size_t i = 0; i < sizeof shape / sizeof *shape; i++) {
         cublasLtMatmulAlgo_t algo = *of;
-        if (ALGO_SET(&algo, CLUSTER_SHAPE_ID, shape[i])) field_try(q, c, &algo, f);
+        if (ALGO_SET(&algo, CLUSTER_SHAPE_ID, shape[i])) field_try(q->context, c, &algo, f);
     }
 }
 
@@ -174,7 +175,7 @@ void field_variants(DeviceQueue *q, const Choice *c, const cublasLtMatmulAlgo_t 
 {
     for (uint32_t on = 0; on < 2; on++) {
         cublasLtMatmulAlgo_t algo = *of;
-        if (ALGO_SET(&algo, CTA_SWIZZLING, on)) field_try(q, c, &algo, f);
+        if (ALGO_SET(&algo, CTA_SWIZZLING, on)) field_try(q->context, c, &algo, f);
     }
     add_clusters(q, c, of, f);
 }

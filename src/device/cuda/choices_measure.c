@@ -3,7 +3,9 @@
  *     the field   those that cuBLASLt suggests, then others, as long as the time for one shape lasts: a
  *                 job has some fifteen, and must not wait for them. Who is far behind after one run is
  *                 not run again
- *     the last    the fastest few, not all of one tile, by turns, many times
+ *     by turns    the fastest few, not all of one tile, many times
+ *
+ * Of a large product, those that are still close are tried once more, in their place (choices_trial.c).
  *
  * A card that works without a pause lowers its clock after some 50 ms, to stay within its power, and
  * within a step it has that clock. So those of a large product run until it is there; then by short
@@ -17,6 +19,7 @@ enum { REPEATS = 2, FEW = 8, BUDGET_MS = 90, FORMS_MS = 400, TILES_MS = 200 };
 enum { FINALISTS = 8, ALIKE = 2, ROUNDS = 12, TURN_US = 1500, HEAT_MS = 60, MOST_RUNS = 1000 };
 #define LARGE_MS 0.08f /* products that take a share of a step worth the while */
 #define HOPELESS 1.15f /* so much behind the best, after one run */
+#define CLOSE 1.04f    /* to the best by turns */
 #define NEVER 1e30f
 
 /* Puts the i-th of those that are compared into the queue. */
@@ -191,17 +194,27 @@ static int find_finalists(Race *r)
     return n;
 }
 
-static int last_of(Race *r)
+/* The fastest; and of a large product, those that it is not sure of. */
+static Err decide(Race *r)
 {
     float ms[FINALISTS];
+    cublasLtMatmulAlgo_t last[TRIED];
     const int n = find_finalists(r);
-    if (n < 2) return n ? r->entry[0] : r->best;
+    int close = 0;
     for (int i = 0; i < n; i++) ms[i] = r->f->ms[r->entry[i]];
-    time_turns(&r->watch, run_finalist, r, n, ms);
-    return r->entry[least_of(ms, n)];
+    if (n > 1) time_turns(&r->watch, run_finalist, r, n, ms);
+    r->c->algo = r->f->algo[n > 0 ? r->entry[least_of(ms, n)] : r->best];
+    const float most = n > 0 ? CLOSE * ms[least_of(ms, n)] : 0;
+    for (; close < TRIED; close++) {
+        const int i = n > 0 ? least_of(ms, n) : 0;
+        if (n == 0 || ms[i] > most) break;
+        last[close] = r->f->algo[r->entry[i]];
+        ms[i] = NEVER;
+    }
+    return close > 1 && most > LARGE_MS ? trial_open(r->c, last, close) : OK;
 }
 
-static void race(Race *r)
+static Err race(Race *r)
 {
     Field *f = r->f;
     DeviceQueue *q = r->watch.q;
@@ -219,7 +232,7 @@ static void race(Race *r)
     run_field(r);
     if (now_ms() < r->until) field_variants(q, r->c, &f->algo[r->best], f);
     run_field(r);
-    r->c->algo = f->algo[last_of(r)];
+    return decide(r);
 }
 
 /* What is kept in d must not be added to over and over: it is timed on a copy's worth of other
@@ -235,10 +248,10 @@ Err choice_measure(DeviceQueue *q, Choice *c, const Operands *with, Field *f)
         return OK;
     }
     TRY(watch_open(q, &r.watch));
-    race(&r);
+    const Err err = race(&r);
     watch_close(&r.watch);
     if (kept) CUDA_TRY(cudaFree(r.with.d));
-    return OK;
+    return err;
 }
 
 /* ---- ways ---- */

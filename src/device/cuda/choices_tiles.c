@@ -73,7 +73,7 @@ static void add_tile(DeviceQueue *q, const Choice *c, const cublasLtMatmulAlgo_t
             cublasLtMatmulAlgo_t algo = *of;
             if (ALGO_SET(&algo, CUSTOM_OPTION, option) &&
                 ALGO_SET(&algo, CLUSTER_SHAPE_ID, cluster[i]))
-                field_try(q, c, &algo, f);
+                field_try(q->context, c, &algo, f);
         }
 }
 

@@ -153,7 +153,7 @@ static Err run_as_one(const Call *call, const Beside *b, bool *done)
     if (!*done) return OK;
     TRY(choices_find(call->queue, &shape, &with, &choice));
     *done = choice->possible;
-    return *done ? choice_run(call->queue, choice, &with) : OK;
+    return *done ? choice_use(call->queue, choice, &with) : OK;
 }
 
 Err cuda_gemm(const Call *call)
@@ -175,7 +175,7 @@ Err cuda_gemm(const Call *call)
     TRY(choices_find(call->queue, &shape, &with, &choice));
     if (!choice->possible) return cuda_gemm_strided(call);
     if (apart) TRY(cuda_gemm_start(call));
-    return choice_run(call->queue, choice, &with);
+    return choice_use(call->queue, choice, &with);
 }
 
 /* The product alone, of a call whose inputs begin with a and b; and the other op alone. */
@@ -238,12 +238,15 @@ static Err run_apart(const void *pair)
 static Err choose_way(DeviceQueue *q, const Pair *p, const Shape *shape)
 {
     const ChoiceRun way[] = {run_one, run_apart};
-    int faster;
-    TRY(run_one(p)); /* algorithms of both are known then */
+    Choices *all = q->context->choices;
+    int faster = 0;
+    TRY(run_one(p)); /* algorithms of both are known then, */
     TRY(run_apart(p));
-    TRY(choices_faster(q, way, p, &faster));
-    choices_known(q->context->choices, shape)->way = faster == 1 ? WAY_APART : WAY_ONE;
-    return OK;
+    all->measure = false; /* and each takes its best */
+    const Err err = choices_faster(q, way, p, &faster);
+    all->measure = true;
+    choices_known(all, shape)->way = faster == 1 ? WAY_APART : WAY_ONE;
+    return err;
 }
 
 static Err run_pair(DeviceQueue *q, const Pair *p)
@@ -258,7 +261,7 @@ static Err run_pair(DeviceQueue *q, const Pair *p)
         TRY(choose_way(q, p, &shape));
         choice = choices_known(q->context->choices, &shape); /* it may have moved */
     }
-    return choice->way == WAY_APART ? run_apart(p) : choice_run(q, choice, &with);
+    return choice->way == WAY_APART ? run_apart(p) : choice_use(q, choice, &with);
 }
 
 /* Where results must not depend on what is recomputed, h is that of the u that is stored, as gelu

@@ -1,0 +1,92 @@
+/* rehearse.c -- products before the first step, so that a device that measures its algorithms has them.
+ *
+ *     alone       every product of every program once as the first of a step, once as one that adds
+ *     in place    programs from end to end, some dozen times: a product that has several algorithms left
+ *                 takes turns at them among the ops that stand around it in a step
+ *
+ * All on noise, and none is read: what an op reads as numbers of tokens or rows is not there, and so ops
+ * that do are left out, as are transfers. */
+#include "run/execute.h"
+
+enum { PASSES = 48 };
+
+static bool is_product(KernelId id)
+{
+    return id == KERNEL_gemm || id == KERNEL_gemm_add || id == KERNEL_gemm_gelu ||
+           id == KERNEL_gemm_dgelu;
+}
+
+/* Is it an op that stands around products, and takes noise? */
+static bool takes_noise(const Program *p, const Instr *in)
+{
+    switch (op_info(in->op)->kernel) {
+    case KERNEL_gemm:
+    case KERNEL_gemm_add:
+    case KERNEL_gemm_gelu:
+    case KERNEL_gemm_dgelu:
+    case KERNEL_sum_rows:
+    case KERNEL_add:
+    case KERNEL_layernorm:
+    case KERNEL_layernorm_dx:
+    case KERNEL_layernorm_dw:
+    case KERNEL_layernorm_back:
+    case KERNEL_rmsnorm:
+    case KERNEL_rmsnorm_dx:
+    case KERNEL_rmsnorm_dw:
+    case KERNEL_rmsnorm_back:
+    case KERNEL_gelu:
+    case KERNEL_gelu_dx:
+    case KERNEL_swiglu:
+    case KERNEL_swiglu_dx:
+        break;
+    default:
+        return false;
+    }
+    for (int i = 0; i < in->n_in; i++) {
+        const DType type = p->tensor[in->in[i]].dtype;
+        if (type == I32 || type == I64) return false;
+    }
+    return true;
+}
+
+/* Units of a kind share a program. */
+static bool is_first_of_kind(const LinkedProgram *lp, int i)
+{
+    const Linked *l = &lp->list[i];
+    bool seen = !l->program;
+    for (int k = 0; k < i && !seen; k++)
+        seen = lp->list[k].program == l->program && lp->list[k].action.phase == l->action.phase;
+    return !seen;
+}
+
+static Err run_some(Rank *r, const Linked *l, bool products_alone, double keep)
+{
+    const Program *p = l->program;
+    const Phase phase = (Phase)l->action.phase;
+    execute_begin(r, l, keep);
+    for (int i = p->first[phase]; i < p->first[phase + 1]; i++) {
+        const Instr *in = &p->instr[i];
+        const bool wanted =
+            products_alone ? is_product(op_info(in->op)->kernel) : takes_noise(p, in);
+        if (wanted) TRY(execute_kernel(r, l, in));
+    }
+    return OK;
+}
+
+Err rank_try_products(Rank *r)
+{
+    const LinkedProgram *lp = r->settings.program;
+    if (!rank_is_near(r)) TRY(noise_make(r));
+    for (int i = 0; i < lp->n; i++) {
+        if (!is_first_of_kind(lp, i)) continue;
+        TRY(run_some(r, &lp->list[i], true, 0.0));
+        TRY(run_some(r, &lp->list[i], true, 1.0));
+    }
+    if (rank_is_near(r) || r->memory->choices_open(r->context) == 0) return OK;
+    for (int pass = 0; pass < PASSES; pass++) {
+        TRY(noise_spread(r)); /* what is made of noise again and again grows beyond all numbers */
+        for (int i = 0; i < lp->n; i++)
+            if (is_first_of_kind(lp, i)) TRY(run_some(r, &lp->list[i], false, 0.0));
+    }
+    return OK;
+}
