@@ -92,7 +92,7 @@ void trials_close(Choices *all);
 
 /* ---- choices_field.c, choices_tiles.c, choices_measure.c ---- */
 
-enum { MAX_FIELD = 320 };
+enum { MAX_FIELD = 1024 };
 
 /* Algorithms that a product can be run by, no two the same. */
 typedef struct {
@@ -111,6 +111,8 @@ void field_forms(DeviceQueue *q, const Choice *c, Field *f);
 void field_variants(DeviceQueue *q, const Choice *c, const cublasLtMatmulAlgo_t *of, Field *f);
 /* Local. Those that differ from one of them in the tile, which is one that fills the card. */
 void field_tiles(DeviceQueue *q, const Choice *c, const cublasLtMatmulAlgo_t *of, Field *f);
+/* Local. In any tile there is; beside a gelu few run. */
+void field_all_tiles(DeviceQueue *q, const Choice *c, const cublasLtMatmulAlgo_t *of, Field *f);
 /* Local. Adds it where cuBLASLt says that it runs. */
 void field_try(const DeviceContext *context, const Choice *c, const cublasLtMatmulAlgo_t *algo,
                Field *f);

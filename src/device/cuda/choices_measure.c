@@ -15,7 +15,7 @@
 
 #include <time.h>
 
-enum { REPEATS = 2, FEW = 8, BUDGET_MS = 90, FORMS_MS = 400, TILES_MS = 200 };
+enum { REPEATS = 2, FEW = 8, BUDGET_MS = 90, FORMS_MS = 600, TILES_MS = 200 };
 enum { FINALISTS = 8, ALIKE = 2, ROUNDS = 12, TURN_US = 1500, HEAT_MS = 60, MOST_RUNS = 1000 };
 #define LARGE_MS 0.08f /* products that take a share of a step worth the while */
 #define HOPELESS 1.15f /* so much behind the best, after one run */
@@ -226,8 +226,8 @@ static Err race(Race *r)
     if (now_ms() < r->until) field_others(q, r->c, f);
     run_field(r);
     if (r->least > LARGE_MS) {
-        r->until = now_ms() + TILES_MS;
-        field_tiles(q, r->c, &f->algo[r->best], f);
+        r->until = now_ms() + (r->c->shape.point ? FORMS_MS : TILES_MS);
+        (r->c->shape.point ? field_all_tiles : field_tiles)(q, r->c, &f->algo[r->best], f);
     }
     run_field(r);
     if (now_ms() < r->until) field_variants(q, r->c, &f->algo[r->best], f);

@@ -42,7 +42,7 @@ static const Tile all_tiles[1];
 enum { N_TILES = 0 };
 #endif
 
-enum { MOST_TILES = 12, MOST_OPTIONS = 8 };
+enum { MOST_TILES = 12, MOST_OPTIONS = 8, MOST_IDS = 1024 };
 #define READS 8.0 /* what a row or column of operands costs, in outputs */
 
 static int64_t times(int64_t n, int64_t of) { return (n + of - 1) / of; }
@@ -90,5 +90,18 @@ void field_tiles(DeviceQueue *q, const Choice *c, const cublasLtMatmulAlgo_t *of
         cublasLtMatmulAlgo_t algo = *of;
         if (ALGO_SET(&algo, TILE_ID, tile[i].id) && ALGO_SET(&algo, SPLITK_NUM, whole))
             add_tile(q, c, &algo, f);
+    }
+}
+
+void field_all_tiles(DeviceQueue *q, const Choice *c, const cublasLtMatmulAlgo_t *of, Field *f)
+{
+    uint32_t id[MOST_IDS];
+    size_t bytes = 0;
+    if (cublasLtMatmulAlgoCapGetAttribute(of, CUBLASLT_ALGO_CAP_TILE_IDS, id, sizeof id, &bytes) !=
+        CUBLAS_STATUS_SUCCESS)
+        return;
+    for (size_t i = 0; i < bytes / sizeof *id; i++) {
+        cublasLtMatmulAlgo_t algo = *of;
+        if (ALGO_SET(&algo, TILE_ID, id[i])) add_tile(q, c, &algo, f);
     }
 }
