@@ -16,12 +16,10 @@
 #include "device/cpu/simd/product.h"
 #include "device/cpu/workspace.h"
 
-/* A seat holds a strip of a where SEAT_WORDS are at least half of TALL rows: packed once, it serves all its
- * tiles of WIDE columns. Of a deeper strip it holds block after block, packed again for each tile of at most
- * DEEP_WIDE columns; or the team packs a, where a unit packs_once, and tiles are BROAD x WIDE. Seat and
- * sums: 652 KiB. */
-enum { TALL = 132, WIDE = 256, DEEP_WIDE = 768, BROAD = 256 };
-enum { SEAT_WORDS = TALL * 768, SUM_WORDS = BROAD * WIDE };
+/* A seat holds a strip of a where the unit's seat_words are at least half of its tall rows: packed once, it
+ * serves all its tiles of WIDE columns. Of a deeper strip it holds block after block, packed again for each tile of at most
+ * DEEP_WIDE columns; or the team packs a, where a unit packs_once, and tiles are BROAD x WIDE. */
+enum { WIDE = 256, DEEP_WIDE = 768, BROAD = 256, SUM_WORDS = BROAD * WIDE };
 /* Words of b that are packed at a time, 8 MiB, so that they stay in the last cache even where others use
  * it too; of each operand, where the team packs a as well. Words along k: all, while that is not more than
  * WHOLE_DEPTH; of more, pieces of PIECE_DEPTH. */
@@ -86,8 +84,8 @@ static void cut_depth(Product *p)
 /* For a piece of p->blocks: whether a strip of a stays in its seat. */
 static bool strip_fits(const Product *p, int64_t *panels)
 {
-    const int64_t words = most(1, p->blocks.n * p->block), tall = TALL / p->unit->rows;
-    const int64_t fit = SEAT_WORDS / (words * p->unit->rows);
+    const int64_t words = most(1, p->blocks.n * p->block), tall = p->unit->tall / p->unit->rows;
+    const int64_t fit = p->unit->seat_words / (words * p->unit->rows);
     *panels = least(tall, fit);
     return 2 * fit >= tall;
 }
@@ -100,7 +98,7 @@ static Cut cut_of(const Product *p)
     int64_t panels;
     if (strip_fits(p, &panels)) return (Cut){panels, WIDE / u->columns};
     if (u->packs_once) return (Cut){BROAD / u->rows, WIDE / u->columns};
-    return (Cut){least(TALL, SUM_WORDS / (wide * u->columns)) / u->rows, wide};
+    return (Cut){least(u->tall, SUM_WORDS / (wide * u->columns)) / u->rows, wide};
 }
 
 /* Smaller ones, until there are some for each thread, and as many for one as for another. */
@@ -170,7 +168,7 @@ static size_t lay_out(Product *p, bool with_a, char *base)
     const size_t at_a = room_for(columns * depth);
     const size_t at_kept = at_a + (with_a ? room_for(rows * depth) : 0);
     const size_t at_seats = at_kept + (kept ? room_for(rows * columns) : 0);
-    const size_t each = room_for(SEAT_WORDS) + room_for(SUM_WORDS);
+    const size_t each = room_for(p->unit->seat_words) + room_for(SUM_WORDS);
     const size_t at_list = at_seats + (size_t)p->n_seats * each;
     if (base) {
         p->b.packed = (uint32_t *)(void *)base;
@@ -181,7 +179,7 @@ static size_t lay_out(Product *p, bool with_a, char *base)
     for (int i = 0; base && i < p->n_seats; i++) {
         char *const at = base + at_seats + (size_t)i * each;
         p->seat[i].a = (uint32_t *)(void *)at;
-        p->seat[i].sums = (float *)(void *)(at + room_for(SEAT_WORDS));
+        p->seat[i].sums = (float *)(void *)(at + room_for(p->unit->seat_words));
         atomic_init(&p->seat[i].busy, false);
         atomic_init(&p->seat[i].strip, -1);
     }

@@ -52,10 +52,12 @@ TILE_TARGET static void multiply(const Micro *m)
     TILE_STORE(3, to + 16 * COLUMNS + 16, C_STEP);
 }
 
-/* 256 words: a panel of a, 32 KiB, stays in the first cache while b streams through it. */
+/* 256 words: a panel of a, 32 KiB, stays in the first cache while b streams through it. CPUs that have
+ * tiles have 2 MiB of second cache: half of it for a strip of a, as b comes from the last cache for each
+ * strip again. */
 #define TILE_UNIT(begin_, end_)                                                                    \
     {                                                                                              \
         .type = BF16, .rows = 2 * TILE_ROWS, .columns = COLUMNS, .group = TILE_WORDS,              \
-        .depth = 256, .begin = begin_, .end = end_, .multiply = multiply, .a_stays = true,         \
-        .packs_once = true, .meanwhile = true,                                                     \
+        .depth = 256, .tall = 256, .seat_words = 256 * 1024, .begin = begin_, .end = end_,         \
+        .multiply = multiply, .a_stays = true, .packs_once = true, .meanwhile = true,              \
     }

@@ -36,6 +36,7 @@ typedef struct {
     int rows, columns;                 /* of a tile */
     int group;                         /* words of a row of a that lie side by side */
     int depth;                         /* words of a block */
+    int tall, seat_words;              /* rows of a strip of a; words of one in the second cache */
     void (*begin)(void), (*end)(void); /* around a thread's products */
     void (*multiply)(const Micro *m);
     bool a_stays;    /* a panel of a in the first cache, those of b stream by; else the reverse */
