@@ -6,7 +6,7 @@
 static void column_sums(void **state)
 {
     CpuBench *c = *state;
-    const int64_t rows[] = {0, 1, 37, 300, 1000}, columns[] = {1, 19, 64, 131, 1100};
+    const int64_t rows[] = {0, 1, 37, 300, 1000}, columns[] = {1, 19, 64, 131, 4200};
     for (int r = 0; r < 5; r++)
         for (int n = 0; n < 5; n++)
             for (int i = 0; i < 6; i++) {

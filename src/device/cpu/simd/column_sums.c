@@ -11,12 +11,14 @@
 
 #include <stddef.h>
 
-enum { PARTS = 32768, CHUNK_ROWS = 64 };
+/* Columns of a stripe: whole rows, mostly, since memory is faster where it is read on and on. Chunks are so
+ * many that teams of 2, 4 or 8 threads have equal shares. */
+enum { PARTS = 32768, CHUNK_ROWS = 64, STRIPE = 4096, SHARES = 8 };
 
 typedef struct {
     const Call *call;
     int64_t rows, width;
-    int64_t stripes, chunks, per_chunk; /* stripes: of PIECE columns */
+    int64_t stripes, chunks, per_chunk; /* stripes: of STRIPE columns */
     float part[PARTS];                  /* [chunks, width] where chunks > 1 */
 } SumRows;
 
@@ -35,10 +37,10 @@ EACH_FORM void add_four(Form form, const void *const r[4], int64_t n, float *sum
  * end are zeros. sum: padded to whole vectors. */
 static void sum_chunk(const Tensor *x, int64_t first, int64_t end, int64_t from, float *sum)
 {
-    static const float zeros[PIECE];
-    const int64_t n = least(row_length(x) - from, PIECE);
-    _Alignas(64) float buffer[4][PIECE];
-    memset(sum, 0, PIECE * sizeof *sum);
+    static const float zeros[STRIPE];
+    const int64_t n = least(row_length(x) - from, STRIPE);
+    _Alignas(64) float buffer[4][STRIPE];
+    memset(sum, 0, (size_t)(blocks_of(n, W) * W) * sizeof *sum);
     for (int64_t row = first; row < end; row += 4) {
         const Row r = tensor_row(x, row);
         const bool direct = form_of(r) != AS_OTHER && row + 4 <= end && n % W == 0;
@@ -59,10 +61,10 @@ static void sum_chunk(const Tensor *x, int64_t first, int64_t end, int64_t from,
 static void sum_rows_tile(void *work, int64_t tile)
 {
     SumRows *s = work;
-    const int64_t chunk = tile / s->stripes, from = tile % s->stripes * PIECE;
+    const int64_t chunk = tile / s->stripes, from = tile % s->stripes * STRIPE;
     const int64_t first = chunk * s->per_chunk, end = least(first + s->per_chunk, s->rows);
-    const int64_t n = least(s->width - from, PIECE);
-    _Alignas(64) float sum[PIECE];
+    const int64_t n = least(s->width - from, STRIPE);
+    _Alignas(64) float sum[STRIPE];
     sum_chunk(&s->call->in[0], first, end, from, sum);
     if (s->chunks > 1)
         memcpy(s->part + chunk * s->width + from, sum, sizeof *sum * (size_t)n);
@@ -72,8 +74,9 @@ static void sum_rows_tile(void *work, int64_t tile)
 
 static void add_chunks(const SumRows *s, int64_t from)
 {
-    const int64_t n = least(s->width - from, PIECE);
-    float sum[PIECE] = {0};
+    const int64_t n = least(s->width - from, STRIPE);
+    float sum[STRIPE];
+    memset(sum, 0, (size_t)n * sizeof *sum);
     for (int64_t chunk = 0; chunk < s->chunks; chunk++) {
         const float *part = s->part + chunk * s->width + from;
         for (int64_t i = 0; i < n; i += W)
@@ -89,10 +92,12 @@ Err CPU_NAME(sum_rows)(const Call *call)
     s.rows = call->in[0].n[0];
     s.width = call->out[0].n[0];
     if (s.width == 0) return OK;
-    s.stripes = blocks_of(s.width, PIECE);
-    s.per_chunk = most(blocks_of(s.rows, most(PARTS / s.width, 1)), CHUNK_ROWS);
+    s.stripes = blocks_of(s.width, STRIPE);
+    const int64_t room = most(PARTS / s.width, 1);
+    const int64_t chunks = room < SHARES ? room : room / SHARES * SHARES;
+    s.per_chunk = most(blocks_of(s.rows, chunks), CHUNK_ROWS);
     s.chunks = most(blocks_of(s.rows, s.per_chunk), 1);
     team_run(call->team, s.stripes * s.chunks, sum_rows_tile, &s);
-    for (int64_t from = 0; s.chunks > 1 && from < s.width; from += PIECE) add_chunks(&s, from);
+    for (int64_t from = 0; s.chunks > 1 && from < s.width; from += STRIPE) add_chunks(&s, from);
     return OK;
 }
