@@ -10,6 +10,7 @@ static void column_sums(void **state)
     for (int r = 0; r < 5; r++)
         for (int n = 0; n < 5; n++)
             for (int i = 0; i < 6; i++) {
+                if (rows[r] > 300 && columns[n] > 1000) continue; /* ref takes seconds */
                 Bench *b = &c->b;
                 const DType type = cpu_types[i / 3];
                 const Lay lay = (Lay)(i % 3);

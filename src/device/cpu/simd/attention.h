@@ -52,10 +52,22 @@ typedef struct {
     float factor;
 } Turned;
 
+/* Rows that are read or written soon, asked for a few at a time while products are made: lines on their way
+ * are some twenty at most, and who asks for more waits. A head's rows lie far apart, and no CPU guesses them.
+ * The last list comes first. */
+typedef struct {
+    struct {
+        const char *at;
+        int64_t step, bytes, rows;
+    } list[16];
+    int n;
+} Ahead;
+
 /* How the products of a call are done. */
 typedef struct {
     int64_t channels;
     bool words;
+    Ahead *ahead; /* or NULL */
 } Way;
 
 /* Scores [other][owner], and in their place the weights: as f32, or as words of two others. */
@@ -91,6 +103,7 @@ typedef struct {
 #define panel_turn CPU_NAME(panel_turn)
 #define turn_square CPU_NAME(turn_square)
 #define panel_fetch CPU_NAME(panel_fetch)
+#define ahead_add CPU_NAME(ahead_add)
 #define hide_from_lanes CPU_NAME(hide_from_lanes)
 #define add_wild_rows CPU_NAME(add_wild_rows)
 #define attention_is_few CPU_NAME(attention_is_few)
@@ -108,9 +121,24 @@ static inline int64_t padded(int64_t channels) { return pad_to(channels, MICRO_C
 /* One head of a block of x[t,h,c], as rows; by words as pairs too, before sums are made of it. */
 void panel_load(Way way, const Tensor *x, Block block, int64_t head, Panel *p);
 void panel_pair(Way way, Panel *p);
-/* Asks for what is read or written soon: a head's rows lie pages apart, and no CPU guesses that. Half
- * of the time of a tile was waiting without it. */
+/* Asks for a block's rows, all at once. */
 void panel_fetch(const Tensor *x, Block block, int64_t head);
+/* The same while products are made. A list that has no place is left out: it is a wish. */
+void ahead_add(Ahead *a, const Tensor *x, Block block, int64_t head);
+
+/* Some rows of the list; for each MICRO_ROWS of a product. */
+static inline void ahead_some(Ahead *a)
+{
+    if (!a || a->n == 0) return;
+    const int last = a->n - 1;
+    for (int i = 0; i < 3 && a->list[last].rows > 0; i++, a->list[last].rows--) {
+        for (int64_t b = 0; b < a->list[last].bytes; b += 64)
+            __builtin_prefetch(a->list[last].at + b, 0, 2);
+        a->list[last].at += a->list[last].step;
+    }
+    if (a->list[last].rows == 0) a->n--;
+}
+
 /* turned[c][token] = p[token][c]; scores of it are to be multiplied by the factor. */
 void panel_turn(Way way, const Panel *p, float factor, Turned *turned);
 
@@ -131,26 +159,20 @@ static inline void sums_clear(float *sums, int64_t channels)
 void hide_from_lanes(const Ranges *r, Block keys, const Bounds *queries, Scores *s);
 
 /* Products in f32: attention_floats.c. */
-void floats_score(int64_t channels, const Panel *rows, const Turned *turned, const Bounds *b,
-                  Scores *s);
-void floats_gather(int64_t channels, const Scores *s, const Panel *rows, const Bounds *b,
-                   float *sum);
-void floats_spread(int64_t channels, const Scores *s, const Panel *rows, const Bounds *b,
-                   float *sum);
+void floats_score(Way way, const Panel *rows, const Turned *turned, const Bounds *b, Scores *s);
+void floats_gather(Way way, const Scores *s, const Panel *rows, const Bounds *b, float *sum);
+void floats_spread(Way way, const Scores *s, const Panel *rows, const Bounds *b, float *sum);
 
 /* The same by words: attention_words.c. */
 void words_load(const Tensor *x, Block block, int64_t head, Panel *p);
 void words_pair(int64_t channels, Panel *p);
-void words_score(int64_t channels, const Panel *rows, const Turned *turned, const Bounds *b,
-                 Scores *s);
+void words_score(Way way, const Panel *rows, const Turned *turned, const Bounds *b, Scores *s);
 /* The weights 2^(s - base) of W lanes, in pairs; their sum. */
 V words_weigh(Scores *s, int lane, Hull hull, V base);
 /* Weights that are f32 yet, to pairs. */
 void words_round(Scores *s);
-void words_gather(int64_t channels, const Scores *s, const Panel *rows, const Bounds *b,
-                  float *sum);
-void words_spread(int64_t channels, const Scores *s, const Panel *rows, const Bounds *b,
-                  float *sum);
+void words_gather(Way way, const Scores *s, const Panel *rows, const Bounds *b, float *sum);
+void words_spread(Way way, const Scores *s, const Panel *rows, const Bounds *b, float *sum);
 /* A token's channels as floats, from pairs. */
 void words_row(const Panel *p, int64_t token, int64_t channels, float *row);
 
@@ -158,7 +180,7 @@ void words_row(const Panel *p, int64_t token, int64_t channels, float *row);
 static inline void score(Way way, const Panel *rows, const Turned *turned, const Bounds *b,
                          Scores *s)
 {
-    (way.words ? words_score : floats_score)(way.channels, rows, turned, b, s);
+    (way.words ? words_score : floats_score)(way, rows, turned, b, s);
 }
 
 /* Scores as the factor of a sum: for each owner, or the other way for each other. */
@@ -177,7 +199,7 @@ static inline bool gather(Way way, const Scores *s, Panel *rows, const Bounds *b
 {
     const bool gone =
         b->sight == SEEN_BY_SOME && add_wild_rows(way, (Weights){s, GATHER}, rows, b, sum);
-    (way.words ? words_gather : floats_gather)(way.channels, s, rows, b, sum);
+    (way.words ? words_gather : floats_gather)(way, s, rows, b, sum);
     return gone;
 }
 
@@ -186,7 +208,7 @@ static inline bool spread(Way way, const Scores *s, Panel *rows, const Bounds *b
 {
     const bool gone =
         b->sight == SEEN_BY_SOME && add_wild_rows(way, (Weights){s, SPREAD}, rows, b, sum);
-    (way.words ? words_spread : floats_spread)(way.channels, s, rows, b, sum);
+    (way.words ? words_spread : floats_spread)(way, s, rows, b, sum);
     return gone;
 }
 

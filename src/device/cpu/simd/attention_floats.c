@@ -7,14 +7,15 @@
  * Bodies are compiled twice: for the usual width of heads, where all steps are constants, and for any. */
 #include "device/cpu/simd/attention.h"
 
-ALWAYS_INLINE static void score_by(int64_t channels, const Panel *rows, const Turned *turned,
-                                   const Bounds *b, Scores *s)
+ALWAYS_INLINE static void score_by(int64_t channels, Ahead *ahead, const Panel *rows,
+                                   const Turned *turned, const Bounds *b, Scores *s)
 {
     const int64_t step = padded(channels);
     for (int64_t j = 0; j < SPAN; j += MICRO_COLUMNS)
         for (int g = 0; g < GROUPS; g++) {
             const Matrix a = {rows->at + g * MICRO_ROWS * step, step, 1};
             const Halves seen = halves_seen(b, g, j);
+            ahead_some(ahead);
             const int64_t at = seen == UPPER_HALF ? j + W : j;
             float *to = &s->at[g * MICRO_ROWS][at];
             if (seen == BOTH_HALVES)
@@ -24,12 +25,13 @@ ALWAYS_INLINE static void score_by(int64_t channels, const Panel *rows, const Tu
         }
 }
 
-ALWAYS_INLINE static void sum_by(int64_t step, Matrix weights, const Panel *rows, const Bounds *b,
-                                 float *sum)
+ALWAYS_INLINE static void sum_by(int64_t step, Ahead *ahead, Matrix weights, const Panel *rows,
+                                 const Bounds *b, float *sum)
 {
     for (int64_t j = 0; j < step; j += MICRO_COLUMNS)
         for (int g = 0; g < GROUPS; g++) {
             const int64_t from = b->from[g], n = b->to[g] - from;
+            ahead_some(ahead);
             if (n == 0) continue;
             Matrix a = weights;
             a.at += g * MICRO_ROWS * a.row + from * a.column;
@@ -38,31 +40,28 @@ ALWAYS_INLINE static void sum_by(int64_t step, Matrix weights, const Panel *rows
         }
 }
 
-void floats_score(int64_t channels, const Panel *rows, const Turned *turned, const Bounds *b,
-                  Scores *s)
+void floats_score(Way way, const Panel *rows, const Turned *turned, const Bounds *b, Scores *s)
 {
-    if (channels == USUAL)
-        score_by(USUAL, rows, turned, b, s);
+    if (way.channels == USUAL)
+        score_by(USUAL, way.ahead, rows, turned, b, s);
     else
-        score_by(channels, rows, turned, b, s);
+        score_by(way.channels, way.ahead, rows, turned, b, s);
 }
 
-void floats_gather(int64_t channels, const Scores *s, const Panel *rows, const Bounds *b,
-                   float *sum)
+void floats_gather(Way way, const Scores *s, const Panel *rows, const Bounds *b, float *sum)
 {
     const Matrix weights = {s->at[0], 1, SPAN};
-    if (channels == USUAL)
-        sum_by(USUAL, weights, rows, b, sum);
+    if (way.channels == USUAL)
+        sum_by(USUAL, way.ahead, weights, rows, b, sum);
     else
-        sum_by(padded(channels), weights, rows, b, sum);
+        sum_by(padded(way.channels), way.ahead, weights, rows, b, sum);
 }
 
-void floats_spread(int64_t channels, const Scores *s, const Panel *rows, const Bounds *b,
-                   float *sum)
+void floats_spread(Way way, const Scores *s, const Panel *rows, const Bounds *b, float *sum)
 {
     const Matrix weights = {s->at[0], SPAN, 1};
-    if (channels == USUAL)
-        sum_by(USUAL, weights, rows, b, sum);
+    if (way.channels == USUAL)
+        sum_by(USUAL, way.ahead, weights, rows, b, sum);
     else
-        sum_by(padded(channels), weights, rows, b, sum);
+        sum_by(padded(way.channels), way.ahead, weights, rows, b, sum);
 }

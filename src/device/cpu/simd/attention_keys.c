@@ -29,19 +29,24 @@ static void k_load(const Inputs *in, Block keys, int64_t head, KeyState *t)
     panel_pair(in->way, &t->k_rows);
 }
 
-/* What is fetched: the next block's keys and values, and where this one's gradients go to. */
-void keys_load(const Call *call, const Inputs *in, Block keys, int64_t head, KeyState *t)
+/* What is asked for: where this block's gradients go to, then the next one's keys and values. */
+static void keys_ask(const Call *call, const Inputs *in, Block keys, int64_t head)
 {
     const Block next = block_of(in->keys, keys.at / SPAN + 1);
+    ahead_add(in->way.ahead, in->v, next, head);
+    ahead_add(in->way.ahead, in->k, next, head);
+    ahead_add(in->way.ahead, &call->out[2], keys, head);
+    ahead_add(in->way.ahead, &call->out[1], keys, head);
+}
+
+void keys_load(const Call *call, const Inputs *in, Block keys, int64_t head, KeyState *t)
+{
     t->k_rows = panel_of(in->way, t->rows.words);
     panel_load(in->way, in->v, keys, head, &t->k_rows);
     panel_turn(in->way, &t->k_rows, 1, &t->v);
     k_load(in, keys, head, t);
     panel_turn(in->way, &t->k_rows, (float)(in->unit * (double)in->scale), &t->k);
-    panel_fetch(in->v, next, head);
-    panel_fetch(in->k, next, head);
-    panel_fetch(&call->out[1], keys, head);
-    panel_fetch(&call->out[2], keys, head);
+    keys_ask(call, in, keys, head);
     sums_clear(t->dk.at, in->channels);
     sums_clear(t->dv.at, in->channels);
 }
@@ -94,15 +99,16 @@ static void look_for(const Inputs *in, Rows keys, Queries *q, Stats *stats, KeyS
     if (ranges_sight(&stats->ranges, q->block.n, keys.block) == SEEN_BY_NONE) return;
     stats_load(in, q->block, q->head, stats);
     queries_load(in, q);
-    panel_fetch(in->q, next, q->head);
-    panel_fetch(in->dout, next, q->head);
+    ahead_add(in->way.ahead, in->q, next, q->head);
+    ahead_add(in->way.ahead, in->dout, next, q->head);
     add_queries(in, keys, q, t);
 }
 
 void dkv_tile(void *work, int64_t tile)
 {
     const Call *call = work;
-    const Inputs in = inputs_of(call);
+    Inputs in = inputs_of(call);
+    Ahead ahead = {.n = 0};
     const int64_t blocks = blocks_of(in.keys, SPAN), head = tile / blocks;
     const Heads readers = key_readers(call, head);
     const Rows keys = {block_of(in.keys, tile % blocks), head, NULL};
@@ -112,6 +118,7 @@ void dkv_tile(void *work, int64_t tile)
     Queries q = {.stats = &stats,
                  .q = panel_of(in.way, place[0].words),
                  .dout = panel_of(in.way, place[1].words)};
+    in.way.ahead = &ahead;
     keys_load(call, &in, keys.block, head, &t);
     for (q.head = readers.from; q.head < readers.to; q.head++)
         for (int64_t b = 0; b < blocks_of(in.q->n[0], SPAN); b++) {

@@ -55,6 +55,9 @@ typedef struct {
     int64_t n;
 } Room;
 
+/* Tokens of the next task that fit into the second cache beside what this one works on. */
+enum { SOON = 4 * SPAN };
+
 static void room_open(const Inputs *in, Block blocks, Heads readers, Room *room)
 {
     const int64_t step = SPAN * padded(in->channels);
@@ -63,6 +66,7 @@ static void room_open(const Inputs *in, Block blocks, Heads readers, Room *room)
         for (int64_t b = 0; b < blocks.n; b++, room->n++) {
             const int64_t at = room->n * step;
             const Block next = block_of(in->q->n[0], blocks.at + b + 1);
+            const bool asked = h == readers.from && (b + 1) * SPAN < SOON;
             Queries *const q = &room->queries[room->n];
             *q = (Queries){.block = block_of(in->q->n[0], blocks.at + b),
                            .head = h,
@@ -70,9 +74,9 @@ static void room_open(const Inputs *in, Block blocks, Heads readers, Room *room)
                            .q = panel_of(in->way, room->q + at),
                            .dout = panel_of(in->way, room->dout + at),
                            .dq = room->dq + at};
-            panel_fetch(in->dout, next, h);
-            panel_fetch(in->o, next, h);
-            panel_fetch(in->q, next, h);
+            if (!asked) panel_fetch(in->dout, next, h);
+            if (!asked) panel_fetch(in->o, next, h);
+            if (!asked) panel_fetch(in->q, next, h);
             queries_load(in, q);
             stats_load(in, q->block, h, &room->stats[room->n]);
             sums_clear(q->dq, in->channels);
@@ -84,42 +88,51 @@ static void room_store(const Call *call, Room *room)
     const Finish f = {(float)call->number[0], (float)call->attr.attention.scale};
     for (int64_t i = 0; i < room->n; i++) {
         const Queries *const q = &room->queries[i];
-        if (i + 1 < room->n) panel_fetch(&call->out[0], q[1].block, q[1].head);
+        if (i + 1 < room->n && (i + 1) * SPAN >= SOON)
+            panel_fetch(&call->out[0], q[1].block, q[1].head);
         keep_rows(&call->out[0], (Rows){q->block, q->head, q->dq}, f);
     }
 }
 
-/* What a task reads first. */
-static void sequence_fetch(const Inputs *in, const SequenceWork *w, int64_t tile)
+static Block soon_of(const int64_t *at, int64_t n)
 {
-    const int64_t heads = w->call->in[1].n[1], sequence = tile / heads, head = tile % heads;
-    if (sequence >= w->sequences->n) return;
-    const Block keys = block_of(in->keys, w->sequences->key[sequence]);
-    const Block queries = block_of(in->q->n[0], w->sequences->query[sequence]);
-    const int64_t reader = key_readers(w->call, head).from;
-    panel_fetch(in->k, keys, head);
-    panel_fetch(in->v, keys, head);
-    panel_fetch(in->q, queries, reader);
-    panel_fetch(in->dout, queries, reader);
-    panel_fetch(in->o, queries, reader);
+    return (Block){at[0] * SPAN, least(least(at[1] * SPAN, n) - at[0] * SPAN, SOON)};
+}
+
+/* What the next task reads first, and where this one's dq goes. */
+static void sequence_ask(const Inputs *in, const SequenceWork *w, int64_t tile, const Room *room)
+{
+    const int64_t heads = w->call->in[1].n[1], sequence = (tile + 1) / heads;
+    const int64_t head = (tile + 1) % heads, reader = key_readers(w->call, head).from;
+    const int64_t *query = w->sequences->query + sequence, *key = w->sequences->key + sequence;
+    Ahead *const a = in->way.ahead;
+    if (sequence < w->sequences->n) {
+        const Block queries = soon_of(query, in->q->n[0]);
+        ahead_add(a, in->k, block_of(in->keys, key[0]), head);
+        ahead_add(a, in->v, block_of(in->keys, key[0]), head);
+        ahead_add(a, in->q, queries, reader);
+        ahead_add(a, in->dout, queries, reader);
+        ahead_add(a, in->o, queries, reader);
+    }
+    for (int64_t i = least(room->n, SOON / SPAN) - 1; i >= 0; i--)
+        ahead_add(a, &w->call->out[0], room->queries[i].block, room->queries[i].head);
 }
 
 void sequence_tile(void *work, int64_t tile)
 {
     const SequenceWork *w = work;
     const Call *call = w->call;
-    const Inputs in = inputs_of(call);
+    Inputs in = inputs_of(call);
+    Ahead ahead = {.n = 0};
     const int64_t heads = w->call->in[1].n[1], sequence = tile / heads, head = tile % heads;
     const int64_t *query = w->sequences->query + sequence, *key = w->sequences->key + sequence;
     Room room;
     KeyState t;
+    in.way.ahead = &ahead;
     room_open(&in, (Block){query[0], query[1] - query[0]}, key_readers(call, head), &room);
     for (int64_t j = key[0]; j < key[1]; j++) {
         const Rows keys = {block_of(in.keys, j), head, NULL};
-        if (j + 1 == key[1]) {
-            sequence_fetch(&in, w, tile + 1);
-            panel_fetch(&call->out[0], room.queries[0].block, room.queries[0].head);
-        }
+        if (j == most(key[0], key[1] - SOON / SPAN)) sequence_ask(&in, w, tile, &room);
         keys_load(call, &in, keys.block, head, &t);
         for (int64_t i = 0; i < room.n; i++) add_queries(&in, keys, &room.queries[i], &t);
         keys_store(call, keys.block, head, &t);

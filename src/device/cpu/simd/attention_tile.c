@@ -46,6 +46,16 @@ void panel_fetch(const Tensor *x, Block block, int64_t head)
     }
 }
 
+void ahead_add(Ahead *a, const Tensor *x, Block block, int64_t head)
+{
+    const int64_t size = (int64_t)dtype_bytes(x->dtype);
+    if (x->stride[2] != 1 || block.n <= 0 || a->n == sizeof a->list / sizeof *a->list) return;
+    a->list[a->n].at = head_row(x, block.at, head).at;
+    a->list[a->n].step = x->stride[0] * size;
+    a->list[a->n].bytes = x->n[2] * size;
+    a->list[a->n++].rows = block.n;
+}
+
 #if defined(__AVX512F__)
 void turn_square(const void *from, int64_t from_step, void *to, int64_t to_step)
 {
