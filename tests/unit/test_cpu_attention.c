@@ -114,17 +114,14 @@ static void far_scores(void **state)
 
 /* Sequences side by side: on and off the borders of blocks, one that sees back over a border, more
  * rows than one sweep has room for. Bits of one sweep are those of two: few threads take the first,
- * many the second. */
+ * many the second. Forward, few threads take four blocks of queries together where there are many. */
 static void sequences(void **state)
 {
     CpuBench *cb = *state;
     const int64_t size[][4] = {/* t, length, h, c */
-                               {320, 64, 2, 16},
-                               {384, 128, 1, 64},
-                               {300, 100, 2, 9},
-                               {320, -64, 2, 16},
-                               {640, 320, 1, 256}};
-    for (int i = 0; i < 10; i++) {
+                               {320, 64, 2, 16},  {384, 128, 1, 64},  {300, 100, 2, 9},
+                               {320, -64, 2, 16}, {640, 320, 1, 256}, {600, 200, 3, 24}};
+    for (int i = 0; i < 12; i++) {
         const int64_t *n = size[i / 2], t = n[0], length = llabs(n[1]);
         Case c = {.type = cpu_types[i % 2], .t = t, .s = t, .h = n[2], .g = 1, .c = n[3]};
         const double keep[3] = {i % 3 == 0 ? 1 : 0, 0, 1};

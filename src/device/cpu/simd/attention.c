@@ -6,9 +6,10 @@
  * attention_few.c. */
 #include "device/cpu/simd/attention.h"
 
-/* Two blocks of queries share the panels of keys and values: rows of a head lie pages apart, and
- * reading them for each block cost a tenth of the time. */
-enum { BLOCKS = 2 };
+/* Some blocks of queries share the panels of keys and values: rows of a head lie pages apart, and
+ * reading them for each block cost a tenth of the time. Tiles go through NEAR tokens of one head, and then of
+ * the next, whose rows lie beside them. */
+enum { FEW_SIDES = 2, MANY_SIDES = 4, NEAR = 512 };
 
 typedef struct {
     Turned turned;
@@ -20,11 +21,32 @@ typedef struct {
 
 typedef struct {
     Way way;
+    Ahead ahead;
     Place k_place, v_place;
     Panel k, v;
     Scores s; /* [key][query] */
-    Side side[BLOCKS];
+    int sides;
+    int64_t from, to; /* keys that any of them sees */
+    Side side[MANY_SIDES];
 } State;
+
+/* How a call is cut: blocks of queries of a tile, tiles of NEAR tokens of a head. It has no say in any bit. */
+typedef struct {
+    const Call *call;
+    int64_t sides, per;
+} Cut;
+
+/* A tile's head, and the first of its blocks. */
+typedef struct {
+    int64_t head, block;
+} Spot;
+
+static Spot spot_of(const Cut *c, int64_t tile)
+{
+    const int64_t heads = c->call->in[0].n[1], group = tile / (c->per * heads);
+    const int64_t rest = tile % (c->per * heads);
+    return (Spot){rest / c->per, (group * c->per + rest % c->per) * c->sides};
+}
 
 static V lanes_max(const Scores *s, int lane, Hull hull, V max)
 {
@@ -95,7 +117,6 @@ static void side_open(const Call *call, Block queries, int64_t head, State *all,
     panel_load(all->way, q, queries, head, &all->k);
     panel_turn(all->way, &all->k, (float)(LOG2_E * call->attr.attention.scale), &st->turned);
     ranges_load(&call->in[3], call->attr.attention.key_at, key_count(call), queries, &st->ranges);
-    panel_fetch(&call->out[0], queries, head);
     sums_clear(st->o.at, q->n[2]);
     for (int i = 0; i < SPAN; i++) {
         st->max[i] = -HUGE_VALF;
@@ -119,59 +140,86 @@ static bool side_add(Block keys, Sight sight, State *st, Side *side)
 static void keys_add(const Call *call, Block keys, int64_t source, State *st)
 {
     const Tensor *k = &call->in[1], *v = &call->in[2];
+    const Block next = block_of(st->to, keys.at / SPAN + 1);
     bool k_here = false, v_here = false;
-    for (int i = 0; i < BLOCKS; i++) {
+    ahead_add(&st->ahead, v, next, source);
+    ahead_add(&st->ahead, k, next, source);
+    for (int i = 0; i < st->sides; i++) {
         Side *side = &st->side[i];
         const Sight sight = ranges_sight(&side->ranges, side->queries.n, keys);
         if (sight == SEEN_BY_NONE) continue;
         if (!k_here) panel_load(st->way, k, keys, source, &st->k);
         if (!v_here) panel_load(st->way, v, keys, source, &st->v);
         if (!v_here) panel_pair(st->way, &st->v);
-        const Block next = block_of(k->n[0], keys.at / SPAN + 1);
-        if (!k_here) panel_fetch(k, next, source);
-        if (!v_here) panel_fetch(v, next, source);
         v_here = !side_add(keys, sight, st, side);
         k_here = true;
     }
 }
 
-/* What the next tile reads that none has read yet, where queries and keys are the same tokens. */
-static void tile_fetch(const Call *call, int64_t tile)
+static Block queries_of(const Cut *c, Spot spot)
 {
-    const Tensor *q = &call->in[0];
-    const int64_t blocks = blocks_of(q->n[0], BLOCKS * SPAN), head = tile / blocks;
-    if (head >= q->n[1]) return;
-    for (int64_t b = tile % blocks * BLOCKS; b < (tile % blocks + 1) * BLOCKS; b++) {
-        panel_fetch(q, block_of(q->n[0], b), head);
-        for (int i = 1; i < 3 && key_count(call) > 0; i++)
-            panel_fetch(&call->in[i], block_of(key_count(call), b), key_head(call, head));
+    const int64_t n = c->call->in[0].n[0], at = least(spot.block * SPAN, n);
+    return (Block){at, least(n - at, c->sides * SPAN)};
+}
+
+/* Where this tile's o goes, and what the next one reads that none has read yet, where queries and keys are the
+ * same tokens. */
+static void tile_ask(const Cut *c, int64_t tile, Ahead *ahead)
+{
+    const Tensor *in = c->call->in;
+    const Spot here = spot_of(c, tile), next = spot_of(c, tile + 1);
+    const Block queries = queries_of(c, next);
+    const int64_t n_keys = key_count(c->call), at = least(queries.at, n_keys);
+    const Block keys = {at, least(n_keys - at, queries.n)};
+    for (int i = 1; i < 3 && n_keys > 0; i++)
+        ahead_add(ahead, &in[i], keys, key_head(c->call, next.head));
+    ahead_add(ahead, &in[0], queries, next.head);
+    ahead_add(ahead, &c->call->out[0], queries_of(c, here), here.head);
+}
+
+static void sides_open(const Cut *c, Spot spot, State *st)
+{
+    const int64_t n = c->call->in[0].n[0];
+    st->sides = (int)blocks_of(queries_of(c, spot).n, SPAN);
+    st->from = key_count(c->call);
+    st->to = 0;
+    for (int i = 0; i < st->sides; i++) {
+        side_open(c->call, block_of(n, spot.block + i), spot.head, st, &st->side[i]);
+        st->from = least(st->from, st->side[i].ranges.from);
+        st->to = most(st->to, st->side[i].ranges.to);
     }
 }
 
-/* One tile: BLOCKS blocks of queries, a query head. */
+/* One tile: some blocks of queries, a query head. */
 static void attention_tile(void *work, int64_t tile)
 {
-    const Call *call = work;
-    const Tensor *q = &call->in[0];
-    /* One head after another: keys stay near. */
-    const int64_t blocks = blocks_of(q->n[0], BLOCKS * SPAN), head = tile / blocks;
-    const int64_t n_keys = key_count(call), source = n_keys > 0 ? key_head(call, head) : 0;
-    int64_t from = n_keys, to = 0;
+    const Cut *c = work;
+    const Call *call = c->call;
+    const Spot spot = spot_of(c, tile);
+    const int64_t n_keys = key_count(call), source = n_keys > 0 ? key_head(call, spot.head) : 0;
     State st;
     st.way = way_of(call, NULL);
+    st.way.ahead = &st.ahead;
+    st.ahead.n = 0;
     st.k = panel_of(st.way, st.k_place.words);
     st.v = panel_of(st.way, st.v_place.words);
-    for (int i = 0; i < BLOCKS; i++) {
-        Block queries = block_of(q->n[0], tile % blocks * BLOCKS + i);
-        if (queries.n < 0) queries = (Block){q->n[0], 0};
-        side_open(call, queries, head, &st, &st.side[i]);
-        from = least(from, st.side[i].ranges.from);
-        to = most(to, st.side[i].ranges.to);
-    }
-    tile_fetch(call, tile + 1);
-    for (int64_t b = from / SPAN; b < blocks_of(to, SPAN); b++)
+    sides_open(c, spot, &st);
+    if (st.sides == 0) return; /* past the end of the last NEAR tokens */
+    tile_ask(c, tile, &st.ahead);
+    for (int64_t b = st.from / SPAN; b < blocks_of(st.to, SPAN); b++)
         keys_add(call, block_of(n_keys, b), source, &st);
-    for (int i = 0; i < BLOCKS; i++) store_rows(call, &st.side[i], head);
+    for (int i = 0; i < st.sides; i++) store_rows(call, &st.side[i], spot.head);
+}
+
+static void attention_tiles(const Call *call)
+{
+    const Tensor *q = &call->in[0];
+    const int64_t threads = call->team ? team_threads(call->team) : 1;
+    const bool many = blocks_of(q->n[0], MANY_SIDES * SPAN) * q->n[1] >= 8 * threads;
+    Cut c = {.call = call, .sides = many ? MANY_SIDES : FEW_SIDES};
+    c.per = NEAR / (c.sides * SPAN);
+    const int64_t tiles = blocks_of(q->n[0], NEAR) * c.per * q->n[1];
+    if (tiles > 0) team_run(call->team, tiles, attention_tile, &c);
 }
 
 Err CPU_NAME(attention)(const Call *call)
@@ -183,6 +231,6 @@ Err CPU_NAME(attention)(const Call *call)
         attention_few(call);
         return OK;
     }
-    ref_tiles(call, blocks_of(q->n[0], BLOCKS * SPAN) * q->n[1], attention_tile);
+    attention_tiles(call);
     return OK;
 }
