@@ -17,6 +17,7 @@
 #include "device/open.h"
 #include "support/clock.h"
 #include "support/inputs.h"
+#include "support/shares.h"
 #include "train/job.h"
 #include "train/peak.h"
 
@@ -172,7 +173,8 @@ static Err time_steps(Bench *b, double *median)
         12.0 * (double)b->config.n_layers * (double)b->config.width * (double)b->o.seq_len;
     TRY(step(b, &seconds[0]));
     printf("first step done %.2f s after the start\n", now_s() - b->start_s);
-    for (const double until = now_s() + (double)b->o.warm; now_s() < until;) TRY(step(b, &seconds[0]));
+    for (const double until = now_s() + (double)b->o.warm; now_s() < until;)
+        TRY(step(b, &seconds[0]));
     for (int i = 0; i < b->o.steps; i++) TRY(step(b, &seconds[i]));
     qsort(seconds, (size_t)b->o.steps, sizeof *seconds, by_size);
     *median = seconds[b->o.steps / 2];
@@ -184,72 +186,16 @@ static Err time_steps(Bench *b, double *median)
     return OK;
 }
 
-/* ---- one step, op by op ---- */
-
-typedef struct {
-    const char *name;
-    int64_t calls;
-    double seconds, flops, bytes, floor_s;
-} Share;
-
-static Share *share_of(Share *all, int *n, const char *name)
-{
-    for (int i = 0; i < *n; i++)
-        if (strcmp(all[i].name, name) == 0) return &all[i];
-    all[*n] = (Share){.name = name};
-    return &all[(*n)++];
-}
-
-static int by_seconds(const void *a, const void *b)
-{
-    const double x = ((const Share *)a)->seconds, y = ((const Share *)b)->seconds;
-    return (x < y) - (x > y);
-}
-
-static void add_event(const Bench *b, const TraceEvent *e, Share *s)
-{
-    s->calls++;
-    s->seconds += e->end_s - e->begin_s;
-    if (e->instr < 0) return;
-    const int kind = b->job.model.unit[e->unit].kind;
-    const Instr *in = &b->job.program[kind].instr[e->instr];
-    const double flops_s = (double)in->flops / b->flops_per_s;
-    const double bytes_s = (double)in->bytes / b->copy_Bps;
-    s->flops += (double)in->flops;
-    s->bytes += (double)in->bytes;
-    s->floor_s += flops_s > bytes_s ? flops_s : bytes_s;
-}
-
+/* One step more, op by op. */
 static Err take_apart(Bench *b, double median)
 {
-    Share all[N_OPS + 8];
-    int n = 0;
-    double step_s, sum = 0;
+    double step_s;
     b->trace.n = 0;
     b->trace.cap = MOST_EVENTS;
     TRY(step(b, &step_s));
-    for (int64_t i = 0; i < b->trace.n; i++) {
-        const TraceEvent *e = &b->trace.at[i];
-        const char *name = e->instr >= 0           ? op_info((OpId)e->op)->name
-                           : e->action == A_UPDATE ? "(update)"
-                           : e->action == A_NORM   ? "(norm)"
-                                                   : "(other)";
-        add_event(b, e, share_of(all, &n, name));
-    }
-    qsort(all, (size_t)n, sizeof *all, by_seconds);
-    printf("%-18s %6s %9s %7s %9s %8s %8s\n", "op", "calls", "ms", "share", "TFLOP/s", "TB/s",
-           "of floor");
-    for (int i = 0; i < n; i++) {
-        const Share *s = &all[i];
-        sum += s->seconds;
-        printf("%-18s %6lld %9.3f %6.1f%% %9.0f %8.2f", s->name, (long long)s->calls,
-               1e3 * s->seconds, 100 * s->seconds / step_s, 1e-12 * s->flops / s->seconds,
-               1e-12 * s->bytes / s->seconds);
-        printf(s->floor_s > 0 ? " %7.0f%%\n" : "\n", 100 * s->floor_s / s->seconds);
-    }
-    printf("%-18s %6s %9.3f %6.1f%%\n%-18s %6s %9.3f %6.1f%% (marked; %.2f unmarked)\n",
-           "between ops, host", "", 1e3 * (step_s - sum), 100 * (1 - sum / step_s), "step", "",
-           1e3 * step_s, 100.0, 1e3 * median);
+    shares_print(&b->job, &b->trace, b->flops_per_s, b->copy_Bps, step_s);
+    printf("%-18s %6s %9.3f %6.1f%% (marked; %.2f unmarked)\n", "step", "", 1e3 * step_s, 100.0,
+           1e3 * median);
     return OK;
 }
 
@@ -300,16 +246,11 @@ static bool read_option(const char *word, Options *o)
     const struct {
         const char *key, **text;
         int64_t *number;
-    } table[] = {{"model=", &o->model, NULL},
-                 {"choices=", &o->choices, NULL},
-                 {"recompute=", &o->recompute, NULL},
-                 {"sequences=", NULL, &o->sequences},
-                 {"seq_len=", NULL, &o->seq_len},
-                 {"vocab=", NULL, &o->vocab},
-                 {"chunk=", NULL, &o->chunk},
-                 {"steps=", NULL, &o->steps},
-                 {"warm=", NULL, &o->warm},
-                 {"deterministic=", NULL, &o->deterministic}};
+    } table[] = {{"model=", &o->model, NULL},         {"choices=", &o->choices, NULL},
+                 {"recompute=", &o->recompute, NULL}, {"sequences=", NULL, &o->sequences},
+                 {"seq_len=", NULL, &o->seq_len},     {"vocab=", NULL, &o->vocab},
+                 {"chunk=", NULL, &o->chunk},         {"steps=", NULL, &o->steps},
+                 {"warm=", NULL, &o->warm},           {"deterministic=", NULL, &o->deterministic}};
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         const size_t n = strlen(table[i].key);
         if (strncmp(word, table[i].key, n) != 0) continue;

@@ -30,7 +30,7 @@ for number in "$@"; do
     options=(model="$model" sequences="$sequences" seq_len="$tokens" vocab="$vocab" choices="$kept/$number")
     echo "== $model, $sequences x $tokens"
     "$build/bench/cuda_step" "${options[@]}"
-    "$build/bench/cuda_step" "${options[@]}" steps=5 | sed -n 's/^first step/again, algorithms kept: first step/p'
+    "$build/bench/cuda_step" "${options[@]}" steps=1 warm=0 | sed -n 's/^first step/again, algorithms kept: first step/p'
     "$build/bench/cuda_step" "${options[@]}" steps=5 deterministic=1 | sed -n 's/^step:/deterministic:/p'
     [[ $peer == 0 ]] || "$python" bench/cuda/torch_step.py "$model" "$sequences" "$tokens"
 done
