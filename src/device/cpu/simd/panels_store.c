@@ -28,6 +28,27 @@ static void ask_for_tile(const Stores *s, Wishes *w, int64_t times)
     wish_in(&w->old, times);
 }
 
+/* Whether a unit may finish the tile itself: a whole one, with columns that are neighbours. */
+static bool ends_in_unit(const Stores *s, End *end)
+{
+    const Finish *f = &s->tile[s->now];
+    const Tensor *c = &f->call->out[0], *old = f->old;
+    const Box *b = &f->box;
+    const int64_t size = (int64_t)dtype_bytes(c->dtype);
+    const bool whole = b->m == s->unit->rows && b->n == s->unit->columns;
+    const bool plain = c->stride[1] == 1 && old->stride[1] == 1 && c->dtype == old->dtype;
+    if (s->unit->meanwhile || !whole || !plain || (c->dtype != F32 && c->dtype != BF16))
+        return false;
+    *end = (End){.type = c->dtype,
+                 .c = (char *)c->data + (b->row * c->stride[0] + b->column) * size,
+                 .old = (const char *)old->data + (b->row * old->stride[0] + b->column) * size,
+                 .c_step = c->stride[0] * size,
+                 .old_step = old->stride[0] * size,
+                 .keep = (float)f->call->number[0],
+                 .bias = f->bias};
+    return true;
+}
+
 static void store_some(Stores *s)
 {
     const Finish *f = &s->tile[!s->now];
@@ -51,6 +72,8 @@ void stores_end(Stores *s)
 void stores_multiply(Stores *s, Micro *m, bool whole)
 {
     const int64_t steps = s->unit->meanwhile ? most(1, m->words / s->unit->group) : 1;
+    End end;
+    m->end = whole && ends_in_unit(s, &end) ? &end : NULL;
     m->to = whole ? s->sum[s->now] : m->c;
     s->tile[s->now].sum = m->to;
     if (whole) ask_for_tile(s, m->wishes, most(1, blocks_of(m->words, WISH_WORDS)));
@@ -59,7 +82,7 @@ void stores_multiply(Stores *s, Micro *m, bool whole)
     m->work = s;
     s->unit->multiply(m);
     stores_end(s); /* of no words there are no steps */
-    if (!whole) return;
+    if (!whole || m->end) return;
     s->left = s->tile[s->now].box.m;
     s->now = !s->now;
     if (!s->unit->meanwhile) stores_end(s);

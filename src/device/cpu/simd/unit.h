@@ -11,6 +11,7 @@
 #define DEVICE_CPU_SIMD_UNIT_H
 
 #include "device/cpu/simd/panel.h"
+#include "device/cpu/simd/unit_end.h"
 #include "device/cpu/simd/wish.h"
 #include "device/cpu/units.h"
 
@@ -21,12 +22,13 @@
 #define unit_for CPU_NAME(unit_for)
 
 typedef struct {
-    int64_t words;                 /* of both panels */
-    const uint32_t *a, *b;         /* [words / group][rows][group], [words][columns] */
-    float *c;                      /* sums so far, [rows][columns], on a cache line */
-    bool add;                      /* to what c holds; else c is not read */
-    float *to;                     /* where sums go; may be c */
-    Wishes *wishes;                /* NULL, or what to ask for after each WISH_WORDS */
+    int64_t words;         /* of both panels */
+    const uint32_t *a, *b; /* [words / group][rows][group], [words][columns] */
+    float *c;              /* sums so far, [rows][columns], on a cache line */
+    bool add;              /* to what c holds; else c is not read */
+    float *to;             /* where sums go; may be c */
+    const End *end; /* NULL, or sums go to c, from registers: of units that have not `meanwhile` */
+    Wishes *wishes; /* NULL, or what to ask for after each WISH_WORDS */
     void (*meanwhile)(void *work); /* NULL, or other work: a little after each group of words */
     void *work;
 } Micro;

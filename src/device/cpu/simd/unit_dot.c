@@ -27,6 +27,10 @@ __attribute__((target("avx512bf16"))) static void multiply(const Micro *m)
             }
         }
     }
+    if (m->end) {
+        end_tile(m->end, (const V(*)[2])sum, ROWS);
+        return;
+    }
     for (int i = 0; i < ROWS; i++)
         for (int j = 0; j < 2; j++) _mm512_store_ps(m->to + i * COLUMNS + j * W, sum[i][j]);
 }

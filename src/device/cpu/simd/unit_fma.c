@@ -29,6 +29,10 @@ static void multiply(const Micro *m)
             }
         }
     }
+    if (m->end) {
+        end_tile(m->end, sum, ROWS);
+        return;
+    }
     for (int i = 0; i < ROWS; i++)
         for (int j = 0; j < 2; j++) v_store(m->to + i * COLUMNS + j * W, sum[i][j]);
 }
