@@ -6,7 +6,7 @@ typedef struct {
     int64_t m, n, k;
 } Size;
 
-static const Size size[] = {{37, 53, 29}, {1, 40, 33}, {66, 70, 40},
+static const Size size[] = {{37, 53, 29}, {1, 40, 33}, {66, 70, 40}, {29, 75, 31},
                             {5, 7, 0},    {0, 4, 5},   {4, 0, 5}};
 enum { N_SIZES = sizeof size / sizeof *size };
 
