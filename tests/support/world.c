@@ -183,6 +183,7 @@ static Err validate(Worker *k, const RankSettings *as)
     set.program = &k->valid_job.linked;
     set.state_of = &k->rank;
     TRY(rank_open(&k->valid, &set));
+    if (k->w->tries) TRY(rank_try_products(&k->valid));
     for (int i = 0; i < 2; i++) {
         fill_batches(k, &k->valid, WORLD_STEPS + i);
         TRY(rank_step(&k->valid, &(StepSettings){.step = 1}, &r));
@@ -228,6 +229,7 @@ static Err work(Worker *k)
         TRY(rank_init_weights(&k->rank, 11));
     else
         TRY(fill_weights(k));
+    if (w->tries) TRY(rank_try_products(&k->rank));
     for (int s = 0; s < w->steps; s++) {
         StepResult r;
         fill_batches(k, &k->rank, s);

@@ -30,6 +30,7 @@ typedef struct {
     bool
         validate; /* after the steps: the loss alone, of other batches, by ranks that share state */
     bool init;    /* weights as a run starts from, not those of tests */
+    bool tries;   /* products, before the first step and before the first validation */
     unsigned char pattern; /* not 0: fills the arenas at first, instead of NaN, and all rows are
                               live; see `top` */
 } World;

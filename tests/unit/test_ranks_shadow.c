@@ -87,9 +87,30 @@ static void staged(void **state)
     }
 }
 
+/* Programs that are run on noise before the first step, and before a validation between steps, as often
+ * as algorithms are compared: by each rank for itself, whatever its layout, and nothing comes of it. */
+static void tried(void **state)
+{
+    (void)state;
+    for (int i = 0; i < n_device_rows; i++) {
+        ModelConfig config;
+        WorldResult want;
+        World w = device_world(&device_rows[i], &device_ref, &config);
+        w.steps = 2;
+        DO(world_run_job(&w, &want));
+        w.device = &device_shadow;
+        w.tries = true;
+        shadow_set(300 + (uint64_t)i, SHADOW_COIN);
+        shadow_opens(1);
+        same(device_rows[i].name, &want, &w);
+        shadow_opens(0);
+        world_result_close(&want);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_layout), cmocka_unit_test(any_timing),
-                                       cmocka_unit_test(staged)};
+                                       cmocka_unit_test(staged), cmocka_unit_test(tried)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
