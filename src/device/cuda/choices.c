@@ -155,6 +155,9 @@ Err choices_put(Choices *all, const Shape *shape, Way way, const cublasLtMatmulA
 {
     Choice *c = choices_known(all, shape);
     if (!c) TRY(add_choice(all, shape, &c));
+    free(c->trial);
+    c->trial = NULL;
+    c->follows = false;
     c->algo = *algo;
     c->way = way;
     c->known = c->possible = true;

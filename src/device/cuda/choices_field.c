@@ -9,7 +9,7 @@
  *     with other tiles            those that fill the card (choices_tiles.c)
  *
  * The last three are checked by it before they are tried. Nothing here is about numbers: sums are f32,
- * parts of a depth too, and how the depth is split stays as it was suggested. */
+ * parts of a depth too, and the depth is split as it was suggested, or, with other tiles, not at all. */
 #include "device/cuda/choices.h"
 
 #include <string.h>

@@ -32,16 +32,22 @@ typedef struct {
     cudaEvent_t event[MOST_EVENTS];
 } Watch;
 
-static Err watch_open(DeviceQueue *q, Watch *w)
-{
-    w->q = q;
-    for (int i = 0; i < MOST_EVENTS; i++) CUDA_TRY(cudaEventCreate(&w->event[i]));
-    return OK;
-}
-
 static void watch_close(Watch *w)
 {
-    for (int i = 0; i < MOST_EVENTS; i++) (void)cudaEventDestroy(w->event[i]);
+    for (int i = 0; i < MOST_EVENTS; i++)
+        if (w->event[i]) (void)cudaEventDestroy(w->event[i]);
+}
+
+static Err watch_open(DeviceQueue *q, Watch *w)
+{
+    *w = (Watch){.q = q};
+    for (int i = 0; i < MOST_EVENTS; i++) {
+        const cudaError_t status = cudaEventCreate(&w->event[i]);
+        if (status == cudaSuccess) continue;
+        watch_close(w);
+        return cuda_failed(status, "cudaEventCreate");
+    }
+    return OK;
 }
 
 static void watch_mark(const Watch *w, int i) { (void)cudaEventRecord(w->event[i], w->q->stream); }
@@ -92,7 +98,7 @@ static void time_turns(const Watch *w, RunNth run, const void *what, int n, floa
     if (cudaEventSynchronize(w->event[mark]) != cudaSuccess) return;
     for (int i = 0; i < n; i++) ms[i] = 0;
     for (int turn = 0; turn < ROUNDS * n; turn++) {
-        float all;
+        float all = NEVER;
         (void)cudaEventElapsedTime(&all, w->event[turn], w->event[turn + 1]);
         ms[turn % n] += all / (float)(ROUNDS * runs[turn % n]);
     }
@@ -247,9 +253,11 @@ Err choice_measure(DeviceQueue *q, Choice *c, const Operands *with, Field *f)
         (void)cudaGetLastError();
         return OK;
     }
-    TRY(watch_open(q, &r.watch));
-    const Err err = race(&r);
-    watch_close(&r.watch);
+    Err err = watch_open(q, &r.watch);
+    if (err == OK) {
+        err = race(&r);
+        watch_close(&r.watch);
+    }
     if (kept) CUDA_TRY(cudaFree(r.with.d));
     return err;
 }

@@ -29,6 +29,7 @@ static Err read_marks(Choices *all)
         const Timed *timed = &all->timed[i];
         Trial *t = all->choice[timed->choice].trial;
         float ms;
+        if (!t) continue; /* a file has decided meanwhile */
         CUDA_TRY(cudaEventSynchronize(timed->mark[1]));
         CUDA_TRY(cudaEventElapsedTime(&ms, timed->mark[0], timed->mark[1]));
         t->ms[timed->entry] += (double)ms;
@@ -42,11 +43,24 @@ static Err next_timed(Choices *all, Timed **out)
 {
     if (all->n_timed == MOST_TIMED) TRY(read_marks(all));
     Timed *t = &all->timed[all->n_timed];
-    for (int i = 0; i < 2 && !t->mark[i]; i++) CUDA_TRY(cudaEventCreate(&t->mark[i]));
+    for (int i = 0; i < 2; i++)
+        if (!t->mark[i]) CUDA_TRY(cudaEventCreate(&t->mark[i]));
     *out = t;
     return OK;
 }
 
+/* Each once in n turns; who begins is drawn, by a hash. In one order throughout, a product that stands at n
+ * places of a program would run by the same algorithm at each of them in every pass. */
+static int next_entry(Trial *t)
+{
+    const int turn = t->turn++;
+    uint32_t drawn = (uint32_t)(turn / t->n) * 2654435769u;
+    drawn = (drawn ^ drawn >> 15) * 2246822519u;
+    const int first = (int)((uint64_t)drawn * (uint64_t)t->n >> 32);
+    return (turn + first) % t->n;
+}
+
+/* Between turns it has the best known. */
 Err choice_use(DeviceQueue *q, Choice *c, const Operands *with)
 {
     Choices *all = q->context->choices;
@@ -54,10 +68,12 @@ Err choice_use(DeviceQueue *q, Choice *c, const Operands *with)
     Timed *timed = NULL;
     if (!t || !all->measure) return choice_run(q, c, with);
     TRY(next_timed(all, &timed));
-    *timed = (Timed){{timed->mark[0], timed->mark[1]}, (int)(c - all->choice), t->turn++ % t->n};
+    *timed = (Timed){{timed->mark[0], timed->mark[1]}, (int)(c - all->choice), next_entry(t)};
     c->algo = t->algo[timed->entry];
     CUDA_TRY(cudaEventRecord(timed->mark[0], q->stream));
-    TRY(choice_run(q, c, with));
+    const Err err = choice_run(q, c, with);
+    c->algo = t->algo[0];
+    TRY(err);
     CUDA_TRY(cudaEventRecord(timed->mark[1], q->stream));
     all->n_timed++;
     return OK;
@@ -82,6 +98,7 @@ static void settle(Choice *c)
 void trials_end(Choices *all)
 {
     (void)read_marks(all); /* what cannot be read decides nothing */
+    all->n_timed = 0;
     for (int i = 0; i < all->n; i++)
         if (all->choice[i].trial) settle(&all->choice[i]);
 }
