@@ -277,7 +277,7 @@ int main(int argc, char **argv)
     bench_open(&b, device, (size_t)24 << 30);
     must(b.m->info(b.context, &info));
     const char *how = argc > 2 ? argv[2] : "";
-    b.m->choices_measure(b.context, strcmp(how, "measure") == 0);
+    b.measures = strcmp(how, "measure") == 0;
     printf("%s\n", info.name);
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) bench_model(&b, &models[i], how);
     bench_close(&b);

@@ -18,6 +18,7 @@ typedef struct {
     DeviceQueue *q;
     char *base; /* one allocation: tensors, and behind them the random values they are filled by */
     size_t bytes, used;
+    bool measures; /* algorithms of products; else the library's first suggestions */
     uint16_t *random_bf16;
     float *random_f32;
 } Bench;
