@@ -160,8 +160,9 @@ Err rank_init_weights(Rank *r, uint64_t seed);
 /* Local. Weights as programs use them, from master weights that somebody else wrote; packs are
  * gathered from them in the next step. */
 Err rank_publish(Rank *r);
-/* Local. Before the first step: runs the products of the list, on noise, so that a device that measures
- * its algorithms has them. Weights and moments stay as they are. */
+/* Local. Before the first step: runs the products of the list, and as long as the device has several
+ * algorithms of one the ops around them, on noise, so that a device that measures its algorithms has them.
+ * Weights and moments stay as they are; gradients and what a step works on do not. */
 Err rank_try_products(Rank *r);
 /* Local. Where input `which` of a micro-batch lies, at full extent. */
 Tensor rank_input(Rank *r, int micro, Input which);

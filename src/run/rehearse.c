@@ -4,8 +4,8 @@
  *     in place    programs from end to end, some dozen times: a product that has several algorithms left
  *                 takes turns at them among the ops that stand around it in a step
  *
- * All on noise, and none is read: what an op reads as numbers of tokens or rows is not there, and so ops
- * that do are left out, as are transfers. */
+ * All on noise, but for weights that the rank has at home, and nobody reads what comes of it. Ops that read
+ * numbers of tokens or rows are left out, for noise has none that are legal; so are transfers. */
 #include "run/execute.h"
 
 enum { PASSES = 48 };
