@@ -73,15 +73,15 @@ ALWAYS_INLINE DOT_TARGET static void words_set_half(int64_t k, WordMatrix a, con
 }
 
 /* The bodies of score, gather and spread: compiled for the usual width of heads, and for any. */
-ALWAYS_INLINE DOT_TARGET static void score_by(int64_t channels, Ahead *ahead, const Panel *rows,
-                                              const Turned *turned, const Bounds *b, Scores *s)
+ALWAYS_INLINE DOT_TARGET static void score_by(Way way, const Panel *rows, const Turned *turned,
+                                              const Bounds *b, Scores *s)
 {
-    const int64_t words = padded(channels) / 2, used = blocks_of(channels, 2);
+    const int64_t words = padded(way.channels) / 2, used = blocks_of(way.channels, 2);
     for (int64_t j = 0; j < SPAN; j += MICRO_COLUMNS)
         for (int g = 0; g < GROUPS; g++) {
             const WordMatrix a = {rows->rows + g * MICRO_ROWS * words, words, 1};
             const Halves seen = halves_seen(b, g, j);
-            ahead_some(ahead);
+            ahead_some(way.ahead);
             const int64_t at = seen == UPPER_HALF ? j + W : j;
             float *to = &s->at[g * MICRO_ROWS][at];
             if (seen == BOTH_HALVES)
@@ -91,13 +91,14 @@ ALWAYS_INLINE DOT_TARGET static void score_by(int64_t channels, Ahead *ahead, co
         }
 }
 
-ALWAYS_INLINE DOT_TARGET static void sum_by(int64_t step, Ahead *ahead, WordMatrix weights,
-                                            const Panel *rows, const Bounds *b, float *sum)
+ALWAYS_INLINE DOT_TARGET static void sum_by(Way way, WordMatrix weights, const Panel *rows,
+                                            const Bounds *b, float *sum)
 {
+    const int64_t step = padded(way.channels);
     for (int64_t j = 0; j < step; j += MICRO_COLUMNS)
         for (int g = 0; g < GROUPS; g++) {
             const int64_t from = b->from[g] / 2, n = b->to[g] / 2 - from;
-            ahead_some(ahead);
+            ahead_some(way.ahead);
             if (n == 0) continue;
             WordMatrix a = weights;
             a.at += g * MICRO_ROWS * a.row + from * a.column;
@@ -108,30 +109,36 @@ ALWAYS_INLINE DOT_TARGET static void sum_by(int64_t step, Ahead *ahead, WordMatr
 DOT_TARGET void words_score(Way way, const Panel *rows, const Turned *turned, const Bounds *b,
                             Scores *s)
 {
+    Way usual = way;
+    usual.channels = USUAL;
     if (way.channels == USUAL)
-        score_by(USUAL, way.ahead, rows, turned, b, s);
+        score_by(usual, rows, turned, b, s);
     else
-        score_by(way.channels, way.ahead, rows, turned, b, s);
+        score_by(way, rows, turned, b, s);
 }
 
 DOT_TARGET void words_gather(Way way, const Scores *s, const Panel *rows, const Bounds *b,
                              float *sum)
 {
     const WordMatrix weights = {s->pairs[0], 1, SPAN};
+    Way usual = way;
+    usual.channels = USUAL;
     if (way.channels == USUAL)
-        sum_by(USUAL, way.ahead, weights, rows, b, sum);
+        sum_by(usual, weights, rows, b, sum);
     else
-        sum_by(padded(way.channels), way.ahead, weights, rows, b, sum);
+        sum_by(way, weights, rows, b, sum);
 }
 
 DOT_TARGET void words_spread(Way way, const Scores *s, const Panel *rows, const Bounds *b,
                              float *sum)
 {
     const WordMatrix weights = {s->halves[0], SPAN / 2, 1};
+    Way usual = way;
+    usual.channels = USUAL;
     if (way.channels == USUAL)
-        sum_by(USUAL, way.ahead, weights, rows, b, sum);
+        sum_by(usual, weights, rows, b, sum);
     else
-        sum_by(padded(way.channels), way.ahead, weights, rows, b, sum);
+        sum_by(way, weights, rows, b, sum);
 }
 
 DOT_TARGET V words_weigh(Scores *s, int lane, Hull hull, V base)
