@@ -37,9 +37,9 @@ static bool ends_in_unit(const Stores *s, End *end)
     const int64_t size = (int64_t)dtype_bytes(c->dtype);
     const bool whole = b->m == s->unit->rows && b->n == s->unit->columns;
     const bool plain = c->stride[1] == 1 && old->stride[1] == 1 && c->dtype == old->dtype;
-    if (s->unit->meanwhile || !whole || !plain || (c->dtype != F32 && c->dtype != BF16))
-        return false;
-    *end = (End){.type = c->dtype,
+    if (!s->unit->ends || !whole || !plain || (c->dtype != F32 && c->dtype != BF16)) return false;
+    *end = (End){.rows = s->unit->rows,
+                 .type = c->dtype,
                  .c = (char *)c->data + (b->row * c->stride[0] + b->column) * size,
                  .old = (const char *)old->data + (b->row * old->stride[0] + b->column) * size,
                  .c_step = c->stride[0] * size,

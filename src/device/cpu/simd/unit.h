@@ -22,13 +22,13 @@
 #define unit_for CPU_NAME(unit_for)
 
 typedef struct {
-    int64_t words;         /* of both panels */
-    const uint32_t *a, *b; /* [words / group][rows][group], [words][columns] */
-    float *c;              /* sums so far, [rows][columns], on a cache line */
-    bool add;              /* to what c holds; else c is not read */
-    float *to;             /* where sums go; may be c */
-    const End *end; /* NULL, or sums go to c, from registers: of units that have not `meanwhile` */
-    Wishes *wishes; /* NULL, or what to ask for after each WISH_WORDS */
+    int64_t words;                 /* of both panels */
+    const uint32_t *a, *b;         /* [words / group][rows][group], [words][columns] */
+    float *c;                      /* sums so far, [rows][columns], on a cache line */
+    bool add;                      /* to what c holds; else c is not read */
+    float *to;                     /* where sums go; may be c */
+    const End *end;                /* NULL, or sums go to c, from registers: of units that `end` */
+    Wishes *wishes;                /* NULL, or what to ask for after each WISH_WORDS */
     void (*meanwhile)(void *work); /* NULL, or other work: a little after each group of words */
     void *work;
 } Micro;
@@ -42,6 +42,7 @@ typedef struct {
     void (*begin)(void), (*end)(void); /* around a thread's products */
     void (*multiply)(const Micro *m);
     bool a_stays;    /* a panel of a in the first cache, those of b stream by; else the reverse */
+    bool ends;       /* multiply finishes whole tiles, where a Micro says how */
     bool packs_once; /* is so fast that to pack a strip of a for each tile would tell */
     bool meanwhile;  /* multiply leaves most of the core idle, and does a Micro's other work */
 } Unit;

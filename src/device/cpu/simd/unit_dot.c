@@ -46,6 +46,7 @@ const Unit unit_dot = {
     .begin = nothing,
     .end = nothing,
     .multiply = multiply,
+    .ends = true,
 };
 
 #endif

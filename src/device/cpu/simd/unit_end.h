@@ -9,6 +9,7 @@
 #include "device/cpu/simd/simd.h"
 
 typedef struct {
+    int rows;
     DType type; /* of c and of old: F32 or BF16 */
     char *c;
     const char *old;

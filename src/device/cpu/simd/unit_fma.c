@@ -48,6 +48,7 @@ const Unit unit_fma = {
     .begin = nothing,
     .end = nothing,
     .multiply = multiply,
+    .ends = true,
 };
 
 const Unit *unit_for(DType type)
