@@ -191,27 +191,27 @@ static void sides_open(const Cut *c, Spot spot, State *st)
 }
 
 /* One tile: some blocks of queries, a query head. */
-static void attention_tile(void *work, int64_t tile)
+static void attention_tile(void *work, void *room, int64_t tile)
 {
     const Cut *c = work;
     const Call *call = c->call;
     const Spot spot = spot_of(c, tile);
     const int64_t n_keys = key_count(call), source = n_keys > 0 ? key_head(call, spot.head) : 0;
-    State st;
-    st.way = way_of(call, NULL);
-    st.way.ahead = &st.ahead;
-    st.ahead.n = 0;
-    st.k = panel_of(st.way, st.k_place.words);
-    st.v = panel_of(st.way, st.v_place.words);
-    sides_open(c, spot, &st);
-    if (st.sides == 0) return; /* past the end of the last NEAR tokens */
-    tile_ask(c, tile, &st.ahead);
-    for (int64_t b = st.from / SPAN; b < blocks_of(st.to, SPAN); b++)
-        keys_add(call, block_of(n_keys, b), source, &st);
-    for (int i = 0; i < st.sides; i++) store_rows(call, &st.side[i], spot.head);
+    State *const st = room;
+    st->way = way_of(call, NULL);
+    st->way.ahead = &st->ahead;
+    st->ahead.n = 0;
+    st->k = panel_of(st->way, st->k_place.words);
+    st->v = panel_of(st->way, st->v_place.words);
+    sides_open(c, spot, st);
+    if (st->sides == 0) return; /* past the end of the last NEAR tokens */
+    tile_ask(c, tile, &st->ahead);
+    for (int64_t b = st->from / SPAN; b < blocks_of(st->to, SPAN); b++)
+        keys_add(call, block_of(n_keys, b), source, st);
+    for (int i = 0; i < st->sides; i++) store_rows(call, &st->side[i], spot.head);
 }
 
-static void attention_tiles(const Call *call)
+static Err attention_tiles(const Call *call)
 {
     const Tensor *q = &call->in[0];
     const int64_t threads = call->team ? team_threads(call->team) : 1;
@@ -219,7 +219,7 @@ static void attention_tiles(const Call *call)
     Cut c = {.call = call, .sides = many ? MANY_SIDES : FEW_SIDES};
     c.per = NEAR / (c.sides * SPAN);
     const int64_t tiles = blocks_of(q->n[0], NEAR) * c.per * q->n[1];
-    if (tiles > 0) team_run(call->team, tiles, attention_tile, &c);
+    return rooms_run(call->team, tiles, (RoomSize){sizeof(State), "attention"}, attention_tile, &c);
 }
 
 Err CPU_NAME(attention)(const Call *call)
@@ -231,6 +231,5 @@ Err CPU_NAME(attention)(const Call *call)
         attention_few(call);
         return OK;
     }
-    attention_tiles(call);
-    return OK;
+    return attention_tiles(call);
 }

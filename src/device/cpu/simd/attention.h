@@ -19,6 +19,7 @@
 #ifndef DEVICE_CPU_SIMD_ATTENTION_H
 #define DEVICE_CPU_SIMD_ATTENTION_H
 
+#include "device/cpu/rooms.h"
 #include "device/cpu/simd/attention_sight.h"
 #include "device/cpu/simd/math.h"
 #include "device/heads.h"

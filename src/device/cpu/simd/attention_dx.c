@@ -96,40 +96,48 @@ static void grade_lanes(Way way, Block keys, Sight sight, QueryState *t)
 }
 
 /* One tile: a block of queries, a query head. */
-static void dq_tile(void *work, int64_t tile)
+static void dq_tile(void *work, void *room, int64_t tile)
 {
     const Call *call = work;
     const Inputs in = inputs_of(call);
     const int64_t blocks = blocks_of(in.q->n[0], SPAN);
     const Block queries = block_of(in.q->n[0], tile % blocks);
     const int64_t head = tile / blocks, source = in.keys > 0 ? key_head(call, head) : 0;
-    QueryState t;
+    QueryState *const t = room;
     Reach reach;
-    t.k = panel_of(in.way, t.k_place.words);
-    t.v = panel_of(in.way, t.v_place.words);
-    panel_load(in.way, in.q, queries, head, &t.k);
-    panel_turn(in.way, &t.k, (float)(in.unit * (double)in.scale), &t.q);
-    panel_load(in.way, in.dout, queries, head, &t.k);
-    panel_turn(in.way, &t.k, 1, &t.dout);
-    stats_load(&in, queries, head, &t.stats);
-    sums_clear(t.dq.at, in.channels);
-    for (int64_t b = t.stats.ranges.from / SPAN; b < blocks_of(t.stats.ranges.to, SPAN); b++) {
+    t->k = panel_of(in.way, t->k_place.words);
+    t->v = panel_of(in.way, t->v_place.words);
+    panel_load(in.way, in.q, queries, head, &t->k);
+    panel_turn(in.way, &t->k, (float)(in.unit * (double)in.scale), &t->q);
+    panel_load(in.way, in.dout, queries, head, &t->k);
+    panel_turn(in.way, &t->k, 1, &t->dout);
+    stats_load(&in, queries, head, &t->stats);
+    sums_clear(t->dq.at, in.channels);
+    for (int64_t b = t->stats.ranges.from / SPAN; b < blocks_of(t->stats.ranges.to, SPAN); b++) {
         const Block keys = block_of(in.keys, b);
-        const Sight sight = ranges_sight(&t.stats.ranges, queries.n, keys);
+        const Sight sight = ranges_sight(&t->stats.ranges, queries.n, keys);
         if (sight == SEEN_BY_NONE) continue;
-        panel_load(in.way, in.k, keys, source, &t.k);
-        panel_pair(in.way, &t.k);
-        panel_load(in.way, in.v, keys, source, &t.v);
+        panel_load(in.way, in.k, keys, source, &t->k);
+        panel_pair(in.way, &t->k);
+        panel_load(in.way, in.v, keys, source, &t->v);
         panel_fetch(in.k, block_of(in.keys, b + 1), source);
         panel_fetch(in.v, block_of(in.keys, b + 1), source);
-        reach_of(&t.stats.ranges, keys, sight, &reach);
-        score(in.way, &t.k, &t.q, &reach.keys, &t.s);
-        score(in.way, &t.v, &t.dout, &reach.keys, &t.dp);
-        grade_lanes(in.way, keys, sight, &t);
-        (void)gather(in.way, &t.dp, &t.k, &reach.queries, t.dq.at);
+        reach_of(&t->stats.ranges, keys, sight, &reach);
+        score(in.way, &t->k, &t->q, &reach.keys, &t->s);
+        score(in.way, &t->v, &t->dout, &reach.keys, &t->dp);
+        grade_lanes(in.way, keys, sight, t);
+        (void)gather(in.way, &t->dp, &t->k, &reach.queries, t->dq.at);
     }
-    keep_rows(&call->out[0], (Rows){queries, head, t.dq.at},
+    keep_rows(&call->out[0], (Rows){queries, head, t->dq.at},
               (Finish){(float)call->number[0], in.scale});
+}
+
+static Err sweep_queries(const Call *call)
+{
+    const Tensor *q = &call->in[0];
+    const int64_t tiles = blocks_of(q->n[0], SPAN) * q->n[1];
+    const RoomSize size = {sizeof(QueryState), "the gradient of queries"};
+    return rooms_run(call->team, tiles, size, dq_tile, (void *)call);
 }
 
 /* As many tasks as threads, or more: a few threads sweep once. */
@@ -141,16 +149,11 @@ static bool sweeps_once(const Call *call, Sequences *s)
 
 Err CPU_NAME(attention_dx)(const Call *call)
 {
-    const Tensor *q = &call->in[0], *k = &call->in[1];
+    const int64_t channels = call->in[0].n[2];
     Sequences s;
-    if (q->n[2] > CHANNELS || q->n[2] == 0)
+    if (channels > CHANNELS || channels == 0)
         return ref_attention_dx(call); /* no model has such heads */
-    if (sweeps_once(call, &s)) {
-        SequenceWork work = {call, &s};
-        team_run(call->team, s.n * k->n[1], sequence_tile, &work);
-        return OK;
-    }
-    ref_tiles(call, blocks_of(q->n[0], SPAN) * q->n[1], dq_tile);
-    ref_tiles(call, blocks_of(k->n[0], SPAN) * k->n[1], dkv_tile);
-    return OK;
+    if (sweeps_once(call, &s)) return sweep_once(call, &s);
+    TRY(sweep_queries(call));
+    return sweep_keys(call);
 }

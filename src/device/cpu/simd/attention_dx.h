@@ -38,12 +38,12 @@ typedef struct {
 #define stats_load CPU_NAME(stats_load)
 #define keep_rows CPU_NAME(keep_rows)
 #define sequences_find CPU_NAME(sequences_find)
-#define dkv_tile CPU_NAME(dkv_tile)
+#define sweep_keys CPU_NAME(sweep_keys)
 #define keys_load CPU_NAME(keys_load)
 #define queries_load CPU_NAME(queries_load)
 #define add_queries CPU_NAME(add_queries)
 #define keys_store CPU_NAME(keys_store)
-#define sequence_tile CPU_NAME(sequence_tile)
+#define sweep_once CPU_NAME(sweep_once)
 
 static inline Inputs inputs_of(const Call *call)
 {
@@ -119,13 +119,8 @@ typedef struct {
 /* False: there is one whose dq has no room. */
 bool sequences_find(const Call *call, Sequences *out);
 
-typedef struct {
-    const Call *call;
-    const Sequences *sequences;
-} SequenceWork;
-
-/* Tiles of the two ways: a block of keys and a key head; a sequence and a key head. */
-void dkv_tile(void *call, int64_t tile);
-void sequence_tile(void *sequence_work, int64_t tile);
+/* One sweep, of these sequences; of two, the one that has dk and dv. */
+Err sweep_once(const Call *call, const Sequences *sequences);
+Err sweep_keys(const Call *call);
 
 #endif

@@ -104,7 +104,14 @@ static void look_for(const Inputs *in, Rows keys, Queries *q, Stats *stats, KeyS
     add_queries(in, keys, q, t);
 }
 
-void dkv_tile(void *work, int64_t tile)
+typedef struct {
+    KeyState keys;
+    Place q, dout;
+    Stats stats;
+} KeyRoom;
+
+/* One tile: a block of keys, a key head. */
+static void dkv_tile(void *work, void *room, int64_t tile)
 {
     const Call *call = work;
     Inputs in = inputs_of(call);
@@ -112,18 +119,24 @@ void dkv_tile(void *work, int64_t tile)
     const int64_t blocks = blocks_of(in.keys, SPAN), head = tile / blocks;
     const Heads readers = key_readers(call, head);
     const Rows keys = {block_of(in.keys, tile % blocks), head, NULL};
-    KeyState t;
-    Place place[2];
-    Stats stats;
-    Queries q = {.stats = &stats,
-                 .q = panel_of(in.way, place[0].words),
-                 .dout = panel_of(in.way, place[1].words)};
+    KeyRoom *const t = room;
+    Queries q = {.stats = &t->stats,
+                 .q = panel_of(in.way, t->q.words),
+                 .dout = panel_of(in.way, t->dout.words)};
     in.way.ahead = &ahead;
-    keys_load(call, &in, keys.block, head, &t);
+    keys_load(call, &in, keys.block, head, &t->keys);
     for (q.head = readers.from; q.head < readers.to; q.head++)
         for (int64_t b = 0; b < blocks_of(in.q->n[0], SPAN); b++) {
             q.block = block_of(in.q->n[0], b);
-            look_for(&in, keys, &q, &stats, &t);
+            look_for(&in, keys, &q, &t->stats, &t->keys);
         }
-    keys_store(call, keys.block, head, &t);
+    keys_store(call, keys.block, head, &t->keys);
+}
+
+Err sweep_keys(const Call *call)
+{
+    const Tensor *k = &call->in[1];
+    const int64_t tiles = blocks_of(k->n[0], SPAN) * k->n[1];
+    const RoomSize size = {sizeof(KeyRoom), "the gradient of keys"};
+    return rooms_run(call->team, tiles, size, dkv_tile, (void *)call);
 }

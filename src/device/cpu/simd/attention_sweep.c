@@ -53,7 +53,13 @@ typedef struct {
     Stats stats[MOST_BLOCKS];
     Queries queries[MOST_BLOCKS];
     int64_t n;
+    KeyState keys; /* of the block at hand */
 } Room;
+
+typedef struct {
+    const Call *call;
+    const Sequences *sequences;
+} SequenceWork;
 
 /* Tokens of the next task that fit into the second cache beside what this one works on. */
 enum { SOON = 4 * SPAN };
@@ -118,7 +124,7 @@ static void sequence_ask(const Inputs *in, const SequenceWork *w, int64_t tile, 
         ahead_add(a, &w->call->out[0], room->queries[i].block, room->queries[i].head);
 }
 
-void sequence_tile(void *work, int64_t tile)
+static void sequence_tile(void *work, void *own, int64_t tile)
 {
     const SequenceWork *w = work;
     const Call *call = w->call;
@@ -126,16 +132,23 @@ void sequence_tile(void *work, int64_t tile)
     Ahead ahead = {.n = 0};
     const int64_t heads = w->call->in[1].n[1], sequence = tile / heads, head = tile % heads;
     const int64_t *query = w->sequences->query + sequence, *key = w->sequences->key + sequence;
-    Room room;
-    KeyState t;
+    Room *const room = own;
     in.way.ahead = &ahead;
-    room_open(&in, (Block){query[0], query[1] - query[0]}, key_readers(call, head), &room);
+    room_open(&in, (Block){query[0], query[1] - query[0]}, key_readers(call, head), room);
     for (int64_t j = key[0]; j < key[1]; j++) {
         const Rows keys = {block_of(in.keys, j), head, NULL};
-        if (j == most(key[0], key[1] - SOON / SPAN)) sequence_ask(&in, w, tile, &room);
-        keys_load(call, &in, keys.block, head, &t);
-        for (int64_t i = 0; i < room.n; i++) add_queries(&in, keys, &room.queries[i], &t);
-        keys_store(call, keys.block, head, &t);
+        if (j == most(key[0], key[1] - SOON / SPAN)) sequence_ask(&in, w, tile, room);
+        keys_load(call, &in, keys.block, head, &room->keys);
+        for (int64_t i = 0; i < room->n; i++)
+            add_queries(&in, keys, &room->queries[i], &room->keys);
+        keys_store(call, keys.block, head, &room->keys);
     }
-    room_store(call, &room);
+    room_store(call, room);
+}
+
+Err sweep_once(const Call *call, const Sequences *sequences)
+{
+    SequenceWork work = {call, sequences};
+    const RoomSize size = {sizeof(Room), "the gradient of attention"};
+    return rooms_run(call->team, sequences->n * call->in[1].n[1], size, sequence_tile, &work);
 }
