@@ -17,6 +17,7 @@ enum { MOST_THREADS = 4 };
 typedef struct {
     Bench b;
     Team *team[MOST_THREADS + 1]; /* by threads; 1 is NULL */
+    bool own;                     /* no product by the library: the test is of how ours are cut */
 } CpuBench;
 
 /* One bench for a group of tests; *state is it. */
@@ -32,6 +33,13 @@ static inline int cpu_setup(void **state)
     for (int n = 2; n <= MOST_THREADS; n++) assert_int_equal(team_open(&c.team[n], n, NULL), OK);
     *state = &c;
     return 0;
+}
+
+static inline int cpu_setup_own(void **state)
+{
+    const int rc = cpu_setup(state);
+    ((CpuBench *)*state)->own = true;
+    return rc;
 }
 
 static inline int cpu_teardown(void **state)
@@ -133,7 +141,7 @@ static inline void run_units(CpuBench *c, CpuSimd s, KernelId id, const Call *ca
     }
     units_use(in_use);
     run_device(c, device_cpu_simd(s), id, call, w, tolerance, name[s]);
-    if (!product) return;
+    if (!product || c->own) return;
     blas_use(true);
     snprintf(how, sizeof how, "%s, library", name[s]);
     run_device(c, device_cpu_simd(s), id, call, w, tolerance, how);

@@ -1,0 +1,59 @@
+/* products.h -- a product on device/cpu against ref, by all that may vary in one.
+ *
+ *     try_gemm(c, (Size){37, 53, 29}, (How){.in = BF16, .out = F32, .ta = true, .keep = 1});
+ *
+ * c[m,n] = keep * c + a[m,k] b[k,n] (+ bias), on every instruction set and unit (unit/cpu_test.h). */
+#ifndef TESTS_SUPPORT_PRODUCTS_H
+#define TESTS_SUPPORT_PRODUCTS_H
+
+#include "unit/cpu_test.h"
+
+typedef struct {
+    int64_t m, n, k;
+} Size;
+
+typedef struct {
+    DType in, out;
+    Lay a, b; /* c and the bias lie as a does */
+    bool ta, tb, bias;
+    double keep;
+} How;
+
+static inline void try_gemm(CpuBench *c, Size s, How h)
+{
+    Bench *b = &c->b;
+    Call call = {.n_in = h.bias ? 3 : 2, .n_out = 1, .number = {h.keep}};
+    call.attr.gemm.ta = h.ta;
+    call.attr.gemm.tb = h.tb;
+    call.in[0] = h.ta ? RANDOM(b, h.in, h.a, s.k, s.m) : RANDOM(b, h.in, h.a, s.m, s.k);
+    call.in[1] = h.tb ? RANDOM(b, h.in, h.b, s.n, s.k) : RANDOM(b, h.in, h.b, s.k, s.n);
+    if (h.bias) call.in[2] = RANDOM(b, h.in, h.a, s.n);
+    call.out[0] = accumulator(b, NEW(b, h.out, h.a, s.m, s.n), h.keep);
+    expect_like_ref(c, KERNEL_gemm, &call, tol_sum(h.out, (double)s.k));
+}
+
+/* Parts of wider matrices, as a fused q, k, v has them: rows contiguous, with a gap between. */
+static inline void try_parts(CpuBench *c, DType type, int64_t depth, int64_t columns)
+{
+    Bench *b = &c->b;
+    for (int t = 0; t < 4; t++) {
+        Call call = {.n_in = 2, .n_out = 1, .number = {1}};
+        Tensor a = RANDOM(b, type, DENSE, 131, 143), w = RANDOM(b, type, DENSE, 150, 145);
+        Tensor y = RANDOM(b, F32, DENSE, 60, 100);
+        call.attr.gemm.ta = t & 1;
+        call.attr.gemm.tb = t >> 1;
+        a.n[t & 1] = 50;
+        a.n[!(t & 1)] = depth;
+        w.n[t >> 1] = depth;
+        w.n[!(t >> 1)] = columns;
+        y.n[0] = 50;
+        y.n[1] = columns;
+        call.in[0] = a;
+        call.in[1] = w;
+        call.out[0] = y;
+        against_ref(c, KERNEL_gemm, &call, tol_sum(F32, depth));
+        bench_clear(b);
+    }
+}
+
+#endif
