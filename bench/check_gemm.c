@@ -5,7 +5,7 @@
  *     cmake --build --preset release --target static_gemm
  *     scp build/release/bench/static_* elsewhere:   needs nothing there: this check, and bench/gemm
  *
- * The tests say more (tests/unit/test_cpu_gemm.c); this is one file to carry to a machine whose CPU the
+ * The tests say more (tests/unit/test_cpu_gemm*.c); this is one file to carry to a machine whose CPU the
  * one that builds does not have, as AMX. */
 #include <math.h>
 #include <stdio.h>
