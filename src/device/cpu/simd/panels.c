@@ -17,8 +17,9 @@
 #include "device/cpu/workspace.h"
 
 /* A seat holds a strip of a where the unit's seat_words are at least half of its tall rows: packed once, it
- * serves all its tiles of WIDE columns. Of a deeper strip it holds block after block, packed again for each tile of at most
- * DEEP_WIDE columns; or the team packs a, where a unit packs_once, and tiles are BROAD x WIDE. */
+ * serves all its tiles of WIDE columns. Of a deeper strip it holds block after block, packed again for each
+ * tile of at most DEEP_WIDE columns; or the team packs a, where a unit packs_once, and tiles are
+ * BROAD x WIDE. */
 enum { WIDE = 256, DEEP_WIDE = 768, BROAD = 256, SUM_WORDS = BROAD * WIDE };
 /* Words of b that are packed at a time, 8 MiB, so that they stay in the last cache even where others use
  * it too; of each operand, where the team packs a as well. Words along k: all, while that is not more than
