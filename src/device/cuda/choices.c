@@ -155,8 +155,7 @@ Err choices_put(Choices *all, const Shape *shape, Way way, const cublasLtMatmulA
 {
     Choice *c = choices_known(all, shape);
     if (!c) TRY(add_choice(all, shape, &c));
-    free(c->trial);
-    c->trial = NULL;
+    trial_drop(c);
     c->follows = false;
     c->algo = *algo;
     c->way = way;

@@ -61,7 +61,7 @@ typedef struct {
     int choice, entry; /* of its trial */
 } Timed;
 
-enum { MOST_TIMED = 64 };
+enum { MOST_TIMED = 512 };
 
 struct Choices {
     Choice *choice;
@@ -86,8 +86,9 @@ Err choice_run(DeviceQueue *q, const Choice *c, const Operands *with);
 
 /* Local. So many algorithms, the best known first, are to be decided between. */
 Err trial_open(Choice *c, const cublasLtMatmulAlgo_t *algo, int n);
-/* Local. Decides all. */
+/* Local. Decides all; or drops that of a product that is not run any more. */
 void trials_end(Choices *all);
+void trial_drop(Choice *c);
 void trials_close(Choices *all);
 
 /* ---- choices_field.c, choices_tiles.c, choices_measure.c ---- */

@@ -7,7 +7,7 @@
  *
  *     norm  [gemm 0]  gelu  [gemm 0]  ..  norm  [gemm 1]  gelu  [gemm 1]  ..  norm  [gemm 0] ..
  *
- * Marks are read by the dozen, so that the card seldom waits for the host. */
+ * Marks are read by the hundred, so that the card seldom waits for the host. */
 #include "device/cuda/choices.h"
 
 #include <stdlib.h>
@@ -79,6 +79,12 @@ Err choice_use(DeviceQueue *q, Choice *c, const Operands *with)
     return OK;
 }
 
+void trial_drop(Choice *c)
+{
+    free(c->trial);
+    c->trial = NULL;
+}
+
 /* The one that took least, of those that ran; the first, where none did. */
 static void settle(Choice *c)
 {
@@ -91,8 +97,7 @@ static void settle(Choice *c)
         least = ms;
         c->algo = t->algo[i];
     }
-    free(c->trial);
-    c->trial = NULL;
+    trial_drop(c);
 }
 
 void trials_end(Choices *all)

@@ -245,7 +245,9 @@ static Err choose_way(DeviceQueue *q, const Pair *p, const Shape *shape)
     all->measure = false; /* and each takes its best */
     const Err err = choices_faster(q, way, p, &faster);
     all->measure = true;
-    choices_known(all, shape)->way = faster == 1 ? WAY_APART : WAY_ONE;
+    Choice *choice = choices_known(all, shape);
+    choice->way = faster == 1 ? WAY_APART : WAY_ONE;
+    if (choice->way == WAY_APART) trial_drop(choice);
     return err;
 }
 
