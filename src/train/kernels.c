@@ -66,6 +66,11 @@ static Err load_first(Loop *l, const TrainStart *start, const char *path)
     if (is_there(path)) return r->memory->choices_load(r->context, path);
     if (is_there(l->s->kernels_cache))
         (void)r->memory->choices_load(r->context, l->s->kernels_cache);
+    fprintf(l->s->out,
+            "choosing the algorithms of products that are new here, in some seconds; %s "
+            "keeps them\n",
+            path);
+    fflush(l->s->out);
     return OK;
 }
 
