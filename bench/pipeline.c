@@ -13,6 +13,7 @@
 
 #include "device/cpu/cpu.h"
 #include "schedule/play.h"
+#include "support/adamw.h"
 #include "train/job.h"
 #include "train/world.h"
 
@@ -69,13 +70,7 @@ static Err compile(WorldRank *w, const Bench *b, Job *job)
         .batch = {1, o->seq_len},
         .micros = o->micros,
         .schedule = o->schedule,
-        .optim = {.kind = OPTIM_ADAMW,
-                  .beta1 = 0.9,
-                  .beta2 = 0.95,
-                  .eps = 1e-8,
-                  .weight_decay = 0.1,
-                  .clip = 1,
-                  .block = 65536},
+        .optim = bench_adamw,
         .parallel = {
             .mesh = {.pp = o->stages}, .rank = w->rank, .schedule = o->schedule, .split = "even"}};
     return job_compile(&set, w->arena, job);

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "device/cpu/cpu.h"
+#include "support/adamw.h"
 #include "support/clock.h"
 #include "train/batch.h"
 #include "train/world.h"
@@ -66,13 +67,7 @@ static Err compile(WorldRank *w, const Way *way, Job *job)
                              .batch = {each, o->seq_len},
                              .micros = 1,
                              .schedule = "1f1b",
-                             .optim = {.kind = OPTIM_ADAMW,
-                                       .beta1 = 0.9,
-                                       .beta2 = 0.95,
-                                       .eps = 1e-8,
-                                       .weight_decay = 0.1,
-                                       .clip = 1,
-                                       .block = 65536},
+                             .optim = bench_adamw,
                              .parallel = {.mesh = {.dp_shard = way->ranks},
                                           .rank = w->rank,
                                           .zero = way->ranks > 1 ? o->zero : 0}};

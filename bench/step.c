@@ -21,6 +21,7 @@
 
 #include "device/cpu/cpu.h"
 #include "support/account.h"
+#include "support/adamw.h"
 #include "support/clock.h"
 #include "support/inputs.h"
 #include "support/timed.h"
@@ -118,13 +119,7 @@ static Err run(const Options *o)
         .compile = {.chunk_elements = o->chunk,
                     .recompute = o->recompute ? RECOMPUTE_NAMED : RECOMPUTE_NONE,
                     .recompute_names = o->recompute},
-        .optim = {.kind = OPTIM_ADAMW,
-                  .beta1 = 0.9,
-                  .beta2 = 0.95,
-                  .eps = 1e-8,
-                  .weight_decay = 0.1,
-                  .clip = 1,
-                  .block = 65536}};
+        .optim = bench_adamw};
     TRY(job_compile(&set, &arena, &job));
     TRY(device_cpu_open(o->library, &device));
     timed_open(device, &(Peaks){1, 1, 1, 1, 1}, o->by);

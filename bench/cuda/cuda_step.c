@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "device/open.h"
+#include "support/adamw.h"
 #include "support/clock.h"
 #include "support/inputs.h"
 #include "support/shares.h"
@@ -105,13 +106,7 @@ static JobSettings settings_of(const Bench *b)
                                      .recompute = full        ? RECOMPUTE_FULL
                                                   : selective ? RECOMPUTE_SELECTIVE
                                                               : RECOMPUTE_NONE},
-                         .optim = {.kind = OPTIM_ADAMW,
-                                   .beta1 = 0.9,
-                                   .beta2 = 0.95,
-                                   .eps = 1e-8,
-                                   .weight_decay = 0.1,
-                                   .clip = 1,
-                                   .block = 65536}};
+                         .optim = bench_adamw};
 }
 
 static Err open_rank(Bench *b)
@@ -275,13 +270,15 @@ int main(int argc, char **argv)
     const bool known = strcmp(b.o.recompute, "none") == 0 ||
                        strcmp(b.o.recompute, "selective") == 0 ||
                        strcmp(b.o.recompute, "full") == 0;
-    if (!known || b.o.steps < 1 || b.o.steps > MOST_STEPS || b.o.sequences < 1 || b.o.seq_len < 1) {
+    if (!known || b.o.steps < 1 || b.o.steps > MOST_STEPS || b.o.warm < 0 || b.o.sequences < 1 ||
+        b.o.seq_len < 1) {
         fprintf(
             stderr,
-            "cuda_step: recompute=%s steps=%lld sequences=%lld seq_len=%lld: recompute is none, "
-            "selective or full, steps are 1 to %d, the others at least 1\n",
-            b.o.recompute, (long long)b.o.steps, (long long)b.o.sequences, (long long)b.o.seq_len,
-            MOST_STEPS);
+            "cuda_step: recompute=%s steps=%lld warm=%lld sequences=%lld seq_len=%lld: recompute "
+            "is none, selective or full, steps are 1 to %d, seconds to warm up 0 or more, the "
+            "others at least 1\n",
+            b.o.recompute, (long long)b.o.steps, (long long)b.o.warm, (long long)b.o.sequences,
+            (long long)b.o.seq_len, MOST_STEPS);
         return 2;
     }
     if (run(&b) == OK) return 0;

@@ -146,11 +146,11 @@ typedef struct DeviceMemory {
     void (*deterministic)(DeviceContext *c, bool on);
     /* Which algorithm each product runs by. Measured: the first call of a shape times the library's
      * candidates, and later ones take turns at those that are close, each timed where it stands;
-     * the fastest stays when measuring ends. Else its first suggestion is taken. choices_open: how
+     * the fastest stays when measuring ends. Else its first suggestion is taken. choices_left: how
      * many products have several left. Saved and loaded as text; a file of another device or
      * library is refused, and one of another form: "sheaf products FORM" begins it. */
     void (*choices_measure)(DeviceContext *c, bool on);
-    int (*choices_open)(const DeviceContext *c);
+    int (*choices_left)(const DeviceContext *c);
     Err (*choices_save)(DeviceContext *c, const char *path);
     Err (*choices_load)(DeviceContext *c, const char *path);
 } DeviceMemory;

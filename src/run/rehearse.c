@@ -82,7 +82,7 @@ Err rank_try_products(Rank *r)
         TRY(run_some(r, &lp->list[i], true, 0.0));
         TRY(run_some(r, &lp->list[i], true, 1.0));
     }
-    if (rank_is_near(r) || r->memory->choices_open(r->context) == 0) return OK;
+    if (rank_is_near(r) || r->memory->choices_left(r->context) == 0) return OK;
     for (int pass = 0; pass < PASSES; pass++) {
         TRY(noise_spread(r)); /* what is made of noise again and again grows beyond all numbers */
         for (int i = 0; i < lp->n; i++)

@@ -299,7 +299,7 @@ static int open_products;
 
 void shadow_opens(int products) { open_products = products; }
 
-static int choices_open(const DeviceContext *c)
+static int choices_left(const DeviceContext *c)
 {
     (void)c;
     return open_products;
@@ -370,7 +370,7 @@ static const DeviceMemory shadow_memory = {.count = count_devices,
                                            .fold = put_fold,
                                            .deterministic = switched,
                                            .choices_measure = switched,
-                                           .choices_open = choices_open,
+                                           .choices_left = choices_left,
                                            .choices_save = choices_save,
                                            .choices_load = choices_load};
 

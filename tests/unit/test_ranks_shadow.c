@@ -49,63 +49,62 @@ static void every_layout(void **state)
     }
 }
 
+/* A row's world on `ref`, then as `how` changes it on the shadow. */
+static void same_as_ref(int row, uint64_t seed, void (*how)(World *w, int row))
+{
+    ModelConfig config;
+    WorldResult want;
+    World w = device_world(&device_rows[row], &device_ref, &config);
+    w.steps = 2;
+    DO(world_run_job(&w, &want));
+    w.device = &device_shadow;
+    how(&w, row);
+    shadow_set(seed + (uint64_t)row, SHADOW_COIN);
+    same(device_rows[row].name, &want, &w);
+    world_result_close(&want);
+}
+
 /* Ranks that sleep, transfers that are late as well, other seeds. */
+static void be_late(World *w, int row)
+{
+    w->hostile = true;
+    w->nap_s = 2e-4;
+    w->seed = (uint64_t)row;
+}
+
 static void any_timing(void **state)
 {
     (void)state;
-    for (int i = 4; i < n_device_rows; i += 3) {
-        ModelConfig config;
-        WorldResult want;
-        World w = device_world(&device_rows[i], &device_ref, &config);
-        w.steps = 2;
-        DO(world_run_job(&w, &want));
-        w.device = &device_shadow;
-        w.hostile = true;
-        w.nap_s = 2e-4;
-        w.seed = (uint64_t)i;
-        shadow_set(100 + (uint64_t)i, SHADOW_COIN);
-        same(device_rows[i].name, &want, &w);
-        world_result_close(&want);
-    }
+    for (int i = 4; i < n_device_rows; i += 3) same_as_ref(i, 100, be_late);
 }
 
 /* Through the host's memory, as for backends that know no device. */
+static void be_staged(World *w, int row)
+{
+    (void)row;
+    w->staged = true;
+}
+
 static void staged(void **state)
 {
     (void)state;
-    for (int i = 4; i < n_device_rows; i++) {
-        ModelConfig config;
-        WorldResult want;
-        World w = device_world(&device_rows[i], &device_ref, &config);
-        w.steps = 2;
-        DO(world_run_job(&w, &want));
-        w.device = &device_shadow;
-        w.staged = true;
-        shadow_set(200 + (uint64_t)i, SHADOW_COIN);
-        same(device_rows[i].name, &want, &w);
-        world_result_close(&want);
-    }
+    for (int i = 4; i < n_device_rows; i++) same_as_ref(i, 200, be_staged);
 }
 
 /* Programs that are run on noise before the first step, and before a validation between steps, as often
  * as algorithms are compared: by each rank for itself, whatever its layout, and nothing comes of it. */
+static void be_tried(World *w, int row)
+{
+    (void)row;
+    w->tries = true;
+}
+
 static void tried(void **state)
 {
     (void)state;
-    for (int i = 0; i < n_device_rows; i++) {
-        ModelConfig config;
-        WorldResult want;
-        World w = device_world(&device_rows[i], &device_ref, &config);
-        w.steps = 2;
-        DO(world_run_job(&w, &want));
-        w.device = &device_shadow;
-        w.tries = true;
-        shadow_set(300 + (uint64_t)i, SHADOW_COIN);
-        shadow_opens(1);
-        same(device_rows[i].name, &want, &w);
-        shadow_opens(0);
-        world_result_close(&want);
-    }
+    shadow_opens(1);
+    for (int i = 0; i < n_device_rows; i++) same_as_ref(i, 300, be_tried);
+    shadow_opens(0);
 }
 
 int main(void)

@@ -116,7 +116,7 @@ void trials_close(Choices *all)
             if (all->timed[i].mark[k]) (void)cudaEventDestroy(all->timed[i].mark[k]);
 }
 
-int cuda_choices_open(const DeviceContext *c)
+int cuda_choices_left(const DeviceContext *c)
 {
     int n = 0;
     for (int i = 0; i < c->choices->n; i++) n += c->choices->choice[i].trial != NULL;

@@ -63,7 +63,7 @@ Err cuda_scratch(DeviceQueue *q, size_t bytes, void **out);
 Choices *choices_open(void);
 void choices_close(Choices *c);
 void cuda_choices_measure(DeviceContext *c, bool on);
-int cuda_choices_open(const DeviceContext *c);
+int cuda_choices_left(const DeviceContext *c);
 Err cuda_choices_save(DeviceContext *c, const char *path);
 Err cuda_choices_load(DeviceContext *c, const char *path);
 

@@ -152,7 +152,7 @@ const DeviceMemory cuda_memory = {
     .fold = cuda_fold,
     .deterministic = deterministic,
     .choices_measure = cuda_choices_measure,
-    .choices_open = cuda_choices_open,
+    .choices_left = cuda_choices_left,
     .choices_save = cuda_choices_save,
     .choices_load = cuda_choices_load,
 };
