@@ -71,7 +71,18 @@ typedef struct {
     int64_t m, n, k;
     bool ta, tb;
     DType in, out;
+    bool arranged; /* b is, before */
 } Case;
+
+static Tensor arrange(const Device *d, const Call *call)
+{
+    const Tensor *b = &call->in[1];
+    const bool tb = call->attr.gemm.tb;
+    Call c = {.in = {*b}, .n_in = 1, .n_out = 1, .attr = call->attr, .team = call->team};
+    c.out[0].data = aligned_alloc(64, d->arranging->bytes(b->dtype, b->n[tb], b->n[!tb]));
+    MUST(c.out[0].data && d->arranging->arrange(&c) == OK, "arrange");
+    return c.out[0];
+}
 
 /* Whether the device agrees with ref: c starts from random numbers and keeps half of them. */
 static bool check(const Device *d, const Case *x, Team *team)
@@ -88,12 +99,16 @@ static bool check(const Device *d, const Case *x, Team *team)
     call.out[0] = want;
     MUST(device_ref.kernel[KERNEL_gemm](&call) == OK, "ref");
     call.out[0] = got;
+    const Tensor arranged = x->arranged ? arrange(d, &call) : (Tensor){0};
+    call.arranged = arranged.data;
     MUST(d->kernel[KERNEL_gemm](&call) == OK, "gemm");
     const double off = difference(&got, &want);
     const double bound = ldexp((double)x->k + 16, -24) + (x->out == BF16 ? ldexp(1, -6) : 0);
     if (!(off <= bound))
-        printf("  WRONG: %lld x %lld x %lld, ta %d, tb %d: off by %g, at most %g\n",
-               (long long)x->m, (long long)x->n, (long long)x->k, x->ta, x->tb, off, bound);
+        printf("  WRONG: %lld x %lld x %lld, ta %d, tb %d, arranged %d: off by %g, at most %g\n",
+               (long long)x->m, (long long)x->n, (long long)x->k, x->ta, x->tb, x->arranged, off,
+               bound);
+    free(arranged.data);
     free(call.in[0].data), free(call.in[1].data), free(got.data), free(want.data);
     return off <= bound;
 }
@@ -104,9 +119,9 @@ static int check_all(const Device *d, DType type, Team *team)
         {17, 33, 31}, {64, 64, 64}, {45, 130, 700}, {300, 290, 1601}, {9, 515, 2050}};
     int wrong = 0;
     for (int i = 0; i < (int)(sizeof size / sizeof *size); i++)
-        for (int t = 0; t < 8; t++) {
-            const Case x = {size[i][0], size[i][1], size[i][2],        t & 1,
-                            t & 2,      type,       t & 4 ? type : F32};
+        for (int t = 0; t < 16; t++) {
+            const Case x = {size[i][0], size[i][1], size[i][2],         t & 1,
+                            t & 2,      type,       t & 4 ? type : F32, t & 8};
             wrong += !check(d, &x, team);
         }
     return wrong;

@@ -10,6 +10,9 @@
  *     build/release/bench/gemm cold=1               each product finds its matrices in memory, as most of a
  *                                                   training step's do: it has others before it comes again
  *
+ *     build/release/bench/gemm packed=1             W is packed before, once, for x W^T and for dy W; in a line of
+ *                                                   its own, by turns with products that pack it
+ *
  * A size is tokens x in x out. Forward is x W^T, dX is dy W, dW adds dy^T x to an f32 gradient; inputs
  * of a product are as a training step leaves them, packing is counted. Figures are GF/s, the best of
  * some turns of a few products each. "peak": the unit on operands that lie in the first cache. */
@@ -33,13 +36,14 @@ typedef struct {
     int n_sizes, threads[2], n_threads;
     DType type[2];
     int n_types;
-    bool library, parts, cold;
+    bool library, parts, cold, packed;
 } Options;
 
 /* A linear layer, and its three products. */
 typedef struct {
     Tensor x, w, y, dx, dw;
     Call forward, to_x, to_w;
+    Tensor packed[2]; /* w, for forward and to_x; no data: it is packed by each product */
 } Layer;
 
 enum { PRODUCTS = 3, MOST_LAYERS = 64 };
@@ -93,8 +97,26 @@ static Layer layer_of(Size s, DType type, Team *team)
     return l;
 }
 
+/* w for one of the products that read it. */
+static Tensor pack_w(const Device *d, const Layer *l, bool tb)
+{
+    const size_t bytes = d->arranging->bytes(l->w.dtype, l->w.n[tb], l->w.n[!tb]);
+    const Tensor to = matrix(F32, 1, (int64_t)(bytes / sizeof(float)));
+    Call pack = {.in = {l->w}, .n_in = 1, .out = {to}, .n_out = 1, .team = l->forward.team};
+    pack.attr.gemm.tb = tb;
+    MUST(d->arranging->arrange(&pack) == OK, "pack");
+    return to;
+}
+
+static void layer_pack(const Device *d, Layer *l)
+{
+    l->packed[0] = pack_w(d, l, true);
+    l->packed[1] = pack_w(d, l, false);
+}
+
 static void layer_free(Layer *l)
 {
+    free(l->packed[0].data), free(l->packed[1].data);
     free(l->x.data), free(l->w.data), free(l->y.data), free(l->dx.data), free(l->dw.data);
 }
 
@@ -127,6 +149,37 @@ static double seconds(const Device *d, const Layer *layer, int layers, int produ
     return best;
 }
 
+static void use_packed(Layer *layer, int layers, bool on)
+{
+    for (int i = 0; i < layers; i++) {
+        layer[i].forward.arranged = on ? layer[i].packed[0].data : NULL;
+        layer[i].to_x.arranged = on ? layer[i].packed[1].data : NULL;
+    }
+}
+
+/* Both ways by turns, so that neighbours of the machine disturb both: what is gained is a few percent. */
+static void measure_packed(const Device *d, Layer *layer, int layers, double flops)
+{
+    enum { TURNS = 4, READ_W = 2 };
+    double best[2][READ_W] = {{0}};
+    for (int i = 0; i < layers; i++) layer_pack(d, &layer[i]);
+    for (int turn = 0; turn < TURNS; turn++)
+        for (int way = 0; way < 2; way++)
+            for (int i = 0; i < READ_W; i++) {
+                use_packed(layer, layers, way == 1);
+                const double s = seconds(d, layer, layers, i, GEMM_WHOLE);
+                if (turn == 0 || s < best[way][i]) best[way][i] = s;
+            }
+    use_packed(layer, layers, false);
+    for (int way = 0; way < 2; way++) {
+        printf("%*s", 62, way ? "W packed before" : "by turns with");
+        for (int i = 0; i < READ_W; i++) printf(" %6.0f", flops / best[way][i] / 1e9);
+        for (int i = 0; way && i < READ_W; i++)
+            printf("%s%.3f", i ? " / " : "   gains ", best[0][i] / best[1][i]);
+        printf("\n");
+    }
+}
+
 static void measure(const Device *d, Size s, const Options *o, DType type, Team *team)
 {
     static const char *const name[N_GEMM_PARTS] = {"all", "packing", "multiplying", "storing"};
@@ -146,6 +199,7 @@ static void measure(const Device *d, Size s, const Options *o, DType type, Team 
             printf(" %6.2f", 1e3 * (part ? seconds(d, layer, layers, i, part) : all_s[i]));
         printf(" ms\n");
     }
+    if (o->packed) measure_packed(d, layer, layers, flops);
     for (int i = 0; i < layers; i++) layer_free(&layer[i]);
 }
 
@@ -216,6 +270,7 @@ static bool take(Options *o, const char *word)
     }
     if (strcmp(word, "parts=1") == 0) return o->parts = true;
     if (strcmp(word, "cold=1") == 0) return o->cold = true;
+    if (strcmp(word, "packed=1") == 0) return o->packed = true;
     o->library = false;
     return strcmp(word, "library=none") == 0;
 }

@@ -74,7 +74,7 @@ static Lines lines_of(const Tensor *t, bool lines_first)
 static void cut_depth(Product *p)
 {
     const int64_t per = p->unit->type == BF16 ? 2 : 1;
-    p->words = blocks_of(blocks_of(p->a.lines.terms, per), p->unit->group) * p->unit->group;
+    p->words = blocks_of(blocks_of(p->b.lines.terms, per), p->unit->group) * p->unit->group;
     p->n_blocks = most(1, blocks_of(p->words, p->unit->depth));
     p->block = blocks_of(blocks_of(p->words, p->n_blocks), 16) * 16;
     p->n_blocks = most(1, blocks_of(p->words, p->block == 0 ? 1 : p->block));
@@ -131,7 +131,7 @@ static int64_t at_once(int64_t all, int64_t per, int64_t panel_words, int64_t wo
 static void run_piece(Product *p, Cut cut, bool new_a, bool new_b)
 {
     Team *const team = p->call->team;
-    if (new_b && product_packs(p))
+    if (new_b && !p->b.all && product_packs(p))
         team_run(team, pack_groups(p, &p->b).parts * p->blocks.n, pack_b, p);
     if (new_a && p->a.packed && product_packs(p))
         team_run(team, pack_groups(p, &p->a).parts * p->blocks.n, pack_a, p);
@@ -166,13 +166,13 @@ static size_t lay_out(Product *p, bool with_a, char *base)
     const int64_t depth = p->blocks.n * p->block;
     const int64_t rows = p->a.panels.n * p->unit->rows, columns = p->b.panels.n * p->unit->columns;
     const bool kept = p->blocks.n < p->n_blocks;
-    const size_t at_a = room_for(columns * depth);
+    const size_t at_a = p->b.all ? 0 : room_for(columns * depth);
     const size_t at_kept = at_a + (with_a ? room_for(rows * depth) : 0);
     const size_t at_seats = at_kept + (kept ? room_for(rows * columns) : 0);
     const size_t each = room_for(p->unit->seat_words) + room_for(SUM_WORDS);
     const size_t at_list = at_seats + (size_t)p->n_seats * each;
     if (base) {
-        p->b.packed = (uint32_t *)(void *)base;
+        if (!p->b.all) p->b.packed = (uint32_t *)(void *)base;
         p->a.packed = with_a ? (uint32_t *)(void *)(base + at_a) : NULL;
         p->kept = kept ? (float *)(void *)(base + at_kept) : NULL;
         p->seat = (Seat *)(void *)(base + at_list);
@@ -187,6 +187,20 @@ static size_t lay_out(Product *p, bool with_a, char *base)
     return at_list + (size_t)p->n_seats * sizeof *p->seat;
 }
 
+static Side side_of_b(const Tensor *b, bool lines_first, const Unit *u)
+{
+    return (Side){.lines = lines_of(b, lines_first), .shape = {u->type, u->columns, 1}};
+}
+
+/* b as it was packed before, by whom it may have been: the layout follows from k, n and the unit. */
+static void take_arranged(Product *p)
+{
+    const Call *c = p->call;
+    if (!c->arranged || c->in[0].dtype != c->in[1].dtype) return;
+    p->b.packed = (uint32_t *)c->arranged; /* which is then only read */
+    p->b.all = p->b.panels.n;
+}
+
 Err panels_gemm(const Call *call, const Unit *unit, const Beside *beside)
 {
     Product p = {.call = call, .unit = unit, .beside = beside};
@@ -195,8 +209,7 @@ Err panels_gemm(const Call *call, const Unit *unit, const Beside *beside)
     p.n_seats = team_threads(call->team);
     p.a = (Side){.lines = lines_of(&call->in[0], !call->attr.gemm.ta),
                  .shape = {unit->type, unit->rows, unit->group}};
-    p.b = (Side){.lines = lines_of(&call->in[1], call->attr.gemm.tb),
-                 .shape = {unit->type, unit->columns, 1}};
+    p.b = side_of_b(&call->in[1], call->attr.gemm.tb, unit);
     cut_depth(&p);
     p.strip_stays = strip_fits(&p, &panels);
     const Cut cut = cut_of(&p);
@@ -205,6 +218,7 @@ Err panels_gemm(const Call *call, const Unit *unit, const Beside *beside)
     const int64_t words = both ? PIECE_WORDS_BOTH : PIECE_WORDS;
     p.a.panels.n = blocks_of(p.a.lines.lines, unit->rows);
     p.b.panels.n = blocks_of(p.b.lines.lines, unit->columns);
+    take_arranged(&p);
     p.b.panels.n = at_once(p.b.panels.n, cut.tile, unit->columns * depth, words);
     /* What is packed of a, and sums that wait, are not to grow with all rows. */
     if (both || p.blocks.n < p.n_blocks)
@@ -213,6 +227,33 @@ Err panels_gemm(const Call *call, const Unit *unit, const Beside *beside)
     lay_out(&p, both, w->at);
     run_pieces(&p, cut);
     workspace_give(w);
+    return OK;
+}
+
+/* All of b as one piece. */
+static Product all_of_b(const Call *call)
+{
+    const Unit *u = unit_for(call->in[0].dtype);
+    Product p = {.call = call, .unit = u, .n_seats = team_threads(call->team)};
+    p.b = side_of_b(&call->in[0], call->attr.gemm.tb, u);
+    cut_depth(&p);
+    p.blocks = (Span){0, p.n_blocks};
+    p.b.panels.n = blocks_of(p.b.lines.lines, u->columns);
+    return p;
+}
+
+size_t CPU_NAME(arranged_bytes)(DType type, int64_t k, int64_t n)
+{
+    const Product p = all_of_b(&(Call){.in = {{.dtype = type, .ndim = 2, .n = {k, n}}}});
+    return room_for(p.words * p.b.panels.n * p.unit->columns);
+}
+
+Err CPU_NAME(arrange)(const Call *call)
+{
+    Product p = all_of_b(call);
+    p.b.packed = call->out[0].data;
+    if (p.b.panels.n > 0 && p.words > 0)
+        team_run(call->team, pack_groups(&p, &p.b).parts * p.blocks.n, pack_b, &p);
     return OK;
 }
 

@@ -34,6 +34,7 @@ typedef struct {
     PanelShape shape;
     Span panels;
     uint32_t *packed; /* [block][panel][words][lines]; NULL: each thread packs what it needs */
+    int64_t all; /* panels of a side that was packed before, all of it; 0: of the piece alone */
 } Side;
 
 /* Where a thread works, one at a time. */
@@ -70,8 +71,11 @@ static inline int64_t block_words(const Product *p, int64_t k)
 /* A panel, by numbers in the piece. */
 static inline uint32_t *panel_at(const Product *p, const Side *s, int64_t k, int64_t panel)
 {
-    const int64_t before = k * p->block * s->panels.n;
-    return s->packed + s->shape.lines * (before + panel * block_words(p, p->blocks.first + k));
+    const int64_t words = block_words(p, p->blocks.first + k);
+    if (s->all == 0)
+        return s->packed + s->shape.lines * (k * p->block * s->panels.n + panel * words);
+    const int64_t before = (p->blocks.first + k) * p->block * s->all;
+    return s->packed + s->shape.lines * (before + (s->panels.first + panel) * words);
 }
 
 /* So many panels of a block, from there on. */

@@ -1,7 +1,9 @@
 /* table.c -- the kernels of one instruction set, as a device. */
-#include "device/cpu/simd/simd.h"
+#include "device/cpu/simd/panels.h"
 
 extern const Device CPU_NAME(device);
+
+static const DeviceArranging arranging = {CPU_NAME(arranged_bytes), CPU_NAME(arrange)};
 
 const Device CPU_NAME(device) = {
     .name = "cpu",
@@ -11,4 +13,5 @@ const Device CPU_NAME(device) = {
 #include "device/kernels.def"
 #undef KERNEL
         },
+    .arranging = &arranging,
 };

@@ -1,0 +1,186 @@
+/* Products on device/cpu whose b was arranged before, once, against the same products that arrange it
+ * themselves: the same bits, by every instruction set, unit and number of threads; and b itself, which is
+ * NaN by then, is not read. */
+#include "support/products.h"
+
+enum { GUARD = 64 };
+
+static Tensor room_for(const Device *d, const Call *call, char **base)
+{
+    const Tensor *b = &call->in[1];
+    const bool tb = call->attr.gemm.tb;
+    const size_t bytes = d->arranging->bytes(b->dtype, b->n[tb], b->n[!tb]);
+    *base = aligned_alloc(64, (bytes + GUARD + 63) / 64 * 64);
+    assert_non_null(*base);
+    memset(*base, 0xff, bytes + GUARD);
+    return (Tensor){.data = *base, .dtype = b->dtype, .ndim = 1, .n = {(int64_t)bytes}};
+}
+
+/* b of the call, arranged by so many threads. */
+static char *arrange(const Device *d, const Call *call, Team *team)
+{
+    char *base;
+    Call c = {.in = {call->in[1]}, .n_in = 1, .n_out = 1, .attr = call->attr, .team = team};
+    c.out[0] = room_for(d, call, &base);
+    assert_int_equal(d->arranging->arrange(&c), OK);
+    for (int i = 0; i < GUARD; i++) assert_int_equal((uint8_t)base[c.out[0].n[0] + i], 0xff);
+    return base;
+}
+
+static void spoil(const Tensor *t)
+{
+    for (int64_t i = 0; i < tensor_count(t); i++) put(t, i, (double)NAN);
+}
+
+/* Whether bytes of the outputs are those of `want`, a copy of the bench. */
+static void expect_outputs(CpuBench *c, const Call *call, const char *want, const char *how)
+{
+    const char *base = c->b.arena.base;
+    for (int o = 0; o < call->n_out; o++)
+        for (int64_t i = 0; i < tensor_count(&call->out[o]); i++) {
+            Tensor there = call->out[o];
+            there.data = (char *)(uintptr_t)want + ((const char *)there.data - base);
+            const double x = get(&call->out[o], i), y = get(&there, i);
+            if (memcmp(&x, &y, sizeof x) != 0)
+                fail_msg("%s: output %d [%d] is %.9g, and %.9g where b is not arranged", how, o,
+                         (int)i, x, y);
+        }
+}
+
+/* On one device, by the unit in use. reads_b: the product is one that reads b as it lies. */
+static void try_device(CpuBench *c, const Device *d, KernelId id, Call call, bool reads_b)
+{
+    const size_t bytes = c->b.arena.used_bytes;
+    char *before = malloc(2 * bytes + 1), *want = before + bytes;
+    assert_non_null(before);
+    memcpy(before, c->b.arena.base, bytes);
+    assert_int_equal(d->kernel[id](&call), OK);
+    memcpy(want, c->b.arena.base, bytes);
+    for (int n = 1; n <= MOST_THREADS; n++) {
+        memcpy(c->b.arena.base, before, bytes);
+        char *const arranged = arrange(d, &call, c->team[n]);
+        if (!reads_b) spoil(&call.in[1]);
+        call.arranged = arranged;
+        call.team = c->team[MOST_THREADS + 1 - n];
+        assert_int_equal(d->kernel[id](&call), OK);
+        expect_outputs(c, &call, want, units_text(units_in_use()));
+        free(arranged);
+        call.arranged = NULL;
+    }
+    memcpy(c->b.arena.base, want, bytes); /* for expect_gaps, and the next to start from */
+    free(before);
+}
+
+static void try_all(CpuBench *c, KernelId id, const Call *call, bool reads_b)
+{
+    const CpuUnit in_use = units_in_use();
+    for (CpuSimd s = CPU_BASE; s < N_CPU_SIMD; s++) {
+        if (!cpu_has(s)) continue;
+        for (int u = 0; u < N_CPU_UNITS; u++) {
+            const bool choice = s == CPU_AVX512 && call->in[1].dtype == BF16;
+            if (!units_have((CpuUnit)u) || (!choice && u != UNIT_FMA)) continue;
+            units_use((CpuUnit)u);
+            try_device(c, device_cpu_simd(s), id, *call, reads_b);
+        }
+    }
+    units_use(in_use);
+    expect_gaps(&c->b);
+    bench_clear(&c->b);
+}
+
+static Call product(Bench *b, Size s, How h)
+{
+    Call call = {.n_in = h.bias ? 3 : 2, .n_out = 1, .number = {h.keep}};
+    call.attr.gemm.ta = h.ta;
+    call.attr.gemm.tb = h.tb;
+    call.in[0] = h.ta ? RANDOM(b, h.in, h.a, s.k, s.m) : RANDOM(b, h.in, h.a, s.m, s.k);
+    call.in[1] = h.tb ? RANDOM(b, h.in, h.b, s.n, s.k) : RANDOM(b, h.in, h.b, s.k, s.n);
+    if (h.bias) call.in[2] = RANDOM(b, h.in, h.a, s.n);
+    call.out[0] = accumulator(b, NEW(b, h.out, h.a, s.m, s.n), h.keep);
+    return call;
+}
+
+static void try_size(CpuBench *c, Size s, How h)
+{
+    const Call call = product(&c->b, s, h);
+    try_all(c, KERNEL_gemm, &call, false);
+}
+
+/* All transposes, types and memory orders, accumulators kept or not. */
+static void all_ways(void **state)
+{
+    for (int i = 0; i < 32; i++) {
+        const How h = {.in = i >> 4 ? F32 : BF16,
+                       .out = i >> 2 & 1 ? F32 : BF16,
+                       .a = (Lay)(i % N_LAYS),
+                       .b = (Lay)(i / N_LAYS % N_LAYS),
+                       .ta = i & 1,
+                       .tb = i >> 1 & 1,
+                       .bias = (i & 3) == 2,
+                       .keep = i >> 3 & 1};
+        try_size(*state, (Size){37, 53, 29}, h);
+    }
+}
+
+/* Several blocks of k, pieces of columns and pieces of k: test_cpu_gemm_pieces.c says which are. */
+static void in_pieces(void **state)
+{
+    const How f32 = {.in = F32, .out = F32, .tb = true, .keep = 1};
+    const How bf16 = {.in = BF16, .out = BF16, .bias = true, .keep = 0.5};
+    try_size(*state, (Size){41, 258, 801}, f32);
+    try_size(*state, (Size){41, 258, 803}, bf16);
+    try_size(*state, (Size){9, 70, 4109}, f32);
+    try_size(*state, (Size){9, 67, 8221}, bf16);
+    try_size(*state, (Size){9, 801, 4093}, f32);
+}
+
+/* With the pointwise op beside. */
+static void beside(void **state)
+{
+    CpuBench *c = *state;
+    Bench *b = &c->b;
+    const Size s = {35, 67, 131};
+    const How h = {.in = BF16, .out = BF16, .tb = true};
+    Call call = product(b, s, h);
+    call.in[2] = RANDOM(b, BF16, DENSE, s.m, s.n);
+    call.n_in = 3;
+    try_all(c, KERNEL_gemm_add, &call, false);
+    call = product(b, s, h);
+    call.out[1] = NEW(b, BF16, DENSE, s.m, s.n);
+    call.n_out = 2;
+    try_all(c, KERNEL_gemm_gelu, &call, false);
+    call = product(b, s, (How){.in = F32, .out = F32});
+    call.in[2] = RANDOM(b, F32, DENSE, s.m, s.n);
+    call.n_in = 3;
+    try_all(c, KERNEL_gemm_dgelu, &call, false);
+}
+
+/* A few rows are multiplied as b lies; a product of two types has no use for b as one of them. */
+static void not_used(void **state)
+{
+    CpuBench *c = *state;
+    Call call = product(&c->b, (Size){5, 67, 131}, (How){.in = BF16, .out = BF16, .tb = true});
+    try_all(c, KERNEL_gemm, &call, true);
+    call = product(&c->b, (Size){35, 67, 131}, (How){.in = BF16, .out = BF16});
+    call.in[0] = RANDOM(&c->b, F32, DENSE, 35, 131);
+    try_all(c, KERNEL_gemm, &call, true);
+}
+
+/* Nothing to arrange, or nothing to multiply by it. */
+static void empty(void **state)
+{
+    CpuBench *c = *state;
+    const How h = {.in = BF16, .out = F32, .keep = 1};
+    try_size(c, (Size){11, 0, 7}, h);
+    try_size(c, (Size){0, 11, 7}, h);
+    try_size(c, (Size){11, 13, 0}, h);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_ways), cmocka_unit_test(in_pieces), cmocka_unit_test(beside),
+        cmocka_unit_test(not_used), cmocka_unit_test(empty),
+    };
+    return cmocka_run_group_tests(tests, cpu_setup_own, cpu_teardown);
+}
