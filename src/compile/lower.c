@@ -13,9 +13,8 @@ static Err lower_orders(Lower *l)
         TRY(ARENA_NEW(l->arena, l->g->n_nodes + 1, &l->orders.at[p]));
         for (int i = 0; i < l->g->n_nodes; i++) l->orders.at[p][i] = -1;
         for (int i = 0; i < l->orders.n[p]; i++) {
-            const int node = l->orders.list[p][i], with = l->orders.with[p][node];
-            l->orders.at[p][node] = i;
-            if (with != NO_NODE) l->orders.at[p][with] = i;
+            for (int k = l->orders.list[p][i]; k != NO_NODE; k = l->orders.with[p][k])
+                l->orders.at[p][k] = i;
         }
     }
     return OK;
@@ -63,12 +62,12 @@ static Instr make_instr(const Lower *l, const Node *n, Phase phase)
     return in;
 }
 
-/* What another node makes of the same inputs. */
+/* What another node makes of what is at hand. */
 static void add_pair(const Lower *l, const Node *with, Instr *in)
 {
-    in->op = lower_pair_op(in->op);
+    in->op = lower_pair_op(in->op, with->op);
     add_outputs(l, with, in);
-    in->flops += flops_of(l->g, with).all; /* neither is heavy */
+    in->flops += flops_of(l->g, with).all; /* none that joins is heavy */
 }
 
 static Err lower_instructions(Lower *l)
@@ -80,11 +79,12 @@ static Err lower_instructions(Lower *l)
     for (int p = 0; p < N_PHASES; p++) {
         l->p->first[p] = n;
         for (int i = 0; i < l->orders.n[p]; i++) {
-            const int index = l->orders.list[p][i], with = l->orders.with[p][index];
+            const int index = l->orders.list[p][i], *with = l->orders.with[p];
             const Node *node = &l->g->node[index];
             if (op_info(node->op)->class == CLASS_VIEW) continue;
             instr[n] = make_instr(l, node, (Phase)p);
-            if (with != NO_NODE) add_pair(l, &l->g->node[with], &instr[n]);
+            for (int k = with[index]; k != NO_NODE; k = with[k])
+                add_pair(l, &l->g->node[k], &instr[n]);
             n++;
         }
     }

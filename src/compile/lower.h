@@ -1,5 +1,5 @@
 /* lower.h -- between the parts of lower: which bytes are whose (lower_bytes.c), where they lie
- * (lower_memory.c), and what is done with them (lower.c), two nodes at once or one (lower_pairs.c). */
+ * (lower_memory.c), and what is done with them (lower.c), several nodes at once or one (lower_pairs.c). */
 #ifndef COMPILE_LOWER_H
 #define COMPILE_LOWER_H
 
@@ -17,7 +17,7 @@ typedef struct {
 typedef struct {
     int *list[N_PHASES], n[N_PHASES];
     int *at[N_PHASES];   /* [n_nodes]: position in that list, or -1 */
-    int *with[N_PHASES]; /* [n_nodes]: the node that is done with it, at its place; or NO_NODE */
+    int *with[N_PHASES]; /* [n_nodes]: the next that is done with it, at its place; or NO_NODE */
 } Orders;
 
 typedef struct {
@@ -32,8 +32,8 @@ typedef struct {
 
 /* Local. Takes nodes that are done with others out of a phase's list; `at` is to be filled in after. */
 Err lower_pairs(Lower *l, Phase phase);
-/* Local. The op of a node that another is done with. */
-OpId lower_pair_op(OpId dx);
+/* Local. The op that does both. */
+OpId lower_pair_op(OpId op, OpId also);
 /* Local. Whose bytes each value has: views show their input; parts of a join, and what a product
  * adds to, lie inside of the output; where a kernel may write over an input that dies, it does. */
 Err lower_bytes(const Lower *l, Bytes **out);

@@ -1,36 +1,20 @@
-/* lower_pairs.c -- two nodes that read the same, as one instruction, where a phase has both.
+/* lower_pairs.c -- nodes that read the same, as one instruction, where a phase has them all.
  *
  *     I     d.x = layernorm_dx d.h x w mean rstd r           W, which may come much later,
  *     W     d.w, d.b += layernorm_dw d.h x mean rstd         fills what would be idle
  *     B     d.x, d.w, d.b = layernorm_back d.h x w mean rstd r      d.h and x are read once
+ *
+ * Likewise the gradient of a bias, which sums the rows of what another op has at hand:
+ *
+ *     y = r + a w + c       d.c sums d.y, to which a norm's gradient adds: layernorm_back_bias
+ *     u = x v + b           d.b sums d.u, which linear_dgelu makes: linear_dgelu_bias
  *
  * Gradients of parameters stay in W where a schedule runs it apart: sums over ranks begin after W, and
  * what I left for them would have to be kept apart by micro-batch. A device gives the same bits
  * both ways. */
 #include "compile/lower.h"
 
-static const struct {
-    OpId dx, dw, both;
-} pair[] = {
-    {OP_layernorm_dx, OP_layernorm_dw, OP_layernorm_back},
-    {OP_rmsnorm_dx, OP_rmsnorm_dw, OP_rmsnorm_back},
-    {OP_headnorm_dx, OP_headnorm_dw, OP_headnorm_back},
-};
-enum { N_PAIRS = sizeof pair / sizeof *pair };
-
-static OpId dw_of(OpId dx)
-{
-    for (int i = 0; i < N_PAIRS; i++)
-        if (pair[i].dx == dx) return pair[i].dw;
-    return N_OPS;
-}
-
-OpId lower_pair_op(OpId dx)
-{
-    for (int i = 0; i < N_PAIRS; i++)
-        if (pair[i].dx == dx) return pair[i].both;
-    return N_OPS;
-}
+typedef bool (*Fits)(const Node *n, const Node *also);
 
 /* dw reads what dx does, but for w, which stands third there. */
 static bool reads_same(const Node *dx, const Node *dw)
@@ -38,6 +22,33 @@ static bool reads_same(const Node *dx, const Node *dw)
     for (int j = 0; j < dw->n_in; j++)
         if (dw->in[j] != dx->in[j < 2 ? j : j + 1]) return false;
     return true;
+}
+
+static bool sums_onto(const Node *dx, const Node *bias)
+{
+    return dx->n_in == 6 && bias->in[0] == dx->in[5];
+}
+
+static bool sums_output(const Node *n, const Node *bias) { return bias->in[0] == n->out[0]; }
+
+/* Tried in this order: `also` joins what a node has become by then. */
+static const struct {
+    OpId op, also, both;
+    Fits fits;
+} pair[] = {
+    {OP_layernorm_dx, OP_layernorm_dw, OP_layernorm_back, reads_same},
+    {OP_rmsnorm_dx, OP_rmsnorm_dw, OP_rmsnorm_back, reads_same},
+    {OP_headnorm_dx, OP_headnorm_dw, OP_headnorm_back, reads_same},
+    {OP_layernorm_back, OP_bias_dw, OP_layernorm_back_bias, sums_onto},
+    {OP_linear_dgelu, OP_bias_dw, OP_linear_dgelu_bias, sums_output},
+};
+enum { N_PAIRS = sizeof pair / sizeof *pair };
+
+OpId lower_pair_op(OpId op, OpId also)
+{
+    for (int i = 0; i < N_PAIRS; i++)
+        if (pair[i].op == op && pair[i].also == also) return pair[i].both;
+    return N_OPS;
 }
 
 /* Of a sum with several terms the order counts, so none may move; nor may what this program reads. */
@@ -52,16 +63,33 @@ static bool writes_alone(const Graph *g, int index)
     return true;
 }
 
-static int find_dw(const Lower *l, Phase phase, const Node *dx)
+/* A node of the phase that a row of the table lets join n, or NO_NODE. */
+static int find_also(const Lower *l, Phase phase, int row, const Node *n)
 {
     const Orders *o = &l->orders;
-    const OpId op = dw_of(dx->op);
-    for (int i = 0; i < o->n[phase] && op != N_OPS; i++) {
+    for (int i = 0; i < o->n[phase]; i++) {
         const int index = o->list[phase][i];
-        const Node *n = &l->g->node[index];
-        if (n->op == op && reads_same(dx, n) && writes_alone(l->g, index)) return index;
+        const Node *also = &l->g->node[index];
+        if (also->op == pair[row].also && pair[row].fits(n, also) && writes_alone(l->g, index))
+            return index;
     }
     return NO_NODE;
+}
+
+/* Chains what is done with a node behind it. */
+static void join_others(Lower *l, Phase phase, int index, bool *gone)
+{
+    const Node *n = &l->g->node[index];
+    int *with = l->orders.with[phase], last = index;
+    OpId op = n->op;
+    for (int row = 0; row < N_PAIRS; row++) {
+        const int also = pair[row].op == op ? find_also(l, phase, row, n) : NO_NODE;
+        if (also == NO_NODE || gone[also]) continue;
+        op = pair[row].both;
+        with[last] = also;
+        last = also;
+        gone[also] = true;
+    }
 }
 
 Err lower_pairs(Lower *l, Phase phase)
@@ -72,12 +100,7 @@ Err lower_pairs(Lower *l, Phase phase)
     TRY(ARENA_NEW(l->arena, l->g->n_nodes + 1, &o->with[phase]));
     TRY(ARENA_NEW(l->arena, l->g->n_nodes + 1, &gone));
     for (int i = 0; i < l->g->n_nodes; i++) o->with[phase][i] = NO_NODE;
-    for (int i = 0; i < o->n[phase]; i++) {
-        const int dx = o->list[phase][i], dw = find_dw(l, phase, &l->g->node[dx]);
-        if (dw == NO_NODE || gone[dw]) continue;
-        o->with[phase][dx] = dw;
-        gone[dw] = true;
-    }
+    for (int i = 0; i < o->n[phase]; i++) join_others(l, phase, o->list[phase][i], gone);
     for (int i = 0; i < o->n[phase]; i++)
         if (!gone[o->list[phase][i]]) o->list[phase][n++] = o->list[phase][i];
     o->n[phase] = n;

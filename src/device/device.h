@@ -84,7 +84,7 @@ typedef union {
 
 typedef struct {
     Tensor in[MAX_IN], out[MAX_OUT];
-    int n_in, n_out; /* optional inputs that are absent come last and are not counted */
+    int n_in, n_out; /* optional ones that are absent come last and are not counted */
     Attr attr;
     double number[MAX_NUMBERS]; /* see the kernel; number[0] is what an accumulator is kept by */
     Team *team;
@@ -118,6 +118,17 @@ typedef struct {
     const struct DeviceMemory *memory; /* NULL: kernels work on the host's memory */
     const DeviceArranging *arranging;  /* NULL: products read operands as they lie */
 } Device;
+
+/* Local. The call of sum_rows that makes an output of another call: the sums of x's columns. */
+static inline Call call_sum_rows(const Call *call, const Tensor *x, int out)
+{
+    Call sum = *call;
+    sum.in[0] = *x;
+    sum.out[0] = call->out[out];
+    sum.n_in = sum.n_out = 1;
+    sum.number[0] = call->number[out];
+    return sum;
+}
 
 /* Local. The kernel's name as kernels.def spells it. */
 const char *kernel_name(KernelId id);

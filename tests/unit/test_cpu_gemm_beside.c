@@ -1,6 +1,7 @@
 /* Products with a sum or a gelu beside them, of device/cpu against ref: transposes, strides, types,
  * odd sizes, no terms; in place and not. */
 #include "cpu_test.h"
+#include "support/expect.h"
 
 typedef struct {
     int64_t m, n, k;
@@ -63,18 +64,43 @@ static void one_dgelu(CpuBench *c, Size s, Call call, DType type, bool bias)
     expect_like_ref(c, KERNEL_gemm_dgelu, &call, 2 * tol_sum(type, (double)s.k));
 }
 
+/* The sum of c's rows: of c as it is stored, the bits of sum_rows. */
+static void sums_on(CpuBench *c, const Device *cpu, Call call, double keep)
+{
+    const int64_t n = call.out[0].n[1];
+    const Tensor again = accumulator(&c->b, NEW(&c->b, F32, PADDED, n), 1);
+    call.out[call.n_out++] = accumulator(&c->b, NEW(&c->b, F32, DENSE, n), keep);
+    call.number[1] = keep;
+    for (int64_t i = 0; i < n && keep != 0; i++) put(&again, i, get(&call.out[1], i));
+    call.team = c->team[2];
+    DO(cpu->kernel[KERNEL_gemm_dgelu](&call));
+    const Call sum = {.in = {call.out[0]}, .n_in = 1, .out = {again}, .n_out = 1, .number = {keep}};
+    DO(cpu->kernel[KERNEL_sum_rows](&sum));
+    for (int64_t i = 0; i < n; i++)
+        if (get(&again, i) != get(&call.out[1], i))
+            fail_msg("%d of %d: %.9g, and by sum_rows %.9g", (int)i, (int)n, get(&call.out[1], i),
+                     get(&again, i));
+}
+
+static void one_dgelu_sum(CpuBench *c, Size s, Call call, DType type, bool keep)
+{
+    call.in[call.n_in++] = RANDOM(&c->b, type, (Lay)(s.n % N_LAYS), s.m, s.n);
+    for (CpuSimd simd = CPU_BASE; simd < N_CPU_SIMD; simd++)
+        if (cpu_has(simd)) sums_on(c, device_cpu_simd(simd), call, keep ? 0.5 : 0);
+    bench_clear(&c->b);
+}
+
 static void adds(void **state) { over_all(*state, one_add); }
 static void adds_in_place(void **state) { over_all(*state, one_add_in_place); }
 static void gelus(void **state) { over_all(*state, one_gelu); }
 static void dgelus(void **state) { over_all(*state, one_dgelu); }
+static void dgelus_and_sums(void **state) { over_all(*state, one_dgelu_sum); }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(adds),
-        cmocka_unit_test(adds_in_place),
-        cmocka_unit_test(gelus),
-        cmocka_unit_test(dgelus),
+        cmocka_unit_test(adds),   cmocka_unit_test(adds_in_place),   cmocka_unit_test(gelus),
+        cmocka_unit_test(dgelus), cmocka_unit_test(dgelus_and_sums),
     };
     return cmocka_run_group_tests(tests, cpu_setup, cpu_teardown);
 }

@@ -135,6 +135,36 @@ static void together(CpuBench *c, const Shape *s, bool layer, int variant)
         if (cpu_has(simd)) together_on(c, device_cpu_simd(simd), s, layer, variant);
 }
 
+/* The sum of onto's rows has the bits of sum_rows, and is of what lay there before dx did. */
+static void onto_sum_on(CpuBench *c, const Device *cpu, const Shape *s, int variant)
+{
+    Bench *b = &c->b;
+    const double keep = variant % 2 ? 0.5 : 0;
+    Call back = gradient_of(c, s, true, true), alone = {.n_in = 1, .n_out = 1, .number = {keep}};
+    const Tensor onto = shaped_random(b, s, PADDED, 1);
+    back.in[back.n_in++] = alone.in[0] = onto;
+    back.out[back.n_out++] = variant % 3 ? onto : shaped(b, s, PADDED);
+    add_sums(c, s, true, 0, &back);
+    back.number[2] = 0;
+    back.number[back.n_out] = keep;
+    back.out[back.n_out++] = accumulator(b, NEW(b, F32, s->lay, s->width), keep);
+    alone.out[0] = NEW(b, F32, s->lay, s->width);
+    for (int64_t i = 0; i < s->width && keep != 0; i++) put(&alone.out[0], i, get(&back.out[3], i));
+    alone.team = c->team[3];
+    back.team = c->team[2];
+    DO(cpu->kernel[KERNEL_sum_rows](&alone));
+    DO(cpu->kernel[KERNEL_layernorm_back](&back));
+    for (int64_t i = 0; i < s->width; i++)
+        assert_true(get(&alone.out[0], i) == get(&back.out[3], i));
+    bench_clear(b);
+}
+
+static void onto_sum(CpuBench *c, const Shape *s, int variant)
+{
+    for (CpuSimd simd = CPU_BASE; simd < N_CPU_SIMD; simd++)
+        if (cpu_has(simd)) onto_sum_on(c, device_cpu_simd(simd), s, variant);
+}
+
 static void gradients(CpuBench *c, const Shape *s, bool layer, int variant)
 {
     backward(c, s, layer, variant % 3 == 0);
@@ -151,6 +181,7 @@ static void all_norms(void **state)
             forward(*state, &s, layer);
             gradients(*state, &s, layer, i + layer);
         }
+        onto_sum(*state, &s, i);
     }
 }
 
@@ -171,6 +202,7 @@ static void many_rows(void **state)
         weights(*state, &s, true, 1);
         weights(*state, &s, false, 0);
         together(*state, &s, true, i);
+        onto_sum(*state, &s, i);
     }
 }
 

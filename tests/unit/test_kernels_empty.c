@@ -59,7 +59,7 @@ static double wanted(OpId op, int out, char empty)
 static bool adds(KernelId kernel, int out)
 {
     if (kernel == KERNEL_layernorm_back || kernel == KERNEL_rmsnorm_back ||
-        kernel == KERNEL_token_loss_dx)
+        kernel == KERNEL_token_loss_dx || kernel == KERNEL_gemm_dgelu)
         return out > 0;
     if (kernel == KERNEL_token_loss) return true;
     return kernel == KERNEL_gemm || kernel == KERNEL_sum_rows || kernel == KERNEL_layernorm_dw ||
@@ -78,7 +78,7 @@ static void try_empty(Bench *b, const Device *d, OpId op, char empty, DType type
 {
     const Signature sig = op_signature(op);
     const KernelId kernel = op_info(op)->kernel;
-    Call c = {.attr = attr_of(op), .n_out = sig.n_out, .number = {keep, keep, keep}};
+    Call c = {.attr = attr_of(op), .n_out = sig.n_out, .number = {keep, keep, keep, keep}};
     double *old[MAX_OUT];
     bench_clear(b);
     for (int i = 0; i < sig.n_in && !sig.in[i].optional; i++) {

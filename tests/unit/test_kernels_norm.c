@@ -178,12 +178,20 @@ static void gradients_in_place(void **state)
         over.onto = w.onto;
         run_backward(&c, &w, true);
         const Tensor target = k < 2 ? c.dy : w.onto;
+        const Tensor sums = accumulator(&bench, NEW(&bench, F64, PADDED, c.width), 0.5);
+        long double *want = kept(&sums, 0.5); /* of onto, before it is written over */
+        for (int64_t i = 0; i < tensor_count(&w.onto); i++)
+            want[i % c.width] += (long double)get(&w.onto, i);
         call = backward(&c, true);
         call.in[call.n_in++] = w.onto;
         call.out[call.n_out++] = target;
         call.out[call.n_out++] = over.dw;
         if (c.layer) call.out[call.n_out++] = over.db;
+        if (c.layer) call.out[call.n_out++] = sums;
+        call.number[3] = 0.5;
         run(pick(&c, KERNEL_layernorm_back, KERNEL_rmsnorm_back), &call);
+        if (c.layer) expect_close("the sums of onto", &sums, want, rounding(F64));
+        free(want);
         for (int64_t i = 0; i < tensor_count(&w.dx); i++)
             assert_true(get(&target, i) == get(&w.dx, i));
         for (int64_t i = 0; i < c.width; i++) assert_true(get(&over.dw, i) == get(&w.dw, i));

@@ -113,6 +113,13 @@ static void flops_are_counted(void **state)
         {OP_linear, none, 3, 1, {d2(T, I), d2(O, I), d1(O)}, {{0}}, 2.0 * T * I * O},
         {OP_linear_add, none, 3, 1, {d2(T, I), d2(O, I), d2(T, O)}, {{0}}, 2.0 * T * I * O + T * O},
         {OP_linear_gelu, none, 2, 2, {d2(T, I), d2(O, I)}, {{0}}, 2.0 * T * I * O + 10.0 * T * O},
+        {OP_linear_dgelu_bias,
+         none,
+         3,
+         2,
+         {d2(T, O), d2(O, I), d2(T, I)},
+         {{0}},
+         2.0 * T * I * O + 17.0 * T * I},
         {OP_linear_dx, none, 2, 1, {d2(T, O), d2(O, I)}, {{0}}, 2.0 * T * I * O},
         {OP_linear_dw, none, 2, 1, {d2(T, O), d2(T, I)}, {{0}}, 2.0 * T * I * O},
         {OP_bias_dw, none, 1, 1, {d2(T, O)}, {{0}}, 1.0 * T * O},
@@ -137,7 +144,8 @@ static void flops_are_counted(void **state)
             op_flops(table[i].op, &table[i].attr, table[i].n_in, table[i].in, table[i].n_out, out);
         if (got.all != table[i].flops)
             fail_msg("%s: %g flops, not %g", op_info(table[i].op)->name, got.all, table[i].flops);
-        const bool beside = table[i].op == OP_linear_add || table[i].op == OP_linear_gelu;
+        const bool beside = table[i].op == OP_linear_add || table[i].op == OP_linear_gelu ||
+                            table[i].op == OP_linear_dgelu_bias;
         const bool heavy = op_info(table[i].op)->class == CLASS_HEAVY;
         assert_true(got.heavy == (beside ? 2.0 * T * I * O : heavy ? got.all : 0));
     }

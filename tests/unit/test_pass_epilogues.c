@@ -198,7 +198,7 @@ static void expect_where(const Where *w)
         assert_int_equal(count_instr(p, PHASE_F, OP_linear_gelu), w->gelus);
         assert_int_equal(count_instr(p, PHASE_I, OP_linear_dgelu), w->dgelus);
         assert_int_equal(count_instr(p, PHASE_W, OP_linear_dgelu), 0);
-        assert_int_equal(count_instr(p, PHASE_B, OP_linear_dgelu), w->dgelus);
+        assert_int_equal(count_instr(p, PHASE_B, OP_linear_dgelu_bias), w->dgelus);
     }
     ranks_close(&r);
     model_bed_close(&m);

@@ -179,9 +179,9 @@ static void layers(void **state)
             DO(compile_unit(&m.kind[1], &o, NULL, NULL, &arena, &p));
             for (int k = p.first[PHASE_B]; k < p.first[PHASE_B + 1]; k++) {
                 const OpId op = p.instr[k].op;
-                const int full = op == OP_layernorm_back ? 6 : 5;
-                if (op != OP_layernorm_back && op != OP_rmsnorm_back && op != OP_headnorm_back)
-                    continue;
+                const bool layer = op == OP_layernorm_back || op == OP_layernorm_back_bias;
+                const int full = layer ? 6 : 5;
+                if (!layer && op != OP_rmsnorm_back && op != OP_headnorm_back) continue;
                 back++;
                 onto += p.instr[k].n_in == full;
             }

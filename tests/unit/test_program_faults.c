@@ -85,7 +85,7 @@ static void before_written(Broken *b)
 }
 static void never_in_this_mode(Broken *b) /* F alone makes it, and B reads it */
 {
-    find(b, PHASE_B, OP_bias_dw, 0)->in[0] = find(b, PHASE_I, OP_linear_dgelu, 0)->out[0];
+    find(b, PHASE_B, OP_linear_dw, 0)->in[0] = find(b, PHASE_I, OP_linear_dgelu, 0)->out[0];
 }
 static void not_waited(Broken *b)
 {

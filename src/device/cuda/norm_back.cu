@@ -280,6 +280,10 @@ extern "C" Err cuda_layernorm_dw(const Call *call)
 
 extern "C" Err cuda_layernorm_back(const Call *call)
 {
+    if (call->n_out > 3) { /* before dx, which may lie over onto */
+        const Call sum = call_sum_rows(call, &call->in[5], 3);
+        TRY(cuda_sum_rows(&sum));
+    }
     return norm_back(call, KERNEL_layernorm_back, of_both(call, true));
 }
 

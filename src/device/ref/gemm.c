@@ -142,8 +142,6 @@ static void dgelu_tile(const Call *call, Tile *t, Where at)
     }
 }
 
-Err ref_gemm_dgelu(const Call *call) { return multiply_and(call, 3, dgelu_tile); }
-
 static void sum_rows_tile(void *work, int64_t tile)
 {
     const Call *call = work;
@@ -162,4 +160,13 @@ Err ref_sum_rows(const Call *call)
 {
     ref_tiles(call, blocks_of(call->out[0].n[0], N_TILE), sum_rows_tile);
     return OK;
+}
+
+/* out: c, db? */
+Err ref_gemm_dgelu(const Call *call)
+{
+    TRY(multiply_and(call, 3, dgelu_tile));
+    if (call->n_out < 2) return OK;
+    const Call sum = call_sum_rows(call, &call->out[0], 1);
+    return ref_sum_rows(&sum);
 }

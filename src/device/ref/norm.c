@@ -155,7 +155,12 @@ static Err norm_back(const Call *call, Norm m)
 
 Err ref_layernorm_dx(const Call *call) { return norm_back(call, norm_of_dx(call, true)); }
 Err ref_layernorm_dw(const Call *call) { return norm_back(call, norm_of_dw(call, true)); }
-Err ref_layernorm_back(const Call *call) { return norm_back(call, norm_of_back(call, true)); }
+Err ref_layernorm_back(const Call *call)
+{
+    TRY(norm_sum_onto(call, ref_sum_rows));
+    return norm_back(call, norm_of_back(call, true));
+}
+
 Err ref_rmsnorm_dx(const Call *call) { return norm_back(call, norm_of_dx(call, false)); }
 Err ref_rmsnorm_dw(const Call *call) { return norm_back(call, norm_of_dw(call, false)); }
 Err ref_rmsnorm_back(const Call *call) { return norm_back(call, norm_of_back(call, false)); }

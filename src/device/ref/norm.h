@@ -49,6 +49,14 @@ static inline Norm norm_of_back(const Call *c, bool layer)
     return m;
 }
 
+/* Of a layernorm, the sum of onto's rows, if it is asked for: before dx, which may lie over onto. */
+static inline Err norm_sum_onto(const Call *c, Kernel sum_rows)
+{
+    if (c->n_out < 4) return OK;
+    const Call sum = call_sum_rows(c, &c->in[5], 3);
+    return sum_rows(&sum);
+}
+
 /* Local. Writes mean (where there is one), rstd and y of the row. */
 void ref_norm_row(const Norm *m, int64_t row);
 

@@ -50,7 +50,7 @@ Err CPU_NAME(gemm_gelu)(const Call *call)
     return gemm_with(&p, &(Beside){.call = call, .then = gelu_of_tile});
 }
 
-/* in: a, b, u   out: c */
+/* in: a, b, u   out: c, db? */
 static void dgelu_of_tile(const Call *call, Box tile, Team *team)
 {
     const Tensor c = part_of(&call->out[0], tile);
@@ -62,5 +62,8 @@ static void dgelu_of_tile(const Call *call, Box tile, Team *team)
 Err CPU_NAME(gemm_dgelu)(const Call *call)
 {
     const Call p = product_of(call, 3, call->out[0]);
-    return gemm_with(&p, &(Beside){.call = call, .then = dgelu_of_tile});
+    TRY(gemm_with(&p, &(Beside){.call = call, .then = dgelu_of_tile}));
+    if (call->n_out < 2) return OK;
+    const Call sum = call_sum_rows(call, &call->out[0], 1);
+    return CPU_NAME(sum_rows)(&sum);
 }

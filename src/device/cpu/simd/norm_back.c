@@ -9,7 +9,8 @@
  *            dw, db      the tiles' sums, folded in their order
  *
  * One body, whether dx, dw or both are asked for, so each has the same bits either way. Tiles follow
- * from the shape alone. A norm without a `mean` tensor is an rmsnorm. */
+ * from the shape alone. A norm without a `mean` tensor is an rmsnorm. The sum of onto's rows, where it is
+ * asked for, is made first, by sum_rows, whose bits it has. */
 #include "device/cpu/simd/simd.h"
 #include "device/cpu/workspace.h"
 #include "device/ref/norm.h"
@@ -255,7 +256,12 @@ static Err norm_back(const Call *call, Norm m)
 
 Err CPU_NAME(layernorm_dx)(const Call *call) { return norm_back(call, norm_of_dx(call, true)); }
 Err CPU_NAME(layernorm_dw)(const Call *call) { return norm_back(call, norm_of_dw(call, true)); }
-Err CPU_NAME(layernorm_back)(const Call *call) { return norm_back(call, norm_of_back(call, true)); }
+Err CPU_NAME(layernorm_back)(const Call *call)
+{
+    TRY(norm_sum_onto(call, CPU_NAME(sum_rows)));
+    return norm_back(call, norm_of_back(call, true));
+}
+
 Err CPU_NAME(rmsnorm_dx)(const Call *call) { return norm_back(call, norm_of_dx(call, false)); }
 Err CPU_NAME(rmsnorm_dw)(const Call *call) { return norm_back(call, norm_of_dw(call, false)); }
 Err CPU_NAME(rmsnorm_back)(const Call *call) { return norm_back(call, norm_of_back(call, false)); }

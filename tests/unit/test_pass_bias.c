@@ -1,0 +1,194 @@
+/* The gradient of a bias is made by the op that has its dy at hand, where one phase has both (lower). */
+#include "place_test.h"
+
+static int count(const Program *p, Phase phase, OpId op)
+{
+    int n = 0;
+    for (int i = p->first[phase]; i < p->first[phase + 1]; i++) n += p->instr[i].op == op;
+    return n;
+}
+
+static const Instr *find(const Program *p, Phase phase, OpId op)
+{
+    for (int i = p->first[phase]; i < p->first[phase + 1]; i++)
+        if (p->instr[i].op == op) return &p->instr[i];
+    fail_msg("phase %s has no %s", phase_name(phase), op_info(op)->name);
+    return NULL;
+}
+
+static Program lowered(Bed *b)
+{
+    Program p;
+    bed_prepare(b, true);
+    DO(fuse(&b->g));
+    DO(recompute(&b->g, &(CompileOptions){.recompute = RECOMPUTE_NONE}));
+    DO(epilogues(&b->g));
+    DO(phases(&b->g));
+    DO(lower(&b->g, &b->arena, &p));
+    return p;
+}
+
+/* norm(x), with parameters `name`.weight and .bias */
+static Value normed(Graph *g, Value x, const char *weight, const char *bias)
+{
+    const Value w = vector(g, weight, D, INIT_ONES);
+    return layernorm(g, x, w, vector(g, bias, D, INIT_ZEROS), 1e-5);
+}
+
+/* y = x + down gelu(up norm(x) + b) + c: parameters n.w, n.b, up, b, down, c. */
+static void build(Bed *b)
+{
+    bed_open(b, "u");
+    Graph *g = &b->g;
+    const Value x = bed_x(b), a = normed(g, x, "n.w", "n.b"), up = bed_w(b, "up", F, D);
+    const Value h = gelu(g, linear(g, a, up, vector(g, "b", F, INIT_ZEROS)));
+    const Value down = bed_w(b, "down", D, F);
+    stream_out(g, add(g, x, linear(g, h, down, vector(g, "c", D, INIT_ZEROS))));
+}
+
+static double flops_of(const Program *p, Phase phase)
+{
+    double sum = 0;
+    for (int i = p->first[phase]; i < p->first[phase + 1]; i++) sum += p->instr[i].flops;
+    return sum;
+}
+
+/* B reads nothing for them; W, which may run much later, does. */
+static void at_hand(void **state)
+{
+    Bed b;
+    (void)state;
+    build(&b);
+    const Program p = lowered(&b);
+    assert_int_equal(count(&p, PHASE_W, OP_bias_dw), 2);
+    assert_int_equal(count(&p, PHASE_I, OP_linear_dgelu), 1);
+    assert_int_equal(count(&p, PHASE_I, OP_layernorm_dx), 1);
+    assert_int_equal(count(&p, PHASE_B, OP_bias_dw), 0);
+    const Instr *norm = find(&p, PHASE_B, OP_layernorm_back_bias);
+    assert_int_equal(norm->n_in, 6);
+    assert_int_equal(norm->n_out, 4);
+    for (int i = 0; i < 2; i++) assert_int_equal(norm->keep[1 + i], SLOT_PORT + i);
+    assert_int_equal(norm->keep[3], SLOT_PORT + 5);
+    /* dy, x, onto and dx once each; statistics; w; three sums, which are read too */
+    assert_int_equal(norm->bytes, 8 * (4 * T * D + 2 * T + D + 2 * 3 * D));
+    const Instr *product = find(&p, PHASE_B, OP_linear_dgelu_bias);
+    assert_int_equal(product->n_out, 2);
+    assert_int_equal(product->keep[0], SLOT_ZERO);
+    assert_int_equal(product->keep[1], SLOT_PORT + 3);
+    assert_int_equal(product->bytes, 8 * (T * D + D * F + 2 * T * F + 2 * F));
+    assert_true(product->heavy_flops == 2.0 * T * D * F);
+    assert_true(product->flops == 2.0 * T * D * F + 17.0 * T * F);
+    assert_true(norm->flops == 18.0 * T * D);
+    assert_true(flops_of(&p, PHASE_B) == flops_of(&p, PHASE_I) + flops_of(&p, PHASE_W));
+    bed_close(&b);
+}
+
+/* A bias of two products has a sum of two terms, in one order: neither moves. */
+static void shared(void **state)
+{
+    Bed b;
+    (void)state;
+    bed_open(&b, "u");
+    Graph *g = &b.g;
+    const Value c = vector(g, "c", D, INIT_ZEROS), x = bed_x(&b);
+    const Value up = bed_w(&b, "up", D, D), down = bed_w(&b, "down", D, D);
+    const Value h = gelu(g, linear(g, normed(g, x, "n.w", "n.b"), up, c));
+    stream_out(g, add(g, x, linear(g, h, down, c)));
+    const Program p = lowered(&b);
+    assert_int_equal(count(&p, PHASE_B, OP_bias_dw), 2);
+    assert_int_equal(count(&p, PHASE_B, OP_layernorm_back), 1);
+    assert_int_equal(count(&p, PHASE_B, OP_linear_dgelu), 1);
+    bed_close(&b);
+}
+
+/* A norm that adds to nothing, or to another value than the bias sums; a gelu that no product makes. */
+static void not_at_hand(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 3; way++) {
+        Bed b;
+        bed_open(&b, "u");
+        Graph *g = &b.g;
+        const Value x = bed_x(&b), w = bed_w(&b, "w", D, D), c = vector(g, "c", D, INIT_ZEROS);
+        const Value a = normed(g, x, "n.w", "n.b");
+        const Value y = way == 2 ? gelu(g, linear(g, a, w, c)) : linear(g, a, w, c);
+        stream_out(g, way == 0 ? y : add(g, x, way == 1 ? scale(g, y, 3) : y));
+        const Program p = lowered(&b);
+        assert_int_equal(count(&p, PHASE_B, OP_bias_dw), 1);
+        assert_int_equal(count(&p, PHASE_B, OP_layernorm_back), 1);
+        bed_close(&b);
+    }
+}
+
+/* A head is F alone: there dx lies over onto, which nobody else needs, but others need dy. */
+static void over_onto(void **state)
+{
+    Bed b;
+    (void)state;
+    bed_open(&b, "u");
+    Graph *g = &b.g;
+    const Value z = bed_x(&b), v = gelu(g, scale(g, z, 2)), x = gelu(g, z);
+    const Value a = add(g, normed(g, x, "n.w", "n.b"), v);
+    const Value w = bed_w(&b, "w", D, D), c = vector(g, "c", D, INIT_ZEROS);
+    const Value y = add(g, x, linear(g, a, w, c));
+    const Value targets = input(g, INPUT_TARGETS, dim_of(T));
+    token_loss(g, y, bed_w(&b, "lm_head.weight", F, D), targets,
+               input(g, INPUT_WEIGHTS, dim_of(T)));
+    const Program p = lowered(&b);
+    const Instr *norm = find(&p, PHASE_F, OP_layernorm_back_bias);
+    assert_int_equal(p.tensor[norm->in[5]].view_of, p.tensor[norm->out[0]].view_of);
+    assert_int_equal(count(&p, PHASE_F, OP_bias_dw), 0);
+    bed_close(&b);
+}
+
+/* A layer of gpt2, on each of tp ranks. */
+typedef struct {
+    int tp;
+    bool sequence;
+    CompileOptions options;
+    int norms, products, left; /* biases made by norms, by products, by themselves */
+} Where;
+
+static void expect_where(const Where *w)
+{
+    ModelBed m;
+    Ranks r;
+    model_bed_open(&m, test_model("gpt2"));
+    CompileOptions o = w->options;
+    o.strategy = w->sequence ? &m.sequence : &m.plain;
+    o.backward = true;
+    ranks_open(&r, &m.model.kind[1], &o, w->tp);
+    for (int k = 0; k < w->tp; k++) {
+        const Program *p = &r.program[k];
+        assert_int_equal(count(p, PHASE_B, OP_layernorm_back_bias), w->norms);
+        assert_int_equal(count(p, PHASE_B, OP_linear_dgelu_bias), w->products);
+        assert_int_equal(count(p, PHASE_B, OP_bias_dw), w->left);
+        assert_int_equal(count(p, PHASE_W, OP_bias_dw), w->norms + w->products + w->left);
+        assert_true(flops_of(p, PHASE_B) == flops_of(p, PHASE_I) + flops_of(p, PHASE_W));
+    }
+    ranks_close(&r);
+    model_bed_close(&m);
+}
+
+static void whole_layers(void **state)
+{
+    static const Where where[] = {
+        {1, false, {.recompute = RECOMPUTE_NONE}, 2, 1, 1},
+        {1, false, {.recompute = RECOMPUTE_FULL}, 2, 1, 1},
+        {1, true, {.slice_rows = 5}, 2, 1, 1},
+        {2, false, {.recompute = RECOMPUTE_SELECTIVE}, 2, 1, 1},
+        {2, true, {.recompute = RECOMPUTE_NONE}, 2, 1, 1},
+        {3, true, {.recompute = RECOMPUTE_FULL}, 2, 1, 1},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof where / sizeof *where; i++) expect_where(&where[i]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(at_hand),   cmocka_unit_test(shared),       cmocka_unit_test(not_at_hand),
+        cmocka_unit_test(over_onto), cmocka_unit_test(whole_layers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
