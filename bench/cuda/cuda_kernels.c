@@ -228,10 +228,17 @@ static void bench_update(Bench *b, const Model *m)
     double *cell = sum.data;
     const UpdatePiece piece = {g.data, w.data, v.data, s.data, half.data, n, 0.1, F32};
     const SquaresPiece square = {g.data, n, cell, 0, F32};
-    const DeviceClip clip = {.sums = cell, .n = 1, .mean = 1, .max_norm = 1, .out = cell + 1};
-    const UpdateNumbers numbers = {1e-3, 0.9, 0.95, 1e-8, 0.1, 0.05, cell + 1};
+    static const struct {
+        double mean;
+        UpdateRates rates;
+    } own = {1, {1e-3, 0.1, 0.05}};
+    const DeviceClip clip = {
+        .sums = cell, .n = 1, .mean = cell + 3, .max_norm = 1, .out = cell + 1};
+    const UpdateNumbers numbers = {0.9, 0.95, 1e-8, (const UpdateRates *)(void *)(cell + 4),
+                                   cell + 1};
     DeviceList *list, *squares;
     must(b->m->set(b->q, s.data, 0, (size_t)n * 4)); /* no root of a negative */
+    must(b->m->copy(b->q, cell + 3, &own, sizeof own));
     must(b->m->update_open(b->context, &piece, 1, &list));
     must(b->m->squares_open(b->context, &square, 1, &squares));
     for (int i = -2; i < BENCH_REPEATS; i++) {

@@ -26,13 +26,14 @@ typedef struct DeviceQueue DeviceQueue;
 typedef struct DeviceEvent DeviceEvent;
 typedef struct DeviceList DeviceList;
 typedef struct DeviceMarks DeviceMarks;
+typedef struct DeviceGraph DeviceGraph;
 
 typedef enum { LANE_COMPUTE, LANE_COMM, LANE_D2H, LANE_H2D, N_LANES } DeviceLane;
 
 typedef struct {
     char name[128]; /* "NVIDIA H200, sm_90; cuBLASLt 13.0.0; ..." */
     size_t total_bytes, free_bytes;
-    size_t workspace_bytes;       /* held by the context, beside what alloc gave */
+    size_t workspace_bytes;       /* held by the context and its graphs, beside what alloc gave */
     double bf16_flops, f32_flops; /* per second by the datasheet; 0: not in our table */
     double memory_Bps;            /* by the datasheet */
 } DeviceInfo;
@@ -48,10 +49,17 @@ typedef struct {
     DType grad_type;
 } UpdatePiece;
 
-/* What UPDATE learns at run time; `factor` lies in device memory: see `clip`. One that is NaN
- * updates nothing. */
+/* What is another in each step. It is read from device memory when an update runs, so that a graph
+ * (see `capture_begin`) is of any step. */
 typedef struct {
-    double lr, beta1, beta2, eps, bias1, bias2;
+    double lr, bias1, bias2;
+} UpdateRates;
+
+/* `rates` and `factor` lie in device memory; of the factor see `clip`. One that is NaN updates
+ * nothing. */
+typedef struct {
+    double beta1, beta2, eps;
+    const UpdateRates *rates;
     const double *factor;
 } UpdateNumbers;
 
@@ -64,13 +72,14 @@ typedef struct {
     DType dtype;
 } SquaresPiece;
 
-/* From sums of squares to a factor: out[1] = the norm = sqrt(left fold of sums[n]) * mean; out[0] =
- * mean, times max_norm / norm where max_norm > 0 and the norm is above it. A norm or a loss that is
+/* From sums of squares to a factor: out[1] = the norm = sqrt(left fold of sums[n]) * *mean; out[0] =
+ * *mean, times max_norm / norm where max_norm > 0 and the norm is above it. A norm or a loss that is
  * not finite, and a norm above `skip` > 0, make out[0] NaN. All pointers are to device memory. */
 typedef struct {
     const double *sums;
     int64_t n;
-    double mean, max_norm, skip;
+    const double *mean;
+    double max_norm, skip;
     const float *loss; /* loss[i * loss_stride], i < n_losses */
     int64_t n_losses, loss_stride;
     double *out;
@@ -139,6 +148,20 @@ typedef struct DeviceMemory {
     void (*list_close)(DeviceList *l);
     Err (*clip)(DeviceQueue *q, const DeviceClip *clip);
     Err (*fold)(DeviceQueue *q, const DeviceFold *fold);
+
+    /* Between begin and end, what this thread puts into the queue is noted and does not run; likewise
+     * what it puts into others of the context that have waited for an event of it, and for which it
+     * waits again before the end. Addresses and numbers are those that calls were given; memory that
+     * they name is read when the graph runs. Nothing may wait for a queue, or allocate, meanwhile.
+     * The end is called also after an error, and leaves no queue noting; out NULL: what was noted is
+     * dropped. */
+    Err (*capture_begin)(DeviceQueue *q);
+    Err (*capture_end)(DeviceQueue *q, DeviceGraph **out);
+    /* All of it, in the order of the queue. One that no longer fits must not run: what the context
+     * keeps for kernels (scratch, choices of algorithms) is another by now. */
+    Err (*graph_run)(DeviceQueue *q, DeviceGraph *g);
+    bool (*graph_fits)(const DeviceGraph *g);
+    void (*graph_close)(DeviceGraph *g); /* when it does not run */
 
     /* Whether calls give the same bits every time, which is so at first. Off, a library may add in
      * any order where that is faster: the gradient of attention; and what is recomputed may be

@@ -6,6 +6,8 @@
 
 /* Collective where the program has transfers. Runs the instructions of a RUN. */
 Err execute_run(Rank *r, const Linked *l);
+/* Local. To the desk of a rank on a device: the numbers that are the step's own. */
+void execute_numbers(Rank *r);
 /* Collective over all ranks, each of them once a step: live tokens and loss. The first call of a
  * step adds them up, and sets the factor on gradients. */
 Err execute_tally(Rank *r);
@@ -29,6 +31,8 @@ Err steps_end(Rank *r, int at);
 Err steps_poll(Rank *r);
 /* Collective over the scalar's group. */
 Err steps_scalar(Rank *r, int which);
+/* Local. Does the program need other ranks? */
+bool steps_sends(const LinkedProgram *lp);
 /* Local. ERR_CHECK when the program needs a comm and it is not there, or another rank's. */
 Err steps_check(const Rank *r);
 /* groups.c. Collective over all ranks of the program: before its first step, tells the comm which
@@ -44,14 +48,19 @@ Err memory_sync(const Rank *r);
 /* Pinned memory for what goes to the device between steps: a detour of the driver's is slower. */
 enum { MEMORY_STAGE_BYTES = 16 << 20 };
 Err memory_stage(Rank *r, void **out);
-/* Inputs from the desk to where programs read them; losses and cells to the desk, which waits for
- * all that is in the compute queue. */
+/* Inputs and the step's numbers from the desk to where the device reads them; losses and cells to the
+ * desk, which waits for all that is in the compute queue. */
 Err desk_send(Rank *r);
 Err desk_fetch(Rank *r);
-/* What `step` holds behind all that was linked: a factor on gradients, and their norm; f64. */
-double *desk_verdict(const Rank *r);
-char *step_verdict(const Rank *r);
-Err desk_send_verdict(Rank *r);
+/* What `step` holds behind all that was linked; on the desk, and where the device has it. */
+typedef struct {
+    double factor, norm; /* on gradients, of gradients: of one rank alone the device makes them */
+    double mean;         /* 1 / the rank's live tokens; this and what follows desk_send sends */
+    UpdateRates rates;
+} Verdict;
+Verdict *desk_verdict(const Rank *r);
+Verdict *step_verdict(const Rank *r);
+Err desk_send_verdict(Rank *r); /* factor and norm */
 /* The host's address of an offset of the step arena that is on the desk. */
 static inline char *desk_of(const Rank *r, size_t offset)
 {
@@ -67,8 +76,15 @@ Err memory_await(const Rank *r, DeviceEvent *done);
 Err lists_open(Rank *r);
 void lists_close(Rank *r);
 Err lists_squares(Rank *r);
-Err lists_clip(Rank *r, double mean);
+Err lists_clip(Rank *r);
 Err lists_update(Rank *r, int unit);
+
+/* capture.c. Collective as the walk is. Does what `walk` puts into queues: by calling it, or by a graph
+ * of it. */
+typedef Err RankWalk(Rank *r);
+Err capture_open(Rank *r);
+void capture_close(Rank *r);
+Err capture_run(Rank *r, RankWalk *walk);
 
 /* Local. One instruction of a RUN by itself: execute_begin before the first, then kernels; `keep` is for
  * all sums over micro-batches. */

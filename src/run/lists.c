@@ -150,31 +150,29 @@ Err lists_squares(Rank *r)
     return OK;
 }
 
-Err lists_clip(Rank *r, double mean)
+Err lists_clip(Rank *r)
 {
     const LinkedProgram *lp = r->settings.program;
     const DeviceClip clip = {.sums = block_cells(r),
                              .n = lp->scalar[BLOCKS].cells,
-                             .mean = mean,
+                             .mean = &step_verdict(r)->mean,
                              .max_norm = r->settings.optim.clip,
                              .skip = r->settings.optim.skip,
                              .loss = (float *)(void *)(r->base[ARENA_STEP] + lp->loss),
                              .n_losses = lp->has_loss ? lp->micros : 0,
                              .loss_stride = (int64_t)(ARENA_ALIGN / sizeof(float)),
-                             .out = (double *)(void *)step_verdict(r)};
+                             .out = &step_verdict(r)->factor};
     return r->memory->clip(r->queue, &clip);
 }
 
 Err lists_update(Rank *r, int unit)
 {
     const OptimSettings *o = &r->settings.optim;
-    const UpdateNumbers numbers = {.lr = r->slot[SLOT_LR],
-                                   .beta1 = o->beta1,
+    const UpdateNumbers numbers = {.beta1 = o->beta1,
                                    .beta2 = o->beta2,
                                    .eps = o->eps,
-                                   .bias1 = r->slot[SLOT_BIAS1],
-                                   .bias2 = r->slot[SLOT_BIAS2],
-                                   .factor = (double *)(void *)step_verdict(r)};
+                                   .rates = &step_verdict(r)->rates,
+                                   .factor = &step_verdict(r)->factor};
     if (!r->lists.update[unit]) return OK;
     return r->memory->update_run(r->queue, r->lists.update[unit], &numbers);
 }

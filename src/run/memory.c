@@ -1,4 +1,5 @@
 /* memory.c -- where a rank's arenas lie, and what goes to and fro between them and the host. */
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -101,6 +102,7 @@ static void close_on_device(Rank *r)
     const DeviceMemory *m = r->memory;
     if (!r->context) return;
     for (int i = 0; i < N_LANES; i++) (void)m->sync(m->queue(r->context, (DeviceLane)i));
+    capture_close(r);
     lists_close(r);
     marks_close(r);
     for (int i = 0; i < MAX_BEGUN + 1; i++)
@@ -164,6 +166,7 @@ Err rank_fill(const Rank *r, void *at, int byte, size_t bytes)
     return OK;
 }
 
+/* Updates of the step before may still be in the queue of computing: its numbers go behind them. */
 Err desk_send(Rank *r)
 {
     const size_t bytes = r->settings.program->loss - r->desk_at;
@@ -172,6 +175,8 @@ Err desk_send(Rank *r)
     DeviceQueue *q = r->memory->queue(r->context, LANE_H2D);
     TRY(r->memory->copy(q, r->base[ARENA_STEP] + r->desk_at, r->desk, bytes));
     TRY(r->memory->record(q, sent));
+    TRY(r->memory->copy(r->queue, &step_verdict(r)->mean, &desk_verdict(r)->mean,
+                        sizeof(Verdict) - offsetof(Verdict, mean)));
     return r->memory->wait(r->queue, sent);
 }
 
@@ -184,16 +189,21 @@ Err desk_fetch(Rank *r)
     return memory_sync(r);
 }
 
-double *desk_verdict(const Rank *r)
+_Static_assert(sizeof(Verdict) <= ARENA_ALIGN, "the verdict is one line");
+
+Verdict *desk_verdict(const Rank *r)
 {
-    return (double *)(void *)desk_of(r, arena_bytes(r, ARENA_STEP));
+    return (Verdict *)(void *)desk_of(r, arena_bytes(r, ARENA_STEP));
 }
 
-char *step_verdict(const Rank *r) { return r->base[ARENA_STEP] + arena_bytes(r, ARENA_STEP); }
+Verdict *step_verdict(const Rank *r)
+{
+    return (Verdict *)(void *)(r->base[ARENA_STEP] + arena_bytes(r, ARENA_STEP));
+}
 
 Err desk_send_verdict(Rank *r)
 {
-    return r->memory->copy(r->queue, step_verdict(r), desk_verdict(r), 2 * sizeof(double));
+    return r->memory->copy(r->queue, step_verdict(r), desk_verdict(r), offsetof(Verdict, mean));
 }
 
 static bool is_dense(const Tensor *t)

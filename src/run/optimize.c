@@ -59,6 +59,14 @@ static double fold_loss(const Rank *r)
 
 static double mean_of(double live) { return live > 0 ? 1.0 / live : 0.0; }
 
+void execute_numbers(Rank *r)
+{
+    if (!r->memory) return;
+    Verdict *v = desk_verdict(r);
+    v->mean = mean_of((double)count_live(r));
+    v->rates = (UpdateRates){r->slot[SLOT_LR], r->slot[SLOT_BIAS1], r->slot[SLOT_BIAS2]};
+}
+
 Err execute_tally(Rank *r)
 {
     const ScalarPlace *s = &r->settings.program->scalar[TALLY];
@@ -77,8 +85,8 @@ Err execute_tally(Rank *r)
     r->loss_sum = loss;
     r->slot[SLOT_FACTOR] = mean_of(live);
     if (r->clipped) {
-        r->norm = desk_verdict(r)[1];
-        r->skips = isnan(desk_verdict(r)[0]);
+        r->norm = desk_verdict(r)->norm;
+        r->skips = isnan(desk_verdict(r)->factor);
     }
     return OK;
 }
@@ -156,8 +164,8 @@ static bool is_alone(const Rank *r)
 static Err judge(Rank *r)
 {
     r->judged = true;
-    desk_verdict(r)[0] = r->slot[SLOT_FACTOR];
-    desk_verdict(r)[1] = r->norm;
+    desk_verdict(r)->factor = r->slot[SLOT_FACTOR];
+    desk_verdict(r)->norm = r->norm;
     return desk_send_verdict(r);
 }
 
@@ -170,7 +178,7 @@ Err execute_norm(Rank *r)
     if (r->memory) TRY(lists_squares(r));
     if (r->memory && is_alone(r)) {
         r->judged = r->clipped = true;
-        return lists_clip(r, mean_of((double)count_live(r)));
+        return lists_clip(r);
     }
     TRY(execute_tally(r));
     const double mean = r->slot[SLOT_FACTOR];

@@ -21,6 +21,7 @@ Err rank_open(Rank *r, const RankSettings *settings)
     for (int m = 0; m < lp->micros; m++) r->live_rows[m] = lp->model->rows;
     r->slot[SLOT_ONE] = 1.0;
     TRY(marks_open(r));
+    TRY(capture_open(r));
     return r->memory ? lists_open(r) : OK;
 }
 
@@ -156,16 +157,18 @@ static Err walk(Rank *r)
         TRY(watch_end(r, l, -1, begin_s));
         TRY(steps_poll(r));
     }
-    return execute_tally(r);
+    return OK;
 }
 
 Err rank_step(Rank *r, const StepSettings *step, StepResult *out)
 {
     TRY(steps_prepare(r));
     set_slots(r, step);
+    execute_numbers(r);
     TRY(desk_send(r));
     TRY(watch_step(r, step->step));
-    TRY(walk(r));
+    TRY(capture_run(r, walk));
+    TRY(execute_tally(r));
     TRY(watch_step(r, 0));
     *out = (StepResult){.loss_sum = r->loss_sum,
                         .grad_norm = r->norm,

@@ -59,6 +59,8 @@ typedef struct {
                          reads what was not written, or not kept, shows */
     bool late;   /* what is begun is done only when it is waited for */
     RankNaps naps;
+    bool capture;     /* steps that are alike are put into the device's queue as one graph; see
+                     rank_uncaptured */
     RankWatch *watch; /* told where the rank is; NULL: nobody watches */
     RankTrace *trace; /* told what it did, and when; NULL: nobody asks. On a device: when that did
                          it, the queue of computing being one line */
@@ -82,6 +84,18 @@ typedef struct {
     DeviceList **update; /* [units]; NULL: nothing of it is at home */
 } RankLists;
 
+/* A step on a device as a graph: capture.c. */
+typedef struct {
+    DeviceGraph *graph; /* NULL: none is made */
+    int64_t *rows;      /* [micros]: live ones, of the last step that was walked; NULL: the program
+                      is not for a graph */
+    bool walked;        /* a step with these rows was, op by op */
+    bool clipped;       /* the graph's end is what leaves Rank.clipped */
+    int64_t captured, launched; /* how often, so far */
+    bool refused;
+    char why[512]; /* the device's words, where it refused */
+} RankCapture;
+
 /* Of the step's trace on a device: marks.c. */
 typedef struct {
     DeviceMarks *marks; /* NULL: nobody asks, or the device is the host */
@@ -102,6 +116,7 @@ struct Rank {
     DeviceEvent *event[MAX_BEGUN + 1]; /* of copies that are begun; the last: of inputs */
     RankLists lists;
     RankMarks marks;
+    RankCapture capture;
     void *logits; /* where the host reads them */
     void *stage;  /* see memory_stage; NULL: not yet */
     double slot[N_SLOTS];
@@ -179,6 +194,13 @@ Err rank_bind(Rank *r, int slot, const Program *sub);
 
 /* Collective over all ranks of the program. Walks the list once. */
 Err rank_step(Rank *r, const StepSettings *step, StepResult *out);
+
+/* Local. Why steps of such a rank are not captured as a graph, in words; NULL: they are. `comm`, `team`
+ * and `optim` are not looked at. */
+const char *rank_uncaptured(const RankSettings *s);
+/* Local. The device's reason to refuse a capture that was tried; NULL: there is none. Steps then run
+ * op by op, as they did. */
+const char *rank_capture_refused(const Rank *r);
 
 /* Local. After the step: the loss of a micro-batch, as far as it was computed on this rank; see
  * Program.loss_partial. Of a rank without the last unit there is none. */

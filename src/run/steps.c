@@ -92,8 +92,7 @@ Err steps_scalar(Rank *r, int which)
     return comm_do(r->settings.comm, &t);
 }
 
-/* Does the program need other ranks? */
-static bool sends(const LinkedProgram *lp)
+bool steps_sends(const LinkedProgram *lp)
 {
     for (int i = 0; i < lp->n; i++)
         for (int s = 0; s < lp->list[i].n_steps; s++)
@@ -106,7 +105,7 @@ static bool sends(const LinkedProgram *lp)
 Err steps_check(const Rank *r)
 {
     const LinkedProgram *lp = r->settings.program;
-    if (!sends(lp)) return OK;
+    if (!steps_sends(lp)) return OK;
     if (!r->settings.comm)
         return err_fail(ERR_CHECK, "rank %d: its program sends, and it has no comm", lp->rank);
     if (comm_rank(r->settings.comm) == lp->rank && comm_ranks(r->settings.comm) == lp->mesh->world)

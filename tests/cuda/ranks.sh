@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# ranks.sh -- ranks on a GPU, on a machine that has one but cannot build the program.
+# ranks.sh -- ranks and their graphs on a GPU, on a machine that has one but cannot build the program.
 #
 #     tests/cuda/ranks.sh bundle [FOLDER]    where it can be built: program, tests and libraries, to
 #                                            build/gpu-bundle
@@ -13,7 +13,7 @@ folder=${2:-build/gpu-bundle} build=${SHEAF_BUILD:-build/release}
 
 bundle() {
     rm -rf "$folder" && mkdir -p "$folder/lib"
-    cp "$build"/{sheaf,sheaf-cuda.so,sheaf-nccl.so,tests/cuda/test_cuda_ranks,tests/nccl/test_nccl_{comm,ranks}} "$folder"
+    cp "$build"/{sheaf,sheaf-cuda.so,sheaf-nccl.so,tests/cuda/test_cuda_{ranks,capture},tests/nccl/test_nccl_{comm,ranks}} "$folder"
     strip --strip-debug "$folder"/{sheaf,sheaf-*.so,test_*}
     ldd "$folder"/{sheaf,test_cuda_ranks} | awk '$3 ~ /^\// && $1 !~ /^lib(c|m|pthread|dl)\.so/ {print $3}' |
         sort -u | xargs -I{} cp -L {} "$folder/lib"
@@ -49,7 +49,7 @@ nccl() {
 
 run() {
     libraries
-    "$folder/test_cuda_ranks" "$folder/sheaf-cuda.so"
+    for test in test_cuda_ranks test_cuda_capture; do "$folder/$test" "$folder/sheaf-cuda.so"; done
 }
 
 case ${1-} in

@@ -11,7 +11,7 @@ out=${SHEAF_CUDA_TESTS:-build/cuda-tests} check= tests=()
 for word in "$@"; do
     if [[ $word == -C ]]; then check=1; else tests+=("$word"); fi
 done
-[[ ${#tests[@]} -gt 0 ]] || tests=($(ls tests/cuda/test_cuda_*.c | grep -v _ranks)) # ranks.sh has those
+[[ ${#tests[@]} -gt 0 ]] || tests=($(ls tests/cuda/test_cuda_*.c | grep -v "_ranks\|_capture")) # ranks.sh has those
 mkdir -p "$out"
 jobs=$(nproc)
 arch=${SHEAF_CUDA_ARCH:-native}

@@ -47,13 +47,14 @@ static void updates(void **state)
 /* Tensors of a step's end, as calls for the kernels and as pieces for the lists. */
 typedef struct {
     Call call[N_COUNTS];
-    Tensor weight[N_COUNTS], sums, out;
+    Tensor weight[N_COUNTS], sums, out, own;
     SquaresPiece square[N_COUNTS];
     UpdatePiece piece[N_COUNTS];
     char *listed, *single; /* the arena after the lists, after a kernel */
 } Step;
 
 static const double mean_max[2] = {0.01, 0.5};
+static const UpdateRates rates = {3e-3, 0.271, 0.0297};
 
 /* Where a tensor's bytes are in a copy of the arena. */
 static char *in_copy(char *copy, const void *data)
@@ -65,6 +66,9 @@ static void step_make(Step *s)
 {
     s->sums = RANDOM(&gpu.b, F64, DENSE, N_COUNTS);
     s->out = NEW(&gpu.b, F64, DENSE, 2);
+    s->own = NEW(&gpu.b, F64, DENSE, 4); /* mean, rates */
+    memcpy(s->own.data, mean_max, sizeof(double));
+    memcpy((double *)s->own.data + 1, &rates, sizeof rates);
     for (int i = 0; i < N_COUNTS; i++) {
         const int64_t n = counts[i];
         s->call[i] = update_call(n, gpu_types[i % 2], DENSE);
@@ -93,7 +97,12 @@ static void step_run(const Step *s)
 {
     const size_t bytes = gpu.b.arena.used_bytes;
     double *const out = on_gpu(s->out).data;
-    const UpdateNumbers numbers = {3e-3, 0.9, 0.99, 1e-8, 0.271, 0.0297, out};
+    const double *mean = on_gpu(s->own).data;
+    const UpdateNumbers numbers = {.beta1 = 0.9,
+                                   .beta2 = 0.99,
+                                   .eps = 1e-8,
+                                   .rates = (const UpdateRates *)(const void *)(mean + 1),
+                                   .factor = out};
     DeviceList *squares, *update;
     gpu_ok(gpu.m->copy(gpu.q, gpu.base, gpu.b.arena.base, bytes));
     gpu_ok(gpu.m->squares_open(gpu.context, s->square, N_COUNTS, &squares));
@@ -101,7 +110,7 @@ static void step_run(const Step *s)
     gpu_ok(gpu.m->squares_run(gpu.q, squares));
     gpu_ok(gpu.m->clip(gpu.q, &(DeviceClip){.sums = on_gpu(s->sums).data,
                                             .n = N_COUNTS,
-                                            .mean = mean_max[0],
+                                            .mean = mean,
                                             .max_norm = mean_max[1],
                                             .out = out}));
     gpu_ok(gpu.m->update_run(gpu.q, update, &numbers));

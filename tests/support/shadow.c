@@ -175,6 +175,10 @@ Op *op_new(Doing what)
 void put_locked(DeviceQueue *q, Op *op)
 {
     MUST(q && q->context->open, "shadow: a queue of a context that is closed");
+    if (q->graph) {
+        graph_note(q, op);
+        return;
+    }
     *q->last = op;
     q->last = &op->next;
     q->put++;
@@ -186,6 +190,7 @@ Err put(DeviceQueue *q, Op *op)
 {
     pthread_mutex_lock(&shadow_all.lock);
     put_locked(q, op);
+    const Err err = graph_wrong(q);
     pthread_mutex_unlock(&shadow_all.lock);
-    return OK;
+    return err;
 }

@@ -5,6 +5,8 @@
  *     its queues      run late: what is put into one has run when a coin says so, or when the host
  *                     waits for it, or another queue for an event behind it; and not before
  *     its kernels     are those of `ref`
+ *     its graphs      have what was put into queues while it was noted, with the numbers of then; what
+ *                     a GPU refuses to note is refused
  *
  * So a host that reaches into the device crashes, and an event that is missing shows in the numbers,
  * which are otherwise those of `ref` to the bit. All contexts share one lock. */
@@ -24,6 +26,7 @@ void shadow_set(uint64_t seed, ShadowPace pace);
 typedef struct {
     int64_t ran, late, contexts; /* contexts: open now */
     int64_t bytes;               /* of memory handed out now */
+    int64_t graphs;              /* open now */
 } ShadowCount;
 ShadowCount shadow_count(void);
 
@@ -40,6 +43,12 @@ void shadow_fold(const DeviceFold *f);
 /* Local. Queues go on by themselves too, as a GPU's do: for what waits for other ranks, which may
  * never look at theirs. Off again by false. */
 void shadow_runs(bool on);
+
+/* Local. A capture is refused at its operation of this number, from 0, as by a library that cannot be
+ * captured; -1: none is. */
+void shadow_refuses(int64_t at);
+/* Local. What was captured up to now no longer fits: as when scratch has grown. */
+void shadow_moves(void);
 
 /* Local. So many products have several algorithms left, from now on. */
 void shadow_opens(int products);

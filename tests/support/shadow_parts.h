@@ -1,5 +1,6 @@
 /* shadow_parts.h -- between the files of the shadow device: its queues (shadow.c), what operations do
- * (shadow_work.c) and the table that run/ and comm/ call (shadow_table.c). */
+ * (shadow_work.c), what is noted (shadow_graph.c) and the table that run/ and comm/ call
+ * (shadow_table.c). */
 #ifndef SUPPORT_SHADOW_PARTS_H
 #define SUPPORT_SHADOW_PARTS_H
 
@@ -46,8 +47,10 @@ struct DeviceQueue {
     DeviceContext *context;
     Op *first, **last;
     int64_t put, ran;
-    bool running;      /* something of it is, further out */
-    DeviceQueue *more; /* the context's next one, of those that were opened */
+    bool running;          /* something of it is, further out */
+    DeviceGraph *graph;    /* that what is put goes into; NULL: it is to run */
+    int64_t noted, joined; /* operations there, and those that the first queue has waited for */
+    DeviceQueue *more;     /* the context's next one, of those that were opened */
 };
 
 struct DeviceContext {
@@ -60,6 +63,16 @@ struct DeviceContext {
 struct DeviceEvent {
     DeviceQueue *queue; /* NULL: never recorded */
     int64_t number;
+    DeviceGraph *graph; /* was recorded in it: then number is of those noted. NULL: in a queue */
+};
+
+/* What the queues of a context were told while they noted, in that order. */
+struct DeviceGraph {
+    DeviceQueue *queue; /* that began it */
+    Op *first, **last;
+    int64_t n;
+    int epoch;
+    const char *wrong; /* what no GPU would note; NULL: nothing */
 };
 
 struct DeviceMarks {
@@ -92,6 +105,19 @@ void put_locked(DeviceQueue *q, Op *op);
 bool run_until(DeviceQueue *q, int64_t number);
 /* Without the lock: until it has run. */
 void run_wait(DeviceQueue *q, int64_t number);
+
+/* shadow_graph.c. Under the lock: an operation is noted; an event is, or is waited for. */
+void graph_note(DeviceQueue *q, Op *op);
+void graph_record(DeviceQueue *q, DeviceEvent *e);
+void graph_wait(DeviceQueue *q, const DeviceEvent *e);
+/* Without: ERR_IO when the context notes, and this is not for graphs. */
+Err graph_forbids(const DeviceContext *c, const char *what);
+Err graph_wrong(const DeviceQueue *q);
+Err capture_begin(DeviceQueue *q);
+Err capture_end(DeviceQueue *q, DeviceGraph **out);
+Err graph_run(DeviceQueue *q, DeviceGraph *g);
+bool graph_fits(const DeviceGraph *g);
+void graph_close(DeviceGraph *g);
 
 /* shadow_work.c. Under the lock. */
 Err run_kernel(KernelId id, const Call *call);

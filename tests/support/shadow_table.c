@@ -97,6 +97,7 @@ static Err info(DeviceContext *c, DeviceInfo *out)
 
 static Err alloc(DeviceContext *c, size_t bytes, void **out)
 {
+    TRY(graph_forbids(c, "an allocation"));
     pthread_mutex_lock(&shadow_all.lock);
     const Err err = shadow_alloc(bytes, c, out);
     pthread_mutex_unlock(&shadow_all.lock);
@@ -183,8 +184,12 @@ static void event_close(DeviceEvent *e) { free(e); }
 static Err record(DeviceQueue *q, DeviceEvent *e)
 {
     pthread_mutex_lock(&shadow_all.lock);
-    put_locked(q, op_new(DO_RECORD));
-    *e = (DeviceEvent){q, q->put};
+    if (q->graph) {
+        graph_record(q, e);
+    } else {
+        put_locked(q, op_new(DO_RECORD));
+        *e = (DeviceEvent){.queue = q, .number = q->put};
+    }
     pthread_mutex_unlock(&shadow_all.lock);
     return OK;
 }
@@ -192,19 +197,25 @@ static Err record(DeviceQueue *q, DeviceEvent *e)
 /* A GPU would not wait at all for what was never recorded: nobody here means that. */
 static Err wait_for(DeviceQueue *q, DeviceEvent *e)
 {
-    Op *op = op_new(DO_WAIT);
     pthread_mutex_lock(&shadow_all.lock);
     MUST(e->queue, "shadow: an event is waited for that was never recorded");
-    op->queue = e->queue;
-    op->number = e->number;
-    put_locked(q, op);
+    if (q->graph || e->graph) {
+        graph_wait(q, e);
+    } else {
+        Op *op = op_new(DO_WAIT);
+        op->queue = e->queue;
+        op->number = e->number;
+        put_locked(q, op);
+    }
+    const Err err = graph_wrong(q);
     pthread_mutex_unlock(&shadow_all.lock);
-    return OK;
+    return err;
 }
 
 /* Who looks waits: time passes. */
 static Err done(DeviceEvent *e, bool *out)
 {
+    if (e->queue) TRY(graph_forbids(e->queue->context, "a look at an event"));
     pthread_mutex_lock(&shadow_all.lock);
     *out = !e->queue || run_until(e->queue, e->number);
     pthread_mutex_unlock(&shadow_all.lock);
@@ -213,12 +224,14 @@ static Err done(DeviceEvent *e, bool *out)
 
 static Err sync_event(DeviceEvent *e)
 {
+    if (e->queue) TRY(graph_forbids(e->queue->context, "a wait for an event"));
     if (e->queue) run_wait(e->queue, e->number);
     return OK;
 }
 
 static Err sync_queue(DeviceQueue *q)
 {
+    TRY(graph_forbids(q->context, "a wait for a queue"));
     pthread_mutex_lock(&shadow_all.lock);
     const int64_t put_so_far = q->put;
     pthread_mutex_unlock(&shadow_all.lock);
@@ -368,6 +381,11 @@ static const DeviceMemory shadow_memory = {.count = count_devices,
                                            .list_close = list_close,
                                            .clip = clip,
                                            .fold = put_fold,
+                                           .capture_begin = capture_begin,
+                                           .capture_end = capture_end,
+                                           .graph_run = graph_run,
+                                           .graph_fits = graph_fits,
+                                           .graph_close = graph_close,
                                            .deterministic = switched,
                                            .choices_measure = switched,
                                            .choices_left = choices_left,

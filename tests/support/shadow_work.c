@@ -43,9 +43,11 @@ Err run_squares(const DeviceList *l)
 Err run_update(const DeviceList *l, const UpdateNumbers *u)
 {
     const double factor = *(const double *)shadow_real((void *)(uintptr_t)u->factor);
+    const UpdateRates *of = shadow_real((void *)(uintptr_t)u->rates);
     for (int i = 0; i < l->n && !isnan(factor); i++) {
         const UpdatePiece *p = &l->update[i];
-        Call c = {.n_in = 1, .n_out = p->m ? 3 : 1, .number = {u->lr, factor, u->bias1, u->bias2}};
+        Call c = {
+            .n_in = 1, .n_out = p->m ? 3 : 1, .number = {of->lr, factor, of->bias1, of->bias2}};
         c.in[0] = flat(p->grad, p->grad_type, p->n);
         c.out[0] = flat(p->master, F32, p->n);
         if (p->m) {
@@ -77,10 +79,11 @@ void run_clip(const DeviceClip *c)
     for (int64_t i = 0; i < c->n; i++) total += sums[i];
     for (int64_t i = 0; i < c->n_losses; i++)
         unfit = unfit || !isfinite((double)loss[i * c->loss_stride]);
-    const double norm = sqrt(total) * c->mean;
+    const double mean = *(const double *)shadow_real((void *)(uintptr_t)c->mean);
+    const double norm = sqrt(total) * mean;
     const bool skips = unfit || !isfinite(norm) || (c->skip > 0 && norm > c->skip);
     const bool clips = c->max_norm > 0 && norm > c->max_norm;
-    out[0] = skips ? (double)NAN : clips ? c->mean * (c->max_norm / norm) : c->mean;
+    out[0] = skips ? (double)NAN : clips ? mean * (c->max_norm / norm) : mean;
     out[1] = norm;
 }
 

@@ -143,6 +143,8 @@ static Err collect(Worker *k)
         out->sent[kind] += (int64_t)r->of_kind[kind].sent_bytes;
     out->scalars_sent += (int64_t)r->scalars.sent_bytes;
     out->naps += k->rank.n_naps;
+    out->captured += k->rank.capture.captured;
+    out->launched += k->rank.capture.launched;
     return OK;
 }
 
@@ -219,6 +221,7 @@ static Err work(Worker *k)
                               .optim = w->set.optim,
                               .poison = !w->pattern,
                               .naps = {w->nap_s, w->seed},
+                              .capture = w->capture,
                               .late = !w->device->memory}; /* its queues are */
     TRY(rank_open(&k->rank, &set));
     for (int i = 0; i < N_ARENAS; i++)

@@ -30,6 +30,7 @@ typedef struct {
     bool
         validate; /* after the steps: the loss alone, of other batches, by ranks that share state */
     bool init;    /* weights as a run starts from, not those of tests */
+    bool capture; /* see RankSettings */
     bool tries;   /* products, before the first step and before the first validation */
     unsigned char pattern; /* not 0: fills the arenas at first, instead of NaN, and all rows are
                               live; see `top` */
@@ -47,6 +48,7 @@ typedef struct {
     int64_t sent[N_COMM_KINDS], scalars_sent, elements;
     int64_t predicted, scalars_predicted; /* in all, from the programs */
     uint64_t naps;                        /* of all ranks: where they might have slept */
+    int64_t captured, launched;           /* of all ranks: graphs made, steps run by one */
     int64_t gathered; /* elements of packs that one rank's list gathers in a step */
     /* Of each rank: what linking said, and past the highest byte that is not the pattern. */
     size_t bytes[MAX_WORLD][N_ARENAS], top[MAX_WORLD][N_ARENAS];

@@ -181,4 +181,5 @@ void cuda_choices_measure(DeviceContext *c, bool on)
     for (int i = 0; i < all->n && all->measure && !on; i++)
         if (all->choice[i].follows) follow(c, &all->choice[i]);
     all->measure = on;
+    c->epoch++;
 }

@@ -91,5 +91,6 @@ Err cuda_choices_load(DeviceContext *c, const char *path)
     if (!f) return err_fail(ERR_IO, "%s: cannot be read", path);
     const Err err = load(c, path, f, head);
     fclose(f);
+    c->epoch++;
     return err;
 }

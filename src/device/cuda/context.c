@@ -39,6 +39,7 @@ Err cuda_scratch(DeviceQueue *q, size_t bytes, void **out)
 {
     if (bytes > q->scratch_bytes) {
         CUDA_TRY(cudaStreamSynchronize(q->stream)); /* what runs may still use the old one */
+        q->context->epoch++;                        /* and graphs know no other */
         CUDA_TRY(cudaFree(q->scratch));
         q->scratch = NULL;
         q->scratch_bytes = 0;
@@ -167,10 +168,11 @@ static const struct {
 Err cuda_info(DeviceContext *c, DeviceInfo *out)
 {
     struct cudaDeviceProp card;
-    DeviceInfo info = {.workspace_bytes = 0};
+    DeviceInfo info = {0};
     CUDA_TRY(cudaSetDevice(c->ordinal));
     CUDA_TRY(cudaGetDeviceProperties(&card, c->ordinal));
     CUDA_TRY(cudaMemGetInfo(&info.free_bytes, &info.total_bytes));
+    info.workspace_bytes = c->graph_bytes;
     for (int i = 0; i < N_LANES; i++) info.workspace_bytes += c->queue[i].scratch_bytes;
     for (size_t i = 0; i < sizeof cards / sizeof *cards; i++) {
         if (strncmp(card.name, cards[i].name, strlen(cards[i].name)) != 0) continue;

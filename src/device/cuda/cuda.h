@@ -35,8 +35,10 @@ struct DeviceContext {
     DeviceQueue queue[N_LANES];
     cublasLtHandle_t blas;
     Choices *choices;
-    bool any_order;    /* not deterministic */
-    FusedPlans *fused; /* cuDNN's, or NULL where it is not there */
+    bool any_order;     /* not deterministic */
+    unsigned epoch;     /* counts what makes graphs that were captured before no longer fit */
+    size_t graph_bytes; /* of device memory that graphs hold */
+    FusedPlans *fused;  /* cuDNN's, or NULL where it is not there */
 };
 
 struct DeviceEvent {
@@ -88,6 +90,13 @@ Err cuda_marks_open(DeviceContext *c, int n, DeviceMarks **out);
 void cuda_marks_close(DeviceMarks *m);
 Err cuda_mark(DeviceQueue *q, DeviceMarks *m, int i);
 Err cuda_marks_read(const DeviceMarks *m, int n, double *seconds);
+
+/* graph.c */
+Err cuda_capture_begin(DeviceQueue *q);
+Err cuda_capture_end(DeviceQueue *q, DeviceGraph **out);
+Err cuda_graph_run(DeviceQueue *q, DeviceGraph *g);
+bool cuda_graph_fits(const DeviceGraph *g);
+void cuda_graph_close(DeviceGraph *g);
 
 /* fold.cu */
 Err cuda_fold(DeviceQueue *q, const DeviceFold *fold);

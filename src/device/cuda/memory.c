@@ -114,7 +114,11 @@ static Err sync_queue(DeviceQueue *q)
     return OK;
 }
 
-static void deterministic(DeviceContext *c, bool on) { c->any_order = !on; }
+static void deterministic(DeviceContext *c, bool on)
+{
+    c->any_order = !on;
+    c->epoch++;
+}
 
 const DeviceMemory cuda_memory = {
     .count = cuda_count,
@@ -150,6 +154,11 @@ const DeviceMemory cuda_memory = {
     .list_close = cuda_list_close,
     .clip = cuda_clip,
     .fold = cuda_fold,
+    .capture_begin = cuda_capture_begin,
+    .capture_end = cuda_capture_end,
+    .graph_run = cuda_graph_run,
+    .graph_fits = cuda_graph_fits,
+    .graph_close = cuda_graph_close,
     .deterministic = deterministic,
     .choices_measure = cuda_choices_measure,
     .choices_left = cuda_choices_left,

@@ -179,11 +179,11 @@ static __global__ void __launch_bounds__(THREADS) clip_kernel(DeviceClip c)
     unfit = __syncthreads_or(unfit);
     const double total = fold_in_order(c.sums, c.n);
     if (threadIdx.x > 0) return;
-    const double norm = sqrt(total) * c.mean;
+    const double mean = *c.mean, norm = sqrt(total) * mean;
     const bool skips = unfit || !isfinite(norm) || (c.skip > 0 && norm > c.skip);
     c.out[0] = skips                                 ? nan("")
-               : c.max_norm > 0 && norm > c.max_norm ? c.mean * (c.max_norm / norm)
-                                                     : c.mean;
+               : c.max_norm > 0 && norm > c.max_norm ? mean * (c.max_norm / norm)
+                                                     : mean;
     c.out[1] = norm;
 }
 

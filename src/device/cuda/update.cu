@@ -2,30 +2,26 @@
  * weights of bf16 that are written beside them. The formula of AdamW stands in update.cuh.
  *
  * A thread has two groups of four elements at a time, so that a warp's loads and stores of f32 are one
- * run each. The factor is the clip's; one that is NaN skips the step. */
+ * run each. The factor is the clip's; one that is NaN skips the step. It and the rates are read from
+ * device memory, where each step has others. */
 #include "device/cuda/lists.cuh"
 #include "device/cuda/update.cuh"
 
 enum { THREADS = 256, EACH = 4, QUAD = 4, GROUPS = 2 };
 enum { CHUNK = THREADS * EACH * GROUPS * QUAD };
 
-typedef struct {
-    AdamwNumbers numbers;
-    const double *factor;
-} Update;
-
 /* w -= lr (factor g + decay w) */
-static __device__ inline void sgd_step(const UpdatePiece &p, const Update &u, float factor,
+static __device__ inline void sgd_step(const UpdatePiece &p, const AdamwNumbers &u, float factor,
                                        int64_t at)
 {
     const float g = value_get(p.grad, p.grad_type, at), w = p.master[at];
-    p.master[at] = fmaf(-u.numbers.lr, fmaf((float)p.decay, w, __fmul_rn(factor, g)), w);
+    p.master[at] = fmaf(-u.lr, fmaf((float)p.decay, w, __fmul_rn(factor, g)), w);
     if (p.weight) value_set(p.weight, BF16, at, p.master[at]);
 }
 
 /* Elements [at, at + W) of a piece, and N - 1 groups more that lie THREADS groups apart. */
 template <int W, int N, DType T>
-static __device__ inline void adamw_steps(const UpdatePiece &p, const Update &u, float factor,
+static __device__ inline void adamw_steps(const UpdatePiece &p, const AdamwNumbers &u, float factor,
                                           int64_t at)
 {
     enum { GRAD, MASTER, M, V, ALL };
@@ -48,7 +44,7 @@ static __device__ inline void adamw_steps(const UpdatePiece &p, const Update &u,
         piece_floats(old[k][V], F32, v);
 #pragma unroll
         for (int e = 0; e < W; e++)
-            adamw_step(u.numbers, (float)p.decay, __fmul_rn(factor, g[e]), &w[e], &m[e], &v[e]);
+            adamw_step(u, (float)p.decay, __fmul_rn(factor, g[e]), &w[e], &m[e], &v[e]);
         piece_store<W>(p.master, F32, i, w);
         piece_store<W>(p.m, F32, i, m);
         piece_store<W>(p.v, F32, i, v);
@@ -57,7 +53,7 @@ static __device__ inline void adamw_steps(const UpdatePiece &p, const Update &u,
 }
 
 /* A chunk that is not whole, or not aligned, or has no moments. */
-static __device__ inline void update_any(const UpdatePiece &p, const Update &u, float factor,
+static __device__ inline void update_any(const UpdatePiece &p, const AdamwNumbers &u, float factor,
                                          int64_t from)
 {
     const int64_t to = min(from + CHUNK, p.n);
@@ -72,19 +68,28 @@ static __device__ inline void update_any(const UpdatePiece &p, const Update &u, 
 }
 
 template <DType T>
-static __device__ inline void update_whole(const UpdatePiece &p, const Update &u, float factor,
-                                           int64_t from)
+static __device__ inline void update_whole(const UpdatePiece &p, const AdamwNumbers &u,
+                                           float factor, int64_t from)
 {
     for (int k = 0; k < EACH; k++)
         adamw_steps<QUAD, GROUPS, T>(p, u, factor,
                                      from + QUAD * ((int64_t)k * GROUPS * THREADS + threadIdx.x));
 }
 
+/* In f64, as the host would: the same bits as the kernel of one tensor. */
+static __device__ inline AdamwNumbers numbers_of(const UpdateNumbers &a)
+{
+    const UpdateRates r = *a.rates;
+    return {(float)r.lr,    (float)(1 / r.bias1), (float)(1 / r.bias2),
+            (float)a.beta1, (float)a.beta2,       (float)a.eps};
+}
+
 static __global__ void __launch_bounds__(THREADS, 4)
-    update_kernel(const UpdatePiece *piece, const ListBlock *block, Update u)
+    update_kernel(const UpdatePiece *piece, const ListBlock *block, UpdateNumbers of)
 {
     const ListBlock b = block[blockIdx.x];
-    const float factor = (float)*u.factor;
+    const float factor = (float)*of.factor;
+    const AdamwNumbers u = numbers_of(of);
     UpdatePiece p = piece[b.piece];
     const int64_t from = (int64_t)b.chunk * CHUNK;
     if (isnan(factor)) return; /* the step is skipped */
@@ -109,12 +114,9 @@ extern "C" Err cuda_update_open(DeviceContext *c, const UpdatePiece *piece, int 
 
 extern "C" Err cuda_update_run(DeviceQueue *q, const DeviceList *l, const UpdateNumbers *a)
 {
-    const Update u = {{(float)a->lr, (float)(1 / a->bias1), (float)(1 / a->bias2), (float)a->beta1,
-                       (float)a->beta2, (float)a->eps},
-                      a->factor};
     CUDA_TRY(cudaSetDevice(q->context->ordinal));
     if (l->blocks == 0) return OK;
     update_kernel<<<(unsigned)l->blocks, THREADS, 0, q->stream>>>((const UpdatePiece *)l->piece,
-                                                                  l->block, u);
+                                                                  l->block, *a);
     return cuda_launched(KERNEL_adamw);
 }

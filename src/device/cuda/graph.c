@@ -1,0 +1,88 @@
+/* graph.c -- what a step puts into the streams, noted once as a CUDA graph and launched after that.
+ *
+ *     compute  | begin | kernels ..... record e ................ wait f | end
+ *     d2h      |                       wait e | copy | record f
+ *
+ * A stream that waits for an event of the capture is in it until it is waited for again: so copies
+ * that are begun and waited for come into the graph as branches of their own.
+ *
+ * The mode is the thread's: a call of this thread that a graph would not repeat (an allocation, a
+ * wait of the host) is an error, while other threads, such as one that writes a checkpoint, call what
+ * they like. Early launches (early.cuh) stay early. */
+#include <stdlib.h>
+
+#include "device/cuda/cuda.h"
+
+struct DeviceGraph {
+    DeviceContext *context;
+    cudaGraphExec_t exec;
+    size_t bytes;   /* of device memory; as the card tells, so about */
+    unsigned epoch; /* of the context, when it was captured */
+};
+
+Err cuda_capture_begin(DeviceQueue *q)
+{
+    CUDA_TRY(cudaSetDevice(q->context->ordinal));
+    CUDA_TRY(cudaStreamBeginCapture(q->stream, cudaStreamCaptureModeThreadLocal));
+    return OK;
+}
+
+static size_t free_bytes(void)
+{
+    size_t left = 0, total = 0;
+    (void)cudaMemGetInfo(&left, &total);
+    return left;
+}
+
+/* Uploaded at once, so that the first launch is as short as the others, and all memory is taken. */
+static Err make(DeviceQueue *q, cudaGraph_t noted, DeviceGraph *g)
+{
+    const size_t before = free_bytes();
+    CUDA_TRY(cudaGraphInstantiateWithFlags(&g->exec, noted, 0));
+    CUDA_TRY(cudaGraphUpload(g->exec, q->stream));
+    CUDA_TRY(cudaStreamSynchronize(q->stream));
+    const size_t after = free_bytes();
+    g->bytes = before > after ? before - after : 0;
+    q->context->graph_bytes += g->bytes;
+    return OK;
+}
+
+Err cuda_capture_end(DeviceQueue *q, DeviceGraph **out)
+{
+    cudaGraph_t noted = NULL;
+    CUDA_TRY(cudaSetDevice(q->context->ordinal));
+    const cudaError_t status = cudaStreamEndCapture(q->stream, &noted);
+    if (status != cudaSuccess) return cuda_failed(status, "cudaStreamEndCapture");
+    if (!out) {
+        (void)cudaGraphDestroy(noted);
+        return OK;
+    }
+    DeviceGraph *g = calloc(1, sizeof *g);
+    Err err = g ? OK : err_fail(ERR_NOMEM, "cuda: no memory for a graph");
+    if (g) *g = (DeviceGraph){.context = q->context, .epoch = q->context->epoch};
+    if (g) err = make(q, noted, g);
+    (void)cudaGraphDestroy(noted);
+    if (err == OK)
+        *out = g;
+    else if (g)
+        cuda_graph_close(g);
+    return err;
+}
+
+Err cuda_graph_run(DeviceQueue *q, DeviceGraph *g)
+{
+    MUST(cuda_graph_fits(g), "cuda: a graph that no longer fits is run");
+    CUDA_TRY(cudaSetDevice(q->context->ordinal));
+    CUDA_TRY(cudaGraphLaunch(g->exec, q->stream));
+    return OK;
+}
+
+bool cuda_graph_fits(const DeviceGraph *g) { return g->epoch == g->context->epoch; }
+
+void cuda_graph_close(DeviceGraph *g)
+{
+    (void)cudaSetDevice(g->context->ordinal);
+    if (g->exec) (void)cudaGraphExecDestroy(g->exec);
+    g->context->graph_bytes -= g->bytes;
+    free(g);
+}
