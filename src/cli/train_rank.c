@@ -91,7 +91,23 @@ static Err check_memory(TrainSession *s, Arena *temp)
                             .temp = temp});
 }
 
-static void announce(const Runner *r)
+/* Where the device is the host there is nothing to tell. */
+static void announce_capture(Runner *r)
+{
+    const TrainSession *s = r->s;
+    const RankSettings set = {.program = &r->job.linked,
+                              .device = s->device,
+                              .capture = s->config.run_capture != CAPTURE_OFF,
+                              .trace = s->trace_path ? &r->trace.events : NULL};
+    const char *misses = rank_uncaptured(&set);
+    if (!s->device->memory) return;
+    if (misses)
+        printf("steps are launched op by op, and not captured as one graph: %s\n", misses);
+    else
+        printf("steps are captured as one graph, from the second on\n");
+}
+
+static void announce(Runner *r)
 {
     char count[24], bytes[24], ranks[64] = "";
     const TrainSession *s = r->s;
@@ -103,6 +119,7 @@ static void announce(const Runner *r)
            machine_device_text(s->device), dtype_name(r->job.model.dtype), ranks,
            (long long)(s->config.batch_global * s->config.data_seq_len),
            text_bytes(atomic_load(&s->bytes), bytes), s->launch.here > 1 ? " for all ranks" : "");
+    announce_capture(r);
     if (r->transport[0]) printf("%s\n", r->transport);
     if (s->launch.why_free[0]) printf("%s\n", s->launch.why_free);
     if (s->dir.old[0]) printf("the run that was in %s is in %s now\n", s->dir.path, s->dir.old);
@@ -174,6 +191,7 @@ static TrainSettings settings_of(Runner *r)
                            .valid_job = valid_job(r),
                            .device = s->device,
                            .deterministic = c->numerics_deterministic,
+                           .capture = c->run_capture != CAPTURE_OFF,
                            .world = r->world,
                            .team = r->team,
                            .train = &s->train,

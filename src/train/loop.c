@@ -120,6 +120,7 @@ static Err open_ranks(Loop *l)
                         .device = s->device,
                         .ordinal = s->world->rank,
                         .deterministic = s->deterministic,
+                        .capture = s->capture,
                         .comm = s->world->comm,
                         .team = s->team,
                         .optim = s->job->settings.optim,
@@ -132,6 +133,7 @@ static Err open_ranks(Loop *l)
     if (!s->valid_job) return OK;
     set.program = &s->valid_job->linked;
     set.state_of = &l->rank; /* the same weights, not a copy */
+    set.capture = false;     /* a graph would stand idle, with its memory, between validations */
     return rank_open(&l->valid, &set);
 }
 

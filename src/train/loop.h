@@ -52,7 +52,7 @@ typedef struct {
     const Job *job;       /* JOB_STEP */
     const Job *valid_job; /* JOB_LOSS of the same model and optimizer; NULL: no validation */
     const Device *device;
-    bool deterministic; /* see RankSettings */
+    bool deterministic, capture; /* see RankSettings */
     WorldRank *world; /* who this is among the ranks; its place on the board is told where it is */
     Team *team;
     const Dataset *train, *valid;

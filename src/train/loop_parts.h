@@ -33,6 +33,7 @@ typedef struct {
     Sums *sums;          /* registered as ARENA_LOOP */
     size_t sent_before;  /* this rank, up to the step before */
     double peak, mean_s; /* of recent steps, without validation */
+    bool refusal_said;   /* why the device captures no step */
     int skips;           /* the latest steps that were skipped, in a row */
     const char *kernels; /* the choices of products, as text; NULL: the device makes none */
     Saver *saver;        /* NULL: nothing is saved */

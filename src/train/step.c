@@ -120,6 +120,15 @@ static void move_on(Loop *l, const StepResult *r)
     l->skips = r->skipped ? l->skips + 1 : 0;
 }
 
+/* Once. The step that was to be captured has run all the same. */
+static void say_refusal(Loop *l)
+{
+    const char *why = rank_capture_refused(&l->rank);
+    if (!why || l->refusal_said) return;
+    l->refusal_said = true;
+    loop_warn(l, "steps are not captured as a graph, and run op by op: %s", why);
+}
+
 Err loop_step(Loop *l, Metrics *m)
 {
     const TrainSettings *s = l->s;
@@ -128,6 +137,7 @@ Err loop_step(Loop *l, Metrics *m)
     const double before = loop_now_s(), lr = lr_at(&s->lr, step);
     TRY(loop_fill(s->job, s->train, &l->rank, l->at.cursor, s->global));
     TRY(rank_step(&l->rank, &(StepSettings){step, lr, step - l->at.skipped}, &r));
+    say_refusal(l);
     TRY(gather_sums(l));
     const double took = loop_now_s() - before;
     move_on(l, &r);

@@ -47,6 +47,7 @@ static Err train_body(WorldRank *w, void *work)
     const TrainSettings t = {.job = job,
                              .valid_job = valid,
                              .device = p->device,
+                             .capture = true, /* of one rank alone */
                              .world = w,
                              .train = &p->data,
                              .valid = &p->data,
@@ -228,10 +229,34 @@ static void choosing_is_said(void **state)
     remove_dir(&p);
 }
 
+/* A device that refuses: said once, with its reason, and the losses are the same. */
+static void refusal_is_said(void **state)
+{
+    (void)state;
+    Plan p = {.device = &device_shadow, .dp = 1, .tp = 1, .steps = STEPS}, refused = p;
+    char *said = NULL;
+    size_t bytes;
+    new_dir(&p);
+    new_dir(&refused);
+    run(&p);
+    assert_non_null(refused.warn = open_memstream(&said, &bytes));
+    shadow_refuses(9);
+    run(&refused);
+    shadow_refuses(-1);
+    fclose(refused.warn);
+    expect_same(&p, &refused);
+    const char *first = strstr(said, "op by op: shadow: the capture fails");
+    assert_true(first && !strstr(first + 1, "op by op"));
+    free(said);
+    remove_dir(&p);
+    remove_dir(&refused);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(goes_on), cmocka_unit_test(on_other_ranks),
                                        cmocka_unit_test(choices_of_another_form),
-                                       cmocka_unit_test(choosing_is_said)};
+                                       cmocka_unit_test(choosing_is_said),
+                                       cmocka_unit_test(refusal_is_said)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
