@@ -6,8 +6,9 @@
  * bf16 with f32 master weights and sums; forward, backward, clip and AdamW on random tokens, whole
  * sequences. The floor of an op is its flops at the rate of a large product, or its bytes at the
  * rate of a copy, both measured first; the rest of the step is between ops. Steps are timed after ten
- * seconds of them (warm=), when the card has the clock that it can keep. The step that is taken apart is
- * one more. choices=FILE keeps the algorithms of products. */
+ * seconds of them (warm=), when the card has the clock that it can keep; they are captured as one graph
+ * (capture=0: launched op by op). The step that is taken apart is one more, op by op. choices=FILE keeps
+ * the algorithms of products. */
 #define _DEFAULT_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +31,7 @@ enum { MOST_STEPS = 1000, MOST_EVENTS = 1 << 18, COPY_BYTES = 1 << 30 };
 
 typedef struct {
     const char *model, *choices, *recompute;
-    int64_t sequences, seq_len, vocab, chunk, steps, warm, deterministic;
+    int64_t sequences, seq_len, vocab, chunk, steps, warm, deterministic, capture;
 } Options;
 
 typedef struct {
@@ -118,6 +119,7 @@ static Err open_rank(Bench *b)
                                .team = b->team, /* of the host: initial weights */
                                .deterministic = b->o.deterministic != 0,
                                .optim = b->job.settings.optim,
+                               .capture = b->o.capture != 0,
                                .trace = &b->trace};
     TRY(rank_open(&b->rank, &rank));
     TRY(rank_init_weights(&b->rank, 1));
@@ -181,6 +183,16 @@ static Err time_steps(Bench *b, double *median)
     return OK;
 }
 
+static void say_captured(const Bench *b)
+{
+    const char *refused = rank_capture_refused(&b->rank);
+    if (refused || !b->o.capture)
+        printf("steps launched op by op: %s\n", refused ? refused : "capture=0");
+    else
+        printf("steps captured: %lld graph, launched %lld times\n",
+               (long long)b->rank.capture.captured, (long long)b->rank.capture.launched);
+}
+
 /* One step more, op by op. */
 static Err take_apart(Bench *b, double median)
 {
@@ -228,6 +240,7 @@ static Err run(Bench *b)
     printf("weights there after %.2f s\n", now_s() - b->start_s);
     TRY(choose(b));
     TRY(time_steps(b, &median));
+    say_captured(b);
     TRY(take_apart(b, median));
     TRY(print_memory(b));
     rank_close(&b->rank);
@@ -245,7 +258,8 @@ static bool read_option(const char *word, Options *o)
                  {"recompute=", &o->recompute, NULL}, {"sequences=", NULL, &o->sequences},
                  {"seq_len=", NULL, &o->seq_len},     {"vocab=", NULL, &o->vocab},
                  {"chunk=", NULL, &o->chunk},         {"steps=", NULL, &o->steps},
-                 {"warm=", NULL, &o->warm},           {"deterministic=", NULL, &o->deterministic}};
+                 {"warm=", NULL, &o->warm},           {"deterministic=", NULL, &o->deterministic},
+                 {"capture=", NULL, &o->capture}};
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         const size_t n = strlen(table[i].key);
         if (strncmp(word, table[i].key, n) != 0) continue;
@@ -258,13 +272,14 @@ static bool read_option(const char *word, Options *o)
 
 int main(int argc, char **argv)
 {
-    static Bench b = {.o = {"gpt2-124m", NULL, "none", 64, 1024, 0, 0, 20, 10, 0}};
+    static Bench b = {.o = {"gpt2-124m", NULL, "none", 64, 1024, 0, 0, 20, 10, 0, 1}};
     for (int i = 1; i < argc; i++)
         if (!read_option(argv[i], &b.o)) {
-            fprintf(stderr,
-                    "cuda_step: \"%s\": there are model= sequences= seq_len= vocab= chunk= steps= "
-                    "warm= deterministic=0|1 recompute=none|selective|full choices=FILE\n",
-                    argv[i]);
+            fprintf(
+                stderr,
+                "cuda_step: \"%s\": there are model= sequences= seq_len= vocab= chunk= steps= "
+                "warm= deterministic=0|1 capture=0|1 recompute=none|selective|full choices=FILE\n",
+                argv[i]);
             return 2;
         }
     const bool known = strcmp(b.o.recompute, "none") == 0 ||
