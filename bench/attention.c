@@ -1,7 +1,9 @@
 /* attention.c -- attention on the CPU against its floor: flops of the tiles that are seen over the
  * rate of products of that type, both measured here, one thread.
  *
- *     attention [f32|bf16] [T [heads [channels]]]
+ *     attention [f32|bf16] [T [heads [channels]]] [unit=fma|dot|tiles]
+ *
+ * A unit, of units.h, is for products of bf16; that of the CPU, unless it is said.
  *
  * Seconds are those that the thread had of a core; the rate is measured beside each row, since cores do
  * not keep their clock. */
@@ -12,6 +14,7 @@
 #include <time.h>
 
 #include "device/cpu/cpu.h"
+#include "device/cpu/units.h"
 
 static double now_s(void)
 {
@@ -68,13 +71,25 @@ static void say(const char *name, DType type, double seconds, double flops)
            1e-9 * flops / seconds, 1e-9 * rate, 100 * flops / seconds / rate);
 }
 
+/* The last argument, if it is one. */
+static int take_unit(int argc, char **argv)
+{
+    const char *const word = argv[argc - 1];
+    if (strncmp(word, "unit=", 5) != 0) return argc;
+    const CpuUnit unit = word[5] == 't' ? UNIT_TILES : word[5] == 'd' ? UNIT_DOT : UNIT_FMA;
+    MUST(units_have(unit), "this CPU has no %s", units_text(unit));
+    units_use(unit);
+    return argc - 1;
+}
+
 int main(int argc, char **argv)
 {
+    const Device *d;
+    if (device_cpu_open(NULL, &d) != OK) return 1;
+    argc = take_unit(argc, argv);
     const DType type = argc > 1 && strcmp(argv[1], "bf16") == 0 ? BF16 : F32;
     const int64_t t = argc > 2 ? atoll(argv[2]) : 1024, h = argc > 3 ? atoll(argv[3]) : 12;
     const int64_t c = argc > 4 ? atoll(argv[4]) : 64, tile = 64;
-    const Device *d;
-    if (device_cpu_open(NULL, &d) != OK) return 1;
     const Tensor qkv = make(type, t, 3 * h, c), dqkv = make(type, t, 3 * h, c);
     const Tensor o = make(type, t, h, c), dout = make(type, t, h, c);
     const Tensor lse = make(F32, t, h, 0), ranges = make(I32, t, 4, 0);

@@ -48,9 +48,9 @@ static Spot spot_of(const Cut *c, int64_t tile)
     return (Spot){rest / c->per, (group * c->per + rest % c->per) * c->sides};
 }
 
-static V lanes_max(const Scores *s, int lane, Hull hull, V max)
+static V lanes_max(const Scores *s, int lane, Hull hull)
 {
-    V odd = max;
+    V max = v_set(-HUGE_VALF), odd = max;
     for (int j = hull.from; j < hull.to; j += 2) {
         max = v_max(max, v_load(&s->at[j][lane]));
         odd = v_max(odd, v_load(&s->at[j + 1][lane]));
@@ -75,14 +75,26 @@ static void weigh(Way way, Side *st, const Bounds *queries, Scores *s)
 {
     for (int i = 0; i < SPAN; i += W) {
         const Hull hull = lanes_hull(queries, i);
-        const V old = v_load(st->max + i), max = lanes_max(s, i, hull, old);
+        const V old = v_load(st->max + i), max = v_max(old, way.factor * lanes_max(s, i, hull));
         /* A row that has seen nothing yet has weights 2^(-inf - 0) = 0. */
         const V base = v_pick(max == v_set(-HUGE_VALF), v_set(0), max);
         const V shrink = v_exp2(old - base);
-        const V sum = way.words ? words_weigh(s, i, hull, base) : lanes_weigh(s, i, hull, base);
+        const V sum =
+            way.words ? words_weigh(s, i, hull, base, way.factor) : lanes_weigh(s, i, hull, base);
         v_store(st->max + i, max);
         v_store(st->sum + i, v_load(st->sum + i) * shrink + sum);
         v_store(st->shrink + i, shrink);
+    }
+}
+
+/* Sums that are turned: W rows at a time. */
+static void shrink_lanes(Side *st, int64_t channels)
+{
+    for (int i = 0; i < SPAN; i += W) {
+        const V shrink = v_load(st->shrink + i);
+        float *const o = st->o.at + i;
+        if (v_all(shrink == v_set(1))) continue;
+        for (int64_t c = 0; c < channels; c++) v_store(o + c * SPAN, shrink * v_load(o + c * SPAN));
     }
 }
 
@@ -95,16 +107,16 @@ static void shrink_rows(Side *st, int64_t step)
     }
 }
 
-static void store_rows(const Call *call, Side *st, int64_t head)
+static void store_rows(const Call *call, State *all, Side *st, int64_t head)
 {
     const Tensor *o = &call->out[0], *lse = &call->out[1];
     const int64_t channels = o->n[2], step = padded(channels);
     const Form form = form_of_type(o->dtype);
+    const float *const rows = sums_rows(all->way, st->o.at, all->k_place.at);
     for (int64_t i = 0; i < st->queries.n; i++) {
         /* A row that saw no key: o is 0, and its lse is -inf. */
         const float factor = st->sum[i] == 0 ? 0 : 1 / st->sum[i];
-        row_write(head_row(o, st->queries.at + i, head), form, channels, factor,
-                  st->o.at + i * step);
+        row_write(head_row(o, st->queries.at + i, head), form, channels, factor, rows + i * step);
         tensor_set(lse, (st->queries.at + i) * o->n[1] + head,
                    (double)st->max[i] / LOG2_E + log((double)st->sum[i]));
     }
@@ -128,11 +140,11 @@ static void side_open(const Call *call, Block queries, int64_t head, State *all,
 static bool side_add(Block keys, Sight sight, State *st, Side *side)
 {
     Reach reach;
-    reach_of(&side->ranges, keys, sight, &reach);
+    way_reach(st->way, &side->ranges, keys, sight, &reach);
     score(st->way, &st->k, &side->turned, &reach.keys, &st->s);
     if (sight == SEEN_BY_SOME) hide_from_lanes(&side->ranges, keys, &reach.queries, &st->s);
     weigh(st->way, side, &reach.queries, &st->s);
-    shrink_rows(side, padded(st->way.channels));
+    (st->way.squares ? shrink_lanes : shrink_rows)(side, padded(st->way.channels));
     return gather(st->way, &st->s, &st->v, &reach.queries, side->o.at);
 }
 
@@ -150,7 +162,7 @@ static void keys_add(const Call *call, Block keys, int64_t source, State *st)
         if (sight == SEEN_BY_NONE) continue;
         if (!k_here) panel_load(st->way, k, keys, source, &st->k);
         if (!v_here) panel_load(st->way, v, keys, source, &st->v);
-        if (!v_here) panel_pair(st->way, &st->v);
+        if (!v_here) panel_pair(st->way, GATHER, &st->v);
         v_here = !side_add(keys, sight, st, side);
         k_here = true;
     }
@@ -206,9 +218,11 @@ static void attention_tile(void *work, void *room, int64_t tile)
     sides_open(c, spot, st);
     if (st->sides == 0) return; /* past the end of the last NEAR tokens */
     tile_ask(c, tile, &st->ahead);
+    way_begin(st->way);
     for (int64_t b = st->from / SPAN; b < blocks_of(st->to, SPAN); b++)
         keys_add(call, block_of(n_keys, b), source, st);
-    for (int i = 0; i < st->sides; i++) store_rows(call, &st->side[i], spot.head);
+    way_end(st->way);
+    for (int i = 0; i < st->sides; i++) store_rows(call, st, &st->side[i], spot.head);
 }
 
 static Err attention_tiles(const Call *call)

@@ -8,9 +8,9 @@
  *     s [other, owner]      = rows [other, c]  turned [c, owner]
  *     sum [owner, c]       += s' [owner, other]  rows [other, c]
  *
- * Products of bf16 are by words, where the CPU's unit for them is UNIT_DOT: a word is two bf16 that are
- * neighbours in the sum, and weights are rounded to bf16 as they are made (attention_words.c). Else
- * all is f32.
+ * Products of bf16 are by words, where the CPU's unit for them is UNIT_DOT or UNIT_TILES: a word is two bf16
+ * that are neighbours in the sum, and weights are rounded to bf16 as they are made (attention_words.c). By
+ * tiles, products are of squares, and sums of owners are turned (attention_squares.c). Else all is f32.
  *
  * Which pairs of a tile are seen, and so multiplied: attention_sight.h.
  *
@@ -31,9 +31,9 @@ enum { USUAL = 64 };     /* channels of heads that products are compiled for */
 
 enum { PANEL_WORDS = SPAN * CHANNELS };
 
-/* Memory of a panel, or of a block's sums. */
+/* Memory of a panel, or of a block's sums, on a cache line. */
 typedef union {
-    float at[PANEL_WORDS];
+    _Alignas(64) float at[PANEL_WORDS];
     uint32_t words[PANEL_WORDS];
 } Place;
 
@@ -44,7 +44,7 @@ typedef struct {
         float *at;
         uint32_t *rows; /* [token][c / 2]: pairs of channels */
     };
-    uint32_t *pairs; /* [token / 2][c]: pairs of tokens */
+    uint32_t *pairs; /* [token / 2][c]: pairs of tokens; by squares for gather [c][token / 2] */
 } Panel;
 
 /* [c][token], or as words [c / 2][token]; scores are to be multiplied by the factor. */
@@ -64,17 +64,21 @@ typedef struct {
     int n;
 } Ahead;
 
+typedef struct Squares Squares;
+
 /* How the products of a call are done. */
 typedef struct {
     int64_t channels;
     bool words;
-    Ahead *ahead; /* or NULL */
+    const Squares *squares; /* of words too, or NULL */
+    float factor;           /* scores are still to be multiplied by it: 1, but by squares */
+    Ahead *ahead;           /* or NULL */
 } Way;
 
 /* Scores [other][owner], and in their place the weights: as f32, or as words of two others. */
 typedef struct {
     union {
-        float at[SPAN][SPAN];
+        _Alignas(64) float at[SPAN][SPAN];
         uint32_t pairs[SPAN / 2][SPAN]; /* lies on rows that are read already when it is written */
     };
     uint32_t halves[SPAN][SPAN / 2]; /* the same weights as words of two owners, for spread */
@@ -84,10 +88,13 @@ typedef struct {
 typedef struct {
     Block block;
     int64_t head;
-    float *sum;
+    const float *sum;
 } Rows;
 
 #define way_of CPU_NAME(way_of)
+#define way_begin CPU_NAME(way_begin)
+#define way_end CPU_NAME(way_end)
+#define way_reach CPU_NAME(way_reach)
 #define floats_score CPU_NAME(floats_score)
 #define floats_gather CPU_NAME(floats_gather)
 #define floats_spread CPU_NAME(floats_spread)
@@ -98,7 +105,12 @@ typedef struct {
 #define words_round CPU_NAME(words_round)
 #define words_gather CPU_NAME(words_gather)
 #define words_spread CPU_NAME(words_spread)
-#define words_row CPU_NAME(words_row)
+#define squares_score CPU_NAME(squares_score)
+#define squares_gather CPU_NAME(squares_gather)
+#define squares_spread CPU_NAME(squares_spread)
+#define squares_turn CPU_NAME(squares_turn)
+#define squares_in_use CPU_NAME(squares_in_use)
+#define sums_rows CPU_NAME(sums_rows)
 #define panel_load CPU_NAME(panel_load)
 #define panel_pair CPU_NAME(panel_pair)
 #define panel_turn CPU_NAME(panel_turn)
@@ -116,12 +128,18 @@ void attention_few(const Call *call);
 
 /* By words, where all of q, k, v and dout (or NULL) are bf16 and the CPU multiplies them best. */
 Way way_of(const Call *call, const Tensor *dout);
+/* Around a thread's products. */
+void way_begin(Way way);
+void way_end(Way way);
 
 static inline int64_t padded(int64_t channels) { return pad_to(channels, MICRO_COLUMNS); }
 
+/* What sums are made for: for each owner, or the other way for each other. */
+typedef enum { GATHER, SPREAD } Turn;
+
 /* One head of a block of x[t,h,c], as rows; by words as pairs too, before sums are made of it. */
 void panel_load(Way way, const Tensor *x, Block block, int64_t head, Panel *p);
-void panel_pair(Way way, Panel *p);
+void panel_pair(Way way, Turn turn, Panel *p);
 /* Asks for a block's rows, all at once. */
 void panel_fetch(const Tensor *x, Block block, int64_t head);
 /* The same while products are made. A list that has no place is left out: it is a wish. */
@@ -156,6 +174,9 @@ static inline void sums_clear(float *sums, int64_t channels)
     memset(sums, 0, (size_t)(SPAN * padded(channels)) * sizeof *sums);
 }
 
+/* What tokens of a tile can see of each other, in what is multiplied at once. */
+void way_reach(Way way, const Ranges *r, Block keys, Sight sight, Reach *out);
+
 /* -inf for pairs of the lanes' hulls that are not seen; lanes are queries. */
 void hide_from_lanes(const Ranges *r, Block keys, const Bounds *queries, Scores *s);
 
@@ -168,26 +189,34 @@ void floats_spread(Way way, const Scores *s, const Panel *rows, const Bounds *b,
 void words_load(const Tensor *x, Block block, int64_t head, Panel *p);
 void words_pair(int64_t channels, Panel *p);
 void words_score(Way way, const Panel *rows, const Turned *turned, const Bounds *b, Scores *s);
-/* The weights 2^(s - base) of W lanes, in pairs; their sum. */
-V words_weigh(Scores *s, int lane, Hull hull, V base);
+/* The weights 2^(factor s - base) of W lanes, in pairs; their sum. */
+V words_weigh(Scores *s, int lane, Hull hull, V base, float factor);
 /* Weights that are f32 yet, to pairs. */
 void words_round(Scores *s);
 void words_gather(Way way, const Scores *s, const Panel *rows, const Bounds *b, float *sum);
 void words_spread(Way way, const Scores *s, const Panel *rows, const Bounds *b, float *sum);
-/* A token's channels as floats, from pairs. */
-void words_row(const Panel *p, int64_t token, int64_t channels, float *row);
 
-/* s = factor * rows x turned, over the channels of a head, where rows see any of W lanes. */
+/* The same by squares: attention_squares.c. */
+const Squares *squares_in_use(void);
+void squares_turn(int64_t channels, Panel *p);
+void squares_score(Way way, const Panel *rows, const Turned *turned, const Bounds *b, Scores *s);
+void squares_gather(Way way, const Scores *s, const Panel *rows, const Bounds *b, float *sum);
+void squares_spread(Way way, const Scores *s, const Panel *rows, const Bounds *b, float *sum);
+/* Sums of owners as rows: where they are, or turned, in the room. */
+const float *sums_rows(Way way, const float *sum, float *room);
+
+/* s = factor * rows x turned, over the channels of a head, where rows see any of W lanes; the factor may be
+ * left to who reads s: Way. */
 static inline void score(Way way, const Panel *rows, const Turned *turned, const Bounds *b,
                          Scores *s)
 {
-    (way.words ? words_score : floats_score)(way, rows, turned, b, s);
+    (way.squares ? squares_score : way.words ? words_score : floats_score)(way, rows, turned, b, s);
 }
 
-/* Scores as the factor of a sum: for each owner, or the other way for each other. */
+/* Scores as the factor of a sum. */
 typedef struct {
     const Scores *s;
-    enum { GATHER, SPREAD } turn;
+    Turn turn;
 } Weights;
 
 /* sum[i][c] += weight (i, j) rows[j][c] for rows j that are not finite, within the bounds of i, where
@@ -200,7 +229,7 @@ static inline bool gather(Way way, const Scores *s, Panel *rows, const Bounds *b
 {
     const bool gone =
         b->sight == SEEN_BY_SOME && add_wild_rows(way, (Weights){s, GATHER}, rows, b, sum);
-    (way.words ? words_gather : floats_gather)(way, s, rows, b, sum);
+    (way.squares ? squares_gather : way.words ? words_gather : floats_gather)(way, s, rows, b, sum);
     return gone;
 }
 
@@ -209,7 +238,7 @@ static inline bool spread(Way way, const Scores *s, Panel *rows, const Bounds *b
 {
     const bool gone =
         b->sight == SEEN_BY_SOME && add_wild_rows(way, (Weights){s, SPREAD}, rows, b, sum);
-    (way.words ? words_spread : floats_spread)(way, s, rows, b, sum);
+    (way.squares ? squares_spread : way.words ? words_spread : floats_spread)(way, s, rows, b, sum);
     return gone;
 }
 

@@ -48,6 +48,7 @@ static void deltas_load(const Inputs *in, Block queries, int64_t head, float *de
 void stats_load(const Inputs *in, Block queries, int64_t head, Stats *st)
 {
     Ranges *r = &st->ranges;
+    st->factor = in->way.factor;
     ranges_load(in->ranges, in->key_at, in->keys, queries, r);
     deltas_load(in, queries, head, st->delta);
     for (int64_t i = 0; i < SPAN; i++) {
@@ -113,22 +114,24 @@ static void dq_tile(void *work, void *room, int64_t tile)
     panel_turn(in.way, &t->k, 1, &t->dout);
     stats_load(&in, queries, head, &t->stats);
     sums_clear(t->dq.at, in.channels);
+    way_begin(in.way);
     for (int64_t b = t->stats.ranges.from / SPAN; b < blocks_of(t->stats.ranges.to, SPAN); b++) {
         const Block keys = block_of(in.keys, b);
         const Sight sight = ranges_sight(&t->stats.ranges, queries.n, keys);
         if (sight == SEEN_BY_NONE) continue;
         panel_load(in.way, in.k, keys, source, &t->k);
-        panel_pair(in.way, &t->k);
+        panel_pair(in.way, GATHER, &t->k);
         panel_load(in.way, in.v, keys, source, &t->v);
         panel_fetch(in.k, block_of(in.keys, b + 1), source);
         panel_fetch(in.v, block_of(in.keys, b + 1), source);
-        reach_of(&t->stats.ranges, keys, sight, &reach);
+        way_reach(in.way, &t->stats.ranges, keys, sight, &reach);
         score(in.way, &t->k, &t->q, &reach.keys, &t->s);
         score(in.way, &t->v, &t->dout, &reach.keys, &t->dp);
         grade_lanes(in.way, keys, sight, t);
         (void)gather(in.way, &t->dp, &t->k, &reach.queries, t->dq.at);
     }
-    keep_rows(&call->out[0], (Rows){queries, head, t->dq.at},
+    way_end(in.way);
+    keep_rows(&call->out[0], (Rows){queries, head, sums_rows(in.way, t->dq.at, t->k_place.at)},
               (Finish){(float)call->number[0], in.scale});
 }
 

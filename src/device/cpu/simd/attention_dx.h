@@ -32,6 +32,7 @@ typedef struct {
 typedef struct {
     Ranges ranges;
     float lse[SPAN], delta[SPAN];
+    float factor; /* of scores: Way */
 } Stats;
 
 #define words_grade CPU_NAME(words_grade)
@@ -76,7 +77,7 @@ void keep_rows(const Tensor *x, Rows rows, Finish f);
 /* p and ds of W pairs, from their s and dp; unseen pairs have them as well. */
 static inline void grade(Way way, V lse, V delta, V *s, V *dp)
 {
-    const V p = way.words ? v_exp2(*s - lse) : v_exp(*s - lse);
+    const V p = way.words ? v_exp2(way.factor * *s - lse) : v_exp(*s - lse);
     *s = p;
     *dp = p * (*dp - delta);
 }
@@ -106,7 +107,7 @@ void keys_load(const Call *call, const Inputs *in, Block keys, int64_t head, Key
 void queries_load(const Inputs *in, Queries *q);
 /* What the queries add to the keys, and where there is a dq what the keys add to it. */
 void add_queries(const Inputs *in, Rows keys, Queries *q, KeyState *t);
-void keys_store(const Call *call, Block keys, int64_t head, KeyState *t);
+void keys_store(const Call *call, const Inputs *in, Block keys, int64_t head, KeyState *t);
 
 /* Runs of whole blocks, of queries and of keys, which see each other alone. */
 enum { MOST_SEQUENCES = 256, MOST_SUMS = 1 << 17 }; /* 512 KiB of dq: half of a second cache */

@@ -26,7 +26,7 @@ static void k_load(const Inputs *in, Block keys, int64_t head, KeyState *t)
 {
     t->k_rows = panel_of(in->way, t->rows.words);
     panel_load(in->way, in->k, keys, head, &t->k_rows);
-    panel_pair(in->way, &t->k_rows);
+    panel_pair(in->way, SPREAD, &t->k_rows);
 }
 
 /* What is asked for: where this block's gradients go to, then the next one's keys and values. */
@@ -55,8 +55,8 @@ void queries_load(const Inputs *in, Queries *q)
 {
     panel_load(in->way, in->q, q->block, q->head, &q->q);
     panel_load(in->way, in->dout, q->block, q->head, &q->dout);
-    panel_pair(in->way, &q->q);
-    panel_pair(in->way, &q->dout);
+    panel_pair(in->way, GATHER, &q->q);
+    panel_pair(in->way, GATHER, &q->dout);
 }
 
 /* Rows that are not finite are gone after a tile that not all see: who reads them next is to have them. */
@@ -80,15 +80,16 @@ void add_queries(const Inputs *in, Rows keys, Queries *q, KeyState *t)
     const Sight sight = ranges_sight(&q->stats->ranges, q->block.n, keys.block);
     Reach reach;
     if (sight == SEEN_BY_NONE) return;
-    reach_of(&q->stats->ranges, keys.block, sight, &reach);
+    way_reach(in->way, &q->stats->ranges, keys.block, sight, &reach);
     add_tile(in, keys, &reach, q, t);
 }
 
-void keys_store(const Call *call, Block keys, int64_t head, KeyState *t)
+void keys_store(const Call *call, const Inputs *in, Block keys, int64_t head, KeyState *t)
 {
-    const float scale = (float)call->attr.attention.scale;
-    keep_rows(&call->out[1], (Rows){keys, head, t->dk.at}, (Finish){(float)call->number[1], scale});
-    keep_rows(&call->out[2], (Rows){keys, head, t->dv.at}, (Finish){(float)call->number[2], 1});
+    const float *const dk = sums_rows(in->way, t->dk.at, t->rows.at);
+    keep_rows(&call->out[1], (Rows){keys, head, dk}, (Finish){(float)call->number[1], in->scale});
+    const float *const dv = sums_rows(in->way, t->dv.at, t->rows.at);
+    keep_rows(&call->out[2], (Rows){keys, head, dv}, (Finish){(float)call->number[2], 1});
 }
 
 /* Queries of one head that see the keys, or not. */
@@ -125,12 +126,14 @@ static void dkv_tile(void *work, void *room, int64_t tile)
                  .dout = panel_of(in.way, t->dout.words)};
     in.way.ahead = &ahead;
     keys_load(call, &in, keys.block, head, &t->keys);
+    way_begin(in.way);
     for (q.head = readers.from; q.head < readers.to; q.head++)
         for (int64_t b = 0; b < blocks_of(in.q->n[0], SPAN); b++) {
             q.block = block_of(in.q->n[0], b);
             look_for(&in, keys, &q, &t->stats, &t->keys);
         }
-    keys_store(call, keys.block, head, &t->keys);
+    way_end(in.way);
+    keys_store(call, &in, keys.block, head, &t->keys);
 }
 
 Err sweep_keys(const Call *call)

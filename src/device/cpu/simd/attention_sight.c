@@ -76,3 +76,26 @@ void reach_of(const Ranges *r, Block keys, Sight sight, Reach *out)
         if (out->keys.to[g] == 0) out->keys.from[g] = 0;
     }
 }
+
+static void bounds_widen(int square, Bounds *b)
+{
+    const int each = square / MICRO_ROWS;
+    for (int g = 0; g < GROUPS; g += each) {
+        int from = SPAN, to = 0;
+        for (int i = g; i < g + each; i++) {
+            if (b->from[i] == b->to[i]) continue;
+            from = (int)least(from, b->from[i] / square * square);
+            to = (int)most(to, blocks_of(b->to[i], square) * square);
+        }
+        for (int i = g; i < g + each; i++) {
+            b->from[i] = to > 0 ? from : 0;
+            b->to[i] = to;
+        }
+    }
+}
+
+void reach_widen(int square, Reach *reach)
+{
+    bounds_widen(square, &reach->queries);
+    bounds_widen(square, &reach->keys);
+}

@@ -48,6 +48,7 @@ typedef struct {
 #define ranges_bound CPU_NAME(ranges_bound)
 #define ranges_sight CPU_NAME(ranges_sight)
 #define reach_of CPU_NAME(reach_of)
+#define reach_widen CPU_NAME(reach_widen)
 
 void ranges_load(const Tensor *ranges, int64_t key_at, int64_t keys, Block queries, Ranges *r);
 /* The bounds, from the ranges of so many queries. */
@@ -55,6 +56,8 @@ void ranges_bound(Ranges *r, int64_t queries);
 Sight ranges_sight(const Ranges *r, int64_t queries, Block keys);
 /* What tokens of a tile can see of each other. */
 void reach_of(const Ranges *r, Block keys, Sight sight, Reach *out);
+/* To whole squares of tokens: those that hold a pair that is seen, and all of each. */
+void reach_widen(int square, Reach *reach);
 
 static inline VI vi_load(const int32_t *p)
 {

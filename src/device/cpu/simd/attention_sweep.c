@@ -135,14 +135,16 @@ static void sequence_tile(void *work, void *own, int64_t tile)
     Room *const room = own;
     in.way.ahead = &ahead;
     room_open(&in, (Block){query[0], query[1] - query[0]}, key_readers(call, head), room);
+    way_begin(in.way);
     for (int64_t j = key[0]; j < key[1]; j++) {
         const Rows keys = {block_of(in.keys, j), head, NULL};
         if (j == most(key[0], key[1] - SOON / SPAN)) sequence_ask(&in, w, tile, room);
         keys_load(call, &in, keys.block, head, &room->keys);
         for (int64_t i = 0; i < room->n; i++)
             add_queries(&in, keys, &room->queries[i], &room->keys);
-        keys_store(call, keys.block, head, &room->keys);
+        keys_store(call, &in, keys.block, head, &room->keys);
     }
+    way_end(in.way);
     room_store(call, room);
 }
 

@@ -1,12 +1,34 @@
-/* attention_tile.c -- blocks of tokens as panels, and rows of them that are not finite. */
-#include "device/cpu/simd/attention.h"
+/* attention_tile.c -- blocks of tokens as panels, and how their products are done. */
+#include "device/cpu/simd/squares.h"
 #include "device/cpu/units.h"
 
 Way way_of(const Call *call, const Tensor *dout)
 {
-    bool words = W == 16 && units_in_use() == UNIT_DOT && (!dout || dout->dtype == BF16);
-    for (int i = 0; i < 3; i++) words = words && call->in[i].dtype == BF16;
-    return (Way){.channels = call->in[0].n[2], .words = words};
+    const float factor = (float)(LOG2_E * call->attr.attention.scale);
+    Way way = {.channels = call->in[0].n[2], .factor = 1};
+    if (W != 16 || (dout && dout->dtype != BF16)) return way;
+    for (int i = 0; i < 3; i++)
+        if (call->in[i].dtype != BF16) return way;
+    if (factor > 0) way.squares = squares_in_use(); /* maxima are found before the factor */
+    if (way.squares) way.factor = factor;
+    way.words = way.squares || units_in_use() == UNIT_DOT;
+    return way;
+}
+
+void way_reach(Way way, const Ranges *r, Block keys, Sight sight, Reach *out)
+{
+    reach_of(r, keys, sight, out);
+    if (way.squares) reach_widen(SQUARE, out);
+}
+
+void way_begin(Way way)
+{
+    if (way.squares) way.squares->begin();
+}
+
+void way_end(Way way)
+{
+    if (way.squares) way.squares->end();
 }
 
 static void panel_load_f32(const Tensor *x, Block block, int64_t head, Panel *p)
@@ -31,9 +53,12 @@ void panel_load(Way way, const Tensor *x, Block block, int64_t head, Panel *p)
         panel_load_f32(x, block, head, p);
 }
 
-void panel_pair(Way way, Panel *p)
+void panel_pair(Way way, Turn turn, Panel *p)
 {
-    if (way.words) words_pair(way.channels, p);
+    if (way.squares && turn == GATHER)
+        squares_turn(way.channels, p);
+    else if (way.words)
+        words_pair(way.channels, p);
 }
 
 void panel_fetch(const Tensor *x, Block block, int64_t head)
@@ -103,67 +128,4 @@ void hide_from_lanes(const Ranges *r, Block keys, const Bounds *queries, Scores 
             v_store(&s->at[j][i], v_pick(seen, v_load(&s->at[j][i]), hidden));
         }
     }
-}
-
-/* NaN, if one of the words' or f32's numbers is not finite; else 0. */
-static V wildness(bool words, V x)
-{
-    if (!words) return 0 * x;
-    return 0 * (V)((VU)x << 16) + 0 * (V)((VU)x & 0xffff0000u);
-}
-
-static bool is_finite(bool words, const void *at, int64_t n)
-{
-    const float *x = at;
-    V zero[2] = {{0}};
-    for (int64_t i = 0; i < n; i += 2 * W) {
-        zero[0] += wildness(words, v_load(x + i));
-        zero[1] += wildness(words, v_load(x + i + W));
-    }
-    const float sum = v_sum(zero[0] + zero[1]);
-    return sum == sum;
-}
-
-/* Takes a token out of the rows of a sum. */
-static void row_clear(Way way, Panel *p, int64_t token)
-{
-    const int64_t step = padded(way.channels);
-    const uint32_t keep = token % 2 ? 0xffffu : 0xffff0000u;
-    if (!way.words)
-        memset(p->at + token * step, 0, (size_t)step * sizeof *p->at);
-    else
-        for (int64_t c = 0; c < step; c++) p->pairs[token / 2 * step + c] &= keep;
-}
-
-/* Of sum i and row j. */
-static float weight_at(Way way, Weights w, int64_t i, int64_t j)
-{
-    if (!way.words) return w.turn == GATHER ? w.s->at[j][i] : w.s->at[i][j];
-    const uint32_t word = w.turn == GATHER ? w.s->pairs[j / 2][i] : w.s->halves[i][j / 2];
-    const uint32_t bits = j % 2 ? word & 0xffff0000u : word << 16;
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-bool add_wild_rows(Way way, Weights weights, Panel *rows, const Bounds *b, float *sum)
-{
-    const int64_t step = padded(way.channels), words = way.words ? step / 2 : step;
-    const void *all = way.words ? (const void *)rows->pairs : rows->at;
-    float wide[CHANNELS];
-    if (is_finite(way.words, all, SPAN * words)) return false;
-    for (int64_t j = 0; j < SPAN; j++) {
-        if (way.words) words_row(rows, j, step, wide);
-        const float *row = way.words ? wide : rows->at + j * step;
-        if (is_finite(false, row, step)) continue;
-        for (int64_t i = 0; i < SPAN; i++) {
-            const int group = (int)i / MICRO_ROWS;
-            if (j < b->from[group] || j >= b->to[group]) continue;
-            const float x = weight_at(way, weights, i, j);
-            for (int64_t c = 0; c < step && x != 0; c += W)
-                v_store(sum + i * step + c, v_load(sum + i * step + c) + x * v_load(row + c));
-        }
-        row_clear(way, rows, j);
-    }
-    return true;
 }

@@ -141,12 +141,12 @@ DOT_TARGET void words_spread(Way way, const Scores *s, const Panel *rows, const 
         sum_by(way, weights, rows, b, sum);
 }
 
-DOT_TARGET V words_weigh(Scores *s, int lane, Hull hull, V base)
+DOT_TARGET V words_weigh(Scores *s, int lane, Hull hull, V base, float factor)
 {
     V sum[2] = {{0}};
     for (int j = hull.from; j < hull.to; j += 2) {
-        const V even = v_exp2(v_load(&s->at[j][lane]) - base);
-        const V odd = v_exp2(v_load(&s->at[j + 1][lane]) - base);
+        const V even = v_exp2(factor * v_load(&s->at[j][lane]) - base);
+        const V odd = v_exp2(factor * v_load(&s->at[j + 1][lane]) - base);
         store_pairs(&s->pairs[j / 2][lane], even, odd);
         sum[0] += even;
         sum[1] += odd;
@@ -159,8 +159,8 @@ DOT_TARGET static inline void grade_square(const Stats *st, int i, V s[2][2], V 
 {
     for (int r = 0; r < 2; r++)
         for (int c = 0; c < 2; c++)
-            grade((Way){.words = true}, v_set(st->lse[i + r]), v_set(st->delta[i + r]), &s[r][c],
-                  &dp[r][c]);
+            grade((Way){.words = true, .factor = st->factor}, v_set(st->lse[i + r]),
+                  v_set(st->delta[i + r]), &s[r][c], &dp[r][c]);
 }
 
 /* By the first range alone: one that two ranges make together is hidden by masks, which is right too. */
@@ -244,13 +244,4 @@ void words_pair(int64_t channels, Panel *p)
     for (int64_t i = 0; i < SPAN; i += 2)
         for (int64_t w = 0; w < words; w += W)
             pair_words(p->rows + i * words + w, words, p->pairs + i * words + 2 * w);
-}
-
-void words_row(const Panel *p, int64_t token, int64_t channels, float *row)
-{
-    const uint32_t *from = p->pairs + token / 2 * padded(channels);
-    for (int64_t c = 0; c < channels; c++) {
-        const uint32_t bits = token % 2 ? from[c] & 0xffff0000u : from[c] << 16;
-        memcpy(row + c, &bits, sizeof bits);
-    }
 }

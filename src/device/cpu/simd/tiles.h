@@ -5,8 +5,8 @@
  *                a1   2  3
  *
  * This is written once, over six words, TILE_ZERO, TILE_LOAD, TILE_STREAM (a load that is not to stay
- * in the first cache), TILE_STORE, TILE_DOT and TILES, which whoever includes it defines: unit_tiles.c by
- * the instructions, unit_tiles_in_c.c by loops that do the same. So all but the instructions is tested
+ * in the first cache), TILE_STORE, TILE_DOT and TILES, which are there before it: tiles_amx.h has
+ * them by the instructions, tiles_in_c.h by loops that do the same. So all but the instructions is tested
  * on every CPU of AVX-512. TILE_TARGET: what the compiler is told. */
 #include "device/cpu/simd/unit.h"
 

@@ -79,6 +79,18 @@ static inline V v_pick(VI mask, V a, V b)
     return v_from_bits((mask & v_bits(a)) | (~mask & v_bits(b)));
 }
 
+/* Whether a mask is ones in all lanes. */
+static inline int v_all(VI mask)
+{
+#if defined(__AVX512F__)
+    return _mm512_movepi32_mask((__m512i)mask) == 0xffff;
+#else
+    int all = -1;
+    for (int i = 0; i < W; i++) all &= mask[i];
+    return all != 0;
+#endif
+}
+
 /* The larger; x where one of the two is NaN. */
 static inline V v_max(V bound, V x)
 {
