@@ -2,7 +2,7 @@
  *
  *     build/release/bench/check_gemm                exit status 0: all are
  *
- *     cmake --build --preset release --target static_gemm
+ *     cmake --build --preset release --target static_bench
  *     scp build/release/bench/static_* elsewhere:   needs nothing there: this check, and bench/gemm
  *
  * The tests say more (tests/unit/test_cpu_gemm*.c); this is one file to carry to a machine whose CPU the
