@@ -1,5 +1,5 @@
-/* train.h -- between train.c, which prepares a run once in a process, and train_rank.c, which is
- * what each of its ranks does. */
+/* train.h -- between train.c, which prepares a run once in a process, train_rank.c, which is what each
+ * of its ranks does, and train_same.c, which compares what they were given. */
 #ifndef CLI_TRAIN_H
 #define CLI_TRAIN_H
 
@@ -49,5 +49,7 @@ typedef struct {
 
 /* Collective over all ranks: the body of a rank of the world; `session` is a TrainSession. */
 Err train_rank(WorldRank *w, void *session);
+/* Collective over all ranks. ERR_CONFIG when one has other keys or another text to train on. */
+Err train_same(WorldRank *w, const TrainSession *s);
 
 #endif

@@ -6,7 +6,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/config_print.h"
 #include "cli/fit.h"
 #include "cli/machine.h"
 #include "cli/train.h"
@@ -240,49 +239,13 @@ static Err write_trace(Runner *r)
     return OK;
 }
 
-/* Keys that may differ from host to host: where things are, and what a machine has. */
-static bool is_local_key(const char *line)
-{
-    static const char *const name[] = {"dir:", "train:", "valid:", "threads:", "pin:", "- "};
-    while (*line == ' ') line++;
-    for (size_t i = 0; i < sizeof name / sizeof *name; i++)
-        if (strncmp(line, name[i], strlen(name[i])) == 0) return true;
-    return false;
-}
-
-static uint64_t hash_line(uint64_t h, const char *line, size_t n)
-{
-    for (size_t i = 0; i < n; i++) h = (h ^ (unsigned char)line[i]) * 1099511628211u;
-    return h;
-}
-
-/* Processes read their own files: a rank that trains something else would go unnoticed, since all
- * shapes may agree. */
-static Err check_same(Runner *r)
-{
-    const TrainSession *s = r->s;
-    const char *text;
-    uint64_t keys = 14695981039346656037u;
-    Text t = text_in(r->world->arena);
-    config_print(&s->config, &t);
-    TRY(world_agree(r->world, text_done(&t, &text)));
-    for (size_t n; *text; text += n + (text[n] == '\n')) {
-        n = strcspn(text, "\n");
-        if (!is_local_key(text)) keys = hash_line(keys, text, n);
-    }
-    TRY(world_same(r->world, keys, "configuration",
-                   "start all ranks with the same run file and arguments"));
-    return world_same(r->world, dataset_fingerprint(&s->train), "text to train on",
-                      "give all ranks the same data.train");
-}
-
 static Err run_phases(Runner *r)
 {
     TrainSession *s = r->s;
     WorldRank *w = r->world;
     TrainResult result;
     TRY(world_agree(w, s->prepared));
-    TRY(check_same(r));
+    TRY(train_same(w, s));
     const TransportSettings transport =
         config_transport(&s->config, s->device, s->launch.mpi != NULL);
     TRY(transport_open(w, &transport, r->transport));

@@ -57,9 +57,11 @@ Err graph_wrong(const DeviceQueue *q)
 
 Err graph_forbids(const DeviceContext *c, const char *what)
 {
+    pthread_mutex_lock(&shadow_all.lock);
     DeviceGraph *g = c->queue[LANE_COMPUTE].graph;
+    if (g) go_wrong(g, "the host waits, or allocates");
+    pthread_mutex_unlock(&shadow_all.lock);
     if (!g) return OK;
-    go_wrong(g, "the host waits, or allocates");
     return err_fail(ERR_IO, "shadow: %s within a capture", what);
 }
 
