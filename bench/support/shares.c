@@ -45,7 +45,7 @@ static void add_work(const Job *job, const TraceEvent *e, double flops_per_s, do
 
 static void print_share(const Share *s, double step_s)
 {
-    printf("%-18s %6lld %9.3f %6.1f%% %9.0f %8.2f", s->name, (long long)s->calls, 1e3 * s->seconds,
+    printf("%-20s %6lld %9.3f %6.1f%% %9.0f %8.2f", s->name, (long long)s->calls, 1e3 * s->seconds,
            100 * s->seconds / step_s, 1e-12 * s->flops / s->seconds, 1e-12 * s->bytes / s->seconds);
     printf(s->floor_s > 0 ? " %7.0f%%\n" : "\n", 100 * s->floor_s / s->seconds);
 }
@@ -65,9 +65,9 @@ void shares_print(const Job *job, const RankTrace *trace, double flops_per_s, do
         if (e->instr >= 0) add_work(job, e, flops_per_s, bytes_per_s, s);
     }
     qsort(all, (size_t)n, sizeof *all, by_seconds);
-    printf("%-18s %6s %9s %7s %9s %8s %8s\n", "op", "calls", "ms", "share", "TFLOP/s", "TB/s",
+    printf("%-20s %6s %9s %7s %9s %8s %8s\n", "op", "calls", "ms", "share", "TFLOP/s", "TB/s",
            "of floor");
     for (int i = 0; i < n; i++) print_share(&all[i], step_s);
-    printf("%-18s %6s %9.3f %6.1f%%\n", "between ops, host", "", 1e3 * (step_s - sum),
+    printf("%-20s %6s %9.3f %6.1f%%\n", "between ops, host", "", 1e3 * (step_s - sum),
            100 * (1 - sum / step_s));
 }

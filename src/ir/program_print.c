@@ -15,13 +15,19 @@
 #include <string.h>
 #include "base/text.h"
 
-enum { NAME_COLUMNS = 20, WORD_BYTES = 96, LINE_BYTES = 4 * WORD_BYTES, MAX_PERIOD = 16 };
+enum {
+    OP_COLUMNS = 15,
+    NAME_COLUMNS = 20,
+    WORD_BYTES = 96,
+    LINE_BYTES = 4 * WORD_BYTES,
+    MAX_PERIOD = 16
+};
 
 /* Widths of the columns that depend on the program. */
 typedef struct {
     const Program *p;
     const char *const *note;
-    int name, shape, where;
+    int op, name, shape, where;
 } Columns;
 
 static void name_text(const Program *p, int32_t id, char out[WORD_BYTES])
@@ -59,9 +65,10 @@ static void widen(int *columns, const char *word, int most)
 
 static Columns columns_of(const Program *p, const char *const *note)
 {
-    Columns c = {.p = p, .note = note};
+    Columns c = {.p = p, .note = note, .op = OP_COLUMNS};
     char word[WORD_BYTES];
     for (int i = 0; i < p->n_instr; i++) {
+        widen(&c.op, op_info(p->instr[i].op)->name, WORD_BYTES);
         for (int k = 0; k < p->instr[i].n_out; k++) {
             const int32_t id = p->instr[i].out[k];
             name_text(p, id, word);
@@ -100,11 +107,11 @@ static void print_instr(Text *t, const Columns *c, int index)
     const int mode = i->phase == PHASE_B ? MERGED : SPLIT;
     const bool adds = i->n_out && i->keep[0] != SLOT_ZERO;
     char flops[24], bytes[24];
-    text_add(t, "  %4d%s %-15s %7s %10s  ", index - c->p->first[i->phase], i->again ? "'" : " ",
-             op_info(i->op)->name, text_count(i->flops, flops),
+    text_add(t, "  %4d%s %-*s %7s %10s  ", index - c->p->first[i->phase], i->again ? "'" : " ",
+             c->op, op_info(i->op)->name, text_count(i->flops, flops),
              text_bytes((int64_t)instr_bytes(i), bytes));
     for (int k = 0; k < i->n_out; k++) {
-        if (k) text_add(t, "\n%44s", "");
+        if (k) text_add(t, "\n%*s", c->op + 29, "");
         print_tensor(t, c, i->out[k], mode, k > 0);
         if (k) continue;
         text_add(t, " %s", adds ? "+=" : "<-");
@@ -196,8 +203,8 @@ static void print_phase(Text *t, const Columns *c, Phase phase)
     const Program *p = c->p;
     const int end = p->first[phase + 1];
     print_title(t, p, phase);
-    text_add(t, "        %-15s %7s %10s  %-*s %-*s %-*s    from\n", "op", "flops", "bytes", c->name,
-             "makes", c->shape, "shape", c->where, "where");
+    text_add(t, "        %-*s %7s %10s  %-*s %-*s %-*s    from\n", c->op, "op", "flops", "bytes",
+             c->name, "makes", c->shape, "shape", c->where, "where");
     for (int i = p->first[phase]; i < end;) {
         int period = 1;
         const int more = repeats(p, i, end, &period);
