@@ -4,31 +4,12 @@
  * tiles: 2^(s - max) summed, and o weighted alike. When a tile raises the max, what was summed shrinks
  * by 2^(old - new). At the end o /= sum and lse = log 2 (max + log2(sum)). Of a few queries alone:
  * attention_few.c. */
-#include "device/cpu/simd/attention.h"
+#include "device/cpu/simd/attention_side.h"
 
 /* Some blocks of queries share the panels of keys and values: rows of a head lie pages apart, and
  * reading them for each block cost a tenth of the time. Tiles go through NEAR tokens of one head, and then of
  * the next, whose rows lie beside them. */
-enum { FEW_SIDES = 2, MANY_SIDES = 4, NEAR = 512 };
-
-typedef struct {
-    Turned turned;
-    Place o;
-    Ranges ranges;
-    Block queries;
-    float max[SPAN], sum[SPAN], shrink[SPAN];
-} Side;
-
-typedef struct {
-    Way way;
-    Ahead ahead;
-    Place k_place, v_place;
-    Panel k, v;
-    Scores s; /* [key][query] */
-    int sides;
-    int64_t from, to; /* keys that any of them sees */
-    Side side[MANY_SIDES];
-} State;
+enum { NEAR = 512 };
 
 /* How a call is cut: blocks of queries of a tile, tiles of NEAR tokens of a head. It has no say in any bit. */
 typedef struct {
@@ -48,9 +29,9 @@ static Spot spot_of(const Cut *c, int64_t tile)
     return (Spot){rest / c->per, (group * c->per + rest % c->per) * c->sides};
 }
 
-static V lanes_max(const Scores *s, int lane, Hull hull)
+static V lanes_max(const Scores *s, int lane, Hull hull, V max)
 {
-    V max = v_set(-HUGE_VALF), odd = max;
+    V odd = max;
     for (int j = hull.from; j < hull.to; j += 2) {
         max = v_max(max, v_load(&s->at[j][lane]));
         odd = v_max(odd, v_load(&s->at[j + 1][lane]));
@@ -75,26 +56,14 @@ static void weigh(Way way, Side *st, const Bounds *queries, Scores *s)
 {
     for (int i = 0; i < SPAN; i += W) {
         const Hull hull = lanes_hull(queries, i);
-        const V old = v_load(st->max + i), max = v_max(old, way.factor * lanes_max(s, i, hull));
+        const V old = v_load(st->max + i), max = lanes_max(s, i, hull, old);
         /* A row that has seen nothing yet has weights 2^(-inf - 0) = 0. */
         const V base = v_pick(max == v_set(-HUGE_VALF), v_set(0), max);
         const V shrink = v_exp2(old - base);
-        const V sum =
-            way.words ? words_weigh(s, i, hull, base, way.factor) : lanes_weigh(s, i, hull, base);
+        const V sum = way.words ? words_weigh(s, i, hull, base) : lanes_weigh(s, i, hull, base);
         v_store(st->max + i, max);
         v_store(st->sum + i, v_load(st->sum + i) * shrink + sum);
         v_store(st->shrink + i, shrink);
-    }
-}
-
-/* Sums that are turned: W rows at a time. */
-static void shrink_lanes(Side *st, int64_t channels)
-{
-    for (int i = 0; i < SPAN; i += W) {
-        const V shrink = v_load(st->shrink + i);
-        float *const o = st->o.at + i;
-        if (v_all(shrink == v_set(1))) continue;
-        for (int64_t c = 0; c < channels; c++) v_store(o + c * SPAN, shrink * v_load(o + c * SPAN));
     }
 }
 
@@ -107,18 +76,18 @@ static void shrink_rows(Side *st, int64_t step)
     }
 }
 
-static void store_rows(const Call *call, State *all, Side *st, int64_t head)
+static void store_rows(const Call *call, const Side *st, int64_t head)
 {
     const Tensor *o = &call->out[0], *lse = &call->out[1];
     const int64_t channels = o->n[2], step = padded(channels);
     const Form form = form_of_type(o->dtype);
-    const float *const rows = sums_rows(all->way, st->o.at, all->k_place.at);
     for (int64_t i = 0; i < st->queries.n; i++) {
         /* A row that saw no key: o is 0, and its lse is -inf. */
         const float factor = st->sum[i] == 0 ? 0 : 1 / st->sum[i];
-        row_write(head_row(o, st->queries.at + i, head), form, channels, factor, rows + i * step);
+        row_write(head_row(o, st->queries.at + i, head), form, channels, factor,
+                  st->o.at + i * step);
         tensor_set(lse, (st->queries.at + i) * o->n[1] + head,
-                   (double)st->max[i] / LOG2_E + log((double)st->sum[i]));
+                   (double)st->max[i] / LOG2_E + (double)logf(st->sum[i]));
     }
 }
 
@@ -126,8 +95,12 @@ static void side_open(const Call *call, Block queries, int64_t head, State *all,
 {
     const Tensor *q = &call->in[0];
     st->queries = queries;
-    panel_load(all->way, q, queries, head, &all->k);
-    panel_turn(all->way, &all->k, (float)(LOG2_E * call->attr.attention.scale), &st->turned);
+    if (all->way.squares)
+        rows_open(all->way, q, head, st);
+    else {
+        panel_load(all->way, q, queries, head, &all->k);
+        panel_turn(all->way, &all->k, (float)(LOG2_E * call->attr.attention.scale), &st->turned);
+    }
     ranges_load(&call->in[3], call->attr.attention.key_at, key_count(call), queries, &st->ranges);
     sums_clear(st->o.at, q->n[2]);
     for (int i = 0; i < SPAN; i++) {
@@ -139,12 +112,13 @@ static void side_open(const Call *call, Block queries, int64_t head, State *all,
 /* Whether rows of v are gone. */
 static bool side_add(Block keys, Sight sight, State *st, Side *side)
 {
+    if (st->way.squares) return rows_add(keys, sight, st, side);
     Reach reach;
     way_reach(st->way, &side->ranges, keys, sight, &reach);
     score(st->way, &st->k, &side->turned, &reach.keys, &st->s);
     if (sight == SEEN_BY_SOME) hide_from_lanes(&side->ranges, keys, &reach.queries, &st->s);
     weigh(st->way, side, &reach.queries, &st->s);
-    (st->way.squares ? shrink_lanes : shrink_rows)(side, padded(st->way.channels));
+    shrink_rows(side, padded(st->way.channels));
     return gather(st->way, &st->s, &st->v, &reach.queries, side->o.at);
 }
 
@@ -161,8 +135,9 @@ static void keys_add(const Call *call, Block keys, int64_t source, State *st)
         const Sight sight = ranges_sight(&side->ranges, side->queries.n, keys);
         if (sight == SEEN_BY_NONE) continue;
         if (!k_here) panel_load(st->way, k, keys, source, &st->k);
+        if (!k_here && st->way.squares) panel_turn(st->way, &st->k, 1, &st->turned);
         if (!v_here) panel_load(st->way, v, keys, source, &st->v);
-        if (!v_here) panel_pair(st->way, GATHER, &st->v);
+        if (!v_here) panel_pair(st->way, st->way.squares ? SPREAD : GATHER, &st->v);
         v_here = !side_add(keys, sight, st, side);
         k_here = true;
     }
@@ -222,15 +197,17 @@ static void attention_tile(void *work, void *room, int64_t tile)
     for (int64_t b = st->from / SPAN; b < blocks_of(st->to, SPAN); b++)
         keys_add(call, block_of(n_keys, b), source, st);
     way_end(st->way);
-    for (int i = 0; i < st->sides; i++) store_rows(call, st, &st->side[i], spot.head);
+    for (int i = 0; i < st->sides && st->way.squares; i++) rows_sum(&st->side[i]);
+    for (int i = 0; i < st->sides; i++) store_rows(call, &st->side[i], spot.head);
 }
 
 static Err attention_tiles(const Call *call)
 {
     const Tensor *q = &call->in[0];
     const int64_t threads = call->team ? team_threads(call->team) : 1;
-    const bool many = blocks_of(q->n[0], MANY_SIDES * SPAN) * q->n[1] >= 8 * threads;
-    Cut c = {.call = call, .sides = many ? MANY_SIDES : FEW_SIDES};
+    Cut c = {.call = call, .sides = way_of(call, NULL).squares ? MOST_SIDES : MANY_SIDES};
+    while (c.sides > FEW_SIDES && blocks_of(q->n[0], c.sides * SPAN) * q->n[1] < 8 * threads)
+        c.sides /= 2;
     c.per = NEAR / (c.sides * SPAN);
     const int64_t tiles = blocks_of(q->n[0], NEAR) * c.per * q->n[1];
     return rooms_run(call->team, tiles, (RoomSize){sizeof(State), "attention"}, attention_tile, &c);

@@ -189,28 +189,33 @@ void floats_spread(Way way, const Scores *s, const Panel *rows, const Bounds *b,
 void words_load(const Tensor *x, Block block, int64_t head, Panel *p);
 void words_pair(int64_t channels, Panel *p);
 void words_score(Way way, const Panel *rows, const Turned *turned, const Bounds *b, Scores *s);
-/* The weights 2^(factor s - base) of W lanes, in pairs; their sum. */
-V words_weigh(Scores *s, int lane, Hull hull, V base, float factor);
+/* The weights 2^(s - base) of W lanes, in pairs; their sum. */
+V words_weigh(Scores *s, int lane, Hull hull, V base);
 /* Weights that are f32 yet, to pairs. */
 void words_round(Scores *s);
 void words_gather(Way way, const Scores *s, const Panel *rows, const Bounds *b, float *sum);
 void words_spread(Way way, const Scores *s, const Panel *rows, const Bounds *b, float *sum);
 
+/* SQUARE others, and where their scores go: [other][SPAN owners]. */
+typedef struct {
+    int other;
+    float *s;
+} Strip;
+
 /* The same by squares: attention_squares.c. */
 const Squares *squares_in_use(void);
 void squares_turn(int64_t channels, Panel *p);
-void squares_score(Way way, const Panel *rows, const Turned *turned, const Bounds *b, Scores *s);
+void squares_score(Way way, const Panel *rows, const Turned *turned, const Bounds *b, Strip strip);
 void squares_gather(Way way, const Scores *s, const Panel *rows, const Bounds *b, float *sum);
 void squares_spread(Way way, const Scores *s, const Panel *rows, const Bounds *b, float *sum);
 /* Sums of owners as rows: where they are, or turned, in the room. */
 const float *sums_rows(Way way, const float *sum, float *room);
 
-/* s = factor * rows x turned, over the channels of a head, where rows see any of W lanes; the factor may be
- * left to who reads s: Way. */
+/* s = factor * rows x turned, over the channels of a head, where rows see any of W lanes; not by squares. */
 static inline void score(Way way, const Panel *rows, const Turned *turned, const Bounds *b,
                          Scores *s)
 {
-    (way.squares ? squares_score : way.words ? words_score : floats_score)(way, rows, turned, b, s);
+    (way.words ? words_score : floats_score)(way, rows, turned, b, s);
 }
 
 /* Scores as the factor of a sum. */

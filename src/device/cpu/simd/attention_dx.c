@@ -1,6 +1,7 @@
 /* attention_dx.c -- the gradient of attention: one sweep or two, and dq of a block of queries;
  * attention_dx.h has the formulas, attention_keys.c the side of the keys. */
 #include "device/cpu/simd/attention_dx.h"
+#include "device/cpu/simd/squares.h"
 
 static float stat_of(const Tensor *t, int64_t token, int64_t head)
 {
@@ -96,6 +97,18 @@ static void grade_lanes(Way way, Block keys, Sight sight, QueryState *t)
     if (way.words) words_round(&t->dp);
 }
 
+/* [key][query] */
+static void score_tile(Way way, const Bounds *b, QueryState *t)
+{
+    for (int j = 0; j < SPAN && way.squares; j += SQUARE) {
+        squares_score(way, &t->k, &t->q, b, (Strip){j, t->s.at[j]});
+        squares_score(way, &t->v, &t->dout, b, (Strip){j, t->dp.at[j]});
+    }
+    if (way.squares) return;
+    score(way, &t->k, &t->q, b, &t->s);
+    score(way, &t->v, &t->dout, b, &t->dp);
+}
+
 /* One tile: a block of queries, a query head. */
 static void dq_tile(void *work, void *room, int64_t tile)
 {
@@ -125,8 +138,7 @@ static void dq_tile(void *work, void *room, int64_t tile)
         panel_fetch(in.k, block_of(in.keys, b + 1), source);
         panel_fetch(in.v, block_of(in.keys, b + 1), source);
         way_reach(in.way, &t->stats.ranges, keys, sight, &reach);
-        score(in.way, &t->k, &t->q, &reach.keys, &t->s);
-        score(in.way, &t->v, &t->dout, &reach.keys, &t->dp);
+        score_tile(in.way, &reach.keys, t);
         grade_lanes(in.way, keys, sight, t);
         (void)gather(in.way, &t->dp, &t->k, &reach.queries, t->dq.at);
     }

@@ -82,8 +82,15 @@ static inline void grade(Way way, V lse, V delta, V *s, V *dp)
     *dp = p * (*dp - delta);
 }
 
-/* The same of a tile [query][key], in place; by words as pairs, and ds as halves too. */
-void words_grade(const Stats *st, Block keys, const Bounds *queries, Scores *s, Scores *dp);
+/* Queries of a tile whose s and dp are there, [query][SPAN keys]; where their p and ds go as words: as pairs,
+ * and ds as halves too. In place, or not. */
+typedef struct {
+    int from, to;
+    const float *s, *dp;
+    Scores *p, *ds;
+} Graded;
+
+void words_grade(const Stats *st, Block keys, const Bounds *queries, const Graded *g);
 
 /* The owner is a block of keys. s: scores, then p; dp: dout v', then ds. [query][key] */
 typedef struct {
@@ -91,6 +98,7 @@ typedef struct {
     Place rows, dk, dv;
     Panel k_rows;
     Scores s, dp;
+    _Alignas(64) float strip[2][SPAN / 2][SPAN]; /* by squares: s and dp of some queries */
 } KeyState;
 
 /* A block of queries of a head, as blocks of keys read it. */

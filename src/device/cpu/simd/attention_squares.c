@@ -24,19 +24,20 @@ static unsigned seen_in(const Bounds *b)
 
 enum { LANES_STEP = SPAN * 4, HALVES_STEP = SPAN * 2 }; /* bytes of a row of words */
 
-void squares_score(Way way, const Panel *rows, const Turned *turned, const Bounds *b, Scores *s)
+void squares_score(Way way, const Panel *rows, const Turned *turned, const Bounds *b, Strip strip)
 {
     const int64_t channels = padded(way.channels);
-    const SquareProduct p = {.a = rows->rows,
+    const unsigned seen = seen_in(b) >> (2 * (strip.other / SQUARE));
+    const SquareProduct p = {.a = rows->rows + strip.other * channels / 2,
                              .a_step = channels * 2,
                              .b = turned->place.words,
                              .b_step = LANES_STEP,
-                             .c = s->at[0],
+                             .c = strip.s,
                              .c_step = LANES_STEP,
-                             .rows = SPAN / SQUARE,
+                             .rows = 1,
                              .columns = SPAN / SQUARE,
                              .terms = (int)(channels / SQUARE),
-                             .sight = {seen_in(b), .row = 2, .column = 1},
+                             .sight = {seen, .column = 1},
                              .ahead = way.ahead};
     way.squares->multiply(&p);
 }

@@ -141,12 +141,12 @@ DOT_TARGET void words_spread(Way way, const Scores *s, const Panel *rows, const 
         sum_by(way, weights, rows, b, sum);
 }
 
-DOT_TARGET V words_weigh(Scores *s, int lane, Hull hull, V base, float factor)
+DOT_TARGET V words_weigh(Scores *s, int lane, Hull hull, V base)
 {
     V sum[2] = {{0}};
     for (int j = hull.from; j < hull.to; j += 2) {
-        const V even = v_exp2(factor * v_load(&s->at[j][lane]) - base);
-        const V odd = v_exp2(factor * v_load(&s->at[j + 1][lane]) - base);
+        const V even = v_exp2(v_load(&s->at[j][lane]) - base);
+        const V odd = v_exp2(v_load(&s->at[j + 1][lane]) - base);
         store_pairs(&s->pairs[j / 2][lane], even, odd);
         sum[0] += even;
         sum[1] += odd;
@@ -180,28 +180,31 @@ static inline void hide_square(const Ranges *ranges, int i, int64_t key, V s[2][
         }
 }
 
-DOT_TARGET void words_grade(const Stats *st, Block keys, const Bounds *queries, Scores *s,
-                            Scores *dp)
+/* Two rows of 2 W pairs. */
+static inline void square_load(const float *s, V x[2][2])
+{
+    for (int r = 0; r < 2; r++)
+        for (int c = 0; c < 2; c++) x[r][c] = v_load(s + r * SPAN + c * W);
+}
+
+DOT_TARGET void words_grade(const Stats *st, Block keys, const Bounds *queries, const Graded *g)
 {
     const bool all = queries->sight == SEEN_BY_ALL;
-    for (int i = 0; i < SPAN; i += 2) {
+    for (int i = g->from; i < g->to; i += 2) {
         const int from = queries->from[i / MICRO_ROWS], to = queries->to[i / MICRO_ROWS];
         for (int j = 0; j < SPAN; j += 2 * W) {
             V p[2][2] = {{{0}}}, ds[2][2] = {{{0}}};
             if (from < j + 2 * W && to > j) {
-                for (int r = 0; r < 2; r++)
-                    for (int c = 0; c < 2; c++) {
-                        p[r][c] = v_load(&s->at[i + r][j + c * W]);
-                        ds[r][c] = v_load(&dp->at[i + r][j + c * W]);
-                    }
+                square_load(g->s + (i - g->from) * SPAN + j, p);
+                square_load(g->dp + (i - g->from) * SPAN + j, ds);
                 grade_square(st, i, p, ds);
                 if (!all && !square_is_seen(&st->ranges, i, keys.at + j))
                     hide_square(&st->ranges, i, keys.at + j, p, ds);
             }
             for (int c = 0; c < 2; c++) {
-                store_pairs(&s->pairs[i / 2][j + c * W], p[0][c], p[1][c]);
-                store_pairs(&dp->pairs[i / 2][j + c * W], ds[0][c], ds[1][c]);
-                store_halves(&dp->halves[i + c][j / 2], ds[c][0], ds[c][1]);
+                store_pairs(&g->p->pairs[i / 2][j + c * W], p[0][c], p[1][c]);
+                store_pairs(&g->ds->pairs[i / 2][j + c * W], ds[0][c], ds[1][c]);
+                store_halves(&g->ds->halves[i + c][j / 2], ds[c][0], ds[c][1]);
             }
         }
     }

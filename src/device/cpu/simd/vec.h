@@ -79,15 +79,15 @@ static inline V v_pick(VI mask, V a, V b)
     return v_from_bits((mask & v_bits(a)) | (~mask & v_bits(b)));
 }
 
-/* Whether a mask is ones in all lanes. */
-static inline int v_all(VI mask)
+/* Whether a mask is ones in any lane. */
+static inline int v_any(VI mask)
 {
 #if defined(__AVX512F__)
-    return _mm512_movepi32_mask((__m512i)mask) == 0xffff;
+    return _mm512_movepi32_mask((__m512i)mask) != 0;
 #else
-    int all = -1;
-    for (int i = 0; i < W; i++) all &= mask[i];
-    return all != 0;
+    int any = 0;
+    for (int i = 0; i < W; i++) any |= mask[i];
+    return any != 0;
 #endif
 }
 
