@@ -12,9 +12,8 @@
 #include "device/cpu/simd/attention_words.h"
 #include "device/cpu/simd/squares.h"
 
-enum {
-    SLACK = 8
-}; /* in units of log 2: weights are at most 2^8, and sums of 2^110 of them are finite */
+/* In units of log 2: weights are at most 2^8, and sums of 2^110 of them are finite. */
+enum { SLACK = 8 };
 
 void rows_open(Way way, const Tensor *q, int64_t head, Side *side)
 {
@@ -28,11 +27,15 @@ static void strip_hide(const Ranges *r, Block keys, int query, const Bounds *b, 
 {
     const V hidden = v_set(-HUGE_VALF);
     const int from = b->from[query / MICRO_ROWS], to = b->to[query / MICRO_ROWS];
-    for (int i = 0; i < SQUARE; i++)
-        for (int j = from; j < to; j += W) {
-            const VI seen = keys_seen_by(r, query + i, keys_from(keys.at + j));
+    for (int j = from; j < to; j += W) {
+        const int64_t at = keys.at + j;
+        const VI key = keys_from(at);
+        for (int i = 0; i < SQUARE; i++) {
+            if (r->lo[0][query + i] <= at && r->hi[0][query + i] >= at + W) continue;
+            const VI seen = keys_seen_by(r, query + i, key);
             v_store(&s->at[i][j], v_pick(seen, v_load(&s->at[i][j]), hidden));
         }
+    }
 }
 
 /* What the row holds goes to the new base. */
