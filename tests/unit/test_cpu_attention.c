@@ -105,11 +105,16 @@ static void later_blocks(void **state)
     }
 }
 
-/* Scores so far apart that all but the first are lost: no overflow, no NaN. */
+/* Scores so far apart that all but the first are lost: no overflow, no NaN. Over several blocks of keys, so
+ * that later ones have the largest. */
 static void far_scores(void **state)
 {
-    const Case c = {.type = F32, .lay = DENSE, .t = 70, .s = 70, .h = 2, .g = 2, .c = 32};
-    try_case(*state, c, CAUSAL, 12, 0);
+    for (int t = 0; t < N_CPU_TYPES; t++) {
+        const Case c = {
+            .type = cpu_types[t], .lay = DENSE, .t = 200, .s = 200, .h = 2, .g = 2, .c = 32};
+        try_case(*state, c, CAUSAL, 12, 0);
+        try_case(*state, c, CAUSAL, 2.5, 0);
+    }
 }
 
 /* Sequences side by side: on and off the borders of blocks, one that sees back over a border, more
