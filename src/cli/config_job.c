@@ -6,6 +6,7 @@
 #include "cli/config_mesh.h"
 #include "cli/keys.h"
 #include "cli/machine.h"
+#include "device/cpu/cpu.h"
 
 static bool is_word(const TextList *list, const char *word)
 {
@@ -154,6 +155,29 @@ void config_run_name(const char *file, const char *model, char *out, size_t byte
              (int)(dot && dot > name ? (size_t)(dot - name) : strlen(name)), name);
 }
 
+/* Only products of cpu have an order of their own; and weights must stay for it to be worth the memory. */
+static Err arranging(const Config *c, Option device, const DeviceArranging **out)
+{
+    const char *origin = c->origin[KEY_parallel_arrange];
+    const Device *cpu;
+    *out = NULL;
+    if (!c->parallel_arrange) return OK;
+    if (device != DEVICE_CPU)
+        return err_fail(ERR_CONFIG,
+                        "%s: parallel.arrange=true: products of %s read weights as they lie; set "
+                        "run.device=cpu or parallel.arrange=false",
+                        origin, device == DEVICE_CUDA ? "cuda" : "ref");
+    if (c->parallel_zero == 3)
+        return err_fail(ERR_CONFIG,
+                        "%s: parallel.arrange=true with parallel.zero=3: weights are gathered for "
+                        "each use, and none stays arranged; set parallel.zero=2 or "
+                        "parallel.arrange=false",
+                        origin);
+    TRY(device_cpu_open(NULL, &cpu));
+    *out = cpu->arranging;
+    return OK;
+}
+
 Err config_job(const Config *c, const ModelConfig *model, JobSettings *out)
 {
     const int64_t micros = config_micros(c);
@@ -170,6 +194,7 @@ Err config_job(const Config *c, const ModelConfig *model, JobSettings *out)
     Option device;
     TRY(machine_choice(c, &device));
     s.compile.far = device == DEVICE_CUDA;
+    TRY(arranging(c, device, &s.compile.arranging));
     TRY(stage_rules(c, &s));
     if (micros > SCHEDULE_MAX)
         return err_fail(ERR_CONFIG,

@@ -1,7 +1,7 @@
 /* explain_memory.c -- what lies in the arenas of a rank, by the places that linking gave out.
  *
  *     state    packs | homes, master weights, moments           of each unit
- *     step     sums, of packs | of homes, guests; inputs, losses, scalars
+ *     step     sums, of packs | of homes, guests; weights in the order of products; inputs, losses, scalars
  *     work     what lives where it is highest
  *     save     the snapshot of what the rank owns, or a buffer for the last save alone; in no arena
  *
@@ -64,8 +64,13 @@ static void step_rows(Facts *f)
     MemoryRow *homes = row_of(f, ARENA_STEP, "step", "home_sums", "sums of gradients at home");
     MemoryRow *guests =
         row_of(f, ARENA_STEP, "step", "guest_sums", "sums of tied weights in their other units");
+    MemoryRow *arranged =
+        row_of(f, ARENA_STEP, "step", "arranged", "weights in the order of products");
     for (int u = 0; u < lp->model->n_units; u++) {
         const UnitPlace *p = &lp->unit[u];
+        const Program *of = &lp->program[lp->model->unit[u].kind];
+        for (int i = 0; i < of->n_arranged; i++)
+            if (p->arranged[i] != NO_BASE) arranged->bytes += align_up(of->arranged[i].bytes);
         if (p->grads != NO_BASE)
             sums->bytes += align_up((size_t)p->mine.pack_count * wide);
         else if (p->sums != NO_BASE)

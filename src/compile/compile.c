@@ -62,5 +62,6 @@ Err compile_unit(const Graph *unit, const CompileOptions *options, CompileWatch 
     TRY(report(watch, context, "epilogues", &g));
     TRY(phases(&g));
     TRY(report(watch, context, "phases", &g));
-    return lower(&g, arena, out);
+    TRY(lower(&g, arena, out));
+    return options->arranging ? arrange(options->arranging, arena, out) : OK;
 }

@@ -1,9 +1,9 @@
 /* compile.h -- from the graph of a unit to its program, pass by pass.
  *
  *   differentiate -> place -> fuse -> chunk -> slice or session -> recompute -> epilogues -> phases
- *                 -> order -> lower
+ *                 -> order -> lower -> arrange
  *
- * Each pass is a file, a walk over data, and is followed by graph_check. After `lower` a program is
+ * Each pass is a file, a walk over data, and is followed by graph_check. After them a program is
  * immutable; every unit of a kind shares it. */
 #ifndef COMPILE_COMPILE_H
 #define COMPILE_COMPILE_H
@@ -28,6 +28,8 @@ typedef struct {
     int rank;           /* whose program it is */
     bool keep_gathered; /* what F gathers is kept for the backward phases, not gathered again */
     bool in_order;      /* a transfer is waited for where it is begun */
+    const DeviceArranging
+        *arranging; /* weights are kept as products of this device read them; NULL: no */
 } CompileOptions;
 
 /* How many rows of logits exist at once: as many as make `elements`; more, up to `wanted_rows`, while
@@ -89,5 +91,7 @@ Err phases(Graph *g);
 Err order(const Graph *g, Phase phase, Arena *arena, int **list, int *n);
 /* Tensors, regions and offsets; instructions. */
 Err lower(const Graph *g, Arena *arena, Program *out);
+/* Names weights that products read, to be rearranged once a step for all of them. */
+Err arrange(const DeviceArranging *device, Arena *arena, Program *p);
 
 #endif

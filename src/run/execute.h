@@ -86,6 +86,12 @@ Err capture_open(Rank *r);
 void capture_close(Rank *r);
 Err capture_run(Rank *r, RankWalk *walk);
 
+/* Local. arrange.c: where a weight of the unit lies in the order of products, or NULL; makes it, of the
+ * weight itself; ERR_CHECK unless the device is the one that programs were compiled for. */
+char *arranged_at(const Rank *r, int unit, int which);
+Err arrange_weight(Rank *r, const Linked *l, int which, Tensor w);
+Err arrange_check(const Rank *r);
+
 /* Local. One instruction of a RUN by itself: execute_begin before the first, then kernels; `keep` is for
  * all sums over micro-batches. */
 void execute_begin(Rank *r, const Linked *l, double keep);

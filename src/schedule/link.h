@@ -15,7 +15,8 @@
  *     arena    holds                                                     laid out
  *     state    the homes: weights, master weights, moments; packs that   back to back
  *              stay gathered, with the home in its place
- *     step     gradient sums, inputs of all micro-batches, losses        back to back
+ *     step     gradient sums, weights in the order of products, inputs   back to back
+ *              of all micro-batches, losses
  *     work     frames, streams, scratch; packs gathered for a while,     packed by when each lives
  *              gradients that wait to be added to the sums
  *     session  keys and values of a session, which stay from call to call   back to back
@@ -93,6 +94,8 @@ typedef struct {
     const PackAt *pack; /* of a RUN: the packs that its parameters lie in */
     int n_packs;
     Spot grads, guests; /* of a RUN: where gradients go, of its own pack; of others', in order */
+    uint64_t
+        arranges; /* bit i: weight i of the program's `arranged` is made here, before it runs */
     /* Of all but RUNs, the norm and updates: steps [0, begun) are done here, step `begun` is begun
      * here, and is waited for, and the rest done, before position `end`. */
     const LinkedStep *step;
@@ -125,6 +128,8 @@ typedef struct {
     size_t grads, guests;   /* step: sums of the whole pack; NO_BASE: they are in the work arena */
     size_t session;         /* session: what the unit keeps from call to call */
     size_t sums;            /* step: the step's gradient, of the home, once it is reduced */
+    const size_t
+        *arranged; /* step: [n_arranged of its program]; NO_BASE: products do it themselves */
 } UnitPlace;
 
 /* What ranks tell each other at the end of a step, all f64 cells of the step arena.

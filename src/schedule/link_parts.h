@@ -8,6 +8,7 @@
  *     plan      the transfers of a unit's REDUCE, without addresses   link_plan.c
  *     ends      where what is begun is waited for                     link_ends.c
  *     static    state and step arenas                                 memory_static.c
+ *     arranged  weights in the order of products                      link_arranged.c
  *     work      the work arena: lives, then offsets                   memory.c, memory_state.c,
  *                                                                     memory_micro.c,
  *                                                                     memory_frames.c
@@ -147,6 +148,11 @@ Err link_ends(Linking *k);
 Err link_static(Linking *k);
 Err link_memory(Linking *k, Arena *temp);
 Err link_steps(Linking *k);
+
+/* Local. Places of the unit's weights in the order of products, in the step arena; then RUNs are told which
+ * of them they make. */
+Err lay_arranged(Linking *k, int unit, size_t *at);
+Err bind_arranged(Linking *k);
 
 /* Local. The model's number of parameter i of a unit's pack. */
 int pack_param(const Linking *k, int unit, int i);

@@ -3,7 +3,7 @@
  *     state    for each unit    pack | master | moment 1 | moment 2     the pack stays gathered:
  *                                ^^^^ its home in place                 the home lies in it
  *              or               home | master | moment 1 | moment 2     it is gathered by use
- *     step     for each unit    gradient sums of the pack, or of the home
+ *     step     for each unit    gradient sums of the pack, or of the home; weights in the order of products
  *              inputs of all micro-batches, losses, what ranks tell each other
  *     session  for each unit    keys and values of all sequences */
 #include "schedule/link_parts.h"
@@ -178,6 +178,7 @@ Err link_static(Linking *k)
     for (int u = 0; u < lp->model->n_units; u++) {
         lay_state(k, u, &state);
         lay_sums(k, u, &step);
+        TRY(lay_arranged(k, u, &step));
     }
     lay_inputs(lp, &step);
     TRY(lay_scalars(k, &step));

@@ -1,0 +1,43 @@
+/* arrange.c -- weights in the order of products, made by the first RUN of a step that reads them. */
+#include "run/execute.h"
+
+char *arranged_at(const Rank *r, int unit, int which)
+{
+    const size_t at = r->settings.program->unit[unit].arranged[which];
+    return at == NO_BASE ? NULL : r->base[ARENA_STEP] + at;
+}
+
+Err arrange_weight(Rank *r, const Linked *l, int which, Tensor w)
+{
+    const Arranged *a = &l->program->arranged[which];
+    Call c = {.in = {w}, .n_in = 1, .n_out = 1, .team = r->settings.team};
+    c.attr.gemm.tb = a->tb;
+    c.out[0].data = arranged_at(r, l->action.unit, which);
+    if (r->settings.poison) TRY(rank_fill(r, c.out[0].data, 0xFF, a->bytes));
+    return r->settings.device->arranging->arrange(&c);
+}
+
+/* What linking left room for is what this device makes: its products would read past it. */
+static Err check_program(const Rank *r, const Program *p)
+{
+    const DeviceArranging *d = r->settings.device->arranging;
+    for (int i = 0; i < p->n_arranged; i++) {
+        const Arranged *a = &p->arranged[i];
+        const ProgTensor *w = &p->tensor[a->tensor];
+        const size_t bytes =
+            d ? d->bytes(w->dtype, w->dim[a->tb].cap, w->dim[!a->tb].cap) : (size_t)0;
+        if (bytes != a->bytes)
+            return err_fail(ERR_CHECK,
+                            "program %s: %s in the order of products has %zu bytes, and %zu on "
+                            "device %s; compile for the device that runs it",
+                            p->kind, w->name, a->bytes, bytes, r->settings.device->name);
+    }
+    return OK;
+}
+
+Err arrange_check(const Rank *r)
+{
+    const LinkedProgram *lp = r->settings.program;
+    for (int k = 0; k < lp->model->n_kinds; k++) TRY(check_program(r, &lp->program[k]));
+    return OK;
+}

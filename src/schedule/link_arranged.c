@@ -1,0 +1,73 @@
+/* link_arranged.c -- weights in the order of products: which there are, where they lie, who makes them.
+ *
+ *     list          F0.0  F1.0  F1.1  F0.1 ..          unit 1, its w for x W^T:
+ *     makes it            ^                            before the first RUN of the step that reads it
+ *     reads it            F1.0  F1.1  ..               as all others do
+ *
+ * One that is read once a step is not worth its place. Nor is one of a pack that is gathered for each use and
+ * dropped: its ranks share weights to save memory. Those are arranged by each product, as without all this. */
+#include "schedule/link_parts.h"
+
+/* Reads of each in the step. */
+static Err count_reads(const Linking *k, int unit, int *reads)
+{
+    const LinkedProgram *lp = k->lp;
+    const Program *own = &lp->program[lp->model->unit[unit].kind];
+    for (int i = 0; i < lp->n; i++) {
+        const Linked *l = &lp->list[i];
+        const Program *p = l->program;
+        if (!p || l->action.unit != unit) continue;
+        if (p->n_arranged != own->n_arranged)
+            return err_fail(ERR_CHECK, "unit %s: slices have %d and %d weights arranged",
+                            lp->model->unit[unit].name, p->n_arranged, own->n_arranged);
+        for (int j = p->first[l->action.phase]; j < p->first[l->action.phase + 1]; j++)
+            if (p->instr[j].arranged) reads[p->instr[j].arranged - 1]++;
+    }
+    return OK;
+}
+
+/* Is the parameter there for the whole step? */
+static bool stays(const Linking *k, int unit, const Program *p, const Arranged *a)
+{
+    return !by_use(k, param_of(k->lp, unit, p->tensor[a->tensor].index)->holder[0]);
+}
+
+Err lay_arranged(Linking *k, int unit, size_t *at)
+{
+    const LinkedProgram *lp = k->lp;
+    const Program *p = &lp->program[lp->model->unit[unit].kind];
+    size_t *place;
+    int reads[MAX_ARRANGED] = {0};
+    TRY(ARENA_NEW(k->arena, p->n_arranged + 1, &place));
+    TRY(count_reads(k, unit, reads));
+    for (int i = 0; i < p->n_arranged; i++) {
+        const Arranged *a = &p->arranged[i];
+        place[i] = NO_BASE;
+        if (reads[i] < 2 || !stays(k, unit, p, a)) continue;
+        place[i] = *at;
+        *at = align_up(*at + a->bytes);
+    }
+    lp->unit[unit].arranged = place;
+    return OK;
+}
+
+Err bind_arranged(Linking *k)
+{
+    const LinkedProgram *lp = k->lp;
+    uint64_t *made;
+    TRY(ARENA_NEW(k->arena, lp->model->n_units, &made));
+    for (int i = 0; i < lp->n; i++) {
+        Linked *l = &lp->list[i];
+        const Program *p = l->program;
+        const int unit = l->action.unit;
+        if (!p) continue;
+        for (int j = p->first[l->action.phase]; j < p->first[l->action.phase + 1]; j++) {
+            const int which = p->instr[j].arranged - 1;
+            if (which >= 0 && lp->unit[unit].arranged[which] != NO_BASE)
+                l->arranges |= (uint64_t)1 << which;
+        }
+        l->arranges &= ~made[unit];
+        made[unit] |= l->arranges;
+    }
+    return OK;
+}

@@ -1,0 +1,188 @@
+/* Weights that are kept in the order of products, on device/cpu: the same bits as without, on every layout;
+ * made once a step where they are read more than once, and stay; their memory is known before. */
+#include "support/expect.h"
+
+#include <stdatomic.h>
+#include <string.h>
+#include "device/cpu/cpu.h"
+#include "support/world.h"
+
+/* Kernels have no memory of their own; ranks are threads. */
+static atomic_int made;
+
+static const Device *plain_cpu(void)
+{
+    const Device *d;
+    DO(device_cpu_open(NULL, &d));
+    return d;
+}
+
+static size_t cpu_bytes(DType type, int64_t k, int64_t n)
+{
+    return plain_cpu()->arranging->bytes(type, k, n);
+}
+
+static Err counted(const Call *call)
+{
+    atomic_fetch_add(&made, 1);
+    return plain_cpu()->arranging->arrange(call);
+}
+
+/* Leaves what was there: the poison. */
+static Err forgotten(const Call *call)
+{
+    (void)call;
+    return OK;
+}
+
+static const DeviceArranging counting = {cpu_bytes, counted}, forgetting = {cpu_bytes, forgotten};
+
+/* Two sequences in three micro-batches, which are not of a few rows. */
+static World world(const char *model, DType dtype)
+{
+    World w = world_of(test_job_settings(model, JOB_STEP));
+    w.set.dtype = dtype;
+    w.set.batch.sequences = 2;
+    w.set.micros = 3;
+    w.set.compile.chunk_elements = 11 * w.set.config->vocab;
+    w.init = dtype == BF16; /* programs use weights rounded */
+    w.device = plain_cpu();
+    w.steps = 3;
+    return w;
+}
+
+/* Runs w with weights arranged; how often one was. */
+static int run_arranged(World w, const DeviceArranging *how, WorldResult *out)
+{
+    Device d = *plain_cpu();
+    d.arranging = how;
+    w.device = &d;
+    w.set.compile.arranging = how;
+    atomic_store(&made, 0);
+    if (world_run_job(&w, out) != OK) fail_msg("%s", err_text());
+    return atomic_load(&made);
+}
+
+/* The number of times that one was made. */
+static int same_bits(const char *name, const World *w)
+{
+    WorldResult a, b;
+    char what[128];
+    DO(world_run_job(w, &a));
+    const int n = run_arranged(*w, &counting, &b);
+    if (!world_equal(&a, &b, what)) fail_msg("%s: %s", name, what);
+    world_result_close(&a);
+    world_result_close(&b);
+    return n;
+}
+
+static const char *const models[] = {"gpt2", "llama", "qwen2", "llama-tied", "gpt2-untied"};
+
+/* q, k and v are one product; so are gate and up. */
+static void once_a_step(void **state)
+{
+    (void)state;
+    for (int m = 0; m < 5; m++) {
+        const World w = world(models[m], m % 2 ? F32 : BF16);
+        const int each_way = 4 * w.set.config->n_layers + 1; /* qkv, o, up, down; and the head */
+        assert_int_equal(same_bits(models[m], &w), 2 * each_way * w.steps);
+    }
+}
+
+static void on_ranks(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 10; way++) {
+        World w = world(models[way % 5], way % 2 ? F32 : BF16);
+        ParallelSettings *p = &w.set.parallel;
+        p->mesh = (MeshSizes){1, 1 + way % 3, way % 3 == 0 ? 2 : 1, 1};
+        p->zero = p->mesh.dp_shard > 1 ? way % 3 : 0;
+        p->sequence = way % 4 == 0;
+        w.set.compile.recompute = way % 4 == 1 ? RECOMPUTE_FULL : RECOMPUTE_NONE;
+        w.validate = true;
+        w.hostile = way % 2;
+        assert_true(same_bits(models[way % 5], &w) > 0);
+    }
+}
+
+static void in_pipelines(void **state)
+{
+    (void)state;
+    static const char *const schedule[] = {"1f1b", "gpipe", "zbh1", "zbv", "seq1f1b"};
+    for (int way = 0; way < 5; way++) {
+        World w = world(models[way], way % 2 ? F32 : BF16);
+        ModelConfig config = *w.set.config;
+        ParallelSettings *p = &w.set.parallel;
+        config.n_layers = 5;
+        w.set.config = &config;
+        p->mesh = (MeshSizes){1, 1, way % 2 ? 2 : 1, 2};
+        p->schedule = schedule[way];
+        if (way == 4) w.set.batch.sequences = 1; /* which is cut into slices */
+        const int all = 2 * (4 * config.n_layers + 1) * w.steps * p->mesh.tp;
+        assert_int_equal(same_bits(schedule[way], &w), all);
+    }
+}
+
+/* Of weights that are gathered for each use nothing is kept; nor of any that are read once a step. */
+static void where_it_does_not_pay(void **state)
+{
+    (void)state;
+    World w = world("llama", BF16), once = world("gpt2", F32);
+    WorldResult a, b;
+    w.set.parallel.mesh.dp_shard = 2;
+    w.set.parallel.zero = 3;
+    assert_int_equal(same_bits("zero 3", &w), 0);
+    once.set.micros = 1;
+    once.set.compile.chunk_elements = 1 << 20;
+    DO(world_run_job(&once, &a));
+    assert_int_equal(run_arranged(once, &counting, &b), 0);
+    assert_memory_equal(a.bytes, b.bytes, sizeof a.bytes);
+    world_result_close(&a);
+    world_result_close(&b);
+}
+
+/* What is arranged is what products read: left as poison, it shows. */
+static void is_read(void **state)
+{
+    (void)state;
+    const World w = world("llama", F32);
+    WorldResult r;
+    run_arranged(w, &forgetting, &r);
+    assert_true(r.loss[0] != r.loss[0]);
+    world_result_close(&r);
+}
+
+static void peaks(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 8; way++) {
+        World w = world(models[way % 5], F32);
+        ParallelSettings *p = &w.set.parallel;
+        p->mesh = (MeshSizes){1, 1 + way / 4, 1 + way % 2, 1 + way / 2 % 2};
+        p->zero = way / 4 * (way % 4);
+        w.set.compile.arranging = w.device->arranging;
+        world_peaks_are_exact(models[way % 5], w);
+    }
+}
+
+/* A program is for the device that it was compiled for. */
+static void on_another_device(void **state)
+{
+    (void)state;
+    World w = world("llama", F32);
+    WorldResult r;
+    w.set.compile.arranging = w.device->arranging;
+    w.device = &device_ref;
+    expect_error("ref", world_run_job(&w, &r), ERR_CHECK, "and 0 on device ref");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(once_a_step),       cmocka_unit_test(on_ranks),
+        cmocka_unit_test(in_pipelines),      cmocka_unit_test(where_it_does_not_pay),
+        cmocka_unit_test(is_read),           cmocka_unit_test(peaks),
+        cmocka_unit_test(on_another_device),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
