@@ -5,6 +5,7 @@
  *     build/release/bench/step dtype=bf16 threads=1 model=llama-tiny
  *     build/release/bench/step library=libopenblas.so.0    f32 products by OpenBLAS
  *     build/release/bench/step recompute=mlp.act,mlp.in    as parallel.recompute
+ *     build/release/bench/step micros=4 arrange=1          so many micro-batches; weights as parallel.arrange has them
  *     build/release/bench/step by=shape                    a line for each shape of a product
  *
  * The floor of a kernel is its flops at the speed of products in the first cache, or its bytes at that of
@@ -34,7 +35,8 @@ typedef struct {
     const char *recompute;       /* names of values that are not kept for backward; NULL: none */
     int64_t sequences, seq_len, chunk;
     DType dtype;
-    int threads, steps;
+    int threads, steps, micros;
+    bool arrange;
     TimedBy by;
 } Options;
 
@@ -44,6 +46,12 @@ static double flops_per_token(const Job *job, const Options *o)
     for (int p = 0; p < job->model.n_params; p++) params += (double)job->model.param[p].count;
     const ModelConfig *c = job->settings.config;
     return 6 * params + 12.0 * (double)c->n_layers * (double)c->width * (double)o->seq_len;
+}
+
+/* Of a step. */
+static double tokens_of(const Options *o)
+{
+    return (double)(o->micros * o->sequences * o->seq_len);
 }
 
 static int smaller(const void *a, const void *b)
@@ -65,7 +73,7 @@ static void print_step(double *step_s, double cpu_s, double flops, double peak_G
     double total = 0;
     for (int i = 0; i < o->steps; i++) total += step_s[i];
     qsort(step_s, (size_t)o->steps, sizeof *step_s, smaller);
-    const double median = step_s[o->steps / 2], tokens = (double)(o->sequences * o->seq_len);
+    const double median = step_s[o->steps / 2], tokens = tokens_of(o);
     account_print(total, o->steps);
     printf("step: %.1f ms (best %.1f); %.0f tokens/s, %.1f GF/s by 6N + 12LdT; %.2f GB\n",
            1e3 * median, 1e3 * step_s[0], tokens / median, 1e-9 * flops / median, peak_GB);
@@ -93,8 +101,7 @@ static Err measure(Rank *rank, const Device *device, const Job *job, const Optio
         step_s[i] = now_s() - start;
     }
     cpu_s = clock_s(CLOCK_PROCESS_CPUTIME_ID) - cpu_s;
-    print_step(step_s, cpu_s, flops_per_token(job, o) * (double)(o->sequences * o->seq_len),
-               peak_GB, o);
+    print_step(step_s, cpu_s, flops_per_token(job, o) * tokens_of(o), peak_GB, o);
     return OK;
 }
 
@@ -114,15 +121,16 @@ static Err run(const Options *o)
         .config = &config,
         .dtype = o->dtype,
         .batch = {o->sequences, o->seq_len},
-        .micros = 1,
+        .micros = o->micros,
         .schedule = "1f1b",
         .compile = {.chunk_elements = o->chunk,
                     .recompute = o->recompute ? RECOMPUTE_NAMED : RECOMPUTE_NONE,
-                    .recompute_names = o->recompute},
+                    .recompute_names = o->recompute,
+                    .arranging = o->arrange ? timed_device.arranging : NULL},
         .optim = bench_adamw};
-    TRY(job_compile(&set, &arena, &job));
     TRY(device_cpu_open(o->library, &device));
     timed_open(device, &(Peaks){1, 1, 1, 1, 1}, o->by);
+    TRY(job_compile(&set, &arena, &job));
     cores_find(&cores);
     TRY(team_open_on(&team, o->threads, &cores, 1, 0));
     const RankSettings rank_set = {
@@ -130,8 +138,9 @@ static Err run(const Options *o)
     TRY(rank_open(&rank, &rank_set));
     TRY(rank_init_weights(&rank, 1));
     inputs_fill(&rank, o->sequences, o->seq_len, config.vocab);
-    printf("%s, %s, %lld x %lld tokens, %d threads\n%s\n", o->model, dtype_name(o->dtype),
-           (long long)o->sequences, (long long)o->seq_len, o->threads, device_cpu_text());
+    printf("%s, %s, %d x %lld x %lld tokens, %d threads\n%s\n", o->model, dtype_name(o->dtype),
+           o->micros, (long long)o->sequences, (long long)o->seq_len, o->threads,
+           device_cpu_text());
     TRY(measure(&rank, device, &job, o));
     rank_close(&rank);
     team_close(team);
@@ -164,6 +173,10 @@ static bool read_option(const char *word, Options *o)
         o->chunk = atoll(value);
     else if (is(word, "threads"))
         o->threads = atoi(value);
+    else if (is(word, "micros"))
+        o->micros = atoi(value) < 1 ? 1 : atoi(value);
+    else if (strcmp(word, "arrange=1") == 0)
+        o->arrange = true;
     else if (is(word, "steps"))
         o->steps = atoi(value) < 1 ? 1 : atoi(value) > MOST_STEPS ? MOST_STEPS : atoi(value);
     else if (strcmp(word, "dtype=f32") == 0)
@@ -181,13 +194,13 @@ static bool read_option(const char *word, Options *o)
 
 int main(int argc, char **argv)
 {
-    Options o = {"gpt2-124m", NULL, NULL, 1, 256, 0, F32, 2, 3, TIMED_KERNELS};
+    Options o = {"gpt2-124m", NULL, NULL, 1, 256, 0, F32, 2, 3, 1, false, TIMED_KERNELS};
     for (int i = 1; i < argc; i++)
         if (!read_option(argv[i], &o)) {
             fprintf(stderr,
                     "bench/step: \"%s\": there are model= library= recompute= sequences= seq_len= "
                     "chunk= "
-                    "dtype=f32|bf16 threads= steps= by=kernel|shape\n",
+                    "dtype=f32|bf16 threads= steps= micros= arrange=1 by=kernel|shape\n",
                     argv[i]);
             return 2;
         }

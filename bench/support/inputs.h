@@ -1,10 +1,10 @@
-/* inputs.h -- a micro-batch of random tokens: whole sequences, each of which sees itself. */
+/* inputs.h -- micro-batches of random tokens: whole sequences, each of which sees itself. */
 #ifndef BENCH_SUPPORT_INPUTS_H
 #define BENCH_SUPPORT_INPUTS_H
 
 #include "run/rank.h"
 
-/* Local. Fills micro-batch 0 of the rank; every token counts. */
+/* Local. Fills all micro-batches of the rank; every token counts. */
 void inputs_fill(Rank *r, int64_t sequences, int64_t seq_len, int64_t vocab);
 
 #endif

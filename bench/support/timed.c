@@ -44,21 +44,41 @@ static TimedRow *row_of(const char *name)
     return r;
 }
 
+static Err timed_run(Kernel kernel, const Call *call, const Work *work, const char *name)
+{
+    TimedRow *const r = row_of(name);
+    const double start = now_s();
+    const Err err = kernel(call);
+    r->seconds += now_s() - start;
+    r->calls++;
+    r->flops += work->flops;
+    r->bytes += work->bytes;
+    r->floor_s += work_floor_s(work, &timed.peaks);
+    return err;
+}
+
 static Err timed_call(KernelId id, const Call *call)
 {
     const Work work = work_of(id, call); /* before the clock starts */
     char name[sizeof timed.row[0].name];
     name_of(id, call, name, sizeof name);
-    TimedRow *const r = row_of(name);
-    const double start = now_s();
-    const Err err = timed.inner->kernel[id](call);
-    r->seconds += now_s() - start;
-    r->calls++;
-    r->flops += work.flops;
-    r->bytes += work.bytes;
-    r->floor_s += work_floor_s(&work, &timed.peaks);
-    return err;
+    return timed_run(timed.inner->kernel[id], call, &work, name);
 }
+
+static size_t arranged_bytes(DType type, int64_t k, int64_t n)
+{
+    return timed.inner->arranging->bytes(type, k, n);
+}
+
+static Err timed_arrange(const Call *call)
+{
+    const double bytes =
+        (double)tensor_count(&call->in[0]) * (double)dtype_bytes(call->in[0].dtype);
+    const Work work = {.bytes = 2 * bytes, .type = call->in[0].dtype};
+    return timed_run(timed.inner->arranging->arrange, call, &work, "arrange");
+}
+
+static const DeviceArranging timed_arranging = {arranged_bytes, timed_arrange};
 
 #define KERNEL(id)                                                                                 \
     static Err timed_##id(const Call *call) { return timed_call(KERNEL_##id, call); }
@@ -73,6 +93,7 @@ const Device timed_device = {
 #include "device/kernels.def"
 #undef KERNEL
         },
+    .arranging = &timed_arranging,
 };
 
 void timed_open(const Device *inner, const Peaks *peaks, TimedBy by)

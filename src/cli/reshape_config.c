@@ -119,7 +119,9 @@ Err reshape_config(Reshape *r)
     r->model = r->from.model;
     TRY(hf ? fresh_config(r) : saved_config(r));
     TRY(config_write(&r->config, r->dir));
-    TRY(config_job(&r->config, &r->model, &set));
+    Config c = r->config;
+    c.parallel_arrange = false; /* nothing runs here, on whatever device there is */
+    TRY(config_job(&c, &r->model, &set));
     if (manifest_is_weights(&r->from.manifest)) set.optim.kind = OPTIM_SGD; /* it has no moments */
     if (hf && dtype_wide(set.dtype) != F32)
         TRY(hf_open(r->from.dir, &r->model, dtype_wide(set.dtype), &r->arena, &r->from.manifest));

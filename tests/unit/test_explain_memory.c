@@ -41,8 +41,9 @@ static size_t row_bytes(const json_t *all, const char *arena, const char *key)
     return bytes;
 }
 
-static const char *const keys[] = {"packs",     "homes",      "master", "moments", "sums",
-                                   "home_sums", "guest_sums", "inputs", "losses",  "scalars"};
+static const char *const keys[] = {"packs",  "homes",     "master",     "moments",
+                                   "sums",   "home_sums", "guest_sums", "arranged",
+                                   "inputs", "losses",    "scalars"};
 enum { N_ROW_KEYS = sizeof keys / sizeof *keys };
 static bool found[N_ROW_KEYS]; /* in some case */
 
@@ -85,6 +86,8 @@ static void find_step(const LinkedProgram *lp, Places *p)
         else
             note(p, at->sums, "home_sums");
         note(p, at->guests, "guest_sums");
+        for (int i = 0; i < lp->program[lp->model->unit[u].kind].n_arranged; i++)
+            note(p, at->arranged[i], "arranged");
     }
     for (int i = 0; i < N_INPUTS; i++) note(p, lp->input[i], "inputs");
     note(p, lp->loss, "losses");
@@ -106,8 +109,8 @@ static void memory_of_rank(const json_t *all, const Compiled *c)
     assert_int_equal(number(all, "memory.state.weights") + number(all, "memory.state.master") +
                          number(all, "memory.state.moments"),
                      lp->bytes[ARENA_STATE]);
-    assert_int_equal(number(all, "memory.step.gradients") + number(all, "memory.step.inputs") +
-                         number(all, "memory.step.other"),
+    assert_int_equal(number(all, "memory.step.gradients") + number(all, "memory.step.arranged") +
+                         number(all, "memory.step.inputs") + number(all, "memory.step.other"),
                      lp->bytes[ARENA_STEP]);
 }
 
