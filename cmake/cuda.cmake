@@ -5,16 +5,23 @@ enable_language(CUDA)
 find_package(CUDAToolkit REQUIRED)
 
 file(GLOB cuda_sources CONFIGURE_DEPENDS src/device/cuda/*.c src/device/cuda/*.cu)
+list(FILTER cuda_sources EXCLUDE REGEX "/relay\\.cu$")
 add_library(sheaf_cuda MODULE ${cuda_sources})
 target_include_directories(sheaf_cuda PRIVATE src)
 target_include_directories(sheaf_cuda SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
 target_compile_options(sheaf_cuda PRIVATE
     $<$<COMPILE_LANGUAGE:C>:${c_options}>
     $<$<COMPILE_LANGUAGE:CUDA>:-O3 $<$<BOOL:${SHEAF_WERROR}>:-Werror=all-warnings>>)
-target_link_libraries(sheaf_cuda PRIVATE CUDA::cublasLt)
+target_link_libraries(sheaf_cuda PRIVATE CUDA::cublasLt sheaf_cuda_90a)
 set_target_properties(sheaf_cuda PROPERTIES PREFIX "" OUTPUT_NAME sheaf-cuda SUFFIX .so
     CUDA_RUNTIME_LIBRARY Shared C_VISIBILITY_PRESET hidden CUDA_VISIBILITY_PRESET hidden
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+# Instructions that sm_90 alone has.
+add_library(sheaf_cuda_90a OBJECT src/device/cuda/relay.cu)
+target_include_directories(sheaf_cuda_90a PRIVATE src)
+target_compile_options(sheaf_cuda_90a PRIVATE -O3 $<$<BOOL:${SHEAF_WERROR}>:-Werror=all-warnings>)
+set_target_properties(sheaf_cuda_90a PROPERTIES CUDA_ARCHITECTURES 90a-real POSITION_INDEPENDENT_CODE ON
+    CUDA_RUNTIME_LIBRARY Shared CUDA_VISIBILITY_PRESET hidden)
 set(cuda "${CUDAToolkit_VERSION}, sheaf-cuda.so for sm_80, sm_90 and newer")
 
 # The package nvidia-cudnn-frontend of pip puts its headers into the include folder of its python3.

@@ -178,6 +178,6 @@ typedef struct DeviceMemory {
     Err (*choices_load)(DeviceContext *c, const char *path);
 } DeviceMemory;
 
-enum { CHOICES_FORM = 3 }; /* of the text of choices: older ones are measured again */
+enum { CHOICES_FORM = 4 }; /* of the text of choices: older ones are measured again */
 
 #endif

@@ -27,7 +27,9 @@ compile() { # compile OBJECT SOURCE COMMAND...
 export -f compile
 {
     for source in src/device/cuda/*.cu; do
-        echo "compile $out/$(basename "$source").o $source nvcc -arch=$arch -std=c++17 -O3 -Isrc ${fused[*]} -Xcompiler -fPIC"
+        code="-arch=$arch"
+        [[ $source != */relay.cu ]] || code="-gencode arch=compute_90a,code=sm_90a"
+        echo "compile $out/$(basename "$source").o $source nvcc $code -std=c++17 -O3 -Isrc ${fused[*]} -Xcompiler -fPIC"
     done
     for source in src/device/cuda/*.c; do
         echo "compile $out/$(basename "$source").o $source gcc -std=c11 -O2 -fPIC -Isrc ${fused[*]} -isystem $root/include"

@@ -34,7 +34,7 @@ typedef struct {
 } Trial;
 
 /* How a product and what stands beside it are run. */
-typedef enum { WAY_OPEN, WAY_ONE, WAY_APART } Way;
+typedef enum { WAY_OPEN, WAY_ONE, WAY_APART, WAY_RELAY } Way;
 
 typedef struct {
     Shape shape;
@@ -122,9 +122,9 @@ void field_try(const DeviceContext *context, const Choice *c, const cublasLtMatm
                                           sizeof(value)) == CUBLAS_STATUS_SUCCESS)
 /* Local. The fastest by the clock, which c->algo then is. Outputs hold what a run leaves. */
 Err choice_measure(DeviceQueue *q, Choice *c, const Operands *with, Field *f);
-/* Local. Which of two ways to do the same is faster, by the clock: 0 or 1. */
+/* Local. Which of n ways to do the same is the fastest, by the clock. */
 typedef Err (*ChoiceRun)(const void *what);
-Err choices_faster(DeviceQueue *q, const ChoiceRun way[2], const void *what, int *out);
+Err choices_fastest(DeviceQueue *q, const ChoiceRun *way, int n, const void *what, int *out);
 
 /* Local. Is ERR_IO with the name of the call. */
 Err blas_failed(cublasStatus_t status, const char *call);

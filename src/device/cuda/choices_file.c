@@ -1,6 +1,6 @@
 /* choices_file.c -- the algorithms of products as text, one line a shape.
  *
- *     sheaf products 3
+ *     sheaf products 4
  *     cuBLASLt 130000 on NVIDIA H200 of 132 multiprocessors
  *     2304 65536 768 768 768 2304 1 0 2 2 1 0 16 16 16 0 0 0 0 : 0 : 0000000000000042 ... (eight words)
  *
@@ -55,7 +55,7 @@ static bool read_line(FILE *f, Shape *shape, Way *way, cublasLtMatmulAlgo_t *alg
     int w;
     for (int k = 0; k < SHAPE_NUMBERS; k++)
         if (fscanf(f, "%" SCNd64, &number[k]) != 1) return false;
-    if (fscanf(f, " : %d :", &w) != 1 || w < WAY_OPEN || w > WAY_APART) return false;
+    if (fscanf(f, " : %d :", &w) != 1 || w < WAY_OPEN || w > WAY_RELAY) return false;
     *way = (Way)w;
     for (int k = 0; k < WORDS; k++)
         if (fscanf(f, "%" SCNx64, &word[k]) != 1) return false;

@@ -275,15 +275,20 @@ static Err run_way(const void *ways, int i)
     return w->way[i](w->what);
 }
 
-Err choices_faster(DeviceQueue *q, const ChoiceRun way[2], const void *what, int *out)
+Err choices_fastest(DeviceQueue *q, const ChoiceRun *way, int n, const void *what, int *out)
 {
     const Ways ways = {way, what};
-    float ms[2];
+    float ms[FINALISTS] = {0};
+    bool all = true;
     Watch w;
+    MUST(n <= FINALISTS, "%d ways", n);
     TRY(watch_open(q, &w));
-    for (int i = 0; i < 2; i++) ms[i] = time_once(&w, run_way, &ways, i);
-    if (ms[0] < NEVER && ms[1] < NEVER) time_turns(&w, run_way, &ways, 2, ms);
+    for (int i = 0; i < n; i++) {
+        ms[i] = time_once(&w, run_way, &ways, i);
+        all = all && ms[i] < NEVER;
+    }
+    if (all) time_turns(&w, run_way, &ways, n, ms);
     watch_close(&w);
-    *out = least_of(ms, 2);
+    *out = least_of(ms, n);
     return OK;
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "device/cuda/fused.h"
+#include "device/cuda/relay.h"
 
 Err cuda_failed(cudaError_t status, const char *call)
 {
@@ -115,6 +116,7 @@ static Err open_parts(DeviceContext *c)
     TRY(cuda_scratch(&c->queue[LANE_COMPUTE], BLAS_SCRATCH, &scratch));
     if (cublasLtCreate(&c->blas) != CUBLAS_STATUS_SUCCESS)
         return err_fail(ERR_IO, "cuda: cuBLASLt does not start on GPU %d", c->ordinal);
+    TRY(relay_open(c));
     c->choices = choices_open();
     c->fused = fused_open(c->capability);
     return c->choices ? OK : err_fail(ERR_NOMEM, "cuda: no memory for the table of products");

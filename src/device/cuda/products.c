@@ -7,11 +7,10 @@
  *
  * so nothing is ever transposed in memory. bf16 and f32 operands, f32 sums. What a call's views
  * cannot be told (no contiguous dim, mixed types, no depth) goes to gemm.cu; and where the library
- * has no algorithm for the two together, or one after the other was faster by the clock, they are
- * launched so. */
-#include <string.h>
+ * has no algorithm for the two together, one is launched after the other. */
+#include "device/cuda/products.h"
 
-#include "device/cuda/choices.h"
+#include <string.h>
 
 /* A matrix as the formula has it: strides down and along. */
 typedef struct {
@@ -56,14 +55,6 @@ static bool types_fit(const Tensor *a, const Tensor *b, const Tensor *c)
 {
     return a->dtype == b->dtype && (c->dtype == F32 || c->dtype == a->dtype);
 }
-
-/* What a call does beside multiplying. */
-typedef struct {
-    const Tensor *bias;
-    const Tensor *onto; /* added to the product; NULL: keep times what c holds */
-    const Tensor *aux;  /* of a gelu: its input */
-    Point point;
-} Beside;
 
 /* a b in the library's terms; false where it has none. *rows: its rows are columns of c. */
 static bool shape_of(const Call *call, Shape *s, Operands *with, bool *rows)
@@ -132,8 +123,7 @@ static bool add_point(const Beside *b, const Tensor *c, Shape *s, Operands *with
     return true;
 }
 
-/* The two in the library's terms; false where it has none. */
-static bool told_as_one(const Call *call, const Beside *b, Shape *shape, Operands *with)
+bool product_as_one(const Call *call, const Beside *b, Shape *shape, Operands *with)
 {
     const Tensor *c = &call->out[0];
     bool rows;
@@ -149,7 +139,7 @@ static Err run_as_one(const Call *call, const Beside *b, bool *done)
     Shape shape;
     Operands with;
     Choice *choice;
-    *done = told_as_one(call, b, &shape, &with);
+    *done = product_as_one(call, b, &shape, &with);
     if (!*done) return OK;
     TRY(choices_find(call->queue, &shape, &with, &choice));
     *done = choice->possible;
@@ -178,8 +168,7 @@ Err cuda_gemm(const Call *call)
     return choice_use(call->queue, choice, &with);
 }
 
-/* The product alone, of a call whose inputs begin with a and b; and the other op alone. */
-static Call product_of(const Call *call, const Tensor *bias, Tensor c)
+Call product_of(const Call *call, const Tensor *bias, Tensor c)
 {
     Call p = *call;
     p.n_in = 2;
@@ -190,7 +179,7 @@ static Call product_of(const Call *call, const Tensor *bias, Tensor c)
     return p;
 }
 
-static Call point_of(const Call *call, int n_in, const Tensor *in, Tensor out)
+Call point_of(const Call *call, int n_in, const Tensor *in, Tensor out)
 {
     Call p = {.n_in = n_in, .n_out = 1, .out = {out}, .team = call->team, .queue = call->queue};
     memcpy(p.in, in, (size_t)n_in * sizeof *in);
@@ -211,94 +200,4 @@ Err cuda_gemm_add(const Call *call)
     if (onto->data != c->data) TRY(cuda_copy(&start));
     p.number[0] = 1;
     return cuda_gemm(&p);
-}
-
-/* A product and a gelu, both ways. */
-typedef struct {
-    Beside beside;
-    Call one, product, after;
-    Err (*point)(const Call *);
-} Pair;
-
-static Err run_one(const void *pair)
-{
-    const Pair *p = pair;
-    bool done;
-    return run_as_one(&p->one, &p->beside, &done);
-}
-
-static Err run_apart(const void *pair)
-{
-    const Pair *p = pair;
-    TRY(cuda_gemm(&p->product));
-    return p->point(&p->after);
-}
-
-/* Which way is faster; both leave the same in the outputs, but for rounding. */
-static Err choose_way(DeviceQueue *q, const Pair *p, const Shape *shape)
-{
-    const ChoiceRun way[] = {run_one, run_apart};
-    Choices *all = q->context->choices;
-    int faster = 0;
-    TRY(run_one(p)); /* algorithms of both are known then, */
-    TRY(run_apart(p));
-    all->measure = false; /* and each takes its best */
-    const Err err = choices_faster(q, way, p, &faster);
-    all->measure = true;
-    Choice *choice = choices_known(all, shape);
-    choice->way = faster == 1 ? WAY_APART : WAY_ONE;
-    if (choice->way == WAY_APART) trial_drop(choice);
-    return err;
-}
-
-static Err run_pair(DeviceQueue *q, const Pair *p)
-{
-    Shape shape;
-    Operands with;
-    Choice *choice;
-    if (!told_as_one(&p->one, &p->beside, &shape, &with)) return run_apart(p);
-    TRY(choices_find(q, &shape, &with, &choice));
-    if (!choice->possible) return run_apart(p);
-    if (choice->way == WAY_OPEN && q->context->choices->measure) {
-        TRY(choose_way(q, p, &shape));
-        choice = choices_known(q->context->choices, &shape); /* it may have moved */
-    }
-    return choice->way == WAY_APART ? run_apart(p) : choice_use(q, choice, &with);
-}
-
-/* Where results must not depend on what is recomputed, h is that of the u that is stored, as gelu
- * makes it again. */
-Err cuda_gemm_gelu(const Call *call)
-{
-    const Tensor h = call->out[0], u = call->out[1];
-    const Beside b = {call->n_in > 2 ? &call->in[2] : NULL, NULL, &u, POINT_GELU};
-    const Pair p = {.beside = b,
-                    .one = product_of(call, b.bias, h),
-                    .product = product_of(call, b.bias, u),
-                    .after = point_of(call, 1, &u, h),
-                    .point = cuda_gelu};
-    TRY(cuda_begin(call, KERNEL_gemm_gelu));
-    if (tensor_count(&h) == 0) return OK;
-    return call->queue->context->any_order ? run_pair(call->queue, &p) : run_apart(&p);
-}
-
-/* db, where it is asked for: of c as it is stored, whichever way that was made. */
-static Err sum_of_rows(const Call *call)
-{
-    if (call->n_out < 2) return OK;
-    const Call sum = call_sum_rows(call, &call->out[0], 1);
-    return cuda_sum_rows(&sum);
-}
-
-Err cuda_gemm_dgelu(const Call *call)
-{
-    const Tensor u = call->in[2], c = call->out[0];
-    const Pair p = {.beside = {NULL, NULL, &u, POINT_DGELU},
-                    .one = product_of(call, NULL, c),
-                    .product = product_of(call, NULL, c),
-                    .after = point_of(call, 2, (const Tensor[]){c, u}, c),
-                    .point = cuda_gelu_dx};
-    TRY(cuda_begin(call, KERNEL_gemm_dgelu));
-    if (tensor_count(&c) > 0) TRY(run_pair(call->queue, &p));
-    return sum_of_rows(call);
 }

@@ -1,0 +1,28 @@
+/* relay.h -- a product and the gelu beside it, by a kernel of our own (relay.cu); for sm_90 alone. */
+#ifndef DEVICE_CUDA_RELAY_H
+#define DEVICE_CUDA_RELAY_H
+
+#include "device/cuda/choices.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* bf16. POINT_GELU: aux[t,n] = x[t,k] w[n,k]' + bias[n], out = gelu(aux).
+ * POINT_DGELU: out[t,n] = x[t,k] w[k,n] gelu'(aux[t,n]), sums[n] = keep sums + the sum over t of out. */
+typedef struct {
+    Point point;
+    Tensor x, w, bias, out, aux, sums; /* bias, sums: data NULL where there are none */
+    float keep;
+} Relay;
+
+/* Local. Once per context; where the card or the driver has not what it takes, nothing fits. */
+Err relay_open(DeviceContext *c);
+bool relay_fits(const DeviceContext *c, const Relay *r);
+Err relay_run(DeviceQueue *q, const Relay *r);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,139 @@
+/* Products with a gelu beside them by our own kernel, on a card of sm_90; on others nothing is tried.
+ *
+ * Which way a product is run by is a number in the file of choices. The test has the library run each
+ * product, writes the number of the relay into the file, has it read, and runs the product again. */
+#include "gpu_test.h"
+
+#include <unistd.h>
+
+typedef struct {
+    int64_t tokens, width, depth;
+} Size;
+
+/* Less than a tile; parts of tiles, of pairs of tiles and of steps; several tiles a block, so that both
+ * groups of warps take turns more than once. */
+static const Size sizes[] = {{1, 8, 8},       {200, 264, 72},   {333, 128, 64},
+                             {777, 520, 200}, {64, 1000, 1032}, {13000, 520, 24}};
+enum { N_SIZES = sizeof sizes / sizeof *sizes };
+
+#define OLD "choices.old"
+#define NEW_FILE "choices.new"
+
+/* Every shape that was met is run by the relay from here on, if it has a gelu. */
+static void force_relay(void)
+{
+    char line[4096];
+    int lines = 0;
+    gpu_ok(gpu.m->choices_save(gpu.context, OLD));
+    FILE *from = fopen(OLD, "r"), *to = fopen(NEW_FILE, "w");
+    assert_true(from && to);
+    for (; fgets(line, sizeof line, from); lines++) {
+        char *way = strchr(line, ':');
+        if (lines >= 2) {
+            assert_true(way && way[3] == ' ');
+            way[2] = '3';
+        }
+        fputs(line, to);
+    }
+    fclose(from);
+    fclose(to);
+    gpu_ok(gpu.m->choices_load(gpu.context, NEW_FILE));
+    assert_true(lines > 2 && unlink(OLD) == 0 && unlink(NEW_FILE) == 0);
+}
+
+static bool has_relay(void)
+{
+    DeviceInfo info;
+    gpu_ok(gpu.m->info(gpu.context, &info));
+    if (strstr(info.name, "sm_90")) return true;
+    printf("SKIPPED, nothing was tested: %s has no relay\n", info.name);
+    return false;
+}
+
+/* in: x, w; the output; what else stands in the call comes after. */
+static Call open_call(const Size *s, bool turned, Lay lay)
+{
+    Call call = {.n_in = 2, .n_out = 1, .attr = {.gemm = {false, !turned}}};
+    call.in[0] = RANDOM(&gpu.b, BF16, DENSE, s->tokens, s->depth);
+    call.in[1] = turned ? RANDOM(&gpu.b, BF16, DENSE, s->depth, s->width)
+                        : RANDOM(&gpu.b, BF16, DENSE, s->width, s->depth);
+    call.out[0] = NEW(&gpu.b, BF16, lay, s->tokens, s->width);
+    return call;
+}
+
+/* The library's result first: other bits somewhere say that the relay made the second. */
+static void try_relay(KernelId id, const Call *call)
+{
+    const size_t bytes = gpu.b.arena.used_bytes;
+    const int64_t n = tensor_count(&call->out[0]);
+    char *before = malloc(3 * bytes + 1), *library = before + bytes, *relay = library + bytes;
+    assert_non_null(before);
+    memcpy(before, gpu.b.arena.base, bytes);
+    run_on_gpu(id, call, before, library);
+    force_relay();
+    run_on_gpu(id, call, before, relay);
+    if (n > 10000 && memcmp(library, relay, bytes) == 0)
+        fail_msg("%s: the bits of %lld results are the library's", kernel_name(id), (long long)n);
+    free(before);
+    expect_like_ref(id, call, gpu_terms((double)call->in[0].n[1]) + ldexp(1, -11), 0);
+}
+
+static void gelus(void **state)
+{
+    (void)state;
+    if (!has_relay()) return;
+    gpu.m->deterministic(gpu.context, false);
+    for (int i = 0; i < 2 * N_SIZES; i++) {
+        const Size *s = &sizes[i / 2];
+        Call call = open_call(s, false, DENSE);
+        if (i % 2) call.in[call.n_in++] = RANDOM(&gpu.b, BF16, DENSE, s->width);
+        call.out[call.n_out++] = NEW(&gpu.b, BF16, DENSE, s->tokens, s->width);
+        try_relay(KERNEL_gemm_gelu, &call);
+    }
+    gpu.m->deterministic(gpu.context, true);
+}
+
+/* With the sums of rows and without; sums go to what is kept. */
+static void dgelus(void **state)
+{
+    (void)state;
+    if (!has_relay()) return;
+    gpu.m->deterministic(gpu.context, false);
+    for (int i = 0; i < 3 * N_SIZES; i++) {
+        const Size *s = &sizes[i / 3];
+        Call call = open_call(s, true, DENSE);
+        call.in[call.n_in++] = RANDOM(&gpu.b, BF16, DENSE, s->tokens, s->width);
+        if (i % 3) {
+            call.number[1] = i % 3 - 1;
+            call.out[call.n_out++] =
+                accumulator(&gpu.b, NEW(&gpu.b, F32, DENSE, s->width), call.number[1]);
+        }
+        try_relay(KERNEL_gemm_dgelu, &call);
+    }
+    gpu.m->deterministic(gpu.context, true);
+}
+
+/* Where results must not depend on how phases are split: sums as sum_rows makes them. */
+static void sums_apart(void **state)
+{
+    (void)state;
+    if (!has_relay()) return;
+    const Size s = {777, 520, 200};
+    Call call = open_call(&s, true, DENSE);
+    call.in[call.n_in++] = RANDOM(&gpu.b, BF16, DENSE, s.tokens, s.width);
+    call.out[call.n_out++] = NEW(&gpu.b, F32, DENSE, s.width);
+    const Tensor again = NEW(&gpu.b, F32, DENSE, s.width);
+    const Call sums = {.in = {call.out[0]}, .n_in = 1, .out = {again}, .n_out = 1};
+    char *base = gpu.b.arena.base;
+    run_on_gpu(KERNEL_gemm_dgelu, &call, base, base);
+    force_relay();
+    run_on_gpu(KERNEL_gemm_dgelu, &call, base, base);
+    run_on_gpu(KERNEL_sum_rows, &sums, base, base);
+    for (int64_t i = 0; i < s.width; i++) assert_true(get(&again, i) == get(&call.out[1], i));
+    bench_clear(&gpu.b);
+}
+
+static const struct CMUnitTest tests[] = {cmocka_unit_test(gelus), cmocka_unit_test(dgelus),
+                                          cmocka_unit_test(sums_apart)};
+
+GPU_MAIN(tests)
