@@ -1,9 +1,11 @@
 /* Products with a gelu beside them by our own kernel, on a card of sm_90; on others nothing is tried.
  *
  * Which way a product is run by is a number in the file of choices. The test has the library run each
- * product, writes the number of the relay into the file, has it read, and runs the product again. */
+ * product, writes the number of the relay into the file, and over the library's algorithm what is none,
+ * so that the library would refuse; has it read, and runs the product again. */
 #include "gpu_test.h"
 
+#include <ctype.h>
 #include <unistd.h>
 
 typedef struct {
@@ -32,6 +34,8 @@ static void force_relay(void)
         if (lines >= 2) {
             assert_true(way && way[3] == ' ');
             way[2] = '3';
+            for (char *c = way + 5; *c; c++)
+                if (isxdigit((unsigned char)*c)) *c = 'f';
         }
         fputs(line, to);
     }
@@ -61,20 +65,14 @@ static Call open_call(const Size *s, bool turned, Lay lay)
     return call;
 }
 
-/* The library's result first: other bits somewhere say that the relay made the second. */
 static void try_relay(KernelId id, const Call *call)
 {
     const size_t bytes = gpu.b.arena.used_bytes;
-    const int64_t n = tensor_count(&call->out[0]);
-    char *before = malloc(3 * bytes + 1), *library = before + bytes, *relay = library + bytes;
-    assert_non_null(before);
-    memcpy(before, gpu.b.arena.base, bytes);
-    run_on_gpu(id, call, before, library);
+    char *after = malloc(bytes + 1);
+    assert_non_null(after);
+    run_on_gpu(id, call, gpu.b.arena.base, after);
+    free(after);
     force_relay();
-    run_on_gpu(id, call, before, relay);
-    if (n > 10000 && memcmp(library, relay, bytes) == 0)
-        fail_msg("%s: the bits of %lld results are the library's", kernel_name(id), (long long)n);
-    free(before);
     expect_like_ref(id, call, gpu_terms((double)call->in[0].n[1]) + ldexp(1, -11), 0);
 }
 
@@ -90,7 +88,6 @@ static void gelus(void **state)
         call.out[call.n_out++] = NEW(&gpu.b, BF16, DENSE, s->tokens, s->width);
         try_relay(KERNEL_gemm_gelu, &call);
     }
-    gpu.m->deterministic(gpu.context, true);
 }
 
 /* With the sums of rows and without; sums go to what is kept. */
@@ -110,7 +107,6 @@ static void dgelus(void **state)
         }
         try_relay(KERNEL_gemm_dgelu, &call);
     }
-    gpu.m->deterministic(gpu.context, true);
 }
 
 /* Where results must not depend on how phases are split: sums as sum_rows makes them. */
@@ -119,6 +115,7 @@ static void sums_apart(void **state)
     (void)state;
     if (!has_relay()) return;
     const Size s = {777, 520, 200};
+    gpu.m->deterministic(gpu.context, true);
     Call call = open_call(&s, true, DENSE);
     call.in[call.n_in++] = RANDOM(&gpu.b, BF16, DENSE, s.tokens, s.width);
     call.out[call.n_out++] = NEW(&gpu.b, F32, DENSE, s.width);
