@@ -81,13 +81,14 @@ static void store_rows(const Call *call, const Side *st, int64_t head)
     const Tensor *o = &call->out[0], *lse = &call->out[1];
     const int64_t channels = o->n[2], step = padded(channels);
     const Form form = form_of_type(o->dtype);
+    float *const to = (float *)lse->data + head * lse->stride[1];
     for (int64_t i = 0; i < st->queries.n; i++) {
         /* A row that saw no key: o is 0, and its lse is -inf. */
         const float factor = st->sum[i] == 0 ? 0 : 1 / st->sum[i];
         row_write(head_row(o, st->queries.at + i, head), form, channels, factor,
                   st->o.at + i * step);
-        tensor_set(lse, (st->queries.at + i) * o->n[1] + head,
-                   (double)st->max[i] / LOG2_E + (double)logf(st->sum[i]));
+        to[(st->queries.at + i) * lse->stride[0]] =
+            (float)((double)st->max[i] / LOG2_E) + logf(st->sum[i]);
     }
 }
 

@@ -98,7 +98,7 @@ typedef struct {
     Place rows, dk, dv;
     Panel k_rows;
     Scores s, dp;
-    _Alignas(64) float strip[2][SPAN / 2][SPAN]; /* by squares: s and dp of some queries */
+    _Alignas(64) float strip[2][SQUARE][SPAN]; /* by squares: s and dp of some queries */
 } KeyState;
 
 /* A block of queries of a head, as blocks of keys read it. */

@@ -48,28 +48,39 @@ static void row_raise(Side *side, int64_t query, float base, int64_t step)
     side->max[query] = base;
 }
 
-/* Scores of a strip to weights. */
+/* Scores of a row to weights, of keys that may be seen. */
+ALWAYS_INLINE DOT_TARGET static void row_weigh(Way way, Side *side, int query, Hull hull,
+                                               Scores *scores)
+{
+    const float *const s = scores->at[query % SQUARE];
+    uint32_t *const to = scores->halves[query];
+    V top = v_set(-HUGE_VALF);
+    for (int j = hull.from; j < hull.to; j += W) top = v_max(top, v_load(s + j));
+    if (v_any(way.factor * top > v_set(side->max[query] + SLACK)))
+        row_raise(side, query, way.factor * v_largest(top), padded(way.channels));
+    /* A row that has seen nothing yet has weights 2^(-inf - 0) = 0. */
+    const V base = v_set(side->max[query] == -HUGE_VALF ? 0 : side->max[query]);
+    V sum = v_load(side->part[query]);
+    for (int j = hull.from; j < hull.to; j += 2 * W) {
+        const V first = v_exp2(way.factor * v_load(s + j) - base);
+        const V second = v_exp2(way.factor * v_load(s + j + W) - base);
+        store_halves(to + j / 2, first, second);
+        sum += first + second;
+    }
+    v_store(side->part[query], sum);
+}
+
+/* A strip; mostly all of it is seen, and the steps are constants. */
 DOT_TARGET static void strip_weigh(Way way, Side *side, int query, const Bounds *b, Scores *s)
 {
-    const int from = b->from[query / MICRO_ROWS], to = b->to[query / MICRO_ROWS];
-    for (int i = 0; i < SQUARE; i++, query++) {
-        const float *const row = s->at[i];
-        V top = v_set(-HUGE_VALF);
-        for (int j = from; j < to; j += W) top = v_max(top, v_load(row + j));
-        top *= way.factor;
-        if (v_any(top > v_set(side->max[query] + SLACK)))
-            row_raise(side, query, v_largest(top), padded(way.channels));
-        /* A row that has seen nothing yet has weights 2^(-inf - 0) = 0. */
-        const V base = v_set(side->max[query] == -HUGE_VALF ? 0 : side->max[query]);
-        V sum = v_load(side->part[query]);
-        for (int j = from; j < to; j += 2 * W) {
-            const V first = v_exp2(way.factor * v_load(row + j) - base);
-            const V second = v_exp2(way.factor * v_load(row + j + W) - base);
-            store_halves(&s->halves[query][j / 2], first, second);
-            sum += first + second;
-        }
-        v_store(side->part[query], sum);
-    }
+    const Hull all = {0, SPAN};
+    const Hull hull = {b->from[query / MICRO_ROWS], b->to[query / MICRO_ROWS]};
+    const bool whole = hull.from == all.from && hull.to == all.to;
+    for (const int end = query + SQUARE; query < end; query++)
+        if (whole)
+            row_weigh(way, side, query, all, s);
+        else
+            row_weigh(way, side, query, hull, s);
 }
 
 bool rows_add(Block keys, Sight sight, State *st, Side *side)

@@ -77,25 +77,25 @@ void reach_of(const Ranges *r, Block keys, Sight sight, Reach *out)
     }
 }
 
-static void bounds_widen(int square, Bounds *b)
+static void bounds_widen(Bounds *b)
 {
-    const int each = square / MICRO_ROWS;
-    for (int g = 0; g < GROUPS; g += each) {
+    enum { EACH = SQUARE / MICRO_ROWS };
+    for (int g = 0; g < GROUPS; g += EACH) {
         int from = SPAN, to = 0;
-        for (int i = g; i < g + each; i++) {
+        for (int i = g; i < g + EACH; i++) {
             if (b->from[i] == b->to[i]) continue;
-            from = (int)least(from, b->from[i] / square * square);
-            to = (int)most(to, blocks_of(b->to[i], square) * square);
+            from = (int)least(from, b->from[i] / SQUARE * SQUARE);
+            to = (int)most(to, blocks_of(b->to[i], SQUARE) * SQUARE);
         }
-        for (int i = g; i < g + each; i++) {
+        for (int i = g; i < g + EACH; i++) {
             b->from[i] = to > 0 ? from : 0;
             b->to[i] = to;
         }
     }
 }
 
-void reach_widen(int square, Reach *reach)
+void reach_widen(Reach *reach)
 {
-    bounds_widen(square, &reach->queries);
-    bounds_widen(square, &reach->keys);
+    bounds_widen(&reach->queries);
+    bounds_widen(&reach->keys);
 }

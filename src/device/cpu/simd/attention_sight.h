@@ -12,7 +12,8 @@
 
 #include "device/cpu/simd/micro.h"
 
-enum { SPAN = 64 }; /* tokens of a block */
+enum { SPAN = 64 };   /* tokens of a block */
+enum { SQUARE = 32 }; /* of it, where tiles multiply: squares.h */
 
 typedef struct {
     int64_t at, n;
@@ -56,8 +57,8 @@ void ranges_bound(Ranges *r, int64_t queries);
 Sight ranges_sight(const Ranges *r, int64_t queries, Block keys);
 /* What tokens of a tile can see of each other. */
 void reach_of(const Ranges *r, Block keys, Sight sight, Reach *out);
-/* To whole squares of tokens: those that hold a pair that is seen, and all of each. */
-void reach_widen(int square, Reach *reach);
+/* To whole squares: those that hold a pair that is seen, and all of each. */
+void reach_widen(Reach *reach);
 
 static inline VI vi_load(const int32_t *p)
 {

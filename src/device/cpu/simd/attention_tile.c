@@ -18,7 +18,7 @@ Way way_of(const Call *call, const Tensor *dout)
 void way_reach(Way way, const Ranges *r, Block keys, Sight sight, Reach *out)
 {
     reach_of(r, keys, sight, out);
-    if (way.squares) reach_widen(SQUARE, out);
+    if (way.squares && sight == SEEN_BY_SOME) reach_widen(out);
 }
 
 void way_begin(Way way)

@@ -15,8 +15,6 @@
 
 #include "device/cpu/simd/attention.h"
 
-enum { SQUARE = 32 };
-
 /* Squares of pairs, a bit each: [2 * group + range], as Bounds have them; and how far a row, a column and a
  * square of terms move in that. */
 typedef struct {
