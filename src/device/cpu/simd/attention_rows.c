@@ -2,8 +2,8 @@
  *
  *     q [32, c]  k' [c, keys]  ->  s [32, keys]  ->  weights, in words of two keys  ->  o [queries, c] += p v
  *
- * So weights are the left factor of o = p v as they are made, and no sum has to be turned. A strip of scores is
- * 8 KiB, and stays in the first cache: to store sums of tiles outside of it takes four times as long.
+ * So weights are the left factor of o = p v as they are made, and no sum has to be turned. Tiles have a unit of
+ * their own, so one strip's products go on beside the powers of the other.
  *
  * Lanes are keys, and to find the max of a row over lanes costs as much as its powers. But any base serves
  * that no score exceeds by far: weights are 2^(s - base), and base is raised, to the max, only when a score
@@ -23,16 +23,16 @@ void rows_open(Way way, const Tensor *q, int64_t head, Side *side)
 }
 
 /* -inf for pairs that are not seen, of a strip. */
-static void strip_hide(const Ranges *r, Block keys, int query, const Bounds *b, Scores *s)
+static void strip_hide(const Ranges *r, Block keys, int strip, const Bounds *b, Scores *s)
 {
     const V hidden = v_set(-HUGE_VALF);
-    const int from = b->from[query / MICRO_ROWS], to = b->to[query / MICRO_ROWS];
+    const int from = b->from[strip / MICRO_ROWS], to = b->to[strip / MICRO_ROWS];
     for (int j = from; j < to; j += W) {
         const int64_t at = keys.at + j;
         const VI key = keys_from(at);
-        for (int i = 0; i < SQUARE; i++) {
-            if (r->lo[0][query + i] <= at && r->hi[0][query + i] >= at + W) continue;
-            const VI seen = keys_seen_by(r, query + i, key);
+        for (int i = strip; i < strip + SQUARE; i++) {
+            if (r->lo[0][i] <= at && r->hi[0][i] >= at + W) continue;
+            const VI seen = keys_seen_by(r, i, key);
             v_store(&s->at[i][j], v_pick(seen, v_load(&s->at[i][j]), hidden));
         }
     }
@@ -52,7 +52,7 @@ static void row_raise(Side *side, int64_t query, float base, int64_t step)
 ALWAYS_INLINE DOT_TARGET static void row_weigh(Way way, Side *side, int query, Hull hull,
                                                Scores *scores)
 {
-    const float *const s = scores->at[query % SQUARE];
+    const float *const s = scores->at[query];
     uint32_t *const to = scores->halves[query];
     V top = v_set(-HUGE_VALF);
     for (int j = hull.from; j < hull.to; j += W) top = v_max(top, v_load(s + j));
@@ -70,30 +70,71 @@ ALWAYS_INLINE DOT_TARGET static void row_weigh(Way way, Side *side, int query, H
     v_store(side->part[query], sum);
 }
 
-/* A strip; mostly all of it is seen, and the steps are constants. */
-DOT_TARGET static void strip_weigh(Way way, Side *side, int query, const Bounds *b, Scores *s)
+/* Rows of a strip that all see whole: so many at a time, while tiles multiply. */
+typedef struct {
+    Way way;
+    Side *side;
+    Scores *s;
+    int query, end, each;
+} Weighing;
+
+DOT_TARGET static void weigh_some(void *work)
 {
-    const Hull all = {0, SPAN};
-    const Hull hull = {b->from[query / MICRO_ROWS], b->to[query / MICRO_ROWS]};
-    const bool whole = hull.from == all.from && hull.to == all.to;
-    for (const int end = query + SQUARE; query < end; query++)
-        if (whole)
-            row_weigh(way, side, query, all, s);
-        else
-            row_weigh(way, side, query, hull, s);
+    Weighing *const w = work;
+    for (int i = 0; i < w->each && w->query < w->end; i++, w->query++)
+        row_weigh(w->way, w->side, w->query, (Hull){0, SPAN}, w->s);
+}
+
+static void strip_multiply(SquareProduct p, Weighing *w)
+{
+    p.meanwhile = weigh_some;
+    p.work = w;
+    w->way.squares->multiply(&p);
+    while (w->query < w->end) weigh_some(w);
+}
+
+/* A tile that all see: tiles multiply one strip while the weights of the other are made.
+ *
+ *     tiles      score 0   score 1     spread 0    spread 1
+ *     vectors              weights 0   weights 1                  */
+static void rows_add_whole(State *st, Side *side, const Bounds *b)
+{
+    const Panel q = panel_of(st->way, side->turned.place.words);
+    const int64_t squares = padded(st->way.channels) / SQUARE, rest = SPAN - SQUARE;
+    Weighing w = {.way = st->way, .side = side, .s = &st->s};
+    SquareProduct sum = spread_product(st->way, &st->s, &st->v, b, side->o.at);
+    w.each = (int)blocks_of(SQUARE, SPAN / SQUARE * squares);
+    sum.rows = 1;
+    squares_score(st->way, &q, &st->turned, b, (Strip){0, st->s.at[0]});
+    w.end = SQUARE;
+    strip_multiply(score_product(st->way, &q, &st->turned, b, (Strip){rest, st->s.at[rest]}), &w);
+    w.end = SPAN;
+    strip_multiply(sum, &w);
+    sum.a += rest * SPAN / 2;
+    sum.c += rest * padded(st->way.channels);
+    st->way.squares->multiply(&sum);
+}
+
+/* Where not all see the tile: strip by strip what is seen. */
+DOT_TARGET static void strip_add(Block keys, int strip, const Bounds *b, State *st, Side *side)
+{
+    const Panel q = panel_of(st->way, side->turned.place.words);
+    const Hull hull = {b->from[strip / MICRO_ROWS], b->to[strip / MICRO_ROWS]};
+    if (hull.to == 0) return;
+    squares_score(st->way, &q, &st->turned, b, (Strip){strip, st->s.at[strip]});
+    strip_hide(&side->ranges, keys, strip, b, &st->s);
+    for (int i = strip; i < strip + SQUARE; i++) row_weigh(st->way, side, i, hull, &st->s);
 }
 
 bool rows_add(Block keys, Sight sight, State *st, Side *side)
 {
-    const Panel q = panel_of(st->way, side->turned.place.words);
     Reach reach;
     way_reach(st->way, &side->ranges, keys, sight, &reach);
-    for (int i = 0; i < SPAN; i += SQUARE) {
-        if (reach.queries.to[i / MICRO_ROWS] == 0) continue;
-        squares_score(st->way, &q, &st->turned, &reach.queries, (Strip){i, st->s.at[0]});
-        if (sight == SEEN_BY_SOME) strip_hide(&side->ranges, keys, i, &reach.queries, &st->s);
-        strip_weigh(st->way, side, i, &reach.queries, &st->s);
+    if (sight == SEEN_BY_ALL) {
+        rows_add_whole(st, side, &reach.queries);
+        return false;
     }
+    for (int i = 0; i < SPAN; i += SQUARE) strip_add(keys, i, &reach.queries, st, side);
     return spread(st->way, &st->s, &st->v, &reach.queries, side->o.at);
 }
 

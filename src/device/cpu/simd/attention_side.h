@@ -25,7 +25,7 @@ typedef struct {
     Place k_place, v_place;
     Panel k, v;
     Turned turned; /* k, by squares */
-    Scores s;      /* [key][query]; by squares [query][key], SQUARE queries at a time */
+    Scores s;      /* [key][query]; by squares [query][key] */
     int sides;
     int64_t from, to; /* keys that any of them sees */
     Side side[MOST_SIDES];

@@ -24,21 +24,27 @@ static unsigned seen_in(const Bounds *b)
 
 enum { LANES_STEP = SPAN * 4, HALVES_STEP = SPAN * 2 }; /* bytes of a row of words */
 
-void squares_score(Way way, const Panel *rows, const Turned *turned, const Bounds *b, Strip strip)
+SquareProduct score_product(Way way, const Panel *rows, const Turned *turned, const Bounds *b,
+                            Strip strip)
 {
     const int64_t channels = padded(way.channels);
     const unsigned seen = seen_in(b) >> (2 * (strip.other / SQUARE));
-    const SquareProduct p = {.a = rows->rows + strip.other * channels / 2,
-                             .a_step = channels * 2,
-                             .b = turned->place.words,
-                             .b_step = LANES_STEP,
-                             .c = strip.s,
-                             .c_step = LANES_STEP,
-                             .rows = 1,
-                             .columns = SPAN / SQUARE,
-                             .terms = (int)(channels / SQUARE),
-                             .sight = {seen, .column = 1},
-                             .ahead = way.ahead};
+    return (SquareProduct){.a = rows->rows + strip.other * channels / 2,
+                           .a_step = channels * 2,
+                           .b = turned->place.words,
+                           .b_step = LANES_STEP,
+                           .c = strip.s,
+                           .c_step = LANES_STEP,
+                           .rows = 1,
+                           .columns = SPAN / SQUARE,
+                           .terms = (int)(channels / SQUARE),
+                           .sight = {seen, .column = 1},
+                           .ahead = way.ahead};
+}
+
+void squares_score(Way way, const Panel *rows, const Turned *turned, const Bounds *b, Strip strip)
+{
+    const SquareProduct p = score_product(way, rows, turned, b, strip);
     way.squares->multiply(&p);
 }
 
@@ -59,21 +65,27 @@ void squares_gather(Way way, const Scores *s, const Panel *rows, const Bounds *b
     way.squares->multiply(&p);
 }
 
-void squares_spread(Way way, const Scores *s, const Panel *rows, const Bounds *b, float *sum)
+SquareProduct spread_product(Way way, const Scores *s, const Panel *rows, const Bounds *b,
+                             float *sum)
 {
     const int64_t channels = padded(way.channels);
-    const SquareProduct p = {.a = s->halves[0],
-                             .a_step = HALVES_STEP,
-                             .b = rows->pairs,
-                             .b_step = channels * 4,
-                             .c = sum,
-                             .c_step = channels * 4,
-                             .rows = SPAN / SQUARE,
-                             .columns = (int)(channels / SQUARE),
-                             .terms = SPAN / SQUARE,
-                             .add = true,
-                             .sight = {seen_in(b), .row = 2, .term = 1},
-                             .ahead = way.ahead};
+    return (SquareProduct){.a = s->halves[0],
+                           .a_step = HALVES_STEP,
+                           .b = rows->pairs,
+                           .b_step = channels * 4,
+                           .c = sum,
+                           .c_step = channels * 4,
+                           .rows = SPAN / SQUARE,
+                           .columns = (int)(channels / SQUARE),
+                           .terms = SPAN / SQUARE,
+                           .add = true,
+                           .sight = {seen_in(b), .row = 2, .term = 1},
+                           .ahead = way.ahead};
+}
+
+void squares_spread(Way way, const Scores *s, const Panel *rows, const Bounds *b, float *sum)
+{
+    const SquareProduct p = spread_product(way, s, rows, b, sum);
     way.squares->multiply(&p);
 }
 

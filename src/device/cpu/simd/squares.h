@@ -29,13 +29,23 @@ typedef struct {
     int rows, columns, terms;       /* squares */
     bool add;                       /* to what c holds; else c is not read */
     SquareSight sight;
-    Ahead *ahead; /* or NULL */
+    Ahead *ahead;                  /* or NULL */
+    void (*meanwhile)(void *work); /* NULL, or other work: a little after each square of terms */
+    void *work;
 } SquareProduct;
 
 struct Squares {
     void (*begin)(void), (*end)(void); /* around a thread's products */
     void (*multiply)(const SquareProduct *p);
 };
+
+/* Products of attention, to be multiplied: attention_squares.c. */
+#define score_product CPU_NAME(score_product)
+#define spread_product CPU_NAME(spread_product)
+SquareProduct score_product(Way way, const Panel *rows, const Turned *turned, const Bounds *b,
+                            Strip strip);
+SquareProduct spread_product(Way way, const Scores *s, const Panel *rows, const Bounds *b,
+                             float *sum);
 
 #define squares_by_tiles CPU_NAME(squares_by_tiles)
 #define squares_in_c CPU_NAME(squares_in_c)

@@ -50,6 +50,7 @@ TILE_TARGET static void square(const SquareProduct *p, int row, int column)
         TILE_DOT(2, 5, 6);
         TILE_DOT(3, 5, 7);
         ahead_some(p->ahead);
+        if (p->meanwhile) p->meanwhile(p->work);
     }
     TILE_STORE(0, c, p->c_step);
     TILE_STORE(1, c + TILE_BYTES, p->c_step);
