@@ -43,6 +43,8 @@ typedef struct {
 #define keys_load CPU_NAME(keys_load)
 #define queries_load CPU_NAME(queries_load)
 #define add_queries CPU_NAME(add_queries)
+#define strips_grade CPU_NAME(strips_grade)
+#define strips_grade_whole CPU_NAME(strips_grade_whole)
 #define keys_store CPU_NAME(keys_store)
 #define sweep_once CPU_NAME(sweep_once)
 
@@ -82,12 +84,10 @@ static inline void grade(Way way, V lse, V delta, V *s, V *dp)
     *dp = p * (*dp - delta);
 }
 
-/* Queries of a tile whose s and dp are there, [query][SPAN keys]; where their p and ds go as words: as pairs,
- * and ds as halves too. In place, or not. */
+/* The same of some queries of a tile [query][key], in place; by words as pairs, and ds as halves too. */
 typedef struct {
     int from, to;
-    const float *s, *dp;
-    Scores *p, *ds;
+    Scores *s, *dp;
 } Graded;
 
 void words_grade(const Stats *st, Block keys, const Bounds *queries, const Graded *g);
@@ -98,7 +98,6 @@ typedef struct {
     Place rows, dk, dv;
     Panel k_rows;
     Scores s, dp;
-    _Alignas(64) float strip[2][SQUARE][SPAN]; /* by squares: s and dp of some queries */
 } KeyState;
 
 /* A block of queries of a head, as blocks of keys read it. */
@@ -109,6 +108,11 @@ typedef struct {
     Panel q, dout;
     float *dq; /* sums, as Rows has them; NULL: not wanted */
 } Queries;
+
+/* p and ds of a tile by squares: attention_strips.c. Of one that all see, what the keys add to dq as well. */
+void strips_grade(const Inputs *in, Block keys, const Bounds *b, const Queries *q, KeyState *t);
+void strips_grade_whole(const Inputs *in, Block keys, const Bounds *b, const Queries *q,
+                        KeyState *t);
 
 void keys_load(const Call *call, const Inputs *in, Block keys, int64_t head, KeyState *t);
 /* The panels. */

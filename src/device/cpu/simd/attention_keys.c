@@ -1,7 +1,6 @@
 /* attention_keys.c -- the gradient of attention, seen from a block of keys: dk and dv, and where it is
  * wanted what the keys add to dq. In one sweep: attention_sweep.c. */
 #include "device/cpu/simd/attention_dx.h"
-#include "device/cpu/simd/squares.h"
 
 static void grade_rows(const Stats *st, Block keys, const Bounds *queries, KeyState *t)
 {
@@ -60,27 +59,9 @@ void queries_load(const Inputs *in, Queries *q)
     panel_pair(in->way, GATHER, &q->dout);
 }
 
-/* p and ds of a tile by squares, SQUARE queries at a time: their scores stay in the first cache. */
-static void grade_strips(const Inputs *in, Block keys, const Bounds *b, const Queries *q,
-                         KeyState *t)
+static void grade_tile(const Inputs *in, Block keys, const Bounds *b, const Queries *q, KeyState *t)
 {
-    for (int i = 0; i < SPAN; i += SQUARE) {
-        const Graded g = {i, i + SQUARE, t->strip[0][0], t->strip[1][0], &t->s, &t->dp};
-        squares_score(in->way, &q->q, &t->k, b, (Strip){i, t->strip[0][0]});
-        squares_score(in->way, &q->dout, &t->v, b, (Strip){i, t->strip[1][0]});
-        words_grade(q->stats, keys, b, &g);
-    }
-}
-
-static void grade_tile(const Inputs *in, Block keys, const Reach *reach, const Queries *q,
-                       KeyState *t)
-{
-    const Bounds *const b = &reach->queries;
-    const Graded whole = {0, SPAN, t->s.at[0], t->dp.at[0], &t->s, &t->dp};
-    if (in->way.squares) {
-        grade_strips(in, keys, b, q, t);
-        return;
-    }
+    const Graded whole = {0, SPAN, &t->s, &t->dp};
     score(in->way, &q->q, &t->k, b, &t->s);
     score(in->way, &q->dout, &t->v, b, &t->dp);
     if (in->way.words)
@@ -92,8 +73,12 @@ static void grade_tile(const Inputs *in, Block keys, const Reach *reach, const Q
 /* Rows that are not finite are gone after a tile that not all see: who reads them next is to have them. */
 static void add_tile(const Inputs *in, Rows keys, const Reach *reach, Queries *q, KeyState *t)
 {
-    grade_tile(in, keys.block, reach, q, t);
-    if (q->dq && spread(in->way, &t->dp, &t->k_rows, &reach->queries, q->dq))
+    const bool whole = in->way.squares && reach->queries.sight == SEEN_BY_ALL;
+    if (whole)
+        strips_grade_whole(in, keys.block, &reach->queries, q, t);
+    else
+        (in->way.squares ? strips_grade : grade_tile)(in, keys.block, &reach->queries, q, t);
+    if (q->dq && !whole && spread(in->way, &t->dp, &t->k_rows, &reach->queries, q->dq))
         k_load(in, keys.block, keys.head, t);
     const bool dout_gone = gather(in->way, &t->s, &q->dout, &reach->keys, t->dv.at);
     const bool q_gone = gather(in->way, &t->dp, &q->q, &reach->keys, t->dk.at);

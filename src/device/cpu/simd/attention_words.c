@@ -195,16 +195,16 @@ DOT_TARGET void words_grade(const Stats *st, Block keys, const Bounds *queries, 
         for (int j = 0; j < SPAN; j += 2 * W) {
             V p[2][2] = {{{0}}}, ds[2][2] = {{{0}}};
             if (from < j + 2 * W && to > j) {
-                square_load(g->s + (i - g->from) * SPAN + j, p);
-                square_load(g->dp + (i - g->from) * SPAN + j, ds);
+                square_load(&g->s->at[i][j], p);
+                square_load(&g->dp->at[i][j], ds);
                 grade_square(st, i, p, ds);
                 if (!all && !square_is_seen(&st->ranges, i, keys.at + j))
                     hide_square(&st->ranges, i, keys.at + j, p, ds);
             }
             for (int c = 0; c < 2; c++) {
-                store_pairs(&g->p->pairs[i / 2][j + c * W], p[0][c], p[1][c]);
-                store_pairs(&g->ds->pairs[i / 2][j + c * W], ds[0][c], ds[1][c]);
-                store_halves(&g->ds->halves[i + c][j / 2], ds[c][0], ds[c][1]);
+                store_pairs(&g->s->pairs[i / 2][j + c * W], p[0][c], p[1][c]);
+                store_pairs(&g->dp->pairs[i / 2][j + c * W], ds[0][c], ds[1][c]);
+                store_halves(&g->dp->halves[i + c][j / 2], ds[c][0], ds[c][1]);
             }
         }
     }
