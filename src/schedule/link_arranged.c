@@ -13,7 +13,20 @@
  * bf16 on a Zen 4: 51 ms a step, 20 in each micro-batch). */
 enum { WORTH = 3 };
 
-/* Reads of each in the step. */
+/* Programs of slices share what is arranged: do they number it alike? */
+static bool same_arranged(const Program *p, const Program *q)
+{
+    bool same = p->n_arranged == q->n_arranged;
+    for (int i = 0; same && p != q && i < p->n_arranged; i++) {
+        const Arranged *a = &p->arranged[i], *b = &q->arranged[i];
+        const ProgTensor *x = &p->tensor[a->tensor], *y = &q->tensor[b->tensor];
+        same = a->tb == b->tb && a->bytes == b->bytes && x->index == y->index &&
+               x->at[SPLIT].offset == y->at[SPLIT].offset;
+    }
+    return same;
+}
+
+/* Reads of each in the step. O(actions), for each unit that has some. */
 static Err count_reads(const Linking *k, int unit, int *reads)
 {
     const LinkedProgram *lp = k->lp;
@@ -22,9 +35,11 @@ static Err count_reads(const Linking *k, int unit, int *reads)
         const Linked *l = &lp->list[i];
         const Program *p = l->program;
         if (!p || l->action.unit != unit) continue;
-        if (p->n_arranged != own->n_arranged)
-            return err_fail(ERR_CHECK, "unit %s: slices have %d and %d weights arranged",
-                            lp->model->unit[unit].name, p->n_arranged, own->n_arranged);
+        if (!same_arranged(p, own))
+            return err_fail(ERR_CHECK,
+                            "unit %s: slice %d has other weights in the order of products than the "
+                            "longest; set parallel.arrange=false",
+                            lp->model->unit[unit].name, l->action.slice);
         for (int j = p->first[l->action.phase]; j < p->first[l->action.phase + 1]; j++)
             if (p->instr[j].arranged) reads[p->instr[j].arranged - 1]++;
     }
@@ -43,7 +58,8 @@ Err lay_arranged(Linking *k, int unit, size_t *at)
     const Program *p = &lp->program[lp->model->unit[unit].kind];
     size_t *place;
     int reads[MAX_ARRANGED] = {0};
-    TRY(ARENA_NEW(k->arena, p->n_arranged + 1, &place));
+    if (p->n_arranged == 0) return OK;
+    TRY(ARENA_NEW(k->arena, p->n_arranged, &place));
     TRY(count_reads(k, unit, reads));
     for (int i = 0; i < p->n_arranged; i++) {
         const Arranged *a = &p->arranged[i];
@@ -65,7 +81,7 @@ Err bind_arranged(Linking *k)
         Linked *l = &lp->list[i];
         const Program *p = l->program;
         const int unit = l->action.unit;
-        if (!p) continue;
+        if (!p || p->n_arranged == 0) continue;
         for (int j = p->first[l->action.phase]; j < p->first[l->action.phase + 1]; j++) {
             const int which = p->instr[j].arranged - 1;
             if (which >= 0 && lp->unit[unit].arranged[which] != NO_BASE)

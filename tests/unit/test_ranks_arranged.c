@@ -123,6 +123,22 @@ static void in_pipelines(void **state)
     }
 }
 
+/* Slices of several lengths, and so several programs of a unit. */
+static void in_slices(void **state)
+{
+    (void)state;
+    static const int64_t cuts[] = {0, 5, 7, 9};
+    for (int m = 0; m < 5; m++) {
+        World w = world(models[m], m % 2 ? BF16 : F32);
+        w.set.batch.sequences = 1;
+        w.set.schedule = "gpipe";
+        w.set.compile.chunk_elements = 2 * w.set.config->vocab;
+        w.set.parallel.slices = 3;
+        w.set.parallel.cuts = cuts;
+        assert_int_equal(same_bits(models[m], &w), 2 * (4 * w.set.config->n_layers + 1) * w.steps);
+    }
+}
+
 /* Of weights that are gathered for each use nothing is kept; nor of any that are read once or twice a step. */
 static void where_it_does_not_pay(void **state)
 {
@@ -179,9 +195,13 @@ static void on_another_device(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(once_a_step),       cmocka_unit_test(on_ranks),
-        cmocka_unit_test(in_pipelines),      cmocka_unit_test(where_it_does_not_pay),
-        cmocka_unit_test(is_read),           cmocka_unit_test(peaks),
+        cmocka_unit_test(once_a_step),
+        cmocka_unit_test(on_ranks),
+        cmocka_unit_test(in_pipelines),
+        cmocka_unit_test(in_slices),
+        cmocka_unit_test(where_it_does_not_pay),
+        cmocka_unit_test(is_read),
+        cmocka_unit_test(peaks),
         cmocka_unit_test(on_another_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
