@@ -85,6 +85,11 @@ static void bench_norms(Bench *b, const Model *m)
     c.n_out = l ? 2 : 3, c.number[1] = c.number[2] = 1;
     say_bytes(l ? "rmsnorm_back, onto" : "layernorm_back, onto",
               bench_time(b, l ? KERNEL_rmsnorm_back : KERNEL_layernorm_back, &c), bytes_of(&c));
+    if (!l) {
+        c.out[c.n_out++] = bench_make(b, F32, m->width, 0, 0);
+        c.number[3] = 1;
+        bench_bytes(b, "layernorm_back, onto and its sum", KERNEL_layernorm_back, &c);
+    }
     bench_clear(b);
     for (int wide = 0; wide < 2; wide++) {
         const int64_t n = wide ? m->ff : m->width;

@@ -88,9 +88,10 @@ static void choices(void **state)
 static void sum_rows(void **state)
 {
     (void)state;
-    static const int64_t size[][2] = {{1, 1}, {7, 5}, {64, 64},   {1000, 33},
-                                      {0, 9}, {9, 0}, {700, 520}, {5000, 24}};
-    for (int i = 0; i < 8; i++)
+    static const int64_t size[][2] = {{1, 1},      {7, 5},      {64, 64},   {1000, 33},
+                                      {0, 9},      {9, 0},      {700, 520}, {5000, 24},
+                                      {3000, 768}, {300, 1600}, {37, 2048}, {900, 2056}};
+    for (int i = 0; i < 12; i++)
         for (int type = 0; type < 2; type++)
             for (int lay = 0; lay < N_LAYS; lay++) {
                 const double keep = gpu_keeps[(i + lay) % 3];

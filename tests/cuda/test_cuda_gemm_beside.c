@@ -87,6 +87,31 @@ static void try_dgelu(const Case *c)
     expect_like_ref(KERNEL_gemm_dgelu, &call, gpu_terms((double)c->s.k), on_the_way(c));
 }
 
+/* The sum of c's rows has the bits of sum_rows, of c as it is stored; and c is what it is without. */
+static void try_dgelu_sum(const Case *c)
+{
+    Call call = open_call(c), with;
+    const Tensor again = NEW(&gpu.b, F32, DENSE, c->s.n);
+    const double keep = c->bias ? 0.5 : 0;
+    call.in[call.n_in++] = RANDOM(&gpu.b, c->type, c->lay, c->s.m, c->s.n);
+    with = call;
+    with.out[0] = NEW(&gpu.b, c->type, DENSE, c->s.m, c->s.n);
+    with.out[with.n_out++] = accumulator(&gpu.b, NEW(&gpu.b, F32, PADDED, c->s.n), keep);
+    with.number[1] = keep;
+    for (int64_t i = 0; i < c->s.n && keep != 0; i++) put(&again, i, get(&with.out[1], i));
+    const Call sum = {.in = {with.out[0]}, .n_in = 1, .out = {again}, .n_out = 1, .number = {keep}};
+    run_on_gpu(KERNEL_gemm_dgelu, &call, gpu.b.arena.base, gpu.b.arena.base);
+    run_on_gpu(KERNEL_gemm_dgelu, &with, gpu.b.arena.base, gpu.b.arena.base);
+    run_on_gpu(KERNEL_sum_rows, &sum, gpu.b.arena.base, gpu.b.arena.base);
+    for (int64_t i = 0; i < tensor_count(&call.out[0]); i++)
+        assert_true(get(&call.out[0], i) == get(&with.out[0], i));
+    for (int64_t i = 0; i < c->s.n; i++)
+        if (get(&again, i) != get(&with.out[1], i))
+            fail_msg("sum [%d]: %.9g, and by sum_rows %.9g", (int)i, get(&with.out[1], i),
+                     get(&again, i));
+    bench_clear(&gpu.b);
+}
+
 static void over_all(void (*one)(const Case *))
 {
     for (int i = 0; i < N_SIZES; i++)
@@ -119,6 +144,7 @@ static void dgelus(void **state)
 {
     (void)state;
     over_all(try_dgelu);
+    over_all(try_dgelu_sum);
 }
 
 /* The same bits as of gelu, run again on u. */
@@ -156,6 +182,7 @@ static void measured(void **state)
         try_add_in_place(&c);
         try_gelu(&c);
         try_dgelu(&c);
+        try_dgelu_sum(&c);
     }
     gpu.m->close(gpu.context);
     gpu.context = old;

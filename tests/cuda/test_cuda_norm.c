@@ -92,6 +92,20 @@ static void gradients(bool rms, int64_t t, int64_t h, int64_t d, int variant)
                     fmax(tolerance, gpu_terms(rows)), 0);
 }
 
+/* dx, its sums, and that of what dx is added to, which it may lie over. */
+static void with_onto_sum(int64_t t, int64_t d, int variant)
+{
+    const double keep = gpu_keeps[variant % 3];
+    Call c = gradient_of(false, t, 0, d, variant);
+    if (c.n_in < 6) c.in[c.n_in++] = rows_of(c.in[0].dtype, variant / 2 + 2, t, 0, d);
+    c.out[c.n_out++] = variant % 4 < 2 ? c.in[5] : dx_of(&c, variant);
+    add_sums(&c, false, d, variant);
+    c.number[3] = keep;
+    c.out[c.n_out++] = accumulator(&gpu.b, NEW(&gpu.b, F32, DENSE, d), keep);
+    expect_like_ref(KERNEL_layernorm_back, &c,
+                    fmax(4 * gpu_terms(sqrt((double)d)), gpu_terms((double)t)), 0);
+}
+
 static void one_norm(bool rms, int64_t t, int64_t h, int64_t d, int variant)
 {
     const DType type = gpu_types[variant % 2];
@@ -116,7 +130,9 @@ static void norms(void **state)
         for (int k = 0; k < 6; k++, variant++) {
             one_norm(false, k == 5 ? 0 : 13, 0, widths[i], variant);
             one_norm(true, k == 5 ? 300 : 7, k % 2 ? 3 : 0, widths[i], variant);
+            with_onto_sum(k == 5 ? 0 : 13, widths[i], variant);
             if (i == 5) one_norm(k % 2, 3000, 0, widths[i], k + 6); /* several rows a group */
+            if (i == 5) with_onto_sum(3000, widths[i], k);
         }
 }
 
@@ -160,6 +176,36 @@ static void together(void **state)
                          variant);
 }
 
+/* The sum of onto has the bits of sum_rows, and the rest those that it has without. */
+static void one_sum_together(int64_t t, int64_t d, int variant)
+{
+    Call all = gradient_of(false, t, 0, d, variant), most, alone = {.n_in = 1, .n_out = 1};
+    if (all.n_in < 6) all.in[all.n_in++] = rows_of(all.in[0].dtype, variant / 2 + 2, t, 0, d);
+    most = all;
+    alone.in[0] = all.in[5];
+    alone.out[0] = NEW(&gpu.b, F32, DENSE, d);
+    for (int k = 0; k < 2; k++) {
+        Call *c = k ? &all : &most;
+        c->out[c->n_out++] = k && variant % 4 < 2 ? c->in[5] : dx_of(&all, variant);
+        for (int o = 0; o < 2 + k; o++) c->out[c->n_out++] = NEW(&gpu.b, F32, DENSE, d);
+    }
+    run_on_gpu(KERNEL_sum_rows, &alone, gpu.b.arena.base, gpu.b.arena.base);
+    run_on_gpu(KERNEL_layernorm_back, &most, gpu.b.arena.base, gpu.b.arena.base);
+    run_on_gpu(KERNEL_layernorm_back, &all, gpu.b.arena.base, gpu.b.arena.base);
+    for (int o = 0; o < 3; o++) expect_same_bits(o ? "sum" : "dx", &most.out[o], &all.out[o]);
+    expect_same_bits("sum of onto", &alone.out[0], &all.out[3]);
+    bench_clear(&gpu.b);
+}
+
+static void sum_together(void **state)
+{
+    (void)state;
+    for (int i = 0, variant = 0; i < N_WIDTHS; i++)
+        for (int k = 0; k < 6; k++, variant++)
+            one_sum_together(k < 3 || widths[i] > 2048 ? 37 : 1900, widths[i], variant);
+    for (int d = 8; d <= 2064; d += 8) one_sum_together(300, d, 6 * (d / 8) + d / 8 % 2);
+}
+
 /* Squares past the end of f32, in some of the rows. */
 static void one_huge(DType type, bool rms, int64_t d)
 {
@@ -182,6 +228,6 @@ static void huge(void **state)
 }
 
 static const struct CMUnitTest tests[] = {cmocka_unit_test(norms), cmocka_unit_test(together),
-                                          cmocka_unit_test(huge)};
+                                          cmocka_unit_test(sum_together), cmocka_unit_test(huge)};
 
 GPU_MAIN(tests)

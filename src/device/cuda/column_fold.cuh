@@ -14,8 +14,8 @@ typedef struct {
     const float *part; /* [strips, sums, width] */
     int strips, sums;
     int64_t width;
-    Tensor out[2]; /* [sums] */
-    float keep[2];
+    Tensor out[3]; /* [sums] */
+    float keep[3];
 } ColumnFold;
 
 /* A column's strips in runs, a thread each; the runs' sums are folded in order. */

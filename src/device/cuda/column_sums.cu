@@ -5,14 +5,17 @@
  * Two stages, each in one order that follows from the shape:
  *
  *            columns ->
- *     rows   0 0 0   1 1 1   2 2 2     a block has 8 warps, and the warps of all blocks take turns
- *            3 3 3   4 4 4   5 5 5     at the rows; then its 8 sums are folded, into a row of f32 in
+ *     rows   0 0 0   1 1 1   2 2 2     a block has some warps, and the warps of all blocks take turns
+ *            3 3 3   4 4 4   5 5 5     at the rows; then its sums are folded, into a row of f32 in
  *            0 0 0   1 1 1   2 2 2     scratch. The second stage folds the blocks of a strip of
  *            ...                       columns, and adds to what is kept
+ *
+ * Rows that a norm's gradient would sum beside (norm_back.cu) are taken by its turns: the same bits.
  *
  * Rows are taken from the last on: of what the op before wrote or read, the last rows are still in the
  * card's cache. */
 #include "device/cuda/column_fold.cuh"
+#include "device/cuda/row_fetch.cuh"
 
 enum { WARPS = 8, BLOCKS = 528, COLUMNS = 32 }; /* blocks: at most so many; four an SM of 132 */
 
@@ -65,28 +68,46 @@ template <int W, DType T>
 static __global__ void __launch_bounds__(32 * WARPS, 4)
     strip_kernel(const __grid_constant__ Columns s)
 {
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
     const int64_t column = ((int64_t)blockIdx.x * COLUMNS + lane) * W;
-    const int64_t row = s.rows - 1 - (blockIdx.y * WARPS + warp);
+    const int64_t row = s.rows - 1 - (blockIdx.y * warps + warp);
     float db[W] = {};
     early_next();
     early_wait();
-    if (column < s.width && row >= 0) add_rows<W, T>(s, row, WARPS * gridDim.y, column, db);
+    if (column < s.width && row >= 0) add_rows<W, T>(s, row, warps * gridDim.y, column, db);
     __shared__ float fold[WARPS][W][COLUMNS];
 #pragma unroll
     for (int e = 0; e < W; e++) fold[warp][e][lane] = db[e];
     __syncthreads();
-    for (int i = threadIdx.x; i < COLUMNS * W; i += 32 * WARPS) {
+    for (int i = threadIdx.x; i < COLUMNS * W; i += blockDim.x) {
         const int64_t j = (int64_t)blockIdx.x * COLUMNS * W + i;
         float sum = 0;
-        for (int k = 0; k < WARPS; k++) sum += fold[k][i % W][i / W];
+        for (int k = 0; k < warps; k++) sum += fold[k][i % W][i / W];
         if (j < s.width) s.part[(int64_t)blockIdx.y * s.width + j] = sum;
     }
 }
 
-template <DType T> static Err launch(const Columns &s, bool wide, dim3 grid, const DeviceQueue *q)
+/* Blocks across and down, and warps of a block; the shape alone decides. */
+typedef struct {
+    int64_t across, strips;
+    int warps;
+} Turns;
+
+/* Blocks that run at once, of 64 rows at least. */
+static Turns turns_of(const Columns &s, bool wide)
 {
-    const LaunchShape shape = {grid, dim3(32 * WARPS), 0};
+    const int64_t across = blocks_of(s.width, COLUMNS * (wide ? WALK_WIDE : 1));
+    const int64_t most = BLOCKS / across > 0 ? BLOCKS / across : 1, strips = blocks_of(s.rows, 64);
+    const int of_norm = span_fits(s.dy) ? fetch_row_warps(s.dy.dtype, s.width) : 0;
+    if (of_norm > 0) return {across, s.rows < FETCH_BLOCKS ? s.rows : FETCH_BLOCKS, of_norm};
+    return {across, strips < most ? strips : most, WARPS};
+}
+
+template <DType T>
+static Err launch(const Columns &s, bool wide, const Turns &t, const DeviceQueue *q)
+{
+    const LaunchShape shape = {dim3((unsigned)t.across, (unsigned)t.strips),
+                               dim3(32 * (unsigned)t.warps), 0};
     return wide ? early_launch(strip_kernel<WALK_WIDE, T>, shape, q, s)
                 : early_launch(strip_kernel<1, T>, shape, q, s);
 }
@@ -98,18 +119,14 @@ extern "C" Err cuda_sum_rows(const Call *call)
     TRY(cuda_begin(call, KERNEL_sum_rows));
     if (s.width == 0) return OK;
     const bool wide = walk_rows_wide(&s.dy);
-    const int64_t across = blocks_of(s.width, COLUMNS * (wide ? WALK_WIDE : 1));
-    /* Blocks that run at once, of 64 rows at least; the shape alone decides. */
-    int64_t strips = blocks_of(s.rows, 64);
-    if (strips > BLOCKS / across) strips = BLOCKS / across > 0 ? BLOCKS / across : 1;
-    TRY(cuda_scratch(call->queue, sizeof(float) * (size_t)(strips * s.width) + 1, &scratch));
+    const Turns t = turns_of(s, wide);
+    TRY(cuda_scratch(call->queue, sizeof(float) * (size_t)(t.strips * s.width) + 1, &scratch));
     s.part = (float *)scratch;
-    const dim3 grid((unsigned)across, (unsigned)strips);
-    if (strips > 0 && s.dy.dtype == BF16)
-        TRY(launch<BF16>(s, wide, grid, call->queue));
-    else if (strips > 0)
-        TRY(launch<F32>(s, wide, grid, call->queue));
-    TRY(column_fold({s.part, (int)strips, 1, s.width, {call->out[0]}, {(float)call->number[0]}},
+    if (t.strips > 0 && s.dy.dtype == BF16)
+        TRY(launch<BF16>(s, wide, t, call->queue));
+    else if (t.strips > 0)
+        TRY(launch<F32>(s, wide, t, call->queue));
+    TRY(column_fold({s.part, (int)t.strips, 1, s.width, {call->out[0]}, {(float)call->number[0]}},
                     call->queue));
     return cuda_launched(KERNEL_sum_rows);
 }

@@ -9,10 +9,10 @@ enum { ANY_THREADS = 256 };
 
 typedef struct {
     Tensor dy, x, w, mean, rstd, onto; /* mean, onto: data NULL where there is none */
-    Tensor dx, dw, db;                 /* likewise */
+    Tensor dx, dw, db, dbias;          /* likewise */
     int64_t rows, width;
-    float keep_dw, keep_db, per_width; /* 1 / width */
-    float *part; /* [blocks, 1 or 2, width]: sums of dw, of db; NULL: dx alone */
+    float keep_dw, keep_db, keep_dbias, per_width; /* 1 / width */
+    float *part; /* [blocks, sums, width]: of dw, db, dbias; NULL: dx alone */
     int sums, blocks;
 } NormBack;
 

@@ -107,16 +107,21 @@ static __device__ inline void sum_of_group(float (&x)[N], float (*part)[N][WARPS
     }
 }
 
-/* S stages of N rows. */
-template <int G, int K, DType T, int S, int N> struct RowFetch {
-    enum { W = WALK_WIDE, WORDS = T == BF16 ? 1 : 2 }; /* uint4 of a piece */
-    /* As registers allow it: two, three or four an SM's quarter, and two blocks. */
-    enum { HEAVY = K * WORDS, WARPS = HEAVY <= 2 ? 8 : HEAVY <= 5 ? 6 : 4 };
+/* uint4 of a piece. */
+static constexpr int fetch_words(DType type) { return type == BF16 ? 1 : 2; }
+
+/* Warps of a block, as registers allow it for so many uint4 a thread: two, three or four an SM's quarter,
+ * and two blocks. */
+static constexpr int fetch_warps(int heavy) { return heavy <= 2 ? 8 : heavy <= 5 ? 6 : 4; }
+
+/* S stages of N rows, and MORE rows that stay. */
+template <int G, int K, DType T, int S, int N, int MORE = 0> struct RowFetch {
+    enum { W = WALK_WIDE, WORDS = fetch_words(T), WARPS = fetch_warps(K * WORDS) };
     enum { THREADS = 32 * WARPS, GROUPS = THREADS / G };
     /* Pieces that every thread has: fetch_run takes the smallest group and K that there are. */
     enum { FULL = (G == 32 && T == BF16) || K <= 2 ? K - 1 : K - 2 };
-    enum { ROW = K * WORDS * THREADS, BYTES = 16 * S * N * ROW };
-    uint4 *stage; /* [S][N][K][WORDS][threads], from this thread's on */
+    enum { ROW = K * WORDS * THREADS, BYTES = 16 * (S * N + MORE) * ROW };
+    uint4 *stage; /* [S][N][K][WORDS][threads], from this thread's on; MORE: of stage S */
     int lane, pieces;
 
     __device__ RowFetch(uint4 *room, int of_row)
@@ -221,6 +226,14 @@ static Err fetch_run(const Work &m, DType type, const DeviceQueue *q)
 static inline bool fetch_fits(DType type, int64_t width)
 {
     return width / WALK_WIDE <= (type == BF16 ? FETCH_MOST_BF16 : FETCH_MOST_F32);
+}
+
+/* Where a warp has a row by itself, the warps of a block, by the tables above; else 0. */
+static inline int fetch_row_warps(DType type, int64_t width)
+{
+    const int pieces = (int)(width / WALK_WIDE), each = (pieces + 31) / 32;
+    if (pieces <= 16 || width > 32 * WALK_WIDE * (type == BF16 ? 8 : 4)) return 0;
+    return fetch_warps(fetch_words(type) * (type == F32 && each == 3 ? 4 : each));
 }
 
 #endif

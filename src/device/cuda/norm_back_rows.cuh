@@ -1,0 +1,192 @@
+/* norm_back_rows.cuh -- gradients of norms of rows that are fetched ahead (row_fetch.cuh); the formulas stand
+ * in norm_back.cu. Sums of a thread's columns stay in registers over all its rows; the groups of a
+ * block are folded in shared memory.
+ *
+ *     registers   w   dw   db   dbias      of K pieces each: where that is too much, w is read from
+ *     stages      dy x onto | dy x onto | w      shared memory, row by row (is_far) */
+#ifndef DEVICE_CUDA_NORM_BACK_ROWS_CUH
+#define DEVICE_CUDA_NORM_BACK_ROWS_CUH
+
+#include "device/cuda/row_fetch.cuh"
+
+enum { STAGES = 2 };
+
+enum { DY, X, ONTO, FETCHED };
+
+typedef struct {
+    RowSpan dy, x, onto, dx, mean, rstd; /* mean, onto, dx: data NULL where there is none */
+    const char *w;                       /* for dx */
+    Rows rows;
+    float per_width; /* 1 / width */
+    float *part;     /* [blocks, sums, width]; NULL: dx alone */
+    int sums, blocks;
+} Back;
+
+/* The groups' sums, folded in their order, to the block's row of scratch. */
+template <class Fetch, int G, int K>
+static __device__ inline void store_sums(const Back &m, int which, float *fold,
+                                         const float (&sum)[K][WALK_WIDE])
+{
+    enum { W = WALK_WIDE, ALL = K * W * G }; /* columns of a group: [k][e][lane] */
+    const int group = threadIdx.x / G, lane = threadIdx.x % G;
+    const int width = m.rows.pieces * W;
+    __syncthreads(); /* what was there has been read */
+#pragma unroll
+    for (int k = 0; k < K; k++)
+#pragma unroll
+        for (int e = 0; e < W; e++) fold[group * ALL + (k * W + e) * G + lane] = sum[k][e];
+    __syncthreads();
+    for (int i = threadIdx.x; i < ALL; i += Fetch::THREADS) {
+        const int column = (i / (W * G) * G + i % G) * W + i / G % W;
+        float all = 0;
+#pragma unroll
+        for (int other = 0; other < Fetch::GROUPS; other++) all += fold[other * ALL + i];
+        if (column < width) m.part[((int64_t)blockIdx.x * m.sums + which) * width + column] = all;
+    }
+}
+
+/* What a row's elements share. dx = rstd g + slope x + level + onto. */
+typedef struct {
+    float rstd, shift; /* h = rstd x + shift */
+    float slope, level;
+} RowLine;
+
+/* The second half of it, from the row's averages of g h and of g. */
+template <bool LAYER> static __device__ inline void line_end(RowLine &r, float avg_gh, float avg_g)
+{
+    const float of_h = -__fmul_rn(r.rstd, avg_gh), of_1 = LAYER ? -__fmul_rn(r.rstd, avg_g) : 0;
+    r.slope = __fmul_rn(of_h, r.rstd);
+    r.level = fmaf(of_h, r.shift, of_1);
+}
+
+template <bool LAYER> static __device__ inline float h_of(const RowLine &r, float x)
+{
+    return LAYER ? fmaf(x, r.rstd, r.shift) : __fmul_rn(x, r.rstd);
+}
+
+template <bool LAYER>
+static __device__ inline float dx_of(const RowLine &r, float g, float x, float onto)
+{
+    return fmaf(g, r.rstd, fmaf(x, r.slope, LAYER ? onto + r.level : onto));
+}
+
+/* This thread's part of w: in registers, or, where sums leave no room, in a row of the stages. */
+template <class Fetch, int K, bool FAR> struct Weights {
+    const Fetch &f;
+    float v[FAR ? 1 : K][WALK_WIDE];
+    __device__ Weights(const Fetch &fetch, const char *w) : f(fetch)
+    {
+        if constexpr (FAR) {
+            f.fetch(STAGES, 0, w);
+            __pipeline_commit();
+        } else {
+            f.vector(w, v);
+        }
+    }
+    __device__ void floats(int k, float *w) const
+    {
+        if (FAR) f.floats(STAGES, 0, k, w);
+#pragma unroll
+        for (int e = 0; e < WALK_WIDE && !FAR; e++) w[e] = v[FAR ? 0 : k][e];
+    }
+};
+
+/* A row's dx, from what stage s has of it; onto goes to its sum. */
+template <bool LAYER, bool BIAS, DType T, class Fetch, class Vector, int K>
+static __device__ inline void write_dx(const Fetch &f, int s, const RowLine &r,
+                                       const Vector &weights, char *dx,
+                                       float (&dbias)[K][WALK_WIDE])
+{
+    enum { W = WALK_WIDE };
+#pragma unroll
+    for (int k = 0; k < K; k++) {
+        float dy[W], x[W], onto[W], w[W];
+        f.floats(s, DY, k, dy);
+        f.floats(s, X, k, x);
+        f.floats(s, ONTO, k, onto);
+        weights.floats(k, w);
+#pragma unroll
+        for (int e = 0; e < W; e++) {
+            x[e] = dx_of<LAYER>(r, __fmul_rn(dy[e], w[e]), x[e], onto[e]);
+            if (BIAS) dbias[k][e] += onto[e];
+        }
+        if (f.has(k)) piece_store<W>(dx + f.apart(k), T, 0, x);
+    }
+}
+
+/* Where four vectors of a row are more than registers hold. */
+template <bool BIAS, int K, DType T> static constexpr __host__ __device__ bool is_far()
+{
+    return BIAS && T == BF16 && K > 3;
+}
+
+template <bool BIAS, int G, int K, DType T>
+using BackFetch = RowFetch<G, K, T, STAGES, FETCHED, is_far<BIAS, K, T>()>;
+
+template <bool LAYER, bool BIAS, int G, int K, DType T>
+static __global__ void __launch_bounds__(BackFetch<BIAS, G, K, T>::THREADS, 2)
+    back_kernel(const __grid_constant__ Back m)
+{
+    typedef BackFetch<BIAS, G, K, T> Fetch;
+    enum { W = WALK_WIDE, SUMS = LAYER ? 2 : 1 }; /* of g h, of g */
+    extern __shared__ uint4 stage[];
+    __shared__ float part[2][SUMS][Fetch::WARPS];
+    const Fetch f(stage, m.rows.pieces);
+    const uint32_t step = gridDim.x * Fetch::GROUPS, mine = threadIdx.x / G;
+    const uint32_t start = blockIdx.x * Fetch::GROUPS + mine,
+                   besides = G < 32 ? mine % (32 / G) : 0;
+    float dw[K][W] = {}, db[K][W] = {}, dbias[K][W] = {}, mean = 0, rstd = 0;
+    auto fetch = [&](int s, uint32_t row) {
+        if (row < m.rows.n) {
+            const RowPlace at = row_place(m.rows, row);
+            f.fetch(s, DY, span_at(m.dy, at));
+            f.fetch(s, X, span_at(m.x, at));
+            if (m.onto.data) f.fetch(s, ONTO, span_at(m.onto, at));
+            if (LAYER) mean = *(const float *)span_at(m.mean, at);
+            rstd = *(const float *)span_at(m.rstd, at);
+        }
+        __pipeline_commit();
+    };
+    early_next();
+    early_wait();
+    fetch(0, start);
+    const Weights<Fetch, K, is_far<BIAS, K, T>()> weights(f, m.w); /* there when the first row is */
+    int s = 0;
+    /* The groups of a warp go on together, until the first of them is done. */
+    for (uint32_t row = start; row - besides < m.rows.n; row += step, s ^= 1) {
+        RowLine r = {rstd, LAYER ? -__fmul_rn(mean, rstd) : 0, 0, 0};
+        float sum[SUMS] = {};
+        fetch(s ^ 1, row + step);
+        __pipeline_wait_prior(1);
+        if (G < 32 && row >= m.rows.n) r = {}, f.clear(s, DY);
+#pragma unroll
+        for (int k = 0; k < K; k++) {
+            float dy[W], x[W], w[W];
+            f.floats(s, DY, k, dy);
+            f.floats(s, X, k, x);
+            weights.floats(k, w);
+#pragma unroll
+            for (int e = 0; e < W; e++) {
+                const float g = __fmul_rn(dy[e], w[e]), h = h_of<LAYER>(r, x[e]);
+                sum[0] = fmaf(g, h, sum[0]);
+                if (LAYER) sum[SUMS - 1] += g;
+                dw[k][e] = fmaf(dy[e], h, dw[k][e]);
+                if (LAYER) db[k][e] += dy[e];
+            }
+        }
+        if (!m.dx.data) continue;
+        sum_of_group<G, SUMS, Fetch::WARPS>(sum, &part[s]);
+        if (G < 32 && row >= m.rows.n) continue;
+        line_end<LAYER>(r, sum[0] * m.per_width, sum[SUMS - 1] * m.per_width);
+        char *dx = span_at(m.dx, row_place(m.rows, row));
+        if (K > 3) __syncwarp(); /* makes the compiler read again what it has no registers for */
+        write_dx<LAYER, BIAS, T>(f, s, r, weights, dx, dbias);
+    }
+    if (!m.part) return;
+    __pipeline_wait_prior(0); /* an empty one of each thread may be left */
+    store_sums<Fetch, G, K>(m, 0, (float *)stage, dw);
+    if (LAYER) store_sums<Fetch, G, K>(m, 1, (float *)stage, db);
+    if (BIAS) store_sums<Fetch, G, K>(m, 2, (float *)stage, dbias);
+}
+
+#endif
