@@ -132,7 +132,7 @@ static void norms(void **state)
             one_norm(true, k == 5 ? 300 : 7, k % 2 ? 3 : 0, widths[i], variant);
             with_onto_sum(k == 5 ? 0 : 13, widths[i], variant);
             if (i == 5) one_norm(k % 2, 3000, 0, widths[i], k + 6); /* several rows a group */
-            if (i == 5) with_onto_sum(3000, widths[i], k);
+            if (i == 5 && k < 2) with_onto_sum(3000, widths[i], k);
         }
 }
 
@@ -201,9 +201,13 @@ static void sum_together(void **state)
 {
     (void)state;
     for (int i = 0, variant = 0; i < N_WIDTHS; i++)
-        for (int k = 0; k < 6; k++, variant++)
-            one_sum_together(k < 3 || widths[i] > 2048 ? 37 : 1900, widths[i], variant);
-    for (int d = 8; d <= 2064; d += 8) one_sum_together(300, d, 6 * (d / 8) + d / 8 % 2);
+        for (int k = 0; k < 6; k++, variant++) one_sum_together(37, widths[i], variant);
+    for (int each = 1; each <= 9;
+         each++) { /* rows of so many pieces a thread, and several a warp */
+        one_sum_together(300, 256 * each - 8, 12 * each);
+        one_sum_together(1900, 256 * each - 8, 12 * each + 1);
+        one_sum_together(each < 5 ? 4300 : 300, 256 * each - 40, 12 * each + 2);
+    }
 }
 
 /* Squares past the end of f32, in some of the rows. */
