@@ -38,7 +38,7 @@ struct DeviceContext {
     bool any_order;     /* not deterministic */
     unsigned epoch;     /* counts what makes graphs that were captured before no longer fit */
     size_t graph_bytes; /* of device memory that graphs hold */
-    void *encode;       /* of relay.cu: describes matrices to the copy engine; NULL where there is none */
+    void *encode;       /* describes matrices to the copy engine (relay.cu); NULL: not there */
     FusedPlans *fused;  /* cuDNN's, or NULL where it is not there */
 };
 

@@ -41,18 +41,27 @@ static __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(RELAY_THREADS
     cluster_sync(); /* the other block may still arrive at barriers of this one */
 }
 
-extern "C" Err relay_open(DeviceContext *c)
+/* The driver's function that describes matrices to the copy engine, or NULL. */
+static void *find_encode()
 {
     cudaDriverEntryPointQueryResult found;
-    c->encode = NULL;
-    if (c->capability != 90) return OK;
-    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &c->encode, 12000,
-                                         cudaEnableDefault, &found) != cudaSuccess ||
-        found != cudaDriverEntryPointSuccess) {
-        (void)cudaGetLastError();
-        c->encode = NULL;
-        return OK;
-    }
+    void *encode = NULL;
+#if CUDART_VERSION >= 12050
+    const cudaError_t status = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encode,
+                                                                12000, cudaEnableDefault, &found);
+#else /* the same, of the version that this is built with */
+    const cudaError_t status =
+        cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &encode, cudaEnableDefault, &found);
+#endif
+    if (status == cudaSuccess && found == cudaDriverEntryPointSuccess) return encode;
+    (void)cudaGetLastError();
+    return NULL;
+}
+
+extern "C" Err relay_open(DeviceContext *c)
+{
+    c->encode = c->capability == 90 ? find_encode() : NULL;
+    if (!c->encode) return OK;
     CUDA_TRY(cudaFuncSetAttribute(relay_kernel<POINT_GELU>,
                                   cudaFuncAttributeMaxDynamicSharedMemorySize, RELAY_BYTES));
     CUDA_TRY(cudaFuncSetAttribute(relay_kernel<POINT_DGELU>,
