@@ -164,8 +164,9 @@ typedef struct DeviceMemory {
     void (*graph_close)(DeviceGraph *g); /* when it does not run */
 
     /* Whether calls give the same bits every time, which is so at first. Off, a library may add in
-     * any order where that is faster: the gradient of attention; and what is recomputed may be
-     * rounded elsewhere than it was: the gelu of a product. */
+     * any order where that is faster: the gradient of attention; what is recomputed may be
+     * rounded elsewhere than it was: the gelu of a product; and what is made with another output may
+     * be summed otherwise than alone: the rows of a gelu's gradient. */
     void (*deterministic)(DeviceContext *c, bool on);
     /* Which algorithm each product runs by. Measured: the first call of a shape times the library's
      * candidates, and later ones take turns at those that are close, each timed where it stands;
