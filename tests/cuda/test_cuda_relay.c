@@ -55,13 +55,13 @@ static bool has_relay(void)
 }
 
 /* in: x, w; the output; what else stands in the call comes after. */
-static Call open_call(const Size *s, bool turned, Lay lay)
+static Call open_call(const Size *s, bool turned)
 {
     Call call = {.n_in = 2, .n_out = 1, .attr = {.gemm = {false, !turned}}};
     call.in[0] = RANDOM(&gpu.b, BF16, DENSE, s->tokens, s->depth);
     call.in[1] = turned ? RANDOM(&gpu.b, BF16, DENSE, s->depth, s->width)
                         : RANDOM(&gpu.b, BF16, DENSE, s->width, s->depth);
-    call.out[0] = NEW(&gpu.b, BF16, lay, s->tokens, s->width);
+    call.out[0] = NEW(&gpu.b, BF16, DENSE, s->tokens, s->width);
     return call;
 }
 
@@ -83,7 +83,7 @@ static void gelus(void **state)
     gpu.m->deterministic(gpu.context, false);
     for (int i = 0; i < 2 * N_SIZES; i++) {
         const Size *s = &sizes[i / 2];
-        Call call = open_call(s, false, DENSE);
+        Call call = open_call(s, false);
         if (i % 2) call.in[call.n_in++] = RANDOM(&gpu.b, BF16, DENSE, s->width);
         call.out[call.n_out++] = NEW(&gpu.b, BF16, DENSE, s->tokens, s->width);
         try_relay(KERNEL_gemm_gelu, &call);
@@ -98,7 +98,7 @@ static void dgelus(void **state)
     gpu.m->deterministic(gpu.context, false);
     for (int i = 0; i < 3 * N_SIZES; i++) {
         const Size *s = &sizes[i / 3];
-        Call call = open_call(s, true, DENSE);
+        Call call = open_call(s, true);
         call.in[call.n_in++] = RANDOM(&gpu.b, BF16, DENSE, s->tokens, s->width);
         if (i % 3) {
             call.number[1] = i % 3 - 1;
@@ -116,7 +116,7 @@ static void sums_apart(void **state)
     if (!has_relay()) return;
     const Size s = {777, 520, 200};
     gpu.m->deterministic(gpu.context, true);
-    Call call = open_call(&s, true, DENSE);
+    Call call = open_call(&s, true);
     call.in[call.n_in++] = RANDOM(&gpu.b, BF16, DENSE, s.tokens, s.width);
     call.out[call.n_out++] = NEW(&gpu.b, F32, DENSE, s.width);
     const Tensor again = NEW(&gpu.b, F32, DENSE, s.width);
