@@ -163,6 +163,13 @@ template <int N> static __device__ inline void multiply_wait()
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
 
+/* After the wait: the compiler, which does not see that products write d until then, reads it no earlier. */
+static __device__ inline void part_done(float (&d)[PART])
+{
+#pragma unroll
+    for (int i = 0; i < PART; i++) asm volatile("" : "+f"(d[i])::"memory");
+}
+
 /* Registers of each thread of the group, from here on. */
 template <int N> static __device__ inline void registers_less()
 {

@@ -203,6 +203,8 @@ static __device__ inline void multiply_tile(const Room &r, const RelayWork &work
     }
     if (me == 0) barrier_arrive(r.turn + 8 * other);
     multiply_wait<0>();
+#pragma unroll
+    for (int half = 0; half < HALVES; half++) part_done(d[half]);
     if (me < 2) barrier_arrive_at(r.empty + 8 * before, me);
 }
 
