@@ -177,6 +177,24 @@ static void unseen_is_not_read(void **state)
     }
 }
 
+/* A query whose scores are all NaN has a NaN, and not what one that saw no key has; of few queries, and of
+ * many. Of the others only who sees key 0 has one. */
+static void nan_stays(void **state)
+{
+    CpuBench *cb = *state;
+    for (int i = 0; i < 2 * N_CPU_TYPES; i++) {
+        Case c = {.type = cpu_types[i / 2], .t = i % 2 ? 3 : 40, .s = 45, .h = 2, .g = 1, .c = 20};
+        case_open(&cb->b, &c, WINDOW, 1);
+        for (int64_t j = 0; j < c.h * c.c; j++) put(&c.q, c.h * c.c + j, (double)NAN);
+        put(&c.k, 0, (double)NAN);
+        const Call forward = attention_call(&c);
+        against_ref(cb, KERNEL_attention, &forward, tol_attention(&c, 1));
+        assert_true(isnan(get(&c.o, c.h * c.c)) && isnan(get(&c.lse, c.h)));
+        assert_false(isnan(get(&c.o, 2 * c.h * c.c)) && c.t == 3);
+        bench_clear(&cb->b);
+    }
+}
+
 /* Rows of dout that are not finite, in windows: a block of queries meets one block of keys, and then the next,
  * and none of its rows is whole in either. All keys that such a row sees have it, those of the second too. */
 static void wild_rows_stay(void **state)
@@ -274,12 +292,12 @@ static void powers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_masks),      cmocka_unit_test(sizes),
-        cmocka_unit_test(few_queries),    cmocka_unit_test(parts_of_heads),
-        cmocka_unit_test(later_blocks),   cmocka_unit_test(far_scores),
-        cmocka_unit_test(sequences),      cmocka_unit_test(unseen_is_not_read),
-        cmocka_unit_test(exponentials),   cmocka_unit_test(powers),
-        cmocka_unit_test(wild_rows_stay),
+        cmocka_unit_test(all_masks),    cmocka_unit_test(sizes),
+        cmocka_unit_test(few_queries),  cmocka_unit_test(parts_of_heads),
+        cmocka_unit_test(later_blocks), cmocka_unit_test(far_scores),
+        cmocka_unit_test(sequences),    cmocka_unit_test(unseen_is_not_read),
+        cmocka_unit_test(nan_stays),    cmocka_unit_test(exponentials),
+        cmocka_unit_test(powers),       cmocka_unit_test(wild_rows_stay),
     };
     return cmocka_run_group_tests(tests, cpu_setup, cpu_teardown);
 }

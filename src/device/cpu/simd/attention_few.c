@@ -48,7 +48,7 @@ static void add_keys(FewState *st, const Call *call, int64_t source, int64_t key
         __builtin_prefetch(head_row(v, key + j, source).at, 0, 2);
         const float *row = read_piece(head_row(k, key + j, source), 0, st->channels, st->buffer);
         st->s[j] = scale * dot(st->q, row, st->channels);
-        if (st->s[j] > max) max = st->s[j];
+        if (!(st->s[j] <= max)) max = st->s[j]; /* a NaN, too: it is not to pass for -inf */
     }
     if (max == -HUGE_VALF) return; /* scores of -inf weigh nothing */
     if (max > st->max) shrink_to(st, max);
