@@ -64,13 +64,10 @@ static void step_rows(Facts *f)
     MemoryRow *homes = row_of(f, ARENA_STEP, "step", "home_sums", "sums of gradients at home");
     MemoryRow *guests =
         row_of(f, ARENA_STEP, "step", "guest_sums", "sums of tied weights in their other units");
-    MemoryRow *arranged =
-        row_of(f, ARENA_STEP, "step", "arranged", "weights in the order of products");
+    row_of(f, ARENA_STEP, "step", "arranged", "weights in the order of products")->bytes =
+        linked_arranged(lp);
     for (int u = 0; u < lp->model->n_units; u++) {
         const UnitPlace *p = &lp->unit[u];
-        const Program *of = &lp->program[lp->model->unit[u].kind];
-        for (int i = 0; i < of->n_arranged; i++)
-            if (p->arranged[i] != NO_BASE) arranged->bytes += align_up(of->arranged[i].bytes);
         if (p->grads != NO_BASE)
             sums->bytes += align_up((size_t)p->mine.pack_count * wide);
         else if (p->sums != NO_BASE)

@@ -213,4 +213,7 @@ double linked_flops(const LinkedProgram *lp, const Linked *l, const Instr *i);
 /* Local. Where, from the beginning of its guests, a unit keeps its sum of parameter k. */
 int64_t linked_guest(const LinkedProgram *lp, int unit, int k);
 
+/* Local. Bytes of a step's memory that hold weights in the order of products. */
+size_t linked_arranged(const LinkedProgram *lp);
+
 #endif

@@ -92,3 +92,14 @@ Err bind_arranged(Linking *k)
     }
     return OK;
 }
+
+size_t linked_arranged(const LinkedProgram *lp)
+{
+    size_t bytes = 0;
+    for (int u = 0; u < lp->model->n_units; u++) {
+        const Program *p = &lp->program[lp->model->unit[u].kind];
+        for (int i = 0; i < p->n_arranged; i++)
+            if (lp->unit[u].arranged[i] != NO_BASE) bytes += align_up(p->arranged[i].bytes);
+    }
+    return bytes;
+}
