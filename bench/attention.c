@@ -14,7 +14,7 @@
 #include <time.h>
 
 #include "device/cpu/cpu.h"
-#include "device/cpu/units.h"
+#include "support/unit_word.h"
 
 static double now_s(void)
 {
@@ -71,22 +71,15 @@ static void say(const char *name, DType type, double seconds, double flops)
            1e-9 * flops / seconds, 1e-9 * rate, 100 * flops / seconds / rate);
 }
 
-/* The last argument, if it is one. */
-static int take_unit(int argc, char **argv)
-{
-    const char *const word = argv[argc - 1];
-    if (strncmp(word, "unit=", 5) != 0) return argc;
-    const CpuUnit unit = word[5] == 't' ? UNIT_TILES : word[5] == 'd' ? UNIT_DOT : UNIT_FMA;
-    MUST(units_have(unit), "this CPU has no %s", units_text(unit));
-    units_use(unit);
-    return argc - 1;
-}
-
 int main(int argc, char **argv)
 {
     const Device *d;
     if (device_cpu_open(NULL, &d) != OK) return 1;
-    argc = take_unit(argc, argv);
+    if (argc > 1 && strncmp(argv[argc - 1], "unit=", 5) == 0 && !unit_word(argv[--argc])) {
+        fprintf(stderr, "attention: what is \"%s\"? there are unit=fma, dot and tiles\n",
+                argv[argc]);
+        return 2;
+    }
     const DType type = argc > 1 && strcmp(argv[1], "bf16") == 0 ? BF16 : F32;
     const int64_t t = argc > 2 ? atoll(argv[2]) : 1024, h = argc > 3 ? atoll(argv[3]) : 12;
     const int64_t c = argc > 4 ? atoll(argv[4]) : 64, tile = 64;

@@ -26,6 +26,7 @@
 #include "device/cpu/blas.h"
 #include "device/cpu/cpu.h"
 #include "device/cpu/units.h"
+#include "support/unit_word.h"
 
 typedef struct {
     int64_t tokens, in, out;
@@ -257,13 +258,7 @@ static bool take(Options *o, const char *word)
         o->n_types = 1;
         return true;
     }
-    if (strncmp(word, "unit=", 5) == 0) {
-        const CpuUnit unit = word[5] == 't' ? UNIT_TILES : word[5] == 'd' ? UNIT_DOT : UNIT_FMA;
-        units_open();
-        MUST(units_have(unit), "this CPU has no %s", units_text(unit));
-        units_use(unit);
-        return true;
-    }
+    if (strncmp(word, "unit=", 5) == 0) return unit_word(word);
     if (strcmp(word, "clock=cpu") == 0) {
         meter = CLOCK_PROCESS_CPUTIME_ID;
         return true;
