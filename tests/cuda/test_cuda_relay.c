@@ -109,6 +109,22 @@ static void dgelus(void **state)
     }
 }
 
+/* Where gelu's slope bends, and where it is 0 or 1. */
+static void far_out(void **state)
+{
+    (void)state;
+    if (!has_relay()) return;
+    const Size s = {777, 520, 200};
+    gpu.m->deterministic(gpu.context, false);
+    for (int scale = 2; scale <= 8; scale *= 2) {
+        Call call = open_call(&s, true);
+        call.in[call.n_in++] = NEW(&gpu.b, BF16, DENSE, s.tokens, s.width);
+        fill(&gpu.b, &call.in[2], scale);
+        call.out[call.n_out++] = NEW(&gpu.b, F32, DENSE, s.width);
+        try_relay(KERNEL_gemm_dgelu, &call);
+    }
+}
+
 /* Where results must not depend on how phases are split: sums as sum_rows makes them. */
 static void sums_apart(void **state)
 {
@@ -131,6 +147,6 @@ static void sums_apart(void **state)
 }
 
 static const struct CMUnitTest tests[] = {cmocka_unit_test(gelus), cmocka_unit_test(dgelus),
-                                          cmocka_unit_test(sums_apart)};
+                                          cmocka_unit_test(far_out), cmocka_unit_test(sums_apart)};
 
 GPU_MAIN(tests)
