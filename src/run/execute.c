@@ -275,11 +275,13 @@ Err execute_kernel(Rank *r, const Linked *l, const Instr *in)
 /* What of the unit's weights this RUN is the first to read. */
 static Err arrange_weights(const Scene *s)
 {
+    if (!s->l->arranges) return OK;
+    const double begin_s = watch_begin(s->r, s->l, TRACE_ARRANGE);
     for (uint64_t left = s->l->arranges; left; left &= left - 1) {
         const int which = __builtin_ctzll(left);
         TRY(arrange_weight(s->r, s->l, which, resolve(s, s->p->arranged[which].tensor)));
     }
-    return OK;
+    return watch_end(s->r, s->l, TRACE_ARRANGE, begin_s);
 }
 
 Err execute_run(Rank *r, const Linked *l)

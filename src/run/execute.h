@@ -108,7 +108,7 @@ void marks_close(Rank *r);
 Err marks_put(Rank *r, int64_t event);
 Err marks_settle(Rank *r, double now_s);
 
-/* Local. watch.c: tell who looks on. Around an action (instr -1) and around each instruction of its
+/* Local. watch.c: tell who looks on. Around an action (TRACE_ACTION) and around each instruction of its
  * program; watch_end gets what watch_begin returned. Step 0: none. */
 Err watch_step(Rank *r, int64_t step);
 double watch_begin(Rank *r, const Linked *l, int instr);

@@ -61,7 +61,8 @@ double watch_begin(Rank *r, const Linked *l, int instr)
 Err watch_end(Rank *r, const Linked *l, int instr, double begin_s)
 {
     RankTrace *t = r->settings.trace;
-    if (!t || (instr < 0 && l->program)) return OK; /* a RUN is told by its instructions */
+    if (!t || (instr == TRACE_ACTION && l->program))
+        return OK; /* a RUN is told by its instructions */
     if (t->n == t->cap) {
         t->missed++;
         return OK;

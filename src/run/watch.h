@@ -21,9 +21,13 @@ typedef struct {
     _Atomic char unit[WATCH_NAME_BYTES];  /* "layer.3"; "" where the action has none */
 } RankWatch;
 
+/* What an event is, where it is no instruction: the action as a whole, or weights that are arranged before a
+ * RUN. */
+enum { TRACE_ACTION = -1, TRACE_ARRANGE = -2 };
+
 typedef struct {
     double begin_s, end_s; /* of the monotonic clock */
-    int32_t instr, op;     /* -1: the action as a whole */
+    int32_t instr, op;     /* op: -1 where it is no instruction */
     int16_t unit, micro;
     uint8_t action, phase;
 } TraceEvent;

@@ -50,9 +50,10 @@ static void put_event(FILE *f, int rank, const TraceEvent *e, const Model *m, do
     const char *unit = e->unit >= 0 && e->unit < m->n_units ? m->unit[e->unit].name : "";
     fprintf(f, ",\n{\"ph\": \"X\", \"pid\": %d, \"tid\": 0, \"ts\": %.3f, \"dur\": %.3f, ", rank,
             1e6 * (e->begin_s - first), 1e6 * (e->end_s - e->begin_s));
+    const char *kind =
+        e->instr == TRACE_ARRANGE ? "arrange" : action_kind_name((ActionKind)e->action);
     if (e->instr < 0)
-        fprintf(f, "\"name\": \"%s%s%s\", \"cat\": \"action\"}",
-                action_kind_name((ActionKind)e->action), *unit ? " " : "", unit);
+        fprintf(f, "\"name\": \"%s%s%s\", \"cat\": \"action\"}", kind, *unit ? " " : "", unit);
     else
         fprintf(f,
                 "\"name\": \"%s\", \"cat\": \"%s\", \"args\": {\"unit\": \"%s\", \"phase\": "
