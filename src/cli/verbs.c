@@ -79,6 +79,12 @@ static Err refuse_verb(const char *name)
                     today);
 }
 
+/* Verbs that have more to say after --help than `sheaf help` has. */
+static bool helps_itself(const Verb *verb)
+{
+    return verb->run == verb_data || verb->run == verb_reshape;
+}
+
 int cli_run(int argc, char **argv)
 {
     char *const help[] = {(char *)"help", NULL};
@@ -94,6 +100,6 @@ int cli_run(int argc, char **argv)
     const Verb *verb = verb_find(name);
     if (!verb || !verb->run) return cli_fail(refuse_verb(name));
     const bool asks = argc > 2 && (strcmp(argv[2], "--help") == 0 || strcmp(argv[2], "-h") == 0);
-    if (asks && verb_more(verb)) return verb_help(2, (char *[]){"help", argv[1], NULL});
+    if (asks && !helps_itself(verb)) return verb_help(2, (char *[]){"help", argv[1], NULL});
     return verb->run(argc - 1, argv + 1);
 }

@@ -19,9 +19,11 @@ fused=() # attention by cuDNN, where the headers of cudnn-frontend are named
 [[ -z ${CUDNN_FRONTEND_INCLUDE-} ]] || fused=(-DSHEAF_CUDNN "-I$CUDNN_FRONTEND_INCLUDE")
 root=$(dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")")
 
-# Objects that are newer than their source are kept.
+# Objects that are newer than their source and all headers are kept.
+newest=$(find src tests bench -name "*.h" -o -name "*.cuh" -o -name "*.def" | xargs ls -t | head -1 || true)
+export newest
 compile() { # compile OBJECT SOURCE COMMAND...
-    [[ $1 -nt $2 ]] && return 0
+    [[ $1 -nt $2 && $1 -nt $newest ]] && return 0
     "${@:3}" -c "$2" -o "$1" || { echo "run.sh: $2 does not compile" >&2; return 1; }
 }
 export -f compile

@@ -102,7 +102,7 @@ static void not_settled(void **state)
     expect_counts("choosing", p, 1, CAPTURE_STEPS - 3);
 }
 
-/* At its start, or while copies are under way: the step runs op by op, with all that come after it. */
+/* At its start or at any op: the step runs op by op, with all that come after it. */
 static void refused(void **state)
 {
     (void)state;

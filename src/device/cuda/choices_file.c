@@ -59,6 +59,7 @@ static bool read_line(FILE *f, Shape *shape, Way *way, cublasLtMatmulAlgo_t *alg
     *way = (Way)w;
     for (int k = 0; k < WORDS; k++)
         if (fscanf(f, "%" SCNx64, &word[k]) != 1) return false;
+    if (fgetc(f) != '\n') return false; /* the last word may be cut off */
     memcpy(shape, number, sizeof *shape);
     memcpy(algo, word, sizeof *algo);
     return true;
@@ -77,9 +78,13 @@ static Err load(DeviceContext *c, const char *path, FILE *f, const char *head)
             "%s: it was made by another cuBLASLt or for another card: it begins \"%.80s\""
             ", here that is \"%.80s\"; remove it, and the products are measured again",
             path, first, head);
-    while (read_line(f, &shape, &way, &algo)) TRY(choices_put(c->choices, &shape, way, &algo));
-    if (!feof(f))
-        return err_fail(ERR_CONFIG, "%s: a line is cut off or no choice; remove the file", path);
+    for (int next = fgetc(f); next != EOF; next = fgetc(f)) {
+        (void)ungetc(next, f);
+        if (!read_line(f, &shape, &way, &algo))
+            return err_fail(ERR_CONFIG, "%s: a line is cut off or no choice; remove the file",
+                            path);
+        TRY(choices_put(c->choices, &shape, way, &algo));
+    }
     return OK;
 }
 

@@ -44,7 +44,7 @@ static __global__ void __launch_bounds__(FOLD_COLUMNS *FOLD_RUNS)
     value_keep(out.data, out.dtype, j * out.stride[0], f.keep[which], sum);
 }
 
-/* Right behind the first stage, which calls early_next. */
+/* Right behind the first stage, which may call early_next. */
 static Err column_fold(const ColumnFold &f, const DeviceQueue *q)
 {
     const LaunchShape shape = {dim3((unsigned)blocks_of(f.width, FOLD_COLUMNS), (unsigned)f.sums),

@@ -123,6 +123,15 @@ template <bool BIAS, int K, DType T> static constexpr __host__ __device__ bool i
 template <bool BIAS, int G, int K, DType T>
 using BackFetch = RowFetch<G, K, T, STAGES, FETCHED, is_far<BIAS, K, T>()>;
 
+template <bool LAYER, bool BIAS, class Fetch, int G, int K, int W>
+static __device__ inline void store_all(const Back &m, float *stage, float (&dw)[K][W],
+                                        float (&db)[K][W], float (&dbias)[K][W])
+{
+    store_sums<Fetch, G, K>(m, 0, stage, dw);
+    if (LAYER) store_sums<Fetch, G, K>(m, 1, stage, db);
+    if (BIAS) store_sums<Fetch, G, K>(m, 2, stage, dbias);
+}
+
 template <bool LAYER, bool BIAS, int G, int K, DType T>
 static __global__ void __launch_bounds__(BackFetch<BIAS, G, K, T>::THREADS, 2)
     back_kernel(const __grid_constant__ Back m)
@@ -184,9 +193,7 @@ static __global__ void __launch_bounds__(BackFetch<BIAS, G, K, T>::THREADS, 2)
     }
     if (!m.part) return;
     __pipeline_wait_prior(0); /* an empty one of each thread may be left */
-    store_sums<Fetch, G, K>(m, 0, (float *)stage, dw);
-    if (LAYER) store_sums<Fetch, G, K>(m, 1, (float *)stage, db);
-    if (BIAS) store_sums<Fetch, G, K>(m, 2, (float *)stage, dbias);
+    store_all<LAYER, BIAS, Fetch, G>(m, (float *)stage, dw, db, dbias);
 }
 
 #endif
