@@ -14,10 +14,14 @@
 
 enum { BLOCK = 64, ROUNDS = 10 };
 
-/* Versions for wider registers, where the linker can choose one at start. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) &&                             \
-    !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+/* Versions for wider registers, as wide as the build may be, where the linker can choose one at start. */
+#if !defined(__GNUC__) || defined(__clang__) || defined(__SANITIZE_THREAD__) ||                    \
+    defined(__SANITIZE_ADDRESS__)
+#define WIDE
+#elif defined(SHEAF_CPU_AVX512)
 #define WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
+#elif defined(SHEAF_CPU_AVX2)
+#define WIDE __attribute__((target_clones("avx2", "default")))
 #else
 #define WIDE
 #endif
