@@ -5,6 +5,7 @@
  *   after:   %7 = linear %5 %w as #0   arranged: #0  %w for x W^T
  *            %9 = linear_dx %8 %w as #1          #1  %w for dy W
  *
+ * (as #0: Instr.arranged, which is not printed: what is computed is the same.)
  * Linking gives each of them a place in the step's memory, where it is read often enough, and says which
  * RUN makes it: the first that reads it. Bits stay what they were. */
 #include <string.h>

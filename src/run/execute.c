@@ -223,27 +223,6 @@ static Err run_instr(const Scene *s, const Instr *in)
     return run_kernel(s, in, &c);
 }
 
-/* NaN in everything that begins to live here. */
-static Err poison(const Rank *r, const Linked *l)
-{
-    const UnitPlace *at = &r->settings.program->unit[l->action.unit];
-    const size_t wide = dtype_bytes(dtype_wide(r->settings.program->model->dtype));
-    if (l->begins & BEGINS_GRADS)
-        TRY(rank_fill(r, r->base[l->grads.arena] + l->grads.offset, 0xFF,
-                      (size_t)at->mine.pack_count * wide));
-    if (l->begins & BEGINS_GUESTS)
-        TRY(rank_fill(r, r->base[l->guests.arena] + l->guests.offset, 0xFF,
-                      (size_t)at->guest_count * wide));
-    for (int region = 0; region < N_OWN_REGIONS; region++) {
-        if (!(l->begins >> region & 1)) continue;
-        const size_t bytes = region == REGION_SCRATCH ? l->program->scratch_bytes[l->action.phase]
-                                                      : l->program->bytes[region];
-        TRY(rank_fill(r, r->base[region == REGION_HOST ? ARENA_HOST : ARENA_WORK] + l->base[region],
-                      0xFF, bytes));
-    }
-    return OK;
-}
-
 /* What is live of the slice, and of all before it. */
 static void set_slice(Rank *r, const Action *a)
 {
@@ -289,7 +268,7 @@ Err execute_run(Rank *r, const Linked *l)
     const Program *p = l->program;
     const Phase phase = (Phase)l->action.phase;
     const Scene s = {.r = r, .l = l, .p = p};
-    if (r->settings.poison) TRY(poison(r, l));
+    TRY(poison_run(r, l));
     set_slice(r, &l->action);
     for (int k = 0; k < MAX_PORTS; k++) r->slot[SLOT_PORT + k] = l->fresh >> k & 1 ? 0.0 : 1.0;
     TRY(arrange_weights(&s));

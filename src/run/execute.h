@@ -39,6 +39,12 @@ Err steps_check(const Rank *r);
  * groups it will move memory of the device over. */
 Err steps_prepare(Rank *r);
 
+/* poison.c. Local. Where settings ask for it: NaN in everything that begins to live in a RUN; where a
+ * gather or a receive will write, all of it but what is in place; in what is over at a position. */
+Err poison_run(const Rank *r, const Linked *l);
+Err poison_steps(const Rank *r, const Linked *l);
+Err poison_freed(const Rank *r, const Linked *l);
+
 /* memory.c. Local. The arenas, the context and the desk; gives them back. */
 Err memory_open(Rank *r);
 void memory_close(Rank *r);

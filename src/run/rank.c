@@ -135,14 +135,6 @@ static Err act(Rank *r, int at)
     }
 }
 
-/* NaN in what nobody may read from here on. */
-static Err poison_freed(const Rank *r, const Linked *l)
-{
-    for (int i = 0; i < l->n_freed; i++)
-        TRY(rank_fill(r, r->base[l->freed[i].arena] + l->freed[i].offset, 0xFF, l->freed[i].bytes));
-    return OK;
-}
-
 /* The end of the list is one more position, which only waits. */
 static Err walk(Rank *r)
 {
@@ -152,7 +144,7 @@ static Err walk(Rank *r)
         nap(r);
         const double begin_s = watch_begin(r, l, -1);
         for (int w = 0; w < l->n_waits; w++) TRY(steps_end(r, l->wait[w]));
-        if (r->settings.poison) TRY(poison_freed(r, l));
+        TRY(poison_freed(r, l));
         if (i == lp->n) break;
         TRY(act(r, i));
         TRY(watch_end(r, l, -1, begin_s));

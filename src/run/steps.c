@@ -38,25 +38,10 @@ static Err run_step(Rank *r, const LinkedStep *s)
     return r->settings.device->kernel[KERNEL_add](&c);
 }
 
-/* NaN where a gather or a receive will write: all of `to` but what is in place. */
-static Err poison(const Rank *r, const Linked *l)
-{
-    const int kind = l->action.kind;
-    if ((kind != A_GATHER && kind != A_RECV && kind != A_FETCH) || l->n_steps == 0) return OK;
-    const Ref *from = &l->step[0].t.from, *to = &l->step[0].t.to;
-    const size_t bytes = (size_t)to->count * dtype_bytes(to->dtype);
-    const size_t own = (size_t)from->count * dtype_bytes(from->dtype);
-    char *base = r->base[to->arena] + to->offset;
-    const bool in_place = kind == A_GATHER && from->arena == to->arena;
-    const size_t before = in_place ? from->offset - to->offset : bytes;
-    TRY(rank_fill(r, base, 0xFF, before));
-    return in_place ? rank_fill(r, base + before + own, 0xFF, bytes - before - own) : OK;
-}
-
 Err steps_begin(Rank *r, int at)
 {
     const Linked *l = &r->settings.program->list[at];
-    if (r->settings.poison) TRY(poison(r, l));
+    TRY(poison_steps(r, l));
     for (int i = 0; i < l->begun; i++) TRY(run_step(r, &l->step[i]));
     if (l->begun < l->n_steps) {
         const Transfer t = named(r, &l->step[l->begun].t);

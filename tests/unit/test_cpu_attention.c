@@ -99,9 +99,15 @@ static void parts_of_heads(void **state)
 /* A block of keys in the middle of the coordinates of `ranges`. */
 static void later_blocks(void **state)
 {
-    for (Mask mask = FULL; mask < N_MASKS; mask++) {
-        const Case c = {.type = F32, .lay = DENSE, .t = 90, .s = 70, .h = 2, .g = 1, .c = 12};
-        try_case(*state, c, mask, 1, 17);
+    for (int i = 0; i < N_MASKS * N_CPU_TYPES; i++) {
+        const Case c = {.type = cpu_types[i % N_CPU_TYPES],
+                        .lay = DENSE,
+                        .t = 90,
+                        .s = 70,
+                        .h = 2,
+                        .g = 1,
+                        .c = 12};
+        try_case(*state, c, (Mask)(FULL + i / N_CPU_TYPES), 1, 17);
     }
 }
 

@@ -1,0 +1,46 @@
+/* poison.c -- NaN in memory that nobody may read: where something begins to live and was not written
+ * yet, and where it is over. A rank that reads it has wrong numbers for everybody to see. */
+#include "run/execute.h"
+
+Err poison_run(const Rank *r, const Linked *l)
+{
+    if (!r->settings.poison) return OK;
+    const UnitPlace *at = &r->settings.program->unit[l->action.unit];
+    const size_t wide = dtype_bytes(dtype_wide(r->settings.program->model->dtype));
+    if (l->begins & BEGINS_GRADS)
+        TRY(rank_fill(r, r->base[l->grads.arena] + l->grads.offset, 0xFF,
+                      (size_t)at->mine.pack_count * wide));
+    if (l->begins & BEGINS_GUESTS)
+        TRY(rank_fill(r, r->base[l->guests.arena] + l->guests.offset, 0xFF,
+                      (size_t)at->guest_count * wide));
+    for (int region = 0; region < N_OWN_REGIONS; region++) {
+        if (!(l->begins >> region & 1)) continue;
+        const size_t bytes = region == REGION_SCRATCH ? l->program->scratch_bytes[l->action.phase]
+                                                      : l->program->bytes[region];
+        TRY(rank_fill(r, r->base[region == REGION_HOST ? ARENA_HOST : ARENA_WORK] + l->base[region],
+                      0xFF, bytes));
+    }
+    return OK;
+}
+
+Err poison_steps(const Rank *r, const Linked *l)
+{
+    const int kind = l->action.kind;
+    if (!r->settings.poison) return OK;
+    if ((kind != A_GATHER && kind != A_RECV && kind != A_FETCH) || l->n_steps == 0) return OK;
+    const Ref *from = &l->step[0].t.from, *to = &l->step[0].t.to;
+    const size_t bytes = (size_t)to->count * dtype_bytes(to->dtype);
+    const size_t own = (size_t)from->count * dtype_bytes(from->dtype);
+    char *base = r->base[to->arena] + to->offset;
+    const bool in_place = kind == A_GATHER && from->arena == to->arena;
+    const size_t before = in_place ? from->offset - to->offset : bytes;
+    TRY(rank_fill(r, base, 0xFF, before));
+    return in_place ? rank_fill(r, base + before + own, 0xFF, bytes - before - own) : OK;
+}
+
+Err poison_freed(const Rank *r, const Linked *l)
+{
+    for (int i = 0; r->settings.poison && i < l->n_freed; i++)
+        TRY(rank_fill(r, r->base[l->freed[i].arena] + l->freed[i].offset, 0xFF, l->freed[i].bytes));
+    return OK;
+}
