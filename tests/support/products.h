@@ -19,9 +19,22 @@ typedef struct {
     double keep;
 } How;
 
-static inline void try_gemm(CpuBench *c, Size s, How h)
+/* Sixteen ways to multiply: all of transposes, type of c and accumulator kept or not; a and b in all
+ * pairs of memory orders. */
+static inline How way_of(int i, DType in)
 {
-    Bench *b = &c->b;
+    return (How){.in = in,
+                 .out = i >> 2 & 1 ? F32 : BF16,
+                 .a = (Lay)(i % N_LAYS),
+                 .b = (Lay)(i / N_LAYS % N_LAYS),
+                 .ta = i & 1,
+                 .tb = i >> 1 & 1,
+                 .bias = (i & 3) == 2,
+                 .keep = i >> 3 & 1};
+}
+
+static inline Call product_of(Bench *b, Size s, How h)
+{
     Call call = {.n_in = h.bias ? 3 : 2, .n_out = 1, .number = {h.keep}};
     call.attr.gemm.ta = h.ta;
     call.attr.gemm.tb = h.tb;
@@ -29,6 +42,12 @@ static inline void try_gemm(CpuBench *c, Size s, How h)
     call.in[1] = h.tb ? RANDOM(b, h.in, h.b, s.n, s.k) : RANDOM(b, h.in, h.b, s.k, s.n);
     if (h.bias) call.in[2] = RANDOM(b, h.in, h.a, s.n);
     call.out[0] = accumulator(b, NEW(b, h.out, h.a, s.m, s.n), h.keep);
+    return call;
+}
+
+static inline void try_gemm(CpuBench *c, Size s, How h)
+{
+    const Call call = product_of(&c->b, s, h);
     expect_like_ref(c, KERNEL_gemm, &call, tol_sum(h.out, (double)s.k));
 }
 

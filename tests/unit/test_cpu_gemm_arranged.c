@@ -88,21 +88,9 @@ static void try_all(CpuBench *c, KernelId id, const Call *call, bool reads_b)
     bench_clear(&c->b);
 }
 
-static Call product(Bench *b, Size s, How h)
-{
-    Call call = {.n_in = h.bias ? 3 : 2, .n_out = 1, .number = {h.keep}};
-    call.attr.gemm.ta = h.ta;
-    call.attr.gemm.tb = h.tb;
-    call.in[0] = h.ta ? RANDOM(b, h.in, h.a, s.k, s.m) : RANDOM(b, h.in, h.a, s.m, s.k);
-    call.in[1] = h.tb ? RANDOM(b, h.in, h.b, s.n, s.k) : RANDOM(b, h.in, h.b, s.k, s.n);
-    if (h.bias) call.in[2] = RANDOM(b, h.in, h.a, s.n);
-    call.out[0] = accumulator(b, NEW(b, h.out, h.a, s.m, s.n), h.keep);
-    return call;
-}
-
 static void try_size(CpuBench *c, Size s, How h)
 {
-    const Call call = product(&c->b, s, h);
+    const Call call = product_of(&c->b, s, h);
     try_all(c, KERNEL_gemm, &call, false);
 }
 
@@ -110,14 +98,7 @@ static void try_size(CpuBench *c, Size s, How h)
 static void all_ways(void **state)
 {
     for (int i = 0; i < 32; i++) {
-        const How h = {.in = i >> 4 ? F32 : BF16,
-                       .out = i >> 2 & 1 ? F32 : BF16,
-                       .a = (Lay)(i % N_LAYS),
-                       .b = (Lay)(i / N_LAYS % N_LAYS),
-                       .ta = i & 1,
-                       .tb = i >> 1 & 1,
-                       .bias = (i & 3) == 2,
-                       .keep = i >> 3 & 1};
+        const How h = way_of(i, i >> 4 ? F32 : BF16);
         try_size(*state, (Size){37, 53, 29}, h);
     }
 }
@@ -141,15 +122,15 @@ static void beside(void **state)
     Bench *b = &c->b;
     const Size s = {35, 67, 131};
     const How h = {.in = BF16, .out = BF16, .tb = true};
-    Call call = product(b, s, h);
+    Call call = product_of(b, s, h);
     call.in[2] = RANDOM(b, BF16, DENSE, s.m, s.n);
     call.n_in = 3;
     try_all(c, KERNEL_gemm_add, &call, false);
-    call = product(b, s, h);
+    call = product_of(b, s, h);
     call.out[1] = NEW(b, BF16, DENSE, s.m, s.n);
     call.n_out = 2;
     try_all(c, KERNEL_gemm_gelu, &call, false);
-    call = product(b, s, (How){.in = F32, .out = F32});
+    call = product_of(b, s, (How){.in = F32, .out = F32});
     call.in[2] = RANDOM(b, F32, DENSE, s.m, s.n);
     call.n_in = 3;
     try_all(c, KERNEL_gemm_dgelu, &call, false);
@@ -159,9 +140,9 @@ static void beside(void **state)
 static void not_used(void **state)
 {
     CpuBench *c = *state;
-    Call call = product(&c->b, (Size){5, 67, 131}, (How){.in = BF16, .out = BF16, .tb = true});
+    Call call = product_of(&c->b, (Size){5, 67, 131}, (How){.in = BF16, .out = BF16, .tb = true});
     try_all(c, KERNEL_gemm, &call, true);
-    call = product(&c->b, (Size){35, 67, 131}, (How){.in = BF16, .out = BF16});
+    call = product_of(&c->b, (Size){35, 67, 131}, (How){.in = BF16, .out = BF16});
     call.in[0] = RANDOM(&c->b, F32, DENSE, 35, 131);
     try_all(c, KERNEL_gemm, &call, true);
 }

@@ -2,25 +2,11 @@
  * strides, blocks and their edges; how far off they are; the parts that can be timed. */
 #include "support/products.h"
 
-/* Sixteen ways to multiply: all of transposes, type of c and accumulator kept or not; a and b in all
- * pairs of memory orders. */
-static How way(int i)
-{
-    return (How){.in = BF16,
-                 .out = i >> 2 & 1 ? F32 : BF16,
-                 .a = (Lay)(i % N_LAYS),
-                 .b = (Lay)(i / N_LAYS % N_LAYS),
-                 .ta = i & 1,
-                 .tb = i >> 1 & 1,
-                 .bias = (i & 3) == 2,
-                 .keep = i >> 3};
-}
-
 static void bf16_products(void **state)
 {
     for (int i = 0; i < 16; i++) {
-        try_gemm(*state, (Size){37, 53, 29}, way(i));
-        try_gemm(*state, (Size){41, 258, 300}, way(i));
+        try_gemm(*state, (Size){37, 53, 29}, way_of(i, BF16));
+        try_gemm(*state, (Size){41, 258, 300}, way_of(i, BF16));
     }
 }
 
