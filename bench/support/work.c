@@ -43,16 +43,10 @@ static double attention_flops(KernelId id, const Call *c)
     return products * 2 * (double)(q->n[1] * q->n[2]) * seen_pairs(&c->in[3]);
 }
 
-bool work_is_product(KernelId id)
-{
-    return id == KERNEL_gemm || id == KERNEL_gemm_add || id == KERNEL_gemm_gelu ||
-           id == KERNEL_gemm_dgelu;
-}
-
 Work work_of(KernelId id, const Call *c)
 {
     Work w = {.bytes = call_bytes(id, c), .type = c->n_in > 0 ? c->in[0].dtype : F32};
-    if (work_is_product(id)) {
+    if (kernel_is_product(id)) {
         const int64_t k = c->in[0].n[c->attr.gemm.ta ? 0 : 1];
         w.flops = 2.0 * (double)k * (double)tensor_count(&c->out[0]);
     }

@@ -11,8 +11,6 @@ typedef struct {
     DType type;   /* of the products */
 } Work;
 
-/* Local. Is it a matrix product, with or without something beside it? */
-bool work_is_product(KernelId id);
 /* Local. */
 Work work_of(KernelId id, const Call *call);
 /* Local. Seconds, were one of the two the machine's whole time. What fits into the last cache may be

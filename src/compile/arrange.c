@@ -12,17 +12,10 @@
 
 #include "compile/compile.h"
 
-static bool is_product(OpId op)
-{
-    const KernelId k = op_info(op)->kernel;
-    return k == KERNEL_gemm || k == KERNEL_gemm_add || k == KERNEL_gemm_gelu ||
-           k == KERNEL_gemm_dgelu;
-}
-
 /* Does the product read a whole parameter, or a part of one, as its b? */
 static bool reads_weight(const Program *p, const Instr *in)
 {
-    if (!is_product(in->op)) return false;
+    if (!kernel_is_product(op_info(in->op)->kernel)) return false;
     const ProgTensor *a = &p->tensor[in->in[0]], *b = &p->tensor[in->in[1]];
     return b->at[SPLIT].region == REGION_PARAM && b->ndim == 2 && a->dtype == b->dtype;
 }

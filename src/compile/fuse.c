@@ -22,7 +22,7 @@ static const Pattern early[] = {
 static const Pattern late[] = {
     {"product and sum", fuse_add},
     {"product and gelu", fuse_gelu},
-    {"product and gelu's gradient", fuse_dgelu},
+    {"product and a pointwise gradient", fuse_slope},
 };
 
 static Err apply(const Pattern *pattern, size_t n, Graph *g)

@@ -12,7 +12,7 @@ Err fuse_onto(Graph *g, bool *found);
 Err fuse_loss(Graph *g, bool *found);
 Err fuse_add(Graph *g, bool *found);
 Err fuse_gelu(Graph *g, bool *found);
-Err fuse_dgelu(Graph *g, bool *found);
+Err fuse_slope(Graph *g, bool *found);
 
 /* Local. The product of this kind that makes v and that can become one node with a reader of v: both
  * run at once, or both run again. NO_NODE: there is none. */

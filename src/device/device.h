@@ -130,6 +130,12 @@ static inline Call call_sum_rows(const Call *call, const Tensor *x, int out)
     return sum;
 }
 
+/* Local. Does it multiply in[0] by in[1], as gemm does, whatever else it does? */
+static inline bool kernel_is_product(KernelId id)
+{
+    return id >= KERNEL_gemm && id <= KERNEL_gemm_dswiglu;
+}
+
 /* Local. The kernel's name as kernels.def spells it. */
 const char *kernel_name(KernelId id);
 /* Local. ERR_CHECK unless every slot of the table is filled. */

@@ -10,12 +10,6 @@
 
 enum { PASSES = 48 };
 
-static bool is_product(KernelId id)
-{
-    return id == KERNEL_gemm || id == KERNEL_gemm_add || id == KERNEL_gemm_gelu ||
-           id == KERNEL_gemm_dgelu;
-}
-
 /* Is it an op that stands around products, and takes noise? */
 static bool takes_noise(const Program *p, const Instr *in)
 {
@@ -24,6 +18,7 @@ static bool takes_noise(const Program *p, const Instr *in)
     case KERNEL_gemm_add:
     case KERNEL_gemm_gelu:
     case KERNEL_gemm_dgelu:
+    case KERNEL_gemm_dswiglu:
     case KERNEL_sum_rows:
     case KERNEL_add:
     case KERNEL_layernorm:
@@ -67,7 +62,7 @@ static Err run_some(Rank *r, const Linked *l, bool products_alone, double keep)
     for (int i = p->first[phase]; i < p->first[phase + 1]; i++) {
         const Instr *in = &p->instr[i];
         const bool wanted =
-            products_alone ? is_product(op_info(in->op)->kernel) : takes_noise(p, in);
+            products_alone ? kernel_is_product(op_info(in->op)->kernel) : takes_noise(p, in);
         if (wanted) TRY(execute_kernel(r, l, in));
     }
     return OK;

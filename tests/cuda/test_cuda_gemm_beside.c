@@ -1,4 +1,4 @@
-/* Products with a sum or a gelu beside them, on the GPU: as one where the library can, one after the
+/* Products with a sum, a gelu or swiglu's gradient beside them, on the GPU: as one where the library can, one after the
  * other where it cannot; with its first suggestion, and with the fastest by the clock. */
 #include "gpu_test.h"
 
@@ -87,6 +87,15 @@ static void try_dgelu(const Case *c)
     expect_like_ref(KERNEL_gemm_dgelu, &call, gpu_terms((double)c->s.k), on_the_way(c));
 }
 
+static void try_dswiglu(const Case *c)
+{
+    Call call = open_call(c);
+    call.in[call.n_in++] = RANDOM(&gpu.b, c->type, c->lay, c->s.m, c->s.n);
+    call.in[call.n_in++] = RANDOM(&gpu.b, c->type, (Lay)((c->lay + 1) % N_LAYS), c->s.m, c->s.n);
+    call.out[call.n_out++] = NEW(&gpu.b, c->type, c->lay, c->s.m, c->s.n);
+    expect_like_ref(KERNEL_gemm_dswiglu, &call, gpu_terms((double)c->s.k), on_the_way(c));
+}
+
 /* The sum of c's rows has the bits of sum_rows, of c as it is stored; and c is what it is without. */
 static void try_dgelu_sum(const Case *c)
 {
@@ -147,6 +156,12 @@ static void dgelus(void **state)
     over_all(try_dgelu_sum);
 }
 
+static void dswiglus(void **state)
+{
+    (void)state;
+    over_all(try_dswiglu);
+}
+
 /* The same bits as of gelu, run again on u. */
 static void gelu_again(void **state)
 {
@@ -182,14 +197,15 @@ static void measured(void **state)
         try_add_in_place(&c);
         try_gelu(&c);
         try_dgelu(&c);
+        try_dswiglu(&c);
     }
     gpu.m->close(gpu.context);
     gpu.context = old;
     gpu.q = q;
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(adds), cmocka_unit_test(gelus),
-                                          cmocka_unit_test(dgelus), cmocka_unit_test(gelu_again),
-                                          cmocka_unit_test(measured)};
+static const struct CMUnitTest tests[] = {cmocka_unit_test(adds),       cmocka_unit_test(gelus),
+                                          cmocka_unit_test(dgelus),     cmocka_unit_test(dswiglus),
+                                          cmocka_unit_test(gelu_again), cmocka_unit_test(measured)};
 
 GPU_MAIN(tests)

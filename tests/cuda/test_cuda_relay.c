@@ -1,4 +1,4 @@
-/* Products with a gelu beside them by our own kernel, on a card of sm_90; on others nothing is tried.
+/* Products with a gelu or swiglu's gradient beside them by our own kernel, on a card of sm_90; on others nothing is tried.
  *
  * Which way a product is run by is a number in the file of choices. The test has the library run each
  * product, writes the number of the relay into the file, and over the library's algorithm what is none,
@@ -125,6 +125,34 @@ static void far_out(void **state)
     }
 }
 
+/* The left or the right half of a matrix, as gate and up lie in what one product makes. */
+static Tensor half_of(Tensor t, int which)
+{
+    t.n[1] /= 2;
+    t.data = (uint16_t *)t.data + which * t.n[1];
+    return t;
+}
+
+static void dswiglus(void **state)
+{
+    (void)state;
+    if (!has_relay()) return;
+    gpu.m->deterministic(gpu.context, false);
+    for (int i = 0; i < 3 * N_SIZES; i++) { /* 3: gates that are far from 0 too */
+        const Size *s = &sizes[i / 3];
+        Call call = open_call(s, true);
+        const Tensor y = NEW(&gpu.b, BF16, DENSE, s->tokens, 2 * s->width);
+        const Tensor dy = NEW(&gpu.b, BF16, DENSE, s->tokens, 2 * s->width);
+        fill(&gpu.b, &y, i % 3 * 4 + 1);
+        for (int k = 0; k < 2; k++) {
+            call.in[call.n_in++] = half_of(y, k);
+            call.out[k] = half_of(dy, k);
+        }
+        call.n_out = 2;
+        try_relay(KERNEL_gemm_dswiglu, &call);
+    }
+}
+
 /* Where results must not depend on how phases are split: sums as sum_rows makes them. */
 static void sums_apart(void **state)
 {
@@ -147,6 +175,7 @@ static void sums_apart(void **state)
 }
 
 static const struct CMUnitTest tests[] = {cmocka_unit_test(gelus), cmocka_unit_test(dgelus),
-                                          cmocka_unit_test(far_out), cmocka_unit_test(sums_apart)};
+                                          cmocka_unit_test(far_out), cmocka_unit_test(dswiglus),
+                                          cmocka_unit_test(sums_apart)};
 
 GPU_MAIN(tests)

@@ -116,19 +116,13 @@ static inline void run_device(CpuBench *c, const Device *device, KernelId id, co
     free(before);
 }
 
-static inline bool is_product(KernelId id)
-{
-    return id == KERNEL_gemm || id == KERNEL_gemm_add || id == KERNEL_gemm_gelu ||
-           id == KERNEL_gemm_dgelu;
-}
-
 /* By each unit, where operands of bf16 leave a choice; the one in use comes last. */
 static inline void run_units(CpuBench *c, CpuSimd s, KernelId id, const Call *call, const Wanted *w,
                              double tolerance)
 {
     static const char *const name[N_CPU_SIMD] = {"portable", "avx2", "avx512"};
     const CpuUnit in_use = units_in_use();
-    const bool product = id >= KERNEL_gemm && id <= KERNEL_gemm_dgelu;
+    const bool product = kernel_is_product(id);
     const bool attention = id == KERNEL_attention || id == KERNEL_attention_dx;
     const bool choice = s == CPU_AVX512 && call->in[0].dtype == BF16;
     char how[64];

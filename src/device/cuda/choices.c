@@ -119,6 +119,10 @@ static Err choose(DeviceQueue *q, Choice *c, const Operands *with)
 {
     const bool measure = q->context->choices->measure;
     Field field = {.n = 0};
+    if (!point_in_library(c->shape.point)) { /* it has a way, not an algorithm */
+        c->known = c->possible = true;
+        return OK;
+    }
     TRY(set_beside(c, with));
     if (measure) follow(q->context, c);
     if (c->known) return OK;

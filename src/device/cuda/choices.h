@@ -7,8 +7,12 @@
 
 #include "device/cuda/cuda.h"
 
-/* What is done to the product before it is stored: with aux = u, d = gelu(u); d = product gelu'(aux). */
-typedef enum { POINT_NONE, POINT_GELU, POINT_DGELU } Point;
+/* What is done to the product before it is stored: with aux = u, d = gelu(u); d = product gelu'(aux);
+ * what swiglu_dx makes of it, aux being gate. */
+typedef enum { POINT_NONE, POINT_GELU, POINT_DGELU, POINT_DSWIGLU } Point;
+
+/* Has cuBLASLt an epilogue for it? */
+static inline bool point_in_library(int64_t point) { return point != POINT_DSWIGLU; }
 
 /* Column-major: d[rows, columns] = x[rows, depth] y[depth, columns]. All i64, so that shapes are
  * compared as bytes and written as numbers. */

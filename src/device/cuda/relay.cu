@@ -1,11 +1,12 @@
-/* relay.cu -- products that have a gelu beside them, by two groups of warps in turn: one multiplies
- * while the other computes gelus and stores. cuBLASLt's kernels do one after the other.
+/* relay.cu -- products that have a gelu or swiglu's gradient beside them, by two groups of warps in turn:
+ * one multiplies while the other computes these and stores. cuBLASLt's kernels do one after the other.
  *
  *   u = x w' + bias, h = gelu(u)           dx = (dy w) gelu'(u), and the sums of dx over tokens
+ *   dgate = (dy w) up silu'(gate), dup = (dy w) silu(gate)
  *
  * This file alone is compiled for sm_90a, whose instructions are in hopper.cuh. */
 #include "device/cuda/column_fold.cuh"
-#include "device/cuda/relay_gelu.cuh"
+#include "device/cuda/relay_point.cuh"
 
 #include <cudaTypedefs.h>
 
@@ -13,7 +14,7 @@ template <Point POINT>
 static __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(RELAY_THREADS, 1)
     relay_kernel(const __grid_constant__ RelayWork work)
 {
-    constexpr bool turned = POINT == POINT_DGELU;
+    constexpr bool turned = POINT != POINT_GELU;
     extern __shared__ char raw[];
     const Room r = room_of(shared_at(raw));
     const int group = threadIdx.x / GROUP, warp = threadIdx.x / 32 % 4;
@@ -23,7 +24,7 @@ static __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(RELAY_THREADS
     if (group == 2) {
         registers_less<24>();
         if (threadIdx.x % 32 == 0 && warp == 0) copy_steps<turned>(r, work);
-        if (threadIdx.x % 32 == 0 && warp == 1 && POINT == POINT_DGELU) load_pieces(r, work);
+        if (threadIdx.x % 32 == 0 && warp == 1 && turned) load_pieces<POINT>(r, work);
         if (threadIdx.x % 32 == 0 && warp == 2) store_pieces<POINT>(r, work);
     } else {
         registers_more<240>();
@@ -58,14 +59,21 @@ static void *find_encode()
     return NULL;
 }
 
+typedef void (*RelayKernel)(RelayWork);
+
+static RelayKernel kernel_of(Point point)
+{
+    if (point == POINT_GELU) return relay_kernel<POINT_GELU>;
+    return point == POINT_DGELU ? relay_kernel<POINT_DGELU> : relay_kernel<POINT_DSWIGLU>;
+}
+
 extern "C" Err relay_open(DeviceContext *c)
 {
     c->encode = c->capability == 90 ? find_encode() : NULL;
     if (!c->encode) return OK;
-    CUDA_TRY(cudaFuncSetAttribute(relay_kernel<POINT_GELU>,
-                                  cudaFuncAttributeMaxDynamicSharedMemorySize, RELAY_BYTES));
-    CUDA_TRY(cudaFuncSetAttribute(relay_kernel<POINT_DGELU>,
-                                  cudaFuncAttributeMaxDynamicSharedMemorySize, RELAY_BYTES));
+    for (int i = POINT_GELU; i <= POINT_DSWIGLU; i++)
+        CUDA_TRY(cudaFuncSetAttribute(kernel_of((Point)i),
+                                      cudaFuncAttributeMaxDynamicSharedMemorySize, RELAY_BYTES));
     return OK;
 }
 
@@ -79,8 +87,9 @@ static bool boxes_fit(const Tensor *t)
 
 extern "C" bool relay_fits(const DeviceContext *c, const Relay *r)
 {
-    return c->encode && boxes_fit(&r->x) && boxes_fit(&r->w) && boxes_fit(&r->out) &&
-           boxes_fit(&r->aux) &&
+    return c->encode && boxes_fit(&r->x) && boxes_fit(&r->w) && boxes_fit(&r->out[0]) &&
+           boxes_fit(&r->aux[0]) &&
+           (r->point != POINT_DSWIGLU || (boxes_fit(&r->out[1]) && boxes_fit(&r->aux[1]))) &&
            (!r->bias.data || (r->bias.dtype == BF16 && r->bias.stride[0] == 1));
 }
 
@@ -104,13 +113,16 @@ static Err map_of(const DeviceContext *c, const Tensor *t, Box box, CUtensorMap 
 
 static Err work_of(DeviceQueue *q, const Relay *r, RelayWork *work)
 {
-    const bool turned = r->point == POINT_DGELU;
-    const int64_t tokens = r->out.n[0], width = r->out.n[1];
+    const bool turned = r->point != POINT_GELU, two = r->point == POINT_DSWIGLU;
+    const Box piece = {SIDE, (int)(two ? +Pieces<POINT_DSWIGLU>::ROWS : +Pieces<POINT_GELU>::ROWS)};
+    const int64_t tokens = r->out[0].n[0], width = r->out[0].n[1];
     void *scratch = NULL;
     TRY(map_of(q->context, &r->w, turned ? Box{SIDE, DEPTH} : Box{DEPTH, FEATURES}, &work->w));
     TRY(map_of(q->context, &r->x, Box{DEPTH, TOKENS / 2}, &work->x));
-    TRY(map_of(q->context, &r->out, Box{SIDE, SIDE}, &work->out));
-    TRY(map_of(q->context, &r->aux, Box{SIDE, SIDE}, &work->aux));
+    for (int i = 0; i < (two ? 2 : 1); i++) {
+        TRY(map_of(q->context, &r->out[i], piece, &work->out[i]));
+        TRY(map_of(q->context, &r->aux[i], piece, &work->aux[i]));
+    }
     work->across = (int)blocks_of(width, 2 * FEATURES);
     const int64_t rows = blocks_of(tokens, TOKENS);
     work->pairs = (int)(rows * work->across);
@@ -127,10 +139,7 @@ extern "C" Err relay_run(DeviceQueue *q, const Relay *r)
     RelayWork work;
     TRY(work_of(q, r, &work));
     const int blocks = 2 * work.pairs < q->context->sms ? 2 * work.pairs : q->context->sms / 2 * 2;
-    if (r->point == POINT_GELU)
-        relay_kernel<POINT_GELU><<<blocks, RELAY_THREADS, RELAY_BYTES, q->stream>>>(work);
-    else
-        relay_kernel<POINT_DGELU><<<blocks, RELAY_THREADS, RELAY_BYTES, q->stream>>>(work);
+    kernel_of(r->point)<<<blocks, RELAY_THREADS, RELAY_BYTES, q->stream>>>(work);
     CUDA_TRY(cudaGetLastError());
     if (!work.part) return OK;
     const int rows = work.pairs / work.across;

@@ -7,7 +7,7 @@
  *     copies      w, x | w, x | w, x | ...      steps of 64 in depth, into a ring of STAGES
  *     group 0     tile 0 ======== gelu -------- tile 2 ======== gelu --------
  *     group 1             (waits) tile 1 ======== gelu -------- tile 3 ========
- *     loads       aux of tile 0 | aux of tile 1 | ...      pieces of 64 x 64 into a ring of PIECES,
+ *     loads       aux of tile 0 | aux of tile 1 | ...      pieces of 8 KiB into a ring of PIECES,
  *     stores      out of tile 0 | out of tile 1 | ...      written over there, and stored from there
  *
  * While one group of 128 threads multiplies, the other does what comes after, and hands its turn over:
@@ -22,15 +22,26 @@
 enum { FEATURES = 128, TOKENS = 192, DEPTH = 64, STAGES = 5 };
 enum { W_BYTES = FEATURES * DEPTH * 2, X_BYTES = TOKENS * DEPTH * 2 };
 enum { STAGE_BYTES = W_BYTES + X_BYTES };
-/* Pieces of out and aux: of 64 features, half a tile, and of 64 tokens, a third. */
+/* Pieces of out and aux: of 64 features, half a tile, and of 64 tokens. Where there are two of each, of
+ * 32 tokens, one behind the other. */
 enum { SIDE = 64, PIECES = 3, PIECE_BYTES = SIDE * SIDE * 2 };
-enum { HALVES = FEATURES / SIDE, THIRDS = TOKENS / SIDE, TILE_PIECES = HALVES * THIRDS };
+enum { HALVES = FEATURES / SIDE };
 enum { GROUP = 128, RELAY_THREADS = 3 * GROUP, RELAY_ALIGN = 1024 };
 enum { N_BARRIERS = 2 * STAGES + 3 * PIECES + 4 };
 enum { RELAY_BYTES = STAGES * STAGE_BYTES + PIECES * PIECE_BYTES + 8 * N_BARRIERS + RELAY_ALIGN };
 
+/* Boxes of a piece, their tokens, and pieces of half a tile that are loaded or made. */
+template <Point POINT> struct Pieces {
+    enum {
+        BOXES = POINT == POINT_DSWIGLU ? 2 : 1,
+        ROWS = SIDE / BOXES,
+        BYTES = PIECE_BYTES / BOXES
+    };
+    enum { HALF = TOKENS / ROWS, TILE = HALVES * HALF };
+};
+
 typedef struct {
-    CUtensorMap w, x, out, aux;
+    CUtensorMap w, x, out[2], aux[2];
     int pairs, across, steps; /* pairs of tiles, in all and along the features; steps of depth */
     int width;
     const __nv_bfloat16 *bias;
@@ -132,20 +143,25 @@ static __device__ inline void copy_steps(const Room &r, const RelayWork &work)
     }
 }
 
+template <Point POINT>
 static __device__ inline void load_pieces(const Room &r, const RelayWork &work)
 {
+    typedef Pieces<POINT> P;
     const int n = tiles_of(work);
     Ring<PIECES> ring(0);
 #pragma unroll 1
     for (int j = 0; j < n; j++) {
         const Tile tile = tile_of(work, j);
 #pragma unroll 1
-        for (int p = 0; p < TILE_PIECES; p++, ring.next()) {
+        for (int p = 0; p < P::TILE; p++, ring.next()) {
             const uint32_t ready = r.ready + 8 * ring.at;
             barrier_wait(r.spare + 8 * ring.at, ring.phase ^ 1);
             barrier_expect(ready, PIECE_BYTES);
-            box_load(r.piece + ring.at * PIECE_BYTES, &work.aux, tile.feature + SIDE * (p / THIRDS),
-                     tile.token + SIDE * (p % THIRDS), ready);
+#pragma unroll
+            for (int b = 0; b < P::BOXES; b++)
+                box_load(r.piece + ring.at * PIECE_BYTES + b * P::BYTES, &work.aux[b],
+                         tile.feature + SIDE * (p / P::HALF), tile.token + P::ROWS * (p % P::HALF),
+                         ready);
         }
     }
 }
@@ -154,6 +170,7 @@ static __device__ inline void load_pieces(const Room &r, const RelayWork &work)
 template <Point POINT>
 static __device__ inline void store_pieces(const Room &r, const RelayWork &work)
 {
+    typedef Pieces<POINT> P;
     const int n = tiles_of(work), kinds = POINT == POINT_GELU ? 2 : 1;
     Ring<PIECES> ring(0);
     int before = -1;
@@ -161,13 +178,16 @@ static __device__ inline void store_pieces(const Room &r, const RelayWork &work)
     for (int j = 0; j < n; j++) {
         const Tile tile = tile_of(work, j);
 #pragma unroll 1
-        for (int i = 0; i < kinds * TILE_PIECES; i++, ring.next()) {
+        for (int i = 0; i < kinds * P::TILE; i++, ring.next()) {
             const int p = i / kinds;
+            const CUtensorMap *to = kinds == 2 && i % 2 == 0 ? work.aux : work.out;
             barrier_wait(r.made + 8 * ring.at, ring.phase);
-            box_store(kinds == 2 && i % 2 == 0 ? &work.aux : &work.out,
-                      r.piece + ring.at * PIECE_BYTES, tile.feature + SIDE * (p / THIRDS),
-                      tile.token + SIDE * (p % THIRDS));
-            boxes_read<1>();
+#pragma unroll
+            for (int b = 0; b < P::BOXES; b++)
+                box_store(to + b, r.piece + ring.at * PIECE_BYTES + b * P::BYTES,
+                          tile.feature + SIDE * (p / P::HALF),
+                          tile.token + P::ROWS * (p % P::HALF));
+            boxes_read<P::BOXES>();
             if (before >= 0) barrier_arrive(r.spare + 8 * before);
             before = ring.at;
         }

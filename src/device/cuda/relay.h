@@ -1,4 +1,4 @@
-/* relay.h -- a product and the gelu beside it, by a kernel of our own (relay.cu); for sm_90 alone. */
+/* relay.h -- a product and what stands beside it, by a kernel of our own (relay.cu); for sm_90 alone. */
 #ifndef DEVICE_CUDA_RELAY_H
 #define DEVICE_CUDA_RELAY_H
 
@@ -9,10 +9,12 @@ extern "C" {
 #endif
 
 /* bf16. POINT_GELU: aux[t,n] = x[t,k] w[n,k]' + bias[n], out = gelu(aux).
- * POINT_DGELU: out[t,n] = x[t,k] w[k,n] gelu'(aux[t,n]), sums[n] = keep sums + the sum over t of out. */
+ * POINT_DGELU: out[t,n] = x[t,k] w[k,n] gelu'(aux[t,n]), sums[n] = keep sums + the sum over t of out.
+ * POINT_DSWIGLU: out = dgate, dup = swiglu_dx of x[t,k] w[k,n] and aux = gate, up. */
 typedef struct {
     Point point;
-    Tensor x, w, bias, out, aux, sums; /* bias, sums: data NULL where there are none */
+    Tensor x, w, bias, sums; /* bias, sums: data NULL where there are none */
+    Tensor out[2], aux[2];   /* the second of each: of swiglu */
     float keep;
 } Relay;
 

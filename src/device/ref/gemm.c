@@ -142,6 +142,22 @@ static void dgelu_tile(const Call *call, Tile *t, Where at)
     }
 }
 
+/* in: a, b, gate, up   out: dgate, dup.   As swiglu_dx has it of a dy that is not rounded. */
+static void dswiglu_tile(const Call *call, Tile *t, Where at)
+{
+    for (int64_t i = 0; i < at.m; i++) {
+        double gate[N_TILE], up[N_TILE], dup[N_TILE];
+        row_load(formula_row(&call->in[2], false, at.row + i, at.column), 0, at.n, gate);
+        row_load(formula_row(&call->in[3], false, at.row + i, at.column), 0, at.n, up);
+        for (int64_t j = 0; j < at.n; j++)
+            swiglu_dx_at(t->c[i][j], gate[j], up[j], &t->c[i][j], &dup[j]);
+        row_store(formula_row(&call->out[0], false, at.row + i, at.column), 0, at.n, t->c[i]);
+        row_store(formula_row(&call->out[1], false, at.row + i, at.column), 0, at.n, dup);
+    }
+}
+
+Err ref_gemm_dswiglu(const Call *call) { return multiply_and(call, 4, dswiglu_tile); }
+
 static void sum_rows_tile(void *work, int64_t tile)
 {
     const Call *call = work;

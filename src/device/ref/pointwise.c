@@ -123,16 +123,12 @@ Err ref_swiglu(const Call *call)
     return OK;
 }
 
-/* in: dy, gate, up   out: dgate, dup.   silu' = s (1 + gate (1 - s)), s = sigmoid(gate) */
+/* in: dy, gate, up   out: dgate, dup */
 static void swiglu_dx_formula(const Call *call, int64_t n, double x[][REF_CHUNK],
                               double y[][REF_CHUNK])
 {
     (void)call;
-    for (int64_t i = 0; i < n; i++) {
-        const double dy = x[0][i], gate = x[1][i], s = 1 / (1 + exp(-gate));
-        y[0][i] = dy * x[2][i] * s * (1 + gate * (1 - s));
-        y[1][i] = dy * gate * s;
-    }
+    for (int64_t i = 0; i < n; i++) swiglu_dx_at(x[0][i], x[1][i], x[2][i], &y[0][i], &y[1][i]);
 }
 
 Err ref_swiglu_dx(const Call *call)

@@ -30,4 +30,12 @@ static inline double gelu_slope_at(double x)
     return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * du;
 }
 
+/* silu' = s (1 + gate (1 - s)), s = sigmoid(gate) */
+static inline void swiglu_dx_at(double dy, double gate, double up, double *dgate, double *dup)
+{
+    const double s = 1 / (1 + exp(-gate));
+    *dgate = dy * up * s * (1 + gate * (1 - s));
+    *dup = dy * gate * s;
+}
+
 #endif

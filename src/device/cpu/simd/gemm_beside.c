@@ -59,6 +59,24 @@ static void dgelu_of_tile(const Call *call, Box tile, Team *team)
     MUST(CPU_NAME(gelu_dx)(&after) == OK, "gelu_dx of a tile");
 }
 
+/* in: a, b, gate, up   out: dgate, dup, where dy lies until it is used up */
+static void dswiglu_of_tile(const Call *call, Box tile, Team *team)
+{
+    const Tensor dup = part_of(&call->out[1], tile);
+    const Call after = {.in = {dup, part_of(&call->in[2], tile), part_of(&call->in[3], tile)},
+                        .n_in = 3,
+                        .out = {part_of(&call->out[0], tile), dup},
+                        .n_out = 2,
+                        .team = team};
+    MUST(CPU_NAME(swiglu_dx)(&after) == OK, "swiglu_dx of a tile");
+}
+
+Err CPU_NAME(gemm_dswiglu)(const Call *call)
+{
+    const Call p = product_of(call, 4, call->out[1]);
+    return gemm_with(&p, &(Beside){.call = call, .then = dswiglu_of_tile});
+}
+
 Err CPU_NAME(gemm_dgelu)(const Call *call)
 {
     const Call p = product_of(call, 3, call->out[0]);

@@ -1,10 +1,11 @@
-/* relay_gelu.cuh -- what comes after a tile's product: its gelu, or its product with gelu's slope.
+/* relay_point.cuh -- what comes after a tile's product: its gelu, or its product with gelu's slope, or with
+ * both factors of swiglu's gradient.
  *
  * A warp has 16 features of each half, and goes along the tokens piece by piece. Beside multiplying, a
  * multiprocessor has little time for anything else: every instruction here counts, and the tanh is the
  * card's own, exact to 2^-11 by its manual (to 2^-17 on an H200), where a result keeps 2^-9. */
-#ifndef DEVICE_CUDA_RELAY_GELU_CUH
-#define DEVICE_CUDA_RELAY_GELU_CUH
+#ifndef DEVICE_CUDA_RELAY_POINT_CUH
+#define DEVICE_CUDA_RELAY_POINT_CUH
 
 #include "device/cuda/relay.cuh"
 
@@ -31,6 +32,15 @@ static __device__ inline float gelu_slope(float u)
 {
     const float u2 = u * u, t = tanh_near(u * fmaf(u2, GELU_B, GELU_A));
     return fmaf(u * fmaf(u2, 1.5f * GELU_B, 0.5f * GELU_A), fmaf(-t, t, 1), fmaf(t, 0.5f, 0.5f));
+}
+
+/* 1 / (1 + e^-x): both instructions are exact to 2^-22. */
+static __device__ inline float logistic(float x)
+{
+    float e, s;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(x * -1.4426950408889634f));
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(s) : "f"(1 + e));
+    return s;
 }
 
 /* Where the thread's rows of 16 bytes are in a piece, 16 tokens from there 2,048 bytes on. */
@@ -93,6 +103,36 @@ static __device__ inline void slope_piece(const Room &r, const float *d, float s
     ring.next();
 }
 
+/* From d, and from gate and up, which lie where these go: dgate = d up s (1 + gate (1 - s)),
+ * dup = d gate s. */
+static __device__ inline void swiglu_piece(const Room &r, const float *d, Ring<PIECES> &ring)
+{
+    typedef Pieces<POINT_DSWIGLU> P;
+    const uint32_t place = r.piece + place_in_piece() + ring.at * PIECE_BYTES;
+    uint32_t x[P::ROWS / 4], y[P::ROWS / 4];
+    barrier_wait(r.ready + 8 * ring.at, ring.phase);
+#pragma unroll
+    for (int n = 0; n < P::ROWS / 16; n++) {
+        parts_load(place + 2048 * n, x + 4 * n);
+        parts_load(place + P::BYTES + 2048 * n, y + 4 * n);
+    }
+#pragma unroll
+    for (int q = 0; q < P::ROWS / 4; q++) {
+        const float2 gate = pair_open(x[q]), up = pair_open(y[q]);
+        const float s = logistic(gate.x), t = logistic(gate.y), low = d[2 * q], high = d[2 * q + 1];
+        const float silu = gate.x * s, silu2 = gate.y * t;
+        x[q] = pair_close(low * up.x * fmaf(silu, 1 - s, s), high * up.y * fmaf(silu2, 1 - t, t));
+        y[q] = pair_close(low * silu, high * silu2);
+    }
+#pragma unroll
+    for (int n = 0; n < P::ROWS / 16; n++) {
+        parts_store(place + 2048 * n, x + 4 * n);
+        parts_store(place + P::BYTES + 2048 * n, y + 4 * n);
+    }
+    piece_made(r, ring.at);
+    ring.next();
+}
+
 /* Four lanes have a row's sums. */
 static __device__ inline void put_sum(const RelayWork &work, const Tile &tile, int feature,
                                       float sum)
@@ -107,8 +147,9 @@ template <Point POINT>
 static __device__ inline void finish_tile(const Room &r, const RelayWork &work, int j,
                                           const Tile &tile, const float (&d)[HALVES][PART])
 {
+    typedef Pieces<POINT> P;
     const int group = threadIdx.x / GROUP;
-    Ring<PIECES> ring(j * (POINT == POINT_GELU ? 2 : 1) * TILE_PIECES);
+    Ring<PIECES> ring(j * (POINT == POINT_GELU ? 2 : 1) * P::TILE);
 #pragma unroll
     for (int half = 0; half < HALVES; half++) {
         float bias[2] = {}, sum[2] = {};
@@ -117,12 +158,14 @@ static __device__ inline void finish_tile(const Room &r, const RelayWork &work, 
             if (feature < work.width) bias[row] = __bfloat162float(work.bias[feature]);
         }
 #pragma unroll
-        for (int third = 0; third < THIRDS; third++) {
-            const float *mine = &d[half][third * (PART / THIRDS)];
+        for (int i = 0; i < P::HALF; i++) {
+            const float *mine = &d[half][i * (PART / P::HALF)];
             if (POINT == POINT_GELU)
                 gelu_pieces(r, mine, bias, ring);
-            else
+            else if (POINT == POINT_DGELU)
                 slope_piece(r, mine, sum, ring);
+            else
+                swiglu_piece(r, mine, ring);
         }
         for (int row = 0; row < 2 && POINT == POINT_DGELU && work.part; row++)
             put_sum(work, tile, feature_of(tile, half, row), sum[row]);

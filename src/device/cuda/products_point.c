@@ -1,7 +1,7 @@
-/* products_gelu.c -- a product and the gelu beside it, by the fastest of three ways:
+/* products_point.c -- a product and the pointwise op beside it, by the fastest of three ways:
  *
- *     one     cuBLASLt's, the gelu as its epilogue
- *     apart   the product, then the gelu
+ *     one     cuBLASLt's, the op as its epilogue; it has gelu's alone
+ *     apart   the product, then the op
  *     relay   our own kernel, which has both, and the sums over rows too (relay.cu)
  *
  * The clock decides, once for each shape, where choices are measured; else it is the first that runs. */
@@ -57,16 +57,23 @@ static Err run_relay(const void *pair)
 
 static Err time_ways(const Pair *p, Way *out)
 {
-    static const Way name[] = {WAY_ONE, WAY_APART, WAY_RELAY};
-    const ChoiceRun way[] = {run_one, run_apart, run_relay};
+    static const Way name[] = {WAY_APART, WAY_ONE, WAY_RELAY};
+    static const ChoiceRun run[] = {run_apart, run_one, run_relay};
+    const bool may[] = {true, point_in_library(p->beside.point), p->may_relay};
     Choices *all = p->q->context->choices;
-    int fastest = 0;
-    TRY(run_one(p)); /* algorithms of both are known then, */
-    TRY(run_apart(p));
+    ChoiceRun way[3];
+    Way named[3];
+    int n = 0, fastest = 0;
+    for (int i = 0; i < 3; i++) {
+        if (!may[i]) continue;
+        if (name[i] != WAY_RELAY) TRY(run[i](p)); /* its algorithms are known then, */
+        way[n] = run[i];
+        named[n++] = name[i];
+    }
     all->measure = false; /* and each takes its best */
-    const Err err = choices_fastest(p->q, way, p->may_relay ? 3 : 2, p, &fastest);
+    const Err err = choices_fastest(p->q, way, n, p, &fastest);
     all->measure = true;
-    *out = name[fastest];
+    *out = named[fastest];
     return err;
 }
 
@@ -104,16 +111,21 @@ static Err run_pair(const Pair *p)
         choice = choices_known(p->q->context->choices, &shape); /* it may have moved */
     }
     if (choice->way == WAY_RELAY && p->may_relay) return run_relay(p);
-    return choice->way == WAY_APART ? run_apart(p) : run_one(p);
+    const bool one = choice->way != WAY_APART && point_in_library(shape.point);
+    return one ? run_one(p) : run_apart(p);
 }
 
-/* Has the relay this product? It wants b as [n, k] of a gelu, as [k, n] of its gradient. */
+/* Has the relay this product? It wants b as [n, k] of a gelu, as [k, n] of a gradient. */
 static void add_relay(const Call *call, Pair *p)
 {
     const Beside *b = &p->beside;
     const bool gelu = b->point == POINT_GELU;
-    p->relay = (Relay){b->point, .x = call->in[0], .w = call->in[1], .out = p->one.out[0]};
-    p->relay.aux = *b->aux;
+    p->relay = (Relay){b->point, .x = call->in[0], .w = call->in[1], .out = {p->one.out[0]}};
+    p->relay.aux[0] = *b->aux;
+    if (b->point == POINT_DSWIGLU) {
+        p->relay.out[1] = call->out[1];
+        p->relay.aux[1] = call->in[3];
+    }
     if (b->bias) p->relay.bias = *b->bias;
     p->may_relay = !call->attr.gemm.ta && call->attr.gemm.tb == gelu &&
                    relay_fits(call->queue->context, &p->relay);
@@ -150,4 +162,21 @@ Err cuda_gemm_dgelu(const Call *call)
     add_relay(call, &p);
     if (call->n_out > 1) p.sum = call_sum_rows(call, &c, 1);
     return tensor_count(&c) == 0 ? run_sum(&p) : run_pair(&p);
+}
+
+/* Made apart, dy lies where dup does then. */
+Err cuda_gemm_dswiglu(const Call *call)
+{
+    const Tensor gate = call->in[2], up = call->in[3], dgate = call->out[0], dup = call->out[1];
+    Pair p = {.q = call->queue,
+              .beside = {NULL, NULL, &gate, POINT_DSWIGLU},
+              .one = product_of(call, NULL, dgate),
+              .product = product_of(call, NULL, dup),
+              .after = point_of(call, 3, (const Tensor[]){dup, gate, up}, dgate),
+              .point = cuda_swiglu_dx};
+    TRY(cuda_begin(call, KERNEL_gemm_dswiglu));
+    if (tensor_count(&dup) == 0) return OK;
+    p.after.out[p.after.n_out++] = dup;
+    add_relay(call, &p);
+    return run_pair(&p);
 }

@@ -1,0 +1,32 @@
+/* fuse_slope.c -- the gradient of a pointwise op, made with the product that it is the gradient's factor of.
+ *
+ *     before:  d.h = linear_dx dy w;  d.u = gelu_dx d.h u
+ *     after:   d.u = linear_dgelu dy w u
+ *
+ *     before:  d.h = linear_dx dy w;  d.gate, d.up = swiglu_dx d.h gate up
+ *     after:   d.gate, d.up = linear_dswiglu dy w gate up         d.h is nowhere
+ */
+#include "compile/fuse.h"
+
+static const struct {
+    OpId op, both;
+} slope[] = {
+    {OP_gelu_dx, OP_linear_dgelu},
+    {OP_swiglu_dx, OP_linear_dswiglu},
+};
+
+Err fuse_slope(Graph *g, bool *found)
+{
+    for (int i = 0; i < g->n_nodes; i++)
+        for (int k = 0; k < (int)(sizeof slope / sizeof *slope); k++) {
+            const Node *n = &g->node[i];
+            if (n->op != slope[k].op || graph_readers(g, n->in[0]) != 1) continue;
+            const int product = fuse_product(g, n, n->in[0], OP_linear_dx);
+            if (product == NO_NODE || g->node[product].n_in != 2) continue;
+            Value in[MAX_IN] = {g->node[product].in[0], g->node[product].in[1]};
+            for (int j = 1; j < n->n_in; j++) in[1 + j] = n->in[j];
+            *found = true;
+            return fuse_into(g, i, product, slope[k].both, n->n_in + 1, in);
+        }
+    return OK;
+}
