@@ -138,6 +138,15 @@ static inline Tensor bench_filled(Bench *b, Tensor t)
     return t;
 }
 
+/* The left or the right half of a matrix: so gate and up lie in what one product makes. */
+static inline Tensor bench_half(Tensor wide, int which)
+{
+    wide.n[1] /= 2;
+    wide.data =
+        (char *)wide.data + (size_t)(which * wide.n[1] * wide.stride[1]) * dtype_bytes(wide.dtype);
+    return wide;
+}
+
 /* An accumulator: random, or NaN where nothing of it is kept. */
 static inline Tensor accumulator(Bench *b, Tensor t, double keep)
 {

@@ -134,6 +134,15 @@ static void beside(void **state)
     call.in[2] = RANDOM(b, F32, DENSE, s.m, s.n);
     call.n_in = 3;
     try_all(c, KERNEL_gemm_dgelu, &call, false);
+    for (int t = 0; t < N_CPU_TYPES; t++) {
+        const DType type = cpu_types[t];
+        call = product_of(b, s, (How){.in = type, .out = type});
+        for (int i = 2; i < 4; i++) call.in[i] = RANDOM(b, type, DENSE, s.m, s.n);
+        call.n_in = 4;
+        call.out[1] = NEW(b, type, DENSE, s.m, s.n);
+        call.n_out = 2;
+        try_all(c, KERNEL_gemm_dswiglu, &call, false);
+    }
 }
 
 /* A few rows are multiplied as b lies; a product of two types has no use for b as one of them. */

@@ -1,5 +1,6 @@
-/* Products with a sum or a gelu beside them, of device/cpu against ref: transposes, strides, types,
- * odd sizes, no terms; in place and not. */
+/* Products with a sum, a gelu or swiglu's gradient beside them, of device/cpu against ref: transposes,
+ * strides, types, odd sizes, no terms; in place and not. And against the kernels that they stand for,
+ * one after the other, to the bit. */
 #include "cpu_test.h"
 #include "support/expect.h"
 
@@ -90,17 +91,109 @@ static void one_dgelu_sum(CpuBench *c, Size s, Call call, DType type, bool keep)
     bench_clear(&c->b);
 }
 
+/* Of a call with a and b: gate and up, and where their gradients go: halves of one, or apart. */
+static Call with_gate(Bench *b, Size s, Call call, DType type, bool halves)
+{
+    const Lay lay = (Lay)(s.n % N_LAYS);
+    const Tensor from = RANDOM(b, type, lay, s.m, 2 * s.n);
+    for (int k = 0; k < 2; k++) call.in[call.n_in++] = bench_half(from, k);
+    call.out[call.n_out++] = NEW(b, type, lay, s.m, halves ? 2 * s.n : s.n);
+    if (halves) {
+        fill(b, &call.out[0], 1); /* and it stays as it is */
+        call.out[0] = bench_half(call.out[1], 0);
+        call.out[1] = bench_half(call.out[1], 1);
+    }
+    return call;
+}
+
+static void one_dswiglu(CpuBench *c, Size s, Call call, DType type, bool halves)
+{
+    const Call all = with_gate(&c->b, s, call, type, halves);
+    expect_like_ref(c, KERNEL_gemm_dswiglu, &all, 2 * tol_sum(type, (double)s.k));
+}
+
+/* gemm, then swiglu_dx, by one thread: dy lies in dup in between. */
+static void one_after_the_other(const Device *cpu, const Call *call)
+{
+    Call first = *call;
+    first.n_in = 2;
+    first.out[0] = call->out[1];
+    first.n_out = 1;
+    const Call then = {.in = {call->out[1], call->in[2], call->in[3]},
+                       .n_in = 3,
+                       .out = {call->out[0], call->out[1]},
+                       .n_out = 2};
+    DO(cpu->kernel[KERNEL_gemm](&first));
+    DO(cpu->kernel[KERNEL_swiglu_dx](&then));
+}
+
+/* Every byte of the bench, by the unit in use. */
+static void same_bits_on(CpuBench *c, const Device *cpu, Call call)
+{
+    const size_t bytes = c->b.arena.used_bytes;
+    char *before = malloc(2 * bytes + 1), *want = before + bytes;
+    assert_non_null(before);
+    memcpy(before, c->b.arena.base, bytes);
+    one_after_the_other(cpu, &call);
+    memcpy(want, c->b.arena.base, bytes);
+    for (int n = 1; n <= MOST_THREADS; n++) {
+        memcpy(c->b.arena.base, before, bytes);
+        call.team = c->team[n];
+        DO(cpu->kernel[KERNEL_gemm_dswiglu](&call));
+        if (memcmp(want, c->b.arena.base, bytes) != 0)
+            fail_msg("%s, %d threads: other bits than of gemm and swiglu_dx",
+                     units_text(units_in_use()), n);
+    }
+    memcpy(c->b.arena.base, before, bytes);
+    free(before);
+}
+
+static void one_dswiglu_in_two(CpuBench *c, Size s, Call call, DType type, bool halves)
+{
+    const CpuUnit in_use = units_in_use();
+    const Call all = with_gate(&c->b, s, call, type, halves);
+    for (CpuSimd simd = CPU_BASE; simd < N_CPU_SIMD; simd++) {
+        const bool choice = simd == CPU_AVX512 && type == BF16;
+        for (int u = 0; u < N_CPU_UNITS && cpu_has(simd); u++) {
+            if (!units_have((CpuUnit)u) || (!choice && u != UNIT_FMA)) continue;
+            units_use((CpuUnit)u);
+            same_bits_on(c, device_cpu_simd(simd), all);
+        }
+    }
+    units_use(in_use);
+    bench_clear(&c->b);
+}
+
 static void adds(void **state) { over_all(*state, one_add); }
 static void adds_in_place(void **state) { over_all(*state, one_add_in_place); }
 static void gelus(void **state) { over_all(*state, one_gelu); }
 static void dgelus(void **state) { over_all(*state, one_dgelu); }
+static void dswiglus(void **state) { over_all(*state, one_dswiglu); }
 static void dgelus_and_sums(void **state) { over_all(*state, one_dgelu_sum); }
+
+/* Several blocks of k, pieces of columns and pieces of k too: test_cpu_gemm_pieces.c says which are. */
+static void dswiglus_in_two(void **state)
+{
+    static const Size large[] = {{41, 258, 803}, {9, 67, 8221}, {201, 131, 75}};
+    CpuBench *c = *state;
+    over_all(c, one_dswiglu_in_two);
+    for (int i = 0; i < 6; i++) {
+        const DType type = cpu_types[i % 2];
+        one_dswiglu_in_two(c, large[i / 2], open_call(&c->b, large[i / 2], type, DENSE, 0), type,
+                           true);
+    }
+}
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(adds),   cmocka_unit_test(adds_in_place),   cmocka_unit_test(gelus),
-        cmocka_unit_test(dgelus), cmocka_unit_test(dgelus_and_sums),
+        cmocka_unit_test(adds),
+        cmocka_unit_test(adds_in_place),
+        cmocka_unit_test(gelus),
+        cmocka_unit_test(dgelus),
+        cmocka_unit_test(dgelus_and_sums),
+        cmocka_unit_test(dswiglus),
+        cmocka_unit_test(dswiglus_in_two),
     };
     return cmocka_run_group_tests(tests, cpu_setup, cpu_teardown);
 }

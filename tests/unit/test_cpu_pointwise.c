@@ -72,6 +72,22 @@ static void in_place(void **state)
     }
 }
 
+/* dup is dy, and takes its place when dgate has been made of it. */
+static void swiglu_dx_in_place(void **state)
+{
+    CpuBench *c = *state;
+    for (int i = 0; i < N_CPU_TYPES * N_LAYS; i++) {
+        const DType type = cpu_types[i / N_LAYS];
+        const Lay lay = (Lay)(i % N_LAYS), other = (Lay)((i + 1) % N_LAYS);
+        Call call = {.n_in = 3, .n_out = 2};
+        for (int k = 0; k < 3; k++)
+            call.in[k] = RANDOM(&c->b, type, i % 2 && k ? other : lay, 7, 333);
+        call.out[0] = NEW(&c->b, type, lay, 7, 333);
+        call.out[1] = call.in[0];
+        expect_like_ref(c, KERNEL_swiglu_dx, &call, tol_sum(type, 1));
+    }
+}
+
 static void casts(void **state)
 {
     CpuBench *c = *state;
@@ -181,9 +197,11 @@ static void squares(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plain_ones), cmocka_unit_test(activations), cmocka_unit_test(gelu_alone),
-        cmocka_unit_test(in_place),   cmocka_unit_test(casts),       cmocka_unit_test(not_numbers),
-        cmocka_unit_test(copies),     cmocka_unit_test(updates),     cmocka_unit_test(squares),
+        cmocka_unit_test(plain_ones), cmocka_unit_test(activations),
+        cmocka_unit_test(gelu_alone), cmocka_unit_test(in_place),
+        cmocka_unit_test(casts),      cmocka_unit_test(not_numbers),
+        cmocka_unit_test(copies),     cmocka_unit_test(updates),
+        cmocka_unit_test(squares),    cmocka_unit_test(swiglu_dx_in_place),
     };
     return cmocka_run_group_tests(tests, cpu_setup, cpu_teardown);
 }

@@ -1,5 +1,5 @@
-/* Products with a sum or a gelu beside them, against plain loops: every transpose, type and memory
- * order; and against the two kernels that they stand for. */
+/* Products with a sum, a gelu or swiglu's gradient beside them, against plain loops: every transpose,
+ * type and memory order; and against the two kernels that they stand for. */
 #include "kernel_test.h"
 
 static Bench bench;
@@ -15,12 +15,13 @@ static long double gelu_of(long double x)
     return x / 2 * (1 + tanhl(a * (x + 0.044715L * x * x * x)));
 }
 
+static long double silu_of(long double x) { return x / (1 + expl(-x)); }
+
 /* The slope by differences, of which the error is in h^4. */
-static long double slope_of(long double x)
+static long double slope_of(long double (*f)(long double), long double x)
 {
     const long double h = 1e-3L;
-    return (8 * (gelu_of(x + h) - gelu_of(x - h)) - (gelu_of(x + 2 * h) - gelu_of(x - 2 * h))) /
-           (12 * h);
+    return (8 * (f(x + h) - f(x - h)) - (f(x + 2 * h) - f(x - 2 * h))) / (12 * h);
 }
 
 /* a b + bias, as [m n]. */
@@ -44,6 +45,11 @@ typedef struct {
     int variant; /* bits: ta, tb, bias */
     DType type;
 } Case;
+
+/* m, n, k */
+static const int64_t size[][3] = {{37, 71, 131}, {3, 5, 7}, {33, 1, 65},
+                                  {3, 5, 0},     {0, 5, 7}, {3, 0, 7}};
+enum { N_SIZES = sizeof size / sizeof *size };
 
 static Lay lay(const Case *c, int add) { return (Lay)((c->variant + add) % N_LAYS); }
 
@@ -100,7 +106,8 @@ static void try_dgelu(const Case *c)
     Call call = open_call(c);
     call.in[call.n_in++] = RANDOM(&bench, c->type, lay(c, 0), c->m, c->n);
     long double *want = product(&call, NULL);
-    for (int64_t i = 0; i < c->m * c->n; i++) want[i] *= slope_of((long double)get(&call.in[2], i));
+    for (int64_t i = 0; i < c->m * c->n; i++)
+        want[i] *= slope_of(gelu_of, (long double)get(&call.in[2], i));
     const double keep = c->variant & 4 ? 0.5 : 0, tolerance = fmax(rounding(c->type), 1e-11);
     const Tensor db = accumulator(&bench, NEW(&bench, dtype_wide(c->type), PADDED, c->n), keep);
     call.out[call.n_out++] = db;
@@ -115,12 +122,46 @@ static void try_dgelu(const Case *c)
     free(sums);
 }
 
+/* Half of what two neighbours of the type are apart, relative to them. */
+static double unit_of(DType t) { return ldexp(1, t == F64 ? -53 : t == F32 ? -24 : -8); }
+
+static Call open_dswiglu(const Case *c)
+{
+    Call call = open_call(c);
+    bench.n_made--; /* not its output */
+    const Tensor y = NEW(&bench, c->type, lay(c, 0), c->m, 2 * c->n);
+    const Tensor dy = NEW(&bench, c->type, lay(c, 2), c->m, 2 * c->n);
+    fill(&bench, &y, c->variant & 4 ? 7 : 1); /* far from 0 too */
+    for (int k = 0; k < 2; k++) {
+        call.in[call.n_in++] = bench_half(y, k);
+        call.out[k] = bench_half(dy, k);
+    }
+    call.n_out = 2;
+    return call;
+}
+
+static void try_dswiglu(const Case *c)
+{
+    const Call call = open_dswiglu(c);
+    long double *dup = product(&call, NULL), *dgate = product(&call, NULL);
+    for (int64_t i = 0; i < c->m * c->n; i++) {
+        const long double gate = (long double)get(&call.in[2], i);
+        dgate[i] *= (long double)get(&call.in[3], i) * slope_of(silu_of, gate);
+        dup[i] *= silu_of(gate);
+    }
+    run_twice(&bench, KERNEL_gemm_dswiglu, &call);
+    const double tolerance = unit_of(c->type) + 1e-11; /* that of the slope */
+    expect_close("dgate", &call.out[0], dgate, tolerance);
+    expect_close("dup", &call.out[1], dup, tolerance);
+    expect_gaps(&bench);
+    free(dgate);
+    free(dup);
+}
+
 static void against_formula(void **state)
 {
-    static const int64_t size[][3] = {{37, 71, 131}, {3, 5, 7}, {33, 1, 65},
-                                      {3, 5, 0},     {0, 5, 7}, {3, 0, 7}};
     (void)state;
-    for (int i = 0; i < 6; i++)
+    for (int i = 0; i < N_SIZES; i++)
         for (int variant = 0; variant < 8; variant++)
             for (int type = F64; type <= F32; type++) {
                 const Case c = {size[i][0], size[i][1], size[i][2], variant, (DType)type};
@@ -128,6 +169,43 @@ static void against_formula(void **state)
                 try_gelu(&c);
                 try_dgelu(&c);
             }
+}
+
+static void dswiglu_against_formula(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_SIZES; i++)
+        for (int variant = 0; variant < 8; variant++)
+            for (int type = F64; type <= BF16; type++)
+                try_dswiglu(&(Case){size[i][0], size[i][1], size[i][2], variant, (DType)type});
+}
+
+/* One after the other rounds dy on the way, but in f64. With e the unit of the type, what the two make
+ * of x is x (1 + e1) and x (1 + e2)(1 + e3): less than 3 e (1 + 4 e) of either apart. */
+static void dswiglu_is_both(void **state)
+{
+    (void)state;
+    for (int type = F64; type <= BF16; type++)
+        for (int variant = 0; variant < 8; variant++) {
+            const Case c = {19, 23, 11, variant, (DType)type};
+            const Call one = open_dswiglu(&c);
+            const Tensor dy = NEW(&bench, c.type, DENSE, c.m, c.n);
+            Call first = one, then = {.in = {dy, one.in[2], one.in[3]}, .n_in = 3, .n_out = 2};
+            first.n_in = 2;
+            first.out[0] = dy;
+            first.n_out = 1;
+            for (int k = 0; k < 2; k++) then.out[k] = NEW(&bench, c.type, PADDED, c.m, c.n);
+            run(KERNEL_gemm_dswiglu, &one);
+            run(KERNEL_gemm, &first);
+            run(KERNEL_swiglu_dx, &then);
+            const double e = unit_of(c.type), apart = c.type == F64 ? 0 : 3 * e * (1 + 4 * e);
+            for (int64_t i = 0; i < 2 * c.m * c.n; i++) {
+                const double x = get(&one.out[i % 2], i / 2), y = get(&then.out[i % 2], i / 2);
+                if (!(fabs(x - y) <= apart * fabs(y)))
+                    fail_msg("%s, variant %d, output %d [%d]: %.17g, one after the other %.17g",
+                             dtype_name(c.type), variant, (int)(i % 2), (int)(i / 2), x, y);
+            }
+        }
 }
 
 /* c may be onto, with the same bits. */
@@ -163,8 +241,8 @@ static void gelu_of_what_is_stored(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(against_formula),
-        cmocka_unit_test(adds_in_place),
+        cmocka_unit_test(against_formula),        cmocka_unit_test(dswiglu_against_formula),
+        cmocka_unit_test(dswiglu_is_both),        cmocka_unit_test(adds_in_place),
         cmocka_unit_test(gelu_of_what_is_stored),
     };
     bench_open(&bench);

@@ -115,6 +115,33 @@ static void gradients(void **state)
     expect_gaps(&bench);
 }
 
+/* dup may be dy: both outputs are made of a dy that is still there, with the same bits. */
+static void swiglu_dx_in_place(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3 * N_LAYS; i++) {
+        const DType type = (DType)(F64 + i / N_LAYS);
+        Call call = {.n_in = 3, .n_out = 2};
+        Tensor apart[2];
+        bench_clear(&bench);
+        for (int k = 0; k < 3; k++) {
+            call.in[k] = shaped(2, type, i + k / 2);
+            fill(&bench, &call.in[k], 4);
+        }
+        for (int k = 0; k < 2; k++) call.out[k] = apart[k] = shaped(2, type, i + k);
+        run(KERNEL_swiglu_dx, &call);
+        call.out[0] = shaped(2, type, i);
+        call.out[1] = call.in[0];
+        run_twice(&bench, KERNEL_swiglu_dx, &call);
+        for (int k = 0; k < 2; k++)
+            for (int64_t e = 0; e < tensor_count(&apart[k]); e++)
+                if (get(&call.out[k], e) != get(&apart[k], e))
+                    fail_msg("%s, output %d [%d]: %.17g in place, and %.17g apart",
+                             dtype_name(type), k, (int)e, get(&call.out[k], e), get(&apart[k], e));
+        expect_gaps(&bench);
+    }
+}
+
 /* Far from zero nothing overflows to NaN. */
 static void saturation(void **state)
 {
@@ -206,8 +233,13 @@ static void copies(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values),     cmocka_unit_test(no_elements), cmocka_unit_test(gradients),
-        cmocka_unit_test(saturation), cmocka_unit_test(casts),       cmocka_unit_test(copies),
+        cmocka_unit_test(values),
+        cmocka_unit_test(no_elements),
+        cmocka_unit_test(gradients),
+        cmocka_unit_test(saturation),
+        cmocka_unit_test(casts),
+        cmocka_unit_test(copies),
+        cmocka_unit_test(swiglu_dx_in_place),
     };
     bench_open(&bench);
     const int failed = cmocka_run_group_tests_name("kernels: pointwise", tests, NULL, NULL);

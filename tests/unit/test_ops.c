@@ -120,6 +120,13 @@ static void flops_are_counted(void **state)
          {d2(T, O), d2(O, I), d2(T, I)},
          {{0}},
          2.0 * T * I * O + 17.0 * T * I},
+        {OP_linear_dswiglu,
+         none,
+         4,
+         2,
+         {d2(T, O), d2(O, I), d2(T, I), d2(T, I)},
+         {{0}},
+         2.0 * T * I * O + 12.0 * T * I},
         {OP_linear_dx, none, 2, 1, {d2(T, O), d2(O, I)}, {{0}}, 2.0 * T * I * O},
         {OP_linear_dw, none, 2, 1, {d2(T, O), d2(T, I)}, {{0}}, 2.0 * T * I * O},
         {OP_bias_dw, none, 1, 1, {d2(T, O)}, {{0}}, 1.0 * T * O},
@@ -145,7 +152,7 @@ static void flops_are_counted(void **state)
         if (got.all != table[i].flops)
             fail_msg("%s: %g flops, not %g", op_info(table[i].op)->name, got.all, table[i].flops);
         const bool beside = table[i].op == OP_linear_add || table[i].op == OP_linear_gelu ||
-                            table[i].op == OP_linear_dgelu_bias;
+                            table[i].op == OP_linear_dgelu_bias || table[i].op == OP_linear_dswiglu;
         const bool heavy = op_info(table[i].op)->class == CLASS_HEAVY;
         assert_true(got.heavy == (beside ? 2.0 * T * I * O : heavy ? got.all : 0));
     }

@@ -278,7 +278,7 @@ static void false_rows_are_found(void **state)
         {OP_loss, {'t', 0, 0}},         {OP_attention_dx, {'t', 0, 0}},
         {OP_embedding, {'v', 0, 0}},    {OP_headnorm_dw, {'h', 0, 0}},
         {OP_linear_add, {'i', 0, 0}},   {OP_linear_gelu, {'i', 0, '+'}},
-        {OP_linear_dgelu, {'o', 0, 0}},
+        {OP_linear_dgelu, {'o', 0, 0}}, {OP_linear_dswiglu, {'o', 0, 0}},
     };
     Bench b;
     (void)state;
