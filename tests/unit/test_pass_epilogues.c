@@ -181,7 +181,7 @@ typedef struct {
     const char *model;
     int tp;
     CompileOptions options;
-    int adds, gelus, dgelus; /* in F, in F, in I */
+    int adds, gelus, dgelus, dswiglus; /* in F, in F, in I and B */
 } Where;
 
 static void expect_where(const Where *w)
@@ -199,24 +199,31 @@ static void expect_where(const Where *w)
         assert_int_equal(count_instr(p, PHASE_I, OP_linear_dgelu), w->dgelus);
         assert_int_equal(count_instr(p, PHASE_W, OP_linear_dgelu), 0);
         assert_int_equal(count_instr(p, PHASE_B, OP_linear_dgelu_bias), w->dgelus);
+        assert_int_equal(count_instr(p, PHASE_I, OP_linear_dswiglu), w->dswiglus);
+        assert_int_equal(count_instr(p, PHASE_W, OP_linear_dswiglu), 0);
+        assert_int_equal(count_instr(p, PHASE_B, OP_linear_dswiglu), w->dswiglus);
     }
     ranks_close(&r);
     model_bed_close(&m);
 }
 
-/* A sum over ranks comes between the product and the add; the gelu needs none. */
+/* A sum over ranks comes between the product and the add; gelu and the gradients need none. */
 static void whole_layers(void **state)
 {
     static const Where where[] = {
-        {"gpt2", 1, {.backward = true}, 2, 1, 1},
-        {"gpt2", 1, {.backward = true, .recompute = RECOMPUTE_SELECTIVE}, 2, 1, 1},
-        {"gpt2", 1, {.backward = true, .recompute = RECOMPUTE_FULL}, 2, 0, 1},
-        {"gpt2", 2, {.backward = true}, 0, 1, 1},
-        {"gpt2", 1, {.backward = true, .slice_rows = 5}, 2, 1, 1},
-        {"gpt2", 1, {.backward = false}, 2, 0, 0},
-        {"gpt2", 1, {.backward = false, .session_rows = 40}, 2, 0, 0},
-        {"llama", 1, {.backward = true}, 2, 0, 0},
-        {"llama", 2, {.backward = true}, 0, 0, 0},
+        {"gpt2", 1, {.backward = true}, 2, 1, 1, 0},
+        {"gpt2", 1, {.backward = true, .recompute = RECOMPUTE_SELECTIVE}, 2, 1, 1, 0},
+        {"gpt2", 1, {.backward = true, .recompute = RECOMPUTE_FULL}, 2, 0, 1, 0},
+        {"gpt2", 2, {.backward = true}, 0, 1, 1, 0},
+        {"gpt2", 1, {.backward = true, .slice_rows = 5}, 2, 1, 1, 0},
+        {"gpt2", 1, {.backward = false}, 2, 0, 0, 0},
+        {"gpt2", 1, {.backward = false, .session_rows = 40}, 2, 0, 0, 0},
+        {"llama", 1, {.backward = true}, 2, 0, 0, 1},
+        {"llama", 1, {.backward = true, .recompute = RECOMPUTE_SELECTIVE}, 2, 0, 0, 1},
+        {"llama", 1, {.backward = true, .recompute = RECOMPUTE_FULL}, 2, 0, 0, 1},
+        {"llama", 2, {.backward = true}, 0, 0, 0, 1},
+        {"llama", 1, {.backward = true, .slice_rows = 5}, 2, 0, 0, 1},
+        {"llama", 1, {.backward = false, .session_rows = 40}, 2, 0, 0, 0},
     };
     (void)state;
     for (size_t i = 0; i < sizeof where / sizeof *where; i++) expect_where(&where[i]);

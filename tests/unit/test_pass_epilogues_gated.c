@@ -1,0 +1,212 @@
+/* epilogues of a gated layer: the gradient of swiglu is made with the product before it, where nobody
+ * else wants that product and no sum over ranks comes between; with everything kept or run again, cut
+ * over ranks, in the backward pass as one phase and as two. */
+#include "place_test.h"
+
+/* y = x + down swiglu(gate n, up n), n the norm of x */
+static void build(Bed *b)
+{
+    bed_open(b, "u");
+    Graph *g = &b->g;
+    const Value x = bed_x(b), wg = bed_w(b, "gate", F, D), wu = bed_w(b, "up", F, D);
+    const Value n = rmsnorm(g, x, vector(g, "norm", D, INIT_ONES), 1e-5);
+    const Value gate = graph_name(g, linear(g, n, wg, NO_VALUE), "a");
+    const Value up = graph_name(g, linear(g, n, wu, NO_VALUE), "b");
+    const Value h = graph_name(g, swiglu(g, gate, up), "h");
+    stream_out(g, add(g, x, linear(g, h, bed_w(b, "down", D, F), NO_VALUE)));
+}
+
+static void after(Bed *b, Recompute how)
+{
+    build(b);
+    bed_prepare(b, true);
+    DO(fuse(&b->g));
+    DO(recompute(&b->g, &(CompileOptions){.recompute = how}));
+    DO(epilogues(&b->g));
+    DO(phases(&b->g));
+}
+
+static int count_nodes(const Graph *g, OpId op)
+{
+    int n = 0;
+    for (int i = 0; i < g->n_nodes; i++) n += g->node[i].op == op;
+    return n;
+}
+
+static void nothing_again(void **state)
+{
+    Bed b;
+    (void)state;
+    after(&b, RECOMPUTE_NONE);
+    bed_expect(&b, "none",
+               "  F  %4 [6,4], %5 [6] = rmsnorm %0 %3 {eps 1e-05}\n"
+               "  F  %26 [6,10] = linear %4 %25\n"
+               "  F  %6 a [6,5] = part %26 {dim 1 from 0}\n"
+               "  F  %7 b [6,5] = part %26 {dim 1 from 5}\n"
+               "  F  %8 h [6,5] = swiglu %6 %7\n"
+               "  F  %11 y [6,4] = linear_add %8 %9 %0\n"
+               "  W  %14 d.down [4,5] += linear_dw %12 %8 {port 3}\n"
+               "  I  %15 d.a [6,5], %16 d.b [6,5] = linear_dswiglu %12 %9 %6 %7\n"
+               "  I  %27 [6,10] = join %15 %16 {dim 1}\n"
+               "  I  %20 [6,4] = linear_dx %27 %25\n"
+               "  W  %28 d.gate..2 [10,4] += linear_dw %27 %4 {port 0}\n"
+               "  I  %23 d.x [6,4] = rmsnorm_dx %20 %0 %3 %5 %12\n"
+               "  W  %24 d.norm [4] += rmsnorm_dw %20 %0 %5 {port 2}\n");
+    bed_close(&b);
+}
+
+/* h runs again from the gate and up that are kept, and that its gradient reads. */
+static void cheap_ones_again(void **state)
+{
+    Bed b;
+    Program p;
+    (void)state;
+    after(&b, RECOMPUTE_SELECTIVE);
+    const Node *d = bed_node(&b, "d.a"), *again = bed_node(&b, "h'");
+    assert_int_equal(d->op, OP_linear_dswiglu);
+    assert_int_equal(d->phase, PHASE_I);
+    assert_int_equal(again->op, OP_swiglu);
+    for (int k = 0; k < 2; k++) assert_int_equal(d->in[2 + k], again->in[k]);
+    DO(lower(&b.g, &b.arena, &p));
+    assert_int_equal(p.bytes[REGION_FRAME_W], align_up(T * 2 * F * 8)); /* gate and up */
+    assert_int_equal(p.bytes[REGION_FRAME_I], 0);
+    bed_close(&b);
+}
+
+/* Made again in I, gate and up are what is read. */
+static void all_again(void **state)
+{
+    Bed b;
+    (void)state;
+    after(&b, RECOMPUTE_FULL);
+    const Node *d = bed_node(&b, "d.a");
+    assert_int_equal(d->op, OP_linear_dswiglu);
+    assert_ptr_equal(d, bed_node(&b, "d.b"));
+    assert_int_equal(d->in[2], bed_node(&b, "a'")->out[0]);
+    assert_int_equal(d->in[3], bed_node(&b, "b'")->out[0]);
+    assert_int_equal(bed_node(&b, "a'")->phase, PHASE_I);
+    bed_close(&b);
+}
+
+/* Its outputs lie side by side, where one product reads both, and over nothing that it reads: every
+ * element of what is multiplied is needed, and gate and up after the product has been stored. */
+static void over_nothing(void **state)
+{
+    Bed b;
+    Program p;
+    (void)state;
+    after(&b, RECOMPUTE_FULL); /* gate and up die with it */
+    const Node *d = bed_node(&b, "d.a");
+    DO(lower(&b.g, &b.arena, &p));
+    const int root = p.tensor[d->out[0]].view_of;
+    assert_int_equal(root, p.tensor[d->out[1]].view_of);
+    for (int k = 0; k < d->n_in; k++) {
+        assert_int_not_equal(root, d->in[k]);
+        assert_int_not_equal(root, p.tensor[d->in[k]].view_of);
+    }
+    bed_close(&b);
+}
+
+static void expect_apart(Bed *b)
+{
+    DO(recompute(&b->g, &(CompileOptions){.recompute = RECOMPUTE_NONE}));
+    DO(epilogues(&b->g));
+    assert_int_equal(count_nodes(&b->g, OP_linear_dswiglu), 0);
+    assert_int_equal(count_nodes(&b->g, OP_swiglu_dx), 1);
+    bed_close(b);
+}
+
+/* The gradient of h, which somebody else reads too, is made. */
+static void gradient_that_others_read(void **state)
+{
+    Bed b;
+    (void)state;
+    build(&b);
+    bed_prepare(&b, true);
+    DO(fuse(&b.g));
+    assert_true(cast(&b.g, bed_node(&b, "d.a")->in[0], F32) != NO_VALUE);
+    expect_apart(&b);
+}
+
+/* h goes into two products: the second adds to the gradient that the first has made. */
+static void product_that_adds(void **state)
+{
+    Bed b;
+    (void)state;
+    bed_open(&b, "u");
+    Graph *g = &b.g;
+    const Value x = bed_x(&b), wg = bed_w(&b, "gate", F, D), wu = bed_w(&b, "up", F, D);
+    const Value gate = linear(g, x, wg, NO_VALUE), up = linear(g, x, wu, NO_VALUE);
+    const Value h = graph_name(g, swiglu(g, gate, up), "h");
+    const Value one = gelu(g, linear(g, h, bed_w(&b, "one", D, F), NO_VALUE));
+    stream_out(g, add(g, one, linear(g, h, bed_w(&b, "two", D, F), NO_VALUE)));
+    bed_prepare(&b, true);
+    DO(fuse(g));
+    assert_int_equal(bed_node(&b, "d.h")->op, OP_linear_dx);
+    assert_int_equal(bed_node(&b, "d.h")->n_in, 3);
+    expect_apart(&b);
+}
+
+/* No product makes the gradient of h: it is what the unit is given. */
+static void no_product(void **state)
+{
+    Bed b;
+    (void)state;
+    bed_open(&b, "u");
+    Graph *g = &b.g;
+    const Value x = bed_x(&b), wg = bed_w(&b, "gate", D, D), wu = bed_w(&b, "up", D, D);
+    stream_out(g, swiglu(g, linear(g, x, wg, NO_VALUE), linear(g, x, wu, NO_VALUE)));
+    bed_prepare(&b, true);
+    DO(fuse(g));
+    expect_apart(&b);
+}
+
+static int count_instr(const Program *p, Phase phase, OpId op)
+{
+    int n = 0;
+    for (int i = p->first[phase]; i < p->first[phase + 1]; i++) n += p->instr[i].op == op;
+    return n;
+}
+
+/* Both ways to run a backward pass have the op so often, on each of tp ranks, and swiglu_dx else. */
+static void expect_on(int tp, const Strategy *s, int dswiglus)
+{
+    Bed b;
+    Ranks r;
+    build(&b);
+    ranks_open(&r, &b.g, &(CompileOptions){.backward = true, .strategy = s}, tp);
+    for (int k = 0; k < tp; k++)
+        for (int way = 0; way < 2; way++) {
+            const Phase phase = way ? PHASE_B : PHASE_I;
+            assert_int_equal(count_instr(&r.program[k], phase, OP_linear_dswiglu), dswiglus);
+            assert_int_equal(count_instr(&r.program[k], phase, OP_swiglu_dx), 1 - dswiglus);
+        }
+    ranks_close(&r);
+    bed_close(&b);
+}
+
+/* Where h is cut, each rank makes its part of h's gradient; where down is cut along what it makes, that
+ * gradient is a sum over ranks, and no product has all of it. */
+static void over_ranks(void **state)
+{
+    static const StrategyRow inner[] = {
+        {"gate", "tp", 0, BY_ONE}, {"up", "tp", 0, BY_ONE}, {"down", "tp", 1, BY_ONE}};
+    static const StrategyRow outer[] = {{"down", "tp", 0, BY_ONE}};
+    const Strategy parts = {.name = "inner", .row = inner, .n = 3};
+    const Strategy sums = {.name = "outer", .row = outer, .n = 1};
+    (void)state;
+    for (int tp = 1; tp <= 3; tp++) expect_on(tp, &parts, 1);
+    for (int tp = 2; tp <= 3; tp++) expect_on(tp, &sums, 0);
+    expect_on(1, &sums, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_again),     cmocka_unit_test(cheap_ones_again),
+        cmocka_unit_test(all_again),         cmocka_unit_test(over_nothing),
+        cmocka_unit_test(product_that_adds), cmocka_unit_test(gradient_that_others_read),
+        cmocka_unit_test(no_product),        cmocka_unit_test(over_ranks),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
