@@ -1,12 +1,6 @@
-/* Products with a gelu or swiglu's gradient beside them by our own kernel, on a card of sm_90; on others nothing is tried.
- *
- * Which way a product is run by is a number in the file of choices. The test has the library run each
- * product, writes the number of the relay into the file, and over the library's algorithm what is none,
- * so that the library would refuse; has it read, and runs the product again. */
-#include "gpu_test.h"
-
-#include <ctype.h>
-#include <unistd.h>
+/* Products with a gelu or swiglu's gradient beside them by our own kernel, on a card of sm_90; on others
+ * nothing is tried. */
+#include "relay_test.h"
 
 typedef struct {
     int64_t tokens, width, depth;
@@ -17,42 +11,6 @@ typedef struct {
 static const Size sizes[] = {{1, 8, 8},       {200, 264, 72},   {333, 128, 64},
                              {777, 520, 200}, {64, 1000, 1032}, {13000, 520, 24}};
 enum { N_SIZES = sizeof sizes / sizeof *sizes };
-
-#define OLD "choices.old"
-#define NEW_FILE "choices.new"
-
-/* Every shape that was met is run by the relay from here on, if it has a gelu. */
-static void force_relay(void)
-{
-    char line[4096];
-    int lines = 0;
-    gpu_ok(gpu.m->choices_save(gpu.context, OLD));
-    FILE *from = fopen(OLD, "r"), *to = fopen(NEW_FILE, "w");
-    assert_true(from && to);
-    for (; fgets(line, sizeof line, from); lines++) {
-        char *way = strchr(line, ':');
-        if (lines >= 2) {
-            assert_true(way && way[3] == ' ');
-            way[2] = '3';
-            for (char *c = way + 5; *c; c++)
-                if (isxdigit((unsigned char)*c)) *c = 'f';
-        }
-        fputs(line, to);
-    }
-    fclose(from);
-    fclose(to);
-    gpu_ok(gpu.m->choices_load(gpu.context, NEW_FILE));
-    assert_true(lines > 2 && unlink(OLD) == 0 && unlink(NEW_FILE) == 0);
-}
-
-static bool has_relay(void)
-{
-    DeviceInfo info;
-    gpu_ok(gpu.m->info(gpu.context, &info));
-    if (strstr(info.name, "sm_90")) return true;
-    printf("SKIPPED, nothing was tested: %s has no relay\n", info.name);
-    return false;
-}
 
 /* in: x, w; the output; what else stands in the call comes after. */
 static Call open_call(const Size *s, bool turned)
