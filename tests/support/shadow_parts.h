@@ -1,6 +1,6 @@
 /* shadow_parts.h -- between the files of the shadow device: its queues (shadow.c), what operations do
- * (shadow_work.c), what is noted (shadow_graph.c) and the table that run/ and comm/ call
- * (shadow_table.c). */
+ * (shadow_work.c), what is noted (shadow_graph.c), and what run/ and comm/ call by the table
+ * (shadow_context.c, shadow_events.c, shadow_puts.c; shadow_slots.h). */
 #ifndef SUPPORT_SHADOW_PARTS_H
 #define SUPPORT_SHADOW_PARTS_H
 

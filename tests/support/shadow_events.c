@@ -1,0 +1,101 @@
+/* shadow_events.c -- when things have run: events that queues and the host wait for, marks that hold the
+ * time. The host's waits let queues go on; a context that notes refuses them. */
+#include <stdlib.h>
+
+#include "support/shadow_slots.h"
+
+Err shadow_marks_open(DeviceContext *c, int n, DeviceMarks **out)
+{
+    (void)c;
+    *out = calloc(1, sizeof **out + sizeof(double) * (size_t)n);
+    if (!*out) return err_fail(ERR_NOMEM, "shadow: no memory for %d marks", n);
+    (*out)->n = n;
+    return OK;
+}
+
+void shadow_marks_close(DeviceMarks *m) { free(m); }
+
+Err shadow_mark(DeviceQueue *q, DeviceMarks *m, int i)
+{
+    MUST(i >= 0 && i < m->n, "shadow: mark %d of %d", i, m->n);
+    Op *op = op_new(DO_MARK);
+    op->when = &m->when[i];
+    *op->when = 0;
+    return put(q, op);
+}
+
+Err shadow_marks_read(const DeviceMarks *m, int n, double *seconds)
+{
+    for (int i = 0; i < n; i++) {
+        MUST(m->when[i] > 0, "shadow: mark %d was read before the queue came to it", i);
+        seconds[i] = m->when[i] - m->when[0];
+    }
+    return OK;
+}
+
+Err shadow_event_open(DeviceContext *c, DeviceEvent **out)
+{
+    (void)c;
+    *out = calloc(1, sizeof **out);
+    return *out ? OK : err_fail(ERR_NOMEM, "shadow: no memory for an event");
+}
+
+void shadow_event_close(DeviceEvent *e) { free(e); }
+
+Err shadow_record(DeviceQueue *q, DeviceEvent *e)
+{
+    pthread_mutex_lock(&shadow_all.lock);
+    if (q->graph) {
+        graph_record(q, e);
+    } else {
+        put_locked(q, op_new(DO_RECORD));
+        *e = (DeviceEvent){.queue = q, .number = q->put};
+    }
+    pthread_mutex_unlock(&shadow_all.lock);
+    return OK;
+}
+
+/* A GPU would not wait at all for what was never recorded: nobody here means that. */
+Err shadow_wait(DeviceQueue *q, DeviceEvent *e)
+{
+    pthread_mutex_lock(&shadow_all.lock);
+    MUST(e->queue, "shadow: an event is waited for that was never recorded");
+    if (q->graph || e->graph) {
+        graph_wait(q, e);
+    } else {
+        Op *op = op_new(DO_WAIT);
+        op->queue = e->queue;
+        op->number = e->number;
+        put_locked(q, op);
+    }
+    const Err err = graph_wrong(q);
+    pthread_mutex_unlock(&shadow_all.lock);
+    return err;
+}
+
+/* Who looks waits: time passes. */
+Err shadow_done(DeviceEvent *e, bool *out)
+{
+    if (e->queue) TRY(graph_forbids(e->queue->context, "a look at an event"));
+    pthread_mutex_lock(&shadow_all.lock);
+    *out = !e->queue || run_until(e->queue, e->number);
+    pthread_mutex_unlock(&shadow_all.lock);
+    return OK;
+}
+
+Err shadow_sync_event(DeviceEvent *e)
+{
+    if (e->queue) TRY(graph_forbids(e->queue->context, "a wait for an event"));
+    if (e->queue) run_wait(e->queue, e->number);
+    return OK;
+}
+
+Err shadow_sync(DeviceQueue *q)
+{
+    TRY(graph_forbids(q->context, "a wait for a queue"));
+    pthread_mutex_lock(&shadow_all.lock);
+    const int64_t put_so_far = q->put;
+    pthread_mutex_unlock(&shadow_all.lock);
+    run_wait(q, put_so_far);
+    return OK;
+}

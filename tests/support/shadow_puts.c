@@ -1,0 +1,102 @@
+/* shadow_puts.c -- what goes into a queue of the shadow device, with all that it needs by then: kernels,
+ * copies, and what a step ends with. shadow_work.c says what each does when it runs. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/shadow_slots.h"
+
+Err shadow_kernel(KernelId id, const Call *call)
+{
+    MUST(call->queue, "shadow: kernel %s without a queue", kernel_name(id));
+    Op *op = op_new(DO_KERNEL);
+    op->kernel = id;
+    op->call = *call;
+    return put(call->queue, op);
+}
+
+Err shadow_copy(DeviceQueue *q, void *to, const void *from, size_t bytes)
+{
+    Op *op = op_new(DO_COPY);
+    op->to = to;
+    op->from = from;
+    op->bytes = bytes;
+    return put(q, op);
+}
+
+Err shadow_fill(DeviceQueue *q, void *to, int byte, size_t bytes)
+{
+    Op *op = op_new(DO_SET);
+    op->to = to;
+    op->byte = byte;
+    op->bytes = bytes;
+    return put(q, op);
+}
+
+static Err list_open(const void *piece, size_t bytes, int n, void **copied, DeviceList **out)
+{
+    DeviceList *l = calloc(1, sizeof *l);
+    *copied = malloc(bytes * (size_t)n + 1);
+    MUST(l && *copied, "shadow: no memory");
+    memcpy(*copied, piece, bytes * (size_t)n);
+    l->n = n;
+    *out = l;
+    return OK;
+}
+
+Err shadow_squares_open(DeviceContext *c, const SquaresPiece *piece, int n, DeviceList **out)
+{
+    void *copied;
+    (void)c;
+    TRY(list_open(piece, sizeof *piece, n, &copied, out));
+    (*out)->squares = copied;
+    return OK;
+}
+
+Err shadow_update_open(DeviceContext *c, const UpdatePiece *piece, int n, DeviceList **out)
+{
+    void *copied;
+    (void)c;
+    TRY(list_open(piece, sizeof *piece, n, &copied, out));
+    (*out)->update = copied;
+    return OK;
+}
+
+Err shadow_squares_run(DeviceQueue *q, const DeviceList *l)
+{
+    Op *op = op_new(DO_LIST);
+    op->list = l;
+    return put(q, op);
+}
+
+Err shadow_update_run(DeviceQueue *q, const DeviceList *l, const UpdateNumbers *numbers)
+{
+    Op *op = op_new(DO_LIST);
+    op->list = l;
+    op->numbers = *numbers;
+    return put(q, op);
+}
+
+void shadow_list_close(DeviceList *l)
+{
+    free(l->squares);
+    free(l->update);
+    free(l);
+}
+
+Err shadow_clip(DeviceQueue *q, const DeviceClip *c)
+{
+    Op *op = op_new(DO_CLIP);
+    op->clip = *c;
+    return put(q, op);
+}
+
+Err shadow_put_fold(DeviceQueue *q, const DeviceFold *f)
+{
+    Op *op = op_new(DO_FOLD);
+    op->fold = *f;
+    memcpy(op->x, f->x, sizeof *f->x * (size_t)f->n);
+    memcpy(op->out, f->out, sizeof *f->out * (size_t)f->n_out);
+    op->fold.x = op->x;
+    op->fold.out = op->out;
+    return put(q, op);
+}
