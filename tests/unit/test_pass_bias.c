@@ -120,6 +120,26 @@ static void not_at_hand(void **state)
     }
 }
 
+/* Two norms' gradients add themselves to the d.y that a bias sums: one of them makes the sum, once. */
+static void wanted_twice(void **state)
+{
+    Bed b;
+    (void)state;
+    bed_open(&b, "u");
+    Graph *g = &b.g;
+    const Value x = bed_x(&b), p = scale(g, x, 2), q = scale(g, x, 3);
+    const Value a = add(g, normed(g, p, "m.w", "m.b"), normed(g, q, "n.w", "n.b"));
+    const Value w = bed_w(&b, "w", D, D), c = vector(g, "c", D, INIT_ZEROS);
+    stream_out(g, add(g, add(g, p, q), linear(g, a, w, c)));
+    const Program program = lowered(&b);
+    assert_int_equal(count(&program, PHASE_I, OP_layernorm_dx), 2);
+    assert_int_equal(count(&program, PHASE_W, OP_bias_dw), 1);
+    assert_int_equal(count(&program, PHASE_B, OP_layernorm_back_bias), 1);
+    assert_int_equal(count(&program, PHASE_B, OP_layernorm_back), 1);
+    assert_int_equal(count(&program, PHASE_B, OP_bias_dw), 0);
+    bed_close(&b);
+}
+
 /* A head is F alone: there dx lies over onto, which nobody else needs, but others need dy. */
 static void over_onto(void **state)
 {
@@ -188,7 +208,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(at_hand),   cmocka_unit_test(shared),       cmocka_unit_test(not_at_hand),
-        cmocka_unit_test(over_onto), cmocka_unit_test(whole_layers),
+        cmocka_unit_test(over_onto), cmocka_unit_test(whole_layers), cmocka_unit_test(wanted_twice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
