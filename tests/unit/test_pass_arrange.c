@@ -1,0 +1,102 @@
+/* arrange: which products share a weight in the order of products, and which do not. */
+#include "support/bed.h"
+
+/* So that bytes say which is the depth of the product. */
+static size_t bytes_of(DType dtype, int64_t k, int64_t n)
+{
+    return dtype_bytes(dtype) * (size_t)(100 * k + n);
+}
+
+static const DeviceArranging device = {.bytes = bytes_of};
+
+static Program arranged(Bed *b, bool back)
+{
+    Program p;
+    bed_prepare(b, back);
+    DO(recompute(&b->g, &(CompileOptions){.recompute = RECOMPUTE_NONE}));
+    DO(phases(&b->g));
+    DO(lower(&b->g, &b->arena, &p));
+    DO(arrange(&device, &b->arena, &p));
+    return p;
+}
+
+/* The weight that the product which makes this value reads: its number, from 0, or -1. */
+static int number_of(const Program *p, Phase phase, Value made)
+{
+    for (int i = p->first[phase]; i < p->first[phase + 1]; i++)
+        if (p->instr[i].out[0] == made) return p->instr[i].arranged - 1;
+    fail_msg("phase %s makes no %%%d", phase_name(phase), made);
+    return -1;
+}
+
+/* x W^T and dy W read one weight in two orders; B has the order of I. The sum of dw reads none. */
+static void both_ways(void **state)
+{
+    Bed b;
+    (void)state;
+    bed_open(&b, "u");
+    const Value y = linear(&b.g, bed_x(&b), bed_w(&b, "w", F, D), NO_VALUE);
+    stream_out(&b.g, linear(&b.g, y, bed_w(&b, "v", D, F), NO_VALUE));
+    const Program p = arranged(&b, true);
+    int with = 0;
+    for (int i = 0; i < p.n_instr; i++) {
+        const bool reads = p.instr[i].op == OP_linear || p.instr[i].op == OP_linear_dx;
+        assert_int_equal(p.instr[i].arranged > 0, reads);
+        with += reads;
+    }
+    assert_int_equal(with, 6); /* two in F, in I and in B */
+    assert_int_equal(p.n_arranged, 4);
+    assert_int_equal(number_of(&p, PHASE_F, y), 0);
+    assert_true(p.arranged[0].tb);
+    assert_int_equal(p.arranged[0].bytes, bytes_of(F64, D, F));
+    bed_close(&b);
+}
+
+/* Parts of one parameter of the same shape are two weights; the same part, shown twice, is one. */
+static void parts_of_one(void **state)
+{
+    Bed b;
+    Value y[3];
+    (void)state;
+    bed_open(&b, "u");
+    Graph *g = &b.g;
+    const Value x = bed_x(&b), w = bed_w(&b, "w", 2 * F, D);
+    static const int64_t from[] = {0, F, 0};
+    for (int i = 0; i < 3; i++) y[i] = linear(g, x, part(g, w, 0, from[i], dim_of(F)), NO_VALUE);
+    const Value sum = add(g, gelu(g, y[0]), add(g, y[1], scale(g, y[2], 3)));
+    stream_out(g, linear(g, sum, bed_w(&b, "v", D, F), NO_VALUE));
+    const Program p = arranged(&b, false);
+    assert_int_equal(p.n_arranged, 3);
+    assert_int_equal(number_of(&p, PHASE_F, y[0]), 0);
+    assert_int_equal(number_of(&p, PHASE_F, y[1]), 1);
+    assert_int_equal(number_of(&p, PHASE_F, y[2]), 0);
+    bed_close(&b);
+}
+
+static void too_many(void **state)
+{
+    Bed b;
+    Program p;
+    (void)state;
+    bed_open(&b, "deep");
+    Value y = bed_x(&b);
+    for (int i = 0; i <= MAX_ARRANGED; i++)
+        y = linear(&b.g, y, bed_w(&b, "w", i % 2 ? D : F, i % 2 ? F : D), NO_VALUE);
+    stream_out(&b.g, linear(&b.g, y, bed_w(&b, "v", D, F), NO_VALUE));
+    bed_prepare(&b, false);
+    DO(phases(&b.g));
+    DO(lower(&b.g, &b.arena, &p));
+    expect_error("too many", arrange(&device, &b.arena, &p), ERR_CONFIG,
+                 "unit deep has 66 weights in the order of products, at most 64");
+    bed_close(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(both_ways),
+        cmocka_unit_test(parts_of_one),
+        cmocka_unit_test(too_many),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
