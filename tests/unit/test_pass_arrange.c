@@ -80,14 +80,15 @@ static void too_many(void **state)
     (void)state;
     bed_open(&b, "deep");
     Value y = bed_x(&b);
+    const Value w = bed_w(&b, "w", (MAX_ARRANGED + 1) * D, D);
     for (int i = 0; i <= MAX_ARRANGED; i++)
-        y = linear(&b.g, y, bed_w(&b, "w", i % 2 ? D : F, i % 2 ? F : D), NO_VALUE);
-    stream_out(&b.g, linear(&b.g, y, bed_w(&b, "v", D, F), NO_VALUE));
+        y = linear(&b.g, y, part(&b.g, w, 0, i * D, dim_of(D)), NO_VALUE);
+    stream_out(&b.g, y);
     bed_prepare(&b, false);
     DO(phases(&b.g));
     DO(lower(&b.g, &b.arena, &p));
     expect_error("too many", arrange(&device, &b.arena, &p), ERR_CONFIG,
-                 "unit deep has 66 weights in the order of products, at most 64");
+                 "unit deep has 65 weights in the order of products, at most 64");
     bed_close(&b);
 }
 
