@@ -6,6 +6,7 @@
  *     build/release/bench/gemm library=none         without OpenBLAS beside us in f32
  *     build/release/bench/gemm clock=cpu threads=1  by the time that the processor gave this program: for a
  *                                                   machine that has others to serve
+ *     build/release/bench/gemm alone=300            the best of so many products, each timed alone: likewise
  *     build/release/bench/gemm parts=1              and packing, multiplying and storing alone, in ms
  *     build/release/bench/gemm cold=1               each product finds its matrices in memory, as most of a
  *                                                   training step's do: it has others before it comes again
@@ -50,6 +51,7 @@ typedef struct {
 enum { PRODUCTS = 3, MOST_LAYERS = 64 };
 
 static clockid_t meter = CLOCK_MONOTONIC;
+static int alone; /* so many turns of one product each; 0: fewer and longer ones */
 
 static double now_s(void)
 {
@@ -130,12 +132,13 @@ static int layers_of(const Options *o, Size s, DType type)
     return !o->cold ? 1 : n > MOST_LAYERS ? MOST_LAYERS : (int)n;
 }
 
-/* Seconds of a product, or of a part of it: turns of about a tenth of a second, the best of five. */
+/* Seconds of a product, or of a part of it: turns of about a tenth of a second, the best of five; or of
+ * one product each. */
 static double seconds(const Device *d, const Layer *layer, int layers, int product, GemmPart part)
 {
     double best = 0;
     int64_t times = 1, count = 0;
-    for (int turn = 0; turn < 6; turn++) {
+    for (int turn = 0; turn < (alone ? 1 + alone : 6); turn++) {
         const double start = now_s();
         for (int64_t i = 0; i < times; i++, count++) {
             const Layer *l = &layer[count % layers];
@@ -144,7 +147,7 @@ static double seconds(const Device *d, const Layer *layer, int layers, int produ
                  "gemm");
         }
         const double each = (now_s() - start) / (double)times;
-        times = (int64_t)(0.1 / each) + 1;
+        times = alone ? 1 : (int64_t)(0.1 / each) + 1;
         if (turn == 1 || (turn > 1 && each < best)) best = each;
     }
     return best;
@@ -164,7 +167,7 @@ static void measure_packed(const Device *d, Layer *layer, int layers, double flo
     enum { TURNS = 4, READ_W = 2 };
     double best[2][READ_W] = {{0}};
     for (int i = 0; i < layers; i++) layer_pack(d, &layer[i]);
-    for (int turn = 0; turn < TURNS; turn++)
+    for (int turn = 0; turn < (alone ? 1 : TURNS); turn++)
         for (int way = 0; way < 2; way++)
             for (int i = 0; i < READ_W; i++) {
                 use_packed(layer, layers, way == 1);
@@ -263,6 +266,7 @@ static bool take(Options *o, const char *word)
         meter = CLOCK_PROCESS_CPUTIME_ID;
         return true;
     }
+    if (strncmp(word, "alone=", 6) == 0) return (alone = atoi(word + 6)) > 0;
     if (strcmp(word, "parts=1") == 0) return o->parts = true;
     if (strcmp(word, "cold=1") == 0) return o->cold = true;
     if (strcmp(word, "packed=1") == 0) return o->packed = true;

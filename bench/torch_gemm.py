@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """The products of bench/gemm.c in PyTorch, the peer: GF/s, the best of some turns.
 
-    bench/torch_gemm.py [--threads 1] [--type bf16]
+    bench/torch_gemm.py [--threads 1] [--type bf16] [--clock cpu] [--alone 300] [--size 2048x768x3072]
+
+--alone: the best of so many products, each timed alone. --clock cpu, of one thread: by the time that the
+processor gave this program, as `gemm clock=cpu` has it.
 """
 import argparse
 import time
@@ -11,14 +14,14 @@ import torch
 SIZES = [(2048, 768, 768), (2048, 768, 3072), (2048, 2048, 8192)]
 
 
-def rate(run, flops):
+def rate(run, flops, clock, alone):
     best, times = 0.0, 1
-    for turn in range(6):
-        start = time.perf_counter()
+    for turn in range(1 + alone if alone else 6):
+        start = clock()
         for _ in range(times):
             run()
-        each = (time.perf_counter() - start) / times
-        times = int(0.1 / each) + 1
+        each = (clock() - start) / times
+        times = 1 if alone else int(0.1 / each) + 1
         if turn > 0:
             best = max(best, flops / each)
     return best / 1e9
@@ -28,15 +31,22 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--type", choices=["f32", "bf16"], default="bf16")
+    parser.add_argument("--clock", choices=["wall", "cpu"], default="wall")
+    parser.add_argument("--alone", type=int, default=0)
+    parser.add_argument("--size", action="append", help="tokens x in x out; several times")
     args = parser.parse_args()
+    if args.clock == "cpu" and args.threads > 1:
+        parser.error(f"--clock cpu adds up what {args.threads} threads were given; it wants --threads 1")
+    clock = time.perf_counter if args.clock == "wall" else time.process_time
+    sizes = [tuple(map(int, s.split("x"))) for s in args.size] if args.size else SIZES
     torch.set_num_threads(args.threads)
     dtype = torch.float32 if args.type == "f32" else torch.bfloat16
-    for tokens, i, o in SIZES:
+    for tokens, i, o in sizes:
         x, w, dy = (torch.rand(*s).to(dtype) for s in ((tokens, i), (o, i), (tokens, o)))
         flops = 2 * tokens * i * o
         runs = (lambda: x @ w.T, lambda: dy @ w, lambda: dy.T @ x)
         print(f"{args.type} PyTorch {torch.__version__}, {args.threads} threads, {tokens} x {i} x {o}: "
-              + " ".join(f"{rate(r, flops):6.0f}" for r in runs), flush=True)
+              + " ".join(f"{rate(r, flops, clock, args.alone):6.0f}" for r in runs), flush=True)
 
 
 if __name__ == "__main__":
