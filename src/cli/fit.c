@@ -25,7 +25,7 @@ int64_t fit_bytes(const Job *job, const Job *valid, bool device)
     for (int a = 0; a < N_ARENAS; a++) {
         if (device && a == ARENA_HOST) continue;
         bytes += (int64_t)job->linked.bytes[a];
-        if (valid && a != ARENA_STATE) bytes += (int64_t)valid->linked.bytes[a];
+        if (valid) bytes += (int64_t)rank_bytes_beside(&valid->linked, &job->linked, (ArenaId)a);
     }
     return bytes;
 }
@@ -54,12 +54,15 @@ static bool is_more(const Way *w, const Way *const *found, int n)
 static Err takes(const Fit *f, const Config *c, int64_t *out)
 {
     const size_t mark = arena_mark(f->temp);
+    const bool validates = c->run_valid_every > 0;
     JobSettings set;
     Job *job;
     TRY(config_job(c, f->model, &set));
-    TRY(ARENA_NEW(f->temp, 1, &job));
-    const Err err = job_compile(&set, f->temp, job);
-    if (err == OK) *out = f->ranks * fit_bytes(job, NULL, f->device);
+    TRY(ARENA_NEW(f->temp, 2, &job));
+    Err err = job_compile(&set, f->temp, &job[0]);
+    set.kind = JOB_LOSS;
+    if (err == OK && validates) err = job_compile(&set, f->temp, &job[1]);
+    if (err == OK) *out = f->ranks * fit_bytes(&job[0], validates ? &job[1] : NULL, f->device);
     arena_rewind(f->temp, mark);
     return err;
 }

@@ -21,7 +21,7 @@ typedef struct {
     Arena *temp;
 } Fit;
 
-/* Local. Bytes of a rank's arenas, with those of validation beside the state that it shares. */
+/* Local. Bytes of a rank's arenas, with what validation takes beside those that it shares. */
 int64_t fit_bytes(const Job *job, const Job *valid, bool device);
 /* Local. ERR_CONFIG unless it fits: names three ways that do. */
 Err fit_check(const Fit *f);

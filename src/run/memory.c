@@ -34,9 +34,23 @@ static Err open_arena(Rank *r, int i)
     return OK;
 }
 
-static bool is_shared(const Rank *r, int i)
+bool rank_shares(const LinkedProgram *lp, const LinkedProgram *of, ArenaId a)
 {
-    return (i == ARENA_STATE || i == ARENA_SESSION) && r->settings.state_of;
+    switch (a) {
+    case ARENA_STATE:
+    case ARENA_SESSION:
+        return true;
+    case ARENA_WORK:
+    case ARENA_HOST:
+        return lp->bytes[a] <= of->bytes[a];
+    default:
+        return false;
+    }
+}
+
+size_t rank_bytes_beside(const LinkedProgram *lp, const LinkedProgram *of, ArenaId a)
+{
+    return rank_shares(lp, of, a) ? 0 : lp->bytes[a];
 }
 
 static size_t desk_bytes(const Rank *r) { return arena_bytes(r, ARENA_STEP) - r->desk_at; }
@@ -86,11 +100,14 @@ Err memory_open(Rank *r)
     if (r->memory && !of) TRY(open_context(r));
     if (r->memory) r->queue = r->memory->queue(r->context, LANE_COMPUTE);
     for (int i = 0; i < N_ARENAS; i++) {
-        if (!is_shared(r, i)) {
+        r->shared[i] = of && rank_shares(r->settings.program, of->settings.program, (ArenaId)i);
+        if (!r->shared[i]) {
             TRY(open_arena(r, i));
             continue;
         }
-        MUST(of->settings.program->bytes[i] == r->settings.program->bytes[i], "states differ");
+        MUST((i != ARENA_STATE && i != ARENA_SESSION) ||
+                 of->settings.program->bytes[i] == r->settings.program->bytes[i],
+             "states differ");
         r->base[i] = of->base[i];
     }
     TRY(open_desk(r));
@@ -108,7 +125,7 @@ static void close_on_device(Rank *r)
     for (int i = 0; i < MAX_BEGUN + 1; i++)
         if (r->event[i]) m->event_close(r->event[i]);
     for (int i = 0; i < N_ARENAS; i++)
-        if (r->base[i] && !is_shared(r, i))
+        if (r->base[i] && !r->shared[i])
             (i == ARENA_HOST ? m->free_host : m->free)(r->context, r->base[i]);
     if (r->desk) m->free_host(r->context, r->desk);
     if (r->stage) m->free_host(r->context, r->stage);

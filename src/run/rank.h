@@ -52,9 +52,9 @@ typedef struct {
     Comm *comm;
     Team *team;
     OptimSettings optim;
-    const Rank *
-        state_of; /* use its weights and moments, and the rows of its session, laid out alike; NULL: my own. Both may
-                             have the same comm, and take turns. */
+    const Rank *state_of; /* use its weights and moments, and the rows of its session, laid out
+                             alike; and work where it does (rank_shares). NULL: I have my own. Both
+                             may have the same comm, and take turns. */
     bool poison; /* fill what begins to live, and where it is noted what is over, with NaN: who
                          reads what was not written, or not kept, shows */
     bool late;   /* what is begun is done only when it is waited for */
@@ -108,6 +108,7 @@ struct Rank {
     RankSettings settings;
     Arena arena[N_ARENAS];
     char *base[N_ARENAS];
+    bool shared[N_ARENAS];      /* of the rank whose state it uses */
     const DeviceMemory *memory; /* NULL: the device is the host */
     DeviceContext *context;     /* of the rank, or of the one whose state it uses */
     DeviceQueue *queue;         /* of computing; NULL likewise */
@@ -156,6 +157,11 @@ typedef struct {
                      the same on all ranks */
 } StepResult;
 
+/* Local. Whether a rank of this program lies in an arena of the rank whose state it uses: so it does of
+ * what holds nothing from one step to the next, while it needs no more of it. */
+bool rank_shares(const LinkedProgram *lp, const LinkedProgram *of, ArenaId a);
+/* Local. What it takes of an arena beside that rank. */
+size_t rank_bytes_beside(const LinkedProgram *lp, const LinkedProgram *of, ArenaId a);
 /* Local. ERR_NOMEM says how much was asked for, and for what. */
 Err rank_open(Rank *r, const RankSettings *settings);
 void rank_close(Rank *r);

@@ -48,11 +48,13 @@ Err session_compile(const JobSettings *base, const SessionShape *shape, Arena *a
 
 int64_t session_bytes(const SessionJobs *jobs)
 {
+    const LinkedProgram *first = &jobs->call[0].linked;
     size_t bytes = 0;
-    for (int i = 0; i < jobs->n; i++)
-        for (int a = 0; a < N_ARENAS; a++)
-            if (i == 0 || (a != ARENA_STATE && a != ARENA_SESSION))
-                bytes += jobs->call[i].linked.bytes[a];
+    for (int a = 0; a < N_ARENAS; a++) {
+        bytes += first->bytes[a];
+        for (int i = 1; i < jobs->n; i++)
+            bytes += rank_bytes_beside(&jobs->call[i].linked, first, (ArenaId)a);
+    }
     return (int64_t)bytes;
 }
 

@@ -185,6 +185,10 @@ static Err validate(Worker *k, const RankSettings *as)
     set.program = &k->valid_job.linked;
     set.state_of = &k->rank;
     TRY(rank_open(&k->valid, &set));
+    for (int a = 0; a < N_ARENAS; a++)
+        if (rank_shares(set.program, as->program, (ArenaId)a) !=
+            (k->valid.base[a] == k->rank.base[a]))
+            return err_fail(ERR_CHECK, "arena %d of validation is not where it was said to be", a);
     if (k->w->tries) TRY(rank_try_products(&k->valid));
     for (int i = 0; i < 2; i++) {
         fill_batches(k, &k->valid, WORLD_STEPS + i);

@@ -78,10 +78,40 @@ static void shares_of_gradients(void **state)
     }
 }
 
+/* Validation works where training does, which always needs more of it, and has but its inputs of its own;
+ * the other way about, training would not fit there. */
+static void validation_beside(void **state)
+{
+    static const char *const model[] = {"llama", "gpt2", "qwen3"};
+    static const Recompute again[] = {RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL};
+    (void)state;
+    for (int way = 0; way < 36; way++) {
+        Arena arena;
+        Job job, valid;
+        JobSettings set = test_job_settings(model[way % 3], JOB_STEP);
+        set.compile.recompute = again[way / 3 % 3];
+        set.parallel.mesh.dp_shard = 1 + way / 9;
+        set.parallel.zero = way / 9;
+        DO(arena_open(&arena, "beside", ARENA_PLENTY));
+        DO(job_compile(&set, &arena, &job));
+        set.kind = JOB_LOSS;
+        DO(job_compile(&set, &arena, &valid));
+        const LinkedProgram *step = &job.linked, *loss = &valid.linked;
+        for (int a = 0; a < N_ARENAS; a++) {
+            const bool own = a == ARENA_STEP;
+            assert_int_equal(rank_bytes_beside(loss, step, (ArenaId)a), own ? loss->bytes[a] : 0);
+        }
+        assert_true(step->bytes[ARENA_WORK] > loss->bytes[ARENA_WORK]);
+        assert_int_equal(rank_bytes_beside(step, loss, ARENA_WORK), step->bytes[ARENA_WORK]);
+        arena_close(&arena);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(shares_of_gradients),
-                                       cmocka_unit_test(peaks), cmocka_unit_test(peaks_in_slices),
+                                       cmocka_unit_test(validation_beside), cmocka_unit_test(peaks),
+                                       cmocka_unit_test(peaks_in_slices),
                                        cmocka_unit_test(peaks_with_tensor)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
