@@ -91,6 +91,7 @@ typedef struct {
     int n_memory, n_transfers;
     MemoryRow memory[MAX_MEMORY_ROWS];       /* in the order of ArenaId */
     size_t save;                             /* beside the arenas: what saves take */
+    size_t valid;                            /* likewise, what validation takes */
     size_t total;                            /* of all of it */
     TransferRow transfer[MAX_TRANSFER_ROWS]; /* by purpose */
     size_t sent_bytes;                       /* of all transfers */

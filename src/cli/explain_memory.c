@@ -4,12 +4,14 @@
  *     step     sums, of packs | of homes, guests; weights in the order of products; inputs, losses, scalars
  *     work     what lives where it is highest
  *     save     the snapshot of what the rank owns, or a buffer for the last save alone; in no arena
+ *     valid    what validation takes beside the arenas, where a run has it
  *
  * Each of the first two is a sum of pieces that lie back to back (schedule/memory_static.c); a
  * test finds the same pieces by their addresses. */
 #include <stdio.h>
 #include <string.h>
 #include "cli/explain.h"
+#include "run/rank.h"
 #include "schedule/textform.h"
 #include "state/save.h"
 
@@ -124,11 +126,27 @@ static Err save_bytes(Facts *f, Arena *temp)
     return OK;
 }
 
+/* Likewise. */
+static Err valid_bytes(Facts *f, Arena *temp)
+{
+    JobSettings set = f->job->settings;
+    Job *valid;
+    if (f->config->run_valid_every == 0) return OK;
+    set.kind = JOB_LOSS;
+    TRY(ARENA_NEW(temp, 1, &valid));
+    TRY(job_compile(&set, temp, valid));
+    for (int a = 0; a < N_ARENAS; a++)
+        f->valid += rank_bytes_beside(&valid->linked, &f->job->linked, (ArenaId)a);
+    f->total += f->valid;
+    return OK;
+}
+
 Err facts_memory(Facts *f, Arena *temp)
 {
     static const char *const name[N_ARENAS] = {"state", "step", "work", "host", "session"};
     const LinkedProgram *lp = &f->job->linked;
     TRY(save_bytes(f, temp));
+    TRY(valid_bytes(f, temp));
     state_rows(f);
     step_rows(f);
     work_rows(f);
@@ -196,5 +214,7 @@ void explain_memory_text(const Facts *f, Text *t)
         bytes_line(t, "save", "snapshot", "what is saved while training goes on", f->save);
     else
         bytes_line(t, "save", "buffer", "through which the last step is saved", f->save);
+    if (f->config->run_valid_every > 0)
+        bytes_line(t, "valid", "step", "inputs and losses of validation", f->valid);
     bytes_line(t, "all", "", "known before the run, and all that it takes", f->total);
 }

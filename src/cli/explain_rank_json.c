@@ -176,6 +176,7 @@ json_t *memory_json(const Facts *f)
     set(o, "host", host);
     set(o, "session", json_pack("{s:I}", "bytes", (json_int_t)lp->bytes[ARENA_SESSION]));
     set_bytes(o, "save_bytes", f->save);
+    set_bytes(o, "valid_bytes", f->valid);
     set_bytes(o, "total_bytes", f->total);
     set(o, "rows", rows_json(f));
     return o;

@@ -3,6 +3,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "explain_test.h"
 #include "state/save.h"
+#include "train/loop.h"
 
 static char again[SAID_BYTES];
 
@@ -98,6 +99,22 @@ static void text_has_the_predicted_bytes(void **state)
         assert_said_number("within the phase that runs", lp->peak_region[REGION_SCRATCH]);
         done(c);
     }
+}
+
+/* What training would say that it takes. */
+static void validation_is_told(void **state)
+{
+    (void)state;
+    Compiled *step = compiled(NULL, JOB_STEP), *loss = compiled(NULL, JOB_LOSS);
+    int64_t total;
+    DO(train_bytes(&step->job, &loss->job, ROOM_BUFFER, &step->arena, &total));
+    assert_int_equal(explain(1, NULL), 0);
+    assert_not_said("of validation");
+    assert_int_equal(explain(1, "run.valid_every=3", "data.valid=README.md", NULL), 0);
+    assert_said_number("inputs and losses of validation", loss->job.linked.bytes[ARENA_STEP]);
+    assert_said_number("known before the run, and all that it takes", (size_t)total);
+    done(step);
+    done(loss);
 }
 
 static void flags_choose_what_is_shown(void **state)
@@ -332,6 +349,7 @@ int main(void)
         cmocka_unit_test(text_is_stable_and_whole),
         cmocka_unit_test(gathers_are_told),
         cmocka_unit_test(text_has_the_predicted_bytes),
+        cmocka_unit_test(validation_is_told),
         cmocka_unit_test(flags_choose_what_is_shown),
         cmocka_unit_test(bad_requests_leave_with_two),
         cmocka_unit_test(a_schedule_is_drawn_into_a_file),
