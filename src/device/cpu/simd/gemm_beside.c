@@ -47,7 +47,7 @@ static void gelu_of_tile(const Call *call, Box tile, Team *team)
 Err CPU_NAME(gemm_gelu)(const Call *call)
 {
     const Call p = product_of(call, 2, call->out[1]);
-    return gemm_with(&p, &(Beside){.call = call, .then = gelu_of_tile});
+    return gemm_with(&p, &(Beside){.call = call, .then = gelu_of_tile, .near = {&call->out[0]}});
 }
 
 /* in: a, b, u   out: c, db? */
@@ -74,13 +74,15 @@ static void dswiglu_of_tile(const Call *call, Box tile, Team *team)
 Err CPU_NAME(gemm_dswiglu)(const Call *call)
 {
     const Call p = product_of(call, 4, call->out[1]);
-    return gemm_with(&p, &(Beside){.call = call, .then = dswiglu_of_tile});
+    return gemm_with(&p, &(Beside){.call = call,
+                                   .then = dswiglu_of_tile,
+                                   .near = {&call->in[2], &call->in[3], &call->out[0]}});
 }
 
 Err CPU_NAME(gemm_dgelu)(const Call *call)
 {
     const Call p = product_of(call, 3, call->out[0]);
-    TRY(gemm_with(&p, &(Beside){.call = call, .then = dgelu_of_tile}));
+    TRY(gemm_with(&p, &(Beside){.call = call, .then = dgelu_of_tile, .near = {&call->in[2]}}));
     if (call->n_out < 2) return OK;
     const Call sum = call_sum_rows(call, &call->out[0], 1);
     return CPU_NAME(sum_rows)(&sum);

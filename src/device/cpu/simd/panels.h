@@ -22,7 +22,8 @@ typedef struct {
     const Tensor *onto; /* the product is added to this, in place of what c holds; may be c */
     const Call *call;   /* for `then`, which runs on a tile of c that is stored, while it is near */
     void (*then)(const Call *call, Box tile, Team *team);
-    GemmPart part; /* of the product alone: what takes how long */
+    const Tensor *near[MOST_NEAR]; /* what it reads and writes beside c, of c's shape; or NULL */
+    GemmPart part;                 /* of the product alone: what takes how long */
 } Beside;
 
 /* As kernels.def has gemm, and what is beside it. An element of c is the same whatever stands next to
@@ -41,6 +42,7 @@ enum { MOST_COLUMNS = 64, MOST_SUMS = 32 * 32 }; /* of a tile */
 typedef struct {
     const Call *call;
     const Tensor *old; /* what is kept: c, or another of its shape */
+    const Beside *beside;
     Box box;
     const float *sum;
     int64_t step;

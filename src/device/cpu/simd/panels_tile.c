@@ -73,6 +73,7 @@ static void multiply_step(const Product *p, const Step *s, Stores *stores)
     const int64_t all = p->blocks.first + s->k, n = s->rows.n * s->columns.n;
     const bool last = all == p->n_blocks - 1 && p->beside->part != GEMM_MULTIPLY;
     Finish f = {.call = p->call,
+                .beside = p->beside,
                 .old = p->beside->onto ? p->beside->onto : &p->call->out[0],
                 .step = u->columns};
     const int64_t words = block_words(p, all);
