@@ -167,7 +167,7 @@ static void measure_packed(const Device *d, Layer *layer, int layers, double flo
     enum { TURNS = 4, READ_W = 2 };
     double best[2][READ_W] = {{0}};
     for (int i = 0; i < layers; i++) layer_pack(d, &layer[i]);
-    for (int turn = 0; turn < (alone ? 1 : TURNS); turn++)
+    for (int turn = 0; turn < TURNS; turn++)
         for (int way = 0; way < 2; way++)
             for (int i = 0; i < READ_W; i++) {
                 use_packed(layer, layers, way == 1);
@@ -288,6 +288,10 @@ int main(int argc, char **argv)
             fprintf(stderr, "gemm: what is \"%s\"? bench/gemm.c says what there is\n", argv[i]);
             return 2;
         }
+    if (meter != CLOCK_MONOTONIC && (o.n_threads > 1 || o.threads[0] > 1)) {
+        fprintf(stderr, "gemm: clock=cpu adds up what threads were given; it wants threads=1\n");
+        return 2;
+    }
     if (run(&o) == OK) return 0;
     fprintf(stderr, "%s\n", err_text());
     return 1;

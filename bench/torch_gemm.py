@@ -38,7 +38,14 @@ def main():
     if args.clock == "cpu" and args.threads > 1:
         parser.error(f"--clock cpu adds up what {args.threads} threads were given; it wants --threads 1")
     clock = time.perf_counter if args.clock == "wall" else time.process_time
-    sizes = [tuple(map(int, s.split("x"))) for s in args.size] if args.size else SIZES
+    if args.alone < 0:
+        parser.error(f"--alone {args.alone}: how many products, 1 or more")
+    sizes = SIZES
+    if args.size:
+        try:
+            sizes = [(t, i, o) for t, i, o in (map(int, s.split("x")) for s in args.size)]
+        except ValueError:
+            parser.error(f"--size {' '.join(args.size)}: wants tokens x in x out, like 2048x768x3072")
     torch.set_num_threads(args.threads)
     dtype = torch.float32 if args.type == "f32" else torch.bfloat16
     for tokens, i, o in sizes:

@@ -10,15 +10,9 @@
 
 enum { PASSES = 48 };
 
-/* Is it an op that stands around products, and takes noise? */
-static bool takes_noise(const Program *p, const Instr *in)
+static bool stands_around(KernelId k)
 {
-    switch (op_info(in->op)->kernel) {
-    case KERNEL_gemm:
-    case KERNEL_gemm_add:
-    case KERNEL_gemm_gelu:
-    case KERNEL_gemm_dgelu:
-    case KERNEL_gemm_dswiglu:
+    switch (k) {
     case KERNEL_sum_rows:
     case KERNEL_add:
     case KERNEL_layernorm:
@@ -33,10 +27,17 @@ static bool takes_noise(const Program *p, const Instr *in)
     case KERNEL_gelu_dx:
     case KERNEL_swiglu:
     case KERNEL_swiglu_dx:
-        break;
+        return true;
     default:
         return false;
     }
+}
+
+/* Is it a product, or an op that stands around them and takes noise? */
+static bool takes_noise(const Program *p, const Instr *in)
+{
+    const KernelId k = op_info(in->op)->kernel;
+    if (!kernel_is_product(k) && !stands_around(k)) return false;
     for (int i = 0; i < in->n_in; i++) {
         const DType type = p->tensor[in->in[i]].dtype;
         if (type == I32 || type == I64) return false;

@@ -14,7 +14,7 @@
 #define OLD "choices.old"
 #define NEW_FILE "choices.new"
 
-/* Every shape that was met is run by the relay from here on, if it has a gelu. */
+/* Every shape that was met is run by the relay from here on, if it has a point. */
 static inline void force_relay(void)
 {
     char line[4096];

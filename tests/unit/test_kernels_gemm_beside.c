@@ -238,12 +238,21 @@ static void gelu_of_what_is_stored(void **state)
     }
 }
 
+/* A kernel is a product by its name, wherever somebody puts it. */
+static void products_are_named(void **state)
+{
+    (void)state;
+    for (int k = 0; k < N_KERNELS; k++)
+        assert_int_equal(kernel_is_product((KernelId)k),
+                         strncmp(kernel_name((KernelId)k), "gemm", 4) == 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(against_formula),        cmocka_unit_test(dswiglu_against_formula),
-        cmocka_unit_test(dswiglu_is_both),        cmocka_unit_test(adds_in_place),
-        cmocka_unit_test(gelu_of_what_is_stored),
+        cmocka_unit_test(products_are_named),      cmocka_unit_test(against_formula),
+        cmocka_unit_test(dswiglu_against_formula), cmocka_unit_test(dswiglu_is_both),
+        cmocka_unit_test(adds_in_place),           cmocka_unit_test(gelu_of_what_is_stored),
     };
     bench_open(&bench);
     const int failed = cmocka_run_group_tests_name("kernels: products and more", tests, NULL, NULL);

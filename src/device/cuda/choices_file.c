@@ -4,7 +4,7 @@
  *     cuBLASLt 130000 on NVIDIA H200 of 132 multiprocessors
  *     2304 65536 768 768 768 2304 1 0 2 2 1 0 16 16 16 0 0 0 0 : 0 : 0000000000000042 ... (eight words)
  *
- * The number that stands alone says how a gelu beside the product is run (Way). An algorithm is cuBLASLt's
+ * The number that stands alone says how what is beside the product is run (Way). An algorithm is cuBLASLt's
  * own 64 bytes, good for that version alone; so the head is compared. */
 #include <inttypes.h>
 #include <stdio.h>

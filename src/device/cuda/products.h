@@ -8,7 +8,7 @@
 typedef struct {
     const Tensor *bias;
     const Tensor *onto; /* added to the product; NULL: keep times what c holds */
-    const Tensor *aux;  /* of a gelu: its input */
+    const Tensor *aux;  /* of a point: what it keeps, or reads */
     Point point;
 } Beside;
 
