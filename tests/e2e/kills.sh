@@ -75,17 +75,21 @@ victim() { # of the run that is process $pid, in the folder $1: what to kill
 
 layouts="one zero"
 command -v mpirun >/dev/null && [ -e "$(dirname "$sheaf")/sheaf-mpi.so" ] && layouts="$layouts mpi"
+declare -A took # ms, of a run that nobody kills
 for layout in $layouts; do
+    begin=$(date +%s%N)
     start "$layout" "$top/$layout"
     wait $pid || fail "$layout does not run: $(cat "$top/err")"
+    took[$layout]=$((($(date +%s%N) - begin) / 1000000))
 done
 for i in $(seq "$kills"); do
     layout=$(echo $layouts | tr ' ' '\n' | sed -n "$((i % $(echo $layouts | wc -w) + 1))p")
     dir=$top/killed-$layout
     [ -e "$dir/lock" ] && : >"$dir/lock" # no pid of a run before
     start "$layout" "$dir"
-    sleep "0.$(printf %03d $((RANDOM % 400)))"
-    who=$(victim "$dir")
+    late=$((RANDOM % (took[$layout] / 2 + 1)))
+    sleep "$((late / 1000)).$(printf %03d $((late % 1000)))"
+    until who=$(victim "$dir") && [ -n "$who" ] || ! kill -0 $pid 2>/dev/null; do sleep 0.005; done
     [ -n "$who" ] && kill -9 "$who" 2>/dev/null
     wait $pid || hits=$((hits + 1))
     is_whole "$dir"
