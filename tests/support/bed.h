@@ -69,4 +69,19 @@ static inline void bed_prepare(Bed *b, bool back)
     DO(place(&b->g, &(CompileOptions){.strategy = &strategy_tp, .mesh = &b->mesh}));
 }
 
+/* How often a graph has an op, or a phase of a program. */
+static inline int count_nodes(const Graph *g, OpId op)
+{
+    int n = 0;
+    for (int i = 0; i < g->n_nodes; i++) n += g->node[i].op == op;
+    return n;
+}
+
+static inline int count_instr(const Program *p, Phase phase, OpId op)
+{
+    int n = 0;
+    for (int i = p->first[phase]; i < p->first[phase + 1]; i++) n += p->instr[i].op == op;
+    return n;
+}
+
 #endif

@@ -1,13 +1,6 @@
 /* The gradient of a bias is made by the op that has its dy at hand, where one phase has both (lower). */
 #include "place_test.h"
 
-static int count(const Program *p, Phase phase, OpId op)
-{
-    int n = 0;
-    for (int i = p->first[phase]; i < p->first[phase + 1]; i++) n += p->instr[i].op == op;
-    return n;
-}
-
 static const Instr *find(const Program *p, Phase phase, OpId op)
 {
     for (int i = p->first[phase]; i < p->first[phase + 1]; i++)
@@ -60,10 +53,10 @@ static void at_hand(void **state)
     (void)state;
     build(&b);
     const Program p = lowered(&b);
-    assert_int_equal(count(&p, PHASE_W, OP_bias_dw), 2);
-    assert_int_equal(count(&p, PHASE_I, OP_linear_dgelu), 1);
-    assert_int_equal(count(&p, PHASE_I, OP_layernorm_dx), 1);
-    assert_int_equal(count(&p, PHASE_B, OP_bias_dw), 0);
+    assert_int_equal(count_instr(&p, PHASE_W, OP_bias_dw), 2);
+    assert_int_equal(count_instr(&p, PHASE_I, OP_linear_dgelu), 1);
+    assert_int_equal(count_instr(&p, PHASE_I, OP_layernorm_dx), 1);
+    assert_int_equal(count_instr(&p, PHASE_B, OP_bias_dw), 0);
     const Instr *norm = find(&p, PHASE_B, OP_layernorm_back_bias);
     assert_int_equal(norm->n_in, 6);
     assert_int_equal(norm->n_out, 4);
@@ -95,9 +88,9 @@ static void shared(void **state)
     const Value h = gelu(g, linear(g, normed(g, x, "n.w", "n.b"), up, c));
     stream_out(g, add(g, x, linear(g, h, down, c)));
     const Program p = lowered(&b);
-    assert_int_equal(count(&p, PHASE_B, OP_bias_dw), 2);
-    assert_int_equal(count(&p, PHASE_B, OP_layernorm_back), 1);
-    assert_int_equal(count(&p, PHASE_B, OP_linear_dgelu), 1);
+    assert_int_equal(count_instr(&p, PHASE_B, OP_bias_dw), 2);
+    assert_int_equal(count_instr(&p, PHASE_B, OP_layernorm_back), 1);
+    assert_int_equal(count_instr(&p, PHASE_B, OP_linear_dgelu), 1);
     bed_close(&b);
 }
 
@@ -114,8 +107,8 @@ static void not_at_hand(void **state)
         const Value y = way == 2 ? gelu(g, linear(g, a, w, c)) : linear(g, a, w, c);
         stream_out(g, way == 0 ? y : add(g, x, way == 1 ? scale(g, y, 3) : y));
         const Program p = lowered(&b);
-        assert_int_equal(count(&p, PHASE_B, OP_bias_dw), 1);
-        assert_int_equal(count(&p, PHASE_B, OP_layernorm_back), 1);
+        assert_int_equal(count_instr(&p, PHASE_B, OP_bias_dw), 1);
+        assert_int_equal(count_instr(&p, PHASE_B, OP_layernorm_back), 1);
         bed_close(&b);
     }
 }
@@ -132,11 +125,11 @@ static void wanted_twice(void **state)
     const Value w = bed_w(&b, "w", D, D), c = vector(g, "c", D, INIT_ZEROS);
     stream_out(g, add(g, add(g, p, q), linear(g, a, w, c)));
     const Program program = lowered(&b);
-    assert_int_equal(count(&program, PHASE_I, OP_layernorm_dx), 2);
-    assert_int_equal(count(&program, PHASE_W, OP_bias_dw), 1);
-    assert_int_equal(count(&program, PHASE_B, OP_layernorm_back_bias), 1);
-    assert_int_equal(count(&program, PHASE_B, OP_layernorm_back), 1);
-    assert_int_equal(count(&program, PHASE_B, OP_bias_dw), 0);
+    assert_int_equal(count_instr(&program, PHASE_I, OP_layernorm_dx), 2);
+    assert_int_equal(count_instr(&program, PHASE_W, OP_bias_dw), 1);
+    assert_int_equal(count_instr(&program, PHASE_B, OP_layernorm_back_bias), 1);
+    assert_int_equal(count_instr(&program, PHASE_B, OP_layernorm_back), 1);
+    assert_int_equal(count_instr(&program, PHASE_B, OP_bias_dw), 0);
     bed_close(&b);
 }
 
@@ -157,7 +150,7 @@ static void over_onto(void **state)
     const Program p = lowered(&b);
     const Instr *norm = find(&p, PHASE_F, OP_layernorm_back_bias);
     assert_int_equal(p.tensor[norm->in[5]].view_of, p.tensor[norm->out[0]].view_of);
-    assert_int_equal(count(&p, PHASE_F, OP_bias_dw), 0);
+    assert_int_equal(count_instr(&p, PHASE_F, OP_bias_dw), 0);
     bed_close(&b);
 }
 
@@ -180,10 +173,10 @@ static void expect_where(const Where *w)
     ranks_open(&r, &m.model.kind[1], &o, w->tp);
     for (int k = 0; k < w->tp; k++) {
         const Program *p = &r.program[k];
-        assert_int_equal(count(p, PHASE_B, OP_layernorm_back_bias), w->norms);
-        assert_int_equal(count(p, PHASE_B, OP_linear_dgelu_bias), w->products);
-        assert_int_equal(count(p, PHASE_B, OP_bias_dw), w->left);
-        assert_int_equal(count(p, PHASE_W, OP_bias_dw), w->norms + w->products + w->left);
+        assert_int_equal(count_instr(p, PHASE_B, OP_layernorm_back_bias), w->norms);
+        assert_int_equal(count_instr(p, PHASE_B, OP_linear_dgelu_bias), w->products);
+        assert_int_equal(count_instr(p, PHASE_B, OP_bias_dw), w->left);
+        assert_int_equal(count_instr(p, PHASE_W, OP_bias_dw), w->norms + w->products + w->left);
         assert_true(flops_of(p, PHASE_B) == flops_of(p, PHASE_I) + flops_of(p, PHASE_W));
     }
     ranks_close(&r);

@@ -91,13 +91,6 @@ static void forward_alone(void **state)
     bed_close(&b);
 }
 
-static int count_nodes(const Graph *g, OpId op)
-{
-    int n = 0;
-    for (int i = 0; i < g->n_nodes; i++) n += g->node[i].op == op;
-    return n;
-}
-
 /* Products that others read too, that are added to themselves, or chunks of rows that are not. */
 static void stays_apart(void **state)
 {
@@ -167,13 +160,6 @@ static void onto_nothing(void **state)
     assert_int_not_equal(p.tensor[q].view_of,
                          p.tensor[t].view_of); /* t dies, and is only added to */
     bed_close(&b);
-}
-
-static int count_instr(const Program *p, Phase phase, OpId op)
-{
-    int n = 0;
-    for (int i = p->first[phase]; i < p->first[phase + 1]; i++) n += p->instr[i].op == op;
-    return n;
 }
 
 /* Of a layer of this model, on each of tp ranks. */

@@ -26,13 +26,6 @@ static void after(Bed *b, Recompute how)
     DO(phases(&b->g));
 }
 
-static int count_nodes(const Graph *g, OpId op)
-{
-    int n = 0;
-    for (int i = 0; i < g->n_nodes; i++) n += g->node[i].op == op;
-    return n;
-}
-
 static void nothing_again(void **state)
 {
     Bed b;
@@ -168,13 +161,6 @@ static void no_product(void **state)
     bed_prepare(&b, true);
     DO(fuse(g));
     expect_apart(&b);
-}
-
-static int count_instr(const Program *p, Phase phase, OpId op)
-{
-    int n = 0;
-    for (int i = p->first[phase]; i < p->first[phase + 1]; i++) n += p->instr[i].op == op;
-    return n;
 }
 
 /* Both ways to run a backward pass have the op so often, on each of tp ranks, and swiglu_dx else. */

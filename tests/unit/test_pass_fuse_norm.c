@@ -20,13 +20,6 @@ static int count(const Graph *g, OpId op)
     return n;
 }
 
-static int count_instr(const Program *p, Phase phase, OpId op)
-{
-    int n = 0;
-    for (int i = p->first[phase]; i < p->first[phase + 1]; i++) n += p->instr[i].op == op;
-    return n;
-}
-
 static void sum_into_norm(void **state)
 {
     Bed b;
