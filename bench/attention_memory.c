@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "train/job.h"
+#include "job/job.h"
 
 typedef struct {
     size_t work, arenas;

@@ -23,7 +23,7 @@
 
 #include "comm/local/local.h"
 #include "device/cpu/cpu.h"
-#include "train/job.h"
+#include "job/job.h"
 
 enum { MAX_RANKS = 16, MAX_STEPS = 1000, MAX_RECORDS = 1 << 14, MAX_EVENTS = 1 << 16, MICROS = 2 };
 static const double MOST_SHARE = 0.2;

@@ -14,8 +14,8 @@
 #include "device/cpu/cpu.h"
 #include "schedule/play.h"
 #include "support/adamw.h"
-#include "train/job.h"
-#include "train/world.h"
+#include "job/job.h"
+#include "world/world.h"
 
 enum { EVENTS = 1 << 18, MOST_STAGES = 16, MOST_UNITS = 512 };
 

@@ -13,8 +13,8 @@
 #include "device/cpu/cpu.h"
 #include "support/adamw.h"
 #include "support/clock.h"
-#include "train/batch.h"
-#include "train/world.h"
+#include "job/batch.h"
+#include "world/world.h"
 
 typedef struct {
     const char *model;

@@ -26,7 +26,7 @@
 #include "support/clock.h"
 #include "support/inputs.h"
 #include "support/timed.h"
-#include "train/job.h"
+#include "job/job.h"
 
 enum { MOST_STEPS = 1000 };
 

@@ -10,7 +10,7 @@
 
 #include "base/team.h"
 #include "base/text.h"
-#include "train/job.h"
+#include "job/job.h"
 
 enum { STEPS = 40, MICROS = 2, SEQUENCES = 8, SEQ_LEN = 64, THREADS = 2 };
 

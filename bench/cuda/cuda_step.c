@@ -20,7 +20,7 @@
 #include "support/clock.h"
 #include "support/inputs.h"
 #include "support/shares.h"
-#include "train/job.h"
+#include "job/job.h"
 #include "train/peak.h"
 
 #ifndef BENCH_CUDA_OBJECT

@@ -2,7 +2,7 @@
 #ifndef SUPPORT_SHARES_H
 #define SUPPORT_SHARES_H
 
-#include "train/job.h"
+#include "job/job.h"
 
 /* Prints a line for each op, the longest first, beside its floor: flops at the one rate or bytes at the
  * other, whichever takes longer; then what of the step is none of theirs. */

@@ -5,7 +5,7 @@
 
 #include "cli/use.h"
 #include "data/choices.h"
-#include "train/score.h"
+#include "infer/score.h"
 
 /* A token that counts is counted once: of a window, those that the one before did not reach.
  *

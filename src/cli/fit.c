@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 #include "base/text.h"
-#include "cli/config_job.h"
+#include "cli/config/job.h"
 
 enum { WAYS = 3 };
 

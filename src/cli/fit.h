@@ -7,8 +7,8 @@
 #ifndef CLI_FIT_H
 #define CLI_FIT_H
 
-#include "cli/config.h"
-#include "train/job.h"
+#include "cli/config/config.h"
+#include "job/job.h"
 
 typedef struct {
     const Config *config;

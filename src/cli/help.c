@@ -6,9 +6,9 @@
  *     sheaf help train        one verb */
 #include <stdio.h>
 #include <string.h>
-#include "cli/keys.h"
+#include "cli/config/keys.h"
 #include "cli/verbs.h"
-#include "schedule/generate.h"
+#include "schedule/gen/generate.h"
 
 enum { MAX_CHOICES = 32 };
 

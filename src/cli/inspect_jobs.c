@@ -4,12 +4,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "cli/config.h"
+#include "cli/config/config.h"
 #include "cli/data.h"
 #include "cli/inspect.h"
-#include "cli/keys.h"
+#include "cli/config/keys.h"
 #include "cli/say.h"
-#include "schedule/check.h"
+#include "schedule/check/check.h"
 #include "schedule/textform.h"
 
 /* ---- token files ---- */

@@ -5,7 +5,7 @@
 #include <string.h>
 #include "cli/inspect.h"
 #include "cli/say.h"
-#include "train/board.h"
+#include "world/board.h"
 
 /* ---- metrics ---- */
 

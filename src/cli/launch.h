@@ -8,7 +8,7 @@
 #define CLI_LAUNCH_H
 
 #include "cli/args.h"
-#include "cli/config.h"
+#include "cli/config/config.h"
 #include "base/team.h"
 #include "comm/open.h"
 

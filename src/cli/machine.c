@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "cli/config_job.h"
+#include "cli/config/job.h"
 #include "base/text.h"
 #include "device/cpu/cpu.h"
 #include "device/open.h"

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "cli/config.h"
+#include "cli/config/config.h"
 #include "device/memory.h"
 
 /* Local. What config_device names, and for auto: cuda where it and a card are there, else cpu. */

@@ -3,7 +3,7 @@
 #define CLI_PROMPTS_H
 
 #include "cli/use.h"
-#include "train/generate.h"
+#include "infer/generate.h"
 
 typedef struct {
     const char *text, *file; /* -p and --prompts; one of them */

@@ -16,13 +16,13 @@
 #include <time.h>
 #include <unistd.h>
 #include "cli/args.h"
-#include "cli/config_print.h"
+#include "cli/config/print.h"
 #include "cli/reshape.h"
 #include "cli/verbs.h"
 #include "state/disk.h"
 #include "state/folder_parts.h"
 #include "state/reshape.h"
-#include "train/layouts.h"
+#include "verify/layouts.h"
 
 static const char *const usage =
     "sheaf reshape SRC DST [key=value ...]    a checkpoint rewritten for another layout\n"

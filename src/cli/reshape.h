@@ -2,10 +2,10 @@
 #ifndef CLI_RESHAPE_H
 #define CLI_RESHAPE_H
 
-#include "cli/config.h"
+#include "cli/config/config.h"
 #include "cli/say.h"
 #include "state/hf_write.h"
-#include "train/job.h"
+#include "job/job.h"
 #include "train/rundir.h"
 
 typedef struct {

@@ -4,8 +4,8 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include "cli/config_job.h"
-#include "cli/config_print.h"
+#include "cli/config/job.h"
+#include "cli/config/print.h"
 
 /* How work lies over ranks may change; what is trained may not, but for weights that nobody has
  * trained here yet. */

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include "cli/config_print.h"
+#include "cli/config/print.h"
 #include "cli/reshape.h"
 #include "state/disk.h"
 

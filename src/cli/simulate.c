@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 #include "cli/args.h"
-#include "cli/config_job.h"
+#include "cli/config/job.h"
 #include "cli/verbs.h"
 
 /* A rank's program: the compiler as the trainer calls it, with that rank's number. */

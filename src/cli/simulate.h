@@ -4,7 +4,7 @@
 
 #include "base/text.h"
 #include "plan/simulate.h"
-#include "train/job.h"
+#include "job/job.h"
 
 typedef struct {
     const JobSettings *settings;

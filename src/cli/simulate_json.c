@@ -4,7 +4,7 @@
  *
  * A class has: first, last, ranks, memory, sent, flops, flops_recomputed. Numbers are whole. */
 #include <jansson.h>
-#include "cli/explain.h"
+#include "cli/explain/explain.h"
 #include "cli/simulate.h"
 #include "cli/verbs.h"
 

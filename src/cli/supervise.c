@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "cli/args.h"
-#include "cli/config.h"
+#include "cli/config/config.h"
 #include "cli/verbs.h"
 #include "comm/open.h"
 #include "state/folder.h"

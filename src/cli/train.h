@@ -5,7 +5,7 @@
 
 #include <signal.h>
 #include <stdatomic.h>
-#include "cli/config_job.h"
+#include "cli/config/job.h"
 #include "cli/launch.h"
 #include "state/source.h"
 #include "train/loop.h"

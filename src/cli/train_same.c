@@ -4,7 +4,7 @@
  * may agree. So each makes a number of its keys and one of its text, and these are compared. */
 #include <string.h>
 
-#include "cli/config_print.h"
+#include "cli/config/print.h"
 #include "cli/train.h"
 
 /* Keys that may differ from host to host: where things are, and what a machine has. */

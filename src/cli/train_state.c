@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "cli/config_print.h"
-#include "cli/keys.h"
+#include "cli/config/print.h"
+#include "cli/config/keys.h"
 #include "cli/machine.h"
 
 Err train_scalars(TrainSession *s, StateScalars *out)

@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include "cli/config_print.h"
+#include "cli/config/print.h"
 #include "cli/interrupt.h"
-#include "cli/keys.h"
+#include "cli/config/keys.h"
 #include "cli/machine.h"
 #include "cli/verbs.h"
 #include "state/load.h"

@@ -12,11 +12,11 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include "cli/args.h"
-#include "cli/config_job.h"
+#include "cli/config/job.h"
 #include "cli/launch.h"
 #include "data/spell.h"
 #include "state/source.h"
-#include "train/world.h"
+#include "world/world.h"
 
 enum { MAX_END_TOKENS = 16 };
 

@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "cli/args.h"
-#include "cli/config_job.h"
-#include "cli/config_mesh.h"
+#include "cli/config/job.h"
+#include "cli/config/mesh.h"
 #include "cli/machine.h"
 #include "cli/verbs.h"
 #include "cli/verify.h"

@@ -3,7 +3,7 @@
 #define CLI_VERIFY_H
 
 #include "base/err.h"
-#include "train/verify.h"
+#include "verify/verify.h"
 
 typedef struct {
     ModelConfig model, tried; /* tried: shrunken, or the same */

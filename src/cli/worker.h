@@ -3,7 +3,7 @@
  *     sheaf ---- fork, before any thread ----> worker: the verb, its threads, its ranks
  *       | waits; passes signals on               | dies with its parent
  *       v                                        v
- *     exit status: the worker's, or 128 + n      board: where each rank is (train/board.h)
+ *     exit status: the worker's, or 128 + n      board: where each rank is (world/board.h)
  *     when it died of signal n
  *
  * After a crash the parent names the rank and the instruction, and what the other ranks did; it
@@ -11,7 +11,7 @@
 #ifndef CLI_WORKER_H
 #define CLI_WORKER_H
 
-#include "train/board.h"
+#include "world/board.h"
 
 /* How a worker ended. */
 typedef struct {

@@ -2,7 +2,7 @@
  *
  * A flat array of instructions over numbered tensors, in phases. It is immutable, and every unit of
  * the kind shares it: a tensor has an offset in a region, and where the regions of (unit, micro,
- * slice) lie is told by the linked list (schedule/link.h).
+ * slice) lie is told by the linked list (schedule/link/link.h).
  *
  *     region                        lives                              scope
  *     scratch                       one phase                          scratch

@@ -16,7 +16,7 @@
 #ifndef PLAN_SIMULATE_H
 #define PLAN_SIMULATE_H
 
-#include "schedule/link.h"
+#include "schedule/link/link.h"
 #include "schedule/sent.h"
 #include "state/save.h"
 

@@ -23,7 +23,7 @@
 #include "comm/comm.h"
 #include "device/memory.h"
 #include "run/watch.h"
-#include "schedule/link.h"
+#include "schedule/link/link.h"
 
 typedef enum { OPTIM_ADAMW, OPTIM_SGD } OptimKind;
 

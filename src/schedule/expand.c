@@ -13,7 +13,7 @@
 #include "schedule/expand.h"
 
 #include <stdlib.h>
-#include "schedule/check.h"
+#include "schedule/check/check.h"
 #include "schedule/play.h"
 
 typedef struct {

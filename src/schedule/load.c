@@ -1,8 +1,8 @@
 /* load.c -- a schedule that a person wrote: read, checked, and held against the run. */
 #include <string.h>
 #include "base/text.h"
-#include "schedule/check.h"
-#include "schedule/generate.h"
+#include "schedule/check/check.h"
+#include "schedule/gen/generate.h"
 #include "schedule/textform.h"
 
 static const size_t longest_file = (size_t)1 << 28;

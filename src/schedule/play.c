@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 #include <string.h>
-#include "schedule/check.h"
+#include "schedule/check/check.h"
 #include "schedule/textform.h"
 
 enum { FORWARD, BACK }; /* what F makes for the next item; what I or B makes for the one before */

@@ -6,7 +6,7 @@
  *     reduce      0.1         0.3        */
 #include "schedule/reduce.h"
 
-#include "schedule/check.h"
+#include "schedule/check/check.h"
 
 /* The REDUCEs of one pack. */
 typedef struct {

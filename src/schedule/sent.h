@@ -11,7 +11,7 @@
 #define SCHEDULE_SENT_H
 
 #include "comm/comm.h"
-#include "schedule/link.h"
+#include "schedule/link/link.h"
 
 /* Local. What an instruction transfers, at full extents, live or not, so that what is sent is known
  * before the run; where it lies, and under which number, is for the caller to add. */

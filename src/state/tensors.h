@@ -14,7 +14,7 @@
 #define STATE_TENSORS_H
 
 #include "layout/moves.h"
-#include "schedule/link.h"
+#include "schedule/link/link.h"
 
 typedef enum { STATE_WEIGHT, STATE_MOMENT1, STATE_MOMENT2, N_STATE_ROLES } StateRole;
 

@@ -16,11 +16,11 @@
 #include <signal.h>
 #include "data/dataset.h"
 #include "state/save.h"
-#include "train/job.h"
+#include "job/job.h"
 #include "train/lr.h"
 #include "train/metrics.h"
-#include "train/trace.h"
-#include "train/world.h"
+#include "world/trace.h"
+#include "world/world.h"
 
 /* Where a run is: all that it needs to go on, besides its tensors. */
 typedef struct {

@@ -14,7 +14,7 @@
 
 #include "run/rank.h"
 #include "state/tensors.h"
-#include "train/world.h"
+#include "world/world.h"
 
 typedef struct {
     int tensor, set;

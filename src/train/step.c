@@ -3,7 +3,7 @@
 #include <math.h>
 #include <time.h>
 
-#include "train/batch.h"
+#include "job/batch.h"
 #include "train/loop_parts.h"
 
 double loop_now_s(void)

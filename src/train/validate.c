@@ -1,5 +1,5 @@
 /* validate.c -- the loss of held-out samples, by ranks that share the weights of those that train. */
-#include "train/batch.h"
+#include "job/batch.h"
 #include "train/loop_parts.h"
 
 Err loop_validate(Loop *l, double *loss)

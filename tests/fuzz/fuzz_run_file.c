@@ -1,7 +1,7 @@
 /* fuzz_run_file.c -- a run file in YAML: an error or a configuration. */
 #define _GNU_SOURCE /* memfd_create */
 #include "fuzz/fuzz.h"
-#include "cli/config.h"
+#include "cli/config/config.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

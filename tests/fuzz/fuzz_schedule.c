@@ -2,7 +2,7 @@
  * printed and read again, and on which the checker has a verdict. */
 #define _GNU_SOURCE
 #include "fuzz/fuzz.h"
-#include "schedule/check.h"
+#include "schedule/check/check.h"
 #include "schedule/textform.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -4,7 +4,7 @@
 #include "support/expect.h"
 
 #include "nccl/nccl_test.h"
-#include "train/transport.h"
+#include "world/transport.h"
 
 typedef struct {
     TransportSettings set;

@@ -9,7 +9,7 @@
 
 #include "support/models.h"
 #include "support/tiny.h"
-#include "train/job.h"
+#include "job/job.h"
 
 typedef struct {
     Arena arena;

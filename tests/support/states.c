@@ -3,8 +3,8 @@
 
 #include "base/philox.h"
 #include "device/ref/ref.h"
-#include "train/batch.h"
-#include "train/layouts.h"
+#include "job/batch.h"
+#include "verify/layouts.h"
 
 const char *const state_layouts[] = {
     "",

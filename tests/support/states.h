@@ -15,7 +15,7 @@
 #include "support/jobs.h"
 #include "state/load.h"
 #include "state/save.h"
-#include "train/world.h"
+#include "world/world.h"
 
 /* Ends with NULL. The first is one rank. */
 extern const char *const state_layouts[];

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/philox.h"
-#include "schedule/check.h"
+#include "schedule/check/check.h"
 
 double real_get(const Tensor *t, int64_t i)
 {

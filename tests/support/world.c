@@ -11,7 +11,7 @@
 #include "comm/local/local.h"
 #include "comm/nccl.h"
 #include "schedule/sent.h"
-#include "train/batch.h"
+#include "job/batch.h"
 
 typedef struct {
     const World *w;

@@ -12,7 +12,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include <jansson.h>
-#include "cli/config_job.h"
+#include "cli/config/job.h"
 #include "cli/verbs.h"
 #include "schedule/textform.h"
 

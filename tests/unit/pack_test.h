@@ -11,10 +11,10 @@
 #include <cmocka.h>
 #include "base/philox.h"
 #include "base/text.h"
-#include "schedule/check.h"
-#include "schedule/check_packs.h"
+#include "schedule/check/check.h"
+#include "schedule/check/packs.h"
 #include "schedule/expand.h"
-#include "schedule/generate.h"
+#include "schedule/gen/generate.h"
 #include "schedule/textform.h"
 
 #ifndef SHEAF_SOURCE_DIR

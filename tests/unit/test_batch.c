@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <cmocka.h>
-#include "train/batch.h"
+#include "job/batch.h"
 
 enum { MOST = 64 };
 

@@ -11,8 +11,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "cli/args.h"
-#include "cli/config_print.h"
-#include "cli/keys.h"
+#include "cli/config/print.h"
+#include "cli/config/keys.h"
 
 typedef struct {
     Arena arena;

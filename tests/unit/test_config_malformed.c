@@ -3,7 +3,7 @@
  * configuration; worth most under the address sanitizer. */
 #include "support/data_test.h"
 #include "base/philox.h"
-#include "cli/config.h"
+#include "cli/config/config.h"
 
 enum { MUTANTS = 1000 };
 

@@ -1,7 +1,7 @@
 /* Whole steps on device/cpu: the curve of f32 beside ref's f64 and of bf16 beside f32, and the same
  * bits for any number of threads and from run to run. */
 #include "cpu_test.h"
-#include "train/job.h"
+#include "job/job.h"
 
 #define DO(call)                                                                                   \
     do {                                                                                           \

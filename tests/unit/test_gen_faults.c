@@ -8,10 +8,10 @@
 #include <string.h>
 #include <cmocka.h>
 #include "base/philox.h"
-#include "schedule/check.h"
+#include "schedule/check/check.h"
 #include "schedule/evict.h"
 #include "schedule/expand.h"
-#include "schedule/generate.h"
+#include "schedule/gen/generate.h"
 
 static int open_arena(void **state)
 {

@@ -6,9 +6,9 @@
 #include <stdint.h>
 #include <string.h>
 #include <cmocka.h>
-#include "schedule/check.h"
+#include "schedule/check/check.h"
 #include "schedule/expand.h"
-#include "schedule/generate.h"
+#include "schedule/gen/generate.h"
 #include "schedule/play.h"
 
 static int open_arena(void **state)

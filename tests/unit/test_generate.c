@@ -7,7 +7,7 @@
 
 #include "support/expect.h"
 #include "support/jobs.h"
-#include "train/generate.h"
+#include "infer/generate.h"
 
 enum { PROMPTS = 7, CONTEXT = 17, MOST = 24, VOCAB = 23, MAX_RANKS = 4 };
 

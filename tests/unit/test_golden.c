@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "support/golden.h"
-#include "train/job.h"
+#include "job/job.h"
 
 #define DO(call)                                                                                   \
     do {                                                                                           \

@@ -12,7 +12,7 @@
 #include "support/expect.h"
 #include "support/hf_folders.h"
 #include "support/tiny.h"
-#include "train/session.h"
+#include "infer/session.h"
 
 typedef struct {
     const char *dir;

@@ -6,7 +6,7 @@
 #include "support/expect.h"
 #include "support/jobs.h"
 #include "train/loop.h"
-#include "train/slices.h"
+#include "job/slices.h"
 
 enum { LONG = 64 };
 

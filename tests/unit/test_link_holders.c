@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "schedule/expand.h"
-#include "schedule/generate.h"
-#include "train/job.h"
+#include "schedule/gen/generate.h"
+#include "job/job.h"
 
 /* The job's own list, without the actions of one kind. */
 static Err link_without(Job *job, ActionKind kind, Arena *a)

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "train/job.h"
+#include "job/job.h"
 
 #define DO(call)                                                                                   \
     do {                                                                                           \

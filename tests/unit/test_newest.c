@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "device/cuda/newest.c" /* of sheaf-cuda.so, and no CUDA in it */
+#include "device/cuda/attention/newest.c" /* of sheaf-cuda.so, and no CUDA in it */
 
 static char root[] = "/tmp/sheaf-newest-XXXXXX";
 

@@ -5,7 +5,7 @@
 #include "support/expect.h"
 #include "support/models.h"
 
-#include "train/verify.h"
+#include "verify/verify.h"
 
 enum { MOST_RANKS = 8, MOST_STAGES = 3, STEPS = 5, SEQ = 7 };
 

@@ -8,7 +8,7 @@
 #include <string.h>
 #include "base/philox.h"
 #include "schedule/evict.h"
-#include "schedule/generate.h"
+#include "schedule/gen/generate.h"
 #include "support/world.h"
 
 enum {

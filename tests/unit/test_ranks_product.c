@@ -6,7 +6,7 @@
 #include "support/jobs.h"
 
 #include "schedule/sent.h"
-#include "train/layouts.h"
+#include "verify/layouts.h"
 
 enum { RANKS = 8, MICROS = 2 };
 

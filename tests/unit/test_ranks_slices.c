@@ -7,7 +7,7 @@
 
 #include "device/cpu/cpu.h"
 #include "support/world.h"
-#include "train/verify.h"
+#include "verify/verify.h"
 
 typedef struct {
     const char *model, *schedule;

@@ -19,7 +19,7 @@
 #include "cli/worker.h"
 #include "ir/ops.h"
 #include "schedule/action.h"
-#include "train/world.h"
+#include "world/world.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SANITIZED 1 /* its handlers end the process with a report and a status of their own */

@@ -11,7 +11,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "base/team.h"
-#include "train/world.h"
+#include "world/world.h"
 
 static double now_s(void)
 {

@@ -3,7 +3,7 @@
 #include "support/expect.h"
 #include "support/jobs.h"
 
-#include "train/trial.h"
+#include "verify/trial.h"
 
 enum { STAGES = 3 };
 

@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "support/expect.h"
-#include "train/sampler.h"
+#include "infer/sampler.h"
 
 enum { VOCAB = 8, DRAWS = 20000 };
 

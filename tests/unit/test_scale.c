@@ -4,7 +4,7 @@
 #include <time.h>
 
 #include "support/bed.h"
-#include "train/job.h"
+#include "job/job.h"
 
 static const double most_seconds = 20;
 

@@ -9,8 +9,8 @@
 #include <string.h>
 #include <cmocka.h>
 #include "base/philox.h"
-#include "schedule/check.h"
-#include "schedule/generate.h"
+#include "schedule/check/check.h"
+#include "schedule/gen/generate.h"
 #include "schedule/play.h"
 #include "schedule/textform.h"
 

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
-#include "schedule/check.h"
+#include "schedule/check/check.h"
 #include "schedule/textform.h"
 
 /* Over chunks, nothing lowered; chunks 0 and 2 lie on rank 0. */

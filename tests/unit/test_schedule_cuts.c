@@ -8,9 +8,9 @@
 #include <string.h>
 #include <cmocka.h>
 #include "base/philox.h"
-#include "schedule/check.h"
+#include "schedule/check/check.h"
 #include "schedule/chunks.h"
-#include "schedule/generate.h"
+#include "schedule/gen/generate.h"
 #include "schedule/play.h"
 #include "schedule/slices.h"
 

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 #include "base/text.h"
 #include "schedule/draw.h"
-#include "schedule/generate.h"
+#include "schedule/gen/generate.h"
 #include "schedule/textform.h"
 
 #ifndef SHEAF_SOURCE_DIR

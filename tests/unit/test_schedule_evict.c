@@ -7,10 +7,10 @@
 #include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
-#include "schedule/check.h"
+#include "schedule/check/check.h"
 #include "schedule/evict.h"
 #include "schedule/expand.h"
-#include "schedule/generate.h"
+#include "schedule/gen/generate.h"
 #include "schedule/passes.h"
 #include "schedule/play.h"
 #include "schedule/textform.h"

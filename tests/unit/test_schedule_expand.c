@@ -8,9 +8,9 @@
 #include <cmocka.h>
 #include "base/philox.h"
 #include "base/text.h"
-#include "schedule/check.h"
+#include "schedule/check/check.h"
 #include "schedule/expand.h"
-#include "schedule/generate.h"
+#include "schedule/gen/generate.h"
 #include "schedule/play.h"
 #include "schedule/textform.h"
 

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 #include "schedule/evict.h"
 #include "schedule/expand.h"
-#include "schedule/generate.h"
+#include "schedule/gen/generate.h"
 #include "schedule/svg.h"
 
 static int open_arena(void **state)

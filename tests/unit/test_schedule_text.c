@@ -11,9 +11,9 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "base/philox.h"
-#include "schedule/check.h"
+#include "schedule/check/check.h"
 #include "schedule/expand.h"
-#include "schedule/generate.h"
+#include "schedule/gen/generate.h"
 #include "schedule/textform.h"
 
 static int open_arena(void **state)

@@ -2,7 +2,7 @@
  * names; transfers that address arenas, groups that live for a step; one list for any number of
  * ranks. */
 #include "comm/local/local.h"
-#include "schedule/check.h"
+#include "schedule/check/check.h"
 #include "schedule/textform.h"
 #include "support/expect.h"
 #include "support/jobs.h"

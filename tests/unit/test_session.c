@@ -9,7 +9,7 @@
 
 #include "support/expect.h"
 #include "support/jobs.h"
-#include "train/session.h"
+#include "infer/session.h"
 
 enum { SEQUENCES = 4, PLACES = 3, CONTEXT = 13, MOST = 11, VOCAB = 23, PIECE = 5 };
 

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 #include "plan/simulate.h"
 #include "support/jobs.h"
-#include "train/world.h"
+#include "world/world.h"
 
 enum { MOST_RANKS = 8 };
 

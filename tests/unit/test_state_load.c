@@ -4,7 +4,7 @@
 #include "support/states.h"
 
 #include <math.h>
-#include "train/layouts.h"
+#include "verify/layouts.h"
 
 enum { SAVED_AT = 2, NEXT = 2, MAX_WORLD_RANKS = 32 }; /* steps before the save, and after */
 

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "cli/keys.h"
+#include "cli/config/keys.h"
 #include "cli/verbs.h"
 
 static char said[1 << 16];

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "device/cpu/cpu.h"
-#include "train/verify.h"
+#include "verify/verify.h"
 
 static const Device *honest;
 static double error; /* relative, of what the device makes of a small product */

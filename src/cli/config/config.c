@@ -1,0 +1,185 @@
+/* config.c -- lays defaults, the file and the arguments over one another, then settles what follows
+ * from several keys. */
+#define _POSIX_C_SOURCE 200809L /* sysconf */
+#include "base/cores.h"
+#include "cli/config/mesh.h"
+#include "cli/config/keys.h"
+
+#include <string.h>
+#include <unistd.h>
+#include "job/batch.h"
+
+enum { LEVEL_FILE = 1, LEVEL_ARGUMENT = 2, MAX_FIELDS = 256 };
+
+typedef struct {
+    Config c;
+    Arena *arena;
+    ModelField *fields;
+    int level;                /* of the source being read */
+    const char *seen[N_KEYS]; /* the origin in this source, NULL: not yet there */
+} Loader;
+
+static Err set_defaults(Loader *l)
+{
+    for (int i = 0; i < N_KEYS; i++) {
+        const Written value = {.text = key_at((KeyId)i)->fallback, .origin = "default"};
+        TRY(key_set((KeyId)i, &value, l->arena, &l->c));
+    }
+    return OK;
+}
+
+static Err twice(const char *origin, const char *section, const char *name, const char *first)
+{
+    return err_fail(ERR_CONFIG, "%s: %s.%.80s is given again (first: %s); keep one", origin,
+                    section, name, first);
+}
+
+/* A text in quotes is a text: "2" is not 2. */
+static bool looks_typed(const char *text)
+{
+    return strcmp(text, "true") == 0 || strcmp(text, "false") == 0 || strcmp(text, "null") == 0 ||
+           (*text && strspn(text, "+-.0123456789eE") == strlen(text));
+}
+
+/* model.num_hidden_layers and the like: named here, understood by model/. */
+static Err add_field(Loader *l, const char *name, const Written *value)
+{
+    TRY(model_key_check(name, value->origin));
+    for (int i = 0; i < l->c.n_model_fields; i++)
+        if (l->fields[i].level == l->level && strcmp(l->fields[i].key, name) == 0)
+            return twice(value->origin, "model", name, l->fields[i].origin);
+    if (value->sequence)
+        return err_fail(ERR_CONFIG, "%s: model.%s: a list, and the key takes one value",
+                        value->origin, name);
+    if (!*value->text)
+        return err_fail(ERR_CONFIG, "%s: model.%s: no value; write one or remove the key",
+                        value->origin, name);
+    if (value->quoted && looks_typed(value->text))
+        return err_fail(ERR_CONFIG, "%s: model.%s=%.80s: a text in quotes; remove the quotes",
+                        value->origin, name, value->text);
+    if (l->c.n_model_fields == MAX_FIELDS)
+        return err_fail(ERR_CONFIG,
+                        "%s: model.%s: more than %d fields; write a config.json instead",
+                        value->origin, name, MAX_FIELDS);
+    l->fields[l->c.n_model_fields++] = (ModelField){name, value->text, value->origin, l->level};
+    return OK;
+}
+
+static Err set_one(Loader *l, const char *section, const char *name, const Written *value)
+{
+    const int id = key_find(section, name);
+    if (id < 0 && strcmp(section, "model") == 0) return add_field(l, name, value);
+    if (id < 0) return key_unknown(value->origin, section, name);
+    if (l->seen[id]) return twice(value->origin, section, name, l->seen[id]);
+    l->seen[id] = value->origin;
+    return key_set((KeyId)id, value, l->arena, &l->c);
+}
+
+static Err set_file(Loader *l, const char *path)
+{
+    Pairs pairs;
+    TRY(pairs_read(path, l->arena, &pairs));
+    l->level = LEVEL_FILE;
+    for (int i = 0; i < pairs.n; i++)
+        TRY(set_one(l, pairs.at[i].section, pairs.at[i].name, &pairs.at[i].value));
+    return OK;
+}
+
+/* section.key=value; the key may hold dots, the value anything. */
+static Err set_argument(Loader *l, const char *argument)
+{
+    Written value = {.origin = "command line"};
+    const char *copy;
+    TRY(arena_string(l->arena, argument, &copy));
+    char *dot = strchr(copy, '.'), *equals = strchr(copy, '=');
+    if (!equals || !dot || dot > equals || dot == copy || dot + 1 == equals)
+        return err_fail(ERR_CONFIG,
+                        "command line: %.80s: wants section.key=value, as optim.lr=1e-3 (`sheaf "
+                        "help` lists the sections)",
+                        argument);
+    *dot = *equals = '\0';
+    value.text = equals + 1;
+    return set_one(l, copy, dot + 1, &value);
+}
+
+static Err set_arguments(Loader *l, const char *const *set, int n)
+{
+    memset(l->seen, 0, sizeof l->seen);
+    l->level = LEVEL_ARGUMENT;
+    for (int i = 0; i < n; i++) TRY(set_argument(l, set[i]));
+    return OK;
+}
+
+/* Words of such a list that are not patterns stand alone: the first n_words of `word`. */
+static Err check_patterns(const Config *c, KeyId key, const TextList *list, int n_words)
+{
+    static const char *const word[] = {"none", "selective", "full"};
+    for (int i = 0; list->n > 1 && i < list->n; i++)
+        for (int w = 0; w < n_words; w++)
+            if (strcmp(list->at[i], word[w]) == 0)
+                return err_fail(ERR_CONFIG,
+                                "%s: %s=%.80s: %s stands alone; give it alone or give patterns "
+                                "alone",
+                                c->origin[key], key_at(key)->path, list->text, word[w]);
+    if (list->n > 0) return OK;
+    return err_fail(ERR_CONFIG, "%s: %s is empty; write none", c->origin[key], key_at(key)->path);
+}
+
+static Err settle(Config *c)
+{
+    if (!*c->model_name && *c->model_init) { /* the folder says what it is */
+        c->model_name = c->model_init;
+        c->origin[KEY_model_name] = c->origin[KEY_model_init];
+    }
+    if (!*c->model_name)
+        return err_fail(ERR_CONFIG,
+                        "model.name is not set; set it to a preset (model.name=gpt2-tiny; "
+                        "`sheaf help model.name` lists them) or to a config.json");
+    if (c->optim_min_lr > c->optim_lr)
+        return err_fail(ERR_CONFIG,
+                        "%s: optim.min_lr=%g is above optim.lr=%g (%s); decay goes down: set it to "
+                        "%g or less",
+                        c->origin[KEY_optim_min_lr], c->optim_min_lr, c->optim_lr,
+                        c->origin[KEY_optim_lr], c->optim_lr);
+    TRY(check_patterns(c, KEY_parallel_recompute, &c->parallel_recompute, 3));
+    TRY(check_patterns(c, KEY_parallel_offload, &c->parallel_offload, 1));
+    TRY(config_settle_mesh(c));
+    if (c->run_threads == 0) {
+        const int64_t cores = cores_usable();
+        c->run_threads = cores > c->run_ranks ? cores / c->run_ranks : 1;
+    }
+    return OK;
+}
+
+Err config_load(const char *path, const char *const *set, int n_set, Arena *a, Config *out)
+{
+    Loader l = {.arena = a};
+    TRY(ARENA_NEW(a, MAX_FIELDS, &l.fields));
+    TRY(set_defaults(&l));
+    if (path) TRY(set_file(&l, path));
+    TRY(set_arguments(&l, set, n_set));
+    l.c.model_fields = l.fields;
+    TRY(settle(&l.c));
+    *out = l.c;
+    return OK;
+}
+
+Err config_model(const Config *c, Arena *a, ModelConfig *out)
+{
+    ModelConfig m;
+    TRY(model_config_load(c->model_name, c->model_fields, c->n_model_fields, a, &m));
+    if (c->data_seq_len > m.max_positions)
+        return err_fail(ERR_CONFIG,
+                        "%s: data.seq_len=%lld is more than the %lld positions of %s; set "
+                        "data.seq_len=%lld or model.max_position_embeddings=%lld",
+                        c->origin[KEY_data_seq_len], (long long)c->data_seq_len,
+                        (long long)m.max_positions, m.name, (long long)m.max_positions,
+                        (long long)c->data_seq_len);
+    *out = m;
+    return OK;
+}
+
+int64_t config_micros(const Config *c)
+{
+    return batch_micros(c->batch_global, c->batch_micro, c->mesh_dp, c->numerics_fold);
+}

@@ -1,0 +1,74 @@
+/* config.h -- what a run was asked to do: defaults, then one strict YAML file, then arguments.
+ *
+ *     keys.def   --> Config {optim_lr = 3e-4, ...}            origin "default"
+ *     run.yaml   --> optim:\n  lr: 1e-3                        origin "run.yaml:4"
+ *     arguments  --> optim.lr=2e-3                             origin "command line"
+ *
+ * A key is a plain member, section_name: no code looks keys up by text. What is not known, of the
+ * wrong type, out of range, said twice or not honoured by this version is refused with the place,
+ * the key, the value and the way out. model.* words that are fields of a config.json are passed on
+ * to model/ as they are. */
+#ifndef CLI_CONFIG_CONFIG_H
+#define CLI_CONFIG_CONFIG_H
+
+#include "base/arena.h"
+#include "model/config.h"
+
+#define SECTION(section, meaning)
+#define KEY(section, name, type, fallback, low, high, works, why, meaning)
+#define OPTION(section, name, id, text)
+
+/* The values of all CHOICE keys; each key has its own run of them. */
+#undef OPTION
+#define OPTION(section, name, id, text) id,
+typedef enum {
+#include "cli/config/keys.def"
+    N_OPTIONS
+} Option;
+#undef OPTION
+#define OPTION(section, name, id, text)
+
+/* KEY_optim_lr and so on, to ask for origins. */
+#undef KEY
+#define KEY(section, name, type, fallback, low, high, works, why, meaning) KEY_##section##_##name,
+typedef enum {
+#include "cli/config/keys.def"
+    N_KEYS
+} KeyId;
+#undef KEY
+
+typedef struct {
+    int n;
+    const char *const *at;
+    const char *text; /* joined by commas */
+} TextList;
+
+#define TYPE_INT int64_t
+#define TYPE_FLOAT double
+#define TYPE_BOOL bool
+#define TYPE_TEXT const char *
+#define TYPE_CHOICE Option
+#define TYPE_LIST TextList
+
+#define KEY(section, name, type, fallback, low, high, works, why, meaning)                         \
+    TYPE_##type section##_##name;
+typedef struct {
+#include "cli/config/keys.def"
+    const char *origin[N_KEYS];     /* "default", "run.yaml:4" or "command line" */
+    const ModelField *model_fields; /* model.* beyond the keys, for model_config_load */
+    int n_model_fields;
+} Config;
+#undef KEY
+#undef OPTION
+#undef SECTION
+
+/* Local. `path` may be NULL: no file. Each of `set` is section.key=value. Texts live in the arena.
+ * Numbers that were "auto" or -1 are settled: run_ranks, run_threads, mesh_dp; mesh_dp_shard is
+ * mesh_dp where that is one axis. */
+Err config_load(const char *path, const char *const *set, int n_set, Arena *a, Config *out);
+/* Local. The model that the config asks for; it has a position for each token of a sequence. */
+Err config_model(const Config *c, Arena *a, ModelConfig *out);
+/* Local. Micro-batches in a step of each rank; the last may be short, or empty. */
+int64_t config_micros(const Config *c);
+
+#endif

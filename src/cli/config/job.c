@@ -1,0 +1,208 @@
+/* job.c -- keys to settings, one line each. */
+#include "cli/config/job.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "cli/config/mesh.h"
+#include "cli/config/keys.h"
+#include "cli/machine.h"
+#include "device/cpu/cpu.h"
+
+static bool is_word(const TextList *list, const char *word)
+{
+    return list->n == 1 && strcmp(list->at[0], word) == 0;
+}
+
+static Recompute recompute_word(const char *word, size_t n)
+{
+    static const char *const name[] = {"none", "selective", "full"};
+    for (int i = 0; i < 3; i++)
+        if (strlen(name[i]) == n && strncmp(word, name[i], n) == 0) return (Recompute)i;
+    return RECOMPUTE_NAMED;
+}
+
+/* "full@0-1": on stages 0 and 1 of the pipeline. */
+static Err stage_rule(const Config *c, const char *word, StageRecompute *out)
+{
+    const char *at = strchr(word, '@');
+    int first, last, end = 0;
+    out->recompute = recompute_word(word, (size_t)(at - word));
+    if (sscanf(at + 1, "%d-%d%n", &first, &last, &end) != 2 || at[1 + end]) {
+        if (sscanf(at + 1, "%d%n", &first, &end) != 1 || at[1 + end]) first = -1;
+        last = first;
+    }
+    if (out->recompute == RECOMPUTE_NAMED || first < 0 || last < first || last >= c->mesh_pp)
+        return err_fail(ERR_CONFIG,
+                        "%s: parallel.recompute=%.60s: what is meant for stages alone is none, "
+                        "selective or full with @ and the stages, 0 to %lld, as in full@0 or "
+                        "full@0-%lld",
+                        c->origin[KEY_parallel_recompute], word, (long long)c->mesh_pp - 1,
+                        (long long)c->mesh_pp - 1);
+    out->first = first;
+    out->last = last;
+    return OK;
+}
+
+/* Rules for stages, when that is what parallel.recompute holds. */
+static Err stage_rules(const Config *c, JobSettings *s)
+{
+    const TextList *again = &c->parallel_recompute;
+    int with = 0;
+    for (int i = 0; i < again->n; i++) with += strchr(again->at[i], '@') != NULL;
+    if (with == 0) return OK;
+    if (with < again->n || with > MAX_STAGE_RULES)
+        return err_fail(ERR_CONFIG,
+                        "%s: parallel.recompute: %d of %d entries say @ stages; either all do, %d "
+                        "at most, or none",
+                        c->origin[KEY_parallel_recompute], with, again->n, MAX_STAGE_RULES);
+    for (int i = 0; i < with; i++) TRY(stage_rule(c, again->at[i], &s->stage[i]));
+    s->n_stage_rules = with;
+    s->compile.recompute = RECOMPUTE_NONE;
+    s->compile.recompute_names = NULL;
+    return OK;
+}
+
+static CompileOptions compile_options(const Config *c)
+{
+    const TextList *again = &c->parallel_recompute, *away = &c->parallel_offload;
+    CompileOptions o = {.recompute = RECOMPUTE_NAMED};
+    if (is_word(again, "none"))
+        o.recompute = RECOMPUTE_NONE;
+    else if (is_word(again, "selective"))
+        o.recompute = RECOMPUTE_SELECTIVE;
+    else if (is_word(again, "full"))
+        o.recompute = RECOMPUTE_FULL;
+    else
+        o.recompute_names = again->text;
+    if (!is_word(away, "none")) o.offload_names = away->text;
+    if (c->numerics_logits > 0) o.chunk_elements = c->numerics_logits * 1000000;
+    return o;
+}
+
+static OptimSettings optim_settings(const Config *c)
+{
+    return (OptimSettings){.kind = c->optim_kind == RULE_SGD ? OPTIM_SGD : OPTIM_ADAMW,
+                           .beta1 = c->optim_beta1,
+                           .beta2 = c->optim_beta2,
+                           .eps = c->optim_eps,
+                           .weight_decay = c->optim_weight_decay,
+                           .clip = c->optim_clip,
+                           .skip = c->optim_skip,
+                           .block = c->numerics_block};
+}
+
+TransportSettings config_transport(const Config *c, const Device *device, bool processes)
+{
+    const bool nccl = c->run_comm == COMM_BY_NCCL, mpi = c->run_comm == COMM_BY_MPI;
+    return (TransportSettings){.device = device,
+                               .wish = nccl  ? WISH_NCCL
+                                       : mpi ? WISH_MPI
+                                             : WISH_AUTO,
+                               .processes = processes};
+}
+
+Err config_device(const Config *c, Option *out)
+{
+    const bool f64 = c->precision_compute == COMPUTE_F64;
+    const char *name = c->run_device == DEVICE_CUDA ? "cuda" : "cpu";
+    const bool ref = c->run_device == DEVICE_REF || (c->run_device == DEVICE_AUTO && f64);
+    if (ref && c->precision_compute == COMPUTE_BF16)
+        return err_fail(
+            ERR_CONFIG,
+            "%s: precision.compute=bf16: ref computes in f32 and f64; set run.device=cpu",
+            c->origin[KEY_precision_compute]);
+    if (!ref && f64)
+        return err_fail(
+            ERR_CONFIG,
+            "%s: run.device=%s computes in f32 and bf16; f64 runs on ref: set run.device=ref",
+            c->origin[KEY_run_device], name);
+    *out = ref ? DEVICE_REF : c->run_device;
+    return OK;
+}
+
+static DType compute_dtype(const Config *c)
+{
+    switch (c->precision_compute) {
+    case COMPUTE_F64:
+        return F64;
+    case COMPUTE_BF16:
+        return BF16;
+    default:
+        return F32;
+    }
+}
+
+LrSettings config_lr(const Config *c)
+{
+    return (LrSettings){.decay = (Decay)(c->optim_schedule - LR_COSINE),
+                        .lr = c->optim_lr,
+                        .min_lr = c->optim_min_lr,
+                        .warmup = c->optim_warmup,
+                        .steps = c->run_steps};
+}
+
+TokenFormat config_token_format(const Config *c)
+{
+    return (TokenFormat)(c->data_format - DATA_AUTO); /* in the same order */
+}
+
+void config_run_name(const char *file, const char *model, char *out, size_t bytes)
+{
+    const char *name = file ? file : model, *slash = strrchr(name, '/');
+    if (slash && slash[1]) name = slash + 1;
+    const char *dot = file ? strrchr(name, '.') : NULL;
+    snprintf(out, bytes, "runs/%.*s",
+             (int)(dot && dot > name ? (size_t)(dot - name) : strlen(name)), name);
+}
+
+/* Only products of cpu have an order of their own; and weights must stay for it to be worth the memory. */
+static Err arranging(const Config *c, Option device, const DeviceArranging **out)
+{
+    const char *origin = c->origin[KEY_parallel_arrange];
+    const Device *cpu;
+    *out = NULL;
+    if (!c->parallel_arrange) return OK;
+    if (device != DEVICE_CPU)
+        return err_fail(ERR_CONFIG,
+                        "%s: parallel.arrange=true: products of %s read weights as they lie; set "
+                        "run.device=cpu or parallel.arrange=false",
+                        origin, device == DEVICE_CUDA ? "cuda" : "ref");
+    if (c->parallel_zero == 3)
+        return err_fail(ERR_CONFIG,
+                        "%s: parallel.arrange=true with parallel.zero=3: weights are gathered for "
+                        "each use, and none stays arranged; set parallel.zero=2 or "
+                        "parallel.arrange=false",
+                        origin);
+    TRY(device_cpu_open(NULL, &cpu));
+    *out = cpu->arranging;
+    return OK;
+}
+
+Err config_job(const Config *c, const ModelConfig *model, JobSettings *out)
+{
+    const int64_t micros = config_micros(c);
+    JobSettings s = {.kind = JOB_STEP,
+                     .config = model,
+                     .dtype = compute_dtype(c),
+                     .batch = {c->batch_micro, c->data_seq_len},
+                     .micros = (int)micros,
+                     .causal = !c->data_pack,
+                     .schedule = c->parallel_schedule,
+                     .compile = compile_options(c),
+                     .optim = optim_settings(c),
+                     .parallel = config_parallel(c)};
+    Option device;
+    TRY(machine_choice(c, &device));
+    s.compile.far = device == DEVICE_CUDA;
+    TRY(arranging(c, device, &s.compile.arranging));
+    TRY(stage_rules(c, &s));
+    if (micros > SCHEDULE_MAX)
+        return err_fail(ERR_CONFIG,
+                        "%s: batch.global=%lld in micro-batches of %lld makes %lld of them; the "
+                        "most is %d: set batch.micro=%lld or more",
+                        c->origin[KEY_batch_global], (long long)c->batch_global,
+                        (long long)c->batch_micro, (long long)micros, SCHEDULE_MAX,
+                        (long long)((c->batch_global + SCHEDULE_MAX - 1) / SCHEDULE_MAX));
+    *out = s;
+    return OK;
+}

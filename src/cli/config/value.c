@@ -1,0 +1,196 @@
+/* value.c -- one value: from text to its type, within its limits, honoured today.
+ *
+ *     optim.lr=abc     wants a number
+ *     optim.beta1=1.5  too large; the most is 0.9999999
+ *     mesh.pp=2        not yet: layers are not cut over ranks; the only value is 1 */
+#include "cli/config/keys.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_LIST = 256, MAX_CHOICES = 32 };
+
+/* "run.yaml:4: optim.lr=abc: " and what is wrong with it. */
+static Err refuse(const Key *key, const Written *value, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static Err refuse(const Key *key, const Written *value, const char *format, ...)
+{
+    char why[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(why, sizeof why, format, args);
+    va_end(args);
+    return err_fail(ERR_CONFIG, "%s: %s=%.80s: %s", value->origin, key->path, value->text, why);
+}
+
+static Err check_limits(const Key *key, const Written *value, double number)
+{
+    if (number < key->low)
+        return refuse(key, value, "too small; the least is %.15g (%s)", key->low, key->meaning);
+    if (number > key->high)
+        return refuse(key, value, "too large; the most is %.15g (%s)", key->high, key->meaning);
+    return OK;
+}
+
+static Err read_int(const Key *key, const Written *value, int64_t *out)
+{
+    const bool can_be_auto = strcmp(key->fallback, "auto") == 0;
+    char *end;
+    if (can_be_auto && strcmp(value->text, "auto") == 0) {
+        *out = 0; /* below every limit of such a key */
+        return OK;
+    }
+    const long long whole = strtoll(value->text, &end, 10);
+    if (end == value->text || strspn(value->text, "+-0123456789") != strlen(value->text) || *end)
+        return refuse(key, value, "wants a whole number%s, as %s (%s)",
+                      can_be_auto ? " or auto" : "", can_be_auto ? "4" : key->fallback,
+                      key->meaning);
+    TRY(check_limits(key, value, (double)whole)); /* beyond int64 it is the end of int64 */
+    *out = whole;
+    return OK;
+}
+
+/* Decimal numbers alone: strtod would take nan, inf and hexadecimal too. */
+static Err read_float(const Key *key, const Written *value, double *out)
+{
+    char *end;
+    const double number = strtod(value->text, &end);
+    if (end == value->text || *end != '\0' ||
+        strspn(value->text, "+-.0123456789eE") != strlen(value->text))
+        return refuse(key, value, "wants a number, as %s (%s)", key->fallback, key->meaning);
+    TRY(check_limits(key, value, number));
+    *out = number;
+    return OK;
+}
+
+static Err read_bool(const Key *key, const Written *value, bool *out)
+{
+    *out = strcmp(value->text, "true") == 0;
+    if (*out || strcmp(value->text, "false") == 0) return OK;
+    return refuse(key, value, "wants true or false (%s)", key->meaning);
+}
+
+static Err read_choice(const Key *key, const Written *value, Arena *a, Option *out)
+{
+    const char *texts[MAX_CHOICES], *list;
+    Option first = 0;
+    const int n = key_options(key, texts, &first);
+    for (int i = 0; i < n; i++) {
+        if (strcmp(texts[i], value->text) != 0) continue;
+        *out = (Option)((int)first + i);
+        return OK;
+    }
+    Text t = text_in(a);
+    for (int i = 0; i < n; i++) text_add(&t, "%s%s", i ? ", " : "", texts[i]);
+    TRY(text_done(&t, &list));
+    const char *near = text_nearest(value->text, texts, n);
+    if (near) return refuse(key, value, "did you mean %s? It is one of %s", near, list);
+    return refuse(key, value, "wants one of %s (%s)", list, key->meaning);
+}
+
+static Err read_list(const Key *key, const Written *value, Arena *a, TextList *out)
+{
+    const char **at;
+    const char *rest = value->text;
+    int n = 0;
+    TRY(ARENA_NEW(a, MAX_LIST, &at));
+    while (*rest) {
+        const size_t length = strcspn(rest, ",");
+        char *item;
+        if (n == MAX_LIST)
+            return refuse(key, value, "more than %d items; a * stands for any run of letters",
+                          MAX_LIST);
+        if (length == 0 || (rest[length] == ',' && rest[length + 1] == '\0'))
+            return refuse(key, value, "an empty item; remove the comma");
+        TRY(ARENA_NEW(a, length + 1, &item));
+        memcpy(item, rest, length);
+        at[n++] = item;
+        rest += length + (rest[length] == ',');
+    }
+    *out = (TextList){n, at, value->text};
+    return OK;
+}
+
+static bool is_word_of(const char *words, const char *text)
+{
+    if (!*words) return !*text;
+    while (*words) {
+        const size_t length = strcspn(words, " ");
+        if (strlen(text) == length && strncmp(text, words, length) == 0) return true;
+        words += length + (words[length] == ' ');
+    }
+    return false;
+}
+
+/* 1, 01 and +1 are one number; words that are none (auto) are passed over. */
+static bool is_number_of(const char *words, double number)
+{
+    while (*words) {
+        const size_t length = strcspn(words, " ");
+        char *end;
+        if (strtod(words, &end) == number && end == words + length) return true;
+        words += length + (words[length] == ' ');
+    }
+    return false;
+}
+
+/* Asked after the value was read, so that a bad value is called bad and not early. */
+static Err check_works(const Key *key, const Written *value, double number)
+{
+    const bool is_number = key->type == KEY_INT || key->type == KEY_FLOAT;
+    if (!key->works || is_word_of(key->works, value->text)) return OK;
+    if (is_number && is_number_of(key->works, number)) return OK;
+    if (!*key->works) return refuse(key, value, "not yet: %s; leave it out", key->why);
+    return refuse(key, value, "not yet: %s; %s %s", key->why,
+                  strchr(key->works, ' ') ? "the values that work are" : "the only value is",
+                  key->works);
+}
+
+static Err check_form(const Key *key, const Written *value)
+{
+    const bool texts = key->type == KEY_TEXT || key->type == KEY_LIST;
+    if (value->sequence && key->type != KEY_LIST)
+        return refuse(key, value, "a list, and the key takes one value (%s)", key->meaning);
+    if (value->quoted && !texts && key->type != KEY_CHOICE)
+        return refuse(key, value, "a text in quotes; remove the quotes (%s)", key->meaning);
+    const bool null = strcmp(value->text, "null") == 0 || strcmp(value->text, "~") == 0;
+    if (!value->quoted && (null || (!*value->text && *key->fallback)))
+        return refuse(key, value, "no value; write one%s%s, or remove the key",
+                      *key->fallback ? ", as " : "", key->fallback);
+    return OK;
+}
+
+Err key_set(KeyId id, const Written *value, Arena *a, Config *c)
+{
+    const Key *key = key_at(id);
+    void *member = (char *)c + key->member;
+    double number = 0;
+    TRY(check_form(key, value));
+    switch (key->type) {
+    case KEY_INT:
+        TRY(read_int(key, value, member));
+        number = (double)*(int64_t *)member;
+        break;
+    case KEY_FLOAT:
+        TRY(read_float(key, value, member));
+        number = *(double *)member;
+        break;
+    case KEY_BOOL:
+        TRY(read_bool(key, value, member));
+        break;
+    case KEY_CHOICE:
+        TRY(read_choice(key, value, a, member));
+        break;
+    case KEY_LIST:
+        TRY(read_list(key, value, a, member));
+        break;
+    case KEY_TEXT:
+        *(const char **)member = value->text;
+        break;
+    }
+    TRY(check_works(key, value, number));
+    c->origin[id] = value->origin;
+    return OK;
+}

@@ -1,0 +1,231 @@
+/* yaml.c -- a run file as pairs. The only file that knows libyaml.
+ *
+ *     optim:            --> {section "optim", name "lr", text "1e-3", origin "run.yaml:2"}
+ *       lr: 1e-3
+ *
+ * A run file is one document: sections, keys below them, and a scalar or a list of scalars for
+ * each. The rest of YAML (anchors, aliases, tags, directives, nested maps, a second document) is
+ * refused: a file that can be read in one way is one that a person can check. */
+#include "cli/config/keys.h"
+
+#include <string.h>
+#include <yaml.h>
+
+typedef struct {
+    yaml_parser_t parser;
+    yaml_event_t event; /* the latest; freed by the next */
+    const char *path;
+    Arena *arena;
+    Pairs *out;
+    int line; /* of the latest event */
+    const char *section;
+    int section_line[N_SECTIONS_MAX]; /* where each was, to name the first of two */
+} Reader;
+
+static Err refuse(const Reader *r, const char *what, const char *way_out)
+{
+    return err_fail(ERR_CONFIG, "%s:%d: %s; %s", r->path, r->line, what, way_out);
+}
+
+static Err check_plain(const Reader *r)
+{
+    const yaml_event_t *e = &r->event;
+    const yaml_char_t *anchor = NULL, *tag = NULL;
+    if (e->type == YAML_ALIAS_EVENT) return refuse(r, "an alias (*name)", "write the value out");
+    if (e->type == YAML_SCALAR_EVENT) anchor = e->data.scalar.anchor, tag = e->data.scalar.tag;
+    if (e->type == YAML_MAPPING_START_EVENT)
+        anchor = e->data.mapping_start.anchor, tag = e->data.mapping_start.tag;
+    if (e->type == YAML_SEQUENCE_START_EVENT)
+        anchor = e->data.sequence_start.anchor, tag = e->data.sequence_start.tag;
+    if (anchor) return refuse(r, "an anchor (&name)", "remove it; values are written out");
+    if (tag) return refuse(r, "a tag (!name)", "remove it; each key has its own type");
+    if (e->type == YAML_DOCUMENT_START_EVENT &&
+        (e->data.document_start.version_directive ||
+         e->data.document_start.tag_directives.start != e->data.document_start.tag_directives.end))
+        return refuse(r, "a directive (%...)", "remove it");
+    return OK;
+}
+
+static Err next(Reader *r)
+{
+    yaml_event_delete(&r->event);
+    if (!yaml_parser_parse(&r->parser, &r->event)) {
+        const yaml_parser_t *p = &r->parser;
+        memset(&r->event, 0, sizeof r->event);
+        return err_fail(ERR_CONFIG, "%s:%d: not YAML: %s%s%s; correct the file there", r->path,
+                        (int)p->problem_mark.line + 1, p->context ? p->context : "",
+                        p->context ? ": " : "", p->problem ? p->problem : "unreadable");
+    }
+    r->line = (int)r->event.start_mark.line + 1;
+    return check_plain(r);
+}
+
+/* The scalar at hand, copied. */
+static Err scalar(Reader *r, const char **out)
+{
+    const char *text = (const char *)r->event.data.scalar.value;
+    if (strlen(text) != r->event.data.scalar.length)
+        return refuse(r, "a NUL character in a text", "remove it");
+    return arena_string(r->arena, text, out);
+}
+
+static Err at_line(const Reader *r, const char **out)
+{
+    Text t = text_in(r->arena);
+    text_add(&t, "%s:%d", r->path, r->line);
+    return text_done(&t, out);
+}
+
+static bool is_empty_scalar(const Reader *r)
+{
+    return r->event.type == YAML_SCALAR_EVENT && r->event.data.scalar.length == 0 &&
+           r->event.data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
+}
+
+/* After "[": the items, joined by commas. `next` leaves the arena alone, so the text may grow. */
+static Err read_list(Reader *r, Written *value)
+{
+    Text joined = text_in(r->arena);
+    for (int n = 0;; n++) {
+        TRY(next(r));
+        if (r->event.type == YAML_SEQUENCE_END_EVENT) break;
+        if (r->event.type != YAML_SCALAR_EVENT)
+            return refuse(r, "a list or map inside of a list", "a list holds plain values");
+        const char *item = (const char *)r->event.data.scalar.value;
+        if (!*item || strchr(item, ',') || strlen(item) != r->event.data.scalar.length)
+            return refuse(r, "an item that is empty or holds a comma or a NUL",
+                          "write one value per item");
+        text_add(&joined, "%s%s", n ? "," : "", item);
+    }
+    value->sequence = value->quoted = true;
+    return text_done(&joined, &value->text);
+}
+
+static Err read_value(Reader *r, Pair *pair)
+{
+    TRY(next(r));
+    pair->line = r->line;
+    TRY(at_line(r, &pair->value.origin));
+    if (r->event.type == YAML_SEQUENCE_START_EVENT) return read_list(r, &pair->value);
+    if (r->event.type != YAML_SCALAR_EVENT)
+        return err_fail(ERR_CONFIG,
+                        "%s: %s.%.80s: a map, and keys hold plain values; write nested names with "
+                        "a dot (rope_scaling.factor: 8)",
+                        pair->value.origin, pair->section, pair->name);
+    pair->value.quoted = r->event.data.scalar.style != YAML_PLAIN_SCALAR_STYLE;
+    return scalar(r, &pair->value.text);
+}
+
+static Err read_section(Reader *r)
+{
+    for (;;) {
+        Pair pair = {.section = r->section};
+        TRY(next(r));
+        if (r->event.type == YAML_MAPPING_END_EVENT) return OK;
+        if (r->event.type != YAML_SCALAR_EVENT)
+            return refuse(r, "a key that is a list or a map", "keys are plain names");
+        TRY(scalar(r, &pair.name));
+        TRY(read_value(r, &pair));
+        if (r->out->n == MAX_PAIRS)
+            return refuse(r, "more keys than there are", "is this a run file?");
+        r->out->at[r->out->n++] = pair;
+    }
+}
+
+static Err open_section(Reader *r)
+{
+    const char *origin;
+    if (r->event.type != YAML_SCALAR_EVENT)
+        return refuse(r, "a section that is a list or a map", "sections are plain names");
+    TRY(scalar(r, &r->section));
+    TRY(at_line(r, &origin));
+    const int s = section_find(r->section);
+    if (s < 0) return key_unknown(origin, r->section, "");
+    if (r->section_line[s])
+        return err_fail(ERR_CONFIG, "%s: section %s again; the first is in line %d: join them",
+                        origin, r->section, r->section_line[s]);
+    r->section_line[s] = r->line;
+    return OK;
+}
+
+static Err read_sections(Reader *r)
+{
+    if (is_empty_scalar(r)) return OK; /* "---" and nothing more */
+    if (r->event.type != YAML_MAPPING_START_EVENT)
+        return refuse(r, "not a map of sections", "a run file starts as `model:` does");
+    for (;;) {
+        TRY(next(r));
+        if (r->event.type == YAML_MAPPING_END_EVENT) return OK;
+        TRY(open_section(r));
+        TRY(next(r));
+        if (r->event.type == YAML_MAPPING_START_EVENT)
+            TRY(read_section(r));
+        else if (!is_empty_scalar(r))
+            return err_fail(ERR_CONFIG,
+                            "%s:%d: %s: a section holds keys; write them below it, indented",
+                            r->path, r->line, r->section);
+    }
+}
+
+static Err read_stream(Reader *r)
+{
+    TRY(next(r)); /* the start of the stream */
+    TRY(next(r));
+    if (r->event.type == YAML_STREAM_END_EVENT) return OK; /* an empty file asks for nothing */
+    TRY(next(r));
+    TRY(read_sections(r));
+    TRY(next(r)); /* the end of the document */
+    TRY(next(r));
+    if (r->event.type != YAML_STREAM_END_EVENT)
+        return refuse(r, "a second document", "a run file is one; remove the line of dashes");
+    return OK;
+}
+
+/* Bytes that follow the first of a UTF-8 sequence, or -1. Overlong forms and surrogates are refused
+ * by the least second byte. */
+static int utf8_tail(unsigned char c, unsigned char second)
+{
+    if (c < 0x80) return 0;
+    if (c >= 0xC2 && c <= 0xDF) return 1;
+    if (c >= 0xE0 && c <= 0xEF)
+        return (c == 0xE0 && second < 0xA0) || (c == 0xED && second > 0x9F) ? -1 : 2;
+    if (c >= 0xF0 && c <= 0xF4)
+        return (c == 0xF0 && second < 0x90) || (c == 0xF4 && second > 0x8F) ? -1 : 3;
+    return -1;
+}
+
+static Err check_bytes(const char *path, const char *text, size_t length)
+{
+    int line = 1;
+    for (size_t i = 0; i < length; i++) {
+        const unsigned char c = (unsigned char)text[i];
+        if (c == '\0')
+            return err_fail(ERR_CONFIG, "%s:%d: a NUL byte; a run file is text: remove it", path,
+                            line);
+        if (c == '\n') line++;
+        int tail = utf8_tail(c, (unsigned char)text[i + 1]); /* a NUL follows the last byte */
+        for (; tail > 0 && ((unsigned char)text[i + 1] & 0xC0) == 0x80; tail--) i++;
+        if (tail != 0)
+            return err_fail(ERR_CONFIG, "%s:%d: byte 0x%02X is not UTF-8; save the file as UTF-8",
+                            path, line, c);
+    }
+    return OK;
+}
+
+Err pairs_read(const char *path, Arena *a, Pairs *out)
+{
+    Reader r = {.path = path, .arena = a, .out = out, .line = 1};
+    const char *text;
+    size_t length;
+    out->n = 0;
+    TRY(text_read_file(path, MAX_YAML_BYTES, a, &text, &length));
+    TRY(check_bytes(path, text, length));
+    TRY(ARENA_NEW(a, MAX_PAIRS, &out->at));
+    if (!yaml_parser_initialize(&r.parser)) return err_fail(ERR_NOMEM, "%s: no memory", path);
+    yaml_parser_set_encoding(&r.parser, YAML_UTF8_ENCODING);
+    yaml_parser_set_input_string(&r.parser, (const unsigned char *)text, length);
+    const Err err = read_stream(&r);
+    yaml_event_delete(&r.event);
+    yaml_parser_delete(&r.parser);
+    return err;
+}

@@ -1,0 +1,164 @@
+/* explain.c -- `sheaf explain`: what a rank will run, before it runs.
+ *
+ *     sheaf explain run.yaml [key=value ...] [--rank N] [--json]
+ *         --rank N       which of the mesh's ranks; 0 when it is not said
+ *         --unit KIND    the programs of one kind of unit: embed, layer, head
+ *         --svg FILE     the schedule as a picture, into this file
+ *         --schedule FILE  the schedule as lists, into this file: edit it, and set parallel.schedule
+ *         --pass NAME    the graphs after a pass of the compiler, and nothing else */
+#include "cli/explain/explain.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "cli/args.h"
+#include "cli/config/job.h"
+#include "cli/config/keys.h"
+#include "cli/machine.h"
+#include "cli/verbs.h"
+
+typedef struct {
+    const char *rank, *pass, *unit, *svg, *schedule;
+    bool json;
+} Wanted;
+
+static Err unknown_word(const char *flag, const char *word, const char *list)
+{
+    return err_fail(ERR_CONFIG, "explain: %s %.80s: there is no such %s; there are %s", flag, word,
+                    flag + 2, list);
+}
+
+/* A whole number below the number of ranks. */
+static Err find_rank(const char *word, const MeshSizes *sizes, int *out)
+{
+    Mesh mesh;
+    TRY(mesh_sized(sizes, &mesh));
+    const size_t digits = word ? strspn(word, "0123456789") : 0;
+    const long long rank = word ? strtoll(word, NULL, 10) : 0; /* stops at its limit */
+    if (word && (digits == 0 || word[digits] || rank >= mesh.world))
+        return err_fail(ERR_CONFIG,
+                        "explain: --rank %.80s: the mesh has %d rank%s; give a number from 0 to %d",
+                        word, mesh.world, mesh.world == 1 ? "" : "s", mesh.world - 1);
+    *out = (int)rank;
+    return OK;
+}
+
+static Err find_kind(const Model *m, const char *word, Arena *arena, int *out)
+{
+    const char *list;
+    *out = -1;
+    if (!word) return OK;
+    Text t = text_in(arena);
+    for (int k = 0; k < m->n_kinds; k++) {
+        if (strcmp(m->kind[k].kind, word) == 0) *out = k;
+        text_add(&t, "%s%s", k ? ", " : "", m->kind[k].kind);
+    }
+    TRY(text_done(&t, &list));
+    return *out >= 0 ? OK : unknown_word("--unit", word, list);
+}
+
+/* What the passes of one unit leave behind: the graph after the wanted one, and all names. */
+typedef struct {
+    const char *pass, *graph;
+    Arena *arena;
+    char names[256];
+} Watch;
+
+static Err watch_pass(void *context, const char *pass, const Graph *g)
+{
+    Watch *w = context;
+    const size_t used = strlen(w->names);
+    snprintf(w->names + used, sizeof w->names - used, "%s%s", used ? ", " : "", pass);
+    return strcmp(pass, w->pass) == 0 ? graph_print(g, w->arena, &w->graph) : OK;
+}
+
+static void add_graph(const Watch *w, const char *kind, json_t *graphs, Text *out)
+{
+    if (graphs)
+        json_array_append_new(graphs, json_pack("{s:s, s:s}", "kind", kind, "graph", w->graph));
+    else
+        text_add(out, "%s\n", w->graph);
+}
+
+static Err show_pass(const Facts *f, const char *pass, json_t *graphs, Arena *temp, Text *out)
+{
+    const Model *m = &f->job->model;
+    const CompileOptions o = job_options(f->job);
+    for (int k = 0; k < m->n_kinds; k++) {
+        Watch w = {.pass = pass, .arena = temp};
+        Program p;
+        if (f->only >= 0 && f->only != k) continue;
+        TRY(compile_unit(&m->kind[k], &o, watch_pass, &w, temp, &p));
+        if (!w.graph) return unknown_word("--pass", pass, w.names);
+        add_graph(&w, m->kind[k].kind, graphs, out);
+    }
+    return OK;
+}
+
+static Err show_pass_json(const Facts *f, const char *pass, Arena *temp, Text *out)
+{
+    json_t *graphs = json_array();
+    const Err err = show_pass(f, pass, graphs, temp, out);
+    json_t *all = json_pack("{s:i, s:s, s:o}", "version", 1, "pass", pass, "graphs", graphs);
+    if (err == OK) return json_text(all, out);
+    json_decref(all);
+    return err;
+}
+
+static Err explain(const Config *config, const Wanted *want, Arena *arena, Arena *temp)
+{
+    const char *said;
+    ModelConfig model;
+    JobSettings settings;
+    Option device;
+    Job *job;
+    Facts f = {.config = config, .model = &model};
+    TRY(config_model(config, temp, &model));
+    TRY(config_job(config, &model, &settings));
+    TRY(find_rank(want->rank, &settings.parallel.mesh, &settings.parallel.rank));
+    TRY(machine_choice(config, &device));
+    f.device = option_text(device);
+    TRY(ARENA_NEW(temp, 1, &job));
+    TRY(job_compile(&settings, temp, job));
+    f.job = job;
+    TRY(find_kind(&job->model, want->unit, temp, &f.only));
+    TRY(facts_gather(&f, temp));
+    if (want->svg) TRY(explain_svg(&f, want->svg, temp));
+    if (want->schedule) TRY(explain_schedule_file(&f, want->schedule, temp));
+    Text t = text_in(arena);
+    if (want->pass && want->json)
+        TRY(show_pass_json(&f, want->pass, temp, &t));
+    else if (want->pass)
+        TRY(show_pass(&f, want->pass, NULL, temp, &t));
+    else
+        TRY(want->json ? explain_json(&f, &t) : explain_text(&f, temp, &t));
+    TRY(text_done(&t, &said));
+    fputs(said, stdout);
+    return OK;
+}
+
+static Err explain_request(int argc, char **argv, Arena *arena, Arena *temp)
+{
+    Wanted want = {0};
+    const Flag flags[] = {{"--rank", &want.rank, NULL}, {"--json", NULL, &want.json},
+                          {"--pass", &want.pass, NULL}, {"--unit", &want.unit, NULL},
+                          {"--svg", &want.svg, NULL},   {"--schedule", &want.schedule, NULL}};
+    Args args;
+    Config *config;
+    TRY(args_split(argc, argv, flags, sizeof flags / sizeof *flags, temp, &args));
+    TRY(ARENA_NEW(temp, 1, &config));
+    TRY(config_load(args.file, args.set, args.n_set, temp, config));
+    return explain(config, &want, arena, temp);
+}
+
+int verb_explain(int argc, char **argv)
+{
+    Arena arena = {0}, temp = {0};
+    Err err = arena_open(&arena, "explanation", ARENA_PLENTY);
+    if (err == OK) err = arena_open(&temp, "compiler", ARENA_PLENTY);
+    if (err == OK) err = explain_request(argc, argv, &arena, &temp);
+    arena_close(&temp);
+    arena_close(&arena);
+    return err == OK ? 0 : cli_fail(err);
+}

@@ -1,0 +1,121 @@
+/* params.c -- a parameter as a rank has it, and the way of its gradient.
+ *
+ *     pack of the rank    |  q  |  k  |  v  |  o  | norm |
+ *     at home                      <--------->                 what of k, v is at home here
+ *     the unit's REDUCE   scatter over dp: all;  all-reduce over tp: norm
+ *
+ * What is said of gradients is read off the steps of the unit's first REDUCE: those whose elements
+ * of the pack are some of the parameter's. */
+#include "cli/explain/explain.h"
+
+static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
+
+static int first_reduce(const LinkedProgram *lp, int unit)
+{
+    for (int i = 0; i < lp->n; i++)
+        if (lp->list[i].action.kind == A_REDUCE && lp->list[i].action.unit == unit) return i;
+    return -1;
+}
+
+/* Where element 0 of the unit's gradients lies, as this REDUCE finds it. */
+static size_t grads_base(const LinkedProgram *lp, int reduce)
+{
+    const Action *r = &lp->list[reduce].action;
+    for (int i = reduce; i >= 0 && r->micro >= 0; i--) {
+        const Linked *l = &lp->list[i];
+        if (l->program && l->action.unit == r->unit && l->action.micro == r->micro)
+            return l->grads.offset;
+    }
+    return lp->unit[r->unit].grads;
+}
+
+static bool same_ranks(RankList a, RankList b)
+{
+    if (a.n != b.n) return false;
+    for (int i = 0; i < a.n; i++)
+        if (a.rank[i] != b.rank[i]) return false;
+    return true;
+}
+
+static Err add_way(ParamFacts *p, const LinkedStep *step)
+{
+    for (int i = 0; i < p->n_ways; i++)
+        if (p->way[i].what == step->what && same_ranks(p->way[i].group, step->t.group)) return OK;
+    if (p->n_ways == MAX_WAYS)
+        return err_fail(ERR_CHECK, "explain: the gradient of %s is summed over more than %d groups",
+                        p->name, MAX_WAYS);
+    p->way[p->n_ways++] = (GradWay){step->what, step->t.kind, step->t.group};
+    return OK;
+}
+
+static Err find_ways(const LinkedProgram *lp, ParamFacts *p)
+{
+    const int at = first_reduce(lp, p->owner);
+    if (at < 0) return OK;
+    const size_t base = grads_base(lp, at);
+    const int64_t wide = (int64_t)dtype_bytes(dtype_wide(lp->model->dtype));
+    for (int s = 0; s < lp->list[at].n_steps; s++) {
+        const LinkedStep *step = &lp->list[at].step[s];
+        if (step->kind != STEP_TRANSFER) continue;
+        const int64_t lo = (int64_t)(step->t.from.offset - base) / wide;
+        if (max64(lo, p->pack.lo) < min64(lo + step->t.from.count, p->pack.hi))
+            TRY(add_way(p, step));
+    }
+    return OK;
+}
+
+/* Its place among the parameters of the pack. */
+static int pack_index(const Model *m, int owner, int param)
+{
+    int index = 0;
+    for (int i = 0; m->unit[owner].param[i] != param; i++)
+        index += m->param[m->unit[owner].param[i]].holder[0] == owner;
+    return index;
+}
+
+static Err use_words(const Layout *use, const Mesh *m, Arena *arena, const char **out)
+{
+    const Layout plain = layout_simplify(use, m);
+    Text t = text_in(arena);
+    layout_text(&t, &plain, m);
+    return text_done(&t, out);
+}
+
+static Err find_param(const Facts *f, int unit, int k, Arena *arena, ParamFacts *out)
+{
+    const LinkedProgram *lp = &f->job->linked;
+    const Model *m = lp->model;
+    const int param = m->unit[unit].param[k], owner = m->param[param].holder[0];
+    const UnitPlace *at = &lp->unit[owner];
+    const int i = pack_index(m, owner, param);
+    const HomeParam *home = &at->home.param[i];
+    const Holding held = holding_of(&home->use, lp->mesh, &home->shape, lp->rank);
+    ParamFacts p = {.name = m->kind[m->unit[unit].kind].param[k].name,
+                    .owner = owner,
+                    .decay = m->param[param].info.decay,
+                    .whole = home->shape,
+                    .here = {.ndim = home->shape.ndim}};
+    TRY(use_words(&home->use, lp->mesh, arena, &p.use));
+    *out = p;
+    if (!unit_is_here(lp, owner)) return OK;
+    p.here = holding_shape(&held);
+    p.pack = (Span){at->mine.pack_at[i], at->mine.pack_at[i + 1], 1};
+    p.home = (Span){max64(p.pack.lo, at->mine.shard.lo), min64(p.pack.hi, at->mine.shard.hi), 1};
+    if (p.home.hi < p.home.lo) p.home.hi = p.home.lo;
+    TRY(find_ways(lp, &p));
+    *out = p;
+    return OK;
+}
+
+Err facts_params(Facts *f, Arena *arena)
+{
+    const Model *m = &f->job->model;
+    for (int k = 0; k < m->n_kinds; k++) {
+        const int unit = f->first_unit[k];
+        TRY(ARENA_NEW(arena, m->unit[unit].n_params + 1, &f->param[k]));
+        for (int i = 0; i < m->unit[unit].n_params; i++)
+            TRY(find_param(f, unit, i, arena, &f->param[k][i]));
+    }
+    return OK;
+}

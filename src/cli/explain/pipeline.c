@@ -1,0 +1,127 @@
+/* pipeline.c -- the schedule as it is played: how long, how much of it is waiting, who holds
+ * how much, and what the step's end costs.
+ *
+ * Played with one unit of time for F, I and W of each of a chunk's units, and two for B, transfers free:
+ * who waits for whom shows. Real times come with measured costs. */
+#include "cli/explain/json.h"
+
+/* [chunks][N_PHASES]: as many as the chunk has units. */
+static Err unit_costs(const Schedule *s, Arena *temp, double **out)
+{
+    static const double one[N_PHASES] = {
+        [PHASE_F] = 1, [PHASE_I] = 1, [PHASE_W] = 1, [PHASE_B] = 2};
+    TRY(ARENA_NEW(temp, s->chunks * N_PHASES, out));
+    for (int c = 0; c < s->chunks; c++)
+        for (int p = 0; p < N_PHASES; p++)
+            (*out)[c * N_PHASES + p] = one[p] * (s->first_unit[c + 1] - s->first_unit[c]);
+    return OK;
+}
+
+/* With and without evictions. */
+static Err facts_evict(Facts *f, const PlayCosts *costs, Arena *arena)
+{
+    PipelineFacts *p = &f->pipeline;
+    const Schedule *s = &f->job->chunks;
+    JobSettings set = f->job->settings;
+    Job *without;
+    Play play;
+    for (int rank = 0; rank < s->ranks; rank++)
+        for (int i = 0; i < s->n[rank]; i++) p->evicted += s->list[rank][i].kind == A_EVICT;
+    if (p->evicted == 0 || !set.parallel.evict) return OK;
+    set.parallel.evict = false;
+    TRY(ARENA_NEW(arena, 1, &without));
+    TRY(job_compile(&set, arena, without));
+    TRY(schedule_play(&without->chunks, costs, arena, &play));
+    p->held = play.peak;
+    p->work_without = without->linked.bytes[ARENA_WORK];
+    return OK;
+}
+
+Err facts_pipeline(Facts *f, Arena *arena)
+{
+    PipelineFacts *p = &f->pipeline;
+    const Schedule *s = &f->job->chunks;
+    double *cost, period = 0;
+    TRY(unit_costs(s, arena, &cost));
+    const PlayCosts costs = {.cost = cost};
+    TRY(schedule_play(s, &costs, arena, &p->play));
+    p->barrier = -1;
+    if (s->micros <= SCHEDULE_MAX / 4) {
+        TRY(play_period(s, &costs, arena, &period));
+        p->barrier = p->play.makespan - period;
+    }
+    return facts_evict(f, &costs, arena);
+}
+
+/* "4 3 2 1" */
+static void held_text(const int *held, int stages, Text *t)
+{
+    enum { SHOWN = 16 };
+    for (int rank = 0; rank < stages && rank < SHOWN; rank++) text_add(t, " %d", held[rank]);
+    if (stages > SHOWN) text_add(t, " ..");
+}
+
+static void barrier_text(const PipelineFacts *p, Text *t)
+{
+    if (p->barrier < 0) return;
+    text_add(t, "  barrier    %.6g", p->barrier);
+    if (p->barrier > 0)
+        text_add(
+            t,
+            " of them, %.1f%%: stages that are done wait for the norm of all gradients, and do "
+            "not begin the next step\n",
+            100 * p->barrier / p->play.makespan);
+    else
+        text_add(t, ": no stage could begin the next step sooner\n");
+}
+
+static void evict_text(const Facts *f, Text *t)
+{
+    const PipelineFacts *p = &f->pipeline;
+    char with[24], without[24];
+    if (p->evicted == 0) return;
+    text_add(t, "  evict      %d frame%s sent away and back", p->evicted,
+             p->evicted == 1 ? "" : "s");
+    if (p->held) {
+        text_add(t, "; without, stages hold");
+        held_text(p->held, f->job->chunks.ranks, t);
+        text_add(t, ", and the work of rank %d takes %s instead of %s", f->job->linked.rank,
+                 text_bytes((int64_t)p->work_without, without),
+                 text_bytes((int64_t)f->job->linked.bytes[ARENA_WORK], with));
+    }
+    text_add(t, "\n");
+}
+
+void explain_pipeline_text(const Facts *f, Text *t)
+{
+    const Play *play = &f->pipeline.play;
+    const int stages = f->job->chunks.ranks;
+    text_add(t, "  played with 1 unit of time for F, I and W of a unit of the model, 2 for B, and "
+                "transfers free:\n");
+    text_add(t, "  makespan   %.6g\n", play->makespan);
+    text_add(t,
+             "  bubble     %.6g: what the busiest stage waits; all together wait %.1f%% of their "
+             "time\n",
+             play->bubble, 100 * play->idle);
+    text_add(t, "  frames     at most");
+    held_text(play->peak, stages, t);
+    text_add(t, stages == 1 ? "\n" : " on stages 0 to %d\n", stages - 1);
+    barrier_text(&f->pipeline, t);
+    evict_text(f, t);
+}
+
+json_t *pipeline_json(const Facts *f)
+{
+    const PipelineFacts *p = &f->pipeline;
+    json_t *o = json_object(), *held = json_array();
+    for (int rank = 0; rank < f->job->chunks.ranks; rank++)
+        json_array_append_new(held, json_integer(p->play.peak[rank]));
+    set(o, "makespan", json_real(p->play.makespan));
+    set(o, "bubble", json_real(p->play.bubble));
+    set(o, "idle", json_real(p->play.idle));
+    set(o, "barrier", p->barrier < 0 ? json_null() : json_real(p->barrier));
+    set(o, "frames", held);
+    set_count(o, "evicted", p->evicted);
+    if (p->held) set_bytes(o, "work_without_evict", p->work_without);
+    return o;
+}

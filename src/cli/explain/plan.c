@@ -1,0 +1,133 @@
+/* plan.c -- the first page of an explanation: the model, the plan, which rank this is. */
+#include "cli/explain/explain.h"
+
+#include "job/batch.h"
+
+static const char *optim_name(OptimKind kind) { return kind == OPTIM_ADAMW ? "adamw" : "sgd"; }
+
+/* "pp=1 dp=2 cp=1 tp=2: this is rank 3 of 4: dp 1, tp 1" */
+static void mesh_text(const Facts *f, Text *t)
+{
+    const Mesh *m = &f->job->mesh;
+    const View *v = &m->view[VIEW_DENSE];
+    int coord[MAX_AXES];
+    bool any = false;
+    mesh_coords(m, VIEW_DENSE, f->job->linked.rank, coord);
+    text_add(t, "  mesh       ");
+    mesh_view_text(t, m, VIEW_DENSE);
+    text_add(t, ": this is rank %d of %d", f->job->linked.rank, m->world);
+    for (int i = 0; i < v->n_axes; i++) {
+        if (v->size[i] == 1) continue;
+        text_add(t, "%s%s %d", any ? ", " : ": ", v->name[i], coord[i]);
+        any = true;
+    }
+    text_add(t, "\n");
+}
+
+static void zero_text(const Facts *f, Text *t)
+{
+    static const char *const shared[] = {"nothing is", "moments are", "moments and gradients are",
+                                         "moments, gradients and weights are"};
+    const ParallelSettings *p = &f->job->settings.parallel;
+    const Mesh *m = &f->job->mesh;
+    const unsigned axes = mesh_shard_axes(m);
+    const bool each = f->job->switches[0].reduce == REDUCE_AFTER_EACH;
+    char name[GROUP_TEXT_BYTES];
+    text_add(t, "  zero       %d: %s cut over %s, %d rank%s", p->zero, shared[p->zero],
+             axes_text(m, axes, name), mesh_parts(m, VIEW_DENSE, axes),
+             mesh_parts(m, VIEW_DENSE, axes) == 1 ? "" : "s");
+    text_add(t, p->zero ? ", in whole blocks of %lld elements\n" : "\n",
+             (long long)f->job->linked.block);
+    if (p->zero == 3)
+        text_add(t, "  gather     before each use; at most %d packs at once (parallel.live)\n",
+                 p->live ? p->live : 2);
+    else
+        text_add(t, "  gather     %s\n",
+                 p->zero ? "once a step, kept to its last use" : "never: every rank has all");
+    text_add(t, "  reduce     gradients are summed over ranks after %s micro-batch\n",
+             each ? "each" : "the last");
+    text_add(t, "  sequence   %s\n",
+             p->sequence ? "tokens of the stream are cut over tp"
+                         : "ranks along tp have all tokens of the stream");
+    text_add(t, "  regather   activations that F gathered are %s\n",
+             p->keep_gathered ? "kept for the backward phases" : "gathered again");
+    if (p->fold > 1)
+        text_add(t, "  fold       sums in the order of %d data parallel ranks\n", p->fold);
+}
+
+/* Which of the step's micro-batches are this rank's, by their numbers. */
+static void numbers_text(const Facts *f, const BatchSplit *split, Text *t)
+{
+    enum { SHOWN = 8 };
+    const int64_t global = f->config->batch_global;
+    text_add(t, "             of the step's 0 to %lld they are numbers",
+             (long long)(batch_room(split) / split->each - 1));
+    for (int i = 0; i < split->micros; i++) {
+        if (i == SHOWN && split->micros > SHOWN + 1) text_add(t, ", ..");
+        if (i >= SHOWN && i < split->micros - 1) continue;
+        text_add(t, "%s %lld", i ? "," : "",
+                 (long long)(batch_part(split, global, i).first / split->each));
+    }
+    text_add(t, ": micro-batch j of dp rank r is j x %d + r\n", split->dp * split->fold);
+}
+
+static void micro_text(const Facts *f, Text *t)
+{
+    const BatchSplit split = batch_split(f->job);
+    int short_ones = 0, empty = 0;
+    for (int i = 0; i < split.micros; i++) {
+        const int64_t n = batch_part(&split, f->config->batch_global, i).n;
+        short_ones += n > 0 && n < split.each;
+        empty += n == 0;
+    }
+    text_add(t, "  micro      %d micro-batch%s of %lld sequence%s: %lld tokens each", split.micros,
+             split.micros == 1 ? "" : "es", (long long)split.each, split.each == 1 ? "" : "s",
+             (long long)f->tokens_micro);
+    if (short_ones) text_add(t, ", the last one fewer");
+    if (empty) text_add(t, ", %d without tokens", empty);
+    text_add(t, "\n");
+    numbers_text(f, &split, t);
+}
+
+static void slices_text(const Facts *f, Text *t)
+{
+    enum { SHOWN = 16 };
+    const LinkedProgram *lp = &f->job->linked;
+    if (lp->slices == 1) return;
+    text_add(t, "  slices     %d of each sequence:", lp->slices);
+    for (int q = 0; q < lp->slices && q < SHOWN; q++)
+        text_add(t, " %lld", (long long)(lp->slice_at[q + 1] - lp->slice_at[q]));
+    text_add(t, "%s tokens\n", lp->slices > SHOWN ? " .." : "");
+}
+
+static void plan_text(const Facts *f, Text *t)
+{
+    const Config *c = f->config;
+    const JobSettings *s = &f->job->settings;
+    text_add(t, "\nPLAN\n");
+    mesh_text(f, t);
+    text_add(t, "  device     %s, %s; sums and statistics in %s\n", f->device, dtype_name(s->dtype),
+             dtype_name(dtype_wide(s->dtype)));
+    text_add(t, "  batch      %lld sequences of %lld tokens: %lld tokens a step\n",
+             (long long)c->batch_global, (long long)c->data_seq_len, (long long)f->tokens_step);
+    micro_text(f, t);
+    slices_text(f, t);
+    zero_text(f, t);
+    text_add(t, "  schedule   %s\n", s->schedule);
+    const CompileOptions here = job_options(f->job);
+    text_add(t, "  recompute  %s%s\n", recompute_text(&here),
+             s->n_stage_rules ? " on this stage" : "");
+    text_add(t, "  offload    %s\n", s->compile.offload_names ? s->compile.offload_names : "none");
+    text_add(t, "  optimizer  %s, lr %g, weight decay %g, clip %g\n", optim_name(s->optim.kind),
+             c->optim_lr, s->optim.weight_decay, s->optim.clip);
+}
+
+void explain_plan_text(const Facts *f, Text *t)
+{
+    const int64_t count = model_param_count(&f->job->model);
+    char a[24];
+    text_add(t, "MODEL\n");
+    model_config_print(f->model, t);
+    text_add(t, "  %s parameters (%lld)\n", text_count((double)count, a), (long long)count);
+    plan_text(f, t);
+}

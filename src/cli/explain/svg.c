@@ -1,0 +1,38 @@
+/* svg.c -- the schedule of a run in a file: as a picture (`sheaf explain run.yaml --svg FILE`),
+ * or as the lists themselves, to be edited and given back as parallel.schedule (--schedule FILE).
+ *
+ * What waits for what shows, and how much of the step is waiting. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/explain/explain.h"
+#include "schedule/svg.h"
+#include "schedule/textform.h"
+
+static Err write_text(const char *flag, const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+    bool ok = f && fputs(text, f) >= 0;
+    if (f) ok = fclose(f) == 0 && ok;
+    if (ok) return OK;
+    return err_fail(ERR_IO, "%s %s: cannot be written: %s", flag, path, strerror(errno));
+}
+
+Err explain_svg(const Facts *f, const char *path, Arena *temp)
+{
+    const Schedule *s = &f->job->chunks;
+    const char *picture;
+    char title[256];
+    snprintf(title, sizeof title, "%s: %s, %d stages, %d micro-batches", f->model->name,
+             f->job->settings.schedule, s->ranks, s->micros);
+    TRY(schedule_svg(s, &f->pipeline.play, title, temp, &picture));
+    return write_text("--svg", path, picture);
+}
+
+Err explain_schedule_file(const Facts *f, const char *path, Arena *temp)
+{
+    const char *text;
+    TRY(schedule_print(&f->job->chunks, temp, &text));
+    return write_text("--schedule", path, text);
+}

@@ -1,0 +1,128 @@
+/* text.c -- an explanation for people: what is computed, by which programs, in which order,
+ * at what cost. The pages before and after the programs are in files of their own: explain_plan.c, explain_units.c,
+ * explain_pipeline.c, explain_actions.c, explain_transfers.c, explain_memory.c, explain_cost.c. */
+#include <stdio.h>
+#include <string.h>
+#include "cli/explain/explain.h"
+#include "schedule/draw.h"
+
+enum { DRAW_COLUMNS = 100, DRAW_LINES = 8, NOTE_BYTES = GROUP_TEXT_BYTES + 48 };
+
+static void legend(bool sliced, Text *t)
+{
+    text_add(t, "\nPROGRAMS: one for each kind of unit, for one micro-batch%s\n",
+             sliced ? ": for its longest slice" : "");
+    text_add(
+        t,
+        "  F forward; I gradients of inputs; W gradients of parameters; B is I and W in one\n"
+        "  [<=n,m]  at most n rows are live      w..3     three parameters that lie side by side\n"
+        "  '        computed again               += adds to what is there\n"
+        "  scratch  dies with its phase          y, dx    what the neighbour units read\n"
+        "  frame-i  kept from F to I             param, dparam  weights, sums of gradients\n"
+        "  frame-w  kept from F to W             input, loss    of the micro-batch\n"
+        "  carry    kept from I to W             host     waits in the host's memory\n");
+    if (sliced) text_add(t, "  micro    rows of all slices           dmicro   their gradients\n");
+}
+
+/* What a unit holds for one micro-batch between its phases. */
+static void kept_text(const Program *p, Text *t)
+{
+    char human[24];
+    bool any = false;
+    text_add(t, "  kept for each micro-batch:");
+    for (int r = REGION_SCRATCH + 1; r < N_OWN_REGIONS; r++) {
+        if (!p->bytes[r]) continue;
+        text_add(t, "%s %s %s", any ? "," : "", region_name((Region)r),
+                 text_bytes((int64_t)p->bytes[r], human));
+        any = true;
+    }
+    text_add(t, "%s\n", any ? "" : " nothing");
+}
+
+/* What each instruction that transfers does beyond its line: "over tp {2 3}, sends 32.0 KiB". */
+static Err notes_of(const Facts *f, const Program *p, Arena *temp, const char *const **out)
+{
+    const char **note;
+    char group[GROUP_TEXT_BYTES], human[24], *text;
+    TRY(ARENA_NEW(temp, p->n_instr + 1, &note));
+    for (int i = 0; i < p->n_instr; i++) {
+        if (!op_transfers(p->instr[i].op)) continue;
+        const Transfer t = instr_transfer(p, &p->instr[i]);
+        TRY(ARENA_NEW(temp, NOTE_BYTES, &text));
+        snprintf(text, NOTE_BYTES, "%sover %s, sends %s", t.reduce == REDUCE_MAX ? "maximum " : "",
+                 group_text(&f->job->mesh, t.group, group),
+                 text_bytes((int64_t)transfer_sent(&t, f->job->linked.rank), human));
+        note[i] = text;
+    }
+    *out = note;
+    return OK;
+}
+
+static Err programs_text(const Facts *f, Arena *temp, Text *t)
+{
+    legend(f->job->linked.slices > 1, t);
+    for (int k = 0; k < f->job->model.n_kinds; k++) {
+        const char *program, *const *note;
+        if (f->only >= 0 && f->only != k) continue;
+        text_add(t, f->units_of[k] > 1 ? "\n%s x %d\n" : "\n%s\n", f->job->model.kind[k].kind,
+                 f->units_of[k]);
+        TRY(notes_of(f, &f->job->program[k], temp, &note));
+        TRY(program_print(&f->job->program[k], note, temp, &program));
+        text_add(t, "%s", program);
+        kept_text(&f->job->program[k], t);
+    }
+    return OK;
+}
+
+/* A line in lines of DRAW_COLUMNS, cut between words; the next ones start under the first word. */
+static void add_wrapped(Text *t, const char *line, size_t length)
+{
+    const char *bar = memchr(line, '|', length);
+    const int indent = bar ? (int)(bar - line) + 1 : 0;
+    size_t at = 0, column = 0;
+    int lines = 1;
+    while (at < length) {
+        const size_t spaces = strspn(line + at, " ");
+        const size_t word = strcspn(line + at + spaces, " \n");
+        if (at && column + spaces + word > DRAW_COLUMNS) {
+            if (lines++ == DRAW_LINES) {
+                text_add(t, " .. and so on");
+                break;
+            }
+            text_add(t, "\n%*s", indent, "");
+            column = (size_t)indent;
+        }
+        text_add(t, "%.*s", (int)(spaces + word), line + at);
+        column += spaces + word;
+        at += spaces + word;
+    }
+    text_add(t, "\n");
+}
+
+static Err schedule_text(const Facts *f, Arena *temp, Text *t)
+{
+    const char *drawing;
+    TRY(schedule_draw(&f->job->chunks, "  ", temp, &drawing));
+    text_add(t, "\nSCHEDULE of the pipeline: phase and micro-batch, all units at once\n");
+    while (*drawing) {
+        const size_t length = strcspn(drawing, "\n");
+        add_wrapped(t, drawing, length);
+        drawing += length + (drawing[length] == '\n');
+    }
+    return OK;
+}
+
+Err explain_text(const Facts *f, Arena *temp, Text *t)
+{
+    explain_plan_text(f, t);
+    TRY(explain_units_text(f, temp, t));
+    TRY(programs_text(f, temp, t));
+    TRY(schedule_text(f, temp, t));
+    explain_pipeline_text(f, t);
+    TRY(explain_actions_text(f, temp, t));
+    TRY(explain_transfers_text(f, temp, t));
+    TRY(explain_steps_text(f, temp, t));
+    explain_memory_text(f, t);
+    explain_cost_text(f, t);
+    return OK;
+}

@@ -1,0 +1,193 @@
+/* transfers.c -- what a rank sends in a step, and why.
+ *
+ *     purpose                        kind         over         times   put in   leave the rank
+ *     parameters, from home to use   all-gather   dp, 2 ranks     12   370688           370688  362.0 KiB
+ *
+ * The transfers are those that run/ begins; in sum they are what linked_sent says. */
+#include <stdio.h>
+#include <string.h>
+#include "cli/explain/explain.h"
+#include "cli/table.h"
+
+/* What a transfer is for, in the order of the table; "program" and "scalar" beside the words of link.h. */
+static const struct {
+    const char *what, *text;
+} purpose[] = {
+    {"program", "activations, in programs"},
+    {"forward", "activations, between stages"},
+    {"backward", "their gradients, between stages"},
+    {"gather", "parameters, from home to use"},
+    {"stages", "gradients, of weights on two stages"},
+    {"copies", "gradients, of elements held twice"},
+    {"model", "gradients, over axes of the model"},
+    {"scatter", "gradients, to their homes"},
+    {"data", "gradients, over axes of data"},
+    {"scalar", "live tokens, loss, norm"},
+};
+enum { N_PURPOSES = sizeof purpose / sizeof *purpose };
+
+static int purpose_of(const char *what)
+{
+    int i = 0;
+    while (i < N_PURPOSES && strcmp(purpose[i].what, what) != 0) i++;
+    return i;
+}
+
+const char *axes_text(const Mesh *m, unsigned axes, char buffer[GROUP_TEXT_BYTES])
+{
+    size_t used = 0;
+    buffer[0] = '\0';
+    for (int i = 0; i < m->view[VIEW_DENSE].n_axes; i++)
+        if ((axes >> i & 1) && used < GROUP_TEXT_BYTES)
+            used += (size_t)snprintf(buffer + used, GROUP_TEXT_BYTES - used, "%s%s",
+                                     used ? " x " : "", m->view[VIEW_DENSE].name[i]);
+    return buffer;
+}
+
+const char *group_text(const Mesh *m, RankList group, char buffer[GROUP_TEXT_BYTES])
+{
+    enum { LISTED = 8 };
+    axes_text(m, group_axes(m, group), buffer);
+    size_t used = strlen(buffer);
+    const int last = group.n - 1;
+    if (last > 1 && group.rank[last] - group.rank[0] == last) {
+        snprintf(buffer + used, GROUP_TEXT_BYTES - used, " {%d..%d}", group.rank[0],
+                 group.rank[last]);
+        return buffer;
+    }
+    if (group.n > LISTED) {
+        snprintf(buffer + used, GROUP_TEXT_BYTES - used, ", %d ranks", group.n);
+        return buffer;
+    }
+    for (int i = 0; i < group.n && used < GROUP_TEXT_BYTES; i++)
+        used += (size_t)snprintf(buffer + used, GROUP_TEXT_BYTES - used, "%s%d%s", i ? " " : " {",
+                                 group.rank[i], i == last ? "}" : "");
+    return buffer;
+}
+
+static bool row_before(const TransferRow *a, const TransferRow *b)
+{
+    const int p = purpose_of(a->what), q = purpose_of(b->what);
+    const int words = strcmp(a->what, b->what);
+    if (p != q) return p < q;
+    if (words) return words < 0; /* of two that have no text here */
+    if (a->kind != b->kind) return a->kind < b->kind;
+    return a->axes != b->axes ? a->axes < b->axes : a->ranks < b->ranks;
+}
+
+static Err add_row(Facts *f, TransferRow row)
+{
+    int at = 0;
+    while (at < f->n_transfers && row_before(&f->transfer[at], &row)) at++;
+    if (at == f->n_transfers || row_before(&row, &f->transfer[at])) {
+        if (f->n_transfers == MAX_TRANSFER_ROWS)
+            return err_fail(ERR_CHECK, "explain: more than %d kinds of transfers",
+                            MAX_TRANSFER_ROWS);
+        for (int i = f->n_transfers++; i > at; i--) f->transfer[i] = f->transfer[i - 1];
+        f->transfer[at] = (TransferRow){row.what, row.kind, row.axes, row.ranks, 0, 0, 0};
+    }
+    f->transfer[at].times += row.times;
+    f->transfer[at].bytes += row.bytes;
+    f->transfer[at].sent_bytes += row.sent_bytes;
+    f->sent_bytes += row.sent_bytes;
+    return OK;
+}
+
+static Err add_transfer(Facts *f, const char *what, const Transfer *t, int64_t times)
+{
+    const LinkedProgram *lp = &f->job->linked;
+    const Ref *whole = t->kind == COMM_RECV ? &t->to : &t->from;
+    return add_row(
+        f, (TransferRow){.what = what,
+                         .kind = t->kind,
+                         .axes = group_axes(lp->mesh, t->group),
+                         .ranks = t->group.n,
+                         .times = times,
+                         .bytes = (size_t)(times * whole->count) * dtype_bytes(whole->dtype),
+                         .sent_bytes = (size_t)times * transfer_sent(t, lp->rank)});
+}
+
+/* Those of programs, and the scalars; what GATHERs and REDUCEs send is told by their steps. */
+static Err visit(void *context, const Transfer *t, int64_t times)
+{
+    if (t->scalar) return add_transfer(context, "scalar", t, times);
+    return t->purpose == PURPOSE_PROGRAM ? add_transfer(context, "program", t, times) : OK;
+}
+
+Err facts_transfers(Facts *f)
+{
+    const LinkedProgram *lp = &f->job->linked;
+    TRY(linked_visit(lp, visit, f));
+    for (int i = 0; i < lp->n; i++)
+        for (int s = 0; s < lp->list[i].n_steps; s++) {
+            const LinkedStep *step = &lp->list[i].step[s];
+            if (step->kind == STEP_TRANSFER && step->t.group.n > 1)
+                TRY(add_transfer(f, step->what, &step->t, 1));
+        }
+    return OK;
+}
+
+static void transfer_row(const Facts *f, const TransferRow *row, Table *t)
+{
+    char axes[GROUP_TEXT_BYTES], human[24];
+    const int p = purpose_of(row->what);
+    table_cell(t, "%s", p < N_PURPOSES ? purpose[p].text : row->what);
+    table_cell(t, "%s", comm_kind_name(row->kind));
+    table_cell(t, "%s, %d rank%s", axes_text(&f->job->mesh, row->axes, axes), row->ranks,
+               row->ranks == 1 ? "" : "s");
+    table_cell(t, "%lld", (long long)row->times);
+    table_cell(t, "%zu", row->bytes);
+    table_cell(t, "%zu", row->sent_bytes);
+    table_cell(t, "%s", text_bytes((int64_t)row->sent_bytes, human));
+}
+
+/* Units of one kind whose packs come and go alike, in one line. */
+static void gathers_text(const Facts *f, Text *t)
+{
+    const Model *m = &f->job->model;
+    const GatherCount *count = f->job->gathers;
+    GatherCount all = {0};
+    for (int u = 0; u < m->n_units; u++) {
+        all.uses += count[u].uses;
+        all.gathers += count[u].gathers;
+        all.saved += count[u].saved;
+    }
+    if (all.uses == 0) return; /* every pack lies whole on the rank */
+    text_add(t, "\nGATHERS of a step: parameters from the ranks that share them\n");
+    text_add(t, "  %-24s %8s %8s %12s\n", "unit", "uses", "gathers", "still there");
+    for (int u = 0, last; u < m->n_units; u = last + 1) {
+        char name[64];
+        for (last = u; last + 1 < m->n_units && m->unit[last + 1].kind == m->unit[u].kind &&
+                       memcmp(&count[last + 1], &count[u], sizeof *count) == 0;)
+            last++;
+        snprintf(name, sizeof name, last > u ? "%s to %s" : "%s", m->unit[u].name,
+                 m->unit[last].name);
+        text_add(t, "  %-24s %8d %8d %12d%s\n", name, count[u].uses, count[u].gathers,
+                 count[u].saved, last > u ? "  each" : "");
+    }
+    text_add(t, "  %-24s %8d %8d %12d\n", "all", all.uses, all.gathers, all.saved);
+}
+
+Err explain_transfers_text(const Facts *f, Arena *temp, Text *out)
+{
+    Table t;
+    char human[24];
+    text_add(out, "\nTRANSFERS of a step that rank %d begins, in bytes\n", f->job->linked.rank);
+    if (f->n_transfers == 0) {
+        text_add(out, "  none: a rank alone\n");
+        gathers_text(f, out);
+        return OK;
+    }
+    TRY(table_open(&t, 7, f->n_transfers + 2, temp));
+    for (int i = 3; i <= 6; i++) table_right(&t, i);
+    static const char *const head[] = {"purpose", "kind",           "over", "times",
+                                       "put in",  "leave the rank", ""};
+    for (int i = 0; i < 7; i++) table_cell(&t, "%s", head[i]);
+    for (int i = 0; i < f->n_transfers; i++) transfer_row(f, &f->transfer[i], &t);
+    for (int i = 0; i < 5; i++) table_cell(&t, "%s", i ? "" : "all");
+    table_cell(&t, "%zu", f->sent_bytes);
+    table_cell(&t, "%s", text_bytes((int64_t)f->sent_bytes, human));
+    table_text(&t, "  ", out);
+    gathers_text(f, out);
+    return OK;
+}

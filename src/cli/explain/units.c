@@ -1,0 +1,143 @@
+/* units.c -- units and their parameters: whole, and what one rank has of them.
+ *
+ *     parameter                  shape      here     in use           of the pack   at home     gradient
+ *     self_attn.q_proj.weight    [64,64]    [32,64]  shard(0) on tp   64..2111      64..2111    scatter over dp {1 3}
+ *
+ * A rank uses what the layout in use leaves it; these lie back to back in its pack of the unit, of which
+ * ZeRO leaves it a stretch: its home. */
+#include <stdio.h>
+#include "cli/explain/explain.h"
+#include "cli/table.h"
+
+static int64_t home_of(const UnitPlace *p) { return p->mine.shard.hi - p->mine.shard.lo; }
+
+static void count_cells(Table *t, int64_t count, size_t element)
+{
+    char a[24], b[24];
+    table_cell(t, "%s", text_count((double)count, a));
+    table_cell(t, "%s", text_bytes(count * (int64_t)element, b));
+}
+
+static void unit_row(const Facts *f, int kind, Table *t)
+{
+    const Model *m = &f->job->model;
+    const int unit = f->first_unit[kind], n = f->units_of[kind];
+    const UnitPlace *at = &f->job->linked.unit[unit];
+    const size_t element = dtype_bytes(m->dtype);
+    if (n > 1)
+        table_cell(t, "%s x %d", m->kind[kind].kind, n);
+    else
+        table_cell(t, "%s", m->kind[kind].kind);
+    table_cell(t, "%d", m->unit[unit].n_params);
+    count_cells(t, m->unit[unit].pack_count, element);
+    count_cells(t, at->mine.pack_count, element);
+    count_cells(t, home_of(at), element);
+    if (f->units_here[kind] < n)
+        table_cell(t, "%d on this stage", f->units_here[kind]);
+    else
+        table_cell(t, "%s", n > 1 ? "each" : "");
+}
+
+static Err units_table(const Facts *f, Arena *temp, Text *out)
+{
+    static const char *const head[] = {"unit",    "parameters", "elements", "weights", "in use",
+                                       "weights", "at home",    "weights",  ""};
+    const Model *m = &f->job->model;
+    const size_t element = dtype_bytes(m->dtype);
+    int64_t use = 0, home = 0;
+    Table t;
+    TRY(table_open(&t, 9, m->n_kinds + 2, temp));
+    for (int i = 1; i <= 7; i++) table_right(&t, i);
+    for (int i = 0; i < 9; i++) table_cell(&t, "%s", head[i]);
+    for (int k = 0; k < m->n_kinds; k++) unit_row(f, k, &t);
+    for (int u = 0; u < m->n_units; u++) {
+        use += f->job->linked.unit[u].mine.pack_count;
+        home += home_of(&f->job->linked.unit[u]);
+    }
+    table_cell(&t, "all");
+    table_cell(&t, "%d", m->n_params);
+    count_cells(&t, model_param_count(m), element);
+    count_cells(&t, use, element);
+    count_cells(&t, home, element);
+    table_end_row(&t);
+    text_add(out, "\nUNITS: whole, and of rank %d: in use, and at home between uses\n",
+             f->job->linked.rank);
+    table_text(&t, "  ", out);
+    return OK;
+}
+
+static const char *shape_text(const Shape *s, char buffer[CELL_BYTES])
+{
+    int at = snprintf(buffer, CELL_BYTES, "[");
+    for (int i = 0; i < s->ndim; i++)
+        at += snprintf(buffer + at, (size_t)(CELL_BYTES - at), "%s%lld", i ? "," : "",
+                       (long long)s->n[i]);
+    snprintf(buffer + at, (size_t)(CELL_BYTES - at), "]");
+    return buffer;
+}
+
+static void span_cell(Table *t, Span s)
+{
+    if (s.lo < s.hi)
+        table_cell(t, "%lld..%lld", (long long)s.lo, (long long)s.hi - 1);
+    else
+        table_cell(t, "none");
+}
+
+/* "model over tp {2 3}, scatter over dp {1 3}" */
+static void ways_cell(const Facts *f, const ParamFacts *p, Table *t)
+{
+    char ways[CELL_BYTES] = "stays here", group[GROUP_TEXT_BYTES];
+    int at = 0;
+    for (int i = 0; i < p->n_ways && at < CELL_BYTES; i++)
+        at += snprintf(ways + at, (size_t)(CELL_BYTES - at), "%s%s over %s", i ? ", " : "",
+                       p->way[i].what, group_text(&f->job->mesh, p->way[i].group, group));
+    table_cell(t, "%s", ways);
+}
+
+static void param_row(const Facts *f, const ParamFacts *p, bool guest, Table *t)
+{
+    char shape[CELL_BYTES];
+    table_cell(t, "%s%s", p->name, p->decay ? "" : " *");
+    table_cell(t, "%s", shape_text(&p->whole, shape));
+    table_cell(t, "%s", shape_text(&p->here, shape));
+    table_cell(t, "%s", p->use);
+    if (guest) {
+        table_cell(t, "the same as in %s", f->job->model.unit[p->owner].name);
+        table_end_row(t);
+        return;
+    }
+    span_cell(t, p->pack);
+    span_cell(t, p->home);
+    ways_cell(f, p, t);
+}
+
+static Err params_table(const Facts *f, int kind, Arena *temp, Text *out)
+{
+    static const char *const head[] = {"",        "shape",   "here", "in use", "of the pack",
+                                       "at home", "gradient"};
+    const Model *m = &f->job->model;
+    const int unit = f->first_unit[kind];
+    Table t;
+    TRY(table_open(&t, 7, m->unit[unit].n_params + 1, temp));
+    for (int i = 0; i < 7; i++) table_cell(&t, "%s", head[i]);
+    for (int i = 0; i < m->unit[unit].n_params; i++)
+        param_row(f, &f->param[kind][i], f->param[kind][i].owner != unit, &t);
+    text_add(out, "\n  parameters of %s%s\n", m->kind[kind].kind,
+             f->units_of[kind] > 1 ? " (each)" : "");
+    table_text(&t, "    ", out);
+    return OK;
+}
+
+Err explain_units_text(const Facts *f, Arena *temp, Text *out)
+{
+    TRY(units_table(f, temp, out));
+    text_add(out,
+             "\n  * does not decay. of the pack, at home: elements of the rank's pack of the "
+             "unit. gradient: how it is summed\n  over ranks: copies, of what several hold; "
+             "model, over axes that cut it or its tokens; scatter, to homes; data, the rest\n");
+    for (int k = 0; k < f->job->model.n_kinds; k++)
+        if ((f->only < 0 || f->only == k) && f->units_here[k] > 0)
+            TRY(params_table(f, k, temp, out));
+    return OK;
+}

@@ -1,0 +1,95 @@
+/* few.c -- attention of a few queries over many keys: a token of each sequence and its cache.
+ *
+ * Tiles of 64 queries would be nearly empty. Here a query head goes over the keys that it sees, some
+ * at a time: scores, the new maximum, weights, and the values summed by weight. Vectors lie along the
+ * channels, so keys are read as they lie, each once.
+ *
+ *     keys     |........|........|....|        a piece at a time, (max, sum, o) carried on */
+#include "device/cpu/simd/attention/attention.h"
+
+enum { KEYS = 128, FEW = 8 };
+
+typedef struct {
+    float q[CHANNELS], o[CHANNELS],
+        buffer[CHANNELS]; /* zeros behind the channels, up to a vector */
+    float s[KEYS];        /* scores, then weights */
+    float max, sum;
+    int64_t channels, padded;
+} FewState;
+
+bool attention_is_few(const Call *call)
+{
+    return call->in[0].n[0] <= FEW && call->in[0].n[2] <= CHANNELS;
+}
+
+static float dot(const float *a, const float *b, int64_t n)
+{
+    V sum = {0};
+    for (int64_t i = 0; i < n; i += W) sum += v_load(a + i) * v_load_to(b + i, n - i);
+    return v_sum(sum);
+}
+
+static void shrink_to(FewState *st, float max)
+{
+    const V by = v_exp(v_set(st->max - max));
+    for (int64_t c = 0; c < st->padded; c += W) v_store(st->o + c, by * v_load(st->o + c));
+    st->sum *= by[0];
+    st->max = max;
+}
+
+/* n keys from row `key` on. */
+static void add_keys(FewState *st, const Call *call, int64_t source, int64_t key, int64_t n)
+{
+    const Tensor *k = &call->in[1], *v = &call->in[2];
+    const float scale = (float)call->attr.attention.scale;
+    float max = st->max;
+    for (int64_t j = 0; j < n; j++) {
+        __builtin_prefetch(head_row(k, key + least(j + 4, n - 1), source).at, 0, 2);
+        __builtin_prefetch(head_row(v, key + j, source).at, 0, 2);
+        const float *row = read_piece(head_row(k, key + j, source), 0, st->channels, st->buffer);
+        st->s[j] = scale * dot(st->q, row, st->channels);
+        if (!(st->s[j] <= max)) max = st->s[j]; /* a NaN, too: it is not to pass for -inf */
+    }
+    if (max == -HUGE_VALF) return; /* scores of -inf weigh nothing */
+    if (max > st->max) shrink_to(st, max);
+    for (int64_t j = n; j < pad_to(n, W); j++) st->s[j] = -HUGE_VALF;
+    V sum = {0};
+    for (int64_t j = 0; j < n; j += W) {
+        const V p = v_exp(v_load(st->s + j) - max);
+        v_store(st->s + j, p);
+        sum += p;
+    }
+    st->sum += v_sum(sum);
+    for (int64_t j = 0; j < n; j++) {
+        const float *row = read_piece(head_row(v, key + j, source), 0, st->channels, st->buffer);
+        for (int64_t c = 0; c < st->channels; c += W)
+            v_store(st->o + c, v_load(st->o + c) + st->s[j] * v_load_to(row + c, st->channels - c));
+    }
+}
+
+/* One query head of one query. */
+static void few_tile(void *work, int64_t tile)
+{
+    const Call *call = work;
+    const Tensor *q = &call->in[0], *o = &call->out[0], *lse = &call->out[1];
+    const int64_t query = tile / q->n[1], head = tile % q->n[1], keys = key_count(call);
+    FewState st = {.max = -HUGE_VALF, .channels = q->n[2], .padded = pad_to(q->n[2], W)};
+    Ranges ranges;
+    load_piece(head_row(q, query, head), 0, st.channels, st.q);
+    ranges_load(&call->in[3], call->attr.attention.key_at, keys, (Block){query, 1}, &ranges);
+    for (int r = 0; r < 2; r++) {
+        const int64_t lo = ranges.lo[r][0], hi = ranges.hi[r][0];
+        for (int64_t key = lo; key < hi; key += KEYS)
+            add_keys(&st, call, key_head(call, head), key, least(hi - key, KEYS));
+    }
+    /* A query that saw no key: o is 0, and its lse is -inf. */
+    const float factor = st.sum == 0 ? 0 : 1 / st.sum;
+    for (int64_t c = 0; c < st.padded; c += W) v_store(st.o + c, factor * v_load(st.o + c));
+    store_piece(head_row(o, query, head), 0, st.channels, st.o);
+    tensor_set(lse, query * o->n[1] + head, (double)st.max + log((double)st.sum));
+}
+
+void attention_few(const Call *call)
+{
+    ref_tiles(call, call->in[0].n[0] * call->in[0].n[1], few_tile);
+}

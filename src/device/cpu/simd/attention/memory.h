@@ -1,0 +1,63 @@
+/* memory.h -- rows of x[t,h,c], a head's channels of one token, as they lie in memory: of any type and
+ * stride, contiguous ones without a call. */
+#ifndef DEVICE_CPU_SIMD_ATTENTION_MEMORY_H
+#define DEVICE_CPU_SIMD_ATTENTION_MEMORY_H
+
+#include "device/cpu/simd/simd.h"
+
+enum { CHANNELS = 256 }; /* of a head at most */
+
+/* Channels of one head of one token of x[t,h,c]. */
+static inline Row head_row(const Tensor *x, int64_t token, int64_t head)
+{
+    return row_at(x, token * x->stride[0] + head * x->stride[1], x->stride[2]);
+}
+
+/* A row of whole vectors side by side, in memory of that type: what row_read does without a call. A Row
+ * that goes over the stack is read back wider than it was written, and that read waits for all stores
+ * before it: a tenth of a tile's time. */
+static inline bool row_is_whole(Row r, DType type, int64_t n)
+{
+    return r.dtype == type && r.stride == 1 && n % W == 0;
+}
+
+static inline const float *row_read(Row r, int64_t n, float *buffer)
+{
+    if (row_is_whole(r, F32, n)) return (const float *)(void *)r.at;
+    if (row_is_whole(r, BF16, n))
+        for (int64_t c = 0; c < n; c += W)
+            v_store(buffer + c, v_load_bf16((const uint16_t *)(void *)r.at + c));
+    else
+        load_piece(r, 0, n, buffer);
+    return buffer;
+}
+
+/* row = keep * row + factor * x, of any stride and type. */
+static inline void row_blend(Row r, int64_t n, float keep, float factor, const float *x)
+{
+    float scaled[CHANNELS];
+    for (int64_t c = 0; c < n; c += W) v_store(scaled + c, factor * v_load(x + c));
+    keep_piece(r, 0, n, keep, scaled);
+}
+
+EACH_FORM void write_pairs(Form form, void *to, int64_t n, float factor, const float *x)
+{
+    for (int64_t c = 0; c < n; c += 2 * W)
+        v_store_pair_as(form, to, c, factor * v_load(x + c), factor * v_load(x + c + W));
+}
+
+/* row = factor * x; x has whole pairs of vectors. The form of contiguous rows of its type is asked for once
+ * by whoever writes many. */
+static inline void row_write(Row r, Form form, int64_t n, float factor, const float *x)
+{
+    if (r.stride != 1 || n % (2 * W) != 0 || form == AS_OTHER)
+        row_blend(r, n, 0, factor, x);
+    else if (form == AS_F32)
+        write_pairs(AS_F32, r.at, n, factor, x);
+    else if (form == AS_BF16)
+        write_pairs(AS_BF16, r.at, n, factor, x);
+    else
+        write_pairs(AS_BF16_UNIT, r.at, n, factor, x);
+}
+
+#endif

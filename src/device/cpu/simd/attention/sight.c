@@ -1,0 +1,101 @@
+/* sight.c -- ranges of keys, and what tiles and groups see of them. */
+#include "device/cpu/simd/attention/sight.h"
+
+static int32_t within(int64_t x, int64_t end) { return (int32_t)(x < 0 ? 0 : x > end ? end : x); }
+
+void ranges_bound(Ranges *r, int64_t queries)
+{
+    r->from = r->all_to = queries > 0 ? INT32_MAX : 0;
+    r->to = r->all_from = 0;
+    for (int64_t i = 0; i < queries; i++) {
+        for (int k = 0; k < 2; k++) {
+            const bool none = r->lo[k][i] >= r->hi[k][i];
+            if (!none && r->lo[k][i] < r->from) r->from = r->lo[k][i];
+            if (!none && r->hi[k][i] > r->to) r->to = r->hi[k][i];
+        }
+        if (r->lo[0][i] > r->all_from) r->all_from = r->lo[0][i];
+        if (r->hi[0][i] < r->all_to) r->all_to = r->hi[0][i];
+    }
+}
+
+void ranges_load(const Tensor *ranges, int64_t key_at, int64_t keys, Block queries, Ranges *r)
+{
+    const int32_t *at = (const int32_t *)ranges->data + queries.at * ranges->stride[0];
+    memset(r, 0, sizeof *r);
+    for (int64_t i = 0; i < queries.n; i++, at += ranges->stride[0])
+        for (int k = 0; k < 2; k++) {
+            const int32_t *pair = at + 2 * k * ranges->stride[1];
+            r->lo[k][i] = within(pair[0] - key_at, keys);
+            r->hi[k][i] = within(pair[ranges->stride[1]] - key_at, keys);
+        }
+    ranges_bound(r, queries.n);
+}
+
+Sight ranges_sight(const Ranges *r, int64_t queries, Block keys)
+{
+    const int32_t from = (int32_t)keys.at, end = (int32_t)(keys.at + keys.n);
+    int some = 0, all = keys.n == SPAN;
+    if (from >= r->to || end <= r->from) return SEEN_BY_NONE;
+    if (all && from >= r->all_from && end <= r->all_to) return SEEN_BY_ALL;
+    for (int64_t i = 0; i < queries; i++) {
+        const int32_t lo0 = r->lo[0][i], hi0 = r->hi[0][i], lo1 = r->lo[1][i], hi1 = r->hi[1][i];
+        some |= (lo0 < hi0 && lo0 < end && hi0 > from) | (lo1 < hi1 && lo1 < end && hi1 > from);
+        all &= (lo0 <= from && hi0 >= end) | (lo1 <= from && hi1 >= end);
+    }
+    return !some ? SEEN_BY_NONE : all ? SEEN_BY_ALL : SEEN_BY_SOME;
+}
+
+/* Hulls of what the rows see, in keys of the block; of groups, the hulls of those. */
+void reach_of(const Ranges *r, Block keys, Sight sight, Reach *out)
+{
+    out->queries.sight = out->keys.sight = sight;
+    for (int g = 0; g < GROUPS; g++) {
+        const bool all = sight == SEEN_BY_ALL;
+        out->queries.from[g] = out->keys.from[g] = all ? 0 : SPAN;
+        out->queries.to[g] = out->keys.to[g] = all ? SPAN : 0;
+    }
+    for (int i = 0; i < SPAN && sight == SEEN_BY_SOME; i++) {
+        int64_t lo = SPAN, hi = 0;
+        for (int k = 0; k < 2; k++) {
+            if (r->lo[k][i] >= r->hi[k][i]) continue;
+            lo = least(lo, most(r->lo[k][i] - keys.at, 0));
+            hi = most(hi, least(r->hi[k][i] - keys.at, keys.n));
+        }
+        if (lo >= hi) continue;
+        Bounds *q = &out->queries, *k = &out->keys;
+        const int group = i / MICRO_ROWS, even = i & ~1;
+        q->from[group] = (int)least(q->from[group], lo & ~(int64_t)1);
+        q->to[group] = (int)most(q->to[group], (hi + 1) & ~(int64_t)1);
+        for (int64_t g = lo / MICRO_ROWS; g <= (hi - 1) / MICRO_ROWS; g++) {
+            k->from[g] = (int)least(k->from[g], even);
+            k->to[g] = (int)most(k->to[g], even + 2);
+        }
+    }
+    for (int g = 0; g < GROUPS; g++) { /* none: no keys, from anywhere */
+        if (out->queries.to[g] == 0) out->queries.from[g] = 0;
+        if (out->keys.to[g] == 0) out->keys.from[g] = 0;
+    }
+}
+
+static void bounds_widen(Bounds *b)
+{
+    enum { EACH = SQUARE / MICRO_ROWS };
+    for (int g = 0; g < GROUPS; g += EACH) {
+        int from = SPAN, to = 0;
+        for (int i = g; i < g + EACH; i++) {
+            if (b->from[i] == b->to[i]) continue;
+            from = (int)least(from, b->from[i] / SQUARE * SQUARE);
+            to = (int)most(to, blocks_of(b->to[i], SQUARE) * SQUARE);
+        }
+        for (int i = g; i < g + EACH; i++) {
+            b->from[i] = to > 0 ? from : 0;
+            b->to[i] = to;
+        }
+    }
+}
+
+void reach_widen(Reach *reach)
+{
+    bounds_widen(&reach->queries);
+    bounds_widen(&reach->keys);
+}

@@ -1,0 +1,66 @@
+/* squares_body.h -- products of squares, over the words of tiles.h.
+ *
+ *                 b: 6  7         a square of terms is 32 deep: four tiles are loaded, and each serves two
+ *            a: 4    0  1         products; sums of a square of c stay in four tiles
+ *               5    2  3 */
+#include "device/cpu/simd/attention/squares.h"
+
+enum { TILE_ROWS = 16, TILE_BYTES = 64 };
+
+static bool is_seen(const SquareSight *s, int row, int column, int term)
+{
+    return s->seen >> (row * s->row + column * s->column + term * s->term) & 1;
+}
+
+static bool any_is_seen(const SquareProduct *p, int row, int column)
+{
+    bool any = false;
+    for (int k = 0; k < p->terms; k++) any |= is_seen(&p->sight, row, column, k);
+    return any;
+}
+
+/* One square of c. Terms that are not seen have weights of 0: leaving them out changes no bit. */
+TILE_TARGET static void square(const SquareProduct *p, int row, int column)
+{
+    const char *const a = (const char *)p->a + row * SQUARE * p->a_step;
+    const char *const b = (const char *)p->b + column * 2 * TILE_BYTES;
+    char *const c = (char *)p->c + row * SQUARE * p->c_step + column * 2 * TILE_BYTES;
+    char *const below = c + TILE_ROWS * p->c_step;
+    TILES;
+    if (p->add) {
+        TILE_LOAD(0, c, p->c_step);
+        TILE_LOAD(1, c + TILE_BYTES, p->c_step);
+        TILE_LOAD(2, below, p->c_step);
+        TILE_LOAD(3, below + TILE_BYTES, p->c_step);
+    } else {
+        TILE_ZERO(0);
+        TILE_ZERO(1);
+        TILE_ZERO(2);
+        TILE_ZERO(3);
+    }
+    for (int k = 0; k < p->terms; k++) {
+        if (!is_seen(&p->sight, row, column, k)) continue;
+        const char *const from = a + k * TILE_BYTES, *const by = b + k * TILE_ROWS * p->b_step;
+        TILE_LOAD(4, from, p->a_step);
+        TILE_LOAD(6, by, p->b_step);
+        TILE_LOAD(7, by + TILE_BYTES, p->b_step);
+        TILE_DOT(0, 4, 6);
+        TILE_LOAD(5, from + TILE_ROWS * p->a_step, p->a_step);
+        TILE_DOT(1, 4, 7);
+        TILE_DOT(2, 5, 6);
+        TILE_DOT(3, 5, 7);
+        ahead_some(p->ahead);
+        if (p->meanwhile) p->meanwhile(p->work);
+    }
+    TILE_STORE(0, c, p->c_step);
+    TILE_STORE(1, c + TILE_BYTES, p->c_step);
+    TILE_STORE(2, below, p->c_step);
+    TILE_STORE(3, below + TILE_BYTES, p->c_step);
+}
+
+TILE_TARGET static void multiply(const SquareProduct *p)
+{
+    for (int i = 0; i < p->rows; i++)
+        for (int j = 0; j < p->columns; j++)
+            if (any_is_seen(p, i, j)) square(p, i, j);
+}

@@ -1,0 +1,11 @@
+/* squares_by_tiles.c -- products of squares by AMX. */
+#if defined(__AVX512F__)
+
+#include "device/cpu/simd/gemm/tiles_amx.h"
+#include "device/cpu/simd/attention/squares_body.h"
+
+const Squares squares_by_tiles = {.begin = tiles_begin, .end = tiles_end, .multiply = multiply};
+
+#else
+typedef int no_squares_by_tiles; /* they come with AVX-512 */
+#endif

@@ -1,0 +1,11 @@
+/* squares_in_c.c -- products of squares by tiles in plain loops, for tests. */
+#if defined(__AVX512F__)
+
+#include "device/cpu/simd/gemm/tiles_in_c.h"
+#include "device/cpu/simd/attention/squares_body.h"
+
+const Squares squares_in_c = {.begin = tiles_begin, .end = tiles_end, .multiply = multiply};
+
+#else
+typedef int no_squares_in_c; /* they come with AVX-512 */
+#endif

@@ -1,0 +1,92 @@
+/* words.h -- words of two bf16: their products, and how they are made.
+ *
+ *     store_halves   a0 a1 .. , b0 b1 ..     (a0 a1) (a2 a3) .. (b0 b1) ..      neighbours of a row
+ *     store_pairs    a0 a1 .. , b0 b1 ..     (a0 b0) (a1 b1) ..                 two rows
+ *     pair_words     the same of two rows that are bf16 already
+ *
+ * Other instruction sets have them too, in plain arithmetic, but no CPU chooses words there. */
+#ifndef DEVICE_CPU_SIMD_ATTENTION_WORDS_H
+#define DEVICE_CPU_SIMD_ATTENTION_WORDS_H
+
+#include "device/cpu/simd/attention/attention.h"
+
+#if defined(__AVX512F__)
+
+#define DOT_TARGET __attribute__((target("avx512bf16")))
+
+DOT_TARGET static inline V dot(V sum, uint32_t x, const uint32_t *b)
+{
+    return (V)_mm512_dpbf16_ps((__m512)sum, (__m512bh)_mm512_set1_epi32((int)x),
+                               (__m512bh)_mm512_loadu_si512(b));
+}
+
+/* Lanes i of both halves side by side. */
+static inline __m512i zip_order(void)
+{
+    const __m512i even = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    return _mm512_or_si512(even,
+                           _mm512_slli_epi32(_mm512_add_epi32(even, _mm512_set1_epi32(16)), 16));
+}
+
+DOT_TARGET static inline void store_halves(uint32_t *to, V first, V second)
+{
+    _mm512_storeu_si512(to, (__m512i)_mm512_cvtne2ps_pbh((__m512)second, (__m512)first));
+}
+
+DOT_TARGET static inline void store_pairs(uint32_t *to, V even, V odd)
+{
+    const __m512i x = (__m512i)_mm512_cvtne2ps_pbh((__m512)odd, (__m512)even);
+    _mm512_storeu_si512(to, _mm512_permutexvar_epi16(zip_order(), x));
+}
+
+/* W words of a row and of the next, `step` words on. */
+static inline void pair_words(const uint32_t *from, int64_t step, uint32_t *to)
+{
+    const __m512i a = _mm512_loadu_si512(from), b = _mm512_loadu_si512(from + step);
+    /* Element i of a with element i of b, which is number 32 + i of the two. */
+    const __m512i first = _mm512_add_epi32(zip_order(), _mm512_set1_epi32(16 << 16));
+    const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(16 << 16 | 16));
+    _mm512_storeu_si512(to, _mm512_permutex2var_epi16(a, first, b));
+    _mm512_storeu_si512(to + W, _mm512_permutex2var_epi16(a, second, b));
+}
+
+#else
+
+#define DOT_TARGET
+
+static inline V dot(V sum, uint32_t x, const uint32_t *b)
+{
+    VU word;
+    memcpy(&word, b, sizeof word);
+    const VU both = x - (VU){0};
+    return sum + (V)(both & 0xffff0000u) * (V)(word & 0xffff0000u) +
+           (V)(both << 16) * (V)(word << 16);
+}
+
+static inline void store_halves(uint32_t *to, V first, V second)
+{
+    uint16_t half[2 * W];
+    v_store_bf16(half, first);
+    v_store_bf16(half + W, second);
+    memcpy(to, half, sizeof half);
+}
+
+static inline void store_pairs(uint32_t *to, V even, V odd)
+{
+    uint16_t low[W], high[W];
+    v_store_bf16(low, even);
+    v_store_bf16(high, odd);
+    for (int i = 0; i < W; i++) to[i] = (uint32_t)high[i] << 16 | low[i];
+}
+
+static inline void pair_words(const uint32_t *from, int64_t step, uint32_t *to)
+{
+    for (int i = 0; i < W; i++) {
+        to[2 * i] = (from[i] & 0xffffu) | from[step + i] << 16;
+        to[2 * i + 1] = from[i] >> 16 | (from[step + i] & 0xffff0000u);
+    }
+}
+
+#endif
+
+#endif

@@ -1,0 +1,94 @@
+/* panels_store.c -- a tile of sums goes to c while the next one is multiplied.
+ *
+ *     multiply   tile 0        | tile 1        | tile 2        |
+ *     store      -             | tile 0        | tile 1        |      a few rows at each step along k
+ *     ask for    rows of 0     | rows of 1     | rows of 2     |      lines of c, to be written next
+ *
+ * A step of tiles keeps their unit at work for 64 cycles, in which the rest of the core has nothing to do:
+ * rounding and storing a row takes ten. One after the other they took a quarter of a product of 768 terms.
+ * Other units use the same ports as stores do; for them a tile is stored as soon as it is whole. */
+#include "device/cpu/simd/gemm/panels.h"
+
+/* The box of a matrix, where its columns are neighbours. */
+static Wish wish_of(const Tensor *t, const Box *b)
+{
+    const int64_t size = (int64_t)dtype_bytes(t->dtype), step = t->stride[0] * size;
+    if (t->stride[1] != 1) return (Wish){.row = NULL};
+    const char *at = (const char *)t->data + b->row * step + b->column * size;
+    return wish_for(at, b->n * size, b->m, step);
+}
+
+static void ask_for_tile(const Stores *s, Wishes *w, int64_t times)
+{
+    const Finish *f = &s->tile[s->now];
+    const Tensor *c = &f->call->out[0];
+    w->c = wish_of(c, &f->box);
+    if (f->old != c && f->call->number[0] != 0) w->old = wish_of(f->old, &f->box);
+    wish_in(&w->c, times);
+    wish_in(&w->old, times);
+    for (int i = 0; i < MOST_NEAR; i++) {
+        const Tensor *near = f->beside->near[i];
+        w->near[i] = near ? wish_of(near, &f->box) : (Wish){.row = NULL};
+        wish_in(&w->near[i], times);
+    }
+}
+
+/* Whether a unit may finish the tile itself: a whole one, with columns that are neighbours. */
+static bool ends_in_unit(const Stores *s, End *end)
+{
+    const Finish *f = &s->tile[s->now];
+    const Tensor *c = &f->call->out[0], *old = f->old;
+    const Box *b = &f->box;
+    const int64_t size = (int64_t)dtype_bytes(c->dtype);
+    const bool whole = b->m == s->unit->rows && b->n == s->unit->columns;
+    const bool plain = c->stride[1] == 1 && old->stride[1] == 1 && c->dtype == old->dtype;
+    if (!s->unit->ends || !whole || !plain || (c->dtype != F32 && c->dtype != BF16)) return false;
+    *end = (End){.rows = s->unit->rows,
+                 .type = c->dtype,
+                 .c = (char *)c->data + (b->row * c->stride[0] + b->column) * size,
+                 .old = (const char *)old->data + (b->row * old->stride[0] + b->column) * size,
+                 .c_step = c->stride[0] * size,
+                 .old_step = old->stride[0] * size,
+                 .keep = (float)f->call->number[0],
+                 .bias = f->bias};
+    return true;
+}
+
+static void store_some(Stores *s)
+{
+    const Finish *f = &s->tile[!s->now];
+    const int64_t rows = least(s->left, s->each);
+    panels_finish(f, f->box.m - s->left, rows);
+    s->left -= rows;
+}
+
+static void meanwhile(void *work)
+{
+    Stores *const s = work;
+    if (s->left > 0) store_some(s);
+}
+
+void stores_end(Stores *s)
+{
+    s->each = s->left;
+    if (s->left > 0) store_some(s);
+}
+
+void stores_multiply(Stores *s, Micro *m, bool whole)
+{
+    const int64_t steps = s->unit->meanwhile ? most(1, m->words / s->unit->group) : 1;
+    End end;
+    m->end = whole && ends_in_unit(s, &end) ? &end : NULL;
+    m->to = whole ? s->sum[s->now] : m->c;
+    s->tile[s->now].sum = m->to;
+    if (whole) ask_for_tile(s, m->wishes, most(1, blocks_of(m->words, WISH_WORDS)));
+    s->each = blocks_of(s->left, steps);
+    m->meanwhile = s->unit->meanwhile ? meanwhile : NULL;
+    m->work = s;
+    s->unit->multiply(m);
+    stores_end(s); /* of no words there are no steps */
+    if (!whole || m->end) return;
+    s->left = s->tile[s->now].box.m;
+    s->now = !s->now;
+    if (!s->unit->meanwhile) stores_end(s);
+}

@@ -1,0 +1,224 @@
+/* attention.cu -- the ways into attention: what a call says, hulls, merge, delta.
+ *
+ *     cuDNN's fused kernels    where the call fits them (fused.h)
+ *     ours, matrix units       bf16
+ *     ours, plain units        f32
+ *
+ * All three give (o, lse) and take the lse over all blocks of keys. */
+#include "device/cuda/attention/attention.cuh"
+#include "device/cuda/attention/fused.h"
+
+extern "C" {
+#include "device/heads.h"
+}
+
+/* One block: the hull of HULL_ROWS rows. */
+static __global__ void hull_kernel(const __grid_constant__ Attention a, Hull *hull)
+{
+    __shared__ Hull part[HULL_ROWS];
+    const int row = blockIdx.x * HULL_ROWS + threadIdx.x;
+    const int4 r = row_ranges(a, row);
+    Hull u;
+    const int lo[2] = {r.x, r.z}, hi[2] = {r.y, r.w};
+    for (int k = 0; k < 2; k++) {
+        const bool some = lo[k] < hi[k], past = row >= a.t; /* who is not there has no say */
+        u.any[2 * k] = some ? lo[k] : INT_MAX;
+        u.any[2 * k + 1] = some ? hi[k] : 0;
+        u.all[2 * k] = past ? 0 : some ? lo[k] : INT_MAX;
+        u.all[2 * k + 1] = past ? INT_MAX : some ? hi[k] : 0;
+    }
+    part[threadIdx.x] = u;
+    for (int step = HULL_ROWS / 2; step > 0; step /= 2) {
+        __syncthreads();
+        if (threadIdx.x < step)
+            part[threadIdx.x] = hull_join(part[threadIdx.x], part[threadIdx.x + step]);
+    }
+    if (threadIdx.x == 0) hull[blockIdx.x] = part[0];
+}
+
+/* Eight threads a row (t, h) of x[t,h,c]. */
+enum { ROW_THREADS = 8, THREADS = 256 };
+
+typedef struct {
+    Tensor x[2], lse[2], out, out_lse; /* delta: dout and o; merge: o1 and o2 */
+} HeadRows;
+
+/* Offset of row (t, h), or -1 past the end. */
+static __device__ inline bool row_of(const HeadRows &r, int64_t *t, int64_t *h)
+{
+    const int64_t row = ((int64_t)blockIdx.x * THREADS + threadIdx.x) / ROW_THREADS;
+    *t = row / r.x[0].n[1];
+    *h = row % r.x[0].n[1];
+    return *t < r.x[0].n[0];
+}
+
+static __device__ inline int64_t at_row(const Tensor &x, int64_t t, int64_t h)
+{
+    return t * x.stride[0] + h * x.stride[1];
+}
+
+template <int W> static __global__ void delta_kernel(const __grid_constant__ HeadRows r)
+{
+    int64_t t, h;
+    float sum = 0;
+    const int lane = threadIdx.x % ROW_THREADS;
+    const bool live = row_of(r, &t, &h);
+    const Tensor &a = r.x[0], &b = r.x[1];
+    for (int64_t i = lane; live && i < a.n[2] / W; i += ROW_THREADS) {
+        const Piece<W> pa = piece_load<W>(a.data, a.dtype, at_row(a, t, h) + i * W * a.stride[2]);
+        const Piece<W> pb = piece_load<W>(b.data, b.dtype, at_row(b, t, h) + i * W * b.stride[2]);
+        float x[W], y[W];
+        piece_floats(pa, a.dtype, x);
+        piece_floats(pb, b.dtype, y);
+#pragma unroll
+        for (int e = 0; e < W; e++) sum += x[e] * y[e];
+    }
+    for (int step = ROW_THREADS / 2; step > 0; step /= 2)
+        sum += __shfl_xor_sync(0xffffffffu, sum, step);
+    if (live && lane == 0) ((float *)r.out.data)[at_row(r.out, t, h)] = sum;
+}
+
+/* delta[t,h] = sum over c of dout * o, [t,h] without gaps. */
+static Err delta_run(const Call *call, float *delta)
+{
+    HeadRows r = {};
+    r.x[0] = call->in[4], r.x[1] = call->in[6];
+    r.out = {delta, F32, 2, {r.x[0].n[0], r.x[0].n[1]}, {r.x[0].n[1], 1}};
+    const int64_t rows = r.x[0].n[0] * r.x[0].n[1];
+    if (rows == 0) return OK;
+    const unsigned blocks = (unsigned)blocks_of(rows * ROW_THREADS, THREADS);
+    if (walk_rows_wide(&r.x[0]) && walk_rows_wide(&r.x[1]))
+        delta_kernel<WALK_WIDE><<<blocks, THREADS, 0, call->queue->stream>>>(r);
+    else
+        delta_kernel<1><<<blocks, THREADS, 0, call->queue->stream>>>(r);
+    return cuda_launched(KERNEL_attention_dx);
+}
+
+static Err check_sizes(const Call *call, KernelId id)
+{
+    const Tensor *q = &call->in[0], *k = &call->in[1];
+    if (q->n[2] > MOST_CHANNELS)
+        return err_fail(ERR_CONFIG,
+                        "cuda: %s of heads of %lld channels; the most is %d, or run.device=cpu",
+                        kernel_name(id), (long long)q->n[2], MOST_CHANNELS);
+    if (call->attr.attention.scale == 0) /* masks are infinite scores, and 0 times that is NaN */
+        return err_fail(ERR_CONFIG, "cuda: %s with a scale of 0", kernel_name(id));
+    if (q->n[0] > INT_MAX / 2 || k->n[0] > INT_MAX / 2 || q->n[1] > 65535 || k->n[1] > 65535)
+        return err_fail(ERR_CONFIG,
+                        "cuda: %s of %lld queries, %lld keys, %lld heads; the most is 2^30 rows "
+                        "and 65535 heads",
+                        kernel_name(id), (long long)q->n[0], (long long)k->n[0],
+                        (long long)q->n[1]);
+    return OK;
+}
+
+Err attention_open(const Call *call, KernelId id, bool backward, Attention *out)
+{
+    Attention a = {};
+    void *hull;
+    TRY(check_sizes(call, id));
+    a.q = call->in[0], a.k = call->in[1], a.v = call->in[2], a.ranges = call->in[3];
+    a.wide = walk_rows_wide(&a.q) && walk_rows_wide(&a.k) && walk_rows_wide(&a.v);
+    if (backward) {
+        a.dout = call->in[4], a.lse = call->in[5];
+        a.dq = call->out[0], a.dk = call->out[1], a.dv = call->out[2];
+        a.wide = a.wide && walk_rows_wide(&a.dout);
+    } else {
+        a.o = call->out[0], a.lse = call->out[1];
+    }
+    for (int i = 0; i < 3; i++) a.keep[i] = (float)call->number[i];
+    a.t = (int)a.q.n[0], a.h = (int)a.q.n[1], a.c = (int)a.q.n[2];
+    a.g = (int)a.k.n[1], a.s = (int)key_count(call);
+    a.key_at = (int)call->attr.attention.key_at;
+    a.head_at = (int)call->attr.attention.head_at;
+    a.group = a.g > 0 ? (int)head_group(&call->attr, a.h, a.g) : 1;
+    if (a.group < 1) a.group = 1; /* there are no heads */
+    a.scale = (float)call->attr.attention.scale;
+    const int64_t hulls = blocks_of(a.t, HULL_ROWS);
+    const size_t hull_bytes = sizeof(Hull) * (size_t)(hulls + 1);
+    const size_t delta_bytes = backward ? sizeof(float) * (size_t)a.t * (size_t)a.h : 0;
+    TRY(cuda_scratch(call->queue, hull_bytes + delta_bytes, &hull));
+    a.hull = (const Hull *)hull;
+    a.delta = (const float *)((char *)hull + hull_bytes);
+    if (backward) TRY(delta_run(call, (float *)((char *)hull + hull_bytes)));
+    if (hulls > 0)
+        hull_kernel<<<(unsigned)hulls, HULL_ROWS, 0, call->queue->stream>>>(a, (Hull *)hull);
+    *out = a;
+    return cuda_launched(id);
+}
+
+extern "C" Err cuda_attention(const Call *call)
+{
+    Attention a;
+    Err err = OK;
+    TRY(cuda_begin(call, KERNEL_attention));
+    if (call->in[0].n[0] == 0 || call->in[0].n[1] == 0) return OK;
+    if (fused_attention(call, &err)) return err;
+    TRY(attention_open(call, KERNEL_attention, false, &a));
+    return a.q.dtype == BF16 ? attention_bf16(call, a) : attention_f32(call, a);
+}
+
+extern "C" Err cuda_attention_dx(const Call *call)
+{
+    Attention a;
+    Err err = OK;
+    TRY(cuda_begin(call, KERNEL_attention_dx));
+    if (call->in[0].n[2] == 0) return OK;
+    if (fused_attention_dx(call, &err)) return err;
+    TRY(attention_open(call, KERNEL_attention_dx, true, &a));
+    return a.q.dtype == BF16 ? attention_dx_bf16(call, a) : attention_dx_f32(call, a);
+}
+
+/* Shares of two parts with sums exp(a) and exp(b), and the log of the whole. A part without a key
+ * (-inf) has share 0, and both may be. */
+static __device__ inline float merge_shares(float a, float b, float share[2])
+{
+    const bool no_a = a == -INFINITY, no_b = b == -INFINITY;
+    share[0] = no_a ? 0 : no_b ? 1 : 1 / (1 + expf(b - a));
+    share[1] = no_b ? 0 : no_a ? 1 : 1 / (1 + expf(a - b));
+    if (no_a || no_b) return fmaxf(a, b);
+    return fmaxf(a, b) + log1pf(expf(-fabsf(a - b)));
+}
+
+/* Outputs may be the first part: a thread reads its elements, and the lse, before it writes. */
+template <int W> static __global__ void merge_kernel(const __grid_constant__ HeadRows r)
+{
+    int64_t t, h;
+    const int lane = threadIdx.x % ROW_THREADS;
+    const bool live = row_of(r, &t, &h);
+    float share[2] = {0, 0}, lse = 0;
+    if (live)
+        lse = merge_shares(((const float *)r.lse[0].data)[at_row(r.lse[0], t, h)],
+                           ((const float *)r.lse[1].data)[at_row(r.lse[1], t, h)], share);
+    __syncwarp();
+    if (!live) return;
+    if (lane == 0) ((float *)r.out_lse.data)[at_row(r.out_lse, t, h)] = lse;
+    for (int64_t i = lane; i < r.out.n[2] / W; i += ROW_THREADS) {
+        float sum[W] = {}, x[W];
+        for (int p = 0; p < 2; p++) {
+            if (share[p] == 0) continue; /* what it holds does not matter */
+            const Tensor &o = r.x[p];
+            piece_floats(piece_load<W>(o.data, o.dtype, at_row(o, t, h) + i * W * o.stride[2]),
+                         o.dtype, x);
+#pragma unroll
+            for (int e = 0; e < W; e++) sum[e] += share[p] * x[e];
+        }
+        piece_store<W>(r.out.data, r.out.dtype, at_row(r.out, t, h) + i * W * r.out.stride[2], sum);
+    }
+}
+
+extern "C" Err cuda_attention_merge(const Call *call)
+{
+    HeadRows r = {};
+    for (int p = 0; p < 2; p++) r.x[p] = call->in[2 * p], r.lse[p] = call->in[2 * p + 1];
+    r.out = call->out[0], r.out_lse = call->out[1];
+    TRY(cuda_begin(call, KERNEL_attention_merge));
+    const int64_t rows = r.out.n[0] * r.out.n[1];
+    if (rows == 0) return OK;
+    const unsigned blocks = (unsigned)blocks_of(rows * ROW_THREADS, THREADS);
+    if (walk_rows_wide(&r.x[0]) && walk_rows_wide(&r.x[1]) && walk_rows_wide(&r.out))
+        merge_kernel<WALK_WIDE><<<blocks, THREADS, 0, call->queue->stream>>>(r);
+    else
+        merge_kernel<1><<<blocks, THREADS, 0, call->queue->stream>>>(r);
+    return cuda_launched(KERNEL_attention_merge);
+}

@@ -1,0 +1,291 @@
+/* attention.cuh -- what the kernels of attention share: the call, hulls of tiles, and tiles of bf16
+ * in shared memory for the matrix units.
+ *
+ *            keys ->                                  a mask is two ranges of keys per row. The hull
+ *     queries     0  [tile][    ][    ][    ]         of 64 rows says which keys any of them sees,
+ *                64  [tile][tile][    ][    ]         and which all of them see: tiles that nobody
+ *               128  [    ][tile][tile][    ]         sees are passed over, tiles that all see
+ *                                                     need no mask
+ *
+ * Keys that nobody sees may hold anything, NaN too. A weight of 0 would not keep them out of a
+ * product, so their rows are set to 0 in shared memory, in tiles that are masked. */
+#ifndef DEVICE_CUDA_ATTENTION_ATTENTION_CUH
+#define DEVICE_CUDA_ATTENTION_ATTENTION_CUH
+
+#include "device/cuda/value.cuh"
+
+typedef __nv_bfloat16 bf16;
+
+enum { HULL_ROWS = 64, MOST_CHANNELS = 256 };
+
+/* In keys of this block. any: [lo, hi) of each range over the rows; all: what every row sees. */
+typedef struct {
+    int any[4], all[4];
+} Hull;
+
+typedef struct {
+    Tensor q, k, v, ranges, o, lse, dout, dq, dk, dv;
+    const float *delta; /* [t,h] without gaps: dout . o */
+    int t, s, h, g, c;  /* queries, keys, heads, key heads, channels */
+    int key_at, group, head_at;
+    float scale, keep[3];
+    bool wide;        /* rows of q, k, v, dout may be copied by 16 bytes */
+    const Hull *hull; /* of each HULL_ROWS queries */
+} Attention;
+
+/* attention.cu: fills in all that a call says, and makes the hulls in scratch. */
+Err attention_open(const Call *call, KernelId id, bool backward, Attention *out);
+/* attention_f32.cu: f32, on the plain units. */
+Err attention_f32(const Call *call, const Attention &a);
+Err attention_dx_f32(const Call *call, const Attention &a);
+/* attention_bf16.cu, attention_dx_bf16.cu: on the matrix units. */
+Err attention_bf16(const Call *call, const Attention &a);
+Err attention_dx_bf16(const Call *call, const Attention &a);
+
+static __device__ inline bool hull_sees(const Hull &u, int from, int to)
+{
+    return (u.any[0] < to && u.any[1] > from) || (u.any[2] < to && u.any[3] > from);
+}
+
+/* Does every row see all of [from, to), by one of its ranges? */
+static __device__ inline bool hull_full(const Hull &u, int from, int to)
+{
+    return (u.all[0] <= from && u.all[1] >= to) || (u.all[2] <= from && u.all[3] >= to);
+}
+
+static __device__ inline Hull hull_join(const Hull &a, const Hull &b)
+{
+    Hull u;
+    for (int r = 0; r < 4; r += 2) {
+        u.any[r] = min(a.any[r], b.any[r]);
+        u.any[r + 1] = max(a.any[r + 1], b.any[r + 1]);
+        u.all[r] = max(a.all[r], b.all[r]);
+        u.all[r + 1] = min(a.all[r + 1], b.all[r + 1]);
+    }
+    return u;
+}
+
+/* The ranges of a row in keys of this block, cut to them; a row past the end sees nothing. */
+static __device__ inline int4 row_ranges(const Attention &a, int row)
+{
+    int4 r = make_int4(0, 0, 0, 0);
+    if (row >= a.t) return r;
+    const int32_t *at = (const int32_t *)a.ranges.data + row * a.ranges.stride[0];
+    const int64_t step = a.ranges.stride[1];
+    r.x = max(at[0] - a.key_at, 0), r.y = min(at[step] - a.key_at, a.s);
+    r.z = max(at[2 * step] - a.key_at, 0), r.w = min(at[3 * step] - a.key_at, a.s);
+    return r;
+}
+
+static __device__ inline bool row_sees(const int4 &r, int key)
+{
+    return (key >= r.x && key < r.y) || (key >= r.z && key < r.w);
+}
+
+static __device__ inline bool row_sees_any(const int4 &r, int from, int to)
+{
+    return max(r.x, from) < min(r.y, to) || max(r.z, from) < min(r.w, to);
+}
+
+/* 2^x, denormals as 0: one instruction. */
+static __device__ inline float exp2_fast(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+static __device__ inline int64_t head_offset(const Tensor &x, int row, int head)
+{
+    return row * x.stride[0] + head * x.stride[1];
+}
+
+static __device__ inline int key_head_of(const Attention &a, int head)
+{
+    return (a.head_at + head) / a.group;
+}
+
+/* Rows of one head in shared memory, D channels and 16 bytes of gap, so that eight rows of a matrix
+ * lie in different banks. */
+template <int D> struct Pitch {
+    enum { N = D + 8 };
+};
+
+static __device__ inline uint32_t shared_address(const void *at)
+{
+    return (uint32_t)__cvta_generic_to_shared(at);
+}
+
+static __device__ inline void copy_async(void *to, const void *from, bool live)
+{
+    const int bytes = live ? 16 : 0; /* the rest of the 16 is filled with zeros */
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(shared_address(to)),
+                 "l"(from), "r"(bytes));
+}
+
+static __device__ inline void copies_commit() { asm volatile("cp.async.commit_group;\n" ::); }
+template <int N> static __device__ inline void copies_wait()
+{
+    asm volatile("cp.async.wait_group %0;\n" ::"n"(N));
+}
+
+/* Rows [row, row + R) of a head of x[n, heads, c], zeros past the last row and channel. A thread
+ * has eight channels of every STEP-th row, so its addresses are one product and then additions. */
+template <int D, int R, int THREADS>
+static __device__ inline void tile_load(const Attention &a, const Tensor &x, int row, int head,
+                                        bf16 *tile)
+{
+    enum { PIECES = D / 8, STEP = THREADS / PIECES };
+    const int first = threadIdx.x / PIECES, c = threadIdx.x % PIECES * 8;
+    const int live = c < a.c ? min((int)x.n[0] - row, R) : 0; /* rows that are there */
+    const bf16 *from = (const bf16 *)x.data;
+    bf16 *to = tile + first * Pitch<D>::N + c;
+    if (first < live) from += head_offset(x, row + first, head) + c * x.stride[2];
+    const int64_t step = STEP * x.stride[0];
+#pragma unroll
+    for (int r = first; r < R; r += STEP, from += step, to += STEP * Pitch<D>::N) {
+        if (a.wide) {
+            copy_async(to, r < live ? from : (const bf16 *)x.data, r < live);
+        } else {
+            for (int e = 0; e < 8; e++)
+                to[e] = r < live && c + e < a.c ? from[e * x.stride[2]] : __float2bfloat16(0.f);
+        }
+    }
+}
+
+template <int D> static __device__ inline void tile_clear_row(bf16 *tile, int row)
+{
+    for (int c = 0; c < D; c += 8)
+        *(uint4 *)(tile + row * Pitch<D>::N + c) = make_uint4(0, 0, 0, 0);
+}
+
+/* Four 8 x 8 matrices; `turned` transposes each. */
+static __device__ inline void matrices_load(uint32_t m[4], const bf16 *at, bool turned)
+{
+    if (turned)
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];\n"
+                     : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
+                     : "r"(shared_address(at)));
+    else
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];\n"
+                     : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
+                     : "r"(shared_address(at)));
+}
+
+/* d[16, 8] += a[16, 16] b[16, 8]. Of a 16 x 8 result a thread has rows lane / 4 and 8 + lane / 4,
+ * columns 2 (lane % 4) and the next: d[0], d[1], then d[2], d[3]. */
+static __device__ inline void multiply_add(float d[4], const uint32_t a[4], uint32_t b0,
+                                           uint32_t b1)
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+                 "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};\n"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/* The 16 x 16 operand a at (row, column) of a tile. */
+template <int D>
+static __device__ inline void operand_a(uint32_t m[4], const bf16 *tile, int row, int column)
+{
+    const int lane = threadIdx.x % 32;
+    matrices_load(m, tile + (row + lane % 16) * Pitch<D>::N + column + lane / 16 * 8, false);
+}
+
+/* Two operands b of 16 x 8, side by side, where b[k][n] is tile[n][k]: rows are n. */
+template <int D>
+static __device__ inline void operand_b_rows(uint32_t m[4], const bf16 *tile, int n, int k)
+{
+    const int lane = threadIdx.x % 32;
+    matrices_load(m, tile + (n + lane / 16 * 8 + lane % 8) * Pitch<D>::N + k + lane / 8 % 2 * 8,
+                  false);
+}
+
+/* Likewise, where b[k][n] is tile[k][n]: columns are n. */
+template <int D>
+static __device__ inline void operand_b_columns(uint32_t m[4], const bf16 *tile, int k, int n)
+{
+    const int lane = threadIdx.x % 32;
+    matrices_load(m, tile + (k + lane % 16) * Pitch<D>::N + n + lane / 16 * 8, true);
+}
+
+/* s[M][N / 8] += a[16 M, D] b[N, D]' for 16 M rows of a from `row` on; M blocks share a load of b. */
+template <int D, int N, int M>
+static __device__ inline void multiply_rows(float s[M][N / 8][4], const bf16 *a, int row,
+                                            const bf16 *b)
+{
+#pragma unroll
+    for (int k = 0; k < D; k += 16) {
+        uint32_t ma[M][4], mb[4];
+#pragma unroll
+        for (int m = 0; m < M; m++) operand_a<D>(ma[m], a, row + 16 * m, k);
+#pragma unroll
+        for (int n = 0; n < N; n += 16) {
+            operand_b_rows<D>(mb, b, n, k);
+#pragma unroll
+            for (int m = 0; m < M; m++) {
+                multiply_add(s[m][n / 8], ma[m], mb[0], mb[1]);
+                multiply_add(s[m][n / 8 + 1], ma[m], mb[2], mb[3]);
+            }
+        }
+    }
+}
+
+/* Weights of 16 rows and N columns, as operands a: one for each 16 columns. */
+template <int N>
+static __device__ inline void weights_pack(const float p[N / 8][4], uint32_t m[N / 16][4])
+{
+#pragma unroll
+    for (int i = 0; i < N / 16; i++) {
+        m[i][0] = bf16_pair(p[2 * i][0], p[2 * i][1]);
+        m[i][1] = bf16_pair(p[2 * i][2], p[2 * i][3]);
+        m[i][2] = bf16_pair(p[2 * i + 1][0], p[2 * i + 1][1]);
+        m[i][3] = bf16_pair(p[2 * i + 1][2], p[2 * i + 1][3]);
+    }
+}
+
+/* sum[M][C / 8] += w[16 M, N] b[N, C], channels [at, at + C) of a tile. */
+template <int D, int N, int C, int M>
+static __device__ inline void
+multiply_weights(float sum[M][C / 8][4], const uint32_t w[M][N / 16][4], const bf16 *b, int at)
+{
+#pragma unroll
+    for (int k = 0; k < N; k += 16)
+#pragma unroll
+        for (int c = 0; c < C; c += 16) {
+            uint32_t mb[4];
+            operand_b_columns<D>(mb, b, k, at + c);
+#pragma unroll
+            for (int m = 0; m < M; m++) {
+                multiply_add(sum[m][c / 8], w[m][k / 16], mb[0], mb[1]);
+                multiply_add(sum[m][c / 8 + 1], w[m][k / 16], mb[2], mb[3]);
+            }
+        }
+}
+
+/* Channels c and c + 1 of a head's row: x = keep * x + value. Both at once where they are one word. */
+static __device__ inline void pair_keep(const Tensor &x, int64_t row, int c, float keep, float v0,
+                                        float v1)
+{
+    const int64_t at = row + c * x.stride[2];
+    if (keep == 0 && x.dtype == BF16 && x.stride[2] == 1 && c + 1 < x.n[2] &&
+        ((uintptr_t)x.data + 2 * at) % 4 == 0) {
+        *(uint32_t *)((bf16 *)x.data + at) = bf16_pair(v0, v1);
+        return;
+    }
+    if (c < x.n[2]) value_keep(x.data, x.dtype, at, keep, v0);
+    if (c + 1 < x.n[2]) value_keep(x.data, x.dtype, at + x.stride[2], keep, v1);
+}
+
+/* Sets to 0 the rows of b, keys from `key` on, that none of the R rows sees; the last see most. */
+template <int D, int R, int N>
+static __device__ inline void clear_unseen(bf16 *b, const int4 *ranges, int key)
+{
+    if (threadIdx.x < N) {
+        bool seen = false;
+        for (int r = R - 1; r >= 0 && !seen; r--) seen = row_sees(ranges[r], key + threadIdx.x);
+        if (!seen) tile_clear_row<D>(b, threadIdx.x);
+    }
+    __syncthreads();
+}
+
+#endif

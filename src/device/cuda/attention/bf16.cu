@@ -1,0 +1,175 @@
+/* bf16.cu -- o = softmax(scale q k') v over the keys each row sees, on the matrix units.
+ *
+ * A block has BM queries of one head in shared memory and walks over the tiles of BN keys that its
+ * hull sees, the next tile on its way while this one is multiplied. A warp has 16 M rows; a row
+ * carries (max, sum, o): when a tile raises the max, what was summed shrinks by exp2(old - new).
+ * Scores are kept times log2(e): lse = ln(2) (max + log2(sum)). */
+#include "device/cuda/attention/attention.cuh"
+
+enum { WARPS = 4, THREADS = 32 * WARPS };
+
+#define LOG2E 1.44269504088896340736f
+#define LN2 0.69314718055994530942f
+
+template <int D, int M, int BN> struct Room {
+    enum { BM = 16 * M * WARPS };
+    int4 ranges[BM];
+    bf16 q[BM * Pitch<D>::N];
+    bf16 k[2][BN * Pitch<D>::N], v[2][BN * Pitch<D>::N];
+};
+
+/* What a warp carries over the tiles. A thread has rows lane / 4 and 8 + lane / 4 of each 16. */
+template <int D, int M> struct Rows {
+    float o[M][D / 8][4];
+    float most[M][2], sum[M][2];
+};
+
+/* Scores to weights, and what the rows hold is brought to the new maximum; `most` is of scores
+ * before the scale, which is not negative. */
+template <int D, int M, int BN>
+static __device__ inline void weigh(Rows<D, M> &w, float s[M][BN / 8][4], float scale,
+                                    const int4 *ranges, int key, bool full)
+{
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float most = w.most[m][half], sum = 0;
+            if (!full) {
+                const int4 r = ranges[16 * m + 8 * half + lane / 4];
+#pragma unroll
+                for (int n = 0; n < BN / 8; n++)
+#pragma unroll
+                    for (int e = 0; e < 2; e++)
+                        if (!row_sees(r, key + 8 * n + 2 * (lane % 4) + e))
+                            s[m][n][2 * half + e] = -INFINITY;
+            }
+#pragma unroll
+            for (int n = 0; n < BN / 8; n++)
+                most = fmaxf(most, fmaxf(s[m][n][2 * half], s[m][n][2 * half + 1]));
+            most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
+            most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
+            const float base = most == -INFINITY ? 0 : most * scale;
+            const float shrink = exp2_fast(w.most[m][half] * scale - base);
+#pragma unroll
+            for (int n = 0; n < BN / 8; n++)
+#pragma unroll
+                for (int e = 0; e < 2; e++) {
+                    float *x = &s[m][n][2 * half + e];
+                    *x = exp2_fast(*x * scale - base);
+                    sum += *x;
+                }
+            w.most[m][half] = most;
+            w.sum[m][half] = w.sum[m][half] * shrink + sum;
+#pragma unroll
+            for (int c = 0; c < D / 8; c++)
+#pragma unroll
+                for (int e = 0; e < 2; e++) w.o[m][c][2 * half + e] *= shrink;
+        }
+}
+
+template <int D, int M>
+static __device__ inline void store(const Attention &a, Rows<D, M> &w, int row, int head)
+{
+    const float scale = fabsf(a.scale) * LOG2E;
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const int t = row + 16 * m + 8 * half + lane / 4;
+            float sum = w.sum[m][half];
+            sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+            sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+            if (t >= a.t) continue;
+            const float share = sum > 0 ? 1 / sum : sum; /* no key: 0; NaN stays */
+            const int64_t at = head_offset(a.o, t, head);
+#pragma unroll
+            for (int c = 0; c < D / 8; c++)
+                pair_keep(a.o, at, 8 * c + 2 * (lane % 4), 0, w.o[m][c][2 * half] * share,
+                          w.o[m][c][2 * half + 1] * share);
+            if (lane % 4 == 0)
+                ((float *)a.lse.data)[head_offset(a.lse, t, head)] =
+                    sum == 0 ? -INFINITY : LN2 * (w.most[m][half] * scale + log2f(sum));
+        }
+}
+
+/* A negative scale is the positive one on scores of the other sign. */
+template <int M, int BN> static __device__ inline void turn_signs(float s[M][BN / 8][4])
+{
+#pragma unroll
+    for (int i = 0; i < M * BN / 2; i++) (&s[0][0][0])[i] = -(&s[0][0][0])[i];
+}
+
+template <int D, int M, int BN>
+static __global__ void __launch_bounds__(THREADS)
+    attention_kernel(const __grid_constant__ Attention a)
+{
+    extern __shared__ __align__(16) char shared[];
+    typedef Room<D, M, BN> R;
+    R &room = *(R *)shared;
+    const int tile = gridDim.x - 1 - blockIdx.x, row = tile * R::BM; /* longest rows first */
+    const int head = blockIdx.y, source = key_head_of(a, head), mine = threadIdx.x / 32 * 16 * M;
+    Hull u = a.hull[row / HULL_ROWS];
+    if (R::BM > HULL_ROWS && row + HULL_ROWS < a.t) u = hull_join(u, a.hull[row / HULL_ROWS + 1]);
+    const int end = max(u.any[1], u.any[3]);
+    auto seen_from = [&](int key) {
+        while (key < end && !hull_sees(u, key, key + BN)) key += BN;
+        return key;
+    };
+    int key = seen_from(min(u.any[0], u.any[2]) / BN * BN), stage = 0;
+    Rows<D, M> w = {};
+#pragma unroll
+    for (int m = 0; m < M; m++) w.most[m][0] = w.most[m][1] = -INFINITY;
+
+    for (int i = threadIdx.x; i < R::BM; i += THREADS) room.ranges[i] = row_ranges(a, row + i);
+    tile_load<D, R::BM, THREADS>(a, a.q, row, head, room.q);
+    if (key < end) {
+        tile_load<D, BN, THREADS>(a, a.k, key, source, room.k[0]);
+        tile_load<D, BN, THREADS>(a, a.v, key, source, room.v[0]);
+    }
+    copies_commit();
+    while (key < end) {
+        const int next = seen_from(key + BN);
+        if (next < end) {
+            tile_load<D, BN, THREADS>(a, a.k, next, source, room.k[stage ^ 1]);
+            tile_load<D, BN, THREADS>(a, a.v, next, source, room.v[stage ^ 1]);
+        }
+        copies_commit();
+        copies_wait<1>();
+        __syncthreads();
+        const bool full = hull_full(u, key, key + BN);
+        if (!full) clear_unseen<D, R::BM, BN>(room.v[stage], room.ranges, key);
+        float s[M][BN / 8][4] = {};
+        multiply_rows<D, BN, M>(s, room.q, mine, room.k[stage]);
+        if (a.scale < 0) turn_signs<M, BN>(s);
+        weigh<D, M, BN>(w, s, fabsf(a.scale) * LOG2E, room.ranges + mine, key, full);
+        uint32_t p[M][BN / 16][4];
+#pragma unroll
+        for (int m = 0; m < M; m++) weights_pack<BN>(s[m], p[m]);
+        multiply_weights<D, BN, D, M>(w.o, p, room.v[stage], 0);
+        __syncthreads(); /* before the tile after next is loaded here */
+        key = next;
+        stage ^= 1;
+    }
+    store<D, M>(a, w, row + mine, head);
+}
+
+template <int D, int M, int BN> static Err launch(const Call *call, const Attention &a)
+{
+    typedef Room<D, M, BN> R;
+    CUDA_TRY(cudaFuncSetAttribute(attention_kernel<D, M, BN>,
+                                  cudaFuncAttributeMaxDynamicSharedMemorySize, (int)sizeof(R)));
+    const dim3 grid((unsigned)blocks_of(a.t, R::BM), (unsigned)a.h);
+    attention_kernel<D, M, BN><<<grid, THREADS, sizeof(R), call->queue->stream>>>(a);
+    return cuda_launched(KERNEL_attention);
+}
+
+Err attention_bf16(const Call *call, const Attention &a)
+{
+    /* M of 2 halves the loads of k and v, but then 8 warps an SM are too few: 0.92 ms, not 0.72. */
+    if (a.c <= 64) return launch<64, 1, 64>(call, a);
+    if (a.c <= 128) return launch<128, 1, 64>(call, a);
+    return launch<256, 1, 32>(call, a);
+}

@@ -1,0 +1,311 @@
+/* fused_cudnn.cu -- attention by cuDNN's fused kernels, through the cudnn-frontend headers.
+ *
+ * A call that fits is a batch of sequences, each row of which sees its own sequence up to itself:
+ * q [T, h, c] of B sequences of L tokens is, to cuDNN, [B, h, L, c] with the strides it has. Its
+ * statistics are [B, h, L], ours are [T, h]: they are turned in scratch, which is small.
+ *
+ * cuDNN is opened when it is there; a plan is made once for each shape. A shape that it refuses is
+ * remembered, said once, and goes to our own kernels; so does a promised call that does not fit. */
+#ifdef SHEAF_CUDNN
+#define NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING
+#define CUDNN_FRONTEND_SKIP_JSON_LIB
+#include <cstring> /* which the headers forget */
+#include <cudnn_frontend.h>
+#include <dlfcn.h>
+#include <limits.h>
+#include <link.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <string>
+#include "device/cuda/attention/fused.h"
+
+extern "C" {
+#include "device/cuda/attention/fit.h"
+#include "device/cuda/attention/newest.h"
+}
+
+namespace fe = cudnn_frontend;
+namespace cudnn_frontend
+{
+void *cudnn_dlhandle = NULL; /* what the headers look their functions up in */
+}
+
+/* Rows of tokens, then heads: the strides of a tensor [T, heads, c]. */
+typedef struct {
+    int64_t row, head;
+} Strides;
+
+enum { Q = 0, K, V, O, DOUT, DQ, DK, DV, N_FUSED };
+
+/* All that a plan depends on; compared as bytes. */
+typedef struct {
+    int64_t batch, length, heads, key_heads, channels, backward, any_order;
+    Strides stride[N_FUSED];
+    double scale;
+} FusedShape;
+
+typedef struct {
+    FusedShape shape;
+    std::shared_ptr<fe::graph::Graph> graph; /* NULL: cuDNN refused */
+    int64_t scratch_bytes;
+    std::string refusal;
+} FusedPlan;
+
+struct FusedPlans {
+    cudnnHandle_t handle;
+    size_t version; /* 91400: 9.14.0 */
+    char text[64];
+    std::vector<FusedPlan> plan;
+    std::vector<std::string> said; /* why promised calls went to our own kernels */
+};
+
+/* The loader's, or a newer one beside a Python. One whose name has no version was put in the
+ * loader's way by somebody, and stays. */
+static void *open_newest(void)
+{
+    char file[1024], real[PATH_MAX];
+    struct link_map *map = NULL;
+    void *loaded = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_GLOBAL);
+    if (loaded) {
+        if (dlinfo(loaded, RTLD_DI_LINKMAP, &map) != 0 || !realpath(map->l_name, real))
+            return loaded;
+        if (cudnn_version(real) == 0) return loaded;
+    }
+    if (newest_cudnn(getenv("PATH"), file, sizeof file) <= (loaded ? cudnn_version(real) : 0))
+        return loaded;
+    if (loaded) (void)dlclose(loaded); /* they look for parts of themselves by names alone */
+    loaded = dlopen(file, RTLD_NOW | RTLD_GLOBAL);
+    return loaded ? loaded : dlopen("libcudnn.so.9", RTLD_NOW | RTLD_GLOBAL);
+}
+
+extern "C" FusedPlans *fused_open(int capability)
+{
+    (void)capability;
+    if (!fe::cudnn_dlhandle) fe::cudnn_dlhandle = open_newest();
+    if (!fe::cudnn_dlhandle) return NULL;
+    try {
+        const size_t version = fe::detail::get_backend_version();
+        cudnnHandle_t handle;
+        if (version < FIT_OLDEST) return NULL;
+        if (fe::detail::create_handle(&handle) != CUDNN_STATUS_SUCCESS) return NULL;
+        FusedPlans *f = new FusedPlans();
+        f->handle = handle;
+        f->version = version;
+        snprintf(f->text, sizeof f->text, "causal attention by cuDNN %d.%d.%d",
+                 (int)version / 10000, (int)version / 100 % 100, (int)version % 100);
+        return f;
+    } catch (...) { /* a libcudnn without the functions we need */
+        return NULL;
+    }
+}
+
+extern "C" void fused_close(FusedPlans *f)
+{
+    if (!f) return;
+    f->plan.clear();
+    (void)fe::detail::destroy_handle(f->handle);
+    delete f;
+}
+
+extern "C" const char *fused_text(const FusedPlans *f)
+{
+    return f ? f->text : "attention by our own kernels: no libcudnn.so.9 of 9.3 or newer is found";
+}
+
+/* Once for each reason, where a promise was of no use: whoever made it expects the fused kernels. */
+static void say_why_not(FusedPlans *f, const Call *call, bool backward, const std::string &why)
+{
+    for (const std::string &said : f->said)
+        if (said == why) return;
+    f->said.push_back(why);
+    const int64_t *n = call->in[0].n;
+    fprintf(stderr,
+            "sheaf: cuda: %s of %lld rows, %lld heads of %lld, promised causal, is by our own "
+            "kernels and not by cuDNN's: %s\n",
+            kernel_name(backward ? KERNEL_attention_dx : KERNEL_attention), (long long)n[0],
+            (long long)n[1], (long long)n[2], why.c_str());
+}
+
+static Strides strides_of(const Tensor *t) { return {t->stride[0], t->stride[1]}; }
+
+static FusedShape shape_of(const Call *call, bool backward)
+{
+    FusedShape s;
+    memset(&s, 0, sizeof s);
+    s.length = call->attr.attention.causal;
+    s.batch = call->in[0].n[0] / s.length;
+    s.heads = call->in[0].n[1], s.key_heads = call->in[1].n[1], s.channels = call->in[0].n[2];
+    s.backward = backward;
+    s.any_order = call->queue->context->any_order;
+    s.scale = call->attr.attention.scale;
+    for (int i = Q; i <= V; i++) s.stride[i] = strides_of(&call->in[i]);
+    s.stride[O] = strides_of(backward ? &call->in[6] : &call->out[0]);
+    if (!backward) return s;
+    s.stride[DOUT] = strides_of(&call->in[4]);
+    for (int i = 0; i < 3; i++) s.stride[DQ + i] = strides_of(&call->out[i]);
+    return s;
+}
+
+typedef std::shared_ptr<fe::graph::Tensor_attributes> Node;
+
+static std::vector<int64_t> dims_of(const FusedShape &s, int which)
+{
+    const bool keys = which == K || which == V || which == DK || which == DV;
+    return {s.batch, keys ? s.key_heads : s.heads, s.length, s.channels};
+}
+
+static std::vector<int64_t> steps_of(const FusedShape &s, int which)
+{
+    return {s.length * s.stride[which].row, s.stride[which].head, s.stride[which].row, 1};
+}
+
+/* Uids are 1 + the name; statistics come after all. */
+static Node input(fe::graph::Graph &g, const FusedShape &s, int which)
+{
+    return g.tensor(fe::graph::Tensor_attributes()
+                        .set_uid(1 + which)
+                        .set_dim(dims_of(s, which))
+                        .set_stride(steps_of(s, which)));
+}
+
+static void output(Node node, const FusedShape &s, int which)
+{
+    node->set_output(true)
+        .set_uid(1 + which)
+        .set_dim(dims_of(s, which))
+        .set_stride(steps_of(s, which));
+}
+
+static void build_forward(fe::graph::Graph &g, const FusedShape &s)
+{
+    auto options = fe::graph::SDPA_attributes()
+                       .set_name("attention")
+                       .set_generate_stats(true)
+                       .set_causal_mask(true)
+                       .set_attn_scale((float)s.scale);
+    auto [o, stats] = g.sdpa(input(g, s, Q), input(g, s, K), input(g, s, V), options);
+    output(o, s, O);
+    stats->set_output(true).set_uid(1 + N_FUSED).set_data_type(fe::DataType_t::FLOAT);
+}
+
+/* In any order dq is summed by atomics. */
+static void build_backward(fe::graph::Graph &g, const FusedShape &s)
+{
+    auto stats = g.tensor(fe::graph::Tensor_attributes()
+                              .set_uid(1 + N_FUSED)
+                              .set_dim({s.batch, s.heads, s.length, 1})
+                              .set_stride({s.heads * s.length, s.length, 1, 1})
+                              .set_data_type(fe::DataType_t::FLOAT));
+    auto options = fe::graph::SDPA_backward_attributes()
+                       .set_name("attention_dx")
+                       .set_causal_mask(true)
+                       .set_attn_scale((float)s.scale)
+                       .set_deterministic_algorithm(!s.any_order);
+    auto [dq, dk, dv] = g.sdpa_backward(input(g, s, Q), input(g, s, K), input(g, s, V),
+                                        input(g, s, O), input(g, s, DOUT), stats, options);
+    output(dq, s, DQ);
+    output(dk, s, DK);
+    output(dv, s, DV);
+}
+
+/* A plan without a graph where cuDNN refuses. */
+static FusedPlan make_plan(cudnnHandle_t handle, const FusedShape &s)
+{
+    FusedPlan plan = {s, std::make_shared<fe::graph::Graph>(), 0, ""};
+    fe::graph::Graph &g = *plan.graph;
+    try {
+        g.set_io_data_type(fe::DataType_t::BFLOAT16)
+            .set_intermediate_data_type(fe::DataType_t::FLOAT)
+            .set_compute_data_type(fe::DataType_t::FLOAT);
+        if (s.backward)
+            build_backward(g, s);
+        else
+            build_forward(g, s);
+        auto built = g.build(handle, {fe::HeurMode_t::A});
+        if (built.is_bad())
+            plan.refusal = "cuDNN refuses: " + built.get_message();
+        else if (g.get_workspace_size(plan.scratch_bytes).is_bad())
+            plan.refusal = "cuDNN does not say how much scratch it needs";
+    } catch (const std::exception &e) {
+        plan.refusal = std::string("cuDNN refuses: ") + e.what();
+    }
+    if (!plan.refusal.empty()) plan.graph = NULL;
+    return plan;
+}
+
+static FusedPlan *find_plan(FusedPlans *f, const FusedShape &s)
+{
+    for (FusedPlan &p : f->plan)
+        if (memcmp(&p.shape, &s, sizeof s) == 0) return &p;
+    f->plan.push_back(make_plan(f->handle, s));
+    return &f->plan.back();
+}
+
+/* lse [T, heads] of any strides, and cuDNN's [batch, heads, length]. */
+static __global__ void turn_kernel(Tensor lse, float *stats, int64_t length, bool out)
+{
+    const int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, heads = lse.n[1];
+    if (i >= lse.n[0] * heads) return;
+    const int64_t t = i / heads, h = i % heads;
+    float *ours = (float *)lse.data + t * lse.stride[0] + h * lse.stride[1];
+    float *theirs = stats + (t / length * heads + h) * length + t % length;
+    if (out)
+        *ours = *theirs;
+    else
+        *theirs = *ours;
+}
+
+static void turn(const Call *call, const Tensor *lse, float *stats, bool out)
+{
+    const int64_t n = lse->n[0] * lse->n[1];
+    turn_kernel<<<(unsigned)((n + 255) / 256), 256, 0, call->queue->stream>>>(
+        *lse, stats, call->attr.attention.causal, out);
+}
+
+static Err execute(const Call *call, FusedPlan *plan)
+{
+    FusedPlans *f = call->queue->context->fused;
+    const bool backward = plan->shape.backward;
+    const Tensor *lse = backward ? &call->in[5] : &call->out[1];
+    const size_t stats_bytes = ((size_t)tensor_count(lse) * sizeof(float) + 1023) / 1024 * 1024;
+    char *scratch;
+    TRY(cuda_scratch(call->queue, stats_bytes + (size_t)plan->scratch_bytes, (void **)&scratch));
+    if (backward) turn(call, lse, (float *)scratch, false);
+    std::unordered_map<int64_t, void *> at;
+    for (int i = Q; i <= V; i++) at[1 + i] = call->in[i].data;
+    at[1 + O] = backward ? call->in[6].data : call->out[0].data;
+    at[1 + N_FUSED] = scratch;
+    if (backward) {
+        at[1 + DOUT] = call->in[4].data;
+        for (int i = 0; i < 3; i++) at[1 + DQ + i] = call->out[i].data;
+    }
+    (void)fe::detail::set_stream(f->handle, call->queue->stream);
+    auto status = plan->graph->execute(f->handle, at, scratch + stats_bytes);
+    if (status.is_bad())
+        return err_fail(ERR_IO, "cuda: cuDNN's attention: %s", status.get_message().c_str());
+    if (!backward) turn(call, lse, (float *)scratch, true);
+    return cuda_launched(backward ? KERNEL_attention_dx : KERNEL_attention);
+}
+
+static bool run(const Call *call, bool backward, Err *err)
+{
+    FusedPlans *f = call->queue->context->fused;
+    if (!f || call->attr.attention.causal <= 0) return false;
+    try {
+        const char *misses = fit_misses(call, backward, f->version);
+        FusedPlan *plan = misses ? NULL : find_plan(f, shape_of(call, backward));
+        if (misses || !plan->graph) {
+            say_why_not(f, call, backward, misses ? misses : plan->refusal);
+            return false;
+        }
+        *err = execute(call, plan);
+    } catch (const std::exception &e) {
+        *err = err_fail(ERR_IO, "cuda: cuDNN's attention: %s", e.what());
+    }
+    return true;
+}
+
+extern "C" bool fused_attention(const Call *call, Err *err) { return run(call, false, err); }
+extern "C" bool fused_attention_dx(const Call *call, Err *err) { return run(call, true, err); }
+#endif

@@ -1,0 +1,97 @@
+/* newest.c -- where packages of Python keep cuDNN, and which is the newest. */
+#include "device/cuda/attention/newest.h"
+
+#include <glob.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { PATH_BYTES = 1024 };
+
+static int version_of(int major, int minor, int patch)
+{
+    return 10000 * major + 100 * minor + patch;
+}
+
+int cudnn_version(const char *file)
+{
+    int major, minor, patch;
+    const char *end = strstr(file, ".so.");
+    if (!end || sscanf(end, ".so.%d.%d.%d", &major, &minor, &patch) != 3) return 0;
+    return version_of(major, minor, patch);
+}
+
+/* The packages' own word: a folder beside theirs, named nvidia_cudnn_cu13-9.19.0.56.dist-info. */
+static int packaged_version(const char *packages)
+{
+    char pattern[PATH_BYTES + 64];
+    glob_t found;
+    int best = 0;
+    snprintf(pattern, sizeof pattern, "%s/nvidia_cudnn_cu*-*.dist-info", packages);
+    if (glob(pattern, 0, NULL, &found) != 0) return 0;
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        int cuda, major, minor, patch;
+        const char *name = strstr(found.gl_pathv[i], "/nvidia_cudnn_cu");
+        if (sscanf(name, "/nvidia_cudnn_cu%d-%d.%d.%d", &cuda, &major, &minor, &patch) != 4)
+            continue;
+        if (version_of(major, minor, patch) > best) best = version_of(major, minor, patch);
+    }
+    globfree(&found);
+    return best;
+}
+
+/* The folder of packages that holds this library, in place: four names up. */
+static void to_packages(char *file)
+{
+    for (int i = 0; i < 4; i++) {
+        char *slash = strrchr(file, '/');
+        if (slash) *slash = '\0';
+    }
+}
+
+/* Packages of the Python in one folder of PATH. */
+static int newest_beside(const char *folder, char *file, size_t bytes)
+{
+    static const char *const kind[] = {"site", "dist"};
+    int best = 0;
+    for (int k = 0; k < 2; k++) {
+        char pattern[PATH_BYTES + 128];
+        glob_t found;
+        snprintf(pattern, sizeof pattern,
+                 "%s/../lib/python3*/%s-packages/nvidia/cudnn/lib/libcudnn.so.9", folder, kind[k]);
+        if (glob(pattern, 0, NULL, &found) != 0) continue;
+        for (size_t i = 0; i < found.gl_pathc; i++) {
+            char packages[PATH_BYTES];
+            if (strlen(found.gl_pathv[i]) >= sizeof packages || strlen(found.gl_pathv[i]) >= bytes)
+                continue;
+            strcpy(packages, found.gl_pathv[i]);
+            to_packages(packages);
+            const int version = packaged_version(packages);
+            if (version <= best) continue;
+            best = version;
+            strcpy(file, found.gl_pathv[i]);
+        }
+        globfree(&found);
+    }
+    return best;
+}
+
+int newest_cudnn(const char *path, char *file, size_t bytes)
+{
+    int best = 0;
+    while (path && *path) {
+        char folder[PATH_BYTES], python[PATH_BYTES + 16], found[PATH_BYTES];
+        const size_t n = strcspn(path, ":");
+        const size_t used = n < sizeof folder ? n : 0;
+        memcpy(folder, path, used);
+        folder[used] = '\0';
+        path += n + (path[n] == ':');
+        snprintf(python, sizeof python, "%s/python3", folder);
+        if (used == 0 || access(python, X_OK) != 0) continue;
+        const int version = newest_beside(folder, found, sizeof found);
+        if (version <= best || strlen(found) >= bytes) continue;
+        best = version;
+        strcpy(file, found);
+    }
+    return best;
+}

@@ -1,0 +1,101 @@
+/* choices_file.c -- the algorithms of products as text, one line a shape.
+ *
+ *     sheaf products 4
+ *     cuBLASLt 130000 on NVIDIA H200 of 132 multiprocessors
+ *     2304 65536 768 768 768 2304 1 0 2 2 1 0 16 16 16 0 0 0 0 : 0 : 0000000000000042 ... (eight words)
+ *
+ * The number that stands alone says how what is beside the product is run (Way). An algorithm is cuBLASLt's
+ * own 64 bytes, good for that version alone; so the head is compared. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "device/cuda/gemm/choices.h"
+
+enum { WORDS = sizeof(cublasLtMatmulAlgo_t) / sizeof(uint64_t) };
+
+static Err head_of(const DeviceContext *c, char *head, size_t bytes)
+{
+    struct cudaDeviceProp card;
+    CUDA_TRY(cudaGetDeviceProperties(&card, c->ordinal));
+    snprintf(head, bytes, "sheaf products %d\ncuBLASLt %zu on %s of %d multiprocessors\n",
+             CHOICES_FORM, cublasLtGetVersion(), card.name, c->sms);
+    return OK;
+}
+
+Err cuda_choices_save(DeviceContext *c, const char *path)
+{
+    char head[512];
+    TRY(head_of(c, head, sizeof head));
+    FILE *f = fopen(path, "w");
+    if (!f) return err_fail(ERR_IO, "%s: cannot be written", path);
+    fputs(head, f);
+    for (int i = 0; i < c->choices->n; i++) {
+        const Choice *choice = &c->choices->choice[i];
+        int64_t number[SHAPE_NUMBERS];
+        uint64_t word[WORDS];
+        if (!choice->possible) continue;
+        memcpy(number, &choice->shape, sizeof number);
+        memcpy(word, &choice->algo, sizeof word);
+        for (int k = 0; k < SHAPE_NUMBERS; k++) fprintf(f, "%" PRId64 " ", number[k]);
+        fprintf(f, ": %d :", (int)choice->way);
+        for (int k = 0; k < WORDS; k++) fprintf(f, " %016" PRIx64, word[k]);
+        fputc('\n', f);
+    }
+    const bool bad = ferror(f) != 0;
+    if (fclose(f) != 0 || bad)
+        return err_fail(ERR_IO, "%s: writing failed; is the disk full?", path);
+    return OK;
+}
+
+static bool read_line(FILE *f, Shape *shape, Way *way, cublasLtMatmulAlgo_t *algo)
+{
+    int64_t number[SHAPE_NUMBERS];
+    uint64_t word[WORDS];
+    int w;
+    for (int k = 0; k < SHAPE_NUMBERS; k++)
+        if (fscanf(f, "%" SCNd64, &number[k]) != 1) return false;
+    if (fscanf(f, " : %d :", &w) != 1 || w < WAY_OPEN || w > WAY_RELAY) return false;
+    *way = (Way)w;
+    for (int k = 0; k < WORDS; k++)
+        if (fscanf(f, "%" SCNx64, &word[k]) != 1) return false;
+    if (fgetc(f) != '\n') return false; /* the last word may be cut off */
+    memcpy(shape, number, sizeof *shape);
+    memcpy(algo, word, sizeof *algo);
+    return true;
+}
+
+static Err load(DeviceContext *c, const char *path, FILE *f, const char *head)
+{
+    char first[512] = "";
+    Shape shape;
+    cublasLtMatmulAlgo_t algo;
+    Way way;
+    const size_t n = fread(first, 1, strlen(head), f);
+    if (n != strlen(head) || memcmp(first, head, n) != 0)
+        return err_fail(
+            ERR_CONFIG,
+            "%s: it was made by another cuBLASLt or for another card: it begins \"%.80s\""
+            ", here that is \"%.80s\"; remove it, and the products are measured again",
+            path, first, head);
+    for (int next = fgetc(f); next != EOF; next = fgetc(f)) {
+        (void)ungetc(next, f);
+        if (!read_line(f, &shape, &way, &algo))
+            return err_fail(ERR_CONFIG, "%s: a line is cut off or no choice; remove the file",
+                            path);
+        TRY(choices_put(c->choices, &shape, way, &algo));
+    }
+    return OK;
+}
+
+Err cuda_choices_load(DeviceContext *c, const char *path)
+{
+    char head[512];
+    TRY(head_of(c, head, sizeof head));
+    FILE *f = fopen(path, "r");
+    if (!f) return err_fail(ERR_IO, "%s: cannot be read", path);
+    const Err err = load(c, path, f, head);
+    fclose(f);
+    c->epoch++;
+    return err;
+}

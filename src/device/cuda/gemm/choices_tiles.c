@@ -1,0 +1,107 @@
+/* choices_tiles.c -- tiles that fill the card.
+ *
+ * An SM makes one tile of the output at a time, so a product is made in waves:
+ *
+ *     [0][1][2][3]
+ *     [4][5][6][7]     ten tiles on four SMs: three waves, the last of them half empty
+ *     [8][9]
+ *
+ * The time is about that of the waves, whole or not. With tiles a little larger or smaller the last one
+ * may be full; cuBLASLt has a tile for nearly every size, and suggests few of them. Those that should be
+ * fastest are added to the field, in all forms that run. */
+#include "device/cuda/gemm/choices.h"
+
+#include <stdlib.h>
+
+typedef struct {
+    uint32_t id;
+    int rows, columns;
+    double cost;
+} Tile;
+
+/* Earlier versions have few of these sizes; what they suggest is all there is. */
+#if CUBLAS_VERSION >= 130000
+/* clang-format off */
+#define TILE(m, n) {CUBLASLT_MATMUL_TILE_##m##x##n, m, n, 0}
+#define BOTH(m, n) TILE(m, n), TILE(n, m)
+static const Tile all_tiles[] = {
+    TILE(128, 128), TILE(192, 192),
+    BOTH(128, 112), BOTH(128, 120), BOTH(128, 136), BOTH(128, 144), BOTH(128, 152), BOTH(128, 160),
+    BOTH(128, 168), BOTH(128, 176), BOTH(128, 184), BOTH(128, 192), BOTH(128, 200), BOTH(128, 208),
+    BOTH(128, 216), BOTH(128, 224), BOTH(128, 232), BOTH(128, 240), BOTH(128, 248), BOTH(128, 256),
+    BOTH(128, 264), BOTH(128, 272), BOTH(128, 280), BOTH(128, 288), BOTH(128, 296), BOTH(128, 304),
+    BOTH(128, 312), BOTH(128, 320), BOTH(128, 328), BOTH(128, 336), BOTH(128, 344), BOTH(128, 352),
+    BOTH(256, 64), BOTH(256, 72), BOTH(256, 80), BOTH(256, 88), BOTH(256, 96), BOTH(256, 104),
+    BOTH(256, 112), BOTH(256, 120), BOTH(256, 136), BOTH(256, 144), BOTH(256, 152), BOTH(256, 160),
+    BOTH(256, 168), BOTH(256, 176),
+};
+/* clang-format on */
+enum { N_TILES = sizeof all_tiles / sizeof *all_tiles };
+#else
+static const Tile all_tiles[1];
+enum { N_TILES = 0 };
+#endif
+
+enum { MOST_TILES = 12, MOST_OPTIONS = 8, MOST_IDS = 1024 };
+#define READS 8.0 /* what a row or column of operands costs, in outputs */
+
+static int64_t times(int64_t n, int64_t of) { return (n + of - 1) / of; }
+
+/* In outputs that an SM makes. */
+static double cost_of(const Tile *t, const Shape *s, int sms)
+{
+    const double waves =
+        (double)times(times(s->rows, t->rows) * times(s->columns, t->columns), sms);
+    const double area = (double)t->rows * t->columns;
+    return waves * (area + READS * (t->rows + t->columns));
+}
+
+static int cheaper(const void *a, const void *b)
+{
+    const Tile *x = a, *y = b;
+    if (x->cost != y->cost) return x->cost < y->cost ? -1 : 1;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+/* Every option of an algorithm with a tile, alone and in pairs of blocks. */
+static void add_tile(DeviceQueue *q, const Choice *c, const cublasLtMatmulAlgo_t *of, Field *f)
+{
+    static const uint16_t cluster[] = {CUBLASLT_CLUSTER_SHAPE_1x1x1, CUBLASLT_CLUSTER_SHAPE_2x1x1,
+                                       CUBLASLT_CLUSTER_SHAPE_1x2x1};
+    for (uint32_t option = 0; option < MOST_OPTIONS; option++)
+        for (size_t i = 0; i < sizeof cluster / sizeof *cluster; i++) {
+            cublasLtMatmulAlgo_t algo = *of;
+            if (ALGO_SET(&algo, CUSTOM_OPTION, option) &&
+                ALGO_SET(&algo, CLUSTER_SHAPE_ID, cluster[i]))
+                field_try(q->context, c, &algo, f);
+        }
+}
+
+void field_tiles(DeviceQueue *q, const Choice *c, const cublasLtMatmulAlgo_t *of, Field *f)
+{
+    Tile tile[N_TILES + 1];
+    const int32_t whole = 1;
+    for (int i = 0; i < N_TILES; i++) {
+        tile[i] = all_tiles[i];
+        tile[i].cost = cost_of(&tile[i], &c->shape, q->context->sms);
+    }
+    qsort(tile, N_TILES, sizeof *tile, cheaper);
+    for (int i = 0; i < MOST_TILES && i < N_TILES; i++) {
+        cublasLtMatmulAlgo_t algo = *of;
+        if (ALGO_SET(&algo, TILE_ID, tile[i].id) && ALGO_SET(&algo, SPLITK_NUM, whole))
+            add_tile(q, c, &algo, f);
+    }
+}
+
+void field_all_tiles(DeviceQueue *q, const Choice *c, const cublasLtMatmulAlgo_t *of, Field *f)
+{
+    uint32_t id[MOST_IDS];
+    size_t bytes = 0;
+    if (cublasLtMatmulAlgoCapGetAttribute(of, CUBLASLT_ALGO_CAP_TILE_IDS, id, sizeof id, &bytes) !=
+        CUBLAS_STATUS_SUCCESS)
+        return;
+    for (size_t i = 0; i < bytes / sizeof *id; i++) {
+        cublasLtMatmulAlgo_t algo = *of;
+        if (ALGO_SET(&algo, TILE_ID, id[i])) add_tile(q, c, &algo, f);
+    }
+}

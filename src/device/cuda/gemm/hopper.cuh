@@ -1,0 +1,214 @@
+/* hopper.cuh -- what sm_90a has and CUDA C++ has no words for: barriers that count bytes, boxes of a
+ * matrix copied by an engine, products of 64 x 192 by groups of 128 threads.
+ *
+ * Addresses are those of shared memory, of 32 bits. A barrier has phases; who waits names the parity of
+ * the one it waits for, and may be one phase behind, not two. A box has rows of 128 bytes, of which the
+ * eight pieces of 16 are permuted by the row (swizzle): piece p of row r lies at p ^ r % 8. */
+#ifndef DEVICE_CUDA_GEMM_HOPPER_CUH
+#define DEVICE_CUDA_GEMM_HOPPER_CUH
+
+#include <cuda.h>
+#include <cuda_bf16.h>
+#include <stdint.h>
+
+static __device__ inline uint32_t shared_at(const void *p)
+{
+    return (uint32_t)__cvta_generic_to_shared(p);
+}
+
+/* ---- barriers ---- */
+
+static __device__ inline void barrier_open(uint32_t barrier, int arrivals)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
+}
+
+static __device__ inline void barrier_arrive(uint32_t barrier)
+{
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+/* At the barrier of a block of the cluster. What was read before is done; nothing is published. */
+static __device__ inline void barrier_arrive_at(uint32_t barrier, int block)
+{
+    asm volatile("{ .reg .b32 there;\n"
+                 "mapa.shared::cluster.u32 there, %0, %1;\n"
+                 "mbarrier.arrive.shared::cluster.b64 _, [there]; }" ::"r"(barrier),
+                 "r"(block)
+                 : "memory");
+}
+
+/* Arrives, and the phase ends when so many bytes have come too. */
+static __device__ inline void barrier_expect(uint32_t barrier, int bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+                 : "memory");
+}
+
+static __device__ inline void barrier_wait(uint32_t barrier, int parity)
+{
+    asm volatile("{ .reg .pred done;\n"
+                 "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+                 "@done bra over;\n"
+                 "bra again;\n"
+                 "over: }" ::"r"(barrier),
+                 "r"(parity)
+                 : "memory");
+}
+
+static __device__ inline void cluster_sync()
+{
+    asm volatile("barrier.cluster.arrive; barrier.cluster.wait;" ::: "memory");
+}
+
+static __device__ inline int cluster_rank()
+{
+    int rank;
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+
+/* ---- boxes: their first column is x, their first row y; what is outside the matrix reads as 0 and is
+ * not written ---- */
+
+static __device__ inline void box_load(uint32_t to, const CUtensorMap *from, int x, int y,
+                                       uint32_t barrier)
+{
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%3, %4}], [%2];" ::"r"(to),
+                 "l"(from), "r"(barrier), "r"(x), "r"(y)
+                 : "memory");
+}
+
+/* Into both blocks of a cluster, at the same place, and told to the barrier at the same place. */
+static __device__ inline void box_load_both(uint32_t to, const CUtensorMap *from, int x, int y,
+                                            uint32_t barrier)
+{
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 ".multicast::cluster [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(to),
+                 "l"(from), "r"(barrier), "r"(x), "r"(y), "h"((uint16_t)3)
+                 : "memory");
+}
+
+static __device__ inline void box_store(const CUtensorMap *to, uint32_t from, int x, int y)
+{
+    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];\n"
+                 "cp.async.bulk.commit_group;" ::"l"(to),
+                 "r"(from), "r"(x), "r"(y)
+                 : "memory");
+}
+
+/* Of this thread's stores, all but the last n have read their box; or are done. */
+template <int N> static __device__ inline void boxes_read()
+{
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");
+}
+
+static __device__ inline void boxes_done()
+{
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+
+/* What this thread wrote to shared memory, stores of boxes see. */
+static __device__ inline void boxes_fence()
+{
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+/* ---- products ---- */
+
+/* A matrix in boxes of 64 columns of 16 bits: eight rows are 1,024 bytes. */
+static __device__ inline uint64_t matrix_at(uint32_t at)
+{
+    return (uint64_t)(at >> 4 & 0x3fff) | (uint64_t)1 << 16 | (uint64_t)64 << 32 |
+           (uint64_t)1 << 62;
+}
+
+/* The thread's part of 64 x 192: of 8 columns it has two, side by side, in each of two rows. */
+enum { PART = 96 };
+
+#define REGS4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define REGS16(d, i) REGS4(d, i), REGS4(d, i + 4), REGS4(d, i + 8), REGS4(d, i + 12)
+#define REGS48(d, i) REGS16(d, i), REGS16(d, i + 16), REGS16(d, i + 32)
+
+/* d = keep d + a b: a of 64 rows, b' of 192, both 16 deep. TURNED: the rows of a lie along its boxes'. */
+template <bool TURNED>
+static __device__ inline void multiply_add(float (&d)[PART], uint64_t a, uint64_t b, int keep)
+{
+    asm volatile(
+        "{ .reg .pred keep; setp.ne.b32 keep, %98, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {"
+        "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,"
+        "%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,"
+        "%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63,%64,%65,%66,%67,"
+        "%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,"
+        "%90,%91,%92,%93,%94,%95}, %96, %97, keep, 1, 1, %99, 0; }\n"
+        : REGS48(d, 0), REGS48(d, 48)
+        : "l"(a), "l"(b), "r"(keep), "n"((int)TURNED));
+}
+
+static __device__ inline void multiply_begin()
+{
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+static __device__ inline void multiply_end()
+{
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+/* All but the last N groups are done. */
+template <int N> static __device__ inline void multiply_wait()
+{
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
+}
+
+/* After the wait: the compiler, which does not see that products write d until then, reads it no earlier. */
+static __device__ inline void part_done(float (&d)[PART])
+{
+#pragma unroll
+    for (int i = 0; i < PART; i++) asm volatile("" : "+f"(d[i])::"memory");
+}
+
+/* Registers of each thread of the group, from here on. */
+template <int N> static __device__ inline void registers_less()
+{
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
+}
+
+template <int N> static __device__ inline void registers_more()
+{
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
+}
+
+/* ---- 8 x 8 matrices of 16 bits, four at once, transposed: as parts of products have them ---- */
+
+static __device__ inline void parts_load(uint32_t at, uint32_t *x)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+                 : "r"(at)
+                 : "memory");
+}
+
+static __device__ inline void parts_store(uint32_t at, const uint32_t *x)
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(at),
+                 "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3])
+                 : "memory");
+}
+
+/* Two bf16 as floats, and back. */
+static __device__ inline float2 pair_open(uint32_t x)
+{
+    return make_float2(__uint_as_float(x << 16), __uint_as_float(x & 0xffff0000u));
+}
+
+static __device__ inline uint32_t pair_close(float low, float high)
+{
+    uint32_t x;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(high), "f"(low));
+    return x;
+}
+
+#endif

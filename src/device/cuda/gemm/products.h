@@ -1,0 +1,21 @@
+/* products.h -- calls in the library's terms: what files of products share. */
+#ifndef DEVICE_CUDA_GEMM_PRODUCTS_H
+#define DEVICE_CUDA_GEMM_PRODUCTS_H
+
+#include "device/cuda/gemm/choices.h"
+
+/* What a call does beside multiplying. */
+typedef struct {
+    const Tensor *bias;
+    const Tensor *onto; /* added to the product; NULL: keep times what c holds */
+    const Tensor *aux;  /* of a point: what it keeps, or reads */
+    Point point;
+} Beside;
+
+/* Local. The two in the library's terms; false where it has none. */
+bool product_as_one(const Call *call, const Beside *b, Shape *shape, Operands *with);
+/* Local. The product alone, of a call whose inputs begin with a and b; and the other op alone. */
+Call product_of(const Call *call, const Tensor *bias, Tensor c);
+Call point_of(const Call *call, int n_in, const Tensor *in, Tensor out);
+
+#endif

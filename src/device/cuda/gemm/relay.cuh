@@ -1,0 +1,239 @@
+/* relay.cuh -- the kernel of relay.cu, as its warps see it.
+ *
+ * A tile of out has 192 tokens and 128 features; a block takes one after the other. Products are made
+ * transposed: features are rows and tokens columns, so that a bias belongs to a row, and a thread's sum
+ * along its rows is one over tokens.
+ *
+ *     copies      w, x | w, x | w, x | ...      steps of 64 in depth, into a ring of STAGES
+ *     group 0     tile 0 ======== gelu -------- tile 2 ======== gelu --------
+ *     group 1             (waits) tile 1 ======== gelu -------- tile 3 ========
+ *     loads       aux of tile 0 | aux of tile 1 | ...      pieces of 8 KiB into a ring of PIECES,
+ *     stores      out of tile 0 | out of tile 1 | ...      written over there, and stored from there
+ *
+ * While one group of 128 threads multiplies, the other does what comes after, and hands its turn over:
+ * products never stop. Two blocks, a cluster, have the same tokens and neighbouring features: each
+ * copies half of x to both. */
+#ifndef DEVICE_CUDA_GEMM_RELAY_CUH
+#define DEVICE_CUDA_GEMM_RELAY_CUH
+
+#include "device/cuda/gemm/hopper.cuh"
+#include "device/cuda/gemm/relay.h"
+
+enum { FEATURES = 128, TOKENS = 192, DEPTH = 64, STAGES = 5 };
+enum { W_BYTES = FEATURES * DEPTH * 2, X_BYTES = TOKENS * DEPTH * 2 };
+enum { STAGE_BYTES = W_BYTES + X_BYTES };
+/* Pieces of out and aux: of 64 features, half a tile, and of 64 tokens. Where there are two of each, of
+ * 32 tokens, one behind the other. */
+enum { SIDE = 64, PIECES = 3, PIECE_BYTES = SIDE * SIDE * 2 };
+enum { HALVES = FEATURES / SIDE };
+enum { GROUP = 128, RELAY_THREADS = 3 * GROUP, RELAY_ALIGN = 1024 };
+enum { N_BARRIERS = 2 * STAGES + 3 * PIECES + 4 };
+enum { RELAY_BYTES = STAGES * STAGE_BYTES + PIECES * PIECE_BYTES + 8 * N_BARRIERS + RELAY_ALIGN };
+
+/* Boxes of a piece, their tokens, and pieces of half a tile that are loaded or made. */
+template <Point POINT> struct Pieces {
+    enum {
+        BOXES = POINT == POINT_DSWIGLU ? 2 : 1,
+        ROWS = SIDE / BOXES,
+        BYTES = PIECE_BYTES / BOXES
+    };
+    enum { HALF = TOKENS / ROWS, TILE = HALVES * HALF };
+};
+
+typedef struct {
+    CUtensorMap w, x, out[2], aux[2];
+    int pairs, across, steps; /* pairs of tiles, in all and along the features; steps of depth */
+    int width;
+    const __nv_bfloat16 *bias;
+    float *part; /* [tiles along tokens, width]: sums of each tile; NULL: none */
+} RelayWork;
+
+/* Shared memory: addresses of rings and of their barriers. */
+typedef struct {
+    uint32_t stage, full, empty;        /* of steps: is there; was multiplied, by both blocks */
+    uint32_t piece, ready, made, spare; /* of pieces: aux is there; out is there; was stored */
+    uint32_t turn, end;                 /* of groups: may multiply, may do what comes after */
+} Room;
+
+static __device__ inline Room room_of(uint32_t at)
+{
+    Room r;
+    r.stage = (at + RELAY_ALIGN - 1) & ~(uint32_t)(RELAY_ALIGN - 1);
+    r.piece = r.stage + STAGES * STAGE_BYTES;
+    r.full = r.piece + PIECES * PIECE_BYTES;
+    r.empty = r.full + 8 * STAGES;
+    r.ready = r.empty + 8 * STAGES;
+    r.made = r.ready + 8 * PIECES;
+    r.spare = r.made + 8 * PIECES;
+    r.turn = r.spare + 8 * PIECES;
+    r.end = r.turn + 16;
+    return r;
+}
+
+static __device__ inline void room_open(const Room &r)
+{
+    for (int i = 0; i < STAGES; i++) {
+        barrier_open(r.full + 8 * i, 1);
+        barrier_open(r.empty + 8 * i, 2); /* one group of each block */
+    }
+    for (int i = 0; i < PIECES; i++) {
+        barrier_open(r.ready + 8 * i, 1);
+        barrier_open(r.made + 8 * i, GROUP / 32);
+        barrier_open(r.spare + 8 * i, 1);
+    }
+    for (int i = 0; i < 2; i++) {
+        barrier_open(r.turn + 8 * i, 1);
+        barrier_open(r.end + 8 * i, 1);
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+/* A place in a ring, and the parity of its phase. */
+template <int N> struct Ring {
+    int at, phase;
+    __device__ inline Ring(int count) : at(count % N), phase(count / N & 1) {}
+    __device__ inline void next()
+    {
+        if (++at < N) return;
+        at = 0;
+        phase ^= 1;
+    }
+};
+
+/* The block's j-th tile: neighbours in features follow each other, so that x is read once from memory. */
+typedef struct {
+    int feature, token, row; /* row: of tiles along tokens */
+} Tile;
+
+static __device__ inline Tile tile_of(const RelayWork &work, int j)
+{
+    const int pair = blockIdx.x / 2 + j * (gridDim.x / 2), row = pair / work.across;
+    return Tile{(2 * (pair - row * work.across) + cluster_rank()) * FEATURES, row * TOKENS, row};
+}
+
+static __device__ inline int tiles_of(const RelayWork &work)
+{
+    const int clusters = gridDim.x / 2;
+    return (work.pairs - (int)blockIdx.x / 2 + clusters - 1) / clusters;
+}
+
+/* ---- one thread each ---- */
+
+template <bool TURNED>
+static __device__ inline void copy_steps(const Room &r, const RelayWork &work)
+{
+    const int n = tiles_of(work), half = cluster_rank();
+    Ring<STAGES> ring(0);
+#pragma unroll 1
+    for (int j = 0; j < n; j++) {
+        const Tile tile = tile_of(work, j);
+#pragma unroll 1
+        for (int k = 0; k < work.steps; k++, ring.next()) {
+            const uint32_t at = r.stage + ring.at * STAGE_BYTES, full = r.full + 8 * ring.at;
+            barrier_wait(r.empty + 8 * ring.at, ring.phase ^ 1);
+            barrier_expect(full, STAGE_BYTES);
+            if (TURNED) {
+                box_load(at, &work.w, tile.feature, k * DEPTH, full);
+                box_load(at + W_BYTES / 2, &work.w, tile.feature + SIDE, k * DEPTH, full);
+            } else
+                box_load(at, &work.w, k * DEPTH, tile.feature, full);
+            box_load_both(at + W_BYTES + half * (X_BYTES / 2), &work.x, k * DEPTH,
+                          tile.token + half * (TOKENS / 2), full);
+        }
+    }
+}
+
+template <Point POINT>
+static __device__ inline void load_pieces(const Room &r, const RelayWork &work)
+{
+    typedef Pieces<POINT> P;
+    const int n = tiles_of(work);
+    Ring<PIECES> ring(0);
+#pragma unroll 1
+    for (int j = 0; j < n; j++) {
+        const Tile tile = tile_of(work, j);
+#pragma unroll 1
+        for (int p = 0; p < P::TILE; p++, ring.next()) {
+            const uint32_t ready = r.ready + 8 * ring.at;
+            barrier_wait(r.spare + 8 * ring.at, ring.phase ^ 1);
+            barrier_expect(ready, PIECE_BYTES);
+#pragma unroll
+            for (int b = 0; b < P::BOXES; b++)
+                box_load(r.piece + ring.at * PIECE_BYTES + b * P::BYTES, &work.aux[b],
+                         tile.feature + SIDE * (p / P::HALF), tile.token + P::ROWS * (p % P::HALF),
+                         ready);
+        }
+    }
+}
+
+/* Of a gelu, each piece of aux and then of out. A place is spare when the next one is being stored. */
+template <Point POINT>
+static __device__ inline void store_pieces(const Room &r, const RelayWork &work)
+{
+    typedef Pieces<POINT> P;
+    const int n = tiles_of(work), kinds = POINT == POINT_GELU ? 2 : 1;
+    Ring<PIECES> ring(0);
+    int before = -1;
+#pragma unroll 1
+    for (int j = 0; j < n; j++) {
+        const Tile tile = tile_of(work, j);
+#pragma unroll 1
+        for (int i = 0; i < kinds * P::TILE; i++, ring.next()) {
+            const int p = i / kinds;
+            const CUtensorMap *to = kinds == 2 && i % 2 == 0 ? work.aux : work.out;
+            barrier_wait(r.made + 8 * ring.at, ring.phase);
+#pragma unroll
+            for (int b = 0; b < P::BOXES; b++)
+                box_store(to + b, r.piece + ring.at * PIECE_BYTES + b * P::BYTES,
+                          tile.feature + SIDE * (p / P::HALF),
+                          tile.token + P::ROWS * (p % P::HALF));
+            boxes_read<P::BOXES>();
+            if (before >= 0) barrier_arrive(r.spare + 8 * before);
+            before = ring.at;
+        }
+    }
+    boxes_done();
+}
+
+/* ---- a group ---- */
+
+/* Its j-th tile of the block, in registers. */
+template <bool TURNED>
+static __device__ inline void multiply_tile(const Room &r, const RelayWork &work, int j,
+                                            float (&d)[HALVES][PART])
+{
+    const int me = threadIdx.x % GROUP, other = threadIdx.x < GROUP;
+    Ring<STAGES> ring(j * work.steps);
+    int before = -1;
+    for (int k = 0; k < work.steps; k++, ring.next()) {
+        barrier_wait(r.full + 8 * ring.at, ring.phase);
+        const uint32_t w = r.stage + ring.at * STAGE_BYTES, x = w + W_BYTES;
+        multiply_begin();
+#pragma unroll
+        for (int s = 0; s < DEPTH / 16; s++)
+#pragma unroll
+            for (int half = 0; half < HALVES; half++) {
+                const uint32_t a = w + half * (W_BYTES / 2) + s * (TURNED ? 2048 : 32);
+                multiply_add<TURNED>(d[half], matrix_at(a), matrix_at(x + s * 32), k > 0 || s > 0);
+            }
+        multiply_end();
+        multiply_wait<1>();
+        if (before >= 0 && me < 2) barrier_arrive_at(r.empty + 8 * before, me);
+        before = ring.at;
+    }
+    if (me == 0) barrier_arrive(r.turn + 8 * other);
+    multiply_wait<0>();
+#pragma unroll
+    for (int half = 0; half < HALVES; half++) part_done(d[half]);
+    if (me < 2) barrier_arrive_at(r.empty + 8 * before, me);
+}
+
+/* The group's warp has done its part of a piece. */
+static __device__ inline void piece_made(const Room &r, int at)
+{
+    boxes_fence();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) barrier_arrive(r.made + 8 * at);
+}
+
+#endif

@@ -1,0 +1,177 @@
+/* relay_point.cuh -- what comes after a tile's product: its gelu, or its product with gelu's slope, or with
+ * both factors of swiglu's gradient.
+ *
+ * A warp has 16 features of each half, and goes along the tokens piece by piece. Beside multiplying, a
+ * multiprocessor has little time for anything else: every instruction here counts, and the tanh is the
+ * card's own, exact to 2^-11 by its manual (to 2^-17 on an H200), where a result keeps 2^-9. */
+#ifndef DEVICE_CUDA_GEMM_RELAY_POINT_CUH
+#define DEVICE_CUDA_GEMM_RELAY_POINT_CUH
+
+#include "device/cuda/gemm/relay.cuh"
+
+#define GELU_A 0.7978845608028654f
+#define GELU_B (GELU_A * 0.044715f)
+
+static __device__ inline float tanh_near(float x)
+{
+    float y;
+    asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/* u (1 + t) / 2, t = tanh(u (A + B u^2)) */
+static __device__ inline float gelu_near(float u)
+{
+    const float half = 0.5f * u;
+    return fmaf(half, tanh_near(u * fmaf(u * u, GELU_B, GELU_A)), half);
+}
+
+/* (1 + t) / 2 + u (1 - t^2) (A + 3 B u^2) / 2. From |u| = 1.8e13 on that is 0 times infinity, NaN, and the
+ * step is skipped; to bound u^2 would make it 0 or 1, and a product of 32,768 x 4,096 x 1,024 7% slower. */
+static __device__ inline float gelu_slope(float u)
+{
+    const float u2 = u * u, t = tanh_near(u * fmaf(u2, GELU_B, GELU_A));
+    return fmaf(u * fmaf(u2, 1.5f * GELU_B, 0.5f * GELU_A), fmaf(-t, t, 1), fmaf(t, 0.5f, 0.5f));
+}
+
+/* 1 / (1 + e^-x): both instructions are exact to 2^-22. */
+static __device__ inline float logistic(float x)
+{
+    float e, s;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(x * -1.4426950408889634f));
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(s) : "f"(1 + e));
+    return s;
+}
+
+/* Where the thread's rows of 16 bytes are in a piece, 16 tokens from there 2,048 bytes on. */
+static __device__ inline uint32_t place_in_piece()
+{
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, row = lane % 8;
+    return (row + lane / 16 * 8) * 128 + (((2 * warp + lane / 8 % 2) ^ row) << 4);
+}
+
+/* The feature of the thread's row 0 or 1, of its half. */
+static __device__ inline int feature_of(const Tile &tile, int half, int row)
+{
+    return tile.feature + SIDE * half + 16 * (threadIdx.x / 32 % 4) + 8 * row +
+           threadIdx.x % 32 / 4;
+}
+
+/* u, then gelu(u), a third of a half. */
+static __device__ inline void gelu_pieces(const Room &r, const float *d, const float bias[2],
+                                          Ring<PIECES> &ring)
+{
+    const uint32_t place = r.piece + place_in_piece();
+#pragma unroll
+    for (int kind = 0; kind < 2; kind++, ring.next()) {
+        barrier_wait(r.spare + 8 * ring.at, ring.phase ^ 1);
+#pragma unroll
+        for (int n = 0; n < SIDE / 16; n++) {
+            uint32_t x[4];
+#pragma unroll
+            for (int q = 0; q < 4; q++) {
+                const float low = d[8 * n + 2 * q] + bias[q % 2];
+                const float high = d[8 * n + 2 * q + 1] + bias[q % 2];
+                x[q] =
+                    kind == 0 ? pair_close(low, high) : pair_close(gelu_near(low), gelu_near(high));
+            }
+            parts_store(place + ring.at * PIECE_BYTES + 2048 * n, x);
+        }
+        piece_made(r, ring.at);
+    }
+}
+
+/* d times the slope at u, which lies where that goes. */
+static __device__ inline void slope_piece(const Room &r, const float *d, float sum[2],
+                                          Ring<PIECES> &ring)
+{
+    const uint32_t place = r.piece + place_in_piece() + ring.at * PIECE_BYTES;
+    uint32_t x[SIDE / 4];
+    barrier_wait(r.ready + 8 * ring.at, ring.phase);
+#pragma unroll
+    for (int n = 0; n < SIDE / 16; n++) parts_load(place + 2048 * n, x + 4 * n);
+#pragma unroll
+    for (int q = 0; q < SIDE / 4; q++) {
+        const float2 u = pair_open(x[q]);
+        const float low = d[2 * q] * gelu_slope(u.x), high = d[2 * q + 1] * gelu_slope(u.y);
+        sum[q % 2] += low + high;
+        x[q] = pair_close(low, high);
+    }
+#pragma unroll
+    for (int n = 0; n < SIDE / 16; n++) parts_store(place + 2048 * n, x + 4 * n);
+    piece_made(r, ring.at);
+    ring.next();
+}
+
+/* From d, and from gate and up, which lie where these go: dgate = d up s (1 + gate (1 - s)),
+ * dup = d gate s. */
+static __device__ inline void swiglu_piece(const Room &r, const float *d, Ring<PIECES> &ring)
+{
+    typedef Pieces<POINT_DSWIGLU> P;
+    const uint32_t place = r.piece + place_in_piece() + ring.at * PIECE_BYTES;
+    uint32_t x[P::ROWS / 4], y[P::ROWS / 4];
+    barrier_wait(r.ready + 8 * ring.at, ring.phase);
+#pragma unroll
+    for (int n = 0; n < P::ROWS / 16; n++) {
+        parts_load(place + 2048 * n, x + 4 * n);
+        parts_load(place + P::BYTES + 2048 * n, y + 4 * n);
+    }
+#pragma unroll
+    for (int q = 0; q < P::ROWS / 4; q++) {
+        const float2 gate = pair_open(x[q]), up = pair_open(y[q]);
+        const float s = logistic(gate.x), t = logistic(gate.y), low = d[2 * q], high = d[2 * q + 1];
+        const float silu = gate.x * s, silu2 = gate.y * t;
+        x[q] = pair_close(low * up.x * fmaf(silu, 1 - s, s), high * up.y * fmaf(silu2, 1 - t, t));
+        y[q] = pair_close(low * silu, high * silu2);
+    }
+#pragma unroll
+    for (int n = 0; n < P::ROWS / 16; n++) {
+        parts_store(place + 2048 * n, x + 4 * n);
+        parts_store(place + P::BYTES + 2048 * n, y + 4 * n);
+    }
+    piece_made(r, ring.at);
+    ring.next();
+}
+
+/* Four lanes have a row's sums. */
+static __device__ inline void put_sum(const RelayWork &work, const Tile &tile, int feature,
+                                      float sum)
+{
+    sum += __shfl_xor_sync(~0u, sum, 1);
+    sum += __shfl_xor_sync(~0u, sum, 2);
+    if (threadIdx.x % 4 == 0 && feature < work.width)
+        work.part[(int64_t)tile.row * work.width + feature] = sum;
+}
+
+template <Point POINT>
+static __device__ inline void finish_tile(const Room &r, const RelayWork &work, int j,
+                                          const Tile &tile, const float (&d)[HALVES][PART])
+{
+    typedef Pieces<POINT> P;
+    const int group = threadIdx.x / GROUP;
+    Ring<PIECES> ring(j * (POINT == POINT_GELU ? 2 : 1) * P::TILE);
+#pragma unroll
+    for (int half = 0; half < HALVES; half++) {
+        float bias[2] = {}, sum[2] = {};
+        for (int row = 0; row < 2 && POINT == POINT_GELU && work.bias; row++) {
+            const int feature = feature_of(tile, half, row);
+            if (feature < work.width) bias[row] = __bfloat162float(work.bias[feature]);
+        }
+#pragma unroll
+        for (int i = 0; i < P::HALF; i++) {
+            const float *mine = &d[half][i * (PART / P::HALF)];
+            if (POINT == POINT_GELU)
+                gelu_pieces(r, mine, bias, ring);
+            else if (POINT == POINT_DGELU)
+                slope_piece(r, mine, sum, ring);
+            else
+                swiglu_piece(r, mine, ring);
+        }
+        for (int row = 0; row < 2 && POINT == POINT_DGELU && work.part; row++)
+            put_sum(work, tile, feature_of(tile, half, row), sum[row]);
+    }
+    asm volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory"); /* all warps are through */
+    if (threadIdx.x % GROUP == 0) barrier_arrive(r.end + 8 * (group == 0));
+}
+
+#endif

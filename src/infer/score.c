@@ -1,0 +1,137 @@
+/* score.c -- sequences to micro-batches, and their losses to all ranks. */
+#include "infer/score.h"
+
+#include "job/batch.h"
+
+enum { ARENA_SCORES = MAX_COMM_ARENAS - 1 };
+
+JobSettings score_settings(const JobSettings *base, int64_t seq_len, int micros)
+{
+    JobSettings set = *base;
+    set.kind = JOB_LOSS;
+    set.batch = (BatchShape){1, seq_len};
+    set.micros = micros;
+    set.schedule = "1f1b";
+    set.n_stage_rules = 0;
+    set.optim.kind = OPTIM_SGD;
+    set.compile =
+        (CompileOptions){.chunk_elements = base->compile.chunk_elements, .far = base->compile.far};
+    set.parallel = (ParallelSettings){.mesh = base->parallel.mesh,
+                                      .rank = base->parallel.rank,
+                                      .zero = base->parallel.zero,
+                                      .live = base->parallel.live,
+                                      .sequence = base->parallel.sequence,
+                                      .split = base->parallel.split};
+    return set;
+}
+
+Err scorer_open(Scorer *s, const ScorerSettings *settings, Arena *a)
+{
+    *s = (Scorer){.settings = *settings};
+    WorldRank *w = settings->world;
+    const RankSettings set = {.program = &settings->job->linked,
+                              .device = settings->device,
+                              .ordinal = w->rank,
+                              .comm = w->comm,
+                              .team = settings->team,
+                              .optim = settings->job->settings.optim,
+                              .watch = w->seat ? &w->seat->watch : NULL};
+    const BatchSplit split = batch_split(settings->job);
+    s->room = batch_room(&split);
+    TRY(ARENA_NEW(a, s->room, &s->cell));
+    TRY(comm_register(w->comm, ARENA_SCORES, s->cell, (size_t)s->room * sizeof *s->cell));
+    return rank_open(&s->rank, &set);
+}
+
+void scorer_close(Scorer *s)
+{
+    if (s->rank.live_rows) rank_close(&s->rank);
+}
+
+static void set_weight(const Tensor *w, int64_t i, double x)
+{
+    if (w->dtype == F64)
+        ((double *)w->data)[i] = x;
+    else
+        ((float *)w->data)[i] = (float)x;
+}
+
+/* Row i has token i, and token i + 1 as its target. */
+static void fill(Scorer *s, int micro, const ScoreSequence *q)
+{
+    Rank *r = &s->rank;
+    const int64_t window = s->settings.job->settings.config->window;
+    const Tensor weight = rank_input(r, micro, INPUT_WEIGHTS);
+    int32_t *token = rank_input(r, micro, INPUT_TOKENS).data;
+    int32_t *target = rank_input(r, micro, INPUT_TARGETS).data;
+    int32_t *position = rank_input(r, micro, INPUT_POSITIONS).data;
+    int32_t *ranges = rank_input(r, micro, INPUT_RANGES).data;
+    MUST(q->n >= 1 && q->n - 1 <= s->settings.job->model.rows && q->from >= 1, "%lld tokens",
+         (long long)q->n);
+    for (int64_t i = 0; i < q->n - 1; i++) {
+        token[i] = q->token[i];
+        target[i] = q->token[i + 1];
+        position[i] = (int32_t)i;
+        ranges[4 * i] = window && i >= window ? (int32_t)(i - window + 1) : 0;
+        ranges[4 * i + 1] = (int32_t)i + 1;
+        ranges[4 * i + 2] = ranges[4 * i + 3] = 0;
+        set_weight(&weight, i, i + 1 >= q->from ? 1 : 0);
+    }
+    rank_set_rows(r, micro, q->n - 1);
+}
+
+/* Does the rank's loss count? It is a sum over some axes; along the others all have the same, and
+ * the first says it. */
+static bool says_loss(const LinkedProgram *lp)
+{
+    unsigned other = mesh_all_axes(lp->mesh, VIEW_DENSE);
+    other &= ~(mesh_axes(lp->mesh, VIEW_DENSE, "dp") | mesh_axes(lp->mesh, VIEW_DENSE, "pp"));
+    for (int i = 0; i < lp->model->n_kinds; i++) other &= ~(unsigned)lp->program[i].loss_partial;
+    return lp->has_loss && mesh_part(lp->mesh, VIEW_DENSE, other, lp->rank) == 0;
+}
+
+/* The losses of a pass, of all ranks. */
+static Err tell(Scorer *s, const BatchSplit *split)
+{
+    WorldRank *w = s->settings.world;
+    const LinkedProgram *lp = &s->settings.job->linked;
+    for (int64_t i = 0; i < s->room; i++) s->cell[i] = 0;
+    for (int m = 0; m < split->micros && says_loss(lp); m++)
+        if (s->rank.live_rows[m] > 0)
+            s->cell[batch_part(split, s->room, m).first] = rank_loss(&s->rank, m);
+    const Ref at = {w->rank, ARENA_SCORES, 0, s->room, F64};
+    const Transfer t = {.kind = COMM_ALL_REDUCE,
+                        .reduce = REDUCE_SUM,
+                        .group = w->all,
+                        .from = at,
+                        .to = at,
+                        .instr = -1,
+                        .scalar = true};
+    return comm_do(w->comm, &t);
+}
+
+static Err fill_pass(Scorer *s, const BatchSplit *split, const ScoreSource *source, int64_t from)
+{
+    const int64_t left = source->n - from, n = left < s->room ? left : s->room;
+    for (int m = 0; m < split->micros; m++) rank_set_rows(&s->rank, m, 0);
+    for (int64_t i = 0; i < n; i++) {
+        ScoreSequence q;
+        TRY(source->next(source->context, from + i, &q));
+        for (int m = 0; m < split->micros; m++)
+            if (batch_part(split, s->room, m).first == i) fill(s, m, &q);
+    }
+    return OK;
+}
+
+Err scorer_run(Scorer *s, const ScoreSource *source, double *loss)
+{
+    const BatchSplit split = batch_split(s->settings.job);
+    for (int64_t at = 0; at < source->n; at += s->room) {
+        StepResult result;
+        TRY(world_agree(s->settings.world, fill_pass(s, &split, source, at)));
+        TRY(rank_step(&s->rank, &(StepSettings){.step = 1}, &result));
+        TRY(tell(s, &split));
+        for (int64_t i = at; i < source->n && i < at + s->room; i++) loss[i] = s->cell[i - at];
+    }
+    return OK;
+}

@@ -1,0 +1,142 @@
+/* session.c -- the jobs of a session, and its calls. */
+#include "infer/session.h"
+
+static Err compile_call(const JobSettings *base, const SessionShape *shape, Arena *arena, Job *job)
+{
+    JobSettings set = *base;
+    set.kind = JOB_GENERATE;
+    set.session = *shape;
+    set.batch = (BatchShape){1, shape->rows};
+    set.micros = 1;
+    set.split = false;
+    set.schedule = "1f1b";
+    set.n_stage_rules = 0;
+    set.compile =
+        (CompileOptions){.chunk_elements = base->compile.chunk_elements, .far = base->compile.far};
+    return job_compile(&set, arena, job);
+}
+
+static Err check_mesh(const ParallelSettings *p)
+{
+    const MeshSizes *m = &p->mesh;
+    const int dp = (m->dp_replicate ? m->dp_replicate : 1) * (m->dp_shard ? m->dp_shard : 1);
+    if (dp > 1)
+        return err_fail(ERR_CONFIG,
+                        "mesh.dp=%d: a session's ranks hold one model; set mesh.dp=1 and use "
+                        "mesh.tp or mesh.pp",
+                        dp);
+    return OK;
+}
+
+Err session_compile(const JobSettings *base, const SessionShape *shape, Arena *arena,
+                    SessionJobs *jobs)
+{
+    SessionShape few = *shape;
+    JobSettings set = *base;
+    TRY(check_mesh(&base->parallel));
+    set.parallel = (ParallelSettings){.mesh = base->parallel.mesh,
+                                      .rank = base->parallel.rank,
+                                      .in_order = base->parallel.in_order,
+                                      .split = base->parallel.split};
+    few.rows = few.asked = shape->sequences;
+    jobs->shape = *shape;
+    jobs->n = shape->cached && shape->rows > shape->sequences ? 2 : 1;
+    if (jobs->n == 1) return compile_call(&set, shape, arena, &jobs->call[0]);
+    TRY(compile_call(&set, &few, arena, &jobs->call[CALL_FEW]));
+    return compile_call(&set, shape, arena, &jobs->call[CALL_MANY]);
+}
+
+int64_t session_bytes(const SessionJobs *jobs)
+{
+    const LinkedProgram *first = &jobs->call[0].linked;
+    size_t bytes = 0;
+    for (int a = 0; a < N_ARENAS; a++) {
+        bytes += first->bytes[a];
+        for (int i = 1; i < jobs->n; i++)
+            bytes += rank_bytes_beside(&jobs->call[i].linked, first, (ArenaId)a);
+    }
+    return (int64_t)bytes;
+}
+
+int64_t session_cache_bytes(const SessionJobs *jobs)
+{
+    return (int64_t)jobs->call[0].linked.bytes[ARENA_SESSION];
+}
+
+static int last_stage(const Mesh *m)
+{
+    const unsigned pp = mesh_axes(m, VIEW_DENSE, "pp");
+    return mesh_move(m, VIEW_DENSE, pp, mesh_parts(m, VIEW_DENSE, pp) - 1, 0);
+}
+
+Err session_open(Session *s, const SessionSettings *settings)
+{
+    *s = (Session){.settings = *settings};
+    const SessionJobs *jobs = settings->jobs;
+    WorldRank *w = settings->world;
+    s->chooser = last_stage(&jobs->call[0].mesh);
+    for (int i = 0; i < jobs->n; i++) {
+        const RankSettings set = {.program = &jobs->call[i].linked,
+                                  .device = settings->device,
+                                  .ordinal = w ? w->rank : 0,
+                                  .comm = w ? w->comm : NULL,
+                                  .team = settings->team,
+                                  .state_of = i ? &s->rank[0] : NULL,
+                                  .watch = w && w->seat ? &w->seat->watch : NULL};
+        TRY(rank_open(&s->rank[i], &set));
+    }
+    return OK;
+}
+
+void session_close(Session *s)
+{
+    for (int i = N_CALLS - 1; i >= 0; i--)
+        if (s->rank[i].live_rows) rank_close(&s->rank[i]);
+}
+
+/* Keys up to its own, of its window: rows of the cache, or of the call. */
+static void set_ranges(const Session *s, const SessionRow *row, int64_t at, int32_t *ranges)
+{
+    const SessionShape *shape = &s->settings.jobs->shape;
+    const int64_t window = s->settings.jobs->call[0].settings.config->window;
+    const int64_t own = shape->cached ? row->sequence * shape->context + row->position : at;
+    const int64_t before = window && row->position > window - 1 ? window - 1 : row->position;
+    ranges[0] = (int32_t)(own - before);
+    ranges[1] = (int32_t)own + 1;
+    ranges[2] = ranges[3] = 0;
+}
+
+static int64_t fill(const Session *s, Rank *r, const SessionRow *row, int64_t n)
+{
+    const SessionShape *shape = &s->settings.jobs->shape;
+    int32_t *token = rank_input(r, 0, INPUT_TOKENS).data;
+    int32_t *position = rank_input(r, 0, INPUT_POSITIONS).data;
+    int32_t *ranges = rank_input(r, 0, INPUT_RANGES).data;
+    int32_t *place = rank_input(r, 0, INPUT_PLACES).data;
+    int32_t *asked = rank_input(r, 0, INPUT_ASKED).data;
+    int64_t n_asked = 0;
+    for (int64_t i = 0; i < n; i++) {
+        MUST(row[i].sequence < shape->sequences && row[i].position < shape->context,
+             "sequence %lld, position %lld", (long long)row[i].sequence,
+             (long long)row[i].position);
+        token[i] = row[i].token;
+        position[i] = (int32_t)row[i].position;
+        place[i] = (int32_t)(row[i].sequence * shape->context + row[i].position);
+        set_ranges(s, &row[i], i, &ranges[4 * i]);
+        if (row[i].asked) asked[n_asked++] = (int32_t)i;
+    }
+    return n_asked;
+}
+
+Err session_call(Session *s, const SessionRow *row, int64_t n, Tensor *logits)
+{
+    const SessionJobs *jobs = s->settings.jobs;
+    const int which = jobs->n > 1 && n > jobs->call[CALL_FEW].model.rows ? CALL_MANY : CALL_FEW;
+    Rank *r = &s->rank[which];
+    StepResult result;
+    MUST(n <= jobs->call[which].model.rows, "%lld rows", (long long)n);
+    rank_set_asked(r, fill(s, r, row, n));
+    rank_set_rows(r, 0, n);
+    TRY(rank_step(r, &(StepSettings){.step = 1}, &result));
+    return rank_logits(r, logits);
+}

@@ -1,0 +1,190 @@
+/* job.c -- the stages of the compiler, one after another; those of the schedule are in
+ * job_schedule.c. */
+#include "job/job.h"
+
+#include "compile/names.h"
+#include "job/job_parts.h"
+#include "job/slices.h"
+
+/* The stage that the job's rank is on. */
+static int stage_of(const Job *job)
+{
+    const unsigned pp = mesh_axes(&job->mesh, VIEW_DENSE, "pp");
+    return mesh_part(&job->mesh, VIEW_DENSE, pp, job->settings.parallel.rank);
+}
+
+CompileOptions job_options(const Job *job)
+{
+    CompileOptions o = job->settings.compile;
+    for (int i = job->settings.n_stage_rules - 1; i >= 0; i--) {
+        const StageRecompute *s = &job->settings.stage[i];
+        if (stage_of(job) >= s->first && stage_of(job) <= s->last) o.recompute = s->recompute;
+    }
+    o.mesh = &job->mesh;
+    o.strategy = &job->strategy;
+    o.rank = job->settings.parallel.rank;
+    o.keep_gathered = job->settings.parallel.keep_gathered;
+    o.in_order = job->settings.parallel.in_order;
+    o.backward = job_goes_back(&job->settings);
+    if (job->settings.kind == JOB_GENERATE && job->settings.session.cached)
+        o.session_rows = job->settings.session.sequences * job->settings.session.context;
+    o.slice_rows = job->slices.n > 1 ? slices_longest(&job->slices) : 0;
+    return o;
+}
+
+static Err check_names(const Job *job, Arena *temp)
+{
+    const CompileOptions *o = &job->settings.compile;
+    const Model *m = &job->model;
+    if (o->recompute == RECOMPUTE_NAMED)
+        TRY(names_check("parallel.recompute", o->recompute_names, m->kind, m->n_kinds, temp));
+    return names_check("parallel.offload", o->offload_names, m->kind, m->n_kinds, temp);
+}
+
+/* Slices of one length share their programs. */
+static Err compile_slices(Job *job, Arena *arena)
+{
+    const int n = job->slices.n;
+    const int64_t *cut = job->slices.cut, longest = slices_longest(&job->slices);
+    CompileOptions o = job_options(job);
+    job->by_slice = job->program;
+    if (n > 1) TRY(ARENA_NEW(arena, (int64_t)job->model.n_kinds * n, &job->by_slice));
+    for (int k = 0; k < job->model.n_kinds; k++)
+        for (int q = 0; q < n; q++) {
+            Program *p = &job->by_slice[k * n + q];
+            const int64_t rows = cut[q + 1] - cut[q];
+            int same = 0;
+            while (cut[same + 1] - cut[same] != rows) same++;
+            if (n > 1) o.slice_rows = rows;
+            if (same < q)
+                *p = job->by_slice[k * n + same];
+            else
+                TRY(compile_unit(&job->model.kind[k], &o, NULL, NULL, arena, p));
+            if (n > 1 && rows == longest) job->program[k] = *p;
+        }
+    return OK;
+}
+
+static Err compile_kinds(Job *job, Arena *arena)
+{
+    const CompileOptions o = job_options(job);
+    TRY(compile_slices(job, arena));
+    if (!o.backward) return OK;
+    if (o.recompute == RECOMPUTE_NAMED)
+        TRY(names_check_effect("parallel.recompute", o.recompute_names, NAMES_AGAIN, job->program,
+                               job->model.n_kinds, arena));
+    return names_check_effect("parallel.offload", o.offload_names, NAMES_OFFLOAD, job->program,
+                              job->model.n_kinds, arena);
+}
+
+/* May a device know that each sequence sees itself up to each row, and nothing else? */
+static bool is_causal(const Job *job)
+{
+    const JobSettings *s = &job->settings;
+    return s->causal && s->config->window == 0 && job->slices.n == 1 && s->kind != JOB_GENERATE;
+}
+
+static void promise_causal(Model *m, int64_t seq_len)
+{
+    for (int k = 0; k < m->n_kinds; k++)
+        for (int i = 0; i < m->kind[k].n_nodes; i++) {
+            Node *n = &m->kind[k].node[i];
+            if (n->op == OP_attention || n->op == OP_attention_dx)
+                n->attr.attention.causal = seq_len;
+        }
+}
+
+static Err check_parallel(const Job *job)
+{
+    const ParallelSettings *p = &job->settings.parallel;
+    const int dp = mesh_parts(&job->mesh, VIEW_DENSE, mesh_axes(&job->mesh, VIEW_DENSE, "dp"));
+    if (p->rank < 0 || p->rank >= job->mesh.world)
+        return err_fail(ERR_CONFIG, "rank %d: the mesh has ranks 0 to %d", p->rank,
+                        job->mesh.world - 1);
+    if (p->zero < 0 || p->zero > 3)
+        return err_fail(ERR_CONFIG, "parallel.zero=%d: levels are 0 to 3", p->zero);
+    if (p->fold <= 1) return OK;
+    if (p->mesh.pp > 1)
+        return err_fail(ERR_CONFIG,
+                        "numerics.fold=%d with mesh.pp=%d: a fold imitates the order of sums of so "
+                        "many ranks on one; set mesh.pp=1 or numerics.fold=1",
+                        p->fold, p->mesh.pp);
+    if (dp > 1)
+        return err_fail(ERR_CONFIG,
+                        "numerics.fold=%d with dp=%d: a fold imitates the order of sums of so many "
+                        "ranks on one; set mesh.dp=1 or numerics.fold=1",
+                        p->fold, dp);
+    if (p->reduce_each || p->zero >= 2)
+        return err_fail(ERR_CONFIG,
+                        "numerics.fold=%d with reductions after each micro-batch (parallel.zero=%d "
+                        "or parallel.reduce=each): it imitates reductions after the last; set "
+                        "parallel.reduce=last and parallel.zero=0 or 1",
+                        p->fold, p->zero);
+    if (job->settings.micros % p->fold != 0)
+        return err_fail(ERR_CONFIG,
+                        "numerics.fold=%d: the rank has %d micro-batches, which are not so many "
+                        "equal groups; set batch.global so that they are",
+                        p->fold, job->settings.micros);
+    return OK;
+}
+
+static int moments_of(const JobSettings *s)
+{
+    return s->kind != JOB_GENERATE && s->optim.kind == OPTIM_ADAMW ? 2 : 0;
+}
+
+static Err link_job(Job *job, Arena *arena)
+{
+    const JobSettings *set = &job->settings;
+    Layout *use;
+    TRY(strategy_use(&job->strategy, &job->model, &job->mesh, arena, &use));
+    const LinkInput in = {.model = &job->model,
+                          .program = job->program,
+                          .n_moments = moments_of(set),
+                          .mesh = &job->mesh,
+                          .rank = set->parallel.rank,
+                          .use = use,
+                          .block = set->optim.block,
+                          .switches = job->switches,
+                          .fold = set->parallel.fold,
+                          .slice_at = job->slices.cut,
+                          .by_slice = job->by_slice,
+                          .in_order = set->parallel.in_order,
+                          .note_freed = set->note_freed};
+    return schedule_link(&job->units, stage_of(job), &in, arena, &job->linked);
+}
+
+static Err build_model(const JobSettings *s, Arena *arena, Model *out)
+{
+    if (s->kind == JOB_GENERATE)
+        return model_build_session(s->config, s->dtype, &s->session, arena, out);
+    return model_build(s->config, s->dtype, s->batch, arena, out);
+}
+
+Err job_compile(const JobSettings *settings, Arena *arena, Job *job)
+{
+    *job = (Job){.settings = *settings};
+    TRY(build_model(settings, arena, &job->model));
+    TRY(check_names(job, arena));
+    TRY(mesh_sized(&settings->parallel.mesh, &job->mesh));
+    job->strategy = strategy_with_heads(
+        settings->parallel.sequence ? &strategy_tp_sequence : &strategy_tp,
+        settings->config->n_heads, settings->config->n_kv_heads, settings->config->head_size);
+    TRY(check_parallel(job));
+    TRY(job_generate(job, arena));
+    TRY(job_slices(job, arena, &job->slices));
+    if (is_causal(job)) promise_causal(&job->model, settings->batch.seq_len);
+    TRY(compile_kinds(job, arena));
+    TRY(job_make_schedule(job, arena));
+    return link_job(job, arena);
+}
+
+Err job_open_rank(const Job *job, Comm *comm, Team *team, Rank *out)
+{
+    const RankSettings set = {.program = &job->linked,
+                              .device = &device_ref,
+                              .comm = comm,
+                              .team = team,
+                              .optim = job->settings.optim};
+    return rank_open(out, &set);
+}

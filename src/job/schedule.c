@@ -1,0 +1,225 @@
+/* schedule.c -- a job's lists: generated over chunks, cut into units, with all transfers.
+ *
+ *     1f1b, 2 stages          rank 0 | F0 F1 B0 B1          over chunks: what a person reads
+ *     units 0..1 and 2..3     F0.0 F1.0 send.F1.0>1 ...     over units: what is linked
+ *     zero 3                  gather.0 F0.0 drop.0 ...      with what the units' switches ask for */
+#include "job/job_parts.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "schedule/check/check.h"
+#include "schedule/chunks.h"
+#include "schedule/evict.h"
+#include "schedule/expand.h"
+#include "schedule/gen/generate.h"
+#include "schedule/passes.h"
+#include "schedule/reduce.h"
+
+const char *job_schedule(const JobSettings *settings)
+{
+    return settings->parallel.schedule ? settings->parallel.schedule : settings->schedule;
+}
+
+static void keep_forward(Schedule *s)
+{
+    for (int rank = 0; rank < s->ranks; rank++) {
+        int n = 0;
+        for (int i = 0; i < s->n[rank]; i++) {
+            const Action *a = &s->list[rank][i];
+            const bool moves = a->kind == A_RUN || a->kind == A_SEND || a->kind == A_RECV;
+            if (moves && a->phase == PHASE_F) s->list[rank][n++] = *a;
+        }
+        s->n[rank] = n;
+    }
+}
+
+/* How many micro-batches are summed on the rank before a REDUCE; 0 where nothing is sent. */
+static int reduce_group(const Job *job, UnitSwitches row)
+{
+    const int fold = job->settings.parallel.fold;
+    if (fold > 1) return job->settings.micros / fold;
+    if (job->mesh.world == 1 && row.reduce == REDUCE_AFTER_LAST) return 0;
+    return switches_group(row, job->settings.micros);
+}
+
+/* Does another stage hold a parameter of the unit's pack too? */
+static bool is_shared(const Model *m, int unit)
+{
+    const Unit *u = &m->unit[unit];
+    for (int k = 0; k < u->n_params; k++)
+        if (m->param[u->param[k]].holder[0] == unit && model_is_shared(m, u->param[k])) return true;
+    return false;
+}
+
+/* The row of a unit. What several stages sum is summed once a step, after all that they run: on the
+ * way one would wait for another that waits for it. */
+static UnitSwitches row_of(const Job *job, bool shared)
+{
+    const ParallelSettings *p = &job->settings.parallel;
+    UnitSwitches row = switches_of_zero(p->zero, p->reduce_each);
+    if (shared) row.reduce = REDUCE_AFTER_LAST;
+    return row;
+}
+
+/* Sums that are taken over ranks on the way take micro-batches in their order. */
+static Err check_order(const Job *job, const int *group)
+{
+    const ParallelSettings *p = &job->settings.parallel;
+    bool several = false;
+    for (int u = 0; u < job->model.n_units; u++)
+        several = several || (group[u] > 0 && group[u] < job->settings.micros);
+    if (!several || schedule_in_order(&job->units)) return OK;
+    char key[48] = "parallel.reduce=each";
+    const char *out = "parallel.reduce=last";
+    if (p->zero >= 2) {
+        snprintf(key, sizeof key, "parallel.zero=%d", p->zero);
+        out = "parallel.zero=0 or 1, with parallel.reduce=last";
+    }
+    if (p->fold > 1) {
+        snprintf(key, sizeof key, "numerics.fold=%d", p->fold);
+        out = "numerics.fold=1";
+    }
+    return err_fail(
+        ERR_CONFIG,
+        "parallel.schedule=%s with %s: gradients are summed on the way, in the order of "
+        "micro-batches, and this list adds to them in another; let its backward phases "
+        "go by micro-batch, or set %s",
+        job_schedule(&job->settings), key, out);
+}
+
+/* Adds what the units' rows of switches ask for. */
+static Err add_transfers(Job *job, Arena *arena)
+{
+    const JobSettings *set = &job->settings;
+    const ParallelSettings *p = &set->parallel;
+    const int n = job->model.n_units;
+    const UnitPacks *packs;
+    int *group, *sums;
+    bool *apart, *late;
+    Schedule reduced, *from = &job->units;
+    TRY(packs_of_model(&job->model, job->program, arena, &packs));
+    TRY(ARENA_NEW(arena, n, &group));
+    TRY(ARENA_NEW(arena, n, &apart));
+    TRY(ARENA_NEW(arena, n, &late));
+    TRY(ARENA_NEW(arena, n, &sums));
+    TRY(ARENA_NEW(arena, n, &job->switches));
+    TRY(ARENA_NEW(arena, n, &job->gathers));
+    for (int u = 0; u < n; u++) {
+        late[u] = is_shared(&job->model, u);
+        job->switches[u] = row_of(job, late[u]);
+        group[u] = reduce_group(job, job->switches[u]);
+        apart[u] = group[u] > 0 && job->switches[u].reduce == REDUCE_AFTER_EACH;
+    }
+    if (!job_goes_back(set)) {
+        keep_forward(from);
+    } else {
+        TRY(check_order(job, group));
+        TRY(schedule_reduces(from, &(ReduceInput){packs, group, apart, late}, arena, &reduced,
+                             sums));
+        from = &reduced;
+    }
+    const GatherInput gather = {job->switches, packs, p->live ? p->live : 2};
+    Schedule gathered;
+    TRY(schedule_gathers(from, &gather, arena, &gathered, job->gathers));
+    job->units = gathered;
+    return OK;
+}
+
+/* Flops of a unit, there and back, at full extents. */
+static double unit_cost(const Job *job, int unit)
+{
+    const Program *p = &job->program[job->model.unit[unit].kind];
+    double flops = 0;
+    for (int i = 0; i < p->n_instr; i++)
+        if (p->instr[i].phase == PHASE_F || p->instr[i].phase == PHASE_B)
+            flops += p->instr[i].flops;
+    return flops;
+}
+
+/* Does a file say how many units its chunks have? One each is what it says by saying nothing. */
+static Err units_of_file(const Job *job, bool *out)
+{
+    const Schedule *s = &job->chunks;
+    const ParallelSettings *p = &job->settings.parallel;
+    bool one_each = true;
+    for (int c = 0; c < s->chunks; c++)
+        one_each = one_each && s->first_unit[c + 1] - s->first_unit[c] == 1;
+    *out = schedule_is_file(job_schedule(&job->settings)) && !one_each;
+    if (!*out) return OK;
+    if (p->split && strcmp(p->split, "even") != 0)
+        return err_fail(ERR_CONFIG,
+                        "parallel.split=%s: parallel.schedule=%s says how many units its chunks "
+                        "have; leave one of the two out",
+                        p->split, job_schedule(&job->settings));
+    if (schedule_units(s) == job->model.n_units) return OK;
+    return err_fail(ERR_CONFIG,
+                    "parallel.schedule=%s has %d units in its chunks; the model has %d (embedding, "
+                    "layers, head): change its line `units`, or leave it out",
+                    job_schedule(&job->settings), schedule_units(s), job->model.n_units);
+}
+
+/* Which units are in which chunk; tied weights whose units are on several stages become copies. */
+static Err cut_units(Job *job, Arena *arena)
+{
+    const char *split = job->settings.parallel.split;
+    const int units = job->model.n_units;
+    double *cost;
+    int16_t *stage;
+    TRY(ARENA_NEW(arena, units, &cost));
+    TRY(ARENA_NEW(arena, units, &stage));
+    for (int u = 0; u < units; u++) cost[u] = unit_cost(job, u);
+    const ChunkRequest request = {split ? split : "even", units, job->chunks.chunks, cost};
+    bool given;
+    TRY(units_of_file(job, &given));
+    if (!given) TRY(schedule_chunks(&request, arena, &job->chunks.first_unit));
+    for (int c = 0; c < job->chunks.chunks; c++)
+        for (int u = job->chunks.first_unit[c]; u < job->chunks.first_unit[c + 1]; u++)
+            stage[u] = job->chunks.rank_of[c];
+    return model_copy_params(&job->model, stage);
+}
+
+/* A request that would change nothing is refused: who asks for it counts on the memory. */
+static Err check_evicts(const Job *job)
+{
+    const Schedule *s = &job->chunks;
+    for (int rank = 0; rank < s->ranks; rank++)
+        for (int i = 0; i < s->n[rank]; i++)
+            if (s->list[rank][i].kind == A_EVICT) return OK;
+    return err_fail(ERR_CONFIG,
+                    "parallel.evict=true: nothing would be sent away: with parallel.schedule=%s, "
+                    "mesh.pp=%d and %d micro-batch%s no stage holds so many frames more than its "
+                    "partner; leave parallel.evict out, or take a schedule whose first stages hold "
+                    "more than the last: 1f1b, from mesh.pp=6 and 6 micro-batches on",
+                    job_schedule(&job->settings), s->ranks, s->micros, s->micros == 1 ? "" : "es");
+}
+
+Err job_generate(Job *job, Arena *arena)
+{
+    const JobSettings *set = &job->settings;
+    const ParallelSettings *p = &set->parallel;
+    const Pipeline pipe = {.ranks = p->mesh.pp ? p->mesh.pp : 1,
+                           .micros = set->micros,
+                           .chunks = p->chunks,
+                           .slices = p->slices,
+                           .group = p->group};
+    const char *name = job_schedule(set);
+    if (schedule_is_file(name))
+        TRY(schedule_load(name, &pipe, arena, &job->chunks));
+    else
+        TRY(schedule_generate(name, &pipe, arena, &job->chunks));
+    if (!p->evict) return OK;
+    TRY(schedule_evict(&job->chunks, 0, arena, &job->chunks));
+    return !job_goes_back(set) ? OK : check_evicts(job); /* no frames outlive a forward */
+}
+
+Err job_make_schedule(Job *job, Arena *arena)
+{
+    const JobSettings *set = &job->settings;
+    TRY(cut_units(job, arena));
+    if (set->split) TRY(schedule_split(&job->chunks, arena, &job->chunks));
+    TRY(schedule_check(&job->chunks, arena));
+    TRY(schedule_expand(&job->chunks, set->kind == JOB_STEP ? EXPAND_STEP : EXPAND_RUNS, arena,
+                        &job->units));
+    TRY(add_transfers(job, arena));
+    return !job_goes_back(set) ? OK : schedule_check(&job->units, arena);
+}

@@ -1,0 +1,95 @@
+/* slices.c -- flops by token and by pair, and the cuts that follow. */
+#include "job/slices.h"
+
+#include <string.h>
+
+/* Adds what the nodes of a graph cost, `units` times. Extents are those of a micro-batch. */
+static void add_graph(const Graph *g, double rows, double units, SliceCost *cost)
+{
+    for (int i = 0; i < g->n_nodes; i++) {
+        const Node *n = &g->node[i];
+        const bool attention = n->op == OP_attention || n->op == OP_attention_dx;
+        Dims in[MAX_IN], out[MAX_OUT];
+        if (n->n_in > MAX_IN) continue; /* a join: a view */
+        for (int k = 0; k < n->n_in; k++) in[k] = g->value[n->in[k]].dims;
+        for (int k = 0; k < n->n_out; k++) out[k] = g->value[n->out[k]].dims;
+        const double flops =
+            op_flops(n->op, &n->attr, n->n_in, in, n->n_out, out).all / rows * units;
+        if (attention)
+            cost->pair += flops / (double)n->attr.attention.span;
+        else
+            cost->token += flops;
+    }
+}
+
+Err model_slice_cost(const Model *m, const ModelConfig *c, Arena *temp, SliceCost *out)
+{
+    SliceCost cost = {0};
+    const size_t mark = arena_mark(temp);
+    for (int kind = 0; kind < m->n_kinds; kind++) {
+        Graph g;
+        double units = 0;
+        for (int u = 0; u < m->n_units; u++) units += m->unit[u].kind == kind;
+        TRY(graph_clone(&m->kind[kind], temp, &g));
+        TRY(differentiate(&g));
+        add_graph(&g, (double)m->rows, units, &cost);
+    }
+    arena_rewind(temp, mark);
+    if (c->window > 0 && c->window < m->rows) {
+        cost.token += cost.pair * (double)c->window;
+        cost.pair = 0;
+    }
+    *out = cost;
+    return OK;
+}
+
+/* Cuts by hand. */
+static Err take_cuts(const Job *job, Arena *arena, SlicePlan *out)
+{
+    int64_t *cut;
+    out->n = job->chunks.slices;
+    TRY(ARENA_NEW(arena, out->n + 1, &cut));
+    for (int q = 0; q <= out->n; q++) cut[q] = job->settings.parallel.cuts[q];
+    out->cut = cut;
+    return OK;
+}
+
+static Err whole(const Job *job, Arena *arena, SlicePlan *out)
+{
+    int64_t *cut;
+    TRY(ARENA_NEW(arena, 2, &cut));
+    cut[1] = job->model.rows;
+    *out = (SlicePlan){.n = 1, .cut = cut};
+    return OK;
+}
+
+Err job_slices(const Job *job, Arena *arena, SlicePlan *out)
+{
+    const JobSettings *set = &job->settings;
+    const Schedule *s = &job->chunks;
+    SliceCost cost;
+    if (s->slices == 1) return whole(job, arena, out);
+    if (set->batch.sequences != 1)
+        return err_fail(ERR_CONFIG,
+                        "parallel.slices=%d with batch.micro=%lld: a slice is a part of one "
+                        "sequence; set batch.micro=1, or parallel.slices=1",
+                        s->slices, (long long)set->batch.sequences);
+    if (set->parallel.cuts) return take_cuts(job, arena, out);
+    TRY(model_slice_cost(&job->model, set->config, arena, &cost));
+    const SliceRequest request = {.tokens = job->model.rows,
+                                  .multiple = 1,
+                                  .slices = s->slices,
+                                  .ranks = s->ranks,
+                                  .micros = s->micros};
+    if (strcmp(job_schedule(set), "terapipe") == 0)
+        return slices_planned(&cost, &request, arena, out);
+    return slices_equal(&cost, &request, arena, out);
+}
+
+int64_t slices_longest(const SlicePlan *plan)
+{
+    int64_t longest = 0;
+    for (int q = 0; q < plan->n; q++)
+        if (plan->cut[q + 1] - plan->cut[q] > longest) longest = plan->cut[q + 1] - plan->cut[q];
+    return longest;
+}

@@ -1,0 +1,37 @@
+/* check_parts.h -- what the files of the checker share: where each RUN and each move stands. */
+#ifndef SCHEDULE_CHECK_CHECK_PARTS_H
+#define SCHEDULE_CHECK_CHECK_PARTS_H
+
+#include "schedule/check/check.h"
+
+enum { CHECK_FORWARD, CHECK_BACK };
+
+/* Positions in the rank's list of all that belongs to one (item, micro, slice); -1: not there. */
+typedef struct {
+    int run[N_PHASES];
+    int send[2], recv[2]; /* of the value that F makes; that I or B makes */
+} CheckCell;
+
+typedef struct {
+    const Schedule *s;
+    Arena *temp;
+    int16_t *rank_of; /* [items] */
+    CheckCell *cell;  /* [items][micros][slices] */
+} Check;
+
+static inline CheckCell *check_cell(const Check *c, const Action *a)
+{
+    return &c->cell[schedule_cell(c->s, a->unit, a->micro, a->slice)];
+}
+
+/* Local. ERR_CHECK about the action at `position` of `rank`. */
+Err schedule_fail(const Schedule *s, int rank, int position, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+/* Local. ERR_CHECK about an action that is not in the rank's list. */
+Err schedule_missing(const Schedule *s, int rank, Action a, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+Err schedule_check_moves(Check *c); /* check_moves.c */
+Err schedule_check_state(Check *c); /* check_state.c */
+
+#endif

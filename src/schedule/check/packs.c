@@ -1,0 +1,140 @@
+/* packs.c -- gathers and reductions against the tables that they were made from.
+ *
+ *     gather.0 gather.3 F3.0 drop.3 ...      a tied head reads two packs, so two must be there
+ *
+ * schedule_check sees one item at a time; here a RUN is held against every pack that it reads or
+ * adds to, whoever's it is. */
+#include "schedule/check/packs.h"
+
+#include "schedule/check/check_parts.h"
+
+typedef struct {
+    const Schedule *s;
+    const PackRules *rules;
+    bool *gathered;  /* [units] */
+    int live;        /* packs of KEEP_NO that are */
+    int *reduced;    /* [units]: micro-batches of the pack that are, from the first */
+    int *holders;    /* [units] */
+    int32_t *writes; /* [units][micros]: RUNs still to come that add to the pack */
+} Packs;
+
+static bool adds(const Schedule *s, const Action *a)
+{
+    return a->kind == A_RUN && schedule_writes(s, a);
+}
+
+static Err walk_run(Packs *p, int rank, int at)
+{
+    const Action *a = &p->s->list[rank][at];
+    const UnitPacks *unit = &p->rules->packs[a->unit];
+    const PackSet *reads = &unit->reads[a->phase];
+    for (int k = 0; k < reads->n; k++)
+        if (p->rules->row[reads->pack[k]].cut && !p->gathered[reads->pack[k]])
+            return schedule_fail(p->s, rank, at,
+                                 "it reads the parameters of unit %d, which are not gathered here",
+                                 reads->pack[k]);
+    for (int k = 0; adds(p->s, a) && k < unit->adds.n; k++)
+        p->writes[(int64_t)unit->adds.pack[k] * p->s->micros + a->micro]--;
+    return OK;
+}
+
+static Err walk_gather(Packs *p, int rank, int at)
+{
+    const Action *a = &p->s->list[rank][at];
+    const UnitSwitches *row = &p->rules->row[a->unit];
+    const bool come = a->kind == A_GATHER;
+    if (!row->cut)
+        return schedule_fail(p->s, rank, at, "its parameters are not cut: nothing to gather");
+    if (p->gathered[a->unit] == come)
+        return schedule_fail(p->s, rank, at,
+                             come ? "it is gathered already" : "it is not gathered here");
+    p->gathered[a->unit] = come;
+    if (row->keep == KEEP_NO) p->live += come ? 1 : -1;
+    if (p->live > p->rules->live)
+        return schedule_fail(p->s, rank, at, "%d units are gathered at once; allowed are %d",
+                             p->live, p->rules->live);
+    return OK;
+}
+
+static Err walk_reduce(Packs *p, int rank, int at)
+{
+    const Action *a = &p->s->list[rank][at];
+    const int end = a->micro < 0 ? p->s->micros : a->micro + 1;
+    int left = 0;
+    for (int i = p->reduced[a->unit]; i < end; i++)
+        left += p->writes[(int64_t)a->unit * p->s->micros + i];
+    if (left > 0)
+        return schedule_fail(p->s, rank, at,
+                             "RUNs, of all units that hold its parameters, that still add to its "
+                             "gradients: %d",
+                             left);
+    p->reduced[a->unit] = end;
+    return OK;
+}
+
+/* All that came has gone; all that must be reduced was. */
+static Err check_end(const Packs *p)
+{
+    const Schedule *s = p->s;
+    for (int u = 0; u < schedule_units(s); u++) {
+        const int rank = schedule_rank_of(s, u);
+        if (p->gathered[u])
+            return schedule_missing(s, rank, action_of(A_DROP, u), "it is gathered to the end");
+        const bool needs =
+            p->rules->group && p->holders[u] > 0 && (p->rules->group[u] > 0 || p->holders[u] > 1);
+        if (needs && p->reduced[u] < s->micros)
+            return schedule_missing(s, rank, action_of(A_REDUCE, u),
+                                    "%d of %d micro-batches are reduced; %d units hold its "
+                                    "parameters",
+                                    p->reduced[u], s->micros, p->holders[u]);
+    }
+    return OK;
+}
+
+static Err packs_init(Packs *p, Arena *temp)
+{
+    const Schedule *s = p->s;
+    const int units = schedule_units(s);
+    TRY(ARENA_NEW(temp, units, &p->gathered));
+    TRY(ARENA_NEW(temp, units, &p->reduced));
+    TRY(ARENA_NEW(temp, units, &p->holders));
+    TRY(ARENA_NEW(temp, (int64_t)units * s->micros, &p->writes));
+    for (int u = 0; u < units; u++)
+        for (int k = 0; k < p->rules->packs[u].adds.n; k++)
+            p->holders[p->rules->packs[u].adds.pack[k]]++;
+    for (int rank = 0; rank < s->ranks; rank++)
+        for (int i = 0; i < s->n[rank]; i++) {
+            const Action *a = &s->list[rank][i];
+            const PackSet *set = adds(s, a) ? &p->rules->packs[a->unit].adds : NULL;
+            for (int k = 0; set && k < set->n; k++)
+                p->writes[(int64_t)set->pack[k] * s->micros + a->micro]++;
+        }
+    return OK;
+}
+
+static Err check_all(Packs *p, Arena *temp)
+{
+    const Schedule *s = p->s;
+    TRY(packs_init(p, temp));
+    for (int rank = 0; rank < s->ranks; rank++) {
+        p->live = 0;
+        for (int at = 0; at < s->n[rank]; at++) {
+            const ActionKind kind = (ActionKind)s->list[rank][at].kind;
+            if (kind == A_RUN) TRY(walk_run(p, rank, at));
+            if (kind == A_GATHER || kind == A_DROP) TRY(walk_gather(p, rank, at));
+            if (kind == A_REDUCE) TRY(walk_reduce(p, rank, at));
+        }
+    }
+    return check_end(p);
+}
+
+Err schedule_check_packs(const Schedule *s, const PackRules *rules, Arena *temp)
+{
+    Packs p = {.s = s, .rules = rules};
+    TRY(schedule_check_ranges(s));
+    TRY(packs_check(s, rules->packs));
+    const size_t mark = arena_mark(temp);
+    const Err err = check_all(&p, temp);
+    arena_rewind(temp, mark);
+    return err;
+}

@@ -1,0 +1,178 @@
+/* generate.c -- the table of generators. A new one is a file and a row. */
+#include "schedule/gen/generate.h"
+
+#include <string.h>
+#include "base/text.h"
+
+/* name, about, generator; placement, chunks (default, least, most), slices, groups, micros */
+static const GeneratorRow table[] = {
+    {"gpipe", "all forwards, then all backwards; holds every micro-batch", gen_gpipe, PLACE_LOOP, 1,
+     1, 1, 1, false, 0, 0},
+    {"1f1b", "a backward as soon as there is one; holds one micro-batch a stage after mine",
+     gen_1f1b, PLACE_LOOP, 1, 1, 1, 0, false, 0, 0},
+    {"interleaved", "1f1b over several chunks a rank; waits less, holds more", gen_interleaved,
+     PLACE_LOOP, 2, 1, 0, 0, true, 0, 0},
+    {"bfs", "gpipe over several chunks a rank; a chunk's gradients are done early", gen_bfs,
+     PLACE_LOOP, 2, 1, 0, 0, false, 0, 0},
+    {"zbh1", "1f1b with gradients of parameters put off; waits a third, holds no more", gen_zbh1,
+     PLACE_LOOP, 1, 1, 1, 0, false, 0, 0},
+    {"zbh2", "zbh1 with twice as much in flight; waits only at the ends", gen_zbh2, PLACE_LOOP, 1,
+     1, 1, 0, false, 0, 0},
+    {"izb", "interleaved with gradients of parameters put off; waits and holds less", gen_izb,
+     PLACE_LOOP, 2, 1, 0, 0, true, 0, 0},
+    {"zbv", "two chunks a rank on a V; waits only at the ends, holds as 1f1b", gen_zbv, PLACE_V, 2,
+     2, 2, 0, false, 2, -1},
+    {"dualpipev", "two chunks a rank on a V; a forward beside a backward, for transfers to hide in",
+     gen_dualpipev, PLACE_V, 2, 2, 2, 0, false, 2, 0},
+    {"seq1f1b", "1f1b over slices of sequences; waits and holds less", gen_seq1f1b, PLACE_LOOP, 1,
+     1, 1, 2, false, 0, 0},
+    {"terapipe", "gpipe over slices of sequences, whose lengths are planned", gen_terapipe,
+     PLACE_LOOP, 1, 1, 1, 2, false, 0, 0},
+};
+enum { N_GENERATORS = sizeof table / sizeof table[0] };
+
+const GeneratorRow *schedule_generators(int *n)
+{
+    *n = N_GENERATORS;
+    return table;
+}
+
+Err schedule_generator(const char *name, Arena *temp, const GeneratorRow **out)
+{
+    const char *names[N_GENERATORS], *list;
+    for (int i = 0; i < N_GENERATORS; i++) {
+        names[i] = table[i].name;
+        if (strcmp(table[i].name, name) == 0) {
+            *out = &table[i];
+            return OK;
+        }
+    }
+    const char *near = text_nearest(name, names, N_GENERATORS);
+    Text t = text_in(temp);
+    for (int i = 0; i < N_GENERATORS; i++) text_add(&t, " %s", names[i]);
+    TRY(text_done(&t, &list));
+    return err_fail(ERR_CONFIG,
+                    "parallel.schedule: there is no '%.64s'%s%s%s; allowed are%s, or a file", name,
+                    near ? " (did you mean " : "", near ? near : "", near ? "?)" : "", list);
+}
+
+static Err check_chunks(const GeneratorRow *row, int chunks)
+{
+    const int least = row->least_chunks, most = row->most_chunks;
+    if (chunks >= least && (most == 0 || chunks <= most)) return OK;
+    return err_fail(ERR_CONFIG,
+                    "parallel.chunks is %d; parallel.schedule=%s has %s%d on each rank: set "
+                    "parallel.chunks=%d",
+                    chunks, row->name, most == 0 ? "at least " : "", least, least);
+}
+
+static Err check_slices(const GeneratorRow *row, int slices)
+{
+    if (slices == 1 || (slices > 1 && row->slices > 0)) return OK;
+    if (slices > 1)
+        return err_fail(ERR_CONFIG,
+                        "parallel.slices is %d; parallel.schedule=%s runs whole micro-batches: set "
+                        "parallel.slices=1, or take gpipe, seq1f1b or terapipe",
+                        slices, row->name);
+    return err_fail(ERR_CONFIG, "parallel.slices is %d; allowed are 1 to %d", slices, SCHEDULE_MAX);
+}
+
+static int min_int(int a, int b) { return a < b ? a : b; }
+
+/* A group keeps every rank busy when it has a micro-batch for each, as far as there are so many. */
+static bool group_works(const Pipeline *p, int group)
+{
+    const int rounds = (p->micros + group - 1) / group;
+    return p->micros / rounds >= min_int(p->ranks, p->micros);
+}
+
+static Err check_group(const GeneratorRow *row, const Pipeline *p)
+{
+    if (!row->groups && p->group == 0) return OK;
+    if (!row->groups)
+        return err_fail(ERR_CONFIG,
+                        "parallel.group is %d; parallel.schedule=%s takes no groups: leave it out",
+                        p->group, row->name);
+    if (p->group > 0 && group_works(p, p->group)) return OK;
+    const int group = p->group < 1 ? 1 : p->group, rounds = (p->micros + group - 1) / group;
+    int near = group;
+    while (!group_works(p, near)) near++; /* all micro-batches in one group do work */
+    return err_fail(ERR_CONFIG,
+                    "parallel.group is %d; with %d ranks and %d micro-batches parallel.schedule=%s "
+                    "would have groups of %d; each needs %d, %s: set parallel.group=%d",
+                    p->group, p->ranks, p->micros, row->name, p->micros / rounds,
+                    min_int(p->ranks, p->micros),
+                    p->micros < p->ranks ? "all that there are" : "one for each rank", near);
+}
+
+Err schedule_pipeline(const GeneratorRow *row, Pipeline *p)
+{
+    Pipeline full = *p;
+    if (full.chunks == 0) full.chunks = row->chunks;
+    if (full.slices == 0) full.slices = row->slices > 1 ? row->slices : 1;
+    TRY(check_chunks(row, full.chunks));
+    TRY(check_slices(row, full.slices));
+    const int64_t chunks = (int64_t)full.ranks * full.chunks;
+    const Schedule counts = {.ranks = full.ranks,
+                             .chunks = chunks > SCHEDULE_MAX ? SCHEDULE_MAX + 1 : (int)chunks,
+                             .micros = full.micros,
+                             .slices = full.slices};
+    TRY(schedule_check_counts(&counts, ERR_CONFIG));
+    if (row->groups && full.group == 0) { /* as many groups as there can be */
+        const int rounds = full.micros < full.ranks ? 1 : full.micros / full.ranks;
+        full.group = (full.micros + rounds - 1) / rounds;
+    }
+    TRY(check_group(row, &full));
+    *p = full;
+    return OK;
+}
+
+int pipeline_rank(Placement placement, int ranks, int chunk)
+{
+    const int turn = chunk / ranks, from_start = chunk % ranks;
+    return placement == PLACE_V && turn % 2 == 1 ? ranks - 1 - from_start : from_start;
+}
+
+int pipeline_chunk(Placement placement, int ranks, int rank, int turn)
+{
+    return turn * ranks + (placement == PLACE_V && turn % 2 == 1 ? ranks - 1 - rank : rank);
+}
+
+/* Micro-batches in any order do not wait for each other, so any of them may be left out. */
+static int delete_surplus(Action *list, int n, int micros)
+{
+    int kept = 0;
+    for (int i = 0; i < n; i++)
+        if (list[i].micro < micros) list[kept++] = list[i];
+    return kept;
+}
+
+Err schedule_generate(const char *name, const Pipeline *p, Arena *arena, Schedule *out)
+{
+    const GeneratorRow *row;
+    Pipeline full = *p;
+    TRY(schedule_generator(name, arena, &row));
+    TRY(schedule_pipeline(row, &full));
+    int16_t *rank_of;
+    Schedule s = {.grain = OVER_CHUNKS,
+                  .ranks = full.ranks,
+                  .chunks = full.ranks * full.chunks,
+                  .micros = full.micros,
+                  .slices = full.slices};
+    TRY(ARENA_NEW(arena, s.chunks, &rank_of));
+    for (int chunk = 0; chunk < s.chunks; chunk++)
+        rank_of[chunk] = (int16_t)pipeline_rank(row->placement, s.ranks, chunk);
+    s.rank_of = rank_of;
+    TRY(schedule_init(&s, NULL, arena, &s));
+
+    const int least = row->micros_per_rank * full.ranks + row->micros_more;
+    if (full.micros < least) full.micros = least;
+    for (int rank = 0; rank < s.ranks; rank++) {
+        const int64_t room = (int64_t)full.micros * full.slices * full.chunks * 3;
+        TRY(ARENA_NEW(arena, room, &s.list[rank]));
+        s.n[rank] =
+            delete_surplus(s.list[rank], row->generate(&full, rank, s.list[rank]), s.micros);
+    }
+    *out = s;
+    return OK;
+}

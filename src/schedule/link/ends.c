@@ -1,0 +1,167 @@
+/* ends.c -- where what is begun is waited for: as late as its bytes allow.
+ *
+ *     gather.2 F1.0 F2.0        before the first RUN that reads the pack, or its DROP
+ *     B2.1 reduce.2 B1.1 norm   a step's sum: before the norm
+ *     reduce.2.0 B1.0 reduce.1.0   one micro-batch's: before the next REDUCE, so that at most two
+ *                               units' gradients wait for their sums at once
+ *     recv.F1.0 F1.1 F2.0       before the RUN that reads it
+ *     send.F1.0 F0.1 send.F1.1  see link_moves.c
+ *
+ * One walk up the list finds what comes next. With in_order everything is waited for at once. */
+#include "schedule/link/link_parts.h"
+
+typedef struct {
+    int *reader; /* [units]: the next RUN that reads the pack, or the next DROP */
+    int reduce;  /* the next REDUCE, or what else reads gradients */
+    int norm;    /* the next NORM or UPDATE */
+    int *taker;  /* [cells][N_WAYS]: the next RUN that reads what F, or I or B, of it makes */
+    int *send;   /* [stages][N_WAYS]: the next SEND to it */
+    int forward; /* the next RUN of an F */
+    int *use;    /* [cells]: the next RUN of it, or the SEND that gives its frame back */
+} Next;
+
+static int64_t taken(const Linking *k, int unit, const Action *a, int way)
+{
+    return schedule_cell(k->s, unit, a->micro, a->slice) * N_WAYS + way;
+}
+
+/* F reads what F of the unit before made; I and B, what those of the unit after made. */
+static void pass_taker(const Linking *k, int i, Next *next)
+{
+    const Action *a = &k->lp->list[i].action;
+    const int way = way_of(a), maker = a->unit + (way == WAY_FORWARD ? -1 : 1);
+    if (a->phase == PHASE_W || maker < 0 || maker == k->lp->model->n_units) return;
+    next->taker[taken(k, maker, a, way)] = i;
+}
+
+static void pass_run(const Linking *k, int i, Next *next)
+{
+    const Linked *l = &k->lp->list[i];
+    const PackSet *reads = &k->packs[l->action.unit].reads[l->action.phase];
+    for (int p = 0; p < reads->n; p++) next->reader[reads->pack[p]] = i;
+    pass_taker(k, i, next);
+}
+
+static int min_int(int a, int b) { return a < b ? a : b; }
+
+static int64_t cell_of(const Linking *k, const Action *a)
+{
+    return schedule_cell(k->s, a->unit, a->micro, a->slice);
+}
+
+/* A frame that goes is gone before another is made; one that comes is there when it is needed. */
+static int end_of_frame(const Linking *k, int i, const Next *next)
+{
+    const Action *a = &k->lp->list[i].action;
+    if (a->peer < 0) return i;
+    if (a->kind == A_FETCH || a->kind == A_RECV) return next->use[cell_of(k, a)];
+    return min_int(next->forward, next->norm);
+}
+
+/* Of a SEND of y, also the RUN that reads its gradient. */
+static int end_of_move(const Linking *k, const Action *a, const Next *next)
+{
+    const int way = way_of(a);
+    if (a->kind == A_RECV) return next->taker[taken(k, a->unit, a, way)];
+    const int end = min_int(next->send[a->peer * N_WAYS + way], next->norm);
+    if (way == WAY_BACKWARD) return end;
+    return min_int(end, next->taker[taken(k, a->unit + 1, a, WAY_BACKWARD)]);
+}
+
+static void pass(const Linking *k, int i, Next *next)
+{
+    const Action *a = &k->lp->list[i].action;
+    if (a->kind == A_RUN) pass_run(k, i, next);
+    if (a->kind == A_DROP) next->reader[a->unit] = i;
+    if (a->kind == A_REDUCE) next->reduce = i;
+    if (a->kind == A_SEND && is_stream(a)) next->send[a->peer * N_WAYS + way_of(a)] = i;
+    if (a->kind == A_RUN || (a->kind == A_SEND && is_frame(a))) next->use[cell_of(k, a)] = i;
+    if (a->kind == A_RUN && a->phase == PHASE_F) next->forward = i;
+    if (a->kind == A_NORM || a->kind == A_UPDATE) next->norm = next->reduce = i;
+}
+
+static int end_of(const Linking *k, int i, const Next *next)
+{
+    const Action *a = &k->lp->list[i].action;
+    if (k->in->in_order) return i;
+    if (is_frame(a)) return end_of_frame(k, i, next);
+    if (is_move(a)) return end_of_move(k, a, next);
+    if (a->kind == A_GATHER) return k->lp->unit[a->unit].group.n > 1 ? next->reader[a->unit] : i;
+    if (a->kind != A_REDUCE || !k->plan[a->unit].begins) return i;
+    return k->grouped[a->unit] ? next->reduce : next->norm;
+}
+
+/* With LINK_FLIGHTS in flight, what was begun first is ended before another begins; but values between
+ * stages are few, and a receive that is waited for earlier could wait forever. */
+static void limit_flights(LinkedProgram *lp)
+{
+    int flying[LINK_FLIGHTS], n = 0;
+    for (int i = 0; i < lp->n; i++) {
+        int kept = 0;
+        for (int k = 0; k < n; k++)
+            if (lp->list[flying[k]].end > i) flying[kept++] = flying[k];
+        n = kept;
+        const Action *a = &lp->list[i].action;
+        if (lp->list[i].end == i || is_move(a) || is_frame(a)) continue;
+        if (n == LINK_FLIGHTS) {
+            lp->list[flying[0]].end = i;
+            for (int k = 1; k < n; k++) flying[k - 1] = flying[k];
+            n--;
+        }
+        flying[n++] = i;
+    }
+}
+
+/* Each position's list of what ends there. */
+static Err list_waits(Linking *k)
+{
+    LinkedProgram *lp = k->lp;
+    int32_t *all;
+    int in_flight = 0;
+    TRY(ARENA_NEW(k->arena, lp->n + 1, &all));
+    for (int i = 0; i < lp->n; i++)
+        if (lp->list[i].end > i) lp->list[lp->list[i].end].n_waits++;
+    for (int i = 0; i <= lp->n; i++) {
+        lp->list[i].wait = all;
+        all += lp->list[i].n_waits;
+        lp->list[i].n_waits = 0;
+    }
+    for (int i = 0; i < lp->n; i++) {
+        Linked *at = &lp->list[lp->list[i].end];
+        if (lp->list[i].end > i) ((int32_t *)at->wait)[at->n_waits++] = i;
+    }
+    for (int i = 0; i < lp->n; i++) {
+        const ActionKind kind = (ActionKind)lp->list[i].action.kind;
+        in_flight -= lp->list[i].n_waits;
+        in_flight += lp->list[i].end > i;
+        const bool passing = kind == A_GATHER || kind == A_REDUCE || kind == A_NORM ||
+                             ((is_move(&lp->list[i].action) || is_frame(&lp->list[i].action)) &&
+                              lp->list[i].end == i);
+        const int now = in_flight + passing;
+        if (lp->in_flight < now) lp->in_flight = now;
+    }
+    return OK;
+}
+
+Err link_ends(Linking *k)
+{
+    LinkedProgram *lp = k->lp;
+    const int64_t ways = schedule_cells(k->s) * N_WAYS;
+    Next next = {.reduce = lp->n, .norm = lp->n, .forward = lp->n};
+    TRY(packs_of_model(lp->model, lp->program, k->arena, &k->packs));
+    TRY(ARENA_NEW(k->arena, lp->model->n_units, &next.reader));
+    TRY(ARENA_NEW(k->arena, ways, &next.taker));
+    TRY(ARENA_NEW(k->arena, k->s->ranks * N_WAYS, &next.send));
+    for (int u = 0; u < lp->model->n_units; u++) next.reader[u] = lp->n;
+    TRY(ARENA_NEW(k->arena, schedule_cells(k->s), &next.use));
+    for (int64_t i = 0; i < ways; i++) next.taker[i] = lp->n;
+    for (int64_t i = 0; i < schedule_cells(k->s); i++) next.use[i] = lp->n;
+    for (int i = 0; i < k->s->ranks * N_WAYS; i++) next.send[i] = lp->n;
+    lp->list[lp->n].end = lp->n;
+    for (int i = lp->n - 1; i >= 0; i--) {
+        lp->list[i].end = end_of(k, i, &next);
+        pass(k, i, &next);
+    }
+    limit_flights(lp);
+    return list_waits(k);
+}

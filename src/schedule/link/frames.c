@@ -1,0 +1,146 @@
+/* frames.c -- frames that another stage keeps for a while, or the host.
+ *
+ *     stage 0    F0.3 evict.0.3>3 B0.0 ... fetch.0.3<3 F0.6 B0.3      sends; takes back
+ *     stage 3    ...  recv.W0.3<0 ...      send.W0.3>0 ...            takes; sends back
+ *
+ * A list names only what its own stage evicts. The stage that lends the room finds its part here: all
+ * lists are walked together, a SEND passing with its RECV; where one evicts, the other's part stands
+ * where the walk has come to. So each transfer stands beside its other end in one order of all
+ * stages, as SENDs and RECVs do, and nobody waits in a circle.
+ *
+ * A frame is two regions, which are sent apart: what I reads last, and what W does. */
+#include "schedule/link/link_parts.h"
+
+typedef struct {
+    const Schedule *s;
+    int *at, *end; /* [lanes]: how far each has come; the end of what others may wait for: after it
+                      come sums over stages and the norm, in which all take part */
+    bool *half;    /* [cells]: its I has run, so the first region is over */
+    int lane, n;   /* the list that is made */
+    Action *out;
+    uint8_t *region;
+} Walk;
+
+static void put(Walk *w, Action a, int region)
+{
+    w->out[w->n] = a;
+    w->region[w->n++] = (uint8_t)region;
+}
+
+/* An eviction, or a fetch, for each region that is still needed. */
+static void put_frame(Walk *w, const Linking *k, const Action *a, int lane)
+{
+    const Program *p = linked_program(k->lp, a->unit, a->slice);
+    const bool half = w->half[schedule_cell(w->s, a->unit, a->micro, a->slice)];
+    Action mine = *a;
+    if (lane != w->lane && a->peer != w->lane) return;
+    if (lane != w->lane)
+        mine = action_move(a->kind == A_EVICT ? A_RECV : A_SEND, PHASE_W, a->unit, a->micro,
+                           a->slice, lane);
+    for (int r = half ? REGION_FRAME_W : REGION_FRAME_I; r <= REGION_FRAME_W; r++)
+        if (p->bytes[r]) put(w, mine, r);
+}
+
+/* Does the peer stand at the other end of this SEND or RECV? */
+static bool meets(const Walk *w, const Action *a)
+{
+    if (w->at[a->peer] >= w->end[a->peer]) return false;
+    const Action *b = &w->s->list[a->peer][w->at[a->peer]];
+    return b->kind == (a->kind == A_SEND ? A_RECV : A_SEND) && b->phase == a->phase &&
+           b->unit == a->unit && b->micro == a->micro && b->slice == a->slice;
+}
+
+/* Takes the action at which a lane stands; false when it has to wait there. */
+static bool take(Walk *w, const Linking *k, int lane)
+{
+    const Action *a = &w->s->list[lane][w->at[lane]];
+    if (is_move(a)) {
+        if (!meets(w, a)) return false;
+        if (a->peer == w->lane) put(w, w->s->list[w->lane][w->at[w->lane]], 0);
+        w->at[a->peer]++;
+    }
+    if (a->kind == A_RUN && a->phase == PHASE_I)
+        w->half[schedule_cell(w->s, a->unit, a->micro, a->slice)] = true;
+    if (a->kind == A_EVICT || a->kind == A_FETCH)
+        put_frame(w, k, a, lane);
+    else if (lane == w->lane)
+        put(w, *a, 0);
+    w->at[lane]++;
+    return true;
+}
+
+static void find_ends(Walk *w)
+{
+    for (int lane = 0; lane < w->s->ranks; lane++)
+        for (int i = 0; i < w->s->n[lane]; i++) {
+            const Action *a = &w->s->list[lane][i];
+            if (a->kind == A_RUN || is_move(a) || a->kind == A_EVICT || a->kind == A_FETCH)
+                w->end[lane] = i + 1;
+        }
+}
+
+static Err walk_all(Walk *w, const Linking *k)
+{
+    find_ends(w);
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (int lane = 0; lane < w->s->ranks; lane++)
+            while (w->at[lane] < w->end[lane] && take(w, k, lane)) moved = true;
+    }
+    for (int lane = 0; lane < w->s->ranks; lane++)
+        if (w->at[lane] < w->end[lane])
+            return err_fail(ERR_CHECK,
+                            "rank %d waits at position %d for rank %d, which waits too: evictions "
+                            "are placed in lists that have each send beside its receive",
+                            lane, w->at[lane], w->s->list[lane][w->at[lane]].peer);
+    for (int i = w->end[w->lane]; i < w->s->n[w->lane]; i++) put(w, w->s->list[w->lane][i], 0);
+    return OK;
+}
+
+Err link_frames(Linking *k)
+{
+    const Schedule *s = k->s;
+    Walk w = {.s = s, .lane = k->lp->lane};
+    int64_t room = s->n[w.lane], frames = 0;
+    for (int lane = 0; lane < s->ranks; lane++)
+        for (int i = 0; i < s->n[lane]; i++)
+            frames += s->list[lane][i].kind == A_EVICT || s->list[lane][i].kind == A_FETCH;
+    k->from = s->list[w.lane];
+    k->n_from = s->n[w.lane];
+    if (frames == 0) return OK;
+    TRY(ARENA_NEW(k->arena, room + 2 * frames, &w.out));
+    TRY(ARENA_NEW(k->arena, room + 2 * frames, &w.region));
+    TRY(ARENA_NEW(k->arena, s->ranks, &w.at));
+    TRY(ARENA_NEW(k->arena, s->ranks, &w.end));
+    TRY(ARENA_NEW(k->arena, schedule_cells(s), &w.half));
+    TRY(walk_all(&w, k));
+    k->from = w.out;
+    k->from_region = w.region;
+    k->n_from = w.n;
+    return OK;
+}
+
+/* As words of 4 bytes: a region holds values of several types. */
+void frame_step(const Linking *k, int at, LinkedStep *out)
+{
+    LinkedProgram *lp = k->lp;
+    Linked *l = &lp->list[at];
+    const Action *a = &l->action;
+    const Program *p = linked_program(lp, a->unit, a->slice);
+    const bool gives = a->kind == A_EVICT || a->kind == A_SEND, away = a->peer < 0;
+    const int64_t count = (int64_t)(p->bytes[l->region] + 3) / 4;
+    const Ref here = {lp->rank, ARENA_WORK, l->base[l->region], count, I32};
+    Ref there = {lp->rank, ARENA_HOST, l->base[REGION_HOST], count, I32};
+    if (!away) there = (Ref){lp->stages.rank[a->peer], ARENA_WORK, 0, count, I32};
+    *out = (LinkedStep){.kind = away ? STEP_COPY : STEP_TRANSFER, .what = "frame"};
+    out->t = (Transfer){.kind = gives ? COMM_SEND : COMM_RECV,
+                        .group = lp->stages,
+                        .purpose = PURPOSE_FRAME,
+                        .from = gives ? here : there,
+                        .to = gives ? there : here,
+                        .instr = at,
+                        .tag = ((a->unit * 65536 + a->micro * lp->slices + a->slice) * 2 +
+                                (l->region == REGION_FRAME_W)) &
+                               INT32_MAX};
+    if (!away) l->begun = 0;
+}

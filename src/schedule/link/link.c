@@ -1,0 +1,191 @@
+/* link.c -- binds a rank's actions to the programs of its units. */
+#include "schedule/link/link_parts.h"
+
+#include "schedule/check/check.h"
+#include "schedule/textform.h"
+
+enum { DEFAULT_BLOCK = 65536 };
+
+int64_t linked_guest(const LinkedProgram *lp, int unit, int k)
+{
+    int64_t at = 0;
+    for (int i = 0; i < k; i++)
+        if (param_of(lp, unit, i)->holder[0] != unit)
+            at += lp->param_count[lp->model->unit[unit].param[i]];
+    return at;
+}
+
+/* Which REDUCE takes what a micro-batch adds to a pack: the next one, by number. */
+static Err find_groups(Linking *k)
+{
+    const LinkedProgram *lp = k->lp;
+    const Model *m = lp->model;
+    const int64_t cells = (int64_t)m->n_units * lp->micros;
+    TRY(ARENA_NEW(k->arena, m->n_units, &k->grouped));
+    TRY(ARENA_NEW(k->arena, cells, &k->close));
+    TRY(ARENA_NEW(k->arena, cells + m->n_units, &k->reduce_at));
+    for (int64_t i = 0; i < cells + m->n_units; i++) k->reduce_at[i] = -1;
+    for (int i = 0; i < lp->n; i++) {
+        const Action *a = &lp->list[i].action;
+        if (a->kind != A_REDUCE) continue;
+        *reduce_of(k, a->unit, a->micro) = i;
+        if (a->micro >= 0) k->grouped[a->unit] = true;
+    }
+    for (int u = 0; u < m->n_units; u++)
+        for (int micro = lp->micros - 1, close = -1; micro >= 0; micro--) {
+            if (*reduce_of(k, u, micro) >= 0) close = micro;
+            *close_of(k, u, micro) = close;
+            if (k->grouped[u] && close < 0)
+                return err_fail(ERR_CHECK,
+                                "unit %s: the list has no reduce.%d.%d or later: what micro-batch "
+                                "%d adds to its gradients would be lost",
+                                m->unit[u].name, u, micro, micro);
+        }
+    return OK;
+}
+
+/* A sum that several units make is added up by a REDUCE that comes after all of them. */
+static Err check_reduced(const Linking *k, const Param *p, int at, int reduce)
+{
+    const Model *m = k->lp->model;
+    if (reduce > at) return OK;
+    if (p->n_holders > 1)
+        return err_fail(
+            ERR_CHECK,
+            "parameter %s is held by %d units, and the list has no reduce.%d after the last of "
+            "them has run: their sums would not be added",
+            p->name, p->n_holders, p->holder[0]);
+    if (reduce >= 0)
+        return err_fail(ERR_CHECK,
+                        "parameter %s: position %d adds to its gradient, and position "
+                        "%d has reduced it",
+                        p->name, at, reduce);
+    if (k->plan[p->holder[0]].n > 0)
+        return err_fail(ERR_CHECK,
+                        "parameter %s: the list has no reduce.%d, and ranks share the gradients of "
+                        "unit %s",
+                        p->name, p->holder[0], m->unit[p->holder[0]].name);
+    return OK;
+}
+
+static int holder_index(const Param *p, int unit)
+{
+    int h = 0;
+    while (p->holder[h] != unit) h++;
+    return h;
+}
+
+/* Sums that nobody has added to, in this step or since the last REDUCE, start at their first
+ * writer. written: [units][micros + 1][MAX_HOLDERS], bits by place in the pack. */
+static Err mark_fresh(Linking *k, int at, uint64_t *written)
+{
+    LinkedProgram *lp = k->lp;
+    Linked *l = &lp->list[at];
+    const int unit = l->action.unit;
+    for (int i = 0; i < lp->model->unit[unit].n_params; i++) {
+        const Param *p = param_of(lp, unit, i);
+        const int owner = p->holder[0], close = *close_of(k, owner, l->action.micro);
+        const uint64_t bit = (uint64_t)1 << k->pack_index[lp->model->unit[unit].param[i]];
+        if (!writes_param(l, i)) continue;
+        TRY(check_reduced(k, p, at, *reduce_of(k, owner, close)));
+        uint64_t *seen = &written[(((int64_t)owner * (lp->micros + 1)) + close + 1) * MAX_HOLDERS +
+                                  holder_index(p, unit)];
+        if (!(*seen & bit)) l->fresh |= (uint64_t)1 << i;
+        *seen |= bit;
+    }
+    return OK;
+}
+
+/* A product that serves several parameters starts their sums together, or none of them. */
+static Err check_fresh(const LinkedProgram *lp, const Linked *l)
+{
+    for (int i = 0; l->program && i < l->program->n_out; i++) {
+        const PortOut *port = &l->program->out[i];
+        const uint64_t all = ((((uint64_t)1 << (port->span - 1)) * 2) - 1) << port->param;
+        if ((l->fresh & all) != 0 && (l->fresh & all) != all)
+            return err_fail(
+                ERR_CHECK,
+                "unit %s: the sums of parameters %d to %d, made by one product, start apart",
+                lp->model->unit[l->action.unit].name, port->param, port->param + port->span - 1);
+    }
+    return OK;
+}
+
+static Err bind_runs(Linking *k)
+{
+    LinkedProgram *lp = k->lp;
+    uint64_t *written;
+    const size_t mark = arena_mark(k->arena);
+    TRY(ARENA_NEW(k->arena, (int64_t)lp->model->n_units * (lp->micros + 1) * MAX_HOLDERS,
+                  &written));
+    for (int i = 0; i < lp->n; i++) {
+        if (!lp->list[i].program) continue;
+        TRY(mark_fresh(k, i, written));
+        TRY(check_fresh(lp, &lp->list[i]));
+        k->writes = k->writes || lp->list[i].fresh != 0;
+    }
+    arena_rewind(k->arena, mark);
+    return OK;
+}
+
+/* A mesh of one rank, when none is given. */
+static Err take_mesh(Linking *k)
+{
+    LinkedProgram *lp = k->lp;
+    Mesh *one;
+    lp->mesh = k->in->mesh;
+    if (!lp->mesh) {
+        TRY(ARENA_NEW(k->arena, 1, &one));
+        *one = mesh_single();
+        lp->mesh = one;
+    }
+    const unsigned pp = mesh_axes(lp->mesh, VIEW_DENSE, "pp");
+    return mesh_group(lp->mesh, VIEW_DENSE, pp, lp->rank, k->arena, &lp->stages);
+}
+
+/* The rank sits where its list is. */
+static Err check_lane(const Linking *k)
+{
+    const LinkedProgram *lp = k->lp;
+    const unsigned pp = mesh_axes(lp->mesh, VIEW_DENSE, "pp");
+    const int stage = mesh_part(lp->mesh, VIEW_DENSE, pp, lp->rank);
+    if (lp->stages.n == k->s->ranks && stage == lp->lane) return OK;
+    return err_fail(ERR_CHECK,
+                    "list %d of a schedule of %d ranks for rank %d, on stage %d of %d: give each "
+                    "its own",
+                    lp->lane, k->s->ranks, lp->rank, stage, lp->stages.n);
+}
+
+Err schedule_link(const Schedule *s, int lane, const LinkInput *in, Arena *arena,
+                  LinkedProgram *out)
+{
+    LinkedProgram lp = {.model = in->model,
+                        .program = in->program,
+                        .rank = in->rank,
+                        .micros = s->micros,
+                        .n_moments = in->n_moments,
+                        .lane = lane,
+                        .fold = in->fold ? in->fold : 1,
+                        .block = in->block ? in->block : DEFAULT_BLOCK,
+                        .n = s->n[lane]};
+    Linking k = {.lp = &lp, .s = s, .in = in, .arena = arena};
+    if (s->grain != OVER_UNITS || schedule_units(s) != in->model->n_units)
+        return err_fail(ERR_CHECK, "the schedule has %d units, the model %d; expand it first",
+                        schedule_units(s), in->model->n_units);
+    TRY(take_mesh(&k));
+    TRY(link_slices(&k));
+    TRY(check_lane(&k));
+    TRY(link_frames(&k));
+    TRY(link_list(&k));
+    TRY(link_homes(&k));
+    TRY(find_groups(&k));
+    TRY(link_plan(&k));
+    TRY(bind_runs(&k));
+    TRY(link_ends(&k));
+    TRY(link_static(&k));
+    TRY(bind_arranged(&k));
+    TRY(link_memory(&k, arena));
+    TRY(link_steps(&k));
+    *out = lp;
+    return OK;
+}

@@ -1,0 +1,261 @@
+/* memory.c -- the work arena, and so the peak, before anything runs.
+ *
+ * Each region of each (unit, micro, slice) is a piece that lives over an interval of the list; so
+ * are packs and gradients that do not lie still (memory_state.c). Pieces are packed.
+ *
+ *     list       F0.0 F1.0 F2.0 B2.0 B1.0 B0.0
+ *     y of 0      |---------------->|               x of unit 1, read again by its backward phases
+ *     frame of 1       |----------->|
+ *     sent y      |------->|                        until the send is waited for
+ *     received x     |------------->|               from where its receive is posted
+ *     scratch     |    |    |    |    |    |        one position each
+ */
+#include "schedule/link/link_parts.h"
+
+static void find_positions(Layouting *m)
+{
+    const int64_t n = schedule_cells(m->s) * N_PHASES;
+    for (int64_t i = 0; i < n; i++) m->pos[i] = -1;
+    for (int i = 0; i < m->lp->n; i++) {
+        const Action *a = &m->lp->list[i].action;
+        if (a->kind != A_RUN) continue;
+        int *pos = pos_of(m, a->unit, a->micro, a->slice);
+        pos[a->phase] = i;
+        if (a->phase == PHASE_B) pos[PHASE_I] = pos[PHASE_W] = i;
+    }
+}
+
+/* The last position at which one of these phases of a unit runs, if that unit is there at all. */
+static int last_of(const Layouting *m, int unit, int micro, int slice, unsigned phases)
+{
+    int last = -1;
+    if (unit < 0 || unit >= m->lp->model->n_units) return last;
+    const int *pos = pos_of(m, unit, micro, slice);
+    for (int p = PHASE_F; p <= PHASE_W; p++)
+        if ((phases >> p & 1) && pos[p] > last) last = pos[p];
+    return last;
+}
+
+static int max_int(int a, int b) { return a > b ? a : b; }
+
+void own_piece(Layouting *m, Owned o, size_t bytes)
+{
+    if (!bytes || o.piece.first < 0) return;
+    MUST(m->n < m->cap, "%lld pieces", (long long)m->cap);
+    o.piece.bytes = bytes;
+    o.piece.last = max_int(o.piece.first, o.piece.last);
+    m->owned[m->n++] = o;
+}
+
+static void own(Layouting *m, const Action *a, Region r, int first, int last, size_t bytes)
+{
+    own_piece(m, (Owned){{first, last, 0, 0}, a->unit, a->micro, a->slice, r, -1, -1}, bytes);
+}
+
+/* To where a stream must stay for its send. */
+static int sent_until(const Layouting *m, const Action *a, int way)
+{
+    const int at = *move_of(m->k, a->unit, a->micro, a->slice, way);
+    if (at < 0) return -1;
+    return max_int(at, m->lp->list[at].end - 1);
+}
+
+/* A stream that comes from another stage: from the post to its last reader. */
+static void own_received(Layouting *m, int at)
+{
+    const Action *a = &m->lp->list[at].action;
+    const bool forward = a->phase == PHASE_F;
+    const int reader = forward ? a->unit + 1 : a->unit - 1;
+    const Region region = forward ? REGION_Y : REGION_DX;
+    const Program *p = linked_program(m->lp, reader, a->slice);
+    const int last = last_of(m, reader, a->micro, a->slice, forward ? p->x_read : p->dy_read);
+    own(m, a, region, at, max_int(last, m->lp->list[at].end),
+        linked_program(m->lp, a->unit, a->slice)->bytes[region]);
+}
+
+/* What begins to live with the F of a unit, and what its backward phases begin. */
+static void own_regions(Layouting *m, const Action *a)
+{
+    const Program *p = linked_program(m->lp, a->unit, a->slice);
+    const int u = a->unit, i = a->micro, q = a->slice;
+    const int *pos = pos_of(m, u, i, q);
+    const int f = pos[PHASE_F];
+    const bool split = pos[PHASE_I] != pos[PHASE_W];
+    own_frame(m, f, REGION_FRAME_I);
+    own_frame(m, f, REGION_FRAME_W);
+    own(m, a, REGION_HOST, f, max_int(pos[PHASE_I], pos[PHASE_W]), p->bytes[REGION_HOST]);
+    if (split) own(m, a, REGION_CARRY, pos[PHASE_I], pos[PHASE_W], p->bytes[REGION_CARRY]);
+
+    int last = last_of(m, u, i, q, p->y_read);
+    if (u + 1 < m->lp->model->n_units)
+        last = max_int(last, last_of(m, u + 1, i, q, linked_program(m->lp, u + 1, q)->x_read));
+    last = max_int(last, sent_until(m, a, WAY_FORWARD));
+    own(m, a, REGION_Y, f, last, p->bytes[REGION_Y]);
+
+    if (p->dx_made == N_PHASES) return;
+    last = last_of(m, u, i, q, p->dx_read);
+    if (u > 0)
+        last = max_int(last, last_of(m, u - 1, i, q, linked_program(m->lp, u - 1, q)->dy_read));
+    last = max_int(last, sent_until(m, a, WAY_BACKWARD));
+    own(m, a, REGION_DX, pos[p->dx_made], last, p->bytes[REGION_DX]);
+}
+
+static void own_all(Layouting *m)
+{
+    for (int i = 0; i < m->lp->n; i++) {
+        const Linked *l = &m->lp->list[i];
+        if (l->action.kind == A_RECV && is_stream(&l->action)) own_received(m, i);
+        if (is_frame(&l->action)) own_frame_moves(m, i);
+        if (l->action.kind != A_RUN) continue;
+        own(m, &l->action, REGION_SCRATCH, i, i, l->program->scratch_bytes[l->action.phase]);
+        if (l->action.phase == PHASE_F) own_regions(m, &l->action);
+    }
+}
+
+/* Packs the pieces of the device, or those of the host. */
+static Err pack_arena(Layouting *m, ArenaId arena)
+{
+    Piece *piece;
+    int *who, n = 0;
+    Packed packed;
+    TRY(ARENA_NEW(m->temp, m->n + 1, &piece));
+    TRY(ARENA_NEW(m->temp, m->n + 1, &who));
+    for (int i = 0; i < m->n; i++) {
+        if (on_host(&m->owned[i]) != (arena == ARENA_HOST)) continue;
+        who[n] = i;
+        piece[n++] = m->owned[i].piece;
+    }
+    TRY(pack(piece, n, m->temp, &packed));
+    for (int i = 0; i < n; i++) m->owned[who[i]].piece.offset = piece[i].offset;
+    m->lp->bytes[arena] = packed.peak_bytes;
+    m->lp->live[arena] = packed.live_bytes;
+    return OK;
+}
+
+/* Tells the RUNs of a unit that fall into a piece's life where it lies: as region r of theirs. */
+static void bind_unit(Layouting *m, const Owned *o, int unit, Region r)
+{
+    if (unit < 0 || unit >= m->lp->model->n_units) return;
+    const int *pos = pos_of(m, unit, o->micro, o->slice);
+    for (int p = 0; p < N_PHASES; p++)
+        if (pos[p] >= o->piece.first && pos[p] <= o->piece.last)
+            m->lp->list[pos[p]].base[r] = o->piece.offset;
+}
+
+/* The SEND or the RECV of a stream. */
+static void bind_move(Layouting *m, const Owned *o, int way)
+{
+    const int at = *move_of(m->k, o->unit, o->micro, o->slice, way);
+    if (at >= 0) m->lp->list[at].base[o->kind] = o->piece.offset;
+}
+
+/* Its own RUNs may touch a region; a stream, those of the unit that reads it too. */
+static void bind_piece(Layouting *m, const Owned *o)
+{
+    if (o->kind == PIECE_AWAY || o->kind == REGION_FRAME_I || o->kind == REGION_FRAME_W)
+        bind_frame(m, o);
+    if (o->kind >= N_OWN_REGIONS) {
+        note_state(m, o);
+        return;
+    }
+    if (o->kind == REGION_MICRO || o->kind == REGION_DMICRO) {
+        bind_micro(m, o);
+        return;
+    }
+    bind_unit(m, o, o->unit, (Region)o->kind);
+    if (o->kind == REGION_Y) bind_unit(m, o, o->unit + 1, REGION_X);
+    if (o->kind == REGION_DX) bind_unit(m, o, o->unit - 1, REGION_DY);
+    if (o->kind == REGION_Y) bind_move(m, o, WAY_FORWARD);
+    if (o->kind == REGION_DX) bind_move(m, o, WAY_BACKWARD);
+    m->lp->list[o->piece.first].begins |= 1u << o->kind;
+}
+
+typedef struct {
+    int64_t by[N_PIECE_KINDS]; /* bytes that begin to live at a position, less those that ended */
+} Change;
+
+/* One walk down the list: what lives is what has begun, less what has ended. */
+static Err find_peak(Layouting *m)
+{
+    LinkedProgram *lp = m->lp;
+    Change *change, live = {{0}};
+    int64_t most = 0;
+    TRY(ARENA_NEW(m->temp, lp->n + 1, &change));
+    for (int k = 0; k < m->n; k++) {
+        const Owned *o = &m->owned[k];
+        const int64_t bytes = (int64_t)align_up(o->piece.bytes);
+        change[o->piece.first].by[o->kind] += bytes;
+        change[o->piece.last + 1].by[o->kind] -= bytes;
+    }
+    for (int i = 0; i < lp->n; i++) {
+        int64_t all = 0;
+        for (int r = 0; r < N_PIECE_KINDS; r++) {
+            live.by[r] += change[i].by[r];
+            if (r != REGION_HOST && r != PIECE_AWAY) all += live.by[r];
+        }
+        if (all <= most) continue;
+        most = all;
+        lp->peak_at = i;
+        for (int r = 0; r < N_OWN_REGIONS; r++)
+            lp->peak_region[r] = r == REGION_HOST ? 0 : (size_t)live.by[r];
+        lp->peak_packs = (size_t)live.by[PIECE_PACK];
+        lp->peak_grads = (size_t)(live.by[PIECE_GRADS] + live.by[PIECE_GUESTS]);
+    }
+    return OK;
+}
+
+/* What is over at each position: what lived to the one before. */
+static void note_freed(Layouting *m, Freed *freed)
+{
+    LinkedProgram *lp = m->lp;
+    for (int k = 0; k < m->n; k++) lp->list[m->owned[k].piece.last + 1].n_freed++;
+    for (int i = 0; i <= lp->n; i++) {
+        lp->list[i].freed = freed;
+        freed += lp->list[i].n_freed;
+        lp->list[i].n_freed = 0;
+    }
+    for (int k = 0; k < m->n; k++) {
+        const Owned *o = &m->owned[k];
+        Linked *l = &lp->list[o->piece.last + 1];
+        ((Freed *)l->freed)[l->n_freed++] =
+            (Freed){on_host(o) ? ARENA_HOST : ARENA_WORK, o->piece.offset, o->piece.bytes};
+    }
+}
+
+/* Each RUN owns scratch; its F, or what comes of it, one piece of each other region at most. */
+static int64_t most_pieces(const LinkedProgram *lp)
+{
+    int64_t n = 0;
+    for (int i = 0; i < lp->n; i++) {
+        const Action *a = &lp->list[i].action;
+        if (a->kind == A_RUN) n += a->phase == PHASE_F ? N_OWN_REGIONS : 1;
+        if (a->kind == A_RECV || is_frame(a)) n++;
+    }
+    return n;
+}
+
+/* O(actions), but for the packing. */
+Err link_memory(Linking *k, Arena *temp)
+{
+    LinkedProgram *lp = k->lp;
+    Layouting m = {.lp = lp, .k = k, .s = k->s, .temp = temp};
+    m.cap = most_pieces(lp) + most_state_pieces(lp) + most_micro_pieces(&m);
+    Freed *freed;
+    TRY(state_tables(k));
+    TRY(ARENA_NEW(k->arena, k->in->note_freed ? m.cap : 0, &freed));
+    const size_t mark = arena_mark(temp);
+    TRY(ARENA_NEW(temp, m.cap, &m.owned));
+    TRY(ARENA_NEW(temp, schedule_cells(k->s) * N_PHASES, &m.pos));
+    TRY(ARENA_NEW(temp, schedule_cells(k->s) * 2, &m.open));
+    find_positions(&m);
+    own_all(&m);
+    own_micro(&m);
+    TRY(own_state(&m));
+    TRY(pack_arena(&m, ARENA_WORK));
+    TRY(pack_arena(&m, ARENA_HOST));
+    for (int i = 0; i < m.n; i++) bind_piece(&m, &m.owned[i]);
+    TRY(find_peak(&m));
+    if (k->in->note_freed) note_freed(&m, freed);
+    arena_rewind(temp, mark);
+    return bind_state(k);
+}

@@ -1,0 +1,172 @@
+/* memory_state.c -- packs and gradients that live in the work arena for a while.
+ *
+ *     list       gather.2 F1.0 F2.0 drop.2 ...  B2.0 reduce.2.0 B1.0 reduce.1.0
+ *     pack of 2   |------------------->|
+ *     gradients of 2, of micro-batch 0           |------------->|
+ *
+ * A pack lives from GATHER to DROP. Gradients that are reduced several times a step live from the
+ * first RUN that writes them until their REDUCE has ended; so do the sums of tied weights in the
+ * other units that hold them. */
+#include "schedule/link/link_parts.h"
+
+int64_t most_state_pieces(const LinkedProgram *lp)
+{
+    int64_t n = 0;
+    for (int i = 0; i < lp->n; i++) {
+        const Action *a = &lp->list[i].action;
+        if (a->kind == A_GATHER) n++;
+        if (a->kind == A_REDUCE) n += lp->model->n_units; /* its own, and guests anywhere */
+    }
+    return n < 2 * (int64_t)lp->model->n_units * lp->micros + lp->n
+               ? n
+               : 2 * (int64_t)lp->model->n_units * lp->micros + lp->n;
+}
+
+static void own_packs(Layouting *m, int *open)
+{
+    const LinkedProgram *lp = m->lp;
+    const size_t element = dtype_bytes(lp->model->dtype);
+    for (int i = 0; i < lp->n; i++) {
+        const Action *a = &lp->list[i].action;
+        if ((a->kind != A_GATHER && a->kind != A_DROP) || !by_use(m->k, a->unit)) continue;
+        if (a->kind == A_DROP && open[a->unit] >= 0) {
+            m->owned[open[a->unit]].piece.last = i;
+            open[a->unit] = -1;
+        }
+        if (a->kind == A_DROP) continue;
+        const int before = m->n;
+        own_piece(m, (Owned){{i, lp->n - 1, 0, 0}, a->unit, 0, 0, PIECE_PACK, -1, -1},
+                  (size_t)lp->unit[a->unit].mine.pack_count * element);
+        open[a->unit] = m->n > before ? before : -1;
+    }
+}
+
+/* Until the REDUCE of that number, of this unit, has ended. */
+static int reduced_at(const Linking *k, int unit, int micro)
+{
+    const int at = *reduce_of(k, unit, micro), end = k->lp->list[at].end;
+    return end > at ? end - 1 : at;
+}
+
+/* The gradients that begin to live with this RUN: where its fresh sums are, grouped. */
+static void own_grads(Layouting *m, int at, bool *seen)
+{
+    const LinkedProgram *lp = m->lp;
+    const Linked *l = &lp->list[at];
+    const int unit = l->action.unit;
+    const size_t wide = dtype_bytes(dtype_wide(lp->model->dtype));
+    for (int i = 0; i < lp->model->unit[unit].n_params; i++) {
+        const int owner = param_of(lp, unit, i)->holder[0];
+        const int close = *close_of(m->k, owner, l->action.micro);
+        if (!(l->fresh >> i & 1) || !m->k->grouped[owner]) continue;
+        const bool guest = owner != unit;
+        bool *once = &seen[((int64_t)unit * lp->micros + close) * 2 + guest];
+        if (*once) continue;
+        *once = true;
+        const int64_t count = guest ? lp->unit[unit].guest_count : lp->unit[unit].mine.pack_count;
+        own_piece(m,
+                  (Owned){{at, reduced_at(m->k, owner, close), 0, 0},
+                          unit,
+                          close,
+                          0,
+                          guest ? PIECE_GUESTS : PIECE_GRADS,
+                          -1,
+                          -1},
+                  (size_t)count * wide);
+    }
+}
+
+Err own_state(Layouting *m)
+{
+    const LinkedProgram *lp = m->lp;
+    int *open;
+    bool *seen;
+    TRY(ARENA_NEW(m->temp, lp->model->n_units, &open));
+    TRY(ARENA_NEW(m->temp, (int64_t)lp->model->n_units * lp->micros * 2, &seen));
+    for (int u = 0; u < lp->model->n_units; u++) open[u] = -1;
+    own_packs(m, open);
+    for (int i = 0; i < lp->n; i++)
+        if (lp->list[i].fresh) own_grads(m, i, seen);
+    return OK;
+}
+
+Err state_tables(Linking *k)
+{
+    const LinkedProgram *lp = k->lp;
+    const int64_t cells = (int64_t)lp->model->n_units * lp->micros;
+    TRY(ARENA_NEW(k->arena, lp->n, &k->pack_off));
+    TRY(ARENA_NEW(k->arena, cells, &k->grads_off));
+    TRY(ARENA_NEW(k->arena, cells, &k->guests_off));
+    for (int i = 0; i < lp->n; i++) k->pack_off[i] = NO_BASE;
+    for (int64_t i = 0; i < cells; i++) k->grads_off[i] = k->guests_off[i] = NO_BASE;
+    return OK;
+}
+
+void note_state(Layouting *m, const Owned *o)
+{
+    Linking *k = m->k;
+    Linked *first = &m->lp->list[o->piece.first];
+    const int64_t cell = (int64_t)o->unit * m->lp->micros + o->micro;
+    if (o->kind == PIECE_PACK) k->pack_off[o->piece.first] = o->piece.offset;
+    if (o->kind == PIECE_GRADS) k->grads_off[cell] = o->piece.offset;
+    if (o->kind == PIECE_GUESTS) k->guests_off[cell] = o->piece.offset;
+    if (o->kind == PIECE_GRADS) first->begins |= BEGINS_GRADS;
+    if (o->kind == PIECE_GUESTS) first->begins |= BEGINS_GUESTS;
+}
+
+static void bind_grads(const Linking *k, Linked *l)
+{
+    const LinkedProgram *lp = k->lp;
+    const int unit = l->action.unit, micro = l->action.micro, owner = guest_owner(lp, unit);
+    const int64_t row = (int64_t)unit * lp->micros;
+    l->grads = (Spot){ARENA_STEP, lp->unit[unit].grads};
+    l->guests = (Spot){ARENA_STEP, lp->unit[unit].guests};
+    if (k->grouped[unit])
+        l->grads = (Spot){ARENA_WORK, k->grads_off[row + *close_of(k, unit, micro)]};
+    if (owner >= 0 && k->grouped[owner])
+        l->guests = (Spot){ARENA_WORK, k->guests_off[row + *close_of(k, owner, micro)]};
+}
+
+/* there: [units] where each pack lies now. */
+static Err bind_packs(const Linking *k, int at, const Spot *there)
+{
+    const LinkedProgram *lp = k->lp;
+    Linked *l = &lp->list[at];
+    const PackSet *reads = &k->packs[l->action.unit].reads[l->action.phase];
+    PackAt *pack;
+    TRY(ARENA_NEW(k->arena, reads->n, &pack));
+    for (int i = 0; i < reads->n; i++) {
+        pack[i] = (PackAt){reads->pack[i], there[reads->pack[i]]};
+        if (pack[i].weights.offset == NO_BASE && lp->unit[pack[i].unit].mine.pack_count > 0)
+            return err_fail(ERR_CHECK,
+                            "position %d reads the parameters of unit %s, which are not gathered "
+                            "there: the list has no gather.%d before it",
+                            at, lp->model->unit[pack[i].unit].name, pack[i].unit);
+    }
+    l->pack = pack;
+    l->n_packs = reads->n;
+    return OK;
+}
+
+/* One walk down the list; a pack that is cut is there from its GATHER to its DROP. */
+Err bind_state(Linking *k)
+{
+    const LinkedProgram *lp = k->lp;
+    Spot *there;
+    TRY(ARENA_NEW(k->arena, lp->model->n_units, &there));
+    for (int u = 0; u < lp->model->n_units; u++)
+        there[u] = (Spot){ARENA_STATE, lp->unit[u].home.shard ? NO_BASE : lp->unit[u].pack};
+    for (int i = 0; i < lp->n; i++) {
+        Linked *l = &lp->list[i];
+        const int unit = l->action.unit;
+        if (l->action.kind == A_GATHER)
+            there[unit] = by_use(k, unit) ? (Spot){ARENA_WORK, k->pack_off[i]}
+                                          : (Spot){ARENA_STATE, lp->unit[unit].pack};
+        if (l->action.kind == A_DROP && lp->unit[unit].home.shard)
+            there[unit] = (Spot){by_use(k, unit) ? ARENA_WORK : ARENA_STATE, NO_BASE};
+        if (!l->program) continue;
+        bind_grads(k, l);
+        TRY(bind_packs(k, i, there));
+    }
+    return OK;
+}

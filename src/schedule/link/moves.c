@@ -1,0 +1,99 @@
+/* moves.c -- values on their way between stages: posted early, waited for late.
+ *
+ *     list      F1.0 recv.F0.1<0 F1.1 send.F1.1>2 ...
+ *     linked    recv.F0.1<0 F1.0 F1.1 send.F1.1>2 ...
+ *                             |    |
+ *                             |    recv.F0.1 is waited for before the RUN that reads it
+ *                             one RUN for it to come in
+ *
+ * A send is waited for before the next one that way to that stage, or before the gradient of what it
+ * sent is read, since by then it has long been there. The lists have each SEND beside its RECV in
+ * one order of all stages; what is begun earlier and waited for later than there makes no circle. And
+ * begins keep their order, so the n-th send meets the n-th receive. */
+#include "schedule/link/link_parts.h"
+
+static void push(Linking *k, int *at, int from)
+{
+    LinkedProgram *lp = k->lp;
+    Linked *l = &lp->list[*at];
+    const Action a = k->from[from];
+    l->action = a;
+    if (k->from_region) l->region = k->from_region[from];
+    if (a.kind == A_RUN) l->program = linked_program(lp, a.unit, a.slice);
+    if (is_stream(&a)) *move_of(k, a.unit, a.micro, a.slice, way_of(&a)) = *at;
+    ++*at;
+}
+
+static bool comes_early(const Action *a) { return a->kind == A_RECV && is_stream(a); }
+
+/* Before a RUN come the receives that stand between it and the next RUN. */
+static void order_list(Linking *k)
+{
+    const Action *from = k->from;
+    const bool early = !k->in->in_order;
+    bool begun = false; /* there was a RUN */
+    for (int i = 0, at = 0; i < k->n_from; i++) {
+        const bool run = from[i].kind == A_RUN;
+        for (int next = i + 1; early && run && next < k->n_from && from[next].kind != A_RUN; next++)
+            if (comes_early(&from[next])) push(k, &at, next);
+        begun = begun || run;
+        if (!comes_early(&from[i]) || !early || !begun) push(k, &at, i);
+    }
+}
+
+Err link_list(Linking *k)
+{
+    LinkedProgram *lp = k->lp;
+    const int64_t moves = schedule_cells(k->s) * N_WAYS;
+    lp->n = k->n_from;
+    TRY(ARENA_NEW(k->arena, lp->n + 1, &lp->list));
+    TRY(ARENA_NEW(k->arena, moves, &k->move_at));
+    for (int64_t i = 0; i < moves; i++) k->move_at[i] = -1;
+    for (int i = 0; i <= lp->n; i++) {
+        Linked *l = &lp->list[i];
+        l->grads = l->guests = (Spot){ARENA_STEP, NO_BASE};
+        for (int r = 0; r <= REGION_DY; r++) l->base[r] = NO_BASE;
+    }
+    order_list(k);
+    lp->has_loss = is_here(k, lp->model->n_units - 1);
+    return OK;
+}
+
+/* What a region holds: one tensor, from its beginning. */
+static Ref region_ref(const Program *p, Region region)
+{
+    for (int i = 0; i < p->n_tensors; i++) {
+        const ProgTensor *t = &p->tensor[i];
+        if (t->at[SPLIT].region != region || t->view_of != i) continue;
+        Ref ref = {.count = 1, .dtype = t->dtype};
+        for (int d = 0; d < t->ndim; d++) ref.count *= t->dim[d].cap;
+        return ref;
+    }
+    MUST(false, "program %s has nothing in region %s", p->kind, region_name(region));
+    return (Ref){0};
+}
+
+void move_step(const Linking *k, int at, LinkedStep *out)
+{
+    LinkedProgram *lp = k->lp;
+    Linked *l = &lp->list[at];
+    const Action *a = &l->action;
+    const bool forward = way_of(a) == WAY_FORWARD, send = a->kind == A_SEND;
+    const Region region = forward ? REGION_Y : REGION_DX;
+    Ref here = region_ref(linked_program(lp, a->unit, a->slice), region), there = here;
+    here.rank = lp->rank;
+    here.arena = ARENA_WORK;
+    here.offset = here.count > 0 ? l->base[region] : 0;
+    there.rank = lp->stages.rank[a->peer];
+    MUST(here.offset != NO_BASE, "position %d: unit %d has no %s", at, a->unit,
+         region_name(region));
+    *out = (LinkedStep){.kind = STEP_TRANSFER, .what = forward ? "forward" : "backward"};
+    out->t = (Transfer){.kind = send ? COMM_SEND : COMM_RECV,
+                        .group = lp->stages,
+                        .purpose = forward ? PURPOSE_FORWARD : PURPOSE_BACKWARD,
+                        .from = send ? here : there,
+                        .to = send ? there : here,
+                        .instr = at,
+                        .tag = (a->unit * 65536 + a->micro * lp->slices + a->slice) & INT32_MAX};
+    l->begun = 0;
+}

@@ -1,0 +1,211 @@
+/* plan.c -- what a REDUCE of a unit has to send, before it is known where anything lies.
+ *
+ *     pack      q q q q k k k k v v v v o o o o n n n       tp=2 sp, dp=2, keys and values copied
+ *     stages    tied weights that another stage holds too: all-reduce over the two
+ *     copies            k k|    v v|                        all-reduce over those that hold them
+ *     model                             n n n               norms: partial sums over tp
+ *     scatter   q q q q k k k k v|v v v o o o o n n n       over dp: each gets its home
+ *     data      what is left at home, over dp_replicate
+ *
+ * A program knows nothing of dp: every rank along it has micro-batches of its own, so every
+ * gradient is partial over dp. Which transfers there are follows from the layouts. */
+#include "schedule/link/link_parts.h"
+
+#include "layout/copies.h"
+
+/* Axes over which the gradient of parameter `param`, as that unit's program leaves it, is a sum. */
+static unsigned partial_of(const LinkedProgram *lp, int unit, int param)
+{
+    const Unit *u = &lp->model->unit[unit];
+    const Program *p = &lp->program[u->kind];
+    unsigned partial = mesh_axes(lp->mesh, lp->unit[unit].home.view, "dp");
+    for (int i = 0; i < p->n_out; i++)
+        for (int k = p->out[i].param; k < p->out[i].param + p->out[i].span; k++)
+            if (u->param[k] == param) partial |= p->out[i].partial;
+    return partial;
+}
+
+static Err reduce_axes(const Linking *k, int unit, int i, HomeReduce *out)
+{
+    const LinkedProgram *lp = k->lp;
+    const int param = pack_param(k, unit, i);
+    const Param *p = &lp->model->param[param];
+    const unsigned partial = partial_of(lp, unit, param);
+    for (int h = 1; h < p->n_holders; h++)
+        if (partial_of(lp, p->holder[h], param) != partial)
+            return err_fail(ERR_CHECK,
+                            "parameter %s: its gradient is a partial sum over axes 0x%x in unit %s "
+                            "and over 0x%x in unit %s; the two cannot be added",
+                            p->name, partial, lp->model->unit[unit].name,
+                            partial_of(lp, p->holder[h], param),
+                            lp->model->unit[p->holder[h]].name);
+    *out = home_reduce(&lp->unit[unit].home, i, partial);
+    return OK;
+}
+
+/* The stages that hold a parameter or a copy of it, in order. */
+static Err stages_of(const Linking *k, int unit, int param, RankList *out)
+{
+    const LinkedProgram *lp = k->lp;
+    const Model *m = lp->model;
+    const int first = m->param[param].copy_of >= 0 ? m->param[param].copy_of : param;
+    const unsigned partial = partial_of(lp, unit, param);
+    int32_t *list;
+    *out = (RankList){0};
+    if (!model_is_shared(m, param)) return OK;
+    TRY(ARENA_NEW(k->arena, lp->stages.n, &list));
+    for (int stage = 0; stage < lp->stages.n; stage++)
+        for (int i = 0; i < m->n_params; i++) {
+            const int holder = m->param[i].holder[0];
+            if ((i != first && m->param[i].copy_of != first) ||
+                schedule_rank_of(k->s, holder) != stage)
+                continue;
+            list[out->n++] = lp->stages.rank[stage];
+            if (partial_of(lp, holder, i) != partial)
+                return err_fail(ERR_CHECK,
+                                "parameter %s: its gradient is a partial sum over axes 0x%x in "
+                                "unit %s and over 0x%x in unit %s; the two cannot be added",
+                                m->param[param].name, partial, m->unit[unit].name,
+                                partial_of(lp, holder, i), m->unit[holder].name);
+        }
+    out->rank = list;
+    return OK;
+}
+
+/* What all stages call it: by the parameter that copies are of. */
+static int32_t stages_tag(const Linking *k, int unit, int i)
+{
+    const Model *m = k->lp->model;
+    const int param = pack_param(k, unit, i);
+    return m->n_units + (m->param[param].copy_of >= 0 ? m->param[param].copy_of : param);
+}
+
+static void push(ReducePlan *plan, ReducePart part)
+{
+    if (part.group.n > 1 && part.lo < part.hi) plan->part[plan->n++] = part;
+}
+
+static Err plan_copies(const Linking *k, int unit, int i, const CopyRun **run, int *n)
+{
+    const Home *h = &k->lp->unit[unit].home;
+    return copies_of(&h->param[i].use, h->mesh, &h->param[i].shape, k->lp->rank, k->arena, run, n);
+}
+
+/* All-reduces over the axes that `of` names for each piece; neighbours over the same are one. */
+typedef struct {
+    const char *what;
+    bool home;
+    const unsigned *axes; /* [pieces] */
+    const Span *piece;    /* in order, none overlap */
+    int n;
+} Stretches;
+
+static Err plan_stretches(const Linking *k, const UnitPlace *at, const Stretches *s,
+                          ReducePlan *plan)
+{
+    for (int i = 0; i < s->n;) {
+        int end = i + 1;
+        RankList group;
+        while (end < s->n && s->axes[end] == s->axes[i] && s->piece[end].lo == s->piece[end - 1].hi)
+            end++;
+        TRY(mesh_group(k->lp->mesh, at->home.view, s->axes[i], k->lp->rank, k->arena, &group));
+        push(plan, (ReducePart){.what = s->what,
+                                .kind = COMM_ALL_REDUCE,
+                                .group = group,
+                                .lo = s->piece[i].lo,
+                                .hi = s->piece[end - 1].hi,
+                                .home = s->home});
+        i = end;
+    }
+    return OK;
+}
+
+static Err plan_model(const Linking *k, const UnitPlace *at, const HomeReduce *way,
+                      ReducePlan *plan)
+{
+    unsigned axes[MAX_PORTS];
+    Span piece[MAX_PORTS];
+    for (int i = 0; i < at->home.n; i++) {
+        axes[i] = way[i].model;
+        piece[i] = (Span){at->mine.pack_at[i], at->mine.pack_at[i + 1], 1};
+    }
+    return plan_stretches(k, at, &(Stretches){"model", false, axes, piece, at->home.n}, plan);
+}
+
+static Err plan_data(const Linking *k, const UnitPlace *at, const HomeReduce *way, ReducePlan *plan)
+{
+    unsigned axes[MAX_PORTS];
+    Span piece[MAX_PORTS];
+    for (int i = 0; i < at->mine.n_pieces; i++) {
+        const HomePiece *p = &at->mine.piece[i];
+        axes[i] = way[p->param].data;
+        piece[i] = (Span){p->at, p->at + p->hi - p->lo, 1};
+    }
+    return plan_stretches(k, at, &(Stretches){"data", true, axes, piece, at->mine.n_pieces}, plan);
+}
+
+/* Sums over stages: before all others, which are along one stage. */
+static Err plan_stages(const Linking *k, int unit, ReducePlan *plan)
+{
+    const UnitPlace *at = &k->lp->unit[unit];
+    for (int i = 0; i < at->home.n; i++) {
+        RankList stages;
+        TRY(stages_of(k, unit, pack_param(k, unit, i), &stages));
+        push(plan, (ReducePart){.what = "stages",
+                                .kind = COMM_ALL_REDUCE,
+                                .group = stages,
+                                .lo = at->mine.pack_at[i],
+                                .hi = at->mine.pack_at[i + 1],
+                                .tag = stages_tag(k, unit, i)});
+    }
+    return OK;
+}
+
+/* What the rest of the step may overlap with: the scatter, or the last of the sums over dp. */
+static void choose_begun(ReducePlan *plan, int first)
+{
+    if (plan->n == first) return;
+    const bool scatter = plan->part[first].kind == COMM_REDUCE_SCATTER;
+    plan->part[scatter ? first : plan->n - 1].begun = true;
+    plan->begins = true;
+}
+
+static Err plan_unit(Linking *k, int unit)
+{
+    const UnitPlace *at = &k->lp->unit[unit];
+    ReducePlan *plan = &k->plan[unit];
+    HomeReduce way[MAX_PORTS];
+    const CopyRun *run[MAX_PORTS];
+    int n_runs[MAX_PORTS], room = 3 * at->home.n + 1;
+    for (int i = 0; i < at->home.n; i++) {
+        TRY(reduce_axes(k, unit, i, &way[i]));
+        TRY(plan_copies(k, unit, i, &run[i], &n_runs[i]));
+        room += n_runs[i];
+    }
+    TRY(ARENA_NEW(k->arena, room, &plan->part));
+    TRY(plan_stages(k, unit, plan));
+    for (int i = 0; i < at->home.n; i++)
+        for (int c = 0; c < n_runs[i]; c++)
+            push(plan, (ReducePart){.what = "copies",
+                                    .kind = COMM_ALL_REDUCE,
+                                    .group = run[i][c].holders,
+                                    .lo = at->mine.pack_at[i] + run[i][c].lo,
+                                    .hi = at->mine.pack_at[i] + run[i][c].hi});
+    TRY(plan_model(k, at, way, plan));
+    const int first = plan->n;
+    push(plan, (ReducePart){.what = "scatter",
+                            .kind = COMM_REDUCE_SCATTER,
+                            .group = at->group,
+                            .hi = at->mine.pack_count});
+    TRY(plan_data(k, at, way, plan));
+    choose_begun(plan, first);
+    return OK;
+}
+
+Err link_plan(Linking *k)
+{
+    TRY(ARENA_NEW(k->arena, k->lp->model->n_units, &k->plan));
+    for (int u = 0; u < k->lp->model->n_units; u++)
+        if (is_here(k, u)) TRY(plan_unit(k, u));
+    return OK;
+}

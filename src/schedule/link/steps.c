@@ -1,0 +1,149 @@
+/* steps.c -- the steps of GATHERs, REDUCEs and moves, with addresses.
+ *
+ *     reduce.0.1   add         tied      work 8192 (head) -> work 4096 (embed)
+ *                  all-reduce  model     work 5120, over tp
+ *                  scatter     scatter   work 4096, over dp       begun here
+ *                  all-reduce  data      work 4608, over dp_replicate
+ *                  add         sum       work 4608 -> step 512    the first of the step is a copy
+ */
+#include "schedule/link/link_parts.h"
+
+typedef struct {
+    Linking *k;
+    int at;
+    LinkedStep *step;
+    int n;
+} Steps;
+
+static Ref ref(const Steps *s, Spot base, int64_t element, int64_t count, DType dtype)
+{
+    return (Ref){s->k->lp->rank, base.arena, base.offset + (size_t)element * dtype_bytes(dtype),
+                 count, dtype};
+}
+
+static LinkedStep *push(Steps *s, StepKind kind, const char *what, Ref from, Ref to)
+{
+    LinkedStep *step = &s->step[s->n++];
+    *step = (LinkedStep){.kind = kind, .what = what};
+    step->t = (Transfer){
+        .from = from, .to = to, .instr = s->at, .tag = s->k->lp->list[s->at].action.unit};
+    return step;
+}
+
+/* The home's weights to the whole pack. */
+static void gather_steps(Steps *s, int unit)
+{
+    const LinkedProgram *lp = s->k->lp;
+    const UnitPlace *p = &lp->unit[unit];
+    const DType dtype = lp->model->dtype;
+    const bool use = by_use(s->k, unit);
+    const Spot home = {ARENA_STATE, p->weights},
+               pack = {use ? ARENA_WORK : ARENA_STATE, use ? s->k->pack_off[s->at] : p->pack};
+    const bool alone = p->group.n == 1;
+    if (p->mine.pack_count == 0 || (alone && !use)) return;
+    LinkedStep *step =
+        push(s, alone ? STEP_COPY : STEP_TRANSFER, "gather", ref(s, home, 0, home_count(p), dtype),
+             ref(s, pack, 0, p->mine.pack_count, dtype));
+    step->t.kind = COMM_ALL_GATHER;
+    step->t.group = p->group;
+    step->t.purpose = PURPOSE_GATHER;
+    step->t.to_counts = p->counts;
+    if (!alone) lp->list[s->at].begun = 0;
+}
+
+/* Where the unit's sums of its guests are, for the REDUCE of that number. */
+static Spot guests_at(const Linking *k, int unit, int owner, int micro)
+{
+    if (!k->grouped[owner]) return (Spot){ARENA_STEP, k->lp->unit[unit].guests};
+    return (Spot){ARENA_WORK, k->guests_off[(int64_t)unit * k->lp->micros + micro]};
+}
+
+/* Left fold over the holders, in the order of units. */
+static void tied_steps(Steps *s, int unit, Spot grads)
+{
+    const LinkedProgram *lp = s->k->lp;
+    const Model *m = lp->model;
+    const DType wide = dtype_wide(m->dtype);
+    for (int i = 0; i < m->unit[unit].n_params; i++) {
+        const int param = m->unit[unit].param[i];
+        const Param *p = &m->param[param];
+        for (int h = 1; p->holder[0] == unit && h < p->n_holders; h++) {
+            const int holder = p->holder[h];
+            int k = 0;
+            while (m->unit[holder].param[k] != param) k++;
+            const int64_t count = lp->param_count[param];
+            const Spot from = guests_at(s->k, holder, unit, lp->list[s->at].action.micro);
+            push(s, STEP_ADD, "tied", ref(s, from, linked_guest(lp, holder, k), count, wide),
+                 ref(s, grads, lp->param_at[param], count, wide));
+        }
+    }
+}
+
+static void part_step(Steps *s, const UnitPlace *p, const ReducePart *part, Spot grads)
+{
+    const DType wide = dtype_wide(s->k->lp->model->dtype);
+    const int64_t lo = part->lo + (part->home ? p->mine.shard.lo : 0), count = part->hi - part->lo;
+    const Ref all = ref(s, grads, lo, count, wide);
+    const bool scatter = part->kind == COMM_REDUCE_SCATTER;
+    const Ref to = scatter ? ref(s, grads, p->mine.shard.lo, home_count(p), wide) : all;
+    if (part->begun) s->k->lp->list[s->at].begun = s->n;
+    LinkedStep *step = push(s, STEP_TRANSFER, part->what, all, to);
+    step->t.kind = part->kind;
+    step->t.reduce = REDUCE_SUM;
+    step->t.group = part->group;
+    step->t.purpose = PURPOSE_REDUCE;
+    if (part->tag) step->t.tag = part->tag;
+    step->t.from_counts = scatter ? p->counts : NULL;
+}
+
+static void reduce_steps(Steps *s, int unit, bool first)
+{
+    const Linking *k = s->k;
+    const UnitPlace *p = &k->lp->unit[unit];
+    const DType wide = dtype_wide(k->lp->model->dtype);
+    const int micro = k->lp->list[s->at].action.micro;
+    Spot grads = {ARENA_STEP, p->grads};
+    if (k->grouped[unit])
+        grads = (Spot){ARENA_WORK, k->grads_off[(int64_t)unit * k->lp->micros + micro]};
+    if (grads.offset == NO_BASE) return; /* nobody writes any */
+    tied_steps(s, unit, grads);
+    for (int i = 0; i < k->plan[unit].n; i++) part_step(s, p, &k->plan[unit].part[i], grads);
+    if (k->grouped[unit] && home_count(p) > 0)
+        push(s, first ? STEP_COPY : STEP_ADD, "sum",
+             ref(s, grads, p->mine.shard.lo, home_count(p), wide),
+             ref(s, (Spot){ARENA_STEP, p->sums}, 0, home_count(p), wide));
+}
+
+static int most_steps(const Linking *k, const Action *a)
+{
+    const Unit *u = &k->lp->model->unit[a->unit];
+    return a->kind != A_REDUCE ? 1 : u->n_params * MAX_HOLDERS + k->plan[a->unit].n + 1;
+}
+
+/* Steps of the step's REDUCEs are the same for each micro-batch but for addresses. */
+Err link_steps(Linking *k)
+{
+    LinkedProgram *lp = k->lp;
+    bool *reduced;
+    TRY(ARENA_NEW(k->arena, lp->model->n_units, &reduced));
+    for (int i = 0; i < lp->n; i++) {
+        Linked *l = &lp->list[i];
+        const int kind = l->action.kind, unit = l->action.unit;
+        Steps s = {.k = k, .at = i};
+        if (kind != A_GATHER && kind != A_REDUCE && !is_move(&l->action) && !is_frame(&l->action))
+            continue;
+        const size_t mark = align_up(arena_mark(k->arena));
+        TRY(ARENA_NEW(k->arena, most_steps(k, &l->action), &s.step));
+        l->begun = -1;
+        if (is_stream(&l->action)) move_step(k, i, &s.step[s.n++]);
+        if (is_frame(&l->action)) frame_step(k, i, &s.step[s.n++]);
+        if (kind == A_GATHER) gather_steps(&s, unit);
+        if (kind == A_REDUCE) reduce_steps(&s, unit, !reduced[unit]);
+        if (kind == A_REDUCE) reduced[unit] = true;
+        l->step = s.step;
+        l->n_steps = s.n;
+        if (l->begun < 0) l->begun = s.n; /* all is done here */
+        arena_rewind(k->arena, mark + (size_t)s.n * sizeof *s.step);
+    }
+    return OK;
+}

@@ -1,0 +1,281 @@
+/* trial.c -- the ranks of a trial, and what they put together. */
+#include "verify/trial.h"
+
+#include <math.h>
+#include <string.h>
+#include "base/philox.h"
+#include "schedule/sent.h"
+#include "job/batch.h"
+#include "world/world.h"
+
+enum { IN_FLIGHT = 64 };
+
+typedef struct {
+    const TrialSettings *s;
+    Trial *out;
+    int64_t *sent, *predicted; /* [ranks] */
+    int64_t *bytes;
+    double *copies;
+} Trying;
+
+static double element(const Tensor *t, int64_t i)
+{
+    return t->dtype == F64 ? ((const double *)t->data)[i] : (double)((const float *)t->data)[i];
+}
+
+static void put_weight(const Tensor *w, int64_t i, double x)
+{
+    if (w->dtype == F64)
+        ((double *)w->data)[i] = x;
+    else
+        ((float *)w->data)[i] = (float)x;
+}
+
+/* One sequence of the step into rows of a micro-batch: each token sees those before it. */
+static void fill_sequence(Rank *r, const TrialSettings *s, int micro, int64_t row, int64_t sequence)
+{
+    const int64_t T = s->job.batch.seq_len, vocab = s->job.config->vocab,
+                  window = s->job.config->window;
+    const Random random = random_named(s->seed, "tokens");
+    int32_t *token = rank_input(r, micro, INPUT_TOKENS).data;
+    int32_t *target = rank_input(r, micro, INPUT_TARGETS).data;
+    int32_t *position = rank_input(r, micro, INPUT_POSITIONS).data;
+    int32_t *ranges = rank_input(r, micro, INPUT_RANGES).data;
+    const Tensor weights = rank_input(r, micro, INPUT_WEIGHTS);
+    const bool blank = s->blank && sequence % s->global >= (s->global + 1) / 2;
+    for (int64_t i = 0; i < T; i++) {
+        const uint64_t at = (uint64_t)(sequence * (T + 1) + i);
+        const int64_t at_row = row + i, lo = window > 0 && i + 1 > window ? i + 1 - window : 0;
+        token[at_row] = (int32_t)(random_bits(&random, at) % (uint64_t)vocab);
+        target[at_row] = (int32_t)(random_bits(&random, at + 1) % (uint64_t)vocab);
+        position[at_row] = (int32_t)i;
+        const int32_t range[4] = {(int32_t)(row + lo), (int32_t)(at_row + 1), 0, 0};
+        memcpy(ranges + 4 * at_row, range, sizeof range);
+        put_weight(&weights, at_row, blank || at % 7 == 3 ? 0 : 1);
+    }
+}
+
+static void fill_step(Rank *r, const Job *job, const TrialSettings *s, int64_t step)
+{
+    const BatchSplit split = batch_split(job);
+    for (int m = 0; m < job->settings.micros; m++) {
+        const BatchPart part = batch_part(&split, s->global, m);
+        for (int64_t i = 0; i < part.n; i++)
+            fill_sequence(r, s, m, i * s->job.batch.seq_len,
+                          (step - 1) * s->global + part.first + i);
+        rank_set_rows(r, m, part.n * s->job.batch.seq_len);
+    }
+}
+
+/* Is this the first of the ranks that have the same home? */
+static bool is_first_copy(const LinkedProgram *lp, const UnitPlace *u)
+{
+    const unsigned dp = mesh_axes(lp->mesh, VIEW_DENSE, "dp");
+    return mesh_part(lp->mesh, VIEW_DENSE, dp & ~u->home.shard, lp->rank) == 0;
+}
+
+/* Is element `at` of the unit's home one that this rank counts? */
+static bool is_owned(const UnitPlace *u, int64_t at)
+{
+    for (int i = 0; i < u->n_owned; i++)
+        if (at >= u->owned[i].lo && at < u->owned[i].hi) return true;
+    return false;
+}
+
+/* A copy of a piece for the host, in `temp`. */
+static Err piece_here(const Rank *r, const RankPiece *p, ParamPart part, Arena *temp, Tensor *out)
+{
+    *out = rank_piece_data(r, p, part);
+    const void *at = out->data;
+    const size_t bytes = (size_t)out->n[0] * dtype_bytes(out->dtype);
+    if (rank_is_near(r)) return OK;
+    TRY(arena_push(temp, bytes, &out->data));
+    return rank_read(r, at, bytes, out->data);
+}
+
+/* Each element from the rank that owns it. */
+static Err put_together(const Rank *r, Arena *temp, Trial *out)
+{
+    const LinkedProgram *lp = r->settings.program;
+    for (int u = 0; u < lp->model->n_units; u++)
+        for (int i = 0; i < rank_pieces(r, u) && is_first_copy(lp, &lp->unit[u]); i++) {
+            const RankPiece p = rank_piece(r, u, i);
+            const size_t mark = arena_mark(temp);
+            Tensor weight, gradient;
+            TRY(piece_here(r, &p, PART_MASTER, temp, &weight));
+            TRY(piece_here(r, &p, PART_GRAD, temp, &gradient));
+            for (int64_t k = 0; k < p.hi - p.lo; k++) {
+                const int64_t global = out->at[p.param] + rank_piece_global(&p, k);
+                if (!is_owned(&lp->unit[u], p.at + k)) continue;
+                out->weight[global] = element(&weight, k);
+                out->gradient[global] = element(&gradient, k);
+            }
+            arena_rewind(temp, mark);
+        }
+    return OK;
+}
+
+/* What is held twice is the same. */
+static Err compare_copies(const Rank *r, const Trial *out, Arena *temp, double *most)
+{
+    const LinkedProgram *lp = r->settings.program;
+    *most = 0;
+    for (int u = 0; u < lp->model->n_units; u++)
+        for (int i = 0; i < rank_pieces(r, u); i++) {
+            const RankPiece p = rank_piece(r, u, i);
+            const size_t mark = arena_mark(temp);
+            Tensor weight;
+            TRY(piece_here(r, &p, PART_MASTER, temp, &weight));
+            for (int64_t k = 0; k < p.hi - p.lo; k++) {
+                const double owner = out->weight[out->at[p.param] + rank_piece_global(&p, k)];
+                const double gap = fabs(element(&weight, k) - owner);
+                if (!(gap <= *most)) *most = isnan(gap) ? (double)INFINITY : gap;
+            }
+            arena_rewind(temp, mark);
+        }
+    return OK;
+}
+
+static int64_t sent_bytes(const Comm *c)
+{
+    const Recorder *r = comm_recorder(c);
+    int64_t sent = 0;
+    for (int k = 0; k < N_COMM_KINDS; k++) sent += (int64_t)r->of_kind[k].sent_bytes;
+    return sent;
+}
+
+/* Scalars are counted apart, and not compared. */
+static Err predict_bytes(const Job *job, int steps, int64_t *out)
+{
+    Sent sent;
+    TRY(linked_sent(&job->linked, &sent));
+    *out = 0;
+    for (int i = 0; i < sent.n; i++)
+        if (!sent.row[i].scalar) *out += steps * (int64_t)sent.row[i].sent_bytes;
+    return OK;
+}
+
+static double unit_roundoff(DType t) { return t == F64 ? 0x1p-53 : t == BF16 ? 0x1p-9 : 0x1p-24; }
+
+/* Terms of each sum that an instruction makes: the extents of its inputs that its output lacks. */
+static double summed_terms(const Program *p, const Instr *i)
+{
+    double in = 1, out = 1;
+    if (op_info(i->op)->class != CLASS_HEAVY) return 1;
+    if (i->op == OP_attention || i->op == OP_attention_dx) return (double)i->attr.attention.span;
+    const ProgTensor *a = &p->tensor[i->in[0]], *b = &p->tensor[i->in[1]],
+                     *y = &p->tensor[i->out[0]];
+    for (int d = 0; d < a->ndim; d++) in *= (double)a->dim[d].cap;
+    for (int d = 0; d < b->ndim; d++) in *= (double)b->dim[d].cap;
+    for (int d = 0; d < y->ndim; d++) out *= (double)y->dim[d].cap;
+    return out > 0 ? sqrt(in / out) : 1; /* [m,k] [k,n] -> [m,n] */
+}
+
+/* See trial.h. */
+static double rounding_bound(const Job *job)
+{
+    double terms = 0;
+    for (int i = 0; i < job->linked.n; i++) {
+        const Linked *l = &job->linked.list[i];
+        if (!l->program || l->action.micro > 0) continue;
+        const Phase phase = (Phase)l->action.phase;
+        for (int k = l->program->first[phase]; k < l->program->first[phase + 1]; k++)
+            terms += summed_terms(l->program, &l->program->instr[k]);
+    }
+    return 8 * unit_roundoff(job->settings.dtype) * sqrt(terms);
+}
+
+static Err run_steps(Rank *r, const Job *job, Trying *t, WorldRank *w)
+{
+    const TrialSettings *s = t->s;
+    TRY(rank_init_weights(r, s->seed));
+    for (int step = 1; step <= s->steps; step++) {
+        StepResult result;
+        fill_step(r, job, s, step);
+        TRY(rank_step(r, &(StepSettings){.step = step, .lr = s->lr}, &result));
+        if (w->rank != 0) continue;
+        t->out->loss[step - 1] = result.loss;
+        t->out->norm[step - 1] = result.grad_norm;
+    }
+    if (w->rank == 0) t->out->bound = rounding_bound(job);
+    t->sent[w->rank] = sent_bytes(w->comm);
+    TRY(predict_bytes(job, s->steps, &t->predicted[w->rank]));
+    TRY(world_agree(w, put_together(r, w->arena, t->out))); /* all have put theirs */
+    return compare_copies(r, t->out, w->arena, &t->copies[w->rank]);
+}
+
+static Err open_job(WorldRank *w, const TrialSettings *s, Job **out)
+{
+    JobSettings set = s->job;
+    const int dp = (set.parallel.mesh.dp_replicate ? set.parallel.mesh.dp_replicate : 1) *
+                   (set.parallel.mesh.dp_shard ? set.parallel.mesh.dp_shard : 1);
+    set.parallel.rank = w->rank;
+    set.micros = (int)batch_micros(s->global, set.batch.sequences, dp,
+                                   set.parallel.fold ? set.parallel.fold : 1);
+    TRY(ARENA_NEW(w->arena, 1, out));
+    return job_compile(&set, w->arena, *out);
+}
+
+static Err try_rank(WorldRank *w, void *work)
+{
+    Trying *t = work;
+    Rank rank = {0};
+    Job *job;
+    TRY(world_agree(w, open_job(w, t->s, &job)));
+    for (int a = 0; a < N_ARENAS; a++) t->bytes[w->rank] += (int64_t)job->linked.bytes[a];
+    const RankSettings set = {.program = &job->linked,
+                              .device = t->s->device,
+                              .ordinal = w->rank,
+                              .deterministic = true,
+                              .comm = w->comm,
+                              .optim = job->settings.optim,
+                              .poison = t->s->poison};
+    Err err = world_agree(w, rank_open(&rank, &set));
+    if (err == OK) err = run_steps(&rank, job, t, w);
+    world_leave(w, err);
+    rank_close(&rank);
+    return err;
+}
+
+static Err open_result(const TrialSettings *s, Arena *arena, Trial *out)
+{
+    Model m;
+    int64_t *at;
+    TRY(model_build(s->job.config, s->job.dtype, s->job.batch, arena, &m));
+    TRY(ARENA_NEW(arena, m.n_params + 1, &at));
+    for (int p = 0; p < m.n_params; p++) at[p + 1] = at[p] + m.param[p].count;
+    *out = (Trial){.count = at[m.n_params], .at = at};
+    TRY(ARENA_NEW(arena, 1, &out->model));
+    *out->model = m;
+    TRY(ARENA_NEW(arena, s->steps, &out->loss));
+    TRY(ARENA_NEW(arena, s->steps, &out->norm));
+    TRY(ARENA_NEW(arena, out->count, &out->gradient));
+    return ARENA_NEW(arena, out->count, &out->weight);
+}
+
+Err trial_run(const TrialSettings *s, Arena *arena, Trial *out)
+{
+    Mesh mesh;
+    Trying t = {.s = s, .out = out};
+    TRY(mesh_sized(&s->job.parallel.mesh, &mesh));
+    TRY(open_result(s, arena, out));
+    TRY(ARENA_NEW(arena, mesh.world, &t.sent));
+    TRY(ARENA_NEW(arena, mesh.world, &t.predicted));
+    TRY(ARENA_NEW(arena, mesh.world, &t.bytes));
+    TRY(ARENA_NEW(arena, mesh.world, &t.copies));
+    for (int64_t i = 0; i < out->count; i++) out->weight[i] = out->gradient[i] = (double)NAN;
+    const WorldSettings world = {.ranks = mesh.world,
+                                 .in_flight = IN_FLIGHT,
+                                 .records = 64,
+                                 .timeout_s = 120,
+                                 .body = try_rank,
+                                 .work = &t};
+    TRY(world_run(&world));
+    for (int r = 0; r < mesh.world; r++) {
+        out->sent_bytes += t.sent[r];
+        out->predicted_bytes += t.predicted[r];
+        if (t.copies[r] > out->copies) out->copies = t.copies[r];
+        if (t.bytes[r] > out->rank_bytes) out->rank_bytes = t.bytes[r];
+    }
+    return OK;
+}

@@ -1,0 +1,209 @@
+/* verify.c -- a layout beside what it must equal. */
+#include "verify/verify.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "schedule/check/check.h"
+#include "schedule/gen/generate.h"
+#include "job/batch.h"
+
+#define F64_BOUND 1e-10
+
+const char *grade_name(Grade g)
+{
+    static const char *const name[N_GRADES] = {"f64", "exact", "bounded"};
+    return name[g];
+}
+
+static int dp_of(const ParallelSettings *p)
+{
+    return (p->mesh.dp_replicate ? p->mesh.dp_replicate : 1) *
+           (p->mesh.dp_shard ? p->mesh.dp_shard : 1);
+}
+
+static TrialSettings trial_of(const VerifySettings *s, const ParallelSettings *layout, Grade grade,
+                              int dp)
+{
+    const bool f64 = grade == GRADE_F64;
+    const int64_t each = s->batch.sequences;
+    TrialSettings t = {.job = {.kind = JOB_STEP,
+                               .config = s->config,
+                               .dtype = f64 ? F64 : s->dtype,
+                               .batch = s->batch,
+                               .schedule = s->schedule,
+                               .compile = s->compile,
+                               .optim = s->optim,
+                               .parallel = *layout},
+                       .device = f64 ? &device_ref : s->device,
+                       .global = s->global ? s->global : 2 * each * dp - each + (each > 1),
+                       .steps = s->steps,
+                       .lr = s->lr,
+                       .seed = s->seed,
+                       .blank = s->blank,
+                       .poison = true};
+    if (f64) t.job.compile.arranging = NULL; /* ref has no order of its own */
+    return t;
+}
+
+static TrialSettings with_sgd(TrialSettings t)
+{
+    t.job.optim.kind = OPTIM_SGD;
+    t.job.optim.clip = 0; /* a wrong scale would hide behind it */
+    t.steps = 1;
+    return t;
+}
+
+/* The same trial under two layouts. */
+static Err compare(const TrialSettings *t, VerifyLine *line, Arena *arena, TrialGap *gap,
+                   double *bound)
+{
+    TrialSettings other = *t;
+    Trial here, there;
+    other.job.parallel = line->beside;
+    TRY(trial_run(t, arena, &here));
+    TRY(trial_run(&other, arena, &there));
+    *gap = trial_gap(&there, &here, t->steps);
+    *bound = there.bound;
+    if (here.copies > line->copies) line->copies = here.copies;
+    line->sent_bytes += here.sent_bytes;
+    line->predicted_bytes += here.predicted_bytes;
+    return OK;
+}
+
+static void take_worse(VerifyLine *line, const TrialGap *g)
+{
+    line->loss = fmax(line->loss, g->loss);
+    line->weight = fmax(line->weight, g->weight);
+    if (g->gradient > line->gradient) {
+        line->gradient = g->gradient;
+        snprintf(line->worst, sizeof line->worst, "%s", g->gradient_at);
+    }
+}
+
+static Err run_line(const VerifySettings *s, VerifyLine *line, Arena *arena)
+{
+    const int dp = dp_of(&line->layout);
+    const TrialSettings adamw = trial_of(s, &line->layout, line->grade, dp), sgd = with_sgd(adamw);
+    TrialGap gap, later = {.same = true};
+    double bound;
+    const size_t mark = arena_mark(arena);
+    TRY(compare(&sgd, line, arena, &gap, &bound));
+    take_worse(line, &gap);
+    if (line->grade != GRADE_BOUNDED) {
+        TRY(compare(&adamw, line, arena, &later, &bound));
+        if (line->grade == GRADE_F64) take_worse(line, &later);
+    }
+    line->bound = line->grade == GRADE_F64 ? F64_BOUND : line->grade == GRADE_EXACT ? 0 : bound;
+    const bool near =
+        line->loss <= line->bound && line->gradient <= line->bound && line->weight <= line->bound;
+    const bool same = gap.same && later.same;
+    line->ok = (line->grade == GRADE_EXACT ? same : near) && line->copies == 0 &&
+               line->sent_bytes == line->predicted_bytes;
+    arena_rewind(arena, mark);
+    return OK;
+}
+
+/* Do the stages add to gradients in the order of micro-batches, and is what they add summed on one
+ * of them? */
+static bool adds_in_order(const VerifySettings *s, const ParallelSettings *p, Arena *temp)
+{
+    const int dp = dp_of(p);
+    const TrialSettings t = trial_of(s, p, GRADE_EXACT, dp);
+    const Pipeline pipe = {.ranks = p->mesh.pp,
+                           .micros = (int)batch_micros(t.global, s->batch.sequences, dp, 1),
+                           .chunks = p->chunks,
+                           .slices = p->slices,
+                           .group = p->group};
+    Schedule made;
+    const size_t mark = arena_mark(temp);
+    const bool in_order = !s->config->tied && !schedule_is_file(job_schedule(&t.job)) &&
+                          schedule_generate(job_schedule(&t.job), &pipe, temp, &made) == OK &&
+                          schedule_in_order(&made);
+    arena_rewind(temp, mark);
+    return in_order;
+}
+
+static const char *schedule_of(const VerifySettings *s, const ParallelSettings *p)
+{
+    return p->schedule ? p->schedule : s->schedule;
+}
+
+/* Then sums are over slices too, and whoever sums alike has the same slices. */
+static bool in_slices(const VerifySettings *s, const ParallelSettings *p)
+{
+    int n;
+    const GeneratorRow *row = schedule_generators(&n);
+    for (int i = 0; i < n && p->slices == 0; i++)
+        if (strcmp(row[i].name, schedule_of(s, p)) == 0) return row[i].slices > 1;
+    return p->slices > 1;
+}
+
+/* Does the number of stages tell where the slices begin? */
+static bool cuts_by_stages(const VerifySettings *s, const ParallelSettings *p)
+{
+    return strcmp(schedule_of(s, p), "terapipe") == 0;
+}
+
+/* What gives the same bits: zero 0 on the same mesh (with copies of shards zero 1), reduced as
+ * often; one stage for several; or one rank that folds as dp ranks do. False when nothing does. */
+static bool exact_twin(const VerifySettings *s, const ParallelSettings *p, Arena *temp,
+                       ParallelSettings *twin)
+{
+    const bool each = p->reduce_each || p->zero >= 2;
+    *twin = *p;
+    twin->zero = 0;
+    twin->reduce_each = each;
+    twin->live = twin->fold = 0;
+    if (p->mesh.dp_replicate > 1) { /* zero 0 sums over both axes at once: other sums */
+        twin->zero = 1;
+        return p->zero > 1;
+    }
+    if (p->zero > 0) return true;
+    if (p->mesh.pp > 1) {
+        const bool sliced = in_slices(s, p);
+        twin->mesh.pp = 1;
+        twin->split = NULL;
+        twin->chunks = twin->group = 0;
+        twin->evict = false;
+        if (!sliced) twin->schedule = NULL;
+        return adds_in_order(s, p, temp) && !(sliced && cuts_by_stages(s, p));
+    }
+    if (p->mesh.tp > 1 || p->mesh.dp_replicate > 1 || each || p->mesh.dp_shard < 2) return false;
+    twin->mesh = (MeshSizes){0};
+    twin->fold = p->mesh.dp_shard;
+    return true;
+}
+
+Err verify_layout(const VerifySettings *s, const ParallelSettings *layout, Arena *arena,
+                  VerifyLine *line, int *n)
+{
+    ParallelSettings twin;
+    *n = 0;
+    line[(*n)++] = (VerifyLine){.layout = *layout, .grade = GRADE_F64};
+    if (!s->is_plain) {
+        if (exact_twin(s, layout, arena, &twin))
+            line[(*n)++] = (VerifyLine){.layout = *layout, .beside = twin, .grade = GRADE_EXACT};
+        line[(*n)++] = (VerifyLine){.layout = *layout, .grade = GRADE_BOUNDED};
+    }
+    for (int i = 0; i < *n; i++) TRY(run_line(s, &line[i], arena));
+    return OK;
+}
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+bool verify_shrink(const ModelConfig *config, ModelConfig *out)
+{
+    enum { LAYERS = 2, HEAD_SIZE = 8, HEADS = 8, VOCAB = 211 };
+    ModelConfig c = *config;
+    const int64_t group = c.n_heads / c.n_kv_heads;
+    c.n_layers = least(c.n_layers, LAYERS);
+    c.head_size = least(c.head_size, HEAD_SIZE);
+    c.n_heads = least(c.n_heads, group > HEADS ? group : HEADS / group * group);
+    c.n_kv_heads = c.n_heads / group;
+    c.width = least(c.width, c.n_heads * c.head_size);
+    c.ff_width = least(c.ff_width, 2 * c.width + 3); /* divisible by little */
+    c.vocab = least(c.vocab, VOCAB);
+    *out = c;
+    return memcmp(&c, config, sizeof c) != 0;
+}

@@ -1,0 +1,139 @@
+/* transport.c -- each rank says what it could do; all read what all have said, and come to the same. */
+#include "world/transport.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "comm/nccl.h"
+#include "device/memory.h"
+
+enum { ARENA_OFFERS = MAX_COMM_ARENAS - 1 }; /* of the comm; ranks register theirs from 0 on */
+
+/* What a rank could do, in numbers that travel. */
+typedef struct {
+    int64_t version;    /* of its NCCL; 0: it has none */
+    int64_t has_memory; /* its device has; -1: it has no device at all */
+    int64_t card;
+} Offer;
+enum { OFFER_NUMBERS = sizeof(Offer) / sizeof(int64_t) };
+
+typedef struct {
+    NcclLibrary nccl;
+    bool has_nccl;
+    char why_not[TRANSPORT_BYTES / 2]; /* this rank has no NCCL */
+} Found;
+
+static Err look(const WorldRank *r, const TransportSettings *s, Offer *out, Found *found)
+{
+    *out = (Offer){.has_memory = !s->device ? -1 : s->device->memory != NULL};
+    *found = (Found){0};
+    if (out->has_memory <= 0 || s->wish == WISH_MPI) return OK;
+    TRY(s->device->memory->identify(r->rank, (uint64_t *)&out->card));
+    found->has_nccl = nccl_open(s->object, s->library, &found->nccl) == OK;
+    if (found->has_nccl)
+        out->version = found->nccl.version;
+    else
+        snprintf(found->why_not, sizeof found->why_not, "%.*s", (int)sizeof found->why_not - 1,
+                 err_text());
+    return OK;
+}
+
+static Err gather(WorldRank *r, const Offer *mine, Offer **all)
+{
+    TRY(world_agree(r, ARENA_NEW(r->arena, r->ranks, all)));
+    TRY(comm_register(r->comm, ARENA_OFFERS, *all, sizeof **all * (size_t)r->ranks));
+    (*all)[r->rank] = *mine;
+    const Transfer t = {
+        .kind = COMM_ALL_GATHER,
+        .group = r->all,
+        .from = {r->rank, ARENA_OFFERS, sizeof *mine * (size_t)r->rank, OFFER_NUMBERS, I64},
+        .to = {r->rank, ARENA_OFFERS, 0, (int64_t)OFFER_NUMBERS * r->ranks, I64},
+        .scalar = true};
+    return comm_do(r->comm, &t);
+}
+
+/* A rank has no NCCL: all learn why. */
+static void learn(WorldRank *r, const Found *found, char *why)
+{
+    const Err mine = found->has_nccl ? OK : err_fail(ERR_CONFIG, "%s", found->why_not);
+    (void)world_agree(r, mine);
+    r->agreed = false; /* it need not be the end */
+    snprintf(why, TRANSPORT_BYTES / 2, "%.*s", TRANSPORT_BYTES / 2 - 1, err_text());
+}
+
+/* Why NCCL cannot be, by what all have said; "": it can. */
+static void judge(const WorldRank *r, const Offer *all, char *why)
+{
+    char a[NCCL_WORDS_BYTES], b[NCCL_WORDS_BYTES];
+    const size_t room = TRANSPORT_BYTES / 2;
+    for (int i = 0; i < r->ranks && !why[0]; i++) {
+        if (all[i].version != all[0].version)
+            snprintf(why, room, "rank 0 has %s and rank %d %s; they must be the same",
+                     nccl_version_words((int)all[0].version, a), i,
+                     nccl_version_words((int)all[i].version, b));
+        for (int k = 0; k < i && !why[0] && !nccl_shares_gpus((int)all[i].version); k++)
+            if (all[i].card == all[k].card)
+                snprintf(why, room,
+                         "ranks %d and %d are on one GPU, which %s refuses (2.30 is the first that "
+                         "does not)",
+                         k, i, nccl_version_words((int)all[i].version, a));
+    }
+}
+
+static Err wish_check(const TransportSettings *s, const Offer *mine)
+{
+    if (s->wish == WISH_MPI && !s->processes)
+        return err_fail(ERR_CONFIG,
+                        "run.comm=mpi: the ranks are threads of one process; start them with "
+                        "mpirun or srun, or leave run.comm=auto");
+    if (s->wish == WISH_NCCL && mine->has_memory == 0)
+        return err_fail(ERR_CONFIG,
+                        "run.comm=nccl: NCCL moves memory of GPUs, and device %s computes on the "
+                        "host's; set run.device=cuda, or leave run.comm=auto",
+                        s->device->name);
+    return OK;
+}
+
+static Err settle(WorldRank *r, const TransportSettings *s, const Offer *all, const Found *found,
+                  char *words)
+{
+    char why[TRANSPORT_BYTES / 2] = "", version[NCCL_WORDS_BYTES];
+    bool missing = false;
+    for (int i = 0; i < r->ranks; i++) missing = missing || all[i].version == 0;
+    if (s->wish == WISH_MPI)
+        snprintf(why, sizeof why, "run.comm=mpi");
+    else if (missing)
+        learn(r, found, why);
+    else
+        judge(r, all, why);
+    if (!why[0]) {
+        snprintf(words, TRANSPORT_BYTES, "between ranks %s moves what is on the cards",
+                 nccl_version_words((int)all[0].version, version));
+        return nccl_attach(&found->nccl, r->comm);
+    }
+    if (s->wish == WISH_NCCL)
+        return err_fail(ERR_CONFIG,
+                        "run.comm=nccl: %s; run.comm=auto takes another way, and says which", why);
+    snprintf(words, TRANSPORT_BYTES,
+             "between ranks what is on the cards goes through the host's memory, by MPI: %s", why);
+    return OK;
+}
+
+Err transport_open(WorldRank *r, const TransportSettings *s, char words[TRANSPORT_BYTES])
+{
+    Offer mine, *all;
+    Found found;
+    words[0] = '\0';
+    Err err = look(r, s, &mine, &found);
+    if (err == OK) err = wish_check(s, &mine);
+    TRY(world_agree(r, err));
+    if (!s->processes && s->wish == WISH_AUTO) {
+        if (mine.has_memory > 0 && r->ranks > 1)
+            snprintf(words, TRANSPORT_BYTES,
+                     "between ranks, which are threads, each moves what is on the cards itself");
+        return OK;
+    }
+    TRY(gather(r, &mine, &all));
+    for (int i = 0; i < r->ranks; i++)
+        if (all[i].has_memory <= 0) return OK; /* the host's memory, or a run that will end */
+    return world_agree(r, settle(r, s, all, &found, words));
+}

@@ -1,0 +1,204 @@
+/* world.c -- threads that are ranks: started together, joined, and the first error chosen. */
+#include "world/world.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include "comm/local/local.h"
+
+enum { TEXT_BYTES = 2048 };
+
+typedef struct World World;
+
+typedef struct {
+    World *world;
+    WorldRank rank;
+    Arena arena;
+    pthread_t thread;
+    Err err;
+    int order; /* of its failure among those of the process, from 1 */
+    char text[TEXT_BYTES];
+} Runner;
+
+/* Threads wait at a gate: when one cannot be started, none begins. */
+typedef enum { GATE_SHUT, GATE_OPEN, GATE_CALLED_OFF } Gate;
+
+struct World {
+    const WorldSettings *set;
+    LocalWorld *local;
+    int32_t *all;
+    Runner *runner;
+    int n; /* of this process */
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    Gate gate;
+    int failures;
+};
+
+Err world_agree(WorldRank *r, Err mine)
+{
+    const Err err = comm_agree(r->comm, r->all, mine);
+    r->agreed = err != OK && err != ERR_PEER;
+    return err;
+}
+
+enum { ARENA_NUMBERS = MAX_COMM_ARENAS - 1 }; /* of the comm; ranks register theirs from 0 on */
+
+Err world_same(WorldRank *r, uint64_t number, const char *what, const char *rest)
+{
+    int64_t *all;
+    Err err = OK;
+    const size_t bytes = (size_t)r->ranks * sizeof *all;
+    TRY(world_agree(r, ARENA_NEW(r->arena, r->ranks, &all)));
+    TRY(comm_register(r->comm, ARENA_NUMBERS, all, bytes));
+    memcpy(&all[r->rank], &number, sizeof number);
+    const Transfer t = {.kind = COMM_ALL_GATHER,
+                        .group = r->all,
+                        .from = {r->rank, ARENA_NUMBERS, (size_t)r->rank * sizeof *all, 1, I64},
+                        .to = {r->rank, ARENA_NUMBERS, 0, r->ranks, I64},
+                        .scalar = true};
+    TRY(comm_do(r->comm, &t));
+    for (int i = 1; i < r->ranks && err == OK; i++)
+        if (all[i] != all[0])
+            err = err_fail(ERR_CONFIG, "rank %d has another %s than rank 0; %s", i, what, rest);
+    return world_agree(r, err);
+}
+
+void world_leave(WorldRank *r, Err err)
+{
+    if (err != OK && !r->agreed) comm_poison(r->comm, err, err_text());
+    comm_forget_device(r->comm);
+}
+
+static Err join(Runner *x)
+{
+    const WorldSettings *s = x->world->set;
+    CommSettings set = {.rank = x->rank.rank,
+                        .ranks = s->ranks,
+                        .in_flight = s->in_flight,
+                        .records = s->records,
+                        .timeout_s = s->timeout_s};
+    TRY(arena_open(&x->arena, "rank", ARENA_PLENTY));
+    x->rank.arena = &x->arena;
+    if (x->rank.seat) {
+        set.recorder = &x->rank.seat->recorder;
+        set.records = set.recorder->cap;
+        board_enter(x->rank.seat);
+    }
+    if (s->mpi) return mpi_join(s->mpi, &x->arena, &set, &x->rank.comm);
+    return local_join(x->world->local, &x->arena, &set, &x->rank.comm);
+}
+
+static void note_failure(Runner *x, Err err)
+{
+    World *w = x->world;
+    pthread_mutex_lock(&w->lock);
+    x->err = err;
+    x->order = ++w->failures;
+    strncpy(x->text, err_text(), sizeof x->text - 1);
+    pthread_mutex_unlock(&w->lock);
+}
+
+static void run_rank(Runner *x)
+{
+    Err err = join(x);
+    if (err == OK) err = x->world->set->body(&x->rank, x->world->set->work);
+    if (err != OK) note_failure(x, err);
+    if (err != OK && x->rank.comm) world_leave(&x->rank, err);
+    if (x->rank.comm) comm_close(x->rank.comm);
+    if (x->arena.base) arena_close(&x->arena);
+}
+
+static void *rank_main(void *runner)
+{
+    Runner *x = runner;
+    World *w = x->world;
+    pthread_mutex_lock(&w->lock);
+    while (w->gate == GATE_SHUT) pthread_cond_wait(&w->changed, &w->lock);
+    const bool go = w->gate == GATE_OPEN;
+    pthread_mutex_unlock(&w->lock);
+    if (go) run_rank(x);
+    return NULL;
+}
+
+static void set_gate(World *w, Gate gate)
+{
+    pthread_mutex_lock(&w->lock);
+    w->gate = gate;
+    pthread_cond_broadcast(&w->changed);
+    pthread_mutex_unlock(&w->lock);
+}
+
+/* Rank 0 is the calling thread: one rank needs no other. */
+static Err run_threads(World *w)
+{
+    int started = 1, code = 0;
+    for (; started < w->n && code == 0; started += code == 0)
+        code = pthread_create(&w->runner[started].thread, NULL, rank_main, &w->runner[started]);
+    set_gate(w, code == 0 ? GATE_OPEN : GATE_CALLED_OFF);
+    if (code == 0) run_rank(&w->runner[0]);
+    for (int i = 1; i < started; i++) pthread_join(w->runner[i].thread, NULL);
+    if (code == 0) return OK;
+    return err_fail(ERR_NOMEM,
+                    "rank %d of %d cannot start its thread: %s; lower run.ranks or raise the limit "
+                    "(ulimit -u)",
+                    started, w->set->ranks, strerror(code));
+}
+
+/* The first that failed by itself; else the first whose wait another ended. */
+static const Runner *first_failure(const World *w)
+{
+    const Runner *found = NULL;
+    for (int i = 0; i < w->n; i++) {
+        const Runner *x = &w->runner[i];
+        if (x->err == OK) continue;
+        const bool own = x->err != ERR_PEER, found_own = found && found->err != ERR_PEER;
+        if (!found || own > found_own || (own == found_own && x->order < found->order)) found = x;
+    }
+    return found;
+}
+
+static Err outcome(const World *w)
+{
+    const Runner *x = w->runner[0].rank.agreed ? &w->runner[0] : first_failure(w);
+    if (!x || x->err == OK) return OK;
+    if (w->set->ranks == 1 || x->rank.agreed || x->err == ERR_PEER) /* names the rank already */
+        return err_fail(x->err, "%s", x->text);
+    return err_fail(x->err, "rank %d: %s", x->rank.rank, x->text);
+}
+
+static Err open_world(World *w, Arena *a)
+{
+    const WorldSettings *s = w->set;
+    const int first = s->mpi ? mpi_rank(s->mpi) : 0;
+    TRY(ARENA_NEW(a, s->ranks, &w->all));
+    TRY(ARENA_NEW(a, w->n, &w->runner));
+    for (int i = 0; i < s->ranks; i++) w->all[i] = i;
+    if (s->board) TRY(board_seat(s->board, s->ranks, first, w->n, s->records));
+    for (int i = 0; i < w->n; i++) {
+        w->runner[i].world = w;
+        w->runner[i].rank = (WorldRank){.rank = first + i,
+                                        .ranks = s->ranks,
+                                        .place = i,
+                                        .seat = s->board ? &s->board->seat[i] : NULL,
+                                        .all = {s->ranks, w->all}};
+    }
+    return s->mpi ? OK : local_world_open(s->ranks, &w->local);
+}
+
+Err world_run(const WorldSettings *s)
+{
+    World w = {.set = s, .n = s->mpi ? 1 : s->ranks};
+    Arena arena;
+    TRY(arena_open(&arena, "world", ARENA_PLENTY));
+    pthread_mutex_init(&w.lock, NULL);
+    pthread_cond_init(&w.changed, NULL);
+    Err err = open_world(&w, &arena);
+    if (err == OK) err = run_threads(&w);
+    if (err == OK) err = outcome(&w);
+    local_world_close(w.local);
+    pthread_cond_destroy(&w.changed);
+    pthread_mutex_destroy(&w.lock);
+    arena_close(&arena);
+    return err;
+}
