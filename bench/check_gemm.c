@@ -71,16 +71,16 @@ typedef struct {
     int64_t m, n, k;
     bool ta, tb;
     DType in, out;
-    bool arranged; /* b is, before */
+    bool prepacked; /* b is, before */
 } Case;
 
-static Tensor arrange(const Device *d, const Call *call)
+static Tensor prepack(const Device *d, const Call *call)
 {
     const Tensor *b = &call->in[1];
     const bool tb = call->attr.gemm.tb;
     Call c = {.in = {*b}, .n_in = 1, .n_out = 1, .attr = call->attr, .team = call->team};
-    c.out[0].data = aligned_alloc(64, d->arranging->bytes(b->dtype, b->n[tb], b->n[!tb]));
-    MUST(c.out[0].data && d->arranging->arrange(&c) == OK, "arrange");
+    c.out[0].data = aligned_alloc(64, d->prepack->bytes(b->dtype, b->n[tb], b->n[!tb]));
+    MUST(c.out[0].data && d->prepack->pack(&c) == OK, "prepack");
     return c.out[0];
 }
 
@@ -99,16 +99,16 @@ static bool check(const Device *d, const Case *x, Team *team)
     call.out[0] = want;
     MUST(device_ref.kernel[KERNEL_gemm](&call) == OK, "ref");
     call.out[0] = got;
-    const Tensor arranged = x->arranged ? arrange(d, &call) : (Tensor){0};
-    call.arranged = arranged.data;
+    const Tensor prepacked = x->prepacked ? prepack(d, &call) : (Tensor){0};
+    call.prepacked = prepacked.data;
     MUST(d->kernel[KERNEL_gemm](&call) == OK, "gemm");
     const double off = difference(&got, &want);
     const double bound = ldexp((double)x->k + 16, -24) + (x->out == BF16 ? ldexp(1, -6) : 0);
     if (!(off <= bound))
         printf("  WRONG: %lld x %lld x %lld, ta %d, tb %d, arranged %d: off by %g, at most %g\n",
-               (long long)x->m, (long long)x->n, (long long)x->k, x->ta, x->tb, x->arranged, off,
+               (long long)x->m, (long long)x->n, (long long)x->k, x->ta, x->tb, x->prepacked, off,
                bound);
-    free(arranged.data);
+    free(prepacked.data);
     free(call.in[0].data), free(call.in[1].data), free(got.data), free(want.data);
     return off <= bound;
 }

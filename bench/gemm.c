@@ -103,11 +103,11 @@ static Layer layer_of(Size s, DType type, Team *team)
 /* w for one of the products that read it. */
 static Tensor pack_w(const Device *d, const Layer *l, bool tb)
 {
-    const size_t bytes = d->arranging->bytes(l->w.dtype, l->w.n[tb], l->w.n[!tb]);
+    const size_t bytes = d->prepack->bytes(l->w.dtype, l->w.n[tb], l->w.n[!tb]);
     const Tensor to = matrix(F32, 1, (int64_t)(bytes / sizeof(float)));
     Call pack = {.in = {l->w}, .n_in = 1, .out = {to}, .n_out = 1, .team = l->forward.team};
     pack.attr.gemm.tb = tb;
-    MUST(d->arranging->arrange(&pack) == OK, "pack");
+    MUST(d->prepack->pack(&pack) == OK, "pack");
     return to;
 }
 
@@ -156,8 +156,8 @@ static double seconds(const Device *d, const Layer *layer, int layers, int produ
 static void use_packed(Layer *layer, int layers, bool on)
 {
     for (int i = 0; i < layers; i++) {
-        layer[i].forward.arranged = on ? layer[i].packed[0].data : NULL;
-        layer[i].to_x.arranged = on ? layer[i].packed[1].data : NULL;
+        layer[i].forward.prepacked = on ? layer[i].packed[0].data : NULL;
+        layer[i].to_x.prepacked = on ? layer[i].packed[1].data : NULL;
     }
 }
 

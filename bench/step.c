@@ -5,7 +5,7 @@
  *     build/release/bench/step dtype=bf16 threads=1 model=llama-tiny
  *     build/release/bench/step library=libopenblas.so.0    f32 products by OpenBLAS
  *     build/release/bench/step recompute=mlp.act,mlp.in    as parallel.recompute
- *     build/release/bench/step micros=4 arrange=1          so many micro-batches; weights as parallel.arrange has them
+ *     build/release/bench/step micros=4 prepack=1          so many micro-batches; weights as parallel.prepack has them
  *     build/release/bench/step by=shape                    a line for each shape of a product
  *
  * The floor of a kernel is its flops at the speed of products in the first cache, or its bytes at that of
@@ -36,7 +36,7 @@ typedef struct {
     int64_t sequences, seq_len, chunk;
     DType dtype;
     int threads, steps, micros;
-    bool arrange;
+    bool prepack;
     TimedBy by;
 } Options;
 
@@ -126,7 +126,7 @@ static Err run(const Options *o)
         .compile = {.chunk_elements = o->chunk,
                     .recompute = o->recompute ? RECOMPUTE_NAMED : RECOMPUTE_NONE,
                     .recompute_names = o->recompute,
-                    .arranging = o->arrange ? timed_device.arranging : NULL},
+                    .prepack = o->prepack ? timed_device.prepack : NULL},
         .optim = bench_adamw};
     TRY(device_cpu_open(o->library, &device));
     timed_open(device, &(Peaks){1, 1, 1, 1, 1}, o->by);
@@ -175,8 +175,8 @@ static bool read_option(const char *word, Options *o)
         o->threads = atoi(value);
     else if (is(word, "micros"))
         o->micros = atoi(value) < 1 ? 1 : atoi(value);
-    else if (strcmp(word, "arrange=1") == 0)
-        o->arrange = true;
+    else if (strcmp(word, "prepack=1") == 0)
+        o->prepack = true;
     else if (is(word, "steps"))
         o->steps = atoi(value) < 1 ? 1 : atoi(value) > MOST_STEPS ? MOST_STEPS : atoi(value);
     else if (strcmp(word, "dtype=f32") == 0)
@@ -200,7 +200,7 @@ int main(int argc, char **argv)
             fprintf(stderr,
                     "bench/step: \"%s\": there are model= library= recompute= sequences= seq_len= "
                     "chunk= "
-                    "dtype=f32|bf16 threads= steps= micros= arrange=1 by=kernel|shape\n",
+                    "dtype=f32|bf16 threads= steps= micros= prepack=1 by=kernel|shape\n",
                     argv[i]);
             return 2;
         }

@@ -65,20 +65,20 @@ static Err timed_call(KernelId id, const Call *call)
     return timed_run(timed.inner->kernel[id], call, &work, name);
 }
 
-static size_t arranged_bytes(DType type, int64_t k, int64_t n)
+static size_t prepacked_bytes(DType type, int64_t k, int64_t n)
 {
-    return timed.inner->arranging->bytes(type, k, n);
+    return timed.inner->prepack->bytes(type, k, n);
 }
 
-static Err timed_arrange(const Call *call)
+static Err timed_prepack(const Call *call)
 {
     const double bytes =
         (double)tensor_count(&call->in[0]) * (double)dtype_bytes(call->in[0].dtype);
     const Work work = {.bytes = 2 * bytes, .type = call->in[0].dtype};
-    return timed_run(timed.inner->arranging->arrange, call, &work, "arrange");
+    return timed_run(timed.inner->prepack->pack, call, &work, "prepack");
 }
 
-static const DeviceArranging timed_arranging = {arranged_bytes, timed_arrange};
+static const DevicePrepack timed_prepack_table = {prepacked_bytes, timed_prepack};
 
 #define KERNEL(id)                                                                                 \
     static Err timed_##id(const Call *call) { return timed_call(KERNEL_##id, call); }
@@ -93,7 +93,7 @@ const Device timed_device = {
 #include "device/kernels.def"
 #undef KERNEL
         },
-    .arranging = &timed_arranging,
+    .prepack = &timed_prepack_table,
 };
 
 void timed_open(const Device *inner, const Peaks *peaks, TimedBy by)

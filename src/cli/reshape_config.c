@@ -120,7 +120,7 @@ Err reshape_config(Reshape *r)
     TRY(hf ? fresh_config(r) : saved_config(r));
     TRY(config_write(&r->config, r->dir));
     Config c = r->config;
-    c.parallel_arrange = false; /* nothing runs here, on whatever device there is */
+    c.parallel_prepack = false; /* nothing runs here, on whatever device there is */
     TRY(config_job(&c, &r->model, &set));
     if (manifest_is_weights(&r->from.manifest)) set.optim.kind = OPTIM_SGD; /* it has no moments */
     if (hf && dtype_wide(set.dtype) != F32)

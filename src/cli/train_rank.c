@@ -107,12 +107,12 @@ static void announce_capture(Runner *r)
 }
 
 /* Where there are few micro-batches the option may do nothing; of the rank that speaks. */
-static void announce_arranged(const Runner *r)
+static void announce_prepack(const Runner *r)
 {
     const int micros = r->job.linked.micros;
-    if (!r->s->config.parallel_arrange || micros >= 3 || linked_arranged(&r->job.linked) > 0)
+    if (!r->s->config.parallel_prepack || micros >= 3 || linked_prepacked(&r->job.linked) > 0)
         return;
-    printf("rank %d keeps no weight in the order of products, as parallel.arrange=true asks for: a "
+    printf("rank %d keeps no weight in the order of products, as parallel.prepack=true asks for: a "
            "step of %d micro-batch%s reads none of its weights three times; a smaller batch.micro "
            "makes more of them\n",
            r->job.linked.rank, micros, micros == 1 ? "" : "es");
@@ -131,7 +131,7 @@ static void announce(Runner *r)
            (long long)(s->config.batch_global * s->config.data_seq_len),
            text_bytes(atomic_load(&s->bytes), bytes), s->launch.here > 1 ? " for all ranks" : "");
     announce_capture(r);
-    announce_arranged(r);
+    announce_prepack(r);
     if (r->transport[0]) printf("%s\n", r->transport);
     if (s->launch.why_free[0]) printf("%s\n", s->launch.why_free);
     if (s->dir.old[0]) printf("the run that was in %s is in %s now\n", s->dir.path, s->dir.old);

@@ -225,7 +225,7 @@ void use_end(ModelUse *u)
 Err use_job(ModelUse *u, const WorldRank *w, JobSettings *out)
 {
     Config c = u->config;
-    c.parallel_arrange = false; /* there are no micro-batches, and the device may be another */
+    c.parallel_prepack = false; /* there are no micro-batches, and the device may be another */
     TRY(config_job(&c, &u->source.model, out));
     out->parallel.rank = w->rank;
     return OK;

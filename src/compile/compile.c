@@ -63,5 +63,5 @@ Err compile_unit(const Graph *unit, const CompileOptions *options, CompileWatch 
     TRY(phases(&g));
     TRY(report(watch, context, "phases", &g));
     TRY(lower(&g, arena, out));
-    return options->arranging ? arrange(options->arranging, arena, out) : OK;
+    return options->prepack ? prepack(options->prepack, arena, out) : OK;
 }

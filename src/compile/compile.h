@@ -28,8 +28,8 @@ typedef struct {
     int rank;           /* whose program it is */
     bool keep_gathered; /* what F gathers is kept for the backward phases, not gathered again */
     bool in_order;      /* a transfer is waited for where it is begun */
-    const DeviceArranging
-        *arranging; /* weights are kept as products of this device read them; NULL: no */
+    const DevicePrepack
+        *prepack; /* weights are kept as products of this device read them; NULL: no */
 } CompileOptions;
 
 /* How many rows of logits exist at once: as many as make `elements`; more, up to `wanted_rows`, while
@@ -92,6 +92,6 @@ Err order(const Graph *g, Phase phase, Arena *arena, int **list, int *n);
 /* Tensors, regions and offsets; instructions. */
 Err lower(const Graph *g, Arena *arena, Program *out);
 /* Names weights that products read, to be rearranged once a step for all of them. */
-Err arrange(const DeviceArranging *device, Arena *arena, Program *p);
+Err prepack(const DevicePrepack *device, Arena *arena, Program *p);
 
 #endif

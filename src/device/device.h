@@ -89,7 +89,7 @@ typedef struct {
     double number[MAX_NUMBERS]; /* see the kernel; number[0] is what an accumulator is kept by */
     Team *team;
     struct DeviceQueue *queue; /* of device/memory.h; NULL on the host */
-    const void *arranged;      /* of a product: b as DeviceArranging left it; NULL: nobody did it */
+    const void *prepacked;      /* of a product: b as DevicePrepack left it; NULL: nobody did it */
 } Call;
 
 typedef Err (*Kernel)(const Call *call);
@@ -109,14 +109,14 @@ typedef struct {
     /* Bytes of what `arrange` makes of b[k,n]; for products whose a has b's type. */
     size_t (*bytes)(DType type, int64_t k, int64_t n);
     /* in: b, as of gemm, whose attr it has   out: those bytes, on a cache line; only `data` is read */
-    Kernel arrange;
-} DeviceArranging;
+    Kernel pack;
+} DevicePrepack;
 
 typedef struct {
     const char *name;
     Kernel kernel[N_KERNELS];          /* by KernelId; filled by name: [KERNEL_gemm] = ref_gemm */
     const struct DeviceMemory *memory; /* NULL: kernels work on the host's memory */
-    const DeviceArranging *arranging;  /* NULL: products read operands as they lie */
+    const DevicePrepack *prepack;  /* NULL: products read operands as they lie */
 } Device;
 
 /* Local. The call of sum_rows that makes an output of another call: the sums of x's columns. */

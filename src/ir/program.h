@@ -80,17 +80,17 @@ typedef struct {
     double flops;       /* at full extents */
     double heavy_flops; /* of these, of products and attention */
     size_t bytes;       /* read and written, at full extents */
-    int32_t arranged;   /* 1 + which of the program's its b is; 0: none */
+    int32_t prepacked;   /* 1 + which of the program's its b is; 0: none */
 } Instr;
 
-/* A parameter in the order in which products of a device read it: see DeviceArranging. */
+/* A parameter in the order in which products of a device read it: see DevicePrepack. */
 typedef struct {
     int32_t tensor;
     bool tb; /* as of the products that it is for */
     size_t bytes;
-} Arranged;
+} PrepackedWeight;
 
-enum { MAX_ARRANGED = 64 };
+enum { MAX_PREPACKED = 64 };
 
 /* Programs meet parameters only here. */
 typedef struct {
@@ -115,8 +115,8 @@ typedef struct {
     size_t scratch_bytes[N_PHASES], scratch_live[N_PHASES]; /* packed; the least possible */
     size_t bytes[N_OWN_REGIONS];                            /* but scratch */
     size_t session_bytes;                                   /* of REGION_SESSION */
-    const Arranged *arranged;                               /* that products name */
-    int n_arranged;
+    const PrepackedWeight *prepacked;                               /* that products name */
+    int n_prepacked;
     uint8_t loss_partial;                     /* axes over which the loss is not yet summed */
     uint8_t x_read, y_read, dx_read, dy_read; /* bits of the phases that read them: F, I, W */
     uint8_t dx_made; /* the phase that makes dx: F for a head, else I; N_PHASES: none */

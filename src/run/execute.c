@@ -126,7 +126,7 @@ static void fill_call(const Scene *s, const Instr *in, Call *c)
     }
     if (in->op == OP_put_rows) take_rows(s, &c->out[0], c->in[0].n[0]);
     if (in->op == OP_get_rows) take_rows(s, &c->in[0], c->out[0].n[0]);
-    if (in->arranged) c->arranged = arranged_at(s->r, s->l->action.unit, in->arranged - 1);
+    if (in->prepacked) c->prepacked = prepacked_at(s->r, s->l->action.unit, in->prepacked - 1);
 }
 
 static Err run_kernel(const Scene *s, const Instr *in, const Call *c)
@@ -247,20 +247,20 @@ Err execute_kernel(Rank *r, const Linked *l, const Instr *in)
     const Scene s = {.r = r, .l = l, .p = l->program};
     Call c;
     fill_call(&s, in, &c);
-    c.arranged = NULL; /* nobody has made it */
+    c.prepacked = NULL; /* nobody has made it */
     return run_kernel(&s, in, &c);
 }
 
 /* What of the unit's weights this RUN is the first to read. */
-static Err arrange_weights(const Scene *s)
+static Err prepack_weights(const Scene *s)
 {
-    if (!s->l->arranges) return OK;
-    const double begin_s = watch_begin(s->r, s->l, TRACE_ARRANGE);
-    for (uint64_t left = s->l->arranges; left; left &= left - 1) {
+    if (!s->l->prepacks) return OK;
+    const double begin_s = watch_begin(s->r, s->l, TRACE_PREPACK);
+    for (uint64_t left = s->l->prepacks; left; left &= left - 1) {
         const int which = __builtin_ctzll(left);
-        TRY(arrange_weight(s->r, s->l, which, resolve(s, s->p->arranged[which].tensor)));
+        TRY(prepack_weight(s->r, s->l, which, resolve(s, s->p->prepacked[which].tensor)));
     }
-    return watch_end(s->r, s->l, TRACE_ARRANGE, begin_s);
+    return watch_end(s->r, s->l, TRACE_PREPACK, begin_s);
 }
 
 Err execute_run(Rank *r, const Linked *l)
@@ -271,7 +271,7 @@ Err execute_run(Rank *r, const Linked *l)
     TRY(poison_run(r, l));
     set_slice(r, &l->action);
     for (int k = 0; k < MAX_PORTS; k++) r->slot[SLOT_PORT + k] = l->fresh >> k & 1 ? 0.0 : 1.0;
-    TRY(arrange_weights(&s));
+    TRY(prepack_weights(&s));
     for (int i = p->first[phase]; i < p->first[phase + 1]; i++) {
         nap(r);
         const double begin_s = watch_begin(r, l, i);

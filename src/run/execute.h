@@ -94,9 +94,9 @@ Err capture_run(Rank *r, RankWalk *walk);
 
 /* Local. arrange.c: where a weight of the unit lies in the order of products, or NULL; makes it, of the
  * weight itself; ERR_CHECK unless the device is the one that programs were compiled for. */
-char *arranged_at(const Rank *r, int unit, int which);
-Err arrange_weight(Rank *r, const Linked *l, int which, Tensor w);
-Err arrange_check(const Rank *r);
+char *prepacked_at(const Rank *r, int unit, int which);
+Err prepack_weight(Rank *r, const Linked *l, int which, Tensor w);
+Err prepack_check(const Rank *r);
 
 /* Local. One instruction of a RUN by itself: execute_begin before the first, then kernels; `keep` is for
  * all sums over micro-batches. */

@@ -12,7 +12,7 @@ Err rank_open(Rank *r, const RankSettings *settings)
     TRY(device_check(settings->device));
     TRY(execute_check_calls(lp));
     TRY(steps_check(r));
-    TRY(arrange_check(r));
+    TRY(prepack_check(r));
     TRY(memory_open(r));
     r->live_rows = calloc((size_t)lp->micros, sizeof *r->live_rows);
     r->ticket = calloc((size_t)lp->n + 1, sizeof *r->ticket);

@@ -23,7 +23,7 @@ typedef struct {
 
 /* What an event is, where it is no instruction: the action as a whole, or weights that are arranged before a
  * RUN. */
-enum { TRACE_ACTION = -1, TRACE_ARRANGE = -2 };
+enum { TRACE_ACTION = -1, TRACE_PREPACK = -2 };
 
 typedef struct {
     double begin_s, end_s; /* of the monotonic clock */

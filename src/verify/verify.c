@@ -42,7 +42,7 @@ static TrialSettings trial_of(const VerifySettings *s, const ParallelSettings *l
                        .seed = s->seed,
                        .blank = s->blank,
                        .poison = true};
-    if (f64) t.job.compile.arranging = NULL; /* ref has no order of its own */
+    if (f64) t.job.compile.prepack = NULL; /* ref has no order of its own */
     return t;
 }
 

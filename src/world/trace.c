@@ -51,7 +51,7 @@ static void put_event(FILE *f, int rank, const TraceEvent *e, const Model *m, do
     fprintf(f, ",\n{\"ph\": \"X\", \"pid\": %d, \"tid\": 0, \"ts\": %.3f, \"dur\": %.3f, ", rank,
             1e6 * (e->begin_s - first), 1e6 * (e->end_s - e->begin_s));
     const char *kind =
-        e->instr == TRACE_ARRANGE ? "arrange" : action_kind_name((ActionKind)e->action);
+        e->instr == TRACE_PREPACK ? "prepack" : action_kind_name((ActionKind)e->action);
     if (e->instr < 0)
         fprintf(f, "\"name\": \"%s%s%s\", \"cat\": \"action\"}", kind, *unit ? " " : "", unit);
     else

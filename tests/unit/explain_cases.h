@@ -25,7 +25,7 @@ static const Case cases[] = {
     {{MODEL, "mesh.dp_replicate=2", "mesh.dp_shard=1", "mesh.tp=2", "parallel.reduce=each"}},
     {{MODEL, "mesh.dp=5", "parallel.zero=3", "numerics.block=65536", "parallel.offload=mlp.*"}},
     {{MODEL, "mesh.dp=2", "mesh.tp=2", "parallel.zero=1", "model.tie_word_embeddings=true"}},
-    {{MODEL, "mesh.dp=2", "mesh.tp=2", "parallel.zero=1", "parallel.arrange=true", "run.device=cpu",
+    {{MODEL, "mesh.dp=2", "mesh.tp=2", "parallel.zero=1", "parallel.prepack=true", "run.device=cpu",
       "batch.global=13"}},
     {{MODEL, "numerics.fold=2", "model.tie_word_embeddings=true", "precision.compute=f64"}},
 };

@@ -222,19 +222,19 @@ static void names_the_device_of_training(void **state)
 }
 
 /* Weights in the order of products: where a device has one, and they stay. */
-static void weights_are_arranged_where_they_can_be(void **state)
+static void weights_are_prepacked_where_they_can_be(void **state)
 {
     (void)state;
-    const char *const arrange = "parallel.arrange=true";
-    assert_int_equal(explain(1, "run.device=cpu", arrange, NULL), 0);
+    const char *const prepack = "parallel.prepack=true";
+    assert_int_equal(explain(1, "run.device=cpu", prepack, NULL), 0);
     assert_said("weights in the order of products");
     assert_int_equal(explain(1, "run.device=cpu", NULL), 0);
     assert_null(strstr(said, "weights in the order of products"));
-    assert_int_equal(explain(2, "run.device=ref", arrange, NULL), 2);
+    assert_int_equal(explain(2, "run.device=ref", prepack, NULL), 2);
     assert_said("products of ref read weights as they lie; set run.device=cpu");
-    assert_int_equal(explain(2, "run.device=cpu", "parallel.zero=3", "mesh.dp=2", arrange, NULL),
+    assert_int_equal(explain(2, "run.device=cpu", "parallel.zero=3", "mesh.dp=2", prepack, NULL),
                      2);
-    assert_said("parallel.arrange=true with parallel.zero=3");
+    assert_said("parallel.prepack=true with parallel.zero=3");
 }
 
 static int explain_layers(const char *layers, const char *more)
@@ -355,7 +355,7 @@ int main(void)
         cmocka_unit_test(a_schedule_is_drawn_into_a_file),
         cmocka_unit_test(a_pipeline_is_played),
         cmocka_unit_test(names_the_device_of_training),
-        cmocka_unit_test(weights_are_arranged_where_they_can_be),
+        cmocka_unit_test(weights_are_prepacked_where_they_can_be),
         cmocka_unit_test(long_runs_are_folded),
         cmocka_unit_test(examples_are_explained_as_they_are),
     };

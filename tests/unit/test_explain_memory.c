@@ -86,8 +86,8 @@ static void find_step(const LinkedProgram *lp, Places *p)
         else
             note(p, at->sums, "home_sums");
         note(p, at->guests, "guest_sums");
-        for (int i = 0; i < lp->program[lp->model->unit[u].kind].n_arranged; i++)
-            note(p, at->arranged[i], "arranged");
+        for (int i = 0; i < lp->program[lp->model->unit[u].kind].n_prepacked; i++)
+            note(p, at->prepacked[i], "arranged");
     }
     for (int i = 0; i < N_INPUTS; i++) note(p, lp->input[i], "inputs");
     note(p, lp->loss, "losses");

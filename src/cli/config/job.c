@@ -156,25 +156,25 @@ void config_run_name(const char *file, const char *model, char *out, size_t byte
 }
 
 /* Only products of cpu have an order of their own; and weights must stay for it to be worth the memory. */
-static Err arranging(const Config *c, Option device, const DeviceArranging **out)
+static Err prepack(const Config *c, Option device, const DevicePrepack **out)
 {
-    const char *origin = c->origin[KEY_parallel_arrange];
+    const char *origin = c->origin[KEY_parallel_prepack];
     const Device *cpu;
     *out = NULL;
-    if (!c->parallel_arrange) return OK;
+    if (!c->parallel_prepack) return OK;
     if (device != DEVICE_CPU)
         return err_fail(ERR_CONFIG,
-                        "%s: parallel.arrange=true: products of %s read weights as they lie; set "
-                        "run.device=cpu or parallel.arrange=false",
+                        "%s: parallel.prepack=true: products of %s read weights as they lie; set "
+                        "run.device=cpu or parallel.prepack=false",
                         origin, device == DEVICE_CUDA ? "cuda" : "ref");
     if (c->parallel_zero == 3)
         return err_fail(ERR_CONFIG,
-                        "%s: parallel.arrange=true with parallel.zero=3: weights are gathered for "
+                        "%s: parallel.prepack=true with parallel.zero=3: weights are gathered for "
                         "each use, and none stays arranged; set parallel.zero=2 or "
-                        "parallel.arrange=false",
+                        "parallel.prepack=false",
                         origin);
     TRY(device_cpu_open(NULL, &cpu));
-    *out = cpu->arranging;
+    *out = cpu->prepack;
     return OK;
 }
 
@@ -194,7 +194,7 @@ Err config_job(const Config *c, const ModelConfig *model, JobSettings *out)
     Option device;
     TRY(machine_choice(c, &device));
     s.compile.far = device == DEVICE_CUDA;
-    TRY(arranging(c, device, &s.compile.arranging));
+    TRY(prepack(c, device, &s.compile.prepack));
     TRY(stage_rules(c, &s));
     if (micros > SCHEDULE_MAX)
         return err_fail(ERR_CONFIG,

@@ -67,7 +67,7 @@ static void step_rows(Facts *f)
     MemoryRow *guests =
         row_of(f, ARENA_STEP, "step", "guest_sums", "sums of tied weights in their other units");
     row_of(f, ARENA_STEP, "step", "arranged", "weights in the order of products")->bytes =
-        linked_arranged(lp);
+        linked_prepacked(lp);
     for (int u = 0; u < lp->model->n_units; u++) {
         const UnitPlace *p = &lp->unit[u];
         if (p->grads != NO_BASE)

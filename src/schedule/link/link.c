@@ -183,7 +183,7 @@ Err schedule_link(const Schedule *s, int lane, const LinkInput *in, Arena *arena
     TRY(bind_runs(&k));
     TRY(link_ends(&k));
     TRY(link_static(&k));
-    TRY(bind_arranged(&k));
+    TRY(bind_prepacked(&k));
     TRY(link_memory(&k, arena));
     TRY(link_steps(&k));
     *out = lp;

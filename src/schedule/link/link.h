@@ -95,7 +95,7 @@ typedef struct {
     int n_packs;
     Spot grads, guests; /* of a RUN: where gradients go, of its own pack; of others', in order */
     uint64_t
-        arranges; /* bit i: weight i of the program's `arranged` is made here, before it runs */
+        prepacks; /* bit i: weight i of the program's `arranged` is made here, before it runs */
     /* Of all but RUNs, the norm and updates: steps [0, begun) are done here, step `begun` is begun
      * here, and is waited for, and the rest done, before position `end`. */
     const LinkedStep *step;
@@ -129,7 +129,7 @@ typedef struct {
     size_t session;         /* session: what the unit keeps from call to call */
     size_t sums;            /* step: the step's gradient, of the home, once it is reduced */
     const size_t
-        *arranged; /* step: [n_arranged of its program]; NO_BASE: products do it themselves */
+        *prepacked; /* step: [n_prepacked of its program]; NO_BASE: products do it themselves */
 } UnitPlace;
 
 /* What ranks tell each other at the end of a step, all f64 cells of the step arena.
@@ -214,6 +214,6 @@ double linked_flops(const LinkedProgram *lp, const Linked *l, const Instr *i);
 int64_t linked_guest(const LinkedProgram *lp, int unit, int k);
 
 /* Local. Bytes of a step's memory that hold weights in the order of products. */
-size_t linked_arranged(const LinkedProgram *lp);
+size_t linked_prepacked(const LinkedProgram *lp);
 
 #endif

@@ -151,8 +151,8 @@ Err link_steps(Linking *k);
 
 /* Local. Places of the unit's weights in the order of products, in the step arena; then RUNs are told which
  * of them they make. */
-Err lay_arranged(Linking *k, int unit, size_t *at);
-Err bind_arranged(Linking *k);
+Err place_prepacked(Linking *k, int unit, size_t *at);
+Err bind_prepacked(Linking *k);
 
 /* Local. The model's number of parameter i of a unit's pack. */
 int pack_param(const Linking *k, int unit, int i);

@@ -178,7 +178,7 @@ Err link_static(Linking *k)
     for (int u = 0; u < lp->model->n_units; u++) {
         lay_state(k, u, &state);
         lay_sums(k, u, &step);
-        TRY(lay_arranged(k, u, &step));
+        TRY(place_prepacked(k, u, &step));
     }
     lay_inputs(lp, &step);
     TRY(lay_scalars(k, &step));

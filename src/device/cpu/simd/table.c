@@ -3,7 +3,7 @@
 
 extern const Device CPU_NAME(device);
 
-static const DeviceArranging arranging = {CPU_NAME(arranged_bytes), CPU_NAME(arrange)};
+static const DevicePrepack prepack = {CPU_NAME(prepacked_bytes), CPU_NAME(prepack)};
 
 const Device CPU_NAME(device) = {
     .name = "cpu",
@@ -13,5 +13,5 @@ const Device CPU_NAME(device) = {
 #include "device/kernels.def"
 #undef KERNEL
         },
-    .arranging = &arranging,
+    .prepack = &prepack,
 };

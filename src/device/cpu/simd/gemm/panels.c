@@ -193,11 +193,11 @@ static Side side_of_b(const Tensor *b, bool lines_first, const Unit *u)
 }
 
 /* b as it was packed before, by whom it may have been: the layout follows from k, n and the unit. */
-static void take_arranged(Product *p)
+static void take_prepacked(Product *p)
 {
     const Call *c = p->call;
-    if (!c->arranged || c->in[0].dtype != c->in[1].dtype) return;
-    p->b.packed = (uint32_t *)c->arranged; /* which is then only read */
+    if (!c->prepacked || c->in[0].dtype != c->in[1].dtype) return;
+    p->b.packed = (uint32_t *)c->prepacked; /* which is then only read */
     p->b.all = p->b.panels.n;
 }
 
@@ -218,7 +218,7 @@ Err panels_gemm(const Call *call, const Unit *unit, const Beside *beside)
     const int64_t words = both ? PIECE_WORDS_BOTH : PIECE_WORDS;
     p.a.panels.n = blocks_of(p.a.lines.lines, unit->rows);
     p.b.panels.n = blocks_of(p.b.lines.lines, unit->columns);
-    take_arranged(&p);
+    take_prepacked(&p);
     p.b.panels.n = at_once(p.b.panels.n, cut.tile, unit->columns * depth, words);
     /* What is packed of a, and sums that wait, are not to grow with all rows. */
     if (both || p.blocks.n < p.n_blocks)
@@ -242,13 +242,13 @@ static Product all_of_b(const Call *call)
     return p;
 }
 
-size_t CPU_NAME(arranged_bytes)(DType type, int64_t k, int64_t n)
+size_t CPU_NAME(prepacked_bytes)(DType type, int64_t k, int64_t n)
 {
     const Product p = all_of_b(&(Call){.in = {{.dtype = type, .ndim = 2, .n = {k, n}}}});
     return room_for(p.words * p.b.panels.n * p.unit->columns);
 }
 
-Err CPU_NAME(arrange)(const Call *call)
+Err CPU_NAME(prepack)(const Call *call)
 {
     Product p = all_of_b(call);
     p.b.packed = call->out[0].data;

@@ -30,9 +30,9 @@ typedef struct {
  * it. */
 Err panels_gemm(const Call *call, const Unit *unit, const Beside *beside);
 Err CPU_NAME(gemm_part)(const Call *call, GemmPart part);
-/* b packed for products of its type, all of it: see DeviceArranging. */
-size_t CPU_NAME(arranged_bytes)(DType type, int64_t k, int64_t n);
-Err CPU_NAME(arrange)(const Call *call);
+/* b packed for products of its type, all of it: see DevicePrepack. */
+size_t CPU_NAME(prepacked_bytes)(DType type, int64_t k, int64_t n);
+Err CPU_NAME(prepack)(const Call *call);
 /* The same by whatever suits the product: gemm.c. */
 Err gemm_with(const Call *call, const Beside *beside);
 

@@ -19,13 +19,13 @@ static const Device *plain_cpu(void)
 
 static size_t cpu_bytes(DType type, int64_t k, int64_t n)
 {
-    return plain_cpu()->arranging->bytes(type, k, n);
+    return plain_cpu()->prepack->bytes(type, k, n);
 }
 
 static Err counted(const Call *call)
 {
     atomic_fetch_add(&made, 1);
-    return plain_cpu()->arranging->arrange(call);
+    return plain_cpu()->prepack->pack(call);
 }
 
 /* Leaves what was there: the poison. */
@@ -35,7 +35,7 @@ static Err forgotten(const Call *call)
     return OK;
 }
 
-static const DeviceArranging counting = {cpu_bytes, counted}, forgetting = {cpu_bytes, forgotten};
+static const DevicePrepack counting = {cpu_bytes, counted}, forgetting = {cpu_bytes, forgotten};
 
 /* Two sequences in three micro-batches, which are not of a few rows. */
 static World world(const char *model, DType dtype)
@@ -52,12 +52,12 @@ static World world(const char *model, DType dtype)
 }
 
 /* Runs w with weights arranged; how often one was. */
-static int run_arranged(World w, const DeviceArranging *how, WorldResult *out)
+static int run_prepacked(World w, const DevicePrepack *how, WorldResult *out)
 {
     Device d = *plain_cpu();
-    d.arranging = how;
+    d.prepack = how;
     w.device = &d;
-    w.set.compile.arranging = how;
+    w.set.compile.prepack = how;
     atomic_store(&made, 0);
     if (world_run_job(&w, out) != OK) fail_msg("%s", err_text());
     return atomic_load(&made);
@@ -69,7 +69,7 @@ static int same_bits(const char *name, const World *w)
     WorldResult a, b;
     char what[128];
     DO(world_run_job(w, &a));
-    const int n = run_arranged(*w, &counting, &b);
+    const int n = run_prepacked(*w, &counting, &b);
     if (!world_equal(&a, &b, what)) fail_msg("%s: %s", name, what);
     world_result_close(&a);
     world_result_close(&b);
@@ -151,7 +151,7 @@ static void where_it_does_not_pay(void **state)
     twice.set.micros = 2;
     twice.set.compile.chunk_elements = 1 << 20;
     DO(world_run_job(&twice, &a));
-    assert_int_equal(run_arranged(twice, &counting, &b), 0);
+    assert_int_equal(run_prepacked(twice, &counting, &b), 0);
     assert_memory_equal(a.bytes, b.bytes, sizeof a.bytes);
     world_result_close(&a);
     world_result_close(&b);
@@ -163,7 +163,7 @@ static void is_read(void **state)
     (void)state;
     const World w = world("llama", F32);
     WorldResult r;
-    run_arranged(w, &forgetting, &r);
+    run_prepacked(w, &forgetting, &r);
     assert_true(r.loss[0] != r.loss[0]);
     world_result_close(&r);
 }
@@ -176,7 +176,7 @@ static void peaks(void **state)
         ParallelSettings *p = &w.set.parallel;
         p->mesh = (MeshSizes){1, 1 + way / 4, 1 + way % 2, 1 + way / 2 % 2};
         p->zero = way / 4 * (way % 4);
-        w.set.compile.arranging = w.device->arranging;
+        w.set.compile.prepack = w.device->prepack;
         world_peaks_are_exact(models[way % 5], w);
     }
 }
@@ -187,7 +187,7 @@ static void on_another_device(void **state)
     (void)state;
     World w = world("llama", F32);
     WorldResult r;
-    w.set.compile.arranging = w.device->arranging;
+    w.set.compile.prepack = w.device->prepack;
     w.device = &device_ref;
     expect_error("ref", world_run_job(&w, &r), ERR_CHECK, "and 0 on device ref");
 }

@@ -1,28 +1,28 @@
-/* arrange.c -- weights in the order of products, made by the first RUN of a step that reads them. */
+/* prepack.c -- weights in the order of products, made by the first RUN of a step that reads them. */
 #include "run/execute.h"
 
-char *arranged_at(const Rank *r, int unit, int which)
+char *prepacked_at(const Rank *r, int unit, int which)
 {
-    const size_t at = r->settings.program->unit[unit].arranged[which];
+    const size_t at = r->settings.program->unit[unit].prepacked[which];
     return at == NO_BASE ? NULL : r->base[ARENA_STEP] + at;
 }
 
-Err arrange_weight(Rank *r, const Linked *l, int which, Tensor w)
+Err prepack_weight(Rank *r, const Linked *l, int which, Tensor w)
 {
-    const Arranged *a = &l->program->arranged[which];
+    const PrepackedWeight *a = &l->program->prepacked[which];
     Call c = {.in = {w}, .n_in = 1, .n_out = 1, .team = r->settings.team};
     c.attr.gemm.tb = a->tb;
-    c.out[0].data = arranged_at(r, l->action.unit, which);
+    c.out[0].data = prepacked_at(r, l->action.unit, which);
     if (r->settings.poison) TRY(rank_fill(r, c.out[0].data, 0xFF, a->bytes));
-    return r->settings.device->arranging->arrange(&c);
+    return r->settings.device->prepack->pack(&c);
 }
 
 /* What linking left room for is what this device makes: its products would read past it. */
 static Err check_program(const Rank *r, const Program *p)
 {
-    const DeviceArranging *d = r->settings.device->arranging;
-    for (int i = 0; i < p->n_arranged; i++) {
-        const Arranged *a = &p->arranged[i];
+    const DevicePrepack *d = r->settings.device->prepack;
+    for (int i = 0; i < p->n_prepacked; i++) {
+        const PrepackedWeight *a = &p->prepacked[i];
         const ProgTensor *w = &p->tensor[a->tensor];
         const size_t bytes =
             d ? d->bytes(w->dtype, w->dim[a->tb].cap, w->dim[!a->tb].cap) : (size_t)0;
@@ -35,7 +35,7 @@ static Err check_program(const Rank *r, const Program *p)
     return OK;
 }
 
-Err arrange_check(const Rank *r)
+Err prepack_check(const Rank *r)
 {
     const LinkedProgram *lp = r->settings.program;
     for (int k = 0; k < lp->model->n_kinds; k++) TRY(check_program(r, &lp->program[k]));

@@ -9,7 +9,7 @@ static Tensor room_for(const Device *d, const Call *call, char **base)
 {
     const Tensor *b = &call->in[1];
     const bool tb = call->attr.gemm.tb;
-    const size_t bytes = d->arranging->bytes(b->dtype, b->n[tb], b->n[!tb]);
+    const size_t bytes = d->prepack->bytes(b->dtype, b->n[tb], b->n[!tb]);
     *base = aligned_alloc(64, (bytes + GUARD + 63) / 64 * 64);
     assert_non_null(*base);
     memset(*base, 0xff, bytes + GUARD);
@@ -17,12 +17,12 @@ static Tensor room_for(const Device *d, const Call *call, char **base)
 }
 
 /* b of the call, arranged by so many threads. */
-static char *arrange(const Device *d, const Call *call, Team *team)
+static char *prepack(const Device *d, const Call *call, Team *team)
 {
     char *base;
     Call c = {.in = {call->in[1]}, .n_in = 1, .n_out = 1, .attr = call->attr, .team = team};
     c.out[0] = room_for(d, call, &base);
-    assert_int_equal(d->arranging->arrange(&c), OK);
+    assert_int_equal(d->prepack->pack(&c), OK);
     for (int i = 0; i < GUARD; i++) assert_int_equal((uint8_t)base[c.out[0].n[0] + i], 0xff);
     return base;
 }
@@ -58,14 +58,14 @@ static void try_device(CpuBench *c, const Device *d, KernelId id, Call call, boo
     memcpy(want, c->b.arena.base, bytes);
     for (int n = 1; n <= MOST_THREADS; n++) {
         memcpy(c->b.arena.base, before, bytes);
-        char *const arranged = arrange(d, &call, c->team[n]);
+        char *const prepacked = prepack(d, &call, c->team[n]);
         if (!reads_b) spoil(&call.in[1]);
-        call.arranged = arranged;
+        call.prepacked = prepacked;
         call.team = c->team[MOST_THREADS + 1 - n];
         assert_int_equal(d->kernel[id](&call), OK);
         expect_outputs(c, &call, want, units_text(units_in_use()));
-        free(arranged);
-        call.arranged = NULL;
+        free(prepacked);
+        call.prepacked = NULL;
     }
     memcpy(c->b.arena.base, want, bytes); /* for expect_gaps, and the next to start from */
     free(before);

@@ -1,4 +1,4 @@
-/* arrange.c -- weights that products read in an order of the device's own, made once a step.
+/* prepack.c -- weights that products read in an order of the device's own, made once a step.
  *
  *   before:  %7 = linear %5 %w         x W^T, in every micro-batch: the device arranges w each time
  *            %9 = linear_dx %8 %w      dy W
@@ -31,37 +31,37 @@ static bool same_view(const ProgTensor *a, const ProgTensor *b)
 }
 
 /* Its number among those arranged; a new one where it is not yet. */
-static int arranged_of(const Program *p, const Instr *in, Arranged *list, int *n)
+static int prepacked_of(const Program *p, const Instr *in, PrepackedWeight *list, int *n)
 {
     const bool tb = in->attr.gemm.tb;
     for (int i = 0; i < *n; i++)
         if (list[i].tb == tb && same_view(&p->tensor[list[i].tensor], &p->tensor[in->in[1]]))
             return i;
-    list[*n] = (Arranged){.tensor = in->in[1], .tb = tb};
+    list[*n] = (PrepackedWeight){.tensor = in->in[1], .tb = tb};
     return (*n)++;
 }
 
-Err arrange(const DeviceArranging *device, Arena *arena, Program *p)
+Err prepack(const DevicePrepack *device, Arena *arena, Program *p)
 {
     Instr *instr;
-    Arranged *list;
+    PrepackedWeight *list;
     int n = 0;
     TRY(ARENA_NEW(arena, p->n_instr + 1, &instr));
     TRY(ARENA_NEW(arena, p->n_instr + 1, &list));
     memcpy(instr, p->instr, (size_t)p->n_instr * sizeof *instr);
     for (int i = 0; i < p->n_instr; i++)
-        if (reads_weight(p, &instr[i])) instr[i].arranged = 1 + arranged_of(p, &instr[i], list, &n);
-    if (n > MAX_ARRANGED)
+        if (reads_weight(p, &instr[i])) instr[i].prepacked = 1 + prepacked_of(p, &instr[i], list, &n);
+    if (n > MAX_PREPACKED)
         return err_fail(ERR_CONFIG,
                         "unit %s has %d weights in the order of products, at most %d are possible; "
-                        "set parallel.arrange=false",
-                        p->kind, n, MAX_ARRANGED);
+                        "set parallel.prepack=false",
+                        p->kind, n, MAX_PREPACKED);
     for (int i = 0; i < n; i++) {
         const ProgTensor *w = &p->tensor[list[i].tensor];
         list[i].bytes = device->bytes(w->dtype, w->dim[list[i].tb].cap, w->dim[!list[i].tb].cap);
     }
     p->instr = instr;
-    p->arranged = list;
-    p->n_arranged = n;
+    p->prepacked = list;
+    p->n_prepacked = n;
     return OK;
 }

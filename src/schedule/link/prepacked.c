@@ -1,4 +1,4 @@
-/* arranged.c -- weights in the order of products: which there are, where they lie, who makes them.
+/* prepacked.c -- weights in the order of products: which there are, where they lie, who makes them.
  *
  *     list          F0.0  F1.0  F1.1  F0.1 ..          unit 1, its w for x W^T:
  *     makes it            ^                            before the first RUN of the step that reads it
@@ -14,11 +14,11 @@
 enum { WORTH = 3 };
 
 /* Programs of slices share what is arranged: do they number it alike? */
-static bool same_arranged(const Program *p, const Program *q)
+static bool same_prepacked(const Program *p, const Program *q)
 {
-    bool same = p->n_arranged == q->n_arranged;
-    for (int i = 0; same && p != q && i < p->n_arranged; i++) {
-        const Arranged *a = &p->arranged[i], *b = &q->arranged[i];
+    bool same = p->n_prepacked == q->n_prepacked;
+    for (int i = 0; same && p != q && i < p->n_prepacked; i++) {
+        const PrepackedWeight *a = &p->prepacked[i], *b = &q->prepacked[i];
         const ProgTensor *x = &p->tensor[a->tensor], *y = &q->tensor[b->tensor];
         same = a->tb == b->tb && a->bytes == b->bytes && x->index == y->index &&
                x->at[SPLIT].offset == y->at[SPLIT].offset;
@@ -35,44 +35,44 @@ static Err count_reads(const Linking *k, int unit, int *reads)
         const Linked *l = &lp->list[i];
         const Program *p = l->program;
         if (!p || l->action.unit != unit) continue;
-        if (!same_arranged(p, own))
+        if (!same_prepacked(p, own))
             return err_fail(ERR_CHECK,
                             "unit %s: slice %d has other weights in the order of products than the "
-                            "longest; set parallel.arrange=false",
+                            "longest; set parallel.prepack=false",
                             lp->model->unit[unit].name, l->action.slice);
         for (int j = p->first[l->action.phase]; j < p->first[l->action.phase + 1]; j++)
-            if (p->instr[j].arranged) reads[p->instr[j].arranged - 1]++;
+            if (p->instr[j].prepacked) reads[p->instr[j].prepacked - 1]++;
     }
     return OK;
 }
 
 /* Is the parameter there for the whole step? */
-static bool stays(const Linking *k, int unit, const Program *p, const Arranged *a)
+static bool stays(const Linking *k, int unit, const Program *p, const PrepackedWeight *a)
 {
     return !by_use(k, param_of(k->lp, unit, p->tensor[a->tensor].index)->holder[0]);
 }
 
-Err lay_arranged(Linking *k, int unit, size_t *at)
+Err place_prepacked(Linking *k, int unit, size_t *at)
 {
     const LinkedProgram *lp = k->lp;
     const Program *p = &lp->program[lp->model->unit[unit].kind];
     size_t *place;
-    int reads[MAX_ARRANGED] = {0};
-    if (p->n_arranged == 0) return OK;
-    TRY(ARENA_NEW(k->arena, p->n_arranged, &place));
+    int reads[MAX_PREPACKED] = {0};
+    if (p->n_prepacked == 0) return OK;
+    TRY(ARENA_NEW(k->arena, p->n_prepacked, &place));
     TRY(count_reads(k, unit, reads));
-    for (int i = 0; i < p->n_arranged; i++) {
-        const Arranged *a = &p->arranged[i];
+    for (int i = 0; i < p->n_prepacked; i++) {
+        const PrepackedWeight *a = &p->prepacked[i];
         place[i] = NO_BASE;
         if (reads[i] < WORTH || !stays(k, unit, p, a)) continue;
         place[i] = *at;
         *at = align_up(*at + a->bytes);
     }
-    lp->unit[unit].arranged = place;
+    lp->unit[unit].prepacked = place;
     return OK;
 }
 
-Err bind_arranged(Linking *k)
+Err bind_prepacked(Linking *k)
 {
     const LinkedProgram *lp = k->lp;
     uint64_t *made;
@@ -81,25 +81,25 @@ Err bind_arranged(Linking *k)
         Linked *l = &lp->list[i];
         const Program *p = l->program;
         const int unit = l->action.unit;
-        if (!p || p->n_arranged == 0) continue;
+        if (!p || p->n_prepacked == 0) continue;
         for (int j = p->first[l->action.phase]; j < p->first[l->action.phase + 1]; j++) {
-            const int which = p->instr[j].arranged - 1;
-            if (which >= 0 && lp->unit[unit].arranged[which] != NO_BASE)
-                l->arranges |= (uint64_t)1 << which;
+            const int which = p->instr[j].prepacked - 1;
+            if (which >= 0 && lp->unit[unit].prepacked[which] != NO_BASE)
+                l->prepacks |= (uint64_t)1 << which;
         }
-        l->arranges &= ~made[unit];
-        made[unit] |= l->arranges;
+        l->prepacks &= ~made[unit];
+        made[unit] |= l->prepacks;
     }
     return OK;
 }
 
-size_t linked_arranged(const LinkedProgram *lp)
+size_t linked_prepacked(const LinkedProgram *lp)
 {
     size_t bytes = 0;
     for (int u = 0; u < lp->model->n_units; u++) {
         const Program *p = &lp->program[lp->model->unit[u].kind];
-        for (int i = 0; i < p->n_arranged; i++)
-            if (lp->unit[u].arranged[i] != NO_BASE) bytes += align_up(p->arranged[i].bytes);
+        for (int i = 0; i < p->n_prepacked; i++)
+            if (lp->unit[u].prepacked[i] != NO_BASE) bytes += align_up(p->prepacked[i].bytes);
     }
     return bytes;
 }

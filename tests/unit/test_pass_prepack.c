@@ -7,16 +7,16 @@ static size_t bytes_of(DType dtype, int64_t k, int64_t n)
     return dtype_bytes(dtype) * (size_t)(100 * k + n);
 }
 
-static const DeviceArranging device = {.bytes = bytes_of};
+static const DevicePrepack device = {.bytes = bytes_of};
 
-static Program arranged(Bed *b, bool back)
+static Program prepacked(Bed *b, bool back)
 {
     Program p;
     bed_prepare(b, back);
     DO(recompute(&b->g, &(CompileOptions){.recompute = RECOMPUTE_NONE}));
     DO(phases(&b->g));
     DO(lower(&b->g, &b->arena, &p));
-    DO(arrange(&device, &b->arena, &p));
+    DO(prepack(&device, &b->arena, &p));
     return p;
 }
 
@@ -24,7 +24,7 @@ static Program arranged(Bed *b, bool back)
 static int number_of(const Program *p, Phase phase, Value made)
 {
     for (int i = p->first[phase]; i < p->first[phase + 1]; i++)
-        if (p->instr[i].out[0] == made) return p->instr[i].arranged - 1;
+        if (p->instr[i].out[0] == made) return p->instr[i].prepacked - 1;
     fail_msg("phase %s makes no %%%d", phase_name(phase), made);
     return -1;
 }
@@ -37,18 +37,18 @@ static void both_ways(void **state)
     bed_open(&b, "u");
     const Value y = linear(&b.g, bed_x(&b), bed_w(&b, "w", F, D), NO_VALUE);
     stream_out(&b.g, linear(&b.g, y, bed_w(&b, "v", D, F), NO_VALUE));
-    const Program p = arranged(&b, true);
+    const Program p = prepacked(&b, true);
     int with = 0;
     for (int i = 0; i < p.n_instr; i++) {
         const bool reads = p.instr[i].op == OP_linear || p.instr[i].op == OP_linear_dx;
-        assert_int_equal(p.instr[i].arranged > 0, reads);
+        assert_int_equal(p.instr[i].prepacked > 0, reads);
         with += reads;
     }
     assert_int_equal(with, 6); /* two in F, in I and in B */
-    assert_int_equal(p.n_arranged, 4);
+    assert_int_equal(p.n_prepacked, 4);
     assert_int_equal(number_of(&p, PHASE_F, y), 0);
-    assert_true(p.arranged[0].tb);
-    assert_int_equal(p.arranged[0].bytes, bytes_of(F64, D, F));
+    assert_true(p.prepacked[0].tb);
+    assert_int_equal(p.prepacked[0].bytes, bytes_of(F64, D, F));
     bed_close(&b);
 }
 
@@ -65,8 +65,8 @@ static void parts_of_one(void **state)
     for (int i = 0; i < 3; i++) y[i] = linear(g, x, part(g, w, 0, from[i], dim_of(F)), NO_VALUE);
     const Value sum = add(g, gelu(g, y[0]), add(g, y[1], scale(g, y[2], 3)));
     stream_out(g, linear(g, sum, bed_w(&b, "v", D, F), NO_VALUE));
-    const Program p = arranged(&b, false);
-    assert_int_equal(p.n_arranged, 3);
+    const Program p = prepacked(&b, false);
+    assert_int_equal(p.n_prepacked, 3);
     assert_int_equal(number_of(&p, PHASE_F, y[0]), 0);
     assert_int_equal(number_of(&p, PHASE_F, y[1]), 1);
     assert_int_equal(number_of(&p, PHASE_F, y[2]), 0);
@@ -80,14 +80,14 @@ static void too_many(void **state)
     (void)state;
     bed_open(&b, "deep");
     Value y = bed_x(&b);
-    const Value w = bed_w(&b, "w", (MAX_ARRANGED + 1) * D, D);
-    for (int i = 0; i <= MAX_ARRANGED; i++)
+    const Value w = bed_w(&b, "w", (MAX_PREPACKED + 1) * D, D);
+    for (int i = 0; i <= MAX_PREPACKED; i++)
         y = linear(&b.g, y, part(&b.g, w, 0, i * D, dim_of(D)), NO_VALUE);
     stream_out(&b.g, y);
     bed_prepare(&b, false);
     DO(phases(&b.g));
     DO(lower(&b.g, &b.arena, &p));
-    expect_error("too many", arrange(&device, &b.arena, &p), ERR_CONFIG,
+    expect_error("too many", prepack(&device, &b.arena, &p), ERR_CONFIG,
                  "unit deep has 65 weights in the order of products, at most 64");
     bed_close(&b);
 }
