@@ -48,7 +48,7 @@ typedef struct {
     Tensor packed[2]; /* w, for forward and to_x; no data: it is packed by each product */
 } Layer;
 
-enum { PRODUCTS = 3, MOST_LAYERS = 64 };
+enum { PRODUCTS = 3, MAX_LAYERS = 64 };
 
 static clockid_t meter = CLOCK_MONOTONIC;
 static int alone; /* so many turns of one product each; 0: fewer and longer ones */
@@ -129,7 +129,7 @@ static int layers_of(const Options *o, Size s, DType type)
     const double ends = (double)dtype_bytes(type) * (double)(s.tokens * (s.in + s.out));
     const double least_bytes = ends + 4 * (double)(s.in * s.out);
     const double n = 1 + 256e6 / least_bytes;
-    return !o->cold ? 1 : n > MOST_LAYERS ? MOST_LAYERS : (int)n;
+    return !o->cold ? 1 : n > MAX_LAYERS ? MAX_LAYERS : (int)n;
 }
 
 /* Seconds of a product, or of a part of it: turns of about a tenth of a second, the best of five; or of
@@ -189,7 +189,7 @@ static void measure(const Device *d, Size s, const Options *o, DType type, Team 
     static const char *const name[N_GEMM_PARTS] = {"all", "packing", "multiplying", "storing"};
     const double flops = 2.0 * (double)s.tokens * (double)s.in * (double)s.out;
     const int layers = layers_of(o, s, type);
-    Layer layer[MOST_LAYERS];
+    Layer layer[MAX_LAYERS];
     double all_s[PRODUCTS];
     for (int i = 0; i < layers; i++) layer[i] = layer_of(s, type, team);
     for (int i = 0; i < PRODUCTS; i++) {

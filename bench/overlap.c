@@ -26,7 +26,7 @@
 #include "job/job.h"
 
 enum { MAX_RANKS = 16, MAX_STEPS = 1000, MAX_RECORDS = 1 << 14, MAX_EVENTS = 1 << 16, MICROS = 2 };
-static const double MOST_SHARE = 0.2;
+static const double MAX_SHARE = 0.2;
 
 typedef struct {
     int ranks, layers, width, tokens, steps, nap_ms;
@@ -225,7 +225,7 @@ static void *lane_main(void *lane)
     if (l->err == OK) l->err = run_lane(l);
     if (l->err == OK) return NULL;
     snprintf(l->text, sizeof l->text, "%s", err_text());
-    if (l->comm) comm_poison(l->comm, l->err, l->text);
+    if (l->comm) comm_abort(l->comm, l->err, l->text);
     return NULL;
 }
 
@@ -285,7 +285,7 @@ static Err run(const Options *o, bool *holds)
         TRY(measure(o, zero, false, &on_s));
         printf("  %6.0f%%\n", 100 * on_s / off_s);
         fflush(stdout);
-        *holds = *holds && on_s <= MOST_SHARE * off_s;
+        *holds = *holds && on_s <= MAX_SHARE * off_s;
     }
     return OK;
 }
@@ -325,6 +325,6 @@ int main(int argc, char **argv)
         return 1;
     }
     printf("with overlap a step grows by at most %.0f%% of what it grows without: %s\n",
-           100 * MOST_SHARE, holds ? "yes" : "NO");
+           100 * MAX_SHARE, holds ? "yes" : "NO");
     return !holds;
 }

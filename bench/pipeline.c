@@ -17,7 +17,7 @@
 #include "job/job.h"
 #include "world/world.h"
 
-enum { EVENTS = 1 << 18, MOST_STAGES = 16, MOST_UNITS = 512 };
+enum { EVENTS = 1 << 18, MAX_STAGES = 16, MAX_UNITS = 512 };
 
 typedef struct {
     const char *model, *schedule;
@@ -30,8 +30,8 @@ typedef struct {
 typedef struct {
     const Options *o;
     const Device *device;
-    double cost[MOST_UNITS][N_PHASES]; /* seconds of a RUN; each unit is one rank's */
-    double end_s[MOST_STAGES];         /* of norm and updates */
+    double cost[MAX_UNITS][N_PHASES]; /* seconds of a RUN; each unit is one rank's */
+    double end_s[MAX_STAGES];         /* of norm and updates */
     double step_s;
 } Bench;
 
@@ -195,11 +195,11 @@ int main(int argc, char **argv)
 {
     Options o = {"gpt2-124m", "1f1b", 256, 2, 8, 2, {0}};
     for (int i = 1; i < argc; i++)
-        if (!read_option(argv[i], &o) || o.stages < 1 || o.stages > MOST_STAGES) {
+        if (!read_option(argv[i], &o) || o.stages < 1 || o.stages > MAX_STAGES) {
             fprintf(stderr,
                     "bench/pipeline: \"%s\": there are model= schedule= seq_len= stages=1..%d "
                     "micros= steps=\n",
-                    argv[i], MOST_STAGES);
+                    argv[i], MAX_STAGES);
             return 2;
         }
     cores_find(&o.cores);

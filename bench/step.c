@@ -28,7 +28,7 @@
 #include "support/timed.h"
 #include "job/job.h"
 
-enum { MOST_STEPS = 1000 };
+enum { MAX_STEPS = 1000 };
 
 typedef struct {
     const char *model, *library; /* NULL: our own products */
@@ -84,7 +84,7 @@ static void print_step(double *step_s, double cpu_s, double flops, double peak_G
 static Err measure(Rank *rank, const Device *device, const Job *job, const Options *o)
 {
     StepResult result;
-    double step_s[MOST_STEPS], cpu_s;
+    double step_s[MAX_STEPS], cpu_s;
     Peaks peaks;
     TRY(rank_step(rank, &(StepSettings){.step = 1, .lr = 1e-4}, &result)); /* touches all memory */
     const double peak_GB = memory_GB(); /* before streams, which take memory of their own */
@@ -178,7 +178,7 @@ static bool read_option(const char *word, Options *o)
     else if (strcmp(word, "prepack=1") == 0)
         o->prepack = true;
     else if (is(word, "steps"))
-        o->steps = atoi(value) < 1 ? 1 : atoi(value) > MOST_STEPS ? MOST_STEPS : atoi(value);
+        o->steps = atoi(value) < 1 ? 1 : atoi(value) > MAX_STEPS ? MAX_STEPS : atoi(value);
     else if (strcmp(word, "dtype=f32") == 0)
         o->dtype = F32;
     else if (strcmp(word, "dtype=bf16") == 0)

@@ -13,13 +13,13 @@
 #include "data/map.h"
 #include "data/tokenizer.h"
 
-enum { MOST_THREADS = 1024, PART = 1 << 16, TURNS = 3 };
+enum { MAX_THREADS = 1024, PART = 1 << 16, TURNS = 3 };
 
 typedef struct {
     Bytes text;
     int n_parts;
-    Encoder encoder[MOST_THREADS];
-    int64_t ids[MOST_THREADS];
+    Encoder encoder[MAX_THREADS];
+    int64_t ids[MAX_THREADS];
     int threads;
 } Work;
 
@@ -111,7 +111,7 @@ int main(int argc, char **argv)
             file[n_files++] = argv[i];
     }
     if (threads > cores_usable()) threads = cores_usable();
-    if (threads > MOST_THREADS) threads = MOST_THREADS;
+    if (threads > MAX_THREADS) threads = MAX_THREADS;
     if (threads < 1) threads = 1;
     if (run(file[0], file[1], threads) == OK) return 0;
     fprintf(stderr, "tokenizer: %s\n", err_text());

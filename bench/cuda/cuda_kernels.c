@@ -68,7 +68,7 @@ static void bench_norms(Bench *b, const Model *m)
     const Tensor dy = bench_make(b, BF16, t, m->width, 0), y = bench_make(b, BF16, t, m->width, 0);
     const Tensor mean = bench_make(b, F32, t, 0, 0), rstd = bench_make(b, F32, t, 0, 0);
     const Tensor dw = bench_make(b, F32, m->width, 0, 0), db = bench_make(b, F32, m->width, 0, 0);
-    const Tensor onto = bench_make(b, BF16, t, m->width, 0);
+    const Tensor addend = bench_make(b, BF16, t, m->width, 0);
     c.in[0] = x, c.in[1] = c.in[2] = w, c.out[0] = y;
     c.out[1] = l ? rstd : mean, c.out[2] = rstd;
     say_bytes(l ? "rmsnorm" : "layernorm", bench_time(b, l ? KERNEL_rmsnorm : KERNEL_layernorm, &c),
@@ -81,7 +81,7 @@ static void bench_norms(Bench *b, const Model *m)
     say_bytes(l ? "rmsnorm_dw" : "layernorm_dw",
               bench_time(b, l ? KERNEL_rmsnorm_dw : KERNEL_layernorm_dw, &c), bytes_of(&c));
     c = (Call){.in = {dy, x, w, l ? rstd : mean, rstd}, .n_in = l ? 4 : 5, .out = {y, dw, db}};
-    c.in[c.n_in++] = onto;
+    c.in[c.n_in++] = addend;
     c.n_out = l ? 2 : 3, c.number[1] = c.number[2] = 1;
     say_bytes(l ? "rmsnorm_back, onto" : "layernorm_back, onto",
               bench_time(b, l ? KERNEL_rmsnorm_back : KERNEL_layernorm_back, &c), bytes_of(&c));
@@ -244,21 +244,21 @@ static void bench_update(Bench *b, const Model *m)
     DeviceList *list, *squares;
     must(b->m->set(b->q, s.data, 0, (size_t)n * 4)); /* no root of a negative */
     must(b->m->copy(b->q, cell + 3, &own, sizeof own));
-    must(b->m->update_open(b->context, &piece, 1, &list));
-    must(b->m->squares_open(b->context, &square, 1, &squares));
+    must(b->m->lists->update_open(b->context, &piece, 1, &list));
+    must(b->m->lists->squares_open(b->context, &square, 1, &squares));
     for (int i = -2; i < BENCH_REPEATS; i++) {
         static double start;
         if (i == 0) must(b->m->sync(b->q)), start = now_s();
-        must(b->m->squares_run(b->q, squares));
-        must(b->m->clip(b->q, &clip));
-        must(b->m->update_run(b->q, list, &numbers));
+        must(b->m->lists->squares_run(b->q, squares));
+        must(b->m->lists->clip(b->q, &clip));
+        must(b->m->lists->update_run(b->q, list, &numbers));
         if (i < BENCH_REPEATS - 1) continue;
         must(b->m->sync(b->q));
         say_bytes("squares, clip and AdamW lists", (now_s() - start) / BENCH_REPEATS,
                   (double)n * (4 + 16 + 14));
     }
-    b->m->list_close(list);
-    b->m->list_close(squares);
+    b->m->lists->list_close(list);
+    b->m->lists->list_close(squares);
     bench_clear(b);
 }
 

@@ -27,7 +27,7 @@
 #define BENCH_CUDA_OBJECT NULL /* beside this program */
 #endif
 
-enum { MOST_STEPS = 1000, MOST_EVENTS = 1 << 18, COPY_BYTES = 1 << 30 };
+enum { MAX_STEPS = 1000, MAX_EVENTS = 1 << 18, COPY_BYTES = 1 << 30 };
 
 typedef struct {
     const char *model, *choices, *recompute;
@@ -49,19 +49,19 @@ typedef struct {
 
 /* ---- what the card can do ---- */
 
-static Err time_copies(const DeviceMemory *m, DeviceContext *c, char *from, double *best)
+static Err time_copies(const DeviceRuntime *m, DeviceContext *c, char *from, double *best)
 {
-    DeviceMarks *marks;
-    DeviceQueue *q = m->queue(c, LANE_COMPUTE);
+    DeviceTimestamps *marks;
+    DeviceQueue *q = m->queue(c, QUEUE_COMPUTE);
     double seconds[12];
-    TRY(m->marks_open(c, 12, &marks));
+    TRY(m->timestamps_open(c, 12, &marks));
     for (int i = 0; i < 12; i++) {
-        TRY(m->mark(q, marks, i));
+        TRY(m->timestamp(q, marks, i));
         TRY(m->copy(q, from + COPY_BYTES, from, COPY_BYTES));
     }
     TRY(m->sync(q));
-    TRY(m->marks_read(marks, 12, seconds));
-    m->marks_close(marks);
+    TRY(m->timestamps_read(marks, 12, seconds));
+    m->timestamps_close(marks);
     *best = 0;
     for (int i = 2; i < 12; i++) {
         const double rate = 2.0 * COPY_BYTES / (seconds[i] - seconds[i - 1]);
@@ -72,7 +72,7 @@ static Err time_copies(const DeviceMemory *m, DeviceContext *c, char *from, doub
 
 static Err measure_card(Bench *b)
 {
-    const DeviceMemory *m = b->device->memory;
+    const DeviceRuntime *m = b->device->runtime;
     DeviceContext *c;
     DeviceInfo info;
     void *at;
@@ -103,7 +103,7 @@ static JobSettings settings_of(const Bench *b)
                          .causal = true,
                          .schedule = "1f1b",
                          .compile = {.chunk_elements = b->o.chunk,
-                                     .far = true,
+                                     .device_memory = true,
                                      .recompute = full        ? RECOMPUTE_FULL
                                                   : selective ? RECOMPUTE_SELECTIVE
                                                               : RECOMPUTE_NONE},
@@ -129,14 +129,14 @@ static Err open_rank(Bench *b)
 
 static Err choose(Bench *b)
 {
-    const DeviceMemory *m = b->device->memory;
+    const DeviceRuntime *m = b->device->runtime;
     const double start = now_s();
     const bool kept = b->o.choices && access(b->o.choices, R_OK) == 0;
-    if (kept) TRY(m->choices_load(b->rank.context, b->o.choices));
-    m->choices_measure(b->rank.context, true);
-    TRY(rank_try_products(&b->rank));
-    m->choices_measure(b->rank.context, false);
-    if (b->o.choices) TRY(m->choices_save(b->rank.context, b->o.choices));
+    if (kept) TRY(m->autotune->load(b->rank.context, b->o.choices));
+    m->autotune->measure(b->rank.context, true);
+    TRY(rank_autotune(&b->rank));
+    m->autotune->measure(b->rank.context, false);
+    if (b->o.choices) TRY(m->autotune->save(b->rank.context, b->o.choices));
     printf("algorithms of products: %s, %.2f s\n", kept ? "from a file" : "measured",
            now_s() - start);
     return OK;
@@ -162,7 +162,7 @@ static Err step(Bench *b, double *seconds)
 
 static Err time_steps(Bench *b, double *median)
 {
-    double seconds[MOST_STEPS];
+    double seconds[MAX_STEPS];
     const double tokens = (double)(b->o.sequences * b->o.seq_len);
     double params = 0;
     for (int p = 0; p < b->job.model.n_params; p++) params += (double)b->job.model.param[p].count;
@@ -198,7 +198,7 @@ static Err take_apart(Bench *b, double median)
 {
     double step_s;
     b->trace.n = 0;
-    b->trace.cap = MOST_EVENTS;
+    b->trace.cap = MAX_EVENTS;
     TRY(step(b, &step_s));
     shares_print(&b->job, &b->trace, b->flops_per_s, b->copy_Bps, step_s);
     printf("%-18s %6s %9.3f %6.1f%% (marked; %.2f unmarked)\n", "step", "", 1e3 * step_s, 100.0,
@@ -212,7 +212,7 @@ static Err print_memory(const Bench *b)
     const size_t *bytes = b->job.linked.bytes;
     const double gib = 1.0 / (1 << 30);
     const size_t sum = bytes[ARENA_STATE] + bytes[ARENA_STEP] + bytes[ARENA_WORK];
-    TRY(b->device->memory->info(b->rank.context, &info));
+    TRY(b->device->runtime->info(b->rank.context, &info));
     printf("memory: %.2f GiB (state %.2f, step %.2f, work %.2f); workspaces of libraries %.2f; the "
            "card says %.2f in use\n",
            gib * (double)sum, gib * (double)bytes[ARENA_STATE], gib * (double)bytes[ARENA_STEP],
@@ -229,7 +229,7 @@ static Err run(Bench *b)
     TRY(arena_open(&b->arena, "bench", ARENA_PLENTY));
     snprintf(vocab, sizeof vocab, "%lld", (long long)b->o.vocab);
     TRY(model_config_load(b->o.model, &field, b->o.vocab > 0, &b->arena, &b->config));
-    TRY(ARENA_NEW(&b->arena, MOST_EVENTS, &b->trace.at));
+    TRY(ARENA_NEW(&b->arena, MAX_EVENTS, &b->trace.at));
     TRY(device_cuda_open(BENCH_CUDA_OBJECT, &b->device));
     TRY(measure_card(b));
     printf("\n%s, %lld x %lld tokens, bf16%s\n", b->o.model, (long long)b->o.sequences,
@@ -285,7 +285,7 @@ int main(int argc, char **argv)
     const bool known = strcmp(b.o.recompute, "none") == 0 ||
                        strcmp(b.o.recompute, "selective") == 0 ||
                        strcmp(b.o.recompute, "full") == 0;
-    if (!known || b.o.steps < 1 || b.o.steps > MOST_STEPS || b.o.warm < 0 || b.o.sequences < 1 ||
+    if (!known || b.o.steps < 1 || b.o.steps > MAX_STEPS || b.o.warm < 0 || b.o.sequences < 1 ||
         b.o.seq_len < 1) {
         fprintf(
             stderr,
@@ -293,7 +293,7 @@ int main(int argc, char **argv)
             "is none, selective or full, steps are 1 to %d, seconds to warm up 0 or more, the "
             "others at least 1\n",
             b.o.recompute, (long long)b.o.steps, (long long)b.o.warm, (long long)b.o.sequences,
-            (long long)b.o.seq_len, MOST_STEPS);
+            (long long)b.o.seq_len, MAX_STEPS);
         return 2;
     }
     if (run(&b) == OK) return 0;

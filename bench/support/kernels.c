@@ -88,9 +88,9 @@ Tensor bench_ranges(Bench *b, int64_t n, int64_t seq)
 
 void bench_open(Bench *b, const Device *device, size_t bytes)
 {
-    *b = (Bench){.device = device, .m = device->memory, .bytes = bytes};
+    *b = (Bench){.device = device, .m = device->runtime, .bytes = bytes};
     must(b->m->open(0, &b->context));
-    b->q = b->m->queue(b->context, LANE_COMPUTE);
+    b->q = b->m->queue(b->context, QUEUE_COMPUTE);
     must(b->m->alloc(b->context, b->bytes + (size_t)BLOCK * 6, (void **)&b->base));
     make_random(b);
 }
@@ -107,9 +107,9 @@ double bench_time(Bench *b, KernelId id, const Call *call)
 {
     Call c = *call;
     c.queue = b->q;
-    b->m->choices_measure(b->context, b->measures);
+    b->m->autotune->measure(b->context, b->measures);
     for (int i = 0; i < (b->measures ? BENCH_REPEATS : 2); i++) must(b->device->kernel[id](&c));
-    b->m->choices_measure(b->context, false); /* what is timed runs by one algorithm */
+    b->m->autotune->measure(b->context, false); /* what is timed runs by one algorithm */
     must(b->m->sync(b->q));
     const double start = now_s();
     for (int i = 0; i < BENCH_REPEATS; i++) must(b->device->kernel[id](&c));

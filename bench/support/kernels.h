@@ -7,13 +7,13 @@
 #ifndef BENCH_SUPPORT_KERNELS_H
 #define BENCH_SUPPORT_KERNELS_H
 
-#include "device/memory.h"
+#include "device/runtime.h"
 
 enum { BENCH_REPEATS = 20 };
 
 typedef struct {
     const Device *device;
-    const DeviceMemory *m;
+    const DeviceRuntime *m;
     DeviceContext *context;
     DeviceQueue *q;
     char *base; /* one allocation: tensors, and behind them the random values they are filled by */

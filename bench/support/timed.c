@@ -7,13 +7,13 @@
 #include <string.h>
 #include "support/clock.h"
 
-enum { MOST_ROWS = 256 };
+enum { MAX_ROWS = 256 };
 
 static struct {
     const Device *inner;
     Peaks peaks;
     TimedBy by;
-    TimedRow row[MOST_ROWS];
+    TimedRow row[MAX_ROWS];
     int n_rows;
 } timed;
 
@@ -34,8 +34,8 @@ static TimedRow *row_of(const char *name)
 {
     for (int i = 0; i < timed.n_rows; i++)
         if (strcmp(timed.row[i].name, name) == 0) return &timed.row[i];
-    if (timed.n_rows == MOST_ROWS) {
-        TimedRow *const last = &timed.row[MOST_ROWS - 1];
+    if (timed.n_rows == MAX_ROWS) {
+        TimedRow *const last = &timed.row[MAX_ROWS - 1];
         snprintf(last->name, sizeof last->name, "others");
         return last;
     }

@@ -14,7 +14,7 @@
 static void find_plain(const cpu_set_t *may, Cores *c)
 {
     c->n = 0;
-    for (int cpu = 0; cpu < CPU_SETSIZE && c->n < CORES_MOST; cpu++)
+    for (int cpu = 0; cpu < CPU_SETSIZE && c->n < MAX_CORES; cpu++)
         if (CPU_ISSET((size_t)cpu, may)) c->cpu[c->n++] = cpu;
     c->bound = c->n < sysconf(_SC_NPROCESSORS_ONLN);
 }
@@ -63,7 +63,7 @@ static void find_known(const cpu_set_t *may, Cores *c)
     if (!load(&t)) return;
     hwloc_obj_t core = NULL;
     Cores found = {.known = true, .bound = count_outside(t, may) > 0};
-    while (found.n < CORES_MOST &&
+    while (found.n < MAX_CORES &&
            (core = hwloc_get_next_obj_by_type(t, HWLOC_OBJ_CORE, core)) != NULL) {
         const int cpu = first_of(core, may);
         if (cpu >= 0) found.cpu[found.n++] = cpu;

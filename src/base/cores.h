@@ -15,14 +15,14 @@
 
 #include <stdbool.h>
 
-enum { CORES_MOST = 1024 };
+enum { MAX_CORES = 1024 };
 
 typedef struct {
     int n;      /* cores of the mask */
     int quota;  /* of them, how many may run at once; n where no cgroup says less */
     bool bound; /* the mask is less than the machine lets the process have: somebody chose it */
     bool known;
-    int cpu[CORES_MOST]; /* their numbers, as the system counts hardware threads */
+    int cpu[MAX_CORES]; /* their numbers, as the system counts hardware threads */
 } Cores;
 
 /* Local. Of the calling thread, before it is pinned: its mask is what is looked at. */

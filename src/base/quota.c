@@ -28,7 +28,7 @@ static int lesser(int a, double quota, double period)
 {
     if (quota <= 0 || period <= 0) return a;
     const double whole = (quota + period - 1) / period;
-    const int n = whole > CORES_MOST ? CORES_MOST : (int)whole;
+    const int n = whole > MAX_CORES ? MAX_CORES : (int)whole;
     return a == 0 || n < a ? n : a;
 }
 

@@ -17,7 +17,7 @@
 #include "data/map.h"
 #include "data/tokenize.h"
 
-enum { PIECE = 1 << 22, MOST_THREADS = 1024 };
+enum { PIECE = 1 << 22, MAX_THREADS = 1024 };
 
 typedef struct {
     Words in;
@@ -178,9 +178,9 @@ static Err read_threads(const char *text, int *out)
 {
     char *end = NULL;
     const long n = text ? strtol(text, &end, 10) : cores_usable();
-    if ((text && (end == text || *end)) || n < 1 || n > MOST_THREADS)
+    if ((text && (end == text || *end)) || n < 1 || n > MAX_THREADS)
         return err_fail(ERR_CONFIG, "data build: --threads %.40s: wants 1 to %d", text,
-                        MOST_THREADS);
+                        MAX_THREADS);
     *out = (int)n;
     return OK;
 }

@@ -37,7 +37,7 @@ const char eval_help[] =
     "\n"
     "  mesh.dp, mesh.tp and mesh.pp, run.threads, run.device, precision.compute as in training.\n";
 
-enum { SEQ_LEN = 1024, PASS_ROWS = 4096, MOST_MICROS = 16 };
+enum { SEQ_LEN = 1024, PASS_ROWS = 4096, MAX_MICROS = 16 };
 static const size_t most_text = (size_t)1 << 31;
 
 typedef struct {
@@ -70,7 +70,7 @@ static Err read_text(EvalRequest *e, const char *path)
 {
     const char *text;
     size_t bytes;
-    Spelled ids;
+    EncodedBytes ids;
     TRY(need_text(e));
     TRY(text_read_file(path, most_text, &e->use.arena, &text, &bytes));
     TRY(use_spell(&e->use, path, (Bytes){(const unsigned char *)text, bytes}, &e->use.arena, &ids));
@@ -111,7 +111,7 @@ static int64_t count_bytes(const EvalRequest *e)
     const Tokenizer *t = e->use.tokenizer;
     for (int64_t i = 1; i < e->windows.n_tokens && !e->use.no_text; i++)
         if (!t || !tokenizer_special(t, e->token[i]))
-            bytes += (int64_t)spell_bytes(t, e->token[i]).bytes;
+            bytes += (int64_t)encode_bytes(t, e->token[i]).bytes;
     return bytes;
 }
 
@@ -156,8 +156,8 @@ static Err prepare_text(EvalRequest *e, const Flags *f)
 /* What stands before a text that has nothing before it: the end of another, or of another line. */
 static Err token_before(ModelUse *u, int32_t *out)
 {
-    Spelled line;
-    *out = spell_end(u->tokenizer);
+    EncodedBytes line;
+    *out = encode_end(u->tokenizer);
     if (*out < 0 && u->n_end > 0 && u->end[0] < u->source.model.vocab) *out = u->end[0];
     if (*out >= 0) return OK;
     TRY(spell(u->tokenizer, (Bytes){(const unsigned char *)"\n", 1}, false, &u->arena, &line));
@@ -172,7 +172,7 @@ static Err spell_choice(EvalRequest *e, const ChoiceTask *t, int i, ScoreSequenc
     const Tokenizer *by = e->use.tokenizer;
     const Bytes c = t->context, x = t->choice[i];
     Arena *a = &e->use.arena;
-    Spelled all, before;
+    EncodedBytes all, before;
     char *text;
     TRY(ARENA_NEW(a, c.bytes + x.bytes + 1, &text));
     if (c.bytes) memcpy(text, c.at, c.bytes);
@@ -187,7 +187,7 @@ static Err spell_choice(EvalRequest *e, const ChoiceTask *t, int i, ScoreSequenc
         TRY(ARENA_NEW(a, all.n + 1, &with));
         TRY(token_before(&e->use, &with[0]));
         memcpy(with + 1, all.id, (size_t)all.n * sizeof *with);
-        all = (Spelled){.id = with, .n = all.n + 1};
+        all = (EncodedBytes){.id = with, .n = all.n + 1};
         from = 1;
     }
     *out = (ScoreSequence){all.id, all.n, from};
@@ -209,7 +209,7 @@ static Err prepare_tasks(EvalRequest *e, const Flags *f)
 {
     int64_t k = 0, longest = 1;
     TRY(need_text(e));
-    TRY(choices_read(f->tasks, &e->use.arena, &e->choices));
+    TRY(tasks_read(f->tasks, &e->use.arena, &e->choices));
     e->n_sequences = e->choices.n_choices;
     TRY(ARENA_NEW(&e->use.arena, e->n_sequences, &e->sequence));
     for (int64_t t = 0; t < e->choices.n; t++)
@@ -263,12 +263,12 @@ static Err prepare(EvalRequest *e, int argc, char **argv)
     TRY(e->tasks ? prepare_tasks(e, &f) : prepare_text(e, &f));
     const int64_t fits = PASS_ROWS / e->windows.seq_len, stages = e->use.config.mesh_pp;
     const int64_t micros = fits < stages ? stages : fits < 1 ? 1 : fits;
-    e->micros = (int)(micros > MOST_MICROS ? MOST_MICROS : micros);
+    e->micros = (int)(micros > MAX_MICROS ? MAX_MICROS : micros);
     if (e->n_sequences < e->micros) e->micros = (int)e->n_sequences;
     return ARENA_NEW(&e->use.arena, e->n_sequences, &e->loss);
 }
 
-static int eval(int argc, char **argv, Board *board)
+static int eval(int argc, char **argv, FlightRecorder *board)
 {
     static EvalRequest e; /* large */
     e = (EvalRequest){0};

@@ -4,7 +4,7 @@
 #define CLI_EVAL_H
 
 #include "cli/use.h"
-#include "data/choices.h"
+#include "data/tasks.h"
 #include "infer/score.h"
 
 /* A token that counts is counted once: of a window, those that the one before did not reach.
@@ -50,6 +50,6 @@ typedef struct {
     int64_t right, right_norm; /* by likelihood, and by likelihood a character of the choice */
 } ChoiceScore;
 /* Local. Of equal choices the first. loss: of all choices, task by task. */
-ChoiceScore choices_score(const ChoiceTasks *tasks, const double *loss);
+ChoiceScore tasks_score(const ChoiceTasks *tasks, const double *loss);
 
 #endif

@@ -22,7 +22,7 @@ void windows_at(const Windows *w, int64_t i, int64_t *first, int64_t *n, int64_t
     *from = i == 0 ? 1 : end_of(w, i - 1) - *first;
 }
 
-ChoiceScore choices_score(const ChoiceTasks *tasks, const double *loss)
+ChoiceScore tasks_score(const ChoiceTasks *tasks, const double *loss)
 {
     ChoiceScore score = {0};
     for (int64_t t = 0; t < tasks->n; t++) {

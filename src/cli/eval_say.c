@@ -77,7 +77,7 @@ static json_t *results_json(const EvalRequest *e)
 void eval_say_tasks(const EvalRequest *e)
 {
     char tasks[COUNT_BYTES], choices[COUNT_BYTES];
-    const ChoiceScore score = choices_score(&e->choices, e->loss);
+    const ChoiceScore score = tasks_score(&e->choices, e->loss);
     const int64_t n = e->choices.n;
     const double acc = (double)score.right / (double)n, norm = (double)score.right_norm / (double)n;
     if (e->json) {

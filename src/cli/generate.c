@@ -238,7 +238,7 @@ static void conclude(const GenerateRequest *g)
             text_count(rate(r->decode_tokens, r->decode_s), second));
 }
 
-static int generate(int argc, char **argv, Board *board)
+static int generate(int argc, char **argv, FlightRecorder *board)
 {
     static GenerateRequest g; /* large */
     g = (GenerateRequest){0};

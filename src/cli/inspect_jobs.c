@@ -10,7 +10,7 @@
 #include "cli/config/keys.h"
 #include "cli/say.h"
 #include "schedule/check/check.h"
-#include "schedule/textform.h"
+#include "schedule/text_form.h"
 
 /* ---- token files ---- */
 

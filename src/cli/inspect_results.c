@@ -5,7 +5,7 @@
 #include <string.h>
 #include "cli/inspect.h"
 #include "cli/say.h"
-#include "world/board.h"
+#include "world/flight_recorder.h"
 
 /* ---- metrics ---- */
 
@@ -85,15 +85,15 @@ static bool is_recorder(const char *path, Bytes data)
 static Err say_recorder(const char *path, Bytes data, Arena *a)
 {
     enum { LATEST = 5 };
-    Board board;
+    FlightRecorder board;
     const char *reason, *words;
     (void)data;
-    TRY(board_read(path, a, &board, &reason));
+    TRY(flight_recorder_read(path, a, &board, &reason));
     printf("%s: what the ranks of a run that failed did last\n", path);
     printf("  reason     %s\n", reason);
     printf("  ranks      %d of %d\n", board.n_seats, board.ranks);
     Text t = text_in(a);
-    board_tell(&board, LATEST, &t);
+    flight_recorder_report(&board, LATEST, &t);
     TRY(text_done(&t, &words));
     fputs(words, stdout);
     return OK;

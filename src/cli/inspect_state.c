@@ -7,9 +7,9 @@
 #include "cli/inspect.h"
 #include "cli/say.h"
 #include "cli/table.h"
-#include "state/chunkread.h"
+#include "state/chunk_read.h"
 #include "state/folder.h"
-#include "state/rankfile.h"
+#include "state/rank_file.h"
 #include "state/safetensors.h"
 
 enum { ROWS = 12, BYTES_TEXT = 24, SHAPE_BYTES = 24 * ST_MAX_DIMS };
@@ -171,7 +171,7 @@ static Err read_all(const Manifest *m, Arena *a)
     void *chunk;
     Err err = arena_push(a, CHUNK_BYTES, &chunk);
     for (int64_t i = 0; i < m->n_parts && err == OK; i++) {
-        const int64_t chunks = rankfile_part_chunks(&m->tensors, &m->part[i]);
+        const int64_t chunks = rank_file_part_chunks(&m->tensors, &m->part[i]);
         for (int64_t k = 0; k < chunks && err == OK; k++)
             err = chunk_read(&r, &m->part[i], k, chunk);
         progress_at(&p, i + 1);

@@ -33,9 +33,9 @@ Err machine_device(const Config *c, const Device **out)
 Err machine_card(const Device *d, DeviceInfo *out)
 {
     DeviceContext *context;
-    TRY(d->memory->open(0, &context));
-    const Err err = d->memory->info(context, out);
-    d->memory->close(context);
+    TRY(d->runtime->open(0, &context));
+    const Err err = d->runtime->info(context, out);
+    d->runtime->close(context);
     return err;
 }
 
@@ -47,14 +47,14 @@ static const char *card_text(const Device *d)
     DeviceInfo card;
     if (text[0]) return text;
     if (machine_card(d, &card) != OK) return d->name;
-    snprintf(text, sizeof text, "%s: %d x %s, %s", d->name, d->memory->count(), card.name,
+    snprintf(text, sizeof text, "%s: %d x %s, %s", d->name, d->runtime->count(), card.name,
              text_bytes((int64_t)card.total_bytes, bytes));
     return text;
 }
 
 const char *machine_device_text(const Device *d)
 {
-    if (d->memory) return card_text(d);
+    if (d->runtime) return card_text(d);
     return d == &device_ref ? "ref: plain loops, right but not fast" : device_cpu_text();
 }
 

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "cli/config/config.h"
-#include "device/memory.h"
+#include "device/runtime.h"
 
 /* Local. What config_device names, and for auto: cuda where it and a card are there, else cpu. */
 Err machine_choice(const Config *c, Option *out);

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_PROMPTS = 1 << 20 };
+enum { MAX_PROMPTS = 1 << 20 };
 static const size_t most_bytes = (size_t)1 << 28;
 
 typedef struct {
@@ -29,7 +29,7 @@ static Err bad_id(const Reader *r, long long id)
                     (long long)r->use->source.model.vocab - 1);
 }
 
-static Err add_prompt(Reader *r, Spelled ids, Bytes text)
+static Err add_prompt(Reader *r, EncodedBytes ids, Bytes text)
 {
     Prompts *p = r->out;
     if (ids.n == 0)
@@ -45,12 +45,12 @@ static Err add_prompt(Reader *r, Spelled ids, Bytes text)
 }
 
 /* What ids spell, where they spell something. */
-static Err add_ids(Reader *r, Spelled ids)
+static Err add_ids(Reader *r, EncodedBytes ids)
 {
     Text t = text_in(r->arena);
     const char *text;
     for (int64_t i = 0; i < ids.n && !r->use->no_text; i++) {
-        const Bytes b = spell_bytes(r->use->tokenizer, ids.id[i]);
+        const Bytes b = encode_bytes(r->use->tokenizer, ids.id[i]);
         text_add(&t, "%.*s", (int)b.bytes, b.bytes ? (const char *)b.at : "");
     }
     TRY(text_done(&t, &text));
@@ -59,7 +59,7 @@ static Err add_ids(Reader *r, Spelled ids)
 
 static Err read_numbers(Reader *r, Bytes text)
 {
-    Spelled ids = {0};
+    EncodedBytes ids = {0};
     const char *at = (const char *)text.at, *end = at + text.bytes;
     TRY(ARENA_NEW(r->arena, text.bytes + 1, &ids.id));
     for (;;) {
@@ -79,7 +79,7 @@ static Err read_numbers(Reader *r, Bytes text)
 
 static Err add_text(Reader *r, Bytes text)
 {
-    Spelled ids;
+    EncodedBytes ids;
     if (r->words->ids) return read_numbers(r, text);
     if (r->use->no_text)
         return err_fail(ERR_CONFIG,
@@ -92,7 +92,7 @@ static Err add_text(Reader *r, Bytes text)
 
 static Err add_list(Reader *r, const json_t *list)
 {
-    Spelled ids = {0};
+    EncodedBytes ids = {0};
     TRY(ARENA_NEW(r->arena, json_array_size(list) + 1, &ids.id));
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *one = json_array_get(list, i);
@@ -164,9 +164,9 @@ Err prompts_read(const ModelUse *u, const PromptWords *words, Arena *a, Prompts 
                         words->text ? "-p and --prompts" : "no prompt");
     if (words->file) TRY(text_read_file(words->file, most_bytes, a, &text, &bytes));
     const int64_t most = count_lines(text, bytes);
-    if (most > MOST_PROMPTS)
+    if (most > MAX_PROMPTS)
         return err_fail(ERR_CONFIG, "%s: %lld lines; at most %d prompts at once", words->file,
-                        (long long)most, MOST_PROMPTS);
+                        (long long)most, MAX_PROMPTS);
     TRY(ARENA_NEW(a, most, &out->prompt));
     TRY(ARENA_NEW(a, most, &out->text));
     if (words->file)

@@ -49,9 +49,9 @@ static Err make_folder(const char *path)
 
 static Err open_target(Reshape *r)
 {
-    if (strlen(r->target) > RUNDIR_MAX || !r->target[0])
+    if (strlen(r->target) > MAX_RUN_DIR || !r->target[0])
         return err_fail(ERR_CONFIG, "reshape: DST has %zu characters; 1 to %d are possible",
-                        strlen(r->target), RUNDIR_MAX);
+                        strlen(r->target), MAX_RUN_DIR);
     if (access(r->target, F_OK) == 0)
         return err_fail(ERR_CONFIG,
                         "reshape: %s is there already; nothing is overwritten: choose "
@@ -72,7 +72,7 @@ static Err open_target(Reshape *r)
 /* All that open_target and reshape_config made; state_reshape has cleared up after itself. */
 static void remove_target(const Reshape *r)
 {
-    char path[RUNDIR_MAX + 64];
+    char path[MAX_RUN_DIR + 64];
     snprintf(path, sizeof path, "%s/config.yaml", r->dir);
     (void)unlink(path);
     snprintf(path, sizeof path, "%s/" HF_BESIDE, r->dir);
@@ -83,7 +83,7 @@ static void remove_target(const Reshape *r)
 
 static Err name_target(const Reshape *r)
 {
-    char parent[RUNDIR_MAX + 8];
+    char parent[MAX_RUN_DIR + 8];
     snprintf(parent, sizeof parent, "%s", r->target);
     char *slash = strrchr(parent, '/');
     if (slash) slash[slash == parent] = '\0';

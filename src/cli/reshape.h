@@ -6,7 +6,7 @@
 #include "cli/say.h"
 #include "state/hf_write.h"
 #include "job/job.h"
-#include "train/rundir.h"
+#include "train/run_dir.h"
 
 typedef struct {
     Arena arena, temp;
@@ -16,8 +16,8 @@ typedef struct {
     int64_t buffer_bytes;
     bool hf;                             /* DST is a Hugging Face folder */
     const char *dtype, *shard, *threads; /* of it, as given; NULL: not */
-    char dir[RUNDIR_MAX + 8];            /* DST.tmp */
-    char checkpoints[RUNDIR_MAX + 32];
+    char dir[MAX_RUN_DIR + 8];           /* DST.tmp */
+    char checkpoints[MAX_RUN_DIR + 32];
     Source from;
     Config config;
     ModelConfig model;

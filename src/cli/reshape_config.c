@@ -83,7 +83,7 @@ static Err add_set(Reshape *r, int *n, const char *key, const char *value)
 /* Where the run will be, and the config.json that it keeps. */
 static Err add_places(Reshape *r, int *n)
 {
-    char name[RUNDIR_MAX + 8];
+    char name[MAX_RUN_DIR + 8];
     snprintf(name, sizeof name, "%s/" HF_BESIDE, r->target);
     TRY(add_set(r, n, "run.dir", r->target));
     return r->from.beside ? add_set(r, n, "model.name", name) : OK;
@@ -104,7 +104,7 @@ static Err fresh_config(Reshape *r)
 
 static Err saved_config(Reshape *r)
 {
-    char path[RUNDIR_MAX + 64];
+    char path[MAX_RUN_DIR + 64];
     int n = r->n_set;
     snprintf(path, sizeof path, "%s/config.yaml", r->dir);
     TRY(write_base(r, path));

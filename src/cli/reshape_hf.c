@@ -149,7 +149,7 @@ Err reshape_to_hf(Reshape *r)
 /* The config.json is the settled one: it says what is trained. */
 Err reshape_beside(Reshape *r)
 {
-    char dir[RUNDIR_MAX + 16];
+    char dir[MAX_RUN_DIR + 16];
     ModelConfig trains;
     Source settled = r->from;
     HfWrite w = {.from = &settled, .beside = r->from.beside, .type = HF_AS_STORED};

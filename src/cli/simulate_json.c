@@ -60,7 +60,7 @@ static json_t *class_json(const Mesh *m, const RankClass *k)
     set(o, "memory", memory_json(&k->count));
     set(o, "sent", sent_json(m, &k->count.sent));
     set_count(o, "flops", (int64_t)k->count.flops);
-    set_count(o, "flops_recomputed", (int64_t)k->count.flops_again);
+    set_count(o, "flops_recomputed", (int64_t)k->count.flops_recomputed);
     return o;
 }
 
@@ -86,7 +86,7 @@ static json_t *all_json(const Simulated *s)
     set(o, "greatest", greatest);
     set(o, "sent", sent_json(s->mesh, &s->all.sent));
     set(o, "flops", json_real(s->all.flops)); /* of all ranks: may pass 2^63 */
-    set(o, "flops_recomputed", json_real(s->all.flops_again));
+    set(o, "flops_recomputed", json_real(s->all.flops_recomputed));
     set(o, "time", json_null()); /* not predicted in this version */
     return o;
 }

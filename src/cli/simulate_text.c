@@ -126,10 +126,10 @@ static void flops_text(const Simulated *s, Text *t)
     char a[24], b[24];
     text_add(t, "\nFLOPS of a step, every row live\n");
     text_add(t, "  %-16s %24.0f  %8s\n", "all ranks", s->all.flops, text_count(s->all.flops, a));
-    text_add(t, "  %-16s %24.0f  %8s\n", "recomputed", s->all.flops_again,
-             text_count(s->all.flops_again, a));
+    text_add(t, "  %-16s %24.0f  %8s\n", "recomputed", s->all.flops_recomputed,
+             text_count(s->all.flops_recomputed, a));
     text_add(t, "  %-16s %24.0f  %8s, and %s recomputed\n", "rank 0", c->flops,
-             text_count(c->flops, a), text_count(c->flops_again, b));
+             text_count(c->flops, a), text_count(c->flops_recomputed, b));
     text_add(t, "\nTIME\n  not predicted in this version\n");
 }
 

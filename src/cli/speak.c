@@ -7,7 +7,7 @@
 
 Err speaker_open(Speaker *s, int64_t max_tokens, Arena *a)
 {
-    const size_t room = (size_t)max_tokens * (s->no_text ? 0 : spell_longest(s->tokenizer));
+    const size_t room = (size_t)max_tokens * (s->no_text ? 0 : encode_longest(s->tokenizer));
     s->arena = a;
     TRY(ARENA_NEW(a, s->prompts->n, &s->of));
     for (int64_t i = 0; i < s->prompts->n; i++) {
@@ -90,7 +90,7 @@ bool speaker_token(void *speaker, int64_t prompt, int32_t token)
     Speaker *s = speaker;
     Utterance *u = &s->of[prompt];
     const bool silent = s->no_text || (s->tokenizer && tokenizer_special(s->tokenizer, token));
-    const Bytes b = silent ? (Bytes){NULL, 0} : spell_bytes(s->tokenizer, token);
+    const Bytes b = silent ? (Bytes){NULL, 0} : encode_bytes(s->tokenizer, token);
     const size_t before = u->n;
     size_t longest = 0;
     for (int i = 0; i < s->n_stops; i++)

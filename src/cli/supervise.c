@@ -16,7 +16,7 @@
 #include "comm/open.h"
 #include "state/folder.h"
 
-enum { MOST_RESTARTS = 1000000, MOST_STUCK = 2, NEW_WORDS = 4, WORD_BYTES = 48 };
+enum { MAX_RESTARTS = 1000000, MAX_STUCK = 2, NEW_WORDS = 4, WORD_BYTES = 48 };
 
 typedef struct {
     int64_t step, checkpoint; /* how far the run came; its newest checkpoint; 0: none */
@@ -172,9 +172,9 @@ static Err read_flags(Supervisor *v, int argc, char **argv)
     if (!supervised)
         return err_fail(ERR_CONFIG, "--fewer says how to restart; give --supervise N with it");
     const long n = strtol(flag.times, &rest, 10);
-    if (*rest || n < 1 || n > MOST_RESTARTS)
+    if (*rest || n < 1 || n > MAX_RESTARTS)
         return err_fail(ERR_CONFIG, "--supervise %.40s: wants a number of restarts, 1 to %d",
-                        flag.times, MOST_RESTARTS);
+                        flag.times, MAX_RESTARTS);
     if (mpi_launched(getenv, &by) && by.ranks > 1)
         return err_fail(
             ERR_CONFIG,
@@ -202,7 +202,7 @@ static bool is_final(const WorkerEnd *end)
     return end->status == 0 || end->status == 2 || asked || end->by_user;
 }
 
-static int keep_running(Supervisor *v, int (*work)(int, char **, Board *))
+static int keep_running(Supervisor *v, int (*work)(int, char **, FlightRecorder *))
 {
     double pause_s = 0.1;
     for (int restart = 1;; restart++) {
@@ -210,10 +210,10 @@ static int keep_running(Supervisor *v, int (*work)(int, char **, Board *))
         worker_run(work, v->argc, v->argv, &end);
         if (is_final(&end)) return end.status;
         note_progress(v, &end, restart > 1);
-        if (restart > v->times || v->stuck == MOST_STUCK) {
+        if (restart > v->times || v->stuck == MAX_STUCK) {
             fprintf(stderr, "sheaf: no more restarts: %s\n",
-                    v->stuck == MOST_STUCK ? "the last two came no further than the run was before"
-                                           : "as many as --supervise allows are done");
+                    v->stuck == MAX_STUCK ? "the last two came no further than the run was before"
+                                          : "as many as --supervise allows are done");
             return end.status;
         }
         if (end.dir[0]) set_not_fresh(v);
@@ -235,7 +235,7 @@ static bool is_asked(int argc, char **argv)
     return false;
 }
 
-int supervise_run(int (*work)(int argc, char **argv, Board *board), int argc, char **argv)
+int supervise_run(int (*work)(int argc, char **argv, FlightRecorder *board), int argc, char **argv)
 {
     static Supervisor v; /* large */
     if (!is_asked(argc, argv)) return worker_run(work, argc, argv, NULL);

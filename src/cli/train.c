@@ -165,7 +165,7 @@ static int say_failure(const TrainSession *s, Err err)
     return status;
 }
 
-static int train(int argc, char **argv, Board *board)
+static int train(int argc, char **argv, FlightRecorder *board)
 {
     static TrainSession s; /* large */
     s = (TrainSession){.dir = {.lock = -1}, .board = board};
@@ -181,7 +181,7 @@ static int train(int argc, char **argv, Board *board)
     const int asked = s.stop && *s.stop ? *s.stop : SIGINT; /* of another rank's it is not known */
     const int status = err == OK ? s.result.stopped ? 128 + asked : 0 : say_failure(&s, err);
     if (err == OK && s.launch.by.rank == 0) conclude(&s);
-    rundir_close(&s.dir);
+    run_dir_close(&s.dir);
     launch_close(&s.launch);
     dataset_close(&s.train);
     dataset_close(&s.valid);

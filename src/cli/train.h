@@ -10,7 +10,7 @@
 #include "state/source.h"
 #include "train/loop.h"
 #include "train/peak.h"
-#include "train/rundir.h"
+#include "train/run_dir.h"
 
 /* Where a test has the process killed; point -1: nowhere. */
 typedef struct {
@@ -33,16 +33,16 @@ typedef struct {
     Dataset train, valid;
     RunDir dir;
     const Device *device;
-    Board *board;
+    FlightRecorder *board;
     double peak;
     PeakOf peak_of;
     char cache[1024], processor[128]; /* cache: the file of peaks; "" when there is none */
     char kernels[1024];               /* likewise, of choices of products */
     Err prepared;                     /* what that came to */
     const volatile sig_atomic_t *stop;
-    _Atomic int64_t bytes; /* of all ranks here */
-    _Atomic int64_t far;   /* what of it is in arenas that a device would hold */
-    const Trace **trace;   /* [launch.here] */
+    _Atomic int64_t bytes;        /* of all ranks here */
+    _Atomic int64_t device_bytes; /* what of it is in arenas that a device would hold */
+    const Trace **trace;          /* [launch.here] */
     TrainResult result;
     bool agreed; /* the error is one that rank 0 tells */
 } TrainSession;

@@ -42,7 +42,7 @@ static Err compile(Runner *r)
     TRY(train_bytes(&r->job, valid_job(r), save_room(s->config.run_save_every), r->world->arena,
                     &bytes));
     atomic_fetch_add(&s->bytes, bytes);
-    atomic_fetch_add(&s->far, fit_bytes(&r->job, valid_job(r), true));
+    atomic_fetch_add(&s->device_bytes, fit_bytes(&r->job, valid_job(r), true));
     if (s->config.run_check_every == 0) return OK;
     return replicas_possible(&r->job.linked, r->world->ranks, r->world->arena);
 }
@@ -64,12 +64,13 @@ static Err check_cards(TrainSession *s, Arena *temp)
 {
     DeviceInfo card;
     TRY(machine_card(s->device, &card));
-    const int all = s->device->memory->count(), cards = all < s->launch.here ? all : s->launch.here;
+    const int all = s->device->runtime->count(),
+              cards = all < s->launch.here ? all : s->launch.here;
     const int64_t own = (int64_t)card.workspace_bytes * s->launch.here; /* of libraries */
     return fit_check(&(Fit){.config = &s->config,
                             .model = &s->model,
                             .device = true,
-                            .takes = atomic_load(&s->far),
+                            .takes = atomic_load(&s->device_bytes),
                             .has = (int64_t)card.free_bytes * cards - own,
                             .ranks = s->launch.here,
                             .what = cards > 1 ? "of the cards' memory" : "of the card's memory",
@@ -79,11 +80,11 @@ static Err check_cards(TrainSession *s, Arena *temp)
 /* Told before anything is allocated: what does not fit, and the ways out. */
 static Err check_memory(TrainSession *s, Arena *temp)
 {
-    const int64_t far = s->device->memory ? atomic_load(&s->far) : 0;
-    if (s->device->memory) TRY(check_cards(s, temp));
+    const int64_t on_device = s->device->runtime ? atomic_load(&s->device_bytes) : 0;
+    if (s->device->runtime) TRY(check_cards(s, temp));
     return fit_check(&(Fit){.config = &s->config,
                             .model = &s->model,
-                            .takes = atomic_load(&s->bytes) - far,
+                            .takes = atomic_load(&s->bytes) - on_device,
                             .has = machine_memory_bytes(),
                             .ranks = s->launch.here,
                             .what = "of this machine's memory",
@@ -99,7 +100,7 @@ static void announce_capture(Runner *r)
                               .capture = s->config.run_capture != CAPTURE_OFF,
                               .trace = s->trace_path ? &r->trace.events : NULL};
     const char *misses = rank_uncaptured(&set);
-    if (!s->device->memory) return;
+    if (!s->device->runtime) return;
     if (misses)
         printf("steps are launched op by op, and not captured as one graph: %s\n", misses);
     else
@@ -143,7 +144,7 @@ static void datasheet(const TrainSession *s, DType dtype, char *out, size_t byte
     char rate[24];
     DeviceInfo card;
     out[0] = '\0';
-    if (!s->device->memory || machine_card(s->device, &card) != OK) return;
+    if (!s->device->runtime || machine_card(s->device, &card) != OK) return;
     const double flops = dtype == BF16 ? card.bf16_flops : card.f32_flops;
     if (flops > 0) snprintf(out, bytes, ", %sflop/s by the datasheet", text_count(flops, rate));
 }
@@ -151,8 +152,8 @@ static void datasheet(const TrainSession *s, DType dtype, char *out, size_t byte
 /* Ranks that share a card share its peak. */
 static void share_peak(TrainSession *s)
 {
-    if (!s->device->memory) return;
-    const int cards = s->device->memory->count(), here = s->launch.here;
+    if (!s->device->runtime) return;
+    const int cards = s->device->runtime->count(), here = s->launch.here;
     if (here > cards) s->peak = s->peak * cards / here;
 }
 
@@ -182,8 +183,8 @@ static Err measure_peak(TrainSession *s, const Runner *r)
 static Err open_run(Runner *r)
 {
     TrainSession *s = r->s;
-    TRY(rundir_open(&s->dir, s->dir_name, s->config.run_fresh));
-    TRY(rundir_make(s->checkpoints));
+    TRY(run_dir_open(&s->dir, s->dir_name, s->config.run_fresh));
+    TRY(run_dir_make(s->checkpoints));
     announce(r);
     return measure_peak(s, r);
 }

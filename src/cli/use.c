@@ -14,7 +14,7 @@
 
 enum { IN_FLIGHT = 64, RECORDS = 1024, MAX_JSON_BYTES = 1 << 22 };
 
-Err use_begin(ModelUse *u, const char *verb, Board *board)
+Err use_begin(ModelUse *u, const char *verb, FlightRecorder *board)
 {
     *u = (ModelUse){.verb = verb, .board = board};
     TRY(arena_open(&u->arena, verb, ARENA_PLENTY));
@@ -163,12 +163,12 @@ static Err find_ends(ModelUse *u)
 {
     if (u->source.beside) TRY(read_ends(u, "generation_config.json"));
     if (u->source.beside) TRY(read_ends(u, "config.json"));
-    const int32_t end = spell_end(u->tokenizer);
+    const int32_t end = encode_end(u->tokenizer);
     if (u->n_end == 0 && end >= 0) u->end[u->n_end++] = end;
     return OK;
 }
 
-Err use_spell(const ModelUse *u, const char *what, Bytes text, Arena *a, Spelled *out)
+Err use_spell(const ModelUse *u, const char *what, Bytes text, Arena *a, EncodedBytes *out)
 {
     TRY(spell(u->tokenizer, text, true, a, out));
     if (out->replaced > 0 && u->launch.by.rank == 0)

@@ -14,7 +14,7 @@
 #include "cli/args.h"
 #include "cli/config/job.h"
 #include "cli/launch.h"
-#include "data/spell.h"
+#include "data/encode.h"
 #include "state/source.h"
 #include "world/world.h"
 
@@ -31,7 +31,7 @@ typedef struct {
     const Device *device;
     Tokenizer *tokenizer; /* NULL: bytes */
     bool no_text;         /* the source has no tokenizer, and its tokens are not bytes */
-    Board *board;
+    FlightRecorder *board;
     const volatile sig_atomic_t *stop;
     Err prepared;          /* what opening came to */
     _Atomic int64_t bytes; /* of all ranks here */
@@ -39,9 +39,9 @@ typedef struct {
 } ModelUse;
 
 /* Local. Arena and launcher, before any thread. */
-Err use_begin(ModelUse *u, const char *verb, Board *board);
+Err use_begin(ModelUse *u, const char *verb, FlightRecorder *board);
 /* Local. The ids of a text, by the model's tokenizer. What is not UTF-8 is said, of `what`, once. */
-Err use_spell(const ModelUse *u, const char *what, Bytes text, Arena *a, Spelled *out);
+Err use_spell(const ModelUse *u, const char *what, Bytes text, Arena *a, EncodedBytes *out);
 /* Local. `args.file` is the source; `tokenizer` what --tokenizer said, or NULL. */
 Err use_open(ModelUse *u, const Args *args, const char *tokenizer);
 /* Collective over all processes. */

@@ -17,7 +17,7 @@
 #include "cli/worker.h"
 #include "comm/open.h"
 
-enum { MOST_RANKS = 64, MOST_STAGES = 4 };
+enum { MAX_RANKS = 64, MAX_STAGES = 4 };
 
 typedef struct {
     const char *ranks, *layouts;
@@ -38,11 +38,11 @@ static Err read_layouts(const char *list, Arena *a, ParallelSettings **out, int 
             continue;
         }
         TRY(layout_parse(at, length, one));
-        if (layout_ranks(one) > MOST_RANKS)
+        if (layout_ranks(one) > MAX_RANKS)
             return err_fail(ERR_CONFIG,
                             "--layouts: \"%.*s\" takes %d ranks; they are threads here, and at "
                             "most %d of them are tried",
-                            (int)length, at, layout_ranks(one), MOST_RANKS);
+                            (int)length, at, layout_ranks(one), MAX_RANKS);
         (*n)++;
         at += length + (at[length] == ';');
     }
@@ -57,7 +57,7 @@ static Err read_ranks(const char *text, int *out)
     if (text && (*end || end == text || ranks < 2 || ranks > 16))
         return err_fail(ERR_CONFIG,
                         "--ranks %s: a number from 2 to 16 is wanted; with --layouts up to %d",
-                        text, MOST_RANKS);
+                        text, MAX_RANKS);
     *out = (int)ranks;
     return OK;
 }
@@ -71,10 +71,10 @@ static Err choose_layouts(const Config *c, const Wanted *want, Arena *a, Verific
     if (want->layouts) return read_layouts(want->layouts, a, out, n);
     TRY(read_ranks(want->ranks, &ranks));
     const int units = (int)v->tried.n_layers + 2;
-    TRY(layouts_covering(ranks, units < MOST_STAGES ? units : MOST_STAGES, a, &cover, &n_cover));
+    TRY(layouts_covering(ranks, units < MAX_STAGES ? units : MAX_STAGES, a, &cover, &n_cover));
     TRY(ARENA_NEW(a, n_cover + 1, out));
     *n = 0;
-    if (layout_ranks(&own) > 1 && layout_ranks(&own) <= MOST_RANKS) (*out)[(*n)++] = own;
+    if (layout_ranks(&own) > 1 && layout_ranks(&own) <= MAX_RANKS) (*out)[(*n)++] = own;
     memcpy(*out + *n, cover, (size_t)n_cover * sizeof *cover);
     *n += n_cover;
     return OK;
@@ -162,7 +162,7 @@ static Err verify_request(int argc, char **argv, Arena *arena, Arena *temp, int 
     return OK;
 }
 
-static int verify(int argc, char **argv, Board *board)
+static int verify(int argc, char **argv, FlightRecorder *board)
 {
     Arena arena = {0}, temp = {0};
     (void)board; /* worlds come and go: none of them has a seat */

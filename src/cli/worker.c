@@ -16,14 +16,14 @@
 #include "base/team.h"
 #include "cli/verbs.h"
 
-enum { MOST_TOLD = 16, LATEST = 2 };
+enum { MAX_TOLD = 16, LATEST = 2 };
 
 static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 static const int deadly[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
 enum { N_PASSED_ON = 4, N_DEADLY = 5 };
 
 /* A handler can reach nothing else. */
-static Board *crash_board;
+static FlightRecorder *crash_recorder;
 static struct sigaction before_crash[N_DEADLY];
 
 int worker_flush(int status)
@@ -42,17 +42,17 @@ static void on_crash(int signal_number, siginfo_t *info, void *context)
     (void)context;
     const bool sent = info->si_code <= 0;
     int none = 0;
-    if (atomic_compare_exchange_strong(&crash_board->crashed, &none, team_works_for() + 1))
-        atomic_store(&crash_board->sent_by, sent && info->si_pid != getpid() ? info->si_pid : 0);
+    if (atomic_compare_exchange_strong(&crash_recorder->crashed, &none, team_works_for() + 1))
+        atomic_store(&crash_recorder->sent_by, sent && info->si_pid != getpid() ? info->si_pid : 0);
     for (int i = 0; i < N_DEADLY; i++)
         if (deadly[i] == signal_number) sigaction(signal_number, &before_crash[i], NULL);
     if (sent) raise(signal_number);
 }
 
-static void watch_for_crashes(Board *b)
+static void watch_for_crashes(FlightRecorder *b)
 {
     const struct sigaction act = {.sa_sigaction = on_crash, .sa_flags = SA_SIGINFO | SA_ONSTACK};
-    crash_board = b;
+    crash_recorder = b;
     for (int i = 0; i < N_DEADLY; i++) sigaction(deadly[i], &act, &before_crash[i]);
 }
 
@@ -91,11 +91,11 @@ static const char *signal_name(int signal_number, char buffer[24])
 }
 
 /* "rank 2 of 4 died of SIGSEGV in step 3, layer.3, F of micro-batch 1, instruction 17 linear" */
-static void tell_end(const Board *b, int signal_number, Text *t)
+static void tell_end(const FlightRecorder *b, int signal_number, Text *t)
 {
     char name[24], where[WATCH_TEXT_BYTES];
     const int rank = atomic_load(&b->crashed) - 1, by = atomic_load(&b->sent_by);
-    const BoardSeat *s = rank >= 0 ? board_of(b, rank) : NULL;
+    const RankStatus *s = rank >= 0 ? flight_recorder_of(b, rank) : NULL;
     signal_name(signal_number, name);
     if (by)
         text_add(t, "the worker died of %s, which process %d sent", name, by);
@@ -108,17 +108,17 @@ static void tell_end(const Board *b, int signal_number, Text *t)
         text_add(t, "; if you did not send it, the machine was out of memory: `dmesg` tells");
 }
 
-const char *worker_dump(const Board *b, const char *reason, char path[1200])
+const char *worker_dump(const FlightRecorder *b, const char *reason, char path[1200])
 {
     if (!b->dir[0] || b->n_seats == 0) return NULL;
     if (b->n_seats == b->ranks)
         snprintf(path, 1200, "%s/recorder.json", b->dir);
     else
         snprintf(path, 1200, "%s/recorder.%d.json", b->dir, b->seat[0].rank);
-    return board_write(b, path, reason) == OK ? path : NULL;
+    return flight_recorder_write(b, path, reason) == OK ? path : NULL;
 }
 
-static void tell_crash(Board *b, int signal_number)
+static void tell_crash(FlightRecorder *b, int signal_number)
 {
     Arena arena;
     const char *end = "", *words;
@@ -129,7 +129,7 @@ static void tell_crash(Board *b, int signal_number)
     if (text_done(&t, &end) == OK) fprintf(stderr, "sheaf: %s\n", end);
     snprintf(b->why, sizeof b->why, "%s", end);
     t = text_in(&arena);
-    if (b->n_seats <= MOST_TOLD) board_tell(b, LATEST, &t);
+    if (b->n_seats <= MAX_TOLD) flight_recorder_report(b, LATEST, &t);
     if (text_done(&t, &words) == OK) fputs(words, stderr);
     if (worker_dump(b, end, path)) fprintf(stderr, "  `sheaf inspect %s` tells more\n", path);
     arena_close(&arena);
@@ -142,7 +142,7 @@ static bool asks_to_end(int signal_number)
     return false;
 }
 
-static void tell_status(Board *b, int status, WorkerEnd *end)
+static void tell_status(FlightRecorder *b, int status, WorkerEnd *end)
 {
     if (WIFEXITED(status)) {
         end->status = WEXITSTATUS(status);
@@ -153,7 +153,7 @@ static void tell_status(Board *b, int status, WorkerEnd *end)
     end->status = 128 + WTERMSIG(status);
 }
 
-static void wait_for_end(pid_t pid, const sigset_t *held, Board *b, WorkerEnd *end)
+static void wait_for_end(pid_t pid, const sigset_t *held, FlightRecorder *b, WorkerEnd *end)
 {
     for (;;) {
         int status;
@@ -174,20 +174,21 @@ static void wait_for_end(pid_t pid, const sigset_t *held, Board *b, WorkerEnd *e
     }
 }
 
-static int in_worker(int (*work)(int, char **, Board *), int argc, char **argv, Board *b)
+static int in_worker(int (*work)(int, char **, FlightRecorder *), int argc, char **argv,
+                     FlightRecorder *b)
 {
     watch_for_crashes(b);
     return worker_flush(work(argc, argv, b));
 }
 
-int worker_run(int (*work)(int argc, char **argv, Board *board), int argc, char **argv,
+int worker_run(int (*work)(int argc, char **argv, FlightRecorder *board), int argc, char **argv,
                WorkerEnd *out)
 {
-    Board *b; /* of this worker alone: nothing is left in it of one that died before */
+    FlightRecorder *b; /* of this worker alone: nothing is left in it of one that died before */
     sigset_t held, before;
     WorkerEnd end = {0};
     const pid_t parent = getpid();
-    const Err err = board_open(&b);
+    const Err err = flight_recorder_open(&b);
     if (err != OK) return cli_fail(err);
     fflush(NULL);
     hold_signals(&held, &before);
@@ -207,6 +208,6 @@ int worker_run(int (*work)(int argc, char **argv, Board *board), int argc, char 
     snprintf(end.why, sizeof end.why, "%s", b->why);
     if (out) *out = end;
     sigprocmask(SIG_SETMASK, &before, NULL);
-    board_close(b);
+    flight_recorder_close(b);
     return end.status;
 }

@@ -44,7 +44,7 @@ typedef struct {
     /* These may be NULL: nothing to do. */
     Err (*poll)(Comm *c);
     void (*end)(Comm *c, struct Stream *s); /* its group is forgotten; it has a link */
-    void (*poison)(Comm *c, Err err, const char *message);
+    void (*abort)(Comm *c, Err err, const char *message);
 } CommTable;
 
 /* See above. An error of any of these is the rank's, and ends the world. */

@@ -261,10 +261,10 @@ Err comm_poll(Comm *c)
     return c->mover ? mover_failed(c, c->mover->poll(c), true) : OK;
 }
 
-void comm_poison(Comm *c, Err err, const char *message)
+void comm_abort(Comm *c, Err err, const char *message)
 {
     (void)mover_failed(c, err == OK ? ERR_PEER : err, false);
-    if (c->table->poison) c->table->poison(c, err, message);
+    if (c->table->abort) c->table->abort(c, err, message);
 }
 
 Err comm_idle(const Comm *c)

@@ -26,7 +26,7 @@
  * A rank that fails poisons the comm: every wait on every rank ends with ERR_PEER and the first
  * error's message. After ERR_PEER nobody touches this rank's memory, and nothing can be begun.
  *
- * Memory of a device (device/memory.h) is registered as such. A transfer of it reads `from`, and
+ * Memory of a device (device/runtime.h) is registered as such. A transfer of it reads `from`, and
  * writes `to`, after what is in the rank's compute queue when it is begun; a wait holds that queue
  * back, not the host. Where the host has to know, it waits for the queue.
  *
@@ -43,7 +43,7 @@
 #include "base/arena.h"
 #include "base/dtype.h"
 #include "base/err.h"
-#include "device/memory.h"
+#include "device/runtime.h"
 
 enum { MAX_COMM_ARENAS = 32 };
 
@@ -120,7 +120,7 @@ Err comm_register(Comm *c, int arena, void *base, size_t bytes);
 
 /* A rank on a device. */
 typedef struct {
-    const DeviceMemory *memory;
+    const DeviceRuntime *runtime;
     DeviceContext *context;
 } CommDevice;
 
@@ -160,7 +160,7 @@ Err comm_idle(const Comm *c);
 Err comm_group_end(Comm *c, RankList group, int purpose);
 /* Local. This rank failed: gives up what it has in flight and ends every wait of every rank. Of
  * several the first counts. */
-void comm_poison(Comm *c, Err err, const char *message);
+void comm_abort(Comm *c, Err err, const char *message);
 /* Collective over the group: what each member came to. OK when all did; else, on all, the error of
  * the lowest rank that has one, with its message (of this thread's err_text) and its rank. */
 Err comm_agree(Comm *c, RankList group, Err mine);

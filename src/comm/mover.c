@@ -28,7 +28,7 @@ Err mover_failed(Comm *c, Err err, bool own)
     c->aborted = true;
     strncpy(text, err_text(), sizeof text - 1);
     text[sizeof text - 1] = '\0';
-    if (own && c->table->poison) c->table->poison(c, err, text);
+    if (own && c->table->abort) c->table->abort(c, err, text);
     c->mover->abort(c);
     return own ? err_fail(err, "rank %d: %s", c->set.rank, text) : err_fail(err, "%s", text);
 }
@@ -51,7 +51,7 @@ static Err await(Comm *c, DeviceEvent *e)
     const double since_s = comm_now_s();
     for (;;) {
         bool done;
-        TRY(c->device.memory->done(e, &done));
+        TRY(c->device.runtime->done(e, &done));
         if (done) return OK;
         TRY(comm_poll(c));
         const double waited_s = comm_now_s() - since_s;
@@ -67,7 +67,7 @@ static Err await(Comm *c, DeviceEvent *e)
 Err comm_sync(Comm *c, CommDevice device, DeviceQueue *q)
 {
     DeviceEvent *e;
-    const DeviceMemory *m = device.memory;
+    const DeviceRuntime *m = device.runtime;
     if (!c->mover || c->device.context != device.context) return m->sync(q);
     TRY(m->event_open(device.context, &e));
     Err err = m->record(q, e);

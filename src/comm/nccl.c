@@ -19,7 +19,7 @@ static Err load(const char *path, const NcclEntry **out)
     if (!object) return err_fail(ERR_CONFIG, "nccl: %s does not open: %s", path, dlerror());
     const NcclEntry *entry = dlsym(object, NCCL_ENTRY_NAME);
     if (!entry || entry->comm_bytes != sizeof(Comm) || entry->transfer_bytes != sizeof(Transfer) ||
-        entry->memory_bytes != sizeof(DeviceMemory))
+        entry->memory_bytes != sizeof(DeviceRuntime))
         return err_fail(ERR_CONFIG,
                         "nccl: %s was built from other sources than this program; build both again",
                         path);

@@ -6,9 +6,9 @@
  * Each slot has room of its own, which grows to the longest transfer that it saw. */
 #include "comm/backend.h"
 
-static DeviceQueue *queue(const Comm *c, DeviceLane lane)
+static DeviceQueue *queue_of(const Comm *c, Queue queue)
 {
-    return c->device.memory->queue(c->device.context, lane);
+    return c->device.runtime->queue(c->device.context, queue);
 }
 
 /* Room for a side of the slot, in memory that copies do not stop at. */
@@ -16,10 +16,10 @@ static Err take_room(Comm *c, int at, size_t bytes)
 {
     void *room;
     if (c->memory[at].bytes >= bytes) return OK;
-    if (c->memory[at].base) c->device.memory->free_host(c->device.context, c->memory[at].base);
+    if (c->memory[at].base) c->device.runtime->free_host(c->device.context, c->memory[at].base);
     c->memory[at].base = NULL;
     c->memory[at].bytes = 0;
-    TRY(c->device.memory->alloc_host(c->device.context, bytes, &room));
+    TRY(c->device.runtime->alloc_host(c->device.context, bytes, &room));
     c->memory[at].base = room;
     c->memory[at].bytes = bytes;
     return OK;
@@ -27,8 +27,8 @@ static Err take_room(Comm *c, int at, size_t bytes)
 
 static Err fetch(Comm *c, const Ref *from, const Ref *room)
 {
-    const DeviceMemory *m = c->device.memory;
-    DeviceQueue *compute = queue(c, LANE_COMPUTE);
+    const DeviceRuntime *m = c->device.runtime;
+    DeviceQueue *compute = queue_of(c, QUEUE_COMPUTE);
     TRY(m->copy(compute, comm_at(c, room), comm_at(c, from), ref_bytes(from)));
     return m->sync(compute);
 }
@@ -39,8 +39,8 @@ Err stage_begin(Comm *c, int slot)
     const int from = COMM_STAGE + 2 * slot, to = from + 1;
     if (!c->staged) TRY(ARENA_NEW(c->arena, c->set.in_flight, &c->staged));
     Staged *s = &c->staged[slot];
-    if (!s->in) TRY(c->device.memory->event_open(c->device.context, &s->in));
-    if (s->full) TRY(c->device.memory->sync_event(s->in));
+    if (!s->in) TRY(c->device.runtime->event_open(c->device.context, &s->in));
+    if (s->full) TRY(c->device.runtime->sync_event(s->in));
     s->full = false;
     if (transfer_reads(t, c->set.rank)) {
         const Ref room = {t->from.rank, from, 0, t->from.count, t->from.dtype};
@@ -58,11 +58,11 @@ Err stage_begin(Comm *c, int slot)
 
 Err stage_end(Comm *c, int slot)
 {
-    const DeviceMemory *m = c->device.memory;
+    const DeviceRuntime *m = c->device.runtime;
     Staged *s = &c->staged[slot];
     DeviceQueue *compute;
     if (!c->pending[slot].device || s->to.count == 0) return OK;
-    compute = queue(c, LANE_COMPUTE);
+    compute = queue_of(c, QUEUE_COMPUTE);
     TRY(m->copy(compute, comm_at(c, &s->to), comm_at(c, &c->pending[slot].t.to),
                 ref_bytes(&s->to)));
     s->to.count = 0;
@@ -72,7 +72,7 @@ Err stage_end(Comm *c, int slot)
 
 void stage_close(Comm *c)
 {
-    const DeviceMemory *m = c->device.memory;
+    const DeviceRuntime *m = c->device.runtime;
     for (int i = 0; c->staged && i < c->set.in_flight; i++) {
         if (c->staged[i].full) (void)m->sync_event(c->staged[i].in);
         if (c->staged[i].in) m->event_close(c->staged[i].in);

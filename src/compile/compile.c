@@ -29,9 +29,9 @@ Err compile_unit(const Graph *unit, const CompileOptions *options, CompileWatch 
     Graph g;
     int64_t all_rows;
     const ChunkRule said = {.elements = options->chunk_elements, .least_rows = 1};
-    const ChunkRule rule = options->chunk_elements ? said
-                           : options->far          ? COMPILE_CHUNK_FAR
-                                                   : COMPILE_CHUNK_RULE;
+    const ChunkRule rule = options->chunk_elements  ? said
+                           : options->device_memory ? COMPILE_CHUNK_DEVICE
+                                                    : COMPILE_CHUNK_RULE;
     TRY(graph_check(unit));
     TRY(graph_clone(unit, arena, &g));
     if (options->slice_rows > 0) TRY(slice_rows(&g, options->slice_rows, &all_rows));

@@ -21,8 +21,8 @@ typedef struct {
     int64_t slice_rows;   /* programs run so many rows of a micro-batch at a time; 0: all of them */
     int64_t session_rows; /* keys and values stay from call to call, so many rows of them; 0: no */
     int64_t chunk_elements; /* of logits that exist at once; 0: by a rule */
-    bool far;               /* for a device with memory of its own: the rule is COMPILE_CHUNK_FAR */
-    bool backward;          /* false: the loss alone */
+    bool device_memory; /* for a device with memory of its own: the rule is COMPILE_CHUNK_DEVICE */
+    bool backward;      /* false: the loss alone */
     const Strategy *strategy;
     const Mesh *mesh;
     int rank;           /* whose program it is */
@@ -51,7 +51,7 @@ typedef struct {
                  .least_rows = 256})
 /* Where flops are cheaper still beside bytes: 4,096 rows keep the sum of dw at 6% of the products, most
  * of which it hides behind; more would make the peak of a step higher than its backward part does. */
-#define COMPILE_CHUNK_FAR                                                                          \
+#define COMPILE_CHUNK_DEVICE                                                                       \
     ((ChunkRule){.elements = (int64_t)1 << 22,                                                     \
                  .wanted_rows = 4096,                                                              \
                  .most_elements = (int64_t)1 << 30,                                                \

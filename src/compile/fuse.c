@@ -15,7 +15,7 @@ typedef struct {
 static const Pattern early[] = {
     {"siblings", fuse_siblings},
     {"sum into product", fuse_sum},
-    {"sum into norm", fuse_onto},
+    {"sum into norm", fuse_residual},
     {"loss at once", fuse_loss},
 };
 
@@ -44,7 +44,9 @@ int fuse_product(const Graph *g, const Node *reader, Value v, OpId op)
     const int maker = g->value[v].role == ROLE_LOCAL ? graph_maker(g, v) : NO_NODE;
     if (maker == NO_NODE) return NO_NODE;
     const Node *n = &g->node[maker];
-    return n->op == op && n->again == reader->again && n->chunk == reader->chunk ? maker : NO_NODE;
+    return n->op == op && n->recomputed == reader->recomputed && n->chunk == reader->chunk
+               ? maker
+               : NO_NODE;
 }
 
 Err fuse_into(Graph *g, int node, int product, OpId op, int n_in, const Value *in)

@@ -8,7 +8,7 @@
 /* Local. All of them. */
 Err fuse_siblings(Graph *g, bool *found);
 Err fuse_sum(Graph *g, bool *found);
-Err fuse_onto(Graph *g, bool *found);
+Err fuse_residual(Graph *g, bool *found);
 Err fuse_loss(Graph *g, bool *found);
 Err fuse_add(Graph *g, bool *found);
 Err fuse_gelu(Graph *g, bool *found);

@@ -11,7 +11,7 @@ Err fuse_gelu(Graph *g, bool *found)
 {
     for (int i = 0; i < g->n_nodes; i++) {
         Node *n = &g->node[i];
-        if (n->op != OP_gelu || n->again || graph_readers(g, n->in[0]) < 2) continue;
+        if (n->op != OP_gelu || n->recomputed || graph_readers(g, n->in[0]) < 2) continue;
         const Value u = n->in[0];
         const int product = fuse_product(g, n, u, OP_linear);
         if (product == NO_NODE) continue;

@@ -46,7 +46,11 @@ static Flops flops_of(const Graph *g, const Node *n)
 
 static Instr make_instr(const Lower *l, const Node *n, Phase phase)
 {
-    Instr in = {.op = n->op, .queue = n->queue, .phase = phase, .again = n->again, .attr = n->attr};
+    Instr in = {.op = n->op,
+                .queue = n->queue,
+                .phase = phase,
+                .recomputed = n->recomputed,
+                .attr = n->attr};
     const Signature sig = op_signature(n->op);
     for (int i = 0; i < n->n_in; i++) {
         if (strcmp(sig.in[i].name, "sum") == 0) continue; /* the output's own bytes */

@@ -24,7 +24,7 @@ static bool reads_same(const Node *dx, const Node *dw)
     return true;
 }
 
-static bool sums_onto(const Node *dx, const Node *bias)
+static bool sums_residual(const Node *dx, const Node *bias)
 {
     return dx->n_in == 6 && bias->in[0] == dx->in[5];
 }
@@ -39,7 +39,7 @@ static const struct {
     {OP_layernorm_dx, OP_layernorm_dw, OP_layernorm_back, reads_same},
     {OP_rmsnorm_dx, OP_rmsnorm_dw, OP_rmsnorm_back, reads_same},
     {OP_headnorm_dx, OP_headnorm_dw, OP_headnorm_back, reads_same},
-    {OP_layernorm_back, OP_bias_dw, OP_layernorm_back_bias, sums_onto},
+    {OP_layernorm_back, OP_bias_dw, OP_layernorm_back_bias, sums_residual},
     {OP_linear_dgelu, OP_bias_dw, OP_linear_dgelu_bias, sums_output},
 };
 enum { N_PAIRS = sizeof pair / sizeof *pair };

@@ -105,9 +105,9 @@ static bool runs_again(const Program *p, int32_t t)
             if (p->instr[i].out[k] == p->tensor[t].shows) maker = &p->instr[i];
     for (int i = p->first[PHASE_I]; maker && i < p->first[PHASE_B]; i++) {
         const Instr *in = &p->instr[i];
-        for (int k = 0; k < in->n_out && in->again; k++)
+        for (int k = 0; k < in->n_out && in->recomputed; k++)
             if (is_copy(p->tensor[in->out[k]].name, p->tensor[t].name)) return true;
-        if (in->again && in->op == maker->op && in->n_out == maker->n_out &&
+        if (in->recomputed && in->op == maker->op && in->n_out == maker->n_out &&
             same_dims(&p->tensor[in->out[0]], &p->tensor[maker->out[0]]))
             return true;
     }
@@ -119,7 +119,7 @@ static bool has_effect(const Program *p, Pattern one, NamesEffect effect)
     for (int i = 0; i < p->n_instr && effect == NAMES_OFFLOAD; i++)
         if (p->instr[i].op == OP_copy_out && matches(one, p->tensor[p->instr[i].in[0]].name))
             return true;
-    for (int t = 0; t < p->n_tensors && effect == NAMES_AGAIN; t++)
+    for (int t = 0; t < p->n_tensors && effect == NAMES_RECOMPUTED; t++)
         if (matches(one, p->tensor[t].name) && runs_again(p, t)) return true;
     return false;
 }

@@ -10,7 +10,7 @@ bool names_listed(const char *patterns, const char *name);
  * names `key`, the pattern, and what there is to match. `kind` holds graphs as they were built. */
 Err names_check(const char *key, const char *patterns, const Graph *kind, int n_kinds, Arena *temp);
 
-typedef enum { NAMES_AGAIN, NAMES_OFFLOAD } NamesEffect;
+typedef enum { NAMES_RECOMPUTED, NAMES_OFFLOAD } NamesEffect;
 /* Local. ERR_CONFIG when a pattern changed none of the programs: no value of that name is kept, so
  * nothing is made again or offloaded for it. Lists the values that are kept. */
 Err names_check_effect(const char *key, const char *patterns, NamesEffect effect,

@@ -69,7 +69,7 @@ static void begin_ready(Walk *w)
     w->emitted[w->list[w->n - 1]] = true;
     for (int i = 0; i < w->g->n_nodes; i++) {
         const Node *n = &w->g->node[i];
-        if (w->done[i] || n->again || !op_transfers(n->op) || !in_phase(n, w->phase)) continue;
+        if (w->done[i] || n->recomputed || !op_transfers(n->op) || !in_phase(n, w->phase)) continue;
         if (is_ready(w, n)) visit(w, i);
     }
 }
@@ -97,9 +97,9 @@ Err order(const Graph *g, Phase phase, Arena *arena, int **list, int *n)
     TRY(ARENA_NEW(arena, g->n_nodes + 1, &w.emitted));
     TRY(graph_makers(g, arena, &w.maker));
     for (int i = 0; i < g->n_nodes; i++)
-        if (!g->node[i].again && !waits(&w, i)) visit(&w, i);
+        if (!g->node[i].recomputed && !waits(&w, i)) visit(&w, i);
     for (int i = 0; i < g->n_nodes; i++) /* what is handed on */
-        if (!g->node[i].again) visit(&w, i);
+        if (!g->node[i].recomputed) visit(&w, i);
     arena_rewind(arena, mark);
     *list = w.list;
     *n = w.n;

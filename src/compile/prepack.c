@@ -50,7 +50,8 @@ Err prepack(const DevicePrepack *device, Arena *arena, Program *p)
     TRY(ARENA_NEW(arena, p->n_instr + 1, &list));
     memcpy(instr, p->instr, (size_t)p->n_instr * sizeof *instr);
     for (int i = 0; i < p->n_instr; i++)
-        if (reads_weight(p, &instr[i])) instr[i].prepacked = 1 + prepacked_of(p, &instr[i], list, &n);
+        if (reads_weight(p, &instr[i]))
+            instr[i].prepacked = 1 + prepacked_of(p, &instr[i], list, &n);
     if (n > MAX_PREPACKED)
         return err_fail(ERR_CONFIG,
                         "unit %s has %d weights in the order of products, at most %d are possible; "

@@ -25,12 +25,12 @@ typedef struct {
     const CompileOptions *options;
     int n_nodes; /* before this pass */
     Value n_values;
-    bool *backward; /* [n_nodes]: depends on dy */
-    bool *again;    /* [n_nodes]: runs again */
-    bool *needed;   /* [n_values]: a backward node reads it */
-    Value *copy;    /* [n_values]: made again, or brought back; NO_VALUE: as it is */
-    int *maker;     /* [n_values] */
-    bool *listed;   /* [n_values]: NAMED: a pattern names it */
+    bool *backward;   /* [n_nodes]: depends on dy */
+    bool *recomputed; /* [n_nodes]: runs again */
+    bool *needed;     /* [n_values]: a backward node reads it */
+    Value *copy;      /* [n_values]: made again, or brought back; NO_VALUE: as it is */
+    int *maker;       /* [n_values] */
+    bool *listed;     /* [n_values]: NAMED: a pattern names it */
 } Plan;
 
 static void mark_backward(Plan *p)
@@ -63,7 +63,7 @@ static void mark_needed(Plan *p)
 static bool is_there(const Plan *p, Value v)
 {
     if (role_given(p->g->value[v].role)) return true;
-    return p->needed[v] || (p->maker[v] != NO_NODE && p->again[p->maker[v]]);
+    return p->needed[v] || (p->maker[v] != NO_NODE && p->recomputed[p->maker[v]]);
 }
 
 /* Does it wait in the host's memory? Known once its maker is decided. */
@@ -71,7 +71,7 @@ static bool is_offloaded(const Plan *p, Value v)
 {
     const int maker = p->maker[v];
     if (p->g->value[v].role != ROLE_LOCAL || maker == NO_NODE || !p->needed[v]) return false;
-    return !p->backward[maker] && !p->again[maker] &&
+    return !p->backward[maker] && !p->recomputed[maker] &&
            names_listed(p->options->offload_names, p->g->value[v].name);
 }
 
@@ -129,10 +129,10 @@ static bool runs_again(const Plan *p, int index)
     for (int j = 0; j < n->n_in; j++) {
         there = there && is_there(p, n->in[j]);
         changed = changed || is_offloaded(p, n->in[j]) ||
-                  (p->maker[n->in[j]] != NO_NODE && p->again[p->maker[n->in[j]]]);
+                  (p->maker[n->in[j]] != NO_NODE && p->recomputed[p->maker[n->in[j]]]);
     }
     if (class == CLASS_VIEW) return changed; /* shows what it shows, wherever that is */
-    if (n->op == OP_wait) return p->again[p->maker[n->in[0]]];
+    if (n->op == OP_wait) return p->recomputed[p->maker[n->in[0]]];
     if (n->op == OP_all_gather && !p->options->keep_gathered) return true;
     if (n->op == OP_pack) return changed || feeds_gather(p, index);
     switch (p->options->recompute) {
@@ -162,7 +162,7 @@ static Err again_node(Plan *p, int index)
     for (int j = 0; j < old.n_out; j++) given[j] = p->g->value[old.out[j]].dims;
     Node *n = graph_node(p->g, old.op, &old.attr, old.n_in, many, given, old.n_out);
     if (!n) return graph_err(p->g);
-    n->again = true;
+    n->recomputed = true;
     n->queue = old.queue;
     for (int j = 0; j < old.n_out; j++) {
         const ValueInfo was = p->g->value[old.out[j]];
@@ -181,7 +181,7 @@ static Value again_value(Plan *p, Value v)
 {
     if (p->copy[v] != NO_VALUE) return p->copy[v];
     const int maker = p->maker[v];
-    if (role_given(p->g->value[v].role) || maker == NO_NODE || !p->again[maker]) return v;
+    if (role_given(p->g->value[v].role) || maker == NO_NODE || !p->recomputed[maker]) return v;
     return again_node(p, maker) == OK ? p->copy[v] : NO_VALUE;
 }
 
@@ -191,10 +191,10 @@ static Err offload(Plan *p, Value v)
     const Value out = wait_for(p->g, copy_out(p->g, v));
     const Value begun = copy_in(p->g, out);
     if (begun == NO_VALUE) return graph_err(p->g);
-    p->g->node[p->g->n_nodes - 1].again = true; /* runs in the phase that reads it */
+    p->g->node[p->g->n_nodes - 1].recomputed = true; /* runs in the phase that reads it */
     const Value back = wait_for(p->g, begun);
     if (back == NO_VALUE) return graph_err(p->g);
-    p->g->node[p->g->n_nodes - 1].again = true;
+    p->g->node[p->g->n_nodes - 1].recomputed = true;
     p->copy[v] = back;
     return OK;
 }
@@ -203,7 +203,7 @@ static Err open_plan(Plan *p)
 {
     Graph *g = p->g;
     TRY(ARENA_NEW(g->arena, p->n_nodes + 1, &p->backward));
-    TRY(ARENA_NEW(g->arena, p->n_nodes + 1, &p->again));
+    TRY(ARENA_NEW(g->arena, p->n_nodes + 1, &p->recomputed));
     TRY(ARENA_NEW(g->arena, p->n_values + 1, &p->needed));
     TRY(ARENA_NEW(g->arena, p->n_values + 1, &p->copy));
     TRY(ARENA_NEW(g->arena, p->n_values + 1, &p->listed));
@@ -224,7 +224,7 @@ static Err drop_unread(Plan *p)
         Node *n = &g->node[i];
         const bool moves = op_transfers(n->op) || n->op == OP_pack || n->op == OP_wait;
         if (!moves || n->n_out != 1 || g->value[n->out[0]].role != ROLE_LOCAL) continue;
-        if (p->backward[i] || !p->again[i] || graph_readers(g, n->out[0])) continue;
+        if (p->backward[i] || !p->recomputed[i] || graph_readers(g, n->out[0])) continue;
         n->n_out = n->n_in = 0;
         dropped = true;
     }
@@ -236,7 +236,7 @@ Err recompute(Graph *g, const CompileOptions *options)
     Plan p = {.g = g, .options = options, .n_nodes = g->n_nodes, .n_values = g->n_values};
     TRY(open_plan(&p));
     for (int i = 0; i < p.n_nodes; i++)
-        if (!p.backward[i]) p.again[i] = runs_again(&p, i);
+        if (!p.backward[i]) p.recomputed[i] = runs_again(&p, i);
     for (Value v = 0; v < p.n_values; v++)
         if (is_offloaded(&p, v)) TRY(offload(&p, v));
     for (int i = 0; i < p.n_nodes; i++) {

@@ -68,7 +68,7 @@ static bool stands_alone(const AddedSet *set, Bytes text, size_t from, size_t to
 
 static size_t strip_left(const AddedSet *set, Bytes text, size_t from)
 {
-    unsigned char spelled[UTF8_MOST];
+    unsigned char spelled[MAX_UTF8];
     while (from > 0) {
         const uint32_t code = utf8_before(text.at + from);
         if (!is(set, code, CHAR_SPACE)) break;

@@ -13,7 +13,7 @@
 
 /* Canonical decomposition makes at most this many code points of one, and composed text at most so
  * many bytes of one. */
-enum { MOST_PARTS = 4, GROWS = 3 };
+enum { MAX_PARTS = 4, GROWS = 3 };
 
 static const utf8proc_option_t composed = UTF8PROC_STABLE | UTF8PROC_COMPOSE;
 
@@ -48,13 +48,13 @@ static Err take_apart(Bytes text, Arena *a, int32_t **out, int64_t *n)
     int32_t *code;
     Mark *mark;
     int64_t used = 0;
-    const int64_t room = (int64_t)text.bytes * MOST_PARTS;
+    const int64_t room = (int64_t)text.bytes * MAX_PARTS;
     void *codes, *marks;
-    if (text.bytes > INT32_MAX / MOST_PARTS)
+    if (text.bytes > INT32_MAX / MAX_PARTS)
         return err_fail(ERR_CONFIG,
                         "%zu bytes of text without a border between characters; the limit is %d: "
                         "cut the document",
-                        text.bytes, INT32_MAX / MOST_PARTS);
+                        text.bytes, INT32_MAX / MAX_PARTS);
     TRY(arena_push(a, (size_t)room * sizeof *code + sizeof *code, &codes)); /* one for a NUL */
     TRY(arena_push(a, (size_t)room * sizeof *mark, &marks));
     code = codes;

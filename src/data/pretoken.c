@@ -6,7 +6,7 @@
 #include <pcre2.h>
 #include <string.h>
 
-enum { MATCH_STACK_MOST = 1 << 26, MATCH_STACK_FIRST = 1 << 15 };
+enum { MAX_MATCH_STACK = 1 << 26, MATCH_STACK_FIRST = 1 << 15 };
 
 static int known_pattern(const char *source)
 {
@@ -80,7 +80,7 @@ Err matcher_open(Matcher *m)
 {
     m->match = pcre2_match_data_create(1, NULL);
     m->context = pcre2_match_context_create(NULL);
-    m->stack = pcre2_jit_stack_create(MATCH_STACK_FIRST, MATCH_STACK_MOST, NULL);
+    m->stack = pcre2_jit_stack_create(MATCH_STACK_FIRST, MAX_MATCH_STACK, NULL);
     if (m->match && m->context) { /* no stack: no JIT, PCRE2 interprets */
         if (m->stack) pcre2_jit_stack_assign(m->context, NULL, m->stack);
         return OK;

@@ -26,8 +26,8 @@
 enum {
     TOKENIZER_STAGES = 8,
     TOKENIZER_TEMPLATE = 16,
-    TOKENIZER_MOST_IDS = 1 << 24,
-    TOKENIZER_MOST_ADDED = 1 << 14
+    MAX_TOKENIZER_IDS = 1 << 24,
+    MAX_TOKENIZER_ADDED = 1 << 14
 };
 
 typedef struct {

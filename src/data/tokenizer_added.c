@@ -79,9 +79,9 @@ Err file_added(TokenizerFile *f, json_t *list)
     size_t i;
     if (list && !json_is_array(list)) return file_refuse(f, "added_tokens", "wants a list");
     const size_t n = json_array_size(list);
-    if (n > TOKENIZER_MOST_ADDED)
+    if (n > MAX_TOKENIZER_ADDED)
         return file_refuse(f, "added_tokens", "%zu tokens, and %d are the most", n,
-                           TOKENIZER_MOST_ADDED);
+                           MAX_TOKENIZER_ADDED);
     TRY(ARENA_NEW(f->arena, n, &t->added));
     json_array_foreach(list, i, value) TRY(read_token(f, (int)i, value));
     t->n_added = (int)n;

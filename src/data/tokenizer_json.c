@@ -76,9 +76,8 @@ Err file_bool(const TokenizerFile *f, const char *where, json_t *object, const c
 Err file_id(const TokenizerFile *f, const char *where, json_t *value, int64_t *out)
 {
     const int64_t id = json_is_integer(value) ? (int64_t)json_integer_value(value) : -1;
-    if (id < 0 || id >= TOKENIZER_MOST_IDS)
-        return file_refuse(f, where, "an id is a whole number from 0 to %d",
-                           TOKENIZER_MOST_IDS - 1);
+    if (id < 0 || id >= MAX_TOKENIZER_IDS)
+        return file_refuse(f, where, "an id is a whole number from 0 to %d", MAX_TOKENIZER_IDS - 1);
     *out = id;
     return OK;
 }

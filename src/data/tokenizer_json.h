@@ -32,7 +32,7 @@ Err file_text(const TokenizerFile *f, const char *where, json_t *object, const c
               const char **out);
 Err file_bool(const TokenizerFile *f, const char *where, json_t *object, const char *name,
               bool *out);
-/* Local. An id: a whole number in [0, TOKENIZER_MOST_IDS). */
+/* Local. An id: a whole number in [0, MAX_TOKENIZER_IDS). */
 Err file_id(const TokenizerFile *f, const char *where, json_t *value, int64_t *out);
 
 /* tokenizer_model.c: vocabulary and merges; n_ids is settled when added tokens are known too. */

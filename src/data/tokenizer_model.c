@@ -88,7 +88,7 @@ static Err read_bytes(TokenizerFile *f)
     uint32_t chars[256];
     byte_chars(chars);
     for (int b = 0; b < 256; b++) {
-        unsigned char spelled[UTF8_MOST + 1];
+        unsigned char spelled[MAX_UTF8 + 1];
         spelled[utf8_put(chars[b], spelled)] = '\0';
         json_t *id = json_object_get(f->vocab, (const char *)spelled);
         if (!id)
@@ -113,7 +113,7 @@ Err file_vocab(TokenizerFile *f, json_t *model)
     json_object_foreach(f->vocab, token, value)
     {
         if (!json_is_integer(value) || json_integer_value(value) < 0 ||
-            json_integer_value(value) >= TOKENIZER_MOST_IDS) {
+            json_integer_value(value) >= MAX_TOKENIZER_IDS) {
             TRY(file_member(f, "model.vocab", token, &where));
             return file_id(f, where, value, &id);
         }

@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include "data/tokens.h"
 
-enum { UNICODE_CODES = 0x110000, UTF8_MOST = 4 };
+enum { UNICODE_CODES = 0x110000, MAX_UTF8 = 4 };
 
 /* What a code point is; a byte of them for each. */
 enum {
@@ -42,7 +42,7 @@ static inline int utf8_at(const unsigned char *p, uint32_t *code)
     *code = (p[0] & 0x7u) << 18 | (p[1] & 0x3Fu) << 12 | (p[2] & 0x3Fu) << 6 | (p[3] & 0x3Fu);
     return 4;
 }
-/* The bytes of a code point; `out` has UTF8_MOST. */
+/* The bytes of a code point; `out` has MAX_UTF8. */
 int utf8_put(uint32_t code, unsigned char *out);
 /* The code point that ends right before p. */
 uint32_t utf8_before(const unsigned char *p);

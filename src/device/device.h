@@ -8,7 +8,7 @@
  * A device knows no instruction, no layout and no rank. kernels.def lists the kernels, with the
  * formula and the shapes of each; a device fills every slot, which is checked at start-up.
  *
- * A device of memory of its own (device/memory.h) runs its kernels in the order of a queue; they
+ * A device of memory of its own (device/runtime.h) runs its kernels in the order of a queue; they
  * have not run when they return. On the host there is no queue, and a kernel is done at return. */
 #ifndef DEVICE_DEVICE_H
 #define DEVICE_DEVICE_H
@@ -88,8 +88,8 @@ typedef struct {
     Attr attr;
     double number[MAX_NUMBERS]; /* see the kernel; number[0] is what an accumulator is kept by */
     Team *team;
-    struct DeviceQueue *queue; /* of device/memory.h; NULL on the host */
-    const void *prepacked;      /* of a product: b as DevicePrepack left it; NULL: nobody did it */
+    struct DeviceQueue *queue; /* of device/runtime.h; NULL on the host */
+    const void *prepacked;     /* of a product: b as DevicePrepack left it; NULL: nobody did it */
 } Call;
 
 typedef Err (*Kernel)(const Call *call);
@@ -114,9 +114,9 @@ typedef struct {
 
 typedef struct {
     const char *name;
-    Kernel kernel[N_KERNELS];          /* by KernelId; filled by name: [KERNEL_gemm] = ref_gemm */
-    const struct DeviceMemory *memory; /* NULL: kernels work on the host's memory */
-    const DevicePrepack *prepack;  /* NULL: products read operands as they lie */
+    Kernel kernel[N_KERNELS];            /* by KernelId; filled by name: [KERNEL_gemm] = ref_gemm */
+    const struct DeviceRuntime *runtime; /* NULL: kernels work on the host's memory */
+    const DevicePrepack *prepack;        /* NULL: products read operands as they lie */
 } Device;
 
 /* Local. The call of sum_rows that makes an output of another call: the sums of x's columns. */

@@ -26,7 +26,7 @@ static Err load(const char *path, const CudaEntry **out)
                         path, dlerror());
     const CudaEntry *entry = dlsym(object, CUDA_ENTRY_NAME);
     if (!entry || entry->call_bytes != sizeof(Call) || entry->device_bytes != sizeof(Device) ||
-        entry->memory_bytes != sizeof(DeviceMemory))
+        entry->memory_bytes != sizeof(DeviceRuntime))
         return err_fail(ERR_CONFIG,
                         "cuda: %s was built from other sources than this program; build both again",
                         path);
@@ -39,7 +39,7 @@ Err device_cuda_open(const char *path, const Device **out)
     const CudaEntry *entry;
     TRY(load(path, &entry));
     TRY(device_check(entry->device));
-    if (entry->device->memory->count() == 0) return err_is(ERR_CONFIG, 0); /* count has said why */
+    if (entry->device->runtime->count() == 0) return err_is(ERR_CONFIG, 0); /* count has said why */
     *out = entry->device;
     return OK;
 }
@@ -50,14 +50,14 @@ const char *device_cuda_text(const char *path)
     const Device *device;
     DeviceContext *context;
     DeviceInfo info;
-    if (device_cuda_open(path, &device) != OK || device->memory->open(0, &context) != OK) {
+    if (device_cuda_open(path, &device) != OK || device->runtime->open(0, &context) != OK) {
         snprintf(text, sizeof text, "%s", err_text());
         return text;
     }
-    if (device->memory->info(context, &info) == OK)
-        snprintf(text, sizeof text, "cuda: %d x %s", device->memory->count(), info.name);
+    if (device->runtime->info(context, &info) == OK)
+        snprintf(text, sizeof text, "cuda: %d x %s", device->runtime->count(), info.name);
     else
         snprintf(text, sizeof text, "%s", err_text());
-    device->memory->close(context);
+    device->runtime->close(context);
     return text;
 }

@@ -14,8 +14,8 @@ JobSettings score_settings(const JobSettings *base, int64_t seq_len, int micros)
     set.schedule = "1f1b";
     set.n_stage_rules = 0;
     set.optim.kind = OPTIM_SGD;
-    set.compile =
-        (CompileOptions){.chunk_elements = base->compile.chunk_elements, .far = base->compile.far};
+    set.compile = (CompileOptions){.chunk_elements = base->compile.chunk_elements,
+                                   .device_memory = base->compile.device_memory};
     set.parallel = (ParallelSettings){.mesh = base->parallel.mesh,
                                       .rank = base->parallel.rank,
                                       .zero = base->parallel.zero,

@@ -264,7 +264,7 @@ static Err check_phase(const Graph *g, const Uses *uses, int index)
     const Node *n = &g->node[index];
     if (!g->phased) return OK;
     if (n->phase > PHASE_W) return bad(g, index, "a node is in F, I or W", n->out[0]);
-    if (n->again && n->phase == PHASE_F) return bad(g, index, "recomputed in F", n->out[0]);
+    if (n->recomputed && n->phase == PHASE_F) return bad(g, index, "recomputed in F", n->out[0]);
     for (int i = 0; i < n->n_in; i++) {
         const int maker = uses->maker[n->in[i]];
         if (maker != NO_NODE && g->node[maker].phase > n->phase)

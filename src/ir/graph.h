@@ -95,8 +95,8 @@ typedef struct {
     Attr attr;
     Queue queue;
     Phase phase;
-    int32_t chunk; /* nodes of one number are run together, a chunk of rows at a time; 0: none */
-    bool again;    /* a copy of a forward node, made to recompute its outputs */
+    int32_t chunk;   /* nodes of one number are run together, a chunk of rows at a time; 0: none */
+    bool recomputed; /* a copy of a forward node, made to recompute its outputs */
 } Node;
 
 /* A box that is copied from one place to another within the rank; elements. */

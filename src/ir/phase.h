@@ -2,6 +2,8 @@
 #ifndef IR_PHASE_H
 #define IR_PHASE_H
 
+#include "device/runtime.h"
+
 /* F: what does not need the gradient of the output. I: gradients of inputs. W: the rest, gradients
  * of parameters. B is I and W ordered together. */
 typedef enum { PHASE_F, PHASE_I, PHASE_W, PHASE_B, N_PHASES } Phase;
@@ -16,9 +18,6 @@ typedef enum {
     SCOPE_STATE,
     N_SCOPES
 } Scope;
-
-/* Same queue: in order. Across queues: a begin and a wait. */
-typedef enum { QUEUE_COMPUTE, QUEUE_COMM, QUEUE_D2H, QUEUE_H2D, QUEUE_HOST, N_QUEUES } Queue;
 
 static inline const char *phase_name(Phase p)
 {

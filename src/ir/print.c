@@ -125,7 +125,7 @@ static void print_attr(Text *t, const Graph *g, const Node *n)
 static void print_node(Text *t, const Graph *g, const Node *n)
 {
     bool adds = false, port = false;
-    text_add(t, "  %s%s ", phase_name(n->phase), n->again ? "'" : " ");
+    text_add(t, "  %s%s ", phase_name(n->phase), n->recomputed ? "'" : " ");
     for (int i = 0; i < n->n_out; i++) {
         text_add(t, i ? ", " : "");
         print_value(t, g, n->out[i]);

@@ -72,7 +72,7 @@ typedef struct {
     OpId op;
     Queue queue;
     Phase phase; /* the list it stands in: F, I, W or B */
-    bool again;
+    bool recomputed;
     int n_in, n_out;
     int32_t in[MAX_IN], out[MAX_OUT];
     int32_t keep[MAX_OUT]; /* slots */
@@ -80,7 +80,7 @@ typedef struct {
     double flops;       /* at full extents */
     double heavy_flops; /* of these, of products and attention */
     size_t bytes;       /* read and written, at full extents */
-    int32_t prepacked;   /* 1 + which of the program's its b is; 0: none */
+    int32_t prepacked;  /* 1 + which of the program's its b is; 0: none */
 } Instr;
 
 /* A parameter in the order in which products of a device read it: see DevicePrepack. */
@@ -115,7 +115,7 @@ typedef struct {
     size_t scratch_bytes[N_PHASES], scratch_live[N_PHASES]; /* packed; the least possible */
     size_t bytes[N_OWN_REGIONS];                            /* but scratch */
     size_t session_bytes;                                   /* of REGION_SESSION */
-    const PrepackedWeight *prepacked;                               /* that products name */
+    const PrepackedWeight *prepacked;                       /* that products name */
     int n_prepacked;
     uint8_t loss_partial;                     /* axes over which the loss is not yet summed */
     uint8_t x_read, y_read, dx_read, dy_read; /* bits of the phases that read them: F, I, W */

@@ -107,7 +107,7 @@ static void print_instr(Text *t, const Columns *c, int index)
     const int mode = i->phase == PHASE_B ? MERGED : SPLIT;
     const bool adds = i->n_out && i->keep[0] != SLOT_ZERO;
     char flops[24], bytes[24];
-    text_add(t, "  %4d%s %-*s %7s %10s  ", index - c->p->first[i->phase], i->again ? "'" : " ",
+    text_add(t, "  %4d%s %-*s %7s %10s  ", index - c->p->first[i->phase], i->recomputed ? "'" : " ",
              c->op, op_info(i->op)->name, text_count(i->flops, flops),
              text_bytes((int64_t)instr_bytes(i), bytes));
     for (int k = 0; k < i->n_out; k++) {
@@ -174,7 +174,7 @@ static void print_title(Text *t, const Program *p, Phase phase)
 static bool same_work(const Program *p, const Instr *a, const Instr *b)
 {
     const bool moves = op_info(a->op)->class == CLASS_ORDER; /* alike if it is between ranks */
-    if (a->op != b->op || a->again != b->again ||
+    if (a->op != b->op || a->recomputed != b->recomputed ||
         (moves && a->op != OP_wait && !op_transfers(a->op)))
         return false;
     for (int k = 0; k < a->n_out; k++) {

@@ -71,8 +71,8 @@ static Err compile_kinds(Job *job, Arena *arena)
     TRY(compile_slices(job, arena));
     if (!o.backward) return OK;
     if (o.recompute == RECOMPUTE_NAMED)
-        TRY(names_check_effect("parallel.recompute", o.recompute_names, NAMES_AGAIN, job->program,
-                               job->model.n_kinds, arena));
+        TRY(names_check_effect("parallel.recompute", o.recompute_names, NAMES_RECOMPUTED,
+                               job->program, job->model.n_kinds, arena));
     return names_check_effect("parallel.offload", o.offload_names, NAMES_OFFLOAD, job->program,
                               job->model.n_kinds, arena);
 }

@@ -52,8 +52,8 @@ static Value self_attention(Graph *g, const Build *b, Value a)
     const Value q = graph_name(g, heads(g, linear(g, a, wq, bq), c->head_size), "attn.q");
     const Value k = graph_name(g, heads(g, linear(g, a, wk, bk), c->head_size), "attn.k");
     const Value v = graph_name(g, heads(g, linear(g, a, wv, bv), c->head_size), "attn.v");
-    const Value qr = graph_name(g, rotated(g, b, q, "self_attn.q_norm.weight"), "attn.q.turned");
-    const Value kr = graph_name(g, rotated(g, b, k, "self_attn.k_norm.weight"), "attn.k.turned");
+    const Value qr = graph_name(g, rotated(g, b, q, "self_attn.q_norm.weight"), "attn.q.rope");
+    const Value kr = graph_name(g, rotated(g, b, k, "self_attn.k_norm.weight"), "attn.k.rope");
     const Value ranges = input(g, INPUT_RANGES, b->rows);
     const double scaling = 1.0 / sqrt((double)c->head_size);
     const Value o = graph_name(g, attention(g, qr, kr, v, ranges, scaling, b->span), "attn.out");

@@ -11,7 +11,7 @@ static void count_flops(const LinkedProgram *lp, RankCount *c)
         const Program *p = l->program;
         for (int k = p->first[l->action.phase]; k < p->first[l->action.phase + 1]; k++) {
             const double flops = linked_flops(lp, l, &p->instr[k]);
-            *(p->instr[k].again ? &c->flops_again : &c->flops) += flops;
+            *(p->instr[k].recomputed ? &c->flops_recomputed : &c->flops) += flops;
         }
     }
 }
@@ -44,7 +44,7 @@ static Err add_up(Simulation *s)
         for (int r = 0; r < k->count.sent.n; r++)
             TRY(sent_add(&s->sent, &k->count.sent.row[r], k->ranks));
         s->flops += k->count.flops * (double)k->ranks;
-        s->flops_again += k->count.flops_again * (double)k->ranks;
+        s->flops_recomputed += k->count.flops_recomputed * (double)k->ranks;
         if (k->count.total_bytes > s->class[s->greatest].count.total_bytes) s->greatest = i;
         ranks += k->ranks;
     }

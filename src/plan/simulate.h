@@ -27,7 +27,7 @@ typedef struct {
     size_t total_bytes;
     size_t peak_region[N_OWN_REGIONS]; /* of the work arena, where it is highest */
     size_t peak_packs, peak_grads;
-    double flops, flops_again; /* again: computed a second time; not in flops */
+    double flops, flops_recomputed; /* again: computed a second time; not in flops */
     Sent sent;
 } RankCount;
 
@@ -44,7 +44,7 @@ typedef struct {
     RankClass *class; /* [n], by first rank */
     int greatest;     /* the class that takes most memory */
     Sent sent;        /* by all ranks together */
-    double flops, flops_again;
+    double flops, flops_recomputed;
     int64_t compiled; /* programs, to find this */
 } Simulation;
 

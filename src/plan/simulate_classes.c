@@ -124,7 +124,7 @@ static Err hash_program(const LinkedProgram *lp, uint64_t *hash)
     TRY(count_rank(lp, &count));
     *hash = mix_bytes(*hash, count.bytes, sizeof count.bytes);
     *hash = mix_bytes(*hash, &count.flops, sizeof count.flops);
-    *hash = mix_bytes(*hash, &count.flops_again, sizeof count.flops_again);
+    *hash = mix_bytes(*hash, &count.flops_recomputed, sizeof count.flops_recomputed);
     return linked_visit(lp, hash_transfer, hash);
 }
 
@@ -185,7 +185,7 @@ static bool sent_equal(const Sent *a, const Sent *b)
 static bool count_equal(const RankCount *a, const RankCount *b)
 {
     return memcmp(a->bytes, b->bytes, sizeof a->bytes) == 0 && a->save_bytes == b->save_bytes &&
-           a->flops == b->flops && a->flops_again == b->flops_again &&
+           a->flops == b->flops && a->flops_recomputed == b->flops_recomputed &&
            sent_equal(&a->sent, &b->sent);
 }
 

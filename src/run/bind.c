@@ -4,7 +4,7 @@
  *     sub       arg 0: a, arg 1: b, arg 2: y   everything else of it lies in the region
  *
  * What a call leaves to the step is checked here, before it runs, so the executor need not ask. */
-#include "run/execute.h"
+#include "run/rank_parts.h"
 
 typedef struct {
     const Program *sub, *caller;

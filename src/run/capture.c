@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "run/execute.h"
+#include "run/rank_parts.h"
 
 static const char sends[] = "ranks wait for each other by the host";
 static const char binds[] = "programs are bound to calls from step to step";
@@ -50,7 +50,7 @@ static const char *program_misses(const LinkedProgram *lp)
 
 static const char *settings_miss(const RankSettings *s)
 {
-    if (!s->device->memory) return "the device is the host";
+    if (!s->device->runtime) return "the device is the host";
     if (!s->capture) return "run.capture=off";
     if (s->trace && s->trace->cap > 0) return "a trace asks when each op is done";
     return s->naps.most_s > 0 ? "the rank sleeps between ops" : NULL;
@@ -70,7 +70,7 @@ const char *rank_capture_refused(const Rank *r)
 Err capture_open(Rank *r)
 {
     const int micros = r->settings.program->micros;
-    if (!r->memory || !r->settings.capture || program_misses(r->settings.program)) return OK;
+    if (!r->runtime || !r->settings.capture || program_misses(r->settings.program)) return OK;
     r->capture.rows = calloc((size_t)micros + 1, sizeof *r->capture.rows);
     if (!r->capture.rows) return err_fail(ERR_NOMEM, "no memory for %d micro-batches", micros);
     return OK;
@@ -78,7 +78,7 @@ Err capture_open(Rank *r)
 
 static void drop_graph(Rank *r)
 {
-    if (r->capture.graph) r->memory->graph_close(r->capture.graph);
+    if (r->capture.graph) r->runtime->graphs->graph_close(r->capture.graph);
     r->capture.graph = NULL;
 }
 
@@ -94,7 +94,7 @@ static bool is_again(const Rank *r)
     const RankCapture *c = &r->capture;
     const size_t bytes = (size_t)r->settings.program->micros * sizeof *c->rows;
     return c->walked && memcmp(c->rows, r->live_rows, bytes) == 0 &&
-           (!c->graph || r->memory->graph_fits(c->graph));
+           (!c->graph || r->runtime->graphs->graph_fits(c->graph));
 }
 
 static Err walk_anew(Rank *r, RankWalk *walk)
@@ -110,7 +110,7 @@ static Err launch(Rank *r)
 {
     r->judged = r->clipped = r->capture.clipped;
     r->capture.launched++;
-    return r->memory->graph_run(r->queue, r->capture.graph);
+    return r->runtime->graphs->graph_run(r->queue, r->capture.graph);
 }
 
 /* Nothing of it has run, and what the walk told the rank is as before: it is walked after all. */
@@ -127,11 +127,11 @@ static Err give_up(Rank *r, RankWalk *walk)
 static Err note(Rank *r, RankWalk *walk)
 {
     RankCapture *c = &r->capture;
-    TRY(r->memory->capture_begin(r->queue));
+    TRY(r->runtime->graphs->capture_begin(r->queue));
     const Err err = walk(r);
-    if (err == OK) return r->memory->capture_end(r->queue, &c->graph);
+    if (err == OK) return r->runtime->graphs->capture_end(r->queue, &c->graph);
     snprintf(c->why, sizeof c->why, "%s", err_text());
-    (void)r->memory->capture_end(r->queue, NULL);
+    (void)r->runtime->graphs->capture_end(r->queue, NULL);
     return err_fail(err, "%s", c->why);
 }
 
@@ -146,6 +146,6 @@ static Err note_and_launch(Rank *r, RankWalk *walk)
 Err capture_run(Rank *r, RankWalk *walk)
 {
     if (!r->capture.rows || r->capture.refused || settings_miss(&r->settings)) return walk(r);
-    if (!is_again(r) || r->memory->choices_left(r->context) > 0) return walk_anew(r, walk);
+    if (!is_again(r) || r->runtime->autotune->left(r->context) > 0) return walk_anew(r, walk);
     return r->capture.graph ? launch(r) : note_and_launch(r, walk);
 }

@@ -2,7 +2,7 @@
  *
  * A tensor's address is the base of its region, which the linked action tells, plus its offset,
  * which the program tells. Extents that are bounded are read from their slots. */
-#include "run/execute.h"
+#include "run/rank_parts.h"
 
 #include "run/transfer.h"
 
@@ -140,14 +140,14 @@ static Err begin_copy(const Scene *s, const Instr *in, const Call *c)
 {
     Rank *r = s->r;
     Begun b = {.call = *c, .instr = in};
-    if (!r->settings.late && !r->memory) return run_kernel(s, in, c);
+    if (!r->settings.late && !r->runtime) return run_kernel(s, in, c);
     if (r->n_begun == MAX_BEGUN)
         return err_fail(ERR_CHECK, "program %s: more than %d copies are begun and not waited for",
                         s->p->kind, MAX_BEGUN);
     if (r->settings.late)
         TRY(rank_fill(r, c->out[0].data, 0xFF, tensor_bytes(&s->p->tensor[in->out[0]])));
     else
-        TRY(memory_copy(r, in->queue == QUEUE_D2H ? LANE_D2H : LANE_H2D, c, &b.copied));
+        TRY(memory_copy(r, in->queue == QUEUE_D2H ? QUEUE_D2H : QUEUE_H2D, c, &b.copied));
     r->begun[r->n_begun++] = b;
     return OK;
 }

@@ -2,7 +2,7 @@
  * each: told once, before the first step, when all ranks of the program are there. */
 #include <stdlib.h>
 
-#include "run/execute.h"
+#include "run/rank_parts.h"
 #include "schedule/sent.h"
 
 typedef struct {
@@ -25,7 +25,7 @@ Err steps_prepare(Rank *r)
 {
     const LinkedProgram *lp = r->settings.program;
     Groups g = {0};
-    if (r->prepared || !r->memory || !r->settings.comm) return OK;
+    if (r->prepared || !r->runtime || !r->settings.comm) return OK;
     TRY(linked_visit(lp, note, &g));
     g.t = calloc((size_t)g.n + 1, sizeof *g.t);
     if (!g.t) return err_fail(ERR_NOMEM, "no memory for a list of %d transfers", g.n);

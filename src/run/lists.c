@@ -7,7 +7,7 @@
  * is in as many lists, which run one after another. */
 #include <stdlib.h>
 
-#include "run/execute.h"
+#include "run/rank_parts.h"
 
 /* The cells of blocks as the device has them. */
 static double *block_cells(const Rank *r)
@@ -59,7 +59,7 @@ static Err open_round(Rank *r, const Squares *s, int round, SquaresPiece *some)
     int n = 0;
     for (int i = 0; i < s->n; i++)
         if (s->round[i] == round) some[n++] = s->piece[i];
-    TRY(r->memory->squares_open(r->context, some, n, &r->lists.squares[round]));
+    TRY(r->runtime->lists->squares_open(r->context, some, n, &r->lists.squares[round]));
     r->lists.n_squares = round + 1;
     return OK;
 }
@@ -108,7 +108,7 @@ static Err open_update(Rank *r, int unit)
         const RankPiece p = rank_piece(r, unit, i);
         piece[i] = update_piece(r, &p);
     }
-    const Err err = r->memory->update_open(r->context, piece, n, &r->lists.update[unit]);
+    const Err err = r->runtime->lists->update_open(r->context, piece, n, &r->lists.update[unit]);
     free(piece);
     return err;
 }
@@ -134,9 +134,9 @@ Err lists_open(Rank *r)
 
 void lists_close(Rank *r)
 {
-    for (int i = 0; i < r->lists.n_squares; i++) r->memory->list_close(r->lists.squares[i]);
+    for (int i = 0; i < r->lists.n_squares; i++) r->runtime->lists->list_close(r->lists.squares[i]);
     for (int u = 0; r->lists.update && u < r->settings.program->model->n_units; u++)
-        if (r->lists.update[u]) r->memory->list_close(r->lists.update[u]);
+        if (r->lists.update[u]) r->runtime->lists->list_close(r->lists.update[u]);
     free(r->lists.squares);
     free(r->lists.update);
 }
@@ -144,9 +144,9 @@ void lists_close(Rank *r)
 Err lists_squares(Rank *r)
 {
     const ScalarPlace *s = &r->settings.program->scalar[BLOCKS];
-    TRY(r->memory->set(r->queue, block_cells(r), 0, (size_t)s->cells * sizeof(double)));
+    TRY(r->runtime->set(r->queue, block_cells(r), 0, (size_t)s->cells * sizeof(double)));
     for (int i = 0; i < r->lists.n_squares; i++)
-        TRY(r->memory->squares_run(r->queue, r->lists.squares[i]));
+        TRY(r->runtime->lists->squares_run(r->queue, r->lists.squares[i]));
     return OK;
 }
 
@@ -162,7 +162,7 @@ Err lists_clip(Rank *r)
                              .n_losses = lp->has_loss ? lp->micros : 0,
                              .loss_stride = (int64_t)(ARENA_ALIGN / sizeof(float)),
                              .out = &step_verdict(r)->factor};
-    return r->memory->clip(r->queue, &clip);
+    return r->runtime->lists->clip(r->queue, &clip);
 }
 
 Err lists_update(Rank *r, int unit)
@@ -174,5 +174,5 @@ Err lists_update(Rank *r, int unit)
                                    .rates = &step_verdict(r)->rates,
                                    .factor = &step_verdict(r)->factor};
     if (!r->lists.update[unit]) return OK;
-    return r->memory->update_run(r->queue, r->lists.update[unit], &numbers);
+    return r->runtime->lists->update_run(r->queue, r->lists.update[unit], &numbers);
 }

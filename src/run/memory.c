@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "run/execute.h"
+#include "run/rank_parts.h"
 
 static const char *const arena_name[N_ARENAS] = {"state", "step", "work", "host", "session"};
 
@@ -20,15 +20,15 @@ static size_t arena_bytes(const Rank *r, int i)
 static Err open_arena(Rank *r, int i)
 {
     void *base;
-    if (!r->memory) {
+    if (!r->runtime) {
         TRY(arena_open(&r->arena[i], arena_name[i], arena_bytes(r, i)));
         if (arena_bytes(r, i) >= HUGE_FROM_BYTES) arena_prefer_huge(&r->arena[i]);
         TRY(arena_push(&r->arena[i], arena_bytes(r, i), &base));
     } else if (i == ARENA_HOST) {
-        TRY(r->memory->alloc_host(r->context, arena_bytes(r, i), &base));
+        TRY(r->runtime->alloc_host(r->context, arena_bytes(r, i), &base));
     } else {
         const size_t more = i == ARENA_STEP ? ARENA_ALIGN : 0;
-        TRY(r->memory->alloc(r->context, arena_bytes(r, i) + more, &base));
+        TRY(r->runtime->alloc(r->context, arena_bytes(r, i) + more, &base));
     }
     r->base[i] = base;
     return OK;
@@ -60,11 +60,11 @@ static Err open_desk(Rank *r)
     void *desk;
     r->desk_at = r->settings.program->input[0];
     r->desk = r->base[ARENA_STEP] + r->desk_at;
-    if (!r->memory) return OK;
-    TRY(r->memory->alloc_host(r->context, desk_bytes(r) + ARENA_ALIGN, &desk));
+    if (!r->runtime) return OK;
+    TRY(r->runtime->alloc_host(r->context, desk_bytes(r) + ARENA_ALIGN, &desk));
     memset(desk, 0, desk_bytes(r) + ARENA_ALIGN);
     r->desk = desk;
-    for (int i = 0; i < MAX_BEGUN + 1; i++) TRY(r->memory->event_open(r->context, &r->event[i]));
+    for (int i = 0; i < MAX_BEGUN + 1; i++) TRY(r->runtime->event_open(r->context, &r->event[i]));
     return OK;
 }
 
@@ -73,11 +73,11 @@ static Err open_desk(Rank *r)
 static Err register_arenas(Rank *r)
 {
     Comm *c = r->settings.comm;
-    const CommDevice device = {r->memory, r->context};
+    const CommDevice device = {r->runtime, r->context};
     if (!c) return OK;
     r->first_arena = r->settings.state_of ? N_ARENAS + 1 : 0;
     for (int i = 0; i < N_ARENAS; i++)
-        TRY(r->memory
+        TRY(r->runtime
                 ? comm_register_device(c, r->first_arena + i, r->base[i], arena_bytes(r, i), device)
                 : comm_register(c, r->first_arena + i, r->base[i], arena_bytes(r, i)));
     return comm_register(c, r->first_arena + N_ARENAS, r->desk, desk_bytes(r));
@@ -85,20 +85,20 @@ static Err register_arenas(Rank *r)
 
 static Err open_context(Rank *r)
 {
-    const int n = r->memory->count();
+    const int n = r->runtime->count();
     if (n == 0) return err_is(ERR_CONFIG, 0); /* count has said why */
-    TRY(r->memory->open(r->settings.ordinal % n, &r->context));
-    r->memory->deterministic(r->context, r->settings.deterministic);
+    TRY(r->runtime->open(r->settings.ordinal % n, &r->context));
+    r->runtime->deterministic(r->context, r->settings.deterministic);
     return OK;
 }
 
 Err memory_open(Rank *r)
 {
     const Rank *of = r->settings.state_of;
-    r->memory = r->settings.device->memory;
-    if (r->memory && of) r->context = of->context;
-    if (r->memory && !of) TRY(open_context(r));
-    if (r->memory) r->queue = r->memory->queue(r->context, LANE_COMPUTE);
+    r->runtime = r->settings.device->runtime;
+    if (r->runtime && of) r->context = of->context;
+    if (r->runtime && !of) TRY(open_context(r));
+    if (r->runtime) r->queue = r->runtime->queue(r->context, QUEUE_COMPUTE);
     for (int i = 0; i < N_ARENAS; i++) {
         r->shared[i] = of && rank_shares(r->settings.program, of->settings.program, (ArenaId)i);
         if (!r->shared[i]) {
@@ -116,12 +116,12 @@ Err memory_open(Rank *r)
 
 static void close_on_device(Rank *r)
 {
-    const DeviceMemory *m = r->memory;
+    const DeviceRuntime *m = r->runtime;
     if (!r->context) return;
-    for (int i = 0; i < N_LANES; i++) (void)m->sync(m->queue(r->context, (DeviceLane)i));
+    for (int i = 0; i < N_DEVICE_QUEUES; i++) (void)m->sync(m->queue(r->context, (Queue)i));
     capture_close(r);
     lists_close(r);
-    marks_close(r);
+    timestamps_close(r);
     for (int i = 0; i < MAX_BEGUN + 1; i++)
         if (r->event[i]) m->event_close(r->event[i]);
     for (int i = 0; i < N_ARENAS; i++)
@@ -134,7 +134,7 @@ static void close_on_device(Rank *r)
 
 void memory_close(Rank *r)
 {
-    if (r->memory) close_on_device(r);
+    if (r->runtime) close_on_device(r);
     for (int i = 0; i < N_ARENAS; i++)
         if (r->arena[i].base) arena_close(&r->arena[i]);
     free(r->logits);
@@ -142,43 +142,43 @@ void memory_close(Rank *r)
 
 Err memory_sync(const Rank *r)
 {
-    const CommDevice device = {r->memory, r->context};
+    const CommDevice device = {r->runtime, r->context};
     return r->settings.comm ? comm_sync(r->settings.comm, device, r->queue)
-                            : r->memory->sync(r->queue);
+                            : r->runtime->sync(r->queue);
 }
 
 Err rank_read(const Rank *r, const void *at, size_t bytes, void *to)
 {
     if (bytes == 0) return OK;
-    if (!r->memory) {
+    if (!r->runtime) {
         memcpy(to, at, bytes);
         return OK;
     }
-    TRY(r->memory->copy(r->queue, to, at, bytes));
+    TRY(r->runtime->copy(r->queue, to, at, bytes));
     return memory_sync(r);
 }
 
 Err rank_write(Rank *r, void *at, size_t bytes, const void *from)
 {
     if (bytes == 0) return OK;
-    if (!r->memory) {
+    if (!r->runtime) {
         memcpy(at, from, bytes);
         return OK;
     }
-    TRY(r->memory->copy(r->queue, at, from, bytes));
+    TRY(r->runtime->copy(r->queue, at, from, bytes));
     return memory_sync(r);
 }
 
 Err memory_stage(Rank *r, void **out)
 {
-    if (!r->stage) TRY(r->memory->alloc_host(r->context, MEMORY_STAGE_BYTES, &r->stage));
+    if (!r->stage) TRY(r->runtime->alloc_host(r->context, MEMORY_STAGE_BYTES, &r->stage));
     *out = r->stage;
     return OK;
 }
 
 Err rank_fill(const Rank *r, void *at, int byte, size_t bytes)
 {
-    if (r->memory) return r->memory->set(r->queue, at, byte, bytes);
+    if (r->runtime) return r->runtime->set(r->queue, at, byte, bytes);
     if (bytes > 0) memset(at, byte, bytes);
     return OK;
 }
@@ -188,21 +188,21 @@ Err desk_send(Rank *r)
 {
     const size_t bytes = r->settings.program->loss - r->desk_at;
     DeviceEvent *sent = r->event[MAX_BEGUN];
-    if (!r->memory) return OK;
-    DeviceQueue *q = r->memory->queue(r->context, LANE_H2D);
-    TRY(r->memory->copy(q, r->base[ARENA_STEP] + r->desk_at, r->desk, bytes));
-    TRY(r->memory->record(q, sent));
-    TRY(r->memory->copy(r->queue, &step_verdict(r)->mean, &desk_verdict(r)->mean,
-                        sizeof(Verdict) - offsetof(Verdict, mean)));
-    return r->memory->wait(r->queue, sent);
+    if (!r->runtime) return OK;
+    DeviceQueue *q = r->runtime->queue(r->context, QUEUE_H2D);
+    TRY(r->runtime->copy(q, r->base[ARENA_STEP] + r->desk_at, r->desk, bytes));
+    TRY(r->runtime->record(q, sent));
+    TRY(r->runtime->copy(r->queue, &step_verdict(r)->mean, &desk_verdict(r)->mean,
+                         sizeof(Verdict) - offsetof(Verdict, mean)));
+    return r->runtime->wait(r->queue, sent);
 }
 
 Err desk_fetch(Rank *r)
 {
     const size_t loss = r->settings.program->loss;
-    if (!r->memory) return OK;
-    TRY(r->memory->copy(r->queue, desk_of(r, loss), r->base[ARENA_STEP] + loss,
-                        arena_bytes(r, ARENA_STEP) + ARENA_ALIGN - loss));
+    if (!r->runtime) return OK;
+    TRY(r->runtime->copy(r->queue, desk_of(r, loss), r->base[ARENA_STEP] + loss,
+                         arena_bytes(r, ARENA_STEP) + ARENA_ALIGN - loss));
     return memory_sync(r);
 }
 
@@ -220,7 +220,7 @@ Verdict *step_verdict(const Rank *r)
 
 Err desk_send_verdict(Rank *r)
 {
-    return r->memory->copy(r->queue, step_verdict(r), desk_verdict(r), offsetof(Verdict, mean));
+    return r->runtime->copy(r->queue, step_verdict(r), desk_verdict(r), offsetof(Verdict, mean));
 }
 
 static bool is_dense(const Tensor *t)
@@ -245,21 +245,21 @@ static DeviceEvent *free_event(const Rank *r)
     return NULL;
 }
 
-Err memory_copy(Rank *r, DeviceLane lane, const Call *c, DeviceEvent **done)
+Err memory_copy(Rank *r, Queue queue, const Call *c, DeviceEvent **done)
 {
-    DeviceQueue *q = r->memory->queue(r->context, lane);
+    DeviceQueue *q = r->runtime->queue(r->context, queue);
     DeviceEvent *e = free_event(r);
-    TRY(r->memory->record(r->queue, e));
-    TRY(r->memory->wait(q, e));
+    TRY(r->runtime->record(r->queue, e));
+    TRY(r->runtime->wait(q, e));
     Call there = *c;
     there.queue = q;
     const bool dense = is_dense(&c->in[0]) && is_dense(&c->out[0]);
     const size_t bytes = (size_t)tensor_count(&c->in[0]) * dtype_bytes(c->in[0].dtype);
-    TRY(dense ? r->memory->copy(q, c->out[0].data, c->in[0].data, bytes)
+    TRY(dense ? r->runtime->copy(q, c->out[0].data, c->in[0].data, bytes)
               : r->settings.device->kernel[KERNEL_copy](&there));
-    TRY(r->memory->record(q, e));
+    TRY(r->runtime->record(q, e));
     *done = e;
     return OK;
 }
 
-Err memory_await(const Rank *r, DeviceEvent *done) { return r->memory->wait(r->queue, done); }
+Err memory_await(const Rank *r, DeviceEvent *done) { return r->runtime->wait(r->queue, done); }

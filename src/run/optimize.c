@@ -12,7 +12,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "run/execute.h"
+#include "run/rank_parts.h"
 
 static double *cells_of(const Rank *r, int which)
 {
@@ -61,7 +61,7 @@ static double mean_of(double live) { return live > 0 ? 1.0 / live : 0.0; }
 
 void execute_numbers(Rank *r)
 {
-    if (!r->memory) return;
+    if (!r->runtime) return;
     Verdict *v = desk_verdict(r);
     v->mean = mean_of((double)count_live(r));
     v->rates = (UpdateRates){r->slot[SLOT_LR], r->slot[SLOT_BIAS1], r->slot[SLOT_BIAS2]};
@@ -175,14 +175,14 @@ Err execute_norm(Rank *r)
     const ScalarPlace *s = &lp->scalar[SQUARES];
     const double clip = r->settings.optim.clip;
     double total = 0, *square = cells_of(r, SQUARES);
-    if (r->memory) TRY(lists_squares(r));
-    if (r->memory && is_alone(r)) {
+    if (r->runtime) TRY(lists_squares(r));
+    if (r->runtime && is_alone(r)) {
         r->judged = r->clipped = true;
         return lists_clip(r);
     }
     TRY(execute_tally(r));
     const double mean = r->slot[SLOT_FACTOR];
-    for (int u = 0; !r->memory && u < lp->model->n_units; u++) TRY(unit_squares(r, u));
+    for (int u = 0; !r->runtime && u < lp->model->n_units; u++) TRY(unit_squares(r, u));
     TRY(steps_scalar(r, BLOCKS));
     square[s->mine] = fold_blocks(r);
     TRY(steps_scalar(r, SQUARES));
@@ -190,7 +190,7 @@ Err execute_norm(Rank *r)
     r->norm = sqrt(total) * mean;
     r->slot[SLOT_FACTOR] = clip > 0 && r->norm > clip ? mean * (clip / r->norm) : mean;
     r->skips = is_unfit(r);
-    return r->memory ? judge(r) : OK;
+    return r->runtime ? judge(r) : OK;
 }
 
 Err execute_publish(Rank *r, int unit)
@@ -231,8 +231,8 @@ static Err update_piece(Rank *r, const RankPiece *p)
 Err execute_update(Rank *r, int unit)
 {
     if (!r->clipped) TRY(execute_tally(r));
-    if (r->memory && !r->judged) TRY(judge(r));
-    if (r->memory) return r->skips ? OK : lists_update(r, unit); /* which writes weights too */
+    if (r->runtime && !r->judged) TRY(judge(r));
+    if (r->runtime) return r->skips ? OK : lists_update(r, unit); /* which writes weights too */
     if (r->skips) return OK; /* weights, moments and what programs use stay as they were */
     for (int i = 0; i < rank_pieces(r, unit); i++) {
         const RankPiece piece = rank_piece(r, unit, i);

@@ -7,7 +7,7 @@
 #include <math.h>
 
 #include "base/philox.h"
-#include "run/execute.h"
+#include "run/rank_parts.h"
 
 static DType part_type(const LinkedProgram *lp, ParamPart part)
 {
@@ -156,7 +156,7 @@ static Err start_piece(Rank *r, Start *s)
     const Tensor home = s->w;
     const size_t each = dtype_bytes(home.dtype);
     int64_t most = home.n[0];
-    if (!rank_is_near(r)) {
+    if (!rank_on_host(r)) {
         TRY(memory_stage(r, &s->w.data));
         most = (int64_t)(MEMORY_STAGE_BYTES / each);
     }
@@ -164,7 +164,7 @@ static Err start_piece(Rank *r, Start *s)
         const int64_t left = home.n[0] - s->from;
         s->w.n[0] = left < most ? left : most;
         team_run(r->settings.team, (s->w.n[0] + START_TILE - 1) / START_TILE, start_tile, s);
-        if (!rank_is_near(r))
+        if (!rank_on_host(r))
             TRY(rank_write(r, (char *)home.data + (size_t)s->from * each, (size_t)s->w.n[0] * each,
                            s->w.data));
     }

@@ -1,6 +1,6 @@
 /* poison.c -- NaN in memory that nobody may read: where something begins to live and was not written
  * yet, and where it is over. A rank that reads it has wrong numbers for everybody to see. */
-#include "run/execute.h"
+#include "run/rank_parts.h"
 
 Err poison_run(const Rank *r, const Linked *l)
 {

@@ -1,5 +1,5 @@
 /* prepack.c -- weights in the order of products, made by the first RUN of a step that reads them. */
-#include "run/execute.h"
+#include "run/rank_parts.h"
 
 char *prepacked_at(const Rank *r, int unit, int which)
 {

@@ -3,7 +3,7 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include "run/execute.h"
+#include "run/rank_parts.h"
 
 Err rank_open(Rank *r, const RankSettings *settings)
 {
@@ -21,9 +21,9 @@ Err rank_open(Rank *r, const RankSettings *settings)
                         lp->n);
     for (int m = 0; m < lp->micros; m++) r->live_rows[m] = lp->model->rows;
     r->slot[SLOT_ONE] = 1.0;
-    TRY(marks_open(r));
+    TRY(timestamps_open(r));
     TRY(capture_open(r));
-    return r->memory ? lists_open(r) : OK;
+    return r->runtime ? lists_open(r) : OK;
 }
 
 void rank_close(Rank *r)
@@ -84,7 +84,7 @@ static Tensor find_logits(const Rank *r)
 Err rank_logits(Rank *r, Tensor *out)
 {
     *out = find_logits(r);
-    if (rank_is_near(r) || !out->data) return OK;
+    if (rank_on_host(r) || !out->data) return OK;
     const size_t row = (size_t)out->stride[0] * dtype_bytes(out->dtype);
     if (!r->logits) r->logits = malloc((size_t)r->settings.program->model->asked * row + 1);
     if (!r->logits)

@@ -21,7 +21,7 @@
 #define RUN_RANK_H
 
 #include "comm/comm.h"
-#include "device/memory.h"
+#include "device/runtime.h"
 #include "run/watch.h"
 #include "schedule/link/link.h"
 
@@ -40,7 +40,7 @@ typedef struct {
 typedef struct {
     double most_s; /* the longest; 0: none */
     uint64_t seed;
-} RankNaps;
+} RankJitter;
 
 typedef struct Rank Rank;
 
@@ -58,7 +58,7 @@ typedef struct {
     bool poison; /* fill what begins to live, and where it is noted what is over, with NaN: who
                          reads what was not written, or not kept, shows */
     bool late;   /* what is begun is done only when it is waited for */
-    RankNaps naps;
+    RankJitter naps;
     bool capture;     /* steps that are alike are put into the device's queue as one graph; see
                      rank_uncaptured */
     RankWatch *watch; /* told where the rank is; NULL: nobody watches */
@@ -98,25 +98,25 @@ typedef struct {
 
 /* Of the step's trace on a device: marks.c. */
 typedef struct {
-    DeviceMarks *marks; /* NULL: nobody asks, or the device is the host */
+    DeviceTimestamps *marks; /* NULL: nobody asks, or the device is the host */
     int n, most;
     double *seconds; /* [most] */
     int64_t *event;  /* [most]: of the trace; -1: the step's start */
-} RankMarks;
+} RankTimestamps;
 
 struct Rank {
     RankSettings settings;
     Arena arena[N_ARENAS];
     char *base[N_ARENAS];
-    bool shared[N_ARENAS];      /* of the rank whose state it uses */
-    const DeviceMemory *memory; /* NULL: the device is the host */
-    DeviceContext *context;     /* of the rank, or of the one whose state it uses */
-    DeviceQueue *queue;         /* of computing; NULL likewise */
-    char *desk;                 /* the step arena from desk_at on, as the host sees it */
+    bool shared[N_ARENAS];        /* of the rank whose state it uses */
+    const DeviceRuntime *runtime; /* NULL: the device is the host */
+    DeviceContext *context;       /* of the rank, or of the one whose state it uses */
+    DeviceQueue *queue;           /* of computing; NULL likewise */
+    char *desk;                   /* the step arena from desk_at on, as the host sees it */
     size_t desk_at;
     DeviceEvent *event[MAX_BEGUN + 1]; /* of copies that are begun; the last: of inputs */
     RankLists lists;
-    RankMarks marks;
+    RankTimestamps marks;
     RankCapture capture;
     void *logits; /* where the host reads them */
     void *stage;  /* see memory_stage; NULL: not yet */
@@ -135,8 +135,8 @@ struct Rank {
     int n_flying;
     Begun begun[MAX_BEGUN];
     int n_begun;
-    bool prepared;   /* the comm has been told of its groups */
-    uint64_t n_naps; /* places at which it might have slept */
+    bool prepared;     /* the comm has been told of its groups */
+    uint64_t n_delays; /* places at which it might have slept */
 };
 
 typedef struct {
@@ -173,7 +173,7 @@ Err rank_write(Rank *r, void *at, size_t bytes, const void *from);
 /* Local. Fills bytes of an arena, before what the rank does next. */
 Err rank_fill(const Rank *r, void *at, int byte, size_t bytes);
 /* Local. May the host use pointers into the arenas? */
-static inline bool rank_is_near(const Rank *r) { return !r->memory; }
+static inline bool rank_on_host(const Rank *r) { return !r->runtime; }
 
 /* Local. Initial weights by (seed, name, element of the whole), so that they do not depend on the
  * layout; moments 0. */
@@ -184,7 +184,7 @@ Err rank_publish(Rank *r);
 /* Local. Before the first step: runs the products of the list, and as long as the device has several
  * algorithms of one the ops around them, on noise, so that a device that measures its algorithms has them.
  * Weights and moments stay as they are; gradients and what a step works on do not. */
-Err rank_try_products(Rank *r);
+Err rank_autotune(Rank *r);
 /* Local. Where input `which` of a micro-batch lies, at full extent. */
 Tensor rank_input(Rank *r, int micro, Input which);
 /* Local. How many of its rows are live; at first all are. */

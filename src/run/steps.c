@@ -3,7 +3,7 @@
  *     position 4   gather.2   steps before the one that overlaps are done, that one is begun
  *     position 5   F1.0       between its instructions the comm is polled
  *     position 6   F2.0       begins by ending position 4: waits, does the steps after */
-#include "run/execute.h"
+#include "run/rank_parts.h"
 
 /* A transfer as linked, with the arenas by the numbers that this rank registered. */
 static Transfer named(const Rank *r, const Transfer *t)

@@ -1,7 +1,7 @@
 /* watch.c -- what a rank tells of itself while it walks. */
 #define _POSIX_C_SOURCE 200809L
 #include <time.h>
-#include "run/execute.h"
+#include "run/rank_parts.h"
 
 static double now_s(void)
 {
@@ -42,9 +42,9 @@ Err watch_step(Rank *r, int64_t step)
         put(&w->action, -1);
         atomic_store_explicit(&w->step, step, memory_order_relaxed);
     }
-    if (step) return marks_put(r, -1);
+    if (step) return timestamps_put(r, -1);
     if (r->marks.marks) TRY(memory_sync(r));
-    return marks_settle(r, now_s());
+    return timestamps_settle(r, now_s());
 }
 
 double watch_begin(Rank *r, const Linked *l, int instr)
@@ -75,5 +75,5 @@ Err watch_end(Rank *r, const Linked *l, int instr, double begin_s)
                                  .micro = l->action.micro,
                                  .action = l->action.kind,
                                  .phase = l->action.phase};
-    return marks_put(r, t->n - 1);
+    return timestamps_put(r, t->n - 1);
 }

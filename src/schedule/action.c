@@ -74,9 +74,9 @@ Err schedule_check_counts(const Schedule *s, Err code)
     } row[] = {
         {"ranks", s->ranks}, {"chunks", s->chunks}, {"micros", s->micros}, {"slices", s->slices}};
     for (int i = 0; i < 4; i++)
-        if (row[i].value < 1 || row[i].value > SCHEDULE_MAX)
+        if (row[i].value < 1 || row[i].value > MAX_SCHEDULE)
             return err_fail(code, "schedule: %s is %d; allowed are 1 to %d", row[i].name,
-                            row[i].value, SCHEDULE_MAX);
+                            row[i].value, MAX_SCHEDULE);
     return OK;
 }
 

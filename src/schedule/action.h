@@ -68,7 +68,7 @@ static inline Action action_move(ActionKind kind, Phase phase, int unit, int mic
 }
 
 /* Counts and indices are int16_t in an Action: ranks, chunks, units, micros and slices alike. */
-enum { SCHEDULE_MAX = 32767 };
+enum { MAX_SCHEDULE = 32767 };
 
 static inline int schedule_units(const Schedule *s) { return s->first_unit[s->chunks]; }
 
@@ -107,11 +107,11 @@ bool schedule_has_moves(const Schedule *s);
 /* All actions of all ranks. */
 int64_t schedule_length(const Schedule *s);
 bool schedule_equal(const Schedule *a, const Schedule *b);
-/* Local. `code`, naming the count, when one is not in 1..SCHEDULE_MAX. */
+/* Local. `code`, naming the count, when one is not in 1..MAX_SCHEDULE. */
 Err schedule_check_counts(const Schedule *s, Err code);
 /* Local. Empty lists with room for room[rank] actions each (NULL: no room yet); rank_of and
  * first_unit are copied (NULL: chunk c on rank c % ranks; one unit a chunk). ERR_CONFIG when a
- * count is not in 1..SCHEDULE_MAX. */
+ * count is not in 1..MAX_SCHEDULE. */
 Err schedule_init(const Schedule *shape, const int *room, Arena *arena, Schedule *out);
 
 #endif

@@ -72,9 +72,9 @@ static int read_counts(const char *text, int most, int16_t *count)
     int n = 0;
     for (const char *p = text;; p++) {
         int value = 0, digits = 0;
-        for (; *p >= '0' && *p <= '9' && value <= SCHEDULE_MAX; p++, digits++)
+        for (; *p >= '0' && *p <= '9' && value <= MAX_SCHEDULE; p++, digits++)
             value = 10 * value + (*p - '0');
-        if (digits == 0 || value > SCHEDULE_MAX || (*p != ',' && *p != '\0')) return -1;
+        if (digits == 0 || value > MAX_SCHEDULE || (*p != ',' && *p != '\0')) return -1;
         if (n < most) count[n] = (int16_t)value;
         n++;
         if (*p == '\0') return n;
@@ -115,12 +115,12 @@ static Err split_by_hand(const ChunkRequest *r, int16_t *out)
 Err schedule_chunks(const ChunkRequest *r, Arena *arena, const int16_t **first_unit)
 {
     int16_t *out;
-    if (r->chunks < 1 || r->chunks > r->units || r->units > SCHEDULE_MAX)
+    if (r->chunks < 1 || r->chunks > r->units || r->units > MAX_SCHEDULE)
         return err_fail(ERR_CONFIG,
                         "%d chunks (mesh.pp times parallel.chunks) for %d units (embedding, %d "
                         "layers, head); allowed are 1 to %d",
                         r->chunks, r->units, r->units - 2,
-                        r->units < SCHEDULE_MAX ? r->units : SCHEDULE_MAX);
+                        r->units < MAX_SCHEDULE ? r->units : MAX_SCHEDULE);
     TRY(ARENA_NEW(arena, r->chunks + 1, &out));
     const size_t mark = arena_mark(arena);
     if (strcmp(r->split, "even") == 0)

@@ -3,7 +3,7 @@
 #include "base/text.h"
 #include "schedule/check/check.h"
 #include "schedule/gen/generate.h"
-#include "schedule/textform.h"
+#include "schedule/text_form.h"
 
 static const size_t longest_file = (size_t)1 << 28;
 

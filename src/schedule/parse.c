@@ -7,7 +7,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include "schedule/textform.h"
+#include "schedule/text_form.h"
 
 typedef struct {
     const char *name, *at, *end, *line_start;
@@ -82,8 +82,8 @@ int schedule_digits(const char *at, const char *end, int *value)
 {
     const char *p = at;
     for (*value = 0; p < end && *p >= '0' && *p <= '9'; p++)
-        if (*value <= SCHEDULE_MAX) *value = *value * 10 + (*p - '0');
-    if (*value > SCHEDULE_MAX) *value = SCHEDULE_MAX + 1;
+        if (*value <= MAX_SCHEDULE) *value = *value * 10 + (*p - '0');
+    if (*value > MAX_SCHEDULE) *value = MAX_SCHEDULE + 1;
     return (int)(p - at);
 }
 
@@ -110,7 +110,7 @@ static Err read_counts(Reader *r, Schedule *s)
         TRY(expect(r, i == 0 ? next_line(r) : next_word(r), row[i].name));
         char what[32];
         snprintf(what, sizeof what, "a number of %s", row[i].name);
-        TRY(read_number(r, what, 1, SCHEDULE_MAX, row[i].count));
+        TRY(read_number(r, what, 1, MAX_SCHEDULE, row[i].count));
     }
     return expect_end(r, "the number of slices");
 }
@@ -119,7 +119,7 @@ static Err read_counts(Reader *r, Schedule *s)
 static Err read_per_chunk(Reader *r, const Schedule *s, const char *what, int low, int16_t *out)
 {
     for (int chunk = 0, value; chunk < s->chunks; chunk++) {
-        TRY(read_number(r, what, low, SCHEDULE_MAX - 1 + low, &value));
+        TRY(read_number(r, what, low, MAX_SCHEDULE - 1 + low, &value));
         out[chunk] = (int16_t)value;
     }
     char after[48];
@@ -131,9 +131,9 @@ static Err read_units(Reader *r, int chunks, int16_t *first_unit)
 {
     for (int chunk = 0, total = 0; chunk < chunks; chunk++) {
         total += first_unit[chunk + 1]; /* a count until now */
-        if (total > SCHEDULE_MAX)
+        if (total > MAX_SCHEDULE)
             return err_fail(ERR_CONFIG, "%s:%d: %d units in chunks 0 to %d; allowed are %d in all",
-                            r->name, r->line, total, chunk, SCHEDULE_MAX);
+                            r->name, r->line, total, chunk, MAX_SCHEDULE);
         first_unit[chunk + 1] = (int16_t)total;
     }
     return OK;
@@ -180,8 +180,8 @@ static Err next_list(Reader *r, int *rank)
     w = next_word(r);
     int value;
     const int digits = schedule_digits(w.at, w.at + w.length, &value);
-    if (digits == 0 || digits + 1 != w.length || w.at[digits] != ':' || value >= SCHEDULE_MAX)
-        return refuse(r, w, "expected a rank and a colon, 0: to %d:", SCHEDULE_MAX - 1);
+    if (digits == 0 || digits + 1 != w.length || w.at[digits] != ':' || value >= MAX_SCHEDULE)
+        return refuse(r, w, "expected a rank and a colon, 0: to %d:", MAX_SCHEDULE - 1);
     *rank = value;
     return OK;
 }

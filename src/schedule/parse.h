@@ -6,7 +6,7 @@
 
 enum { PARSE_WORD_MAX = 40, PARSE_REASON_BYTES = 256 };
 
-/* Local. The leading digits' count and value, which stops at SCHEDULE_MAX + 1. */
+/* Local. The leading digits' count and value, which stops at MAX_SCHEDULE + 1. */
 int schedule_digits(const char *at, const char *end, int *value);
 /* Local. False, and why, when the word is not an action of this schedule. */
 bool action_parse(const Schedule *s, const char *word, int length, Action *out, char *reason);

@@ -101,7 +101,7 @@ static bool scan_peer(Scan *scan, Action *a)
 
 static bool scan_slot(Scan *scan, Action *a)
 {
-    return scan_index(scan, "slot", SCHEDULE_MAX, &a->unit);
+    return scan_index(scan, "slot", MAX_SCHEDULE, &a->unit);
 }
 
 static bool scan_maybe_micro(Scan *scan, Action *a)

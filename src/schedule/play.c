@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "schedule/check/check.h"
-#include "schedule/textform.h"
+#include "schedule/text_form.h"
 
 enum { FORWARD, BACK }; /* what F makes for the next item; what I or B makes for the one before */
 static const double NEVER = -1;

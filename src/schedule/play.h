@@ -44,7 +44,7 @@ typedef struct {
 Err schedule_play(const Schedule *s, const PlayCosts *costs, Arena *arena, Play *out);
 /* Local. Of RUNs over chunks: the time from step to step when a rank begins the next as soon as it is
  * done, and waits for values only. The makespan, less this, is what the step's barrier costs. ERR_CONFIG
- * for more than SCHEDULE_MAX / 4 micro-batches. */
+ * for more than MAX_SCHEDULE / 4 micro-batches. */
 Err play_period(const Schedule *s, const PlayCosts *costs, Arena *temp, double *out);
 /* Local. The player's last step: all but busy, start, end and a rank's own frames, from these. */
 Err play_measure(const Schedule *s, Arena *temp, Play *play);

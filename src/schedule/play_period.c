@@ -40,10 +40,10 @@ static Err makespan_of(const Schedule *s, int times, const PlayCosts *costs, Are
 Err play_period(const Schedule *s, const PlayCosts *costs, Arena *temp, double *out)
 {
     double three = 0, four = 0;
-    if (s->micros > SCHEDULE_MAX / 4)
+    if (s->micros > MAX_SCHEDULE / 4)
         return err_fail(ERR_CONFIG,
                         "schedule: %d micro-batches: a few steps in a row are played up to %d",
-                        s->micros, SCHEDULE_MAX / 4);
+                        s->micros, MAX_SCHEDULE / 4);
     const size_t mark = arena_mark(temp);
     TRY(makespan_of(s, 3, costs, temp, &three));
     TRY(makespan_of(s, 4, costs, temp, &four));

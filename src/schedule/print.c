@@ -1,5 +1,5 @@
 /* print.c -- schedules to text; textform.h shows the form. */
-#include "schedule/textform.h"
+#include "schedule/text_form.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/text.h"
-#include "schedule/textform.h"
+#include "schedule/text_form.h"
 
 enum {
     LEFT = 76,   /* of the lanes: names of ranks */

@@ -18,7 +18,7 @@
 #include "state/folder.h"
 #include "state/folder_parts.h"
 #include "state/hash.h"
-#include "state/rankfile.h"
+#include "state/rank_file.h"
 
 enum { LEAST_KEPT = 2, NAME_BYTES = 40 };
 
@@ -54,14 +54,14 @@ static Err move(const char *from, const char *to, const char *folder)
 /* The header of each rank that wrote; n of the others stays 0. */
 static Err read_ranks(const Commit *c, RankFile *of_rank)
 {
-    char name[RANKFILE_NAME_BYTES], path[DISK_PATH_BYTES];
+    char name[RANK_FILE_NAME_BYTES], path[DISK_PATH_BYTES];
     struct stat st;
     for (int r = 0; r < c->s->ranks; r++) {
         RankFile *f = &of_rank[r];
-        rankfile_name(r, name);
+        rank_file_name(r, name);
         TRY(disk_path(c->tmp, name, path));
         if (stat(path, &st) != 0 && errno == ENOENT) continue;
-        TRY(rankfile_read(path, c->s->tensors, c->temp, f));
+        TRY(rank_file_read(path, c->s->tensors, c->temp, f));
         if (f->rank != r || f->step != c->g.step || f->n == 0)
             return err_fail(ERR_CHECK, "%s: is of step %lld, rank %d, with %lld parts", path,
                             (long long)f->step, f->rank, (long long)f->n);
@@ -73,7 +73,7 @@ static Err make_manifest(const Commit *c, Manifest *m)
 {
     RankFile *of_rank;
     int64_t n = 0;
-    char name[RANKFILE_NAME_BYTES];
+    char name[RANK_FILE_NAME_BYTES];
     *m = (Manifest){.dir = c->tmp, .scalars = *c->s->scalars, .tensors = *c->s->tensors};
     TRY(ARENA_NEW(c->temp, c->s->ranks, &of_rank));
     TRY(read_ranks(c, of_rank));
@@ -84,7 +84,7 @@ static Err make_manifest(const Commit *c, Manifest *m)
         const RankFile *f = &of_rank[r];
         if (f->n == 0) continue;
         ManifestFile *file = &m->file[m->n_files];
-        rankfile_name(r, name);
+        rank_file_name(r, name);
         TRY(arena_string(c->temp, name, &file->name));
         file->bytes = f->bytes;
         file->header_hash = f->header_hash;

@@ -15,7 +15,7 @@
 #include "state/folder_parts.h"
 #include "state/hash.h"
 
-enum { MOST_ASIDE = 1000 };
+enum { MAX_ASIDE = 1000 };
 
 static const char *const point_name[N_SAVE_POINTS] = {
     [SAVE_SNAPSHOT] = "snapshot",
@@ -218,7 +218,7 @@ Err folder_set_aside(const char *checkpoints, const Generation *g, char *out)
     char from[DISK_PATH_BYTES], to[DISK_PATH_BYTES], name[ASIDE_BYTES];
     struct stat s;
     TRY(disk_path(checkpoints, g->name, from));
-    for (int i = 1; i <= MOST_ASIDE; i++) {
+    for (int i = 1; i <= MAX_ASIDE; i++) {
         snprintf(name, sizeof name, i > 1 ? "%s.damaged-%d" : "%s.damaged", g->name, i);
         TRY(disk_path(checkpoints, name, to));
         if (lstat(to, &s) == 0) continue;
@@ -228,5 +228,5 @@ Err folder_set_aside(const char *checkpoints, const Generation *g, char *out)
         return disk_sync_folder(checkpoints);
     }
     return err_fail(ERR_IO, "%s: %d damaged ones lie beside it already; remove some", from,
-                    MOST_ASIDE);
+                    MAX_ASIDE);
 }

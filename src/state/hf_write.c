@@ -15,8 +15,8 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "state/boxcopy.h"
-#include "state/chunkread.h"
+#include "state/box_copy.h"
+#include "state/chunk_read.h"
 #include "state/convert.h"
 #include "state/disk.h"
 #include "state/folder_parts.h"

@@ -13,8 +13,8 @@
 
 #include <stdio.h>
 #include <string.h>
-#include "state/homecopy.h"
-#include "state/chunkread.h"
+#include "state/home_copy.h"
+#include "state/chunk_read.h"
 #include "state/load_plan.h"
 
 enum {

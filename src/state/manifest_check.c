@@ -16,7 +16,7 @@
 #include <string.h>
 #include "state/disk.h"
 #include "state/hash.h"
-#include "state/rankfile.h"
+#include "state/rank_file.h"
 #include "state/safetensors.h"
 
 typedef struct {
@@ -150,7 +150,7 @@ static Err check_spots(const Manifest *m, Arena *temp)
     TRY(ARENA_NEW(temp, m->n_parts, &spot));
     for (int64_t k = 0; k < m->n_parts; k++)
         spot[k] = (Stretch){m->part[k].file, m->part[k].at,
-                            rankfile_part_bytes(&m->tensors, &m->part[k])};
+                            rank_file_part_bytes(&m->tensors, &m->part[k])};
     if (m->n_parts > 1) qsort(spot, (size_t)m->n_parts, sizeof *spot, by_spot);
     for (int f = 0; f < m->n_files; f++) {
         int64_t n = 0;

@@ -7,7 +7,7 @@
 #include "state/disk.h"
 #include "state/hash.h"
 #include "state/manifest.h"
-#include "state/rankfile.h"
+#include "state/rank_file.h"
 #include "state/strict.h"
 
 enum { DEPTH = 4, NAME_MAX_BYTES = 255 };
@@ -129,7 +129,7 @@ static Err read_file(const Reading *r, const json_t *o, long long i, ManifestFil
 
 static Err read_hashes(const Reading *r, const json_t *x, long long i, ManifestPart *p)
 {
-    const int64_t chunks = rankfile_part_chunks(&r->m->tensors, p);
+    const int64_t chunks = rank_file_part_chunks(&r->m->tensors, p);
     const char *text = json_string_value(x);
     uint64_t *hash;
     if (!text || (int64_t)((json_string_length(x) + 1) / (HASH_DIGITS + 1)) != chunks ||
@@ -166,7 +166,7 @@ static Err read_part(const Reading *r, const json_t *o, long long i, ManifestPar
         if (b->lo[d] >= b->hi[d] || b->hi[d] > t->shape.n[d])
             return wrong(r, "part", i, "its box is empty, or outside of its tensor");
     TRY(read_number(r, o, "at", &out->at));
-    const int64_t bytes = rankfile_part_bytes(&m->tensors, out);
+    const int64_t bytes = rank_file_part_bytes(&m->tensors, out);
     if (out->at > m->file[file].bytes || bytes > m->file[file].bytes - out->at)
         return wrong(r, "part", i, "ends behind the end of its file");
     return read_hashes(r, json_object_get(o, "hashes"), i, out);

@@ -11,7 +11,7 @@
 #include <string.h>
 #include "state/hash.h"
 #include "state/manifest.h"
-#include "state/rankfile.h"
+#include "state/rank_file.h"
 #include "state/strict.h"
 
 static const char tail_before[] = "\"hash\": \"", tail_after[] = "\"\n}\n";
@@ -90,7 +90,7 @@ static void add_file(Text *t, const ManifestFile *f)
 
 static void add_part(Text *t, const StateTensors *tensors, const ManifestPart *p)
 {
-    const int64_t chunks = rankfile_part_chunks(tensors, p);
+    const int64_t chunks = rank_file_part_chunks(tensors, p);
     text_add(t, "{\"tensor\": %d, \"file\": %d, ", p->tensor, p->file);
     add_list(t, "lo", p->box.lo, p->box.ndim);
     text_add(t, ", ");

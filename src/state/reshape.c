@@ -6,7 +6,7 @@
 #include <string.h>
 #include "state/disk.h"
 #include "state/hash.h"
-#include "state/rankfile.h"
+#include "state/rank_file.h"
 #include "state/reshape_source.h"
 #include "state/save_file.h"
 
@@ -128,7 +128,7 @@ static Err finish_files(Reshaping *r)
         size_t bytes;
         int fd;
         if (t->parts.parts.n == 0) continue;
-        TRY(rankfile_header(&r->tensors, &t->laid, r->s->temp, &head, &bytes));
+        TRY(rank_file_header(&r->tensors, &t->laid, r->s->temp, &head, &bytes));
         TRY(file_of(r, k, &fd));
         TRY(disk_write(fd, t->path, 0, head, bytes));
         r->file[k % OPEN_FILES] = r->fd[k % OPEN_FILES] = -1;
@@ -142,7 +142,7 @@ static Err finish_files(Reshaping *r)
 static Err open_targets(Reshaping *r)
 {
     const ReshapeSettings *s = r->s;
-    char folder[DISK_PATH_BYTES], name[RANKFILE_NAME_BYTES];
+    char folder[DISK_PATH_BYTES], name[RANK_FILE_NAME_BYTES];
     TRY(folder_begin(s->checkpoints, s->scalars->step, folder, sizeof folder));
     r->ranks = s->to->mesh->world;
     TRY(ARENA_NEW(s->temp, r->ranks, &r->target));
@@ -151,9 +151,9 @@ static Err open_targets(Reshaping *r)
         TRY(save_parts_open(&t->parts, s->to, k, s->temp));
         t->laid = (RankFile){
             .step = s->scalars->step, .rank = k, .n = t->parts.parts.n, .part = t->parts.in_file};
-        rankfile_name(k, name);
+        rank_file_name(k, name);
         TRY(disk_path(folder, name, t->path));
-        if (t->laid.n > 0) TRY(rankfile_lay(&r->tensors, &t->laid, s->temp));
+        if (t->laid.n > 0) TRY(rank_file_layout(&r->tensors, &t->laid, s->temp));
         r->result.bytes += t->parts.at[t->parts.parts.n];
     }
     return OK;

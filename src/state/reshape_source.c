@@ -1,7 +1,7 @@
 /* reshape_source.c -- the chunks of a checkpoint that meet a box, found and read. */
 #include "state/reshape_source.h"
 
-#include "state/boxcopy.h"
+#include "state/box_copy.h"
 #include "state/load_plan.h"
 
 Err reshape_source_open(ReshapeSource *s, const Manifest *m, const StateTensors *want, Arena *a)

@@ -3,7 +3,7 @@
 #ifndef STATE_RESHAPE_SOURCE_H
 #define STATE_RESHAPE_SOURCE_H
 
-#include "state/chunkread.h"
+#include "state/chunk_read.h"
 
 /* A source chunk in memory. */
 typedef struct {

@@ -2,10 +2,10 @@
 #include "state/save_file.h"
 
 #include <string.h>
-#include "state/homecopy.h"
+#include "state/home_copy.h"
 #include "state/disk.h"
 #include "state/hash.h"
-#include "state/rankfile.h"
+#include "state/rank_file.h"
 
 static size_t element_of(const SaveParts *p, int64_t part)
 {
@@ -106,8 +106,8 @@ Err save_parts_copy(const SaveParts *p, const Rank *r)
 {
     Copying c = {p, r};
     const int64_t n = p->first[p->parts.n];
-    if (rank_is_near(r)) team_run(r->settings.team, n, copy_tile, &c);
-    for (int64_t i = 0; !rank_is_near(r) && i < n; i++) TRY(copy_nth(&c, i));
+    if (rank_on_host(r)) team_run(r->settings.team, n, copy_tile, &c);
+    for (int64_t i = 0; !rank_on_host(r) && i < n; i++) TRY(copy_nth(&c, i));
     return OK;
 }
 
@@ -168,7 +168,7 @@ static Err write_open(Writing *w, RankFile *laid)
     size_t bytes;
     w->data_at = laid->data_at;
     TRY(write_data(w));
-    TRY(rankfile_header(&w->parts->tensors, laid, w->file->temp, &head, &bytes));
+    TRY(rank_file_header(&w->parts->tensors, laid, w->file->temp, &head, &bytes));
     TRY(disk_write(w->fd, w->path, 0, head, bytes));
     save_point(w->file, SAVE_DATA);
     return OK;
@@ -177,14 +177,14 @@ static Err write_open(Writing *w, RankFile *laid)
 static Err write_file(Writing *w, const char *folder, int64_t *written)
 {
     const SaveFile *f = w->file;
-    char name[RANKFILE_NAME_BYTES];
+    char name[RANK_FILE_NAME_BYTES];
     RankFile laid = {.step = f->step,
                      .rank = f->rank->settings.program->rank,
                      .n = w->parts->parts.n,
                      .part = w->parts->in_file};
-    rankfile_name(laid.rank, name);
+    rank_file_name(laid.rank, name);
     TRY(disk_path(folder, name, w->path));
-    TRY(rankfile_lay(&w->parts->tensors, &laid, f->temp));
+    TRY(rank_file_layout(&w->parts->tensors, &laid, f->temp));
     TRY(disk_create(w->path, &w->fd));
     const Err err = write_open(w, &laid);
     if (err != OK) {

@@ -6,7 +6,7 @@
 #include "train/loop_parts.h"
 #include "train/resume.h"
 
-enum { MOST_SKIPS = 8 }; /* in a row; then the weights themselves are spoilt, or the rate is */
+enum { MAX_SKIPS = 8 }; /* in a row; then the weights themselves are spoilt, or the rate is */
 
 Err train_bytes(const Job *job, const Job *valid, SaveRoom room, Arena *temp, int64_t *out)
 {
@@ -38,7 +38,7 @@ static Err give_up(const Loop *l, const Metrics *m)
                     "step %lld: the loss is %g and the norm of its gradient %g, and the %d steps "
                     "before it were skipped too: no step from these weights helps; try a lower "
                     "optim.lr (now %.3g), a longer optim.warmup, optim.clip=1%s",
-                    (long long)m->step, m->loss, m->grad_norm, MOST_SKIPS - 1, l->s->lr.lr,
+                    (long long)m->step, m->loss, m->grad_norm, MAX_SKIPS - 1, l->s->lr.lr,
                     l->s->job->settings.optim.skip > 0 ? ", or a larger optim.skip" : "");
 }
 
@@ -48,7 +48,7 @@ static void say_skipped(const Loop *l, const Metrics *m, const char *why)
     fprintf(l->s->out,
             "step %lld is skipped, nothing is updated: %s (loss %g, norm %g); its samples are in "
             "%s/skipped.jsonl; %d in a row, the run ends after %d\n",
-            (long long)m->step, why, m->loss, m->grad_norm, l->s->dir, l->skips, MOST_SKIPS);
+            (long long)m->step, why, m->loss, m->grad_norm, l->s->dir, l->skips, MAX_SKIPS);
 }
 
 static Err tell(Loop *l, const Metrics *m)
@@ -101,7 +101,7 @@ static Err run_steps(Loop *l)
         if (m.has_valid) TRY(loop_validate(l, &m.valid_loss));
         if (loop_is_first(l)) TRY(tell(l, &m));
         note(l, &m);
-        if (l->skips == MOST_SKIPS) return world_agree(s->world, give_up(l, &m)); /* on all */
+        if (l->skips == MAX_SKIPS) return world_agree(s->world, give_up(l, &m)); /* on all */
         if (s->check_every && m.step % s->check_every == 0) /* before a copy is saved */
             TRY(replicas_check(&l->replicas, s->world, m.step));
         TRY(loop_saver_moved(l));
@@ -172,7 +172,7 @@ static Err open_loop(Loop *l)
     l->result.steps = l->at.step;
     l->result.was_done = l->at.step >= s->lr.steps;
     if (l->result.was_done) return OK;
-    TRY(loop_choose_kernels(l, &start));
+    TRY(loop_autotune(l, &start));
     err = loop_open_saver(l);
     if (err == OK && s->check_every)
         err = replicas_open(&l->replicas, &l->rank, s->world->ranks, s->world->arena);

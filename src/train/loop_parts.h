@@ -72,7 +72,7 @@ Err loop_drain_saver(Loop *l);
 void loop_warn(const Loop *l, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* kernels.c. Collective. Which algorithms products run by, the same on all ranks: l->kernels. */
-Err loop_choose_kernels(Loop *l, const TrainStart *start);
+Err loop_autotune(Loop *l, const TrainStart *start);
 
 /* validate.c. Collective. Held-out samples in the order of their own cursor, the same every time. */
 Err loop_validate(Loop *l, double *loss);

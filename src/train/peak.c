@@ -52,7 +52,7 @@ enum { FAR_SIZE = 8192, FAR_WARM = 3, FAR_TRIES = 10, FAR_BLOCK = 1 << 20 };
 
 typedef struct {
     const PeakOf *of;
-    const DeviceMemory *m;
+    const DeviceRuntime *m;
     DeviceContext *context;
     DeviceQueue *q;
     void *at[3], *block;
@@ -86,7 +86,7 @@ static Err time_far(Far *f, double *best)
     for (int i = 0; i < 3; i++)
         *(i < 2 ? &c.in[i] : &c.out[0]) =
             (Tensor){f->at[i], f->of->dtype, 2, {FAR_SIZE, FAR_SIZE}, {FAR_SIZE, 1}};
-    f->m->choices_measure(f->context, true);
+    f->m->autotune->measure(f->context, true);
     *best = 0;
     for (int i = 0; i < FAR_WARM + FAR_TRIES; i++) {
         const double before = now_s();
@@ -100,9 +100,9 @@ static Err time_far(Far *f, double *best)
 
 static Err measure_far(const PeakOf *of, double *best)
 {
-    Far f = {.of = of, .m = of->device->memory};
+    Far f = {.of = of, .m = of->device->runtime};
     TRY(f.m->open(0, &f.context));
-    f.q = f.m->queue(f.context, LANE_COMPUTE);
+    f.q = f.m->queue(f.context, QUEUE_COMPUTE);
     const Err err = time_far(&f, best);
     for (int i = 0; i < 3; i++)
         if (f.at[i]) f.m->free(f.context, f.at[i]);
@@ -114,7 +114,7 @@ static Err measure_far(const PeakOf *of, double *best)
 Err peak_measure(const PeakOf *of, double *flops_per_s)
 {
     Arena a;
-    if (of->device->memory) return measure_far(of, flops_per_s);
+    if (of->device->runtime) return measure_far(of, flops_per_s);
     TRY(arena_open(&a, "peak", (size_t)SIZE * SIZE * 3 * 8 + 4096));
     const Err err = time_products(of, &a, flops_per_s);
     arena_close(&a);

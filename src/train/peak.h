@@ -7,7 +7,7 @@
 #ifndef TRAIN_PEAK_H
 #define TRAIN_PEAK_H
 
-#include "device/memory.h"
+#include "device/runtime.h"
 
 typedef struct {
     const Device *device;

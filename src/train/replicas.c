@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
-#include "state/homecopy.h"
+#include "state/home_copy.h"
 #include "state/hash.h"
 #include "state/manifest.h"
 #include "train/replicas_parts.h"

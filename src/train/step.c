@@ -16,7 +16,7 @@ double loop_now_s(void)
 static double instr_flops(const Instr *i)
 {
     const bool attention = i->op == OP_attention || i->op == OP_attention_dx;
-    if (i->again) return 0;
+    if (i->recomputed) return 0;
     return attention ? 0.5 * i->heavy_flops : i->heavy_flops;
 }
 

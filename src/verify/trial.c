@@ -88,7 +88,7 @@ static Err piece_here(const Rank *r, const RankPiece *p, ParamPart part, Arena *
     *out = rank_piece_data(r, p, part);
     const void *at = out->data;
     const size_t bytes = (size_t)out->n[0] * dtype_bytes(out->dtype);
-    if (rank_is_near(r)) return OK;
+    if (rank_on_host(r)) return OK;
     TRY(arena_push(temp, bytes, &out->data));
     return rank_read(r, at, bytes, out->data);
 }

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "comm/nccl.h"
-#include "device/memory.h"
+#include "device/runtime.h"
 
 enum { ARENA_OFFERS = MAX_COMM_ARENAS - 1 }; /* of the comm; ranks register theirs from 0 on */
 
@@ -24,10 +24,10 @@ typedef struct {
 
 static Err look(const WorldRank *r, const TransportSettings *s, Offer *out, Found *found)
 {
-    *out = (Offer){.has_memory = !s->device ? -1 : s->device->memory != NULL};
+    *out = (Offer){.has_memory = !s->device ? -1 : s->device->runtime != NULL};
     *found = (Found){0};
     if (out->has_memory <= 0 || s->wish == WISH_MPI) return OK;
-    TRY(s->device->memory->identify(r->rank, (uint64_t *)&out->card));
+    TRY(s->device->runtime->identify(r->rank, (uint64_t *)&out->card));
     found->has_nccl = nccl_open(s->object, s->library, &found->nccl) == OK;
     if (found->has_nccl)
         out->version = found->nccl.version;

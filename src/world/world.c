@@ -66,7 +66,7 @@ Err world_same(WorldRank *r, uint64_t number, const char *what, const char *rest
 
 void world_leave(WorldRank *r, Err err)
 {
-    if (err != OK && !r->agreed) comm_poison(r->comm, err, err_text());
+    if (err != OK && !r->agreed) comm_abort(r->comm, err, err_text());
     comm_forget_device(r->comm);
 }
 
@@ -83,7 +83,7 @@ static Err join(Runner *x)
     if (x->rank.seat) {
         set.recorder = &x->rank.seat->recorder;
         set.records = set.recorder->cap;
-        board_enter(x->rank.seat);
+        flight_recorder_enter(x->rank.seat);
     }
     if (s->mpi) return mpi_join(s->mpi, &x->arena, &set, &x->rank.comm);
     return local_join(x->world->local, &x->arena, &set, &x->rank.comm);
@@ -174,7 +174,7 @@ static Err open_world(World *w, Arena *a)
     TRY(ARENA_NEW(a, s->ranks, &w->all));
     TRY(ARENA_NEW(a, w->n, &w->runner));
     for (int i = 0; i < s->ranks; i++) w->all[i] = i;
-    if (s->board) TRY(board_seat(s->board, s->ranks, first, w->n, s->records));
+    if (s->board) TRY(flight_recorder_rank(s->board, s->ranks, first, w->n, s->records));
     for (int i = 0; i < w->n; i++) {
         w->runner[i].world = w;
         w->runner[i].rank = (WorldRank){.rank = first + i,

@@ -10,14 +10,14 @@
 #define WORLD_WORLD_H
 
 #include "comm/open.h"
-#include "world/board.h"
+#include "world/flight_recorder.h"
 
 typedef struct {
     int rank, ranks;
     int place; /* among the ranks of this process, 0 on */
     Comm *comm;
-    Arena *arena;    /* its own, for as long as the body runs */
-    BoardSeat *seat; /* NULL: nobody watches */
+    Arena *arena;     /* its own, for as long as the body runs */
+    RankStatus *seat; /* NULL: nobody watches */
     RankList all;
     bool agreed; /* the error is one that all know of */
 } WorldRank;
@@ -28,7 +28,7 @@ typedef struct {
     int in_flight; /* as CommSettings has them */
     int64_t records;
     double timeout_s;
-    Board *board; /* may be NULL */
+    FlightRecorder *board; /* may be NULL */
     Err (*body)(WorldRank *r, void *work);
     void *work;
 } WorldSettings;

@@ -15,7 +15,7 @@
 #include "unit/kernel_test.h"
 
 #include <stdio.h>
-#include "device/memory.h"
+#include "device/runtime.h"
 #include "device/open.h"
 
 enum { SKIPPED = 77, GPU_BYTES = 1 << 28 };
@@ -23,7 +23,7 @@ enum { SKIPPED = 77, GPU_BYTES = 1 << 28 };
 typedef struct {
     Bench b, wide; /* the call's tensors; the same in f64 */
     const Device *device;
-    const DeviceMemory *m;
+    const DeviceRuntime *m;
     DeviceContext *context;
     DeviceQueue *q;
     char *base; /* of the arena's copy in device memory */
@@ -42,7 +42,7 @@ static inline int gpu_setup(void **state)
     bench_open(&gpu.b);
     bench_open(&gpu.wide);
     assert_int_equal(gpu.m->open(0, &gpu.context), OK);
-    gpu.q = gpu.m->queue(gpu.context, LANE_COMPUTE);
+    gpu.q = gpu.m->queue(gpu.context, QUEUE_COMPUTE);
     assert_int_equal(gpu.m->alloc(gpu.context, GPU_BYTES, (void **)&gpu.base), OK);
     return 0;
 }
@@ -226,7 +226,7 @@ static const double gpu_keeps[] = {0, 1, 0.5};
             printf("SKIPPED, nothing was tested: %s\n", err_text());                               \
             return SKIPPED;                                                                        \
         }                                                                                          \
-        gpu.m = gpu.device->memory;                                                                \
+        gpu.m = gpu.device->runtime;                                                               \
         return cmocka_run_group_tests(tests, gpu_setup, gpu_teardown);                             \
     }
 

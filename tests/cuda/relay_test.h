@@ -19,7 +19,7 @@ static inline void force_relay(void)
 {
     char line[4096];
     int lines = 0;
-    gpu_ok(gpu.m->choices_save(gpu.context, OLD));
+    gpu_ok(gpu.m->autotune->save(gpu.context, OLD));
     FILE *from = fopen(OLD, "r"), *to = fopen(NEW_FILE, "w");
     assert_true(from && to);
     for (; fgets(line, sizeof line, from); lines++) {
@@ -34,7 +34,7 @@ static inline void force_relay(void)
     }
     fclose(from);
     fclose(to);
-    gpu_ok(gpu.m->choices_load(gpu.context, NEW_FILE));
+    gpu_ok(gpu.m->autotune->load(gpu.context, NEW_FILE));
     assert_true(lines > 2 && unlink(OLD) == 0 && unlink(NEW_FILE) == 0);
 }
 

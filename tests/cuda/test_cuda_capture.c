@@ -68,7 +68,7 @@ static Device waiting;
 
 static Err waiting_gemm(const Call *call)
 {
-    TRY(cuda->memory->sync(call->queue));
+    TRY(cuda->runtime->sync(call->queue));
     return cuda->kernel[KERNEL_gemm](call);
 }
 

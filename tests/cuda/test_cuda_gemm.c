@@ -63,21 +63,21 @@ static void choices(void **state)
 {
     (void)state;
     const char *path = "cuda_choices_test.txt";
-    gpu.m->choices_measure(gpu.context, true);
+    gpu.m->autotune->measure(gpu.context, true);
     gemm_dense(state);
-    gpu.m->choices_measure(gpu.context, false);
-    gpu_ok(gpu.m->choices_save(gpu.context, path));
+    gpu.m->autotune->measure(gpu.context, false);
+    gpu_ok(gpu.m->autotune->save(gpu.context, path));
     DeviceContext *old = gpu.context;
     DeviceQueue *q = gpu.q;
     gpu_ok(gpu.m->open(0, &gpu.context));
-    gpu.q = gpu.m->queue(gpu.context, LANE_COMPUTE);
-    gpu_ok(gpu.m->choices_load(gpu.context, path));
+    gpu.q = gpu.m->queue(gpu.context, QUEUE_COMPUTE);
+    gpu_ok(gpu.m->autotune->load(gpu.context, path));
     gemm_dense(state);
     FILE *f = fopen(path, "r+");
     assert_non_null(f);
     fputs("other", f);
     fclose(f);
-    assert_int_equal(gpu.m->choices_load(gpu.context, path), ERR_CONFIG);
+    assert_int_equal(gpu.m->autotune->load(gpu.context, path), ERR_CONFIG);
     assert_non_null(strstr(err_text(), "measured again"));
     remove(path);
     gpu.m->close(gpu.context);

@@ -187,8 +187,8 @@ static void measured(void **state)
     DeviceQueue *q = gpu.q;
     (void)state;
     gpu_ok(gpu.m->open(0, &gpu.context));
-    gpu.q = gpu.m->queue(gpu.context, LANE_COMPUTE);
-    gpu.m->choices_measure(gpu.context, true);
+    gpu.q = gpu.m->queue(gpu.context, QUEUE_COMPUTE);
+    gpu.m->autotune->measure(gpu.context, true);
     gpu.m->deterministic(gpu.context, false);
     for (int i = 0; i < 8; i++) {
         const Case c = {sizes[i & 1 ? N_SIZES - 2 + (i >> 2) : 1], gpu_types[i >> 1 & 1], 2, DENSE,

@@ -105,19 +105,19 @@ static void step_run(const Step *s)
                                    .factor = out};
     DeviceList *squares, *update;
     gpu_ok(gpu.m->copy(gpu.q, gpu.base, gpu.b.arena.base, bytes));
-    gpu_ok(gpu.m->squares_open(gpu.context, s->square, N_COUNTS, &squares));
-    gpu_ok(gpu.m->update_open(gpu.context, s->piece, N_COUNTS, &update));
-    gpu_ok(gpu.m->squares_run(gpu.q, squares));
-    gpu_ok(gpu.m->clip(gpu.q, &(DeviceClip){.sums = on_gpu(s->sums).data,
-                                            .n = N_COUNTS,
-                                            .mean = mean,
-                                            .max_norm = mean_max[1],
-                                            .out = out}));
-    gpu_ok(gpu.m->update_run(gpu.q, update, &numbers));
+    gpu_ok(gpu.m->lists->squares_open(gpu.context, s->square, N_COUNTS, &squares));
+    gpu_ok(gpu.m->lists->update_open(gpu.context, s->piece, N_COUNTS, &update));
+    gpu_ok(gpu.m->lists->squares_run(gpu.q, squares));
+    gpu_ok(gpu.m->lists->clip(gpu.q, &(DeviceClip){.sums = on_gpu(s->sums).data,
+                                                   .n = N_COUNTS,
+                                                   .mean = mean,
+                                                   .max_norm = mean_max[1],
+                                                   .out = out}));
+    gpu_ok(gpu.m->lists->update_run(gpu.q, update, &numbers));
     gpu_ok(gpu.m->copy(gpu.q, s->listed, gpu.base, bytes));
     gpu_ok(gpu.m->sync(gpu.q));
-    gpu.m->list_close(squares);
-    gpu.m->list_close(update);
+    gpu.m->lists->list_close(squares);
+    gpu.m->lists->list_close(update);
     gpu.calls++;
 }
 
@@ -189,7 +189,7 @@ static void queues(void **state)
     DeviceEvent *event;
     float *host;
     Tensor x = {.dtype = F32, .ndim = 1, .n = {N}, .stride = {1}}, y = x;
-    DeviceQueue *copies = gpu.m->queue(gpu.context, LANE_D2H);
+    DeviceQueue *copies = gpu.m->queue(gpu.context, QUEUE_D2H);
     void *much;
     bool done = false;
     gpu_ok(gpu.m->event_open(gpu.context, &event));

@@ -3,7 +3,7 @@
 #define _GNU_SOURCE
 #include "fuzz/fuzz.h"
 #include "schedule/check/check.h"
-#include "schedule/textform.h"
+#include "schedule/text_form.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

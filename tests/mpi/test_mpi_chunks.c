@@ -120,7 +120,7 @@ static Err fail_midway(TestRank *r)
         if (r->rank == 1 && i == 2) err = err_fail(ERR_IO, "the disk is full");
         if (err == OK) err = comm_wait(r->comm, ticket);
     }
-    if (err != OK) comm_poison(r->comm, err, err_text());
+    if (err != OK) comm_abort(r->comm, err, err_text());
     memset(all, 0x77, bytes);
     (void)comm_poll(r->comm);
     for (size_t i = 0; i < bytes; i++) EXPECT(r, all[i] == 0x77);

@@ -32,7 +32,7 @@ static struct {
 /* A rank's own. */
 typedef struct {
     TestRank *r;
-    const DeviceMemory *m;
+    const DeviceRuntime *m;
     DeviceContext *context;
     DeviceQueue *queue;
     char *device; /* TEST_BYTES there */
@@ -70,10 +70,10 @@ static inline int bed_open(int argc, char **argv)
 static inline Err side_open(TestRank *r, Side *s)
 {
     void *device;
-    *s = (Side){.r = r, .m = bed.device->memory};
+    *s = (Side){.r = r, .m = bed.device->runtime};
     TRY(nccl_attach(&bed.nccl, r->comm));
     TRY(s->m->open(r->rank % s->m->count(), &s->context));
-    s->queue = s->m->queue(s->context, LANE_COMPUTE);
+    s->queue = s->m->queue(s->context, QUEUE_COMPUTE);
     TRY(s->m->alloc(s->context, TEST_BYTES, &device));
     s->device = device;
     s->host = malloc(TEST_BYTES);
@@ -122,7 +122,7 @@ static inline Err with_side(TestRank *r)
     Err err = side_open(r, &s);
     if (err == OK) err = (*(SideBody *const *)r->of->arg)(&s);
     snprintf(text, sizeof text, "%s", err_text());
-    if (err != OK) comm_poison(r->comm, err, text);
+    if (err != OK) comm_abort(r->comm, err, text);
     side_close(&s);
     return err == OK ? OK : err_fail(err, "%s", text);
 }

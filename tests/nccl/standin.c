@@ -96,8 +96,7 @@ NcclResult ncclCommInitRankConfig(NcclComm **comm, int n, NcclId id, int rank, N
     snprintf(c->name, sizeof c->name, "%.60s", id.bytes);
     if (config->size != sizeof *config || config->magic != NCCL_CONFIG_MAGIC || config->blocking)
         return misuse(c, "a configuration that is none, or one that blocks");
-    if (n < 1 || n > MOST_RANKS || rank < 0 || rank >= n)
-        return misuse(c, "rank %d of %d", rank, n);
+    if (n < 1 || n > MAX_RANKS || rank < 0 || rank >= n) return misuse(c, "rank %d of %d", rank, n);
     pthread_mutex_lock(&all.lock);
     c->next = all.comms;
     all.comms = c;
@@ -254,7 +253,7 @@ static NcclResult add(NcclComm *c, NcclCall k, const void *from, void *to, void 
     Batch *b = mine.batch;
     NcclResult result = check(b, &k, from, to);
     if (b->comm != c || b->queue != stream) result = misuse(c, "a group over two communicators");
-    if (b->n == MOST_CALLS) result = misuse(c, "more than %d calls in a group", MOST_CALLS);
+    if (b->n == MAX_CALLS) result = misuse(c, "more than %d calls in a group", MAX_CALLS);
     if (result == NCCL_OK) {
         b->from[b->n] = from;
         b->to[b->n] = to;

@@ -192,7 +192,7 @@ static void fold_all(const Batch *b, int i, size_t at)
 {
     const NcclComm *c = b->comm;
     const Meeting *m = meeting(c, b->number);
-    const void *x[MOST_RANKS];
+    const void *x[MAX_RANKS];
     void *out = b->to[i];
     for (int r = 0; r < c->n; r++) x[r] = given(c, b->number, r) + m->call[r][i].at + at;
     shadow_fold(&(DeviceFold){.dtype = dtype_of(b->call[i].type),

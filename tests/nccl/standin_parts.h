@@ -9,7 +9,7 @@
 #include "nccl/standin.h"
 #include "support/shadow.h"
 
-enum { MOST_RANKS = 16, MOST_CALLS = 64, RING = 4, GIVEN_BYTES = 4 << 20, TEXT_BYTES = 512 };
+enum { MAX_RANKS = 16, MAX_CALLS = 64, RING = 4, GIVEN_BYTES = 4 << 20, TEXT_BYTES = 512 };
 
 typedef enum { ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, BROADCAST, REDUCE, SEND, RECV } CallKind;
 
@@ -21,14 +21,14 @@ typedef struct {
 
 /* One batch of calls, as its members lay it open. */
 typedef struct {
-    atomic_llong published[MOST_RANKS], consumed[MOST_RANKS]; /* its number, from 1 */
-    int32_t n_calls[MOST_RANKS];
-    NcclCall call[MOST_RANKS][MOST_CALLS];
+    atomic_llong published[MAX_RANKS], consumed[MAX_RANKS]; /* its number, from 1 */
+    int32_t n_calls[MAX_RANKS];
+    NcclCall call[MAX_RANKS][MAX_CALLS];
 } Meeting;
 
 /* The file; behind it is what members give, [RING][ranks][GIVEN_BYTES]. */
 typedef struct {
-    atomic_int joined[MOST_RANKS];
+    atomic_int joined[MAX_RANKS];
     atomic_int failed; /* 1: the text is being written, 2: is there */
     char text[TEXT_BYTES];
     Meeting meeting[RING];
@@ -40,9 +40,9 @@ typedef struct Batch {
     DeviceQueue *queue;
     int64_t number; /* in its communicator, from 1 */
     int n;
-    NcclCall call[MOST_CALLS];
-    const void *from[MOST_CALLS];
-    void *to[MOST_CALLS];
+    NcclCall call[MAX_CALLS];
+    const void *from[MAX_CALLS];
+    void *to[MAX_CALLS];
     bool published, never, breaks; /* breaks: when it is in the queue */
 } Batch;
 

@@ -65,10 +65,10 @@ static void nccl_where_it_can_be(void **state)
 static void one_gpu_for_two(void **state)
 {
     (void)state;
-    DeviceMemory memory = *device_shadow.memory;
+    DeviceRuntime memory = *device_shadow.runtime;
     Device device = device_shadow;
     memory.identify = one_card;
-    device.memory = &memory;
+    device.runtime = &memory;
     TransportSettings set = {.device = &device, .processes = true};
     expect(2, "by MPI: ranks 0 and 1 are on one GPU, which NCCL 2.28.9 refuses", OK, set, "local");
     expect(1, "between ranks NCCL 2.28.9 moves", OK, set, "nccl");

@@ -165,7 +165,7 @@ static NcclResult asked(NcclComm *c)
 /* Both ranks of a communicator in this thread, since nothing blocks. */
 static Two two_open(void)
 {
-    const DeviceMemory *m = device_shadow.memory;
+    const DeviceRuntime *m = device_shadow.runtime;
     NcclConfig config = {sizeof config, NCCL_CONFIG_MAGIC, NCCL_CONFIG_VERSION, 0};
     NcclId id;
     Two t;
@@ -174,7 +174,7 @@ static Two two_open(void)
         void *memory;
         assert_int_equal(nccl.init(&t.comm[i], 2, id, i, &config), NCCL_IN_PROGRESS);
         assert_int_equal(m->open(i, &t.context[i]), OK);
-        t.queue[i] = m->queue(t.context[i], LANE_COMM);
+        t.queue[i] = m->queue(t.context[i], QUEUE_COMM);
         assert_int_equal(m->alloc(t.context[i], 4096, &memory), OK);
         t.memory[i] = memory;
     }
@@ -186,8 +186,8 @@ static void two_close(Two *t)
 {
     for (int i = 0; i < 2; i++) {
         assert_int_equal(nccl.abort(t->comm[i]), NCCL_OK);
-        device_shadow.memory->free(t->context[i], t->memory[i]);
-        device_shadow.memory->close(t->context[i]);
+        device_shadow.runtime->free(t->context[i], t->memory[i]);
+        device_shadow.runtime->close(t->context[i]);
     }
 }
 

@@ -135,7 +135,7 @@ static void *run_main(void *none)
     for (uint64_t turn = 0; atomic_load(&runner.on); turn++) {
         pthread_mutex_lock(&shadow_all.lock);
         for (DeviceContext *c = shadow_all.contexts; c; c = c->next) {
-            DeviceQueue *q = &c->queue[turn % N_LANES];
+            DeviceQueue *q = &c->queue[turn % N_DEVICE_QUEUES];
             (void)run_until(q, q->put);
             for (q = c->more; q; q = q->more) (void)run_until(q, q->put);
         }
@@ -159,7 +159,7 @@ static void go_on(DeviceQueue *q)
 {
     const uint64_t coin = draw();
     if (shadow_all.pace == SHADOW_LATEST) return;
-    DeviceQueue *other = &q->context->queue[coin / 4 % N_LANES];
+    DeviceQueue *other = &q->context->queue[coin / 4 % N_DEVICE_QUEUES];
     if (coin % 4 == 0) (void)run_until(q, q->put);
     if (coin % 4 == 1) (void)run_until(other, other->put);
 }

@@ -13,7 +13,7 @@
 #ifndef SUPPORT_SHADOW_H
 #define SUPPORT_SHADOW_H
 
-#include "device/memory.h"
+#include "device/runtime.h"
 
 typedef enum {
     SHADOW_COIN,  /* by a seeded coin, this queue or another of its context goes on */

@@ -11,7 +11,7 @@ Err shadow_open(int ordinal, DeviceContext **out)
 {
     DeviceContext *c = calloc(1, sizeof *c);
     if (!c) return err_fail(ERR_NOMEM, "shadow: no memory for a context");
-    for (int i = 0; i < N_LANES; i++) {
+    for (int i = 0; i < N_DEVICE_QUEUES; i++) {
         c->queue[i].context = c;
         c->queue[i].last = &c->queue[i].first;
     }
@@ -28,7 +28,7 @@ Err shadow_open(int ordinal, DeviceContext **out)
 
 void shadow_close(DeviceContext *c)
 {
-    for (int i = 0; i < N_LANES; i++) run_wait(&c->queue[i], c->queue[i].put);
+    for (int i = 0; i < N_DEVICE_QUEUES; i++) run_wait(&c->queue[i], c->queue[i].put);
     pthread_mutex_lock(&shadow_all.lock);
     MUST(!c->more, "shadow: a context is closed, and a queue of it is open");
     c->open = false;
@@ -36,7 +36,7 @@ void shadow_close(DeviceContext *c)
     pthread_mutex_unlock(&shadow_all.lock);
 }
 
-DeviceQueue *shadow_queue(DeviceContext *c, DeviceLane lane) { return &c->queue[lane]; }
+DeviceQueue *shadow_queue(DeviceContext *c, Queue queue) { return &c->queue[queue]; }
 
 /* Each context is taken for a card of its own: ranks count as on as many. */
 Err shadow_identify(int ordinal, uint64_t *out)

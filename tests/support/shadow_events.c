@@ -4,7 +4,7 @@
 
 #include "support/shadow_slots.h"
 
-Err shadow_marks_open(DeviceContext *c, int n, DeviceMarks **out)
+Err shadow_timestamps_open(DeviceContext *c, int n, DeviceTimestamps **out)
 {
     (void)c;
     *out = calloc(1, sizeof **out + sizeof(double) * (size_t)n);
@@ -13,9 +13,9 @@ Err shadow_marks_open(DeviceContext *c, int n, DeviceMarks **out)
     return OK;
 }
 
-void shadow_marks_close(DeviceMarks *m) { free(m); }
+void shadow_timestamps_close(DeviceTimestamps *m) { free(m); }
 
-Err shadow_mark(DeviceQueue *q, DeviceMarks *m, int i)
+Err shadow_timestamp(DeviceQueue *q, DeviceTimestamps *m, int i)
 {
     MUST(i >= 0 && i < m->n, "shadow: mark %d of %d", i, m->n);
     Op *op = op_new(DO_MARK);
@@ -24,7 +24,7 @@ Err shadow_mark(DeviceQueue *q, DeviceMarks *m, int i)
     return put(q, op);
 }
 
-Err shadow_marks_read(const DeviceMarks *m, int n, double *seconds)
+Err shadow_timestamps_read(const DeviceTimestamps *m, int n, double *seconds)
 {
     for (int i = 0; i < n; i++) {
         MUST(m->when[i] > 0, "shadow: mark %d was read before the queue came to it", i);

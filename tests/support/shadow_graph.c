@@ -58,7 +58,7 @@ Err graph_wrong(const DeviceQueue *q)
 Err graph_forbids(const DeviceContext *c, const char *what)
 {
     pthread_mutex_lock(&shadow_all.lock);
-    DeviceGraph *g = c->queue[LANE_COMPUTE].graph;
+    DeviceGraph *g = c->queue[QUEUE_COMPUTE].graph;
     if (g) go_wrong(g, "the host waits, or allocates");
     pthread_mutex_unlock(&shadow_all.lock);
     if (!g) return OK;
@@ -83,7 +83,7 @@ Err capture_end(DeviceQueue *q, DeviceGraph **out)
     DeviceGraph *g = q->graph;
     MUST(g && g->queue == q, "shadow: the end of no capture");
     pthread_mutex_lock(&shadow_all.lock);
-    for (int i = 0; i < N_LANES; i++) {
+    for (int i = 0; i < N_DEVICE_QUEUES; i++) {
         DeviceQueue *lane = &q->context->queue[i];
         if (lane != q && lane->joined < lane->noted)
             go_wrong(g, "a queue has work in it that nobody waits for");

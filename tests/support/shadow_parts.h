@@ -37,8 +37,8 @@ typedef struct Op {
     UpdateNumbers numbers;
     DeviceClip clip;
     DeviceFold fold;
-    const void *x[DEVICE_FOLD_MOST];
-    void *out[DEVICE_FOLD_MOST];
+    const void *x[MAX_DEVICE_FOLD];
+    void *out[MAX_DEVICE_FOLD];
     ShadowTry *try;
     void *arg;
 } Op;
@@ -55,7 +55,8 @@ struct DeviceQueue {
 
 struct DeviceContext {
     DeviceContext *next;
-    DeviceQueue queue[N_LANES], *more, *gone; /* gone: closed, and events of theirs may live */
+    DeviceQueue queue[N_DEVICE_QUEUES], *more,
+        *gone; /* gone: closed, and events of theirs may live */
     int ordinal;
     bool open;
 };
@@ -75,7 +76,7 @@ struct DeviceGraph {
     const char *wrong; /* what no GPU would note; NULL: nothing */
 };
 
-struct DeviceMarks {
+struct DeviceTimestamps {
     int n;
     double when[]; /* seconds; 0: not yet passed */
 };

@@ -1,4 +1,4 @@
-/* shadow_slots.h -- what fills the slots of device/memory.h, which says what each promises. */
+/* shadow_slots.h -- what fills the slots of device/runtime.h, which says what each promises. */
 #ifndef SUPPORT_SHADOW_SLOTS_H
 #define SUPPORT_SHADOW_SLOTS_H
 
@@ -8,7 +8,7 @@
 int shadow_devices(void);
 Err shadow_open(int ordinal, DeviceContext **out);
 void shadow_close(DeviceContext *c);
-DeviceQueue *shadow_queue(DeviceContext *c, DeviceLane lane);
+DeviceQueue *shadow_queue(DeviceContext *c, Queue queue);
 Err shadow_identify(int ordinal, uint64_t *out);
 Err shadow_queue_open(DeviceContext *c, DeviceQueue **out);
 void shadow_queue_close(DeviceQueue *q);
@@ -20,10 +20,10 @@ Err shadow_alloc_host(DeviceContext *c, size_t bytes, void **out);
 void shadow_free_host(DeviceContext *c, void *at);
 
 /* shadow_events.c */
-Err shadow_marks_open(DeviceContext *c, int n, DeviceMarks **out);
-void shadow_marks_close(DeviceMarks *m);
-Err shadow_mark(DeviceQueue *q, DeviceMarks *m, int i);
-Err shadow_marks_read(const DeviceMarks *m, int n, double *seconds);
+Err shadow_timestamps_open(DeviceContext *c, int n, DeviceTimestamps **out);
+void shadow_timestamps_close(DeviceTimestamps *m);
+Err shadow_timestamp(DeviceQueue *q, DeviceTimestamps *m, int i);
+Err shadow_timestamps_read(const DeviceTimestamps *m, int n, double *seconds);
 Err shadow_event_open(DeviceContext *c, DeviceEvent **out);
 void shadow_event_close(DeviceEvent *e);
 Err shadow_record(DeviceQueue *q, DeviceEvent *e);

@@ -9,7 +9,7 @@ static int open_products;
 
 void shadow_opens(int products) { open_products = products; }
 
-static int choices_left(const DeviceContext *c)
+static int autotune_left(const DeviceContext *c)
 {
     (void)c;
     return open_products;
@@ -22,72 +22,86 @@ static void switched(DeviceContext *c, bool on)
 }
 
 /* It has nothing to choose; the file says that much. */
-static const char choices_text[] = "shadow products\n";
+static const char autotune_text[] = "shadow products\n";
 
-static Err choices_save(DeviceContext *c, const char *path)
+static Err autotune_save(DeviceContext *c, const char *path)
 {
     (void)c;
     FILE *f = fopen(path, "w");
     if (!f) return err_fail(ERR_IO, "%s: cannot be written", path);
-    fputs(choices_text, f);
+    fputs(autotune_text, f);
     fclose(f);
     return OK;
 }
 
-static Err choices_load(DeviceContext *c, const char *path)
+static Err autotune_load(DeviceContext *c, const char *path)
 {
     char text[64] = "";
     (void)c;
     FILE *f = fopen(path, "r");
     if (!f) return err_fail(ERR_IO, "%s: cannot be read", path);
-    const bool same = fgets(text, sizeof text, f) && strcmp(text, choices_text) == 0;
+    const bool same = fgets(text, sizeof text, f) && strcmp(text, autotune_text) == 0;
     fclose(f);
     return same ? OK : err_fail(ERR_CONFIG, "%s: it is of another device", path);
 }
 
-static const DeviceMemory shadow_memory = {.count = shadow_devices,
-                                           .open = shadow_open,
-                                           .close = shadow_close,
-                                           .queue = shadow_queue,
-                                           .info = shadow_info,
-                                           .identify = shadow_identify,
-                                           .queue_open = shadow_queue_open,
-                                           .queue_close = shadow_queue_close,
-                                           .native = shadow_native,
-                                           .alloc = shadow_alloc_in,
-                                           .free = shadow_free_in,
-                                           .alloc_host = shadow_alloc_host,
-                                           .free_host = shadow_free_host,
-                                           .copy = shadow_copy,
-                                           .set = shadow_fill,
-                                           .event_open = shadow_event_open,
-                                           .event_close = shadow_event_close,
-                                           .record = shadow_record,
-                                           .wait = shadow_wait,
-                                           .done = shadow_done,
-                                           .sync_event = shadow_sync_event,
-                                           .sync = shadow_sync,
-                                           .marks_open = shadow_marks_open,
-                                           .marks_close = shadow_marks_close,
-                                           .mark = shadow_mark,
-                                           .marks_read = shadow_marks_read,
-                                           .squares_open = shadow_squares_open,
-                                           .squares_run = shadow_squares_run,
-                                           .update_open = shadow_update_open,
-                                           .update_run = shadow_update_run,
-                                           .list_close = shadow_list_close,
-                                           .clip = shadow_clip,
-                                           .fold = shadow_put_fold,
-                                           .capture_begin = capture_begin,
-                                           .capture_end = capture_end,
-                                           .graph_run = graph_run,
-                                           .graph_fits = graph_fits,
-                                           .graph_close = graph_close,
-                                           .deterministic = switched,
-                                           .choices_measure = switched,
-                                           .choices_left = choices_left,
-                                           .choices_save = choices_save,
-                                           .choices_load = choices_load};
+static const DeviceLists shadow_lists = {
+    .squares_open = shadow_squares_open,
+    .squares_run = shadow_squares_run,
+    .update_open = shadow_update_open,
+    .update_run = shadow_update_run,
+    .list_close = shadow_list_close,
+    .clip = shadow_clip,
+};
+
+static const DeviceGraphs shadow_graphs = {
+    .capture_begin = capture_begin,
+    .capture_end = capture_end,
+    .graph_run = graph_run,
+    .graph_fits = graph_fits,
+    .graph_close = graph_close,
+};
+
+static const DeviceAutotune shadow_autotune = {
+    .measure = switched,
+    .left = autotune_left,
+    .save = autotune_save,
+    .load = autotune_load,
+};
+
+static const DeviceRuntime shadow_runtime = {
+    .count = shadow_devices,
+    .open = shadow_open,
+    .close = shadow_close,
+    .queue = shadow_queue,
+    .info = shadow_info,
+    .identify = shadow_identify,
+    .queue_open = shadow_queue_open,
+    .queue_close = shadow_queue_close,
+    .native = shadow_native,
+    .alloc = shadow_alloc_in,
+    .free = shadow_free_in,
+    .alloc_host = shadow_alloc_host,
+    .free_host = shadow_free_host,
+    .copy = shadow_copy,
+    .set = shadow_fill,
+    .event_open = shadow_event_open,
+    .event_close = shadow_event_close,
+    .record = shadow_record,
+    .wait = shadow_wait,
+    .done = shadow_done,
+    .sync_event = shadow_sync_event,
+    .sync = shadow_sync,
+    .timestamps_open = shadow_timestamps_open,
+    .timestamps_close = shadow_timestamps_close,
+    .timestamp = shadow_timestamp,
+    .timestamps_read = shadow_timestamps_read,
+    .fold = shadow_put_fold,
+    .deterministic = switched,
+    .lists = &shadow_lists,
+    .graphs = &shadow_graphs,
+    .autotune = &shadow_autotune,
+};
 
 #define KERNEL(id)                                                                                 \
     static Err put_##id(const Call *call) { return shadow_kernel(KERNEL_##id, call); }
@@ -102,5 +116,5 @@ const Device device_shadow = {
 #include "device/kernels.def"
 #undef KERNEL
         },
-    .memory = &shadow_memory,
+    .runtime = &shadow_runtime,
 };

@@ -89,7 +89,7 @@ void run_clip(const DeviceClip *c)
 
 void run_fold(const DeviceFold *f)
 {
-    const char *x[DEVICE_FOLD_MOST];
+    const char *x[MAX_DEVICE_FOLD];
     _Alignas(64) char block[FOLD_ELEMENTS * sizeof(double)];
     const size_t each = dtype_bytes(f->dtype);
     for (int i = 0; i < f->n; i++) x[i] = shadow_real((void *)(uintptr_t)f->x[i]);

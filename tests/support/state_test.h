@@ -9,7 +9,7 @@
 #include "support/bytes.h"
 #include "base/philox.h"
 #include "state/hash.h"
-#include "state/rankfile.h"
+#include "state/rank_file.h"
 #include "state/safetensors.h"
 
 static Arena arena;
@@ -120,10 +120,10 @@ static inline RankFile example_rank(const StateTensors *t, int rank)
     for (int i = 0; i < 6; i++)
         f.part[f.n++] = (ManifestPart){i / 2, rank, up[rank][i % 2], 0, 0, NULL};
     f.part[f.n++] = (ManifestPart){3, rank, {1, {rank ? 2 : 0}, {rank ? 5 : 2}}, 0, 0, NULL};
-    DO(rankfile_lay(t, &f, &arena));
+    DO(rank_file_layout(t, &f, &arena));
     for (int64_t i = 0; i < f.n; i++) {
         Buffer b = {0};
-        assert_int_equal(rankfile_part_chunks(t, &f.part[i]), 1);
+        assert_int_equal(rank_file_part_chunks(t, &f.part[i]), 1);
         example_data(t, &f.part[i], &b);
         hash[i] = hash_bytes(b.at, b.bytes);
         f.part[i].hash = &hash[i];
@@ -135,13 +135,13 @@ static inline RankFile example_rank(const StateTensors *t, int rank)
 static inline Manifest example_manifest(void)
 {
     Manifest m = {.dir = "step-00000020", .scalars = example_scalars, .n_files = EXAMPLE_RANKS};
-    char name[RANKFILE_NAME_BYTES];
+    char name[RANK_FILE_NAME_BYTES];
     m.tensors = example_tensors();
     DO(ARENA_NEW(&arena, EXAMPLE_RANKS, &m.file));
     DO(ARENA_NEW(&arena, 14, &m.part));
     for (int rank = 0; rank < EXAMPLE_RANKS; rank++) {
         const RankFile f = example_rank(&m.tensors, rank);
-        rankfile_name(rank, name);
+        rank_file_name(rank, name);
         DO(arena_string(&arena, name, &m.file[rank].name));
         m.file[rank].bytes = f.bytes;
         m.file[rank].header_hash = 0x1111u * (unsigned)(rank + 1);
@@ -158,7 +158,7 @@ static inline void example_write(const StateTensors *t, const RankFile *f, const
     const char *head;
     size_t bytes;
     Buffer b = {0};
-    DO(rankfile_header(t, f, &arena, &head, &bytes));
+    DO(rank_file_header(t, f, &arena, &head, &bytes));
     buffer_raw(&b, head, bytes);
     for (int64_t i = 0; i < f->n; i++) example_data(t, &f->part[i], &b);
     assert_int_equal(b.bytes, f->bytes);

@@ -142,7 +142,7 @@ static Err collect(Worker *k)
     for (int kind = 0; kind < N_COMM_KINDS; kind++)
         out->sent[kind] += (int64_t)r->of_kind[kind].sent_bytes;
     out->scalars_sent += (int64_t)r->scalars.sent_bytes;
-    out->naps += k->rank.n_naps;
+    out->naps += k->rank.n_delays;
     out->captured += k->rank.capture.captured;
     out->launched += k->rank.capture.launched;
     return OK;
@@ -150,7 +150,7 @@ static Err collect(Worker *k)
 
 static void find_top(Worker *k)
 {
-    for (int a = 0; rank_is_near(&k->rank) && a < N_ARENAS; a++) {
+    for (int a = 0; rank_on_host(&k->rank) && a < N_ARENAS; a++) {
         size_t *top = &k->out->top[k->number][a];
         for (*top = k->job.linked.bytes[a]; *top > 0; --*top)
             if ((unsigned char)k->rank.base[a][*top - 1] != k->w->pattern) break;
@@ -189,7 +189,7 @@ static Err validate(Worker *k, const RankSettings *as)
         if (rank_shares(set.program, as->program, (ArenaId)a) !=
             (k->valid.base[a] == k->rank.base[a]))
             return err_fail(ERR_CHECK, "arena %d of validation is not where it was said to be", a);
-    if (k->w->tries) TRY(rank_try_products(&k->valid));
+    if (k->w->tries) TRY(rank_autotune(&k->valid));
     for (int i = 0; i < 2; i++) {
         fill_batches(k, &k->valid, WORLD_STEPS + i);
         TRY(rank_step(&k->valid, &(StepSettings){.step = 1}, &r));
@@ -226,7 +226,7 @@ static Err work(Worker *k)
                               .poison = !w->pattern,
                               .naps = {w->nap_s, w->seed},
                               .capture = w->capture,
-                              .late = !w->device->memory}; /* its queues are */
+                              .late = !w->device->runtime}; /* its queues are */
     TRY(rank_open(&k->rank, &set));
     for (int i = 0; i < N_ARENAS; i++)
         TRY(rank_fill(&k->rank, k->rank.base[i], w->pattern ? w->pattern : 0xFF,
@@ -236,7 +236,7 @@ static Err work(Worker *k)
         TRY(rank_init_weights(&k->rank, 11));
     else
         TRY(fill_weights(k));
-    if (w->tries) TRY(rank_try_products(&k->rank));
+    if (w->tries) TRY(rank_autotune(&k->rank));
     for (int s = 0; s < w->steps; s++) {
         StepResult r;
         fill_batches(k, &k->rank, s);
@@ -260,7 +260,7 @@ static void *worker_main(void *worker)
     Worker *k = worker;
     k->err = work(k);
     snprintf(k->text, sizeof k->text, "%s", k->err == OK ? "" : err_text());
-    if (k->err != OK && k->comm) comm_poison(k->comm, k->err, k->text);
+    if (k->err != OK && k->comm) comm_abort(k->comm, k->err, k->text);
     if (k->comm) comm_close(k->comm);
     rank_close(&k->valid);
     rank_close(&k->rank);

@@ -119,7 +119,7 @@ static inline Err test_rank_run(TestRank *r)
     TRY(local_join(r->world, &r->arena, &set, &r->comm));
     TRY(comm_register(r->comm, 0, r->memory, TEST_BYTES));
     const Err err = of->body(r);
-    if (err != OK) comm_poison(r->comm, err, err_text());
+    if (err != OK) comm_abort(r->comm, err, err_text());
     return err;
 }
 

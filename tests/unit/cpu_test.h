@@ -12,12 +12,12 @@
 #include "device/cpu/units.h"
 #include "kernel_test.h"
 
-enum { MOST_THREADS = 4 };
+enum { MAX_THREADS = 4 };
 
 typedef struct {
     Bench b;
-    Team *team[MOST_THREADS + 1]; /* by threads; 1 is NULL */
-    bool own;                     /* no product by the library: the test is of how ours are cut */
+    Team *team[MAX_THREADS + 1]; /* by threads; 1 is NULL */
+    bool own;                    /* no product by the library: the test is of how ours are cut */
 } CpuBench;
 
 /* One bench for a group of tests; *state is it. */
@@ -30,7 +30,7 @@ static inline int cpu_setup(void **state)
     blas_use(false);
     memset(&c, 0, sizeof c);
     bench_open(&c.b);
-    for (int n = 2; n <= MOST_THREADS; n++) assert_int_equal(team_open(&c.team[n], n, NULL), OK);
+    for (int n = 2; n <= MAX_THREADS; n++) assert_int_equal(team_open(&c.team[n], n, NULL), OK);
     *state = &c;
     return 0;
 }
@@ -45,7 +45,7 @@ static inline int cpu_setup_own(void **state)
 static inline int cpu_teardown(void **state)
 {
     CpuBench *c = *state;
-    for (int n = 2; n <= MOST_THREADS; n++) team_close(c->team[n]);
+    for (int n = 2; n <= MAX_THREADS; n++) team_close(c->team[n]);
     bench_close(&c->b);
     return 0;
 }
@@ -105,7 +105,7 @@ static inline void run_device(CpuBench *c, const Device *device, KernelId id, co
     assert_int_equal(device->kernel[id](&again), OK);
     wanted_compare(w, id, call, tolerance, how);
     memcpy(after, c->b.arena.base, bytes);
-    for (int n = 2; n <= MOST_THREADS; n++) {
+    for (int n = 2; n <= MAX_THREADS; n++) {
         memcpy(c->b.arena.base, before, bytes);
         again.team = c->team[n];
         assert_int_equal(device->kernel[id](&again), OK);

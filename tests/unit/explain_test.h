@@ -14,7 +14,7 @@
 #include <jansson.h>
 #include "cli/config/job.h"
 #include "cli/verbs.h"
-#include "schedule/textform.h"
+#include "schedule/text_form.h"
 
 #define DO(call)                                                                                   \
     do {                                                                                           \

@@ -15,13 +15,13 @@
 #include "schedule/check/packs.h"
 #include "schedule/expand.h"
 #include "schedule/gen/generate.h"
-#include "schedule/textform.h"
+#include "schedule/text_form.h"
 
 #ifndef SHEAF_SOURCE_DIR
 #define SHEAF_SOURCE_DIR "."
 #endif
 
-enum { MOST_UNITS = 8 };
+enum { MAX_UNITS = 8 };
 
 static int open_arena(void **state)
 {

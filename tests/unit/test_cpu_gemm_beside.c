@@ -136,7 +136,7 @@ static void same_bits_on(CpuBench *c, const Device *cpu, Call call)
     memcpy(before, c->b.arena.base, bytes);
     one_after_the_other(cpu, &call);
     memcpy(want, c->b.arena.base, bytes);
-    for (int n = 1; n <= MOST_THREADS; n++) {
+    for (int n = 1; n <= MAX_THREADS; n++) {
         memcpy(c->b.arena.base, before, bytes);
         call.team = c->team[n];
         DO(cpu->kernel[KERNEL_gemm_dswiglu](&call));

@@ -40,7 +40,7 @@ static void try_tiles(CpuBench *c, Size s, Team *team)
     call.in[0] = RANDOM(b, BF16, DENSE, s.m, s.k);
     call.in[1] = RANDOM(b, BF16, DENSE, s.n, s.k);
     call.out[0] = NEW(b, F32, DENSE, s.m, s.n);
-    call.team = c->team[MOST_THREADS];
+    call.team = c->team[MAX_THREADS];
     run(KERNEL_gemm, &call);
     wanted_take(&call, &w);
     memset(call.out[0].data, 0xff, sizeof(float) * (size_t)(s.m * s.n));

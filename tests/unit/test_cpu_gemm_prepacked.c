@@ -56,12 +56,12 @@ static void try_device(CpuBench *c, const Device *d, KernelId id, Call call, boo
     memcpy(before, c->b.arena.base, bytes);
     assert_int_equal(d->kernel[id](&call), OK);
     memcpy(want, c->b.arena.base, bytes);
-    for (int n = 1; n <= MOST_THREADS; n++) {
+    for (int n = 1; n <= MAX_THREADS; n++) {
         memcpy(c->b.arena.base, before, bytes);
         char *const prepacked = prepack(d, &call, c->team[n]);
         if (!reads_b) spoil(&call.in[1]);
         call.prepacked = prepacked;
-        call.team = c->team[MOST_THREADS + 1 - n];
+        call.team = c->team[MAX_THREADS + 1 - n];
         assert_int_equal(d->kernel[id](&call), OK);
         expect_outputs(c, &call, want, units_text(units_in_use()));
         free(prepacked);

@@ -138,7 +138,7 @@ static void threads_do_not_matter(void **state)
         const char *const model = i % 2 ? "gpt2-tiny" : "llama-tiny";
         Run first = {.model = model, .dtype = dtype, .device = cpu(), .threads = 1, .steps = 12};
         train(&first);
-        for (int n = 1; n <= MOST_THREADS; n++) { /* one again: run to run */
+        for (int n = 1; n <= MAX_THREADS; n++) { /* one again: run to run */
             Run other = {
                 .model = model, .dtype = dtype, .device = cpu(), .threads = n, .steps = 12};
             train(&other);

@@ -11,7 +11,8 @@ static double run_flops(const Job *job, bool computed_again)
         const Linked *l = &job->linked.list[i];
         for (int k = l->program ? l->program->first[l->action.phase] : 0;
              l->program && k < l->program->first[l->action.phase + 1]; k++)
-            if (l->program->instr[k].again == computed_again) sum += l->program->instr[k].flops;
+            if (l->program->instr[k].recomputed == computed_again)
+                sum += l->program->instr[k].flops;
     }
     return sum;
 }

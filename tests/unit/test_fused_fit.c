@@ -115,10 +115,10 @@ static void logits_by_rows(void **state)
         ModelConfig config;
         JobSettings set = settings_of(models[i].name, models[i].batch, &config);
         set.compile.chunk_elements = 0;
-        set.compile.far = true;
+        set.compile.device_memory = true;
         const int far = losses_of(&set);
         assert_int_equal(far, models[i].batch.sequences * models[i].batch.seq_len / 4096);
-        set.compile.far = false;
+        set.compile.device_memory = false;
         assert_true(losses_of(&set) >= 4 * far);
     }
 }

@@ -144,11 +144,11 @@ static void keys_are_kept_once(void **state)
     compile(&set, &arena, &job);
     for (int q = 0; q < 3; q++) {
         const Program *p = linked_program(&job.linked, 1, q);
-        const ProgTensor *query = tensor_named(p, "attn.q.turned");
+        const ProgTensor *query = tensor_named(p, "attn.q.rope");
         assert_int_equal(query->at[SPLIT].region, REGION_FRAME_I);
         assert_ptr_equal(&p->tensor[query->view_of], query);
         assert_int_equal(query->dim[0].cap, job.slices.cut[q + 1] - job.slices.cut[q]);
-        assert_int_equal(tensor_named(p, "attn.k.turned")->at[SPLIT].region, REGION_SCRATCH);
+        assert_int_equal(tensor_named(p, "attn.k.rope")->at[SPLIT].region, REGION_SCRATCH);
         assert_int_equal(tensor_named(p, "attn.v")->at[SPLIT].region, REGION_SCRATCH);
         assert_int_equal(tensor_named(p, "attn.v.all")->at[MERGED].region, REGION_MICRO);
     }

@@ -57,8 +57,8 @@ static void build_attention(Bed *b)
     const Value q = graph_name(g, heads(g, linear(g, x, wq, NO_VALUE), 2), "q");
     const Value k = graph_name(g, heads(g, linear(g, x, wk, NO_VALUE), 2), "k");
     const Value v = graph_name(g, heads(g, linear(g, x, wv, NO_VALUE), 2), "v");
-    const Value qr = graph_name(g, rope(g, q, pos, &turn), "q.turned");
-    const Value kr = graph_name(g, rope(g, k, pos, &turn), "k.turned");
+    const Value qr = graph_name(g, rope(g, q, pos, &turn), "q.rope");
+    const Value kr = graph_name(g, rope(g, k, pos, &turn), "k.rope");
     const Value ranges = input(g, INPUT_RANGES, dim_of(T));
     const Value o = attention(g, qr, kr, v, ranges, 0.7, T);
     stream_out(g, linear(g, merge(g, o), wo, NO_VALUE));
@@ -76,8 +76,8 @@ static void parts_of_one_product(void **state)
     expect_view(&p, q, all, 0, 8, 2);
     expect_view(&p, k, all, 4, 8, 2);
     expect_view(&p, v, all, 6, 8, 2);
-    expect_view(&p, find(&b, "q.turned"), all, 0, 8, 2); /* turned where they lie */
-    expect_view(&p, find(&b, "k.turned"), all, 4, 8, 2);
+    expect_view(&p, find(&b, "q.rope"), all, 0, 8, 2); /* turned where they lie */
+    expect_view(&p, find(&b, "k.rope"), all, 4, 8, 2);
     assert_int_equal(p.tensor[all].at[SPLIT].region, REGION_FRAME_I);
     bed_close(&b);
 }
@@ -97,8 +97,8 @@ static void gradients_joined(void **state)
     expect_view(&p, dq, all, 0, 8, 2);
     expect_view(&p, dk, all, 4, 8, 2);
     expect_view(&p, dv, all, 6, 8, 2);
-    expect_view(&p, find(&b, "d.q.turned"), all, 0, 8, 2);
-    expect_view(&p, find(&b, "d.k.turned"), all, 4, 8, 2);
+    expect_view(&p, find(&b, "d.q.rope"), all, 0, 8, 2);
+    expect_view(&p, find(&b, "d.k.rope"), all, 4, 8, 2);
     assert_int_equal(p.tensor[all].at[SPLIT].region, REGION_CARRY);
     assert_int_equal(p.tensor[all].at[MERGED].region, REGION_SCRATCH);
     bed_close(&b);

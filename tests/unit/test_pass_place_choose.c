@@ -24,7 +24,7 @@ static int compare(const Cost *a, const Cost *b)
     return a->flops < b->flops * (1 - 1e-12) ? -1 : a->flops > b->flops * (1 + 1e-12);
 }
 
-enum { MOST_VALUES = 96, MOST_NODES = 64 };
+enum { MAX_VALUES = 96, MAX_NODES = 64 };
 
 /* How a value lies, and where it was brought, in F and after: bits of lays. */
 typedef struct {
@@ -35,9 +35,9 @@ typedef struct {
 typedef struct {
     Placing p;
     bool *inside;
-    Lying lying[MOST_VALUES];
+    Lying lying[MAX_VALUES];
     Cost limit;
-    double flops_left[MOST_NODES + 1]; /* at least, from each node on */
+    double flops_left[MAX_NODES + 1]; /* at least, from each node on */
     bool found;
 } Brute;
 
@@ -118,7 +118,7 @@ static void try_all(Brute *b, int node, Cost cost)
     RowChoice choice[MAX_CHOICES];
     LayId have[MAX_IN][4];
     int n_have[MAX_IN], n_choices;
-    Lying keep[MOST_VALUES];
+    Lying keep[MAX_VALUES];
     for (int i = 0; i < n->n_in; i++) n_have[i] = lays_there(b, n->in[i], node, have[i]);
     DO(rows_of_node(&b->p, node, have, n_have, choice, &n_choices));
     memcpy(keep, b->lying, sizeof keep);
@@ -150,7 +150,7 @@ static void open_brute(Brute *b, const Case *c, const Graph *g, const Mesh *mesh
     LayId whole;
     int axis = 0;
     while (!(mesh_axes(mesh, VIEW_DENSE, "tp") >> axis & 1)) axis++;
-    assert_true(g->n_values < MOST_VALUES && g->n_nodes < MOST_NODES);
+    assert_true(g->n_values < MAX_VALUES && g->n_nodes < MAX_NODES);
     b->p = (Placing){.g = g, .mesh = mesh, .arena = arena, .axis = axis, .regather = c->regather};
     b->p.lays = (Lays){.arena = arena, .parts = c->tp};
     DO(lay_of(&b->p.lays, (Lay){.kind = LAY_WHOLE}, &whole));

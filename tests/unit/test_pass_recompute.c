@@ -150,7 +150,7 @@ static void selective_needs_its_inputs(void **state)
     stream_out(g, linear(g, s, down, NO_VALUE));
     bed_prepare(&b, true);
     DO(recompute(g, &(CompileOptions){.recompute = RECOMPUTE_SELECTIVE}));
-    for (int i = 0; i < g->n_nodes; i++) assert_false(g->node[i].again);
+    for (int i = 0; i < g->n_nodes; i++) assert_false(g->node[i].recomputed);
     bed_close(&b);
 }
 

@@ -7,7 +7,7 @@
 
 #include "verify/verify.h"
 
-enum { MOST_RANKS = 8, MOST_STAGES = 3, STEPS = 5, SEQ = 7 };
+enum { MAX_RANKS = 8, MAX_STAGES = 3, STEPS = 5, SEQ = 7 };
 
 static VerifySettings settings_for(const ModelConfig *config)
 {
@@ -54,7 +54,7 @@ static void every_pair_of_options(void **state)
     (void)state;
     while (test_models[families].name) families++;
     DO(arena_open(&arena, "pairs", ARENA_PLENTY));
-    DO(layouts_covering(MOST_RANKS, MOST_STAGES, &arena, &layout, &n));
+    DO(layouts_covering(MAX_RANKS, MAX_STAGES, &arena, &layout, &n));
     assert_in_range(n, 40, 130);
     for (int i = 0; i < n; i++)
         for (int k = 0; k < 3; k++) { /* tied, grouped heads, and one of the others */
@@ -73,12 +73,12 @@ static void every_pair_of_options(void **state)
 static void the_set_covers(void **state)
 {
     (void)state;
-    for (int ranks = 2; ranks <= MOST_RANKS; ranks++) {
+    for (int ranks = 2; ranks <= MAX_RANKS; ranks++) {
         ParallelSettings *layout;
         Arena arena;
         int n;
         DO(arena_open(&arena, "cover", ARENA_PLENTY));
-        DO(layouts_covering(ranks, MOST_STAGES, &arena, &layout, &n));
+        DO(layouts_covering(ranks, MAX_STAGES, &arena, &layout, &n));
         for (int tp = 1; tp <= ranks; tp++)
             for (int dp = 1; dp * tp <= ranks; dp++)
                 for (int zero = 0; zero < (dp > 1 ? 4 : 1); zero++) {

@@ -28,7 +28,7 @@ enum {
     RECOMPUTE,
     N_OPTIONS,
     MAX_VALUES = 11,
-    MOST_RANKS = 12,
+    MAX_RANKS = 12,
     TRIES = 6000
 };
 
@@ -89,7 +89,7 @@ static bool can_be(const Row *r)
     if (value(r, SLICES) > 1 && !sliced) return false;
     if (two ? chunks != 2 : !any && chunks != 1) return false;
     if (pp * chunks > value(r, LAYERS) + 2) return false;
-    if (pp * value(r, DP) * value(r, TP) > MOST_RANKS) return false;
+    if (pp * value(r, DP) * value(r, TP) > MAX_RANKS) return false;
     if (value(r, ZERO) > 0 && value(r, DP) == 1) return false;
     if (value(r, SEQUENCE) && value(r, TP) == 1) return false;
     return !value(r, EVICT) || evicts(r);

@@ -7,7 +7,7 @@
 #include "support/jobs.h"
 #include "support/shadow.h"
 #include "train/loop.h"
-#include "train/rundir.h"
+#include "train/run_dir.h"
 
 enum { MAX_RANKS = 4, STEPS = 6 };
 
@@ -42,7 +42,7 @@ static Err train_body(WorldRank *w, void *work)
     TRY(compile(w, p, JOB_STEP, &job));
     TRY(compile(w, p, JOB_LOSS, &valid));
     snprintf(folder, sizeof folder, "%s/checkpoints", p->dir);
-    if (w->rank == 0) (void)rundir_make(folder);
+    if (w->rank == 0) (void)run_dir_make(folder);
     TRY(world_agree(w, OK));
     const TrainSettings t = {.job = job,
                              .valid_job = valid,
@@ -194,7 +194,7 @@ static void choices_of_another_form(void **state)
         snprintf(path, sizeof path, "%s/kernels.txt", p.dir);
         FILE *f = fopen(path, "w");
         assert_non_null(f);
-        fprintf(f, "sheaf products %d\nof some card\n", CHOICES_FORM - way);
+        fprintf(f, "sheaf products %d\nof some card\n", AUTOTUNE_FORM - way);
         fclose(f);
         assert_non_null(p.warn = open_memstream(&said, &bytes));
         expected = way ? OK : ERR_CONFIG;

@@ -29,7 +29,7 @@
 
 static char said[1 << 16];
 
-static int run_worker(int (*work)(int, char **, Board *))
+static int run_worker(int (*work)(int, char **, FlightRecorder *))
 {
     static const int deadly[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE};
     char *argv[] = {"test", NULL};
@@ -55,34 +55,34 @@ static void nap_ms(long ms) { nanosleep(&(struct timespec){ms / 1000, ms % 1000 
 
 /* ---- what workers do ---- */
 
-static int end_with_7(int argc, char **argv, Board *b)
+static int end_with_7(int argc, char **argv, FlightRecorder *b)
 {
     (void)argc, (void)argv, (void)b;
     return 7;
 }
 
-static int die_before_ranks(int argc, char **argv, Board *b)
+static int die_before_ranks(int argc, char **argv, FlightRecorder *b)
 {
     (void)argc, (void)argv, (void)b;
     raise(SIGILL);
     return 0;
 }
 
-static int killed(int argc, char **argv, Board *b)
+static int killed(int argc, char **argv, FlightRecorder *b)
 {
     (void)argc, (void)argv, (void)b;
     kill(getpid(), SIGKILL);
     return 0;
 }
 
-static int interrupted(int argc, char **argv, Board *b)
+static int interrupted(int argc, char **argv, FlightRecorder *b)
 {
     (void)argc, (void)argv, (void)b;
     kill(getpid(), SIGINT);
     return 0;
 }
 
-static void be_at(BoardSeat *s, int instr)
+static void be_at(RankStatus *s, int instr)
 {
     s->watch.step = 5;
     s->watch.action = A_RUN;
@@ -159,7 +159,7 @@ static Err crash_by_stack(WorldRank *w, void *work)
 
 static char dir[] = "/tmp/test_ranks_worker_XXXXXX";
 
-static int run_4(Board *b, Err (*body)(WorldRank *, void *))
+static int run_4(FlightRecorder *b, Err (*body)(WorldRank *, void *))
 {
     const WorldSettings set = {
         .ranks = 4, .in_flight = 8, .records = 64, .timeout_s = 20, .board = b, .body = body};
@@ -167,19 +167,19 @@ static int run_4(Board *b, Err (*body)(WorldRank *, void *))
     return world_run(&set) == OK ? 0 : 1;
 }
 
-static int crash_rank(int argc, char **argv, Board *b)
+static int crash_rank(int argc, char **argv, FlightRecorder *b)
 {
     (void)argc, (void)argv;
     return run_4(b, crash_of_rank_2);
 }
 
-static int crash_team(int argc, char **argv, Board *b)
+static int crash_team(int argc, char **argv, FlightRecorder *b)
 {
     (void)argc, (void)argv;
     return run_4(b, crash_of_a_team);
 }
 
-static int crash_stack(int argc, char **argv, Board *b)
+static int crash_stack(int argc, char **argv, FlightRecorder *b)
 {
     (void)argc, (void)argv;
     return run_4(b, crash_by_stack);
@@ -205,7 +205,7 @@ static void a_crash_names_rank_and_instruction(void **state)
 {
     (void)state;
     Arena arena;
-    Board board;
+    FlightRecorder board;
     const char *reason;
     char path[1200];
     if (SANITIZED) return;
@@ -218,7 +218,7 @@ static void a_crash_names_rank_and_instruction(void **state)
     snprintf(path, sizeof path, "%s/recorder.json", dir);
     assert_said(path);
     assert_int_equal(arena_open(&arena, "dump", 1 << 24), OK);
-    if (board_read(path, &arena, &board, &reason) != OK) fail_msg("%s", err_text());
+    if (flight_recorder_read(path, &arena, &board, &reason) != OK) fail_msg("%s", err_text());
     assert_int_equal(board.ranks, 4);
     assert_int_equal(board.n_seats, 4);
     assert_non_null(strstr(reason, "rank 2 of 4 died of SIGSEGV"));
@@ -247,7 +247,7 @@ static void a_stack_that_ends_is_told_too(void **state)
 
 /* ---- the worker dies with its parent ---- */
 
-static int tell_pid_and_sleep(int argc, char **argv, Board *b)
+static int tell_pid_and_sleep(int argc, char **argv, FlightRecorder *b)
 {
     (void)argc, (void)b;
     const pid_t me = getpid();

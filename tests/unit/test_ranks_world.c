@@ -160,24 +160,24 @@ static void the_board_tells_it_again(void **state)
 {
     (void)state;
     Arena arena;
-    Board *board, again;
+    FlightRecorder *board, again;
     const char *words[2], *reason;
     char path[64];
     snprintf(path, sizeof path, "test_ranks_world.%d.json",
              (int)getpid()); /* where the test runs */
     WorldSettings set = world_of(3, one_stops_answering, NULL);
-    assert_int_equal(board_open(&board), OK);
+    assert_int_equal(flight_recorder_open(&board), OK);
     assert_int_equal(arena_open(&arena, "words", 1 << 24), OK);
     set.timeout_s = 0.1;
     set.board = board;
     assert_int_equal(world_run(&set), ERR_PEER);
     assert_int_equal(board->n_seats, 3);
-    if (board_write(board, path, err_text()) != OK) fail_msg("%s", err_text());
-    if (board_read(path, &arena, &again, &reason) != OK) fail_msg("%s", err_text());
+    if (flight_recorder_write(board, path, err_text()) != OK) fail_msg("%s", err_text());
+    if (flight_recorder_read(path, &arena, &again, &reason) != OK) fail_msg("%s", err_text());
     assert_string_equal(reason, err_text());
     for (int i = 0; i < 2; i++) {
         Text t = text_in(&arena);
-        board_tell(i ? &again : board, 5, &t);
+        flight_recorder_report(i ? &again : board, 5, &t);
         assert_int_equal(text_done(&t, &words[i]), OK);
     }
     assert_string_equal(words[0], words[1]);
@@ -186,7 +186,7 @@ static void the_board_tells_it_again(void **state)
     assert_null(strstr(words[0], "rank 1: between steps; waits"));
     remove(path);
     arena_close(&arena);
-    board_close(board);
+    flight_recorder_close(board);
 }
 
 int main(void)

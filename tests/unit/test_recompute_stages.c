@@ -11,7 +11,7 @@ static int again_in(const Job *job)
 {
     int n = 0;
     for (int k = 0; k < job->model.n_kinds; k++)
-        for (int i = 0; i < job->program[k].n_instr; i++) n += job->program[k].instr[i].again;
+        for (int i = 0; i < job->program[k].n_instr; i++) n += job->program[k].instr[i].recomputed;
     return n;
 }
 

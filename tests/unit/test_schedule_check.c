@@ -7,7 +7,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "schedule/check/check.h"
-#include "schedule/textform.h"
+#include "schedule/text_form.h"
 
 /* Over chunks, nothing lowered; chunks 0 and 2 lie on rank 0. */
 static const char plain[] = "sheaf schedule 1\n"

@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "schedule/draw.h"
 #include "schedule/gen/generate.h"
-#include "schedule/textform.h"
+#include "schedule/text_form.h"
 
 #ifndef SHEAF_SOURCE_DIR
 #define SHEAF_SOURCE_DIR "."

@@ -13,7 +13,7 @@
 #include "schedule/gen/generate.h"
 #include "schedule/passes.h"
 #include "schedule/play.h"
-#include "schedule/textform.h"
+#include "schedule/text_form.h"
 
 static int open_arena(void **state)
 {

@@ -12,7 +12,7 @@
 #include "schedule/expand.h"
 #include "schedule/gen/generate.h"
 #include "schedule/play.h"
-#include "schedule/textform.h"
+#include "schedule/text_form.h"
 
 #ifndef SHEAF_SOURCE_DIR
 #define SHEAF_SOURCE_DIR "."

@@ -2,12 +2,12 @@
 #include "pack_test.h"
 #include "schedule/gather.h"
 
-enum { MOST_RUNS = 128 };
+enum { MAX_RUNS = 128 };
 
 typedef struct {
-    UnitPacks packs[MOST_UNITS];
-    UnitSwitches row[MOST_UNITS];
-    GatherCount count[MOST_UNITS];
+    UnitPacks packs[MAX_UNITS];
+    UnitSwitches row[MAX_UNITS];
+    GatherCount count[MAX_UNITS];
     int live;
 } Table;
 
@@ -56,7 +56,7 @@ static int reads_of(const Schedule *s, int rank, const Table *t, bool counted, u
 /* The fewest gathers that any choice of at most `live` packs at each RUN takes: all are tried. */
 static int fewest(const unsigned *reads, int n, int live)
 {
-    enum { SETS = 1 << MOST_UNITS, NEVER = 1 << 20 };
+    enum { SETS = 1 << MAX_UNITS, NEVER = 1 << 20 };
     static int cost[2][SETS];
     for (int set = 0; set < SETS; set++) cost[0][set] = set == 0 ? 0 : NEVER;
     for (int r = 0; r < n; r++) {
@@ -85,7 +85,7 @@ static int count_wanted(const unsigned *reads, int n, int live)
     for (int r = 0; r < n; r++) {
         unsigned there = 0;
         for (int i = r; i < n && __builtin_popcount(there) < live; i++)
-            for (int p = 0; p < MOST_UNITS && __builtin_popcount(there) < live; p++)
+            for (int p = 0; p < MAX_UNITS && __builtin_popcount(there) < live; p++)
                 there |= reads[i] & 1u << p;
         gathers += __builtin_popcount(there & ~before);
         before = there;
@@ -110,9 +110,9 @@ static int counted_gathers(const Table *t, int units, int *uses)
 /* The counts are those of the list, and of the two brute forces. */
 static void check_counts(const Schedule *before, const Schedule *s, const Table *t, bool search)
 {
-    int wanted = 0, least = 0, uses = 0, all = 0, in_list[MOST_UNITS] = {0};
+    int wanted = 0, least = 0, uses = 0, all = 0, in_list[MAX_UNITS] = {0};
     const int units = schedule_units(s);
-    unsigned reads[MOST_RUNS];
+    unsigned reads[MAX_RUNS];
     for (int rank = 0; rank < s->ranks; rank++) {
         const int n = reads_of(before, rank, t, true, reads);
         wanted += count_wanted(reads, n, t->live);

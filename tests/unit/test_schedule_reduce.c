@@ -4,8 +4,8 @@
 #include "schedule/reduce.h"
 
 typedef struct {
-    UnitPacks packs[MOST_UNITS];
-    int group[MOST_UNITS], sums[MOST_UNITS];
+    UnitPacks packs[MAX_UNITS];
+    int group[MAX_UNITS], sums[MAX_UNITS];
 } Table;
 
 static Schedule reduce(Arena *a, const Schedule *s, Table *t)
@@ -82,7 +82,7 @@ static void check_one(Arena *a, Table *t, const Schedule *before, bool tied)
 {
     const Schedule s = reduce(a, before, t);
     const int units = schedule_units(&s);
-    UnitSwitches row[MOST_UNITS] = {{0}};
+    UnitSwitches row[MAX_UNITS] = {{0}};
     int n = 0, in_list = 0;
     must(schedule_check(&s, a));
     must(schedule_check_packs(&s, &(PackRules){row, t->packs, 1, t->group}, a));

@@ -14,7 +14,7 @@
 #include "schedule/check/check.h"
 #include "schedule/expand.h"
 #include "schedule/gen/generate.h"
-#include "schedule/textform.h"
+#include "schedule/text_form.h"
 
 static int open_arena(void **state)
 {

@@ -3,7 +3,7 @@
  * ranks. */
 #include "comm/local/local.h"
 #include "schedule/check/check.h"
-#include "schedule/textform.h"
+#include "schedule/text_form.h"
 #include "support/expect.h"
 #include "support/jobs.h"
 

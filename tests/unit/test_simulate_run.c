@@ -10,12 +10,12 @@
 #include "support/jobs.h"
 #include "world/world.h"
 
-enum { MOST_RANKS = 8 };
+enum { MAX_RANKS = 8 };
 
 typedef struct {
     const JobSettings *set;
-    Recorder seen[MOST_RANKS];
-    RankCount count[MOST_RANKS];
+    Recorder seen[MAX_RANKS];
+    RankCount count[MAX_RANKS];
 } Work;
 
 /* One rank: compile, open, one step. What the comm did before the step is taken away. */

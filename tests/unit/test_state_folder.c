@@ -54,14 +54,14 @@ static const StateTensors *tensors(void)
 /* Both ranks' part of a save. */
 static void write_ranks(int64_t step)
 {
-    char folder[DISK_PATH_BYTES], path[DISK_PATH_BYTES], name[RANKFILE_NAME_BYTES];
+    char folder[DISK_PATH_BYTES], path[DISK_PATH_BYTES], name[RANK_FILE_NAME_BYTES];
     for (int rank = 0; rank < EXAMPLE_RANKS; rank++) {
         RankFile f = example_rank(tensors(), rank);
         f.step = step;
         DO(folder_begin(root, step, folder, sizeof folder));
-        rankfile_name(rank, name);
+        rank_file_name(rank, name);
         DO(disk_path(folder, name, path));
-        DO(rankfile_lay(tensors(), &f, &arena));
+        DO(rank_file_layout(tensors(), &f, &arena));
         example_write(tensors(), &f, path);
     }
 }

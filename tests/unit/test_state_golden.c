@@ -8,7 +8,7 @@
 #include <unistd.h>
 #include "support/state_test.h"
 #include "base/text.h"
-#include "state/chunkread.h"
+#include "state/chunk_read.h"
 #include "state/disk.h"
 #include "state/folder.h"
 
@@ -56,11 +56,11 @@ static void official(void **state)
 static void save_example(const char *folder)
 {
     const StateTensors t = example_tensors();
-    char tmp[DISK_PATH_BYTES], path[DISK_PATH_BYTES], name[RANKFILE_NAME_BYTES];
+    char tmp[DISK_PATH_BYTES], path[DISK_PATH_BYTES], name[RANK_FILE_NAME_BYTES];
     for (int rank = 0; rank < EXAMPLE_RANKS; rank++) {
         const RankFile f = example_rank(&t, rank);
         DO(folder_begin(folder, f.step, tmp, sizeof tmp));
-        rankfile_name(rank, name);
+        rank_file_name(rank, name);
         DO(disk_path(tmp, name, path));
         example_write(&t, &f, path);
     }

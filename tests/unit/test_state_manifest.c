@@ -212,7 +212,7 @@ static Manifest tiled(const Shape *shape, const BoxList *l)
     qsort(m.part, (size_t)m.n_parts, sizeof *m.part, manifest_part_order);
     for (int64_t i = 0; i < l->n; i++) {
         m.part[i].at = at;
-        at += rankfile_part_bytes(&m.tensors, &m.part[i]);
+        at += rank_file_part_bytes(&m.tensors, &m.part[i]);
     }
     file.bytes = at;
     return m;

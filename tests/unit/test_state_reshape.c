@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "state/rankfile.h"
+#include "state/rank_file.h"
 #include "state/reshape.h"
 
 enum { STEP = 3 };
@@ -86,13 +86,13 @@ static Err reshape(const Saved *from, const StateWorld *to, const char *folder, 
 
 static void check_pair(const Saved *from, const Saved *to, int64_t buffer, bool once)
 {
-    char folder[64], where[160], name[RANKFILE_NAME_BYTES];
+    char folder[64], where[160], name[RANK_FILE_NAME_BYTES];
     ReshapeResult r;
     snprintf(where, sizeof where, "%s -> %s", from->world.words, to->world.words);
     state_folder(folder);
     if (reshape(from, &to->world, folder, buffer, &r) != OK) fail_msg("%s: %s", where, err_text());
     for (int k = 0; k < to->world.ranks; k++) {
-        rankfile_name(k, name);
+        rank_file_name(k, name);
         same_file(where, folder, to->folder, name);
     }
     same_file(where, folder, to->folder, "manifest.json");

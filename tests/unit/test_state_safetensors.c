@@ -171,7 +171,7 @@ static void flipped(void **state)
     size_t bytes, n_errors = 0;
     StFile g, h;
     (void)state;
-    DO(rankfile_header(&t, &f, &arena, &head, &bytes));
+    DO(rank_file_header(&t, &f, &arena, &head, &bytes));
     DO(st_parse("f", head, bytes, f.bytes, &arena, &g));
     char *copy = malloc(bytes);
     for (size_t i = 0; i < 8 * bytes; i++) {

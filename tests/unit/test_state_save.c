@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <sys/resource.h>
 #include <unistd.h>
-#include "state/rankfile.h"
+#include "state/rank_file.h"
 
 typedef struct {
     StateWorld world;

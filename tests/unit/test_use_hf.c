@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <cmocka.h>
 #include <jansson.h>
-#include "data/choices.h"
+#include "data/tasks.h"
 #include "data/unicode.h"
 #include "support/expect.h"
 #include "support/said.h"
@@ -39,7 +39,7 @@ static void write_tokenizer(bool after)
     static const char *const level = "{s:s, s:b, s:b, s:b}";
     json_t *vocab = json_object(), *post = json_null();
     for (int byte = 0, hidden = 0; byte < 256; byte++) {
-        unsigned char name[UTF8_MOST + 1] = "";
+        unsigned char name[MAX_UTF8 + 1] = "";
         name[utf8_put((uint32_t)stands_for(byte, &hidden), name)] = '\0';
         json_object_set_new(vocab, (const char *)name, json_integer(byte));
     }
@@ -221,7 +221,7 @@ static void lengths_are_characters(void **state)
     const char line[] = "{\"context\": \"a\", \"choices\": [\"bc\", \"\u00e9\u6f22\U0001F600\"], "
                         "\"gold\": 0}";
     DO(arena_open(&a, "test", ARENA_PLENTY));
-    DO(choices_parse("x", (Bytes){(const unsigned char *)line, strlen(line)}, &a, &tasks));
+    DO(tasks_parse("x", (Bytes){(const unsigned char *)line, strlen(line)}, &a, &tasks));
     assert_int_equal(tasks.task[0].length[0], 2);
     assert_int_equal(tasks.task[0].length[1], 3);
     arena_close(&a);

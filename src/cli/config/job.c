@@ -156,7 +156,7 @@ void config_run_name(const char *file, const char *model, char *out, size_t byte
 }
 
 /* Only products of cpu have an order of their own; and weights must stay for it to be worth the memory. */
-static Err prepack(const Config *c, Option device, const DevicePrepack **out)
+static Err prepack_table(const Config *c, Option device, const DevicePrepack **out)
 {
     const char *origin = c->origin[KEY_parallel_prepack];
     const Device *cpu;
@@ -193,16 +193,16 @@ Err config_job(const Config *c, const ModelConfig *model, JobSettings *out)
                      .parallel = config_parallel(c)};
     Option device;
     TRY(machine_choice(c, &device));
-    s.compile.far = device == DEVICE_CUDA;
-    TRY(prepack(c, device, &s.compile.prepack));
+    s.compile.device_memory = device == DEVICE_CUDA;
+    TRY(prepack_table(c, device, &s.compile.prepack));
     TRY(stage_rules(c, &s));
-    if (micros > SCHEDULE_MAX)
+    if (micros > MAX_SCHEDULE)
         return err_fail(ERR_CONFIG,
                         "%s: batch.global=%lld in micro-batches of %lld makes %lld of them; the "
                         "most is %d: set batch.micro=%lld or more",
                         c->origin[KEY_batch_global], (long long)c->batch_global,
-                        (long long)c->batch_micro, (long long)micros, SCHEDULE_MAX,
-                        (long long)((c->batch_global + SCHEDULE_MAX - 1) / SCHEDULE_MAX));
+                        (long long)c->batch_micro, (long long)micros, MAX_SCHEDULE,
+                        (long long)((c->batch_global + MAX_SCHEDULE - 1) / MAX_SCHEDULE));
     *out = s;
     return OK;
 }

@@ -64,7 +64,7 @@ static Err check_schedule(const Config *c)
                     near ? near : "", near ? "?" : "");
 }
 
-enum { MOST_RANKS = 1 << 24 };
+enum { MAX_RANKS = 1 << 24 };
 
 static Err too_many(const Config *c)
 {
@@ -72,7 +72,7 @@ static Err too_many(const Config *c)
                     "mesh: dp x tp x cp x pp = %lld x %lld x %lld x %lld; a mesh has at most %d "
                     "ranks",
                     (long long)c->mesh_dp, (long long)c->mesh_tp, (long long)c->mesh_cp,
-                    (long long)c->mesh_pp, MOST_RANKS);
+                    (long long)c->mesh_pp, MAX_RANKS);
 }
 
 /* What a level of ZeRO means for reductions is not for the key to change. */
@@ -94,7 +94,7 @@ static Err settle_reduce(Config *c)
 
 Err config_settle_mesh(Config *c)
 {
-    if (c->mesh_tp * c->mesh_cp > MOST_RANKS || c->mesh_pp > MOST_RANKS / (c->mesh_tp * c->mesh_cp))
+    if (c->mesh_tp * c->mesh_cp > MAX_RANKS || c->mesh_pp > MAX_RANKS / (c->mesh_tp * c->mesh_cp))
         return too_many(c);
     const int64_t others = c->mesh_tp * c->mesh_cp * c->mesh_pp;
     if (c->mesh_dp == 0)
@@ -103,7 +103,7 @@ Err config_settle_mesh(Config *c)
     TRY(check_schedule(c));
     TRY(settle_reduce(c));
     TRY(settle_dp(c, others));
-    if (c->mesh_dp > MOST_RANKS / others) return too_many(c);
+    if (c->mesh_dp > MAX_RANKS / others) return too_many(c);
     const int64_t product = c->mesh_dp * others;
     if (c->run_ranks == 0) c->run_ranks = product;
     if (c->run_ranks != product)

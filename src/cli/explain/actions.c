@@ -6,10 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 #include "cli/explain/explain.h"
-#include "schedule/textform.h"
+#include "schedule/text_form.h"
 
 /* What repeats itself more than SHOWN times is told by its first and its last. */
-enum { COLUMNS = 100, SHOWN = 8, MOST_ACTIONS = 12, MOST_ITEMS = 160 };
+enum { COLUMNS = 100, SHOWN = 8, MAX_ACTIONS = 12, MAX_ITEMS = 160 };
 
 /* `times` groups of `period` actions; from one to the next all units go up, or down, by one. */
 typedef struct {
@@ -49,7 +49,7 @@ static Err fold_units(const Schedule *s, int lane, Arena *temp, Folded *out)
     TRY(ARENA_NEW(temp, s->n[lane] + 1, &f.item));
     for (int i = 0; i < s->n[lane];) {
         Item item = {i, 1, 1};
-        for (int p = 1; p <= MOST_ACTIONS && item.times == 1; p++) {
+        for (int p = 1; p <= MAX_ACTIONS && item.times == 1; p++) {
             const int groups = groups_at(&list[i], s->n[lane] - i, p);
             if (groups > SHOWN) item = (Item){i, p, groups};
         }
@@ -72,7 +72,7 @@ static bool is_next_micro(const Folded *f, const Item *a, const Item *b)
 /* How often the next *period items come, each time for the next micro-batch: often, or once. */
 static int micros_at(const Folded *f, int from, int *period)
 {
-    for (int p = 1; p <= MOST_ITEMS; p++) {
+    for (int p = 1; p <= MAX_ITEMS; p++) {
         int end = from + p;
         while (end < f->n && is_next_micro(f, &f->item[end - p], &f->item[end])) end++;
         *period = p;

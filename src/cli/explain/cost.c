@@ -13,11 +13,11 @@ static void flops_line(Text *t, const char *what, double flops, double of)
 static void flops_text(const Facts *f, Text *t)
 {
     const Work *w = &f->step;
-    const double all = w->flops + w->flops_again;
+    const double all = w->flops + w->flops_recomputed;
     text_add(t, "\nFLOPS of a step of rank %d, every row live\n", f->job->linked.rank);
     flops_line(t, "forward", f->flops_forward, all);
     flops_line(t, "backward", w->flops - f->flops_forward, all);
-    flops_line(t, "recomputed", w->flops_again, all);
+    flops_line(t, "recomputed", w->flops_recomputed, all);
     flops_line(t, "all", all, 0);
     flops_line(t, "for comparison: tokens x (6 N + 12 L d T) / ranks", f->flops_formula, 0);
     text_add(t, "    tokens of a step, N parameters, L layers, d width of the heads together, T "
@@ -30,7 +30,7 @@ static void work_line(Text *t, const char *kind, Phase phase, int runs, const Wo
     if (runs) snprintf(n, sizeof n, "%d", runs);
     text_add(t, "  %-8s %-5s %8s %14s %12s %14s %14s %14s\n", kind,
              phase < N_PHASES ? phase_name(phase) : "", n, text_count(w->flops, a),
-             text_count(w->flops_again, b), text_bytes((int64_t)w->bytes, c),
+             text_count(w->flops_recomputed, b), text_bytes((int64_t)w->bytes, c),
              text_bytes((int64_t)w->bytes_copied, d), text_bytes((int64_t)w->bytes_sent, e));
 }
 

@@ -18,7 +18,7 @@ struct json_t;
 /* What instructions do, at full extents. */
 typedef struct {
     int instructions;
-    double flops, flops_again; /* again: computed a second time; not in flops */
+    double flops, flops_recomputed; /* again: computed a second time; not in flops */
     /* Read and written by compute; by copies between spaces; that leave the rank. */
     size_t bytes, bytes_copied, bytes_sent;
 } Work;

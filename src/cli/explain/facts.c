@@ -7,7 +7,7 @@ static void add_work(Work *sum, const Work *w)
 {
     sum->instructions += w->instructions;
     sum->flops += w->flops;
-    sum->flops_again += w->flops_again;
+    sum->flops_recomputed += w->flops_recomputed;
     sum->bytes += w->bytes;
     sum->bytes_copied += w->bytes_copied;
     sum->bytes_sent += w->bytes_sent;
@@ -19,7 +19,7 @@ static Work phase_work(const Program *p, Phase phase, int rank)
     for (int i = p->first[phase]; i < p->first[phase + 1]; i++) {
         const Instr *in = &p->instr[i];
         w.instructions++;
-        *(in->again ? &w.flops_again : &w.flops) += in->flops;
+        *(in->recomputed ? &w.flops_recomputed : &w.flops) += in->flops;
         if (op_transfers(in->op)) {
             const Transfer t = instr_transfer(p, in);
             w.bytes_sent += transfer_sent(&t, rank);
@@ -35,9 +35,10 @@ static void add_run(Work *sum, const LinkedProgram *lp, const Linked *l, const P
 {
     const Phase phase = (Phase)l->action.phase;
     Work w = phase_work(p, phase, lp->rank);
-    w.flops = w.flops_again = 0;
+    w.flops = w.flops_recomputed = 0;
     for (int i = p->first[phase]; i < p->first[phase + 1]; i++)
-        *(p->instr[i].again ? &w.flops_again : &w.flops) += linked_flops(lp, l, &p->instr[i]);
+        *(p->instr[i].recomputed ? &w.flops_recomputed : &w.flops) +=
+            linked_flops(lp, l, &p->instr[i]);
     add_work(sum, &w);
 }
 

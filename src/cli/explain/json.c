@@ -102,8 +102,8 @@ static json_t *flops_json(const Facts *f)
     json_t *o = json_object();
     set_flops(o, "forward", f->flops_forward);
     set_flops(o, "backward", f->step.flops - f->flops_forward);
-    set_flops(o, "recomputed", f->step.flops_again);
-    set_flops(o, "all", f->step.flops + f->step.flops_again);
+    set_flops(o, "recomputed", f->step.flops_recomputed);
+    set_flops(o, "all", f->step.flops + f->step.flops_recomputed);
     set_flops(o, "formula", f->flops_formula);
     return o;
 }

@@ -12,7 +12,7 @@
 #include <string.h>
 #include "cli/explain/explain.h"
 #include "run/rank.h"
-#include "schedule/textform.h"
+#include "schedule/text_form.h"
 #include "state/save.h"
 
 static MemoryRow *row_of(Facts *f, ArenaId arena, const char *scope, const char *key,

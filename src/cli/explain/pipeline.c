@@ -46,7 +46,7 @@ Err facts_pipeline(Facts *f, Arena *arena)
     const PlayCosts costs = {.cost = cost};
     TRY(schedule_play(s, &costs, arena, &p->play));
     p->barrier = -1;
-    if (s->micros <= SCHEDULE_MAX / 4) {
+    if (s->micros <= MAX_SCHEDULE / 4) {
         TRY(play_period(s, &costs, arena, &period));
         p->barrier = p->play.makespan - period;
     }

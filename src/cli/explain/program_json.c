@@ -12,11 +12,11 @@ static json_t *ids(const int32_t *id, int n)
 static json_t *instr_json(const Facts *f, const Program *p, int index)
 {
     const Instr *i = &p->instr[index];
-    json_t *o = json_pack("{s:s, s:i, s:s, s:s, s:b, s:o, s:o, s:I, s:I}", "phase",
-                          phase_name(i->phase), "index", index - p->first[i->phase], "op",
-                          op_info(i->op)->name, "queue", queue_name(i->queue), "again",
-                          (int)i->again, "in", ids(i->in, i->n_in), "out", ids(i->out, i->n_out),
-                          "flops", (json_int_t)i->flops, "bytes", (json_int_t)instr_bytes(i));
+    json_t *o = json_pack(
+        "{s:s, s:i, s:s, s:s, s:b, s:o, s:o, s:I, s:I}", "phase", phase_name(i->phase), "index",
+        index - p->first[i->phase], "op", op_info(i->op)->name, "queue", queue_name(i->queue),
+        "again", (int)i->recomputed, "in", ids(i->in, i->n_in), "out", ids(i->out, i->n_out),
+        "flops", (json_int_t)i->flops, "bytes", (json_int_t)instr_bytes(i));
     if (!op_transfers(i->op)) return o;
     const Transfer t = instr_transfer(p, i);
     set(o, "transfer", transfer_json(f, &t));
@@ -67,13 +67,14 @@ static json_t *phases_json(const Facts *f, int kind)
     for (int ph = 0; ph < N_PHASES; ph++) {
         const Work *w = &f->of[kind][ph];
         json_array_append_new(
-            list, json_pack("{s:s, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "phase",
-                            phase_name((Phase)ph), "instructions", w->instructions, "flops",
-                            (json_int_t)w->flops, "flops_recomputed", (json_int_t)w->flops_again,
-                            "bytes", (json_int_t)w->bytes, "bytes_copied",
-                            (json_int_t)w->bytes_copied, "bytes_sent", (json_int_t)w->bytes_sent,
-                            "scratch_bytes", (json_int_t)p->scratch_bytes[ph], "scratch_live_bytes",
-                            (json_int_t)p->scratch_live[ph]));
+            list,
+            json_pack("{s:s, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "phase",
+                      phase_name((Phase)ph), "instructions", w->instructions, "flops",
+                      (json_int_t)w->flops, "flops_recomputed", (json_int_t)w->flops_recomputed,
+                      "bytes", (json_int_t)w->bytes, "bytes_copied", (json_int_t)w->bytes_copied,
+                      "bytes_sent", (json_int_t)w->bytes_sent, "scratch_bytes",
+                      (json_int_t)p->scratch_bytes[ph], "scratch_live_bytes",
+                      (json_int_t)p->scratch_live[ph]));
     }
     return list;
 }

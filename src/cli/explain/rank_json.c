@@ -1,7 +1,7 @@
 /* rank_json.c -- what a rank holds and sends, as data: actions, transfers, memory. */
 #include "cli/explain/json.h"
 
-#include "schedule/textform.h"
+#include "schedule/text_form.h"
 
 static const char *const arena_name[N_ARENAS] = {"state", "step", "work", "host", "session"};
 

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include "cli/explain/explain.h"
 #include "cli/table.h"
-#include "schedule/textform.h"
+#include "schedule/text_form.h"
 
 enum { SHOWN = 2, COLUMNS = 8 };
 

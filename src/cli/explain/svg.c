@@ -8,7 +8,7 @@
 
 #include "cli/explain/explain.h"
 #include "schedule/svg.h"
-#include "schedule/textform.h"
+#include "schedule/text_form.h"
 
 static Err write_text(const char *flag, const char *path, const char *text)
 {

@@ -16,9 +16,9 @@
  * waits for other hosts, never for a device. */
 #include "comm/local/world.h"
 
-static DeviceQueue *queue(const Comm *c, DeviceLane lane)
+static DeviceQueue *queue_of(const Comm *c, Queue queue)
 {
-    return c->device.memory->queue(c->device.context, lane);
+    return c->device.runtime->queue(c->device.context, queue);
 }
 
 static Post *posts_of(const Comm *c, int slot)
@@ -32,15 +32,15 @@ static Err open_event(Comm *c, DeviceEvent **out)
     LocalWorld *w = ((Local *)c->state)->world;
     WorldEvent *e;
     DeviceEvent *event;
-    TRY(c->device.memory->event_open(c->device.context, &event));
+    TRY(c->device.runtime->event_open(c->device.context, &event));
     pthread_mutex_lock(&w->lock);
     const Err err = ARENA_NEW(&w->arena, 1, &e);
     if (err == OK) {
-        *e = (WorldEvent){w->events, c->device.memory, event};
+        *e = (WorldEvent){w->events, c->device.runtime, event};
         w->events = e;
     }
     pthread_mutex_unlock(&w->lock);
-    if (err != OK) c->device.memory->event_close(event);
+    if (err != OK) c->device.runtime->event_close(event);
     *out = event;
     return err;
 }
@@ -53,7 +53,7 @@ Err device_ready(Comm *c, int slot, Post *mine)
         TRY(open_event(c, &mine->done));
         mine->events_of = c->set.rank;
     }
-    return c->device.memory->record(queue(c, LANE_COMPUTE), mine->ready);
+    return c->device.runtime->record(queue_of(c, QUEUE_COMPUTE), mine->ready);
 }
 
 /* One member's part, and what it needs to find its way. */
@@ -75,7 +75,7 @@ static Part part_of(Comm *c, int slot)
                   .t = &c->pending[slot].t,
                   .ch = f->link->channel,
                   .post = post,
-                  .q = queue(c, LANE_COMM),
+                  .q = queue_of(c, QUEUE_COMM),
                   .n = f->link->channel->n,
                   .me = f->link->place,
                   .each = dtype_bytes((DType)post->meant.dtype)};
@@ -84,19 +84,19 @@ static Part part_of(Comm *c, int slot)
 static Err copy(const Part *p, char *to, const char *from, int64_t count)
 {
     if (count == 0 || to == from) return OK;
-    return p->c->device.memory->copy(p->q, to, from, (size_t)count * p->each);
+    return p->c->device.runtime->copy(p->q, to, from, (size_t)count * p->each);
 }
 
 /* `count` elements from `start` on of all members, to the `to` of members [lo, hi), from `to_start`. */
 static Err fold_part(const Part *p, int64_t start, int64_t count, int lo, int hi, int64_t to_start)
 {
-    const void *x[DEVICE_FOLD_MOST];
-    void *out[DEVICE_FOLD_MOST];
+    const void *x[MAX_DEVICE_FOLD];
+    void *out[MAX_DEVICE_FOLD];
     char name[TRANSFER_NAME_BYTES];
     if (count == 0) return OK;
-    if (p->n > DEVICE_FOLD_MOST)
+    if (p->n > MAX_DEVICE_FOLD)
         return err_fail(ERR_CHECK, "local: %s: devices fold %d members at most",
-                        transfer_name(p->t, 0, name), (int)DEVICE_FOLD_MOST);
+                        transfer_name(p->t, 0, name), (int)MAX_DEVICE_FOLD);
     for (int i = 0; i < p->n; i++) x[i] = p->post[i].from + (size_t)start * p->each;
     for (int i = lo; i < hi; i++) out[i - lo] = p->post[i].to + (size_t)to_start * p->each;
     const DeviceFold fold = {.dtype = (DType)p->post->meant.dtype,
@@ -106,7 +106,7 @@ static Err fold_part(const Part *p, int64_t start, int64_t count, int lo, int hi
                              .x = x,
                              .out = out,
                              .count = count};
-    return p->c->device.memory->fold(p->q, &fold);
+    return p->c->device.runtime->fold(p->q, &fold);
 }
 
 /* Segment `me` of the array, cut so that segments begin on lines. */
@@ -180,7 +180,7 @@ static Err move_part(const Part *p)
 
 Err device_part(Comm *c, int slot)
 {
-    const DeviceMemory *m = c->device.memory;
+    const DeviceRuntime *m = c->device.runtime;
     const Part p = part_of(c, slot);
     const bool one_gives = p.t->kind == COMM_BROADCAST;
     for (int i = 0; i < p.n; i++)
@@ -197,7 +197,7 @@ Err device_deliver(Comm *c, int slot)
 {
     const Part p = part_of(c, slot);
     for (int i = 0; i < p.n; i++)
-        TRY(c->device.memory->wait(queue(c, LANE_COMPUTE), p.post[i].done));
+        TRY(c->device.runtime->wait(queue_of(c, QUEUE_COMPUTE), p.post[i].done));
     return OK;
 }
 
@@ -206,5 +206,5 @@ void device_settle(Comm *c, int slot)
     const Part p = part_of(c, slot);
     for (int i = 0; i < p.n; i++)
         if (atomic_load(&p.post[i].issued) > c->pending[slot].sequence)
-            (void)c->device.memory->sync_event(p.post[i].done);
+            (void)c->device.runtime->sync_event(p.post[i].done);
 }

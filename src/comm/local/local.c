@@ -146,7 +146,7 @@ static Err local_begin(Comm *c, int slot)
     return OK;
 }
 
-static void local_poison(Comm *c, Err err, const char *message)
+static void local_abort(Comm *c, Err err, const char *message)
 {
     Local *l = c->state;
     (void)err;
@@ -175,7 +175,7 @@ static const CommTable local_table = {.name = "local",
                                       .close = local_close,
                                       .poll = local_poll,
                                       .end = local_end,
-                                      .poison = local_poison};
+                                      .abort = local_abort};
 
 /* In the world's memory: others look at it, and may do so when this rank is gone. */
 static Err take_seat(Local *l, const CommSettings *set)

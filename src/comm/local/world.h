@@ -64,7 +64,7 @@ typedef struct {
 /* An event of some member's, for who comes last to close. */
 typedef struct WorldEvent {
     struct WorldEvent *next;
-    const DeviceMemory *memory;
+    const DeviceRuntime *memory;
     DeviceEvent *event;
 } WorldEvent;
 

@@ -153,7 +153,7 @@ static Err mpi_wait(Comm *c, int slot)
     return err == OK ? OK : failed(c, err);
 }
 
-static void mpi_poison(Comm *c, Err err, const char *message)
+static void mpi_abort_world(Comm *c, Err err, const char *message)
 {
     Mpi *m = c->state;
     (void)err;
@@ -188,4 +188,4 @@ const CommTable mpi_table = {.name = "mpi",
                              .wait = mpi_wait,
                              .close = mpi_close,
                              .poll = mpi_poll,
-                             .poison = mpi_poison};
+                             .abort = mpi_abort_world};

@@ -49,6 +49,6 @@ static Err attach(const NcclLibrary *l, Comm *c)
 
 const NcclEntry sheaf_nccl = {.comm_bytes = sizeof(Comm),
                               .transfer_bytes = sizeof(Transfer),
-                              .memory_bytes = sizeof(DeviceMemory),
+                              .memory_bytes = sizeof(DeviceRuntime),
                               .open = open_library,
                               .attach = attach};

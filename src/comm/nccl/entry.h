@@ -9,7 +9,7 @@
 #define NCCL_ENTRY_NAME "sheaf_nccl"
 
 typedef struct NcclEntry {
-    size_t comm_bytes, transfer_bytes, memory_bytes; /* sizeof Comm, Transfer, DeviceMemory */
+    size_t comm_bytes, transfer_bytes, memory_bytes; /* sizeof Comm, Transfer, DeviceRuntime */
     Err (*open)(const char *library, NcclLibrary *out);
     Err (*attach)(const NcclLibrary *l, Comm *c);
 } NcclEntry;

@@ -10,7 +10,7 @@ const Launch *way_oldest(const Comm *c, const Way *w)
         const Launch *l = &w->launch[i];
         bool done = true;
         if (l->t.group.n == 0) continue; /* never used */
-        if (l->recorded && c->device.memory->done(l->done, &done) == OK && done) continue;
+        if (l->recorded && c->device.runtime->done(l->done, &done) == OK && done) continue;
         if (!oldest || l->sequence < oldest->sequence) oldest = l;
     }
     return oldest;
@@ -74,5 +74,5 @@ void nccl_abort(Comm *c)
         w->busy = -1;
     }
     for (Way *w = ((Nccl *)c->mover_state)->ways; w; w = w->next)
-        if (w->queue) (void)c->device.memory->sync(w->queue); /* nobody touches memory any more */
+        if (w->queue) (void)c->device.runtime->sync(w->queue); /* nobody touches memory any more */
 }

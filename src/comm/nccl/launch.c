@@ -187,7 +187,7 @@ static Err call(const Calls *k)
 
 Err launch_room(Comm *c, int slot, Way *w)
 {
-    const DeviceMemory *m = c->device.memory;
+    const DeviceRuntime *m = c->device.runtime;
     const Calls k = calls_of(c, slot, w);
     const size_t bytes = is_maximum(k.t) ? kept(&k) * k.each * (size_t)w->n : 0;
     if (bytes <= w->scratch_bytes) return OK;
@@ -213,7 +213,7 @@ Err launch(Comm *c, int slot, Way *w, bool *in_progress)
     const Calls k = calls_of(c, slot, w);
     *in_progress = false;
     if (is_empty(k.t)) return OK;
-    TRY(c->device.memory->native(w->queue, &w->native)); /* its GPU is this thread's */
+    TRY(c->device.runtime->native(w->queue, &w->native)); /* its GPU is this thread's */
     TRY(said(&k, k.api->GroupStart(), "begin a group"));
     const Err err = call(&k);
     const NcclResult ended = k.api->GroupEnd(); /* also of a group that failed */
@@ -225,13 +225,13 @@ Err launch(Comm *c, int slot, Way *w, bool *in_progress)
 Err launch_rest(Comm *c, int slot, Way *w)
 {
     const Calls k = calls_of(c, slot, w);
-    const void *x[DEVICE_FOLD_MOST];
+    const void *x[MAX_DEVICE_FOLD];
     void *out = k.to;
     if (!is_maximum(k.t) || kept(&k) == 0) return OK;
-    for (int first = 0; first < w->n; first += DEVICE_FOLD_MOST - 1) {
+    for (int first = 0; first < w->n; first += MAX_DEVICE_FOLD - 1) {
         int n = 0;
         if (first > 0) x[n++] = out; /* of those before */
-        for (int i = first; i < w->n && i < first + DEVICE_FOLD_MOST - 1; i++)
+        for (int i = first; i < w->n && i < first + MAX_DEVICE_FOLD - 1; i++)
             x[n++] = (char *)w->scratch + (size_t)i * kept(&k) * k.each;
         const DeviceFold fold = {.dtype = k.t->to.dtype,
                                  .max = true,
@@ -240,7 +240,7 @@ Err launch_rest(Comm *c, int slot, Way *w)
                                  .x = x,
                                  .out = &out,
                                  .count = k.t->to.count};
-        TRY(c->device.memory->fold(w->queue, &fold));
+        TRY(c->device.runtime->fold(w->queue, &fold));
     }
     return OK;
 }

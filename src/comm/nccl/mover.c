@@ -3,7 +3,7 @@
 
 static DeviceQueue *compute(const Comm *c)
 {
-    return c->device.memory->queue(c->device.context, LANE_COMPUTE);
+    return c->device.runtime->queue(c->device.context, QUEUE_COMPUTE);
 }
 
 /* All names in the one order that every rank sorts them into, each once. */
@@ -57,8 +57,8 @@ static Err ready(Comm *c, int slot)
         return err_fail(ERR_PEER, "nccl: rank %d: its communicators were given up", c->set.rank);
     TRY(find_way(c, &c->pending[slot], &w));
     TRY(launch_room(c, slot, w));
-    if (!n->ready[slot]) TRY(c->device.memory->event_open(c->device.context, &n->ready[slot]));
-    return c->device.memory->record(compute(c), n->ready[slot]);
+    if (!n->ready[slot]) TRY(c->device.runtime->event_open(c->device.context, &n->ready[slot]));
+    return c->device.runtime->record(compute(c), n->ready[slot]);
 }
 
 static Launch *launch_of(Way *w, int64_t sequence) { return &w->launch[sequence % WAY_RING]; }
@@ -71,7 +71,7 @@ static Err begin_launch(Comm *c, int slot, Way *w, bool *in_progress)
     l->sequence = p->sequence;
     l->at_s = comm_now_s();
     l->recorded = false;
-    TRY(c->device.memory->wait(w->queue, ((Nccl *)c->mover_state)->ready[slot]));
+    TRY(c->device.runtime->wait(w->queue, ((Nccl *)c->mover_state)->ready[slot]));
     w->busy = slot;
     return launch(c, slot, w, in_progress);
 }
@@ -100,7 +100,7 @@ static Err move(Comm *c, int slot, bool *over)
     if (in_progress) return OK;
     Launch *l = launch_of(w, p->sequence);
     TRY(launch_rest(c, slot, w));
-    TRY(c->device.memory->record(w->queue, l->done));
+    TRY(c->device.runtime->record(w->queue, l->done));
     l->recorded = true;
     w->busy = -1;
     w->next_sequence++;
@@ -114,7 +114,7 @@ static Err deliver(Comm *c, int slot)
 {
     const Pending *p = &c->pending[slot];
     const Launch *l = launch_of(p->stream->way, p->sequence);
-    return c->device.memory->wait(compute(c), l->done);
+    return c->device.runtime->wait(compute(c), l->done);
 }
 
 static void end(Comm *c, Stream *s) { way_close(c, s->way); }
@@ -124,7 +124,7 @@ static void forget(Comm *c)
     Nccl *n = c->mover_state;
     while (n->ways) way_close(c, n->ways);
     for (int i = 0; i < c->set.in_flight; i++) {
-        if (n->ready[i]) c->device.memory->event_close(n->ready[i]);
+        if (n->ready[i]) c->device.runtime->event_close(n->ready[i]);
         n->ready[i] = NULL;
     }
 }

@@ -88,7 +88,7 @@ static Err await_members(Comm *c, Way *w, const WayName *name)
 
 static Err open_queue(Comm *c, Way *w)
 {
-    const DeviceMemory *m = c->device.memory;
+    const DeviceRuntime *m = c->device.runtime;
     TRY(m->queue_open(c->device.context, &w->queue));
     for (int i = 0; i < WAY_RING; i++) TRY(m->event_open(c->device.context, &w->launch[i].done));
     return m->native(w->queue, &w->native);
@@ -148,7 +148,7 @@ static void finish(Comm *c, Way *w)
 
 void way_close(Comm *c, Way *w)
 {
-    const DeviceMemory *m = c->device.memory;
+    const DeviceRuntime *m = c->device.runtime;
     Nccl *n = c->mover_state;
     Way **at = &n->ways;
     if (w->comm && !c->aborted) (void)comm_sync(c, c->device, w->queue);

@@ -103,17 +103,17 @@ static Err open_parts(DeviceContext *c)
     TRY(check_capability(c->ordinal, c->capability));
     TRY(reach_others(c));
     CUDA_TRY(cudaDeviceGetStreamPriorityRange(&low, &high));
-    for (int i = 0; i < N_LANES; i++) {
+    for (int i = 0; i < N_DEVICE_QUEUES; i++) {
         c->queue[i].context = c;
         /* What others wait for goes first. */
         CUDA_TRY(cudaStreamCreateWithPriority(&c->queue[i].stream, cudaStreamNonBlocking,
-                                              i == LANE_COMPUTE ? low : high));
+                                              i == QUEUE_COMPUTE ? low : high));
         CUDA_TRY(cudaMalloc((void **)&c->queue[i].ticket, sizeof *c->queue[i].ticket));
         CUDA_TRY(
             cudaMemsetAsync(c->queue[i].ticket, 0, sizeof *c->queue[i].ticket, c->queue[i].stream));
     }
     void *scratch;
-    TRY(cuda_scratch(&c->queue[LANE_COMPUTE], BLAS_SCRATCH, &scratch));
+    TRY(cuda_scratch(&c->queue[QUEUE_COMPUTE], BLAS_SCRATCH, &scratch));
     if (cublasLtCreate(&c->blas) != CUBLAS_STATUS_SUCCESS)
         return err_fail(ERR_IO, "cuda: cuBLASLt does not start on GPU %d", c->ordinal);
     TRY(relay_open(c));
@@ -125,7 +125,7 @@ static Err open_parts(DeviceContext *c)
 void cuda_close(DeviceContext *c)
 {
     (void)cudaSetDevice(c->ordinal);
-    for (int i = 0; i < N_LANES; i++) {
+    for (int i = 0; i < N_DEVICE_QUEUES; i++) {
         if (!c->queue[i].stream) continue;
         (void)cudaStreamSynchronize(c->queue[i].stream);
         (void)cudaFree(c->queue[i].scratch);
@@ -175,7 +175,7 @@ Err cuda_info(DeviceContext *c, DeviceInfo *out)
     CUDA_TRY(cudaGetDeviceProperties(&card, c->ordinal));
     CUDA_TRY(cudaMemGetInfo(&info.free_bytes, &info.total_bytes));
     info.workspace_bytes = c->graph_bytes;
-    for (int i = 0; i < N_LANES; i++) info.workspace_bytes += c->queue[i].scratch_bytes;
+    for (int i = 0; i < N_DEVICE_QUEUES; i++) info.workspace_bytes += c->queue[i].scratch_bytes;
     for (size_t i = 0; i < sizeof cards / sizeof *cards; i++) {
         if (strncmp(card.name, cards[i].name, strlen(cards[i].name)) != 0) continue;
         info.bf16_flops = cards[i].bf16_flops;

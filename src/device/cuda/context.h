@@ -1,4 +1,4 @@
-/* context.h -- contexts, as device/memory.h has them. */
+/* context.h -- contexts, as device/runtime.h has them. */
 #ifndef DEVICE_CUDA_CONTEXT_H
 #define DEVICE_CUDA_CONTEXT_H
 

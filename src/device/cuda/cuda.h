@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-#include "device/memory.h"
+#include "device/runtime.h"
 
 enum { BLAS_SCRATCH = 32 << 20 }; /* what NVIDIA advises for Hopper */
 
@@ -32,7 +32,7 @@ typedef struct FusedPlans FusedPlans; /* fused.h */
 
 struct DeviceContext {
     int ordinal, sms, capability; /* 90: sm_90 */
-    DeviceQueue queue[N_LANES];
+    DeviceQueue queue[N_DEVICE_QUEUES];
     cublasLtHandle_t blas;
     Choices *choices;
     bool any_order;     /* not deterministic */
@@ -65,10 +65,10 @@ Err cuda_scratch(DeviceQueue *q, size_t bytes, void **out);
 /* choices.c: the products of a context and their algorithms. */
 Choices *choices_open(void);
 void choices_close(Choices *c);
-void cuda_choices_measure(DeviceContext *c, bool on);
-int cuda_choices_left(const DeviceContext *c);
-Err cuda_choices_save(DeviceContext *c, const char *path);
-Err cuda_choices_load(DeviceContext *c, const char *path);
+void cuda_autotune_measure(DeviceContext *c, bool on);
+int cuda_autotune_left(const DeviceContext *c);
+Err cuda_autotune_save(DeviceContext *c, const char *path);
+Err cuda_autotune_load(DeviceContext *c, const char *path);
 
 /* gemm.cu: products that the library cannot be told of: other strides, or mixed types. */
 Err cuda_gemm_strided(const Call *call);
@@ -87,10 +87,10 @@ void cuda_list_close(DeviceList *l);
 Err cuda_clip(DeviceQueue *q, const DeviceClip *clip);
 
 /* marks.c */
-Err cuda_marks_open(DeviceContext *c, int n, DeviceMarks **out);
-void cuda_marks_close(DeviceMarks *m);
-Err cuda_mark(DeviceQueue *q, DeviceMarks *m, int i);
-Err cuda_marks_read(const DeviceMarks *m, int n, double *seconds);
+Err cuda_timestamps_open(DeviceContext *c, int n, DeviceTimestamps **out);
+void cuda_timestamps_close(DeviceTimestamps *m);
+Err cuda_timestamp(DeviceQueue *q, DeviceTimestamps *m, int i);
+Err cuda_timestamps_read(const DeviceTimestamps *m, int n, double *seconds);
 
 /* graph.c */
 Err cuda_capture_begin(DeviceQueue *q);
@@ -102,7 +102,7 @@ void cuda_graph_close(DeviceGraph *g);
 /* fold.cu */
 Err cuda_fold(DeviceQueue *q, const DeviceFold *fold);
 
-extern const DeviceMemory cuda_memory;
+extern const DeviceRuntime cuda_runtime;
 
 #define KERNEL(id) Err cuda_##id(const Call *call);
 #include "device/kernels.def"

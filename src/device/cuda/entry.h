@@ -5,12 +5,12 @@
 #ifndef DEVICE_CUDA_ENTRY_H
 #define DEVICE_CUDA_ENTRY_H
 
-#include "device/memory.h"
+#include "device/runtime.h"
 
 #define CUDA_ENTRY_NAME "sheaf_cuda"
 
 typedef struct {
-    size_t call_bytes, device_bytes, memory_bytes; /* sizeof Call, Device, DeviceMemory */
+    size_t call_bytes, device_bytes, memory_bytes; /* sizeof Call, Device, DeviceRuntime */
     const Device *device;
 } CudaEntry;
 

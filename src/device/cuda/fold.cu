@@ -6,11 +6,11 @@
  * are those of comm/fold.c: bf16 is widened, folded in f32 and rounded once, to nearest even. */
 #include "device/cuda/value.cuh"
 
-enum { FOLD_THREADS = 256, FOLD_MOST_BLOCKS = 4096 };
+enum { FOLD_THREADS = 256, MAX_FOLD_BLOCKS = 4096 };
 
 typedef struct {
-    const void *x[DEVICE_FOLD_MOST];
-    void *out[DEVICE_FOLD_MOST];
+    const void *x[MAX_DEVICE_FOLD];
+    void *out[MAX_DEVICE_FOLD];
     int n, n_out;
     int64_t count;
 } Folding;
@@ -65,11 +65,11 @@ static void launch(const Folding *f, bool max, unsigned blocks, cudaStream_t str
 extern "C" Err cuda_fold(DeviceQueue *q, const DeviceFold *fold)
 {
     Folding f = {};
-    if (fold->n > DEVICE_FOLD_MOST || fold->n_out > DEVICE_FOLD_MOST)
+    if (fold->n > MAX_DEVICE_FOLD || fold->n_out > MAX_DEVICE_FOLD)
         return err_fail(ERR_CONFIG,
                         "cuda: a sum of %d ranks of one process; %d is the most, more need "
                         "processes (mpirun)",
-                        fold->n, (int)DEVICE_FOLD_MOST);
+                        fold->n, (int)MAX_DEVICE_FOLD);
     if (fold->count == 0) return OK;
     for (int i = 0; i < fold->n; i++) f.x[i] = fold->x[i];
     for (int i = 0; i < fold->n_out; i++) f.out[i] = fold->out[i];
@@ -77,7 +77,7 @@ extern "C" Err cuda_fold(DeviceQueue *q, const DeviceFold *fold)
     f.n_out = fold->n_out;
     f.count = fold->count;
     const int64_t all = blocks_of(f.count, FOLD_THREADS);
-    const unsigned blocks = (unsigned)(all < FOLD_MOST_BLOCKS ? all : FOLD_MOST_BLOCKS);
+    const unsigned blocks = (unsigned)(all < MAX_FOLD_BLOCKS ? all : MAX_FOLD_BLOCKS);
     CUDA_TRY(cudaSetDevice(q->context->ordinal));
     switch (fold->dtype) {
     case F64:

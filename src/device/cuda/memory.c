@@ -9,7 +9,7 @@ static Err use(const DeviceContext *c)
     return OK;
 }
 
-static DeviceQueue *queue_of(DeviceContext *c, DeviceLane lane) { return &c->queue[lane]; }
+static DeviceQueue *queue_of(DeviceContext *c, Queue queue) { return &c->queue[queue]; }
 
 static Err alloc(DeviceContext *c, size_t bytes, void **out)
 {
@@ -120,7 +120,31 @@ static void deterministic(DeviceContext *c, bool on)
     c->epoch++;
 }
 
-const DeviceMemory cuda_memory = {
+static const DeviceLists lists = {
+    .squares_open = cuda_squares_open,
+    .squares_run = cuda_squares_run,
+    .update_open = cuda_update_open,
+    .update_run = cuda_update_run,
+    .list_close = cuda_list_close,
+    .clip = cuda_clip,
+};
+
+static const DeviceGraphs graphs = {
+    .capture_begin = cuda_capture_begin,
+    .capture_end = cuda_capture_end,
+    .graph_run = cuda_graph_run,
+    .graph_fits = cuda_graph_fits,
+    .graph_close = cuda_graph_close,
+};
+
+static const DeviceAutotune autotune = {
+    .measure = cuda_autotune_measure,
+    .left = cuda_autotune_left,
+    .save = cuda_autotune_save,
+    .load = cuda_autotune_load,
+};
+
+const DeviceRuntime cuda_runtime = {
     .count = cuda_count,
     .open = cuda_open,
     .close = cuda_close,
@@ -143,25 +167,13 @@ const DeviceMemory cuda_memory = {
     .done = done,
     .sync_event = sync_event,
     .sync = sync_queue,
-    .marks_open = cuda_marks_open,
-    .marks_close = cuda_marks_close,
-    .mark = cuda_mark,
-    .marks_read = cuda_marks_read,
-    .squares_open = cuda_squares_open,
-    .squares_run = cuda_squares_run,
-    .update_open = cuda_update_open,
-    .update_run = cuda_update_run,
-    .list_close = cuda_list_close,
-    .clip = cuda_clip,
+    .timestamps_open = cuda_timestamps_open,
+    .timestamps_close = cuda_timestamps_close,
+    .timestamp = cuda_timestamp,
+    .timestamps_read = cuda_timestamps_read,
     .fold = cuda_fold,
-    .capture_begin = cuda_capture_begin,
-    .capture_end = cuda_capture_end,
-    .graph_run = cuda_graph_run,
-    .graph_fits = cuda_graph_fits,
-    .graph_close = cuda_graph_close,
     .deterministic = deterministic,
-    .choices_measure = cuda_choices_measure,
-    .choices_left = cuda_choices_left,
-    .choices_save = cuda_choices_save,
-    .choices_load = cuda_choices_load,
+    .lists = &lists,
+    .graphs = &graphs,
+    .autotune = &autotune,
 };

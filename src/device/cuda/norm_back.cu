@@ -34,12 +34,12 @@ template <bool LAYER, bool BIAS> struct Launches {
 
 static bool is_wide(const NormBack &m)
 {
-    return span_fits(m.dy) && span_fits(m.x) && span_fits(m.onto) && span_fits(m.w) &&
+    return span_fits(m.dy) && span_fits(m.x) && span_fits(m.addend) && span_fits(m.w) &&
            span_fits(m.dx) && span_reaches(m.mean) && span_reaches(m.rstd);
 }
 
 /* Can dbias be made with the rest, by the turns of column_sums.cu? */
-static bool has_onto_near(const NormBack &m)
+static bool has_near_addend(const NormBack &m)
 {
     return is_wide(m) && fetch_row_warps(m.x.dtype, m.width) > 0;
 }
@@ -49,7 +49,7 @@ static Err ahead_launch(const NormBack &m, const DeviceQueue *q)
     const int dims = m.x.ndim - 1;
     const Back b = {span_of(m.dy, dims),
                     span_of(m.x, dims),
-                    span_of(m.onto, dims),
+                    span_of(m.addend, dims),
                     span_of(m.dx, dims),
                     span_of(m.mean, dims),
                     span_of(m.rstd, dims),
@@ -94,7 +94,7 @@ static Err launch(const Call *call, KernelId id, NormBack m)
 }
 
 /* dbias by itself. */
-static Err sum_onto(const Call *call)
+static Err sum_addend(const Call *call)
 {
     const Call sum = call_sum_rows(call, &call->in[5], 3);
     return cuda_sum_rows(&sum);
@@ -110,13 +110,13 @@ static Err norm_back(const Call *call, KernelId id, NormBack m)
     if (m.width == 0) return OK;
     m.per_width = 1 / (float)m.width;
     MUST(m.dy.dtype == m.x.dtype, "dy of another type than x");
-    if (m.dbias.data && !has_onto_near(m)) {
-        TRY(sum_onto(call));
+    if (m.dbias.data && !has_near_addend(m)) {
+        TRY(sum_addend(call));
         m.dbias.data = NULL;
     }
     if (!m.dx.data || !m.dw.data || is_wide(m)) return launch(call, id, m);
     NormBack dw = m, dx = m;
-    dw.dx.data = dw.onto.data = dw.w.data = NULL; /* as where dw alone is asked for */
+    dw.dx.data = dw.addend.data = dw.w.data = NULL; /* as where dw alone is asked for */
     dx.dw.data = dx.db.data = NULL;
     TRY(launch(call, id, dw));
     return launch(call, id, dx);
@@ -128,7 +128,7 @@ static NormBack of_dx(const Call *call, bool layer)
     const int rstd = layer ? 4 : 3;
     m.dy = call->in[0], m.x = call->in[1], m.w = call->in[2], m.rstd = call->in[rstd];
     if (layer) m.mean = call->in[3];
-    if (call->n_in > rstd + 1) m.onto = call->in[rstd + 1];
+    if (call->n_in > rstd + 1) m.addend = call->in[rstd + 1];
     m.dx = call->out[0];
     return m;
 }

@@ -8,8 +8,8 @@
 enum { ANY_THREADS = 256 };
 
 typedef struct {
-    Tensor dy, x, w, mean, rstd, onto; /* mean, onto: data NULL where there is none */
-    Tensor dx, dw, db, dbias;          /* likewise */
+    Tensor dy, x, w, mean, rstd, addend; /* mean, onto: data NULL where there is none */
+    Tensor dx, dw, db, dbias;            /* likewise */
     int64_t rows, width;
     float keep_dw, keep_db, keep_dbias, per_width; /* 1 / width */
     float *part; /* [blocks, sums, width]: of dw, db, dbias; NULL: dx alone */
@@ -63,11 +63,11 @@ static __global__ void __launch_bounds__(ANY_THREADS) any_kernel(const __grid_co
             r.avg_g = m.mean.data ? group_sum<ANY_THREADS>(sum_g) * m.per_width : 0;
         }
         for (int64_t i = threadIdx.x; i < m.width / W; i += ANY_THREADS) {
-            float dy[W], x[W], v[W], onto[W] = {};
+            float dy[W], x[W], v[W], addend[W] = {};
             load(m.dy, at_dy, i, dy);
             load(m.x, at_x, i, x);
             if (m.dx.data) load(m.w, 0, i, v);
-            if (m.onto.data) load(m.onto, row_at(m.onto, last, row), i, onto);
+            if (m.addend.data) load(m.addend, row_at(m.addend, last, row), i, addend);
 #pragma unroll
             for (int e = 0; e < W; e++) {
                 const int64_t j = i * W + e;
@@ -75,7 +75,7 @@ static __global__ void __launch_bounds__(ANY_THREADS) any_kernel(const __grid_co
                 x[e] = h_of(x[e], r);
                 if (m.part) dw[j] = fmaf(dy[e], x[e], first ? 0 : dw[j]);
                 if (m.part && m.sums > 1) db[j] = (first ? 0 : db[j]) + dy[e];
-                v[e] = onto[e] + dx_of(r, g_of(dy[e], v[e]), x[e]);
+                v[e] = addend[e] + dx_of(r, g_of(dy[e], v[e]), x[e]);
             }
             if (m.dx.data)
                 piece_store<W>(m.dx.data, type, row_at(m.dx, last, row) + i * W * m.dx.stride[last],

@@ -11,11 +11,11 @@
 
 enum { STAGES = 2 };
 
-enum { DY, X, ONTO, FETCHED };
+enum { DY, X, ADDEND, FETCHED };
 
 typedef struct {
-    RowSpan dy, x, onto, dx, mean, rstd; /* mean, onto, dx: data NULL where there is none */
-    const char *w;                       /* for dx */
+    RowSpan dy, x, addend, dx, mean, rstd; /* mean, onto, dx: data NULL where there is none */
+    const char *w;                         /* for dx */
     Rows rows;
     float per_width; /* 1 / width */
     float *part;     /* [blocks, sums, width]; NULL: dx alone */
@@ -65,9 +65,9 @@ template <bool LAYER> static __device__ inline float h_of(const RowLine &r, floa
 }
 
 template <bool LAYER>
-static __device__ inline float dx_of(const RowLine &r, float g, float x, float onto)
+static __device__ inline float dx_of(const RowLine &r, float g, float x, float addend)
 {
-    return fmaf(g, r.rstd, fmaf(x, r.slope, LAYER ? onto + r.level : onto));
+    return fmaf(g, r.rstd, fmaf(x, r.slope, LAYER ? addend + r.level : addend));
 }
 
 /* This thread's part of w: in registers, or, where sums leave no room, in a row of the stages. */
@@ -100,15 +100,15 @@ static __device__ inline void write_dx(const Fetch &f, int s, const RowLine &r,
     enum { W = WALK_WIDE };
 #pragma unroll
     for (int k = 0; k < K; k++) {
-        float dy[W], x[W], onto[W], w[W];
+        float dy[W], x[W], addend[W], w[W];
         f.floats(s, DY, k, dy);
         f.floats(s, X, k, x);
-        f.floats(s, ONTO, k, onto);
+        f.floats(s, ADDEND, k, addend);
         weights.floats(k, w);
 #pragma unroll
         for (int e = 0; e < W; e++) {
-            x[e] = dx_of<LAYER>(r, __fmul_rn(dy[e], w[e]), x[e], onto[e]);
-            if (BIAS) dbias[k][e] += onto[e];
+            x[e] = dx_of<LAYER>(r, __fmul_rn(dy[e], w[e]), x[e], addend[e]);
+            if (BIAS) dbias[k][e] += addend[e];
         }
         if (f.has(k)) piece_store<W>(dx + f.apart(k), T, 0, x);
     }
@@ -150,7 +150,7 @@ static __global__ void __launch_bounds__(BackFetch<BIAS, G, K, T>::THREADS, 2)
             const RowPlace at = row_place(m.rows, row);
             f.fetch(s, DY, span_at(m.dy, at));
             f.fetch(s, X, span_at(m.x, at));
-            if (m.onto.data) f.fetch(s, ONTO, span_at(m.onto, at));
+            if (m.addend.data) f.fetch(s, ADDEND, span_at(m.addend, at));
             if (LAYER) mean = *(const float *)span_at(m.mean, at);
             rstd = *(const float *)span_at(m.rstd, at);
         }

@@ -19,8 +19,8 @@
 #include "device/cuda/early.cuh"
 #include "device/cuda/norm_rows.cuh"
 
-enum { FETCH_BLOCKS = 264 };                           /* two an SM of 132 */
-enum { FETCH_MOST_BF16 = 1024, FETCH_MOST_F32 = 512 }; /* pieces of a row, at most */
+enum { FETCH_BLOCKS = 264 };                         /* two an SM of 132 */
+enum { MAX_FETCH_BF16 = 1024, MAX_FETCH_F32 = 512 }; /* pieces of a row, at most */
 
 /* Where rows of a tensor lie: bytes from one to the next, along the first dim and the second. */
 typedef struct {
@@ -225,7 +225,7 @@ static Err fetch_run(const Work &m, DType type, const DeviceQueue *q)
 
 static inline bool fetch_fits(DType type, int64_t width)
 {
-    return width / WALK_WIDE <= (type == BF16 ? FETCH_MOST_BF16 : FETCH_MOST_F32);
+    return width / WALK_WIDE <= (type == BF16 ? MAX_FETCH_BF16 : MAX_FETCH_F32);
 }
 
 /* Where a warp has a row by itself, the warps of a block, by the tables above; else 0. */

@@ -10,12 +10,12 @@ static const Device device_cuda = {
 #include "device/kernels.def"
 #undef KERNEL
         },
-    .memory = &cuda_memory,
+    .runtime = &cuda_runtime,
 };
 
 const CudaEntry sheaf_cuda = {
     .call_bytes = sizeof(Call),
     .device_bytes = sizeof(Device),
-    .memory_bytes = sizeof(DeviceMemory),
+    .memory_bytes = sizeof(DeviceRuntime),
     .device = &device_cuda,
 };

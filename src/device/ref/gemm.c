@@ -108,9 +108,9 @@ Err ref_gemm(const Call *call) { return multiply_and(call, 2, keep_tile); }
 static void add_tile(const Call *call, Tile *t, Where at)
 {
     for (int64_t i = 0; i < at.m; i++) {
-        double onto[N_TILE];
-        row_load(formula_row(&call->in[2], false, at.row + i, at.column), 0, at.n, onto);
-        for (int64_t j = 0; j < at.n; j++) t->c[i][j] += onto[j];
+        double addend[N_TILE];
+        row_load(formula_row(&call->in[2], false, at.row + i, at.column), 0, at.n, addend);
+        for (int64_t j = 0; j < at.n; j++) t->c[i][j] += addend[j];
         row_store(formula_row(&call->out[0], false, at.row + i, at.column), 0, at.n, t->c[i]);
     }
 }

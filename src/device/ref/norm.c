@@ -108,12 +108,12 @@ static void norm_dx_row(const Norm *m, int64_t row)
         }
     }
     const double avg_g = m->mean ? sum_g / (double)width : 0, avg_gh = sum_gh / (double)width;
-    double onto[REF_CHUNK] = {0};
+    double addend[REF_CHUNK] = {0};
     for (int64_t from = 0; from < width; from += REF_CHUNK) {
         const int64_t n = least(width - from, REF_CHUNK);
         load_gh(m, row, from, n, g, h);
-        if (m->onto) row_load(tensor_row(m->onto, row), from, n, onto);
-        for (int64_t i = 0; i < n; i++) g[i] = onto[i] + rstd * (g[i] - avg_g - h[i] * avg_gh);
+        if (m->addend) row_load(tensor_row(m->addend, row), from, n, addend);
+        for (int64_t i = 0; i < n; i++) g[i] = addend[i] + rstd * (g[i] - avg_g - h[i] * avg_gh);
         row_store(tensor_row(m->y, row), from, n, g);
     }
 }
@@ -157,7 +157,7 @@ Err ref_layernorm_dx(const Call *call) { return norm_back(call, norm_of_dx(call,
 Err ref_layernorm_dw(const Call *call) { return norm_back(call, norm_of_dw(call, true)); }
 Err ref_layernorm_back(const Call *call)
 {
-    TRY(norm_sum_onto(call, ref_sum_rows));
+    TRY(norm_sum_addend(call, ref_sum_rows));
     return norm_back(call, norm_of_back(call, true));
 }
 

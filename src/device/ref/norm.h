@@ -8,7 +8,7 @@
 typedef struct {
     const Tensor *dy, *x, *w, *b, *mean, *rstd; /* dy, b, mean: or NULL */
     const Tensor *y;                            /* or dx; NULL: is not made */
-    const Tensor *onto;                         /* what dx is added to, or NULL */
+    const Tensor *addend;                       /* what dx is added to, or NULL */
     const Tensor *dw, *db;                      /* or NULL */
     double eps, keep_dw, keep_db;
 } Norm;
@@ -23,7 +23,7 @@ static inline Norm norm_of_dx(const Call *c, bool layer)
                   .w = &in[2],
                   .mean = layer ? &in[3] : NULL,
                   .rstd = &in[rstd],
-                  .onto = c->n_in > rstd + 1 ? &in[rstd + 1] : NULL,
+                  .addend = c->n_in > rstd + 1 ? &in[rstd + 1] : NULL,
                   .y = &c->out[0]};
 }
 
@@ -50,7 +50,7 @@ static inline Norm norm_of_back(const Call *c, bool layer)
 }
 
 /* Of a layernorm, the sum of onto's rows, if it is asked for: before dx, which may lie over onto. */
-static inline Err norm_sum_onto(const Call *c, Kernel sum_rows)
+static inline Err norm_sum_addend(const Call *c, Kernel sum_rows)
 {
     if (c->n_out < 4) return OK;
     const Call sum = call_sum_rows(c, &c->in[5], 3);

@@ -5,7 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include "schedule/play.h"
-#include "schedule/textform.h"
+#include "schedule/text_form.h"
 
 Err schedule_fail(const Schedule *s, int rank, int position, const char *format, ...)
 {

@@ -67,7 +67,7 @@ static Err check_action(const Schedule *s, int rank, int at)
     case A_NORM:
         return OK;
     case A_BIND:
-        return check_index(s, rank, at, "slot", a->unit, SCHEDULE_MAX);
+        return check_index(s, rank, at, "slot", a->unit, MAX_SCHEDULE);
     case A_SEND:
     case A_RECV:
         if (a->phase == PHASE_W)

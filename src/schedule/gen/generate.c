@@ -74,7 +74,7 @@ static Err check_slices(const GeneratorRow *row, int slices)
                         "parallel.slices is %d; parallel.schedule=%s runs whole micro-batches: set "
                         "parallel.slices=1, or take gpipe, seq1f1b or terapipe",
                         slices, row->name);
-    return err_fail(ERR_CONFIG, "parallel.slices is %d; allowed are 1 to %d", slices, SCHEDULE_MAX);
+    return err_fail(ERR_CONFIG, "parallel.slices is %d; allowed are 1 to %d", slices, MAX_SCHEDULE);
 }
 
 static int min_int(int a, int b) { return a < b ? a : b; }
@@ -114,7 +114,7 @@ Err schedule_pipeline(const GeneratorRow *row, Pipeline *p)
     TRY(check_slices(row, full.slices));
     const int64_t chunks = (int64_t)full.ranks * full.chunks;
     const Schedule counts = {.ranks = full.ranks,
-                             .chunks = chunks > SCHEDULE_MAX ? SCHEDULE_MAX + 1 : (int)chunks,
+                             .chunks = chunks > MAX_SCHEDULE ? MAX_SCHEDULE + 1 : (int)chunks,
                              .micros = full.micros,
                              .slices = full.slices};
     TRY(schedule_check_counts(&counts, ERR_CONFIG));

@@ -2,7 +2,7 @@
 #include "schedule/link/link_parts.h"
 
 #include "schedule/check/check.h"
-#include "schedule/textform.h"
+#include "schedule/text_form.h"
 
 enum { DEFAULT_BLOCK = 65536 };
 

@@ -143,42 +143,42 @@ typedef struct {
 
 /* One expression for all paths, so bits are the same on all: loads, which may branch, come first, and
  * where there is no onto it is zeros. */
-EACH_FORM V dx_of(Form form, const Dx *a, int64_t i, int64_t n, V onto)
+EACH_FORM V dx_of(Form form, const Dx *a, int64_t i, int64_t n, V addend)
 {
     const V dy = load_to(form, a->dy, i, n), w = v_load_to(a->w + i, n),
             x = load_to(form, a->x, i, n);
     const V h = (x - a->r.mean) * a->r.rstd;
-    return a->r.rstd * (dy * w - a->r.avg_g - h * a->r.avg_gh) + onto;
+    return a->r.rstd * (dy * w - a->r.avg_g - h * a->r.avg_gh) + addend;
 }
 
 /* As many as there are pairs of vectors; dx may be onto. `to`: the form of both. */
-EACH_FORM int64_t write_pairs(Form form, Form to, void *dx, const void *onto, const Dx *a)
+EACH_FORM int64_t write_pairs(Form form, Form to, void *dx, const void *addend, const Dx *a)
 {
     int64_t i = 0;
     for (; i + 2 * W <= a->n; i += 2 * W) {
-        const V at = onto ? v_load_as(to, onto, i) : v_set(0);
-        const V next = onto ? v_load_as(to, onto, i + W) : v_set(0);
+        const V at = addend ? v_load_as(to, addend, i) : v_set(0);
+        const V next = addend ? v_load_as(to, addend, i + W) : v_set(0);
         v_store_pair_as(to, dx, i, dx_of(form, a, i, W, at), dx_of(form, a, i + W, W, next));
     }
     return i;
 }
 
-EACH_FORM int64_t write_to(Form form, Form to, void *dx, const void *onto, const Dx *a)
+EACH_FORM int64_t write_to(Form form, Form to, void *dx, const void *addend, const Dx *a)
 {
-    if (to == AS_F32) return write_pairs(form, AS_F32, dx, onto, a);
-    if (to == AS_BF16) return write_pairs(form, AS_BF16, dx, onto, a);
-    return to == AS_BF16_UNIT ? write_pairs(form, AS_BF16_UNIT, dx, onto, a) : 0;
+    if (to == AS_F32) return write_pairs(form, AS_F32, dx, addend, a);
+    if (to == AS_BF16) return write_pairs(form, AS_BF16, dx, addend, a);
+    return to == AS_BF16_UNIT ? write_pairs(form, AS_BF16_UNIT, dx, addend, a) : 0;
 }
 
 /* What does not go to dx at once; by the same loop: a compiler may fuse other multiplications in another. */
 EACH_FORM void write_rest(Form form, Row to, Row from, int64_t at, int64_t done, const Dx *a)
 {
-    _Alignas(64) float dx[SPAN], onto[SPAN] = {0};
+    _Alignas(64) float dx[SPAN], addend[SPAN] = {0};
     int64_t i = done;
-    if (from.at) load_piece(from, at + done, a->n - done, onto + done);
-    if (done == 0) i = write_pairs(form, AS_F32, dx, onto, a);
+    if (from.at) load_piece(from, at + done, a->n - done, addend + done);
+    if (done == 0) i = write_pairs(form, AS_F32, dx, addend, a);
     for (; i < a->n; i += W)
-        v_store_to(dx + i, a->n - i, dx_of(form, a, i, a->n - i, v_load_to(onto + i, a->n - i)));
+        v_store_to(dx + i, a->n - i, dx_of(form, a, i, a->n - i, v_load_to(addend + i, a->n - i)));
     store_piece(to, at + done, a->n - done, dx + done);
 }
 
@@ -188,10 +188,10 @@ EACH_FORM void write_dx(Form form, const Back *b, int64_t row, const Operands *o
 {
     const Dx a = {o->dy, o->x, o->w, o->n, *r};
     const Row to = tensor_row(b->m.y, row);
-    const Row from = b->m.onto ? tensor_row(b->m.onto, row) : (Row){.at = NULL};
-    const void *onto = from.at ? piece_at(from, o->from) : NULL;
+    const Row from = b->m.addend ? tensor_row(b->m.addend, row) : (Row){.at = NULL};
+    const void *addend = from.at ? piece_at(from, o->from) : NULL;
     const bool alike = !from.at || form_of(to) == form_of(from);
-    const int64_t done = alike ? write_to(form, form_of(to), piece_at(to, o->from), onto, &a) : 0;
+    const int64_t done = alike ? write_to(form, form_of(to), piece_at(to, o->from), addend, &a) : 0;
     if (done < a.n) write_rest(form, to, from, o->from, done, &a);
 }
 
@@ -258,7 +258,7 @@ Err CPU_NAME(layernorm_dx)(const Call *call) { return norm_back(call, norm_of_dx
 Err CPU_NAME(layernorm_dw)(const Call *call) { return norm_back(call, norm_of_dw(call, true)); }
 Err CPU_NAME(layernorm_back)(const Call *call)
 {
-    TRY(norm_sum_onto(call, CPU_NAME(sum_rows)));
+    TRY(norm_sum_addend(call, CPU_NAME(sum_rows)));
     return norm_back(call, norm_of_back(call, true));
 }
 

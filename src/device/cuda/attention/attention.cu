@@ -97,10 +97,10 @@ static Err delta_run(const Call *call, float *delta)
 static Err check_sizes(const Call *call, KernelId id)
 {
     const Tensor *q = &call->in[0], *k = &call->in[1];
-    if (q->n[2] > MOST_CHANNELS)
+    if (q->n[2] > MAX_CHANNELS)
         return err_fail(ERR_CONFIG,
                         "cuda: %s of heads of %lld channels; the most is %d, or run.device=cpu",
-                        kernel_name(id), (long long)q->n[2], MOST_CHANNELS);
+                        kernel_name(id), (long long)q->n[2], MAX_CHANNELS);
     if (call->attr.attention.scale == 0) /* masks are infinite scores, and 0 times that is NaN */
         return err_fail(ERR_CONFIG, "cuda: %s with a scale of 0", kernel_name(id));
     if (q->n[0] > INT_MAX / 2 || k->n[0] > INT_MAX / 2 || q->n[1] > 65535 || k->n[1] > 65535)

@@ -16,7 +16,7 @@
 
 typedef __nv_bfloat16 bf16;
 
-enum { HULL_ROWS = 64, MOST_CHANNELS = 256 };
+enum { HULL_ROWS = 64, MAX_CHANNELS = 256 };
 
 /* In keys of this block. any: [lo, hi) of each range over the rows; all: what every row sees. */
 typedef struct {

@@ -6,7 +6,7 @@
  *     dk, dv         own 16 keys of a key head      queries of the heads that read it pass by */
 #include "device/cuda/attention/attention.cuh"
 
-enum { OWN = 16, PASS = 32, THREADS = 128, EACH = MOST_CHANNELS / 8 };
+enum { OWN = 16, PASS = 32, THREADS = 128, EACH = MAX_CHANNELS / 8 };
 
 /* Rows [row, row + R) of a head as floats, [R][pitch]; zeros past the end. */
 template <int R>

@@ -178,7 +178,7 @@ Err choices_find(DeviceQueue *q, const Shape *shape, const Operands *with, Choic
     return OK;
 }
 
-void cuda_choices_measure(DeviceContext *c, bool on)
+void cuda_autotune_measure(DeviceContext *c, bool on)
 {
     Choices *all = c->choices;
     if (all->measure && !on) trials_end(all);

@@ -65,13 +65,13 @@ typedef struct {
     int choice, entry; /* of its trial */
 } Timed;
 
-enum { MOST_TIMED = 512 };
+enum { MAX_TIMED = 512 };
 
 struct Choices {
     Choice *choice;
     int n, room;
     bool measure;
-    Timed timed[MOST_TIMED]; /* that were not read yet, the first n_timed */
+    Timed timed[MAX_TIMED]; /* that were not read yet, the first n_timed */
     int n_timed;
 };
 

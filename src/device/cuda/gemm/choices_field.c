@@ -14,7 +14,7 @@
 
 #include <string.h>
 
-enum { MOST_SUGGESTED = 24, MOST_IDS = 32, MOST_TILES = 16 };
+enum { MAX_SUGGESTED = 24, MAX_IDS = 32, MAX_TILES = 16 };
 
 static void field_add(Field *f, const cublasLtMatmulAlgo_t *algo)
 {
@@ -81,8 +81,8 @@ static void add_answer(Field *f, const cublasLtMatmulHeuristicResult_t *answer, 
 
 Err field_suggested(DeviceQueue *q, const Choice *c, int most, Field *f)
 {
-    cublasLtMatmulHeuristicResult_t answer[MOST_SUGGESTED];
-    int n = most < MOST_SUGGESTED ? most : MOST_SUGGESTED;
+    cublasLtMatmulHeuristicResult_t answer[MAX_SUGGESTED];
+    int n = most < MAX_SUGGESTED ? most : MAX_SUGGESTED;
     const cublasStatus_t status = ask(q, c, first_wish, answer, &n);
     if (status != CUBLAS_STATUS_NOT_SUPPORTED) BLAS_TRY(status);
     add_answer(f, answer, n);
@@ -90,12 +90,12 @@ Err field_suggested(DeviceQueue *q, const Choice *c, int most, Field *f)
 }
 
 /* The algorithms that cuBLASLt has for these types, each in no form yet. */
-static int plain_algorithms(DeviceQueue *q, const Choice *c, cublasLtMatmulAlgo_t algo[MOST_IDS])
+static int plain_algorithms(DeviceQueue *q, const Choice *c, cublasLtMatmulAlgo_t algo[MAX_IDS])
 {
     const cudaDataType_t in = type_of(c->shape.type), out = type_of(c->shape.out_type);
-    int id[MOST_IDS], n_ids = 0, n = 0;
+    int id[MAX_IDS], n_ids = 0, n = 0;
     if (cublasLtMatmulAlgoGetIds(q->context->blas, CUBLAS_COMPUTE_32F, CUDA_R_32F, in, in, out, out,
-                                 MOST_IDS, id, &n_ids) != CUBLAS_STATUS_SUCCESS)
+                                 MAX_IDS, id, &n_ids) != CUBLAS_STATUS_SUCCESS)
         return 0;
     for (int i = 0; i < n_ids; i++)
         n += cublasLtMatmulAlgoInit(q->context->blas, CUBLAS_COMPUTE_32F, CUDA_R_32F, in, in, out,
@@ -105,14 +105,14 @@ static int plain_algorithms(DeviceQueue *q, const Choice *c, cublasLtMatmulAlgo_
 
 void field_others(DeviceQueue *q, const Choice *c, Field *f)
 {
-    cublasLtMatmulHeuristicResult_t answer[MOST_SUGGESTED];
-    cublasLtMatmulAlgo_t plain[MOST_IDS];
+    cublasLtMatmulHeuristicResult_t answer[MAX_SUGGESTED];
+    cublasLtMatmulAlgo_t plain[MAX_IDS];
     const int n_plain = plain_algorithms(q, c, plain);
-    int n = MOST_SUGGESTED;
+    int n = MAX_SUGGESTED;
     (void)ask(q, c, no_scratch, answer, &n);
     add_answer(f, answer, n);
     for (int i = 0; i < n_plain; i++) {
-        n = MOST_SUGGESTED;
+        n = MAX_SUGGESTED;
         memset(answer, 0, sizeof answer);
         answer[0].algo = plain[i];
         (void)ask(q, c, by_id, answer, &n);
@@ -144,7 +144,7 @@ static void add_clusters(DeviceQueue *q, const Choice *c, const cublasLtMatmulAl
 /* All forms of an algorithm that has but a few tiles, and one way to stage them. */
 static void add_forms(DeviceQueue *q, const Choice *c, const cublasLtMatmulAlgo_t *of, Field *f)
 {
-    uint32_t tile[MOST_TILES + 1], stages[2];
+    uint32_t tile[MAX_TILES + 1], stages[2];
     size_t tiles = 0, ways = 0, got;
     int32_t options = 0;
 #define CAP(name, at, bytes, out)                                                                  \
@@ -166,7 +166,7 @@ static void add_forms(DeviceQueue *q, const Choice *c, const cublasLtMatmulAlgo_
 
 void field_forms(DeviceQueue *q, const Choice *c, Field *f)
 {
-    cublasLtMatmulAlgo_t plain[MOST_IDS];
+    cublasLtMatmulAlgo_t plain[MAX_IDS];
     const int n = plain_algorithms(q, c, plain);
     for (int i = 0; i < n; i++) add_forms(q, c, &plain[i], f);
 }

@@ -19,11 +19,11 @@ static Err head_of(const DeviceContext *c, char *head, size_t bytes)
     struct cudaDeviceProp card;
     CUDA_TRY(cudaGetDeviceProperties(&card, c->ordinal));
     snprintf(head, bytes, "sheaf products %d\ncuBLASLt %zu on %s of %d multiprocessors\n",
-             CHOICES_FORM, cublasLtGetVersion(), card.name, c->sms);
+             AUTOTUNE_FORM, cublasLtGetVersion(), card.name, c->sms);
     return OK;
 }
 
-Err cuda_choices_save(DeviceContext *c, const char *path)
+Err cuda_autotune_save(DeviceContext *c, const char *path)
 {
     char head[512];
     TRY(head_of(c, head, sizeof head));
@@ -88,7 +88,7 @@ static Err load(DeviceContext *c, const char *path, FILE *f, const char *head)
     return OK;
 }
 
-Err cuda_choices_load(DeviceContext *c, const char *path)
+Err cuda_autotune_load(DeviceContext *c, const char *path)
 {
     char head[512];
     TRY(head_of(c, head, sizeof head));

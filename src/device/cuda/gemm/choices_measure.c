@@ -16,7 +16,7 @@
 #include <time.h>
 
 enum { REPEATS = 2, FEW = 8, BUDGET_MS = 90, FORMS_MS = 600, TILES_MS = 200 };
-enum { FINALISTS = 8, ALIKE = 2, ROUNDS = 12, TURN_US = 1500, HEAT_MS = 60, MOST_RUNS = 1000 };
+enum { FINALISTS = 8, ALIKE = 2, ROUNDS = 12, TURN_US = 1500, HEAT_MS = 60, MAX_RUNS = 1000 };
 #define LARGE_MS 0.08f /* products that take a share of a step worth the while */
 #define HOPELESS 1.15f /* so much behind the best, after one run */
 #define CLOSE 1.04f    /* to the best by turns */
@@ -25,23 +25,23 @@ enum { FINALISTS = 8, ALIKE = 2, ROUNDS = 12, TURN_US = 1500, HEAT_MS = 60, MOST
 /* Puts the i-th of those that are compared into the queue. */
 typedef Err (*RunNth)(const void *what, int i);
 
-enum { MOST_EVENTS = ROUNDS * FINALISTS + 1 };
+enum { MAX_EVENTS = ROUNDS * FINALISTS + 1 };
 
 typedef struct {
     DeviceQueue *q;
-    cudaEvent_t event[MOST_EVENTS];
+    cudaEvent_t event[MAX_EVENTS];
 } Watch;
 
 static void watch_close(Watch *w)
 {
-    for (int i = 0; i < MOST_EVENTS; i++)
+    for (int i = 0; i < MAX_EVENTS; i++)
         if (w->event[i]) (void)cudaEventDestroy(w->event[i]);
 }
 
 static Err watch_open(DeviceQueue *q, Watch *w)
 {
     *w = (Watch){.q = q};
-    for (int i = 0; i < MOST_EVENTS; i++) {
+    for (int i = 0; i < MAX_EVENTS; i++) {
         const cudaError_t status = cudaEventCreate(&w->event[i]);
         if (status == cudaSuccess) continue;
         watch_close(w);
@@ -80,7 +80,7 @@ static float time_once(const Watch *w, RunNth run, const void *what, int i)
 static int runs_in(float ms, float each)
 {
     const int n = (int)(ms / each) + 1;
-    return n < MOST_RUNS ? n : MOST_RUNS;
+    return n < MAX_RUNS ? n : MAX_RUNS;
 }
 
 /* Milliseconds of the first n by turns, as means; ms comes in with a guess of each. */

@@ -42,7 +42,7 @@ static const Tile all_tiles[1];
 enum { N_TILES = 0 };
 #endif
 
-enum { MOST_TILES = 12, MOST_OPTIONS = 8, MOST_IDS = 1024 };
+enum { MAX_TILES = 12, MAX_OPTIONS = 8, MAX_IDS = 1024 };
 #define READS 8.0 /* what a row or column of operands costs, in outputs */
 
 static int64_t times(int64_t n, int64_t of) { return (n + of - 1) / of; }
@@ -68,7 +68,7 @@ static void add_tile(DeviceQueue *q, const Choice *c, const cublasLtMatmulAlgo_t
 {
     static const uint16_t cluster[] = {CUBLASLT_CLUSTER_SHAPE_1x1x1, CUBLASLT_CLUSTER_SHAPE_2x1x1,
                                        CUBLASLT_CLUSTER_SHAPE_1x2x1};
-    for (uint32_t option = 0; option < MOST_OPTIONS; option++)
+    for (uint32_t option = 0; option < MAX_OPTIONS; option++)
         for (size_t i = 0; i < sizeof cluster / sizeof *cluster; i++) {
             cublasLtMatmulAlgo_t algo = *of;
             if (ALGO_SET(&algo, CUSTOM_OPTION, option) &&
@@ -86,7 +86,7 @@ void field_tiles(DeviceQueue *q, const Choice *c, const cublasLtMatmulAlgo_t *of
         tile[i].cost = cost_of(&tile[i], &c->shape, q->context->sms);
     }
     qsort(tile, N_TILES, sizeof *tile, cheaper);
-    for (int i = 0; i < MOST_TILES && i < N_TILES; i++) {
+    for (int i = 0; i < MAX_TILES && i < N_TILES; i++) {
         cublasLtMatmulAlgo_t algo = *of;
         if (ALGO_SET(&algo, TILE_ID, tile[i].id) && ALGO_SET(&algo, SPLITK_NUM, whole))
             add_tile(q, c, &algo, f);
@@ -95,7 +95,7 @@ void field_tiles(DeviceQueue *q, const Choice *c, const cublasLtMatmulAlgo_t *of
 
 void field_all_tiles(DeviceQueue *q, const Choice *c, const cublasLtMatmulAlgo_t *of, Field *f)
 {
-    uint32_t id[MOST_IDS];
+    uint32_t id[MAX_IDS];
     size_t bytes = 0;
     if (cublasLtMatmulAlgoCapGetAttribute(of, CUBLASLT_ALGO_CAP_TILE_IDS, id, sizeof id, &bytes) !=
         CUBLAS_STATUS_SUCCESS)

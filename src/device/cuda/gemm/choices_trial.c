@@ -41,7 +41,7 @@ static Err read_marks(Choices *all)
 
 static Err next_timed(Choices *all, Timed **out)
 {
-    if (all->n_timed == MOST_TIMED) TRY(read_marks(all));
+    if (all->n_timed == MAX_TIMED) TRY(read_marks(all));
     Timed *t = &all->timed[all->n_timed];
     for (int i = 0; i < 2; i++)
         if (!t->mark[i]) CUDA_TRY(cudaEventCreate(&t->mark[i]));
@@ -111,12 +111,12 @@ void trials_end(Choices *all)
 void trials_close(Choices *all)
 {
     for (int i = 0; i < all->n; i++) free(all->choice[i].trial);
-    for (int i = 0; i < MOST_TIMED; i++)
+    for (int i = 0; i < MAX_TIMED; i++)
         for (int k = 0; k < 2; k++)
             if (all->timed[i].mark[k]) (void)cudaEventDestroy(all->timed[i].mark[k]);
 }
 
-int cuda_choices_left(const DeviceContext *c)
+int cuda_autotune_left(const DeviceContext *c)
 {
     int n = 0;
     for (int i = 0; i < c->choices->n; i++) n += c->choices->choice[i].trial != NULL;

@@ -96,17 +96,17 @@ static bool add_bias(const Tensor *bias, const Tensor *c, Shape *s, Operands *wi
 
 /* What is added lies as c does, row by row; it may be c. That is told in the same words, so that the
  * algorithm is the same whether or not the two share bytes. */
-static bool add_onto(const Tensor *onto, const Tensor *c, Shape *s, Operands *with)
+static bool add_addend(const Tensor *addend, const Tensor *c, Shape *s, Operands *with)
 {
-    if (onto->dtype != c->dtype || (onto->stride[1] != 1 && onto->n[1] != 1) ||
-        onto->stride[0] < onto->n[1])
+    if (addend->dtype != c->dtype || (addend->stride[1] != 1 && addend->n[1] != 1) ||
+        addend->stride[0] < addend->n[1])
         return false;
     s->adds = 1;
     with->keep = 1;
-    if (onto->data == c->data && onto->stride[0] != c->stride[0]) return false;
-    s->c_step = onto->stride[0];
-    s->c_align = alignment(onto->data, s->c_step, s->out_type);
-    with->c = onto->data;
+    if (addend->data == c->data && addend->stride[0] != c->stride[0]) return false;
+    s->c_step = addend->stride[0];
+    s->c_align = alignment(addend->data, s->c_step, s->out_type);
+    with->c = addend->data;
     return true;
 }
 
@@ -129,7 +129,7 @@ bool product_as_one(const Call *call, const Beside *b, Shape *shape, Operands *w
     bool rows;
     return shape_of(call, shape, with, &rows) && rows &&
            (!b->bias || add_bias(b->bias, c, shape, with)) &&
-           (!b->onto || add_onto(b->onto, c, shape, with)) &&
+           (!b->addend || add_addend(b->addend, c, shape, with)) &&
            (!b->point || add_point(b, c, shape, with));
 }
 
@@ -188,16 +188,16 @@ Call point_of(const Call *call, int n_in, const Tensor *in, Tensor out)
 
 Err cuda_gemm_add(const Call *call)
 {
-    const Tensor *onto = &call->in[2], *c = &call->out[0];
-    const Beside b = {.bias = call->n_in > 3 ? &call->in[3] : NULL, .onto = onto};
+    const Tensor *addend = &call->in[2], *c = &call->out[0];
+    const Beside b = {.bias = call->n_in > 3 ? &call->in[3] : NULL, .addend = addend};
     Call p = product_of(call, b.bias, *c);
-    const Call start = point_of(call, 1, onto, *c);
+    const Call start = point_of(call, 1, addend, *c);
     bool done;
     TRY(cuda_begin(call, KERNEL_gemm_add));
     if (tensor_count(c) == 0) return OK;
     TRY(run_as_one(&p, &b, &done));
     if (done) return OK;
-    if (onto->data != c->data) TRY(cuda_copy(&start));
+    if (addend->data != c->data) TRY(cuda_copy(&start));
     p.number[0] = 1;
     return cuda_gemm(&p);
 }

@@ -7,8 +7,8 @@
 /* What a call does beside multiplying. */
 typedef struct {
     const Tensor *bias;
-    const Tensor *onto; /* added to the product; NULL: keep times what c holds */
-    const Tensor *aux;  /* of a point: what it keeps, or reads */
+    const Tensor *addend; /* added to the product; NULL: keep times what c holds */
+    const Tensor *aux;    /* of a point: what it keeps, or reads */
     Point point;
 } Beside;
 

@@ -206,7 +206,7 @@ static Err attention_tiles(const Call *call)
 {
     const Tensor *q = &call->in[0];
     const int64_t threads = call->team ? team_threads(call->team) : 1;
-    Cut c = {.call = call, .sides = way_of(call, NULL).squares ? MOST_SIDES : MANY_SIDES};
+    Cut c = {.call = call, .sides = way_of(call, NULL).squares ? MAX_SIDES : MANY_SIDES};
     while (c.sides > FEW_SIDES && blocks_of(q->n[0], c.sides * SPAN) * q->n[1] < 8 * threads)
         c.sides /= 2;
     c.per = NEAR / (c.sides * SPAN);

@@ -122,11 +122,11 @@ void add_queries(const Inputs *in, Rows keys, Queries *q, KeyState *t);
 void keys_store(const Call *call, const Inputs *in, Block keys, int64_t head, KeyState *t);
 
 /* Runs of whole blocks, of queries and of keys, which see each other alone. */
-enum { MOST_SEQUENCES = 256, MOST_SUMS = 1 << 17 }; /* 512 KiB of dq: half of a second cache */
+enum { MAX_SEQUENCES = 256, MAX_SUMS = 1 << 17 }; /* 512 KiB of dq: half of a second cache */
 
 typedef struct {
     int n;
-    int64_t query[MOST_SEQUENCES + 1], key[MOST_SEQUENCES + 1]; /* blocks where each begins */
+    int64_t query[MAX_SEQUENCES + 1], key[MAX_SEQUENCES + 1]; /* blocks where each begins */
 } Sequences;
 
 /* False: there is one whose dq has no room. */

@@ -7,7 +7,7 @@
 
 /* Blocks of queries that share panels of keys and values; by squares, which leave less time to load them, the
  * most. */
-enum { FEW_SIDES = 2, MANY_SIDES = 4, MOST_SIDES = 8 };
+enum { FEW_SIDES = 2, MANY_SIDES = 4, MAX_SIDES = 8 };
 
 /* A block of queries. */
 typedef struct {
@@ -28,7 +28,7 @@ typedef struct {
     Scores s;      /* [key][query]; by squares [query][key] */
     int sides;
     int64_t from, to; /* keys that any of them sees */
-    Side side[MOST_SIDES];
+    Side side[MAX_SIDES];
 } State;
 
 #define rows_open CPU_NAME(rows_open)

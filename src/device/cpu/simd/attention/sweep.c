@@ -31,7 +31,7 @@ bool sequences_find(const Call *call, Sequences *s)
     for (int64_t b = 0; b < blocks; b++) {
         if (!blocks_seen(call, b, &from, &to)) continue;
         while (s->n > 1 && from < s->key[s->n - 1]) s->n--;
-        if (end > 0 && from >= end && s->n < MOST_SEQUENCES) {
+        if (end > 0 && from >= end && s->n < MAX_SEQUENCES) {
             s->query[s->n] = b;
             s->key[s->n++] = from;
         }
@@ -40,18 +40,18 @@ bool sequences_find(const Call *call, Sequences *s)
     s->query[s->n] = blocks;
     s->key[s->n] = blocks_of(key_count(call), SPAN);
     for (int i = 0; i < s->n; i++)
-        if (group * (s->query[i + 1] - s->query[i]) * SPAN * step > MOST_SUMS) return false;
+        if (group * (s->query[i + 1] - s->query[i]) * SPAN * step > MAX_SUMS) return false;
     return true;
 }
 
 /* What a task keeps of its queries, head after head, block after block: panels of q and dout, dq. */
-enum { MOST_BLOCKS = MOST_SUMS / (SPAN * MICRO_COLUMNS) };
+enum { MAX_BLOCKS = MAX_SUMS / (SPAN * MICRO_COLUMNS) };
 
 typedef struct {
-    uint32_t q[MOST_SUMS], dout[MOST_SUMS];
-    float dq[MOST_SUMS];
-    Stats stats[MOST_BLOCKS];
-    Queries queries[MOST_BLOCKS];
+    uint32_t q[MAX_SUMS], dout[MAX_SUMS];
+    float dq[MAX_SUMS];
+    Stats stats[MAX_BLOCKS];
+    Queries queries[MAX_BLOCKS];
     int64_t n;
     KeyState keys; /* of the block at hand */
 } Room;

@@ -30,7 +30,7 @@ Err CPU_NAME(gemm_add)(const Call *call)
 {
     Call p = product_of(call, 3, call->out[0]);
     p.number[0] = 1;
-    return gemm_with(&p, &(Beside){.onto = &call->in[2]});
+    return gemm_with(&p, &(Beside){.addend = &call->in[2]});
 }
 
 /* out: h, u */

@@ -107,9 +107,10 @@ static bool library_fits(const Call *call)
 /* The product first, then what is beside it: where the product is not ours to take part in. */
 static Err one_by_one(const Call *call, const Beside *beside)
 {
-    const Tensor *c = &call->out[0], *onto = beside->onto;
-    if (onto && onto->data != c->data) {
-        const Call start = {.in = {*onto}, .n_in = 1, .out = {*c}, .n_out = 1, .team = call->team};
+    const Tensor *c = &call->out[0], *addend = beside->addend;
+    if (addend && addend->data != c->data) {
+        const Call start = {
+            .in = {*addend}, .n_in = 1, .out = {*c}, .n_out = 1, .team = call->team};
         TRY(CPU_NAME(copy)(&start));
     }
     if (few_rows_fit(call)) {
@@ -131,4 +132,4 @@ Err gemm_with(const Call *call, const Beside *beside)
     return panels_gemm(call, unit_for(narrow ? BF16 : F32), beside);
 }
 
-Err CPU_NAME(gemm)(const Call *call) { return gemm_with(call, &(Beside){.onto = NULL}); }
+Err CPU_NAME(gemm)(const Call *call) { return gemm_with(call, &(Beside){.addend = NULL}); }

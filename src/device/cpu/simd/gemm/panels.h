@@ -19,11 +19,11 @@ typedef struct {
 
 /* What is done beside a product, to the tiles of c as they come: nothing, where all is NULL. */
 typedef struct {
-    const Tensor *onto; /* the product is added to this, in place of what c holds; may be c */
-    const Call *call;   /* for `then`, which runs on a tile of c that is stored, while it is near */
+    const Tensor *addend; /* the product is added to this, in place of what c holds; may be c */
+    const Call *call; /* for `then`, which runs on a tile of c that is stored, while it is near */
     void (*then)(const Call *call, Box tile, Team *team);
-    const Tensor *near[MOST_NEAR]; /* what it reads and writes beside c, of c's shape; or NULL */
-    GemmPart part;                 /* of the product alone: what takes how long */
+    const Tensor *near[MAX_NEAR]; /* what it reads and writes beside c, of c's shape; or NULL */
+    GemmPart part;                /* of the product alone: what takes how long */
 } Beside;
 
 /* As kernels.def has gemm, and what is beside it. An element of c is the same whatever stands next to
@@ -36,7 +36,7 @@ Err CPU_NAME(prepack)(const Call *call);
 /* The same by whatever suits the product: gemm.c. */
 Err gemm_with(const Call *call, const Beside *beside);
 
-enum { MOST_COLUMNS = 64, MOST_SUMS = 32 * 32 }; /* of a tile */
+enum { MAX_COLUMNS = 64, MAX_SUMS = 32 * 32 }; /* of a tile */
 
 /* A tile of sums that are whole, [m][step], and where they go: panels_finish.c. */
 typedef struct {
@@ -46,7 +46,7 @@ typedef struct {
     Box box;
     const float *sum;
     int64_t step;
-    float bias[MOST_COLUMNS]; /* of the box's columns */
+    float bias[MAX_COLUMNS]; /* of the box's columns */
 } Finish;
 
 /* Fills in the bias of these columns; zeros where there is none. */
@@ -60,7 +60,7 @@ typedef struct {
     Finish tile[2];     /* one that is stored while the other is multiplied */
     int now;            /* the other */
     int64_t left, each; /* rows that are to be stored; of them at each step */
-    _Alignas(64) float sum[2][MOST_SUMS];
+    _Alignas(64) float sum[2][MAX_SUMS];
 } Stores;
 
 /* Where it is said how the next sums go to c, all but `sum`. */

@@ -39,7 +39,7 @@ static void row_bf16(uint16_t *to, const uint16_t *old, const Sums *s)
 
 static void row_any(Row to, Row old, const Sums *s)
 {
-    float x[MOST_COLUMNS], kept[MOST_COLUMNS] = {0};
+    float x[MAX_COLUMNS], kept[MAX_COLUMNS] = {0};
     if (s->keep != 0) load_piece(old, 0, s->n, kept);
     for (int64_t j = 0; j < s->n; j++) x[j] = s->sum[j] + s->bias[j] + s->keep * kept[j];
     store_piece(to, 0, s->n, x);

@@ -26,7 +26,7 @@ static void ask_for_tile(const Stores *s, Wishes *w, int64_t times)
     if (f->old != c && f->call->number[0] != 0) w->old = wish_of(f->old, &f->box);
     wish_in(&w->c, times);
     wish_in(&w->old, times);
-    for (int i = 0; i < MOST_NEAR; i++) {
+    for (int i = 0; i < MAX_NEAR; i++) {
         const Tensor *near = f->beside->near[i];
         w->near[i] = near ? wish_of(near, &f->box) : (Wish){.row = NULL};
         wish_in(&w->near[i], times);

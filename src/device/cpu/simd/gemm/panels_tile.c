@@ -74,7 +74,7 @@ static void multiply_step(const Product *p, const Step *s, Stores *stores)
     const bool last = all == p->n_blocks - 1 && p->beside->part != GEMM_MULTIPLY;
     Finish f = {.call = p->call,
                 .beside = p->beside,
-                .old = p->beside->onto ? p->beside->onto : &p->call->out[0],
+                .old = p->beside->addend ? p->beside->addend : &p->call->out[0],
                 .step = u->columns};
     const int64_t words = block_words(p, all);
     Wishes wishes = look_ahead(p, s, most(1, n * blocks_of(words, WISH_WORDS)));

@@ -21,12 +21,12 @@ typedef struct {
     int64_t left, each; /* lines: of all rows; of them at a time */
 } Wish;
 
-enum { MOST_NEAR = 3 };
+enum { MAX_NEAR = 3 };
 
 /* What a product wants: of c, to write it; of what c starts from, of a and of b, to read it; and what is
  * done to c after it. */
 typedef struct {
-    Wish c, old, a, b, near[MOST_NEAR];
+    Wish c, old, a, b, near[MAX_NEAR];
 } Wishes;
 
 /* `bytes` from `at` on, and the same of rows behind it. */
@@ -68,7 +68,7 @@ static inline __attribute__((always_inline)) void wishes_ask(Wishes *w)
     for (int64_t n = least(w->c.each, w->c.left); n > 0; n--)
         __builtin_prefetch(wish_next(&w->c), 1, 3);
     wish_read(&w->old);
-    for (int i = 0; i < MOST_NEAR; i++) wish_read(&w->near[i]);
+    for (int i = 0; i < MAX_NEAR; i++) wish_read(&w->near[i]);
     wish_read(&w->a);
     wish_read(&w->b);
 }

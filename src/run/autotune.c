@@ -1,0 +1,89 @@
+/* autotune.c -- products before the first step, so that a device that measures its algorithms has them.
+ *
+ *     alone       every product of every program once as the first of a step, once as one that adds
+ *     in place    programs from end to end, some dozen times: a product that has several algorithms left
+ *                 takes turns at them among the ops that stand around it in a step
+ *
+ * All on noise, but for weights that the rank has at home, and nobody reads what comes of it. Ops that read
+ * numbers of tokens or rows are left out, for noise has none that are legal; so are transfers. */
+#include "run/rank_parts.h"
+
+enum { PASSES = 48 };
+
+static bool stands_around(KernelId k)
+{
+    switch (k) {
+    case KERNEL_sum_rows:
+    case KERNEL_add:
+    case KERNEL_layernorm:
+    case KERNEL_layernorm_dx:
+    case KERNEL_layernorm_dw:
+    case KERNEL_layernorm_back:
+    case KERNEL_rmsnorm:
+    case KERNEL_rmsnorm_dx:
+    case KERNEL_rmsnorm_dw:
+    case KERNEL_rmsnorm_back:
+    case KERNEL_gelu:
+    case KERNEL_gelu_dx:
+    case KERNEL_swiglu:
+    case KERNEL_swiglu_dx:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* Is it a product, or an op that stands around them and takes noise? */
+static bool takes_noise(const Program *p, const Instr *in)
+{
+    const KernelId k = op_info(in->op)->kernel;
+    if (!kernel_is_product(k) && !stands_around(k)) return false;
+    for (int i = 0; i < in->n_in; i++) {
+        const DType type = p->tensor[in->in[i]].dtype;
+        if (type == I32 || type == I64) return false;
+    }
+    return true;
+}
+
+/* Units of a kind share a program. */
+static bool is_first_of_kind(const LinkedProgram *lp, int i)
+{
+    const Linked *l = &lp->list[i];
+    bool seen = !l->program;
+    for (int k = 0; k < i && !seen; k++)
+        seen = lp->list[k].program == l->program && lp->list[k].action.phase == l->action.phase;
+    return !seen;
+}
+
+static Err run_some(Rank *r, const Linked *l, bool products_alone, double keep)
+{
+    const Program *p = l->program;
+    const Phase phase = (Phase)l->action.phase;
+    execute_begin(r, l, keep);
+    for (int i = p->first[phase]; i < p->first[phase + 1]; i++) {
+        const Instr *in = &p->instr[i];
+        const bool wanted =
+            products_alone ? kernel_is_product(op_info(in->op)->kernel) : takes_noise(p, in);
+        if (wanted) TRY(execute_kernel(r, l, in));
+    }
+    return OK;
+}
+
+Err rank_autotune(Rank *r)
+{
+    const LinkedProgram *lp = r->settings.program;
+    if (!rank_on_host(r)) TRY(random_fill_make(r));
+    for (int i = 0; i < lp->n; i++) {
+        if (!is_first_of_kind(lp, i)) continue;
+        TRY(run_some(r, &lp->list[i], true, 0.0));
+        TRY(run_some(r, &lp->list[i], true, 1.0));
+    }
+    if (rank_on_host(r) || r->runtime->autotune->left(r->context) == 0) return OK;
+    for (int pass = 0; pass < PASSES; pass++) {
+        TRY(random_fill_spread(
+            r)); /* what is made of noise again and again grows beyond all numbers */
+        for (int i = 0; i < lp->n; i++)
+            if (is_first_of_kind(lp, i)) TRY(run_some(r, &lp->list[i], false, 0.0));
+    }
+    return OK;
+}

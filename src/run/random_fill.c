@@ -1,0 +1,59 @@
+/* random_fill.c -- numbers in the work arena of a device, for products that are tried before the first step.
+ *
+ * A card multiplies zeros faster than numbers, for they cost it no power, and the algorithm that is
+ * best for them need not be the best for weights. */
+#include <string.h>
+
+#include "base/philox.h"
+#include "run/rank_parts.h"
+
+enum { RANDOM_COUNT = 1 << 20 }; /* then again and again */
+
+static void put_number(void *at, DType dtype, int64_t i, double x)
+{
+    const float narrow = (float)x;
+    uint32_t bits;
+    memcpy(&bits, &narrow, sizeof bits);
+    if (dtype == BF16)
+        ((uint16_t *)at)[i] = (uint16_t)(bits >> 16);
+    else
+        ((uint32_t *)at)[i] = bits;
+}
+
+static size_t first_bytes(const Rank *r)
+{
+    const LinkedProgram *lp = r->settings.program;
+    const size_t bytes = RANDOM_COUNT * dtype_bytes(lp->model->dtype);
+    return bytes < lp->bytes[ARENA_WORK] ? bytes : lp->bytes[ARENA_WORK];
+}
+
+/* Over all of the arena, twice as much each time. */
+Err random_fill_spread(Rank *r)
+{
+    const size_t bytes = r->settings.program->bytes[ARENA_WORK];
+    char *work = r->base[ARENA_WORK];
+    size_t done = first_bytes(r);
+    TRY(rank_write(r, work, done, r->stage));
+    for (size_t more; done < bytes; done += more) {
+        more = bytes - done < done ? bytes - done : done;
+        TRY(r->runtime->copy(r->queue, work + done, work, more));
+    }
+    return OK;
+}
+
+Err random_fill_make(Rank *r)
+{
+    const DType dtype = r->settings.program->model->dtype;
+    const Random random = random_named(1, "noise");
+    void *stage;
+    TRY(memory_stage(r, &stage));
+    MUST(RANDOM_COUNT * dtype_bytes(dtype) <= MEMORY_STAGE_BYTES, "the stage is small");
+    for (int64_t i = 0; i < RANDOM_COUNT; i += 64) {
+        uint64_t index[64];
+        double x[64];
+        for (int k = 0; k < 64; k++) index[k] = (uint64_t)(i + k);
+        random_normals(&random, index, 64, x);
+        for (int k = 0; k < 64; k++) put_number(stage, dtype, i + k, x[k]);
+    }
+    return random_fill_spread(r);
+}

@@ -1,0 +1,72 @@
+/* box_copy.c -- boxes, copied run by run: as many of the last dims as lie dense in both places are
+ * one run. */
+#include "state/box_copy.h"
+
+#include <string.h>
+
+BoxAt box_dense(const Box *box, void *data)
+{
+    BoxAt at = {.data = data};
+    int64_t each = 1;
+    for (int d = box->ndim - 1; d >= 0; d--) {
+        at.stride[d] = each;
+        each *= box->hi[d] - box->lo[d];
+    }
+    return at;
+}
+
+BoxAt box_inside(const BoxAt *at, const Box *outer, const Box *inner, size_t element)
+{
+    BoxAt part = *at;
+    int64_t skip = 0;
+    for (int d = 0; d < outer->ndim; d++) skip += (inner->lo[d] - outer->lo[d]) * at->stride[d];
+    part.data += skip * (int64_t)element;
+    return part;
+}
+
+/* The dims from the result on are one run of *count elements. */
+static int run_from(const Box *box, const BoxAt *at, int64_t *count)
+{
+    int d = box->ndim;
+    *count = 1;
+    for (; d > 0; d--) {
+        const int64_t n = box->hi[d - 1] - box->lo[d - 1];
+        if (n != 1 && at->stride[d - 1] != *count) break;
+        *count *= n;
+    }
+    return d;
+}
+
+bool box_is_run(const Box *box, const BoxAt *at)
+{
+    int64_t count;
+    return run_from(box, at, &count) == 0;
+}
+
+/* Steps the index of the dims before `dims` on; false after the last. */
+static bool next_index(const Box *box, int dims, int64_t index[MAX_DIMS])
+{
+    for (int d = dims - 1; d >= 0; d--) {
+        if (++index[d] < box->hi[d] - box->lo[d]) return true;
+        index[d] = 0;
+    }
+    return false;
+}
+
+void box_copy(const Box *box, size_t element, const BoxAt *from, const BoxAt *to)
+{
+    int64_t index[MAX_DIMS] = {0}, run, other;
+    int dims = run_from(box, from, &run);
+    const int others = run_from(box, to, &other);
+    if (others > dims) dims = others, run = other;
+    if (box_count(box) == 0) return;
+    do {
+        int64_t in = 0, out = 0;
+        for (int d = 0; d < dims; d++) {
+            in += index[d] * from->stride[d];
+            out += index[d] * to->stride[d];
+        }
+        memcpy(to->data + out * (int64_t)element, from->data + in * (int64_t)element,
+               (size_t)run * element);
+    } while (next_index(box, dims, index));
+}

@@ -1,0 +1,161 @@
+/* chunk_read.c -- reading a chunk, and saying what is wrong with it.
+ *
+ *     ours          one run of its file, hashed
+ *     another's     runs, `pitch` apart  -->  the tensor's type  -->  turned, where it is transposed */
+#define _DEFAULT_SOURCE
+#include "state/chunk_read.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "state/box_copy.h"
+#include "state/convert.h"
+#include "state/hash.h"
+
+ChunkReader chunk_reader(const Manifest *m)
+{
+    ChunkReader r = {.manifest = m};
+    for (int i = 0; i < READ_FILES; i++) r.file[i] = r.fd[i] = -1;
+    return r;
+}
+
+void chunk_reader_close(ChunkReader *r)
+{
+    for (int i = 0; i < READ_FILES; i++) {
+        if (r->fd[i] >= 0) close(r->fd[i]);
+        r->file[i] = r->fd[i] = -1;
+    }
+    free(r->scratch);
+    r->scratch = NULL;
+}
+
+static Err file_of(ChunkReader *r, int file, int *fd)
+{
+    const int at = file % READ_FILES;
+    if (r->file[at] != file) {
+        char path[4096];
+        if (r->fd[at] >= 0) close(r->fd[at]);
+        r->file[at] = -1;
+        snprintf(path, sizeof path, "%s/%s", r->manifest->dir, r->manifest->file[file].name);
+        r->fd[at] = open(path, O_RDONLY | O_CLOEXEC);
+        if (r->fd[at] < 0)
+            return err_fail(ERR_IO, "%s: %s; a part of the checkpoint is missing", path,
+                            strerror(errno));
+        r->file[at] = file;
+    }
+    *fd = r->fd[at];
+    return OK;
+}
+
+/* What is being read, for messages. */
+typedef struct {
+    int64_t at;
+    size_t bytes;
+    Box box;
+} Piece;
+
+/* "step-1/rank-0.safetensors, bytes 64 to 128, weight of wte [0:7, 2:8]" */
+static const char *piece_text(const ChunkReader *r, const ManifestPart *part, const Piece *p,
+                              char text[512])
+{
+    const StateTensor *t = &r->manifest->tensors.tensor[part->tensor];
+    int n = snprintf(text, 400, "%.160s/%s, bytes %lld to %lld, %s of %.160s", r->manifest->dir,
+                     r->manifest->file[part->file].name, (long long)p->at,
+                     (long long)p->at + (long long)p->bytes, state_role_name(t->role), t->name);
+    if (n > 399) n = 399;
+    for (int d = 0; d < p->box.ndim && n < 480; d++)
+        n += snprintf(text + n, (size_t)(512 - n), "%s%lld:%lld", d ? ", " : " [",
+                      (long long)p->box.lo[d], (long long)p->box.hi[d]);
+    if (n < 510) snprintf(text + n, (size_t)(512 - n), "]");
+    return text;
+}
+
+static Err read_all(ChunkReader *r, const ManifestPart *part, const Piece *p, char *to)
+{
+    char text[512];
+    int fd;
+    TRY(file_of(r, part->file, &fd));
+    for (size_t done = 0; done < p->bytes;) {
+        const ssize_t n = pread(fd, to + done, p->bytes - done, (off_t)p->at + (off_t)done);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <
+            0) /* EIO: the disk has lost it, so it is damage; the rest says nothing of the file */
+            return err_fail(errno == EIO ? ERR_CHECK : ERR_IO, "%s: %s",
+                            piece_text(r, part, p, text), strerror(errno));
+        if (n == 0)
+            return err_fail(ERR_CHECK, "%s: the file ends after %lld bytes",
+                            piece_text(r, part, p, text), (long long)p->at + (long long)done);
+        done += (size_t)n;
+    }
+    r->read_bytes += (int64_t)p->bytes;
+    return OK;
+}
+
+static int64_t extent(const Box *box, int d)
+{
+    return d >= 0 && d < box->ndim ? box->hi[d] - box->lo[d] : 1;
+}
+
+/* A chunk of another's file as it lies there, without what lies between its rows. */
+static Err read_runs(ChunkReader *r, const ManifestPart *part, const Box *chunk, char *to)
+{
+    const PartStored *s = part->stored;
+    const int64_t element = st_type_bytes(s->type);
+    const int row_dim = s->transposed ? 1 : 0, dims = chunk->ndim;
+    const int col_dim = dims == 2 ? 1 - row_dim : -1;
+    int64_t rows = extent(chunk, row_dim), wide = extent(chunk, col_dim);
+    int64_t first = chunk->lo[row_dim] - part->box.lo[row_dim];
+    int64_t skip = dims == 2 ? chunk->lo[col_dim] - part->box.lo[col_dim] : 0;
+    if (s->pitch == wide) skip += first * wide, wide *= rows, first = 0, rows = 1;
+    for (int64_t i = 0; i < rows; i++) {
+        const Piece p = {.at = part->at + ((first + i) * s->pitch + skip) * element,
+                         .bytes = (size_t)(wide * element),
+                         .box = *chunk};
+        TRY(read_all(r, part, &p, to + i * wide * element));
+    }
+    return OK;
+}
+
+/* Scratch: as the file has it, then in our type. */
+static Err read_stored(ChunkReader *r, const ManifestPart *part, const Box *chunk, void *to)
+{
+    const StType type = st_type_of(r->manifest->tensors.tensor[part->tensor].dtype);
+    const size_t element = (size_t)st_type_bytes(type);
+    const int64_t n = box_count(chunk);
+    if (!r->scratch) r->scratch = malloc(2 * (size_t)CHUNK_BYTES);
+    if (!r->scratch)
+        return err_fail(ERR_NOMEM, "%d bytes to read %s with", 2 * CHUNK_BYTES, r->manifest->dir);
+    TRY(read_runs(r, part, chunk, r->scratch));
+    if (!part->stored->transposed) {
+        convert(part->stored->type, r->scratch, type, to, n);
+        return OK;
+    }
+    char *mine = r->scratch + CHUNK_BYTES;
+    convert(part->stored->type, r->scratch, type, mine, n);
+    const BoxAt out = box_dense(chunk, to);
+    const BoxAt in = {.data = mine, .stride = {1, extent(chunk, 0)}};
+    box_copy(chunk, element, &in, &out);
+    return OK;
+}
+
+Err chunk_read(ChunkReader *r, const ManifestPart *part, int64_t i, void *to)
+{
+    const StateTensors *t = &r->manifest->tensors;
+    const size_t element = dtype_bytes(t->tensor[part->tensor].dtype);
+    char text[512];
+    int64_t before;
+    Piece p = {.box = part_chunk(t, part, i, &before)};
+    if (part->stored) return read_stored(r, part, &p.box, to);
+    p.at = part->at + before * (int64_t)element;
+    p.bytes = (size_t)box_count(&p.box) * element;
+    TRY(read_all(r, part, &p, to));
+    const uint64_t hash = hash_bytes(to, p.bytes);
+    if (hash != part->hash[i])
+        return err_fail(ERR_CHECK, "%s: damaged; its hash is %016llx, and should be %016llx",
+                        piece_text(r, part, &p, text), (unsigned long long)hash,
+                        (unsigned long long)part->hash[i]);
+    return OK;
+}

@@ -1,0 +1,105 @@
+/* autotune_cache.c -- the algorithms of products on a device: measured once, the same on all ranks, kept.
+ *
+ *     run.dir/kernels.txt   there: it is taken, for the bits of a run depend on it
+ *     the checkpoint's      else, of a run that goes on elsewhere
+ *     the user's cache      else: measured before, on such a card
+ *
+ *     rank 0  load, measure what is not there, save | rank 1 likewise | ...
+ *
+ * So ranks with the same products have the same algorithms, and a later start measures nothing. */
+#define _DEFAULT_SOURCE
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "train/loop_parts.h"
+
+enum { PATH_BYTES = 1200 };
+
+static bool is_there(const char *path) { return path && access(path, R_OK) == 0; }
+
+static Err read_text(const char *path, Arena *a, const char **out)
+{
+    FILE *f = fopen(path, "r");
+    if (!f) return err_fail(ERR_IO, "%s: cannot be read", path);
+    Text t = text_in(a);
+    char line[1024];
+    while (fgets(line, sizeof line, f)) text_add(&t, "%s", line);
+    fclose(f);
+    return text_done(&t, out);
+}
+
+/* Whole or not at all. */
+static Err write_text(const char *path, const char *text)
+{
+    char next[PATH_BYTES + 8];
+    snprintf(next, sizeof next, "%s.next", path);
+    FILE *f = fopen(next, "w");
+    const bool good = f && fputs(text, f) >= 0;
+    if (!f || fclose(f) != 0 || !good || rename(next, path) != 0)
+        return err_fail(ERR_IO, "%s: cannot be written; is the disk full?", path);
+    return OK;
+}
+
+/* Was it written by a program that told products apart otherwise? */
+static bool is_of_another_form(const char *path)
+{
+    int form = AUTOTUNE_FORM;
+    FILE *f = fopen(path, "r");
+    if (!f) return false;
+    const bool known = fscanf(f, "sheaf products %d", &form) == 1;
+    fclose(f);
+    return known && form != AUTOTUNE_FORM;
+}
+
+/* Rank 0, first: what there is to begin with. A cache of another card is measured anew. */
+static Err load_first(Loop *l, const TrainStart *start, const char *path)
+{
+    const Rank *r = &l->rank;
+    const char *saved = start->from ? start->from->scalars.kernels : "";
+    if (!is_there(path) && saved && *saved) TRY(write_text(path, saved));
+    if (is_there(path) && is_of_another_form(path)) {
+        loop_warn(l, "%s is of another form than this program's: products are measured again",
+                  path);
+        return OK;
+    }
+    if (is_there(path)) return r->runtime->autotune->load(r->context, path);
+    if (is_there(l->s->kernels_cache))
+        (void)r->runtime->autotune->load(r->context, l->s->kernels_cache);
+    fprintf(l->s->out,
+            "choosing the algorithms of products that are new here, in some seconds; %s "
+            "keeps them\n",
+            path);
+    fflush(l->s->out);
+    return OK;
+}
+
+/* This rank's turn. */
+static Err choose(Loop *l, const TrainStart *start, const char *path)
+{
+    const Rank *r = &l->rank;
+    char next[PATH_BYTES + 8];
+    TRY(loop_is_first(l) ? load_first(l, start, path)
+                         : r->runtime->autotune->load(r->context, path));
+    r->runtime->autotune->measure(r->context, true);
+    Err err = rank_autotune(&l->rank);
+    if (err == OK && l->s->valid_job) err = rank_autotune(&l->valid);
+    r->runtime->autotune->measure(r->context, false);
+    TRY(err);
+    snprintf(next, sizeof next, "%s.next", path);
+    TRY(r->runtime->autotune->save(r->context, next));
+    return rename(next, path) == 0 ? OK : err_fail(ERR_IO, "%s: cannot be written", path);
+}
+
+Err loop_autotune(Loop *l, const TrainStart *start)
+{
+    const TrainSettings *s = l->s;
+    char path[PATH_BYTES];
+    if (rank_on_host(&l->rank)) return OK;
+    snprintf(path, sizeof path, "%s/kernels.txt", s->dir);
+    for (int turn = 0; turn < s->world->ranks; turn++)
+        TRY(world_agree(s->world, turn == s->world->rank ? choose(l, start, path) : OK));
+    TRY(world_agree(s->world, read_text(path, s->world->arena, &l->kernels)));
+    if (loop_is_first(l) && s->kernels_cache) (void)write_text(s->kernels_cache, l->kernels);
+    return OK;
+}

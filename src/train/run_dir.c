@@ -1,0 +1,140 @@
+/* run_dir.c -- making, locking and renaming the folder of a run. */
+#define _DEFAULT_SOURCE
+#include "train/run_dir.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "state/disk.h"
+
+/* A folder that is made stays after a power cut: what is saved in it would be lost with it. */
+static Err sync_above(const char *path)
+{
+    char above[1024];
+    snprintf(above, sizeof above, "%s", path);
+    char *slash = strrchr(above, '/');
+    if (slash) slash[slash == above] = '\0';
+    return disk_sync_folder(slash ? above : ".");
+}
+
+static Err make_folders(const char *path)
+{
+    char part[1024];
+    snprintf(part, sizeof part, "%s", path);
+    for (char *s = part + 1;; s++) {
+        const char end = *s;
+        if (end != '/' && end != '\0') continue;
+        *s = '\0';
+        if (mkdir(part, 0777) == 0)
+            TRY(sync_above(part));
+        else if (errno != EEXIST)
+            return err_fail(ERR_IO, "run.dir=%s: folder %s cannot be made: %s", path, part,
+                            strerror(errno));
+        if (end == '\0') return OK;
+        *s = '/';
+    }
+}
+
+enum { LOCK_NAP_US = 20000, LOCK_TRIES = 100 };
+
+static Err open_lock(RunDir *d, const char *path)
+{
+    run_dir_close(d);
+    TRY(make_folders(d->path)); /* it may just have been renamed */
+    d->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    return d->lock < 0 ? err_fail(ERR_IO, "%s: cannot be made: %s", path, strerror(errno)) : OK;
+}
+
+/* Who waited for the lock of a folder that a fresh start has renamed meanwhile holds the old one's. */
+static bool is_other_file(int fd, const char *path)
+{
+    struct stat mine, there;
+    return fstat(fd, &mine) != 0 || stat(path, &there) != 0 || mine.st_ino != there.st_ino ||
+           mine.st_dev != there.st_dev;
+}
+
+/* true: another holds it, or it is no longer this folder's. */
+static bool try_lock(const RunDir *d, const char *path)
+{
+    return flock(d->lock, LOCK_EX | LOCK_NB) != 0 || is_other_file(d->lock, path);
+}
+
+static Err take_lock(RunDir *d)
+{
+    char path[1100], pid[32] = "";
+    bool bad = false;
+    snprintf(path, sizeof path, "%s/lock", d->path);
+    TRY(open_lock(d, path));
+    for (int i = 0; i < LOCK_TRIES && (bad = try_lock(d, path)); i++) {
+        usleep(LOCK_NAP_US);
+        if (is_other_file(d->lock, path)) TRY(open_lock(d, path));
+    }
+    if (bad) {
+        const ssize_t n = read(d->lock, pid, sizeof pid - 1);
+        pid[n > 0 ? strcspn(pid, "\n") : 0] = '\0';
+        run_dir_close(d);
+        return err_fail(
+            ERR_CONFIG,
+            "run.dir=%s: process %s trains there; wait for it, stop it, or choose another run.dir",
+            d->path, pid[0] ? pid : "(unknown)");
+    }
+    const int n = snprintf(pid, sizeof pid, "%ld\n", (long)getpid());
+    if (ftruncate(d->lock, 0) != 0 || pwrite(d->lock, pid, (size_t)n, 0) != n)
+        return err_fail(ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
+    return OK;
+}
+
+static bool has_run(const RunDir *d)
+{
+    char path[1100];
+    struct stat st;
+    snprintf(path, sizeof path, "%s/metrics.jsonl", d->path);
+    if (stat(path, &st) == 0 && st.st_size > 0) return true;
+    snprintf(path, sizeof path, "%s/checkpoints", d->path);
+    return stat(path, &st) == 0;
+}
+
+/* The first free name of PATH.1, PATH.2, ... */
+static Err move_aside(RunDir *d)
+{
+    struct stat st;
+    for (int i = 1; i < 100000; i++) {
+        snprintf(d->old, sizeof d->old, "%s.%d", d->path, i);
+        if (lstat(d->old, &st) == 0) continue;
+        if (rename(d->path, d->old) == 0) return OK;
+        return err_fail(ERR_IO, "run.dir=%s: cannot be renamed to %s: %s", d->path, d->old,
+                        strerror(errno));
+    }
+    return err_fail(ERR_IO, "run.dir=%s: no free name to move it to", d->path);
+}
+
+Err run_dir_open(RunDir *d, const char *path, bool fresh)
+{
+    *d = (RunDir){.lock = -1};
+    size_t length = strlen(path);
+    while (length > 1 && path[length - 1] == '/') length--;
+    if (length == 0 || length > MAX_RUN_DIR)
+        return err_fail(ERR_CONFIG, "run.dir: a path of %zu characters; 1 to %d are possible",
+                        length, MAX_RUN_DIR);
+    memcpy(d->path, path, length);
+    TRY(make_folders(d->path));
+    TRY(take_lock(d));
+    if (!fresh || !has_run(d)) return OK;
+    TRY(move_aside(d));
+    run_dir_close(d);
+    TRY(make_folders(d->path));
+    return take_lock(d);
+}
+
+Err run_dir_make(const char *path) { return make_folders(path); }
+
+void run_dir_close(RunDir *d)
+{
+    if (d->lock >= 0) close(d->lock);
+    d->lock = -1;
+}

@@ -1,0 +1,66 @@
+/* flight_recorder.c -- memory that a child shares, and the seats in it. */
+#define _GNU_SOURCE
+#include "world/flight_recorder.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include "base/team.h"
+
+/* Addresses; pages are taken as they are written. */
+enum { FLIGHT_RECORDER_BYTES = 256 << 20, LEAST_RECORDS = 16, ALTERNATE_BYTES = 64 << 10 };
+
+Err flight_recorder_open(FlightRecorder **out)
+{
+    void *at = mmap(NULL, FLIGHT_RECORDER_BYTES, PROT_READ | PROT_WRITE,
+                    MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at == MAP_FAILED)
+        return err_fail(ERR_NOMEM, "no memory to share with the worker: %s", strerror(errno));
+    FlightRecorder *b = at;
+    b->arena = (Arena){.name = "board", .base = at, .cap_bytes = FLIGHT_RECORDER_BYTES};
+    b->arena.used_bytes = align_up(sizeof *b);
+    *out = b;
+    return OK;
+}
+
+void flight_recorder_close(FlightRecorder *b) { munmap(b, FLIGHT_RECORDER_BYTES); }
+
+Err flight_recorder_rank(FlightRecorder *b, int ranks, int first, int n, int64_t records)
+{
+    RankStatus *seat;
+    TRY(ARENA_NEW(&b->arena, n, &seat));
+    const size_t left = b->arena.cap_bytes - b->arena.used_bytes;
+    const int64_t each = (int64_t)left / n - ALTERNATE_BYTES - 2 * ARENA_ALIGN;
+    const int64_t room = each / (int64_t)sizeof(Record);
+    if (room < LEAST_RECORDS)
+        return err_fail(ERR_CONFIG, "%d ranks in one process: there is no room to watch them", n);
+    for (int i = 0; i < n; i++) {
+        Recorder *r = &seat[i].recorder;
+        seat[i].rank = first + i;
+        atomic_init(&seat[i].watch.action, -1);
+        *r = (Recorder){.cap = records < room ? records : room, .waits = -1};
+        TRY(arena_push(&b->arena, sizeof *r->ring * (size_t)r->cap, (void *)&r->ring));
+        TRY(arena_push(&b->arena, ALTERNATE_BYTES, &seat[i].stack));
+    }
+    b->seat = seat;
+    b->ranks = ranks;
+    b->n_seats = n; /* last: now they can be looked at */
+    return OK;
+}
+
+/* A handler runs on a stack of its own: the thread's may be what is at its end. A sanitizer has
+ * given its threads one already. */
+void flight_recorder_enter(const RankStatus *s)
+{
+    const stack_t mine = {.ss_sp = s->stack, .ss_size = ALTERNATE_BYTES};
+    stack_t old;
+    team_work_for(s->rank);
+    if (sigaltstack(NULL, &old) == 0 && (old.ss_flags & SS_DISABLE)) sigaltstack(&mine, NULL);
+}
+
+RankStatus *flight_recorder_of(const FlightRecorder *b, int rank)
+{
+    const int i = b->n_seats ? rank - b->seat[0].rank : -1;
+    return i >= 0 && i < b->n_seats ? &b->seat[i] : NULL;
+}

@@ -1,0 +1,95 @@
+/* The folder of a run: who holds it, also when a fresh start renames it under those that wait. */
+#define _GNU_SOURCE
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "support/expect.h"
+#include "train/run_dir.h"
+
+static char root[64], dir[96];
+
+static int make_root(void **state)
+{
+    (void)state;
+    strcpy(root, "/tmp/sheaf_rundir_XXXXXX");
+    if (!mkdtemp(root)) return 1;
+    snprintf(dir, sizeof dir, "%s/above/run", root);
+    return 0;
+}
+
+static int remove_root(void **state)
+{
+    char command[96];
+    (void)state;
+    snprintf(command, sizeof command, "rm -rf %s", root);
+    return system(command) != 0;
+}
+
+static void write_metrics(void)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/metrics.jsonl", dir);
+    FILE *f = fopen(path, "w");
+    fputs("{\"step\": 1}\n", f);
+    fclose(f);
+}
+
+static void held(void **state)
+{
+    RunDir d, other;
+    char says[64];
+    (void)state;
+    DO(run_dir_open(&d, dir, false));
+    snprintf(says, sizeof says, "process %ld trains there", (long)getpid());
+    expect_error("held", run_dir_open(&other, dir, false), ERR_CONFIG, says);
+    run_dir_close(&d);
+    write_metrics();
+    DO(run_dir_open(&other, dir, true));
+    assert_string_equal(strrchr(other.old, '/'), "/run.1");
+    run_dir_close(&other);
+}
+
+/* Another process: waits for the folder, then holds it for a while. Status 0: it got it alone. */
+static pid_t start_waiting(void)
+{
+    const pid_t pid = fork();
+    if (pid) return pid;
+    RunDir d;
+    char path[128], pid_text[32] = "";
+    if (run_dir_open(&d, dir, false) != OK) _exit(2);
+    snprintf(path, sizeof path, "%s/lock", dir);
+    FILE *f = fopen(path, "r"); /* the lock that is in the folder must be the one that it holds */
+    const bool mine = f && fgets(pid_text, sizeof pid_text, f) && atol(pid_text) == (long)getpid();
+    _exit(mine ? 0 : 1);
+}
+
+static void renamed_meanwhile(void **state)
+{
+    RunDir d;
+    char old[128];
+    int status;
+    (void)state;
+    DO(run_dir_open(&d, dir, false));
+    write_metrics();
+    const pid_t pid = start_waiting();
+    usleep(300000); /* it has opened the lock that is there, and waits */
+    snprintf(old, sizeof old, "%s.1", dir);
+    assert_int_equal(rename(dir, old), 0); /* as a fresh start does, with the lock in its hand */
+    run_dir_close(&d);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(held, make_root, remove_root),
+        cmocka_unit_test_setup_teardown(renamed_meanwhile, make_root, remove_root),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
