@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# docs_are_true.sh -- what the documents show is what the program prints.
+# docs_are_true.sh -- runs the commands in the documents and compares their output.
 #
 #     tests/docs_are_true.sh BINARY [FILE ...]
-#     tests/docs_are_true.sh --self-test           plants untrue documents and expects each fault
+#     tests/docs_are_true.sh --self-test           plants wrong documents and expects each fault
 #
-# In a ```console block a line "$ sheaf ..." is run, with BINARY for sheaf; each line after it must stand
-# in the output, in that order (a line "..." stands for any). It must end well, unless the first line shown
-# begins with "sheaf: ": then it must fail. Lines that begin with "$ ./x" are not run here. Commands run in a
-# folder that looks like the repository, so what they make goes with it.
+# In a ```console block a line "$ sheaf ..." is run, with BINARY for sheaf. The lines after it must occur
+# in the output in that order (a line "..." matches any number of lines). The command must succeed, unless
+# the first line shown begins with "sheaf: ": then it must fail. Lines that begin with "$ ./x" are not run.
+# Commands run in a temporary folder of links to the repository, which is removed with their output.
 #
-# A line "OP(...)" outside of such blocks must be a row of src/ir/ops.def, but for spaces.
+# A line "OP(...)" outside such blocks must be a row of src/ir/ops.def, except for spaces.
 set -u
 shopt -s extglob
 repository=$(cd "$(dirname "$0")/.." && pwd)
@@ -26,7 +26,7 @@ fault() { # file, command, reason
 
 check_status() { # file, command, status, first line
     case $3,$4 in
-    0,'sheaf: '*) fault "$1" "$2" "ends well, but the document shows a failure: $4" ;;
+    0,'sheaf: '*) fault "$1" "$2" "succeeds, but the document shows a failure: $4" ;;
     0,* | *,'sheaf: '*) ;;
     *) fault "$1" "$2" "fails with status $3: $(tail -n 1 "$out")" ;;
     esac
@@ -76,7 +76,7 @@ check_file() { # file
     done <"$1"
 }
 
-# All of the repository but runs, which commands make.
+# Links to everything in the repository except runs/, which the commands write.
 make_tree() {
     local entry
     mkdir "$top/tree"
@@ -111,7 +111,7 @@ self_test() {
     expect $'$ sheaf list\n  does not print (from line 2 on): one' '```console' '$ sheaf list' two one '```'
     expect $'$ sheaf none\n  fails with status 2: sheaf: no none' '```console' '$ sheaf none' ... '```'
     expect $'$ sheaf none\n  fails with status 2: sheaf: no none' '```console' '$ sheaf none' '$ sheaf list' '```'
-    expect $'$ sheaf list; echo sheaf: x\n  ends well, but the document shows a failure: sheaf: x' \
+    expect $'$ sheaf list; echo sheaf: x\n  succeeds, but the document shows a failure: sheaf: x' \
         '```console' '$ sheaf list; echo sheaf: x' 'sheaf: x' '```'
     expect '' '    OP(gelu, gelu, "x[*] -> y[*]", "*", "10*", CHEAP, gelu)'
     expect 'no row of src/ir/ops.def:   OP(gelu, gelu, "x[*] -> y[*]", "*", "11*", CHEAP, gelu)' \

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # include_direction.sh -- every #include "..." under src/ is written from src/ and points down.
 #
-#     tests/include_direction.sh [TREE]       TREE holds src/; the repository when left out
+#     tests/include_direction.sh [TREE]       TREE contains src/; default: the repository
 #     tests/include_direction.sh --self-test  plants faults in a temporary tree and expects each
 #
 # A folder may include itself and those before it in `order`. Prints FILE:LINE and the reason for
