@@ -4,10 +4,11 @@
 #     tests/docs_are_true.sh BINARY [FILE ...]
 #     tests/docs_are_true.sh --self-test           plants wrong documents and expects each fault
 #
-# In a ```console block a line "$ sheaf ..." is run, with BINARY for sheaf. The lines after it must occur
-# in the output in that order (a line "..." matches any number of lines). The command must succeed, unless
-# the first line shown begins with "sheaf: ": then it must fail. Lines that begin with "$ ./x" are not run.
-# Commands run in a temporary folder of links to the repository, which is removed with their output.
+# In a ```console block a line "$ sheaf ..." is run, with BINARY for sheaf. The lines after it must
+# occur in the output in that order (a line "..." matches any number of lines). The command must
+# succeed, unless the first line shown begins with "sheaf: ": then it must fail. Lines that begin
+# with "$ ./x" are not run. Commands run in a temporary folder of links to the repository, which is
+# removed with their output.
 #
 # A line "OP(...)" outside such blocks must be a row of src/ir/ops.def, except for spaces.
 set -u

@@ -4,9 +4,10 @@
 #     tests/type_names.sh [TREE]       TREE contains src/; default: the repository
 #     tests/type_names.sh --self-test  plants duplicates in a temporary tree and expects each fault
 #
-# Definitions are `typedef struct|union|enum {...} NAME;`, `struct|union|enum NAME {...}` and typedefs
-# of functions at the beginning of a line. Prints NAME and its files for each duplicate; exit status 1
-# if there is any. Functions that are compiled once per instruction set are still defined in one file.
+# Definitions are `typedef struct|union|enum {...} NAME;`, `struct|union|enum NAME {...}` and
+# typedefs of functions at the beginning of a line. Prints NAME and its files for each duplicate;
+# exit status 1 if there is any. Functions that are compiled once per instruction set are still
+# defined in one file.
 set -euo pipefail
 
 check_tree() {
