@@ -25,7 +25,7 @@ int64_t fit_bytes(const Job *job, const Job *valid, bool device)
     for (int a = 0; a < N_ARENAS; a++) {
         if (device && a == ARENA_HOST) continue;
         bytes += (int64_t)job->linked.bytes[a];
-        if (valid) bytes += (int64_t)rank_bytes_beside(&valid->linked, &job->linked, (ArenaId)a);
+        if (valid) bytes += (int64_t)rank_extra_bytes(&valid->linked, &job->linked, (ArenaId)a);
     }
     return bytes;
 }

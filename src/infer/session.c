@@ -53,7 +53,7 @@ int64_t session_bytes(const SessionJobs *jobs)
     for (int a = 0; a < N_ARENAS; a++) {
         bytes += first->bytes[a];
         for (int i = 1; i < jobs->n; i++)
-            bytes += rank_bytes_beside(&jobs->call[i].linked, first, (ArenaId)a);
+            bytes += rank_extra_bytes(&jobs->call[i].linked, first, (ArenaId)a);
     }
     return (int64_t)bytes;
 }

@@ -34,7 +34,7 @@ static bool stands_around(KernelId k)
 }
 
 /* Is it a product, or an op that stands around them and takes noise? */
-static bool takes_noise(const Program *p, const Instr *in)
+static bool takes_random_input(const Program *p, const Instr *in)
 {
     const KernelId k = op_info(in->op)->kernel;
     if (!kernel_is_product(k) && !stands_around(k)) return false;
@@ -63,7 +63,7 @@ static Err run_some(Rank *r, const Linked *l, bool products_alone, double keep)
     for (int i = p->first[phase]; i < p->first[phase + 1]; i++) {
         const Instr *in = &p->instr[i];
         const bool wanted =
-            products_alone ? kernel_is_product(op_info(in->op)->kernel) : takes_noise(p, in);
+            products_alone ? kernel_is_product(op_info(in->op)->kernel) : takes_random_input(p, in);
         if (wanted) TRY(execute_kernel(r, l, in));
     }
     return OK;
@@ -72,6 +72,7 @@ static Err run_some(Rank *r, const Linked *l, bool products_alone, double keep)
 Err rank_autotune(Rank *r)
 {
     const LinkedProgram *lp = r->settings.program;
+    if (!rank_on_host(r) && !r->runtime->autotune) return OK; /* no algorithms to choose from */
     if (!rank_on_host(r)) TRY(random_fill_make(r));
     for (int i = 0; i < lp->n; i++) {
         if (!is_first_of_kind(lp, i)) continue;

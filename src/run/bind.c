@@ -109,6 +109,7 @@ Err rank_bind(Rank *r, int slot, const Program *sub)
             if (in->op != OP_call || in->attr.call.slot != slot) continue;
             TRY(check_binding(&(Binding){sub, &lp->program[k], in}));
         }
+    TRY(tickets_reserve(r, sub->n_tensors));
     r->pending[slot] = sub;
     return OK;
 }
@@ -120,7 +121,7 @@ static Err check_slot(int slot, const char *who)
                     MAX_CALLS - 1);
 }
 
-Err execute_check_calls(const LinkedProgram *lp)
+Err bind_check(const LinkedProgram *lp)
 {
     for (int i = 0; i < lp->n; i++)
         if (lp->list[i].action.kind == A_BIND)

@@ -1,26 +1,26 @@
-/* capture.c -- steps that are alike as one graph, which the device repeats.
+/* capture.c -- a repeated step as one graph, which the device launches.
  *
  *     live rows     9 9 7     9 9 7      9 9 7     9 9 2     9 9 2
- *     the step is   walked    noted      launched  walked    noted
+ *     the step is   walked    captured   launched  walked    captured
  *                             launched                       launched
  *
- * A step is walked once op by op, so that scratch has grown and libraries have made their plans; the
- * next one with as many live rows is walked again, into a graph. A graph repeats addresses and numbers
- * as calls had them. Addresses are fixed by linking, and extents follow from the live rows; what else
- * is a step's own lies in device memory before it begins: inputs, rates, 1 / live tokens (desk_send).
+ * The first step of its kind is walked op by op, so that scratch memory has grown and libraries have
+ * made their plans. The next step with the same live rows is walked again, into a graph. A graph
+ * repeats addresses and numbers as its calls had them. Addresses are fixed by linking and extents
+ * follow from the live rows. Everything else that differs between steps is in device memory before the
+ * step begins: inputs, rates, 1 / live tokens (mailbox_send).
  *
- * So the host must have no part between the step's start and its end. Who it has one for, rank_uncaptured
- * says. */
+ * Capture needs steps without host involvement; rank_uncaptured returns the reason if there is any. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "run/rank_parts.h"
 
-static const char sends[] = "ranks wait for each other by the host";
+static const char sends[] = "ranks synchronize through the host";
 static const char binds[] = "programs are bound to calls from step to step";
 
-static const char *run_misses(const Linked *l)
+static const char *run_reason(const Linked *l)
 {
     const Program *p = l->program;
     const int phase = l->action.phase;
@@ -32,34 +32,40 @@ static const char *run_misses(const Linked *l)
     return NULL;
 }
 
-static const char *program_misses(const LinkedProgram *lp)
+/* The reason why the list needs the host within a step; NULL: it does not. */
+static const char *program_reason(const RankSettings *s)
 {
-    const char *misses = steps_sends(lp) ? sends : NULL;
+    const LinkedProgram *lp = s->program;
+    const char *reason = steps_sends(lp) ? sends : NULL;
     bool normed = false;
     if (lp->model->asked > 0) return "each call of a session has other rows";
-    for (int i = 0; i < lp->n && !misses; i++) {
+    for (int i = 0; i < lp->n && !reason; i++) {
         const Linked *l = &lp->list[i];
+        const bool ends = l->action.kind == A_NORM || l->action.kind == A_UPDATE;
         normed = normed || l->action.kind == A_NORM;
-        if (l->program) misses = run_misses(l);
-        if (l->action.kind == A_BIND) misses = binds;
+        if (l->program) reason = run_reason(l);
+        if (l->action.kind == A_BIND) reason = binds;
+        if (ends && !s->device->runtime->lists)
+            reason = "the device has no optimizer lists, so the host computes the clip factor";
         if (l->action.kind == A_UPDATE && !normed)
-            misses = "the list updates before its norm, so the host makes the factor on gradients";
+            reason = "the list updates before its norm, so the host computes the clip factor";
     }
-    return misses;
+    return reason;
 }
 
-static const char *settings_miss(const RankSettings *s)
+static const char *settings_reason(const RankSettings *s)
 {
     if (!s->device->runtime) return "the device is the host";
+    if (!s->device->runtime->graphs) return "the device captures no graphs";
     if (!s->capture) return "run.capture=off";
-    if (s->trace && s->trace->cap > 0) return "a trace asks when each op is done";
-    return s->naps.most_s > 0 ? "the rank sleeps between ops" : NULL;
+    if (s->trace && s->trace->cap > 0) return "a trace needs the time of each op";
+    return s->jitter.max_s > 0 ? "the rank sleeps between ops" : NULL;
 }
 
 const char *rank_uncaptured(const RankSettings *s)
 {
-    const char *misses = settings_miss(s);
-    return misses ? misses : program_misses(s->program);
+    const char *reason = settings_reason(s);
+    return reason ? reason : program_reason(s);
 }
 
 const char *rank_capture_refused(const Rank *r)
@@ -67,10 +73,12 @@ const char *rank_capture_refused(const Rank *r)
     return r->capture.refused ? r->capture.why : NULL;
 }
 
+/* A trace or jitter may be switched on and off between steps, so only lasting reasons count here. */
 Err capture_open(Rank *r)
 {
-    const int micros = r->settings.program->micros;
-    if (!r->runtime || !r->settings.capture || program_misses(r->settings.program)) return OK;
+    const RankSettings *s = &r->settings;
+    const int micros = s->program->micros;
+    if (!r->runtime || !r->runtime->graphs || !s->capture || program_reason(s)) return OK;
     r->capture.rows = calloc((size_t)micros + 1, sizeof *r->capture.rows);
     if (!r->capture.rows) return err_fail(ERR_NOMEM, "no memory for %d micro-batches", micros);
     return OK;
@@ -88,8 +96,8 @@ void capture_close(Rank *r)
     free(r->capture.rows);
 }
 
-/* Is the step like the one before it, as far as a graph would hold it? */
-static bool is_again(const Rank *r)
+/* True if a graph of the previous step would also be right for this one. */
+static bool is_repeated(const Rank *r)
 {
     const RankCapture *c = &r->capture;
     const size_t bytes = (size_t)r->settings.program->micros * sizeof *c->rows;
@@ -97,55 +105,55 @@ static bool is_again(const Rank *r)
            (!c->graph || r->runtime->graphs->graph_fits(c->graph));
 }
 
-static Err walk_anew(Rank *r, RankWalk *walk)
+/* Autotuning changes algorithms from call to call; a graph would keep those of its capture. */
+static bool is_tuning(const Rank *r)
+{
+    return r->runtime->autotune && r->runtime->autotune->left(r->context) > 0;
+}
+
+bool capture_ready(Rank *r)
 {
     RankCapture *c = &r->capture;
+    if (!c->rows || c->refused || settings_reason(&r->settings)) return false;
+    if (is_repeated(r) && !is_tuning(r)) return true;
     drop_graph(r);
     memcpy(c->rows, r->live_rows, (size_t)r->settings.program->micros * sizeof *c->rows);
     c->walked = true;
-    return walk(r);
+    return false;
 }
 
-static Err launch(Rank *r)
-{
-    r->judged = r->clipped = r->capture.clipped;
-    r->capture.launched++;
-    return r->runtime->graphs->graph_run(r->queue, r->capture.graph);
-}
-
-/* Nothing of it has run, and what the walk told the rank is as before: it is walked after all. */
-static Err give_up(Rank *r, RankWalk *walk)
+/* Nothing of the captured walk has run; the rank's state returns to the start of the step. */
+static bool refuse(Rank *r)
 {
     snprintf(r->capture.why, sizeof r->capture.why, "%s", err_text());
     r->capture.refused = true;
-    r->n_begun = 0;
-    r->tallied = r->judged = r->clipped = false;
-    return walk(r);
+    r->step = (RankStep){0};
+    tickets_clear(r);
+    return false;
 }
 
-/* Of a walk that fails, the reason is the walk's, and not what the end says to it. */
-static Err note(Rank *r, RankWalk *walk)
+bool capture_begin(Rank *r)
+{
+    return r->runtime->graphs->capture_begin(r->queue) == OK || refuse(r);
+}
+
+bool capture_end(Rank *r, Err walked)
 {
     RankCapture *c = &r->capture;
-    TRY(r->runtime->graphs->capture_begin(r->queue));
-    const Err err = walk(r);
-    if (err == OK) return r->runtime->graphs->capture_end(r->queue, &c->graph);
-    snprintf(c->why, sizeof c->why, "%s", err_text());
-    (void)r->runtime->graphs->capture_end(r->queue, NULL);
-    return err_fail(err, "%s", c->why);
+    if (walked != OK) {
+        refuse(r); /* for the walk's reason, not for the error of the end that follows from it */
+        (void)r->runtime->graphs->capture_end(r->queue, NULL);
+        return false;
+    }
+    if (r->runtime->graphs->capture_end(r->queue, &c->graph) != OK) return refuse(r);
+    c->captured++;
+    c->decision = r->step.decision;
+    return true;
 }
 
-static Err note_and_launch(Rank *r, RankWalk *walk)
+Err capture_launch(Rank *r)
 {
-    if (note(r, walk) != OK) return give_up(r, walk);
-    r->capture.captured++;
-    r->capture.clipped = r->clipped;
-    return launch(r);
-}
-
-Err capture_run(Rank *r, RankWalk *walk)
-{
-    if (!r->capture.rows || r->capture.refused || settings_miss(&r->settings)) return walk(r);
-    if (!is_again(r) || r->runtime->autotune->left(r->context) > 0) return walk_anew(r, walk);
-    return r->capture.graph ? launch(r) : note_and_launch(r, walk);
+    r->step.decision = r->capture.decision;
+    r->capture.launched++;
+    return r->runtime->graphs->graph_run(r->queue, r->capture.graph);
 }

@@ -1,21 +1,19 @@
-/* execute.c -- a phase of a program: each instruction becomes one call of a kernel.
+/* execute.c -- runs a phase of a program: each instruction becomes one call of a kernel.
  *
- * A tensor's address is the base of its region, which the linked action tells, plus its offset,
- * which the program tells. Extents that are bounded are read from their slots. */
+ * A tensor's address is the base of its region, from the linked action, plus its offset, from the
+ * program. Extents that vary between steps are read from their slots. */
 #include "run/rank_parts.h"
 
 #include "run/transfer.h"
 
-#include <string.h>
-
-/* Where instructions of one RUN, or of a sub-program that it calls, find their tensors. */
+/* Context of the instructions of a RUN, or of a sub-program that it calls: where tensors are. */
 typedef struct {
     Rank *r;
     const Linked *l;
     const Program *p;
-    const Call *call; /* of a sub-program */
-    char *region;     /* its scratch */
-} Scene;
+    const Call *call; /* of a sub-program: its arguments; NULL in a RUN */
+    char *region;     /* of a sub-program: its scratch memory */
+} InstrContext;
 
 static int64_t live_extent(const Rank *r, const Dim *d)
 {
@@ -24,7 +22,7 @@ static int64_t live_extent(const Rank *r, const Dim *d)
     return live < 0 ? 0 : live > d->cap ? d->cap : live;
 }
 
-static char *weight_base(const Scene *s, const ProgTensor *t)
+static char *weight_base(const InstrContext *s, const ProgTensor *t)
 {
     const LinkedProgram *lp = s->r->settings.program;
     const int param = lp->model->unit[s->l->action.unit].param[t->index];
@@ -35,11 +33,11 @@ static char *weight_base(const Scene *s, const ProgTensor *t)
             return s->r->base[p->weights.arena] + p->weights.offset +
                    (size_t)lp->param_at[param] * dtype_bytes(lp->model->dtype);
     }
-    MUST(false, "unit %d: the pack of %s is not there", s->l->action.unit, t->name);
+    MUST(false, "unit %d: the pack of %s is not gathered", s->l->action.unit, t->name);
     return NULL;
 }
 
-static char *grad_base(const Scene *s, const ProgTensor *t)
+static char *grad_base(const InstrContext *s, const ProgTensor *t)
 {
     const LinkedProgram *lp = s->r->settings.program;
     const int unit = s->l->action.unit, param = lp->model->unit[unit].param[t->index];
@@ -50,7 +48,7 @@ static char *grad_base(const Scene *s, const ProgTensor *t)
            (size_t)element * dtype_bytes(dtype_wide(lp->model->dtype));
 }
 
-static char *region_base(const Scene *s, const ProgTensor *t, Region region)
+static char *region_base(const InstrContext *s, const ProgTensor *t, Region region)
 {
     const LinkedProgram *lp = s->r->settings.program;
     const size_t micro = (size_t)s->l->action.micro;
@@ -79,7 +77,7 @@ static char *region_base(const Scene *s, const ProgTensor *t, Region region)
     }
 }
 
-static Tensor resolve(const Scene *s, int32_t id)
+static Tensor resolve(const InstrContext *s, int32_t id)
 {
     const ProgTensor *t = &s->p->tensor[id];
     const Place at = t->at[s->l->action.phase == PHASE_B ? MERGED : SPLIT];
@@ -89,7 +87,7 @@ static Tensor resolve(const Scene *s, int32_t id)
                                         : s->call->out[t->index - s->call->n_in];
     MUST(at.region > REGION_DY || s->region || s->l->base[at.region] != NO_BASE ||
              tensor_bytes(t) == 0,
-         "unit %d: region %s of %s is not there", s->l->action.unit, region_name(at.region),
+         "unit %d: region %s of %s has no address", s->l->action.unit, region_name(at.region),
          t->name);
     x.data = region_base(s, t, (Region)at.region) + at.offset;
     for (int i = 0; i < t->ndim; i++) {
@@ -101,8 +99,8 @@ static Tensor resolve(const Scene *s, int32_t id)
     return x;
 }
 
-/* The slice's rows of a tensor that holds those of all slices. */
-static void take_rows(const Scene *s, Tensor *whole, int64_t rows)
+/* Narrows a tensor over the rows of all slices to the current slice's. */
+static void take_rows(const InstrContext *s, Tensor *whole, int64_t rows)
 {
     const int64_t start = (int64_t)s->r->slot[SLOT_START];
     MUST(rows == 0 || start + rows <= whole->n[0], "program %s: rows %lld to %lld of %lld",
@@ -112,7 +110,7 @@ static void take_rows(const Scene *s, Tensor *whole, int64_t rows)
     whole->n[0] = rows;
 }
 
-static void fill_call(const Scene *s, const Instr *in, Call *c)
+static void fill_call(const InstrContext *s, const Instr *in, Call *c)
 {
     *c = (Call){.n_in = in->n_in,
                 .n_out = in->n_out,
@@ -129,93 +127,86 @@ static void fill_call(const Scene *s, const Instr *in, Call *c)
     if (in->prepacked) c->prepacked = prepacked_at(s->r, s->l->action.unit, in->prepacked - 1);
 }
 
-static Err run_kernel(const Scene *s, const Instr *in, const Call *c)
+static Err run_kernel(const InstrContext *s, const Instr *in, const Call *c)
 {
     return s->r->settings.device->kernel[op_info(in->op)->kernel](c);
 }
 
-/* Copies between spaces are begun: on the host done at once, on a device put into a queue of their
- * own; or done when they are waited for. */
-static Err begin_copy(const Scene *s, const Instr *in, const Call *c)
+static int ticket_of(const InstrContext *s, int32_t tensor)
 {
-    Rank *r = s->r;
-    Begun b = {.call = *c, .instr = in};
-    if (!r->settings.late && !r->runtime) return run_kernel(s, in, c);
-    if (r->n_begun == MAX_BEGUN)
-        return err_fail(ERR_CHECK, "program %s: more than %d copies are begun and not waited for",
-                        s->p->kind, MAX_BEGUN);
-    if (r->settings.late)
-        TRY(rank_fill(r, c->out[0].data, 0xFF, tensor_bytes(&s->p->tensor[in->out[0]])));
-    else
-        TRY(memory_copy(r, in->queue == QUEUE_D2H ? QUEUE_D2H : QUEUE_H2D, c, &b.copied));
-    r->begun[r->n_begun++] = b;
-    return OK;
+    const TicketTable *t = &s->r->tickets;
+    return (s->call ? t->first_sub : t->first_tensor) + tensor;
 }
 
-/* Members of a group run the same units and micro-batches, and name their transfers alike. */
-static Transferring transfer_of(const Scene *s, const Instr *in, const Call *c)
+/* Copies between device and host memory overlap: a device has queues for them. The host copies at
+ * once, or at the wait (settings.late); until then the output is NaN. */
+static Err begin_copy(const InstrContext *s, const Instr *in, const Call *c)
+{
+    Rank *r = s->r;
+    const int number = ticket_of(s, in->out[0]);
+    if (r->settings.late) {
+        TRY(rank_fill(r, c->out[0].data, 0xFF, tensor_bytes(&s->p->tensor[in->out[0]])));
+        tickets_defer(r, number, in);
+        return OK;
+    }
+    if (!r->runtime) return run_kernel(s, in, c);
+    return tickets_begin_copy(r, number, in->queue == QUEUE_D2H ? QUEUE_D2H : QUEUE_H2D, c);
+}
+
+/* The tag is equal on all members of the group: they run the same units and micro-batches. */
+static TransferInstr transfer_of(const InstrContext *s, const Instr *in, const Call *c)
 {
     const Action *a = &s->l->action;
     const int part = a->micro * s->r->settings.program->slices + a->slice;
     const int32_t tag =
         (a->unit * 4 + a->phase) * 65536 + part * 256 + s->p->move[in->attr.move.index].number;
-    return (Transferring){s->r, s->p, in, c, tag & INT32_MAX};
+    return (TransferInstr){s->r, s->p, in, c, tag & INT32_MAX};
 }
 
-static Err begin_transfer(const Scene *s, const Instr *in, const Call *c)
+static Err begin_transfer(const InstrContext *s, const Instr *in, const Call *c)
 {
-    Rank *r = s->r;
-    const Transferring t = transfer_of(s, in, c);
-    Begun b = {.call = *c, .instr = in, .sent = true};
-    if (r->n_begun == MAX_BEGUN)
-        return err_fail(ERR_CHECK,
-                        "program %s: more than %d transfers are begun and not waited for",
-                        s->p->kind, MAX_BEGUN);
-    TRY(transfer_begin(&t, &b.ticket));
-    r->begun[r->n_begun++] = b;
-    return OK;
+    const TransferInstr t = transfer_of(s, in, c);
+    Transfer transfer;
+    TRY(transfer_describe(&t, &transfer));
+    return tickets_begin_transfer(s->r, ticket_of(s, in->out[0]), &transfer);
 }
 
-static Err run_wait(const Scene *s, const Instr *in)
+/* A deferred copy has the same operands now as at its begin: slots do not change within a RUN. */
+static Err run_wait(const InstrContext *s, const Instr *in)
 {
-    Rank *r = s->r;
-    const void *what = resolve(s, in->in[0]).data;
-    for (int i = 0; i < r->n_begun; i++) {
-        if (r->begun[i].call.out[0].data != what || r->begun[i].instr->out[0] != in->in[0])
-            continue;
-        const Begun b = r->begun[i];
-        memmove(&r->begun[i], &r->begun[i + 1], (size_t)(--r->n_begun - i) * sizeof b);
-        if (b.copied) return memory_await(r, b.copied);
-        return b.sent ? comm_wait(r->settings.comm, b.ticket) : run_kernel(s, b.instr, &b.call);
-    }
-    return OK; /* done when it was begun */
+    const Instr *deferred;
+    Call c;
+    TRY(tickets_wait(s->r, ticket_of(s, in->in[0]), &deferred));
+    if (!deferred) return OK;
+    fill_call(s, deferred, &c);
+    return run_kernel(s, deferred, &c);
 }
 
-static Err run_instr(const Scene *s, const Instr *in);
+static Err run_instr(const InstrContext *s, const Instr *in);
 
-/* The bound sub-program, on the operands of the call, in the region that its last output is. */
-static Err run_call(const Scene *s, const Instr *in, const Call *c)
+/* Runs the bound sub-program on the operands of the call. Its scratch is the call's last output. */
+static Err run_call(const InstrContext *s, const Instr *in, const Call *c)
 {
     const Program *sub = s->r->bound[in->attr.call.slot];
     if (!sub)
         return err_fail(ERR_CHECK,
                         "program %s: nothing is bound to call slot %d; bind a sub-program before "
-                        "the step, and have a bind.%d in its list",
+                        "the step, with a bind.%d in its list",
                         s->p->kind, in->attr.call.slot, in->attr.call.slot);
-    const Scene inner = {s->r, s->l, sub, c, c->out[c->n_out - 1].data};
+    const InstrContext inner = {s->r, s->l, sub, c, c->out[c->n_out - 1].data};
     for (int i = sub->first[PHASE_F]; i < sub->first[PHASE_F + 1]; i++)
         TRY(run_instr(&inner, &sub->instr[i]));
     return OK;
 }
 
-static Err run_instr(const Scene *s, const Instr *in)
+static Err run_instr(const InstrContext *s, const Instr *in)
 {
     Call c;
     if (in->op == OP_wait) return run_wait(s, in);
     fill_call(s, in, &c);
     if (in->op == OP_call) return run_call(s, in, &c);
     if (in->op == OP_pack) {
-        const Transferring t = transfer_of(s, in, &c);
+        const TransferInstr t = transfer_of(s, in, &c);
         return transfer_pack(&t);
     }
     if (in->queue == QUEUE_COMM) return begin_transfer(s, in, &c);
@@ -223,7 +214,7 @@ static Err run_instr(const Scene *s, const Instr *in)
     return run_kernel(s, in, &c);
 }
 
-/* What is live of the slice, and of all before it. */
+/* Sets the live rows of the slice, and of the slice with all before it. */
 static void set_slice(Rank *r, const Action *a)
 {
     const LinkedProgram *lp = r->settings.program;
@@ -244,15 +235,15 @@ void execute_begin(Rank *r, const Linked *l, double keep)
 
 Err execute_kernel(Rank *r, const Linked *l, const Instr *in)
 {
-    const Scene s = {.r = r, .l = l, .p = l->program};
+    const InstrContext s = {.r = r, .l = l, .p = l->program};
     Call c;
     fill_call(&s, in, &c);
-    c.prepacked = NULL; /* nobody has made it */
+    c.prepacked = NULL; /* weights are prepacked within steps only */
     return run_kernel(&s, in, &c);
 }
 
-/* What of the unit's weights this RUN is the first to read. */
-static Err prepack_weights(const Scene *s)
+/* Prepacks the weights of the unit that this RUN is the first of the step to read. */
+static Err prepack_weights(const InstrContext *s)
 {
     if (!s->l->prepacks) return OK;
     const double begin_s = watch_begin(s->r, s->l, TRACE_PREPACK);
@@ -267,19 +258,20 @@ Err execute_run(Rank *r, const Linked *l)
 {
     const Program *p = l->program;
     const Phase phase = (Phase)l->action.phase;
-    const Scene s = {.r = r, .l = l, .p = p};
+    const InstrContext s = {.r = r, .l = l, .p = p};
+    const int in_flight = r->tickets.n; /* of actions */
     TRY(poison_run(r, l));
     set_slice(r, &l->action);
     for (int k = 0; k < MAX_PORTS; k++) r->slot[SLOT_PORT + k] = l->fresh >> k & 1 ? 0.0 : 1.0;
     TRY(prepack_weights(&s));
     for (int i = p->first[phase]; i < p->first[phase + 1]; i++) {
-        nap(r);
+        jitter_sleep(r);
         const double begin_s = watch_begin(r, l, i);
         TRY(run_instr(&s, &p->instr[i]));
         TRY(watch_end(r, l, i, begin_s));
         TRY(steps_poll(r));
     }
-    MUST(r->n_begun == 0, "program %s: %d copies were begun and not waited for", p->kind,
-         r->n_begun);
+    MUST(r->tickets.n == in_flight, "program %s: %d copies or transfers are not waited for",
+         p->kind, r->tickets.n - in_flight);
     return OK;
 }

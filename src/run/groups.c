@@ -21,11 +21,11 @@ static Err note(void *context, const Transfer *t, int64_t times)
     return OK;
 }
 
-Err steps_prepare(Rank *r)
+Err groups_prepare(Rank *r)
 {
     const LinkedProgram *lp = r->settings.program;
     Groups g = {0};
-    if (r->prepared || !r->runtime || !r->settings.comm) return OK;
+    if (r->groups_opened || !r->runtime || !r->settings.comm) return OK;
     TRY(linked_visit(lp, note, &g));
     g.t = calloc((size_t)g.n + 1, sizeof *g.t);
     if (!g.t) return err_fail(ERR_NOMEM, "no memory for a list of %d transfers", g.n);
@@ -33,6 +33,6 @@ Err steps_prepare(Rank *r)
     Err err = linked_visit(lp, note, &g);
     if (err == OK) err = comm_prepare(r->settings.comm, g.t, g.n);
     free(g.t);
-    r->prepared = err == OK;
+    r->groups_opened = err == OK;
     return err;
 }

@@ -9,16 +9,15 @@
 #include "base/philox.h"
 #include "run/rank_parts.h"
 
-void nap(Rank *r)
+void jitter_sleep(Rank *r)
 {
-    const RankJitter *n = &r->settings.naps;
-    if (n->most_s <= 0) return;
-    const Random random =
-        random_named(n->seed + (uint64_t)r->settings.program->rank, "naps of a rank");
+    const RankJitter *n = &r->settings.jitter;
+    if (n->max_s <= 0) return;
+    const Random random = random_named(n->seed + (uint64_t)r->settings.program->rank, "jitter");
     const uint64_t bits = random_bits(&random, r->n_delays++);
     if (bits % 4 != 0) return;
-    const double asleep_s = n->most_s * (double)((bits >> 8) % 1000) / 1000;
+    const double sleep_s = n->max_s * (double)((bits >> 8) % 1000) / 1000;
     nanosleep(
-        &(struct timespec){(time_t)asleep_s, (long)((asleep_s - (double)(time_t)asleep_s) * 1e9)},
+        &(struct timespec){(time_t)sleep_s, (long)((sleep_s - (double)(time_t)sleep_s) * 1e9)},
         NULL);
 }

@@ -1,29 +1,23 @@
-/* lists.c -- the end of a step on a device: many tensors in one launch, and no word from the host.
+/* lists.c -- optimizer lists of a device: many tensors per launch, without the host.
  *
  *     squares   | block 0 of unit 0 | block 1 | ... | -> cells -> clip -> factor, norm
  *     update    | unit u: piece 0 | piece 1 | ... |     reads the factor where clip wrote it
  *
- * A block whose elements this rank counts in several stretches is summed stretch by stretch, so it
- * is in as many lists, which run one after another. */
+ * A block whose elements this rank counts in several spans gets one sum per span. These sums are in
+ * different lists, which run one after another. */
 #include <stdlib.h>
 
 #include "run/rank_parts.h"
 
-/* The cells of blocks as the device has them. */
-static double *block_cells(const Rank *r)
-{
-    return (double *)(void *)(r->base[ARENA_STEP] + r->settings.program->scalar[BLOCKS].at);
-}
-
 typedef struct {
     SquaresPiece *piece;
-    int *round; /* which stretch of its block */
+    int *round; /* [n]: number of the piece within its block */
     int n, rounds;
-} Squares;
+} SquaresRounds;
 
-/* The stretches that the rank counts of a unit, cut at blocks; counted alone where there is no
- * room yet. */
-static void unit_stretches(const Rank *r, int unit, Squares *s)
+/* Appends the spans that the rank counts of a unit, split at block boundaries; only counts them while
+ * `piece` is NULL. */
+static void unit_pieces(const Rank *r, int unit, SquaresRounds *s)
 {
     const LinkedProgram *lp = r->settings.program;
     const UnitPlace *at = &lp->unit[unit];
@@ -40,21 +34,21 @@ static void unit_stretches(const Rank *r, int unit, Squares *s)
                 s->round[s->n] = round;
                 s->piece[s->n] = (SquaresPiece){
                     (char *)home.data + (size_t)lo * dtype_bytes(home.dtype), hi - lo,
-                    block_cells(r) + at->cell[at->me] + b, round > 0 ? 1.0 : 0.0, home.dtype};
+                    optimize_blocks(r) + at->cell[at->me] + b, round > 0 ? 1.0 : 0.0, home.dtype};
             }
             s->n++;
             if (round >= s->rounds) s->rounds = round + 1;
         }
 }
 
-static void all_stretches(const Rank *r, Squares *s)
+static void all_pieces(const Rank *r, SquaresRounds *s)
 {
     s->n = 0;
-    for (int u = 0; u < r->settings.program->model->n_units; u++) unit_stretches(r, u, s);
+    for (int u = 0; u < r->settings.program->model->n_units; u++) unit_pieces(r, u, s);
 }
 
-/* The pieces of one round, in a list of their own. */
-static Err open_round(Rank *r, const Squares *s, int round, SquaresPiece *some)
+/* Makes the list of one round, which contains each block at most once. */
+static Err open_round(Rank *r, const SquaresRounds *s, int round, SquaresPiece *some)
 {
     int n = 0;
     for (int i = 0; i < s->n; i++)
@@ -66,16 +60,16 @@ static Err open_round(Rank *r, const Squares *s, int round, SquaresPiece *some)
 
 static Err open_squares(Rank *r)
 {
-    Squares s = {0};
+    SquaresRounds s = {0};
     Err err = OK;
-    all_stretches(r, &s);
+    all_pieces(r, &s);
     s.piece = calloc(2 * (size_t)s.n + 1, sizeof *s.piece);
     s.round = calloc((size_t)s.n + 1, sizeof *s.round);
     r->lists.squares = calloc((size_t)s.rounds + 1, sizeof *r->lists.squares);
     if (!s.piece || !s.round || !r->lists.squares)
         err = err_fail(ERR_NOMEM, "no memory for a list of %d blocks of gradients", s.n);
     const int n = s.n;
-    if (err == OK) all_stretches(r, &s);
+    if (err == OK) all_pieces(r, &s);
     for (int k = 0; err == OK && k < s.rounds; k++) err = open_round(r, &s, k, s.piece + n);
     free(s.piece);
     free(s.round);
@@ -117,6 +111,7 @@ Err lists_open(Rank *r)
 {
     const LinkedProgram *lp = r->settings.program;
     const int units = lp->model->n_units;
+    if (!lists_available(r)) return OK;
     if (lp->model->dtype == F64)
         return err_fail(ERR_CONFIG,
                         "precision.compute=f64: device %s computes f32 and bf16; "
@@ -144,7 +139,7 @@ void lists_close(Rank *r)
 Err lists_squares(Rank *r)
 {
     const ScalarPlace *s = &r->settings.program->scalar[BLOCKS];
-    TRY(r->runtime->set(r->queue, block_cells(r), 0, (size_t)s->cells * sizeof(double)));
+    TRY(r->runtime->set(r->queue, optimize_blocks(r), 0, (size_t)s->cells * sizeof(double)));
     for (int i = 0; i < r->lists.n_squares; i++)
         TRY(r->runtime->lists->squares_run(r->queue, r->lists.squares[i]));
     return OK;
@@ -153,15 +148,15 @@ Err lists_squares(Rank *r)
 Err lists_clip(Rank *r)
 {
     const LinkedProgram *lp = r->settings.program;
-    const DeviceClip clip = {.sums = block_cells(r),
+    const DeviceClip clip = {.sums = optimize_blocks(r),
                              .n = lp->scalar[BLOCKS].cells,
-                             .mean = &step_verdict(r)->mean,
+                             .mean = &device_scalars(r)->mean,
                              .max_norm = r->settings.optim.clip,
                              .skip = r->settings.optim.skip,
                              .loss = (float *)(void *)(r->base[ARENA_STEP] + lp->loss),
                              .n_losses = lp->has_loss ? lp->micros : 0,
                              .loss_stride = (int64_t)(ARENA_ALIGN / sizeof(float)),
-                             .out = &step_verdict(r)->factor};
+                             .out = &device_scalars(r)->factor};
     return r->runtime->lists->clip(r->queue, &clip);
 }
 
@@ -171,8 +166,8 @@ Err lists_update(Rank *r, int unit)
     const UpdateNumbers numbers = {.beta1 = o->beta1,
                                    .beta2 = o->beta2,
                                    .eps = o->eps,
-                                   .rates = &step_verdict(r)->rates,
-                                   .factor = &step_verdict(r)->factor};
+                                   .rates = &device_scalars(r)->rates,
+                                   .factor = &device_scalars(r)->factor};
     if (!r->lists.update[unit]) return OK;
     return r->runtime->lists->update_run(r->queue, r->lists.update[unit], &numbers);
 }

@@ -1,5 +1,4 @@
-/* memory.c -- where a rank's arenas lie, and what goes to and fro between them and the host. */
-#include <stddef.h>
+/* memory.c -- a rank's arenas, on the host or on its device, and copies between the two. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,28 +6,28 @@
 
 static const char *const arena_name[N_ARENAS] = {"state", "step", "work", "host", "session"};
 
-/* Of a smaller one much of the last page of 2 MiB would be waste. */
+/* Smaller arenas would waste much of their last huge page of 2 MiB. */
 enum { HUGE_FROM_BYTES = 16 << 20 };
 
-static size_t arena_bytes(const Rank *r, int i)
+size_t memory_arena_bytes(const Rank *r, int i)
 {
     const size_t bytes = r->settings.program->bytes[i];
     return bytes ? bytes : ARENA_ALIGN;
 }
 
-/* On the host, or on the device; the step arena there has one more line: the verdict. */
+/* On a device the step arena has one more line, for StepScalars. */
 static Err open_arena(Rank *r, int i)
 {
+    const size_t bytes = memory_arena_bytes(r, i);
     void *base;
     if (!r->runtime) {
-        TRY(arena_open(&r->arena[i], arena_name[i], arena_bytes(r, i)));
-        if (arena_bytes(r, i) >= HUGE_FROM_BYTES) arena_prefer_huge(&r->arena[i]);
-        TRY(arena_push(&r->arena[i], arena_bytes(r, i), &base));
+        TRY(arena_open(&r->arena[i], arena_name[i], bytes));
+        if (bytes >= HUGE_FROM_BYTES) arena_prefer_huge(&r->arena[i]);
+        TRY(arena_push(&r->arena[i], bytes, &base));
     } else if (i == ARENA_HOST) {
-        TRY(r->runtime->alloc_host(r->context, arena_bytes(r, i), &base));
+        TRY(r->runtime->alloc_host(r->context, bytes, &base));
     } else {
-        const size_t more = i == ARENA_STEP ? ARENA_ALIGN : 0;
-        TRY(r->runtime->alloc(r->context, arena_bytes(r, i) + more, &base));
+        TRY(r->runtime->alloc(r->context, bytes + (i == ARENA_STEP ? ARENA_ALIGN : 0), &base));
     }
     r->base[i] = base;
     return OK;
@@ -48,45 +47,32 @@ bool rank_shares(const LinkedProgram *lp, const LinkedProgram *of, ArenaId a)
     }
 }
 
-size_t rank_bytes_beside(const LinkedProgram *lp, const LinkedProgram *of, ArenaId a)
+size_t rank_extra_bytes(const LinkedProgram *lp, const LinkedProgram *of, ArenaId a)
 {
     return rank_shares(lp, of, a) ? 0 : lp->bytes[a];
 }
 
-static size_t desk_bytes(const Rank *r) { return arena_bytes(r, ARENA_STEP) - r->desk_at; }
-
-static Err open_desk(Rank *r)
-{
-    void *desk;
-    r->desk_at = r->settings.program->input[0];
-    r->desk = r->base[ARENA_STEP] + r->desk_at;
-    if (!r->runtime) return OK;
-    TRY(r->runtime->alloc_host(r->context, desk_bytes(r) + ARENA_ALIGN, &desk));
-    memset(desk, 0, desk_bytes(r) + ARENA_ALIGN);
-    r->desk = desk;
-    for (int i = 0; i < MAX_BEGUN + 1; i++) TRY(r->runtime->event_open(r->context, &r->event[i]));
-    return OK;
-}
-
-/* A rank that shares another's state has numbers of its own, so that both may use one comm. Scalars
- * are told on the desk, which is one more. */
+/* Registers the arenas and, as one more, the mailbox, which transfers of scalars use. A rank that
+ * shares another's state has its own numbers, so that both may use one comm. */
 static Err register_arenas(Rank *r)
 {
     Comm *c = r->settings.comm;
     const CommDevice device = {r->runtime, r->context};
     if (!c) return OK;
     r->first_arena = r->settings.state_of ? N_ARENAS + 1 : 0;
-    for (int i = 0; i < N_ARENAS; i++)
-        TRY(r->runtime
-                ? comm_register_device(c, r->first_arena + i, r->base[i], arena_bytes(r, i), device)
-                : comm_register(c, r->first_arena + i, r->base[i], arena_bytes(r, i)));
-    return comm_register(c, r->first_arena + N_ARENAS, r->desk, desk_bytes(r));
+    for (int i = 0; i < N_ARENAS; i++) {
+        const int id = r->first_arena + i;
+        const size_t bytes = memory_arena_bytes(r, i);
+        TRY(r->runtime ? comm_register_device(c, id, r->base[i], bytes, device)
+                       : comm_register(c, id, r->base[i], bytes));
+    }
+    return comm_register(c, r->first_arena + N_ARENAS, r->mailbox.base, mailbox_bytes(r));
 }
 
 static Err open_context(Rank *r)
 {
     const int n = r->runtime->count();
-    if (n == 0) return err_is(ERR_CONFIG, 0); /* count has said why */
+    if (n == 0) return err_is(ERR_CONFIG, 0); /* count has reported the reason */
     TRY(r->runtime->open(r->settings.ordinal % n, &r->context));
     r->runtime->deterministic(r->context, r->settings.deterministic);
     return OK;
@@ -110,31 +96,35 @@ Err memory_open(Rank *r)
              "states differ");
         r->base[i] = of->base[i];
     }
-    TRY(open_desk(r));
+    r->mailbox.start = r->settings.program->input[0];
+    r->mailbox.base = r->base[ARENA_STEP] + r->mailbox.start;
+    if (r->runtime) {
+        r->mailbox.base = NULL; /* freed only if it was allocated */
+        TRY(mailbox_open(r));
+    }
     return register_arenas(r);
+}
+
+void memory_drain(Rank *r)
+{
+    for (int i = 0; r->context && i < N_DEVICE_QUEUES; i++)
+        (void)r->runtime->sync(r->runtime->queue(r->context, (Queue)i));
 }
 
 static void close_on_device(Rank *r)
 {
     const DeviceRuntime *m = r->runtime;
-    if (!r->context) return;
-    for (int i = 0; i < N_DEVICE_QUEUES; i++) (void)m->sync(m->queue(r->context, (Queue)i));
-    capture_close(r);
-    lists_close(r);
-    timestamps_close(r);
-    for (int i = 0; i < MAX_BEGUN + 1; i++)
-        if (r->event[i]) m->event_close(r->event[i]);
+    mailbox_close(r);
     for (int i = 0; i < N_ARENAS; i++)
         if (r->base[i] && !r->shared[i])
             (i == ARENA_HOST ? m->free_host : m->free)(r->context, r->base[i]);
-    if (r->desk) m->free_host(r->context, r->desk);
-    if (r->stage) m->free_host(r->context, r->stage);
+    if (r->staging) m->free_host(r->context, r->staging);
     if (!r->settings.state_of) m->close(r->context);
 }
 
 void memory_close(Rank *r)
 {
-    if (r->runtime) close_on_device(r);
+    if (r->context) close_on_device(r);
     for (int i = 0; i < N_ARENAS; i++)
         if (r->arena[i].base) arena_close(&r->arena[i]);
     free(r->logits);
@@ -169,10 +159,10 @@ Err rank_write(Rank *r, void *at, size_t bytes, const void *from)
     return memory_sync(r);
 }
 
-Err memory_stage(Rank *r, void **out)
+Err memory_staging(Rank *r, void **out)
 {
-    if (!r->stage) TRY(r->runtime->alloc_host(r->context, MEMORY_STAGE_BYTES, &r->stage));
-    *out = r->stage;
+    if (!r->staging) TRY(r->runtime->alloc_host(r->context, STAGING_BYTES, &r->staging));
+    *out = r->staging;
     return OK;
 }
 
@@ -181,46 +171,6 @@ Err rank_fill(const Rank *r, void *at, int byte, size_t bytes)
     if (r->runtime) return r->runtime->set(r->queue, at, byte, bytes);
     if (bytes > 0) memset(at, byte, bytes);
     return OK;
-}
-
-/* Updates of the step before may still be in the queue of computing: its numbers go behind them. */
-Err desk_send(Rank *r)
-{
-    const size_t bytes = r->settings.program->loss - r->desk_at;
-    DeviceEvent *sent = r->event[MAX_BEGUN];
-    if (!r->runtime) return OK;
-    DeviceQueue *q = r->runtime->queue(r->context, QUEUE_H2D);
-    TRY(r->runtime->copy(q, r->base[ARENA_STEP] + r->desk_at, r->desk, bytes));
-    TRY(r->runtime->record(q, sent));
-    TRY(r->runtime->copy(r->queue, &step_verdict(r)->mean, &desk_verdict(r)->mean,
-                         sizeof(Verdict) - offsetof(Verdict, mean)));
-    return r->runtime->wait(r->queue, sent);
-}
-
-Err desk_fetch(Rank *r)
-{
-    const size_t loss = r->settings.program->loss;
-    if (!r->runtime) return OK;
-    TRY(r->runtime->copy(r->queue, desk_of(r, loss), r->base[ARENA_STEP] + loss,
-                         arena_bytes(r, ARENA_STEP) + ARENA_ALIGN - loss));
-    return memory_sync(r);
-}
-
-_Static_assert(sizeof(Verdict) <= ARENA_ALIGN, "the verdict is one line");
-
-Verdict *desk_verdict(const Rank *r)
-{
-    return (Verdict *)(void *)desk_of(r, arena_bytes(r, ARENA_STEP));
-}
-
-Verdict *step_verdict(const Rank *r)
-{
-    return (Verdict *)(void *)(r->base[ARENA_STEP] + arena_bytes(r, ARENA_STEP));
-}
-
-Err desk_send_verdict(Rank *r)
-{
-    return r->runtime->copy(r->queue, step_verdict(r), desk_verdict(r), offsetof(Verdict, mean));
 }
 
 static bool is_dense(const Tensor *t)
@@ -233,33 +183,17 @@ static bool is_dense(const Tensor *t)
     return true;
 }
 
-/* One that no copy which is begun has. */
-static DeviceEvent *free_event(const Rank *r)
-{
-    for (int i = 0; i < MAX_BEGUN; i++) {
-        bool taken = false;
-        for (int k = 0; k < r->n_begun; k++) taken = taken || r->begun[k].copied == r->event[i];
-        if (!taken) return r->event[i];
-    }
-    MUST(false, "%d copies are begun", r->n_begun);
-    return NULL;
-}
-
-Err memory_copy(Rank *r, Queue queue, const Call *c, DeviceEvent **done)
+/* Strided tensors need the copy kernel; the copy engine moves contiguous bytes. */
+Err memory_copy(Rank *r, Queue queue, const Call *c, DeviceEvent *done)
 {
     DeviceQueue *q = r->runtime->queue(r->context, queue);
-    DeviceEvent *e = free_event(r);
-    TRY(r->runtime->record(r->queue, e));
-    TRY(r->runtime->wait(q, e));
+    TRY(r->runtime->record(r->queue, done));
+    TRY(r->runtime->wait(q, done));
     Call there = *c;
     there.queue = q;
     const bool dense = is_dense(&c->in[0]) && is_dense(&c->out[0]);
     const size_t bytes = (size_t)tensor_count(&c->in[0]) * dtype_bytes(c->in[0].dtype);
     TRY(dense ? r->runtime->copy(q, c->out[0].data, c->in[0].data, bytes)
               : r->settings.device->kernel[KERNEL_copy](&there));
-    TRY(r->runtime->record(q, e));
-    *done = e;
-    return OK;
+    return r->runtime->record(q, done);
 }
-
-Err memory_await(const Rank *r, DeviceEvent *done) { return r->runtime->wait(r->queue, done); }

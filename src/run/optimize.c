@@ -1,14 +1,15 @@
-/* optimize.c -- the end of a step: live tokens and loss, the norm of the gradient, the update.
+/* optimize.c -- the end of a step: totals of live tokens and loss, the gradient's norm, the update.
  *
- * What was back-propagated is the sum of token losses, so one factor on the gradients does the
- * division by live tokens and the clip together. The norm is a fold of f64 sums over blocks of a
- * unit's pack, in order: no cut of the pack crosses a block, so every layout folds the same
- * numbers. All that ranks tell each other is folded in the order of ranks, by each of them: so all
- * have the same factor, to the bit.
+ * Backward differentiates the sum of token losses, so one factor on the gradients does both the
+ * division by live tokens and the clip. The norm is a fold of f64 sums over blocks of a unit's pack,
+ * in order: no shard boundary falls inside a block, so every layout folds the same numbers. Scalars
+ * of several ranks are folded in rank order by each rank, so all have the same factor, to the bit.
  *
- * On a device the squares and the update are lists (lists.c). A rank that is alone leaves norm and
- * factor there too, and its step has no round trip; with others the host reads squares and losses
- * at NORM, tells them, and sends the factor back. */
+ * A device with optimizer lists (lists.c) runs squares and updates as lists. A rank that is alone
+ * computes norm and factor there too, and its step has no round trip. With other ranks the host reads
+ * squares and losses at NORM, exchanges them, and sends the factor back through the mailbox. A device
+ * without lists runs the kernels sum_squares, adamw and sgd in its queue; the host folds, and passes
+ * the factor as a number of the call. */
 #include <math.h>
 #include <string.h>
 
@@ -16,10 +17,10 @@
 
 static double *cells_of(const Rank *r, int which)
 {
-    return (double *)(void *)desk_of(r, r->settings.program->scalar[which].at);
+    return (double *)(void *)mailbox_at(r, r->settings.program->scalar[which].at);
 }
 
-/* Tokens whose weight is not 0, of the rank's micro-batches. */
+/* Tokens with nonzero weight in the rank's micro-batches. */
 static int64_t count_live(Rank *r)
 {
     int64_t live = 0;
@@ -35,7 +36,7 @@ static int64_t count_live(Rank *r)
 double rank_loss(const Rank *r, int micro)
 {
     const LinkedProgram *lp = r->settings.program;
-    const char *cell = desk_of(r, lp->loss + (size_t)micro * ARENA_ALIGN);
+    const char *cell = mailbox_at(r, lp->loss + (size_t)micro * ARENA_ALIGN);
     float narrow;
     double wide;
     memcpy(&wide, cell, sizeof wide);
@@ -43,7 +44,7 @@ double rank_loss(const Rank *r, int micro)
     return dtype_wide(lp->model->dtype) == F64 ? wide : (double)narrow;
 }
 
-/* Left fold over groups of the left folds over their micro-batches; 0 where the loss is elsewhere. */
+/* A left fold over groups of left folds over their micro-batches; 0 if the loss is on another rank. */
 static double fold_loss(const Rank *r)
 {
     const LinkedProgram *lp = r->settings.program;
@@ -59,45 +60,50 @@ static double fold_loss(const Rank *r)
 
 static double mean_of(double live) { return live > 0 ? 1.0 / live : 0.0; }
 
-void execute_numbers(Rank *r)
+void optimize_scalars(Rank *r)
 {
     if (!r->runtime) return;
-    Verdict *v = desk_verdict(r);
-    v->mean = mean_of((double)count_live(r));
-    v->rates = (UpdateRates){r->slot[SLOT_LR], r->slot[SLOT_BIAS1], r->slot[SLOT_BIAS2]};
+    StepScalars *s = mailbox_scalars(r);
+    s->mean = mean_of((double)count_live(r));
+    s->rates = (UpdateRates){r->slot[SLOT_LR], r->slot[SLOT_BIAS1], r->slot[SLOT_BIAS2]};
 }
 
-Err execute_tally(Rank *r)
+Err optimize_totals(Rank *r)
 {
-    const ScalarPlace *s = &r->settings.program->scalar[TALLY];
-    double *cell = cells_of(r, TALLY), live = 0, loss = 0;
-    if (r->tallied) return OK;
-    r->tallied = true;
-    TRY(desk_fetch(r));
+    const ScalarPlace *s = &r->settings.program->scalar[TOTALS];
+    double *cell = cells_of(r, TOTALS), live = 0, loss = 0;
+    if (r->step.totalled) return OK;
+    r->step.totalled = true;
+    TRY(mailbox_fetch(r));
     cell[s->mine] = (double)count_live(r);
     cell[s->mine + 1] = fold_loss(r);
-    TRY(steps_scalar(r, TALLY));
+    TRY(steps_scalar(r, TOTALS));
     for (int i = 0; i < s->group.n; i++) {
         if (r->settings.program->counts_live[i]) live += cell[2 * i];
         loss += cell[2 * i + 1];
     }
-    r->live_tokens = (int64_t)live;
-    r->loss_sum = loss;
+    r->step.live_tokens = (int64_t)live;
+    r->step.loss_sum = loss;
     r->slot[SLOT_FACTOR] = mean_of(live);
-    if (r->clipped) {
-        r->norm = desk_verdict(r)->norm;
-        r->skips = isnan(desk_verdict(r)->factor);
+    if (r->step.decision == CLIP_BY_DEVICE) {
+        r->step.norm = mailbox_scalars(r)->norm;
+        r->step.bad = isnan(mailbox_scalars(r)->factor); /* DeviceLists.clip marks a bad step so */
     }
     return OK;
 }
 
-/* *sum = keep * *sum + the squares of x. */
+/* *sum = keep * *sum + the sum of squares of x; all in the rank's memory. */
 static Err sum_squares(Rank *r, Tensor x, double keep, double *sum)
 {
-    Call c = {.n_in = 1, .n_out = 1, .team = r->settings.team, .number = {keep}};
+    Call c = {.n_in = 1, .n_out = 1, .team = r->settings.team, .queue = r->queue, .number = {keep}};
     c.in[0] = x;
     c.out[0] = (Tensor){.data = sum, .dtype = F64, .ndim = 1, .n = {1}, .stride = {1}};
     return r->settings.device->kernel[KERNEL_sum_squares](&c);
+}
+
+double *optimize_blocks(const Rank *r)
+{
+    return (double *)(void *)(r->base[ARENA_STEP] + r->settings.program->scalar[BLOCKS].at);
 }
 
 static int64_t blocks_of(const LinkedProgram *lp, int64_t count)
@@ -105,17 +111,16 @@ static int64_t blocks_of(const LinkedProgram *lp, int64_t count)
     return (count + lp->block - 1) / lp->block;
 }
 
-/* The sums of the blocks of the unit's home, of what the rank counts there. A home begins with a
- * block. */
+/* Sums of squares over the blocks of the unit's home, of the elements that this rank counts. A home
+ * begins with a block. A block counted in several spans accumulates them. */
 static Err unit_squares(Rank *r, int unit)
 {
     const LinkedProgram *lp = r->settings.program;
     const UnitPlace *at = &lp->unit[unit];
     const Tensor home = rank_home(r, unit, PART_GRAD);
-    double *cell = cells_of(r, BLOCKS) + at->cell[at->me];
-    const int64_t blocks = blocks_of(lp, home.n[0]);
+    double *cell = optimize_blocks(r) + at->cell[at->me];
     int64_t begun = -1; /* the last block that has a summand */
-    for (int64_t b = 0; b < blocks; b++) cell[b] = 0;
+    TRY(rank_fill(r, cell, 0, (size_t)blocks_of(lp, home.n[0]) * sizeof *cell));
     for (int i = 0; i < at->n_owned; i++)
         for (int64_t lo = at->owned[i].lo, hi; lo < at->owned[i].hi; lo = hi) {
             const int64_t b = lo / lp->block;
@@ -129,7 +134,7 @@ static Err unit_squares(Rank *r, int unit)
     return OK;
 }
 
-/* In the order of units, and of blocks in each. */
+/* Folds by unit, and by block within a unit. */
 static double fold_blocks(const Rank *r)
 {
     const LinkedProgram *lp = r->settings.program;
@@ -143,15 +148,16 @@ static double fold_blocks(const Rank *r)
     return total;
 }
 
-/* One step with such a gradient may spoil weights and moments for good. All ranks have the same
- * norm and the same loss, to the bit, so all decide alike. */
-static bool is_unfit(const Rank *r)
+/* True if the step must update nothing: one such gradient may ruin weights and moments for good. All
+ * ranks have the same norm and loss, to the bit, and therefore decide alike. */
+static bool is_bad_step(const Rank *r)
 {
     const double skip = r->settings.optim.skip;
-    return !isfinite(r->norm) || !isfinite(r->loss_sum) || (skip > 0 && r->norm > skip);
+    const RankStep *s = &r->step;
+    return !isfinite(s->norm) || !isfinite(s->loss_sum) || (skip > 0 && s->norm > skip);
 }
 
-/* Does nobody else have to be asked? */
+/* True if no scalar is exchanged with other ranks. */
 static bool is_alone(const Rank *r)
 {
     bool alone = true;
@@ -160,40 +166,47 @@ static bool is_alone(const Rank *r)
     return alone;
 }
 
-/* The factor to where updates on a device read it. */
-static Err judge(Rank *r)
+/* Sends the host's factor to the device, for lists_update. */
+static Err send_factor(Rank *r)
 {
-    r->judged = true;
-    desk_verdict(r)->factor = r->slot[SLOT_FACTOR];
-    desk_verdict(r)->norm = r->norm;
-    return desk_send_verdict(r);
+    r->step.decision = CLIP_BY_HOST;
+    mailbox_scalars(r)->factor = r->slot[SLOT_FACTOR];
+    mailbox_scalars(r)->norm = r->step.norm;
+    return mailbox_send_factor(r);
 }
 
-Err execute_norm(Rank *r)
+static Err sum_blocks(Rank *r)
 {
-    const LinkedProgram *lp = r->settings.program;
-    const ScalarPlace *s = &lp->scalar[SQUARES];
+    if (lists_available(r)) return lists_squares(r);
+    for (int u = 0; u < r->settings.program->model->n_units; u++) TRY(unit_squares(r, u));
+    return OK;
+}
+
+/* The squares precede the totals: on a device both reach the host by the same fetch. */
+Err optimize_norm(Rank *r)
+{
+    const ScalarPlace *s = &r->settings.program->scalar[SQUARES];
     const double clip = r->settings.optim.clip;
     double total = 0, *square = cells_of(r, SQUARES);
-    if (r->runtime) TRY(lists_squares(r));
-    if (r->runtime && is_alone(r)) {
-        r->judged = r->clipped = true;
+    TRY(sum_blocks(r));
+    if (lists_available(r) && is_alone(r)) {
+        r->step.decision = CLIP_BY_DEVICE;
         return lists_clip(r);
     }
-    TRY(execute_tally(r));
+    TRY(optimize_totals(r));
     const double mean = r->slot[SLOT_FACTOR];
-    for (int u = 0; !r->runtime && u < lp->model->n_units; u++) TRY(unit_squares(r, u));
     TRY(steps_scalar(r, BLOCKS));
     square[s->mine] = fold_blocks(r);
     TRY(steps_scalar(r, SQUARES));
     for (int i = 0; i < s->group.n; i++) total += square[i];
-    r->norm = sqrt(total) * mean;
-    r->slot[SLOT_FACTOR] = clip > 0 && r->norm > clip ? mean * (clip / r->norm) : mean;
-    r->skips = is_unfit(r);
-    return r->runtime ? judge(r) : OK;
+    const double norm = sqrt(total) * mean;
+    r->step.norm = norm;
+    r->slot[SLOT_FACTOR] = clip > 0 && norm > clip ? mean * (clip / norm) : mean;
+    r->step.bad = is_bad_step(r);
+    return lists_available(r) ? send_factor(r) : OK;
 }
 
-Err execute_publish(Rank *r, int unit)
+Err optimize_publish(Rank *r, int unit)
 {
     Call c = {.n_in = 1, .n_out = 1, .team = r->settings.team, .queue = r->queue};
     c.in[0] = rank_home(r, unit, PART_MASTER);
@@ -208,7 +221,7 @@ static Err update_piece(Rank *r, const RankPiece *p)
     const double decay =
         r->settings.program->model->param[p->param].info.decay ? o->weight_decay : 0.0;
     const bool adamw = o->kind == OPTIM_ADAMW;
-    Call c = {.n_in = 1, .n_out = adamw ? 3 : 1, .team = r->settings.team};
+    Call c = {.n_in = 1, .n_out = adamw ? 3 : 1, .team = r->settings.team, .queue = r->queue};
     c.in[0] = rank_piece_data(r, p, PART_GRAD);
     c.out[0] = rank_piece_data(r, p, PART_MASTER);
     c.number[0] = r->slot[SLOT_LR];
@@ -228,15 +241,16 @@ static Err update_piece(Rank *r, const RankPiece *p)
     return r->settings.device->kernel[KERNEL_adamw](&c);
 }
 
-Err execute_update(Rank *r, int unit)
+/* A bad step leaves weights, moments and the programs' weights unchanged. */
+Err optimize_update(Rank *r, int unit)
 {
-    if (!r->clipped) TRY(execute_tally(r));
-    if (r->runtime && !r->judged) TRY(judge(r));
-    if (r->runtime) return r->skips ? OK : lists_update(r, unit); /* which writes weights too */
-    if (r->skips) return OK; /* weights, moments and what programs use stay as they were */
+    if (r->step.decision != CLIP_BY_DEVICE) TRY(optimize_totals(r));
+    if (lists_available(r) && r->step.decision == CLIP_UNDECIDED) TRY(send_factor(r));
+    if (r->step.bad) return OK;
+    if (lists_available(r)) return lists_update(r, unit); /* which also writes the weights */
     for (int i = 0; i < rank_pieces(r, unit); i++) {
         const RankPiece piece = rank_piece(r, unit, i);
         TRY(update_piece(r, &piece));
     }
-    return execute_publish(r, unit);
+    return optimize_publish(r, unit);
 }

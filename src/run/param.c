@@ -146,7 +146,7 @@ static void start_tile(void *work, int64_t tile)
 /* Of a unit on another stage the home is empty. */
 Err rank_publish(Rank *r)
 {
-    for (int u = 0; u < r->settings.program->model->n_units; u++) TRY(execute_publish(r, u));
+    for (int u = 0; u < r->settings.program->model->n_units; u++) TRY(optimize_publish(r, u));
     return OK;
 }
 
@@ -157,8 +157,8 @@ static Err start_piece(Rank *r, Start *s)
     const size_t each = dtype_bytes(home.dtype);
     int64_t most = home.n[0];
     if (!rank_on_host(r)) {
-        TRY(memory_stage(r, &s->w.data));
-        most = (int64_t)(MEMORY_STAGE_BYTES / each);
+        TRY(memory_staging(r, &s->w.data));
+        most = (int64_t)(STAGING_BYTES / each);
     }
     for (s->from = 0; s->from < home.n[0]; s->from += most) {
         const int64_t left = home.n[0] - s->from;

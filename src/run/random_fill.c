@@ -33,7 +33,7 @@ Err random_fill_spread(Rank *r)
     const size_t bytes = r->settings.program->bytes[ARENA_WORK];
     char *work = r->base[ARENA_WORK];
     size_t done = first_bytes(r);
-    TRY(rank_write(r, work, done, r->stage));
+    TRY(rank_write(r, work, done, r->staging));
     for (size_t more; done < bytes; done += more) {
         more = bytes - done < done ? bytes - done : done;
         TRY(r->runtime->copy(r->queue, work + done, work, more));
@@ -44,16 +44,16 @@ Err random_fill_spread(Rank *r)
 Err random_fill_make(Rank *r)
 {
     const DType dtype = r->settings.program->model->dtype;
-    const Random random = random_named(1, "noise");
-    void *stage;
-    TRY(memory_stage(r, &stage));
-    MUST(RANDOM_COUNT * dtype_bytes(dtype) <= MEMORY_STAGE_BYTES, "the stage is small");
+    const Random random = random_named(1, "random fill");
+    void *staging;
+    TRY(memory_staging(r, &staging));
+    MUST(RANDOM_COUNT * dtype_bytes(dtype) <= STAGING_BYTES, "the staging buffer is too small");
     for (int64_t i = 0; i < RANDOM_COUNT; i += 64) {
         uint64_t index[64];
         double x[64];
         for (int k = 0; k < 64; k++) index[k] = (uint64_t)(i + k);
         random_normals(&random, index, 64, x);
-        for (int k = 0; k < 64; k++) put_number(stage, dtype, i + k, x[k]);
+        for (int k = 0; k < 64; k++) put_number(staging, dtype, i + k, x[k]);
     }
     return random_fill_spread(r);
 }

@@ -1,4 +1,4 @@
-/* rank.c -- opening a rank, and walking its list. */
+/* rank.c -- opens a rank and walks its list. */
 #include "run/rank.h"
 
 #include <math.h>
@@ -10,27 +10,29 @@ Err rank_open(Rank *r, const RankSettings *settings)
     const LinkedProgram *lp = settings->program;
     *r = (Rank){.settings = *settings};
     TRY(device_check(settings->device));
-    TRY(execute_check_calls(lp));
+    TRY(bind_check(lp));
     TRY(steps_check(r));
     TRY(prepack_check(r));
     TRY(memory_open(r));
     r->live_rows = calloc((size_t)lp->micros, sizeof *r->live_rows);
-    r->ticket = calloc((size_t)lp->n + 1, sizeof *r->ticket);
-    if (!r->live_rows || !r->ticket)
-        return err_fail(ERR_NOMEM, "no memory for %d micro-batches and %d actions", lp->micros,
-                        lp->n);
+    if (!r->live_rows) return err_fail(ERR_NOMEM, "no memory for %d micro-batches", lp->micros);
     for (int m = 0; m < lp->micros; m++) r->live_rows[m] = lp->model->rows;
     r->slot[SLOT_ONE] = 1.0;
+    TRY(tickets_open(r));
     TRY(timestamps_open(r));
     TRY(capture_open(r));
-    return r->runtime ? lists_open(r) : OK;
+    return lists_open(r);
 }
 
 void rank_close(Rank *r)
 {
+    memory_drain(r);
+    capture_close(r);
+    lists_close(r);
+    timestamps_close(r);
+    tickets_close(r);
     memory_close(r);
     free(r->live_rows);
-    free(r->ticket);
     *r = (Rank){0};
 }
 
@@ -40,7 +42,7 @@ Tensor rank_input(Rank *r, int micro, Input which)
     const bool ranges = which == INPUT_RANGES;
     Tensor t = {.dtype = which == INPUT_WEIGHTS ? dtype_wide(lp->model->dtype) : I32,
                 .ndim = ranges ? 2 : 1};
-    t.data = desk_of(r, lp->input[which] + (size_t)micro * lp->input_stride);
+    t.data = mailbox_at(r, lp->input[which] + (size_t)micro * lp->input_stride);
     t.n[0] = lp->model->rows;
     t.n[1] = 4;
     t.stride[0] = ranges ? 4 : 1;
@@ -60,7 +62,7 @@ void rank_set_asked(Rank *r, int64_t rows)
     r->slot[SLOT_ASKED] = (double)rows;
 }
 
-/* What the head hands on, to nobody: its memory is free for the next call alone. */
+/* The output of the head. No other unit reads it, so its memory is free until the next call. */
 static Tensor find_logits(const Rank *r)
 {
     const LinkedProgram *lp = r->settings.program;
@@ -80,7 +82,7 @@ static Tensor find_logits(const Rank *r)
     return (Tensor){0};
 }
 
-/* Of memory that is not the host's, a copy, of as many rows as were ever asked for. */
+/* Logits in device memory are copied to a host buffer for the largest number of rows of a call. */
 Err rank_logits(Rank *r, Tensor *out)
 {
     *out = find_logits(r);
@@ -95,19 +97,19 @@ Err rank_logits(Rank *r, Tensor *out)
     return OK;
 }
 
-static void set_slots(Rank *r, const StepSettings *step)
+/* Resets the results of the last step and sets the runtime scalars of this one. */
+static void start_step(Rank *r, const StepSettings *step)
 {
     const OptimSettings *o = &r->settings.optim;
     const double update = (double)(step->update ? step->update : step->step);
-    r->tallied = r->judged = r->clipped = false;
-    r->norm = 0;
-    r->skips = false;
+    r->step = (RankStep){0};
     r->slot[SLOT_LR] = step->lr;
     r->slot[SLOT_BIAS1] = 1.0 - pow(o->beta1, update);
     r->slot[SLOT_BIAS2] = 1.0 - pow(o->beta2, update);
+    optimize_scalars(r);
 }
 
-static Err act(Rank *r, int at)
+static Err run_action(Rank *r, int at)
 {
     const Linked *l = &r->settings.program->list[at];
     switch (l->action.kind) {
@@ -120,12 +122,12 @@ static Err act(Rank *r, int at)
     case A_EVICT:
     case A_FETCH:
         return steps_begin(r, at);
-    case A_DROP: /* its memory is taken again by what was packed there */
+    case A_DROP: /* linking has given its memory to later regions */
         return OK;
     case A_NORM:
-        return execute_norm(r);
+        return optimize_norm(r);
     case A_UPDATE:
-        return execute_update(r, l->action.unit);
+        return optimize_update(r, l->action.unit);
     case A_BIND:
         r->bound[l->action.unit] = r->pending[l->action.unit];
         return OK;
@@ -135,18 +137,18 @@ static Err act(Rank *r, int at)
     }
 }
 
-/* The end of the list is one more position, which only waits. */
+/* The end of the list is one more position, which only waits for transfers. */
 static Err walk(Rank *r)
 {
     const LinkedProgram *lp = r->settings.program;
     for (int i = 0; i <= lp->n; i++) {
         const Linked *l = &lp->list[i];
-        nap(r);
+        jitter_sleep(r);
         const double begin_s = watch_begin(r, l, -1);
         for (int w = 0; w < l->n_waits; w++) TRY(steps_end(r, l->wait[w]));
         TRY(poison_freed(r, l));
         if (i == lp->n) break;
-        TRY(act(r, i));
+        TRY(run_action(r, i));
         TRY(watch_end(r, l, -1, begin_s));
         TRY(steps_poll(r));
     }
@@ -155,18 +157,20 @@ static Err walk(Rank *r)
 
 Err rank_step(Rank *r, const StepSettings *step, StepResult *out)
 {
-    TRY(steps_prepare(r));
-    set_slots(r, step);
-    execute_numbers(r);
-    TRY(desk_send(r));
+    TRY(groups_prepare(r));
+    start_step(r, step);
+    TRY(mailbox_send(r));
     TRY(watch_step(r, step->step));
-    TRY(capture_run(r, walk));
-    TRY(execute_tally(r));
+    bool graph = capture_ready(r);
+    if (graph && !r->capture.graph) graph = capture_begin(r) && capture_end(r, walk(r));
+    TRY(graph ? capture_launch(r) : walk(r));
+    TRY(optimize_totals(r));
     TRY(watch_step(r, 0));
-    *out = (StepResult){.loss_sum = r->loss_sum,
-                        .grad_norm = r->norm,
-                        .live_tokens = r->live_tokens,
-                        .skipped = r->skips};
-    out->loss = r->live_tokens ? r->loss_sum / (double)r->live_tokens : 0.0;
+    const RankStep *s = &r->step;
+    *out = (StepResult){.loss_sum = s->loss_sum,
+                        .grad_norm = s->norm,
+                        .live_tokens = s->live_tokens,
+                        .skipped = s->bad};
+    out->loss = s->live_tokens ? s->loss_sum / (double)s->live_tokens : 0.0;
     return OK;
 }

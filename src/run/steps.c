@@ -1,12 +1,13 @@
-/* steps.c -- GATHERs, REDUCEs, SENDs and RECVs at work: their steps, begun here and ended there.
+/* steps.c -- runs GATHERs, REDUCEs, SENDs, RECVs, EVICTs and FETCHes: lists of transfers, adds and
+ * copies, one transfer of which overlaps with later actions.
  *
- *     position 4   gather.2   steps before the one that overlaps are done, that one is begun
- *     position 5   F1.0       between its instructions the comm is polled
- *     position 6   F2.0       begins by ending position 4: waits, does the steps after */
+ *     position 4   gather.2   runs the steps before the overlapping transfer and begins that transfer
+ *     position 5   F1.0       polls the comm between its instructions
+ *     position 6   F2.0       first ends position 4: waits for the transfer, runs the remaining steps */
 #include "run/rank_parts.h"
 
-/* A transfer as linked, with the arenas by the numbers that this rank registered. */
-static Transfer named(const Rank *r, const Transfer *t)
+/* The linked transfer with the arena numbers that this rank registered with the comm. */
+static Transfer registered(const Rank *r, const Transfer *t)
 {
     Transfer out = *t;
     out.from.arena += r->first_arena;
@@ -24,7 +25,7 @@ static Err run_step(Rank *r, const LinkedStep *s)
     Call c = {.n_in = 1, .n_out = 1, .team = r->settings.team, .queue = r->queue};
     const Tensor from = view(r, &s->t.from), to = view(r, &s->t.to);
     if (s->kind == STEP_TRANSFER) {
-        const Transfer t = named(r, &s->t);
+        const Transfer t = registered(r, &s->t);
         return comm_do(r->settings.comm, &t);
     }
     c.out[0] = to;
@@ -44,9 +45,8 @@ Err steps_begin(Rank *r, int at)
     TRY(poison_steps(r, l));
     for (int i = 0; i < l->begun; i++) TRY(run_step(r, &l->step[i]));
     if (l->begun < l->n_steps) {
-        const Transfer t = named(r, &l->step[l->begun].t);
-        TRY(comm_begin(r->settings.comm, &t, &r->ticket[at]));
-        r->n_flying++;
+        const Transfer t = registered(r, &l->step[l->begun].t);
+        TRY(tickets_begin_transfer(r, at, &t));
     }
     return l->end == at ? steps_end(r, at) : OK;
 }
@@ -54,16 +54,16 @@ Err steps_begin(Rank *r, int at)
 Err steps_end(Rank *r, int at)
 {
     const Linked *l = &r->settings.program->list[at];
+    const Instr *deferred;
     if (l->begun == l->n_steps) return OK;
-    r->n_flying--;
-    TRY(comm_wait(r->settings.comm, r->ticket[at]));
+    TRY(tickets_wait(r, at, &deferred)); /* a transfer: never deferred */
     for (int i = l->begun + 1; i < l->n_steps; i++) TRY(run_step(r, &l->step[i]));
     return OK;
 }
 
 Err steps_poll(Rank *r)
 {
-    return r->settings.comm && r->n_flying + r->n_begun > 0 ? comm_poll(r->settings.comm) : OK;
+    return r->settings.comm && r->tickets.n > 0 ? comm_poll(r->settings.comm) : OK;
 }
 
 Err steps_scalar(Rank *r, int which)
@@ -71,9 +71,9 @@ Err steps_scalar(Rank *r, int which)
     const ScalarPlace *s = &r->settings.program->scalar[which];
     if (s->group.n == 1) return OK;
     Transfer t = s->t;
-    t.from.arena = t.to.arena = r->first_arena + N_ARENAS; /* the desk */
-    t.from.offset -= r->desk_at;
-    t.to.offset -= r->desk_at;
+    t.from.arena = t.to.arena = r->first_arena + N_ARENAS; /* the mailbox */
+    t.from.offset -= r->mailbox.start;
+    t.to.offset -= r->mailbox.start;
     return comm_do(r->settings.comm, &t);
 }
 
@@ -92,12 +92,13 @@ Err steps_check(const Rank *r)
     const LinkedProgram *lp = r->settings.program;
     if (!steps_sends(lp)) return OK;
     if (!r->settings.comm)
-        return err_fail(ERR_CHECK, "rank %d: its program sends, and it has no comm", lp->rank);
+        return err_fail(ERR_CHECK, "rank %d: its program has transfers, but no comm is given",
+                        lp->rank);
     if (comm_rank(r->settings.comm) == lp->rank && comm_ranks(r->settings.comm) == lp->mesh->world)
         return OK;
     return err_fail(ERR_CHECK,
-                    "the program is of rank %d of %d, and the comm of rank %d of %d: give each "
-                    "rank its own",
+                    "the program is for rank %d of %d, the comm for rank %d of %d; give each rank "
+                    "its own",
                     lp->rank, lp->mesh->world, comm_rank(r->settings.comm),
                     comm_ranks(r->settings.comm));
 }

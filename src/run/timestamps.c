@@ -23,42 +23,42 @@ static int max_timestamps(const LinkedProgram *lp)
 Err timestamps_open(Rank *r)
 {
     if (!r->settings.trace || !r->runtime) return OK;
-    RankTimestamps *m = &r->marks;
-    m->most = max_timestamps(r->settings.program);
-    m->seconds = calloc((size_t)m->most, sizeof *m->seconds);
-    m->event = calloc((size_t)m->most, sizeof *m->event);
-    if (!m->seconds || !m->event) return err_fail(ERR_NOMEM, "no memory for %d marks", m->most);
-    return r->runtime->timestamps_open(r->context, m->most, &m->marks);
+    RankTimestamps *t = &r->timestamps;
+    t->cap = max_timestamps(r->settings.program);
+    t->seconds = calloc((size_t)t->cap, sizeof *t->seconds);
+    t->event = calloc((size_t)t->cap, sizeof *t->event);
+    if (!t->seconds || !t->event) return err_fail(ERR_NOMEM, "no memory for %d timestamps", t->cap);
+    return r->runtime->timestamps_open(r->context, t->cap, &t->device);
 }
 
 void timestamps_close(Rank *r)
 {
-    if (r->marks.marks) r->runtime->timestamps_close(r->marks.marks);
-    free(r->marks.seconds);
-    free(r->marks.event);
+    if (r->timestamps.device) r->runtime->timestamps_close(r->timestamps.device);
+    free(r->timestamps.seconds);
+    free(r->timestamps.event);
 }
 
 Err timestamps_put(Rank *r, int64_t event)
 {
-    RankTimestamps *m = &r->marks;
-    if (!m->marks) return OK;
-    if (event < 0) m->n = 0; /* a step begins */
-    MUST(m->n < m->most, "more than %d marks in a step", m->most);
-    m->event[m->n] = event;
-    return r->runtime->timestamp(r->queue, m->marks, m->n++);
+    RankTimestamps *t = &r->timestamps;
+    if (!t->device) return OK;
+    if (event < 0) t->n = 0; /* a step begins */
+    MUST(t->n < t->cap, "more than %d timestamps in a step", t->cap);
+    t->event[t->n] = event;
+    return r->runtime->timestamp(r->queue, t->device, t->n++);
 }
 
 Err timestamps_settle(Rank *r, double now_s)
 {
-    RankTimestamps *m = &r->marks;
-    if (!m->marks || m->n == 0) return OK;
-    TRY(r->runtime->timestamps_read(m->marks, m->n, m->seconds));
-    const double start_s = now_s - m->seconds[m->n - 1];
-    for (int i = 1; i < m->n; i++) {
-        TraceEvent *e = &r->settings.trace->at[m->event[i]];
-        e->begin_s = start_s + m->seconds[i - 1];
-        e->end_s = start_s + m->seconds[i];
+    RankTimestamps *t = &r->timestamps;
+    if (!t->device || t->n == 0) return OK;
+    TRY(r->runtime->timestamps_read(t->device, t->n, t->seconds));
+    const double start_s = now_s - t->seconds[t->n - 1];
+    for (int i = 1; i < t->n; i++) {
+        TraceEvent *e = &r->settings.trace->at[t->event[i]];
+        e->begin_s = start_s + t->seconds[i - 1];
+        e->end_s = start_s + t->seconds[i];
     }
-    m->n = 0;
+    t->n = 0;
     return OK;
 }

@@ -1,9 +1,10 @@
-/* transfer.c -- from an instruction and the program's table of moves to a Transfer of the comm. */
+/* transfer.c -- makes a Transfer of the comm from an instruction and the program's table of moves. */
 #include "run/transfer.h"
 
+#include "run/rank_parts.h"
 #include "schedule/sent.h"
 
-/* Memory is named to the comm by arena and offset. */
+/* The comm addresses memory by arena and offset. */
 static Ref ref_of(const Rank *r, const Tensor *t, int64_t count)
 {
     const char *at = t->data;
@@ -11,32 +12,32 @@ static Ref ref_of(const Rank *r, const Tensor *t, int64_t count)
                .count = count,
                .dtype = t->dtype};
     for (int i = 0; i < N_ARENAS; i++) {
-        const size_t bytes = r->settings.program->bytes[i];
-        if (at < r->base[i] || at >= r->base[i] + (bytes ? bytes : ARENA_ALIGN)) continue;
+        if (at < r->base[i] || at >= r->base[i] + memory_arena_bytes(r, i)) continue;
         ref.arena = r->first_arena + i;
         ref.offset = (size_t)(at - r->base[i]);
         return ref;
     }
-    MUST(count == 0, "what is sent lies in no arena of the rank");
+    MUST(count == 0, "the operand of a transfer is in no arena of the rank");
     return ref;
 }
 
-Err transfer_begin(const Transferring *t, Ticket *out)
+Err transfer_describe(const TransferInstr *t, Transfer *out)
 {
     const Instr *in = t->instr;
+    if (!t->rank->settings.comm)
+        return err_fail(ERR_CHECK, "program %s: %s moves data between ranks, but no comm is given",
+                        t->program->kind, op_info(in->op)->name);
     Transfer transfer = instr_transfer(t->program, in);
     transfer.purpose = PURPOSE_PROGRAM;
     transfer.from = ref_of(t->rank, &t->call->in[0], transfer.from.count);
     transfer.to = ref_of(t->rank, &t->call->out[0], transfer.to.count);
     transfer.instr = (int32_t)(in - t->program->instr);
     transfer.tag = t->tag;
-    if (!t->rank->settings.comm)
-        return err_fail(ERR_CHECK, "program %s: %s reaches other ranks, and the rank has no comm",
-                        t->program->kind, op_info(in->op)->name);
-    return comm_begin(t->rank->settings.comm, &transfer, out);
+    *out = transfer;
+    return OK;
 }
 
-/* A box of storage as a tensor. */
+/* A box of the tensor's storage as a tensor. */
 static Tensor box_of(const Tensor *whole, const BoxCopy *c, int64_t at, const int64_t *stride)
 {
     Tensor x = {.dtype = whole->dtype, .ndim = c->ndim};
@@ -48,7 +49,7 @@ static Tensor box_of(const Tensor *whole, const BoxCopy *c, int64_t at, const in
     return x;
 }
 
-Err transfer_pack(const Transferring *t)
+Err transfer_pack(const TransferInstr *t)
 {
     const Moving *m = &t->program->move[t->instr->attr.move.index];
     for (int64_t i = 0; i < m->n_copies; i++) {

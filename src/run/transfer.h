@@ -1,22 +1,22 @@
-/* transfer.h -- instructions of programs that reach other ranks, and the packing around them. */
+/* transfer.h -- instructions of programs that move data between ranks, and the packing around them. */
 #ifndef RUN_TRANSFER_H
 #define RUN_TRANSFER_H
 
 #include "run/rank.h"
 
-/* One instruction at work. */
+/* One transfer or pack instruction, with its operands. */
 typedef struct {
     Rank *rank;
     const Program *program;
     const Instr *instr;
-    const Call *call; /* its operands, found */
-    int32_t tag;      /* the same on all members */
-} Transferring;
+    const Call *call; /* the resolved operands */
+    int32_t tag;      /* equal on all members of the group */
+} TransferInstr;
 
-/* Collective over the group of the instruction. Sends full extents, live or not, so that what is
- * sent is known before the run. */
-Err transfer_begin(const Transferring *t, Ticket *out);
+/* Local. The transfer that the instruction begins. It moves full extents, whatever rows are live, so
+ * that the bytes sent are known before the run. ERR_CHECK if the rank has no comm. */
+Err transfer_describe(const TransferInstr *t, Transfer *out);
 /* Local. Copies the boxes of a pack. */
-Err transfer_pack(const Transferring *t);
+Err transfer_pack(const TransferInstr *t);
 
 #endif

@@ -20,7 +20,7 @@ static bool has_unit(const Action *a)
     return a->unit >= 0 && a->kind != A_NORM && a->kind != A_BIND;
 }
 
-static void tell_action(RankWatch *w, const Rank *r, const Action *a)
+static void write_action(RankWatch *w, const Rank *r, const Action *a)
 {
     const char *name = has_unit(a) ? r->settings.program->model->unit[a->unit].name : "";
     put(&w->instr, -1);
@@ -43,14 +43,14 @@ Err watch_step(Rank *r, int64_t step)
         atomic_store_explicit(&w->step, step, memory_order_relaxed);
     }
     if (step) return timestamps_put(r, -1);
-    if (r->marks.marks) TRY(memory_sync(r));
+    if (r->timestamps.device) TRY(memory_sync(r));
     return timestamps_settle(r, now_s());
 }
 
 double watch_begin(Rank *r, const Linked *l, int instr)
 {
     RankWatch *w = r->settings.watch;
-    if (w && instr < 0) tell_action(w, r, &l->action);
+    if (w && instr < 0) write_action(w, r, &l->action);
     if (w && instr >= 0) {
         put(&w->op, l->program->instr[instr].op);
         put(&w->instr, instr);

@@ -95,7 +95,7 @@ Err loop_autotune(Loop *l, const TrainStart *start)
 {
     const TrainSettings *s = l->s;
     char path[PATH_BYTES];
-    if (rank_on_host(&l->rank)) return OK;
+    if (rank_on_host(&l->rank) || !l->rank.runtime->autotune) return OK;
     snprintf(path, sizeof path, "%s/kernels.txt", s->dir);
     for (int turn = 0; turn < s->world->ranks; turn++)
         TRY(world_agree(s->world, turn == s->world->rank ? choose(l, start, path) : OK));

@@ -14,7 +14,7 @@ Err train_bytes(const Job *job, const Job *valid, SaveRoom room, Arena *temp, in
     TRY(saver_bytes(&job->linked, job->linked.rank, room, temp, &bytes));
     for (int a = 0; a < N_ARENAS; a++) {
         bytes += (int64_t)job->linked.bytes[a];
-        if (valid) bytes += (int64_t)rank_bytes_beside(&valid->linked, &job->linked, (ArenaId)a);
+        if (valid) bytes += (int64_t)rank_extra_bytes(&valid->linked, &job->linked, (ArenaId)a);
     }
     *out = bytes;
     return OK;

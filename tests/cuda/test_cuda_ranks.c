@@ -110,7 +110,7 @@ static void exact(void **state)
         w.validate = false;
         run(device_rows[i].name, &w, &want);
         w.hostile = true;
-        w.nap_s = 3e-4;
+        w.jitter_s = 3e-4;
         w.seed = (uint64_t)i;
         same(device_rows[i].name, &want, &w);
         w.hostile = false;

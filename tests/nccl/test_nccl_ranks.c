@@ -72,7 +72,7 @@ static void any_timing(void **state)
         w.device = bed.device;
         w.nccl = &bed.nccl;
         w.hostile = true;
-        w.nap_s = 2e-4;
+        w.jitter_s = 2e-4;
         w.seed = (uint64_t)i;
         shadow_set(100 + (uint64_t)i, SHADOW_COIN);
         run_world(device_rows[i].name, &w, &got);

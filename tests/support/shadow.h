@@ -55,4 +55,7 @@ void shadow_opens(int products);
 
 extern const Device device_shadow;
 
+/* Local. The shadow device without some of its optional tables. The Device points into *runtime. */
+Device shadow_without(bool lists, bool graphs, bool autotune, DeviceRuntime *runtime);
+
 #endif

@@ -65,7 +65,7 @@ Err graph_forbids(const DeviceContext *c, const char *what)
     return err_fail(ERR_IO, "shadow: %s within a capture", what);
 }
 
-Err capture_begin(DeviceQueue *q)
+Err shadow_capture_begin(DeviceQueue *q)
 {
     MUST(!q->graph, "shadow: a capture within a capture");
     DeviceGraph *g = calloc(1, sizeof *g);
@@ -78,7 +78,7 @@ Err capture_begin(DeviceQueue *q)
     return OK;
 }
 
-Err capture_end(DeviceQueue *q, DeviceGraph **out)
+Err shadow_capture_end(DeviceQueue *q, DeviceGraph **out)
 {
     DeviceGraph *g = q->graph;
     MUST(g && g->queue == q, "shadow: the end of no capture");
@@ -95,7 +95,7 @@ Err capture_end(DeviceQueue *q, DeviceGraph **out)
     if (out && !wrong)
         *out = g;
     else
-        graph_close(g);
+        shadow_graph_close(g);
     return wrong ? err_fail(ERR_IO, "shadow: the capture fails: %s", wrong) : OK;
 }
 
@@ -108,16 +108,16 @@ static Op *again(const Op *op)
     return copy;
 }
 
-Err graph_run(DeviceQueue *q, DeviceGraph *g)
+Err shadow_graph_run(DeviceQueue *q, DeviceGraph *g)
 {
-    MUST(graph_fits(g), "shadow: a graph that no longer fits is run");
+    MUST(shadow_graph_fits(g), "shadow: a graph that no longer fits is run");
     for (const Op *op = g->first; op; op = op->next) TRY(put(q, again(op)));
     return OK;
 }
 
-bool graph_fits(const DeviceGraph *g) { return g->epoch == epoch; }
+bool shadow_graph_fits(const DeviceGraph *g) { return g->epoch == epoch; }
 
-void graph_close(DeviceGraph *g)
+void shadow_graph_close(DeviceGraph *g)
 {
     for (Op *op = g->first, *next; op; op = next) {
         next = op->next;

@@ -114,11 +114,11 @@ void graph_wait(DeviceQueue *q, const DeviceEvent *e);
 /* Without: ERR_IO when the context notes, and this is not for graphs. */
 Err graph_forbids(const DeviceContext *c, const char *what);
 Err graph_wrong(const DeviceQueue *q);
-Err capture_begin(DeviceQueue *q);
-Err capture_end(DeviceQueue *q, DeviceGraph **out);
-Err graph_run(DeviceQueue *q, DeviceGraph *g);
-bool graph_fits(const DeviceGraph *g);
-void graph_close(DeviceGraph *g);
+Err shadow_capture_begin(DeviceQueue *q);
+Err shadow_capture_end(DeviceQueue *q, DeviceGraph **out);
+Err shadow_graph_run(DeviceQueue *q, DeviceGraph *g);
+bool shadow_graph_fits(const DeviceGraph *g);
+void shadow_graph_close(DeviceGraph *g);
 
 /* shadow_work.c. Under the lock. */
 Err run_kernel(KernelId id, const Call *call);

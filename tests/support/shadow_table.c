@@ -55,11 +55,11 @@ static const DeviceLists shadow_lists = {
 };
 
 static const DeviceGraphs shadow_graphs = {
-    .capture_begin = capture_begin,
-    .capture_end = capture_end,
-    .graph_run = graph_run,
-    .graph_fits = graph_fits,
-    .graph_close = graph_close,
+    .capture_begin = shadow_capture_begin,
+    .capture_end = shadow_capture_end,
+    .graph_run = shadow_graph_run,
+    .graph_fits = shadow_graph_fits,
+    .graph_close = shadow_graph_close,
 };
 
 static const DeviceAutotune shadow_autotune = {
@@ -118,3 +118,14 @@ const Device device_shadow = {
         },
     .runtime = &shadow_runtime,
 };
+
+Device shadow_without(bool lists, bool graphs, bool autotune, DeviceRuntime *runtime)
+{
+    Device d = device_shadow;
+    *runtime = shadow_runtime;
+    if (lists) runtime->lists = NULL;
+    if (graphs) runtime->graphs = NULL;
+    if (autotune) runtime->autotune = NULL;
+    d.runtime = runtime;
+    return d;
+}

@@ -75,13 +75,13 @@ void run_clip(const DeviceClip *c)
     const double *sums = shadow_real((void *)(uintptr_t)c->sums);
     const float *loss = shadow_real((void *)(uintptr_t)c->loss);
     double total = 0, *out = shadow_real(c->out);
-    bool unfit = false;
+    bool bad = false;
     for (int64_t i = 0; i < c->n; i++) total += sums[i];
     for (int64_t i = 0; i < c->n_losses; i++)
-        unfit = unfit || !isfinite((double)loss[i * c->loss_stride]);
+        bad = bad || !isfinite((double)loss[i * c->loss_stride]);
     const double mean = *(const double *)shadow_real((void *)(uintptr_t)c->mean);
     const double norm = sqrt(total) * mean;
-    const bool skips = unfit || !isfinite(norm) || (c->skip > 0 && norm > c->skip);
+    const bool skips = bad || !isfinite(norm) || (c->skip > 0 && norm > c->skip);
     const bool clips = c->max_norm > 0 && norm > c->max_norm;
     out[0] = skips ? (double)NAN : clips ? mean * (c->max_norm / norm) : mean;
     out[1] = norm;

@@ -142,7 +142,7 @@ static Err collect(Worker *k)
     for (int kind = 0; kind < N_COMM_KINDS; kind++)
         out->sent[kind] += (int64_t)r->of_kind[kind].sent_bytes;
     out->scalars_sent += (int64_t)r->scalars.sent_bytes;
-    out->naps += k->rank.n_delays;
+    out->delays += k->rank.n_delays;
     out->captured += k->rank.capture.captured;
     out->launched += k->rank.capture.launched;
     return OK;
@@ -224,7 +224,7 @@ static Err work(Worker *k)
                               .comm = k->comm,
                               .optim = w->set.optim,
                               .poison = !w->pattern,
-                              .naps = {w->nap_s, w->seed},
+                              .jitter = {w->jitter_s, w->seed},
                               .capture = w->capture,
                               .late = !w->device->runtime}; /* its queues are */
     TRY(rank_open(&k->rank, &set));

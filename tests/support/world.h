@@ -25,7 +25,7 @@ typedef struct {
     bool hostile; /* see CommSettings */
     bool staged;  /* likewise */
     const struct NcclLibrary *nccl; /* moves memory of the device; NULL: the comm does */
-    double nap_s;                   /* ranks sleep at random, so long at most */
+    double jitter_s;                /* ranks sleep at random, so long at most */
     uint64_t seed;                  /* of both */
     bool
         validate; /* after the steps: the loss alone, of other batches, by ranks that share state */
@@ -47,7 +47,7 @@ typedef struct {
     /* Of all ranks and steps: what left them, by kind, and in scalars; and in all. */
     int64_t sent[N_COMM_KINDS], scalars_sent, elements;
     int64_t predicted, scalars_predicted; /* in all, from the programs */
-    uint64_t naps;                        /* of all ranks: where they might have slept */
+    uint64_t delays;                      /* of all ranks: where they might have slept */
     int64_t captured, launched;           /* of all ranks: graphs made, steps run by one */
     int64_t gathered; /* elements of packs that one rank's list gathers in a step */
     /* Of each rank: what linking said, and past the highest byte that is not the pattern. */

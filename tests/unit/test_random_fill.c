@@ -24,7 +24,7 @@ static double number_at(const char *bytes, DType dtype, size_t i)
 
 /* Squares of normal numbers add up to their count, within 1% for a million; of zeros to nothing. Cut off
  * to bf16 they are up to 2^-7 smaller, their squares 2^-6. */
-static void expect_noise(const char *bytes, size_t n, DType dtype)
+static void expect_normal(const char *bytes, size_t n, DType dtype)
 {
     double squares = 0;
     for (size_t i = 0; i < n; i++) {
@@ -55,7 +55,7 @@ static void fill(DType dtype)
     assert_true(n > drawn);
     DO(random_fill_make(&rank));
     DO(rank_read(&rank, rank.base[ARENA_WORK], bytes, read));
-    expect_noise(read, n, dtype);
+    expect_normal(read, n, dtype);
     assert_true(number_at(read, dtype, drawn) == number_at(read, dtype, 0));
     DO(rank_autotune(&rank));
     free(read);

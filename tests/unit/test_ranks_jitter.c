@@ -49,15 +49,15 @@ static void any_timing(void **state)
         WorldResult plain, slept;
         char what[128];
         DO(world_run_job(&w, &plain));
-        assert_int_equal(plain.naps, 0);
+        assert_int_equal(plain.delays, 0);
         for (int s = 0; s < w.steps; s++)
             if (!isfinite(plain.loss[s])) fail_msg("%s: step %d: no loss", rows[i].schedule, s);
         w.hostile = true;
-        w.nap_s = 60e-6;
+        w.jitter_s = 60e-6;
         for (w.seed = 1; w.seed <= SEEDS; w.seed++) {
             if (world_run_job(&w, &slept) != OK) fail_msg("%s: %s", rows[i].schedule, err_text());
             if (!world_equal(&plain, &slept, what)) fail_msg("%s: %s", rows[i].schedule, what);
-            assert_true(slept.naps > (uint64_t)(w.steps * slept.ranks * rows[i].micros));
+            assert_true(slept.delays > (uint64_t)(w.steps * slept.ranks * rows[i].micros));
             world_result_close(&slept);
         }
         world_result_close(&plain);

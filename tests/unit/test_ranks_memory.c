@@ -99,10 +99,10 @@ static void validation_beside(void **state)
         const LinkedProgram *step = &job.linked, *loss = &valid.linked;
         for (int a = 0; a < N_ARENAS; a++) {
             const bool own = a == ARENA_STEP;
-            assert_int_equal(rank_bytes_beside(loss, step, (ArenaId)a), own ? loss->bytes[a] : 0);
+            assert_int_equal(rank_extra_bytes(loss, step, (ArenaId)a), own ? loss->bytes[a] : 0);
         }
         assert_true(step->bytes[ARENA_WORK] > loss->bytes[ARENA_WORK]);
-        assert_int_equal(rank_bytes_beside(step, loss, ARENA_WORK), step->bytes[ARENA_WORK]);
+        assert_int_equal(rank_extra_bytes(step, loss, ARENA_WORK), step->bytes[ARENA_WORK]);
         arena_close(&arena);
     }
 }

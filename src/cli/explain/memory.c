@@ -136,7 +136,7 @@ static Err valid_bytes(Facts *f, Arena *temp)
     TRY(ARENA_NEW(temp, 1, &valid));
     TRY(job_compile(&set, temp, valid));
     for (int a = 0; a < N_ARENAS; a++)
-        f->valid += rank_bytes_beside(&valid->linked, &f->job->linked, (ArenaId)a);
+        f->valid += rank_extra_bytes(&valid->linked, &f->job->linked, (ArenaId)a);
     f->total += f->valid;
     return OK;
 }

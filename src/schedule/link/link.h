@@ -140,7 +140,7 @@ typedef struct {
  *               each stage, by unit; packs that are not cut are the first member's. Folded by unit
  *               and block, so stages do not show in the result
  *     squares   their folds, of each rank of the model axes; folded in order */
-enum { TALLY, BLOCKS, SQUARES, N_SCALARS };
+enum { TOTALS, BLOCKS, SQUARES, N_SCALARS };
 
 typedef struct {
     size_t at; /* step arena */
@@ -170,7 +170,7 @@ typedef struct {
     size_t input[N_INPUTS]; /* step arena: of micro-batch 0; the next follow input_stride later */
     size_t input_stride, loss; /* loss: one cell a micro-batch */
     ScalarPlace scalar[N_SCALARS];
-    bool *counts_live; /* [scalar[TALLY].group.n]: do its tokens count? Others have the same */
+    bool *counts_live; /* [scalar[TOTALS].group.n]: do its tokens count? Others have the same */
     int in_flight;     /* transfers begun and not waited for, at most; without those of programs */
     RankList stages;   /* the ranks that differ from this one along pp alone */
     size_t bytes[N_ARENAS];

@@ -158,16 +158,16 @@ static Err lay_scalars(Linking *k, size_t *at)
     unsigned loss, shard;
     TRY(scalar_groups(k, &loss, &shard));
     TRY(lay_blocks(k, shard, &counts));
-    s[TALLY].cells = 2 * s[TALLY].group.n;
+    s[TOTALS].cells = 2 * s[TOTALS].group.n;
     s[SQUARES].cells = s[SQUARES].group.n;
     for (int i = 0; i < N_SCALARS; i++) s[i].at = take(at, (size_t)s[i].cells * sizeof(double));
-    scalar_transfer(lp, &s[TALLY], TALLY, s[TALLY].cells, NULL);
+    scalar_transfer(lp, &s[TOTALS], TOTALS, s[TOTALS].cells, NULL);
     scalar_transfer(lp, &s[BLOCKS], BLOCKS, s[BLOCKS].cells, counts);
     scalar_transfer(lp, &s[SQUARES], SQUARES, s[SQUARES].cells, NULL);
-    TRY(ARENA_NEW(k->arena, s[TALLY].group.n, &lp->counts_live));
+    TRY(ARENA_NEW(k->arena, s[TOTALS].group.n, &lp->counts_live));
     const unsigned shared = loss & ~mesh_axes(lp->mesh, VIEW_DENSE, "dp");
-    for (int i = 0; i < s[TALLY].group.n; i++)
-        lp->counts_live[i] = mesh_part(lp->mesh, VIEW_DENSE, shared, s[TALLY].group.rank[i]) == 0;
+    for (int i = 0; i < s[TOTALS].group.n; i++)
+        lp->counts_live[i] = mesh_part(lp->mesh, VIEW_DENSE, shared, s[TOTALS].group.rank[i]) == 0;
     return OK;
 }
 
