@@ -90,6 +90,30 @@ static void move_before_4(int step)
 
 static void choose_until_3(int step) { shadow_opens(step <= 3); }
 
+/* A device without optimizer lists captures only lists without updates: here the validation's. One
+ * without autotuning captures as ever. */
+static void optional_tables(void **state)
+{
+    (void)state;
+    for (int lists = 0; lists < 2; lists++) {
+        ModelConfig config;
+        DeviceRuntime runtime;
+        CaptureResult want, got;
+        const Device limited = shadow_without(lists, false, true, &runtime);
+        CapturePlan p = plan_of(0, &config);
+        p.validates = true;
+        DO(captures_run(&p, &want));
+        p.device = &limited;
+        p.capture = true;
+        shadow_set(9, SHADOW_COIN);
+        DO(captures_run(&p, &got));
+        captures_same("optional tables", &want, &got);
+        assert_int_equal(got.captured, lists ? 1 : 2);
+        captures_close(&got);
+        captures_close(&want);
+    }
+}
+
 /* What the device keeps for kernels has moved; products have several algorithms left. */
 static void not_settled(void **state)
 {
@@ -158,21 +182,27 @@ static void who(void **state)
     trace.cap = 1;
     says(&s, "a trace");
     s.trace = NULL;
-    s.naps.most_s = 1e-3;
+    s.jitter.max_s = 1e-3;
     says(&s, "sleeps");
-    s.naps.most_s = 0;
+    s.jitter.max_s = 0;
     s.capture = false;
     says(&s, "run.capture=off");
     s.capture = true;
     s.device = &device_ref;
     says(&s, "is the host");
+    DeviceRuntime runtime;
+    Device limited = shadow_without(false, true, false, &runtime);
+    s.device = &limited;
+    says(&s, "no graphs");
+    limited = shadow_without(true, false, false, &runtime);
+    says(&s, "no optimizer lists");
     arena_close(&c.arena);
     for (int row = 0; row < n_device_rows; row++) {
         ModelConfig config;
         const World w = device_world(&device_rows[row], &device_shadow, &config);
         const RankSettings of = {
             .program = compiled(&c, w.set), .device = &device_shadow, .capture = true};
-        says(&of, row < ALONE ? NULL : "wait for each other");
+        says(&of, row < ALONE ? NULL : "synchronize through the host");
         arena_close(&c.arena);
     }
 }
@@ -206,9 +236,11 @@ static void whose_list(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(all_alike),   cmocka_unit_test(other_rows),
-                                       cmocka_unit_test(skipped),     cmocka_unit_test(validated),
-                                       cmocka_unit_test(refused),     cmocka_unit_test(who),
-                                       cmocka_unit_test(not_settled), cmocka_unit_test(whose_list)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_alike),      cmocka_unit_test(other_rows),
+        cmocka_unit_test(skipped),        cmocka_unit_test(validated),
+        cmocka_unit_test(refused),        cmocka_unit_test(who),
+        cmocka_unit_test(not_settled),    cmocka_unit_test(whose_list),
+        cmocka_unit_test(optional_tables)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -68,7 +68,7 @@ static void same_as_ref(int row, uint64_t seed, void (*how)(World *w, int row))
 static void be_late(World *w, int row)
 {
     w->hostile = true;
-    w->nap_s = 2e-4;
+    w->jitter_s = 2e-4;
     w->seed = (uint64_t)row;
 }
 
@@ -107,9 +107,34 @@ static void tried(void **state)
     shadow_opens(0);
 }
 
+static Device limited;
+
+static void be_limited(World *w, int row)
+{
+    (void)row;
+    w->device = &limited;
+    w->tries = w->capture = true;
+}
+
+/* Optional tables of the runtime are absent: all of them, then one by one. Without lists the ordinary
+ * kernels sum the squares and update. Every case gives the bits of the host. */
+static void optional_tables(void **state)
+{
+    (void)state;
+    for (int without = 1; without < 8; without++) {
+        DeviceRuntime runtime;
+        const bool all = without == 7;
+        if (!all && (without & (without - 1))) continue; /* two tables: covered by none */
+        limited = shadow_without(without & 1, without & 2, without & 4, &runtime);
+        for (int i = 0; i < n_device_rows; i += without & 1 ? 1 : 6)
+            same_as_ref(i, 400, be_limited);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_layout), cmocka_unit_test(any_timing),
-                                       cmocka_unit_test(staged), cmocka_unit_test(tried)};
+                                       cmocka_unit_test(staged), cmocka_unit_test(tried),
+                                       cmocka_unit_test(optional_tables)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -229,6 +229,28 @@ static void choosing_is_said(void **state)
     remove_dir(&p);
 }
 
+/* A device without optional tables: the same losses, and no file of algorithms. */
+static void optional_tables(void **state)
+{
+    (void)state;
+    DeviceRuntime runtime;
+    const Device limited = shadow_without(true, true, true, &runtime);
+    for (int dp = 1; dp < 3; dp++) {
+        Plan host = {.device = &device_ref, .dp = dp, .tp = 1, .steps = STEPS}, other = host;
+        char path[96];
+        other.device = &limited;
+        new_dir(&host);
+        new_dir(&other);
+        run(&host);
+        run(&other);
+        expect_same(&host, &other);
+        snprintf(path, sizeof path, "%s/kernels.txt", other.dir);
+        assert_int_not_equal(access(path, F_OK), 0);
+        remove_dir(&host);
+        remove_dir(&other);
+    }
+}
+
 /* A device that refuses: said once, with its reason, and the losses are the same. */
 static void refusal_is_said(void **state)
 {
@@ -254,9 +276,11 @@ static void refusal_is_said(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(goes_on), cmocka_unit_test(on_other_ranks),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(goes_on),
+                                       cmocka_unit_test(on_other_ranks),
                                        cmocka_unit_test(choices_of_another_form),
                                        cmocka_unit_test(choosing_is_said),
-                                       cmocka_unit_test(refusal_is_said)};
+                                       cmocka_unit_test(refusal_is_said),
+                                       cmocka_unit_test(optional_tables)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
