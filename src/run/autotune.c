@@ -1,16 +1,18 @@
-/* autotune.c -- products before the first step, so that a device that measures its algorithms has them.
+/* autotune.c -- runs GEMMs before the first step, so that the device can time its algorithms.
  *
- *     alone       every product of every program once as the first of a step, once as one that adds
- *     in place    programs from end to end, some dozen times: a product that has several algorithms left
- *                 takes turns at them among the ops that stand around it in a step
+ *     alone       every GEMM of every program twice: overwriting its output, and accumulating
+ *     in place    programs from end to end, PASSES times: a GEMM with several candidates left
+ *                 alternates between them, next to the ops that surround it in a step
  *
- * All on noise, but for weights that the rank has at home, and nobody reads what comes of it. Ops that read
- * numbers of tokens or rows are left out, for noise has none that are legal; so are transfers. */
+ * Operands are random, except weights that the rank has at home; the results are discarded. Ops
+ * that read token or row indices are left out, because random bits are no legal indices; so are
+ * transfers. */
 #include "run/rank_parts.h"
 
 enum { PASSES = 48 };
 
-static bool stands_around(KernelId k)
+/* True for the kernels between GEMMs that accept any finite input. */
+static bool surrounds_gemms(KernelId k)
 {
     switch (k) {
     case KERNEL_sum_rows:
@@ -33,11 +35,11 @@ static bool stands_around(KernelId k)
     }
 }
 
-/* Is it a product, or an op that stands around them and takes noise? */
+/* True if the instruction is a GEMM or surrounds them, and reads no indices. */
 static bool takes_random_input(const Program *p, const Instr *in)
 {
     const KernelId k = op_info(in->op)->kernel;
-    if (!kernel_is_product(k) && !stands_around(k)) return false;
+    if (!kernel_is_product(k) && !surrounds_gemms(k)) return false;
     for (int i = 0; i < in->n_in; i++) {
         const DType type = p->tensor[in->in[i]].dtype;
         if (type == I32 || type == I64) return false;
@@ -45,7 +47,7 @@ static bool takes_random_input(const Program *p, const Instr *in)
     return true;
 }
 
-/* Units of a kind share a program. */
+/* True for the first action with its program and phase: units of a kind share one program. */
 static bool is_first_of_kind(const LinkedProgram *lp, int i)
 {
     const Linked *l = &lp->list[i];
@@ -55,7 +57,7 @@ static bool is_first_of_kind(const LinkedProgram *lp, int i)
     return !seen;
 }
 
-static Err run_some(Rank *r, const Linked *l, bool products_alone, double keep)
+static Err run_some(Rank *r, const Linked *l, bool gemms_only, double keep)
 {
     const Program *p = l->program;
     const Phase phase = (Phase)l->action.phase;
@@ -63,7 +65,7 @@ static Err run_some(Rank *r, const Linked *l, bool products_alone, double keep)
     for (int i = p->first[phase]; i < p->first[phase + 1]; i++) {
         const Instr *in = &p->instr[i];
         const bool wanted =
-            products_alone ? kernel_is_product(op_info(in->op)->kernel) : takes_random_input(p, in);
+            gemms_only ? kernel_is_product(op_info(in->op)->kernel) : takes_random_input(p, in);
         if (wanted) TRY(execute_kernel(r, l, in));
     }
     return OK;
@@ -81,8 +83,7 @@ Err rank_autotune(Rank *r)
     }
     if (rank_on_host(r) || r->runtime->autotune->left(r->context) == 0) return OK;
     for (int pass = 0; pass < PASSES; pass++) {
-        TRY(random_fill_spread(
-            r)); /* what is made of noise again and again grows beyond all numbers */
+        TRY(random_fill_spread(r)); /* ops applied to their own results would overflow */
         for (int i = 0; i < lp->n; i++)
             if (is_first_of_kind(lp, i)) TRY(run_some(r, &lp->list[i], false, 0.0));
     }

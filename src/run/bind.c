@@ -1,9 +1,10 @@
-/* bind.c -- sub-programs that a step binds to the calls of its programs.
+/* bind.c -- sub-programs that a step binds to the calls of its programs. Prepared for ring
+ * attention; only tests call it.
  *
  *     caller    y, region = call a b           the region is scratch of the caller's phase
- *     sub       arg 0: a, arg 1: b, arg 2: y   everything else of it lies in the region
+ *     sub       arg 0: a, arg 1: b, arg 2: y   all its other tensors are in the region
  *
- * What a call leaves to the step is checked here, before it runs, so the executor need not ask. */
+ * Bindings are checked here, before the step; the executor trusts them. */
 #include "run/rank_parts.h"
 
 typedef struct {
@@ -11,7 +12,7 @@ typedef struct {
     const Instr *call;
 } Binding;
 
-/* Only F, and nothing of its own but scratch that fits. */
+/* Checks that the sub-program has F alone, and no memory except scratch that fits the region. */
 static Err check_room(const Binding *b)
 {
     const Program *sub = b->sub;
@@ -20,13 +21,13 @@ static Err check_room(const Binding *b)
                         sub->kind);
     for (int i = 0; i < sub->n_instr; i++)
         if (sub->instr[i].op == OP_call)
-            return err_fail(ERR_CONFIG, "sub-program %s calls another; write out what it calls",
+            return err_fail(ERR_CONFIG, "sub-program %s calls another; inline the inner call",
                             sub->kind);
     for (int r = REGION_SCRATCH + 1; r < N_OWN_REGIONS; r++)
         if (sub->bytes[r])
             return err_fail(ERR_CONFIG,
-                            "sub-program %s keeps %zu bytes in %s; it has its region and its "
-                            "arguments alone",
+                            "sub-program %s has %zu bytes in %s; it may use only its region and "
+                            "its arguments",
                             sub->kind, sub->bytes[r], region_name((Region)r));
     if (sub->scratch_bytes[PHASE_F] > (size_t)b->call->attr.call.region_bytes)
         return err_fail(
@@ -49,7 +50,7 @@ static bool is_contiguous(const ProgTensor *t)
     return dense;
 }
 
-/* The operand of the call that argument `index` is, or NULL. The region is none. */
+/* The operand of the call for argument `index`, or NULL. The region is no argument. */
 static const ProgTensor *operand(const Binding *b, int32_t index)
 {
     const Instr *c = b->call;
@@ -68,16 +69,16 @@ static Err check_argument(const Binding *b, int32_t id)
     if (t->view_of != id) {
         if (is_contiguous(o)) return OK;
         return err_fail(ERR_CONFIG,
-                        "sub-program %s: argument %d is seen by a view, and the call in %s passes "
-                        "a part of something; copy it first",
+                        "sub-program %s: argument %d is read through a view, but the call in %s "
+                        "passes a strided part; copy it first",
                         b->sub->kind, t->index, b->caller->kind);
     }
     bool same = t->dtype == o->dtype && t->ndim == o->ndim;
     for (int i = 0; same && i < t->ndim; i++) same = dim_same(t->dim[i], o->dim[i]);
     if (!same)
         return err_fail(ERR_CONFIG,
-                        "sub-program %s: argument %d has another type or shape than what the call "
-                        "in %s passes",
+                        "sub-program %s: argument %d differs in type or shape from the operand "
+                        "of the call in %s",
                         b->sub->kind, t->index, b->caller->kind);
     return OK;
 }
@@ -91,8 +92,8 @@ static Err check_binding(const Binding *b)
             const ProgTensor *t = &b->sub->tensor[b->sub->instr[i].out[k]];
             if (t->at[SPLIT].region == REGION_ARG && t->index < b->call->n_in)
                 return err_fail(ERR_CONFIG,
-                                "sub-program %s writes argument %d, which the call in %s only "
-                                "lends it",
+                                "sub-program %s writes argument %d, which is an input of the call "
+                                "in %s",
                                 b->sub->kind, t->index, b->caller->kind);
         }
     return OK;
@@ -114,10 +115,10 @@ Err rank_bind(Rank *r, int slot, const Program *sub)
     return OK;
 }
 
-static Err check_slot(int slot, const char *who)
+static Err check_slot(int slot, const char *where)
 {
     if (slot >= 0 && slot < MAX_CALLS) return OK;
-    return err_fail(ERR_CONFIG, "%s: call slot %d: there are slots 0 to %d", who, slot,
+    return err_fail(ERR_CONFIG, "%s: call slot %d: there are slots 0 to %d", where, slot,
                     MAX_CALLS - 1);
 }
 

@@ -4,13 +4,13 @@
  *     the step is   walked    captured   launched  walked    captured
  *                             launched                       launched
  *
- * The first step of its kind is walked op by op, so that scratch memory has grown and libraries have
- * made their plans. The next step with the same live rows is walked again, into a graph. A graph
- * repeats addresses and numbers as its calls had them. Addresses are fixed by linking and extents
- * follow from the live rows. Everything else that differs between steps is in device memory before the
- * step begins: inputs, rates, 1 / live tokens (mailbox_send).
+ * The first step of its kind is walked op by op, so that scratch memory has grown and libraries
+ * have made their plans. The next step with the same live rows is walked again, into a graph. A
+ * graph repeats addresses and numbers as its calls had them. Addresses are fixed by linking and
+ * extents follow from the live rows. Everything else that differs between steps is in device memory
+ * before the step begins: inputs, rates, 1 / live tokens (mailbox_send).
  *
- * Capture needs steps without host involvement; rank_uncaptured returns the reason if there is any. */
+ * Capture needs steps without host involvement; rank_uncaptured returns the reason, if any. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,7 +73,7 @@ const char *rank_capture_refused(const Rank *r)
     return r->capture.refused ? r->capture.why : NULL;
 }
 
-/* A trace or jitter may be switched on and off between steps, so only lasting reasons count here. */
+/* Only lasting reasons count here: a trace or jitter may be switched on and off between steps. */
 Err capture_open(Rank *r)
 {
     const RankSettings *s = &r->settings;

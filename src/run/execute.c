@@ -153,7 +153,8 @@ static Err begin_copy(const InstrContext *s, const Instr *in, const Call *c)
     return tickets_begin_copy(r, number, in->queue == QUEUE_D2H ? QUEUE_D2H : QUEUE_H2D, c);
 }
 
-/* The tag is equal on all members of the group: they run the same units and micro-batches. */
+/* The tag packs unit, phase, micro-batch, slice and the number of the move. All members of the
+ * group compute the same, because they run the same units and micro-batches. */
 static TransferInstr transfer_of(const InstrContext *s, const Instr *in, const Call *c)
 {
     const Action *a = &s->l->action;

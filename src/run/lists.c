@@ -15,8 +15,8 @@ typedef struct {
     int n, rounds;
 } SquaresRounds;
 
-/* Appends the spans that the rank counts of a unit, split at block boundaries; only counts them while
- * `piece` is NULL. */
+/* Appends the spans that the rank counts of a unit, split at block boundaries; only counts them
+ * while `piece` is NULL. */
 static void unit_pieces(const Rank *r, int unit, SquaresRounds *s)
 {
     const LinkedProgram *lp = r->settings.program;

@@ -1,15 +1,16 @@
 /* optimize.c -- the end of a step: totals of live tokens and loss, the gradient's norm, the update.
  *
  * Backward differentiates the sum of token losses, so one factor on the gradients does both the
- * division by live tokens and the clip. The norm is a fold of f64 sums over blocks of a unit's pack,
- * in order: no shard boundary falls inside a block, so every layout folds the same numbers. Scalars
- * of several ranks are folded in rank order by each rank, so all have the same factor, to the bit.
+ * division by live tokens and the clip. The norm is a fold of f64 sums over blocks of a unit's
+ * pack, in order: no shard boundary falls inside a block, so every layout folds the same numbers.
+ * Scalars of several ranks are folded in rank order by each rank, so all have the same factor, to
+ * the bit.
  *
  * A device with optimizer lists (lists.c) runs squares and updates as lists. A rank that is alone
- * computes norm and factor there too, and its step has no round trip. With other ranks the host reads
- * squares and losses at NORM, exchanges them, and sends the factor back through the mailbox. A device
- * without lists runs the kernels sum_squares, adamw and sgd in its queue; the host folds, and passes
- * the factor as a number of the call. */
+ * computes norm and factor there too, and its step has no round trip. With other ranks the host
+ * reads squares and losses at NORM, exchanges them, and sends the factor back through the mailbox.
+ * A device without lists runs the kernels sum_squares, adamw and sgd in its queue; the host folds,
+ * and passes the factor as a number of the call. */
 #include <math.h>
 #include <string.h>
 
@@ -44,7 +45,7 @@ double rank_loss(const Rank *r, int micro)
     return dtype_wide(lp->model->dtype) == F64 ? wide : (double)narrow;
 }
 
-/* A left fold over groups of left folds over their micro-batches; 0 if the loss is on another rank. */
+/* A left fold over groups of left folds over their micro-batches; 0 on ranks without the loss. */
 static double fold_loss(const Rank *r)
 {
     const LinkedProgram *lp = r->settings.program;
@@ -148,8 +149,8 @@ static double fold_blocks(const Rank *r)
     return total;
 }
 
-/* True if the step must update nothing: one such gradient may ruin weights and moments for good. All
- * ranks have the same norm and loss, to the bit, and therefore decide alike. */
+/* True if the step must update nothing: one such gradient may ruin weights and moments for good.
+ * All ranks have the same norm and loss, to the bit, and therefore decide alike. */
 static bool is_bad_step(const Rank *r)
 {
     const double skip = r->settings.optim.skip;

@@ -1,9 +1,9 @@
-/* param.c -- parameters as others see them: where their parts lie on this rank, and how they start.
+/* param.c -- access to parameters: where their parts are on this rank, and their initial values.
  *
- *     home of the rank    piece 0: rows 3.. of q     piece 1: all of k     piece 2: first of v
+ *     home of the rank    piece 0: rows 3.. of q     piece 1: all of k     piece 2: first rows of v
  *
- * Every element has a number in its parameter that does not depend on how it lies over ranks; by
- * that number initial values are drawn and pieces of all ranks are put together. */
+ * Every element has an index in its whole parameter, which does not depend on the layout. Initial
+ * values are drawn by that index, and the pieces of all ranks are assembled by it. */
 #include <math.h>
 
 #include "base/philox.h"
@@ -19,8 +19,7 @@ static char *home_base(const Rank *r, int unit, ParamPart part)
 {
     const UnitPlace *at = &r->settings.program->unit[unit];
     const size_t place[] = {at->weights, at->master, at->sums, at->moments[0], at->moments[1]};
-    MUST(place[part] != NO_BASE, "unit %d: part %d is asked for in a list that makes none", unit,
-         (int)part);
+    MUST(place[part] != NO_BASE, "unit %d: the list has no memory for part %d", unit, (int)part);
     return r->base[part == PART_GRAD ? ARENA_STEP : ARENA_STATE] + place[part];
 }
 
@@ -31,7 +30,7 @@ Tensor rank_home(const Rank *r, int unit, ParamPart part)
     return (Tensor){home_base(r, unit, part), part_type(lp, part), 1, {shard.hi - shard.lo}, {1}};
 }
 
-/* The place of a parameter among those of its pack. */
+/* The index of a parameter among those of its pack. */
 static int pack_index(const LinkedProgram *lp, int param)
 {
     const int unit = lp->model->param[param].holder[0];
@@ -102,23 +101,23 @@ int64_t rank_piece_global(const RankPiece *p, int64_t i)
     return holding_global(&p->held, p->lo + i);
 }
 
-/* Initial values of a stretch of a piece, a tile at a time. */
+/* Initial values of a range of a piece, computed tile by tile. */
 typedef struct {
-    Tensor w;     /* where the host writes them */
-    int64_t from; /* of the piece */
+    Tensor w;     /* destination in host memory */
+    int64_t from; /* first element, counted in the piece */
     const RankPiece *piece;
-    bool whole; /* nothing of the parameter is elsewhere: numbers are places */
+    bool whole; /* the rank has the whole parameter: indices need no translation */
     Init init;
     double std;
     Random random;
-} Start;
+} InitRange;
 
-enum { START_TILE = 1 << 14, START_BLOCK = 1 << 9 };
+enum { INIT_TILE = 1 << 14, INIT_BLOCK = 1 << 9 };
 
-/* Normal numbers of the elements [from, from + n) of the stretch. */
-static void start_normal(const Start *s, int64_t from, int n, double *out)
+/* Normal numbers for the elements [from, from + n) of the range. */
+static void init_normal(const InitRange *s, int64_t from, int n, double *out)
 {
-    uint64_t global[START_BLOCK];
+    uint64_t global[INIT_BLOCK];
     for (int i = 0; i < n; i++) {
         const int64_t at = s->from + from + i;
         global[i] = (uint64_t)(s->whole ? s->piece->lo + at : rank_piece_global(s->piece, at));
@@ -127,31 +126,31 @@ static void start_normal(const Start *s, int64_t from, int n, double *out)
     for (int i = 0; i < n; i++) out[i] *= s->std;
 }
 
-static void start_tile(void *work, int64_t tile)
+static void init_tile(void *work, int64_t tile)
 {
-    const Start *s = work;
-    double x[START_BLOCK];
+    const InitRange *s = work;
+    double x[INIT_BLOCK];
     const int64_t count = s->w.n[0];
-    const int64_t end = (tile + 1) * START_TILE < count ? (tile + 1) * START_TILE : count;
-    for (int i = 0; i < START_BLOCK; i++) x[i] = s->init == INIT_ONES ? 1.0 : 0.0;
-    for (int64_t from = tile * START_TILE; from < end; from += START_BLOCK) {
-        const int n = (int)(end - from < START_BLOCK ? end - from : START_BLOCK);
-        if (s->init == INIT_NORMAL) start_normal(s, from, n, x);
+    const int64_t end = (tile + 1) * INIT_TILE < count ? (tile + 1) * INIT_TILE : count;
+    for (int i = 0; i < INIT_BLOCK; i++) x[i] = s->init == INIT_ONES ? 1.0 : 0.0;
+    for (int64_t from = tile * INIT_TILE; from < end; from += INIT_BLOCK) {
+        const int n = (int)(end - from < INIT_BLOCK ? end - from : INIT_BLOCK);
+        if (s->init == INIT_NORMAL) init_normal(s, from, n, x);
         for (int i = 0; i < n && s->w.dtype == F64; i++) ((double *)s->w.data)[from + i] = x[i];
         for (int i = 0; i < n && s->w.dtype != F64; i++)
             ((float *)s->w.data)[from + i] = (float)x[i];
     }
 }
 
-/* Of a unit on another stage the home is empty. */
+/* The home of a unit on another stage is empty. */
 Err rank_publish(Rank *r)
 {
     for (int u = 0; u < r->settings.program->model->n_units; u++) TRY(optimize_publish(r, u));
     return OK;
 }
 
-/* In place where the host can, else through a stage. */
-static Err start_piece(Rank *r, Start *s)
+/* Writes in place if the arenas are host memory, else through the staging buffer. */
+static Err init_piece(Rank *r, InitRange *s)
 {
     const Tensor home = s->w;
     const size_t each = dtype_bytes(home.dtype);
@@ -163,7 +162,7 @@ static Err start_piece(Rank *r, Start *s)
     for (s->from = 0; s->from < home.n[0]; s->from += most) {
         const int64_t left = home.n[0] - s->from;
         s->w.n[0] = left < most ? left : most;
-        team_run(r->settings.team, (s->w.n[0] + START_TILE - 1) / START_TILE, start_tile, s);
+        team_run(r->settings.team, (s->w.n[0] + INIT_TILE - 1) / INIT_TILE, init_tile, s);
         if (!rank_on_host(r))
             TRY(rank_write(r, (char *)home.data + (size_t)s->from * each, (size_t)s->w.n[0] * each,
                            s->w.data));
@@ -179,14 +178,14 @@ Err rank_init_weights(Rank *r, uint64_t seed)
         for (int i = 0; i < rank_pieces(r, u); i++) {
             const RankPiece piece = rank_piece(r, u, i);
             const Param *q = &lp->model->param[piece.param];
-            Start s = {rank_piece_data(r, &piece, PART_MASTER),
-                       0,
-                       &piece,
-                       shape_count(&piece.held.kept) == q->count,
-                       q->info.init,
-                       q->info.std,
-                       random_named(seed, q->name)};
-            TRY(start_piece(r, &s));
+            InitRange s = {rank_piece_data(r, &piece, PART_MASTER),
+                           0,
+                           &piece,
+                           shape_count(&piece.held.kept) == q->count,
+                           q->info.init,
+                           q->info.std,
+                           random_named(seed, q->name)};
+            TRY(init_piece(r, &s));
         }
     }
     return rank_publish(r);

@@ -1,5 +1,5 @@
-/* poison.c -- NaN in memory that nobody may read: where something begins to live and was not written
- * yet, and where it is over. A rank that reads it has wrong numbers for everybody to see. */
+/* poison.c -- fills memory with NaN where a read would be a bug: between the start of a lifetime
+ * and the first write, and after the end of a lifetime. Such a read then shows in the results. */
 #include "run/rank_parts.h"
 
 Err poison_run(const Rank *r, const Linked *l)

@@ -1,4 +1,4 @@
-/* prepack.c -- weights in the order of products, made by the first RUN of a step that reads them. */
+/* prepack.c -- weights stored as GEMM panels, made by the first RUN of a step that reads them. */
 #include "run/rank_parts.h"
 
 char *prepacked_at(const Rank *r, int unit, int which)
@@ -17,7 +17,7 @@ Err prepack_weight(Rank *r, const Linked *l, int which, Tensor w)
     return r->settings.device->prepack->pack(&c);
 }
 
-/* What linking left room for is what this device makes: its products would read past it. */
+/* Checks that linking reserved the bytes that this device packs and its GEMMs will read. */
 static Err check_program(const Rank *r, const Program *p)
 {
     const DevicePrepack *d = r->settings.device->prepack;
@@ -28,8 +28,8 @@ static Err check_program(const Rank *r, const Program *p)
             d ? d->bytes(w->dtype, w->dim[a->tb].cap, w->dim[!a->tb].cap) : (size_t)0;
         if (bytes != a->bytes)
             return err_fail(ERR_CHECK,
-                            "program %s: %s in the order of products has %zu bytes, and %zu on "
-                            "device %s; compile for the device that runs it",
+                            "program %s: %s prepacked has %zu bytes, and %zu on device %s; compile "
+                            "for the device that runs it",
                             p->kind, w->name, a->bytes, bytes, r->settings.device->name);
     }
     return OK;

@@ -1,13 +1,13 @@
-/* random_fill.c -- numbers in the work arena of a device, for products that are tried before the first step.
+/* random_fill.c -- random numbers in the work arena of a device, as operands for autotuning.
  *
- * A card multiplies zeros faster than numbers, for they cost it no power, and the algorithm that is
- * best for them need not be the best for weights. */
+ * A GPU multiplies zeros faster than random numbers, because they draw less power; the fastest
+ * algorithm for zeros need not be the fastest for weights. */
 #include <string.h>
 
 #include "base/philox.h"
 #include "run/rank_parts.h"
 
-enum { RANDOM_COUNT = 1 << 20 }; /* then again and again */
+enum { RANDOM_COUNT = 1 << 20 }; /* numbers drawn; copies of them fill the rest */
 
 static void put_number(void *at, DType dtype, int64_t i, double x)
 {
@@ -27,7 +27,7 @@ static size_t first_bytes(const Rank *r)
     return bytes < lp->bytes[ARENA_WORK] ? bytes : lp->bytes[ARENA_WORK];
 }
 
-/* Over all of the arena, twice as much each time. */
+/* Copies them over the whole arena, doubling the filled part each time. */
 Err random_fill_spread(Rank *r)
 {
     const size_t bytes = r->settings.program->bytes[ARENA_WORK];

@@ -155,6 +155,8 @@ static Err walk(Rank *r)
     return OK;
 }
 
+/* A repeated step is one launch of its graph. At the first repetition the device captures a walk of
+ * the list as that graph; if it refuses, and in all other steps, the list is walked. */
 Err rank_step(Rank *r, const StepSettings *step, StepResult *out)
 {
     TRY(groups_prepare(r));

@@ -1,10 +1,10 @@
 /* rank.h -- one rank: opens its memory, device and comm, and runs the actions of its linked list.
  *
  *     rank_open      allocates arenas of the sizes that linking computed; opens the device context
- *     rank_input     the buffers into which the loader writes tokens, targets, positions, ranges, weights
+ *     rank_input     buffers for the loader: tokens, targets, positions, ranges, weights
  *     rank_step      sets the runtime scalars and runs the list once, or launches it as a graph
- *     rank_piece     the rank's home shard of a parameter, its gradient and its moments: views of the
- *                    arenas. The pieces of all ranks make the whole parameter
+ *     rank_piece     the rank's home shard of a parameter, its gradient and its moments: views of
+ *                    the arenas. The pieces of all ranks make the whole parameter
  *
  * A device with memory of its own holds all arenas except `host`; kernels, copies and transfers are
  * put into its queues. Inputs, losses and scalars pass between host and device through one pinned
@@ -47,17 +47,16 @@ typedef struct {
 typedef struct {
     const LinkedProgram *program;
     const Device *device;
-    int ordinal; /* number of the device, modulo their count, if it has its own memory */
-    bool
-        deterministic; /* fixed summation order, even if a library of the device is faster without */
+    int ordinal;        /* number of the device, modulo their count, if it has its own memory */
+    bool deterministic; /* fixed summation order, even where a library is faster without it */
     Comm *comm;
     Team *team;
     OptimSettings optim;
     /* A rank of the same layout whose weights, moments, session rows and device context are used
      * (rank_shares lists the arenas); NULL: none. Both ranks may use one comm, taking turns. */
     const Rank *state_of;
-    /* Memory is filled with NaN when its lifetime begins, and when it ends if linking noted that, so
-     * that reads of unwritten or dead memory show in the results. */
+    /* Memory is filled with NaN when its lifetime begins, and when it ends if linking noted that,
+     * so that reads of unwritten or dead memory show in the results. */
     bool poison;
     bool late; /* copies between host and device run at their wait instead of at their begin */
     RankJitter jitter;
@@ -87,8 +86,8 @@ typedef struct {
 /* Where the factor on gradients comes from: mean over live tokens times clip (optimize.c). */
 typedef enum {
     CLIP_UNDECIDED,
-    CLIP_BY_HOST, /* the host computed it and sent it to the device */
-    CLIP_BY_DEVICE /* the device computes it in its queue; the host reads it at the end of the step */
+    CLIP_BY_HOST,  /* the host computed it and sent it to the device */
+    CLIP_BY_DEVICE /* the device computes it in its queue; the host reads it after the step */
 } ClipDecision;
 
 /* Results of the current step, reset at its start. */
@@ -176,8 +175,8 @@ Err rank_fill(const Rank *r, void *at, int byte, size_t bytes);
 /* Local. True if the host may dereference pointers into the arenas. */
 static inline bool rank_on_host(const Rank *r) { return !r->runtime; }
 
-/* Local. Writes initial weights, drawn by (seed, name, element of the whole parameter) and therefore
- * independent of the layout; moments become 0. */
+/* Local. Writes initial weights, drawn by (seed, name, element of the whole parameter) and
+ * therefore independent of the layout; moments become 0. */
 Err rank_init_weights(Rank *r, uint64_t seed);
 /* Local. Casts master weights that the caller wrote to the type that programs read. The next step
  * gathers packs from them. */
@@ -190,9 +189,9 @@ Err rank_autotune(Rank *r);
 Tensor rank_input(Rank *r, int micro, Input which);
 /* Local. Sets the number of live rows of a micro-batch; all are live at first. */
 void rank_set_rows(Rank *r, int micro, int64_t rows);
-/* Local. Sets the number of rows for which a session's next call computes logits. rank_logits returns
- * them after the call, [asked, vocabulary], in host memory; no data if the last unit is on another
- * stage. */
+/* Local. Sets the number of rows for which a session's next call computes logits. rank_logits
+ * returns them after the call, [asked, vocabulary], in host memory; no data if the last unit is on
+ * another stage. */
 void rank_set_asked(Rank *r, int64_t rows);
 Err rank_logits(Rank *r, Tensor *out);
 /* Local. Prepared for ring attention; only tests call it. Sets the sub-program that calls of `slot`
@@ -206,15 +205,16 @@ Err rank_step(Rank *r, const StepSettings *step, StepResult *out);
 /* Local. The reason why steps of such a rank are not captured as a graph; NULL: they are. `comm`,
  * `team` and `optim` are not read. */
 const char *rank_uncaptured(const RankSettings *s);
-/* Local. The device's reason for refusing a capture; NULL: it refused none. Steps then run op by op. */
+/* Local. The device's reason for refusing a capture; NULL: it refused none. Steps then run op by
+ * op. */
 const char *rank_capture_refused(const Rank *r);
 
 /* Local. After the step: the loss of a micro-batch, as far as this rank computed it; see
  * Program.loss_partial. Undefined on ranks without the last unit. */
 double rank_loss(const Rank *r, int micro);
 
-/* WEIGHT: as programs read it. MASTER: as updates keep it, in the wide type; the same bytes if the two
- * types are equal. GRAD: after the step, reduced over all ranks. */
+/* WEIGHT: as programs read it. MASTER: as updates keep it, in the wide type; the same bytes if the
+ * two types are equal. GRAD: after the step, reduced over all ranks. */
 typedef enum { PART_WEIGHT, PART_MASTER, PART_GRAD, PART_MOMENT1, PART_MOMENT2 } ParamPart;
 
 /* A contiguous part of a parameter that the rank has at home. */

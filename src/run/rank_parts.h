@@ -4,19 +4,18 @@
 
 #include "run/rank.h"
 
-/* autotune.c has rank_autotune of rank.h. bind.c. Local. ERR_CONFIG unless the slot of every call and
- * every BIND exists. */
+/* bind.c. Local. ERR_CONFIG unless the slot of every call and every BIND exists. */
 Err bind_check(const LinkedProgram *lp);
 
 /* capture.c. Local. Memory for captures, if the rank's steps may be captured. */
 Err capture_open(Rank *r);
 void capture_close(Rank *r);
-/* Local. True if the step repeats the one before it: a graph launches it, and if there is none yet the
- * list is walked between capture_begin and capture_end. Else the step is walked, and a graph that no
- * longer fits is closed. */
+/* Local. True if the step repeats the one before it: a graph launches it, and if there is none yet
+ * the list is walked between capture_begin and capture_end. Else the step is walked, and a graph
+ * that no longer fits is closed. */
 bool capture_ready(Rank *r);
-/* Local. False if the device refuses; nothing has run then, and the step is walked. capture_end takes
- * the result of the walk. */
+/* Local. False if the device refuses; nothing has run then, and the step is walked. capture_end
+ * takes the result of the walk. */
 bool capture_begin(Rank *r);
 bool capture_end(Rank *r, Err walked);
 /* Local. Puts the graph into the compute queue. */
@@ -33,7 +32,7 @@ Err execute_kernel(Rank *r, const Linked *l, const Instr *in);
  * every group over which the program moves device memory. */
 Err groups_prepare(Rank *r);
 
-/* jitter.c. Local. Sleeps at random, if the settings say so. */
+/* jitter.c. Local. Sleeps at random, if settings.jitter enables it. */
 void jitter_sleep(Rank *r);
 
 /* lists.c. Local. True if the device runs the end of a step as optimizer lists. */
@@ -49,9 +48,8 @@ Err lists_update(Rank *r, int unit);
 
 /* mailbox.c. Scalars of a step, stored behind the step arena and behind the mailbox. */
 typedef struct {
-    double factor,
-        norm;    /* on gradients, of the mean gradient; a rank alone has the device make them */
-    double mean; /* 1 / live tokens of this rank; mailbox_send sends this and the rates */
+    double factor, norm; /* on gradients; of the mean gradient. See ClipDecision */
+    double mean;         /* 1 / live tokens of this rank; mailbox_send sends this and the rates */
     UpdateRates rates;
 } StepScalars;
 /* Local. Allocates the host's block of a rank on a device. */
@@ -73,20 +71,20 @@ static inline char *mailbox_at(const Rank *r, size_t offset)
     return r->mailbox.base + (offset - r->mailbox.start);
 }
 
-/* memory.c. Local. The device context, the arenas and the mailbox. memory_drain waits for all queues
- * before anything is closed. */
+/* memory.c. Local. The device context, the arenas and the mailbox. memory_drain waits for all
+ * queues before anything is closed. */
 Err memory_open(Rank *r);
 void memory_drain(Rank *r);
 void memory_close(Rank *r);
 size_t memory_arena_bytes(const Rank *r, int arena);
-/* Local. The host waits for the compute queue. Its work may wait for other ranks; ERR_PEER if one of
- * them failed. */
+/* Local. The host waits for the compute queue. Its work may wait for other ranks; ERR_PEER if one
+ * of them failed. */
 Err memory_sync(const Rank *r);
 /* Local. Pinned staging memory for copies between steps: pageable memory would pass through the
  * driver's own staging buffer, which is slower. */
 enum { STAGING_BYTES = 16 << 20 };
 Err memory_staging(Rank *r, void **out);
-/* Local. Puts a copy into a queue, behind the work in the compute queue; records `done` behind it. */
+/* Local. Puts a copy into a queue, behind the work in the compute queue; then records `done`. */
 Err memory_copy(Rank *r, Queue queue, const Call *c, DeviceEvent *done);
 
 /* optimize.c. Local. Writes the scalars of the step to the mailbox of a rank on a device. */
@@ -94,17 +92,18 @@ void optimize_scalars(Rank *r);
 /* Collective over all ranks, once per step: totals of live tokens and loss, and the factor 1 / live
  * tokens on gradients. Later calls in the step do nothing. */
 Err optimize_totals(Rank *r);
-/* Collective over all ranks. The norm of the gradient, the factor on gradients, and whether the step
- * updates anything. */
+/* Collective over all ranks. The norm of the gradient, the factor on gradients, and whether the
+ * step updates anything. */
 Err optimize_norm(Rank *r);
-/* Local after optimize_totals. Updates the rank's home of the unit's pack; nothing in a bad step. */
+/* Local after optimize_totals. Updates the rank's home of the unit's pack, but not in a bad
+ * step. */
 Err optimize_update(Rank *r, int unit);
 /* Local. Cells of the sums of squares of blocks, in the rank's memory. */
 double *optimize_blocks(const Rank *r);
 /* Local. Casts the home's master to weights; nothing if the types are equal. */
 Err optimize_publish(Rank *r, int unit);
 
-/* poison.c. Local. If the settings say so, writes NaN: to all memory whose lifetime begins in a RUN;
+/* poison.c. Local. With settings.poison, writes NaN: to all memory whose lifetime begins in a RUN;
  * to the destination of a gather or a receive, except parts in place; to memory that is dead from a
  * position on. */
 Err poison_run(const Rank *r, const Linked *l);
@@ -136,16 +135,16 @@ bool steps_sends(const LinkedProgram *lp);
 Err steps_check(const Rank *r);
 
 /* timestamps.c. Local. Device times of the events of the trace. timestamps_put puts one behind the
- * work of an event; event -1 starts a step. timestamps_settle writes the times into the trace, once the
- * queue is empty. */
+ * work of an event; event -1 starts a step. timestamps_settle writes the times into the trace, once
+ * the queue is empty. */
 Err timestamps_open(Rank *r);
 void timestamps_close(Rank *r);
 Err timestamps_put(Rank *r, int64_t event);
 Err timestamps_settle(Rank *r, double now_s);
 
 /* watch.c. Local. Writes the rank's position and its trace: around an action (TRACE_ACTION) and
- * around each instruction of its program. watch_end takes the time that watch_begin returned. Step 0:
- * between steps. */
+ * around each instruction of its program. watch_end takes the time that watch_begin returned. Step
+ * 0: between steps. */
 Err watch_step(Rank *r, int64_t step);
 double watch_begin(Rank *r, const Linked *l, int instr);
 Err watch_end(Rank *r, const Linked *l, int instr, double begin_s);

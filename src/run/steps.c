@@ -1,9 +1,9 @@
 /* steps.c -- runs GATHERs, REDUCEs, SENDs, RECVs, EVICTs and FETCHes: lists of transfers, adds and
  * copies, one transfer of which overlaps with later actions.
  *
- *     position 4   gather.2   runs the steps before the overlapping transfer and begins that transfer
+ *     position 4   gather.2   runs the steps before the overlapping transfer, and begins that
  *     position 5   F1.0       polls the comm between its instructions
- *     position 6   F2.0       first ends position 4: waits for the transfer, runs the remaining steps */
+ *     position 6   F2.0       first ends position 4: waits for it, then runs the other steps */
 #include "run/rank_parts.h"
 
 /* The linked transfer with the arena numbers that this rank registered with the comm. */

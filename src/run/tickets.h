@@ -5,8 +5,8 @@
  *     n + t                 an instruction that writes tensor t   OP_wait of t, in the same RUN
  *     n + tensors + t       the same in a bound sub-program       OP_wait of t, in the same call
  *
- * A number is in flight at most once, so it is the index of its ticket. A copy on a device holds one
- * event of a pool until its wait. */
+ * A number is in flight at most once, so it is the index of its ticket. A copy on a device holds
+ * one event of a pool until its wait. */
 #ifndef RUN_TICKETS_H
 #define RUN_TICKETS_H
 

@@ -1,14 +1,15 @@
-/* timestamps.c -- when the work of a step was done by a device that runs behind the host.
+/* timestamps.c -- device times of a step's events; the device runs behind the host.
  *
  *     host     issue a | issue b | ...................... sync: it is now T
  *     device       0 | ---- a ---- 1 | -- b -- 2 |
  *
- * A mark is put behind all that an event of the trace put into the queue of computing. After the
- * step each event gets the time between the mark before it and its own; the last mark passed at T. */
+ * A timestamp follows the work that an event of the trace put into the compute queue. After the
+ * step each event gets the time between the previous timestamp and its own. The last one is taken
+ * as T. */
 #include <stdlib.h>
 #include "run/rank_parts.h"
 
-/* Of one step: an action, or each of the instructions that it runs, and the start. */
+/* Timestamps of one step: its start, and one per action, or per instruction of a RUN. */
 static int max_timestamps(const LinkedProgram *lp)
 {
     int n = 1;

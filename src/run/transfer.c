@@ -1,4 +1,4 @@
-/* transfer.c -- makes a Transfer of the comm from an instruction and the program's table of moves. */
+/* transfer.c -- makes a Transfer of the comm from an instruction and the table of moves. */
 #include "run/transfer.h"
 
 #include "run/rank_parts.h"

@@ -1,4 +1,5 @@
-/* transfer.h -- instructions of programs that move data between ranks, and the packing around them. */
+/* transfer.h -- instructions of programs that move data between ranks, and the packing around
+ * them. */
 #ifndef RUN_TRANSFER_H
 #define RUN_TRANSFER_H
 
@@ -13,8 +14,8 @@ typedef struct {
     int32_t tag;      /* equal on all members of the group */
 } TransferInstr;
 
-/* Local. The transfer that the instruction begins. It moves full extents, whatever rows are live, so
- * that the bytes sent are known before the run. ERR_CHECK if the rank has no comm. */
+/* Local. The transfer that the instruction begins. It moves full extents, whatever rows are live,
+ * so that the bytes sent are known before the run. ERR_CHECK if the rank has no comm. */
 Err transfer_describe(const TransferInstr *t, Transfer *out);
 /* Local. Copies the boxes of a pack. */
 Err transfer_pack(const TransferInstr *t);

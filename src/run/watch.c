@@ -1,4 +1,4 @@
-/* watch.c -- what a rank tells of itself while it walks. */
+/* watch.c -- writes the position of a rank and its trace. */
 #define _POSIX_C_SOURCE 200809L
 #include <time.h>
 #include "run/rank_parts.h"
@@ -62,7 +62,7 @@ Err watch_end(Rank *r, const Linked *l, int instr, double begin_s)
 {
     RankTrace *t = r->settings.trace;
     if (!t || (instr == TRACE_ACTION && l->program))
-        return OK; /* a RUN is told by its instructions */
+        return OK; /* the instructions of a RUN are its events */
     if (t->n == t->cap) {
         t->missed++;
         return OK;

@@ -1,11 +1,13 @@
-/* watch.h -- where a rank is, told to whoever looks on: a cell that outlives the rank, and a list of what it did.
+/* watch.h -- the position of a rank, for observers, and the trace of its past events.
  *
  *     rank 2      ... F3.1 ............................. B3.1 ...
- *     its cell    run layer.3 F micro 1 instruction 17   ...          one store each, in memory that may be shared
- *     its events  (layer.3 F 1, instruction 17, linear, 1.2034 s to 1.2071 s) ...
+ *     position    run layer.3 F micro 1 instruction 17   ...
+ *     trace       (layer.3 F 1, instruction 17, linear, 1.2034 s to 1.2071 s) ...
  *
- * A cell is written by its rank alone and read by others at any time; another process reads it after a crash. Events are
- * written to room that was there before the step; what does not fit is counted. */
+ * The position is written by its rank alone, one store per member, in memory that may be shared and
+ * may outlive the rank. Others read it at any time; the flight recorder of another process reads it
+ * after a crash. Events go into memory allocated before the step; those that do not fit are
+ * counted. */
 #ifndef RUN_WATCH_H
 #define RUN_WATCH_H
 
@@ -15,19 +17,18 @@
 enum { WATCH_NAME_BYTES = 24 };
 
 typedef struct {
-    _Atomic int64_t step;                 /* that it is in; 0: none */
-    _Atomic int32_t action, phase, micro; /* of ActionKind; -1: between actions */
-    _Atomic int32_t instr, op;            /* of the unit's program; -1: none */
-    _Atomic char unit[WATCH_NAME_BYTES];  /* "layer.3"; "" where the action has none */
+    _Atomic int64_t step;                 /* current step; 0: between steps */
+    _Atomic int32_t action, phase, micro; /* action: an ActionKind; -1: between actions */
+    _Atomic int32_t instr, op;            /* in the unit's program; -1: none */
+    _Atomic char unit[WATCH_NAME_BYTES];  /* "layer.3"; "" if the action has no unit */
 } RankWatch;
 
-/* What an event is, where it is no instruction: the action as a whole, or weights that are arranged before a
- * RUN. */
+/* TraceEvent.instr of events that are no instructions: a whole action; prepacking before a RUN. */
 enum { TRACE_ACTION = -1, TRACE_PREPACK = -2 };
 
 typedef struct {
-    double begin_s, end_s; /* of the monotonic clock */
-    int32_t instr, op;     /* op: -1 where it is no instruction */
+    double begin_s, end_s; /* monotonic clock */
+    int32_t instr, op;     /* op: -1 if it is no instruction */
     int16_t unit, micro;
     uint8_t action, phase;
 } TraceEvent;
