@@ -1,10 +1,10 @@
 /* ranks.c -- the same step on one rank with many threads and on many ranks with one thread each.
  *
- *     build/release/bench/ranks                  gpt2-124m, 4 sequences of 1,024 tokens, f32: dp=2 beside 2 threads
+ *     build/release/bench/ranks         gpt2-124m, 4 x 1,024 tokens, f32: 2 ranks and 2 threads
  *     build/release/bench/ranks model=llama-tiny ranks=64 sequences=64 seq_len=32 zero=3
  *
- * Both ways take turns in one process, so what else the machine does falls on both. Data parallel
- * ranks share the sequences; what they send each other is in the time. */
+ * Both alternate in one process, so that other load on the machine affects both. Data parallel
+ * ranks share the sequences; the time includes their transfers. */
 #define _DEFAULT_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,17 +22,17 @@ typedef struct {
     int ranks, threads, zero, steps, turns;
 } Options;
 
-/* One way to run the step. */
+/* One configuration of the step. */
 typedef struct {
     const Options *o;
     const Device *device;
     Cores cores;
     int ranks, threads;
-    double step_s; /* of the best step of this turn */
-    double cpu_s;  /* of all its threads, a step: what others do on the machine enters less */
+    double step_s; /* best step of this turn */
+    double cpu_s;  /* CPU time per step, of all threads; less sensitive to other load */
     double loss;
     int64_t sent;
-} Way;
+} RunConfig;
 
 static void fill_inputs(Rank *r, const Job *job, const Options *o)
 {
@@ -54,7 +54,7 @@ static void fill_inputs(Rank *r, const Job *job, const Options *o)
     rank_set_rows(r, 0, part.n * o->seq_len);
 }
 
-static Err compile(WorldRank *w, const Way *way, Job *job)
+static Err compile(WorldRank *w, const RunConfig *way, Job *job)
 {
     const Options *o = way->o;
     ModelConfig *config;
@@ -74,7 +74,7 @@ static Err compile(WorldRank *w, const Way *way, Job *job)
     return job_compile(&set, w->arena, job);
 }
 
-static Err time_steps(Rank *rank, Way *way, WorldRank *w)
+static Err time_steps(Rank *rank, RunConfig *way, WorldRank *w)
 {
     double best = 1e30, cpu_s = 0;
     for (int i = 0; i <= way->o->steps; i++) { /* the first touches all memory */
@@ -93,7 +93,7 @@ static Err time_steps(Rank *rank, Way *way, WorldRank *w)
 
 static Err run_rank(WorldRank *w, void *work)
 {
-    Way *way = work;
+    RunConfig *way = work;
     Rank rank = {0};
     Team *team = NULL;
     Job *job;
@@ -115,7 +115,7 @@ static Err run_rank(WorldRank *w, void *work)
     return err;
 }
 
-static Err take_turn(Way *way)
+static Err take_turn(RunConfig *way)
 {
     const WorldSettings world = {.ranks = way->ranks,
                                  .in_flight = 64,
@@ -134,14 +134,14 @@ static Err take_turn(Way *way)
 
 static Err run(const Options *o)
 {
-    Way one = {.o = o, .ranks = 1, .threads = o->threads},
-        many = {.o = o, .ranks = o->ranks, .threads = 1};
+    RunConfig one = {.o = o, .ranks = 1, .threads = o->threads},
+              many = {.o = o, .ranks = o->ranks, .threads = 1};
     double best[2] = {1e30, 1e30};
     TRY(device_cpu_open(NULL, &one.device));
     many.device = one.device;
     cores_find(&one.cores);
     many.cores = one.cores;
-    printf("%s, f32, %lld x %lld tokens a step; dp=%d zero=%d beside one rank\n%s\n", o->model,
+    printf("%s, f32, %lld x %lld tokens a step; dp=%d zero=%d and one rank\n%s\n", o->model,
            (long long)o->sequences, (long long)o->seq_len, o->ranks, o->zero, device_cpu_text());
     for (int turn = 0; turn < o->turns; turn++) {
         TRY(take_turn(&one));

@@ -1,19 +1,20 @@
-/* step.c -- a whole training step on device cpu: where its time goes, kernel by kernel, and their floors.
+/* step.c -- a whole training step on device cpu: the time of each kernel, next to its roofline
+ * bound.
  *
  *     build/release/bench/step                       gpt2-124m, 1 sequence of 256 tokens, f32
  *     build/release/bench/step sequences=4 seq_len=1024 steps=3
  *     build/release/bench/step dtype=bf16 threads=1 model=llama-tiny
- *     build/release/bench/step library=libopenblas.so.0    f32 products by OpenBLAS
+ *     build/release/bench/step library=libopenblas.so.0    f32 GEMMs by OpenBLAS
  *     build/release/bench/step recompute=mlp.act,mlp.in    as parallel.recompute
- *     build/release/bench/step micros=4 prepack=1          so many micro-batches; weights as parallel.prepack has them
- *     build/release/bench/step by=shape                    a line for each shape of a product
+ *     build/release/bench/step micros=4 prepack=1          4 micro-batches; parallel.prepack
+ *     build/release/bench/step by=shape                    a line for each GEMM shape
  *
- * The floor of a kernel is its flops at the speed of products in the first cache, or its bytes at that of
- * memory, whichever takes longer; both speeds are measured in the same run. Of the last cache where the
- * operands fit into half of it.
+ * The lower bound of a kernel's time is its flops at the GEMM speed from L1, or its bytes at memory
+ * bandwidth, whichever takes longer; L3 bandwidth if the operands fit into half of L3. All speeds
+ * are measured in the same run.
  *
- * Speed is told by 6 N + 12 L d T flops a token (N parameters, L layers of width d, T tokens of a
- * sequence): attention counts in full, though a causal one does half of it. */
+ * Flops are counted as 6 N + 12 L d T per token (N parameters, L layers of width d, T tokens per
+ * sequence): attention counts in full, although a causal one does half of it. */
 #define _DEFAULT_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,8 +32,8 @@
 enum { MAX_STEPS = 1000 };
 
 typedef struct {
-    const char *model, *library; /* NULL: our own products */
-    const char *recompute;       /* names of values that are not kept for backward; NULL: none */
+    const char *model, *library; /* library NULL: built-in GEMMs */
+    const char *recompute;       /* names of values to recompute in backward; NULL: none */
     int64_t sequences, seq_len, chunk;
     DType dtype;
     int threads, steps, micros;
@@ -48,7 +49,7 @@ static double flops_per_token(const Job *job, const Options *o)
     return 6 * params + 12.0 * (double)c->n_layers * (double)c->width * (double)o->seq_len;
 }
 
-/* Of a step. */
+/* Tokens of a step. */
 static double tokens_of(const Options *o)
 {
     return (double)(o->micros * o->sequences * o->seq_len);
@@ -60,7 +61,7 @@ static int smaller(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Of the process so far. */
+/* Peak resident memory of the process so far. */
 static double memory_GB(void)
 {
     struct rusage use;
@@ -77,8 +78,9 @@ static void print_step(double *step_s, double cpu_s, double flops, double peak_G
     account_print(total, o->steps);
     printf("step: %.1f ms (best %.1f); %.0f tokens/s, %.1f GF/s by 6N + 12LdT; %.2f GB\n",
            1e3 * median, 1e3 * step_s[0], tokens / median, 1e-9 * flops / median, peak_GB);
-    /* Less than the threads: others were at work on this machine, and figures say little. */
-    printf("cores at work: %.2f\n", cpu_s / total);
+    /* Fewer cores than threads: other processes ran on this machine, and the figures are
+     * unreliable. */
+    printf("cores busy: %.2f\n", cpu_s / total);
 }
 
 static Err measure(Rank *rank, const Device *device, const Job *job, const Options *o)
@@ -87,10 +89,10 @@ static Err measure(Rank *rank, const Device *device, const Job *job, const Optio
     double step_s[MAX_STEPS], cpu_s;
     Peaks peaks;
     TRY(rank_step(rank, &(StepSettings){.step = 1, .lr = 1e-4}, &result)); /* touches all memory */
-    const double peak_GB = memory_GB(); /* before streams, which take memory of their own */
+    const double peak_GB = memory_GB(); /* before the bandwidth test, which allocates */
     TRY(peaks_measure(rank->settings.team, &peaks));
     printf("first loss %.4f\n", result.loss);
-    printf("measured now: products %.0f GF/s in f32, %.0f in bf16; memory %.1f GB/s, cache %.1f\n",
+    printf("measured now: GEMM %.0f GF/s in f32, %.0f in bf16; memory %.1f GB/s, cache %.1f\n",
            1e-9 * peaks.f32_flops, 1e-9 * peaks.bf16_flops, 1e-9 * peaks.memory_Bps,
            1e-9 * peaks.cache_Bps);
     timed_open(device, &peaks, o->by);

@@ -63,7 +63,7 @@ static inline int bed_open(int argc, char **argv)
     *(void **)(void *)&bed.count = dlsym(standin, "standin_count");
     *(void **)(void *)&bed.version = dlsym(standin, "standin_version");
     shadow_set(7, SHADOW_COIN);
-    shadow_runs(true);
+    shadow_run_async(true);
     return 0;
 }
 

@@ -118,6 +118,6 @@ int main(int argc, char **argv)
     const int status = bed_open(1, argv);
     if (status != 0) return status;
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    shadow_runs(false);
+    shadow_run_async(false);
     return failed;
 }

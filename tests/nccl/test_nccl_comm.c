@@ -305,6 +305,6 @@ int main(int argc, char **argv)
     const int status = bed_open(argc, argv);
     if (status != 0) return status;
     const int failed = cmocka_run_group_tests(tests, ranks_open, ranks_close);
-    if (bed.on_shadow) shadow_runs(false);
+    if (bed.on_shadow) shadow_run_async(false);
     return failed;
 }

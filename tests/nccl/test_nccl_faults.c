@@ -271,6 +271,6 @@ int main(int argc, char **argv)
     find("ncclAllGather", &nccl.gather);
     find("ncclGetLastError", &nccl.last);
     const int failed = cmocka_run_group_tests(tests, ranks_open, ranks_close);
-    shadow_runs(false);
+    shadow_run_async(false);
     return failed;
 }

@@ -1,4 +1,4 @@
-/* captures.c -- steps of one rank, and all that can be compared of them. */
+/* captures.c -- runs steps of one rank and collects all that can be compared. */
 #include "support/captures.h"
 
 #include <math.h>
@@ -39,13 +39,14 @@ static Err open_ranks(Work *k)
     return k->p->validates ? rank_open(&k->valid, &set) : OK;
 }
 
-/* Live rows do not follow from the step, as test_job_batch has it; live tokens do. */
+/* Live rows do not depend on the step, unlike those of test_job_batch; live tokens do. */
 static void fill(const Work *k, Rank *r, int step)
 {
     const CapturePlan *p = k->p;
     for (int m = 0; m < p->set.micros; m++) {
         TestBatch b = test_job_batch(&p->set, 16 * step + m);
-        const bool is_short = (p->short_from && step >= p->short_from) || (p->in_turns && step % 2);
+        const bool is_short =
+            (p->short_from && step >= p->short_from) || (p->alternating && step % 2);
         b.rows = k->job.model.rows - m % 3 - (m == 0 && is_short ? 2 : 0);
         rank_fill_batch(r, m, &b);
         const Tensor weights = rank_input(r, m, INPUT_WEIGHTS);

@@ -1,4 +1,4 @@
-/* shadow.c -- queues of the shadow device: what waits in them, and when it runs. */
+/* shadow.c -- queues of the shadow device: pending operations and the time at which they run. */
 #define _GNU_SOURCE
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -36,8 +36,8 @@ static double now_s(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* *over is false of what has to wait yet. */
-static Err run_op(const Op *op, bool *over)
+/* *over: false if the operation must still wait. */
+static Err run_op(const ShadowOp *op, bool *over)
 {
     *over = true;
     switch (op->what) {
@@ -60,7 +60,7 @@ static Err run_op(const Op *op, bool *over)
     case DO_FOLD:
         run_fold(&op->fold);
         return OK;
-    case DO_MARK:
+    case DO_TIMESTAMP:
         *op->when = now_s();
         return OK;
     case DO_WAIT:
@@ -71,12 +71,12 @@ static Err run_op(const Op *op, bool *over)
     }
 }
 
-/* A queue that waits for another runs what that has to run first. */
+/* A queue that waits for another one runs that one's operations first. */
 bool run_until(DeviceQueue *q, int64_t number)
 {
     bool over = !q->running;
     while (q->ran < number && over) {
-        Op *op = q->first;
+        ShadowOp *op = q->first;
         MUST(op, "shadow: a queue waits for itself");
         q->running = true;
         const Err err = run_op(op, &over);
@@ -99,14 +99,14 @@ void run_wait(DeviceQueue *q, int64_t number)
         const bool over = run_until(q, number);
         pthread_mutex_unlock(&shadow_all.lock);
         if (over) return;
-        MUST(i < 1000000, "shadow: a queue waits for itself, or for what never comes");
+        MUST(i < 1000000, "shadow: a queue waits for itself, or for an operation that never runs");
         nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
     }
 }
 
 void shadow_put(DeviceQueue *q, ShadowTry *try, void *arg)
 {
-    Op *op = op_new(DO_TRY);
+    ShadowOp *op = op_new(DO_TRY);
     op->try = try;
     op->arg = arg;
     put(q, op);
@@ -129,7 +129,7 @@ static struct {
     atomic_bool on;
 } runner;
 
-/* One queue of each context at a time, so that they still run in many orders. */
+/* Advances one queue of each context at a time, so that queues still run in many orders. */
 static void *run_main(void *none)
 {
     for (uint64_t turn = 0; atomic_load(&runner.on); turn++) {
@@ -145,7 +145,7 @@ static void *run_main(void *none)
     return none;
 }
 
-void shadow_runs(bool on)
+void shadow_run_async(bool on)
 {
     const bool was = atomic_exchange(&runner.on, on);
     if (on && !was)
@@ -164,19 +164,19 @@ static void go_on(DeviceQueue *q)
     if (coin % 4 == 1) (void)run_until(other, other->put);
 }
 
-Op *op_new(Doing what)
+ShadowOp *op_new(ShadowOpKind what)
 {
-    Op *op = calloc(1, sizeof *op);
+    ShadowOp *op = calloc(1, sizeof *op);
     MUST(op, "shadow: no memory");
     op->what = what;
     return op;
 }
 
-void put_locked(DeviceQueue *q, Op *op)
+void put_locked(DeviceQueue *q, ShadowOp *op)
 {
     MUST(q && q->context->open, "shadow: a queue of a context that is closed");
     if (q->graph) {
-        graph_note(q, op);
+        graph_capture_op(q, op);
         return;
     }
     *q->last = op;
@@ -186,11 +186,11 @@ void put_locked(DeviceQueue *q, Op *op)
     shadow_all.count.late += q->ran < q->put;
 }
 
-Err put(DeviceQueue *q, Op *op)
+Err put(DeviceQueue *q, ShadowOp *op)
 {
     pthread_mutex_lock(&shadow_all.lock);
     put_locked(q, op);
-    const Err err = graph_wrong(q);
+    const Err err = graph_error(q);
     pthread_mutex_unlock(&shadow_all.lock);
     return err;
 }

@@ -1,5 +1,4 @@
-/* shadow_context.c -- contexts of the shadow device, their queues, and memory: what is opened, closed,
- * handed out and asked about. */
+/* shadow_context.c -- contexts of the shadow device, with their queues and allocations. */
 #include <stdlib.h>
 
 #include "support/shadow_memory.h"
@@ -38,7 +37,7 @@ void shadow_close(DeviceContext *c)
 
 DeviceQueue *shadow_queue(DeviceContext *c, Queue queue) { return &c->queue[queue]; }
 
-/* Each context is taken for a card of its own: ranks count as on as many. */
+/* Each ordinal counts as a GPU of its own. */
 Err shadow_identify(int ordinal, uint64_t *out)
 {
     *out = 0x5ead0000u + (uint64_t)ordinal;

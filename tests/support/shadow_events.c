@@ -1,5 +1,5 @@
-/* shadow_events.c -- when things have run: events that queues and the host wait for, marks that hold the
- * time. The host's waits let queues go on; a context that notes refuses them. */
+/* shadow_events.c -- events, which queues and the host wait for, and timestamps. Waits of the host
+ * advance queues; during a capture they are refused. */
 #include <stdlib.h>
 
 #include "support/shadow_slots.h"
@@ -8,7 +8,7 @@ Err shadow_timestamps_open(DeviceContext *c, int n, DeviceTimestamps **out)
 {
     (void)c;
     *out = calloc(1, sizeof **out + sizeof(double) * (size_t)n);
-    if (!*out) return err_fail(ERR_NOMEM, "shadow: no memory for %d marks", n);
+    if (!*out) return err_fail(ERR_NOMEM, "shadow: no memory for %d timestamps", n);
     (*out)->n = n;
     return OK;
 }
@@ -17,8 +17,8 @@ void shadow_timestamps_close(DeviceTimestamps *m) { free(m); }
 
 Err shadow_timestamp(DeviceQueue *q, DeviceTimestamps *m, int i)
 {
-    MUST(i >= 0 && i < m->n, "shadow: mark %d of %d", i, m->n);
-    Op *op = op_new(DO_MARK);
+    MUST(i >= 0 && i < m->n, "shadow: timestamp %d of %d", i, m->n);
+    ShadowOp *op = op_new(DO_TIMESTAMP);
     op->when = &m->when[i];
     *op->when = 0;
     return put(q, op);
@@ -27,7 +27,7 @@ Err shadow_timestamp(DeviceQueue *q, DeviceTimestamps *m, int i)
 Err shadow_timestamps_read(const DeviceTimestamps *m, int n, double *seconds)
 {
     for (int i = 0; i < n; i++) {
-        MUST(m->when[i] > 0, "shadow: mark %d was read before the queue came to it", i);
+        MUST(m->when[i] > 0, "shadow: timestamp %d was read before the queue reached it", i);
         seconds[i] = m->when[i] - m->when[0];
     }
     return OK;
@@ -55,7 +55,7 @@ Err shadow_record(DeviceQueue *q, DeviceEvent *e)
     return OK;
 }
 
-/* A GPU would not wait at all for what was never recorded: nobody here means that. */
+/* A GPU does not wait for an event that was never recorded; here that is always a bug. */
 Err shadow_wait(DeviceQueue *q, DeviceEvent *e)
 {
     pthread_mutex_lock(&shadow_all.lock);
@@ -63,17 +63,17 @@ Err shadow_wait(DeviceQueue *q, DeviceEvent *e)
     if (q->graph || e->graph) {
         graph_wait(q, e);
     } else {
-        Op *op = op_new(DO_WAIT);
+        ShadowOp *op = op_new(DO_WAIT);
         op->queue = e->queue;
         op->number = e->number;
         put_locked(q, op);
     }
-    const Err err = graph_wrong(q);
+    const Err err = graph_error(q);
     pthread_mutex_unlock(&shadow_all.lock);
     return err;
 }
 
-/* Who looks waits: time passes. */
+/* Polling an event advances its queue, as time would. */
 Err shadow_done(DeviceEvent *e, bool *out)
 {
     if (e->queue) TRY(graph_forbids(e->queue->context, "a look at an event"));

@@ -1,5 +1,5 @@
-/* shadow_memory.c -- two ranges of addresses, allocated in step: pages of a block that is given back
- * are let go, and when no block is left all begins anew. */
+/* shadow_memory.c -- two parallel address ranges, allocated in step. Freeing a block releases its
+ * pages; addresses are reused once no block is left. */
 #define _GNU_SOURCE
 #include "support/shadow_memory.h"
 
@@ -33,7 +33,7 @@ Err shadow_alloc(size_t bytes, const void *owner, void **out)
         space.handed = reserve(PROT_NONE);
         space.real = reserve(PROT_READ | PROT_WRITE);
     }
-    const size_t whole = (bytes + PAGE) / PAGE * PAGE; /* and a little */
+    const size_t whole = (bytes + PAGE) / PAGE * PAGE; /* at least one byte of padding */
     if (!space.handed || !space.real || space.n == MAX_BLOCKS || space.used + whole > SPACE_BYTES)
         return err_fail(ERR_NOMEM, "shadow: %zu bytes, with %zu in use", bytes, space.used);
     space.block[space.n].at = space.used;
@@ -56,7 +56,7 @@ void shadow_free(void *at)
         if (space.n == 0) space.used = 0;
         return;
     }
-    MUST(false, "shadow: %p is given back, and was never handed out", at);
+    MUST(false, "shadow: %p is freed and was never allocated", at);
 }
 
 void *shadow_real(void *at)

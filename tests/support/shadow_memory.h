@@ -1,7 +1,7 @@
-/* shadow_memory.h -- memory with two addresses: one to hand out, which faults, one to work at.
+/* shadow_memory.h -- memory with two addresses: a public one that faults, a private one to work at.
  *
- *     handed out   |xxxxxx|xxxx|xxxxxxxxx|......      never readable, never writable
- *     real         |aaaaaa|bbbb|ccccccccc|......      the same pages' contents
+ *     public       |xxxxxx|xxxx|xxxxxxxxx|......      never readable, never writable
+ *     private      |aaaaaa|bbbb|ccccccccc|......      the contents
  *
  * Used under the lock of shadow.c. */
 #ifndef SUPPORT_SHADOW_MEMORY_H
@@ -15,9 +15,9 @@
 /* Local. Filled with 0xFF, which is NaN. */
 Err shadow_alloc(size_t bytes, const void *owner, void **out);
 void shadow_free(void *at);
-/* Local. Where kernels find it; memory of the host is where it is. */
+/* Local. The private address; host addresses are returned unchanged. */
 void *shadow_real(void *at);
-/* Local. Does the block that it is in end after all of it, and belong to the owner? */
+/* Local. True if one block of the owner contains all of the bytes. */
 bool shadow_is_of(const void *owner, const void *at, size_t bytes);
 int64_t shadow_bytes(void);
 

@@ -1,6 +1,6 @@
-/* shadow_parts.h -- between the files of the shadow device: its queues (shadow.c), what operations do
- * (shadow_work.c), what is noted (shadow_graph.c), and what run/ and comm/ call by the table
- * (shadow_context.c, shadow_events.c, shadow_puts.c; shadow_slots.h). */
+/* shadow_parts.h -- private header of the shadow device: queues (shadow.c), the work of operations
+ * (shadow_work.c), captures (shadow_graph.c). shadow_slots.h declares the functions of the runtime
+ * table. */
 #ifndef SUPPORT_SHADOW_PARTS_H
 #define SUPPORT_SHADOW_PARTS_H
 
@@ -13,26 +13,26 @@ typedef enum {
     DO_COPY,
     DO_SET,
     DO_RECORD,
-    DO_MARK,
+    DO_TIMESTAMP,
     DO_WAIT,
     DO_LIST,
     DO_CLIP,
     DO_FOLD,
     DO_TRY
-} Doing;
+} ShadowOpKind;
 
-typedef struct Op {
-    struct Op *next;
-    Doing what;
+typedef struct ShadowOp {
+    struct ShadowOp *next;
+    ShadowOpKind what;
     KernelId kernel;
     Call call;
     char *to;
     const char *from;
     size_t bytes;
     int byte;
-    DeviceQueue *queue; /* of a wait: runs up to and with its operation `number` */
+    DeviceQueue *queue; /* of a wait: runs up to its operation `number`, inclusive */
     int64_t number;
-    double *when; /* of a mark */
+    double *when; /* of a timestamp */
     const DeviceList *list;
     UpdateNumbers numbers;
     DeviceClip clip;
@@ -41,22 +41,22 @@ typedef struct Op {
     void *out[MAX_DEVICE_FOLD];
     ShadowTry *try;
     void *arg;
-} Op;
+} ShadowOp;
 
 struct DeviceQueue {
     DeviceContext *context;
-    Op *first, **last;
+    ShadowOp *first, **last;
     int64_t put, ran;
-    bool running;          /* something of it is, further out */
-    DeviceGraph *graph;    /* that what is put goes into; NULL: it is to run */
-    int64_t noted, joined; /* operations there, and those that the first queue has waited for */
-    DeviceQueue *more;     /* the context's next one, of those that were opened */
+    bool running;             /* an operation of it is running, in an outer call */
+    DeviceGraph *graph;       /* receives operations during a capture; NULL: they run */
+    int64_t appended, joined; /* operations in the graph; those that the first queue waits for */
+    DeviceQueue *more;        /* next queue of the context from queue_open */
 };
 
 struct DeviceContext {
     DeviceContext *next;
-    DeviceQueue queue[N_DEVICE_QUEUES], *more,
-        *gone; /* gone: closed, and events of theirs may live */
+    DeviceQueue queue[N_DEVICE_QUEUES], *more;
+    DeviceQueue *gone; /* closed queues, whose events may live */
     int ordinal;
     bool open;
 };
@@ -64,21 +64,21 @@ struct DeviceContext {
 struct DeviceEvent {
     DeviceQueue *queue; /* NULL: never recorded */
     int64_t number;
-    DeviceGraph *graph; /* was recorded in it: then number is of those noted. NULL: in a queue */
+    DeviceGraph *graph; /* recorded in this graph; NULL: in a queue */
 };
 
-/* What the queues of a context were told while they noted, in that order. */
+/* The operations put into the queues of a context during a capture, in order. */
 struct DeviceGraph {
-    DeviceQueue *queue; /* that began it */
-    Op *first, **last;
+    DeviceQueue *queue; /* that began the capture */
+    ShadowOp *first, **last;
     int64_t n;
     int epoch;
-    const char *wrong; /* what no GPU would note; NULL: nothing */
+    const char *wrong; /* why a GPU would refuse the capture; NULL: it would not */
 };
 
 struct DeviceTimestamps {
     int n;
-    double when[]; /* seconds; 0: not yet passed */
+    double when[]; /* seconds; 0: not reached yet */
 };
 
 struct DeviceList {
@@ -90,7 +90,7 @@ struct DeviceList {
 /* All contexts, under one lock. */
 typedef struct {
     pthread_mutex_t lock;
-    DeviceContext *contexts; /* closed ones too: events of theirs may still be waited for */
+    DeviceContext *contexts; /* closed ones too: their events may still be waited for */
     Random random;
     uint64_t drawn;
     ShadowPace pace;
@@ -98,22 +98,23 @@ typedef struct {
 } ShadowAll;
 extern ShadowAll shadow_all;
 
-/* shadow.c. A new operation; it goes into a queue, and may run at once. run_until: under the lock. */
-Op *op_new(Doing what);
-Err put(DeviceQueue *q, Op *op);
-void put_locked(DeviceQueue *q, Op *op);
-/* False: something before it waits for others, and may not run yet. */
+/* shadow.c. Makes an operation; puts it into a queue, where it may run at once. put_locked and
+ * run_until need the lock. */
+ShadowOp *op_new(ShadowOpKind what);
+Err put(DeviceQueue *q, ShadowOp *op);
+void put_locked(DeviceQueue *q, ShadowOp *op);
+/* Returns false if an operation before `number` waits for others. */
 bool run_until(DeviceQueue *q, int64_t number);
-/* Without the lock: until it has run. */
+/* Without the lock: returns once the operation has run. */
 void run_wait(DeviceQueue *q, int64_t number);
 
-/* shadow_graph.c. Under the lock: an operation is noted; an event is, or is waited for. */
-void graph_note(DeviceQueue *q, Op *op);
+/* shadow_graph.c. Under the lock: captures an operation, a record, a wait for an event. */
+void graph_capture_op(DeviceQueue *q, ShadowOp *op);
 void graph_record(DeviceQueue *q, DeviceEvent *e);
 void graph_wait(DeviceQueue *q, const DeviceEvent *e);
-/* Without: ERR_IO when the context notes, and this is not for graphs. */
+/* Without the lock: ERR_IO if the context captures; for calls that a GPU cannot capture. */
 Err graph_forbids(const DeviceContext *c, const char *what);
-Err graph_wrong(const DeviceQueue *q);
+Err graph_error(const DeviceQueue *q);
 Err shadow_capture_begin(DeviceQueue *q);
 Err shadow_capture_end(DeviceQueue *q, DeviceGraph **out);
 Err shadow_graph_run(DeviceQueue *q, DeviceGraph *g);

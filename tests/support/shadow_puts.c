@@ -1,5 +1,5 @@
-/* shadow_puts.c -- what goes into a queue of the shadow device, with all that it needs by then: kernels,
- * copies, and what a step ends with. shadow_work.c says what each does when it runs. */
+/* shadow_puts.c -- puts operations into queues of the shadow device: kernels, copies, and the
+ * optimizer lists of a step's end. shadow_work.c runs them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 Err shadow_kernel(KernelId id, const Call *call)
 {
     MUST(call->queue, "shadow: kernel %s without a queue", kernel_name(id));
-    Op *op = op_new(DO_KERNEL);
+    ShadowOp *op = op_new(DO_KERNEL);
     op->kernel = id;
     op->call = *call;
     return put(call->queue, op);
@@ -16,7 +16,7 @@ Err shadow_kernel(KernelId id, const Call *call)
 
 Err shadow_copy(DeviceQueue *q, void *to, const void *from, size_t bytes)
 {
-    Op *op = op_new(DO_COPY);
+    ShadowOp *op = op_new(DO_COPY);
     op->to = to;
     op->from = from;
     op->bytes = bytes;
@@ -25,7 +25,7 @@ Err shadow_copy(DeviceQueue *q, void *to, const void *from, size_t bytes)
 
 Err shadow_fill(DeviceQueue *q, void *to, int byte, size_t bytes)
 {
-    Op *op = op_new(DO_SET);
+    ShadowOp *op = op_new(DO_SET);
     op->to = to;
     op->byte = byte;
     op->bytes = bytes;
@@ -63,14 +63,14 @@ Err shadow_update_open(DeviceContext *c, const UpdatePiece *piece, int n, Device
 
 Err shadow_squares_run(DeviceQueue *q, const DeviceList *l)
 {
-    Op *op = op_new(DO_LIST);
+    ShadowOp *op = op_new(DO_LIST);
     op->list = l;
     return put(q, op);
 }
 
 Err shadow_update_run(DeviceQueue *q, const DeviceList *l, const UpdateNumbers *numbers)
 {
-    Op *op = op_new(DO_LIST);
+    ShadowOp *op = op_new(DO_LIST);
     op->list = l;
     op->numbers = *numbers;
     return put(q, op);
@@ -85,14 +85,14 @@ void shadow_list_close(DeviceList *l)
 
 Err shadow_clip(DeviceQueue *q, const DeviceClip *c)
 {
-    Op *op = op_new(DO_CLIP);
+    ShadowOp *op = op_new(DO_CLIP);
     op->clip = *c;
     return put(q, op);
 }
 
 Err shadow_put_fold(DeviceQueue *q, const DeviceFold *f)
 {
-    Op *op = op_new(DO_FOLD);
+    ShadowOp *op = op_new(DO_FOLD);
     op->fold = *f;
     memcpy(op->x, f->x, sizeof *f->x * (size_t)f->n);
     memcpy(op->out, f->out, sizeof *f->out * (size_t)f->n_out);

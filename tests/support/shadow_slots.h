@@ -1,4 +1,5 @@
-/* shadow_slots.h -- what fills the slots of device/runtime.h, which says what each promises. */
+/* shadow_slots.h -- the functions that fill the slots of device/runtime.h, which has the
+ * contracts. */
 #ifndef SUPPORT_SHADOW_SLOTS_H
 #define SUPPORT_SHADOW_SLOTS_H
 
@@ -32,7 +33,7 @@ Err shadow_done(DeviceEvent *e, bool *out);
 Err shadow_sync_event(DeviceEvent *e);
 Err shadow_sync(DeviceQueue *q);
 
-/* shadow_puts.c. shadow_kernel: of every row of kernels.def. */
+/* shadow_puts.c. shadow_kernel serves every row of kernels.def. */
 Err shadow_kernel(KernelId id, const Call *call);
 Err shadow_copy(DeviceQueue *q, void *to, const void *from, size_t bytes);
 Err shadow_fill(DeviceQueue *q, void *to, int byte, size_t bytes);

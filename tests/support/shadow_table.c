@@ -1,18 +1,18 @@
-/* shadow_table.c -- the shadow device as run/ and comm/ find it: its slots, filled; and the choices among
- * ways to multiply, of which it has none. */
+/* shadow_table.c -- the runtime table of the shadow device, and its autotuner, which has nothing to
+ * choose. */
 #include <stdio.h>
 #include <string.h>
 
 #include "support/shadow_slots.h"
 
-static int open_products;
+static int candidates;
 
-void shadow_opens(int products) { open_products = products; }
+void shadow_set_candidates(int gemms) { candidates = gemms; }
 
 static int autotune_left(const DeviceContext *c)
 {
     (void)c;
-    return open_products;
+    return candidates;
 }
 
 static void switched(DeviceContext *c, bool on)
@@ -21,7 +21,7 @@ static void switched(DeviceContext *c, bool on)
     (void)on;
 }
 
-/* It has nothing to choose; the file says that much. */
+/* The whole content of its file. */
 static const char autotune_text[] = "shadow products\n";
 
 static Err autotune_save(DeviceContext *c, const char *path)
@@ -42,7 +42,7 @@ static Err autotune_load(DeviceContext *c, const char *path)
     if (!f) return err_fail(ERR_IO, "%s: cannot be read", path);
     const bool same = fgets(text, sizeof text, f) && strcmp(text, autotune_text) == 0;
     fclose(f);
-    return same ? OK : err_fail(ERR_CONFIG, "%s: it is of another device", path);
+    return same ? OK : err_fail(ERR_CONFIG, "%s: written by another device", path);
 }
 
 static const DeviceLists shadow_lists = {

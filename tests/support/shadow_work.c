@@ -1,5 +1,4 @@
-/* shadow_work.c -- what operations of the shadow device do, at the addresses that only they know: as
- * `ref` does it. */
+/* shadow_work.c -- the work of the shadow device's operations, at private addresses, by `ref`. */
 #include <math.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* world.c -- thread-ranks at work, and their pieces put together. */
+/* world.c -- thread-ranks that run a job, and the assembly of their pieces. */
 #include "support/expect.h"
 #include "support/world.h"
 
@@ -23,7 +23,7 @@ typedef struct {
     Job job, valid_job;
     Rank rank, valid;
     Comm *comm;
-    void *room[N_PARTS]; /* of a piece */
+    void *room[N_PARTS]; /* [longest piece] */
     int number;          /* of the rank */
     Err err;
     char text[2048];
@@ -34,7 +34,7 @@ World world_of(JobSettings set)
     return (World){.set = set, .device = &device_ref, .steps = 5, .lr = 1e-2, .without = -1};
 }
 
-/* A part of a piece for the host, in `room`, which holds the longest; and back. */
+/* Copies a part of a piece to the host, into `room`, which fits the longest; and back. */
 static Err fetch(Worker *k, const RankPiece *p, ParamPart part, Tensor *out)
 {
     *out = rank_piece_data(&k->rank, p, part);
@@ -60,7 +60,7 @@ static Err open_room(Worker *k)
     return OK;
 }
 
-/* Around 1 for what starts at 1, 0.4 normal for the rest, by element of the whole. */
+/* 0.4 times a normal number by element of the whole, plus 1 for parameters that start at 1. */
 static Err fill_weights(Worker *k)
 {
     const Model *m = &k->job.model;
@@ -177,7 +177,7 @@ static Err note_step(Worker *k, int step, const StepResult *r)
     return OK;
 }
 
-/* Twice, with a step of training between: the two ranks take turns on one comm. */
+/* Validates twice, with a training step between: the two ranks take turns on one comm. */
 static Err validate(Worker *k, const RankSettings *as)
 {
     RankSettings set = *as;
@@ -188,8 +188,10 @@ static Err validate(Worker *k, const RankSettings *as)
     for (int a = 0; a < N_ARENAS; a++)
         if (rank_shares(set.program, as->program, (ArenaId)a) !=
             (k->valid.base[a] == k->rank.base[a]))
-            return err_fail(ERR_CHECK, "arena %d of validation is not where it was said to be", a);
-    if (k->w->tries) TRY(rank_autotune(&k->valid));
+            return err_fail(ERR_CHECK,
+                            "arena %d of validation has another address than rank_shares predicts",
+                            a);
+    if (k->w->autotune) TRY(rank_autotune(&k->valid));
     for (int i = 0; i < 2; i++) {
         fill_batches(k, &k->valid, WORLD_STEPS + i);
         TRY(rank_step(&k->valid, &(StepSettings){.step = 1}, &r));
@@ -226,7 +228,7 @@ static Err work(Worker *k)
                               .poison = !w->pattern,
                               .jitter = {w->jitter_s, w->seed},
                               .capture = w->capture,
-                              .late = !w->device->runtime}; /* its queues are */
+                              .late = !w->device->runtime}; /* a device has late queues instead */
     TRY(rank_open(&k->rank, &set));
     for (int i = 0; i < N_ARENAS; i++)
         TRY(rank_fill(&k->rank, k->rank.base[i], w->pattern ? w->pattern : 0xFF,
@@ -236,7 +238,7 @@ static Err work(Worker *k)
         TRY(rank_init_weights(&k->rank, 11));
     else
         TRY(fill_weights(k));
-    if (w->tries) TRY(rank_autotune(&k->rank));
+    if (w->autotune) TRY(rank_autotune(&k->rank));
     for (int s = 0; s < w->steps; s++) {
         StepResult r;
         fill_batches(k, &k->rank, s);
@@ -267,7 +269,7 @@ static void *worker_main(void *worker)
     return NULL;
 }
 
-/* Programs are compiled one rank after another: the first one's model is the result's. */
+/* Compiles the programs of a rank. Ranks are compiled one after another. */
 static Err compile(Worker *k)
 {
     JobSettings set = k->w->set;

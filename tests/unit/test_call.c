@@ -1,11 +1,11 @@
-/* CALL: the middle of a unit is a sub-program that the step binds, run in a region of stated size.
- * What a call computes is, bit for bit, what the unit computes with the sub-program written out. */
+/* test_call.c -- CALL: the middle of a unit is a sub-program that the step binds, run in a region
+ * of fixed size. A call gives the same bits as the unit with the sub-program inlined. */
 #include "support/expect.h"
 #include "support/tiny.h"
 
 enum { T = 9, D = 18, REGION = 3 * 9 * 18 * 8 };
 
-/* The sub-programs, as functions of two values; written out, they are the oracle. */
+/* The sub-programs, as functions of two values; inlined, they are the oracle. */
 typedef Value (*Middle)(Graph *g, Dim rows, Value a, Value b);
 
 static Value middle_gelu(Graph *g, Dim rows, Value a, Value b)
@@ -20,15 +20,15 @@ static Value middle_swiglu(Graph *g, Dim rows, Value a, Value b)
     return scale(g, swiglu(g, gelu(g, a), b), -0.3);
 }
 
-/* Sees its argument by a view, and reads an input of the micro-batch. */
+/* Reads its argument through a view, and an input of the micro-batch. */
 static Value middle_rope(Graph *g, Dim rows, Value a, Value b)
 {
     const Attr attr = {.rope = {.theta = 30.0, .factor = 1.0}};
-    const Value turned = rope(g, heads(g, a, 6), input(g, INPUT_POSITIONS, rows), &attr);
-    return add(g, merge(g, turned), b);
+    const Value rotated = rope(g, heads(g, a, 6), input(g, INPUT_POSITIONS, rows), &attr);
+    return add(g, merge(g, rotated), b);
 }
 
-/* Holds six values of 1344 bytes (aligned) at once: more than the region has room for. */
+/* Six values of 1344 bytes (aligned) live at once: more than the region has. */
 static Value middle_large(Graph *g, Dim rows, Value a, Value b)
 {
     (void)rows;
@@ -38,7 +38,7 @@ static Value middle_large(Graph *g, Dim rows, Value a, Value b)
     return sum;
 }
 
-/* The unit around it; which middle, the builder of tiny.h cannot be told, so each has its own. */
+/* The unit around the middle. A TinyBody takes no arguments, so each middle has its own body. */
 static Value body_of(Graph *g, Dim rows, Value x, Middle middle)
 {
     const Value a = rmsnorm(g, x, tiny_param(g, "n", D, 0), 1e-5);
@@ -53,7 +53,7 @@ static Value body_gelu(Graph *g, Dim r, Value x) { return body_of(g, r, x, middl
 static Value body_swiglu(Graph *g, Dim r, Value x) { return body_of(g, r, x, middle_swiglu); }
 static Value body_rope(Graph *g, Dim r, Value x) { return body_of(g, r, x, middle_rope); }
 
-/* Operands that are parts of one product: their rows are not back to back. */
+/* Operands that are parts of one GEMM's output: their rows are strided. */
 static Value parts_of(Graph *g, Dim rows, Value x, bool called)
 {
     const Value wa = tiny_param(g, "a", D, D), wb = tiny_param(g, "b", D, D);
@@ -77,7 +77,7 @@ static double run_once(Rank *r)
     return result.loss_sum;
 }
 
-static double written_out(TinyBody body)
+static double inlined(TinyBody body)
 {
     Tiny t;
     const TinySpec spec = spec_of(body);
@@ -126,10 +126,10 @@ static void each_step_binds_its_own(void **state)
     const Program c = sub_program("rope", middle_rope, D, 2, &t.arena);
     const Program *step[] = {&a, &b, &c, &a};
     const TinyBody want[] = {body_gelu, body_swiglu, body_rope, body_gelu};
-    assert_true(b.scratch_bytes[PHASE_F] > 0); /* so that the region is used */
+    assert_true(b.scratch_bytes[PHASE_F] > 0); /* the region is used */
     for (int i = 0; i < 4; i++) {
         DO(rank_bind(&t.rank, 0, step[i]));
-        const double got = run_once(&t.rank), oracle = written_out(want[i]);
+        const double got = run_once(&t.rank), oracle = inlined(want[i]);
         if (got != oracle) fail_msg("step %d: loss %.17g, not %.17g", i, got, oracle);
     }
     tiny_close(&t);
@@ -143,12 +143,12 @@ static void operands_may_be_parts(void **state)
     const Program a = sub_program("gelu", middle_gelu, D, 2, &t.arena);
     const Program c = sub_program("rope", middle_rope, D, 2, &t.arena);
     DO(rank_bind(&t.rank, 0, &a));
-    assert_true(run_once(&t.rank) == written_out(body_parts_out));
+    assert_true(run_once(&t.rank) == inlined(body_parts_out));
     expect_error("a view of a part", rank_bind(&t.rank, 0, &c), ERR_CONFIG, "copy it first");
     tiny_close(&t);
 }
 
-/* A region has a size that is part of the program: what needs more is refused before the step. */
+/* The size of a region is part of the program; a sub-program that needs more is refused. */
 static void a_larger_one_is_refused(void **state)
 {
     (void)state;
@@ -159,7 +159,7 @@ static void a_larger_one_is_refused(void **state)
     DO(rank_bind(&t.rank, 0, &a));
     expect_error("large", rank_bind(&t.rank, 0, &big), ERR_CONFIG,
                  "needs a region of 8064 bytes, the call in body leaves it 3888");
-    assert_true(run_once(&t.rank) == written_out(body_gelu)); /* the old one is still there */
+    assert_true(run_once(&t.rank) == inlined(body_gelu)); /* the old binding stays */
     tiny_close(&t);
 }
 
@@ -190,7 +190,7 @@ static void unbound_is_an_error(void **state)
                  "nothing is bound to call slot 0");
     tiny_close(&t);
 
-    const TinySpec spec = spec_of(body_call); /* no BIND in the list: never taken up */
+    const TinySpec spec = spec_of(body_call); /* no BIND in the list: never bound */
     DO(tiny_open(&t, &spec));
     const Program a = sub_program("gelu", middle_gelu, D, 2, &t.arena);
     DO(rank_bind(&t.rank, 0, &a));
@@ -198,7 +198,7 @@ static void unbound_is_an_error(void **state)
     tiny_close(&t);
 }
 
-/* Slots that do not exist are found when the rank is opened. */
+/* Slots that do not exist are refused by rank_open. */
 static Value body_far(Graph *g, Dim rows, Value x)
 {
     return call(g, 1, &x, dims2(rows, dim_of(D)), MAX_CALLS, 64);

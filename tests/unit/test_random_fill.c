@@ -1,6 +1,6 @@
-/* test_random_fill.c -- what products are tried on before the first step: every byte of the device's work
- * arena is of a number, as large as the numbers of a model are, and none is 0. And how: alone, and in
- * place as long as there are several algorithms of one. */
+/* test_random_fill.c -- operands of autotuning: the device's work arena holds normal numbers
+ * everywhere, none of them 0. And its passes: GEMMs alone, then in place while one has several
+ * candidate algorithms. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,8 +22,8 @@ static double number_at(const char *bytes, DType dtype, size_t i)
     return (double)x;
 }
 
-/* Squares of normal numbers add up to their count, within 1% for a million; of zeros to nothing. Cut off
- * to bf16 they are up to 2^-7 smaller, their squares 2^-6. */
+/* The squares of a million normal numbers sum to their count within 1%; those of zeros to 0.
+ * Truncation to bf16 makes numbers up to 2^-7 smaller, their squares 2^-6. */
 static void expect_normal(const char *bytes, size_t n, DType dtype)
 {
     double squares = 0;
@@ -41,7 +41,7 @@ static void fill(DType dtype)
     Rank rank;
     JobSettings job = test_job_settings("llama", JOB_STEP);
     job.dtype = dtype;
-    job.batch = (BatchShape){400, TEST_T}; /* more than is drawn: the rest is copied */
+    job.batch = (BatchShape){400, TEST_T}; /* more than RANDOM_COUNT: the rest is copied */
     DO(test_job_open(&t, &job, 1));
     RankSettings set = t.rank.settings;
     set.device = &device_shadow;
@@ -70,9 +70,9 @@ static void numbers_everywhere(void **state)
     fill(BF16);
 }
 
-/* Operations that trying takes, where some products are open. Neither state changes, nor is anything
- * infinite. */
-static int64_t count_tried(const RankSettings *set, int open)
+/* The number of operations of autotuning, with `open` GEMMs that have candidates left. Checks that
+ * the state is unchanged and the work arena finite. */
+static int64_t count_ops(const RankSettings *set, int open)
 {
     Rank rank;
     const size_t bytes[] = {set->program->bytes[ARENA_STATE], set->program->bytes[ARENA_WORK]};
@@ -81,12 +81,12 @@ static int64_t count_tried(const RankSettings *set, int open)
     DO(rank_open(&rank, set));
     DO(rank_init_weights(&rank, 3));
     DO(rank_read(&rank, rank.base[ARENA_STATE], bytes[0], before));
-    shadow_opens(open);
+    shadow_set_candidates(open);
     const int64_t ran = shadow_count().ran;
     DO(rank_autotune(&rank));
-    shadow_opens(0);
+    shadow_set_candidates(0);
     DO(rank_read(&rank, rank.base[ARENA_WORK], bytes[1], work));
-    const int64_t tried = shadow_count().ran - ran;
+    const int64_t ops = shadow_count().ran - ran;
     DO(rank_read(&rank, rank.base[ARENA_STATE], bytes[0], after));
     assert_memory_equal(before, after, bytes[0]);
     for (size_t i = 0; i < bytes[1] / 4; i++) assert_true(isfinite(number_at(work, F32, i)));
@@ -94,10 +94,10 @@ static int64_t count_tried(const RankSettings *set, int open)
     free(after);
     free(work);
     rank_close(&rank);
-    return tried;
+    return ops;
 }
 
-static void tried_in_place(void **state)
+static void tuned_in_place(void **state)
 {
     (void)state;
     TestJob t;
@@ -109,15 +109,15 @@ static void tried_in_place(void **state)
     set.device = &device_shadow;
     set.comm = NULL;
     shadow_set(7, SHADOW_COIN);
-    const int64_t alone = count_tried(&set, 0), in_place = count_tried(&set, 1);
+    const int64_t alone = count_ops(&set, 0), in_place = count_ops(&set, 1);
     assert_true(alone > 0);
-    assert_true(in_place > 20 * alone); /* some dozen times, and each product was twice alone */
+    assert_true(in_place > 20 * alone); /* 48 passes; each GEMM runs twice alone */
     test_job_close(&t);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(numbers_everywhere),
-                                       cmocka_unit_test(tried_in_place)};
+                                       cmocka_unit_test(tuned_in_place)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

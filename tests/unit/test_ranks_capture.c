@@ -1,6 +1,7 @@
-/* Steps of a rank on a device as graphs: when one is made, launched and dropped, who is refused one and
- * why; and numbers that are those of `ref`, which knows no graphs, to the bit. The device is a shadow
- * of `ref` (support/shadow.h), whose graphs keep the numbers that calls had when they were captured. */
+/* test_ranks_capture.c -- steps of a rank on a device as graphs: when a graph is made, launched and
+ * dropped; the reasons for none; numbers equal to those of `ref` to the bit. The device is the
+ * shadow of `ref` (support/shadow.h), whose graphs keep the numbers that calls had at the
+ * capture. */
 #include "support/expect.h"
 
 #include "support/captures.h"
@@ -15,7 +16,7 @@ static CapturePlan plan_of(int row, ModelConfig *config)
     return (CapturePlan){.set = w.set, .device = &device_ref};
 }
 
-/* As on `ref`, whatever the pace; so often captured, so many steps launched. */
+/* Checks results against `ref`, at every pace, and the counts of captures and launches. */
 static void expect_counts(const char *name, CapturePlan p, int captured, int launched)
 {
     CaptureResult want, got;
@@ -37,7 +38,8 @@ static void expect_counts(const char *name, CapturePlan p, int captured, int lau
     captures_close(&want);
 }
 
-/* One step op by op, then a graph for all: AdamW, SGD, bf16, and copies in other queues. */
+/* One step op by op, then one graph for all others: AdamW, SGD, bf16, and copies in other
+ * queues. */
 static void all_alike(void **state)
 {
     (void)state;
@@ -59,11 +61,11 @@ static void other_rows(void **state)
     p.short_from = 8;
     expect_counts("short at the end", p, 1, 6);
     p.short_from = 0;
-    p.in_turns = true;
+    p.alternating = true;
     expect_counts("short in every second step", p, 0, 0);
 }
 
-/* The device alone learns that it is one. */
+/* A bad step: in a graph only the device detects it. */
 static void skipped(void **state)
 {
     (void)state;
@@ -73,7 +75,7 @@ static void skipped(void **state)
     expect_counts("infinite loss", p, 1, CAPTURE_STEPS - 1);
 }
 
-/* Two ranks of one context, each with a graph of its own. */
+/* Two ranks of one context, each with its own graph. */
 static void validated(void **state)
 {
     (void)state;
@@ -83,15 +85,15 @@ static void validated(void **state)
     expect_counts("validated", p, 2, 2 * (CAPTURE_STEPS - 1));
 }
 
-static void move_before_4(int step)
+static void invalidate_before_4(int step)
 {
-    if (step == 4) shadow_moves();
+    if (step == 4) shadow_invalidate_graphs();
 }
 
-static void choose_until_3(int step) { shadow_opens(step <= 3); }
+static void tune_until_3(int step) { shadow_set_candidates(step <= 3); }
 
-/* A device without optimizer lists captures only lists without updates: here the validation's. One
- * without autotuning captures as ever. */
+/* A device without optimizer lists captures only programs without updates, here the validation.
+ * Autotuning is absent in both cases. */
 static void optional_tables(void **state)
 {
     (void)state;
@@ -114,19 +116,19 @@ static void optional_tables(void **state)
     }
 }
 
-/* What the device keeps for kernels has moved; products have several algorithms left. */
+/* A graph is dropped when the device invalidates it, and none is made during autotuning. */
 static void not_settled(void **state)
 {
     (void)state;
     ModelConfig config;
     CapturePlan p = plan_of(0, &config);
-    p.before = move_before_4;
-    expect_counts("moved", p, 2, 6);
-    p.before = choose_until_3;
-    expect_counts("choosing", p, 1, CAPTURE_STEPS - 3);
+    p.before = invalidate_before_4;
+    expect_counts("invalidated", p, 2, 6);
+    p.before = tune_until_3;
+    expect_counts("tuning", p, 1, CAPTURE_STEPS - 3);
 }
 
-/* At its start or at any op: the step runs op by op, with all that come after it. */
+/* A refusal at any op: this step and all later ones run op by op. */
 static void refused(void **state)
 {
     (void)state;
@@ -137,7 +139,7 @@ static void refused(void **state)
     p.device = &device_shadow;
     p.capture = true;
     for (int at = 0; at < 60; at++) {
-        shadow_refuses(at);
+        shadow_refuse_capture_at(at);
         DO(captures_run(&p, &got));
         captures_same("refused", &want, &got);
         assert_int_equal(got.captured + got.launched, 0);
@@ -145,7 +147,7 @@ static void refused(void **state)
         assert_int_equal(shadow_count().graphs, 0);
         captures_close(&got);
     }
-    shadow_refuses(-1);
+    shadow_refuse_capture_at(-1);
     captures_close(&want);
 }
 
@@ -161,16 +163,16 @@ static const LinkedProgram *compiled(Compiled *c, JobSettings set)
     return &c->job.linked;
 }
 
-static void says(const RankSettings *s, const char *part)
+static void expect_reason(const RankSettings *s, const char *part)
 {
     const char *why = rank_uncaptured(s);
     if (!part && why) fail_msg("it is not captured: %s", why);
     if (part && (!why || !strstr(why, part)))
-        fail_msg("it says \"%s\"; it should say \"%s\"", why ? why : "", part);
+        fail_msg("the reason is \"%s\", not \"%s\"", why ? why : "", part);
 }
 
-/* Who is captured is known before a rank is opened. */
-static void who(void **state)
+/* rank_uncaptured gives the reason before a rank is opened. */
+static void reasons_of_settings(void **state)
 {
     (void)state;
     Compiled c;
@@ -178,37 +180,37 @@ static void who(void **state)
     const JobSettings one = test_job_settings("gpt2", JOB_STEP);
     RankSettings s = {
         .program = compiled(&c, one), .device = &device_shadow, .capture = true, .trace = &trace};
-    says(&s, NULL);
+    expect_reason(&s, NULL);
     trace.cap = 1;
-    says(&s, "a trace");
+    expect_reason(&s, "a trace");
     s.trace = NULL;
     s.jitter.max_s = 1e-3;
-    says(&s, "sleeps");
+    expect_reason(&s, "sleeps");
     s.jitter.max_s = 0;
     s.capture = false;
-    says(&s, "run.capture=off");
+    expect_reason(&s, "run.capture=off");
     s.capture = true;
     s.device = &device_ref;
-    says(&s, "is the host");
+    expect_reason(&s, "is the host");
     DeviceRuntime runtime;
     Device limited = shadow_without(false, true, false, &runtime);
     s.device = &limited;
-    says(&s, "no graphs");
+    expect_reason(&s, "no graphs");
     limited = shadow_without(true, false, false, &runtime);
-    says(&s, "no optimizer lists");
+    expect_reason(&s, "no optimizer lists");
     arena_close(&c.arena);
     for (int row = 0; row < n_device_rows; row++) {
         ModelConfig config;
         const World w = device_world(&device_rows[row], &device_shadow, &config);
         const RankSettings of = {
             .program = compiled(&c, w.set), .device = &device_shadow, .capture = true};
-        says(&of, row < ALONE ? NULL : "synchronize through the host");
+        expect_reason(&of, row < ALONE ? NULL : "synchronize through the host");
         arena_close(&c.arena);
     }
 }
 
-/* A session's calls, a list that binds, one that updates before its norm. */
-static void whose_list(void **state)
+/* Calls of a session; a list with BIND; a list that updates before its norm. */
+static void reasons_of_list(void **state)
 {
     (void)state;
     Compiled c;
@@ -222,15 +224,15 @@ static void whose_list(void **state)
     const Action was = list[norm].action;
     assert_int_equal(list[update].action.kind, A_UPDATE);
     list[norm].action = list[update].action;
-    says(&s, "before its norm");
+    expect_reason(&s, "before its norm");
     list[norm].action = was;
     list[last].action.kind = A_BIND;
-    says(&s, "bound");
+    expect_reason(&s, "bound");
     arena_close(&c.arena);
     set = test_job_settings("gpt2", JOB_GENERATE);
     set.session = (SessionShape){.rows = 4, .asked = 2, .sequences = 2, .context = 12};
     s.program = compiled(&c, set);
-    says(&s, "session");
+    expect_reason(&s, "session");
     arena_close(&c.arena);
 }
 
@@ -239,8 +241,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_alike),      cmocka_unit_test(other_rows),
         cmocka_unit_test(skipped),        cmocka_unit_test(validated),
-        cmocka_unit_test(refused),        cmocka_unit_test(who),
-        cmocka_unit_test(not_settled),    cmocka_unit_test(whose_list),
+        cmocka_unit_test(refused),        cmocka_unit_test(reasons_of_settings),
+        cmocka_unit_test(not_settled),    cmocka_unit_test(reasons_of_list),
         cmocka_unit_test(optional_tables)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

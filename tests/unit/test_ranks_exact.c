@@ -1,5 +1,5 @@
-/* What must be equal to the bit, f32 on device/cpu: the levels of ZeRO at equal dp and equal
- * reductions; dp=N and one rank that folds as N; any timing of transfers. */
+/* test_ranks_exact.c -- equalities to the bit, f32 on device/cpu: the levels of ZeRO at equal dp
+ * and equal reductions; dp=N and one rank with a fold of N; any timing of transfers. */
 #include "support/expect.h"
 
 #include "device/cpu/cpu.h"
@@ -30,7 +30,7 @@ static void levels_of(const char *model, DType dtype, int dp, bool each)
     World w = world(model, dp, 3);
     WorldResult a;
     w.set.dtype = dtype;
-    w.init = dtype == BF16; /* programs use them rounded */
+    w.init = dtype == BF16; /* programs read weights rounded to bf16 */
     w.set.parallel.reduce_each = each;
     DO(world_run_job(&w, &a));
     for (int zero = 1; zero < 4; zero++) {
@@ -58,7 +58,7 @@ static void levels_are_equal(void **state)
         }
 }
 
-/* One rank, whose micro-batches are those of N ranks one after another. */
+/* One rank that runs the micro-batches of N ranks one after another. */
 static void fold_is_dp(void **state)
 {
     (void)state;
@@ -78,7 +78,7 @@ static void fold_is_dp(void **state)
             }
 }
 
-/* Losses are summed in f64, where the order of f32 losses is seldom seen. */
+/* In f64 too: losses are summed in f64, where f32 losses rarely show the order. */
 static void fold_is_dp_in_f64(void **state)
 {
     (void)state;
@@ -92,7 +92,7 @@ static void fold_is_dp_in_f64(void **state)
     world_result_close(&a);
 }
 
-/* Initial weights go by the element of the whole parameter, so every layout starts alike. */
+/* Initial weights depend on the element of the whole parameter, so all layouts start equal. */
 static void starts_are_equal(void **state)
 {
     (void)state;
@@ -114,7 +114,7 @@ static void starts_are_equal(void **state)
     world_result_close(&a);
 }
 
-/* The order of sums is not that of one rank without a fold: the test above can fail. */
+/* One rank without a fold sums in another order, so the tests of folds can fail. */
 static void fold_matters(void **state)
 {
     (void)state;

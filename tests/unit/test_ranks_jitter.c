@@ -1,5 +1,6 @@
-/* Ranks that sleep before actions and instructions, as seeded numbers say, while transfers come late: whoever overtakes
- * whom, losses and weights of five steps are the same to the bit. What is over is NaN, so nothing is read after its time. */
+/* test_ranks_jitter.c -- ranks that sleep at random before actions and instructions, over a hostile
+ * comm: losses and weights of five steps are the same to the bit in every order. Dead memory is
+ * NaN, so reads after the end of a lifetime would show. */
 #include "support/expect.h"
 
 #include <math.h>

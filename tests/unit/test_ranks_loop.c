@@ -1,5 +1,5 @@
-/* test_ranks_loop.c -- the loop on several ranks: one line a step, all ranks end after the same
- * step, the first error with its rank, and nobody waits for ever. */
+/* test_ranks_loop.c -- the training loop on several ranks: one line per step; all ranks end after
+ * the same step; the first error is reported with its rank; no rank waits forever. */
 #define _DEFAULT_SOURCE
 #include <stdatomic.h>
 #include <sys/stat.h>
@@ -11,21 +11,20 @@
 
 enum { RANKS = 3, STEPS = 6 };
 
-/* What is planted, and what the ranks came to. */
+/* Planted faults, and the results of the ranks. */
 typedef struct {
     Dataset data;
     char dir[64];
-    int fail_rank, stop_rank,
-        sleep_rank; /* at its gemm number `at`: fails, is asked to stop, sleeps; -1: none */
+    int fail_rank, stop_rank, sleep_rank; /* fails, stops or sleeps at its GEMM `at`; -1: none */
     int at;
-    int nan_rank, nan_gemms; /* from its gemm number `at` on, so many make what is not a number */
+    int nan_rank, nan_gemms; /* the rank whose next nan_gemms GEMMs from `at` on give NaN */
     int64_t steps;           /* 0: STEPS */
     double timeout_s;
     volatile sig_atomic_t stop[RANKS];
     TrainResult result[RANKS];
     Trace trace[RANKS];
     bool traced;
-    FILE *out; /* lines for people */
+    FILE *out; /* printed lines */
 } Plan;
 
 static _Thread_local Plan *plan_here;
@@ -113,7 +112,8 @@ static Err run_plan(Plan *p)
     return err;
 }
 
-/* Lines of a file of the run that hold this text, all lines whole; 0: it is not there. */
+/* The number of lines of a file of the run that contain the text; 0 if there is no file. Checks
+ * that all lines are complete. */
 static int lines_with(const Plan *p, const char *name, const char *text)
 {
     char path[128], line[1024];
@@ -170,7 +170,7 @@ static void rank_0_writes_for_all(void **state)
     remove_run(&p);
 }
 
-/* One rank is asked; all end after the step that it was in, wherever they were. */
+/* One rank gets the stop signal; all end after its current step. */
 static void all_stop_after_the_same_step(void **state)
 {
     (void)state;
@@ -189,7 +189,7 @@ static void all_stop_after_the_same_step(void **state)
     }
 }
 
-/* One rank makes what is not a number; no rank updates, and the run goes on. */
+/* One rank computes NaN; no rank updates, and the run continues. */
 static void a_step_that_is_not_finite_is_skipped_by_all(void **state)
 {
     (void)state;
@@ -250,7 +250,7 @@ static void a_rank_that_does_not_answer_is_named(void **state)
     remove_run(&p);
 }
 
-/* Every rank has its tracks, and what is begun ends. */
+/* Every rank has its tracks, and every begin has its end. */
 static void a_trace_holds_all_ranks(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
-/* The peak of every rank is known before launch: arenas are filled with a pattern, a step runs,
- * and the highest byte that changed, under either of two complementary patterns, is what linking
- * said. Not close: equal. */
+/* test_ranks_memory.c -- the peak memory of every rank is known before launch. Arenas are filled
+ * with a pattern and a step runs; the highest byte that changed, under either of two complementary
+ * patterns, equals the size that linking computed. */
 #include "support/expect.h"
 
 #include "support/world.h"
@@ -36,7 +36,7 @@ static void peaks_with_tensor(void **state)
     }
 }
 
-/* What lives across slices too; each slice has room for its own rows. */
+/* Slices: memory that lives across slices, and slices of different lengths. */
 static void peaks_in_slices(void **state)
 {
     static const char *const model[] = {"llama", "gpt2", "qwen3"};
@@ -58,8 +58,7 @@ static void peaks_in_slices(void **state)
     }
 }
 
-/* What is reduced after each micro-batch is never whole in the step arena, also with one of them.
- * */
+/* Gradients reduced after each micro-batch are never whole in the step arena, even with one. */
 static void shares_of_gradients(void **state)
 {
     (void)state;
@@ -78,9 +77,9 @@ static void shares_of_gradients(void **state)
     }
 }
 
-/* Validation works where training does, which always needs more of it, and has but its inputs of its own;
- * the other way about, training would not fit there. */
-static void validation_beside(void **state)
+/* Validation uses the work memory of training, which is always larger, and allocates only its
+ * inputs. Training does not fit into the memory of validation. */
+static void validation_shares_memory(void **state)
 {
     static const char *const model[] = {"llama", "gpt2", "qwen3"};
     static const Recompute again[] = {RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL};
@@ -92,7 +91,7 @@ static void validation_beside(void **state)
         set.compile.recompute = again[way / 3 % 3];
         set.parallel.mesh.dp_shard = 1 + way / 9;
         set.parallel.zero = way / 9;
-        DO(arena_open(&arena, "beside", ARENA_PLENTY));
+        DO(arena_open(&arena, "shared", ARENA_PLENTY));
         DO(job_compile(&set, &arena, &job));
         set.kind = JOB_LOSS;
         DO(job_compile(&set, &arena, &valid));
@@ -110,8 +109,8 @@ static void validation_beside(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(shares_of_gradients),
-                                       cmocka_unit_test(validation_beside), cmocka_unit_test(peaks),
-                                       cmocka_unit_test(peaks_in_slices),
+                                       cmocka_unit_test(validation_shares_memory),
+                                       cmocka_unit_test(peaks), cmocka_unit_test(peaks_in_slices),
                                        cmocka_unit_test(peaks_with_tensor)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

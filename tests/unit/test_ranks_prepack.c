@@ -1,5 +1,6 @@
-/* Weights that are kept in the order of products, on device/cpu: the same bits as without, on every layout;
- * made once a step where they are read often enough, and stay; their memory is known before. */
+/* test_ranks_prepack.c -- prepacked weights on device/cpu: the same bits as without, in every
+ * layout. They are made once per step if they are read often enough, and their memory is
+ * predicted. */
 #include "support/expect.h"
 
 #include <stdatomic.h>
@@ -7,7 +8,7 @@
 #include "device/cpu/cpu.h"
 #include "support/world.h"
 
-/* Kernels have no memory of their own; ranks are threads. */
+/* Number of prepacked weights made; atomic because ranks are threads. */
 static atomic_int made;
 
 static const Device *plain_cpu(void)
@@ -28,7 +29,7 @@ static Err counted(const Call *call)
     return plain_cpu()->prepack->pack(call);
 }
 
-/* Leaves what was there: the poison. */
+/* Packs nothing: the poison stays. */
 static Err forgotten(const Call *call)
 {
     (void)call;
@@ -37,7 +38,7 @@ static Err forgotten(const Call *call)
 
 static const DevicePrepack counting = {cpu_bytes, counted}, forgetting = {cpu_bytes, forgotten};
 
-/* Two sequences in three micro-batches, which are not of a few rows. */
+/* Three micro-batches of two sequences, too many rows for the skinny GEMM. */
 static World world(const char *model, DType dtype)
 {
     World w = world_of(test_job_settings(model, JOB_STEP));
@@ -51,7 +52,7 @@ static World world(const char *model, DType dtype)
     return w;
 }
 
-/* Runs w with weights arranged; how often one was. */
+/* Runs w with prepacked weights; returns the number of times that one was made. */
 static int run_prepacked(World w, const DevicePrepack *how, WorldResult *out)
 {
     Device d = *plain_cpu();
@@ -63,7 +64,7 @@ static int run_prepacked(World w, const DevicePrepack *how, WorldResult *out)
     return atomic_load(&made);
 }
 
-/* The number of times that one was made. */
+/* Compares runs with and without prepacking; returns the number of weights made. */
 static int same_bits(const char *name, const World *w)
 {
     WorldResult a, b;
@@ -78,7 +79,7 @@ static int same_bits(const char *name, const World *w)
 
 static const char *const models[] = {"gpt2", "llama", "qwen2", "llama-tied", "gpt2-untied"};
 
-/* q, k and v are one product; so are gate and up. */
+/* q, k and v are one GEMM; so are gate and up. */
 static void once_a_step(void **state)
 {
     (void)state;
@@ -123,7 +124,7 @@ static void in_pipelines(void **state)
     }
 }
 
-/* Slices of several lengths, and so several programs of a unit. */
+/* Slices of several lengths, and therefore several programs per unit. */
 static void in_slices(void **state)
 {
     (void)state;
@@ -139,7 +140,7 @@ static void in_slices(void **state)
     }
 }
 
-/* Of weights that are gathered for each use nothing is kept; nor of any that are read once or twice a step. */
+/* Weights gathered for each use are not prepacked, nor those that a step reads once or twice. */
 static void where_it_does_not_pay(void **state)
 {
     (void)state;
@@ -157,7 +158,7 @@ static void where_it_does_not_pay(void **state)
     world_result_close(&b);
 }
 
-/* What is arranged is what products read: left as poison, it shows. */
+/* GEMMs do read the prepacked weights: left as poison, they make the loss NaN. */
 static void is_read(void **state)
 {
     (void)state;
@@ -181,7 +182,7 @@ static void peaks(void **state)
     }
 }
 
-/* A program is for the device that it was compiled for. */
+/* A program compiled for one device is refused on another. */
 static void on_another_device(void **state)
 {
     (void)state;

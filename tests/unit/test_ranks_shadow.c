@@ -1,7 +1,7 @@
-/* Ranks whose memory is on a device, whose queues run late: the numbers are those of ranks on the
- * host, to the bit, and the bytes sent too, however late the queues are, whatever comes in between;
- * no host access to the device's memory (it would crash), nothing left open. The device is a shadow
- * of `ref` (support/shadow.h). */
+/* test_ranks_shadow.c -- ranks on a device whose queues run late: numbers and bytes sent are equal
+ * to those of ranks on the host, to the bit, at any timing. The host never accesses device memory
+ * (it would crash), and nothing stays open. The device is the shadow of `ref`
+ * (support/shadow.h). */
 #include "support/expect.h"
 
 #include "support/device_rows.h"
@@ -49,7 +49,7 @@ static void every_layout(void **state)
     }
 }
 
-/* A row's world on `ref`, then as `how` changes it on the shadow. */
+/* Runs a row's world on `ref`, then on the shadow as changed by `how`, and compares. */
 static void same_as_ref(int row, uint64_t seed, void (*how)(World *w, int row))
 {
     ModelConfig config;
@@ -64,7 +64,7 @@ static void same_as_ref(int row, uint64_t seed, void (*how)(World *w, int row))
     world_result_close(&want);
 }
 
-/* Ranks that sleep, transfers that are late as well, other seeds. */
+/* Ranks with jitter, and a hostile comm. */
 static void be_late(World *w, int row)
 {
     w->hostile = true;
@@ -78,7 +78,7 @@ static void any_timing(void **state)
     for (int i = 4; i < n_device_rows; i += 3) same_as_ref(i, 100, be_late);
 }
 
-/* Through the host's memory, as for backends that know no device. */
+/* Transfers through host memory, as for backends without device transport. */
 static void be_staged(World *w, int row)
 {
     (void)row;
@@ -91,20 +91,20 @@ static void staged(void **state)
     for (int i = 4; i < n_device_rows; i++) same_as_ref(i, 200, be_staged);
 }
 
-/* Programs that are run on noise before the first step, and before a validation between steps, as often
- * as algorithms are compared: by each rank for itself, whatever its layout, and nothing comes of it. */
-static void be_tried(World *w, int row)
+/* Autotuning before the first step and before a validation between steps, in every layout, leaves
+ * the results unchanged. */
+static void be_tuned(World *w, int row)
 {
     (void)row;
-    w->tries = true;
+    w->autotune = true;
 }
 
-static void tried(void **state)
+static void tuned(void **state)
 {
     (void)state;
-    shadow_opens(1);
-    for (int i = 0; i < n_device_rows; i++) same_as_ref(i, 300, be_tried);
-    shadow_opens(0);
+    shadow_set_candidates(1);
+    for (int i = 0; i < n_device_rows; i++) same_as_ref(i, 300, be_tuned);
+    shadow_set_candidates(0);
 }
 
 static Device limited;
@@ -113,18 +113,18 @@ static void be_limited(World *w, int row)
 {
     (void)row;
     w->device = &limited;
-    w->tries = w->capture = true;
+    w->autotune = w->capture = true;
 }
 
-/* Optional tables of the runtime are absent: all of them, then one by one. Without lists the ordinary
- * kernels sum the squares and update. Every case gives the bits of the host. */
+/* Optional tables of the runtime are NULL, one by one and all together. Without lists the kernels
+ * sum_squares, adamw and sgd run instead. The results are those of the host in every case. */
 static void optional_tables(void **state)
 {
     (void)state;
     for (int without = 1; without < 8; without++) {
         DeviceRuntime runtime;
         const bool all = without == 7;
-        if (!all && (without & (without - 1))) continue; /* two tables: covered by none */
+        if (!all && (without & (without - 1))) continue; /* pairs: covered by the others */
         limited = shadow_without(without & 1, without & 2, without & 4, &runtime);
         for (int i = 0; i < n_device_rows; i += without & 1 ? 1 : 6)
             same_as_ref(i, 400, be_limited);
@@ -134,7 +134,7 @@ static void optional_tables(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_layout), cmocka_unit_test(any_timing),
-                                       cmocka_unit_test(staged), cmocka_unit_test(tried),
+                                       cmocka_unit_test(staged), cmocka_unit_test(tuned),
                                        cmocka_unit_test(optional_tables)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

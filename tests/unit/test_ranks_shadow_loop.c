@@ -1,6 +1,7 @@
-/* The loop on ranks whose memory is on a device: losses, held-out losses and checkpoints are those of
- * ranks on the host, to the bit; a run goes on from its checkpoint, on other ranks too, and what
- * ranks hold alike is compared. The device is a shadow of `ref` (support/shadow.h). */
+/* test_ranks_shadow_loop.c -- the training loop on a device: losses, validation losses and
+ * checkpoints are equal to those on the host, to the bit. A run resumes from its checkpoint, also
+ * on other ranks, and replicas are compared. The device is the shadow of `ref`
+ * (support/shadow.h). */
 #define _DEFAULT_SOURCE
 #include <unistd.h>
 #include "support/data_test.h"
@@ -125,8 +126,8 @@ static void expect_same(const Plan *a, const Plan *b)
     assert_memory_equal(&x->valid_loss, &y->valid_loss, sizeof x->valid_loss);
 }
 
-/* Half on the host, half on the device, in one folder: a checkpoint knows no device. */
-static void goes_on(void **state)
+/* Half of a run on the host, half on the device, in one folder: checkpoints fit any device. */
+static void resumes(void **state)
 {
     (void)state;
     static const Plan row[] = {{.dp = 1, .tp = 1},
@@ -144,7 +145,7 @@ static void goes_on(void **state)
             run(&whole);
             half.device = first ? &device_shadow : &device_ref;
             half.steps = STEPS / 2;
-            half.every = first ? 1 : 0; /* with a snapshot, and without */
+            half.every = first ? 1 : 0; /* with a checkpoint per step, and without */
             half.check_every = row[i].zero || row[i].dp == 1 ? 0 : 1;
             new_dir(&half);
             run(&half);
@@ -157,33 +158,34 @@ static void goes_on(void **state)
         }
 }
 
-/* Saved by two ranks on devices, gone on with by one and by four; by all as by ranks on the host. */
+/* Saved by two ranks and resumed by one and by four: on the device as on the host. */
 static void on_other_ranks(void **state)
 {
     (void)state;
     for (int way = 0; way < 2; way++) {
         Plan host = {.device = &device_ref, .dp = 2, .tp = 1, .zero = 2, .steps = STEPS / 2};
-        Plan far = host;
-        far.device = &device_shadow;
+        Plan device = host;
+        device.device = &device_shadow;
         shadow_set((uint64_t)way, SHADOW_LATEST);
         new_dir(&host);
-        new_dir(&far);
+        new_dir(&device);
         run(&host);
-        run(&far);
-        host.steps = far.steps = STEPS;
-        host.dp = far.dp = way ? 2 : 1;
-        host.tp = far.tp = way ? 2 : 1;
-        host.zero = far.zero = 0;
+        run(&device);
+        host.steps = device.steps = STEPS;
+        host.dp = device.dp = way ? 2 : 1;
+        host.tp = device.tp = way ? 2 : 1;
+        host.zero = device.zero = 0;
         run(&host);
-        run(&far);
-        expect_same(&host, &far);
+        run(&device);
+        expect_same(&host, &device);
         remove_dir(&host);
-        remove_dir(&far);
+        remove_dir(&device);
     }
 }
 
-/* Choices that an older program wrote are made anew, and that is said; others are refused. */
-static void choices_of_another_form(void **state)
+/* A file of algorithms in an older form is replaced, with a warning; one of another device is an
+ * error. */
+static void algorithms_in_another_form(void **state)
 {
     (void)state;
     for (int way = 0; way < 2; way++) {
@@ -211,8 +213,9 @@ static void choices_of_another_form(void **state)
     }
 }
 
-/* That products are measured takes seconds, and is said; a run that goes on has them, and says nothing. */
-static void choosing_is_said(void **state)
+/* Autotuning takes seconds and is reported; a resumed run has its algorithms and reports
+ * nothing. */
+static void autotuning_is_reported(void **state)
 {
     (void)state;
     Plan p = {.device = &device_shadow, .dp = 2, .tp = 1, .steps = 1};
@@ -251,8 +254,8 @@ static void optional_tables(void **state)
     }
 }
 
-/* A device that refuses: said once, with its reason, and the losses are the same. */
-static void refusal_is_said(void **state)
+/* A refused capture is reported once, with the reason; the losses are the same. */
+static void refusal_is_reported(void **state)
 {
     (void)state;
     Plan p = {.device = &device_shadow, .dp = 1, .tp = 1, .steps = STEPS}, refused = p;
@@ -262,9 +265,9 @@ static void refusal_is_said(void **state)
     new_dir(&refused);
     run(&p);
     assert_non_null(refused.warn = open_memstream(&said, &bytes));
-    shadow_refuses(9);
+    shadow_refuse_capture_at(9);
     run(&refused);
-    shadow_refuses(-1);
+    shadow_refuse_capture_at(-1);
     fclose(refused.warn);
     expect_same(&p, &refused);
     const char *first = strstr(said, "op by op: shadow: the capture fails");
@@ -276,11 +279,11 @@ static void refusal_is_said(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(goes_on),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(resumes),
                                        cmocka_unit_test(on_other_ranks),
-                                       cmocka_unit_test(choices_of_another_form),
-                                       cmocka_unit_test(choosing_is_said),
-                                       cmocka_unit_test(refusal_is_said),
+                                       cmocka_unit_test(algorithms_in_another_form),
+                                       cmocka_unit_test(autotuning_is_reported),
+                                       cmocka_unit_test(refusal_is_reported),
                                        cmocka_unit_test(optional_tables)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

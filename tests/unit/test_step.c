@@ -1,6 +1,6 @@
-/* The end of a step against plain C on gradients that another rank computed: the norm of the mean
- * gradient, the clip, AdamW with bias correction and decay apart (of matrices only), SGD. Learning
- * rate and clip are numbers of the step: one linked program runs them all. */
+/* test_step.c -- the end of a step against plain C, on gradients that another rank computed: the
+ * norm of the mean gradient, the clip, AdamW with bias correction and decoupled decay (of matrices
+ * only), SGD. Learning rate and clip are scalars of the step: one linked program serves all. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -20,7 +20,7 @@ static const struct {
     double lr, clip;
 } numbers[STEPS] = {{3e-2, 0.0}, {1e-2, 0.05}, {2e-2, 1e3}, {5e-3, 0.2}};
 
-/* The micro-batches of a step differ from those of the one before. Returns its live tokens. */
+/* Fills micro-batches that differ from those of other steps. Returns the live tokens. */
 static int64_t fill_step(TestJob *t, int step)
 {
     const JobSettings *set = &t->job.settings;
@@ -35,7 +35,7 @@ static int64_t fill_step(TestJob *t, int step)
     return live;
 }
 
-/* Every weight of the oracle as the rank's, or the other way round; one after another. */
+/* Copies all weights from the oracle to the rank, or back; parameters are back to back. */
 static void copy_weights(const Rank *r, bool to_rank)
 {
     const Model *m = r->settings.program->model;
@@ -52,7 +52,7 @@ static void copy_weights(const Rank *r, bool to_rank)
     }
 }
 
-/* The mean gradient at the oracle's weights, by a list that ends after the backward runs. */
+/* Computes the mean gradient at the oracle's weights, by a list that ends after backward. */
 static void oracle_gradient(TestJob *grad, int step)
 {
     StepResult result;
@@ -131,7 +131,7 @@ static void compare_steps(const char *model, OptimKind kind)
         assert_true(result.loss == result.loss_sum / (double)live);
         assert_true(fabs(result.grad_norm - oracle.norm) <= 1e-12 * oracle.norm);
         compare_part(&t.rank, PART_WEIGHT, oracle.w, s);
-        copy_weights(&t.rank, false); /* AdamW makes a step of what is but rounding */
+        copy_weights(&t.rank, false); /* AdamW amplifies rounding differences */
         if (kind == OPTIM_SGD) continue;
         compare_part(&t.rank, PART_MOMENT1, oracle.m, s);
         compare_part(&t.rank, PART_MOMENT2, oracle.v, s);
@@ -155,8 +155,7 @@ static void sgd(void **state)
     compare_steps("llama", OPTIM_SGD);
 }
 
-/* What a first SGD step without decay does to the weights, with this clip, in oracle.w; the norm.
- */
+/* Writes the weight change of a first SGD step without decay to oracle.w; returns the norm. */
 static double step_with_clip(double clip)
 {
     static TestJob t;
@@ -229,7 +228,7 @@ static void forget_weights(TestJob *t, int micro)
     for (int64_t i = 0; i < TEST_T; i++) real_set(&w, i, 0.0);
 }
 
-/* A micro-batch in which no token counts is as if it were not there. */
+/* A micro-batch whose tokens all have weight 0 has no effect. */
 static void no_token_counts(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
-/* What must not change a step. Gradients are the same however sequences are dealt out to
- * micro-batches (1e-12 in f64). And bit for bit the same over many steps are: micro-batches one at
- * a time or all in flight; recomputing nothing, the cheap, everything, or by name; offloading;
- * memory that was NaN before; one thread or three; merged or split backward. */
+/* test_step_ways.c -- settings that must not change a step. Gradients do not depend on the
+ * distribution of sequences over micro-batches (1e-12 in f64). Equal to the bit over many steps
+ * are: micro-batches one at a time or all in flight; recompute none, selective, full or by name;
+ * offload; poisoned memory; one thread or three; merged or split backward. */
 #include <math.h>
 
 #include "base/philox.h"
@@ -10,7 +10,7 @@
 
 enum { SEQUENCES = 4, T = 5, STEPS = 20 };
 
-/* Sequence q as row `at` and the following of a micro-batch; its contents depend on q alone. */
+/* Writes sequence q to a micro-batch from row `at` on; its contents depend on q alone. */
 static void put_sequence(TestJob *t, int micro, int q, int64_t at)
 {
     const Random random = random_named((uint64_t)q, "sequence");
@@ -64,7 +64,7 @@ static void any_number_of_micro_batches(void **state)
     dealt_out("qwen3", "gpipe");
 }
 
-/* One way of doing the same. */
+/* One variant of the same step. */
 typedef struct {
     const char *name;
     const char *schedule, *recompute_names, *offload;
@@ -119,13 +119,12 @@ static void run_way(Run *r, const char *model, DType dtype, int micros, const Wa
     }
 }
 
-/* A weight that two units hold has a sum in each, so tied models are bit-equal across schedules
- * too. */
+/* A tied weight has one gradient sum per unit, so tied models are equal across schedules too. */
 static void compare_ways(const char *model, DType dtype, int micros)
 {
     static Run first, other;
     run_way(&first, model, dtype, micros, &ways[0]);
-    assert_true(first.loss[STEPS - 1] < first.loss[0]); /* it learns */
+    assert_true(first.loss[STEPS - 1] < first.loss[0]); /* the loss falls */
     for (size_t k = 0; k < sizeof ways / sizeof *ways; k++) {
         int p;
         run_way(&other, model, dtype, micros, &ways[k]);
@@ -154,7 +153,7 @@ static void same_bits_f64(void **state)
     compare_ways("qwen3", F64, 4);
 }
 
-/* Tied or not: two and four micro-batches in flight are what one at a time is. */
+/* Four micro-batches in flight give the gradients of one at a time, for every model. */
 static void in_flight_same_gradients(void **state)
 {
     (void)state;
