@@ -1,4 +1,4 @@
-/* test_skip.c -- a step whose gradient is unfit: not a bit of weights or moments changes, and Adam's
+/* test_skip.c -- a bad step: not a bit of weights or moments changes, and Adam's
  * time does not pass. */
 #include <math.h>
 #include "support/expect.h"
