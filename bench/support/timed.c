@@ -19,7 +19,7 @@ static struct {
 
 static void name_of(KernelId id, const Call *c, char *name, size_t cap_bytes)
 {
-    if (timed.by == TIMED_KERNELS || !kernel_is_product(id)) {
+    if (timed.by == TIMED_KERNELS || !kernel_is_gemm(id)) {
         snprintf(name, cap_bytes, "%s", kernel_name(id));
         return;
     }

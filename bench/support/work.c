@@ -46,7 +46,7 @@ static double attention_flops(KernelId id, const Call *c)
 Work work_of(KernelId id, const Call *c)
 {
     Work w = {.bytes = call_bytes(id, c), .type = c->n_in > 0 ? c->in[0].dtype : F32};
-    if (kernel_is_product(id)) {
+    if (kernel_is_gemm(id)) {
         const int64_t k = c->in[0].n[c->attr.gemm.ta ? 0 : 1];
         w.flops = 2.0 * (double)k * (double)tensor_count(&c->out[0]);
     }

@@ -15,7 +15,7 @@
 /* Does the product read a whole parameter, or a part of one, as its b? */
 static bool reads_weight(const Program *p, const Instr *in)
 {
-    if (!kernel_is_product(op_info(in->op)->kernel)) return false;
+    if (!kernel_is_gemm(op_info(in->op)->kernel)) return false;
     const ProgTensor *a = &p->tensor[in->in[0]], *b = &p->tensor[in->in[1]];
     return b->at[SPLIT].region == REGION_PARAM && b->ndim == 2 && a->dtype == b->dtype;
 }

@@ -131,7 +131,7 @@ static inline Call call_sum_rows(const Call *call, const Tensor *x, int out)
 }
 
 /* Local. Does it multiply in[0] by in[1], as gemm does, whatever else it does? */
-static inline bool kernel_is_product(KernelId id)
+static inline bool kernel_is_gemm(KernelId id)
 {
     return id >= KERNEL_gemm && id <= KERNEL_gemm_dswiglu;
 }

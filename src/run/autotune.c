@@ -39,7 +39,7 @@ static bool surrounds_gemms(KernelId k)
 static bool takes_random_input(const Program *p, const Instr *in)
 {
     const KernelId k = op_info(in->op)->kernel;
-    if (!kernel_is_product(k) && !surrounds_gemms(k)) return false;
+    if (!kernel_is_gemm(k) && !surrounds_gemms(k)) return false;
     for (int i = 0; i < in->n_in; i++) {
         const DType type = p->tensor[in->in[i]].dtype;
         if (type == I32 || type == I64) return false;
@@ -65,7 +65,7 @@ static Err run_some(Rank *r, const Linked *l, bool gemms_only, double keep)
     for (int i = p->first[phase]; i < p->first[phase + 1]; i++) {
         const Instr *in = &p->instr[i];
         const bool wanted =
-            gemms_only ? kernel_is_product(op_info(in->op)->kernel) : takes_random_input(p, in);
+            gemms_only ? kernel_is_gemm(op_info(in->op)->kernel) : takes_random_input(p, in);
         if (wanted) TRY(execute_kernel(r, l, in));
     }
     return OK;

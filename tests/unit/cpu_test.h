@@ -122,7 +122,7 @@ static inline void run_units(CpuBench *c, CpuSimd s, KernelId id, const Call *ca
 {
     static const char *const name[N_CPU_SIMD] = {"portable", "avx2", "avx512"};
     const CpuUnit in_use = units_in_use();
-    const bool product = kernel_is_product(id);
+    const bool product = kernel_is_gemm(id);
     const bool attention = id == KERNEL_attention || id == KERNEL_attention_dx;
     const bool choice = s == CPU_AVX512 && call->in[0].dtype == BF16;
     char how[64];

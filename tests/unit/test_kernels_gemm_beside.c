@@ -243,7 +243,7 @@ static void products_are_named(void **state)
 {
     (void)state;
     for (int k = 0; k < N_KERNELS; k++)
-        assert_int_equal(kernel_is_product((KernelId)k),
+        assert_int_equal(kernel_is_gemm((KernelId)k),
                          strncmp(kernel_name((KernelId)k), "gemm", 4) == 0);
 }
 
