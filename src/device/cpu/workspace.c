@@ -1,4 +1,4 @@
-/* workspace.c -- a list of pieces under a lock; a kernel takes the smallest that is free and fits. */
+/* workspace.c -- a list of blocks under one lock; the smallest free block that fits is taken. */
 #define _DEFAULT_SOURCE
 #include "device/cpu/workspace.h"
 
@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-enum { GRAIN = 1 << 21 }; /* a huge page, where the system gives those */
+enum { GRAIN = 1 << 21 }; /* block sizes are multiples of a huge page */
 
-/* Of the process, like its memory. */
+/* One pool per process, guarded by the lock. Blocks are never freed. */
 static struct {
     pthread_mutex_t lock;
     Workspace *first;
@@ -19,12 +19,12 @@ static void *map(size_t bytes)
     void *const at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (at == MAP_FAILED) return NULL;
 #ifdef MADV_HUGEPAGE
-    (void)madvise(at, bytes, MADV_HUGEPAGE); /* a wish: speed alone depends on it */
+    (void)madvise(at, bytes, MADV_HUGEPAGE); /* a failure costs only speed */
 #endif
     return at;
 }
 
-/* The smallest that is free and fits; else any that is free, to be made larger; else NULL. */
+/* The smallest free block that fits; else the largest free one, to be enlarged; else NULL. */
 static Workspace *look_for(size_t bytes)
 {
     Workspace *best = NULL;
@@ -58,13 +58,13 @@ static Workspace *take(size_t bytes)
     return w;
 }
 
-Err workspace_take(size_t bytes, const char *whom, Workspace **out)
+Err workspace_take(size_t bytes, const char *user, Workspace **out)
 {
     const size_t whole = (bytes + GRAIN - 1) / GRAIN * GRAIN;
     pthread_mutex_lock(&pool.lock);
     Workspace *const w = take(whole);
     pthread_mutex_unlock(&pool.lock);
-    if (!w) return err_fail(ERR_NOMEM, "no memory for the workspace of %s, %zu bytes", whom, whole);
+    if (!w) return err_fail(ERR_NOMEM, "no memory for the workspace of %s, %zu bytes", user, whole);
     *out = w;
     return OK;
 }

@@ -1,13 +1,13 @@
-/* workspace.h -- memory that a kernel borrows while it runs, kept for the next one.
+/* workspace.h -- a pool of memory for packing buffers and other scratch space of kernels.
  *
  *     Workspace *w;
- *     TRY(workspace_take(bytes, "a product", &w));    w->at: on a page of its own, as it was left
+ *     TRY(workspace_take(bytes, "a GEMM", &w));       w->at: page-aligned, content undefined
  *     ...
  *     workspace_give(w);
  *
- * A product packs its operands; fresh memory for each would cost more page faults than packing. What
- * was taken is kept by the process: as many pieces as kernels ran at once, each as large as the
- * largest that it served. */
+ * Fresh memory for the packing buffers of every GEMM would cost more in page faults than packing
+ * itself. So the process keeps the blocks it has allocated: as many as kernels ran concurrently, each
+ * as large as the largest request that it has served. */
 #ifndef DEVICE_CPU_WORKSPACE_H
 #define DEVICE_CPU_WORKSPACE_H
 
@@ -18,15 +18,16 @@ typedef struct Workspace Workspace;
 
 struct Workspace {
     void *at;
-    size_t cap_bytes; /* at least what was asked for */
+    size_t cap_bytes; /* at least the requested bytes */
     int busy;
     Workspace *next;
 };
 
-/* Local. Any thread. ERR_NOMEM names `whom`. */
-Err workspace_take(size_t bytes, const char *whom, Workspace **out);
+/* Local. Thread-safe. ERR_NOMEM names `user`, the kernel that needs the memory. */
+Err workspace_take(size_t bytes, const char *user, Workspace **out);
+/* Local. Thread-safe. Returns the block to the pool. */
 void workspace_give(Workspace *w);
-/* Local. What the process holds of all this. */
+/* Local. Bytes of all blocks in the pool, free or taken. */
 size_t workspace_bytes(void);
 
 #endif

@@ -19,7 +19,7 @@
 #ifndef DEVICE_CPU_SIMD_ATTENTION_ATTENTION_H
 #define DEVICE_CPU_SIMD_ATTENTION_ATTENTION_H
 
-#include "device/cpu/rooms.h"
+#include "device/cpu/thread_workspace.h"
 #include "device/cpu/simd/attention/memory.h"
 #include "device/cpu/simd/attention/sight.h"
 #include "device/cpu/simd/math.h"

@@ -151,8 +151,8 @@ static Err sweep_queries(const Call *call)
 {
     const Tensor *q = &call->in[0];
     const int64_t tiles = blocks_of(q->n[0], SPAN) * q->n[1];
-    const RoomSize size = {sizeof(QueryState), "the gradient of queries"};
-    return rooms_run(call->team, tiles, size, dq_tile, (void *)call);
+    const ThreadWorkspaceSize size = {sizeof(QueryState), "the gradient of queries"};
+    return thread_workspace_run(call->team, tiles, size, dq_tile, (void *)call);
 }
 
 /* As many tasks as threads, or more: a few threads sweep once. */

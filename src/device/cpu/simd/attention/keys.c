@@ -150,6 +150,6 @@ Err sweep_keys(const Call *call)
 {
     const Tensor *k = &call->in[1];
     const int64_t tiles = blocks_of(k->n[0], SPAN) * k->n[1];
-    const RoomSize size = {sizeof(KeyRoom), "the gradient of keys"};
-    return rooms_run(call->team, tiles, size, dkv_tile, (void *)call);
+    const ThreadWorkspaceSize size = {sizeof(KeyRoom), "the gradient of keys"};
+    return thread_workspace_run(call->team, tiles, size, dkv_tile, (void *)call);
 }

@@ -151,6 +151,6 @@ static void sequence_tile(void *work, void *own, int64_t tile)
 Err sweep_once(const Call *call, const Sequences *sequences)
 {
     SequenceWork work = {call, sequences};
-    const RoomSize size = {sizeof(Room), "the gradient of attention"};
-    return rooms_run(call->team, sequences->n * call->in[1].n[1], size, sequence_tile, &work);
+    const ThreadWorkspaceSize size = {sizeof(Room), "the gradient of attention"};
+    return thread_workspace_run(call->team, sequences->n * call->in[1].n[1], size, sequence_tile, &work);
 }
