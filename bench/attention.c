@@ -1,9 +1,9 @@
 /* attention.c -- attention on the CPU against its floor: flops of the tiles that are seen over the
  * rate of products of that type, both measured here, one thread.
  *
- *     attention [f32|bf16] [T [heads [channels]]] [unit=fma|dot|tiles]
+ *     attention [f32|bf16] [T [heads [channels]]] [microkernel=fma|dot|amx]
  *
- * A unit, of units.h, is for products of bf16; that of the CPU, unless it is said.
+ * microkernel= selects the micro-kernel for bf16 (microkernels.h); default: the fastest of the CPU.
  *
  * Seconds are those that the thread had of a core; the rate is measured beside each row, since cores do
  * not keep their clock. */
@@ -14,7 +14,7 @@
 #include <time.h>
 
 #include "device/cpu/cpu.h"
-#include "support/unit_word.h"
+#include "support/microkernel_option.h"
 
 static double now_s(void)
 {
@@ -75,8 +75,9 @@ int main(int argc, char **argv)
 {
     const Device *d;
     if (device_cpu_open(NULL, &d) != OK) return 1;
-    if (argc > 1 && strncmp(argv[argc - 1], "unit=", 5) == 0 && !unit_word(argv[--argc])) {
-        fprintf(stderr, "attention: what is \"%s\"? there are unit=fma, dot and tiles\n",
+    if (argc > 1 && strncmp(argv[argc - 1], "microkernel=", 12) == 0 &&
+        !microkernel_option(argv[--argc])) {
+        fprintf(stderr, "attention: what is \"%s\"? there are microkernel=fma, dot and amx\n",
                 argv[argc]);
         return 2;
     }

@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "device/cpu/cpu.h"
-#include "device/cpu/units.h"
+#include "device/cpu/microkernels.h"
 
 static uint64_t seed = 12345;
 
@@ -135,14 +135,15 @@ int main(void)
     printf("%s\n", device_cpu_text());
     int wrong = check_all(d, F32, team);
     printf("f32: %s\n", wrong ? "WRONG" : "right");
-    for (int u = 0; u < N_CPU_UNITS; u++) {
-        if (!units_have((CpuUnit)u)) {
-            printf("bf16 by %s: not on this machine\n", units_text((CpuUnit)u));
+    for (int u = 0; u < N_CPU_MICROKERNELS; u++) {
+        if (!microkernel_available((CpuMicrokernel)u)) {
+            printf("bf16 by %s: not on this machine\n", microkernel_text((CpuMicrokernel)u));
             continue;
         }
-        units_use((CpuUnit)u);
+        microkernel_use((CpuMicrokernel)u);
         const int of_unit = check_all(d, BF16, team);
-        printf("bf16 by %s: %s\n", units_text((CpuUnit)u), of_unit ? "WRONG" : "right");
+        printf("bf16 by %s: %s\n", microkernel_text((CpuMicrokernel)u),
+               of_unit ? "WRONG" : "right");
         wrong += of_unit;
     }
     team_close(team);

@@ -2,7 +2,7 @@
  *
  *     build/release/bench/gemm                      three sizes, f32 and bf16, 1 and 2 threads
  *     build/release/bench/gemm threads=1 type=bf16 size=2048x768x3072
- *     build/release/bench/gemm unit=tiles           bf16 by AMX; also: dot, fma
+ *     build/release/bench/gemm microkernel=amx           bf16 by AMX; also: dot, fma
  *     build/release/bench/gemm library=none         without OpenBLAS beside us in f32
  *     build/release/bench/gemm clock=cpu threads=1  by the time that the processor gave this program: for a
  *                                                   machine that has others to serve
@@ -26,8 +26,8 @@
 
 #include "device/cpu/blas.h"
 #include "device/cpu/cpu.h"
-#include "device/cpu/units.h"
-#include "support/unit_word.h"
+#include "device/cpu/microkernels.h"
+#include "support/microkernel_option.h"
 
 typedef struct {
     int64_t tokens, in, out;
@@ -234,7 +234,7 @@ static Err run(const Options *o)
     for (int t = 0; t < o->n_types; t++)
         for (int n = 0; n < o->n_threads; n++) {
             const DType type = o->type[t];
-            const char *who = type == F32 ? "Sheaf" : units_text(units_in_use());
+            const char *who = type == F32 ? "Sheaf" : microkernel_text(microkernel_in_use());
             TRY(measure_all(d, o, type, who, o->threads[n]));
             if (type != F32 || !o->library || !blas_open(NULL)) continue;
             TRY(measure_all(d, o, type, "OpenBLAS", o->threads[n]));
@@ -261,7 +261,7 @@ static bool take(Options *o, const char *word)
         o->n_types = 1;
         return true;
     }
-    if (strncmp(word, "unit=", 5) == 0) return unit_word(word);
+    if (strncmp(word, "microkernel=", 12) == 0) return microkernel_option(word);
     if (strcmp(word, "clock=cpu") == 0) {
         meter = CLOCK_PROCESS_CPUTIME_ID;
         return true;

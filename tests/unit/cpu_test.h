@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include "device/cpu/blas.h"
 #include "device/cpu/cpu.h"
-#include "device/cpu/units.h"
+#include "device/cpu/microkernels.h"
 #include "kernel_test.h"
 
 enum { MAX_THREADS = 4 };
@@ -121,19 +121,20 @@ static inline void run_units(CpuBench *c, CpuSimd s, KernelId id, const Call *ca
                              double tolerance)
 {
     static const char *const name[N_CPU_SIMD] = {"portable", "avx2", "avx512"};
-    const CpuUnit in_use = units_in_use();
+    const CpuMicrokernel in_use = microkernel_in_use();
     const bool product = kernel_is_gemm(id);
     const bool attention = id == KERNEL_attention || id == KERNEL_attention_dx;
     const bool choice = s == CPU_AVX512 && call->in[0].dtype == BF16;
     char how[64];
-    for (int u = 0; u < N_CPU_UNITS; u++) {
-        if (!choice || u == (int)in_use || !units_have((CpuUnit)u)) continue;
-        if (!product && !attention && u != UNIT_FMA) continue; /* rounding is by one, or by hand */
-        snprintf(how, sizeof how, "%s", units_text((CpuUnit)u));
-        units_use((CpuUnit)u);
+    for (int u = 0; u < N_CPU_MICROKERNELS; u++) {
+        if (!choice || u == (int)in_use || !microkernel_available((CpuMicrokernel)u)) continue;
+        if (!product && !attention && u != MICROKERNEL_FMA)
+            continue; /* rounding is by one, or by hand */
+        snprintf(how, sizeof how, "%s", microkernel_text((CpuMicrokernel)u));
+        microkernel_use((CpuMicrokernel)u);
         run_device(c, device_cpu_simd(s), id, call, w, tolerance, how);
     }
-    units_use(in_use);
+    microkernel_use(in_use);
     run_device(c, device_cpu_simd(s), id, call, w, tolerance, name[s]);
     if (!product || c->own) return;
     blas_use(true);

@@ -26,17 +26,18 @@ static void words_against_f32(Bench *b, KernelId id, const Call *call)
     for (int i = 0; i < call->n_in; i++) wide.in[i] = in_f64(b, call->in[i]);
     for (int o = 0; o < call->n_out; o++) wide.out[o] = in_f64(b, call->out[o]);
     assert_int_equal(device_ref.kernel[id](&wide), OK);
-    double error[N_CPU_UNITS][MAX_OUT];
-    for (int u = 0; u < N_CPU_UNITS; u++) {
-        if (!units_have((CpuUnit)u)) continue;
-        units_use((CpuUnit)u);
+    double error[N_CPU_MICROKERNELS][MAX_OUT];
+    for (int u = 0; u < N_CPU_MICROKERNELS; u++) {
+        if (!microkernel_available((CpuMicrokernel)u)) continue;
+        microkernel_use((CpuMicrokernel)u);
         assert_int_equal(device_cpu_simd(CPU_AVX512)->kernel[id](call), OK);
         for (int o = 0; o < call->n_out; o++) error[u][o] = rms_error(&call->out[o], &wide.out[o]);
-        for (int o = 0; o < call->n_out && u != UNIT_FMA; o++) {
-            assert_true(error[UNIT_FMA][o] > 0 && error[u][o] != error[UNIT_FMA][o]); /* two ways */
-            if (!(error[u][o] <= 1.5 * error[UNIT_FMA][o]))
+        for (int o = 0; o < call->n_out && u != MICROKERNEL_FMA; o++) {
+            assert_true(error[MICROKERNEL_FMA][o] > 0 &&
+                        error[u][o] != error[MICROKERNEL_FMA][o]); /* two ways */
+            if (!(error[u][o] <= 1.5 * error[MICROKERNEL_FMA][o]))
                 fail_msg("%s output %d: error %g by %s, %g by f32", kernel_name(id), o, error[u][o],
-                         units_text((CpuUnit)u), error[UNIT_FMA][o]);
+                         microkernel_text((CpuMicrokernel)u), error[MICROKERNEL_FMA][o]);
         }
     }
 }
@@ -44,8 +45,8 @@ static void words_against_f32(Bench *b, KernelId id, const Call *call)
 static void words(void **state)
 {
     Bench *b = &((CpuBench *)*state)->b;
-    const CpuUnit in_use = units_in_use();
-    if (!units_have(UNIT_DOT)) skip();
+    const CpuMicrokernel in_use = microkernel_in_use();
+    if (!microkernel_available(MICROKERNEL_DOT)) skip();
     for (int i = 0; i < 3; i++) {
         Case c = {.type = BF16, .lay = DENSE, .t = 190, .s = 190, .h = 3, .g = 1, .c = i ? 64 : 50};
         case_open(b, &c, i == 2 ? WINDOW : CAUSAL, 0.8);
@@ -56,7 +57,7 @@ static void words(void **state)
         words_against_f32(b, KERNEL_attention_dx, &back);
         bench_clear(b);
     }
-    units_use(in_use);
+    microkernel_use(in_use);
 }
 
 int main(void)

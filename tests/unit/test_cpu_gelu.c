@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "device/cpu/cpu.h"
-#include "device/cpu/units.h"
+#include "device/cpu/microkernels.h"
 
 enum { COUNT = 1 << 15, BATCHES = 8 };
 
@@ -164,15 +164,15 @@ static void check_halves(const Device *d, int from)
 /* Of bf16 it is the f32 of the same value, rounded: all of them, by each unit that rounds. */
 static void every_bf16(void **state)
 {
-    const CpuUnit before = units_in_use(), unit[] = {UNIT_FMA, before};
+    const CpuMicrokernel before = microkernel_in_use(), kernel[] = {MICROKERNEL_FMA, before};
     (void)state;
     for (CpuSimd simd = CPU_BASE; simd < N_CPU_SIMD; simd++)
         for (int i = 0; i < 2 && cpu_has(simd); i++) {
-            units_use(unit[i]);
+            microkernel_use(kernel[i]);
             for (int from = 0; from < 1 << 16; from += (1 << 15) - 17)
                 check_halves(device_cpu_simd(simd), from);
         }
-    units_use(before);
+    microkernel_use(before);
 }
 
 int main(void)

@@ -142,7 +142,7 @@ static void same_bits_on(CpuBench *c, const Device *cpu, Call call)
         DO(cpu->kernel[KERNEL_gemm_dswiglu](&call));
         if (memcmp(want, c->b.arena.base, bytes) != 0)
             fail_msg("%s, %d threads: other bits than of gemm and swiglu_dx",
-                     units_text(units_in_use()), n);
+                     microkernel_text(microkernel_in_use()), n);
     }
     memcpy(c->b.arena.base, before, bytes);
     free(before);
@@ -150,17 +150,18 @@ static void same_bits_on(CpuBench *c, const Device *cpu, Call call)
 
 static void one_dswiglu_in_two(CpuBench *c, Size s, Call call, DType type, bool halves)
 {
-    const CpuUnit in_use = units_in_use();
+    const CpuMicrokernel in_use = microkernel_in_use();
     const Call all = with_gate(&c->b, s, call, type, halves);
     for (CpuSimd simd = CPU_BASE; simd < N_CPU_SIMD; simd++) {
         const bool choice = simd == CPU_AVX512 && type == BF16;
-        for (int u = 0; u < N_CPU_UNITS && cpu_has(simd); u++) {
-            if (!units_have((CpuUnit)u) || (!choice && u != UNIT_FMA)) continue;
-            units_use((CpuUnit)u);
+        for (int u = 0; u < N_CPU_MICROKERNELS && cpu_has(simd); u++) {
+            if (!microkernel_available((CpuMicrokernel)u) || (!choice && u != MICROKERNEL_FMA))
+                continue;
+            microkernel_use((CpuMicrokernel)u);
             same_bits_on(c, device_cpu_simd(simd), all);
         }
     }
-    units_use(in_use);
+    microkernel_use(in_use);
     bench_clear(&c->b);
 }
 

@@ -70,7 +70,7 @@ static void bf16_error(void **state)
 {
     CpuBench *c = *state;
     Bench *b = &c->b;
-    const CpuUnit in_use = units_in_use();
+    const CpuMicrokernel in_use = microkernel_in_use();
     const Tensor x = RANDOM(b, BF16, DENSE, 45, 2050), w = RANDOM(b, BF16, DENSE, 67, 2050);
     const Tensor exact = NEW(b, F64, DENSE, 45, 67), got = NEW(b, F32, DENSE, 45, 67);
     Call call = {.n_in = 2, .n_out = 1, .in = {x, w}, .out = {exact}};
@@ -78,18 +78,20 @@ static void bf16_error(void **state)
     run(KERNEL_gemm, &call);
     const double plain = plain_error(&x, &w, &exact);
     call.out[0] = got;
-    for (int u = 0; u < N_CPU_UNITS; u++) {
-        if (!units_have((CpuUnit)u)) continue;
+    for (int u = 0; u < N_CPU_MICROKERNELS; u++) {
+        if (!microkernel_available((CpuMicrokernel)u)) continue;
         double squares = 0;
-        units_use((CpuUnit)u);
-        assert_int_equal(
-            device_cpu_simd(u == UNIT_FMA ? CPU_BASE : CPU_AVX512)->kernel[KERNEL_gemm](&call), OK);
+        microkernel_use((CpuMicrokernel)u);
+        assert_int_equal(device_cpu_simd(u == MICROKERNEL_FMA ? CPU_BASE : CPU_AVX512)
+                             ->kernel[KERNEL_gemm](&call),
+                         OK);
         for (int64_t i = 0; i < tensor_count(&got); i++)
             squares += (get(&got, i) - get(&exact, i)) * (get(&got, i) - get(&exact, i));
         if (!(sqrt(squares) <= 1.5 * plain))
-            fail_msg("%s: error %g, plain f32 %g", units_text((CpuUnit)u), sqrt(squares), plain);
+            fail_msg("%s: error %g, plain f32 %g", microkernel_text((CpuMicrokernel)u),
+                     sqrt(squares), plain);
     }
-    units_use(in_use);
+    microkernel_use(in_use);
     bench_clear(b);
 }
 
@@ -97,7 +99,7 @@ static void bf16_error(void **state)
 static void amx_is_there(void **state)
 {
     (void)state;
-    if (units_have(UNIT_TILES)) return;
+    if (microkernel_available(MICROKERNEL_AMX)) return;
     print_message("AMX is not granted on this machine: its instructions are NOT tested here, only "
                   "all that is around them\n");
     skip();

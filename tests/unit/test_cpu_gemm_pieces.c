@@ -33,7 +33,7 @@ static void of_rows(void **state) { try_gemm(*state, (Size){1409, 3, 4109}, adds
 static void try_tiles(CpuBench *c, Size s, Team *team)
 {
     Bench *b = &c->b;
-    const CpuUnit in_use = units_in_use();
+    const CpuMicrokernel in_use = microkernel_in_use();
     Call call = {.n_in = 2, .n_out = 1};
     Wanted w;
     call.attr.gemm.tb = true;
@@ -45,9 +45,9 @@ static void try_tiles(CpuBench *c, Size s, Team *team)
     wanted_take(&call, &w);
     memset(call.out[0].data, 0xff, sizeof(float) * (size_t)(s.m * s.n));
     call.team = team;
-    units_use(UNIT_TILES_IN_C);
+    microkernel_use(MICROKERNEL_AMX_EMULATED);
     assert_int_equal(device_cpu_simd(CPU_AVX512)->kernel[KERNEL_gemm](&call), OK);
-    units_use(in_use);
+    microkernel_use(in_use);
     wanted_compare(&w, KERNEL_gemm, &call, tol_sum(F32, (double)s.k), "tiles in C");
     free(w.value[0]);
     bench_clear(b);

@@ -63,7 +63,7 @@ static void try_device(CpuBench *c, const Device *d, KernelId id, Call call, boo
         call.prepacked = prepacked;
         call.team = c->team[MAX_THREADS + 1 - n];
         assert_int_equal(d->kernel[id](&call), OK);
-        expect_outputs(c, &call, want, units_text(units_in_use()));
+        expect_outputs(c, &call, want, microkernel_text(microkernel_in_use()));
         free(prepacked);
         call.prepacked = NULL;
     }
@@ -73,17 +73,18 @@ static void try_device(CpuBench *c, const Device *d, KernelId id, Call call, boo
 
 static void try_all(CpuBench *c, KernelId id, const Call *call, bool reads_b)
 {
-    const CpuUnit in_use = units_in_use();
+    const CpuMicrokernel in_use = microkernel_in_use();
     for (CpuSimd s = CPU_BASE; s < N_CPU_SIMD; s++) {
         if (!cpu_has(s)) continue;
-        for (int u = 0; u < N_CPU_UNITS; u++) {
+        for (int u = 0; u < N_CPU_MICROKERNELS; u++) {
             const bool choice = s == CPU_AVX512 && call->in[1].dtype == BF16;
-            if (!units_have((CpuUnit)u) || (!choice && u != UNIT_FMA)) continue;
-            units_use((CpuUnit)u);
+            if (!microkernel_available((CpuMicrokernel)u) || (!choice && u != MICROKERNEL_FMA))
+                continue;
+            microkernel_use((CpuMicrokernel)u);
             try_device(c, device_cpu_simd(s), id, *call, reads_b);
         }
     }
-    units_use(in_use);
+    microkernel_use(in_use);
     expect_gaps(&c->b);
     bench_clear(&c->b);
 }

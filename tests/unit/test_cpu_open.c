@@ -37,9 +37,9 @@ static void widest_of_this_cpu(void **state)
                              : cpu_has(CPU_AVX2) ? "AVX2"
                                                  : "portable";
     assert_non_null(strstr(device_cpu_text(), name));
-    if (units_in_use() != UNIT_FMA)
-        assert_non_null(strstr(device_cpu_text(), units_text(units_in_use())));
-    assert_true(units_have(units_in_use()));
+    if (microkernel_in_use() != MICROKERNEL_FMA)
+        assert_non_null(strstr(device_cpu_text(), microkernel_text(microkernel_in_use())));
+    assert_true(microkernel_available(microkernel_in_use()));
     assert_true(device_cpu_peak(BF16) > 0);
 }
 

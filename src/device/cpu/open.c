@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "device/cpu/blas.h"
-#include "device/cpu/units.h"
+#include "device/cpu/microkernels.h"
 
 extern const Device cpu_base_device;
 double cpu_base_peak(DType type);
@@ -71,7 +71,7 @@ Err device_cpu_open(const char *library, const Device **out)
 {
     const Device *const device = device_cpu_simd(widest());
     TRY(device_check(device));
-    units_open();
+    microkernels_open();
     if (library && !blas_open(library)) return err_fail(ERR_CONFIG, "%s", blas_text());
     *out = device;
     return OK;
@@ -88,10 +88,11 @@ const char *device_cpu_text(void)
 {
     static _Thread_local char text[320];
     const CpuSimd simd = widest();
-    const CpuUnit unit = simd == CPU_AVX512 ? units_in_use() : UNIT_FMA;
-    snprintf(text, sizeof text, "cpu: %s%s%s%s%s", sets[simd].name, unit == UNIT_FMA ? "" : ", ",
-             unit == UNIT_FMA ? "" : units_text(unit), unit == UNIT_FMA ? "" : " for bf16",
-             blas_sgemm() ? "; f32 products by " : "");
+    const CpuMicrokernel unit = simd == CPU_AVX512 ? microkernel_in_use() : MICROKERNEL_FMA;
+    snprintf(text, sizeof text, "cpu: %s%s%s%s%s", sets[simd].name,
+             unit == MICROKERNEL_FMA ? "" : ", ",
+             unit == MICROKERNEL_FMA ? "" : microkernel_text(unit),
+             unit == MICROKERNEL_FMA ? "" : " for bf16", blas_sgemm() ? "; f32 products by " : "");
     if (blas_sgemm()) snprintf(text + strlen(text), sizeof text - strlen(text), "%s", blas_text());
     return text;
 }

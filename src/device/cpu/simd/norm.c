@@ -126,7 +126,7 @@ EACH_FORM int64_t write_to(Form form, Form to, void *y, const Affine *a)
 {
     if (to == AS_F32) return write_pairs(form, AS_F32, y, a);
     if (to == AS_BF16) return write_pairs(form, AS_BF16, y, a);
-    return to == AS_BF16_UNIT ? write_pairs(form, AS_BF16_UNIT, y, a) : 0;
+    return to == AS_BF16_HW ? write_pairs(form, AS_BF16_HW, y, a) : 0;
 }
 
 /* Elements from `from` on of a row of y. Where they do not go there at once they are made by the same loop all

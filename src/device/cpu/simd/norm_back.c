@@ -167,7 +167,7 @@ EACH_FORM int64_t write_to(Form form, Form to, void *dx, const void *addend, con
 {
     if (to == AS_F32) return write_pairs(form, AS_F32, dx, addend, a);
     if (to == AS_BF16) return write_pairs(form, AS_BF16, dx, addend, a);
-    return to == AS_BF16_UNIT ? write_pairs(form, AS_BF16_UNIT, dx, addend, a) : 0;
+    return to == AS_BF16_HW ? write_pairs(form, AS_BF16_HW, dx, addend, a) : 0;
 }
 
 /* What does not go to dx at once; by the same loop: a compiler may fuse other multiplications in another. */

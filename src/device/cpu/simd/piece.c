@@ -36,15 +36,14 @@ EACH_FORM int64_t store_pairs(Form form, uint16_t *at, int64_t n, const float *x
 /* An element's bits do not hang on how many there are: the rest is rounded as the others are. */
 void bf16_of_floats(uint16_t *at, int64_t n, const float *x)
 {
-    const bool unit = form_of_type(BF16) == AS_BF16_UNIT;
+    const bool hw = form_of_type(BF16) == AS_BF16_HW;
     uint16_t rest[2 * W];
     float last[2 * W] = {0};
-    const int64_t done =
-        unit ? store_pairs(AS_BF16_UNIT, at, n, x) : store_pairs(AS_BF16, at, n, x);
+    const int64_t done = hw ? store_pairs(AS_BF16_HW, at, n, x) : store_pairs(AS_BF16, at, n, x);
     if (done == n) return;
     memcpy(last, x + done, (size_t)(n - done) * sizeof *x);
-    if (unit)
-        (void)store_pairs(AS_BF16_UNIT, rest, 2 * W, last);
+    if (hw)
+        (void)store_pairs(AS_BF16_HW, rest, 2 * W, last);
     else
         (void)store_pairs(AS_BF16, rest, 2 * W, last);
     memcpy(at + done, rest, (size_t)(n - done) * sizeof *at);

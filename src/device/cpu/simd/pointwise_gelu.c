@@ -55,7 +55,7 @@ static int64_t gelu_direct(Form form, int64_t n, const void *const *x, void *con
 {
     if (form == AS_F32) return gelu_as(AS_F32, n, x[0], y[0]);
     if (form == AS_BF16) return gelu_as(AS_BF16, n, x[0], y[0]);
-    return gelu_as(AS_BF16_UNIT, n, x[0], y[0]);
+    return gelu_as(AS_BF16_HW, n, x[0], y[0]);
 }
 
 Err CPU_NAME(gelu)(const Call *call)
@@ -88,7 +88,7 @@ static int64_t gelu_dx_direct(Form form, int64_t n, const void *const *x, void *
 {
     if (form == AS_F32) return gelu_dx_as(AS_F32, n, x[0], x[1], y[0]);
     if (form == AS_BF16) return gelu_dx_as(AS_BF16, n, x[0], x[1], y[0]);
-    return gelu_dx_as(AS_BF16_UNIT, n, x[0], x[1], y[0]);
+    return gelu_dx_as(AS_BF16_HW, n, x[0], x[1], y[0]);
 }
 
 Err CPU_NAME(gelu_dx)(const Call *call)

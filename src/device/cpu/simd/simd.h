@@ -14,7 +14,7 @@
 #define DEVICE_CPU_SIMD_SIMD_H
 
 #include "device/cpu/simd/vec.h"
-#include "device/cpu/units.h"
+#include "device/cpu/microkernels.h"
 #include "device/ref/ref.h" /* Row, extents of rows, blocks */
 
 #ifndef CPU_SIMD
@@ -126,14 +126,14 @@ static inline void keep_piece(Row r, int64_t from, int64_t n, float keep, const 
 typedef enum {
     AS_F32,
     AS_BF16,
-    AS_BF16_UNIT, /* bf16 that the CPU rounds by one instruction */
-    AS_OTHER      /* not contiguous, or of another type */
+    AS_BF16_HW, /* bf16 that the CPU rounds by one instruction */
+    AS_OTHER    /* not contiguous, or of another type */
 } Form;
 
 static inline Form form_of_type(DType type)
 {
     if (type != BF16) return type == F32 ? AS_F32 : AS_OTHER;
-    return W == 16 && units_round() ? AS_BF16_UNIT : AS_BF16;
+    return W == 16 && microkernel_rounds_bf16() ? AS_BF16_HW : AS_BF16;
 }
 
 static inline Form form_of(Row r) { return r.stride == 1 ? form_of_type(r.dtype) : AS_OTHER; }
@@ -149,8 +149,8 @@ EACH_FORM V v_load_as(Form form, const void *at, int64_t i)
 
 EACH_FORM void v_store_pair_as(Form form, void *at, int64_t i, V a, V b)
 {
-    if (form == AS_BF16_UNIT) {
-        v_store_bf16_pair_unit((uint16_t *)at + i, a, b);
+    if (form == AS_BF16_HW) {
+        v_store_bf16_pair_hw((uint16_t *)at + i, a, b);
     } else if (form == AS_BF16) {
         v_store_bf16_pair((uint16_t *)at + i, a, b);
     } else {

@@ -124,7 +124,7 @@ static void write_row(Row to, int64_t length, float *e, float by)
     const Form form = form_of(to);
     if (form == AS_F32) done = write_pairs(AS_F32, to.at, e, length, by);
     if (form == AS_BF16) done = write_pairs(AS_BF16, to.at, e, length, by);
-    if (form == AS_BF16_UNIT) done = write_pairs(AS_BF16_UNIT, to.at, e, length, by);
+    if (form == AS_BF16_HW) done = write_pairs(AS_BF16_HW, to.at, e, length, by);
     scale_floats(e + done, length - done, by);
     if ((const void *)to.at != (const void *)e) store_piece(to, done, length - done, e + done);
 }

@@ -214,7 +214,7 @@ static inline void v_store_bf16_pair(uint16_t *p, V a, V b)
 
 /* The same by AVX512-BF16, where the CPU has it: a sixth of the work. It takes numbers below 2^-126 for zero.
  * Not by an intrinsic: that would want its callers compiled for such CPUs alone. */
-static inline void v_store_bf16_pair_unit(uint16_t *p, V a, V b)
+static inline void v_store_bf16_pair_hw(uint16_t *p, V a, V b)
 {
 #if defined(__AVX512F__)
     __m512i both;

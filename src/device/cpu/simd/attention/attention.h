@@ -3,12 +3,12 @@
  * Of each sum there is one owner: a block of queries (o, dq) or of keys (dk, dv). The owner's block
  * is turned once, so that its tokens are the lanes of vectors; the other side's blocks are copied
  * as rows. Then scores are rows(other) x lanes(owner), statistics of queries are vectors, and every
- * product is one that micro.h does without packing:
+ * product is one that small_gemm.h does without packing:
  *
  *     s [other, owner]      = rows [other, c]  turned [c, owner]
  *     sum [owner, c]       += s' [owner, other]  rows [other, c]
  *
- * Products of bf16 are by words, where the CPU's unit for them is UNIT_DOT or UNIT_TILES: a word is two bf16
+ * Products of bf16 are by words, where the CPU's unit for them is MICROKERNEL_DOT or MICROKERNEL_AMX: a word is two bf16
  * that are neighbours in the sum, and weights are rounded to bf16 as they are made (attention_words.c). By
  * tiles, products are of squares, and sums of owners are turned (attention_squares.c). Else all is f32.
  *
@@ -132,7 +132,7 @@ Way way_of(const Call *call, const Tensor *dout);
 void way_begin(Way way);
 void way_end(Way way);
 
-static inline int64_t padded(int64_t channels) { return pad_to(channels, MICRO_COLUMNS); }
+static inline int64_t padded(int64_t channels) { return pad_to(channels, SMALL_NR); }
 
 /* What sums are made for: for each owner, or the other way for each other. */
 typedef enum { GATHER, SPREAD } Turn;
@@ -145,7 +145,7 @@ void panel_fetch(const Tensor *x, Block block, int64_t head);
 /* The same while products are made. A list that has no place is left out: it is a wish. */
 void ahead_add(Ahead *a, const Tensor *x, Block block, int64_t head);
 
-/* Some rows of the list; for each MICRO_ROWS of a product. */
+/* Some rows of the list; for each SMALL_MR of a product. */
 static inline void ahead_some(Ahead *a)
 {
     if (!a || a->n == 0) return;

@@ -11,34 +11,35 @@ ALWAYS_INLINE static void score_by(Way way, const Panel *rows, const Turned *tur
                                    const Bounds *b, Scores *s)
 {
     const int64_t step = padded(way.channels);
-    for (int64_t j = 0; j < SPAN; j += MICRO_COLUMNS)
+    for (int64_t j = 0; j < SPAN; j += SMALL_NR)
         for (int g = 0; g < GROUPS; g++) {
-            const Matrix a = {rows->at + g * MICRO_ROWS * step, step, 1};
+            const StridedMatrix a = {rows->at + g * SMALL_MR * step, step, 1};
             const Halves seen = halves_seen(b, g, j);
             ahead_some(way.ahead);
             const int64_t at = seen == UPPER_HALF ? j + W : j;
-            float *to = &s->at[g * MICRO_ROWS][at];
+            float *to = &s->at[g * SMALL_MR][at];
             if (seen == BOTH_HALVES)
-                micro_set(way.channels, a, turned->place.at + at, SPAN, turned->factor, to, SPAN);
-            else if (seen != NO_HALF)
-                micro_set_half(way.channels, a, turned->place.at + at, SPAN, turned->factor, to,
+                small_gemm_set(way.channels, a, turned->place.at + at, SPAN, turned->factor, to,
                                SPAN);
+            else if (seen != NO_HALF)
+                small_gemm_set_half(way.channels, a, turned->place.at + at, SPAN, turned->factor,
+                                    to, SPAN);
         }
 }
 
-ALWAYS_INLINE static void sum_by(Way way, Matrix weights, const Panel *rows, const Bounds *b,
+ALWAYS_INLINE static void sum_by(Way way, StridedMatrix weights, const Panel *rows, const Bounds *b,
                                  float *sum)
 {
     const int64_t step = padded(way.channels);
-    for (int64_t j = 0; j < step; j += MICRO_COLUMNS)
+    for (int64_t j = 0; j < step; j += SMALL_NR)
         for (int g = 0; g < GROUPS; g++) {
             const int64_t from = b->from[g], n = b->to[g] - from;
             ahead_some(way.ahead);
             if (n == 0) continue;
-            Matrix a = weights;
-            a.at += g * MICRO_ROWS * a.row + from * a.column;
-            micro_add(n, a, rows->at + from * step + j, step, sum + g * MICRO_ROWS * step + j,
-                      step);
+            StridedMatrix a = weights;
+            a.at += g * SMALL_MR * a.row + from * a.column;
+            small_gemm_add(n, a, rows->at + from * step + j, step, sum + g * SMALL_MR * step + j,
+                           step);
         }
 }
 
@@ -54,7 +55,7 @@ void floats_score(Way way, const Panel *rows, const Turned *turned, const Bounds
 
 void floats_gather(Way way, const Scores *s, const Panel *rows, const Bounds *b, float *sum)
 {
-    const Matrix weights = {s->at[0], 1, SPAN};
+    const StridedMatrix weights = {s->at[0], 1, SPAN};
     Way usual = way;
     usual.channels = USUAL;
     if (way.channels == USUAL)
@@ -65,7 +66,7 @@ void floats_gather(Way way, const Scores *s, const Panel *rows, const Bounds *b,
 
 void floats_spread(Way way, const Scores *s, const Panel *rows, const Bounds *b, float *sum)
 {
-    const Matrix weights = {s->at[0], SPAN, 1};
+    const StridedMatrix weights = {s->at[0], SPAN, 1};
     Way usual = way;
     usual.channels = USUAL;
     if (way.channels == USUAL)

@@ -7,7 +7,7 @@ static void grade_rows(const Stats *st, Block keys, const Bounds *queries, KeySt
     const Way f32 = {.words = false};
     for (int i = 0; i < SPAN; i++) {
         const V lse = v_set(st->lse[i]), delta = v_set(st->delta[i]);
-        const int from = queries->from[i / MICRO_ROWS], to = queries->to[i / MICRO_ROWS];
+        const int from = queries->from[i / SMALL_MR], to = queries->to[i / SMALL_MR];
         for (int j = 0; j < SPAN; j += W) {
             V s = v_load(&t->s.at[i][j]), dp = v_load(&t->dp.at[i][j]);
             if (from < j + W && to > j) grade(f32, lse, delta, &s, &dp);

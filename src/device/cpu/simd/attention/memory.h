@@ -57,7 +57,7 @@ static inline void row_write(Row r, Form form, int64_t n, float factor, const fl
     else if (form == AS_BF16)
         write_pairs(AS_BF16, r.at, n, factor, x);
     else
-        write_pairs(AS_BF16_UNIT, r.at, n, factor, x);
+        write_pairs(AS_BF16_HW, r.at, n, factor, x);
 }
 
 #endif

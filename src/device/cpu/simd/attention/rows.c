@@ -26,7 +26,7 @@ void rows_open(Way way, const Tensor *q, int64_t head, Side *side)
 static void strip_hide(const Ranges *r, Block keys, int strip, const Bounds *b, Scores *s)
 {
     const V hidden = v_set(-HUGE_VALF);
-    const int from = b->from[strip / MICRO_ROWS], to = b->to[strip / MICRO_ROWS];
+    const int from = b->from[strip / SMALL_MR], to = b->to[strip / SMALL_MR];
     for (int j = from; j < to; j += W) {
         const int64_t at = keys.at + j;
         const VI key = keys_from(at);
@@ -119,7 +119,7 @@ static void rows_add_whole(State *st, Side *side, const Bounds *b)
 DOT_TARGET static void strip_add(Block keys, int strip, const Bounds *b, State *st, Side *side)
 {
     const Panel q = panel_of(st->way, side->turned.place.words);
-    const Hull hull = {b->from[strip / MICRO_ROWS], b->to[strip / MICRO_ROWS]};
+    const Hull hull = {b->from[strip / SMALL_MR], b->to[strip / SMALL_MR]};
     if (hull.to == 0) return;
     squares_score(st->way, &q, &st->turned, b, (Strip){strip, st->s.at[strip]});
     strip_hide(&side->ranges, keys, strip, b, &st->s);

@@ -63,10 +63,10 @@ void reach_of(const Ranges *r, Block keys, Sight sight, Reach *out)
         }
         if (lo >= hi) continue;
         Bounds *q = &out->queries, *k = &out->keys;
-        const int group = i / MICRO_ROWS, even = i & ~1;
+        const int group = i / SMALL_MR, even = i & ~1;
         q->from[group] = (int)least(q->from[group], lo & ~(int64_t)1);
         q->to[group] = (int)most(q->to[group], (hi + 1) & ~(int64_t)1);
-        for (int64_t g = lo / MICRO_ROWS; g <= (hi - 1) / MICRO_ROWS; g++) {
+        for (int64_t g = lo / SMALL_MR; g <= (hi - 1) / SMALL_MR; g++) {
             k->from[g] = (int)least(k->from[g], even);
             k->to[g] = (int)most(k->to[g], even + 2);
         }
@@ -79,7 +79,7 @@ void reach_of(const Ranges *r, Block keys, Sight sight, Reach *out)
 
 static void bounds_widen(Bounds *b)
 {
-    enum { EACH = SQUARE / MICRO_ROWS };
+    enum { EACH = SQUARE / SMALL_MR };
     for (int g = 0; g < GROUPS; g += EACH) {
         int from = SPAN, to = 0;
         for (int i = g; i < g + EACH; i++) {

@@ -5,12 +5,12 @@
  *                64  [tile][tile][    ]               rows see whole needs no mask
  *               128  [    ][tile][tile]
  *
- * Of a tile that not all see whole, groups of MICRO_ROWS tokens multiply what is within their bounds:
+ * Of a tile that not all see whole, groups of SMALL_MR tokens multiply what is within their bounds:
  * the hull of what any of them sees. */
 #ifndef DEVICE_CPU_SIMD_ATTENTION_SIGHT_H
 #define DEVICE_CPU_SIMD_ATTENTION_SIGHT_H
 
-#include "device/cpu/simd/gemm/micro.h"
+#include "device/cpu/simd/gemm/small_gemm.h"
 
 enum { SPAN = 64 };   /* tokens of a block */
 enum { SQUARE = 32 }; /* of it, where tiles multiply: squares.h */
@@ -33,7 +33,7 @@ typedef struct {
 
 typedef enum { SEEN_BY_NONE, SEEN_BY_SOME, SEEN_BY_ALL } Sight;
 
-enum { GROUPS = SPAN / MICRO_ROWS };
+enum { GROUPS = SPAN / SMALL_MR };
 
 /* Of each group of tokens of one side: the tokens of the other that any of them sees, in whole pairs. */
 typedef struct {
@@ -97,7 +97,7 @@ typedef struct {
 static inline Hull lanes_hull(const Bounds *owners, int lane)
 {
     Hull h = {SPAN, 0};
-    for (int g = lane / MICRO_ROWS; g < (lane + W) / MICRO_ROWS; g++) {
+    for (int g = lane / SMALL_MR; g < (lane + W) / SMALL_MR; g++) {
         if (owners->from[g] == owners->to[g]) continue;
         h.from = (int)least(h.from, owners->from[g]);
         h.to = (int)most(h.to, owners->to[g]);

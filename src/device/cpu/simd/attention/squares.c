@@ -15,7 +15,7 @@ static unsigned seen_in(const Bounds *b)
     unsigned seen = 0;
     for (int g = 0; g < 2; g++)
         for (int r = 0; r < 2; r++) {
-            const int group = g * SQUARE / MICRO_ROWS;
+            const int group = g * SQUARE / SMALL_MR;
             if (b->from[group] <= r * SQUARE && b->to[group] > r * SQUARE)
                 seen |= 1u << (2 * g + r);
         }
@@ -115,9 +115,10 @@ const float *sums_rows(Way way, const float *sum, float *room)
 const Squares *squares_in_use(void)
 {
 #if defined(__AVX512F__)
-    if (units_in_use() == UNIT_TILES) return &squares_by_tiles;
+    if (microkernel_in_use() == MICROKERNEL_AMX) return &squares_by_tiles;
     /* Words are made by instructions of AVX512-BF16, which CPUs that have AMX have. */
-    if (units_in_use() == UNIT_TILES_IN_C && units_have(UNIT_DOT)) return &squares_in_c;
+    if (microkernel_in_use() == MICROKERNEL_AMX_EMULATED && microkernel_available(MICROKERNEL_DOT))
+        return &squares_in_c;
 #endif
     return NULL;
 }

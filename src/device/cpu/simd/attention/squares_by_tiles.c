@@ -1,7 +1,7 @@
 /* squares_by_tiles.c -- products of squares by AMX. */
 #if defined(__AVX512F__)
 
-#include "device/cpu/simd/gemm/tiles_amx.h"
+#include "device/cpu/simd/gemm/amx_tiles.h"
 #include "device/cpu/simd/attention/squares_body.h"
 
 const Squares squares_by_tiles = {.begin = tiles_begin, .end = tiles_end, .multiply = multiply};

@@ -1,7 +1,7 @@
 /* squares_in_c.c -- products of squares by tiles in plain loops, for tests. */
 #if defined(__AVX512F__)
 
-#include "device/cpu/simd/gemm/tiles_in_c.h"
+#include "device/cpu/simd/gemm/amx_tiles_emulated.h"
 #include "device/cpu/simd/attention/squares_body.h"
 
 const Squares squares_in_c = {.begin = tiles_begin, .end = tiles_end, .multiply = multiply};

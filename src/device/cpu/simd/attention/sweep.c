@@ -23,7 +23,7 @@ static bool blocks_seen(const Call *call, int64_t b, int64_t *from, int64_t *to)
 bool sequences_find(const Call *call, Sequences *s)
 {
     const int64_t blocks = blocks_of(call->in[0].n[0], SPAN);
-    const int64_t step = most(padded(call->in[0].n[2]), MICRO_COLUMNS);
+    const int64_t step = most(padded(call->in[0].n[2]), SMALL_NR);
     int64_t end = 0, group = 1, from, to;
     for (int64_t g = 0; g < call->in[1].n[1]; g++)
         group = most(group, key_readers(call, g).to - key_readers(call, g).from);
@@ -45,7 +45,7 @@ bool sequences_find(const Call *call, Sequences *s)
 }
 
 /* What a task keeps of its queries, head after head, block after block: panels of q and dout, dq. */
-enum { MAX_BLOCKS = MAX_SUMS / (SPAN * MICRO_COLUMNS) };
+enum { MAX_BLOCKS = MAX_SUMS / (SPAN * SMALL_NR) };
 
 typedef struct {
     uint32_t q[MAX_SUMS], dout[MAX_SUMS];
@@ -152,5 +152,6 @@ Err sweep_once(const Call *call, const Sequences *sequences)
 {
     SequenceWork work = {call, sequences};
     const ThreadWorkspaceSize size = {sizeof(Room), "the gradient of attention"};
-    return thread_workspace_run(call->team, sequences->n * call->in[1].n[1], size, sequence_tile, &work);
+    return thread_workspace_run(call->team, sequences->n * call->in[1].n[1], size, sequence_tile,
+                                &work);
 }

@@ -1,6 +1,6 @@
 /* tile.c -- blocks of tokens as panels, and how their products are done. */
 #include "device/cpu/simd/attention/squares.h"
-#include "device/cpu/units.h"
+#include "device/cpu/microkernels.h"
 
 Way way_of(const Call *call, const Tensor *dout)
 {
@@ -11,7 +11,7 @@ Way way_of(const Call *call, const Tensor *dout)
         if (call->in[i].dtype != BF16) return way;
     if (factor > 0) way.squares = squares_in_use(); /* maxima are found before the factor */
     if (way.squares) way.factor = factor;
-    way.words = way.squares || units_in_use() == UNIT_DOT;
+    way.words = way.squares || microkernel_in_use() == MICROKERNEL_DOT;
     return way;
 }
 

@@ -79,7 +79,7 @@ bool add_wild_rows(Way way, Weights weights, Panel *rows, const Bounds *b, float
         row_copy(way, lie, rows, j, row);
         if (is_finite(false, row, step)) continue;
         for (int64_t i = 0; i < SPAN; i++) {
-            const int group = (int)i / MICRO_ROWS;
+            const int group = (int)i / SMALL_MR;
             if (j < b->from[group] || j >= b->to[group]) continue;
             const float x = weight_at(way, weights, i, j);
             for (int64_t c = 0; c < step && x != 0; c++)

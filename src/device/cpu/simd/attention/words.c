@@ -18,10 +18,10 @@ typedef struct {
 
 /* sum += a b over k > 0 words. A loop that may do nothing has GCC keep the sums in memory beside. */
 ALWAYS_INLINE DOT_TARGET static void words_sum(int64_t k, WordMatrix a, const uint32_t *b,
-                                               int64_t step, V sum[MICRO_ROWS][2])
+                                               int64_t step, V sum[SMALL_MR][2])
 {
     do {
-        for (int i = 0; i < MICRO_ROWS; i++) {
+        for (int i = 0; i < SMALL_MR; i++) {
             sum[i][0] = dot(sum[i][0], a.at[i * a.row], b);
             sum[i][1] = dot(sum[i][1], a.at[i * a.row], b + W);
         }
@@ -30,17 +30,17 @@ ALWAYS_INLINE DOT_TARGET static void words_sum(int64_t k, WordMatrix a, const ui
     } while (--k > 0);
 }
 
-/* sum += a b, where rows of b and of the sum are as long: MICRO_ROWS x MICRO_COLUMNS of it. */
+/* sum += a b, where rows of b and of the sum are as long: SMALL_MR x SMALL_NR of it. */
 ALWAYS_INLINE DOT_TARGET static void words_add(int64_t k, WordMatrix a, const uint32_t *b,
                                                int64_t step, float *c)
 {
-    V sum[MICRO_ROWS][2];
-    for (int i = 0; i < MICRO_ROWS; i++) {
+    V sum[SMALL_MR][2];
+    for (int i = 0; i < SMALL_MR; i++) {
         sum[i][0] = v_load(c + i * step);
         sum[i][1] = v_load(c + i * step + W);
     }
     words_sum(k, a, b, step, sum);
-    for (int i = 0; i < MICRO_ROWS; i++) {
+    for (int i = 0; i < SMALL_MR; i++) {
         v_store(c + i * step, sum[i][0]);
         v_store(c + i * step + W, sum[i][1]);
     }
@@ -50,10 +50,10 @@ ALWAYS_INLINE DOT_TARGET static void words_add(int64_t k, WordMatrix a, const ui
 ALWAYS_INLINE DOT_TARGET static void words_set(int64_t k, WordMatrix a, const uint32_t *b,
                                                float factor, float *c)
 {
-    V sum[MICRO_ROWS][2];
-    for (int i = 0; i < MICRO_ROWS; i++) sum[i][0] = sum[i][1] = v_set(0);
+    V sum[SMALL_MR][2];
+    for (int i = 0; i < SMALL_MR; i++) sum[i][0] = sum[i][1] = v_set(0);
     words_sum(k, a, b, SPAN, sum);
-    for (int i = 0; i < MICRO_ROWS; i++) {
+    for (int i = 0; i < SMALL_MR; i++) {
         v_store(c + i * SPAN, factor * sum[i][0]);
         v_store(c + i * SPAN + W, factor * sum[i][1]);
     }
@@ -62,14 +62,14 @@ ALWAYS_INLINE DOT_TARGET static void words_set(int64_t k, WordMatrix a, const ui
 ALWAYS_INLINE DOT_TARGET static void words_set_half(int64_t k, WordMatrix a, const uint32_t *b,
                                                     float factor, float *c)
 {
-    V sum[MICRO_ROWS];
-    for (int i = 0; i < MICRO_ROWS; i++) sum[i] = v_set(0);
+    V sum[SMALL_MR];
+    for (int i = 0; i < SMALL_MR; i++) sum[i] = v_set(0);
     do {
-        for (int i = 0; i < MICRO_ROWS; i++) sum[i] = dot(sum[i], a.at[i * a.row], b);
+        for (int i = 0; i < SMALL_MR; i++) sum[i] = dot(sum[i], a.at[i * a.row], b);
         a.at += a.column;
         b += SPAN;
     } while (--k > 0);
-    for (int i = 0; i < MICRO_ROWS; i++) v_store(c + i * SPAN, factor * sum[i]);
+    for (int i = 0; i < SMALL_MR; i++) v_store(c + i * SPAN, factor * sum[i]);
 }
 
 /* The bodies of score, gather and spread: compiled for the usual width of heads, and for any. */
@@ -77,13 +77,13 @@ ALWAYS_INLINE DOT_TARGET static void score_by(Way way, const Panel *rows, const 
                                               const Bounds *b, Scores *s)
 {
     const int64_t words = padded(way.channels) / 2, used = blocks_of(way.channels, 2);
-    for (int64_t j = 0; j < SPAN; j += MICRO_COLUMNS)
+    for (int64_t j = 0; j < SPAN; j += SMALL_NR)
         for (int g = 0; g < GROUPS; g++) {
-            const WordMatrix a = {rows->rows + g * MICRO_ROWS * words, words, 1};
+            const WordMatrix a = {rows->rows + g * SMALL_MR * words, words, 1};
             const Halves seen = halves_seen(b, g, j);
             ahead_some(way.ahead);
             const int64_t at = seen == UPPER_HALF ? j + W : j;
-            float *to = &s->at[g * MICRO_ROWS][at];
+            float *to = &s->at[g * SMALL_MR][at];
             if (seen == BOTH_HALVES)
                 words_set(used, a, turned->place.words + at, turned->factor, to);
             else if (seen != NO_HALF)
@@ -95,14 +95,14 @@ ALWAYS_INLINE DOT_TARGET static void sum_by(Way way, WordMatrix weights, const P
                                             const Bounds *b, float *sum)
 {
     const int64_t step = padded(way.channels);
-    for (int64_t j = 0; j < step; j += MICRO_COLUMNS)
+    for (int64_t j = 0; j < step; j += SMALL_NR)
         for (int g = 0; g < GROUPS; g++) {
             const int64_t from = b->from[g] / 2, n = b->to[g] / 2 - from;
             ahead_some(way.ahead);
             if (n == 0) continue;
             WordMatrix a = weights;
-            a.at += g * MICRO_ROWS * a.row + from * a.column;
-            words_add(n, a, rows->pairs + from * step + j, step, sum + g * MICRO_ROWS * step + j);
+            a.at += g * SMALL_MR * a.row + from * a.column;
+            words_add(n, a, rows->pairs + from * step + j, step, sum + g * SMALL_MR * step + j);
         }
 }
 
@@ -191,7 +191,7 @@ DOT_TARGET void words_grade(const Stats *st, Block keys, const Bounds *queries, 
 {
     const bool all = queries->sight == SEEN_BY_ALL;
     for (int i = g->from; i < g->to; i += 2) {
-        const int from = queries->from[i / MICRO_ROWS], to = queries->to[i / MICRO_ROWS];
+        const int from = queries->from[i / SMALL_MR], to = queries->to[i / SMALL_MR];
         for (int j = 0; j < SPAN; j += 2 * W) {
             V p[2][2] = {{{0}}}, ds[2][2] = {{{0}}};
             if (from < j + 2 * W && to > j) {

@@ -129,7 +129,7 @@ Err gemm_with(const Call *call, const Beside *beside)
     const bool narrow = call->in[0].dtype == BF16 && call->in[1].dtype == BF16;
     if (call->out[0].n[0] == 0 || call->out[0].n[1] == 0) return OK;
     if (few_rows_fit(call) || library_fits(call)) return one_by_one(call, beside);
-    return panels_gemm(call, unit_for(narrow ? BF16 : F32), beside);
+    return panels_gemm(call, microkernel_for(narrow ? BF16 : F32), beside);
 }
 
 Err CPU_NAME(gemm)(const Call *call) { return gemm_with(call, &(Beside){.addend = NULL}); }

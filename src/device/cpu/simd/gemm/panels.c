@@ -73,9 +73,9 @@ static Lines lines_of(const Tensor *t, bool lines_first)
 
 static void cut_depth(Product *p)
 {
-    const int64_t per = p->unit->type == BF16 ? 2 : 1;
-    p->words = blocks_of(blocks_of(p->b.lines.terms, per), p->unit->group) * p->unit->group;
-    p->n_blocks = most(1, blocks_of(p->words, p->unit->depth));
+    const int64_t per = p->kernel->type == BF16 ? 2 : 1;
+    p->words = blocks_of(blocks_of(p->b.lines.terms, per), p->kernel->group) * p->kernel->group;
+    p->n_blocks = most(1, blocks_of(p->words, p->kernel->kc));
     p->block = blocks_of(blocks_of(p->words, p->n_blocks), 16) * 16;
     p->n_blocks = most(1, blocks_of(p->words, p->block == 0 ? 1 : p->block));
     const int64_t pieces = p->words <= WHOLE_DEPTH ? 1 : blocks_of(p->words, PIECE_DEPTH);
@@ -85,27 +85,27 @@ static void cut_depth(Product *p)
 /* For a piece of p->blocks: whether a strip of a stays in its seat. */
 static bool strip_fits(const Product *p, int64_t *panels)
 {
-    const int64_t words = most(1, p->blocks.n * p->block), tall = p->unit->tall / p->unit->rows;
-    const int64_t fit = p->unit->seat_words / (words * p->unit->rows);
-    *panels = least(tall, fit);
-    return 2 * fit >= tall;
+    const int64_t words = most(1, p->blocks.n * p->block), mc = p->kernel->mc / p->kernel->rows;
+    const int64_t fit = p->kernel->a_buffer_dwords / (words * p->kernel->rows);
+    *panels = least(mc, fit);
+    return 2 * fit >= mc;
 }
 
 static Cut cut_of(const Product *p)
 {
-    const Unit *u = p->unit;
+    const Microkernel *u = p->kernel;
     const int64_t columns = blocks_of(p->b.lines.lines, u->columns);
     const int64_t wide = least(columns, DEEP_WIDE / u->columns);
     int64_t panels;
     if (strip_fits(p, &panels)) return (Cut){panels, WIDE / u->columns};
-    if (u->packs_once) return (Cut){BROAD / u->rows, WIDE / u->columns};
-    return (Cut){least(u->tall, SUM_WORDS / (wide * u->columns)) / u->rows, wide};
+    if (u->team_packs_a) return (Cut){BROAD / u->rows, WIDE / u->columns};
+    return (Cut){least(u->mc, SUM_WORDS / (wide * u->columns)) / u->rows, wide};
 }
 
 /* Smaller ones, until there are some for each thread, and as many for one as for another. */
 static void cut_piece(Product *p, Cut cut, int64_t threads)
 {
-    const Unit *u = p->unit;
+    const Microkernel *u = p->kernel;
     const int64_t rows = p->a.panels.n, columns = p->b.panels.n;
     const int64_t flat = p->a.packed || p->strip_stays ? 1 : FLAT;
     for (;;) {
@@ -143,8 +143,8 @@ static void run_piece(Product *p, Cut cut, bool new_a, bool new_b)
 /* All pieces; p has the sizes of the first. */
 static void run_pieces(Product *p, Cut cut)
 {
-    const int64_t all_a = blocks_of(p->a.lines.lines, p->unit->rows), some_a = p->a.panels.n;
-    const int64_t all_b = blocks_of(p->b.lines.lines, p->unit->columns), some_b = p->b.panels.n;
+    const int64_t all_a = blocks_of(p->a.lines.lines, p->kernel->rows), some_a = p->a.panels.n;
+    const int64_t all_b = blocks_of(p->b.lines.lines, p->kernel->columns), some_b = p->b.panels.n;
     const int64_t some_k = p->blocks.n;
     const bool cut_k = some_k < p->n_blocks;
     for (int64_t j = 0; j < all_b; j += some_b)
@@ -163,13 +163,14 @@ static size_t room_for(int64_t words) { return (size_t)blocks_of(words, 16) * 64
 /* b, a, kept sums and seats, one behind the other; only counts their bytes where base is NULL. */
 static size_t lay_out(Product *p, bool with_a, char *base)
 {
-    const int64_t depth = p->blocks.n * p->block;
-    const int64_t rows = p->a.panels.n * p->unit->rows, columns = p->b.panels.n * p->unit->columns;
+    const int64_t kc = p->blocks.n * p->block;
+    const int64_t rows = p->a.panels.n * p->kernel->rows,
+                  columns = p->b.panels.n * p->kernel->columns;
     const bool kept = p->blocks.n < p->n_blocks;
-    const size_t at_a = p->b.all ? 0 : room_for(columns * depth);
-    const size_t at_kept = at_a + (with_a ? room_for(rows * depth) : 0);
+    const size_t at_a = p->b.all ? 0 : room_for(columns * kc);
+    const size_t at_kept = at_a + (with_a ? room_for(rows * kc) : 0);
     const size_t at_seats = at_kept + (kept ? room_for(rows * columns) : 0);
-    const size_t each = room_for(p->unit->seat_words) + room_for(SUM_WORDS);
+    const size_t each = room_for(p->kernel->a_buffer_dwords) + room_for(SUM_WORDS);
     const size_t at_list = at_seats + (size_t)p->n_seats * each;
     if (base) {
         if (!p->b.all) p->b.packed = (uint32_t *)(void *)base;
@@ -180,14 +181,14 @@ static size_t lay_out(Product *p, bool with_a, char *base)
     for (int i = 0; base && i < p->n_seats; i++) {
         char *const at = base + at_seats + (size_t)i * each;
         p->seat[i].a = (uint32_t *)(void *)at;
-        p->seat[i].sums = (float *)(void *)(at + room_for(p->unit->seat_words));
+        p->seat[i].sums = (float *)(void *)(at + room_for(p->kernel->a_buffer_dwords));
         atomic_init(&p->seat[i].busy, false);
         atomic_init(&p->seat[i].strip, -1);
     }
     return at_list + (size_t)p->n_seats * sizeof *p->seat;
 }
 
-static Side side_of_b(const Tensor *b, bool lines_first, const Unit *u)
+static Side side_of_b(const Tensor *b, bool lines_first, const Microkernel *u)
 {
     return (Side){.lines = lines_of(b, lines_first), .shape = {u->type, u->columns, 1}};
 }
@@ -201,28 +202,28 @@ static void take_prepacked(Product *p)
     p->b.all = p->b.panels.n;
 }
 
-Err panels_gemm(const Call *call, const Unit *unit, const Beside *beside)
+Err panels_gemm(const Call *call, const Microkernel *kernel, const Beside *beside)
 {
-    Product p = {.call = call, .unit = unit, .beside = beside};
+    Product p = {.call = call, .kernel = kernel, .beside = beside};
     Workspace *w;
     int64_t panels;
     p.n_seats = team_threads(call->team);
     p.a = (Side){.lines = lines_of(&call->in[0], !call->attr.gemm.ta),
-                 .shape = {unit->type, unit->rows, unit->group}};
-    p.b = side_of_b(&call->in[1], call->attr.gemm.tb, unit);
+                 .shape = {kernel->type, kernel->rows, kernel->group}};
+    p.b = side_of_b(&call->in[1], call->attr.gemm.tb, kernel);
     cut_depth(&p);
     p.strip_stays = strip_fits(&p, &panels);
     const Cut cut = cut_of(&p);
-    const int64_t depth = p.blocks.n * p.block;
-    const bool both = !p.strip_stays && unit->packs_once; /* the team packs a too */
+    const int64_t kc = p.blocks.n * p.block;
+    const bool both = !p.strip_stays && kernel->team_packs_a; /* the team packs a too */
     const int64_t words = both ? PIECE_WORDS_BOTH : PIECE_WORDS;
-    p.a.panels.n = blocks_of(p.a.lines.lines, unit->rows);
-    p.b.panels.n = blocks_of(p.b.lines.lines, unit->columns);
+    p.a.panels.n = blocks_of(p.a.lines.lines, kernel->rows);
+    p.b.panels.n = blocks_of(p.b.lines.lines, kernel->columns);
     take_prepacked(&p);
-    p.b.panels.n = at_once(p.b.panels.n, cut.tile, unit->columns * depth, words);
+    p.b.panels.n = at_once(p.b.panels.n, cut.tile, kernel->columns * kc, words);
     /* What is packed of a, and sums that wait, are not to grow with all rows. */
     if (both || p.blocks.n < p.n_blocks)
-        p.a.panels.n = at_once(p.a.panels.n, cut.strip, unit->rows * depth, words);
+        p.a.panels.n = at_once(p.a.panels.n, cut.strip, kernel->rows * kc, words);
     TRY(workspace_take(lay_out(&p, both, NULL), "a product", &w));
     lay_out(&p, both, w->at);
     run_pieces(&p, cut);
@@ -233,8 +234,8 @@ Err panels_gemm(const Call *call, const Unit *unit, const Beside *beside)
 /* All of b as one piece. */
 static Product all_of_b(const Call *call)
 {
-    const Unit *u = unit_for(call->in[0].dtype);
-    Product p = {.call = call, .unit = u, .n_seats = team_threads(call->team)};
+    const Microkernel *u = microkernel_for(call->in[0].dtype);
+    Product p = {.call = call, .kernel = u, .n_seats = team_threads(call->team)};
     p.b = side_of_b(&call->in[0], call->attr.gemm.tb, u);
     cut_depth(&p);
     p.blocks = (Span){0, p.n_blocks};
@@ -245,7 +246,7 @@ static Product all_of_b(const Call *call)
 size_t CPU_NAME(prepacked_bytes)(DType type, int64_t k, int64_t n)
 {
     const Product p = all_of_b(&(Call){.in = {{.dtype = type, .ndim = 2, .n = {k, n}}}});
-    return room_for(p.words * p.b.panels.n * p.unit->columns);
+    return room_for(p.words * p.b.panels.n * p.kernel->columns);
 }
 
 Err CPU_NAME(prepack)(const Call *call)
@@ -258,21 +259,21 @@ Err CPU_NAME(prepack)(const Call *call)
 }
 
 /* A product of zeros, of which only the end takes time. */
-static void no_product(const Micro *m)
+static void no_product(const MicrokernelArgs *m)
 {
     const V zero[1][2] = {{{0}}};
     if (!m->end) return;
-    End e = *m->end;
-    for (int i = 0; i < e.rows; i++, e.c += e.c_step, e.old += e.old_step) end_tile(&e, zero, 1);
+    MicrokernelStore e = *m->end;
+    for (int i = 0; i < e.rows; i++, e.c += e.c_step, e.old += e.old_step) store_tile(&e, zero, 1);
 }
 
 Err CPU_NAME(gemm_part)(const Call *call, GemmPart part)
 {
     const bool narrow = call->in[0].dtype == BF16 && call->in[1].dtype == BF16;
-    Unit unit = *unit_for(narrow ? BF16 : F32);
+    Microkernel kernel = *microkernel_for(narrow ? BF16 : F32);
     if (part == GEMM_STORE) {
-        unit.multiply = no_product;
-        unit.meanwhile = false;
+        kernel.multiply = no_product;
+        kernel.meanwhile = false;
     }
-    return panels_gemm(call, &unit, &(Beside){.part = part});
+    return panels_gemm(call, &kernel, &(Beside){.part = part});
 }

@@ -3,7 +3,7 @@
 #define DEVICE_CPU_SIMD_GEMM_PANELS_H
 
 #include "device/cpu/cpu.h"
-#include "device/cpu/simd/gemm/unit.h"
+#include "device/cpu/simd/gemm/microkernel.h"
 
 #define panels_gemm CPU_NAME(panels_gemm)
 #define panels_finish CPU_NAME(panels_finish)
@@ -28,7 +28,7 @@ typedef struct {
 
 /* As kernels.def has gemm, and what is beside it. An element of c is the same whatever stands next to
  * it. */
-Err panels_gemm(const Call *call, const Unit *unit, const Beside *beside);
+Err panels_gemm(const Call *call, const Microkernel *kernel, const Beside *beside);
 Err CPU_NAME(gemm_part)(const Call *call, GemmPart part);
 /* b packed for products of its type, all of it: see DevicePrepack. */
 size_t CPU_NAME(prepacked_bytes)(DType type, int64_t k, int64_t n);
@@ -56,7 +56,7 @@ void panels_finish(const Finish *f, int64_t row, int64_t rows);
 
 /* Tiles of sums on their way to c, of one thread: panels_store.c. */
 typedef struct {
-    const Unit *unit;
+    const Microkernel *kernel;
     Finish tile[2];     /* one that is stored while the other is multiplied */
     int now;            /* the other */
     int64_t left, each; /* rows that are to be stored; of them at each step */
@@ -67,7 +67,7 @@ typedef struct {
 static inline Finish *stores_next(Stores *s) { return &s->tile[s->now]; }
 /* Multiplies. Sums that are then whole go to c as stores_next has it, now or while the next ones are
  * multiplied; others go to m->c. */
-void stores_multiply(Stores *s, Micro *m, bool whole);
+void stores_multiply(Stores *s, MicrokernelArgs *m, bool whole);
 /* What is still on its way. */
 void stores_end(Stores *s);
 

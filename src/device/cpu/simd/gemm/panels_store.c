@@ -34,23 +34,25 @@ static void ask_for_tile(const Stores *s, Wishes *w, int64_t times)
 }
 
 /* Whether a unit may finish the tile itself: a whole one, with columns that are neighbours. */
-static bool ends_in_unit(const Stores *s, End *end)
+static bool ends_in_unit(const Stores *s, MicrokernelStore *end)
 {
     const Finish *f = &s->tile[s->now];
     const Tensor *c = &f->call->out[0], *old = f->old;
     const Box *b = &f->box;
     const int64_t size = (int64_t)dtype_bytes(c->dtype);
-    const bool whole = b->m == s->unit->rows && b->n == s->unit->columns;
+    const bool whole = b->m == s->kernel->rows && b->n == s->kernel->columns;
     const bool plain = c->stride[1] == 1 && old->stride[1] == 1 && c->dtype == old->dtype;
-    if (!s->unit->ends || !whole || !plain || (c->dtype != F32 && c->dtype != BF16)) return false;
-    *end = (End){.rows = s->unit->rows,
-                 .type = c->dtype,
-                 .c = (char *)c->data + (b->row * c->stride[0] + b->column) * size,
-                 .old = (const char *)old->data + (b->row * old->stride[0] + b->column) * size,
-                 .c_step = c->stride[0] * size,
-                 .old_step = old->stride[0] * size,
-                 .keep = (float)f->call->number[0],
-                 .bias = f->bias};
+    if (!s->kernel->stores_c || !whole || !plain || (c->dtype != F32 && c->dtype != BF16))
+        return false;
+    *end = (MicrokernelStore){.rows = s->kernel->rows,
+                              .type = c->dtype,
+                              .c = (char *)c->data + (b->row * c->stride[0] + b->column) * size,
+                              .old = (const char *)old->data +
+                                     (b->row * old->stride[0] + b->column) * size,
+                              .c_step = c->stride[0] * size,
+                              .old_step = old->stride[0] * size,
+                              .keep = (float)f->call->number[0],
+                              .bias = f->bias};
     return true;
 }
 
@@ -74,21 +76,21 @@ void stores_end(Stores *s)
     if (s->left > 0) store_some(s);
 }
 
-void stores_multiply(Stores *s, Micro *m, bool whole)
+void stores_multiply(Stores *s, MicrokernelArgs *m, bool whole)
 {
-    const int64_t steps = s->unit->meanwhile ? most(1, m->words / s->unit->group) : 1;
-    End end;
+    const int64_t steps = s->kernel->meanwhile ? most(1, m->words / s->kernel->group) : 1;
+    MicrokernelStore end;
     m->end = whole && ends_in_unit(s, &end) ? &end : NULL;
     m->to = whole ? s->sum[s->now] : m->c;
     s->tile[s->now].sum = m->to;
     if (whole) ask_for_tile(s, m->wishes, most(1, blocks_of(m->words, WISH_WORDS)));
     s->each = blocks_of(s->left, steps);
-    m->meanwhile = s->unit->meanwhile ? meanwhile : NULL;
+    m->meanwhile = s->kernel->meanwhile ? meanwhile : NULL;
     m->work = s;
-    s->unit->multiply(m);
+    s->kernel->multiply(m);
     stores_end(s); /* of no words there are no steps */
     if (!whole || m->end) return;
     s->left = s->tile[s->now].box.m;
     s->now = !s->now;
-    if (!s->unit->meanwhile) stores_end(s);
+    if (!s->kernel->meanwhile) stores_end(s);
 }

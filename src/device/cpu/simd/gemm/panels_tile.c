@@ -29,10 +29,10 @@ typedef struct {
 static Box box_of(const Product *p, Span rows, Span columns)
 {
     const Tensor *c = &p->call->out[0];
-    const int64_t row = (p->a.panels.first + rows.first) * p->unit->rows;
-    const int64_t column = (p->b.panels.first + columns.first) * p->unit->columns;
-    return (Box){row, least(c->n[0] - row, rows.n * p->unit->rows), column,
-                 least(c->n[1] - column, columns.n * p->unit->columns)};
+    const int64_t row = (p->a.panels.first + rows.first) * p->kernel->rows;
+    const int64_t column = (p->b.panels.first + columns.first) * p->kernel->columns;
+    return (Box){row, least(c->n[0] - row, rows.n * p->kernel->rows), column,
+                 least(c->n[1] - column, columns.n * p->kernel->columns)};
 }
 
 /* Where what of a is packed next comes from, by this thread as far as one can tell: the next block, or the
@@ -51,7 +51,7 @@ static Wish source_of_next(const Product *p, const Step *s)
  * coming. */
 static Wishes look_ahead(const Product *p, const Step *s, int64_t times)
 {
-    const Unit *u = p->unit;
+    const Microkernel *u = p->kernel;
     const bool deeper = s->k + 1 < p->blocks.n;
     const int64_t k = deeper ? s->k + 1 : 0, j = s->columns.first + (deeper ? 0 : s->columns.n);
     const int64_t words = block_words(p, p->blocks.first + k);
@@ -61,7 +61,7 @@ static Wishes look_ahead(const Product *p, const Step *s, int64_t times)
         w.a = source_of_next(p, s);
     else if (p->blocks.n > 1)
         w.a = wish_words(panel_at(p, &p->a, k, s->rows.first), s->rows.n * u->rows * words);
-    if (u->a_stays) w.b = wish_words(panel_at(p, &p->b, k, j), panels * u->columns * words);
+    if (u->a_in_l1) w.b = wish_words(panel_at(p, &p->b, k, j), panels * u->columns * words);
     wish_in(&w.a, times);
     wish_in(&w.b, times);
     return w;
@@ -69,7 +69,7 @@ static Wishes look_ahead(const Product *p, const Step *s, int64_t times)
 
 static void multiply_step(const Product *p, const Step *s, Stores *stores)
 {
-    const Unit *u = p->unit;
+    const Microkernel *u = p->kernel;
     const int64_t all = p->blocks.first + s->k, n = s->rows.n * s->columns.n;
     const bool last = all == p->n_blocks - 1 && p->beside->part != GEMM_MULTIPLY;
     Finish f = {.call = p->call,
@@ -78,10 +78,10 @@ static void multiply_step(const Product *p, const Step *s, Stores *stores)
                 .step = u->columns};
     const int64_t words = block_words(p, all);
     Wishes wishes = look_ahead(p, s, most(1, n * blocks_of(words, WISH_WORDS)));
-    Micro m = {.words = words, .add = all > 0, .wishes = &wishes};
+    MicrokernelArgs m = {.words = words, .add = all > 0, .wishes = &wishes};
     for (int64_t t = 0, before = -1; t < n; t++) {
-        const int64_t i = u->a_stays ? t / s->columns.n : t % s->rows.n;
-        const int64_t j = u->a_stays ? t % s->columns.n : t / s->rows.n;
+        const int64_t i = u->a_in_l1 ? t / s->columns.n : t % s->rows.n;
+        const int64_t j = u->a_in_l1 ? t % s->columns.n : t / s->rows.n;
         const Span column = {s->columns.first + j, 1};
         m.a = s->a + i * u->rows * m.words;
         m.b = panel_at(p, &p->b, s->k, column.first);
@@ -111,7 +111,7 @@ static Seat *take_seat(Product *p, int64_t strip)
 void product_tile(void *product, int64_t tile)
 {
     Product *p = product;
-    const Unit *u = p->unit;
+    const Microkernel *u = p->kernel;
     const int64_t strip = tile / p->tiles.parts, lines = u->rows * u->columns;
     Step s = {.tile = tile,
               .rows = split_span(p->strips, strip),
@@ -119,7 +119,7 @@ void product_tile(void *product, int64_t tile)
     Seat *const seat = take_seat(p, strip);
     s.packed = p->a.packed || !product_packs(p) ||
                atomic_load_explicit(&seat->strip, memory_order_relaxed) == strip;
-    Stores stores = {.unit = u};
+    Stores stores = {.kernel = u};
     s.row_step = (p->kept ? p->b.panels.n : s.columns.n) * lines;
     s.sums = p->kept ? p->kept + s.rows.first * s.row_step + s.columns.first * lines : seat->sums;
     u->begin();

@@ -1,6 +1,6 @@
 /* peak.c -- what a unit gives when its operands are in the first cache: the ceiling of a product. */
 #define _DEFAULT_SOURCE
-#include "device/cpu/simd/gemm/unit.h"
+#include "device/cpu/simd/gemm/microkernel.h"
 
 #include <time.h>
 
@@ -17,8 +17,8 @@ double CPU_NAME(peak)(DType type)
     enum { WORDS = 128, LINES = 32, TIMES = 2000, TURNS = 5 };
     static const _Alignas(64) uint32_t a[WORDS * LINES], b[WORDS * LINES];
     _Alignas(64) float c[LINES * LINES] = {0};
-    const Unit *u = unit_for(type);
-    const Micro m = {.words = WORDS, .a = a, .b = b, .c = c, .to = c};
+    const Microkernel *u = microkernel_for(type);
+    const MicrokernelArgs m = {.words = WORDS, .a = a, .b = b, .c = c, .to = c};
     const double flops =
         2.0 * (type == BF16 && u->type == BF16 ? 2 : 1) * WORDS * u->rows * u->columns * TIMES;
     double best_s = 0;

@@ -47,7 +47,7 @@ typedef struct {
 
 typedef struct {
     const Call *call;
-    const Unit *unit;
+    const Microkernel *kernel;
     const Beside *beside;
     Side a, b;
     int64_t words, block, n_blocks; /* along k; all blocks but the last have `block` words */

@@ -1,6 +1,6 @@
-/* unit_dot.c -- AVX512-BF16: a lane adds the products of two pairs of bf16 to its sum of f32. The
+/* microkernel_dot.c -- AVX512-BF16: a lane adds the products of two pairs of bf16 to its sum of f32. The
  * instruction takes numbers below 2^-126 for zero. */
-#include "device/cpu/simd/gemm/unit.h"
+#include "device/cpu/simd/gemm/microkernel.h"
 
 #if defined(__AVX512F__)
 
@@ -8,7 +8,7 @@ enum { ROWS = 12, COLUMNS = 2 * W };
 
 static void nothing(void) {}
 
-__attribute__((target("avx512bf16"))) static void multiply(const Micro *m)
+__attribute__((target("avx512bf16"))) static void multiply(const MicrokernelArgs *m)
 {
     const uint32_t *a = m->a, *b = m->b;
     __m512 sum[ROWS][2];
@@ -28,25 +28,25 @@ __attribute__((target("avx512bf16"))) static void multiply(const Micro *m)
         }
     }
     if (m->end) {
-        end_tile(m->end, (const V(*)[2])sum, ROWS);
+        store_tile(m->end, (const V(*)[2])sum, ROWS);
         return;
     }
     for (int i = 0; i < ROWS; i++)
         for (int j = 0; j < 2; j++) _mm512_store_ps(m->to + i * COLUMNS + j * W, sum[i][j]);
 }
 
-const Unit unit_dot = {
+const Microkernel microkernel_dot = {
     .type = BF16,
     .rows = ROWS,
     .columns = COLUMNS,
     .group = 1,
-    .depth = 384,
-    .tall = 132,
-    .seat_words = 132 * 768,
+    .kc = 384,
+    .mc = 132,
+    .a_buffer_dwords = 132 * 768,
     .begin = nothing,
     .end = nothing,
     .multiply = multiply,
-    .ends = true,
+    .stores_c = true,
 };
 
 #endif

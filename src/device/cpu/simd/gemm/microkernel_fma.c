@@ -1,6 +1,6 @@
-/* unit_fma.c -- fused multiply-adds of f32: ROWS x 2 vectors of sums, a number of a against two vectors
+/* microkernel_fma.c -- fused multiply-adds of f32: ROWS x 2 vectors of sums, a number of a against two vectors
  * of b at each step. */
-#include "device/cpu/simd/gemm/unit.h"
+#include "device/cpu/simd/gemm/microkernel.h"
 
 #if defined(__AVX512F__)
 enum { ROWS = 12 }; /* 24 sums, two of b, one of a: 27 of 32 registers */
@@ -11,7 +11,7 @@ enum { COLUMNS = 2 * W };
 
 static void nothing(void) {}
 
-static void multiply(const Micro *m)
+static void multiply(const MicrokernelArgs *m)
 {
     const float *a = (const float *)(const void *)m->a, *b = (const float *)(const void *)m->b;
     V sum[ROWS][2];
@@ -30,36 +30,36 @@ static void multiply(const Micro *m)
         }
     }
     if (m->end) {
-        end_tile(m->end, sum, ROWS);
+        store_tile(m->end, sum, ROWS);
         return;
     }
     for (int i = 0; i < ROWS; i++)
         for (int j = 0; j < 2; j++) v_store(m->to + i * COLUMNS + j * W, sum[i][j]);
 }
 
-const Unit unit_fma = {
+const Microkernel microkernel_fma = {
     .type = F32,
     .rows = ROWS,
     .columns = COLUMNS,
     .group = 1,
-    .depth = 384, /* at 16 lanes 48 KiB of b, and 18 KiB of each panel of a that goes by */
-    .tall = 132,
-    .seat_words = 132 * 768, /* with sums, 652 KiB */
+    .kc = 384, /* at 16 lanes 48 KiB of b, and 18 KiB of each panel of a that goes by */
+    .mc = 132,
+    .a_buffer_dwords = 132 * 768, /* with sums, 652 KiB */
     .begin = nothing,
     .end = nothing,
     .multiply = multiply,
-    .ends = true,
+    .stores_c = true,
 };
 
-const Unit *unit_for(DType type)
+const Microkernel *microkernel_for(DType type)
 {
 #if defined(__AVX512F__)
-    const CpuUnit unit = type == BF16 ? units_in_use() : UNIT_FMA;
-    if (unit == UNIT_DOT) return &unit_dot;
-    if (unit == UNIT_TILES) return &unit_tiles;
-    if (unit == UNIT_TILES_IN_C) return &unit_tiles_in_c;
+    const CpuMicrokernel kernel = type == BF16 ? microkernel_in_use() : MICROKERNEL_FMA;
+    if (kernel == MICROKERNEL_DOT) return &microkernel_dot;
+    if (kernel == MICROKERNEL_AMX) return &microkernel_amx;
+    if (kernel == MICROKERNEL_AMX_EMULATED) return &microkernel_amx_emulated;
 #else
     (void)type;    /* the others come with AVX-512 */
 #endif
-    return &unit_fma;
+    return &microkernel_fma;
 }

@@ -1,4 +1,4 @@
-/* tiles_in_c.h -- the words of tiles by plain loops, for tests: what AMX's instructions do, on any CPU of
+/* amx_tiles_emulated.h -- the words of tiles by plain loops, for tests: what AMX's instructions do, on any CPU of
  * AVX-512. */
 #include "device/cpu/simd/simd.h"
 

@@ -1,4 +1,4 @@
-/* tiles.h -- a product by tiles of 16 rows of 64 bytes, as AMX has them: 2 x 2 tiles of c.
+/* microkernel_amx_body.h -- a product by tiles of 16 rows of 64 bytes, as AMX has them: 2 x 2 tiles of c.
  *
  *                     b0 b1          a step along k is 32 terms: four tiles are loaded, and each
  *                a0   0  1           serves two products
@@ -8,14 +8,14 @@
  * in the first cache), TILE_STORE, TILE_DOT and TILES, which are there before it: tiles_amx.h has
  * them by the instructions, tiles_in_c.h by loops that do the same. So all but the instructions is tested
  * on every CPU of AVX-512. TILE_TARGET: what the compiler is told. */
-#include "device/cpu/simd/gemm/unit.h"
+#include "device/cpu/simd/gemm/microkernel.h"
 
 enum { TILE_ROWS = 16, TILE_WORDS = 16, COLUMNS = 32 };
 
 /* c: two tiles side by side in rows of COLUMNS floats; a: [rows][16 words]; b: [words][COLUMNS]. */
 enum { C_STEP = COLUMNS * 4, A_STEP = TILE_WORDS * 4, B_STEP = COLUMNS * 4 };
 
-TILE_TARGET static void multiply(const Micro *m)
+TILE_TARGET static void multiply(const MicrokernelArgs *m)
 {
     const uint32_t *a = m->a, *b = m->b;
     const float *const c = m->c;
@@ -55,9 +55,9 @@ TILE_TARGET static void multiply(const Micro *m)
 /* 256 words: a panel of a, 32 KiB, stays in the first cache while b streams through it. CPUs that have
  * tiles have 2 MiB of second cache: half of it for a strip of a, as b comes from the last cache for each
  * strip again. */
-#define TILE_UNIT(begin_, end_)                                                                    \
+#define AMX_MICROKERNEL(begin_, end_)                                                              \
     {                                                                                              \
-        .type = BF16, .rows = 2 * TILE_ROWS, .columns = COLUMNS, .group = TILE_WORDS,              \
-        .depth = 256, .tall = 256, .seat_words = 256 * 1024, .begin = begin_, .end = end_,         \
-        .multiply = multiply, .a_stays = true, .packs_once = true, .meanwhile = true,              \
+        .type = BF16, .rows = 2 * TILE_ROWS, .columns = COLUMNS, .group = TILE_WORDS, .kc = 256,   \
+        .mc = 256, .a_buffer_dwords = 256 * 1024, .begin = begin_, .end = end_,                    \
+        .multiply = multiply, .a_in_l1 = true, .team_packs_a = true, .meanwhile = true,            \
     }

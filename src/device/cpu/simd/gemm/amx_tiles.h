@@ -1,4 +1,4 @@
-/* tiles_amx.h -- the words of tiles by AMX's instructions: eight tiles of 1 KiB each, and one that
+/* amx_tiles.h -- the words of tiles by AMX's instructions: eight tiles of 1 KiB each, and one that
  * multiplies two of them into a third. Palette 1 is loaded as the architecture defines it; what CPUID says
  * of palettes (leaf 0x1D) is hidden by some hypervisors whose machines have them all the same.
  *

@@ -1,6 +1,6 @@
-/* units.c -- what the CPU says of itself, and what the kernel grants. */
+/* microkernels.c -- what the CPU says of itself, and what the kernel grants. */
 #define _DEFAULT_SOURCE
-#include "device/cpu/units.h"
+#include "device/cpu/microkernels.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -10,8 +10,8 @@
 static struct {
     pthread_mutex_t lock;
     bool open, amx;
-    CpuUnit in_use;
-} units = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    CpuMicrokernel in_use;
+} chosen = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 #if defined(__x86_64__)
 
@@ -68,37 +68,40 @@ static bool made_by_amd(void) { return false; }
 
 #endif
 
-bool units_have(CpuUnit unit)
+bool microkernel_available(CpuMicrokernel kernel)
 {
-    if (unit == UNIT_FMA) return true;
+    if (kernel == MICROKERNEL_FMA) return true;
     if (!cpu_has(CPU_AVX512)) return false;
-    return unit == UNIT_TILES ? units.amx : unit == UNIT_DOT ? has_dot() : true;
+    return kernel == MICROKERNEL_AMX ? chosen.amx : kernel == MICROKERNEL_DOT ? has_dot() : true;
 }
 
-void units_open(void)
+void microkernels_open(void)
 {
-    pthread_mutex_lock(&units.lock);
-    if (!units.open) {
-        units.amx = cpu_has(CPU_AVX512) && has_dot() && ask_for_amx();
-        if (units.amx)
-            units.in_use = UNIT_TILES;
-        else if (units_have(UNIT_DOT) && made_by_amd())
-            units.in_use = UNIT_DOT;
+    pthread_mutex_lock(&chosen.lock);
+    if (!chosen.open) {
+        chosen.amx = cpu_has(CPU_AVX512) && has_dot() && ask_for_amx();
+        if (chosen.amx)
+            chosen.in_use = MICROKERNEL_AMX;
+        else if (microkernel_available(MICROKERNEL_DOT) && made_by_amd())
+            chosen.in_use = MICROKERNEL_DOT;
     }
-    units.open = true;
-    pthread_mutex_unlock(&units.lock);
+    chosen.open = true;
+    pthread_mutex_unlock(&chosen.lock);
 }
 
-CpuUnit units_in_use(void) { return units.in_use; }
+CpuMicrokernel microkernel_in_use(void) { return chosen.in_use; }
 
-void units_use(CpuUnit unit) { units.in_use = unit; }
+void microkernel_use(CpuMicrokernel kernel) { chosen.in_use = kernel; }
 
 /* Every CPU with AMX for bf16 has AVX512-BF16 too; has_dot is asked for anyway. */
-bool units_round(void) { return units.in_use == UNIT_DOT || units.in_use == UNIT_TILES; }
-
-const char *units_text(CpuUnit unit)
+bool microkernel_rounds_bf16(void)
 {
-    static const char *const text[N_CPU_UNITS] = {"f32 multiply-adds", "AVX512-BF16", "AMX",
-                                                  "AMX in plain loops"};
-    return text[unit];
+    return chosen.in_use == MICROKERNEL_DOT || chosen.in_use == MICROKERNEL_AMX;
+}
+
+const char *microkernel_text(CpuMicrokernel kernel)
+{
+    static const char *const text[N_CPU_MICROKERNELS] = {"f32 multiply-adds", "AVX512-BF16", "AMX",
+                                                         "AMX in plain loops"};
+    return text[kernel];
 }
