@@ -96,7 +96,7 @@ static inline void end_piece(Row r, int64_t from, int64_t n, const float *buffer
 
 /* Asks for elements ahead of their use. A kernel that reads a row and then computes leaves memory idle
  * meanwhile, and rows that ids choose lie where no CPU guesses. */
-static inline void fetch_piece(Row r, int64_t from, int64_t n)
+static inline void prefetch_piece(Row r, int64_t from, int64_t n)
 {
     enum { LINE = 64 };
     const char *at = piece_at(r, from), *end = at + n * (int64_t)dtype_bytes(r.dtype);

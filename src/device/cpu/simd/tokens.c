@@ -41,7 +41,7 @@ static void look_up(const void *work, int64_t t)
     const Tensor *y = &call->out[0];
     const Row to = tensor_row(y, t), from = row_of_id(call, t);
     const Row soon = t + AHEAD < y->n[0] ? row_of_id(call, t + AHEAD) : from;
-    if (soon.at) fetch_piece(soon, 0, y->n[1]);
+    if (soon.at) prefetch_piece(soon, 0, y->n[1]);
     if (from.at && from.dtype == to.dtype) {
         copy_bytes(from, to, y->n[1]);
         return;
@@ -97,12 +97,12 @@ static void fold_entry(const Fold *f, int64_t entry, int64_t column)
 }
 
 /* The entry's columns, and those of the first of its tokens. */
-static void fetch_entry(const Fold *f, int64_t entry, int64_t column)
+static void prefetch_entry(const Fold *f, int64_t entry, int64_t column)
 {
     const Tensor *dy = &f->call->in[0], *dw = &f->call->out[0];
     const int64_t n = least(dw->n[1] - column, f->columns);
-    fetch_piece(tensor_row(dw, entry), column, n);
-    fetch_piece(tensor_row(dy, f->head[entry]), column, n);
+    prefetch_piece(tensor_row(dw, entry), column, n);
+    prefetch_piece(tensor_row(dy, f->head[entry]), column, n);
 }
 
 /* Entries without tokens stay as they are where all is kept. */
@@ -115,7 +115,7 @@ static void fold_tile(void *work, int64_t tile)
     int64_t before = NONE;
     for (int64_t entry = first; entry < end; entry++) {
         if (f->head[entry] == NONE && !all) continue;
-        if (f->head[entry] != NONE) fetch_entry(f, entry, column);
+        if (f->head[entry] != NONE) prefetch_entry(f, entry, column);
         if (before != NONE) fold_entry(f, before, column);
         before = entry;
     }

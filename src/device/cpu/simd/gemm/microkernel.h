@@ -12,7 +12,7 @@
 
 #include "device/cpu/simd/gemm/panel.h"
 #include "device/cpu/simd/gemm/microkernel_store.h"
-#include "device/cpu/simd/gemm/wish.h"
+#include "device/cpu/simd/gemm/prefetch.h"
 #include "device/cpu/microkernels.h"
 
 #define microkernel_fma CPU_NAME(microkernel_fma)
@@ -28,7 +28,7 @@ typedef struct {
     bool add;                      /* to what c holds; else c is not read */
     float *to;                     /* where sums go; may be c */
     const MicrokernelStore *end;   /* NULL, or sums go to c, from registers: of units that `end` */
-    Wishes *wishes;                /* NULL, or what to ask for after each WISH_WORDS */
+    PrefetchQueue *prefetch;       /* NULL, or what to ask for after each PREFETCH_DWORDS */
     void (*meanwhile)(void *work); /* NULL, or other work: a little after each group of words */
     void *work;
 } MicrokernelArgs;

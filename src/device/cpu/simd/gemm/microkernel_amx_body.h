@@ -43,7 +43,7 @@ TILE_TARGET static void multiply(const MicrokernelArgs *m)
         TILE_DOT(1, 4, 7);
         TILE_DOT(2, 5, 6);
         TILE_DOT(3, 5, 7);
-        if (m->wishes) wishes_ask(m->wishes);
+        if (m->prefetch) prefetch_issue(m->prefetch);
         if (m->meanwhile) m->meanwhile(m->work);
     }
     TILE_STORE(0, to, C_STEP);

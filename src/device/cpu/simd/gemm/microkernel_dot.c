@@ -15,9 +15,9 @@ __attribute__((target("avx512bf16"))) static void multiply(const MicrokernelArgs
     for (int i = 0; i < ROWS; i++)
         for (int j = 0; j < 2; j++)
             sum[i][j] = m->add ? _mm512_load_ps(m->c + i * COLUMNS + j * W) : _mm512_setzero_ps();
-    for (int64_t left = m->words; left > 0; left -= WISH_WORDS) {
-        if (m->wishes) wishes_ask(m->wishes);
-        for (int64_t w = least(left, WISH_WORDS); w > 0; w--, a += ROWS, b += COLUMNS) {
+    for (int64_t left = m->words; left > 0; left -= PREFETCH_DWORDS) {
+        if (m->prefetch) prefetch_issue(m->prefetch);
+        for (int64_t w = least(left, PREFETCH_DWORDS); w > 0; w--, a += ROWS, b += COLUMNS) {
             const __m512bh b0 = (__m512bh)_mm512_loadu_si512(b);
             const __m512bh b1 = (__m512bh)_mm512_loadu_si512(b + W);
             for (int i = 0; i < ROWS; i++) {

@@ -18,9 +18,9 @@ static void multiply(const MicrokernelArgs *m)
     for (int i = 0; i < ROWS; i++)
         for (int j = 0; j < 2; j++)
             sum[i][j] = m->add ? v_load(m->c + i * COLUMNS + j * W) : v_set(0);
-    for (int64_t left = m->words; left > 0; left -= WISH_WORDS) {
-        if (m->wishes) wishes_ask(m->wishes);
-        for (int64_t w = least(left, WISH_WORDS); w > 0; w--, a += ROWS, b += COLUMNS) {
+    for (int64_t left = m->words; left > 0; left -= PREFETCH_DWORDS) {
+        if (m->prefetch) prefetch_issue(m->prefetch);
+        for (int64_t w = least(left, PREFETCH_DWORDS); w > 0; w--, a += ROWS, b += COLUMNS) {
             const V b0 = v_load(b), b1 = v_load(b + W);
             for (int i = 0; i < ROWS; i++) {
                 const V x = v_set(a[i]);

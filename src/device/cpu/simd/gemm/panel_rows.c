@@ -109,7 +109,7 @@ static inline __attribute__((always_inline)) void put_rows(LoadRow *load, const 
     }
 }
 
-static void ask_for_rows(const Rows *r)
+static void prefetch_next_rows(const Rows *r)
 {
     const int64_t bytes = r->panels * r->lines * r->line_bytes;
     for (int i = SOON_ROWS; i < SOON_ROWS + ROWS; i++)
@@ -123,7 +123,7 @@ static inline __attribute__((always_inline)) void put_all(LoadRow *load, Rows r,
 {
     const int64_t wide = r.lines * r.line_bytes;
     for (int64_t w = 0; w < words; w += ROWS, r.at += ROWS * r.step, r.to += ROWS * r.lines) {
-        ask_for_rows(&r);
+        prefetch_next_rows(&r);
         for (int64_t i = 0; i < r.panels; i++)
             put_rows(load, &r, r.at + i * wide, r.to + i * r.panel);
     }

@@ -22,8 +22,9 @@ typedef struct {
     const Tensor *addend; /* the product is added to this, in place of what c holds; may be c */
     const Call *call; /* for `then`, which runs on a tile of c that is stored, while it is near */
     void (*then)(const Call *call, Box tile, Team *team);
-    const Tensor *near[MAX_NEAR]; /* what it reads and writes beside c, of c's shape; or NULL */
-    GemmPart part;                /* of the product alone: what takes how long */
+    const Tensor
+        *near[MAX_EPILOGUE_OPERANDS]; /* what it reads and writes beside c, of c's shape; or NULL */
+    GemmPart part;                    /* of the product alone: what takes how long */
 } Beside;
 
 /* As kernels.def has gemm, and what is beside it. An element of c is the same whatever stands next to

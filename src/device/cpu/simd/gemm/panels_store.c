@@ -10,26 +10,26 @@
 #include "device/cpu/simd/gemm/panels.h"
 
 /* The box of a matrix, where its columns are neighbours. */
-static Wish wish_of(const Tensor *t, const Box *b)
+static Prefetch prefetch_block(const Tensor *t, const Box *b)
 {
     const int64_t size = (int64_t)dtype_bytes(t->dtype), step = t->stride[0] * size;
-    if (t->stride[1] != 1) return (Wish){.row = NULL};
+    if (t->stride[1] != 1) return (Prefetch){.row = NULL};
     const char *at = (const char *)t->data + b->row * step + b->column * size;
-    return wish_for(at, b->n * size, b->m, step);
+    return prefetch_rows(at, b->n * size, b->m, step);
 }
 
-static void ask_for_tile(const Stores *s, Wishes *w, int64_t times)
+static void prefetch_tile(const Stores *s, PrefetchQueue *w, int64_t times)
 {
     const Finish *f = &s->tile[s->now];
     const Tensor *c = &f->call->out[0];
-    w->c = wish_of(c, &f->box);
-    if (f->old != c && f->call->number[0] != 0) w->old = wish_of(f->old, &f->box);
-    wish_in(&w->c, times);
-    wish_in(&w->old, times);
-    for (int i = 0; i < MAX_NEAR; i++) {
+    w->c = prefetch_block(c, &f->box);
+    if (f->old != c && f->call->number[0] != 0) w->addend = prefetch_block(f->old, &f->box);
+    prefetch_spread(&w->c, times);
+    prefetch_spread(&w->addend, times);
+    for (int i = 0; i < MAX_EPILOGUE_OPERANDS; i++) {
         const Tensor *near = f->beside->near[i];
-        w->near[i] = near ? wish_of(near, &f->box) : (Wish){.row = NULL};
-        wish_in(&w->near[i], times);
+        w->operand[i] = near ? prefetch_block(near, &f->box) : (Prefetch){.row = NULL};
+        prefetch_spread(&w->operand[i], times);
     }
 }
 
@@ -83,7 +83,7 @@ void stores_multiply(Stores *s, MicrokernelArgs *m, bool whole)
     m->end = whole && ends_in_unit(s, &end) ? &end : NULL;
     m->to = whole ? s->sum[s->now] : m->c;
     s->tile[s->now].sum = m->to;
-    if (whole) ask_for_tile(s, m->wishes, most(1, blocks_of(m->words, WISH_WORDS)));
+    if (whole) prefetch_tile(s, m->prefetch, most(1, blocks_of(m->words, PREFETCH_DWORDS)));
     s->each = blocks_of(s->left, steps);
     m->meanwhile = s->kernel->meanwhile ? meanwhile : NULL;
     m->work = s;

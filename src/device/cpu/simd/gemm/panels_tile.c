@@ -37,33 +37,34 @@ static Box box_of(const Product *p, Span rows, Span columns)
 
 /* Where what of a is packed next comes from, by this thread as far as one can tell: the next block, or the
  * first of the next strip. */
-static Wish source_of_next(const Product *p, const Step *s)
+static Prefetch prefetch_next_a(const Product *p, const Step *s)
 {
     const int64_t strip = s->tile / p->tiles.parts, next = (s->tile + 1) / p->tiles.parts;
-    const Wish none = {.row = NULL};
-    if (s->k + 1 < p->blocks.n) return s->packed ? none : wish_source(p, &p->a, s->k + 1, s->rows);
+    const Prefetch none = {.row = NULL};
+    if (s->k + 1 < p->blocks.n)
+        return s->packed ? none : prefetch_source(p, &p->a, s->k + 1, s->rows);
     if (next == p->strips.parts || (p->strip_stays && next == strip)) return none;
-    return wish_source(p, &p->a, 0, split_span(p->strips, next));
+    return prefetch_source(p, &p->a, 0, split_span(p->strips, next));
 }
 
 /* What the step after this will read: of a, and, where all of b goes by each panel of a, of b; the next block
  * of k, or the first of the next tile. Of others a panel of b goes by slowly enough for the CPU to see it
  * coming. */
-static Wishes look_ahead(const Product *p, const Step *s, int64_t times)
+static PrefetchQueue prefetch_next_step(const Product *p, const Step *s, int64_t times)
 {
     const Microkernel *u = p->kernel;
     const bool deeper = s->k + 1 < p->blocks.n;
     const int64_t k = deeper ? s->k + 1 : 0, j = s->columns.first + (deeper ? 0 : s->columns.n);
     const int64_t words = block_words(p, p->blocks.first + k);
     const int64_t panels = least(s->columns.n, p->b.panels.n - j);
-    Wishes w = {.c.left = 0};
+    PrefetchQueue w = {.c.left = 0};
     if (!p->a.packed)
-        w.a = source_of_next(p, s);
+        w.a = prefetch_next_a(p, s);
     else if (p->blocks.n > 1)
-        w.a = wish_words(panel_at(p, &p->a, k, s->rows.first), s->rows.n * u->rows * words);
-    if (u->a_in_l1) w.b = wish_words(panel_at(p, &p->b, k, j), panels * u->columns * words);
-    wish_in(&w.a, times);
-    wish_in(&w.b, times);
+        w.a = prefetch_dwords(panel_at(p, &p->a, k, s->rows.first), s->rows.n * u->rows * words);
+    if (u->a_in_l1) w.b = prefetch_dwords(panel_at(p, &p->b, k, j), panels * u->columns * words);
+    prefetch_spread(&w.a, times);
+    prefetch_spread(&w.b, times);
     return w;
 }
 
@@ -77,8 +78,9 @@ static void multiply_step(const Product *p, const Step *s, Stores *stores)
                 .old = p->beside->addend ? p->beside->addend : &p->call->out[0],
                 .step = u->columns};
     const int64_t words = block_words(p, all);
-    Wishes wishes = look_ahead(p, s, most(1, n * blocks_of(words, WISH_WORDS)));
-    MicrokernelArgs m = {.words = words, .add = all > 0, .wishes = &wishes};
+    PrefetchQueue prefetch =
+        prefetch_next_step(p, s, most(1, n * blocks_of(words, PREFETCH_DWORDS)));
+    MicrokernelArgs m = {.words = words, .add = all > 0, .prefetch = &prefetch};
     for (int64_t t = 0, before = -1; t < n; t++) {
         const int64_t i = u->a_in_l1 ? t / s->columns.n : t % s->rows.n;
         const int64_t j = u->a_in_l1 ? t % s->columns.n : t / s->rows.n;

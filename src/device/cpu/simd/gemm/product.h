@@ -89,7 +89,7 @@ static inline void pack_panels(const Product *p, const Side *s, int64_t k, Span 
 }
 
 /* Where that many panels of a block come from: to be near when they are packed. */
-static inline Wish wish_source(const Product *p, const Side *s, int64_t k, Span panels)
+static inline Prefetch prefetch_source(const Product *p, const Side *s, int64_t k, Span panels)
 {
     const int64_t all = p->blocks.first + k, per = s->shape.type == BF16 ? 2 : 1;
     const Lines *x = &s->lines;
@@ -99,9 +99,9 @@ static inline Wish wish_source(const Product *p, const Side *s, int64_t k, Span 
     const int64_t lines = least(panels.n * s->shape.lines, x->lines - line);
     const int64_t terms = least(block_words(p, all) * per, x->terms - term);
     const char *const at = x->at + (line * x->line + term * x->term) * size;
-    if (x->term == 1) return wish_for(at, terms * size, lines, x->line * size);
-    if (x->line == 1) return wish_for(at, lines * size, terms, x->term * size);
-    return (Wish){.row = NULL};
+    if (x->term == 1) return prefetch_rows(at, terms * size, lines, x->line * size);
+    if (x->line == 1) return prefetch_rows(at, lines * size, terms, x->term * size);
+    return (Prefetch){.row = NULL};
 }
 
 /* Whether the product, or the part of it that is timed, packs. */
