@@ -38,7 +38,7 @@ static void dense_products(void **state)
 }
 
 /* A few rows times a weight whose rows are contiguous: one path up to eight, another from nine on. */
-static void few_rows(void **state)
+static void skinny(void **state)
 {
     CpuBench *c = *state;
     const int64_t depth[] = {1, 7, 16, 33, 300}, width[] = {1, 2, 5, 130};
@@ -113,7 +113,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(transposes_and_strides),
         cmocka_unit_test(dense_products),
-        cmocka_unit_test(few_rows),
+        cmocka_unit_test(skinny),
         cmocka_unit_test(rows_are_alone),
         cmocka_unit_test(parts_of_wider),
         cmocka_unit_test(thin_and_empty),

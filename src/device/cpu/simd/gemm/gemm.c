@@ -6,7 +6,7 @@
  *
  * Sums over k are in the order of whoever multiplies, which follows from the shape of the call; the
  * library adds to an accumulator as it goes, ours are added when they are whole. */
-#include "device/cpu/simd/gemm/few_rows.h"
+#include "device/cpu/simd/gemm/skinny.h"
 #include "device/cpu/simd/gemm/panels.h"
 
 #include "device/cpu/blas.h"
@@ -113,8 +113,8 @@ static Err one_by_one(const Call *call, const Beside *beside)
             .in = {*addend}, .n_in = 1, .out = {*c}, .n_out = 1, .team = call->team};
         TRY(CPU_NAME(copy)(&start));
     }
-    if (few_rows_fit(call)) {
-        TRY(few_rows_gemm(call));
+    if (skinny_fits(call)) {
+        TRY(skinny_gemm(call));
     } else {
         Product p = {.call = call, .sgemm = blas_sgemm()};
         cut_tiles(&p, c->n[0], c->n[1]);
@@ -128,7 +128,7 @@ Err gemm_with(const Call *call, const Beside *beside)
 {
     const bool narrow = call->in[0].dtype == BF16 && call->in[1].dtype == BF16;
     if (call->out[0].n[0] == 0 || call->out[0].n[1] == 0) return OK;
-    if (few_rows_fit(call) || library_fits(call)) return one_by_one(call, beside);
+    if (skinny_fits(call) || library_fits(call)) return one_by_one(call, beside);
     return panels_gemm(call, microkernel_for(narrow ? BF16 : F32), beside);
 }
 
