@@ -1,7 +1,7 @@
 /* Products of device/cpu against ref: all transposes, strides, sizes with odd edges, sums over many and
  * over no terms, accumulators kept and not; by every instruction set and the library. Products of bf16,
  * and those so large that they are cut, have files of their own: test_cpu_gemm_*.c. */
-#include "support/products.h"
+#include "support/gemm_cases.h"
 
 static void transposes_and_strides(void **state)
 {

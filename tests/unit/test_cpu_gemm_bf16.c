@@ -1,6 +1,6 @@
 /* Products of bf16 on device/cpu against ref, by every unit that multiplies them: types, transposes,
  * strides, blocks and their edges; how far off they are; the parts that can be timed. */
-#include "support/products.h"
+#include "support/gemm_cases.h"
 
 static void bf16_products(void **state)
 {

@@ -1,7 +1,7 @@
 /* Products on device/cpu whose b was arranged before, once, against the same products that arrange it
  * themselves: the same bits, by every instruction set, unit and number of threads; and b itself, which is
  * NaN by then, is not read. */
-#include "support/products.h"
+#include "support/gemm_cases.h"
 
 enum { GUARD = 64 };
 

@@ -1,5 +1,5 @@
 /* table.c -- the kernels of one instruction set, as a device. */
-#include "device/cpu/simd/gemm/panels.h"
+#include "device/cpu/simd/gemm/gemm.h"
 
 extern const Device CPU_NAME(device);
 

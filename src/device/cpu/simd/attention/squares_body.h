@@ -26,7 +26,7 @@ TILE_TARGET static void square(const SquareProduct *p, int row, int column)
     const char *const b = (const char *)p->b + column * 2 * TILE_BYTES;
     char *const c = (char *)p->c + row * SQUARE * p->c_step + column * 2 * TILE_BYTES;
     char *const below = c + TILE_ROWS * p->c_step;
-    TILES;
+    TILE_REGISTERS;
     if (p->add) {
         TILE_LOAD(0, c, p->c_step);
         TILE_LOAD(1, c + TILE_BYTES, p->c_step);

@@ -4,7 +4,8 @@
 #include "device/cpu/simd/gemm/amx_tiles.h"
 #include "device/cpu/simd/attention/squares_body.h"
 
-const Squares squares_by_tiles = {.begin = tiles_begin, .end = tiles_end, .multiply = multiply};
+const Squares squares_by_tiles = {
+    .begin = amx_tiles_begin, .end = amx_tiles_end, .multiply = multiply};
 
 #else
 typedef int no_squares_by_tiles; /* they come with AVX-512 */

@@ -4,7 +4,7 @@
 #include "device/cpu/simd/gemm/amx_tiles_emulated.h"
 #include "device/cpu/simd/attention/squares_body.h"
 
-const Squares squares_in_c = {.begin = tiles_begin, .end = tiles_end, .multiply = multiply};
+const Squares squares_in_c = {.begin = amx_tiles_begin, .end = amx_tiles_end, .multiply = multiply};
 
 #else
 typedef int no_squares_in_c; /* they come with AVX-512 */

@@ -1,26 +1,26 @@
-/* small_gemm.h -- products of small matrices that lie in the first caches.
+/* small_gemm.h -- GEMM of small f32 matrices that are in L1 or L2, without packing.
  *
- *                        b [k, 2 W]            ROWS x 2 vectors of sums stay in registers; each
- *                       +----------+           step along k reads two vectors of b, and ROWS
- *                       |          |           numbers of a, which may lie row by row or column
- *     a [ROWS, k]       +----------+           by column
- *     +---------+       c [ROWS, 2 W]
+ *                        B [k, 2 W]            SMALL_MR x 2 vectors of sums stay in registers. Each
+ *                       +----------+           step along k reads two vectors of B and SMALL_MR
+ *                       |          |           elements of A, which may be stored by rows or by
+ *     A [SMALL_MR, k]   +----------+           columns.
+ *     +---------+       C [SMALL_MR, 2 W]
  *     +---------+
  *
- * No packing: whoever calls has b with its columns contiguous, and all extents padded by zeros. */
+ * The caller provides B with contiguous rows, and all extents padded with zeros. */
 #ifndef DEVICE_CPU_SIMD_GEMM_SMALL_GEMM_H
 #define DEVICE_CPU_SIMD_GEMM_SMALL_GEMM_H
 
 #include "device/cpu/simd/simd.h"
 
 #if defined(__AVX512F__)
-enum { SMALL_MR = 8 }; /* 16 of 32 registers: more than what hides the latency of two adders */
+enum { SMALL_MR = 8 }; /* 16 sums: enough to hide the latency of two FMA ports */
 #else
-enum { SMALL_MR = 4 }; /* 8 of 16 */
+enum { SMALL_MR = 4 }; /* 8 sums of 16 registers */
 #endif
 enum { SMALL_NR = 2 * W };
 
-/* A matrix: element (i, j) is at[i * row + j * column]. */
+/* Element (i, j) is at[i * row + j * column]. */
 typedef struct {
     const float *at;
     int64_t row, column;
@@ -28,8 +28,8 @@ typedef struct {
 
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 
-/* sum += a b, k > 0: SMALL_MR x SMALL_NR of it. A loop that may do nothing has GCC keep the sums
- * in memory beside, which cost a tenth of small products. */
+/* sum += a b, SMALL_MR x SMALL_NR of it; k > 0. A loop that may run zero times makes GCC keep a copy of
+ * the sums in memory, which costs 10% of small GEMMs. */
 ALWAYS_INLINE static void small_gemm_sum(int64_t k, StridedMatrix a, const float *b, int64_t b_row,
                                          V sum[SMALL_MR][2])
 {
@@ -57,7 +57,7 @@ ALWAYS_INLINE static void small_gemm_set(int64_t k, StridedMatrix a, const float
     }
 }
 
-/* The same of W columns. */
+/* c = factor * a b, for W columns. */
 ALWAYS_INLINE static void small_gemm_set_half(int64_t k, StridedMatrix a, const float *b,
                                               int64_t b_row, float factor, float *c, int64_t c_row)
 {

@@ -1,4 +1,4 @@
-/* products.h -- a product on device/cpu against ref, by all that may vary in one.
+/* gemm_cases.h -- a product on device/cpu against ref, by all that may vary in one.
  *
  *     try_gemm(c, (Size){37, 53, 29}, (How){.in = BF16, .out = F32, .ta = true, .keep = 1});
  *

@@ -7,7 +7,7 @@
  *     <= 4,096               1                 block after block; tiles: a is packed by the team, in pieces
  *     more                   of 2,048          so, and pieces of rows, as sums of all of them wait
  */
-#include "support/products.h"
+#include "support/gemm_cases.h"
 
 static const How adds = {.in = F32, .out = F32, .ta = true, .bias = true, .keep = 1};
 static const How narrow = {.in = BF16, .out = BF16, .tb = true, .bias = true, .keep = 0.5};

@@ -1,7 +1,7 @@
 /* Products with deep sums on device/cpu against ref: so many terms that a strip of a does not stay in the
  * second cache and is packed block by block. That is from 1,408 words on, or 1,536, by the unit; a word
  * is one term of f32, or two of bf16. */
-#include "support/products.h"
+#include "support/gemm_cases.h"
 
 static How turned(int t, DType in)
 {
