@@ -99,8 +99,9 @@ int main(int argc, char **argv)
                     .attr = attr};
     const double blocks = (double)((t + tile - 1) / tile), seen = blocks * (blocks + 1) / 2;
     const double product = 2.0 * (double)(tile * tile * c * h) * seen; /* over the tiles seen */
-    printf("%s, %s, causal, T %lld, %lld heads of %lld\n", device_cpu_text(), dtype_name(type),
-           (long long)t, (long long)h, (long long)c);
+    printf("%s, %s, causal, T %lld, %lld heads of %lld\n",
+           device_cpu_text((char[CPU_TEXT_BYTES]){0}), dtype_name(type), (long long)t, (long long)h,
+           (long long)c);
     say("attention", type, best_of(d->kernel[KERNEL_attention], &f), 2 * product);
     say("attention_dx", type, best_of(d->kernel[KERNEL_attention_dx], &b), 5 * product);
     return 0;

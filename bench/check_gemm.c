@@ -132,7 +132,7 @@ int main(void)
     const Device *d;
     Team *team;
     MUST(device_cpu_open(NULL, &d) == OK && team_open(&team, 2, NULL) == OK, "%s", err_text());
-    printf("%s\n", device_cpu_text());
+    printf("%s\n", device_cpu_text((char[CPU_TEXT_BYTES]){0}));
     int wrong = check_all(d, F32, team);
     printf("f32: %s\n", wrong ? "WRONG" : "right");
     for (int u = 0; u < N_CPU_MICROKERNELS; u++) {

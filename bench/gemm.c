@@ -24,9 +24,9 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#include "device/cpu/blas.h"
 #include "device/cpu/cpu.h"
 #include "device/cpu/microkernels.h"
+#include "support/blas_library.h"
 #include "support/microkernel_option.h"
 
 typedef struct {
@@ -226,9 +226,10 @@ static Err measure_all(const Device *d, const Options *o, DType type, const char
 
 static Err run(const Options *o)
 {
+    const BlasLibrary library = blas_library(NULL);
     const Device *d;
     TRY(device_cpu_open(NULL, &d));
-    printf("%s\n", device_cpu_text());
+    printf("%s\n", device_cpu_text((char[CPU_TEXT_BYTES]){0}));
     printf("%-4s %-18s %7s %6s   %5s x %5s x %5s  %6s %6s %6s\n", "", "", "threads", "peak",
            "tokens", "in", "out", "x W^T", "dy W", "dy^T x");
     for (int t = 0; t < o->n_types; t++)
@@ -236,7 +237,7 @@ static Err run(const Options *o)
             const DType type = o->type[t];
             const char *who = type == F32 ? "Sheaf" : microkernel_text(microkernel_in_use());
             TRY(measure_all(d, o, type, who, o->threads[n]));
-            if (type != F32 || !o->library || !blas_open(NULL)) continue;
+            if (type != F32 || !o->library || !blas_open(&library)) continue;
             TRY(measure_all(d, o, type, "OpenBLAS", o->threads[n]));
             blas_use(false);
         }

@@ -165,7 +165,8 @@ static Err run(const Options *o)
     TRY(device_cpu_open(NULL, &b.device));
     TRY(arena_open(&arena, "pipeline", ARENA_PLENTY));
     printf("%s, f32, %d micro-batches of %lld tokens, %s on %d stages of 1 thread\n%s\n", o->model,
-           o->micros, (long long)o->seq_len, o->schedule, o->stages, device_cpu_text());
+           o->micros, (long long)o->seq_len, o->schedule, o->stages,
+           device_cpu_text((char[CPU_TEXT_BYTES]){0}));
     const WorldSettings world = {.ranks = o->stages,
                                  .in_flight = 64,
                                  .records = 64,

@@ -142,7 +142,8 @@ static Err run(const Options *o)
     cores_find(&one.cores);
     many.cores = one.cores;
     printf("%s, f32, %lld x %lld tokens a step; dp=%d zero=%d and one rank\n%s\n", o->model,
-           (long long)o->sequences, (long long)o->seq_len, o->ranks, o->zero, device_cpu_text());
+           (long long)o->sequences, (long long)o->seq_len, o->ranks, o->zero,
+           device_cpu_text((char[CPU_TEXT_BYTES]){0}));
     for (int turn = 0; turn < o->turns; turn++) {
         TRY(take_turn(&one));
         TRY(take_turn(&many));

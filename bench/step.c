@@ -24,6 +24,7 @@
 #include "device/cpu/cpu.h"
 #include "support/account.h"
 #include "support/adamw.h"
+#include "support/blas_library.h"
 #include "support/clock.h"
 #include "support/inputs.h"
 #include "support/timed.h"
@@ -130,7 +131,8 @@ static Err run(const Options *o)
                     .recompute_names = o->recompute,
                     .prepack = o->prepack ? timed_device.prepack : NULL},
         .optim = bench_adamw};
-    TRY(device_cpu_open(o->library, &device));
+    const BlasLibrary library = blas_library(o->library);
+    TRY(device_cpu_open(o->library ? &library : NULL, &device));
     timed_open(device, &(Peaks){1, 1, 1, 1, 1}, o->by);
     TRY(job_compile(&set, &arena, &job));
     cores_find(&cores);
@@ -142,7 +144,7 @@ static Err run(const Options *o)
     inputs_fill(&rank, o->sequences, o->seq_len, config.vocab);
     printf("%s, %s, %d x %lld x %lld tokens, %d threads\n%s\n", o->model, dtype_name(o->dtype),
            o->micros, (long long)o->sequences, (long long)o->seq_len, o->threads,
-           device_cpu_text());
+           device_cpu_text((char[CPU_TEXT_BYTES]){0}));
     TRY(measure(&rank, device, &job, o));
     rank_close(&rank);
     team_close(team);

@@ -55,7 +55,8 @@ static const char *card_text(const Device *d)
 const char *machine_device_text(const Device *d)
 {
     if (d->runtime) return card_text(d);
-    return d == &device_ref ? "ref: plain loops, right but not fast" : device_cpu_text();
+    static _Thread_local char cpu[CPU_TEXT_BYTES];
+    return d == &device_ref ? "ref: plain loops, right but not fast" : device_cpu_text(cpu);
 }
 
 int64_t machine_memory_bytes(void)

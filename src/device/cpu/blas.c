@@ -1,4 +1,4 @@
-/* blas.c -- OpenBLAS by dlopen. */
+/* blas.c -- loads OpenBLAS by dlopen. */
 #define _GNU_SOURCE
 #include "device/cpu/blas.h"
 
@@ -9,15 +9,16 @@
 #include <string.h>
 #include "device/cpu/cpu.h"
 
-/* Of the process, as the library is: written once, under the lock, before there are readers. */
+/* One per process, like the library. Written once, under the lock, before any thread reads it. */
 static struct {
     pthread_mutex_t lock;
-    bool tried;
+    bool tried; /* a second attempt would not succeed either */
     Sgemm sgemm, in_use;
     char text[256];
 } blas = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* Function pointers come out of dlsym as data pointers; POSIX says that they fit. */
+/* Copies the bytes of the address: dlsym returns a data pointer, and POSIX guarantees that it has the
+ * size of a function pointer. */
 static bool find(void *library, const char *name, void *out)
 {
     void *const at = dlsym(library, name);
@@ -25,8 +26,13 @@ static bool find(void *library, const char *name, void *out)
     return at != NULL;
 }
 
-/* The core types whose kernels this CPU's instructions run. What the library finds by itself is by
- * model number, and models that are newer than it are taken for the oldest. */
+static const char *file_of(const BlasLibrary *library)
+{
+    return library->file ? library->file : "libopenblas.so.0";
+}
+
+/* The core type whose kernels use this CPU's instruction set; NULL: the library's default. By itself the
+ * library decides by model number, and treats models that are newer than the library as the oldest. */
 static const char *core_type(void)
 {
     if (cpu_has(CPU_AVX512)) return "SkylakeX";
@@ -34,21 +40,21 @@ static const char *core_type(void)
     return NULL;
 }
 
-/* Sets a variable while the library loads, but leaves what the user has set. */
-static void *load(const char *library)
+/* Sets the variables that the user has not set, only while the library loads. */
+static void *load(const BlasLibrary *library)
 {
     const char *const core = core_type();
-    const bool guard = core && !getenv("OPENBLAS_CORETYPE");
-    const bool threads = !getenv("OPENBLAS_NUM_THREADS");
-    if (guard) setenv("OPENBLAS_CORETYPE", core, 1);
-    if (threads) setenv("OPENBLAS_NUM_THREADS", "1", 1);
-    void *const handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
-    if (guard) unsetenv("OPENBLAS_CORETYPE");
-    if (threads) unsetenv("OPENBLAS_NUM_THREADS");
+    const bool set_core = core && !library->core_type_is_set;
+    const bool set_threads = !library->threads_are_set;
+    if (set_core) setenv("OPENBLAS_CORETYPE", core, 1);
+    if (set_threads) setenv("OPENBLAS_NUM_THREADS", "1", 1);
+    void *const handle = dlopen(file_of(library), RTLD_NOW | RTLD_LOCAL);
+    if (set_core) unsetenv("OPENBLAS_CORETYPE");
+    if (set_threads) unsetenv("OPENBLAS_NUM_THREADS");
     return handle;
 }
 
-/* "OpenBLAS 0.3.21 NO_LAPACKE DYNAMIC_ARCH ..." without what it was built with. */
+/* Writes the text: the first two words of "OpenBLAS 0.3.21 NO_LAPACKE DYNAMIC_ARCH ..", and the core. */
 static void describe(void *library)
 {
     char *(*config)(void), *(*core)(void);
@@ -63,32 +69,33 @@ static void describe(void *library)
     snprintf(blas.text, sizeof blas.text, "%s, core %s", name, chosen);
     if (wanted && strcmp(chosen, wanted) != 0)
         snprintf(blas.text + strlen(blas.text), sizeof blas.text - strlen(blas.text),
-                 " (not %s, which this CPU can run: it may be slow)", wanted);
+                 " (this CPU could run %s: GEMM may be slow)", wanted);
 }
 
-static void open_library(const char *library)
+static void open_library(const BlasLibrary *library)
 {
     void (*set_threads)(int);
     void *const handle = load(library);
     if (!handle) {
-        snprintf(blas.text, sizeof blas.text, "%s does not open (Debian: libopenblas0-pthread)",
-                 dlerror());
+        snprintf(blas.text, sizeof blas.text,
+                 "cannot open %s (Debian: install libopenblas0-pthread)", dlerror());
         return;
     }
     if (!find(handle, "cblas_sgemm", &blas.sgemm) ||
         !find(handle, "openblas_set_num_threads", &set_threads)) {
         blas.sgemm = NULL;
-        snprintf(blas.text, sizeof blas.text, "%s is no OpenBLAS with a C interface", library);
+        snprintf(blas.text, sizeof blas.text, "%s is not an OpenBLAS with a C interface",
+                 file_of(library));
         return;
     }
     set_threads(1);
     describe(handle);
 }
 
-bool blas_open(const char *library)
+bool blas_open(const BlasLibrary *library)
 {
     pthread_mutex_lock(&blas.lock);
-    if (!blas.tried) open_library(library ? library : "libopenblas.so.0");
+    if (!blas.tried) open_library(library);
     blas.in_use = blas.sgemm;
     blas.tried = true;
     pthread_mutex_unlock(&blas.lock);

@@ -1,30 +1,37 @@
-/* blas.h -- a library that multiplies matrices of f32, opened at run time where one is asked for: our
- * own kernels are as fast, and are what they are compared with.
+/* blas.h -- an optional BLAS library for f32 GEMM, opened at run time. Device cpu does not need it: its
+ * own kernels are as fast. Benchmarks and tests compare them with the library.
  *
- * What trips with OpenBLAS, and the guard of each:
- *     it starts threads of its own, whose cut changes bits     one thread; tiles are ours
- *     it takes new CPUs for old ones (a fifth of the speed)    OPENBLAS_CORETYPE, before it loads
+ * Two properties of OpenBLAS need a guard:
+ *     it starts its own threads, whose partition changes bits     one thread; device cpu splits C
+ *     it runs new CPUs with old kernels (a fifth of the speed)    OPENBLAS_CORETYPE, set while it loads
  *
- * It is one per process, like the environment that it reads: opened once, by whoever opens the
- * device first, before there are threads that multiply. */
+ * There is one library per process. It is opened once, before any thread multiplies, because loading
+ * it changes the environment for a moment. */
 #ifndef DEVICE_CPU_BLAS_H
 #define DEVICE_CPU_BLAS_H
 
 #include <stdbool.h>
 
-/* cblas_sgemm: row-major is 101, plain 111, transposed 112. */
+/* cblas_sgemm; the values of its enums are below. */
 typedef void (*Sgemm)(int order, int ta, int tb, int m, int n, int k, float alpha, const float *a,
                       int lda, const float *b, int ldb, float beta, float *c, int ldc);
-enum { BLAS_ROWS = 101, BLAS_PLAIN = 111, BLAS_TRANSPOSED = 112 };
+enum { BLAS_ROWS = 101, BLAS_PLAIN = 111, BLAS_TRANSPOSED = 112 }; /* row-major, op() */
 
-/* Local. Opens `library`; NULL: libopenblas.so.0. The core type is chosen by what the CPU can do,
- * unless the environment says one. False: there is none, and blas_text says why. */
-bool blas_open(const char *library);
-/* Local. NULL: none is open. */
+/* The caller reads the environment: a variable that the user has set keeps its value. */
+typedef struct BlasLibrary {
+    const char *file;      /* NULL: libopenblas.so.0 */
+    bool core_type_is_set; /* OPENBLAS_CORETYPE; else chosen by the CPU's instruction set */
+    bool threads_are_set;  /* OPENBLAS_NUM_THREADS; else 1 */
+} BlasLibrary;
+
+/* Local. Opens the library; later calls use the one of the first. False: it could not be opened, and
+ * blas_text returns the reason. */
+bool blas_open(const BlasLibrary *library);
+/* Local. NULL: no library is open, or it is not in use. */
 Sgemm blas_sgemm(void);
-/* Local. Whether products go to the library that is open; at first they do. For tests. */
+/* Local. Whether f32 GEMMs use the open library; true after blas_open. For tests. */
 void blas_use(bool library);
-/* Local. "OpenBLAS 0.3.21, core SkylakeX", or why there is none. */
+/* Local. "OpenBLAS 0.3.21, core SkylakeX", or the reason why no library is open. */
 const char *blas_text(void);
 
 #endif

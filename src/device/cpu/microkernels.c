@@ -1,4 +1,4 @@
-/* microkernels.c -- what the CPU says of itself, and what the kernel grants. */
+/* microkernels.c -- CPU features by CPUID, and the permission to use AMX. */
 #define _DEFAULT_SOURCE
 #include "device/cpu/microkernels.h"
 
@@ -6,7 +6,7 @@
 #include <string.h>
 #include "device/cpu/cpu.h"
 
-/* Of the process: written once, under the lock, before there are readers. */
+/* One per process. Written once, under the lock, before any thread reads it. */
 static struct {
     pthread_mutex_t lock;
     bool open, amx;
@@ -21,9 +21,10 @@ static struct {
 #include <unistd.h>
 
 enum { LEAF_FEATURES = 7, AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24, AVX512_BF16 = 1 << 5 };
-/* From Linux's asm/prctl.h and the layout of saved state: tiles are 17 (config) and 18 (data). */
+/* Linux asm/prctl.h: ARCH_REQ_XCOMP_PERM. XSAVE components of AMX: 17 (tile config), 18 (tile data). */
 enum { REQUEST_STATE = 0x1023, TILE_DATA = 18, TILE_STATES = 3 << 17 };
 
+/* XCR0: the state components that the operating system saves at a context switch. */
 static uint64_t saved_states(void)
 {
     uint32_t low, high;
@@ -31,13 +32,13 @@ static uint64_t saved_states(void)
     return (uint64_t)high << 32 | low;
 }
 
-/* The CPU has it, the kernel saves it, and grants it to this process. */
-static bool ask_for_amx(void)
+/* True if the CPU has AMX for bf16 and the operating system saves its state and grants it. */
+static bool request_amx(void)
 {
     unsigned a, b, c, d;
     if (!__get_cpuid_count(LEAF_FEATURES, 0, &a, &b, &c, &d)) return false;
     if (!(d & AMX_TILE) || !(d & AMX_BF16)) return false;
-    if ((saved_states() & TILE_STATES) != TILE_STATES) return false; /* AVX-512 says XGETBV is */
+    if ((saved_states() & TILE_STATES) != TILE_STATES) return false; /* AVX-512 implies XGETBV */
 #ifdef SYS_arch_prctl
     return syscall(SYS_arch_prctl, REQUEST_STATE, TILE_DATA) == 0;
 #else
@@ -60,7 +61,7 @@ static bool made_by_amd(void)
 
 #else
 
-static bool ask_for_amx(void) { return false; }
+static bool request_amx(void) { return false; }
 
 static bool has_dot(void) { return false; }
 
@@ -79,7 +80,7 @@ void microkernels_open(void)
 {
     pthread_mutex_lock(&chosen.lock);
     if (!chosen.open) {
-        chosen.amx = cpu_has(CPU_AVX512) && has_dot() && ask_for_amx();
+        chosen.amx = cpu_has(CPU_AVX512) && has_dot() && request_amx();
         if (chosen.amx)
             chosen.in_use = MICROKERNEL_AMX;
         else if (microkernel_available(MICROKERNEL_DOT) && made_by_amd())
@@ -93,7 +94,7 @@ CpuMicrokernel microkernel_in_use(void) { return chosen.in_use; }
 
 void microkernel_use(CpuMicrokernel kernel) { chosen.in_use = kernel; }
 
-/* Every CPU with AMX for bf16 has AVX512-BF16 too; has_dot is asked for anyway. */
+/* AMX implies AVX512-BF16 here: microkernels_open checks has_dot for both. */
 bool microkernel_rounds_bf16(void)
 {
     return chosen.in_use == MICROKERNEL_DOT || chosen.in_use == MICROKERNEL_AMX;
@@ -102,6 +103,6 @@ bool microkernel_rounds_bf16(void)
 const char *microkernel_text(CpuMicrokernel kernel)
 {
     static const char *const text[N_CPU_MICROKERNELS] = {"f32 multiply-adds", "AVX512-BF16", "AMX",
-                                                         "AMX in plain loops"};
+                                                         "emulated AMX"};
     return text[kernel];
 }

@@ -1,11 +1,12 @@
-/* microkernels.h -- by which instructions products of bf16 are multiplied, on the CPU of this process.
+/* microkernels.h -- the choice of a micro-kernel for bf16 GEMMs and attention, one per process.
  *
- *     MICROKERNEL_AMX    AMX, where CPU and kernel grant it: 16 times the speed of f32
- *     MICROKERNEL_DOT      AVX512-BF16, on AMD's CPUs: twice the speed of f32
- *     MICROKERNEL_FMA      widened to f32; on Intel's CPUs the dot product of AVX512-BF16 runs at half of that
+ *     MICROKERNEL_AMX    AMX, if CPU and operating system grant it: 16 times the flops of f32
+ *     MICROKERNEL_DOT    AVX512-BF16, on AMD CPUs: twice the flops of f32
+ *     MICROKERNEL_FMA    widened to f32; on Intel CPUs AVX512-BF16 runs at half the rate of this
  *
- * A rule and no measurement: the unit is part of what the numbers of a run are, and must not hang on
- * how busy a machine was when it started. Of the process, like the permission to use AMX. */
+ * The choice is a rule, not a measurement: the micro-kernel determines the bits of a run, which must not
+ * depend on how busy the machine was at start-up. Like the permission to use AMX, it belongs to the
+ * process. */
 #ifndef DEVICE_CPU_MICROKERNELS_H
 #define DEVICE_CPU_MICROKERNELS_H
 
@@ -15,20 +16,22 @@ typedef enum {
     MICROKERNEL_FMA,
     MICROKERNEL_DOT,
     MICROKERNEL_AMX,
-    MICROKERNEL_AMX_EMULATED, /* AMX by plain loops, for tests */
+    MICROKERNEL_AMX_EMULATED, /* AMX by loops, for tests */
     N_CPU_MICROKERNELS
 } CpuMicrokernel;
 
-/* Local, before there are threads that multiply: asks the kernel for AMX, once, and chooses. */
+/* Local; call it before any thread multiplies. Requests AMX from the operating system and chooses. Later
+ * calls do nothing. */
 void microkernels_open(void);
-/* Local. Whether this CPU and its kernel run it; after microkernels_open. */
+/* Local. True if this CPU and its operating system run it; after microkernels_open. */
 bool microkernel_available(CpuMicrokernel kernel);
-/* Local. What products of bf16 use: as chosen, or as a test says. */
+/* Local. The micro-kernel for bf16: the chosen one, or the one that microkernel_use has set. */
 CpuMicrokernel microkernel_in_use(void);
+/* Local. Sets the micro-kernel, for tests and benchmarks. */
 void microkernel_use(CpuMicrokernel kernel);
-/* Local. Whether the unit comes with an instruction that rounds to bf16. */
+/* Local. True if the CPU of the micro-kernel in use has an instruction that rounds f32 to bf16. */
 bool microkernel_rounds_bf16(void);
-/* Local. "AMX", for people. */
+/* Local. "AMX", for the user. */
 const char *microkernel_text(CpuMicrokernel kernel);
 
 #endif

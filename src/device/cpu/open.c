@@ -1,9 +1,8 @@
-/* open.c -- which instructions this CPU runs, and the device made of them. */
+/* open.c -- detects the CPU's instruction sets and selects the kernels of the widest one. */
 #include "device/cpu/cpu.h"
 
 #include <stddef.h>
 #include <stdio.h>
-#include <string.h>
 #include "device/cpu/blas.h"
 #include "device/cpu/microkernels.h"
 
@@ -21,15 +20,15 @@ double cpu_avx512_peak(DType type);
 Err cpu_avx512_gemm_part(const Call *call, GemmPart part);
 #endif
 
-/* What one instruction set brings; no device: it is not in this build. */
+/* The entry points of one instruction set; device is NULL if this build does not contain it. */
 typedef struct {
     const char *name;
     const Device *device;
     double (*peak)(DType type);
     Err (*gemm_part)(const Call *call, GemmPart part);
-} Set;
+} SimdSet;
 
-static const Set sets[N_CPU_SIMD] = {
+static const SimdSet sets[N_CPU_SIMD] = {
     [CPU_BASE] = {"portable code", &cpu_base_device, cpu_base_peak, cpu_base_gemm_part},
 #ifdef SHEAF_CPU_AVX2
     [CPU_AVX2] = {"AVX2", &cpu_avx2_device, cpu_avx2_peak, cpu_avx2_gemm_part},
@@ -43,7 +42,7 @@ bool cpu_has(CpuSimd simd)
 {
     if (!sets[simd].device) return false;
 #ifdef SHEAF_CPU_AVX2
-    /* These also ask the system whether it saves the wide registers. */
+    /* These builtins also check that the operating system saves the wide registers. */
     const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
@@ -55,7 +54,7 @@ bool cpu_has(CpuSimd simd)
 
 const Device *device_cpu_simd(CpuSimd simd)
 {
-    MUST(cpu_has(simd), "this CPU has no instruction set %d", (int)simd);
+    MUST(cpu_has(simd), "this CPU does not support instruction set %d", (int)simd);
     return sets[simd].device;
 }
 
@@ -67,7 +66,7 @@ static CpuSimd widest(void)
     return simd;
 }
 
-Err device_cpu_open(const char *library, const Device **out)
+Err device_cpu_open(const BlasLibrary *library, const Device **out)
 {
     const Device *const device = device_cpu_simd(widest());
     TRY(device_check(device));
@@ -84,15 +83,15 @@ Err device_cpu_gemm_part(const Call *call, GemmPart part)
     return sets[widest()].gemm_part(call, part);
 }
 
-const char *device_cpu_text(void)
+const char *device_cpu_text(char buffer[CPU_TEXT_BYTES])
 {
-    static _Thread_local char text[320];
     const CpuSimd simd = widest();
-    const CpuMicrokernel unit = simd == CPU_AVX512 ? microkernel_in_use() : MICROKERNEL_FMA;
-    snprintf(text, sizeof text, "cpu: %s%s%s%s%s", sets[simd].name,
-             unit == MICROKERNEL_FMA ? "" : ", ",
-             unit == MICROKERNEL_FMA ? "" : microkernel_text(unit),
-             unit == MICROKERNEL_FMA ? "" : " for bf16", blas_sgemm() ? "; f32 products by " : "");
-    if (blas_sgemm()) snprintf(text + strlen(text), sizeof text - strlen(text), "%s", blas_text());
-    return text;
+    const CpuMicrokernel kernel = simd == CPU_AVX512 ? microkernel_in_use() : MICROKERNEL_FMA;
+    int used = snprintf(buffer, CPU_TEXT_BYTES, "cpu: %s", sets[simd].name);
+    if (kernel != MICROKERNEL_FMA)
+        used += snprintf(buffer + used, CPU_TEXT_BYTES - (size_t)used, ", %s for bf16",
+                         microkernel_text(kernel));
+    if (blas_sgemm())
+        snprintf(buffer + used, CPU_TEXT_BYTES - (size_t)used, "; f32 GEMM by %s", blas_text());
+    return buffer;
 }
