@@ -20,7 +20,7 @@ typedef struct {
     int64_t rows, width;
     int64_t stripes, chunks, per_chunk; /* stripes: of STRIPE columns */
     float part[PARTS];                  /* [chunks, width] where chunks > 1 */
-} SumRows;
+} ColumnSums;
 
 /* Four rows of n columns, of one form, so that the sums are read and written once for them. */
 EACH_FORM void add_four(Form form, const void *const r[4], int64_t n, float *sum)
@@ -60,7 +60,7 @@ static void sum_chunk(const Tensor *x, int64_t first, int64_t end, int64_t from,
 
 static void sum_rows_tile(void *work, int64_t tile)
 {
-    SumRows *s = work;
+    ColumnSums *s = work;
     const int64_t chunk = tile / s->stripes, from = tile % s->stripes * STRIPE;
     const int64_t first = chunk * s->per_chunk, end = least(first + s->per_chunk, s->rows);
     const int64_t n = least(s->width - from, STRIPE);
@@ -72,7 +72,7 @@ static void sum_rows_tile(void *work, int64_t tile)
         keep_piece(tensor_row(&s->call->out[0], 0), from, n, (float)s->call->number[0], sum);
 }
 
-static void add_chunks(const SumRows *s, int64_t from)
+static void add_chunks(const ColumnSums *s, int64_t from)
 {
     const int64_t n = least(s->width - from, STRIPE);
     float sum[STRIPE];
@@ -87,7 +87,7 @@ static void add_chunks(const SumRows *s, int64_t from)
 
 Err CPU_NAME(sum_rows)(const Call *call)
 {
-    SumRows s; /* not to be filled with zeros: it is large */
+    ColumnSums s; /* not to be filled with zeros: it is large */
     s.call = call;
     s.rows = call->in[0].n[0];
     s.width = call->out[0].n[0];

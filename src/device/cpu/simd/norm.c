@@ -17,23 +17,23 @@
 #include <math.h>
 #include <stddef.h>
 
-enum { SPAN = 2048, FEW = 2 };
+enum { SPAN = 2048, ROWS_AT_ONCE = 2 };
 
 typedef struct {
     Norm m;
     int64_t rows, width, per_tile;
     Form form; /* of rows that are read in place; AS_OTHER: they are not */
-} Forward;
+} NormForward;
 
 /* Elements [from, from + n) of a row and of the weights, as floats. */
 typedef struct {
     const float *x, *w, *b;
     int64_t row, from, n; /* row -1: nothing is read yet */
     _Alignas(64) float buffer[3][SPAN];
-} Operands;
+} NormOperands;
 
 /* Reads what is not there already: a row that fits is read once, w and b once a tile. */
-static void read_span(const Forward *f, int64_t row, int64_t from, Operands *o)
+static void read_span(const NormForward *f, int64_t row, int64_t from, NormOperands *o)
 {
     static const float zeros[SPAN]; /* an rmsnorm's b: no branch between a product and its sum */
     const bool same_w = o->row >= 0 && o->from == from;
@@ -78,7 +78,7 @@ EACH_FORM double span_squares(Form form, const void *x, int64_t n, float mean)
 }
 
 /* Sums of a row are f64 from span to span, so wide rows lose nothing. */
-static double row_sum(const Forward *f, int64_t row, Operands *o)
+static double row_sum(const NormForward *f, int64_t row, NormOperands *o)
 {
     double sum = 0;
     for (int64_t from = 0; from < f->width; from += SPAN) {
@@ -88,7 +88,7 @@ static double row_sum(const Forward *f, int64_t row, Operands *o)
     return sum;
 }
 
-static double row_squares(const Forward *f, int64_t row, float mean, Operands *o)
+static double row_squares(const NormForward *f, int64_t row, float mean, NormOperands *o)
 {
     double sum = 0;
     for (int64_t from = 0; from < f->width; from += SPAN) {
@@ -103,10 +103,10 @@ typedef struct {
     const float *w, *b;
     int64_t n;
     float mean, rstd;
-} Affine;
+} NormAffine;
 
 /* n: of floats; of bf16 there are whole vectors. */
-EACH_FORM V affine(Form form, const Affine *a, int64_t i, int64_t n)
+EACH_FORM V affine(Form form, const NormAffine *a, int64_t i, int64_t n)
 {
     const V x = form == AS_F32 ? v_load_to((const float *)a->x + i, n) : v_load_as(form, a->x, i);
     const V w = v_load_to(a->w + i, n), b = v_load_to(a->b + i, n);
@@ -114,7 +114,7 @@ EACH_FORM V affine(Form form, const Affine *a, int64_t i, int64_t n)
 }
 
 /* As many as there are pairs of vectors. */
-EACH_FORM int64_t write_pairs(Form form, Form to, void *y, const Affine *a)
+EACH_FORM int64_t write_pairs(Form form, Form to, void *y, const NormAffine *a)
 {
     int64_t i = 0;
     for (; i + 2 * W <= a->n; i += 2 * W)
@@ -122,7 +122,7 @@ EACH_FORM int64_t write_pairs(Form form, Form to, void *y, const Affine *a)
     return i;
 }
 
-EACH_FORM int64_t write_to(Form form, Form to, void *y, const Affine *a)
+EACH_FORM int64_t write_to(Form form, Form to, void *y, const NormAffine *a)
 {
     if (to == AS_F32) return write_pairs(form, AS_F32, y, a);
     if (to == AS_BF16) return write_pairs(form, AS_BF16, y, a);
@@ -131,7 +131,7 @@ EACH_FORM int64_t write_to(Form form, Form to, void *y, const Affine *a)
 
 /* Elements from `from` on of a row of y. Where they do not go there at once they are made by the same loop all
  * the same: a compiler may fuse other multiplications in another. */
-EACH_FORM void write_span(Form form, Row y, int64_t from, const Affine *a)
+EACH_FORM void write_span(Form form, Row y, int64_t from, const NormAffine *a)
 {
     _Alignas(64) float rest[SPAN];
     const int64_t done = write_to(form, form_of(y), piece_at(y, from), a);
@@ -142,7 +142,7 @@ EACH_FORM void write_span(Form form, Row y, int64_t from, const Affine *a)
 }
 
 /* False: squares overflowed. Else rstd = 0 would make zeros, and a model that blows up look calm. */
-static bool keep_stats(const Forward *f, int64_t row, float mean, double squares, float *rstd)
+static bool keep_stats(const NormForward *f, int64_t row, float mean, double squares, float *rstd)
 {
     if (!isfinite(squares)) return false;
     *rstd = (float)(1 / sqrt(squares / (double)f->width + f->m.eps));
@@ -151,7 +151,7 @@ static bool keep_stats(const Forward *f, int64_t row, float mean, double squares
     return true;
 }
 
-static void norm_row(const Forward *f, int64_t row, Operands *o)
+static void norm_row(const NormForward *f, int64_t row, NormOperands *o)
 {
     const Norm *m = &f->m;
     const float mean = m->mean ? (float)(row_sum(f, row, o) / (double)f->width) : 0;
@@ -163,22 +163,22 @@ static void norm_row(const Forward *f, int64_t row, Operands *o)
     for (int64_t from = 0; from < f->width; from += SPAN) {
         read_span(f, row, from, o);
         write_span(AS_F32, tensor_row(m->y, row), from,
-                   &(Affine){o->x, o->w, o->b, o->n, mean, rstd});
+                   &(NormAffine){o->x, o->w, o->b, o->n, mean, rstd});
     }
 }
 
 /* FEW rows from `row` on, in place; o has w and b. */
-EACH_FORM void norm_few(Form form, const Forward *f, int64_t row, const Operands *o)
+EACH_FORM void norm_rows(Form form, const NormForward *f, int64_t row, const NormOperands *o)
 {
     const int64_t n = f->width;
-    Affine a[FEW];
-    double squares[FEW];
-    for (int k = 0; k < FEW; k++) {
-        a[k] = (Affine){tensor_row(f->m.x, row + k).at, o->w, o->b, n, 0, 0};
+    NormAffine a[ROWS_AT_ONCE];
+    double squares[ROWS_AT_ONCE];
+    for (int k = 0; k < ROWS_AT_ONCE; k++) {
+        a[k] = (NormAffine){tensor_row(f->m.x, row + k).at, o->w, o->b, n, 0, 0};
         if (f->m.mean) a[k].mean = (float)(span_sum(form, a[k].x, n) / (double)n);
     }
-    for (int k = 0; k < FEW; k++) squares[k] = span_squares(form, a[k].x, n, a[k].mean);
-    for (int k = 0; k < FEW; k++) {
+    for (int k = 0; k < ROWS_AT_ONCE; k++) squares[k] = span_squares(form, a[k].x, n, a[k].mean);
+    for (int k = 0; k < ROWS_AT_ONCE; k++) {
         if (keep_stats(f, row + k, a[k].mean, squares[k], &a[k].rstd))
             write_span(form, tensor_row(f->m.y, row + k), 0, &a[k]);
         else
@@ -188,33 +188,33 @@ EACH_FORM void norm_few(Form form, const Forward *f, int64_t row, const Operands
 
 static void norm_tile(void *work, int64_t tile)
 {
-    const Forward *f = work;
+    const NormForward *f = work;
     const int64_t end = least((tile + 1) * f->per_tile, f->rows);
     int64_t row = tile * f->per_tile;
-    Operands o;
+    NormOperands o;
     o.row = -1;
     read_span(f, row, 0, &o);
-    for (; f->form != AS_OTHER && row + FEW <= end; row += FEW) {
+    for (; f->form != AS_OTHER && row + ROWS_AT_ONCE <= end; row += ROWS_AT_ONCE) {
         if (f->form == AS_BF16)
-            norm_few(AS_BF16, f, row, &o);
+            norm_rows(AS_BF16, f, row, &o);
         else
-            norm_few(AS_F32, f, row, &o);
+            norm_rows(AS_F32, f, row, &o);
     }
     for (; row < end; row++) norm_row(f, row, &o);
 }
 
 /* Rows of floats, and of whole pairs of vectors of bf16, that w and b fit beside. */
-static Form form_in_place(const Forward *f)
+static Form form_in_place(const NormForward *f)
 {
     const Row x = tensor_row(f->m.x, 0);
     if (f->width > SPAN) return AS_OTHER;
-    if (piece_lies(x, BF16) && f->width % (2 * W) == 0) return AS_BF16;
-    return piece_lies(x, F32) ? AS_F32 : AS_OTHER;
+    if (piece_is_contiguous(x, BF16) && f->width % (2 * W) == 0) return AS_BF16;
+    return piece_is_contiguous(x, F32) ? AS_F32 : AS_OTHER;
 }
 
 static Err norm_run(const Call *call, Norm m)
 {
-    Forward f = {.m = m, .rows = row_count(m.x), .width = row_length(m.x)};
+    NormForward f = {.m = m, .rows = row_count(m.x), .width = row_length(m.x)};
     if (f.width == 0 || f.rows == 0) return OK;
     f.per_tile = most(TILE_WORK / f.width, 1);
     f.form = form_in_place(&f);

@@ -24,7 +24,7 @@ typedef struct {
     int64_t rows, width, per_tile, tiles;
     Form form;   /* by which rows of dy and x are read */
     float *sums; /* [tiles][2][width]: of dw, of db; NULL where dx alone is asked for */
-} Back;
+} NormBackward;
 
 /* Elements [from, from + n) of the operands of a row: as floats, or dy and x as bf16 where they lie. That is
  * half of the time that copies would take. */
@@ -33,14 +33,14 @@ typedef struct {
     const float *w;
     int64_t row, from, n; /* row -1: nothing is read yet */
     _Alignas(64) float buffer[3][SPAN];
-} Operands;
+} NormBackOperands;
 
 /* bf16 that lies in whole pairs of vectors is read where it lies. */
 static Form form_to_read(const Norm *m)
 {
-    const bool lies =
-        piece_lies(tensor_row(m->dy, 0), BF16) && piece_lies(tensor_row(m->x, 0), BF16);
-    return lies && row_length(m->x) % (2 * W) == 0 ? AS_BF16 : AS_F32;
+    const bool contiguous = piece_is_contiguous(tensor_row(m->dy, 0), BF16) &&
+                            piece_is_contiguous(tensor_row(m->x, 0), BF16);
+    return contiguous && row_length(m->x) % (2 * W) == 0 ? AS_BF16 : AS_F32;
 }
 
 static const void *read_as(Form form, Row r, int64_t from, int64_t n, float *buffer)
@@ -49,7 +49,7 @@ static const void *read_as(Form form, Row r, int64_t from, int64_t n, float *buf
 }
 
 /* Reads what is not there already: a row that fits is read once, w once a tile. */
-static void read_span(const Back *b, int64_t row, int64_t from, Operands *o)
+static void read_span(const NormBackward *b, int64_t row, int64_t from, NormBackOperands *o)
 {
     const bool same_w = o->row >= 0 && o->from == from;
     if (o->row == row && o->from == from) return;
@@ -63,12 +63,12 @@ static void read_span(const Back *b, int64_t row, int64_t from, Operands *o)
 
 typedef struct {
     float mean, rstd, avg_g, avg_gh;
-} RowNumbers;
+} NormRowStats;
 
 /* Sums of a row: g and g h. */
 typedef struct {
     V g, gh;
-} RowSums;
+} NormRowSums;
 
 /* What a span adds to the sums of its row, where there are w, and of its columns, where there are dw and
  * db. */
@@ -77,7 +77,7 @@ typedef struct {
     const float *w;
     float mean, rstd;
     float *dw, *db;
-} Terms;
+} NormTerms;
 
 /* n: of floats; of bf16 there are whole vectors. */
 EACH_FORM V load_to(Form form, const void *at, int64_t i, int64_t n)
@@ -85,7 +85,7 @@ EACH_FORM V load_to(Form form, const void *at, int64_t i, int64_t n)
     return form == AS_F32 ? v_load_to((const float *)at + i, n) : v_load_as(form, at, i);
 }
 
-EACH_FORM void add_terms(Form form, const Terms *t, int64_t i, int64_t n, RowSums *s)
+EACH_FORM void add_terms(Form form, const NormTerms *t, int64_t i, int64_t n, NormRowSums *s)
 {
     const V dy = load_to(form, t->dy, i, n), x = load_to(form, t->x, i, n);
     const V h = (x - t->mean) * t->rstd;
@@ -102,9 +102,9 @@ EACH_FORM void add_terms(Form form, const Terms *t, int64_t i, int64_t n, RowSum
 }
 
 /* Two sums side by side hide the adder's latency. */
-EACH_FORM void span_terms(Form form, Terms t, int64_t n, double *sum_g, double *sum_gh)
+EACH_FORM void span_terms(Form form, NormTerms t, int64_t n, double *sum_g, double *sum_gh)
 {
-    RowSums a = {{0}, {0}}, b = {{0}, {0}};
+    NormRowSums a = {{0}, {0}}, b = {{0}, {0}};
     int64_t i = 0;
     for (; i + 2 * W <= n; i += 2 * W) {
         add_terms(form, &t, i, W, &a);
@@ -116,10 +116,11 @@ EACH_FORM void span_terms(Form form, Terms t, int64_t n, double *sum_g, double *
 }
 
 /* Sums of a row are f64 from span to span, so wide rows lose nothing. */
-static void row_terms(const Back *b, int64_t row, Operands *o, float *sums, RowNumbers *r)
+static void row_terms(const NormBackward *b, int64_t row, NormBackOperands *o, float *sums,
+                      NormRowStats *r)
 {
     double sum_g = 0, sum_gh = 0;
-    Terms t = {.mean = r->mean, .rstd = r->rstd};
+    NormTerms t = {.mean = r->mean, .rstd = r->rstd};
     for (int64_t from = 0; from < b->width; from += SPAN) {
         read_span(b, row, from, o);
         t.dy = o->dy, t.x = o->x, t.w = b->m.y ? o->w : NULL;
@@ -138,12 +139,12 @@ typedef struct {
     const void *dy, *x;
     const float *w;
     int64_t n;
-    RowNumbers r;
-} Dx;
+    NormRowStats r;
+} NormDx;
 
 /* One expression for all paths, so bits are the same on all: loads, which may branch, come first, and
  * where there is no onto it is zeros. */
-EACH_FORM V dx_of(Form form, const Dx *a, int64_t i, int64_t n, V addend)
+EACH_FORM V dx_of(Form form, const NormDx *a, int64_t i, int64_t n, V addend)
 {
     const V dy = load_to(form, a->dy, i, n), w = v_load_to(a->w + i, n),
             x = load_to(form, a->x, i, n);
@@ -152,7 +153,7 @@ EACH_FORM V dx_of(Form form, const Dx *a, int64_t i, int64_t n, V addend)
 }
 
 /* As many as there are pairs of vectors; dx may be onto. `to`: the form of both. */
-EACH_FORM int64_t write_pairs(Form form, Form to, void *dx, const void *addend, const Dx *a)
+EACH_FORM int64_t write_pairs(Form form, Form to, void *dx, const void *addend, const NormDx *a)
 {
     int64_t i = 0;
     for (; i + 2 * W <= a->n; i += 2 * W) {
@@ -163,7 +164,7 @@ EACH_FORM int64_t write_pairs(Form form, Form to, void *dx, const void *addend, 
     return i;
 }
 
-EACH_FORM int64_t write_to(Form form, Form to, void *dx, const void *addend, const Dx *a)
+EACH_FORM int64_t write_to(Form form, Form to, void *dx, const void *addend, const NormDx *a)
 {
     if (to == AS_F32) return write_pairs(form, AS_F32, dx, addend, a);
     if (to == AS_BF16) return write_pairs(form, AS_BF16, dx, addend, a);
@@ -171,7 +172,7 @@ EACH_FORM int64_t write_to(Form form, Form to, void *dx, const void *addend, con
 }
 
 /* What does not go to dx at once; by the same loop: a compiler may fuse other multiplications in another. */
-EACH_FORM void write_rest(Form form, Row to, Row from, int64_t at, int64_t done, const Dx *a)
+EACH_FORM void write_rest(Form form, Row to, Row from, int64_t at, int64_t done, const NormDx *a)
 {
     _Alignas(64) float dx[SPAN], addend[SPAN] = {0};
     int64_t i = done;
@@ -183,10 +184,10 @@ EACH_FORM void write_rest(Form form, Row to, Row from, int64_t at, int64_t done,
 }
 
 /* dx may lie over dy or onto. */
-EACH_FORM void write_dx(Form form, const Back *b, int64_t row, const Operands *o,
-                        const RowNumbers *r)
+EACH_FORM void write_dx(Form form, const NormBackward *b, int64_t row, const NormBackOperands *o,
+                        const NormRowStats *r)
 {
-    const Dx a = {o->dy, o->x, o->w, o->n, *r};
+    const NormDx a = {o->dy, o->x, o->w, o->n, *r};
     const Row to = tensor_row(b->m.y, row);
     const Row from = b->m.addend ? tensor_row(b->m.addend, row) : (Row){.at = NULL};
     const void *addend = from.at ? piece_at(from, o->from) : NULL;
@@ -197,15 +198,15 @@ EACH_FORM void write_dx(Form form, const Back *b, int64_t row, const Operands *o
 
 static void back_tile(void *work, int64_t tile)
 {
-    const Back *b = work;
+    const NormBackward *b = work;
     const int64_t end = least((tile + 1) * b->per_tile, b->rows);
     float *const sums = b->sums ? b->sums + 2 * tile * b->width : NULL;
-    Operands o;
+    NormBackOperands o;
     o.row = -1;
     if (sums) memset(sums, 0, 2 * (size_t)b->width * sizeof *sums);
     for (int64_t row = tile * b->per_tile; row < end; row++) {
-        RowNumbers r = {.mean = b->m.mean ? stat_get(b->m.mean, row) : 0,
-                        .rstd = stat_get(b->m.rstd, row)};
+        NormRowStats r = {.mean = b->m.mean ? stat_get(b->m.mean, row) : 0,
+                          .rstd = stat_get(b->m.rstd, row)};
         row_terms(b, row, &o, sums, &r);
         for (int64_t from = 0; b->m.y && from < b->width; from += SPAN) {
             read_span(b, row, from, &o);
@@ -220,7 +221,7 @@ static void back_tile(void *work, int64_t tile)
 /* Some columns of all tiles, in their order. */
 static void fold_tile(void *work, int64_t tile)
 {
-    const Back *b = work;
+    const NormBackward *b = work;
     const int64_t column = tile * COLUMNS, n = least(b->width - column, COLUMNS);
     for (int which = 0; which < (b->m.db ? 2 : 1); which++) {
         float total[COLUMNS] = {0};
@@ -237,7 +238,7 @@ static void fold_tile(void *work, int64_t tile)
 
 static Err norm_back(const Call *call, Norm m)
 {
-    Back b = {.m = m, .rows = row_count(m.x), .width = row_length(m.x)};
+    NormBackward b = {.m = m, .rows = row_count(m.x), .width = row_length(m.x)};
     if (b.width == 0) return OK;
     b.form = form_to_read(&m);
     b.per_tile = most(most(TILE_WORK / b.width, blocks_of(b.rows, MAX_TILES)), 1);

@@ -75,11 +75,11 @@ typedef struct {
     void (*row)(const void *work, int64_t i);
     const void *work;
     int64_t rows, per_tile;
-} Rows;
+} RowTiles;
 
 static void rows_tile(void *work, int64_t tile)
 {
-    const Rows *r = work;
+    const RowTiles *r = work;
     const int64_t end = least((tile + 1) * r->per_tile, r->rows);
     for (int64_t i = tile * r->per_tile; i < end; i++) r->row(r->work, i);
 }
@@ -88,6 +88,6 @@ void run_rows(Team *team, int64_t rows, int64_t length, void (*row)(const void *
               const void *work)
 {
     if (rows <= 0) return;
-    Rows r = {row, work, rows, most(TILE_WORK / most(length, 1), 1)};
+    RowTiles r = {row, work, rows, most(TILE_WORK / most(length, 1), 1)};
     team_run(team, blocks_of(rows, r.per_tile), rows_tile, &r);
 }

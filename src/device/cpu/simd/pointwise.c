@@ -5,41 +5,41 @@
 
 typedef struct {
     Call call;
-    Formula formula;
-    Direct direct;
-    PointMode mode;
+    VectorFormula formula;
+    DirectFormula direct;
+    PointwiseMode mode;
     int64_t per_row, pieces, per_tile;
-} Walk;
+} PointwiseWork;
 
 /* How many of the elements were done straight from memory. */
-static int64_t direct_part(const Walk *w, int64_t row, int64_t from, int64_t n)
+static int64_t direct_part(const PointwiseWork *w, int64_t row, int64_t from, int64_t n)
 {
     const Call *c = &w->call;
     const Form form = form_of_type(c->out[0].dtype);
-    const void *x[MAX_POINT];
-    void *y[MAX_POINT];
+    const void *x[MAX_POINTWISE];
+    void *y[MAX_POINTWISE];
     if (!w->direct || form == AS_OTHER) return 0;
     for (int k = 0; k < c->n_in + c->n_out; k++) {
         const bool in = k < c->n_in;
         const Row r = tensor_row(in ? &c->in[k] : &c->out[k - c->n_in], row);
-        if (!piece_lies(r, c->out[0].dtype)) return 0;
+        if (!piece_is_contiguous(r, c->out[0].dtype)) return 0;
         *(in ? &x[k] : (const void **)&y[k - c->n_in]) = piece_at(r, from);
     }
     return w->direct(form, n, x, y);
 }
 
-static void point_piece(const Walk *w, int64_t row, int64_t from, int64_t n)
+static void point_piece(const PointwiseWork *w, int64_t row, int64_t from, int64_t n)
 {
-    _Alignas(64) float buffer[2 * MAX_POINT][PIECE];
-    const float *x[MAX_POINT];
-    float *y[MAX_POINT];
+    _Alignas(64) float buffer[2 * MAX_POINTWISE][PIECE];
+    const float *x[MAX_POINTWISE];
+    float *y[MAX_POINTWISE];
     const Call *c = &w->call;
     for (int k = 0; k < c->n_in; k++)
         x[k] = read_piece(tensor_row(&c->in[k], row), from, n, buffer[k]);
     for (int o = 0; o < c->n_out; o++) {
         const Row r = tensor_row(&c->out[o], row);
-        y[o] = write_piece(r, from, buffer[MAX_POINT + o]);
-        if (w->mode == UPDATE) (void)read_piece(r, from, n, buffer[MAX_POINT + o]);
+        y[o] = write_piece(r, from, buffer[MAX_POINTWISE + o]);
+        if (w->mode == UPDATE) (void)read_piece(r, from, n, buffer[MAX_POINTWISE + o]);
     }
     w->formula(c, n, x, y);
     for (int o = 0; o < c->n_out; o++) end_piece(tensor_row(&c->out[o], row), from, n, y[o]);
@@ -47,7 +47,7 @@ static void point_piece(const Walk *w, int64_t row, int64_t from, int64_t n)
 
 static void point_tile(void *work, int64_t tile)
 {
-    const Walk *w = work;
+    const PointwiseWork *w = work;
     const int64_t length = row_length(&w->call.out[0]);
     const int64_t end = least((tile + 1) * w->per_tile, w->pieces);
     for (int64_t p = tile * w->per_tile; p < end; p++) {
@@ -82,9 +82,9 @@ static void flatten(Call *c)
     }
 }
 
-static void walk(Walk *w)
+static void pointwise_run(PointwiseWork *w)
 {
-    MUST(w->call.n_in <= MAX_POINT && w->call.n_out <= MAX_POINT, "%d inputs, %d outputs",
+    MUST(w->call.n_in <= MAX_POINTWISE && w->call.n_out <= MAX_POINTWISE, "%d inputs, %d outputs",
          w->call.n_in, w->call.n_out);
     flatten(&w->call);
     const Tensor *y = &w->call.out[0];
@@ -95,14 +95,15 @@ static void walk(Walk *w)
     team_run(w->call.team, blocks_of(w->pieces, w->per_tile), point_tile, w);
 }
 
-void pointwise(const Call *call, Formula formula, PointMode mode)
+void pointwise(const Call *call, VectorFormula formula, PointwiseMode mode)
 {
-    walk(&(Walk){.call = *call, .formula = formula, .mode = mode});
+    pointwise_run(&(PointwiseWork){.call = *call, .formula = formula, .mode = mode});
 }
 
-void pointwise_direct(const Call *call, Formula formula, Direct direct)
+void pointwise_direct(const Call *call, VectorFormula formula, DirectFormula direct)
 {
-    walk(&(Walk){.call = *call, .formula = formula, .direct = direct, .mode = ASSIGN});
+    pointwise_run(
+        &(PointwiseWork){.call = *call, .formula = formula, .direct = direct, .mode = ASSIGN});
 }
 
 static void add_formula(const Call *call, int64_t n, const float *const *x, float *const *y)

@@ -15,9 +15,9 @@ enum { PAIRS = 512 }; /* of a head of at most 1024 channels */
 typedef struct {
     const Call *call;
     double turns[PAIRS]; /* per position */
-} Rope;
+} RopeWork;
 
-static void turn_head(Row x, Row y, int64_t half, const float *cosine, const float *sine)
+static void rotate_head(Row x, Row y, int64_t half, const float *cosine, const float *sine)
 {
     float buffer[2][2 * PAIRS];
     const float *from = read_piece(x, 0, 2 * half, buffer[0]);
@@ -32,9 +32,9 @@ static void turn_head(Row x, Row y, int64_t half, const float *cosine, const flo
     end_piece(y, 0, 2 * half, to);
 }
 
-static void turn_token(const void *work, int64_t token)
+static void rotate_token(const void *work, int64_t token)
 {
-    const Rope *r = work;
+    const RopeWork *r = work;
     const Tensor *x = &r->call->in[0], *y = &r->call->out[0];
     const double pos = (double)int_at(&r->call->in[1], token);
     const double rounder = 6755399441055744.0; /* 1.5 * 2^52: leaves the nearest integer */
@@ -53,7 +53,7 @@ static void turn_token(const void *work, int64_t token)
     }
     for (int64_t h = 0; h < x->n[1]; h++) {
         const int64_t row = token * x->n[1] + h;
-        turn_head(tensor_row(x, row), tensor_row(y, row), half, cosine, sine);
+        rotate_head(tensor_row(x, row), tensor_row(y, row), half, cosine, sine);
     }
 }
 
@@ -62,9 +62,9 @@ Err CPU_NAME(rope)(const Call *call)
     const Tensor *x = &call->in[0];
     const int64_t half = x->n[2] / 2;
     if (half > PAIRS) return ref_rope(call); /* no model has such heads; right, but slow */
-    Rope r = {.call = call};
+    RopeWork r = {.call = call};
     const double whole = 2 * acos(-1.0);
     for (int64_t i = 0; i < half; i++) r.turns[i] = rope_frequency(&call->attr, i, x->n[2]) / whole;
-    if (half > 0) run_rows(call->team, x->n[0], x->n[1] * x->n[2], turn_token, &r);
+    if (half > 0) run_rows(call->team, x->n[0], x->n[1] * x->n[2], rotate_token, &r);
     return OK;
 }

@@ -44,8 +44,11 @@ void bf16_of_floats(uint16_t *at, int64_t n, const float *x);
 void load_steps(const char *at, DType dtype, int64_t stride, int64_t n, float *x);
 void store_steps(char *at, DType dtype, int64_t stride, int64_t n, const float *x);
 
-static inline bool piece_lies(Row r, DType type) { return r.dtype == type && r.stride == 1; }
-static inline bool piece_is_plain(Row r) { return piece_lies(r, F32); }
+static inline bool piece_is_contiguous(Row r, DType type)
+{
+    return r.dtype == type && r.stride == 1;
+}
+static inline bool piece_is_plain(Row r) { return piece_is_contiguous(r, F32); }
 
 static inline char *piece_at(Row r, int64_t from)
 {

@@ -14,23 +14,23 @@
 #include <stdatomic.h>
 #include "device/cpu/workspace.h"
 
-enum { BATCH = 1024, ROOM = 40 }; /* rows whose losses wait to be summed in order; e^40 is 2e17 */
+enum { BATCH = 1024, MARGIN = 40 }; /* rows whose losses wait to be summed in order; e^40 is 2e17 */
 
 typedef struct {
     const Tensor *logits, *targets, *weights, *dlogits; /* dlogits: or NULL */
     int64_t first;
-    double *loss; /* [BATCH] */
-    float *rooms; /* [n_rooms][padded row]; NULL where none is needed */
-    int64_t room;
+    double *loss;   /* [BATCH] */
+    float *scratch; /* [n_rooms][padded row]; NULL where none is needed */
+    int64_t scratch_floats;
     atomic_bool *busy; /* which rooms are taken */
-    int n_rooms;
-} TokenLoss;
+    int n_scratch;
+} TokenLossWork;
 
 /* Where the loss of a row stands: sum of e^(x - top), and the largest x, so far. */
 typedef struct {
     float top, largest;
     double sum;
-} Stand;
+} SoftmaxSum;
 
 EACH_FORM float largest_of(Form form, const void *x, int64_t n)
 {
@@ -61,10 +61,10 @@ static void scale_floats(float *x, int64_t n, float by)
 }
 
 /* Before a piece: e has `done` exponentials of the pieces before it. */
-static void stand_on(Stand *s, float largest, float *e, int64_t done)
+static void softmax_rescale(SoftmaxSum *s, float largest, float *e, int64_t done)
 {
     if (largest > s->largest) s->largest = largest;
-    if (!(largest > s->top + ROOM)) return;
+    if (!(largest > s->top + MARGIN)) return;
     const double by = exp((double)s->top - (double)largest); /* 0 of nothing */
     if (e) scale_floats(e, done, (float)by);
     s->sum *= by;
@@ -72,39 +72,39 @@ static void stand_on(Stand *s, float largest, float *e, int64_t done)
 }
 
 /* The next n elements, whole pairs of vectors. Where all so far is -inf, so is top: nothing to subtract. */
-EACH_FORM void add_piece(Form form, const void *x, int64_t n, Stand *s, float *e, int64_t done)
+EACH_FORM void add_piece(Form form, const void *x, int64_t n, SoftmaxSum *s, float *e, int64_t done)
 {
-    stand_on(s, largest_of(form, x, n), e, done);
+    softmax_rescale(s, largest_of(form, x, n), e, done);
     const float top = s->top > -HUGE_VALF ? s->top : 0;
     s->sum += (double)sum_of_exp(form, x, n, top, e ? e + done : NULL);
 }
 
 /* The last ones, or those of a row that is not contiguous: among as many -inf as make pairs of vectors. */
-static void add_rest(Row r, int64_t from, int64_t n, Stand *s, float *e)
+static void add_rest(Row r, int64_t from, int64_t n, SoftmaxSum *s, float *e)
 {
     _Alignas(64) float x[PIECE];
     const int64_t padded = blocks_of(n, 2 * W) * 2 * W;
     load_piece(r, from, n, x);
     for (int64_t i = n; i < padded; i++) x[i] = -HUGE_VALF;
-    stand_on(s, largest_of(AS_F32, x, padded), e, from);
+    softmax_rescale(s, largest_of(AS_F32, x, padded), e, from);
     const float top = s->top > -HUGE_VALF ? s->top : 0;
     s->sum += (double)sum_of_exp(AS_F32, x, padded, top, e ? x : NULL);
     if (e) memcpy(e + from, x, (size_t)n * sizeof *e);
 }
 
-static Stand row_stand(Row r, int64_t length, float *e)
+static SoftmaxSum row_softmax(Row r, int64_t length, float *e)
 {
-    Stand s = {-HUGE_VALF, -HUGE_VALF, 0};
+    SoftmaxSum s = {-HUGE_VALF, -HUGE_VALF, 0};
     for (int64_t from = 0; from < length;) {
         const int64_t n = least(length - from, PIECE), whole = n / (2 * W) * (2 * W);
-        const bool lies = whole > 0 && r.stride == 1;
-        if (lies && r.dtype == BF16)
+        const bool contiguous = whole > 0 && r.stride == 1;
+        if (contiguous && r.dtype == BF16)
             add_piece(AS_BF16, piece_at(r, from), whole, &s, e, from);
-        else if (lies && r.dtype == F32)
+        else if (contiguous && r.dtype == F32)
             add_piece(AS_F32, piece_at(r, from), whole, &s, e, from);
         else
             add_rest(r, from, n, &s, e);
-        from += lies ? whole : n;
+        from += contiguous ? whole : n;
     }
     return s;
 }
@@ -136,18 +136,18 @@ static void zero_row(Row r, int64_t length)
         store_piece(r, from, least(length - from, PIECE), zero);
 }
 
-static float *take_room(const TokenLoss *w, int *taken)
+static float *take_scratch(const TokenLossWork *w, int *taken)
 {
-    for (int i = 0;; i = (i + 1) % w->n_rooms)
+    for (int i = 0;; i = (i + 1) % w->n_scratch)
         if (!atomic_exchange_explicit(&w->busy[i], true, memory_order_acquire)) {
             *taken = i;
-            return w->rooms + i * w->room;
+            return w->scratch + i * w->scratch_floats;
         }
 }
 
 static void token_loss_row(const void *work, int64_t i)
 {
-    const TokenLoss *w = work;
+    const TokenLossWork *w = work;
     const int64_t t = w->first + i, target = int_at(w->targets, t), length = w->logits->n[1];
     const float weight = stat_get(w->weights, t);
     const bool there = target >= 0 && target < length;
@@ -160,9 +160,9 @@ static void token_loss_row(const void *work, int64_t i)
         if (w->dlogits) zero_row(to, length);
         return;
     }
-    if (w->dlogits) e = w->rooms ? take_room(w, &taken) : (float *)(void *)to.at;
+    if (w->dlogits) e = w->scratch ? take_scratch(w, &taken) : (float *)(void *)to.at;
     if (there) load_piece(from, target, 1, &x);
-    const Stand s = row_stand(from, length, e);
+    const SoftmaxSum s = row_softmax(from, length, e);
     /* A target that is not there counts as the largest. */
     const double below = (double)(there ? x : s.largest) - (double)s.top;
     w->loss[i] = (double)weight * (log(s.sum) - below);
@@ -171,10 +171,10 @@ static void token_loss_row(const void *work, int64_t i)
                 at_target = there ? by * e[target] - weight : 0;
     write_row(to, length, e, by);
     if (there) store_piece(to, target, 1, &at_target);
-    if (w->rooms) atomic_store_explicit(&w->busy[taken], false, memory_order_release);
+    if (w->scratch) atomic_store_explicit(&w->busy[taken], false, memory_order_release);
 }
 
-static void run_batches(const Call *call, TokenLoss *w, const Tensor *out, double keep)
+static void run_batches(const Call *call, TokenLossWork *w, const Tensor *out, double keep)
 {
     double loss[BATCH], sum = 0;
     w->loss = loss;
@@ -188,7 +188,7 @@ static void run_batches(const Call *call, TokenLoss *w, const Tensor *out, doubl
 
 Err CPU_NAME(token_loss)(const Call *call)
 {
-    TokenLoss w = {.logits = &call->in[0], .targets = &call->in[1], .weights = &call->in[2]};
+    TokenLossWork w = {.logits = &call->in[0], .targets = &call->in[1], .weights = &call->in[2]};
     run_batches(call, &w, &call->out[0], call->number[0]);
     return OK;
 }
@@ -196,20 +196,20 @@ Err CPU_NAME(token_loss)(const Call *call)
 /* A room for each thread, unless exponentials wait where the gradient goes. */
 Err CPU_NAME(token_loss_dx)(const Call *call)
 {
-    TokenLoss w = {.logits = &call->in[0],
-                   .targets = &call->in[1],
-                   .weights = &call->in[2],
-                   .dlogits = &call->out[0]};
+    TokenLossWork w = {.logits = &call->in[0],
+                       .targets = &call->in[1],
+                       .weights = &call->in[2],
+                       .dlogits = &call->out[0]};
     Workspace *space = NULL;
     if (!piece_is_plain(tensor_row(w.dlogits, 0))) {
-        w.n_rooms = team_threads(call->team);
-        w.room = blocks_of(w.logits->n[1], 16) * 16;
-        const size_t bytes = (size_t)(w.n_rooms * w.room) * sizeof *w.rooms;
-        TRY(workspace_take(bytes + (size_t)w.n_rooms * sizeof *w.busy, "exponentials of logits",
+        w.n_scratch = team_threads(call->team);
+        w.scratch_floats = blocks_of(w.logits->n[1], 16) * 16;
+        const size_t bytes = (size_t)(w.n_scratch * w.scratch_floats) * sizeof *w.scratch;
+        TRY(workspace_take(bytes + (size_t)w.n_scratch * sizeof *w.busy, "exponentials of logits",
                            &space));
-        w.rooms = space->at;
-        w.busy = (atomic_bool *)(void *)(w.rooms + w.n_rooms * w.room);
-        for (int i = 0; i < w.n_rooms; i++) atomic_init(&w.busy[i], false);
+        w.scratch = space->at;
+        w.busy = (atomic_bool *)(void *)(w.scratch + w.n_scratch * w.scratch_floats);
+        for (int i = 0; i < w.n_scratch; i++) atomic_init(&w.busy[i], false);
     }
     run_batches(call, &w, &call->out[1], call->number[1]);
     if (space) workspace_give(space);

@@ -25,7 +25,7 @@ static void copy_bytes(Row x, Row y, int64_t n)
     for (int64_t i = 0; i < n; i++) memcpy(y.at + i * to, x.at + i * from, bytes);
 }
 
-enum { AHEAD = 2 }; /* tokens */
+enum { PREFETCH_TOKENS = 2 }; /* tokens */
 
 /* The table's row for a token; at == NULL: it is of another part. */
 static Row row_of_id(const Call *call, int64_t t)
@@ -40,7 +40,7 @@ static void look_up(const void *work, int64_t t)
     const Call *call = work;
     const Tensor *y = &call->out[0];
     const Row to = tensor_row(y, t), from = row_of_id(call, t);
-    const Row soon = t + AHEAD < y->n[0] ? row_of_id(call, t + AHEAD) : from;
+    const Row soon = t + PREFETCH_TOKENS < y->n[0] ? row_of_id(call, t + PREFETCH_TOKENS) : from;
     if (soon.at) prefetch_piece(soon, 0, y->n[1]);
     if (from.at && from.dtype == to.dtype) {
         copy_bytes(from, to, y->n[1]);
@@ -62,15 +62,15 @@ Err CPU_NAME(embedding)(const Call *call)
 }
 
 /* Of a tile: entries of the vocabulary, and columns, fewer where a small vocabulary has few tiles. */
-enum { ENTRIES = 256, FEW_TILES = 32, FEW_COLUMNS = 256, NONE = -1 };
+enum { ENTRIES = 256, SMALL_VOCAB_TILES = 32, SMALL_VOCAB_COLUMNS = 256, NONE = -1 };
 
 typedef struct {
     const Call *call;
     int32_t *head, *next; /* [entries], [tokens] */
-    int64_t columns, across;
-} Fold;
+    int64_t columns, column_tiles;
+} EmbeddingGrad;
 
-static void list_tokens(const Call *call, Fold *f)
+static void list_tokens(const Call *call, EmbeddingGrad *f)
 {
     const int64_t entries = call->out[0].n[0];
     memset(f->head, 0xff, (size_t)entries * sizeof *f->head); /* NONE */
@@ -83,7 +83,7 @@ static void list_tokens(const Call *call, Fold *f)
 }
 
 /* What a list of tokens adds to some columns of its entry, in token order. */
-static void fold_entry(const Fold *f, int64_t entry, int64_t column)
+static void grad_entry(const EmbeddingGrad *f, int64_t entry, int64_t column)
 {
     const Tensor *dy = &f->call->in[0], *dw = &f->call->out[0];
     const int64_t n = least(dw->n[1] - column, f->columns);
@@ -97,7 +97,7 @@ static void fold_entry(const Fold *f, int64_t entry, int64_t column)
 }
 
 /* The entry's columns, and those of the first of its tokens. */
-static void prefetch_entry(const Fold *f, int64_t entry, int64_t column)
+static void prefetch_entry(const EmbeddingGrad *f, int64_t entry, int64_t column)
 {
     const Tensor *dy = &f->call->in[0], *dw = &f->call->out[0];
     const int64_t n = least(dw->n[1] - column, f->columns);
@@ -106,35 +106,37 @@ static void prefetch_entry(const Fold *f, int64_t entry, int64_t column)
 }
 
 /* Entries without tokens stay as they are where all is kept. */
-static void fold_tile(void *work, int64_t tile)
+static void grad_tile(void *work, int64_t tile)
 {
-    const Fold *f = work;
-    const int64_t column = tile % f->across * f->columns, first = tile / f->across * ENTRIES;
+    const EmbeddingGrad *f = work;
+    const int64_t column = tile % f->column_tiles * f->columns,
+                  first = tile / f->column_tiles * ENTRIES;
     const int64_t end = least(first + ENTRIES, f->call->out[0].n[0]);
     const bool all = f->call->number[0] != 1;
     int64_t before = NONE;
     for (int64_t entry = first; entry < end; entry++) {
         if (f->head[entry] == NONE && !all) continue;
         if (f->head[entry] != NONE) prefetch_entry(f, entry, column);
-        if (before != NONE) fold_entry(f, before, column);
+        if (before != NONE) grad_entry(f, before, column);
         before = entry;
     }
-    if (before != NONE) fold_entry(f, before, column);
+    if (before != NONE) grad_entry(f, before, column);
 }
 
 Err CPU_NAME(embedding_dw)(const Call *call)
 {
     const Tensor *dw = &call->out[0];
     const int64_t tokens = call->in[0].n[0], tiles = blocks_of(dw->n[0], ENTRIES);
-    Fold f = {.call = call, .columns = tiles < FEW_TILES ? FEW_COLUMNS : PIECE};
+    EmbeddingGrad f = {.call = call,
+                       .columns = tiles < SMALL_VOCAB_TILES ? SMALL_VOCAB_COLUMNS : PIECE};
     Workspace *space;
     if (tiles == 0 || dw->n[1] == 0) return OK;
     TRY(workspace_take((size_t)(dw->n[0] + tokens) * sizeof *f.head, "lists of tokens", &space));
     f.head = space->at;
     f.next = f.head + dw->n[0];
-    f.across = blocks_of(dw->n[1], f.columns);
+    f.column_tiles = blocks_of(dw->n[1], f.columns);
     list_tokens(call, &f);
-    team_run(call->team, tiles * f.across, fold_tile, &f);
+    team_run(call->team, tiles * f.column_tiles, grad_tile, &f);
     workspace_give(space);
     return OK;
 }

@@ -58,7 +58,7 @@ typedef struct {
     const Tensor *x;
     int64_t pieces, per_row, per_tile;
     double sum[SUMS];
-} Squares;
+} SquareSums;
 
 static double piece_squares(const float *x, int64_t n)
 {
@@ -80,7 +80,7 @@ static double piece_squares(const float *x, int64_t n)
 
 static void squares_tile(void *work, int64_t tile)
 {
-    Squares *s = work;
+    SquareSums *s = work;
     const int64_t length = row_length(s->x), end = least((tile + 1) * s->per_tile, s->pieces);
     float buffer[PIECE];
     double sum = 0;
@@ -94,7 +94,7 @@ static void squares_tile(void *work, int64_t tile)
 Err CPU_NAME(sum_squares)(const Call *call)
 {
     const Tensor *x = &call->in[0];
-    Squares s = {.x = x, .per_row = blocks_of(row_length(x), PIECE)};
+    SquareSums s = {.x = x, .per_row = blocks_of(row_length(x), PIECE)};
     s.pieces = s.per_row * row_count(x);
     s.per_tile = most(blocks_of(s.pieces, SUMS), TILE_WORK / PIECE);
     const int64_t tiles = blocks_of(s.pieces, s.per_tile);
