@@ -17,8 +17,8 @@ static struct {
     char text[256];
 } blas = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* Copies the bytes of the address: dlsym returns a data pointer, and POSIX guarantees that it has the
- * size of a function pointer. */
+/* Copies the bytes of the address: dlsym returns a data pointer, and POSIX guarantees that it has
+ * the size of a function pointer. */
 static bool find(void *library, const char *name, void *out)
 {
     void *const at = dlsym(library, name);
@@ -31,8 +31,9 @@ static const char *file_of(const BlasLibrary *library)
     return library->file ? library->file : "libopenblas.so.0";
 }
 
-/* The core type whose kernels use this CPU's instruction set; NULL: the library's default. By itself the
- * library decides by model number, and treats models that are newer than the library as the oldest. */
+/* The core type whose kernels use this CPU's instruction set; NULL: the library's default. By
+ * itself the library decides by model number, and treats models that are newer than the library as
+ * the oldest. */
 static const char *core_type(void)
 {
     if (cpu_has(CPU_AVX512)) return "SkylakeX";
@@ -54,7 +55,8 @@ static void *load(const BlasLibrary *library)
     return handle;
 }
 
-/* Writes the text: the first two words of "OpenBLAS 0.3.21 NO_LAPACKE DYNAMIC_ARCH ..", and the core. */
+/* Writes the text: the first two words of "OpenBLAS 0.3.21 NO_LAPACKE DYNAMIC_ARCH ..", and the
+ * core. */
 static void describe(void *library)
 {
     char *(*config)(void), *(*core)(void);

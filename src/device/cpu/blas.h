@@ -1,12 +1,12 @@
-/* blas.h -- an optional BLAS library for f32 GEMM, opened at run time. Device cpu does not need it: its
- * own kernels are as fast. Benchmarks and tests compare them with the library.
+/* blas.h -- an optional BLAS library for f32 GEMM, opened at run time. Device cpu does not need it:
+ * its own kernels are as fast. Benchmarks and tests compare them with the library.
  *
  * Two properties of OpenBLAS need a guard:
  *     it starts its own threads, whose partition changes bits     one thread; device cpu splits C
  *     it runs new CPUs with old kernels (a fifth of the speed)    OPENBLAS_CORETYPE, set while it loads
  *
- * There is one library per process. It is opened once, before any thread multiplies, because loading
- * it changes the environment for a moment. */
+ * There is one library per process. It is opened once, before any thread multiplies, because
+ * loading it changes the environment for a moment. */
 #ifndef DEVICE_CPU_BLAS_H
 #define DEVICE_CPU_BLAS_H
 
@@ -24,8 +24,8 @@ typedef struct BlasLibrary {
     bool threads_are_set;  /* OPENBLAS_NUM_THREADS; else 1 */
 } BlasLibrary;
 
-/* Local. Opens the library; later calls use the one of the first. False: it could not be opened, and
- * blas_text returns the reason. */
+/* Local. Opens the library; later calls use the one of the first. False: it could not be opened,
+ * and blas_text returns the reason. */
 bool blas_open(const BlasLibrary *library);
 /* Local. NULL: no library is open, or it is not in use. */
 Sgemm blas_sgemm(void);

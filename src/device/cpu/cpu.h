@@ -5,10 +5,10 @@
  *     device_cpu_open(NULL, &cpu);            "cpu: AVX-512, AMX for bf16"
  *     puts(device_cpu_text(text));
  *
- * All kernels are compiled for three instruction sets; the widest that the CPU supports is used. GEMM
- * and attention in bf16 use further instructions where the CPU has them: microkernels.h. Results have
- * the same bits for any number of threads, and on all CPUs with the same instructions. f64 is left to
- * device ref. */
+ * All kernels are compiled for three instruction sets; the widest that the CPU supports is used.
+ * GEMM and attention in bf16 use further instructions where the CPU has them: microkernels.h.
+ * Results have the same bits for any number of threads, and on all CPUs with the same instructions.
+ * f64 is left to device ref. */
 #ifndef DEVICE_CPU_CPU_H
 #define DEVICE_CPU_CPU_H
 
@@ -27,8 +27,8 @@ Err device_cpu_open(const struct BlasLibrary *library, const Device **out);
  * buffer; after device_cpu_open. */
 const char *device_cpu_text(char buffer[CPU_TEXT_BYTES]);
 
-/* Local. Flops per second of one thread's GEMMs of this type (F32 or BF16) with operands in L1. Measures
- * it now, in a few hundredths of a second; after device_cpu_open. */
+/* Local. Flops per second of one thread's GEMMs of this type (F32 or BF16) with operands in L1.
+ * Measures it now, in a few hundredths of a second; after device_cpu_open. */
 double device_cpu_peak(DType type);
 
 /* The parts of a blocked GEMM. A part runs alone to be timed, on memory as it is. Parts that a

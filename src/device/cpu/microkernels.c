@@ -21,7 +21,8 @@ static struct {
 #include <unistd.h>
 
 enum { LEAF_FEATURES = 7, AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24, AVX512_BF16 = 1 << 5 };
-/* Linux asm/prctl.h: ARCH_REQ_XCOMP_PERM. XSAVE components of AMX: 17 (tile config), 18 (tile data). */
+/* Linux asm/prctl.h: ARCH_REQ_XCOMP_PERM. XSAVE components of AMX: 17 (tile config), 18 (tile
+ * data). */
 enum { REQUEST_STATE = 0x1023, TILE_DATA = 18, TILE_STATES = 3 << 17 };
 
 /* XCR0: the state components that the operating system saves at a context switch. */

@@ -4,9 +4,9 @@
  *     MICROKERNEL_DOT    AVX512-BF16, on AMD CPUs: twice the flops of f32
  *     MICROKERNEL_FMA    widened to f32; on Intel CPUs AVX512-BF16 runs at half the rate of this
  *
- * The choice is a rule, not a measurement: the micro-kernel determines the bits of a run, which must not
- * depend on how busy the machine was at start-up. Like the permission to use AMX, it belongs to the
- * process. */
+ * The choice is a rule, not a measurement: the micro-kernel determines the bits of a run, which
+ * must not depend on how busy the machine was at start-up. Like the permission to use AMX, it
+ * belongs to the process. */
 #ifndef DEVICE_CPU_MICROKERNELS_H
 #define DEVICE_CPU_MICROKERNELS_H
 
@@ -20,8 +20,8 @@ typedef enum {
     N_CPU_MICROKERNELS
 } CpuMicrokernel;
 
-/* Local; call it before any thread multiplies. Requests AMX from the operating system and chooses. Later
- * calls do nothing. */
+/* Local; call it before any thread multiplies. Requests AMX from the operating system and chooses.
+ * Later calls do nothing. */
 void microkernels_open(void);
 /* Local. True if this CPU and its operating system run it; after microkernels_open. */
 bool microkernel_available(CpuMicrokernel kernel);

@@ -6,8 +6,8 @@
  *     workspace_give(w);
  *
  * Fresh memory for the packing buffers of every GEMM would cost more in page faults than packing
- * itself. So the process keeps the blocks it has allocated: as many as kernels ran concurrently, each
- * as large as the largest request that it has served. */
+ * itself. So the process keeps the blocks it has allocated: as many as kernels ran concurrently,
+ * each as large as the largest request that it has served. */
 #ifndef DEVICE_CPU_WORKSPACE_H
 #define DEVICE_CPU_WORKSPACE_H
 

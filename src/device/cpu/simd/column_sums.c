@@ -11,8 +11,8 @@
 
 #include <stddef.h>
 
-/* Columns of a stripe: whole rows, mostly, since memory is faster where it is read on and on. Chunks are so
- * many that teams of 2, 4 or 8 threads have equal shares. */
+/* Columns of a stripe: whole rows, mostly, since memory is faster where it is read on and on.
+ * Chunks are so many that teams of 2, 4 or 8 threads have equal shares. */
 enum { PARTS = 32768, CHUNK_ROWS = 64, STRIPE = 4096, SHARES = 8 };
 
 typedef struct {
@@ -33,8 +33,8 @@ EACH_FORM void add_four(Form form, const void *const r[4], int64_t n, float *sum
     }
 }
 
-/* Columns from `from` on, of whole vectors, where rows are contiguous; else by way of floats. Rows past the
- * end are zeros. sum: padded to whole vectors. */
+/* Columns from `from` on, of whole vectors, where rows are contiguous; else by way of floats. Rows
+ * past the end are zeros. sum: padded to whole vectors. */
 static void sum_chunk(const Tensor *x, int64_t first, int64_t end, int64_t from, float *sum)
 {
     static const float zeros[STRIPE];

@@ -1,12 +1,13 @@
-/* loss.c -- cross entropy of softmax(logits), in steps that a cut vocabulary can be summed between.
+/* loss.c -- cross entropy of softmax(logits) in steps, for a vocabulary that is sharded over ranks.
  *
- *     row_max   m[t]                           parts combine by max
- *     row_sums  z[t] = sum exp(logits - m), logits[target] - m       parts combine by sum
+ *     row_max   m[t]                                               shards reduce by max
+ *     row_sums  z[t] = sum exp(logits - m), logits[target] - m     shards reduce by sum
  *     loss      sum of weight (log z0 - z1)
  *     loss_dx   weight (exp(logits - m) / z0 - one at the target)
  *
- * Each reads the logits once from memory. A row of weight 0 is dead: its target may be anything and its
- * numbers reach no result. All of these at once, of a vocabulary that is not cut: token_loss.c. */
+ * Each kernel reads the logits from memory once. A row of weight 0 is masked: its target may have
+ * any value, and its logits affect no result. token_loss.c fuses all steps for a whole
+ * vocabulary. */
 #include "device/cpu/simd/math.h"
 #include "device/cpu/simd/simd.h"
 
@@ -19,7 +20,7 @@ static void row_max_row(const void *work, int64_t t)
         const int64_t n = least(logits->n[1] - from, PIECE), whole = n - n % W;
         const float *x = read_piece(tensor_row(logits, t), from, n, buffer);
         V part = v_set(max);
-        for (int64_t i = 0; i < whole; i += W) part = v_max(v_load(x + i), part); /* no NaN */
+        for (int64_t i = 0; i < whole; i += W) part = v_max(v_load(x + i), part); /* skips NaN */
         max = v_largest(part);
         for (int64_t i = whole; i < n; i++) max = x[i] > max ? x[i] : max;
     }
@@ -46,7 +47,7 @@ static void row_sums_row(const void *work, int64_t t)
         const float *x = read_piece(tensor_row(logits, t), from, n, buffer);
         V part = {0};
         for (int64_t i = 0; i < whole; i += W) part += v_exp(v_load(x + i) - max);
-        if (whole < n) { /* lanes past the end must not count: exp(-inf) is 0 */
+        if (whole < n) { /* lanes past the end must not be added */
             const V tail = v_load_to(x + whole, n - whole) - max;
             float e[W];
             v_store(e, v_exp(tail));
@@ -65,7 +66,8 @@ Err CPU_NAME(row_sums)(const Call *call)
     return OK;
 }
 
-/* A few thousand rows of two numbers: nothing to gain. The f64 sum in index order is kept. */
+/* A few thousand rows of two numbers: the reference is fast enough, and sums in f64 in index
+ * order. */
 Err CPU_NAME(loss)(const Call *call) { return ref_loss(call); }
 
 static void loss_dx_row(const void *work, int64_t t)

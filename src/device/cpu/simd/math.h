@@ -1,12 +1,13 @@
-/* math.h -- powers, exp and the logistic function of a vector; sine and cosine of a turn.
+/* math.h -- exp, powers of 2 and the logistic function of a vector; sine and cosine of an angle.
  *
  *     e^x = 2^n e^r, n the multiple of 1/PARTS that is nearest to x / ln 2, |r| <= ln 2 / (2 PARTS)
  *
- * 2^n is put together from bits, e^r - 1 is a polynomial. Where a vector holds 16 lanes a table of
- * 2^(i/16) lies in one, and three terms are enough; else PARTS is 1, and terms are six (Cephes' expf).
+ * 2^n is assembled from bits, e^r - 1 is a polynomial. A vector of 16 lanes holds a table of
+ * 2^(i/16), and three terms suffice; else PARTS is 1 and the polynomial has six terms (Cephes'
+ * expf).
  *
- * exp: relative error under 0.76 * 2^-23 for x in [-87.33, 88.02] (every f32 there but the tiniest was
- * compared); 0 below, e^88 above, NaN for NaN. */
+ * exp: relative error under 0.76 * 2^-23 for x in [-87.33, 88.02] (compared for every f32 there but
+ * the tiniest); 0 below, e^88 above, NaN for NaN. */
 #ifndef DEVICE_CPU_SIMD_MATH_H
 #define DEVICE_CPU_SIMD_MATH_H
 
@@ -18,16 +19,17 @@ enum { PARTS = 16 };
 enum { PARTS = 1 };
 #endif
 
-/* Added and taken away again, it leaves the nearest multiple of 1/PARTS; while it is there, PARTS times
- * that is in the low bits. */
+/* Adding and subtracting it rounds to the nearest multiple of 1/PARTS. The sum has PARTS times that
+ * multiple in its low bits. */
 #define ROUNDER (12582912.0f / PARTS) /* 1.5 * 2^23 */
 
-/* 2^n e^r, n = shifted - ROUNDER; normal numbers only. */
+/* 2^n e^r with n = shifted - ROUNDER; the result must be a normal number. */
 static inline V v_scaled(V shifted, V r)
 {
 #if defined(__AVX512F__)
-    /* Bits of 2^(i/16) / (1 + MORE), less i << 19, which comes with n. MORE was searched for: an entry's
-     * rounding and the last one are under 1.1 * 2^-24 together with it, 1.8 without. */
+    /* Bits of 2^(i/16) / (1 + MORE) minus i << 19, which n contributes. MORE was found by search:
+     * the rounding of an entry plus the final rounding is under 1.1 * 2^-24 with it, 1.8
+     * without. */
 #define MORE (-0x1.4c7beap-10f)
     static const int32_t entry[16] = {0x3f80299d, 0x3f7dd638, 0x3f7bc323, 0x3f79f337,
                                       0x3f78696d, 0x3f7728e0, 0x3f7634ce, 0x3f75909a,
@@ -35,7 +37,7 @@ static inline V v_scaled(V shifted, V r)
                                       0x3f778af9, 0x3f7915f4, 0x3f7b0d19, 0x3f7d7530};
     const __m512i table = _mm512_loadu_si512(entry);
     const VU found = (VU)_mm512_permutexvar_epi32((__m512i)shifted, table);
-    const V power = (V)(found + ((VU)shifted << 19)); /* may wrap, where no e^x is */
+    const V power = (V)(found + ((VU)shifted << 19)); /* wraps only for x out of range */
     V p = r * ((1 + MORE) / 6) + (1 + MORE) / 2;
     p = p * r + (1 + MORE);
     return power * (p * r + MORE) + power;
@@ -56,12 +58,13 @@ static inline V v_exp(V given)
     const V x = v_min(v_set(88.02f), given);
     const V shifted = x * 1.44269504f + ROUNDER;
     const V n = shifted - ROUNDER;
-    const V r = x - n * 0.693359375f + n * 2.12194440e-4f; /* ln 2 in two parts: the first exact */
+    const V r = x - n * 0.693359375f +
+                n * 2.12194440e-4f; /* ln 2 as two constants; n times the first is exact */
     return v_from_bits(v_bits(v_scaled(shifted, r)) & ~(given < v_set(-87.33f)));
 }
 
-/* 2^x, x in [-126, 127]: less work than e^x. Relative error under 2.1 * 2^-23 (every f32 was compared),
- * and 2^0 is 1; NaN for NaN. */
+/* 2^x for x in [-126, 127], with less work than e^x. Relative error under 2.1 * 2^-23 (compared for
+ * every f32); 2^0 is exactly 1; NaN for NaN. */
 static inline V v_power(V x)
 {
     const V shifted = x + ROUNDER;
@@ -70,7 +73,7 @@ static inline V v_power(V x)
     static const int32_t entry[16] = {0x3f800000, 0x3f7daac3, 0x3f7b95c2, 0x3f79c3d3, 0x3f7837f0,
                                       0x3f76f532, 0x3f75fed7, 0x3f75583f, 0x3f7504f3, 0x3f7508a4,
                                       0x3f75672a, 0x3f76248c, 0x3f7744fd, 0x3f78ccdf, 0x3f7ac0c7,
-                                      0x3f7d257d}; /* of 2^(i/16), less i << 19 */
+                                      0x3f7d257d}; /* bits of 2^(i/16) minus i << 19 */
     const __m512i table = _mm512_loadu_si512(entry);
     const VU found = (VU)_mm512_permutexvar_epi32((__m512i)shifted, table);
     const V power = (V)(found + ((VU)shifted << 19));
@@ -86,11 +89,13 @@ static inline V v_power(V x)
     return power * (p * f + 1.0f);
 }
 
-/* The same for all x <= 127, as weights have them: from -127 on less than 2^-126, below 0. */
+/* 2^x for all x <= 127, as attention weights need it: under 2^-126 from -126 down to -127, 0
+ * below. */
 static inline V v_exp2(V x) { return v_power(v_max(v_set(-127), x)); }
 
-/* 1 / x, x in [1, 2^126]: relative error under 1.01 * 2^-24 where it is found from an estimate that is right
- * to 2^-14, 2^-24 where it is divided. A division keeps its unit for ten cycles, this takes four. */
+/* 1 / x for x in [1, 2^126]. Relative error under 1.01 * 2^-24 by a Newton step from a 14-bit
+ * estimate, 2^-24 by division. A division occupies its port for ten cycles, the Newton step takes
+ * four. */
 static inline V v_reciprocal(V x)
 {
 #if defined(__AVX512F__)
@@ -101,7 +106,7 @@ static inline V v_reciprocal(V x)
 #endif
 }
 
-/* 1 / (1 + e^-x), and what is missing to 1, which a subtraction would not find again. */
+/* s = 1 / (1 + e^-x), and rest = 1 - s without the cancellation of a subtraction. */
 static inline V v_logistic(V x, V *rest)
 {
     const V e = v_exp(-x), s = 1.0f / (1.0f + e);
@@ -109,8 +114,8 @@ static inline V v_logistic(V x, V *rest)
     return s;
 }
 
-/* Of an angle in turns, |turns| <= 1/2: absolute error under 3e-7. The half turn is folded to a
- * quarter, where Taylor series to the eleventh and twelfth power suffice. */
+/* Sine and cosine of an angle in revolutions, |turns| <= 1/2: absolute error under 3e-7. The angle
+ * is reduced to a quarter revolution, where Taylor series up to powers 11 and 12 suffice. */
 static inline void v_sine_cosine(V turns, V *sine, V *cosine)
 {
     const V quarter = v_set(0.25f), half = v_set(0.5f);

@@ -1,14 +1,14 @@
-/* norm.c -- layernorm and rmsnorm, each row by itself: the row is read from memory once, and from the
- * first cache, as floats, for the sums and the output.
+/* norm.c -- layernorm and rmsnorm, each row by itself: the row is read from memory once, and from
+ * the first cache, as floats, for the sums and the output.
  *
  *   h = (x - mean) rstd,  y = h w + b            rmsnorm: mean = 0, no b
  *
  * One body for both: a norm without a `mean` tensor is an rmsnorm.
  *
- * Folding a row's sums to one number, and what follows from that, takes as long as making them. So where rows
- * are read in place FEW go together, sums first, then squares, then outputs: the folds of one wait beside those
- * of the other. More than two are slower where rows come from memory. Additions are in the same order either
- * way.
+ * Folding a row's sums to one number, and what follows from that, takes as long as making them. So
+ * where rows are read in place FEW go together, sums first, then squares, then outputs: the folds
+ * of one wait beside those of the other. More than two are slower where rows come from memory.
+ * Additions are in the same order either way.
  *
  * Squares are f32, so entries beyond 1e19 or so overflow: their rows are done again in f64. */
 #include "device/cpu/simd/simd.h"
@@ -129,8 +129,8 @@ EACH_FORM int64_t write_to(Form form, Form to, void *y, const NormAffine *a)
     return to == AS_BF16_HW ? write_pairs(form, AS_BF16_HW, y, a) : 0;
 }
 
-/* Elements from `from` on of a row of y. Where they do not go there at once they are made by the same loop all
- * the same: a compiler may fuse other multiplications in another. */
+/* Elements from `from` on of a row of y. Where they do not go there at once they are made by the
+ * same loop all the same: a compiler may fuse other multiplications in another. */
 EACH_FORM void write_span(Form form, Row y, int64_t from, const NormAffine *a)
 {
     _Alignas(64) float rest[SPAN];
@@ -141,7 +141,8 @@ EACH_FORM void write_span(Form form, Row y, int64_t from, const NormAffine *a)
     store_piece(y, from + done, a->n - done, rest + done);
 }
 
-/* False: squares overflowed. Else rstd = 0 would make zeros, and a model that blows up look calm. */
+/* False: squares overflowed. Else rstd = 0 would make zeros, and a model that blows up look
+ * calm. */
 static bool keep_stats(const NormForward *f, int64_t row, float mean, double squares, float *rstd)
 {
     if (!isfinite(squares)) return false;

@@ -8,9 +8,9 @@
  *            ---------
  *            dw, db      the tiles' sums, folded in their order
  *
- * One body, whether dx, dw or both are asked for, so each has the same bits either way. Tiles follow
- * from the shape alone. A norm without a `mean` tensor is an rmsnorm. The sum of onto's rows, where it is
- * asked for, is made first, by sum_rows, whose bits it has. */
+ * One body, whether dx, dw or both are asked for, so each has the same bits either way. Tiles
+ * follow from the shape alone. A norm without a `mean` tensor is an rmsnorm. The sum of onto's
+ * rows, where it is asked for, is made first, by sum_rows, whose bits it has. */
 #include "device/cpu/simd/simd.h"
 #include "device/cpu/workspace.h"
 #include "device/ref/norm.h"
@@ -26,8 +26,8 @@ typedef struct {
     float *sums; /* [tiles][2][width]: of dw, of db; NULL where dx alone is asked for */
 } NormBackward;
 
-/* Elements [from, from + n) of the operands of a row: as floats, or dy and x as bf16 where they lie. That is
- * half of the time that copies would take. */
+/* Elements [from, from + n) of the operands of a row: as floats, or dy and x as bf16 where they
+ * lie. That is half of the time that copies would take. */
 typedef struct {
     const void *dy, *x;
     const float *w;
@@ -70,8 +70,8 @@ typedef struct {
     V g, gh;
 } NormRowSums;
 
-/* What a span adds to the sums of its row, where there are w, and of its columns, where there are dw and
- * db. */
+/* What a span adds to the sums of its row, where there are w, and of its columns, where there are
+ * dw and db. */
 typedef struct {
     const void *dy, *x;
     const float *w;
@@ -142,8 +142,8 @@ typedef struct {
     NormRowStats r;
 } NormDx;
 
-/* One expression for all paths, so bits are the same on all: loads, which may branch, come first, and
- * where there is no onto it is zeros. */
+/* One expression for all paths, so bits are the same on all: loads, which may branch, come first,
+ * and where there is no onto it is zeros. */
 EACH_FORM V dx_of(Form form, const NormDx *a, int64_t i, int64_t n, V addend)
 {
     const V dy = load_to(form, a->dy, i, n), w = v_load_to(a->w + i, n),
@@ -171,7 +171,8 @@ EACH_FORM int64_t write_to(Form form, Form to, void *dx, const void *addend, con
     return to == AS_BF16_HW ? write_pairs(form, AS_BF16_HW, dx, addend, a) : 0;
 }
 
-/* What does not go to dx at once; by the same loop: a compiler may fuse other multiplications in another. */
+/* What does not go to dx at once; by the same loop: a compiler may fuse other multiplications in
+ * another. */
 EACH_FORM void write_rest(Form form, Row to, Row from, int64_t at, int64_t done, const NormDx *a)
 {
     _Alignas(64) float dx[SPAN], addend[SPAN] = {0};

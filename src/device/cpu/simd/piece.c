@@ -1,4 +1,5 @@
-/* piece.c -- pieces of rows as floats and back; rows of a tensor over a team. */
+/* piece.c -- converts pieces of rows to floats and back; distributes rows of a tensor over a
+ * team. */
 #include "device/cpu/simd/simd.h"
 
 static float bf16_get(uint16_t h)
@@ -24,7 +25,7 @@ void floats_of_bf16(const uint16_t *at, int64_t n, float *x)
     for (; i < n; i++) x[i] = bf16_get(at[i]);
 }
 
-/* As many as there are pairs of vectors. */
+/* Stores full pairs of vectors; returns the number of elements stored. */
 EACH_FORM int64_t store_pairs(Form form, uint16_t *at, int64_t n, const float *x)
 {
     int64_t i = 0;
@@ -33,7 +34,7 @@ EACH_FORM int64_t store_pairs(Form form, uint16_t *at, int64_t n, const float *x
     return i;
 }
 
-/* An element's bits do not hang on how many there are: the rest is rounded as the others are. */
+/* The bits of an element do not depend on n: the remainder is rounded by the same code, padded. */
 void bf16_of_floats(uint16_t *at, int64_t n, const float *x)
 {
     const bool hw = form_of_type(BF16) == AS_BF16_HW;

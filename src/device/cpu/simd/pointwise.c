@@ -1,4 +1,5 @@
-/* pointwise.c -- add, scale, cast, swiglu: one pass over memory each. gelu: pointwise_gelu.c. */
+/* pointwise.c -- the elementwise loop, and add, scale, cast, swiglu: one pass over memory each.
+ * gelu is in pointwise_gelu.c. */
 #include "device/cpu/simd/pointwise.h"
 
 #include "device/cpu/simd/math.h"
@@ -11,7 +12,7 @@ typedef struct {
     int64_t per_row, pieces, per_tile;
 } PointwiseWork;
 
-/* How many of the elements were done straight from memory. */
+/* Runs the direct formula if the pieces allow it; returns the number of elements done. */
 static int64_t direct_part(const PointwiseWork *w, int64_t row, int64_t from, int64_t n)
 {
     const Call *c = &w->call;
@@ -67,7 +68,7 @@ static bool is_dense(const Tensor *t)
     return true;
 }
 
-/* Tensors that are all dense are one long row. */
+/* Turns tensors into one long row each if all of them are dense. */
 static void flatten(Call *c)
 {
     for (int k = 0; k < c->n_in; k++)
@@ -138,7 +139,7 @@ static void cast_formula(const Call *call, int64_t n, const float *const *x, flo
     if (x[0] != y[0]) memcpy(y[0], x[0], (size_t)n * sizeof **y);
 }
 
-/* To and from f64 by way of the reference device: no step does that. */
+/* f64 is left to the reference device: no training step on device cpu uses it. */
 Err CPU_NAME(cast)(const Call *call)
 {
     if (call->in[0].dtype == F64 || call->out[0].dtype == F64) return ref_cast(call);
@@ -163,7 +164,7 @@ Err CPU_NAME(swiglu)(const Call *call)
     return OK;
 }
 
-/* in: dy, gate, up   out: dgate, dup.   silu' = s (1 + gate (1 - s)), s the logistic of gate */
+/* in: dy, gate, up out: dgate, dup. silu' = s (1 + gate (1 - s)), s the logistic of gate */
 static void swiglu_dx_formula(const Call *call, int64_t n, const float *const *x, float *const *y)
 {
     (void)call;

@@ -2,19 +2,21 @@
  *
  *     gelu(x) = x/2 (1 + tanh u) = x / (1 + e),  e = exp(-2u),  u = GELU_A (x + GELU_B x^3)
  *
- * The small values of negative x keep their digits, since nothing is subtracted from 1. Relative error of
- * a value: under (5 |2u| + 8) 2^-24; most of it is that of 2u, which e has as often as 2u is large.
+ * Small values at negative x keep their digits, since nothing is subtracted from 1. The relative
+ * error of a value is under (5 |2u| + 8) 2^-24. Most of it is the rounding error of 2u, which exp
+ * multiplies by |2u|.
  *
- * Beyond GELU_FAR there is nothing to see: e is less than 1e-36 of 1, or 1 of it. */
+ * |x| is clamped to GELU_MAX: beyond it e is below 1e-36 or above 1e36, and 1 + e rounds to 1 or
+ * e. */
 #include "device/cpu/simd/math.h"
 #include "device/cpu/simd/pointwise.h"
 
 #define GELU_A 0.797884560802865f /* sqrt(2 / pi) */
 #define GELU_B 0.044715f
-#define GELU_FAR 9.9f
+#define GELU_MAX 9.9f
 #define LOG2_E 1.44269504f
 
-/* e; |x| <= GELU_FAR */
+/* e for |x| <= GELU_MAX */
 static inline V gelu_rest(V x)
 {
     return v_power(x * (-2 * GELU_A * LOG2_E - 2 * GELU_A * GELU_B * LOG2_E * (x * x)));
@@ -22,14 +24,14 @@ static inline V gelu_rest(V x)
 
 static inline V gelu_of(V x)
 {
-    const V v = v_max(v_set(-GELU_FAR), x);
-    return v * v_reciprocal(1 + gelu_rest(v_min(v_set(GELU_FAR), v)));
+    const V v = v_max(v_set(-GELU_MAX), x);
+    return v * v_reciprocal(1 + gelu_rest(v_min(v_set(GELU_MAX), v)));
 }
 
 /* With s = 1 / (1 + e): d/dx (x s) = s (1 + 2 u' x e s) */
 static inline V gelu_slope(V x)
 {
-    const V v = v_min(v_set(GELU_FAR), v_max(v_set(-GELU_FAR), x));
+    const V v = v_min(v_set(GELU_MAX), v_max(v_set(-GELU_MAX), x));
     const V e = gelu_rest(v), s = v_reciprocal(1 + e);
     const V two_du = 2 * GELU_A + 6 * GELU_A * GELU_B * (v * v);
     return s * (1 + v * two_du * (e * s));

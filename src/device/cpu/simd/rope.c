@@ -1,7 +1,7 @@
 /* rope.c -- rotary positions.
  *
- * Channel i of a head, i < c/2, and channel i + c/2 are a point in the plane; it is turned by
- * pos * frequency(i). So q.k depends on the distance of their positions alone. Turning back is the
+ * Channel i of a head, i < c/2, and channel i + c/2 are a point in the plane; it is turned by pos *
+ * frequency(i). So q.k depends on the distance of their positions alone. Turning back is the
  * inverse and the transpose: the gradient.
  *
  * Frequencies, in turns, are a table of the call; the whole turns of pos * frequency are dropped in

@@ -1,15 +1,16 @@
-/* simd.h -- what the kernels of one instruction set share: their names, pieces of rows, tiles.
+/* simd.h -- shared by the kernels of one instruction set: function names, pieces of rows, tiles.
  *
  *     tensor (f32 or bf16, any strides) --read_piece--> float * --vector loops--> float *
  *         --end_piece--> tensor
  *
- * A piece is a run of at most PIECE elements of a row. Where the tensor is f32 and contiguous the
- * pointer is into the tensor itself and nothing is copied; else it is a buffer on the stack that
- * stays in the first cache. So each kernel is written once, on contiguous f32.
+ * A piece is a run of at most PIECE elements of a row. If the tensor is f32 and contiguous, the
+ * pointer is into the tensor itself and nothing is copied. Else it is a buffer on the stack that
+ * stays in L1. So each kernel is written once, for contiguous f32.
  *
- * All files of this folder are compiled once for each instruction set, with CPU_SIMD its name; the
- * functions of one are cpu_avx512_gemm and so on. Tiles follow from shapes alone, and within a
- * tile the order is fixed: results depend on the instruction set, never on the threads. */
+ * All files of this folder are compiled once per instruction set, with CPU_SIMD defined as its
+ * name: CPU_NAME(gemm) is cpu_avx512_gemm and so on. Tiles follow from shapes alone, and the order
+ * within a tile is fixed. So results depend on the instruction set, never on the number of
+ * threads. */
 #ifndef DEVICE_CPU_SIMD_SIMD_H
 #define DEVICE_CPU_SIMD_SIMD_H
 
@@ -28,7 +29,7 @@
 #include "device/kernels.def"
 #undef KERNEL
 
-/* Elements of a piece; of a tile of streaming work, some 10 us of it. */
+/* Elements of a piece; elements of a tile of streaming work, about 10 us. */
 enum { PIECE = 1024, TILE_WORK = 32768 };
 
 #define floats_of_bf16 CPU_NAME(floats_of_bf16)
@@ -37,8 +38,8 @@ enum { PIECE = 1024, TILE_WORK = 32768 };
 #define store_steps CPU_NAME(store_steps)
 #define run_rows CPU_NAME(run_rows)
 
-/* n elements side by side, or `stride` apart. Not by Row: one that goes over the stack is read back wider
- * than it was written, and such a read waits for all stores before it. */
+/* Convert n elements that are contiguous, or `stride` apart. They take no Row: a Row passed on the
+ * stack is loaded wider than it was stored, and such a load waits for all earlier stores. */
 void floats_of_bf16(const uint16_t *at, int64_t n, float *x);
 void bf16_of_floats(uint16_t *at, int64_t n, const float *x);
 void load_steps(const char *at, DType dtype, int64_t stride, int64_t n, float *x);
@@ -55,7 +56,7 @@ static inline char *piece_at(Row r, int64_t from)
     return r.at + from * r.stride * (int64_t)dtype_bytes(r.dtype);
 }
 
-/* n elements from the from-th on, as floats; f32 or bf16 with any stride. */
+/* Loads elements [from, from + n) as floats; f32 or bf16 with any stride. */
 static inline void load_piece(Row r, int64_t from, int64_t n, float *x)
 {
     const char *at = piece_at(r, from);
@@ -78,7 +79,7 @@ static inline void store_piece(Row r, int64_t from, int64_t n, const float *x)
         store_steps(at, r.dtype, r.stride, n, x);
 }
 
-/* Where the elements are as floats: in the tensor, or copied to `buffer`. */
+/* Returns the elements as floats: a pointer into the tensor, or a copy in `buffer`. */
 static inline const float *read_piece(Row r, int64_t from, int64_t n, float *buffer)
 {
     if (piece_is_plain(r)) return (const float *)(void *)r.at + from;
@@ -86,7 +87,8 @@ static inline const float *read_piece(Row r, int64_t from, int64_t n, float *buf
     return buffer;
 }
 
-/* Where to write elements; end_piece brings them home. */
+/* Returns where to write elements: in the tensor, or `buffer`, which end_piece stores to the
+ * tensor. */
 static inline float *write_piece(Row r, int64_t from, float *buffer)
 {
     return piece_is_plain(r) ? (float *)(void *)r.at + from : buffer;
@@ -97,8 +99,8 @@ static inline void end_piece(Row r, int64_t from, int64_t n, const float *buffer
     if (!piece_is_plain(r)) store_piece(r, from, n, buffer);
 }
 
-/* Asks for elements ahead of their use. A kernel that reads a row and then computes leaves memory idle
- * meanwhile, and rows that ids choose lie where no CPU guesses. */
+/* Prefetches elements into L1. A kernel that reads a row and then computes leaves memory idle in
+ * between; and the hardware prefetcher cannot predict rows that ids select. */
 static inline void prefetch_piece(Row r, int64_t from, int64_t n)
 {
     enum { LINE = 64 };
@@ -106,7 +108,7 @@ static inline void prefetch_piece(Row r, int64_t from, int64_t n)
     for (; r.stride == 1 && at < end; at += LINE) __builtin_prefetch(at, 0, 3);
 }
 
-/* row = keep * row + g; keep == 0 reads nothing of the row. */
+/* row = keep * row + g; with keep == 0 the row is not read. */
 static inline void keep_piece(Row r, int64_t from, int64_t n, float keep, const float *g)
 {
     if (keep == 0) { /* the old content may be NaN */
@@ -125,12 +127,12 @@ static inline void keep_piece(Row r, int64_t from, int64_t n, float keep, const 
     }
 }
 
-/* How a piece lies in memory, and by what it is written. */
+/* The storage of a piece in memory, and the way it is rounded. */
 typedef enum {
     AS_F32,
     AS_BF16,
-    AS_BF16_HW, /* bf16 that the CPU rounds by one instruction */
-    AS_OTHER    /* not contiguous, or of another type */
+    AS_BF16_HW, /* bf16, rounded by an instruction of AVX512-BF16 */
+    AS_OTHER    /* not contiguous, or another type */
 } Form;
 
 static inline Form form_of_type(DType type)
@@ -141,10 +143,10 @@ static inline Form form_of_type(DType type)
 
 static inline Form form_of(Row r) { return r.stride == 1 ? form_of_type(r.dtype) : AS_OTHER; }
 
-/* For a body that is written once and inlined for each form, with the form a constant. */
+/* For functions that are inlined once per form, so that the form is a constant in each. */
 #define EACH_FORM static inline __attribute__((always_inline))
 
-/* Vectors of elements i .. of memory of that form. */
+/* Loads the vector of elements i .. i + W. */
 EACH_FORM V v_load_as(Form form, const void *at, int64_t i)
 {
     return form == AS_F32 ? v_load((const float *)at + i) : v_load_bf16((const uint16_t *)at + i);
@@ -162,7 +164,7 @@ EACH_FORM void v_store_pair_as(Form form, void *at, int64_t i, V a, V b)
     }
 }
 
-/* One element of a tensor of statistics: one per row, mostly. */
+/* An element of a tensor of statistics, usually one per row: f32 without the generic path. */
 static inline float stat_get(const Tensor *t, int64_t index)
 {
     if (t->dtype == F32 && t->ndim == 1) return ((const float *)t->data)[index * t->stride[0]];
@@ -177,7 +179,7 @@ static inline void stat_set(const Tensor *t, int64_t index, float x)
         tensor_set(t, index, (double)x);
 }
 
-/* Runs `row(work, i)` for i in [0, rows), so many rows a tile that it is worth a thread's while. */
+/* Runs `row(work, i)` for i in [0, rows), with about TILE_WORK elements per tile. */
 void run_rows(Team *team, int64_t rows, int64_t length, void (*row)(const void *work, int64_t i),
               const void *work);
 

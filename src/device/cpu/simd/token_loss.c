@@ -1,13 +1,13 @@
-/* token_loss.c -- cross entropy of softmax(logits) and its gradient at once, of a vocabulary that is not
- * cut: the logits are read from memory once, and each is made an exponential once.
+/* token_loss.c -- cross entropy of softmax(logits) and its gradient at once, of a vocabulary that
+ * is not cut: the logits are read from memory once, and each is made an exponential once.
  *
  *     a row, piece by piece:   e = exp(x - top), summed          e waits in dlogits, where that is f32,
  *     the row again:           dlogits = e weight / sum          else in a room of the thread (second cache)
  *     at the target:           weight less
  *
- * `top` need not be the largest: it is that of the first piece, until one comes that is larger by ROOM;
- * then what is there is scaled to the new one. A row of weight 0 is dead: its target may be anything and
- * its numbers reach no result. */
+ * `top` need not be the largest: it is that of the first piece, until one comes that is larger by
+ * ROOM; then what is there is scaled to the new one. A row of weight 0 is dead: its target may be
+ * anything and its numbers reach no result. */
 #include "device/cpu/simd/math.h"
 #include "device/cpu/simd/simd.h"
 
@@ -71,7 +71,8 @@ static void softmax_rescale(SoftmaxSum *s, float largest, float *e, int64_t done
     s->top = largest;
 }
 
-/* The next n elements, whole pairs of vectors. Where all so far is -inf, so is top: nothing to subtract. */
+/* The next n elements, whole pairs of vectors. Where all so far is -inf, so is top: nothing to
+ * subtract. */
 EACH_FORM void add_piece(Form form, const void *x, int64_t n, SoftmaxSum *s, float *e, int64_t done)
 {
     softmax_rescale(s, largest_of(form, x, n), e, done);
@@ -79,7 +80,8 @@ EACH_FORM void add_piece(Form form, const void *x, int64_t n, SoftmaxSum *s, flo
     s->sum += (double)sum_of_exp(form, x, n, top, e ? e + done : NULL);
 }
 
-/* The last ones, or those of a row that is not contiguous: among as many -inf as make pairs of vectors. */
+/* The last ones, or those of a row that is not contiguous: among as many -inf as make pairs of
+ * vectors. */
 static void add_rest(Row r, int64_t from, int64_t n, SoftmaxSum *s, float *e)
 {
     _Alignas(64) float x[PIECE];

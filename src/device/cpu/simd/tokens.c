@@ -1,13 +1,12 @@
-/* tokens.c -- rows of a table by id, the sum of gradients back into those rows, and copies: of all rows, or
- * of rows to places that an index tells.
+/* tokens.c -- rows of a table by id, the sum of gradients back into those rows, and copies: of all
+ * rows, or of rows to places that an index tells.
  *
  * The table may be a part of the vocabulary: rows base .. base + v. Ids of other parts are zeros
  * here, so the parts add up to the whole.
  *
  * For the gradient, tokens of one id are a list, made once a call:
  *
- *     head[entry] -> token -> next[token] -> .. -> NONE         in the order of tokens
- */
+ *     head[entry] -> token -> next[token] -> .. -> NONE         in the order of tokens */
 #include "device/cpu/simd/simd.h"
 
 #include <stddef.h>
@@ -61,7 +60,8 @@ Err CPU_NAME(embedding)(const Call *call)
     return OK;
 }
 
-/* Of a tile: entries of the vocabulary, and columns, fewer where a small vocabulary has few tiles. */
+/* Of a tile: entries of the vocabulary, and columns, fewer where a small vocabulary has few
+ * tiles. */
 enum { ENTRIES = 256, SMALL_VOCAB_TILES = 32, SMALL_VOCAB_COLUMNS = 256, NONE = -1 };
 
 typedef struct {

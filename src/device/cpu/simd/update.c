@@ -1,10 +1,11 @@
-/* update.c -- what UPDATE runs over a part of a unit's pack: sums of squares, AdamW, SGD. */
+/* update.c -- the kernels of action UPDATE, on a shard of a unit's pack: sums of squares, AdamW,
+ * SGD. */
 #include "device/cpu/simd/pointwise.h"
 
 #include <stddef.h>
 
-/* y: w, m, v.   The decay is of the weight as it was, and apart from the moments. One pass: 16
- * bytes in and 12 out for each weight. */
+/* y: w, m, v. The decay is decoupled from the moments and uses the old weight. One pass: 16 bytes
+ * read and 12 written per weight. */
 static void adamw_formula(const Call *call, int64_t n, const float *const *x, float *const *y)
 {
     const float beta1 = (float)call->attr.adamw.beta1, beta2 = (float)call->attr.adamw.beta2;
@@ -47,8 +48,8 @@ Err CPU_NAME(sgd)(const Call *call)
     return OK;
 }
 
-/* Sums of squares: at most SUMS parts of a shape's elements, each in one order, then the parts in
- * order. f64 throughout: 8 sums side by side hide the adder's latency. */
+/* Sums of squares: at most SUMS partial sums, split by the shape alone, then added in order. All in
+ * f64; independent vectors of SIDE sums hide the latency of the additions. */
 enum { SUMS = 128, SIDE = 8 };
 
 typedef double D __attribute__((vector_size(8 * SIDE)));

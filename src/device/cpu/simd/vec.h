@@ -1,11 +1,11 @@
-/* vec.h -- one vector type, as wide as the instructions this file is compiled for.
+/* vec.h -- one vector type, as wide as the instruction set that the file is compiled for.
  *
- *     -mavx512f ..      16 lanes          the same sources are compiled once for each row, and
- *     -mavx2 -mfma       8                a CPU is given the widest that it can run
- *     nothing            4
+ *     -mavx512f ..      16 lanes          the same sources are compiled once per row; at run time
+ *     -mavx2 -mfma       8                the widest that the CPU supports is used
+ *     (none)             4
  *
- * Arithmetic is the compiler's vector extension (a * b + c becomes one instruction where there is
- * one); only what it cannot say is an intrinsic. */
+ * Arithmetic uses the compiler's vector extension: a * b + c becomes one FMA where the CPU has it.
+ * Intrinsics are used only for operations that the extension lacks. */
 #ifndef DEVICE_CPU_SIMD_VEC_H
 #define DEVICE_CPU_SIMD_VEC_H
 
@@ -43,7 +43,7 @@ static inline V v_load(const float *p)
 
 static inline void v_store(float *p, V v) { memcpy(p, &v, sizeof v); }
 
-/* The first n lanes; zeros after them. n may be more than W. */
+/* Loads the first n lanes; the others are zero. n may exceed W. */
 static inline V v_load_to(const float *p, int64_t n)
 {
     if (n >= W) return v_load(p);
@@ -73,13 +73,13 @@ static inline VI v_bits(V v) { return (VI)v; }
 
 static inline V v_from_bits(VI v) { return (V)v; }
 
-/* Lanes of a where the mask is all ones, of b where it is zero. */
+/* Lanes of a where the mask is all ones, lanes of b where it is zero. */
 static inline V v_pick(VI mask, V a, V b)
 {
     return v_from_bits((mask & v_bits(a)) | (~mask & v_bits(b)));
 }
 
-/* Whether a mask is ones in any lane. */
+/* True if any lane of the mask is all ones. */
 static inline int v_any(VI mask)
 {
 #if defined(__AVX512F__)
@@ -91,7 +91,7 @@ static inline int v_any(VI mask)
 #endif
 }
 
-/* The larger; x where one of the two is NaN. */
+/* The larger one; x if either is NaN. */
 static inline V v_max(V bound, V x)
 {
 #if defined(__AVX512F__)
@@ -103,7 +103,7 @@ static inline V v_max(V bound, V x)
 #endif
 }
 
-/* The smaller; x where one of the two is NaN. */
+/* The smaller one; x if either is NaN. */
 static inline V v_min(V bound, V x)
 {
 #if defined(__AVX512F__)
@@ -128,7 +128,7 @@ static inline V v_sqrt(V x)
 #endif
 }
 
-/* Halves folded on halves: the same order whatever the data and the instructions. */
+/* Adds the upper half to the lower half, down to one lane: a fixed order for every width. */
 static inline float v_sum(V v)
 {
 #if defined(__AVX2__)
@@ -146,7 +146,7 @@ static inline float v_sum(V v)
 #endif
 }
 
-/* No lane of v may be NaN. */
+/* The largest lane; no lane of v may be NaN. */
 static inline float v_largest(V v)
 {
 #if defined(__AVX2__)
@@ -168,7 +168,7 @@ static inline float v_largest(V v)
 
 static inline V v_load_bf16(const uint16_t *p)
 {
-#if defined(__AVX512F__) /* compilers make four instructions of the two */
+#if defined(__AVX512F__) /* compilers emit four instructions for these two */
     const __m256i h = _mm256_loadu_si256((const __m256i *)(const void *)p);
     return (V)_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16);
 #else
@@ -178,7 +178,7 @@ static inline V v_load_bf16(const uint16_t *p)
 #endif
 }
 
-/* A bf16 in the upper half of each lane: to nearest, ties to even; a NaN stays one. */
+/* Rounds to bf16 in the upper half of each lane: to nearest, ties to even; NaN stays NaN. */
 static inline VU v_round_bf16(V v)
 {
     const VU bits = (VU)v, up = (bits >> 16 & 1) + 0x7fff, quiet = bits | 0x400000;
@@ -197,10 +197,10 @@ static inline void v_store_bf16(uint16_t *p, V v)
     memcpy(p, &h, sizeof h);
 }
 
-/* Two vectors side by side. */
+/* Stores 2 W elements: a, then b. */
 static inline void v_store_bf16_pair(uint16_t *p, V a, V b)
 {
-#if defined(__AVX512BW__) /* upper halves of both by one instruction */
+#if defined(__AVX512BW__) /* one instruction picks the upper halves of both */
     static const uint16_t upper[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21,
                                        23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43,
                                        45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
@@ -212,8 +212,9 @@ static inline void v_store_bf16_pair(uint16_t *p, V a, V b)
 #endif
 }
 
-/* The same by AVX512-BF16, where the CPU has it: a sixth of the work. It takes numbers below 2^-126 for zero.
- * Not by an intrinsic: that would want its callers compiled for such CPUs alone. */
+/* The same by AVX512-BF16, only on CPUs that have it: a sixth of the work. It treats denormal
+ * numbers (below 2^-126) as zero. Inline assembly, because an intrinsic would require compiling all
+ * callers for AVX512-BF16. */
 static inline void v_store_bf16_pair_hw(uint16_t *p, V a, V b)
 {
 #if defined(__AVX512F__)

@@ -1,8 +1,8 @@
 /* amx_tiles.h -- the TILE_ macros by AMX instructions: eight tile registers of 1 KiB each, and one
  * instruction that multiplies two of them into a third.
  *
- * The configuration is palette 1 as the architecture defines it. CPUID leaf 0x1D, which describes the
- * palettes, is not read: some hypervisors hide it although AMX works.
+ * The configuration is palette 1 as the architecture defines it. CPUID leaf 0x1D, which describes
+ * the palettes, is not read: some hypervisors hide it although AMX works.
  *
  * The including file adds only a body over these macros: microkernel_amx_body.h, squares_body.h. */
 #include <immintrin.h>
@@ -23,8 +23,8 @@ typedef struct {
     uint8_t rows[16];
 } AmxTileConfig;
 
-/* A constant object, so all 64 bytes are in memory: compilers assume that the instruction reads only
- * the first bytes, and would drop stores to the others. */
+/* A constant object, so all 64 bytes are in memory: compilers assume that the instruction reads
+ * only the first bytes, and would drop stores to the others. */
 static const _Alignas(64) AmxTileConfig eight_full_tiles = {
     .palette = 1,
     .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64},

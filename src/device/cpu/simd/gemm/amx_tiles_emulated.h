@@ -1,5 +1,5 @@
-/* amx_tiles_emulated.h -- the TILE_ macros by loops, for tests: the semantics of the AMX instructions
- * on any CPU with AVX-512. */
+/* amx_tiles_emulated.h -- the TILE_ macros by loops, for tests: the semantics of the AMX
+ * instructions on any CPU with AVX-512. */
 #include "device/cpu/simd/simd.h"
 
 enum { N = 16 }; /* rows of a tile, and dwords of a row */

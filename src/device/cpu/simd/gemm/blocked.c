@@ -11,9 +11,9 @@
  *     |         |   |         |         |     too; partial sums wait between them.
  *     +---------+   +---------+---------+
  *
- * Block sizes follow from the shape and, where there is little work, from the number of threads. Each
- * element of C is one chain of additions in one order for all block sizes (microkernel.h), so they
- * affect only speed. */
+ * Block sizes follow from the shape and, where there is little work, from the number of threads.
+ * Each element of C is one chain of additions in one order for all block sizes (microkernel.h), so
+ * they affect only speed. */
 #include "device/cpu/simd/gemm/blocked.h"
 #include "device/cpu/workspace.h"
 
@@ -24,17 +24,18 @@
  *     NC            larger k, and the team packs A (team_packs_a): C blocks of MC_TEAM rows
  * SUM_FLOATS: capacity for the partial sums of any C block. */
 enum { NC = 256, NC_REPACK = 768, MC_TEAM = 256, SUM_FLOATS = MC_TEAM * NC };
-/* Packed dwords of B in an outer block: 8 MiB, which stay in L3 even if other processes use it too. Where
- * the team packs A as well: of each operand. */
+/* Packed dwords of B in an outer block: 8 MiB, which stay in L3 even if other processes use it too.
+ * Where the team packs A as well: of each operand. */
 enum { OUTER_DWORDS = 2 << 20, OUTER_DWORDS_BOTH = 4 << 20 };
 /* Dwords along k of an outer block: all, up to MAX_WHOLE_K; else about OUTER_K. */
 enum { MAX_WHOLE_K = 4096, OUTER_K = 2048 };
 /* Panels per packing task, at most; packing tasks per thread, at least. */
 enum { PACK_PANELS = 8, PACKS_PER_THREAD = 4 };
-/* C blocks per thread: the last thread to finish leaves the others idle for about half a C block. */
+/* C blocks per thread: the last thread to finish leaves the others idle for about half a C
+ * block. */
 enum { C_BLOCKS_PER_THREAD = 8 };
-/* Cost of a row relative to a column of a C block where rows are packed again for each C block, while
- * packed columns are only read. */
+/* Cost of a row relative to a column of a C block where rows are packed again for each C block,
+ * while packed columns are only read. */
 enum { REPACK_COST = 8 };
 
 /* Size of a C block in micro-panels: of A (rows) and of B (columns). */
@@ -88,7 +89,8 @@ static void split_k(BlockedGemm *g)
     g->k_blocks = (IndexRange){0, blocks_of(g->n_k_blocks, outer)};
 }
 
-/* True if a block of A stays in the packing buffer for all k of an outer block; panels: of such a block. */
+/* True if a block of A stays in the packing buffer for all k of an outer block; panels: of such a
+ * block. */
 static bool a_block_fits(const BlockedGemm *g, int64_t *panels)
 {
     const Microkernel *uk = g->kernel;
@@ -129,7 +131,8 @@ static void split_outer_block(BlockedGemm *g, CBlockSize size, int64_t threads)
     }
 }
 
-/* Panels of an operand in an outer block of at most `dwords`: a multiple of `per`, at most `all`. */
+/* Panels of an operand in an outer block of at most `dwords`: a multiple of `per`, at most
+ * `all`. */
 static int64_t outer_panels(int64_t all, int64_t per, int64_t panel_dwords, int64_t dwords)
 {
     return least(all, most(1, dwords / most(1, panel_dwords) / per) * per);
@@ -148,8 +151,8 @@ static void run_outer_block(BlockedGemm *g, CBlockSize size, bool new_a, bool ne
     team_run(team, g->a_blocks.parts * g->c_blocks.parts, multiply_c_block, g);
 }
 
-/* Loops over all outer blocks; on entry g has the sizes of the first. k is innermost, so partial sums of
- * one range of rows and columns suffice. */
+/* Loops over all outer blocks; on entry g has the sizes of the first. k is innermost, so partial
+ * sums of one range of rows and columns suffice. */
 static void run_outer_blocks(BlockedGemm *g, CBlockSize size)
 {
     const int64_t all_a = blocks_of(g->a.matrix.mn, g->kernel->mr), some_a = g->a.panels.n;
@@ -170,8 +173,8 @@ static void run_outer_blocks(BlockedGemm *g, CBlockSize size)
 /* Bytes of so many dwords, rounded up to a cache line. */
 static size_t line_bytes(int64_t dwords) { return (size_t)blocks_of(dwords, 16) * 64; }
 
-/* Lays out the workspace: packed B, packed A, partial sums, packing buffers, their list. Returns its
- * bytes; sets pointers unless base is NULL. */
+/* Lays out the workspace: packed B, packed A, partial sums, packing buffers, their list. Returns
+ * its bytes; sets pointers unless base is NULL. */
 static size_t lay_out(BlockedGemm *g, bool with_a, char *base)
 {
     const int64_t dwords = g->k_blocks.n * g->kc;
@@ -203,8 +206,8 @@ static GemmOperand operand_b(const Tensor *b, bool mn_first, const Microkernel *
     return (GemmOperand){.matrix = operand_of(b, mn_first), .shape = {uk->type, uk->nr, 1}};
 }
 
-/* Uses B as `prepack` has packed it; the layout follows from k, n and the micro-kernel. Operands of two
- * types are multiplied in f32, for which B was not packed. */
+/* Uses B as `prepack` has packed it; the layout follows from k, n and the micro-kernel. Operands of
+ * two types are multiplied in f32, for which B was not packed. */
 static void take_prepacked(BlockedGemm *g)
 {
     const Call *c = g->call;

@@ -5,10 +5,11 @@
  *     C block        MC rows x NC columns, one task              A: its thread      L2
  *     micro-tile     MR x NR, one call of the micro-kernel       -                  registers
  *
- * The thread that takes a C block packs its block of A into its own packing buffer. If all k blocks fit,
- * the block of A stays in the buffer for the other C blocks of the same rows. Else A is packed one k
- * block after the other, again for each C block. The source of A is prefetched one k block ahead. For
- * micro-kernels that are too fast for packing A again (team_packs_a), the team packs A as it packs B. */
+ * The thread that takes a C block packs its block of A into its own packing buffer. If all k blocks
+ * fit, the block of A stays in the buffer for the other C blocks of the same rows. Else A is packed
+ * one k block after the other, again for each C block. The source of A is prefetched one k block
+ * ahead. For micro-kernels that are too fast for packing A again (team_packs_a), the team packs A
+ * as it packs B. */
 #ifndef DEVICE_CPU_SIMD_GEMM_BLOCKED_H
 #define DEVICE_CPU_SIMD_GEMM_BLOCKED_H
 
@@ -117,8 +118,8 @@ static inline bool gemm_packs(const BlockedGemm *g)
     return g->epilogue->part == GEMM_WHOLE || g->epilogue->part == GEMM_PACK;
 }
 
-/* Local. Task of team_run: C block number `block` of the outer block. The C blocks of one block of A are
- * consecutive. */
+/* Local. Task of team_run: C block number `block` of the outer block. The C blocks of one block of
+ * A are consecutive. */
 void multiply_c_block(void *gemm, int64_t block);
 
 #endif

@@ -1,5 +1,5 @@
-/* epilogue.c -- GEMMs with a fused pointwise epilogue. The epilogue runs on each block of C while it is
- * in L2. Its results have the bits of the two kernels run one after the other.
+/* epilogue.c -- GEMMs with a fused pointwise epilogue. The epilogue runs on each block of C while
+ * it is in L2. Its results have the bits of the two kernels run one after the other.
  *
  * gemm_add always adds the product to the addend (keep = 1), whether or not C is the addend. So the
  * bits do not depend on where C is stored. */
@@ -51,7 +51,7 @@ Err CPU_NAME(gemm_gelu)(const Call *call)
         &gemm, &(BlockEpilogue){.call = call, .run = gelu_block, .operand = {&call->out[0]}});
 }
 
-/* in: a, b, u   out: c, db? */
+/* in: a, b, u out: c, db? */
 static void dgelu_block(const Call *call, CBlock block, Team *team)
 {
     const Tensor c = block_of(&call->out[0], block);
@@ -60,7 +60,7 @@ static void dgelu_block(const Call *call, CBlock block, Team *team)
     MUST(CPU_NAME(gelu_dx)(&after) == OK, "gelu_dx of a block");
 }
 
-/* in: a, b, gate, up   out: dgate, dup; the GEMM stores dy to dup, and the epilogue replaces it */
+/* in: a, b, gate, up out: dgate, dup; the GEMM stores dy to dup, and the epilogue replaces it */
 static void dswiglu_block(const Call *call, CBlock block, Team *team)
 {
     const Tensor dup = block_of(&call->out[1], block);

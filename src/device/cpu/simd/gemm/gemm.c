@@ -5,8 +5,8 @@
  *                        by its shape, each multiplied by one thread
  *     blocked_gemm       everything else: bf16, other strides, one row or column, no library
  *
- * The order of a sum over k is that of the path, which follows from the shape of the call. The library
- * adds to the accumulator term by term; our own paths add complete sums. */
+ * The order of a sum over k is that of the path, which follows from the shape of the call. The
+ * library adds to the accumulator term by term; our own paths add complete sums. */
 #include "device/cpu/simd/gemm/gemm.h"
 #include "device/cpu/simd/gemm/skinny.h"
 
@@ -28,9 +28,9 @@ typedef struct {
     Sgemm sgemm; /* or NULL */
 } LibraryGemm;
 
-/* Tiles of about 512 x 1024: the library packs the operands of each tile, and reaches 96% of its speed
- * on the whole GEMM (90% with 256 x 256). If there are fewer than 12 tiles, they are halved down to 256,
- * so that many threads have work. */
+/* Tiles of about 512 x 1024: the library packs the operands of each tile, and reaches 96% of its
+ * speed on the whole GEMM (90% with 256 x 256). If there are fewer than 12 tiles, they are halved
+ * down to 256, so that many threads have work. */
 static void split_tiles(LibraryGemm *g, int64_t m, int64_t n)
 {
     g->rows = (LibrarySplit){m, blocks_of(m, 512)};
@@ -107,7 +107,8 @@ static bool library_fits(const Call *call)
            blas_layout(a).fits && blas_layout(b).fits && lc.fits && !lc.transposed;
 }
 
-/* The whole GEMM first, then the epilogue on all of C: for paths that do not run epilogues per block. */
+/* The whole GEMM first, then the epilogue on all of C: for paths that do not run epilogues per
+ * block. */
 static Err gemm_then_epilogue(const Call *call, const BlockEpilogue *epilogue)
 {
     const Tensor *c = &call->out[0], *addend = epilogue->addend;

@@ -29,8 +29,8 @@ typedef struct {
     GemmPart part; /* other than GEMM_WHOLE only to time one part of blocked_gemm */
 } BlockEpilogue;
 
-/* Local. gemm of kernels.def with an epilogue. The bits of an element of C depend only on its row of A
- * and its column of B, never on the sizes of the matrices around it. */
+/* Local. gemm of kernels.def with an epilogue. The bits of an element of C depend only on its row
+ * of A and its column of B, never on the sizes of the matrices around it. */
 Err blocked_gemm(const Call *call, const Microkernel *kernel, const BlockEpilogue *epilogue);
 /* Local. The same by the fastest path for these operands. */
 Err gemm_with_epilogue(const Call *call, const BlockEpilogue *epilogue);

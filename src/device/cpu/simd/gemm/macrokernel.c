@@ -10,8 +10,8 @@
  *     +---------+         |  |  |  |  |  |  |            packing buffer, in L2, or with those of the
  *     +---------+         +--+--+--+--+--+--+            whole outer block if k is split there too.
  *
- * A is packed right before it is read, so it never leaves L2: that takes half the time of packing it to
- * memory. */
+ * A is packed right before it is read, so it never leaves L2: that takes half the time of packing
+ * it to memory. */
 #include "device/cpu/simd/gemm/blocked.h"
 #include "device/cpu/simd/gemm/store.h"
 
@@ -36,8 +36,8 @@ static CBlock c_block_of(const BlockedGemm *g, IndexRange rows, IndexRange colum
                     least(c->n[1] - column, columns.n * nr)};
 }
 
-/* The source of A that this thread probably packs next: of the next k block, or of the first k block of
- * the next block of A. */
+/* The source of A that this thread probably packs next: of the next k block, or of the first k
+ * block of the next block of A. */
 static Prefetch prefetch_next_a(const BlockedGemm *g, const MacroStep *s)
 {
     const int64_t a_block = s->block / g->c_blocks.parts, next = (s->block + 1) / g->c_blocks.parts;
@@ -48,9 +48,9 @@ static Prefetch prefetch_next_a(const BlockedGemm *g, const MacroStep *s)
     return prefetch_source(g, &g->a, 0, split_range(g->a_blocks, next));
 }
 
-/* Operands of the next step: the next k block, or the first k block of the next C block. B only if all
- * of it streams by each panel of A; otherwise a panel of B is read slowly enough for the hardware
- * prefetcher. */
+/* Operands of the next step: the next k block, or the first k block of the next C block. B only if
+ * all of it streams by each panel of A; otherwise a panel of B is read slowly enough for the
+ * hardware prefetcher. */
 static PrefetchQueue prefetch_next_step(const BlockedGemm *g, const MacroStep *s, int64_t times)
 {
     const Microkernel *uk = g->kernel;

@@ -5,9 +5,9 @@
  *                a1   2  3
  *
  * The body is written over macros that the including file defines first: TILE_REGISTERS, TILE_ZERO,
- * TILE_LOAD, TILE_STREAM (a load that does not stay in L1), TILE_STORE, TILE_DOT, and TILE_TARGET, the
- * function attribute. amx_tiles.h defines them by AMX instructions, amx_tiles_emulated.h by equivalent
- * loops. So every CPU with AVX-512 can test all but the instructions themselves. */
+ * TILE_LOAD, TILE_STREAM (a load that does not stay in L1), TILE_STORE, TILE_DOT, and TILE_TARGET,
+ * the function attribute. amx_tiles.h defines them by AMX instructions, amx_tiles_emulated.h by
+ * equivalent loops. So every CPU with AVX-512 can test all but the instructions themselves. */
 #include "device/cpu/simd/gemm/microkernel.h"
 
 enum { TILE_ROWS = 16, TILE_DWORDS = 16, NR = 32 };
@@ -51,8 +51,8 @@ TILE_TARGET static void multiply(const MicrokernelArgs *m)
     TILE_STORE(3, to + 16 * NR + 16, C_STEP);
 }
 
-/* kc: a micro-panel of A, 256 dwords or 32 KiB, stays in L1 while B streams by. CPUs with AMX have 2 MiB
- * of L2. Half of it holds a block of A, because B is read from L3 once per block of A. */
+/* kc: a micro-panel of A, 256 dwords or 32 KiB, stays in L1 while B streams by. CPUs with AMX have
+ * 2 MiB of L2. Half of it holds a block of A, because B is read from L3 once per block of A. */
 #define AMX_MICROKERNEL(begin_, end_)                                                              \
     {                                                                                              \
         .type = BF16, .mr = 2 * TILE_ROWS, .nr = NR, .k_group = TILE_DWORDS, .kc = 256, .mc = 256, \

@@ -1,5 +1,5 @@
-/* microkernel_dot.c -- AVX512-BF16: each lane adds the products of two bf16 pairs to its f32 sum. The
- * instruction treats denormal numbers (below 2^-126) as zero. */
+/* microkernel_dot.c -- AVX512-BF16: each lane adds the products of two bf16 pairs to its f32 sum.
+ * The instruction treats denormal numbers (below 2^-126) as zero. */
 #include "device/cpu/simd/gemm/microkernel.h"
 
 #if defined(__AVX512F__)

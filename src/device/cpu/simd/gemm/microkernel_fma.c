@@ -1,5 +1,5 @@
-/* microkernel_fma.c -- fused multiply-adds in f32: MR x 2 vectors of sums. Each step along k multiplies
- * every broadcast element of A by two vectors of B. */
+/* microkernel_fma.c -- fused multiply-adds in f32: MR x 2 vectors of sums. Each step along k
+ * multiplies every broadcast element of A by two vectors of B. */
 #include "device/cpu/simd/gemm/microkernel.h"
 
 #if defined(__AVX512F__)

@@ -2,8 +2,9 @@
  *
  *     c = keep * addend + sum + bias, in the type of C
  *
- * Writing the sums to memory and reading them back takes three times as long: 5% of a bf16 GEMM with
- * k = 384. store.c has the same formula for tiles at an edge and for columns that are not contiguous. */
+ * Writing the sums to memory and reading them back takes three times as long: 5% of a bf16 GEMM
+ * with k = 384. store.c has the same formula for tiles at an edge and for columns that are not
+ * contiguous. */
 #ifndef DEVICE_CPU_SIMD_GEMM_MICROKERNEL_STORE_H
 #define DEVICE_CPU_SIMD_GEMM_MICROKERNEL_STORE_H
 
@@ -46,7 +47,8 @@ STORE_INLINE void store_rows(const MicrokernelStore *s, DType type, bool keeps, 
     }
 }
 
-/* Stores `rows` rows of 2 W sums. Type and keep are constants in each branch, so the loop has none. */
+/* Stores `rows` rows of 2 W sums. Type and keep are constants in each branch, so the loop has
+ * none. */
 STORE_INLINE void store_tile(const MicrokernelStore *s, const V (*sum)[2], int rows)
 {
     if (s->type == F32 && s->keep == 0)

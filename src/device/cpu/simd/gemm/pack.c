@@ -1,9 +1,9 @@
 /* pack.c -- packing in squares of W mn indices by W dwords, through registers.
  *
- * A square is loaded by mn where k is contiguous in memory, or by dword where mn is. It is stored by
- * dword (k_group 1) or by mn (k_group W). Where the two differ it is transposed in between. Squares at
- * an edge, and operands that are contiguous in neither direction, are packed element by element.
- * pack_rows.c handles most cases that need no transposition. */
+ * A square is loaded by mn where k is contiguous in memory, or by dword where mn is. It is stored
+ * by dword (k_group 1) or by mn (k_group W). Where the two differ it is transposed in between.
+ * Squares at an edge, and operands that are contiguous in neither direction, are packed element by
+ * element. pack_rows.c handles most cases that need no transposition. */
 #include "device/cpu/simd/gemm/pack.h"
 
 typedef struct {
@@ -42,7 +42,8 @@ static inline VH load_halves(const uint16_t *p, int64_t n)
     return v;
 }
 
-/* Transposes in log2(W) stages: stage d swaps the off-diagonal d x d blocks of each 2d x 2d block. */
+/* Transposes in log2(W) stages: stage d swaps the off-diagonal d x d blocks of each 2d x 2d
+ * block. */
 static inline __attribute__((always_inline)) void transpose_square(DwordSquare *s)
 {
 #if defined(__AVX512F__)
@@ -76,12 +77,12 @@ typedef struct {
     int64_t mn_stride, k_stride, live;
 } PackCorner;
 
-/* Dwords packed of every panel before the first panel continues, where mn is contiguous: a row of the
- * operand is then read for all panels while its cache lines are in L1. */
+/* Dwords packed of every panel before the first panel continues, where mn is contiguous: a row of
+ * the operand is then read for all panels while its cache lines are in L1. */
 enum { RUN_DWORDS = 64 };
 
-/* Returns `at` and prefetches the same place of the next square, W indices further along mn: a stretch
- * along k is too short for the hardware prefetcher. */
+/* Returns `at` and prefetches the same place of the next square, W indices further along mn: a
+ * stretch along k is too short for the hardware prefetcher. */
 static inline const void *prefetch_along_mn(const char *at, int64_t mn_bytes)
 {
     __builtin_prefetch(at + W * mn_bytes, 0, 2);
@@ -119,8 +120,8 @@ static inline __attribute__((always_inline)) VU load_vector(PackLoad load, const
 }
 
 #if defined(__AVX512F__)
-/* Transposes four rows of W dwords: the four of each dword go to to[dword * step] and on. Working in
- * 128-bit quarters takes half as long as a whole square in registers. */
+/* Transposes four rows of W dwords: the four of each dword go to to[dword * step] and on. Working
+ * in 128-bit quarters takes half as long as a whole square in registers. */
 static inline __attribute__((always_inline)) void transpose_four(const VU row[4], int64_t step,
                                                                  uint32_t *to)
 {

@@ -1,8 +1,9 @@
-/* pack.h -- packing: operands of a GEMM copied into micro-panels that a micro-kernel reads in order.
+/* pack.h -- packing: operands of a GEMM copied into micro-panels that a micro-kernel reads in
+ * order.
  *
- * `mn` counts rows of A or columns of B, `k` the elements along the sum. A dword is one step along k of
- * a panel: one f32, or a VNNI pair of two bf16 that are neighbours in k. A micro-panel is `width` mn
- * indices: MR of A or NR of B.
+ * `mn` counts rows of A or columns of B, `k` the elements along the sum. A dword is one step along
+ * k of a panel: one f32, or a VNNI pair of two bf16 that are neighbours in k. A micro-panel is
+ * `width` mn indices: MR of A or NR of B.
  *
  *     mn 0    d0 d1 d2 d3 ..              k_group 1:    d0 of all mn, d1 of all mn, ..
  *     mn 1    d0 d1 d2 d3 ..      ->      k_group 16:   d0 .. d15 of mn 0, of mn 1, ..; d16 ..
@@ -38,11 +39,13 @@ typedef struct {
 
 /* Local. Writes width * dwords dwords to `to`. */
 void panel_pack(const PackOperand *x, PanelShape shape, PanelPart part, uint32_t *to);
-/* Local. Writes consecutive panels, the first of which `part` describes: to[panels][width * dwords]. */
+/* Local. Writes consecutive panels, the first of which `part` describes: to[panels][width *
+ * dwords]. */
 void panels_pack(const PackOperand *x, PanelShape shape, PanelPart part, int64_t panels,
                  uint32_t *to);
-/* Local. The fast path of panels_pack for operands contiguous along mn; all `panels` are full. Returns
- * how many leading dwords of each panel it has packed: 0 if the operand or shape does not fit. */
+/* Local. The fast path of panels_pack for operands contiguous along mn; all `panels` are full.
+ * Returns how many leading dwords of each panel it has packed: 0 if the operand or shape does not
+ * fit. */
 int64_t panels_pack_rows(const PackOperand *x, PanelShape shape, PanelPart part, int64_t panels,
                          uint32_t *to);
 

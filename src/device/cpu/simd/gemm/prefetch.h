@@ -1,10 +1,11 @@
-/* prefetch.h -- a queue of software prefetches, issued a few cache lines at a time by a micro-kernel.
+/* prefetch.h -- a queue of software prefetches, issued a few cache lines at a time by a
+ * micro-kernel.
  *
  *     C = A B     multiply 16 dwords | prefetch | multiply 16 dwords | prefetch | ..
  *
- * A core has about twenty line-fill buffers. Prefetching a whole tile of C at once fills all of them
- * and stalls the micro-kernel's own loads from L2. Spread over the tile's multiplications, the same
- * lines arrive from memory while no load waits. */
+ * A core has about twenty line-fill buffers. Prefetching a whole tile of C at once fills all of
+ * them and stalls the micro-kernel's own loads from L2. Spread over the tile's multiplications, the
+ * same lines arrive from memory while no load waits. */
 #ifndef DEVICE_CPU_SIMD_GEMM_PREFETCH_H
 #define DEVICE_CPU_SIMD_GEMM_PREFETCH_H
 

@@ -1,5 +1,5 @@
-/* skinny.c -- dot products of rows of A with rows of B, four rows of A and two of B at a time. Eight
- * independent sums hide the latency of the multiply-adds. */
+/* skinny.c -- dot products of rows of A with rows of B, four rows of A and two of B at a time.
+ * Eight independent sums hide the latency of the multiply-adds. */
 #include "device/cpu/simd/gemm/skinny.h"
 
 #include <stdlib.h>
@@ -38,8 +38,8 @@ static inline V load_bf16(const void *b, int64_t from, int64_t n)
 
 typedef V Load(const void *b, int64_t from, int64_t n);
 
-/* sum[i][j] = x[i] . row j of B, for two rows. The sums are named variables: an array of them would be
- * kept in memory. */
+/* sum[i][j] = x[i] . row j of B, for two rows. The sums are named variables: an array of them would
+ * be kept in memory. */
 static inline __attribute__((always_inline)) void dots(const float *const x[A_ROWS], const Row b[2],
                                                        int64_t k, Load *load, float sum[A_ROWS][2])
 {

@@ -1,8 +1,8 @@
 /* skinny.h -- skinny GEMM: at most MAX_SKINNY_ROWS rows of A times a weight with contiguous rows.
  *
- * Decoding multiplies one token of each sequence by a weight. Every element of the weight is read once
- * and used for a few multiplications only, so memory bandwidth is the limit. The weight is therefore
- * read in place: no packing, no blocking, no BLAS library. */
+ * Decoding multiplies one token of each sequence by a weight. Every element of the weight is read
+ * once and used for a few multiplications only, so memory bandwidth is the limit. The weight is
+ * therefore read in place: no packing, no blocking, no BLAS library. */
 #ifndef DEVICE_CPU_SIMD_GEMM_SKINNY_H
 #define DEVICE_CPU_SIMD_GEMM_SKINNY_H
 

@@ -28,8 +28,8 @@ typedef struct {
 
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 
-/* sum += a b, SMALL_MR x SMALL_NR of it; k > 0. A loop that may run zero times makes GCC keep a copy of
- * the sums in memory, which costs 10% of small GEMMs. */
+/* sum += a b, SMALL_MR x SMALL_NR of it; k > 0. A loop that may run zero times makes GCC keep a
+ * copy of the sums in memory, which costs 10% of small GEMMs. */
 ALWAYS_INLINE static void small_gemm_sum(int64_t k, StridedMatrix a, const float *b, int64_t b_row,
                                          V sum[SMALL_MR][2])
 {

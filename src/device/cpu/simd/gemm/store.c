@@ -1,5 +1,5 @@
-/* store.c -- stores a micro-tile of C while its sums are in L1: adds bias and addend, converts to the
- * type of C. */
+/* store.c -- stores a micro-tile of C while its sums are in L1: adds bias and addend, converts to
+ * the type of C. */
 #include "device/cpu/simd/gemm/store.h"
 
 typedef struct {

@@ -1,4 +1,5 @@
-/* store.h -- from the f32 sums of a micro-tile to C: c = keep * addend + sum + bias, in the type of C.
+/* store.h -- from the f32 sums of a micro-tile to C: c = keep * addend + sum + bias, in the type of
+ * C.
  *
  *     microkernel_store.h    full micro-tiles with contiguous columns, directly from registers
  *     store.c                any micro-tile, from sums in L1
