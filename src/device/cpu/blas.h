@@ -3,7 +3,7 @@
  *
  * Two properties of OpenBLAS need a guard:
  *     it starts its own threads, whose partition changes bits     one thread; device cpu splits C
- *     it runs new CPUs with old kernels (a fifth of the speed)    OPENBLAS_CORETYPE, set while it loads
+ *     it runs old kernels on new CPUs, at a fifth of the speed    OPENBLAS_CORETYPE during dlopen
  *
  * There is one library per process. It is opened once, before any thread multiplies, because
  * loading it changes the environment for a moment. */

@@ -1,18 +1,19 @@
 /* column_sums.c -- sums over all rows: the gradient of a bias.
  *
- *     rows 0 ..      a chunk of rows is read as it lies in memory, row after row, by one thread;
- *     rows 64 ..     its sums are a row of `parts`
+ *     rows 0 ..      one thread reads a chunk of rows in memory order;
+ *     rows 64 ..     its sums are one row of `part`
  *     ...
- *     parts          added chunk after chunk, in one order
+ *     part           the chunks' sums, added in order
  *
- * How many chunks there are follows from the shape alone: as many as parts have room for. Long sums
- * stay exact: a chunk is short, and chunks are few. */
+ * The number of chunks follows from the shape alone: as many as `part` can hold. Long sums stay
+ * accurate because a chunk is short and there are few chunks. */
 #include "device/cpu/simd/simd.h"
 
 #include <stddef.h>
 
-/* Columns of a stripe: whole rows, mostly, since memory is faster where it is read on and on.
- * Chunks are so many that teams of 2, 4 or 8 threads have equal shares. */
+/* A stripe is usually a whole row: memory is faster with long sequential reads. The number of
+ * chunks is a multiple of SHARES where possible, so teams of 2, 4 or 8 threads have equal
+ * shares. */
 enum { PARTS = 32768, CHUNK_ROWS = 64, STRIPE = 4096, SHARES = 8 };
 
 typedef struct {
@@ -22,7 +23,7 @@ typedef struct {
     float part[PARTS];                  /* [chunks, width] where chunks > 1 */
 } ColumnSums;
 
-/* Four rows of n columns, of one form, so that the sums are read and written once for them. */
+/* Adds four rows of n columns, so that the sums are read and written once per four rows. */
 EACH_FORM void add_four(Form form, const void *const r[4], int64_t n, float *sum)
 {
     const void *const a = r[0], *const b = r[1], *const c = r[2], *const d = r[3];
@@ -33,8 +34,9 @@ EACH_FORM void add_four(Form form, const void *const r[4], int64_t n, float *sum
     }
 }
 
-/* Columns from `from` on, of whole vectors, where rows are contiguous; else by way of floats. Rows
- * past the end are zeros. sum: padded to whole vectors. */
+/* Sums rows [first, end) of the stripe that begins at column `from`. Reads contiguous rows of full
+ * vectors in place, others by way of floats; missing rows of the last four are zeros. sum: padded
+ * to full vectors. */
 static void sum_chunk(const Tensor *x, int64_t first, int64_t end, int64_t from, float *sum)
 {
     static const float zeros[STRIPE];
@@ -87,7 +89,7 @@ static void add_chunks(const ColumnSums *s, int64_t from)
 
 Err CPU_NAME(sum_rows)(const Call *call)
 {
-    ColumnSums s; /* not to be filled with zeros: it is large */
+    ColumnSums s; /* not initialized: it is large */
     s.call = call;
     s.rows = call->in[0].n[0];
     s.width = call->out[0].n[0];

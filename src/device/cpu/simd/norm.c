@@ -1,16 +1,16 @@
-/* norm.c -- layernorm and rmsnorm, each row by itself: the row is read from memory once, and from
- * the first cache, as floats, for the sums and the output.
+/* norm.c -- layernorm and rmsnorm. Each row is read from memory once; the later passes over it read
+ * floats from L1.
  *
- *   h = (x - mean) rstd,  y = h w + b            rmsnorm: mean = 0, no b
+ *     h = (x - mean) rstd,  y = h w + b            rmsnorm: mean = 0, no b
  *
- * One body for both: a norm without a `mean` tensor is an rmsnorm.
+ * One implementation serves both: a norm without a `mean` tensor is an rmsnorm.
  *
- * Folding a row's sums to one number, and what follows from that, takes as long as making them. So
- * where rows are read in place FEW go together, sums first, then squares, then outputs: the folds
- * of one wait beside those of the other. More than two are slower where rows come from memory.
- * Additions are in the same order either way.
+ * Reducing the vector sums of a row to one number, and the square root that follows, takes as long
+ * as the sums themselves. So rows that are read in place are processed ROWS_AT_ONCE together: sums,
+ * then squares, then outputs. The latency of one row's reduction overlaps with the other's. More
+ * than two rows are slower when rows come from memory. The order of additions is the same.
  *
- * Squares are f32, so entries beyond 1e19 or so overflow: their rows are done again in f64. */
+ * Squares are f32 and overflow for entries beyond about 1e19. Such rows are recomputed in f64. */
 #include "device/cpu/simd/simd.h"
 #include "device/ref/norm.h"
 
@@ -22,7 +22,7 @@ enum { SPAN = 2048, ROWS_AT_ONCE = 2 };
 typedef struct {
     Norm m;
     int64_t rows, width, per_tile;
-    Form form; /* of rows that are read in place; AS_OTHER: they are not */
+    Form form; /* of rows that are read in place; AS_OTHER: rows are copied */
 } NormForward;
 
 /* Elements [from, from + n) of a row and of the weights, as floats. */
@@ -32,10 +32,11 @@ typedef struct {
     _Alignas(64) float buffer[3][SPAN];
 } NormOperands;
 
-/* Reads what is not there already: a row that fits is read once, w and b once a tile. */
+/* Reads the span unless it is loaded already: a row that fits is read once, w and b once per
+ * tile. */
 static void read_span(const NormForward *f, int64_t row, int64_t from, NormOperands *o)
 {
-    static const float zeros[SPAN]; /* an rmsnorm's b: no branch between a product and its sum */
+    static const float zeros[SPAN]; /* b of an rmsnorm: avoids a branch between product and sum */
     const bool same_w = o->row >= 0 && o->from == from;
     if (o->row == row && o->from == from) return;
     o->n = least(f->width - from, SPAN);
@@ -47,7 +48,7 @@ static void read_span(const NormForward *f, int64_t row, int64_t from, NormOpera
     o->from = from;
 }
 
-/* Four sums side by side hide the adder's latency. Of bf16, n is of whole vectors. */
+/* Four independent sums hide the latency of additions. bf16: n is a multiple of W. */
 EACH_FORM double span_sum(Form form, const void *x, int64_t n)
 {
     V s[4] = {{0}};
@@ -77,7 +78,7 @@ EACH_FORM double span_squares(Form form, const void *x, int64_t n, float mean)
     return sum;
 }
 
-/* Sums of a row are f64 from span to span, so wide rows lose nothing. */
+/* f64 between spans, so wide rows lose no accuracy. */
 static double row_sum(const NormForward *f, int64_t row, NormOperands *o)
 {
     double sum = 0;
@@ -105,7 +106,7 @@ typedef struct {
     float mean, rstd;
 } NormAffine;
 
-/* n: of floats; of bf16 there are whole vectors. */
+/* n: elements left, for floats; bf16 always has full vectors. */
 EACH_FORM V affine(Form form, const NormAffine *a, int64_t i, int64_t n)
 {
     const V x = form == AS_F32 ? v_load_to((const float *)a->x + i, n) : v_load_as(form, a->x, i);
@@ -113,7 +114,7 @@ EACH_FORM V affine(Form form, const NormAffine *a, int64_t i, int64_t n)
     return (x - a->mean) * a->rstd * w + b;
 }
 
-/* As many as there are pairs of vectors. */
+/* Writes full pairs of vectors; returns the number of elements written. */
 EACH_FORM int64_t write_pairs(Form form, Form to, void *y, const NormAffine *a)
 {
     int64_t i = 0;
@@ -129,8 +130,9 @@ EACH_FORM int64_t write_to(Form form, Form to, void *y, const NormAffine *a)
     return to == AS_BF16_HW ? write_pairs(form, AS_BF16_HW, y, a) : 0;
 }
 
-/* Elements from `from` on of a row of y. Where they do not go there at once they are made by the
- * same loop all the same: a compiler may fuse other multiplications in another. */
+/* Writes elements of a row of y, from `from` on. Elements that cannot be stored directly are
+ * computed by the same loop into `rest`: in another loop the compiler might contract other FMAs and
+ * change bits. */
 EACH_FORM void write_span(Form form, Row y, int64_t from, const NormAffine *a)
 {
     _Alignas(64) float rest[SPAN];
@@ -141,8 +143,8 @@ EACH_FORM void write_span(Form form, Row y, int64_t from, const NormAffine *a)
     store_piece(y, from + done, a->n - done, rest + done);
 }
 
-/* False: squares overflowed. Else rstd = 0 would make zeros, and a model that blows up look
- * calm. */
+/* Stores mean and rstd. False if the squares overflowed: rstd = 0 would produce zeros and hide a
+ * diverged model. */
 static bool keep_stats(const NormForward *f, int64_t row, float mean, double squares, float *rstd)
 {
     if (!isfinite(squares)) return false;
@@ -168,7 +170,7 @@ static void norm_row(const NormForward *f, int64_t row, NormOperands *o)
     }
 }
 
-/* FEW rows from `row` on, in place; o has w and b. */
+/* ROWS_AT_ONCE rows from `row` on, in place; o contains w and b. */
 EACH_FORM void norm_rows(Form form, const NormForward *f, int64_t row, const NormOperands *o)
 {
     const int64_t n = f->width;
@@ -204,7 +206,8 @@ static void norm_tile(void *work, int64_t tile)
     for (; row < end; row++) norm_row(f, row, &o);
 }
 
-/* Rows of floats, and of whole pairs of vectors of bf16, that w and b fit beside. */
+/* The form of rows that can be read in place: contiguous, bf16 in full pairs of vectors, and short
+ * enough that one span covers w and b. */
 static Form form_in_place(const NormForward *f)
 {
     const Row x = tensor_row(f->m.x, 0);

@@ -1,33 +1,33 @@
 /* norm_back.c -- gradients of layernorm and rmsnorm, in one pass over dy and x.
  *
- *   h = (x - mean) rstd,  g = dy w,  dx = onto + rstd (g - avg(g) - h avg(g h))
- *   dw = sum over rows of dy h,  db = sum over rows of dy         rmsnorm: without avg(g), db
+ *     h = (x - mean) rstd,  g = dy w,  dx = addend + rstd (g - avg(g) - h avg(g h))
+ *     dw = sum over rows of dy h,  db = sum over rows of dy         rmsnorm: no avg(g), no db
  *
- *     rows   [ tile ]    each row: averages, its terms to the tile's sums, then dx; it is read from
- *            [ tile ]    memory once, and from the first cache after that
+ *     rows   [ tile ]    per row: averages, its terms of the tile's sums, then dx. The row is read
+ *            [ tile ]    from memory once, and from L1 afterwards
  *            ---------
- *            dw, db      the tiles' sums, folded in their order
+ *            dw, db      the tiles' sums, added in order
  *
- * One body, whether dx, dw or both are asked for, so each has the same bits either way. Tiles
- * follow from the shape alone. A norm without a `mean` tensor is an rmsnorm. The sum of onto's
- * rows, where it is asked for, is made first, by sum_rows, whose bits it has. */
+ * One implementation computes dx, dw or both, so each has the same bits in all combinations. Tiles
+ * follow from the shape alone. A norm without a `mean` tensor is an rmsnorm. The column sums of the
+ * addend, where requested, are computed first by sum_rows and have its bits. */
 #include "device/cpu/simd/simd.h"
 #include "device/cpu/workspace.h"
 #include "device/ref/norm.h"
 
 #include <stddef.h>
 
-enum { SPAN = 2048, MAX_TILES = 64, COLUMNS = 256 }; /* COLUMNS: of a tile of the fold */
+enum { SPAN = 2048, MAX_TILES = 64, COLUMNS = 256 }; /* COLUMNS: of a tile of the final sum */
 
 typedef struct {
     Norm m;
     int64_t rows, width, per_tile, tiles;
-    Form form;   /* by which rows of dy and x are read */
-    float *sums; /* [tiles][2][width]: of dw, of db; NULL where dx alone is asked for */
+    Form form;   /* in which dy and x are read */
+    float *sums; /* [tiles][2][width]: dw, db; NULL if only dx is computed */
 } NormBackward;
 
-/* Elements [from, from + n) of the operands of a row: as floats, or dy and x as bf16 where they
- * lie. That is half of the time that copies would take. */
+/* Elements [from, from + n) of a row's operands: as floats, or dy and x as bf16 in place, which
+ * takes half the time of converting copies. */
 typedef struct {
     const void *dy, *x;
     const float *w;
@@ -35,7 +35,7 @@ typedef struct {
     _Alignas(64) float buffer[3][SPAN];
 } NormBackOperands;
 
-/* bf16 that lies in whole pairs of vectors is read where it lies. */
+/* bf16 is read in place if it is contiguous and made of full pairs of vectors. */
 static Form form_to_read(const Norm *m)
 {
     const bool contiguous = piece_is_contiguous(tensor_row(m->dy, 0), BF16) &&
@@ -48,7 +48,7 @@ static const void *read_as(Form form, Row r, int64_t from, int64_t n, float *buf
     return form == AS_BF16 ? (const void *)piece_at(r, from) : read_piece(r, from, n, buffer);
 }
 
-/* Reads what is not there already: a row that fits is read once, w once a tile. */
+/* Reads the span unless it is loaded already: a row that fits is read once, w once per tile. */
 static void read_span(const NormBackward *b, int64_t row, int64_t from, NormBackOperands *o)
 {
     const bool same_w = o->row >= 0 && o->from == from;
@@ -65,13 +65,13 @@ typedef struct {
     float mean, rstd, avg_g, avg_gh;
 } NormRowStats;
 
-/* Sums of a row: g and g h. */
+/* Sums of g and of g h over a row. */
 typedef struct {
     V g, gh;
 } NormRowSums;
 
-/* What a span adds to the sums of its row, where there are w, and of its columns, where there are
- * dw and db. */
+/* The terms of a span: of its row's sums, if w is set; of its columns' sums, if dw and db are
+ * set. */
 typedef struct {
     const void *dy, *x;
     const float *w;
@@ -79,7 +79,7 @@ typedef struct {
     float *dw, *db;
 } NormTerms;
 
-/* n: of floats; of bf16 there are whole vectors. */
+/* n: elements left, for floats; bf16 always has full vectors. */
 EACH_FORM V load_to(Form form, const void *at, int64_t i, int64_t n)
 {
     return form == AS_F32 ? v_load_to((const float *)at + i, n) : v_load_as(form, at, i);
@@ -101,7 +101,7 @@ EACH_FORM void add_terms(Form form, const NormTerms *t, int64_t i, int64_t n, No
     if (t->db) v_store_to(t->db + i, n, v_load_to(t->db + i, n) + dy);
 }
 
-/* Two sums side by side hide the adder's latency. */
+/* Two independent sums hide the latency of additions. */
 EACH_FORM void span_terms(Form form, NormTerms t, int64_t n, double *sum_g, double *sum_gh)
 {
     NormRowSums a = {{0}, {0}}, b = {{0}, {0}};
@@ -115,7 +115,7 @@ EACH_FORM void span_terms(Form form, NormTerms t, int64_t n, double *sum_g, doub
     *sum_gh += (double)v_sum(a.gh + b.gh);
 }
 
-/* Sums of a row are f64 from span to span, so wide rows lose nothing. */
+/* f64 between spans, so wide rows lose no accuracy. */
 static void row_terms(const NormBackward *b, int64_t row, NormBackOperands *o, float *sums,
                       NormRowStats *r)
 {
@@ -142,8 +142,8 @@ typedef struct {
     NormRowStats r;
 } NormDx;
 
-/* One expression for all paths, so bits are the same on all: loads, which may branch, come first,
- * and where there is no onto it is zeros. */
+/* One expression for all paths, so that all have the same bits. Loads, which may branch, come
+ * first. A missing addend is zeros. */
 EACH_FORM V dx_of(Form form, const NormDx *a, int64_t i, int64_t n, V addend)
 {
     const V dy = load_to(form, a->dy, i, n), w = v_load_to(a->w + i, n),
@@ -152,7 +152,8 @@ EACH_FORM V dx_of(Form form, const NormDx *a, int64_t i, int64_t n, V addend)
     return a->r.rstd * (dy * w - a->r.avg_g - h * a->r.avg_gh) + addend;
 }
 
-/* As many as there are pairs of vectors; dx may be onto. `to`: the form of both. */
+/* Writes full pairs of vectors; returns the number of elements written. dx may be the addend. `to`:
+ * the form of both. */
 EACH_FORM int64_t write_pairs(Form form, Form to, void *dx, const void *addend, const NormDx *a)
 {
     int64_t i = 0;
@@ -171,8 +172,8 @@ EACH_FORM int64_t write_to(Form form, Form to, void *dx, const void *addend, con
     return to == AS_BF16_HW ? write_pairs(form, AS_BF16_HW, dx, addend, a) : 0;
 }
 
-/* What does not go to dx at once; by the same loop: a compiler may fuse other multiplications in
- * another. */
+/* Writes the elements that were not stored directly, by the same loop: in another loop the compiler
+ * might contract other FMAs and change bits. */
 EACH_FORM void write_rest(Form form, Row to, Row from, int64_t at, int64_t done, const NormDx *a)
 {
     _Alignas(64) float dx[SPAN], addend[SPAN] = {0};
@@ -184,7 +185,7 @@ EACH_FORM void write_rest(Form form, Row to, Row from, int64_t at, int64_t done,
     store_piece(to, at + done, a->n - done, dx + done);
 }
 
-/* dx may lie over dy or onto. */
+/* dx may alias dy or the addend. */
 EACH_FORM void write_dx(Form form, const NormBackward *b, int64_t row, const NormBackOperands *o,
                         const NormRowStats *r)
 {
@@ -219,7 +220,7 @@ static void back_tile(void *work, int64_t tile)
     }
 }
 
-/* Some columns of all tiles, in their order. */
+/* Adds COLUMNS columns of all tiles, in tile order. */
 static void fold_tile(void *work, int64_t tile)
 {
     const NormBackward *b = work;
@@ -248,7 +249,7 @@ static Err norm_back(const Call *call, Norm m)
     if (m.dw) {
         const size_t bytes = 2 * (size_t)(b.tiles * b.width) * sizeof *b.sums;
         TRY(workspace_take(bytes + 1, "the sums of a norm's gradient", &space));
-        b.sums = space->at; /* no rows: a fold of nothing */
+        b.sums = space->at; /* valid for zero rows too: dw is then only scaled */
     }
     if (b.tiles > 0) team_run(call->team, b.tiles, back_tile, &b);
     if (m.dw) team_run(call->team, blocks_of(b.width, COLUMNS), fold_tile, &b);

@@ -1,20 +1,21 @@
-/* rope.c -- rotary positions.
+/* rope.c -- rotary position embedding.
  *
- * Channel i of a head, i < c/2, and channel i + c/2 are a point in the plane; it is turned by pos *
- * frequency(i). So q.k depends on the distance of their positions alone. Turning back is the
- * inverse and the transpose: the gradient.
+ * Channels i and i + c/2 of a head, i < c/2, are a point in the plane, which is rotated by pos *
+ * frequency(i). So q.k depends only on the distance of their positions. The gradient is the inverse
+ * rotation, which is also the transpose.
  *
- * Frequencies, in turns, are a table of the call; the whole turns of pos * frequency are dropped in
- * f64, so far positions are as exact as near ones; sines and cosines of a token serve all heads. */
+ * Frequencies are tabulated once per call, in revolutions per position. Whole revolutions of pos *
+ * frequency are removed in f64, so large positions are as accurate as small ones. The sines and
+ * cosines of a token are shared by all its heads. */
 #include "device/cpu/simd/math.h"
 #include "device/cpu/simd/simd.h"
 #include "device/rope.h"
 
-enum { PAIRS = 512 }; /* of a head of at most 1024 channels */
+enum { PAIRS = 512 }; /* for heads of at most 1024 channels */
 
 typedef struct {
     const Call *call;
-    double turns[PAIRS]; /* per position */
+    double turns[PAIRS]; /* revolutions per position */
 } RopeWork;
 
 static void rotate_head(Row x, Row y, int64_t half, const float *cosine, const float *sine)
@@ -37,7 +38,7 @@ static void rotate_token(const void *work, int64_t token)
     const RopeWork *r = work;
     const Tensor *x = &r->call->in[0], *y = &r->call->out[0];
     const double pos = (double)int_at(&r->call->in[1], token);
-    const double rounder = 6755399441055744.0; /* 1.5 * 2^52: leaves the nearest integer */
+    const double rounder = 6755399441055744.0; /* 1.5 * 2^52: rounds to the nearest integer */
     const int64_t half = x->n[2] / 2;
     const float sign = r->call->attr.rope.back ? -1.0f : 1.0f;
     float cosine[PAIRS + W], sine[PAIRS + W], turns[PAIRS + W];
@@ -61,7 +62,7 @@ Err CPU_NAME(rope)(const Call *call)
 {
     const Tensor *x = &call->in[0];
     const int64_t half = x->n[2] / 2;
-    if (half > PAIRS) return ref_rope(call); /* no model has such heads; right, but slow */
+    if (half > PAIRS) return ref_rope(call); /* correct but slow; no known model has such heads */
     RopeWork r = {.call = call};
     const double whole = 2 * acos(-1.0);
     for (int64_t i = 0; i < half; i++) r.turns[i] = rope_frequency(&call->attr, i, x->n[2]) / whole;

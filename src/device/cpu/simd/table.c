@@ -1,4 +1,4 @@
-/* table.c -- the kernels of one instruction set, as a device. */
+/* table.c -- the device table of one instruction set. */
 #include "device/cpu/simd/gemm/gemm.h"
 
 extern const Device CPU_NAME(device);

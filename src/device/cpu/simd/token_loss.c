@@ -1,32 +1,32 @@
-/* token_loss.c -- cross entropy of softmax(logits) and its gradient at once, of a vocabulary that
- * is not cut: the logits are read from memory once, and each is made an exponential once.
+/* token_loss.c -- cross entropy of softmax(logits) and its gradient, fused, for a vocabulary that
+ * is not sharded: logits are read from memory once, and each exponential is computed once.
  *
- *     a row, piece by piece:   e = exp(x - top), summed          e waits in dlogits, where that is f32,
- *     the row again:           dlogits = e weight / sum          else in a room of the thread (second cache)
- *     at the target:           weight less
+ *     a row, piece by piece:   e = exp(x - top), summed     e is stored in dlogits if that is f32,
+ *     second pass:             dlogits = e weight / sum     else in the thread's scratch row (L2)
+ *     at the target:           subtract weight
  *
- * `top` need not be the largest: it is that of the first piece, until one comes that is larger by
- * ROOM; then what is there is scaled to the new one. A row of weight 0 is dead: its target may be
- * anything and its numbers reach no result. */
+ * This is online softmax, but `top` need not be the maximum: it is that of the first piece, until a
+ * piece exceeds it by more than MARGIN. Then the sums so far are rescaled to the new one. A row of
+ * weight 0 is masked: its target may have any value, and its logits affect no result. */
 #include "device/cpu/simd/math.h"
 #include "device/cpu/simd/simd.h"
 
 #include <stdatomic.h>
 #include "device/cpu/workspace.h"
 
-enum { BATCH = 1024, MARGIN = 40 }; /* rows whose losses wait to be summed in order; e^40 is 2e17 */
+enum { BATCH = 1024, MARGIN = 40 }; /* BATCH: rows whose losses are summed in order; e^40 is 2e17 */
 
 typedef struct {
-    const Tensor *logits, *targets, *weights, *dlogits; /* dlogits: or NULL */
+    const Tensor *logits, *targets, *weights, *dlogits; /* dlogits may be NULL */
     int64_t first;
     double *loss;   /* [BATCH] */
-    float *scratch; /* [n_rooms][padded row]; NULL where none is needed */
+    float *scratch; /* [n_scratch][scratch_floats]; NULL if none is needed */
     int64_t scratch_floats;
-    atomic_bool *busy; /* which rooms are taken */
+    atomic_bool *busy; /* [n_scratch] */
     int n_scratch;
 } TokenLossWork;
 
-/* Where the loss of a row stands: sum of e^(x - top), and the largest x, so far. */
+/* State of the online softmax of a row: the sum of e^(x - top), and the largest x so far. */
 typedef struct {
     float top, largest;
     double sum;
@@ -35,14 +35,15 @@ typedef struct {
 EACH_FORM float largest_of(Form form, const void *x, int64_t n)
 {
     V a = v_set(-HUGE_VALF), b = a;
-    for (int64_t i = 0; i < n; i += 2 * W) { /* no NaN */
+    for (int64_t i = 0; i < n; i += 2 * W) { /* skips NaN */
         a = v_max(v_load_as(form, x, i), a);
         b = v_max(v_load_as(form, x, i + W), b);
     }
     return v_largest(v_max(a, b));
 }
 
-/* e may be x, or NULL: it is not wanted. n: whole pairs of vectors. */
+/* Returns the sum of exp(x - top), and stores the terms to e, which may be x or NULL. n: a multiple
+ * of 2 W. */
 EACH_FORM float sum_of_exp(Form form, const void *x, int64_t n, float top, float *e)
 {
     V a = {0}, b = {0};
@@ -60,19 +61,19 @@ static void scale_floats(float *x, int64_t n, float by)
     for (int64_t i = 0; i < n; i += W) v_store_to(x + i, n - i, by * v_load_to(x + i, n - i));
 }
 
-/* Before a piece: e has `done` exponentials of the pieces before it. */
+/* Prepares for a piece with this maximum; e contains `done` exponentials of earlier pieces. */
 static void softmax_rescale(SoftmaxSum *s, float largest, float *e, int64_t done)
 {
     if (largest > s->largest) s->largest = largest;
     if (!(largest > s->top + MARGIN)) return;
-    const double by = exp((double)s->top - (double)largest); /* 0 of nothing */
+    const double by = exp((double)s->top - (double)largest); /* 0 for the first piece */
     if (e) scale_floats(e, done, (float)by);
     s->sum *= by;
     s->top = largest;
 }
 
-/* The next n elements, whole pairs of vectors. Where all so far is -inf, so is top: nothing to
- * subtract. */
+/* Adds the next n elements, a multiple of 2 W. If all elements so far are -inf, so is top; then 0
+ * is subtracted, as -inf - -inf would be NaN. */
 EACH_FORM void add_piece(Form form, const void *x, int64_t n, SoftmaxSum *s, float *e, int64_t done)
 {
     softmax_rescale(s, largest_of(form, x, n), e, done);
@@ -80,8 +81,8 @@ EACH_FORM void add_piece(Form form, const void *x, int64_t n, SoftmaxSum *s, flo
     s->sum += (double)sum_of_exp(form, x, n, top, e ? e + done : NULL);
 }
 
-/* The last ones, or those of a row that is not contiguous: among as many -inf as make pairs of
- * vectors. */
+/* Adds the last elements of a row, or those of a row that is not contiguous, padded with -inf to
+ * full pairs of vectors. */
 static void add_rest(Row r, int64_t from, int64_t n, SoftmaxSum *s, float *e)
 {
     _Alignas(64) float x[PIECE];
@@ -111,7 +112,7 @@ static SoftmaxSum row_softmax(Row r, int64_t length, float *e)
     return s;
 }
 
-/* As many as there are pairs of vectors; y may be e. */
+/* Writes full pairs of vectors; returns the number of elements written. y may be e. */
 EACH_FORM int64_t write_pairs(Form form, void *y, const float *e, int64_t n, float by)
 {
     int64_t i = 0;
@@ -165,7 +166,7 @@ static void token_loss_row(const void *work, int64_t i)
     if (w->dlogits) e = w->scratch ? take_scratch(w, &taken) : (float *)(void *)to.at;
     if (there) load_piece(from, target, 1, &x);
     const SoftmaxSum s = row_softmax(from, length, e);
-    /* A target that is not there counts as the largest. */
+    /* A target outside the vocabulary counts as the largest logit. */
     const double below = (double)(there ? x : s.largest) - (double)s.top;
     w->loss[i] = (double)weight * (log(s.sum) - below);
     if (!e) return;
@@ -195,7 +196,7 @@ Err CPU_NAME(token_loss)(const Call *call)
     return OK;
 }
 
-/* A room for each thread, unless exponentials wait where the gradient goes. */
+/* Each thread has a scratch row, unless exponentials can be stored in dlogits itself. */
 Err CPU_NAME(token_loss_dx)(const Call *call)
 {
     TokenLossWork w = {.logits = &call->in[0],

@@ -1,18 +1,18 @@
-/* tokens.c -- rows of a table by id, the sum of gradients back into those rows, and copies: of all
- * rows, or of rows to places that an index tells.
+/* tokens.c -- embedding lookup, its gradient, and copies: of all rows, or of rows to indexed
+ * places.
  *
- * The table may be a part of the vocabulary: rows base .. base + v. Ids of other parts are zeros
- * here, so the parts add up to the whole.
+ * The table may be a shard of the vocabulary: rows base .. base + v. The lookup writes zeros for
+ * ids of other shards, so the sum over all shards is the whole lookup.
  *
- * For the gradient, tokens of one id are a list, made once a call:
+ * The gradient builds one linked list of tokens per table entry, once per call:
  *
- *     head[entry] -> token -> next[token] -> .. -> NONE         in the order of tokens */
+ *     head[entry] -> token -> next[token] -> .. -> NONE         in token order */
 #include "device/cpu/simd/simd.h"
 
 #include <stddef.h>
 #include "device/cpu/workspace.h"
 
-/* Bytes as they are: integers and NaN payloads too, so not by way of floats. */
+/* Copies bytes, not floats: preserves integers and NaN payloads. */
 static void copy_bytes(Row x, Row y, int64_t n)
 {
     const size_t bytes = dtype_bytes(y.dtype);
@@ -24,9 +24,9 @@ static void copy_bytes(Row x, Row y, int64_t n)
     for (int64_t i = 0; i < n; i++) memcpy(y.at + i * to, x.at + i * from, bytes);
 }
 
-enum { PREFETCH_TOKENS = 2 }; /* tokens */
+enum { PREFETCH_TOKENS = 2 }; /* tokens between a lookup and its prefetch */
 
-/* The table's row for a token; at == NULL: it is of another part. */
+/* The table row of a token; at == NULL: the id belongs to another shard. */
 static Row row_of_id(const Call *call, int64_t t)
 {
     const Tensor *w = &call->in[1];
@@ -60,8 +60,8 @@ Err CPU_NAME(embedding)(const Call *call)
     return OK;
 }
 
-/* Of a tile: entries of the vocabulary, and columns, fewer where a small vocabulary has few
- * tiles. */
+/* A tile is ENTRIES entries by PIECE columns, or by fewer columns where a small vocabulary makes
+ * few tiles. */
 enum { ENTRIES = 256, SMALL_VOCAB_TILES = 32, SMALL_VOCAB_COLUMNS = 256, NONE = -1 };
 
 typedef struct {
@@ -82,7 +82,7 @@ static void list_tokens(const Call *call, EmbeddingGrad *f)
     }
 }
 
-/* What a list of tokens adds to some columns of its entry, in token order. */
+/* Adds the gradients of an entry's tokens, in token order, for one tile's columns. */
 static void grad_entry(const EmbeddingGrad *f, int64_t entry, int64_t column)
 {
     const Tensor *dy = &f->call->in[0], *dw = &f->call->out[0];
@@ -96,7 +96,7 @@ static void grad_entry(const EmbeddingGrad *f, int64_t entry, int64_t column)
     keep_piece(tensor_row(dw, entry), column, n, (float)f->call->number[0], sum);
 }
 
-/* The entry's columns, and those of the first of its tokens. */
+/* Prefetches the columns of the entry and of its first token. */
 static void prefetch_entry(const EmbeddingGrad *f, int64_t entry, int64_t column)
 {
     const Tensor *dy = &f->call->in[0], *dw = &f->call->out[0];
@@ -105,7 +105,7 @@ static void prefetch_entry(const EmbeddingGrad *f, int64_t entry, int64_t column
     prefetch_piece(tensor_row(dy, f->head[entry]), column, n);
 }
 
-/* Entries without tokens stay as they are where all is kept. */
+/* With keep = 1, entries without tokens are unchanged and skipped. */
 static void grad_tile(void *work, int64_t tile)
 {
     const EmbeddingGrad *f = work;
@@ -155,7 +155,7 @@ Err CPU_NAME(copy)(const Call *call)
     return OK;
 }
 
-/* Rows of x, each one of x[t,..]'s, in order; the row of y that it belongs to starts at at[t]. */
+/* Copies row `row` of x, which belongs to x[t,..], to the row of y that at[t] selects. */
 static void put_row_at(const void *work, int64_t row)
 {
     const Call *call = work;

@@ -211,7 +211,8 @@ static Err attention_tiles(const Call *call)
         c.sides /= 2;
     c.per = NEAR / (c.sides * SPAN);
     const int64_t tiles = blocks_of(q->n[0], NEAR) * c.per * q->n[1];
-    return thread_workspace_run(call->team, tiles, (ThreadWorkspaceSize){sizeof(State), "attention"}, attention_tile, &c);
+    return thread_workspace_run(
+        call->team, tiles, (ThreadWorkspaceSize){sizeof(State), "attention"}, attention_tile, &c);
 }
 
 Err CPU_NAME(attention)(const Call *call)

@@ -1,15 +1,15 @@
 /* blocked.c -- blocked GEMM: the loop over outer blocks, and the packing of B by the team.
  *
- *                    B, packed into NR-column panels             1. the team packs B of the outer block,
- *                   +--+--+--+--+--+--+                             each dword once
- *                   |  |  |  |  |  |  |                          2. each thread takes one C block after
- *                   +--+--+--+--+--+--+                             the other, and packs the block of A
- *     A             C                                               that it needs, unless it is packed
- *     +---------+   +---------+---------+                           already: macrokernel.c
- *     | A block |   | C block |         |
- *     +---------+   +---------+---------+     Packed B stays in L3. A large k is split into outer blocks
- *     |         |   |         |         |     too; partial sums wait between them.
- *     +---------+   +---------+---------+
+ *                   B, packed into NR-column panels        1. the team packs B of the outer block,
+ *                   +--+--+--+--+--+--+--+                    each dword once
+ *                   |  |  |  |  |  |  |  |                 2. each thread takes one C block after
+ *                   +--+--+--+--+--+--+--+                    the other, and packs the block of A
+ *     A             C                                         that it needs, unless it is packed
+ *     +---------+   +---------+----------+                    already: macrokernel.c
+ *     | A block |   | C block |          |
+ *     +---------+   +---------+----------+      Packed B stays in L3. A large k is split over outer
+ *     |         |   |         |          |      blocks too; partial sums wait between them.
+ *     +---------+   +---------+----------+
  *
  * Block sizes follow from the shape and, where there is little work, from the number of threads.
  * Each element of C is one chain of additions in one order for all block sizes (microkernel.h), so
@@ -170,7 +170,7 @@ static void run_outer_blocks(BlockedGemm *g, CBlockSize size)
             }
 }
 
-/* Bytes of so many dwords, rounded up to a cache line. */
+/* Bytes of `dwords` dwords, rounded up to a cache line. */
 static size_t line_bytes(int64_t dwords) { return (size_t)blocks_of(dwords, 16) * 64; }
 
 /* Lays out the workspace: packed B, packed A, partial sums, packing buffers, their list. Returns

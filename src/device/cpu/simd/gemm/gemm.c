@@ -1,8 +1,8 @@
 /* gemm.c -- dispatch of a GEMM to the fastest path for its operands.
  *
  *     skinny.h           at most MAX_SKINNY_ROWS rows of A, rows of B contiguous
- *     BLAS library       if one is open (blas.h): f32, rows or columns contiguous; C is split into tiles
- *                        by its shape, each multiplied by one thread
+ *     BLAS library       if one is open (blas.h): f32, rows or columns contiguous. C is split into
+ *                        tiles by its shape, each multiplied by one thread
  *     blocked_gemm       everything else: bf16, other strides, one row or column, no library
  *
  * The order of a sum over k is that of the path, which follows from the shape of the call. The

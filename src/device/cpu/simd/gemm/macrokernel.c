@@ -1,14 +1,14 @@
 /* macrokernel.c -- the macro-kernel: one C block by one thread, one k block after the other.
  *
- *                          packed B streams by           for each panel of B, read from L3 once:
- *                         +--+--+--+--+--+--+                for each panel of A: micro-kernel
- *                         |  |  |  |  |  |  |
- *                         |  |  |  |  |  |  |            a_in_l1: the two loops are exchanged
- *     A, packed here      +--+--+--+--+--+--+
- *     +---------+         C
- *     +---------+         +--+--+--+--+--+--+            Between k blocks, partial sums wait in the
- *     +---------+         |  |  |  |  |  |  |            packing buffer, in L2, or with those of the
- *     +---------+         +--+--+--+--+--+--+            whole outer block if k is split there too.
+ *                        packed B streams by          for each panel of B, read from L3 once:
+ *                        +--+--+--+--+--+--+              for each panel of A: micro-kernel
+ *                        |  |  |  |  |  |  |
+ *                        |  |  |  |  |  |  |          a_in_l1: the two loops are exchanged
+ *     A, packed here     +--+--+--+--+--+--+
+ *     +---------+        C
+ *     +---------+        +--+--+--+--+--+--+          Between k blocks, partial sums wait in the
+ *     +---------+        |  |  |  |  |  |  |          packing buffer, in L2, or with those of the
+ *     +---------+        +--+--+--+--+--+--+          whole outer block if k is split there too.
  *
  * A is packed right before it is read, so it never leaves L2: that takes half the time of packing
  * it to memory. */

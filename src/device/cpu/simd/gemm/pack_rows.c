@@ -1,9 +1,9 @@
 /* pack_rows.c -- packing without transposition: mn is contiguous in memory and in the panels, so
  * rows of the operand are split into panels.
  *
- *     operand    row 0   | panel 0 | panel 1 | panel 2 | ..        a few rows of several panels, then
- *                row 1   |         |         |         |           the next rows: a cache line of the
- *                ..                                                operand is read once, whole
+ *     operand    row 0   | panel 0 | panel 1 | panel 2 | ..     a few rows of several panels, then
+ *                row 1   |         |         |         |        the next rows: a cache line of the
+ *                ..                                             operand is read once, whole
  *
  * Panels of width 12 are written four rows at a time, as three vectors: a single row of 48 bytes
  * would cross a cache line every other time. */

@@ -11,7 +11,7 @@
 
 #include "device/cpu/simd/simd.h"
 
-/* PREFETCH_DWORDS: a micro-kernel calls prefetch_issue once per so many dwords along k. */
+/* PREFETCH_DWORDS: a micro-kernel calls prefetch_issue after each PREFETCH_DWORDS along k. */
 enum { PREFETCH_LINE = 64, PREFETCH_DWORDS = 16 };
 
 /* Rows of `bytes` bytes that start `step` bytes apart. An empty one has left = 0. */

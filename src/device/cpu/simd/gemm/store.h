@@ -3,7 +3,7 @@
  *
  *     microkernel_store.h    full micro-tiles with contiguous columns, directly from registers
  *     store.c                any micro-tile, from sums in L1
- *     store_pipeline.c       chooses; AMX overlaps the store of a tile with the next multiplication */
+ *     store_pipeline.c       chooses; overlaps the store of a tile with the next one (AMX) */
 #ifndef DEVICE_CPU_SIMD_GEMM_STORE_H
 #define DEVICE_CPU_SIMD_GEMM_STORE_H
 
