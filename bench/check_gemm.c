@@ -1,12 +1,12 @@
-/* check_gemm.c -- are products right on this machine? Every unit that its CPU has, against ref.
+/* check_gemm.c -- checks GEMM on this machine: every micro-kernel that its CPU has, against ref.
  *
- *     build/release/bench/check_gemm                exit status 0: all are
+ *     build/release/bench/check_gemm                exit status 0: all results are right
  *
  *     cmake --build --preset release --target static_bench
- *     scp build/release/bench/static_* elsewhere:   needs nothing there: this check, and bench/gemm
+ *     scp build/release/bench/static_* elsewhere:   static programs: this check, and bench/gemm
  *
- * The tests say more (tests/unit/test_cpu_gemm*.c); this is one file to carry to a machine whose CPU the
- * one that builds does not have, as AMX. */
+ * The tests cover more (tests/unit/test_cpu_gemm*.c). This is one file to copy to a machine with a
+ * CPU that the build machine lacks, for example one with AMX. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ static float random_float(void)
     return (float)(int32_t)(seed >> 32) / 2147483648.0f;
 }
 
-/* Rows with a gap of three behind each, NaN where nothing is. */
+/* A matrix with a gap of three elements after each row; unset elements are NaN. */
 static Tensor matrix(DType type, int64_t rows, int64_t columns, bool filled)
 {
     Tensor t = {.dtype = type, .ndim = 2, .n = {rows, columns}, .stride = {columns + 3, 1}};
@@ -54,7 +54,7 @@ static double element(const Tensor *t, int64_t i, int64_t j)
     return (double)f;
 }
 
-/* The largest difference, in terms of the largest entry; infinite where one is NaN. */
+/* The largest difference relative to the largest entry; infinite if one is NaN. */
 static double difference(const Tensor *got, const Tensor *want)
 {
     double largest = 0, off = 0;
@@ -71,7 +71,7 @@ typedef struct {
     int64_t m, n, k;
     bool ta, tb;
     DType in, out;
-    bool prepacked; /* b is, before */
+    bool prepacked; /* B is prepacked */
 } Case;
 
 static Tensor prepack(const Device *d, const Call *call)
@@ -84,7 +84,7 @@ static Tensor prepack(const Device *d, const Call *call)
     return c.out[0];
 }
 
-/* Whether the device agrees with ref: c starts from random numbers and keeps half of them. */
+/* True if the device agrees with ref. C starts from random numbers and keeps half of them. */
 static bool check(const Device *d, const Case *x, Team *team)
 {
     Call call = {.n_in = 2, .n_out = 1, .number = {0.5}, .team = team};
@@ -105,7 +105,7 @@ static bool check(const Device *d, const Case *x, Team *team)
     const double off = difference(&got, &want);
     const double bound = ldexp((double)x->k + 16, -24) + (x->out == BF16 ? ldexp(1, -6) : 0);
     if (!(off <= bound))
-        printf("  WRONG: %lld x %lld x %lld, ta %d, tb %d, arranged %d: off by %g, at most %g\n",
+        printf("  WRONG: %lld x %lld x %lld, ta %d, tb %d, prepacked %d: error %g, limit %g\n",
                (long long)x->m, (long long)x->n, (long long)x->k, x->ta, x->tb, x->prepacked, off,
                bound);
     free(prepacked.data);
@@ -137,7 +137,8 @@ int main(void)
     printf("f32: %s\n", wrong ? "WRONG" : "right");
     for (int u = 0; u < N_CPU_MICROKERNELS; u++) {
         if (!microkernel_available((CpuMicrokernel)u)) {
-            printf("bf16 by %s: not on this machine\n", microkernel_text((CpuMicrokernel)u));
+            printf("bf16 by %s: not available on this machine\n",
+                   microkernel_text((CpuMicrokernel)u));
             continue;
         }
         microkernel_use((CpuMicrokernel)u);

@@ -1,22 +1,23 @@
-/* gemm.c -- the three products of a linear layer on device cpu, beside the speed of the unit alone.
+/* gemm.c -- the three GEMMs of a linear layer on device cpu, compared with the micro-kernel alone.
  *
- *     build/release/bench/gemm                      three sizes, f32 and bf16, 1 and 2 threads
+ *     build/release/bench/gemm                    three sizes, f32 and bf16, 1 and 2 threads
  *     build/release/bench/gemm threads=1 type=bf16 size=2048x768x3072
- *     build/release/bench/gemm microkernel=amx           bf16 by AMX; also: dot, fma
- *     build/release/bench/gemm library=none         without OpenBLAS beside us in f32
- *     build/release/bench/gemm clock=cpu threads=1  by the time that the processor gave this program: for a
- *                                                   machine that has others to serve
- *     build/release/bench/gemm alone=300            the best of so many products, each timed alone: likewise
- *     build/release/bench/gemm parts=1              and packing, multiplying and storing alone, in ms
- *     build/release/bench/gemm cold=1               each product finds its matrices in memory, as most of a
- *                                                   training step's do: it has others before it comes again
+ *     build/release/bench/gemm microkernel=amx    bf16 by AMX; also: dot, fma
+ *     build/release/bench/gemm library=none       without OpenBLAS for comparison in f32
+ *     build/release/bench/gemm clock=cpu threads=1
+ *                                                 CPU time of the process, not wall time: for a
+ *                                                 machine that is shared
+ *     build/release/bench/gemm alone=300          the best of 300 GEMMs, each timed alone: for a
+ *                                                 machine that is shared
+ *     build/release/bench/gemm parts=1            also packing, multiplying, storing alone, in ms
+ *     build/release/bench/gemm cold=1             operands come from memory, as for most GEMMs of
+ *                                                 a training step: other layers run in between
+ *     build/release/bench/gemm packed=1           W prepacked once, for x W^T and for dy W, on an
+ *                                                 extra line, by turns with GEMMs that pack it
  *
- *     build/release/bench/gemm packed=1             W is packed before, once, for x W^T and for dy W; in a line of
- *                                                   its own, by turns with products that pack it
- *
- * A size is tokens x in x out. Forward is x W^T, dX is dy W, dW adds dy^T x to an f32 gradient; inputs
- * of a product are as a training step leaves them, packing is counted. Figures are GF/s, the best of
- * some turns of a few products each. "peak": the unit on operands that lie in the first cache. */
+ * A size is tokens x in x out. Forward is x W^T, dX is dy W, dW adds dy^T x to an f32 gradient. The
+ * operands are stored as in a training step, and packing is included. Figures are GF/s, the best of
+ * several turns of a few GEMMs each. "peak": the micro-kernel with operands in L1. */
 #define _DEFAULT_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,17 +42,17 @@ typedef struct {
     bool library, parts, cold, packed;
 } Options;
 
-/* A linear layer, and its three products. */
+/* A linear layer and its three GEMMs. */
 typedef struct {
     Tensor x, w, y, dx, dw;
     Call forward, to_x, to_w;
-    Tensor packed[2]; /* w, for forward and to_x; no data: it is packed by each product */
+    Tensor packed[2]; /* W for forward and to_x; no data: each GEMM packs it */
 } Layer;
 
-enum { PRODUCTS = 3, MAX_LAYERS = 64 };
+enum { GEMMS = 3, MAX_LAYERS = 64 };
 
 static clockid_t meter = CLOCK_MONOTONIC;
-static int alone; /* so many turns of one product each; 0: fewer and longer ones */
+static int alone; /* turns of one GEMM each; 0: fewer and longer turns */
 
 static double now_s(void)
 {
@@ -68,7 +69,7 @@ static Tensor matrix(DType type, int64_t rows, int64_t columns)
     const size_t bytes = ((size_t)(rows * columns) * dtype_bytes(type) + PAGE - 1) / PAGE * PAGE;
     t.data = aligned_alloc(PAGE, bytes);
     MUST(t.data, "no memory for a matrix of %lld x %lld", (long long)rows, (long long)columns);
-    (void)madvise(t.data, bytes, MADV_HUGEPAGE); /* as a rank has its memory */
+    (void)madvise(t.data, bytes, MADV_HUGEPAGE); /* as a rank allocates its memory */
     uint32_t seed = 1;
     for (int64_t i = 0; i < rows * columns; i++) {
         seed = seed * 1664525u + 1013904223u;
@@ -100,7 +101,7 @@ static Layer layer_of(Size s, DType type, Team *team)
     return l;
 }
 
-/* w for one of the products that read it. */
+/* Prepacks W for one of the GEMMs that read it. */
 static Tensor pack_w(const Device *d, const Layer *l, bool tb)
 {
     const size_t bytes = d->prepack->bytes(l->w.dtype, l->w.n[tb], l->w.n[!tb]);
@@ -123,7 +124,7 @@ static void layer_free(Layer *l)
     free(l->x.data), free(l->w.data), free(l->y.data), free(l->dx.data), free(l->dw.data);
 }
 
-/* So many that the one after the last finds nothing of the first in a cache. */
+/* Enough layers that a GEMM finds nothing of its operands in a cache when its turn comes again. */
 static int layers_of(const Options *o, Size s, DType type)
 {
     const double ends = (double)dtype_bytes(type) * (double)(s.tokens * (s.in + s.out));
@@ -132,9 +133,9 @@ static int layers_of(const Options *o, Size s, DType type)
     return !o->cold ? 1 : n > MAX_LAYERS ? MAX_LAYERS : (int)n;
 }
 
-/* Seconds of a product, or of a part of it: turns of about a tenth of a second, the best of five; or of
- * one product each. */
-static double seconds(const Device *d, const Layer *layer, int layers, int product, GemmPart part)
+/* Seconds of a GEMM, or of a part of it: the best of five turns of about a tenth of a second, or of
+ * `alone` turns of one GEMM. */
+static double seconds(const Device *d, const Layer *layer, int layers, int gemm, GemmPart part)
 {
     double best = 0;
     int64_t times = 1, count = 0;
@@ -142,7 +143,7 @@ static double seconds(const Device *d, const Layer *layer, int layers, int produ
         const double start = now_s();
         for (int64_t i = 0; i < times; i++, count++) {
             const Layer *l = &layer[count % layers];
-            const Call *call = product == 0 ? &l->forward : product == 1 ? &l->to_x : &l->to_w;
+            const Call *call = gemm == 0 ? &l->forward : gemm == 1 ? &l->to_x : &l->to_w;
             MUST((part ? device_cpu_gemm_part(call, part) : d->kernel[KERNEL_gemm](call)) == OK,
                  "gemm");
         }
@@ -161,7 +162,8 @@ static void use_packed(Layer *layer, int layers, bool on)
     }
 }
 
-/* Both ways by turns, so that neighbours of the machine disturb both: what is gained is a few percent. */
+/* Alternates between both variants, so that load on the machine disturbs both: the gain is a few
+ * percent. */
 static void measure_packed(const Device *d, Layer *layer, int layers, double flops)
 {
     enum { TURNS = 4, READ_W = 2 };
@@ -176,7 +178,7 @@ static void measure_packed(const Device *d, Layer *layer, int layers, double flo
             }
     use_packed(layer, layers, false);
     for (int way = 0; way < 2; way++) {
-        printf("%*s", 62, way ? "W packed before" : "by turns with");
+        printf("%*s", 62, way ? "W prepacked" : "packed per GEMM");
         for (int i = 0; i < READ_W; i++) printf(" %6.0f", flops / best[way][i] / 1e9);
         for (int i = 0; way && i < READ_W; i++)
             printf("%s%.3f", i ? " / " : "   gains ", best[0][i] / best[1][i]);
@@ -190,16 +192,16 @@ static void measure(const Device *d, Size s, const Options *o, DType type, Team 
     const double flops = 2.0 * (double)s.tokens * (double)s.in * (double)s.out;
     const int layers = layers_of(o, s, type);
     Layer layer[MAX_LAYERS];
-    double all_s[PRODUCTS];
+    double all_s[GEMMS];
     for (int i = 0; i < layers; i++) layer[i] = layer_of(s, type, team);
-    for (int i = 0; i < PRODUCTS; i++) {
+    for (int i = 0; i < GEMMS; i++) {
         all_s[i] = seconds(d, layer, layers, i, GEMM_WHOLE);
         printf(" %6.0f", flops / all_s[i] / 1e9);
     }
     printf("\n");
     for (GemmPart part = GEMM_WHOLE; o->parts && part < N_GEMM_PARTS; part++) {
         printf("%*s", 62, name[part]);
-        for (int i = 0; i < PRODUCTS; i++)
+        for (int i = 0; i < GEMMS; i++)
             printf(" %6.2f", 1e3 * (part ? seconds(d, layer, layers, i, part) : all_s[i]));
         printf(" ms\n");
     }
@@ -207,7 +209,7 @@ static void measure(const Device *d, Size s, const Options *o, DType type, Team 
     for (int i = 0; i < layers; i++) layer_free(&layer[i]);
 }
 
-/* A line for each size: `who` on a team of so many threads. */
+/* Prints a line for each size. */
 static Err measure_all(const Device *d, const Options *o, DType type, const char *who, int threads)
 {
     Team *team;
@@ -286,11 +288,12 @@ int main(int argc, char **argv)
                  .library = true};
     for (int i = 1; i < argc; i++)
         if (!take(&o, argv[i])) {
-            fprintf(stderr, "gemm: what is \"%s\"? bench/gemm.c says what there is\n", argv[i]);
+            fprintf(stderr, "gemm: unknown argument \"%s\"; the head of bench/gemm.c lists all\n",
+                    argv[i]);
             return 2;
         }
     if (meter != CLOCK_MONOTONIC && (o.n_threads > 1 || o.threads[0] > 1)) {
-        fprintf(stderr, "gemm: clock=cpu adds up what threads were given; it wants threads=1\n");
+        fprintf(stderr, "gemm: clock=cpu adds the time of all threads; use it with threads=1\n");
         return 2;
     }
     if (run(&o) == OK) return 0;

@@ -1,4 +1,4 @@
-/* adamw.h -- the optimizer of all benchmarks of steps, as the peers have it too. */
+/* adamw.h -- the optimizer of all step benchmarks; the peers use the same settings. */
 #ifndef BENCH_SUPPORT_ADAMW_H
 #define BENCH_SUPPORT_ADAMW_H
 

@@ -1,4 +1,5 @@
-/* blas_library.h -- a BLAS library for comparison, with the environment variables that the user set. */
+/* blas_library.h -- a BLAS library for comparison, with the environment variables that the user
+ * set. */
 #ifndef BENCH_SUPPORT_BLAS_LIBRARY_H
 #define BENCH_SUPPORT_BLAS_LIBRARY_H
 

@@ -1,4 +1,4 @@
-/* clock.h -- seconds. */
+/* clock.h -- time in seconds. */
 #ifndef BENCH_SUPPORT_CLOCK_H
 #define BENCH_SUPPORT_CLOCK_H
 

@@ -1,4 +1,5 @@
-/* inputs.c -- tokens and targets from a linear congruence, positions, ranges and weights. */
+/* inputs.c -- tokens and targets from a linear congruential generator; positions, ranges,
+ * weights. */
 #include "support/inputs.h"
 
 #include <string.h>

@@ -1,10 +1,11 @@
-/* inputs.h -- micro-batches of random tokens: whole sequences, each of which sees itself. */
+/* inputs.h -- micro-batches of random tokens: whole sequences, each with a causal mask of its
+ * own. */
 #ifndef BENCH_SUPPORT_INPUTS_H
 #define BENCH_SUPPORT_INPUTS_H
 
 #include "run/rank.h"
 
-/* Local. Fills all micro-batches of the rank; every token counts. */
+/* Local. Fills all micro-batches of the rank; every token has weight 1. */
 void inputs_fill(Rank *r, int64_t sequences, int64_t seq_len, int64_t vocab);
 
 #endif

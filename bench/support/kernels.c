@@ -1,4 +1,4 @@
-/* kernels.c -- random tensors in a device's memory, and the time of kernels on them. */
+/* kernels.c -- random tensors in device memory, and the time of kernels on them. */
 #define _POSIX_C_SOURCE 200809L
 #include "support/kernels.h"
 
@@ -9,7 +9,7 @@
 
 enum { BLOCK = 1 << 24 };
 
-/* What a copy reaches on an H200, and a large product in bf16. */
+/* Measured on an H200: a device copy, and a large bf16 GEMM. */
 static const double copy_Bps = 4.3e12, bf16_flops = 8.0e14;
 
 void must(Err err)
@@ -19,7 +19,7 @@ void must(Err err)
     exit(1);
 }
 
-/* Uniform in (-1, 1), once as bf16 and once as f32; tensors are filled by copies of it. */
+/* Uniform in (-1, 1), once as bf16 and once as f32; tensors are filled by copies of these. */
 static void make_random(Bench *b)
 {
     uint64_t seed = 42;
@@ -109,7 +109,7 @@ double bench_time(Bench *b, KernelId id, const Call *call)
     c.queue = b->q;
     b->m->autotune->measure(b->context, b->measures);
     for (int i = 0; i < (b->measures ? BENCH_REPEATS : 2); i++) must(b->device->kernel[id](&c));
-    b->m->autotune->measure(b->context, false); /* what is timed runs by one algorithm */
+    b->m->autotune->measure(b->context, false); /* timed calls use one algorithm */
     must(b->m->sync(b->q));
     const double start = now_s();
     for (int i = 0; i < BENCH_REPEATS; i++) must(b->device->kernel[id](&c));

@@ -1,4 +1,4 @@
-/* microkernel_option.h -- "microkernel=amx": products of bf16 by a unit of one's choice, as an argument of a program. */
+/* microkernel_option.h -- the argument "microkernel=amx": selects the micro-kernel for bf16. */
 #ifndef BENCH_SUPPORT_UNIT_WORD_H
 #define BENCH_SUPPORT_UNIT_WORD_H
 
@@ -8,7 +8,8 @@
 
 #include "device/cpu/microkernels.h"
 
-/* Whether it is such a word; the unit is then in use. One that this CPU has not ends the program. */
+/* Returns true if the word is such an argument; the micro-kernel is then in use. Exits if this CPU
+ * does not have it. */
 static inline bool microkernel_option(const char *word)
 {
     static const struct {

@@ -1,4 +1,4 @@
-/* peaks.c -- streams over memory, and products that never leave the first cache. */
+/* peaks.c -- streams over memory, and GEMM micro-kernels with operands in L1. */
 #define _DEFAULT_SOURCE
 #include "support/peaks.h"
 
@@ -20,7 +20,7 @@ typedef struct {
     uint64_t sum[1024];
 } Streams;
 
-/* Eight sums, so that the adds do not wait for each other. */
+/* Four independent vector sums hide the latency of additions. */
 static uint64_t read_range(const char *at, size_t bytes)
 {
     typedef uint64_t Line __attribute__((vector_size(64)));
@@ -73,25 +73,25 @@ static Err stream_Bps(Team *team, size_t bytes, int rounds, double *out)
 typedef struct {
     DType type;
     double flops[1024];
-} Products;
+} GemmPeaks;
 
-/* All threads at once: a CPU may be slower when all of its cores are at work. */
-static void product_tile(void *work, int64_t tile)
+/* All threads at once: the clock may be lower when all cores are busy. */
+static void gemm_peak_tile(void *work, int64_t tile)
 {
-    Products *p = work;
+    GemmPeaks *p = work;
     p->flops[tile] = device_cpu_peak(p->type);
 }
 
-static double product_flops(Team *team, DType type)
+static double gemm_flops(Team *team, DType type)
 {
-    Products p = {.type = type};
+    GemmPeaks p = {.type = type};
     double sum = 0;
-    team_run(team, team_threads(team), product_tile, &p);
+    team_run(team, team_threads(team), gemm_peak_tile, &p);
     for (int i = 0; i < team_threads(team); i++) sum += p.flops[i];
     return sum;
 }
 
-/* Half of the last cache: the rest is for what else is there. */
+/* Half of L3; the rest is left to other data. */
 static double half_cache(void)
 {
     const long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
@@ -105,7 +105,7 @@ Err peaks_measure(Team *team, Peaks *out)
     TRY(stream_Bps(team, (size_t)256 << 20, 1, &out->memory_Bps));
     TRY(stream_Bps(team, share, 16, &out->cache_Bps));
     if (out->cache_Bps < out->memory_Bps) out->cache_Bps = out->memory_Bps;
-    out->f32_flops = product_flops(team, F32);
-    out->bf16_flops = product_flops(team, BF16);
+    out->f32_flops = gemm_flops(team, F32);
+    out->bf16_flops = gemm_flops(team, BF16);
     return OK;
 }

@@ -1,18 +1,18 @@
-/* peaks.h -- what this machine can do at most, measured now: what floors are made of.
+/* peaks.h -- the peak rates of this machine, measured at run time: floors are computed from them.
  *
- *     flops            of products of f32 and of bf16 with their operands in the first cache, on all threads
- *     memory, cache    the better of reading and of copying, over 256 MiB a thread and over a few
+ *     flops            f32 and bf16 GEMM micro-kernels with operands in L1, on all threads
+ *     memory, cache    the faster of reading and copying, over 256 MiB per thread and within L3
  *
- * Nobody reaches all of it: a product also has to fetch its operands. */
+ * No kernel reaches all of it: a GEMM also has to fetch its operands. */
 #ifndef BENCH_SUPPORT_PEAKS_H
 #define BENCH_SUPPORT_PEAKS_H
 
 #include "base/team.h"
 
 typedef struct {
-    double f32_flops, bf16_flops; /* per second, of all threads of the team */
+    double f32_flops, bf16_flops; /* per second, all threads of the team together */
     double memory_Bps, cache_Bps;
-    double cache_bytes; /* less than this a kernel may find in the last cache */
+    double cache_bytes; /* smaller operands may be in L3 already */
 } Peaks;
 
 /* Local. About a second; after device_cpu_open. */

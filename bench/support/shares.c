@@ -1,4 +1,4 @@
-/* shares.c -- sums over the events of a trace, by op. */
+/* shares.c -- sums of a trace's events, by op. */
 #include "support/shares.h"
 
 #include <stdio.h>
@@ -31,7 +31,7 @@ static const char *name_of(const TraceEvent *e)
     return e->action == A_UPDATE ? "(update)" : e->action == A_NORM ? "(norm)" : "(other)";
 }
 
-/* Flops and bytes of an event that is an instruction. */
+/* Adds flops and bytes of an event that is an instruction. */
 static void add_work(const Job *job, const TraceEvent *e, double flops_per_s, double bytes_per_s,
                      Share *s)
 {

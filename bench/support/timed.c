@@ -1,4 +1,4 @@
-/* timed.c -- accounts of kernels. */
+/* timed.c -- times the kernels of another device. */
 #define _DEFAULT_SOURCE
 #include "support/timed.h"
 
@@ -29,7 +29,7 @@ static void name_of(KernelId id, const Call *c, char *name, size_t cap_bytes)
              (long long)c->in[0].n[ta ? 0 : 1], (long long)out->n[1], "NT"[ta], "NT"[tb]);
 }
 
-/* The row of that name; where there is no room for another shape, the last takes all. */
+/* The row of that name. When the table is full, the last row collects all other shapes. */
 static TimedRow *row_of(const char *name)
 {
     for (int i = 0; i < timed.n_rows; i++)

@@ -1,28 +1,27 @@
-/* timed.h -- a device whose kernels are another's, and which keeps account of them.
+/* timed.h -- a device that runs the kernels of another one and times them.
  *
- *     timed_open(cpu, &peaks, TIMED_KERNELS);    one at a time: kernels get no context
+ *     timed_open(cpu, &peaks, TIMED_KERNELS);    one at a time: kernels have no context argument
  *     ... rank_step on &timed_device ...
- *     timed_rows(&n)[0].seconds                  the row of most time comes first
- */
+ *     timed_rows(&n)[0].seconds                  the row with the most time comes first */
 #ifndef BENCH_SUPPORT_TIMED_H
 #define BENCH_SUPPORT_TIMED_H
 
 #include "support/work.h"
 
 typedef struct {
-    char name[64]; /* "gemm", or "gemm 4096 x 768 x 3072 NT": c is m x n, sums are of k terms */
+    char name[64]; /* "gemm", or "gemm 4096 x 768 x 3072 NT": m x k x n, op(A) op(B) */
     int64_t calls;
     double seconds, flops, bytes, floor_s;
 } TimedRow;
 
-/* A row for each kernel, or for each shape of a product too. */
+/* A row for each kernel, or also for each shape of a GEMM. */
 typedef enum { TIMED_KERNELS, TIMED_SHAPES } TimedBy;
 
 extern const Device timed_device;
 
-/* Local. From here on all counts begin again. */
+/* Local. Sets the device and resets all counts. */
 void timed_open(const Device *inner, const Peaks *peaks, TimedBy by);
-/* Local. Those that ran, sorted. */
+/* Local. The rows of kernels that ran, sorted by time. */
 const TimedRow *timed_rows(int *n);
 
 #endif

@@ -6,7 +6,8 @@ static double tensor_bytes_of(const Tensor *t)
     return (double)tensor_count(t) * (double)dtype_bytes(t->dtype);
 }
 
-/* An accumulator is read where number[o] keeps it; an update reads all that it writes. */
+/* Bytes read and written. An accumulator with number[o] == 1 is also read; an update reads all
+ * outputs. */
 static double call_bytes(KernelId id, const Call *c)
 {
     double bytes = 0;
@@ -17,14 +18,14 @@ static double call_bytes(KernelId id, const Call *c)
     return bytes;
 }
 
-/* Of a lookup the rows that are asked for, not the table; of its gradient likewise. */
+/* A lookup and its gradient touch only the selected rows, not the table. */
 static double lookup_bytes(KernelId id, const Call *c)
 {
     const Tensor *rows = id == KERNEL_embedding ? &c->out[0] : &c->in[0];
     return (id == KERNEL_embedding ? 2 : 3) * tensor_bytes_of(rows);
 }
 
-/* Pairs of a query and a key that it sees, by ranges[t,4]; of a head. */
+/* Pairs of a query and a visible key, by ranges[t,4]; per head. */
 static double seen_pairs(const Tensor *ranges)
 {
     double pairs = 0;
@@ -35,12 +36,12 @@ static double seen_pairs(const Tensor *ranges)
     return pairs;
 }
 
-/* Two products forward; backward the scores again and four more. */
+/* Two matrix products forward; backward recomputes the scores and needs four more. */
 static double attention_flops(KernelId id, const Call *c)
 {
     const Tensor *q = &c->in[0];
-    const double products = id == KERNEL_attention ? 2 : 5;
-    return products * 2 * (double)(q->n[1] * q->n[2]) * seen_pairs(&c->in[3]);
+    const double gemms = id == KERNEL_attention ? 2 : 5;
+    return gemms * 2 * (double)(q->n[1] * q->n[2]) * seen_pairs(&c->in[3]);
 }
 
 Work work_of(KernelId id, const Call *c)

@@ -1,8 +1,9 @@
-/* gemm_cases.h -- a product on device/cpu against ref, by all that may vary in one.
+/* gemm_cases.h -- GEMM of device/cpu against ref, over everything that may vary.
  *
  *     try_gemm(c, (Size){37, 53, 29}, (How){.in = BF16, .out = F32, .ta = true, .keep = 1});
  *
- * c[m,n] = keep * c + a[m,k] b[k,n] (+ bias), on every instruction set and unit (unit/cpu_test.h). */
+ * c[m,n] = keep * c + a[m,k] b[k,n] (+ bias), on every instruction set and micro-kernel
+ * (unit/cpu_test.h). */
 #ifndef TESTS_SUPPORT_PRODUCTS_H
 #define TESTS_SUPPORT_PRODUCTS_H
 
@@ -14,14 +15,14 @@ typedef struct {
 
 typedef struct {
     DType in, out;
-    Lay a, b; /* c and the bias lie as a does */
+    Lay a, b; /* memory orders; C and the bias have that of A */
     bool ta, tb, bias;
     double keep;
 } How;
 
-/* Sixteen ways to multiply: all of transposes, type of c and accumulator kept or not; a and b in all
- * pairs of memory orders. */
-static inline How way_of(int i, DType in)
+/* Variant i of sixteen: all combinations of transposes, type of C and accumulator kept or not; A
+ * and B in all pairs of memory orders. */
+static inline How gemm_variant(int i, DType in)
 {
     return (How){.in = in,
                  .out = i >> 2 & 1 ? F32 : BF16,
@@ -33,7 +34,7 @@ static inline How way_of(int i, DType in)
                  .keep = i >> 3 & 1};
 }
 
-static inline Call product_of(Bench *b, Size s, How h)
+static inline Call gemm_call(Bench *b, Size s, How h)
 {
     Call call = {.n_in = h.bias ? 3 : 2, .n_out = 1, .number = {h.keep}};
     call.attr.gemm.ta = h.ta;
@@ -47,12 +48,12 @@ static inline Call product_of(Bench *b, Size s, How h)
 
 static inline void try_gemm(CpuBench *c, Size s, How h)
 {
-    const Call call = product_of(&c->b, s, h);
+    const Call call = gemm_call(&c->b, s, h);
     expect_like_ref(c, KERNEL_gemm, &call, tol_sum(h.out, (double)s.k));
 }
 
-/* Parts of wider matrices, as a fused q, k, v has them: rows contiguous, with a gap between. */
-static inline void try_parts(CpuBench *c, DType type, int64_t depth, int64_t columns)
+/* Views of wider matrices, as in a fused q, k, v: contiguous rows with a gap between them. */
+static inline void try_views(CpuBench *c, DType type, int64_t depth, int64_t columns)
 {
     Bench *b = &c->b;
     for (int t = 0; t < 4; t++) {

@@ -1,8 +1,9 @@
-/* cpu_test.h -- kernels of device/cpu against those of ref, value by value.
+/* cpu_test.h -- compares the kernels of device/cpu with those of ref, value by value.
  *
- * The same call, from the same bytes: once on ref, then on each instruction set that this CPU runs
- * and, for products, by each unit that it has and by the library. Every result is compared with ref's, relative to
- * the largest entry of its tensor, and the bits of 2, 3 and 4 threads with those of one. */
+ * The same call runs on the same bytes: on ref, then on each instruction set that this CPU
+ * supports. GEMM and attention also run by each available micro-kernel, GEMM also by the BLAS
+ * library. Every result is compared with ref's, relative to the largest entry of its tensor; and
+ * the bits of 2, 3 and 4 threads are compared with those of one. */
 #ifndef TESTS_UNIT_CPU_TEST_H
 #define TESTS_UNIT_CPU_TEST_H
 
@@ -16,11 +17,11 @@ enum { MAX_THREADS = 4 };
 
 typedef struct {
     Bench b;
-    Team *team[MAX_THREADS + 1]; /* by threads; 1 is NULL */
-    bool own;                    /* no product by the library: the test is of how ours are cut */
+    Team *team[MAX_THREADS + 1]; /* by number of threads; 1 is NULL */
+    bool no_library; /* GEMM is not tested by the library: the test is about our blocking */
 } CpuBench;
 
-/* One bench for a group of tests; *state is it. */
+/* One bench for a group of tests; *state points to it. */
 static inline int cpu_setup(void **state)
 {
     static CpuBench c;
@@ -37,10 +38,10 @@ static inline int cpu_setup(void **state)
     return 0;
 }
 
-static inline int cpu_setup_own(void **state)
+static inline int cpu_setup_no_library(void **state)
 {
     const int rc = cpu_setup(state);
-    ((CpuBench *)*state)->own = true;
+    ((CpuBench *)*state)->no_library = true;
     return rc;
 }
 
@@ -52,10 +53,10 @@ static inline int cpu_teardown(void **state)
     return 0;
 }
 
-/* Error of a sum of so many f32 terms, relative to the largest of such sums: errors of n roundings
- * to a unit of 2^-24 each, were they all of one sign. Short formulas count as 16 terms. Two
- * sides of a tie in bf16 are a unit apart, 2^-7; ref also rounds what it adds to an accumulator,
- * which may be another. */
+/* Tolerance for a sum of `terms` f32 terms, relative to the largest of such sums: n rounding errors
+ * of 2^-24, as if all had the same sign. Short formulas count as 16 terms. The two sides of a tie
+ * in bf16 differ by one unit, 2^-7. ref also rounds what it adds to an accumulator, which may cost
+ * another. */
 static inline double tol_sum(DType t, double terms)
 {
     return (terms + 16) * ldexp(1, -24) + (t == BF16 ? ldexp(1, -6) : 0);
@@ -87,14 +88,14 @@ static inline void wanted_compare(const Wanted *w, KernelId id, const Call *call
     for (int o = 0; o < call->n_out; o++)
         for (int64_t i = 0; i < tensor_count(&call->out[o]); i++) {
             const double got = get(&call->out[o], i), want = w->value[o][i];
-            if (got == want || (isnan(got) && isnan(want))) continue; /* infinities too */
+            if (got == want || (isnan(got) && isnan(want))) continue; /* also equal infinities */
             if (!(fabs(got - want) <= tolerance * w->largest[o]))
                 fail_msg("%s (%s) output %d [%d]: %.9g, ref %.9g, largest %g, tolerance %g",
                          kernel_name(id), how, o, (int)i, got, want, w->largest[o], tolerance);
         }
 }
 
-/* One device: the values with one thread, then the bits of others. */
+/* Checks one device: the values with one thread, then the bits with more threads. */
 static inline void run_device(CpuBench *c, const Device *device, KernelId id, const Call *call,
                               const Wanted *w, double tolerance, const char *how)
 {
@@ -118,34 +119,34 @@ static inline void run_device(CpuBench *c, const Device *device, KernelId id, co
     free(before);
 }
 
-/* By each unit, where operands of bf16 leave a choice; the one in use comes last. */
-static inline void run_units(CpuBench *c, CpuSimd s, KernelId id, const Call *call, const Wanted *w,
-                             double tolerance)
+/* Checks each micro-kernel if bf16 operands leave a choice; the one in use comes last. */
+static inline void run_microkernels(CpuBench *c, CpuSimd s, KernelId id, const Call *call,
+                                    const Wanted *w, double tolerance)
 {
     static const char *const name[N_CPU_SIMD] = {"portable", "avx2", "avx512"};
     const CpuMicrokernel in_use = microkernel_in_use();
-    const bool product = kernel_is_gemm(id);
+    const bool gemm = kernel_is_gemm(id);
     const bool attention = id == KERNEL_attention || id == KERNEL_attention_dx;
     const bool choice = s == CPU_AVX512 && call->in[0].dtype == BF16;
     char how[64];
     for (int u = 0; u < N_CPU_MICROKERNELS; u++) {
         if (!choice || u == (int)in_use || !microkernel_available((CpuMicrokernel)u)) continue;
-        if (!product && !attention && u != MICROKERNEL_FMA)
-            continue; /* rounding is by one, or by hand */
+        if (!gemm && !attention && u != MICROKERNEL_FMA)
+            continue; /* the others differ only in rounding: hardware or not */
         snprintf(how, sizeof how, "%s", microkernel_text((CpuMicrokernel)u));
         microkernel_use((CpuMicrokernel)u);
         run_device(c, device_cpu_simd(s), id, call, w, tolerance, how);
     }
     microkernel_use(in_use);
     run_device(c, device_cpu_simd(s), id, call, w, tolerance, name[s]);
-    if (!product || c->own) return;
+    if (!gemm || c->no_library) return;
     blas_use(true);
     snprintf(how, sizeof how, "%s, library", name[s]);
     run_device(c, device_cpu_simd(s), id, call, w, tolerance, how);
     blas_use(false);
 }
 
-/* The bench holds the cpu's result of the widest instruction set afterwards, for expect_gaps. */
+/* Leaves the result of the widest instruction set in the bench, for expect_gaps. */
 static inline void against_ref(CpuBench *c, KernelId id, const Call *call, double tolerance)
 {
     const size_t bytes = c->b.arena.used_bytes;
@@ -160,14 +161,14 @@ static inline void against_ref(CpuBench *c, KernelId id, const Call *call, doubl
     for (CpuSimd s = CPU_BASE; s < N_CPU_SIMD; s++) {
         if (!cpu_has(s)) continue;
         last = device_cpu_simd(s);
-        run_units(c, s, id, call, &w, tolerance);
+        run_microkernels(c, s, id, call, &w, tolerance);
     }
     assert_int_equal(last->kernel[id](call), OK);
     for (int o = 0; o < call->n_out; o++) free(w.value[o]);
     free(before);
 }
 
-/* With `type` for what a call stores, and NaN around all of it. */
+/* against_ref, then checks that the NaN around every tensor is intact. */
 static inline void expect_like_ref(CpuBench *c, KernelId id, const Call *call, double tolerance)
 {
     against_ref(c, id, call, tolerance);

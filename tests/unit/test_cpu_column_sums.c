@@ -1,8 +1,8 @@
 /* Sums over rows on device/cpu against ref: chunks of rows, stripes of columns, all strides. */
 #include "cpu_test.h"
 
-/* Errors are as large as the terms are, so the terms do not cancel: their mean is not small. Chunks
- * of rows, and stripes of columns, of which the last are short. */
+/* Random terms with a mean that is not small, so that sums do not cancel: errors scale with the
+ * terms. The last chunks of rows and stripes of columns are short. */
 static void column_sums(void **state)
 {
     CpuBench *c = *state;

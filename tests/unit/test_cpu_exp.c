@@ -1,7 +1,7 @@
-/* The exponential of vectors, on each instruction set: its relative error is under 0.76 * 2^-23, as
- * device/cpu/simd/math.h says, over the whole range; what lies outside, and NaN.
+/* exp of vectors on each instruction set: the relative error is under 0.76 * 2^-23 over the whole
+ * range, as device/cpu/simd/math.h states; values outside the range, and NaN.
  *
- * It is reached through loss_dx: with m = 0, z = 1, weight 1 and no target a row of it is exp(logits). */
+ * It is tested through loss_dx: with m = 0, z = 1, weight 1 and no target, a row is exp(logits). */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -31,8 +31,8 @@ static void exp_of(CpuSimd simd, float *x, float *y)
     assert_int_equal(device_cpu_simd(simd)->kernel[KERNEL_loss_dx](&call), OK);
 }
 
-/* Floats of both signs, evenly over their bits from 2^-30 to the ends of the range, each batch from
- * another start. */
+/* Floats of both signs, evenly spaced in their bits from 2^-30 to the ends of the range. Each batch
+ * has another start. */
 static void fill_batch(float *x, uint32_t batch)
 {
     for (uint32_t i = 0; i < COUNT; i++) {

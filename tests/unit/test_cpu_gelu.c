@@ -1,7 +1,7 @@
-/* gelu and its gradient on each instruction set, value by value: relative errors are under what
- * device/cpu/simd/pointwise_gelu.c says; what lies far out, and NaN; every bf16.
+/* gelu and its gradient on each instruction set, value by value: relative errors are under the
+ * bounds of device/cpu/simd/pointwise_gelu.c; large values, NaN; every bf16.
  *
- * With x s = gelu(x), s = 1 / (1 + exp(-2u)): an error of 2u, a few units of 2^-24 of it, is one of s. */
+ * gelu(x) = x s with s = 1 / (1 + exp(-2u)): an absolute error of 2u is a relative error of s. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -36,7 +36,8 @@ static void gelu_of(CpuSimd simd, Values *v)
     assert_int_equal(device_cpu_simd(simd)->kernel[KERNEL_gelu_dx](&dx), OK);
 }
 
-/* Floats of both signs, evenly over their bits from 2^-30 to 9.9, each batch from another start. */
+/* Floats of both signs, evenly spaced in their bits from 2^-30 to 9.9. Each batch has another
+ * start. */
 static void fill_batch(float *x, uint32_t batch)
 {
     const uint32_t from = 0x30800000u, to = 0x411e6666u;
@@ -47,9 +48,10 @@ static void fill_batch(float *x, uint32_t batch)
     }
 }
 
-/* A rounding is at most a unit, 2^-24 of its value. Of 2u there are five, with the constants', and s has
- * them as often as 2u is large; the power adds four and a bit, the sum, its reciprocal and the product with
- * x one each. The gradient has its slope, e s and the products besides: nine. */
+/* The bound of the relative error in units of 2^-24; a rounding adds at most one. 2u has five
+ * roundings, constants included, which exp multiplies by |2u|. The power adds a little over four;
+ * the sum, its reciprocal and the product with x add one each. The gradient adds nine: its slope, e
+ * s, products. */
 static double units(double two_u) { return 5 * fabs(two_u) + 8; }
 enum { MORE_OF_DX = 9 };
 
@@ -86,7 +88,7 @@ static void errors_are_bounded(void **state)
     }
 }
 
-/* Infinite values of x do not make NaN: far on the left there is nothing, on the right x. */
+/* Infinite x does not produce NaN: gelu is 0 on the left and x on the right. */
 static void far_out(void **state)
 {
     static Values v;
@@ -123,7 +125,7 @@ static uint16_t bf16_of(float x)
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-/* Results below 2^-126 may be 0: AVX512-BF16 has no others. */
+/* Results below 2^-126 may be 0: AVX512-BF16 flushes denormal numbers. */
 static bool is_rounded(uint16_t got, float want)
 {
     const uint16_t rounded = bf16_of(want);
@@ -136,7 +138,8 @@ static Tensor halves_of(uint16_t *x, int n)
     return (Tensor){.data = x, .dtype = BF16, .ndim = 1, .n = {n}, .stride = {1}};
 }
 
-/* From place `from` on, so that each element stands in a vector, and in what is left behind vectors. */
+/* Starts at index `from`, so that each element is once in a full vector and once in the
+ * remainder. */
 static void check_halves(const Device *d, int from)
 {
     enum { ALL = 1 << 16, N = ALL / 2 - 1 };
@@ -161,7 +164,7 @@ static void check_halves(const Device *d, int from)
                      y[i], (double)v.y[i], dx[i], (double)v.dx[i]);
 }
 
-/* Of bf16 it is the f32 of the same value, rounded: all of them, by each unit that rounds. */
+/* For every bf16, the result is the f32 result rounded; with and without hardware rounding. */
 static void every_bf16(void **state)
 {
     const CpuMicrokernel before = microkernel_in_use(), kernel[] = {MICROKERNEL_FMA, before};

@@ -1,6 +1,6 @@
-/* Products of device/cpu against ref: all transposes, strides, sizes with odd edges, sums over many and
- * over no terms, accumulators kept and not; by every instruction set and the library. Products of bf16,
- * and those so large that they are cut, have files of their own: test_cpu_gemm_*.c. */
+/* GEMM of device/cpu against ref: all transposes, strides, odd sizes, long and empty sums,
+ * accumulators kept or not; by every instruction set and the BLAS library. bf16, and sizes that are
+ * split into blocks, are tested in test_cpu_gemm_*.c. */
 #include "support/gemm_cases.h"
 
 static void transposes_and_strides(void **state)
@@ -19,8 +19,8 @@ static void transposes_and_strides(void **state)
                                .keep = keep * 0.5});
 }
 
-/* All dense, so that the library gets what it can take as it lies. */
-static void dense_products(void **state)
+/* All dense: operands that the library can read in place. */
+static void dense_gemms(void **state)
 {
     const Size size[] = {{2, 2, 3},      {67, 35, 1},    {17, 130, 64},
                          {129, 257, 33}, {290, 300, 97}, {33, 1601, 40}};
@@ -37,7 +37,7 @@ static void dense_products(void **state)
                                             : 0});
 }
 
-/* A few rows times a weight whose rows are contiguous: one path up to eight, another from nine on. */
+/* Few rows of A and contiguous rows of B: the skinny path up to eight rows, another from nine. */
 static void skinny(void **state)
 {
     CpuBench *c = *state;
@@ -58,8 +58,8 @@ static void skinny(void **state)
     }
 }
 
-/* A row is the same whatever stands beside it. */
-static void rows_are_alone(void **state)
+/* The bits of a row do not depend on the other rows. */
+static void rows_are_independent(void **state)
 {
     CpuBench *c = *state;
     Bench *b = &c->b;
@@ -82,9 +82,9 @@ static void rows_are_alone(void **state)
     bench_clear(b);
 }
 
-static void parts_of_wider(void **state) { try_parts(*state, F32, 70, 80); }
+static void views_of_wider(void **state) { try_views(*state, F32, 70, 80); }
 
-/* One row, one column, nothing at all: no library call, the same result. */
+/* One row, one column, empty matrices: paths without the library. */
 static void thin_and_empty(void **state)
 {
     const Size size[] = {{1, 70, 90}, {70, 1, 90}, {1, 1, 5}, {3, 4, 0}, {0, 4, 5}, {4, 0, 5}};
@@ -99,7 +99,7 @@ static void thin_and_empty(void **state)
                            .keep = how % 2});
 }
 
-/* Where a library's own threads would change bits: sums over no multiple of 32. */
+/* Sums over k that is no multiple of 32: a library's own threads would change bits here. */
 static void long_sums(void **state)
 {
     const Size size[] = {{130, 150, 777}, {35, 150, 1000}, {30, 70, 5000}};
@@ -112,10 +112,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(transposes_and_strides),
-        cmocka_unit_test(dense_products),
+        cmocka_unit_test(dense_gemms),
         cmocka_unit_test(skinny),
-        cmocka_unit_test(rows_are_alone),
-        cmocka_unit_test(parts_of_wider),
+        cmocka_unit_test(rows_are_independent),
+        cmocka_unit_test(views_of_wider),
         cmocka_unit_test(thin_and_empty),
         cmocka_unit_test(long_sums),
     };

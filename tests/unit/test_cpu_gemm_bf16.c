@@ -1,16 +1,17 @@
-/* Products of bf16 on device/cpu against ref, by every unit that multiplies them: types, transposes,
- * strides, blocks and their edges; how far off they are; the parts that can be timed. */
+/* bf16 GEMM of device/cpu against ref, by every micro-kernel: types, transposes, strides, blocks
+ * and their edges; the size of errors; the parts that can be timed. */
 #include "support/gemm_cases.h"
 
-static void bf16_products(void **state)
+static void bf16_gemms(void **state)
 {
     for (int i = 0; i < 16; i++) {
-        try_gemm(*state, (Size){37, 53, 29}, way_of(i, BF16));
-        try_gemm(*state, (Size){41, 258, 300}, way_of(i, BF16));
+        try_gemm(*state, (Size){37, 53, 29}, gemm_variant(i, BF16));
+        try_gemm(*state, (Size){41, 258, 300}, gemm_variant(i, BF16));
     }
 }
 
-/* Several strips, several tiles of one, several blocks of k by every unit; edges of all. */
+/* Several A blocks, several C blocks of one, several k blocks for every micro-kernel; edges of
+ * all. */
 static void bf16_blocks(void **state)
 {
     const How how[] = {{.in = BF16, .out = BF16, .tb = true, .bias = true},
@@ -23,10 +24,10 @@ static void bf16_blocks(void **state)
     }
 }
 
-static void bf16_parts(void **state) { try_parts(*state, BF16, 127, 83); }
+static void bf16_views(void **state) { try_views(*state, BF16, 127, 83); }
 
-/* Parts that can be timed: all of it is the product; packing and multiplying leave c alone, storing does not. */
-static void parts_of_a_product(void **state)
+/* The whole is the GEMM; packing and multiplying do not write C, storing does. */
+static void parts_of_a_gemm(void **state)
 {
     Bench *b = &((CpuBench *)*state)->b;
     const Tensor x = RANDOM(b, BF16, DENSE, 70, 130), w = RANDOM(b, BF16, DENSE, 90, 130);
@@ -50,7 +51,7 @@ static void parts_of_a_product(void **state)
     bench_clear(b);
 }
 
-/* c[m,n] of a[m,k] and b[n,k], dense: sums of f32 in index order, as plain code has them. */
+/* The error of f32 sums in index order; c[m,n] of a[m,k] and b[n,k], dense. */
 static double plain_error(const Tensor *a, const Tensor *b, const Tensor *exact)
 {
     double squares = 0;
@@ -65,7 +66,7 @@ static double plain_error(const Tensor *a, const Tensor *b, const Tensor *exact)
     return sqrt(squares);
 }
 
-/* Of bf16 operands and f32 sums: no unit errs more than 1.5 times what plain code does. */
+/* No micro-kernel has more than 1.5 times the error of plain f32 sums. */
 static void bf16_error(void **state)
 {
     CpuBench *c = *state;
@@ -95,22 +96,21 @@ static void bf16_error(void **state)
     bench_clear(b);
 }
 
-/* Where AMX is, the tests above have run it. Elsewhere its loops in C have stood for it. */
-static void amx_is_there(void **state)
+/* With AMX, the tests above have run it; without, its emulation. */
+static void amx_is_available(void **state)
 {
     (void)state;
     if (microkernel_available(MICROKERNEL_AMX)) return;
-    print_message("AMX is not granted on this machine: its instructions are NOT tested here, only "
-                  "all that is around them\n");
+    print_message("AMX is not available on this machine: only its emulation is tested\n");
     skip();
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bf16_products), cmocka_unit_test(bf16_blocks),
-        cmocka_unit_test(bf16_parts),    cmocka_unit_test(parts_of_a_product),
-        cmocka_unit_test(bf16_error),    cmocka_unit_test(amx_is_there),
+        cmocka_unit_test(bf16_gemms), cmocka_unit_test(bf16_blocks),
+        cmocka_unit_test(bf16_views), cmocka_unit_test(parts_of_a_gemm),
+        cmocka_unit_test(bf16_error), cmocka_unit_test(amx_is_available),
     };
     return cmocka_run_group_tests(tests, cpu_setup, cpu_teardown);
 }

@@ -1,6 +1,6 @@
-/* Products with a sum, a gelu or swiglu's gradient beside them, of device/cpu against ref: transposes,
- * strides, types, odd sizes, no terms; in place and not. And against the kernels that they stand for,
- * one after the other, to the bit. */
+/* GEMM with a fused addend, gelu, gelu gradient or swiglu gradient, device/cpu against ref:
+ * transposes, strides, types, odd and empty sizes, in place or not. And against the unfused
+ * kernels, run one after the other, to the bit. */
 #include "cpu_test.h"
 #include "support/expect.h"
 
@@ -12,7 +12,7 @@ static const Size size[] = {{37, 53, 29}, {1, 40, 33}, {66, 70, 40}, {29, 75, 31
                             {5, 7, 0},    {0, 4, 5},   {4, 0, 5}};
 enum { N_SIZES = sizeof size / sizeof *size };
 
-/* turn: ta, tb. */
+/* turn: bit 0 is ta, bit 1 is tb */
 static Call open_call(Bench *b, Size s, DType type, Lay lay, int turn)
 {
     const bool ta = turn & 1, tb = turn & 2;
@@ -65,7 +65,7 @@ static void one_dgelu(CpuBench *c, Size s, Call call, DType type, bool bias)
     expect_like_ref(c, KERNEL_gemm_dgelu, &call, 2 * tol_sum(type, (double)s.k));
 }
 
-/* The sum of c's rows: of c as it is stored, the bits of sum_rows. */
+/* The column sums of C as it is stored have the bits of sum_rows. */
 static void sums_on(CpuBench *c, const Device *cpu, Call call, double keep)
 {
     const int64_t n = call.out[0].n[1];
@@ -91,7 +91,7 @@ static void one_dgelu_sum(CpuBench *c, Size s, Call call, DType type, bool keep)
     bench_clear(&c->b);
 }
 
-/* Of a call with a and b: gate and up, and where their gradients go: halves of one, or apart. */
+/* Adds gate and up, and the outputs of their gradients: halves of one tensor, or two tensors. */
 static Call with_gate(Bench *b, Size s, Call call, DType type, bool halves)
 {
     const Lay lay = (Lay)(s.n % N_LAYS);
@@ -99,7 +99,7 @@ static Call with_gate(Bench *b, Size s, Call call, DType type, bool halves)
     for (int k = 0; k < 2; k++) call.in[call.n_in++] = bench_half(from, k);
     call.out[call.n_out++] = NEW(b, type, lay, s.m, halves ? 2 * s.n : s.n);
     if (halves) {
-        fill(b, &call.out[0], 1); /* and it stays as it is */
+        fill(b, &call.out[0], 1); /* not an output: must stay as it is */
         call.out[0] = bench_half(call.out[1], 0);
         call.out[1] = bench_half(call.out[1], 1);
     }
@@ -112,8 +112,8 @@ static void one_dswiglu(CpuBench *c, Size s, Call call, DType type, bool halves)
     expect_like_ref(c, KERNEL_gemm_dswiglu, &all, 2 * tol_sum(type, (double)s.k));
 }
 
-/* gemm, then swiglu_dx, by one thread: dy lies in dup in between. */
-static void one_after_the_other(const Device *cpu, const Call *call)
+/* gemm, then swiglu_dx, by one thread; dup contains dy in between. */
+static void gemm_then_swiglu_dx(const Device *cpu, const Call *call)
 {
     Call first = *call;
     first.n_in = 2;
@@ -127,28 +127,28 @@ static void one_after_the_other(const Device *cpu, const Call *call)
     DO(cpu->kernel[KERNEL_swiglu_dx](&then));
 }
 
-/* Every byte of the bench, by the unit in use. */
+/* Compares every byte of the bench, by the micro-kernel in use. */
 static void same_bits_on(CpuBench *c, const Device *cpu, Call call)
 {
     const size_t bytes = c->b.arena.used_bytes;
     char *before = malloc(2 * bytes + 1), *want = before + bytes;
     assert_non_null(before);
     memcpy(before, c->b.arena.base, bytes);
-    one_after_the_other(cpu, &call);
+    gemm_then_swiglu_dx(cpu, &call);
     memcpy(want, c->b.arena.base, bytes);
     for (int n = 1; n <= MAX_THREADS; n++) {
         memcpy(c->b.arena.base, before, bytes);
         call.team = c->team[n];
         DO(cpu->kernel[KERNEL_gemm_dswiglu](&call));
         if (memcmp(want, c->b.arena.base, bytes) != 0)
-            fail_msg("%s, %d threads: other bits than of gemm and swiglu_dx",
+            fail_msg("%s, %d threads: bits differ from gemm and swiglu_dx",
                      microkernel_text(microkernel_in_use()), n);
     }
     memcpy(c->b.arena.base, before, bytes);
     free(before);
 }
 
-static void one_dswiglu_in_two(CpuBench *c, Size s, Call call, DType type, bool halves)
+static void one_dswiglu_unfused(CpuBench *c, Size s, Call call, DType type, bool halves)
 {
     const CpuMicrokernel in_use = microkernel_in_use();
     const Call all = with_gate(&c->b, s, call, type, halves);
@@ -172,16 +172,16 @@ static void dgelus(void **state) { over_all(*state, one_dgelu); }
 static void dswiglus(void **state) { over_all(*state, one_dswiglu); }
 static void dgelus_and_sums(void **state) { over_all(*state, one_dgelu_sum); }
 
-/* Several blocks of k, pieces of columns and pieces of k too: test_cpu_gemm_pieces.c says which are. */
-static void dswiglus_in_two(void **state)
+/* Several k blocks, and outer blocks of columns and of k: see test_cpu_gemm_outer_blocks.c. */
+static void dswiglus_unfused(void **state)
 {
     static const Size large[] = {{41, 258, 803}, {9, 67, 8221}, {201, 131, 75}};
     CpuBench *c = *state;
-    over_all(c, one_dswiglu_in_two);
+    over_all(c, one_dswiglu_unfused);
     for (int i = 0; i < 6; i++) {
         const DType type = cpu_types[i % 2];
-        one_dswiglu_in_two(c, large[i / 2], open_call(&c->b, large[i / 2], type, DENSE, 0), type,
-                           true);
+        one_dswiglu_unfused(c, large[i / 2], open_call(&c->b, large[i / 2], type, DENSE, 0), type,
+                            true);
     }
 }
 
@@ -194,7 +194,7 @@ int main(void)
         cmocka_unit_test(dgelus),
         cmocka_unit_test(dgelus_and_sums),
         cmocka_unit_test(dswiglus),
-        cmocka_unit_test(dswiglus_in_two),
+        cmocka_unit_test(dswiglus_unfused),
     };
     return cmocka_run_group_tests(tests, cpu_setup, cpu_teardown);
 }

@@ -1,6 +1,6 @@
-/* Products on device/cpu whose b was arranged before, once, against the same products that arrange it
- * themselves: the same bits, by every instruction set, unit and number of threads; and b itself, which is
- * NaN by then, is not read. */
+/* GEMM on device/cpu with prepacked B against the same GEMM without: the same bits, by every
+ * instruction set, micro-kernel and number of threads. B itself is NaN by then: it must not be
+ * read. */
 #include "support/gemm_cases.h"
 
 enum { GUARD = 64 };
@@ -16,7 +16,7 @@ static Tensor room_for(const Device *d, const Call *call, char **base)
     return (Tensor){.data = *base, .dtype = b->dtype, .ndim = 1, .n = {(int64_t)bytes}};
 }
 
-/* b of the call, arranged by so many threads. */
+/* Prepacks B of the call on a team. */
 static char *prepack(const Device *d, const Call *call, Team *team)
 {
     char *base;
@@ -32,7 +32,7 @@ static void spoil(const Tensor *t)
     for (int64_t i = 0; i < tensor_count(t); i++) put(t, i, (double)NAN);
 }
 
-/* Whether bytes of the outputs are those of `want`, a copy of the bench. */
+/* Compares the outputs with those in `want`, a copy of the bench. */
 static void expect_outputs(CpuBench *c, const Call *call, const char *want, const char *how)
 {
     const char *base = c->b.arena.base;
@@ -42,12 +42,13 @@ static void expect_outputs(CpuBench *c, const Call *call, const char *want, cons
             there.data = (char *)(uintptr_t)want + ((const char *)there.data - base);
             const double x = get(&call->out[o], i), y = get(&there, i);
             if (memcmp(&x, &y, sizeof x) != 0)
-                fail_msg("%s: output %d [%d] is %.9g, and %.9g where b is not arranged", how, o,
-                         (int)i, x, y);
+                fail_msg("%s: output %d [%d] is %.9g, and %.9g without prepacking", how, o, (int)i,
+                         x, y);
         }
 }
 
-/* On one device, by the unit in use. reads_b: the product is one that reads b as it lies. */
+/* On one device, by the micro-kernel in use. reads_b: the path reads B itself, not the prepacked
+ * one. */
 static void try_device(CpuBench *c, const Device *d, KernelId id, Call call, bool reads_b)
 {
     const size_t bytes = c->b.arena.used_bytes;
@@ -67,7 +68,7 @@ static void try_device(CpuBench *c, const Device *d, KernelId id, Call call, boo
         free(prepacked);
         call.prepacked = NULL;
     }
-    memcpy(c->b.arena.base, want, bytes); /* for expect_gaps, and the next to start from */
+    memcpy(c->b.arena.base, want, bytes); /* for expect_gaps, and the start of the next case */
     free(before);
 }
 
@@ -91,21 +92,21 @@ static void try_all(CpuBench *c, KernelId id, const Call *call, bool reads_b)
 
 static void try_size(CpuBench *c, Size s, How h)
 {
-    const Call call = product_of(&c->b, s, h);
+    const Call call = gemm_call(&c->b, s, h);
     try_all(c, KERNEL_gemm, &call, false);
 }
 
 /* All transposes, types and memory orders, accumulators kept or not. */
-static void all_ways(void **state)
+static void all_variants(void **state)
 {
     for (int i = 0; i < 32; i++) {
-        const How h = way_of(i, i >> 4 ? F32 : BF16);
+        const How h = gemm_variant(i, i >> 4 ? F32 : BF16);
         try_size(*state, (Size){37, 53, 29}, h);
     }
 }
 
-/* Several blocks of k, pieces of columns and pieces of k: test_cpu_gemm_pieces.c says which are. */
-static void in_pieces(void **state)
+/* Several k blocks, and outer blocks of columns and of k: see test_cpu_gemm_outer_blocks.c. */
+static void outer_blocks(void **state)
 {
     const How f32 = {.in = F32, .out = F32, .tb = true, .keep = 1};
     const How bf16 = {.in = BF16, .out = BF16, .bias = true, .keep = 0.5};
@@ -116,28 +117,28 @@ static void in_pieces(void **state)
     try_size(*state, (Size){9, 801, 4093}, f32);
 }
 
-/* With the pointwise op beside. */
-static void beside(void **state)
+/* With a fused epilogue. */
+static void epilogues(void **state)
 {
     CpuBench *c = *state;
     Bench *b = &c->b;
     const Size s = {35, 67, 131};
     const How h = {.in = BF16, .out = BF16, .tb = true};
-    Call call = product_of(b, s, h);
+    Call call = gemm_call(b, s, h);
     call.in[2] = RANDOM(b, BF16, DENSE, s.m, s.n);
     call.n_in = 3;
     try_all(c, KERNEL_gemm_add, &call, false);
-    call = product_of(b, s, h);
+    call = gemm_call(b, s, h);
     call.out[1] = NEW(b, BF16, DENSE, s.m, s.n);
     call.n_out = 2;
     try_all(c, KERNEL_gemm_gelu, &call, false);
-    call = product_of(b, s, (How){.in = F32, .out = F32});
+    call = gemm_call(b, s, (How){.in = F32, .out = F32});
     call.in[2] = RANDOM(b, F32, DENSE, s.m, s.n);
     call.n_in = 3;
     try_all(c, KERNEL_gemm_dgelu, &call, false);
     for (int t = 0; t < N_CPU_TYPES; t++) {
         const DType type = cpu_types[t];
-        call = product_of(b, s, (How){.in = type, .out = type});
+        call = gemm_call(b, s, (How){.in = type, .out = type});
         for (int i = 2; i < 4; i++) call.in[i] = RANDOM(b, type, DENSE, s.m, s.n);
         call.n_in = 4;
         call.out[1] = NEW(b, type, DENSE, s.m, s.n);
@@ -146,18 +147,19 @@ static void beside(void **state)
     }
 }
 
-/* A few rows are multiplied as b lies; a product of two types has no use for b as one of them. */
+/* Skinny GEMM reads B in place. Operands of two types are multiplied in f32, for which B is not
+ * packed. */
 static void not_used(void **state)
 {
     CpuBench *c = *state;
-    Call call = product_of(&c->b, (Size){5, 67, 131}, (How){.in = BF16, .out = BF16, .tb = true});
+    Call call = gemm_call(&c->b, (Size){5, 67, 131}, (How){.in = BF16, .out = BF16, .tb = true});
     try_all(c, KERNEL_gemm, &call, true);
-    call = product_of(&c->b, (Size){35, 67, 131}, (How){.in = BF16, .out = BF16});
+    call = gemm_call(&c->b, (Size){35, 67, 131}, (How){.in = BF16, .out = BF16});
     call.in[0] = RANDOM(&c->b, F32, DENSE, 35, 131);
     try_all(c, KERNEL_gemm, &call, true);
 }
 
-/* Nothing to arrange, or nothing to multiply by it. */
+/* Empty matrices. */
 static void empty(void **state)
 {
     CpuBench *c = *state;
@@ -170,8 +172,8 @@ static void empty(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_ways), cmocka_unit_test(in_pieces), cmocka_unit_test(beside),
-        cmocka_unit_test(not_used), cmocka_unit_test(empty),
+        cmocka_unit_test(all_variants), cmocka_unit_test(outer_blocks), cmocka_unit_test(epilogues),
+        cmocka_unit_test(not_used),     cmocka_unit_test(empty),
     };
-    return cmocka_run_group_tests(tests, cpu_setup_own, cpu_teardown);
+    return cmocka_run_group_tests(tests, cpu_setup_no_library, cpu_teardown);
 }

@@ -1,4 +1,5 @@
-/* The loss of device/cpu against ref: cut vocabularies, dead rows, far logits; and its exp. */
+/* The loss of device/cpu against ref: sharded vocabularies, masked rows, large logits; and its
+ * exp. */
 #include "cpu_test.h"
 
 typedef struct {
@@ -6,10 +7,10 @@ typedef struct {
     Lay lay;
     int64_t rows, vocab, base;
     double size;
-    double climb; /* of logits, from each to the next; then rows 2, 5, .. begin with -inf */
+    double climb; /* difference of consecutive logits; then rows 2, 5, .. begin with -inf */
 } Shape;
 
-/* Targets within this part, in others, and nowhere. */
+/* Targets inside this shard, in other shards, and invalid ones. */
 static Tensor targets_of(Bench *b, const Shape *s)
 {
     const Tensor t = NEW(b, I32, DENSE, s->rows);
@@ -37,7 +38,7 @@ static Tensor max_of(Bench *b, const Tensor *logits)
         double max = -HUGE_VAL;
         for (int64_t v = 0; v < logits->n[1]; v++)
             max = fmax(max, get(logits, t * logits->n[1] + v));
-        put(&m, t, max + 0.25); /* of another part: not reached here */
+        put(&m, t, max + 0.25); /* the maximum is in another shard */
     }
     return m;
 }
@@ -50,7 +51,7 @@ static void try_all(CpuBench *c, const Shape *s)
     max.out[0] = NEW(b, F32, s->lay, s->rows);
     expect_like_ref(c, KERNEL_row_max, &max, 0);
 
-    /* logits - m is rounded, which exp makes a relative error: as many units as it is large. */
+    /* exp turns the rounding of logits - m into a relative error, proportional to its size. */
     const double tolerance = tol_sum(F32, (double)s->vocab + 4 * s->size);
     Call sums = {.n_in = 3, .n_out = 1};
     sums.attr.vocab.base = s->base;
@@ -71,13 +72,13 @@ static void try_all(CpuBench *c, const Shape *s)
         put(&dx.in[2], 2 * t, 1.5 + get(&dx.in[2], 2 * t));
         if (t % 3 == 1) put(&dx.in[4], t, 0);
     }
-    const bool over = s->lay == DENSE; /* over the logits */
+    const bool over = s->lay == DENSE; /* in place of the logits */
     dx.out[0] = over ? dx.in[0] : NEW(b, s->type, (Lay)((s->lay + 1) % N_LAYS), s->rows, s->vocab);
     expect_like_ref(c, KERNEL_loss_dx, &dx, tol_sum(s->type, 4 * s->size));
 }
 
-/* All steps at once, with the loss alone, whose bits are the same. The loss is a sum of as many terms
- * as there are rows, each with the error of one sum of exps. */
+/* The fused kernel, and the loss alone, which has the same bits. The loss is a sum over rows, each
+ * with the error of one sum of exponentials. */
 static void try_at_once(CpuBench *c, const Shape *s)
 {
     Bench *b = &c->b;
@@ -87,7 +88,7 @@ static void try_at_once(CpuBench *c, const Shape *s)
     dx.in[0] = logits_of(b, s);
     dx.in[1] = targets_of(b, s);
     dx.in[2] = RANDOM(b, F32, s->lay, s->rows);
-    for (int64_t t = 0; t < s->rows; t++) /* of one sign: nothing is lost of the sum */
+    for (int64_t t = 0; t < s->rows; t++) /* same sign: no cancellation in the sum */
         put(&dx.in[2], t, t % 3 == 1 ? 0 : 0.5 + fabs(get(&dx.in[2], t)));
     dx.out[0] = over ? dx.in[0] : NEW(b, s->type, (Lay)((s->lay + 1) % N_LAYS), s->rows, s->vocab);
     dx.out[1] = accumulator(b, NEW(b, F32, DENSE, 1), keep);
@@ -121,8 +122,8 @@ static void losses(void **state)
     }
 }
 
-/* Largest logits that grow from piece to piece of a row, by more than exponentials bear; falling ones; rows
- * that begin with nothing. */
+/* Maxima that grow from piece to piece by more than the margin before rescaling; falling ones; rows
+ * that begin with -inf. */
 static void climbing(void **state)
 {
     const int64_t vocab[] = {2500, 4099};
@@ -134,7 +135,7 @@ static void climbing(void **state)
     }
 }
 
-/* Dead rows may hold anything. */
+/* Masked rows may contain anything. */
 static void sum_of_tokens(void **state)
 {
     CpuBench *c = *state;
@@ -147,8 +148,8 @@ static void sum_of_tokens(void **state)
     expect_like_ref(c, KERNEL_loss, &call, 0);
 }
 
-/* z[t,0] of a vocabulary of one is exp(logit - 0) itself: each of many values, in units of its last
- * place, down to where f32 has no more normal numbers. */
+/* z[t,0] of a vocabulary of one is exp(logit - 0) itself: many values, errors in units of the last
+ * place, down to the smallest normal f32. */
 static void exponential(void **state)
 {
     CpuBench *c = *state;

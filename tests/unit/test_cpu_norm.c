@@ -34,7 +34,7 @@ static Tensor stat_random(Bench *b, const Shape *s, Lay lay)
     return t;
 }
 
-/* Entries of about `size`, and `odd` in one of them where it is not 0. */
+/* Entries of about `size`; one of them is `odd` unless that is 0. */
 static void forward_of(CpuBench *c, const Shape *s, bool layer, double size, double odd)
 {
     Bench *b = &c->b;
@@ -77,8 +77,8 @@ static void add_sums(CpuBench *c, const Shape *s, bool layer, double keep, Call 
     }
 }
 
-/* Where there is one entry alone, no other is larger than what its two terms leave of each other: they
- * are at most 2.5 and 2.5^3, of statistics below 2.5. */
+/* A single entry has no larger one to be relative to: its error is relative to its two terms, which
+ * cancel. They are at most 2.5 and 2.5^3, since statistics are below 2.5. */
 static void backward(CpuBench *c, const Shape *s, bool layer, bool onto)
 {
     const double alone = s->rows * s->width == 1 ? 2.5 + 2.5 * 2.5 * 2.5 : 1;
@@ -96,8 +96,8 @@ static void take_sign(const Tensor *t, double sign)
     for (int64_t i = 0; i < tensor_count(t); i++) put(t, i, sign * fabs(get(t, i)));
 }
 
-/* Where one sum is alone, none is larger than what its terms leave of each other: so they are of one sign, as
- * is what they are added to. Of a layernorm x lies below all means. */
+/* A single sum has no larger one to be relative to. So its terms, and what they are added to, have
+ * the same sign: x of a layernorm is below all means. */
 static void terms_of_one_sign(const Call *call, bool layer)
 {
     const double sign = layer ? -1 : 1;
@@ -116,7 +116,7 @@ static void weights(CpuBench *c, const Shape *s, bool layer, double keep)
                     tol_sum(F32, rows_of(s) + 16));
 }
 
-/* Bits of dx and of the sums are the same, made together or apart, and with dx over dy. */
+/* dx and the sums have the same bits computed together or apart, and with dx in place of dy. */
 static void together_on(CpuBench *c, const Device *cpu, const Shape *s, bool layer, int variant)
 {
     Bench *b = &c->b;
@@ -128,7 +128,7 @@ static void together_on(CpuBench *c, const Device *cpu, const Shape *s, bool lay
         if (i != 2) dw.in[dw.n_in++] = dx.in[i];
     both = dx;
     dx.out[dx.n_out++] = shaped(b, s, PADDED);
-    both.out[both.n_out++] = dx.in[0]; /* over dy */
+    both.out[both.n_out++] = dx.in[0]; /* in place of dy */
     add_sums(c, s, layer, keep, &dw);
     add_sums(c, s, layer, keep, &both);
     for (int o = 0; o < dw.n_out; o++)
@@ -152,7 +152,8 @@ static void together(CpuBench *c, const Shape *s, bool layer, int variant)
         if (cpu_has(simd)) together_on(c, device_cpu_simd(simd), s, layer, variant);
 }
 
-/* The sum of onto's rows has the bits of sum_rows, and is of what lay there before dx did. */
+/* The column sums of the addend have the bits of sum_rows, and use the addend before dx replaces
+ * it. */
 static void onto_sum_on(CpuBench *c, const Device *cpu, const Shape *s, int variant)
 {
     Bench *b = &c->b;
@@ -223,8 +224,7 @@ static void many_rows(void **state)
     }
 }
 
-/* Squares that f32 does not hold: a row is normalized all the same, and what is not a number
- * stays in sight. */
+/* Squares that overflow f32: the row is still normalized, and NaN stays visible. */
 static void huge_and_not_finite(void **state)
 {
     const double size[] = {1e18, 1e25, 1e30, 2e38},
@@ -239,7 +239,7 @@ static void huge_and_not_finite(void **state)
     }
 }
 
-/* The same values in another lay. */
+/* The same values in another memory order. */
 static Tensor copy_of(Bench *b, const Tensor *t, Lay lay)
 {
     const Tensor copy =
@@ -285,7 +285,7 @@ static void copies_on(CpuBench *c, const Device *cpu, const Shape *s)
     bench_clear(b);
 }
 
-/* Rows that are read in place have the bits of rows that go by way of floats. */
+/* Rows read in place have the bits of rows converted to floats first. */
 static void copies_have_the_same_bits(void **state)
 {
     for (int i = 0; i < 4; i++) {

@@ -1,4 +1,4 @@
-/* Opening device/cpu: no library is needed; one that is asked for and is not there is an error. */
+/* Opening device/cpu: no BLAS library is needed; a missing one that is requested is an error. */
 #include "cpu_test.h"
 
 static void without_library(void **state)

@@ -1,4 +1,5 @@
-/* Pointwise kernels and updates of device/cpu against ref: strides, types, in place, far values. */
+/* Elementwise kernels and updates of device/cpu against ref: strides, types, in place, large
+ * values. */
 #include "cpu_test.h"
 
 static const int64_t lengths[] = {0, 1, 5, 16, 33, 1024, 1100};
@@ -42,8 +43,8 @@ static void activations(void **state)
     }
 }
 
-/* Each value by itself, not beside larger ones: gelu keeps the digits of what it makes small.
- * (Below -5 ref does not.) */
+/* Each value relative to itself, not to larger ones: gelu keeps the digits of small results. (Below
+ * -5 ref does not.) */
 static void gelu_alone(void **state)
 {
     CpuBench *c = *state;
@@ -52,7 +53,8 @@ static void gelu_alone(void **state)
         call.in[0] = NEW(&c->b, F32, DENSE, 1);
         call.out[0] = NEW(&c->b, F32, DENSE, 1);
         put(&call.in[0], 0, x);
-        /* The argument of the exponential is rounded: its error counts as often as it is large. */
+        /* exp turns the rounding of its argument into a relative error, proportional to its
+         * size. */
         expect_like_ref(c, KERNEL_gelu, &call,
                         tol_sum(F32, 4 * fabs(x) * x * x * 0.08 + 4 * fabs(x)));
     }
@@ -72,7 +74,7 @@ static void in_place(void **state)
     }
 }
 
-/* dup is dy, and takes its place when dgate has been made of it. */
+/* dup aliases dy and replaces it after dgate has been computed. */
 static void swiglu_dx_in_place(void **state)
 {
     CpuBench *c = *state;
@@ -98,17 +100,17 @@ static void casts(void **state)
                            .n_in = 1,
                            .out = {NEW(b, types[i / 3 % 3], (Lay)(i / 27), 5, 77)},
                            .n_out = 1};
-        /* From f32 at most, rounding is ref's. */
+        /* Rounding from f32 or narrower matches ref. */
         expect_like_ref(c, KERNEL_cast, &call, 0);
     }
 }
 
-/* NaN stays NaN, and rounding to bf16 does not make an infinity of it. */
+/* NaN stays NaN: rounding to bf16 does not turn it into infinity. */
 static void not_numbers(void **state)
 {
     CpuBench *c = *state;
     for (CpuSimd s = CPU_BASE; s < N_CPU_SIMD; s++)
-        for (int n = 1; n < 70 && cpu_has(s); n += 3) { /* in a vector, and after */
+        for (int n = 1; n < 70 && cpu_has(s); n += 3) { /* in full vectors and in the remainder */
             const int at = n / 2;
             const KernelId id[] = {KERNEL_cast, KERNEL_gelu, KERNEL_scale};
             for (int k = 0; k < 3; k++) {
@@ -117,7 +119,7 @@ static void not_numbers(void **state)
                              .out = {NEW(&c->b, BF16, DENSE, n)},
                              .n_out = 1};
                 call.attr.scale.factor = 1;
-                /* All ones: what rounding up would carry into the sign. */
+                /* All ones: rounding up would carry into the sign. */
                 ((uint32_t *)call.in[0].data)[at] = 0x7fffffff;
                 assert_int_equal(device_cpu_simd(s)->kernel[id[k]](&call), OK);
                 for (int i = 0; i < n; i++)
@@ -127,7 +129,7 @@ static void not_numbers(void **state)
         }
 }
 
-/* Any bytes: integers, and what is a NaN as a float. */
+/* Any bytes: integers, and bit patterns that are NaN as floats. */
 static void copies(void **state)
 {
     CpuBench *c = *state;
@@ -176,7 +178,7 @@ static void updates(void **state)
         }
 }
 
-/* f64 throughout: hardly any error, even over sums that f32 would drown. */
+/* f64 throughout: almost no error, even in sums where f32 would lose small terms. */
 static void squares(void **state)
 {
     CpuBench *c = *state;

@@ -1,5 +1,5 @@
-/* Kernels of device/cpu that work on much at a time, on a thread with little stack: a quarter of the 2 MiB that
- * threads have where stacks are unlimited. What does not fit dies on the page behind the stack. */
+/* Kernels of device/cpu with large working sets, on a thread with a small stack: a quarter of the 2
+ * MiB that threads have where stacks are unlimited. An overflow crashes on the guard page. */
 #include "attention_test.h"
 #include "cpu_test.h"
 
@@ -33,7 +33,7 @@ static void run_on_little(Job job)
     assert_int_equal(job.err, OK);
 }
 
-/* Each instruction set, from the same bytes on a thread of little stack and on this one. */
+/* Runs each instruction set from the same bytes on a thread with a small stack and on this one. */
 static void same_on_little(CpuBench *c, KernelId id, const Call *call)
 {
     const size_t bytes = c->b.arena.used_bytes;
@@ -52,7 +52,7 @@ static void same_on_little(CpuBench *c, KernelId id, const Call *call)
     free(before);
 }
 
-/* Heads as wide as they may be; a gradient of one sweep, and one of two: of more rows than have room. */
+/* The widest heads; a gradient in one sweep, and one in two: more rows than fit the workspace. */
 static void attention(void **state)
 {
     CpuBench *cb = *state;
@@ -69,7 +69,7 @@ static void attention(void **state)
     }
 }
 
-static void product(void **state)
+static void gemm(void **state)
 {
     CpuBench *cb = *state;
     for (int i = 0; i < N_CPU_TYPES; i++) {
@@ -117,7 +117,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention),
-        cmocka_unit_test(product),
+        cmocka_unit_test(gemm),
         cmocka_unit_test(row_sums),
         cmocka_unit_test(norm),
     };

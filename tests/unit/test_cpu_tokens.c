@@ -1,7 +1,7 @@
 /* Embedding, its gradient and rope of device/cpu against ref. */
 #include "cpu_test.h"
 
-/* Ids of this part of the vocabulary, some often, some of other parts. */
+/* Ids of this shard of the vocabulary, some repeated, and ids of other shards. */
 static Tensor ids_of(Bench *b, int64_t tokens, int64_t base, int64_t vocab)
 {
     const Tensor t = NEW(b, I32, tokens % 2 ? PADDED : DENSE, tokens);
@@ -27,7 +27,7 @@ static void look_up(void **state)
     }
 }
 
-/* Rows to places in another order; what lies between stays. Strides of both differ. */
+/* Rows to permuted places; rows in between are unchanged. The strides of both differ. */
 static void put_at(void **state)
 {
     CpuBench *c = *state;
@@ -85,7 +85,7 @@ static void turns(void **state)
         Call call = {.n_in = 2, .n_out = 1, .attr = rope_attr(i % 3, i / 36)};
         call.in[0] = RANDOM(b, type, lay, tokens, 3, n);
         call.in[1] = NEW(b, I32, DENSE, tokens);
-        for (int64_t t = 0; t < tokens; t++) /* far ones as exact as near ones */
+        for (int64_t t = 0; t < tokens; t++) /* large positions are as accurate as small ones */
             put(&call.in[1], t, (double)(t < 8 ? t : t * t * t * 1000 + 7));
         const bool over = lay == DENSE;
         call.out[0] = over ? call.in[0] : NEW(b, type, (Lay)((lay + 1) % 3), tokens, 3, n);

@@ -1,5 +1,5 @@
-/* Whole steps on device/cpu: the curve of f32 beside ref's f64 and of bf16 beside f32, and the same
- * bits for any number of threads and from run to run. */
+/* Training steps on device/cpu: the loss curve of f32 against ref's f64 and of bf16 against f32,
+ * and the same bits for any number of threads and from run to run. */
 #include "cpu_test.h"
 #include "job/job.h"
 
@@ -30,7 +30,7 @@ static const ModelField gpt2_sizes[] = {{"n_layer", "2", "test", 2},
                                         {"n_inner", "91", "test", 2},
                                         {"vocab_size", "47", "test", 2}};
 
-/* Tokens that follow from the one before, mostly: there is something to learn. */
+/* Most tokens follow from the one before: there is something to learn. */
 static void fill_batch(Rank *r, int step, int32_t vocab)
 {
     const Tensor weights = rank_input(r, 0, INPUT_WEIGHTS);
@@ -98,7 +98,7 @@ static const Device *cpu(void)
     return device;
 }
 
-/* Largest distance of two curves, as a part of where they begin. */
+/* The largest distance of two curves, relative to the first loss. */
 static double apart(const Run *a, const Run *b)
 {
     double most = 0;
@@ -107,8 +107,8 @@ static double apart(const Run *a, const Run *b)
     return most;
 }
 
-/* f32 is a few units of 2^-24 off in each step, which Adam's division by small moments makes
- * larger; bf16 has 2^-8 in every activation. The curves must learn, too. */
+/* f32 has errors of a few 2^-24 per step, which Adam's division by small moments amplifies; bf16
+ * has 2^-8 in every activation. The curves must also descend. */
 static void curves(void **state)
 {
     (void)state;
@@ -138,7 +138,7 @@ static void threads_do_not_matter(void **state)
         const char *const model = i % 2 ? "gpt2-tiny" : "llama-tiny";
         Run first = {.model = model, .dtype = dtype, .device = cpu(), .threads = 1, .steps = 12};
         train(&first);
-        for (int n = 1; n <= MAX_THREADS; n++) { /* one again: run to run */
+        for (int n = 1; n <= MAX_THREADS; n++) { /* n = 1 also compares run with run */
             Run other = {
                 .model = model, .dtype = dtype, .device = cpu(), .threads = n, .steps = 12};
             train(&other);

@@ -45,7 +45,7 @@ typedef struct {
 /* Used by one thread at a time. */
 typedef struct {
     atomic_bool busy;
-    atomic_llong a_block; /* whose A is packed here, for all k of the outer block; -1: none */
+    atomic_llong a_block; /* index of the one packed here, for all k; -1: none */
     uint32_t *a;          /* a_buffer_dwords */
     float *sums;          /* partial sums of a C block */
 } PackingBuffer;

@@ -24,8 +24,8 @@ typedef struct {
      * team: NULL where the caller is already a thread of the team. */
     void (*run)(const Call *call, CBlock block, Team *team);
     const Call *call;
-    const Tensor *operand[MAX_EPILOGUE_OPERANDS]; /* what `run` accesses besides C, to prefetch it;
-                                                   * shape of C; NULL: none */
+    /* Tensors of C's shape that `run` accesses besides C: they are prefetched. NULL: none. */
+    const Tensor *operand[MAX_EPILOGUE_OPERANDS];
     GemmPart part; /* other than GEMM_WHOLE only to time one part of blocked_gemm */
 } BlockEpilogue;
 
