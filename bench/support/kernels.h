@@ -40,7 +40,7 @@ void bench_clear(Bench *b);
 double bench_time(Bench *b, KernelId id, const Call *call);
 /* Local. Bytes of all tensors of a call, each counted once. */
 double bytes_of(const Call *c);
-/* Local. Prints a line: the time, the rate, and its share of what an H200 reaches. */
+/* Local. Prints a line: the time, the rate, and its share of the rate of an H200. */
 void say_bytes(const char *what, double s, double bytes);
 void say_flops(const char *what, double s, double flops);
 /* Local. Times the call, prints the line and releases the tensors. */

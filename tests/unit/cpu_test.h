@@ -55,7 +55,7 @@ static inline int cpu_teardown(void **state)
 
 /* Tolerance for a sum of `terms` f32 terms, relative to the largest of such sums: n rounding errors
  * of 2^-24, as if all had the same sign. Short formulas count as 16 terms. The two sides of a tie
- * in bf16 differ by one unit, 2^-7. ref also rounds what it adds to an accumulator, which may cost
+ * in bf16 differ by one unit, 2^-7. ref also rounds the term of an accumulator, which may cost
  * another. */
 static inline double tol_sum(DType t, double terms)
 {

@@ -79,11 +79,11 @@ static void add_sums(CpuBench *c, const Shape *s, bool layer, double keep, Call 
 
 /* A single entry has no larger one to be relative to: its error is relative to its two terms, which
  * cancel. They are at most 2.5 and 2.5^3, since statistics are below 2.5. */
-static void backward(CpuBench *c, const Shape *s, bool layer, bool onto)
+static void backward(CpuBench *c, const Shape *s, bool layer, bool addend)
 {
     const double alone = s->rows * s->width == 1 ? 2.5 + 2.5 * 2.5 * 2.5 : 1;
     Call call = gradient_of(c, s, layer, true);
-    if (onto) call.in[call.n_in++] = shaped_random(&c->b, s, PADDED, 1);
+    if (addend) call.in[call.n_in++] = shaped_random(&c->b, s, PADDED, 1);
     call.out[call.n_out++] = shaped(&c->b, s, PADDED);
     expect_like_ref(c, layer ? KERNEL_layernorm_dx : KERNEL_rmsnorm_dx, &call,
                     alone * tol_sum(s->type, (double)s->width));
@@ -96,8 +96,8 @@ static void take_sign(const Tensor *t, double sign)
     for (int64_t i = 0; i < tensor_count(t); i++) put(t, i, sign * fabs(get(t, i)));
 }
 
-/* A single sum has no larger one to be relative to. So its terms, and what they are added to, have
- * the same sign: x of a layernorm is below all means. */
+/* A single sum has no larger one to be relative to. So its terms, and the accumulator, have the
+ * same sign: x of a layernorm is below all means. */
 static void terms_of_one_sign(const Call *call, bool layer)
 {
     const double sign = layer ? -1 : 1;
@@ -121,9 +121,9 @@ static void together_on(CpuBench *c, const Device *cpu, const Shape *s, bool lay
 {
     Bench *b = &c->b;
     const double keep = variant % 2;
-    const bool onto = variant % 3 == 1;
+    const bool addend = variant % 3 == 1;
     Call dx = gradient_of(c, s, layer, true), dw = {.n_in = 0}, both;
-    if (onto) dx.in[dx.n_in++] = shaped_random(b, s, PADDED, 1);
+    if (addend) dx.in[dx.n_in++] = shaped_random(b, s, PADDED, 1);
     for (int i = 0; i < (layer ? 5 : 4); i++)
         if (i != 2) dw.in[dw.n_in++] = dx.in[i];
     both = dx;
@@ -159,9 +159,9 @@ static void onto_sum_on(CpuBench *c, const Device *cpu, const Shape *s, int vari
     Bench *b = &c->b;
     const double keep = variant % 2 ? 0.5 : 0;
     Call back = gradient_of(c, s, true, true), alone = {.n_in = 1, .n_out = 1, .number = {keep}};
-    const Tensor onto = shaped_random(b, s, PADDED, 1);
-    back.in[back.n_in++] = alone.in[0] = onto;
-    back.out[back.n_out++] = variant % 3 ? onto : shaped(b, s, PADDED);
+    const Tensor addend = shaped_random(b, s, PADDED, 1);
+    back.in[back.n_in++] = alone.in[0] = addend;
+    back.out[back.n_out++] = variant % 3 ? addend : shaped(b, s, PADDED);
     add_sums(c, s, true, 0, &back);
     back.number[2] = 0;
     back.number[back.n_out] = keep;

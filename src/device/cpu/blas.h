@@ -29,7 +29,7 @@ typedef struct BlasLibrary {
 bool blas_open(const BlasLibrary *library);
 /* Local. NULL: no library is open, or it is not in use. */
 Sgemm blas_sgemm(void);
-/* Local. Whether f32 GEMMs use the open library; true after blas_open. For tests. */
+/* Local. Sets whether f32 GEMMs use the open library; they do after blas_open. For tests. */
 void blas_use(bool library);
 /* Local. "OpenBLAS 0.3.21, core SkylakeX", or the reason why no library is open. */
 const char *blas_text(void);

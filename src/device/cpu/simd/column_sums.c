@@ -95,8 +95,8 @@ Err CPU_NAME(sum_rows)(const Call *call)
     s.width = call->out[0].n[0];
     if (s.width == 0) return OK;
     s.stripes = blocks_of(s.width, STRIPE);
-    const int64_t room = most(PARTS / s.width, 1);
-    const int64_t chunks = room < SHARES ? room : room / SHARES * SHARES;
+    const int64_t capacity = most(PARTS / s.width, 1);
+    const int64_t chunks = capacity < SHARES ? capacity : capacity / SHARES * SHARES;
     s.per_chunk = most(blocks_of(s.rows, chunks), CHUNK_ROWS);
     s.chunks = most(blocks_of(s.rows, s.per_chunk), 1);
     team_run(call->team, s.stripes * s.chunks, sum_rows_tile, &s);

@@ -99,8 +99,8 @@ static inline V v_exp2(V x) { return v_power(v_max(v_set(-127), x)); }
 static inline V v_reciprocal(V x)
 {
 #if defined(__AVX512F__)
-    const V near = (V)_mm512_rcp14_ps((__m512)x);
-    return near + near * (1 - x * near);
+    const V estimate = (V)_mm512_rcp14_ps((__m512)x);
+    return estimate + estimate * (1 - x * estimate);
 #else
     return 1 / x;
 #endif

@@ -25,14 +25,13 @@
  * SUM_FLOATS: capacity for the partial sums of any C block. */
 enum { NC = 256, NC_REPACK = 768, MC_TEAM = 256, SUM_FLOATS = MC_TEAM * NC };
 /* Packed dwords of B in an outer block: 8 MiB, which stay in L3 even if other processes use it too.
- * Where the team packs A as well: of each operand. */
+ * OUTER_DWORDS_BOTH: the limit of each operand if the team packs A as well. */
 enum { OUTER_DWORDS = 2 << 20, OUTER_DWORDS_BOTH = 4 << 20 };
 /* Dwords along k of an outer block: all, up to MAX_WHOLE_K; else about OUTER_K. */
 enum { MAX_WHOLE_K = 4096, OUTER_K = 2048 };
 /* Panels per packing task, at most; packing tasks per thread, at least. */
 enum { PACK_PANELS = 8, PACKS_PER_THREAD = 4 };
-/* C blocks per thread: the last thread to finish leaves the others idle for about half a C
- * block. */
+/* C blocks per thread, at least: the last to finish idles the others for about half a block. */
 enum { C_BLOCKS_PER_THREAD = 8 };
 /* Cost of a row relative to a column of a C block where rows are packed again for each C block,
  * while packed columns are only read. */
@@ -89,8 +88,7 @@ static void split_k(BlockedGemm *g)
     g->k_blocks = (IndexRange){0, blocks_of(g->n_k_blocks, outer)};
 }
 
-/* True if a block of A stays in the packing buffer for all k of an outer block; panels: of such a
- * block. */
+/* True if a block of A fits the packing buffer for all k of an outer block. panels: its height. */
 static bool a_block_fits(const BlockedGemm *g, int64_t *panels)
 {
     const Microkernel *uk = g->kernel;
@@ -104,11 +102,12 @@ static CBlockSize c_block_size(const BlockedGemm *g)
 {
     const Microkernel *uk = g->kernel;
     const int64_t columns = blocks_of(g->b.matrix.mn, uk->nr);
-    const int64_t wide = least(columns, NC_REPACK / uk->nr);
+    const int64_t repack_panels = least(columns, NC_REPACK / uk->nr);
     int64_t panels;
     if (a_block_fits(g, &panels)) return (CBlockSize){panels, NC / uk->nr};
     if (uk->team_packs_a) return (CBlockSize){MC_TEAM / uk->mr, NC / uk->nr};
-    return (CBlockSize){least(uk->mc, SUM_FLOATS / (wide * uk->nr)) / uk->mr, wide};
+    return (CBlockSize){least(uk->mc, SUM_FLOATS / (repack_panels * uk->nr)) / uk->mr,
+                        repack_panels};
 }
 
 /* Splits the outer block into C blocks. They are halved until each thread has several, and rows are
@@ -124,15 +123,14 @@ static void split_outer_block(BlockedGemm *g, CBlockSize size, int64_t threads)
         g->c_blocks = (EvenSplit){columns, blocks_of(columns, size.b_panels)};
         const bool enough = g->a_blocks.parts * g->c_blocks.parts >= C_BLOCKS_PER_THREAD * threads;
         if (threads == 1 || enough || size.a_panels + size.b_panels <= 4) return;
-        const bool flat = size.a_panels * uk->mr * row_cost < size.b_panels * uk->nr;
-        const bool halve_rows = size.b_panels == 1 || (size.a_panels > 1 && !flat);
+        const bool columns_dominate = size.a_panels * uk->mr * row_cost < size.b_panels * uk->nr;
+        const bool halve_rows = size.b_panels == 1 || (size.a_panels > 1 && !columns_dominate);
         int64_t *const side = halve_rows ? &size.a_panels : &size.b_panels;
         *side = blocks_of(*side, 2);
     }
 }
 
-/* Panels of an operand in an outer block of at most `dwords`: a multiple of `per`, at most
- * `all`. */
+/* Panels of an operand in an outer block of at most `dwords`: a multiple of `per`, or `all`. */
 static int64_t outer_panels(int64_t all, int64_t per, int64_t panel_dwords, int64_t dwords)
 {
     return least(all, most(1, dwords / most(1, panel_dwords) / per) * per);

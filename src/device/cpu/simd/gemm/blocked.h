@@ -1,6 +1,6 @@
 /* blocked.h -- a blocked GEMM: the state that blocked.c sets up and macrokernel.c multiplies with.
  *
- *     level          what                                        packed by          stays in
+ *     level          extent                                      packed by          stays in
  *     outer block    some rows, some columns, some k blocks      B: the team        L3
  *     C block        MC rows x NC columns, one task              A: its thread      L2
  *     micro-tile     MR x NR, one call of the micro-kernel       -                  registers

@@ -1,16 +1,16 @@
 /* pack.c -- packing in squares of W mn indices by W dwords, through registers.
  *
- * A square is loaded by mn where k is contiguous in memory, or by dword where mn is. It is stored
- * by dword (k_group 1) or by mn (k_group W). Where the two differ it is transposed in between.
- * Squares at an edge, and operands that are contiguous in neither direction, are packed element by
- * element. pack_rows.c handles most cases that need no transposition. */
+ * A square is loaded by mn if k is contiguous in memory, or by dword if mn is. It is stored by
+ * dword (k_group 1) or by mn (k_group W). A square whose load and store differ is transposed in
+ * between. Squares at an edge, and operands that are contiguous in neither direction, are packed
+ * element by element. pack_rows.c handles most cases that need no transposition. */
 #include "device/cpu/simd/gemm/pack.h"
 
 typedef struct {
     VU v[W];
 } DwordSquare;
 
-/* How a square is loaded: the contiguous direction, and the conversion. */
+/* The load of a square: the contiguous direction, and the conversion. */
 typedef enum {
     ALONG_K_BF16,
     ALONG_K_WIDEN,

@@ -4,7 +4,7 @@
  *     store      -             | tile 0        | tile 1        |      a few rows per step along k
  *     prefetch   C of tile 0   | C of tile 1   | C of tile 2   |      lines to be written next
  *
- * A step of AMX occupies its unit for 64 cycles, during which the rest of the core is idle.
+ * A step of AMX occupies the tile unit for 64 cycles, during which the rest of the core is idle.
  * Rounding and storing a row takes ten. Without the overlap, stores took a quarter of a GEMM with k
  * = 768. The other micro-kernels use the same ports as stores do, so their tiles are stored at
  * once. */
