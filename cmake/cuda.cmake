@@ -5,7 +5,7 @@ enable_language(CUDA)
 find_package(CUDAToolkit REQUIRED)
 
 file(GLOB_RECURSE cuda_sources CONFIGURE_DEPENDS src/device/cuda/*.c src/device/cuda/*.cu)
-list(FILTER cuda_sources EXCLUDE REGEX "/relay\\.cu$")
+list(FILTER cuda_sources EXCLUDE REGEX "/pingpong\\.cu$")
 add_library(sheaf_cuda MODULE ${cuda_sources})
 target_include_directories(sheaf_cuda PRIVATE src)
 target_include_directories(sheaf_cuda SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
@@ -17,7 +17,7 @@ set_target_properties(sheaf_cuda PROPERTIES PREFIX "" OUTPUT_NAME sheaf-cuda SUF
     CUDA_RUNTIME_LIBRARY Shared C_VISIBILITY_PRESET hidden CUDA_VISIBILITY_PRESET hidden
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
 # Instructions that sm_90 alone has.
-add_library(sheaf_cuda_90a OBJECT src/device/cuda/gemm/relay.cu)
+add_library(sheaf_cuda_90a OBJECT src/device/cuda/gemm/pingpong.cu)
 target_include_directories(sheaf_cuda_90a PRIVATE src)
 target_compile_options(sheaf_cuda_90a PRIVATE -O3 $<$<BOOL:${SHEAF_WERROR}>:-Werror=all-warnings>)
 set_target_properties(sheaf_cuda_90a PROPERTIES CUDA_ARCHITECTURES 90a-real POSITION_INDEPENDENT_CODE ON

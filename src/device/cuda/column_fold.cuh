@@ -4,7 +4,7 @@
 #ifndef DEVICE_CUDA_COLUMN_FOLD_CUH
 #define DEVICE_CUDA_COLUMN_FOLD_CUH
 
-#include "device/cuda/early.cuh"
+#include "device/cuda/pdl.cuh"
 #include "device/cuda/value.cuh"
 
 /* Few columns a block, so that all SMs have some; all strips of a run are asked for at once. */

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "device/cuda/attention/fused.h"
-#include "device/cuda/gemm/relay.h"
+#include "device/cuda/attention/cudnn.h"
+#include "device/cuda/gemm/pingpong.h"
 
 Err cuda_failed(cudaError_t status, const char *call)
 {

@@ -16,7 +16,7 @@
 
 #include <cuda_pipeline.h>
 
-#include "device/cuda/early.cuh"
+#include "device/cuda/pdl.cuh"
 #include "device/cuda/norm_rows.cuh"
 
 enum { FETCH_BLOCKS = 264 };                         /* two an SM of 132 */

@@ -6,7 +6,7 @@
  *
  * All three give (o, lse) and take the lse over all blocks of keys. */
 #include "device/cuda/attention/attention.cuh"
-#include "device/cuda/attention/fused.h"
+#include "device/cuda/attention/cudnn.h"
 
 extern "C" {
 #include "device/heads.h"

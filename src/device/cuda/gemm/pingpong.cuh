@@ -1,4 +1,4 @@
-/* relay.cuh -- the kernel of relay.cu, as its warps see it.
+/* pingpong.cuh -- the kernel of relay.cu, as its warps see it.
  *
  * A tile of out has 192 tokens and 128 features; a block takes one after the other. Products are made
  * transposed: features are rows and tokens columns, so that a bias belongs to a row, and a thread's sum
@@ -13,11 +13,11 @@
  * While one group of 128 threads multiplies, the other does what comes after, and hands its turn over:
  * products never stop. Two blocks, a cluster, have the same tokens and neighbouring features: each
  * copies half of x to both. */
-#ifndef DEVICE_CUDA_GEMM_RELAY_CUH
-#define DEVICE_CUDA_GEMM_RELAY_CUH
+#ifndef DEVICE_CUDA_GEMM_PINGPONG_CUH
+#define DEVICE_CUDA_GEMM_PINGPONG_CUH
 
 #include "device/cuda/gemm/hopper.cuh"
-#include "device/cuda/gemm/relay.h"
+#include "device/cuda/gemm/pingpong.h"
 
 enum { FEATURES = 128, TOKENS = 192, DEPTH = 64, STAGES = 5 };
 enum { W_BYTES = FEATURES * DEPTH * 2, X_BYTES = TOKENS * DEPTH * 2 };

@@ -1,4 +1,4 @@
-/* choices_measure.c -- the fastest of several algorithms, by the clock.
+/* autotune_tournament.c -- the fastest of several algorithms, by the clock.
  *
  *     the field   those that cuBLASLt suggests, then others, as long as the time for one shape lasts: a
  *                 job has some fifteen, and must not wait for them. Who is far behind after one run is
@@ -11,7 +11,7 @@
  * within a step it has that clock. So those of a large product run until it is there; then by short
  * turns without a pause, so that what drifts falls on all of them alike. */
 #define _POSIX_C_SOURCE 199309L
-#include "device/cuda/gemm/choices.h"
+#include "device/cuda/gemm/autotune.h"
 
 #include <time.h>
 

@@ -1,4 +1,4 @@
-/* relay_test.h -- products by our own kernel, wanted by name.
+/* pingpong_test.h -- products by our own kernel, wanted by name.
  *
  * Which way a product is run by is a number in the file of choices. A test has the library run each product;
  * then the number of the relay is written into the file, and over the library's algorithm what is none, so

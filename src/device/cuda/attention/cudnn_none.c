@@ -1,6 +1,6 @@
-/* fused_none.c -- a build without cudnn-frontend: no call fits, and the text of the device says so. */
+/* cudnn_none.c -- a build without cudnn-frontend: no call fits, and the text of the device says so. */
 #ifndef SHEAF_CUDNN
-#include "device/cuda/attention/fused.h"
+#include "device/cuda/attention/cudnn.h"
 
 FusedPlans *fused_open(int capability)
 {

@@ -1,5 +1,5 @@
-/* newest.c -- where packages of Python keep cuDNN, and which is the newest. */
-#include "device/cuda/attention/newest.h"
+/* cudnn_path.c -- where packages of Python keep cuDNN, and which is the newest. */
+#include "device/cuda/attention/cudnn_path.h"
 
 #include <glob.h>
 #include <stdio.h>

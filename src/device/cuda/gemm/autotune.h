@@ -1,9 +1,9 @@
-/* choices.h -- products as cuBLASLt sees them, and the algorithm each is run by.
+/* autotune.h -- products as cuBLASLt sees them, and the algorithm each is run by.
  *
  * A Shape is all that an algorithm may depend on. A context keeps one Choice for each shape it has
  * met: cuBLASLt's first suggestion, the fastest of several by the clock, or what a file says. */
-#ifndef DEVICE_CUDA_GEMM_CHOICES_H
-#define DEVICE_CUDA_GEMM_CHOICES_H
+#ifndef DEVICE_CUDA_GEMM_AUTOTUNE_H
+#define DEVICE_CUDA_GEMM_AUTOTUNE_H
 
 #include "device/cuda/cuda.h"
 

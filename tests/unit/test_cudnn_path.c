@@ -1,4 +1,4 @@
-/* test_newest.c -- the newest cuDNN among those that packages of Python brought. */
+/* test_cudnn_path.c -- the newest cuDNN among those that packages of Python brought. */
 #define _DEFAULT_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "device/cuda/attention/newest.c" /* of sheaf-cuda.so, and no CUDA in it */
+#include "device/cuda/attention/cudnn_path.c" /* of sheaf-cuda.so, and no CUDA in it */
 
 static char root[] = "/tmp/sheaf-newest-XXXXXX";
 

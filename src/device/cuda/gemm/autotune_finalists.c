@@ -1,4 +1,4 @@
-/* choices_trial.c -- the last few algorithms of a product, timed where the product stands.
+/* autotune_finalists.c -- the last few algorithms of a product, timed where the product stands.
  *
  * What is fastest alone, over and over on the same operands, need not be among other ops: they leave the
  * caches and the clock as they are in a step. So while choices are measured, a product that has several
@@ -8,7 +8,7 @@
  *     norm  [gemm 0]  gelu  [gemm 0]  ..  norm  [gemm 1]  gelu  [gemm 1]  ..  norm  [gemm 0] ..
  *
  * Marks are read by the hundred, so that the card seldom waits for the host. */
-#include "device/cuda/gemm/choices.h"
+#include "device/cuda/gemm/autotune.h"
 
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-/* choices_field.c -- which algorithms there are for a product.
+/* autotune_candidates.c -- which algorithms there are for a product.
  *
  * cuBLASLt suggests a handful, the one it thinks best first. More are found by asking again:
  *
@@ -10,7 +10,7 @@
  *
  * The last three are checked by it before they are tried. Nothing here is about numbers: sums are f32,
  * parts of a depth too, and the depth is split as it was suggested, or, with other tiles, not at all. */
-#include "device/cuda/gemm/choices.h"
+#include "device/cuda/gemm/autotune.h"
 
 #include <string.h>
 

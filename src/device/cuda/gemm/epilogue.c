@@ -1,12 +1,12 @@
-/* products_point.c -- a product and the pointwise op beside it, by the fastest of three ways:
+/* epilogue.c -- a product and the pointwise op beside it, by the fastest of three ways:
  *
  *     one     cuBLASLt's, the op as its epilogue; it has gelu's alone
  *     apart   the product, then the op
  *     relay   our own kernel, which has both, and the sums over rows too (relay.cu)
  *
  * The clock decides, once for each shape, where choices are measured; else it is the first that runs. */
-#include "device/cuda/gemm/products.h"
-#include "device/cuda/gemm/relay.h"
+#include "device/cuda/gemm/cublaslt_gemm.h"
+#include "device/cuda/gemm/pingpong.h"
 
 typedef struct {
     DeviceQueue *q;

@@ -1,4 +1,4 @@
-/* choices_file.c -- the algorithms of products as text, one line a shape.
+/* autotune_file.c -- the algorithms of products as text, one line a shape.
  *
  *     sheaf products 4
  *     cuBLASLt 130000 on NVIDIA H200 of 132 multiprocessors
@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "device/cuda/gemm/choices.h"
+#include "device/cuda/gemm/autotune.h"
 
 enum { WORDS = sizeof(cublasLtMatmulAlgo_t) / sizeof(uint64_t) };
 

@@ -1,4 +1,4 @@
-/* fit.h -- which calls of attention cuDNN's fused kernels take, and why not.
+/* cudnn_fit.h -- which calls of attention cuDNN's fused kernels take, and why not.
  *
  * No header of CUDA is needed here: a test asks it of the programs of models, on any machine.
  *
@@ -7,8 +7,8 @@
  *     whole groups        heads / key heads of them read each key head
  *     as they lie         bf16, channels side by side, rows and heads on 16 bytes
  *     nothing kept        gradients are written, not added to */
-#ifndef DEVICE_CUDA_ATTENTION_FIT_H
-#define DEVICE_CUDA_ATTENTION_FIT_H
+#ifndef DEVICE_CUDA_ATTENTION_CUDNN_FIT_H
+#define DEVICE_CUDA_ATTENTION_CUDNN_FIT_H
 
 #include "device/heads.h"
 

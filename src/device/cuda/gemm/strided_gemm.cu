@@ -1,4 +1,4 @@
-/* gemm.cu -- products that cuBLASLt cannot be told of: any strides, mixed types, no depth at all.
+/* strided_gemm.cu -- products that cuBLASLt cannot be told of: any strides, mixed types, no depth at all.
  *
  * A block computes 32 x 32 of c, from strips of a and b that it brings to f32 in shared memory. It
  * is for odd views of small things; products.c takes all others. */

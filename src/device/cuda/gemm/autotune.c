@@ -1,5 +1,5 @@
-/* choices.c -- one algorithm per shape of product: found, kept, run. */
-#include "device/cuda/gemm/choices.h"
+/* autotune.c -- one algorithm per shape of product: found, kept, run. */
+#include "device/cuda/gemm/autotune.h"
 
 #include <stdlib.h>
 #include <string.h>

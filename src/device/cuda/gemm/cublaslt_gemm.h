@@ -1,8 +1,8 @@
-/* products.h -- calls in the library's terms: what files of products share. */
-#ifndef DEVICE_CUDA_GEMM_PRODUCTS_H
-#define DEVICE_CUDA_GEMM_PRODUCTS_H
+/* cublaslt_gemm.h -- calls in the library's terms: what files of products share. */
+#ifndef DEVICE_CUDA_GEMM_CUBLASLT_GEMM_H
+#define DEVICE_CUDA_GEMM_CUBLASLT_GEMM_H
 
-#include "device/cuda/gemm/choices.h"
+#include "device/cuda/gemm/autotune.h"
 
 /* What a call does beside multiplying. */
 typedef struct {

@@ -1,4 +1,4 @@
-/* products.c -- c = keep c + a b (+ bias), told to cuBLASLt in its own terms, alone or with the sum or
+/* cublaslt_gemm.c -- c = keep c + a b (+ bias), told to cuBLASLt in its own terms, alone or with the sum or
  * the gelu that stands beside it.
  *
  * The library's matrices are column-major. A c whose rows are contiguous is, to it, the transpose:
@@ -8,7 +8,7 @@
  * so nothing is ever transposed in memory. bf16 and f32 operands, f32 sums. What a call's views
  * cannot be told (no contiguous dim, mixed types, no depth) goes to gemm.cu; and where the library
  * has no algorithm for the two together, one is launched after the other. */
-#include "device/cuda/gemm/products.h"
+#include "device/cuda/gemm/cublaslt_gemm.h"
 
 #include <string.h>
 

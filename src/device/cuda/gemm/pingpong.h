@@ -1,8 +1,8 @@
-/* relay.h -- a product and what stands beside it, by a kernel of our own (relay.cu); for sm_90 alone. */
-#ifndef DEVICE_CUDA_GEMM_RELAY_H
-#define DEVICE_CUDA_GEMM_RELAY_H
+/* pingpong.h -- a product and what stands beside it, by a kernel of our own (relay.cu); for sm_90 alone. */
+#ifndef DEVICE_CUDA_GEMM_PINGPONG_H
+#define DEVICE_CUDA_GEMM_PINGPONG_H
 
-#include "device/cuda/gemm/choices.h"
+#include "device/cuda/gemm/autotune.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -1,13 +1,13 @@
-/* relay_point.cuh -- what comes after a tile's product: its gelu, or its product with gelu's slope, or with
+/* pingpong_epilogue.cuh -- what comes after a tile's product: its gelu, or its product with gelu's slope, or with
  * both factors of swiglu's gradient.
  *
  * A warp has 16 features of each half, and goes along the tokens piece by piece. Beside multiplying, a
  * multiprocessor has little time for anything else: every instruction here counts, and the tanh is the
  * card's own, exact to 2^-11 by its manual (to 2^-17 on an H200), where a result keeps 2^-9. */
-#ifndef DEVICE_CUDA_GEMM_RELAY_POINT_CUH
-#define DEVICE_CUDA_GEMM_RELAY_POINT_CUH
+#ifndef DEVICE_CUDA_GEMM_PINGPONG_EPILOGUE_CUH
+#define DEVICE_CUDA_GEMM_PINGPONG_EPILOGUE_CUH
 
-#include "device/cuda/gemm/relay.cuh"
+#include "device/cuda/gemm/pingpong.cuh"
 
 #define GELU_A 0.7978845608028654f
 #define GELU_B (GELU_A * 0.044715f)

@@ -1,4 +1,4 @@
-/* newest.h -- the newest libcudnn.so.9 of this machine.
+/* cudnn_path.h -- the newest libcudnn.so.9 of this machine.
  *
  * A library that the loader finds by itself is often older than the one that pip put beside a
  * Python, where the packages of PyTorch keep theirs:
@@ -6,8 +6,8 @@
  *     DIR/python3 of PATH  ->  DIR/../lib/python3.12/site-packages/nvidia/cudnn/lib/libcudnn.so.9
  *                                                   nvidia_cudnn_cu13-9.19.0.56.dist-info
  */
-#ifndef DEVICE_CUDA_ATTENTION_NEWEST_H
-#define DEVICE_CUDA_ATTENTION_NEWEST_H
+#ifndef DEVICE_CUDA_ATTENTION_CUDNN_PATH_H
+#define DEVICE_CUDA_ATTENTION_CUDNN_PATH_H
 
 #include <stddef.h>
 

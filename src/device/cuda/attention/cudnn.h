@@ -1,9 +1,9 @@
-/* fused.h -- attention by cuDNN's fused kernels, where a call fits them; attention.cu has our own.
+/* cudnn.h -- attention by cuDNN's fused kernels, where a call fits them; attention.cu has our own.
  *
  * What fits stands in fit.h. A call that is promised to be causal and goes to our own all the same is
  * told of on standard error, once for each reason. */
-#ifndef DEVICE_CUDA_ATTENTION_FUSED_H
-#define DEVICE_CUDA_ATTENTION_FUSED_H
+#ifndef DEVICE_CUDA_ATTENTION_CUDNN_H
+#define DEVICE_CUDA_ATTENTION_CUDNN_H
 
 #include "device/cuda/cuda.h"
 

@@ -3,7 +3,7 @@
  * logits, chunk by chunk. */
 #include "support/data_test.h"
 
-#include "device/cuda/attention/fit.h"
+#include "device/cuda/attention/cudnn_fit.h"
 #include "support/jobs.h"
 
 /* Live extents are the full ones, regions begin on 64 bytes, as arenas do. */

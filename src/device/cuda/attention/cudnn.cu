@@ -1,4 +1,4 @@
-/* fused_cudnn.cu -- attention by cuDNN's fused kernels, through the cudnn-frontend headers.
+/* cudnn.cu -- attention by cuDNN's fused kernels, through the cudnn-frontend headers.
  *
  * A call that fits is a batch of sequences, each row of which sees its own sequence up to itself:
  * q [T, h, c] of B sequences of L tokens is, to cuDNN, [B, h, L, c] with the strides it has. Its
@@ -18,11 +18,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <string>
-#include "device/cuda/attention/fused.h"
+#include "device/cuda/attention/cudnn.h"
 
 extern "C" {
-#include "device/cuda/attention/fit.h"
-#include "device/cuda/attention/newest.h"
+#include "device/cuda/attention/cudnn_fit.h"
+#include "device/cuda/attention/cudnn_path.h"
 }
 
 namespace fe = cudnn_frontend;

@@ -1,4 +1,4 @@
-/* early.cuh -- kernels that are launched before the one in front of them is done: from sm_90 on their
+/* pdl.cuh -- kernels that are launched before the one in front of them is done: from sm_90 on their
  * blocks take the place of blocks that have ended, set themselves up, and wait on the card.
  *
  *     in front   ======= early_next ==============|
@@ -6,8 +6,8 @@
  *
  * Before early_wait a kernel touches no memory but its own shared one. A kernel in front that never
  * calls early_next is one whose next may start when all its blocks have ended. */
-#ifndef DEVICE_CUDA_EARLY_CUH
-#define DEVICE_CUDA_EARLY_CUH
+#ifndef DEVICE_CUDA_PDL_CUH
+#define DEVICE_CUDA_PDL_CUH
 
 #include "device/cuda/cuda.h"
 

@@ -1,4 +1,4 @@
-/* relay.cu -- products that have a gelu or swiglu's gradient beside them, by two groups of warps in turn:
+/* pingpong.cu -- products that have a gelu or swiglu's gradient beside them, by two groups of warps in turn:
  * one multiplies while the other computes these and stores. cuBLASLt's kernels do one after the other.
  *
  *   u = x w' + bias, h = gelu(u)           dx = (dy w) gelu'(u), and the sums of dx over tokens
@@ -6,7 +6,7 @@
  *
  * This file alone is compiled for sm_90a, whose instructions are in hopper.cuh. */
 #include "device/cuda/column_fold.cuh"
-#include "device/cuda/gemm/relay_point.cuh"
+#include "device/cuda/gemm/pingpong_epilogue.cuh"
 
 #include <cudaTypedefs.h>
 

@@ -1,4 +1,4 @@
-/* choices_tiles.c -- tiles that fill the card.
+/* autotune_tiles.c -- tiles that fill the card.
  *
  * An SM makes one tile of the output at a time, so a product is made in waves:
  *
@@ -9,7 +9,7 @@
  * The time is about that of the waves, whole or not. With tiles a little larger or smaller the last one
  * may be full; cuBLASLt has a tile for nearly every size, and suggests few of them. Those that should be
  * fastest are added to the field, in all forms that run. */
-#include "device/cuda/gemm/choices.h"
+#include "device/cuda/gemm/autotune.h"
 
 #include <stdlib.h>
 
