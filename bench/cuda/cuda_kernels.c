@@ -83,12 +83,12 @@ static void bench_norms(Bench *b, const Model *m)
     c = (Call){.in = {dy, x, w, l ? rstd : mean, rstd}, .n_in = l ? 4 : 5, .out = {y, dw, db}};
     c.in[c.n_in++] = addend;
     c.n_out = l ? 2 : 3, c.number[1] = c.number[2] = 1;
-    say_bytes(l ? "rmsnorm_back, onto" : "layernorm_back, onto",
+    say_bytes(l ? "rmsnorm_back, addend" : "layernorm_back, addend",
               bench_time(b, l ? KERNEL_rmsnorm_back : KERNEL_layernorm_back, &c), bytes_of(&c));
     if (!l) {
         c.out[c.n_out++] = bench_make(b, F32, m->width, 0, 0);
         c.number[3] = 1;
-        bench_bytes(b, "layernorm_back, onto and its sum", KERNEL_layernorm_back, &c);
+        bench_bytes(b, "layernorm_back, addend and its sum", KERNEL_layernorm_back, &c);
     }
     bench_clear(b);
     for (int wide = 0; wide < 2; wide++) {
@@ -154,7 +154,7 @@ static void bench_loss(Bench *b, const Model *m)
 }
 
 /* y = x w', dx = dy w, dw += dy' x. */
-static void bench_product(Bench *b, const char *what, int64_t t, int64_t in, int64_t out)
+static void bench_gemm(Bench *b, const char *what, int64_t t, int64_t in, int64_t out)
 {
     static const char *const part[] = {"y", "dx", "dw, f32, kept"};
     const Tensor x = bench_make(b, BF16, t, in, 0), w = bench_make(b, BF16, out, in, 0);
@@ -175,14 +175,14 @@ static void bench_product(Bench *b, const char *what, int64_t t, int64_t in, int
     bench_clear(b);
 }
 
-static void bench_products(Bench *b, const Model *m)
+static void bench_gemms(Bench *b, const Model *m)
 {
     const int64_t t = m->batch * m->seq;
-    bench_product(b, "qkv", t, m->width, (m->heads + 2 * m->key_heads) * m->head);
-    bench_product(b, "out", t, m->width, m->width);
-    bench_product(b, "up", t, m->width, m->llama ? 2 * m->ff : m->ff);
-    bench_product(b, "down", t, m->ff, m->width);
-    bench_product(b, "head", m->loss_rows, m->width, m->vocab);
+    bench_gemm(b, "qkv", t, m->width, (m->heads + 2 * m->key_heads) * m->head);
+    bench_gemm(b, "out", t, m->width, m->width);
+    bench_gemm(b, "up", t, m->width, m->llama ? 2 * m->ff : m->ff);
+    bench_gemm(b, "down", t, m->ff, m->width);
+    bench_gemm(b, "head", m->loss_rows, m->width, m->vocab);
 }
 
 /* q, k and v are views of one tensor, as a product leaves them. */
@@ -272,7 +272,7 @@ static void bench_model(Bench *b, const Model *m, const char *how)
     bench_loss(b, m);
     bench_update(b, m);
     if (strcmp(how, "bytes") == 0) return;
-    bench_products(b, m);
+    bench_gemms(b, m);
     bench_attention(b, m, false);
     bench_attention(b, m, true);
 }
@@ -282,6 +282,7 @@ int main(int argc, char **argv)
     Bench b;
     const Device *device;
     DeviceInfo info;
+    device_cuda_search(getenv("PATH"));
     if (device_cuda_open(argc > 1 ? argv[1] : BENCH_CUDA_OBJECT, &device) != OK) {
         printf("SKIPPED, nothing was measured: %s\n", err_text());
         return 0;

@@ -7,7 +7,7 @@
  * sequences. The floor of an op is its flops at the rate of a large product, or its bytes at the
  * rate of a copy, both measured first; the rest of the step is between ops. Steps are timed after ten
  * seconds of them (warm=), when the card has the clock that it can keep; they are captured as one graph
- * (capture=0: launched op by op). The step that is taken apart is one more, op by op. choices=FILE keeps
+ * (capture=0: launched op by op). The step that is taken apart is one more, op by op. autotune=FILE keeps
  * the algorithms of products. */
 #define _DEFAULT_SOURCE
 #include <stdio.h>
@@ -30,7 +30,7 @@
 enum { MAX_STEPS = 1000, MAX_EVENTS = 1 << 18, COPY_BYTES = 1 << 30 };
 
 typedef struct {
-    const char *model, *choices, *recompute;
+    const char *model, *autotune_file, *recompute;
     int64_t sequences, seq_len, vocab, chunk, steps, warm, deterministic, capture;
 } Options;
 
@@ -51,17 +51,17 @@ typedef struct {
 
 static Err time_copies(const DeviceRuntime *m, DeviceContext *c, char *from, double *best)
 {
-    DeviceTimestamps *marks;
+    DeviceTimestamps *timestamps;
     DeviceQueue *q = m->queue(c, QUEUE_COMPUTE);
     double seconds[12];
-    TRY(m->timestamps_open(c, 12, &marks));
+    TRY(m->timestamps_open(c, 12, &timestamps));
     for (int i = 0; i < 12; i++) {
-        TRY(m->timestamp(q, marks, i));
+        TRY(m->timestamp(q, timestamps, i));
         TRY(m->copy(q, from + COPY_BYTES, from, COPY_BYTES));
     }
     TRY(m->sync(q));
-    TRY(m->timestamps_read(marks, 12, seconds));
-    m->timestamps_close(marks);
+    TRY(m->timestamps_read(timestamps, 12, seconds));
+    m->timestamps_close(timestamps);
     *best = 0;
     for (int i = 2; i < 12; i++) {
         const double rate = 2.0 * COPY_BYTES / (seconds[i] - seconds[i - 1]);
@@ -127,16 +127,16 @@ static Err open_rank(Bench *b)
     return OK;
 }
 
-static Err choose(Bench *b)
+static Err autotune(Bench *b)
 {
     const DeviceRuntime *m = b->device->runtime;
     const double start = now_s();
-    const bool kept = b->o.choices && access(b->o.choices, R_OK) == 0;
-    if (kept) TRY(m->autotune->load(b->rank.context, b->o.choices));
+    const bool kept = b->o.autotune_file && access(b->o.autotune_file, R_OK) == 0;
+    if (kept) TRY(m->autotune->load(b->rank.context, b->o.autotune_file));
     m->autotune->measure(b->rank.context, true);
     TRY(rank_autotune(&b->rank));
     m->autotune->measure(b->rank.context, false);
-    if (b->o.choices) TRY(m->autotune->save(b->rank.context, b->o.choices));
+    if (b->o.autotune_file) TRY(m->autotune->save(b->rank.context, b->o.autotune_file));
     printf("algorithms of products: %s, %.2f s\n", kept ? "from a file" : "measured",
            now_s() - start);
     return OK;
@@ -183,7 +183,7 @@ static Err time_steps(Bench *b, double *median)
     return OK;
 }
 
-static void say_captured(const Bench *b)
+static void print_capture(const Bench *b)
 {
     const char *refused = rank_capture_refused(&b->rank);
     if (refused || !b->o.capture)
@@ -230,6 +230,7 @@ static Err run(Bench *b)
     snprintf(vocab, sizeof vocab, "%lld", (long long)b->o.vocab);
     TRY(model_config_load(b->o.model, &field, b->o.vocab > 0, &b->arena, &b->config));
     TRY(ARENA_NEW(&b->arena, MAX_EVENTS, &b->trace.at));
+    device_cuda_search(getenv("PATH"));
     TRY(device_cuda_open(BENCH_CUDA_OBJECT, &b->device));
     TRY(measure_card(b));
     printf("\n%s, %lld x %lld tokens, bf16%s\n", b->o.model, (long long)b->o.sequences,
@@ -238,9 +239,9 @@ static Err run(Bench *b)
     TRY(team_open(&b->team, (int)sysconf(_SC_NPROCESSORS_ONLN), NULL));
     TRY(open_rank(b));
     printf("weights there after %.2f s\n", now_s() - b->start_s);
-    TRY(choose(b));
+    TRY(autotune(b));
     TRY(time_steps(b, &median));
-    say_captured(b);
+    print_capture(b);
     TRY(take_apart(b, median));
     TRY(print_memory(b));
     rank_close(&b->rank);
@@ -254,7 +255,7 @@ static bool read_option(const char *word, Options *o)
     const struct {
         const char *key, **text;
         int64_t *number;
-    } table[] = {{"model=", &o->model, NULL},         {"choices=", &o->choices, NULL},
+    } table[] = {{"model=", &o->model, NULL},         {"autotune=", &o->autotune_file, NULL},
                  {"recompute=", &o->recompute, NULL}, {"sequences=", NULL, &o->sequences},
                  {"seq_len=", NULL, &o->seq_len},     {"vocab=", NULL, &o->vocab},
                  {"chunk=", NULL, &o->chunk},         {"steps=", NULL, &o->steps},
@@ -278,7 +279,7 @@ int main(int argc, char **argv)
             fprintf(
                 stderr,
                 "cuda_step: \"%s\": there are model= sequences= seq_len= vocab= chunk= steps= "
-                "warm= deterministic=0|1 capture=0|1 recompute=none|selective|full choices=FILE\n",
+                "warm= deterministic=0|1 capture=0|1 recompute=none|selective|full autotune=FILE\n",
                 argv[i]);
             return 2;
         }

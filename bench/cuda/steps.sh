@@ -27,7 +27,7 @@ kept=$(mktemp -d)
 trap 'rm -rf "$kept"' EXIT
 for number in "$@"; do
     read -r model sequences tokens vocab <<<"${shapes[number - 1]}"
-    options=(model="$model" sequences="$sequences" seq_len="$tokens" vocab="$vocab" choices="$kept/$number")
+    options=(model="$model" sequences="$sequences" seq_len="$tokens" vocab="$vocab" autotune="$kept/$number")
     echo "== $model, $sequences x $tokens"
     "$build/bench/cuda_step" "${options[@]}"
     "$build/bench/cuda_step" "${options[@]}" steps=1 warm=0 | sed -n 's/^first step/again, algorithms kept: first step/p'

@@ -32,7 +32,7 @@ class Layer(nn.Module):
         self.up = nn.Linear(d, 2 * f if llama else f, bias=not llama)
         self.down = nn.Linear(f, d, bias=not llama)
 
-    def turn(self, x, table):
+    def rotate(self, x, table):
         a, b = x.chunk(2, -1)
         cos, sin = table
         return torch.cat((a * cos - b * sin, b * cos + a * sin), -1)
@@ -43,7 +43,7 @@ class Layer(nn.Module):
         qkv = self.qkv(self.n1(x)).view(batch, tokens, h + 2 * k, c).transpose(1, 2)
         q, key, value = qkv.split((h, k, k), 1)
         if self.llama:
-            q, key = self.turn(q, table), self.turn(key, table)
+            q, key = self.rotate(q, table), self.rotate(key, table)
         o = F.scaled_dot_product_attention(q, key, value, is_causal=True, enable_gqa=h != k)
         x = x + self.out(o.transpose(1, 2).reshape(batch, tokens, d))
         m = self.up(self.n2(x))

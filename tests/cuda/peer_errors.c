@@ -7,7 +7,7 @@
  *
  *     in0 bf16 512 768\n<786432 bytes> */
 #define _XOPEN_SOURCE 700
-#include "relay_test.h"
+#include "pingpong_test.h"
 
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -51,10 +51,10 @@ static Tensor vector(DType type, int64_t n) { return NEW(&gpu.b, type, DENSE, n)
 
 typedef struct {
     Tensor x, w, bias, dy, u;
-} Beside;
+} EpilogueInputs;
 
 /* By the library; then, where the card has it, by our own kernel. */
-static void products_beside(const Beside *b)
+static void gemms_with_epilogue(const EpilogueInputs *b)
 {
     const Attr plain = {.gemm = {false, false}}, wide = {.gemm = {false, true}};
     const Tensor c[] = {result(BF16, TOKENS, WIDTH), result(BF16, TOKENS, WIDTH)};
@@ -68,20 +68,20 @@ static void products_beside(const Beside *b)
     save_call("linear_gelu", KERNEL_gemm_gelu, &gelu);
     save_call("linear_dgelu", KERNEL_gemm_dgelu, &dgelu);
     save_call("linear_dswiglu", KERNEL_gemm_dswiglu, &dswiglu);
-    if (!has_relay()) return;
+    if (!has_pingpong()) return;
     gpu.m->deterministic(gpu.context, false); /* else a gelu is made apart */
-    force_relay();
-    save_call("linear_gelu_relay", KERNEL_gemm_gelu, &gelu);
-    save_call("linear_dgelu_relay", KERNEL_gemm_dgelu, &dgelu);
-    save_call("linear_dswiglu_relay", KERNEL_gemm_dswiglu, &dswiglu);
+    force_pingpong();
+    save_call("linear_gelu_pingpong", KERNEL_gemm_gelu, &gelu);
+    save_call("linear_dgelu_pingpong", KERNEL_gemm_dgelu, &dgelu);
+    save_call("linear_dswiglu_pingpong", KERNEL_gemm_dswiglu, &dswiglu);
     gpu.m->deterministic(gpu.context, true);
 }
 
-static void products(void **state)
+static void gemms(void **state)
 {
     const Tensor x = value(TOKENS, WIDTH), w = value(INNER, WIDTH), dy = value(TOKENS, INNER);
     const Tensor bias = RANDOM(&gpu.b, BF16, DENSE, INNER), u = value(TOKENS, WIDTH);
-    const Tensor onto = value(TOKENS, INNER), h = result(BF16, TOKENS, INNER);
+    const Tensor addend = value(TOKENS, INNER), h = result(BF16, TOKENS, INNER);
     const Attr plain = {.gemm = {false, false}}, wide = {.gemm = {false, true}};
     (void)state;
     save_call("linear", KERNEL_gemm,
@@ -99,12 +99,12 @@ static void products(void **state)
                       .n_out = 1,
                       .attr = {.gemm = {true, false}}});
     save_call("linear_add", KERNEL_gemm_add,
-              &(Call){.in = {x, w, onto, bias},
+              &(Call){.in = {x, w, addend, bias},
                       .n_in = 4,
                       .out = {result(BF16, TOKENS, INNER)},
                       .n_out = 1,
                       .attr = wide});
-    products_beside(&(Beside){x, w, bias, dy, u});
+    gemms_with_epilogue(&(EpilogueInputs){x, w, bias, dy, u});
     save_call("bias_dw", KERNEL_sum_rows,
               &(Call){.in = {dy}, .n_in = 1, .out = {vector(F32, INNER)}, .n_out = 1});
     bench_clear(&gpu.b);
@@ -198,7 +198,7 @@ static void attentions(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(products), cmocka_unit_test(norms),
+static const struct CMUnitTest tests[] = {cmocka_unit_test(gemms), cmocka_unit_test(norms),
                                           cmocka_unit_test(pointwise), cmocka_unit_test(losses),
                                           cmocka_unit_test(attentions)};
 

@@ -44,8 +44,8 @@ def swiglu(gate, up):
 
 
 def attend(q, k, v):
-    turned = [x.transpose(0, 1)[None] for x in (q, k, v)]
-    return F.scaled_dot_product_attention(*turned, is_causal=True, scale=0.125)[0].transpose(0, 1)
+    heads_first = [x.transpose(0, 1)[None] for x in (q, k, v)]
+    return F.scaled_dot_product_attention(*heads_first, is_causal=True, scale=0.125)[0].transpose(0, 1)
 
 
 def token_loss(t):
@@ -93,9 +93,9 @@ OPS = {
 }
 OPS["attention_own"] = OPS["attention"]
 OPS["attention_own_dx"] = OPS["attention_dx"]
-RELAYED = ["linear_gelu", "linear_dgelu", "linear_dswiglu"]
-for name in RELAYED:
-    OPS[name + "_relay"] = OPS[name]
+PINGPONG = ["linear_gelu", "linear_dgelu", "linear_dswiglu"]
+for name in PINGPONG:
+    OPS[name + "_pingpong"] = OPS[name]
 
 
 def results(op, tensors, wide):
@@ -115,8 +115,8 @@ def main(folder):
     print(f"PyTorch {torch.__version__}\n{'':18} {'Sheaf':>10} {'PyTorch':>10}")
     for op in OPS:
         path = os.path.join(folder, op + ".call")
-        if op.endswith("_relay") and not os.path.exists(path):
-            print(f"{op:18} is not there: this card has no relay")
+        if op.endswith("_pingpong") and not os.path.exists(path):
+            print(f"{op:18} is not there: this card has no ping-pong kernel")
             continue
         tensors = load(path)
         exact, theirs = results(op, tensors, True), results(op, tensors, False)

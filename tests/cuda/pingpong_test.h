@@ -11,11 +11,11 @@
 #include <ctype.h>
 #include <unistd.h>
 
-#define OLD "choices.old"
-#define NEW_FILE "choices.new"
+#define OLD "autotune.old"
+#define NEW_FILE "autotune.new"
 
 /* Every shape that was met is run by the relay from here on, if it has a point. */
-static inline void force_relay(void)
+static inline void force_pingpong(void)
 {
     char line[4096];
     int lines = 0;
@@ -38,12 +38,12 @@ static inline void force_relay(void)
     assert_true(lines > 2 && unlink(OLD) == 0 && unlink(NEW_FILE) == 0);
 }
 
-static inline bool has_relay(void)
+static inline bool has_pingpong(void)
 {
     DeviceInfo info;
     gpu_ok(gpu.m->info(gpu.context, &info));
     if (strstr(info.name, "sm_90")) return true;
-    printf("SKIPPED, nothing was tested: %s has no relay\n", info.name);
+    printf("SKIPPED, nothing was tested: %s has no ping-pong kernel\n", info.name);
     return false;
 }
 

@@ -15,8 +15,8 @@ done
 mkdir -p "$out"
 jobs=$(nproc)
 arch=${SHEAF_CUDA_ARCH:-native}
-fused=() # attention by cuDNN, where the headers of cudnn-frontend are named
-[[ -z ${CUDNN_FRONTEND_INCLUDE-} ]] || fused=(-DSHEAF_CUDNN "-I$CUDNN_FRONTEND_INCLUDE")
+cudnn=() # attention by cuDNN if the headers of cudnn-frontend are named
+[[ -z ${CUDNN_FRONTEND_INCLUDE-} ]] || cudnn=(-DSHEAF_CUDNN "-I$CUDNN_FRONTEND_INCLUDE")
 root=$(dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")")
 
 # Objects that are newer than their source and all headers are kept.
@@ -28,13 +28,13 @@ compile() { # compile OBJECT SOURCE COMMAND...
 }
 export -f compile
 {
-    for source in src/device/cuda/*.cu; do
+    for source in $(find src/device/cuda -name "*.cu"); do
         code="-arch=$arch"
-        [[ $source != */relay.cu ]] || code="-gencode arch=compute_90a,code=sm_90a"
-        echo "compile $out/$(basename "$source").o $source nvcc $code -std=c++17 -O3 -Isrc ${fused[*]} -Xcompiler -fPIC"
+        [[ $source != */pingpong.cu ]] || code="-gencode arch=compute_90a,code=sm_90a"
+        echo "compile $out/$(tr / _ <<<"${source#src/}").o $source nvcc $code -std=c++17 -O3 -Isrc ${cudnn[*]} -Xcompiler -fPIC"
     done
-    for source in src/device/cuda/*.c; do
-        echo "compile $out/$(basename "$source").o $source gcc -std=c11 -O2 -fPIC -Isrc ${fused[*]} -isystem $root/include"
+    for source in $(find src/device/cuda -name "*.c"); do
+        echo "compile $out/$(tr / _ <<<"${source#src/}").o $source gcc -std=c11 -O2 -fPIC -Isrc ${cudnn[*]} -isystem $root/include"
     done
     for source in src/base/*.c src/device/*.c src/device/ref/*.c; do
         name=$(tr / _ <<<"${source#src/}")

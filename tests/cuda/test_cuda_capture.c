@@ -98,6 +98,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_kind), cmocka_unit_test(every_change),
                                        cmocka_unit_test(refused)};
+    device_cuda_search(getenv("PATH"));
     if (device_cuda_open(argc > 1 ? argv[1] : NULL, &cuda) != OK) {
         printf("SKIPPED: graphs on a GPU: %s\n", err_text());
         return SKIPPED;

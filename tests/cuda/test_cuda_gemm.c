@@ -11,9 +11,9 @@ static const Size sizes[] = {{1, 1, 1},     {7, 5, 3},     {33, 65, 17},   {64, 
                              {8, 1024, 40}, {72, 64, 2000}};
 enum { N_SIZES = sizeof sizes / sizeof *sizes };
 
-static void product(Size s, int turn, DType type, DType out, int variant)
+static void one_gemm(Size s, int transpose, DType type, DType out, int variant)
 {
-    const bool ta = turn & 1, tb = turn & 2;
+    const bool ta = transpose & 1, tb = transpose & 2;
     const Lay lay = (Lay)(variant % N_LAYS);
     const double keep = gpu_keeps[variant / 2 % 3];
     Call c = {.n_in = 2, .n_out = 1, .attr = {.gemm = {ta, tb}}, .number = {keep}};
@@ -31,26 +31,30 @@ static void gemm(void **state)
 {
     (void)state;
     for (int i = 0, variant = 0; i < N_SIZES; i++)
-        for (int turn = 0; turn < 4; turn++)
+        for (int transpose = 0; transpose < 4; transpose++)
             for (int type = 0; type < 2; type++)
                 for (int wide = 0; wide < 3; wide++, variant++)
-                    product(sizes[i], turn, gpu_types[type], wide ? F32 : gpu_types[type], variant);
+                    one_gemm(sizes[i], transpose, gpu_types[type], wide ? F32 : gpu_types[type],
+                             variant);
 }
 
 /* Dense and aligned: what a training step runs, by the library, with its epilogues. */
 static void gemm_dense(void **state)
 {
     (void)state;
-    for (int turn = 0; turn < 4; turn++)
+    for (int transpose = 0; transpose < 4; transpose++)
         for (int type = 0; type < 2; type++)
             for (int keep = 0; keep < 3; keep++)
                 for (int bias = 0; bias < 2; bias++) {
                     const int64_t m = 192, n = 320, k = 128;
                     const DType t = gpu_types[type];
-                    Call c = {.n_in = 2, .n_out = 1, .attr = {.gemm = {turn & 1, turn & 2}}};
+                    Call c = {
+                        .n_in = 2, .n_out = 1, .attr = {.gemm = {transpose & 1, transpose & 2}}};
                     c.number[0] = gpu_keeps[keep];
-                    c.in[0] = RANDOM(&gpu.b, t, DENSE, turn & 1 ? k : m, turn & 1 ? m : k);
-                    c.in[1] = RANDOM(&gpu.b, t, DENSE, turn & 2 ? n : k, turn & 2 ? k : n);
+                    c.in[0] =
+                        RANDOM(&gpu.b, t, DENSE, transpose & 1 ? k : m, transpose & 1 ? m : k);
+                    c.in[1] =
+                        RANDOM(&gpu.b, t, DENSE, transpose & 2 ? n : k, transpose & 2 ? k : n);
                     if (bias) c.in[c.n_in++] = RANDOM(&gpu.b, t, DENSE, n);
                     c.out[0] = accumulator(&gpu.b, NEW(&gpu.b, keep == 1 ? F32 : t, DENSE, m, n),
                                            gpu_keeps[keep]);
@@ -59,10 +63,10 @@ static void gemm_dense(void **state)
 }
 
 /* The fastest of several, kept in a file, and read back. */
-static void choices(void **state)
+static void autotune_file(void **state)
 {
     (void)state;
-    const char *path = "cuda_choices_test.txt";
+    const char *path = "cuda_autotune_test.txt";
     gpu.m->autotune->measure(gpu.context, true);
     gemm_dense(state);
     gpu.m->autotune->measure(gpu.context, false);
@@ -113,8 +117,8 @@ static void f64_is_refused(void **state)
     bench_clear(&gpu.b);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(gemm), cmocka_unit_test(gemm_dense),
-                                          cmocka_unit_test(choices), cmocka_unit_test(sum_rows),
-                                          cmocka_unit_test(f64_is_refused)};
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(gemm), cmocka_unit_test(gemm_dense), cmocka_unit_test(autotune_file),
+    cmocka_unit_test(sum_rows), cmocka_unit_test(f64_is_refused)};
 
 GPU_MAIN(tests)

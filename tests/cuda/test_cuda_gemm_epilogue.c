@@ -15,14 +15,14 @@ enum { N_SIZES = sizeof sizes / sizeof *sizes };
 typedef struct {
     Size s;
     DType type;
-    int turn; /* ta, tb */
-    Lay lay;  /* of what stands beside a and b */
+    int transpose; /* ta, tb */
+    Lay lay;       /* of what stands beside a and b */
     bool bias;
 } Case;
 
 static Call open_call(const Case *c)
 {
-    const bool ta = c->turn & 1, tb = c->turn & 2;
+    const bool ta = c->transpose & 1, tb = c->transpose & 2;
     Call call = {.n_in = 2, .n_out = 1, .attr = {.gemm = {ta, tb}}};
     call.in[0] = RANDOM(&gpu.b, c->type, DENSE, ta ? c->s.k : c->s.m, ta ? c->s.m : c->s.k);
     call.in[1] = RANDOM(&gpu.b, c->type, DENSE, tb ? c->s.n : c->s.k, tb ? c->s.k : c->s.n);
@@ -124,11 +124,11 @@ static void try_dgelu_sum(const Case *c)
 static void over_all(void (*one)(const Case *))
 {
     for (int i = 0; i < N_SIZES; i++)
-        for (int turn = 0; turn < 4; turn++)
+        for (int transpose = 0; transpose < 4; transpose++)
             for (int type = 0; type < 2; type++)
                 for (int lay = 0; lay < N_LAYS; lay++) {
-                    const Case c = {sizes[i], gpu_types[type], turn, (Lay)lay,
-                                    (i + turn + lay) % 2};
+                    const Case c = {sizes[i], gpu_types[type], transpose, (Lay)lay,
+                                    (i + transpose + lay) % 2};
                     one(&c);
                 }
 }
@@ -194,7 +194,7 @@ static void measured(void **state)
         const Case c = {sizes[i & 1 ? N_SIZES - 2 + (i >> 2) : 1], gpu_types[i >> 1 & 1], 2, DENSE,
                         i >> 2};
         Case back = c; /* b as gradients have it, which our own kernel takes too */
-        back.turn = 0;
+        back.transpose = 0;
         try_add(&c);
         try_add_in_place(&c);
         try_gelu(&c);

@@ -93,7 +93,7 @@ static void gradients(bool rms, int64_t t, int64_t h, int64_t d, int variant)
 }
 
 /* dx, its sums, and that of what dx is added to, which it may lie over. */
-static void with_onto_sum(int64_t t, int64_t d, int variant)
+static void with_addend_sum(int64_t t, int64_t d, int variant)
 {
     const double keep = gpu_keeps[variant % 3];
     Call c = gradient_of(false, t, 0, d, variant);
@@ -130,9 +130,9 @@ static void norms(void **state)
         for (int k = 0; k < 6; k++, variant++) {
             one_norm(false, k == 5 ? 0 : 13, 0, widths[i], variant);
             one_norm(true, k == 5 ? 300 : 7, k % 2 ? 3 : 0, widths[i], variant);
-            with_onto_sum(k == 5 ? 0 : 13, widths[i], variant);
+            with_addend_sum(k == 5 ? 0 : 13, widths[i], variant);
             if (i == 5) one_norm(k % 2, 3000, 0, widths[i], k + 6); /* several rows a group */
-            if (i == 5 && k < 2) with_onto_sum(3000, widths[i], k);
+            if (i == 5 && k < 2) with_addend_sum(3000, widths[i], k);
         }
 }
 
@@ -193,7 +193,7 @@ static void one_sum_together(int64_t t, int64_t d, int variant)
     run_on_gpu(KERNEL_layernorm_back, &most, gpu.b.arena.base, gpu.b.arena.base);
     run_on_gpu(KERNEL_layernorm_back, &all, gpu.b.arena.base, gpu.b.arena.base);
     for (int o = 0; o < 3; o++) expect_same_bits(o ? "sum" : "dx", &most.out[o], &all.out[o]);
-    expect_same_bits("sum of onto", &alone.out[0], &all.out[3]);
+    expect_same_bits("sum of the addend", &alone.out[0], &all.out[3]);
     bench_clear(&gpu.b);
 }
 

@@ -1,6 +1,6 @@
 /* Products with a gelu or swiglu's gradient beside them by our own kernel, on a card of sm_90; on others
  * nothing is tried. */
-#include "relay_test.h"
+#include "pingpong_test.h"
 
 typedef struct {
     int64_t tokens, width, depth;
@@ -13,38 +13,38 @@ static const Size sizes[] = {{1, 8, 8},       {200, 264, 72},   {333, 128, 64},
 enum { N_SIZES = sizeof sizes / sizeof *sizes };
 
 /* in: x, w; the output; what else stands in the call comes after. */
-static Call open_call(const Size *s, bool turned)
+static Call open_call(const Size *s, bool transposed)
 {
-    Call call = {.n_in = 2, .n_out = 1, .attr = {.gemm = {false, !turned}}};
+    Call call = {.n_in = 2, .n_out = 1, .attr = {.gemm = {false, !transposed}}};
     call.in[0] = RANDOM(&gpu.b, BF16, DENSE, s->tokens, s->depth);
-    call.in[1] = turned ? RANDOM(&gpu.b, BF16, DENSE, s->depth, s->width)
-                        : RANDOM(&gpu.b, BF16, DENSE, s->width, s->depth);
+    call.in[1] = transposed ? RANDOM(&gpu.b, BF16, DENSE, s->depth, s->width)
+                            : RANDOM(&gpu.b, BF16, DENSE, s->width, s->depth);
     call.out[0] = NEW(&gpu.b, BF16, DENSE, s->tokens, s->width);
     return call;
 }
 
-static void try_relay(KernelId id, const Call *call)
+static void try_pingpong(KernelId id, const Call *call)
 {
     const size_t bytes = gpu.b.arena.used_bytes;
     char *after = malloc(bytes + 1);
     assert_non_null(after);
     run_on_gpu(id, call, gpu.b.arena.base, after);
     free(after);
-    force_relay();
+    force_pingpong();
     expect_like_ref(id, call, gpu_terms((double)call->in[0].n[1]) + ldexp(1, -11), 0);
 }
 
 static void gelus(void **state)
 {
     (void)state;
-    if (!has_relay()) return;
+    if (!has_pingpong()) return;
     gpu.m->deterministic(gpu.context, false);
     for (int i = 0; i < 2 * N_SIZES; i++) {
         const Size *s = &sizes[i / 2];
         Call call = open_call(s, false);
         if (i % 2) call.in[call.n_in++] = RANDOM(&gpu.b, BF16, DENSE, s->width);
         call.out[call.n_out++] = NEW(&gpu.b, BF16, DENSE, s->tokens, s->width);
-        try_relay(KERNEL_gemm_gelu, &call);
+        try_pingpong(KERNEL_gemm_gelu, &call);
     }
 }
 
@@ -52,7 +52,7 @@ static void gelus(void **state)
 static void dgelus(void **state)
 {
     (void)state;
-    if (!has_relay()) return;
+    if (!has_pingpong()) return;
     gpu.m->deterministic(gpu.context, false);
     for (int i = 0; i < 3 * N_SIZES; i++) {
         const Size *s = &sizes[i / 3];
@@ -63,7 +63,7 @@ static void dgelus(void **state)
             call.out[call.n_out++] =
                 accumulator(&gpu.b, NEW(&gpu.b, F32, DENSE, s->width), call.number[1]);
         }
-        try_relay(KERNEL_gemm_dgelu, &call);
+        try_pingpong(KERNEL_gemm_dgelu, &call);
     }
 }
 
@@ -71,7 +71,7 @@ static void dgelus(void **state)
 static void far_out(void **state)
 {
     (void)state;
-    if (!has_relay()) return;
+    if (!has_pingpong()) return;
     const Size s = {777, 520, 200};
     gpu.m->deterministic(gpu.context, false);
     for (int scale = 2; scale <= 8; scale *= 2) {
@@ -79,7 +79,7 @@ static void far_out(void **state)
         call.in[call.n_in++] = NEW(&gpu.b, BF16, DENSE, s.tokens, s.width);
         fill(&gpu.b, &call.in[2], scale);
         call.out[call.n_out++] = NEW(&gpu.b, F32, DENSE, s.width);
-        try_relay(KERNEL_gemm_dgelu, &call);
+        try_pingpong(KERNEL_gemm_dgelu, &call);
     }
 }
 
@@ -94,7 +94,7 @@ static Tensor half_of(Tensor t, int which)
 static void dswiglus(void **state)
 {
     (void)state;
-    if (!has_relay()) return;
+    if (!has_pingpong()) return;
     gpu.m->deterministic(gpu.context, false);
     for (int i = 0; i < 3 * N_SIZES; i++) { /* 3: gates that are far from 0 too */
         const Size *s = &sizes[i / 3];
@@ -107,7 +107,7 @@ static void dswiglus(void **state)
             call.out[k] = half_of(dy, k);
         }
         call.n_out = 2;
-        try_relay(KERNEL_gemm_dswiglu, &call);
+        try_pingpong(KERNEL_gemm_dswiglu, &call);
     }
 }
 
@@ -115,7 +115,7 @@ static void dswiglus(void **state)
 static void sums_apart(void **state)
 {
     (void)state;
-    if (!has_relay()) return;
+    if (!has_pingpong()) return;
     const Size s = {777, 520, 200};
     gpu.m->deterministic(gpu.context, true);
     Call call = open_call(&s, true);
@@ -125,7 +125,7 @@ static void sums_apart(void **state)
     const Call sums = {.in = {call.out[0]}, .n_in = 1, .out = {again}, .n_out = 1};
     char *base = gpu.b.arena.base;
     run_on_gpu(KERNEL_gemm_dgelu, &call, base, base);
-    force_relay();
+    force_pingpong();
     run_on_gpu(KERNEL_gemm_dgelu, &call, base, base);
     run_on_gpu(KERNEL_sum_rows, &sums, base, base);
     for (int64_t i = 0; i < s.width; i++) assert_true(get(&again, i) == get(&call.out[1], i));

@@ -129,6 +129,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(as_ref), cmocka_unit_test(as_one_rank),
                                        cmocka_unit_test(exact)};
+    device_cuda_search(getenv("PATH"));
     if (device_cuda_open(argc > 1 ? argv[1] : NULL, &cuda) != OK) {
         printf("SKIPPED: ranks on a GPU: %s\n", err_text());
         return SKIPPED;

@@ -39,8 +39,8 @@ static void count_fits(const JobSettings *set, int n[2])
             if (in->op != OP_attention && in->op != OP_attention_dx) continue;
             const bool backward = in->op == OP_attention_dx;
             const Call c = call_of(&job.program[k], in);
-            const char *misses = fit_misses(&c, backward, FIT_OLDEST);
-            if (misses) fail_msg("%s, %s: %s", set->config->name, op_info(in->op)->name, misses);
+            const char *misfit = cudnn_misfit(&c, backward, CUDNN_FIT_OLDEST);
+            if (misfit) fail_msg("%s, %s: %s", set->config->name, op_info(in->op)->name, misfit);
             assert_int_equal(c.attr.attention.causal, set->batch.seq_len);
             n[backward]++;
         }
@@ -81,7 +81,7 @@ static void models_fit(void **state)
 }
 
 /* The same over two ranks that share the heads. */
-static void heads_cut_fit(void **state)
+static void sharded_heads_fit(void **state)
 {
     (void)state;
     for (int i = 0; i < 3; i++) {
@@ -133,7 +133,7 @@ static void misfits(void **state)
                        .out = {x, x, x},
                        .n_out = 3,
                        .attr = {.attention = {.causal = 128}}};
-    assert_null(fit_misses(&good, true, FIT_OLDEST));
+    assert_null(cudnn_misfit(&good, true, CUDNN_FIT_OLDEST));
     Call bad[12];
     for (int i = 0; i < 12; i++) bad[i] = good;
     bad[0].attr.attention.causal = 0;
@@ -149,16 +149,16 @@ static void misfits(void **state)
     bad[10].number[2] = 1;
     bad[11].in[6].stride[2] = 2;
     for (int i = 0; i < 12; i++)
-        if (!fit_misses(&bad[i], true, FIT_OLDEST)) fail_msg("misfit %d is taken", i);
+        if (!cudnn_misfit(&bad[i], true, CUDNN_FIT_OLDEST)) fail_msg("misfit %d is taken", i);
     bad[1].attr.attention.causal = 64; /* not a multiple of 128: a matter of the version */
-    assert_non_null(fit_misses(&bad[1], true, FIT_ANY_LENGTH - 1));
-    assert_null(fit_misses(&bad[1], true, FIT_ANY_LENGTH));
+    assert_non_null(cudnn_misfit(&bad[1], true, CUDNN_FIT_ANY_LENGTH - 1));
+    assert_null(cudnn_misfit(&bad[1], true, CUDNN_FIT_ANY_LENGTH));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(models_fit),
-                                       cmocka_unit_test(heads_cut_fit),
+                                       cmocka_unit_test(sharded_heads_fit),
                                        cmocka_unit_test(logits_by_rows), cmocka_unit_test(misfits)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -38,23 +38,23 @@ static void the_newest_is_found(void **state)
     (void)state;
     char path[512], file[512];
     snprintf(path, sizeof path, "/nowhere:%s/old/bin::%s/new/bin:%s/none/bin", root, root, root);
-    assert_int_equal(newest_cudnn(path, file, sizeof file), 91900);
+    assert_int_equal(cudnn_path_newest(path, file, sizeof file), 91900);
     assert_non_null(strstr(file, "/new/bin/../lib/python3.12/dist-packages/nvidia/cudnn/lib/"));
     snprintf(path, sizeof path, "%s/none/bin:%s/old/bin", root, root);
-    assert_int_equal(newest_cudnn(path, file, sizeof file), 90805);
-    assert_int_equal(newest_cudnn(path, file, 20), 0); /* no room for its name */
+    assert_int_equal(cudnn_path_newest(path, file, sizeof file), 90805);
+    assert_int_equal(cudnn_path_newest(path, file, 20), 0); /* no room for its name */
     snprintf(path, sizeof path, "%s/none/bin", root);
-    assert_int_equal(newest_cudnn(path, file, sizeof file), 0);
-    assert_int_equal(newest_cudnn("", file, sizeof file), 0);
-    assert_int_equal(newest_cudnn(NULL, file, sizeof file), 0);
+    assert_int_equal(cudnn_path_newest(path, file, sizeof file), 0);
+    assert_int_equal(cudnn_path_newest("", file, sizeof file), 0);
+    assert_int_equal(cudnn_path_newest(NULL, file, sizeof file), 0);
 }
 
 static void names_of_files_tell(void **state)
 {
     (void)state;
-    assert_int_equal(cudnn_version("/usr/lib/x86_64-linux-gnu/libcudnn.so.9.14.0"), 91400);
-    assert_int_equal(cudnn_version("libcudnn.so.9"), 0);
-    assert_int_equal(cudnn_version("libcudnn"), 0);
+    assert_int_equal(cudnn_path_version("/usr/lib/x86_64-linux-gnu/libcudnn.so.9.14.0"), 91400);
+    assert_int_equal(cudnn_path_version("libcudnn.so.9"), 0);
+    assert_int_equal(cudnn_path_version("libcudnn"), 0);
 }
 
 static int plant_all(void **state)

@@ -8,7 +8,7 @@
 #include "device/cuda/value.cuh"
 
 /* Few columns a block, so that all SMs have some; all strips of a run are asked for at once. */
-enum { FOLD_COLUMNS = 8, FOLD_RUNS = 32, FOLD_AHEAD = 9 };
+enum { FOLD_COLUMNS = 8, FOLD_RUNS = 32, FOLD_PREFETCH = 9 };
 
 typedef struct {
     const float *part; /* [strips, sums, width] */
@@ -27,14 +27,14 @@ static __global__ void __launch_bounds__(FOLD_COLUMNS *FOLD_RUNS)
     const int from = threadIdx.y * each, to = min(from + each, f.strips);
     __shared__ float fold[FOLD_RUNS][FOLD_COLUMNS];
     float sum = 0;
-    early_wait();
-    for (int s = from; s < to && j < f.width; s += FOLD_AHEAD) {
-        float x[FOLD_AHEAD];
+    pdl_wait();
+    for (int s = from; s < to && j < f.width; s += FOLD_PREFETCH) {
+        float x[FOLD_PREFETCH];
 #pragma unroll
-        for (int k = 0; k < FOLD_AHEAD; k++)
+        for (int k = 0; k < FOLD_PREFETCH; k++)
             x[k] = s + k < to ? f.part[((int64_t)(s + k) * f.sums + which) * f.width + j] : 0;
 #pragma unroll
-        for (int k = 0; k < FOLD_AHEAD; k++) sum += x[k];
+        for (int k = 0; k < FOLD_PREFETCH; k++) sum += x[k];
     }
     fold[threadIdx.y][threadIdx.x] = sum;
     __syncthreads();
@@ -44,12 +44,12 @@ static __global__ void __launch_bounds__(FOLD_COLUMNS *FOLD_RUNS)
     value_keep(out.data, out.dtype, j * out.stride[0], f.keep[which], sum);
 }
 
-/* Right behind the first stage, which may call early_next. */
+/* Right behind the first stage, which may call pdl_trigger. */
 static Err column_fold(const ColumnFold &f, const DeviceQueue *q)
 {
     const LaunchShape shape = {dim3((unsigned)blocks_of(f.width, FOLD_COLUMNS), (unsigned)f.sums),
                                dim3(FOLD_COLUMNS, FOLD_RUNS), 0};
-    return early_launch(column_fold_kernel, shape, q, f);
+    return pdl_launch(column_fold_kernel, shape, q, f);
 }
 
 #endif

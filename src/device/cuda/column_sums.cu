@@ -20,7 +20,7 @@
 enum { WARPS = 8, BLOCKS = 528, COLUMNS = 32 }; /* blocks: at most so many; four an SM of 132 */
 
 /* Rows that are on their way while one is summed. */
-template <DType T> static constexpr __host__ __device__ int rows_ahead()
+template <DType T> static constexpr __host__ __device__ int prefetch_depth()
 {
     return T == BF16 ? 6 : 4;
 }
@@ -29,20 +29,20 @@ typedef struct {
     Tensor dy;
     int64_t rows, width;
     float *part; /* [gridDim.y, width] */
-} Columns;
+} ColumnSumArgs;
 
 /* Every `step`-th row from `row` down, of W columns: as soon as one is summed, the one AHEAD is asked
  * for into its place. */
 template <int W, DType T>
-static __device__ inline void add_rows(const Columns &s, int64_t row, int step, int64_t column,
-                                       float (&db)[W])
+static __device__ inline void add_rows(const ColumnSumArgs &s, int64_t row, int step,
+                                       int64_t column, float (&db)[W])
 {
-    constexpr int AHEAD = rows_ahead<T>();
-    Piece<W> ring[AHEAD] = {};
+    constexpr int PREFETCH = prefetch_depth<T>();
+    Piece<W> ring[PREFETCH] = {};
     int64_t at = row * s.dy.stride[0] + column * s.dy.stride[1];
-    int left = (int)(row / step) + 1, wanted = left; /* rows to sum, to ask for */
-    auto ask = [&](int k) {
-        if (wanted-- > 0) ring[k] = piece_load<W>(s.dy.data, T, at);
+    int left = (int)(row / step) + 1, to_load = left; /* rows to sum, to ask for */
+    auto prefetch = [&](int k) {
+        if (to_load-- > 0) ring[k] = piece_load<W>(s.dy.data, T, at);
         at -= step * s.dy.stride[0];
     };
     auto add = [&](int k) {
@@ -52,28 +52,28 @@ static __device__ inline void add_rows(const Columns &s, int64_t row, int step, 
         for (int e = 0; e < W; e++) db[e] += g[e];
     };
 #pragma unroll
-    for (int k = 0; k < AHEAD; k++) ask(k);
-    for (; left >= AHEAD; left -= AHEAD)
+    for (int k = 0; k < PREFETCH; k++) prefetch(k);
+    for (; left >= PREFETCH; left -= PREFETCH)
 #pragma unroll
-        for (int k = 0; k < AHEAD; k++) {
+        for (int k = 0; k < PREFETCH; k++) {
             add(k);
-            ask(k);
+            prefetch(k);
         }
 #pragma unroll
-    for (int k = 0; k < AHEAD; k++)
+    for (int k = 0; k < PREFETCH; k++)
         if (k < left) add(k);
 }
 
 template <int W, DType T>
 static __global__ void __launch_bounds__(32 * WARPS, 4)
-    strip_kernel(const __grid_constant__ Columns s)
+    strip_kernel(const __grid_constant__ ColumnSumArgs s)
 {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
     const int64_t column = ((int64_t)blockIdx.x * COLUMNS + lane) * W;
     const int64_t row = s.rows - 1 - (blockIdx.y * warps + warp);
     float db[W] = {};
-    early_next();
-    early_wait();
+    pdl_trigger();
+    pdl_wait();
     if (column < s.width && row >= 0) add_rows<W, T>(s, row, warps * gridDim.y, column, db);
     __shared__ float fold[WARPS][W][COLUMNS];
 #pragma unroll
@@ -91,35 +91,36 @@ static __global__ void __launch_bounds__(32 * WARPS, 4)
 typedef struct {
     int64_t across, strips;
     int warps;
-} Turns;
+} ColumnGrid;
 
 /* Blocks that run at once, of 64 rows at least. */
-static Turns turns_of(const Columns &s, bool wide)
+static ColumnGrid grid_of(const ColumnSumArgs &s, bool wide)
 {
     const int64_t across = blocks_of(s.width, COLUMNS * (wide ? WALK_WIDE : 1));
-    const int64_t most = BLOCKS / across > 0 ? BLOCKS / across : 1, strips = blocks_of(s.rows, 64);
-    const int of_norm = span_fits(s.dy) ? fetch_row_warps(s.dy.dtype, s.width) : 0;
-    if (of_norm > 0) return {across, s.rows < FETCH_BLOCKS ? s.rows : FETCH_BLOCKS, of_norm};
-    return {across, strips < most ? strips : most, WARPS};
+    const int64_t max_strips = BLOCKS / across > 0 ? BLOCKS / across : 1,
+                  strips = blocks_of(s.rows, 64);
+    const int norm_warps = span_fits(s.dy) ? fetch_row_warps(s.dy.dtype, s.width) : 0;
+    if (norm_warps > 0) return {across, s.rows < FETCH_BLOCKS ? s.rows : FETCH_BLOCKS, norm_warps};
+    return {across, strips < max_strips ? strips : max_strips, WARPS};
 }
 
 template <DType T>
-static Err launch(const Columns &s, bool wide, const Turns &t, const DeviceQueue *q)
+static Err launch(const ColumnSumArgs &s, bool wide, const ColumnGrid &t, const DeviceQueue *q)
 {
     const LaunchShape shape = {dim3((unsigned)t.across, (unsigned)t.strips),
                                dim3(32 * (unsigned)t.warps), 0};
-    return wide ? early_launch(strip_kernel<WALK_WIDE, T>, shape, q, s)
-                : early_launch(strip_kernel<1, T>, shape, q, s);
+    return wide ? pdl_launch(strip_kernel<WALK_WIDE, T>, shape, q, s)
+                : pdl_launch(strip_kernel<1, T>, shape, q, s);
 }
 
 extern "C" Err cuda_sum_rows(const Call *call)
 {
-    Columns s = {call->in[0], call->in[0].n[0], call->in[0].n[1], NULL};
+    ColumnSumArgs s = {call->in[0], call->in[0].n[0], call->in[0].n[1], NULL};
     void *scratch;
     TRY(cuda_begin(call, KERNEL_sum_rows));
     if (s.width == 0) return OK;
     const bool wide = walk_rows_wide(&s.dy);
-    const Turns t = turns_of(s, wide);
+    const ColumnGrid t = grid_of(s, wide);
     TRY(cuda_scratch(call->queue, sizeof(float) * (size_t)(t.strips * s.width) + 1, &scratch));
     s.part = (float *)scratch;
     if (t.strips > 0 && s.dy.dtype == BF16)

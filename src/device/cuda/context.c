@@ -76,7 +76,7 @@ static Err check_capability(int ordinal, int capability)
 }
 
 /* Kernels of this card read the memory of others that they reach: ranks of one process fold it. */
-static Err reach_others(const DeviceContext *c)
+static Err enable_peer_access(const DeviceContext *c)
 {
     const int n = cuda_count();
     for (int i = 0; i < n; i++) {
@@ -101,7 +101,7 @@ static Err open_parts(DeviceContext *c)
     CUDA_TRY(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, c->ordinal));
     c->capability = 10 * major + minor;
     TRY(check_capability(c->ordinal, c->capability));
-    TRY(reach_others(c));
+    TRY(enable_peer_access(c));
     CUDA_TRY(cudaDeviceGetStreamPriorityRange(&low, &high));
     for (int i = 0; i < N_DEVICE_QUEUES; i++) {
         c->queue[i].context = c;
@@ -116,10 +116,10 @@ static Err open_parts(DeviceContext *c)
     TRY(cuda_scratch(&c->queue[QUEUE_COMPUTE], BLAS_SCRATCH, &scratch));
     if (cublasLtCreate(&c->blas) != CUBLAS_STATUS_SUCCESS)
         return err_fail(ERR_IO, "cuda: cuBLASLt does not start on GPU %d", c->ordinal);
-    TRY(relay_open(c));
-    c->choices = choices_open();
-    c->fused = fused_open(c->capability);
-    return c->choices ? OK : err_fail(ERR_NOMEM, "cuda: no memory for the table of products");
+    TRY(pingpong_open(c));
+    c->autotuner = autotuner_open();
+    c->cudnn = cudnn_open(c->capability);
+    return c->autotuner ? OK : err_fail(ERR_NOMEM, "cuda: no memory for the table of products");
 }
 
 void cuda_close(DeviceContext *c)
@@ -133,8 +133,8 @@ void cuda_close(DeviceContext *c)
         (void)cudaStreamDestroy(c->queue[i].stream);
     }
     if (c->blas) (void)cublasLtDestroy(c->blas);
-    choices_close(c->choices);
-    fused_close(c->fused);
+    autotuner_close(c->autotuner);
+    cudnn_close(c->cudnn);
     free(c);
 }
 
@@ -186,7 +186,7 @@ Err cuda_info(DeviceContext *c, DeviceInfo *out)
     const size_t blas = cublasLtGetVersion();
     snprintf(info.name, sizeof info.name, "%.48s, sm_%d; products by cuBLASLt %zu.%zu.%zu; %s",
              card.name, c->capability, blas / 10000, blas / 100 % 100, blas % 100,
-             fused_text(c->fused));
+             cudnn_text(c->cudnn));
     *out = info;
     return OK;
 }

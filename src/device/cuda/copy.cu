@@ -6,7 +6,7 @@
 
 template <typename T>
 static __global__ void __launch_bounds__(POINT_THREADS)
-    copy_kernel(const __grid_constant__ Walk w, int64_t bytes)
+    copy_kernel(const __grid_constant__ ElementWalk w, int64_t bytes)
 {
     const int64_t step = (int64_t)blockIdx.x * POINT_THREADS + threadIdx.x;
     int64_t at[2];
@@ -16,7 +16,7 @@ static __global__ void __launch_bounds__(POINT_THREADS)
 }
 
 /* Elements of eight bytes in steps of eight would be 64 bytes: they go one by one. */
-static Err launch(const Call *call, const Walk *w, size_t bytes)
+static Err launch(const Call *call, const ElementWalk *w, size_t bytes)
 {
     const unsigned blocks = (unsigned)blocks_of(w->count, POINT_THREADS);
     const cudaStream_t stream = call->queue->stream;
@@ -46,7 +46,7 @@ extern "C" Err cuda_copy(const Call *call)
     const Tensor *x = &call->in[0], *y = &call->out[0];
     const int last = y->ndim - 1;
     const size_t bytes = dtype_bytes(y->dtype);
-    Walk w;
+    ElementWalk w;
     TRY(cuda_begin(call, KERNEL_copy));
     if (last >= 0 && x->stride[last] == 1 && y->stride[last] == 1) {
         const Tensor from = as_halves(x), to = as_halves(y);
@@ -67,14 +67,14 @@ extern "C" Err cuda_copy(const Call *call)
 
 /* Rows of x, each to its place in y: the walk is over what a row holds. */
 typedef struct {
-    Walk inner;
+    ElementWalk inner;
     Tensor at;
     int64_t rows, x_step, y_step, bytes; /* steps in elements of so many bytes */
-} Places;
+} RowPlaces;
 
 template <typename T>
 static __global__ void __launch_bounds__(POINT_THREADS)
-    put_rows_kernel(const __grid_constant__ Places p)
+    put_rows_kernel(const __grid_constant__ RowPlaces p)
 {
     const int64_t index = (int64_t)blockIdx.x * POINT_THREADS + threadIdx.x;
     const int64_t row = index / p.inner.count;
@@ -95,7 +95,7 @@ static Tensor row_of(const Tensor *t)
     return row;
 }
 
-template <typename T> static Err put_rows(const Call *call, const Places &p)
+template <typename T> static Err put_rows(const Call *call, const RowPlaces &p)
 {
     const unsigned blocks = (unsigned)blocks_of(p.rows * p.inner.count, POINT_THREADS);
     put_rows_kernel<T><<<blocks, POINT_THREADS, 0, call->queue->stream>>>(p);
@@ -106,7 +106,7 @@ extern "C" Err cuda_put_rows_at(const Call *call)
 {
     const Tensor *x = &call->in[0], *y = &call->out[0];
     const int64_t bytes = (int64_t)dtype_bytes(y->dtype), halves = bytes / 2;
-    Places p = {};
+    RowPlaces p = {};
     TRY(cuda_begin(call, KERNEL_put_rows_at));
     if (tensor_count(x) == 0) return OK;
     Tensor from = row_of(x), to = row_of(y);
@@ -119,7 +119,7 @@ extern "C" Err cuda_put_rows_at(const Call *call)
                       x->stride[0] * halves % WALK_WIDE == 0 &&
                       y->stride[0] * halves % WALK_WIDE == 0;
     if (runs) { /* 16 bytes at a time, where they are aligned */
-        Walk wide;
+        ElementWalk wide;
         from = as_halves(&from), to = as_halves(&to);
         TRY(walk_make(both, 2, true, &wide));
         if (wide.width == WALK_WIDE) {

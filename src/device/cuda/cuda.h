@@ -27,19 +27,19 @@ struct DeviceQueue {
     unsigned *ticket; /* 0 between kernels: blocks that are done draw from it, to tell the last */
 };
 
-typedef struct Choices Choices;
-typedef struct FusedPlans FusedPlans; /* fused.h */
+typedef struct Autotuner Autotuner;
+typedef struct CudnnPlans CudnnPlans; /* fused.h */
 
 struct DeviceContext {
     int ordinal, sms, capability; /* 90: sm_90 */
     DeviceQueue queue[N_DEVICE_QUEUES];
     cublasLtHandle_t blas;
-    Choices *choices;
-    bool any_order;     /* not deterministic */
-    unsigned epoch;     /* counts what makes graphs that were captured before no longer fit */
-    size_t graph_bytes; /* of device memory that graphs hold */
-    void *encode;       /* describes matrices to the copy engine (relay.cu); NULL: not there */
-    FusedPlans *fused;  /* cuDNN's, or NULL where it is not there */
+    Autotuner *autotuner;
+    bool any_order;          /* not deterministic */
+    unsigned epoch;          /* counts what makes graphs that were captured before no longer fit */
+    size_t graph_bytes;      /* of device memory that graphs hold */
+    void *encode_tensor_map; /* describes matrices to the copy engine (relay.cu); NULL: not there */
+    CudnnPlans *cudnn;       /* cuDNN's, or NULL where it is not there */
 };
 
 struct DeviceEvent {
@@ -63,8 +63,8 @@ Err cuda_launched(KernelId id);
 Err cuda_scratch(DeviceQueue *q, size_t bytes, void **out);
 
 /* choices.c: the products of a context and their algorithms. */
-Choices *choices_open(void);
-void choices_close(Choices *c);
+Autotuner *autotuner_open(void);
+void autotuner_close(Autotuner *c);
 void cuda_autotune_measure(DeviceContext *c, bool on);
 int cuda_autotune_left(const DeviceContext *c);
 Err cuda_autotune_save(DeviceContext *c, const char *path);

@@ -15,7 +15,7 @@
 
 #include "device/cuda/value.cuh"
 
-enum { THREADS = 256, STRIP = 32, AHEAD = 4 };
+enum { THREADS = 256, STRIP = 32, PREFETCH = 4 };
 
 typedef struct {
     Tensor ids, w, y;
@@ -56,7 +56,7 @@ typedef struct {
     const int32_t *id, *token; /* sorted: rows of dw, ids of other parts last; and who has them */
     int64_t tokens, width;
     float *head, *tail; /* [strips, width]: of the run that leaves a strip, and that enters it */
-} Fold;
+} EmbeddingFold;
 
 /* Keys and values of the sort. An id of another part sorts behind all others. */
 static __global__ void keys_kernel(Tensor ids, int64_t base, int64_t rows, int32_t *key,
@@ -83,7 +83,7 @@ static __device__ inline void add_to(const Tensor &dw, int64_t row, int64_t colu
 
 /* One thread: W columns of one strip. Positions are the same for a whole block; the rows of AHEAD
  * tokens are loaded before the first is summed. */
-template <int W> static __global__ void strip_kernel(const __grid_constant__ Fold f)
+template <int W> static __global__ void strip_kernel(const __grid_constant__ EmbeddingFold f)
 {
     const int64_t column = ((int64_t)blockIdx.y * blockDim.x + threadIdx.x) * W, strip = blockIdx.x;
     const int64_t from = strip * STRIP, to = min(from + STRIP, f.tokens);
@@ -100,15 +100,15 @@ template <int W> static __global__ void strip_kernel(const __grid_constant__ Fol
     const int64_t side = strip * f.width + column;
     float sum[W] = {};
     bool first = true;
-    for (int at = 0; at < n; at += AHEAD) {
-        Piece<W> row[AHEAD];
+    for (int at = 0; at < n; at += PREFETCH) {
+        Piece<W> row[PREFETCH];
 #pragma unroll
-        for (int k = 0; k < AHEAD; k++)
+        for (int k = 0; k < PREFETCH; k++)
             if (at + k < n)
                 row[k] = piece_load<W>(f.dy.data, f.dy.dtype,
                                        token[at + k] * f.dy.stride[0] + column * f.dy.stride[1]);
 #pragma unroll
-        for (int k = 0; k < AHEAD; k++) {
+        for (int k = 0; k < PREFETCH; k++) {
             const int i = at + k;
             if (i >= n) break;
             if (id[i] >= f.dw.n[0]) return; /* ids of other parts, to the end */
@@ -131,7 +131,7 @@ template <int W> static __global__ void strip_kernel(const __grid_constant__ Fol
 }
 
 /* Runs that cross strips: who holds the head folds the tails behind it. */
-template <int W> static __global__ void cross_kernel(const __grid_constant__ Fold f)
+template <int W> static __global__ void cross_kernel(const __grid_constant__ EmbeddingFold f)
 {
     const int64_t column = ((int64_t)blockIdx.y * blockDim.x + threadIdx.x) * W, strip = blockIdx.x;
     const int64_t from = strip * STRIP, last = from + STRIP - 1;
@@ -150,7 +150,7 @@ template <int W> static __global__ void cross_kernel(const __grid_constant__ Fol
 }
 
 /* dw = keep * dw, before anything is added. */
-static Err start(const Call *call)
+static Err scale_dw(const Call *call)
 {
     const Tensor *dw = &call->out[0];
     Call scale = {};
@@ -175,7 +175,7 @@ static int bits_of(int64_t n)
 }
 
 /* Scratch: the sort's own, two lists before and after it, heads and tails. */
-static Err sort_ids(const Call *call, Fold *f)
+static Err sort_ids(const Call *call, EmbeddingFold *f)
 {
     const cudaStream_t stream = call->queue->stream;
     const size_t list = ((size_t)f->tokens * 4 + 255) / 256 * 256;
@@ -202,12 +202,12 @@ static Err sort_ids(const Call *call, Fold *f)
 
 extern "C" Err cuda_embedding_dw(const Call *call)
 {
-    Fold f = {};
+    EmbeddingFold f = {};
     f.dy = call->in[0], f.dw = call->out[0];
     f.tokens = f.dy.n[0], f.width = f.dw.n[1];
     TRY(cuda_begin(call, KERNEL_embedding_dw));
     if (tensor_count(&f.dw) == 0) return OK;
-    TRY(start(call));
+    TRY(scale_dw(call));
     if (f.tokens == 0) return OK;
     TRY(sort_ids(call, &f));
     const bool wide = walk_rows_wide(&f.dy) && walk_rows_wide(&f.dw);

@@ -13,9 +13,9 @@ typedef struct {
     void *out[MAX_DEVICE_FOLD];
     int n, n_out;
     int64_t count;
-} Folding;
+} FoldArgs;
 
-static_assert(sizeof(Folding) <= 4096, "the arguments of a kernel");
+static_assert(sizeof(FoldArgs) <= 4096, "the arguments of a kernel");
 
 /* How an element is stored (S), and folded (T). */
 template <typename S, typename T> static __device__ inline T widen(S x) { return (T)x; }
@@ -40,7 +40,7 @@ template <typename T, bool MAX> static __device__ inline T fold_two(T a, T b)
 }
 
 template <typename S, typename T, bool MAX>
-static __global__ void __launch_bounds__(FOLD_THREADS) fold_kernel(const Folding f)
+static __global__ void __launch_bounds__(FOLD_THREADS) fold_kernel(const FoldArgs f)
 {
     const int64_t step = (int64_t)gridDim.x * FOLD_THREADS;
     for (int64_t i = (int64_t)blockIdx.x * FOLD_THREADS + threadIdx.x; i < f.count; i += step) {
@@ -54,7 +54,7 @@ static __global__ void __launch_bounds__(FOLD_THREADS) fold_kernel(const Folding
 
 /* Sums of integers are of unsigned ones, where overflow wraps; maxima are of signed ones. */
 template <typename S, typename T, typename M>
-static void launch(const Folding *f, bool max, unsigned blocks, cudaStream_t stream)
+static void launch(const FoldArgs *f, bool max, unsigned blocks, cudaStream_t stream)
 {
     if (max)
         fold_kernel<S, M, true><<<blocks, FOLD_THREADS, 0, stream>>>(*f);
@@ -64,7 +64,7 @@ static void launch(const Folding *f, bool max, unsigned blocks, cudaStream_t str
 
 extern "C" Err cuda_fold(DeviceQueue *q, const DeviceFold *fold)
 {
-    Folding f = {};
+    FoldArgs f = {};
     if (fold->n > MAX_DEVICE_FOLD || fold->n_out > MAX_DEVICE_FOLD)
         return err_fail(ERR_CONFIG,
                         "cuda: a sum of %d ranks of one process; %d is the most, more need "

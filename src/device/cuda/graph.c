@@ -35,10 +35,10 @@ static size_t free_bytes(void)
 }
 
 /* Uploaded at once, so that the first launch is as short as the others, and all memory is taken. */
-static Err make(DeviceQueue *q, cudaGraph_t noted, DeviceGraph *g)
+static Err instantiate(DeviceQueue *q, cudaGraph_t captured, DeviceGraph *g)
 {
     const size_t before = free_bytes();
-    CUDA_TRY(cudaGraphInstantiateWithFlags(&g->exec, noted, 0));
+    CUDA_TRY(cudaGraphInstantiateWithFlags(&g->exec, captured, 0));
     CUDA_TRY(cudaGraphUpload(g->exec, q->stream));
     CUDA_TRY(cudaStreamSynchronize(q->stream));
     const size_t after = free_bytes();
@@ -49,19 +49,19 @@ static Err make(DeviceQueue *q, cudaGraph_t noted, DeviceGraph *g)
 
 Err cuda_capture_end(DeviceQueue *q, DeviceGraph **out)
 {
-    cudaGraph_t noted = NULL;
+    cudaGraph_t captured = NULL;
     CUDA_TRY(cudaSetDevice(q->context->ordinal));
-    const cudaError_t status = cudaStreamEndCapture(q->stream, &noted);
+    const cudaError_t status = cudaStreamEndCapture(q->stream, &captured);
     if (status != cudaSuccess) return cuda_failed(status, "cudaStreamEndCapture");
     if (!out) {
-        (void)cudaGraphDestroy(noted);
+        (void)cudaGraphDestroy(captured);
         return OK;
     }
     DeviceGraph *g = calloc(1, sizeof *g);
     Err err = g ? OK : err_fail(ERR_NOMEM, "cuda: no memory for a graph");
     if (g) *g = (DeviceGraph){.context = q->context, .epoch = q->context->epoch};
-    if (g) err = make(q, noted, g);
-    (void)cudaGraphDestroy(noted);
+    if (g) err = instantiate(q, captured, g);
+    (void)cudaGraphDestroy(captured);
     if (err == OK)
         *out = g;
     else if (g)

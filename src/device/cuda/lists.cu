@@ -4,10 +4,11 @@
 #include "device/cuda/lists.cuh"
 
 /* Which chunk of which piece each block has, and the first block of each piece. */
-static void list_cut(const ListPieces &p, int64_t chunk, ListBlock *block, int64_t *first)
+static void list_blocks(const ListPieces &p, int64_t chunk, ListBlock *block, int64_t *first)
 {
     for (int i = 0; i < p.n; i++) {
-        const int64_t n = blocks_of(p.count((const char *)p.at + (size_t)i * p.apart), chunk);
+        const int64_t n =
+            blocks_of(p.count((const char *)p.at + (size_t)i * p.stride_bytes), chunk);
         first[i + 1] = first[i] + n;
         for (int64_t k = 0; k < n && block; k++) block[first[i] + k] = {i, (int32_t)k};
     }
@@ -24,7 +25,7 @@ static Err list_fill(DeviceList *l, const ListPieces &p, const ListBlock *block,
                      const int64_t *first)
 {
     CUDA_TRY(cudaSetDevice(l->context->ordinal));
-    TRY(list_upload(&l->piece, p.at, p.apart * (size_t)p.n));
+    TRY(list_upload(&l->piece, p.at, p.stride_bytes * (size_t)p.n));
     TRY(list_upload((void **)&l->block, block, sizeof *block * (size_t)l->blocks));
     TRY(list_upload((void **)&l->first, first, sizeof *first * (size_t)(p.n + 1)));
     CUDA_TRY(cudaMalloc((void **)&l->sum, sizeof *l->sum * (size_t)(l->blocks + 1)));
@@ -37,7 +38,7 @@ Err list_open(DeviceContext *c, const ListPieces &p, int64_t chunk, DeviceList *
     int64_t *first = (int64_t *)calloc((size_t)p.n + 1, sizeof *first);
     ListBlock *block = NULL;
     if (l && first) {
-        list_cut(p, chunk, NULL, first);
+        list_blocks(p, chunk, NULL, first);
         l->context = c, l->n = p.n, l->blocks = first[p.n];
         block = (ListBlock *)calloc((size_t)l->blocks + 1, sizeof *block);
     }
@@ -45,7 +46,7 @@ Err list_open(DeviceContext *c, const ListPieces &p, int64_t chunk, DeviceList *
     if (!block) {
         err = err_fail(ERR_NOMEM, "cuda: no memory for a list of %d tensors", p.n);
     } else {
-        list_cut(p, chunk, block, first);
+        list_blocks(p, chunk, block, first);
         err = list_fill(l, p, block, first);
     }
     free(first);

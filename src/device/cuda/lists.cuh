@@ -26,7 +26,7 @@ struct DeviceList {
 /* Elements of each piece, which starts at at[i * apart]. */
 typedef struct {
     const void *at;
-    size_t apart;
+    size_t stride_bytes;
     int64_t (*count)(const void *piece);
     int n;
 } ListPieces;

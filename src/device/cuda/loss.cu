@@ -15,7 +15,7 @@ typedef struct {
     Tensor logits, m, z, targets, weights, out;
     int64_t base;
     float keep;
-} Rows;
+} LossArgs;
 
 static __device__ inline float stat_get(const Tensor &t, int64_t row)
 {
@@ -47,28 +47,29 @@ static __device__ inline void row_sweep(const Tensor &t, int64_t row, Body body)
 }
 
 template <int W>
-static __global__ void __launch_bounds__(THREADS) row_max_kernel(const __grid_constant__ Rows r)
+static __global__ void __launch_bounds__(THREADS) row_max_kernel(const __grid_constant__ LossArgs r)
 {
     const int64_t row = blockIdx.x;
-    float most = -INFINITY;
+    float row_max = -INFINITY;
     row_sweep<W>(r.logits, row, [&](int64_t, const float *x) {
 #pragma unroll
         for (int e = 0; e < W; e++)
-            if (x[e] > most) most = x[e];
+            if (x[e] > row_max) row_max = x[e];
     });
-    most = group_max<THREADS>(most);
-    if (threadIdx.x == 0) ((float *)r.out.data)[row * r.out.stride[0]] = most;
+    row_max = group_max<THREADS>(row_max);
+    if (threadIdx.x == 0) ((float *)r.out.data)[row * r.out.stride[0]] = row_max;
 }
 
 template <int W>
-static __global__ void __launch_bounds__(THREADS) row_sums_kernel(const __grid_constant__ Rows r)
+static __global__ void __launch_bounds__(THREADS)
+    row_sums_kernel(const __grid_constant__ LossArgs r)
 {
     const int64_t row = blockIdx.x;
-    const float most = stat_get(r.m, row);
+    const float row_max = stat_get(r.m, row);
     float sum = 0;
     row_sweep<W>(r.logits, row, [&](int64_t, const float *x) {
 #pragma unroll
-        for (int e = 0; e < W; e++) sum += __expf(x[e] - most);
+        for (int e = 0; e < W; e++) sum += __expf(x[e] - row_max);
     });
     sum = group_sum<THREADS>(sum);
     if (threadIdx.x > 0) return;
@@ -79,11 +80,11 @@ static __global__ void __launch_bounds__(THREADS) row_sums_kernel(const __grid_c
     if (target >= 0 && target < r.logits.n[1])
         z[r.out.stride[1]] = value_get(r.logits.data, r.logits.dtype,
                                        row * r.logits.stride[0] + target * r.logits.stride[1]) -
-                             most;
+                             row_max;
 }
 
 template <int W>
-static __global__ void __launch_bounds__(THREADS) loss_dx_kernel(const __grid_constant__ Rows r)
+static __global__ void __launch_bounds__(THREADS) loss_dx_kernel(const __grid_constant__ LossArgs r)
 {
     const int64_t row = blockIdx.x;
     const float weight = value_get(r.weights.data, r.weights.dtype, row * r.weights.stride[0]);
@@ -93,18 +94,19 @@ static __global__ void __launch_bounds__(THREADS) loss_dx_kernel(const __grid_co
             piece_store<W>(r.out.data, r.out.dtype, piece_at<W>(r.out, row, i), zero);
         return;
     }
-    const float most = stat_get(r.m, row), share = weight / stat_get(r.z, row);
+    const float row_max = stat_get(r.m, row), share = weight / stat_get(r.z, row);
     const int64_t target = ((const int32_t *)r.targets.data)[row * r.targets.stride[0]] - r.base;
     row_sweep<W>(r.logits, row, [&](int64_t i, const float *x) {
         float dx[W];
 #pragma unroll
         for (int e = 0; e < W; e++)
-            dx[e] = share * __expf(x[e] - most) - (i * W + e == target ? weight : 0);
+            dx[e] = share * __expf(x[e] - row_max) - (i * W + e == target ? weight : 0);
         piece_store<W>(r.out.data, r.out.dtype, piece_at<W>(r.out, row, i), dx);
     });
 }
 
-static __global__ void __launch_bounds__(SUM_THREADS) loss_kernel(const __grid_constant__ Rows r)
+static __global__ void __launch_bounds__(SUM_THREADS)
+    loss_kernel(const __grid_constant__ LossArgs r)
 {
     double sum = 0;
     for (int64_t t = threadIdx.x; t < r.z.n[0]; t += SUM_THREADS) {
@@ -119,7 +121,7 @@ static __global__ void __launch_bounds__(SUM_THREADS) loss_kernel(const __grid_c
 
 extern "C" Err cuda_row_max(const Call *call)
 {
-    Rows r = {};
+    LossArgs r = {};
     r.logits = call->in[0], r.out = call->out[0];
     TRY(cuda_begin(call, KERNEL_row_max));
     const unsigned rows = (unsigned)r.logits.n[0];
@@ -133,7 +135,7 @@ extern "C" Err cuda_row_max(const Call *call)
 
 extern "C" Err cuda_row_sums(const Call *call)
 {
-    Rows r = {};
+    LossArgs r = {};
     r.logits = call->in[0], r.m = call->in[1], r.targets = call->in[2], r.out = call->out[0];
     r.base = call->attr.vocab.base;
     TRY(cuda_begin(call, KERNEL_row_sums));
@@ -148,7 +150,7 @@ extern "C" Err cuda_row_sums(const Call *call)
 
 extern "C" Err cuda_loss_dx(const Call *call)
 {
-    Rows r = {};
+    LossArgs r = {};
     r.logits = call->in[0], r.m = call->in[1], r.z = call->in[2], r.targets = call->in[3];
     r.weights = call->in[4], r.out = call->out[0], r.base = call->attr.vocab.base;
     TRY(cuda_begin(call, KERNEL_loss_dx));
@@ -163,7 +165,7 @@ extern "C" Err cuda_loss_dx(const Call *call)
 
 extern "C" Err cuda_loss(const Call *call)
 {
-    Rows r = {};
+    LossArgs r = {};
     r.z = call->in[0], r.weights = call->in[1], r.out = call->out[0];
     r.keep = (float)call->number[0];
     TRY(cuda_begin(call, KERNEL_loss));

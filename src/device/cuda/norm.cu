@@ -12,12 +12,13 @@ enum { STAGES = 4 };
 typedef struct {
     RowSpan x, y, mean, rstd;
     const char *w, *b;
-    Rows rows;
+    RowSet rows;
     float eps, per_width; /* 1 / width */
-} Ahead;
+} NormPrefetchArgs;
 
 template <bool LAYER>
-static __device__ inline void store_numbers(const Ahead &m, RowPlace at, float mean, float rstd)
+static __device__ inline void store_numbers(const NormPrefetchArgs &m, RowPlace at, float mean,
+                                            float rstd)
 {
     if (LAYER) *(float *)span_at(m.mean, at) = mean;
     *(float *)span_at(m.rstd, at) = rstd;
@@ -25,7 +26,7 @@ static __device__ inline void store_numbers(const Ahead &m, RowPlace at, float m
 
 /* A row whose squares overflow: its numbers in f64, by each thread for itself. */
 template <bool LAYER, int G, DType T>
-static __device__ __noinline__ void row_in_f64(const Ahead &m, uint32_t row)
+static __device__ __noinline__ void row_in_f64(const NormPrefetchArgs &m, uint32_t row)
 {
     const RowPlace at = row_place(m.rows, row);
     const char *from = span_at(m.x, at);
@@ -49,14 +50,15 @@ static __device__ __noinline__ void row_in_f64(const Ahead &m, uint32_t row)
 /* The block's rows that overflowed: they have an rstd of 0 so far, which all threads see before one
  * changes it. */
 template <bool LAYER, int G, DType T>
-static __device__ inline void rows_again(const Ahead &m, uint32_t start, uint32_t step)
+static __device__ inline void redo_overflowed(const NormPrefetchArgs &m, uint32_t start,
+                                              uint32_t step)
 {
     const uint32_t mine = threadIdx.x / G;
     for (uint32_t row = start + mine; row - mine < m.rows.n; row += step) {
-        const bool again =
+        const bool overflowed =
             row < m.rows.n && *(const volatile float *)span_at(m.rstd, row_place(m.rows, row)) == 0;
         __syncthreads();
-        if (again) row_in_f64<LAYER, G, T>(m, row);
+        if (overflowed) row_in_f64<LAYER, G, T>(m, row);
     }
 }
 
@@ -78,16 +80,16 @@ static __device__ inline float sum_row(const float (&x)[K][WALK_WIDE], float (*p
 
 template <bool LAYER, int G, int K, DType T>
 static __global__ void __launch_bounds__(RowFetch<G, K, T, STAGES, 1>::THREADS, 2)
-    ahead_kernel(const __grid_constant__ Ahead m)
+    prefetch_kernel(const __grid_constant__ NormPrefetchArgs m)
 {
     typedef RowFetch<G, K, T, STAGES, 1> Fetch;
     enum { W = WALK_WIDE };
     extern __shared__ uint4 stage[];
     __shared__ float part[2][1][Fetch::WARPS];
     const Fetch f(stage, m.rows.pieces);
-    early_wait();
+    pdl_wait();
     const uint32_t step = gridDim.x * Fetch::GROUPS, start = blockIdx.x * Fetch::GROUPS;
-    const uint32_t mine = threadIdx.x / G, besides = G < 32 ? mine % (32 / G) : 0;
+    const uint32_t mine = threadIdx.x / G, group_in_warp = G < 32 ? mine % (32 / G) : 0;
     auto fetch = [&](int s, uint32_t row) {
         if (row < m.rows.n) f.fetch(s, 0, span_at(m.x, row_place(m.rows, row)));
         __pipeline_commit();
@@ -99,7 +101,7 @@ static __global__ void __launch_bounds__(RowFetch<G, K, T, STAGES, 1>::THREADS, 
     bool overflows = false;
     int s = 0;
     /* The groups of a warp go on together, until the first of them is done. */
-    for (uint32_t row = start + mine; row - besides < m.rows.n; row += step) {
+    for (uint32_t row = start + mine; row - group_in_warp < m.rows.n; row += step) {
         float x[K][W], mean = 0;
         __pipeline_wait_prior(STAGES - 1);
 #pragma unroll
@@ -129,49 +131,49 @@ static __global__ void __launch_bounds__(RowFetch<G, K, T, STAGES, 1>::THREADS, 
 #pragma unroll
             for (int e = 0; e < W; e++)
                 x[k][e] = LAYER ? fmaf(x[k][e] * rstd, w[k][e], b[k][e]) : x[k][e] * rstd * w[k][e];
-            if (f.has(k)) piece_store<W>(y + f.apart(k), T, 0, x[k]);
+            if (f.has(k)) piece_store<W>(y + f.piece_offset(k), T, 0, x[k]);
         }
     }
-    if (__syncthreads_or(overflows)) rows_again<LAYER, G, T>(m, start, step);
+    if (__syncthreads_or(overflows)) redo_overflowed<LAYER, G, T>(m, start, step);
 }
 
 template <bool LAYER> struct Launches {
     template <int G, int K, DType T> struct Launch {
-        static Err run(const Ahead &m, const DeviceQueue *q)
+        static Err run(const NormPrefetchArgs &m, const DeviceQueue *q)
         {
             typedef RowFetch<G, K, T, STAGES, 1> Fetch;
             const int64_t blocks = blocks_of(m.rows.n, Fetch::GROUPS);
-            CUDA_TRY(cudaFuncSetAttribute(ahead_kernel<LAYER, G, K, T>,
+            CUDA_TRY(cudaFuncSetAttribute(prefetch_kernel<LAYER, G, K, T>,
                                           cudaFuncAttributeMaxDynamicSharedMemorySize,
                                           Fetch::BYTES));
             const unsigned grid = (unsigned)(blocks < FETCH_BLOCKS ? blocks : FETCH_BLOCKS);
             const LaunchShape shape = {dim3(grid), dim3(Fetch::THREADS), Fetch::BYTES};
-            return early_launch(ahead_kernel<LAYER, G, K, T>, shape, q, m);
+            return pdl_launch(prefetch_kernel<LAYER, G, K, T>, shape, q, m);
         }
     };
 };
 
-static Err ahead_launch(const Norm &m, const DeviceQueue *q)
+static Err prefetch_launch(const NormArgs &m, const DeviceQueue *q)
 {
     const int dims = m.x.ndim - 1;
-    const Ahead a = {span_of(m.x, dims),     span_of(m.y, dims),
-                     span_of(m.mean, dims),  span_of(m.rstd, dims),
-                     (const char *)m.w.data, (const char *)m.b.data,
-                     rows_as(m.x, m.rows),   m.eps,
-                     1 / (float)m.width};
+    const NormPrefetchArgs a = {span_of(m.x, dims),      span_of(m.y, dims),
+                                span_of(m.mean, dims),   span_of(m.rstd, dims),
+                                (const char *)m.w.data,  (const char *)m.b.data,
+                                row_set_of(m.x, m.rows), m.eps,
+                                1 / (float)m.width};
     return m.mean.data ? fetch_run<Launches<true>::Launch>(a, m.x.dtype, q)
                        : fetch_run<Launches<false>::Launch>(a, m.x.dtype, q);
 }
 
-static Err launch(const Call *call, KernelId id, Norm m)
+static Err launch(const Call *call, KernelId id, NormArgs m)
 {
     TRY(rows_of(m.x, &m.rows));
     m.width = m.x.n[m.x.ndim - 1];
     if (m.rows == 0 || m.width == 0) return OK;
     const bool wide = span_fits(m.x) && span_fits(m.y) && span_fits(m.w) && span_fits(m.b);
-    const bool near = span_reaches(m.mean) && span_reaches(m.rstd);
-    if (wide && near && fetch_fits(m.x.dtype, m.width))
-        TRY(ahead_launch(m, call->queue));
+    const bool reachable = span_reaches(m.mean) && span_reaches(m.rstd);
+    if (wide && reachable && fetch_fits(m.x.dtype, m.width))
+        TRY(prefetch_launch(m, call->queue));
     else
         any_launch(m, wide, call->queue->stream);
     return cuda_launched(id);
@@ -179,7 +181,7 @@ static Err launch(const Call *call, KernelId id, Norm m)
 
 extern "C" Err cuda_layernorm(const Call *call)
 {
-    Norm m = {};
+    NormArgs m = {};
     TRY(cuda_begin(call, KERNEL_layernorm));
     m.x = call->in[0], m.w = call->in[1], m.b = call->in[2];
     m.y = call->out[0], m.mean = call->out[1], m.rstd = call->out[2];
@@ -189,7 +191,7 @@ extern "C" Err cuda_layernorm(const Call *call)
 
 extern "C" Err cuda_rmsnorm(const Call *call)
 {
-    Norm m = {};
+    NormArgs m = {};
     TRY(cuda_begin(call, KERNEL_rmsnorm));
     m.x = call->in[0], m.w = call->in[1];
     m.y = call->out[0], m.rstd = call->out[1];

@@ -15,7 +15,7 @@ typedef struct {
     Tensor x, w, b, mean, rstd, y; /* b, mean: data NULL where there is none */
     int64_t rows, width;
     float eps;
-} Norm;
+} NormArgs;
 
 /* A row as a thread of the group sees it: pieces lane, lane + G, ... */
 template <int G, int W, int K, DType T> struct RowView {
@@ -85,8 +85,8 @@ static __device__ inline S row_power(const RowView<G, W, K, T> &x, S mean, int p
 
 /* Mean and rstd; in f64 where f32 overflows. */
 template <int G, int W, int K, DType T>
-static __device__ inline void statistics(const Norm &m, const RowView<G, W, K, T> &x, float *mean,
-                                         float *rstd)
+static __device__ inline void statistics(const NormArgs &m, const RowView<G, W, K, T> &x,
+                                         float *mean, float *rstd)
 {
     const float width = (float)m.width;
     *mean = m.mean.data ? row_power<float>(x, 0, 1) / width : 0;
@@ -110,7 +110,8 @@ template <int G> static __device__ inline int64_t group_row(int64_t rows)
     return row < rows ? row : -1;
 }
 
-static __device__ inline void store_statistics(const Norm &m, int64_t row, float mean, float rstd)
+static __device__ inline void store_statistics(const NormArgs &m, int64_t row, float mean,
+                                               float rstd)
 {
     if (m.mean.data) ((float *)m.mean.data)[row_at(m.mean, m.mean.ndim, row)] = mean;
     ((float *)m.rstd.data)[row_at(m.rstd, m.rstd.ndim, row)] = rstd;
@@ -118,7 +119,7 @@ static __device__ inline void store_statistics(const Norm &m, int64_t row, float
 
 template <int G, int W, int K, DType T>
 static __global__ void __launch_bounds__(G == 32 ? 32 * ANY_WARPS : G)
-    any_kernel(const __grid_constant__ Norm m)
+    any_kernel(const __grid_constant__ NormArgs m)
 {
     const int64_t row = group_row<G>(m.rows);
     if (row < 0) return;
@@ -139,7 +140,7 @@ static __global__ void __launch_bounds__(G == 32 ? 32 * ANY_WARPS : G)
     FOR_PIECES(G, x, body)
 }
 
-template <int G, int W, int K> static void any_launch_as(const Norm &m, cudaStream_t stream)
+template <int G, int W, int K> static void any_launch_as(const NormArgs &m, cudaStream_t stream)
 {
     const unsigned blocks = (unsigned)(G == 32 ? blocks_of(m.rows, ANY_WARPS) : m.rows);
     const unsigned threads = G == 32 ? 32 * ANY_WARPS : G;
@@ -149,7 +150,7 @@ template <int G, int W, int K> static void any_launch_as(const Norm &m, cudaStre
         any_kernel<G, W, K, F32><<<blocks, threads, 0, stream>>>(m);
 }
 
-static void any_launch(const Norm &m, bool wide, cudaStream_t stream)
+static void any_launch(const NormArgs &m, bool wide, cudaStream_t stream)
 {
     if (wide)
         any_launch_as<ANY_LARGE, WALK_WIDE, 4>(m, stream);

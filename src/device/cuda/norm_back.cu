@@ -17,54 +17,54 @@
 
 template <bool LAYER, bool BIAS> struct Launches {
     template <int G, int K, DType T> struct Launch {
-        static Err run(const Back &m, const DeviceQueue *q)
+        static Err run(const NormBackPrefetchArgs &m, const DeviceQueue *q)
         {
-            enum { ALSO = BIAS && G == 32 }; /* nobody asks for others */
-            typedef BackFetch<ALSO, G, K, T> Fetch;
+            enum { SUM_BIAS = BIAS && G == 32 }; /* nobody asks for others */
+            typedef BackFetch<SUM_BIAS, G, K, T> Fetch;
             static_assert(Fetch::BYTES >= 4 * WALK_WIDE * K * Fetch::THREADS, "sums fit");
-            CUDA_TRY(cudaFuncSetAttribute(back_kernel<LAYER, ALSO, G, K, T>,
+            CUDA_TRY(cudaFuncSetAttribute(back_kernel<LAYER, SUM_BIAS, G, K, T>,
                                           cudaFuncAttributeMaxDynamicSharedMemorySize,
                                           Fetch::BYTES));
             const LaunchShape shape = {dim3((unsigned)m.blocks), dim3(Fetch::THREADS),
                                        Fetch::BYTES};
-            return early_launch(back_kernel<LAYER, ALSO, G, K, T>, shape, q, m);
+            return pdl_launch(back_kernel<LAYER, SUM_BIAS, G, K, T>, shape, q, m);
         }
     };
 };
 
-static bool is_wide(const NormBack &m)
+static bool is_wide(const NormBackArgs &m)
 {
     return span_fits(m.dy) && span_fits(m.x) && span_fits(m.addend) && span_fits(m.w) &&
            span_fits(m.dx) && span_reaches(m.mean) && span_reaches(m.rstd);
 }
 
 /* Can dbias be made with the rest, by the turns of column_sums.cu? */
-static bool has_near_addend(const NormBack &m)
+static bool can_sum_addend(const NormBackArgs &m)
 {
     return is_wide(m) && fetch_row_warps(m.x.dtype, m.width) > 0;
 }
 
-static Err ahead_launch(const NormBack &m, const DeviceQueue *q)
+static Err prefetch_launch(const NormBackArgs &m, const DeviceQueue *q)
 {
     const int dims = m.x.ndim - 1;
-    const Back b = {span_of(m.dy, dims),
-                    span_of(m.x, dims),
-                    span_of(m.addend, dims),
-                    span_of(m.dx, dims),
-                    span_of(m.mean, dims),
-                    span_of(m.rstd, dims),
-                    (const char *)m.w.data,
-                    rows_as(m.x, m.rows),
-                    m.per_width,
-                    m.part,
-                    m.sums,
-                    m.blocks};
+    const NormBackPrefetchArgs b = {span_of(m.dy, dims),
+                                    span_of(m.x, dims),
+                                    span_of(m.addend, dims),
+                                    span_of(m.dx, dims),
+                                    span_of(m.mean, dims),
+                                    span_of(m.rstd, dims),
+                                    (const char *)m.w.data,
+                                    row_set_of(m.x, m.rows),
+                                    m.per_width,
+                                    m.part,
+                                    m.sums,
+                                    m.blocks};
     if (m.dbias.data) return fetch_run<Launches<true, true>::Launch>(b, m.x.dtype, q);
     return m.mean.data ? fetch_run<Launches<true, false>::Launch>(b, m.x.dtype, q)
                        : fetch_run<Launches<false, false>::Launch>(b, m.x.dtype, q);
 }
 
-static Err launch(const Call *call, KernelId id, NormBack m)
+static Err launch(const Call *call, KernelId id, NormBackArgs m)
 {
     const cudaStream_t stream = call->queue->stream;
     void *scratch;
@@ -77,7 +77,7 @@ static Err launch(const Call *call, KernelId id, NormBack m)
         m.part = (float *)scratch;
     }
     if (m.blocks > 0 && wide && fetch_fits(m.x.dtype, m.width))
-        TRY(ahead_launch(m, call->queue));
+        TRY(prefetch_launch(m, call->queue));
     else if (m.blocks > 0 && wide)
         any_kernel<WALK_WIDE><<<(unsigned)m.blocks, ANY_THREADS, 0, stream>>>(m);
     else if (m.blocks > 0)
@@ -102,7 +102,7 @@ static Err sum_addend(const Call *call)
 
 /* In one pass where that is one for dw alone too: else dw, then dx, which may lie over dy. What dbias
  * sums may be where dx will be, too. */
-static Err norm_back(const Call *call, KernelId id, NormBack m)
+static Err norm_back(const Call *call, KernelId id, NormBackArgs m)
 {
     TRY(cuda_begin(call, id));
     TRY(rows_of(m.x, &m.rows));
@@ -110,21 +110,21 @@ static Err norm_back(const Call *call, KernelId id, NormBack m)
     if (m.width == 0) return OK;
     m.per_width = 1 / (float)m.width;
     MUST(m.dy.dtype == m.x.dtype, "dy of another type than x");
-    if (m.dbias.data && !has_near_addend(m)) {
+    if (m.dbias.data && !can_sum_addend(m)) {
         TRY(sum_addend(call));
         m.dbias.data = NULL;
     }
     if (!m.dx.data || !m.dw.data || is_wide(m)) return launch(call, id, m);
-    NormBack dw = m, dx = m;
+    NormBackArgs dw = m, dx = m;
     dw.dx.data = dw.addend.data = dw.w.data = NULL; /* as where dw alone is asked for */
     dx.dw.data = dx.db.data = NULL;
     TRY(launch(call, id, dw));
     return launch(call, id, dx);
 }
 
-static NormBack of_dx(const Call *call, bool layer)
+static NormBackArgs of_dx(const Call *call, bool layer)
 {
-    NormBack m = {};
+    NormBackArgs m = {};
     const int rstd = layer ? 4 : 3;
     m.dy = call->in[0], m.x = call->in[1], m.w = call->in[2], m.rstd = call->in[rstd];
     if (layer) m.mean = call->in[3];
@@ -133,9 +133,9 @@ static NormBack of_dx(const Call *call, bool layer)
     return m;
 }
 
-static NormBack of_dw(const Call *call, bool layer)
+static NormBackArgs of_dw(const Call *call, bool layer)
 {
-    NormBack m = {};
+    NormBackArgs m = {};
     m.dy = call->in[0], m.x = call->in[1], m.rstd = call->in[layer ? 3 : 2];
     if (layer) m.mean = call->in[2], m.db = call->out[1];
     m.dw = call->out[0];
@@ -143,9 +143,9 @@ static NormBack of_dw(const Call *call, bool layer)
     return m;
 }
 
-static NormBack of_both(const Call *call, bool layer)
+static NormBackArgs of_both(const Call *call, bool layer)
 {
-    NormBack m = of_dx(call, layer);
+    NormBackArgs m = of_dx(call, layer);
     m.dw = call->out[1];
     if (layer) m.db = call->out[2];
     m.keep_dw = (float)call->number[1], m.keep_db = (float)call->number[2];

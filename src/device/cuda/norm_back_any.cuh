@@ -14,33 +14,34 @@ typedef struct {
     float keep_dw, keep_db, keep_dbias, per_width; /* 1 / width */
     float *part; /* [blocks, sums, width]: of dw, db, dbias; NULL: dx alone */
     int sums, blocks;
-} NormBack;
+} NormBackArgs;
 
 /* Products are rounded by themselves, whatever they are added to. */
 typedef struct {
     float mean, rstd, avg_g, avg_gh; /* an rmsnorm's mean and avg_g are 0 */
-} RowNumbers;
+} NormRowStats;
 
 static __device__ inline float g_of(float dy, float w) { return __fmul_rn(dy, w); }
-static __device__ inline float h_of(float x, const RowNumbers &r)
+static __device__ inline float h_of(float x, const NormRowStats &r)
 {
     return __fmul_rn(x - r.mean, r.rstd);
 }
-static __device__ inline float dx_of(const RowNumbers &r, float g, float h)
+static __device__ inline float dx_of(const NormRowStats &r, float g, float h)
 {
     return __fmul_rn(r.rstd, fmaf(-h, r.avg_gh, g - r.avg_g));
 }
 
 /* A thread has the same columns in every row of its block. */
 template <int W>
-static __global__ void __launch_bounds__(ANY_THREADS) any_kernel(const __grid_constant__ NormBack m)
+static __global__ void __launch_bounds__(ANY_THREADS)
+    any_kernel(const __grid_constant__ NormBackArgs m)
 {
     const int last = m.x.ndim - 1;
     const DType type = m.x.dtype;
     float *dw = m.part + (int64_t)blockIdx.x * m.sums * m.width, *db = dw + m.width;
     for (int64_t row = blockIdx.x; row < m.rows; row += gridDim.x) {
         const int64_t at_dy = row_at(m.dy, last, row), at_x = row_at(m.x, last, row);
-        RowNumbers r = {stat_at(m.mean, row), stat_at(m.rstd, row), 0, 0};
+        NormRowStats r = {stat_at(m.mean, row), stat_at(m.rstd, row), 0, 0};
         auto load = [&](const Tensor &t, int64_t at, int64_t i, float *v) {
             piece_floats(piece_load<W>(t.data, t.dtype, at + i * W * t.stride[t.ndim - 1]), type,
                          v);

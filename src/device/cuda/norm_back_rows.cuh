@@ -16,15 +16,15 @@ enum { DY, X, ADDEND, FETCHED };
 typedef struct {
     RowSpan dy, x, addend, dx, mean, rstd; /* mean, onto, dx: data NULL where there is none */
     const char *w;                         /* for dx */
-    Rows rows;
+    RowSet rows;
     float per_width; /* 1 / width */
     float *part;     /* [blocks, sums, width]; NULL: dx alone */
     int sums, blocks;
-} Back;
+} NormBackPrefetchArgs;
 
 /* The groups' sums, folded in their order, to the block's row of scratch. */
 template <class Fetch, int G, int K>
-static __device__ inline void store_sums(const Back &m, int which, float *fold,
+static __device__ inline void store_sums(const NormBackPrefetchArgs &m, int which, float *fold,
                                          const float (&sum)[K][WALK_WIDE])
 {
     enum { W = WALK_WIDE, ALL = K * W * G }; /* columns of a group: [k][e][lane] */
@@ -71,12 +71,12 @@ static __device__ inline float dx_of(const RowLine &r, float g, float x, float a
 }
 
 /* This thread's part of w: in registers, or, where sums leave no room, in a row of the stages. */
-template <class Fetch, int K, bool FAR> struct Weights {
+template <class Fetch, int K, bool IN_SHARED> struct Weights {
     const Fetch &f;
-    float v[FAR ? 1 : K][WALK_WIDE];
+    float v[IN_SHARED ? 1 : K][WALK_WIDE];
     __device__ Weights(const Fetch &fetch, const char *w) : f(fetch)
     {
-        if constexpr (FAR) {
+        if constexpr (IN_SHARED) {
             f.fetch(STAGES, 0, w);
             __pipeline_commit();
         } else {
@@ -85,9 +85,9 @@ template <class Fetch, int K, bool FAR> struct Weights {
     }
     __device__ void floats(int k, float *w) const
     {
-        if (FAR) f.floats(STAGES, 0, k, w);
+        if (IN_SHARED) f.floats(STAGES, 0, k, w);
 #pragma unroll
-        for (int e = 0; e < WALK_WIDE && !FAR; e++) w[e] = v[FAR ? 0 : k][e];
+        for (int e = 0; e < WALK_WIDE && !IN_SHARED; e++) w[e] = v[IN_SHARED ? 0 : k][e];
     }
 };
 
@@ -110,22 +110,22 @@ static __device__ inline void write_dx(const Fetch &f, int s, const RowLine &r,
             x[e] = dx_of<LAYER>(r, __fmul_rn(dy[e], w[e]), x[e], addend[e]);
             if (BIAS) dbias[k][e] += addend[e];
         }
-        if (f.has(k)) piece_store<W>(dx + f.apart(k), T, 0, x);
+        if (f.has(k)) piece_store<W>(dx + f.piece_offset(k), T, 0, x);
     }
 }
 
 /* Where four vectors of a row are more than registers hold. */
-template <bool BIAS, int K, DType T> static constexpr __host__ __device__ bool is_far()
+template <bool BIAS, int K, DType T> static constexpr __host__ __device__ bool weights_in_shared()
 {
     return BIAS && T == BF16 && K > 3;
 }
 
 template <bool BIAS, int G, int K, DType T>
-using BackFetch = RowFetch<G, K, T, STAGES, FETCHED, is_far<BIAS, K, T>()>;
+using BackFetch = RowFetch<G, K, T, STAGES, FETCHED, weights_in_shared<BIAS, K, T>()>;
 
 template <bool LAYER, bool BIAS, class Fetch, int G, int K, int W>
-static __device__ inline void store_all(const Back &m, float *stage, float (&dw)[K][W],
-                                        float (&db)[K][W], float (&dbias)[K][W])
+static __device__ inline void store_all(const NormBackPrefetchArgs &m, float *stage,
+                                        float (&dw)[K][W], float (&db)[K][W], float (&dbias)[K][W])
 {
     store_sums<Fetch, G, K>(m, 0, stage, dw);
     if (LAYER) store_sums<Fetch, G, K>(m, 1, stage, db);
@@ -134,7 +134,7 @@ static __device__ inline void store_all(const Back &m, float *stage, float (&dw)
 
 template <bool LAYER, bool BIAS, int G, int K, DType T>
 static __global__ void __launch_bounds__(BackFetch<BIAS, G, K, T>::THREADS, 2)
-    back_kernel(const __grid_constant__ Back m)
+    back_kernel(const __grid_constant__ NormBackPrefetchArgs m)
 {
     typedef BackFetch<BIAS, G, K, T> Fetch;
     enum { W = WALK_WIDE, SUMS = LAYER ? 2 : 1 }; /* of g h, of g */
@@ -143,7 +143,7 @@ static __global__ void __launch_bounds__(BackFetch<BIAS, G, K, T>::THREADS, 2)
     const Fetch f(stage, m.rows.pieces);
     const uint32_t step = gridDim.x * Fetch::GROUPS, mine = threadIdx.x / G;
     const uint32_t start = blockIdx.x * Fetch::GROUPS + mine,
-                   besides = G < 32 ? mine % (32 / G) : 0;
+                   group_in_warp = G < 32 ? mine % (32 / G) : 0;
     float dw[K][W] = {}, db[K][W] = {}, dbias[K][W] = {}, mean = 0, rstd = 0;
     auto fetch = [&](int s, uint32_t row) {
         if (row < m.rows.n) {
@@ -156,13 +156,14 @@ static __global__ void __launch_bounds__(BackFetch<BIAS, G, K, T>::THREADS, 2)
         }
         __pipeline_commit();
     };
-    early_next();
-    early_wait();
+    pdl_trigger();
+    pdl_wait();
     fetch(0, start);
-    const Weights<Fetch, K, is_far<BIAS, K, T>()> weights(f, m.w); /* there when the first row is */
+    const Weights<Fetch, K, weights_in_shared<BIAS, K, T>()> weights(
+        f, m.w); /* there when the first row is */
     int s = 0;
     /* The groups of a warp go on together, until the first of them is done. */
-    for (uint32_t row = start; row - besides < m.rows.n; row += step, s ^= 1) {
+    for (uint32_t row = start; row - group_in_warp < m.rows.n; row += step, s ^= 1) {
         RowLine r = {rstd, LAYER ? -__fmul_rn(mean, rstd) : 0, 0, 0};
         float sum[SUMS] = {};
         fetch(s ^ 1, row + step);

@@ -1,25 +1,25 @@
 /* pdl.cuh -- kernels that are launched before the one in front of them is done: from sm_90 on their
  * blocks take the place of blocks that have ended, set themselves up, and wait on the card.
  *
- *     in front   ======= early_next ==============|
- *     behind                  launch .. early_wait | reads, writes
+ *     in front   ======= pdl_trigger ==============|
+ *     behind                  launch .. pdl_wait | reads, writes
  *
- * Before early_wait a kernel touches no memory but its own shared one. A kernel in front that never
- * calls early_next is one whose next may start when all its blocks have ended. */
+ * Before pdl_wait a kernel touches no memory but its own shared one. A kernel in front that never
+ * calls pdl_trigger is one whose next may start when all its blocks have ended. */
 #ifndef DEVICE_CUDA_PDL_CUH
 #define DEVICE_CUDA_PDL_CUH
 
 #include "device/cuda/cuda.h"
 
 /* Until what was launched before is done, and all can see it. */
-static __device__ inline void early_wait()
+static __device__ inline void pdl_wait()
 {
 #if __CUDA_ARCH__ >= 900
     cudaGridDependencySynchronize();
 #endif
 }
 
-static __device__ inline void early_next()
+static __device__ inline void pdl_trigger()
 {
 #if __CUDA_ARCH__ >= 900
     cudaTriggerProgrammaticLaunchCompletion();
@@ -31,10 +31,10 @@ typedef struct {
     size_t bytes; /* of dynamic shared memory */
 } LaunchShape;
 
-/* Local. The kernel calls early_wait first. */
+/* Local. The kernel calls pdl_wait first. */
 template <class Work>
-static Err early_launch(void (*kernel)(Work), const LaunchShape &s, const DeviceQueue *q,
-                        const Work &work)
+static Err pdl_launch(void (*kernel)(Work), const LaunchShape &s, const DeviceQueue *q,
+                      const Work &work)
 {
     cudaLaunchAttribute early = {};
     cudaLaunchConfig_t config = {};

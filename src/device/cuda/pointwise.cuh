@@ -14,7 +14,8 @@ typedef struct {
 } PointNumbers;
 
 /* Offsets, in elements, of a step of the walk in the first N tensors. */
-template <int N> static __device__ inline void walk_at(const Walk &w, int64_t step, int64_t *at)
+template <int N>
+static __device__ inline void walk_at(const ElementWalk &w, int64_t step, int64_t *at)
 {
     if (w.ndim == 1) { /* one run: no division */
 #pragma unroll
@@ -35,7 +36,8 @@ template <int N> static __device__ inline void walk_at(const Walk &w, int64_t st
 /* Tensors of the walk: inputs, then outputs. With F::UPDATE the outputs are read too. */
 template <class F, int W>
 static __global__ void __launch_bounds__(POINT_THREADS)
-    point_kernel(const __grid_constant__ Walk w, const __grid_constant__ PointNumbers numbers)
+    point_kernel(const __grid_constant__ ElementWalk w,
+                 const __grid_constant__ PointNumbers numbers)
 {
     const int64_t step = (int64_t)blockIdx.x * POINT_THREADS + threadIdx.x;
     const int all = F::IN + F::OUT;
@@ -65,7 +67,7 @@ static __global__ void __launch_bounds__(POINT_THREADS)
 /* Local. Launches a formula over the tensors of a call. */
 template <class F> static Err point_run(const Call *call, KernelId id, const PointNumbers &numbers)
 {
-    Walk w;
+    ElementWalk w;
     TRY(cuda_begin(call, id));
     TRY(walk_call(call, true, &w));
     if (w.count == 0) return OK;

@@ -21,7 +21,7 @@ typedef struct {
     double sign;
     int shares; /* threads that split the heads of a token's pairs: thread s has s, s + shares, .. */
     double frequency[MAX_PAIRS];
-} Rope;
+} RopeArgs;
 
 /* Off by a unit or two of f32, as the polynomials (of Cephes) are over |x| <= pi / 4. */
 static __device__ inline void sine_cosine(double angle, float *sine, float *cosine)
@@ -43,7 +43,7 @@ static __device__ inline void sine_cosine(double angle, float *sine, float *cosi
 }
 
 template <int W, DType T>
-static __global__ void __launch_bounds__(THREADS, 6) rope_kernel(const __grid_constant__ Rope r)
+static __global__ void __launch_bounds__(THREADS, 6) rope_kernel(const __grid_constant__ RopeArgs r)
 {
     constexpr int HEADS = heads_of<T>();
     const unsigned pieces = (unsigned)r.half / W, index = blockIdx.x * THREADS + threadIdx.x;
@@ -83,7 +83,7 @@ static __global__ void __launch_bounds__(THREADS, 6) rope_kernel(const __grid_co
     }
 }
 
-template <DType T> static Err launch(Rope r, bool wide, cudaStream_t stream)
+template <DType T> static Err launch(RopeArgs r, bool wide, cudaStream_t stream)
 {
     r.shares = (int)blocks_of(r.x.n[1], heads_of<T>());
     const int64_t pieces = wide ? r.half / WALK_WIDE : r.half;
@@ -103,7 +103,7 @@ template <DType T> static Err launch(Rope r, bool wide, cudaStream_t stream)
 
 extern "C" Err cuda_rope(const Call *call)
 {
-    Rope r = {};
+    RopeArgs r = {};
     r.x = call->in[0], r.pos = call->in[1], r.y = call->out[0];
     r.half = r.x.n[2] / 2;
     r.sign = call->attr.rope.back ? -1 : 1;

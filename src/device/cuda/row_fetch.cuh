@@ -32,7 +32,7 @@ typedef struct {
 typedef struct {
     uint32_t n, inner;
     int pieces; /* of a row */
-} Rows;
+} RowSet;
 
 typedef struct {
     uint32_t first, second;
@@ -40,7 +40,7 @@ typedef struct {
 
 /* Of the row that comes as number `turn`: the last comes first, for the op before wrote it last, and
  * what of its output is still in the card's cache are the last rows. */
-static __device__ inline RowPlace row_place(const Rows &r, uint32_t turn)
+static __device__ inline RowPlace row_place(const RowSet &r, uint32_t turn)
 {
     const uint32_t row = r.n - 1 - turn;
     if (r.inner == 1) return {row, 0};
@@ -78,7 +78,7 @@ static inline bool span_fits(const Tensor &t)
     return !t.data || (span_reaches(t) && walk_rows_wide(&t));
 }
 
-static inline Rows rows_as(const Tensor &x, int64_t rows)
+static inline RowSet row_set_of(const Tensor &x, int64_t rows)
 {
     const int64_t inner = x.ndim > 2 ? x.n[1] : 1;
     return {(uint32_t)rows, (uint32_t)inner, (int)(x.n[x.ndim - 1] / WALK_WIDE)};
@@ -124,8 +124,8 @@ template <int G, int K, DType T, int S, int N, int MORE = 0> struct RowFetch {
     uint4 *stage; /* [S][N][K][WORDS][threads], from this thread's on; MORE: of stage S */
     int lane, pieces;
 
-    __device__ RowFetch(uint4 *room, int of_row)
-        : stage(room + threadIdx.x), lane(threadIdx.x % G), pieces(of_row)
+    __device__ RowFetch(uint4 *smem, int of_row)
+        : stage(smem + threadIdx.x), lane(threadIdx.x % G), pieces(of_row)
     {
 #pragma unroll
         for (int i = 0; i < BYTES / 16; i += THREADS)
@@ -133,7 +133,10 @@ template <int G, int K, DType T, int S, int N, int MORE = 0> struct RowFetch {
     }
     __device__ bool has(int k) const { return k < FULL || lane + k * G < pieces; }
     /* This thread's k-th piece in bytes of a row, from its start on. */
-    __device__ uint32_t apart(int k) const { return (uint32_t)(lane + k * G) * (16 * WORDS); }
+    __device__ uint32_t piece_offset(int k) const
+    {
+        return (uint32_t)(lane + k * G) * (16 * WORDS);
+    }
     __device__ void fetch(int s, int which, const char *row) const
     {
 #pragma unroll
@@ -143,7 +146,7 @@ template <int G, int K, DType T, int S, int N, int MORE = 0> struct RowFetch {
                 if (has(k))
                     __pipeline_memcpy_async(stage + (s * N + which) * ROW +
                                                 (k * WORDS + word) * THREADS,
-                                            row + apart(k) + 16 * word, 16);
+                                            row + piece_offset(k) + 16 * word, 16);
     }
     __device__ void floats(int s, int which, int k, float *v) const
     {
@@ -170,7 +173,7 @@ template <int G, int K, DType T, int S, int N, int MORE = 0> struct RowFetch {
         for (int k = 0; k < K; k++) {
 #pragma unroll
             for (int e = 0; e < W; e++) v[k][e] = 0;
-            if (at && has(k)) piece_floats(piece_load<W>(at + apart(k), T, 0), T, v[k]);
+            if (at && has(k)) piece_floats(piece_load<W>(at + piece_offset(k), T, 0), T, v[k]);
         }
     }
 };

@@ -8,7 +8,7 @@
  */
 #include "device/cuda/lists.cuh"
 
-enum { CHUNK = 65536, THREADS = 512, FOLD_THREADS = 256, AHEAD = 4 };
+enum { CHUNK = 65536, THREADS = 512, FOLD_THREADS = 256, PREFETCH = 4 };
 
 static __device__ inline double add_squares(const float (&v)[8], double sum)
 {
@@ -22,12 +22,12 @@ template <DType T> static __device__ inline double whole_squares(const void *x, 
 {
     double sum = 0;
     int64_t i = from + 8 * (int64_t)threadIdx.x;
-    for (int k = 0; k < CHUNK / (8 * THREADS); k += AHEAD) {
-        Piece<8> piece[AHEAD];
+    for (int k = 0; k < CHUNK / (8 * THREADS); k += PREFETCH) {
+        Piece<8> piece[PREFETCH];
 #pragma unroll
-        for (int a = 0; a < AHEAD; a++, i += 8 * THREADS) piece[a] = piece_load<8>(x, T, i);
+        for (int a = 0; a < PREFETCH; a++, i += 8 * THREADS) piece[a] = piece_load<8>(x, T, i);
 #pragma unroll
-        for (int a = 0; a < AHEAD; a++) {
+        for (int a = 0; a < PREFETCH; a++) {
             float v[8];
             piece_floats(piece[a], T, v);
             sum = add_squares(v, sum);

@@ -17,7 +17,7 @@ Err cuda_timestamps_open(DeviceContext *c, int n, DeviceTimestamps **out)
 {
     CUDA_TRY(cudaSetDevice(c->ordinal));
     DeviceTimestamps *m = calloc(1, sizeof *m + sizeof *m->event * (size_t)n);
-    if (!m) return err_fail(ERR_NOMEM, "cuda: no memory for %d marks", n);
+    if (!m) return err_fail(ERR_NOMEM, "cuda: no memory for %d timestamps", n);
     m->ordinal = c->ordinal;
     for (; m->n < n; m->n++) {
         const cudaError_t status = cudaEventCreate(&m->event[m->n]);
@@ -31,7 +31,7 @@ Err cuda_timestamps_open(DeviceContext *c, int n, DeviceTimestamps **out)
 
 Err cuda_timestamp(DeviceQueue *q, DeviceTimestamps *m, int i)
 {
-    MUST(i >= 0 && i < m->n, "mark %d of %d", i, m->n);
+    MUST(i >= 0 && i < m->n, "timestamp %d of %d", i, m->n);
     CUDA_TRY(cudaSetDevice(m->ordinal));
     CUDA_TRY(cudaEventRecord(m->event[i], q->stream));
     return OK;
@@ -39,7 +39,7 @@ Err cuda_timestamp(DeviceQueue *q, DeviceTimestamps *m, int i)
 
 Err cuda_timestamps_read(const DeviceTimestamps *m, int n, double *seconds)
 {
-    MUST(n <= m->n, "%d marks of %d", n, m->n);
+    MUST(n <= m->n, "%d timestamps of %d", n, m->n);
     for (int i = 0; i < n; i++) {
         float ms;
         CUDA_TRY(cudaEventElapsedTime(&ms, m->event[0], m->event[i]));

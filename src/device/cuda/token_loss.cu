@@ -18,7 +18,7 @@ typedef struct {
     double *loss; /* [rows] */
     unsigned *ticket;
     int held; /* pieces of a thread that shared memory has room for */
-} TokenLoss;
+} TokenLossArgs;
 
 #define LOG2_E 1.44269504088896340736f
 
@@ -32,24 +32,24 @@ static __device__ inline float power_of_two(float x)
 /* What a thread has seen: the largest x LOG2_E, and the sum of 2^(x LOG2_E - largest). Nothing: -inf
  * and 0. */
 typedef struct {
-    float most, sum;
-} Seen;
+    float max_log2, sum;
+} OnlineSoftmax;
 
 /* The part of a sum beside a larger maximum. */
-static __device__ inline float share_of(float most, float of)
+static __device__ inline float rescale(float max_log2, float of)
 {
-    return most == -INFINITY ? 0 : power_of_two(most - of);
+    return max_log2 == -INFINITY ? 0 : power_of_two(max_log2 - of);
 }
 
 template <DType T, int W, int P>
-static __device__ inline void see(const Piece<W> (&piece)[P], Seen *s)
+static __device__ inline void softmax_add(const Piece<W> (&piece)[P], OnlineSoftmax *s)
 {
-    const float most = LOG2_E * pieces_max<T>(piece);
-    if (most > s->most) {
-        s->sum *= share_of(s->most, most);
-        s->most = most;
+    const float max_log2 = LOG2_E * pieces_max<T>(piece);
+    if (max_log2 > s->max_log2) {
+        s->sum *= rescale(s->max_log2, max_log2);
+        s->max_log2 = max_log2;
     }
-    const float base = s->most == -INFINITY ? 0 : s->most;
+    const float base = s->max_log2 == -INFINITY ? 0 : s->max_log2;
 #pragma unroll
     for (int i = 0; i < P; i++) {
         float x[W];
@@ -59,29 +59,32 @@ static __device__ inline void see(const Piece<W> (&piece)[P], Seen *s)
     }
 }
 
-static __device__ inline Seen seen_by_warp(Seen s)
+static __device__ inline OnlineSoftmax softmax_merge_warp(OnlineSoftmax s)
 {
-    const float most = warp_max(s.most);
-    return {most, warp_sum(s.sum * share_of(s.most, most))};
+    const float max_log2 = warp_max(s.max_log2);
+    return {max_log2, warp_sum(s.sum * rescale(s.max_log2, max_log2))};
 }
 
 /* Of all threads, for each; `part` is another one than in the call before. */
-template <int N> static __device__ inline Seen seen_by_block(Seen s, Seen (*part)[32])
+template <int N>
+static __device__ inline OnlineSoftmax softmax_merge_block(OnlineSoftmax s,
+                                                           OnlineSoftmax (*part)[32])
 {
     const int lane = threadIdx.x % 32;
-    s = seen_by_warp(s);
+    s = softmax_merge_warp(s);
     if (lane == 0) (*part)[threadIdx.x / 32] = s;
     __syncthreads();
     s = (*part)[lane % (N / 32)];
     if (lane >= N / 32) s = {-INFINITY, 0};
-    return seen_by_warp(s);
+    return softmax_merge_warp(s);
 }
 
 /* A thread's part of the row. A loss alone needs no second sweep: it fetches `next`. */
 template <int N, int W, DType T>
-static __device__ inline Seen see_row(TokenRow<N, W, T> &p, int64_t row, int64_t next, bool dx)
+static __device__ inline OnlineSoftmax softmax_row(TokenRow<N, W, T> &p, int64_t row, int64_t next,
+                                                   bool dx)
 {
-    Seen s = {-INFINITY, 0};
+    OnlineSoftmax s = {-INFINITY, 0};
     const char *from = p.first_or_null(next);
     const int groups = p.groups();
     for (int k = 0; k < p.held; k += ROW_GROUP) {
@@ -90,41 +93,42 @@ static __device__ inline Seen see_row(TokenRow<N, W, T> &p, int64_t row, int64_t
 #pragma unroll
             for (int i = 0; i < ROW_GROUP; i += 2) {
                 const Piece<W> two[2] = {p.take(k + i), p.take(k + i + 1)};
-                see<T>(two, &s);
+                softmax_add<T>(two, &s);
             }
         } else {
             for (int i = k; i < min(k + ROW_GROUP, p.held) && p.has(i); i++) {
                 const Piece<W> one[1] = {p.take(i)};
-                see<T>(one, &s);
+                softmax_add<T>(one, &s);
             }
         }
         if (!dx) p.template fetch_group<false>(from, k);
     }
-    if (p.REST > 0) see<T>(p.rest, &s);
+    if (p.REST > 0) softmax_add<T>(p.rest, &s);
     if (!dx) p.load_rest(next);
     for (int k = p.held + p.REST; p.has(k); k += ROW_GROUP) {
         Piece<W> piece[ROW_GROUP];
 #pragma unroll
         for (int i = 0; i < ROW_GROUP; i++) piece[i] = p.load(row, k + i);
-        see<T>(piece, &s);
+        softmax_add<T>(piece, &s);
     }
     return s;
 }
 
 /* What the second sweep writes: share 2^(x LOG2_E - most), from this thread's first piece on. */
 typedef struct {
-    float share, most;
+    float share, max_log2;
     char *to;
 } Slope;
 
 template <int W, DType T>
-static __device__ inline void store_piece(const Slope &d, const Piece<W> &piece, int64_t apart)
+static __device__ inline void store_piece(const Slope &d, const Piece<W> &piece,
+                                          int64_t piece_offset)
 {
     float x[W];
     piece_floats(piece, T, x);
 #pragma unroll
-    for (int e = 0; e < W; e++) x[e] = d.share * power_of_two(fmaf(x[e], LOG2_E, -d.most));
-    piece_store<W>(d.to + apart, T, 0, x);
+    for (int e = 0; e < W; e++) x[e] = d.share * power_of_two(fmaf(x[e], LOG2_E, -d.max_log2));
+    piece_store<W>(d.to + piece_offset, T, 0, x);
 }
 
 template <bool FULL, int N, int W, DType T>
@@ -152,10 +156,11 @@ static __device__ inline void store_row(TokenRow<N, W, T> &p, const Slope &d, co
     for (; k < p.held; k += ROW_GROUP) store_group<false>(p, d, from, k);
 #pragma unroll
     for (int i = 0; i < p.REST; i++)
-        if (p.has(p.held + i)) store_piece<W, T>(d, p.rest[i], p.apart(out, p.held + i));
+        if (p.has(p.held + i)) store_piece<W, T>(d, p.rest[i], p.piece_offset(out, p.held + i));
     p.load_rest(next);
 #pragma unroll 2
-    for (k = p.held + p.REST; p.has(k); k++) store_piece<W, T>(d, p.load(row, k), p.apart(out, k));
+    for (k = p.held + p.REST; p.has(k); k++)
+        store_piece<W, T>(d, p.load(row, k), p.piece_offset(out, k));
 }
 
 template <int N, int W, DType T>
@@ -163,38 +168,40 @@ static __device__ inline void store_zeros(const TokenRow<N, W, T> &p, const Tens
                                           int64_t row)
 {
     const float zero[W] = {};
-    for (int k = 0; p.has(k); k++) piece_store<W>(p.first(out, row) + p.apart(out, k), T, 0, zero);
+    for (int k = 0; p.has(k); k++)
+        piece_store<W>(p.first(out, row) + p.piece_offset(out, k), T, 0, zero);
 }
 
 /* Row of a weight that is not 0. `next`: what to fetch, or NO_ROW. The thread that has the target
  * writes the loss, and that element once more. */
 template <int N, int W, DType T>
-static __device__ inline void do_row(const TokenLoss &r, TokenRow<N, W, T> &p, int64_t row,
+static __device__ inline void do_row(const TokenLossArgs &r, TokenRow<N, W, T> &p, int64_t row,
                                      int64_t next, float weight)
 {
-    __shared__ Seen part[2][32];
+    __shared__ OnlineSoftmax part[2][32];
     const int64_t target = ((const int32_t *)r.targets.data)[row * r.targets.stride[0]];
     const bool there = target >= 0 && target < r.logits.n[1];
     const bool mine = threadIdx.x == (there ? target / W % N : 0);
     float x = 0; /* before it is written over */
     if (mine && there)
         x = value_get(r.logits.data, T, row * r.logits.stride[0] + target * r.logits.stride[1]);
-    const Seen s = seen_by_block<N>(see_row(p, row, next, r.dlogits.data), &part[p.done++ % 2]);
+    const OnlineSoftmax s =
+        softmax_merge_block<N>(softmax_row(p, row, next, r.dlogits.data), &part[p.done++ % 2]);
     if (mine) {
-        const double off = fma((double)x, (double)LOG2_E, -(double)s.most);
+        const double off = fma((double)x, (double)LOG2_E, -(double)s.max_log2);
         r.loss[row] = (double)weight * (log((double)s.sum) - (there ? off * M_LN2 : 0));
     }
     if (!r.dlogits.data) return;
-    const Slope d = {weight / s.sum, s.most, p.first(r.dlogits, row)};
+    const Slope d = {weight / s.sum, s.max_log2, p.first(r.dlogits, row)};
     store_row(p, d, r.dlogits, row, next);
     if (mine && there)
         value_set(r.dlogits.data, T, row * r.dlogits.stride[0] + target * r.dlogits.stride[1],
-                  d.share * power_of_two(fmaf(x, LOG2_E, -s.most)) - weight);
+                  d.share * power_of_two(fmaf(x, LOG2_E, -s.max_log2)) - weight);
 }
 
 /* A row of weight 0 is dead: its target may be anything and its numbers reach no result. */
 template <int N, int W, DType T>
-static __device__ inline void do_rows(const TokenLoss &r, TokenRow<N, W, T> &p)
+static __device__ inline void do_rows(const TokenLossArgs &r, TokenRow<N, W, T> &p)
 {
     auto weight_of = [&](int64_t row) {
         if (row >= r.logits.n[0]) return 0.0f;
@@ -218,11 +225,11 @@ static __device__ inline void do_rows(const TokenLoss &r, TokenRow<N, W, T> &p)
 
 template <int N, int W, DType T>
 static __global__ void __launch_bounds__(N, 1024 / N)
-    token_loss_kernel(const __grid_constant__ TokenLoss r)
+    token_loss_kernel(const __grid_constant__ TokenLossArgs r)
 {
-    extern __shared__ uint4 room[];
+    extern __shared__ uint4 smem[];
     __shared__ bool last;
-    TokenRow<N, W, T> p = {r.logits, room, r.held, (int)(r.logits.n[1] / W)};
+    TokenRow<N, W, T> p = {r.logits, smem, r.held, (int)(r.logits.n[1] / W)};
     do_rows(r, p);
     __threadfence(); /* the losses are there before the ticket is drawn */
     __syncthreads();
@@ -238,14 +245,14 @@ static __global__ void __launch_bounds__(N, 1024 / N)
     *r.ticket = 0;
 }
 
-template <int N, int W, DType T> static Err launch_as(const Call *call, TokenLoss r)
+template <int N, int W, DType T> static Err launch_as(const Call *call, TokenLossArgs r)
 {
     const DeviceContext *c = call->queue->context;
     const int64_t piece = 16 * (T == BF16 ? 1 : 2), each = blocks_of(r.logits.n[1] / W, N);
-    int room = 0;
-    CUDA_TRY(cudaDeviceGetAttribute(&room, cudaDevAttrMaxSharedMemoryPerBlockOptin, c->ordinal));
-    int64_t fit = (room - STATIC_BYTES) / (N * piece);
-    if (fit > ROW_GROUP * ROW_MAX_GROUPS) fit = ROW_GROUP * ROW_MAX_GROUPS;
+    int smem = 0;
+    CUDA_TRY(cudaDeviceGetAttribute(&smem, cudaDevAttrMaxSharedMemoryPerBlockOptin, c->ordinal));
+    int64_t fit = (smem - STATIC_BYTES) / (N * piece);
+    if (fit > ROW_GROUP * MAX_ROW_GROUPS) fit = ROW_GROUP * MAX_ROW_GROUPS;
     if (W > 1) r.held = (int)(each < fit ? each : fit);
     const size_t bytes = (size_t)(r.held * N * piece);
     const int64_t blocks = (int64_t)c->sms * (1024 / N), rows = r.logits.n[0];
@@ -258,7 +265,7 @@ template <int N, int W, DType T> static Err launch_as(const Call *call, TokenLos
     return OK;
 }
 
-template <DType T> static Err launch(const Call *call, const TokenLoss &r)
+template <DType T> static Err launch(const Call *call, const TokenLossArgs &r)
 {
     const bool wide = walk_rows_wide(&r.logits) && (!r.dlogits.data || walk_rows_wide(&r.dlogits));
     const size_t row = (size_t)r.logits.n[1] * dtype_bytes(T);
@@ -267,7 +274,7 @@ template <DType T> static Err launch(const Call *call, const TokenLoss &r)
     return launch_as<LARGE, WALK_WIDE, T>(call, r);
 }
 
-static Err token_loss(const Call *call, KernelId id, TokenLoss r)
+static Err token_loss(const Call *call, KernelId id, TokenLossArgs r)
 {
     void *scratch;
     TRY(cuda_begin(call, id));
@@ -281,14 +288,14 @@ static Err token_loss(const Call *call, KernelId id, TokenLoss r)
 
 extern "C" Err cuda_token_loss(const Call *call)
 {
-    TokenLoss r = {};
+    TokenLossArgs r = {};
     r.sum = call->out[0], r.keep = (float)call->number[0];
     return token_loss(call, KERNEL_token_loss, r);
 }
 
 extern "C" Err cuda_token_loss_dx(const Call *call)
 {
-    TokenLoss r = {};
+    TokenLossArgs r = {};
     r.dlogits = call->out[0], r.sum = call->out[1], r.keep = (float)call->number[1];
     return token_loss(call, KERNEL_token_loss_dx, r);
 }

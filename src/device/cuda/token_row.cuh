@@ -12,7 +12,7 @@
 
 #include "device/cuda/value.cuh"
 
-enum { ROW_GROUP = 4, ROW_MAX_GROUPS = 4, NO_ROW = -1 };
+enum { ROW_GROUP = 4, MAX_ROW_GROUPS = 4, NO_ROW = -1 };
 
 template <int N, int W, DType T> struct TokenRow {
     enum { WORDS = T == BF16 ? 1 : 2 };                     /* uint4 of a piece */
@@ -20,7 +20,7 @@ template <int N, int W, DType T> struct TokenRow {
     enum { REST = W > 1 && T == BF16 &&N == 1024 ? 2 : 0 }; /* where registers allow it */
     enum { IN_REGISTERS = REST > 0 ? REST : 1 };
     Tensor logits;
-    uint4 *room;            /* [held][WORDS][N] */
+    uint4 *smem;            /* [held][WORDS][N] */
     int held, pieces, done; /* done: rows so far */
     Piece<W> rest[IN_REGISTERS];
 
@@ -37,7 +37,7 @@ template <int N, int W, DType T> struct TokenRow {
                (row * t.stride[0] + (int64_t)threadIdx.x * W * (W == 1 ? t.stride[1] : 1)) *
                    (BYTES / W);
     }
-    __device__ int64_t apart(const Tensor &t, int k) const
+    __device__ int64_t piece_offset(const Tensor &t, int k) const
     {
         return (int64_t)k * (N * BYTES) * (W == 1 ? t.stride[1] : 1);
     }
@@ -52,11 +52,11 @@ template <int N, int W, DType T> struct TokenRow {
     __device__ Piece<W> load(int64_t row, int k) const
     {
         if (!has(k)) return none();
-        return piece_load<W>(first(logits, row) + apart(logits, k), T, 0);
+        return piece_load<W>(first(logits, row) + piece_offset(logits, k), T, 0);
     }
     __device__ Piece<W> take(int k) const
     {
-        const uint4 *at = room + k * WORDS * N + threadIdx.x, a = at[0];
+        const uint4 *at = smem + k * WORDS * N + threadIdx.x, a = at[0];
         Piece<W> p;
         p.word[0] = a.x, p.word[1 % W] = a.y, p.word[2 % W] = a.z, p.word[3 % W] = a.w;
         if (WORDS == 2) {
@@ -71,7 +71,7 @@ template <int N, int W, DType T> struct TokenRow {
      * so that groups can be counted. */
     template <bool FULL> __device__ void fetch_group(const char *from, int k) const
     {
-        uint4 *to = room + k * WORDS * N + threadIdx.x;
+        uint4 *to = smem + k * WORDS * N + threadIdx.x;
         if (from) {
             from += (int64_t)k * (N * BYTES);
 #pragma unroll
@@ -114,23 +114,23 @@ template <int N, int W, DType T> struct TokenRow {
 template <DType T, int W, int P> static __device__ inline float pieces_max(const Piece<W> (&p)[P])
 {
     if (T == BF16 && W > 1) {
-        __nv_bfloat162 most = *(const __nv_bfloat162 *)&p[0].word[0];
+        __nv_bfloat162 largest = *(const __nv_bfloat162 *)&p[0].word[0];
 #pragma unroll
         for (int i = 0; i < P; i++)
 #pragma unroll
             for (int w = 0; w < W / 2; w++)
-                most = __hmax2(most, *(const __nv_bfloat162 *)&p[i].word[w]);
-        return fmaxf(__low2float(most), __high2float(most));
+                largest = __hmax2(largest, *(const __nv_bfloat162 *)&p[i].word[w]);
+        return fmaxf(__low2float(largest), __high2float(largest));
     }
-    float most = -INFINITY;
+    float largest = -INFINITY;
 #pragma unroll
     for (int i = 0; i < P; i++) {
         float x[W];
         piece_floats(p[i], T, x);
 #pragma unroll
-        for (int e = 0; e < W; e++) most = fmaxf(most, x[e]);
+        for (int e = 0; e < W; e++) largest = fmaxf(largest, x[e]);
     }
-    return most;
+    return largest;
 }
 
 #endif

@@ -6,7 +6,7 @@
 /* Bytes that eight elements are read by at a time: one load of 16, or two. */
 static bool aligned(const void *at) { return (uintptr_t)at % 16 == 0; }
 
-static void add_dim(Walk *w, const Tensor *const *tensor, int n, int d)
+static void add_dim(ElementWalk *w, const Tensor *const *tensor, int n, int d)
 {
     const int last = w->ndim - 1;
     const int64_t extent = tensor[0]->n[d];
@@ -20,7 +20,7 @@ static void add_dim(Walk *w, const Tensor *const *tensor, int n, int d)
 }
 
 /* Steps of eight, where all rows are contiguous and begin on 16 bytes. */
-static void widen(Walk *w, int n)
+static void widen(ElementWalk *w, int n)
 {
     const int last = w->ndim - 1;
     if (w->n[last] % WALK_WIDE != 0) return;
@@ -34,10 +34,10 @@ static void widen(Walk *w, int n)
     for (int i = 0; i < n; i++) w->stride[i][last] = WALK_WIDE;
 }
 
-Err walk_make(const Tensor *const *tensor, int n, bool wide, Walk *out)
+Err walk_make(const Tensor *const *tensor, int n, bool wide, ElementWalk *out)
 {
-    Walk w = {.width = 1, .count = 1};
-    MUST(n <= WALK_MAX, "a walk over %d tensors", n);
+    ElementWalk w = {.width = 1, .count = 1};
+    MUST(n <= MAX_WALK_TENSORS, "a walk over %d tensors", n);
     for (int i = 0; i < n; i++) {
         w.at[i] = tensor[i]->data;
         w.dtype[i] = tensor[i]->dtype;
@@ -63,10 +63,10 @@ Err walk_make(const Tensor *const *tensor, int n, bool wide, Walk *out)
     return OK;
 }
 
-Err walk_call(const Call *call, bool wide, Walk *out)
+Err walk_call(const Call *call, bool wide, ElementWalk *out)
 {
-    const Tensor *tensor[WALK_MAX];
-    MUST(call->n_in + call->n_out <= WALK_MAX, "%d tensors", call->n_in + call->n_out);
+    const Tensor *tensor[MAX_WALK_TENSORS];
+    MUST(call->n_in + call->n_out <= MAX_WALK_TENSORS, "%d tensors", call->n_in + call->n_out);
     for (int i = 0; i < call->n_in; i++) tensor[i] = &call->in[i];
     for (int i = 0; i < call->n_out; i++) tensor[call->n_in + i] = &call->out[i];
     return walk_make(tensor, call->n_in + call->n_out, wide, out);

@@ -11,17 +11,17 @@
 
 #include "device/cuda/cuda.h"
 
-enum { WALK_MAX = 6, WALK_WIDE = 8 };
+enum { MAX_WALK_TENSORS = 6, WALK_WIDE = 8 };
 
 typedef struct {
     int ndim;
-    int width;                          /* elements of a step: 1 or WALK_WIDE */
-    int64_t count;                      /* steps */
-    uint32_t n[MAX_DIMS];               /* in steps along the last dim */
-    int64_t stride[WALK_MAX][MAX_DIMS]; /* in elements, of a step */
-    char *at[WALK_MAX];
-    DType dtype[WALK_MAX];
-} Walk;
+    int width;                                  /* elements of a step: 1 or WALK_WIDE */
+    int64_t count;                              /* steps */
+    uint32_t n[MAX_DIMS];                       /* in steps along the last dim */
+    int64_t stride[MAX_WALK_TENSORS][MAX_DIMS]; /* in elements, of a step */
+    char *at[MAX_WALK_TENSORS];
+    DType dtype[MAX_WALK_TENSORS];
+} ElementWalk;
 
 #ifdef __cplusplus
 extern "C" {
@@ -29,9 +29,9 @@ extern "C" {
 
 /* Local. The walk over some tensors of one shape, in steps of eight where `wide` allows it and they
  * do. ERR_CONFIG past 2^32 - 1 steps that are not one run. */
-Err walk_make(const Tensor *const *tensor, int n, bool wide, Walk *out);
+Err walk_make(const Tensor *const *tensor, int n, bool wide, ElementWalk *out);
 /* Local. Over the inputs of a call, then its outputs. */
-Err walk_call(const Call *call, bool wide, Walk *out);
+Err walk_call(const Call *call, bool wide, ElementWalk *out);
 /* Local. Whether rows of eight elements may be read at once: contiguous, and all aligned. */
 bool walk_rows_wide(const Tensor *t);
 

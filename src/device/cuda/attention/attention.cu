@@ -13,12 +13,12 @@ extern "C" {
 }
 
 /* One block: the hull of HULL_ROWS rows. */
-static __global__ void hull_kernel(const __grid_constant__ Attention a, Hull *hull)
+static __global__ void hull_kernel(const __grid_constant__ Attention a, BlockHull *hull)
 {
-    __shared__ Hull part[HULL_ROWS];
+    __shared__ BlockHull part[HULL_ROWS];
     const int row = blockIdx.x * HULL_ROWS + threadIdx.x;
     const int4 r = row_ranges(a, row);
-    Hull u;
+    BlockHull u;
     const int lo[2] = {r.x, r.z}, hi[2] = {r.y, r.w};
     for (int k = 0; k < 2; k++) {
         const bool some = lo[k] < hi[k], past = row >= a.t; /* who is not there has no say */
@@ -135,14 +135,14 @@ Err attention_open(const Call *call, KernelId id, bool backward, Attention *out)
     if (a.group < 1) a.group = 1; /* there are no heads */
     a.scale = (float)call->attr.attention.scale;
     const int64_t hulls = blocks_of(a.t, HULL_ROWS);
-    const size_t hull_bytes = sizeof(Hull) * (size_t)(hulls + 1);
+    const size_t hull_bytes = sizeof(BlockHull) * (size_t)(hulls + 1);
     const size_t delta_bytes = backward ? sizeof(float) * (size_t)a.t * (size_t)a.h : 0;
     TRY(cuda_scratch(call->queue, hull_bytes + delta_bytes, &hull));
-    a.hull = (const Hull *)hull;
+    a.hull = (const BlockHull *)hull;
     a.delta = (const float *)((char *)hull + hull_bytes);
     if (backward) TRY(delta_run(call, (float *)((char *)hull + hull_bytes)));
     if (hulls > 0)
-        hull_kernel<<<(unsigned)hulls, HULL_ROWS, 0, call->queue->stream>>>(a, (Hull *)hull);
+        hull_kernel<<<(unsigned)hulls, HULL_ROWS, 0, call->queue->stream>>>(a, (BlockHull *)hull);
     *out = a;
     return cuda_launched(id);
 }
@@ -153,7 +153,7 @@ extern "C" Err cuda_attention(const Call *call)
     Err err = OK;
     TRY(cuda_begin(call, KERNEL_attention));
     if (call->in[0].n[0] == 0 || call->in[0].n[1] == 0) return OK;
-    if (fused_attention(call, &err)) return err;
+    if (cudnn_attention(call, &err)) return err;
     TRY(attention_open(call, KERNEL_attention, false, &a));
     return a.q.dtype == BF16 ? attention_bf16(call, a) : attention_f32(call, a);
 }
@@ -164,7 +164,7 @@ extern "C" Err cuda_attention_dx(const Call *call)
     Err err = OK;
     TRY(cuda_begin(call, KERNEL_attention_dx));
     if (call->in[0].n[2] == 0) return OK;
-    if (fused_attention_dx(call, &err)) return err;
+    if (cudnn_attention_dx(call, &err)) return err;
     TRY(attention_open(call, KERNEL_attention_dx, true, &a));
     return a.q.dtype == BF16 ? attention_dx_bf16(call, a) : attention_dx_f32(call, a);
 }

@@ -18,10 +18,12 @@ typedef __nv_bfloat16 bf16;
 
 enum { HULL_ROWS = 64, MAX_CHANNELS = 256 };
 
+#define LOG2E 1.44269504088896340736f
+
 /* In keys of this block. any: [lo, hi) of each range over the rows; all: what every row sees. */
 typedef struct {
     int any[4], all[4];
-} Hull;
+} BlockHull;
 
 typedef struct {
     Tensor q, k, v, ranges, o, lse, dout, dq, dk, dv;
@@ -29,8 +31,8 @@ typedef struct {
     int t, s, h, g, c;  /* queries, keys, heads, key heads, channels */
     int key_at, group, head_at;
     float scale, keep[3];
-    bool wide;        /* rows of q, k, v, dout may be copied by 16 bytes */
-    const Hull *hull; /* of each HULL_ROWS queries */
+    bool wide;             /* rows of q, k, v, dout may be copied by 16 bytes */
+    const BlockHull *hull; /* of each HULL_ROWS queries */
 } Attention;
 
 /* attention.cu: fills in all that a call says, and makes the hulls in scratch. */
@@ -42,20 +44,27 @@ Err attention_dx_f32(const Call *call, const Attention &a);
 Err attention_bf16(const Call *call, const Attention &a);
 Err attention_dx_bf16(const Call *call, const Attention &a);
 
-static __device__ inline bool hull_sees(const Hull &u, int from, int to)
+static __device__ inline bool hull_sees(const BlockHull &u, int from, int to)
 {
     return (u.any[0] < to && u.any[1] > from) || (u.any[2] < to && u.any[3] > from);
 }
 
 /* Does every row see all of [from, to), by one of its ranges? */
-static __device__ inline bool hull_full(const Hull &u, int from, int to)
+static __device__ inline bool hull_full(const BlockHull &u, int from, int to)
 {
     return (u.all[0] <= from && u.all[1] >= to) || (u.all[2] <= from && u.all[3] >= to);
 }
 
-static __device__ inline Hull hull_join(const Hull &a, const Hull &b)
+/* First tile of BN keys at or after the tile at `key` that a row sees; at least `end` if there is none. */
+template <int BN> static __device__ inline int hull_next_tile(const BlockHull &u, int key, int end)
 {
-    Hull u;
+    while (key < end && !hull_sees(u, key, key + BN)) key += BN;
+    return key;
+}
+
+static __device__ inline BlockHull hull_join(const BlockHull &a, const BlockHull &b)
+{
+    BlockHull u;
     for (int r = 0; r < 4; r += 2) {
         u.any[r] = min(a.any[r], b.any[r]);
         u.any[r + 1] = max(a.any[r + 1], b.any[r + 1]);
@@ -153,6 +162,19 @@ static __device__ inline void tile_load(const Attention &a, const Tensor &x, int
     }
 }
 
+/* Copies rows [key, key + BN) of K and V of one key head, unless key is `end` or more, and commits them as
+ * one group of copies together with those begun before. An empty group keeps the number of groups equal. */
+template <int D, int BN, int THREADS>
+static __device__ inline void keys_load(const Attention &a, int key, int end, int source, bf16 *k,
+                                        bf16 *v)
+{
+    if (key < end) {
+        tile_load<D, BN, THREADS>(a, a.k, key, source, k);
+        tile_load<D, BN, THREADS>(a, a.v, key, source, v);
+    }
+    copies_commit();
+}
+
 template <int D> static __device__ inline void tile_clear_row(bf16 *tile, int row)
 {
     for (int c = 0; c < D; c += 8)
@@ -160,9 +182,9 @@ template <int D> static __device__ inline void tile_clear_row(bf16 *tile, int ro
 }
 
 /* Four 8 x 8 matrices; `turned` transposes each. */
-static __device__ inline void matrices_load(uint32_t m[4], const bf16 *at, bool turned)
+static __device__ inline void matrices_load(uint32_t m[4], const bf16 *at, bool transposed)
 {
-    if (turned)
+    if (transposed)
         asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];\n"
                      : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
                      : "r"(shared_address(at)));

@@ -8,10 +8,9 @@
 
 enum { WARPS = 4, THREADS = 32 * WARPS };
 
-#define LOG2E 1.44269504088896340736f
 #define LN2 0.69314718055994530942f
 
-template <int D, int M, int BN> struct Room {
+template <int D, int M, int BN> struct AttentionShared {
     enum { BM = 16 * M * WARPS };
     int4 ranges[BM];
     bf16 q[BM * Pitch<D>::N];
@@ -19,15 +18,15 @@ template <int D, int M, int BN> struct Room {
 };
 
 /* What a warp carries over the tiles. A thread has rows lane / 4 and 8 + lane / 4 of each 16. */
-template <int D, int M> struct Rows {
+template <int D, int M> struct SoftmaxRows {
     float o[M][D / 8][4];
-    float most[M][2], sum[M][2];
+    float row_max[M][2], sum[M][2];
 };
 
 /* Scores to weights, and what the rows hold is brought to the new maximum; `most` is of scores
  * before the scale, which is not negative. */
 template <int D, int M, int BN>
-static __device__ inline void weigh(Rows<D, M> &w, float s[M][BN / 8][4], float scale,
+static __device__ inline void weigh(SoftmaxRows<D, M> &w, float s[M][BN / 8][4], float scale,
                                     const int4 *ranges, int key, bool full)
 {
     const int lane = threadIdx.x % 32;
@@ -35,7 +34,7 @@ static __device__ inline void weigh(Rows<D, M> &w, float s[M][BN / 8][4], float 
     for (int m = 0; m < M; m++)
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            float most = w.most[m][half], sum = 0;
+            float row_max = w.row_max[m][half], sum = 0;
             if (!full) {
                 const int4 r = ranges[16 * m + 8 * half + lane / 4];
 #pragma unroll
@@ -47,11 +46,11 @@ static __device__ inline void weigh(Rows<D, M> &w, float s[M][BN / 8][4], float 
             }
 #pragma unroll
             for (int n = 0; n < BN / 8; n++)
-                most = fmaxf(most, fmaxf(s[m][n][2 * half], s[m][n][2 * half + 1]));
-            most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
-            most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
-            const float base = most == -INFINITY ? 0 : most * scale;
-            const float shrink = exp2_fast(w.most[m][half] * scale - base);
+                row_max = fmaxf(row_max, fmaxf(s[m][n][2 * half], s[m][n][2 * half + 1]));
+            row_max = fmaxf(row_max, __shfl_xor_sync(0xffffffffu, row_max, 1));
+            row_max = fmaxf(row_max, __shfl_xor_sync(0xffffffffu, row_max, 2));
+            const float base = row_max == -INFINITY ? 0 : row_max * scale;
+            const float shrink = exp2_fast(w.row_max[m][half] * scale - base);
 #pragma unroll
             for (int n = 0; n < BN / 8; n++)
 #pragma unroll
@@ -60,7 +59,7 @@ static __device__ inline void weigh(Rows<D, M> &w, float s[M][BN / 8][4], float 
                     *x = exp2_fast(*x * scale - base);
                     sum += *x;
                 }
-            w.most[m][half] = most;
+            w.row_max[m][half] = row_max;
             w.sum[m][half] = w.sum[m][half] * shrink + sum;
 #pragma unroll
             for (int c = 0; c < D / 8; c++)
@@ -70,7 +69,7 @@ static __device__ inline void weigh(Rows<D, M> &w, float s[M][BN / 8][4], float 
 }
 
 template <int D, int M>
-static __device__ inline void store(const Attention &a, Rows<D, M> &w, int row, int head)
+static __device__ inline void store(const Attention &a, SoftmaxRows<D, M> &w, int row, int head)
 {
     const float scale = fabsf(a.scale) * LOG2E;
     const int lane = threadIdx.x % 32;
@@ -91,12 +90,12 @@ static __device__ inline void store(const Attention &a, Rows<D, M> &w, int row, 
                           w.o[m][c][2 * half + 1] * share);
             if (lane % 4 == 0)
                 ((float *)a.lse.data)[head_offset(a.lse, t, head)] =
-                    sum == 0 ? -INFINITY : LN2 * (w.most[m][half] * scale + log2f(sum));
+                    sum == 0 ? -INFINITY : LN2 * (w.row_max[m][half] * scale + log2f(sum));
         }
 }
 
 /* A negative scale is the positive one on scores of the other sign. */
-template <int M, int BN> static __device__ inline void turn_signs(float s[M][BN / 8][4])
+template <int M, int BN> static __device__ inline void negate_scores(float s[M][BN / 8][4])
 {
 #pragma unroll
     for (int i = 0; i < M * BN / 2; i++) (&s[0][0][0])[i] = -(&s[0][0][0])[i];
@@ -107,48 +106,36 @@ static __global__ void __launch_bounds__(THREADS)
     attention_kernel(const __grid_constant__ Attention a)
 {
     extern __shared__ __align__(16) char shared[];
-    typedef Room<D, M, BN> R;
-    R &room = *(R *)shared;
+    typedef AttentionShared<D, M, BN> R;
+    R &smem = *(R *)shared;
     const int tile = gridDim.x - 1 - blockIdx.x, row = tile * R::BM; /* longest rows first */
     const int head = blockIdx.y, source = key_head_of(a, head), mine = threadIdx.x / 32 * 16 * M;
-    Hull u = a.hull[row / HULL_ROWS];
+    BlockHull u = a.hull[row / HULL_ROWS];
     if (R::BM > HULL_ROWS && row + HULL_ROWS < a.t) u = hull_join(u, a.hull[row / HULL_ROWS + 1]);
     const int end = max(u.any[1], u.any[3]);
-    auto seen_from = [&](int key) {
-        while (key < end && !hull_sees(u, key, key + BN)) key += BN;
-        return key;
-    };
-    int key = seen_from(min(u.any[0], u.any[2]) / BN * BN), stage = 0;
-    Rows<D, M> w = {};
+    int key = hull_next_tile<BN>(u, min(u.any[0], u.any[2]) / BN * BN, end), stage = 0;
+    SoftmaxRows<D, M> w = {};
 #pragma unroll
-    for (int m = 0; m < M; m++) w.most[m][0] = w.most[m][1] = -INFINITY;
+    for (int m = 0; m < M; m++) w.row_max[m][0] = w.row_max[m][1] = -INFINITY;
 
-    for (int i = threadIdx.x; i < R::BM; i += THREADS) room.ranges[i] = row_ranges(a, row + i);
-    tile_load<D, R::BM, THREADS>(a, a.q, row, head, room.q);
-    if (key < end) {
-        tile_load<D, BN, THREADS>(a, a.k, key, source, room.k[0]);
-        tile_load<D, BN, THREADS>(a, a.v, key, source, room.v[0]);
-    }
-    copies_commit();
+    for (int i = threadIdx.x; i < R::BM; i += THREADS) smem.ranges[i] = row_ranges(a, row + i);
+    tile_load<D, R::BM, THREADS>(a, a.q, row, head, smem.q);
+    keys_load<D, BN, THREADS>(a, key, end, source, smem.k[0], smem.v[0]);
     while (key < end) {
-        const int next = seen_from(key + BN);
-        if (next < end) {
-            tile_load<D, BN, THREADS>(a, a.k, next, source, room.k[stage ^ 1]);
-            tile_load<D, BN, THREADS>(a, a.v, next, source, room.v[stage ^ 1]);
-        }
-        copies_commit();
+        const int next = hull_next_tile<BN>(u, key + BN, end);
+        keys_load<D, BN, THREADS>(a, next, end, source, smem.k[stage ^ 1], smem.v[stage ^ 1]);
         copies_wait<1>();
         __syncthreads();
         const bool full = hull_full(u, key, key + BN);
-        if (!full) clear_unseen<D, R::BM, BN>(room.v[stage], room.ranges, key);
+        if (!full) clear_unseen<D, R::BM, BN>(smem.v[stage], smem.ranges, key);
         float s[M][BN / 8][4] = {};
-        multiply_rows<D, BN, M>(s, room.q, mine, room.k[stage]);
-        if (a.scale < 0) turn_signs<M, BN>(s);
-        weigh<D, M, BN>(w, s, fabsf(a.scale) * LOG2E, room.ranges + mine, key, full);
+        multiply_rows<D, BN, M>(s, smem.q, mine, smem.k[stage]);
+        if (a.scale < 0) negate_scores<M, BN>(s);
+        weigh<D, M, BN>(w, s, fabsf(a.scale) * LOG2E, smem.ranges + mine, key, full);
         uint32_t p[M][BN / 16][4];
 #pragma unroll
         for (int m = 0; m < M; m++) weights_pack<BN>(s[m], p[m]);
-        multiply_weights<D, BN, D, M>(w.o, p, room.v[stage], 0);
+        multiply_weights<D, BN, D, M>(w.o, p, smem.v[stage], 0);
         __syncthreads(); /* before the tile after next is loaded here */
         key = next;
         stage ^= 1;
@@ -158,7 +145,7 @@ static __global__ void __launch_bounds__(THREADS)
 
 template <int D, int M, int BN> static Err launch(const Call *call, const Attention &a)
 {
-    typedef Room<D, M, BN> R;
+    typedef AttentionShared<D, M, BN> R;
     CUDA_TRY(cudaFuncSetAttribute(attention_kernel<D, M, BN>,
                                   cudaFuncAttributeMaxDynamicSharedMemorySize, (int)sizeof(R)));
     const dim3 grid((unsigned)blocks_of(a.t, R::BM), (unsigned)a.h);

@@ -34,35 +34,39 @@ void *cudnn_dlhandle = NULL; /* what the headers look their functions up in */
 /* Rows of tokens, then heads: the strides of a tensor [T, heads, c]. */
 typedef struct {
     int64_t row, head;
-} Strides;
+} CudnnStrides;
 
-enum { Q = 0, K, V, O, DOUT, DQ, DK, DV, N_FUSED };
+enum { Q = 0, K, V, O, DOUT, DQ, DK, DV, N_OPERANDS };
 
 /* All that a plan depends on; compared as bytes. */
 typedef struct {
     int64_t batch, length, heads, key_heads, channels, backward, any_order;
-    Strides stride[N_FUSED];
+    CudnnStrides stride[N_OPERANDS];
     double scale;
-} FusedShape;
+} CudnnShape;
 
 typedef struct {
-    FusedShape shape;
+    CudnnShape shape;
     std::shared_ptr<fe::graph::Graph> graph; /* NULL: cuDNN refused */
     int64_t scratch_bytes;
     std::string refusal;
-} FusedPlan;
+} CudnnPlan;
 
-struct FusedPlans {
+struct CudnnPlans {
     cudnnHandle_t handle;
     size_t version; /* 91400: 9.14.0 */
     char text[64];
-    std::vector<FusedPlan> plan;
-    std::vector<std::string> said; /* why promised calls went to our own kernels */
+    std::vector<CudnnPlan> plan;
+    std::vector<std::string> reported; /* why promised calls went to our own kernels */
 };
 
 /* The loader's, or a newer one beside a Python. One whose name has no version was put in the
  * loader's way by somebody, and stays. */
-static void *open_newest(void)
+static const char *search_path;
+
+extern "C" void cudnn_search(const char *path) { search_path = path; }
+
+static void *open_library(void)
 {
     char file[1024], real[PATH_MAX];
     struct link_map *map = NULL;
@@ -70,26 +74,27 @@ static void *open_newest(void)
     if (loaded) {
         if (dlinfo(loaded, RTLD_DI_LINKMAP, &map) != 0 || !realpath(map->l_name, real))
             return loaded;
-        if (cudnn_version(real) == 0) return loaded;
+        if (cudnn_path_version(real) == 0) return loaded;
     }
-    if (newest_cudnn(getenv("PATH"), file, sizeof file) <= (loaded ? cudnn_version(real) : 0))
+    if (cudnn_path_newest(search_path, file, sizeof file) <=
+        (loaded ? cudnn_path_version(real) : 0))
         return loaded;
     if (loaded) (void)dlclose(loaded); /* they look for parts of themselves by names alone */
     loaded = dlopen(file, RTLD_NOW | RTLD_GLOBAL);
     return loaded ? loaded : dlopen("libcudnn.so.9", RTLD_NOW | RTLD_GLOBAL);
 }
 
-extern "C" FusedPlans *fused_open(int capability)
+extern "C" CudnnPlans *cudnn_open(int capability)
 {
     (void)capability;
-    if (!fe::cudnn_dlhandle) fe::cudnn_dlhandle = open_newest();
+    if (!fe::cudnn_dlhandle) fe::cudnn_dlhandle = open_library();
     if (!fe::cudnn_dlhandle) return NULL;
     try {
         const size_t version = fe::detail::get_backend_version();
         cudnnHandle_t handle;
-        if (version < FIT_OLDEST) return NULL;
+        if (version < CUDNN_FIT_OLDEST) return NULL;
         if (fe::detail::create_handle(&handle) != CUDNN_STATUS_SUCCESS) return NULL;
-        FusedPlans *f = new FusedPlans();
+        CudnnPlans *f = new CudnnPlans();
         f->handle = handle;
         f->version = version;
         snprintf(f->text, sizeof f->text, "causal attention by cuDNN %d.%d.%d",
@@ -100,7 +105,7 @@ extern "C" FusedPlans *fused_open(int capability)
     }
 }
 
-extern "C" void fused_close(FusedPlans *f)
+extern "C" void cudnn_close(CudnnPlans *f)
 {
     if (!f) return;
     f->plan.clear();
@@ -108,17 +113,17 @@ extern "C" void fused_close(FusedPlans *f)
     delete f;
 }
 
-extern "C" const char *fused_text(const FusedPlans *f)
+extern "C" const char *cudnn_text(const CudnnPlans *f)
 {
     return f ? f->text : "attention by our own kernels: no libcudnn.so.9 of 9.3 or newer is found";
 }
 
 /* Once for each reason, where a promise was of no use: whoever made it expects the fused kernels. */
-static void say_why_not(FusedPlans *f, const Call *call, bool backward, const std::string &why)
+static void report_misfit(CudnnPlans *f, const Call *call, bool backward, const std::string &why)
 {
-    for (const std::string &said : f->said)
-        if (said == why) return;
-    f->said.push_back(why);
+    for (const std::string &reported : f->reported)
+        if (reported == why) return;
+    f->reported.push_back(why);
     const int64_t *n = call->in[0].n;
     fprintf(stderr,
             "sheaf: cuda: %s of %lld rows, %lld heads of %lld, promised causal, is by our own "
@@ -127,11 +132,11 @@ static void say_why_not(FusedPlans *f, const Call *call, bool backward, const st
             (long long)n[1], (long long)n[2], why.c_str());
 }
 
-static Strides strides_of(const Tensor *t) { return {t->stride[0], t->stride[1]}; }
+static CudnnStrides strides_of(const Tensor *t) { return {t->stride[0], t->stride[1]}; }
 
-static FusedShape shape_of(const Call *call, bool backward)
+static CudnnShape shape_of(const Call *call, bool backward)
 {
-    FusedShape s;
+    CudnnShape s;
     memset(&s, 0, sizeof s);
     s.length = call->attr.attention.causal;
     s.batch = call->in[0].n[0] / s.length;
@@ -149,19 +154,19 @@ static FusedShape shape_of(const Call *call, bool backward)
 
 typedef std::shared_ptr<fe::graph::Tensor_attributes> Node;
 
-static std::vector<int64_t> dims_of(const FusedShape &s, int which)
+static std::vector<int64_t> dims_of(const CudnnShape &s, int which)
 {
     const bool keys = which == K || which == V || which == DK || which == DV;
     return {s.batch, keys ? s.key_heads : s.heads, s.length, s.channels};
 }
 
-static std::vector<int64_t> steps_of(const FusedShape &s, int which)
+static std::vector<int64_t> steps_of(const CudnnShape &s, int which)
 {
     return {s.length * s.stride[which].row, s.stride[which].head, s.stride[which].row, 1};
 }
 
 /* Uids are 1 + the name; statistics come after all. */
-static Node input(fe::graph::Graph &g, const FusedShape &s, int which)
+static Node input(fe::graph::Graph &g, const CudnnShape &s, int which)
 {
     return g.tensor(fe::graph::Tensor_attributes()
                         .set_uid(1 + which)
@@ -169,7 +174,7 @@ static Node input(fe::graph::Graph &g, const FusedShape &s, int which)
                         .set_stride(steps_of(s, which)));
 }
 
-static void output(Node node, const FusedShape &s, int which)
+static void output(Node node, const CudnnShape &s, int which)
 {
     node->set_output(true)
         .set_uid(1 + which)
@@ -177,7 +182,7 @@ static void output(Node node, const FusedShape &s, int which)
         .set_stride(steps_of(s, which));
 }
 
-static void build_forward(fe::graph::Graph &g, const FusedShape &s)
+static void build_forward(fe::graph::Graph &g, const CudnnShape &s)
 {
     auto options = fe::graph::SDPA_attributes()
                        .set_name("attention")
@@ -186,14 +191,14 @@ static void build_forward(fe::graph::Graph &g, const FusedShape &s)
                        .set_attn_scale((float)s.scale);
     auto [o, stats] = g.sdpa(input(g, s, Q), input(g, s, K), input(g, s, V), options);
     output(o, s, O);
-    stats->set_output(true).set_uid(1 + N_FUSED).set_data_type(fe::DataType_t::FLOAT);
+    stats->set_output(true).set_uid(1 + N_OPERANDS).set_data_type(fe::DataType_t::FLOAT);
 }
 
 /* In any order dq is summed by atomics. */
-static void build_backward(fe::graph::Graph &g, const FusedShape &s)
+static void build_backward(fe::graph::Graph &g, const CudnnShape &s)
 {
     auto stats = g.tensor(fe::graph::Tensor_attributes()
-                              .set_uid(1 + N_FUSED)
+                              .set_uid(1 + N_OPERANDS)
                               .set_dim({s.batch, s.heads, s.length, 1})
                               .set_stride({s.heads * s.length, s.length, 1, 1})
                               .set_data_type(fe::DataType_t::FLOAT));
@@ -210,9 +215,9 @@ static void build_backward(fe::graph::Graph &g, const FusedShape &s)
 }
 
 /* A plan without a graph where cuDNN refuses. */
-static FusedPlan make_plan(cudnnHandle_t handle, const FusedShape &s)
+static CudnnPlan make_plan(cudnnHandle_t handle, const CudnnShape &s)
 {
-    FusedPlan plan = {s, std::make_shared<fe::graph::Graph>(), 0, ""};
+    CudnnPlan plan = {s, std::make_shared<fe::graph::Graph>(), 0, ""};
     fe::graph::Graph &g = *plan.graph;
     try {
         g.set_io_data_type(fe::DataType_t::BFLOAT16)
@@ -234,16 +239,16 @@ static FusedPlan make_plan(cudnnHandle_t handle, const FusedShape &s)
     return plan;
 }
 
-static FusedPlan *find_plan(FusedPlans *f, const FusedShape &s)
+static CudnnPlan *find_plan(CudnnPlans *f, const CudnnShape &s)
 {
-    for (FusedPlan &p : f->plan)
+    for (CudnnPlan &p : f->plan)
         if (memcmp(&p.shape, &s, sizeof s) == 0) return &p;
     f->plan.push_back(make_plan(f->handle, s));
     return &f->plan.back();
 }
 
 /* lse [T, heads] of any strides, and cuDNN's [batch, heads, length]. */
-static __global__ void turn_kernel(Tensor lse, float *stats, int64_t length, bool out)
+static __global__ void transpose_stats_kernel(Tensor lse, float *stats, int64_t length, bool out)
 {
     const int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, heads = lse.n[1];
     if (i >= lse.n[0] * heads) return;
@@ -256,26 +261,26 @@ static __global__ void turn_kernel(Tensor lse, float *stats, int64_t length, boo
         *theirs = *ours;
 }
 
-static void turn(const Call *call, const Tensor *lse, float *stats, bool out)
+static void transpose_stats(const Call *call, const Tensor *lse, float *stats, bool out)
 {
     const int64_t n = lse->n[0] * lse->n[1];
-    turn_kernel<<<(unsigned)((n + 255) / 256), 256, 0, call->queue->stream>>>(
+    transpose_stats_kernel<<<(unsigned)((n + 255) / 256), 256, 0, call->queue->stream>>>(
         *lse, stats, call->attr.attention.causal, out);
 }
 
-static Err execute(const Call *call, FusedPlan *plan)
+static Err execute(const Call *call, CudnnPlan *plan)
 {
-    FusedPlans *f = call->queue->context->fused;
+    CudnnPlans *f = call->queue->context->cudnn;
     const bool backward = plan->shape.backward;
     const Tensor *lse = backward ? &call->in[5] : &call->out[1];
     const size_t stats_bytes = ((size_t)tensor_count(lse) * sizeof(float) + 1023) / 1024 * 1024;
     char *scratch;
     TRY(cuda_scratch(call->queue, stats_bytes + (size_t)plan->scratch_bytes, (void **)&scratch));
-    if (backward) turn(call, lse, (float *)scratch, false);
+    if (backward) transpose_stats(call, lse, (float *)scratch, false);
     std::unordered_map<int64_t, void *> at;
     for (int i = Q; i <= V; i++) at[1 + i] = call->in[i].data;
     at[1 + O] = backward ? call->in[6].data : call->out[0].data;
-    at[1 + N_FUSED] = scratch;
+    at[1 + N_OPERANDS] = scratch;
     if (backward) {
         at[1 + DOUT] = call->in[4].data;
         for (int i = 0; i < 3; i++) at[1 + DQ + i] = call->out[i].data;
@@ -284,19 +289,19 @@ static Err execute(const Call *call, FusedPlan *plan)
     auto status = plan->graph->execute(f->handle, at, scratch + stats_bytes);
     if (status.is_bad())
         return err_fail(ERR_IO, "cuda: cuDNN's attention: %s", status.get_message().c_str());
-    if (!backward) turn(call, lse, (float *)scratch, true);
+    if (!backward) transpose_stats(call, lse, (float *)scratch, true);
     return cuda_launched(backward ? KERNEL_attention_dx : KERNEL_attention);
 }
 
 static bool run(const Call *call, bool backward, Err *err)
 {
-    FusedPlans *f = call->queue->context->fused;
+    CudnnPlans *f = call->queue->context->cudnn;
     if (!f || call->attr.attention.causal <= 0) return false;
     try {
-        const char *misses = fit_misses(call, backward, f->version);
-        FusedPlan *plan = misses ? NULL : find_plan(f, shape_of(call, backward));
+        const char *misses = cudnn_misfit(call, backward, f->version);
+        CudnnPlan *plan = misses ? NULL : find_plan(f, shape_of(call, backward));
         if (misses || !plan->graph) {
-            say_why_not(f, call, backward, misses ? misses : plan->refusal);
+            report_misfit(f, call, backward, misses ? misses : plan->refusal);
             return false;
         }
         *err = execute(call, plan);
@@ -306,6 +311,6 @@ static bool run(const Call *call, bool backward, Err *err)
     return true;
 }
 
-extern "C" bool fused_attention(const Call *call, Err *err) { return run(call, false, err); }
-extern "C" bool fused_attention_dx(const Call *call, Err *err) { return run(call, true, err); }
+extern "C" bool cudnn_attention(const Call *call, Err *err) { return run(call, false, err); }
+extern "C" bool cudnn_attention_dx(const Call *call, Err *err) { return run(call, true, err); }
 #endif

@@ -12,13 +12,16 @@ extern "C" {
 #endif
 
 /* Local. NULL where cuDNN is missing, too old, or was not there when this was built. */
-FusedPlans *fused_open(int capability);
-void fused_close(FusedPlans *f);
+CudnnPlans *cudnn_open(int capability);
+void cudnn_close(CudnnPlans *f);
+/* Local. Folders, as in PATH, whose Python packages may hold a newer cuDNN than the loader finds; NULL: none.
+ * Effective before the first cudnn_open; the text must stay valid. */
+void cudnn_search(const char *path);
 /* Local. "attention by cuDNN 9.19.0", or why not; f may be NULL. */
-const char *fused_text(const FusedPlans *f);
+const char *cudnn_text(const CudnnPlans *f);
 /* Local. False: the call does not fit, and nothing was done. */
-bool fused_attention(const Call *call, Err *err);
-bool fused_attention_dx(const Call *call, Err *err);
+bool cudnn_attention(const Call *call, Err *err);
+bool cudnn_attention_dx(const Call *call, Err *err);
 
 #ifdef __cplusplus
 }

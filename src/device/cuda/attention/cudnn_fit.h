@@ -14,24 +14,24 @@
 
 /* Versions of cuDNN, 91400 is 9.14.0: the oldest that is used; the first that takes lengths that
  * are no multiple of 128. */
-enum { FIT_OLDEST = 90300, FIT_ANY_LENGTH = 91501 };
+enum { CUDNN_FIT_OLDEST = 90300, CUDNN_FIT_ANY_LENGTH = 91501 };
 
-static inline bool fit_lies(const Tensor *t)
+static inline bool cudnn_reads(const Tensor *t)
 {
     return t->dtype == BF16 && t->stride[2] == 1 && t->stride[0] % 8 == 0 &&
            t->stride[1] % 8 == 0 && (uintptr_t)t->data % 16 == 0;
 }
 
 /* NULL, or which of these operands do not lie as they must. */
-static inline const char *fit_operands(const Call *call, bool backward)
+static inline const char *cudnn_operand_misfit(const Call *call, bool backward)
 {
     const Tensor *in = call->in, *out = call->out;
-    if (!fit_lies(&in[0]) || !fit_lies(&in[1]) || !fit_lies(&in[2]))
+    if (!cudnn_reads(&in[0]) || !cudnn_reads(&in[1]) || !cudnn_reads(&in[2]))
         return "q, k or v is not bf16 with rows on 16 bytes";
-    if (!backward) return fit_lies(&out[0]) ? NULL : "o is not bf16 with rows on 16 bytes";
-    if (call->n_in != 7 || !fit_lies(&in[4]) || !fit_lies(&in[6]))
+    if (!backward) return cudnn_reads(&out[0]) ? NULL : "o is not bf16 with rows on 16 bytes";
+    if (call->n_in != 7 || !cudnn_reads(&in[4]) || !cudnn_reads(&in[6]))
         return "o or its gradient is not bf16 with rows on 16 bytes";
-    if (!fit_lies(&out[0]) || !fit_lies(&out[1]) || !fit_lies(&out[2]))
+    if (!cudnn_reads(&out[0]) || !cudnn_reads(&out[1]) || !cudnn_reads(&out[2]))
         return "the gradient of q, k or v is not bf16 with rows on 16 bytes";
     for (int i = 0; i < 3; i++)
         if (call->number[i] != 0) return "the gradient of q, k or v is added to what is there";
@@ -39,20 +39,20 @@ static inline const char *fit_operands(const Call *call, bool backward)
 }
 
 /* NULL: the call fits cuDNN of this version. Else why it does not. */
-static inline const char *fit_misses(const Call *call, bool backward, size_t version)
+static inline const char *cudnn_misfit(const Call *call, bool backward, size_t version)
 {
     const int64_t *q = call->in[0].n, *k = call->in[1].n, length = call->attr.attention.causal;
     if (length <= 0) return "nothing is promised of its mask";
     if (q[0] != k[0] || q[0] == 0 || q[0] % length != 0)
         return "its rows are not whole sequences, or its keys are not those of its rows";
-    if (length % 128 != 0 && version < FIT_ANY_LENGTH)
+    if (length % 128 != 0 && version < CUDNN_FIT_ANY_LENGTH)
         return "its sequences are not a multiple of 128 tokens, which cuDNN takes from 9.15.1 on";
     if (q[2] % 8 != 0 || q[2] > 128 || q[2] == 0)
         return "its heads are not a multiple of 8 channels, up to 128";
     if (q[1] == 0 || k[1] == 0 || call->attr.attention.head_at != 0 || q[1] % k[1] != 0 ||
         head_group(&call->attr, q[1], k[1]) != q[1] / k[1])
         return "its heads are not whole groups";
-    return fit_operands(call, backward);
+    return cudnn_operand_misfit(call, backward);
 }
 
 #endif

@@ -2,28 +2,30 @@
 #ifndef SHEAF_CUDNN
 #include "device/cuda/attention/cudnn.h"
 
-FusedPlans *fused_open(int capability)
+CudnnPlans *cudnn_open(int capability)
 {
     (void)capability;
     return NULL;
 }
 
-void fused_close(FusedPlans *f) { (void)f; }
+void cudnn_search(const char *path) { (void)path; }
 
-const char *fused_text(const FusedPlans *f)
+void cudnn_close(CudnnPlans *f) { (void)f; }
+
+const char *cudnn_text(const CudnnPlans *f)
 {
     (void)f;
     return "attention by our own kernels (built without cudnn-frontend)";
 }
 
-bool fused_attention(const Call *call, Err *err)
+bool cudnn_attention(const Call *call, Err *err)
 {
     (void)call;
     (void)err;
     return false;
 }
 
-bool fused_attention_dx(const Call *call, Err *err)
+bool cudnn_attention_dx(const Call *call, Err *err)
 {
     (void)call;
     (void)err;

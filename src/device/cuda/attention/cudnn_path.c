@@ -13,7 +13,7 @@ static int version_of(int major, int minor, int patch)
     return 10000 * major + 100 * minor + patch;
 }
 
-int cudnn_version(const char *file)
+int cudnn_path_version(const char *file)
 {
     int major, minor, patch;
     const char *end = strstr(file, ".so.");
@@ -41,7 +41,7 @@ static int packaged_version(const char *packages)
 }
 
 /* The folder of packages that holds this library, in place: four names up. */
-static void to_packages(char *file)
+static void strip_to_packages(char *file)
 {
     for (int i = 0; i < 4; i++) {
         char *slash = strrchr(file, '/');
@@ -50,7 +50,7 @@ static void to_packages(char *file)
 }
 
 /* Packages of the Python in one folder of PATH. */
-static int newest_beside(const char *folder, char *file, size_t bytes)
+static int newest_of_python(const char *folder, char *file, size_t bytes)
 {
     static const char *const kind[] = {"site", "dist"};
     int best = 0;
@@ -65,7 +65,7 @@ static int newest_beside(const char *folder, char *file, size_t bytes)
             if (strlen(found.gl_pathv[i]) >= sizeof packages || strlen(found.gl_pathv[i]) >= bytes)
                 continue;
             strcpy(packages, found.gl_pathv[i]);
-            to_packages(packages);
+            strip_to_packages(packages);
             const int version = packaged_version(packages);
             if (version <= best) continue;
             best = version;
@@ -76,7 +76,7 @@ static int newest_beside(const char *folder, char *file, size_t bytes)
     return best;
 }
 
-int newest_cudnn(const char *path, char *file, size_t bytes)
+int cudnn_path_newest(const char *path, char *file, size_t bytes)
 {
     int best = 0;
     while (path && *path) {
@@ -88,7 +88,7 @@ int newest_cudnn(const char *path, char *file, size_t bytes)
         path += n + (path[n] == ':');
         snprintf(python, sizeof python, "%s/python3", folder);
         if (used == 0 || access(python, X_OK) != 0) continue;
-        const int version = newest_beside(folder, found, sizeof found);
+        const int version = newest_of_python(folder, found, sizeof found);
         if (version <= best || strlen(found) >= bytes) continue;
         best = version;
         strcpy(file, found);

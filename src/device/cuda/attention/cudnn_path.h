@@ -13,8 +13,8 @@
 
 /* Local. The newest under the folders of `path` ("/a/bin:/b/bin", as PATH has them): its file, and
  * its version as cuDNN counts (9.19.0: 91900). 0: there is none. */
-int newest_cudnn(const char *path, char *file, size_t bytes);
+int cudnn_path_newest(const char *path, char *file, size_t bytes);
 /* Local. The version that a file's name ends in, as libcudnn.so.9.14.0 does: 91400; 0: in none. */
-int cudnn_version(const char *file);
+int cudnn_path_version(const char *file);
 
 #endif

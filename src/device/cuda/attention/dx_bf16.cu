@@ -11,8 +11,6 @@
 
 enum { WARPS = 4, THREADS = 32 * WARPS, OWN = 16 * WARPS }; /* rows a block owns */
 
-#define LOG2E 1.44269504088896340736f
-
 /* What a row's scores, times log2(e), are lowered by; a row without keys weighs 0. */
 static __device__ inline float lse_log2(const Attention &a, int row, int head)
 {
@@ -27,12 +25,12 @@ static __device__ inline float delta_of(const Attention &a, int row, int head)
 }
 
 /* ds of a pair, where a weight of 0 may stand for a pair that is not seen. */
-static __device__ inline float slope(float p, float dp, float delta, float scale)
+static __device__ inline float ds_of(float p, float dp, float delta, float scale)
 {
     return p == 0 ? 0 : p * (dp - delta) * scale;
 }
 
-template <int D, int BN> struct DqRoom {
+template <int D, int BN> struct DqShared {
     int4 ranges[OWN];
     bf16 q[OWN * Pitch<D>::N], dout[OWN * Pitch<D>::N];
     bf16 k[2][BN * Pitch<D>::N], v[2][BN * Pitch<D>::N];
@@ -50,7 +48,7 @@ static __device__ inline void dq_slopes(const Attention &a, float s[BN / 8][4],
 #pragma unroll
         for (int e = 0; e < 4; e++) {
             const float p = exp2_fast(s[n][e] * scale - lse[e / 2]);
-            s[n][e] = slope(p, dp[n][e], delta[e / 2], a.scale);
+            s[n][e] = ds_of(p, dp[n][e], delta[e / 2], a.scale);
         }
 }
 
@@ -76,50 +74,38 @@ template <int D, int BN>
 static __global__ void __launch_bounds__(THREADS) dq_kernel(const __grid_constant__ Attention a)
 {
     extern __shared__ __align__(16) char shared[];
-    typedef DqRoom<D, BN> R;
-    R &room = *(R *)shared;
+    typedef DqShared<D, BN> R;
+    R &smem = *(R *)shared;
     const int row = (gridDim.x - 1 - blockIdx.x) * OWN, head = blockIdx.y, lane = threadIdx.x % 32;
     const int source = key_head_of(a, head), mine = threadIdx.x / 32 * 16;
-    const Hull u = a.hull[row / HULL_ROWS];
+    const BlockHull u = a.hull[row / HULL_ROWS];
     const int end = max(u.any[1], u.any[3]);
-    auto seen_from = [&](int key) {
-        while (key < end && !hull_sees(u, key, key + BN)) key += BN;
-        return key;
-    };
-    int key = seen_from(min(u.any[0], u.any[2]) / BN * BN), stage = 0;
+    int key = hull_next_tile<BN>(u, min(u.any[0], u.any[2]) / BN * BN, end), stage = 0;
     float sum[1][D / 8][4] = {}, lse[2], delta[2];
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         lse[half] = lse_log2(a, row + mine + 8 * half + lane / 4, head);
         delta[half] = delta_of(a, row + mine + 8 * half + lane / 4, head);
     }
-    for (int i = threadIdx.x; i < OWN; i += THREADS) room.ranges[i] = row_ranges(a, row + i);
-    tile_load<D, OWN, THREADS>(a, a.q, row, head, room.q);
-    tile_load<D, OWN, THREADS>(a, a.dout, row, head, room.dout);
-    if (key < end) {
-        tile_load<D, BN, THREADS>(a, a.k, key, source, room.k[0]);
-        tile_load<D, BN, THREADS>(a, a.v, key, source, room.v[0]);
-    }
-    copies_commit();
+    for (int i = threadIdx.x; i < OWN; i += THREADS) smem.ranges[i] = row_ranges(a, row + i);
+    tile_load<D, OWN, THREADS>(a, a.q, row, head, smem.q);
+    tile_load<D, OWN, THREADS>(a, a.dout, row, head, smem.dout);
+    keys_load<D, BN, THREADS>(a, key, end, source, smem.k[0], smem.v[0]);
     while (key < end) {
-        const int next = seen_from(key + BN);
-        if (next < end) {
-            tile_load<D, BN, THREADS>(a, a.k, next, source, room.k[stage ^ 1]);
-            tile_load<D, BN, THREADS>(a, a.v, next, source, room.v[stage ^ 1]);
-        }
-        copies_commit();
+        const int next = hull_next_tile<BN>(u, key + BN, end);
+        keys_load<D, BN, THREADS>(a, next, end, source, smem.k[stage ^ 1], smem.v[stage ^ 1]);
         copies_wait<1>();
         __syncthreads();
         const bool full = hull_full(u, key, key + BN);
-        if (!full) clear_unseen<D, OWN, BN>(room.k[stage], room.ranges, key);
+        if (!full) clear_unseen<D, OWN, BN>(smem.k[stage], smem.ranges, key);
         float s[1][BN / 8][4] = {}, dp[1][BN / 8][4] = {};
         uint32_t ds[1][BN / 16][4];
-        multiply_rows<D, BN, 1>(s, room.q, mine, room.k[stage]);
-        multiply_rows<D, BN, 1>(dp, room.dout, mine, room.v[stage]);
-        if (!full) dq_mask<BN>(a, s[0], room.ranges + mine, key);
+        multiply_rows<D, BN, 1>(s, smem.q, mine, smem.k[stage]);
+        multiply_rows<D, BN, 1>(dp, smem.dout, mine, smem.v[stage]);
+        if (!full) dq_mask<BN>(a, s[0], smem.ranges + mine, key);
         dq_slopes<BN>(a, s[0], dp[0], lse, delta);
         weights_pack<BN>(s[0], ds[0]);
-        multiply_weights<D, BN, D, 1>(sum, ds, room.k[stage], 0);
+        multiply_weights<D, BN, D, 1>(sum, ds, smem.k[stage], 0);
         __syncthreads();
         key = next;
         stage ^= 1;
@@ -137,7 +123,7 @@ static __global__ void __launch_bounds__(THREADS) dq_kernel(const __grid_constan
 }
 
 /* BM queries at a time: their rows, lse and delta, two stages. */
-template <int D, int BM> struct DkvRoom {
+template <int D, int BM> struct DkvShared {
     int4 ranges[2][BM];
     float lse[2][BM], delta[2][BM];
     uint32_t seen[WARPS]; /* of THREADS tiles of queries, which see a key of this block */
@@ -146,52 +132,52 @@ template <int D, int BM> struct DkvRoom {
 };
 
 template <int D, int BM>
-static __device__ inline void queries_load(const Attention &a, DkvRoom<D, BM> &room, int stage,
+static __device__ inline void queries_load(const Attention &a, DkvShared<D, BM> &smem, int stage,
                                            int row, int head)
 {
-    tile_load<D, BM, THREADS>(a, a.q, row, head, room.q[stage]);
-    tile_load<D, BM, THREADS>(a, a.dout, row, head, room.dout[stage]);
+    tile_load<D, BM, THREADS>(a, a.q, row, head, smem.q[stage]);
+    tile_load<D, BM, THREADS>(a, a.dout, row, head, smem.dout[stage]);
     for (int i = threadIdx.x; i < BM; i += THREADS) {
-        room.ranges[stage][i] = row_ranges(a, row + i);
-        room.lse[stage][i] = lse_log2(a, row + i, head);
-        room.delta[stage][i] = delta_of(a, row + i, head);
+        smem.ranges[stage][i] = row_ranges(a, row + i);
+        smem.lse[stage][i] = lse_log2(a, row + i, head);
+        smem.delta[stage][i] = delta_of(a, row + i, head);
     }
 }
 
 /* Queries that see none of [key, key + OWN) may hold anything: their rows become 0. */
 template <int D, int BM>
-static __device__ inline void clear_blind(DkvRoom<D, BM> &room, int stage, int key)
+static __device__ inline void clear_unseeing(DkvShared<D, BM> &smem, int stage, int key)
 {
-    if (threadIdx.x < BM && !row_sees_any(room.ranges[stage][threadIdx.x], key, key + OWN)) {
-        tile_clear_row<D>(room.q[stage], threadIdx.x);
-        tile_clear_row<D>(room.dout[stage], threadIdx.x);
+    if (threadIdx.x < BM && !row_sees_any(smem.ranges[stage][threadIdx.x], key, key + OWN)) {
+        tile_clear_row<D>(smem.q[stage], threadIdx.x);
+        tile_clear_row<D>(smem.dout[stage], threadIdx.x);
     }
     __syncthreads();
 }
 
 /* Scores and v dout' of a warp's 16 keys become p and ds, transposed: rows are keys. */
 template <int D, int BM>
-static __device__ inline void dkv_slopes(const Attention &a, const DkvRoom<D, BM> &room, int stage,
-                                         float s[BM / 8][4], float dp[BM / 8][4])
+static __device__ inline void dkv_slopes(const Attention &a, const DkvShared<D, BM> &smem,
+                                         int stage, float s[BM / 8][4], float dp[BM / 8][4])
 {
     const int lane = threadIdx.x % 32;
     const float scale = a.scale * LOG2E;
 #pragma unroll
     for (int n = 0; n < BM / 8; n++) {
         const int i = 8 * n + 2 * (lane % 4);
-        const float2 lse = *(const float2 *)&room.lse[stage][i];
-        const float2 delta = *(const float2 *)&room.delta[stage][i];
+        const float2 lse = *(const float2 *)&smem.lse[stage][i];
+        const float2 delta = *(const float2 *)&smem.delta[stage][i];
 #pragma unroll
         for (int e = 0; e < 4; e++) {
             const float p = exp2_fast(s[n][e] * scale - (e % 2 ? lse.y : lse.x));
-            dp[n][e] = slope(p, dp[n][e], e % 2 ? delta.y : delta.x, a.scale);
+            dp[n][e] = ds_of(p, dp[n][e], e % 2 ? delta.y : delta.x, a.scale);
             s[n][e] = p;
         }
     }
 }
 
 template <int D, int BM>
-static __device__ inline void dkv_mask(const Attention &a, const DkvRoom<D, BM> &room, int stage,
+static __device__ inline void dkv_mask(const Attention &a, const DkvShared<D, BM> &smem, int stage,
                                        float s[BM / 8][4], int key)
 {
     const int lane = threadIdx.x % 32;
@@ -200,21 +186,21 @@ static __device__ inline void dkv_mask(const Attention &a, const DkvRoom<D, BM> 
     for (int n = 0; n < BM / 8; n++)
 #pragma unroll
         for (int e = 0; e < 4; e++) {
-            const int4 r = room.ranges[stage][8 * n + 2 * (lane % 4) + e % 2];
+            const int4 r = smem.ranges[stage][8 * n + 2 * (lane % 4) + e % 2];
             if (!row_sees(r, key + e / 2 * 8 + lane / 4)) s[n][e] = unseen;
         }
 }
 
 /* The tiles of queries first .. first + THREADS that see a key of this block, as bits. */
 template <int D, int BM>
-static __device__ inline void find_seen(const Attention &a, DkvRoom<D, BM> &room, int first,
+static __device__ inline void find_seen(const Attention &a, DkvShared<D, BM> &smem, int first,
                                         int key)
 {
     const int row = (first + threadIdx.x) * BM;
     const bool sees = row < a.t && hull_sees(a.hull[row / HULL_ROWS], key, key + OWN);
     const uint32_t bits = __ballot_sync(0xffffffffu, sees);
     __syncthreads(); /* the bits before these have been read */
-    if (threadIdx.x % 32 == 0) room.seen[threadIdx.x / 32] = bits;
+    if (threadIdx.x % 32 == 0) smem.seen[threadIdx.x / 32] = bits;
     __syncthreads();
 }
 
@@ -234,41 +220,41 @@ template <int D, int BM, int C>
 static __global__ void __launch_bounds__(THREADS) dkv_kernel(const __grid_constant__ Attention a)
 {
     extern __shared__ __align__(16) char shared[];
-    typedef DkvRoom<D, BM> R;
-    R &room = *(R *)shared;
+    typedef DkvShared<D, BM> R;
+    R &smem = *(R *)shared;
     const int key = blockIdx.x * OWN, source = blockIdx.y, part = blockIdx.z * C;
     const int mine = threadIdx.x / 32 * 16, lane = threadIdx.x % 32, tiles = (a.t + BM - 1) / BM;
     const int head_from = max(source * a.group - a.head_at, 0);
     const int head_to = min((source + 1) * a.group - a.head_at, a.h);
     float dk[1][C / 8][4] = {}, dv[1][C / 8][4] = {};
 
-    tile_load<D, OWN, THREADS>(a, a.k, key, source, room.k);
-    tile_load<D, OWN, THREADS>(a, a.v, key, source, room.v);
+    tile_load<D, OWN, THREADS>(a, a.k, key, source, smem.k);
+    tile_load<D, OWN, THREADS>(a, a.v, key, source, smem.v);
     copies_commit();
     for (int first = 0; first < tiles; first += THREADS) {
-        find_seen(a, room, first, key);
+        find_seen(a, smem, first, key);
         for (int head = head_from; head < head_to; head++) {
-            int tile = next_seen(room.seen, 0), stage = 0;
-            if (tile < THREADS) queries_load(a, room, 0, (first + tile) * BM, head);
+            int tile = next_seen(smem.seen, 0), stage = 0;
+            if (tile < THREADS) queries_load(a, smem, 0, (first + tile) * BM, head);
             copies_commit();
             while (tile < THREADS) {
-                const int next = next_seen(room.seen, tile + 1), row = (first + tile) * BM;
-                if (next < THREADS) queries_load(a, room, stage ^ 1, (first + next) * BM, head);
+                const int next = next_seen(smem.seen, tile + 1), row = (first + tile) * BM;
+                if (next < THREADS) queries_load(a, smem, stage ^ 1, (first + next) * BM, head);
                 copies_commit();
                 copies_wait<1>();
                 __syncthreads();
                 const bool full = hull_full(a.hull[row / HULL_ROWS], key, key + OWN);
-                if (!full) clear_blind(room, stage, key);
+                if (!full) clear_unseeing(smem, stage, key);
                 float s[1][BM / 8][4] = {}, dp[1][BM / 8][4] = {};
                 uint32_t w[1][BM / 16][4];
-                multiply_rows<D, BM, 1>(s, room.k, mine, room.q[stage]);
-                multiply_rows<D, BM, 1>(dp, room.v, mine, room.dout[stage]);
-                if (!full) dkv_mask(a, room, stage, s[0], key + mine);
-                dkv_slopes(a, room, stage, s[0], dp[0]);
+                multiply_rows<D, BM, 1>(s, smem.k, mine, smem.q[stage]);
+                multiply_rows<D, BM, 1>(dp, smem.v, mine, smem.dout[stage]);
+                if (!full) dkv_mask(a, smem, stage, s[0], key + mine);
+                dkv_slopes(a, smem, stage, s[0], dp[0]);
                 weights_pack<BM>(s[0], w[0]);
-                multiply_weights<D, BM, C, 1>(dv, w, room.dout[stage], part);
+                multiply_weights<D, BM, C, 1>(dv, w, smem.dout[stage], part);
                 weights_pack<BM>(dp[0], w[0]);
-                multiply_weights<D, BM, C, 1>(dk, w, room.q[stage], part);
+                multiply_weights<D, BM, C, 1>(dk, w, smem.q[stage], part);
                 __syncthreads();
                 tile = next;
                 stage ^= 1;
@@ -293,7 +279,7 @@ static __global__ void __launch_bounds__(THREADS) dkv_kernel(const __grid_consta
 template <int D, int BN, int BM, int C> static Err launch(const Call *call, const Attention &a)
 {
     const cudaStream_t stream = call->queue->stream;
-    const size_t dq_bytes = sizeof(DqRoom<D, BN>), dkv_bytes = sizeof(DkvRoom<D, BM>);
+    const size_t dq_bytes = sizeof(DqShared<D, BN>), dkv_bytes = sizeof(DkvShared<D, BM>);
     CUDA_TRY(cudaFuncSetAttribute(dq_kernel<D, BN>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                   (int)dq_bytes));
     CUDA_TRY(cudaFuncSetAttribute(dkv_kernel<D, BM, C>, cudaFuncAttributeMaxDynamicSharedMemorySize,

@@ -32,13 +32,13 @@ static __device__ inline float dot(const float *x, const float *y, int n)
 }
 
 /* Sum and maximum over the eight threads of a row. */
-static __device__ inline float row_sum(float x)
+static __device__ inline float sum_of_row(float x)
 {
     for (int step = 4; step > 0; step /= 2) x += __shfl_xor_sync(0xffffffffu, x, step);
     return x;
 }
 
-static __device__ inline float row_most(float x)
+static __device__ inline float max_of_row(float x)
 {
     for (int step = 4; step > 0; step /= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, step));
     return x;
@@ -51,9 +51,9 @@ static __global__ void __launch_bounds__(THREADS)
     const int pitch = a.c + 1, row = blockIdx.x * OWN, head = blockIdx.y;
     float *q = shared, *k = q + OWN * pitch, *v = k + PASS * pitch, *p = v + PASS * pitch;
     const int i = threadIdx.x / 8, lane = threadIdx.x % 8, source = key_head_of(a, head);
-    const Hull u = a.hull[row / HULL_ROWS];
+    const BlockHull u = a.hull[row / HULL_ROWS];
     const int4 r = row_ranges(a, row + i);
-    float most = -INFINITY, total = 0, o[EACH] = {};
+    float row_max = -INFINITY, total = 0, o[EACH] = {};
     rows_load<OWN>(a, a.q, row, head, q);
     for (int key = 0; key < max(u.any[1], u.any[3]); key += PASS) {
         if (!hull_sees(u, key, key + PASS)) continue;
@@ -61,18 +61,18 @@ static __global__ void __launch_bounds__(THREADS)
         rows_load<PASS>(a, a.k, key, source, k);
         rows_load<PASS>(a, a.v, key, source, v);
         __syncthreads();
-        float high = most, sum = 0;
+        float high = row_max, sum = 0;
         for (int j = lane; j < PASS; j += 8) {
             const float s =
                 row_sees(r, key + j) ? a.scale * dot(q + i * pitch, k + j * pitch, a.c) : -INFINITY;
             p[i * PASS + j] = s;
             high = fmaxf(high, s);
         }
-        high = row_most(high);
-        const float base = high == -INFINITY ? 0 : high, shrink = expf(most - base);
+        high = max_of_row(high);
+        const float base = high == -INFINITY ? 0 : high, shrink = expf(row_max - base);
         for (int j = lane; j < PASS; j += 8) sum += p[i * PASS + j] = expf(p[i * PASS + j] - base);
-        total = total * shrink + row_sum(sum);
-        most = high;
+        total = total * shrink + sum_of_row(sum);
+        row_max = high;
         __syncwarp();
 #pragma unroll
         for (int e = 0; e < EACH; e++) {
@@ -92,7 +92,7 @@ static __global__ void __launch_bounds__(THREADS)
                       total == 0 ? 0 : o[e] / total);
     if (lane == 0)
         ((float *)a.lse.data)[head_offset(a.lse, row + i, head)] =
-            total == 0 ? -INFINITY : most + logf(total);
+            total == 0 ? -INFINITY : row_max + logf(total);
 }
 
 /* p and ds of a pair that is seen. */
@@ -110,7 +110,7 @@ static __global__ void __launch_bounds__(THREADS) dq_kernel(const __grid_constan
     float *q = shared, *dout = q + OWN * pitch, *k = dout + OWN * pitch, *v = k + PASS * pitch;
     float *ds = v + PASS * pitch;
     const int i = threadIdx.x / 8, lane = threadIdx.x % 8, source = key_head_of(a, head);
-    const Hull u = a.hull[row / HULL_ROWS];
+    const BlockHull u = a.hull[row / HULL_ROWS];
     const int4 r = row_ranges(a, row + i);
     const bool live = row + i < a.t;
     const float lse =
@@ -204,14 +204,14 @@ static __global__ void __launch_bounds__(THREADS) dkv_kernel(const __grid_consta
 }
 
 /* Floats of shared memory: so many rows, and a number for each pair of a tile. */
-static int room_bytes(const Attention &a, int rows, int numbers)
+static int smem_bytes(const Attention &a, int rows, int numbers)
 {
     return (int)sizeof(float) * (rows * (a.c + 1) + numbers * OWN * PASS);
 }
 
 Err attention_f32(const Call *call, const Attention &a)
 {
-    const int bytes = room_bytes(a, OWN + 2 * PASS, 1);
+    const int bytes = smem_bytes(a, OWN + 2 * PASS, 1);
     CUDA_TRY(
         cudaFuncSetAttribute(forward_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
     forward_kernel<<<dim3((unsigned)blocks_of(a.t, OWN), (unsigned)a.h), THREADS, bytes,
@@ -222,7 +222,7 @@ Err attention_f32(const Call *call, const Attention &a)
 Err attention_dx_f32(const Call *call, const Attention &a)
 {
     const cudaStream_t stream = call->queue->stream;
-    const int bytes = room_bytes(a, 2 * OWN + 2 * PASS, 2);
+    const int bytes = smem_bytes(a, 2 * OWN + 2 * PASS, 2);
     CUDA_TRY(cudaFuncSetAttribute(dq_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
     CUDA_TRY(cudaFuncSetAttribute(dkv_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
     if (a.t > 0 && a.h > 0)

@@ -10,41 +10,41 @@ Err blas_failed(cublasStatus_t status, const char *call)
                     cublasLtGetStatusString(status));
 }
 
-Choices *choices_open(void) { return calloc(1, sizeof(Choices)); }
+Autotuner *autotuner_open(void) { return calloc(1, sizeof(Autotuner)); }
 
-void choices_close(Choices *c)
+void autotuner_close(Autotuner *c)
 {
-    if (c) trials_close(c);
+    if (c) finalists_close(c);
     for (int i = 0; c && i < c->n; i++) {
-        Choice *choice = &c->choice[i];
-        if (!choice->desc) continue;
-        (void)cublasLtMatmulDescDestroy(choice->desc);
-        (void)cublasLtMatrixLayoutDestroy(choice->x);
-        (void)cublasLtMatrixLayoutDestroy(choice->y);
-        (void)cublasLtMatrixLayoutDestroy(choice->d);
-        if (choice->c) (void)cublasLtMatrixLayoutDestroy(choice->c);
+        GemmEntry *entry = &c->entry[i];
+        if (!entry->desc) continue;
+        (void)cublasLtMatmulDescDestroy(entry->desc);
+        (void)cublasLtMatrixLayoutDestroy(entry->x);
+        (void)cublasLtMatrixLayoutDestroy(entry->y);
+        (void)cublasLtMatrixLayoutDestroy(entry->d);
+        if (entry->c) (void)cublasLtMatrixLayoutDestroy(entry->c);
     }
-    if (c) free(c->choice);
+    if (c) free(c->entry);
     free(c);
 }
 
-static cublasLtEpilogue_t epilogue_of(const Shape *s)
+static cublasLtEpilogue_t epilogue_of(const LtShape *s)
 {
-    switch ((Point)s->point) {
-    case POINT_GELU:
+    switch ((EpilogueKind)s->epilogue) {
+    case EPILOGUE_GELU:
         return s->bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
-    case POINT_DGELU:
+    case EPILOGUE_DGELU:
         return CUBLASLT_EPILOGUE_DGELU;
     default:
         return s->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
     }
 }
 
-static Err describe_work(Choice *c)
+static Err describe_work(GemmEntry *c)
 {
-    const Shape *s = &c->shape;
-    const cublasOperation_t x = s->x_turned ? CUBLAS_OP_T : CUBLAS_OP_N;
-    const cublasOperation_t y = s->y_turned ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const LtShape *s = &c->shape;
+    const cublasOperation_t x = s->x_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cublasOperation_t y = s->y_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cublasLtEpilogue_t epilogue = epilogue_of(s);
     /* f32 sums of products that are not rounded first: no TF32. */
     BLAS_TRY(cublasLtMatmulDescCreate(&c->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F));
@@ -54,136 +54,138 @@ static Err describe_work(Choice *c)
     SET(TRANSA, x);
     SET(TRANSB, y);
     SET(EPILOGUE, epilogue);
-    if (s->point) SET(EPILOGUE_AUX_LD, s->aux_step);
+    if (s->epilogue) SET(EPILOGUE_AUX_LD, s->aux_ld);
 #undef SET
     return OK;
 }
 
-static Err describe(Choice *c)
+static Err describe(GemmEntry *c)
 {
-    const Shape *s = &c->shape;
-    const cudaDataType_t in = type_of(s->type), out = type_of(s->out_type);
+    const LtShape *s = &c->shape;
+    const cudaDataType_t in = lt_type(s->type), out = lt_type(s->out_type);
     const uint64_t rows = (uint64_t)s->rows, columns = (uint64_t)s->columns;
     const uint64_t depth = (uint64_t)s->depth;
     TRY(describe_work(c));
-    BLAS_TRY(cublasLtMatrixLayoutCreate(&c->x, in, s->x_turned ? depth : rows,
-                                        s->x_turned ? rows : depth, s->x_step));
-    BLAS_TRY(cublasLtMatrixLayoutCreate(&c->y, in, s->y_turned ? columns : depth,
-                                        s->y_turned ? depth : columns, s->y_step));
-    BLAS_TRY(cublasLtMatrixLayoutCreate(&c->d, out, rows, columns, s->d_step));
-    if (s->c_step) BLAS_TRY(cublasLtMatrixLayoutCreate(&c->c, out, rows, columns, s->c_step));
+    BLAS_TRY(cublasLtMatrixLayoutCreate(&c->x, in, s->x_transposed ? depth : rows,
+                                        s->x_transposed ? rows : depth, s->x_ld));
+    BLAS_TRY(cublasLtMatrixLayoutCreate(&c->y, in, s->y_transposed ? columns : depth,
+                                        s->y_transposed ? depth : columns, s->y_ld));
+    BLAS_TRY(cublasLtMatrixLayoutCreate(&c->d, out, rows, columns, s->d_ld));
+    if (s->c_ld) BLAS_TRY(cublasLtMatrixLayoutCreate(&c->c, out, rows, columns, s->c_ld));
     return OK;
 }
 
 /* What an epilogue reads and writes. */
-static Err set_beside(const Choice *c, const Operands *with)
+static Err set_epilogue_pointers(const GemmEntry *c, const LtOperands *operands)
 {
     if (c->shape.bias)
         BLAS_TRY(cublasLtMatmulDescSetAttribute(c->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
-                                                &with->bias, sizeof with->bias));
-    if (c->shape.point)
+                                                &operands->bias, sizeof operands->bias));
+    if (c->shape.epilogue)
         BLAS_TRY(cublasLtMatmulDescSetAttribute(c->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
-                                                &with->aux, sizeof with->aux));
+                                                &operands->aux, sizeof operands->aux));
     return OK;
 }
 
-Err choice_run(DeviceQueue *q, const Choice *c, const Operands *with)
+Err gemm_entry_launch(DeviceQueue *q, const GemmEntry *c, const LtOperands *operands)
 {
     const float one = 1;
     void *scratch;
     TRY(cuda_scratch(q, BLAS_SCRATCH, &scratch));
-    TRY(set_beside(c, with));
-    BLAS_TRY(cublasLtMatmul(q->context->blas, c->desc, &one, with->x, c->x, with->y, c->y,
-                            &with->keep, c->c ? with->c : with->d, added_of(c), with->d, c->d,
-                            &c->algo, scratch, BLAS_SCRATCH, q->stream));
+    TRY(set_epilogue_pointers(c, operands));
+    BLAS_TRY(cublasLtMatmul(q->context->blas, c->desc, &one, operands->x, c->x, operands->y, c->y,
+                            &operands->keep, c->c ? operands->c : operands->d, c_layout_of(c),
+                            operands->d, c->d, &c->algo, scratch, BLAS_SCRATCH, q->stream));
     return OK;
 }
 
 /* A product that adds to what d holds, as all micro-batches of a step but the first do, is run as the
  * one that does not, if that was measured and can be. */
-static void follow(DeviceContext *context, Choice *c)
+static void follow_twin(DeviceContext *context, GemmEntry *c)
 {
-    Shape shape = c->shape;
-    Field field = {.n = 0};
-    if (!shape.adds || shape.c_step) return;
-    shape.adds = 0;
-    const Choice *twin = choices_known(context->choices, &shape);
-    if (twin && twin->possible) field_try(context, c, &twin->algo, &field);
-    if (field.n == 0) return;
-    c->algo = field.algo[0];
-    c->known = c->possible = c->follows = true;
+    LtShape shape = c->shape;
+    Candidates candidates = {.n = 0};
+    if (!shape.accumulates || shape.c_ld) return;
+    shape.accumulates = 0;
+    const GemmEntry *twin = autotuner_lookup(context->autotuner, &shape);
+    if (twin && twin->possible) candidates_check(context, c, &twin->algo, &candidates);
+    if (candidates.n == 0) return;
+    c->algo = candidates.algo[0];
+    c->known = c->possible = c->follows_twin = true;
 }
 
 /* An algorithm for a shape that has none yet. */
-static Err choose(DeviceQueue *q, Choice *c, const Operands *with)
+static Err find_algo(DeviceQueue *q, GemmEntry *c, const LtOperands *operands)
 {
-    const bool measure = q->context->choices->measure;
-    Field field = {.n = 0};
-    if (!point_in_library(c->shape.point)) { /* it has a way, not an algorithm */
+    const bool measuring = q->context->autotuner->measuring;
+    Candidates candidates = {.n = 0};
+    if (!epilogue_in_cublaslt(c->shape.epilogue)) { /* it has a way, not an algorithm */
         c->known = c->possible = true;
         return OK;
     }
-    TRY(set_beside(c, with));
-    if (measure) follow(q->context, c);
+    TRY(set_epilogue_pointers(c, operands));
+    if (measuring) follow_twin(q->context, c);
     if (c->known) return OK;
-    TRY(field_suggested(q, c, measure ? MAX_FIELD : 1, &field));
+    TRY(candidates_suggested(q, c, measuring ? MAX_CANDIDATES : 1, &candidates));
     c->known = true;
-    c->possible = field.n > 0;
-    if (field.n > 0) c->algo = field.algo[0];
-    return field.n > 0 && measure ? choice_measure(q, c, with, &field) : OK;
+    c->possible = candidates.n > 0;
+    if (candidates.n > 0) c->algo = candidates.algo[0];
+    return candidates.n > 0 && measuring ? gemm_entry_tune(q, c, operands, &candidates) : OK;
 }
 
-static Err add_choice(Choices *all, const Shape *shape, Choice **out)
+static Err add_entry(Autotuner *all, const LtShape *shape, GemmEntry **out)
 {
-    if (all->n == all->room) {
-        const int room = all->room ? 2 * all->room : 64;
-        Choice *more = realloc(all->choice, sizeof *more * (size_t)room);
-        if (!more) return err_fail(ERR_NOMEM, "cuda: no memory for %d shapes of products", room);
-        all->choice = more;
-        all->room = room;
+    if (all->n == all->cap) {
+        const int cap = all->cap ? 2 * all->cap : 64;
+        GemmEntry *more = realloc(all->entry, sizeof *more * (size_t)cap);
+        if (!more) return err_fail(ERR_NOMEM, "cuda: no memory for %d shapes of products", cap);
+        all->entry = more;
+        all->cap = cap;
     }
-    *out = &all->choice[all->n++];
+    *out = &all->entry[all->n++];
     memset(*out, 0, sizeof **out);
     (*out)->shape = *shape;
     return OK;
 }
 
-Choice *choices_known(Choices *all, const Shape *shape)
+GemmEntry *autotuner_lookup(Autotuner *all, const LtShape *shape)
 {
     for (int i = 0; i < all->n; i++)
-        if (memcmp(&all->choice[i].shape, shape, sizeof *shape) == 0) return &all->choice[i];
+        if (memcmp(&all->entry[i].shape, shape, sizeof *shape) == 0) return &all->entry[i];
     return NULL;
 }
 
-Err choices_put(Choices *all, const Shape *shape, Way way, const cublasLtMatmulAlgo_t *algo)
+Err autotuner_put(Autotuner *all, const LtShape *shape, GemmFusion fusion,
+                  const cublasLtMatmulAlgo_t *algo)
 {
-    Choice *c = choices_known(all, shape);
-    if (!c) TRY(add_choice(all, shape, &c));
-    trial_drop(c);
-    c->follows = false;
+    GemmEntry *c = autotuner_lookup(all, shape);
+    if (!c) TRY(add_entry(all, shape, &c));
+    finalists_drop(c);
+    c->follows_twin = false;
     c->algo = *algo;
-    c->way = way;
+    c->fusion = fusion;
     c->known = c->possible = true;
     return OK;
 }
 
-Err choices_find(DeviceQueue *q, const Shape *shape, const Operands *with, Choice **out)
+Err autotuner_find(DeviceQueue *q, const LtShape *shape, const LtOperands *operands,
+                   GemmEntry **out)
 {
-    Choices *all = q->context->choices;
-    Choice *c = choices_known(all, shape);
-    if (!c) TRY(add_choice(all, shape, &c));
+    Autotuner *all = q->context->autotuner;
+    GemmEntry *c = autotuner_lookup(all, shape);
+    if (!c) TRY(add_entry(all, shape, &c));
     if (!c->desc) TRY(describe(c));
-    if (!c->known) TRY(choose(q, c, with));
+    if (!c->known) TRY(find_algo(q, c, operands));
     *out = c;
     return OK;
 }
 
 void cuda_autotune_measure(DeviceContext *c, bool on)
 {
-    Choices *all = c->choices;
-    if (all->measure && !on) trials_end(all);
-    for (int i = 0; i < all->n && all->measure && !on; i++)
-        if (all->choice[i].follows) follow(c, &all->choice[i]);
-    all->measure = on;
+    Autotuner *all = c->autotuner;
+    if (all->measuring && !on) finalists_settle(all);
+    for (int i = 0; i < all->n && all->measuring && !on; i++)
+        if (all->entry[i].follows_twin) follow_twin(c, &all->entry[i]);
+    all->measuring = on;
     c->epoch++;
 }

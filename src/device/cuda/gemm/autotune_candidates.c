@@ -14,85 +14,87 @@
 
 #include <string.h>
 
-enum { MAX_SUGGESTED = 24, MAX_IDS = 32, MAX_TILES = 16 };
+enum { MAX_SUGGESTED = 24, MAX_IDS = 32, MAX_CONFIG_TILES = 16 };
 
-static void field_add(Field *f, const cublasLtMatmulAlgo_t *algo)
+static void candidates_add(Candidates *f, const cublasLtMatmulAlgo_t *algo)
 {
     for (int i = 0; i < f->n; i++)
         if (memcmp(&f->algo[i], algo, sizeof *algo) == 0) return;
-    if (f->n < MAX_FIELD) f->algo[f->n++] = *algo;
+    if (f->n < MAX_CANDIDATES) f->algo[f->n++] = *algo;
 }
 
 /* Under which conditions it is asked. */
 typedef struct {
-    size_t scratch;
+    size_t workspace_bytes;
     uint32_t mode, reductions; /* how parts of a depth may be summed up */
-} Wish;
+} HeuristicQuery;
 
 /* None has the right to round parts of a sum to the output's type. */
-static const Wish first_wish = {BLAS_SCRATCH, CUBLASLT_SEARCH_BEST_FIT,
-                                CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE};
-static const Wish no_scratch = {0, CUBLASLT_SEARCH_BEST_FIT, CUBLASLT_REDUCTION_SCHEME_NONE};
-static const Wish by_id = {BLAS_SCRATCH, CUBLASLT_SEARCH_LIMITED_BY_ALGO_ID,
-                           CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE};
+static const HeuristicQuery default_query = {BLAS_SCRATCH, CUBLASLT_SEARCH_BEST_FIT,
+                                             CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE};
+static const HeuristicQuery no_workspace_query = {0, CUBLASLT_SEARCH_BEST_FIT,
+                                                  CUBLASLT_REDUCTION_SCHEME_NONE};
+static const HeuristicQuery by_id_query = {BLAS_SCRATCH, CUBLASLT_SEARCH_LIMITED_BY_ALGO_ID,
+                                           CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE};
 
-static cublasStatus_t make_wish(const Shape *s, Wish w, cublasLtMatmulPreference_t *wish)
+static cublasStatus_t make_preference(const LtShape *s, HeuristicQuery w,
+                                      cublasLtMatmulPreference_t *preference)
 {
     const uint32_t x = (uint32_t)s->x_align, y = (uint32_t)s->y_align, d = (uint32_t)s->d_align;
-    const uint32_t c = s->c_step ? (uint32_t)s->c_align : d;
-    const cublasStatus_t status = cublasLtMatmulPreferenceCreate(wish);
+    const uint32_t c = s->c_ld ? (uint32_t)s->c_align : d;
+    const cublasStatus_t status = cublasLtMatmulPreferenceCreate(preference);
     if (status != CUBLAS_STATUS_SUCCESS) return status;
-#define WISH(name, value)                                                                          \
-    (void)cublasLtMatmulPreferenceSetAttribute(*wish, CUBLASLT_MATMUL_PREF_##name, &(value),       \
+#define SET(name, value)                                                                           \
+    (void)cublasLtMatmulPreferenceSetAttribute(*preference, CUBLASLT_MATMUL_PREF_##name, &(value), \
                                                sizeof(value))
-    WISH(SEARCH_MODE, w.mode);
-    WISH(MAX_WORKSPACE_BYTES, w.scratch);
-    WISH(REDUCTION_SCHEME_MASK, w.reductions);
-    WISH(MIN_ALIGNMENT_A_BYTES, x);
-    WISH(MIN_ALIGNMENT_B_BYTES, y);
-    WISH(MIN_ALIGNMENT_C_BYTES, c);
-    WISH(MIN_ALIGNMENT_D_BYTES, d);
-#undef WISH
+    SET(SEARCH_MODE, w.mode);
+    SET(MAX_WORKSPACE_BYTES, w.workspace_bytes);
+    SET(REDUCTION_SCHEME_MASK, w.reductions);
+    SET(MIN_ALIGNMENT_A_BYTES, x);
+    SET(MIN_ALIGNMENT_B_BYTES, y);
+    SET(MIN_ALIGNMENT_C_BYTES, c);
+    SET(MIN_ALIGNMENT_D_BYTES, d);
+#undef SET
     return CUBLAS_STATUS_SUCCESS;
 }
 
 /* answer[0] comes in with the algorithm that is asked for, where the mode is to ask for one. */
-static cublasStatus_t ask(DeviceQueue *q, const Choice *c, Wish w,
-                          cublasLtMatmulHeuristicResult_t *answer, int *n)
+static cublasStatus_t run_query(DeviceQueue *q, const GemmEntry *c, HeuristicQuery w,
+                                cublasLtMatmulHeuristicResult_t *result, int *n)
 {
-    cublasLtMatmulPreference_t wish;
-    cublasStatus_t status = make_wish(&c->shape, w, &wish);
-    const int room = *n;
+    cublasLtMatmulPreference_t preference;
+    cublasStatus_t status = make_preference(&c->shape, w, &preference);
+    const int cap = *n;
     *n = 0;
     if (status != CUBLAS_STATUS_SUCCESS) return status;
-    status = cublasLtMatmulAlgoGetHeuristic(q->context->blas, c->desc, c->x, c->y, added_of(c),
-                                            c->d, wish, room, answer, n);
-    (void)cublasLtMatmulPreferenceDestroy(wish);
+    status = cublasLtMatmulAlgoGetHeuristic(q->context->blas, c->desc, c->x, c->y, c_layout_of(c),
+                                            c->d, preference, cap, result, n);
+    (void)cublasLtMatmulPreferenceDestroy(preference);
     if (status != CUBLAS_STATUS_SUCCESS) *n = 0;
     return status;
 }
 
-static void add_answer(Field *f, const cublasLtMatmulHeuristicResult_t *answer, int n)
+static void add_results(Candidates *f, const cublasLtMatmulHeuristicResult_t *result, int n)
 {
     for (int i = 0; i < n; i++)
-        if (answer[i].state == CUBLAS_STATUS_SUCCESS && answer[i].workspaceSize <= BLAS_SCRATCH)
-            field_add(f, &answer[i].algo);
+        if (result[i].state == CUBLAS_STATUS_SUCCESS && result[i].workspaceSize <= BLAS_SCRATCH)
+            candidates_add(f, &result[i].algo);
 }
 
-Err field_suggested(DeviceQueue *q, const Choice *c, int most, Field *f)
+Err candidates_suggested(DeviceQueue *q, const GemmEntry *c, int limit, Candidates *f)
 {
-    cublasLtMatmulHeuristicResult_t answer[MAX_SUGGESTED];
-    int n = most < MAX_SUGGESTED ? most : MAX_SUGGESTED;
-    const cublasStatus_t status = ask(q, c, first_wish, answer, &n);
+    cublasLtMatmulHeuristicResult_t result[MAX_SUGGESTED];
+    int n = limit < MAX_SUGGESTED ? limit : MAX_SUGGESTED;
+    const cublasStatus_t status = run_query(q, c, default_query, result, &n);
     if (status != CUBLAS_STATUS_NOT_SUPPORTED) BLAS_TRY(status);
-    add_answer(f, answer, n);
+    add_results(f, result, n);
     return OK;
 }
 
 /* The algorithms that cuBLASLt has for these types, each in no form yet. */
-static int plain_algorithms(DeviceQueue *q, const Choice *c, cublasLtMatmulAlgo_t algo[MAX_IDS])
+static int base_algorithms(DeviceQueue *q, const GemmEntry *c, cublasLtMatmulAlgo_t algo[MAX_IDS])
 {
-    const cudaDataType_t in = type_of(c->shape.type), out = type_of(c->shape.out_type);
+    const cudaDataType_t in = lt_type(c->shape.type), out = lt_type(c->shape.out_type);
     int id[MAX_IDS], n_ids = 0, n = 0;
     if (cublasLtMatmulAlgoGetIds(q->context->blas, CUBLAS_COMPUTE_32F, CUDA_R_32F, in, in, out, out,
                                  MAX_IDS, id, &n_ids) != CUBLAS_STATUS_SUCCESS)
@@ -103,59 +105,62 @@ static int plain_algorithms(DeviceQueue *q, const Choice *c, cublasLtMatmulAlgo_
     return n;
 }
 
-void field_others(DeviceQueue *q, const Choice *c, Field *f)
+void candidates_more(DeviceQueue *q, const GemmEntry *c, Candidates *f)
 {
-    cublasLtMatmulHeuristicResult_t answer[MAX_SUGGESTED];
-    cublasLtMatmulAlgo_t plain[MAX_IDS];
-    const int n_plain = plain_algorithms(q, c, plain);
+    cublasLtMatmulHeuristicResult_t result[MAX_SUGGESTED];
+    cublasLtMatmulAlgo_t base[MAX_IDS];
+    const int n_base = base_algorithms(q, c, base);
     int n = MAX_SUGGESTED;
-    (void)ask(q, c, no_scratch, answer, &n);
-    add_answer(f, answer, n);
-    for (int i = 0; i < n_plain; i++) {
+    (void)run_query(q, c, no_workspace_query, result, &n);
+    add_results(f, result, n);
+    for (int i = 0; i < n_base; i++) {
         n = MAX_SUGGESTED;
-        memset(answer, 0, sizeof answer);
-        answer[0].algo = plain[i];
-        (void)ask(q, c, by_id, answer, &n);
-        add_answer(f, answer, n);
+        memset(result, 0, sizeof result);
+        result[0].algo = base[i];
+        (void)run_query(q, c, by_id_query, result, &n);
+        add_results(f, result, n);
     }
 }
 
-void field_try(const DeviceContext *context, const Choice *c, const cublasLtMatmulAlgo_t *algo,
-               Field *f)
+void candidates_check(const DeviceContext *context, const GemmEntry *c,
+                      const cublasLtMatmulAlgo_t *algo, Candidates *f)
 {
     cublasLtMatmulHeuristicResult_t result;
-    if (cublasLtMatmulAlgoCheck(context->blas, c->desc, c->x, c->y, added_of(c), c->d, algo,
+    if (cublasLtMatmulAlgoCheck(context->blas, c->desc, c->x, c->y, c_layout_of(c), c->d, algo,
                                 &result) == CUBLAS_STATUS_SUCCESS &&
         result.workspaceSize <= BLAS_SCRATCH)
-        field_add(f, algo);
+        candidates_add(f, algo);
 }
 
 /* Small ones: of larger ones some are as fast alone, and slower within a step. */
-static void add_clusters(DeviceQueue *q, const Choice *c, const cublasLtMatmulAlgo_t *of, Field *f)
+static void add_clusters(DeviceQueue *q, const GemmEntry *c, const cublasLtMatmulAlgo_t *of,
+                         Candidates *f)
 {
     static const uint16_t shape[] = {CUBLASLT_CLUSTER_SHAPE_1x1x1, CUBLASLT_CLUSTER_SHAPE_2x1x1,
                                      CUBLASLT_CLUSTER_SHAPE_1x2x1, CUBLASLT_CLUSTER_SHAPE_2x2x1};
     for (size_t i = 0; i < sizeof shape / sizeof *shape; i++) {
         cublasLtMatmulAlgo_t algo = *of;
-        if (ALGO_SET(&algo, CLUSTER_SHAPE_ID, shape[i])) field_try(q->context, c, &algo, f);
+        if (ALGO_SET(&algo, CLUSTER_SHAPE_ID, shape[i])) candidates_check(q->context, c, &algo, f);
     }
 }
 
 /* All forms of an algorithm that has but a few tiles, and one way to stage them. */
-static void add_forms(DeviceQueue *q, const Choice *c, const cublasLtMatmulAlgo_t *of, Field *f)
+static void add_configs(DeviceQueue *q, const GemmEntry *c, const cublasLtMatmulAlgo_t *of,
+                        Candidates *f)
 {
-    uint32_t tile[MAX_TILES + 1], stages[2];
-    size_t tiles = 0, ways = 0, got;
+    uint32_t tile[MAX_CONFIG_TILES + 1], stages[2];
+    size_t tiles_bytes = 0, stages_bytes = 0, got;
     int32_t options = 0;
 #define CAP(name, at, bytes, out)                                                                  \
     (cublasLtMatmulAlgoCapGetAttribute(of, CUBLASLT_ALGO_CAP_##name, at, bytes, out) ==            \
      CUBLAS_STATUS_SUCCESS)
-    if (!CAP(TILE_IDS, NULL, 0, &tiles) || tiles > sizeof tile - sizeof *tile) return;
-    if (!CAP(STAGES_IDS, NULL, 0, &ways) || ways != sizeof *stages) return;
-    if (!CAP(TILE_IDS, tile, tiles, &got) || !CAP(STAGES_IDS, stages, ways, &got)) return;
+    if (!CAP(TILE_IDS, NULL, 0, &tiles_bytes) || tiles_bytes > sizeof tile - sizeof *tile) return;
+    if (!CAP(STAGES_IDS, NULL, 0, &stages_bytes) || stages_bytes != sizeof *stages) return;
+    if (!CAP(TILE_IDS, tile, tiles_bytes, &got) || !CAP(STAGES_IDS, stages, stages_bytes, &got))
+        return;
     if (!CAP(CUSTOM_OPTION_MAX, &options, sizeof options, &got)) return;
 #undef CAP
-    for (size_t i = 0; i < tiles / sizeof *tile; i++)
+    for (size_t i = 0; i < tiles_bytes / sizeof *tile; i++)
         for (uint32_t option = 0; option <= (uint32_t)options; option++) {
             cublasLtMatmulAlgo_t algo = *of;
             if (ALGO_SET(&algo, TILE_ID, tile[i]) && ALGO_SET(&algo, STAGES_ID, stages[0]) &&
@@ -164,18 +169,19 @@ static void add_forms(DeviceQueue *q, const Choice *c, const cublasLtMatmulAlgo_
         }
 }
 
-void field_forms(DeviceQueue *q, const Choice *c, Field *f)
+void candidates_configs(DeviceQueue *q, const GemmEntry *c, Candidates *f)
 {
-    cublasLtMatmulAlgo_t plain[MAX_IDS];
-    const int n = plain_algorithms(q, c, plain);
-    for (int i = 0; i < n; i++) add_forms(q, c, &plain[i], f);
+    cublasLtMatmulAlgo_t base[MAX_IDS];
+    const int n = base_algorithms(q, c, base);
+    for (int i = 0; i < n; i++) add_configs(q, c, &base[i], f);
 }
 
-void field_variants(DeviceQueue *q, const Choice *c, const cublasLtMatmulAlgo_t *of, Field *f)
+void candidates_variants(DeviceQueue *q, const GemmEntry *c, const cublasLtMatmulAlgo_t *of,
+                         Candidates *f)
 {
     for (uint32_t on = 0; on < 2; on++) {
         cublasLtMatmulAlgo_t algo = *of;
-        if (ALGO_SET(&algo, CTA_SWIZZLING, on)) field_try(q->context, c, &algo, f);
+        if (ALGO_SET(&algo, CTA_SWIZZLING, on)) candidates_check(q->context, c, &algo, f);
     }
     add_clusters(q, c, of, f);
 }

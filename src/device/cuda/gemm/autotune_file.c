@@ -18,8 +18,8 @@ static Err head_of(const DeviceContext *c, char *head, size_t bytes)
 {
     struct cudaDeviceProp card;
     CUDA_TRY(cudaGetDeviceProperties(&card, c->ordinal));
-    snprintf(head, bytes, "sheaf products %d\ncuBLASLt %zu on %s of %d multiprocessors\n",
-             AUTOTUNE_FORM, cublasLtGetVersion(), card.name, c->sms);
+    snprintf(head, bytes, "sheaf autotune %d\ncuBLASLt %zu on %s of %d multiprocessors\n",
+             AUTOTUNE_VERSION, cublasLtGetVersion(), card.name, c->sms);
     return OK;
 }
 
@@ -30,15 +30,15 @@ Err cuda_autotune_save(DeviceContext *c, const char *path)
     FILE *f = fopen(path, "w");
     if (!f) return err_fail(ERR_IO, "%s: cannot be written", path);
     fputs(head, f);
-    for (int i = 0; i < c->choices->n; i++) {
-        const Choice *choice = &c->choices->choice[i];
-        int64_t number[SHAPE_NUMBERS];
+    for (int i = 0; i < c->autotuner->n; i++) {
+        const GemmEntry *entry = &c->autotuner->entry[i];
+        int64_t number[LT_SHAPE_NUMBERS];
         uint64_t word[WORDS];
-        if (!choice->possible) continue;
-        memcpy(number, &choice->shape, sizeof number);
-        memcpy(word, &choice->algo, sizeof word);
-        for (int k = 0; k < SHAPE_NUMBERS; k++) fprintf(f, "%" PRId64 " ", number[k]);
-        fprintf(f, ": %d :", (int)choice->way);
+        if (!entry->possible) continue;
+        memcpy(number, &entry->shape, sizeof number);
+        memcpy(word, &entry->algo, sizeof word);
+        for (int k = 0; k < LT_SHAPE_NUMBERS; k++) fprintf(f, "%" PRId64 " ", number[k]);
+        fprintf(f, ": %d :", (int)entry->fusion);
         for (int k = 0; k < WORDS; k++) fprintf(f, " %016" PRIx64, word[k]);
         fputc('\n', f);
     }
@@ -48,15 +48,15 @@ Err cuda_autotune_save(DeviceContext *c, const char *path)
     return OK;
 }
 
-static bool read_line(FILE *f, Shape *shape, Way *way, cublasLtMatmulAlgo_t *algo)
+static bool read_line(FILE *f, LtShape *shape, GemmFusion *fusion, cublasLtMatmulAlgo_t *algo)
 {
-    int64_t number[SHAPE_NUMBERS];
+    int64_t number[LT_SHAPE_NUMBERS];
     uint64_t word[WORDS];
     int w;
-    for (int k = 0; k < SHAPE_NUMBERS; k++)
+    for (int k = 0; k < LT_SHAPE_NUMBERS; k++)
         if (fscanf(f, "%" SCNd64, &number[k]) != 1) return false;
-    if (fscanf(f, " : %d :", &w) != 1 || w < WAY_OPEN || w > WAY_RELAY) return false;
-    *way = (Way)w;
+    if (fscanf(f, " : %d :", &w) != 1 || w < FUSION_UNDECIDED || w > FUSION_PINGPONG) return false;
+    *fusion = (GemmFusion)w;
     for (int k = 0; k < WORDS; k++)
         if (fscanf(f, "%" SCNx64, &word[k]) != 1) return false;
     if (fgetc(f) != '\n') return false; /* the last word may be cut off */
@@ -68,9 +68,9 @@ static bool read_line(FILE *f, Shape *shape, Way *way, cublasLtMatmulAlgo_t *alg
 static Err load(DeviceContext *c, const char *path, FILE *f, const char *head)
 {
     char first[512] = "";
-    Shape shape;
+    LtShape shape;
     cublasLtMatmulAlgo_t algo;
-    Way way;
+    GemmFusion fusion;
     const size_t n = fread(first, 1, strlen(head), f);
     if (n != strlen(head) || memcmp(first, head, n) != 0)
         return err_fail(
@@ -80,10 +80,10 @@ static Err load(DeviceContext *c, const char *path, FILE *f, const char *head)
             path, first, head);
     for (int next = fgetc(f); next != EOF; next = fgetc(f)) {
         (void)ungetc(next, f);
-        if (!read_line(f, &shape, &way, &algo))
+        if (!read_line(f, &shape, &fusion, &algo))
             return err_fail(ERR_CONFIG, "%s: a line is cut off or no choice; remove the file",
                             path);
-        TRY(choices_put(c->choices, &shape, way, &algo));
+        TRY(autotuner_put(c->autotuner, &shape, fusion, &algo));
     }
     return OK;
 }

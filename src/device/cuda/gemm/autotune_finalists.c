@@ -12,113 +12,114 @@
 
 #include <stdlib.h>
 
-Err trial_open(Choice *c, const cublasLtMatmulAlgo_t *algo, int n)
+Err finalists_open(GemmEntry *c, const cublasLtMatmulAlgo_t *algo, int n)
 {
-    Trial *t = calloc(1, sizeof *t);
-    if (!t) return err_fail(ERR_NOMEM, "cuda: no memory for %d algorithms of a product", n);
-    for (int i = 0; i < n; i++) t->algo[i] = algo[i];
-    t->n = n;
-    c->trial = t;
+    Finalists *f = calloc(1, sizeof *f);
+    if (!f) return err_fail(ERR_NOMEM, "cuda: no memory for %d algorithms of a product", n);
+    for (int i = 0; i < n; i++) f->algo[i] = algo[i];
+    f->n = n;
+    c->finalists = f;
     return OK;
 }
 
 /* What the marks say, to each algorithm its part. */
-static Err read_marks(Choices *all)
+static Err read_events(Autotuner *all)
 {
     for (int i = 0; i < all->n_timed; i++) {
-        const Timed *timed = &all->timed[i];
-        Trial *t = all->choice[timed->choice].trial;
+        const TimedRun *timed = &all->timed[i];
+        Finalists *f = all->entry[timed->entry].finalists;
         float ms;
-        if (!t) continue; /* a file has decided meanwhile */
-        CUDA_TRY(cudaEventSynchronize(timed->mark[1]));
-        CUDA_TRY(cudaEventElapsedTime(&ms, timed->mark[0], timed->mark[1]));
-        t->ms[timed->entry] += (double)ms;
-        t->runs[timed->entry]++;
+        if (!f) continue; /* a file has decided meanwhile */
+        CUDA_TRY(cudaEventSynchronize(timed->event[1]));
+        CUDA_TRY(cudaEventElapsedTime(&ms, timed->event[0], timed->event[1]));
+        f->ms[timed->finalist] += (double)ms;
+        f->runs[timed->finalist]++;
     }
     all->n_timed = 0;
     return OK;
 }
 
-static Err next_timed(Choices *all, Timed **out)
+static Err next_timed_run(Autotuner *all, TimedRun **out)
 {
-    if (all->n_timed == MAX_TIMED) TRY(read_marks(all));
-    Timed *t = &all->timed[all->n_timed];
+    if (all->n_timed == MAX_TIMED_RUNS) TRY(read_events(all));
+    TimedRun *t = &all->timed[all->n_timed];
     for (int i = 0; i < 2; i++)
-        if (!t->mark[i]) CUDA_TRY(cudaEventCreate(&t->mark[i]));
+        if (!t->event[i]) CUDA_TRY(cudaEventCreate(&t->event[i]));
     *out = t;
     return OK;
 }
 
 /* Each once in n turns; who begins is drawn, by a hash. In one order throughout, a product that stands at n
  * places of a program would run by the same algorithm at each of them in every pass. */
-static int next_entry(Trial *t)
+static int next_finalist(Finalists *f)
 {
-    const int turn = t->turn++;
-    uint32_t drawn = (uint32_t)(turn / t->n) * 2654435769u;
+    const int launch = f->launches++;
+    uint32_t drawn = (uint32_t)(launch / f->n) * 2654435769u;
     drawn = (drawn ^ drawn >> 15) * 2246822519u;
-    const int first = (int)((uint64_t)drawn * (uint64_t)t->n >> 32);
-    return (turn + first) % t->n;
+    const int first = (int)((uint64_t)drawn * (uint64_t)f->n >> 32);
+    return (launch + first) % f->n;
 }
 
 /* Between turns it has the best known. */
-Err choice_use(DeviceQueue *q, Choice *c, const Operands *with)
+Err gemm_entry_run(DeviceQueue *q, GemmEntry *c, const LtOperands *operands)
 {
-    Choices *all = q->context->choices;
-    Trial *t = c->trial;
-    Timed *timed = NULL;
-    if (!t || !all->measure) return choice_run(q, c, with);
-    TRY(next_timed(all, &timed));
-    *timed = (Timed){{timed->mark[0], timed->mark[1]}, (int)(c - all->choice), next_entry(t)};
-    c->algo = t->algo[timed->entry];
-    CUDA_TRY(cudaEventRecord(timed->mark[0], q->stream));
-    const Err err = choice_run(q, c, with);
-    c->algo = t->algo[0];
+    Autotuner *all = q->context->autotuner;
+    Finalists *f = c->finalists;
+    TimedRun *timed = NULL;
+    if (!f || !all->measuring) return gemm_entry_launch(q, c, operands);
+    TRY(next_timed_run(all, &timed));
+    *timed =
+        (TimedRun){{timed->event[0], timed->event[1]}, (int)(c - all->entry), next_finalist(f)};
+    c->algo = f->algo[timed->finalist];
+    CUDA_TRY(cudaEventRecord(timed->event[0], q->stream));
+    const Err err = gemm_entry_launch(q, c, operands);
+    c->algo = f->algo[0];
     TRY(err);
-    CUDA_TRY(cudaEventRecord(timed->mark[1], q->stream));
+    CUDA_TRY(cudaEventRecord(timed->event[1], q->stream));
     all->n_timed++;
     return OK;
 }
 
-void trial_drop(Choice *c)
+void finalists_drop(GemmEntry *c)
 {
-    free(c->trial);
-    c->trial = NULL;
+    free(c->finalists);
+    c->finalists = NULL;
 }
 
 /* The one that took least, of those that ran; the first, where none did. */
-static void settle(Choice *c)
+static void settle(GemmEntry *c)
 {
-    const Trial *t = c->trial;
+    const Finalists *f = c->finalists;
     double least = 0;
-    c->algo = t->algo[0];
-    for (int i = 0; i < t->n; i++) {
-        const double ms = t->runs[i] ? t->ms[i] / t->runs[i] : 0;
-        if (!t->runs[i] || (least > 0 && ms >= least)) continue;
+    c->algo = f->algo[0];
+    for (int i = 0; i < f->n; i++) {
+        const double ms = f->runs[i] ? f->ms[i] / f->runs[i] : 0;
+        if (!f->runs[i] || (least > 0 && ms >= least)) continue;
         least = ms;
-        c->algo = t->algo[i];
+        c->algo = f->algo[i];
     }
-    trial_drop(c);
+    finalists_drop(c);
 }
 
-void trials_end(Choices *all)
+void finalists_settle(Autotuner *all)
 {
-    (void)read_marks(all); /* what cannot be read decides nothing */
+    (void)read_events(all); /* what cannot be read decides nothing */
     all->n_timed = 0;
     for (int i = 0; i < all->n; i++)
-        if (all->choice[i].trial) settle(&all->choice[i]);
+        if (all->entry[i].finalists) settle(&all->entry[i]);
 }
 
-void trials_close(Choices *all)
+void finalists_close(Autotuner *all)
 {
-    for (int i = 0; i < all->n; i++) free(all->choice[i].trial);
-    for (int i = 0; i < MAX_TIMED; i++)
+    for (int i = 0; i < all->n; i++) free(all->entry[i].finalists);
+    for (int i = 0; i < MAX_TIMED_RUNS; i++)
         for (int k = 0; k < 2; k++)
-            if (all->timed[i].mark[k]) (void)cudaEventDestroy(all->timed[i].mark[k]);
+            if (all->timed[i].event[k]) (void)cudaEventDestroy(all->timed[i].event[k]);
 }
 
 int cuda_autotune_left(const DeviceContext *c)
 {
     int n = 0;
-    for (int i = 0; i < c->choices->n; i++) n += c->choices->choice[i].trial != NULL;
+    for (int i = 0; i < c->autotuner->n; i++) n += c->autotuner->entry[i].finalists != NULL;
     return n;
 }

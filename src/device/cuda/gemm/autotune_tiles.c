@@ -17,14 +17,14 @@ typedef struct {
     uint32_t id;
     int rows, columns;
     double cost;
-} Tile;
+} LtTile;
 
 /* Earlier versions have few of these sizes; what they suggest is all there is. */
 #if CUBLAS_VERSION >= 130000
 /* clang-format off */
 #define TILE(m, n) {CUBLASLT_MATMUL_TILE_##m##x##n, m, n, 0}
 #define BOTH(m, n) TILE(m, n), TILE(n, m)
-static const Tile all_tiles[] = {
+static const LtTile all_tiles[] = {
     TILE(128, 128), TILE(192, 192),
     BOTH(128, 112), BOTH(128, 120), BOTH(128, 136), BOTH(128, 144), BOTH(128, 152), BOTH(128, 160),
     BOTH(128, 168), BOTH(128, 176), BOTH(128, 184), BOTH(128, 192), BOTH(128, 200), BOTH(128, 208),
@@ -38,33 +38,34 @@ static const Tile all_tiles[] = {
 /* clang-format on */
 enum { N_TILES = sizeof all_tiles / sizeof *all_tiles };
 #else
-static const Tile all_tiles[1];
+static const LtTile all_tiles[1];
 enum { N_TILES = 0 };
 #endif
 
-enum { MAX_TILES = 12, MAX_OPTIONS = 8, MAX_IDS = 1024 };
-#define READS 8.0 /* what a row or column of operands costs, in outputs */
+enum { MAX_TILE_CANDIDATES = 12, MAX_OPTIONS = 8, MAX_IDS = 1024 };
+#define OPERAND_COST 8.0 /* what a row or column of operands costs, in outputs */
 
-static int64_t times(int64_t n, int64_t of) { return (n + of - 1) / of; }
+static int64_t tiles_along(int64_t n, int64_t of) { return (n + of - 1) / of; }
 
 /* In outputs that an SM makes. */
-static double cost_of(const Tile *t, const Shape *s, int sms)
+static double cost_of(const LtTile *t, const LtShape *s, int sms)
 {
-    const double waves =
-        (double)times(times(s->rows, t->rows) * times(s->columns, t->columns), sms);
+    const double waves = (double)tiles_along(
+        tiles_along(s->rows, t->rows) * tiles_along(s->columns, t->columns), sms);
     const double area = (double)t->rows * t->columns;
-    return waves * (area + READS * (t->rows + t->columns));
+    return waves * (area + OPERAND_COST * (t->rows + t->columns));
 }
 
 static int cheaper(const void *a, const void *b)
 {
-    const Tile *x = a, *y = b;
+    const LtTile *x = a, *y = b;
     if (x->cost != y->cost) return x->cost < y->cost ? -1 : 1;
     return (x->id > y->id) - (x->id < y->id);
 }
 
 /* Every option of an algorithm with a tile, alone and in pairs of blocks. */
-static void add_tile(DeviceQueue *q, const Choice *c, const cublasLtMatmulAlgo_t *of, Field *f)
+static void add_tile(DeviceQueue *q, const GemmEntry *c, const cublasLtMatmulAlgo_t *of,
+                     Candidates *f)
 {
     static const uint16_t cluster[] = {CUBLASLT_CLUSTER_SHAPE_1x1x1, CUBLASLT_CLUSTER_SHAPE_2x1x1,
                                        CUBLASLT_CLUSTER_SHAPE_1x2x1};
@@ -73,27 +74,29 @@ static void add_tile(DeviceQueue *q, const Choice *c, const cublasLtMatmulAlgo_t
             cublasLtMatmulAlgo_t algo = *of;
             if (ALGO_SET(&algo, CUSTOM_OPTION, option) &&
                 ALGO_SET(&algo, CLUSTER_SHAPE_ID, cluster[i]))
-                field_try(q->context, c, &algo, f);
+                candidates_check(q->context, c, &algo, f);
         }
 }
 
-void field_tiles(DeviceQueue *q, const Choice *c, const cublasLtMatmulAlgo_t *of, Field *f)
+void candidates_tiles(DeviceQueue *q, const GemmEntry *c, const cublasLtMatmulAlgo_t *of,
+                      Candidates *f)
 {
-    Tile tile[N_TILES + 1];
+    LtTile tile[N_TILES + 1];
     const int32_t whole = 1;
     for (int i = 0; i < N_TILES; i++) {
         tile[i] = all_tiles[i];
         tile[i].cost = cost_of(&tile[i], &c->shape, q->context->sms);
     }
     qsort(tile, N_TILES, sizeof *tile, cheaper);
-    for (int i = 0; i < MAX_TILES && i < N_TILES; i++) {
+    for (int i = 0; i < MAX_TILE_CANDIDATES && i < N_TILES; i++) {
         cublasLtMatmulAlgo_t algo = *of;
         if (ALGO_SET(&algo, TILE_ID, tile[i].id) && ALGO_SET(&algo, SPLITK_NUM, whole))
             add_tile(q, c, &algo, f);
     }
 }
 
-void field_all_tiles(DeviceQueue *q, const Choice *c, const cublasLtMatmulAlgo_t *of, Field *f)
+void candidates_all_tiles(DeviceQueue *q, const GemmEntry *c, const cublasLtMatmulAlgo_t *of,
+                          Candidates *f)
 {
     uint32_t id[MAX_IDS];
     size_t bytes = 0;

@@ -15,42 +15,52 @@
 
 #include <time.h>
 
-enum { REPEATS = 2, FEW = 8, BUDGET_MS = 90, FORMS_MS = 600, TILES_MS = 200 };
-enum { FINALISTS = 8, ALIKE = 2, ROUNDS = 12, TURN_US = 1500, HEAT_MS = 60, MAX_RUNS = 1000 };
+enum { REPEATS = 2, MIN_TIMED = 8, BUDGET_MS = 90, CONFIGS_MS = 600, TILES_MS = 200 };
+enum {
+    MAX_SEMIFINALISTS = 8,
+    MAX_SAME_TILE = 2,
+    ROUNDS = 12,
+    SLICE_US = 1500,
+    WARM_UP_MS = 60,
+    MAX_RUNS = 1000
+};
 #define LARGE_MS 0.08f /* products that take a share of a step worth the while */
-#define HOPELESS 1.15f /* so much behind the best, after one run */
+#define CUTOFF 1.15f   /* so much behind the best, after one run */
 #define CLOSE 1.04f    /* to the best by turns */
 #define NEVER 1e30f
 
 /* Puts the i-th of those that are compared into the queue. */
-typedef Err (*RunNth)(const void *what, int i);
+typedef Err (*RunCandidate)(const void *context, int i);
 
-enum { MAX_EVENTS = ROUNDS * FINALISTS + 1 };
+enum { MAX_EVENTS = ROUNDS * MAX_SEMIFINALISTS + 1 };
 
 typedef struct {
     DeviceQueue *q;
     cudaEvent_t event[MAX_EVENTS];
-} Watch;
+} EventTimer;
 
-static void watch_close(Watch *w)
+static void timer_close(EventTimer *w)
 {
     for (int i = 0; i < MAX_EVENTS; i++)
         if (w->event[i]) (void)cudaEventDestroy(w->event[i]);
 }
 
-static Err watch_open(DeviceQueue *q, Watch *w)
+static Err timer_open(DeviceQueue *q, EventTimer *w)
 {
-    *w = (Watch){.q = q};
+    *w = (EventTimer){.q = q};
     for (int i = 0; i < MAX_EVENTS; i++) {
         const cudaError_t status = cudaEventCreate(&w->event[i]);
         if (status == cudaSuccess) continue;
-        watch_close(w);
+        timer_close(w);
         return cuda_failed(status, "cudaEventCreate");
     }
     return OK;
 }
 
-static void watch_mark(const Watch *w, int i) { (void)cudaEventRecord(w->event[i], w->q->stream); }
+static void timer_record(const EventTimer *w, int i)
+{
+    (void)cudaEventRecord(w->event[i], w->q->stream);
+}
 
 static double now_ms(void)
 {
@@ -59,19 +69,19 @@ static double now_ms(void)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
-static Err run_times(RunNth run, const void *what, int i, int times)
+static Err run_repeated(RunCandidate run, const void *context, int i, int times)
 {
-    for (int k = 0; k < times; k++) TRY(run(what, i));
+    for (int k = 0; k < times; k++) TRY(run(context, i));
     return OK;
 }
 
 /* Milliseconds of one run; NEVER where it does not run. */
-static float time_once(const Watch *w, RunNth run, const void *what, int i)
+static float time_once(const EventTimer *w, RunCandidate run, const void *context, int i)
 {
     float ms = NEVER;
-    watch_mark(w, 0);
-    if (run(what, i) != OK) return NEVER;
-    watch_mark(w, 1);
+    timer_record(w, 0);
+    if (run(context, i) != OK) return NEVER;
+    timer_record(w, 1);
     if (cudaEventSynchronize(w->event[1]) != cudaSuccess) return NEVER;
     (void)cudaEventElapsedTime(&ms, w->event[0], w->event[1]);
     return ms;
@@ -84,23 +94,24 @@ static int runs_in(float ms, float each)
 }
 
 /* Milliseconds of the first n by turns, as means; ms comes in with a guess of each. */
-static void time_turns(const Watch *w, RunNth run, const void *what, int n, float *ms)
+static void time_interleaved(const EventTimer *w, RunCandidate run, const void *context, int n,
+                             float *ms)
 {
     const bool large = ms[0] > LARGE_MS;
-    int runs[FINALISTS], mark = 0;
-    for (int i = 0; i < n; i++) runs[i] = large ? runs_in(1e-3f * TURN_US, ms[i]) : 1;
-    if (large) (void)run_times(run, what, 0, runs_in(HEAT_MS, ms[0]));
-    watch_mark(w, mark);
-    for (int turn = 0; turn < ROUNDS * n; turn++) {
-        (void)run_times(run, what, turn % n, runs[turn % n]);
-        watch_mark(w, ++mark);
+    int runs[MAX_SEMIFINALISTS], event_index = 0;
+    for (int i = 0; i < n; i++) runs[i] = large ? runs_in(1e-3f * SLICE_US, ms[i]) : 1;
+    if (large) (void)run_repeated(run, context, 0, runs_in(WARM_UP_MS, ms[0]));
+    timer_record(w, event_index);
+    for (int slice = 0; slice < ROUNDS * n; slice++) {
+        (void)run_repeated(run, context, slice % n, runs[slice % n]);
+        timer_record(w, ++event_index);
     }
-    if (cudaEventSynchronize(w->event[mark]) != cudaSuccess) return;
+    if (cudaEventSynchronize(w->event[event_index]) != cudaSuccess) return;
     for (int i = 0; i < n; i++) ms[i] = 0;
-    for (int turn = 0; turn < ROUNDS * n; turn++) {
+    for (int slice = 0; slice < ROUNDS * n; slice++) {
         float all = NEVER;
-        (void)cudaEventElapsedTime(&all, w->event[turn], w->event[turn + 1]);
-        ms[turn % n] += all / (float)(ROUNDS * runs[turn % n]);
+        (void)cudaEventElapsedTime(&all, w->event[slice], w->event[slice + 1]);
+        ms[slice % n] += all / (float)(ROUNDS * runs[slice % n]);
     }
 }
 
@@ -115,34 +126,34 @@ static int least_of(const float *ms, int n)
 /* ---- algorithms ---- */
 
 typedef struct {
-    Watch watch;
-    Choice *c;
-    Operands with;
-    Field *f;
-    int entry[FINALISTS]; /* of the field */
-    double until;         /* ms */
-    float least;          /* of the best so far */
-    int best, tried;      /* of the field */
-} Race;
+    EventTimer timer;
+    GemmEntry *c;
+    LtOperands operands;
+    Candidates *f;
+    int semifinalist[MAX_SEMIFINALISTS]; /* of the field */
+    double deadline_ms;                  /* ms */
+    float least;                         /* of the best so far */
+    int best, n_timed;                   /* of the field */
+} Tournament;
 
-static Err run_entry(const void *race, int i)
+static Err run_candidate(const void *tournament, int i)
 {
-    const Race *r = race;
+    const Tournament *r = tournament;
     r->c->algo = r->f->algo[i];
-    return choice_run(r->watch.q, r->c, &r->with);
+    return gemm_entry_launch(r->timer.q, r->c, &r->operands);
 }
 
-static Err run_finalist(const void *race, int i)
+static Err run_semifinalist(const void *tournament, int i)
 {
-    return run_entry(race, ((const Race *)race)->entry[i]);
+    return run_candidate(tournament, ((const Tournament *)tournament)->semifinalist[i]);
 }
 
-static float time_entry(const Race *r, int i)
+static float time_candidate(const Tournament *r, int i)
 {
-    if (run_entry(r, i) != OK) return NEVER; /* warms up */
-    float least = time_once(&r->watch, run_entry, r, i);
-    for (int k = 0; k < REPEATS && least < r->least * HOPELESS; k++) {
-        const float ms = time_once(&r->watch, run_entry, r, i);
+    if (run_candidate(r, i) != OK) return NEVER; /* warms up */
+    float least = time_once(&r->timer, run_candidate, r, i);
+    for (int k = 0; k < REPEATS && least < r->least * CUTOFF; k++) {
+        const float ms = time_once(&r->timer, run_candidate, r, i);
         if (ms < least) least = ms;
     }
     return least;
@@ -150,15 +161,15 @@ static float time_entry(const Race *r, int i)
 
 /* Those of the field that were not tried yet; the first few in any case, the rest while there is
  * time. */
-static void run_field(Race *r)
+static void time_candidates(Tournament *r)
 {
-    for (; r->tried < r->f->n; r->tried++) {
-        if (r->tried >= FEW && now_ms() > r->until) return;
-        const float ms = r->f->ms[r->tried] = time_entry(r, r->tried);
+    for (; r->n_timed < r->f->n; r->n_timed++) {
+        if (r->n_timed >= MIN_TIMED && now_ms() > r->deadline_ms) return;
+        const float ms = r->f->ms[r->n_timed] = time_candidate(r, r->n_timed);
         if (ms == NEVER) (void)cudaGetLastError(); /* it does not run: that is all we ask */
         if (ms >= r->least) continue;
         r->least = ms;
-        r->best = r->tried;
+        r->best = r->n_timed;
     }
 }
 
@@ -178,117 +189,118 @@ static bool same_tile(const cublasLtMatmulAlgo_t *a, const cublasLtMatmulAlgo_t 
     return id[0] == id[1] && tile[0] == tile[1];
 }
 
-/* The fastest, fastest first, and no more than ALIKE of one tile. */
-static int find_finalists(Race *r)
+/* The fastest, fastest first, and no more than MAX_SAME_TILE of one tile. */
+static int find_semifinalists(Tournament *r)
 {
-    const Field *f = r->f;
+    const Candidates *f = r->f;
     int n = 0;
-    for (; n < FINALISTS; n++) {
+    for (; n < MAX_SEMIFINALISTS; n++) {
         int best = -1;
-        for (int i = 0; i < r->tried; i++) {
-            bool is_in = f->ms[i] >= r->least * HOPELESS;
-            int alike = 0;
+        for (int i = 0; i < r->n_timed; i++) {
+            bool is_in = f->ms[i] >= r->least * CUTOFF;
+            int same = 0;
             for (int k = 0; k < n && !is_in; k++) {
-                alike += same_tile(&f->algo[i], &f->algo[r->entry[k]]);
-                is_in = i == r->entry[k] || alike == ALIKE;
+                same += same_tile(&f->algo[i], &f->algo[r->semifinalist[k]]);
+                is_in = i == r->semifinalist[k] || same == MAX_SAME_TILE;
             }
             if (!is_in && (best < 0 || f->ms[i] < f->ms[best])) best = i;
         }
         if (best < 0) break;
-        r->entry[n] = best;
+        r->semifinalist[n] = best;
     }
     return n;
 }
 
 /* The fastest; and of a large product, those that it is not sure of. */
-static Err decide(Race *r)
+static Err decide(Tournament *r)
 {
-    float ms[FINALISTS];
-    cublasLtMatmulAlgo_t last[TRIED];
-    const int n = find_finalists(r);
+    float ms[MAX_SEMIFINALISTS];
+    cublasLtMatmulAlgo_t last[MAX_FINALISTS];
+    const int n = find_semifinalists(r);
     int close = 0;
-    for (int i = 0; i < n; i++) ms[i] = r->f->ms[r->entry[i]];
-    if (n > 1) time_turns(&r->watch, run_finalist, r, n, ms);
-    r->c->algo = r->f->algo[n > 0 ? r->entry[least_of(ms, n)] : r->best];
+    for (int i = 0; i < n; i++) ms[i] = r->f->ms[r->semifinalist[i]];
+    if (n > 1) time_interleaved(&r->timer, run_semifinalist, r, n, ms);
+    r->c->algo = r->f->algo[n > 0 ? r->semifinalist[least_of(ms, n)] : r->best];
     const float most = n > 0 ? CLOSE * ms[least_of(ms, n)] : 0;
-    for (; close < TRIED; close++) {
+    for (; close < MAX_FINALISTS; close++) {
         const int i = n > 0 ? least_of(ms, n) : 0;
         if (n == 0 || ms[i] > most) break;
-        last[close] = r->f->algo[r->entry[i]];
+        last[close] = r->f->algo[r->semifinalist[i]];
         ms[i] = NEVER;
     }
-    return close > 1 && most > LARGE_MS ? trial_open(r->c, last, close) : OK;
+    return close > 1 && most > LARGE_MS ? finalists_open(r->c, last, close) : OK;
 }
 
-static Err race(Race *r)
+static Err run_tournament(Tournament *r)
 {
-    Field *f = r->f;
-    DeviceQueue *q = r->watch.q;
+    Candidates *f = r->f;
+    DeviceQueue *q = r->timer.q;
     r->least = NEVER;
-    r->until = now_ms() + (r->c->shape.point ? FORMS_MS : BUDGET_MS);
-    run_field(r);
-    if (r->c->shape.point) field_forms(q, r->c, f);
-    run_field(r);
-    if (now_ms() < r->until) field_others(q, r->c, f);
-    run_field(r);
+    r->deadline_ms = now_ms() + (r->c->shape.epilogue ? CONFIGS_MS : BUDGET_MS);
+    time_candidates(r);
+    if (r->c->shape.epilogue) candidates_configs(q, r->c, f);
+    time_candidates(r);
+    if (now_ms() < r->deadline_ms) candidates_more(q, r->c, f);
+    time_candidates(r);
     if (r->least > LARGE_MS) {
-        r->until = now_ms() + (r->c->shape.point ? FORMS_MS : TILES_MS);
-        (r->c->shape.point ? field_all_tiles : field_tiles)(q, r->c, &f->algo[r->best], f);
+        r->deadline_ms = now_ms() + (r->c->shape.epilogue ? CONFIGS_MS : TILES_MS);
+        (r->c->shape.epilogue ? candidates_all_tiles : candidates_tiles)(q, r->c, &f->algo[r->best],
+                                                                         f);
     }
-    run_field(r);
-    if (now_ms() < r->until) field_variants(q, r->c, &f->algo[r->best], f);
-    run_field(r);
+    time_candidates(r);
+    if (now_ms() < r->deadline_ms) candidates_variants(q, r->c, &f->algo[r->best], f);
+    time_candidates(r);
     return decide(r);
 }
 
 /* What is kept in d must not be added to over and over: it is timed on a copy's worth of other
  * memory, and where there is none, the first suggestion stays. */
-Err choice_measure(DeviceQueue *q, Choice *c, const Operands *with, Field *f)
+Err gemm_entry_tune(DeviceQueue *q, GemmEntry *c, const LtOperands *operands, Candidates *f)
 {
-    const Shape *s = &c->shape;
-    Race r = {.c = c, .with = *with, .f = f};
-    const bool kept = s->adds && (!s->c_step || with->c == with->d);
-    const size_t bytes = (size_t)(s->columns * s->d_step) * dtype_bytes((DType)s->out_type);
-    if (kept && cudaMalloc(&r.with.d, bytes) != cudaSuccess) {
+    const LtShape *s = &c->shape;
+    Tournament r = {.c = c, .operands = *operands, .f = f};
+    const bool kept = s->accumulates && (!s->c_ld || operands->c == operands->d);
+    const size_t bytes = (size_t)(s->columns * s->d_ld) * dtype_bytes((DType)s->out_type);
+    if (kept && cudaMalloc(&r.operands.d, bytes) != cudaSuccess) {
         (void)cudaGetLastError();
         return OK;
     }
-    Err err = watch_open(q, &r.watch);
+    Err err = timer_open(q, &r.timer);
     if (err == OK) {
-        err = race(&r);
-        watch_close(&r.watch);
+        err = run_tournament(&r);
+        timer_close(&r.timer);
     }
-    if (kept) CUDA_TRY(cudaFree(r.with.d));
+    if (kept) CUDA_TRY(cudaFree(r.operands.d));
     return err;
 }
 
 /* ---- ways ---- */
 
 typedef struct {
-    const ChoiceRun *way;
-    const void *what;
-} Ways;
+    const FusionRun *run;
+    const void *context;
+} FusionRuns;
 
-static Err run_way(const void *ways, int i)
+static Err run_fusion(const void *fusions, int i)
 {
-    const Ways *w = ways;
-    return w->way[i](w->what);
+    const FusionRuns *w = fusions;
+    return w->run[i](w->context);
 }
 
-Err choices_fastest(DeviceQueue *q, const ChoiceRun *way, int n, const void *what, int *out)
+Err autotuner_fastest(DeviceQueue *q, const FusionRun *run, int n, const void *context, int *out)
 {
-    const Ways ways = {way, what};
-    float ms[FINALISTS] = {0};
+    const FusionRuns fusions = {run, context};
+    float ms[MAX_SEMIFINALISTS] = {0};
     bool all = true;
-    Watch w;
-    MUST(n <= FINALISTS, "%d ways", n);
-    TRY(watch_open(q, &w));
+    EventTimer w;
+    MUST(n <= MAX_SEMIFINALISTS, "%d fusions", n);
+    TRY(timer_open(q, &w));
     for (int i = 0; i < n; i++) {
-        ms[i] = time_once(&w, run_way, &ways, i);
+        ms[i] = time_once(&w, run_fusion, &fusions, i);
         all = all && ms[i] < NEVER;
     }
-    if (all) time_turns(&w, run_way, &ways, n, ms);
-    watch_close(&w);
+    if (all) time_interleaved(&w, run_fusion, &fusions, n, ms);
+    timer_close(&w);
     *out = least_of(ms, n);
     return OK;
 }

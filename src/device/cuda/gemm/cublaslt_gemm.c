@@ -16,37 +16,41 @@
 typedef struct {
     const Tensor *t;
     int64_t rows, columns, down, along;
-} Matrix;
+} MatrixView;
 
-static Matrix matrix_of(const Tensor *t, bool turned)
+static MatrixView matrix_of(const Tensor *t, bool transposed)
 {
-    return (Matrix){t, t->n[turned], t->n[!turned], t->stride[turned], t->stride[!turned]};
+    return (MatrixView){t, t->n[transposed], t->n[!transposed], t->stride[transposed],
+                        t->stride[!transposed]};
 }
 
-static Matrix transposed(Matrix m) { return (Matrix){m.t, m.columns, m.rows, m.along, m.down}; }
+static MatrixView transpose(MatrixView m)
+{
+    return (MatrixView){m.t, m.columns, m.rows, m.along, m.down};
+}
 
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* Column-major, or its transpose: the step from column to column. A dim of 1 has any stride. */
-static bool lies(Matrix m, int64_t *turned, int64_t *step)
+static bool leading_dim(MatrixView m, int64_t *transposed, int64_t *ld)
 {
     if ((m.down == 1 || m.rows == 1) && (m.along >= m.rows || m.columns == 1)) {
-        *turned = 0;
-        *step = m.columns == 1 ? larger(m.rows, 1) : m.along;
+        *transposed = 0;
+        *ld = m.columns == 1 ? larger(m.rows, 1) : m.along;
         return true;
     }
     if ((m.along == 1 || m.columns == 1) && (m.down >= m.columns || m.rows == 1)) {
-        *turned = 1;
-        *step = m.rows == 1 ? larger(m.columns, 1) : m.down;
+        *transposed = 1;
+        *ld = m.rows == 1 ? larger(m.columns, 1) : m.down;
         return true;
     }
     return false;
 }
 
 /* Bytes that a matrix is aligned to, rows included; 16 at most. */
-static int64_t alignment(const void *at, int64_t step, int64_t type)
+static int64_t alignment(const void *at, int64_t ld, int64_t type)
 {
-    const uintptr_t bits = (uintptr_t)at | (uintptr_t)step * dtype_bytes((DType)type) | 16;
+    const uintptr_t bits = (uintptr_t)at | (uintptr_t)ld * dtype_bytes((DType)type) | 16;
     return (int64_t)(bits & -bits);
 }
 
@@ -57,118 +61,120 @@ static bool types_fit(const Tensor *a, const Tensor *b, const Tensor *c)
 }
 
 /* a b in the library's terms; false where it has none. *rows: its rows are columns of c. */
-static bool shape_of(const Call *call, Shape *s, Operands *with, bool *rows)
+static bool describe_gemm(const Call *call, LtShape *s, LtOperands *operands, bool *rows)
 {
     const Tensor *c = &call->out[0];
-    Matrix d = matrix_of(c, false);
-    Matrix x = matrix_of(&call->in[0], call->attr.gemm.ta);
-    Matrix y = matrix_of(&call->in[1], call->attr.gemm.tb);
-    int64_t turned;
-    *s = (Shape){.type = x.t->dtype, .out_type = c->dtype, .adds = call->number[0] != 0};
+    MatrixView d = matrix_of(c, false);
+    MatrixView x = matrix_of(&call->in[0], call->attr.gemm.ta);
+    MatrixView y = matrix_of(&call->in[1], call->attr.gemm.tb);
+    int64_t transposed;
+    *s = (LtShape){.type = x.t->dtype, .out_type = c->dtype, .accumulates = call->number[0] != 0};
     if (!types_fit(x.t, y.t, c) || x.columns == 0) return false;
     *rows = (d.along == 1 || d.columns == 1) && (d.down >= d.columns || d.rows == 1);
     if (*rows) {
-        const Matrix swap = transposed(x);
-        x = transposed(y);
+        const MatrixView swap = transpose(x);
+        x = transpose(y);
         y = swap;
-        d = transposed(d);
+        d = transpose(d);
     }
-    if (!lies(d, &turned, &s->d_step) || turned) return false;
-    if (!lies(x, &s->x_turned, &s->x_step) || !lies(y, &s->y_turned, &s->y_step)) return false;
+    if (!leading_dim(d, &transposed, &s->d_ld) || transposed) return false;
+    if (!leading_dim(x, &s->x_transposed, &s->x_ld) || !leading_dim(y, &s->y_transposed, &s->y_ld))
+        return false;
     s->rows = d.rows, s->columns = d.columns, s->depth = x.columns;
-    *with = (Operands){.x = x.t->data, .y = y.t->data, .d = c->data};
-    with->keep = (float)call->number[0];
-    s->x_align = alignment(with->x, s->x_step, s->type);
-    s->y_align = alignment(with->y, s->y_step, s->type);
-    s->d_align = alignment(with->d, s->d_step, s->out_type);
+    *operands = (LtOperands){.x = x.t->data, .y = y.t->data, .d = c->data};
+    operands->keep = (float)call->number[0];
+    s->x_align = alignment(operands->x, s->x_ld, s->type);
+    s->y_align = alignment(operands->y, s->y_ld, s->type);
+    s->d_align = alignment(operands->d, s->d_ld, s->out_type);
     return true;
 }
 
-static bool add_bias(const Tensor *bias, const Tensor *c, Shape *s, Operands *with)
+static bool add_bias(const Tensor *bias, const Tensor *c, LtShape *s, LtOperands *operands)
 {
     if (bias->dtype != c->dtype || (bias->stride[0] != 1 && bias->n[0] != 1) ||
         (uintptr_t)bias->data % 16 != 0)
         return false;
     s->bias = 1;
-    with->bias = bias->data;
+    operands->bias = bias->data;
     return true;
 }
 
 /* What is added lies as c does, row by row; it may be c. That is told in the same words, so that the
  * algorithm is the same whether or not the two share bytes. */
-static bool add_addend(const Tensor *addend, const Tensor *c, Shape *s, Operands *with)
+static bool add_addend(const Tensor *addend, const Tensor *c, LtShape *s, LtOperands *operands)
 {
     if (addend->dtype != c->dtype || (addend->stride[1] != 1 && addend->n[1] != 1) ||
         addend->stride[0] < addend->n[1])
         return false;
-    s->adds = 1;
-    with->keep = 1;
+    s->accumulates = 1;
+    operands->keep = 1;
     if (addend->data == c->data && addend->stride[0] != c->stride[0]) return false;
-    s->c_step = addend->stride[0];
-    s->c_align = alignment(addend->data, s->c_step, s->out_type);
-    with->c = addend->data;
+    s->c_ld = addend->stride[0];
+    s->c_align = alignment(addend->data, s->c_ld, s->out_type);
+    operands->c = addend->data;
     return true;
 }
 
 /* The library's gelu is not as exact as f32 is: bf16 alone. */
-static bool add_point(const Beside *b, const Tensor *c, Shape *s, Operands *with)
+static bool add_activation(const EpilogueOperands *b, const Tensor *c, LtShape *s,
+                           LtOperands *operands)
 {
     const Tensor *u = b->aux;
     if (c->dtype != BF16 || u->dtype != BF16 || (u->stride[1] != 1 && u->n[1] != 1) ||
         u->stride[0] < u->n[1] || u->stride[0] % 8 != 0 || (uintptr_t)u->data % 16 != 0)
         return false;
-    s->point = b->point;
-    s->aux_step = u->stride[0];
-    with->aux = u->data;
+    s->epilogue = b->kind;
+    s->aux_ld = u->stride[0];
+    operands->aux = u->data;
     return true;
 }
 
-bool product_as_one(const Call *call, const Beside *b, Shape *shape, Operands *with)
+bool lt_describe(const Call *call, const EpilogueOperands *b, LtShape *shape, LtOperands *operands)
 {
     const Tensor *c = &call->out[0];
     bool rows;
-    return shape_of(call, shape, with, &rows) && rows &&
-           (!b->bias || add_bias(b->bias, c, shape, with)) &&
-           (!b->addend || add_addend(b->addend, c, shape, with)) &&
-           (!b->point || add_point(b, c, shape, with));
+    return describe_gemm(call, shape, operands, &rows) && rows &&
+           (!b->bias || add_bias(b->bias, c, shape, operands)) &&
+           (!b->addend || add_addend(b->addend, c, shape, operands)) &&
+           (!b->kind || add_activation(b, c, shape, operands));
 }
 
 /* Runs it as one, if that can be told and done; *done says so. */
-static Err run_as_one(const Call *call, const Beside *b, bool *done)
+static Err run_fused(const Call *call, const EpilogueOperands *b, bool *done)
 {
-    Shape shape;
-    Operands with;
-    Choice *choice;
-    *done = product_as_one(call, b, &shape, &with);
+    LtShape shape;
+    LtOperands operands;
+    GemmEntry *entry;
+    *done = lt_describe(call, b, &shape, &operands);
     if (!*done) return OK;
-    TRY(choices_find(call->queue, &shape, &with, &choice));
-    *done = choice->possible;
-    return *done ? choice_use(call->queue, choice, &with) : OK;
+    TRY(autotuner_find(call->queue, &shape, &operands, &entry));
+    *done = entry->possible;
+    return *done ? gemm_entry_run(call->queue, entry, &operands) : OK;
 }
 
 Err cuda_gemm(const Call *call)
 {
     const Tensor *bias = call->n_in > 2 ? &call->in[2] : NULL, *c = &call->out[0];
-    Shape shape;
-    Operands with;
-    Choice *choice;
+    LtShape shape;
+    LtOperands operands;
+    GemmEntry *entry;
     bool rows;
     TRY(cuda_begin(call, KERNEL_gemm));
     if (tensor_count(c) == 0) return OK;
-    if (!shape_of(call, &shape, &with, &rows)) return cuda_gemm_strided(call);
+    if (!describe_gemm(call, &shape, &operands, &rows)) return cuda_gemm_strided(call);
     /* a bias that no epilogue takes */
-    const bool apart = bias && !(rows && add_bias(bias, c, &shape, &with));
-    if (apart) {
-        shape.adds = 1;
-        with.keep = 1;
+    const bool bias_first = bias && !(rows && add_bias(bias, c, &shape, &operands));
+    if (bias_first) {
+        shape.accumulates = 1;
+        operands.keep = 1;
     }
-    TRY(choices_find(call->queue, &shape, &with, &choice));
-    if (!choice->possible) return cuda_gemm_strided(call);
-    if (apart) TRY(cuda_gemm_start(call));
-    return choice_use(call->queue, choice, &with);
+    TRY(autotuner_find(call->queue, &shape, &operands, &entry));
+    if (!entry->possible) return cuda_gemm_strided(call);
+    if (bias_first) TRY(cuda_gemm_start(call));
+    return gemm_entry_run(call->queue, entry, &operands);
 }
 
-Call product_of(const Call *call, const Tensor *bias, Tensor c)
+Call gemm_alone(const Call *call, const Tensor *bias, Tensor c)
 {
     Call p = *call;
     p.n_in = 2;
@@ -179,7 +185,7 @@ Call product_of(const Call *call, const Tensor *bias, Tensor c)
     return p;
 }
 
-Call point_of(const Call *call, int n_in, const Tensor *in, Tensor out)
+Call pointwise_alone(const Call *call, int n_in, const Tensor *in, Tensor out)
 {
     Call p = {.n_in = n_in, .n_out = 1, .out = {out}, .team = call->team, .queue = call->queue};
     memcpy(p.in, in, (size_t)n_in * sizeof *in);
@@ -189,13 +195,13 @@ Call point_of(const Call *call, int n_in, const Tensor *in, Tensor out)
 Err cuda_gemm_add(const Call *call)
 {
     const Tensor *addend = &call->in[2], *c = &call->out[0];
-    const Beside b = {.bias = call->n_in > 3 ? &call->in[3] : NULL, .addend = addend};
-    Call p = product_of(call, b.bias, *c);
-    const Call start = point_of(call, 1, addend, *c);
+    const EpilogueOperands b = {.bias = call->n_in > 3 ? &call->in[3] : NULL, .addend = addend};
+    Call p = gemm_alone(call, b.bias, *c);
+    const Call start = pointwise_alone(call, 1, addend, *c);
     bool done;
     TRY(cuda_begin(call, KERNEL_gemm_add));
     if (tensor_count(c) == 0) return OK;
-    TRY(run_as_one(&p, &b, &done));
+    TRY(run_fused(&p, &b, &done));
     if (done) return OK;
     if (addend->data != c->data) TRY(cuda_copy(&start));
     p.number[0] = 1;

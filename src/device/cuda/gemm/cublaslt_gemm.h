@@ -9,13 +9,13 @@ typedef struct {
     const Tensor *bias;
     const Tensor *addend; /* added to the product; NULL: keep times what c holds */
     const Tensor *aux;    /* of a point: what it keeps, or reads */
-    Point point;
-} Beside;
+    EpilogueKind kind;
+} EpilogueOperands;
 
 /* Local. The two in the library's terms; false where it has none. */
-bool product_as_one(const Call *call, const Beside *b, Shape *shape, Operands *with);
+bool lt_describe(const Call *call, const EpilogueOperands *b, LtShape *shape, LtOperands *operands);
 /* Local. The product alone, of a call whose inputs begin with a and b; and the other op alone. */
-Call product_of(const Call *call, const Tensor *bias, Tensor c);
-Call point_of(const Call *call, int n_in, const Tensor *in, Tensor out);
+Call gemm_alone(const Call *call, const Tensor *bias, Tensor c);
+Call pointwise_alone(const Call *call, int n_in, const Tensor *in, Tensor out);
 
 #endif

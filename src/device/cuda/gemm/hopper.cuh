@@ -18,18 +18,18 @@ static __device__ inline uint32_t shared_at(const void *p)
 
 /* ---- barriers ---- */
 
-static __device__ inline void barrier_open(uint32_t barrier, int arrivals)
+static __device__ inline void mbarrier_init(uint32_t barrier, int arrivals)
 {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
 }
 
-static __device__ inline void barrier_arrive(uint32_t barrier)
+static __device__ inline void mbarrier_arrive(uint32_t barrier)
 {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
 /* At the barrier of a block of the cluster. What was read before is done; nothing is published. */
-static __device__ inline void barrier_arrive_at(uint32_t barrier, int block)
+static __device__ inline void mbarrier_arrive_cluster(uint32_t barrier, int block)
 {
     asm volatile("{ .reg .b32 there;\n"
                  "mapa.shared::cluster.u32 there, %0, %1;\n"
@@ -39,13 +39,13 @@ static __device__ inline void barrier_arrive_at(uint32_t barrier, int block)
 }
 
 /* Arrives, and the phase ends when so many bytes have come too. */
-static __device__ inline void barrier_expect(uint32_t barrier, int bytes)
+static __device__ inline void mbarrier_expect_tx(uint32_t barrier, int bytes)
 {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                  : "memory");
 }
 
-static __device__ inline void barrier_wait(uint32_t barrier, int parity)
+static __device__ inline void mbarrier_wait(uint32_t barrier, int parity)
 {
     asm volatile("{ .reg .pred done;\n"
                  "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
@@ -71,7 +71,7 @@ static __device__ inline int cluster_rank()
 /* ---- boxes: their first column is x, their first row y; what is outside the matrix reads as 0 and is
  * not written ---- */
 
-static __device__ inline void box_load(uint32_t to, const CUtensorMap *from, int x, int y,
+static __device__ inline void tma_load(uint32_t to, const CUtensorMap *from, int x, int y,
                                        uint32_t barrier)
 {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
@@ -81,8 +81,8 @@ static __device__ inline void box_load(uint32_t to, const CUtensorMap *from, int
 }
 
 /* Into both blocks of a cluster, at the same place, and told to the barrier at the same place. */
-static __device__ inline void box_load_both(uint32_t to, const CUtensorMap *from, int x, int y,
-                                            uint32_t barrier)
+static __device__ inline void tma_load_multicast(uint32_t to, const CUtensorMap *from, int x, int y,
+                                                 uint32_t barrier)
 {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
                  ".multicast::cluster [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(to),
@@ -90,7 +90,7 @@ static __device__ inline void box_load_both(uint32_t to, const CUtensorMap *from
                  : "memory");
 }
 
-static __device__ inline void box_store(const CUtensorMap *to, uint32_t from, int x, int y)
+static __device__ inline void tma_store(const CUtensorMap *to, uint32_t from, int x, int y)
 {
     asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];\n"
                  "cp.async.bulk.commit_group;" ::"l"(to),
@@ -99,18 +99,18 @@ static __device__ inline void box_store(const CUtensorMap *to, uint32_t from, in
 }
 
 /* Of this thread's stores, all but the last n have read their box; or are done. */
-template <int N> static __device__ inline void boxes_read()
+template <int N> static __device__ inline void tma_stores_read()
 {
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");
 }
 
-static __device__ inline void boxes_done()
+static __device__ inline void tma_stores_done()
 {
     asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
 /* What this thread wrote to shared memory, stores of boxes see. */
-static __device__ inline void boxes_fence()
+static __device__ inline void tma_store_fence()
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
@@ -118,7 +118,7 @@ static __device__ inline void boxes_fence()
 /* ---- products ---- */
 
 /* A matrix in boxes of 64 columns of 16 bits: eight rows are 1,024 bytes. */
-static __device__ inline uint64_t matrix_at(uint32_t at)
+static __device__ inline uint64_t matrix_descriptor(uint32_t at)
 {
     return (uint64_t)(at >> 4 & 0x3fff) | (uint64_t)1 << 16 | (uint64_t)64 << 32 |
            (uint64_t)1 << 62;
@@ -132,8 +132,8 @@ enum { PART = 96 };
 #define REGS48(d, i) REGS16(d, i), REGS16(d, i + 16), REGS16(d, i + 32)
 
 /* d = keep d + a b: a of 64 rows, b' of 192, both 16 deep. TURNED: the rows of a lie along its boxes'. */
-template <bool TURNED>
-static __device__ inline void multiply_add(float (&d)[PART], uint64_t a, uint64_t b, int keep)
+template <bool TRANSPOSED>
+static __device__ inline void wgmma_add(float (&d)[PART], uint64_t a, uint64_t b, int keep)
 {
     asm volatile(
         "{ .reg .pred keep; setp.ne.b32 keep, %98, 0;\n"
@@ -144,46 +144,46 @@ static __device__ inline void multiply_add(float (&d)[PART], uint64_t a, uint64_
         "%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,"
         "%90,%91,%92,%93,%94,%95}, %96, %97, keep, 1, 1, %99, 0; }\n"
         : REGS48(d, 0), REGS48(d, 48)
-        : "l"(a), "l"(b), "r"(keep), "n"((int)TURNED));
+        : "l"(a), "l"(b), "r"(keep), "n"((int)TRANSPOSED));
 }
 
-static __device__ inline void multiply_begin()
+static __device__ inline void wgmma_fence()
 {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
 
-static __device__ inline void multiply_end()
+static __device__ inline void wgmma_commit()
 {
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
 /* All but the last N groups are done. */
-template <int N> static __device__ inline void multiply_wait()
+template <int N> static __device__ inline void wgmma_wait()
 {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
 
 /* After the wait: the compiler, which does not see that products write d until then, reads it no earlier. */
-static __device__ inline void part_done(float (&d)[PART])
+static __device__ inline void accumulators_fence(float (&d)[PART])
 {
 #pragma unroll
     for (int i = 0; i < PART; i++) asm volatile("" : "+f"(d[i])::"memory");
 }
 
 /* Registers of each thread of the group, from here on. */
-template <int N> static __device__ inline void registers_less()
+template <int N> static __device__ inline void setmaxnreg_dec()
 {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
 }
 
-template <int N> static __device__ inline void registers_more()
+template <int N> static __device__ inline void setmaxnreg_inc()
 {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
 }
 
 /* ---- 8 x 8 matrices of 16 bits, four at once, transposed: as parts of products have them ---- */
 
-static __device__ inline void parts_load(uint32_t at, uint32_t *x)
+static __device__ inline void ldmatrix_trans(uint32_t at, uint32_t *x)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
@@ -191,7 +191,7 @@ static __device__ inline void parts_load(uint32_t at, uint32_t *x)
                  : "memory");
 }
 
-static __device__ inline void parts_store(uint32_t at, const uint32_t *x)
+static __device__ inline void stmatrix_trans(uint32_t at, const uint32_t *x)
 {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(at),
                  "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3])
@@ -199,12 +199,12 @@ static __device__ inline void parts_store(uint32_t at, const uint32_t *x)
 }
 
 /* Two bf16 as floats, and back. */
-static __device__ inline float2 pair_open(uint32_t x)
+static __device__ inline float2 bf16x2_floats(uint32_t x)
 {
     return make_float2(__uint_as_float(x << 16), __uint_as_float(x & 0xffff0000u));
 }
 
-static __device__ inline uint32_t pair_close(float low, float high)
+static __device__ inline uint32_t bf16x2_pack(float low, float high)
 {
     uint32_t x;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(high), "f"(low));

@@ -26,14 +26,16 @@ enum { STAGE_BYTES = W_BYTES + X_BYTES };
  * 32 tokens, one behind the other. */
 enum { SIDE = 64, PIECES = 3, PIECE_BYTES = SIDE * SIDE * 2 };
 enum { HALVES = FEATURES / SIDE };
-enum { GROUP = 128, RELAY_THREADS = 3 * GROUP, RELAY_ALIGN = 1024 };
+enum { WARPGROUP = 128, PINGPONG_THREADS = 3 * WARPGROUP, PINGPONG_ALIGN = 1024 };
 enum { N_BARRIERS = 2 * STAGES + 3 * PIECES + 4 };
-enum { RELAY_BYTES = STAGES * STAGE_BYTES + PIECES * PIECE_BYTES + 8 * N_BARRIERS + RELAY_ALIGN };
+enum {
+    PINGPONG_BYTES = STAGES * STAGE_BYTES + PIECES * PIECE_BYTES + 8 * N_BARRIERS + PINGPONG_ALIGN
+};
 
 /* Boxes of a piece, their tokens, and pieces of half a tile that are loaded or made. */
-template <Point POINT> struct Pieces {
+template <EpilogueKind KIND> struct Pieces {
     enum {
-        BOXES = POINT == POINT_DSWIGLU ? 2 : 1,
+        BOXES = KIND == EPILOGUE_DSWIGLU ? 2 : 1,
         ROWS = SIDE / BOXES,
         BYTES = PIECE_BYTES / BOXES
     };
@@ -46,44 +48,44 @@ typedef struct {
     int width;
     const __nv_bfloat16 *bias;
     float *part; /* [tiles along tokens, width]: sums of each tile; NULL: none */
-} RelayWork;
+} PingpongArgs;
 
 /* Shared memory: addresses of rings and of their barriers. */
 typedef struct {
     uint32_t stage, full, empty;        /* of steps: is there; was multiplied, by both blocks */
     uint32_t piece, ready, made, spare; /* of pieces: aux is there; out is there; was stored */
-    uint32_t turn, end;                 /* of groups: may multiply, may do what comes after */
-} Room;
+    uint32_t mma_order, epilogue_order; /* of groups: may multiply, may do what comes after */
+} PingpongShared;
 
-static __device__ inline Room room_of(uint32_t at)
+static __device__ inline PingpongShared shared_layout(uint32_t at)
 {
-    Room r;
-    r.stage = (at + RELAY_ALIGN - 1) & ~(uint32_t)(RELAY_ALIGN - 1);
+    PingpongShared r;
+    r.stage = (at + PINGPONG_ALIGN - 1) & ~(uint32_t)(PINGPONG_ALIGN - 1);
     r.piece = r.stage + STAGES * STAGE_BYTES;
     r.full = r.piece + PIECES * PIECE_BYTES;
     r.empty = r.full + 8 * STAGES;
     r.ready = r.empty + 8 * STAGES;
     r.made = r.ready + 8 * PIECES;
     r.spare = r.made + 8 * PIECES;
-    r.turn = r.spare + 8 * PIECES;
-    r.end = r.turn + 16;
+    r.mma_order = r.spare + 8 * PIECES;
+    r.epilogue_order = r.mma_order + 16;
     return r;
 }
 
-static __device__ inline void room_open(const Room &r)
+static __device__ inline void shared_init(const PingpongShared &r)
 {
     for (int i = 0; i < STAGES; i++) {
-        barrier_open(r.full + 8 * i, 1);
-        barrier_open(r.empty + 8 * i, 2); /* one group of each block */
+        mbarrier_init(r.full + 8 * i, 1);
+        mbarrier_init(r.empty + 8 * i, 2); /* one group of each block */
     }
     for (int i = 0; i < PIECES; i++) {
-        barrier_open(r.ready + 8 * i, 1);
-        barrier_open(r.made + 8 * i, GROUP / 32);
-        barrier_open(r.spare + 8 * i, 1);
+        mbarrier_init(r.ready + 8 * i, 1);
+        mbarrier_init(r.made + 8 * i, WARPGROUP / 32);
+        mbarrier_init(r.spare + 8 * i, 1);
     }
     for (int i = 0; i < 2; i++) {
-        barrier_open(r.turn + 8 * i, 1);
-        barrier_open(r.end + 8 * i, 1);
+        mbarrier_init(r.mma_order + 8 * i, 1);
+        mbarrier_init(r.epilogue_order + 8 * i, 1);
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
@@ -103,63 +105,64 @@ template <int N> struct Ring {
 /* The block's j-th tile: neighbours in features follow each other, so that x is read once from memory. */
 typedef struct {
     int feature, token, row; /* row: of tiles along tokens */
-} Tile;
+} PingpongTile;
 
-static __device__ inline Tile tile_of(const RelayWork &work, int j)
+static __device__ inline PingpongTile tile_of(const PingpongArgs &args, int j)
 {
-    const int pair = blockIdx.x / 2 + j * (gridDim.x / 2), row = pair / work.across;
-    return Tile{(2 * (pair - row * work.across) + cluster_rank()) * FEATURES, row * TOKENS, row};
+    const int pair = blockIdx.x / 2 + j * (gridDim.x / 2), row = pair / args.across;
+    return PingpongTile{(2 * (pair - row * args.across) + cluster_rank()) * FEATURES, row * TOKENS,
+                        row};
 }
 
-static __device__ inline int tiles_of(const RelayWork &work)
+static __device__ inline int tiles_of(const PingpongArgs &args)
 {
     const int clusters = gridDim.x / 2;
-    return (work.pairs - (int)blockIdx.x / 2 + clusters - 1) / clusters;
+    return (args.pairs - (int)blockIdx.x / 2 + clusters - 1) / clusters;
 }
 
 /* ---- one thread each ---- */
 
-template <bool TURNED>
-static __device__ inline void copy_steps(const Room &r, const RelayWork &work)
+template <bool TRANSPOSED>
+static __device__ inline void load_operands(const PingpongShared &r, const PingpongArgs &args)
 {
-    const int n = tiles_of(work), half = cluster_rank();
+    const int n = tiles_of(args), half = cluster_rank();
     Ring<STAGES> ring(0);
 #pragma unroll 1
     for (int j = 0; j < n; j++) {
-        const Tile tile = tile_of(work, j);
+        const PingpongTile tile = tile_of(args, j);
 #pragma unroll 1
-        for (int k = 0; k < work.steps; k++, ring.next()) {
+        for (int k = 0; k < args.steps; k++, ring.next()) {
             const uint32_t at = r.stage + ring.at * STAGE_BYTES, full = r.full + 8 * ring.at;
-            barrier_wait(r.empty + 8 * ring.at, ring.phase ^ 1);
-            barrier_expect(full, STAGE_BYTES);
-            if (TURNED) {
-                box_load(at, &work.w, tile.feature, k * DEPTH, full);
-                box_load(at + W_BYTES / 2, &work.w, tile.feature + SIDE, k * DEPTH, full);
+            mbarrier_wait(r.empty + 8 * ring.at, ring.phase ^ 1);
+            mbarrier_expect_tx(full, STAGE_BYTES);
+            if (TRANSPOSED) {
+                tma_load(at, &args.w, tile.feature, k * DEPTH, full);
+                tma_load(at + W_BYTES / 2, &args.w, tile.feature + SIDE, k * DEPTH, full);
             } else
-                box_load(at, &work.w, k * DEPTH, tile.feature, full);
-            box_load_both(at + W_BYTES + half * (X_BYTES / 2), &work.x, k * DEPTH,
-                          tile.token + half * (TOKENS / 2), full);
+                tma_load(at, &args.w, k * DEPTH, tile.feature, full);
+            tma_load_multicast(at + W_BYTES + half * (X_BYTES / 2), &args.x, k * DEPTH,
+                               tile.token + half * (TOKENS / 2), full);
         }
     }
 }
 
-template <Point POINT>
-static __device__ inline void load_pieces(const Room &r, const RelayWork &work)
+template <EpilogueKind KIND>
+static __device__ inline void load_aux(const PingpongShared &r, const PingpongArgs &args)
 {
-    typedef Pieces<POINT> P;
-    const int n = tiles_of(work);
+    typedef Pieces<KIND> P;
+    const int n = tiles_of(args);
     Ring<PIECES> ring(0);
 #pragma unroll 1
     for (int j = 0; j < n; j++) {
-        const Tile tile = tile_of(work, j);
+        const PingpongTile tile = tile_of(args, j);
 #pragma unroll 1
         for (int p = 0; p < P::TILE; p++, ring.next()) {
             const uint32_t ready = r.ready + 8 * ring.at;
-            barrier_wait(r.spare + 8 * ring.at, ring.phase ^ 1);
-            barrier_expect(ready, PIECE_BYTES);
+            mbarrier_wait(r.spare + 8 * ring.at, ring.phase ^ 1);
+            mbarrier_expect_tx(ready, PIECE_BYTES);
 #pragma unroll
             for (int b = 0; b < P::BOXES; b++)
-                box_load(r.piece + ring.at * PIECE_BYTES + b * P::BYTES, &work.aux[b],
+                tma_load(r.piece + ring.at * PIECE_BYTES + b * P::BYTES, &args.aux[b],
                          tile.feature + SIDE * (p / P::HALF), tile.token + P::ROWS * (p % P::HALF),
                          ready);
         }
@@ -167,73 +170,74 @@ static __device__ inline void load_pieces(const Room &r, const RelayWork &work)
 }
 
 /* Of a gelu, each piece of aux and then of out. A place is spare when the next one is being stored. */
-template <Point POINT>
-static __device__ inline void store_pieces(const Room &r, const RelayWork &work)
+template <EpilogueKind KIND>
+static __device__ inline void store_out(const PingpongShared &r, const PingpongArgs &args)
 {
-    typedef Pieces<POINT> P;
-    const int n = tiles_of(work), kinds = POINT == POINT_GELU ? 2 : 1;
+    typedef Pieces<KIND> P;
+    const int n = tiles_of(args), kinds = KIND == EPILOGUE_GELU ? 2 : 1;
     Ring<PIECES> ring(0);
-    int before = -1;
+    int previous = -1;
 #pragma unroll 1
     for (int j = 0; j < n; j++) {
-        const Tile tile = tile_of(work, j);
+        const PingpongTile tile = tile_of(args, j);
 #pragma unroll 1
         for (int i = 0; i < kinds * P::TILE; i++, ring.next()) {
             const int p = i / kinds;
-            const CUtensorMap *to = kinds == 2 && i % 2 == 0 ? work.aux : work.out;
-            barrier_wait(r.made + 8 * ring.at, ring.phase);
+            const CUtensorMap *to = kinds == 2 && i % 2 == 0 ? args.aux : args.out;
+            mbarrier_wait(r.made + 8 * ring.at, ring.phase);
 #pragma unroll
             for (int b = 0; b < P::BOXES; b++)
-                box_store(to + b, r.piece + ring.at * PIECE_BYTES + b * P::BYTES,
+                tma_store(to + b, r.piece + ring.at * PIECE_BYTES + b * P::BYTES,
                           tile.feature + SIDE * (p / P::HALF),
                           tile.token + P::ROWS * (p % P::HALF));
-            boxes_read<P::BOXES>();
-            if (before >= 0) barrier_arrive(r.spare + 8 * before);
-            before = ring.at;
+            tma_stores_read<P::BOXES>();
+            if (previous >= 0) mbarrier_arrive(r.spare + 8 * previous);
+            previous = ring.at;
         }
     }
-    boxes_done();
+    tma_stores_done();
 }
 
 /* ---- a group ---- */
 
 /* Its j-th tile of the block, in registers. */
-template <bool TURNED>
-static __device__ inline void multiply_tile(const Room &r, const RelayWork &work, int j,
-                                            float (&d)[HALVES][PART])
+template <bool TRANSPOSED>
+static __device__ inline void mma_tile(const PingpongShared &r, const PingpongArgs &args, int j,
+                                       float (&d)[HALVES][PART])
 {
-    const int me = threadIdx.x % GROUP, other = threadIdx.x < GROUP;
-    Ring<STAGES> ring(j * work.steps);
-    int before = -1;
-    for (int k = 0; k < work.steps; k++, ring.next()) {
-        barrier_wait(r.full + 8 * ring.at, ring.phase);
+    const int me = threadIdx.x % WARPGROUP, other = threadIdx.x < WARPGROUP;
+    Ring<STAGES> ring(j * args.steps);
+    int previous = -1;
+    for (int k = 0; k < args.steps; k++, ring.next()) {
+        mbarrier_wait(r.full + 8 * ring.at, ring.phase);
         const uint32_t w = r.stage + ring.at * STAGE_BYTES, x = w + W_BYTES;
-        multiply_begin();
+        wgmma_fence();
 #pragma unroll
         for (int s = 0; s < DEPTH / 16; s++)
 #pragma unroll
             for (int half = 0; half < HALVES; half++) {
-                const uint32_t a = w + half * (W_BYTES / 2) + s * (TURNED ? 2048 : 32);
-                multiply_add<TURNED>(d[half], matrix_at(a), matrix_at(x + s * 32), k > 0 || s > 0);
+                const uint32_t a = w + half * (W_BYTES / 2) + s * (TRANSPOSED ? 2048 : 32);
+                wgmma_add<TRANSPOSED>(d[half], matrix_descriptor(a), matrix_descriptor(x + s * 32),
+                                      k > 0 || s > 0);
             }
-        multiply_end();
-        multiply_wait<1>();
-        if (before >= 0 && me < 2) barrier_arrive_at(r.empty + 8 * before, me);
-        before = ring.at;
+        wgmma_commit();
+        wgmma_wait<1>();
+        if (previous >= 0 && me < 2) mbarrier_arrive_cluster(r.empty + 8 * previous, me);
+        previous = ring.at;
     }
-    if (me == 0) barrier_arrive(r.turn + 8 * other);
-    multiply_wait<0>();
+    if (me == 0) mbarrier_arrive(r.mma_order + 8 * other);
+    wgmma_wait<0>();
 #pragma unroll
-    for (int half = 0; half < HALVES; half++) part_done(d[half]);
-    if (me < 2) barrier_arrive_at(r.empty + 8 * before, me);
+    for (int half = 0; half < HALVES; half++) accumulators_fence(d[half]);
+    if (me < 2) mbarrier_arrive_cluster(r.empty + 8 * previous, me);
 }
 
 /* The group's warp has done its part of a piece. */
-static __device__ inline void piece_made(const Room &r, int at)
+static __device__ inline void piece_made(const PingpongShared &r, int at)
 {
-    boxes_fence();
+    tma_store_fence();
     __syncwarp();
-    if (threadIdx.x % 32 == 0) barrier_arrive(r.made + 8 * at);
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(r.made + 8 * at);
 }
 
 #endif

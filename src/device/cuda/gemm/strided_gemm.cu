@@ -11,15 +11,16 @@ typedef struct {
     bool ta, tb;
     int64_t k;
     float keep;
-} Product;
+} StridedGemmArgs;
 
-static __device__ inline float element(const Tensor &t, bool turned, int64_t row, int64_t column)
+static __device__ inline float element(const Tensor &t, bool transposed, int64_t row,
+                                       int64_t column)
 {
-    return value_get(t.data, t.dtype, row * t.stride[turned] + column * t.stride[!turned]);
+    return value_get(t.data, t.dtype, row * t.stride[transposed] + column * t.stride[!transposed]);
 }
 
 static __global__ void __launch_bounds__(TILE *ROWS)
-    strided_kernel(const __grid_constant__ Product p)
+    strided_kernel(const __grid_constant__ StridedGemmArgs p)
 {
     __shared__ float a[TILE][TILE + 1], b[TILE][TILE + 1];
     const int64_t row = (int64_t)blockIdx.y * TILE, column = (int64_t)blockIdx.x * TILE;
@@ -51,7 +52,7 @@ static __global__ void __launch_bounds__(TILE *ROWS)
 
 static Err launch(const Call *call, int64_t k)
 {
-    Product p = {};
+    StridedGemmArgs p = {};
     p.a = call->in[0], p.b = call->in[1], p.c = call->out[0];
     if (call->n_in > 2) p.bias = call->in[2];
     p.ta = call->attr.gemm.ta, p.tb = call->attr.gemm.tb;
