@@ -137,7 +137,7 @@ typedef struct {
      * candidates, and later ones take turns at those that are close, each timed where it stands;
      * the fastest stays when measuring ends. Else its first suggestion is taken. left: how
      * many products have several left. Saved and loaded as text; a file of another device or
-     * library is refused, and one of another form: "sheaf products FORM" begins it. */
+     * library is refused, and one of another version: its first line is "sheaf autotune VERSION". */
     void (*measure)(DeviceContext *c, bool on);
     int (*left)(const DeviceContext *c);
     Err (*save)(DeviceContext *c, const char *path);
@@ -197,6 +197,6 @@ typedef struct DeviceRuntime {
     const DeviceAutotune *autotune;
 } DeviceRuntime;
 
-enum { AUTOTUNE_FORM = 4 }; /* of the text of choices: older ones are measured again */
+enum { AUTOTUNE_VERSION = 5 }; /* of the text of `save`; shapes of an older file are measured again */
 
 #endif

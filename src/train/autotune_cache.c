@@ -44,12 +44,13 @@ static Err write_text(const char *path, const char *text)
 /* Was it written by a program that told products apart otherwise? */
 static bool is_of_another_form(const char *path)
 {
-    int form = AUTOTUNE_FORM;
+    char word[16] = "";
+    int version = AUTOTUNE_VERSION;
     FILE *f = fopen(path, "r");
     if (!f) return false;
-    const bool known = fscanf(f, "sheaf products %d", &form) == 1;
+    const bool known = fscanf(f, "sheaf %15s %d", word, &version) == 2;
     fclose(f);
-    return known && form != AUTOTUNE_FORM;
+    return known && (strcmp(word, "autotune") != 0 || version != AUTOTUNE_VERSION);
 }
 
 /* Rank 0, first: what there is to begin with. A cache of another card is measured anew. */

@@ -22,7 +22,7 @@ static void switched(DeviceContext *c, bool on)
 }
 
 /* The whole content of its file. */
-static const char autotune_text[] = "shadow products\n";
+static const char autotune_text[] = "shadow autotune\n";
 
 static Err autotune_save(DeviceContext *c, const char *path)
 {

@@ -196,7 +196,8 @@ static void algorithms_in_another_form(void **state)
         snprintf(path, sizeof path, "%s/kernels.txt", p.dir);
         FILE *f = fopen(path, "w");
         assert_non_null(f);
-        fprintf(f, "sheaf products %d\nof some card\n", AUTOTUNE_FORM - way);
+        fprintf(f, "sheaf %s %d\nof some card\n", way ? "products" : "autotune",
+                AUTOTUNE_VERSION - way);
         fclose(f);
         assert_non_null(p.warn = open_memstream(&said, &bytes));
         expected = way ? OK : ERR_CONFIG;
@@ -207,7 +208,7 @@ static void algorithms_in_another_form(void **state)
         assert_non_null(f = fopen(path, "r"));
         assert_non_null(fgets(text, sizeof text, f));
         fclose(f);
-        assert_true((strstr(text, "shadow products") != NULL) == way);
+        assert_true((strstr(text, "shadow autotune") != NULL) == way);
         free(said);
         remove_dir(&p);
     }
