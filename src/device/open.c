@@ -9,6 +9,10 @@
 #include "base/beside.h"
 #include "device/cuda/entry.h"
 
+static const char *search_path;
+
+void device_cuda_search(const char *path) { search_path = path; }
+
 static Err load(const char *path, const CudaEntry **out)
 {
     char room[BESIDE_BYTES];
@@ -26,10 +30,11 @@ static Err load(const char *path, const CudaEntry **out)
                         path, dlerror());
     const CudaEntry *entry = dlsym(object, CUDA_ENTRY_NAME);
     if (!entry || entry->call_bytes != sizeof(Call) || entry->device_bytes != sizeof(Device) ||
-        entry->memory_bytes != sizeof(DeviceRuntime))
+        entry->runtime_bytes != sizeof(DeviceRuntime))
         return err_fail(ERR_CONFIG,
                         "cuda: %s was built from other sources than this program; build both again",
                         path);
+    entry->search(search_path);
     *out = entry;
     return OK;
 }

@@ -10,8 +10,9 @@
 #define CUDA_ENTRY_NAME "sheaf_cuda"
 
 typedef struct {
-    size_t call_bytes, device_bytes, memory_bytes; /* sizeof Call, Device, DeviceRuntime */
+    size_t call_bytes, device_bytes, runtime_bytes; /* sizeof Call, Device, DeviceRuntime */
     const Device *device;
+    void (*search)(const char *path); /* see device_cuda_search */
 } CudaEntry;
 
 extern const CudaEntry sheaf_cuda __attribute__((visibility("default")));

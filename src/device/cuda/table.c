@@ -1,4 +1,5 @@
 /* table.c -- the device, and the symbol by which the program finds it. */
+#include "device/cuda/attention/cudnn.h"
 #include "device/cuda/cuda.h"
 #include "device/cuda/entry.h"
 
@@ -16,6 +17,7 @@ static const Device device_cuda = {
 const CudaEntry sheaf_cuda = {
     .call_bytes = sizeof(Call),
     .device_bytes = sizeof(Device),
-    .memory_bytes = sizeof(DeviceRuntime),
+    .runtime_bytes = sizeof(DeviceRuntime),
     .device = &device_cuda,
+    .search = cudnn_search,
 };
