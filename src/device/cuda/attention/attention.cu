@@ -1,10 +1,11 @@
-/* attention.cu -- the ways into attention: what a call says, hulls, merge, delta.
+/* attention.cu -- the entries of attention: arguments, hulls, delta, merge; and the choice of the
+ * kernel.
  *
- *     cuDNN's fused kernels    where the call fits them (fused.h)
- *     ours, matrix units       bf16
- *     ours, plain units        f32
+ *     cuDNN's fused kernels    if the call fits them (cudnn_fit.h)
+ *     ours, tensor cores       bf16
+ *     ours, plain f32          f32
  *
- * All three give (o, lse) and take the lse over all blocks of keys. */
+ * All kernels write (o, lse); the gradients read the lse over all blocks of keys. */
 #include "device/cuda/attention/attention.cuh"
 #include "device/cuda/attention/cudnn.h"
 
@@ -12,7 +13,7 @@ extern "C" {
 #include "device/heads.h"
 }
 
-/* One block: the hull of HULL_ROWS rows. */
+/* One block computes the hull of HULL_ROWS rows. */
 static __global__ void hull_kernel(const __grid_constant__ Attention a, BlockHull *hull)
 {
     __shared__ BlockHull part[HULL_ROWS];
@@ -21,7 +22,7 @@ static __global__ void hull_kernel(const __grid_constant__ Attention a, BlockHul
     BlockHull u;
     const int lo[2] = {r.x, r.z}, hi[2] = {r.y, r.w};
     for (int k = 0; k < 2; k++) {
-        const bool some = lo[k] < hi[k], past = row >= a.t; /* who is not there has no say */
+        const bool some = lo[k] < hi[k], past = row >= a.t; /* a row past the end changes nothing */
         u.any[2 * k] = some ? lo[k] : INT_MAX;
         u.any[2 * k + 1] = some ? hi[k] : 0;
         u.all[2 * k] = past ? 0 : some ? lo[k] : INT_MAX;
@@ -36,14 +37,14 @@ static __global__ void hull_kernel(const __grid_constant__ Attention a, BlockHul
     if (threadIdx.x == 0) hull[blockIdx.x] = part[0];
 }
 
-/* Eight threads a row (t, h) of x[t,h,c]. */
+/* Eight threads per row (t, h) of x[t, h, c]. */
 enum { ROW_THREADS = 8, THREADS = 256 };
 
 typedef struct {
     Tensor x[2], lse[2], out, out_lse; /* delta: dout and o; merge: o1 and o2 */
 } HeadRows;
 
-/* Offset of row (t, h), or -1 past the end. */
+/* The row (t, h) of this thread; false past the end. */
 static __device__ inline bool row_of(const HeadRows &r, int64_t *t, int64_t *h)
 {
     const int64_t row = ((int64_t)blockIdx.x * THREADS + threadIdx.x) / ROW_THREADS;
@@ -78,7 +79,7 @@ template <int W> static __global__ void delta_kernel(const __grid_constant__ Hea
     if (live && lane == 0) ((float *)r.out.data)[at_row(r.out, t, h)] = sum;
 }
 
-/* delta[t,h] = sum over c of dout * o, [t,h] without gaps. */
+/* delta[t, h] = sum over c of dout * o, dense. */
 static Err delta_run(const Call *call, float *delta)
 {
     HeadRows r = {};
@@ -101,7 +102,7 @@ static Err check_sizes(const Call *call, KernelId id)
         return err_fail(ERR_CONFIG,
                         "cuda: %s of heads of %lld channels; the most is %d, or run.device=cpu",
                         kernel_name(id), (long long)q->n[2], MAX_CHANNELS);
-    if (call->attr.attention.scale == 0) /* masks are infinite scores, and 0 times that is NaN */
+    if (call->attr.attention.scale == 0) /* masked scores are infinite, and 0 times that is NaN */
         return err_fail(ERR_CONFIG, "cuda: %s with a scale of 0", kernel_name(id));
     if (q->n[0] > INT_MAX / 2 || k->n[0] > INT_MAX / 2 || q->n[1] > 65535 || k->n[1] > 65535)
         return err_fail(ERR_CONFIG,
@@ -169,8 +170,8 @@ extern "C" Err cuda_attention_dx(const Call *call)
     return a.q.dtype == BF16 ? attention_dx_bf16(call, a) : attention_dx_f32(call, a);
 }
 
-/* Shares of two parts with sums exp(a) and exp(b), and the log of the whole. A part without a key
- * (-inf) has share 0, and both may be. */
+/* Shares of two parts with sums exp(a) and exp(b); returns the log of the total. A part without
+ * keys (-inf) has share 0; both may be such. */
 static __device__ inline float merge_shares(float a, float b, float share[2])
 {
     const bool no_a = a == -INFINITY, no_b = b == -INFINITY;
@@ -180,7 +181,8 @@ static __device__ inline float merge_shares(float a, float b, float share[2])
     return fmaxf(a, b) + log1pf(expf(-fabsf(a - b)));
 }
 
-/* Outputs may be the first part: a thread reads its elements, and the lse, before it writes. */
+/* The outputs may alias the first part: a thread reads its elements and the lse before it
+ * writes. */
 template <int W> static __global__ void merge_kernel(const __grid_constant__ HeadRows r)
 {
     int64_t t, h;
@@ -196,7 +198,7 @@ template <int W> static __global__ void merge_kernel(const __grid_constant__ Hea
     for (int64_t i = lane; i < r.out.n[2] / W; i += ROW_THREADS) {
         float sum[W] = {}, x[W];
         for (int p = 0; p < 2; p++) {
-            if (share[p] == 0) continue; /* what it holds does not matter */
+            if (share[p] == 0) continue; /* its o may hold anything */
             const Tensor &o = r.x[p];
             piece_floats(piece_load<W>(o.data, o.dtype, at_row(o, t, h) + i * W * o.stride[2]),
                          o.dtype, x);

@@ -1,14 +1,14 @@
-/* attention.cuh -- what the kernels of attention share: the call, hulls of tiles, and tiles of bf16
- * in shared memory for the matrix units.
+/* attention.cuh -- shared by the attention kernels: the call's arguments, hulls of the mask, and
+ * bf16 tiles in shared memory for the tensor cores.
  *
- *            keys ->                                  a mask is two ranges of keys per row. The hull
- *     queries     0  [tile][    ][    ][    ]         of 64 rows says which keys any of them sees,
- *                64  [tile][tile][    ][    ]         and which all of them see: tiles that nobody
- *               128  [    ][tile][tile][    ]         sees are passed over, tiles that all see
- *                                                     need no mask
+ *            keys ->                                 A mask is two ranges of keys per row. The hull
+ *     queries     0  [tile][    ][    ][    ]        of 64 rows bounds the keys that any of them
+ *                64  [tile][tile][    ][    ]        sees and the keys that all of them see. Tiles
+ *               128  [    ][tile][tile][    ]        that no row sees are skipped; tiles that all
+ *                                                    rows see need no mask.
  *
- * Keys that nobody sees may hold anything, NaN too. A weight of 0 would not keep them out of a
- * product, so their rows are set to 0 in shared memory, in tiles that are masked. */
+ * Keys that no row sees may hold anything, also NaN. A weight of 0 would not keep a NaN out of the
+ * sum, so the rows of such keys are set to 0 in shared memory, in masked tiles. */
 #ifndef DEVICE_CUDA_ATTENTION_ATTENTION_CUH
 #define DEVICE_CUDA_ATTENTION_ATTENTION_CUH
 
@@ -20,27 +20,28 @@ enum { HULL_ROWS = 64, MAX_CHANNELS = 256 };
 
 #define LOG2E 1.44269504088896340736f
 
-/* In keys of this block. any: [lo, hi) of each range over the rows; all: what every row sees. */
+/* Two ranges each, relative to the first key of this block of keys. any: [lo, hi) of the union over
+ * the rows; all: of the intersection. */
 typedef struct {
     int any[4], all[4];
 } BlockHull;
 
 typedef struct {
     Tensor q, k, v, ranges, o, lse, dout, dq, dk, dv;
-    const float *delta; /* [t,h] without gaps: dout . o */
+    const float *delta; /* [t, h] dense: sum over channels of dout * o */
     int t, s, h, g, c;  /* queries, keys, heads, key heads, channels */
     int key_at, group, head_at;
     float scale, keep[3];
-    bool wide;             /* rows of q, k, v, dout may be copied by 16 bytes */
-    const BlockHull *hull; /* of each HULL_ROWS queries */
+    bool wide;             /* rows of q, k, v, dout can be copied 16 bytes at a time */
+    const BlockHull *hull; /* one per HULL_ROWS queries */
 } Attention;
 
-/* attention.cu: fills in all that a call says, and makes the hulls in scratch. */
+/* attention.cu: fills in the arguments of a call and computes the hulls in scratch. */
 Err attention_open(const Call *call, KernelId id, bool backward, Attention *out);
-/* attention_f32.cu: f32, on the plain units. */
+/* f32.cu: f32, without tensor cores. */
 Err attention_f32(const Call *call, const Attention &a);
 Err attention_dx_f32(const Call *call, const Attention &a);
-/* attention_bf16.cu, attention_dx_bf16.cu: on the matrix units. */
+/* bf16.cu, dx_bf16.cu: on the tensor cores. */
 Err attention_bf16(const Call *call, const Attention &a);
 Err attention_dx_bf16(const Call *call, const Attention &a);
 
@@ -49,13 +50,14 @@ static __device__ inline bool hull_sees(const BlockHull &u, int from, int to)
     return (u.any[0] < to && u.any[1] > from) || (u.any[2] < to && u.any[3] > from);
 }
 
-/* Does every row see all of [from, to), by one of its ranges? */
+/* True if every row sees all of [from, to), by one of its two ranges. */
 static __device__ inline bool hull_full(const BlockHull &u, int from, int to)
 {
     return (u.all[0] <= from && u.all[1] >= to) || (u.all[2] <= from && u.all[3] >= to);
 }
 
-/* First tile of BN keys at or after the tile at `key` that a row sees; at least `end` if there is none. */
+/* First tile of BN keys, from the one at `key` on, that a row sees; `end` or more if there is
+ * none. */
 template <int BN> static __device__ inline int hull_next_tile(const BlockHull &u, int key, int end)
 {
     while (key < end && !hull_sees(u, key, key + BN)) key += BN;
@@ -74,7 +76,8 @@ static __device__ inline BlockHull hull_join(const BlockHull &a, const BlockHull
     return u;
 }
 
-/* The ranges of a row in keys of this block, cut to them; a row past the end sees nothing. */
+/* The two ranges of a row relative to the first key, clipped to the keys of this block. A row past
+ * the end sees nothing. */
 static __device__ inline int4 row_ranges(const Attention &a, int row)
 {
     int4 r = make_int4(0, 0, 0, 0);
@@ -96,7 +99,7 @@ static __device__ inline bool row_sees_any(const int4 &r, int from, int to)
     return max(r.x, from) < min(r.y, to) || max(r.z, from) < min(r.w, to);
 }
 
-/* 2^x, denormals as 0: one instruction. */
+/* 2^x in one instruction; denormals become 0. */
 static __device__ inline float exp2_fast(float x)
 {
     float y;
@@ -114,8 +117,8 @@ static __device__ inline int key_head_of(const Attention &a, int head)
     return (a.head_at + head) / a.group;
 }
 
-/* Rows of one head in shared memory, D channels and 16 bytes of gap, so that eight rows of a matrix
- * lie in different banks. */
+/* Elements from row to row of a tile in shared memory: D channels and 16 bytes of padding, so that
+ * eight rows of a matrix are in different banks. */
 template <int D> struct Pitch {
     enum { N = D + 8 };
 };
@@ -138,15 +141,16 @@ template <int N> static __device__ inline void copies_wait()
     asm volatile("cp.async.wait_group %0;\n" ::"n"(N));
 }
 
-/* Rows [row, row + R) of a head of x[n, heads, c], zeros past the last row and channel. A thread
- * has eight channels of every STEP-th row, so its addresses are one product and then additions. */
+/* Copies rows [row, row + R) of a head of x[n, heads, c]; zeros past the last row and channel. A
+ * thread copies eight channels of every STEP-th row, so its addresses need one multiplication, then
+ * additions. */
 template <int D, int R, int THREADS>
 static __device__ inline void tile_load(const Attention &a, const Tensor &x, int row, int head,
                                         bf16 *tile)
 {
     enum { PIECES = D / 8, STEP = THREADS / PIECES };
     const int first = threadIdx.x / PIECES, c = threadIdx.x % PIECES * 8;
-    const int live = c < a.c ? min((int)x.n[0] - row, R) : 0; /* rows that are there */
+    const int live = c < a.c ? min((int)x.n[0] - row, R) : 0; /* rows that exist */
     const bf16 *from = (const bf16 *)x.data;
     bf16 *to = tile + first * Pitch<D>::N + c;
     if (first < live) from += head_offset(x, row + first, head) + c * x.stride[2];
@@ -162,17 +166,13 @@ static __device__ inline void tile_load(const Attention &a, const Tensor &x, int
     }
 }
 
-/* Copies rows [key, key + BN) of K and V of one key head, unless key is `end` or more, and commits them as
- * one group of copies together with those begun before. An empty group keeps the number of groups equal. */
-template <int D, int BN, int THREADS>
-static __device__ inline void keys_load(const Attention &a, int key, int end, int source, bf16 *k,
-                                        bf16 *v)
+/* Copies the tiles of K and V at `key` of one key head to a stage of shared memory. */
+template <int D, int BN, int THREADS, class Shared>
+static __device__ inline void keys_load(const Attention &a, int key, int source, Shared &smem,
+                                        int stage)
 {
-    if (key < end) {
-        tile_load<D, BN, THREADS>(a, a.k, key, source, k);
-        tile_load<D, BN, THREADS>(a, a.v, key, source, v);
-    }
-    copies_commit();
+    tile_load<D, BN, THREADS>(a, a.k, key, source, smem.k[stage]);
+    tile_load<D, BN, THREADS>(a, a.v, key, source, smem.v[stage]);
 }
 
 template <int D> static __device__ inline void tile_clear_row(bf16 *tile, int row)
@@ -181,7 +181,7 @@ template <int D> static __device__ inline void tile_clear_row(bf16 *tile, int ro
         *(uint4 *)(tile + row * Pitch<D>::N + c) = make_uint4(0, 0, 0, 0);
 }
 
-/* Four 8 x 8 matrices; `turned` transposes each. */
+/* Four 8 x 8 matrices, each transposed if `transposed`. */
 static __device__ inline void matrices_load(uint32_t m[4], const bf16 *at, bool transposed)
 {
     if (transposed)
@@ -194,8 +194,8 @@ static __device__ inline void matrices_load(uint32_t m[4], const bf16 *at, bool 
                      : "r"(shared_address(at)));
 }
 
-/* d[16, 8] += a[16, 16] b[16, 8]. Of a 16 x 8 result a thread has rows lane / 4 and 8 + lane / 4,
- * columns 2 (lane % 4) and the next: d[0], d[1], then d[2], d[3]. */
+/* d[16, 8] += a[16, 16] b[16, 8]. Of the 16 x 8 result a thread holds rows lane / 4 and 8 + lane /
+ * 4, columns 2 (lane % 4) and the next: d[0], d[1], then d[2], d[3]. */
 static __device__ inline void multiply_add(float d[4], const uint32_t a[4], uint32_t b0,
                                            uint32_t b1)
 {
@@ -213,7 +213,7 @@ static __device__ inline void operand_a(uint32_t m[4], const bf16 *tile, int row
     matrices_load(m, tile + (row + lane % 16) * Pitch<D>::N + column + lane / 16 * 8, false);
 }
 
-/* Two operands b of 16 x 8, side by side, where b[k][n] is tile[n][k]: rows are n. */
+/* Two adjacent 16 x 8 operands b with b[k][n] = tile[n][k]. */
 template <int D>
 static __device__ inline void operand_b_rows(uint32_t m[4], const bf16 *tile, int n, int k)
 {
@@ -222,7 +222,7 @@ static __device__ inline void operand_b_rows(uint32_t m[4], const bf16 *tile, in
                   false);
 }
 
-/* Likewise, where b[k][n] is tile[k][n]: columns are n. */
+/* Two adjacent 16 x 8 operands b with b[k][n] = tile[k][n]. */
 template <int D>
 static __device__ inline void operand_b_columns(uint32_t m[4], const bf16 *tile, int k, int n)
 {
@@ -230,7 +230,8 @@ static __device__ inline void operand_b_columns(uint32_t m[4], const bf16 *tile,
     matrices_load(m, tile + (k + lane % 16) * Pitch<D>::N + n + lane / 16 * 8, true);
 }
 
-/* s[M][N / 8] += a[16 M, D] b[N, D]' for 16 M rows of a from `row` on; M blocks share a load of b. */
+/* s[M][N / 8] += a[16 M, D] b[N, D]' for the 16 M rows of a from `row` on; the M blocks share the
+ * loads of b. */
 template <int D, int N, int M>
 static __device__ inline void multiply_rows(float s[M][N / 8][4], const bf16 *a, int row,
                                             const bf16 *b)
@@ -252,7 +253,7 @@ static __device__ inline void multiply_rows(float s[M][N / 8][4], const bf16 *a,
     }
 }
 
-/* Weights of 16 rows and N columns, as operands a: one for each 16 columns. */
+/* Packs the weights of 16 rows and N columns as operands a, one per 16 columns. */
 template <int N>
 static __device__ inline void weights_pack(const float p[N / 8][4], uint32_t m[N / 16][4])
 {
@@ -284,7 +285,7 @@ multiply_weights(float sum[M][C / 8][4], const uint32_t w[M][N / 16][4], const b
         }
 }
 
-/* Channels c and c + 1 of a head's row: x = keep * x + value. Both at once where they are one word. */
+/* Channels c and c + 1 of a head's row: x = keep * x + value, stored as one word if aligned. */
 static __device__ inline void pair_keep(const Tensor &x, int64_t row, int c, float keep, float v0,
                                         float v1)
 {
@@ -298,7 +299,8 @@ static __device__ inline void pair_keep(const Tensor &x, int64_t row, int c, flo
     if (c + 1 < x.n[2]) value_keep(x.data, x.dtype, at + x.stride[2], keep, v1);
 }
 
-/* Sets to 0 the rows of b, keys from `key` on, that none of the R rows sees; the last see most. */
+/* Sets the rows of b to 0, keys from `key` on, that none of the R rows sees. The last rows see
+ * most, so they are checked first. */
 template <int D, int R, int N>
 static __device__ inline void clear_unseen(bf16 *b, const int4 *ranges, int key)
 {

@@ -1,9 +1,9 @@
-/* bf16.cu -- o = softmax(scale q k') v over the keys each row sees, on the matrix units.
+/* bf16.cu -- o = softmax(scale q k') v over the keys that each row sees, on the tensor cores.
  *
- * A block has BM queries of one head in shared memory and walks over the tiles of BN keys that its
- * hull sees, the next tile on its way while this one is multiplied. A warp has 16 M rows; a row
- * carries (max, sum, o): when a tile raises the max, what was summed shrinks by exp2(old - new).
- * Scores are kept times log2(e): lse = ln(2) (max + log2(sum)). */
+ * A block holds BM queries of one head in shared memory and loops over the tiles of BN keys that
+ * its hull sees. The next tile is prefetched while this one is multiplied. A warp has 16 M rows. A
+ * row carries (max, sum, o) of an online softmax: when a tile raises the max, sum and o are
+ * rescaled by exp2(old - new). Scores are multiplied by log2(e): lse = ln(2) (max + log2(sum)). */
 #include "device/cuda/attention/attention.cuh"
 
 enum { WARPS = 4, THREADS = 32 * WARPS };
@@ -17,14 +17,14 @@ template <int D, int M, int BN> struct AttentionShared {
     bf16 k[2][BN * Pitch<D>::N], v[2][BN * Pitch<D>::N];
 };
 
-/* What a warp carries over the tiles. A thread has rows lane / 4 and 8 + lane / 4 of each 16. */
+/* State of a warp's rows over the tiles. A thread has rows lane / 4 and 8 + lane / 4 of each 16. */
 template <int D, int M> struct SoftmaxRows {
     float o[M][D / 8][4];
     float row_max[M][2], sum[M][2];
 };
 
-/* Scores to weights, and what the rows hold is brought to the new maximum; `most` is of scores
- * before the scale, which is not negative. */
+/* Turns scores into weights and rescales the rows to the new maximum. row_max is of scores before
+ * the scale, which is not negative. */
 template <int D, int M, int BN>
 static __device__ inline void weigh(SoftmaxRows<D, M> &w, float s[M][BN / 8][4], float scale,
                                     const int4 *ranges, int key, bool full)
@@ -94,7 +94,7 @@ static __device__ inline void store(const Attention &a, SoftmaxRows<D, M> &w, in
         }
 }
 
-/* A negative scale is the positive one on scores of the other sign. */
+/* A negative scale equals the positive one on negated scores. */
 template <int M, int BN> static __device__ inline void negate_scores(float s[M][BN / 8][4])
 {
 #pragma unroll
@@ -120,10 +120,12 @@ static __global__ void __launch_bounds__(THREADS)
 
     for (int i = threadIdx.x; i < R::BM; i += THREADS) smem.ranges[i] = row_ranges(a, row + i);
     tile_load<D, R::BM, THREADS>(a, a.q, row, head, smem.q);
-    keys_load<D, BN, THREADS>(a, key, end, source, smem.k[0], smem.v[0]);
+    if (key < end) keys_load<D, BN, THREADS>(a, key, source, smem, 0);
+    copies_commit();
     while (key < end) {
         const int next = hull_next_tile<BN>(u, key + BN, end);
-        keys_load<D, BN, THREADS>(a, next, end, source, smem.k[stage ^ 1], smem.v[stage ^ 1]);
+        if (next < end) keys_load<D, BN, THREADS>(a, next, source, smem, stage ^ 1);
+        copies_commit();
         copies_wait<1>();
         __syncthreads();
         const bool full = hull_full(u, key, key + BN);
@@ -136,7 +138,7 @@ static __global__ void __launch_bounds__(THREADS)
 #pragma unroll
         for (int m = 0; m < M; m++) weights_pack<BN>(s[m], p[m]);
         multiply_weights<D, BN, D, M>(w.o, p, smem.v[stage], 0);
-        __syncthreads(); /* before the tile after next is loaded here */
+        __syncthreads(); /* the tile after the next overwrites this one */
         key = next;
         stage ^= 1;
     }
@@ -155,7 +157,8 @@ template <int D, int M, int BN> static Err launch(const Call *call, const Attent
 
 Err attention_bf16(const Call *call, const Attention &a)
 {
-    /* M of 2 halves the loads of k and v, but then 8 warps an SM are too few: 0.92 ms, not 0.72. */
+    /* M = 2 halves the loads of k and v, but 8 warps per SM are too few: 0.92 ms instead of
+     * 0.72. */
     if (a.c <= 64) return launch<64, 1, 64>(call, a);
     if (a.c <= 128) return launch<128, 1, 64>(call, a);
     return launch<256, 1, 32>(call, a);

@@ -1,15 +1,16 @@
 /* cudnn.cu -- attention by cuDNN's fused kernels, through the cudnn-frontend headers.
  *
- * A call that fits is a batch of sequences, each row of which sees its own sequence up to itself:
- * q [T, h, c] of B sequences of L tokens is, to cuDNN, [B, h, L, c] with the strides it has. Its
- * statistics are [B, h, L], ours are [T, h]: they are turned in scratch, which is small.
+ * A call that fits is a batch of sequences with causal attention inside each. q [T, h, c] of B
+ * sequences of L tokens is [B, h, L, c] to cuDNN, with its own strides. cuDNN's softmax statistics
+ * are [B, h, L], ours are [T, h]; they are transposed in scratch, which is small.
  *
- * cuDNN is opened when it is there; a plan is made once for each shape. A shape that it refuses is
- * remembered, said once, and goes to our own kernels; so does a promised call that does not fit. */
+ * cuDNN is loaded at run time, and a plan is built once per shape. A shape that cuDNN refuses is
+ * stored as such, reported once, and runs on our own kernels, like a promised call that does not
+ * fit. */
 #ifdef SHEAF_CUDNN
 #define NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING
 #define CUDNN_FRONTEND_SKIP_JSON_LIB
-#include <cstring> /* which the headers forget */
+#include <cstring> /* missing in the headers */
 #include <cudnn_frontend.h>
 #include <dlfcn.h>
 #include <limits.h>
@@ -28,17 +29,17 @@ extern "C" {
 namespace fe = cudnn_frontend;
 namespace cudnn_frontend
 {
-void *cudnn_dlhandle = NULL; /* what the headers look their functions up in */
+void *cudnn_dlhandle = NULL; /* the headers resolve their functions in it */
 }
 
-/* Rows of tokens, then heads: the strides of a tensor [T, heads, c]. */
+/* Strides of a tensor [T, heads, c]; channels are contiguous. */
 typedef struct {
     int64_t row, head;
 } CudnnStrides;
 
 enum { Q = 0, K, V, O, DOUT, DQ, DK, DV, N_OPERANDS };
 
-/* All that a plan depends on; compared as bytes. */
+/* Everything that a plan depends on; compared as bytes. */
 typedef struct {
     int64_t batch, length, heads, key_heads, channels, backward, any_order;
     CudnnStrides stride[N_OPERANDS];
@@ -57,15 +58,16 @@ struct CudnnPlans {
     size_t version; /* 91400: 9.14.0 */
     char text[64];
     std::vector<CudnnPlan> plan;
-    std::vector<std::string> reported; /* why promised calls went to our own kernels */
+    std::vector<std::string> reported; /* reasons why promised calls ran on our own kernels */
 };
 
-/* The loader's, or a newer one beside a Python. One whose name has no version was put in the
- * loader's way by somebody, and stays. */
+/* Set by cudnn_search. */
 static const char *search_path;
 
 extern "C" void cudnn_search(const char *path) { search_path = path; }
 
+/* Opens the loader's libcudnn.so.9, or a newer one of a Python's packages. A library whose name has
+ * no version was put on the loader's path on purpose and is kept. */
 static void *open_library(void)
 {
     char file[1024], real[PATH_MAX];
@@ -79,7 +81,8 @@ static void *open_library(void)
     if (cudnn_path_newest(search_path, file, sizeof file) <=
         (loaded ? cudnn_path_version(real) : 0))
         return loaded;
-    if (loaded) (void)dlclose(loaded); /* they look for parts of themselves by names alone */
+    /* a library loads its parts by name alone: only one may be open */
+    if (loaded) (void)dlclose(loaded);
     loaded = dlopen(file, RTLD_NOW | RTLD_GLOBAL);
     return loaded ? loaded : dlopen("libcudnn.so.9", RTLD_NOW | RTLD_GLOBAL);
 }
@@ -100,7 +103,7 @@ extern "C" CudnnPlans *cudnn_open(int capability)
         snprintf(f->text, sizeof f->text, "causal attention by cuDNN %d.%d.%d",
                  (int)version / 10000, (int)version / 100 % 100, (int)version % 100);
         return f;
-    } catch (...) { /* a libcudnn without the functions we need */
+    } catch (...) { /* a libcudnn without the functions that we need */
         return NULL;
     }
 }
@@ -118,7 +121,7 @@ extern "C" const char *cudnn_text(const CudnnPlans *f)
     return f ? f->text : "attention by our own kernels: no libcudnn.so.9 of 9.3 or newer is found";
 }
 
-/* Once for each reason, where a promise was of no use: whoever made it expects the fused kernels. */
+/* Reports each reason once: a promise that the mask is causal expects the fused kernels. */
 static void report_misfit(CudnnPlans *f, const Call *call, bool backward, const std::string &why)
 {
     for (const std::string &reported : f->reported)
@@ -165,7 +168,7 @@ static std::vector<int64_t> steps_of(const CudnnShape &s, int which)
     return {s.length * s.stride[which].row, s.stride[which].head, s.stride[which].row, 1};
 }
 
-/* Uids are 1 + the name; statistics come after all. */
+/* A uid is 1 + the operand; the statistics come after all operands. */
 static Node input(fe::graph::Graph &g, const CudnnShape &s, int which)
 {
     return g.tensor(fe::graph::Tensor_attributes()
@@ -194,7 +197,7 @@ static void build_forward(fe::graph::Graph &g, const CudnnShape &s)
     stats->set_output(true).set_uid(1 + N_OPERANDS).set_data_type(fe::DataType_t::FLOAT);
 }
 
-/* In any order dq is summed by atomics. */
+/* Not deterministic: dq is summed by atomics. */
 static void build_backward(fe::graph::Graph &g, const CudnnShape &s)
 {
     auto stats = g.tensor(fe::graph::Tensor_attributes()
@@ -214,7 +217,7 @@ static void build_backward(fe::graph::Graph &g, const CudnnShape &s)
     output(dv, s, DV);
 }
 
-/* A plan without a graph where cuDNN refuses. */
+/* Builds a plan; it has no graph if cuDNN refuses. */
 static CudnnPlan make_plan(cudnnHandle_t handle, const CudnnShape &s)
 {
     CudnnPlan plan = {s, std::make_shared<fe::graph::Graph>(), 0, ""};
@@ -247,7 +250,7 @@ static CudnnPlan *find_plan(CudnnPlans *f, const CudnnShape &s)
     return &f->plan.back();
 }
 
-/* lse [T, heads] of any strides, and cuDNN's [batch, heads, length]. */
+/* Copies between lse [T, heads] of any strides and cuDNN's [batch, heads, length]. */
 static __global__ void transpose_stats_kernel(Tensor lse, float *stats, int64_t length, bool out)
 {
     const int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, heads = lse.n[1];

@@ -1,19 +1,19 @@
-/* cudnn_fit.h -- which calls of attention cuDNN's fused kernels take, and why not.
+/* cudnn_fit.h -- the attention calls that cuDNN's fused kernels can run, and the reason for others.
  *
- * No header of CUDA is needed here: a test asks it of the programs of models, on any machine.
+ * It needs no CUDA header, so a test checks the compiled programs of models on any machine.
  *
- *     promised causal     the mask is known without reading the ranges
+ *     causal promised     the mask is known without reading the ranges
  *     whole sequences     as many keys as rows, a multiple of the length
  *     whole groups        heads / key heads of them read each key head
- *     as they lie         bf16, channels side by side, rows and heads on 16 bytes
- *     nothing kept        gradients are written, not added to */
+ *     layout              bf16, contiguous channels, rows and heads aligned to 16 bytes
+ *     no accumulation     gradients are written, not added to */
 #ifndef DEVICE_CUDA_ATTENTION_CUDNN_FIT_H
 #define DEVICE_CUDA_ATTENTION_CUDNN_FIT_H
 
 #include "device/heads.h"
 
-/* Versions of cuDNN, 91400 is 9.14.0: the oldest that is used; the first that takes lengths that
- * are no multiple of 128. */
+/* Versions of cuDNN (91400 is 9.14.0): the oldest that is used; the first that supports lengths
+ * that are not a multiple of 128. */
 enum { CUDNN_FIT_OLDEST = 90300, CUDNN_FIT_ANY_LENGTH = 91501 };
 
 static inline bool cudnn_reads(const Tensor *t)
@@ -22,7 +22,7 @@ static inline bool cudnn_reads(const Tensor *t)
            t->stride[1] % 8 == 0 && (uintptr_t)t->data % 16 == 0;
 }
 
-/* NULL, or which of these operands do not lie as they must. */
+/* NULL, or the operands whose type or layout does not fit. */
 static inline const char *cudnn_operand_misfit(const Call *call, bool backward)
 {
     const Tensor *in = call->in, *out = call->out;
@@ -38,7 +38,7 @@ static inline const char *cudnn_operand_misfit(const Call *call, bool backward)
     return NULL;
 }
 
-/* NULL: the call fits cuDNN of this version. Else why it does not. */
+/* NULL if the call fits cuDNN of this version, otherwise the reason against it. */
 static inline const char *cudnn_misfit(const Call *call, bool backward, size_t version)
 {
     const int64_t *q = call->in[0].n, *k = call->in[1].n, length = call->attr.attention.causal;

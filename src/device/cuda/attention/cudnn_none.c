@@ -1,4 +1,5 @@
-/* cudnn_none.c -- a build without cudnn-frontend: no call fits, and the text of the device says so. */
+/* cudnn_none.c -- stubs of a build without cudnn-frontend: no call fits, and cudnn_text states
+ * why. */
 #ifndef SHEAF_CUDNN
 #include "device/cuda/attention/cudnn.h"
 

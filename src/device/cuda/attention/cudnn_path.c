@@ -1,4 +1,4 @@
-/* cudnn_path.c -- where packages of Python keep cuDNN, and which is the newest. */
+/* cudnn_path.c -- searches the Python packages for cuDNN and compares their versions. */
 #include "device/cuda/attention/cudnn_path.h"
 
 #include <glob.h>
@@ -21,7 +21,8 @@ int cudnn_path_version(const char *file)
     return version_of(major, minor, patch);
 }
 
-/* The packages' own word: a folder beside theirs, named nvidia_cudnn_cu13-9.19.0.56.dist-info. */
+/* The version in the name of the package's folder, such as
+ * nvidia_cudnn_cu13-9.19.0.56.dist-info. */
 static int packaged_version(const char *packages)
 {
     char pattern[PATH_BYTES + 64];
@@ -40,7 +41,7 @@ static int packaged_version(const char *packages)
     return best;
 }
 
-/* The folder of packages that holds this library, in place: four names up. */
+/* Shortens the path of the library to the folder of packages, in place: four components up. */
 static void strip_to_packages(char *file)
 {
     for (int i = 0; i < 4; i++) {
@@ -49,7 +50,7 @@ static void strip_to_packages(char *file)
     }
 }
 
-/* Packages of the Python in one folder of PATH. */
+/* Searches the packages of the Python in one folder of PATH. */
 static int newest_of_python(const char *folder, char *file, size_t bytes)
 {
     static const char *const kind[] = {"site", "dist"};

@@ -1,17 +1,18 @@
-/* dx_bf16.cu -- the gradient of attention on the matrix units, from the lse over all keys
- * and delta = dout . o.
+/* dx_bf16.cu -- the gradient of attention on the tensor cores, from the lse over all keys and delta
+ * = dout . o.
  *
  *     p = exp(s - lse)         ds = p (dout v' - delta) scale
  *     dq = ds k                dk = ds' q               dv = p' dout
  *
  * Two sweeps over the same tiles, each with its own p and ds: dq by blocks of queries, dk and dv by
- * blocks of keys. So each sum has one owner and one order: no atomics, the same bits every time. The
- * price is two products of seven. */
+ * blocks of keys. Each sum therefore has one owner and one order: no atomics, the same bits every
+ * time. This costs two extra GEMMs of seven. */
 #include "device/cuda/attention/attention.cuh"
 
-enum { WARPS = 4, THREADS = 32 * WARPS, OWN = 16 * WARPS }; /* rows a block owns */
+enum { WARPS = 4, THREADS = 32 * WARPS, OWN = 16 * WARPS }; /* OWN: rows that a block owns */
 
-/* What a row's scores, times log2(e), are lowered by; a row without keys weighs 0. */
+/* The lse of a row times log2(e), subtracted from its scores; infinite for a row without keys, so
+ * that it weighs 0. */
 static __device__ inline float lse_log2(const Attention &a, int row, int head)
 {
     if (row >= a.t) return INFINITY;
@@ -24,7 +25,7 @@ static __device__ inline float delta_of(const Attention &a, int row, int head)
     return row < a.t ? a.delta[(int64_t)row * a.h + head] : 0;
 }
 
-/* ds of a pair, where a weight of 0 may stand for a pair that is not seen. */
+/* ds of a pair. A weight of 0 may be a pair that is not seen, whose dp may be NaN. */
 static __device__ inline float ds_of(float p, float dp, float delta, float scale)
 {
     return p == 0 ? 0 : p * (dp - delta) * scale;
@@ -36,7 +37,7 @@ template <int D, int BN> struct DqShared {
     bf16 k[2][BN * Pitch<D>::N], v[2][BN * Pitch<D>::N];
 };
 
-/* Scores and dout v' of a warp's 16 rows become ds. */
+/* Turns the scores and dout v' of a warp's 16 rows into ds. */
 template <int BN>
 static __device__ inline void dq_slopes(const Attention &a, float s[BN / 8][4],
                                         const float dp[BN / 8][4], const float lse[2],
@@ -52,7 +53,7 @@ static __device__ inline void dq_slopes(const Attention &a, float s[BN / 8][4],
         }
 }
 
-/* Scores of keys that a row does not see: their weight is to be 0. */
+/* Masks the keys that a row does not see, so that their weight is 0. */
 template <int BN>
 static __device__ inline void dq_mask(const Attention &a, float s[BN / 8][4], const int4 *ranges,
                                       int key)
@@ -90,10 +91,12 @@ static __global__ void __launch_bounds__(THREADS) dq_kernel(const __grid_constan
     for (int i = threadIdx.x; i < OWN; i += THREADS) smem.ranges[i] = row_ranges(a, row + i);
     tile_load<D, OWN, THREADS>(a, a.q, row, head, smem.q);
     tile_load<D, OWN, THREADS>(a, a.dout, row, head, smem.dout);
-    keys_load<D, BN, THREADS>(a, key, end, source, smem.k[0], smem.v[0]);
+    if (key < end) keys_load<D, BN, THREADS>(a, key, source, smem, 0);
+    copies_commit();
     while (key < end) {
         const int next = hull_next_tile<BN>(u, key + BN, end);
-        keys_load<D, BN, THREADS>(a, next, end, source, smem.k[stage ^ 1], smem.v[stage ^ 1]);
+        if (next < end) keys_load<D, BN, THREADS>(a, next, source, smem, stage ^ 1);
+        copies_commit();
         copies_wait<1>();
         __syncthreads();
         const bool full = hull_full(u, key, key + BN);
@@ -122,11 +125,11 @@ static __global__ void __launch_bounds__(THREADS) dq_kernel(const __grid_constan
     }
 }
 
-/* BM queries at a time: their rows, lse and delta, two stages. */
+/* Shared memory: the owned keys, and two stages of BM queries with their ranges, lse and delta. */
 template <int D, int BM> struct DkvShared {
     int4 ranges[2][BM];
     float lse[2][BM], delta[2][BM];
-    uint32_t seen[WARPS]; /* of THREADS tiles of queries, which see a key of this block */
+    uint32_t seen[WARPS]; /* one bit per tile of queries that sees a key of this block */
     bf16 k[OWN * Pitch<D>::N], v[OWN * Pitch<D>::N];
     bf16 q[2][BM * Pitch<D>::N], dout[2][BM * Pitch<D>::N];
 };
@@ -144,7 +147,7 @@ static __device__ inline void queries_load(const Attention &a, DkvShared<D, BM> 
     }
 }
 
-/* Queries that see none of [key, key + OWN) may hold anything: their rows become 0. */
+/* Sets the rows of queries that see none of [key, key + OWN) to 0; they may hold anything. */
 template <int D, int BM>
 static __device__ inline void clear_unseeing(DkvShared<D, BM> &smem, int stage, int key)
 {
@@ -155,7 +158,7 @@ static __device__ inline void clear_unseeing(DkvShared<D, BM> &smem, int stage, 
     __syncthreads();
 }
 
-/* Scores and v dout' of a warp's 16 keys become p and ds, transposed: rows are keys. */
+/* Turns the scores and v dout' of a warp's 16 keys into p and ds, transposed: rows are keys. */
 template <int D, int BM>
 static __device__ inline void dkv_slopes(const Attention &a, const DkvShared<D, BM> &smem,
                                          int stage, float s[BM / 8][4], float dp[BM / 8][4])
@@ -191,7 +194,7 @@ static __device__ inline void dkv_mask(const Attention &a, const DkvShared<D, BM
         }
 }
 
-/* The tiles of queries first .. first + THREADS that see a key of this block, as bits. */
+/* Finds, as bits, the tiles of queries [first, first + THREADS) that see a key of this block. */
 template <int D, int BM>
 static __device__ inline void find_seen(const Attention &a, DkvShared<D, BM> &smem, int first,
                                         int key)
@@ -199,12 +202,12 @@ static __device__ inline void find_seen(const Attention &a, DkvShared<D, BM> &sm
     const int row = (first + threadIdx.x) * BM;
     const bool sees = row < a.t && hull_sees(a.hull[row / HULL_ROWS], key, key + OWN);
     const uint32_t bits = __ballot_sync(0xffffffffu, sees);
-    __syncthreads(); /* the bits before these have been read */
+    __syncthreads(); /* the previous bits have been read */
     if (threadIdx.x % 32 == 0) smem.seen[threadIdx.x / 32] = bits;
     __syncthreads();
 }
 
-/* The first tile from `tile` on whose bit is set; THREADS when there is none. */
+/* The first tile from `tile` on whose bit is set, or THREADS. */
 static __device__ inline int next_seen(const uint32_t seen[WARPS], int tile)
 {
     while (tile < THREADS) {
@@ -215,7 +218,7 @@ static __device__ inline int next_seen(const uint32_t seen[WARPS], int tile)
     return THREADS;
 }
 
-/* C channels of dk and dv, from `part` on: those of a wide head are summed in two blocks. */
+/* C channels of dk and dv from `part` on; two blocks share a wide head. */
 template <int D, int BM, int C>
 static __global__ void __launch_bounds__(THREADS) dkv_kernel(const __grid_constant__ Attention a)
 {
@@ -275,7 +278,7 @@ static __global__ void __launch_bounds__(THREADS) dkv_kernel(const __grid_consta
     }
 }
 
-/* BN keys pass by for dq, BM queries for dk and dv. */
+/* BN: keys per tile in the dq sweep; BM: queries per tile in the dk, dv sweep. */
 template <int D, int BN, int BM, int C> static Err launch(const Call *call, const Attention &a)
 {
     const cudaStream_t stream = call->queue->stream;

@@ -1,9 +1,10 @@
-/* f32.cu -- attention and its gradient in f32, on the plain units: for exactness, not for
- * speed. The walk is that of attention_bf16.cu and attention_dx_bf16.cu, in tiles of 16 rows that a
- * block owns and 32 that pass by; eight threads share a row and take every eighth channel.
+/* f32.cu -- attention and its gradient in f32 without tensor cores: for exactness, not for speed.
  *
- *     forward, dq    own 16 queries of a head       keys pass by
- *     dk, dv         own 16 keys of a key head      queries of the heads that read it pass by */
+ * The loops are those of bf16.cu and dx_bf16.cu, in tiles of 16 owned and 32 streamed rows; eight
+ * threads share a row and take every eighth channel.
+ *
+ *     forward, dq    own 16 queries of a head       stream keys
+ *     dk, dv         own 16 keys of a key head      stream queries of the heads that read it */
 #include "device/cuda/attention/attention.cuh"
 
 enum { OWN = 16, PASS = 32, THREADS = 128, EACH = MAX_CHANNELS / 8 };
@@ -155,7 +156,8 @@ static __global__ void __launch_bounds__(THREADS) dkv_kernel(const __grid_consta
     extern __shared__ float shared[];
     const int pitch = a.c + 1, key = blockIdx.x * OWN, source = blockIdx.y;
     float *k = shared, *v = k + OWN * pitch, *q = v + OWN * pitch, *dout = q + PASS * pitch;
-    float2 *slopes = (float2 *)(dout + PASS * pitch); /* 96 rows: even */
+    /* 96 rows precede it, an even number of floats */
+    float2 *slopes = (float2 *)(dout + PASS * pitch);
     const int j = threadIdx.x / 8, lane = threadIdx.x % 8;
     const int from = max(source * a.group - a.head_at, 0);
     const int to = min((source + 1) * a.group - a.head_at, a.h);
@@ -203,7 +205,7 @@ static __global__ void __launch_bounds__(THREADS) dkv_kernel(const __grid_consta
     }
 }
 
-/* Floats of shared memory: so many rows, and a number for each pair of a tile. */
+/* Bytes of shared memory for `rows` rows and `numbers` floats per pair of a tile. */
 static int smem_bytes(const Attention &a, int rows, int numbers)
 {
     return (int)sizeof(float) * (rows * (a.c + 1) + numbers * OWN * PASS);

@@ -1,4 +1,4 @@
-/* autotune.c -- one algorithm per shape of product: found, kept, run. */
+/* autotune.c -- the table of GEMM shapes: creates an entry, finds its algorithm, launches it. */
 #include "device/cuda/gemm/autotune.h"
 
 #include <stdlib.h>
@@ -46,7 +46,7 @@ static Err describe_work(GemmEntry *c)
     const cublasOperation_t x = s->x_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cublasOperation_t y = s->y_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cublasLtEpilogue_t epilogue = epilogue_of(s);
-    /* f32 sums of products that are not rounded first: no TF32. */
+    /* f32 accumulation of unrounded f32 operands: no TF32. */
     BLAS_TRY(cublasLtMatmulDescCreate(&c->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F));
 #define SET(name, value)                                                                           \
     BLAS_TRY(cublasLtMatmulDescSetAttribute(c->desc, CUBLASLT_MATMUL_DESC_##name, &(value),        \
@@ -75,7 +75,7 @@ static Err describe(GemmEntry *c)
     return OK;
 }
 
-/* What an epilogue reads and writes. */
+/* Sets the pointers that the epilogue reads and writes; they are part of the descriptor. */
 static Err set_epilogue_pointers(const GemmEntry *c, const LtOperands *operands)
 {
     if (c->shape.bias)
@@ -99,8 +99,8 @@ Err gemm_entry_launch(DeviceQueue *q, const GemmEntry *c, const LtOperands *oper
     return OK;
 }
 
-/* A product that adds to what d holds, as all micro-batches of a step but the first do, is run as the
- * one that does not, if that was measured and can be. */
+/* A GEMM that accumulates into d takes the measured algorithm of its twin, the same GEMM that
+ * overwrites d, if that can run it. All micro-batches of a step but the first accumulate. */
 static void follow_twin(DeviceContext *context, GemmEntry *c)
 {
     LtShape shape = c->shape;
@@ -114,12 +114,13 @@ static void follow_twin(DeviceContext *context, GemmEntry *c)
     c->known = c->possible = c->follows_twin = true;
 }
 
-/* An algorithm for a shape that has none yet. */
+/* Finds an algorithm for a shape that has none yet. */
 static Err find_algo(DeviceQueue *q, GemmEntry *c, const LtOperands *operands)
 {
     const bool measuring = q->context->autotuner->measuring;
     Candidates candidates = {.n = 0};
-    if (!epilogue_in_cublaslt(c->shape.epilogue)) { /* it has a way, not an algorithm */
+    /* only a fusion is to be chosen, no algorithm */
+    if (!epilogue_in_cublaslt(c->shape.epilogue)) {
         c->known = c->possible = true;
         return OK;
     }

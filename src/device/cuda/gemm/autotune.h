@@ -1,35 +1,42 @@
-/* autotune.h -- products as cuBLASLt sees them, and the algorithm each is run by.
+/* autotune.h -- the autotuner of a context: GEMM shapes in cuBLASLt's terms and the algorithm of
+ * each.
  *
- * A Shape is all that an algorithm may depend on. A context keeps one Choice for each shape it has
- * met: cuBLASLt's first suggestion, the fastest of several by the clock, or what a file says. */
+ * The algorithm of a GEMM depends on its LtShape alone. A context keeps one GemmEntry per shape
+ * that it has met. Its algorithm is cuBLASLt's first suggestion, the fastest measured candidate, or
+ * the one that a file names. Measuring has three stages:
+ *
+ *     candidates    autotune_candidates.c, autotune_tiles.c   all algorithms that may run the shape
+ *     tournament    autotune_tournament.c                     times them on the caller's operands
+ *     finalists     autotune_finalists.c                      times the last few inside the step */
 #ifndef DEVICE_CUDA_GEMM_AUTOTUNE_H
 #define DEVICE_CUDA_GEMM_AUTOTUNE_H
 
 #include "device/cuda/cuda.h"
 
-/* What is done to the product before it is stored: with aux = u, d = gelu(u); d = product gelu'(aux);
- * what swiglu_dx makes of it, aux being gate. */
+/* Pointwise work on the result of a GEMM before it is stored. GELU: aux = u, the result, and d =
+ * gelu(u). DGELU: d = result * gelu'(aux). DSWIGLU: swiglu_dx of the result, with aux = gate. */
 typedef enum { EPILOGUE_NONE, EPILOGUE_GELU, EPILOGUE_DGELU, EPILOGUE_DSWIGLU } EpilogueKind;
 
-/* Has cuBLASLt an epilogue for it? */
+/* True if cuBLASLt has an epilogue of this kind. */
 static inline bool epilogue_in_cublaslt(int64_t kind) { return kind != EPILOGUE_DSWIGLU; }
 
-/* Column-major: d[rows, columns] = x[rows, depth] y[depth, columns]. All i64, so that shapes are
- * compared as bytes and written as numbers. */
+/* A GEMM in cuBLASLt's terms, column-major: d[rows, columns] = x[rows, depth] y[depth, columns].
+ * All members are i64, so that shapes are compared as bytes and written as numbers. */
 typedef struct {
     int64_t rows, columns, depth;
-    int64_t x_ld, y_ld, d_ld;                   /* from column to column, as stored */
-    int64_t x_transposed, y_transposed;         /* stored transposed */
-    int64_t type, out_type;                     /* DType of x and y, of d */
-    int64_t bias, accumulates;                  /* an epilogue; d is kept, or c added */
+    int64_t x_ld, y_ld, d_ld;                   /* leading dimensions, as stored */
+    int64_t x_transposed, y_transposed;         /* 1: stored transposed */
+    int64_t type, out_type;                     /* DType of x and y; of d */
+    int64_t bias, accumulates;                  /* 1: has a bias epilogue; beta is not 0 */
     int64_t x_align, y_align, d_align, c_align; /* bytes, at most 16 */
-    int64_t c_ld;                               /* of what is added; 0: that is d */
+    int64_t c_ld;                               /* of the addend; 0: the addend is d */
     int64_t epilogue, aux_ld;
 } LtShape;
 
 enum { LT_SHAPE_NUMBERS = sizeof(LtShape) / sizeof(int64_t) };
 
-/* Algorithms that are still to be decided between (choices_trial.c). */
+/* The algorithms of a shape that are still to be compared inside the step
+ * (autotune_finalists.c). */
 enum { MAX_FINALISTS = 4 };
 typedef struct {
     cublasLtMatmulAlgo_t algo[MAX_FINALISTS];
@@ -37,32 +44,33 @@ typedef struct {
     int runs[MAX_FINALISTS], n, launches;
 } Finalists;
 
-/* How a product and what stands beside it are run. */
+/* The fusion of a GEMM and its epilogue: cuBLASLt's epilogue, two kernels, or the ping-pong kernel.
+ * The numbers are those of the autotune file. */
 typedef enum { FUSION_UNDECIDED, FUSION_EPILOGUE, FUSION_NONE, FUSION_PINGPONG } GemmFusion;
 
 typedef struct {
     LtShape shape;
     cublasLtMatmulAlgo_t algo;
-    bool known, possible; /* has an algorithm been looked for; was there one */
-    GemmFusion fusion;    /* of a shape with a point */
-    bool follows_twin;    /* the algorithm is that of the same product that does not add */
-    Finalists *finalists; /* NULL: it is decided */
+    bool known, possible; /* an algorithm was searched; one was found */
+    GemmFusion fusion;    /* of a shape with an epilogue kind */
+    bool follows_twin;    /* has the algorithm of the same GEMM without accumulation */
+    Finalists *finalists; /* NULL: the algorithm is decided */
     cublasLtMatmulDesc_t desc;
-    cublasLtMatrixLayout_t x, y, d, c; /* c: NULL where it is d */
+    cublasLtMatrixLayout_t x, y, d, c; /* c: NULL if the addend is d */
 } GemmEntry;
 
-/* What a product is run with. */
+/* The pointers and the beta of one launch. */
 typedef struct {
     const void *x, *y, *bias;
-    const void *c; /* NULL: d */
+    const void *c; /* the addend; NULL: d */
     void *d, *aux;
     float keep;
 } LtOperands;
 
-/* A run between two marks. */
+/* A launch between two recorded events. */
 typedef struct {
     cudaEvent_t event[2];
-    int entry, finalist; /* of its trial */
+    int entry, finalist; /* indices: of the autotuner's entries, of the entry's finalists */
 } TimedRun;
 
 enum { MAX_TIMED_RUNS = 512 };
@@ -71,71 +79,75 @@ struct Autotuner {
     GemmEntry *entry;
     int n, cap;
     bool measuring;
-    TimedRun timed[MAX_TIMED_RUNS]; /* that were not read yet, the first n_timed */
+    TimedRun timed[MAX_TIMED_RUNS]; /* [n_timed]: launches whose events are still to be read */
     int n_timed;
 };
 
-/* Local. The choice for a shape, made now if it is new; `possible` says whether it can be run. The
- * pointer holds until the next call. */
+/* Local. Returns the entry of a shape; a new shape gets its algorithm now, measured if the context
+ * measures. `possible` is false if cuBLASLt cannot run it. The pointer is valid until the next
+ * call. */
 Err autotuner_find(DeviceQueue *q, const LtShape *shape, const LtOperands *operands,
                    GemmEntry **out);
-/* Local. What is known of a shape, or NULL; and what a file says of it. */
+/* Local. lookup returns the entry of a shape or NULL. put sets its fusion and algorithm, from a
+ * file. */
 GemmEntry *autotuner_lookup(Autotuner *all, const LtShape *shape);
 Err autotuner_put(Autotuner *all, const LtShape *shape, GemmFusion way,
                   const cublasLtMatmulAlgo_t *algo);
-/* Local. Puts the product into the queue; gemm_entry_launch by the algorithm it has, gemm_entry_run by one that is to
- * be tried, if there are such. */
+/* Local. Launches the GEMM: gemm_entry_launch with the entry's algorithm, gemm_entry_run with the
+ * next finalist, timed, while the context measures and finalists are left. */
 Err gemm_entry_run(DeviceQueue *q, GemmEntry *c, const LtOperands *operands);
 Err gemm_entry_launch(DeviceQueue *q, const GemmEntry *c, const LtOperands *operands);
 
-/* ---- choices_trial.c ---- */
+/* ---- autotune_finalists.c ---- */
 
-/* Local. So many algorithms, the best known first, are to be decided between. */
+/* Local. Makes n algorithms, the fastest known first, the finalists of an entry. */
 Err finalists_open(GemmEntry *c, const cublasLtMatmulAlgo_t *algo, int n);
-/* Local. Decides all; or drops that of a product that is not run any more. */
+/* Local. settle decides every entry by the times measured so far. drop removes the finalists of an
+ * entry whose algorithm is no longer used. */
 void finalists_settle(Autotuner *all);
 void finalists_drop(GemmEntry *c);
 void finalists_close(Autotuner *all);
 
-/* ---- choices_field.c, choices_tiles.c, choices_measure.c ---- */
+/* ---- autotune_candidates.c, autotune_tiles.c, autotune_tournament.c ---- */
 
 enum { MAX_CANDIDATES = 1024 };
 
-/* Algorithms that a product can be run by, no two the same. */
+/* Algorithms that may run one shape, without duplicates. */
 typedef struct {
     cublasLtMatmulAlgo_t algo[MAX_CANDIDATES];
-    float ms[MAX_CANDIDATES]; /* of those that were tried */
+    float ms[MAX_CANDIDATES]; /* of those that were timed */
     int n;
 } Candidates;
 
-/* Local. cuBLASLt's own suggestions, its best first: `most` of them. */
+/* Local. Adds at most `limit` suggestions of cuBLASLt's heuristic, its best first. */
 Err candidates_suggested(DeviceQueue *q, const GemmEntry *c, int limit, Candidates *f);
-/* Local. What it suggests under other conditions, or when asked for each algorithm it has. */
+/* Local. Adds the heuristic's suggestions without workspace, and its best configurations of each
+ * algorithm. */
 void candidates_more(DeviceQueue *q, const GemmEntry *c, Candidates *f);
-/* Local. All forms of algorithms that have few. */
+/* Local. Adds all configurations of the algorithms that have only a few. */
 void candidates_configs(DeviceQueue *q, const GemmEntry *c, Candidates *f);
-/* Local. Those that differ from one of them in how blocks are grouped. */
+/* Local. Adds variants of an algorithm with other cluster shapes and block orders. */
 void candidates_variants(DeviceQueue *q, const GemmEntry *c, const cublasLtMatmulAlgo_t *of,
                          Candidates *f);
-/* Local. Those that differ from one of them in the tile, which is one that fills the card. */
+/* Local. Adds variants of an algorithm with the tiles that fill the SMs best. */
 void candidates_tiles(DeviceQueue *q, const GemmEntry *c, const cublasLtMatmulAlgo_t *of,
                       Candidates *f);
-/* Local. In any tile there is; beside a gelu few run. */
+/* Local. Adds variants with every tile of the algorithm; few of them support a gelu epilogue. */
 void candidates_all_tiles(DeviceQueue *q, const GemmEntry *c, const cublasLtMatmulAlgo_t *of,
                           Candidates *f);
-/* Local. Adds it where cuBLASLt says that it runs. */
+/* Local. Adds the algorithm if cuBLASLt's check accepts it for this shape. */
 void candidates_check(const DeviceContext *context, const GemmEntry *c,
                       const cublasLtMatmulAlgo_t *algo, Candidates *f);
 #define ALGO_SET(algo, name, value)                                                                \
     (cublasLtMatmulAlgoConfigSetAttribute(algo, CUBLASLT_ALGO_CONFIG_##name, &(value),             \
                                           sizeof(value)) == CUBLAS_STATUS_SUCCESS)
-/* Local. The fastest by the clock, which c->algo then is. Outputs hold what a run leaves. */
+/* Local. Sets c->algo to the fastest candidate. The outputs then hold the result of one run. */
 Err gemm_entry_tune(DeviceQueue *q, GemmEntry *c, const LtOperands *operands, Candidates *f);
-/* Local. Which of n ways to do the same is the fastest, by the clock. */
+/* Local. Returns the index of the fastest of n functions that compute the same. */
 typedef Err (*FusionRun)(const void *context);
 Err autotuner_fastest(DeviceQueue *q, const FusionRun *run, int n, const void *context, int *out);
 
-/* Local. Is ERR_IO with the name of the call. */
+/* Local. Returns ERR_IO with the name of the call. */
 Err blas_failed(cublasStatus_t status, const char *call);
 #define BLAS_TRY(call)                                                                             \
     do {                                                                                           \
@@ -148,7 +160,7 @@ static inline cudaDataType_t lt_type(int64_t dtype)
     return dtype == BF16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
-/* What cuBLASLt is told that the product adds to. */
+/* The layout of the addend: c, or d if the GEMM accumulates in place. */
 static inline cublasLtMatrixLayout_t c_layout_of(const GemmEntry *c) { return c->c ? c->c : c->d; }
 
 #endif

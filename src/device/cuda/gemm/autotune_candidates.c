@@ -1,15 +1,17 @@
-/* autotune_candidates.c -- which algorithms there are for a product.
+/* autotune_candidates.c -- the algorithms that can run a GEMM.
  *
- * cuBLASLt suggests a handful, the one it thinks best first. More are found by asking again:
+ * cuBLASLt's heuristic suggests a handful, its favourite first. Further queries and checks find
+ * more:
  *
- *     with no scratch             it then leaves out those that split the depth
- *     for each algorithm it has   its best form of each, not of the best few alone
- *     in every form               of algorithms that have few; beside a gelu it suggests few of them
- *     with other groupings        blocks in clusters of another shape, or walked in another order
- *     with other tiles            those that fill the card (choices_tiles.c)
+ *     without workspace      excludes split-K algorithms
+ *     for each algorithm     the best configurations of every algorithm, not only of the favourites
+ *     every configuration    of algorithms that have few; with a gelu the heuristic suggests few
+ *     other groupings        other cluster shapes, or CTA swizzling
+ *     other tiles            tiles that fill the SMs (autotune_tiles.c)
  *
- * The last three are checked by it before they are tried. Nothing here is about numbers: sums are f32,
- * parts of a depth too, and the depth is split as it was suggested, or, with other tiles, not at all. */
+ * Candidates of the last three kinds pass cublasLtMatmulAlgoCheck before they are timed. No
+ * candidate changes the numerics: accumulation is f32, also between the parts of a split K. Split K
+ * is as suggested, or off with other tiles. */
 #include "device/cuda/gemm/autotune.h"
 
 #include <string.h>
@@ -23,13 +25,13 @@ static void candidates_add(Candidates *f, const cublasLtMatmulAlgo_t *algo)
     if (f->n < MAX_CANDIDATES) f->algo[f->n++] = *algo;
 }
 
-/* Under which conditions it is asked. */
+/* The conditions of a query of the heuristic. */
 typedef struct {
     size_t workspace_bytes;
-    uint32_t mode, reductions; /* how parts of a depth may be summed up */
+    uint32_t mode, reductions; /* how the parts of a split K may be summed */
 } HeuristicQuery;
 
-/* None has the right to round parts of a sum to the output's type. */
+/* No query admits partial sums that are rounded to the output type. */
 static const HeuristicQuery default_query = {BLAS_SCRATCH, CUBLASLT_SEARCH_BEST_FIT,
                                              CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE};
 static const HeuristicQuery no_workspace_query = {0, CUBLASLT_SEARCH_BEST_FIT,
@@ -58,7 +60,8 @@ static cublasStatus_t make_preference(const LtShape *s, HeuristicQuery w,
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* answer[0] comes in with the algorithm that is asked for, where the mode is to ask for one. */
+/* Runs one query. If the mode is SEARCH_LIMITED_BY_ALGO_ID, result[0] names the algorithm on
+ * entry. */
 static cublasStatus_t run_query(DeviceQueue *q, const GemmEntry *c, HeuristicQuery w,
                                 cublasLtMatmulHeuristicResult_t *result, int *n)
 {
@@ -91,7 +94,7 @@ Err candidates_suggested(DeviceQueue *q, const GemmEntry *c, int limit, Candidat
     return OK;
 }
 
-/* The algorithms that cuBLASLt has for these types, each in no form yet. */
+/* The algorithms of cuBLASLt for these types, initialized but not configured. */
 static int base_algorithms(DeviceQueue *q, const GemmEntry *c, cublasLtMatmulAlgo_t algo[MAX_IDS])
 {
     const cudaDataType_t in = lt_type(c->shape.type), out = lt_type(c->shape.out_type);
@@ -132,7 +135,7 @@ void candidates_check(const DeviceContext *context, const GemmEntry *c,
         candidates_add(f, algo);
 }
 
-/* Small ones: of larger ones some are as fast alone, and slower within a step. */
+/* Adds small cluster shapes. Some larger ones are as fast alone but slower inside a step. */
 static void add_clusters(DeviceQueue *q, const GemmEntry *c, const cublasLtMatmulAlgo_t *of,
                          Candidates *f)
 {
@@ -144,7 +147,7 @@ static void add_clusters(DeviceQueue *q, const GemmEntry *c, const cublasLtMatmu
     }
 }
 
-/* All forms of an algorithm that has but a few tiles, and one way to stage them. */
+/* Adds all configurations of an algorithm that has few tiles and one stage count. */
 static void add_configs(DeviceQueue *q, const GemmEntry *c, const cublasLtMatmulAlgo_t *of,
                         Candidates *f)
 {

@@ -1,11 +1,12 @@
-/* autotune_file.c -- the algorithms of products as text, one line a shape.
+/* autotune_file.c -- saves and loads the autotuner's table as text, one line per shape.
  *
- *     sheaf products 4
+ *     sheaf autotune 5
  *     cuBLASLt 130000 on NVIDIA H200 of 132 multiprocessors
- *     2304 65536 768 768 768 2304 1 0 2 2 1 0 16 16 16 0 0 0 0 : 0 : 0000000000000042 ... (eight words)
+ *     2304 65536 768 768 768 2304 1 0 2 2 1 0 16 16 16 0 0 0 0 : 0 : 0000000000000042 ...
  *
- * The number that stands alone says how what is beside the product is run (Way). An algorithm is cuBLASLt's
- * own 64 bytes, good for that version alone; so the head is compared. */
+ * A line holds the members of LtShape, the GemmFusion and the algorithm. The algorithm is
+ * cuBLASLt's opaque 64 bytes, eight words, which are valid only for this version and card;
+ * therefore the head must match. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -59,7 +60,7 @@ static bool read_line(FILE *f, LtShape *shape, GemmFusion *fusion, cublasLtMatmu
     *fusion = (GemmFusion)w;
     for (int k = 0; k < WORDS; k++)
         if (fscanf(f, "%" SCNx64, &word[k]) != 1) return false;
-    if (fgetc(f) != '\n') return false; /* the last word may be cut off */
+    if (fgetc(f) != '\n') return false; /* the last word may be truncated */
     memcpy(shape, number, sizeof *shape);
     memcpy(algo, word, sizeof *algo);
     return true;

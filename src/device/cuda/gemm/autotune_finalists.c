@@ -1,13 +1,13 @@
-/* autotune_finalists.c -- the last few algorithms of a product, timed where the product stands.
+/* autotune_finalists.c -- the last few algorithms of a GEMM, timed inside the training step.
  *
- * What is fastest alone, over and over on the same operands, need not be among other ops: they leave the
- * caches and the clock as they are in a step. So while choices are measured, a product that has several
- * algorithms left takes turns at them, with a mark before and behind; and when measuring ends, the one
- * that took least stays.
+ * The fastest algorithm in a loop over the same operands need not be the fastest between other ops,
+ * which leave the caches and the clock in another state. While the context measures, a GEMM with
+ * several finalists runs them in turn, between two recorded events. When measuring ends, the one
+ * with the least mean time stays.
  *
  *     norm  [gemm 0]  gelu  [gemm 0]  ..  norm  [gemm 1]  gelu  [gemm 1]  ..  norm  [gemm 0] ..
  *
- * Marks are read by the hundred, so that the card seldom waits for the host. */
+ * Events are read after MAX_TIMED_RUNS launches, so that the GPU seldom waits for the host. */
 #include "device/cuda/gemm/autotune.h"
 
 #include <stdlib.h>
@@ -22,14 +22,14 @@ Err finalists_open(GemmEntry *c, const cublasLtMatmulAlgo_t *algo, int n)
     return OK;
 }
 
-/* What the marks say, to each algorithm its part. */
+/* Reads the recorded events and adds each time to its finalist. */
 static Err read_events(Autotuner *all)
 {
     for (int i = 0; i < all->n_timed; i++) {
         const TimedRun *timed = &all->timed[i];
         Finalists *f = all->entry[timed->entry].finalists;
         float ms;
-        if (!f) continue; /* a file has decided meanwhile */
+        if (!f) continue; /* a file has decided it since then */
         CUDA_TRY(cudaEventSynchronize(timed->event[1]));
         CUDA_TRY(cudaEventElapsedTime(&ms, timed->event[0], timed->event[1]));
         f->ms[timed->finalist] += (double)ms;
@@ -49,8 +49,8 @@ static Err next_timed_run(Autotuner *all, TimedRun **out)
     return OK;
 }
 
-/* Each once in n turns; who begins is drawn, by a hash. In one order throughout, a product that stands at n
- * places of a program would run by the same algorithm at each of them in every pass. */
+/* Returns each finalist once per n launches, from a hashed start. With a fixed order, a GEMM at n
+ * positions of a program would run the same finalist at the same position in every pass. */
 static int next_finalist(Finalists *f)
 {
     const int launch = f->launches++;
@@ -60,7 +60,7 @@ static int next_finalist(Finalists *f)
     return (launch + first) % f->n;
 }
 
-/* Between turns it has the best known. */
+/* Between timed launches c->algo is the fastest known, algo[0]. */
 Err gemm_entry_run(DeviceQueue *q, GemmEntry *c, const LtOperands *operands)
 {
     Autotuner *all = q->context->autotuner;
@@ -86,7 +86,7 @@ void finalists_drop(GemmEntry *c)
     c->finalists = NULL;
 }
 
-/* The one that took least, of those that ran; the first, where none did. */
+/* Keeps the finalist with the least mean time, or the first one if none ran. */
 static void settle(GemmEntry *c)
 {
     const Finalists *f = c->finalists;
@@ -103,7 +103,7 @@ static void settle(GemmEntry *c)
 
 void finalists_settle(Autotuner *all)
 {
-    (void)read_events(all); /* what cannot be read decides nothing */
+    (void)read_events(all); /* events that cannot be read decide nothing */
     all->n_timed = 0;
     for (int i = 0; i < all->n; i++)
         if (all->entry[i].finalists) settle(&all->entry[i]);

@@ -1,14 +1,14 @@
-/* autotune_tiles.c -- tiles that fill the card.
+/* autotune_tiles.c -- candidates with tiles that fill the last wave of SMs.
  *
- * An SM makes one tile of the output at a time, so a product is made in waves:
+ * An SM computes one tile of the output at a time, so a GEMM runs in waves:
  *
  *     [0][1][2][3]
- *     [4][5][6][7]     ten tiles on four SMs: three waves, the last of them half empty
+ *     [4][5][6][7]     ten tiles on four SMs: three waves, the last one half empty
  *     [8][9]
  *
- * The time is about that of the waves, whole or not. With tiles a little larger or smaller the last one
- * may be full; cuBLASLt has a tile for nearly every size, and suggests few of them. Those that should be
- * fastest are added to the field, in all forms that run. */
+ * A partial wave takes about as long as a full one. A slightly larger or smaller tile may fill the
+ * last wave. cuBLASLt has a tile of nearly every size but suggests few of them. The tiles with the
+ * least estimated cost are added to the candidates, with all options that can run. */
 #include "device/cuda/gemm/autotune.h"
 
 #include <stdlib.h>
@@ -19,7 +19,7 @@ typedef struct {
     double cost;
 } LtTile;
 
-/* Earlier versions have few of these sizes; what they suggest is all there is. */
+/* Earlier versions have few of these sizes; their suggestions are all candidates. */
 #if CUBLAS_VERSION >= 130000
 /* clang-format off */
 #define TILE(m, n) {CUBLASLT_MATMUL_TILE_##m##x##n, m, n, 0}
@@ -43,11 +43,11 @@ enum { N_TILES = 0 };
 #endif
 
 enum { MAX_TILE_CANDIDATES = 12, MAX_OPTIONS = 8, MAX_IDS = 1024 };
-#define OPERAND_COST 8.0 /* what a row or column of operands costs, in outputs */
+#define OPERAND_COST 8.0 /* of loading one row or column of operands, in output elements */
 
 static int64_t tiles_along(int64_t n, int64_t of) { return (n + of - 1) / of; }
 
-/* In outputs that an SM makes. */
+/* Estimated cost in output elements per SM. */
 static double cost_of(const LtTile *t, const LtShape *s, int sms)
 {
     const double waves = (double)tiles_along(
@@ -63,7 +63,7 @@ static int cheaper(const void *a, const void *b)
     return (x->id > y->id) - (x->id < y->id);
 }
 
-/* Every option of an algorithm with a tile, alone and in pairs of blocks. */
+/* Adds every option of an algorithm with its tile, for single blocks and clusters of two. */
 static void add_tile(DeviceQueue *q, const GemmEntry *c, const cublasLtMatmulAlgo_t *of,
                      Candidates *f)
 {

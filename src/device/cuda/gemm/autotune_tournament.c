@@ -1,15 +1,16 @@
-/* autotune_tournament.c -- the fastest of several algorithms, by the clock.
+/* autotune_tournament.c -- the fastest of many candidates, by measurement.
  *
- *     the field   those that cuBLASLt suggests, then others, as long as the time for one shape lasts: a
- *                 job has some fifteen, and must not wait for them. Who is far behind after one run is
- *                 not run again
- *     by turns    the fastest few, not all of one tile, many times
+ *     first pass     suggestions, then further candidates until the time for the shape is used up.
+ *                    A candidate that is CUTOFF times slower than the best after one run is dropped
+ *     second pass    the fastest few, at most MAX_SAME_TILE of one tile, interleaved in many rounds
  *
- * Of a large product, those that are still close are tried once more, in their place (choices_trial.c).
+ * A job has about fifteen shapes, and its first step waits for them. Candidates of a large GEMM
+ * that are still close become finalists (autotune_finalists.c).
  *
- * A card that works without a pause lowers its clock after some 50 ms, to stay within its power, and
- * within a step it has that clock. So those of a large product run until it is there; then by short
- * turns without a pause, so that what drifts falls on all of them alike. */
+ * Under continuous load the GPU lowers its clock after about 50 ms to stay within its power limit,
+ * and a training step runs at that clock. Therefore candidates of a large GEMM first run until the
+ * clock has dropped. They are then timed in short interleaved slices without pauses, so that drift
+ * affects all of them equally. */
 #define _POSIX_C_SOURCE 199309L
 #include "device/cuda/gemm/autotune.h"
 
@@ -24,12 +25,12 @@ enum {
     WARM_UP_MS = 60,
     MAX_RUNS = 1000
 };
-#define LARGE_MS 0.08f /* products that take a share of a step worth the while */
-#define CUTOFF 1.15f   /* so much behind the best, after one run */
-#define CLOSE 1.04f    /* to the best by turns */
+#define LARGE_MS 0.08f /* a GEMM from here on is worth a longer search */
+#define CUTOFF 1.15f   /* dropped if this much slower than the best, after one run */
+#define CLOSE 1.04f    /* a finalist if within this factor of the best */
 #define NEVER 1e30f
 
-/* Puts the i-th of those that are compared into the queue. */
+/* Launches candidate i. */
 typedef Err (*RunCandidate)(const void *context, int i);
 
 enum { MAX_EVENTS = ROUNDS * MAX_SEMIFINALISTS + 1 };
@@ -75,7 +76,7 @@ static Err run_repeated(RunCandidate run, const void *context, int i, int times)
     return OK;
 }
 
-/* Milliseconds of one run; NEVER where it does not run. */
+/* Milliseconds of one run; NEVER if it fails. */
 static float time_once(const EventTimer *w, RunCandidate run, const void *context, int i)
 {
     float ms = NEVER;
@@ -93,7 +94,8 @@ static int runs_in(float ms, float each)
     return n < MAX_RUNS ? n : MAX_RUNS;
 }
 
-/* Milliseconds of the first n by turns, as means; ms comes in with a guess of each. */
+/* Mean milliseconds of the first n, run in interleaved slices. On entry ms holds an estimate of
+ * each. */
 static void time_interleaved(const EventTimer *w, RunCandidate run, const void *context, int n,
                              float *ms)
 {
@@ -130,10 +132,10 @@ typedef struct {
     GemmEntry *c;
     LtOperands operands;
     Candidates *f;
-    int semifinalist[MAX_SEMIFINALISTS]; /* of the field */
-    double deadline_ms;                  /* ms */
-    float least;                         /* of the best so far */
-    int best, n_timed;                   /* of the field */
+    int semifinalist[MAX_SEMIFINALISTS]; /* indices of candidates */
+    double deadline_ms;                  /* end of the search */
+    float least;                         /* ms of the best so far */
+    int best, n_timed;                   /* of the candidates */
 } Tournament;
 
 static Err run_candidate(const void *tournament, int i)
@@ -150,7 +152,7 @@ static Err run_semifinalist(const void *tournament, int i)
 
 static float time_candidate(const Tournament *r, int i)
 {
-    if (run_candidate(r, i) != OK) return NEVER; /* warms up */
+    if (run_candidate(r, i) != OK) return NEVER; /* also warms up */
     float least = time_once(&r->timer, run_candidate, r, i);
     for (int k = 0; k < REPEATS && least < r->least * CUTOFF; k++) {
         const float ms = time_once(&r->timer, run_candidate, r, i);
@@ -159,14 +161,15 @@ static float time_candidate(const Tournament *r, int i)
     return least;
 }
 
-/* Those of the field that were not tried yet; the first few in any case, the rest while there is
- * time. */
+/* Times the candidates that were not timed yet: the first MIN_TIMED always, the others until the
+ * deadline. */
 static void time_candidates(Tournament *r)
 {
     for (; r->n_timed < r->f->n; r->n_timed++) {
         if (r->n_timed >= MIN_TIMED && now_ms() > r->deadline_ms) return;
         const float ms = r->f->ms[r->n_timed] = time_candidate(r, r->n_timed);
-        if (ms == NEVER) (void)cudaGetLastError(); /* it does not run: that is all we ask */
+        /* a candidate that fails to launch is only excluded */
+        if (ms == NEVER) (void)cudaGetLastError();
         if (ms >= r->least) continue;
         r->least = ms;
         r->best = r->n_timed;
@@ -189,7 +192,7 @@ static bool same_tile(const cublasLtMatmulAlgo_t *a, const cublasLtMatmulAlgo_t 
     return id[0] == id[1] && tile[0] == tile[1];
 }
 
-/* The fastest, fastest first, and no more than MAX_SAME_TILE of one tile. */
+/* Finds the fastest candidates, in order, at most MAX_SAME_TILE of one tile. */
 static int find_semifinalists(Tournament *r)
 {
     const Candidates *f = r->f;
@@ -211,7 +214,7 @@ static int find_semifinalists(Tournament *r)
     return n;
 }
 
-/* The fastest; and of a large product, those that it is not sure of. */
+/* Decides for the fastest; close candidates of a large GEMM become finalists. */
 static Err decide(Tournament *r)
 {
     float ms[MAX_SEMIFINALISTS];
@@ -253,8 +256,8 @@ static Err run_tournament(Tournament *r)
     return decide(r);
 }
 
-/* What is kept in d must not be added to over and over: it is timed on a copy's worth of other
- * memory, and where there is none, the first suggestion stays. */
+/* A GEMM that accumulates into d is timed on a temporary buffer, so that d is added to only once.
+ * If there is no memory for that, the first suggestion stays. */
 Err gemm_entry_tune(DeviceQueue *q, GemmEntry *c, const LtOperands *operands, Candidates *f)
 {
     const LtShape *s = &c->shape;
@@ -274,7 +277,7 @@ Err gemm_entry_tune(DeviceQueue *q, GemmEntry *c, const LtOperands *operands, Ca
     return err;
 }
 
-/* ---- ways ---- */
+/* ---- fusions ---- */
 
 typedef struct {
     const FusionRun *run;

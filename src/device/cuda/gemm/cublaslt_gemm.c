@@ -1,18 +1,19 @@
-/* cublaslt_gemm.c -- c = keep c + a b (+ bias), told to cuBLASLt in its own terms, alone or with the sum or
- * the gelu that stands beside it.
+/* cublaslt_gemm.c -- c = keep c + a b (+ bias) by cuBLASLt, with an addend or a gelu in its
+ * epilogue.
  *
- * The library's matrices are column-major. A c whose rows are contiguous is, to it, the transpose:
+ * cuBLASLt's matrices are column-major. To cuBLASLt, a c with contiguous rows is its transpose:
  *
- *     c' [n, m] = b' [n, k] a' [k, m]           rows of c' are columns of c: a bias goes along them
+ *     c' [n, m] = b' [n, k] a' [k, m]           rows of c' are columns of c: a bias runs along them
  *
- * so nothing is ever transposed in memory. bf16 and f32 operands, f32 sums. What a call's views
- * cannot be told (no contiguous dim, mixed types, no depth) goes to gemm.cu; and where the library
- * has no algorithm for the two together, one is launched after the other. */
+ * so nothing is transposed in memory. Operands are bf16 or f32, accumulation is f32. A call that
+ * cuBLASLt cannot express (no contiguous dim, mixed types, depth 0) goes to strided_gemm.cu. If
+ * cuBLASLt has no algorithm for a GEMM with its epilogue, the two are launched one after the
+ * other. */
 #include "device/cuda/gemm/cublaslt_gemm.h"
 
 #include <string.h>
 
-/* A matrix as the formula has it: strides down and along. */
+/* A matrix in the formula's orientation: strides from row to row and from column to column. */
 typedef struct {
     const Tensor *t;
     int64_t rows, columns, down, along;
@@ -31,7 +32,8 @@ static MatrixView transpose(MatrixView m)
 
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/* Column-major, or its transpose: the step from column to column. A dim of 1 has any stride. */
+/* Leading dimension of a column-major or transposed matrix; false if it is neither. A dim of 1 has
+ * any stride. */
 static bool leading_dim(MatrixView m, int64_t *transposed, int64_t *ld)
 {
     if ((m.down == 1 || m.rows == 1) && (m.along >= m.rows || m.columns == 1)) {
@@ -47,20 +49,20 @@ static bool leading_dim(MatrixView m, int64_t *transposed, int64_t *ld)
     return false;
 }
 
-/* Bytes that a matrix is aligned to, rows included; 16 at most. */
+/* Bytes to which all columns of a matrix are aligned, at most 16. */
 static int64_t alignment(const void *at, int64_t ld, int64_t type)
 {
     const uintptr_t bits = (uintptr_t)at | (uintptr_t)ld * dtype_bytes((DType)type) | 16;
     return (int64_t)(bits & -bits);
 }
 
-/* The library multiplies one type by itself, into that type or f32. */
+/* cuBLASLt multiplies operands of one type, into that type or f32. */
 static bool types_fit(const Tensor *a, const Tensor *b, const Tensor *c)
 {
     return a->dtype == b->dtype && (c->dtype == F32 || c->dtype == a->dtype);
 }
 
-/* a b in the library's terms; false where it has none. *rows: its rows are columns of c. */
+/* Describes a b; false if cuBLASLt cannot express it. *rows: cuBLASLt's rows are columns of c. */
 static bool describe_gemm(const Call *call, LtShape *s, LtOperands *operands, bool *rows)
 {
     const Tensor *c = &call->out[0];
@@ -99,8 +101,8 @@ static bool add_bias(const Tensor *bias, const Tensor *c, LtShape *s, LtOperands
     return true;
 }
 
-/* What is added lies as c does, row by row; it may be c. That is told in the same words, so that the
- * algorithm is the same whether or not the two share bytes. */
+/* The addend has the row-major layout of c and may be c itself. Both cases are described alike, so
+ * that the algorithm does not depend on whether the two share memory. */
 static bool add_addend(const Tensor *addend, const Tensor *c, LtShape *s, LtOperands *operands)
 {
     if (addend->dtype != c->dtype || (addend->stride[1] != 1 && addend->n[1] != 1) ||
@@ -115,7 +117,7 @@ static bool add_addend(const Tensor *addend, const Tensor *c, LtShape *s, LtOper
     return true;
 }
 
-/* The library's gelu is not as exact as f32 is: bf16 alone. */
+/* cuBLASLt's gelu is less exact than f32, so it is used for bf16 only. */
 static bool add_activation(const EpilogueOperands *b, const Tensor *c, LtShape *s,
                            LtOperands *operands)
 {
@@ -139,7 +141,7 @@ bool lt_describe(const Call *call, const EpilogueOperands *b, LtShape *shape, Lt
            (!b->kind || add_activation(b, c, shape, operands));
 }
 
-/* Runs it as one, if that can be told and done; *done says so. */
+/* Runs the GEMM with its epilogue if cuBLASLt can; *done is then true. */
 static Err run_fused(const Call *call, const EpilogueOperands *b, bool *done)
 {
     LtShape shape;
@@ -162,7 +164,7 @@ Err cuda_gemm(const Call *call)
     TRY(cuda_begin(call, KERNEL_gemm));
     if (tensor_count(c) == 0) return OK;
     if (!describe_gemm(call, &shape, &operands, &rows)) return cuda_gemm_strided(call);
-    /* a bias that no epilogue takes */
+    /* A bias that no epilogue takes is written to c first, and the GEMM accumulates. */
     const bool bias_first = bias && !(rows && add_bias(bias, c, &shape, &operands));
     if (bias_first) {
         shape.accumulates = 1;

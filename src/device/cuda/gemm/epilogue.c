@@ -1,10 +1,11 @@
-/* epilogue.c -- a product and the pointwise op beside it, by the fastest of three ways:
+/* epilogue.c -- a GEMM and the pointwise op after it, by the fastest of three fusions:
  *
- *     one     cuBLASLt's, the op as its epilogue; it has gelu's alone
- *     apart   the product, then the op
- *     relay   our own kernel, which has both, and the sums over rows too (relay.cu)
+ *     FUSION_EPILOGUE   cuBLASLt with the op as its epilogue; for gelu and its gradient only
+ *     FUSION_NONE       the GEMM, then the op
+ *     FUSION_PINGPONG   our own kernel with the op and the column sums as its epilogue (pingpong.h)
  *
- * The clock decides, once for each shape, where choices are measured; else it is the first that runs. */
+ * While the context measures, each shape is decided once by timing all three. Otherwise the first
+ * one that can run is used. */
 #include "device/cuda/gemm/cublaslt_gemm.h"
 #include "device/cuda/gemm/pingpong.h"
 
@@ -13,7 +14,7 @@ typedef struct {
     EpilogueOperands epilogue;
     Call fused, gemm, pointwise;
     Err (*pointwise_run)(const Call *);
-    Call sum; /* over the rows of what is made; n_out 0: none */
+    Call sum; /* over the rows of the output; n_out 0: none */
     PingpongGemm pingpong;
     bool may_pingpong;
 } FusedGemm;
@@ -41,8 +42,8 @@ static Err run_unfused(const void *fused_gemm)
     return run_sum(p);
 }
 
-/* Its sums are those before rounding, in another order than that of sum_rows: where results must not
- * depend on how phases are split, they are made apart. */
+/* The kernel sums before rounding and in another order than sum_rows. Where results must not depend
+ * on how phases are split, sum_rows runs instead. */
 static Err run_pingpong(const void *fused_gemm)
 {
     const FusedGemm *p = fused_gemm;
@@ -67,19 +68,19 @@ static Err time_fusions(const FusedGemm *p, GemmFusion *out)
     int n = 0, fastest = 0;
     for (int i = 0; i < 3; i++) {
         if (!may[i]) continue;
-        if (name[i] != FUSION_PINGPONG) TRY(run[i](p)); /* its algorithms are known then, */
+        if (name[i] != FUSION_PINGPONG) TRY(run[i](p)); /* finds its algorithms, so that */
         candidate[n] = run[i];
         run_name[n++] = name[i];
     }
-    all->measuring = false; /* and each takes its best */
+    all->measuring = false; /* each is timed with its best algorithm */
     const Err err = autotuner_fastest(p->q, candidate, n, p, &fastest);
     all->measuring = true;
     *out = run_name[fastest];
     return err;
 }
 
-/* Of a shape with a point. All ways leave the same in the outputs, but for rounding; but sums are added
- * to, so meanwhile they go to other memory. */
+/* Decides the fusion of a shape. All fusions write the same outputs except for rounding. Sums
+ * accumulate, so they go to temporary memory while timing. */
 static Err choose_fusion(const FusedGemm *p, const LtShape *shape)
 {
     Autotuner *all = p->q->context->autotuner;
@@ -109,14 +110,16 @@ static Err run_fastest(const FusedGemm *p)
     if (!entry->possible) return run_unfused(p);
     if (entry->fusion == FUSION_UNDECIDED && p->q->context->autotuner->measuring) {
         TRY(choose_fusion(p, &shape));
-        entry = autotuner_lookup(p->q->context->autotuner, &shape); /* it may have moved */
+        /* it may have been reallocated */
+        entry = autotuner_lookup(p->q->context->autotuner, &shape);
     }
     if (entry->fusion == FUSION_PINGPONG && p->may_pingpong) return run_pingpong(p);
     const bool one = entry->fusion != FUSION_NONE && epilogue_in_cublaslt(shape.epilogue);
     return one ? run_fused(p) : run_unfused(p);
 }
 
-/* Has the relay this product? It wants b as [n, k] of a gelu, as [k, n] of a gradient. */
+/* Fills in the ping-pong GEMM if that kernel can run it: b is [n, k] for a gelu, [k, n] for a
+ * gradient. */
 static void add_pingpong(const Call *call, FusedGemm *p)
 {
     const EpilogueOperands *b = &p->epilogue;
@@ -133,8 +136,7 @@ static void add_pingpong(const Call *call, FusedGemm *p)
                       pingpong_fits(call->queue->context, &p->pingpong);
 }
 
-/* Where results must not depend on what is recomputed, h is that of the u that is stored, as gelu
- * makes it again. */
+/* In deterministic mode h is computed from the stored, rounded u, as a recomputed gelu does. */
 Err cuda_gemm_gelu(const Call *call)
 {
     const Tensor h = call->out[0], u = call->out[1];
@@ -166,7 +168,7 @@ Err cuda_gemm_dgelu(const Call *call)
     return tensor_count(&c) == 0 ? run_sum(&p) : run_fastest(&p);
 }
 
-/* Made apart, dy lies where dup does then. */
+/* Without fusion, the GEMM's result dy is stored in dup, where swiglu_dx reads it. */
 Err cuda_gemm_dswiglu(const Call *call)
 {
     const Tensor gate = call->in[2], up = call->in[3], dgate = call->out[0], dup = call->out[1];

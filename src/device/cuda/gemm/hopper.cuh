@@ -1,9 +1,9 @@
-/* hopper.cuh -- what sm_90a has and CUDA C++ has no words for: barriers that count bytes, boxes of a
- * matrix copied by an engine, products of 64 x 192 by groups of 128 threads.
+/* hopper.cuh -- PTX instructions of sm_90a without CUDA C++ equivalent: mbarrier, TMA, wgmma,
+ * setmaxnreg.
  *
- * Addresses are those of shared memory, of 32 bits. A barrier has phases; who waits names the parity of
- * the one it waits for, and may be one phase behind, not two. A box has rows of 128 bytes, of which the
- * eight pieces of 16 are permuted by the row (swizzle): piece p of row r lies at p ^ r % 8. */
+ * Addresses are 32-bit shared memory addresses. An mbarrier has phases; a waiting thread passes the
+ * parity of the phase that it waits for, and may be one phase behind, not two. A TMA box has rows
+ * of 128 bytes with 128-byte swizzle: chunk p of 16 bytes of row r is stored at p ^ r % 8. */
 #ifndef DEVICE_CUDA_GEMM_HOPPER_CUH
 #define DEVICE_CUDA_GEMM_HOPPER_CUH
 
@@ -28,7 +28,8 @@ static __device__ inline void mbarrier_arrive(uint32_t barrier)
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-/* At the barrier of a block of the cluster. What was read before is done; nothing is published. */
+/* Arrives at the same barrier of a block of the cluster. Orders preceding reads; publishes no
+ * writes. */
 static __device__ inline void mbarrier_arrive_cluster(uint32_t barrier, int block)
 {
     asm volatile("{ .reg .b32 there;\n"
@@ -38,7 +39,7 @@ static __device__ inline void mbarrier_arrive_cluster(uint32_t barrier, int bloc
                  : "memory");
 }
 
-/* Arrives, and the phase ends when so many bytes have come too. */
+/* Arrives; the phase completes when `bytes` more bytes have been copied. */
 static __device__ inline void mbarrier_expect_tx(uint32_t barrier, int bytes)
 {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
@@ -68,7 +69,7 @@ static __device__ inline int cluster_rank()
     return rank;
 }
 
-/* ---- boxes: their first column is x, their first row y; what is outside the matrix reads as 0 and is
+/* ---- TMA: a box has its first column x and first row y; outside the matrix it reads as 0 and is
  * not written ---- */
 
 static __device__ inline void tma_load(uint32_t to, const CUtensorMap *from, int x, int y,
@@ -80,7 +81,7 @@ static __device__ inline void tma_load(uint32_t to, const CUtensorMap *from, int
                  : "memory");
 }
 
-/* Into both blocks of a cluster, at the same place, and told to the barrier at the same place. */
+/* Copies the box to the same offset in both blocks of a cluster and completes on both barriers. */
 static __device__ inline void tma_load_multicast(uint32_t to, const CUtensorMap *from, int x, int y,
                                                  uint32_t barrier)
 {
@@ -98,7 +99,8 @@ static __device__ inline void tma_store(const CUtensorMap *to, uint32_t from, in
                  : "memory");
 }
 
-/* Of this thread's stores, all but the last n have read their box; or are done. */
+/* Waits until all but the last N stores of this thread have read shared memory; or until all are
+ * done. */
 template <int N> static __device__ inline void tma_stores_read()
 {
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");
@@ -109,29 +111,31 @@ static __device__ inline void tma_stores_done()
     asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
-/* What this thread wrote to shared memory, stores of boxes see. */
+/* Makes this thread's writes to shared memory visible to TMA stores. */
 static __device__ inline void tma_store_fence()
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/* ---- products ---- */
+/* ---- wgmma ---- */
 
-/* A matrix in boxes of 64 columns of 16 bits: eight rows are 1,024 bytes. */
+/* Descriptor of a matrix in swizzled boxes of 64 columns of 16 bits: eight rows are 1,024 bytes. */
 static __device__ inline uint64_t matrix_descriptor(uint32_t at)
 {
     return (uint64_t)(at >> 4 & 0x3fff) | (uint64_t)1 << 16 | (uint64_t)64 << 32 |
            (uint64_t)1 << 62;
 }
 
-/* The thread's part of 64 x 192: of 8 columns it has two, side by side, in each of two rows. */
+/* Accumulators of a thread for a 64 x 192 tile: in each group of 8 columns two adjacent ones, in
+ * two rows. */
 enum { PART = 96 };
 
 #define REGS4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define REGS16(d, i) REGS4(d, i), REGS4(d, i + 4), REGS4(d, i + 8), REGS4(d, i + 12)
 #define REGS48(d, i) REGS16(d, i), REGS16(d, i + 16), REGS16(d, i + 32)
 
-/* d = keep d + a b: a of 64 rows, b' of 192, both 16 deep. TURNED: the rows of a lie along its boxes'. */
+/* d = keep d + a b: a has 64 rows, b' has 192, both are 16 deep. TRANSPOSED: a is stored [depth,
+ * rows]. */
 template <bool TRANSPOSED>
 static __device__ inline void wgmma_add(float (&d)[PART], uint64_t a, uint64_t b, int keep)
 {
@@ -157,20 +161,21 @@ static __device__ inline void wgmma_commit()
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-/* All but the last N groups are done. */
+/* Waits until all but the last N committed groups are done. */
 template <int N> static __device__ inline void wgmma_wait()
 {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
 
-/* After the wait: the compiler, which does not see that products write d until then, reads it no earlier. */
+/* After the wait: keeps the compiler from reading d earlier, since it does not know that wgmma
+ * writes it. */
 static __device__ inline void accumulators_fence(float (&d)[PART])
 {
 #pragma unroll
     for (int i = 0; i < PART; i++) asm volatile("" : "+f"(d[i])::"memory");
 }
 
-/* Registers of each thread of the group, from here on. */
+/* Sets the register count of each thread of the warpgroup. */
 template <int N> static __device__ inline void setmaxnreg_dec()
 {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
@@ -181,7 +186,8 @@ template <int N> static __device__ inline void setmaxnreg_inc()
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
 }
 
-/* ---- 8 x 8 matrices of 16 bits, four at once, transposed: as parts of products have them ---- */
+/* ---- ldmatrix and stmatrix: four transposed 8 x 8 matrices of 16 bits, in the accumulator layout
+ * ---- */
 
 static __device__ inline void ldmatrix_trans(uint32_t at, uint32_t *x)
 {
@@ -198,7 +204,7 @@ static __device__ inline void stmatrix_trans(uint32_t at, const uint32_t *x)
                  : "memory");
 }
 
-/* Two bf16 as floats, and back. */
+/* Two bf16 to floats, and back. */
 static __device__ inline float2 bf16x2_floats(uint32_t x)
 {
     return make_float2(__uint_as_float(x << 16), __uint_as_float(x & 0xffff0000u));

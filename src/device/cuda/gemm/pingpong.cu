@@ -1,10 +1,12 @@
-/* pingpong.cu -- products that have a gelu or swiglu's gradient beside them, by two groups of warps in turn:
- * one multiplies while the other computes these and stores. cuBLASLt's kernels do one after the other.
+/* pingpong.cu -- warp-specialized ping-pong GEMM with a gelu, gelu gradient or swiglu gradient
+ * epilogue.
  *
  *   u = x w' + bias, h = gelu(u)           dx = (dy w) gelu'(u), and the sums of dx over tokens
  *   dgate = (dy w) up silu'(gate), dup = (dy w) silu(gate)
  *
- * This file alone is compiled for sm_90a, whose instructions are in hopper.cuh. */
+ * One warpgroup multiplies while the other runs the epilogue and stores; cuBLASLt's kernels do
+ * these one after the other. This file alone is compiled for sm_90a, whose instructions are in
+ * hopper.cuh. */
 #include "device/cuda/column_fold.cuh"
 #include "device/cuda/gemm/pingpong_epilogue.cuh"
 
@@ -42,7 +44,7 @@ static __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(PINGPONG_THRE
     cluster_sync(); /* the other block may still arrive at barriers of this one */
 }
 
-/* The driver's function that describes matrices to the copy engine, or NULL. */
+/* The driver's function that encodes TMA descriptors, or NULL. */
 static void *find_encode()
 {
     cudaDriverEntryPointQueryResult found;
@@ -50,7 +52,7 @@ static void *find_encode()
 #if CUDART_VERSION >= 12050
     const cudaError_t status = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encode,
                                                                 12000, cudaEnableDefault, &found);
-#else /* the same, of the version that this is built with */
+#else /* the same call, for the version of this build */
     const cudaError_t status =
         cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &encode, cudaEnableDefault, &found);
 #endif
@@ -78,7 +80,7 @@ extern "C" Err pingpong_open(DeviceContext *c)
     return OK;
 }
 
-/* bf16, rows contiguous, each where a box may begin. */
+/* True if TMA can read and write the matrix: bf16, contiguous rows, each aligned to 16 bytes. */
 static bool tma_fits(const Tensor *t)
 {
     return t->dtype == BF16 && t->ndim == 2 && t->n[0] > 0 && t->n[1] > 0 &&

@@ -1,18 +1,18 @@
-/* pingpong.cuh -- the kernel of relay.cu, as its warps see it.
+/* pingpong.cuh -- the warp roles of the ping-pong kernel (pingpong.cu).
  *
- * A tile of out has 192 tokens and 128 features; a block takes one after the other. Products are made
- * transposed: features are rows and tokens columns, so that a bias belongs to a row, and a thread's sum
- * along its rows is one over tokens.
+ * An output tile has 192 tokens and 128 features; a block computes one tile after the other. The
+ * GEMM is computed transposed: features are rows and tokens are columns. A bias then belongs to a
+ * row, and a thread's sum along its rows is a sum over tokens.
  *
- *     copies      w, x | w, x | w, x | ...      steps of 64 in depth, into a ring of STAGES
- *     group 0     tile 0 ======== gelu -------- tile 2 ======== gelu --------
- *     group 1             (waits) tile 1 ======== gelu -------- tile 3 ========
- *     loads       aux of tile 0 | aux of tile 1 | ...      pieces of 8 KiB into a ring of PIECES,
- *     stores      out of tile 0 | out of tile 1 | ...      written over there, and stored from there
+ *     load operands   w, x | w, x | w, x | ...      64 of the depth each, into a ring of STAGES
+ *     warpgroup 0     tile 0 ======== gelu -------- tile 2 ======== gelu --------
+ *     warpgroup 1             (waits) tile 1 ======== gelu -------- tile 3 ========
+ *     load aux        aux of tile 0 | aux of tile 1 | ...      pieces of 8 KiB, a ring of PIECES
+ *     store out       out of tile 0 | out of tile 1 | ...      overwrites aux in place, then stores
  *
- * While one group of 128 threads multiplies, the other does what comes after, and hands its turn over:
- * products never stop. Two blocks, a cluster, have the same tokens and neighbouring features: each
- * copies half of x to both. */
+ * While one warpgroup of 128 threads multiplies, the other runs the epilogue of its tile, so the
+ * tensor cores are always busy. A cluster of two blocks has the same tokens and neighbouring
+ * features: each block multicasts half of x to both. */
 #ifndef DEVICE_CUDA_GEMM_PINGPONG_CUH
 #define DEVICE_CUDA_GEMM_PINGPONG_CUH
 
@@ -22,8 +22,8 @@
 enum { FEATURES = 128, TOKENS = 192, DEPTH = 64, STAGES = 5 };
 enum { W_BYTES = FEATURES * DEPTH * 2, X_BYTES = TOKENS * DEPTH * 2 };
 enum { STAGE_BYTES = W_BYTES + X_BYTES };
-/* Pieces of out and aux: of 64 features, half a tile, and of 64 tokens. Where there are two of each, of
- * 32 tokens, one behind the other. */
+/* A piece of out or aux has 64 features, half a tile, and 64 tokens. If there are two tensors of
+ * each, a piece has 32 tokens of both, one after the other. */
 enum { SIDE = 64, PIECES = 3, PIECE_BYTES = SIDE * SIDE * 2 };
 enum { HALVES = FEATURES / SIDE };
 enum { WARPGROUP = 128, PINGPONG_THREADS = 3 * WARPGROUP, PINGPONG_ALIGN = 1024 };
@@ -32,7 +32,7 @@ enum {
     PINGPONG_BYTES = STAGES * STAGE_BYTES + PIECES * PIECE_BYTES + 8 * N_BARRIERS + PINGPONG_ALIGN
 };
 
-/* Boxes of a piece, their tokens, and pieces of half a tile that are loaded or made. */
+/* Boxes of a piece, their tokens and bytes; pieces of half a tile and of a tile. */
 template <EpilogueKind KIND> struct Pieces {
     enum {
         BOXES = KIND == EPILOGUE_DSWIGLU ? 2 : 1,
@@ -44,17 +44,17 @@ template <EpilogueKind KIND> struct Pieces {
 
 typedef struct {
     CUtensorMap w, x, out[2], aux[2];
-    int pairs, across, steps; /* pairs of tiles, in all and along the features; steps of depth */
+    int pairs, across, steps; /* pairs of tiles: in all, along features; depth steps */
     int width;
     const __nv_bfloat16 *bias;
-    float *part; /* [tiles along tokens, width]: sums of each tile; NULL: none */
+    float *part; /* [tiles along tokens, width]: column sums of each tile; NULL: none */
 } PingpongArgs;
 
-/* Shared memory: addresses of rings and of their barriers. */
+/* Shared memory addresses of the rings and their barriers. */
 typedef struct {
-    uint32_t stage, full, empty;        /* of steps: is there; was multiplied, by both blocks */
-    uint32_t piece, ready, made, spare; /* of pieces: aux is there; out is there; was stored */
-    uint32_t mma_order, epilogue_order; /* of groups: may multiply, may do what comes after */
+    uint32_t stage, full, empty;        /* operand ring: loaded; consumed by both blocks */
+    uint32_t piece, ready, made, spare; /* piece ring: aux loaded; out written; stored */
+    uint32_t mma_order, epilogue_order; /* of warpgroups: may multiply; may run the epilogue */
 } PingpongShared;
 
 static __device__ inline PingpongShared shared_layout(uint32_t at)
@@ -76,7 +76,7 @@ static __device__ inline void shared_init(const PingpongShared &r)
 {
     for (int i = 0; i < STAGES; i++) {
         mbarrier_init(r.full + 8 * i, 1);
-        mbarrier_init(r.empty + 8 * i, 2); /* one group of each block */
+        mbarrier_init(r.empty + 8 * i, 2); /* one warpgroup of each block */
     }
     for (int i = 0; i < PIECES; i++) {
         mbarrier_init(r.ready + 8 * i, 1);
@@ -90,7 +90,7 @@ static __device__ inline void shared_init(const PingpongShared &r)
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-/* A place in a ring, and the parity of its phase. */
+/* A position in a ring and the parity of its phase. */
 template <int N> struct Ring {
     int at, phase;
     __device__ inline Ring(int count) : at(count % N), phase(count / N & 1) {}
@@ -102,9 +102,10 @@ template <int N> struct Ring {
     }
 };
 
-/* The block's j-th tile: neighbours in features follow each other, so that x is read once from memory. */
+/* Tile j of the block. Tiles that are neighbours in features follow each other, so that x is read
+ * from device memory once. */
 typedef struct {
-    int feature, token, row; /* row: of tiles along tokens */
+    int feature, token, row; /* row: index of the tile along tokens */
 } PingpongTile;
 
 static __device__ inline PingpongTile tile_of(const PingpongArgs &args, int j)
@@ -120,7 +121,7 @@ static __device__ inline int tiles_of(const PingpongArgs &args)
     return (args.pairs - (int)blockIdx.x / 2 + clusters - 1) / clusters;
 }
 
-/* ---- one thread each ---- */
+/* ---- producer roles: one thread each ---- */
 
 template <bool TRANSPOSED>
 static __device__ inline void load_operands(const PingpongShared &r, const PingpongArgs &args)
@@ -169,7 +170,8 @@ static __device__ inline void load_aux(const PingpongShared &r, const PingpongAr
     }
 }
 
-/* Of a gelu, each piece of aux and then of out. A place is spare when the next one is being stored. */
+/* Stores the finished pieces; for a gelu each piece of aux, then of out. A piece is free when the
+ * store of the following one has begun. */
 template <EpilogueKind KIND>
 static __device__ inline void store_out(const PingpongShared &r, const PingpongArgs &args)
 {
@@ -198,9 +200,9 @@ static __device__ inline void store_out(const PingpongShared &r, const PingpongA
     tma_stores_done();
 }
 
-/* ---- a group ---- */
+/* ---- consumer roles: a warpgroup ---- */
 
-/* Its j-th tile of the block, in registers. */
+/* Multiplies tile j of the block into registers. */
 template <bool TRANSPOSED>
 static __device__ inline void mma_tile(const PingpongShared &r, const PingpongArgs &args, int j,
                                        float (&d)[HALVES][PART])
@@ -232,7 +234,7 @@ static __device__ inline void mma_tile(const PingpongShared &r, const PingpongAr
     if (me < 2) mbarrier_arrive_cluster(r.empty + 8 * previous, me);
 }
 
-/* The group's warp has done its part of a piece. */
+/* Signals that this warp has written its part of a piece. */
 static __device__ inline void piece_made(const PingpongShared &r, int at)
 {
     tma_store_fence();

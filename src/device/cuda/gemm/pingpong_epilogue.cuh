@@ -1,9 +1,9 @@
-/* pingpong_epilogue.cuh -- what comes after a tile's product: its gelu, or its product with gelu's slope, or with
- * both factors of swiglu's gradient.
+/* pingpong_epilogue.cuh -- the epilogue of a tile: gelu, gelu's gradient or swiglu's gradient.
  *
- * A warp has 16 features of each half, and goes along the tokens piece by piece. Beside multiplying, a
- * multiprocessor has little time for anything else: every instruction here counts, and the tanh is the
- * card's own, exact to 2^-11 by its manual (to 2^-17 on an H200), where a result keeps 2^-9. */
+ * A warp owns 16 features of each half tile and processes the tokens piece by piece. The SM has
+ * little time besides the tensor cores, so every instruction counts. tanh is the hardware
+ * approximation: exact to 2^-11 by its documentation (2^-17 measured on an H200), while a bf16
+ * result keeps 2^-9. */
 #ifndef DEVICE_CUDA_GEMM_PINGPONG_EPILOGUE_CUH
 #define DEVICE_CUDA_GEMM_PINGPONG_EPILOGUE_CUH
 
@@ -26,15 +26,16 @@ static __device__ inline float gelu_approx(float u)
     return fmaf(half, tanh_approx(u * fmaf(u * u, GELU_B, GELU_A)), half);
 }
 
-/* (1 + t) / 2 + u (1 - t^2) (A + 3 B u^2) / 2. From |u| = 1.8e13 on that is 0 times infinity, NaN, and the
- * step is skipped; to bound u^2 would make it 0 or 1, and a product of 32,768 x 4,096 x 1,024 7% slower. */
+/* (1 + t) / 2 + u (1 - t^2) (A + 3 B u^2) / 2. From |u| = 1.8e13 on this is 0 times infinity, NaN,
+ * and the step is skipped. Bounding u^2 would give 0 or 1, but makes a GEMM of 32,768 x 4,096 x
+ * 1,024 7% slower. */
 static __device__ inline float gelu_slope(float u)
 {
     const float u2 = u * u, t = tanh_approx(u * fmaf(u2, GELU_B, GELU_A));
     return fmaf(u * fmaf(u2, 1.5f * GELU_B, 0.5f * GELU_A), fmaf(-t, t, 1), fmaf(t, 0.5f, 0.5f));
 }
 
-/* 1 / (1 + e^-x): both instructions are exact to 2^-22. */
+/* 1 / (1 + e^-x); both instructions are exact to 2^-22. */
 static __device__ inline float logistic(float x)
 {
     float e, s;
@@ -43,21 +44,22 @@ static __device__ inline float logistic(float x)
     return s;
 }
 
-/* Where the thread's rows of 16 bytes are in a piece, 16 tokens from there 2,048 bytes on. */
+/* Offset of the thread's 16-byte row in a piece; the row of 16 tokens later is 2,048 bytes
+ * further. */
 static __device__ inline uint32_t offset_in_piece()
 {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, row = lane % 8;
     return (row + lane / 16 * 8) * 128 + (((2 * warp + lane / 8 % 2) ^ row) << 4);
 }
 
-/* The feature of the thread's row 0 or 1, of its half. */
+/* Feature of the thread's row 0 or 1 in a half tile. */
 static __device__ inline int feature_of(const PingpongTile &tile, int half, int row)
 {
     return tile.feature + SIDE * half + 16 * (threadIdx.x / 32 % 4) + 8 * row +
            threadIdx.x % 32 / 4;
 }
 
-/* u, then gelu(u), a third of a half. */
+/* Writes u, then gelu(u), of a third of a half tile. */
 static __device__ inline void gelu_pieces(const PingpongShared &r, const float *d,
                                           const float bias[2], Ring<PIECES> &ring)
 {
@@ -81,7 +83,7 @@ static __device__ inline void gelu_pieces(const PingpongShared &r, const float *
     }
 }
 
-/* d times the slope at u, which lies where that goes. */
+/* Replaces u in its piece by d gelu'(u) and adds that to the sums. */
 static __device__ inline void dgelu_piece(const PingpongShared &r, const float *d, float sum[2],
                                           Ring<PIECES> &ring)
 {
@@ -103,8 +105,7 @@ static __device__ inline void dgelu_piece(const PingpongShared &r, const float *
     ring.next();
 }
 
-/* From d, and from gate and up, which lie where these go: dgate = d up s (1 + gate (1 - s)),
- * dup = d gate s. */
+/* Replaces gate and up in their pieces: dgate = d up s (1 + gate (1 - s)), dup = d gate s. */
 static __device__ inline void dswiglu_piece(const PingpongShared &r, const float *d,
                                             Ring<PIECES> &ring)
 {
@@ -134,7 +135,7 @@ static __device__ inline void dswiglu_piece(const PingpongShared &r, const float
     ring.next();
 }
 
-/* Four lanes have a row's sums. */
+/* Adds the sums of the four lanes that share a row. */
 static __device__ inline void put_sum(const PingpongArgs &args, const PingpongTile &tile,
                                       int feature, float sum)
 {
@@ -172,7 +173,7 @@ static __device__ inline void epilogue_tile(const PingpongShared &r, const Pingp
         for (int row = 0; row < 2 && KIND == EPILOGUE_DGELU && args.part; row++)
             put_sum(args, tile, feature_of(tile, half, row), sum[row]);
     }
-    asm volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory"); /* all warps are through */
+    asm volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory"); /* all warps have finished */
     if (threadIdx.x % WARPGROUP == 0) mbarrier_arrive(r.epilogue_order + 8 * (group == 0));
 }
 

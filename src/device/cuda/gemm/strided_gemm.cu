@@ -1,13 +1,13 @@
-/* strided_gemm.cu -- products that cuBLASLt cannot be told of: any strides, mixed types, no depth at all.
+/* strided_gemm.cu -- GEMMs that cuBLASLt cannot express: any strides, mixed types, depth 0.
  *
- * A block computes 32 x 32 of c, from strips of a and b that it brings to f32 in shared memory. It
- * is for odd views of small things; products.c takes all others. */
+ * A block computes a 32 x 32 tile of c from tiles of a and b that are converted to f32 in shared
+ * memory. It serves rare views of small tensors; cublaslt_gemm.c runs all other GEMMs. */
 #include "device/cuda/value.cuh"
 
 enum { TILE = 32, ROWS = 8 };
 
 typedef struct {
-    Tensor a, b, bias, c; /* bias: data NULL where there is none */
+    Tensor a, b, bias, c; /* bias: data NULL if there is none */
     bool ta, tb;
     int64_t k;
     float keep;
