@@ -1,13 +1,13 @@
-/* column_fold.cuh -- the second stage of sums over rows: strips of rows were summed apart, into rows
- * of f32 in scratch, and are folded here in their order, and added to what is kept. The fold is launched
- * while the first stage runs (early.cuh). */
+/* column_fold.cuh -- the second stage of column sums. The first stage has summed strips of rows
+ * into rows of f32 in scratch. This stage adds them in their order, to keep times the output. It is
+ * launched while the first stage runs (pdl.cuh). */
 #ifndef DEVICE_CUDA_COLUMN_FOLD_CUH
 #define DEVICE_CUDA_COLUMN_FOLD_CUH
 
 #include "device/cuda/pdl.cuh"
 #include "device/cuda/value.cuh"
 
-/* Few columns a block, so that all SMs have some; all strips of a run are asked for at once. */
+/* Few columns per block, so that every SM has some; all strips of a run are prefetched at once. */
 enum { FOLD_COLUMNS = 8, FOLD_RUNS = 32, FOLD_PREFETCH = 9 };
 
 typedef struct {
@@ -18,7 +18,7 @@ typedef struct {
     float keep[3];
 } ColumnFold;
 
-/* A column's strips in runs, a thread each; the runs' sums are folded in order. */
+/* A thread sums one run of a column's strips; the runs' sums are then added in order. */
 static __global__ void __launch_bounds__(FOLD_COLUMNS *FOLD_RUNS)
     column_fold_kernel(const __grid_constant__ ColumnFold f)
 {
@@ -44,7 +44,7 @@ static __global__ void __launch_bounds__(FOLD_COLUMNS *FOLD_RUNS)
     value_keep(out.data, out.dtype, j * out.stride[0], f.keep[which], sum);
 }
 
-/* Right behind the first stage, which may call pdl_trigger. */
+/* Launched right after the first stage, which may call pdl_trigger. */
 static Err column_fold(const ColumnFold &f, const DeviceQueue *q)
 {
     const LaunchShape shape = {dim3((unsigned)blocks_of(f.width, FOLD_COLUMNS), (unsigned)f.sums),

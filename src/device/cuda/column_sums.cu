@@ -2,24 +2,24 @@
  *
  *   db[j] = sum over t of dy[t,j]
  *
- * Two stages, each in one order that follows from the shape:
+ * Two stages, each in one order that the shape determines:
  *
  *            columns ->
- *     rows   0 0 0   1 1 1   2 2 2     a block has some warps, and the warps of all blocks take turns
- *            3 3 3   4 4 4   5 5 5     at the rows; then its sums are folded, into a row of f32 in
- *            0 0 0   1 1 1   2 2 2     scratch. The second stage folds the blocks of a strip of
- *            ...                       columns, and adds to what is kept
+ *     rows   0 0 0   1 1 1   2 2 2    Warp i of all blocks takes every n-th row from row i on. A
+ *            3 3 3   4 4 4   5 5 5    block adds the sums of its warps and writes a row of f32 to
+ *            0 0 0   1 1 1   2 2 2    scratch. The second stage adds the blocks of a strip of
+ *            ...                      columns, and keep times the output (column_fold.cuh)
  *
- * Rows that a norm's gradient would sum beside (norm_back.cu) are taken by its turns: the same bits.
+ * Rows whose sum a norm's gradient can also compute (norm_back.cu) are assigned as in that kernel,
+ * which gives the same bits.
  *
- * Rows are taken from the last on: of what the op before wrote or read, the last rows are still in the
- * card's cache. */
+ * Rows are processed from the last to the first: the preceding op left the last rows in L2. */
 #include "device/cuda/column_fold.cuh"
 #include "device/cuda/row_fetch.cuh"
 
-enum { WARPS = 8, BLOCKS = 528, COLUMNS = 32 }; /* blocks: at most so many; four an SM of 132 */
+enum { WARPS = 8, BLOCKS = 528, COLUMNS = 32 }; /* BLOCKS: at most; four per SM of 132 */
 
-/* Rows that are on their way while one is summed. */
+/* Rows in flight while one is summed. */
 template <DType T> static constexpr __host__ __device__ int prefetch_depth()
 {
     return T == BF16 ? 6 : 4;
@@ -31,8 +31,8 @@ typedef struct {
     float *part; /* [gridDim.y, width] */
 } ColumnSumArgs;
 
-/* Every `step`-th row from `row` down, of W columns: as soon as one is summed, the one AHEAD is asked
- * for into its place. */
+/* Adds every `step`-th row from `row` down, W columns each. When a row has been added, the row
+ * PREFETCH further is loaded into its place. */
 template <int W, DType T>
 static __device__ inline void add_rows(const ColumnSumArgs &s, int64_t row, int step,
                                        int64_t column, float (&db)[W])
@@ -40,7 +40,7 @@ static __device__ inline void add_rows(const ColumnSumArgs &s, int64_t row, int 
     constexpr int PREFETCH = prefetch_depth<T>();
     Piece<W> ring[PREFETCH] = {};
     int64_t at = row * s.dy.stride[0] + column * s.dy.stride[1];
-    int left = (int)(row / step) + 1, to_load = left; /* rows to sum, to ask for */
+    int left = (int)(row / step) + 1, to_load = left; /* rows to add, rows to load */
     auto prefetch = [&](int k) {
         if (to_load-- > 0) ring[k] = piece_load<W>(s.dy.data, T, at);
         at -= step * s.dy.stride[0];
@@ -87,13 +87,13 @@ static __global__ void __launch_bounds__(32 * WARPS, 4)
     }
 }
 
-/* Blocks across and down, and warps of a block; the shape alone decides. */
+/* Blocks across and down, and warps per block; the shape alone decides. */
 typedef struct {
     int64_t across, strips;
     int warps;
 } ColumnGrid;
 
-/* Blocks that run at once, of 64 rows at least. */
+/* As many blocks as run at once, with at least 64 rows each. */
 static ColumnGrid grid_of(const ColumnSumArgs &s, bool wide)
 {
     const int64_t across = blocks_of(s.width, COLUMNS * (wide ? WALK_WIDE : 1));

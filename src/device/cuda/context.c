@@ -1,4 +1,4 @@
-/* context.c -- a rank on a GPU: its queues, its handles, its scratch, and what the card is. */
+/* context.c -- a context: queues, library handles, scratch, and the properties of the GPU. */
 #include "device/cuda/context.h"
 
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 Err cuda_failed(cudaError_t status, const char *call)
 {
-    (void)cudaGetLastError(); /* it was told: the next launch must not tell it again */
+    (void)cudaGetLastError(); /* reported here; the next launch must not report it again */
     const bool memory = status == cudaErrorMemoryAllocation;
     return err_fail(memory ? ERR_NOMEM : ERR_IO, "cuda: %.*s: %s (%s)", (int)strcspn(call, "("),
                     call, cudaGetErrorString(status), cudaGetErrorName(status));
@@ -39,8 +39,8 @@ Err cuda_launched(KernelId id)
 Err cuda_scratch(DeviceQueue *q, size_t bytes, void **out)
 {
     if (bytes > q->scratch_bytes) {
-        CUDA_TRY(cudaStreamSynchronize(q->stream)); /* what runs may still use the old one */
-        q->context->epoch++;                        /* and graphs know no other */
+        CUDA_TRY(cudaStreamSynchronize(q->stream)); /* running kernels may use the old scratch */
+        q->context->epoch++;                        /* captured graphs hold its address */
         CUDA_TRY(cudaFree(q->scratch));
         q->scratch = NULL;
         q->scratch_bytes = 0;
@@ -70,12 +70,13 @@ static Err check_capability(int ordinal, int capability)
 {
     if (capability >= 80) return OK;
     return err_fail(ERR_CONFIG,
-                    "cuda: GPU %d is of compute capability %d.%d, and the kernels need 8.0 (A100) "
+                    "cuda: GPU %d has compute capability %d.%d, but the kernels need 8.0 (A100) "
                     "or newer; use run.device=cpu",
                     ordinal, capability / 10, capability % 10);
 }
 
-/* Kernels of this card read the memory of others that they reach: ranks of one process fold it. */
+/* Lets kernels of this GPU read the memory of other GPUs; ranks of one process reduce across
+ * them. */
 static Err enable_peer_access(const DeviceContext *c)
 {
     const int n = cuda_count();
@@ -105,7 +106,7 @@ static Err open_parts(DeviceContext *c)
     CUDA_TRY(cudaDeviceGetStreamPriorityRange(&low, &high));
     for (int i = 0; i < N_DEVICE_QUEUES; i++) {
         c->queue[i].context = c;
-        /* What others wait for goes first. */
+        /* Queues that others wait for have priority over compute. */
         CUDA_TRY(cudaStreamCreateWithPriority(&c->queue[i].stream, cudaStreamNonBlocking,
                                               i == QUEUE_COMPUTE ? low : high));
         CUDA_TRY(cudaMalloc((void **)&c->queue[i].ticket, sizeof *c->queue[i].ticket));
@@ -119,7 +120,7 @@ static Err open_parts(DeviceContext *c)
     TRY(pingpong_open(c));
     c->autotuner = autotuner_open();
     c->cudnn = cudnn_open(c->capability);
-    return c->autotuner ? OK : err_fail(ERR_NOMEM, "cuda: no memory for the table of products");
+    return c->autotuner ? OK : err_fail(ERR_NOMEM, "cuda: no memory for the autotuner");
 }
 
 void cuda_close(DeviceContext *c)
@@ -141,9 +142,11 @@ void cuda_close(DeviceContext *c)
 Err cuda_open(int ordinal, DeviceContext **out)
 {
     const int n = cuda_count();
-    if (n == 0) return err_is(ERR_CONFIG, 0); /* count has said why */
+    if (n == 0) return err_is(ERR_CONFIG, 0); /* count has reported the reason */
     if (ordinal < 0 || ordinal >= n)
-        return err_fail(ERR_CONFIG, "cuda: GPU %d of %d: the first is 0", ordinal, n);
+        return err_fail(ERR_CONFIG,
+                        "cuda: there is no GPU %d; the %d GPUs here are numbered from 0", ordinal,
+                        n);
     DeviceContext *c = calloc(1, sizeof *c);
     if (!c) return err_fail(ERR_NOMEM, "cuda: no memory for a context");
     c->ordinal = ordinal;
@@ -156,7 +159,7 @@ Err cuda_open(int ordinal, DeviceContext **out)
     return OK;
 }
 
-/* Dense rates by the datasheets; the first row that the card's name begins with. */
+/* Dense rates from the datasheets; the first row that is a prefix of the GPU's name applies. */
 static const struct {
     const char *name;
     double bf16_flops, f32_flops, memory_Bps;
@@ -184,7 +187,7 @@ Err cuda_info(DeviceContext *c, DeviceInfo *out)
         break;
     }
     const size_t blas = cublasLtGetVersion();
-    snprintf(info.name, sizeof info.name, "%.48s, sm_%d; products by cuBLASLt %zu.%zu.%zu; %s",
+    snprintf(info.name, sizeof info.name, "%.48s, sm_%d; GEMMs by cuBLASLt %zu.%zu.%zu; %s",
              card.name, c->capability, blas / 10000, blas / 100 % 100, blas % 100,
              cudnn_text(c->cudnn));
     *out = info;

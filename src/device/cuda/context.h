@@ -1,4 +1,4 @@
-/* context.h -- contexts, as device/runtime.h has them. */
+/* context.h -- the context functions of the device runtime table (device/runtime.h). */
 #ifndef DEVICE_CUDA_CONTEXT_H
 #define DEVICE_CUDA_CONTEXT_H
 

@@ -1,7 +1,7 @@
-/* copy.cu -- bytes as they are, between any strides: integers and NaN payloads too.
+/* copy.cu -- copies bytes between any strides, also integers and NaN payloads.
  *
- * One run on both sides is the driver's own copy; else elements of 2, 4 or 8 bytes, and 16 bytes at
- * a time where both sides' rows allow. */
+ * Two contiguous sides are a memcpy of the driver. Otherwise elements of 2, 4 or 8 bytes are
+ * copied, or 16 bytes at a time if the rows of both sides allow it. */
 #include "device/cuda/pointwise.cuh"
 
 template <typename T>
@@ -15,7 +15,7 @@ static __global__ void __launch_bounds__(POINT_THREADS)
     *(T *)(w.at[1] + at[1] * bytes) = *(const T *)(w.at[0] + at[0] * bytes);
 }
 
-/* Elements of eight bytes in steps of eight would be 64 bytes: they go one by one. */
+/* Eight elements of eight bytes would be 64 bytes, so such elements are copied one by one. */
 static Err launch(const Call *call, const ElementWalk *w, size_t bytes)
 {
     const unsigned blocks = (unsigned)blocks_of(w->count, POINT_THREADS);
@@ -31,7 +31,8 @@ static Err launch(const Call *call, const ElementWalk *w, size_t bytes)
     return cuda_launched(KERNEL_copy);
 }
 
-/* f32 as pairs of bf16, so that steps of eight are 16 bytes: twice the last, contiguous, dim. */
+/* f32 viewed as pairs of bf16, so that a step of eight is 16 bytes: twice the last, contiguous,
+ * dim. */
 static Tensor as_halves(const Tensor *t)
 {
     Tensor half = *t;
@@ -65,11 +66,11 @@ extern "C" Err cuda_copy(const Call *call)
     return launch(call, &w, bytes);
 }
 
-/* Rows of x, each to its place in y: the walk is over what a row holds. */
+/* Rows of x, each copied to its place in y; the walk is over the elements of a row. */
 typedef struct {
     ElementWalk inner;
     Tensor at;
-    int64_t rows, x_step, y_step, bytes; /* steps in elements of so many bytes */
+    int64_t rows, x_step, y_step, bytes; /* x_step, y_step: in elements of `bytes` bytes */
 } RowPlaces;
 
 template <typename T>
@@ -86,7 +87,7 @@ static __global__ void __launch_bounds__(POINT_THREADS)
         *(const T *)(p.inner.at[0] + (row * p.x_step + at[0]) * p.bytes);
 }
 
-/* One row of a tensor, the first. */
+/* The first row of a tensor. */
 static Tensor row_of(const Tensor *t)
 {
     Tensor row = *t;
@@ -118,7 +119,7 @@ extern "C" Err cuda_put_rows_at(const Call *call)
     const bool runs = last >= 0 && from.stride[last] == 1 && to.stride[last] == 1 &&
                       x->stride[0] * halves % WALK_WIDE == 0 &&
                       y->stride[0] * halves % WALK_WIDE == 0;
-    if (runs) { /* 16 bytes at a time, where they are aligned */
+    if (runs) { /* 16 bytes at a time if aligned */
         ElementWalk wide;
         from = as_halves(&from), to = as_halves(&to);
         TRY(walk_make(both, 2, true, &wide));

@@ -1,8 +1,8 @@
-/* cuda.h -- what the files of the CUDA device share on the host's side; C, and C++ for nvcc.
+/* cuda.h -- host declarations that the files of the CUDA device share; C, and C++ for nvcc.
  *
- *     context   one rank on one GPU: four queues, cuBLASLt, the choices of algorithms
- *       queue   a stream, and scratch that the kernels of that stream share: they run in order, so
- *               each may use all of it; it grows by a wait when one needs more
+ *     context   one rank on one GPU: four queues, cuBLASLt, cuDNN, the autotuner
+ *       queue   a CUDA stream and its scratch. Kernels of a stream run in order, so each may use
+ *               all of the scratch; it grows, after a wait, when a kernel needs more
  *
  * A kernel's file has its formula, its __global__ function and its launcher, cuda_NAME. */
 #ifndef DEVICE_CUDA_CUDA_H
@@ -17,18 +17,18 @@ extern "C" {
 
 #include "device/runtime.h"
 
-enum { BLAS_SCRATCH = 32 << 20 }; /* what NVIDIA advises for Hopper */
+enum { BLAS_SCRATCH = 32 << 20 }; /* NVIDIA's advice for Hopper */
 
 struct DeviceQueue {
     DeviceContext *context;
     cudaStream_t stream;
     char *scratch;
     size_t scratch_bytes;
-    unsigned *ticket; /* 0 between kernels: blocks that are done draw from it, to tell the last */
+    unsigned *ticket; /* 0 between kernels; finished blocks count up to find the last one */
 };
 
 typedef struct Autotuner Autotuner;
-typedef struct CudnnPlans CudnnPlans; /* fused.h */
+typedef struct CudnnPlans CudnnPlans; /* attention/cudnn.h */
 
 struct DeviceContext {
     int ordinal, sms, capability; /* 90: sm_90 */
@@ -36,10 +36,10 @@ struct DeviceContext {
     cublasLtHandle_t blas;
     Autotuner *autotuner;
     bool any_order;          /* not deterministic */
-    unsigned epoch;          /* counts what makes graphs that were captured before no longer fit */
-    size_t graph_bytes;      /* of device memory that graphs hold */
-    void *encode_tensor_map; /* describes matrices to the copy engine (relay.cu); NULL: not there */
-    CudnnPlans *cudnn;       /* cuDNN's, or NULL where it is not there */
+    unsigned epoch;          /* counts changes after which captured graphs are invalid */
+    size_t graph_bytes;      /* device memory of all graphs */
+    void *encode_tensor_map; /* encodes TMA descriptors (gemm/pingpong.cu); NULL: not available */
+    CudnnPlans *cudnn;       /* NULL if cuDNN is not available */
 };
 
 struct DeviceEvent {
@@ -47,7 +47,7 @@ struct DeviceEvent {
     int ordinal;
 };
 
-/* Local. Is ERR_IO with the name of the call, or ERR_NOMEM. */
+/* Local. Returns ERR_IO, or ERR_NOMEM, with the name of the call. */
 Err cuda_failed(cudaError_t status, const char *call);
 #define CUDA_TRY(call)                                                                             \
     do {                                                                                           \
@@ -55,14 +55,14 @@ Err cuda_failed(cudaError_t status, const char *call);
         if (status_ != cudaSuccess) return cuda_failed(status_, #call);                            \
     } while (0)
 
-/* Local. Makes the call's GPU this thread's; refuses f64, which `ref` computes. */
+/* Local. Makes the call's GPU current in this thread; refuses f64, which `ref` computes. */
 Err cuda_begin(const Call *call, KernelId id);
-/* Local. After a launch: was it accepted? */
+/* Local. Checks that the last launch was accepted. */
 Err cuda_launched(KernelId id);
-/* Local. Scratch of the queue, at least so much, until the next kernel in it. */
+/* Local. Scratch of the queue of at least `bytes`, valid until the next kernel in it. */
 Err cuda_scratch(DeviceQueue *q, size_t bytes, void **out);
 
-/* choices.c: the products of a context and their algorithms. */
+/* gemm/autotune.c: GEMM shapes of a context and their algorithms. */
 Autotuner *autotuner_open(void);
 void autotuner_close(Autotuner *c);
 void cuda_autotune_measure(DeviceContext *c, bool on);
@@ -70,12 +70,12 @@ int cuda_autotune_left(const DeviceContext *c);
 Err cuda_autotune_save(DeviceContext *c, const char *path);
 Err cuda_autotune_load(DeviceContext *c, const char *path);
 
-/* gemm.cu: products that the library cannot be told of: other strides, or mixed types. */
+/* gemm/strided_gemm.cu: GEMMs that cuBLASLt cannot express: other strides, or mixed types. */
 Err cuda_gemm_strided(const Call *call);
-/* gemm.cu: c = keep * c + bias, so that the product is only added. */
+/* gemm/strided_gemm.cu: c = keep * c + bias, before a GEMM that accumulates into c. */
 Err cuda_gemm_start(const Call *call);
 
-/* pointwise.cu: the outputs of a call become 0. */
+/* pointwise.cu: sets the outputs of a call to 0. */
 Err cuda_zero(const Call *call);
 
 /* lists.cu, squares.cu, update.cu */
@@ -86,7 +86,7 @@ Err cuda_update_run(DeviceQueue *q, const DeviceList *l, const UpdateNumbers *nu
 void cuda_list_close(DeviceList *l);
 Err cuda_clip(DeviceQueue *q, const DeviceClip *clip);
 
-/* marks.c */
+/* timestamps.c */
 Err cuda_timestamps_open(DeviceContext *c, int n, DeviceTimestamps **out);
 void cuda_timestamps_close(DeviceTimestamps *m);
 Err cuda_timestamp(DeviceQueue *q, DeviceTimestamps *m, int i);

@@ -1,16 +1,17 @@
-/* embedding.cu -- rows of a table by id, and the sum of gradients back into those rows.
+/* embedding.cu -- gathers rows of a table by id, and sums gradients back into those rows.
  *
- * The table may be a part of the vocabulary: rows base .. base + v. Ids of other parts are zeros
- * here, so the parts add up to the whole.
+ * The table may be a shard of the vocabulary: rows base .. base + v. Ids of other shards give
+ * zeros, so the shards add up to the whole.
  *
- * The gradient is a sum in token order without atomics: tokens are sorted by id (a stable sort), and
- * the sorted list is cut into strips of 32. A run of one id that lies within its strip is summed and
- * added to dw; what a strip holds of a run that crosses its ends goes to scratch:
+ * The gradient is a sum in token order without atomics. Tokens are sorted by id with a stable sort,
+ * and the sorted list is split into strips of 32. A run of one id inside a strip is summed and
+ * added to dw. The part of a run that crosses the ends of its strip goes to scratch:
  *
  *     sorted ids   2 2 2 5 5 7 | 7 7 7 7 7 7 | 7 9 9 9 ..      strips of 6
  *                  direct  ^head of 7 ^ all 7   ^tail, direct
  *
- * and is folded, strip by strip, by whoever holds the run's head. One hot id is no bottleneck. */
+ * The strip with the head of a run then adds the tails of the following strips. A single frequent
+ * id is thus no bottleneck. */
 #include <cub/device/device_radix_sort.cuh>
 
 #include "device/cuda/value.cuh"
@@ -19,7 +20,7 @@ enum { THREADS = 256, STRIP = 32, PREFETCH = 4 };
 
 typedef struct {
     Tensor ids, w, y;
-    int64_t base, pieces; /* of a row */
+    int64_t base, pieces; /* pieces: of a row */
 } LookUp;
 
 template <int W>
@@ -53,12 +54,12 @@ extern "C" Err cuda_embedding(const Call *call)
 
 typedef struct {
     Tensor dy, dw;
-    const int32_t *id, *token; /* sorted: rows of dw, ids of other parts last; and who has them */
+    const int32_t *id, *token; /* sorted rows of dw, ids of other shards last; their tokens */
     int64_t tokens, width;
-    float *head, *tail; /* [strips, width]: of the run that leaves a strip, and that enters it */
+    float *head, *tail; /* [strips, width]: run that leaves the strip; that enters it */
 } EmbeddingFold;
 
-/* Keys and values of the sort. An id of another part sorts behind all others. */
+/* Keys and values of the sort. Ids of other shards sort after all others. */
 static __global__ void keys_kernel(Tensor ids, int64_t base, int64_t rows, int32_t *key,
                                    int32_t *token)
 {
@@ -69,7 +70,7 @@ static __global__ void keys_kernel(Tensor ids, int64_t base, int64_t rows, int32
     token[t] = (int32_t)t;
 }
 
-/* W columns of a row of dw take a sum. */
+/* Adds a sum to W columns of a row of dw. */
 template <int W>
 static __device__ inline void add_to(const Tensor &dw, int64_t row, int64_t column, const float *x)
 {
@@ -81,8 +82,8 @@ static __device__ inline void add_to(const Tensor &dw, int64_t row, int64_t colu
     piece_store<W>(dw.data, dw.dtype, at, sum);
 }
 
-/* One thread: W columns of one strip. Positions are the same for a whole block; the rows of AHEAD
- * tokens are loaded before the first is summed. */
+/* A thread sums W columns of one strip. Positions are uniform in a block; the rows of PREFETCH
+ * tokens are loaded before the first is added. */
 template <int W> static __global__ void strip_kernel(const __grid_constant__ EmbeddingFold f)
 {
     const int64_t column = ((int64_t)blockIdx.y * blockDim.x + threadIdx.x) * W, strip = blockIdx.x;
@@ -111,13 +112,13 @@ template <int W> static __global__ void strip_kernel(const __grid_constant__ Emb
         for (int k = 0; k < PREFETCH; k++) {
             const int i = at + k;
             if (i >= n) break;
-            if (id[i] >= f.dw.n[0]) return; /* ids of other parts, to the end */
+            if (id[i] >= f.dw.n[0]) return; /* the rest are ids of other shards */
             float x[W];
             piece_floats(row[k], f.dy.dtype, x);
 #pragma unroll
             for (int e = 0; e < W; e++) sum[e] += x[e];
             if (i + 1 < n && id[i + 1] == id[i]) continue;
-            if (first && enters) /* a strip of one run that goes on is a tail too */
+            if (first && enters) /* a strip that is one run with an earlier head is a tail */
                 piece_store<W>(f.tail, F32, side, sum);
             else if (i + 1 == n && leaves)
                 piece_store<W>(f.head, F32, side, sum);
@@ -130,15 +131,15 @@ template <int W> static __global__ void strip_kernel(const __grid_constant__ Emb
     }
 }
 
-/* Runs that cross strips: who holds the head folds the tails behind it. */
+/* Runs that cross strips: the strip with the head adds the following tails. */
 template <int W> static __global__ void cross_kernel(const __grid_constant__ EmbeddingFold f)
 {
     const int64_t column = ((int64_t)blockIdx.y * blockDim.x + threadIdx.x) * W, strip = blockIdx.x;
     const int64_t from = strip * STRIP, last = from + STRIP - 1;
     if (column >= f.width || last + 1 >= f.tokens) return;
     const int32_t id = f.id[last];
-    if (id >= f.dw.n[0] || f.id[last + 1] != id) return;              /* nothing leaves */
-    if (from > 0 && f.id[from] == id && f.id[from - 1] == id) return; /* it began before */
+    if (id >= f.dw.n[0] || f.id[last + 1] != id) return;              /* no run leaves */
+    if (from > 0 && f.id[from] == id && f.id[from - 1] == id) return; /* its head is earlier */
     float sum[W], x[W];
     piece_floats(piece_load<W>(f.head, F32, strip * f.width + column), F32, sum);
     for (int64_t s = strip + 1; s * STRIP < f.tokens && f.id[s * STRIP] == id; s++) {
@@ -174,7 +175,7 @@ static int bits_of(int64_t n)
     return bits;
 }
 
-/* Scratch: the sort's own, two lists before and after it, heads and tails. */
+/* Scratch: that of the sort, two lists before and after it, heads and tails. */
 static Err sort_ids(const Call *call, EmbeddingFold *f)
 {
     const cudaStream_t stream = call->queue->stream;

@@ -1,7 +1,7 @@
 /* entry.h -- the one symbol of sheaf-cuda.so.
  *
- * The shared object calls the program's own functions (err_keep, rope_frequency), which the program
- * exports. Both are built together: the sizes tell when they were not. */
+ * The shared object calls functions that the program exports (err_keep, rope_frequency). Both must
+ * be built from the same sources; the sizes detect if they are not. */
 #ifndef DEVICE_CUDA_ENTRY_H
 #define DEVICE_CUDA_ENTRY_H
 

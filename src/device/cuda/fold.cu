@@ -1,9 +1,9 @@
-/* fold.cu -- what ranks that share a GPU, or reach each other's, make of their arrays.
+/* fold.cu -- ordered reduction over ranks of one process that share a GPU or have peer access.
  *
- *     out[k][i] = ((x[0][i] + x[1][i]) + x[2][i]) + ...        one thread an element, in one order
+ *     out[k][i] = ((x[0][i] + x[1][i]) + x[2][i]) + ...        one thread per element, in one order
  *
- * A thread reads its element of all before it writes any, so an out may be one of the x. The bits
- * are those of comm/fold.c: bf16 is widened, folded in f32 and rounded once, to nearest even. */
+ * A thread reads its element of all x before it writes any, so an out may be one of the x. The bits
+ * are those of comm/fold.c: bf16 is widened, reduced in f32 and rounded once, to nearest even. */
 #include "device/cuda/value.cuh"
 
 enum { FOLD_THREADS = 256, MAX_FOLD_BLOCKS = 4096 };
@@ -17,7 +17,7 @@ typedef struct {
 
 static_assert(sizeof(FoldArgs) <= 4096, "the arguments of a kernel");
 
-/* How an element is stored (S), and folded (T). */
+/* S: the storage type, T: the type of the reduction. */
 template <typename S, typename T> static __device__ inline T widen(S x) { return (T)x; }
 template <> __device__ inline float widen<uint16_t, float>(uint16_t x)
 {
@@ -32,7 +32,7 @@ template <> __device__ inline uint16_t narrow<float, uint16_t>(float x)
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-/* A NaN on the left stays, since nothing is greater; one on the right is taken. */
+/* A NaN in a stays, since nothing is greater; a NaN in b is taken. */
 template <typename T, bool MAX> static __device__ inline T fold_two(T a, T b)
 {
     if (MAX) return b > a || b != b ? b : a;
@@ -52,7 +52,7 @@ static __global__ void __launch_bounds__(FOLD_THREADS) fold_kernel(const FoldArg
     }
 }
 
-/* Sums of integers are of unsigned ones, where overflow wraps; maxima are of signed ones. */
+/* Integers are summed unsigned, where overflow wraps, and compared signed. */
 template <typename S, typename T, typename M>
 static void launch(const FoldArgs *f, bool max, unsigned blocks, cudaStream_t stream)
 {
@@ -66,10 +66,11 @@ extern "C" Err cuda_fold(DeviceQueue *q, const DeviceFold *fold)
 {
     FoldArgs f = {};
     if (fold->n > MAX_DEVICE_FOLD || fold->n_out > MAX_DEVICE_FOLD)
-        return err_fail(ERR_CONFIG,
-                        "cuda: a sum of %d ranks of one process; %d is the most, more need "
-                        "processes (mpirun)",
-                        fold->n, (int)MAX_DEVICE_FOLD);
+        return err_fail(
+            ERR_CONFIG,
+            "cuda: a reduction over %d ranks of one process; the limit is %d, start more "
+            "ranks as processes (mpirun)",
+            fold->n, (int)MAX_DEVICE_FOLD);
     if (fold->count == 0) return OK;
     for (int i = 0; i < fold->n; i++) f.x[i] = fold->x[i];
     for (int i = 0; i < fold->n_out; i++) f.out[i] = fold->out[i];

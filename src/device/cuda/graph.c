@@ -1,14 +1,14 @@
-/* graph.c -- what a step puts into the streams, noted once as a CUDA graph and launched after that.
+/* graph.c -- a step captured once from the streams as a CUDA graph and launched from then on.
  *
  *     compute  | begin | kernels ..... record e ................ wait f | end
  *     d2h      |                       wait e | copy | record f
  *
- * A stream that waits for an event of the capture is in it until it is waited for again: so copies
- * that are begun and waited for come into the graph as branches of their own.
+ * A stream that waits for an event of the capture joins it until the capturing stream waits for it
+ * in turn. Copies that are begun and waited for thus become branches of the graph.
  *
- * The mode is the thread's: a call of this thread that a graph would not repeat (an allocation, a
- * wait of the host) is an error, while other threads, such as one that writes a checkpoint, call what
- * they like. Early launches (early.cuh) stay early. */
+ * The capture mode is thread-local: a call of this thread that a graph cannot repeat (an
+ * allocation, a wait of the host) is an error, while other threads, such as a checkpoint writer,
+ * are not restricted. Programmatic dependent launches (pdl.cuh) are captured as such. */
 #include <stdlib.h>
 
 #include "device/cuda/cuda.h"
@@ -16,8 +16,8 @@
 struct DeviceGraph {
     DeviceContext *context;
     cudaGraphExec_t exec;
-    size_t bytes;   /* of device memory; as the card tells, so about */
-    unsigned epoch; /* of the context, when it was captured */
+    size_t bytes;   /* device memory, estimated from the free memory before and after */
+    unsigned epoch; /* of the context at the time of capture */
 };
 
 Err cuda_capture_begin(DeviceQueue *q)
@@ -34,7 +34,8 @@ static size_t free_bytes(void)
     return left;
 }
 
-/* Uploaded at once, so that the first launch is as short as the others, and all memory is taken. */
+/* Instantiates and uploads the graph, so that the first launch is as short as the others and all
+ * memory is allocated. */
 static Err instantiate(DeviceQueue *q, cudaGraph_t captured, DeviceGraph *g)
 {
     const size_t before = free_bytes();
@@ -71,7 +72,7 @@ Err cuda_capture_end(DeviceQueue *q, DeviceGraph **out)
 
 Err cuda_graph_run(DeviceQueue *q, DeviceGraph *g)
 {
-    MUST(cuda_graph_fits(g), "cuda: a graph that no longer fits is run");
+    MUST(cuda_graph_fits(g), "cuda: launch of a graph that is no longer valid");
     CUDA_TRY(cudaSetDevice(q->context->ordinal));
     CUDA_TRY(cudaGraphLaunch(g->exec, q->stream));
     return OK;

@@ -1,9 +1,9 @@
-/* lists.cu -- lists of tensors: into device memory, and out of it. */
+/* lists.cu -- uploads lists of tensors to device memory, and frees them. */
 #include <stdlib.h>
 
 #include "device/cuda/lists.cuh"
 
-/* Which chunk of which piece each block has, and the first block of each piece. */
+/* Assigns a chunk of a piece to each block, and finds the first block of each piece. */
 static void list_blocks(const ListPieces &p, int64_t chunk, ListBlock *block, int64_t *first)
 {
     for (int i = 0; i < p.n; i++) {

@@ -1,9 +1,8 @@
-/* lists.cuh -- many tensors in one launch: pieces of them lie in device memory, each cut into chunks, a
- * block each; and for each block, which chunk of which piece is its own.
+/* lists.cuh -- many tensors in one launch. The list of pieces is in device memory; each piece is
+ * split into chunks, one block per chunk.
  *
  *     pieces   [ 0        ][ 1 ][ 2              ]
- *     blocks   0.0 0.1 0.2  1.0  2.0 2.1 2.2 2.3        piece.chunk
- */
+ *     blocks   0.0 0.1 0.2  1.0  2.0 2.1 2.2 2.3        piece.chunk */
 #ifndef DEVICE_CUDA_LISTS_CUH
 #define DEVICE_CUDA_LISTS_CUH
 
@@ -15,15 +14,15 @@ typedef struct {
 
 struct DeviceList {
     DeviceContext *context;
-    void *piece;      /* in device memory: SquaresPiece or UpdatePiece */
-    ListBlock *block; /* likewise, of each block */
-    double *sum;      /* likewise: room for a sum of each */
-    int64_t *first;   /* likewise: the first block of each piece, and the end */
+    void *piece;      /* device memory: SquaresPiece[n] or UpdatePiece[n] */
+    ListBlock *block; /* device memory: [blocks] */
+    double *sum;      /* device memory: [blocks], partial sums */
+    int64_t *first;   /* device memory: [n + 1], first block of each piece */
     int n;
     int64_t blocks;
 };
 
-/* Elements of each piece, which starts at at[i * apart]. */
+/* Host pieces; piece i starts at `at` + i * stride_bytes. */
 typedef struct {
     const void *at;
     size_t stride_bytes;
@@ -31,10 +30,10 @@ typedef struct {
     int n;
 } ListPieces;
 
-/* Local. In chunks of so many elements. */
+/* Local. Uploads the list, in chunks of `chunk` elements. */
 Err list_open(DeviceContext *c, const ListPieces &p, int64_t chunk, DeviceList **out);
 
-/* A pointer that was read from memory: the compiler does not know what it points to. */
+/* Tells the compiler that a pointer read from memory points to global memory. */
 template <class T> static __device__ inline T *in_global(T *at)
 {
     __builtin_assume(__isGlobal(at));

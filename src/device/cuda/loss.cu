@@ -1,12 +1,13 @@
-/* loss.cu -- cross entropy of softmax(logits), in steps that a cut vocabulary can be summed between.
+/* loss.cu -- cross entropy of softmax(logits), in steps between which a sharded vocabulary is
+ * reduced.
  *
- *     row_max   m[t]                           parts combine by max
- *     row_sums  z[t] = sum exp(logits - m), logits[target] - m       parts combine by sum
+ *     row_max   m[t]                                             shards combine by max
+ *     row_sums  z[t] = sum exp(logits - m), logits[target] - m   shards combine by sum
  *     loss      sum of weight (log z0 - z1)
  *     loss_dx   weight (exp(logits - m) / z0 - one at the target)
  *
- * A block a row. A row of weight 0 is dead: its target may be anything and its numbers reach no
- * result. The loss is summed by one block, in f64: it reads 12 bytes a token. */
+ * One block per row. A row of weight 0 is dead: its target may be anything and its values reach no
+ * result. One block sums the loss in f64; it reads 12 bytes per token. */
 #include "device/cuda/value.cuh"
 
 enum { THREADS = 256, SUM_THREADS = 1024 };
@@ -27,7 +28,7 @@ template <int W> static __device__ inline int64_t piece_at(const Tensor &t, int6
     return row * t.stride[0] + i * W * (W == 1 ? t.stride[1] : 1);
 }
 
-/* body(i, x) for each piece of this thread of the row, two loads in flight. */
+/* Calls body(i, x) for each piece of this thread in the row, with two loads in flight. */
 template <int W, class Body>
 static __device__ inline void row_sweep(const Tensor &t, int64_t row, Body body)
 {
@@ -112,7 +113,7 @@ static __global__ void __launch_bounds__(SUM_THREADS)
     for (int64_t t = threadIdx.x; t < r.z.n[0]; t += SUM_THREADS) {
         const float weight = value_get(r.weights.data, r.weights.dtype, t * r.weights.stride[0]);
         const float *z = (const float *)r.z.data + t * r.z.stride[0];
-        if (weight != 0) /* else z may be anything, NaN too */
+        if (weight != 0) /* z of a dead row may be anything, also NaN */
             sum += (double)weight * (log((double)z[0]) - (double)z[r.z.stride[1]]);
     }
     sum = group_sum<SUM_THREADS>(sum);

@@ -1,4 +1,4 @@
-/* memory.c -- allocations, copies and events of a context: thin, with faults in words. */
+/* memory.c -- allocations, copies and events of a context, and the runtime table of the device. */
 #include <stdlib.h>
 
 #include "device/cuda/context.h"

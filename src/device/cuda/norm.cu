@@ -2,8 +2,8 @@
  *
  *   h = (x - mean) rstd,  y = h w + b            rmsnorm: mean = 0, no b
  *
- * Rows are fetched ahead (row_fetch.cuh) and swept two or three times in registers. Rows that are
- * longer, or not aligned, take a kernel of their own (norm_any.cuh). LAYER: a layernorm. */
+ * Rows are prefetched (row_fetch.cuh) and swept two or three times in registers. Rows that are
+ * longer or not aligned use another kernel (norm_any.cuh). LAYER: a layernorm. */
 #include "device/cuda/norm_any.cuh"
 #include "device/cuda/row_fetch.cuh"
 
@@ -13,7 +13,7 @@ typedef struct {
     RowSpan x, y, mean, rstd;
     const char *w, *b;
     RowSet rows;
-    float eps, per_width; /* 1 / width */
+    float eps, per_width; /* per_width: 1 / width */
 } NormPrefetchArgs;
 
 template <bool LAYER>
@@ -24,7 +24,7 @@ static __device__ inline void store_numbers(const NormPrefetchArgs &m, RowPlace 
     *(float *)span_at(m.rstd, at) = rstd;
 }
 
-/* A row whose squares overflow: its numbers in f64, by each thread for itself. */
+/* A row whose squares overflow f32: every thread computes its statistics in f64. */
 template <bool LAYER, int G, DType T>
 static __device__ __noinline__ void row_in_f64(const NormPrefetchArgs &m, uint32_t row)
 {
@@ -47,8 +47,8 @@ static __device__ __noinline__ void row_in_f64(const NormPrefetchArgs &m, uint32
     if (threadIdx.x % G == 0) store_numbers<LAYER>(m, at, (float)mean, rstd);
 }
 
-/* The block's rows that overflowed: they have an rstd of 0 so far, which all threads see before one
- * changes it. */
+/* Recomputes the block's rows that overflowed. They are marked by an rstd of 0, which all threads
+ * read before one of them overwrites it. */
 template <bool LAYER, int G, DType T>
 static __device__ inline void redo_overflowed(const NormPrefetchArgs &m, uint32_t start,
                                               uint32_t step)
@@ -62,7 +62,7 @@ static __device__ inline void redo_overflowed(const NormPrefetchArgs &m, uint32_
     }
 }
 
-/* Sum over a row of what its threads hold, or of the squares. */
+/* Sum over a row of its elements, or of their squares. */
 template <bool SQUARES, int G, int K, int WARPS>
 static __device__ inline float sum_row(const float (&x)[K][WALK_WIDE], float (*part)[1][WARPS])
 {
@@ -100,13 +100,13 @@ static __global__ void __launch_bounds__(RowFetch<G, K, T, STAGES, 1>::THREADS, 
     if (LAYER) f.vector(m.b, b);
     bool overflows = false;
     int s = 0;
-    /* The groups of a warp go on together, until the first of them is done. */
+    /* The groups of a warp continue together until the first of them is done. */
     for (uint32_t row = start + mine; row - group_in_warp < m.rows.n; row += step) {
         float x[K][W], mean = 0;
         __pipeline_wait_prior(STAGES - 1);
 #pragma unroll
         for (int k = 0; k < K; k++) f.floats(s, 0, k, x[k]);
-        fetch(s, row + STAGES * step); /* into the place that was just read */
+        fetch(s, row + STAGES * step); /* into the stage that was just read */
         s = (s + 1) % STAGES;
         if (LAYER) {
             mean = sum_row<false, G, K>(x, &part[0]) * m.per_width;

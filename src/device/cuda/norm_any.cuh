@@ -1,23 +1,22 @@
-/* norm_any.cuh -- layernorm and rmsnorm of rows of any length and strides: a row by a warp or a block,
- * held in registers as far as these go, and read again. Squares that overflow f32 are summed in f64.
- * One body for both: a norm without a `mean` tensor is an rmsnorm. */
+/* norm_any.cuh -- layernorm and rmsnorm of rows of any length and strides.
+ *
+ * A warp or a block has a row. It holds the row in registers as far as they suffice and reads the
+ * rest again. Squares that overflow f32 are summed in f64. A norm without a `mean` tensor is an
+ * rmsnorm. */
 #ifndef DEVICE_CUDA_NORM_ANY_CUH
 #define DEVICE_CUDA_NORM_ANY_CUH
 
 #include "device/cuda/norm_rows.cuh"
 
-enum {
-    ANY_WARPS = 4,
-    ANY_LARGE = 256
-}; /* warps of a block of small rows; threads of a large one */
+enum { ANY_WARPS = 4, ANY_LARGE = 256 }; /* warps per block of short rows; threads per long row */
 
 typedef struct {
-    Tensor x, w, b, mean, rstd, y; /* b, mean: data NULL where there is none */
+    Tensor x, w, b, mean, rstd, y; /* b, mean: data NULL if absent */
     int64_t rows, width;
     float eps;
 } NormArgs;
 
-/* A row as a thread of the group sees it: pieces lane, lane + G, ... */
+/* A row as one thread of the group sees it: pieces lane, lane + G, ... */
 template <int G, int W, int K, DType T> struct RowView {
     const void *base;
     int64_t offset, stride;
@@ -37,7 +36,7 @@ template <int G, int W, int K, DType T> struct RowView {
     {
         return piece_load<W>(base, T, offset + i * W * (W == 1 ? stride : 1));
     }
-    /* The k-th piece of this thread, which is held in `kept` or read again. */
+    /* The k-th piece of this thread, from `kept` or from memory. */
     template <class Held> __device__ void floats(Held, int k, float *v) const
     {
         if constexpr (Held::YES)
@@ -54,7 +53,7 @@ struct InMemory {
     enum { YES = 0 };
 };
 
-/* The pieces of a thread: body(held, k, i) for its k-th, which is piece i of the row. The first ones are
+/* Calls body(held, k, i) for the k-th piece of a thread, piece i of the row. The first K are
  * unrolled, so that `kept` is indexed by constants and stays in registers. */
 #define FOR_PIECES(G, row, body)                                                                   \
     _Pragma("unroll") for (int k = 0; k < K; k++)                                                  \
@@ -83,7 +82,7 @@ static __device__ inline S row_power(const RowView<G, W, K, T> &x, S mean, int p
     return group_sum<G>(sum);
 }
 
-/* Mean and rstd; in f64 where f32 overflows. */
+/* Mean and rstd, in f64 if f32 overflows. */
 template <int G, int W, int K, DType T>
 static __device__ inline void statistics(const NormArgs &m, const RowView<G, W, K, T> &x,
                                          float *mean, float *rstd)
@@ -92,7 +91,7 @@ static __device__ inline void statistics(const NormArgs &m, const RowView<G, W, 
     *mean = m.mean.data ? row_power<float>(x, 0, 1) / width : 0;
     const float square = row_power<float>(x, *mean, 2);
     *rstd = 1 / sqrtf(square / width + m.eps);
-    if (square < INFINITY) return; /* the same for all threads of the row */
+    if (square < INFINITY) return; /* the same in all threads of the row */
     const double center = m.mean.data ? row_power<double>(x, 0, 1) / m.width : 0;
     *mean = (float)center;
     *rstd = (float)(1 / sqrt(row_power<double>(x, center, 2) / m.width + (double)m.eps));
@@ -103,7 +102,7 @@ template <int G, int W> static __device__ inline Piece<W> vector_piece(const Ten
     return piece_load<W>(t.data, t.dtype, i * W * (W == 1 ? t.stride[0] : 1));
 }
 
-/* Row of this thread's group, or -1 past the end. */
+/* The row of this thread's group, or -1 past the end. */
 template <int G> static __device__ inline int64_t group_row(int64_t rows)
 {
     const int64_t row = G == 32 ? (int64_t)blockIdx.x * ANY_WARPS + threadIdx.x / 32 : blockIdx.x;

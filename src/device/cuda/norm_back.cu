@@ -1,16 +1,17 @@
 /* norm_back.cu -- gradients of layernorm and rmsnorm, in one pass over dy and x.
  *
- *   h = (x - mean) rstd,  g = dy w,  dx = onto + rstd (g - avg(g) - h avg(g h))
+ *   h = (x - mean) rstd,  g = dy w,  dx = addend + rstd (g - avg(g) - h avg(g h))
  *   dw = sum over rows of dy h,  db = sum over rows of dy         rmsnorm: without avg(g), db
- *   dbias = sum over rows of onto
+ *   dbias = sum over rows of addend
  *
- * Rows that are short enough, and aligned, are fetched ahead (norm_back_rows.cuh), others are not
- * (norm_back_any.cuh). Each block leaves its sums in scratch, where they are folded (column_fold.cuh): all
- * in one order, by shape alone. Either makes dx, dw or both, by one body, so that each has the same
- * bits whichever else is made. LAYER: a layernorm, which has a mean and a db.
+ * Rows that are short enough and aligned are prefetched (norm_back_rows.cuh); others are not
+ * (norm_back_any.cuh). Each block writes its column sums to scratch, where they are added
+ * (column_fold.cuh) in an order that the shape alone determines. Both kernels compute dx, dw or
+ * both by one body, so that each has the same bits whichever else is computed. LAYER: a layernorm,
+ * which has a mean and a db.
  *
- * BIAS: and dbias, where a warp has a row by itself; column_sums.cu takes such rows by the same turns, so
- * the bits are its own. Elsewhere it makes dbias. */
+ * BIAS: also dbias, if a warp has a row of its own. column_sums.cu assigns such rows to warps in
+ * the same way, so the bits are equal. In all other cases column_sums.cu computes dbias. */
 #include "device/cuda/column_fold.cuh"
 #include "device/cuda/norm_back_any.cuh"
 #include "device/cuda/norm_back_rows.cuh"
@@ -19,7 +20,7 @@ template <bool LAYER, bool BIAS> struct Launches {
     template <int G, int K, DType T> struct Launch {
         static Err run(const NormBackPrefetchArgs &m, const DeviceQueue *q)
         {
-            enum { SUM_BIAS = BIAS && G == 32 }; /* nobody asks for others */
+            enum { SUM_BIAS = BIAS && G == 32 }; /* other groups never sum it */
             typedef BackFetch<SUM_BIAS, G, K, T> Fetch;
             static_assert(Fetch::BYTES >= 4 * WALK_WIDE * K * Fetch::THREADS, "sums fit");
             CUDA_TRY(cudaFuncSetAttribute(back_kernel<LAYER, SUM_BIAS, G, K, T>,
@@ -38,7 +39,7 @@ static bool is_wide(const NormBackArgs &m)
            span_fits(m.dx) && span_reaches(m.mean) && span_reaches(m.rstd);
 }
 
-/* Can dbias be made with the rest, by the turns of column_sums.cu? */
+/* True if dbias can be computed in the same pass, with the bits of column_sums.cu. */
 static bool can_sum_addend(const NormBackArgs &m)
 {
     return is_wide(m) && fetch_row_warps(m.x.dtype, m.width) > 0;
@@ -93,15 +94,15 @@ static Err launch(const Call *call, KernelId id, NormBackArgs m)
     return cuda_launched(id);
 }
 
-/* dbias by itself. */
+/* dbias by a separate kernel. */
 static Err sum_addend(const Call *call)
 {
     const Call sum = call_sum_rows(call, &call->in[5], 3);
     return cuda_sum_rows(&sum);
 }
 
-/* In one pass where that is one for dw alone too: else dw, then dx, which may lie over dy. What dbias
- * sums may be where dx will be, too. */
+/* One pass if the kernel of dw alone is the same; otherwise dw, then dx, which may overwrite dy.
+ * dbias comes first, because dx may overwrite the addend. */
 static Err norm_back(const Call *call, KernelId id, NormBackArgs m)
 {
     TRY(cuda_begin(call, id));
@@ -109,14 +110,14 @@ static Err norm_back(const Call *call, KernelId id, NormBackArgs m)
     m.width = m.x.n[m.x.ndim - 1];
     if (m.width == 0) return OK;
     m.per_width = 1 / (float)m.width;
-    MUST(m.dy.dtype == m.x.dtype, "dy of another type than x");
+    MUST(m.dy.dtype == m.x.dtype, "dy and x have different types");
     if (m.dbias.data && !can_sum_addend(m)) {
         TRY(sum_addend(call));
         m.dbias.data = NULL;
     }
     if (!m.dx.data || !m.dw.data || is_wide(m)) return launch(call, id, m);
     NormBackArgs dw = m, dx = m;
-    dw.dx.data = dw.addend.data = dw.w.data = NULL; /* as where dw alone is asked for */
+    dw.dx.data = dw.addend.data = dw.w.data = NULL; /* as in a call of dw alone */
     dx.dw.data = dx.db.data = NULL;
     TRY(launch(call, id, dw));
     return launch(call, id, dx);

@@ -1,5 +1,5 @@
-/* norm_back_any.cuh -- gradients of norms of rows of any length and strides: rows are read twice, and sums
- * of columns are in scratch while they grow. The formulas stand in norm_back.cu. */
+/* norm_back_any.cuh -- gradients of norms of rows of any length and strides. Rows are read twice,
+ * and column sums accumulate in scratch. The formulas are in norm_back.cu. */
 #ifndef DEVICE_CUDA_NORM_BACK_ANY_CUH
 #define DEVICE_CUDA_NORM_BACK_ANY_CUH
 
@@ -8,17 +8,17 @@
 enum { ANY_THREADS = 256 };
 
 typedef struct {
-    Tensor dy, x, w, mean, rstd, addend; /* mean, onto: data NULL where there is none */
-    Tensor dx, dw, db, dbias;            /* likewise */
+    Tensor dy, x, w, mean, rstd, addend; /* mean, addend: data NULL if absent */
+    Tensor dx, dw, db, dbias;            /* data NULL if absent */
     int64_t rows, width;
-    float keep_dw, keep_db, keep_dbias, per_width; /* 1 / width */
-    float *part; /* [blocks, sums, width]: of dw, db, dbias; NULL: dx alone */
+    float keep_dw, keep_db, keep_dbias, per_width; /* per_width: 1 / width */
+    float *part; /* [blocks, sums, width]: of dw, db, dbias; NULL: dx only */
     int sums, blocks;
 } NormBackArgs;
 
-/* Products are rounded by themselves, whatever they are added to. */
+/* Statistics of a row. Multiplications are rounded separately, whatever they are added to. */
 typedef struct {
-    float mean, rstd, avg_g, avg_gh; /* an rmsnorm's mean and avg_g are 0 */
+    float mean, rstd, avg_g, avg_gh; /* mean and avg_g of an rmsnorm are 0 */
 } NormRowStats;
 
 static __device__ inline float g_of(float dy, float w) { return __fmul_rn(dy, w); }

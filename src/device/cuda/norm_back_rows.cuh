@@ -1,9 +1,9 @@
-/* norm_back_rows.cuh -- gradients of norms of rows that are fetched ahead (row_fetch.cuh); the formulas stand
- * in norm_back.cu. Sums of a thread's columns stay in registers over all its rows; the groups of a
- * block are folded in shared memory.
+/* norm_back_rows.cuh -- gradients of norms of prefetched rows (row_fetch.cuh); the formulas are in
+ * norm_back.cu. A thread's column sums stay in registers over all its rows; the groups of a block
+ * are added in shared memory.
  *
- *     registers   w   dw   db   dbias      of K pieces each: where that is too much, w is read from
- *     stages      dy x onto | dy x onto | w      shared memory, row by row (is_far) */
+ *     registers   w   dw   db   dbias            K pieces each; if that is too much, w is read from
+ *     stages      dy x addend | dy x addend | w  shared memory for each row (weights_in_shared) */
 #ifndef DEVICE_CUDA_NORM_BACK_ROWS_CUH
 #define DEVICE_CUDA_NORM_BACK_ROWS_CUH
 
@@ -14,15 +14,15 @@ enum { STAGES = 2 };
 enum { DY, X, ADDEND, FETCHED };
 
 typedef struct {
-    RowSpan dy, x, addend, dx, mean, rstd; /* mean, onto, dx: data NULL where there is none */
+    RowSpan dy, x, addend, dx, mean, rstd; /* mean, addend, dx: data NULL if absent */
     const char *w;                         /* for dx */
     RowSet rows;
     float per_width; /* 1 / width */
-    float *part;     /* [blocks, sums, width]; NULL: dx alone */
+    float *part;     /* [blocks, sums, width]; NULL: dx only */
     int sums, blocks;
 } NormBackPrefetchArgs;
 
-/* The groups' sums, folded in their order, to the block's row of scratch. */
+/* Adds the groups' sums in their order and writes them to the block's row of scratch. */
 template <class Fetch, int G, int K>
 static __device__ inline void store_sums(const NormBackPrefetchArgs &m, int which, float *fold,
                                          const float (&sum)[K][WALK_WIDE])
@@ -30,7 +30,7 @@ static __device__ inline void store_sums(const NormBackPrefetchArgs &m, int whic
     enum { W = WALK_WIDE, ALL = K * W * G }; /* columns of a group: [k][e][lane] */
     const int group = threadIdx.x / G, lane = threadIdx.x % G;
     const int width = m.rows.pieces * W;
-    __syncthreads(); /* what was there has been read */
+    __syncthreads(); /* the previous contents have been read */
 #pragma unroll
     for (int k = 0; k < K; k++)
 #pragma unroll
@@ -45,13 +45,13 @@ static __device__ inline void store_sums(const NormBackPrefetchArgs &m, int whic
     }
 }
 
-/* What a row's elements share. dx = rstd g + slope x + level + onto. */
+/* Coefficients that the elements of a row share: dx = rstd g + slope x + level + addend. */
 typedef struct {
     float rstd, shift; /* h = rstd x + shift */
     float slope, level;
 } RowLine;
 
-/* The second half of it, from the row's averages of g h and of g. */
+/* Sets slope and level, from the row's averages of g h and of g. */
 template <bool LAYER> static __device__ inline void line_end(RowLine &r, float avg_gh, float avg_g)
 {
     const float of_h = -__fmul_rn(r.rstd, avg_gh), of_1 = LAYER ? -__fmul_rn(r.rstd, avg_g) : 0;
@@ -70,7 +70,8 @@ static __device__ inline float dx_of(const RowLine &r, float g, float x, float a
     return fmaf(g, r.rstd, fmaf(x, r.slope, LAYER ? addend + r.level : addend));
 }
 
-/* This thread's part of w: in registers, or, where sums leave no room, in a row of the stages. */
+/* This thread's part of w: in registers, or in an extra row of the stages if sums need the
+ * registers. */
 template <class Fetch, int K, bool IN_SHARED> struct Weights {
     const Fetch &f;
     float v[IN_SHARED ? 1 : K][WALK_WIDE];
@@ -91,7 +92,7 @@ template <class Fetch, int K, bool IN_SHARED> struct Weights {
     }
 };
 
-/* A row's dx, from what stage s has of it; onto goes to its sum. */
+/* Writes a row's dx from stage s, and adds the addend to its sum. */
 template <bool LAYER, bool BIAS, DType T, class Fetch, class Vector, int K>
 static __device__ inline void write_dx(const Fetch &f, int s, const RowLine &r,
                                        const Vector &weights, char *dx,
@@ -114,7 +115,7 @@ static __device__ inline void write_dx(const Fetch &f, int s, const RowLine &r,
     }
 }
 
-/* Where four vectors of a row are more than registers hold. */
+/* True if four vectors of a row exceed the registers. */
 template <bool BIAS, int K, DType T> static constexpr __host__ __device__ bool weights_in_shared()
 {
     return BIAS && T == BF16 && K > 3;
@@ -137,7 +138,7 @@ static __global__ void __launch_bounds__(BackFetch<BIAS, G, K, T>::THREADS, 2)
     back_kernel(const __grid_constant__ NormBackPrefetchArgs m)
 {
     typedef BackFetch<BIAS, G, K, T> Fetch;
-    enum { W = WALK_WIDE, SUMS = LAYER ? 2 : 1 }; /* of g h, of g */
+    enum { W = WALK_WIDE, SUMS = LAYER ? 2 : 1 }; /* of g h; of g */
     extern __shared__ uint4 stage[];
     __shared__ float part[2][SUMS][Fetch::WARPS];
     const Fetch f(stage, m.rows.pieces);
@@ -160,9 +161,9 @@ static __global__ void __launch_bounds__(BackFetch<BIAS, G, K, T>::THREADS, 2)
     pdl_wait();
     fetch(0, start);
     const Weights<Fetch, K, weights_in_shared<BIAS, K, T>()> weights(
-        f, m.w); /* there when the first row is */
+        f, m.w); /* complete with the first row */
     int s = 0;
-    /* The groups of a warp go on together, until the first of them is done. */
+    /* The groups of a warp continue together until the first of them is done. */
     for (uint32_t row = start; row - group_in_warp < m.rows.n; row += step, s ^= 1) {
         RowLine r = {rstd, LAYER ? -__fmul_rn(mean, rstd) : 0, 0, 0};
         float sum[SUMS] = {};
@@ -189,11 +190,11 @@ static __global__ void __launch_bounds__(BackFetch<BIAS, G, K, T>::THREADS, 2)
         if (G < 32 && row >= m.rows.n) continue;
         line_end<LAYER>(r, sum[0] * m.per_width, sum[SUMS - 1] * m.per_width);
         char *dx = span_at(m.dx, row_place(m.rows, row));
-        if (K > 3) __syncwarp(); /* makes the compiler read again what it has no registers for */
+        if (K > 3) __syncwarp(); /* makes the compiler reload values that exceed the registers */
         write_dx<LAYER, BIAS, T>(f, s, r, weights, dx, dbias);
     }
     if (!m.part) return;
-    __pipeline_wait_prior(0); /* an empty one of each thread may be left */
+    __pipeline_wait_prior(0); /* an empty group of each thread may be pending */
     store_all<LAYER, BIAS, Fetch, G>(m, (float *)stage, dw, db, dbias);
 }
 

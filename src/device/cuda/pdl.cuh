@@ -1,17 +1,19 @@
-/* pdl.cuh -- kernels that are launched before the one in front of them is done: from sm_90 on their
- * blocks take the place of blocks that have ended, set themselves up, and wait on the card.
+/* pdl.cuh -- programmatic dependent launch (PDL), sm_90 and newer: a kernel starts before the
+ * previous one ends.
  *
- *     in front   ======= pdl_trigger ==============|
- *     behind                  launch .. pdl_wait | reads, writes
+ * Its blocks take the place of finished blocks, set themselves up, and wait on the GPU.
  *
- * Before pdl_wait a kernel touches no memory but its own shared one. A kernel in front that never
- * calls pdl_trigger is one whose next may start when all its blocks have ended. */
+ *     previous   ======= pdl_trigger ==============|
+ *     next                    launch .. pdl_wait   | reads, writes
+ *
+ * Before pdl_wait a kernel accesses only its own shared memory. If the previous kernel never calls
+ * pdl_trigger, the next one may start when all of its blocks have ended. */
 #ifndef DEVICE_CUDA_PDL_CUH
 #define DEVICE_CUDA_PDL_CUH
 
 #include "device/cuda/cuda.h"
 
-/* Until what was launched before is done, and all can see it. */
+/* Waits until the previous kernels are done and their writes are visible. */
 static __device__ inline void pdl_wait()
 {
 #if __CUDA_ARCH__ >= 900
@@ -31,7 +33,7 @@ typedef struct {
     size_t bytes; /* of dynamic shared memory */
 } LaunchShape;
 
-/* Local. The kernel calls pdl_wait first. */
+/* Local. Launches a kernel that calls pdl_wait before any access to device memory. */
 template <class Work>
 static Err pdl_launch(void (*kernel)(Work), const LaunchShape &s, const DeviceQueue *q,
                       const Work &work)

@@ -1,7 +1,8 @@
-/* pointwise.cu -- add, scale, cast, gelu, swiglu: a formula per element, f32 inside.
+/* pointwise.cu -- add, scale, cast, gelu, swiglu, optimizers: a formula per element, in f32.
  *
- * gelu's (1 + tanh u) / 2 is 1 / (1 + e^-2u), by __expf and __fdividef: a few units of f32 from the
- * formula, and a third of tanhf's instructions, which would bound it in bf16 before memory does. */
+ * gelu's (1 + tanh u) / 2 is computed as 1 / (1 + e^-2u) with __expf and __fdividef. It is a few
+ * f32 ulps off the formula and takes a third of tanhf's instructions, which in bf16 would be slower
+ * than memory. */
 #include "device/cuda/pointwise.cuh"
 #include "device/cuda/update.cuh"
 
@@ -47,7 +48,7 @@ extern "C" Err cuda_cast(const Call *call) { return point_run<Cast>(call, KERNEL
 #define GELU_A 0.79788456080286535588f /* sqrt(2 / pi) */
 #define GELU_B 0.044715f
 
-/* (1 + tanh u) / 2, u = GELU_A (x + GELU_B x^3): the logistic function of 2u. */
+/* (1 + tanh u) / 2 with u = GELU_A (x + GELU_B x^3): the logistic function of 2u. */
 static __device__ inline float gelu_share(float x)
 {
     return __fdividef(1, 1 + __expf(-2 * GELU_A * (x + GELU_B * x * x * x)));
@@ -70,7 +71,7 @@ struct GeluDx {
     {
         const float v = x[1], s = gelu_share(v);
         const float du = 2 * GELU_A * (1 + 3 * GELU_B * v * v);
-        /* Far out s (1 - s) is 0, and v du may be infinite. */
+        /* For large |v| s (1 - s) is 0, and v du may be infinite. */
         const float slope = s * (1 - s);
         *y = x[0] * (s + (slope == 0 ? 0 : v * slope * du));
     }

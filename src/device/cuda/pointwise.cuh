@@ -1,7 +1,9 @@
-/* pointwise.cuh -- one walk for all kernels whose outputs at an element follow from that element.
+/* pointwise.cuh -- one loop for all kernels whose outputs at an element depend on that element
+ * only.
  *
- * A formula F has IN and OUT, the tensors it reads and writes (those that it updates it does both);
- * `run` gets its numbers as floats, computed on the host in f64 and rounded once. */
+ * A formula F declares IN and OUT, the tensors that it reads and writes; it does both with those
+ * that it updates. `run` gets its numbers as floats, computed on the host in f64 and rounded
+ * once. */
 #ifndef DEVICE_CUDA_POINTWISE_CUH
 #define DEVICE_CUDA_POINTWISE_CUH
 
@@ -33,7 +35,7 @@ static __device__ inline void walk_at(const ElementWalk &w, int64_t step, int64_
     }
 }
 
-/* Tensors of the walk: inputs, then outputs. With F::UPDATE the outputs are read too. */
+/* Tensors of the walk: inputs, then outputs. With F::UPDATE the outputs are also read. */
 template <class F, int W>
 static __global__ void __launch_bounds__(POINT_THREADS)
     point_kernel(const __grid_constant__ ElementWalk w,

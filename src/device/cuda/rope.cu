@@ -1,9 +1,9 @@
-/* rope.cu -- rotary positions: pairs (i, i + c/2) of a head, turned by pos * frequency(i).
+/* rope.cu -- rotary positions: pairs (i, i + c/2) of a head, rotated by pos * frequency(i).
  *
- * A thread has some pairs of some heads of a token: it asks for all of them, and makes their angles
- * while these are on their way. Angles grow with the position, so they are made, and brought to an
- * eighth of a turn, in f64; sine and cosine of that are short polynomials in f32. Frequencies come
- * from the host, by the one formula. */
+ * A thread has some pairs of some heads of a token. It loads all of them, and computes the angles
+ * while the loads are in flight. Angles grow with the position, so they are computed and reduced to
+ * an eighth of a turn in f64; sine and cosine of the rest are short polynomials in f32. The host
+ * computes the frequencies, by the formula that all devices share. */
 #include "device/cuda/value.cuh"
 
 extern "C" {
@@ -12,18 +12,18 @@ extern "C" {
 
 enum { THREADS = 128, MAX_PAIRS = 256 };
 
-/* Heads of a thread: as many as registers hold. */
+/* Heads per thread: as many as the registers hold. */
 template <DType T> static constexpr __host__ __device__ int heads_of() { return T == BF16 ? 4 : 2; }
 
 typedef struct {
     Tensor x, pos, y;
     int64_t half;
     double sign;
-    int shares; /* threads that split the heads of a token's pairs: thread s has s, s + shares, .. */
+    int shares; /* threads that share the heads of a pair: thread s has s, s + shares, .. */
     double frequency[MAX_PAIRS];
 } RopeArgs;
 
-/* Off by a unit or two of f32, as the polynomials (of Cephes) are over |x| <= pi / 4. */
+/* Within two ulps of f32, like the polynomials (from Cephes) over |x| <= pi / 4. */
 static __device__ inline void sine_cosine(double angle, float *sine, float *cosine)
 {
     const double round = 6755399441055744.0; /* 1.5 * 2^52: the sum's low bits are an integer */
@@ -88,9 +88,9 @@ template <DType T> static Err launch(RopeArgs r, bool wide, cudaStream_t stream)
     r.shares = (int)blocks_of(r.x.n[1], heads_of<T>());
     const int64_t pieces = wide ? r.half / WALK_WIDE : r.half;
     const int64_t threads = r.x.n[0] * r.shares * pieces;
-    if (threads > UINT32_MAX - THREADS) /* indices are of 32 bits */
+    if (threads > UINT32_MAX - THREADS) /* indices have 32 bits */
         return err_fail(ERR_CONFIG,
-                        "cuda: rope of %lld pieces; the most is 2^32 - %d, use a smaller "
+                        "cuda: rope of %lld pieces; the limit is 2^32 - %d, use a smaller "
                         "batch.micro",
                         (long long)threads, THREADS + 1);
     const unsigned blocks = (unsigned)blocks_of(threads, THREADS);
@@ -109,7 +109,7 @@ extern "C" Err cuda_rope(const Call *call)
     r.sign = call->attr.rope.back ? -1 : 1;
     TRY(cuda_begin(call, KERNEL_rope));
     if (r.half > MAX_PAIRS)
-        return err_fail(ERR_CONFIG, "cuda: rope of heads of %lld channels; the most is %d",
+        return err_fail(ERR_CONFIG, "cuda: rope of heads of %lld channels; the limit is %d",
                         (long long)r.x.n[2], 2 * MAX_PAIRS);
     if (tensor_count(&r.x) == 0 || r.half == 0) return OK;
     for (int64_t i = 0; i < r.half; i++) r.frequency[i] = rope_frequency(&call->attr, i, r.x.n[2]);

@@ -1,16 +1,16 @@
-/* row_fetch.cuh -- rows that are fetched ahead: a group of threads has a row at a time, K pieces of
- * eight columns a thread, and brings the next ones into shared memory while it works on this.
+/* row_fetch.cuh -- prefetched rows: a group of threads has one row at a time, K pieces of eight
+ * columns per thread, and copies the following rows to shared memory while it computes.
  *
  *     block     group 0   rows  q, q + Q, ..     pieces  lane, lane + G, ..
  *               group 1   rows  q + 1, ..
  *
- * A group is a warp as far as its registers go (2048 columns of bf16), then two or four: such rows are
- * bound by instructions as much as by memory, so a row's numbers and sums cost no barrier of the
- * block, all pieces but the last are there without asking, and what does not change with the row
- * (weights, sums of columns) stays in registers as floats. That takes most of a thread's 255
- * registers, and few warps: two blocks an SM.
+ * A group is one warp as long as its registers suffice (2048 columns of bf16), then two or four.
+ * Such rows are bound by instructions as much as by memory. Therefore a row's statistics and sums
+ * need no block-wide barrier, all pieces but the last need no bounds check, and values that do not
+ * depend on the row (weights, column sums) stay in registers as floats. This takes most of a
+ * thread's 255 registers, so only two blocks of few warps fit an SM.
  *
- * A thread reads what it fetched itself, so no barrier stands between. */
+ * A thread reads only data that it copied itself, so no barrier is needed in between. */
 #ifndef DEVICE_CUDA_ROW_FETCH_CUH
 #define DEVICE_CUDA_ROW_FETCH_CUH
 
@@ -19,16 +19,16 @@
 #include "device/cuda/pdl.cuh"
 #include "device/cuda/norm_rows.cuh"
 
-enum { FETCH_BLOCKS = 264 };                         /* two an SM of 132 */
-enum { MAX_FETCH_BF16 = 1024, MAX_FETCH_F32 = 512 }; /* pieces of a row, at most */
+enum { FETCH_BLOCKS = 264 };                         /* two per SM of 132 */
+enum { MAX_FETCH_BF16 = 1024, MAX_FETCH_F32 = 512 }; /* in pieces of a row */
 
-/* Where rows of a tensor lie: bytes from one to the next, along the first dim and the second. */
+/* Bytes from row to row of a tensor, along its first and its second dim. */
 typedef struct {
     char *data;
     uint32_t step[2];
 } RowSpan;
 
-/* All rows of a call: `inner` of them to one of the first dim. */
+/* All rows of a call; `inner` of them per index of the first dim. */
 typedef struct {
     uint32_t n, inner;
     int pieces; /* of a row */
@@ -38,11 +38,11 @@ typedef struct {
     uint32_t first, second;
 } RowPlace;
 
-/* Of the row that comes as number `turn`: the last comes first, for the op before wrote it last, and
- * what of its output is still in the card's cache are the last rows. */
-static __device__ inline RowPlace row_place(const RowSet &r, uint32_t turn)
+/* Place of the row with number `order`. The last row comes first: the preceding op wrote it last,
+ * so the last rows of its output are still in L2. */
+static __device__ inline RowPlace row_place(const RowSet &r, uint32_t order)
 {
-    const uint32_t row = r.n - 1 - turn;
+    const uint32_t row = r.n - 1 - order;
     if (r.inner == 1) return {row, 0};
     const uint32_t first = row / r.inner;
     return {first, row - first * r.inner};
@@ -53,7 +53,7 @@ static __device__ inline char *span_at(const RowSpan &s, RowPlace p)
     return s.data + (uint64_t)p.first * s.step[0] + (uint64_t)p.second * s.step[1];
 }
 
-/* Of the first `dims` dims. */
+/* Over the first `dims` dims. */
 static inline RowSpan span_of(const Tensor &t, int dims)
 {
     RowSpan s = {(char *)t.data, {0, 0}};
@@ -62,7 +62,7 @@ static inline RowSpan span_of(const Tensor &t, int dims)
     return s;
 }
 
-/* Can a span say where rows lie? */
+/* True if the strides fit a RowSpan. */
 static inline bool span_reaches(const Tensor &t)
 {
     for (int d = 0; d < t.ndim && t.data; d++) {
@@ -72,7 +72,7 @@ static inline bool span_reaches(const Tensor &t)
     return true;
 }
 
-/* And are they in whole pieces? A tensor that is not there is. */
+/* True if, in addition, rows are whole pieces. An absent tensor fits. */
 static inline bool span_fits(const Tensor &t)
 {
     return !t.data || (span_reaches(t) && walk_rows_wide(&t));
@@ -84,8 +84,8 @@ static inline RowSet row_set_of(const Tensor &x, int64_t rows)
     return {(uint32_t)rows, (uint32_t)inner, (int)(x.n[x.ndim - 1] / WALK_WIDE)};
 }
 
-/* Sums over a group of G threads, of which a block has several; `part` is another one than in the
- * call before. Groups wait for themselves alone, each at a barrier of its own. */
+/* Sums over a group of G threads. A block has several groups, each with its own named barrier.
+ * `part` must differ from that of the previous call. */
 template <int G, int N, int WARPS>
 static __device__ inline void sum_of_group(float (&x)[N], float (*part)[N][WARPS])
 {
@@ -107,21 +107,22 @@ static __device__ inline void sum_of_group(float (&x)[N], float (*part)[N][WARPS
     }
 }
 
-/* uint4 of a piece. */
+/* uint4 per piece. */
 static constexpr int fetch_words(DType type) { return type == BF16 ? 1 : 2; }
 
-/* Warps of a block, as registers allow it for so many uint4 a thread: two, three or four an SM's quarter,
- * and two blocks. */
+/* Warps of a block that the registers allow at `heavy` uint4 per thread: two, three or four per
+ * quarter of an SM, with two blocks per SM. */
 static constexpr int fetch_warps(int heavy) { return heavy <= 2 ? 8 : heavy <= 5 ? 6 : 4; }
 
 /* S stages of N rows, and MORE rows that stay. */
 template <int G, int K, DType T, int S, int N, int MORE = 0> struct RowFetch {
     enum { W = WALK_WIDE, WORDS = fetch_words(T), WARPS = fetch_warps(K * WORDS) };
     enum { THREADS = 32 * WARPS, GROUPS = THREADS / G };
-    /* Pieces that every thread has: fetch_run takes the smallest group and K that there are. */
+    /* Pieces that every thread has, given that fetch_run takes the smallest sufficient group and
+     * K. */
     enum { FULL = (G == 32 && T == BF16) || K <= 2 ? K - 1 : K - 2 };
     enum { ROW = K * WORDS * THREADS, BYTES = 16 * (S * N + MORE) * ROW };
-    uint4 *stage; /* [S][N][K][WORDS][threads], from this thread's on; MORE: of stage S */
+    uint4 *stage; /* [S][N][K][WORDS][threads], at this thread; stage S: MORE rows */
     int lane, pieces;
 
     __device__ RowFetch(uint4 *smem, int of_row)
@@ -129,10 +130,10 @@ template <int G, int K, DType T, int S, int N, int MORE = 0> struct RowFetch {
     {
 #pragma unroll
         for (int i = 0; i < BYTES / 16; i += THREADS)
-            stage[i] = make_uint4(0, 0, 0, 0); /* what nobody fetches is 0 */
+            stage[i] = make_uint4(0, 0, 0, 0); /* pieces that are never copied are 0 */
     }
     __device__ bool has(int k) const { return k < FULL || lane + k * G < pieces; }
-    /* This thread's k-th piece in bytes of a row, from its start on. */
+    /* Byte offset of this thread's k-th piece in a row. */
     __device__ uint32_t piece_offset(int k) const
     {
         return (uint32_t)(lane + k * G) * (16 * WORDS);
@@ -166,7 +167,7 @@ template <int G, int K, DType T, int S, int N, int MORE = 0> struct RowFetch {
         for (int i = 0; i < K * WORDS; i++)
             stage[(s * N + which) * ROW + i * THREADS] = make_uint4(0, 0, 0, 0);
     }
-    /* This thread's part of a vector as long as a row; 0 where it has none. */
+    /* This thread's part of a vector of a row's length; 0 past its end. */
     __device__ void vector(const char *at, float (&v)[K][W]) const
     {
 #pragma unroll
@@ -178,7 +179,7 @@ template <int G, int K, DType T, int S, int N, int MORE = 0> struct RowFetch {
     }
 };
 
-/* Runs Launch<G, K, T>::run(work, queue) for the smallest group that holds a row of bf16. */
+/* Runs Launch<G, K, T>::run(work, queue) with the smallest group that holds a row of bf16. */
 template <template <int, int, DType> class Launch, class Work>
 static Err fetch_bf16(const Work &m, int pieces, const DeviceQueue *q)
 {
@@ -218,7 +219,7 @@ static Err fetch_f32(const Work &m, int pieces, const DeviceQueue *q)
     return Launch<128, 4, F32>::run(m, q);
 }
 
-/* Work has a member rows. */
+/* Work has a member `rows`. */
 template <template <int, int, DType> class Launch, class Work>
 static Err fetch_run(const Work &m, DType type, const DeviceQueue *q)
 {
@@ -231,7 +232,7 @@ static inline bool fetch_fits(DType type, int64_t width)
     return width / WALK_WIDE <= (type == BF16 ? MAX_FETCH_BF16 : MAX_FETCH_F32);
 }
 
-/* Where a warp has a row by itself, the warps of a block, by the tables above; else 0. */
+/* Warps of a block if each warp has a row of its own, by the tables above; otherwise 0. */
 static inline int fetch_row_warps(DType type, int64_t width)
 {
     const int pieces = (int)(width / WALK_WIDE), each = (pieces + 31) / 32;

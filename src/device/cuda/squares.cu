@@ -1,11 +1,10 @@
-/* squares.cu -- sums of squares, of one tensor and of a list, and the factor that clips.
+/* squares.cu -- sums of squares, of one tensor and of a list, and the clip factor.
  *
- * A sum has one order that follows from n alone:
+ * The order of a sum depends on n alone:
  *
- *     chunk   65,536 elements, one block: thread i sums the groups of eight i, i + 512, ..., in
- *             f64, and the 512 sums go up a fixed tree
- *     sum     the chunks likewise, by 256 threads: thread i has i, i + 256, ...
- */
+ *     chunk   65,536 elements, one block: thread i adds the groups of eight i, i + 512, ..., in
+ *             f64, and the 512 sums are reduced by a fixed tree
+ *     sum     the chunks in the same way, by 256 threads: thread i has i, i + 256, ... */
 #include "device/cuda/lists.cuh"
 
 enum { CHUNK = 65536, THREADS = 512, FOLD_THREADS = 256, PREFETCH = 4 };
@@ -17,7 +16,7 @@ static __device__ inline double add_squares(const float (&v)[8], double sum)
     return sum;
 }
 
-/* A whole chunk that is aligned: AHEAD groups are asked for before one is summed. */
+/* An aligned whole chunk: PREFETCH groups are loaded before the first is added. */
 template <DType T> static __device__ inline double whole_squares(const void *x, int64_t from)
 {
     double sum = 0;
@@ -36,7 +35,7 @@ template <DType T> static __device__ inline double whole_squares(const void *x, 
     return sum;
 }
 
-/* The squares of [from, to), by a block; elements at stride. */
+/* Squares of elements [from, to) at `stride`, by a block. */
 static __device__ inline double squares(const void *x, DType dtype, int64_t stride, int64_t from,
                                         int64_t to)
 {
@@ -62,7 +61,7 @@ static __global__ void __launch_bounds__(THREADS)
     if (threadIdx.x == 0) chunk[blockIdx.x] = sum;
 }
 
-/* By a block, for its first thread. */
+/* Sum of the chunks by a block, valid in its first thread. */
 static __device__ inline double fold(const double *chunk, int64_t n)
 {
     double sum = 0;
@@ -70,7 +69,7 @@ static __device__ inline double fold(const double *chunk, int64_t n)
     return group_sum<FOLD_THREADS>(sum);
 }
 
-/* Pieces of one chunk have nothing to fold: a thread each. Others: a block each. */
+/* A piece of one chunk needs one thread; larger pieces a block each. */
 static __global__ void __launch_bounds__(FOLD_THREADS)
     list_fold_kernel(const SquaresPiece *piece, const int64_t *first, int n, const double *chunk)
 {
@@ -83,7 +82,7 @@ static __global__ void __launch_bounds__(FOLD_THREADS)
         const int64_t chunks = first[p + 1] - first[p];
         const double sum = chunks > 0 ? chunk[first[p]] : 0;
         if (chunks > 1)
-            large[atomicAdd(&larges, 1)] = p; /* in any order: each has a sum of its own */
+            large[atomicAdd(&larges, 1)] = p; /* in any order: each has its own sum */
         else
             *s.sum = s.keep == 0 ? sum : s.keep * *s.sum + sum;
     }
@@ -96,7 +95,7 @@ static __global__ void __launch_bounds__(FOLD_THREADS)
     }
 }
 
-/* The kernel of one tensor: the same chunks, by the same threads, in the same order. */
+/* The kernel of one tensor: the same chunks, threads and order. */
 static __global__ void __launch_bounds__(THREADS) tensor_kernel(Tensor x, double *chunk)
 {
     const int64_t from = (int64_t)blockIdx.x * CHUNK, to = min(from + CHUNK, x.n[0]);
@@ -153,8 +152,8 @@ extern "C" Err cuda_squares_run(DeviceQueue *q, const DeviceList *l)
     return cuda_launched(KERNEL_sum_squares);
 }
 
-/* One thread adds, in order, what the block has fetched: the adds are the bound, not the memory. Past
- * the end it adds zeros, so that it need not count. */
+/* One thread adds in order what the block has prefetched; the additions are the bottleneck, not the
+ * memory. Past the end it adds zeros, so that it need not count. */
 static __device__ inline double fold_in_order(const double *sums, int64_t n)
 {
     __shared__ double part[2][THREADS];
@@ -162,7 +161,7 @@ static __device__ inline double fold_in_order(const double *sums, int64_t n)
     for (int64_t from = 0, turn = 0; from < n; from += THREADS, turn ^= 1) {
         const int64_t at = from + THREADS + threadIdx.x;
         part[turn][threadIdx.x] = next;
-        __syncthreads(); /* who adds is done with the other part */
+        __syncthreads(); /* the adding thread is done with the other part */
         next = at < n ? sums[at] : 0;
         if (threadIdx.x == 0)
 #pragma unroll 64

@@ -1,4 +1,4 @@
-/* table.c -- the device, and the symbol by which the program finds it. */
+/* table.c -- the kernel table of the device, and the symbol by which the program finds it. */
 #include "device/cuda/attention/cudnn.h"
 #include "device/cuda/cuda.h"
 #include "device/cuda/entry.h"

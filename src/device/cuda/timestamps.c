@@ -1,4 +1,4 @@
-/* timestamps.c -- moments at which a stream passed, by events that keep the time. */
+/* timestamps.c -- timestamps of a stream's progress, by timing events. */
 #include <stdlib.h>
 #include "device/cuda/cuda.h"
 

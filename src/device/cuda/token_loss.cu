@@ -1,23 +1,26 @@
-/* token_loss.cu -- cross entropy of softmax(logits), and its gradient, of a vocabulary that is not cut.
+/* token_loss.cu -- cross entropy of softmax(logits) and its gradient, for an unsharded vocabulary.
  *
- *     first sweep    running maximum and sum of exp(x - maximum), a pair a thread; then of the block
- *     second         dlogits = weight (exp(x - max) / sum - one at the target), over logits
+ *     first sweep     online softmax: running maximum and sum of exp(x - maximum), per thread, then
+ *                     merged over the block
+ *     second sweep    dlogits = weight (exp(x - max) / sum - one at the target), maybe in place
  *
- * A block has a row at a time, each thread the same pieces in both sweeps (token_row.cuh): it holds
- * them, and the last sweep that needs one fetches that of the next row into its place, so that reads
- * go on while the block computes and writes. Two blocks an SM where their rows fit. Exponentials are
- * powers of two of scaled logits: one multiply-add and one instruction each. Losses of rows go to
- * scratch; the block that is done last sums them, in the order of rows, in f64. */
+ * A block has one row at a time, and each thread the same pieces in both sweeps (token_row.cuh). It
+ * holds them; the last sweep that needs a piece prefetches that of the next row into its place, so
+ * that reads continue while the block computes and writes. Two blocks share an SM if their rows
+ * fit. Exponentials are powers of two of scaled logits: one fused multiply-add and one instruction
+ * each. Losses of rows go to scratch; the last block to finish adds them in the order of rows, in
+ * f64. */
 #include "device/cuda/token_row.cuh"
 
 enum { SMALL = 512, LARGE = 1024, STATIC_BYTES = 2048 };
 
 typedef struct {
-    Tensor logits, targets, weights, dlogits, sum; /* dlogits: data NULL for the loss alone */
+    /* dlogits: data NULL if only the loss is computed */
+    Tensor logits, targets, weights, dlogits, sum;
     float keep;
     double *loss; /* [rows] */
     unsigned *ticket;
-    int held; /* pieces of a thread that shared memory has room for */
+    int held; /* pieces of a thread that fit shared memory */
 } TokenLossArgs;
 
 #define LOG2_E 1.44269504088896340736f
@@ -29,13 +32,13 @@ static __device__ inline float power_of_two(float x)
     return y;
 }
 
-/* What a thread has seen: the largest x LOG2_E, and the sum of 2^(x LOG2_E - largest). Nothing: -inf
- * and 0. */
+/* State of an online softmax: the largest x LOG2_E and the sum of 2^(x LOG2_E - largest). Empty:
+ * -inf and 0. */
 typedef struct {
     float max_log2, sum;
 } OnlineSoftmax;
 
-/* The part of a sum beside a larger maximum. */
+/* Factor of a sum when the maximum rises to `of`. */
 static __device__ inline float rescale(float max_log2, float of)
 {
     return max_log2 == -INFINITY ? 0 : power_of_two(max_log2 - of);
@@ -65,7 +68,8 @@ static __device__ inline OnlineSoftmax softmax_merge_warp(OnlineSoftmax s)
     return {max_log2, warp_sum(s.sum * rescale(s.max_log2, max_log2))};
 }
 
-/* Of all threads, for each; `part` is another one than in the call before. */
+/* Merges the states of all threads, for each of them; `part` must differ from that of the previous
+ * call. */
 template <int N>
 static __device__ inline OnlineSoftmax softmax_merge_block(OnlineSoftmax s,
                                                            OnlineSoftmax (*part)[32])
@@ -79,7 +83,7 @@ static __device__ inline OnlineSoftmax softmax_merge_block(OnlineSoftmax s,
     return softmax_merge_warp(s);
 }
 
-/* A thread's part of the row. A loss alone needs no second sweep: it fetches `next`. */
+/* State of a thread's part of the row. Without a second sweep, this one prefetches `next`. */
 template <int N, int W, DType T>
 static __device__ inline OnlineSoftmax softmax_row(TokenRow<N, W, T> &p, int64_t row, int64_t next,
                                                    bool dx)
@@ -114,7 +118,7 @@ static __device__ inline OnlineSoftmax softmax_row(TokenRow<N, W, T> &p, int64_t
     return s;
 }
 
-/* What the second sweep writes: share 2^(x LOG2_E - most), from this thread's first piece on. */
+/* Output of the second sweep: share * 2^(x LOG2_E - max_log2), at this thread's first piece. */
 typedef struct {
     float share, max_log2;
     char *to;
@@ -172,8 +176,8 @@ static __device__ inline void store_zeros(const TokenRow<N, W, T> &p, const Tens
         piece_store<W>(p.first(out, row) + p.piece_offset(out, k), T, 0, zero);
 }
 
-/* Row of a weight that is not 0. `next`: what to fetch, or NO_ROW. The thread that has the target
- * writes the loss, and that element once more. */
+/* A row with a weight other than 0. `next`: the row to prefetch, or NO_ROW. The thread that has the
+ * target writes the loss, and that element of dlogits again. */
 template <int N, int W, DType T>
 static __device__ inline void do_row(const TokenLossArgs &r, TokenRow<N, W, T> &p, int64_t row,
                                      int64_t next, float weight)
@@ -182,7 +186,7 @@ static __device__ inline void do_row(const TokenLossArgs &r, TokenRow<N, W, T> &
     const int64_t target = ((const int32_t *)r.targets.data)[row * r.targets.stride[0]];
     const bool there = target >= 0 && target < r.logits.n[1];
     const bool mine = threadIdx.x == (there ? target / W % N : 0);
-    float x = 0; /* before it is written over */
+    float x = 0; /* read before dlogits overwrites it */
     if (mine && there)
         x = value_get(r.logits.data, T, row * r.logits.stride[0] + target * r.logits.stride[1]);
     const OnlineSoftmax s =
@@ -199,7 +203,7 @@ static __device__ inline void do_row(const TokenLossArgs &r, TokenRow<N, W, T> &
                   d.share * power_of_two(fmaf(x, LOG2_E, -s.max_log2)) - weight);
 }
 
-/* A row of weight 0 is dead: its target may be anything and its numbers reach no result. */
+/* A row of weight 0 is dead: its target may be anything and its values reach no result. */
 template <int N, int W, DType T>
 static __device__ inline void do_rows(const TokenLossArgs &r, TokenRow<N, W, T> &p)
 {
@@ -231,7 +235,7 @@ static __global__ void __launch_bounds__(N, 1024 / N)
     __shared__ bool last;
     TokenRow<N, W, T> p = {r.logits, smem, r.held, (int)(r.logits.n[1] / W)};
     do_rows(r, p);
-    __threadfence(); /* the losses are there before the ticket is drawn */
+    __threadfence(); /* the losses are visible before the ticket is drawn */
     __syncthreads();
     if (threadIdx.x == 0) last = atomicAdd(r.ticket, 1) == gridDim.x - 1;
     __syncthreads();
@@ -270,7 +274,7 @@ template <DType T> static Err launch(const Call *call, const TokenLossArgs &r)
     const bool wide = walk_rows_wide(&r.logits) && (!r.dlogits.data || walk_rows_wide(&r.dlogits));
     const size_t row = (size_t)r.logits.n[1] * dtype_bytes(T);
     if (!wide) return launch_as<SMALL, 1, T>(call, r);
-    if (row <= 13 * SMALL * 16) return launch_as<SMALL, WALK_WIDE, T>(call, r); /* two an SM */
+    if (row <= 13 * SMALL * 16) return launch_as<SMALL, WALK_WIDE, T>(call, r); /* two per SM */
     return launch_as<LARGE, WALK_WIDE, T>(call, r);
 }
 

@@ -1,10 +1,12 @@
-/* token_row.cuh -- a block's row of logits: held while it is needed, and the next one fetched meanwhile.
+/* token_row.cuh -- a block's row of logits, held while it is needed, and the prefetch of the next
+ * row.
  *
- *     pieces of a thread   0 .. held       .. + REST    what is left
- *     where they are       shared memory   registers    nowhere: read again, from L2
+ *     pieces of a thread   0 .. held       .. + REST    the rest
+ *     held in              shared memory   registers    nothing: read again, from L2
  *
- * Thread i of N has the pieces i, i + N, .. of eight columns, and uses only what it fetched itself, so
- * no barrier stands between. Shared memory is fetched in groups of pieces, which arrive in order. */
+ * Thread i of N has the pieces i, i + N, .. of eight columns, and uses only data that it copied
+ * itself, so no barrier is needed. Copies to shared memory are committed in groups of pieces, which
+ * complete in order. */
 #ifndef DEVICE_CUDA_TOKEN_ROW_CUH
 #define DEVICE_CUDA_TOKEN_ROW_CUH
 
@@ -15,9 +17,9 @@
 enum { ROW_GROUP = 4, MAX_ROW_GROUPS = 4, NO_ROW = -1 };
 
 template <int N, int W, DType T> struct TokenRow {
-    enum { WORDS = T == BF16 ? 1 : 2 };                     /* uint4 of a piece */
+    enum { WORDS = T == BF16 ? 1 : 2 };                     /* uint4 per piece */
     enum { BYTES = W * (T == BF16 ? 2 : 4) };               /* of a piece */
-    enum { REST = W > 1 && T == BF16 &&N == 1024 ? 2 : 0 }; /* where registers allow it */
+    enum { REST = W > 1 && T == BF16 &&N == 1024 ? 2 : 0 }; /* if registers suffice */
     enum { IN_REGISTERS = REST > 0 ? REST : 1 };
     Tensor logits;
     uint4 *smem;            /* [held][WORDS][N] */
@@ -25,12 +27,12 @@ template <int N, int W, DType T> struct TokenRow {
     Piece<W> rest[IN_REGISTERS];
 
     __device__ bool has(int k) const { return (int)threadIdx.x + k * N < pieces; }
-    /* Has every thread pieces k, .. of a group, in shared memory? */
+    /* True if every thread has pieces k, .. of a group in shared memory. */
     __device__ bool is_full(int k) const
     {
         return k + ROW_GROUP <= held && (k + ROW_GROUP) * N <= pieces;
     }
-    /* This thread's first piece of a row; piece k lies `apart(k)` behind it. */
+    /* This thread's first piece of a row; piece k is piece_offset(k) bytes further. */
     __device__ char *first(const Tensor &t, int64_t row) const
     {
         return (char *)t.data +
@@ -41,7 +43,7 @@ template <int N, int W, DType T> struct TokenRow {
     {
         return (int64_t)k * (N * BYTES) * (W == 1 ? t.stride[1] : 1);
     }
-    /* Past the end: what neither a maximum nor a sum of powers sees. */
+    /* A piece past the end: changes neither a maximum nor a sum of powers. */
     static __device__ Piece<W> none()
     {
         Piece<W> p;
@@ -65,10 +67,10 @@ template <int N, int W, DType T> struct TokenRow {
         }
         return p;
     }
-    /* Piece k of a group, which all threads have where it is full. */
+    /* True if this thread holds piece k; all threads do in a full group. */
     template <bool FULL> __device__ bool holds(int k) const { return FULL || (k < held && has(k)); }
-    /* Pieces k, .. of the row that is `from`, this thread's first piece of it. NULL: an empty group,
-     * so that groups can be counted. */
+    /* Prefetches pieces k, .. of a row; `from` is this thread's first piece of it. NULL: commits an
+     * empty group, so that groups can be counted. */
     template <bool FULL> __device__ void fetch_group(const char *from, int k) const
     {
         uint4 *to = smem + k * WORDS * N + threadIdx.x;
@@ -100,7 +102,7 @@ template <int N, int W, DType T> struct TokenRow {
         load_rest(row);
     }
     __device__ int groups() const { return (held + ROW_GROUP - 1) / ROW_GROUP; }
-    /* Until a group is there, after which `later` ones were fetched. */
+    /* Waits for a group after which `later` more were committed. */
     static __device__ void wait(int later)
     {
         if (later == 0) __pipeline_wait_prior(0);
@@ -110,7 +112,7 @@ template <int N, int W, DType T> struct TokenRow {
     }
 };
 
-/* The largest element of some pieces; bf16 two at a time. */
+/* The largest element of P pieces; bf16 two at a time. */
 template <DType T, int W, int P> static __device__ inline float pieces_max(const Piece<W> (&p)[P])
 {
     if (T == BF16 && W > 1) {

@@ -1,9 +1,9 @@
-/* update.cu -- AdamW and SGD over a list of tensors in one launch: master weights, moments, and the
- * weights of bf16 that are written beside them. The formula of AdamW stands in update.cuh.
+/* update.cu -- AdamW and SGD over a list of tensors in one launch: updates f32 master weights and
+ * moments, and writes the weights in bf16. update.cuh has the formula of AdamW.
  *
- * A thread has two groups of four elements at a time, so that a warp's loads and stores of f32 are one
- * run each. The factor is the clip's; one that is NaN skips the step. It and the rates are read from
- * device memory, where each step has others. */
+ * A thread has two groups of four elements at a time, so that the f32 loads and stores of a warp
+ * are contiguous. The factor is that of the clip; NaN skips the step. The factor and the rates are
+ * read from device memory, because they change in each step of a graph. */
 #include "device/cuda/lists.cuh"
 #include "device/cuda/update.cuh"
 
@@ -19,7 +19,7 @@ static __device__ inline void sgd_step(const UpdatePiece &p, const AdamwNumbers 
     if (p.weight) value_set(p.weight, BF16, at, p.master[at]);
 }
 
-/* Elements [at, at + W) of a piece, and N - 1 groups more that lie THREADS groups apart. */
+/* Elements [at, at + W) of a piece, and N - 1 more groups at a distance of THREADS groups. */
 template <int W, int N, DType T>
 static __device__ inline void adamw_steps(const UpdatePiece &p, const AdamwNumbers &u, float factor,
                                           int64_t at)
@@ -52,7 +52,7 @@ static __device__ inline void adamw_steps(const UpdatePiece &p, const AdamwNumbe
     }
 }
 
-/* A chunk that is not whole, or not aligned, or has no moments. */
+/* A chunk that is not whole, not aligned, or has no moments. */
 static __device__ inline void update_any(const UpdatePiece &p, const AdamwNumbers &u, float factor,
                                          int64_t from)
 {
@@ -76,7 +76,7 @@ static __device__ inline void update_whole(const UpdatePiece &p, const AdamwNumb
                                      from + QUAD * ((int64_t)k * GROUPS * THREADS + threadIdx.x));
 }
 
-/* In f64, as the host would: the same bits as the kernel of one tensor. */
+/* Computed in f64 as on the host, for the same bits as the kernel of one tensor. */
 static __device__ inline AdamwNumbers numbers_of(const UpdateNumbers &a)
 {
     const UpdateRates r = *a.rates;

@@ -1,16 +1,19 @@
-/* update.cuh -- one element of AdamW, for the kernel of one tensor and for the list: the same bits.
+/* update.cuh -- AdamW of one element, shared by the kernel of one tensor and the list: the same
+ * bits.
  *
- * Each product and sum is spelled out, so that no compiler joins them otherwise here than there. */
+ * Every multiplication and addition is an intrinsic, so that the compiler contracts none
+ * differently in the two kernels. */
 #ifndef DEVICE_CUDA_UPDATE_CUH
 #define DEVICE_CUDA_UPDATE_CUH
 
 #include <cuda_runtime.h>
 
 typedef struct {
-    float lr, inverse1, inverse2, beta1, beta2, eps; /* inverses of the bias corrections */
+    /* inverse1, inverse2: of the bias corrections */
+    float lr, inverse1, inverse2, beta1, beta2, eps;
 } AdamwNumbers;
 
-/* The decay is of the weight as it was, and apart from the moments. */
+/* Decoupled weight decay, of the weight before the step. */
 static __device__ inline void adamw_step(const AdamwNumbers &a, float decay, float g, float *w,
                                          float *m, float *v)
 {

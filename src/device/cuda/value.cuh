@@ -1,7 +1,8 @@
-/* value.cuh -- elements of f32 and bf16 as floats, one, four or eight at a time, and sums over threads.
+/* value.cuh -- f32 and bf16 elements as floats, one, four or eight at a time, and reductions over
+ * threads.
  *
- * A Piece is what was loaded, as it lies in memory; `piece_floats` makes floats of it. Kernels load
- * all their pieces before they look into the first, so that the loads are in flight together. */
+ * A Piece holds elements as loaded, in their storage format; piece_floats converts it. Kernels load
+ * all their pieces before they convert the first, so that the loads are in flight together. */
 #ifndef DEVICE_CUDA_VALUE_CUH
 #define DEVICE_CUDA_VALUE_CUH
 
@@ -10,7 +11,7 @@
 #include "device/cuda/walk.h"
 
 template <int W> struct Piece {
-    uint32_t word[W]; /* f32: one each; bf16: two in a word */
+    uint32_t word[W]; /* f32: one element each; bf16: two */
 };
 
 static __device__ inline float bf16_low(uint32_t word) { return __uint_as_float(word << 16); }
@@ -25,7 +26,7 @@ static __device__ inline uint32_t bf16_pair(float low, float high)
     return *(const uint32_t *)&pair;
 }
 
-/* Elements [at, at + W) of the row-major storage; W of 4 and 8 are aligned. */
+/* Elements [at, at + W) of row-major storage; W of 4 and 8 must be aligned. */
 template <int W>
 static __device__ inline Piece<W> piece_load(const void *base, DType dtype, int64_t at)
 {
@@ -101,7 +102,7 @@ static __device__ inline void value_set(void *base, DType dtype, int64_t at, flo
     piece_store<1>(base, dtype, at, &x);
 }
 
-/* What an element of this type would hold. */
+/* x rounded to the type. */
 static __device__ inline float value_round(DType dtype, float x)
 {
     return dtype == BF16 ? __bfloat162float(__float2bfloat16(x)) : x;
@@ -114,7 +115,7 @@ static __device__ inline void value_keep(void *base, DType dtype, int64_t at, fl
     value_set(base, dtype, at, x);
 }
 
-/* Sum and maximum over a warp, the same in all its lanes, in one order. */
+/* Sum and maximum over a warp, equal in all lanes, in a fixed order. */
 template <typename T> static __device__ inline T warp_sum(T x)
 {
 #pragma unroll
@@ -129,13 +130,13 @@ static __device__ inline float warp_max(float x)
     return x;
 }
 
-/* Likewise over a group of G threads: a warp, or a block of at most 1024, all of which call. */
+/* The same over a group of G threads: a warp, or a whole block of at most 1024 threads. */
 template <int G, typename T> static __device__ inline T group_sum(T x)
 {
     if (G == 32) return warp_sum(x);
     __shared__ T part[32];
     x = warp_sum(x);
-    __syncthreads(); /* the sum before this one has been read */
+    __syncthreads(); /* the previous sum has been read */
     if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = x;
     __syncthreads();
     return warp_sum(threadIdx.x % 32 < G / 32 ? part[threadIdx.x % 32] : (T)0);

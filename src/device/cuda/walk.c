@@ -1,9 +1,9 @@
-/* walk.c -- dims joined, and the width of a step, from shapes and addresses alone. */
+/* walk.c -- joins dims and chooses the step width, from shapes and addresses alone. */
 #include "device/cuda/walk.h"
 
 #include <string.h>
 
-/* Bytes that eight elements are read by at a time: one load of 16, or two. */
+/* True if eight elements can be read by one 16-byte load, or by two. */
 static bool aligned(const void *at) { return (uintptr_t)at % 16 == 0; }
 
 static void add_dim(ElementWalk *w, const Tensor *const *tensor, int n, int d)
@@ -19,7 +19,7 @@ static void add_dim(ElementWalk *w, const Tensor *const *tensor, int n, int d)
     for (int i = 0; i < n; i++) w->stride[i][w->ndim - 1] = tensor[i]->stride[d];
 }
 
-/* Steps of eight, where all rows are contiguous and begin on 16 bytes. */
+/* Makes steps of eight if all rows are contiguous and aligned to 16 bytes. */
 static void widen(ElementWalk *w, int n)
 {
     const int last = w->ndim - 1;
@@ -44,21 +44,22 @@ Err walk_make(const Tensor *const *tensor, int n, bool wide, ElementWalk *out)
     }
     for (int d = 0; d < tensor[0]->ndim; d++) {
         if (tensor[0]->n[d] > UINT32_MAX)
-            return err_fail(ERR_CONFIG, "cuda: an extent of %lld; the most is 2^32 - 1",
+            return err_fail(ERR_CONFIG, "cuda: an extent of %lld; the limit is 2^32 - 1",
                             (long long)tensor[0]->n[d]);
         add_dim(&w, tensor, n, d);
     }
-    if (w.ndim == 0) { /* one element */
+    if (w.ndim == 0) { /* a single element */
         w.n[w.ndim++] = 1;
         for (int i = 0; i < n; i++) w.stride[i][0] = 1;
     }
     if (wide) widen(&w, n);
     for (int d = 0; d < w.ndim; d++) w.count *= w.n[d];
     if (w.ndim > 1 && w.count > UINT32_MAX)
-        return err_fail(ERR_CONFIG,
-                        "cuda: a view of %lld steps that is not one run; the most is 2^32 - 1, use "
-                        "a smaller batch.micro",
-                        (long long)w.count);
+        return err_fail(
+            ERR_CONFIG,
+            "cuda: a view of %lld steps that is not contiguous; the limit is 2^32 - 1, use "
+            "a smaller batch.micro",
+            (long long)w.count);
     *out = w;
     return OK;
 }

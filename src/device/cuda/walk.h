@@ -1,11 +1,10 @@
-/* walk.h -- how a kernel that works element by element goes through its tensors.
+/* walk.h -- the iteration of an elementwise kernel over its tensors.
  *
- * All tensors of a call have one shape, and each its strides. Neighbouring dims that are one run in
- * all of them become one; where every innermost run is contiguous and aligned, a step takes
- * eight elements, which is 16 bytes of bf16:
+ * All tensors of a call have one shape, each with its own strides. Adjacent dims that are
+ * contiguous to each other in all tensors are joined. If every innermost run is contiguous and
+ * aligned, a step is eight elements, which is 16 bytes of bf16:
  *
- *     y [T, H, d] dense, x [T, H, d] of rows that are 3 H d apart  ->  [T, H d / 8] steps of eight
- */
+ *     y [T, H, d] dense, x [T, H, d] with a row stride of 3 H d  ->  [T, H d / 8] steps of eight */
 #ifndef DEVICE_CUDA_WALK_H
 #define DEVICE_CUDA_WALK_H
 
@@ -27,12 +26,12 @@ typedef struct {
 extern "C" {
 #endif
 
-/* Local. The walk over some tensors of one shape, in steps of eight where `wide` allows it and they
- * do. ERR_CONFIG past 2^32 - 1 steps that are not one run. */
+/* Local. Plans the walk over n tensors of one shape, in steps of eight if `wide` and their layouts
+ * allow it. ERR_CONFIG for 2^32 or more steps that are not one run. */
 Err walk_make(const Tensor *const *tensor, int n, bool wide, ElementWalk *out);
 /* Local. Over the inputs of a call, then its outputs. */
 Err walk_call(const Call *call, bool wide, ElementWalk *out);
-/* Local. Whether rows of eight elements may be read at once: contiguous, and all aligned. */
+/* Local. True if rows can be read eight elements at a time: contiguous and aligned. */
 bool walk_rows_wide(const Tensor *t);
 
 #ifdef __cplusplus

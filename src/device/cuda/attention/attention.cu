@@ -100,13 +100,13 @@ static Err check_sizes(const Call *call, KernelId id)
     const Tensor *q = &call->in[0], *k = &call->in[1];
     if (q->n[2] > MAX_CHANNELS)
         return err_fail(ERR_CONFIG,
-                        "cuda: %s of heads of %lld channels; the most is %d, or run.device=cpu",
+                        "cuda: %s with heads of %lld channels; the limit is %d, use run.device=cpu",
                         kernel_name(id), (long long)q->n[2], MAX_CHANNELS);
     if (call->attr.attention.scale == 0) /* masked scores are infinite, and 0 times that is NaN */
         return err_fail(ERR_CONFIG, "cuda: %s with a scale of 0", kernel_name(id));
     if (q->n[0] > INT_MAX / 2 || k->n[0] > INT_MAX / 2 || q->n[1] > 65535 || k->n[1] > 65535)
         return err_fail(ERR_CONFIG,
-                        "cuda: %s of %lld queries, %lld keys, %lld heads; the most is 2^30 rows "
+                        "cuda: %s of %lld queries, %lld keys, %lld heads; the limits are 2^30 rows "
                         "and 65535 heads",
                         kernel_name(id), (long long)q->n[0], (long long)k->n[0],
                         (long long)q->n[1]);

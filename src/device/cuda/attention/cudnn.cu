@@ -118,7 +118,7 @@ extern "C" void cudnn_close(CudnnPlans *f)
 
 extern "C" const char *cudnn_text(const CudnnPlans *f)
 {
-    return f ? f->text : "attention by our own kernels: no libcudnn.so.9 of 9.3 or newer is found";
+    return f ? f->text : "attention by our own kernels: no libcudnn.so.9 of 9.3 or newer found";
 }
 
 /* Reports each reason once: a promise that the mask is causal expects the fused kernels. */
@@ -129,8 +129,8 @@ static void report_misfit(CudnnPlans *f, const Call *call, bool backward, const 
     f->reported.push_back(why);
     const int64_t *n = call->in[0].n;
     fprintf(stderr,
-            "sheaf: cuda: %s of %lld rows, %lld heads of %lld, promised causal, is by our own "
-            "kernels and not by cuDNN's: %s\n",
+            "sheaf: cuda: %s of %lld rows, %lld heads of %lld, promised causal, runs on our own "
+            "kernels instead of cuDNN's: %s\n",
             kernel_name(backward ? KERNEL_attention_dx : KERNEL_attention), (long long)n[0],
             (long long)n[1], (long long)n[2], why.c_str());
 }
@@ -234,7 +234,7 @@ static CudnnPlan make_plan(cudnnHandle_t handle, const CudnnShape &s)
         if (built.is_bad())
             plan.refusal = "cuDNN refuses: " + built.get_message();
         else if (g.get_workspace_size(plan.scratch_bytes).is_bad())
-            plan.refusal = "cuDNN does not say how much scratch it needs";
+            plan.refusal = "cuDNN returns no workspace size";
     } catch (const std::exception &e) {
         plan.refusal = std::string("cuDNN refuses: ") + e.what();
     }

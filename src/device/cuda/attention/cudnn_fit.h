@@ -27,14 +27,15 @@ static inline const char *cudnn_operand_misfit(const Call *call, bool backward)
 {
     const Tensor *in = call->in, *out = call->out;
     if (!cudnn_reads(&in[0]) || !cudnn_reads(&in[1]) || !cudnn_reads(&in[2]))
-        return "q, k or v is not bf16 with rows on 16 bytes";
-    if (!backward) return cudnn_reads(&out[0]) ? NULL : "o is not bf16 with rows on 16 bytes";
+        return "q, k or v is not bf16 with rows aligned to 16 bytes";
+    if (!backward)
+        return cudnn_reads(&out[0]) ? NULL : "o is not bf16 with rows aligned to 16 bytes";
     if (call->n_in != 7 || !cudnn_reads(&in[4]) || !cudnn_reads(&in[6]))
-        return "o or its gradient is not bf16 with rows on 16 bytes";
+        return "o or its gradient is not bf16 with rows aligned to 16 bytes";
     if (!cudnn_reads(&out[0]) || !cudnn_reads(&out[1]) || !cudnn_reads(&out[2]))
-        return "the gradient of q, k or v is not bf16 with rows on 16 bytes";
+        return "the gradient of q, k or v is not bf16 with rows aligned to 16 bytes";
     for (int i = 0; i < 3; i++)
-        if (call->number[i] != 0) return "the gradient of q, k or v is added to what is there";
+        if (call->number[i] != 0) return "the gradient of q, k or v accumulates";
     return NULL;
 }
 
@@ -42,11 +43,12 @@ static inline const char *cudnn_operand_misfit(const Call *call, bool backward)
 static inline const char *cudnn_misfit(const Call *call, bool backward, size_t version)
 {
     const int64_t *q = call->in[0].n, *k = call->in[1].n, length = call->attr.attention.causal;
-    if (length <= 0) return "nothing is promised of its mask";
+    if (length <= 0) return "its mask is not promised to be causal";
     if (q[0] != k[0] || q[0] == 0 || q[0] % length != 0)
         return "its rows are not whole sequences, or its keys are not those of its rows";
     if (length % 128 != 0 && version < CUDNN_FIT_ANY_LENGTH)
-        return "its sequences are not a multiple of 128 tokens, which cuDNN takes from 9.15.1 on";
+        return "the length of its sequences is not a multiple of 128, which cuDNN supports from "
+               "9.15.1 on";
     if (q[2] % 8 != 0 || q[2] > 128 || q[2] == 0)
         return "its heads are not a multiple of 8 channels, up to 128";
     if (q[1] == 0 || k[1] == 0 || call->attr.attention.head_at != 0 || q[1] % k[1] != 0 ||

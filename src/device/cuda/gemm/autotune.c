@@ -139,7 +139,7 @@ static Err add_entry(Autotuner *all, const LtShape *shape, GemmEntry **out)
     if (all->n == all->cap) {
         const int cap = all->cap ? 2 * all->cap : 64;
         GemmEntry *more = realloc(all->entry, sizeof *more * (size_t)cap);
-        if (!more) return err_fail(ERR_NOMEM, "cuda: no memory for %d shapes of products", cap);
+        if (!more) return err_fail(ERR_NOMEM, "cuda: no memory for %d GEMM shapes", cap);
         all->entry = more;
         all->cap = cap;
     }

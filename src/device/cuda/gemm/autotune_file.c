@@ -76,13 +76,13 @@ static Err load(DeviceContext *c, const char *path, FILE *f, const char *head)
     if (n != strlen(head) || memcmp(first, head, n) != 0)
         return err_fail(
             ERR_CONFIG,
-            "%s: it was made by another cuBLASLt or for another card: it begins \"%.80s\""
-            ", here that is \"%.80s\"; remove it, and the products are measured again",
+            "%s: written for another cuBLASLt, GPU or version: it begins \"%.80s\", but this "
+            "program writes \"%.80s\"; remove it, and all GEMM shapes are measured again",
             path, first, head);
     for (int next = fgetc(f); next != EOF; next = fgetc(f)) {
         (void)ungetc(next, f);
         if (!read_line(f, &shape, &fusion, &algo))
-            return err_fail(ERR_CONFIG, "%s: a line is cut off or no choice; remove the file",
+            return err_fail(ERR_CONFIG, "%s: a line is truncated or malformed; remove the file",
                             path);
         TRY(autotuner_put(c->autotuner, &shape, fusion, &algo));
     }

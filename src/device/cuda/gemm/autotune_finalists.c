@@ -15,7 +15,7 @@
 Err finalists_open(GemmEntry *c, const cublasLtMatmulAlgo_t *algo, int n)
 {
     Finalists *f = calloc(1, sizeof *f);
-    if (!f) return err_fail(ERR_NOMEM, "cuda: no memory for %d algorithms of a product", n);
+    if (!f) return err_fail(ERR_NOMEM, "cuda: no memory for %d algorithms of a GEMM", n);
     for (int i = 0; i < n; i++) f->algo[i] = algo[i];
     f->n = n;
     c->finalists = f;

@@ -60,10 +60,11 @@ static Err launch(const Call *call, int64_t k)
     p.keep = (float)call->number[0];
     const int64_t down = blocks_of(p.c.n[0], TILE);
     if (down > 65535)
-        return err_fail(ERR_CONFIG,
-                        "cuda: a product of %lld rows whose operands are not contiguous either way "
-                        "(or mix types); the most is %d rows",
-                        (long long)p.c.n[0], 65535 * TILE);
+        return err_fail(
+            ERR_CONFIG,
+            "cuda: a GEMM of %lld rows whose operands have no contiguous dim or mixed types; "
+            "the limit is %d rows, use a smaller batch.micro",
+            (long long)p.c.n[0], 65535 * TILE);
     const dim3 grid((unsigned)blocks_of(p.c.n[1], TILE), (unsigned)down);
     strided_kernel<<<grid, dim3(TILE, ROWS), 0, call->queue->stream>>>(p);
     return cuda_launched(KERNEL_gemm);
