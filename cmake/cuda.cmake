@@ -1,5 +1,5 @@
-# cuda.cmake -- sheaf-cuda.so, its tests and its benchmark; read where nvcc was found.
-set(CMAKE_CUDA_ARCHITECTURES 80-real 90) # 90: its PTX too
+# cuda.cmake -- builds sheaf-cuda.so and its benchmarks; included if nvcc is found.
+set(CMAKE_CUDA_ARCHITECTURES 80-real 90) # 90: also its PTX
 set(CMAKE_CUDA_STANDARD 17)
 enable_language(CUDA)
 find_package(CUDAToolkit REQUIRED)
@@ -16,7 +16,7 @@ target_link_libraries(sheaf_cuda PRIVATE CUDA::cublasLt sheaf_cuda_90a)
 set_target_properties(sheaf_cuda PROPERTIES PREFIX "" OUTPUT_NAME sheaf-cuda SUFFIX .so
     CUDA_RUNTIME_LIBRARY Shared C_VISIBILITY_PRESET hidden CUDA_VISIBILITY_PRESET hidden
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
-# Instructions that sm_90 alone has.
+# pingpong.cu uses instructions that only sm_90a has.
 add_library(sheaf_cuda_90a OBJECT src/device/cuda/gemm/pingpong.cu)
 target_include_directories(sheaf_cuda_90a PRIVATE src)
 target_compile_options(sheaf_cuda_90a PRIVATE -O3 $<$<BOOL:${SHEAF_WERROR}>:-Werror=all-warnings>)
@@ -24,7 +24,7 @@ set_target_properties(sheaf_cuda_90a PROPERTIES CUDA_ARCHITECTURES 90a-real POSI
     CUDA_RUNTIME_LIBRARY Shared CUDA_VISIBILITY_PRESET hidden)
 set(cuda "${CUDAToolkit_VERSION}, sheaf-cuda.so for sm_80, sm_90 and newer")
 
-# The package nvidia-cudnn-frontend of pip puts its headers into the include folder of its python3.
+# The pip package nvidia-cudnn-frontend installs its headers in the include folder of its python3.
 execute_process(COMMAND python3 -c "import sys; print(sys.prefix)" OUTPUT_VARIABLE python_prefix
     OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
 find_path(CUDNN_FRONTEND_INCLUDE cudnn_frontend.h HINTS ${python_prefix}/include)
@@ -32,7 +32,7 @@ find_path(CUDNN_INCLUDE cudnn.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
 if(CUDNN_FRONTEND_INCLUDE AND CUDNN_INCLUDE)
     target_compile_definitions(sheaf_cuda PRIVATE SHEAF_CUDNN)
     target_include_directories(sheaf_cuda SYSTEM PRIVATE ${CUDNN_FRONTEND_INCLUDE} ${CUDNN_INCLUDE})
-    string(APPEND cuda ", attention by cuDNN where it is found and fits")
+    string(APPEND cuda ", attention by cuDNN if found at run time")
 else()
     string(APPEND cuda ", attention by our own kernels (for cuDNN's: pip install nvidia-cudnn-frontend)")
 endif()
@@ -44,7 +44,7 @@ foreach(source IN LISTS programs)
     target_link_libraries(bench_${name} PRIVATE sheaf_bench sheaf_core)
     target_compile_definitions(bench_${name} PRIVATE BENCH_CUDA_OBJECT="$<TARGET_FILE:sheaf_cuda>")
     add_dependencies(bench_${name} sheaf_cuda)
-    # What sheaf-cuda.so calls, and no bench does.
+    # sheaf-cuda.so calls it, no benchmark does; keeps the linker from dropping it.
     target_link_options(bench_${name} PRIVATE -Wl,--undefined=rope_frequency)
     set_target_properties(bench_${name} PROPERTIES
         OUTPUT_NAME ${name} RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bench)

@@ -1,12 +1,12 @@
-/* cuda_kernels.c -- each kernel of the CUDA device at the shapes of two models, beside the floor; norms
- * and sums of rows at those of three more.
+/* cuda_kernels.c -- each kernel of the CUDA device at the shapes of two models, compared with its
+ * lower bound; norms and sums of rows at the shapes of three more.
  *
  *     build/release/bench/cuda_kernels [sheaf-cuda.so] [measure | bytes | norms]
  *
- * The floor is bytes that must move at 4.3 TB/s (what a copy reaches on an H200), or operations at
- * 800 TFLOP/s (a large product in bf16 there); for other cards read the rates alone. `measure`
- * takes the fastest of cuBLASLt's candidates for each product; `bytes` leaves products and attention
- * out, `norms` all but norms and sums of rows. */
+ * The lower bound is the bytes to move at 4.3 TB/s (a copy on an H200), or the operations at 800
+ * TFLOP/s (a large bf16 GEMM on an H200); on other GPUs only the rates are meaningful. `measure`
+ * autotunes each GEMM; `bytes` leaves out GEMMs and attention; `norms` runs norms and sums of rows
+ * only. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,14 +17,14 @@
 #include "support/kernels.h"
 
 #ifndef BENCH_CUDA_OBJECT
-#define BENCH_CUDA_OBJECT NULL /* beside this program */
+#define BENCH_CUDA_OBJECT NULL /* next to this program */
 #endif
 
 typedef struct {
     const char *name;
     int64_t batch, seq, width, heads, key_heads, head, ff, vocab, loss_rows;
     bool llama;
-} Model; /* without heads: norms and sums of rows alone */
+} Model; /* without heads: only norms and sums of rows */
 
 static const Model models[] = {
     {"gpt2-124m B 64 T 1024", 64, 1024, 768, 12, 12, 64, 3072, 50304, 16384, false},
@@ -135,16 +135,18 @@ static void bench_loss(Bench *b, const Model *m)
 {
     const int64_t t = m->loss_rows;
     Call c = {.n_in = 1, .n_out = 1};
-    const Tensor logits = bench_make(b, BF16, t, m->vocab, 0), most = bench_make(b, F32, t, 0, 0);
+    const Tensor logits = bench_make(b, BF16, t, m->vocab, 0),
+                 row_max = bench_make(b, F32, t, 0, 0);
     const Tensor z = bench_make(b, F32, t, 2, 0), weights = bench_make(b, F32, t, 0, 0);
     const Tensor targets = bench_ints(b, t, m->vocab, false), sum = bench_make(b, F32, 1, 0, 0);
-    c.in[0] = logits, c.out[0] = most;
+    c.in[0] = logits, c.out[0] = row_max;
     say_bytes("row_max", bench_time(b, KERNEL_row_max, &c), bytes_of(&c));
-    c = (Call){.in = {logits, most, targets}, .n_in = 3, .out = {z}, .n_out = 1};
+    c = (Call){.in = {logits, row_max, targets}, .n_in = 3, .out = {z}, .n_out = 1};
     say_bytes("row_sums", bench_time(b, KERNEL_row_sums, &c), bytes_of(&c));
     c = (Call){.in = {z, weights}, .n_in = 2, .out = {sum}, .n_out = 1};
     say_bytes("loss", bench_time(b, KERNEL_loss, &c), bytes_of(&c));
-    c = (Call){.in = {logits, most, z, targets, weights}, .n_in = 5, .out = {logits}, .n_out = 1};
+    c = (Call){
+        .in = {logits, row_max, z, targets, weights}, .n_in = 5, .out = {logits}, .n_out = 1};
     say_bytes("loss_dx, in place", bench_time(b, KERNEL_loss_dx, &c), bytes_of(&c));
     c = (Call){.in = {logits, targets, weights}, .n_in = 3, .out = {logits, sum}, .n_out = 2};
     say_bytes("token_loss_dx, in place", bench_time(b, KERNEL_token_loss_dx, &c), bytes_of(&c));
@@ -185,7 +187,7 @@ static void bench_gemms(Bench *b, const Model *m)
     bench_gemm(b, "head", m->loss_rows, m->width, m->vocab);
 }
 
-/* q, k and v are views of one tensor, as a product leaves them. */
+/* q, k and v are views of one tensor, the output of one GEMM. */
 static void bench_attention(Bench *b, const Model *m, bool promise)
 {
     const int64_t t = m->batch * m->seq, all = m->heads + 2 * m->key_heads, c = m->head;
@@ -242,7 +244,7 @@ static void bench_update(Bench *b, const Model *m)
     const UpdateNumbers numbers = {0.9, 0.95, 1e-8, (const UpdateRates *)(void *)(cell + 4),
                                    cell + 1};
     DeviceList *list, *squares;
-    must(b->m->set(b->q, s.data, 0, (size_t)n * 4)); /* no root of a negative */
+    must(b->m->set(b->q, s.data, 0, (size_t)n * 4)); /* avoids the root of a negative */
     must(b->m->copy(b->q, cell + 3, &own, sizeof own));
     must(b->m->lists->update_open(b->context, &piece, 1, &list));
     must(b->m->lists->squares_open(b->context, &square, 1, &squares));

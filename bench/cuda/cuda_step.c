@@ -1,14 +1,14 @@
-/* cuda_step.c -- a whole training step on a GPU, and where its time goes, op by op.
+/* cuda_step.c -- a whole training step on a GPU, and its time op by op.
  *
  *     build/release/bench/cuda_step model=gpt2-124m vocab=50304 sequences=64 seq_len=1024
  *     build/release/bench/cuda_step model=llama3.2-1b sequences=8 seq_len=4096 deterministic=1
  *
- * bf16 with f32 master weights and sums; forward, backward, clip and AdamW on random tokens, whole
- * sequences. The floor of an op is its flops at the rate of a large product, or its bytes at the
- * rate of a copy, both measured first; the rest of the step is between ops. Steps are timed after ten
- * seconds of them (warm=), when the card has the clock that it can keep; they are captured as one graph
- * (capture=0: launched op by op). The step that is taken apart is one more, op by op. autotune=FILE keeps
- * the algorithms of products. */
+ * bf16 with f32 master weights and accumulation; forward, backward, clip and AdamW on random
+ * tokens, whole sequences. The lower bound of an op is its flops at the rate of a large GEMM, or
+ * its bytes at the rate of a copy, both measured first; the remaining time of the step is between
+ * ops. Steps are timed after ten seconds of warm-up (warm=), when the GPU has reached its sustained
+ * clock. They are captured as one graph (capture=0: launched op by op). The op times are those of
+ * one more step, launched op by op. autotune=FILE keeps the algorithms of GEMMs. */
 #define _DEFAULT_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@
 #include "train/peak.h"
 
 #ifndef BENCH_CUDA_OBJECT
-#define BENCH_CUDA_OBJECT NULL /* beside this program */
+#define BENCH_CUDA_OBJECT NULL /* next to this program */
 #endif
 
 enum { MAX_STEPS = 1000, MAX_EVENTS = 1 << 18, COPY_BYTES = 1 << 30 };
@@ -47,7 +47,7 @@ typedef struct {
     double start_s, flops_per_s, copy_Bps;
 } Bench;
 
-/* ---- what the card can do ---- */
+/* ---- rates of the GPU ---- */
 
 static Err time_copies(const DeviceRuntime *m, DeviceContext *c, char *from, double *best)
 {
@@ -84,8 +84,8 @@ static Err measure_card(Bench *b)
     TRY(m->info(c, &info));
     m->free(c, at);
     m->close(c);
-    printf("%s\na large product: %.0f TFLOP/s; a copy: %.2f TB/s\n", info.name,
-           1e-12 * b->flops_per_s, 1e-12 * b->copy_Bps);
+    printf("%s\na large GEMM: %.0f TFLOP/s; a copy: %.2f TB/s\n", info.name, 1e-12 * b->flops_per_s,
+           1e-12 * b->copy_Bps);
     return err;
 }
 
@@ -137,8 +137,7 @@ static Err autotune(Bench *b)
     TRY(rank_autotune(&b->rank));
     m->autotune->measure(b->rank.context, false);
     if (b->o.autotune_file) TRY(m->autotune->save(b->rank.context, b->o.autotune_file));
-    printf("algorithms of products: %s, %.2f s\n", kept ? "from a file" : "measured",
-           now_s() - start);
+    printf("algorithms of GEMMs: %s, %.2f s\n", kept ? "from a file" : "measured", now_s() - start);
     return OK;
 }
 
@@ -176,7 +175,7 @@ static Err time_steps(Bench *b, double *median)
     qsort(seconds, (size_t)b->o.steps, sizeof *seconds, by_size);
     *median = seconds[b->o.steps / 2];
     printf("step: %.2f ms median, %.2f best; %.0f tokens/s; %.0f TFLOP/s by 6N + 12LdT; mfu %.1f%% "
-           "(attention counted half, of the large product)\n",
+           "(attention counted half, of the large GEMM)\n",
            1e3 * *median, 1e3 * seconds[0], tokens / *median,
            1e-12 * (6 * params + attention) * tokens / *median,
            100 * (6 * params + attention / 2) * tokens / *median / b->flops_per_s);
@@ -193,7 +192,7 @@ static void print_capture(const Bench *b)
                (long long)b->rank.capture.captured, (long long)b->rank.capture.launched);
 }
 
-/* One step more, op by op. */
+/* Times one more step, launched op by op. */
 static Err take_apart(Bench *b, double median)
 {
     double step_s;
@@ -201,8 +200,8 @@ static Err take_apart(Bench *b, double median)
     b->trace.cap = MAX_EVENTS;
     TRY(step(b, &step_s));
     shares_print(&b->job, &b->trace, b->flops_per_s, b->copy_Bps, step_s);
-    printf("%-18s %6s %9.3f %6.1f%% (marked; %.2f unmarked)\n", "step", "", 1e3 * step_s, 100.0,
-           1e3 * median);
+    printf("%-18s %6s %9.3f %6.1f%% (op by op; %.2f as timed above)\n", "step", "", 1e3 * step_s,
+           100.0, 1e3 * median);
     return OK;
 }
 
@@ -214,7 +213,7 @@ static Err print_memory(const Bench *b)
     const size_t sum = bytes[ARENA_STATE] + bytes[ARENA_STEP] + bytes[ARENA_WORK];
     TRY(b->device->runtime->info(b->rank.context, &info));
     printf("memory: %.2f GiB (state %.2f, step %.2f, work %.2f); workspaces of libraries %.2f; the "
-           "card says %.2f in use\n",
+           "GPU reports %.2f in use\n",
            gib * (double)sum, gib * (double)bytes[ARENA_STATE], gib * (double)bytes[ARENA_STEP],
            gib * (double)bytes[ARENA_WORK], gib * (double)info.workspace_bytes,
            gib * (double)(info.total_bytes - info.free_bytes));

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# steps.sh -- training steps of six shapes on a GPU, each beside PyTorch's where that is installed.
+# steps.sh -- training steps of six shapes on a GPU, each compared with PyTorch if it is installed.
 #
-#     bench/cuda/steps.sh [SHAPE ...]        all of them, or those whose number is given: 1 to 6
+#     bench/cuda/steps.sh [SHAPE ...]        all of them, or those with the given numbers: 1 to 6
 #
-# `./x bench cuda [SHAPE ...]` builds first. SHEAF_BUILD names another folder than build/cuda or
-# build/release. SHEAF_BENCH_PYTHON chooses the PyTorch; SHEAF_BENCH_PEER=0 leaves it out.
+# `./x bench cuda [SHAPE ...]` builds first. SHEAF_BUILD names a build folder other than build/cuda
+# and build/release. SHEAF_BENCH_PYTHON names the Python that has PyTorch; SHEAF_BENCH_PEER=0 leaves
+# PyTorch out.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 build=${SHEAF_BUILD-} python=${SHEAF_BENCH_PYTHON:-python3}
@@ -14,12 +15,12 @@ shapes=(
 )
 [[ $# -gt 0 ]] || set -- 1 2 3 4 5 6
 for number in "$@"; do
-    [[ $number == [1-6] ]] || { echo "steps.sh: there is no shape \"$number\"; there are 1 to 6" >&2; exit 2; }
+    [[ $number == [1-6] ]] || { echo "steps.sh: no shape \"$number\"; the shapes are 1 to 6" >&2; exit 2; }
 done
 for folder in build/cuda build/release; do
     [[ $build || ! -x $folder/bench/cuda_step ]] || build=$folder
 done
-[[ -x $build/bench/cuda_step ]] || { echo "steps.sh: there is no cuda_step in ${build:-build/cuda or build/release}; run ./x build cuda" >&2; exit 2; }
+[[ -x $build/bench/cuda_step ]] || { echo "steps.sh: no cuda_step in ${build:-build/cuda or build/release}; run ./x build cuda" >&2; exit 2; }
 peer=${SHEAF_BENCH_PEER:-1}
 "$python" -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null || peer=0
 [[ $peer == 1 ]] || echo "steps.sh: without PyTorch"

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""The peer of cuda_step: the same training step in PyTorch, compiled, bf16 by autocast, fused AdamW.
+"""The PyTorch peer of cuda_step: the same training step, compiled, bf16 by autocast, fused AdamW.
 
     bench/cuda/torch_step.py gpt2-124m 64 1024
 
-runs for ten seconds, then prints milliseconds (median of 20 steps), tokens/s, the peak of allocated memory and the seconds that the first step took."""
+Warms up for ten seconds, then prints the milliseconds of a step (median of 20), tokens/s, the peak of
+allocated memory and the seconds of the first step."""
 import sys
 import time
 

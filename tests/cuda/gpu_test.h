@@ -1,14 +1,14 @@
-/* gpu_test.h -- kernels of device/cuda against those of ref, value by value.
+/* gpu_test.h -- compares kernels of device/cuda with those of ref, value by value.
  *
- * The tensors of a test lie in one arena of the host, NaN around them. A call is run three times
- * from the same bytes:
+ * The tensors of a test are in one host arena, surrounded by NaN. A call runs three times from the
+ * same bytes:
  *
- *     exact     by ref, every float of it widened to f64       what the formula gives
- *     rounded   by ref, in the types of the call               how far its types alone are off
- *     got       on the GPU, on a copy of the whole arena, and once more for the same bits
+ *     exact     by ref, with all floats widened to f64         the value of the formula
+ *     rounded   by ref, in the types of the call               the error of the types alone
+ *     got       on the GPU, on a copy of the whole arena, twice, which must give the same bits
  *
- * `got` passes when it is at most 1.5 times as far from `exact` as `rounded` is, plus what f32 sums
- * may add; no byte of the arena but those of the outputs may have changed. */
+ * `got` passes if its distance from `exact` is at most 1.5 times that of `rounded`, plus the error
+ * that f32 sums may add. No byte of the arena outside the outputs may change. */
 #ifndef TESTS_CUDA_GPU_TEST_H
 #define TESTS_CUDA_GPU_TEST_H
 
@@ -32,8 +32,9 @@ typedef struct {
 
 static Gpu gpu;
 
-/* Error of a sum of so many f32 terms, relative to the largest of such sums; a short formula with
- * its exponentials counts as 32. Random signs: the square root of the worst case would do. */
+/* Error of a sum of `terms` f32 terms, relative to the largest such sum; a short formula with its
+ * exponentials counts as 32. Signs are random, so the square root of the worst case would
+ * suffice. */
 static inline double gpu_terms(double terms) { return (terms + 32) * ldexp(1, -24); }
 
 static inline int gpu_setup(void **state)
@@ -55,7 +56,7 @@ static inline int gpu_teardown(void **state)
     gpu.m->close(gpu.context);
     bench_close(&gpu.wide);
     bench_close(&gpu.b);
-    return gpu.calls > 0 ? 0 : 1; /* a GPU, and nothing tried on it */
+    return gpu.calls > 0 ? 0 : 1; /* a GPU, but no call ran on it */
 }
 
 static inline void gpu_ok(Err err)
@@ -63,7 +64,7 @@ static inline void gpu_ok(Err err)
     if (err != OK) fail_msg("%s", err_text());
 }
 
-/* The tensor's place in device memory. */
+/* The tensor's copy in device memory. */
 static inline Tensor on_gpu(Tensor t)
 {
     if (t.data) t.data = gpu.base + ((char *)t.data - gpu.b.arena.base);
@@ -79,7 +80,7 @@ static inline Call call_on_gpu(const Call *call)
     return c;
 }
 
-/* From the bytes of `before`, into `after`, which holds the whole arena. */
+/* Runs from the bytes of `before` into `after`, which holds the whole arena. */
 static inline void run_on_gpu(KernelId id, const Call *call, const char *before, char *after)
 {
     const size_t bytes = gpu.b.arena.used_bytes;
@@ -137,12 +138,12 @@ static inline Values exact_values(KernelId id, const Call *call)
     return values_of(&c);
 }
 
-/* Norms of the two errors, and each element by itself, relative to the largest. */
+/* Compares the norms of the two errors, and each element relative to the largest. */
 static inline void compare(KernelId id, const Call *call, const double *exact[3], int o,
                            const double tolerance[2])
 {
     const int64_t n = tensor_count(&call->out[o]);
-    const double floor = 1e-12; /* where ref's own f64 cancels: 1 + tanh, times 40 and 40 */
+    const double floor = 1e-12; /* ref's own f64 cancels: 1 + tanh, times 40 and 40 */
     double ours = 0, theirs = 0, whole = 0, largest = 0;
     for (int64_t i = 0; i < n; i++)
         if (isfinite(exact[0][i])) largest = fmax(largest, fabs(exact[0][i]));
@@ -150,7 +151,7 @@ static inline void compare(KernelId id, const Call *call, const double *exact[3]
         (call->out[o].dtype == BF16 ? ldexp(1, -7) : 0) + tolerance[0] + 4 * tolerance[1];
     for (int64_t i = 0; i < n; i++) {
         const double want = exact[0][i], rounded = exact[1][i], got = exact[2][i];
-        if (got == want || (isnan(got) && isnan(want))) continue; /* infinities too */
+        if (got == want || (isnan(got) && isnan(want))) continue; /* also infinities */
         if (!(fabs(got - want) <= each * largest + floor))
             fail_msg("%s output %d [%d]: %.9g, exact %.9g, ref %.9g, largest %g, tolerance %g",
                      kernel_name(id), o, (int)i, got, want, rounded, largest, each);
@@ -165,7 +166,7 @@ static inline void compare(KernelId id, const Call *call, const double *exact[3]
                  tolerance[0] + tolerance[1]);
 }
 
-/* The bytes of all tensors but the outputs are as they were. */
+/* Checks that all bytes outside the outputs are unchanged. */
 static inline void expect_untouched(KernelId id, const Call *call, const char *before,
                                     const char *after)
 {
@@ -185,8 +186,8 @@ static inline void expect_untouched(KernelId id, const Call *call, const char *b
     free(may);
 }
 
-/* tolerance: of f32 sums, and of what is rounded to bf16 on the way, both relative. The bench is
- * cleared. */
+/* Tolerances, both relative: of f32 sums, and of intermediate values rounded to bf16. Clears the
+ * bench. */
 static inline void expect_like_ref(KernelId id, const Call *call, double sums, double inside)
 {
     const size_t bytes = gpu.b.arena.used_bytes;
@@ -218,7 +219,7 @@ static inline void expect_like_ref(KernelId id, const Call *call, double sums, d
 static const DType gpu_types[] = {F32, BF16};
 static const double gpu_keeps[] = {0, 1, 0.5};
 
-/* main: skips, and says why, where there is no GPU. */
+/* main: without a GPU, skips and prints the reason. */
 #define GPU_MAIN(tests)                                                                            \
     int main(int argc, char **argv)                                                                \
     {                                                                                              \

@@ -1,9 +1,10 @@
-/* peer_errors.c -- kernels in bf16 at the sizes of a model, inputs and results to files, for
- * peer_errors.py beside this, which runs the same in PyTorch and compares the errors.
+/* peer_errors.c -- runs bf16 kernels at the sizes of a model and writes inputs and results to
+ * files, for peer_errors.py, which runs the same in PyTorch and compares the errors.
  *
- *     tests/cuda/run.sh tests/cuda/peer_errors.c && python3 tests/cuda/peer_errors.py build/cuda-tests/peer
+ *     tests/cuda/run.sh tests/cuda/peer_errors.c
+ *     python3 tests/cuda/peer_errors.py build/cuda-tests/peer
  *
- * A file has all tensors of a call, each a line of its own and then its bytes:
+ * A file has all tensors of a call, each as a line of text followed by its bytes:
  *
  *     in0 bf16 512 768\n<786432 bytes> */
 #define _XOPEN_SOURCE 700
@@ -22,7 +23,7 @@ static void save_tensor(FILE *f, char side, int i, const Tensor *t)
     fwrite(t->data, dtype_bytes(t->dtype), (size_t)tensor_count(t), f);
 }
 
-/* Runs the call, and saves what it read and made; other calls may follow on the same tensors. */
+/* Runs the call and saves its inputs and outputs; further calls may use the same tensors. */
 static void save_call(const char *name, KernelId id, const Call *call)
 {
     const char *folder = getenv("SHEAF_PEER") ? getenv("SHEAF_PEER") : "build/cuda-tests/peer";
@@ -53,7 +54,7 @@ typedef struct {
     Tensor x, w, bias, dy, u;
 } EpilogueInputs;
 
-/* By the library; then, where the card has it, by our own kernel. */
+/* By cuBLASLt, then by the ping-pong kernel if the GPU supports it. */
 static void gemms_with_epilogue(const EpilogueInputs *b)
 {
     const Attr plain = {.gemm = {false, false}}, wide = {.gemm = {false, true}};
@@ -69,7 +70,7 @@ static void gemms_with_epilogue(const EpilogueInputs *b)
     save_call("linear_dgelu", KERNEL_gemm_dgelu, &dgelu);
     save_call("linear_dswiglu", KERNEL_gemm_dswiglu, &dswiglu);
     if (!has_pingpong()) return;
-    gpu.m->deterministic(gpu.context, false); /* else a gelu is made apart */
+    gpu.m->deterministic(gpu.context, false); /* deterministic mode never fuses a gelu */
     force_pingpong();
     save_call("linear_gelu_pingpong", KERNEL_gemm_gelu, &gelu);
     save_call("linear_dgelu_pingpong", KERNEL_gemm_dgelu, &dgelu);
@@ -155,7 +156,7 @@ static void losses(void **state)
     const Tensor weights = vector(F32, TOKENS), ids = targets, dy = value(TOKENS, WIDTH);
     (void)state;
     for (int i = 0; i < TOKENS; i++) {
-        ((int32_t *)targets.data)[i] = i * i % VOCAB; /* some stand there often */
+        ((int32_t *)targets.data)[i] = i * i % VOCAB; /* some ids repeat often */
         ((float *)weights.data)[i] = 1;
     }
     save_call("token_loss_dx", KERNEL_token_loss_dx,
@@ -174,7 +175,7 @@ static Tensor heads(bool made)
                 : RANDOM(&gpu.b, BF16, DENSE, TOKENS, HEADS, CHANNELS);
 }
 
-/* Causal, once by the library's kernel, which is promised that, and once by our own. */
+/* Causal attention, once promised to be causal, by cuDNN, and once by our own kernel. */
 static void attentions(void **state)
 {
     (void)state;

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Errors of Sheaf's kernels in bf16 beside PyTorch's, on the same inputs, against the formula in f64.
+"""Errors of Sheaf's bf16 kernels and of PyTorch's, on the same inputs, against the formula in f64.
 
     tests/cuda/run.sh tests/cuda/peer_errors.c
     python3 tests/cuda/peer_errors.py build/cuda-tests/peer
 
-Relative norms of the errors. Exit status 1 where ours is over 1e-2, or over PyTorch's by more than 5%
-of it: the norms of errors that are rounded the same way differ by less, and where both are f32 sums, 1e-6."""
+Prints relative norms of the errors. Exit status 1 if one of ours is over 1e-2, or over PyTorch's by
+more than 5% + 1e-6: norms of errors that are rounded alike differ by less than 5%, those of f32 sums
+by less than 1e-6."""
 import os
 import sys
 
@@ -68,7 +69,7 @@ def rmsnorm(x, w):
     return F.rms_norm(x, (x.shape[1],), w, 1e-5)
 
 
-# What PyTorch makes of the inputs, in the order of our outputs; None: not compared.
+# PyTorch's results for the inputs, in the order of our outputs; None: not compared.
 OPS = {
     "linear": lambda t: [F.linear(t("in0"), t("in1"), t("in2"))],
     "linear_dx": lambda t: [t("in0") @ t("in1")],
@@ -116,7 +117,7 @@ def main(folder):
     for op in OPS:
         path = os.path.join(folder, op + ".call")
         if op.endswith("_pingpong") and not os.path.exists(path):
-            print(f"{op:18} is not there: this card has no ping-pong kernel")
+            print(f"{op:18} is missing: this GPU has no ping-pong kernel")
             continue
         tensors = load(path)
         exact, theirs = results(op, tensors, True), results(op, tensors, False)

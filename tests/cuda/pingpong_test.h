@@ -1,10 +1,10 @@
-/* pingpong_test.h -- products by our own kernel, wanted by name.
+/* pingpong_test.h -- forces GEMMs onto the ping-pong kernel.
  *
- * Which way a product is run by is a number in the file of choices. A test has the library run each product;
- * then the number of the relay is written into the file, and over the library's algorithm what is none, so
- * that the library would refuse; it is read, and the product runs again. */
-#ifndef TESTS_CUDA_RELAY_TEST_H
-#define TESTS_CUDA_RELAY_TEST_H
+ * The fusion of a GEMM is a number in the autotune file. A test first runs each GEMM by cuBLASLt
+ * and saves the file. It then writes the number of the ping-pong kernel and an invalid cuBLASLt
+ * algorithm, which cuBLASLt would refuse, loads the file, and runs the GEMM again. */
+#ifndef TESTS_CUDA_PINGPONG_TEST_H
+#define TESTS_CUDA_PINGPONG_TEST_H
 
 #include "gpu_test.h"
 
@@ -14,7 +14,7 @@
 #define OLD "autotune.old"
 #define NEW_FILE "autotune.new"
 
-/* Every shape that was met is run by the relay from here on, if it has a point. */
+/* From here on every known shape with an epilogue kind runs on the ping-pong kernel. */
 static inline void force_pingpong(void)
 {
     char line[4096];
@@ -23,11 +23,11 @@ static inline void force_pingpong(void)
     FILE *from = fopen(OLD, "r"), *to = fopen(NEW_FILE, "w");
     assert_true(from && to);
     for (; fgets(line, sizeof line, from); lines++) {
-        char *way = strchr(line, ':');
+        char *fusion = strchr(line, ':');
         if (lines >= 2) {
-            assert_true(way && way[3] == ' ');
-            way[2] = '3';
-            for (char *c = way + 5; *c; c++)
+            assert_true(fusion && fusion[3] == ' ');
+            fusion[2] = '3';
+            for (char *c = fusion + 5; *c; c++)
                 if (isxdigit((unsigned char)*c)) *c = 'f';
         }
         fputs(line, to);

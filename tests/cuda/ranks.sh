@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# ranks.sh -- ranks and their graphs on a GPU, on a machine that has one but cannot build the program.
+# ranks.sh -- tests ranks and their graphs on a machine with a GPU that cannot build the program.
 #
-#     tests/cuda/ranks.sh bundle [FOLDER]    where it can be built: program, tests and libraries, to
-#                                            build/gpu-bundle
-#     tests/cuda/ranks.sh run [FOLDER]       where the GPU is: runs the tests of that folder
-#     tests/cuda/ranks.sh nccl [FOLDER]      there: those of NCCL alone, with one rank
+#     tests/cuda/ranks.sh bundle [FOLDER]    on the build machine: copies program, tests, libraries
+#                                            to FOLDER (build/gpu-bundle)
+#     tests/cuda/ranks.sh run [FOLDER]       on the machine with the GPU: runs the tests of FOLDER
+#     tests/cuda/ranks.sh nccl [FOLDER]      the same for the tests of NCCL, with one rank
 #
-# The CUDA libraries themselves, and NCCL, are those of the machine with the GPU. Exit status 77: no GPU.
+# The CUDA libraries and NCCL are those of the machine with the GPU. Exit status 77: no GPU.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 folder=${2:-build/gpu-bundle} build=${SHEAF_BUILD:-build/release}
@@ -27,7 +27,7 @@ libraries() {
     "$folder/sheaf" --version
 }
 
-# Steps of the program: NCCL is opened and told of, and changes no loss.
+# Training steps of the program: NCCL is opened, named in the output, and changes no loss.
 train() { # train NAME KEY=VALUE...
     "$folder/sheaf" train examples/llama-tiny.yaml data.train=README.md data.valid= run.valid_every=0 run.steps=4 \
         run.dir="$scratch/$1" run.device=cuda numerics.deterministic=true "${@:2}" >"$scratch/$1.out" ||

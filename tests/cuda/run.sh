@@ -1,25 +1,25 @@
 #!/usr/bin/env bash
-# run.sh -- builds sheaf-cuda.so and its tests with nvcc and gcc alone, and runs them.
+# run.sh -- builds sheaf-cuda.so and its tests with only nvcc and gcc, and runs them.
 #
-#     tests/cuda/run.sh [-C] [TEST ...]     in build/cuda-tests; -C: each under compute-sanitizer too
+#     tests/cuda/run.sh [-C] [TEST ...]     in build/cuda-tests; -C: also under compute-sanitizer
 #
-# peer_errors.c beside this is no test: it writes what peer_errors.py compares with PyTorch.
-# For machines that have a GPU and no cmocka, jansson or CMake. Exit status: 0 all passed, 77 skipped.
+# For machines with a GPU but without cmocka, jansson or CMake. peer_errors.c is no test: it writes
+# the files that peer_errors.py compares with PyTorch. Exit status: 0 all passed, 77 skipped.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 out=${SHEAF_CUDA_TESTS:-build/cuda-tests} check= tests=()
 for word in "$@"; do
     if [[ $word == -C ]]; then check=1; else tests+=("$word"); fi
 done
-[[ ${#tests[@]} -gt 0 ]] || tests=($(ls tests/cuda/test_cuda_*.c | grep -v "_ranks\|_capture")) # ranks.sh has those
+[[ ${#tests[@]} -gt 0 ]] || tests=($(ls tests/cuda/test_cuda_*.c | grep -v "_ranks\|_capture")) # ranks.sh runs those
 mkdir -p "$out"
 jobs=$(nproc)
 arch=${SHEAF_CUDA_ARCH:-native}
-cudnn=() # attention by cuDNN if the headers of cudnn-frontend are named
+cudnn=() # attention by cuDNN if CUDNN_FRONTEND_INCLUDE is set
 [[ -z ${CUDNN_FRONTEND_INCLUDE-} ]] || cudnn=(-DSHEAF_CUDNN "-I$CUDNN_FRONTEND_INCLUDE")
 root=$(dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")")
 
-# Objects that are newer than their source and all headers are kept.
+# Keeps objects that are newer than their source and all headers.
 newest=$(find src tests bench -name "*.h" -o -name "*.cuh" -o -name "*.def" | xargs ls -t | head -1 || true)
 export newest
 compile() { # compile OBJECT SOURCE COMMAND...

@@ -1,7 +1,7 @@
-/* Attention on the GPU: masks, shared heads, heads of many sizes, blocks of keys, what nobody sees.
+/* Attention on the GPU: masks, shared heads, heads of many sizes, blocks of keys, unseen keys.
  *
- * In bf16 the weights, and the slopes of the gradient, are rounded to bf16 before they meet the
- * matrix units: 2^-9 each, relative to sums of absolute values, of which 2^-7 is the bound taken. */
+ * In bf16 the weights and the ds of the gradient are rounded to bf16 before they enter the tensor
+ * cores: 2^-9 each, relative to sums of absolute values; the bound taken is 2^-7. */
 #include "gpu_test.h"
 #include "unit/attention_test.h"
 
@@ -40,7 +40,7 @@ static void forward(void **state)
                 Case c = case_of(n, mask, gpu_types[type]);
                 case_open(&gpu.b, &c, (Mask)mask, 1);
                 Call call = attention_call(&c);
-                if (n >= N_SIZES) { /* as a model has them: dense, one after the other */
+                if (n >= N_SIZES) { /* as in a model: dense tensors, one after the other */
                     call.out[0] = NEW(&gpu.b, c.type, DENSE, c.t, c.h, c.c);
                     if (mask % 2 == 0) {
                         call.in[0] = RANDOM(&gpu.b, c.type, DENSE, c.t, c.h, c.c);
@@ -53,7 +53,7 @@ static void forward(void **state)
             }
 }
 
-/* What the whole gives for each row: o and lse, by ref. */
+/* Inputs of the gradient: o and lse over all keys, by ref. */
 static void prepare(const Call *f, Call *back, bool wide, int variant)
 {
     const Tensor *q = &f->in[0], *k = &f->in[1];
@@ -91,7 +91,7 @@ static void backward(void **state)
             }
 }
 
-/* Keys that nobody sees, and queries that see nothing, may hold anything. */
+/* Keys that no row sees, and queries that see nothing, may hold anything. */
 static void unseen_is_not_read(void **state)
 {
     (void)state;
@@ -105,7 +105,7 @@ static void unseen_is_not_read(void **state)
                       .c = 16,
                       .lay = dense ? DENSE : TURNED};
             case_open(&gpu.b, &c, FULL, 1);
-            for (int64_t t = 0; t < c.t; t++) { /* keys 20 to 23 and 30 to 99 are seen by no row */
+            for (int64_t t = 0; t < c.t; t++) { /* no row sees keys 20 to 23 and 30 to 99 */
                 const int live[4] = {3, 20, 100, 100 + (int)t}, none[4] = {24, 24, 0, 0},
                           in_tile[4] = {24, 30, 0, 2};
                 const int *range = t == 9 ? none : t % 2 ? in_tile : live;
@@ -125,7 +125,7 @@ static void unseen_is_not_read(void **state)
             for (int64_t i = 0; i < c.h * c.c; i++)
                 put(&back.in[4], 9 * c.h * c.c + i, (double)NAN);
             for (int o = 0; o < 3; o++) back.number[o] = 0;
-            Call again = f;
+            Call forward_call = f;
             for (int o = 0; o < 3; o++)
                 for (int64_t i = 0; i < tensor_count(&back.out[o]); i++)
                     put(&back.out[o], i, (double)NAN);
@@ -134,15 +134,15 @@ static void unseen_is_not_read(void **state)
             assert_non_null(keep);
             memcpy(keep, gpu.b.arena.base, used);
             expect_like_ref(KERNEL_attention_dx, &back, gpu_terms(800), 2 * inside(c.type));
-            gpu.b.arena.used_bytes = used; /* once more from the same bytes */
+            gpu.b.arena.used_bytes = used; /* again from the same bytes */
             memcpy(gpu.b.arena.base, keep, used);
-            expect_like_ref(KERNEL_attention, &again, gpu_terms(800), inside(c.type));
+            expect_like_ref(KERNEL_attention, &forward_call, gpu_terms(800), inside(c.type));
             free(keep);
         }
 }
 
-/* What is promised to be causal may go to fused kernels: sequences of one length, one after the
- * other, the last size one that those refuse. */
+/* Calls that are promised to be causal may run on cuDNN's kernels: sequences of one length, one
+ * after the other. cuDNN refuses the last size. */
 static void causal_is_promised(void **state)
 {
     (void)state;

@@ -1,10 +1,11 @@
-/* Steps on a GPU as CUDA graphs: those of one rank, in f32 and bf16, with AdamW and SGD, with copies to
- * the host and back; their losses, norms, weights and moments are those of steps that are launched op by
- * op, to the bit, with rates that change, live rows that change, a step that is skipped, validations
- * between steps and a state that is read between them. A capture that fails harms nothing. */
+/* Training steps captured as CUDA graphs: one rank, in f32 and bf16, with AdamW and SGD, with
+ * copies to the host and back. Losses, norms, weights and moments equal those of steps launched op
+ * by op, to the bit, with changing rates, changing live rows, a skipped step, validations between
+ * steps and a state that is read between them. A capture that fails has no effect. */
 #include "support/expect.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include "device/open.h"
 #include "support/captures.h"
 #include "support/device_rows.h"
@@ -63,7 +64,7 @@ static void every_change(void **state)
     }
 }
 
-/* A table that is CUDA's, but for a product that waits for the queue: no capture may do that. */
+/* The table of CUDA with a gemm that waits for the queue, which no capture may do. */
 static Device waiting;
 
 static Err waiting_gemm(const Call *call)

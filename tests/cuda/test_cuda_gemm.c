@@ -1,4 +1,4 @@
-/* Products and column sums on the GPU: all transposes, odd sizes, views, kept sums, biases. */
+/* GEMMs and column sums on the GPU: all transposes, odd sizes, views, accumulation, biases. */
 #include "gpu_test.h"
 
 typedef struct {
@@ -38,7 +38,7 @@ static void gemm(void **state)
                              variant);
 }
 
-/* Dense and aligned: what a training step runs, by the library, with its epilogues. */
+/* Dense and aligned GEMMs, as in a training step: by cuBLASLt, with its epilogues. */
 static void gemm_dense(void **state)
 {
     (void)state;
@@ -62,7 +62,7 @@ static void gemm_dense(void **state)
                 }
 }
 
-/* The fastest of several, kept in a file, and read back. */
+/* Autotunes, saves the file, and loads it in a new context. */
 static void autotune_file(void **state)
 {
     (void)state;

@@ -1,12 +1,13 @@
-/* Products with a sum, a gelu or swiglu's gradient beside them, on the GPU: as one where the library can, one
- * after the other where it cannot; with its first suggestion, and with the fastest by the clock. */
+/* GEMMs with an addend, a gelu or swiglu's gradient as epilogue on the GPU: fused where cuBLASLt
+ * can, two kernels where it cannot; with its first suggestion and with the fastest measured
+ * algorithm. */
 #include "gpu_test.h"
 
 typedef struct {
     int64_t m, n, k;
 } Size;
 
-/* The last ones are what the library takes: multiples of 8. */
+/* The last ones are multiples of 8, which cuBLASLt fuses. */
 static const Size sizes[] = {{7, 5, 3},       {33, 65, 17},   {1, 40, 24},   {40, 1, 24},
                              {0, 5, 3},       {5, 0, 3},      {5, 7, 0},     {130, 72, 200},
                              {192, 320, 128}, {64, 1024, 96}, {512, 96, 384}};
@@ -15,8 +16,8 @@ enum { N_SIZES = sizeof sizes / sizeof *sizes };
 typedef struct {
     Size s;
     DType type;
-    int transpose; /* ta, tb */
-    Lay lay;       /* of what stands beside a and b */
+    int transpose; /* 1: a, 2: b */
+    Lay lay;       /* of the epilogue operands */
     bool bias;
 } Case;
 
@@ -30,19 +31,19 @@ static Call open_call(const Case *c)
     return call;
 }
 
-/* Where the library takes no such bias, it is added first, and what that makes is rounded; and of sizes
- * that are no multiples of 8 it rounds the product before it adds. */
-static double on_the_way(const Case *c) { return c->type == BF16 ? ldexp(1, -8) : 0; }
+/* A bias that cuBLASLt cannot take is added first, and the sum is rounded. For sizes that are not
+ * multiples of 8, cuBLASLt rounds the result before it adds. */
+static double rounding_inside(const Case *c) { return c->type == BF16 ? ldexp(1, -8) : 0; }
 
 static void try_add(const Case *c)
 {
     Call call = open_call(c);
     call.in[call.n_in++] = RANDOM(&gpu.b, c->type, c->lay, c->s.m, c->s.n);
     if (c->bias) call.in[call.n_in++] = RANDOM(&gpu.b, c->type, DENSE, c->s.n);
-    expect_like_ref(KERNEL_gemm_add, &call, gpu_terms((double)c->s.k), on_the_way(c));
+    expect_like_ref(KERNEL_gemm_add, &call, gpu_terms((double)c->s.k), rounding_inside(c));
 }
 
-/* c is onto: what the product is added to must be there once. */
+/* c is the addend: it must be added exactly once. */
 static void try_add_in_place(const Case *c)
 {
     Call call = open_call(c);
@@ -70,7 +71,7 @@ static void try_add_in_place(const Case *c)
     bench_clear(&gpu.b);
 }
 
-/* h is that of u before it is rounded, or after: as far from the formula as bf16 u makes it. */
+/* h is computed from u before or after rounding: the error is that of a bf16 u. */
 static void try_gelu(const Case *c)
 {
     Call call = open_call(c);
@@ -79,12 +80,12 @@ static void try_gelu(const Case *c)
     expect_like_ref(KERNEL_gemm_gelu, &call, gpu_terms((double)c->s.k), 0);
 }
 
-/* One after the other, the product is rounded on the way. */
+/* Without fusion the result of the GEMM is rounded before the epilogue. */
 static void try_dgelu(const Case *c)
 {
     Call call = open_call(c);
     call.in[call.n_in++] = RANDOM(&gpu.b, c->type, c->lay, c->s.m, c->s.n);
-    expect_like_ref(KERNEL_gemm_dgelu, &call, gpu_terms((double)c->s.k), on_the_way(c));
+    expect_like_ref(KERNEL_gemm_dgelu, &call, gpu_terms((double)c->s.k), rounding_inside(c));
 }
 
 static void try_dswiglu(const Case *c)
@@ -93,31 +94,32 @@ static void try_dswiglu(const Case *c)
     call.in[call.n_in++] = RANDOM(&gpu.b, c->type, c->lay, c->s.m, c->s.n);
     call.in[call.n_in++] = RANDOM(&gpu.b, c->type, c->lay, c->s.m, c->s.n);
     call.out[call.n_out++] = NEW(&gpu.b, c->type, c->lay, c->s.m, c->s.n);
-    expect_like_ref(KERNEL_gemm_dswiglu, &call, gpu_terms((double)c->s.k), on_the_way(c));
+    expect_like_ref(KERNEL_gemm_dswiglu, &call, gpu_terms((double)c->s.k), rounding_inside(c));
 }
 
-/* The sum of c's rows has the bits of sum_rows, of c as it is stored; and c is what it is without. */
+/* The sum of c's rows has the bits of sum_rows of the stored c, and c is the same with and without
+ * it. */
 static void try_dgelu_sum(const Case *c)
 {
     Call call = open_call(c), with;
-    const Tensor again = NEW(&gpu.b, F32, DENSE, c->s.n);
+    const Tensor want = NEW(&gpu.b, F32, DENSE, c->s.n);
     const double keep = c->bias ? 0.5 : 0;
     call.in[call.n_in++] = RANDOM(&gpu.b, c->type, c->lay, c->s.m, c->s.n);
     with = call;
     with.out[0] = NEW(&gpu.b, c->type, DENSE, c->s.m, c->s.n);
     with.out[with.n_out++] = accumulator(&gpu.b, NEW(&gpu.b, F32, PADDED, c->s.n), keep);
     with.number[1] = keep;
-    for (int64_t i = 0; i < c->s.n && keep != 0; i++) put(&again, i, get(&with.out[1], i));
-    const Call sum = {.in = {with.out[0]}, .n_in = 1, .out = {again}, .n_out = 1, .number = {keep}};
+    for (int64_t i = 0; i < c->s.n && keep != 0; i++) put(&want, i, get(&with.out[1], i));
+    const Call sum = {.in = {with.out[0]}, .n_in = 1, .out = {want}, .n_out = 1, .number = {keep}};
     run_on_gpu(KERNEL_gemm_dgelu, &call, gpu.b.arena.base, gpu.b.arena.base);
     run_on_gpu(KERNEL_gemm_dgelu, &with, gpu.b.arena.base, gpu.b.arena.base);
     run_on_gpu(KERNEL_sum_rows, &sum, gpu.b.arena.base, gpu.b.arena.base);
     for (int64_t i = 0; i < tensor_count(&call.out[0]); i++)
         assert_true(get(&call.out[0], i) == get(&with.out[0], i));
     for (int64_t i = 0; i < c->s.n; i++)
-        if (get(&again, i) != get(&with.out[1], i))
+        if (get(&want, i) != get(&with.out[1], i))
             fail_msg("sum [%d]: %.9g, and by sum_rows %.9g", (int)i, get(&with.out[1], i),
-                     get(&again, i));
+                     get(&want, i));
     bench_clear(&gpu.b);
 }
 
@@ -143,9 +145,9 @@ static void adds(void **state)
 static void gelus(void **state)
 {
     (void)state;
-    over_all(try_gelu); /* of what is stored */
+    over_all(try_gelu); /* of the stored u */
     gpu.m->deterministic(gpu.context, false);
-    over_all(try_gelu); /* as one */
+    over_all(try_gelu); /* fused */
     gpu.m->deterministic(gpu.context, true);
 }
 
@@ -162,25 +164,25 @@ static void dswiglus(void **state)
     over_all(try_dswiglu);
 }
 
-/* The same bits as of gelu, run again on u. */
-static void gelu_again(void **state)
+/* The same bits as gelu of the stored u. */
+static void gelu_recomputed(void **state)
 {
     (void)state;
     const Case c = {{192, 320, 128}, BF16, 2, DENSE, true};
     Call call = open_call(&c);
     call.in[call.n_in++] = RANDOM(&gpu.b, c.type, DENSE, c.s.n);
     call.out[call.n_out++] = NEW(&gpu.b, c.type, DENSE, c.s.m, c.s.n);
-    const Tensor again = NEW(&gpu.b, c.type, DENSE, c.s.m, c.s.n);
-    const Call gelu = {.in = {call.out[1]}, .n_in = 1, .out = {again}, .n_out = 1};
+    const Tensor want = NEW(&gpu.b, c.type, DENSE, c.s.m, c.s.n);
+    const Call gelu = {.in = {call.out[1]}, .n_in = 1, .out = {want}, .n_out = 1};
     run_on_gpu(KERNEL_gemm_gelu, &call, gpu.b.arena.base, gpu.b.arena.base);
     run_on_gpu(KERNEL_gelu, &gelu, gpu.b.arena.base, gpu.b.arena.base);
-    for (int64_t i = 0; i < tensor_count(&again); i++)
-        assert_true(get(&again, i) == get(&call.out[0], i));
+    for (int64_t i = 0; i < tensor_count(&want); i++)
+        assert_true(get(&want, i) == get(&call.out[0], i));
     bench_clear(&gpu.b);
 }
 
-/* Measuring runs each product many times; what comes of it is that of one run. In a context of its
- * own, where no shape is known. */
+/* Measuring runs each GEMM many times, but the outputs are those of one run. A new context knows no
+ * shape. */
 static void measured(void **state)
 {
     DeviceContext *old = gpu.context;
@@ -193,7 +195,7 @@ static void measured(void **state)
     for (int i = 0; i < 8; i++) {
         const Case c = {sizes[i & 1 ? N_SIZES - 2 + (i >> 2) : 1], gpu_types[i >> 1 & 1], 2, DENSE,
                         i >> 2};
-        Case back = c; /* b as gradients have it, which our own kernel takes too */
+        Case back = c; /* b as in gradients, for the ping-pong kernel */
         back.transpose = 0;
         try_add(&c);
         try_add_in_place(&c);
@@ -208,8 +210,8 @@ static void measured(void **state)
     gpu.q = q;
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(adds),       cmocka_unit_test(gelus),
-                                          cmocka_unit_test(dgelus),     cmocka_unit_test(dswiglus),
-                                          cmocka_unit_test(gelu_again), cmocka_unit_test(measured)};
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(adds),     cmocka_unit_test(gelus),           cmocka_unit_test(dgelus),
+    cmocka_unit_test(dswiglus), cmocka_unit_test(gelu_recomputed), cmocka_unit_test(measured)};
 
 GPU_MAIN(tests)

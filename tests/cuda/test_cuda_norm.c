@@ -1,4 +1,4 @@
-/* Norms on the GPU: rows of a warp, of a block, longer than registers hold; heads; huge values. */
+/* Norms on the GPU: rows of a warp, of a block, longer than the registers; heads; huge values. */
 #include "gpu_test.h"
 
 static const int64_t widths[] = {5,    40,   64,   100,  128,  768,  1030, 1280,
@@ -37,7 +37,7 @@ static void forward(Call *c, const Tensor *x, const Tensor *w, Tensor *mean, Ten
     run(KERNEL_layernorm, c);
 }
 
-/* dy, x, (w,) (mean,) rstd, and sometimes what dx is added to. */
+/* dy, x, (w,) (mean,) rstd, and for some variants an addend of dx. */
 static Call gradient_of(bool rms, int64_t t, int64_t h, int64_t d, int variant)
 {
     const DType type = gpu_types[variant % 2];
@@ -86,13 +86,13 @@ static void gradients(bool rms, int64_t t, int64_t h, int64_t d, int variant)
     expect_like_ref(rms ? KERNEL_rmsnorm_dw : KERNEL_layernorm_dw, &c, gpu_terms(rows), 0);
 
     c = gradient_of(rms, t, h, d, variant);
-    c.out[c.n_out++] = variant % 2 ? c.in[0] : dx_of(&c, variant); /* over dy, or apart */
+    c.out[c.n_out++] = variant % 2 ? c.in[0] : dx_of(&c, variant); /* overwrites dy, or not */
     add_sums(&c, rms, d, variant);
     expect_like_ref(rms ? KERNEL_rmsnorm_back : KERNEL_layernorm_back, &c,
                     fmax(tolerance, gpu_terms(rows)), 0);
 }
 
-/* dx, its sums, and that of what dx is added to, which it may lie over. */
+/* dx, its column sums, and that of the addend, which dx may overwrite. */
 static void with_addend_sum(int64_t t, int64_t d, int variant)
 {
     const double keep = gpu_keeps[variant % 3];
@@ -131,7 +131,7 @@ static void norms(void **state)
             one_norm(false, k == 5 ? 0 : 13, 0, widths[i], variant);
             one_norm(true, k == 5 ? 300 : 7, k % 2 ? 3 : 0, widths[i], variant);
             with_addend_sum(k == 5 ? 0 : 13, widths[i], variant);
-            if (i == 5) one_norm(k % 2, 3000, 0, widths[i], k + 6); /* several rows a group */
+            if (i == 5) one_norm(k % 2, 3000, 0, widths[i], k + 6); /* several rows per group */
             if (i == 5 && k < 2) with_addend_sum(3000, widths[i], k);
         }
 }
@@ -140,10 +140,10 @@ static void expect_same_bits(const char *what, const Tensor *a, const Tensor *b)
 {
     for (int64_t i = 0; i < tensor_count(a); i++)
         if (get(a, i) != get(b, i))
-            fail_msg("%s [%d]: %.9g apart, %.9g together", what, (int)i, get(a, i), get(b, i));
+            fail_msg("%s [%d]: %.9g separately, %.9g together", what, (int)i, get(a, i), get(b, i));
 }
 
-/* dx and the sums have the same bits, made together or apart. */
+/* dx and the sums have the same bits, computed together or separately. */
 static void one_together(bool rms, int64_t t, int64_t h, int64_t d, int variant)
 {
     Call dx = gradient_of(rms, t, h, d, variant), dw = {.attr = attr}, both = dx;
@@ -176,23 +176,24 @@ static void together(void **state)
                          variant);
 }
 
-/* The sum of onto has the bits of sum_rows, and the rest those that it has without. */
+/* The sum of the addend has the bits of sum_rows; the other outputs are the same with and without
+ * it. */
 static void one_sum_together(int64_t t, int64_t d, int variant)
 {
-    Call all = gradient_of(false, t, 0, d, variant), most, alone = {.n_in = 1, .n_out = 1};
+    Call all = gradient_of(false, t, 0, d, variant), without, alone = {.n_in = 1, .n_out = 1};
     if (all.n_in < 6) all.in[all.n_in++] = rows_of(all.in[0].dtype, variant / 2 + 2, t, 0, d);
-    most = all;
+    without = all;
     alone.in[0] = all.in[5];
     alone.out[0] = NEW(&gpu.b, F32, DENSE, d);
     for (int k = 0; k < 2; k++) {
-        Call *c = k ? &all : &most;
+        Call *c = k ? &all : &without;
         c->out[c->n_out++] = k && variant % 4 < 2 ? c->in[5] : dx_of(&all, variant);
         for (int o = 0; o < 2 + k; o++) c->out[c->n_out++] = NEW(&gpu.b, F32, DENSE, d);
     }
     run_on_gpu(KERNEL_sum_rows, &alone, gpu.b.arena.base, gpu.b.arena.base);
-    run_on_gpu(KERNEL_layernorm_back, &most, gpu.b.arena.base, gpu.b.arena.base);
+    run_on_gpu(KERNEL_layernorm_back, &without, gpu.b.arena.base, gpu.b.arena.base);
     run_on_gpu(KERNEL_layernorm_back, &all, gpu.b.arena.base, gpu.b.arena.base);
-    for (int o = 0; o < 3; o++) expect_same_bits(o ? "sum" : "dx", &most.out[o], &all.out[o]);
+    for (int o = 0; o < 3; o++) expect_same_bits(o ? "sum" : "dx", &without.out[o], &all.out[o]);
     expect_same_bits("sum of the addend", &alone.out[0], &all.out[3]);
     bench_clear(&gpu.b);
 }
@@ -202,15 +203,14 @@ static void sum_together(void **state)
     (void)state;
     for (int i = 0, variant = 0; i < N_WIDTHS; i++)
         for (int k = 0; k < 6; k++, variant++) one_sum_together(37, widths[i], variant);
-    for (int each = 1; each <= 9;
-         each++) { /* rows of so many pieces a thread, and several a warp */
+    for (int each = 1; each <= 9; each++) { /* pieces per thread; several rows per warp */
         one_sum_together(300, 256 * each - 8, 12 * each);
         one_sum_together(1900, 256 * each - 8, 12 * each + 1);
         one_sum_together(each < 5 ? 4300 : 300, 256 * each - 40, 12 * each + 2);
     }
 }
 
-/* Squares past the end of f32, in some of the rows. */
+/* Squares that overflow f32, in some of the rows. */
 static void one_huge(DType type, bool rms, int64_t d)
 {
     Call c = {.n_in = rms ? 2 : 3, .n_out = rms ? 2 : 3, .attr = attr};

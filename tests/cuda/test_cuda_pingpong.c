@@ -1,18 +1,18 @@
-/* Products with a gelu or swiglu's gradient beside them by our own kernel, on a card of sm_90; on others
- * nothing is tried. */
+/* GEMMs with a gelu, gelu gradient or swiglu gradient epilogue by the ping-pong kernel, on sm_90;
+ * on other GPUs nothing is tested. */
 #include "pingpong_test.h"
 
 typedef struct {
     int64_t tokens, width, depth;
 } Size;
 
-/* Less than a tile; parts of tiles, of pairs of tiles and of steps; several tiles a block, so that both
- * groups of warps take turns more than once. */
+/* Less than a tile; partial tiles, pairs of tiles and depth steps; several tiles per block, so that
+ * both warpgroups alternate more than once. */
 static const Size sizes[] = {{1, 8, 8},       {200, 264, 72},   {333, 128, 64},
                              {777, 520, 200}, {64, 1000, 1032}, {13000, 520, 24}};
 enum { N_SIZES = sizeof sizes / sizeof *sizes };
 
-/* in: x, w; the output; what else stands in the call comes after. */
+/* Inputs x and w, and the output; the caller appends the epilogue operands. */
 static Call open_call(const Size *s, bool transposed)
 {
     Call call = {.n_in = 2, .n_out = 1, .attr = {.gemm = {false, !transposed}}};
@@ -48,7 +48,7 @@ static void gelus(void **state)
     }
 }
 
-/* With the sums of rows and without; sums go to what is kept. */
+/* With and without the sums of rows; the sums accumulate. */
 static void dgelus(void **state)
 {
     (void)state;
@@ -67,8 +67,8 @@ static void dgelus(void **state)
     }
 }
 
-/* Where gelu's slope bends, and where it is 0 or 1. */
-static void far_out(void **state)
+/* Where gelu's slope changes most, and where it is 0 or 1. */
+static void large_values(void **state)
 {
     (void)state;
     if (!has_pingpong()) return;
@@ -83,7 +83,7 @@ static void far_out(void **state)
     }
 }
 
-/* The left or the right half of a matrix, as gate and up lie in what one product makes. */
+/* The left or right half of a matrix; gate and up are such halves of one GEMM's output. */
 static Tensor half_of(Tensor t, int which)
 {
     t.n[1] /= 2;
@@ -96,7 +96,7 @@ static void dswiglus(void **state)
     (void)state;
     if (!has_pingpong()) return;
     gpu.m->deterministic(gpu.context, false);
-    for (int i = 0; i < 3 * N_SIZES; i++) { /* 3: gates that are far from 0 too */
+    for (int i = 0; i < 3 * N_SIZES; i++) { /* 3: also gates far from 0 */
         const Size *s = &sizes[i / 3];
         Call call = open_call(s, true);
         const Tensor y = NEW(&gpu.b, BF16, DENSE, s->tokens, 2 * s->width);
@@ -111,8 +111,8 @@ static void dswiglus(void **state)
     }
 }
 
-/* Where results must not depend on how phases are split: sums as sum_rows makes them. */
-static void sums_apart(void **state)
+/* In deterministic mode the sums have the bits of sum_rows. */
+static void separate_sums(void **state)
 {
     (void)state;
     if (!has_pingpong()) return;
@@ -121,19 +121,19 @@ static void sums_apart(void **state)
     Call call = open_call(&s, true);
     call.in[call.n_in++] = RANDOM(&gpu.b, BF16, DENSE, s.tokens, s.width);
     call.out[call.n_out++] = NEW(&gpu.b, F32, DENSE, s.width);
-    const Tensor again = NEW(&gpu.b, F32, DENSE, s.width);
-    const Call sums = {.in = {call.out[0]}, .n_in = 1, .out = {again}, .n_out = 1};
+    const Tensor want = NEW(&gpu.b, F32, DENSE, s.width);
+    const Call sums = {.in = {call.out[0]}, .n_in = 1, .out = {want}, .n_out = 1};
     char *base = gpu.b.arena.base;
     run_on_gpu(KERNEL_gemm_dgelu, &call, base, base);
     force_pingpong();
     run_on_gpu(KERNEL_gemm_dgelu, &call, base, base);
     run_on_gpu(KERNEL_sum_rows, &sums, base, base);
-    for (int64_t i = 0; i < s.width; i++) assert_true(get(&again, i) == get(&call.out[1], i));
+    for (int64_t i = 0; i < s.width; i++) assert_true(get(&want, i) == get(&call.out[1], i));
     bench_clear(&gpu.b);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(gelus), cmocka_unit_test(dgelus),
-                                          cmocka_unit_test(far_out), cmocka_unit_test(dswiglus),
-                                          cmocka_unit_test(sums_apart)};
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(gelus), cmocka_unit_test(dgelus), cmocka_unit_test(large_values),
+    cmocka_unit_test(dswiglus), cmocka_unit_test(separate_sums)};
 
 GPU_MAIN(tests)

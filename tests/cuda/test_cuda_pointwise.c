@@ -1,5 +1,5 @@
-/* Kernels of one formula per element, and copies, on the GPU: shapes, views, outputs that are
- * inputs, values far out. */
+/* Elementwise kernels and copies on the GPU: shapes, views, outputs that alias inputs, large
+ * values. */
 #include "gpu_test.h"
 
 typedef struct {
@@ -19,8 +19,8 @@ static Tensor shaped(const Extents *e, DType type, int lay, double scale)
     return t;
 }
 
-/* All shapes and views of a kernel of so many inputs and outputs; `alias`: the input that the first
- * output may be, or -1. */
+/* All shapes and views of a kernel with n_in inputs and n_out outputs. alias: the input that the
+ * first output may alias, or -1. */
 static void try_all(KernelId id, int n_in, int n_out, int alias, Attr attr, double scale)
 {
     for (int i = 0; i < N_SHAPES; i++)
@@ -44,11 +44,11 @@ static void formulas(void **state)
     const Attr none = {.scale = {1}};
     try_all(KERNEL_add, 2, 1, 1, none, 1);
     try_all(KERNEL_scale, 1, 1, 0, (Attr){.scale = {-1.375}}, 1);
-    for (int far = 0; far < 2; far++) {
-        try_all(KERNEL_gelu, 1, 1, -1, none, far ? 40 : 3);
-        try_all(KERNEL_gelu_dx, 2, 1, 0, none, far ? 40 : 3);
-        try_all(KERNEL_swiglu, 2, 1, -1, none, far ? 120 : 3);
-        try_all(KERNEL_swiglu_dx, 3, 2, -1, none, far ? 120 : 3);
+    for (int large = 0; large < 2; large++) {
+        try_all(KERNEL_gelu, 1, 1, -1, none, large ? 40 : 3);
+        try_all(KERNEL_gelu_dx, 2, 1, 0, none, large ? 40 : 3);
+        try_all(KERNEL_swiglu, 2, 1, -1, none, large ? 120 : 3);
+        try_all(KERNEL_swiglu_dx, 3, 2, -1, none, large ? 120 : 3);
     }
 }
 
@@ -56,16 +56,16 @@ static void cast(void **state)
 {
     (void)state;
     for (int i = 0; i < N_SHAPES; i++)
-        for (int way = 0; way < 4; way++) {
+        for (int types = 0; types < 4; types++) {
             Call c = {.n_in = 1, .n_out = 1};
-            c.in[0] = shaped(&shapes[i], gpu_types[way & 1], way, 3);
-            c.out[0] = bench_new(&gpu.b, gpu_types[way >> 1], (Lay)(i % N_LAYS), shapes[i].n,
+            c.in[0] = shaped(&shapes[i], gpu_types[types & 1], types, 3);
+            c.out[0] = bench_new(&gpu.b, gpu_types[types >> 1], (Lay)(i % N_LAYS), shapes[i].n,
                                  shapes[i].ndim);
             expect_like_ref(KERNEL_cast, &c, 0, 0);
         }
 }
 
-/* Bytes, so compared as bytes: of all types, with payloads. */
+/* Compared as bytes: all types, also NaN payloads. */
 static void copy(void **state)
 {
     (void)state;
@@ -108,7 +108,7 @@ static void put_rows_at(void **state)
             }
 }
 
-/* Parts of wider rows, eight channels at a time: gate and up of one product, q of qkv. */
+/* Parts of wider rows, eight channels at a time: gate and up of one GEMM, q of qkv. */
 static void parts(void **state)
 {
     (void)state;

@@ -1,18 +1,19 @@
-/* Ranks on a GPU: their losses, norms and gradients beside those of `ref`; layouts of threads that
- * share the card, beside one rank on it; and what must be equal to the bit there.
+/* Ranks on a GPU: losses, norms and gradients compared with `ref`; layouts of threads that share
+ * the GPU compared with one rank on it; and runs that must be equal to the bit.
  *
- *     test_cuda_ranks [SHARED-OBJECT]        exit status 77: there is no GPU, and it says so */
+ *     test_cuda_ranks [SHARED-OBJECT]        exit status 77 and the reason: there is no GPU */
 #include "support/expect.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include "device/open.h"
 #include "support/device_rows.h"
 
 enum { SKIPPED = 77 };
 
 static const Device *cuda;
-static int on_gpu; /* worlds that ran there */
+static int on_gpu; /* worlds that ran on the GPU */
 
 static void run(const char *name, const World *w, WorldResult *out)
 {
@@ -26,18 +27,18 @@ static double relative(double a, double b)
     return isfinite(off) ? off / fmax(fmax(fabs(a), fabs(b)), 1e-30) : HUGE_VAL;
 }
 
-/* Of one step: what was computed before its update. */
+/* Values of one step that were computed before its update. */
 static double differ(const WorldResult *a, const WorldResult *b)
 {
     const double off = fmax(relative(a->loss[0], b->loss[0]), relative(a->norm[0], b->norm[0]));
     return fmax(off, world_differ(a, b, PART_GRAD));
 }
 
-/* Sums of some thousand terms, twenty of them on the way to a gradient: 8 u sqrt(20,000) is 7e-5 in
- * f32 and 2.2 with u = 2^-9: there what PyTorch's own bf16 is off by, some percent. */
+/* Bound on the gradients: about twenty sums of a thousand terms each. 8 u sqrt(20,000) is 7e-5 in
+ * f32, and 2.2 with u = 2^-9; for bf16 it is PyTorch's own error instead, some percent. */
 static double bound(DType t) { return t == BF16 ? 6e-2 : 7e-5; }
 
-/* One step of every layout: as `ref` in f32 on the same ranks. */
+/* One step of every layout: close to `ref` in f32 on the same ranks. */
 static void as_ref(void **state)
 {
     (void)state;
@@ -62,7 +63,7 @@ static void as_ref(void **state)
     }
 }
 
-/* Three steps: losses that one rank has on the card too. */
+/* Three steps: close to the losses of one rank on the GPU. */
 static void as_one_rank(void **state)
 {
     (void)state;
@@ -98,7 +99,8 @@ static void same(const char *name, const WorldResult *want, const World *w)
     world_result_close(&got);
 }
 
-/* Run to run; the levels of ZeRO; ranks that sleep, transfers that are late; the host in between. */
+/* Equal bits: run to run; over the levels of ZeRO; with jitter and late transfers; staged by the
+ * host. */
 static void exact(void **state)
 {
     (void)state;

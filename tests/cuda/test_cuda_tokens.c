@@ -1,4 +1,4 @@
-/* Rope, embedding, its gradient and the loss on the GPU: parts of a vocabulary, far positions, hot
+/* Rope, embedding, its gradient and the loss on the GPU: vocabulary shards, far positions, frequent
  * ids, dead rows. */
 #include "gpu_test.h"
 
@@ -52,7 +52,7 @@ static void embedding(void **state)
         }
 }
 
-/* below: how many ids; 1: all tokens have one. */
+/* Last column: number of ids; 1: all tokens have the same. */
 static void embedding_dw(void **state)
 {
     (void)state;
@@ -70,7 +70,7 @@ static void embedding_dw(void **state)
                       .number = {keep}};
             c.in[0] = RANDOM(&gpu.b, type, (Lay)(variant / 2), size[i][0], size[i][2]);
             c.in[1] = ints(DENSE, size[i][0], size[i][3]);
-            for (int64_t t = 0; t < size[i][0]; t += 3) /* mostly here */
+            for (int64_t t = 0; t < size[i][0]; t += 3) /* mostly in this shard */
                 put(&c.in[1], t, ((const int32_t *)c.in[1].data)[t] + BASE);
             c.out[0] = accumulator(
                 &gpu.b, NEW(&gpu.b, F32, (Lay)(variant / 2), size[i][1], size[i][2]), keep);
@@ -87,7 +87,7 @@ static Call loss_call(int64_t t, int64_t v, DType type, int variant)
     c.in[2] = ints(DENSE, t, v + 9);
     c.in[3] = NEW(&gpu.b, F32, (Lay)(variant % N_LAYS), t, 2);
     c.in[4] = RANDOM(&gpu.b, F32, DENSE, t);
-    for (int64_t i = 0; i < t; i += 4) { /* a dead row: target and numbers of any kind */
+    for (int64_t i = 0; i < t; i += 4) { /* a dead row: any target and values */
         put(&c.in[4], i, 0);
         put(&c.in[2], i, -7);
     }
@@ -120,7 +120,7 @@ static void loss(void **state)
             if (v == 0) bench_clear(&gpu.b);
 
             all = loss_call(t, v, type, variant);
-            for (int64_t r = 0; r < t; r++) { /* 4: of a live row */
+            for (int64_t r = 0; r < t; r++) { /* of a live row */
                 const bool dead = get(&all.in[4], r) == 0;
                 put(&all.in[1], r, dead ? (double)NAN : 4);
                 put(&all.in[3], 2 * r, dead ? (double)NAN : 3 + fabs(bench_random(&gpu.b)));
@@ -150,12 +150,12 @@ static void loss(void **state)
         }
 }
 
-/* Weights of one sign, so that nothing is lost of the sum. */
+/* Weights of one sign, so that the sum does not cancel. */
 static Call at_once_call(int64_t t, int64_t v, DType type, int variant)
 {
     const Call all = loss_call(t, v, type, variant);
     Call c = {.in = {all.in[0], all.in[2], all.in[4]}, .n_in = 3};
-    for (int64_t i = 0; i < t; i++) { /* more dead rows: a block meets both kinds */
+    for (int64_t i = 0; i < t; i++) { /* more dead rows: a block has both kinds */
         if (i % 7 == 3) put(&c.in[2], i, 0);
         if (get(&c.in[2], i) != 0) put(&c.in[2], i, 0.5 + fabs(get(&c.in[2], i)));
     }
@@ -169,7 +169,7 @@ static Tensor kept_loss(double keep)
     return sum;
 }
 
-/* All steps at once: rows that shared memory holds, and longer ones; in place or not. */
+/* The fused loss: rows that fit shared memory, and longer ones; in place or not. */
 static void token_loss(void **state)
 {
     (void)state;

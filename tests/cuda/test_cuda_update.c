@@ -1,5 +1,5 @@
-/* The end of a step on the GPU: sums of squares, AdamW, SGD, one by one and as lists; and the queues
- * and events that order it all. */
+/* The optimizer on the GPU: sums of squares, AdamW, SGD, one by one and as lists; and the queues
+ * and events that order them. */
 #include "gpu_test.h"
 
 static const int64_t counts[] = {0, 1, 7, 64, 1000, 65536, 65544, 200001};
@@ -44,19 +44,19 @@ static void updates(void **state)
         }
 }
 
-/* Tensors of a step's end, as calls for the kernels and as pieces for the lists. */
+/* Tensors of an optimizer step, as calls for the kernels and as pieces for the lists. */
 typedef struct {
     Call call[N_COUNTS];
     Tensor weight[N_COUNTS], sums, out, own;
     SquaresPiece square[N_COUNTS];
     UpdatePiece piece[N_COUNTS];
-    char *listed, *single; /* the arena after the lists, after a kernel */
+    char *listed, *single; /* the arena after the lists; after a kernel */
 } Step;
 
 static const double mean_max[2] = {0.01, 0.5};
 static const UpdateRates rates = {3e-3, 0.271, 0.0297};
 
-/* Where a tensor's bytes are in a copy of the arena. */
+/* A tensor's bytes in a copy of the arena. */
 static char *in_copy(char *copy, const void *data)
 {
     return copy + ((const char *)data - gpu.b.arena.base);
@@ -121,7 +121,7 @@ static void step_run(const Step *s)
     gpu.calls++;
 }
 
-/* The kernel of one tensor gives the same bits; the clip is their norm. */
+/* The kernel of one tensor gives the same bits; the clip factor follows from their norm. */
 static void check_squares(const Step *s)
 {
     const double *got = (const double *)(void *)in_copy(s->listed, s->sums.data);
@@ -143,7 +143,7 @@ static void check_squares(const Step *s)
     assert_true(fabs(out[0] - factor) <= 1e-14 * factor);
 }
 
-/* What the list wrote of tensor i, against the kernel's bits; and its weights in bf16. */
+/* The list's results of tensor i against the kernel's bits, and its bf16 weights. */
 static void check_update(const Step *s, int i)
 {
     for (int o = 0; o < 3; o++) {
@@ -155,7 +155,7 @@ static void check_update(const Step *s, int i)
                 fail_msg("list %d output %d [%d]: %g, by the kernel %g", i, o, (int)k,
                          (double)list[k], (double)kernel[k]);
     }
-    if (i == 3) return; /* it has none */
+    if (i == 3) return; /* it has no bf16 weights */
     Tensor weight = s->weight[i], master = s->call[i].out[0];
     weight.data = in_copy(s->listed, weight.data);
     master.data = in_copy(s->listed, master.data);
@@ -181,7 +181,7 @@ static void lists(void **state)
     bench_clear(&gpu.b);
 }
 
-/* One queue waits for another; host memory is seen by kernels; what is asked too much is told. */
+/* One queue waits for another; kernels read host memory; too large an allocation is refused. */
 static void queues(void **state)
 {
     (void)state;
@@ -197,7 +197,7 @@ static void queues(void **state)
     for (int i = 0; i < N; i++) host[i] = (float)i;
     x.data = host; /* read over the bus */
     y.data = gpu.base;
-    for (int i = 0; i < 20; i++) { /* y = -y, in the end x itself */
+    for (int i = 0; i < 20; i++) { /* y = -y; the last is -x */
         const Call c = {.in = {i ? y : x},
                         .n_in = 1,
                         .out = {y},

@@ -1,12 +1,12 @@
-/* Attention of the models that GPUs are measured with, as it is compiled for one rank in bf16: every
- * call of it must fit the fused kernels, forward and backward, whatever else the passes do. And their
- * logits, chunk by chunk. */
+/* Attention of the benchmarked models, compiled for one rank in bf16: every call must fit cuDNN's
+ * fused kernels, forward and backward, whatever the other passes do. Also the chunks of their
+ * logits. */
 #include "support/data_test.h"
 
 #include "device/cuda/attention/cudnn_fit.h"
 #include "support/jobs.h"
 
-/* Live extents are the full ones, regions begin on 64 bytes, as arenas do. */
+/* Live extents are the full ones; regions are aligned to 64 bytes, as arenas are. */
 static Tensor tensor_of(const Program *p, int32_t id, int mode)
 {
     const ProgTensor *t = &p->tensor[id];
@@ -27,7 +27,7 @@ static Call call_of(const Program *p, const Instr *in)
     return c;
 }
 
-/* Calls that fit: of the forward and of the backward. */
+/* Counts the calls that fit: forward and backward. */
 static void count_fits(const JobSettings *set, int n[2])
 {
     Job job;
@@ -74,13 +74,13 @@ static void models_fit(void **state)
             int n[2];
             set.compile.recompute = (Recompute)recompute;
             count_fits(&set, n);
-            /* In F, and in I and B; a full recompute runs the forward in these again. */
+            /* In F, and in I and B; a full recompute repeats the forward in these. */
             assert_true(n[0] >= 1);
             assert_int_equal(n[1], 2);
         }
 }
 
-/* The same over two ranks that share the heads. */
+/* The same over two ranks that shard the heads. */
 static void sharded_heads_fit(void **state)
 {
     (void)state;
@@ -107,7 +107,7 @@ static int losses_of(const JobSettings *set)
     return n;
 }
 
-/* Chunks of logits by the rule for a device with memory of its own: 4,096 rows. */
+/* Chunks of logits on a device with its own memory: 4,096 rows. */
 static void logits_by_rows(void **state)
 {
     (void)state;
@@ -116,14 +116,14 @@ static void logits_by_rows(void **state)
         JobSettings set = settings_of(models[i].name, models[i].batch, &config);
         set.compile.chunk_elements = 0;
         set.compile.device_memory = true;
-        const int far = losses_of(&set);
-        assert_int_equal(far, models[i].batch.sequences * models[i].batch.seq_len / 4096);
+        const int on_device = losses_of(&set);
+        assert_int_equal(on_device, models[i].batch.sequences * models[i].batch.seq_len / 4096);
         set.compile.device_memory = false;
-        assert_true(losses_of(&set) >= 4 * far);
+        assert_true(losses_of(&set) >= 4 * on_device);
     }
 }
 
-/* What the function refuses, one thing at a time. */
+/* Calls that do not fit, for one reason at a time. */
 static void misfits(void **state)
 {
     (void)state;
@@ -149,8 +149,8 @@ static void misfits(void **state)
     bad[10].number[2] = 1;
     bad[11].in[6].stride[2] = 2;
     for (int i = 0; i < 12; i++)
-        if (!cudnn_misfit(&bad[i], true, CUDNN_FIT_OLDEST)) fail_msg("misfit %d is taken", i);
-    bad[1].attr.attention.causal = 64; /* not a multiple of 128: a matter of the version */
+        if (!cudnn_misfit(&bad[i], true, CUDNN_FIT_OLDEST)) fail_msg("misfit %d is accepted", i);
+    bad[1].attr.attention.causal = 64; /* not a multiple of 128: depends on the version */
     assert_non_null(cudnn_misfit(&bad[1], true, CUDNN_FIT_ANY_LENGTH - 1));
     assert_null(cudnn_misfit(&bad[1], true, CUDNN_FIT_ANY_LENGTH));
 }

@@ -1,4 +1,4 @@
-/* test_cudnn_path.c -- the newest cuDNN among those that packages of Python brought. */
+/* test_cudnn_path.c -- finds the newest cuDNN among the packages of several Pythons. */
 #define _DEFAULT_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,9 +10,9 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "device/cuda/attention/cudnn_path.c" /* of sheaf-cuda.so, and no CUDA in it */
+#include "device/cuda/attention/cudnn_path.c" /* part of sheaf-cuda.so, without CUDA */
 
-static char root[] = "/tmp/sheaf-newest-XXXXXX";
+static char root[] = "/tmp/sheaf-cudnn-XXXXXX";
 
 static void shell(const char *command)
 {
@@ -21,7 +21,7 @@ static void shell(const char *command)
     assert_int_equal(system(line), 0);
 }
 
-/* A Python of this name whose packages have cuDNN of some version. */
+/* Makes a Python of this name whose packages contain a cuDNN of some version. */
 static void plant(const char *name, const char *kind, const char *package)
 {
     char command[1024];
@@ -33,7 +33,7 @@ static void plant(const char *name, const char *kind, const char *package)
     shell(command);
 }
 
-static void the_newest_is_found(void **state)
+static void newest_is_found(void **state)
 {
     (void)state;
     char path[512], file[512];
@@ -42,14 +42,14 @@ static void the_newest_is_found(void **state)
     assert_non_null(strstr(file, "/new/bin/../lib/python3.12/dist-packages/nvidia/cudnn/lib/"));
     snprintf(path, sizeof path, "%s/none/bin:%s/old/bin", root, root);
     assert_int_equal(cudnn_path_newest(path, file, sizeof file), 90805);
-    assert_int_equal(cudnn_path_newest(path, file, 20), 0); /* no room for its name */
+    assert_int_equal(cudnn_path_newest(path, file, 20), 0); /* the buffer is too short */
     snprintf(path, sizeof path, "%s/none/bin", root);
     assert_int_equal(cudnn_path_newest(path, file, sizeof file), 0);
     assert_int_equal(cudnn_path_newest("", file, sizeof file), 0);
     assert_int_equal(cudnn_path_newest(NULL, file, sizeof file), 0);
 }
 
-static void names_of_files_tell(void **state)
+static void file_names_have_versions(void **state)
 {
     (void)state;
     assert_int_equal(cudnn_path_version("/usr/lib/x86_64-linux-gnu/libcudnn.so.9.14.0"), 91400);
@@ -76,7 +76,7 @@ static int tear_down(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_newest_is_found),
-                                       cmocka_unit_test(names_of_files_tell)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(newest_is_found),
+                                       cmocka_unit_test(file_names_have_versions)};
     return cmocka_run_group_tests(tests, plant_all, tear_down);
 }

@@ -33,7 +33,7 @@ typedef struct {
 /* Local. Uploads the list, in chunks of `chunk` elements. */
 Err list_open(DeviceContext *c, const ListPieces &p, int64_t chunk, DeviceList **out);
 
-/* Tells the compiler that a pointer read from memory points to global memory. */
+/* States to the compiler that a pointer read from memory points to global memory. */
 template <class T> static __device__ inline T *in_global(T *at)
 {
     __builtin_assume(__isGlobal(at));

@@ -38,15 +38,15 @@ template <class Work>
 static Err pdl_launch(void (*kernel)(Work), const LaunchShape &s, const DeviceQueue *q,
                       const Work &work)
 {
-    cudaLaunchAttribute early = {};
+    cudaLaunchAttribute pdl = {};
     cudaLaunchConfig_t config = {};
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
+    pdl.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    pdl.val.programmaticStreamSerializationAllowed = 1;
     config.gridDim = s.grid;
     config.blockDim = s.block;
     config.dynamicSmemBytes = s.bytes;
     config.stream = q->stream;
-    config.attrs = &early;
+    config.attrs = &pdl;
     config.numAttrs = q->context->capability >= 90 ? 1 : 0;
     CUDA_TRY(cudaLaunchKernelEx(&config, kernel, work));
     return OK;

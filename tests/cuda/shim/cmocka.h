@@ -1,5 +1,5 @@
-/* cmocka.h -- as much of cmocka as the tests of this folder use, for machines that have none.
- * run.sh takes it; the build takes the real one. A failure ends the program. */
+/* cmocka.h -- the part of cmocka that the tests of this folder use, for machines without it. run.sh
+ * uses it; the CMake build uses the real one. A failure ends the program. */
 #ifndef TESTS_CUDA_SHIM_CMOCKA_H
 #define TESTS_CUDA_SHIM_CMOCKA_H
 

@@ -91,7 +91,7 @@ Err autotuner_find(DeviceQueue *q, const LtShape *shape, const LtOperands *opera
 /* Local. lookup returns the entry of a shape or NULL. put sets its fusion and algorithm, from a
  * file. */
 GemmEntry *autotuner_lookup(Autotuner *all, const LtShape *shape);
-Err autotuner_put(Autotuner *all, const LtShape *shape, GemmFusion way,
+Err autotuner_put(Autotuner *all, const LtShape *shape, GemmFusion fusion,
                   const cublasLtMatmulAlgo_t *algo);
 /* Local. Launches the GEMM: gemm_entry_launch with the entry's algorithm, gemm_entry_run with the
  * next finalist, timed, while the context measures and finalists are left. */
