@@ -67,7 +67,7 @@ static void dgelus(void **state)
     }
 }
 
-/* Where gelu's slope changes most, and where it is 0 or 1. */
+/* Values where gelu's slope changes most, and where it is 0 or 1. */
 static void large_values(void **state)
 {
     (void)state;

@@ -194,8 +194,8 @@ static __device__ inline void matrices_load(uint32_t m[4], const bf16 *at, bool 
                      : "r"(shared_address(at)));
 }
 
-/* d[16, 8] += a[16, 16] b[16, 8]. Of the 16 x 8 result a thread holds rows lane / 4 and 8 + lane /
- * 4, columns 2 (lane % 4) and the next: d[0], d[1], then d[2], d[3]. */
+/* d[16, 8] += a[16, 16] b[16, 8]. A thread holds rows lane / 4 and 8 + lane / 4 of the 16 x 8
+ * result, columns 2 (lane % 4) and the next: d[0], d[1], then d[2], d[3]. */
 static __device__ inline void multiply_add(float d[4], const uint32_t a[4], uint32_t b0,
                                            uint32_t b1)
 {

@@ -42,8 +42,8 @@ static Err run_unfused(const void *fused_gemm)
     return run_sum(p);
 }
 
-/* The kernel sums before rounding and in another order than sum_rows. Where results must not depend
- * on how phases are split, sum_rows runs instead. */
+/* The kernel sums before rounding and in another order than sum_rows. In deterministic mode, where
+ * results must not depend on how phases are split, sum_rows runs instead. */
 static Err run_pingpong(const void *fused_gemm)
 {
     const FusedGemm *p = fused_gemm;
