@@ -19,14 +19,14 @@ typedef struct {
 /* Statistics of a row. Multiplications are rounded separately, whatever they are added to. */
 typedef struct {
     float mean, rstd, avg_g, avg_gh; /* mean and avg_g of an rmsnorm are 0 */
-} NormRowStats;
+} NormBackRow;
 
 static __device__ inline float g_of(float dy, float w) { return __fmul_rn(dy, w); }
-static __device__ inline float h_of(float x, const NormRowStats &r)
+static __device__ inline float h_of(float x, const NormBackRow &r)
 {
     return __fmul_rn(x - r.mean, r.rstd);
 }
-static __device__ inline float dx_of(const NormRowStats &r, float g, float h)
+static __device__ inline float dx_of(const NormBackRow &r, float g, float h)
 {
     return __fmul_rn(r.rstd, fmaf(-h, r.avg_gh, g - r.avg_g));
 }
@@ -41,7 +41,7 @@ static __global__ void __launch_bounds__(ANY_THREADS)
     float *dw = m.part + (int64_t)blockIdx.x * m.sums * m.width, *db = dw + m.width;
     for (int64_t row = blockIdx.x; row < m.rows; row += gridDim.x) {
         const int64_t at_dy = row_at(m.dy, last, row), at_x = row_at(m.x, last, row);
-        NormRowStats r = {stat_at(m.mean, row), stat_at(m.rstd, row), 0, 0};
+        NormBackRow r = {stat_at(m.mean, row), stat_at(m.rstd, row), 0, 0};
         auto load = [&](const Tensor &t, int64_t at, int64_t i, float *v) {
             piece_floats(piece_load<W>(t.data, t.dtype, at + i * W * t.stride[t.ndim - 1]), type,
                          v);
