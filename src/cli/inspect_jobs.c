@@ -46,7 +46,7 @@ static Err say_schedule(const char *path, Bytes data, Arena *a)
     char count[COUNT_BYTES];
     TRY(schedule_parse(path, (const char *)data.at, data.bytes, a, &s));
     printf("%s: a schedule over %s\n", path, s.grain == OVER_UNITS ? "units" : "chunks");
-    printf("  ranks      %d, with %s actions in all\n", s.ranks,
+    printf("  stages     %d, with %s actions in all\n", s.stages,
            say_count(schedule_length(&s), count));
     printf("  chunks     %d, of %d units\n", s.chunks, schedule_units(&s));
     printf("  micros     %d\n", s.micros);

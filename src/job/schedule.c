@@ -1,6 +1,6 @@
 /* schedule.c -- a job's lists: generated over chunks, cut into units, with all transfers.
  *
- *     1f1b, 2 stages          rank 0 | F0 F1 B0 B1          over chunks: what a person reads
+ *     1f1b, 2 stages          stage 0 | F0 F1 B0 B1         over chunks: what a person reads
  *     units 0..1 and 2..3     F0.0 F1.0 send.F1.0>1 ...     over units: what is linked
  *     zero 3                  gather.0 F0.0 drop.0 ...      with what the units' switches ask for */
 #include "job/job_parts.h"
@@ -22,14 +22,14 @@ const char *job_schedule(const JobSettings *settings)
 
 static void keep_forward(Schedule *s)
 {
-    for (int rank = 0; rank < s->ranks; rank++) {
+    for (int stage = 0; stage < s->stages; stage++) {
         int n = 0;
-        for (int i = 0; i < s->n[rank]; i++) {
-            const Action *a = &s->list[rank][i];
+        for (int i = 0; i < s->n[stage]; i++) {
+            const Action *a = &s->list[stage][i];
             const bool moves = a->kind == A_RUN || a->kind == A_SEND || a->kind == A_RECV;
-            if (moves && a->phase == PHASE_F) s->list[rank][n++] = *a;
+            if (moves && a->phase == PHASE_F) s->list[stage][n++] = *a;
         }
-        s->n[rank] = n;
+        s->n[stage] = n;
     }
 }
 
@@ -174,7 +174,7 @@ static Err cut_units(Job *job, Arena *arena)
     if (!given) TRY(schedule_chunks(&request, arena, &job->chunks.first_unit));
     for (int c = 0; c < job->chunks.chunks; c++)
         for (int u = job->chunks.first_unit[c]; u < job->chunks.first_unit[c + 1]; u++)
-            stage[u] = job->chunks.rank_of[c];
+            stage[u] = job->chunks.stage_of[c];
     return model_copy_params(&job->model, stage);
 }
 
@@ -182,22 +182,22 @@ static Err cut_units(Job *job, Arena *arena)
 static Err check_evicts(const Job *job)
 {
     const Schedule *s = &job->chunks;
-    for (int rank = 0; rank < s->ranks; rank++)
-        for (int i = 0; i < s->n[rank]; i++)
-            if (s->list[rank][i].kind == A_EVICT) return OK;
+    for (int stage = 0; stage < s->stages; stage++)
+        for (int i = 0; i < s->n[stage]; i++)
+            if (s->list[stage][i].kind == A_EVICT) return OK;
     return err_fail(ERR_CONFIG,
                     "parallel.evict=true: nothing would be sent away: with parallel.schedule=%s, "
                     "mesh.pp=%d and %d micro-batch%s no stage holds so many frames more than its "
                     "partner; leave parallel.evict out, or take a schedule whose first stages hold "
                     "more than the last: 1f1b, from mesh.pp=6 and 6 micro-batches on",
-                    job_schedule(&job->settings), s->ranks, s->micros, s->micros == 1 ? "" : "es");
+                    job_schedule(&job->settings), s->stages, s->micros, s->micros == 1 ? "" : "es");
 }
 
 Err job_generate(Job *job, Arena *arena)
 {
     const JobSettings *set = &job->settings;
     const ParallelSettings *p = &set->parallel;
-    const Pipeline pipe = {.ranks = p->mesh.pp ? p->mesh.pp : 1,
+    const Pipeline pipe = {.stages = p->mesh.pp ? p->mesh.pp : 1,
                            .micros = set->micros,
                            .chunks = p->chunks,
                            .slices = p->slices,

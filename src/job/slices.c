@@ -79,7 +79,7 @@ Err job_slices(const Job *job, Arena *arena, SlicePlan *out)
     const SliceRequest request = {.tokens = job->model.rows,
                                   .multiple = 1,
                                   .slices = s->slices,
-                                  .ranks = s->ranks,
+                                  .stages = s->stages,
                                   .micros = s->micros};
     if (strcmp(job_schedule(set), "terapipe") == 0)
         return slices_planned(&cost, &request, arena, out);

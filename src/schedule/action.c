@@ -26,20 +26,23 @@ int schedule_chunk_of(const Schedule *s, int item)
     return low;
 }
 
-int schedule_rank_of(const Schedule *s, int item) { return s->rank_of[schedule_chunk_of(s, item)]; }
+int schedule_stage_of(const Schedule *s, int item)
+{
+    return s->stage_of[schedule_chunk_of(s, item)];
+}
 
 bool schedule_has_moves(const Schedule *s)
 {
-    for (int rank = 0; rank < s->ranks; rank++)
-        for (int i = 0; i < s->n[rank]; i++)
-            if (s->list[rank][i].kind == A_SEND || s->list[rank][i].kind == A_RECV) return true;
+    for (int stage = 0; stage < s->stages; stage++)
+        for (int i = 0; i < s->n[stage]; i++)
+            if (s->list[stage][i].kind == A_SEND || s->list[stage][i].kind == A_RECV) return true;
     return false;
 }
 
 int64_t schedule_length(const Schedule *s)
 {
     int64_t length = 0;
-    for (int rank = 0; rank < s->ranks; rank++) length += s->n[rank];
+    for (int stage = 0; stage < s->stages; stage++) length += s->n[stage];
     return length;
 }
 
@@ -51,17 +54,17 @@ static bool action_equal(const Action *a, const Action *b)
 
 bool schedule_equal(const Schedule *a, const Schedule *b)
 {
-    if (a->grain != b->grain || a->ranks != b->ranks || a->chunks != b->chunks ||
+    if (a->grain != b->grain || a->stages != b->stages || a->chunks != b->chunks ||
         a->micros != b->micros || a->slices != b->slices)
         return false;
     for (int chunk = 0; chunk < a->chunks; chunk++)
-        if (a->rank_of[chunk] != b->rank_of[chunk] ||
+        if (a->stage_of[chunk] != b->stage_of[chunk] ||
             a->first_unit[chunk + 1] != b->first_unit[chunk + 1])
             return false;
-    for (int rank = 0; rank < a->ranks; rank++) {
-        if (a->n[rank] != b->n[rank]) return false;
-        for (int i = 0; i < a->n[rank]; i++)
-            if (!action_equal(&a->list[rank][i], &b->list[rank][i])) return false;
+    for (int stage = 0; stage < a->stages; stage++) {
+        if (a->n[stage] != b->n[stage]) return false;
+        for (int i = 0; i < a->n[stage]; i++)
+            if (!action_equal(&a->list[stage][i], &b->list[stage][i])) return false;
     }
     return true;
 }
@@ -72,7 +75,7 @@ Err schedule_check_counts(const Schedule *s, Err code)
         const char *name;
         int value;
     } row[] = {
-        {"ranks", s->ranks}, {"chunks", s->chunks}, {"micros", s->micros}, {"slices", s->slices}};
+        {"stages", s->stages}, {"chunks", s->chunks}, {"micros", s->micros}, {"slices", s->slices}};
     for (int i = 0; i < 4; i++)
         if (row[i].value < 1 || row[i].value > MAX_SCHEDULE)
             return err_fail(code, "schedule: %s is %d; allowed are 1 to %d", row[i].name,
@@ -84,18 +87,18 @@ Err schedule_init(const Schedule *shape, const int *room, Arena *arena, Schedule
 {
     TRY(schedule_check_counts(shape, ERR_CONFIG));
     Schedule s = *shape;
-    int16_t *rank_of, *first_unit;
-    TRY(ARENA_NEW(arena, s.chunks, &rank_of));
+    int16_t *stage_of, *first_unit;
+    TRY(ARENA_NEW(arena, s.chunks, &stage_of));
     TRY(ARENA_NEW(arena, s.chunks + 1, &first_unit));
     for (int chunk = 0; chunk < s.chunks; chunk++)
-        rank_of[chunk] = shape->rank_of ? shape->rank_of[chunk] : (int16_t)(chunk % s.ranks);
+        stage_of[chunk] = shape->stage_of ? shape->stage_of[chunk] : (int16_t)(chunk % s.stages);
     for (int chunk = 0; chunk <= s.chunks; chunk++)
         first_unit[chunk] = shape->first_unit ? shape->first_unit[chunk] : (int16_t)chunk;
-    TRY(ARENA_NEW(arena, s.ranks, &s.n));
-    TRY(ARENA_NEW(arena, s.ranks, &s.list));
-    for (int rank = 0; room && rank < s.ranks; rank++)
-        TRY(ARENA_NEW(arena, room[rank], &s.list[rank]));
-    s.rank_of = rank_of;
+    TRY(ARENA_NEW(arena, s.stages, &s.n));
+    TRY(ARENA_NEW(arena, s.stages, &s.list));
+    for (int stage = 0; room && stage < s.stages; stage++)
+        TRY(ARENA_NEW(arena, room[stage], &s.list[stage]));
+    s.stage_of = stage_of;
     s.first_unit = first_unit;
     *out = s;
     return OK;

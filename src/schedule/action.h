@@ -1,9 +1,9 @@
-/* action.h -- what the ranks do in one step, as lists.
+/* action.h -- what the stages do in one step, as lists.
  *
- * A schedule holds a list of actions for each rank. Generators write RUNs over chunks (runs of
+ * A schedule holds a list of actions for each stage. Generators write RUNs over chunks (runs of
  * units); passes expand chunks to units and add the rest. Nothing else decides the order of work.
  *
- *     rank 0: F0.0 F0.1 B0.0 F0.2 B0.1 B0.2 norm update.0
+ *     stage 0: F0.0 F0.1 B0.0 F0.2 B0.1 B0.2 norm update.0
  *             | | |
  *             | | micro-batch        a slice follows after another dot: F0.1.3
  *             | chunk, or unit once expanded
@@ -42,11 +42,11 @@ typedef enum { OVER_CHUNKS, OVER_UNITS } Grain;
 
 typedef struct {
     Grain grain;
-    int ranks, chunks, micros, slices;
-    const int16_t *rank_of;    /* [chunks]: the pipeline rank that holds the chunk */
+    int stages, chunks, micros, slices;
+    const int16_t *stage_of;   /* [chunks]: the pipeline stage that holds the chunk */
     const int16_t *first_unit; /* [chunks + 1]: chunk c is first_unit[c] .. first_unit[c+1]-1 */
-    int *n;                    /* [ranks] */
-    Action **list;             /* [ranks][n[rank]] */
+    int *n;                    /* [stages] */
+    Action **list;             /* [stages][n[stage]] */
 } Schedule;
 
 static inline Action action_run(Phase phase, int unit, int micro, int slice)
@@ -59,7 +59,7 @@ static inline Action action_of(ActionKind kind, int unit)
     return (Action){(uint8_t)kind, PHASE_F, (int16_t)unit, -1, 0, -1};
 }
 
-/* The value that `phase` of (unit, micro, slice) makes, on its way to or from another rank. */
+/* The value that `phase` of (unit, micro, slice) makes, on its way to or from another stage. */
 static inline Action action_move(ActionKind kind, Phase phase, int unit, int micro, int slice,
                                  int peer)
 {
@@ -67,7 +67,7 @@ static inline Action action_move(ActionKind kind, Phase phase, int unit, int mic
                     (int16_t)micro, (int16_t)slice, (int16_t)peer};
 }
 
-/* Counts and indices are int16_t in an Action: ranks, chunks, units, micros and slices alike. */
+/* Counts and indices are int16_t in an Action: stages, chunks, units, micros and slices alike. */
 enum { MAX_SCHEDULE = 32767 };
 
 static inline int schedule_units(const Schedule *s) { return s->first_unit[s->chunks]; }
@@ -99,18 +99,18 @@ static inline bool schedule_writes(const Schedule *s, const Action *a)
 
 /* "run", "send", ...: the words of the text form. */
 const char *action_kind_name(ActionKind kind);
-/* The item's chunk, and the rank that holds it. O(log chunks). */
+/* The item's chunk, and the stage that holds it. O(log chunks). */
 int schedule_chunk_of(const Schedule *s, int item);
-int schedule_rank_of(const Schedule *s, int item);
-/* Has it sends or receives? Then every value that crosses ranks must have both. */
+int schedule_stage_of(const Schedule *s, int item);
+/* Has it sends or receives? Then every value that crosses stages must have both. */
 bool schedule_has_moves(const Schedule *s);
-/* All actions of all ranks. */
+/* All actions of all stages. */
 int64_t schedule_length(const Schedule *s);
 bool schedule_equal(const Schedule *a, const Schedule *b);
 /* Local. `code`, naming the count, when one is not in 1..MAX_SCHEDULE. */
 Err schedule_check_counts(const Schedule *s, Err code);
-/* Local. Empty lists with room for room[rank] actions each (NULL: no room yet); rank_of and
- * first_unit are copied (NULL: chunk c on rank c % ranks; one unit a chunk). ERR_CONFIG when a
+/* Local. Empty lists with room for room[stage] actions each (NULL: no room yet); stage_of and
+ * first_unit are copied (NULL: chunk c on stage c % stages; one unit a chunk). ERR_CONFIG when a
  * count is not in 1..MAX_SCHEDULE. */
 Err schedule_init(const Schedule *shape, const int *room, Arena *arena, Schedule *out);
 

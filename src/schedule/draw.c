@@ -10,22 +10,22 @@ enum { LABEL_BYTES = 32 };
 
 typedef struct {
     const Schedule *s;
-    bool items; /* a rank holds more than one, so a cell must say which, */
-    bool pairs; /* or every rank holds two chunks, and the second is in small letters */
-    int rank_columns, label_columns;
+    bool items; /* a stage holds more than one, so a cell must say which, */
+    bool pairs; /* or every stage holds two chunks, and the second is in small letters */
+    int stage_columns, label_columns;
 } Drawing;
 
-/* Those of the same rank. */
+/* Those of the same stage. */
 static int chunks_before(const Schedule *s, int chunk)
 {
     int n = 0;
-    for (int c = 0; c < chunk; c++) n += s->rank_of[c] == s->rank_of[chunk];
+    for (int c = 0; c < chunk; c++) n += s->stage_of[c] == s->stage_of[chunk];
     return n;
 }
 
 static bool two_chunks_each(const Schedule *s)
 {
-    if (s->grain != OVER_CHUNKS || s->chunks != 2 * s->ranks) return false;
+    if (s->grain != OVER_CHUNKS || s->chunks != 2 * s->stages) return false;
     for (int c = 0; c < s->chunks; c++)
         if (chunks_before(s, c) > 1) return false;
     return true;
@@ -45,20 +45,20 @@ static int label(const Drawing *d, const Action *a, char *out)
 static Drawing drawing_of(const Schedule *s)
 {
     char text[LABEL_BYTES];
-    Drawing d = {.s = s, .rank_columns = snprintf(NULL, 0, "%d", s->ranks - 1)};
-    for (int rank = 0; rank < s->ranks; rank++)
-        for (int i = 0, unit = -1; i < s->n[rank]; i++) {
-            const Action *a = &s->list[rank][i];
+    Drawing d = {.s = s, .stage_columns = snprintf(NULL, 0, "%d", s->stages - 1)};
+    for (int stage = 0; stage < s->stages; stage++)
+        for (int i = 0, unit = -1; i < s->n[stage]; i++) {
+            const Action *a = &s->list[stage][i];
             if (a->kind != A_RUN) continue;
             if (unit >= 0 && unit != a->unit) d.items = true;
             unit = a->unit;
         }
     d.pairs = two_chunks_each(s);
     if (d.pairs) d.items = false;
-    for (int rank = 0; rank < s->ranks; rank++)
-        for (int i = 0; i < s->n[rank]; i++) {
-            if (s->list[rank][i].kind != A_RUN) continue;
-            const int columns = label(&d, &s->list[rank][i], text);
+    for (int stage = 0; stage < s->stages; stage++)
+        for (int i = 0; i < s->n[stage]; i++) {
+            if (s->list[stage][i].kind != A_RUN) continue;
+            const int columns = label(&d, &s->list[stage][i], text);
             if (d.label_columns < columns) d.label_columns = columns;
         }
     return d;
@@ -69,11 +69,11 @@ Err schedule_draw(const Schedule *s, const char *before, Arena *arena, const cha
     const Drawing d = drawing_of(s);
     char text[LABEL_BYTES];
     Text t = text_in(arena);
-    for (int rank = 0; rank < s->ranks; rank++) {
-        text_add(&t, "%srank %-*d |", before, d.rank_columns, rank);
-        for (int i = 0; i < s->n[rank]; i++) {
-            if (s->list[rank][i].kind != A_RUN) continue;
-            label(&d, &s->list[rank][i], text);
+    for (int stage = 0; stage < s->stages; stage++) {
+        text_add(&t, "%sstage %-*d |", before, d.stage_columns, stage);
+        for (int i = 0; i < s->n[stage]; i++) {
+            if (s->list[stage][i].kind != A_RUN) continue;
+            label(&d, &s->list[stage][i], text);
             text_add(&t, " %s", text);
         }
         text_add(&t, "\n");
@@ -81,24 +81,24 @@ Err schedule_draw(const Schedule *s, const char *before, Arena *arena, const cha
     return text_done(&t, out);
 }
 
-/* The action of the rank that runs at `time`, from *i on, or -1. */
-static int running(const Schedule *s, const Play *play, int rank, double time, int *i)
+/* The action of the stage that runs at `time`, from *i on, or -1. */
+static int running(const Schedule *s, const Play *play, int stage, double time, int *i)
 {
-    while (*i < s->n[rank] && play->end[rank][*i] <= time) ++*i;
-    if (*i == s->n[rank] || s->list[rank][*i].kind != A_RUN) return -1;
-    return play->start[rank][*i] <= time ? *i : -1;
+    while (*i < s->n[stage] && play->end[stage][*i] <= time) ++*i;
+    if (*i == s->n[stage] || s->list[stage][*i].kind != A_RUN) return -1;
+    return play->start[stage][*i] <= time ? *i : -1;
 }
 
-/* One rank: cells from left to right, and what runs in the middle of each. */
-static void draw_lane(Text *t, const Drawing *d, const Play *play, int rank, double unit)
+/* One stage: cells from left to right, and what runs in the middle of each. */
+static void draw_stage(Text *t, const Drawing *d, const Play *play, int stage, double unit)
 {
     const int cells = (int)(play->makespan / unit + 0.5);
     char text[LABEL_BYTES];
     int spaces = 1; /* owed, so that no line ends in one */
     for (int cell = 0, i = 0, shown = -1; cell < cells; cell++) {
-        const int now = running(d->s, play, rank, (cell + 0.5) * unit, &i);
+        const int now = running(d->s, play, stage, (cell + 0.5) * unit, &i);
         if (now >= 0 && now != shown)
-            label(d, &d->s->list[rank][now], text);
+            label(d, &d->s->list[stage][now], text);
         else
             snprintf(text, sizeof text, now < 0 ? "." : "--");
         shown = now;
@@ -115,9 +115,9 @@ Err schedule_draw_time(const Schedule *s, const Play *play, double unit, const c
                         play->makespan, unit, DRAW_CELLS);
     const Drawing d = drawing_of(s);
     Text t = text_in(arena);
-    for (int rank = 0; rank < s->ranks; rank++) {
-        text_add(&t, "%srank %-*d |", before, d.rank_columns, rank);
-        draw_lane(&t, &d, play, rank, unit);
+    for (int stage = 0; stage < s->stages; stage++) {
+        text_add(&t, "%sstage %-*d |", before, d.stage_columns, stage);
+        draw_stage(&t, &d, play, stage, unit);
         text_add(&t, "\n");
     }
     return text_done(&t, out);

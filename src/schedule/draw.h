@@ -1,14 +1,14 @@
 /* draw.h -- schedules as pictures of text.  What these print is what head comments hold.
  *
- *     rank 0 | F0 F1 B0 B1              the lists: what runs, in order
- *     rank 1 | F0 B0 F1 B1
+ *     stage 0 | F0 F1 B0 B1              the lists: what runs, in order
+ *     stage 1 | F0 B0 F1 B1
  *
- *     rank 0 | F0 F1 .  .  B0 -- .  B1 --     the same by the clock, a cell for each unit of
- *     rank 1 | .  F0 B0 -- F1 B1 -- .  .      time; -- goes on, . waits
+ *     stage 0 | F0 F1 .  .  B0 -- .  B1 --     the same by the clock, a cell for each unit of
+ *     stage 1 | .  F0 B0 -- F1 B1 -- .  .      time; -- goes on, . waits
  *
- * A cell names phase and micro-batch, and the slice where there are several (F0.1). Where every rank
+ * A cell names phase and micro-batch, and the slice where there are several (F0.1). Where every stage
  * holds two chunks, small letters are RUNs of its second (f0); else chunk or unit come first where a
- * rank holds several (F1.0). Only RUNs are drawn. */
+ * stage holds several (F1.0). Only RUNs are drawn. */
 #ifndef SCHEDULE_DRAW_H
 #define SCHEDULE_DRAW_H
 

@@ -81,22 +81,22 @@ static void walk_run(Walk *w, int at)
     if (w->here > w->keep) evict_latest(w, at);
 }
 
-/* For each RUN of the rank, where its frame is used next; `latest` is [cells]. */
-static void find_next(const Schedule *s, int rank, int *latest, int *next)
+/* For each RUN of the stage, where its frame is used next; `latest` is [cells]. */
+static void find_next(const Schedule *s, int stage, int *latest, int *next)
 {
-    for (int at = s->n[rank] - 1; at >= 0; at--) {
-        const Action *a = &s->list[rank][at];
+    for (int at = s->n[stage] - 1; at >= 0; at--) {
+        const Action *a = &s->list[stage][at];
         int *use = &latest[schedule_cell(s, a->unit, a->micro, a->slice)];
-        next[at] = a->phase == PHASE_B || a->phase == PHASE_W ? s->n[rank] : *use;
+        next[at] = a->phase == PHASE_B || a->phase == PHASE_W ? s->n[stage] : *use;
         *use = at;
     }
 }
 
-static int peak_of(const Schedule *s, int rank)
+static int peak_of(const Schedule *s, int stage)
 {
     int held = 0, peak = 0;
-    for (int at = 0; at < s->n[rank]; at++) {
-        const Phase phase = s->list[rank][at].phase;
+    for (int at = 0; at < s->n[stage]; at++) {
+        const Phase phase = s->list[stage][at].phase;
         held += phase == PHASE_F ? 1 : phase == PHASE_I ? 0 : -1;
         if (peak < held) peak = held;
     }
@@ -106,22 +106,22 @@ static int peak_of(const Schedule *s, int rank)
 static int half_of_largest_pair(const Schedule *s)
 {
     int largest = 0;
-    for (int rank = 0; rank < s->ranks; rank++) {
-        const int pair = peak_of(s, rank) + peak_of(s, s->ranks - 1 - rank);
+    for (int stage = 0; stage < s->stages; stage++) {
+        const int pair = peak_of(s, stage) + peak_of(s, s->stages - 1 - stage);
         if (largest < pair) largest = pair;
     }
     return (largest + 2) / 2; /* half of one more, rounded up */
 }
 
-static Err evict_list(const Schedule *s, int rank, int keep, int *latest, Arena *arena, Walk *w)
+static Err evict_list(const Schedule *s, int stage, int keep, int *latest, Arena *arena, Walk *w)
 {
-    const int64_t n = s->n[rank];
+    const int64_t n = s->n[stage];
     int *next;
-    *w = (Walk){.list = s->list[rank], .n = s->n[rank], .keep = keep};
+    *w = (Walk){.list = s->list[stage], .n = s->n[stage], .keep = keep};
     TRY(ARENA_NEW(arena, 4 * n, &w->out)); /* a RUN, two fetches, an evict */
     TRY(ARENA_NEW(arena, n, &next));
     TRY(ARENA_NEW(arena, n, &w->frame));
-    find_next(s, rank, latest, next);
+    find_next(s, stage, latest, next);
     w->next = next;
     for (int at = 0; at < w->n; at++) walk_run(w, at);
     return OK;
@@ -131,13 +131,13 @@ static Err check_input(const Schedule *s, int keep)
 {
     if (keep < 0)
         return err_fail(ERR_CONFIG, "parallel.evict keeps %d frames; allowed are 1 and more", keep);
-    for (int rank = 0; rank < s->ranks; rank++)
-        for (int at = 0; at < s->n[rank]; at++)
-            if (s->grain != OVER_CHUNKS || s->list[rank][at].kind != A_RUN)
+    for (int stage = 0; stage < s->stages; stage++)
+        for (int at = 0; at < s->n[stage]; at++)
+            if (s->grain != OVER_CHUNKS || s->list[stage][at].kind != A_RUN)
                 return err_fail(ERR_CHECK,
-                                "schedule: rank %d, position %d: a %s over %s; frames are evicted "
+                                "schedule: stage %d, position %d: a %s over %s; frames are evicted "
                                 "where there are RUNs over chunks only",
-                                rank, at, action_kind_name(s->list[rank][at].kind),
+                                stage, at, action_kind_name(s->list[stage][at].kind),
                                 s->grain == OVER_CHUNKS ? "chunks" : "units");
     return OK;
 }
@@ -149,21 +149,21 @@ Err schedule_evict(const Schedule *s, int keep, Arena *arena, Schedule *out)
     int *latest;
     TRY(check_input(s, keep));
     if (keep == 0) keep = half_of_largest_pair(s);
-    TRY(ARENA_NEW(arena, s->ranks, &made.n));
-    TRY(ARENA_NEW(arena, s->ranks, &made.list));
-    TRY(ARENA_NEW(arena, s->ranks, &walk));
+    TRY(ARENA_NEW(arena, s->stages, &made.n));
+    TRY(ARENA_NEW(arena, s->stages, &made.list));
+    TRY(ARENA_NEW(arena, s->stages, &walk));
     TRY(ARENA_NEW(arena, schedule_cells(s), &latest));
-    for (int rank = 0; rank < s->ranks; rank++)
-        TRY(evict_list(s, rank, keep, latest, arena, &walk[rank]));
-    for (int rank = 0; rank < s->ranks; rank++) {
-        const Walk *w = &walk[rank];
-        const int partner = s->ranks - 1 - rank;
+    for (int stage = 0; stage < s->stages; stage++)
+        TRY(evict_list(s, stage, keep, latest, arena, &walk[stage]));
+    for (int stage = 0; stage < s->stages; stage++) {
+        const Walk *w = &walk[stage];
+        const int partner = s->stages - 1 - stage;
         /* One that evicts has no room, and so nobody is partner of itself. */
         const bool lends = peak_of(s, partner) + w->most_away <= keep + 1;
         for (int at = 0; lends && at < w->made; at++)
             if (w->out[at].kind != A_RUN) w->out[at].peer = (int16_t)partner;
-        made.list[rank] = w->out;
-        made.n[rank] = w->made;
+        made.list[stage] = w->out;
+        made.n[stage] = w->made;
     }
     *out = made;
     return OK;

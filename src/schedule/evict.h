@@ -1,6 +1,6 @@
-/* evict.h -- BPipe: ranks that hold many frames lend some to ranks that hold few.
+/* evict.h -- BPipe: stages that hold many frames lend some to stages that hold few.
  *
- * In 1f1b the first rank holds P frames and the last one. Rank x pairs with rank P-1-x: together
+ * In 1f1b the first stage holds P frames and the last one. Stage x pairs with stage P-1-x: together
  * they hold P+1, so half of that would do for each.
  *
  *     before   F0.0 F0.1 F0.2 F0.3             B0.0 ... B0.2             F0.6             B0.3 ...
@@ -13,7 +13,7 @@
 
 #include "schedule/action.h"
 
-/* Local. Of RUNs over chunks. No rank that evicts, or lends places, holds more than keep + 1 frames
+/* Local. Of RUNs over chunks. No stage that evicts, or lends places, holds more than keep + 1 frames
  * (one comes or goes); keep 0: half of what the largest pair holds, ceil((P+2)/2) in 1f1b. Frames go to the partner if it has the room, else to
  * the host. ERR_CHECK when there is more than RUNs over chunks, ERR_CONFIG when keep < 0. */
 Err schedule_evict(const Schedule *s, int keep, Arena *arena, Schedule *out);

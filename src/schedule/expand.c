@@ -3,12 +3,12 @@
  * The schedule is played once, F, I and W costing 1 and B costing 2. Then what happened is written
  * down by the clock, each event into the lists that it concerns:
  *
- *     a RUN starts     its units, into the list of its rank
- *     a RUN ends       when another rank reads the value: SEND into its own list and RECV into the
+ *     a RUN starts     its units, into the list of its stage
+ *     a RUN ends       when another stage reads the value: SEND into its own list and RECV into the
  *                      reader's, in one go
  *
  * So all lists are views of one order in which each SEND stands beside its RECV: no choice of
- * blocking or buffering can make them wait in a circle, and two ranks agree on the order of what is
+ * blocking or buffering can make them wait in a circle, and two stages agree on the order of what is
  * between them. And a RECV stands where its value is about due, so waiting in it costs little. */
 #include "schedule/expand.h"
 
@@ -18,7 +18,7 @@
 
 typedef struct {
     double time;
-    int rank, at; /* the RUN */
+    int stage, at; /* the RUN */
     bool ends;
     int turn; /* among events of one time */
 } Event;
@@ -31,11 +31,11 @@ static int compare_events(const void *pa, const void *pb)
     if (a->time != b->time) return a->time < b->time ? -1 : 1;
     if (a->ends != b->ends) return a->ends ? -1 : 1;
     if (a->ends && a->turn != b->turn) return a->turn < b->turn ? -1 : 1;
-    if (a->rank != b->rank) return a->rank < b->rank ? -1 : 1;
+    if (a->stage != b->stage) return a->stage < b->stage ? -1 : 1;
     return a->at < b->at ? -1 : a->at > b->at;
 }
 
-/* When many end at once, a rank should send what it has before it waits for what comes: forward
+/* When many end at once, a stage should send what it has before it waits for what comes: forward
  * values from the last chunk on, backward values from the first. */
 static int turn_of(const Action *a) { return a->phase == PHASE_F ? -1 - a->unit : a->unit; }
 
@@ -46,72 +46,72 @@ static Err sorted_events(const Schedule *s, Arena *arena, Event **out)
     int64_t n = 0;
     TRY(schedule_play(s, &(PlayCosts){0}, arena, &play));
     TRY(ARENA_NEW(arena, 2 * schedule_length(s), &event));
-    for (int rank = 0; rank < s->ranks; rank++)
-        for (int at = 0; at < s->n[rank]; at++) {
-            const int turn = turn_of(&s->list[rank][at]);
-            event[n++] = (Event){play.start[rank][at], rank, at, false, turn};
-            event[n++] = (Event){play.end[rank][at], rank, at, true, turn};
+    for (int stage = 0; stage < s->stages; stage++)
+        for (int at = 0; at < s->n[stage]; at++) {
+            const int turn = turn_of(&s->list[stage][at]);
+            event[n++] = (Event){play.start[stage][at], stage, at, false, turn};
+            event[n++] = (Event){play.end[stage][at], stage, at, true, turn};
         }
     qsort(event, (size_t)n, sizeof *event, compare_events);
     *out = event;
     return OK;
 }
 
-static void push(Schedule *out, int rank, Action a) { out->list[rank][out->n[rank]++] = a; }
+static void push(Schedule *out, int stage, Action a) { out->list[stage][out->n[stage]++] = a; }
 
 /* A RUN, or an EVICT or a FETCH, whose phase is F. */
-static void expand_run(Schedule *out, int rank, const Action *a)
+static void expand_run(Schedule *out, int stage, const Action *a)
 {
     const int low = out->first_unit[a->unit], high = out->first_unit[a->unit + 1] - 1;
     for (int i = 0; i <= high - low; i++) {
         Action of_unit = *a;
         of_unit.unit = (int16_t)(a->phase == PHASE_F ? low + i : high - i);
-        push(out, rank, of_unit);
+        push(out, stage, of_unit);
     }
 }
 
-/* Who reads what the chunk's RUN makes: its rank, or -1 when nobody does or it need not be sent. */
-static int reader_rank(const Schedule *s, const Action *a)
+/* Who reads what the chunk's RUN makes: its stage, or -1 when nobody does or it need not be sent. */
+static int reader_stage(const Schedule *s, const Action *a)
 {
     const int chunk = a->phase == PHASE_F ? a->unit + 1 : a->unit - 1;
     if (a->kind != A_RUN || a->phase == PHASE_W || chunk < 0 || chunk >= s->chunks) return -1;
-    return s->rank_of[chunk] == s->rank_of[a->unit] ? -1 : s->rank_of[chunk];
+    return s->stage_of[chunk] == s->stage_of[a->unit] ? -1 : s->stage_of[chunk];
 }
 
-static void expand_move(Schedule *out, int rank, const Action *a)
+static void expand_move(Schedule *out, int stage, const Action *a)
 {
-    const int reader = reader_rank(out, a);
+    const int reader = reader_stage(out, a);
     if (reader < 0) return;
     const int unit =
         a->phase == PHASE_F ? out->first_unit[a->unit + 1] - 1 : out->first_unit[a->unit];
-    push(out, rank, action_move(A_SEND, a->phase, unit, a->micro, a->slice, reader));
-    push(out, reader, action_move(A_RECV, a->phase, unit, a->micro, a->slice, rank));
+    push(out, stage, action_move(A_SEND, a->phase, unit, a->micro, a->slice, reader));
+    push(out, reader, action_move(A_RECV, a->phase, unit, a->micro, a->slice, stage));
 }
 
 static void expand_end(Schedule *out)
 {
-    for (int rank = 0; rank < out->ranks; rank++) push(out, rank, action_of(A_NORM, 0));
+    for (int stage = 0; stage < out->stages; stage++) push(out, stage, action_of(A_NORM, 0));
     for (int chunk = 0; chunk < out->chunks; chunk++)
         for (int unit = out->first_unit[chunk]; unit < out->first_unit[chunk + 1]; unit++)
-            push(out, out->rank_of[chunk], action_of(A_UPDATE, unit));
+            push(out, out->stage_of[chunk], action_of(A_UPDATE, unit));
 }
 
 /* The length of each expanded list. */
 static Err count_room(const Schedule *s, ExpandEnd end, Arena *arena, int **out)
 {
     int *room;
-    TRY(ARENA_NEW(arena, s->ranks, &room));
-    for (int rank = 0; rank < s->ranks; rank++)
-        for (int at = 0; at < s->n[rank]; at++) {
-            const Action *a = &s->list[rank][at];
-            const int reader = reader_rank(s, a);
-            room[rank] += s->first_unit[a->unit + 1] - s->first_unit[a->unit] + (reader >= 0);
+    TRY(ARENA_NEW(arena, s->stages, &room));
+    for (int stage = 0; stage < s->stages; stage++)
+        for (int at = 0; at < s->n[stage]; at++) {
+            const Action *a = &s->list[stage][at];
+            const int reader = reader_stage(s, a);
+            room[stage] += s->first_unit[a->unit + 1] - s->first_unit[a->unit] + (reader >= 0);
             if (reader >= 0) room[reader]++;
         }
-    for (int rank = 0; rank < s->ranks; rank++) room[rank] += end == EXPAND_STEP;
+    for (int stage = 0; stage < s->stages; stage++) room[stage] += end == EXPAND_STEP;
     for (int chunk = 0; chunk < s->chunks; chunk++)
         if (end == EXPAND_STEP)
-            room[s->rank_of[chunk]] += s->first_unit[chunk + 1] - s->first_unit[chunk];
+            room[s->stage_of[chunk]] += s->first_unit[chunk + 1] - s->first_unit[chunk];
     *out = room;
     return OK;
 }
@@ -122,17 +122,17 @@ static Err check_input(const Schedule *s, Arena *arena)
         return err_fail(ERR_CHECK, "schedule: to expand is what runs over chunks; this one runs "
                                    "over units already");
     TRY(schedule_check(s, arena));
-    for (int rank = 0; rank < s->ranks; rank++)
-        for (int at = 0; at < s->n[rank]; at++) switch (s->list[rank][at].kind) {
+    for (int stage = 0; stage < s->stages; stage++)
+        for (int at = 0; at < s->n[stage]; at++) switch (s->list[stage][at].kind) {
             case A_RUN:
             case A_EVICT:
             case A_FETCH:
                 break;
             default:
                 return err_fail(ERR_CHECK,
-                                "schedule: rank %d, position %d: a %s over chunks; to expand are "
+                                "schedule: stage %d, position %d: a %s over chunks; to expand are "
                                 "RUNs, and frames evicted and fetched",
-                                rank, at, action_kind_name(s->list[rank][at].kind));
+                                stage, at, action_kind_name(s->list[stage][at].kind));
             }
     return OK;
 }
@@ -149,15 +149,15 @@ Err schedule_expand(const Schedule *chunks, ExpandEnd end, Arena *arena, Schedul
     const size_t mark = arena_mark(arena);
     TRY(sorted_events(chunks, arena, &event));
     for (int64_t i = 0; i < 2 * schedule_length(chunks); i++) {
-        const Action *a = &chunks->list[event[i].rank][event[i].at];
+        const Action *a = &chunks->list[event[i].stage][event[i].at];
         if (event[i].ends)
-            expand_move(&s, event[i].rank, a);
+            expand_move(&s, event[i].stage, a);
         else
-            expand_run(&s, event[i].rank, a);
+            expand_run(&s, event[i].stage, a);
     }
     if (end == EXPAND_STEP) expand_end(&s);
-    for (int rank = 0; rank < s.ranks; rank++)
-        MUST(s.n[rank] == room[rank], "rank %d: %d of %d", rank, s.n[rank], room[rank]);
+    for (int stage = 0; stage < s.stages; stage++)
+        MUST(s.n[stage] == room[stage], "stage %d: %d of %d", stage, s.n[stage], room[stage]);
     arena_rewind(arena, mark);
     *out = s;
     return OK;

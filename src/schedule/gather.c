@@ -17,7 +17,7 @@
 #include <stdlib.h>
 
 typedef struct {
-    int run; /* number of the RUN in the rank's list */
+    int run; /* number of the RUN in the stage's list */
     int end; /* of a pack kept to the backward phase: the RUN to which this use keeps it */
     int pack;
 } Use;
@@ -53,14 +53,14 @@ static int end_of_use(const Gathering *g, const int *run, const Action *a, int p
     return end;
 }
 
-/* Numbers the rank's RUNs, by (unit, micro, slice) and phase. */
-static Err number_runs(const Schedule *s, int rank, Arena *temp, int **out)
+/* Numbers the stage's RUNs, by (unit, micro, slice) and phase. */
+static Err number_runs(const Schedule *s, int stage, Arena *temp, int **out)
 {
     int *run, n = 0;
     TRY(ARENA_NEW(temp, schedule_cells(s) * N_PHASES, &run));
     for (int64_t i = 0; i < schedule_cells(s) * N_PHASES; i++) run[i] = -1;
-    for (int i = 0; i < s->n[rank]; i++) {
-        const Action *a = &s->list[rank][i];
+    for (int i = 0; i < s->n[stage]; i++) {
+        const Action *a = &s->list[stage][i];
         if (a->kind == A_RUN)
             run[schedule_cell(s, a->unit, a->micro, a->slice) * N_PHASES + a->phase] = n++;
     }
@@ -78,14 +78,14 @@ static Err check_room(const Gathering *g, const Action *a, int counted)
 }
 
 /* The uses of packs that are cut, in order. */
-static Err find_uses(Gathering *g, int rank, Arena *temp)
+static Err find_uses(Gathering *g, int stage, Arena *temp)
 {
     const Schedule *s = g->s;
     int *run, n_runs = 0;
-    TRY(number_runs(s, rank, temp, &run));
-    TRY(ARENA_NEW(temp, (int64_t)s->n[rank] * MAX_UNIT_PACKS + 1, &g->use));
-    for (int i = 0; i < s->n[rank]; i++) {
-        const Action *a = &s->list[rank][i];
+    TRY(number_runs(s, stage, temp, &run));
+    TRY(ARENA_NEW(temp, (int64_t)s->n[stage] * MAX_UNIT_PACKS + 1, &g->use));
+    for (int i = 0; i < s->n[stage]; i++) {
+        const Action *a = &s->list[stage][i];
         if (a->kind != A_RUN) continue;
         const PackSet *reads = &g->in->packs[a->unit].reads[a->phase];
         int counted = 0;
@@ -171,43 +171,43 @@ static int by_going(const void *x, const void *y)
     return a->pack - b->pack;
 }
 
-static void push(Schedule *out, int rank, Action a) { out->list[rank][out->n[rank]++] = a; }
+static void push(Schedule *out, int stage, Action a) { out->list[stage][out->n[stage]++] = a; }
 
 /* Gathers come before the receives of the RUN that they are for: those wait. */
-static void write_list(const Gathering *g, int rank, const Stay *going, Schedule *out)
+static void write_list(const Gathering *g, int stage, const Stay *going, Schedule *out)
 {
     int run = 0, come = 0, go = 0;
-    for (int i = 0; i < g->s->n[rank]; i++) {
-        const Action *a = &g->s->list[rank][i];
+    for (int i = 0; i < g->s->n[stage]; i++) {
+        const Action *a = &g->s->list[stage][i];
         const bool before = a->kind == A_RUN || a->kind == A_RECV;
         for (; before && come < g->n_stays && g->stay[come].first == run; come++)
-            push(out, rank, action_of(A_GATHER, g->stay[come].pack));
-        push(out, rank, *a);
+            push(out, stage, action_of(A_GATHER, g->stay[come].pack));
+        push(out, stage, *a);
         if (a->kind != A_RUN) continue;
         for (; go < g->n_stays && going[go].last == run; go++)
-            push(out, rank, action_of(A_DROP, going[go].pack));
+            push(out, stage, action_of(A_DROP, going[go].pack));
         run++;
     }
 }
 
-static Err gather_rank(Gathering *g, int rank, Arena *arena, Schedule *out)
+static Err gather_stage(Gathering *g, int stage, Arena *arena, Schedule *out)
 {
     Stay *going;
-    TRY(ARENA_NEW(arena, g->s->n[rank] + 2 * g->n_stays + 1, &out->list[rank]));
+    TRY(ARENA_NEW(arena, g->s->n[stage] + 2 * g->n_stays + 1, &out->list[stage]));
     const size_t mark = arena_mark(arena);
     TRY(ARENA_NEW(arena, g->n_stays + 1, &going));
     for (int i = 0; i < g->n_stays; i++) going[i] = g->stay[i];
     qsort(g->stay, (size_t)g->n_stays, sizeof *g->stay, by_coming);
     qsort(going, (size_t)g->n_stays, sizeof *going, by_going);
-    write_list(g, rank, going, out);
+    write_list(g, stage, going, out);
     arena_rewind(arena, mark);
     return OK;
 }
 
-static Err find_stays(Gathering *g, int rank, Arena *temp)
+static Err find_stays(Gathering *g, int stage, Arena *temp)
 {
     const int units = schedule_units(g->s);
-    TRY(find_uses(g, rank, temp));
+    TRY(find_uses(g, stage, temp));
     TRY(ARENA_NEW(temp, g->n_uses + 1, &g->stay));
     TRY(ARENA_NEW(temp, units, &g->open));
     TRY(ARENA_NEW(temp, units, &g->inside));
@@ -239,10 +239,10 @@ Err schedule_gathers(const Schedule *s, const GatherInput *in, Arena *arena, Sch
     for (int u = 0; u < schedule_units(s); u++) counts[u] = (GatherCount){0};
     TRY(arena_open(&temp, "gathers", ARENA_PLENTY));
     Err err = OK;
-    for (int rank = 0; rank < s->ranks && err == OK; rank++) {
+    for (int stage = 0; stage < s->stages && err == OK; stage++) {
         Gathering g = {.s = s, .in = in};
-        err = find_stays(&g, rank, &temp);
-        if (err == OK) err = gather_rank(&g, rank, arena, &made);
+        err = find_stays(&g, stage, &temp);
+        if (err == OK) err = gather_stage(&g, stage, arena, &made);
         for (int i = 0; i < g.n_uses; i++) counts[g.use[i].pack].uses++;
         for (int i = 0; i < g.n_stays; i++) counts[g.stay[i].pack].gathers++;
     }

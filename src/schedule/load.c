@@ -24,24 +24,24 @@ static Err check_fits(const char *path, const Schedule *s, const Pipeline *p)
                         "parallel.schedule=%s runs over units; a file says `over chunks`, and the "
                         "rest is added",
                         path);
-    TRY(check_count(path, "ranks (mesh.pp)", s->ranks, p->ranks));
+    TRY(check_count(path, "stages (mesh.pp)", s->stages, p->stages));
     TRY(check_count(path, "micro-batches", s->micros, p->micros));
     TRY(check_count(path, "chunks in all (mesh.pp times parallel.chunks)", s->chunks,
-                    p->ranks * p->chunks));
+                    p->stages * p->chunks));
     return check_count(path, "slices (parallel.slices)", s->slices, p->slices);
 }
 
-/* A rank without a chunk would have nothing to hold, and nothing to do. */
+/* A stage without a chunk would have nothing to hold, and nothing to do. */
 static Err check_places(const char *path, const Schedule *s)
 {
-    for (int rank = 0; rank < s->ranks; rank++) {
+    for (int stage = 0; stage < s->stages; stage++) {
         bool any = false;
-        for (int c = 0; c < s->chunks; c++) any = any || s->rank_of[c] == rank;
+        for (int c = 0; c < s->chunks; c++) any = any || s->stage_of[c] == stage;
         if (!any)
             return err_fail(ERR_CONFIG,
-                            "parallel.schedule=%s: its line `place` gives rank %d no chunk; every "
-                            "rank needs one, or set a smaller mesh.pp",
-                            path, rank);
+                            "parallel.schedule=%s: its line `stages` gives stage %d no chunk; every "
+                            "stage needs one, or set a smaller mesh.pp",
+                            path, stage);
     }
     return OK;
 }

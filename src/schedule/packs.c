@@ -62,12 +62,12 @@ Err packs_check(const Schedule *s, const UnitPacks *packs)
                                    "expand it first");
     for (int u = 0; u < schedule_units(s); u++)
         for (int i = 0; i < packs[u].adds.n; i++) {
-            const int pack = packs[u].adds.pack[i], rank = schedule_rank_of(s, u);
-            if (schedule_rank_of(s, pack) != rank)
+            const int pack = packs[u].adds.pack[i], stage = schedule_stage_of(s, u);
+            if (schedule_stage_of(s, pack) != stage)
                 return err_fail(ERR_CONFIG,
-                                "unit %d, on pipeline rank %d, holds a parameter of unit %d, on "
-                                "rank %d: not yet; put both on one rank, or untie them",
-                                u, rank, pack, schedule_rank_of(s, pack));
+                                "unit %d, on pipeline stage %d, holds a parameter of unit %d, on "
+                                "stage %d: not yet; put both on one stage, or untie them",
+                                u, stage, pack, schedule_stage_of(s, pack));
         }
     return OK;
 }

@@ -34,7 +34,7 @@ Err packs_of_model(const Model *m, const Program *program, Arena *arena, const U
 Err packs_add(PackSet *set, int pack);
 bool packs_has(const PackSet *set, int pack);
 /* Local. ERR_CHECK unless `s` runs over units; ERR_CONFIG when a unit's parameters lie in the pack of
- * a unit on another pipeline rank. */
+ * a unit on another pipeline stage. */
 Err packs_check(const Schedule *s, const UnitPacks *packs);
 
 #endif

@@ -1,6 +1,6 @@
 /* parse.c -- text to a schedule; textform.h shows the form.
  *
- * The lists are walked three times: for the number of ranks, for the length of each list, and for
+ * The lists are walked three times: for the number of stages, for the length of each list, and for
  * the actions. So nothing grows, and a header that claims billions costs nothing. */
 #include "schedule/parse.h"
 
@@ -11,7 +11,7 @@
 
 typedef struct {
     const char *name, *at, *end, *line_start;
-    int line;
+    int line, version;
 } Reader;
 
 typedef struct {
@@ -141,18 +141,17 @@ static Err read_units(Reader *r, int chunks, int16_t *first_unit)
 
 static Err read_header(Reader *r, Arena *arena, Schedule *s)
 {
-    int16_t *rank_of, *first_unit;
-    int version;
+    int16_t *stage_of, *first_unit;
     TRY(expect(r, next_line(r), "sheaf"));
     TRY(expect(r, next_word(r), "schedule"));
-    TRY(read_number(r, "version 1 of the form", 1, 1, &version));
+    TRY(read_number(r, "the version of the form", 1, SCHEDULE_VERSION, &r->version));
     TRY(expect_end(r, "the version"));
     TRY(read_counts(r, s));
 
-    TRY(ARENA_NEW(arena, s->chunks, &rank_of));
+    TRY(ARENA_NEW(arena, s->chunks, &stage_of));
     TRY(ARENA_NEW(arena, s->chunks + 1, &first_unit));
-    TRY(expect(r, next_line(r), "place"));
-    TRY(read_per_chunk(r, s, "the rank of each chunk", 0, rank_of));
+    TRY(expect(r, next_line(r), r->version == 1 ? "place" : "stages"));
+    TRY(read_per_chunk(r, s, "the stage of each chunk", 0, stage_of));
     for (int chunk = 0; chunk < s->chunks; chunk++) first_unit[chunk + 1] = 1;
     Word w = next_line(r);
     if (word_is(w, "units")) {
@@ -165,35 +164,35 @@ static Err read_header(Reader *r, Arena *arena, Schedule *s)
     if (!word_is(w, "chunks") && !word_is(w, "units"))
         return refuse(r, w, "expected `chunks` or `units` after `over`");
     s->grain = word_is(w, "units") ? OVER_UNITS : OVER_CHUNKS;
-    s->rank_of = rank_of;
+    s->stage_of = stage_of;
     s->first_unit = first_unit;
     return expect_end(r, "`over`");
 }
 
-/* "rank 3:". *rank is -1 at the end of the text. */
-static Err next_list(Reader *r, int *rank)
+/* "stage 3:". *stage is -1 at the end of the text. */
+static Err next_list(Reader *r, int *stage)
 {
     Word w = next_line(r);
-    *rank = -1;
+    *stage = -1;
     if (w.length == 0) return OK;
-    TRY(expect(r, w, "rank"));
+    TRY(expect(r, w, r->version == 1 ? "rank" : "stage"));
     w = next_word(r);
     int value;
     const int digits = schedule_digits(w.at, w.at + w.length, &value);
     if (digits == 0 || digits + 1 != w.length || w.at[digits] != ':' || value >= MAX_SCHEDULE)
-        return refuse(r, w, "expected a rank and a colon, 0: to %d:", MAX_SCHEDULE - 1);
-    *rank = value;
+        return refuse(r, w, "expected a stage and a colon, 0: to %d:", MAX_SCHEDULE - 1);
+    *stage = value;
     return OK;
 }
 
-static Err count_ranks(Reader r, Schedule *s)
+static Err count_stages(Reader r, Schedule *s)
 {
     for (int chunk = 0; chunk < s->chunks; chunk++)
-        if (s->ranks <= s->rank_of[chunk]) s->ranks = s->rank_of[chunk] + 1;
-    for (int rank = 0; rank >= 0;) {
-        TRY(next_list(&r, &rank));
-        if (s->ranks <= rank) s->ranks = rank + 1;
-        while (rank >= 0 && next_word(&r).length > 0) continue;
+        if (s->stages <= s->stage_of[chunk]) s->stages = s->stage_of[chunk] + 1;
+    for (int stage = 0; stage >= 0;) {
+        TRY(next_list(&r, &stage));
+        if (s->stages <= stage) s->stages = stage + 1;
+        while (stage >= 0 && next_word(&r).length > 0) continue;
     }
     return OK;
 }
@@ -202,11 +201,11 @@ static Err read_lists(Reader r, Schedule *s)
 {
     char reason[PARSE_REASON_BYTES];
     for (;;) {
-        int rank;
-        TRY(next_list(&r, &rank));
-        if (rank < 0) return OK;
+        int stage;
+        TRY(next_list(&r, &stage));
+        if (stage < 0) return OK;
         for (Word w = next_word(&r); w.length > 0; w = next_word(&r)) {
-            Action *a = &s->list[rank][s->n[rank]++];
+            Action *a = &s->list[stage][s->n[stage]++];
             if (!action_parse(s, w.at, w.length, a, reason)) return refuse(&r, w, "%s", reason);
         }
     }
@@ -215,10 +214,10 @@ static Err read_lists(Reader r, Schedule *s)
 static Err count_words(Reader r, int *room)
 {
     for (;;) {
-        int rank;
-        TRY(next_list(&r, &rank));
-        if (rank < 0) return OK;
-        while (next_word(&r).length > 0) room[rank]++;
+        int stage;
+        TRY(next_list(&r, &stage));
+        if (stage < 0) return OK;
+        while (next_word(&r).length > 0) room[stage]++;
     }
 }
 
@@ -227,12 +226,12 @@ Err schedule_parse(const char *name, const char *text, size_t length, Arena *are
     if (length > longest_text)
         return err_fail(ERR_CONFIG, "%s: %zu bytes; a schedule has at most %zu", name, length,
                         longest_text);
-    Reader r = {name, text, text + length, text, 1};
+    Reader r = {name, text, text + length, text, 1, SCHEDULE_VERSION};
     Schedule shape = {0}, s;
     int *room;
     TRY(read_header(&r, arena, &shape));
-    TRY(count_ranks(r, &shape));
-    TRY(ARENA_NEW(arena, shape.ranks, &room));
+    TRY(count_stages(r, &shape));
+    TRY(ARENA_NEW(arena, shape.stages, &room));
     TRY(count_words(r, room));
     TRY(schedule_init(&shape, room, arena, &s));
     TRY(read_lists(r, &s));

@@ -79,7 +79,7 @@ static bool scan_phase(Scan *scan, Action *a)
     for (int phase = 0; phase < N_PHASES; phase++)
         if (next_is(scan, phase_name(phase)[0])) {
             if (a->kind != A_RUN && phase == PHASE_W)
-                return refuse(scan, "W makes no value for another rank; allowed are F, I and B");
+                return refuse(scan, "W makes no value for another stage; allowed are F, I and B");
             a->phase = (uint8_t)phase;
             scan->at++;
             return true;
@@ -91,12 +91,12 @@ static bool scan_peer(Scan *scan, Action *a)
 {
     const bool frame = a->kind == A_EVICT || a->kind == A_FETCH;
     const char way = a->kind == A_SEND || a->kind == A_EVICT ? '>' : '<';
-    if (!scan_char(scan, way, frame ? "rank, or `host`" : "rank")) return false;
+    if (!scan_char(scan, way, frame ? "stage, or `host`" : "stage")) return false;
     if (frame && scan->end - scan->at == 4 && memcmp(scan->at, "host", 4) == 0) {
         scan->at = scan->end;
         return true;
     }
-    return scan_index(scan, "rank", scan->s->ranks, &a->peer);
+    return scan_index(scan, "stage", scan->s->stages, &a->peer);
 }
 
 static bool scan_slot(Scan *scan, Action *a)

@@ -45,11 +45,11 @@ static Err each_list(const Schedule *s, int (*pass)(const Action *, int, Action 
     if (schedule_has_moves(s))
         return err_fail(ERR_CHECK, "schedule: a backward is cut or joined before there are sends, "
                                    "which name its phase; this one has sends");
-    TRY(ARENA_NEW(arena, s->ranks, &result.n));
-    TRY(ARENA_NEW(arena, s->ranks, &result.list));
-    for (int rank = 0; rank < s->ranks; rank++) {
-        TRY(ARENA_NEW(arena, 2 * (int64_t)s->n[rank], &result.list[rank]));
-        result.n[rank] = pass(s->list[rank], s->n[rank], result.list[rank]);
+    TRY(ARENA_NEW(arena, s->stages, &result.n));
+    TRY(ARENA_NEW(arena, s->stages, &result.list));
+    for (int stage = 0; stage < s->stages; stage++) {
+        TRY(ARENA_NEW(arena, 2 * (int64_t)s->n[stage], &result.list[stage]));
+        result.n[stage] = pass(s->list[stage], s->n[stage], result.list[stage]);
     }
     *out = result;
     return OK;

@@ -1,4 +1,4 @@
-/* play.c -- ranks take turns; each goes on until something that it needs is not there.
+/* play.c -- stages take turns; each goes on until something that it needs is not there.
  *
  * Times do not depend on the turns: an action starts at the latest of what it waits for, whenever
  * we come to look. When a whole round moves nobody and lists are left, they wait in a circle. */
@@ -19,12 +19,12 @@ typedef struct {
 typedef struct {
     const Schedule *s;
     const PlayCosts *costs;
-    bool moves;       /* values cross ranks by sends and receives */
-    int16_t *rank_of; /* [items] */
-    Cell *cell;       /* [items][micros][slices] */
-    int *at, *held;   /* [ranks]: the next action; frames held */
-    double *now;      /* [ranks]: free from then on */
-    bool *at_norm;    /* [ranks] */
+    bool moves;        /* values cross stages by sends and receives */
+    int16_t *stage_of; /* [items] */
+    Cell *cell;        /* [items][micros][slices] */
+    int *at, *held;    /* [stages]: the next action; frames held */
+    double *now;       /* [stages]: free from then on */
+    bool *at_norm;     /* [stages] */
     int n_at_norm;
     double norm_time;
     Play *play;
@@ -63,71 +63,71 @@ static int needs_of(const Schedule *s, const Action *a, Need need[3])
 
 static double later(double a, double b) { return a > b ? a : b; }
 
-/* When the value is there for `rank`, or NEVER as far as we have played. */
-static double there(const Player *p, int rank, int micro, const Need *need)
+/* When the value is there for `stage`, or NEVER as far as we have played. */
+static double there(const Player *p, int stage, int micro, const Need *need)
 {
     const Cell *c = &p->cell[schedule_cell(p->s, need->item, micro, need->slice)];
     const double made = c->made[need->way];
-    if (made == NEVER || p->rank_of[need->item] == rank) return made;
+    if (made == NEVER || p->stage_of[need->item] == stage) return made;
     if (!p->moves) return made + p->costs->latency;
     if (c->sent[need->way] == NEVER || c->posted[need->way] == NEVER) return NEVER;
     return later(c->sent[need->way], c->posted[need->way]) + p->costs->latency;
 }
 
-static double ready(const Player *p, int rank, const Action *a)
+static double ready(const Player *p, int stage, const Action *a)
 {
     Need need[3];
     const int n = needs_of(p->s, a, need);
-    double time = p->now[rank];
+    double time = p->now[stage];
     for (int i = 0; i < n; i++) {
-        const double when = there(p, rank, a->micro, &need[i]);
+        const double when = there(p, stage, a->micro, &need[i]);
         if (when == NEVER) return NEVER;
         time = later(time, when);
     }
     return time;
 }
 
-static void step(Player *p, int rank, double start, double end)
+static void step(Player *p, int stage, double start, double end)
 {
-    p->play->start[rank][p->at[rank]] = start;
-    p->play->end[rank][p->at[rank]] = end;
-    p->now[rank] = end;
-    p->at[rank]++;
+    p->play->start[stage][p->at[stage]] = start;
+    p->play->end[stage][p->at[stage]] = end;
+    p->now[stage] = end;
+    p->at[stage]++;
 }
 
-static void hold(Player *p, int rank, int frames)
+static void hold(Player *p, int stage, int frames)
 {
-    p->held[rank] += frames;
-    if (p->play->peak[rank] < p->held[rank]) p->play->peak[rank] = p->held[rank];
+    p->held[stage] += frames;
+    if (p->play->peak[stage] < p->held[stage]) p->play->peak[stage] = p->held[stage];
 }
 
-static bool play_run(Player *p, int rank, const Action *a)
+static bool play_run(Player *p, int stage, const Action *a)
 {
     static const double unit_cost[N_PHASES] = {1, 1, 1, 2};
     const double *cost = p->costs->cost ? &p->costs->cost[a->unit * N_PHASES] : unit_cost;
     const double times = p->costs->slice ? p->costs->slice[a->slice] : 1;
-    const double start = ready(p, rank, a), end = start + times * cost[a->phase];
+    const double start = ready(p, stage, a), end = start + times * cost[a->phase];
     if (start == NEVER) return false;
     if (a->phase != PHASE_W) cell_of(p, a)->made[way_of(a->phase)] = end;
-    p->play->busy[rank] += times * cost[a->phase];
-    if (a->phase != PHASE_I) hold(p, rank, a->phase == PHASE_F ? 1 : -1);
-    step(p, rank, start, end);
+    p->play->busy[stage] += times * cost[a->phase];
+    if (a->phase != PHASE_I) hold(p, stage, a->phase == PHASE_F ? 1 : -1);
+    step(p, stage, start, end);
     return true;
 }
 
-static bool is_send_of(const Player *p, int rank, const Action *recv)
+static bool is_send_of(const Player *p, int stage, const Action *recv)
 {
-    if (p->at[rank] >= p->s->n[rank]) return false;
-    const Action *a = &p->s->list[rank][p->at[rank]];
+    if (p->at[stage] >= p->s->n[stage]) return false;
+    const Action *a = &p->s->list[stage][p->at[stage]];
     return a->kind == A_SEND && way_of(a->phase) == way_of(recv->phase) && a->unit == recv->unit &&
            a->micro == recv->micro && a->slice == recv->slice;
 }
 
-static bool play_recv(Player *p, int rank, const Action *a)
+static bool play_recv(Player *p, int stage, const Action *a)
 {
     Cell *c = cell_of(p, a);
     const int way = way_of(a->phase), peer = a->peer;
-    const double now = p->now[rank];
+    const double now = p->now[stage];
     if (p->costs->wait == PLAY_WAIT_BOTH) { /* both ends move, or none */
         if (!is_send_of(p, peer, a) || c->made[way] == NEVER) return false;
         c->sent[way] = later(now, p->now[peer]);
@@ -136,64 +136,64 @@ static bool play_recv(Player *p, int rank, const Action *a)
     if (p->costs->wait != PLAY_WAIT_AT_USE && c->sent[way] == NEVER) return false;
     c->posted[way] = now;
     if (p->costs->wait == PLAY_WAIT_AT_USE)
-        step(p, rank, now, now);
+        step(p, stage, now, now);
     else
-        step(p, rank, now, later(now, c->sent[way]) + p->costs->latency);
+        step(p, stage, now, later(now, c->sent[way]) + p->costs->latency);
     return true;
 }
 
-static bool play_send(Player *p, int rank, const Action *a)
+static bool play_send(Player *p, int stage, const Action *a)
 {
-    const double start = ready(p, rank, a);
+    const double start = ready(p, stage, a);
     if (start == NEVER || p->costs->wait == PLAY_WAIT_BOTH) return false; /* the receive moves it */
     cell_of(p, a)->sent[way_of(a->phase)] = start;
-    step(p, rank, start, start);
+    step(p, stage, start, start);
     return true;
 }
 
-static bool play_norm(Player *p, int rank)
+static bool play_norm(Player *p, int stage)
 {
-    if (!p->at_norm[rank]) {
-        p->at_norm[rank] = true;
+    if (!p->at_norm[stage]) {
+        p->at_norm[stage] = true;
         p->n_at_norm++;
-        p->norm_time = later(p->norm_time, p->now[rank]);
+        p->norm_time = later(p->norm_time, p->now[stage]);
     }
-    if (p->n_at_norm < p->s->ranks) return false;
-    step(p, rank, p->now[rank], later(p->now[rank], p->norm_time));
+    if (p->n_at_norm < p->s->stages) return false;
+    step(p, stage, p->now[stage], later(p->now[stage], p->norm_time));
     return true;
 }
 
-static bool play_action(Player *p, int rank)
+static bool play_action(Player *p, int stage)
 {
-    const Action *a = &p->s->list[rank][p->at[rank]];
+    const Action *a = &p->s->list[stage][p->at[stage]];
     switch (a->kind) {
     case A_RUN:
-        return play_run(p, rank, a);
+        return play_run(p, stage, a);
     case A_SEND:
-        return play_send(p, rank, a);
+        return play_send(p, stage, a);
     case A_RECV:
-        return play_recv(p, rank, a);
+        return play_recv(p, stage, a);
     case A_NORM:
-        return play_norm(p, rank);
+        return play_norm(p, stage);
     case A_EVICT:
     case A_FETCH:
-        hold(p, rank, a->kind == A_FETCH ? 1 : -1);
+        hold(p, stage, a->kind == A_FETCH ? 1 : -1);
         break;
     default:
         break;
     }
-    step(p, rank, p->now[rank], p->now[rank]);
+    step(p, stage, p->now[stage], p->now[stage]);
     return true;
 }
 
-static int describe_wait(const Player *p, int rank, const Action *a, char *out, size_t bytes)
+static int describe_wait(const Player *p, int stage, const Action *a, char *out, size_t bytes)
 {
     char text[ACTION_TEXT_BYTES];
     Need need[3];
-    if (a->kind == A_NORM) return snprintf(out, bytes, "waits for the norm of all ranks");
-    if (a->kind == A_RECV) return snprintf(out, bytes, "waits for the send of rank %d", a->peer);
+    if (a->kind == A_NORM) return snprintf(out, bytes, "waits for the norm of all stages");
+    if (a->kind == A_RECV) return snprintf(out, bytes, "waits for the send of stage %d", a->peer);
     for (int i = 0, n = needs_of(p->s, a, need); i < n; i++) {
-        if (there(p, rank, a->micro, &need[i]) != NEVER) continue;
+        if (there(p, stage, a->micro, &need[i]) != NEVER) continue;
         Action from = action_run(PHASE_F, need[i].item, a->micro, need[i].slice);
         if (need[i].way == FORWARD)
             return snprintf(out, bytes, "waits for %s", action_text(&from, p->s->slices, text));
@@ -201,27 +201,27 @@ static int describe_wait(const Player *p, int rank, const Action *a, char *out, 
         return snprintf(out, bytes, "waits for %s, or its I",
                         action_text(&from, p->s->slices, text));
     }
-    return snprintf(out, bytes, "waits for the recv of rank %d", a->peer);
+    return snprintf(out, bytes, "waits for the recv of stage %d", a->peer);
 }
 
-/* As many stuck ranks as a message holds. */
+/* As many stuck stages as a message holds. */
 static Err stuck(const Player *p)
 {
     char list[1500] = "", text[ACTION_TEXT_BYTES], wait[96];
     size_t used = 0;
     int left_out = 0;
-    for (int rank = 0; rank < p->s->ranks; rank++) {
-        if (p->at[rank] >= p->s->n[rank]) continue;
-        const Action *a = &p->s->list[rank][p->at[rank]];
-        describe_wait(p, rank, a, wait, sizeof wait);
+    for (int stage = 0; stage < p->s->stages; stage++) {
+        if (p->at[stage] >= p->s->n[stage]) continue;
+        const Action *a = &p->s->list[stage][p->at[stage]];
+        describe_wait(p, stage, a, wait, sizeof wait);
         if (sizeof list - used < 180)
             left_out++;
         else
             used += (size_t)snprintf(list + used, sizeof list - used,
-                                     "%srank %d, position %d, %s: %s", used ? "; " : "", rank,
-                                     p->at[rank], action_text(a, p->s->slices, text), wait);
+                                     "%sstage %d, position %d, %s: %s", used ? "; " : "", stage,
+                                     p->at[stage], action_text(a, p->s->slices, text), wait);
     }
-    if (left_out > 0) snprintf(list + used, sizeof list - used, "; and %d more ranks", left_out);
+    if (left_out > 0) snprintf(list + used, sizeof list - used, "; and %d more stages", left_out);
     return err_fail(ERR_CHECK, "schedule: nobody can move: %s", list);
 }
 
@@ -229,15 +229,15 @@ static Err player_init(const Schedule *s, const PlayCosts *costs, Arena *arena, 
 {
     const int64_t cells = schedule_cells(s);
     *p = (Player){.s = s, .costs = costs, .play = p->play};
-    p->moves = schedule_has_moves(s) || (s->grain == OVER_UNITS && s->ranks > 1);
-    TRY(ARENA_NEW(arena, s->ranks, &p->at));
-    TRY(ARENA_NEW(arena, s->ranks, &p->held));
-    TRY(ARENA_NEW(arena, s->ranks, &p->now));
-    TRY(ARENA_NEW(arena, s->ranks, &p->at_norm));
-    TRY(ARENA_NEW(arena, schedule_items(s), &p->rank_of));
+    p->moves = schedule_has_moves(s) || (s->grain == OVER_UNITS && s->stages > 1);
+    TRY(ARENA_NEW(arena, s->stages, &p->at));
+    TRY(ARENA_NEW(arena, s->stages, &p->held));
+    TRY(ARENA_NEW(arena, s->stages, &p->now));
+    TRY(ARENA_NEW(arena, s->stages, &p->at_norm));
+    TRY(ARENA_NEW(arena, schedule_items(s), &p->stage_of));
     TRY(ARENA_NEW(arena, cells, &p->cell));
     for (int item = 0; item < schedule_items(s); item++)
-        p->rank_of[item] = (int16_t)schedule_rank_of(s, item);
+        p->stage_of[item] = (int16_t)schedule_stage_of(s, item);
     for (int64_t i = 0; i < cells; i++)
         p->cell[i] = (Cell){{NEVER, NEVER}, {NEVER, NEVER}, {NEVER, NEVER}};
     return OK;
@@ -248,9 +248,9 @@ static Err play_all(Player *p)
     bool moved = true, left = true;
     while (moved && left) {
         moved = left = false;
-        for (int rank = 0; rank < p->s->ranks; rank++) {
-            while (p->at[rank] < p->s->n[rank] && play_action(p, rank)) moved = true;
-            if (p->at[rank] < p->s->n[rank]) left = true;
+        for (int stage = 0; stage < p->s->stages; stage++) {
+            while (p->at[stage] < p->s->n[stage] && play_action(p, stage)) moved = true;
+            if (p->at[stage] < p->s->n[stage]) left = true;
         }
     }
     return left ? stuck(p) : OK;
@@ -261,13 +261,13 @@ Err schedule_play(const Schedule *s, const PlayCosts *costs, Arena *arena, Play 
     Play play = {0};
     Player p = {.play = &play};
     TRY(schedule_check_ranges(s));
-    TRY(ARENA_NEW(arena, s->ranks, &play.busy));
-    TRY(ARENA_NEW(arena, s->ranks, &play.peak));
-    TRY(ARENA_NEW(arena, s->ranks, &play.start));
-    TRY(ARENA_NEW(arena, s->ranks, &play.end));
-    for (int rank = 0; rank < s->ranks; rank++) {
-        TRY(ARENA_NEW(arena, s->n[rank], &play.start[rank]));
-        TRY(ARENA_NEW(arena, s->n[rank], &play.end[rank]));
+    TRY(ARENA_NEW(arena, s->stages, &play.busy));
+    TRY(ARENA_NEW(arena, s->stages, &play.peak));
+    TRY(ARENA_NEW(arena, s->stages, &play.start));
+    TRY(ARENA_NEW(arena, s->stages, &play.end));
+    for (int stage = 0; stage < s->stages; stage++) {
+        TRY(ARENA_NEW(arena, s->n[stage], &play.start[stage]));
+        TRY(ARENA_NEW(arena, s->n[stage], &play.end[stage]));
     }
     const size_t mark = arena_mark(arena);
     TRY(player_init(s, costs, arena, &p));

@@ -1,7 +1,7 @@
 /* play_period.c -- the step after the step: how much sooner it could come without the barrier.
  *
- *     zbh2    rank 0  F F F F F I F I W ...  W W W | F F F ...        each rank goes on by itself
- *             rank 2    . . F F F I F I W ...    W W W | F F F ...
+ *     zbh2    stage 0  F F F F F I F I W ...  W W W | F F F ...        each stage goes on by itself
+ *             stage 2    . . F F F I F I W ...    W W W | F F F ...
  *             |------------ makespan ------------|
  *             |---------- period ----------|                          a barrier costs the rest */
 #include "schedule/play.h"
@@ -11,16 +11,16 @@ static Err repeat(const Schedule *s, int times, Arena *arena, Schedule *out)
 {
     *out = *s;
     out->micros = s->micros * times;
-    TRY(ARENA_NEW(arena, s->ranks, &out->n));
-    TRY(ARENA_NEW(arena, s->ranks, &out->list));
-    for (int rank = 0; rank < s->ranks; rank++) {
-        TRY(ARENA_NEW(arena, (int64_t)s->n[rank] * times, &out->list[rank]));
-        for (int i = 0; i < s->n[rank] * times; i++) {
-            Action a = s->list[rank][i % s->n[rank]];
-            a.micro = (int16_t)(a.micro + i / s->n[rank] * s->micros);
-            out->list[rank][i] = a;
+    TRY(ARENA_NEW(arena, s->stages, &out->n));
+    TRY(ARENA_NEW(arena, s->stages, &out->list));
+    for (int stage = 0; stage < s->stages; stage++) {
+        TRY(ARENA_NEW(arena, (int64_t)s->n[stage] * times, &out->list[stage]));
+        for (int i = 0; i < s->n[stage] * times; i++) {
+            Action a = s->list[stage][i % s->n[stage]];
+            a.micro = (int16_t)(a.micro + i / s->n[stage] * s->micros);
+            out->list[stage][i] = a;
         }
-        out->n[rank] = s->n[rank] * times;
+        out->n[stage] = s->n[stage] * times;
     }
     return OK;
 }
@@ -36,7 +36,7 @@ static Err makespan_of(const Schedule *s, int times, const PlayCosts *costs, Are
     return OK;
 }
 
-/* From the third step to the fourth the ranks are in step with each other. */
+/* From the third step to the fourth the stages are in step with each other. */
 Err play_period(const Schedule *s, const PlayCosts *costs, Arena *temp, double *out)
 {
     double three = 0, four = 0;

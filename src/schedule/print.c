@@ -49,14 +49,14 @@ const char *action_text(const Action *a, int slices, char *buffer)
     return buffer;
 }
 
-static void print_rank(Text *t, const Schedule *s, int rank)
+static void print_stage(Text *t, const Schedule *s, int stage)
 {
     char head[24], word[ACTION_TEXT_BYTES];
-    const size_t head_columns = (size_t)snprintf(head, sizeof head, "rank %d:", rank);
+    const size_t head_columns = (size_t)snprintf(head, sizeof head, "stage %d:", stage);
     size_t column = head_columns;
     text_add(t, "%s", head);
-    for (int i = 0; i < s->n[rank]; i++) {
-        action_text(&s->list[rank][i], s->slices, word);
+    for (int i = 0; i < s->n[stage]; i++) {
+        action_text(&s->list[stage][i], s->slices, word);
         const size_t columns = strlen(word) + 1;
         if (column + columns > LINE_COLUMNS) {
             text_add(t, "\n%s", head);
@@ -76,16 +76,16 @@ static bool one_unit_each(const Schedule *s)
 Err schedule_print(const Schedule *s, Arena *arena, const char **out)
 {
     Text t = text_in(arena);
-    text_add(&t, "sheaf schedule 1\n");
+    text_add(&t, "sheaf schedule %d\n", SCHEDULE_VERSION);
     text_add(&t, "chunks %d micros %d slices %d\n", s->chunks, s->micros, s->slices);
-    text_add(&t, "place");
-    for (int chunk = 0; chunk < s->chunks; chunk++) text_add(&t, " %d", s->rank_of[chunk]);
+    text_add(&t, "stages");
+    for (int chunk = 0; chunk < s->chunks; chunk++) text_add(&t, " %d", s->stage_of[chunk]);
     if (!one_unit_each(s)) {
         text_add(&t, "\nunits");
         for (int chunk = 0; chunk < s->chunks; chunk++)
             text_add(&t, " %d", s->first_unit[chunk + 1] - s->first_unit[chunk]);
     }
     text_add(&t, "\nover %s\n", s->grain == OVER_UNITS ? "units" : "chunks");
-    for (int rank = 0; rank < s->ranks; rank++) print_rank(&t, s, rank);
+    for (int stage = 0; stage < s->stages; stage++) print_stage(&t, s, stage);
     return text_done(&t, out);
 }

@@ -64,10 +64,10 @@ static bool adds(const Schedule *s, const Action *a)
     return a->kind == A_RUN && schedule_writes(s, a);
 }
 
-static void find_last(Reducing *r, int rank)
+static void find_last(Reducing *r, int stage)
 {
-    for (int i = 0; i < r->s->n[rank]; i++) {
-        const Action *a = &r->s->list[rank][i];
+    for (int i = 0; i < r->s->n[stage]; i++) {
+        const Action *a = &r->s->list[stage][i];
         if (!adds(r->s, a)) continue;
         const PackSet *set = &r->in->packs[a->unit].adds;
         for (int k = 0; k < set->n; k++) {
@@ -98,21 +98,21 @@ static void end_group(Reducing *r, int pack, int from, int to)
     }
 }
 
-static void push(Schedule *out, int rank, Action a) { out->list[rank][out->n[rank]++] = a; }
+static void push(Schedule *out, int stage, Action a) { out->list[stage][out->n[stage]++] = a; }
 
 static bool is_late(const Reducing *r, int pack) { return r->in->late && r->in->late[pack]; }
 
 /* In the order of units: so all stages that share some come to them in one order. */
-static void write_late(Reducing *r, int rank, Schedule *out)
+static void write_late(Reducing *r, int stage, Schedule *out)
 {
     for (int p = 0; p < schedule_units(r->s); p++)
-        if (is_late(r, p) && r->pack[p].n > 0 && schedule_rank_of(r->s, p) == rank)
-            push(out, rank, action_of(A_REDUCE, p));
+        if (is_late(r, p) && r->pack[p].n > 0 && schedule_stage_of(r->s, p) == stage)
+            push(out, stage, action_of(A_REDUCE, p));
 }
 
-static void write_reduces(Reducing *r, int rank, int at, Schedule *out)
+static void write_reduces(Reducing *r, int stage, int at, Schedule *out)
 {
-    const Action *a = &r->s->list[rank][at];
+    const Action *a = &r->s->list[stage][at];
     const PackSet *set = &r->in->packs[a->unit].adds;
     for (int k = 0; k < set->n; k++) begin_group(r, a, k);
     for (int k = 0; k < set->n; k++) {
@@ -125,7 +125,7 @@ static void write_reduces(Reducing *r, int rank, int at, Schedule *out)
         const bool apart = r->in->apart && r->in->apart[pack];
         if (sums->n > 1 || apart)
             reduce.micro = (int16_t)((end < r->s->micros ? end : r->s->micros) - 1);
-        push(out, rank, reduce);
+        push(out, stage, reduce);
         if (sums->holders == 1)
             end_group(r, pack, a->unit, a->unit);
         else
@@ -133,23 +133,23 @@ static void write_reduces(Reducing *r, int rank, int at, Schedule *out)
     }
 }
 
-static Err reduce_rank(Reducing *r, int rank, Arena *arena, Schedule *out)
+static Err reduce_stage(Reducing *r, int stage, Arena *arena, Schedule *out)
 {
     const Schedule *s = r->s;
-    int room = s->n[rank];
-    find_last(r, rank);
+    int room = s->n[stage];
+    find_last(r, stage);
     for (int p = 0; p < schedule_units(s); p++)
-        if (schedule_rank_of(s, p) == rank) room += r->pack[p].n;
-    TRY(ARENA_NEW(arena, room + 1, &out->list[rank]));
+        if (schedule_stage_of(s, p) == stage) room += r->pack[p].n;
+    TRY(ARENA_NEW(arena, room + 1, &out->list[stage]));
     bool done = false;
-    for (int i = 0; i < s->n[rank]; i++) {
-        const bool ends = !done && s->list[rank][i].kind == A_NORM;
-        if (ends) write_late(r, rank, out);
+    for (int i = 0; i < s->n[stage]; i++) {
+        const bool ends = !done && s->list[stage][i].kind == A_NORM;
+        if (ends) write_late(r, stage, out);
         done = done || ends;
-        push(out, rank, s->list[rank][i]);
-        if (adds(s, &s->list[rank][i])) write_reduces(r, rank, i, out);
+        push(out, stage, s->list[stage][i]);
+        if (adds(s, &s->list[stage][i])) write_reduces(r, stage, i, out);
     }
-    if (!done) write_late(r, rank, out);
+    if (!done) write_late(r, stage, out);
     return OK;
 }
 
@@ -160,7 +160,7 @@ static Err reduce_all(Reducing *r, Arena *arena, Arena *temp, Schedule *out)
     TRY(ARENA_NEW(temp, units, &r->adding));
     TRY(open_packs(r, temp));
     for (int u = 0; u < units; u++) r->sums[u] = 1;
-    for (int rank = 0; rank < r->s->ranks; rank++) TRY(reduce_rank(r, rank, arena, out));
+    for (int stage = 0; stage < r->s->stages; stage++) TRY(reduce_stage(r, stage, arena, out));
     return OK;
 }
 

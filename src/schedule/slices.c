@@ -42,7 +42,7 @@ static double plan_time(const SliceCost *c, const SliceRequest *r, int n, const 
         sum += time;
         if (most < time) most = time;
     }
-    return r->micros * sum + (r->ranks - 1) * most;
+    return r->micros * sum + (r->stages - 1) * most;
 }
 
 /* The place from `low` to `high` up to which the time is nearest to `goal`. */
@@ -165,7 +165,7 @@ Err slices_planned(const SliceCost *c, const SliceRequest *r, Arena *arena, Slic
     SlicePlan best = {.time = -1};
     const Way *w = search(&s, 2 * slice_time(c, 0, r->tokens) + 1);
     while (w->sum >= 0 && (best.time < 0 || r->micros * w->sum < best.time)) {
-        const double time = r->micros * w->sum + (r->ranks - 1) * w->most;
+        const double time = r->micros * w->sum + (r->stages - 1) * w->most;
         if (best.time < 0 || time < best.time) {
             write_cuts(&s, cut);
             best = (SlicePlan){w->slices, cut, time};

@@ -26,7 +26,7 @@ typedef struct {
     int64_t tokens;
     int64_t multiple; /* cuts are at multiples of it: of tp, when that cuts sequences */
     int slices;
-    int ranks, micros; /* P and m */
+    int stages, micros; /* P and m */
 } SliceRequest;
 
 typedef struct {

@@ -7,7 +7,7 @@
 #include "schedule/text_form.h"
 
 enum {
-    LEFT = 76,   /* of the lanes: names of ranks */
+    LEFT = 76,   /* of the lanes: names of stages */
     RIGHT = 90,  /* what they hold */
     TOP = 58,    /* title and facts */
     LANE = 26,   /* from one to the next */
@@ -20,7 +20,7 @@ enum {
 };
 
 /* Apart for eyes that do not tell red from green. */
-enum { SHADES = 3 }; /* of a rank's first, second and later chunks */
+enum { SHADES = 3 }; /* of a stage's first, second and later chunks */
 static const char *const colour[SHADES][N_PHASES] = {{"#6cb4ee", "#3aa57a", "#f0b429", "#c58bd8"},
                                                      {"#b5dbf7", "#97d3ba", "#f9dd9a", "#e3c6ec"},
                                                      {"#dbedfb", "#cbe9dc", "#fceecd", "#f1e2f5"}};
@@ -50,13 +50,13 @@ static void add_escaped(Text *t, const char *text)
     }
 }
 
-/* Later chunks of a rank are lighter. */
+/* Later chunks of a stage are lighter. */
 static int shade_of(const Schedule *s, int item)
 {
     const int chunk = schedule_chunk_of(s, item);
     int shade = 0;
     for (int c = 0; c < chunk && shade < SHADES - 1; c++)
-        shade += s->rank_of[c] == s->rank_of[chunk];
+        shade += s->stage_of[c] == s->stage_of[chunk];
     return shade;
 }
 
@@ -65,10 +65,10 @@ static Err measure(Picture *p)
 {
     double shortest = p->play->makespan;
     int64_t runs = 0;
-    for (int rank = 0; rank < p->s->ranks; rank++)
-        for (int i = 0; i < p->s->n[rank]; i++) {
-            const Action *a = &p->s->list[rank][i];
-            const double time = p->play->end[rank][i] - p->play->start[rank][i];
+    for (int stage = 0; stage < p->s->stages; stage++)
+        for (int i = 0; i < p->s->n[stage]; i++) {
+            const Action *a = &p->s->list[stage][i];
+            const double time = p->play->end[stage][i] - p->play->start[stage][i];
             if (a->kind == A_EVICT || a->kind == A_FETCH) p->evicts = true;
             if (a->kind != A_RUN) continue;
             runs++;
@@ -78,7 +78,7 @@ static Err measure(Picture *p)
         }
     if (runs > SVG_RUNS)
         return err_fail(ERR_CONFIG,
-                        "a picture of %lld RUNs; allowed are %d: draw fewer ranks or "
+                        "a picture of %lld RUNs; allowed are %d: draw fewer stages or "
                         "micro-batches",
                         (long long)runs, SVG_RUNS);
     const double all = p->play->makespan > 0 ? p->play->makespan : 1;
@@ -92,7 +92,7 @@ static Err measure(Picture *p)
 static void add_head(Picture *p, const char *title)
 {
     const double width = LEFT + p->width + RIGHT;
-    const int height = TOP + p->s->ranks * LANE + BOTTOM;
+    const int height = TOP + p->s->stages * LANE + BOTTOM;
     text_add(p->t,
              "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%d\" "
              "viewBox=\"0 0 %.0f %d\" font-family=\"sans-serif\" font-size=\"12\">\n<title>",
@@ -107,15 +107,15 @@ static void add_head(Picture *p, const char *title)
                    "<text x=\"8\" y=\"20\" font-size=\"15\" font-weight=\"bold\">");
     add_escaped(p->t, title);
     text_add(p->t,
-             "</text>\n<text x=\"8\" y=\"42\" fill=\"#444444\">makespan %.6g, bubble %.6g, ranks "
+             "</text>\n<text x=\"8\" y=\"42\" fill=\"#444444\">makespan %.6g, bubble %.6g, stages "
              "wait %.1f %% of their time</text>\n",
              p->play->makespan, p->play->bubble, 100 * p->play->idle);
 }
 
-static void add_run(Picture *p, int rank, int at, int y)
+static void add_run(Picture *p, int stage, int at, int y)
 {
-    const Action *a = &p->s->list[rank][at];
-    const double start = p->play->start[rank][at], end = p->play->end[rank][at];
+    const Action *a = &p->s->list[stage][at];
+    const double start = p->play->start[stage][at], end = p->play->end[stage][at];
     const double x = LEFT + start * p->scale, width = (end - start) * p->scale;
     char text[ACTION_TEXT_BYTES], label[24];
     const int letters =
@@ -132,10 +132,10 @@ static void add_run(Picture *p, int rank, int at, int y)
 }
 
 /* A line down for a frame that goes, up for one that comes. */
-static void add_frame(Picture *p, int rank, int at, int y)
+static void add_frame(Picture *p, int stage, int at, int y)
 {
-    const Action *a = &p->s->list[rank][at];
-    const double x = LEFT + p->play->start[rank][at] * p->scale;
+    const Action *a = &p->s->list[stage][at];
+    const double x = LEFT + p->play->start[stage][at] * p->scale;
     char text[ACTION_TEXT_BYTES];
     text_add(p->t, "<path d=\"M %.2f %d v %d\" stroke=\"%s\" stroke-width=\"2.5\"><title>", x,
              a->kind == A_EVICT ? y + BAR / 2 : y - 2, BAR / 2 + 2,
@@ -144,29 +144,29 @@ static void add_frame(Picture *p, int rank, int at, int y)
     text_add(p->t, "</title></path>\n");
 }
 
-static void add_lane(Picture *p, int rank)
+static void add_stage(Picture *p, int stage)
 {
-    const int y = TOP + rank * LANE;
-    text_add(p->t, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\">rank %d</text>\n", LEFT - 8, y + 15,
-             rank);
+    const int y = TOP + stage * LANE;
+    text_add(p->t, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\">stage %d</text>\n", LEFT - 8,
+             y + 15, stage);
     text_add(p->t,
              "<rect class=\"lane\" x=\"%d\" y=\"%d\" width=\"%.2f\" height=\"%d\" "
              "fill=\"url(#wait)\"/>\n",
              LEFT, y, p->width, BAR);
-    for (int i = 0; i < p->s->n[rank]; i++)
-        if (p->s->list[rank][i].kind == A_RUN) add_run(p, rank, i, y);
-    for (int i = 0; i < p->s->n[rank]; i++) {
-        const int kind = p->s->list[rank][i].kind;
-        if (kind == A_EVICT || kind == A_FETCH) add_frame(p, rank, i, y);
+    for (int i = 0; i < p->s->n[stage]; i++)
+        if (p->s->list[stage][i].kind == A_RUN) add_run(p, stage, i, y);
+    for (int i = 0; i < p->s->n[stage]; i++) {
+        const int kind = p->s->list[stage][i].kind;
+        if (kind == A_EVICT || kind == A_FETCH) add_frame(p, stage, i, y);
     }
     text_add(p->t, "<text x=\"%.2f\" y=\"%d\" fill=\"#444444\">holds %d</text>\n",
-             LEFT + p->width + 8, y + 15, p->play->peak[rank]);
+             LEFT + p->width + 8, y + 15, p->play->peak[stage]);
 }
 
 /* Ticks at 1, 2 or 5 times a power of ten, some 100 pixels apart. */
 static void add_ticks(Picture *p)
 {
-    const int y = TOP + p->s->ranks * LANE;
+    const int y = TOP + p->s->stages * LANE;
     double step = 1e-9;
     for (int i = 0; step * p->scale < 80; i++) step *= i % 3 == 1 ? 2.5 : 2;
     for (int i = 0; i * step <= p->play->makespan * (1 + 1e-9); i++)
@@ -179,7 +179,7 @@ static void add_ticks(Picture *p)
 /* A sample and what it means; returns where the next one goes. */
 static double add_sample(Picture *p, double x, const char *fill, const char *text)
 {
-    const int y = TOP + p->s->ranks * LANE + 34;
+    const int y = TOP + p->s->stages * LANE + 34;
     text_add(p->t,
              "<rect class=\"legend\" x=\"%.0f\" y=\"%d\" width=\"14\" height=\"14\" "
              "fill=\"%s\"/><text x=\"%.0f\" y=\"%d\">%s</text>\n",
@@ -207,7 +207,7 @@ Err schedule_svg(const Schedule *s, const Play *play, const char *title, Arena *
     Picture p = {.s = s, .play = play, .t = &t};
     TRY(measure(&p));
     add_head(&p, title);
-    for (int rank = 0; rank < s->ranks; rank++) add_lane(&p, rank);
+    for (int stage = 0; stage < s->stages; stage++) add_stage(&p, stage);
     add_ticks(&p);
     add_legend(&p);
     text_add(&t, "</svg>\n");

@@ -1,9 +1,9 @@
-/* svg.h -- a schedule as it was played, as a picture: time to the right, a lane for each rank.
+/* svg.h -- a schedule as it was played, as a picture: time to the right, a lane for each stage.
  *
  *     title
  *     makespan 27, waits 33 %
- *     rank 0 [F0][F1][F2]///////////[B0    ][B1    ]...  holds 4        /// waits
- *     rank 1 ////[F0][F1]/////[B0    ]...                holds 3
+ *     stage 0 [F0][F1][F2]///////////[B0    ][B1    ]...  holds 4        /// waits
+ *     stage 1 ////[F0][F1]/////[B0    ]...                holds 3
  *            0         10         20
  *     [F] [B] [/// waits]                                               what the colours mean
  *

@@ -2,29 +2,29 @@
  *
  *     sheaf schedule 1
  *     chunks 2 micros 2 slices 1
- *     place 0 1                  the rank of each chunk
+ *     place 0 1                  the stage of each chunk
  *     units 3 2                  units in each chunk; left out: one each
  *     over chunks                or: over units
- *     rank 0: F0.0 F0.1 B0.0     what is run: phase, chunk (or unit), micro-batch
- *     rank 0: B0.1               a list may go on in another line
- *     rank 1: F1.0 B1.0 F1.1 B1.1
+ *     stage 0: F0.0 F0.1 B0.0     what is run: phase, chunk (or unit), micro-batch
+ *     stage 0: B0.1               a list may go on in another line
+ *     stage 1: F1.0 B1.0 F1.1 B1.1
  *
  *     F0.1 I0.1 W0.1 B0.1        a slice is the third number, when slices > 1: F0.1.2
- *     send.F0.1>1  recv.F0.1<0   the value that F0.1 makes, to rank 1, from rank 0 (or I, or B)
+ *     send.F0.1>1  recv.F0.1<0   the value that F0.1 makes, to stage 1, from stage 0 (or I, or B)
  *     gather.3  drop.3           the parameters of unit 3
  *     reduce.3  reduce.3.1       the step's sum; that of one micro-batch
  *     norm  update.3
- *     evict.0.1>3  fetch.0.1<3   the frame of unit 0, micro-batch 1; to rank 3, or to `host`
+ *     evict.0.1>3  fetch.0.1<3   the frame of unit 0, micro-batch 1; to stage 3, or to `host`
  *     bind.0                     the slot
  *
- * # starts a comment. There are as many ranks as the place and the lists name. Reading what was
+ * # starts a comment. There are as many stages as the place and the lists name. Reading what was
  * written gives the same schedule; whether it is a good one is for schedule_check to say. */
 #ifndef SCHEDULE_TEXT_FORM_H
 #define SCHEDULE_TEXT_FORM_H
 
 #include "schedule/action.h"
 
-enum { ACTION_TEXT_BYTES = 48 };
+enum { SCHEDULE_VERSION = 2, ACTION_TEXT_BYTES = 48 };
 /* Local. The action as in a list, in `buffer` of ACTION_TEXT_BYTES, which is returned. */
 const char *action_text(const Action *a, int slices, char *buffer);
 /* Local. The whole schedule, lines of at most 100 columns. */

@@ -76,13 +76,13 @@ static Err list_all(Listing *l)
 {
     const LinkedProgram *lp = l->lp;
     const unsigned pp = mesh_axes(lp->mesh, VIEW_DENSE, "pp");
-    const int lane = mesh_part(lp->mesh, VIEW_DENSE, pp, l->rank), units = lp->model->n_units;
+    const int stage = mesh_part(lp->mesh, VIEW_DENSE, pp, l->rank), units = lp->model->n_units;
     const HomePiece **piece;
     int *n, total = 0;
     TRY(ARENA_NEW(l->arena, units, &piece));
     TRY(ARENA_NEW(l->arena, units, &n));
     for (int u = 0; u < units; u++) {
-        if (lp->unit[u].lane != lane) continue;
+        if (lp->unit[u].stage != stage) continue;
         TRY(list_unit(l, u, &piece[u], &n[u]));
         total += n[u];
     }

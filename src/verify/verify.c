@@ -110,7 +110,7 @@ static bool adds_in_order(const VerifySettings *s, const ParallelSettings *p, Ar
 {
     const int dp = dp_of(p);
     const TrialSettings t = trial_of(s, p, GRADE_EXACT, dp);
-    const Pipeline pipe = {.ranks = p->mesh.pp,
+    const Pipeline pipe = {.stages = p->mesh.pp,
                            .micros = (int)batch_micros(t.global, s->batch.sequences, dp, 1),
                            .chunks = p->chunks,
                            .slices = p->slices,

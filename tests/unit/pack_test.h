@@ -44,12 +44,12 @@ static void must(Err err)
 /* Every B as I and W. */
 static inline void split_backward(Arena *a, Schedule *s)
 {
-    for (int rank = 0; rank < s->ranks; rank++) {
+    for (int stage = 0; stage < s->stages; stage++) {
         Action *list;
         int n = 0;
-        must(ARENA_NEW(a, 2 * s->n[rank], &list));
-        for (int i = 0; i < s->n[rank]; i++) {
-            Action run = s->list[rank][i];
+        must(ARENA_NEW(a, 2 * s->n[stage], &list));
+        for (int i = 0; i < s->n[stage]; i++) {
+            Action run = s->list[stage][i];
             if (run.phase == PHASE_B) {
                 run.phase = PHASE_I;
                 list[n++] = run;
@@ -57,20 +57,20 @@ static inline void split_backward(Arena *a, Schedule *s)
             }
             list[n++] = run;
         }
-        s->list[rank] = list;
-        s->n[rank] = n;
+        s->list[stage] = list;
+        s->n[stage] = n;
     }
 }
 
-/* Units in as equal chunks as can be, one a rank. */
-static inline Schedule units_of(Arena *a, const char *name, int ranks, int units, int micros,
+/* Units in as equal chunks as can be, one a stage. */
+static inline Schedule units_of(Arena *a, const char *name, int stages, int units, int micros,
                                 bool split)
 {
     Schedule s, out;
     int16_t *first;
-    must(schedule_generate(name, &(Pipeline){.ranks = ranks, .micros = micros}, a, &s));
-    must(ARENA_NEW(a, ranks + 1, &first));
-    for (int r = 0; r <= ranks; r++) first[r] = (int16_t)(r * units / ranks);
+    must(schedule_generate(name, &(Pipeline){.stages = stages, .micros = micros}, a, &s));
+    must(ARENA_NEW(a, stages + 1, &first));
+    for (int r = 0; r <= stages; r++) first[r] = (int16_t)(r * units / stages);
     s.first_unit = first;
     if (split) split_backward(a, &s);
     must(schedule_expand(&s, EXPAND_STEP, a, &out));
@@ -95,14 +95,14 @@ static inline void fill_packs(UnitPacks *packs, int units, bool tied)
     must(packs_add(&packs[units - 1].reads[PHASE_F], 0));
 }
 
-/* The rank's list in one line. */
-static inline const char *list_text(Arena *a, const Schedule *s, int rank)
+/* The stage's list in one line. */
+static inline const char *list_text(Arena *a, const Schedule *s, int stage)
 {
     const char *out;
     char word[ACTION_TEXT_BYTES];
     Text t = text_in(a);
-    for (int i = 0; i < s->n[rank]; i++)
-        text_add(&t, "%s%s", i ? " " : "", action_text(&s->list[rank][i], s->slices, word));
+    for (int i = 0; i < s->n[stage]; i++)
+        text_add(&t, "%s%s", i ? " " : "", action_text(&s->list[stage][i], s->slices, word));
     must(text_done(&t, &out));
     return out;
 }
@@ -133,14 +133,14 @@ static inline void assert_drawn(Arena *a, const char *file, const char *word, co
 /* What remains without the actions that a pass adds is what it was given. */
 static inline void assert_rest_is(const Schedule *s, const Schedule *before, unsigned added)
 {
-    for (int rank = 0; rank < s->ranks; rank++) {
+    for (int stage = 0; stage < s->stages; stage++) {
         int n = 0;
-        for (int i = 0; i < s->n[rank]; i++) {
-            if (added >> s->list[rank][i].kind & 1) continue;
-            assert_true(n < before->n[rank]);
-            assert_memory_equal(&s->list[rank][i], &before->list[rank][n++], sizeof(Action));
+        for (int i = 0; i < s->n[stage]; i++) {
+            if (added >> s->list[stage][i].kind & 1) continue;
+            assert_true(n < before->n[stage]);
+            assert_memory_equal(&s->list[stage][i], &before->list[stage][n++], sizeof(Action));
         }
-        assert_int_equal(n, before->n[rank]);
+        assert_int_equal(n, before->n[stage]);
     }
 }
 

@@ -104,7 +104,7 @@ static void inspect_knows_our_files(void **state)
     assert_said("run.yaml: a run file\nllama-tiny: llama, 2 layers");
     assert_said("  it sets    model.name=llama-tiny optim.lr=1e-2\n");
     assert_int_equal(SHEAF("inspect", "tests/golden/schedule/1f1b_4x6.txt"), 0);
-    assert_said("a schedule over chunks\n  ranks      4, with 48 actions in all\n");
+    assert_said("a schedule over chunks\n  stages     4, with 48 actions in all\n");
     assert_said("it cannot deadlock");
     const char *metrics =
         scratch_text("metrics.jsonl", "{\"step\": 1, \"loss\": 5.5, \"tokens\": 64}\n"

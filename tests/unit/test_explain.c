@@ -37,7 +37,7 @@ static void text_is_stable_and_whole(void **state)
         "layer x 3",
         "model.embed_tokens.weight",
         "mlp.down_proj.weight",
-        "rank 0 | F0 F1 F2 B0 B1 B2",
+        "stage 0 | F0 F1 F2 B0 B1 B2",
         "rank 0: F0.0 F1.0 F2.0",
         "norm update.0",
         "frame-w+0",
@@ -298,9 +298,9 @@ static void a_schedule_is_drawn_into_a_file(void **state)
     text[fread(text, 1, sizeof text - 1, f)] = '\0';
     fclose(f);
     remove(flag + 11);
-    assert_non_null(strstr(text, "sheaf schedule 1\n"));
+    assert_non_null(strstr(text, "sheaf schedule 2\n"));
     assert_non_null(strstr(text, "over chunks\n"));
-    assert_non_null(strstr(text, "rank 1: F1.0"));
+    assert_non_null(strstr(text, "stage 1: F1.0"));
     assert_int_equal(explain(2, "--svg=no/such/folder/x.svg", NULL), 1);
     assert_said("--svg no/such/folder/x.svg: cannot be written");
 }

@@ -35,7 +35,7 @@ typedef struct {
     Schedule *s;
     Random random;
     uint64_t draw;
-    int rank, at; /* what was picked */
+    int stage, at; /* what was picked */
 } Seed;
 
 static int below(Seed *x, int n) { return (int)(random_bits(&x->random, x->draw++) % (unsigned)n); }
@@ -48,10 +48,10 @@ typedef struct {
 
 static bool is_later_slice(const Schedule *s, const Action *a) { return (void)s, a->slice > 0; }
 
-/* The chunk before is on the same rank. */
+/* The chunk before is on the same stage. */
 static bool is_own_later(const Schedule *s, const Action *a)
 {
-    return a->unit > 0 && s->rank_of[a->unit - 1] == s->rank_of[a->unit];
+    return a->unit > 0 && s->stage_of[a->unit - 1] == s->stage_of[a->unit];
 }
 
 static bool is_wanted(const Wanted *w, const Schedule *s, const Action *a)
@@ -63,20 +63,20 @@ static bool is_wanted(const Wanted *w, const Schedule *s, const Action *a)
 static bool pick(Seed *x, const Wanted *wanted)
 {
     int found = 0;
-    for (int r = 0; r < x->s->ranks; r++)
+    for (int r = 0; r < x->s->stages; r++)
         for (int i = 0; i < x->s->n[r]; i++) {
             if (!is_wanted(wanted, x->s, &x->s->list[r][i]) || below(x, ++found) > 0) continue;
-            x->rank = r;
+            x->stage = r;
             x->at = i;
         }
     return found > 0;
 }
 
-static Action *picked(Seed *x) { return &x->s->list[x->rank][x->at]; }
+static Action *picked(Seed *x) { return &x->s->list[x->stage][x->at]; }
 
 static void delete_at(Seed *x)
 {
-    const int after = --x->s->n[x->rank] - x->at;
+    const int after = --x->s->n[x->stage] - x->at;
     memmove(picked(x), picked(x) + 1, (size_t)after * sizeof(Action));
 }
 
@@ -84,16 +84,16 @@ static void move_to(Seed *x, int to)
 {
     const Action a = *picked(x);
     delete_at(x);
-    Action *list = x->s->list[x->rank];
-    memmove(list + to + 1, list + to, (size_t)(x->s->n[x->rank]++ - to) * sizeof(Action));
+    Action *list = x->s->list[x->stage];
+    memmove(list + to + 1, list + to, (size_t)(x->s->n[x->stage]++ - to) * sizeof(Action));
     list[to] = a;
 }
 
-/* Where that action of the same (unit, micro, slice) stands in the picked rank's list, or -1. */
+/* Where that action of the same (unit, micro, slice) stands in the picked stage's list, or -1. */
 static int find(const Seed *x, Action a, ActionKind kind, Phase phase)
 {
-    for (int i = 0; i < x->s->n[x->rank]; i++) {
-        const Action *b = &x->s->list[x->rank][i];
+    for (int i = 0; i < x->s->n[x->stage]; i++) {
+        const Action *b = &x->s->list[x->stage][i];
         if (b->kind == kind && b->phase == phase && b->unit == a.unit && b->micro == a.micro &&
             b->slice == a.slice)
             return i;
@@ -135,8 +135,8 @@ static bool twice(Seed *x)
 {
     if (!pick(x, &any_run)) return false;
     const Action a = *picked(x);
-    if (x->at + 1 == x->s->n[x->rank]) return false;
-    x->s->list[x->rank][x->at + 1] = a; /* in the place of another, too */
+    if (x->at + 1 == x->s->n[x->stage]) return false;
+    x->s->list[x->stage][x->at + 1] = a; /* in the place of another, too */
     return true;
 }
 
@@ -144,7 +144,7 @@ static bool both_ways(Seed *x) /* B where there is an I and a W */
 {
     if (!pick(x, &any_i)) return false;
     const int w = find(x, *picked(x), A_RUN, PHASE_W);
-    x->s->list[x->rank][w].phase = PHASE_B;
+    x->s->list[x->stage][w].phase = PHASE_B;
     return true;
 }
 
@@ -171,7 +171,7 @@ static bool slice_first(Seed *x)
     return true;
 }
 
-/* A rank's own chunks in the wrong order: nobody else is to blame. */
+/* A stage's own chunks in the wrong order: nobody else is to blame. */
 static bool chunk_first(Seed *x)
 {
     if (!pick(x, &own_later)) return false;
@@ -183,10 +183,10 @@ static bool chunk_first(Seed *x)
 
 static bool elsewhere(Seed *x)
 {
-    if (x->s->ranks == 1 || !pick(x, &any_run)) return false;
+    if (x->s->stages == 1 || !pick(x, &any_run)) return false;
     Action *a = picked(x);
     a->unit = (int16_t)(a->unit + (a->unit + 1 < x->s->chunks ? 1 : -1));
-    return x->s->rank_of[a->unit] != x->rank;
+    return x->s->stage_of[a->unit] != x->stage;
 }
 
 static bool no_such_micro(Seed *x)
@@ -198,11 +198,11 @@ static bool no_such_micro(Seed *x)
 
 static bool wrong_reader(Seed *x)
 {
-    if (x->s->ranks < 3 || !pick(x, &any_send)) return false;
+    if (x->s->stages < 3 || !pick(x, &any_send)) return false;
     Action *a = picked(x);
     const int right = a->peer;
-    for (int peer = 0; peer < x->s->ranks; peer++)
-        if (peer != right && peer != x->rank) a->peer = (int16_t)peer;
+    for (int peer = 0; peer < x->s->stages; peer++)
+        if (peer != right && peer != x->stage) a->peer = (int16_t)peer;
     return true;
 }
 
@@ -224,10 +224,10 @@ static bool received_late(Seed *x)
     return true;
 }
 
-/* Two receives from one rank change places, where nothing between them reads either. */
+/* Two receives from one stage change places, where nothing between them reads either. */
 static bool crossed(Seed *x)
 {
-    for (int r = 0; r < x->s->ranks; r++)
+    for (int r = 0; r < x->s->stages; r++)
         for (int i = 0; i + 1 < x->s->n[r]; i++) {
             Action *a = &x->s->list[r][i];
             if (a[0].kind != A_RECV || a[1].kind != A_RECV || a[0].peer != a[1].peer) continue;
@@ -269,11 +269,11 @@ static const struct {
     {"W first", w_first, "comes before its I", CHUNKS},
     {"slice first", slice_first, "comes before F of slice", CHUNKS},
     {"chunk first", chunk_first, "nobody can move", CHUNKS},
-    {"elsewhere", elsewhere, "is held by rank", CHUNKS},
+    {"elsewhere", elsewhere, "is held by stage", CHUNKS},
     {"no such micro-batch", no_such_micro, "micro-batch", CHUNKS},
-    {"no send", no_send, "is missing: rank", UNITS},
+    {"no send", no_send, "is missing: stage", UNITS},
     {"no recv", no_recv, "is missing: it is sent", UNITS},
-    {"wrong reader", wrong_reader, "the reader is on rank", UNITS},
+    {"wrong reader", wrong_reader, "the reader is on stage", UNITS},
     {"sent early", sent_early, "sent before it is made", UNITS},
     {"received late", received_late, "received after it is read", UNITS},
     {"crossed", crossed, "before the value received just before", UNITS},
@@ -301,7 +301,7 @@ static void each_fault_is_found(void **state)
         for (int i = 0; i < n; i++)
             for (int trial = 0; trial < 20; trial++) {
                 const size_t mark = arena_mark(*state);
-                const Pipeline p = {.ranks = 1 + trial % 5, .micros = 2 + trial % 7};
+                const Pipeline p = {.stages = 1 + trial % 5, .micros = 2 + trial % 7};
                 Schedule s = make(*state, row[i].name, &p, faults[f].in);
                 Seed seed = {.s = &s, .random = random_named((uint64_t)trial, faults[f].name)};
                 if (faults[f].fault(&seed)) {

@@ -37,7 +37,7 @@ static const double costs[][N_PHASES] = {
     {1, 1, 1, 2}, {1, 1.25, 0.75, 2}, {3, 4.5, 2.25, 6.75}, {2, 1.5, 1.25, 2.75}};
 enum { N_COSTS = sizeof costs / sizeof costs[0] };
 
-/* P ranks, m micros, v chunks, k slices, g the largest group; the times of one chunk and slice. */
+/* P stages, m micros, v chunks, k slices, g the largest group; the times of one chunk and slice. */
 typedef struct {
     int P, m, v, k, g;
     double F, I, W;
@@ -104,7 +104,7 @@ static int peak_dualpipev(const Shape *x, int r)
 typedef struct {
     const char *name;
     double (*bubble)(const Shape *);
-    int (*peak)(const Shape *, int rank);
+    int (*peak)(const Shape *, int stage);
     int most_chunks, most_slices; /* tried */
     bool no_span;                 /* where the form holds, nobody waits in between */
 } Form;
@@ -146,36 +146,37 @@ static void check_form(const Form *form, const Pipeline *p, const Schedule *s, A
 {
     for (int c = 0; c < N_COSTS; c++) {
         const double *x = costs[c];
-        const Shape shape = {p->ranks, p->micros, p->chunks, p->slices, p->group,
-                             x[0],     x[1],      x[2],      c == 0};
+        const Shape shape = {p->stages, p->micros, p->chunks, p->slices, p->group,
+                             x[0],      x[1],      x[2],      c == 0};
         Play play;
         must(schedule_play(s, &(PlayCosts){.cost = cost_table(a, s->chunks, x)}, a, &play));
         const double bubble = form->bubble(&shape);
         if (bubble != UNKNOWN && play.bubble != bubble)
             fail_msg("%s P=%d v=%d m=%d k=%d g=%d costs %d: bubble %g, form %g", form->name,
-                     p->ranks, p->chunks, p->micros, p->slices, p->group, c, play.bubble, bubble);
+                     p->stages, p->chunks, p->micros, p->slices, p->group, c, play.bubble, bubble);
         if (bubble != UNKNOWN && form->no_span) assert_true(play.span == 0);
-        assert_true(play.makespan == play.bubble + play.busy[0]); /* all ranks have as much to do */
+        assert_true(play.makespan ==
+                    play.bubble + play.busy[0]); /* all stages have as much to do */
         assert_true(play.idle <= 1 && play.idle >= 0);
         assert_true(play.span <= play.bubble);
-        for (int r = 0; r < p->ranks; r++) {
+        for (int r = 0; r < p->stages; r++) {
             const int peak = form->peak(&shape, r);
             if (peak >= 0 && play.peak[r] != peak)
-                fail_msg("%s P=%d v=%d m=%d k=%d g=%d: rank %d peak %d, form %d", form->name,
-                         p->ranks, p->chunks, p->micros, p->slices, p->group, r, play.peak[r],
+                fail_msg("%s P=%d v=%d m=%d k=%d g=%d: stage %d peak %d, form %d", form->name,
+                         p->stages, p->chunks, p->micros, p->slices, p->group, r, play.peak[r],
                          peak);
         }
     }
 }
 
 static void each_shape(void **state, void (*check)(const Form *, const Pipeline *, Arena *),
-                       int most_ranks, int *cases)
+                       int most_stages, int *cases)
 {
     for (int i = 0; i < N_FORMS; i++) {
         const GeneratorRow *row = row_of(forms[i].name);
         for (int v = row->least_chunks; v <= forms[i].most_chunks; v++)
             for (int k = 1; k <= forms[i].most_slices; k++)
-                for (int P = 1; P <= most_ranks; P++)
+                for (int P = 1; P <= most_stages; P++)
                     for (int m = 1; m <= 2 * P + 4; m += 1 + (m > P + 2), ++*cases) {
                         const size_t mark = arena_mark(*state);
                         check(&forms[i], &(Pipeline){P, m, v, k, 0}, *state);
@@ -192,7 +193,7 @@ static void check_closed(const Form *form, const Pipeline *p, Arena *a)
     must(schedule_generate(form->name, p, a, &s));
     must(schedule_check(&s, a));
     assert_true(schedule_in_order(&s));
-    assert_int_equal(s.chunks, p->ranks * p->chunks);
+    assert_int_equal(s.chunks, p->stages * p->chunks);
     check_form(form, &full, &s, a);
 }
 
@@ -216,7 +217,7 @@ static void check_expanded(const Form *form, const Pipeline *p, Arena *a)
     for (PlayWait wait = PLAY_WAIT_AT_USE; wait <= PLAY_WAIT_BOTH; wait++) {
         must(schedule_play(&units, &(PlayCosts){.wait = wait}, a, &after));
         if (wait == PLAY_WAIT_AT_USE) assert_true(after.makespan == before.makespan);
-        for (int r = 0; r < s.ranks; r++) assert_int_equal(after.peak[r], before.peak[r]);
+        for (int r = 0; r < s.stages; r++) assert_int_equal(after.peak[r], before.peak[r]);
     }
 }
 
@@ -259,9 +260,9 @@ static void few_micro_batches_are_cut_out_of_more(void **state)
 {
     for (int P = 2; P <= 6; P++) {
         Schedule whole, few;
-        must(
-            schedule_generate("zbv", &(Pipeline){.ranks = P, .micros = 2 * P - 1}, *state, &whole));
-        must(schedule_generate("zbv", &(Pipeline){.ranks = P, .micros = P}, *state, &few));
+        must(schedule_generate("zbv", &(Pipeline){.stages = P, .micros = 2 * P - 1}, *state,
+                               &whole));
+        must(schedule_generate("zbv", &(Pipeline){.stages = P, .micros = P}, *state, &few));
         for (int r = 0; r < P; r++) {
             int at = 0;
             assert_int_equal(few.n[r], 2 * P * 3);
@@ -277,8 +278,8 @@ static void chunks_lie_where_they_should(void **state)
     (void)state;
     const int loop[] = {0, 1, 2, 0, 1, 2, 0, 1, 2}, v[] = {0, 1, 2, 2, 1, 0, 0, 1, 2};
     for (int chunk = 0; chunk < 9; chunk++) {
-        assert_int_equal(pipeline_rank(PLACE_LOOP, 3, chunk), loop[chunk]);
-        assert_int_equal(pipeline_rank(PLACE_V, 3, chunk), v[chunk]);
+        assert_int_equal(pipeline_stage(PLACE_LOOP, 3, chunk), loop[chunk]);
+        assert_int_equal(pipeline_stage(PLACE_V, 3, chunk), v[chunk]);
         assert_int_equal(pipeline_chunk(PLACE_LOOP, 3, loop[chunk], chunk / 3), chunk);
         assert_int_equal(pipeline_chunk(PLACE_V, 3, v[chunk], chunk / 3), chunk);
     }
@@ -296,7 +297,7 @@ static void defaults_are_said(void **state)
     };
     (void)state;
     for (int i = 0; i < N_FORMS; i++) {
-        Pipeline p = {.ranks = 4, .micros = 9};
+        Pipeline p = {.stages = 4, .micros = 9};
         must(schedule_pipeline(row_of(row[i].name), &p));
         assert_int_equal(p.chunks, row[i].chunks);
         assert_int_equal(p.slices, row[i].slices);
@@ -307,7 +308,7 @@ static void defaults_are_said(void **state)
     assert_int_equal(n, N_FORMS); /* none has no form */
 }
 
-/* Forwards before a rank's first backward. */
+/* Forwards before a stage's first backward. */
 static void warm_up_is_as_said(void **state)
 {
     for (int P = 1; P <= 9; P++)
@@ -332,11 +333,11 @@ static void warm_up_is_as_said(void **state)
             for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
                 Schedule s;
                 int warm = 0;
-                must(schedule_generate(row[i].name, &(Pipeline){.ranks = P, .micros = m}, *state,
+                must(schedule_generate(row[i].name, &(Pipeline){.stages = P, .micros = m}, *state,
                                        &s));
                 while (s.list[r][warm].phase == PHASE_F) warm++;
                 if (warm != row[i].forwards)
-                    fail_msg("%s P=%d rank %d: %d forwards first, not %d", row[i].name, P, r, warm,
+                    fail_msg("%s P=%d stage %d: %d forwards first, not %d", row[i].name, P, r, warm,
                              row[i].forwards);
             }
         }

@@ -217,10 +217,10 @@ static void refused(void **state)
 static void from_a_file_in_another_order(void **state)
 {
     (void)state;
-    static const char text[] = "sheaf schedule 1\nchunks 2 micros 3 slices 1\nplace 0 1\n"
+    static const char text[] = "sheaf schedule 2\nchunks 2 micros 3 slices 1\nstages 0 1\n"
                                "over chunks\n"
-                               "rank 0: F0.0 F0.1 F0.2 B0.2 B0.1 B0.0\n"
-                               "rank 1: F1.0 F1.1 F1.2 B1.2 B1.1 B1.0\n";
+                               "stage 0: F0.0 F0.1 F0.2 B0.2 B0.1 B0.0\n"
+                               "stage 1: F1.0 F1.1 F1.2 B1.2 B1.1 B1.0\n";
     char path[] = "/tmp/sheaf_list_XXXXXX";
     const int fd = mkstemp(path);
     assert_true(fd >= 0 && write(fd, text, sizeof text - 1) == sizeof text - 1);
@@ -250,10 +250,10 @@ static void from_a_file_in_another_order(void **state)
 static void from_a_file(void **state)
 {
     (void)state;
-    static const char text[] = "sheaf schedule 1\nchunks 3 micros 2 slices 1\nplace 1 0 1\n"
+    static const char text[] = "sheaf schedule 2\nchunks 3 micros 2 slices 1\nstages 1 0 1\n"
                                "units 1 2 1\nover chunks\n"
-                               "rank 1: F0.0 F0.1 F2.0 B2.0 F2.1 B2.1 B0.0 B0.1\n"
-                               "rank 0: F1.0 F1.1 B1.0 I1.1 W1.1\n";
+                               "stage 1: F0.0 F0.1 F2.0 B2.0 F2.1 B2.1 B0.0 B0.1\n"
+                               "stage 0: F1.0 F1.1 B1.0 I1.1 W1.1\n";
     char path[] = "/tmp/sheaf_list_XXXXXX", what[128];
     const int fd = mkstemp(path);
     assert_true(fd >= 0 && write(fd, text, sizeof text - 1) == sizeof text - 1);

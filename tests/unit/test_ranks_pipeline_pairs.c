@@ -69,15 +69,15 @@ static bool evicts(const Row *r)
     Arena arena;
     Schedule s;
     bool any = false;
-    const Pipeline pipe = {.ranks = value(r, STAGES),
+    const Pipeline pipe = {.stages = value(r, STAGES),
                            .micros = value(r, MICROS),
                            .chunks = value(r, CHUNKS),
                            .slices = value(r, SLICES)};
     DO(arena_open(&arena, "evicts", ARENA_PLENTY));
     DO(schedule_generate(schedules[value(r, SCHEDULE)], &pipe, &arena, &s));
     DO(schedule_evict(&s, 0, &arena, &s));
-    for (int rank = 0; rank < s.ranks; rank++)
-        for (int i = 0; i < s.n[rank]; i++) any = any || s.list[rank][i].kind == A_EVICT;
+    for (int stage = 0; stage < s.stages; stage++)
+        for (int i = 0; i < s.n[stage]; i++) any = any || s.list[stage][i].kind == A_EVICT;
     arena_close(&arena);
     return any;
 }

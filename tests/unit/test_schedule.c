@@ -45,29 +45,29 @@ static const double *cost_table(Arena *a, int items, const double *cost)
     return table;
 }
 
-static void check_closed_form(Arena *a, const char *name, int ranks, int micros)
+static void check_closed_form(Arena *a, const char *name, int stages, int micros)
 {
     const bool gpipe = strcmp(name, "gpipe") == 0;
     Schedule s;
     Play play;
-    must(schedule_generate(name, &(Pipeline){.ranks = ranks, .micros = micros}, a, &s));
+    must(schedule_generate(name, &(Pipeline){.stages = stages, .micros = micros}, a, &s));
     must(schedule_check(&s, a));
     assert_true(schedule_in_order(&s));
     for (int k = 0; k < 3; k++) {
-        const PlayCosts c = {.cost = cost_table(a, ranks, costs[k])};
+        const PlayCosts c = {.cost = cost_table(a, stages, costs[k])};
         const double both = costs[k][PHASE_F] + costs[k][PHASE_B];
         must(schedule_play(&s, &c, a, &play));
-        assert_true(play.bubble == (ranks - 1) * both);
-        assert_true(play.makespan == (ranks - 1 + micros) * both);
-        for (int r = 0; r < ranks; r++) {
+        assert_true(play.bubble == (stages - 1) * both);
+        assert_true(play.makespan == (stages - 1 + micros) * both);
+        for (int r = 0; r < stages; r++) {
             assert_true(play.busy[r] == micros * both);
-            assert_int_equal(play.peak[r], gpipe ? micros : min_int(ranks - r, micros));
+            assert_int_equal(play.peak[r], gpipe ? micros : min_int(stages - r, micros));
         }
     }
-    for (int r = 0; r < ranks; r++) { /* forwards before the first backward */
+    for (int r = 0; r < stages; r++) { /* forwards before the first backward */
         int warm = 0;
         while (s.list[r][warm].phase == PHASE_F) warm++;
-        assert_int_equal(warm, gpipe ? micros : min_int(ranks - r, micros));
+        assert_int_equal(warm, gpipe ? micros : min_int(stages - r, micros));
         assert_int_equal(s.n[r], 2 * micros);
     }
 }
@@ -76,9 +76,9 @@ static void the_two_oldest_in_depth(void **state)
 {
     const size_t mark = arena_mark(*state);
     for (int i = 0; i < 2; i++)
-        for (int ranks = 1; ranks <= 24; ranks++)
+        for (int stages = 1; stages <= 24; stages++)
             for (int micros = 1; micros <= 40; micros++) {
-                check_closed_form(*state, i ? "gpipe" : "1f1b", ranks, micros);
+                check_closed_form(*state, i ? "gpipe" : "1f1b", stages, micros);
                 arena_rewind(*state, mark);
             }
 }
@@ -86,19 +86,19 @@ static void the_two_oldest_in_depth(void **state)
 /* Slices are small micro-batches, as far as time goes. */
 static void slices_of_gpipe(void **state)
 {
-    for (int ranks = 1; ranks <= 6; ranks++)
+    for (int stages = 1; stages <= 6; stages++)
         for (int micros = 1; micros <= 7; micros++)
             for (int slices = 2; slices <= 5; slices++) {
                 const size_t mark = arena_mark(*state);
                 Schedule s;
                 Play play;
-                const Pipeline p = {.ranks = ranks, .micros = micros, .slices = slices};
+                const Pipeline p = {.stages = stages, .micros = micros, .slices = slices};
                 must(schedule_generate("gpipe", &p, *state, &s));
                 must(schedule_check(&s, *state));
                 assert_true(schedule_in_order(&s));
                 must(schedule_play(&s, &(PlayCosts){0}, *state, &play));
-                assert_true(play.bubble == (ranks - 1) * 3);
-                for (int r = 0; r < ranks; r++) assert_int_equal(play.peak[r], micros * slices);
+                assert_true(play.bubble == (stages - 1) * 3);
+                for (int r = 0; r < stages; r++) assert_int_equal(play.peak[r], micros * slices);
                 arena_rewind(*state, mark);
             }
 }
@@ -121,7 +121,7 @@ static double by_rules(const Schedule *s, const Action *x, double latency, doubl
     const int from = back ? x->unit + 1 : x->unit - 1, before = back ? x->slice + 1 : x->slice - 1;
     double t = back ? end[cell][PHASE_F] : 0;
     if (from >= 0 && from < s->chunks) {
-        const double far = s->rank_of[from] == s->rank_of[x->unit] ? 0 : latency;
+        const double far = s->stage_of[from] == s->stage_of[x->unit] ? 0 : latency;
         const double there = back ? back_end(end[cell + chunk]) : end[cell - chunk][PHASE_F];
         if (t < there + far) t = there + far;
     }
@@ -139,7 +139,7 @@ static double slow_play(const Schedule *s, const PlayCosts *c, Arena *a)
     must(ARENA_NEW(a, schedule_cells(s), &end)); /* zero: before all rules */
     for (bool changed = true; changed;) {
         changed = false;
-        for (int r = 0; r < s->ranks; r++) {
+        for (int r = 0; r < s->stages; r++) {
             double free = 0;
             for (int i = 0; i < s->n[r]; i++) {
                 const Action *x = &s->list[r][i];
@@ -164,7 +164,7 @@ static double once_through(const Schedule *s, const PlayCosts *c, bool split)
     for (int chunk = 0; chunk < s->chunks; chunk++) {
         const double *cost = &c->cost[chunk * N_PHASES];
         once += (cost[PHASE_F] + cost[split ? PHASE_I : PHASE_B]) * c->slice[0];
-        if (chunk > 0 && s->rank_of[chunk] != s->rank_of[chunk - 1]) once += 2 * c->latency;
+        if (chunk > 0 && s->stage_of[chunk] != s->stage_of[chunk - 1]) once += 2 * c->latency;
     }
     return once;
 }
@@ -177,9 +177,9 @@ static void random_costs_keep_the_bounds(void **state)
     const GeneratorRow *row = schedule_generators(&n);
     for (int trial = 0; trial < 40 * n; trial++) {
         const size_t mark = arena_mark(*state);
-        const int ranks = 1 + (int)(random_bits(&random, draw++) % 7);
+        const int stages = 1 + (int)(random_bits(&random, draw++) % 7);
         const int micros = 1 + (int)(random_bits(&random, draw++) % 9);
-        const Pipeline p = {.ranks = ranks,
+        const Pipeline p = {.stages = stages,
                             .micros = micros,
                             .slices = row[trial % n].slices ? 1 + trial / n % 3 : 0};
         Schedule s;
@@ -194,7 +194,7 @@ static void random_costs_keep_the_bounds(void **state)
         must(schedule_play(&s, &c, *state, &play));
         assert_true(play.makespan == slow_play(&s, &c, *state));
 
-        for (int r = 0; r < ranks; r++) {
+        for (int r = 0; r < stages; r++) {
             if (busiest < play.busy[r]) busiest = play.busy[r];
             busy += play.busy[r];
             for (int i = 1; i < s.n[r]; i++) assert_true(play.start[r][i] >= play.end[r][i - 1]);
@@ -205,12 +205,12 @@ static void random_costs_keep_the_bounds(void **state)
             assert_true(play.makespan > once_through(&s, &c, split) * (1 - 1e-12));
         assert_true(play.makespan >= busiest);
         assert_true(play.bubble == play.makespan - busiest);
-        assert_true(play.idle == 1 - busy / (ranks * play.makespan));
+        assert_true(play.idle == 1 - busy / (stages * play.makespan));
         arena_rewind(*state, mark);
     }
 }
 
-/* Numbers that another simulator gave for the same lists: 8 ranks, F, I and W of a whole rank. */
+/* Numbers that another simulator gave for the same lists: 8 stages, F, I and W of a whole stage. */
 static void as_others_have_it(void **state)
 {
     const struct {
@@ -230,7 +230,7 @@ static void as_others_have_it(void **state)
         {"interleaved", 2, 24, 1, 1.2, 0.8, 0, 10.5, -1},
     };
     for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
-        const Pipeline p = {.ranks = 8, .micros = row[i].micros, .chunks = row[i].chunks};
+        const Pipeline p = {.stages = 8, .micros = row[i].micros, .chunks = row[i].chunks};
         const double v = row[i].chunks, F = row[i].F / v, I = row[i].I / v, W = row[i].W / v;
         Schedule s;
         Play play;
@@ -244,17 +244,17 @@ static void as_others_have_it(void **state)
     }
 }
 
-/* Where the first rank is busy from the first forward to the last backward, nobody could go on sooner.
- * ZB-H2 is made to go on: all that its ranks wait is at the barrier, (P - 1) F. */
+/* Where the first stage is busy from the first forward to the last backward, nobody could go on sooner.
+ * ZB-H2 is made to go on: all that its stages wait is at the barrier, (P - 1) F. */
 static void what_the_barrier_costs(void **state)
 {
     static const char *const name[] = {"1f1b", "gpipe", "interleaved", "zbh2"};
     for (int i = 0; i < 4; i++)
-        for (int ranks = 1; ranks <= 6; ranks++)
+        for (int stages = 1; stages <= 6; stages++)
             for (int k = 0; k < 2; k++) {
                 const size_t mark = arena_mark(*state);
                 const double F = 1 + 2 * k, cost[N_PHASES] = {F, F, F, 2 * F};
-                const Pipeline p = {.ranks = ranks, .micros = 2 * ranks + 1};
+                const Pipeline p = {.stages = stages, .micros = 2 * stages + 1};
                 Schedule s;
                 Play play;
                 double period;
@@ -262,13 +262,13 @@ static void what_the_barrier_costs(void **state)
                 const PlayCosts c = {.cost = cost_table(*state, s.chunks, cost)};
                 must(schedule_play(&s, &c, *state, &play));
                 must(play_period(&s, &c, *state, &period));
-                if (play.makespan - period != (i == 3 ? (ranks - 1) * F : 0))
-                    fail_msg("%s, %d ranks: %g of %g", name[i], ranks, period, play.makespan);
+                if (play.makespan - period != (i == 3 ? (stages - 1) * F : 0))
+                    fail_msg("%s, %d stages: %g of %g", name[i], stages, period, play.makespan);
                 arena_rewind(*state, mark);
             }
     Schedule long_one;
     double period;
-    must(schedule_generate("1f1b", &(Pipeline){.ranks = 1, .micros = 8192}, *state, &long_one));
+    must(schedule_generate("1f1b", &(Pipeline){.stages = 1, .micros = 8192}, *state, &long_one));
     assert_int_equal(play_period(&long_one, &(PlayCosts){0}, *state, &period), ERR_CONFIG);
 }
 
@@ -279,15 +279,15 @@ static Schedule parse(Arena *a, const char *text)
     return s;
 }
 
-/* Two ranks that each send first: fine with buffers, not when a send waits for its receive. */
+/* Two stages that each send first: fine with buffers, not when a send waits for its receive. */
 static void waiting_is_where_it_was_asked_for(void **state)
 {
     const Schedule s =
-        parse(*state, "sheaf schedule 1\nchunks 2 micros 2 slices 1\nplace 0 1\n"
+        parse(*state, "sheaf schedule 2\nchunks 2 micros 2 slices 1\nstages 0 1\n"
                       "over chunks\n"
-                      "rank 0: F0.0 send.F0.0>1 F0.1 send.F0.1>1 recv.B1.0<1 B0.0 "
+                      "stage 0: F0.0 send.F0.0>1 F0.1 send.F0.1>1 recv.B1.0<1 B0.0 "
                       "recv.B1.1<1 B0.1\n"
-                      "rank 1: recv.F0.0<0 F1.0 B1.0 send.B1.0>0 recv.F0.1<0 F1.1 B1.1 "
+                      "stage 1: recv.F0.0<0 F1.0 B1.0 send.B1.0>0 recv.F0.1<0 F1.1 B1.1 "
                       "send.B1.1>0\n");
     Play play;
     PlayCosts c = {.latency = 0.5};
@@ -300,19 +300,19 @@ static void waiting_is_where_it_was_asked_for(void **state)
     assert_true(play.end[1][0] == 1.5 && play.end[0][4] == 5); /* B1.0 ends at 4.5 */
     c.wait = PLAY_WAIT_BOTH;
     assert_int_equal(schedule_play(&s, &c, *state, &play), ERR_CHECK);
-    assert_string_equal(err_text(),
-                        "schedule: nobody can move: rank 0, position 3, send.F0.1>1: waits for the "
-                        "recv of rank 1; rank 1, position 3, send.B1.0>0: waits for the recv of "
-                        "rank 0");
+    assert_string_equal(
+        err_text(), "schedule: nobody can move: stage 0, position 3, send.F0.1>1: waits for the "
+                    "recv of stage 1; stage 1, position 3, send.B1.0>0: waits for the recv of "
+                    "stage 0");
 }
 
 static void norm_is_a_barrier_and_frames_are_counted(void **state)
 {
     const Schedule s =
-        parse(*state, "sheaf schedule 1\nchunks 2 micros 2 slices 1\nplace 0 1\n"
+        parse(*state, "sheaf schedule 2\nchunks 2 micros 2 slices 1\nstages 0 1\n"
                       "over chunks\n"
-                      "rank 0: F0.0 evict.0.0>host F0.1 fetch.0.0<host B0.0 B0.1 norm\n"
-                      "rank 1: F1.0 F1.1 I1.0 I1.1 W1.0 W1.1 norm\n");
+                      "stage 0: F0.0 evict.0.0>host F0.1 fetch.0.0<host B0.0 B0.1 norm\n"
+                      "stage 1: F1.0 F1.1 I1.0 I1.1 W1.0 W1.1 norm\n");
     Play play;
     must(schedule_check(&s, *state));
     must(schedule_play(&s, &(PlayCosts){0}, *state, &play));
@@ -320,50 +320,50 @@ static void norm_is_a_barrier_and_frames_are_counted(void **state)
     assert_true(play.end[1][5] == 7 && play.end[1][6] == 8);
     assert_int_equal(play.peak[0], 2); /* fetched while the other is here; 1 in between */
     assert_int_equal(play.peak[1], 2); /* held until W */
-    assert_true(play.span == 2 && play.bubble == 2); /* rank 0, between F0.1 and B0.0 */
+    assert_true(play.span == 2 && play.bubble == 2); /* stage 0, between F0.1 and B0.0 */
     assert_true(play.idle == 1 - 12.0 / 16);
 }
 
-/* A place for each frame that another rank has sent here and not fetched yet, at most. */
+/* A place for each frame that another stage has sent here and not fetched yet, at most. */
 static void lent_places_are_counted(void **state)
 {
     const Schedule s =
-        parse(*state, "sheaf schedule 1\nchunks 2 micros 3 slices 1\nplace 0 1\nover chunks\n"
-                      "rank 0: F0.0 evict.0.0>1 F0.1 evict.0.1>1 F0.2 fetch.0.1<1 B0.1 "
+        parse(*state, "sheaf schedule 2\nchunks 2 micros 3 slices 1\nstages 0 1\nover chunks\n"
+                      "stage 0: F0.0 evict.0.0>1 F0.1 evict.0.1>1 F0.2 fetch.0.1<1 B0.1 "
                       "fetch.0.0<1 evict.0.2>1 B0.0 fetch.0.2<1 B0.2\n"
-                      "rank 1: F1.0 F1.1 B1.1 B1.0 F1.2 B1.2\n");
+                      "stage 1: F1.0 F1.1 B1.1 B1.0 F1.2 B1.2\n");
     Play play;
     must(schedule_check(&s, *state));
     must(schedule_play(&s, &(PlayCosts){0}, *state, &play));
     assert_int_equal(play.peak[0], 2);
     assert_int_equal(play.peak[1], 2 + 2);
 
-    const Schedule lost = /* two ranks send to one, and never fetch: it would not check */
-        parse(*state, "sheaf schedule 1\nchunks 3 micros 1 slices 1\nplace 0 1 2\nover chunks\n"
-                      "rank 0: F0.0 evict.0.0>1\nrank 1: F1.0\nrank 2: F2.0 evict.2.0>1\n");
+    const Schedule lost = /* two stages send to one, and never fetch: it would not check */
+        parse(*state, "sheaf schedule 2\nchunks 3 micros 1 slices 1\nstages 0 1 2\nover chunks\n"
+                      "stage 0: F0.0 evict.0.0>1\nstage 1: F1.0\nstage 2: F2.0 evict.2.0>1\n");
     must(schedule_play(&lost, &(PlayCosts){0}, *state, &play));
     assert_int_equal(play.peak[1], 1 + 1 + 1);
 }
 
-static void stuck_ranks_are_all_named(void **state)
+static void stuck_stages_are_all_named(void **state)
 {
     Schedule s =
-        parse(*state, "sheaf schedule 1\nchunks 3 micros 2 slices 1\nplace 0 1 2\nover chunks\n"
-                      "rank 0: F0.0 B0.0 F0.1 B0.1\n"
-                      "rank 1: F1.1 F1.0 B1.0 B1.1\n"
-                      "rank 2: F2.0 B2.0 F2.1 B2.1\n");
+        parse(*state, "sheaf schedule 2\nchunks 3 micros 2 slices 1\nstages 0 1 2\nover chunks\n"
+                      "stage 0: F0.0 B0.0 F0.1 B0.1\n"
+                      "stage 1: F1.1 F1.0 B1.0 B1.1\n"
+                      "stage 2: F2.0 B2.0 F2.1 B2.1\n");
     Play play;
     assert_int_equal(schedule_play(&s, &(PlayCosts){0}, *state, &play), ERR_CHECK);
     assert_string_equal(
-        err_text(), "schedule: nobody can move: rank 0, position 1, B0.0: waits for B1.0, or its "
-                    "I; rank 1, position 0, F1.1: waits for F0.1; rank 2, position 0, F2.0: "
+        err_text(), "schedule: nobody can move: stage 0, position 1, B0.0: waits for B1.0, or its "
+                    "I; stage 1, position 0, F1.1: waits for F0.1; stage 2, position 0, F2.0: "
                     "waits for F1.0");
 
     /* more than a message holds */
-    must(schedule_generate("1f1b", &(Pipeline){.ranks = 200, .micros = 3}, *state, &s));
+    must(schedule_generate("1f1b", &(Pipeline){.stages = 200, .micros = 3}, *state, &s));
     s.list[0][0] = action_run(PHASE_B, 0, 0, 0);
     assert_int_equal(schedule_play(&s, &(PlayCosts){0}, *state, &play), ERR_CHECK);
-    assert_non_null(strstr(err_text(), "more ranks"));
+    assert_non_null(strstr(err_text(), "more stages"));
     assert_true(strlen(err_text()) < 1600);
 }
 
@@ -375,29 +375,30 @@ static void unchecked_lists_stop(void **state)
         PlayWait wait;
         const char *reason;
     } row[] = {
-        {"chunks 2 micros 1 slices 1\nplace 0 1\n", "rank 0: send.F0.0>1 F0.0\nrank 1: recv.F0.0<0",
-         PLAY_WAIT_AT_USE, "rank 0, position 0, send.F0.0>1: waits for F0.0"},
-        {"chunks 2 micros 1 slices 1\nplace 0 1\n", "rank 0: F0.0 send.F0.0>1\nrank 1: F1.0",
-         PLAY_WAIT_AT_USE, "nobody can move: rank 1, position 0, F1.0: waits for F0.0"},
-        {"chunks 2 micros 1 slices 1\nplace 0 1\n", "rank 0: F0.0\nrank 1: recv.F0.0<0 F1.0",
-         PLAY_WAIT_AT_USE, "nobody can move: rank 1, position 1, F1.0: waits for F0.0"},
-        {"chunks 2 micros 1 slices 1\nplace 0 1\n", "rank 0: F0.0\nrank 1: recv.F0.0<0 F1.0",
-         PLAY_WAIT_AT_RECV, "rank 1, position 0, recv.F0.0<0: waits for the send of rank 0"},
-        {"chunks 2 micros 1 slices 1\nplace 0 1\n", "rank 0: F0.0\nrank 1: recv.F0.0<0 F1.0",
-         PLAY_WAIT_BOTH, "rank 1, position 0, recv.F0.0<0: waits for the send of rank 0"},
-        {"chunks 2 micros 1 slices 1\nplace 0 1\n", "rank 0: F0.0 norm\nrank 1: F1.0",
-         PLAY_WAIT_AT_USE, "can move: rank 0, position 1, norm: waits for the norm of all ranks"},
-        {"chunks 1 micros 1 slices 1\nplace 0\n", "rank 0: F0.0 W0.0 I0.0", PLAY_WAIT_AT_USE,
-         "rank 0, position 1, W0.0: waits for B0.0, or its I"},
-        {"chunks 1 micros 1 slices 2\nplace 0\n", "rank 0: F0.0.1 F0.0.0", PLAY_WAIT_AT_USE,
-         "rank 0, position 0, F0.0.1: waits for F0.0.0"},
-        {"chunks 1 micros 1 slices 2\nplace 0\n", "rank 0: F0.0.0 F0.0.1 B0.0.0", PLAY_WAIT_AT_USE,
-         "rank 0, position 2, B0.0.0: waits for B0.0.1, or its I"},
+        {"chunks 2 micros 1 slices 1\nstages 0 1\n",
+         "stage 0: send.F0.0>1 F0.0\nstage 1: recv.F0.0<0", PLAY_WAIT_AT_USE,
+         "stage 0, position 0, send.F0.0>1: waits for F0.0"},
+        {"chunks 2 micros 1 slices 1\nstages 0 1\n", "stage 0: F0.0 send.F0.0>1\nstage 1: F1.0",
+         PLAY_WAIT_AT_USE, "nobody can move: stage 1, position 0, F1.0: waits for F0.0"},
+        {"chunks 2 micros 1 slices 1\nstages 0 1\n", "stage 0: F0.0\nstage 1: recv.F0.0<0 F1.0",
+         PLAY_WAIT_AT_USE, "nobody can move: stage 1, position 1, F1.0: waits for F0.0"},
+        {"chunks 2 micros 1 slices 1\nstages 0 1\n", "stage 0: F0.0\nstage 1: recv.F0.0<0 F1.0",
+         PLAY_WAIT_AT_RECV, "stage 1, position 0, recv.F0.0<0: waits for the send of stage 0"},
+        {"chunks 2 micros 1 slices 1\nstages 0 1\n", "stage 0: F0.0\nstage 1: recv.F0.0<0 F1.0",
+         PLAY_WAIT_BOTH, "stage 1, position 0, recv.F0.0<0: waits for the send of stage 0"},
+        {"chunks 2 micros 1 slices 1\nstages 0 1\n", "stage 0: F0.0 norm\nstage 1: F1.0",
+         PLAY_WAIT_AT_USE, "can move: stage 0, position 1, norm: waits for the norm of all stages"},
+        {"chunks 1 micros 1 slices 1\nstages 0\n", "stage 0: F0.0 W0.0 I0.0", PLAY_WAIT_AT_USE,
+         "stage 0, position 1, W0.0: waits for B0.0, or its I"},
+        {"chunks 1 micros 1 slices 2\nstages 0\n", "stage 0: F0.0.1 F0.0.0", PLAY_WAIT_AT_USE,
+         "stage 0, position 0, F0.0.1: waits for F0.0.0"},
+        {"chunks 1 micros 1 slices 2\nstages 0\n", "stage 0: F0.0.0 F0.0.1 B0.0.0",
+         PLAY_WAIT_AT_USE, "stage 0, position 2, B0.0.0: waits for B0.0.1, or its I"},
     };
     for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
         char text[256];
         Play play;
-        snprintf(text, sizeof text, "sheaf schedule 1\n%sover chunks\n%s", row[i].head,
+        snprintf(text, sizeof text, "sheaf schedule 2\n%sover chunks\n%s", row[i].head,
                  row[i].lists);
         const Schedule s = parse(*state, text);
         const PlayCosts c = {.wait = row[i].wait};
@@ -410,14 +411,14 @@ static void unchecked_lists_stop(void **state)
 /* A send and its receive end together, and so does what comes after them. */
 static void rendezvous_takes_both(void **state)
 {
-    const Schedule s = parse(*state, "sheaf schedule 1\nchunks 2 micros 1 slices 1\nplace 0 1\n"
+    const Schedule s = parse(*state, "sheaf schedule 2\nchunks 2 micros 1 slices 1\nstages 0 1\n"
                                      "over chunks\n"
-                                     "rank 0: F0.0 send.F0.0>1 recv.B1.0<1 B0.0\n"
-                                     "rank 1: recv.F0.0<0 F1.0 B1.0 send.B1.0>0\n");
+                                     "stage 0: F0.0 send.F0.0>1 recv.B1.0<1 B0.0\n"
+                                     "stage 1: recv.F0.0<0 F1.0 B1.0 send.B1.0>0\n");
     Play play;
     must(schedule_play(&s, &(PlayCosts){.latency = 0.5, .wait = PLAY_WAIT_BOTH}, *state, &play));
-    assert_true(play.end[0][1] == 1.5 && play.end[1][0] == 1.5); /* F0.0, to rank 1 */
-    assert_true(play.end[0][2] == 5 && play.end[1][3] == 5);     /* B1.0, to rank 0 */
+    assert_true(play.end[0][1] == 1.5 && play.end[1][0] == 1.5); /* F0.0, to stage 1 */
+    assert_true(play.end[0][2] == 5 && play.end[1][3] == 5);     /* B1.0, to stage 0 */
     assert_true(play.makespan == 7 && play.bubble == 4);
 }
 
@@ -433,36 +434,36 @@ static void bad_requests_are_named(void **state)
          "parallel.schedule: there is no '1f1c' (did you mean 1f1b?); "
          "allowed are gpipe 1f1b interleaved bfs"},
         {"", {2, 2, 0, 0, 0}, "there is no ''"},
-        {"gpipe", {0, 2, 0, 0, 0}, "ranks is 0; allowed are 1 to 32767"},
+        {"gpipe", {0, 2, 0, 0, 0}, "stages is 0; allowed are 1 to 32767"},
         {"gpipe", {2, 40000, 0, 0, 0}, "micros is 40000; allowed are 1 to 32767"},
         {"gpipe", {2, 2, 0, -1, 0}, "slices is -1; allowed"},
         {"gpipe",
          {2, 2, 2, 0, 0},
          "parallel.chunks is 2; parallel.schedule=gpipe has 1 on each "
-         "rank: set parallel.chunks=1"},
+         "stage: set parallel.chunks=1"},
         {"1f1b",
          {2, 2, 0, 2, 0},
          "parallel.slices is 2; parallel.schedule=1f1b runs whole "
          "micro-batches: set parallel.slices=1"},
         {"zbv",
          {2, 2, 3, 0, 0},
-         "parallel.chunks is 3; parallel.schedule=zbv has 2 on each rank: set parallel.chunks=2"},
+         "parallel.chunks is 3; parallel.schedule=zbv has 2 on each stage: set parallel.chunks=2"},
         {"izb",
          {2, 2, -1, 0, 0},
-         "parallel.schedule=izb has at least 1 on each rank: set parallel.chunks=1"},
+         "parallel.schedule=izb has at least 1 on each stage: set parallel.chunks=1"},
         {"interleaved",
          {4, 6, 0, 0, 4},
-         "parallel.group is 4; with 4 ranks and 6 micro-batches parallel.schedule=interleaved "
-         "would have groups of 3; each needs 4, one for each rank: set parallel.group=6"},
+         "parallel.group is 4; with 4 stages and 6 micro-batches parallel.schedule=interleaved "
+         "would have groups of 3; each needs 4, one for each stage: set parallel.group=6"},
         {"interleaved",
          {4, 3, 0, 0, 2},
-         "parallel.group is 2; with 4 ranks and 3 micro-batches parallel.schedule=interleaved "
+         "parallel.group is 2; with 4 stages and 3 micro-batches parallel.schedule=interleaved "
          "would have groups of 1; each needs 3, all that there are: set parallel.group=3"},
         {"izb", {4, 16, 0, 0, -3}, "parallel.group is -3"},
         {"izb",
          {4, 13, 0, 0, 4},
-         "parallel.group is 4; with 4 ranks and 13 micro-batches "
-         "parallel.schedule=izb would have groups of 3; each needs 4, one for each rank: "
+         "parallel.group is 4; with 4 stages and 13 micro-batches "
+         "parallel.schedule=izb would have groups of 3; each needs 4, one for each stage: "
          "set parallel.group=5"},
         {"izb", {20000, 16, 0, 0, 0}, "chunks is 32768; allowed are 1 to 32767"},
         {"1f1b", {2, 2, 0, 0, 2}, "parallel.group is 2; parallel.schedule=1f1b takes no groups"},
@@ -486,7 +487,7 @@ int main(void)
         cmocka_unit_test(waiting_is_where_it_was_asked_for),
         cmocka_unit_test(norm_is_a_barrier_and_frames_are_counted),
         cmocka_unit_test(lent_places_are_counted),
-        cmocka_unit_test(stuck_ranks_are_all_named),
+        cmocka_unit_test(stuck_stages_are_all_named),
         cmocka_unit_test(unchecked_lists_stop),
         cmocka_unit_test(rendezvous_takes_both),
         cmocka_unit_test(bad_requests_are_named),

@@ -193,7 +193,7 @@ static double best_of_all(const SliceCost *c, const SliceRequest *r)
             if (most < time) most = time;
             from = to;
         }
-        const double time = r->micros * sum + (r->ranks - 1) * most;
+        const double time = r->micros * sum + (r->stages - 1) * most;
         if (time < best) best = time;
     }
     return best;
@@ -212,7 +212,7 @@ static void planned_slices_are_the_best(void **state)
         const SliceRequest r = {.tokens = 20 + trial % 7,
                                 .multiple = 2 + trial % 2,
                                 .slices = trial % 5,
-                                .ranks = 1 + trial % 6,
+                                .stages = 1 + trial % 6,
                                 .micros = 1 + trial % 4};
         SlicePlan plan, equal;
         must(slices_planned(&c, &r, *state, &plan));
@@ -235,7 +235,7 @@ static void the_form_is_what_is_played(void **state)
     for (int trial = 0; trial < 60; trial++) {
         const SliceCost c = {.fixed = 1, .token = 0.5, .pair = 0.25};
         const SliceRequest r = {40 + trial, 1, 1 + trial % 6, 1 + trial % 5, 1 + trial % 4};
-        const Pipeline p = {r.ranks, r.micros, 1, r.slices, 0};
+        const Pipeline p = {r.stages, r.micros, 1, r.slices, 0};
         SlicePlan plan;
         Schedule s;
         Play play;

@@ -64,7 +64,7 @@ static void head_comments_are_drawn(void **state)
         const char *source, *text;
         size_t length;
         Schedule s;
-        snprintf(path, sizeof path, SHEAF_SOURCE_DIR "/src/schedule/gen_%s.c", row[i].name);
+        snprintf(path, sizeof path, SHEAF_SOURCE_DIR "/src/schedule/gen/%s.c", row[i].name);
         must(text_read_file(path, 1 << 20, *state, &source, &length));
         must(schedule_generate(row[i].name, &row[i].p, *state, &s));
         must(schedule_draw(&s, " *   ", *state, &text));
@@ -82,74 +82,75 @@ static Schedule parse(Arena *a, const char *text)
 }
 
 /* The picture of draw.h. */
-static void two_ranks(void **state)
+static void two_stages(void **state)
 {
     const char *text;
     Schedule s;
-    must(schedule_generate("1f1b", &(Pipeline){.ranks = 2, .micros = 2}, *state, &s));
+    must(schedule_generate("1f1b", &(Pipeline){.stages = 2, .micros = 2}, *state, &s));
     must(schedule_draw(&s, "", *state, &text));
-    assert_string_equal(text, "rank 0 | F0 F1 B0 B1\n"
-                              "rank 1 | F0 B0 F1 B1\n");
-    assert_string_equal(in_time(*state, &s, 1, ""), "rank 0 | F0 F1 .  .  B0 -- .  B1 --\n"
-                                                    "rank 1 | .  F0 B0 -- F1 B1 -- .  .\n");
-    assert_string_equal(in_time(*state, &s, 3, "  "), "  rank 0 | F1 B0 B1\n"
-                                                      "  rank 1 | F0 F1 .\n");
+    assert_string_equal(text, "stage 0 | F0 F1 B0 B1\n"
+                              "stage 1 | F0 B0 F1 B1\n");
+    assert_string_equal(in_time(*state, &s, 1, ""), "stage 0 | F0 F1 .  .  B0 -- .  B1 --\n"
+                                                    "stage 1 | .  F0 B0 -- F1 B1 -- .  .\n");
+    assert_string_equal(in_time(*state, &s, 3, "  "), "  stage 0 | F1 B0 B1\n"
+                                                      "  stage 1 | F0 F1 .\n");
 }
 
-/* Several chunks on a rank and several slices are named; what is not a RUN is not drawn. */
+/* Several chunks on a stage and several slices are named; what is not a RUN is not drawn. */
 static void chunks_and_slices_are_named(void **state)
 {
     const char *text;
-    const Schedule s = parse(*state, "sheaf schedule 1\nchunks 3 micros 1 slices 2\nplace 0 1 0\n"
+    const Schedule s = parse(*state, "sheaf schedule 2\nchunks 3 micros 1 slices 2\nstages 0 1 0\n"
                                      "over chunks\n"
-                                     "rank 0: gather.0 F0.0.0 F0.0.1 F2.0.0 F2.0.1 B2.0.1 B2.0.0 "
+                                     "stage 0: gather.0 F0.0.0 F0.0.1 F2.0.0 F2.0.1 B2.0.1 B2.0.0 "
                                      "B0.0.1 B0.0.0 drop.0\n"
-                                     "rank 1: F1.0.0 F1.0.1 I1.0.1 I1.0.0 W1.0.0 W1.0.1\n");
+                                     "stage 1: F1.0.0 F1.0.1 I1.0.1 I1.0.0 W1.0.0 W1.0.1\n");
     must(schedule_draw(&s, "", *state, &text));
-    assert_string_equal(text, "rank 0 | F0.0.0 F0.0.1 F2.0.0 F2.0.1 B2.0.1 B2.0.0 B0.0.1 B0.0.0\n"
-                              "rank 1 | F1.0.0 F1.0.1 I1.0.1 I1.0.0 W1.0.0 W1.0.1\n");
+    assert_string_equal(text, "stage 0 | F0.0.0 F0.0.1 F2.0.0 F2.0.1 B2.0.1 B2.0.0 B0.0.1 B0.0.0\n"
+                              "stage 1 | F1.0.0 F1.0.1 I1.0.1 I1.0.0 W1.0.0 W1.0.1\n");
     assert_string_equal(
         in_time(*state, &s, 1, ""),
-        "rank 0 | F0.0.0 F0.0.1 F2.0.0 F2.0.1 B2.0.1 --     B2.0.0 --     B0.0.1 --     B0.0.0 --\n"
-        "rank 1 | .      F1.0.0 F1.0.1 .      .      .      I1.0.1 .      I1.0.0 W1.0.0 W1.0.1 "
+        "stage 0 | F0.0.0 F0.0.1 F2.0.0 F2.0.1 B2.0.1 --     B2.0.0 --     B0.0.1 --     B0.0.0 "
+        "--\n"
+        "stage 1 | .      F1.0.0 F1.0.1 .      .      .      I1.0.1 .      I1.0.0 W1.0.0 W1.0.1 "
         ".\n");
 }
 
-/* Two chunks on every rank: the second in small letters, wherever it lies. */
+/* Two chunks on every stage: the second in small letters, wherever it lies. */
 static void second_chunks_are_small(void **state)
 {
     const char *text;
     Schedule s;
-    must(schedule_generate("zbv", &(Pipeline){.ranks = 2, .micros = 1}, *state, &s));
+    must(schedule_generate("zbv", &(Pipeline){.stages = 2, .micros = 1}, *state, &s));
     must(schedule_draw(&s, "", *state, &text));
-    assert_string_equal(text, "rank 0 | F0 f0 i0 w0 I0 W0\n"
-                              "rank 1 | F0 f0 i0 w0 I0 W0\n");
-    must(schedule_generate("bfs", &(Pipeline){.ranks = 1, .micros = 1, .chunks = 3}, *state, &s));
+    assert_string_equal(text, "stage 0 | F0 f0 i0 w0 I0 W0\n"
+                              "stage 1 | F0 f0 i0 w0 I0 W0\n");
+    must(schedule_generate("bfs", &(Pipeline){.stages = 1, .micros = 1, .chunks = 3}, *state, &s));
     must(schedule_draw(&s, "", *state, &text));
-    assert_string_equal(text, "rank 0 | F0.0 F1.0 F2.0 B2.0 B1.0 B0.0\n");
+    assert_string_equal(text, "stage 0 | F0.0 F1.0 F2.0 B2.0 B1.0 B0.0\n");
 }
 
-/* One chunk on each rank: its name would say nothing, whatever else the list names. */
+/* One chunk on each stage: its name would say nothing, whatever else the list names. */
 static void single_chunks_are_not_named(void **state)
 {
     const char *text;
     const Schedule s =
-        parse(*state, "sheaf schedule 1\nchunks 1 micros 1 slices 1\nplace 0\n"
-                      "over chunks\nrank 0: bind.3 F0.0 I0.0 bind.4 W0.0 norm update.0\n");
+        parse(*state, "sheaf schedule 2\nchunks 1 micros 1 slices 1\nstages 0\n"
+                      "over chunks\nstage 0: bind.3 F0.0 I0.0 bind.4 W0.0 norm update.0\n");
     must(schedule_draw(&s, "", *state, &text));
-    assert_string_equal(text, "rank 0 | F0 I0 W0\n");
+    assert_string_equal(text, "stage 0 | F0 I0 W0\n");
 }
 
-static void ranks_are_aligned(void **state)
+static void stages_are_aligned(void **state)
 {
     const char *text;
     Schedule s;
-    must(schedule_generate("1f1b", &(Pipeline){.ranks = 11, .micros = 1}, *state, &s));
+    must(schedule_generate("1f1b", &(Pipeline){.stages = 11, .micros = 1}, *state, &s));
     must(schedule_draw(&s, "", *state, &text));
-    assert_non_null(strstr(text, "rank 9  | F0 B0\nrank 10 | F0 B0\n"));
-    must(schedule_generate("1f1b", &(Pipeline){.ranks = 10, .micros = 1}, *state, &s));
+    assert_non_null(strstr(text, "stage 9  | F0 B0\nstage 10 | F0 B0\n"));
+    must(schedule_generate("1f1b", &(Pipeline){.stages = 10, .micros = 1}, *state, &s));
     must(schedule_draw(&s, "", *state, &text));
-    assert_non_null(strstr(text, "rank 9 | F0 B0\n"));
+    assert_non_null(strstr(text, "stage 9 | F0 B0\n"));
 }
 
 static void too_many_cells_are_refused(void **state)
@@ -157,7 +158,7 @@ static void too_many_cells_are_refused(void **state)
     Schedule s;
     Play play;
     const char *text;
-    must(schedule_generate("gpipe", &(Pipeline){.ranks = 2, .micros = 3}, *state, &s));
+    must(schedule_generate("gpipe", &(Pipeline){.stages = 2, .micros = 3}, *state, &s));
     must(schedule_play(&s, &(PlayCosts){0}, *state, &play));
     assert_int_equal(schedule_draw_time(&s, &play, 1e-4, "", *state, &text), ERR_CONFIG);
     assert_string_equal(err_text(), "a drawing of 12 in cells of 0.0001; allowed are 10000 cells");
@@ -167,9 +168,9 @@ static void too_many_cells_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(head_comments_are_drawn),     cmocka_unit_test(two_ranks),
+        cmocka_unit_test(head_comments_are_drawn),     cmocka_unit_test(two_stages),
         cmocka_unit_test(chunks_and_slices_are_named), cmocka_unit_test(second_chunks_are_small),
-        cmocka_unit_test(single_chunks_are_not_named), cmocka_unit_test(ranks_are_aligned),
+        cmocka_unit_test(single_chunks_are_not_named), cmocka_unit_test(stages_are_aligned),
         cmocka_unit_test(too_many_cells_are_refused),
     };
     return cmocka_run_group_tests(tests, open_arena, close_arena);

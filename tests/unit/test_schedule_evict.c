@@ -33,10 +33,10 @@ static void must(Err err)
     if (err != OK) fail_msg("%s", err_text());
 }
 
-static Schedule generate(Arena *a, const char *name, int ranks, int micros)
+static Schedule generate(Arena *a, const char *name, int stages, int micros)
 {
     Schedule s;
-    must(schedule_generate(name, &(Pipeline){.ranks = ranks, .micros = micros}, a, &s));
+    must(schedule_generate(name, &(Pipeline){.stages = stages, .micros = micros}, a, &s));
     return s;
 }
 
@@ -55,17 +55,17 @@ static Play play(Arena *a, const Schedule *s)
     return p;
 }
 
-static int count_kind(const Schedule *s, int rank, ActionKind kind)
+static int count_kind(const Schedule *s, int stage, ActionKind kind)
 {
     int n = 0;
-    for (int i = 0; i < s->n[rank]; i++) n += s->list[rank][i].kind == kind;
+    for (int i = 0; i < s->n[stage]; i++) n += s->list[stage][i].kind == kind;
     return n;
 }
 
 /* The RUNs are those that went in; all that went away came back. */
 static void check_same_runs(const Schedule *before, const Schedule *after)
 {
-    for (int r = 0; r < before->ranks; r++) {
+    for (int r = 0; r < before->stages; r++) {
         int at = 0;
         for (int i = 0; i < after->n[r]; i++)
             if (after->list[r][i].kind == A_RUN)
@@ -75,7 +75,7 @@ static void check_same_runs(const Schedule *before, const Schedule *after)
     }
 }
 
-static void no_rank_of_1f1b_holds_more_than_half(void **state)
+static void no_stage_of_1f1b_holds_more_than_half(void **state)
 {
     for (int P = 1; P <= 24; P++)
         for (int m = 1; m <= 50; m += 1 + m / 6) {
@@ -113,7 +113,7 @@ static void any_schedule_keeps_what_it_is_told(void **state)
                 check_same_runs(&s, &out);
                 for (int r = 0; r < P; r++) {
                     if (keep > 0 && after.peak[r] > keep + 1 && after.peak[r] > before.peak[r])
-                        fail_msg("%s P=%d keep=%d: rank %d holds %d", row[i].name, P, keep, r,
+                        fail_msg("%s P=%d keep=%d: stage %d holds %d", row[i].name, P, keep, r,
                                  after.peak[r]);
                     if (keep > 0 && count_kind(&out, r, A_EVICT) > 0)
                         assert_true(after.peak[r] <= keep + 1);
@@ -136,19 +136,19 @@ static void assert_list(Arena *a, const Schedule *s, const char *list)
     if (!strstr(text, list)) fail_msg("no\n%sin\n%s", list, text);
 }
 
-/* The picture of evict.h; and to the host, from a rank that has no partner. */
+/* The picture of evict.h; and to the host, from a stage that has no partner. */
 static void as_drawn(void **state)
 {
     const Schedule s = generate(*state, "1f1b", 4, 8), out = evict(*state, &s, 0);
-    const char first[] = "rank 0: F0.0 F0.1 F0.2 F0.3 evict.0.3>3 B0.0 F0.4 B0.1 F0.5 B0.2 "
+    const char first[] = "stage 0: F0.0 F0.1 F0.2 F0.3 evict.0.3>3 B0.0 F0.4 B0.1 F0.5 B0.2 "
                          "fetch.0.3<3 F0.6 evict.0.6>3 B0.3\n"
-                         "rank 0: F0.7 B0.4 fetch.0.6<3 B0.5 B0.6 B0.7\n"
-                         "rank 1: F1.0 F1.1 F1.2 B1.0 F1.3";
+                         "stage 0: F0.7 B0.4 fetch.0.6<3 B0.5 B0.6 B0.7\n"
+                         "stage 1: F1.0 F1.1 F1.2 B1.0 F1.3";
     assert_list(*state, &out, first);
     const Schedule one = generate(*state, "gpipe", 1, 4), kept = evict(*state, &one, 2);
     assert_list(*state, &kept,
-                "rank 0: F0.0 F0.1 F0.2 evict.0.2>host F0.3 evict.0.3>host B0.0 fetch.0.2<host "
-                "B0.1 fetch.0.3<host\nrank 0: B0.2 B0.3\n");
+                "stage 0: F0.0 F0.1 F0.2 evict.0.2>host F0.3 evict.0.3>host B0.0 fetch.0.2<host "
+                "B0.1 fetch.0.3<host\nstage 0: B0.2 B0.3\n");
 }
 
 /* What is needed after the next RUN need not go for it. */
@@ -167,8 +167,8 @@ static void units_go_with_their_chunk(void **state)
     const Schedule kept = evict(*state, &one, 1);
     must(schedule_expand(&kept, EXPAND_RUNS, *state, &units));
     assert_list(*state, &units,
-                "rank 0: F0.0 F1.0 F0.1 F1.1 evict.0.1>host evict.1.1>host F0.2 F1.2 "
-                "evict.0.2>host evict.1.2>host\nrank 0: fetch.0.1<host fetch.1.1<host B1.0 B0.0 "
+                "stage 0: F0.0 F1.0 F0.1 F1.1 evict.0.1>host evict.1.1>host F0.2 F1.2 "
+                "evict.0.2>host evict.1.2>host\nstage 0: fetch.0.1<host fetch.1.1<host B1.0 B0.0 "
                 "fetch.0.2<host fetch.1.2<host B1.1 B0.1 B1.2 B0.2\n");
 }
 
@@ -179,7 +179,8 @@ static void what_cannot_be_evicted(void **state)
     assert_string_equal(err_text(), "parallel.evict keeps -1 frames; allowed are 1 and more");
     must(schedule_expand(&s, EXPAND_RUNS, *state, &s));
     assert_int_equal(schedule_evict(&s, 1, *state, &out), ERR_CHECK);
-    assert_non_null(strstr(err_text(), "rank 0, position 0: a run over units; frames are evicted"));
+    assert_non_null(
+        strstr(err_text(), "stage 0, position 0: a run over units; frames are evicted"));
 }
 
 static void split_and_merge(void **state)
@@ -220,7 +221,7 @@ static void split_and_merge(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_rank_of_1f1b_holds_more_than_half),
+        cmocka_unit_test(no_stage_of_1f1b_holds_more_than_half),
         cmocka_unit_test(any_schedule_keeps_what_it_is_told),
         cmocka_unit_test(as_drawn),
         cmocka_unit_test(nothing_goes_to_come_at_once),

@@ -36,10 +36,10 @@ static void must(Err err)
     if (err != OK) fail_msg("%s", err_text());
 }
 
-static Schedule generate(Arena *a, const char *name, int ranks, int micros, int slices)
+static Schedule generate(Arena *a, const char *name, int stages, int micros, int slices)
 {
     Schedule s;
-    const Pipeline p = {.ranks = ranks, .micros = micros, .slices = slices};
+    const Pipeline p = {.stages = stages, .micros = micros, .slices = slices};
     must(schedule_generate(name, &p, a, &s));
     return s;
 }
@@ -59,23 +59,23 @@ static Schedule parse(Arena *a, const char *text)
     return s;
 }
 
-static int count_kind(const Schedule *s, int rank, ActionKind kind)
+static int count_kind(const Schedule *s, int stage, ActionKind kind)
 {
     int n = 0;
-    for (int i = 0; i < s->n[rank]; i++) n += s->list[rank][i].kind == kind;
+    for (int i = 0; i < s->n[stage]; i++) n += s->list[stage][i].kind == kind;
     return n;
 }
 
 /* The RUNs of the units, folded back into chunks, are the list that went in. */
-static void check_runs(const Schedule *chunks, const Schedule *units, int rank)
+static void check_runs(const Schedule *chunks, const Schedule *units, int stage)
 {
     int at = 0;
-    for (int i = 0; i < chunks->n[rank]; i++) {
-        const Action *a = &chunks->list[rank][i];
+    for (int i = 0; i < chunks->n[stage]; i++) {
+        const Action *a = &chunks->list[stage][i];
         const int low = chunks->first_unit[a->unit], high = chunks->first_unit[a->unit + 1];
         for (int k = 0; k < high - low; k++, at++) {
-            while (units->list[rank][at].kind != A_RUN) at++;
-            const Action *b = &units->list[rank][at];
+            while (units->list[stage][at].kind != A_RUN) at++;
+            const Action *b = &units->list[stage][at];
             assert_int_equal(b->unit, a->phase == PHASE_F ? low + k : high - 1 - k);
             assert_true(b->phase == a->phase && b->micro == a->micro && b->slice == a->slice);
         }
@@ -91,11 +91,12 @@ static void check_expanded(Arena *a, Schedule *chunks, int turn)
     const Schedule s = expand(a, chunks, EXPAND_STEP);
     const int values = chunks->micros * chunks->slices;
     assert_true(schedule_in_order(&s) == schedule_in_order(chunks));
-    for (int r = 0; r < s.ranks; r++) {
+    for (int r = 0; r < s.stages; r++) {
         int sides = 0, units = 0; /* neighbours elsewhere: one value in and out of each */
         for (int c = 0; c < s.chunks; c++) {
-            if (s.rank_of[c] != r) continue;
-            sides += (c > 0 && s.rank_of[c - 1] != r) + (c + 1 < s.chunks && s.rank_of[c + 1] != r);
+            if (s.stage_of[c] != r) continue;
+            sides +=
+                (c > 0 && s.stage_of[c - 1] != r) + (c + 1 < s.chunks && s.stage_of[c + 1] != r);
             units += first_unit[c + 1] - first_unit[c];
         }
         check_runs(chunks, &s, r);
@@ -115,11 +116,11 @@ static void every_shape_expands(void **state)
     int n;
     const GeneratorRow *row = schedule_generators(&n);
     for (int i = 0; i < n; i++)
-        for (int ranks = 1; ranks <= 8; ranks++)
+        for (int stages = 1; stages <= 8; stages++)
             for (int micros = 1; micros <= 18; micros += 1 + micros / 4)
                 for (int slices = 1; slices <= (row[i].slices ? 2 : 1); slices++) {
                     const size_t mark = arena_mark(*state);
-                    Schedule s = generate(*state, row[i].name, ranks, micros, slices);
+                    Schedule s = generate(*state, row[i].name, stages, micros, slices);
                     check_expanded(*state, &s, micros);
                     arena_rewind(*state, mark);
                 }
@@ -133,16 +134,16 @@ static void moves_cost_no_time(void **state)
     uint64_t draw = 0;
     for (int trial = 0; trial < 200; trial++) {
         const size_t mark = arena_mark(*state);
-        const int ranks = 1 + trial % 7, micros = 1 + trial % 11;
-        const Schedule chunks = generate(*state, trial % 2 ? "1f1b" : "gpipe", ranks, micros, 1);
+        const int stages = 1 + trial % 7, micros = 1 + trial % 11;
+        const Schedule chunks = generate(*state, trial % 2 ? "1f1b" : "gpipe", stages, micros, 1);
         const Schedule units = expand(*state, &chunks, EXPAND_RUNS);
         Play before, after;
         double *cost;
         must(schedule_play(&chunks, &(PlayCosts){0}, *state, &before));
         must(schedule_play(&units, &(PlayCosts){.wait = PLAY_WAIT_AT_RECV}, *state, &after));
         assert_true(after.makespan == before.makespan);
-        must(ARENA_NEW(*state, ranks * N_PHASES, &cost));
-        for (int i = 0; i < ranks * N_PHASES; i++) cost[i] = 0.1 + random_uniform(&random, draw++);
+        must(ARENA_NEW(*state, stages * N_PHASES, &cost));
+        for (int i = 0; i < stages * N_PHASES; i++) cost[i] = 0.1 + random_uniform(&random, draw++);
         must(schedule_play(&chunks, &(PlayCosts){.cost = cost}, *state, &before));
         must(schedule_play(&units, &(PlayCosts){.cost = cost}, *state, &after));
         assert_true(after.makespan == before.makespan);
@@ -158,41 +159,43 @@ static void assert_text(Arena *a, const Schedule *s, const char *expected)
     assert_string_equal(text, expected);
 }
 
-static void one_rank_sends_nothing(void **state)
+static void one_stage_sends_nothing(void **state)
 {
     Schedule s = generate(*state, "1f1b", 1, 2, 1);
     s.first_unit = (const int16_t[]){0, 3};
     const Schedule units = expand(*state, &s, EXPAND_STEP);
-    assert_text(*state, &units,
-                "sheaf schedule 1\nchunks 1 micros 2 slices 1\nplace 0\nunits 3\nover units\n"
-                "rank 0: F0.0 F1.0 F2.0 B2.0 B1.0 B0.0 F0.1 F1.1 F2.1 B2.1 B1.1 B0.1 norm update.0 "
-                "update.1 update.2\n");
+    assert_text(
+        *state, &units,
+        "sheaf schedule 2\nchunks 1 micros 2 slices 1\nstages 0\nunits 3\nover units\n"
+        "stage 0: F0.0 F1.0 F2.0 B2.0 B1.0 B0.0 F0.1 F1.1 F2.1 B2.1 B1.1 B0.1 norm update.0 "
+        "update.1 update.2\n");
 }
 
 /* The picture of expand.h. */
-static void two_ranks_as_drawn(void **state)
+static void two_stages_as_drawn(void **state)
 {
     Schedule s = generate(*state, "1f1b", 2, 1, 1);
     s.first_unit = (const int16_t[]){0, 2, 3};
     const Schedule units = expand(*state, &s, EXPAND_STEP);
     assert_text(*state, &units,
-                "sheaf schedule 1\nchunks 2 micros 1 slices 1\nplace 0 1\nunits 2 1\nover units\n"
-                "rank 0: F0.0 F1.0 send.F1.0>1 recv.B2.0<1 B1.0 B0.0 norm update.0 update.1\n"
-                "rank 1: recv.F1.0<0 F2.0 B2.0 send.B2.0>0 norm update.2\n");
+                "sheaf schedule 2\nchunks 2 micros 1 slices 1\nstages 0 1\nunits 2 1\nover units\n"
+                "stage 0: F0.0 F1.0 send.F1.0>1 recv.B2.0<1 B1.0 B0.0 norm update.0 update.1\n"
+                "stage 1: recv.F1.0<0 F2.0 B2.0 send.B2.0>0 norm update.2\n");
 }
 
-/* A V: chunks 1 and 2 are neighbours on rank 1 and hand over in place; I is sent, W is not. */
-static void neighbours_on_one_rank_hand_over(void **state)
+/* A V: chunks 1 and 2 are neighbours on stage 1 and hand over in place; I is sent, W is not. */
+static void neighbours_on_one_stage_hand_over(void **state)
 {
-    const Schedule s =
-        parse(*state, "sheaf schedule 1\nchunks 4 micros 1 slices 1\nplace 0 1 1 0\nover chunks\n"
-                      "rank 0: F0.0 F3.0 I3.0 W3.0 B0.0\nrank 1: F1.0 F2.0 I2.0 I1.0 W2.0 W1.0\n");
+    const Schedule s = parse(
+        *state, "sheaf schedule 2\nchunks 4 micros 1 slices 1\nstages 0 1 1 0\nover chunks\n"
+                "stage 0: F0.0 F3.0 I3.0 W3.0 B0.0\nstage 1: F1.0 F2.0 I2.0 I1.0 W2.0 W1.0\n");
     const Schedule units = expand(*state, &s, EXPAND_RUNS);
-    assert_text(*state, &units,
-                "sheaf schedule 1\nchunks 4 micros 1 slices 1\nplace 0 1 1 0\nover units\n"
-                "rank 0: F0.0 send.F0.0>1 recv.F2.0<1 F3.0 I3.0 send.I3.0>1 W3.0 recv.I1.0<1 B0.0\n"
-                "rank 1: recv.F0.0<0 F1.0 F2.0 send.F2.0>0 recv.I3.0<0 I2.0 I1.0 send.I1.0>0 W2.0 "
-                "W1.0\n");
+    assert_text(
+        *state, &units,
+        "sheaf schedule 2\nchunks 4 micros 1 slices 1\nstages 0 1 1 0\nover units\n"
+        "stage 0: F0.0 send.F0.0>1 recv.F2.0<1 F3.0 I3.0 send.I3.0>1 W3.0 recv.I1.0<1 B0.0\n"
+        "stage 1: recv.F0.0<0 F1.0 F2.0 send.F2.0>0 recv.I3.0<0 I2.0 I1.0 send.I1.0>0 W2.0 "
+        "W1.0\n");
 }
 
 static void what_cannot_be_expanded(void **state)
@@ -204,10 +207,10 @@ static void what_cannot_be_expanded(void **state)
     s.n[1]--;
     assert_int_equal(schedule_expand(&s, EXPAND_STEP, *state, &out), ERR_CHECK);
     assert_non_null(strstr(err_text(), "B1.1 is missing"));
-    s = parse(*state, "sheaf schedule 1\nchunks 1 micros 1 slices 1\nplace 0\nover chunks\n"
-                      "rank 0: gather.0 F0.0 B0.0\n");
+    s = parse(*state, "sheaf schedule 2\nchunks 1 micros 1 slices 1\nstages 0\nover chunks\n"
+                      "stage 0: gather.0 F0.0 B0.0\n");
     assert_int_equal(schedule_expand(&s, EXPAND_STEP, *state, &out), ERR_CHECK);
-    assert_non_null(strstr(err_text(), "rank 0, position 0: a gather over chunks"));
+    assert_non_null(strstr(err_text(), "stage 0, position 0: a gather over chunks"));
 }
 
 /* Lists that were read by eye once, and should not change without being read again. */
@@ -215,7 +218,7 @@ static void as_checked_in(void **state)
 {
     const struct {
         const char *file, *name;
-        int ranks, micros;
+        int stages, micros;
         const int16_t *first_unit; /* NULL: not expanded */
     } row[] = {
         {"gpipe_4x6", "gpipe", 4, 6, NULL},
@@ -242,7 +245,7 @@ static void as_checked_in(void **state)
         char path[512];
         const char *golden, *text;
         size_t length;
-        Schedule s = generate(*state, row[i].name, row[i].ranks, row[i].micros, 0);
+        Schedule s = generate(*state, row[i].name, row[i].stages, row[i].micros, 0);
         if (row[i].first_unit) {
             s.first_unit = row[i].first_unit;
             s = expand(*state, &s, EXPAND_STEP);
@@ -259,9 +262,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_shape_expands),
         cmocka_unit_test(moves_cost_no_time),
-        cmocka_unit_test(one_rank_sends_nothing),
-        cmocka_unit_test(two_ranks_as_drawn),
-        cmocka_unit_test(neighbours_on_one_rank_hand_over),
+        cmocka_unit_test(one_stage_sends_nothing),
+        cmocka_unit_test(two_stages_as_drawn),
+        cmocka_unit_test(neighbours_on_one_stage_hand_over),
         cmocka_unit_test(what_cannot_be_expanded),
         cmocka_unit_test(as_checked_in),
     };

@@ -35,12 +35,12 @@ static void random_rows(Table *t, int units, const Random *random, uint64_t *dra
         t->row[u] = row[all ? 4 : (int)(random_uniform(random, (*draw)++) * 6)];
 }
 
-/* The packs of a kind that each RUN of the rank reads, as bits. */
-static int reads_of(const Schedule *s, int rank, const Table *t, bool counted, unsigned *reads)
+/* The packs of a kind that each RUN of the stage reads, as bits. */
+static int reads_of(const Schedule *s, int stage, const Table *t, bool counted, unsigned *reads)
 {
     int n = 0;
-    for (int i = 0; i < s->n[rank]; i++) {
-        const Action *a = &s->list[rank][i];
+    for (int i = 0; i < s->n[stage]; i++) {
+        const Action *a = &s->list[stage][i];
         if (a->kind != A_RUN) continue;
         const PackSet *set = &t->packs[a->unit].reads[a->phase];
         reads[n] = 0;
@@ -113,13 +113,13 @@ static void check_counts(const Schedule *before, const Schedule *s, const Table 
     int wanted = 0, least = 0, uses = 0, all = 0, in_list[MAX_UNITS] = {0};
     const int units = schedule_units(s);
     unsigned reads[MAX_RUNS];
-    for (int rank = 0; rank < s->ranks; rank++) {
-        const int n = reads_of(before, rank, t, true, reads);
+    for (int stage = 0; stage < s->stages; stage++) {
+        const int n = reads_of(before, stage, t, true, reads);
         wanted += count_wanted(reads, n, t->live);
         if (search) least += fewest(reads, n, t->live);
         for (int i = 0; i < n; i++) all += __builtin_popcount(reads[i]);
-        for (int i = 0; i < s->n[rank]; i++)
-            if (s->list[rank][i].kind == A_GATHER) in_list[s->list[rank][i].unit]++;
+        for (int i = 0; i < s->n[stage]; i++)
+            if (s->list[stage][i].kind == A_GATHER) in_list[s->list[stage][i].unit]++;
     }
     const int gathers = counted_gathers(t, units, &uses);
     assert_int_equal(gathers, wanted);
@@ -139,8 +139,8 @@ static void check_kept(const Schedule *s, const Table *t)
             assert_int_equal(t->count[u].gathers, 1);
         if (!t->row[u].cut || t->row[u].keep != KEEP_TO_BACKWARD) continue;
         int forward = 0; /* micro-batches between F and the last phase that reads */
-        for (int i = 0, rank = schedule_rank_of(s, u); i < s->n[rank]; i++) {
-            const Action *a = &s->list[rank][i];
+        for (int i = 0, stage = schedule_stage_of(s, u); i < s->n[stage]; i++) {
+            const Action *a = &s->list[stage][i];
             if (a->kind == A_DROP && a->unit == u) assert_int_equal(forward, 0);
             if (a->kind != A_RUN || a->unit != u || t->packs[u].reads[PHASE_B].n == 0) continue;
             if (a->phase == PHASE_F) forward++;
@@ -152,12 +152,12 @@ static void check_kept(const Schedule *s, const Table *t)
 /* What goes does not come back before another RUN. */
 static void check_no_bounce(const Schedule *s)
 {
-    for (int rank = 0; rank < s->ranks; rank++)
-        for (int i = 0; i < s->n[rank]; i++) {
-            if (s->list[rank][i].kind != A_DROP) continue;
-            for (int k = i + 1; k < s->n[rank] && s->list[rank][k].kind != A_RUN; k++)
-                assert_false(s->list[rank][k].kind == A_GATHER &&
-                             s->list[rank][k].unit == s->list[rank][i].unit);
+    for (int stage = 0; stage < s->stages; stage++)
+        for (int i = 0; i < s->n[stage]; i++) {
+            if (s->list[stage][i].kind != A_DROP) continue;
+            for (int k = i + 1; k < s->n[stage] && s->list[stage][k].kind != A_RUN; k++)
+                assert_false(s->list[stage][k].kind == A_GATHER &&
+                             s->list[stage][k].unit == s->list[stage][i].unit);
         }
 }
 
@@ -183,11 +183,11 @@ static void all_shapes_and_rows(void **state)
             for (int live = 1; live <= 4; live++)
                 for (int way = 0; way < 24; way++, trial++) {
                     const size_t mark = arena_mark(*state);
-                    const int most = units < 3 ? units : 3, ranks = 1 + way / 8 % most;
+                    const int most = units < 3 ? units : 3, stages = 1 + way / 8 % most;
                     Table t = {.live = live};
-                    fill_packs(t.packs, units, way / 4 % 2 && ranks == 1 && live > 1);
+                    fill_packs(t.packs, units, way / 4 % 2 && stages == 1 && live > 1);
                     random_rows(&t, units, &random, &draw);
-                    const Schedule s = units_of(*state, way % 2 ? "gpipe" : "1f1b", ranks, units,
+                    const Schedule s = units_of(*state, way % 2 ? "gpipe" : "1f1b", stages, units,
                                                 micros, way / 2 % 2);
                     check_one(*state, &t, &s, units <= 4 && micros <= 2 && trial % 7 == 0);
                     arena_rewind(*state, mark);
@@ -258,7 +258,7 @@ static void what_cannot_be(void **state)
 
     const Schedule two = units_of(*state, "1f1b", 2, 3, 1, false);
     assert_int_equal(schedule_gathers(&two, &more, *state, &out, t.count), ERR_CONFIG);
-    assert_non_null(strstr(err_text(), "unit 2, on pipeline rank 1, holds a parameter of unit 0"));
+    assert_non_null(strstr(err_text(), "unit 2, on pipeline stage 1, holds a parameter of unit 0"));
 
     t.row[1] = (UnitSwitches){GATHER_STEP, KEEP_NO, REDUCE_AFTER_LAST, true};
     assert_int_equal(schedule_gathers(&s, &more, *state, &out, t.count), ERR_CONFIG);
@@ -286,10 +286,11 @@ static void faults_are_seen(void **state)
     for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
         char text[512];
         Schedule s;
-        snprintf(text, sizeof text,
-                 "sheaf schedule 1\nchunks 1 micros 1 slices 1\nplace 0\nunits 2\nover units\nrank "
-                 "0: %s\n",
-                 row[i].list);
+        snprintf(
+            text, sizeof text,
+            "sheaf schedule 2\nchunks 1 micros 1 slices 1\nstages 0\nunits 2\nover units\nstage "
+            "0: %s\n",
+            row[i].list);
         must(schedule_parse("test", text, strlen(text), *state, &s));
         const PackRules rules = {t.row, t.packs, 2, NULL}, tight = {t.row, t.packs, 1, NULL};
         const Err err = schedule_check_packs(&s, &rules, *state);

@@ -18,10 +18,10 @@ static Schedule reduce(Arena *a, const Schedule *s, Table *t)
 /* Where the last RUN that adds to the pack, of micro-batches first .. end - 1, stands; or -1. */
 static int last_adding(const Schedule *s, const Table *t, int pack, int first, int end)
 {
-    const int rank = schedule_rank_of(s, pack);
+    const int stage = schedule_stage_of(s, pack);
     int last = -1;
-    for (int i = 0; i < s->n[rank]; i++) {
-        const Action *a = &s->list[rank][i];
+    for (int i = 0; i < s->n[stage]; i++) {
+        const Action *a = &s->list[stage][i];
         if (a->kind == A_RUN && schedule_writes(s, a) && a->micro >= first && a->micro < end &&
             packs_has(&t->packs[a->unit].adds, pack))
             last = i;
@@ -31,10 +31,10 @@ static int last_adding(const Schedule *s, const Table *t, int pack, int first, i
 
 static int place_of(const Schedule *s, int pack, int micro)
 {
-    const int rank = schedule_rank_of(s, pack);
+    const int stage = schedule_stage_of(s, pack);
     int at = -1;
-    for (int i = 0; i < s->n[rank]; i++) {
-        const Action *a = &s->list[rank][i];
+    for (int i = 0; i < s->n[stage]; i++) {
+        const Action *a = &s->list[stage][i];
         if (a->kind != A_REDUCE || a->unit != pack || a->micro != micro) continue;
         assert_int_equal(at, -1); /* once */
         at = i;
@@ -45,7 +45,8 @@ static int place_of(const Schedule *s, int pack, int micro)
 /* Each group's REDUCE is where it should be: after the last that adds, and only REDUCEs between. */
 static int check_pack(const Schedule *s, const Table *t, int pack, int holders)
 {
-    const int group = t->group[pack] ? t->group[pack] : s->micros, rank = schedule_rank_of(s, pack);
+    const int group = t->group[pack] ? t->group[pack] : s->micros,
+              stage = schedule_stage_of(s, pack);
     int n = 0;
     if (t->group[pack] == 0 && holders == 1) return 0;
     for (int first = 0; first < s->micros; first += group, n++) {
@@ -53,7 +54,7 @@ static int check_pack(const Schedule *s, const Table *t, int pack, int holders)
         const int at = place_of(s, pack, group >= s->micros ? -1 : end - 1);
         const int last = last_adding(s, t, pack, first, end);
         assert_true(at > last && last >= 0);
-        for (int i = last + 1; i < at; i++) assert_int_equal(s->list[rank][i].kind, A_REDUCE);
+        for (int i = last + 1; i < at; i++) assert_int_equal(s->list[stage][i].kind, A_REDUCE);
     }
     return n;
 }
@@ -61,12 +62,13 @@ static int check_pack(const Schedule *s, const Table *t, int pack, int holders)
 /* By the list itself: how many groups of a unit's sums are begun and not reduced, at most. */
 static int most_waiting(const Schedule *s, const Table *t, int unit, int pack, int holders)
 {
-    const int rank = schedule_rank_of(s, unit), group = t->group[pack] ? t->group[pack] : s->micros;
+    const int stage = schedule_stage_of(s, unit),
+              group = t->group[pack] ? t->group[pack] : s->micros;
     bool begun[8] = {false}, ended[8] = {false};
     int most = 1;
     if (t->group[pack] == 0 && holders == 1) return 1;
-    for (int i = 0; i < s->n[rank]; i++) {
-        const Action *a = &s->list[rank][i];
+    for (int i = 0; i < s->n[stage]; i++) {
+        const Action *a = &s->list[stage][i];
         if (a->kind == A_RUN && a->unit == unit && schedule_writes(s, a))
             begun[a->micro / group] = true;
         if (a->kind == A_REDUCE && a->unit == pack)
@@ -96,8 +98,8 @@ static void check_one(Arena *a, Table *t, const Schedule *before, bool tied)
         }
         assert_int_equal(t->sums[u], sums);
     }
-    for (int rank = 0; rank < s.ranks; rank++)
-        for (int i = 0; i < s.n[rank]; i++) in_list += s.list[rank][i].kind == A_REDUCE;
+    for (int stage = 0; stage < s.stages; stage++)
+        for (int i = 0; i < s.n[stage]; i++) in_list += s.list[stage][i].kind == A_REDUCE;
     assert_int_equal(in_list, n);
 }
 
@@ -109,14 +111,14 @@ static void all_shapes_and_groups(void **state)
         for (int micros = 1; micros <= 6; micros++)
             for (int way = 0; way < 48; way++) {
                 const size_t mark = arena_mark(*state);
-                const int most = units < 3 ? units : 3, ranks = 1 + way / 8 % most;
-                const bool tied = way / 4 % 2 && ranks == 1 && units > 1;
+                const int most = units < 3 ? units : 3, stages = 1 + way / 8 % most;
+                const bool tied = way / 4 % 2 && stages == 1 && units > 1;
                 Table t = {0};
                 fill_packs(t.packs, units, tied);
                 for (int u = 0; u < units; u++)
                     t.group[u] = (int)(random_uniform(&random, draw++) * (micros + 1));
-                const Schedule s =
-                    units_of(*state, way % 2 ? "gpipe" : "1f1b", ranks, units, micros, way / 2 % 2);
+                const Schedule s = units_of(*state, way % 2 ? "gpipe" : "1f1b", stages, units,
+                                            micros, way / 2 % 2);
                 check_one(*state, &t, &s, tied);
                 arena_rewind(*state, mark);
             }
@@ -151,7 +153,7 @@ static void sums_of_a_tied_head_wait(void **state)
     assert_int_equal(t.sums[2], 1);
     assert_non_null(strstr(list_text(*state, &out, 0), "B0.1 reduce.0.1 F0.2"));
 
-    t.group[0] = t.group[1] = t.group[2] = 0; /* one rank: only what two units hold is reduced */
+    t.group[0] = t.group[1] = t.group[2] = 0; /* one stage: only what two units hold is reduced */
     const Schedule one = reduce(*state, &f, &t);
     assert_non_null(strstr(list_text(*state, &one, 0), "B0.3 reduce.0 norm"));
     assert_int_equal(one.n[0], f.n[0] + 1);
@@ -166,8 +168,8 @@ static void sums_of_a_tied_head_wait(void **state)
 static void the_last_holder_counts(void **state)
 {
     static const char text[] =
-        "sheaf schedule 1\nchunks 1 micros 1 slices 1\nplace 0\nunits 4\nover units\n"
-        "rank 0: F0.0 F1.0 F2.0 F3.0 B3.0 I2.0 I1.0 W1.0 W2.0 B0.0\n";
+        "sheaf schedule 2\nchunks 1 micros 1 slices 1\nstages 0\nunits 4\nover units\n"
+        "stage 0: F0.0 F1.0 F2.0 F3.0 B3.0 I2.0 I1.0 W1.0 W2.0 B0.0\n";
     Table t = {.group = {1, 1, 1, 1}};
     Schedule s;
     fill_packs(t.packs, 4, false);
@@ -248,10 +250,11 @@ static void faults_are_seen(void **state)
     for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
         char text[512];
         Schedule s;
-        snprintf(text, sizeof text,
-                 "sheaf schedule 1\nchunks 1 micros 2 slices 1\nplace 0\nunits 2\nover units\nrank "
-                 "0: %s\n",
-                 row[i].list);
+        snprintf(
+            text, sizeof text,
+            "sheaf schedule 2\nchunks 1 micros 2 slices 1\nstages 0\nunits 2\nover units\nstage "
+            "0: %s\n",
+            row[i].list);
         must(schedule_parse("test", text, strlen(text), *state, &s));
         const Err err = schedule_check_packs(&s, &(PackRules){none, t.packs, 1, t.group}, *state);
         assert_int_equal(err, row[i].reason ? ERR_CHECK : OK);

@@ -118,7 +118,7 @@ static void check_picture(Arena *a, const Schedule *s, const char *name)
     const char *svg = draw(a, s, name, &play);
     double lanes = 0, runs = 0, end = 0, right = 0, busy = 0;
     int each[N_PHASES] = {0};
-    for (int r = 0; r < s->ranks; r++) {
+    for (int r = 0; r < s->stages; r++) {
         busy += play.busy[r];
         for (int i = 0; i < s->n[r]; i++)
             if (s->list[r][i].kind == A_RUN) each[s->list[r][i].phase]++;
@@ -130,11 +130,11 @@ static void check_picture(Arena *a, const Schedule *s, const char *name)
         sum_widths(svg, phase_name(phase), &runs, &right);
     }
     sum_widths(svg, "lane", &lanes, &end);
-    assert_int_equal(count(svg, "class=\"lane\""), s->ranks);
+    assert_int_equal(count(svg, "class=\"lane\""), s->stages);
     assert_true(fabs(right - end) < 0.02); /* the last RUN ends with the lanes */
     /* What is not covered is what is waited; each width is rounded to a hundredth. */
-    const double waited = s->ranks * play.makespan - busy;
-    const double scale = lanes / (s->ranks * play.makespan);
+    const double waited = s->stages * play.makespan - busy;
+    const double scale = lanes / (s->stages * play.makespan);
     assert_true(fabs(lanes - runs - waited * scale) < 0.01 * (double)(schedule_length(s) + 1));
 }
 
@@ -143,10 +143,10 @@ static void every_schedule_is_drawn(void **state)
     int n;
     const GeneratorRow *row = schedule_generators(&n);
     for (int i = 0; i < n; i++)
-        for (int ranks = 1; ranks <= 5; ranks += 2) {
+        for (int stages = 1; stages <= 5; stages += 2) {
             const size_t mark = arena_mark(*state);
             Schedule s;
-            must(schedule_generate(row[i].name, &(Pipeline){.ranks = ranks, .micros = 11}, *state,
+            must(schedule_generate(row[i].name, &(Pipeline){.stages = stages, .micros = 11}, *state,
                                    &s));
             check_picture(*state, &s, row[i].name);
             must(schedule_expand(&s, EXPAND_STEP, *state, &s));
@@ -159,12 +159,12 @@ static void words_are_where_they_belong(void **state)
 {
     Schedule s;
     Play play;
-    must(schedule_generate("1f1b", &(Pipeline){.ranks = 8, .micros = 20}, *state, &s));
+    must(schedule_generate("1f1b", &(Pipeline){.stages = 8, .micros = 20}, *state, &s));
     const char *svg = draw(*state, &s, "a < b & c > \"d\"\n", &play);
     assert_non_null(strstr(svg, "<title>a &lt; b &amp; c &gt; \"d\" </title>"));
-    assert_non_null(strstr(svg, ">makespan 81, bubble 21, ranks wait 25.9 % of their time<"));
+    assert_non_null(strstr(svg, ">makespan 81, bubble 21, stages wait 25.9 % of their time<"));
     assert_non_null(strstr(svg, "<title>B7.0: 8 to 10</title>"));
-    assert_non_null(strstr(svg, ">rank 7<"));
+    assert_non_null(strstr(svg, ">stage 7<"));
     assert_non_null(strstr(svg, ">holds 8<"));
     assert_non_null(strstr(svg, ">F forward<"));
     assert_non_null(strstr(svg, ">B both<"));
@@ -177,7 +177,7 @@ static void words_are_where_they_belong(void **state)
     assert_non_null(strstr(svg, "<title>evict.0.6&gt;7</title>"));
     assert_non_null(strstr(svg, "<title>fetch.0.6&lt;7</title>"));
     assert_non_null(strstr(svg, ">frame sent away<"));
-    must(schedule_generate("izb", &(Pipeline){.ranks = 2, .micros = 2}, *state, &s));
+    must(schedule_generate("izb", &(Pipeline){.stages = 2, .micros = 2}, *state, &s));
     svg = draw(*state, &s, "izb", &play);
     assert_non_null(strstr(svg, "lighter: a later chunk"));
     assert_int_equal(count(svg, "#b5dbf7"), 2 * 2 + 1); /* F of second chunks, and the legend */
@@ -190,12 +190,12 @@ static void the_widest_and_the_emptiest(void **state)
     Schedule s;
     Play play;
     const char *svg;
-    must(schedule_generate("gpipe", &(Pipeline){.ranks = 2, .micros = 2000}, *state, &s));
+    must(schedule_generate("gpipe", &(Pipeline){.stages = 2, .micros = 2000}, *state, &s));
     svg = draw(*state, &s, "wide", &play);
     assert_int_equal(count(svg, "width=\"8166\""), 1); /* the lanes, names and peaks */
     for (int r = 0; r < 2; r++) s.n[r] = 0;
     draw(*state, &s, "empty", &play);
-    must(schedule_generate("gpipe", &(Pipeline){.ranks = 2, .micros = 30000}, *state, &s));
+    must(schedule_generate("gpipe", &(Pipeline){.stages = 2, .micros = 30000}, *state, &s));
     must(schedule_play(&s, &(PlayCosts){0}, *state, &play));
     assert_int_equal(schedule_svg(&s, &play, "", *state, &svg), ERR_CONFIG);
     assert_non_null(strstr(err_text(), "a picture of 120000 RUNs; allowed are 100000"));

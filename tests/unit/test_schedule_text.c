@@ -11,10 +11,15 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "base/philox.h"
+#include "base/text.h"
 #include "schedule/check/check.h"
 #include "schedule/expand.h"
 #include "schedule/gen/generate.h"
 #include "schedule/text_form.h"
+
+#ifndef SHEAF_SOURCE_DIR
+#define SHEAF_SOURCE_DIR "."
+#endif
 
 static int open_arena(void **state)
 {
@@ -51,13 +56,13 @@ static void generated_and_expanded(void **state)
     int n;
     const GeneratorRow *row = schedule_generators(&n);
     for (int i = 0; i < n; i++)
-        for (int ranks = 1; ranks <= 6; ranks++)
+        for (int stages = 1; stages <= 6; stages++)
             for (int micros = 1; micros <= 12; micros += 1 + micros / 3)
                 for (int slices = 1; slices <= (row[i].slices ? 3 : 1); slices++) {
                     const size_t mark = arena_mark(*state);
                     int16_t first_unit[13] = {0};
                     Schedule s, units;
-                    const Pipeline p = {ranks, micros, 0, slices, 0};
+                    const Pipeline p = {stages, micros, 0, slices, 0};
                     must(schedule_generate(row[i].name, &p, *state, &s));
                     round_trip(*state, &s);
                     for (int c = 0; c < s.chunks; c++)
@@ -77,12 +82,12 @@ static void loaded_for_a_run(void **state)
     const int file = mkstemp(path);
     const char *text;
     Schedule s, back;
-    const Pipeline fits = {.ranks = 3, .micros = 5};
+    const Pipeline fits = {.stages = 3, .micros = 5};
     const struct {
         Pipeline p;
         const char *reason;
     } row[] = {
-        {{2, 5, 0, 0, 0}, " is written for 3 ranks (mesh.pp); the run has 2"},
+        {{2, 5, 0, 0, 0}, " is written for 3 stages (mesh.pp); the run has 2"},
         {{3, 4, 0, 0, 0}, " is written for 5 micro-batches; the run has 4"},
         {{3, 5, 1, 0, 0},
          " is written for 6 chunks in all (mesh.pp times parallel.chunks); the run has 3"},
@@ -114,21 +119,21 @@ static void loaded_for_a_run(void **state)
 static void equal_means_all_equal(void **state)
 {
     static const char text[] =
-        "sheaf schedule 1\nchunks 2 micros 2 slices 1\nplace 0 1\nunits 2 1\n"
-        "over chunks\nrank 0: F0.0 send.F0.0>1\nrank 1: F1.0\n";
+        "sheaf schedule 2\nchunks 2 micros 2 slices 1\nstages 0 1\nunits 2 1\n"
+        "over chunks\nstage 0: F0.0 send.F0.0>1\nstage 1: F1.0\n";
     static const char *const change[][2] = {
         {"F0.0 send", "F0.1 send"},
         {"F0.0 send", "I0.0 send"},
         {"F0.0 send", "drop.0 send"},
-        {"rank 1: F1", "rank 1: F0"},
+        {"stage 1: F1", "stage 1: F0"},
         {" send.F0.0>1", ""},
         {">1", ">0"},
-        {"place 0 1", "place 1 0"},
+        {"stages 0 1", "stages 1 0"},
         {"units 2 1", "units 1 2"},
         {"over chunks", "over units"},
         {"micros 2", "micros 3"},
-        {"rank 1: F1.0\n", "rank 1: F1.0\nrank 2:\n"},
-        {"rank 1: F1.0", "rank 1: F1.0 B1.0"},
+        {"stage 1: F1.0\n", "stage 1: F1.0\nstage 2:\n"},
+        {"stage 1: F1.0", "stage 1: F1.0 B1.0"},
     };
     Schedule s, other;
     must(schedule_parse("equal", text, strlen(text), *state, &s));
@@ -148,39 +153,39 @@ static void equal_means_all_equal(void **state)
     assert_false(schedule_equal(&s, &other));
 }
 
-/* By hand: comments, blank lines, a list in pieces, out of order, a rank without a chunk. */
-static const char by_hand[] = "# two chunks on rank 2, none on rank 1\n"
-                              "sheaf schedule 1   # the version\n"
+/* By hand: comments, blank lines, a list in pieces, out of order, a stage without a chunk. */
+static const char by_hand[] = "# two chunks on stage 2, none on stage 1\n"
+                              "sheaf schedule 2   # the version\n"
                               "\n"
                               "chunks 3 micros 2 slices 2\n"
-                              "\tplace 2 0 2\r\n"
+                              "\tstages 2 0 2\r\n"
                               "units 1 2 1\n"
                               "over units\n"
-                              "rank 2: F0.0.0 send.F0.0.1>0#no space before\n"
-                              "rank 0: recv.F0.0.1<2 recv.I3.1.0<2 evict.1.0.1>1 fetch.1.0.1<1\n"
-                              "rank 2: gather.3 drop.3 reduce.3 reduce.3.1 norm update.0\n"
-                              "rank 0: evict.2.1.1>host fetch.2.1.1<host bind.0 bind.32766\n"
-                              "  rank 2:   I3.1.1   W3.1.0 B0.1.0\n"
-                              "rank 3:";
+                              "stage 2: F0.0.0 send.F0.0.1>0#no space before\n"
+                              "stage 0: recv.F0.0.1<2 recv.I3.1.0<2 evict.1.0.1>1 fetch.1.0.1<1\n"
+                              "stage 2: gather.3 drop.3 reduce.3 reduce.3.1 norm update.0\n"
+                              "stage 0: evict.2.1.1>host fetch.2.1.1<host bind.0 bind.32766\n"
+                              "  stage 2:   I3.1.1   W3.1.0 B0.1.0\n"
+                              "stage 3:";
 
 static void written_by_hand(void **state)
 {
     Schedule s;
     must(schedule_parse("hand", by_hand, strlen(by_hand), *state, &s));
     assert_string_equal(round_trip(*state, &s),
-                        "sheaf schedule 1\n"
+                        "sheaf schedule 2\n"
                         "chunks 3 micros 2 slices 2\n"
-                        "place 2 0 2\n"
+                        "stages 2 0 2\n"
                         "units 1 2 1\n"
                         "over units\n"
-                        "rank 0: recv.F0.0.1<2 recv.I3.1.0<2 evict.1.0.1>1 fetch.1.0.1<1 "
+                        "stage 0: recv.F0.0.1<2 recv.I3.1.0<2 evict.1.0.1>1 fetch.1.0.1<1 "
                         "evict.2.1.1>host fetch.2.1.1<host\n"
-                        "rank 0: bind.0 bind.32766\n" /* 100 columns are full */
-                        "rank 1:\n"
-                        "rank 2: F0.0.0 send.F0.0.1>0 gather.3 drop.3 reduce.3 reduce.3.1 norm "
+                        "stage 0: bind.0 bind.32766\n" /* 100 columns are full */
+                        "stage 1:\n"
+                        "stage 2: F0.0.0 send.F0.0.1>0 gather.3 drop.3 reduce.3 reduce.3.1 norm "
                         "update.0 I3.1.1 W3.1.0 B0.1.0\n"
-                        "rank 3:\n");
-    assert_int_equal(s.ranks, 4);
+                        "stage 3:\n");
+    assert_int_equal(s.stages, 4);
     const Action recv = s.list[0][1], evict = s.list[0][2], host = s.list[0][4];
     assert_true(recv.kind == A_RECV && recv.phase == PHASE_I && recv.unit == 3 && recv.micro == 1 &&
                 recv.slice == 0 && recv.peer == 2);
@@ -190,72 +195,97 @@ static void written_by_hand(void **state)
     assert_true(s.list[2][4].micro == -1 && s.list[2][5].micro == 1);
 }
 
-#define HEAD "sheaf schedule 1\nchunks 2 micros 4 slices 1\nplace 0 1\nover chunks\n"
-#define SLICED "sheaf schedule 1\nchunks 2 micros 4 slices 2\nplace 0 1\nover units\n"
+/* A file of version 1 names stages by `rank` and `place`, and is the same schedule. */
+static void version_one_is_read(void **state)
+{
+    static const char *const file[] = {"version1_1f1b_4x6_units", "1f1b_4x6_units"};
+    static const char mixed[] =
+        "sheaf schedule 1\nchunks 1 micros 1 slices 1\nplace 0\nover chunks\nstage 0: F0.0 B0.0\n";
+    Schedule s[2];
+    for (int i = 0; i < 2; i++) {
+        char path[512];
+        const char *text;
+        size_t length;
+        snprintf(path, sizeof path, SHEAF_SOURCE_DIR "/tests/golden/schedule/%s.txt", file[i]);
+        must(text_read_file(path, 1 << 20, *state, &text, &length));
+        assert_int_equal(strncmp(text, i == 0 ? "sheaf schedule 1\n" : "sheaf schedule 2\n", 17),
+                         0);
+        must(schedule_parse(path, text, length, *state, &s[i]));
+    }
+    assert_true(schedule_equal(&s[0], &s[1]));
+    round_trip(*state, &s[0]);
+    assert_int_equal(schedule_parse("mixed", mixed, strlen(mixed), *state, &s[0]), ERR_CONFIG);
+    assert_non_null(strstr(err_text(), "mixed:5:1: 'stage': expected `rank`"));
+}
+
+#define HEAD "sheaf schedule 2\nchunks 2 micros 4 slices 1\nstages 0 1\nover chunks\n"
+#define SLICED "sheaf schedule 2\nchunks 2 micros 4 slices 2\nstages 0 1\nover units\n"
 
 static const struct {
     const char *text, *message;
 } wrong[] = {
     {"", "f:1:1: expected `sheaf`"},
     {"schedule 1", "f:1:1: 'schedule': expected `sheaf`"},
-    {"sheaf schedule 2", "f:1:16: '2': expected version 1 of the form, 1 to 1"},
-    {"sheaf schedule 1 1", "f:1:18: '1': nothing more is allowed after the version"},
-    {"sheaf schedule 1\nchunks 0", "f:2:8: '0': expected a number of chunks, 1 to 32767"},
-    {"sheaf schedule 1\nchunks 2 micros 32768", "'32768': expected a number of micros, 1 to 32767"},
-    {"sheaf schedule 1\nchunks 2 micros 99999999999999999999", "expected a number of micros"},
-    {"sheaf schedule 1\nchunks 2 micros -1", "'-1': expected a number of micros"},
-    {"sheaf schedule 1\nchunks 2 micros 1x", "'1x': expected a number of micros"},
-    {"sheaf schedule 1\nchunks 2 micros", "f:2:16: the line ends; expected a number of micros"},
-    {"sheaf schedule 1\nchunks 2 micro 4", "f:2:10: 'micro': expected `micros`"},
-    {"sheaf schedule 1\nchunks 2 micros 4 slices 1\nplace 0\n", "the line ends; expected the rank"},
-    {"sheaf schedule 1\nchunks 2 micros 4 slices 1\nplace 0 1 2\n",
-     "f:3:11: '2': nothing more is allowed after one number for each of 2 chunks"},
-    {"sheaf schedule 1\nchunks 2 micros 4 slices 1\nplace 0 32767\n",
-     "rank of each chunk, 0 to 32766"},
-    {"sheaf schedule 1\nchunks 2 micros 4 slices 1\nplace 0 1\nunits 1 0\n",
+    {"sheaf schedule 3", "f:1:16: '3': expected the version of the form, 1 to 2"},
+    {"sheaf schedule 2 1", "f:1:18: '1': nothing more is allowed after the version"},
+    {"sheaf schedule 2\nchunks 0", "f:2:8: '0': expected a number of chunks, 1 to 32767"},
+    {"sheaf schedule 2\nchunks 2 micros 32768", "'32768': expected a number of micros, 1 to 32767"},
+    {"sheaf schedule 2\nchunks 2 micros 99999999999999999999", "expected a number of micros"},
+    {"sheaf schedule 2\nchunks 2 micros -1", "'-1': expected a number of micros"},
+    {"sheaf schedule 2\nchunks 2 micros 1x", "'1x': expected a number of micros"},
+    {"sheaf schedule 2\nchunks 2 micros", "f:2:16: the line ends; expected a number of micros"},
+    {"sheaf schedule 2\nchunks 2 micro 4", "f:2:10: 'micro': expected `micros`"},
+    {"sheaf schedule 2\nchunks 2 micros 4 slices 1\nstages 0\n",
+     "the line ends; expected the stage"},
+    {"sheaf schedule 2\nchunks 2 micros 4 slices 1\nstages 0 1 2\n",
+     "f:3:12: '2': nothing more is allowed after one number for each of 2 chunks"},
+    {"sheaf schedule 2\nchunks 2 micros 4 slices 1\nstages 0 32767\n",
+     "stage of each chunk, 0 to 32766"},
+    {"sheaf schedule 2\nchunks 2 micros 4 slices 1\nstages 0 1\nunits 1 0\n",
      "f:4:9: '0': expected the units of each chunk, 1 to 32767"},
-    {"sheaf schedule 1\nchunks 2 micros 4 slices 1\nplace 0 1\nunits 32767 1\n",
+    {"sheaf schedule 2\nchunks 2 micros 4 slices 1\nstages 0 1\nunits 32767 1\n",
      "32768 units in chunks 0 to 1; allowed are 32767 in all"},
-    {"sheaf schedule 1\nchunks 2 micros 4 slices 1\nplace 0 1\nrank 0:", "'rank': expected `over`"},
-    {"sheaf schedule 1\nchunks 2 micros 4 slices 1\nplace 0 1\nover layers",
+    {"sheaf schedule 2\nchunks 2 micros 4 slices 1\nstages 0 1\nstage 0:",
+     "'stage': expected `over`"},
+    {"sheaf schedule 2\nchunks 2 micros 4 slices 1\nstages 0 1\nover layers",
      "f:4:6: 'layers': expected `chunks` or `units`"},
-    {HEAD "F0.0", "f:5:1: 'F0.0': expected `rank`"},
-    {HEAD "rank 0 F0.0", "f:5:6: '0': expected a rank and a colon, 0: to 32766:"},
-    {HEAD "rank 0:F0.0", "f:5:6: '0:F0.0': expected a rank and a colon"},
-    {HEAD "rank 32767:", "expected a rank and a colon, 0: to 32766:"},
-    {HEAD "rank :", "expected a rank and a colon"},
-    {HEAD "rank", "f:5:5: expected a rank and a colon"},
-    {HEAD "rank 0: F2.0", "f:5:9: 'F2.0': chunk 2 is not there; allowed are 0 to 1"},
-    {HEAD "rank 0: F0.0 F0.4", "f:5:14: 'F0.4': micro-batch 4 is not there; allowed are 0 to 3"},
-    {HEAD "rank 0: F0.99999999999", "micro-batch 99999999999 is not there"},
-    {HEAD "rank 0: F0.0.0", "a third number is a slice, and slices is 1"},
-    {HEAD "rank 0: F0", "'F0': expected '.' before the micro-batch"},
-    {HEAD "rank 0: F.0", "expected the chunk, a number"},
-    {HEAD "rank 0: F0.", "expected the micro-batch, a number"},
-    {HEAD "rank 0: G0.0", "expected a phase: F, I, W or B"},
-    {HEAD "rank 0: F0.0x", "the action ends before its last 1 characters"},
-    {HEAD "rank 0: send.W0.0>1", "W makes no value for another rank; allowed are F, I and B"},
-    {HEAD "rank 0: send.F0.0<1", "expected '>' before the rank"},
-    {HEAD "rank 0: recv.F0.0>1", "expected '<' before the rank"},
-    {HEAD "rank 0: send.F0.0>2", "rank 2 is not there; allowed are 0 to 1"},
-    {HEAD "rank 0: send.F0.0>host", "expected the rank, a number"},
-    {HEAD "rank 0: sned.F0.0>1",
+    {HEAD "F0.0", "f:5:1: 'F0.0': expected `stage`"},
+    {HEAD "stage 0 F0.0", "f:5:7: '0': expected a stage and a colon, 0: to 32766:"},
+    {HEAD "stage 0:F0.0", "f:5:7: '0:F0.0': expected a stage and a colon"},
+    {HEAD "stage 32767:", "expected a stage and a colon, 0: to 32766:"},
+    {HEAD "stage :", "expected a stage and a colon"},
+    {HEAD "stage", "f:5:6: expected a stage and a colon"},
+    {HEAD "stage 0: F2.0", "f:5:10: 'F2.0': chunk 2 is not there; allowed are 0 to 1"},
+    {HEAD "stage 0: F0.0 F0.4", "f:5:15: 'F0.4': micro-batch 4 is not there; allowed are 0 to 3"},
+    {HEAD "stage 0: F0.99999999999", "micro-batch 99999999999 is not there"},
+    {HEAD "stage 0: F0.0.0", "a third number is a slice, and slices is 1"},
+    {HEAD "stage 0: F0", "'F0': expected '.' before the micro-batch"},
+    {HEAD "stage 0: F.0", "expected the chunk, a number"},
+    {HEAD "stage 0: F0.", "expected the micro-batch, a number"},
+    {HEAD "stage 0: G0.0", "expected a phase: F, I, W or B"},
+    {HEAD "stage 0: F0.0x", "the action ends before its last 1 characters"},
+    {HEAD "stage 0: send.W0.0>1", "W makes no value for another stage; allowed are F, I and B"},
+    {HEAD "stage 0: send.F0.0<1", "expected '>' before the stage"},
+    {HEAD "stage 0: recv.F0.0>1", "expected '<' before the stage"},
+    {HEAD "stage 0: send.F0.0>2", "stage 2 is not there; allowed are 0 to 1"},
+    {HEAD "stage 0: send.F0.0>host", "expected the stage, a number"},
+    {HEAD "stage 0: sned.F0.0>1",
      "no such action (did you mean send?); allowed are F I W B send recv"},
-    {HEAD "rank 0: run.F0.0", "no such action"},
-    {HEAD "rank 0: gather", "expected '.' before the rest of the action"},
-    {HEAD "rank 0: gather.2", "chunk 2 is not there"},
-    {HEAD "rank 0: norm.1", "the action ends before its last 2 characters"},
-    {HEAD "rank 0: reduce.1.4", "micro-batch 4 is not there"},
-    {HEAD "rank 0: evict.0.1", "expected '>' before the rank, or `host`"},
-    {HEAD "rank 0: evict.0.1>hos", "expected the rank, a number"},
-    {HEAD "rank 0: bind.32767", "slot 32767 is not there; allowed are 0 to 32766"},
-    {HEAD "rank 0: F0.000000000000000000000000000000000000000001",
+    {HEAD "stage 0: run.F0.0", "no such action"},
+    {HEAD "stage 0: gather", "expected '.' before the rest of the action"},
+    {HEAD "stage 0: gather.2", "chunk 2 is not there"},
+    {HEAD "stage 0: norm.1", "the action ends before its last 2 characters"},
+    {HEAD "stage 0: reduce.1.4", "micro-batch 4 is not there"},
+    {HEAD "stage 0: evict.0.1", "expected '>' before the stage, or `host`"},
+    {HEAD "stage 0: evict.0.1>hos", "expected the stage, a number"},
+    {HEAD "stage 0: bind.32767", "slot 32767 is not there; allowed are 0 to 32766"},
+    {HEAD "stage 0: F0.000000000000000000000000000000000000000001",
      "45 characters; an action has at most 40"},
-    {HEAD "rank 0: \x01\x80", "f:5:9: '?"
-                              "?': expected a phase"},
-    {SLICED "rank 0: F0.0", "expected '.' before the slice"},
-    {SLICED "rank 0: F0.0.2", "slice 2 is not there; allowed are 0 to 1"},
-    {SLICED "rank 0: F2.0.1", "unit 2 is not there; allowed are 0 to 1"},
+    {HEAD "stage 0: \x01\x80", "f:5:10: '?"
+                               "?': expected a phase"},
+    {SLICED "stage 0: F0.0", "expected '.' before the slice"},
+    {SLICED "stage 0: F0.0.2", "slice 2 is not there; allowed are 0 to 1"},
+    {SLICED "stage 0: F2.0.1", "unit 2 is not there; allowed are 0 to 1"},
 };
 
 static void mistakes_are_named(void **state)
@@ -303,7 +333,7 @@ static void garbage_is_survived(void **state)
     Schedule s, units;
     uint64_t draw = 0;
     int read = 0, checked = 0;
-    must(schedule_generate("1f1b", &(Pipeline){.ranks = 3, .micros = 3}, *state, &s));
+    must(schedule_generate("1f1b", &(Pipeline){.stages = 3, .micros = 3}, *state, &s));
     must(schedule_print(&s, *state, &seed[1]));
     must(schedule_expand(&s, EXPAND_STEP, *state, &units));
     must(schedule_print(&units, *state, &seed[2]));
@@ -334,7 +364,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(generated_and_expanded), cmocka_unit_test(loaded_for_a_run),
         cmocka_unit_test(equal_means_all_equal),  cmocka_unit_test(written_by_hand),
-        cmocka_unit_test(mistakes_are_named),     cmocka_unit_test(garbage_is_survived),
+        cmocka_unit_test(version_one_is_read),    cmocka_unit_test(mistakes_are_named),
+        cmocka_unit_test(garbage_is_survived),
     };
     return cmocka_run_group_tests(tests, open_arena, close_arena);
 }

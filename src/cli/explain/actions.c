@@ -42,15 +42,15 @@ static int groups_at(const Action *list, int n, int period)
     return end / period;
 }
 
-static Err fold_units(const Schedule *s, int lane, Arena *temp, Folded *out)
+static Err fold_units(const Schedule *s, int stage, Arena *temp, Folded *out)
 {
-    const Action *list = s->list[lane];
+    const Action *list = s->list[stage];
     Folded f = {.s = s, .list = list};
-    TRY(ARENA_NEW(temp, s->n[lane] + 1, &f.item));
-    for (int i = 0; i < s->n[lane];) {
+    TRY(ARENA_NEW(temp, s->n[stage] + 1, &f.item));
+    for (int i = 0; i < s->n[stage];) {
         Item item = {i, 1, 1};
         for (int p = 1; p <= MAX_ACTIONS && item.times == 1; p++) {
-            const int groups = groups_at(&list[i], s->n[lane] - i, p);
+            const int groups = groups_at(&list[i], s->n[stage] - i, p);
             if (groups > SHOWN) item = (Item){i, p, groups};
         }
         f.item[f.n++] = item;
@@ -146,7 +146,7 @@ static void add_items(Lines *l, const Folded *f, int from, int n)
     close_bracket(l);
 }
 
-static void list_lane(const Folded *f, int rank, Text *t)
+static void list_rank(const Folded *f, int rank, Text *t)
 {
     Lines l = {.t = t};
     l.column = (size_t)snprintf(l.head, sizeof l.head, "rank %d:", rank);
@@ -171,18 +171,18 @@ Err explain_actions_text(const Facts *f, Arena *temp, Text *t)
 {
     const Schedule *s = &f->job->units;
     const Mesh *m = &f->job->mesh;
-    const int lane = mesh_part(m, VIEW_DENSE, mesh_axes(m, VIEW_DENSE, "pp"), f->job->linked.rank);
+    const int stage = mesh_part(m, VIEW_DENSE, mesh_axes(m, VIEW_DENSE, "pp"), f->job->linked.rank);
     const char *form;
     Folded folded;
     TRY(schedule_print(s, temp, &form));
     text_add(t, "\nACTIONS of the rank, in order: phase, unit . micro-batch; a..b: all from a "
                 "to b\n");
-    while (*form && strncmp(form, "rank ", 5) != 0) { /* what stands before the lists */
+    while (*form && strncmp(form, "stage ", 6) != 0) { /* what stands before the lists */
         const size_t length = strcspn(form, "\n");
         text_add(t, "  %.*s\n", (int)length, form);
         form += length + (form[length] == '\n');
     }
-    TRY(fold_units(s, lane, temp, &folded));
-    list_lane(&folded, f->job->linked.rank, t);
+    TRY(fold_units(s, stage, temp, &folded));
+    list_rank(&folded, f->job->linked.rank, t);
     return OK;
 }

@@ -25,8 +25,8 @@ static Err facts_evict(Facts *f, const PlayCosts *costs, Arena *arena)
     JobSettings set = f->job->settings;
     Job *without;
     Play play;
-    for (int rank = 0; rank < s->ranks; rank++)
-        for (int i = 0; i < s->n[rank]; i++) p->evicted += s->list[rank][i].kind == A_EVICT;
+    for (int stage = 0; stage < s->stages; stage++)
+        for (int i = 0; i < s->n[stage]; i++) p->evicted += s->list[stage][i].kind == A_EVICT;
     if (p->evicted == 0 || !set.parallel.evict) return OK;
     set.parallel.evict = false;
     TRY(ARENA_NEW(arena, 1, &without));
@@ -57,7 +57,7 @@ Err facts_pipeline(Facts *f, Arena *arena)
 static void held_text(const int *held, int stages, Text *t)
 {
     enum { SHOWN = 16 };
-    for (int rank = 0; rank < stages && rank < SHOWN; rank++) text_add(t, " %d", held[rank]);
+    for (int s = 0; s < stages && s < SHOWN; s++) text_add(t, " %d", held[s]);
     if (stages > SHOWN) text_add(t, " ..");
 }
 
@@ -84,7 +84,7 @@ static void evict_text(const Facts *f, Text *t)
              p->evicted == 1 ? "" : "s");
     if (p->held) {
         text_add(t, "; without, stages hold");
-        held_text(p->held, f->job->chunks.ranks, t);
+        held_text(p->held, f->job->chunks.stages, t);
         text_add(t, ", and the work of rank %d takes %s instead of %s", f->job->linked.rank,
                  text_bytes((int64_t)p->work_without, without),
                  text_bytes((int64_t)f->job->linked.bytes[ARENA_WORK], with));
@@ -95,7 +95,7 @@ static void evict_text(const Facts *f, Text *t)
 void explain_pipeline_text(const Facts *f, Text *t)
 {
     const Play *play = &f->pipeline.play;
-    const int stages = f->job->chunks.ranks;
+    const int stages = f->job->chunks.stages;
     text_add(t, "  played with 1 unit of time for F, I and W of a unit of the model, 2 for B, and "
                 "transfers free:\n");
     text_add(t, "  makespan   %.6g\n", play->makespan);
@@ -114,8 +114,8 @@ json_t *pipeline_json(const Facts *f)
 {
     const PipelineFacts *p = &f->pipeline;
     json_t *o = json_object(), *held = json_array();
-    for (int rank = 0; rank < f->job->chunks.ranks; rank++)
-        json_array_append_new(held, json_integer(p->play.peak[rank]));
+    for (int stage = 0; stage < f->job->chunks.stages; stage++)
+        json_array_append_new(held, json_integer(p->play.peak[stage]));
     set(o, "makespan", json_real(p->play.makespan));
     set(o, "bubble", json_real(p->play.bubble));
     set(o, "idle", json_real(p->play.idle));

@@ -25,7 +25,7 @@ Err explain_svg(const Facts *f, const char *path, Arena *temp)
     const char *picture;
     char title[256];
     snprintf(title, sizeof title, "%s: %s, %d stages, %d micro-batches", f->model->name,
-             f->job->settings.schedule, s->ranks, s->micros);
+             f->job->settings.schedule, s->stages, s->micros);
     TRY(schedule_svg(s, &f->pipeline.play, title, temp, &picture));
     return write_text("--svg", path, picture);
 }

@@ -7,25 +7,25 @@
 #include "schedule/play.h"
 #include "schedule/text_form.h"
 
-Err schedule_fail(const Schedule *s, int rank, int position, const char *format, ...)
+Err schedule_fail(const Schedule *s, int stage, int position, const char *format, ...)
 {
     char reason[512], text[ACTION_TEXT_BYTES];
     va_list args;
     va_start(args, format);
     vsnprintf(reason, sizeof reason, format, args);
     va_end(args);
-    return err_fail(ERR_CHECK, "schedule: rank %d, position %d, %s: %s", rank, position,
-                    action_text(&s->list[rank][position], s->slices, text), reason);
+    return err_fail(ERR_CHECK, "schedule: stage %d, position %d, %s: %s", stage, position,
+                    action_text(&s->list[stage][position], s->slices, text), reason);
 }
 
-Err schedule_missing(const Schedule *s, int rank, Action a, const char *format, ...)
+Err schedule_missing(const Schedule *s, int stage, Action a, const char *format, ...)
 {
     char reason[512], text[ACTION_TEXT_BYTES];
     va_list args;
     va_start(args, format);
     vsnprintf(reason, sizeof reason, format, args);
     va_end(args);
-    return err_fail(ERR_CHECK, "schedule: rank %d: %s is missing: %s", rank,
+    return err_fail(ERR_CHECK, "schedule: stage %d: %s is missing: %s", stage,
                     action_text(&a, s->slices, text), reason);
 }
 
@@ -33,12 +33,13 @@ Err schedule_missing(const Schedule *s, int rank, Action a, const char *format, 
 static Err place_runs(Check *c)
 {
     const Schedule *s = c->s;
-    for (int rank = 0; rank < s->ranks; rank++)
-        for (int i = 0; i < s->n[rank]; i++) {
-            const Action *a = &s->list[rank][i];
+    for (int stage = 0; stage < s->stages; stage++)
+        for (int i = 0; i < s->n[stage]; i++) {
+            const Action *a = &s->list[stage][i];
             if (a->kind != A_RUN) continue;
             int *at = &check_cell(c, a)->run[a->phase];
-            if (*at >= 0) return schedule_fail(s, rank, i, "runs twice, first at position %d", *at);
+            if (*at >= 0)
+                return schedule_fail(s, stage, i, "runs twice, first at position %d", *at);
             *at = i;
         }
     return OK;
@@ -47,19 +48,20 @@ static Err place_runs(Check *c)
 static Err check_phases(const Check *c, const CheckCell *cell, Action a)
 {
     const Schedule *s = c->s;
-    const int rank = c->rank_of[a.unit], *run = cell->run;
-    if (run[PHASE_F] < 0) return schedule_missing(s, rank, a, "each item runs F once");
+    const int stage = c->stage_of[a.unit], *run = cell->run;
+    if (run[PHASE_F] < 0) return schedule_missing(s, stage, a, "each item runs F once");
     if (run[PHASE_B] >= 0) {
         const int other = run[PHASE_I] >= 0 ? run[PHASE_I] : run[PHASE_W];
         if (other >= 0)
-            return schedule_fail(
-                s, rank, other, "runs beside B, at position %d, which holds I and W", run[PHASE_B]);
+            return schedule_fail(s, stage, other,
+                                 "runs beside B, at position %d, which holds I and W",
+                                 run[PHASE_B]);
     } else if (run[PHASE_I] < 0 && run[PHASE_W] < 0) {
         a.phase = PHASE_B;
-        return schedule_missing(s, rank, a, "each item runs B once, or I and W");
+        return schedule_missing(s, stage, a, "each item runs B once, or I and W");
     } else if (run[PHASE_I] < 0 || run[PHASE_W] < 0) {
         a.phase = run[PHASE_I] < 0 ? PHASE_I : PHASE_W;
-        return schedule_missing(s, rank, a, "I and W come together");
+        return schedule_missing(s, stage, a, "I and W come together");
     }
     return OK;
 }
@@ -73,19 +75,19 @@ static int back_at(const CheckCell *cell)
 static Err check_order(const Check *c, const CheckCell *cell, Action a)
 {
     const Schedule *s = c->s;
-    const int rank = c->rank_of[a.unit], *run = cell->run, back = back_at(cell);
+    const int stage = c->stage_of[a.unit], *run = cell->run, back = back_at(cell);
     if (back < run[PHASE_F])
-        return schedule_fail(s, rank, back, "comes before its F, at position %d", run[PHASE_F]);
+        return schedule_fail(s, stage, back, "comes before its F, at position %d", run[PHASE_F]);
     if (run[PHASE_W] >= 0 && run[PHASE_W] < run[PHASE_I])
-        return schedule_fail(s, rank, run[PHASE_W], "comes before its I, at position %d",
+        return schedule_fail(s, stage, run[PHASE_W], "comes before its I, at position %d",
                              run[PHASE_I]);
     if (a.slice == 0) return OK;
     const CheckCell *before = cell - 1; /* the slice before */
     if (run[PHASE_F] < before->run[PHASE_F])
-        return schedule_fail(s, rank, run[PHASE_F], "comes before F of slice %d, which it reads",
+        return schedule_fail(s, stage, run[PHASE_F], "comes before F of slice %d, which it reads",
                              a.slice - 1);
     if (back_at(before) < back)
-        return schedule_fail(s, rank, back_at(before),
+        return schedule_fail(s, stage, back_at(before),
                              "comes before the backward of slice %d, which it reads", a.slice);
     return OK;
 }
@@ -107,10 +109,10 @@ static Err check_runs(Check *c)
 static Err check_init(const Schedule *s, Arena *temp, Check *c)
 {
     *c = (Check){.s = s, .temp = temp};
-    TRY(ARENA_NEW(temp, schedule_items(s), &c->rank_of));
+    TRY(ARENA_NEW(temp, schedule_items(s), &c->stage_of));
     TRY(ARENA_NEW(temp, schedule_cells(s), &c->cell));
     for (int item = 0; item < schedule_items(s); item++)
-        c->rank_of[item] = (int16_t)schedule_rank_of(s, item);
+        c->stage_of[item] = (int16_t)schedule_stage_of(s, item);
     for (int64_t i = 0; i < schedule_cells(s); i++)
         c->cell[i] = (CheckCell){{-1, -1, -1, -1}, {-1, -1}, {-1, -1}};
     return OK;
@@ -140,18 +142,18 @@ Err schedule_check(const Schedule *s, Arena *temp)
  * are its forwards too: it holds the head. */
 static Err check_item_order(const Schedule *s, int item)
 {
-    const int rank = schedule_rank_of(s, item);
+    const int stage = schedule_stage_of(s, item);
     int backward = 0, forward = 0; /* the latest micro-batch of each */
-    for (int i = 0; i < s->n[rank]; i++) {
-        const Action *a = &s->list[rank][i];
+    for (int i = 0; i < s->n[stage]; i++) {
+        const Action *a = &s->list[stage][i];
         if (a->kind != A_RUN || a->unit != item) continue;
         const bool head = item == schedule_items(s) - 1 && a->phase == PHASE_F;
         int *latest = head ? &forward : &backward;
         if (!head && !schedule_writes(s, a)) continue;
         if (a->micro < *latest)
-            return schedule_fail(s, rank, i,
+            return schedule_fail(s, stage, i,
                                  "adds to the gradients of %s %d after micro-batch %d: the sum is "
-                                 "not that of one rank, bit for bit",
+                                 "not that of one stage, bit for bit",
                                  s->grain == OVER_UNITS ? "unit" : "chunk", item, *latest);
         *latest = a->micro;
     }

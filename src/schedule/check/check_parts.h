@@ -6,7 +6,7 @@
 
 enum { CHECK_FORWARD, CHECK_BACK };
 
-/* Positions in the rank's list of all that belongs to one (item, micro, slice); -1: not there. */
+/* Positions in the stage's list of all that belongs to one (item, micro, slice); -1: not there. */
 typedef struct {
     int run[N_PHASES];
     int send[2], recv[2]; /* of the value that F makes; that I or B makes */
@@ -15,8 +15,8 @@ typedef struct {
 typedef struct {
     const Schedule *s;
     Arena *temp;
-    int16_t *rank_of; /* [items] */
-    CheckCell *cell;  /* [items][micros][slices] */
+    int16_t *stage_of; /* [items] */
+    CheckCell *cell;   /* [items][micros][slices] */
 } Check;
 
 static inline CheckCell *check_cell(const Check *c, const Action *a)
@@ -24,11 +24,11 @@ static inline CheckCell *check_cell(const Check *c, const Action *a)
     return &c->cell[schedule_cell(c->s, a->unit, a->micro, a->slice)];
 }
 
-/* Local. ERR_CHECK about the action at `position` of `rank`. */
-Err schedule_fail(const Schedule *s, int rank, int position, const char *format, ...)
+/* Local. ERR_CHECK about the action at `position` of `stage`. */
+Err schedule_fail(const Schedule *s, int stage, int position, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-/* Local. ERR_CHECK about an action that is not in the rank's list. */
-Err schedule_missing(const Schedule *s, int rank, Action a, const char *format, ...)
+/* Local. ERR_CHECK about an action that is not in the stage's list. */
+Err schedule_missing(const Schedule *s, int stage, Action a, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
 Err schedule_check_moves(Check *c); /* check_moves.c */

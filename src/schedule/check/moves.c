@@ -1,10 +1,10 @@
 /* moves.c -- sends and receives.
  *
- *     rank 0: F0.0 send.F0.0>1             the value of F0.0 crosses to the rank of item 1,
- *     rank 1: recv.F0.0<0 F1.0             after it was made and before it is used;
- *     rank 1: B1.0 send.B1.0>0             what B makes (or I) crosses to the item before
+ *     stage 0: F0.0 send.F0.0>1             the value of F0.0 crosses to the stage of item 1,
+ *     stage 1: recv.F0.0<0 F1.0             after it was made and before it is used;
+ *     stage 1: B1.0 send.B1.0>0             what B makes (or I) crosses to the item before
  *
- * Between two ranks, values come in the order in which they were sent: some transports have one
+ * Between two stages, values come in the order in which they were sent: some transports have one
  * queue for a pair and would hand over the wrong one. */
 #include "schedule/check/check_parts.h"
 
@@ -17,7 +17,7 @@ static int reader_of(const Schedule *s, const Action *value)
     return item < schedule_items(s) ? item : -1;
 }
 
-/* Where the reader runs, in its rank's list. */
+/* Where the reader runs, in its stage's list. */
 static int read_at(const Check *c, const Action *value)
 {
     Action reader = *value;
@@ -27,48 +27,48 @@ static int read_at(const Check *c, const Action *value)
     return run[PHASE_B] >= 0 ? run[PHASE_B] : run[PHASE_I];
 }
 
-/* What holds for both ends: it is made in that phase, and read on another rank. */
-static Err check_value(const Check *c, int rank, int at)
+/* What holds for both ends: it is made in that phase, and read on another stage. */
+static Err check_value(const Check *c, int stage, int at)
 {
-    const Action *a = &c->s->list[rank][at];
-    const int reader = reader_of(c->s, a), maker = c->rank_of[a->unit];
+    const Action *a = &c->s->list[stage][at];
+    const int reader = reader_of(c->s, a), maker = c->stage_of[a->unit];
     if (check_cell(c, a)->run[a->phase] < 0)
-        return schedule_fail(c->s, rank, at, "rank %d runs no such phase", maker);
-    if (reader < 0) return schedule_fail(c->s, rank, at, "no one reads this value");
-    if (c->rank_of[reader] == maker)
-        return schedule_fail(c->s, rank, at, "the reader is on rank %d as well: nothing to send",
+        return schedule_fail(c->s, stage, at, "stage %d runs no such phase", maker);
+    if (reader < 0) return schedule_fail(c->s, stage, at, "no one reads this value");
+    if (c->stage_of[reader] == maker)
+        return schedule_fail(c->s, stage, at, "the reader is on stage %d as well: nothing to send",
                              maker);
     return OK;
 }
 
-static Err check_send(Check *c, int rank, int at)
+static Err check_send(Check *c, int stage, int at)
 {
-    const Action *a = &c->s->list[rank][at];
+    const Action *a = &c->s->list[stage][at];
     CheckCell *cell = check_cell(c, a);
     int *place = &cell->send[way_of(a)];
-    TRY(check_value(c, rank, at));
-    const int to = c->rank_of[reader_of(c->s, a)];
-    if (a->peer != to) return schedule_fail(c->s, rank, at, "the reader is on rank %d", to);
+    TRY(check_value(c, stage, at));
+    const int to = c->stage_of[reader_of(c->s, a)];
+    if (a->peer != to) return schedule_fail(c->s, stage, at, "the reader is on stage %d", to);
     if (*place >= 0)
-        return schedule_fail(c->s, rank, at, "sent twice, first at position %d", *place);
+        return schedule_fail(c->s, stage, at, "sent twice, first at position %d", *place);
     if (at < cell->run[a->phase])
-        return schedule_fail(c->s, rank, at, "sent before it is made, at position %d",
+        return schedule_fail(c->s, stage, at, "sent before it is made, at position %d",
                              cell->run[a->phase]);
     *place = at;
     return OK;
 }
 
-static Err check_recv(Check *c, int rank, int at)
+static Err check_recv(Check *c, int stage, int at)
 {
-    const Action *a = &c->s->list[rank][at];
+    const Action *a = &c->s->list[stage][at];
     int *place = &check_cell(c, a)->recv[way_of(a)];
-    TRY(check_value(c, rank, at)); /* that the peer holds it is known */
-    const int reader = c->rank_of[reader_of(c->s, a)];
-    if (reader != rank) return schedule_fail(c->s, rank, at, "the reader is on rank %d", reader);
+    TRY(check_value(c, stage, at)); /* that the peer holds it is known */
+    const int reader = c->stage_of[reader_of(c->s, a)];
+    if (reader != stage) return schedule_fail(c->s, stage, at, "the reader is on stage %d", reader);
     if (*place >= 0)
-        return schedule_fail(c->s, rank, at, "received twice, first at position %d", *place);
+        return schedule_fail(c->s, stage, at, "received twice, first at position %d", *place);
     if (at > read_at(c, a))
-        return schedule_fail(c->s, rank, at, "received after it is read, at position %d",
+        return schedule_fail(c->s, stage, at, "received after it is read, at position %d",
                              read_at(c, a));
     *place = at;
     return OK;
@@ -77,44 +77,44 @@ static Err check_recv(Check *c, int rank, int at)
 /* A value that crosses has both ends. */
 static Err check_ends(const Check *c, const Action *run)
 {
-    const int rank = c->rank_of[run->unit], reader = reader_of(c->s, run);
-    if (run->phase == PHASE_W || reader < 0 || c->rank_of[reader] == rank) return OK;
+    const int stage = c->stage_of[run->unit], reader = reader_of(c->s, run);
+    if (run->phase == PHASE_W || reader < 0 || c->stage_of[reader] == stage) return OK;
     const CheckCell *cell = check_cell(c, run);
     Action end = *run;
     end.kind = A_SEND;
-    end.peer = c->rank_of[reader];
+    end.peer = c->stage_of[reader];
     if (cell->send[way_of(run)] < 0)
-        return schedule_missing(c->s, rank, end, "rank %d reads the value", end.peer);
+        return schedule_missing(c->s, stage, end, "stage %d reads the value", end.peer);
     end.kind = A_RECV;
-    end.peer = (int16_t)rank;
+    end.peer = (int16_t)stage;
     if (cell->recv[way_of(run)] < 0)
-        return schedule_missing(c->s, c->rank_of[reader], end,
-                                "it is sent, at position %d of rank %d", cell->send[way_of(run)],
-                                rank);
+        return schedule_missing(c->s, c->stage_of[reader], end,
+                                "it is sent, at position %d of stage %d", cell->send[way_of(run)],
+                                stage);
     return OK;
 }
 
-/* O(actions): for each rank, the position of the latest send that it received from each other. */
+/* O(actions): for each stage, the position of the latest send that it received from each other. */
 static Err check_pairs(const Check *c)
 {
     const Schedule *s = c->s;
     struct Latest {
         int by,
-            sent; /* the receiving rank + 1; where its latest value stands in the sender's list */
+            sent; /* the receiving stage + 1; where its latest value stands in the sender's list */
     } * latest;
-    TRY(ARENA_NEW(c->temp, s->ranks, &latest));
-    for (int rank = 0; rank < s->ranks; rank++)
-        for (int at = 0; at < s->n[rank]; at++) {
-            const Action *a = &s->list[rank][at];
+    TRY(ARENA_NEW(c->temp, s->stages, &latest));
+    for (int stage = 0; stage < s->stages; stage++)
+        for (int at = 0; at < s->n[stage]; at++) {
+            const Action *a = &s->list[stage][at];
             if (a->kind != A_RECV) continue;
             struct Latest *from = &latest[a->peer];
             const int sent = check_cell(c, a)->send[way_of(a)];
-            if (from->by == rank + 1 && sent < from->sent)
-                return schedule_fail(s, rank, at,
-                                     "rank %d sends it, at position %d, before the value received "
+            if (from->by == stage + 1 && sent < from->sent)
+                return schedule_fail(s, stage, at,
+                                     "stage %d sends it, at position %d, before the value received "
                                      "just before (sent at position %d)",
                                      a->peer, sent, from->sent);
-            *from = (struct Latest){rank + 1, sent};
+            *from = (struct Latest){stage + 1, sent};
         }
     return OK;
 }
@@ -122,14 +122,14 @@ static Err check_pairs(const Check *c)
 Err schedule_check_moves(Check *c)
 {
     const Schedule *s = c->s;
-    if (!schedule_has_moves(s) && (s->grain == OVER_CHUNKS || s->ranks == 1)) return OK;
-    for (int rank = 0; rank < s->ranks; rank++)
-        for (int at = 0; at < s->n[rank]; at++) {
-            if (s->list[rank][at].kind == A_SEND) TRY(check_send(c, rank, at));
-            if (s->list[rank][at].kind == A_RECV) TRY(check_recv(c, rank, at));
+    if (!schedule_has_moves(s) && (s->grain == OVER_CHUNKS || s->stages == 1)) return OK;
+    for (int stage = 0; stage < s->stages; stage++)
+        for (int at = 0; at < s->n[stage]; at++) {
+            if (s->list[stage][at].kind == A_SEND) TRY(check_send(c, stage, at));
+            if (s->list[stage][at].kind == A_RECV) TRY(check_recv(c, stage, at));
         }
-    for (int rank = 0; rank < s->ranks; rank++)
-        for (int at = 0; at < s->n[rank]; at++)
-            if (s->list[rank][at].kind == A_RUN) TRY(check_ends(c, &s->list[rank][at]));
+    for (int stage = 0; stage < s->stages; stage++)
+        for (int at = 0; at < s->n[stage]; at++)
+            if (s->list[stage][at].kind == A_RUN) TRY(check_ends(c, &s->list[stage][at]));
     return check_pairs(c);
 }

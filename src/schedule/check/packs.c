@@ -23,14 +23,14 @@ static bool adds(const Schedule *s, const Action *a)
     return a->kind == A_RUN && schedule_writes(s, a);
 }
 
-static Err walk_run(Packs *p, int rank, int at)
+static Err walk_run(Packs *p, int stage, int at)
 {
-    const Action *a = &p->s->list[rank][at];
+    const Action *a = &p->s->list[stage][at];
     const UnitPacks *unit = &p->rules->packs[a->unit];
     const PackSet *reads = &unit->reads[a->phase];
     for (int k = 0; k < reads->n; k++)
         if (p->rules->row[reads->pack[k]].cut && !p->gathered[reads->pack[k]])
-            return schedule_fail(p->s, rank, at,
+            return schedule_fail(p->s, stage, at,
                                  "it reads the parameters of unit %d, which are not gathered here",
                                  reads->pack[k]);
     for (int k = 0; adds(p->s, a) && k < unit->adds.n; k++)
@@ -38,33 +38,33 @@ static Err walk_run(Packs *p, int rank, int at)
     return OK;
 }
 
-static Err walk_gather(Packs *p, int rank, int at)
+static Err walk_gather(Packs *p, int stage, int at)
 {
-    const Action *a = &p->s->list[rank][at];
+    const Action *a = &p->s->list[stage][at];
     const UnitSwitches *row = &p->rules->row[a->unit];
     const bool come = a->kind == A_GATHER;
     if (!row->cut)
-        return schedule_fail(p->s, rank, at, "its parameters are not cut: nothing to gather");
+        return schedule_fail(p->s, stage, at, "its parameters are not cut: nothing to gather");
     if (p->gathered[a->unit] == come)
-        return schedule_fail(p->s, rank, at,
+        return schedule_fail(p->s, stage, at,
                              come ? "it is gathered already" : "it is not gathered here");
     p->gathered[a->unit] = come;
     if (row->keep == KEEP_NO) p->live += come ? 1 : -1;
     if (p->live > p->rules->live)
-        return schedule_fail(p->s, rank, at, "%d units are gathered at once; allowed are %d",
+        return schedule_fail(p->s, stage, at, "%d units are gathered at once; allowed are %d",
                              p->live, p->rules->live);
     return OK;
 }
 
-static Err walk_reduce(Packs *p, int rank, int at)
+static Err walk_reduce(Packs *p, int stage, int at)
 {
-    const Action *a = &p->s->list[rank][at];
+    const Action *a = &p->s->list[stage][at];
     const int end = a->micro < 0 ? p->s->micros : a->micro + 1;
     int left = 0;
     for (int i = p->reduced[a->unit]; i < end; i++)
         left += p->writes[(int64_t)a->unit * p->s->micros + i];
     if (left > 0)
-        return schedule_fail(p->s, rank, at,
+        return schedule_fail(p->s, stage, at,
                              "RUNs, of all units that hold its parameters, that still add to its "
                              "gradients: %d",
                              left);
@@ -77,13 +77,13 @@ static Err check_end(const Packs *p)
 {
     const Schedule *s = p->s;
     for (int u = 0; u < schedule_units(s); u++) {
-        const int rank = schedule_rank_of(s, u);
+        const int stage = schedule_stage_of(s, u);
         if (p->gathered[u])
-            return schedule_missing(s, rank, action_of(A_DROP, u), "it is gathered to the end");
+            return schedule_missing(s, stage, action_of(A_DROP, u), "it is gathered to the end");
         const bool needs =
             p->rules->group && p->holders[u] > 0 && (p->rules->group[u] > 0 || p->holders[u] > 1);
         if (needs && p->reduced[u] < s->micros)
-            return schedule_missing(s, rank, action_of(A_REDUCE, u),
+            return schedule_missing(s, stage, action_of(A_REDUCE, u),
                                     "%d of %d micro-batches are reduced; %d units hold its "
                                     "parameters",
                                     p->reduced[u], s->micros, p->holders[u]);
@@ -102,9 +102,9 @@ static Err packs_init(Packs *p, Arena *temp)
     for (int u = 0; u < units; u++)
         for (int k = 0; k < p->rules->packs[u].adds.n; k++)
             p->holders[p->rules->packs[u].adds.pack[k]]++;
-    for (int rank = 0; rank < s->ranks; rank++)
-        for (int i = 0; i < s->n[rank]; i++) {
-            const Action *a = &s->list[rank][i];
+    for (int stage = 0; stage < s->stages; stage++)
+        for (int i = 0; i < s->n[stage]; i++) {
+            const Action *a = &s->list[stage][i];
             const PackSet *set = adds(s, a) ? &p->rules->packs[a->unit].adds : NULL;
             for (int k = 0; set && k < set->n; k++)
                 p->writes[(int64_t)set->pack[k] * s->micros + a->micro]++;
@@ -116,13 +116,13 @@ static Err check_all(Packs *p, Arena *temp)
 {
     const Schedule *s = p->s;
     TRY(packs_init(p, temp));
-    for (int rank = 0; rank < s->ranks; rank++) {
+    for (int stage = 0; stage < s->stages; stage++) {
         p->live = 0;
-        for (int at = 0; at < s->n[rank]; at++) {
-            const ActionKind kind = (ActionKind)s->list[rank][at].kind;
-            if (kind == A_RUN) TRY(walk_run(p, rank, at));
-            if (kind == A_GATHER || kind == A_DROP) TRY(walk_gather(p, rank, at));
-            if (kind == A_REDUCE) TRY(walk_reduce(p, rank, at));
+        for (int at = 0; at < s->n[stage]; at++) {
+            const ActionKind kind = (ActionKind)s->list[stage][at].kind;
+            if (kind == A_RUN) TRY(walk_run(p, stage, at));
+            if (kind == A_GATHER || kind == A_DROP) TRY(walk_gather(p, stage, at));
+            if (kind == A_REDUCE) TRY(walk_reduce(p, stage, at));
         }
     }
     return check_end(p);

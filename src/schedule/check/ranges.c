@@ -1,4 +1,4 @@
-/* ranges.c -- every action names what exists, on the rank that holds it; after this the
+/* ranges.c -- every action names what exists, on the stage that holds it; after this the
  * others index without asking. */
 #include "schedule/check/check_parts.h"
 
@@ -9,9 +9,9 @@ static Err check_shape(const Schedule *s)
 {
     TRY(schedule_check_counts(s, ERR_CHECK));
     for (int chunk = 0; chunk < s->chunks; chunk++) {
-        if (s->rank_of[chunk] < 0 || s->rank_of[chunk] >= s->ranks)
-            return err_fail(ERR_CHECK, "schedule: chunk %d is on rank %d; allowed are 0 to %d",
-                            chunk, s->rank_of[chunk], s->ranks - 1);
+        if (s->stage_of[chunk] < 0 || s->stage_of[chunk] >= s->stages)
+            return err_fail(ERR_CHECK, "schedule: chunk %d is on stage %d; allowed are 0 to %d",
+                            chunk, s->stage_of[chunk], s->stages - 1);
         if (s->first_unit[0] != 0 || s->first_unit[chunk + 1] <= s->first_unit[chunk])
             return err_fail(ERR_CHECK,
                             "schedule: chunk %d has units %d to %d; each chunk follows the one "
@@ -24,76 +24,76 @@ static Err check_shape(const Schedule *s)
     return OK;
 }
 
-static Err check_index(const Schedule *s, int rank, int at, const char *what, int value, int count)
+static Err check_index(const Schedule *s, int stage, int at, const char *what, int value, int count)
 {
     if (value >= 0 && value < count) return OK;
-    return schedule_fail(s, rank, at, "%s %d; allowed are 0 to %d", what, value, count - 1);
+    return schedule_fail(s, stage, at, "%s %d; allowed are 0 to %d", what, value, count - 1);
 }
 
-static Err check_cell_index(const Schedule *s, int rank, int at)
+static Err check_cell_index(const Schedule *s, int stage, int at)
 {
-    const Action *a = &s->list[rank][at];
-    TRY(check_index(s, rank, at, "micro-batch", a->micro, s->micros));
-    return check_index(s, rank, at, "slice", a->slice, s->slices);
+    const Action *a = &s->list[stage][at];
+    TRY(check_index(s, stage, at, "micro-batch", a->micro, s->micros));
+    return check_index(s, stage, at, "slice", a->slice, s->slices);
 }
 
-static Err check_peer(const Schedule *s, int rank, int at)
+static Err check_peer(const Schedule *s, int stage, int at)
 {
-    const Action *a = &s->list[rank][at];
+    const Action *a = &s->list[stage][at];
     const bool host = (a->kind == A_EVICT || a->kind == A_FETCH) && a->peer == -1;
-    if (!host) TRY(check_index(s, rank, at, "peer", a->peer, s->ranks));
-    if (a->peer == rank) return schedule_fail(s, rank, at, "its peer is its own rank");
+    if (!host) TRY(check_index(s, stage, at, "peer", a->peer, s->stages));
+    if (a->peer == stage) return schedule_fail(s, stage, at, "its peer is its own stage");
     return OK;
 }
 
-/* A receive names what its peer holds; everything else what the rank itself holds. */
-static Err check_holder(const Schedule *s, int rank, int at)
+/* A receive names what its peer holds; everything else what the stage itself holds. */
+static Err check_holder(const Schedule *s, int stage, int at)
 {
-    const Action *a = &s->list[rank][at];
+    const Action *a = &s->list[stage][at];
     const char *what = s->grain == OVER_UNITS ? "unit" : "chunk";
-    TRY(check_index(s, rank, at, what, a->unit, schedule_items(s)));
-    const int holder = schedule_rank_of(s, a->unit);
-    if (holder != (a->kind == A_RECV ? a->peer : rank))
-        return schedule_fail(s, rank, at, "%s %d is held by rank %d", what, a->unit, holder);
+    TRY(check_index(s, stage, at, what, a->unit, schedule_items(s)));
+    const int holder = schedule_stage_of(s, a->unit);
+    if (holder != (a->kind == A_RECV ? a->peer : stage))
+        return schedule_fail(s, stage, at, "%s %d is held by stage %d", what, a->unit, holder);
     return OK;
 }
 
-static Err check_action(const Schedule *s, int rank, int at)
+static Err check_action(const Schedule *s, int stage, int at)
 {
-    const Action *a = &s->list[rank][at];
+    const Action *a = &s->list[stage][at];
     if (a->kind >= N_ACTION_KINDS || a->phase >= N_PHASES)
-        return schedule_fail(s, rank, at, "no such kind or phase: %d, %d", a->kind, a->phase);
+        return schedule_fail(s, stage, at, "no such kind or phase: %d, %d", a->kind, a->phase);
     switch (a->kind) {
     case A_NORM:
         return OK;
     case A_BIND:
-        return check_index(s, rank, at, "slot", a->unit, MAX_SCHEDULE);
+        return check_index(s, stage, at, "slot", a->unit, MAX_SCHEDULE);
     case A_SEND:
     case A_RECV:
         if (a->phase == PHASE_W)
-            return schedule_fail(s, rank, at, "W makes no value for another rank");
-        TRY(check_peer(s, rank, at));
+            return schedule_fail(s, stage, at, "W makes no value for another stage");
+        TRY(check_peer(s, stage, at));
         break;
     case A_EVICT:
     case A_FETCH:
-        TRY(check_peer(s, rank, at));
+        TRY(check_peer(s, stage, at));
         break;
     case A_REDUCE:
-        if (a->micro != -1) TRY(check_index(s, rank, at, "micro-batch", a->micro, s->micros));
-        return check_holder(s, rank, at);
+        if (a->micro != -1) TRY(check_index(s, stage, at, "micro-batch", a->micro, s->micros));
+        return check_holder(s, stage, at);
     case A_RUN:
         break;
     default: /* of a whole unit */
-        return check_holder(s, rank, at);
+        return check_holder(s, stage, at);
     }
-    TRY(check_cell_index(s, rank, at));
-    return check_holder(s, rank, at);
+    TRY(check_cell_index(s, stage, at));
+    return check_holder(s, stage, at);
 }
 
 Err schedule_check_ranges(const Schedule *s)
 {
     TRY(check_shape(s));
-    for (int rank = 0; rank < s->ranks; rank++)
-        for (int at = 0; at < s->n[rank]; at++) TRY(check_action(s, rank, at));
+    for (int stage = 0; stage < s->stages; stage++)
+        for (int at = 0; at < s->n[stage]; at++) TRY(check_action(s, stage, at));
     return OK;
 }

@@ -1,7 +1,7 @@
 /* state.c -- what an action may find: parameters gathered, gradients finished, frames at
  * home.
  *
- * One walk down each list. An item lies on one rank, so what is known of it needs no rank:
+ * One walk down each list. An item lies on one stage, so what is known of it needs no stage:
  *
  *     gather.1 F1.0 drop.1 ... gather.1 B1.0 drop.1 reduce.1 norm update.1
  *
@@ -27,9 +27,9 @@ typedef struct {
     Item *item;      /* [items] */
     int16_t *writes; /* [items][micros]: RUNs still to come that add to gradients */
     Frame *frame;    /* [items][micros][slices] */
-    int *bound;      /* [slots]: the rank + 1 that bound it latest */
+    int *bound;      /* [slots]: the stage + 1 that bound it latest */
     int n_slots;
-    bool norms, normed, ran; /* of this rank: has a norm, is past it, is past a RUN */
+    bool norms, normed, ran; /* of this stage: has a norm, is past it, is past a RUN */
 } State;
 
 static int16_t *writes_of(const State *st, const Action *a)
@@ -57,130 +57,130 @@ static Err state_init(Check *c, State *st)
     TRY(ARENA_NEW(c->temp, schedule_items(s), &st->item));
     TRY(ARENA_NEW(c->temp, (int64_t)schedule_items(s) * s->micros, &st->writes));
     TRY(ARENA_NEW(c->temp, schedule_cells(s), &st->frame));
-    for (int rank = 0; rank < s->ranks; rank++)
-        for (int at = 0; at < s->n[rank]; at++) count_action(st, &s->list[rank][at]);
+    for (int stage = 0; stage < s->stages; stage++)
+        for (int at = 0; at < s->n[stage]; at++) count_action(st, &s->list[stage][at]);
     return ARENA_NEW(c->temp, st->n_slots, &st->bound);
 }
 
-static Err walk_run(State *st, int rank, int at)
+static Err walk_run(State *st, int stage, int at)
 {
-    const Action *a = &st->s->list[rank][at];
+    const Action *a = &st->s->list[stage][at];
     Item *item = &st->item[a->unit];
     const Frame *frame = &st->frame[schedule_cell(st->s, a->unit, a->micro, a->slice)];
-    if (st->normed) return schedule_fail(st->s, rank, at, "runs after the norm");
+    if (st->normed) return schedule_fail(st->s, stage, at, "runs after the norm");
     /* Every unit reads its parameters in F; schedule_check_packs knows which other phases do. */
     if (item->gathers && !item->gathered && a->phase == PHASE_F)
-        return schedule_fail(st->s, rank, at, "its parameters are not gathered here");
+        return schedule_fail(st->s, stage, at, "its parameters are not gathered here");
     if (frame->away && a->phase != PHASE_F)
-        return schedule_fail(st->s, rank, at, "its frame was evicted and is not back");
+        return schedule_fail(st->s, stage, at, "its frame was evicted and is not back");
     st->ran = true;
     item->runs--;
     if (schedule_writes(st->s, a)) --*writes_of(st, a);
     return OK;
 }
 
-static Err walk_gather(State *st, int rank, int at)
+static Err walk_gather(State *st, int stage, int at)
 {
-    const Action *a = &st->s->list[rank][at];
+    const Action *a = &st->s->list[stage][at];
     Item *item = &st->item[a->unit];
     const bool gather = a->kind == A_GATHER;
-    if (gather && item->gathered) return schedule_fail(st->s, rank, at, "it is gathered already");
+    if (gather && item->gathered) return schedule_fail(st->s, stage, at, "it is gathered already");
     if (!gather && !item->gathered)
-        return schedule_fail(st->s, rank, at, "it is not gathered here");
+        return schedule_fail(st->s, stage, at, "it is not gathered here");
     item->gathered = gather;
     return OK;
 }
 
 /* Takes all micro-batches that are not reduced yet, up to the one that it names, or to the last. */
-static Err walk_reduce(State *st, int rank, int at)
+static Err walk_reduce(State *st, int stage, int at)
 {
-    const Action *a = &st->s->list[rank][at];
+    const Action *a = &st->s->list[stage][at];
     Item *item = &st->item[a->unit];
     const int end = a->micro < 0 ? st->s->micros : a->micro + 1;
     const int16_t *writes = &st->writes[(int64_t)a->unit * st->s->micros];
     int left = 0;
     if (item->sums && item->parts)
-        return schedule_fail(st->s, rank, at, "reduced as a sum and by micro-batch: choose one");
-    if (end <= item->reduced) return schedule_fail(st->s, rank, at, "reduced twice");
+        return schedule_fail(st->s, stage, at, "reduced as a sum and by micro-batch: choose one");
+    if (end <= item->reduced) return schedule_fail(st->s, stage, at, "reduced twice");
     for (int i = item->reduced; i < end; i++) left += writes[i];
     if (left > 0)
-        return schedule_fail(st->s, rank, at, "RUNs that still write its gradients: %d", left);
-    if (st->normed) return schedule_fail(st->s, rank, at, "reduced after the norm");
+        return schedule_fail(st->s, stage, at, "RUNs that still write its gradients: %d", left);
+    if (st->normed) return schedule_fail(st->s, stage, at, "reduced after the norm");
     item->reduced = end;
     item->reduces--;
     if (item->reduces == 0 && end < st->s->micros)
-        return schedule_fail(st->s, rank, at, "only %d of %d micro-batches are reduced", end,
+        return schedule_fail(st->s, stage, at, "only %d of %d micro-batches are reduced", end,
                              st->s->micros);
     return OK;
 }
 
-static Err walk_norm(State *st, int rank, int at)
+static Err walk_norm(State *st, int stage, int at)
 {
-    if (st->normed) return schedule_fail(st->s, rank, at, "a second norm");
+    if (st->normed) return schedule_fail(st->s, stage, at, "a second norm");
     st->normed = true;
     return OK;
 }
 
-/* Reductions cannot come after the norm, so only a rank without one has to ask for them. */
-static Err walk_update(State *st, int rank, int at)
+/* Reductions cannot come after the norm, so only a stage without one has to ask for them. */
+static Err walk_update(State *st, int stage, int at)
 {
-    const Action *a = &st->s->list[rank][at];
+    const Action *a = &st->s->list[stage][at];
     Item *item = &st->item[a->unit];
-    if (item->updated) return schedule_fail(st->s, rank, at, "updated twice");
+    if (item->updated) return schedule_fail(st->s, stage, at, "updated twice");
     if (item->runs > 0)
-        return schedule_fail(st->s, rank, at, "RUNs of it that come after: %d", item->runs);
-    if (st->norms && !st->normed) return schedule_fail(st->s, rank, at, "updated before the norm");
+        return schedule_fail(st->s, stage, at, "RUNs of it that come after: %d", item->runs);
+    if (st->norms && !st->normed) return schedule_fail(st->s, stage, at, "updated before the norm");
     if (item->reduces > 0)
-        return schedule_fail(st->s, rank, at, "updated before its gradients are reduced");
+        return schedule_fail(st->s, stage, at, "updated before its gradients are reduced");
     if (item->gathered)
-        return schedule_fail(st->s, rank, at,
+        return schedule_fail(st->s, stage, at,
                              "updated while it is gathered: what was would be old");
     item->updated = true;
     return OK;
 }
 
-static Err walk_frame(State *st, int rank, int at)
+static Err walk_frame(State *st, int stage, int at)
 {
-    const Action *a = &st->s->list[rank][at];
+    const Action *a = &st->s->list[stage][at];
     const int *run = check_cell(st->c, a)->run;
     const int last = run[PHASE_B] >= 0 ? run[PHASE_B] : run[PHASE_W];
     Frame *frame = &st->frame[schedule_cell(st->s, a->unit, a->micro, a->slice)];
     if (a->kind == A_FETCH) {
-        if (!frame->away) return schedule_fail(st->s, rank, at, "its frame was not evicted");
+        if (!frame->away) return schedule_fail(st->s, stage, at, "its frame was not evicted");
         if (frame->peer != a->peer)
-            return schedule_fail(st->s, rank, at, "its frame went to %d (-1: the host)",
+            return schedule_fail(st->s, stage, at, "its frame went to %d (-1: the host)",
                                  frame->peer);
         frame->away = false;
         return OK;
     }
-    if (at < run[PHASE_F]) return schedule_fail(st->s, rank, at, "there is no frame before F");
+    if (at < run[PHASE_F]) return schedule_fail(st->s, stage, at, "there is no frame before F");
     if (at > last)
-        return schedule_fail(st->s, rank, at, "there is no frame after position %d", last);
-    if (frame->away) return schedule_fail(st->s, rank, at, "its frame is away already");
+        return schedule_fail(st->s, stage, at, "there is no frame after position %d", last);
+    if (frame->away) return schedule_fail(st->s, stage, at, "its frame is away already");
     *frame = (Frame){true, a->peer};
     return OK;
 }
 
-static Err walk_bind(State *st, int rank, int at)
+static Err walk_bind(State *st, int stage, int at)
 {
-    int *bound = &st->bound[st->s->list[rank][at].unit];
-    if (*bound == rank + 1) return schedule_fail(st->s, rank, at, "the slot is bound twice");
-    if (st->ran) return schedule_fail(st->s, rank, at, "bound after a RUN, which might call it");
-    *bound = rank + 1;
+    int *bound = &st->bound[st->s->list[stage][at].unit];
+    if (*bound == stage + 1) return schedule_fail(st->s, stage, at, "the slot is bound twice");
+    if (st->ran) return schedule_fail(st->s, stage, at, "bound after a RUN, which might call it");
+    *bound = stage + 1;
     return OK;
 }
 
-typedef Err Walk(State *st, int rank, int at);
+typedef Err Walk(State *st, int stage, int at);
 static Walk *const walk[N_ACTION_KINDS] = {
     [A_RUN] = walk_run,       [A_GATHER] = walk_gather, [A_DROP] = walk_gather,
     [A_REDUCE] = walk_reduce, [A_NORM] = walk_norm,     [A_UPDATE] = walk_update,
     [A_EVICT] = walk_frame,   [A_FETCH] = walk_frame,   [A_BIND] = walk_bind,
 };
 
-static bool has_norm(const Schedule *s, int rank)
+static bool has_norm(const Schedule *s, int stage)
 {
-    for (int at = 0; at < s->n[rank]; at++)
-        if (s->list[rank][at].kind == A_NORM) return true;
+    for (int at = 0; at < s->n[stage]; at++)
+        if (s->list[stage][at].kind == A_NORM) return true;
     return false;
 }
 
@@ -190,14 +190,14 @@ Err schedule_check_state(Check *c)
     State st;
     TRY(state_init(c, &st));
     const bool first = has_norm(s, 0);
-    for (int rank = 0; rank < s->ranks; rank++) {
-        st.norms = has_norm(s, rank);
+    for (int stage = 0; stage < s->stages; stage++) {
+        st.norms = has_norm(s, stage);
         st.normed = st.ran = false;
-        if (st.norms != first) /* it needs all ranks, and would wait forever */
-            return schedule_missing(s, first ? rank : 0, action_of(A_NORM, 0), "rank %d has one",
-                                    first ? 0 : rank);
-        for (int at = 0; at < s->n[rank]; at++)
-            if (walk[s->list[rank][at].kind]) TRY(walk[s->list[rank][at].kind](&st, rank, at));
+        if (st.norms != first) /* it needs all stages, and would wait forever */
+            return schedule_missing(s, first ? stage : 0, action_of(A_NORM, 0), "stage %d has one",
+                                    first ? 0 : stage);
+        for (int at = 0; at < s->n[stage]; at++)
+            if (walk[s->list[stage][at].kind]) TRY(walk[s->list[stage][at].kind](&st, stage, at));
     }
     return OK;
 }

@@ -1,30 +1,30 @@
 /* bfs.c -- breadth first: all micro-batches through a chunk before the next chunk.
  *
- *   rank 0 | F0 F1 F2 f0 f1 f2 b0 b1 b2 B0 B1 B2
- *   rank 1 | F0 F1 F2 f0 f1 f2 b0 b1 b2 B0 B1 B2
- *   rank 2 | F0 F1 F2 f0 f1 f2 b0 b1 b2 B0 B1 B2
+ *   stage 0 | F0 F1 F2 f0 f1 f2 b0 b1 b2 B0 B1 B2
+ *   stage 1 | F0 F1 F2 f0 f1 f2 b0 b1 b2 B0 B1 B2
+ *   stage 2 | F0 F1 F2 f0 f1 f2 b0 b1 b2 B0 B1 B2
  *
  * The same by the clock, where B takes twice the time of F:
  *
- *   rank 0 | F0 F1 F2 f0 f1 f2 .  .  .  .  .  .  b0 -- b1 -- b2 -- B0 -- B1 -- B2 --
- *   rank 1 | .  F0 F1 F2 f0 f1 f2 .  .  .  b0 -- b1 -- b2 -- B0 -- B1 -- B2 -- .  .
- *   rank 2 | .  .  F0 F1 F2 f0 f1 f2 b0 -- b1 -- b2 -- B0 -- B1 -- B2 -- .  .  .  .
+ *   stage 0 | F0 F1 F2 f0 f1 f2 .  .  .  .  .  .  b0 -- b1 -- b2 -- B0 -- B1 -- B2 --
+ *   stage 1 | .  F0 F1 F2 f0 f1 f2 .  .  .  b0 -- b1 -- b2 -- B0 -- B1 -- B2 -- .  .
+ *   stage 2 | .  .  F0 F1 F2 f0 f1 f2 b0 -- b1 -- b2 -- B0 -- B1 -- B2 -- .  .  .  .
  *
  * The bubble is that of interleaved 1F1B, (P-1)(F+B) when m >= P, and (v-1)(P-m)(F+B) more below.
- * Every rank holds all mv activations. What is gained: a chunk's parameters are needed in two runs
+ * Every stage holds all mv activations. What is gained: a chunk's parameters are needed in two runs
  * of RUNs only, and its gradients are complete long before the step ends, so that gathers and
  * reductions have something to hide behind. */
 #include "schedule/gen/generate.h"
 
-int gen_bfs(const Pipeline *p, int rank, Action *out)
+int gen_bfs(const Pipeline *p, int stage, Action *out)
 {
     int n = 0;
     for (int turn = 0; turn < p->chunks; turn++)
         for (int micro = 0; micro < p->micros; micro++)
-            out[n++] = action_run(PHASE_F, turn * p->ranks + rank, micro, 0);
-    /* Oldest first here too: gradients add up as on one rank. */
+            out[n++] = action_run(PHASE_F, turn * p->stages + stage, micro, 0);
+    /* Oldest first here too: gradients add up as on one stage. */
     for (int turn = p->chunks - 1; turn >= 0; turn--)
         for (int micro = 0; micro < p->micros; micro++)
-            out[n++] = action_run(PHASE_B, turn * p->ranks + rank, micro, 0);
+            out[n++] = action_run(PHASE_B, turn * p->stages + stage, micro, 0);
     return n;
 }

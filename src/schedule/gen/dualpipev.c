@@ -1,37 +1,37 @@
 /* dualpipev.c -- DualPipe-V: on a V, a forward of one chunk beside a backward of the other.
  *
- *   rank 0 | F0 F1 F2 f0 i0 w0 f1 F3 b1 f2 B0 b2 f3 B1 b3 I2 W2 I3 W3
- *   rank 1 | F0 f0 F1 f1 F2 b0 f2 B0 F3 b1 f3 B1 b2 B2 i3 I3 w3 W3
+ *   stage 0 | F0 F1 F2 f0 i0 w0 f1 F3 b1 f2 B0 b2 f3 B1 b3 I2 W2 I3 W3
+ *   stage 1 | F0 f0 F1 f1 F2 b0 f2 B0 F3 b1 f3 B1 b2 B2 i3 I3 w3 W3
  *
  * The same by the clock, where F, I and W take the same time and B twice that:
  *
- *   rank 0 | F0 F1 F2 f0 i0 w0 f1 F3 b1 -- f2 B0 -- b2 -- f3 .  B1 -- b3 -- I2 W2 I3 W3
- *   rank 1 | .  F0 f0 F1 f1 F2 b0 -- f2 B0 -- F3 b1 -- f3 B1 -- b2 -- B2 -- i3 I3 w3 W3
+ *   stage 0 | F0 F1 F2 f0 i0 w0 f1 F3 b1 -- f2 B0 -- b2 -- f3 .  B1 -- b3 -- I2 W2 I3 W3
+ *   stage 1 | .  F0 f0 F1 f1 F2 b0 -- f2 B0 -- F3 b1 -- f3 B1 -- b2 -- B2 -- i3 I3 w3 W3
  *
  * The second chunk, in small letters, lies on the way back up. F3 b1, f2 B0 and so on are pairs of
  * two micro-batches that do not need each other, so that the transfers of one can hide behind the
  * other; here they are two RUNs in a row. With m >= 2P and F = I = W the bubble is (P-1)F, and
- * every rank holds 2P+1 chunks. Fewer micro-batches: written for 2P, those that are not there deleted. */
+ * every stage holds 2P+1 chunks. Fewer micro-batches: written for 2P, those that are not there deleted. */
 #include "schedule/gen/v.h"
 
 /* A forward of one way and a backward of the other, which may overlap. */
-static void pair(VLane *l, int forward)
+static void pair(VStage *l, int forward)
 {
     v_run(l, PHASE_F, forward);
     v_run(l, PHASE_B, 1 - forward);
 }
 
 /* W of the oldest I that has none; those before *from have. */
-static void weight(VLane *l, int *from)
+static void weight(VStage *l, int *from)
 {
     while (l->out[*from].phase != PHASE_I) ++*from;
     v_run(l, PHASE_W, l->out[(*from)++].unit == l->chunk[V_UP]);
 }
 
-int gen_dualpipev(const Pipeline *p, int rank, Action *out)
+int gen_dualpipev(const Pipeline *p, int stage, Action *out)
 {
-    const int after = p->ranks - 1 - rank, before = rank + 1;
-    VLane l = v_lane(p, rank, out);
+    const int after = p->stages - 1 - stage, before = stage + 1;
+    VStage l = v_stage(p, stage, out);
     int oldest = 0;
     for (int i = 0; i < 2 * after; i++) v_run(&l, PHASE_F, V_DOWN);
     for (int i = 0; i < before; i++) {
@@ -43,7 +43,7 @@ int gen_dualpipev(const Pipeline *p, int rank, Action *out)
         weight(&l, &oldest);
         v_run(&l, PHASE_F, V_UP);
     }
-    for (int i = 0; i < p->micros - 2 * p->ranks + before; i++) {
+    for (int i = 0; i < p->micros - 2 * p->stages + before; i++) {
         pair(&l, V_DOWN);
         pair(&l, V_UP);
     }

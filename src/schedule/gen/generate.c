@@ -10,9 +10,9 @@ static const GeneratorRow table[] = {
      1, 1, 1, false, 0, 0},
     {"1f1b", "a backward as soon as there is one; holds one micro-batch a stage after mine",
      gen_1f1b, PLACE_LOOP, 1, 1, 1, 0, false, 0, 0},
-    {"interleaved", "1f1b over several chunks a rank; waits less, holds more", gen_interleaved,
+    {"interleaved", "1f1b over several chunks a stage; waits less, holds more", gen_interleaved,
      PLACE_LOOP, 2, 1, 0, 0, true, 0, 0},
-    {"bfs", "gpipe over several chunks a rank; a chunk's gradients are done early", gen_bfs,
+    {"bfs", "gpipe over several chunks a stage; a chunk's gradients are done early", gen_bfs,
      PLACE_LOOP, 2, 1, 0, 0, false, 0, 0},
     {"zbh1", "1f1b with gradients of parameters put off; waits a third, holds no more", gen_zbh1,
      PLACE_LOOP, 1, 1, 1, 0, false, 0, 0},
@@ -20,9 +20,10 @@ static const GeneratorRow table[] = {
      1, 1, 0, false, 0, 0},
     {"izb", "interleaved with gradients of parameters put off; waits and holds less", gen_izb,
      PLACE_LOOP, 2, 1, 0, 0, true, 0, 0},
-    {"zbv", "two chunks a rank on a V; waits only at the ends, holds as 1f1b", gen_zbv, PLACE_V, 2,
+    {"zbv", "two chunks a stage on a V; waits only at the ends, holds as 1f1b", gen_zbv, PLACE_V, 2,
      2, 2, 0, false, 2, -1},
-    {"dualpipev", "two chunks a rank on a V; a forward beside a backward, for transfers to hide in",
+    {"dualpipev",
+     "two chunks a stage on a V; a forward beside a backward, for transfers to hide in",
      gen_dualpipev, PLACE_V, 2, 2, 2, 0, false, 2, 0},
     {"seq1f1b", "1f1b over slices of sequences; waits and holds less", gen_seq1f1b, PLACE_LOOP, 1,
      1, 1, 2, false, 0, 0},
@@ -61,7 +62,7 @@ static Err check_chunks(const GeneratorRow *row, int chunks)
     const int least = row->least_chunks, most = row->most_chunks;
     if (chunks >= least && (most == 0 || chunks <= most)) return OK;
     return err_fail(ERR_CONFIG,
-                    "parallel.chunks is %d; parallel.schedule=%s has %s%d on each rank: set "
+                    "parallel.chunks is %d; parallel.schedule=%s has %s%d on each stage: set "
                     "parallel.chunks=%d",
                     chunks, row->name, most == 0 ? "at least " : "", least, least);
 }
@@ -79,11 +80,11 @@ static Err check_slices(const GeneratorRow *row, int slices)
 
 static int min_int(int a, int b) { return a < b ? a : b; }
 
-/* A group keeps every rank busy when it has a micro-batch for each, as far as there are so many. */
+/* A group keeps every stage busy when it has a micro-batch for each, as far as there are so many. */
 static bool group_works(const Pipeline *p, int group)
 {
     const int rounds = (p->micros + group - 1) / group;
-    return p->micros / rounds >= min_int(p->ranks, p->micros);
+    return p->micros / rounds >= min_int(p->stages, p->micros);
 }
 
 static Err check_group(const GeneratorRow *row, const Pipeline *p)
@@ -97,12 +98,13 @@ static Err check_group(const GeneratorRow *row, const Pipeline *p)
     const int group = p->group < 1 ? 1 : p->group, rounds = (p->micros + group - 1) / group;
     int near = group;
     while (!group_works(p, near)) near++; /* all micro-batches in one group do work */
-    return err_fail(ERR_CONFIG,
-                    "parallel.group is %d; with %d ranks and %d micro-batches parallel.schedule=%s "
-                    "would have groups of %d; each needs %d, %s: set parallel.group=%d",
-                    p->group, p->ranks, p->micros, row->name, p->micros / rounds,
-                    min_int(p->ranks, p->micros),
-                    p->micros < p->ranks ? "all that there are" : "one for each rank", near);
+    return err_fail(
+        ERR_CONFIG,
+        "parallel.group is %d; with %d stages and %d micro-batches parallel.schedule=%s "
+        "would have groups of %d; each needs %d, %s: set parallel.group=%d",
+        p->group, p->stages, p->micros, row->name, p->micros / rounds,
+        min_int(p->stages, p->micros),
+        p->micros < p->stages ? "all that there are" : "one for each stage", near);
 }
 
 Err schedule_pipeline(const GeneratorRow *row, Pipeline *p)
@@ -112,14 +114,14 @@ Err schedule_pipeline(const GeneratorRow *row, Pipeline *p)
     if (full.slices == 0) full.slices = row->slices > 1 ? row->slices : 1;
     TRY(check_chunks(row, full.chunks));
     TRY(check_slices(row, full.slices));
-    const int64_t chunks = (int64_t)full.ranks * full.chunks;
-    const Schedule counts = {.ranks = full.ranks,
+    const int64_t chunks = (int64_t)full.stages * full.chunks;
+    const Schedule counts = {.stages = full.stages,
                              .chunks = chunks > MAX_SCHEDULE ? MAX_SCHEDULE + 1 : (int)chunks,
                              .micros = full.micros,
                              .slices = full.slices};
     TRY(schedule_check_counts(&counts, ERR_CONFIG));
     if (row->groups && full.group == 0) { /* as many groups as there can be */
-        const int rounds = full.micros < full.ranks ? 1 : full.micros / full.ranks;
+        const int rounds = full.micros < full.stages ? 1 : full.micros / full.stages;
         full.group = (full.micros + rounds - 1) / rounds;
     }
     TRY(check_group(row, &full));
@@ -127,15 +129,15 @@ Err schedule_pipeline(const GeneratorRow *row, Pipeline *p)
     return OK;
 }
 
-int pipeline_rank(Placement placement, int ranks, int chunk)
+int pipeline_stage(Placement placement, int stages, int chunk)
 {
-    const int turn = chunk / ranks, from_start = chunk % ranks;
-    return placement == PLACE_V && turn % 2 == 1 ? ranks - 1 - from_start : from_start;
+    const int turn = chunk / stages, from_start = chunk % stages;
+    return placement == PLACE_V && turn % 2 == 1 ? stages - 1 - from_start : from_start;
 }
 
-int pipeline_chunk(Placement placement, int ranks, int rank, int turn)
+int pipeline_chunk(Placement placement, int stages, int stage, int turn)
 {
-    return turn * ranks + (placement == PLACE_V && turn % 2 == 1 ? ranks - 1 - rank : rank);
+    return turn * stages + (placement == PLACE_V && turn % 2 == 1 ? stages - 1 - stage : stage);
 }
 
 /* Micro-batches in any order do not wait for each other, so any of them may be left out. */
@@ -153,25 +155,25 @@ Err schedule_generate(const char *name, const Pipeline *p, Arena *arena, Schedul
     Pipeline full = *p;
     TRY(schedule_generator(name, arena, &row));
     TRY(schedule_pipeline(row, &full));
-    int16_t *rank_of;
+    int16_t *stage_of;
     Schedule s = {.grain = OVER_CHUNKS,
-                  .ranks = full.ranks,
-                  .chunks = full.ranks * full.chunks,
+                  .stages = full.stages,
+                  .chunks = full.stages * full.chunks,
                   .micros = full.micros,
                   .slices = full.slices};
-    TRY(ARENA_NEW(arena, s.chunks, &rank_of));
+    TRY(ARENA_NEW(arena, s.chunks, &stage_of));
     for (int chunk = 0; chunk < s.chunks; chunk++)
-        rank_of[chunk] = (int16_t)pipeline_rank(row->placement, s.ranks, chunk);
-    s.rank_of = rank_of;
+        stage_of[chunk] = (int16_t)pipeline_stage(row->placement, s.stages, chunk);
+    s.stage_of = stage_of;
     TRY(schedule_init(&s, NULL, arena, &s));
 
-    const int least = row->micros_per_rank * full.ranks + row->micros_more;
+    const int least = row->micros_per_stage * full.stages + row->micros_more;
     if (full.micros < least) full.micros = least;
-    for (int rank = 0; rank < s.ranks; rank++) {
+    for (int stage = 0; stage < s.stages; stage++) {
         const int64_t room = (int64_t)full.micros * full.slices * full.chunks * 3;
-        TRY(ARENA_NEW(arena, room, &s.list[rank]));
-        s.n[rank] =
-            delete_surplus(s.list[rank], row->generate(&full, rank, s.list[rank]), s.micros);
+        TRY(ARENA_NEW(arena, room, &s.list[stage]));
+        s.n[stage] =
+            delete_surplus(s.list[stage], row->generate(&full, stage, s.list[stage]), s.micros);
     }
     *out = s;
     return OK;

@@ -1,12 +1,12 @@
 /* generate.h -- schedules by name.
  *
- * A generator writes the RUNs of one rank, over chunks; it sees the pipeline and nothing else, and
+ * A generator writes the RUNs of one stage, over chunks; it sees the pipeline and nothing else, and
  * a row of the table in generate.c makes it known. schedule_expand does the rest.
  *
  *     loop    chunk  0 1 2 3 4 5      V    chunk  0 1 2 3 4 5
- *             rank   0 1 2 0 1 2           rank   0 1 2 2 1 0
+ *             stage   0 1 2 0 1 2           stage   0 1 2 2 1 0
  *
- * P ranks, v chunks on each, m micro-batches, k slices of each, as the head comments say it; F, I
+ * P stages, v chunks on each, m micro-batches, k slices of each, as the head comments say it; F, I
  * and W are times of one chunk and one slice, and B = I + W. */
 #ifndef SCHEDULE_GEN_GENERATE_H
 #define SCHEDULE_GEN_GENERATE_H
@@ -14,17 +14,17 @@
 #include "schedule/action.h"
 
 typedef struct {
-    int ranks, micros;
-    int chunks; /* on each rank */
+    int stages, micros;
+    int chunks; /* on each stage */
     int slices; /* of each micro-batch */
     int group;  /* the most micro-batches that go through a chunk before the next chunk's turn */
 } Pipeline;     /* chunks, slices, group: 0 is what the schedule likes */
 
 typedef enum { PLACE_LOOP, PLACE_V } Placement;
 
-/* Writes the rank's actions to `out` and returns how many. There is room for F, I and W of every
- * (chunk, micro, slice) that the rank holds. */
-typedef int Generator(const Pipeline *p, int rank, Action *out);
+/* Writes the stage's actions to `out` and returns how many. There is room for F, I and W of every
+ * (chunk, micro, slice) that the stage holds. */
+typedef int Generator(const Pipeline *p, int stage, Action *out);
 Generator gen_gpipe, gen_1f1b, gen_interleaved, gen_bfs, gen_zbh1, gen_zbh2, gen_izb, gen_zbv,
     gen_dualpipev, gen_seq1f1b, gen_terapipe;
 
@@ -35,7 +35,7 @@ typedef struct {
     int chunks, least_chunks, most_chunks; /* the default; most 0: any number */
     int slices;                            /* the default; 0: whole micro-batches only */
     bool groups;                           /* does it take micro-batches in groups? */
-    int micros_per_rank, micros_more;      /* written for at least so many micro-batches; those
+    int micros_per_stage, micros_more;     /* written for at least so many micro-batches; those
                                               that are not there are deleted */
 } GeneratorRow;
 
@@ -51,13 +51,13 @@ Err schedule_generate(const char *name, const Pipeline *p, Arena *arena, Schedul
 
 /* Is the name that of a file? Names of schedules have no dot and no slash. */
 bool schedule_is_file(const char *name);
-/* Local. A schedule over chunks in its text form, which must check, with the ranks and micros of
+/* Local. A schedule over chunks in its text form, which must check, with the stages and micros of
  * `p`, and the chunks and slices where these are not 0; else ERR_CONFIG. Its chunks
  * lie where it says. */
 Err schedule_load(const char *path, const Pipeline *p, Arena *arena, Schedule *out);
 
-/* The rank of a chunk, and the chunk that comes `turn`-th on a rank. */
-int pipeline_rank(Placement placement, int ranks, int chunk);
-int pipeline_chunk(Placement placement, int ranks, int rank, int turn);
+/* The stage of a chunk, and the chunk that comes `turn`-th on a stage. */
+int pipeline_stage(Placement placement, int stages, int chunk);
+int pipeline_chunk(Placement placement, int stages, int stage, int turn);
 
 #endif

@@ -22,10 +22,10 @@ static inline int group_size(const Pipeline *p, int group)
     return p->micros / rounds + (group < p->micros % rounds);
 }
 
-static inline Action group_next(GroupWalk *w, const Pipeline *p, int rank, Phase phase)
+static inline Action group_next(GroupWalk *w, const Pipeline *p, int stage, Phase phase)
 {
     const int turn = phase == PHASE_F ? w->turn : p->chunks - 1 - w->turn;
-    const Action a = action_run(phase, turn * p->ranks + rank, w->first + w->index, 0);
+    const Action a = action_run(phase, turn * p->stages + stage, w->first + w->index, 0);
     const int size = group_size(p, w->group);
     w->n++;
     if (++w->index < size) return a;

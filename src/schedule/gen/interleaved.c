@@ -1,32 +1,32 @@
-/* interleaved.c -- interleaved 1F1B: 1F1B over several chunks on each rank, a group of
+/* interleaved.c -- interleaved 1F1B: 1F1B over several chunks on each stage, a group of
  * micro-batches at a time.
  *
- *   rank 0 | F0 F1 f0 f1 F2 b0 F3 b1 f2 B0 f3 B1 b2 b3 B2 B3
- *   rank 1 | F0 F1 f0 b0 f1 b1 F2 B0 F3 B1 f2 b2 f3 b3 B2 B3
+ *   stage 0 | F0 F1 f0 f1 F2 b0 F3 b1 f2 B0 f3 B1 b2 b3 B2 B3
+ *   stage 1 | F0 F1 f0 b0 f1 b1 F2 B0 F3 B1 f2 b2 f3 b3 B2 B3
  *
  * The same by the clock, where B takes twice the time of F:
  *
- *   rank 0 | F0 F1 f0 f1 F2 .  b0 -- F3 b1 -- f2 B0 -- f3 B1 -- .  b2 -- .  b3 -- B2 -- B3 --
- *   rank 1 | .  F0 F1 f0 b0 -- f1 b1 -- F2 B0 -- F3 B1 -- f2 b2 -- f3 b3 -- B2 -- B3 -- .  .
+ *   stage 0 | F0 F1 f0 f1 F2 .  b0 -- F3 b1 -- f2 B0 -- f3 B1 -- .  b2 -- .  b3 -- B2 -- B3 --
+ *   stage 1 | .  F0 F1 f0 b0 -- f1 b1 -- F2 B0 -- F3 B1 -- f2 b2 -- f3 b3 -- B2 -- B3 -- .  .
  *
  * Micro-batches go in groups: a group through the first chunk, then through the second (small
  * letters), and backwards from the last. The bubble is that of 1F1B with stages v times shorter,
- * (P-1)(F+B), when m >= P; rank r holds min(2(P-r-1) + (v-1)g + 1, mv) chunks, where g is the size
+ * (P-1)(F+B), when m >= P; stage r holds min(2(P-r-1) + (v-1)g + 1, mv) chunks, where g is the size
  * of the first group. Groups are as equal as can be, so that none is smaller than P: taken P at a
  * time, a short last group would cost about as much as the interleaving saves. */
 #include "schedule/gen/groups.h"
 
-int gen_interleaved(const Pipeline *p, int rank, Action *out)
+int gen_interleaved(const Pipeline *p, int stage, Action *out)
 {
-    const int all = p->micros * p->chunks, after = p->ranks - 1 - rank;
+    const int all = p->micros * p->chunks, after = p->stages - 1 - stage;
     const int warm = (p->chunks - 1) * group_size(p, 0) + 2 * after;
     GroupWalk f = {0}, b = {0};
     int n = 0;
-    while (f.n < all && f.n < warm) out[n++] = group_next(&f, p, rank, PHASE_F);
+    while (f.n < all && f.n < warm) out[n++] = group_next(&f, p, stage, PHASE_F);
     while (f.n < all) {
-        out[n++] = group_next(&f, p, rank, PHASE_F);
-        out[n++] = group_next(&b, p, rank, PHASE_B);
+        out[n++] = group_next(&f, p, stage, PHASE_F);
+        out[n++] = group_next(&b, p, stage, PHASE_B);
     }
-    while (b.n < all) out[n++] = group_next(&b, p, rank, PHASE_B);
+    while (b.n < all) out[n++] = group_next(&b, p, stage, PHASE_B);
     return n;
 }

@@ -1,32 +1,32 @@
 /* izb.c -- interleaved zero-bubble: the order of interleaved 1F1B, the patience of ZB-H1.
  *
- *   rank 0 | F0 F1 F2 f0 f1 f2 i0 w0 i1 w1 i2 w2 I0 W0 I1 W1 I2 W2
- *   rank 1 | F0 F1 F2 f0 f1 i0 f2 i1 w0 i2 w1 I0 w2 I1 W0 I2 W1 W2
- *   rank 2 | F0 F1 F2 f0 i0 f1 i1 f2 i2 w0 I0 w1 I1 w2 I2 W0 W1 W2
+ *   stage 0 | F0 F1 F2 f0 f1 f2 i0 w0 i1 w1 i2 w2 I0 W0 I1 W1 I2 W2
+ *   stage 1 | F0 F1 F2 f0 f1 i0 f2 i1 w0 i2 w1 I0 w2 I1 W0 I2 W1 W2
+ *   stage 2 | F0 F1 F2 f0 i0 f1 i1 f2 i2 w0 I0 w1 I1 w2 I2 W0 W1 W2
  *
  * The same by the clock, where F, I and W take the same time:
  *
- *   rank 0 | F0 F1 F2 f0 f1 f2 .  .  i0 w0 i1 w1 i2 w2 I0 W0 I1 W1 I2 W2
- *   rank 1 | .  F0 F1 F2 f0 f1 .  i0 f2 i1 w0 i2 w1 I0 w2 I1 W0 I2 W1 W2
- *   rank 2 | .  .  F0 F1 F2 f0 i0 f1 i1 f2 i2 w0 I0 w1 I1 w2 I2 W0 W1 W2
+ *   stage 0 | F0 F1 F2 f0 f1 f2 .  .  i0 w0 i1 w1 i2 w2 I0 W0 I1 W1 I2 W2
+ *   stage 1 | .  F0 F1 F2 f0 f1 .  i0 f2 i1 w0 i2 w1 I0 w2 I1 W0 I2 W1 W2
+ *   stage 2 | .  .  F0 F1 F2 f0 i0 f1 i1 f2 i2 w0 I0 w1 I1 w2 I2 W0 W1 W2
  *
- * The second chunk is in small letters. Rank r puts off r of its Ws. The bubble is that of ZB-H1
- * with stages v times shorter, (P-1)(F+I-W), when m >= P; every rank holds (v-1)g + P chunks, g
+ * The second chunk is in small letters. Stage r puts off r of its Ws. The bubble is that of ZB-H1
+ * with stages v times shorter, (P-1)(F+I-W), when m >= P; every stage holds (v-1)g + P chunks, g
  * being the size of the first group, if there are so many. */
 #include "schedule/gen/groups.h"
 
-int gen_izb(const Pipeline *p, int rank, Action *out)
+int gen_izb(const Pipeline *p, int stage, Action *out)
 {
-    const int all = p->micros * p->chunks, after = p->ranks - 1 - rank;
+    const int all = p->micros * p->chunks, after = p->stages - 1 - stage;
     const int warm = (p->chunks - 1) * group_size(p, 0) + after;
     GroupWalk f = {0}, i = {0}, w = {0};
     int n = 0;
-    while (f.n < all && f.n < warm) out[n++] = group_next(&f, p, rank, PHASE_F);
+    while (f.n < all && f.n < warm) out[n++] = group_next(&f, p, stage, PHASE_F);
     while (i.n < all) {
-        if (f.n < all) out[n++] = group_next(&f, p, rank, PHASE_F);
-        out[n++] = group_next(&i, p, rank, PHASE_I);
-        if (i.n > rank) out[n++] = group_next(&w, p, rank, PHASE_W);
+        if (f.n < all) out[n++] = group_next(&f, p, stage, PHASE_F);
+        out[n++] = group_next(&i, p, stage, PHASE_I);
+        if (i.n > stage) out[n++] = group_next(&w, p, stage, PHASE_W);
     }
-    while (w.n < all) out[n++] = group_next(&w, p, rank, PHASE_W);
+    while (w.n < all) out[n++] = group_next(&w, p, stage, PHASE_W);
     return n;
 }

@@ -1,4 +1,4 @@
-/* v.h -- how schedules on a V write: the next micro-batch of a phase in the rank's first chunk,
+/* v.h -- how schedules on a V write: the next micro-batch of a phase in the stage's first chunk,
  * on the way down, or in its second, on the way up. */
 #ifndef SCHEDULE_GEN_V_H
 #define SCHEDULE_GEN_V_H
@@ -12,21 +12,21 @@ typedef struct {
     int next[N_PHASES][2]; /* micro-batch; B counts as an I and a W */
     Action *out;
     int n;
-} VLane;
+} VStage;
 
-static inline VLane v_lane(const Pipeline *p, int rank, Action *out)
+static inline VStage v_stage(const Pipeline *p, int stage, Action *out)
 {
-    return (VLane){.chunk = {rank, 2 * p->ranks - 1 - rank}, .out = out};
+    return (VStage){.chunk = {stage, 2 * p->stages - 1 - stage}, .out = out};
 }
 
-static inline void v_run(VLane *l, Phase phase, int way)
+static inline void v_run(VStage *l, Phase phase, int way)
 {
     const Phase counts = phase == PHASE_B ? PHASE_I : phase;
     l->out[l->n++] = action_run(phase, l->chunk[way], l->next[counts][way]++, 0);
     if (phase == PHASE_B) l->next[PHASE_W][way]++;
 }
 
-static inline void v_run_backward(VLane *l, int way) /* in two pieces */
+static inline void v_run_backward(VStage *l, int way) /* in two pieces */
 {
     v_run(l, PHASE_I, way);
     v_run(l, PHASE_W, way);

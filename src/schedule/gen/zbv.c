@@ -1,27 +1,27 @@
-/* zbv.c -- ZB-V: two chunks on each rank, on a V, and no wait between a rank's first and last
+/* zbv.c -- ZB-V: two chunks on each stage, on a V, and no wait between a stage's first and last
  * RUN.
  *
- *   rank 0 | F0 F1 F2 f0 i0 w0 f1 i1 w1 F3 I0 W0 f2 i2 w2 I1 W1 f3 i3 w3 I2 W2 I3 W3
- *   rank 1 | F0 f0 F1 f1 i0 w0 F2 I0 W0 f2 i1 w1 F3 I1 W1 f3 i2 w2 I2 i3 I3 W2 w3 W3
+ *   stage 0 | F0 F1 F2 f0 i0 w0 f1 i1 w1 F3 I0 W0 f2 i2 w2 I1 W1 f3 i3 w3 I2 W2 I3 W3
+ *   stage 1 | F0 f0 F1 f1 i0 w0 F2 I0 W0 f2 i1 w1 F3 I1 W1 f3 i2 w2 I2 i3 I3 W2 w3 W3
  *
  * The same by the clock, where F, I and W take the same time:
  *
- *   rank 0 | F0 F1 F2 f0 i0 w0 f1 i1 w1 F3 I0 W0 f2 i2 w2 I1 W1 f3 i3 w3 I2 W2 I3 W3 .
- *   rank 1 | .  F0 f0 F1 f1 i0 w0 F2 I0 W0 f2 i1 w1 F3 I1 W1 f3 i2 w2 I2 i3 I3 W2 w3 W3
+ *   stage 0 | F0 F1 F2 f0 i0 w0 f1 i1 w1 F3 I0 W0 f2 i2 w2 I1 W1 f3 i3 w3 I2 W2 I3 W3 .
+ *   stage 1 | .  F0 f0 F1 f1 i0 w0 F2 I0 W0 f2 i1 w1 F3 I1 W1 f3 i2 w2 I2 i3 I3 W2 w3 W3
  *
- * The second chunk, in small letters, lies on the way back up: rank 0 has the first chunk and the
- * last, and the last rank hands over to itself. With m >= 2P-1 and F = I = W no rank waits between
- * its first RUN and its last, the bubble is (P-1)F, and every rank holds 2P chunks. Fewer
+ * The second chunk, in small letters, lies on the way back up: stage 0 has the first chunk and the
+ * last, and the last stage hands over to itself. With m >= 2P-1 and F = I = W no stage waits between
+ * its first RUN and its last, the bubble is (P-1)F, and every stage holds 2P chunks. Fewer
  * micro-batches: written for 2P-1, those that are not there deleted. */
 #include "schedule/gen/v.h"
 
-int gen_zbv(const Pipeline *p, int rank, Action *out)
+int gen_zbv(const Pipeline *p, int stage, Action *out)
 {
-    const int after = p->ranks - rank, micros = p->micros;
-    VLane l = v_lane(p, rank, out);
+    const int after = p->stages - stage, micros = p->micros;
+    VStage l = v_stage(p, stage, out);
     const int *down = &l.next[PHASE_F][V_DOWN], *up = &l.next[PHASE_F][V_UP];
     for (int i = 0; i < 2 * after - 1; i++) v_run(&l, PHASE_F, V_DOWN);
-    for (int i = 0; i < rank; i++) {
+    for (int i = 0; i < stage; i++) {
         v_run(&l, PHASE_F, V_UP);
         v_run(&l, PHASE_F, V_DOWN);
     }
@@ -35,7 +35,7 @@ int gen_zbv(const Pipeline *p, int rank, Action *out)
         v_run(&l, PHASE_F, V_UP);
         v_run_backward(&l, V_UP);
     }
-    for (int i = 0; i < rank; i++) {
+    for (int i = 0; i < stage; i++) {
         v_run(&l, PHASE_I, V_DOWN);
         v_run(&l, PHASE_I, V_UP);
     }

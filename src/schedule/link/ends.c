@@ -151,12 +151,12 @@ Err link_ends(Linking *k)
     TRY(packs_of_model(lp->model, lp->program, k->arena, &k->packs));
     TRY(ARENA_NEW(k->arena, lp->model->n_units, &next.reader));
     TRY(ARENA_NEW(k->arena, ways, &next.taker));
-    TRY(ARENA_NEW(k->arena, k->s->ranks * N_WAYS, &next.send));
+    TRY(ARENA_NEW(k->arena, k->s->stages * N_WAYS, &next.send));
     for (int u = 0; u < lp->model->n_units; u++) next.reader[u] = lp->n;
     TRY(ARENA_NEW(k->arena, schedule_cells(k->s), &next.use));
     for (int64_t i = 0; i < ways; i++) next.taker[i] = lp->n;
     for (int64_t i = 0; i < schedule_cells(k->s); i++) next.use[i] = lp->n;
-    for (int i = 0; i < k->s->ranks * N_WAYS; i++) next.send[i] = lp->n;
+    for (int i = 0; i < k->s->stages * N_WAYS; i++) next.send[i] = lp->n;
     lp->list[lp->n].end = lp->n;
     for (int i = lp->n - 1; i >= 0; i--) {
         lp->list[i].end = end_of(k, i, &next);

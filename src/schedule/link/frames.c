@@ -13,10 +13,10 @@
 
 typedef struct {
     const Schedule *s;
-    int *at, *end; /* [lanes]: how far each has come; the end of what others may wait for: after it
+    int *at, *end; /* [stages]: how far each has come; the end of what others may wait for: after it
                       come sums over stages and the norm, in which all take part */
     bool *half;    /* [cells]: its I has run, so the first region is over */
-    int lane, n;   /* the list that is made */
+    int stage, n;  /* the list that is made */
     Action *out;
     uint8_t *region;
 } Walk;
@@ -28,15 +28,15 @@ static void put(Walk *w, Action a, int region)
 }
 
 /* An eviction, or a fetch, for each region that is still needed. */
-static void put_frame(Walk *w, const Linking *k, const Action *a, int lane)
+static void put_frame(Walk *w, const Linking *k, const Action *a, int stage)
 {
     const Program *p = linked_program(k->lp, a->unit, a->slice);
     const bool half = w->half[schedule_cell(w->s, a->unit, a->micro, a->slice)];
     Action mine = *a;
-    if (lane != w->lane && a->peer != w->lane) return;
-    if (lane != w->lane)
+    if (stage != w->stage && a->peer != w->stage) return;
+    if (stage != w->stage)
         mine = action_move(a->kind == A_EVICT ? A_RECV : A_SEND, PHASE_W, a->unit, a->micro,
-                           a->slice, lane);
+                           a->slice, stage);
     for (int r = half ? REGION_FRAME_W : REGION_FRAME_I; r <= REGION_FRAME_W; r++)
         if (p->bytes[r]) put(w, mine, r);
 }
@@ -50,32 +50,32 @@ static bool meets(const Walk *w, const Action *a)
            b->unit == a->unit && b->micro == a->micro && b->slice == a->slice;
 }
 
-/* Takes the action at which a lane stands; false when it has to wait there. */
-static bool take(Walk *w, const Linking *k, int lane)
+/* Takes the action at which a stage stands; false when it has to wait there. */
+static bool take(Walk *w, const Linking *k, int stage)
 {
-    const Action *a = &w->s->list[lane][w->at[lane]];
+    const Action *a = &w->s->list[stage][w->at[stage]];
     if (is_move(a)) {
         if (!meets(w, a)) return false;
-        if (a->peer == w->lane) put(w, w->s->list[w->lane][w->at[w->lane]], 0);
+        if (a->peer == w->stage) put(w, w->s->list[w->stage][w->at[w->stage]], 0);
         w->at[a->peer]++;
     }
     if (a->kind == A_RUN && a->phase == PHASE_I)
         w->half[schedule_cell(w->s, a->unit, a->micro, a->slice)] = true;
     if (a->kind == A_EVICT || a->kind == A_FETCH)
-        put_frame(w, k, a, lane);
-    else if (lane == w->lane)
+        put_frame(w, k, a, stage);
+    else if (stage == w->stage)
         put(w, *a, 0);
-    w->at[lane]++;
+    w->at[stage]++;
     return true;
 }
 
 static void find_ends(Walk *w)
 {
-    for (int lane = 0; lane < w->s->ranks; lane++)
-        for (int i = 0; i < w->s->n[lane]; i++) {
-            const Action *a = &w->s->list[lane][i];
+    for (int stage = 0; stage < w->s->stages; stage++)
+        for (int i = 0; i < w->s->n[stage]; i++) {
+            const Action *a = &w->s->list[stage][i];
             if (a->kind == A_RUN || is_move(a) || a->kind == A_EVICT || a->kind == A_FETCH)
-                w->end[lane] = i + 1;
+                w->end[stage] = i + 1;
         }
 }
 
@@ -84,34 +84,35 @@ static Err walk_all(Walk *w, const Linking *k)
     find_ends(w);
     for (bool moved = true; moved;) {
         moved = false;
-        for (int lane = 0; lane < w->s->ranks; lane++)
-            while (w->at[lane] < w->end[lane] && take(w, k, lane)) moved = true;
+        for (int stage = 0; stage < w->s->stages; stage++)
+            while (w->at[stage] < w->end[stage] && take(w, k, stage)) moved = true;
     }
-    for (int lane = 0; lane < w->s->ranks; lane++)
-        if (w->at[lane] < w->end[lane])
-            return err_fail(ERR_CHECK,
-                            "rank %d waits at position %d for rank %d, which waits too: evictions "
-                            "are placed in lists that have each send beside its receive",
-                            lane, w->at[lane], w->s->list[lane][w->at[lane]].peer);
-    for (int i = w->end[w->lane]; i < w->s->n[w->lane]; i++) put(w, w->s->list[w->lane][i], 0);
+    for (int stage = 0; stage < w->s->stages; stage++)
+        if (w->at[stage] < w->end[stage])
+            return err_fail(
+                ERR_CHECK,
+                "stage %d waits at position %d for stage %d, which waits too: evictions "
+                "are placed in lists that have each send beside its receive",
+                stage, w->at[stage], w->s->list[stage][w->at[stage]].peer);
+    for (int i = w->end[w->stage]; i < w->s->n[w->stage]; i++) put(w, w->s->list[w->stage][i], 0);
     return OK;
 }
 
 Err link_frames(Linking *k)
 {
     const Schedule *s = k->s;
-    Walk w = {.s = s, .lane = k->lp->lane};
-    int64_t room = s->n[w.lane], frames = 0;
-    for (int lane = 0; lane < s->ranks; lane++)
-        for (int i = 0; i < s->n[lane]; i++)
-            frames += s->list[lane][i].kind == A_EVICT || s->list[lane][i].kind == A_FETCH;
-    k->from = s->list[w.lane];
-    k->n_from = s->n[w.lane];
+    Walk w = {.s = s, .stage = k->lp->stage};
+    int64_t room = s->n[w.stage], frames = 0;
+    for (int stage = 0; stage < s->stages; stage++)
+        for (int i = 0; i < s->n[stage]; i++)
+            frames += s->list[stage][i].kind == A_EVICT || s->list[stage][i].kind == A_FETCH;
+    k->from = s->list[w.stage];
+    k->n_from = s->n[w.stage];
     if (frames == 0) return OK;
     TRY(ARENA_NEW(k->arena, room + 2 * frames, &w.out));
     TRY(ARENA_NEW(k->arena, room + 2 * frames, &w.region));
-    TRY(ARENA_NEW(k->arena, s->ranks, &w.at));
-    TRY(ARENA_NEW(k->arena, s->ranks, &w.end));
+    TRY(ARENA_NEW(k->arena, s->stages, &w.at));
+    TRY(ARENA_NEW(k->arena, s->stages, &w.end));
     TRY(ARENA_NEW(k->arena, schedule_cells(s), &w.half));
     TRY(walk_all(&w, k));
     k->from = w.out;

@@ -94,7 +94,7 @@ static Err unit_home(Linking *k, int unit)
     const bool cut = k->in->switches && k->in->switches[unit].cut;
     HomeParam *param;
     int n;
-    at->lane = schedule_rank_of(k->s, unit);
+    at->stage = schedule_stage_of(k->s, unit);
     TRY(list_params(k, unit, &param, &n));
     TRY(home_init(&at->home, lp->mesh, cut ? mesh_shard_axes(lp->mesh) : 0, lp->block, param, n));
     TRY(home_rank(&at->home, lp->rank, k->arena, &at->mine)); /* alike on every stage */

@@ -144,19 +144,19 @@ static Err take_mesh(Linking *k)
 }
 
 /* The rank sits where its list is. */
-static Err check_lane(const Linking *k)
+static Err check_stage(const Linking *k)
 {
     const LinkedProgram *lp = k->lp;
     const unsigned pp = mesh_axes(lp->mesh, VIEW_DENSE, "pp");
-    const int stage = mesh_part(lp->mesh, VIEW_DENSE, pp, lp->rank);
-    if (lp->stages.n == k->s->ranks && stage == lp->lane) return OK;
+    const int part = mesh_part(lp->mesh, VIEW_DENSE, pp, lp->rank);
+    if (lp->stages.n == k->s->stages && part == lp->stage) return OK;
     return err_fail(ERR_CHECK,
-                    "list %d of a schedule of %d ranks for rank %d, on stage %d of %d: give each "
+                    "list %d of a schedule of %d stages for rank %d, on stage %d of %d: give each "
                     "its own",
-                    lp->lane, k->s->ranks, lp->rank, stage, lp->stages.n);
+                    lp->stage, k->s->stages, lp->rank, part, lp->stages.n);
 }
 
-Err schedule_link(const Schedule *s, int lane, const LinkInput *in, Arena *arena,
+Err schedule_link(const Schedule *s, int stage, const LinkInput *in, Arena *arena,
                   LinkedProgram *out)
 {
     LinkedProgram lp = {.model = in->model,
@@ -164,17 +164,17 @@ Err schedule_link(const Schedule *s, int lane, const LinkInput *in, Arena *arena
                         .rank = in->rank,
                         .micros = s->micros,
                         .n_moments = in->n_moments,
-                        .lane = lane,
+                        .stage = stage,
                         .fold = in->fold ? in->fold : 1,
                         .block = in->block ? in->block : DEFAULT_BLOCK,
-                        .n = s->n[lane]};
+                        .n = s->n[stage]};
     Linking k = {.lp = &lp, .s = s, .in = in, .arena = arena};
     if (s->grain != OVER_UNITS || schedule_units(s) != in->model->n_units)
         return err_fail(ERR_CHECK, "the schedule has %d units, the model %d; expand it first",
                         schedule_units(s), in->model->n_units);
     TRY(take_mesh(&k));
     TRY(link_slices(&k));
-    TRY(check_lane(&k));
+    TRY(check_stage(&k));
     TRY(link_frames(&k));
     TRY(link_list(&k));
     TRY(link_homes(&k));

@@ -112,7 +112,7 @@ typedef struct {
  * guests, in the order in which the unit names them: so each unit's gradient is its own fold over
  * micro-batches, whatever the schedule. REDUCE adds the sums of the holders. */
 typedef struct {
-    int lane;              /* the stage that the unit is on */
+    int stage;             /* the stage that the unit is on */
     Home home;             /* of the parameters in the unit's pack */
     HomeRank mine;         /* the rank's part */
     RankList group;        /* that shares the pack */
@@ -158,7 +158,7 @@ typedef struct {
     int rank, micros, n_moments;
     int slices;              /* of every micro-batch */
     const int64_t *slice_at; /* [slices + 1]: where each begins, and the end of the last; rows */
-    int lane;                /* the rank's stage of the pipeline */
+    int stage;               /* the rank's stage of the pipeline */
     bool has_loss;           /* the last unit is here */
     int fold; /* micro-batches are so many groups, each folded by itself, as by so many ranks */
     int64_t block;
@@ -196,10 +196,10 @@ typedef struct {
     bool note_freed;              /* say at each position whose life is over; for tests */
 } LinkInput;
 
-/* Local. Binds the list of `lane`, the rank's part along pp, in a schedule over units. ERR_CHECK when
+/* Local. Binds the list of `stage`, the rank's part along pp, in a schedule over units. ERR_CHECK when
  * a gradient would stay unsummed, or a pack be read that is not there, or slices do not make a
- * micro-batch. The linked list has more than the lane's: what it keeps for stages that evict. */
-Err schedule_link(const Schedule *s, int lane, const LinkInput *in, Arena *arena,
+ * micro-batch. The linked list has more than the stage's: what it keeps for stages that evict. */
+Err schedule_link(const Schedule *s, int stage, const LinkInput *in, Arena *arena,
                   LinkedProgram *out);
 
 /* Local. What a unit runs for a slice. */

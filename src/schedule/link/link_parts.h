@@ -96,7 +96,7 @@ static inline int32_t *move_of(const Linking *k, int unit, int micro, int slice,
 /* Is the unit on this stage? */
 static inline bool is_here(const Linking *k, int unit)
 {
-    return schedule_rank_of(k->s, unit) == k->lp->lane;
+    return schedule_stage_of(k->s, unit) == k->lp->stage;
 }
 
 static inline const Param *param_of(const LinkedProgram *lp, int unit, int k)

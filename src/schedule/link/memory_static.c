@@ -101,7 +101,7 @@ static Err lay_blocks(Linking *k, unsigned shard, const int64_t **counts)
         const int64_t first = at;
         for (int u = 0; u < lp->model->n_units; u++) {
             UnitPlace *p = &lp->unit[u];
-            if (schedule_rank_of(k->s, u) != stage || member >= p->group.n) continue;
+            if (schedule_stage_of(k->s, u) != stage || member >= p->group.n) continue;
             ((int64_t *)p->cell)[member] = at;
             at += blocks_of(lp, p->counts[member]);
         }

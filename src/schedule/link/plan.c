@@ -58,7 +58,7 @@ static Err stages_of(const Linking *k, int unit, int param, RankList *out)
         for (int i = 0; i < m->n_params; i++) {
             const int holder = m->param[i].holder[0];
             if ((i != first && m->param[i].copy_of != first) ||
-                schedule_rank_of(k->s, holder) != stage)
+                schedule_stage_of(k->s, holder) != stage)
                 continue;
             list[out->n++] = lp->stages.rank[stage];
             if (partial_of(lp, holder, i) != partial)
