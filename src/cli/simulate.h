@@ -14,9 +14,9 @@ typedef struct {
 } Simulated;
 
 /* Local. The row of that kind and axes in a rank's table, or NULL: it sends none. */
-const SentRow *sent_row(const Sent *s, const SentRow *like);
+const TrafficRow *traffic_row(const Traffic *s, const TrafficRow *like);
 /* Local. "all-gather"; "scalars" for what ranks tell each other at the end of a step. */
-const char *sent_kind_text(const SentRow *row);
+const char *traffic_kind_text(const TrafficRow *row);
 
 /* Local. For people, and as one object with keys in a fixed order. */
 void simulate_text(const Simulated *s, Text *out);

@@ -12,11 +12,11 @@ static void set(json_t *o, const char *key, json_t *value) { json_object_set_new
 static void set_count(json_t *o, const char *key, int64_t n) { set(o, key, json_integer(n)); }
 static void set_bytes(json_t *o, const char *key, size_t n) { set_count(o, key, (int64_t)n); }
 
-static json_t *sent_json(const Mesh *m, const Sent *sent)
+static json_t *traffic_json(const Mesh *m, const Traffic *traffic)
 {
     json_t *list = json_array();
-    for (int i = 0; i < sent->n; i++) {
-        const SentRow *row = &sent->row[i];
+    for (int i = 0; i < traffic->n; i++) {
+        const TrafficRow *row = &traffic->row[i];
         json_t *o = json_object(), *axes = json_array();
         for (int k = 0; k < m->view[VIEW_DENSE].n_axes; k++)
             if (row->axes >> k & 1)
@@ -58,7 +58,7 @@ static json_t *class_json(const Mesh *m, const RankClass *k)
     set_count(o, "last", k->last);
     set_count(o, "ranks", k->ranks);
     set(o, "memory", memory_json(&k->count));
-    set(o, "sent", sent_json(m, &k->count.sent));
+    set(o, "sent", traffic_json(m, &k->count.traffic));
     set_count(o, "flops", (int64_t)k->count.flops);
     set_count(o, "flops_recomputed", (int64_t)k->count.flops_recomputed);
     return o;
@@ -84,7 +84,7 @@ static json_t *all_json(const Simulated *s)
     set_count(greatest, "rank", most->first);
     set_bytes(greatest, "bytes", most->count.total_bytes);
     set(o, "greatest", greatest);
-    set(o, "sent", sent_json(s->mesh, &s->all.sent));
+    set(o, "sent", traffic_json(s->mesh, &s->all.traffic));
     set(o, "flops", json_real(s->all.flops)); /* of all ranks: may pass 2^63 */
     set(o, "flops_recomputed", json_real(s->all.flops_recomputed));
     set(o, "time", json_null()); /* not predicted in this version */

@@ -62,12 +62,12 @@ static void greatest_text(const Simulation *all, Text *t)
     bytes_line(t, "all", c->total_bytes);
 }
 
-const char *sent_kind_text(const SentRow *row)
+const char *traffic_kind_text(const TrafficRow *row)
 {
     return row->scalar ? "scalars" : comm_kind_name(row->kind);
 }
 
-const SentRow *sent_row(const Sent *s, const SentRow *like)
+const TrafficRow *traffic_row(const Traffic *s, const TrafficRow *like)
 {
     for (int i = 0; i < s->n; i++)
         if (s->row[i].kind == like->kind && s->row[i].axes == like->axes &&
@@ -77,11 +77,11 @@ const SentRow *sent_row(const Sent *s, const SentRow *like)
 }
 
 /* The most that one rank sends of a row. */
-static size_t most_sent(const Simulation *all, const SentRow *like)
+static size_t max_traffic(const Simulation *all, const TrafficRow *like)
 {
     size_t most = 0;
     for (int i = 0; i < all->n; i++) {
-        const SentRow *row = sent_row(&all->class[i].count.sent, like);
+        const TrafficRow *row = traffic_row(&all->class[i].count.traffic, like);
         if (row && row->sent_bytes > most) most = row->sent_bytes;
     }
     return most;
@@ -103,19 +103,19 @@ static void sent_text(const Simulated *s, Text *t)
     size_t sum = 0;
     char axes[96], human[24];
     text_add(t, "\nSENT in a step, in bytes that leave a rank\n");
-    if (all->sent.n == 0) text_add(t, "  nothing: a rank alone\n");
-    if (all->sent.n > 0)
+    if (all->traffic.n == 0) text_add(t, "  nothing: a rank alone\n");
+    if (all->traffic.n > 0)
         text_add(t, "  %-16s %-24s %16s %16s %20s %16s\n", "kind", "along", "mean of a rank",
                  "most of a rank", "all ranks", "in transfers");
-    for (int i = 0; i < all->sent.n; i++) {
-        const SentRow *row = &all->sent.row[i];
+    for (int i = 0; i < all->traffic.n; i++) {
+        const TrafficRow *row = &all->traffic.row[i];
         axes_text(s->mesh, row->axes, axes, sizeof axes);
-        text_add(t, "  %-16s %-24s %16.0f %16zu %20zu %16lld\n", sent_kind_text(row), axes,
-                 (double)row->sent_bytes / s->mesh->world, most_sent(all, row), row->sent_bytes,
+        text_add(t, "  %-16s %-24s %16.0f %16zu %20zu %16lld\n", traffic_kind_text(row), axes,
+                 (double)row->sent_bytes / s->mesh->world, max_traffic(all, row), row->sent_bytes,
                  (long long)row->transfers);
         sum += row->sent_bytes;
     }
-    if (all->sent.n > 0)
+    if (all->traffic.n > 0)
         text_add(t, "  %-16s %-24s %16.0f %16s %20zu %16s\n", "all", "",
                  (double)sum / s->mesh->world, "", sum, text_bytes((int64_t)sum, human));
 }

@@ -25,7 +25,7 @@ Err count_rank(const LinkedProgram *lp, RankCount *out)
     }
     for (int r = 0; r < N_OWN_REGIONS; r++) c.peak_region[r] = lp->peak_region[r];
     count_flops(lp, &c);
-    TRY(linked_sent(lp, &c.sent));
+    TRY(linked_traffic(lp, &c.traffic));
     *out = c;
     return OK;
 }
@@ -41,8 +41,8 @@ static Err add_up(Simulation *s)
     int64_t ranks = 0;
     for (int i = 0; i < s->n; i++) {
         const RankClass *k = &s->class[i];
-        for (int r = 0; r < k->count.sent.n; r++)
-            TRY(sent_add(&s->sent, &k->count.sent.row[r], k->ranks));
+        for (int r = 0; r < k->count.traffic.n; r++)
+            TRY(traffic_add(&s->traffic, &k->count.traffic.row[r], k->ranks));
         s->flops += k->count.flops * (double)k->ranks;
         s->flops_recomputed += k->count.flops_recomputed * (double)k->ranks;
         if (k->count.total_bytes > s->class[s->greatest].count.total_bytes) s->greatest = i;

@@ -17,7 +17,7 @@
 #define PLAN_SIMULATE_H
 
 #include "schedule/link/link.h"
-#include "schedule/sent.h"
+#include "schedule/traffic.h"
 #include "state/save.h"
 
 /* What one rank's program takes and does in a step, at full extents. */
@@ -28,7 +28,7 @@ typedef struct {
     size_t peak_region[N_OWN_REGIONS]; /* of the work arena, where it is highest */
     size_t peak_packs, peak_grads;
     double flops, flops_recomputed; /* again: computed a second time; not in flops */
-    Sent sent;
+    Traffic traffic;
 } RankCount;
 
 /* Ranks that count alike. */
@@ -43,7 +43,7 @@ typedef struct {
     int n;
     RankClass *class; /* [n], by first rank */
     int greatest;     /* the class that takes most memory */
-    Sent sent;        /* by all ranks together */
+    Traffic traffic;  /* by all ranks together */
     double flops, flops_recomputed;
     int64_t compiled; /* programs, to find this */
 } Simulation;

@@ -170,11 +170,11 @@ static Err find_keys(const Classing *c, int axis, int rank, uint64_t *key)
     return OK;
 }
 
-static bool sent_equal(const Sent *a, const Sent *b)
+static bool traffic_equal(const Traffic *a, const Traffic *b)
 {
     bool equal = a->n == b->n;
     for (int i = 0; equal && i < a->n; i++) {
-        const SentRow *x = &a->row[i], *y = &b->row[i];
+        const TrafficRow *x = &a->row[i], *y = &b->row[i];
         equal = x->kind == y->kind && x->scalar == y->scalar && x->axes == y->axes &&
                 x->transfers == y->transfers && x->bytes == y->bytes &&
                 x->sent_bytes == y->sent_bytes;
@@ -186,7 +186,7 @@ static bool count_equal(const RankCount *a, const RankCount *b)
 {
     return memcmp(a->bytes, b->bytes, sizeof a->bytes) == 0 && a->save_bytes == b->save_bytes &&
            a->flops == b->flops && a->flops_recomputed == b->flops_recomputed &&
-           sent_equal(&a->sent, &b->sent);
+           traffic_equal(&a->traffic, &b->traffic);
 }
 
 static Err count_one(const Classing *c, int rank, RankCount *out)

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "run/rank_parts.h"
-#include "schedule/sent.h"
+#include "schedule/traffic.h"
 
 typedef struct {
     Transfer *t; /* NULL: only count */

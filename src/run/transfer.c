@@ -2,7 +2,7 @@
 #include "run/transfer.h"
 
 #include "run/rank_parts.h"
-#include "schedule/sent.h"
+#include "schedule/traffic.h"
 
 /* The comm addresses memory by arena and offset. */
 static Ref ref_of(const Rank *r, const Tensor *t, int64_t count)

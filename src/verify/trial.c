@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 #include "base/philox.h"
-#include "schedule/sent.h"
+#include "schedule/traffic.h"
 #include "job/batch.h"
 #include "world/world.h"
 
@@ -147,11 +147,11 @@ static int64_t sent_bytes(const Comm *c)
 /* Scalars are counted apart, and not compared. */
 static Err predict_bytes(const Job *job, int steps, int64_t *out)
 {
-    Sent sent;
-    TRY(linked_sent(&job->linked, &sent));
+    Traffic traffic;
+    TRY(linked_traffic(&job->linked, &traffic));
     *out = 0;
-    for (int i = 0; i < sent.n; i++)
-        if (!sent.row[i].scalar) *out += steps * (int64_t)sent.row[i].sent_bytes;
+    for (int i = 0; i < traffic.n; i++)
+        if (!traffic.row[i].scalar) *out += steps * (int64_t)traffic.row[i].sent_bytes;
     return OK;
 }
 

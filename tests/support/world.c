@@ -10,7 +10,7 @@
 #include "base/philox.h"
 #include "comm/local/local.h"
 #include "comm/nccl.h"
-#include "schedule/sent.h"
+#include "schedule/traffic.h"
 #include "job/batch.h"
 
 typedef struct {
@@ -280,11 +280,11 @@ static Err compile(Worker *k)
     set.kind = JOB_LOSS;
     if (k->w->validate) TRY(job_compile(&set, &k->arena, &k->valid_job));
     memcpy(k->out->bytes[k->number], k->job.linked.bytes, sizeof k->job.linked.bytes);
-    Sent sent;
-    TRY(linked_sent(&k->job.linked, &sent));
-    for (int i = 0; i < sent.n; i++) {
-        int64_t *sum = sent.row[i].scalar ? &k->out->scalars_predicted : &k->out->predicted;
-        *sum += k->w->steps * (int64_t)sent.row[i].sent_bytes;
+    Traffic traffic;
+    TRY(linked_traffic(&k->job.linked, &traffic));
+    for (int i = 0; i < traffic.n; i++) {
+        int64_t *sum = traffic.row[i].scalar ? &k->out->scalars_predicted : &k->out->predicted;
+        *sum += k->w->steps * (int64_t)traffic.row[i].sent_bytes;
     }
     return OK;
 }

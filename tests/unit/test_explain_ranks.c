@@ -3,7 +3,7 @@
  * */
 #define _POSIX_C_SOURCE 200809L
 #include "explain_cases.h"
-#include "schedule/sent.h"
+#include "schedule/traffic.h"
 
 /* ---- transfers ---- */
 
@@ -18,10 +18,10 @@ static unsigned axes_of(const json_t *list, const Mesh *m)
 }
 
 /* What is said of one kind, axes, and scalars or not. */
-static SentRow said_sent(const json_t *all, const Mesh *m, const SentRow *like)
+static TrafficRow said_traffic(const json_t *all, const Mesh *m, const TrafficRow *like)
 {
     const json_t *row;
-    SentRow sum = {.kind = like->kind};
+    TrafficRow sum = {.kind = like->kind};
     size_t i;
     json_array_foreach((json_t *)at_path(all, "transfers.rows"), i, row)
     {
@@ -38,15 +38,15 @@ static SentRow said_sent(const json_t *all, const Mesh *m, const SentRow *like)
 
 static void transfers_of_rank(const json_t *all, const Compiled *c)
 {
-    Sent sent;
+    Traffic traffic;
     size_t total = 0;
-    DO(linked_sent(&c->job.linked, &sent));
-    for (int i = 0; i < sent.n; i++) {
-        const SentRow said_row = said_sent(all, &c->job.mesh, &sent.row[i]);
-        assert_int_equal(said_row.transfers, sent.row[i].transfers);
-        assert_int_equal(said_row.bytes, sent.row[i].bytes);
-        assert_int_equal(said_row.sent_bytes, sent.row[i].sent_bytes);
-        total += sent.row[i].sent_bytes;
+    DO(linked_traffic(&c->job.linked, &traffic));
+    for (int i = 0; i < traffic.n; i++) {
+        const TrafficRow said_row = said_traffic(all, &c->job.mesh, &traffic.row[i]);
+        assert_int_equal(said_row.transfers, traffic.row[i].transfers);
+        assert_int_equal(said_row.bytes, traffic.row[i].bytes);
+        assert_int_equal(said_row.sent_bytes, traffic.row[i].sent_bytes);
+        total += traffic.row[i].sent_bytes;
     }
     assert_int_equal(number(all, "transfers.sent_bytes"), total);
     assert_int_equal(number(all, "bytes.sent"), total);

@@ -5,7 +5,7 @@
 #include "support/expect.h"
 #include "support/jobs.h"
 
-#include "schedule/sent.h"
+#include "schedule/traffic.h"
 #include "verify/layouts.h"
 
 enum { RANKS = 8, MICROS = 2 };
@@ -18,11 +18,11 @@ typedef struct {
 /* Transfers of state: everything over a dp axis that is no scalar. */
 static void add_rank(const Job *job, Totals *t)
 {
-    Sent sent;
+    Traffic traffic;
     const unsigned dp = mesh_axes(&job->mesh, VIEW_DENSE, "dp");
-    DO(linked_sent(&job->linked, &sent));
-    for (int i = 0; i < sent.n; i++) {
-        const SentRow *row = &sent.row[i];
+    DO(linked_traffic(&job->linked, &traffic));
+    for (int i = 0; i < traffic.n; i++) {
+        const TrafficRow *row = &traffic.row[i];
         if (row->scalar || !(row->axes & dp)) continue;
         const int64_t bytes = (int64_t)row->sent_bytes;
         if (row->kind == COMM_ALL_GATHER) t->gather += bytes;

@@ -59,10 +59,10 @@ static bool counts_alike(const RankCount *a, const RankCount *b)
 {
     if (memcmp(a->bytes, b->bytes, sizeof a->bytes) != 0) return false;
     if (a->save_bytes != b->save_bytes) return false;
-    if (a->flops != b->flops || a->sent.n != b->sent.n) return false;
-    for (int i = 0; i < a->sent.n; i++)
-        if (a->sent.row[i].sent_bytes != b->sent.row[i].sent_bytes ||
-            a->sent.row[i].transfers != b->sent.row[i].transfers)
+    if (a->flops != b->flops || a->traffic.n != b->traffic.n) return false;
+    for (int i = 0; i < a->traffic.n; i++)
+        if (a->traffic.row[i].sent_bytes != b->traffic.row[i].sent_bytes ||
+            a->traffic.row[i].transfers != b->traffic.row[i].transfers)
             return false;
     return true;
 }
@@ -75,7 +75,7 @@ static void check_every_rank(Room *room, const JobSettings *set)
     int64_t *found;
     double flops = 0;
     size_t most = 0;
-    Sent sent = {0};
+    Traffic traffic = {0};
     must(ARENA_NEW(&room->arena, s.n, &found));
     for (int rank = 0; rank < mesh.world; rank++) {
         const size_t mark = arena_mark(&room->temp);
@@ -94,7 +94,8 @@ static void check_every_rank(Room *room, const JobSettings *set)
         found[at]++;
         flops += count.flops;
         if (most < count.total_bytes) most = count.total_bytes;
-        for (int i = 0; i < count.sent.n; i++) must(sent_add(&sent, &count.sent.row[i], 1));
+        for (int i = 0; i < count.traffic.n; i++)
+            must(traffic_add(&traffic, &count.traffic.row[i], 1));
         arena_rewind(&room->temp, mark);
     }
     for (int i = 0; i < s.n; i++) {
@@ -109,10 +110,10 @@ static void check_every_rank(Room *room, const JobSettings *set)
     }
     assert_true(s.flops == flops);
     assert_int_equal(s.class[s.greatest].count.total_bytes, most);
-    assert_int_equal(s.sent.n, sent.n);
-    for (int i = 0; i < sent.n; i++) {
-        assert_int_equal(s.sent.row[i].sent_bytes, sent.row[i].sent_bytes);
-        assert_int_equal(s.sent.row[i].transfers, sent.row[i].transfers);
+    assert_int_equal(s.traffic.n, traffic.n);
+    for (int i = 0; i < traffic.n; i++) {
+        assert_int_equal(s.traffic.row[i].sent_bytes, traffic.row[i].sent_bytes);
+        assert_int_equal(s.traffic.row[i].transfers, traffic.row[i].transfers);
     }
 }
 
@@ -170,8 +171,9 @@ static void bytes_are_those_of_the_formulas(void **state)
             const int64_t psi = model_param_count(&job.model), times = zero >= 2 ? set.micros : 1;
             size_t sent[N_COMM_KINDS] = {0};
             int64_t gathered = 0;
-            for (int i = 0; i < s.sent.n; i++)
-                if (!s.sent.row[i].scalar) sent[s.sent.row[i].kind] += s.sent.row[i].sent_bytes / 8;
+            for (int i = 0; i < s.traffic.n; i++)
+                if (!s.traffic.row[i].scalar)
+                    sent[s.traffic.row[i].kind] += s.traffic.row[i].sent_bytes / 8;
             for (int u = 0; u < job.model.n_units; u++)
                 gathered += job.gathers[u].gathers * job.model.unit[u].pack_count;
             assert_int_equal(sent[COMM_ALL_REDUCE], zero == 0 ? 2 * (p - 1) * psi : 0);

@@ -56,7 +56,7 @@ static Err run_rank(WorldRank *r, void *work)
     return err;
 }
 
-static void check_rank(const Recorder *seen, const Sent *sent, const char *name, int rank)
+static void check_rank(const Recorder *seen, const Traffic *sent, const char *name, int rank)
 {
     CommCount of_kind[N_COMM_KINDS] = {{0}}, scalars = {0};
     for (int i = 0; i < sent->n; i++) {
@@ -94,7 +94,7 @@ static void run_and_check(const char *model, const ParallelSettings *p, int micr
                                  .body = run_rank,
                                  .work = &w};
     if (world_run(&world) != OK) fail_msg("%s: %s", name, err_text());
-    for (int r = 0; r < mesh.world; r++) check_rank(&w.seen[r], &w.count[r].sent, name, r);
+    for (int r = 0; r < mesh.world; r++) check_rank(&w.seen[r], &w.count[r].traffic, name, r);
 }
 
 static void recorders_saw_what_was_simulated(void **state)

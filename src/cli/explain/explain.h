@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "cli/config/config.h"
 #include "schedule/play.h"
-#include "schedule/sent.h"
+#include "schedule/traffic.h"
 #include "job/job.h"
 
 struct json_t;

@@ -3,7 +3,7 @@
  *     purpose                        kind         over         times   put in   leave the rank
  *     parameters, from home to use   all-gather   dp, 2 ranks     12   370688           370688  362.0 KiB
  *
- * The transfers are those that run/ begins; in sum they are what linked_sent says. */
+ * The transfers are those that run/ begins; in sum they are what linked_traffic says. */
 #include <stdio.h>
 #include <string.h>
 #include "cli/explain/explain.h"

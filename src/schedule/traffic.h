@@ -1,4 +1,4 @@
-/* sent.h -- what a rank's linked program sends in a step, read off the list.
+/* traffic.h -- what a rank's linked program sends in a step, read off the list.
  *
  *     all-gather       dp    126 transfers    of gathers
  *     reduce-scatter   dp    126              of reductions
@@ -7,8 +7,8 @@
  *
  * Nothing is restated here: the transfers are those that run/ begins, and what leaves the rank is
  * what the recorder will write (comm.h). */
-#ifndef SCHEDULE_SENT_H
-#define SCHEDULE_SENT_H
+#ifndef SCHEDULE_TRAFFIC_H
+#define SCHEDULE_TRAFFIC_H
 
 #include "comm/comm.h"
 #include "schedule/link/link.h"
@@ -21,7 +21,7 @@ Transfer instr_transfer(const Program *p, const Instr *in);
  * are set where the addresses differ from time to time. */
 typedef Err TransferVisit(void *context, const Transfer *t, int64_t times);
 
-enum { MAX_SENT_ROWS = 48 };
+enum { MAX_TRAFFIC_ROWS = 48 };
 
 typedef struct {
     CommKind kind;
@@ -29,19 +29,19 @@ typedef struct {
     unsigned axes; /* of the dense view, along which the group lies */
     int64_t transfers;
     size_t bytes, sent_bytes; /* as in a Record */
-} SentRow;
+} TrafficRow;
 
 typedef struct {
     int n;
-    SentRow row[MAX_SENT_ROWS]; /* by kind, then axes; scalars last */
-} Sent;
+    TrafficRow row[MAX_TRAFFIC_ROWS]; /* by kind, then axes; scalars last */
+} Traffic;
 
 /* Local. Visits every transfer with more than one member, in no order that means anything. */
 Err linked_visit(const LinkedProgram *lp, TransferVisit *visit, void *context);
 /* Local. What the rank sends, by kind and axes. */
-Err linked_sent(const LinkedProgram *lp, Sent *out);
+Err linked_traffic(const LinkedProgram *lp, Traffic *out);
 /* Local. `times` more of a row. ERR_CHECK when there is no room for another kind of row. */
-Err sent_add(Sent *s, const SentRow *row, int64_t times);
+Err traffic_add(Traffic *s, const TrafficRow *row, int64_t times);
 
 /* Local. The axes along which the members of a group differ. */
 unsigned group_axes(const Mesh *m, RankList group);

@@ -1,5 +1,5 @@
-/* sent.c -- walks a linked program for its transfers. */
-#include "schedule/sent.h"
+/* traffic.c -- walks a linked program for its transfers. */
+#include "schedule/traffic.h"
 
 /* Members lie in order, so the first and the last tell, but for groups that are no box. */
 unsigned group_axes(const Mesh *m, RankList group)
@@ -17,24 +17,25 @@ unsigned group_axes(const Mesh *m, RankList group)
 }
 
 /* Rows stand by kind, then axes; scalars after all others. */
-static bool row_before(const SentRow *a, const SentRow *b)
+static bool row_before(const TrafficRow *a, const TrafficRow *b)
 {
     if (a->scalar != b->scalar) return b->scalar;
     if (a->kind != b->kind) return a->kind < b->kind;
     return a->axes < b->axes;
 }
 
-Err sent_add(Sent *s, const SentRow *row, int64_t times)
+Err traffic_add(Traffic *s, const TrafficRow *row, int64_t times)
 {
     int at = 0;
     while (at < s->n && row_before(&s->row[at], row)) at++;
     if (at == s->n || row_before(row, &s->row[at])) {
-        if (s->n == MAX_SENT_ROWS)
-            return err_fail(ERR_CHECK, "more than %d kinds of transfers and groups", MAX_SENT_ROWS);
+        if (s->n == MAX_TRAFFIC_ROWS)
+            return err_fail(ERR_CHECK, "more than %d kinds of transfers and groups",
+                            MAX_TRAFFIC_ROWS);
         for (int i = s->n++; i > at; i--) s->row[i] = s->row[i - 1];
-        s->row[at] = (SentRow){row->kind, row->scalar, row->axes, 0, 0, 0};
+        s->row[at] = (TrafficRow){row->kind, row->scalar, row->axes, 0, 0, 0};
     }
-    SentRow *to = &s->row[at];
+    TrafficRow *to = &s->row[at];
     to->transfers += row->transfers * times;
     to->bytes += row->bytes * (size_t)times;
     to->sent_bytes += row->sent_bytes * (size_t)times;
@@ -133,26 +134,26 @@ Err linked_visit(const LinkedProgram *lp, TransferVisit *visit, void *context)
 
 typedef struct {
     const LinkedProgram *lp;
-    Sent *sent;
-} Counting;
+    Traffic *sent;
+} TrafficCount;
 
 static Err count_transfer(void *context, const Transfer *t, int64_t times)
 {
-    Counting *c = context;
+    TrafficCount *c = context;
     const Ref *whole = t->kind == COMM_RECV ? &t->to : &t->from;
-    const SentRow row = {.kind = t->kind,
-                         .scalar = t->scalar,
-                         .axes = group_axes(c->lp->mesh, t->group),
-                         .transfers = 1,
-                         .bytes = (size_t)whole->count * dtype_bytes(whole->dtype),
-                         .sent_bytes = transfer_sent(t, c->lp->rank)};
-    return sent_add(c->sent, &row, times);
+    const TrafficRow row = {.kind = t->kind,
+                            .scalar = t->scalar,
+                            .axes = group_axes(c->lp->mesh, t->group),
+                            .transfers = 1,
+                            .bytes = (size_t)whole->count * dtype_bytes(whole->dtype),
+                            .sent_bytes = transfer_sent(t, c->lp->rank)};
+    return traffic_add(c->sent, &row, times);
 }
 
-Err linked_sent(const LinkedProgram *lp, Sent *out)
+Err linked_traffic(const LinkedProgram *lp, Traffic *out)
 {
-    Sent sent = {0};
-    TRY(linked_visit(lp, count_transfer, &(Counting){lp, &sent}));
+    Traffic sent = {0};
+    TRY(linked_visit(lp, count_transfer, &(TrafficCount){lp, &sent}));
     *out = sent;
     return OK;
 }
