@@ -28,7 +28,7 @@ static char *weight_base(const InstrContext *s, const ProgTensor *t)
     const int param = lp->model->unit[s->l->action.unit].param[t->index];
     const int unit = lp->model->param[param].holder[0];
     for (int i = 0; i < s->l->n_packs; i++) {
-        const PackAt *p = &s->l->pack[i];
+        const PackAddress *p = &s->l->pack[i];
         if (p->unit == unit)
             return s->r->base[p->weights.arena] + p->weights.offset +
                    (size_t)lp->param_at[param] * dtype_bytes(lp->model->dtype);
@@ -42,8 +42,8 @@ static char *grad_base(const InstrContext *s, const ProgTensor *t)
     const LinkedProgram *lp = s->r->settings.program;
     const int unit = s->l->action.unit, param = lp->model->unit[unit].param[t->index];
     const bool own = lp->model->param[param].holder[0] == unit;
-    const Spot at = own ? s->l->grads : s->l->guests;
-    const int64_t element = own ? lp->param_at[param] : linked_guest(lp, unit, t->index);
+    const Address at = own ? s->l->grads : s->l->tied_grads;
+    const int64_t element = own ? lp->param_at[param] : linked_tied_grad(lp, unit, t->index);
     return s->r->base[at.arena] + at.offset +
            (size_t)element * dtype_bytes(dtype_wide(lp->model->dtype));
 }

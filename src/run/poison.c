@@ -10,9 +10,9 @@ Err poison_run(const Rank *r, const Linked *l)
     if (l->begins & BEGINS_GRADS)
         TRY(rank_fill(r, r->base[l->grads.arena] + l->grads.offset, 0xFF,
                       (size_t)at->mine.pack_count * wide));
-    if (l->begins & BEGINS_GUESTS)
-        TRY(rank_fill(r, r->base[l->guests.arena] + l->guests.offset, 0xFF,
-                      (size_t)at->guest_count * wide));
+    if (l->begins & BEGINS_TIED_GRADS)
+        TRY(rank_fill(r, r->base[l->tied_grads.arena] + l->tied_grads.offset, 0xFF,
+                      (size_t)at->tied_count * wide));
     for (int region = 0; region < N_OWN_REGIONS; region++) {
         if (!(l->begins >> region & 1)) continue;
         const size_t bytes = region == REGION_SCRATCH ? l->program->scratch_bytes[l->action.phase]

@@ -67,6 +67,15 @@ static inline Action action_move(ActionKind kind, Phase phase, int unit, int mic
                     (int16_t)micro, (int16_t)slice, (int16_t)peer};
 }
 
+/* The direction in which a RUN's value travels: F makes one for the next item, I and B for the
+ * item before. */
+enum { DIRECTION_FORWARD, DIRECTION_BACKWARD, N_DIRECTIONS };
+
+static inline int action_direction(const Action *a)
+{
+    return a->phase == PHASE_F ? DIRECTION_FORWARD : DIRECTION_BACKWARD;
+}
+
 /* Counts and indices are int16_t in an Action: stages, chunks, units, micros and slices alike. */
 enum { MAX_SCHEDULE = 32767 };
 

@@ -26,24 +26,24 @@ typedef struct {
     int pack, first; /* gathered before this RUN */
     int use;         /* for this one */
     int last;        /* dropped after this one */
-} Stay;
+} Residency;
 
 typedef struct {
     const Schedule *s;
     const GatherInput *in;
     Use *use; /* in order of RUNs */
     int n_uses;
-    Stay *stay; /* in order of pack or of time: sorted later */
-    int n_stays;
+    Residency *residency; /* in order of pack or of time: sorted later */
+    int n_residencies;
     int *open;          /* [units]: the stay of the pack that goes on, or -1 */
     int *inside;        /* [units]: uses of the pack in the window */
     int high, n_inside; /* the first use after the window; packs in it */
-} Gathering;
+} GatherPass;
 
 static bool is_counted(const UnitSwitches *row) { return row->keep == KEEP_NO; }
 
 /* The RUN to which F keeps a pack: the last of its (unit, micro, slice) that reads it. */
-static int end_of_use(const Gathering *g, const int *run, const Action *a, int pack)
+static int end_of_use(const GatherPass *g, const int *run, const Action *a, int pack)
 {
     const int *at = &run[schedule_cell(g->s, a->unit, a->micro, a->slice) * N_PHASES];
     int end = at[a->phase];
@@ -68,7 +68,7 @@ static Err number_runs(const Schedule *s, int stage, Arena *temp, int **out)
     return OK;
 }
 
-static Err check_room(const Gathering *g, const Action *a, int counted)
+static Err check_room(const GatherPass *g, const Action *a, int counted)
 {
     if (counted <= g->in->live) return OK;
     return err_fail(ERR_CONFIG,
@@ -78,7 +78,7 @@ static Err check_room(const Gathering *g, const Action *a, int counted)
 }
 
 /* The uses of packs that are cut, in order. */
-static Err find_uses(Gathering *g, int stage, Arena *temp)
+static Err find_uses(GatherPass *g, int stage, Arena *temp)
 {
     const Schedule *s = g->s;
     int *run, n_runs = 0;
@@ -91,7 +91,7 @@ static Err find_uses(Gathering *g, int stage, Arena *temp)
         int counted = 0;
         for (int k = 0; k < reads->n; k++) {
             const UnitSwitches *row = &g->in->row[reads->pack[k]];
-            if (!row->cut) continue;
+            if (!row->sharded) continue;
             counted += is_counted(row);
             g->use[g->n_uses++] =
                 (Use){n_runs, end_of_use(g, run, a, reads->pack[k]), reads->pack[k]};
@@ -102,43 +102,43 @@ static Err find_uses(Gathering *g, int stage, Arena *temp)
     return OK;
 }
 
-static void begin_stay(Gathering *g, int pack, int first, int use)
+static void begin_residency(GatherPass *g, int pack, int first, int use)
 {
-    g->open[pack] = g->n_stays;
-    g->stay[g->n_stays++] = (Stay){pack, first, use, use};
+    g->open[pack] = g->n_residencies;
+    g->residency[g->n_residencies++] = (Residency){pack, first, use, use};
 }
 
 static int max_int(int a, int b) { return a > b ? a : b; }
 
 /* Packs that are kept come one RUN ahead. One that would come at once after it went has not gone. */
-static void stay_kept(Gathering *g)
+static void place_kept(GatherPass *g)
 {
     for (int i = 0; i < g->n_uses; i++) {
         const Use *u = &g->use[i];
         const UnitSwitches *row = &g->in->row[u->pack];
         if (is_counted(row)) continue;
         const int open = g->open[u->pack];
-        if (open < 0 || (row->keep != KEEP_STEP && u->run > g->stay[open].last + 2))
-            begin_stay(g, u->pack, max_int(u->run - 1, 0), u->run);
-        Stay *stay = &g->stay[g->open[u->pack]];
-        stay->last = max_int(stay->last, row->keep == KEEP_STEP ? u->run : u->end);
+        if (open < 0 || (row->keep != KEEP_STEP && u->run > g->residency[open].last + 2))
+            begin_residency(g, u->pack, max_int(u->run - 1, 0), u->run);
+        Residency *residency = &g->residency[g->open[u->pack]];
+        residency->last = max_int(residency->last, row->keep == KEEP_STEP ? u->run : u->end);
     }
 }
 
 /* Takes uses into the window, for RUN `run`, as long as it names at most `live` packs. */
-static void widen(Gathering *g, int run)
+static void widen(GatherPass *g, int run)
 {
     for (; g->high < g->n_uses; g->high++) {
         const int pack = g->use[g->high].pack;
         if (!is_counted(&g->in->row[pack])) continue;
         if (g->inside[pack] == 0 && g->n_inside == g->in->live) return;
-        if (g->open[pack] < 0) begin_stay(g, pack, run, g->use[g->high].run);
+        if (g->open[pack] < 0) begin_residency(g, pack, run, g->use[g->high].run);
         g->n_inside += g->inside[pack]++ == 0;
     }
 }
 
 /* The window at each RUN: the uses before it leave, others come; what then has none left is gone. */
-static void stay_in_window(Gathering *g)
+static void place_in_window(GatherPass *g)
 {
     widen(g, 0);
     for (int low = 0, next; low < g->n_uses; low = next) {
@@ -146,7 +146,7 @@ static void stay_in_window(Gathering *g)
         for (next = low; next < g->n_uses && g->use[next].run == run; next++) {
             const int pack = g->use[next].pack;
             if (!is_counted(&g->in->row[pack])) continue;
-            g->stay[g->open[pack]].last = run;
+            g->residency[g->open[pack]].last = run;
             g->n_inside -= --g->inside[pack] == 0;
         }
         widen(g, run + 1);
@@ -158,7 +158,7 @@ static void stay_in_window(Gathering *g)
 
 static int by_coming(const void *x, const void *y)
 {
-    const Stay *a = x, *b = y;
+    const Residency *a = x, *b = y;
     if (a->first != b->first) return a->first < b->first ? -1 : 1;
     if (a->use != b->use) return a->use < b->use ? -1 : 1;
     return a->pack - b->pack;
@@ -166,7 +166,7 @@ static int by_coming(const void *x, const void *y)
 
 static int by_going(const void *x, const void *y)
 {
-    const Stay *a = x, *b = y;
+    const Residency *a = x, *b = y;
     if (a->last != b->last) return a->last < b->last ? -1 : 1;
     return a->pack - b->pack;
 }
@@ -174,46 +174,46 @@ static int by_going(const void *x, const void *y)
 static void push(Schedule *out, int stage, Action a) { out->list[stage][out->n[stage]++] = a; }
 
 /* Gathers come before the receives of the RUN that they are for: those wait. */
-static void write_list(const Gathering *g, int stage, const Stay *going, Schedule *out)
+static void write_list(const GatherPass *g, int stage, const Residency *going, Schedule *out)
 {
     int run = 0, come = 0, go = 0;
     for (int i = 0; i < g->s->n[stage]; i++) {
         const Action *a = &g->s->list[stage][i];
         const bool before = a->kind == A_RUN || a->kind == A_RECV;
-        for (; before && come < g->n_stays && g->stay[come].first == run; come++)
-            push(out, stage, action_of(A_GATHER, g->stay[come].pack));
+        for (; before && come < g->n_residencies && g->residency[come].first == run; come++)
+            push(out, stage, action_of(A_GATHER, g->residency[come].pack));
         push(out, stage, *a);
         if (a->kind != A_RUN) continue;
-        for (; go < g->n_stays && going[go].last == run; go++)
+        for (; go < g->n_residencies && going[go].last == run; go++)
             push(out, stage, action_of(A_DROP, going[go].pack));
         run++;
     }
 }
 
-static Err gather_stage(Gathering *g, int stage, Arena *arena, Schedule *out)
+static Err gather_stage(GatherPass *g, int stage, Arena *arena, Schedule *out)
 {
-    Stay *going;
-    TRY(ARENA_NEW(arena, g->s->n[stage] + 2 * g->n_stays + 1, &out->list[stage]));
+    Residency *going;
+    TRY(ARENA_NEW(arena, g->s->n[stage] + 2 * g->n_residencies + 1, &out->list[stage]));
     const size_t mark = arena_mark(arena);
-    TRY(ARENA_NEW(arena, g->n_stays + 1, &going));
-    for (int i = 0; i < g->n_stays; i++) going[i] = g->stay[i];
-    qsort(g->stay, (size_t)g->n_stays, sizeof *g->stay, by_coming);
-    qsort(going, (size_t)g->n_stays, sizeof *going, by_going);
+    TRY(ARENA_NEW(arena, g->n_residencies + 1, &going));
+    for (int i = 0; i < g->n_residencies; i++) going[i] = g->residency[i];
+    qsort(g->residency, (size_t)g->n_residencies, sizeof *g->residency, by_coming);
+    qsort(going, (size_t)g->n_residencies, sizeof *going, by_going);
     write_list(g, stage, going, out);
     arena_rewind(arena, mark);
     return OK;
 }
 
-static Err find_stays(Gathering *g, int stage, Arena *temp)
+static Err find_residencies(GatherPass *g, int stage, Arena *temp)
 {
     const int units = schedule_units(g->s);
     TRY(find_uses(g, stage, temp));
-    TRY(ARENA_NEW(temp, g->n_uses + 1, &g->stay));
+    TRY(ARENA_NEW(temp, g->n_uses + 1, &g->residency));
     TRY(ARENA_NEW(temp, units, &g->open));
     TRY(ARENA_NEW(temp, units, &g->inside));
     for (int u = 0; u < units; u++) g->open[u] = -1;
-    stay_kept(g);
-    stay_in_window(g);
+    place_kept(g);
+    place_in_window(g);
     return OK;
 }
 
@@ -240,11 +240,11 @@ Err schedule_gathers(const Schedule *s, const GatherInput *in, Arena *arena, Sch
     TRY(arena_open(&temp, "gathers", ARENA_PLENTY));
     Err err = OK;
     for (int stage = 0; stage < s->stages && err == OK; stage++) {
-        Gathering g = {.s = s, .in = in};
-        err = find_stays(&g, stage, &temp);
+        GatherPass g = {.s = s, .in = in};
+        err = find_residencies(&g, stage, &temp);
         if (err == OK) err = gather_stage(&g, stage, arena, &made);
         for (int i = 0; i < g.n_uses; i++) counts[g.use[i].pack].uses++;
-        for (int i = 0; i < g.n_stays; i++) counts[g.stay[i].pack].gathers++;
+        for (int i = 0; i < g.n_residencies; i++) counts[g.residency[i].pack].gathers++;
     }
     arena_close(&temp);
     for (int u = 0; u < schedule_units(s); u++)

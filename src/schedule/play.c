@@ -9,7 +9,6 @@
 #include "schedule/check/check.h"
 #include "schedule/text_form.h"
 
-enum { FORWARD, BACK }; /* what F makes for the next item; what I or B makes for the one before */
 static const double NEVER = -1;
 
 typedef struct {
@@ -31,10 +30,8 @@ typedef struct {
 } Player;
 
 typedef struct {
-    int way, item, slice; /* of the action's own micro-batch */
+    int direction, item, slice; /* of the action's own micro-batch */
 } Need;
-
-static int way_of(Phase phase) { return phase == PHASE_F ? FORWARD : BACK; }
 
 static Cell *cell_of(const Player *p, const Action *a)
 {
@@ -46,17 +43,17 @@ static int needs_of(const Schedule *s, const Action *a, Need need[3])
 {
     const int x = a->unit, q = a->slice;
     int n = 0;
-    if (a->kind == A_SEND) need[n++] = (Need){way_of(a->phase), x, q};
+    if (a->kind == A_SEND) need[n++] = (Need){action_direction(a), x, q};
     if (a->kind != A_RUN) return n;
     if (a->phase == PHASE_W) {
-        need[n++] = (Need){BACK, x, q};
+        need[n++] = (Need){DIRECTION_BACKWARD, x, q};
     } else if (a->phase == PHASE_F) {
-        if (x > 0) need[n++] = (Need){FORWARD, x - 1, q};
-        if (q > 0) need[n++] = (Need){FORWARD, x, q - 1};
+        if (x > 0) need[n++] = (Need){DIRECTION_FORWARD, x - 1, q};
+        if (q > 0) need[n++] = (Need){DIRECTION_FORWARD, x, q - 1};
     } else {
-        need[n++] = (Need){FORWARD, x, q};
-        if (x + 1 < schedule_items(s)) need[n++] = (Need){BACK, x + 1, q};
-        if (q + 1 < s->slices) need[n++] = (Need){BACK, x, q + 1};
+        need[n++] = (Need){DIRECTION_FORWARD, x, q};
+        if (x + 1 < schedule_items(s)) need[n++] = (Need){DIRECTION_BACKWARD, x + 1, q};
+        if (q + 1 < s->slices) need[n++] = (Need){DIRECTION_BACKWARD, x, q + 1};
     }
     return n;
 }
@@ -67,11 +64,11 @@ static double later(double a, double b) { return a > b ? a : b; }
 static double there(const Player *p, int stage, int micro, const Need *need)
 {
     const Cell *c = &p->cell[schedule_cell(p->s, need->item, micro, need->slice)];
-    const double made = c->made[need->way];
+    const double made = c->made[need->direction];
     if (made == NEVER || p->stage_of[need->item] == stage) return made;
     if (!p->moves) return made + p->costs->latency;
-    if (c->sent[need->way] == NEVER || c->posted[need->way] == NEVER) return NEVER;
-    return later(c->sent[need->way], c->posted[need->way]) + p->costs->latency;
+    if (c->sent[need->direction] == NEVER || c->posted[need->direction] == NEVER) return NEVER;
+    return later(c->sent[need->direction], c->posted[need->direction]) + p->costs->latency;
 }
 
 static double ready(const Player *p, int stage, const Action *a)
@@ -108,7 +105,7 @@ static bool play_run(Player *p, int stage, const Action *a)
     const double times = p->costs->slice ? p->costs->slice[a->slice] : 1;
     const double start = ready(p, stage, a), end = start + times * cost[a->phase];
     if (start == NEVER) return false;
-    if (a->phase != PHASE_W) cell_of(p, a)->made[way_of(a->phase)] = end;
+    if (a->phase != PHASE_W) cell_of(p, a)->made[action_direction(a)] = end;
     p->play->busy[stage] += times * cost[a->phase];
     if (a->phase != PHASE_I) hold(p, stage, a->phase == PHASE_F ? 1 : -1);
     step(p, stage, start, end);
@@ -119,26 +116,26 @@ static bool is_send_of(const Player *p, int stage, const Action *recv)
 {
     if (p->at[stage] >= p->s->n[stage]) return false;
     const Action *a = &p->s->list[stage][p->at[stage]];
-    return a->kind == A_SEND && way_of(a->phase) == way_of(recv->phase) && a->unit == recv->unit &&
-           a->micro == recv->micro && a->slice == recv->slice;
+    return a->kind == A_SEND && action_direction(a) == action_direction(recv) &&
+           a->unit == recv->unit && a->micro == recv->micro && a->slice == recv->slice;
 }
 
 static bool play_recv(Player *p, int stage, const Action *a)
 {
     Cell *c = cell_of(p, a);
-    const int way = way_of(a->phase), peer = a->peer;
+    const int direction = action_direction(a), peer = a->peer;
     const double now = p->now[stage];
     if (p->costs->wait == PLAY_WAIT_BOTH) { /* both ends move, or none */
-        if (!is_send_of(p, peer, a) || c->made[way] == NEVER) return false;
-        c->sent[way] = later(now, p->now[peer]);
-        step(p, peer, p->now[peer], c->sent[way] + p->costs->latency);
+        if (!is_send_of(p, peer, a) || c->made[direction] == NEVER) return false;
+        c->sent[direction] = later(now, p->now[peer]);
+        step(p, peer, p->now[peer], c->sent[direction] + p->costs->latency);
     }
-    if (p->costs->wait != PLAY_WAIT_AT_USE && c->sent[way] == NEVER) return false;
-    c->posted[way] = now;
+    if (p->costs->wait != PLAY_WAIT_AT_USE && c->sent[direction] == NEVER) return false;
+    c->posted[direction] = now;
     if (p->costs->wait == PLAY_WAIT_AT_USE)
         step(p, stage, now, now);
     else
-        step(p, stage, now, later(now, c->sent[way]) + p->costs->latency);
+        step(p, stage, now, later(now, c->sent[direction]) + p->costs->latency);
     return true;
 }
 
@@ -146,7 +143,7 @@ static bool play_send(Player *p, int stage, const Action *a)
 {
     const double start = ready(p, stage, a);
     if (start == NEVER || p->costs->wait == PLAY_WAIT_BOTH) return false; /* the receive moves it */
-    cell_of(p, a)->sent[way_of(a->phase)] = start;
+    cell_of(p, a)->sent[action_direction(a)] = start;
     step(p, stage, start, start);
     return true;
 }
@@ -195,7 +192,7 @@ static int describe_wait(const Player *p, int stage, const Action *a, char *out,
     for (int i = 0, n = needs_of(p->s, a, need); i < n; i++) {
         if (there(p, stage, a->micro, &need[i]) != NEVER) continue;
         Action from = action_run(PHASE_F, need[i].item, a->micro, need[i].slice);
-        if (need[i].way == FORWARD)
+        if (need[i].direction == DIRECTION_FORWARD)
             return snprintf(out, bytes, "waits for %s", action_text(&from, p->s->slices, text));
         from.phase = PHASE_B;
         return snprintf(out, bytes, "waits for %s, or its I",

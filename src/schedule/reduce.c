@@ -18,18 +18,18 @@ typedef struct {
 /* What a unit adds to one pack. */
 typedef struct {
     int begun, waiting; /* groups: begun so far; of those, not yet reduced */
-} Adding;
+} UnitGroups;
 
 typedef struct {
     const Schedule *s;
     const ReduceInput *in;
-    PackSums *pack;                   /* [units] */
-    Adding (*adding)[MAX_UNIT_PACKS]; /* [units], in the order of their `adds` */
-    int *sums;                        /* [units] */
-} Reducing;
+    PackSums *pack;                       /* [units] */
+    UnitGroups (*adding)[MAX_UNIT_PACKS]; /* [units], in the order of their `adds` */
+    int *sums;                            /* [units] */
+} ReducePass;
 
 /* Which packs are reduced, and in how many groups. */
-static Err open_packs(Reducing *r, Arena *temp)
+static Err open_packs(ReducePass *r, Arena *temp)
 {
     const Schedule *s = r->s;
     const bool in_order = schedule_in_order(s);
@@ -64,7 +64,7 @@ static bool adds(const Schedule *s, const Action *a)
     return a->kind == A_RUN && schedule_writes(s, a);
 }
 
-static void find_last(Reducing *r, int stage)
+static void find_last(ReducePass *r, int stage)
 {
     for (int i = 0; i < r->s->n[stage]; i++) {
         const Action *a = &r->s->list[stage][i];
@@ -78,9 +78,9 @@ static void find_last(Reducing *r, int stage)
 }
 
 /* The RUN begins a group of the unit's sums, or goes on with one. */
-static void begin_group(Reducing *r, const Action *a, int k)
+static void begin_group(ReducePass *r, const Action *a, int k)
 {
-    Adding *adding = &r->adding[a->unit][k];
+    UnitGroups *adding = &r->adding[a->unit][k];
     const int pack = r->in->packs[a->unit].adds.pack[k], group = r->pack[pack].group;
     if (r->pack[pack].n == 0 || a->micro / group < adding->begun) return;
     adding->begun = a->micro / group + 1;
@@ -89,7 +89,7 @@ static void begin_group(Reducing *r, const Action *a, int k)
 }
 
 /* The oldest group of every holder is done with. */
-static void end_group(Reducing *r, int pack, int from, int to)
+static void end_group(ReducePass *r, int pack, int from, int to)
 {
     for (int u = from; u <= to; u++) {
         const PackSet *set = &r->in->packs[u].adds;
@@ -100,17 +100,17 @@ static void end_group(Reducing *r, int pack, int from, int to)
 
 static void push(Schedule *out, int stage, Action a) { out->list[stage][out->n[stage]++] = a; }
 
-static bool is_late(const Reducing *r, int pack) { return r->in->late && r->in->late[pack]; }
+static bool is_late(const ReducePass *r, int pack) { return r->in->late && r->in->late[pack]; }
 
 /* In the order of units: so all stages that share some come to them in one order. */
-static void write_late(Reducing *r, int stage, Schedule *out)
+static void write_late(ReducePass *r, int stage, Schedule *out)
 {
     for (int p = 0; p < schedule_units(r->s); p++)
         if (is_late(r, p) && r->pack[p].n > 0 && schedule_stage_of(r->s, p) == stage)
             push(out, stage, action_of(A_REDUCE, p));
 }
 
-static void write_reduces(Reducing *r, int stage, int at, Schedule *out)
+static void write_reduces(ReducePass *r, int stage, int at, Schedule *out)
 {
     const Action *a = &r->s->list[stage][at];
     const PackSet *set = &r->in->packs[a->unit].adds;
@@ -133,7 +133,7 @@ static void write_reduces(Reducing *r, int stage, int at, Schedule *out)
     }
 }
 
-static Err reduce_stage(Reducing *r, int stage, Arena *arena, Schedule *out)
+static Err reduce_stage(ReducePass *r, int stage, Arena *arena, Schedule *out)
 {
     const Schedule *s = r->s;
     int room = s->n[stage];
@@ -153,7 +153,7 @@ static Err reduce_stage(Reducing *r, int stage, Arena *arena, Schedule *out)
     return OK;
 }
 
-static Err reduce_all(Reducing *r, Arena *arena, Arena *temp, Schedule *out)
+static Err reduce_all(ReducePass *r, Arena *arena, Arena *temp, Schedule *out)
 {
     const int units = schedule_units(r->s);
     TRY(ARENA_NEW(temp, units, &r->pack));
@@ -167,7 +167,7 @@ static Err reduce_all(Reducing *r, Arena *arena, Arena *temp, Schedule *out)
 Err schedule_reduces(const Schedule *s, const ReduceInput *in, Arena *arena, Schedule *out,
                      int *sums)
 {
-    Reducing r = {.s = s, .in = in, .sums = sums};
+    ReducePass r = {.s = s, .in = in, .sums = sums};
     Schedule made;
     Arena temp;
     TRY(packs_check(s, in->packs));

@@ -32,7 +32,7 @@ typedef enum {
 
 typedef struct {
     uint8_t gather, keep, reduce;
-    bool cut; /* the pack is cut over the shard axes */
+    bool sharded; /* the pack is cut over the shard axes */
 } UnitSwitches;
 
 /* The row of a level, 0 to 3; levels 2 and 3 reduce after each micro-batch in any case. */
@@ -42,7 +42,7 @@ static inline UnitSwitches switches_of_zero(int zero, bool reduce_each)
                           .keep = zero == 3 ? KEEP_NO : KEEP_STEP,
                           .reduce =
                               zero >= 2 || reduce_each ? REDUCE_AFTER_EACH : REDUCE_AFTER_LAST,
-                          .cut = zero >= 1};
+                          .sharded = zero >= 1};
 }
 
 /* How many micro-batches are summed on the rank before a REDUCE. */

@@ -42,7 +42,7 @@ static size_t row_bytes(const json_t *all, const char *arena, const char *key)
 }
 
 static const char *const keys[] = {"packs",  "homes",     "master",     "moments",
-                                   "sums",   "home_sums", "guest_sums", "arranged",
+                                   "sums",   "home_sums", "tied_grads", "arranged",
                                    "inputs", "losses",    "scalars"};
 enum { N_ROW_KEYS = sizeof keys / sizeof *keys };
 static bool found[N_ROW_KEYS]; /* in some case */
@@ -85,7 +85,7 @@ static void find_step(const LinkedProgram *lp, Places *p)
             note(p, at->grads, "sums");
         else
             note(p, at->sums, "home_sums");
-        note(p, at->guests, "guest_sums");
+        note(p, at->tied_grads, "tied_grads");
         for (int i = 0; i < lp->program[lp->model->unit[u].kind].n_prepacked; i++)
             note(p, at->prepacked[i], "arranged");
     }

@@ -46,7 +46,7 @@ static int reads_of(const Schedule *s, int stage, const Table *t, bool counted, 
         reads[n] = 0;
         for (int k = 0; k < set->n; k++) {
             const UnitSwitches *row = &t->row[set->pack[k]];
-            if (row->cut && (row->keep == KEEP_NO) == counted) reads[n] |= 1u << set->pack[k];
+            if (row->sharded && (row->keep == KEEP_NO) == counted) reads[n] |= 1u << set->pack[k];
         }
         n++;
     }
@@ -99,7 +99,7 @@ static int counted_gathers(const Table *t, int units, int *uses)
     *uses = 0;
     for (int u = 0; u < units; u++) {
         assert_int_equal(t->count[u].saved, t->count[u].uses - t->count[u].gathers);
-        if (!t->row[u].cut) assert_int_equal(t->count[u].uses + t->count[u].gathers, 0);
+        if (!t->row[u].sharded) assert_int_equal(t->count[u].uses + t->count[u].gathers, 0);
         if (t->row[u].keep != KEEP_NO) continue;
         gathers += t->count[u].gathers;
         *uses += t->count[u].uses;
@@ -135,9 +135,9 @@ static void check_counts(const Schedule *before, const Schedule *s, const Table 
 static void check_kept(const Schedule *s, const Table *t)
 {
     for (int u = 0; u < schedule_units(s); u++) {
-        if (t->row[u].cut && t->row[u].keep == KEEP_STEP && t->count[u].uses > 0)
+        if (t->row[u].sharded && t->row[u].keep == KEEP_STEP && t->count[u].uses > 0)
             assert_int_equal(t->count[u].gathers, 1);
-        if (!t->row[u].cut || t->row[u].keep != KEEP_TO_BACKWARD) continue;
+        if (!t->row[u].sharded || t->row[u].keep != KEEP_TO_BACKWARD) continue;
         int forward = 0; /* micro-batches between F and the last phase that reads */
         for (int i = 0, stage = schedule_stage_of(s, u); i < s->n[stage]; i++) {
             const Action *a = &s->list[stage][i];
@@ -300,10 +300,10 @@ static void faults_are_seen(void **state)
         if (row[i].reason) continue;
         assert_int_equal(schedule_check_packs(&s, &tight, *state), ERR_CHECK);
         assert_non_null(strstr(err_text(), "2 units are gathered at once; allowed are 1"));
-        t.row[0].cut = false;
+        t.row[0].sharded = false;
         assert_int_equal(schedule_check_packs(&s, &rules, *state), ERR_CHECK);
         assert_non_null(strstr(err_text(), "gather.0: its parameters are not cut"));
-        t.row[0].cut = true;
+        t.row[0].sharded = true;
     }
 }
 

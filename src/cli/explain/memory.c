@@ -64,8 +64,8 @@ static void step_rows(Facts *f)
     const size_t wide = dtype_bytes(dtype_wide(lp->model->dtype));
     MemoryRow *sums = row_of(f, ARENA_STEP, "step", "sums", "sums of gradients");
     MemoryRow *homes = row_of(f, ARENA_STEP, "step", "home_sums", "sums of gradients at home");
-    MemoryRow *guests =
-        row_of(f, ARENA_STEP, "step", "guest_sums", "sums of tied weights in their other units");
+    MemoryRow *tied_grads =
+        row_of(f, ARENA_STEP, "step", "tied_grads", "sums of tied weights in their other units");
     row_of(f, ARENA_STEP, "step", "arranged", "weights in the order of products")->bytes =
         linked_prepacked(lp);
     for (int u = 0; u < lp->model->n_units; u++) {
@@ -74,7 +74,7 @@ static void step_rows(Facts *f)
             sums->bytes += align_up((size_t)p->mine.pack_count * wide);
         else if (p->sums != NO_BASE)
             homes->bytes += align_up((size_t)(p->mine.shard.hi - p->mine.shard.lo) * wide);
-        if (p->guests != NO_BASE) guests->bytes += align_up((size_t)p->guest_count * wide);
+        if (p->tied_grads != NO_BASE) tied_grads->bytes += align_up((size_t)p->tied_count * wide);
     }
     row_of(f, ARENA_STEP, "step", "inputs", "inputs of the micro-batches")->bytes =
         lp->input_stride * (size_t)lp->micros;

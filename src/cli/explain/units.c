@@ -95,14 +95,14 @@ static void ways_cell(const Facts *f, const ParamFacts *p, Table *t)
     table_cell(t, "%s", ways);
 }
 
-static void param_row(const Facts *f, const ParamFacts *p, bool guest, Table *t)
+static void param_row(const Facts *f, const ParamFacts *p, bool tied, Table *t)
 {
     char shape[CELL_BYTES];
     table_cell(t, "%s%s", p->name, p->decay ? "" : " *");
     table_cell(t, "%s", shape_text(&p->whole, shape));
     table_cell(t, "%s", shape_text(&p->here, shape));
     table_cell(t, "%s", p->use);
-    if (guest) {
+    if (tied) {
         table_cell(t, "the same as in %s", f->job->model.unit[p->owner].name);
         table_end_row(t);
         return;

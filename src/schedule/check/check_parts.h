@@ -4,8 +4,6 @@
 
 #include "schedule/check/check.h"
 
-enum { CHECK_FORWARD, CHECK_BACK };
-
 /* Positions in the stage's list of all that belongs to one (item, micro, slice); -1: not there. */
 typedef struct {
     int run[N_PHASES];

@@ -8,8 +8,6 @@
  * queue for a pair and would hand over the wrong one. */
 #include "schedule/check/check_parts.h"
 
-static int way_of(const Action *a) { return a->phase == PHASE_F ? CHECK_FORWARD : CHECK_BACK; }
-
 /* The item that reads the value, or -1. */
 static int reader_of(const Schedule *s, const Action *value)
 {
@@ -45,7 +43,7 @@ static Err check_send(Check *c, int stage, int at)
 {
     const Action *a = &c->s->list[stage][at];
     CheckCell *cell = check_cell(c, a);
-    int *place = &cell->send[way_of(a)];
+    int *place = &cell->send[action_direction(a)];
     TRY(check_value(c, stage, at));
     const int to = c->stage_of[reader_of(c->s, a)];
     if (a->peer != to) return schedule_fail(c->s, stage, at, "the reader is on stage %d", to);
@@ -61,7 +59,7 @@ static Err check_send(Check *c, int stage, int at)
 static Err check_recv(Check *c, int stage, int at)
 {
     const Action *a = &c->s->list[stage][at];
-    int *place = &check_cell(c, a)->recv[way_of(a)];
+    int *place = &check_cell(c, a)->recv[action_direction(a)];
     TRY(check_value(c, stage, at)); /* that the peer holds it is known */
     const int reader = c->stage_of[reader_of(c->s, a)];
     if (reader != stage) return schedule_fail(c->s, stage, at, "the reader is on stage %d", reader);
@@ -83,14 +81,14 @@ static Err check_ends(const Check *c, const Action *run)
     Action end = *run;
     end.kind = A_SEND;
     end.peer = c->stage_of[reader];
-    if (cell->send[way_of(run)] < 0)
+    if (cell->send[action_direction(run)] < 0)
         return schedule_missing(c->s, stage, end, "stage %d reads the value", end.peer);
     end.kind = A_RECV;
     end.peer = (int16_t)stage;
-    if (cell->recv[way_of(run)] < 0)
+    if (cell->recv[action_direction(run)] < 0)
         return schedule_missing(c->s, c->stage_of[reader], end,
-                                "it is sent, at position %d of stage %d", cell->send[way_of(run)],
-                                stage);
+                                "it is sent, at position %d of stage %d",
+                                cell->send[action_direction(run)], stage);
     return OK;
 }
 
@@ -108,7 +106,7 @@ static Err check_pairs(const Check *c)
             const Action *a = &s->list[stage][at];
             if (a->kind != A_RECV) continue;
             struct Latest *from = &latest[a->peer];
-            const int sent = check_cell(c, a)->send[way_of(a)];
+            const int sent = check_cell(c, a)->send[action_direction(a)];
             if (from->by == stage + 1 && sent < from->sent)
                 return schedule_fail(s, stage, at,
                                      "stage %d sends it, at position %d, before the value received "

@@ -16,20 +16,20 @@ typedef struct {
     int *reduced;    /* [units]: micro-batches of the pack that are, from the first */
     int *holders;    /* [units] */
     int32_t *writes; /* [units][micros]: RUNs still to come that add to the pack */
-} Packs;
+} PackWalk;
 
 static bool adds(const Schedule *s, const Action *a)
 {
     return a->kind == A_RUN && schedule_writes(s, a);
 }
 
-static Err walk_run(Packs *p, int stage, int at)
+static Err walk_run(PackWalk *p, int stage, int at)
 {
     const Action *a = &p->s->list[stage][at];
     const UnitPacks *unit = &p->rules->packs[a->unit];
     const PackSet *reads = &unit->reads[a->phase];
     for (int k = 0; k < reads->n; k++)
-        if (p->rules->row[reads->pack[k]].cut && !p->gathered[reads->pack[k]])
+        if (p->rules->row[reads->pack[k]].sharded && !p->gathered[reads->pack[k]])
             return schedule_fail(p->s, stage, at,
                                  "it reads the parameters of unit %d, which are not gathered here",
                                  reads->pack[k]);
@@ -38,12 +38,12 @@ static Err walk_run(Packs *p, int stage, int at)
     return OK;
 }
 
-static Err walk_gather(Packs *p, int stage, int at)
+static Err walk_gather(PackWalk *p, int stage, int at)
 {
     const Action *a = &p->s->list[stage][at];
     const UnitSwitches *row = &p->rules->row[a->unit];
     const bool come = a->kind == A_GATHER;
-    if (!row->cut)
+    if (!row->sharded)
         return schedule_fail(p->s, stage, at, "its parameters are not cut: nothing to gather");
     if (p->gathered[a->unit] == come)
         return schedule_fail(p->s, stage, at,
@@ -56,7 +56,7 @@ static Err walk_gather(Packs *p, int stage, int at)
     return OK;
 }
 
-static Err walk_reduce(Packs *p, int stage, int at)
+static Err walk_reduce(PackWalk *p, int stage, int at)
 {
     const Action *a = &p->s->list[stage][at];
     const int end = a->micro < 0 ? p->s->micros : a->micro + 1;
@@ -73,7 +73,7 @@ static Err walk_reduce(Packs *p, int stage, int at)
 }
 
 /* All that came has gone; all that must be reduced was. */
-static Err check_end(const Packs *p)
+static Err check_end(const PackWalk *p)
 {
     const Schedule *s = p->s;
     for (int u = 0; u < schedule_units(s); u++) {
@@ -91,7 +91,7 @@ static Err check_end(const Packs *p)
     return OK;
 }
 
-static Err packs_init(Packs *p, Arena *temp)
+static Err packs_init(PackWalk *p, Arena *temp)
 {
     const Schedule *s = p->s;
     const int units = schedule_units(s);
@@ -112,7 +112,7 @@ static Err packs_init(Packs *p, Arena *temp)
     return OK;
 }
 
-static Err check_all(Packs *p, Arena *temp)
+static Err check_all(PackWalk *p, Arena *temp)
 {
     const Schedule *s = p->s;
     TRY(packs_init(p, temp));
@@ -130,7 +130,7 @@ static Err check_all(Packs *p, Arena *temp)
 
 Err schedule_check_packs(const Schedule *s, const PackRules *rules, Arena *temp)
 {
-    Packs p = {.s = s, .rules = rules};
+    PackWalk p = {.s = s, .rules = rules};
     TRY(schedule_check_ranges(s));
     TRY(packs_check(s, rules->packs));
     const size_t mark = arena_mark(temp);

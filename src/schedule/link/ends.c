@@ -18,23 +18,24 @@ typedef struct {
     int *send;   /* [stages][N_WAYS]: the next SEND to it */
     int forward; /* the next RUN of an F */
     int *use;    /* [cells]: the next RUN of it, or the SEND that gives its frame back */
-} Next;
+} NextUses;
 
-static int64_t taken(const Linking *k, int unit, const Action *a, int way)
+static int64_t taken(const Linker *k, int unit, const Action *a, int direction)
 {
-    return schedule_cell(k->s, unit, a->micro, a->slice) * N_WAYS + way;
+    return schedule_cell(k->s, unit, a->micro, a->slice) * N_DIRECTIONS + direction;
 }
 
 /* F reads what F of the unit before made; I and B, what those of the unit after made. */
-static void pass_taker(const Linking *k, int i, Next *next)
+static void pass_taker(const Linker *k, int i, NextUses *next)
 {
     const Action *a = &k->lp->list[i].action;
-    const int way = way_of(a), maker = a->unit + (way == WAY_FORWARD ? -1 : 1);
+    const int direction = action_direction(a),
+              maker = a->unit + (direction == DIRECTION_FORWARD ? -1 : 1);
     if (a->phase == PHASE_W || maker < 0 || maker == k->lp->model->n_units) return;
-    next->taker[taken(k, maker, a, way)] = i;
+    next->taker[taken(k, maker, a, direction)] = i;
 }
 
-static void pass_run(const Linking *k, int i, Next *next)
+static void pass_run(const Linker *k, int i, NextUses *next)
 {
     const Linked *l = &k->lp->list[i];
     const PackSet *reads = &k->packs[l->action.unit].reads[l->action.phase];
@@ -44,13 +45,13 @@ static void pass_run(const Linking *k, int i, Next *next)
 
 static int min_int(int a, int b) { return a < b ? a : b; }
 
-static int64_t cell_of(const Linking *k, const Action *a)
+static int64_t cell_of(const Linker *k, const Action *a)
 {
     return schedule_cell(k->s, a->unit, a->micro, a->slice);
 }
 
 /* A frame that goes is gone before another is made; one that comes is there when it is needed. */
-static int end_of_frame(const Linking *k, int i, const Next *next)
+static int end_of_frame(const Linker *k, int i, const NextUses *next)
 {
     const Action *a = &k->lp->list[i].action;
     if (a->peer < 0) return i;
@@ -59,28 +60,29 @@ static int end_of_frame(const Linking *k, int i, const Next *next)
 }
 
 /* Of a SEND of y, also the RUN that reads its gradient. */
-static int end_of_move(const Linking *k, const Action *a, const Next *next)
+static int end_of_move(const Linker *k, const Action *a, const NextUses *next)
 {
-    const int way = way_of(a);
-    if (a->kind == A_RECV) return next->taker[taken(k, a->unit, a, way)];
-    const int end = min_int(next->send[a->peer * N_WAYS + way], next->norm);
-    if (way == WAY_BACKWARD) return end;
-    return min_int(end, next->taker[taken(k, a->unit + 1, a, WAY_BACKWARD)]);
+    const int direction = action_direction(a);
+    if (a->kind == A_RECV) return next->taker[taken(k, a->unit, a, direction)];
+    const int end = min_int(next->send[a->peer * N_DIRECTIONS + direction], next->norm);
+    if (direction == DIRECTION_BACKWARD) return end;
+    return min_int(end, next->taker[taken(k, a->unit + 1, a, DIRECTION_BACKWARD)]);
 }
 
-static void pass(const Linking *k, int i, Next *next)
+static void pass(const Linker *k, int i, NextUses *next)
 {
     const Action *a = &k->lp->list[i].action;
     if (a->kind == A_RUN) pass_run(k, i, next);
     if (a->kind == A_DROP) next->reader[a->unit] = i;
     if (a->kind == A_REDUCE) next->reduce = i;
-    if (a->kind == A_SEND && is_stream(a)) next->send[a->peer * N_WAYS + way_of(a)] = i;
+    if (a->kind == A_SEND && is_stream(a))
+        next->send[a->peer * N_DIRECTIONS + action_direction(a)] = i;
     if (a->kind == A_RUN || (a->kind == A_SEND && is_frame(a))) next->use[cell_of(k, a)] = i;
     if (a->kind == A_RUN && a->phase == PHASE_F) next->forward = i;
     if (a->kind == A_NORM || a->kind == A_UPDATE) next->norm = next->reduce = i;
 }
 
-static int end_of(const Linking *k, int i, const Next *next)
+static int end_of(const Linker *k, int i, const NextUses *next)
 {
     const Action *a = &k->lp->list[i].action;
     if (k->in->in_order) return i;
@@ -95,7 +97,7 @@ static int end_of(const Linking *k, int i, const Next *next)
  * stages are few, and a receive that is waited for earlier could wait forever. */
 static void limit_flights(LinkedProgram *lp)
 {
-    int flying[LINK_FLIGHTS], n = 0;
+    int flying[MAX_IN_FLIGHT], n = 0;
     for (int i = 0; i < lp->n; i++) {
         int kept = 0;
         for (int k = 0; k < n; k++)
@@ -103,7 +105,7 @@ static void limit_flights(LinkedProgram *lp)
         n = kept;
         const Action *a = &lp->list[i].action;
         if (lp->list[i].end == i || is_move(a) || is_frame(a)) continue;
-        if (n == LINK_FLIGHTS) {
+        if (n == MAX_IN_FLIGHT) {
             lp->list[flying[0]].end = i;
             for (int k = 1; k < n; k++) flying[k - 1] = flying[k];
             n--;
@@ -113,7 +115,7 @@ static void limit_flights(LinkedProgram *lp)
 }
 
 /* Each position's list of what ends there. */
-static Err list_waits(Linking *k)
+static Err list_waits(Linker *k)
 {
     LinkedProgram *lp = k->lp;
     int32_t *all;
@@ -143,20 +145,20 @@ static Err list_waits(Linking *k)
     return OK;
 }
 
-Err link_ends(Linking *k)
+Err link_ends(Linker *k)
 {
     LinkedProgram *lp = k->lp;
-    const int64_t ways = schedule_cells(k->s) * N_WAYS;
-    Next next = {.reduce = lp->n, .norm = lp->n, .forward = lp->n};
+    const int64_t values = schedule_cells(k->s) * N_DIRECTIONS;
+    NextUses next = {.reduce = lp->n, .norm = lp->n, .forward = lp->n};
     TRY(packs_of_model(lp->model, lp->program, k->arena, &k->packs));
     TRY(ARENA_NEW(k->arena, lp->model->n_units, &next.reader));
-    TRY(ARENA_NEW(k->arena, ways, &next.taker));
-    TRY(ARENA_NEW(k->arena, k->s->stages * N_WAYS, &next.send));
+    TRY(ARENA_NEW(k->arena, values, &next.taker));
+    TRY(ARENA_NEW(k->arena, k->s->stages * N_DIRECTIONS, &next.send));
     for (int u = 0; u < lp->model->n_units; u++) next.reader[u] = lp->n;
     TRY(ARENA_NEW(k->arena, schedule_cells(k->s), &next.use));
-    for (int64_t i = 0; i < ways; i++) next.taker[i] = lp->n;
+    for (int64_t i = 0; i < values; i++) next.taker[i] = lp->n;
     for (int64_t i = 0; i < schedule_cells(k->s); i++) next.use[i] = lp->n;
-    for (int i = 0; i < k->s->stages * N_WAYS; i++) next.send[i] = lp->n;
+    for (int i = 0; i < k->s->stages * N_DIRECTIONS; i++) next.send[i] = lp->n;
     lp->list[lp->n].end = lp->n;
     for (int i = lp->n - 1; i >= 0; i--) {
         lp->list[i].end = end_of(k, i, &next);

@@ -19,16 +19,16 @@ typedef struct {
     int stage, n;  /* the list that is made */
     Action *out;
     uint8_t *region;
-} Walk;
+} FrameWalk;
 
-static void put(Walk *w, Action a, int region)
+static void put(FrameWalk *w, Action a, int region)
 {
     w->out[w->n] = a;
     w->region[w->n++] = (uint8_t)region;
 }
 
 /* An eviction, or a fetch, for each region that is still needed. */
-static void put_frame(Walk *w, const Linking *k, const Action *a, int stage)
+static void put_frame(FrameWalk *w, const Linker *k, const Action *a, int stage)
 {
     const Program *p = linked_program(k->lp, a->unit, a->slice);
     const bool half = w->half[schedule_cell(w->s, a->unit, a->micro, a->slice)];
@@ -42,7 +42,7 @@ static void put_frame(Walk *w, const Linking *k, const Action *a, int stage)
 }
 
 /* Does the peer stand at the other end of this SEND or RECV? */
-static bool meets(const Walk *w, const Action *a)
+static bool meets(const FrameWalk *w, const Action *a)
 {
     if (w->at[a->peer] >= w->end[a->peer]) return false;
     const Action *b = &w->s->list[a->peer][w->at[a->peer]];
@@ -51,7 +51,7 @@ static bool meets(const Walk *w, const Action *a)
 }
 
 /* Takes the action at which a stage stands; false when it has to wait there. */
-static bool take(Walk *w, const Linking *k, int stage)
+static bool take(FrameWalk *w, const Linker *k, int stage)
 {
     const Action *a = &w->s->list[stage][w->at[stage]];
     if (is_move(a)) {
@@ -69,7 +69,7 @@ static bool take(Walk *w, const Linking *k, int stage)
     return true;
 }
 
-static void find_ends(Walk *w)
+static void find_ends(FrameWalk *w)
 {
     for (int stage = 0; stage < w->s->stages; stage++)
         for (int i = 0; i < w->s->n[stage]; i++) {
@@ -79,7 +79,7 @@ static void find_ends(Walk *w)
         }
 }
 
-static Err walk_all(Walk *w, const Linking *k)
+static Err walk_all(FrameWalk *w, const Linker *k)
 {
     find_ends(w);
     for (bool moved = true; moved;) {
@@ -98,10 +98,10 @@ static Err walk_all(Walk *w, const Linking *k)
     return OK;
 }
 
-Err link_frames(Linking *k)
+Err link_frames(Linker *k)
 {
     const Schedule *s = k->s;
-    Walk w = {.s = s, .stage = k->lp->stage};
+    FrameWalk w = {.s = s, .stage = k->lp->stage};
     int64_t room = s->n[w.stage], frames = 0;
     for (int stage = 0; stage < s->stages; stage++)
         for (int i = 0; i < s->n[stage]; i++)
@@ -122,7 +122,7 @@ Err link_frames(Linking *k)
 }
 
 /* As words of 4 bytes: a region holds values of several types. */
-void frame_step(const Linking *k, int at, LinkedStep *out)
+void frame_step(const Linker *k, int at, LinkedStep *out)
 {
     LinkedProgram *lp = k->lp;
     Linked *l = &lp->list[at];

@@ -9,7 +9,7 @@ static Shape param_shape(const Param *p)
 }
 
 /* The parameters that lie in the unit's pack, in its order. */
-static Err list_params(Linking *k, int unit, HomeParam **out, int *n)
+static Err list_params(Linker *k, int unit, HomeParam **out, int *n)
 {
     const Unit *u = &k->lp->model->unit[unit];
     TRY(ARENA_NEW(k->arena, u->n_params + 1, out));
@@ -25,13 +25,13 @@ static Err list_params(Linking *k, int unit, HomeParam **out, int *n)
     return OK;
 }
 
-static Err place_params(Linking *k, int unit)
+static Err place_params(Linker *k, int unit)
 {
     LinkedProgram *lp = k->lp;
     const Unit *u = &lp->model->unit[unit];
     UnitPlace *at = &lp->unit[unit];
     int owner = -1;
-    for (int i = 0; is_here(k, unit) && i < u->n_params; i++) {
+    for (int i = 0; on_stage(k, unit) && i < u->n_params; i++) {
         const Param *p = param_of(lp, unit, i);
         if (p->holder[0] == unit) {
             const int64_t *begin = &at->mine.pack_at[k->pack_index[u->param[i]]];
@@ -46,12 +46,12 @@ static Err place_params(Linking *k, int unit)
                             u->name, lp->model->unit[owner].name,
                             lp->model->unit[p->holder[0]].name);
         owner = p->holder[0];
-        at->guest_count += lp->param_count[u->param[i]];
+        at->tied_count += lp->param_count[u->param[i]];
     }
     return OK;
 }
 
-int pack_param(const Linking *k, int unit, int i)
+int pack_param(const Linker *k, int unit, int i)
 {
     const Unit *u = &k->lp->model->unit[unit];
     for (int n = 0; n < u->n_params; n++)
@@ -64,7 +64,7 @@ int pack_param(const Linking *k, int unit, int i)
 /* What the rank counts in the norm, as stretches of its home. Ranks along dp that have the same
  * home have the same gradient there, and each counts for itself. Copies of what is on another stage
  * are counted there. */
-static Err own_stretches(Linking *k, int unit)
+static Err find_owned(Linker *k, int unit)
 {
     UnitPlace *at = &k->lp->unit[unit];
     const LinkedProgram *lp = k->lp;
@@ -87,28 +87,29 @@ static Err own_stretches(Linking *k, int unit)
     return OK;
 }
 
-static Err unit_home(Linking *k, int unit)
+static Err unit_home(Linker *k, int unit)
 {
     LinkedProgram *lp = k->lp;
     UnitPlace *at = &lp->unit[unit];
-    const bool cut = k->in->switches && k->in->switches[unit].cut;
+    const bool sharded = k->in->switches && k->in->switches[unit].sharded;
     HomeParam *param;
     int n;
     at->stage = schedule_stage_of(k->s, unit);
     TRY(list_params(k, unit, &param, &n));
-    TRY(home_init(&at->home, lp->mesh, cut ? mesh_shard_axes(lp->mesh) : 0, lp->block, param, n));
+    TRY(home_init(&at->home, lp->mesh, sharded ? mesh_shard_axes(lp->mesh) : 0, lp->block, param,
+                  n));
     TRY(home_rank(&at->home, lp->rank, k->arena, &at->mine)); /* alike on every stage */
     TRY(home_counts(&at->home, &at->mine, k->arena, &at->counts));
     TRY(mesh_group(lp->mesh, at->home.view, at->home.shard, lp->rank, k->arena, &at->group));
     at->me = mesh_part(lp->mesh, at->home.view, at->home.shard, lp->rank);
-    if (is_here(k, unit)) return own_stretches(k, unit);
+    if (on_stage(k, unit)) return find_owned(k, unit);
     int64_t *nowhere; /* every parameter begins and ends at 0 */
     TRY(ARENA_NEW(k->arena, n + 1, &nowhere));
     at->mine = (HomeRank){.pack_at = nowhere};
     return OK;
 }
 
-Err link_homes(Linking *k)
+Err link_homes(Linker *k)
 {
     LinkedProgram *lp = k->lp;
     const Model *m = lp->model;

@@ -6,7 +6,7 @@
 
 enum { DEFAULT_BLOCK = 65536 };
 
-int64_t linked_guest(const LinkedProgram *lp, int unit, int k)
+int64_t linked_tied_grad(const LinkedProgram *lp, int unit, int k)
 {
     int64_t at = 0;
     for (int i = 0; i < k; i++)
@@ -16,7 +16,7 @@ int64_t linked_guest(const LinkedProgram *lp, int unit, int k)
 }
 
 /* Which REDUCE takes what a micro-batch adds to a pack: the next one, by number. */
-static Err find_groups(Linking *k)
+static Err find_groups(Linker *k)
 {
     const LinkedProgram *lp = k->lp;
     const Model *m = lp->model;
@@ -45,7 +45,7 @@ static Err find_groups(Linking *k)
 }
 
 /* A sum that several units make is added up by a REDUCE that comes after all of them. */
-static Err check_reduced(const Linking *k, const Param *p, int at, int reduce)
+static Err check_reduced(const Linker *k, const Param *p, int at, int reduce)
 {
     const Model *m = k->lp->model;
     if (reduce > at) return OK;
@@ -77,7 +77,7 @@ static int holder_index(const Param *p, int unit)
 
 /* Sums that nobody has added to, in this step or since the last REDUCE, start at their first
  * writer. written: [units][micros + 1][MAX_HOLDERS], bits by place in the pack. */
-static Err mark_fresh(Linking *k, int at, uint64_t *written)
+static Err mark_fresh(Linker *k, int at, uint64_t *written)
 {
     LinkedProgram *lp = k->lp;
     Linked *l = &lp->list[at];
@@ -111,7 +111,7 @@ static Err check_fresh(const LinkedProgram *lp, const Linked *l)
     return OK;
 }
 
-static Err bind_runs(Linking *k)
+static Err bind_runs(Linker *k)
 {
     LinkedProgram *lp = k->lp;
     uint64_t *written;
@@ -129,7 +129,7 @@ static Err bind_runs(Linking *k)
 }
 
 /* A mesh of one rank, when none is given. */
-static Err take_mesh(Linking *k)
+static Err take_mesh(Linker *k)
 {
     LinkedProgram *lp = k->lp;
     Mesh *one;
@@ -144,7 +144,7 @@ static Err take_mesh(Linking *k)
 }
 
 /* The rank sits where its list is. */
-static Err check_stage(const Linking *k)
+static Err check_stage(const Linker *k)
 {
     const LinkedProgram *lp = k->lp;
     const unsigned pp = mesh_axes(lp->mesh, VIEW_DENSE, "pp");
@@ -168,7 +168,7 @@ Err schedule_link(const Schedule *s, int stage, const LinkInput *in, Arena *aren
                         .fold = in->fold ? in->fold : 1,
                         .block = in->block ? in->block : DEFAULT_BLOCK,
                         .n = s->n[stage]};
-    Linking k = {.lp = &lp, .s = s, .in = in, .arena = arena};
+    Linker k = {.lp = &lp, .s = s, .in = in, .arena = arena};
     if (s->grain != OVER_UNITS || schedule_units(s) != in->model->n_units)
         return err_fail(ERR_CHECK, "the schedule has %d units, the model %d; expand it first",
                         schedule_units(s), in->model->n_units);

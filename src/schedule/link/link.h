@@ -40,7 +40,7 @@ typedef enum { ARENA_STATE, ARENA_STEP, ARENA_WORK, ARENA_HOST, ARENA_SESSION, N
 typedef struct {
     ArenaId arena;
     size_t offset; /* NO_BASE: nowhere */
-} Spot;
+} Address;
 
 /* Transfers of one group with different purposes do not wait for each other. */
 enum {
@@ -55,7 +55,7 @@ enum {
 };
 
 /* Transfers of GATHERs and REDUCEs that are in flight at once, at most. */
-enum { LINK_FLIGHTS = 16 };
+enum { MAX_IN_FLIGHT = 16 };
 
 /* A step of what a GATHER, a REDUCE, a SEND or a RECV does: a transfer, or an addition or a copy on
  * this rank alone, of `t.from` to `t.to`. */
@@ -72,16 +72,16 @@ typedef struct {
 typedef struct {
     ArenaId arena;
     size_t offset, bytes;
-} Freed;
+} FreedRange;
 
 typedef struct {
     int unit;
-    Spot weights; /* of element 0 of that unit's pack, whole */
-} PackAt;
+    Address weights; /* of element 0 of that unit's pack, whole */
+} PackAddress;
 
 /* Beside the bits of own regions: gradients in the work arena begin to live. */
 #define BEGINS_GRADS (1u << REGION_DPARAM)
-#define BEGINS_GUESTS (1u << REGION_PARAM)
+#define BEGINS_TIED_GRADS (1u << REGION_PARAM)
 
 typedef struct {
     Action action;
@@ -90,10 +90,11 @@ typedef struct {
     size_t base[REGION_DY + 1]; /* own regions, x and dy; NO_BASE where the phase has none. Of a
                                    SEND or a RECV: y or dx, whichever it moves */
     uint8_t region; /* of an EVICT or a FETCH, or a SEND or a RECV of W: which of the frame's two */
-    uint32_t begins;    /* bit r: own region r begins to live here */
-    const PackAt *pack; /* of a RUN: the packs that its parameters lie in */
+    uint32_t begins;         /* bit r: own region r begins to live here */
+    const PackAddress *pack; /* of a RUN: the packs that its parameters lie in */
     int n_packs;
-    Spot grads, guests; /* of a RUN: where gradients go, of its own pack; of others', in order */
+    Address grads,
+        tied_grads; /* of a RUN: where gradients go, of its own pack; of others', in order */
     uint64_t
         prepacks; /* bit i: weight i of the program's `arranged` is made here, before it runs */
     /* Of all but RUNs, the norm and updates: steps [0, begun) are done here, step `begun` is begun
@@ -102,7 +103,7 @@ typedef struct {
     int n_steps, begun, end;
     const int32_t *wait; /* positions of transfers that are ended before anything else here */
     int n_waits;
-    const Freed *freed; /* after these waits nothing reads it any more; where that is noted */
+    const FreedRange *freed; /* after these waits nothing reads it any more; where that is noted */
     int n_freed;
 } Linked;
 
@@ -121,13 +122,14 @@ typedef struct {
     const Span *owned;     /* of the home, what the rank counts in the norm */
     int n_owned;
     const int64_t *cell;    /* [group.n] where their blocks' sums of squares begin, see Scalars */
-    int64_t guest_count;    /* elements */
+    int64_t tied_count;     /* elements */
     size_t weights, master; /* state: of the home; one where their types are */
     size_t moments[2];      /* state: of the home */
     size_t pack;            /* state: the whole pack; NO_BASE: it is gathered to the work arena */
-    size_t grads, guests;   /* step: sums of the whole pack; NO_BASE: they are in the work arena */
-    size_t session;         /* session: what the unit keeps from call to call */
-    size_t sums;            /* step: the step's gradient, of the home, once it is reduced */
+    size_t grads,
+        tied_grads; /* step: sums of the whole pack; NO_BASE: they are in the work arena */
+    size_t session; /* session: what the unit keeps from call to call */
+    size_t sums;    /* step: the step's gradient, of the home, once it is reduced */
     const size_t
         *prepacked; /* step: [n_prepacked of its program]; NO_BASE: products do it themselves */
 } UnitPlace;
@@ -211,7 +213,7 @@ static inline const Program *linked_program(const LinkedProgram *lp, int unit, i
 double linked_flops(const LinkedProgram *lp, const Linked *l, const Instr *i);
 
 /* Local. Where, from the beginning of its guests, a unit keeps its sum of parameter k. */
-int64_t linked_guest(const LinkedProgram *lp, int unit, int k);
+int64_t linked_tied_grad(const LinkedProgram *lp, int unit, int k);
 
 /* Local. Bytes of a step's memory that hold weights in the order of products. */
 size_t linked_prepacked(const LinkedProgram *lp);

@@ -56,25 +56,18 @@ typedef struct {
     ReducePlan *plan;       /* [units] */
     const UnitPacks *packs; /* [units] */
     size_t *pack_off;       /* [positions]: of a GATHER into the work arena */
-    size_t *grads_off, *guests_off; /* [units][micros]: of grouped gradients, by closing micro */
-} Linking;
+    size_t *grads_off,
+        *tied_grads_off; /* [units][micros]: of grouped gradients, by closing micro */
+} Linker;
 
-static inline int32_t *close_of(const Linking *k, int unit, int micro)
+static inline int32_t *close_of(const Linker *k, int unit, int micro)
 {
     return &k->close[(int64_t)unit * k->lp->micros + micro];
 }
 
-static inline int32_t *reduce_of(const Linking *k, int unit, int micro)
+static inline int32_t *reduce_of(const Linker *k, int unit, int micro)
 {
     return &k->reduce_at[(int64_t)unit * (k->lp->micros + 1) + micro + 1];
-}
-
-/* The two ways of a value: up with F, down with I and B. */
-enum { WAY_FORWARD, WAY_BACKWARD, N_WAYS };
-
-static inline int way_of(const Action *a)
-{
-    return a->phase == PHASE_F ? WAY_FORWARD : WAY_BACKWARD;
 }
 
 static inline bool is_move(const Action *a) { return a->kind == A_SEND || a->kind == A_RECV; }
@@ -88,13 +81,13 @@ static inline bool is_frame(const Action *a)
 /* A value that the neighbour stage reads. */
 static inline bool is_stream(const Action *a) { return is_move(a) && a->phase != PHASE_W; }
 
-static inline int32_t *move_of(const Linking *k, int unit, int micro, int slice, int way)
+static inline int32_t *move_of(const Linker *k, int unit, int micro, int slice, int direction)
 {
-    return &k->move_at[schedule_cell(k->s, unit, micro, slice) * N_WAYS + way];
+    return &k->move_at[schedule_cell(k->s, unit, micro, slice) * N_DIRECTIONS + direction];
 }
 
 /* Is the unit on this stage? */
-static inline bool is_here(const Linking *k, int unit)
+static inline bool on_stage(const Linker *k, int unit)
 {
     return schedule_stage_of(k->s, unit) == k->lp->stage;
 }
@@ -105,7 +98,7 @@ static inline const Param *param_of(const LinkedProgram *lp, int unit, int k)
 }
 
 /* The pack that the unit's guests lie in, or -1. */
-static inline int guest_owner(const LinkedProgram *lp, int unit)
+static inline int tied_owner(const LinkedProgram *lp, int unit)
 {
     for (int k = 0; k < lp->model->unit[unit].n_params; k++)
         if (param_of(lp, unit, k)->holder[0] != unit) return param_of(lp, unit, k)->holder[0];
@@ -113,10 +106,10 @@ static inline int guest_owner(const LinkedProgram *lp, int unit)
 }
 
 /* Is it gathered to the work arena, from GATHER to DROP? */
-static inline bool by_use(const Linking *k, int unit)
+static inline bool gathered_per_use(const Linker *k, int unit)
 {
     const UnitSwitches *row = k->in->switches;
-    return row && row[unit].cut && row[unit].gather == GATHER_USE;
+    return row && row[unit].sharded && row[unit].gather == GATHER_USE;
 }
 
 static inline int64_t home_count(const UnitPlace *p) { return p->mine.shard.hi - p->mine.shard.lo; }
@@ -139,80 +132,80 @@ static inline bool writes_param(const Linked *l, int k)
 }
 
 /* Local, all of them. */
-Err link_slices(Linking *k);
-Err link_frames(Linking *k);
-Err link_list(Linking *k);
-Err link_homes(Linking *k);
-Err link_plan(Linking *k);
-Err link_ends(Linking *k);
-Err link_static(Linking *k);
-Err link_memory(Linking *k, Arena *temp);
-Err link_steps(Linking *k);
+Err link_slices(Linker *k);
+Err link_frames(Linker *k);
+Err link_list(Linker *k);
+Err link_homes(Linker *k);
+Err link_plan(Linker *k);
+Err link_ends(Linker *k);
+Err link_static(Linker *k);
+Err link_memory(Linker *k, Arena *temp);
+Err link_steps(Linker *k);
 
 /* Local. Places of the unit's weights in the order of products, in the step arena; then RUNs are told which
  * of them they make. */
-Err place_prepacked(Linking *k, int unit, size_t *at);
-Err bind_prepacked(Linking *k);
+Err place_prepacked(Linker *k, int unit, size_t *at);
+Err bind_prepacked(Linker *k);
 
 /* Local. The model's number of parameter i of a unit's pack. */
-int pack_param(const Linking *k, int unit, int i);
+int pack_param(const Linker *k, int unit, int i);
 /* Local. The steps of a SEND or a RECV, once it is known where its bytes lie. */
-void move_step(const Linking *k, int at, LinkedStep *out);
-void frame_step(const Linking *k, int at, LinkedStep *out);
+void move_step(const Linker *k, int at, LinkedStep *out);
+void frame_step(const Linker *k, int at, LinkedStep *out);
 
 /* ---- memory.c, memory_state.c and memory_micro.c ---- */
 
 /* Beside own regions: packs gathered for a while, gradients, and frames on the host. */
-enum { PIECE_PACK = N_OWN_REGIONS, PIECE_GRADS, PIECE_GUESTS, PIECE_AWAY, N_PIECE_KINDS };
+enum { PIECE_PACK = N_OWN_REGIONS, PIECE_GRADS, PIECE_TIED_GRADS, PIECE_EVICTED, N_PIECE_KINDS };
 
 typedef struct {
     Piece piece;
     int unit, micro, slice; /* micro: of gradients, the one that closes the group */
     int kind;               /* a Region of its own, or of those above */
     int in, out;            /* of frames: positions at which it comes, and goes; -1: with a RUN */
-} Owned;
+} MemoryPiece;
 
-static inline bool on_host(const Owned *o)
+static inline bool on_host(const MemoryPiece *o)
 {
-    return o->kind == REGION_HOST || o->kind == PIECE_AWAY;
+    return o->kind == REGION_HOST || o->kind == PIECE_EVICTED;
 }
 
 typedef struct {
     LinkedProgram *lp;
-    Linking *k;
+    Linker *k;
     const Schedule *s;
     Arena *temp;
-    Owned *owned;
+    MemoryPiece *pieces;
     int n;
     int64_t cap;
     int *open; /* [cells][2]: the piece in which a region of the frame is now */
     int *pos;  /* [unit][micro][slice][N_PHASES]: where F, I, W run; B: all of I and W */
-} Layouting;
+} MemoryPlanner;
 
 /* Local. A piece; none where there are no bytes. */
-void own_piece(Layouting *m, Owned o, size_t bytes);
+void add_piece(MemoryPlanner *m, MemoryPiece o, size_t bytes);
 /* Local. Where the phases of (unit, micro, slice) run: [N_PHASES], -1 where they do not. */
-static inline int *pos_of(const Layouting *m, int unit, int micro, int slice)
+static inline int *pos_of(const MemoryPlanner *m, int unit, int micro, int slice)
 {
     return &m->pos[schedule_cell(m->s, unit, micro, slice) * N_PHASES];
 }
 /* Local. Pieces of what lives across the slices of a micro-batch: how many at most; they themselves;
  * RUNs are told where one was packed. */
-int64_t most_micro_pieces(const Layouting *m);
-void own_micro(Layouting *m);
-void bind_micro(Layouting *m, const Owned *o);
+int64_t max_micro_pieces(const MemoryPlanner *m);
+void add_micro_pieces(MemoryPlanner *m);
+void bind_micro(MemoryPlanner *m, const MemoryPiece *o);
 /* Local. A stay of a region of a frame that begins at a position; what a move of one ends and
  * begins; moves are told where it lay. */
-void own_frame(Layouting *m, int at, int region);
-void own_frame_moves(Layouting *m, int at);
-void bind_frame(Layouting *m, const Owned *o);
+void add_frame(MemoryPlanner *m, int at, int region);
+void add_frame_moves(MemoryPlanner *m, int at);
+void bind_frame(MemoryPlanner *m, const MemoryPiece *o);
 /* Local. Pieces of gathered packs and of gradients: how many at most; they themselves; where one
  * was packed. */
-int64_t most_state_pieces(const LinkedProgram *lp);
-Err own_state(Layouting *m);
-void note_state(Layouting *m, const Owned *o);
+int64_t max_state_pieces(const LinkedProgram *lp);
+Err add_state_pieces(MemoryPlanner *m);
+void record_state(MemoryPlanner *m, const MemoryPiece *o);
 /* Local. Room for what is noted; then RUNs are told where their weights lie and their gradients go. */
-Err state_tables(Linking *k);
-Err bind_state(Linking *k);
+Err state_tables(Linker *k);
+Err bind_state(Linker *k);
 
 #endif

@@ -12,7 +12,7 @@
  */
 #include "schedule/link/link_parts.h"
 
-static void find_positions(Layouting *m)
+static void find_positions(MemoryPlanner *m)
 {
     const int64_t n = schedule_cells(m->s) * N_PHASES;
     for (int64_t i = 0; i < n; i++) m->pos[i] = -1;
@@ -26,7 +26,7 @@ static void find_positions(Layouting *m)
 }
 
 /* The last position at which one of these phases of a unit runs, if that unit is there at all. */
-static int last_of(const Layouting *m, int unit, int micro, int slice, unsigned phases)
+static int last_of(const MemoryPlanner *m, int unit, int micro, int slice, unsigned phases)
 {
     int last = -1;
     if (unit < 0 || unit >= m->lp->model->n_units) return last;
@@ -38,30 +38,31 @@ static int last_of(const Layouting *m, int unit, int micro, int slice, unsigned 
 
 static int max_int(int a, int b) { return a > b ? a : b; }
 
-void own_piece(Layouting *m, Owned o, size_t bytes)
+void add_piece(MemoryPlanner *m, MemoryPiece o, size_t bytes)
 {
     if (!bytes || o.piece.first < 0) return;
     MUST(m->n < m->cap, "%lld pieces", (long long)m->cap);
     o.piece.bytes = bytes;
     o.piece.last = max_int(o.piece.first, o.piece.last);
-    m->owned[m->n++] = o;
+    m->pieces[m->n++] = o;
 }
 
-static void own(Layouting *m, const Action *a, Region r, int first, int last, size_t bytes)
+static void add_region(MemoryPlanner *m, const Action *a, Region r, int first, int last,
+                       size_t bytes)
 {
-    own_piece(m, (Owned){{first, last, 0, 0}, a->unit, a->micro, a->slice, r, -1, -1}, bytes);
+    add_piece(m, (MemoryPiece){{first, last, 0, 0}, a->unit, a->micro, a->slice, r, -1, -1}, bytes);
 }
 
 /* To where a stream must stay for its send. */
-static int sent_until(const Layouting *m, const Action *a, int way)
+static int sent_until(const MemoryPlanner *m, const Action *a, int direction)
 {
-    const int at = *move_of(m->k, a->unit, a->micro, a->slice, way);
+    const int at = *move_of(m->k, a->unit, a->micro, a->slice, direction);
     if (at < 0) return -1;
     return max_int(at, m->lp->list[at].end - 1);
 }
 
 /* A stream that comes from another stage: from the post to its last reader. */
-static void own_received(Layouting *m, int at)
+static void add_received(MemoryPlanner *m, int at)
 {
     const Action *a = &m->lp->list[at].action;
     const bool forward = a->phase == PHASE_F;
@@ -69,51 +70,51 @@ static void own_received(Layouting *m, int at)
     const Region region = forward ? REGION_Y : REGION_DX;
     const Program *p = linked_program(m->lp, reader, a->slice);
     const int last = last_of(m, reader, a->micro, a->slice, forward ? p->x_read : p->dy_read);
-    own(m, a, region, at, max_int(last, m->lp->list[at].end),
-        linked_program(m->lp, a->unit, a->slice)->bytes[region]);
+    add_region(m, a, region, at, max_int(last, m->lp->list[at].end),
+               linked_program(m->lp, a->unit, a->slice)->bytes[region]);
 }
 
 /* What begins to live with the F of a unit, and what its backward phases begin. */
-static void own_regions(Layouting *m, const Action *a)
+static void add_regions(MemoryPlanner *m, const Action *a)
 {
     const Program *p = linked_program(m->lp, a->unit, a->slice);
     const int u = a->unit, i = a->micro, q = a->slice;
     const int *pos = pos_of(m, u, i, q);
     const int f = pos[PHASE_F];
     const bool split = pos[PHASE_I] != pos[PHASE_W];
-    own_frame(m, f, REGION_FRAME_I);
-    own_frame(m, f, REGION_FRAME_W);
-    own(m, a, REGION_HOST, f, max_int(pos[PHASE_I], pos[PHASE_W]), p->bytes[REGION_HOST]);
-    if (split) own(m, a, REGION_CARRY, pos[PHASE_I], pos[PHASE_W], p->bytes[REGION_CARRY]);
+    add_frame(m, f, REGION_FRAME_I);
+    add_frame(m, f, REGION_FRAME_W);
+    add_region(m, a, REGION_HOST, f, max_int(pos[PHASE_I], pos[PHASE_W]), p->bytes[REGION_HOST]);
+    if (split) add_region(m, a, REGION_CARRY, pos[PHASE_I], pos[PHASE_W], p->bytes[REGION_CARRY]);
 
     int last = last_of(m, u, i, q, p->y_read);
     if (u + 1 < m->lp->model->n_units)
         last = max_int(last, last_of(m, u + 1, i, q, linked_program(m->lp, u + 1, q)->x_read));
-    last = max_int(last, sent_until(m, a, WAY_FORWARD));
-    own(m, a, REGION_Y, f, last, p->bytes[REGION_Y]);
+    last = max_int(last, sent_until(m, a, DIRECTION_FORWARD));
+    add_region(m, a, REGION_Y, f, last, p->bytes[REGION_Y]);
 
     if (p->dx_made == N_PHASES) return;
     last = last_of(m, u, i, q, p->dx_read);
     if (u > 0)
         last = max_int(last, last_of(m, u - 1, i, q, linked_program(m->lp, u - 1, q)->dy_read));
-    last = max_int(last, sent_until(m, a, WAY_BACKWARD));
-    own(m, a, REGION_DX, pos[p->dx_made], last, p->bytes[REGION_DX]);
+    last = max_int(last, sent_until(m, a, DIRECTION_BACKWARD));
+    add_region(m, a, REGION_DX, pos[p->dx_made], last, p->bytes[REGION_DX]);
 }
 
-static void own_all(Layouting *m)
+static void add_all_regions(MemoryPlanner *m)
 {
     for (int i = 0; i < m->lp->n; i++) {
         const Linked *l = &m->lp->list[i];
-        if (l->action.kind == A_RECV && is_stream(&l->action)) own_received(m, i);
-        if (is_frame(&l->action)) own_frame_moves(m, i);
+        if (l->action.kind == A_RECV && is_stream(&l->action)) add_received(m, i);
+        if (is_frame(&l->action)) add_frame_moves(m, i);
         if (l->action.kind != A_RUN) continue;
-        own(m, &l->action, REGION_SCRATCH, i, i, l->program->scratch_bytes[l->action.phase]);
-        if (l->action.phase == PHASE_F) own_regions(m, &l->action);
+        add_region(m, &l->action, REGION_SCRATCH, i, i, l->program->scratch_bytes[l->action.phase]);
+        if (l->action.phase == PHASE_F) add_regions(m, &l->action);
     }
 }
 
 /* Packs the pieces of the device, or those of the host. */
-static Err pack_arena(Layouting *m, ArenaId arena)
+static Err pack_arena(MemoryPlanner *m, ArenaId arena)
 {
     Piece *piece;
     int *who, n = 0;
@@ -121,19 +122,19 @@ static Err pack_arena(Layouting *m, ArenaId arena)
     TRY(ARENA_NEW(m->temp, m->n + 1, &piece));
     TRY(ARENA_NEW(m->temp, m->n + 1, &who));
     for (int i = 0; i < m->n; i++) {
-        if (on_host(&m->owned[i]) != (arena == ARENA_HOST)) continue;
+        if (on_host(&m->pieces[i]) != (arena == ARENA_HOST)) continue;
         who[n] = i;
-        piece[n++] = m->owned[i].piece;
+        piece[n++] = m->pieces[i].piece;
     }
     TRY(pack(piece, n, m->temp, &packed));
-    for (int i = 0; i < n; i++) m->owned[who[i]].piece.offset = piece[i].offset;
+    for (int i = 0; i < n; i++) m->pieces[who[i]].piece.offset = piece[i].offset;
     m->lp->bytes[arena] = packed.peak_bytes;
     m->lp->live[arena] = packed.live_bytes;
     return OK;
 }
 
 /* Tells the RUNs of a unit that fall into a piece's life where it lies: as region r of theirs. */
-static void bind_unit(Layouting *m, const Owned *o, int unit, Region r)
+static void bind_unit(MemoryPlanner *m, const MemoryPiece *o, int unit, Region r)
 {
     if (unit < 0 || unit >= m->lp->model->n_units) return;
     const int *pos = pos_of(m, unit, o->micro, o->slice);
@@ -143,19 +144,19 @@ static void bind_unit(Layouting *m, const Owned *o, int unit, Region r)
 }
 
 /* The SEND or the RECV of a stream. */
-static void bind_move(Layouting *m, const Owned *o, int way)
+static void bind_move(MemoryPlanner *m, const MemoryPiece *o, int direction)
 {
-    const int at = *move_of(m->k, o->unit, o->micro, o->slice, way);
+    const int at = *move_of(m->k, o->unit, o->micro, o->slice, direction);
     if (at >= 0) m->lp->list[at].base[o->kind] = o->piece.offset;
 }
 
 /* Its own RUNs may touch a region; a stream, those of the unit that reads it too. */
-static void bind_piece(Layouting *m, const Owned *o)
+static void bind_piece(MemoryPlanner *m, const MemoryPiece *o)
 {
-    if (o->kind == PIECE_AWAY || o->kind == REGION_FRAME_I || o->kind == REGION_FRAME_W)
+    if (o->kind == PIECE_EVICTED || o->kind == REGION_FRAME_I || o->kind == REGION_FRAME_W)
         bind_frame(m, o);
     if (o->kind >= N_OWN_REGIONS) {
-        note_state(m, o);
+        record_state(m, o);
         return;
     }
     if (o->kind == REGION_MICRO || o->kind == REGION_DMICRO) {
@@ -165,24 +166,24 @@ static void bind_piece(Layouting *m, const Owned *o)
     bind_unit(m, o, o->unit, (Region)o->kind);
     if (o->kind == REGION_Y) bind_unit(m, o, o->unit + 1, REGION_X);
     if (o->kind == REGION_DX) bind_unit(m, o, o->unit - 1, REGION_DY);
-    if (o->kind == REGION_Y) bind_move(m, o, WAY_FORWARD);
-    if (o->kind == REGION_DX) bind_move(m, o, WAY_BACKWARD);
+    if (o->kind == REGION_Y) bind_move(m, o, DIRECTION_FORWARD);
+    if (o->kind == REGION_DX) bind_move(m, o, DIRECTION_BACKWARD);
     m->lp->list[o->piece.first].begins |= 1u << o->kind;
 }
 
 typedef struct {
     int64_t by[N_PIECE_KINDS]; /* bytes that begin to live at a position, less those that ended */
-} Change;
+} LiveChange;
 
 /* One walk down the list: what lives is what has begun, less what has ended. */
-static Err find_peak(Layouting *m)
+static Err find_peak(MemoryPlanner *m)
 {
     LinkedProgram *lp = m->lp;
-    Change *change, live = {{0}};
+    LiveChange *change, live = {{0}};
     int64_t most = 0;
     TRY(ARENA_NEW(m->temp, lp->n + 1, &change));
     for (int k = 0; k < m->n; k++) {
-        const Owned *o = &m->owned[k];
+        const MemoryPiece *o = &m->pieces[k];
         const int64_t bytes = (int64_t)align_up(o->piece.bytes);
         change[o->piece.first].by[o->kind] += bytes;
         change[o->piece.last + 1].by[o->kind] -= bytes;
@@ -191,7 +192,7 @@ static Err find_peak(Layouting *m)
         int64_t all = 0;
         for (int r = 0; r < N_PIECE_KINDS; r++) {
             live.by[r] += change[i].by[r];
-            if (r != REGION_HOST && r != PIECE_AWAY) all += live.by[r];
+            if (r != REGION_HOST && r != PIECE_EVICTED) all += live.by[r];
         }
         if (all <= most) continue;
         most = all;
@@ -199,31 +200,31 @@ static Err find_peak(Layouting *m)
         for (int r = 0; r < N_OWN_REGIONS; r++)
             lp->peak_region[r] = r == REGION_HOST ? 0 : (size_t)live.by[r];
         lp->peak_packs = (size_t)live.by[PIECE_PACK];
-        lp->peak_grads = (size_t)(live.by[PIECE_GRADS] + live.by[PIECE_GUESTS]);
+        lp->peak_grads = (size_t)(live.by[PIECE_GRADS] + live.by[PIECE_TIED_GRADS]);
     }
     return OK;
 }
 
 /* What is over at each position: what lived to the one before. */
-static void note_freed(Layouting *m, Freed *freed)
+static void note_freed(MemoryPlanner *m, FreedRange *freed)
 {
     LinkedProgram *lp = m->lp;
-    for (int k = 0; k < m->n; k++) lp->list[m->owned[k].piece.last + 1].n_freed++;
+    for (int k = 0; k < m->n; k++) lp->list[m->pieces[k].piece.last + 1].n_freed++;
     for (int i = 0; i <= lp->n; i++) {
         lp->list[i].freed = freed;
         freed += lp->list[i].n_freed;
         lp->list[i].n_freed = 0;
     }
     for (int k = 0; k < m->n; k++) {
-        const Owned *o = &m->owned[k];
+        const MemoryPiece *o = &m->pieces[k];
         Linked *l = &lp->list[o->piece.last + 1];
-        ((Freed *)l->freed)[l->n_freed++] =
-            (Freed){on_host(o) ? ARENA_HOST : ARENA_WORK, o->piece.offset, o->piece.bytes};
+        ((FreedRange *)l->freed)[l->n_freed++] =
+            (FreedRange){on_host(o) ? ARENA_HOST : ARENA_WORK, o->piece.offset, o->piece.bytes};
     }
 }
 
 /* Each RUN owns scratch; its F, or what comes of it, one piece of each other region at most. */
-static int64_t most_pieces(const LinkedProgram *lp)
+static int64_t max_pieces(const LinkedProgram *lp)
 {
     int64_t n = 0;
     for (int i = 0; i < lp->n; i++) {
@@ -235,25 +236,25 @@ static int64_t most_pieces(const LinkedProgram *lp)
 }
 
 /* O(actions), but for the packing. */
-Err link_memory(Linking *k, Arena *temp)
+Err link_memory(Linker *k, Arena *temp)
 {
     LinkedProgram *lp = k->lp;
-    Layouting m = {.lp = lp, .k = k, .s = k->s, .temp = temp};
-    m.cap = most_pieces(lp) + most_state_pieces(lp) + most_micro_pieces(&m);
-    Freed *freed;
+    MemoryPlanner m = {.lp = lp, .k = k, .s = k->s, .temp = temp};
+    m.cap = max_pieces(lp) + max_state_pieces(lp) + max_micro_pieces(&m);
+    FreedRange *freed;
     TRY(state_tables(k));
     TRY(ARENA_NEW(k->arena, k->in->note_freed ? m.cap : 0, &freed));
     const size_t mark = arena_mark(temp);
-    TRY(ARENA_NEW(temp, m.cap, &m.owned));
+    TRY(ARENA_NEW(temp, m.cap, &m.pieces));
     TRY(ARENA_NEW(temp, schedule_cells(k->s) * N_PHASES, &m.pos));
     TRY(ARENA_NEW(temp, schedule_cells(k->s) * 2, &m.open));
     find_positions(&m);
-    own_all(&m);
-    own_micro(&m);
-    TRY(own_state(&m));
+    add_all_regions(&m);
+    add_micro_pieces(&m);
+    TRY(add_state_pieces(&m));
     TRY(pack_arena(&m, ARENA_WORK));
     TRY(pack_arena(&m, ARENA_HOST));
-    for (int i = 0; i < m.n; i++) bind_piece(&m, &m.owned[i]);
+    for (int i = 0; i < m.n; i++) bind_piece(&m, &m.pieces[i]);
     TRY(find_peak(&m));
     if (k->in->note_freed) note_freed(&m, freed);
     arena_rewind(temp, mark);

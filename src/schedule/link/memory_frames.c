@@ -7,7 +7,7 @@
  * Each stay is a piece of its own, and may lie elsewhere than the one before. */
 #include "schedule/link/link_parts.h"
 
-static int *open_of(const Layouting *m, const Action *a, int region)
+static int *open_of(const MemoryPlanner *m, const Action *a, int region)
 {
     return &m->open[schedule_cell(m->s, a->unit, a->micro, a->slice) * 2 +
                     (region == REGION_FRAME_W)];
@@ -16,12 +16,12 @@ static int *open_of(const Layouting *m, const Action *a, int region)
 static int max_int(int a, int b) { return a > b ? a : b; }
 
 /* The last position at which the region is needed, when it does not go away before. */
-static int last_need(const Layouting *m, const Action *a, int region)
+static int last_need(const MemoryPlanner *m, const Action *a, int region)
 {
     return pos_of(m, a->unit, a->micro, a->slice)[region == REGION_FRAME_I ? PHASE_I : PHASE_W];
 }
 
-void own_frame(Layouting *m, int at, int region)
+void add_frame(MemoryPlanner *m, int at, int region)
 {
     const Linked *l = &m->lp->list[at];
     const Action *a = &l->action;
@@ -29,70 +29,70 @@ void own_frame(Layouting *m, int at, int region)
     int *open = open_of(m, a, region);
     const int before = m->n;
     const bool lent = a->kind == A_RECV;
-    own_piece(m,
-              (Owned){.piece = {at, lent ? l->end : last_need(m, a, region), 0, 0},
-                      .unit = a->unit,
-                      .micro = a->micro,
-                      .slice = a->slice,
-                      .kind = region,
-                      .in = a->kind == A_RUN ? -1 : at,
-                      .out = -1},
+    add_piece(m,
+              (MemoryPiece){.piece = {at, lent ? l->end : last_need(m, a, region), 0, 0},
+                            .unit = a->unit,
+                            .micro = a->micro,
+                            .slice = a->slice,
+                            .kind = region,
+                            .in = a->kind == A_RUN ? -1 : at,
+                            .out = -1},
               p->bytes[region]);
     *open = m->n > before ? before : -1;
 }
 
 /* What was here is gone at the end of its send. */
-static void close_frame(Layouting *m, int at)
+static void close_frame(MemoryPlanner *m, int at)
 {
     const Linked *l = &m->lp->list[at];
     const int open = *open_of(m, &l->action, l->region);
     MUST(open >= 0, "position %d: a frame goes that is not here", at);
-    Owned *o = &m->owned[open];
+    MemoryPiece *o = &m->pieces[open];
     o->piece.last = max_int(at, l->end - 1);
     o->out = at;
 }
 
 /* The stay on the host. */
-static void own_away(Layouting *m, int at)
+static void add_evicted(MemoryPlanner *m, int at)
 {
     const Linked *l = &m->lp->list[at];
     const Action *a = &l->action;
     const Program *p = linked_program(m->lp, a->unit, a->slice);
     int *open = open_of(m, a, l->region);
     *open = m->n;
-    own_piece(m,
-              (Owned){.piece = {at, m->lp->n - 1, 0, 0},
-                      .unit = a->unit,
-                      .micro = a->micro,
-                      .slice = a->slice,
-                      .kind = PIECE_AWAY,
-                      .in = at,
-                      .out = -1},
+    add_piece(m,
+              (MemoryPiece){.piece = {at, m->lp->n - 1, 0, 0},
+                            .unit = a->unit,
+                            .micro = a->micro,
+                            .slice = a->slice,
+                            .kind = PIECE_EVICTED,
+                            .in = at,
+                            .out = -1},
               p->bytes[l->region]);
 }
 
-static void end_away(Layouting *m, int at)
+static void end_evicted(MemoryPlanner *m, int at)
 {
     const Linked *l = &m->lp->list[at];
-    Owned *o = &m->owned[*open_of(m, &l->action, l->region)];
+    MemoryPiece *o = &m->pieces[*open_of(m, &l->action, l->region)];
     o->piece.last = at;
     o->out = at;
 }
 
 /* RUNs have opened theirs; one walk down the list. */
-void own_frame_moves(Layouting *m, int at)
+void add_frame_moves(MemoryPlanner *m, int at)
 {
     const Linked *l = &m->lp->list[at];
     const Action *a = &l->action;
     if (a->kind == A_EVICT || a->kind == A_SEND) close_frame(m, at);
-    if (a->kind == A_EVICT && a->peer < 0) own_away(m, at);
-    if (a->kind == A_FETCH && a->peer < 0) end_away(m, at);
-    if (a->kind == A_FETCH || a->kind == A_RECV) own_frame(m, at, l->region);
+    if (a->kind == A_EVICT && a->peer < 0) add_evicted(m, at);
+    if (a->kind == A_FETCH && a->peer < 0) end_evicted(m, at);
+    if (a->kind == A_FETCH || a->kind == A_RECV) add_frame(m, at, l->region);
 }
 
-void bind_frame(Layouting *m, const Owned *o)
+void bind_frame(MemoryPlanner *m, const MemoryPiece *o)
 {
-    const Region as = o->kind == PIECE_AWAY ? REGION_HOST : (Region)o->kind;
+    const Region as = o->kind == PIECE_EVICTED ? REGION_HOST : (Region)o->kind;
     if (o->in >= 0) m->lp->list[o->in].base[as] = o->piece.offset;
     if (o->out >= 0) m->lp->list[o->out].base[as] = o->piece.offset;
 }

@@ -6,13 +6,13 @@
  *     dmicro of 1.0                        |-------------->|       begins with the last slice */
 #include "schedule/link/link_parts.h"
 
-int64_t most_micro_pieces(const Layouting *m)
+int64_t max_micro_pieces(const MemoryPlanner *m)
 {
     return 2 * (int64_t)m->lp->model->n_units * m->lp->micros;
 }
 
 /* First and last position of these phases of any slice; -1 where none runs. */
-static Piece life_of(const Layouting *m, int unit, int micro, unsigned phases)
+static Piece life_of(const MemoryPlanner *m, int unit, int micro, unsigned phases)
 {
     Piece life = {-1, -1, 0, 0};
     for (int q = 0; q < m->s->slices; q++) {
@@ -40,20 +40,20 @@ static unsigned touched_in(const Program *p, Region region)
     return phases;
 }
 
-void own_micro(Layouting *m)
+void add_micro_pieces(MemoryPlanner *m)
 {
     for (int u = 0; u < m->lp->model->n_units; u++) {
         const Program *p = linked_program(m->lp, u, 0); /* rows of all slices are in each */
         for (int r = REGION_MICRO; r <= REGION_DMICRO; r++) {
             const unsigned phases = p->bytes[r] ? touched_in(p, (Region)r) : 0;
             for (int micro = 0; micro < m->lp->micros && phases; micro++)
-                own_piece(m, (Owned){life_of(m, u, micro, phases), u, micro, 0, r, -1, -1},
+                add_piece(m, (MemoryPiece){life_of(m, u, micro, phases), u, micro, 0, r, -1, -1},
                           p->bytes[r]);
         }
     }
 }
 
-void bind_micro(Layouting *m, const Owned *o)
+void bind_micro(MemoryPlanner *m, const MemoryPiece *o)
 {
     LinkedProgram *lp = m->lp;
     for (int q = 0; q < m->s->slices; q++) {

@@ -9,7 +9,7 @@
  * other units that hold them. */
 #include "schedule/link/link_parts.h"
 
-int64_t most_state_pieces(const LinkedProgram *lp)
+int64_t max_state_pieces(const LinkedProgram *lp)
 {
     int64_t n = 0;
     for (int i = 0; i < lp->n; i++) {
@@ -22,34 +22,35 @@ int64_t most_state_pieces(const LinkedProgram *lp)
                : 2 * (int64_t)lp->model->n_units * lp->micros + lp->n;
 }
 
-static void own_packs(Layouting *m, int *open)
+static void add_packs(MemoryPlanner *m, int *open)
 {
     const LinkedProgram *lp = m->lp;
     const size_t element = dtype_bytes(lp->model->dtype);
     for (int i = 0; i < lp->n; i++) {
         const Action *a = &lp->list[i].action;
-        if ((a->kind != A_GATHER && a->kind != A_DROP) || !by_use(m->k, a->unit)) continue;
+        if ((a->kind != A_GATHER && a->kind != A_DROP) || !gathered_per_use(m->k, a->unit))
+            continue;
         if (a->kind == A_DROP && open[a->unit] >= 0) {
-            m->owned[open[a->unit]].piece.last = i;
+            m->pieces[open[a->unit]].piece.last = i;
             open[a->unit] = -1;
         }
         if (a->kind == A_DROP) continue;
         const int before = m->n;
-        own_piece(m, (Owned){{i, lp->n - 1, 0, 0}, a->unit, 0, 0, PIECE_PACK, -1, -1},
+        add_piece(m, (MemoryPiece){{i, lp->n - 1, 0, 0}, a->unit, 0, 0, PIECE_PACK, -1, -1},
                   (size_t)lp->unit[a->unit].mine.pack_count * element);
         open[a->unit] = m->n > before ? before : -1;
     }
 }
 
 /* Until the REDUCE of that number, of this unit, has ended. */
-static int reduced_at(const Linking *k, int unit, int micro)
+static int reduced_at(const Linker *k, int unit, int micro)
 {
     const int at = *reduce_of(k, unit, micro), end = k->lp->list[at].end;
     return end > at ? end - 1 : at;
 }
 
 /* The gradients that begin to live with this RUN: where its fresh sums are, grouped. */
-static void own_grads(Layouting *m, int at, bool *seen)
+static void add_grads(MemoryPlanner *m, int at, bool *seen)
 {
     const LinkedProgram *lp = m->lp;
     const Linked *l = &lp->list[at];
@@ -59,24 +60,24 @@ static void own_grads(Layouting *m, int at, bool *seen)
         const int owner = param_of(lp, unit, i)->holder[0];
         const int close = *close_of(m->k, owner, l->action.micro);
         if (!(l->fresh >> i & 1) || !m->k->grouped[owner]) continue;
-        const bool guest = owner != unit;
-        bool *once = &seen[((int64_t)unit * lp->micros + close) * 2 + guest];
+        const bool tied = owner != unit;
+        bool *once = &seen[((int64_t)unit * lp->micros + close) * 2 + tied];
         if (*once) continue;
         *once = true;
-        const int64_t count = guest ? lp->unit[unit].guest_count : lp->unit[unit].mine.pack_count;
-        own_piece(m,
-                  (Owned){{at, reduced_at(m->k, owner, close), 0, 0},
-                          unit,
-                          close,
-                          0,
-                          guest ? PIECE_GUESTS : PIECE_GRADS,
-                          -1,
-                          -1},
+        const int64_t count = tied ? lp->unit[unit].tied_count : lp->unit[unit].mine.pack_count;
+        add_piece(m,
+                  (MemoryPiece){{at, reduced_at(m->k, owner, close), 0, 0},
+                                unit,
+                                close,
+                                0,
+                                tied ? PIECE_TIED_GRADS : PIECE_GRADS,
+                                -1,
+                                -1},
                   (size_t)count * wide);
     }
 }
 
-Err own_state(Layouting *m)
+Err add_state_pieces(MemoryPlanner *m)
 {
     const LinkedProgram *lp = m->lp;
     int *open;
@@ -84,59 +85,59 @@ Err own_state(Layouting *m)
     TRY(ARENA_NEW(m->temp, lp->model->n_units, &open));
     TRY(ARENA_NEW(m->temp, (int64_t)lp->model->n_units * lp->micros * 2, &seen));
     for (int u = 0; u < lp->model->n_units; u++) open[u] = -1;
-    own_packs(m, open);
+    add_packs(m, open);
     for (int i = 0; i < lp->n; i++)
-        if (lp->list[i].fresh) own_grads(m, i, seen);
+        if (lp->list[i].fresh) add_grads(m, i, seen);
     return OK;
 }
 
-Err state_tables(Linking *k)
+Err state_tables(Linker *k)
 {
     const LinkedProgram *lp = k->lp;
     const int64_t cells = (int64_t)lp->model->n_units * lp->micros;
     TRY(ARENA_NEW(k->arena, lp->n, &k->pack_off));
     TRY(ARENA_NEW(k->arena, cells, &k->grads_off));
-    TRY(ARENA_NEW(k->arena, cells, &k->guests_off));
+    TRY(ARENA_NEW(k->arena, cells, &k->tied_grads_off));
     for (int i = 0; i < lp->n; i++) k->pack_off[i] = NO_BASE;
-    for (int64_t i = 0; i < cells; i++) k->grads_off[i] = k->guests_off[i] = NO_BASE;
+    for (int64_t i = 0; i < cells; i++) k->grads_off[i] = k->tied_grads_off[i] = NO_BASE;
     return OK;
 }
 
-void note_state(Layouting *m, const Owned *o)
+void record_state(MemoryPlanner *m, const MemoryPiece *o)
 {
-    Linking *k = m->k;
+    Linker *k = m->k;
     Linked *first = &m->lp->list[o->piece.first];
     const int64_t cell = (int64_t)o->unit * m->lp->micros + o->micro;
     if (o->kind == PIECE_PACK) k->pack_off[o->piece.first] = o->piece.offset;
     if (o->kind == PIECE_GRADS) k->grads_off[cell] = o->piece.offset;
-    if (o->kind == PIECE_GUESTS) k->guests_off[cell] = o->piece.offset;
+    if (o->kind == PIECE_TIED_GRADS) k->tied_grads_off[cell] = o->piece.offset;
     if (o->kind == PIECE_GRADS) first->begins |= BEGINS_GRADS;
-    if (o->kind == PIECE_GUESTS) first->begins |= BEGINS_GUESTS;
+    if (o->kind == PIECE_TIED_GRADS) first->begins |= BEGINS_TIED_GRADS;
 }
 
-static void bind_grads(const Linking *k, Linked *l)
+static void bind_grads(const Linker *k, Linked *l)
 {
     const LinkedProgram *lp = k->lp;
-    const int unit = l->action.unit, micro = l->action.micro, owner = guest_owner(lp, unit);
+    const int unit = l->action.unit, micro = l->action.micro, owner = tied_owner(lp, unit);
     const int64_t row = (int64_t)unit * lp->micros;
-    l->grads = (Spot){ARENA_STEP, lp->unit[unit].grads};
-    l->guests = (Spot){ARENA_STEP, lp->unit[unit].guests};
+    l->grads = (Address){ARENA_STEP, lp->unit[unit].grads};
+    l->tied_grads = (Address){ARENA_STEP, lp->unit[unit].tied_grads};
     if (k->grouped[unit])
-        l->grads = (Spot){ARENA_WORK, k->grads_off[row + *close_of(k, unit, micro)]};
+        l->grads = (Address){ARENA_WORK, k->grads_off[row + *close_of(k, unit, micro)]};
     if (owner >= 0 && k->grouped[owner])
-        l->guests = (Spot){ARENA_WORK, k->guests_off[row + *close_of(k, owner, micro)]};
+        l->tied_grads = (Address){ARENA_WORK, k->tied_grads_off[row + *close_of(k, owner, micro)]};
 }
 
 /* there: [units] where each pack lies now. */
-static Err bind_packs(const Linking *k, int at, const Spot *there)
+static Err bind_packs(const Linker *k, int at, const Address *there)
 {
     const LinkedProgram *lp = k->lp;
     Linked *l = &lp->list[at];
     const PackSet *reads = &k->packs[l->action.unit].reads[l->action.phase];
-    PackAt *pack;
+    PackAddress *pack;
     TRY(ARENA_NEW(k->arena, reads->n, &pack));
     for (int i = 0; i < reads->n; i++) {
-        pack[i] = (PackAt){reads->pack[i], there[reads->pack[i]]};
+        pack[i] = (PackAddress){reads->pack[i], there[reads->pack[i]]};
         if (pack[i].weights.offset == NO_BASE && lp->unit[pack[i].unit].mine.pack_count > 0)
             return err_fail(ERR_CHECK,
                             "position %d reads the parameters of unit %s, which are not gathered "
@@ -149,21 +150,21 @@ static Err bind_packs(const Linking *k, int at, const Spot *there)
 }
 
 /* One walk down the list; a pack that is cut is there from its GATHER to its DROP. */
-Err bind_state(Linking *k)
+Err bind_state(Linker *k)
 {
     const LinkedProgram *lp = k->lp;
-    Spot *there;
+    Address *there;
     TRY(ARENA_NEW(k->arena, lp->model->n_units, &there));
     for (int u = 0; u < lp->model->n_units; u++)
-        there[u] = (Spot){ARENA_STATE, lp->unit[u].home.shard ? NO_BASE : lp->unit[u].pack};
+        there[u] = (Address){ARENA_STATE, lp->unit[u].home.shard ? NO_BASE : lp->unit[u].pack};
     for (int i = 0; i < lp->n; i++) {
         Linked *l = &lp->list[i];
         const int unit = l->action.unit;
         if (l->action.kind == A_GATHER)
-            there[unit] = by_use(k, unit) ? (Spot){ARENA_WORK, k->pack_off[i]}
-                                          : (Spot){ARENA_STATE, lp->unit[unit].pack};
+            there[unit] = gathered_per_use(k, unit) ? (Address){ARENA_WORK, k->pack_off[i]}
+                                                    : (Address){ARENA_STATE, lp->unit[unit].pack};
         if (l->action.kind == A_DROP && lp->unit[unit].home.shard)
-            there[unit] = (Spot){by_use(k, unit) ? ARENA_WORK : ARENA_STATE, NO_BASE};
+            there[unit] = (Address){gathered_per_use(k, unit) ? ARENA_WORK : ARENA_STATE, NO_BASE};
         if (!l->program) continue;
         bind_grads(k, l);
         TRY(bind_packs(k, i, there));

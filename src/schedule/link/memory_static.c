@@ -15,7 +15,7 @@ static size_t take(size_t *at, size_t bytes)
     return start;
 }
 
-static void lay_state(const Linking *k, int unit, size_t *at)
+static void place_state(const Linker *k, int unit, size_t *at)
 {
     const LinkedProgram *lp = k->lp;
     UnitPlace *p = &lp->unit[unit];
@@ -23,7 +23,7 @@ static void lay_state(const Linking *k, int unit, size_t *at)
                  wide = dtype_bytes(dtype_wide(lp->model->dtype));
     const size_t home = (size_t)home_count(p);
     p->pack = NO_BASE;
-    if (by_use(k, unit)) {
+    if (gathered_per_use(k, unit)) {
         p->weights = take(at, home * narrow);
     } else {
         p->pack = take(at, (size_t)p->mine.pack_count * narrow);
@@ -33,13 +33,13 @@ static void lay_state(const Linking *k, int unit, size_t *at)
     for (int m = 0; m < lp->n_moments; m++) p->moments[m] = take(at, home * wide);
 }
 
-static void lay_sums(const Linking *k, int unit, size_t *at)
+static void place_sums(const Linker *k, int unit, size_t *at)
 {
     const LinkedProgram *lp = k->lp;
     UnitPlace *p = &lp->unit[unit];
     const size_t wide = dtype_bytes(dtype_wide(lp->model->dtype));
-    const int owner = guest_owner(lp, unit);
-    p->grads = p->guests = p->sums = NO_BASE;
+    const int owner = tied_owner(lp, unit);
+    p->grads = p->tied_grads = p->sums = NO_BASE;
     if (!k->writes) return; /* a list that computes the loss alone has no gradients */
     if (k->grouped[unit]) {
         p->sums = take(at, (size_t)home_count(p) * wide);
@@ -47,10 +47,10 @@ static void lay_sums(const Linking *k, int unit, size_t *at)
         p->grads = take(at, (size_t)p->mine.pack_count * wide);
         p->sums = p->grads + (size_t)p->mine.shard.lo * wide;
     }
-    if (owner >= 0 && !k->grouped[owner]) p->guests = take(at, (size_t)p->guest_count * wide);
+    if (owner >= 0 && !k->grouped[owner]) p->tied_grads = take(at, (size_t)p->tied_count * wide);
 }
 
-static void lay_inputs(LinkedProgram *lp, size_t *at)
+static void place_inputs(LinkedProgram *lp, size_t *at)
 {
     const size_t first = *at;
     for (int i = 0; i < N_INPUTS; i++) {
@@ -67,12 +67,12 @@ static void lay_inputs(LinkedProgram *lp, size_t *at)
 }
 
 /* Keys and values of the units of this stage. */
-static size_t lay_session(const Linking *k)
+static size_t place_session(const Linker *k)
 {
     LinkedProgram *lp = k->lp;
     size_t at = 0;
     for (int u = 0; u < lp->model->n_units; u++)
-        if (is_here(k, u))
+        if (on_stage(k, u))
             lp->unit[u].session = take(&at, lp->program[lp->model->unit[u].kind].session_bytes);
     return at;
 }
@@ -84,7 +84,7 @@ static int64_t blocks_of(const LinkedProgram *lp, int64_t count)
 
 /* Where each member's blocks of each unit lie: by stage and member, then by unit, so that one
  * all-gather brings them. What every member of a stage has whole is sent by the first. */
-static Err lay_blocks(Linking *k, unsigned shard, const int64_t **counts)
+static Err place_blocks(Linker *k, unsigned shard, const int64_t **counts)
 {
     LinkedProgram *lp = k->lp;
     ScalarPlace *b = &lp->scalar[BLOCKS];
@@ -114,7 +114,7 @@ static Err lay_blocks(Linking *k, unsigned shard, const int64_t **counts)
 }
 
 /* Who tells whom: dp, stages and what the loss is a sum over; the shard axes and stages; the rest. */
-static Err scalar_groups(Linking *k, unsigned *loss, unsigned *shard)
+static Err scalar_groups(Linker *k, unsigned *loss, unsigned *shard)
 {
     LinkedProgram *lp = k->lp;
     const Mesh *m = lp->mesh;
@@ -150,14 +150,14 @@ static void scalar_transfer(const LinkedProgram *lp, ScalarPlace *s, int which, 
                       .scalar = true};
 }
 
-static Err lay_scalars(Linking *k, size_t *at)
+static Err place_scalars(Linker *k, size_t *at)
 {
     LinkedProgram *lp = k->lp;
     ScalarPlace *s = lp->scalar;
     const int64_t *counts;
     unsigned loss, shard;
     TRY(scalar_groups(k, &loss, &shard));
-    TRY(lay_blocks(k, shard, &counts));
+    TRY(place_blocks(k, shard, &counts));
     s[TOTALS].cells = 2 * s[TOTALS].group.n;
     s[SQUARES].cells = s[SQUARES].group.n;
     for (int i = 0; i < N_SCALARS; i++) s[i].at = take(at, (size_t)s[i].cells * sizeof(double));
@@ -171,18 +171,18 @@ static Err lay_scalars(Linking *k, size_t *at)
     return OK;
 }
 
-Err link_static(Linking *k)
+Err link_static(Linker *k)
 {
     LinkedProgram *lp = k->lp;
     size_t state = 0, step = 0;
     for (int u = 0; u < lp->model->n_units; u++) {
-        lay_state(k, u, &state);
-        lay_sums(k, u, &step);
+        place_state(k, u, &state);
+        place_sums(k, u, &step);
         TRY(place_prepacked(k, u, &step));
     }
-    lay_inputs(lp, &step);
-    TRY(lay_scalars(k, &step));
-    lp->bytes[ARENA_SESSION] = lp->live[ARENA_SESSION] = lay_session(k);
+    place_inputs(lp, &step);
+    TRY(place_scalars(k, &step));
+    lp->bytes[ARENA_SESSION] = lp->live[ARENA_SESSION] = place_session(k);
     lp->bytes[ARENA_STATE] = lp->live[ARENA_STATE] = state;
     lp->bytes[ARENA_STEP] = lp->live[ARENA_STEP] = step;
     return OK;

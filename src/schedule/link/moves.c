@@ -12,7 +12,7 @@
  * begins keep their order, so the n-th send meets the n-th receive. */
 #include "schedule/link/link_parts.h"
 
-static void push(Linking *k, int *at, int from)
+static void push(Linker *k, int *at, int from)
 {
     LinkedProgram *lp = k->lp;
     Linked *l = &lp->list[*at];
@@ -20,14 +20,14 @@ static void push(Linking *k, int *at, int from)
     l->action = a;
     if (k->from_region) l->region = k->from_region[from];
     if (a.kind == A_RUN) l->program = linked_program(lp, a.unit, a.slice);
-    if (is_stream(&a)) *move_of(k, a.unit, a.micro, a.slice, way_of(&a)) = *at;
+    if (is_stream(&a)) *move_of(k, a.unit, a.micro, a.slice, action_direction(&a)) = *at;
     ++*at;
 }
 
 static bool comes_early(const Action *a) { return a->kind == A_RECV && is_stream(a); }
 
 /* Before a RUN come the receives that stand between it and the next RUN. */
-static void order_list(Linking *k)
+static void order_list(Linker *k)
 {
     const Action *from = k->from;
     const bool early = !k->in->in_order;
@@ -41,21 +41,21 @@ static void order_list(Linking *k)
     }
 }
 
-Err link_list(Linking *k)
+Err link_list(Linker *k)
 {
     LinkedProgram *lp = k->lp;
-    const int64_t moves = schedule_cells(k->s) * N_WAYS;
+    const int64_t moves = schedule_cells(k->s) * N_DIRECTIONS;
     lp->n = k->n_from;
     TRY(ARENA_NEW(k->arena, lp->n + 1, &lp->list));
     TRY(ARENA_NEW(k->arena, moves, &k->move_at));
     for (int64_t i = 0; i < moves; i++) k->move_at[i] = -1;
     for (int i = 0; i <= lp->n; i++) {
         Linked *l = &lp->list[i];
-        l->grads = l->guests = (Spot){ARENA_STEP, NO_BASE};
+        l->grads = l->tied_grads = (Address){ARENA_STEP, NO_BASE};
         for (int r = 0; r <= REGION_DY; r++) l->base[r] = NO_BASE;
     }
     order_list(k);
-    lp->has_loss = is_here(k, lp->model->n_units - 1);
+    lp->has_loss = on_stage(k, lp->model->n_units - 1);
     return OK;
 }
 
@@ -73,12 +73,12 @@ static Ref region_ref(const Program *p, Region region)
     return (Ref){0};
 }
 
-void move_step(const Linking *k, int at, LinkedStep *out)
+void move_step(const Linker *k, int at, LinkedStep *out)
 {
     LinkedProgram *lp = k->lp;
     Linked *l = &lp->list[at];
     const Action *a = &l->action;
-    const bool forward = way_of(a) == WAY_FORWARD, send = a->kind == A_SEND;
+    const bool forward = action_direction(a) == DIRECTION_FORWARD, send = a->kind == A_SEND;
     const Region region = forward ? REGION_Y : REGION_DX;
     Ref here = region_ref(linked_program(lp, a->unit, a->slice), region), there = here;
     here.rank = lp->rank;

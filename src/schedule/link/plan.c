@@ -25,7 +25,7 @@ static unsigned partial_of(const LinkedProgram *lp, int unit, int param)
     return partial;
 }
 
-static Err reduce_axes(const Linking *k, int unit, int i, HomeReduce *out)
+static Err reduce_axes(const Linker *k, int unit, int i, HomeReduce *out)
 {
     const LinkedProgram *lp = k->lp;
     const int param = pack_param(k, unit, i);
@@ -44,7 +44,7 @@ static Err reduce_axes(const Linking *k, int unit, int i, HomeReduce *out)
 }
 
 /* The stages that hold a parameter or a copy of it, in order. */
-static Err stages_of(const Linking *k, int unit, int param, RankList *out)
+static Err stages_of(const Linker *k, int unit, int param, RankList *out)
 {
     const LinkedProgram *lp = k->lp;
     const Model *m = lp->model;
@@ -73,7 +73,7 @@ static Err stages_of(const Linking *k, int unit, int param, RankList *out)
 }
 
 /* What all stages call it: by the parameter that copies are of. */
-static int32_t stages_tag(const Linking *k, int unit, int i)
+static int32_t stages_tag(const Linker *k, int unit, int i)
 {
     const Model *m = k->lp->model;
     const int param = pack_param(k, unit, i);
@@ -85,7 +85,7 @@ static void push(ReducePlan *plan, ReducePart part)
     if (part.group.n > 1 && part.lo < part.hi) plan->part[plan->n++] = part;
 }
 
-static Err plan_copies(const Linking *k, int unit, int i, const CopyRun **run, int *n)
+static Err plan_copies(const Linker *k, int unit, int i, const CopyRun **run, int *n)
 {
     const Home *h = &k->lp->unit[unit].home;
     return copies_of(&h->param[i].use, h->mesh, &h->param[i].shape, k->lp->rank, k->arena, run, n);
@@ -98,10 +98,10 @@ typedef struct {
     const unsigned *axes; /* [pieces] */
     const Span *piece;    /* in order, none overlap */
     int n;
-} Stretches;
+} PieceAxes;
 
-static Err plan_stretches(const Linking *k, const UnitPlace *at, const Stretches *s,
-                          ReducePlan *plan)
+static Err plan_all_reduces(const Linker *k, const UnitPlace *at, const PieceAxes *s,
+                            ReducePlan *plan)
 {
     for (int i = 0; i < s->n;) {
         int end = i + 1;
@@ -120,32 +120,34 @@ static Err plan_stretches(const Linking *k, const UnitPlace *at, const Stretches
     return OK;
 }
 
-static Err plan_model(const Linking *k, const UnitPlace *at, const HomeReduce *way,
+static Err plan_model(const Linker *k, const UnitPlace *at, const HomeReduce *axes_of,
                       ReducePlan *plan)
 {
     unsigned axes[MAX_PORTS];
     Span piece[MAX_PORTS];
     for (int i = 0; i < at->home.n; i++) {
-        axes[i] = way[i].model;
+        axes[i] = axes_of[i].model;
         piece[i] = (Span){at->mine.pack_at[i], at->mine.pack_at[i + 1], 1};
     }
-    return plan_stretches(k, at, &(Stretches){"model", false, axes, piece, at->home.n}, plan);
+    return plan_all_reduces(k, at, &(PieceAxes){"model", false, axes, piece, at->home.n}, plan);
 }
 
-static Err plan_data(const Linking *k, const UnitPlace *at, const HomeReduce *way, ReducePlan *plan)
+static Err plan_data(const Linker *k, const UnitPlace *at, const HomeReduce *axes_of,
+                     ReducePlan *plan)
 {
     unsigned axes[MAX_PORTS];
     Span piece[MAX_PORTS];
     for (int i = 0; i < at->mine.n_pieces; i++) {
         const HomePiece *p = &at->mine.piece[i];
-        axes[i] = way[p->param].data;
+        axes[i] = axes_of[p->param].data;
         piece[i] = (Span){p->at, p->at + p->hi - p->lo, 1};
     }
-    return plan_stretches(k, at, &(Stretches){"data", true, axes, piece, at->mine.n_pieces}, plan);
+    return plan_all_reduces(k, at, &(PieceAxes){"data", true, axes, piece, at->mine.n_pieces},
+                            plan);
 }
 
 /* Sums over stages: before all others, which are along one stage. */
-static Err plan_stages(const Linking *k, int unit, ReducePlan *plan)
+static Err plan_stages(const Linker *k, int unit, ReducePlan *plan)
 {
     const UnitPlace *at = &k->lp->unit[unit];
     for (int i = 0; i < at->home.n; i++) {
@@ -170,15 +172,15 @@ static void choose_begun(ReducePlan *plan, int first)
     plan->begins = true;
 }
 
-static Err plan_unit(Linking *k, int unit)
+static Err plan_unit(Linker *k, int unit)
 {
     const UnitPlace *at = &k->lp->unit[unit];
     ReducePlan *plan = &k->plan[unit];
-    HomeReduce way[MAX_PORTS];
+    HomeReduce axes_of[MAX_PORTS];
     const CopyRun *run[MAX_PORTS];
     int n_runs[MAX_PORTS], room = 3 * at->home.n + 1;
     for (int i = 0; i < at->home.n; i++) {
-        TRY(reduce_axes(k, unit, i, &way[i]));
+        TRY(reduce_axes(k, unit, i, &axes_of[i]));
         TRY(plan_copies(k, unit, i, &run[i], &n_runs[i]));
         room += n_runs[i];
     }
@@ -191,21 +193,21 @@ static Err plan_unit(Linking *k, int unit)
                                     .group = run[i][c].holders,
                                     .lo = at->mine.pack_at[i] + run[i][c].lo,
                                     .hi = at->mine.pack_at[i] + run[i][c].hi});
-    TRY(plan_model(k, at, way, plan));
+    TRY(plan_model(k, at, axes_of, plan));
     const int first = plan->n;
     push(plan, (ReducePart){.what = "scatter",
                             .kind = COMM_REDUCE_SCATTER,
                             .group = at->group,
                             .hi = at->mine.pack_count});
-    TRY(plan_data(k, at, way, plan));
+    TRY(plan_data(k, at, axes_of, plan));
     choose_begun(plan, first);
     return OK;
 }
 
-Err link_plan(Linking *k)
+Err link_plan(Linker *k)
 {
     TRY(ARENA_NEW(k->arena, k->lp->model->n_units, &k->plan));
     for (int u = 0; u < k->lp->model->n_units; u++)
-        if (is_here(k, u)) TRY(plan_unit(k, u));
+        if (on_stage(k, u)) TRY(plan_unit(k, u));
     return OK;
 }

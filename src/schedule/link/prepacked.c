@@ -11,7 +11,7 @@
 
 /* To memory it takes 2.5 times as long as what a product does, piece by piece in the last cache (gpt2-124m in
  * bf16 on a Zen 4: 51 ms a step, 20 in each micro-batch). */
-enum { WORTH = 3 };
+enum { MIN_READS = 3 };
 
 /* Programs of slices share what is arranged: do they number it alike? */
 static bool same_prepacked(const Program *p, const Program *q)
@@ -27,15 +27,15 @@ static bool same_prepacked(const Program *p, const Program *q)
 }
 
 /* Reads of each in the step. O(actions), for each unit that has some. */
-static Err count_reads(const Linking *k, int unit, int *reads)
+static Err count_reads(const Linker *k, int unit, int *reads)
 {
     const LinkedProgram *lp = k->lp;
-    const Program *own = &lp->program[lp->model->unit[unit].kind];
+    const Program *add_region = &lp->program[lp->model->unit[unit].kind];
     for (int i = 0; i < lp->n; i++) {
         const Linked *l = &lp->list[i];
         const Program *p = l->program;
         if (!p || l->action.unit != unit) continue;
-        if (!same_prepacked(p, own))
+        if (!same_prepacked(p, add_region))
             return err_fail(ERR_CHECK,
                             "unit %s: slice %d has other weights in the order of products than the "
                             "longest; set parallel.prepack=false",
@@ -47,12 +47,12 @@ static Err count_reads(const Linking *k, int unit, int *reads)
 }
 
 /* Is the parameter there for the whole step? */
-static bool stays(const Linking *k, int unit, const Program *p, const PrepackedWeight *a)
+static bool resident_all_step(const Linker *k, int unit, const Program *p, const PrepackedWeight *a)
 {
-    return !by_use(k, param_of(k->lp, unit, p->tensor[a->tensor].index)->holder[0]);
+    return !gathered_per_use(k, param_of(k->lp, unit, p->tensor[a->tensor].index)->holder[0]);
 }
 
-Err place_prepacked(Linking *k, int unit, size_t *at)
+Err place_prepacked(Linker *k, int unit, size_t *at)
 {
     const LinkedProgram *lp = k->lp;
     const Program *p = &lp->program[lp->model->unit[unit].kind];
@@ -64,7 +64,7 @@ Err place_prepacked(Linking *k, int unit, size_t *at)
     for (int i = 0; i < p->n_prepacked; i++) {
         const PrepackedWeight *a = &p->prepacked[i];
         place[i] = NO_BASE;
-        if (reads[i] < WORTH || !stays(k, unit, p, a)) continue;
+        if (reads[i] < MIN_READS || !resident_all_step(k, unit, p, a)) continue;
         place[i] = *at;
         *at = align_up(*at + a->bytes);
     }
@@ -72,7 +72,7 @@ Err place_prepacked(Linking *k, int unit, size_t *at)
     return OK;
 }
 
-Err bind_prepacked(Linking *k)
+Err bind_prepacked(Linker *k)
 {
     const LinkedProgram *lp = k->lp;
     uint64_t *made;

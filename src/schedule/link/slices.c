@@ -30,7 +30,7 @@ static Err check_programs(const LinkedProgram *lp)
     return OK;
 }
 
-Err link_slices(Linking *k)
+Err link_slices(Linker *k)
 {
     LinkedProgram *lp = k->lp;
     const int64_t *given = k->in->slice_at;

@@ -9,19 +9,19 @@
 #include "schedule/link/link_parts.h"
 
 typedef struct {
-    Linking *k;
+    Linker *k;
     int at;
     LinkedStep *step;
     int n;
-} Steps;
+} StepList;
 
-static Ref ref(const Steps *s, Spot base, int64_t element, int64_t count, DType dtype)
+static Ref ref(const StepList *s, Address base, int64_t element, int64_t count, DType dtype)
 {
     return (Ref){s->k->lp->rank, base.arena, base.offset + (size_t)element * dtype_bytes(dtype),
                  count, dtype};
 }
 
-static LinkedStep *push(Steps *s, StepKind kind, const char *what, Ref from, Ref to)
+static LinkedStep *push(StepList *s, StepKind kind, const char *what, Ref from, Ref to)
 {
     LinkedStep *step = &s->step[s->n++];
     *step = (LinkedStep){.kind = kind, .what = what};
@@ -31,14 +31,14 @@ static LinkedStep *push(Steps *s, StepKind kind, const char *what, Ref from, Ref
 }
 
 /* The home's weights to the whole pack. */
-static void gather_steps(Steps *s, int unit)
+static void gather_steps(StepList *s, int unit)
 {
     const LinkedProgram *lp = s->k->lp;
     const UnitPlace *p = &lp->unit[unit];
     const DType dtype = lp->model->dtype;
-    const bool use = by_use(s->k, unit);
-    const Spot home = {ARENA_STATE, p->weights},
-               pack = {use ? ARENA_WORK : ARENA_STATE, use ? s->k->pack_off[s->at] : p->pack};
+    const bool use = gathered_per_use(s->k, unit);
+    const Address home = {ARENA_STATE, p->weights},
+                  pack = {use ? ARENA_WORK : ARENA_STATE, use ? s->k->pack_off[s->at] : p->pack};
     const bool alone = p->group.n == 1;
     if (p->mine.pack_count == 0 || (alone && !use)) return;
     LinkedStep *step =
@@ -52,14 +52,14 @@ static void gather_steps(Steps *s, int unit)
 }
 
 /* Where the unit's sums of its guests are, for the REDUCE of that number. */
-static Spot guests_at(const Linking *k, int unit, int owner, int micro)
+static Address tied_grads_at(const Linker *k, int unit, int owner, int micro)
 {
-    if (!k->grouped[owner]) return (Spot){ARENA_STEP, k->lp->unit[unit].guests};
-    return (Spot){ARENA_WORK, k->guests_off[(int64_t)unit * k->lp->micros + micro]};
+    if (!k->grouped[owner]) return (Address){ARENA_STEP, k->lp->unit[unit].tied_grads};
+    return (Address){ARENA_WORK, k->tied_grads_off[(int64_t)unit * k->lp->micros + micro]};
 }
 
 /* Left fold over the holders, in the order of units. */
-static void tied_steps(Steps *s, int unit, Spot grads)
+static void tied_steps(StepList *s, int unit, Address grads)
 {
     const LinkedProgram *lp = s->k->lp;
     const Model *m = lp->model;
@@ -72,14 +72,14 @@ static void tied_steps(Steps *s, int unit, Spot grads)
             int k = 0;
             while (m->unit[holder].param[k] != param) k++;
             const int64_t count = lp->param_count[param];
-            const Spot from = guests_at(s->k, holder, unit, lp->list[s->at].action.micro);
-            push(s, STEP_ADD, "tied", ref(s, from, linked_guest(lp, holder, k), count, wide),
+            const Address from = tied_grads_at(s->k, holder, unit, lp->list[s->at].action.micro);
+            push(s, STEP_ADD, "tied", ref(s, from, linked_tied_grad(lp, holder, k), count, wide),
                  ref(s, grads, lp->param_at[param], count, wide));
         }
     }
 }
 
-static void part_step(Steps *s, const UnitPlace *p, const ReducePart *part, Spot grads)
+static void part_step(StepList *s, const UnitPlace *p, const ReducePart *part, Address grads)
 {
     const DType wide = dtype_wide(s->k->lp->model->dtype);
     const int64_t lo = part->lo + (part->home ? p->mine.shard.lo : 0), count = part->hi - part->lo;
@@ -96,32 +96,32 @@ static void part_step(Steps *s, const UnitPlace *p, const ReducePart *part, Spot
     step->t.from_counts = scatter ? p->counts : NULL;
 }
 
-static void reduce_steps(Steps *s, int unit, bool first)
+static void reduce_steps(StepList *s, int unit, bool first)
 {
-    const Linking *k = s->k;
+    const Linker *k = s->k;
     const UnitPlace *p = &k->lp->unit[unit];
     const DType wide = dtype_wide(k->lp->model->dtype);
     const int micro = k->lp->list[s->at].action.micro;
-    Spot grads = {ARENA_STEP, p->grads};
+    Address grads = {ARENA_STEP, p->grads};
     if (k->grouped[unit])
-        grads = (Spot){ARENA_WORK, k->grads_off[(int64_t)unit * k->lp->micros + micro]};
+        grads = (Address){ARENA_WORK, k->grads_off[(int64_t)unit * k->lp->micros + micro]};
     if (grads.offset == NO_BASE) return; /* nobody writes any */
     tied_steps(s, unit, grads);
     for (int i = 0; i < k->plan[unit].n; i++) part_step(s, p, &k->plan[unit].part[i], grads);
     if (k->grouped[unit] && home_count(p) > 0)
         push(s, first ? STEP_COPY : STEP_ADD, "sum",
              ref(s, grads, p->mine.shard.lo, home_count(p), wide),
-             ref(s, (Spot){ARENA_STEP, p->sums}, 0, home_count(p), wide));
+             ref(s, (Address){ARENA_STEP, p->sums}, 0, home_count(p), wide));
 }
 
-static int most_steps(const Linking *k, const Action *a)
+static int max_steps(const Linker *k, const Action *a)
 {
     const Unit *u = &k->lp->model->unit[a->unit];
     return a->kind != A_REDUCE ? 1 : u->n_params * MAX_HOLDERS + k->plan[a->unit].n + 1;
 }
 
 /* Steps of the step's REDUCEs are the same for each micro-batch but for addresses. */
-Err link_steps(Linking *k)
+Err link_steps(Linker *k)
 {
     LinkedProgram *lp = k->lp;
     bool *reduced;
@@ -129,11 +129,11 @@ Err link_steps(Linking *k)
     for (int i = 0; i < lp->n; i++) {
         Linked *l = &lp->list[i];
         const int kind = l->action.kind, unit = l->action.unit;
-        Steps s = {.k = k, .at = i};
+        StepList s = {.k = k, .at = i};
         if (kind != A_GATHER && kind != A_REDUCE && !is_move(&l->action) && !is_frame(&l->action))
             continue;
         const size_t mark = align_up(arena_mark(k->arena));
-        TRY(ARENA_NEW(k->arena, most_steps(k, &l->action), &s.step));
+        TRY(ARENA_NEW(k->arena, max_steps(k, &l->action), &s.step));
         l->begun = -1;
         if (is_stream(&l->action)) move_step(k, i, &s.step[s.n++]);
         if (is_frame(&l->action)) frame_step(k, i, &s.step[s.n++]);
