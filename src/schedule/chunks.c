@@ -13,9 +13,12 @@ typedef struct {
     const double *before; /* [units + 1]: the cost of all units before */
     double *best; /* [chunks + 1][units + 1]: of the units from there on, in so many chunks */
     int16_t *end; /* the same: where the first of these chunks ends */
-} Search;
+} ChunkSearch;
 
-static double sum(const Search *s, int from, int to) { return s->before[to] - s->before[from]; }
+static double sum(const ChunkSearch *s, int from, int to)
+{
+    return s->before[to] - s->before[from];
+}
 
 /* How bad it is to have a chunk of this cost before others of that badness; no chunk above `most`.
  * most < 0: the dearest of all; else the sum of squares. */
@@ -26,7 +29,7 @@ static double badness(double cost, double others, double most)
 }
 
 /* The least badness of all units in all chunks; O(chunks * units^2). */
-static double search(Search *s, double most)
+static double search(ChunkSearch *s, double most)
 {
     const int row = s->units + 1;
     for (int left = 1; left <= s->chunks; left++)
@@ -50,7 +53,7 @@ static double search(Search *s, double most)
 static Err split_by_cost(const ChunkRequest *r, const double *cost, Arena *arena, int16_t *out)
 {
     double *before;
-    Search s = {.units = r->units, .chunks = r->chunks};
+    ChunkSearch s = {.units = r->units, .chunks = r->chunks};
     const int64_t cells = (int64_t)(r->chunks + 1) * (r->units + 1);
     TRY(ARENA_NEW(arena, r->units + 1, &before));
     TRY(ARENA_NEW(arena, cells, &s.best));

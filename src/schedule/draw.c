@@ -110,9 +110,9 @@ static void draw_stage(Text *t, const Drawing *d, const Play *play, int stage, d
 Err schedule_draw_time(const Schedule *s, const Play *play, double unit, const char *before,
                        Arena *arena, const char **out)
 {
-    if (!(unit > 0) || play->makespan / unit > DRAW_CELLS)
+    if (!(unit > 0) || play->makespan / unit > MAX_DRAW_CELLS)
         return err_fail(ERR_CONFIG, "a drawing of %g in cells of %g; allowed are %d cells",
-                        play->makespan, unit, DRAW_CELLS);
+                        play->makespan, unit, MAX_DRAW_CELLS);
     const Drawing d = drawing_of(s);
     Text t = text_in(arena);
     for (int stage = 0; stage < s->stages; stage++) {

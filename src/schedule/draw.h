@@ -18,7 +18,7 @@
 Err schedule_draw(const Schedule *s, const char *before, Arena *arena, const char **out);
 /* Local. Of a schedule as it was played; a cell is `unit` long and shows what runs in its middle.
  * ERR_CONFIG when that makes more than DRAW_CELLS cells. */
-enum { DRAW_CELLS = 10000 };
+enum { MAX_DRAW_CELLS = 10000 };
 Err schedule_draw_time(const Schedule *s, const Play *play, double unit, const char *before,
                        Arena *arena, const char **out);
 

@@ -6,19 +6,19 @@ typedef struct {
     Action run; /* any of the frame's: names it */
     int next;   /* where it is used next */
     bool away;
-} Frame;
+} EvictFrame;
 
 typedef struct {
     const Action *list;
     const int *next; /* [n]: where the frame of each RUN is used next */
     int n, keep;
-    Frame *frame;
-    int n_frames, here, away, most_away;
+    EvictFrame *frame;
+    int n_frames, here, away, max_away;
     Action *out;
     int made;
-} Walk;
+} EvictWalk;
 
-static Frame *frame_of(const Walk *w, const Action *run)
+static EvictFrame *frame_of(const EvictWalk *w, const Action *run)
 {
     for (int i = 0; i < w->n_frames; i++) {
         const Action *a = &w->frame[i].run;
@@ -29,7 +29,7 @@ static Frame *frame_of(const Walk *w, const Action *run)
 }
 
 /* Peers are known when all lists are. */
-static void move(Walk *w, Frame *f, ActionKind kind)
+static void move(EvictWalk *w, EvictFrame *f, ActionKind kind)
 {
     const Action *a = &f->run;
     const int out = kind == A_EVICT ? 1 : -1;
@@ -37,30 +37,30 @@ static void move(Walk *w, Frame *f, ActionKind kind)
     f->away = kind == A_EVICT;
     w->here -= out;
     w->away += out;
-    if (w->most_away < w->away) w->most_away = w->away;
+    if (w->max_away < w->away) w->max_away = w->away;
 }
 
-static void fetch_for(Walk *w, int at, int room)
+static void fetch_for(EvictWalk *w, int at, int room)
 {
     if (at >= w->n || w->list[at].phase == PHASE_F || w->here + room > w->keep + 1) return;
-    Frame *f = frame_of(w, &w->list[at]);
+    EvictFrame *f = frame_of(w, &w->list[at]);
     if (f && f->away) move(w, f, A_FETCH);
 }
 
 /* After the RUN `at`. A frame that would be fetched again at once may stay: the next RUN is no
  * forward, so there is a place for it. */
-static void evict_latest(Walk *w, int at)
+static void evict_latest(EvictWalk *w, int at)
 {
-    Frame *latest = NULL;
+    EvictFrame *latest = NULL;
     for (int i = 0; i < w->n_frames; i++) {
-        Frame *f = &w->frame[i];
+        EvictFrame *f = &w->frame[i];
         if (!f->away && (!latest || f->next > latest->next)) latest = f;
     }
     if (latest->next <= at + 2 && w->list[at + 1].phase != PHASE_F) return;
     move(w, latest, A_EVICT);
 }
 
-static void walk_run(Walk *w, int at)
+static void walk_run(EvictWalk *w, int at)
 {
     const Action *a = &w->list[at];
     const bool forward = a->phase == PHASE_F;
@@ -68,10 +68,10 @@ static void walk_run(Walk *w, int at)
     fetch_for(w, at + 1, 1 + forward); /* the next one's too, if there is room */
     w->out[w->made++] = *a;
     if (forward) {
-        w->frame[w->n_frames++] = (Frame){*a, w->next[at], false};
+        w->frame[w->n_frames++] = (EvictFrame){*a, w->next[at], false};
         w->here++;
     } else {
-        Frame *f = frame_of(w, a);
+        EvictFrame *f = frame_of(w, a);
         f->next = w->next[at];
         if (a->phase != PHASE_I) { /* its last use */
             *f = w->frame[--w->n_frames];
@@ -113,11 +113,12 @@ static int half_of_largest_pair(const Schedule *s)
     return (largest + 2) / 2; /* half of one more, rounded up */
 }
 
-static Err evict_list(const Schedule *s, int stage, int keep, int *latest, Arena *arena, Walk *w)
+static Err evict_list(const Schedule *s, int stage, int keep, int *latest, Arena *arena,
+                      EvictWalk *w)
 {
     const int64_t n = s->n[stage];
     int *next;
-    *w = (Walk){.list = s->list[stage], .n = s->n[stage], .keep = keep};
+    *w = (EvictWalk){.list = s->list[stage], .n = s->n[stage], .keep = keep};
     TRY(ARENA_NEW(arena, 4 * n, &w->out)); /* a RUN, two fetches, an evict */
     TRY(ARENA_NEW(arena, n, &next));
     TRY(ARENA_NEW(arena, n, &w->frame));
@@ -145,7 +146,7 @@ static Err check_input(const Schedule *s, int keep)
 Err schedule_evict(const Schedule *s, int keep, Arena *arena, Schedule *out)
 {
     Schedule made = *s;
-    Walk *walk;
+    EvictWalk *walk;
     int *latest;
     TRY(check_input(s, keep));
     if (keep == 0) keep = half_of_largest_pair(s);
@@ -156,10 +157,10 @@ Err schedule_evict(const Schedule *s, int keep, Arena *arena, Schedule *out)
     for (int stage = 0; stage < s->stages; stage++)
         TRY(evict_list(s, stage, keep, latest, arena, &walk[stage]));
     for (int stage = 0; stage < s->stages; stage++) {
-        const Walk *w = &walk[stage];
+        const EvictWalk *w = &walk[stage];
         const int partner = s->stages - 1 - stage;
         /* One that evicts has no room, and so nobody is partner of itself. */
-        const bool lends = peak_of(s, partner) + w->most_away <= keep + 1;
+        const bool lends = peak_of(s, partner) + w->max_away <= keep + 1;
         for (int at = 0; lends && at < w->made; at++)
             if (w->out[at].kind != A_RUN) w->out[at].peer = (int16_t)partner;
         made.list[stage] = w->out;

@@ -32,16 +32,17 @@ static Err check_fits(const char *path, const Schedule *s, const Pipeline *p)
 }
 
 /* A stage without a chunk would have nothing to hold, and nothing to do. */
-static Err check_places(const char *path, const Schedule *s)
+static Err check_stages(const char *path, const Schedule *s)
 {
     for (int stage = 0; stage < s->stages; stage++) {
         bool any = false;
         for (int c = 0; c < s->chunks; c++) any = any || s->stage_of[c] == stage;
         if (!any)
-            return err_fail(ERR_CONFIG,
-                            "parallel.schedule=%s: its line `stages` gives stage %d no chunk; every "
-                            "stage needs one, or set a smaller mesh.pp",
-                            path, stage);
+            return err_fail(
+                ERR_CONFIG,
+                "parallel.schedule=%s: its line `stages` gives stage %d no chunk; every "
+                "stage needs one, or set a smaller mesh.pp",
+                path, stage);
     }
     return OK;
 }
@@ -54,7 +55,7 @@ Err schedule_load(const char *path, const Pipeline *p, Arena *arena, Schedule *o
     TRY(text_read_file(path, longest_file, arena, &text, &length));
     TRY(schedule_parse(path, text, length, arena, &s));
     TRY(check_fits(path, &s, p));
-    TRY(check_places(path, &s));
+    TRY(check_stages(path, &s));
     const Err err = schedule_check(&s, arena);
     if (err == ERR_CHECK) /* the list is what was asked for */
         return err_fail(ERR_CONFIG, "parallel.schedule=%s: %s", path, err_text());

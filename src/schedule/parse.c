@@ -12,25 +12,25 @@
 typedef struct {
     const char *name, *at, *end, *line_start;
     int line, version;
-} Reader;
+} ScheduleReader;
 
 typedef struct {
     const char *at;
     int length, line, column; /* length 0: the line ends here */
-} Word;
+} ScheduleWord;
 
 static const size_t longest_text = (size_t)1 << 30; /* counts of words fit an int */
 
-static Err refuse(const Reader *r, Word w, const char *format, ...)
+static Err refuse(const ScheduleReader *r, ScheduleWord w, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-static Err refuse(const Reader *r, Word w, const char *format, ...)
+static Err refuse(const ScheduleReader *r, ScheduleWord w, const char *format, ...)
 {
-    char reason[PARSE_REASON_BYTES], shown[PARSE_WORD_MAX + 1];
+    char reason[PARSE_REASON_BYTES], shown[MAX_PARSE_WORD + 1];
     va_list args;
     va_start(args, format);
     vsnprintf(reason, sizeof reason, format, args);
     va_end(args);
-    const int n = w.length < PARSE_WORD_MAX ? w.length : PARSE_WORD_MAX;
+    const int n = w.length < MAX_PARSE_WORD ? w.length : MAX_PARSE_WORD;
     for (int i = 0; i < n; i++) shown[i] = w.at[i] >= ' ' && w.at[i] <= '~' ? w.at[i] : '?';
     shown[n] = '\0';
     if (n == 0) return err_fail(ERR_CONFIG, "%s:%d:%d: %s", r->name, w.line, w.column, reason);
@@ -40,41 +40,41 @@ static Err refuse(const Reader *r, Word w, const char *format, ...)
 static bool is_space(char c) { return c == ' ' || c == '\t' || c == '\r'; }
 
 /* The next word of this line; one of length 0 at its end. */
-static Word next_word(Reader *r)
+static ScheduleWord next_word(ScheduleReader *r)
 {
     while (r->at < r->end && is_space(*r->at)) r->at++;
     if (r->at < r->end && *r->at == '#')
         while (r->at < r->end && *r->at != '\n') r->at++;
     const char *from = r->at;
     while (r->at < r->end && !is_space(*r->at) && *r->at != '\n' && *r->at != '#') r->at++;
-    return (Word){from, (int)(r->at - from), r->line, (int)(from - r->line_start) + 1};
+    return (ScheduleWord){from, (int)(r->at - from), r->line, (int)(from - r->line_start) + 1};
 }
 
 /* The first word of the next line that has one; of length 0 at the end of the text. */
-static Word next_line(Reader *r)
+static ScheduleWord next_line(ScheduleReader *r)
 {
     for (;;) {
-        const Word w = next_word(r);
+        const ScheduleWord w = next_word(r);
         if (w.length > 0 || r->at == r->end) return w;
         r->line_start = ++r->at;
         r->line++;
     }
 }
 
-static bool word_is(Word w, const char *text)
+static bool word_is(ScheduleWord w, const char *text)
 {
     return (size_t)w.length == strlen(text) && memcmp(w.at, text, (size_t)w.length) == 0;
 }
 
-static Err expect(const Reader *r, Word w, const char *text)
+static Err expect(const ScheduleReader *r, ScheduleWord w, const char *text)
 {
     if (word_is(w, text)) return OK;
     return refuse(r, w, "expected `%s`", text);
 }
 
-static Err expect_end(Reader *r, const char *after)
+static Err expect_end(ScheduleReader *r, const char *after)
 {
-    const Word w = next_word(r);
+    const ScheduleWord w = next_word(r);
     return w.length == 0 ? OK : refuse(r, w, "nothing more is allowed after %s", after);
 }
 
@@ -87,9 +87,9 @@ int schedule_digits(const char *at, const char *end, int *value)
     return (int)(p - at);
 }
 
-static Err read_number(Reader *r, const char *what, int low, int high, int *out)
+static Err read_number(ScheduleReader *r, const char *what, int low, int high, int *out)
 {
-    const Word w = next_word(r);
+    const ScheduleWord w = next_word(r);
     int value;
     if (w.length == 0) return refuse(r, w, "the line ends; expected %s", what);
     const int digits = schedule_digits(w.at, w.at + w.length, &value);
@@ -100,7 +100,7 @@ static Err read_number(Reader *r, const char *what, int low, int high, int *out)
 }
 
 /* "chunks 2 micros 4 slices 1" */
-static Err read_counts(Reader *r, Schedule *s)
+static Err read_counts(ScheduleReader *r, Schedule *s)
 {
     const struct {
         const char *name;
@@ -116,7 +116,8 @@ static Err read_counts(Reader *r, Schedule *s)
 }
 
 /* Numbers, one for each chunk, and no more. */
-static Err read_per_chunk(Reader *r, const Schedule *s, const char *what, int low, int16_t *out)
+static Err read_per_chunk(ScheduleReader *r, const Schedule *s, const char *what, int low,
+                          int16_t *out)
 {
     for (int chunk = 0, value; chunk < s->chunks; chunk++) {
         TRY(read_number(r, what, low, MAX_SCHEDULE - 1 + low, &value));
@@ -127,7 +128,7 @@ static Err read_per_chunk(Reader *r, const Schedule *s, const char *what, int lo
     return expect_end(r, after);
 }
 
-static Err read_units(Reader *r, int chunks, int16_t *first_unit)
+static Err read_units(ScheduleReader *r, int chunks, int16_t *first_unit)
 {
     for (int chunk = 0, total = 0; chunk < chunks; chunk++) {
         total += first_unit[chunk + 1]; /* a count until now */
@@ -139,7 +140,7 @@ static Err read_units(Reader *r, int chunks, int16_t *first_unit)
     return OK;
 }
 
-static Err read_header(Reader *r, Arena *arena, Schedule *s)
+static Err read_header(ScheduleReader *r, Arena *arena, Schedule *s)
 {
     int16_t *stage_of, *first_unit;
     TRY(expect(r, next_line(r), "sheaf"));
@@ -153,7 +154,7 @@ static Err read_header(Reader *r, Arena *arena, Schedule *s)
     TRY(expect(r, next_line(r), r->version == 1 ? "place" : "stages"));
     TRY(read_per_chunk(r, s, "the stage of each chunk", 0, stage_of));
     for (int chunk = 0; chunk < s->chunks; chunk++) first_unit[chunk + 1] = 1;
-    Word w = next_line(r);
+    ScheduleWord w = next_line(r);
     if (word_is(w, "units")) {
         TRY(read_per_chunk(r, s, "the units of each chunk", 1, first_unit + 1));
         w = next_line(r);
@@ -170,9 +171,9 @@ static Err read_header(Reader *r, Arena *arena, Schedule *s)
 }
 
 /* "stage 3:". *stage is -1 at the end of the text. */
-static Err next_list(Reader *r, int *stage)
+static Err next_list(ScheduleReader *r, int *stage)
 {
-    Word w = next_line(r);
+    ScheduleWord w = next_line(r);
     *stage = -1;
     if (w.length == 0) return OK;
     TRY(expect(r, w, r->version == 1 ? "rank" : "stage"));
@@ -185,7 +186,7 @@ static Err next_list(Reader *r, int *stage)
     return OK;
 }
 
-static Err count_stages(Reader r, Schedule *s)
+static Err count_stages(ScheduleReader r, Schedule *s)
 {
     for (int chunk = 0; chunk < s->chunks; chunk++)
         if (s->stages <= s->stage_of[chunk]) s->stages = s->stage_of[chunk] + 1;
@@ -197,21 +198,21 @@ static Err count_stages(Reader r, Schedule *s)
     return OK;
 }
 
-static Err read_lists(Reader r, Schedule *s)
+static Err read_lists(ScheduleReader r, Schedule *s)
 {
     char reason[PARSE_REASON_BYTES];
     for (;;) {
         int stage;
         TRY(next_list(&r, &stage));
         if (stage < 0) return OK;
-        for (Word w = next_word(&r); w.length > 0; w = next_word(&r)) {
+        for (ScheduleWord w = next_word(&r); w.length > 0; w = next_word(&r)) {
             Action *a = &s->list[stage][s->n[stage]++];
             if (!action_parse(s, w.at, w.length, a, reason)) return refuse(&r, w, "%s", reason);
         }
     }
 }
 
-static Err count_words(Reader r, int *room)
+static Err count_words(ScheduleReader r, int *room)
 {
     for (;;) {
         int stage;
@@ -226,7 +227,7 @@ Err schedule_parse(const char *name, const char *text, size_t length, Arena *are
     if (length > longest_text)
         return err_fail(ERR_CONFIG, "%s: %zu bytes; a schedule has at most %zu", name, length,
                         longest_text);
-    Reader r = {name, text, text + length, text, 1, SCHEDULE_VERSION};
+    ScheduleReader r = {name, text, text + length, text, 1, SCHEDULE_VERSION};
     Schedule shape = {0}, s;
     int *room;
     TRY(read_header(&r, arena, &shape));

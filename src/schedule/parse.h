@@ -4,7 +4,7 @@
 
 #include "schedule/action.h"
 
-enum { PARSE_WORD_MAX = 40, PARSE_REASON_BYTES = 256 };
+enum { MAX_PARSE_WORD = 40, PARSE_REASON_BYTES = 256 };
 
 /* Local. The leading digits' count and value, which stops at MAX_SCHEDULE + 1. */
 int schedule_digits(const char *at, const char *end, int *value);

@@ -19,10 +19,10 @@ typedef struct {
     const char *at, *end;
     const Schedule *s;
     char *reason;
-} Scan;
+} ActionScan;
 
-static bool refuse(Scan *scan, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static bool refuse(Scan *scan, const char *format, ...)
+static bool refuse(ActionScan *scan, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static bool refuse(ActionScan *scan, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -31,16 +31,19 @@ static bool refuse(Scan *scan, const char *format, ...)
     return false;
 }
 
-static bool next_is(const Scan *scan, char c) { return scan->at < scan->end && *scan->at == c; }
+static bool next_is(const ActionScan *scan, char c)
+{
+    return scan->at < scan->end && *scan->at == c;
+}
 
-static bool scan_char(Scan *scan, char c, const char *before)
+static bool scan_char(ActionScan *scan, char c, const char *before)
 {
     if (!next_is(scan, c)) return refuse(scan, "expected '%c' before the %s", c, before);
     scan->at++;
     return true;
 }
 
-static bool scan_index(Scan *scan, const char *what, int count, int16_t *out)
+static bool scan_index(ActionScan *scan, const char *what, int count, int16_t *out)
 {
     int value;
     const int digits = schedule_digits(scan->at, scan->end, &value);
@@ -53,19 +56,19 @@ static bool scan_index(Scan *scan, const char *what, int count, int16_t *out)
     return true;
 }
 
-static bool scan_unit(Scan *scan, Action *a)
+static bool scan_unit(ActionScan *scan, Action *a)
 {
     const char *what = scan->s->grain == OVER_UNITS ? "unit" : "chunk";
     return scan_index(scan, what, schedule_items(scan->s), &a->unit);
 }
 
-static bool scan_micro(Scan *scan, Action *a)
+static bool scan_micro(ActionScan *scan, Action *a)
 {
     return scan_char(scan, '.', "micro-batch") &&
            scan_index(scan, "micro-batch", scan->s->micros, &a->micro);
 }
 
-static bool scan_slice(Scan *scan, Action *a)
+static bool scan_slice(ActionScan *scan, Action *a)
 {
     if (scan->s->slices > 1)
         return scan_char(scan, '.', "slice") &&
@@ -74,7 +77,7 @@ static bool scan_slice(Scan *scan, Action *a)
     return true;
 }
 
-static bool scan_phase(Scan *scan, Action *a)
+static bool scan_phase(ActionScan *scan, Action *a)
 {
     for (int phase = 0; phase < N_PHASES; phase++)
         if (next_is(scan, phase_name(phase)[0])) {
@@ -87,11 +90,11 @@ static bool scan_phase(Scan *scan, Action *a)
     return refuse(scan, "expected a phase: F, I, W or B");
 }
 
-static bool scan_peer(Scan *scan, Action *a)
+static bool scan_peer(ActionScan *scan, Action *a)
 {
     const bool frame = a->kind == A_EVICT || a->kind == A_FETCH;
-    const char way = a->kind == A_SEND || a->kind == A_EVICT ? '>' : '<';
-    if (!scan_char(scan, way, frame ? "stage, or `host`" : "stage")) return false;
+    const char arrow = a->kind == A_SEND || a->kind == A_EVICT ? '>' : '<';
+    if (!scan_char(scan, arrow, frame ? "stage, or `host`" : "stage")) return false;
     if (frame && scan->end - scan->at == 4 && memcmp(scan->at, "host", 4) == 0) {
         scan->at = scan->end;
         return true;
@@ -99,20 +102,20 @@ static bool scan_peer(Scan *scan, Action *a)
     return scan_index(scan, "stage", scan->s->stages, &a->peer);
 }
 
-static bool scan_slot(Scan *scan, Action *a)
+static bool scan_slot(ActionScan *scan, Action *a)
 {
     return scan_index(scan, "slot", MAX_SCHEDULE, &a->unit);
 }
 
-static bool scan_maybe_micro(Scan *scan, Action *a)
+static bool scan_maybe_micro(ActionScan *scan, Action *a)
 {
     return !next_is(scan, '.') || scan_micro(scan, a);
 }
 
-typedef bool Piece(Scan *scan, Action *a);
+typedef bool FormPart(ActionScan *scan, Action *a);
 
 /* What follows "kind.", in order. */
-static Piece *const form[N_ACTION_KINDS][5] = {
+static FormPart *const form[N_ACTION_KINDS][5] = {
     [A_RUN] = {scan_phase, scan_unit, scan_micro, scan_slice},
     [A_SEND] = {scan_phase, scan_unit, scan_micro, scan_slice, scan_peer},
     [A_RECV] = {scan_phase, scan_unit, scan_micro, scan_slice, scan_peer},
@@ -126,10 +129,10 @@ static Piece *const form[N_ACTION_KINDS][5] = {
     [A_BIND] = {scan_slot},
 };
 
-static bool unknown_kind(Scan *scan, int length)
+static bool unknown_kind(ActionScan *scan, int length)
 {
     const char *name[N_ACTION_KINDS];
-    char word[PARSE_WORD_MAX + 1], list[128] = "";
+    char word[MAX_PARSE_WORD + 1], list[128] = "";
     size_t used = 0;
     for (int kind = 0; kind < N_ACTION_KINDS; kind++) {
         name[kind] = action_kind_name(kind);
@@ -142,7 +145,7 @@ static bool unknown_kind(Scan *scan, int length)
                   near ? " (did you mean " : "", near ? near : "", near ? "?)" : "", list);
 }
 
-static bool scan_kind(Scan *scan, Action *a)
+static bool scan_kind(ActionScan *scan, Action *a)
 {
     int length = 0;
     while (scan->at + length < scan->end && scan->at[length] >= 'a' && scan->at[length] <= 'z')
@@ -161,10 +164,10 @@ static bool scan_kind(Scan *scan, Action *a)
 
 bool action_parse(const Schedule *s, const char *word, int length, Action *out, char *reason)
 {
-    Scan scan = {word, word + length, s, reason};
+    ActionScan scan = {word, word + length, s, reason};
     Action a;
-    if (length > PARSE_WORD_MAX)
-        return refuse(&scan, "%d characters; an action has at most %d", length, PARSE_WORD_MAX);
+    if (length > MAX_PARSE_WORD)
+        return refuse(&scan, "%d characters; an action has at most %d", length, MAX_PARSE_WORD);
     if (!scan_kind(&scan, &a)) return false;
     for (int i = 0; i < 5 && form[a.kind][i]; i++)
         if (!form[a.kind][i](&scan, &a)) return false;

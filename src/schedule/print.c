@@ -23,7 +23,7 @@ const char *action_text(const Action *a, int slices, char *buffer)
     if (a->peer >= 0) snprintf(peer, sizeof peer, "%d", a->peer);
     const char *word = a->kind < N_ACTION_KINDS ? action_kind_name(a->kind) : "?";
     const char *phase = a->phase < N_PHASES ? phase_name(a->phase) : "?";
-    const char way = a->kind == A_SEND || a->kind == A_EVICT ? '>' : '<';
+    const char arrow = a->kind == A_SEND || a->kind == A_EVICT ? '>' : '<';
 
     switch (a->kind) {
     case A_RUN:
@@ -31,11 +31,11 @@ const char *action_text(const Action *a, int slices, char *buffer)
         break;
     case A_SEND:
     case A_RECV:
-        snprintf(buffer, N, "%s.%s%d.%d%s%c%s", word, phase, a->unit, a->micro, slice, way, peer);
+        snprintf(buffer, N, "%s.%s%d.%d%s%c%s", word, phase, a->unit, a->micro, slice, arrow, peer);
         break;
     case A_EVICT:
     case A_FETCH:
-        snprintf(buffer, N, "%s.%d.%d%s%c%s", word, a->unit, a->micro, slice, way, peer);
+        snprintf(buffer, N, "%s.%d.%d%s%c%s", word, a->unit, a->micro, slice, arrow, peer);
         break;
     case A_NORM:
         snprintf(buffer, N, "%s", word);

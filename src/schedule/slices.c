@@ -18,7 +18,7 @@ double slice_time(const SliceCost *c, int64_t before, int64_t tokens)
 static int64_t min_long(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* Places 0 to *n, `step` tokens apart but for the last. */
-static Err check_places(const SliceRequest *r, int least, int64_t step, int64_t *n)
+static Err check_points(const SliceRequest *r, int least, int64_t step, int64_t *n)
 {
     if (r->slices < least || r->tokens < 1 || r->multiple < 1)
         return err_fail(ERR_CONFIG,
@@ -46,7 +46,7 @@ static double plan_time(const SliceCost *c, const SliceRequest *r, int n, const 
 }
 
 /* The place from `low` to `high` up to which the time is nearest to `goal`. */
-static int64_t nearest_place(const SliceCost *c, int64_t step, double goal, int64_t low,
+static int64_t nearest_point(const SliceCost *c, int64_t step, double goal, int64_t low,
                              int64_t high)
 {
     while (high > low) { /* the first that is not below the goal */
@@ -64,16 +64,16 @@ Err slices_equal(const SliceCost *c, const SliceRequest *r, Arena *arena, SliceP
     const SliceCost slope = {.token = c->token, .pair = c->pair};
     const double all = slice_time(&slope, 0, r->tokens);
     int64_t *cut, n;
-    TRY(check_places(r, 1, r->multiple, &n));
+    TRY(check_points(r, 1, r->multiple, &n));
     TRY(ARENA_NEW(arena, r->slices + 1, &cut));
-    int64_t place = 0;
+    int64_t point = 0;
     for (int q = 1; q < r->slices; q++) {
         const double goal = all * q / r->slices;
-        const int64_t low = place + 1, high = n - (r->slices - q); /* one place each, at least */
-        place = nearest_place(&slope, r->multiple, goal, low, high);
-        const double above = slice_time(&slope, 0, place * r->multiple) - goal;
-        if (place > low && goal - slice_time(&slope, 0, (place - 1) * r->multiple) < above) place--;
-        cut[q] = place * r->multiple;
+        const int64_t low = point + 1, high = n - (r->slices - q); /* one place each, at least */
+        point = nearest_point(&slope, r->multiple, goal, low, high);
+        const double above = slice_time(&slope, 0, point * r->multiple) - goal;
+        if (point > low && goal - slice_time(&slope, 0, (point - 1) * r->multiple) < above) point--;
+        cut[q] = point * r->multiple;
     }
     cut[r->slices] = r->tokens;
     *out = (SlicePlan){r->slices, cut, plan_time(c, r, r->slices, cut)};
@@ -85,85 +85,89 @@ typedef struct {
     double sum, most; /* of the slices' times; sum < 0: there is none */
     int from;         /* the place before; */
     int slices;       /* how many up to here */
-} Way;
+} SlicePrefix;
 
 typedef struct {
     const SliceCost *cost;
     int64_t tokens, step;
-    int places, rows; /* rows: as many as slices were asked for, or 1 for any */
+    int points, rows; /* rows: as many as slices were asked for, or 1 for any */
     bool any;
-    Way *way; /* [rows + 1][places + 1] */
-} Search;
+    SlicePrefix *prefix; /* [rows + 1][places + 1] */
+} SliceSearch;
 
-static int64_t place_at(const Search *s, int place) { return min_long(place * s->step, s->tokens); }
-
-static Way *way_at(const Search *s, int row, int place)
+static int64_t point_at(const SliceSearch *s, int point)
 {
-    return &s->way[row * (s->places + 1) + place];
+    return min_long(point * s->step, s->tokens);
+}
+
+static SlicePrefix *prefix_at(const SliceSearch *s, int row, int point)
+{
+    return &s->prefix[row * (s->points + 1) + point];
 }
 
 /* Sums of the same slices in another order differ by rounding; there the longest decides. */
-static bool better(double sum, double most, const Way *than)
+static bool better(double sum, double most, const SlicePrefix *than)
 {
     const double near = 1e-12 * than->sum;
     if (than->sum < 0 || sum < than->sum - near) return true;
     return sum <= than->sum + near && most < than->most;
 }
 
-static void search_place(Search *s, int row, int place, double bound)
+static void search_point(SliceSearch *s, int row, int point, double bound)
 {
-    Way best = {.sum = -1};
+    SlicePrefix best = {.sum = -1};
     const int before = s->any ? row : row - 1;
-    for (int from = place - 1; from >= 0; from--) {
-        const Way *w = way_at(s, before, from);
-        const int64_t b = place_at(s, from);
-        const double time = slice_time(s->cost, b, place_at(s, place) - b);
+    for (int from = point - 1; from >= 0; from--) {
+        const SlicePrefix *w = prefix_at(s, before, from);
+        const int64_t b = point_at(s, from);
+        const double time = slice_time(s->cost, b, point_at(s, point) - b);
         if (time >= bound) break; /* longer ones take longer */
         if (w->sum < 0) continue;
         const double sum = w->sum + time, most = w->most > time ? w->most : time;
-        if (better(sum, most, &best)) best = (Way){sum, most, from, w->slices + 1};
+        if (better(sum, most, &best)) best = (SlicePrefix){sum, most, from, w->slices + 1};
     }
-    *way_at(s, row, place) = best;
+    *prefix_at(s, row, point) = best;
 }
 
 /* Ways whose slices are all shorter than `bound`; O(rows * places^2). */
-static const Way *search(Search *s, double bound)
+static const SlicePrefix *search(SliceSearch *s, double bound)
 {
     for (int row = 0; row <= s->rows; row++)
-        for (int place = 0; place <= s->places; place++) {
-            if (place == 0 || (row == 0 && !s->any)) /* nothing yet, in no slices */
-                *way_at(s, row, place) = (Way){.sum = place == 0 && (row == 0 || s->any) ? 0 : -1};
+        for (int point = 0; point <= s->points; point++) {
+            if (point == 0 || (row == 0 && !s->any)) /* nothing yet, in no slices */
+                *prefix_at(s, row, point) =
+                    (SlicePrefix){.sum = point == 0 && (row == 0 || s->any) ? 0 : -1};
             else
-                search_place(s, row, place, bound);
+                search_point(s, row, point, bound);
         }
-    return way_at(s, s->rows, s->places);
+    return prefix_at(s, s->rows, s->points);
 }
 
-static void write_cuts(const Search *s, int64_t *cut)
+static void write_cuts(const SliceSearch *s, int64_t *cut)
 {
-    const Way *w = way_at(s, s->rows, s->places);
+    const SlicePrefix *w = prefix_at(s, s->rows, s->points);
     cut[w->slices] = s->tokens;
-    for (int row = s->rows; w->slices > 0; w = way_at(s, row, w->from)) {
+    for (int row = s->rows; w->slices > 0; w = prefix_at(s, row, w->from)) {
         if (!s->any) row--;
-        cut[w->slices - 1] = place_at(s, w->from);
+        cut[w->slices - 1] = point_at(s, w->from);
     }
 }
 
 Err slices_planned(const SliceCost *c, const SliceRequest *r, Arena *arena, SlicePlan *out)
 {
     const int64_t all = r->multiple < 1 ? 1 : (r->tokens + r->multiple - 1) / r->multiple;
-    const int64_t step = r->multiple * ((all + SLICE_PLACES - 1) / SLICE_PLACES);
+    const int64_t step = r->multiple * ((all + MAX_CUT_POINTS - 1) / MAX_CUT_POINTS);
     int64_t *cut, n;
-    TRY(check_places(r, 0, step, &n));
+    TRY(check_points(r, 0, step, &n));
     TRY(ARENA_NEW(arena, n + 1, &cut));
     const size_t mark = arena_mark(arena);
-    Search s = {.cost = c, .tokens = r->tokens, .step = step, .places = (int)n};
+    SliceSearch s = {.cost = c, .tokens = r->tokens, .step = step, .points = (int)n};
     s.any = r->slices == 0;
     s.rows = s.any ? 0 : r->slices;
-    TRY(ARENA_NEW(arena, (int64_t)(s.rows + 1) * (n + 1), &s.way));
+    TRY(ARENA_NEW(arena, (int64_t)(s.rows + 1) * (n + 1), &s.prefix));
 
     SlicePlan best = {.time = -1};
-    const Way *w = search(&s, 2 * slice_time(c, 0, r->tokens) + 1);
+    const SlicePrefix *w = search(&s, 2 * slice_time(c, 0, r->tokens) + 1);
     while (w->sum >= 0 && (best.time < 0 || r->micros * w->sum < best.time)) {
         const double time = r->micros * w->sum + (r->stages - 1) * w->most;
         if (best.time < 0 || time < best.time) {

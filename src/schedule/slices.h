@@ -42,7 +42,7 @@ Err slices_equal(const SliceCost *c, const SliceRequest *r, Arena *arena, SliceP
 
 /* Local. For terapipe: the least time of all, exactly; `slices` of them, or when that is 0, as many
  * as are best. Of more than SLICE_PLACES places, every second, third, ... is looked at. */
-enum { SLICE_PLACES = 256 };
+enum { MAX_CUT_POINTS = 256 };
 Err slices_planned(const SliceCost *c, const SliceRequest *r, Arena *arena, SlicePlan *out);
 
 #endif

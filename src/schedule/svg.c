@@ -7,14 +7,14 @@
 #include "schedule/text_form.h"
 
 enum {
-    LEFT = 76,   /* of the lanes: names of stages */
-    RIGHT = 90,  /* what they hold */
-    TOP = 58,    /* title and facts */
-    LANE = 26,   /* from one to the next */
-    BAR = 22,    /* its height */
-    BOTTOM = 78, /* ticks and legend */
-    LEAST = 640, /* width of the lanes */
-    MOST = 8000,
+    LEFT = 76,       /* of the lanes: names of stages */
+    RIGHT = 90,      /* what they hold */
+    TOP = 58,        /* title and facts */
+    PITCH = 26,      /* from one to the next */
+    BAR = 22,        /* its height */
+    BOTTOM = 78,     /* ticks and legend */
+    MIN_WIDTH = 640, /* width of the lanes */
+    MAX_WIDTH = 8000,
     PER_RUN = 20, /* the shortest RUN, when that fits */
     PER_LETTER = 7
 };
@@ -76,15 +76,15 @@ static Err measure(Picture *p)
             if (shade_of(p->s, a->unit) > 0) p->lighter = true;
             if (time > 0 && time < shortest) shortest = time;
         }
-    if (runs > SVG_RUNS)
+    if (runs > MAX_SVG_RUNS)
         return err_fail(ERR_CONFIG,
                         "a picture of %lld RUNs; allowed are %d: draw fewer stages or "
                         "micro-batches",
-                        (long long)runs, SVG_RUNS);
+                        (long long)runs, MAX_SVG_RUNS);
     const double all = p->play->makespan > 0 ? p->play->makespan : 1;
-    p->width = shortest > 0 ? all / shortest * PER_RUN : LEAST;
-    if (p->width < LEAST) p->width = LEAST;
-    if (p->width > MOST) p->width = MOST;
+    p->width = shortest > 0 ? all / shortest * PER_RUN : MIN_WIDTH;
+    if (p->width < MIN_WIDTH) p->width = MIN_WIDTH;
+    if (p->width > MAX_WIDTH) p->width = MAX_WIDTH;
     p->scale = p->width / all;
     return OK;
 }
@@ -92,7 +92,7 @@ static Err measure(Picture *p)
 static void add_head(Picture *p, const char *title)
 {
     const double width = LEFT + p->width + RIGHT;
-    const int height = TOP + p->s->stages * LANE + BOTTOM;
+    const int height = TOP + p->s->stages * PITCH + BOTTOM;
     text_add(p->t,
              "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%d\" "
              "viewBox=\"0 0 %.0f %d\" font-family=\"sans-serif\" font-size=\"12\">\n<title>",
@@ -146,11 +146,11 @@ static void add_frame(Picture *p, int stage, int at, int y)
 
 static void add_stage(Picture *p, int stage)
 {
-    const int y = TOP + stage * LANE;
+    const int y = TOP + stage * PITCH;
     text_add(p->t, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\">stage %d</text>\n", LEFT - 8,
              y + 15, stage);
     text_add(p->t,
-             "<rect class=\"lane\" x=\"%d\" y=\"%d\" width=\"%.2f\" height=\"%d\" "
+             "<rect class=\"stage\" x=\"%d\" y=\"%d\" width=\"%.2f\" height=\"%d\" "
              "fill=\"url(#wait)\"/>\n",
              LEFT, y, p->width, BAR);
     for (int i = 0; i < p->s->n[stage]; i++)
@@ -166,7 +166,7 @@ static void add_stage(Picture *p, int stage)
 /* Ticks at 1, 2 or 5 times a power of ten, some 100 pixels apart. */
 static void add_ticks(Picture *p)
 {
-    const int y = TOP + p->s->stages * LANE;
+    const int y = TOP + p->s->stages * PITCH;
     double step = 1e-9;
     for (int i = 0; step * p->scale < 80; i++) step *= i % 3 == 1 ? 2.5 : 2;
     for (int i = 0; i * step <= p->play->makespan * (1 + 1e-9); i++)
@@ -179,7 +179,7 @@ static void add_ticks(Picture *p)
 /* A sample and what it means; returns where the next one goes. */
 static double add_sample(Picture *p, double x, const char *fill, const char *text)
 {
-    const int y = TOP + p->s->stages * LANE + 34;
+    const int y = TOP + p->s->stages * PITCH + 34;
     text_add(p->t,
              "<rect class=\"legend\" x=\"%.0f\" y=\"%d\" width=\"14\" height=\"14\" "
              "fill=\"%s\"/><text x=\"%.0f\" y=\"%d\">%s</text>\n",

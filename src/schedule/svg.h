@@ -15,7 +15,7 @@
 #include "schedule/play.h"
 
 /* Local. ERR_CONFIG when there are more than SVG_RUNS to draw. */
-enum { SVG_RUNS = 100000 };
+enum { MAX_SVG_RUNS = 100000 };
 Err schedule_svg(const Schedule *s, const Play *play, const char *title, Arena *arena,
                  const char **out);
 

@@ -105,8 +105,8 @@ typedef struct {
     const char *name;
     double (*bubble)(const Shape *);
     int (*peak)(const Shape *, int stage);
-    int most_chunks, most_slices; /* tried */
-    bool no_span;                 /* where the form holds, nobody waits in between */
+    int max_chunks, most_slices; /* tried */
+    bool no_span;                /* where the form holds, nobody waits in between */
 } Form;
 
 static const Form forms[] = {
@@ -174,7 +174,7 @@ static void each_shape(void **state, void (*check)(const Form *, const Pipeline 
 {
     for (int i = 0; i < N_FORMS; i++) {
         const GeneratorRow *row = row_of(forms[i].name);
-        for (int v = row->least_chunks; v <= forms[i].most_chunks; v++)
+        for (int v = row->min_chunks; v <= forms[i].max_chunks; v++)
             for (int k = 1; k <= forms[i].most_slices; k++)
                 for (int P = 1; P <= most_stages; P++)
                     for (int m = 1; m <= 2 * P + 4; m += 1 + (m > P + 2), ++*cases) {
@@ -278,10 +278,10 @@ static void chunks_lie_where_they_should(void **state)
     (void)state;
     const int loop[] = {0, 1, 2, 0, 1, 2, 0, 1, 2}, v[] = {0, 1, 2, 2, 1, 0, 0, 1, 2};
     for (int chunk = 0; chunk < 9; chunk++) {
-        assert_int_equal(pipeline_stage(PLACE_LOOP, 3, chunk), loop[chunk]);
-        assert_int_equal(pipeline_stage(PLACE_V, 3, chunk), v[chunk]);
-        assert_int_equal(pipeline_chunk(PLACE_LOOP, 3, loop[chunk], chunk / 3), chunk);
-        assert_int_equal(pipeline_chunk(PLACE_V, 3, v[chunk], chunk / 3), chunk);
+        assert_int_equal(pipeline_stage(CHUNKS_LOOP, 3, chunk), loop[chunk]);
+        assert_int_equal(pipeline_stage(CHUNKS_V, 3, chunk), v[chunk]);
+        assert_int_equal(pipeline_chunk(CHUNKS_LOOP, 3, loop[chunk], chunk / 3), chunk);
+        assert_int_equal(pipeline_chunk(CHUNKS_V, 3, v[chunk], chunk / 3), chunk);
     }
 }
 

@@ -116,7 +116,7 @@ static void check_picture(Arena *a, const Schedule *s, const char *name)
 {
     Play play;
     const char *svg = draw(a, s, name, &play);
-    double lanes = 0, runs = 0, end = 0, right = 0, busy = 0;
+    double rows = 0, runs = 0, end = 0, right = 0, busy = 0;
     int each[N_PHASES] = {0};
     for (int r = 0; r < s->stages; r++) {
         busy += play.busy[r];
@@ -129,13 +129,13 @@ static void check_picture(Arena *a, const Schedule *s, const char *name)
         assert_int_equal(count(svg, class), each[phase]);
         sum_widths(svg, phase_name(phase), &runs, &right);
     }
-    sum_widths(svg, "lane", &lanes, &end);
-    assert_int_equal(count(svg, "class=\"lane\""), s->stages);
+    sum_widths(svg, "stage", &rows, &end);
+    assert_int_equal(count(svg, "class=\"stage\""), s->stages);
     assert_true(fabs(right - end) < 0.02); /* the last RUN ends with the lanes */
     /* What is not covered is what is waited; each width is rounded to a hundredth. */
     const double waited = s->stages * play.makespan - busy;
-    const double scale = lanes / (s->stages * play.makespan);
-    assert_true(fabs(lanes - runs - waited * scale) < 0.01 * (double)(schedule_length(s) + 1));
+    const double scale = rows / (s->stages * play.makespan);
+    assert_true(fabs(rows - runs - waited * scale) < 0.01 * (double)(schedule_length(s) + 1));
 }
 
 static void every_schedule_is_drawn(void **state)

@@ -14,32 +14,32 @@ typedef struct {
     int reduced;       /* micro-batches that are, from the first */
     bool sums, parts;  /* has reductions of the step's sum; of micro-batches */
     bool gathers, gathered, updated;
-} Item;
+} ItemState;
 
 typedef struct {
     bool away;
     int16_t peer;
-} Frame;
+} FrameState;
 
 typedef struct {
     Check *c;
     const Schedule *s;
-    Item *item;      /* [items] */
-    int16_t *writes; /* [items][micros]: RUNs still to come that add to gradients */
-    Frame *frame;    /* [items][micros][slices] */
-    int *bound;      /* [slots]: the stage + 1 that bound it latest */
+    ItemState *item;   /* [items] */
+    int16_t *writes;   /* [items][micros]: RUNs still to come that add to gradients */
+    FrameState *frame; /* [items][micros][slices] */
+    int *bound;        /* [slots]: the stage + 1 that bound it latest */
     int n_slots;
     bool norms, normed, ran; /* of this stage: has a norm, is past it, is past a RUN */
-} State;
+} StateWalk;
 
-static int16_t *writes_of(const State *st, const Action *a)
+static int16_t *writes_of(const StateWalk *st, const Action *a)
 {
     return &st->writes[(int64_t)a->unit * st->s->micros + a->micro];
 }
 
-static void count_action(State *st, const Action *a)
+static void count_action(StateWalk *st, const Action *a)
 {
-    Item *item = &st->item[a->kind == A_NORM || a->kind == A_BIND ? 0 : a->unit];
+    ItemState *item = &st->item[a->kind == A_NORM || a->kind == A_BIND ? 0 : a->unit];
     if (a->kind == A_BIND && st->n_slots <= a->unit) st->n_slots = a->unit + 1;
     if (a->kind == A_GATHER) item->gathers = true;
     if (a->kind == A_REDUCE) item->reduces++;
@@ -50,10 +50,10 @@ static void count_action(State *st, const Action *a)
     if (schedule_writes(st->s, a)) ++*writes_of(st, a);
 }
 
-static Err state_init(Check *c, State *st)
+static Err state_init(Check *c, StateWalk *st)
 {
     const Schedule *s = c->s;
-    *st = (State){.c = c, .s = s};
+    *st = (StateWalk){.c = c, .s = s};
     TRY(ARENA_NEW(c->temp, schedule_items(s), &st->item));
     TRY(ARENA_NEW(c->temp, (int64_t)schedule_items(s) * s->micros, &st->writes));
     TRY(ARENA_NEW(c->temp, schedule_cells(s), &st->frame));
@@ -62,11 +62,11 @@ static Err state_init(Check *c, State *st)
     return ARENA_NEW(c->temp, st->n_slots, &st->bound);
 }
 
-static Err walk_run(State *st, int stage, int at)
+static Err walk_run(StateWalk *st, int stage, int at)
 {
     const Action *a = &st->s->list[stage][at];
-    Item *item = &st->item[a->unit];
-    const Frame *frame = &st->frame[schedule_cell(st->s, a->unit, a->micro, a->slice)];
+    ItemState *item = &st->item[a->unit];
+    const FrameState *frame = &st->frame[schedule_cell(st->s, a->unit, a->micro, a->slice)];
     if (st->normed) return schedule_fail(st->s, stage, at, "runs after the norm");
     /* Every unit reads its parameters in F; schedule_check_packs knows which other phases do. */
     if (item->gathers && !item->gathered && a->phase == PHASE_F)
@@ -79,10 +79,10 @@ static Err walk_run(State *st, int stage, int at)
     return OK;
 }
 
-static Err walk_gather(State *st, int stage, int at)
+static Err walk_gather(StateWalk *st, int stage, int at)
 {
     const Action *a = &st->s->list[stage][at];
-    Item *item = &st->item[a->unit];
+    ItemState *item = &st->item[a->unit];
     const bool gather = a->kind == A_GATHER;
     if (gather && item->gathered) return schedule_fail(st->s, stage, at, "it is gathered already");
     if (!gather && !item->gathered)
@@ -92,10 +92,10 @@ static Err walk_gather(State *st, int stage, int at)
 }
 
 /* Takes all micro-batches that are not reduced yet, up to the one that it names, or to the last. */
-static Err walk_reduce(State *st, int stage, int at)
+static Err walk_reduce(StateWalk *st, int stage, int at)
 {
     const Action *a = &st->s->list[stage][at];
-    Item *item = &st->item[a->unit];
+    ItemState *item = &st->item[a->unit];
     const int end = a->micro < 0 ? st->s->micros : a->micro + 1;
     const int16_t *writes = &st->writes[(int64_t)a->unit * st->s->micros];
     int left = 0;
@@ -114,7 +114,7 @@ static Err walk_reduce(State *st, int stage, int at)
     return OK;
 }
 
-static Err walk_norm(State *st, int stage, int at)
+static Err walk_norm(StateWalk *st, int stage, int at)
 {
     if (st->normed) return schedule_fail(st->s, stage, at, "a second norm");
     st->normed = true;
@@ -122,10 +122,10 @@ static Err walk_norm(State *st, int stage, int at)
 }
 
 /* Reductions cannot come after the norm, so only a stage without one has to ask for them. */
-static Err walk_update(State *st, int stage, int at)
+static Err walk_update(StateWalk *st, int stage, int at)
 {
     const Action *a = &st->s->list[stage][at];
-    Item *item = &st->item[a->unit];
+    ItemState *item = &st->item[a->unit];
     if (item->updated) return schedule_fail(st->s, stage, at, "updated twice");
     if (item->runs > 0)
         return schedule_fail(st->s, stage, at, "RUNs of it that come after: %d", item->runs);
@@ -139,12 +139,12 @@ static Err walk_update(State *st, int stage, int at)
     return OK;
 }
 
-static Err walk_frame(State *st, int stage, int at)
+static Err walk_frame(StateWalk *st, int stage, int at)
 {
     const Action *a = &st->s->list[stage][at];
     const int *run = check_cell(st->c, a)->run;
     const int last = run[PHASE_B] >= 0 ? run[PHASE_B] : run[PHASE_W];
-    Frame *frame = &st->frame[schedule_cell(st->s, a->unit, a->micro, a->slice)];
+    FrameState *frame = &st->frame[schedule_cell(st->s, a->unit, a->micro, a->slice)];
     if (a->kind == A_FETCH) {
         if (!frame->away) return schedule_fail(st->s, stage, at, "its frame was not evicted");
         if (frame->peer != a->peer)
@@ -157,11 +157,11 @@ static Err walk_frame(State *st, int stage, int at)
     if (at > last)
         return schedule_fail(st->s, stage, at, "there is no frame after position %d", last);
     if (frame->away) return schedule_fail(st->s, stage, at, "its frame is away already");
-    *frame = (Frame){true, a->peer};
+    *frame = (FrameState){true, a->peer};
     return OK;
 }
 
-static Err walk_bind(State *st, int stage, int at)
+static Err walk_bind(StateWalk *st, int stage, int at)
 {
     int *bound = &st->bound[st->s->list[stage][at].unit];
     if (*bound == stage + 1) return schedule_fail(st->s, stage, at, "the slot is bound twice");
@@ -170,8 +170,8 @@ static Err walk_bind(State *st, int stage, int at)
     return OK;
 }
 
-typedef Err Walk(State *st, int stage, int at);
-static Walk *const walk[N_ACTION_KINDS] = {
+typedef Err StateRule(StateWalk *st, int stage, int at);
+static StateRule *const rule[N_ACTION_KINDS] = {
     [A_RUN] = walk_run,       [A_GATHER] = walk_gather, [A_DROP] = walk_gather,
     [A_REDUCE] = walk_reduce, [A_NORM] = walk_norm,     [A_UPDATE] = walk_update,
     [A_EVICT] = walk_frame,   [A_FETCH] = walk_frame,   [A_BIND] = walk_bind,
@@ -187,7 +187,7 @@ static bool has_norm(const Schedule *s, int stage)
 Err schedule_check_state(Check *c)
 {
     const Schedule *s = c->s;
-    State st;
+    StateWalk st;
     TRY(state_init(c, &st));
     const bool first = has_norm(s, 0);
     for (int stage = 0; stage < s->stages; stage++) {
@@ -197,7 +197,7 @@ Err schedule_check_state(Check *c)
             return schedule_missing(s, first ? stage : 0, action_of(A_NORM, 0), "stage %d has one",
                                     first ? 0 : stage);
         for (int at = 0; at < s->n[stage]; at++)
-            if (walk[s->list[stage][at].kind]) TRY(walk[s->list[stage][at].kind](&st, stage, at));
+            if (rule[s->list[stage][at].kind]) TRY(rule[s->list[stage][at].kind](&st, stage, at));
     }
     return OK;
 }

@@ -6,29 +6,29 @@
 
 /* name, about, generator; placement, chunks (default, least, most), slices, groups, micros */
 static const GeneratorRow table[] = {
-    {"gpipe", "all forwards, then all backwards; holds every micro-batch", gen_gpipe, PLACE_LOOP, 1,
-     1, 1, 1, false, 0, 0},
+    {"gpipe", "all forwards, then all backwards; holds every micro-batch", gen_gpipe, CHUNKS_LOOP,
+     1, 1, 1, 1, false, 0, 0},
     {"1f1b", "a backward as soon as there is one; holds one micro-batch a stage after mine",
-     gen_1f1b, PLACE_LOOP, 1, 1, 1, 0, false, 0, 0},
+     gen_1f1b, CHUNKS_LOOP, 1, 1, 1, 0, false, 0, 0},
     {"interleaved", "1f1b over several chunks a stage; waits less, holds more", gen_interleaved,
-     PLACE_LOOP, 2, 1, 0, 0, true, 0, 0},
+     CHUNKS_LOOP, 2, 1, 0, 0, true, 0, 0},
     {"bfs", "gpipe over several chunks a stage; a chunk's gradients are done early", gen_bfs,
-     PLACE_LOOP, 2, 1, 0, 0, false, 0, 0},
+     CHUNKS_LOOP, 2, 1, 0, 0, false, 0, 0},
     {"zbh1", "1f1b with gradients of parameters put off; waits a third, holds no more", gen_zbh1,
-     PLACE_LOOP, 1, 1, 1, 0, false, 0, 0},
-    {"zbh2", "zbh1 with twice as much in flight; waits only at the ends", gen_zbh2, PLACE_LOOP, 1,
+     CHUNKS_LOOP, 1, 1, 1, 0, false, 0, 0},
+    {"zbh2", "zbh1 with twice as much in flight; waits only at the ends", gen_zbh2, CHUNKS_LOOP, 1,
      1, 1, 0, false, 0, 0},
     {"izb", "interleaved with gradients of parameters put off; waits and holds less", gen_izb,
-     PLACE_LOOP, 2, 1, 0, 0, true, 0, 0},
-    {"zbv", "two chunks a stage on a V; waits only at the ends, holds as 1f1b", gen_zbv, PLACE_V, 2,
-     2, 2, 0, false, 2, -1},
+     CHUNKS_LOOP, 2, 1, 0, 0, true, 0, 0},
+    {"zbv", "two chunks a stage on a V; waits only at the ends, holds as 1f1b", gen_zbv, CHUNKS_V,
+     2, 2, 2, 0, false, 2, -1},
     {"dualpipev",
      "two chunks a stage on a V; a forward beside a backward, for transfers to hide in",
-     gen_dualpipev, PLACE_V, 2, 2, 2, 0, false, 2, 0},
-    {"seq1f1b", "1f1b over slices of sequences; waits and holds less", gen_seq1f1b, PLACE_LOOP, 1,
+     gen_dualpipev, CHUNKS_V, 2, 2, 2, 0, false, 2, 0},
+    {"seq1f1b", "1f1b over slices of sequences; waits and holds less", gen_seq1f1b, CHUNKS_LOOP, 1,
      1, 1, 2, false, 0, 0},
     {"terapipe", "gpipe over slices of sequences, whose lengths are planned", gen_terapipe,
-     PLACE_LOOP, 1, 1, 1, 2, false, 0, 0},
+     CHUNKS_LOOP, 1, 1, 1, 2, false, 0, 0},
 };
 enum { N_GENERATORS = sizeof table / sizeof table[0] };
 
@@ -59,7 +59,7 @@ Err schedule_generator(const char *name, Arena *temp, const GeneratorRow **out)
 
 static Err check_chunks(const GeneratorRow *row, int chunks)
 {
-    const int least = row->least_chunks, most = row->most_chunks;
+    const int least = row->min_chunks, most = row->max_chunks;
     if (chunks >= least && (most == 0 || chunks <= most)) return OK;
     return err_fail(ERR_CONFIG,
                     "parallel.chunks is %d; parallel.schedule=%s has %s%d on each stage: set "
@@ -129,15 +129,15 @@ Err schedule_pipeline(const GeneratorRow *row, Pipeline *p)
     return OK;
 }
 
-int pipeline_stage(Placement placement, int stages, int chunk)
+int pipeline_stage(ChunkOrder order, int stages, int chunk)
 {
     const int turn = chunk / stages, from_start = chunk % stages;
-    return placement == PLACE_V && turn % 2 == 1 ? stages - 1 - from_start : from_start;
+    return order == CHUNKS_V && turn % 2 == 1 ? stages - 1 - from_start : from_start;
 }
 
-int pipeline_chunk(Placement placement, int stages, int stage, int turn)
+int pipeline_chunk(ChunkOrder order, int stages, int stage, int turn)
 {
-    return turn * stages + (placement == PLACE_V && turn % 2 == 1 ? stages - 1 - stage : stage);
+    return turn * stages + (order == CHUNKS_V && turn % 2 == 1 ? stages - 1 - stage : stage);
 }
 
 /* Micro-batches in any order do not wait for each other, so any of them may be left out. */
@@ -163,7 +163,7 @@ Err schedule_generate(const char *name, const Pipeline *p, Arena *arena, Schedul
                   .slices = full.slices};
     TRY(ARENA_NEW(arena, s.chunks, &stage_of));
     for (int chunk = 0; chunk < s.chunks; chunk++)
-        stage_of[chunk] = (int16_t)pipeline_stage(row->placement, s.stages, chunk);
+        stage_of[chunk] = (int16_t)pipeline_stage(row->order, s.stages, chunk);
     s.stage_of = stage_of;
     TRY(schedule_init(&s, NULL, arena, &s));
 

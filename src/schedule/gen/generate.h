@@ -20,7 +20,7 @@ typedef struct {
     int group;  /* the most micro-batches that go through a chunk before the next chunk's turn */
 } Pipeline;     /* chunks, slices, group: 0 is what the schedule likes */
 
-typedef enum { PLACE_LOOP, PLACE_V } Placement;
+typedef enum { CHUNKS_LOOP, CHUNKS_V } ChunkOrder;
 
 /* Writes the stage's actions to `out` and returns how many. There is room for F, I and W of every
  * (chunk, micro, slice) that the stage holds. */
@@ -31,11 +31,11 @@ Generator gen_gpipe, gen_1f1b, gen_interleaved, gen_bfs, gen_zbh1, gen_zbh2, gen
 typedef struct {
     const char *name, *about;
     Generator *generate;
-    Placement placement;
-    int chunks, least_chunks, most_chunks; /* the default; most 0: any number */
-    int slices;                            /* the default; 0: whole micro-batches only */
-    bool groups;                           /* does it take micro-batches in groups? */
-    int micros_per_stage, micros_more;     /* written for at least so many micro-batches; those
+    ChunkOrder order;
+    int chunks, min_chunks, max_chunks; /* the default; most 0: any number */
+    int slices;                         /* the default; 0: whole micro-batches only */
+    bool groups;                        /* does it take micro-batches in groups? */
+    int micros_per_stage, micros_more;  /* written for at least so many micro-batches; those
                                               that are not there are deleted */
 } GeneratorRow;
 
@@ -57,7 +57,7 @@ bool schedule_is_file(const char *name);
 Err schedule_load(const char *path, const Pipeline *p, Arena *arena, Schedule *out);
 
 /* The stage of a chunk, and the chunk that comes `turn`-th on a stage. */
-int pipeline_stage(Placement placement, int stages, int chunk);
-int pipeline_chunk(Placement placement, int stages, int stage, int turn);
+int pipeline_stage(ChunkOrder order, int stages, int chunk);
+int pipeline_chunk(ChunkOrder order, int stages, int stage, int turn);
 
 #endif

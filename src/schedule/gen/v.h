@@ -19,17 +19,17 @@ static inline VStage v_stage(const Pipeline *p, int stage, Action *out)
     return (VStage){.chunk = {stage, 2 * p->stages - 1 - stage}, .out = out};
 }
 
-static inline void v_run(VStage *l, Phase phase, int way)
+static inline void v_run(VStage *l, Phase phase, int leg)
 {
     const Phase counts = phase == PHASE_B ? PHASE_I : phase;
-    l->out[l->n++] = action_run(phase, l->chunk[way], l->next[counts][way]++, 0);
-    if (phase == PHASE_B) l->next[PHASE_W][way]++;
+    l->out[l->n++] = action_run(phase, l->chunk[leg], l->next[counts][leg]++, 0);
+    if (phase == PHASE_B) l->next[PHASE_W][leg]++;
 }
 
-static inline void v_run_backward(VStage *l, int way) /* in two pieces */
+static inline void v_run_backward(VStage *l, int leg) /* in two pieces */
 {
-    v_run(l, PHASE_I, way);
-    v_run(l, PHASE_W, way);
+    v_run(l, PHASE_I, leg);
+    v_run(l, PHASE_W, leg);
 }
 
 #endif
