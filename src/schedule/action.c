@@ -1,4 +1,4 @@
-/* action.c -- the few questions that everybody asks of a schedule, and how one begins. */
+/* action.c -- lookups over a schedule, comparison, and allocation. */
 #include "schedule/action.h"
 
 #include <string.h>

@@ -1,8 +1,8 @@
-/* chunks.c -- units in a row, cut into runs.
+/* chunks.c -- splits a row of units into consecutive chunks.
  *
- * First the least that the dearest chunk can cost, then, among all ways that cost no more, the one
- * of least squares: two small searches over (chunks left, first unit left). An even split is one by
- * cost where a layer costs 1. */
+ * Two dynamic programs over (chunks left, first unit left): the first finds the least possible cost
+ * of the most expensive chunk, the second the least sum of squares among all splits within that
+ * cost. An even split is a split by cost in which a layer costs 1. */
 #include "schedule/chunks.h"
 
 #include <string.h>
@@ -10,9 +10,9 @@
 
 typedef struct {
     int units, chunks;
-    const double *before; /* [units + 1]: the cost of all units before */
-    double *best; /* [chunks + 1][units + 1]: of the units from there on, in so many chunks */
-    int16_t *end; /* the same: where the first of these chunks ends */
+    const double *before; /* [units + 1]: the cost of all units before this one */
+    double *best;         /* [chunks + 1][units + 1]: least badness of the units from here on */
+    int16_t *end;         /* [chunks + 1][units + 1]: the end of the first of these chunks */
 } ChunkSearch;
 
 static double sum(const ChunkSearch *s, int from, int to)
@@ -20,24 +20,24 @@ static double sum(const ChunkSearch *s, int from, int to)
     return s->before[to] - s->before[from];
 }
 
-/* How bad it is to have a chunk of this cost before others of that badness; no chunk above `most`.
- * most < 0: the dearest of all; else the sum of squares. */
+/* The badness of a chunk of this cost followed by chunks of badness `others`. most < 0: the largest
+ * cost. Otherwise the sum of squares, where no chunk may cost more than `most`. */
 static double badness(double cost, double others, double most)
 {
     if (most < 0) return cost > others ? cost : others;
     return cost * cost + others;
 }
 
-/* The least badness of all units in all chunks; O(chunks * units^2). */
+/* Returns the least badness of all units in all chunks; O(chunks * units^2). */
 static double search(ChunkSearch *s, double most)
 {
     const int row = s->units + 1;
     for (int left = 1; left <= s->chunks; left++)
         for (int from = s->units - left; from >= 0; from--) {
             double *best = &s->best[left * row + from];
-            *best = -1; /* cannot be */
+            *best = -1; /* no split is possible */
             const int last = s->units - (left - 1), first = left == 1 ? last : from + 1;
-            for (int end = last; end >= first; end--) { /* on a tie, the longest */
+            for (int end = last; end >= first; end--) { /* on a tie the longest first chunk wins */
                 const double cost = sum(s, from, end);
                 const double others = left == 1 ? 0 : s->best[(left - 1) * row + end];
                 if (others < 0 || (most >= 0 && cost > most)) continue;
@@ -69,7 +69,7 @@ static Err split_by_cost(const ChunkRequest *r, const double *cost, Arena *arena
     return OK;
 }
 
-/* "3,2,2" to counts; how many there are, or -1 when it is no such list. */
+/* Parses "3,2,2" into counts. Returns how many there are, or -1 if the text is no such list. */
 static int read_counts(const char *text, int most, int16_t *count)
 {
     int n = 0;

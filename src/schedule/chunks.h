@@ -1,9 +1,9 @@
-/* chunks.h -- which units lie in which chunk.  Pure functions.
+/* chunks.h -- the split of a model's units into pipeline chunks. Pure functions.
  *
  *     embedding layer layer layer | layer layer | layer layer head      7 layers in 3 chunks, even
  *
- * Units are the embedding, the layers and the head, in this order, and a chunk is a run of them;
- * so the embedding is in the first chunk and the head in the last, always. */
+ * Units are the embedding, the layers and the head, in this order. A chunk is a run of consecutive
+ * units, so the embedding is always in the first chunk and the head in the last. */
 #ifndef SCHEDULE_CHUNKS_H
 #define SCHEDULE_CHUNKS_H
 
@@ -16,14 +16,14 @@ typedef struct {
     const double *cost; /* [units], for the split by cost */
 } ChunkRequest;
 
-/* Local. `split` is
+/* Local. `split` is one of
  *
- *     even        the same number of layers in each chunk; embedding and head count nothing
- *     cost        the dearest chunk as cheap as can be, and then costs as equal as can be
- *     3,2,2       layers in each chunk; or units, when these are what the numbers add up to
+ *     even        the same number of layers in each chunk; embedding and head cost nothing
+ *     cost        the most expensive chunk as cheap as possible, then costs as equal as possible
+ *     3,2,2       layers in each chunk; or units, if the numbers add up to the number of units
  *
- * Where chunks cannot be equal, the first are the larger ones. first_unit is [chunks + 1], as in a
- * Schedule. ERR_CONFIG names parallel.split, what it gives and what there is. */
+ * If the chunks cannot be equal, the first ones are larger. first_unit is [chunks + 1], as in a
+ * Schedule. ERR_CONFIG names parallel.split, the sum that it gives and the sum needed. */
 Err schedule_chunks(const ChunkRequest *r, Arena *arena, const int16_t **first_unit);
 
 #endif

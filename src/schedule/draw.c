@@ -1,4 +1,4 @@
-/* draw.c -- draw.h shows the pictures. */
+/* draw.c -- schedules drawn as text; draw.h shows the drawings. */
 #include "schedule/draw.h"
 
 #include <ctype.h>
@@ -10,12 +10,12 @@ enum { LABEL_BYTES = 32 };
 
 typedef struct {
     const Schedule *s;
-    bool items; /* a stage holds more than one, so a cell must say which, */
-    bool pairs; /* or every stage holds two chunks, and the second is in small letters */
+    bool items; /* a stage holds several items, so every cell names its item */
+    bool pairs; /* every stage holds two chunks; cells of the second are in lower case */
     int stage_columns, label_columns;
 } Drawing;
 
-/* Those of the same stage. */
+/* The number of chunks with lower numbers on the same stage. */
 static int chunks_before(const Schedule *s, int chunk)
 {
     int n = 0;
@@ -81,7 +81,7 @@ Err schedule_draw(const Schedule *s, const char *before, Arena *arena, const cha
     return text_done(&t, out);
 }
 
-/* The action of the stage that runs at `time`, from *i on, or -1. */
+/* Returns the action of the stage that runs at `time`, searching from *i on, or -1. */
 static int running(const Schedule *s, const Play *play, int stage, double time, int *i)
 {
     while (*i < s->n[stage] && play->end[stage][*i] <= time) ++*i;
@@ -89,12 +89,12 @@ static int running(const Schedule *s, const Play *play, int stage, double time, 
     return play->start[stage][*i] <= time ? *i : -1;
 }
 
-/* One stage: cells from left to right, and what runs in the middle of each. */
+/* Draws one stage: cells from left to right, each with the RUN in its middle. */
 static void draw_stage(Text *t, const Drawing *d, const Play *play, int stage, double unit)
 {
     const int cells = (int)(play->makespan / unit + 0.5);
     char text[LABEL_BYTES];
-    int spaces = 1; /* owed, so that no line ends in one */
+    int spaces = 1; /* pending before the next label, so that no line ends in spaces */
     for (int cell = 0, i = 0, shown = -1; cell < cells; cell++) {
         const int now = running(d->s, play, stage, (cell + 0.5) * unit, &i);
         if (now >= 0 && now != shown)

@@ -1,16 +1,16 @@
-/* evict.c -- each list is walked once: fetch what the next RUN needs, run, evict what is too much.
- */
+/* evict.c -- one walk over each list: fetch the frame of the next RUN, run, evict above the
+ * limit. */
 #include "schedule/evict.h"
 
 typedef struct {
-    Action run; /* any of the frame's: names it */
-    int next;   /* where it is used next */
+    Action run; /* any RUN of the frame: its (unit, micro, slice) names the frame */
+    int next;   /* position of its next use */
     bool away;
 } EvictFrame;
 
 typedef struct {
     const Action *list;
-    const int *next; /* [n]: where the frame of each RUN is used next */
+    const int *next; /* [n]: position of the next use of each RUN's frame */
     int n, keep;
     EvictFrame *frame;
     int n_frames, here, away, max_away;
@@ -28,7 +28,7 @@ static EvictFrame *frame_of(const EvictWalk *w, const Action *run)
     return NULL;
 }
 
-/* Peers are known when all lists are. */
+/* Appends an EVICT or a FETCH. Its peer is set when the lists of all stages are known. */
 static void move(EvictWalk *w, EvictFrame *f, ActionKind kind)
 {
     const Action *a = &f->run;
@@ -47,8 +47,8 @@ static void fetch_for(EvictWalk *w, int at, int room)
     if (f && f->away) move(w, f, A_FETCH);
 }
 
-/* After the RUN `at`. A frame that would be fetched again at once may stay: the next RUN is no
- * forward, so there is a place for it. */
+/* Evicts the frame with the latest next use after the RUN `at`. A frame that would be fetched again
+ * at once is kept: the next RUN is no forward, so there is room for it. */
 static void evict_latest(EvictWalk *w, int at)
 {
     EvictFrame *latest = NULL;
@@ -65,7 +65,7 @@ static void walk_run(EvictWalk *w, int at)
     const Action *a = &w->list[at];
     const bool forward = a->phase == PHASE_F;
     fetch_for(w, at, 1);
-    fetch_for(w, at + 1, 1 + forward); /* the next one's too, if there is room */
+    fetch_for(w, at + 1, 1 + forward); /* the next RUN's frame too, if there is room */
     w->out[w->made++] = *a;
     if (forward) {
         w->frame[w->n_frames++] = (EvictFrame){*a, w->next[at], false};
@@ -73,7 +73,7 @@ static void walk_run(EvictWalk *w, int at)
     } else {
         EvictFrame *f = frame_of(w, a);
         f->next = w->next[at];
-        if (a->phase != PHASE_I) { /* its last use */
+        if (a->phase != PHASE_I) { /* the frame's last use */
             *f = w->frame[--w->n_frames];
             w->here--;
         }
@@ -81,7 +81,7 @@ static void walk_run(EvictWalk *w, int at)
     if (w->here > w->keep) evict_latest(w, at);
 }
 
-/* For each RUN of the stage, where its frame is used next; `latest` is [cells]. */
+/* Finds for each RUN of the stage the next use of its frame; `latest` is [cells]. */
 static void find_next(const Schedule *s, int stage, int *latest, int *next)
 {
     for (int at = s->n[stage] - 1; at >= 0; at--) {
@@ -159,7 +159,7 @@ Err schedule_evict(const Schedule *s, int keep, Arena *arena, Schedule *out)
     for (int stage = 0; stage < s->stages; stage++) {
         const EvictWalk *w = &walk[stage];
         const int partner = s->stages - 1 - stage;
-        /* One that evicts has no room, and so nobody is partner of itself. */
+        /* A stage that evicts has no room itself, so no stage becomes its own partner. */
         const bool lends = peak_of(s, partner) + w->max_away <= keep + 1;
         for (int at = 0; lends && at < w->made; at++)
             if (w->out[at].kind != A_RUN) w->out[at].peer = (int16_t)partner;

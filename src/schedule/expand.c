@@ -1,15 +1,15 @@
-/* expand.c -- units, sends and receives, the end of the step.
+/* expand.c -- expands chunks to units, adds sends and receives, and the end of the step.
  *
- * The schedule is played once, F, I and W costing 1 and B costing 2. Then what happened is written
- * down by the clock, each event into the lists that it concerns:
+ * The schedule is played once, with cost 1 for F, I and W and cost 2 for B. The events of the play
+ * are then written in order of time, each into the lists that it concerns:
  *
  *     a RUN starts     its units, into the list of its stage
- *     a RUN ends       when another stage reads the value: SEND into its own list and RECV into the
- *                      reader's, in one go
+ *     a RUN ends       if another stage reads the value: SEND into its own list and RECV into the
+ *                      reader's list, at once
  *
- * So all lists are views of one order in which each SEND stands beside its RECV: no choice of
- * blocking or buffering can make them wait in a circle, and two stages agree on the order of what is
- * between them. And a RECV stands where its value is about due, so waiting in it costs little. */
+ * All lists are therefore views of one global order in which each SEND stands next to its RECV. No
+ * choice of blocking or buffering can deadlock, and two stages agree on the order of the values
+ * between them. A RECV stands about where its value arrives, so waiting in it costs little. */
 #include "schedule/expand.h"
 
 #include <stdlib.h>
@@ -20,11 +20,11 @@ typedef struct {
     double time;
     int stage, at; /* the RUN */
     bool ends;
-    int turn; /* among events of one time */
+    int turn; /* order among events of the same time */
 } Event;
 
-/* By the clock; ends before starts, since a reader may start when its value ends. Starts go to one
- * list each, and stay in its order: an EVICT or a FETCH takes no time. */
+/* By time. Ends come before starts, because a reader may start when its value ends. Starts of one
+ * stage keep the order of its list: an EVICT or a FETCH takes no time. */
 static int compare_events(const void *pa, const void *pb)
 {
     const Event *a = pa, *b = pb;
@@ -35,8 +35,8 @@ static int compare_events(const void *pa, const void *pb)
     return a->at < b->at ? -1 : a->at > b->at;
 }
 
-/* When many end at once, a stage should send what it has before it waits for what comes: forward
- * values from the last chunk on, backward values from the first. */
+/* The order of RUNs that end at the same time. A stage should send its values before it waits for
+ * others: forward values from the last chunk on, backward values from the first. */
 static int turn_of(const Action *a) { return a->phase == PHASE_F ? -1 - a->unit : a->unit; }
 
 static Err sorted_events(const Schedule *s, Arena *arena, Event **out)
@@ -59,7 +59,7 @@ static Err sorted_events(const Schedule *s, Arena *arena, Event **out)
 
 static void push(Schedule *out, int stage, Action a) { out->list[stage][out->n[stage]++] = a; }
 
-/* A RUN, or an EVICT or a FETCH, whose phase is F. */
+/* Writes a RUN, or an EVICT or a FETCH (their phase is F), for each unit of the chunk. */
 static void expand_run(Schedule *out, int stage, const Action *a)
 {
     const int low = out->first_unit[a->unit], high = out->first_unit[a->unit + 1] - 1;
@@ -70,7 +70,8 @@ static void expand_run(Schedule *out, int stage, const Action *a)
     }
 }
 
-/* Who reads what the chunk's RUN makes: its stage, or -1 when nobody does or it need not be sent. */
+/* Returns the stage that reads the value of the chunk's RUN, or -1 if there is no reader or the
+ * reader is on the same stage. */
 static int reader_stage(const Schedule *s, const Action *a)
 {
     const int chunk = a->phase == PHASE_F ? a->unit + 1 : a->unit - 1;
