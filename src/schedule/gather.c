@@ -1,14 +1,14 @@
-/* gather.c -- when each pack comes and goes, first as stays, then between the actions of a list.
+/* gather.c -- finds the residencies of packs, then writes them as GATHERs and DROPs into the lists.
  *
- * A stay is a stretch of RUNs over which a pack is there. Packs that are kept stay from their first
- * use to the end that their row names. The others share `live` places. Write down the uses in order,
- * RUN by RUN, and let a window slide over them that holds as many as it can without naming
- * more than `live` packs; what is in the window at a RUN is there:
+ * A residency is the range of RUNs during which a pack is gathered. Packs that are kept are
+ * resident from their first use to the end that their row names. The others share `live` places: a
+ * window slides over the uses in order of RUNs and holds as many uses as possible without naming
+ * more than `live` packs. A pack is resident at a RUN if it is in the window:
  *
  *     uses    0 1 2 3 3 2 1 ...        live 2
  *     F0.0    0 1
  *     F1.0      1 2
- *     F2.0        2 3 3 2              2 stays for its backward phase, since 3 has come by then
+ *     F2.0        2 3 3 2              2 stays for its backward phase, since 3 is there by then
  *     F3.0          3 3 2
  *     B3.0            3 2
  *     B2.0              2 1 */
@@ -18,14 +18,14 @@
 
 typedef struct {
     int run; /* number of the RUN in the stage's list */
-    int end; /* of a pack kept to the backward phase: the RUN to which this use keeps it */
+    int end; /* for a pack kept to the backward phase: the RUN to which this use keeps it */
     int pack;
 } Use;
 
 typedef struct {
     int pack, first; /* gathered before this RUN */
-    int use;         /* for this one */
-    int last;        /* dropped after this one */
+    int use;         /* the RUN that first reads it */
+    int last;        /* dropped after this RUN */
 } Residency;
 
 typedef struct {
@@ -35,14 +35,14 @@ typedef struct {
     int n_uses;
     Residency *residency; /* in order of pack or of time: sorted later */
     int n_residencies;
-    int *open;          /* [units]: the stay of the pack that goes on, or -1 */
+    int *open;          /* [units]: the pack's current residency, or -1 */
     int *inside;        /* [units]: uses of the pack in the window */
-    int high, n_inside; /* the first use after the window; packs in it */
+    int high, n_inside; /* the first use after the window; packs in the window */
 } GatherPass;
 
 static bool is_counted(const UnitSwitches *row) { return row->keep == KEEP_NO; }
 
-/* The RUN to which F keeps a pack: the last of its (unit, micro, slice) that reads it. */
+/* Returns the RUN to which F keeps a pack: the last of its (unit, micro, slice) that reads it. */
 static int end_of_use(const GatherPass *g, const int *run, const Action *a, int pack)
 {
     const int *at = &run[schedule_cell(g->s, a->unit, a->micro, a->slice) * N_PHASES];
@@ -77,7 +77,7 @@ static Err check_room(const GatherPass *g, const Action *a, int counted)
                     g->in->live, phase_name((Phase)a->phase), a->unit, counted, counted);
 }
 
-/* The uses of packs that are cut, in order. */
+/* Lists the uses of sharded packs, in order. */
 static Err find_uses(GatherPass *g, int stage, Arena *temp)
 {
     const Schedule *s = g->s;
@@ -110,7 +110,8 @@ static void begin_residency(GatherPass *g, int pack, int first, int use)
 
 static int max_int(int a, int b) { return a > b ? a : b; }
 
-/* Packs that are kept come one RUN ahead. One that would come at once after it went has not gone. */
+/* Adds the residencies of packs that are kept, gathered one RUN ahead. A pack that would be
+ * gathered right after its drop is not dropped. */
 static void place_kept(GatherPass *g)
 {
     for (int i = 0; i < g->n_uses; i++) {
@@ -125,7 +126,7 @@ static void place_kept(GatherPass *g)
     }
 }
 
-/* Takes uses into the window, for RUN `run`, as long as it names at most `live` packs. */
+/* Extends the window for RUN `run` while it names at most `live` packs. */
 static void widen(GatherPass *g, int run)
 {
     for (; g->high < g->n_uses; g->high++) {
@@ -137,7 +138,8 @@ static void widen(GatherPass *g, int run)
     }
 }
 
-/* The window at each RUN: the uses before it leave, others come; what then has none left is gone. */
+/* Moves the window to each RUN: earlier uses leave, later ones enter. The residency of a pack ends
+ * when the window has no use of it. */
 static void place_in_window(GatherPass *g)
 {
     widen(g, 0);
@@ -173,7 +175,8 @@ static int by_going(const void *x, const void *y)
 
 static void push(Schedule *out, int stage, Action a) { out->list[stage][out->n[stage]++] = a; }
 
-/* Gathers come before the receives of the RUN that they are for: those wait. */
+/* Writes the stage's list. GATHERs stand before the receives of the RUN that reads the pack, so
+ * that they start before the stage waits. */
 static void write_list(const GatherPass *g, int stage, const Residency *going, Schedule *out)
 {
     int run = 0, come = 0, go = 0;

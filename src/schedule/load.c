@@ -1,4 +1,4 @@
-/* load.c -- a schedule that a person wrote: read, checked, and held against the run. */
+/* load.c -- reads a schedule file, checks it, and compares it with the run's settings. */
 #include <string.h>
 #include "base/text.h"
 #include "schedule/check/check.h"
@@ -9,7 +9,7 @@ static const size_t longest_file = (size_t)1 << 28;
 
 bool schedule_is_file(const char *name) { return strpbrk(name, "/.") != NULL; }
 
-/* What the file says of itself is what the run has; 0: the run has no say. */
+/* Compares a count of the file with that of the run; 0: the run does not fix it. */
 static Err check_count(const char *path, const char *key, int in_file, int in_run)
 {
     if (in_run == 0 || in_file == in_run) return OK;
@@ -31,7 +31,7 @@ static Err check_fits(const char *path, const Schedule *s, const Pipeline *p)
     return check_count(path, "slices (parallel.slices)", s->slices, p->slices);
 }
 
-/* A stage without a chunk would have nothing to hold, and nothing to do. */
+/* Checks that every stage has a chunk; a stage without one would hold no unit and run nothing. */
 static Err check_stages(const char *path, const Schedule *s)
 {
     for (int stage = 0; stage < s->stages; stage++) {
@@ -57,7 +57,7 @@ Err schedule_load(const char *path, const Pipeline *p, Arena *arena, Schedule *o
     TRY(check_fits(path, &s, p));
     TRY(check_stages(path, &s));
     const Err err = schedule_check(&s, arena);
-    if (err == ERR_CHECK) /* the list is what was asked for */
+    if (err == ERR_CHECK) /* the user gave the list, so its fault is one of the configuration */
         return err_fail(ERR_CONFIG, "parallel.schedule=%s: %s", path, err_text());
     *out = s;
     return err;

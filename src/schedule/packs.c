@@ -1,4 +1,4 @@
-/* packs.c -- reads off the programs which parameters their phases touch. */
+/* packs.c -- finds in the programs which parameters each phase reads. */
 #include "schedule/packs.h"
 
 bool packs_has(const PackSet *set, int pack)
@@ -27,7 +27,7 @@ static uint64_t params_read(const Program *p, Phase phase)
     uint64_t bits = 0;
     for (int i = p->first[phase]; i < p->first[phase + 1]; i++)
         for (int k = 0; k < p->instr[i].n_in; k++) {
-            if (p->instr[i].in[k] < 0) continue; /* an operand that is left out */
+            if (p->instr[i].in[k] < 0) continue; /* an omitted operand */
             const ProgTensor *t = &p->tensor[p->instr[i].in[k]];
             if (t->at[SPLIT].region != REGION_PARAM) continue;
             for (int at = t->index; at < t->index + t->span; at++) bits |= (uint64_t)1 << at;

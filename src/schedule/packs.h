@@ -1,12 +1,12 @@
-/* packs.h -- which packs the RUNs of a unit read, and to which its gradients belong.
+/* packs.h -- the packs that the RUNs of a unit read, and those whose gradients it adds to.
  *
  *     unit       F reads            B reads            adds to the gradients of
  *     embed      embed              -                  embed
  *     layer.3    layer.3            layer.3            layer.3
  *     head       head, embed        -                  head, embed          (tied weights)
  *
- * A pack is named by the unit that it belongs to. A phase that does not read a parameter does not
- * need it gathered: the backward phase of an embedding, W of a linear map. */
+ * A pack is named by the unit that owns it. A phase that does not read a parameter does not need it
+ * gathered: the backward phase of an embedding, or W of a linear map. */
 #ifndef SCHEDULE_PACKS_H
 #define SCHEDULE_PACKS_H
 
@@ -16,7 +16,7 @@
 
 enum { MAX_UNIT_PACKS = 8 };
 
-/* Ascending; the unit's own is one of them, or not. */
+/* Ascending; the unit's own pack may be one of them. */
 typedef struct {
     int n;
     int16_t pack[MAX_UNIT_PACKS];
@@ -27,14 +27,14 @@ typedef struct {
     PackSet adds;
 } UnitPacks;
 
-/* Local. Into *out, one for each unit. ERR_CONFIG when a unit has parameters in more packs than
- * MAX_UNIT_PACKS. O(units x parameters), and one look at each program. */
+/* Local. Writes one entry per unit to *out. ERR_CONFIG if a unit has parameters in more packs than
+ * MAX_UNIT_PACKS. O(units x parameters), and one pass over each program. */
 Err packs_of_model(const Model *m, const Program *program, Arena *arena, const UnitPacks **out);
-/* Local. ERR_CONFIG as above. */
+/* Local. Inserts a pack. ERR_CONFIG if the set is full. */
 Err packs_add(PackSet *set, int pack);
 bool packs_has(const PackSet *set, int pack);
-/* Local. ERR_CHECK unless `s` runs over units; ERR_CONFIG when a unit's parameters lie in the pack of
- * a unit on another pipeline stage. */
+/* Local. ERR_CHECK unless `s` runs over units; ERR_CONFIG if a parameter of a unit is in the pack
+ * of a unit on another stage. */
 Err packs_check(const Schedule *s, const UnitPacks *packs);
 
 #endif

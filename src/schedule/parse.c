@@ -1,7 +1,7 @@
-/* parse.c -- text to a schedule; textform.h shows the form.
+/* parse.c -- parses the text form of a schedule, which text_form.h shows.
  *
  * The lists are walked three times: for the number of stages, for the length of each list, and for
- * the actions. So nothing grows, and a header that claims billions costs nothing. */
+ * the actions. No array grows, and a header that claims billions allocates nothing. */
 #include "schedule/parse.h"
 
 #include <stdarg.h>
@@ -16,10 +16,10 @@ typedef struct {
 
 typedef struct {
     const char *at;
-    int length, line, column; /* length 0: the line ends here */
+    int length, line, column; /* length 0: the end of the line */
 } ScheduleWord;
 
-static const size_t longest_text = (size_t)1 << 30; /* counts of words fit an int */
+static const size_t longest_text = (size_t)1 << 30; /* so that counts of words fit an int */
 
 static Err refuse(const ScheduleReader *r, ScheduleWord w, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
@@ -39,7 +39,7 @@ static Err refuse(const ScheduleReader *r, ScheduleWord w, const char *format, .
 
 static bool is_space(char c) { return c == ' ' || c == '\t' || c == '\r'; }
 
-/* The next word of this line; one of length 0 at its end. */
+/* Returns the next word of this line; its length is 0 at the end of the line. */
 static ScheduleWord next_word(ScheduleReader *r)
 {
     while (r->at < r->end && is_space(*r->at)) r->at++;
@@ -50,7 +50,7 @@ static ScheduleWord next_word(ScheduleReader *r)
     return (ScheduleWord){from, (int)(r->at - from), r->line, (int)(from - r->line_start) + 1};
 }
 
-/* The first word of the next line that has one; of length 0 at the end of the text. */
+/* Returns the first word of the next line that has one; its length is 0 at the end of the text. */
 static ScheduleWord next_line(ScheduleReader *r)
 {
     for (;;) {
@@ -115,7 +115,7 @@ static Err read_counts(ScheduleReader *r, Schedule *s)
     return expect_end(r, "the number of slices");
 }
 
-/* Numbers, one for each chunk, and no more. */
+/* Reads exactly one number per chunk. */
 static Err read_per_chunk(ScheduleReader *r, const Schedule *s, const char *what, int low,
                           int16_t *out)
 {
@@ -131,7 +131,7 @@ static Err read_per_chunk(ScheduleReader *r, const Schedule *s, const char *what
 static Err read_units(ScheduleReader *r, int chunks, int16_t *first_unit)
 {
     for (int chunk = 0, total = 0; chunk < chunks; chunk++) {
-        total += first_unit[chunk + 1]; /* a count until now */
+        total += first_unit[chunk + 1]; /* a count until here, an end from here on */
         if (total > MAX_SCHEDULE)
             return err_fail(ERR_CONFIG, "%s:%d: %d units in chunks 0 to %d; allowed are %d in all",
                             r->name, r->line, total, chunk, MAX_SCHEDULE);
@@ -170,7 +170,7 @@ static Err read_header(ScheduleReader *r, Arena *arena, Schedule *s)
     return expect_end(r, "`over`");
 }
 
-/* "stage 3:". *stage is -1 at the end of the text. */
+/* Reads "stage 3:", in version 1 "rank 3:". *stage is -1 at the end of the text. */
 static Err next_list(ScheduleReader *r, int *stage)
 {
     ScheduleWord w = next_line(r);

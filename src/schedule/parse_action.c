@@ -1,9 +1,9 @@
-/* parse_action.c -- one word of a list to an action.
+/* parse_action.c -- parses one word of a list into an action.
  *
  *     send.F0.1>1
  *     |    || | |
- *     |    || | peer              each piece is a scan_ function; what may follow what is in
- *     |    || micro-batch         the table of forms, one row a kind
+ *     |    || | peer              each part has a scan_ function; the table of forms gives the
+ *     |    || micro-batch         order of the parts, one row per kind
  *     |    |chunk or unit
  *     |    phase
  *     kind; a phase alone is a run */
@@ -14,7 +14,7 @@
 #include <string.h>
 #include "base/text.h"
 
-/* The word that is being read, from `at` on. */
+/* The rest of the word, from `at` on. */
 typedef struct {
     const char *at, *end;
     const Schedule *s;
@@ -114,7 +114,7 @@ static bool scan_maybe_micro(ActionScan *scan, Action *a)
 
 typedef bool FormPart(ActionScan *scan, Action *a);
 
-/* What follows "kind.", in order. */
+/* The parts that follow "kind.", in order. */
 static FormPart *const form[N_ACTION_KINDS][5] = {
     [A_RUN] = {scan_phase, scan_unit, scan_micro, scan_slice},
     [A_SEND] = {scan_phase, scan_unit, scan_micro, scan_slice, scan_peer},
@@ -151,7 +151,7 @@ static bool scan_kind(ActionScan *scan, Action *a)
     while (scan->at + length < scan->end && scan->at[length] >= 'a' && scan->at[length] <= 'z')
         length++;
     *a = action_of(A_RUN, 0);
-    if (length == 0) return true; /* a phase, or nothing that we know: the form says */
+    if (length == 0) return true; /* a phase, or an unknown character, which scan_phase refuses */
     for (int kind = A_RUN + 1; kind < N_ACTION_KINDS; kind++) {
         const char *name = action_kind_name(kind);
         if (strlen(name) != (size_t)length || memcmp(name, scan->at, (size_t)length) != 0) continue;

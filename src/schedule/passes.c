@@ -1,4 +1,4 @@
-/* passes.c -- passes.h shows before and after. */
+/* passes.c -- splitting and merging of backwards; passes.h shows before and after. */
 #include "schedule/passes.h"
 
 static bool is_run(const Action *a, Phase phase) { return a->kind == A_RUN && a->phase == phase; }

@@ -1,18 +1,19 @@
-/* passes.h -- a backward in one piece or in two.
+/* passes.h -- splits a backward into I and W, or merges the two.
  *
- *     B0.0  <->  I0.0 W0.0        what lies between an I and its W keeps them apart
+ *     B0.0  <->  I0.0 W0.0        an I and a W with another action between them are not merged
  *
- * Of schedules without sends, which name the phase; else ERR_CHECK. In two pieces the gradient of
- * the input is on its way before those of the parameters are made; in one piece there are fewer,
- * larger operations. */
+ * Both need a schedule without sends, because a send names the phase; otherwise ERR_CHECK. A split
+ * backward sends the input gradient before it computes the parameter gradients. A merged one has
+ * fewer and larger operations. */
 #ifndef SCHEDULE_PASSES_H
 #define SCHEDULE_PASSES_H
 
 #include "schedule/action.h"
 
-/* Local. Every B as an I and a W right after it. `out` may be `s`. */
+/* Local. Replaces every B by an I and a W right after it. `out` may be `s`. */
 Err schedule_split(const Schedule *s, Arena *arena, Schedule *out);
-/* Local. Every I whose W comes right after it as a B. `out` may be `s`. */
+/* Local. Replaces every I that is followed directly by its W, and that W, by a B. `out` may be
+ * `s`. */
 Err schedule_merge(const Schedule *s, Arena *arena, Schedule *out);
 
 #endif

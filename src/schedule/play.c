@@ -1,7 +1,8 @@
-/* play.c -- stages take turns; each goes on until something that it needs is not there.
+/* play.c -- the player: stages take turns, and each advances until an input is missing.
  *
- * Times do not depend on the turns: an action starts at the latest of what it waits for, whenever
- * we come to look. When a whole round moves nobody and lists are left, they wait in a circle. */
+ * Times do not depend on the turns: an action starts at the latest time among its inputs, whenever
+ * the player reaches it. If a whole round advances no stage and actions are left, the stages wait
+ * in a circle. */
 #include "schedule/play.h"
 
 #include <stdio.h>
@@ -12,7 +13,7 @@
 static const double NEVER = -1;
 
 typedef struct {
-    double made[2], sent[2], posted[2]; /* when; of the value of each direction */
+    double made[2], sent[2], posted[2]; /* times of the value of each direction, or NEVER */
 } Cell;
 
 typedef struct {
@@ -22,7 +23,7 @@ typedef struct {
     int16_t *stage_of; /* [items] */
     Cell *cell;        /* [items][micros][slices] */
     int *at, *held;    /* [stages]: the next action; frames held */
-    double *now;       /* [stages]: free from then on */
+    double *now;       /* [stages]: the stage is free from this time on */
     bool *at_norm;     /* [stages] */
     int n_at_norm;
     double norm_time;
@@ -38,7 +39,7 @@ static Cell *cell_of(const Player *p, const Action *a)
     return &p->cell[schedule_cell(p->s, a->unit, a->micro, a->slice)];
 }
 
-/* The table in play.h. Also: a value is sent after it was made. */
+/* Lists the inputs of an action, as in the table of play.h. A SEND needs the value made. */
 static int needs_of(const Schedule *s, const Action *a, Need need[3])
 {
     const int x = a->unit, q = a->slice;
@@ -60,7 +61,7 @@ static int needs_of(const Schedule *s, const Action *a, Need need[3])
 
 static double later(double a, double b) { return a > b ? a : b; }
 
-/* When the value is there for `stage`, or NEVER as far as we have played. */
+/* Returns the time at which `stage` has the value, or NEVER if the player has not reached it. */
 static double there(const Player *p, int stage, int micro, const Need *need)
 {
     const Cell *c = &p->cell[schedule_cell(p->s, need->item, micro, need->slice)];
@@ -125,7 +126,7 @@ static bool play_recv(Player *p, int stage, const Action *a)
     Cell *c = cell_of(p, a);
     const int direction = action_direction(a), peer = a->peer;
     const double now = p->now[stage];
-    if (p->costs->wait == PLAY_WAIT_BOTH) { /* both ends move, or none */
+    if (p->costs->wait == PLAY_WAIT_BOTH) { /* both ends advance, or none */
         if (!is_send_of(p, peer, a) || c->made[direction] == NEVER) return false;
         c->sent[direction] = later(now, p->now[peer]);
         step(p, peer, p->now[peer], c->sent[direction] + p->costs->latency);
@@ -142,7 +143,8 @@ static bool play_recv(Player *p, int stage, const Action *a)
 static bool play_send(Player *p, int stage, const Action *a)
 {
     const double start = ready(p, stage, a);
-    if (start == NEVER || p->costs->wait == PLAY_WAIT_BOTH) return false; /* the receive moves it */
+    if (start == NEVER || p->costs->wait == PLAY_WAIT_BOTH)
+        return false; /* the receive advances it */
     cell_of(p, a)->sent[action_direction(a)] = start;
     step(p, stage, start, start);
     return true;
@@ -201,7 +203,7 @@ static int describe_wait(const Player *p, int stage, const Action *a, char *out,
     return snprintf(out, bytes, "waits for the recv of stage %d", a->peer);
 }
 
-/* As many stuck stages as a message holds. */
+/* Reports a deadlock, with as many blocked stages as the message holds. */
 static Err stuck(const Player *p)
 {
     char list[1500] = "", text[ACTION_TEXT_BYTES], wait[96];

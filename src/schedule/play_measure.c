@@ -1,8 +1,8 @@
-/* play_measure.c -- what the times of a play come to. */
+/* play_measure.c -- makespan, bubble and peak frames from the times of a play. */
 #include "schedule/play.h"
 
-/* Places that stages keep for what others evict to them: the most that each other has away at once,
- * by its own list, so that it holds for any timing. */
+/* Adds the room that stages reserve for the frames that others evict to them. Each other stage
+ * counts with the most that its list has evicted at once, so the sum holds for any timing. */
 static Err keep_places(const Schedule *s, Arena *temp, int *peak)
 {
     int *away, *most;
@@ -27,7 +27,7 @@ static Err keep_places(const Schedule *s, Arena *temp, int *peak)
 
 static double later(double a, double b) { return a > b ? a : b; }
 
-/* From the start of the stage's first RUN to the end of its last. */
+/* Returns the time from the start of the stage's first RUN to the end of its last. */
 static double span_of(const Schedule *s, const Play *play, int stage)
 {
     int first = 0, last = s->n[stage] - 1;

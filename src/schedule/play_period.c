@@ -1,12 +1,12 @@
-/* play_period.c -- the step after the step: how much sooner it could come without the barrier.
+/* play_period.c -- the period of steps without the barrier at the end of a step.
  *
- *     zbh2    stage 0  F F F F F I F I W ...  W W W | F F F ...        each stage goes on by itself
- *             stage 2    . . F F F I F I W ...    W W W | F F F ...
+ *     zbh2    stage 0 F F F F F I F I W ...  W W W | F F F ...        each stage goes on by itself
+ *             stage 2   . . F F F I F I W ...    W W W | F F F ...
  *             |------------ makespan ------------|
  *             |---------- period ----------|                          a barrier costs the rest */
 #include "schedule/play.h"
 
-/* The lists so many times in a row, with micro-batches of their own each time. */
+/* Repeats the lists `times` times, each time with its own micro-batches. */
 static Err repeat(const Schedule *s, int times, Arena *arena, Schedule *out)
 {
     *out = *s;
@@ -36,7 +36,7 @@ static Err makespan_of(const Schedule *s, int times, const PlayCosts *costs, Are
     return OK;
 }
 
-/* From the third step to the fourth the stages are in step with each other. */
+/* From the third step to the fourth the stages are in a steady state. */
 Err play_period(const Schedule *s, const PlayCosts *costs, Arena *temp, double *out)
 {
     double three = 0, four = 0;

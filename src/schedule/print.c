@@ -1,4 +1,4 @@
-/* print.c -- schedules to text; textform.h shows the form. */
+/* print.c -- prints the text form of schedules, which text_form.h shows. */
 #include "schedule/text_form.h"
 
 #include <stdio.h>
@@ -7,7 +7,7 @@
 
 enum { LINE_COLUMNS = 100 };
 
-/* ".2" when there are slices; they say nothing when there is one. */
+/* ".2"; empty if there is one slice. */
 static const char *slice_text(const Action *a, int slices, char *buffer, size_t bytes)
 {
     buffer[0] = '\0';
@@ -70,7 +70,7 @@ static void print_stage(Text *t, const Schedule *s, int stage)
 
 static bool one_unit_each(const Schedule *s)
 {
-    return schedule_units(s) == s->chunks; /* none is empty, so all are one */
+    return schedule_units(s) == s->chunks; /* no chunk is empty, so each has one */
 }
 
 Err schedule_print(const Schedule *s, Arena *arena, const char **out)
