@@ -1,9 +1,9 @@
-/* reduce.c -- finds the last RUN that adds to each group of micro-batches, and writes REDUCEs there.
+/* reduce.c -- finds the last RUN that adds to each group of micro-batches, and inserts a REDUCE.
  *
  *     group       0           1          2 micro-batches each
  *     unit 0      B0.1        B0.3       the last of unit 0 alone
  *     tied head   F5.1        F5.3       adds to the pack of 0 too, but earlier
- *     reduce      0.1         0.3        */
+ *     reduce      0.1         0.3 */
 #include "schedule/reduce.h"
 
 #include "schedule/check/check.h"
@@ -11,13 +11,13 @@
 /* The REDUCEs of one pack. */
 typedef struct {
     int holders;
-    int group, n; /* micro-batches in a group; groups, 0 when there is nothing to reduce */
-    int *last;    /* [n]: position of the last RUN that adds to it, or -1 */
+    int group, n; /* micro-batches in a group; groups, 0 if there is nothing to reduce */
+    int *last;    /* [n]: position of the last RUN that adds to the group, or -1 */
 } PackSums;
 
-/* What a unit adds to one pack. */
+/* The groups of gradients that a unit adds to one pack. */
 typedef struct {
-    int begun, waiting; /* groups: begun so far; of those, not yet reduced */
+    int begun, waiting; /* groups begun so far; of those, groups not yet reduced */
 } UnitGroups;
 
 typedef struct {
@@ -28,7 +28,7 @@ typedef struct {
     int *sums;                            /* [units] */
 } ReducePass;
 
-/* Which packs are reduced, and in how many groups. */
+/* Determines which packs are reduced, and in how many groups. */
 static Err open_packs(ReducePass *r, Arena *temp)
 {
     const Schedule *s = r->s;
@@ -77,7 +77,7 @@ static void find_last(ReducePass *r, int stage)
     }
 }
 
-/* The RUN begins a group of the unit's sums, or goes on with one. */
+/* Counts a new group of the unit's gradients if this RUN is the first of one. */
 static void begin_group(ReducePass *r, const Action *a, int k)
 {
     UnitGroups *adding = &r->adding[a->unit][k];
@@ -88,7 +88,7 @@ static void begin_group(ReducePass *r, const Action *a, int k)
     if (r->sums[a->unit] < adding->waiting) r->sums[a->unit] = adding->waiting;
 }
 
-/* The oldest group of every holder is done with. */
+/* Marks the oldest group of the units `from` to `to` that add to the pack as reduced. */
 static void end_group(ReducePass *r, int pack, int from, int to)
 {
     for (int u = from; u <= to; u++) {
@@ -102,7 +102,8 @@ static void push(Schedule *out, int stage, Action a) { out->list[stage][out->n[s
 
 static bool is_late(const ReducePass *r, int pack) { return r->in->late && r->in->late[pack]; }
 
-/* In the order of units: so all stages that share some come to them in one order. */
+/* Writes the late REDUCEs in order of units, so that all stages of a shared pack meet in one
+ * order. */
 static void write_late(ReducePass *r, int stage, Schedule *out)
 {
     for (int p = 0; p < schedule_units(r->s); p++)

@@ -1,9 +1,9 @@
-/* slices.c -- equal slices by halving, planned ones by a search.
+/* slices.c -- equal slices by bisection, planned slices by a search.
  *
- * The plan: for a bound on the longest slice, the least sum by dynamic programming over places;
- * then a bound just below the longest of that answer, and so on. Each round has a larger sum and a
- * shorter ramp, and the best of all rounds is the best there is: rounds end when the sums alone
- * cost more than it. */
+ * The plan: under a bound on the longest slice, dynamic programming over the points finds the least
+ * sum. The next round has a bound just below the longest slice of that answer, and so on. Each
+ * round has a larger sum and a shorter ramp. The best of all rounds is the optimum; rounds end when
+ * the sums alone exceed it. */
 #include "schedule/slices.h"
 
 #include <stdbool.h>
@@ -17,7 +17,7 @@ double slice_time(const SliceCost *c, int64_t before, int64_t tokens)
 
 static int64_t min_long(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* Places 0 to *n, `step` tokens apart but for the last. */
+/* Counts the points at which a cut is allowed: 0 to *n, `step` tokens apart, except the last. */
 static Err check_points(const SliceRequest *r, int least, int64_t step, int64_t *n)
 {
     if (r->slices < least || r->tokens < 1 || r->multiple < 1)
@@ -45,11 +45,11 @@ static double plan_time(const SliceCost *c, const SliceRequest *r, int n, const 
     return r->micros * sum + (r->stages - 1) * most;
 }
 
-/* The place from `low` to `high` up to which the time is nearest to `goal`. */
+/* Returns the first point from `low` to `high` at which the time reaches `goal`. */
 static int64_t nearest_point(const SliceCost *c, int64_t step, double goal, int64_t low,
                              int64_t high)
 {
-    while (high > low) { /* the first that is not below the goal */
+    while (high > low) { /* the first point that is not below the goal */
         const int64_t middle = low + (high - low) / 2;
         if (slice_time(c, 0, middle * step) < goal)
             low = middle + 1;
@@ -69,7 +69,7 @@ Err slices_equal(const SliceCost *c, const SliceRequest *r, Arena *arena, SliceP
     int64_t point = 0;
     for (int q = 1; q < r->slices; q++) {
         const double goal = all * q / r->slices;
-        const int64_t low = point + 1, high = n - (r->slices - q); /* one place each, at least */
+        const int64_t low = point + 1, high = n - (r->slices - q); /* at least one point each */
         point = nearest_point(&slope, r->multiple, goal, low, high);
         const double above = slice_time(&slope, 0, point * r->multiple) - goal;
         if (point > low && goal - slice_time(&slope, 0, (point - 1) * r->multiple) < above) point--;
@@ -80,19 +80,19 @@ Err slices_equal(const SliceCost *c, const SliceRequest *r, Arena *arena, SliceP
     return OK;
 }
 
-/* The best way to the place in so many slices (row 0: in any number). */
+/* The best split of the tokens before a point into a number of slices (row 0: any number). */
 typedef struct {
-    double sum, most; /* of the slices' times; sum < 0: there is none */
-    int from;         /* the place before; */
-    int slices;       /* how many up to here */
+    double sum, most; /* of the slices' times; sum < 0: no split is possible */
+    int from;         /* the point before */
+    int slices;       /* slices up to here */
 } SlicePrefix;
 
 typedef struct {
     const SliceCost *cost;
     int64_t tokens, step;
-    int points, rows; /* rows: as many as slices were asked for, or 1 for any */
+    int points, rows; /* rows: the number of slices requested; 0 for any number */
     bool any;
-    SlicePrefix *prefix; /* [rows + 1][places + 1] */
+    SlicePrefix *prefix; /* [rows + 1][points + 1] */
 } SliceSearch;
 
 static int64_t point_at(const SliceSearch *s, int point)
@@ -105,7 +105,7 @@ static SlicePrefix *prefix_at(const SliceSearch *s, int row, int point)
     return &s->prefix[row * (s->points + 1) + point];
 }
 
-/* Sums of the same slices in another order differ by rounding; there the longest decides. */
+/* Sums of the same slices in another order differ by rounding; the longest slice then decides. */
 static bool better(double sum, double most, const SlicePrefix *than)
 {
     const double near = 1e-12 * than->sum;
@@ -121,7 +121,7 @@ static void search_point(SliceSearch *s, int row, int point, double bound)
         const SlicePrefix *w = prefix_at(s, before, from);
         const int64_t b = point_at(s, from);
         const double time = slice_time(s->cost, b, point_at(s, point) - b);
-        if (time >= bound) break; /* longer ones take longer */
+        if (time >= bound) break; /* longer slices take longer */
         if (w->sum < 0) continue;
         const double sum = w->sum + time, most = w->most > time ? w->most : time;
         if (better(sum, most, &best)) best = (SlicePrefix){sum, most, from, w->slices + 1};
@@ -129,12 +129,12 @@ static void search_point(SliceSearch *s, int row, int point, double bound)
     *prefix_at(s, row, point) = best;
 }
 
-/* Ways whose slices are all shorter than `bound`; O(rows * places^2). */
+/* Finds the best splits whose slices are all shorter than `bound`; O(rows * points^2). */
 static const SlicePrefix *search(SliceSearch *s, double bound)
 {
     for (int row = 0; row <= s->rows; row++)
         for (int point = 0; point <= s->points; point++) {
-            if (point == 0 || (row == 0 && !s->any)) /* nothing yet, in no slices */
+            if (point == 0 || (row == 0 && !s->any)) /* the empty prefix, in no slices */
                 *prefix_at(s, row, point) =
                     (SlicePrefix){.sum = point == 0 && (row == 0 || s->any) ? 0 : -1};
             else

@@ -1,4 +1,4 @@
-/* svg.c -- svg.h shows the picture. */
+/* svg.c -- a played schedule as an SVG picture, which svg.h shows. */
 #include "schedule/svg.h"
 
 #include <stdio.h>
@@ -7,19 +7,19 @@
 #include "schedule/text_form.h"
 
 enum {
-    LEFT = 76,       /* of the lanes: names of stages */
-    RIGHT = 90,      /* what they hold */
-    TOP = 58,        /* title and facts */
-    PITCH = 26,      /* from one to the next */
-    BAR = 22,        /* its height */
+    LEFT = 76,       /* left margin: names of stages */
+    RIGHT = 90,      /* right margin: frames held */
+    TOP = 58,        /* title and totals */
+    PITCH = 26,      /* from one row to the next */
+    BAR = 22,        /* height of a row */
     BOTTOM = 78,     /* ticks and legend */
-    MIN_WIDTH = 640, /* width of the lanes */
+    MIN_WIDTH = 640, /* width of the rows */
     MAX_WIDTH = 8000,
-    PER_RUN = 20, /* the shortest RUN, when that fits */
+    PER_RUN = 20, /* width of the shortest RUN, if that fits */
     PER_LETTER = 7
 };
 
-/* Apart for eyes that do not tell red from green. */
+/* Colors that differ for readers who cannot tell red from green. */
 enum { SHADES = 3 }; /* of a stage's first, second and later chunks */
 static const char *const colour[SHADES][N_PHASES] = {{"#6cb4ee", "#3aa57a", "#f0b429", "#c58bd8"},
                                                      {"#b5dbf7", "#97d3ba", "#f9dd9a", "#e3c6ec"},
@@ -30,8 +30,8 @@ static const char *const meaning[N_PHASES] = {"F forward", "I gradients of input
 typedef struct {
     const Schedule *s;
     const Play *play;
-    double scale; /* pixels for each unit of time */
-    double width; /* of the lanes */
+    double scale; /* pixels per unit of time */
+    double width; /* of the rows */
     bool phase[N_PHASES], lighter, evicts;
     Text *t;
 } Picture;
@@ -50,7 +50,7 @@ static void add_escaped(Text *t, const char *text)
     }
 }
 
-/* Later chunks of a stage are lighter. */
+/* Returns the shade of an item: later chunks of a stage are lighter. */
 static int shade_of(const Schedule *s, int item)
 {
     const int chunk = schedule_chunk_of(s, item);
@@ -60,7 +60,7 @@ static int shade_of(const Schedule *s, int item)
     return shade;
 }
 
-/* Width: so that the shortest RUN can be read, within reason. */
+/* Chooses a width at which the shortest RUN is legible, between MIN_WIDTH and MAX_WIDTH. */
 static Err measure(Picture *p)
 {
     double shortest = p->play->makespan;
@@ -131,7 +131,7 @@ static void add_run(Picture *p, int stage, int at, int y)
              start, end);
 }
 
-/* A line down for a frame that goes, up for one that comes. */
+/* Draws a line downward for an evicted frame, upward for a fetched one. */
 static void add_frame(Picture *p, int stage, int at, int y)
 {
     const Action *a = &p->s->list[stage][at];
@@ -140,7 +140,7 @@ static void add_frame(Picture *p, int stage, int at, int y)
     text_add(p->t, "<path d=\"M %.2f %d v %d\" stroke=\"%s\" stroke-width=\"2.5\"><title>", x,
              a->kind == A_EVICT ? y + BAR / 2 : y - 2, BAR / 2 + 2,
              a->kind == A_EVICT ? "#b00020" : "#1a3e8c");
-    add_escaped(p->t, action_text(a, p->s->slices, text)); /* it holds a < or a > */
+    add_escaped(p->t, action_text(a, p->s->slices, text)); /* the text contains < or > */
     text_add(p->t, "</title></path>\n");
 }
 
@@ -163,7 +163,7 @@ static void add_stage(Picture *p, int stage)
              LEFT + p->width + 8, y + 15, p->play->peak[stage]);
 }
 
-/* Ticks at 1, 2 or 5 times a power of ten, some 100 pixels apart. */
+/* Draws ticks at 1, 2 or 5 times a power of ten, about 100 pixels apart. */
 static void add_ticks(Picture *p)
 {
     const int y = TOP + p->s->stages * PITCH;
@@ -176,7 +176,7 @@ static void add_ticks(Picture *p)
                  LEFT + i * step * p->scale, y, LEFT + i * step * p->scale, y + 18, i * step);
 }
 
-/* A sample and what it means; returns where the next one goes. */
+/* Draws a legend entry and returns the position of the next one. */
 static double add_sample(Picture *p, double x, const char *fill, const char *text)
 {
     const int y = TOP + p->s->stages * PITCH + 34;

@@ -1,7 +1,7 @@
-/* traffic.c -- walks a linked program for its transfers. */
+/* traffic.c -- walks a linked program and counts its transfers. */
 #include "schedule/traffic.h"
 
-/* Members lie in order, so the first and the last tell, but for groups that are no box. */
+/* Members are in order, so the first and the last suffice, except for groups that are no box. */
 unsigned group_axes(const Mesh *m, RankList group)
 {
     int a[MAX_AXES], b[MAX_AXES];
@@ -16,7 +16,7 @@ unsigned group_axes(const Mesh *m, RankList group)
     return axes;
 }
 
-/* Rows stand by kind, then axes; scalars after all others. */
+/* Rows are sorted by kind, then axes; scalars come last. */
 static bool row_before(const TrafficRow *a, const TrafficRow *b)
 {
     if (a->scalar != b->scalar) return b->scalar;
@@ -109,7 +109,7 @@ static Err visit_programs(const LinkedProgram *lp, TransferVisit *visit, void *c
     return OK;
 }
 
-/* Gathers and reductions; then what ranks tell each other at the end of the step. */
+/* Visits gathers, reductions and moves, then the exchange of scalars at the end of the step. */
 static Err visit_list(const LinkedProgram *lp, TransferVisit *visit, void *context)
 {
     bool ends = false;

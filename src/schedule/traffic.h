@@ -1,24 +1,24 @@
-/* traffic.h -- what a rank's linked program sends in a step, read off the list.
+/* traffic.h -- the transfers of a rank in one step, counted from its linked program.
  *
  *     all-gather       dp    126 transfers    of gathers
  *     reduce-scatter   dp    126              of reductions
  *     all-reduce       tp    1008             of instructions, once for each RUN of their program
  *     all-reduce       dp tp 2     scalar     of the norm and the loss
  *
- * Nothing is restated here: the transfers are those that run/ begins, and what leaves the rank is
- * what the recorder will write (comm.h). */
+ * The transfers are the ones that run/ begins, and the bytes are the ones that the recorder will
+ * write (comm.h); there is no second model. */
 #ifndef SCHEDULE_TRAFFIC_H
 #define SCHEDULE_TRAFFIC_H
 
 #include "comm/comm.h"
 #include "schedule/link/link.h"
 
-/* Local. What an instruction transfers, at full extents, live or not, so that what is sent is known
- * before the run; where it lies, and under which number, is for the caller to add. */
+/* Local. The transfer of an instruction at full extents, so that its bytes are known before the
+ * run. The caller adds addresses and the sequence number. */
 Transfer instr_transfer(const Program *p, const Instr *in);
 
-/* A transfer that the rank begins `times` times in a step. Of its two ends only counts and types
- * are set where the addresses differ from time to time. */
+/* Visits a transfer that the rank begins `times` times in a step. If the addresses differ from time
+ * to time, only counts and types of its two ends are set. */
 typedef Err TransferVisit(void *context, const Transfer *t, int64_t times);
 
 enum { MAX_TRAFFIC_ROWS = 48 };
@@ -26,7 +26,7 @@ enum { MAX_TRAFFIC_ROWS = 48 };
 typedef struct {
     CommKind kind;
     bool scalar;
-    unsigned axes; /* of the dense view, along which the group lies */
+    unsigned axes; /* of the dense view, along which the members differ */
     int64_t transfers;
     size_t bytes, sent_bytes; /* as in a Record */
 } TrafficRow;
@@ -36,11 +36,11 @@ typedef struct {
     TrafficRow row[MAX_TRAFFIC_ROWS]; /* by kind, then axes; scalars last */
 } Traffic;
 
-/* Local. Visits every transfer with more than one member, in no order that means anything. */
+/* Local. Visits every transfer with more than one member, in unspecified order. */
 Err linked_visit(const LinkedProgram *lp, TransferVisit *visit, void *context);
-/* Local. What the rank sends, by kind and axes. */
+/* Local. The traffic of the rank, by kind and axes. */
 Err linked_traffic(const LinkedProgram *lp, Traffic *out);
-/* Local. `times` more of a row. ERR_CHECK when there is no room for another kind of row. */
+/* Local. Adds a row `times` times. ERR_CHECK if there is no room for another kind of row. */
 Err traffic_add(Traffic *s, const TrafficRow *row, int64_t times);
 
 /* Local. The axes along which the members of a group differ. */
