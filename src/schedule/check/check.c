@@ -1,5 +1,4 @@
-/* check.c -- the checker's frame: messages, completeness, local order, and the order of the rest.
- */
+/* check.c -- the checker: messages, completeness, local order, and the order of parts. */
 #include "schedule/check/check_parts.h"
 
 #include <stdarg.h>
@@ -29,7 +28,7 @@ Err schedule_missing(const Schedule *s, int stage, Action a, const char *format,
                     action_text(&a, s->slices, text), reason);
 }
 
-/* Notes where each RUN stands; a second one has no place. */
+/* Records the position of each RUN; a second RUN of a cell is a fault. */
 static Err place_runs(Check *c)
 {
     const Schedule *s = c->s;
@@ -66,7 +65,7 @@ static Err check_phases(const Check *c, const CheckCell *cell, Action a)
     return OK;
 }
 
-/* Where the backward (B, or I) stands. */
+/* The position of the backward (B, or I). */
 static int back_at(const CheckCell *cell)
 {
     return cell->run[PHASE_B] >= 0 ? cell->run[PHASE_B] : cell->run[PHASE_I];
@@ -138,8 +137,8 @@ Err schedule_check(const Schedule *s, Arena *temp)
     return err;
 }
 
-/* Do the item's RUNs that write gradients come in order of micro-batches? In the last item those
- * are its forwards too: it holds the head. */
+/* Checks that the item's RUNs that add to gradients are in order of micro-batches. In the last item
+ * these include its forwards: it holds the head. */
 static Err check_item_order(const Schedule *s, int item)
 {
     const int stage = schedule_stage_of(s, item);

@@ -1,13 +1,13 @@
-/* check_parts.h -- what the files of the checker share: where each RUN and each move stands. */
+/* check_parts.h -- shared by the files of the checker: the positions of each RUN and each move. */
 #ifndef SCHEDULE_CHECK_CHECK_PARTS_H
 #define SCHEDULE_CHECK_CHECK_PARTS_H
 
 #include "schedule/check/check.h"
 
-/* Positions in the stage's list of all that belongs to one (item, micro, slice); -1: not there. */
+/* Positions in the stage's list of all actions of one (item, micro, slice); -1: absent. */
 typedef struct {
     int run[N_PHASES];
-    int send[2], recv[2]; /* of the value that F makes; that I or B makes */
+    int send[2], recv[2]; /* by direction: of the value that F makes; that I or B makes */
 } CheckCell;
 
 typedef struct {
@@ -25,11 +25,11 @@ static inline CheckCell *check_cell(const Check *c, const Action *a)
 /* Local. ERR_CHECK about the action at `position` of `stage`. */
 Err schedule_fail(const Schedule *s, int stage, int position, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-/* Local. ERR_CHECK about an action that is not in the stage's list. */
+/* Local. ERR_CHECK about an action that is missing in the stage's list. */
 Err schedule_missing(const Schedule *s, int stage, Action a, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-Err schedule_check_moves(Check *c); /* check_moves.c */
-Err schedule_check_state(Check *c); /* check_state.c */
+Err schedule_check_moves(Check *c); /* moves.c */
+Err schedule_check_state(Check *c); /* state.c */
 
 #endif

@@ -1,11 +1,11 @@
-/* moves.c -- sends and receives.
+/* moves.c -- checks sends and receives.
  *
  *     stage 0: F0.0 send.F0.0>1             the value of F0.0 crosses to the stage of item 1,
  *     stage 1: recv.F0.0<0 F1.0             after it was made and before it is used;
- *     stage 1: B1.0 send.B1.0>0             what B makes (or I) crosses to the item before
+ *     stage 1: B1.0 send.B1.0>0             the value of B (or I) crosses to the item before
  *
- * Between two stages, values come in the order in which they were sent: some transports have one
- * queue for a pair and would hand over the wrong one. */
+ * Between two stages, values must arrive in the order in which they were sent: some transports have
+ * one queue for a pair and would deliver the wrong value. */
 #include "schedule/check/check_parts.h"
 
 /* The item that reads the value, or -1. */
@@ -15,7 +15,7 @@ static int reader_of(const Schedule *s, const Action *value)
     return item < schedule_items(s) ? item : -1;
 }
 
-/* Where the reader runs, in its stage's list. */
+/* The position of the reader's RUN in its stage's list. */
 static int read_at(const Check *c, const Action *value)
 {
     Action reader = *value;
@@ -25,7 +25,7 @@ static int read_at(const Check *c, const Action *value)
     return run[PHASE_B] >= 0 ? run[PHASE_B] : run[PHASE_I];
 }
 
-/* What holds for both ends: it is made in that phase, and read on another stage. */
+/* Checks what holds for both ends: the value is made in that phase and read on another stage. */
 static Err check_value(const Check *c, int stage, int at)
 {
     const Action *a = &c->s->list[stage][at];
@@ -60,7 +60,8 @@ static Err check_recv(Check *c, int stage, int at)
 {
     const Action *a = &c->s->list[stage][at];
     int *place = &check_cell(c, a)->recv[action_direction(a)];
-    TRY(check_value(c, stage, at)); /* that the peer holds it is known */
+    TRY(check_value(c, stage,
+                    at)); /* schedule_check_ranges has checked that the peer holds the item */
     const int reader = c->stage_of[reader_of(c->s, a)];
     if (reader != stage) return schedule_fail(c->s, stage, at, "the reader is on stage %d", reader);
     if (*place >= 0)
@@ -72,7 +73,7 @@ static Err check_recv(Check *c, int stage, int at)
     return OK;
 }
 
-/* A value that crosses has both ends. */
+/* Checks that a value that crosses stages has both ends. */
 static Err check_ends(const Check *c, const Action *run)
 {
     const int stage = c->stage_of[run->unit], reader = reader_of(c->s, run);
@@ -92,13 +93,12 @@ static Err check_ends(const Check *c, const Action *run)
     return OK;
 }
 
-/* O(actions): for each stage, the position of the latest send that it received from each other. */
+/* Checks the order of values between two stages. O(actions): one entry per sending stage. */
 static Err check_pairs(const Check *c)
 {
     const Schedule *s = c->s;
     struct Latest {
-        int by,
-            sent; /* the receiving stage + 1; where its latest value stands in the sender's list */
+        int by, sent; /* receiving stage + 1; position of its latest value's SEND */
     } * latest;
     TRY(ARENA_NEW(c->temp, s->stages, &latest));
     for (int stage = 0; stage < s->stages; stage++)

@@ -1,9 +1,9 @@
-/* packs.c -- gathers and reductions against the tables that they were made from.
+/* packs.c -- checks GATHERs and REDUCEs against the tables from which they were made.
  *
- *     gather.0 gather.3 F3.0 drop.3 ...      a tied head reads two packs, so two must be there
+ *     gather.0 gather.3 F3.0 drop.3 ...      a tied head reads two packs, so both must be gathered
  *
- * schedule_check sees one item at a time; here a RUN is held against every pack that it reads or
- * adds to, whoever's it is. */
+ * schedule_check looks at one item at a time. Here a RUN is checked against every pack that it
+ * reads or adds to, its own or another unit's. */
 #include "schedule/check/packs.h"
 
 #include "schedule/check/check_parts.h"
@@ -12,8 +12,8 @@ typedef struct {
     const Schedule *s;
     const PackRules *rules;
     bool *gathered;  /* [units] */
-    int live;        /* packs of KEEP_NO that are */
-    int *reduced;    /* [units]: micro-batches of the pack that are, from the first */
+    int live;        /* KEEP_NO packs gathered now */
+    int *reduced;    /* [units]: micro-batches of the pack that are reduced, from the first */
     int *holders;    /* [units] */
     int32_t *writes; /* [units][micros]: RUNs still to come that add to the pack */
 } PackWalk;
@@ -72,7 +72,7 @@ static Err walk_reduce(PackWalk *p, int stage, int at)
     return OK;
 }
 
-/* All that came has gone; all that must be reduced was. */
+/* Checks that every pack was dropped, and every sum that needs it was reduced. */
 static Err check_end(const PackWalk *p)
 {
     const Schedule *s = p->s;

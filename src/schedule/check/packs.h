@@ -1,10 +1,11 @@
-/* packs.h -- does a list bring every pack where it is read, and reduce all that was added?
+/* packs.h -- checks that packs are gathered where they are read, and all gradients are reduced.
  *
- *     there       a RUN finds every pack that it reads, its own or another's; nothing comes twice,
- *                 goes twice, or stays after the end; at most `live` of KEEP_NO are there at once
- *     reduced     a REDUCE comes after all that any holder adds; where one is needed there is one
+ *     gathered    a RUN finds every pack that it reads, its own or another's; no pack is gathered
+ *                 or dropped twice, or left gathered at the end; at most `live` KEEP_NO packs are
+ *                 gathered at once
+ *     reduced     a REDUCE comes after all RUNs of all holders that add to it; none is missing
  *
- * schedule_check proves the rest; this needs the tables that the passes were given. */
+ * schedule_check proves the rest; this check needs the tables that the passes were given. */
 #ifndef SCHEDULE_CHECK_PACKS_H
 #define SCHEDULE_CHECK_PACKS_H
 
@@ -16,7 +17,7 @@ typedef struct {
     const UnitSwitches *row; /* [units] */
     const UnitPacks *packs;  /* [units] */
     int live;
-    const int *group; /* [units], as for schedule_reduces; NULL: a list that reduces nothing */
+    const int *group; /* [units], as for schedule_reduces; NULL: a list without reductions */
 } PackRules;
 
 /* Local. ERR_CHECK for the first fault found. */

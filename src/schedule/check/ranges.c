@@ -1,8 +1,9 @@
-/* ranges.c -- every action names what exists, on the stage that holds it; after this the
- * others index without asking. */
+/* ranges.c -- checks that every action names an existing item on the stage that holds it; all other
+ * checks index tables without a test of their own. */
 #include "schedule/check/check_parts.h"
 
-/* More cells than a complete schedule of this length could fill, by far: no table for them. */
+/* Slack above the cells that a complete schedule of this length can fill. More cells are a fault,
+ * so that a false header allocates no large table. */
 static const int64_t spare_cells = (int64_t)1 << 20;
 
 static Err check_shape(const Schedule *s)
@@ -46,7 +47,7 @@ static Err check_peer(const Schedule *s, int stage, int at)
     return OK;
 }
 
-/* A receive names what its peer holds; everything else what the stage itself holds. */
+/* Checks the holder: a receive names an item of its peer, every other action one of the stage. */
 static Err check_holder(const Schedule *s, int stage, int at)
 {
     const Action *a = &s->list[stage][at];
@@ -83,7 +84,7 @@ static Err check_action(const Schedule *s, int stage, int at)
         return check_holder(s, stage, at);
     case A_RUN:
         break;
-    default: /* of a whole unit */
+    default: /* actions of a whole unit */
         return check_holder(s, stage, at);
     }
     TRY(check_cell_index(s, stage, at));

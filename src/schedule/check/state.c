@@ -1,17 +1,17 @@
-/* state.c -- what an action may find: parameters gathered, gradients finished, frames at
- * home.
+/* state.c -- checks the state that actions need: parameters gathered, gradients complete, frames
+ * fetched.
  *
- * One walk down each list. An item lies on one stage, so what is known of it needs no stage:
+ * One walk over each list. An item is on one stage, so its state needs no index by stage:
  *
  *     gather.1 F1.0 drop.1 ... gather.1 B1.0 drop.1 reduce.1 norm update.1
  *
- * First a count of what is to come (RUNs, writes of gradients, reductions), then the walk takes
- * from it; an action that must come last looks whether anything is left. */
+ * First all actions are counted (RUNs, writes of gradients, reductions). The walk then subtracts,
+ * and an action that must come last checks that its count is 0. */
 #include "schedule/check/check_parts.h"
 
 typedef struct {
     int runs, reduces; /* still to come */
-    int reduced;       /* micro-batches that are, from the first */
+    int reduced;       /* micro-batches that are reduced, from the first */
     bool sums, parts;  /* has reductions of the step's sum; of micro-batches */
     bool gathers, gathered, updated;
 } ItemState;
@@ -27,9 +27,9 @@ typedef struct {
     ItemState *item;   /* [items] */
     int16_t *writes;   /* [items][micros]: RUNs still to come that add to gradients */
     FrameState *frame; /* [items][micros][slices] */
-    int *bound;        /* [slots]: the stage + 1 that bound it latest */
+    int *bound;        /* [slots]: the stage + 1 that bound it last */
     int n_slots;
-    bool norms, normed, ran; /* of this stage: has a norm, is past it, is past a RUN */
+    bool norms, normed, ran; /* this stage has a norm; has passed it; has passed a RUN */
 } StateWalk;
 
 static int16_t *writes_of(const StateWalk *st, const Action *a)
@@ -68,7 +68,7 @@ static Err walk_run(StateWalk *st, int stage, int at)
     ItemState *item = &st->item[a->unit];
     const FrameState *frame = &st->frame[schedule_cell(st->s, a->unit, a->micro, a->slice)];
     if (st->normed) return schedule_fail(st->s, stage, at, "runs after the norm");
-    /* Every unit reads its parameters in F; schedule_check_packs knows which other phases do. */
+    /* Every unit reads its parameters in F; schedule_check_packs checks the other phases. */
     if (item->gathers && !item->gathered && a->phase == PHASE_F)
         return schedule_fail(st->s, stage, at, "its parameters are not gathered here");
     if (frame->away && a->phase != PHASE_F)
@@ -91,7 +91,7 @@ static Err walk_gather(StateWalk *st, int stage, int at)
     return OK;
 }
 
-/* Takes all micro-batches that are not reduced yet, up to the one that it names, or to the last. */
+/* Reduces all micro-batches that are not reduced yet, up to the one named, or to the last. */
 static Err walk_reduce(StateWalk *st, int stage, int at)
 {
     const Action *a = &st->s->list[stage][at];
@@ -121,7 +121,7 @@ static Err walk_norm(StateWalk *st, int stage, int at)
     return OK;
 }
 
-/* Reductions cannot come after the norm, so only a stage without one has to ask for them. */
+/* Reductions cannot come after the norm, so only a stage without a norm has to check them here. */
 static Err walk_update(StateWalk *st, int stage, int at)
 {
     const Action *a = &st->s->list[stage][at];
@@ -193,7 +193,7 @@ Err schedule_check_state(Check *c)
     for (int stage = 0; stage < s->stages; stage++) {
         st.norms = has_norm(s, stage);
         st.normed = st.ran = false;
-        if (st.norms != first) /* it needs all stages, and would wait forever */
+        if (st.norms != first) /* the norm involves all stages; the others would wait forever */
             return schedule_missing(s, first ? stage : 0, action_of(A_NORM, 0), "stage %d has one",
                                     first ? 0 : stage);
         for (int at = 0; at < s->n[stage]; at++)

@@ -1,10 +1,10 @@
-/* generate.c -- the table of generators. A new one is a file and a row. */
+/* generate.c -- the table of generators. A new generator is a file and a row. */
 #include "schedule/gen/generate.h"
 
 #include <string.h>
 #include "base/text.h"
 
-/* name, about, generator; placement, chunks (default, least, most), slices, groups, micros */
+/* name, about, generator; chunk order, chunks (default, min, max), slices, groups, micros */
 static const GeneratorRow table[] = {
     {"gpipe", "all forwards, then all backwards; holds every micro-batch", gen_gpipe, CHUNKS_LOOP,
      1, 1, 1, 1, false, 0, 0},
@@ -80,7 +80,8 @@ static Err check_slices(const GeneratorRow *row, int slices)
 
 static int min_int(int a, int b) { return a < b ? a : b; }
 
-/* A group keeps every stage busy when it has a micro-batch for each, as far as there are so many. */
+/* True if every group has a micro-batch for each stage, or all micro-batches if there are fewer
+ * than stages: then no stage idles. */
 static bool group_works(const Pipeline *p, int group)
 {
     const int rounds = (p->micros + group - 1) / group;
@@ -97,7 +98,7 @@ static Err check_group(const GeneratorRow *row, const Pipeline *p)
     if (p->group > 0 && group_works(p, p->group)) return OK;
     const int group = p->group < 1 ? 1 : p->group, rounds = (p->micros + group - 1) / group;
     int near = group;
-    while (!group_works(p, near)) near++; /* all micro-batches in one group do work */
+    while (!group_works(p, near)) near++; /* ends: one group of all micro-batches works */
     return err_fail(
         ERR_CONFIG,
         "parallel.group is %d; with %d stages and %d micro-batches parallel.schedule=%s "
@@ -120,7 +121,7 @@ Err schedule_pipeline(const GeneratorRow *row, Pipeline *p)
                              .micros = full.micros,
                              .slices = full.slices};
     TRY(schedule_check_counts(&counts, ERR_CONFIG));
-    if (row->groups && full.group == 0) { /* as many groups as there can be */
+    if (row->groups && full.group == 0) { /* as many groups as possible */
         const int rounds = full.micros < full.stages ? 1 : full.micros / full.stages;
         full.group = (full.micros + rounds - 1) / rounds;
     }
@@ -140,7 +141,8 @@ int pipeline_chunk(ChunkOrder order, int stages, int stage, int turn)
     return turn * stages + (order == CHUNKS_V && turn % 2 == 1 ? stages - 1 - stage : stage);
 }
 
-/* Micro-batches in any order do not wait for each other, so any of them may be left out. */
+/* Deletes the RUNs of micro-batches that do not exist. Micro-batches do not wait for each other, so
+ * any of them can be left out. */
 static int delete_surplus(Action *list, int n, int micros)
 {
     int kept = 0;

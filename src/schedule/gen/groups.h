@@ -4,16 +4,16 @@
  *
  *     F0.0 F0.1 F0.2  F1.0 F1.1 F1.2    F0.3 F0.4  F1.3 F1.4
  *
- * Backwards take the chunks from the last. Groups are as equal as can be, the larger ones first. */
+ * Backwards start at the last chunk. Groups are as equal as possible, the larger ones first. */
 #ifndef SCHEDULE_GEN_GROUPS_H
 #define SCHEDULE_GEN_GROUPS_H
 
 #include "schedule/gen/generate.h"
 
 typedef struct {
-    int group, turn, index; /* the group; the chunk's turn in it; the micro-batch's place in it */
-    int first;              /* micro-batch of the group */
-    int n;                  /* gone so far */
+    int group, turn, index; /* the group; the chunk's turn in it; the micro-batch's index in it */
+    int first;              /* first micro-batch of the group */
+    int n;                  /* RUNs so far */
 } GroupWalk;
 
 static inline int group_size(const Pipeline *p, int group)

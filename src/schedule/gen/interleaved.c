@@ -1,19 +1,19 @@
-/* interleaved.c -- interleaved 1F1B: 1F1B over several chunks on each stage, a group of
- * micro-batches at a time.
+/* interleaved.c -- interleaved 1F1B: 1F1B over several chunks per stage, by groups of
+ * micro-batches.
  *
  *   stage 0 | F0 F1 f0 f1 F2 b0 F3 b1 f2 B0 f3 B1 b2 b3 B2 B3
  *   stage 1 | F0 F1 f0 b0 f1 b1 F2 B0 F3 B1 f2 b2 f3 b3 B2 B3
  *
- * The same by the clock, where B takes twice the time of F:
+ * The same over time, where B takes twice the time of F:
  *
  *   stage 0 | F0 F1 f0 f1 F2 .  b0 -- F3 b1 -- f2 B0 -- f3 B1 -- .  b2 -- .  b3 -- B2 -- B3 --
  *   stage 1 | .  F0 F1 f0 b0 -- f1 b1 -- F2 B0 -- F3 B1 -- f2 b2 -- f3 b3 -- B2 -- B3 -- .  .
  *
- * Micro-batches go in groups: a group through the first chunk, then through the second (small
- * letters), and backwards from the last. The bubble is that of 1F1B with stages v times shorter,
- * (P-1)(F+B), when m >= P; stage r holds min(2(P-r-1) + (v-1)g + 1, mv) chunks, where g is the size
- * of the first group. Groups are as equal as can be, so that none is smaller than P: taken P at a
- * time, a short last group would cost about as much as the interleaving saves. */
+ * Micro-batches run in groups: a group through the first chunk, then through the second (lower
+ * case), and backward from the last chunk. The bubble is that of 1F1B with stages v times shorter,
+ * (P-1)(F+B), if m >= P. Stage r holds min(2(P-r-1) + (v-1)g + 1, mv) chunks, where g is the size
+ * of the first group. Groups are as equal as possible, so that none is smaller than P: in groups of
+ * P, a short last group would cost about as much as the interleaving saves. */
 #include "schedule/gen/groups.h"
 
 int gen_interleaved(const Pipeline *p, int stage, Action *out)

@@ -1,18 +1,18 @@
-/* izb.c -- interleaved zero-bubble: the order of interleaved 1F1B, the patience of ZB-H1.
+/* izb.c -- interleaved zero-bubble: the order of interleaved 1F1B with the delayed Ws of ZB-H1.
  *
  *   stage 0 | F0 F1 F2 f0 f1 f2 i0 w0 i1 w1 i2 w2 I0 W0 I1 W1 I2 W2
  *   stage 1 | F0 F1 F2 f0 f1 i0 f2 i1 w0 i2 w1 I0 w2 I1 W0 I2 W1 W2
  *   stage 2 | F0 F1 F2 f0 i0 f1 i1 f2 i2 w0 I0 w1 I1 w2 I2 W0 W1 W2
  *
- * The same by the clock, where F, I and W take the same time:
+ * The same over time, where F, I and W take the same time:
  *
  *   stage 0 | F0 F1 F2 f0 f1 f2 .  .  i0 w0 i1 w1 i2 w2 I0 W0 I1 W1 I2 W2
  *   stage 1 | .  F0 F1 F2 f0 f1 .  i0 f2 i1 w0 i2 w1 I0 w2 I1 W0 I2 W1 W2
  *   stage 2 | .  .  F0 F1 F2 f0 i0 f1 i1 f2 i2 w0 I0 w1 I1 w2 I2 W0 W1 W2
  *
- * The second chunk is in small letters. Stage r puts off r of its Ws. The bubble is that of ZB-H1
- * with stages v times shorter, (P-1)(F+I-W), when m >= P; every stage holds (v-1)g + P chunks, g
- * being the size of the first group, if there are so many. */
+ * The second chunk is in lower case. Stage r delays r of its Ws. The bubble is that of ZB-H1 with
+ * stages v times shorter, (P-1)(F+I-W), if m >= P. Every stage holds at most (v-1)g + P chunks,
+ * where g is the size of the first group. */
 #include "schedule/gen/groups.h"
 
 int gen_izb(const Pipeline *p, int stage, Action *out)

@@ -3,14 +3,14 @@
  *   stage 0 | F0.0 F0.1 F1.0 B0.1 F1.1 B0.0 B1.1 B1.0
  *   stage 1 | F0.0 F0.1 B0.1 F1.0 B0.0 F1.1 B1.1 B1.0
  *
- * The same by the clock, where B takes twice the time of F:
+ * The same over time, where B takes twice the time of F:
  *
  *   stage 0 | F0.0 F0.1 F1.0 .    .    B0.1 --   F1.1 B0.0 --   .    B1.1 --   B1.0 --
  *   stage 1 | .    F0.0 F0.1 B0.1 --   F1.0 B0.0 --   F1.1 B1.1 --   B1.0 --   .    .
  *
- * A slice reads the keys and values of the slices before it, so backwards come from the last slice
- * on. Slices should take the same time (slices.h), since causal attention makes later tokens
- * dearer. With k equal slices the bubble is that of 1F1B with micro-batches k times shorter,
+ * A slice reads the keys and values of the slices before it, so backwards start at the last slice.
+ * Slices should take equal time (slices.h), because causal attention makes later tokens more
+ * expensive. With k equal slices the bubble is that of 1F1B with micro-batches k times shorter,
  * (P-1)(F+B); stage r holds min(P-r-1+k, mk) slices. */
 #include "schedule/gen/generate.h"
 

@@ -1,5 +1,5 @@
-/* v.h -- how schedules on a V write: the next micro-batch of a phase in the stage's first chunk,
- * on the way down, or in its second, on the way up. */
+/* v.h -- writer for schedules on a V: appends the next micro-batch of a phase in the stage's first
+ * chunk, on the leg down, or in its second chunk, on the leg up. */
 #ifndef SCHEDULE_GEN_V_H
 #define SCHEDULE_GEN_V_H
 
@@ -9,7 +9,7 @@ enum { V_DOWN, V_UP };
 
 typedef struct {
     int chunk[2];
-    int next[N_PHASES][2]; /* micro-batch; B counts as an I and a W */
+    int next[N_PHASES][2]; /* the next micro-batch; B counts as an I and a W */
     Action *out;
     int n;
 } VStage;
@@ -26,7 +26,7 @@ static inline void v_run(VStage *l, Phase phase, int leg)
     if (phase == PHASE_B) l->next[PHASE_W][leg]++;
 }
 
-static inline void v_run_backward(VStage *l, int leg) /* in two pieces */
+static inline void v_run_backward(VStage *l, int leg) /* as I and W */
 {
     v_run(l, PHASE_I, leg);
     v_run(l, PHASE_W, leg);
