@@ -1,23 +1,24 @@
-/* ends.c -- where what is begun is waited for: as late as its bytes allow.
+/* ends.c -- the position at which each transfer is waited for: as late as memory allows.
  *
  *     gather.2 F1.0 F2.0        before the first RUN that reads the pack, or its DROP
  *     B2.1 reduce.2 B1.1 norm   a step's sum: before the norm
- *     reduce.2.0 B1.0 reduce.1.0   one micro-batch's: before the next REDUCE, so that at most two
- *                               units' gradients wait for their sums at once
+ *     reduce.2.0 B1.0 reduce.1.0   that of one micro-batch: before the next REDUCE, so that the
+ *                               gradients of at most two units wait for their sums at once
  *     recv.F1.0 F1.1 F2.0       before the RUN that reads it
- *     send.F1.0 F0.1 send.F1.1  see link_moves.c
+ *     send.F1.0 F0.1 send.F1.1  see moves.c
  *
- * One walk up the list finds what comes next. With in_order everything is waited for at once. */
+ * One walk from the end of the list finds the next uses. With in_order every transfer is waited for
+ * at once. */
 #include "schedule/link/link_parts.h"
 
 typedef struct {
     int *reader; /* [units]: the next RUN that reads the pack, or the next DROP */
-    int reduce;  /* the next REDUCE, or what else reads gradients */
+    int reduce;  /* the next REDUCE, or another reader of gradients */
     int norm;    /* the next NORM or UPDATE */
-    int *taker;  /* [cells][N_WAYS]: the next RUN that reads what F, or I or B, of it makes */
-    int *send;   /* [stages][N_WAYS]: the next SEND to it */
+    int *taker;  /* [cells][N_DIRECTIONS]: the next RUN that reads the value of F, or of I or B */
+    int *send;   /* [stages][N_DIRECTIONS]: the next SEND to it */
     int forward; /* the next RUN of an F */
-    int *use;    /* [cells]: the next RUN of it, or the SEND that gives its frame back */
+    int *use;    /* [cells]: the next RUN of it, or the SEND that returns its frame */
 } NextUses;
 
 static int64_t taken(const Linker *k, int unit, const Action *a, int direction)
@@ -25,7 +26,7 @@ static int64_t taken(const Linker *k, int unit, const Action *a, int direction)
     return schedule_cell(k->s, unit, a->micro, a->slice) * N_DIRECTIONS + direction;
 }
 
-/* F reads what F of the unit before made; I and B, what those of the unit after made. */
+/* F reads the value of the unit before; I and B read that of the unit after. */
 static void pass_taker(const Linker *k, int i, NextUses *next)
 {
     const Action *a = &k->lp->list[i].action;
@@ -50,7 +51,7 @@ static int64_t cell_of(const Linker *k, const Action *a)
     return schedule_cell(k->s, a->unit, a->micro, a->slice);
 }
 
-/* A frame that goes is gone before another is made; one that comes is there when it is needed. */
+/* An evicted frame has left before the next frame is made; a fetched one arrives before its use. */
 static int end_of_frame(const Linker *k, int i, const NextUses *next)
 {
     const Action *a = &k->lp->list[i].action;
@@ -59,7 +60,7 @@ static int end_of_frame(const Linker *k, int i, const NextUses *next)
     return min_int(next->forward, next->norm);
 }
 
-/* Of a SEND of y, also the RUN that reads its gradient. */
+/* A SEND of y also ends before the RUN that reads the gradient of y. */
 static int end_of_move(const Linker *k, const Action *a, const NextUses *next)
 {
     const int direction = action_direction(a);
@@ -93,8 +94,8 @@ static int end_of(const Linker *k, int i, const NextUses *next)
     return k->grouped[a->unit] ? next->reduce : next->norm;
 }
 
-/* With LINK_FLIGHTS in flight, what was begun first is ended before another begins; but values between
- * stages are few, and a receive that is waited for earlier could wait forever. */
+/* Limits transfers to MAX_IN_FLIGHT: the oldest ends before another starts. Values between stages
+ * are exempt: they are few, and a receive that is waited for earlier could deadlock. */
 static void limit_flights(LinkedProgram *lp)
 {
     int flying[MAX_IN_FLIGHT], n = 0;
@@ -114,7 +115,7 @@ static void limit_flights(LinkedProgram *lp)
     }
 }
 
-/* Each position's list of what ends there. */
+/* Builds each position's list of transfers that end there, and counts the maximum in flight. */
 static Err list_waits(Linker *k)
 {
     LinkedProgram *lp = k->lp;

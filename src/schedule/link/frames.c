@@ -1,22 +1,26 @@
-/* frames.c -- frames that another stage keeps for a while, or the host.
+/* frames.c -- adds the moves of frames that another stage, or the host, stores for a while.
  *
- *     stage 0    F0.3 evict.0.3>3 B0.0 ... fetch.0.3<3 F0.6 B0.3      sends; takes back
- *     stage 3    ...  recv.W0.3<0 ...      send.W0.3>0 ...            takes; sends back
+ *     stage 0    F0.3 evict.0.3>3 B0.0 ... fetch.0.3<3 F0.6 B0.3      sends; receives back
+ *     stage 3    ...  recv.W0.3<0 ...      send.W0.3>0 ...            receives; sends back
  *
- * A list names only what its own stage evicts. The stage that lends the room finds its part here: all
- * lists are walked together, a SEND passing with its RECV; where one evicts, the other's part stands
- * where the walk has come to. So each transfer stands beside its other end in one order of all
- * stages, as SENDs and RECVs do, and nobody waits in a circle.
+ * A list names only the evictions of its own stage. The moves of the stage that stores the frame
+ * are found here: all lists are walked together, a SEND together with its RECV. At an eviction, the
+ * other stage's move is inserted at the position that the walk has reached there. Each transfer
+ * therefore stands next to its other end in one order of all stages, as SENDs and RECVs do, and no
+ * stages wait in a circle.
  *
- * A frame is two regions, which are sent apart: what I reads last, and what W does. */
+ * A frame is two regions, which are sent separately: one that I reads last, one that W reads
+ * last. */
 #include "schedule/link/link_parts.h"
 
 typedef struct {
     const Schedule *s;
-    int *at, *end; /* [stages]: how far each has come; the end of what others may wait for: after it
-                      come sums over stages and the norm, in which all take part */
-    bool *half;    /* [cells]: its I has run, so the first region is over */
-    int stage, n;  /* the list that is made */
+    int *at; /* [stages]: the current position of each */
+    /* [stages]: the end of the part in which other stages may wait. After it come sums over stages
+     * and the norm, in which all take part. */
+    int *end;
+    bool *half;   /* [cells]: its I has run, so the first region is dead */
+    int stage, n; /* the list that is made */
     Action *out;
     uint8_t *region;
 } FrameWalk;
@@ -27,7 +31,7 @@ static void put(FrameWalk *w, Action a, int region)
     w->region[w->n++] = (uint8_t)region;
 }
 
-/* An eviction, or a fetch, for each region that is still needed. */
+/* Writes an eviction, or a fetch, for each region that is still live. */
 static void put_frame(FrameWalk *w, const Linker *k, const Action *a, int stage)
 {
     const Program *p = linked_program(k->lp, a->unit, a->slice);
@@ -41,7 +45,7 @@ static void put_frame(FrameWalk *w, const Linker *k, const Action *a, int stage)
         if (p->bytes[r]) put(w, mine, r);
 }
 
-/* Does the peer stand at the other end of this SEND or RECV? */
+/* True if the peer is at the other end of this SEND or RECV. */
 static bool meets(const FrameWalk *w, const Action *a)
 {
     if (w->at[a->peer] >= w->end[a->peer]) return false;
@@ -50,7 +54,7 @@ static bool meets(const FrameWalk *w, const Action *a)
            b->unit == a->unit && b->micro == a->micro && b->slice == a->slice;
 }
 
-/* Takes the action at which a stage stands; false when it has to wait there. */
+/* Executes the stage's current action; false if it has to wait. */
 static bool take(FrameWalk *w, const Linker *k, int stage)
 {
     const Action *a = &w->s->list[stage][w->at[stage]];
@@ -121,7 +125,7 @@ Err link_frames(Linker *k)
     return OK;
 }
 
-/* As words of 4 bytes: a region holds values of several types. */
+/* The count is in words of 4 bytes, because a region holds values of several types. */
 void frame_step(const Linker *k, int at, LinkedStep *out)
 {
     LinkedProgram *lp = k->lp;

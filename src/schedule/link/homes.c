@@ -1,4 +1,4 @@
-/* homes.c -- what the rank has of each unit's pack. */
+/* homes.c -- the rank's part of each unit's pack. */
 #include "schedule/link/link_parts.h"
 
 static Shape param_shape(const Param *p)
@@ -8,7 +8,7 @@ static Shape param_shape(const Param *p)
     return s;
 }
 
-/* The parameters that lie in the unit's pack, in its order. */
+/* Lists the parameters of the unit's pack, in its order. */
 static Err list_params(Linker *k, int unit, HomeParam **out, int *n)
 {
     const Unit *u = &k->lp->model->unit[unit];
@@ -61,9 +61,9 @@ int pack_param(const Linker *k, int unit, int i)
     return -1;
 }
 
-/* What the rank counts in the norm, as stretches of its home. Ranks along dp that have the same
- * home have the same gradient there, and each counts for itself. Copies of what is on another stage
- * are counted there. */
+/* Finds the spans of the home that the rank counts in the norm. Ranks along dp with the same home
+ * have the same gradient there, and each counts it for itself. Copies of a parameter of another
+ * stage are counted there. */
 static Err find_owned(Linker *k, int unit)
 {
     UnitPlace *at = &k->lp->unit[unit];
@@ -98,7 +98,7 @@ static Err unit_home(Linker *k, int unit)
     TRY(list_params(k, unit, &param, &n));
     TRY(home_init(&at->home, lp->mesh, sharded ? mesh_shard_axes(lp->mesh) : 0, lp->block, param,
                   n));
-    TRY(home_rank(&at->home, lp->rank, k->arena, &at->mine)); /* alike on every stage */
+    TRY(home_rank(&at->home, lp->rank, k->arena, &at->mine)); /* the same on every stage */
     TRY(home_counts(&at->home, &at->mine, k->arena, &at->counts));
     TRY(mesh_group(lp->mesh, at->home.view, at->home.shard, lp->rank, k->arena, &at->group));
     at->me = mesh_part(lp->mesh, at->home.view, at->home.shard, lp->rank);

@@ -15,7 +15,7 @@ int64_t linked_tied_grad(const LinkedProgram *lp, int unit, int k)
     return at;
 }
 
-/* Which REDUCE takes what a micro-batch adds to a pack: the next one, by number. */
+/* Finds the REDUCE that takes the gradients of each micro-batch: the next one, by number. */
 static Err find_groups(Linker *k)
 {
     const LinkedProgram *lp = k->lp;
@@ -44,7 +44,8 @@ static Err find_groups(Linker *k)
     return OK;
 }
 
-/* A sum that several units make is added up by a REDUCE that comes after all of them. */
+/* Checks that a gradient is complete before its REDUCE. A sum of several units needs a REDUCE after
+ * the last of them. */
 static Err check_reduced(const Linker *k, const Param *p, int at, int reduce)
 {
     const Model *m = k->lp->model;
@@ -75,8 +76,8 @@ static int holder_index(const Param *p, int unit)
     return h;
 }
 
-/* Sums that nobody has added to, in this step or since the last REDUCE, start at their first
- * writer. written: [units][micros + 1][MAX_HOLDERS], bits by place in the pack. */
+/* Marks the sums that this RUN overwrites: it is their first writer in this step, or since the last
+ * REDUCE. written: [units][micros + 1][MAX_HOLDERS], bits by index in the pack. */
 static Err mark_fresh(Linker *k, int at, uint64_t *written)
 {
     LinkedProgram *lp = k->lp;
@@ -96,7 +97,7 @@ static Err mark_fresh(Linker *k, int at, uint64_t *written)
     return OK;
 }
 
-/* A product that serves several parameters starts their sums together, or none of them. */
+/* Checks that a GEMM that serves several parameters overwrites all of their sums, or none. */
 static Err check_fresh(const LinkedProgram *lp, const Linked *l)
 {
     for (int i = 0; l->program && i < l->program->n_out; i++) {
@@ -128,7 +129,7 @@ static Err bind_runs(Linker *k)
     return OK;
 }
 
-/* A mesh of one rank, when none is given. */
+/* Sets the mesh; a mesh of one rank if none is given. */
 static Err take_mesh(Linker *k)
 {
     LinkedProgram *lp = k->lp;
@@ -143,7 +144,7 @@ static Err take_mesh(Linker *k)
     return mesh_group(lp->mesh, VIEW_DENSE, pp, lp->rank, k->arena, &lp->stages);
 }
 
-/* The rank sits where its list is. */
+/* Checks that the rank is on the stage whose list it gets. */
 static Err check_stage(const Linker *k)
 {
     const LinkedProgram *lp = k->lp;

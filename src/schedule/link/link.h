@@ -1,28 +1,28 @@
-/* link.h -- a rank's program: its list of actions, bound to the programs of its units.
+/* link.h -- the linked program of a rank: its list of actions, bound to programs and addresses.
  *
- *     action      program   what is bound
- *     gather.2              all-gather over dp, state 512 -> work 20480; waited for before F2.0
+ *     action      program   bound to it
+ *     gather.2              all-gather over dp, state 512 -> work 20480; its wait is at F2.0
  *     F2.0        layer     scratch 0, frame-w 4096, y 8192, x 1024; weights at work 20480
- *     send.F2.0>1           y of F2.0, work 8192, to the next stage; waited for before the next send
- *     recv.B3.0<1           into work 8192; waited for before B2.0
- *     B2.0        layer     scratch 0, frame-w 4096, dx 1024, dy 8192; gradients to step 0, anew
- *     reduce.2              reduce-scatter over dp, step 0; waited for before the norm
+ *     send.F2.0>1           y of F2.0, work 8192, to the next stage; its wait is at the next send
+ *     recv.B3.0<1           into work 8192; its wait is at B2.0
+ *     B2.0        layer     scratch 0, frame-w 4096, dx 1024, dy 8192; overwrites gradients, step 0
+ *     reduce.2              reduce-scatter over dp, step 0; its wait is at the norm
  *
- * Offsets, peak, simulation, checks and explain walk this list and nothing else; so does run/. One
- * rank walks the same kind of list as many. On a stage of a pipeline it is that stage's: units of
- * other stages have no memory here, but for values that come from them.
+ * Peak, simulation, checks, explain and run/ walk this list and nothing else. One rank walks the
+ * same kind of list as many. In a pipeline the list is that of the rank's stage: units of other
+ * stages have no memory here, except for the values that they send.
  *
- *     arena    holds                                                     laid out
+ *     arena    contents                                                  layout
  *     state    the homes: weights, master weights, moments; packs that   back to back
- *              stay gathered, with the home in its place
- *     step     gradient sums, weights in the order of products, inputs   back to back
- *              of all micro-batches, losses
- *     work     frames, streams, scratch; packs gathered for a while,     packed by when each lives
- *              gradients that wait to be added to the sums
- *     session  keys and values of a session, which stay from call to call   back to back
- *     host     what is offloaded                                         likewise
+ *              stay gathered, with the home inside
+ *     step     gradient sums, prepacked weights, inputs of all           back to back
+ *              micro-batches, losses, scalars
+ *     work     frames, streams, scratch; packs gathered per use,         packed by lifetime
+ *              gradients that are reduced several times a step
+ *     session  keys and values of a session, kept from call to call      back to back
+ *     host     offloaded tensors and evicted frames                      packed by lifetime
  *
- * Sizes are the rank's own: what `use` leaves it of each parameter (layout/home.h). */
+ * Sizes are those of the rank: its part of each parameter in the use layout (layout/home.h). */
 #ifndef SCHEDULE_LINK_LINK_H
 #define SCHEDULE_LINK_LINK_H
 
@@ -39,10 +39,11 @@ typedef enum { ARENA_STATE, ARENA_STEP, ARENA_WORK, ARENA_HOST, ARENA_SESSION, N
 
 typedef struct {
     ArenaId arena;
-    size_t offset; /* NO_BASE: nowhere */
+    size_t offset; /* NO_BASE: no memory */
 } Address;
 
-/* Transfers of one group with different purposes do not wait for each other. */
+/* The purpose of a transfer. Transfers of one group with different purposes do not wait for each
+ * other. */
 enum {
     PURPOSE_PROGRAM,
     PURPOSE_GATHER,
@@ -54,21 +55,22 @@ enum {
     PURPOSE_STATE /* of checkpoints: state/load.c */
 };
 
-/* Transfers of GATHERs and REDUCEs that are in flight at once, at most. */
+/* Limit of transfers of GATHERs and REDUCEs in flight. */
 enum { MAX_IN_FLIGHT = 16 };
 
-/* A step of what a GATHER, a REDUCE, a SEND or a RECV does: a transfer, or an addition or a copy on
- * this rank alone, of `t.from` to `t.to`. */
+/* A step of a GATHER, a REDUCE, a SEND, a RECV, an EVICT or a FETCH: a transfer, or an addition or
+ * a copy of `t.from` to `t.to` on this rank alone. */
 typedef enum { STEP_TRANSFER, STEP_ADD, STEP_COPY } StepKind;
 
 typedef struct {
     StepKind kind;
-    Transfer t;       /* arenas are of ArenaId */
-    const char *what; /* "gather", "tied", "stages", "copies", "model", "scatter", "data", "sum",
-                         "forward", "backward", "frame" */
+    Transfer t; /* arenas are of ArenaId */
+    /* "gather", "tied", "stages", "copies", "model", "scatter", "data", "sum", "forward",
+     * "backward", "frame" */
+    const char *what;
 } LinkedStep;
 
-/* Memory whose life is over. */
+/* Memory whose lifetime has ended. */
 typedef struct {
     ArenaId arena;
     size_t offset, bytes;
@@ -76,80 +78,86 @@ typedef struct {
 
 typedef struct {
     int unit;
-    Address weights; /* of element 0 of that unit's pack, whole */
+    Address weights; /* of element 0 of that unit's whole pack */
 } PackAddress;
 
-/* Beside the bits of own regions: gradients in the work arena begin to live. */
+/* Bits of Linked.begins in addition to those of own regions: the lifetime of gradients in the work
+ * arena begins. */
 #define BEGINS_GRADS (1u << REGION_DPARAM)
 #define BEGINS_TIED_GRADS (1u << REGION_PARAM)
 
 typedef struct {
     Action action;
-    const Program *program;     /* of a RUN, else NULL */
-    uint64_t fresh;             /* bit p: the sum of parameter p of the unit starts anew here */
-    size_t base[REGION_DY + 1]; /* own regions, x and dy; NO_BASE where the phase has none. Of a
-                                   SEND or a RECV: y or dx, whichever it moves */
-    uint8_t region; /* of an EVICT or a FETCH, or a SEND or a RECV of W: which of the frame's two */
-    uint32_t begins;         /* bit r: own region r begins to live here */
-    const PackAddress *pack; /* of a RUN: the packs that its parameters lie in */
+    const Program *program; /* of a RUN, otherwise NULL */
+    uint64_t fresh;         /* bit p: overwrites the gradient sum of parameter p of the unit */
+    /* Offsets of own regions, x and dy in the work arena (host: in the host arena); NO_BASE if the
+     * phase has none. A SEND or a RECV has y or dx, the one that it moves. */
+    size_t base[REGION_DY + 1];
+    /* The frame's region, one of two, that an EVICT, a FETCH, or a SEND or RECV of phase W
+     * moves. */
+    uint8_t region;
+    uint32_t begins;         /* bit r: the lifetime of own region r begins here */
+    const PackAddress *pack; /* of a RUN: the packs of its parameters */
     int n_packs;
-    Address grads,
-        tied_grads; /* of a RUN: where gradients go, of its own pack; of others', in order */
-    uint64_t
-        prepacks; /* bit i: weight i of the program's `arranged` is made here, before it runs */
-    /* Of all but RUNs, the norm and updates: steps [0, begun) are done here, step `begun` is begun
-     * here, and is waited for, and the rest done, before position `end`. */
+    Address grads;      /* of a RUN: gradients of parameters in its own pack */
+    Address tied_grads; /* of a RUN: gradients of parameters in another unit's pack, in order */
+    uint64_t prepacks;  /* bit i: writes prepacked weight i of the program before it runs */
+    /* Steps of all actions but RUNs, the norm and updates. Steps [0, begun) are done here. Step
+     * `begun` starts here and overlaps. Its wait and the remaining steps run at position `end`,
+     * before the action there. */
     const LinkedStep *step;
     int n_steps, begun, end;
-    const int32_t *wait; /* positions of transfers that are ended before anything else here */
+    const int32_t *wait; /* positions whose steps end here, before anything else */
     int n_waits;
-    const FreedRange *freed; /* after these waits nothing reads it any more; where that is noted */
+    const FreedRange *freed; /* dead after these waits; only with LinkInput.note_freed */
     int n_freed;
 } Linked;
 
-/* What the rank has of one unit's parameters, and where; offsets are those of element 0. Of a unit
- * of another stage it has nothing: `mine` is empty; home and counts are those of its ranks there. A
- * parameter that lies in another unit's pack (tied weights) has a sum of its own here, among the
- * guests, in the order in which the unit names them: so each unit's gradient is its own fold over
- * micro-batches, whatever the schedule. REDUCE adds the sums of the holders. */
+/* The rank's part of one unit's parameters, and its addresses; offsets are those of element 0. For
+ * a unit of another stage `mine` is empty, and home and counts are those of the ranks there.
+ *
+ * A parameter in another unit's pack (tied weights) has its own gradient sum in this unit, in
+ * tied_grads, in the order of the unit's parameters. The gradient of each unit is therefore its own
+ * fold over micro-batches in every schedule. REDUCE adds the sums of the holders. */
 typedef struct {
-    int stage;             /* the stage that the unit is on */
+    int stage;             /* the pipeline stage of the unit */
     Home home;             /* of the parameters in the unit's pack */
     HomeRank mine;         /* the rank's part */
-    RankList group;        /* that shares the pack */
-    int me;                /* the rank's place in it */
-    const int64_t *counts; /* [group.n] elements of their homes */
-    const Span *owned;     /* of the home, what the rank counts in the norm */
+    RankList group;        /* the ranks that share the pack */
+    int me;                /* the rank's index in the group */
+    const int64_t *counts; /* [group.n] elements of each member's home */
+    const Span *owned;     /* the parts of the home that the rank counts in the norm */
     int n_owned;
-    const int64_t *cell;    /* [group.n] where their blocks' sums of squares begin, see Scalars */
-    int64_t tied_count;     /* elements */
-    size_t weights, master; /* state: of the home; one where their types are */
-    size_t moments[2];      /* state: of the home */
-    size_t pack;            /* state: the whole pack; NO_BASE: it is gathered to the work arena */
-    size_t grads,
-        tied_grads; /* step: sums of the whole pack; NO_BASE: they are in the work arena */
-    size_t session; /* session: what the unit keeps from call to call */
-    size_t sums;    /* step: the step's gradient, of the home, once it is reduced */
-    const size_t
-        *prepacked; /* step: [n_prepacked of its program]; NO_BASE: products do it themselves */
+    const int64_t *cell; /* [group.n] first cell of each member's sums of squares, see BLOCKS */
+    int64_t tied_count;  /* elements of tied_grads */
+    size_t weights;      /* state: of the home */
+    size_t master;       /* state: of the home; equal to `weights` if the types are equal */
+    size_t moments[2];   /* state: of the home */
+    size_t pack;         /* state: the whole pack; NO_BASE: it is gathered to the work arena */
+    size_t grads;        /* step: sums of the whole pack; NO_BASE: they are in the work arena */
+    size_t tied_grads;   /* step: sums of tied parameters; NO_BASE as above, or if there are none */
+    size_t session;      /* session: keys and values of the unit */
+    size_t sums;         /* step: the step's reduced gradient, of the home */
+    /* step: [n_prepacked of its program]; NO_BASE: the GEMM packs the weight itself */
+    const size_t *prepacked;
 } UnitPlace;
 
-/* What ranks tell each other at the end of a step, all f64 cells of the step arena.
+/* Scalars that ranks exchange at the end of a step, all f64 cells of the step arena.
  *
- *     tally     live tokens and loss, of each rank that has tokens of its own or the loss; folded in
+ *     totals    live tokens and loss of each rank that has its own tokens or the loss; folded in
  *               order
  *     blocks    sums of squares of blocks of the packs: those of each member of the shard group on
- *               each stage, by unit; packs that are not cut are the first member's. Folded by unit
- *               and block, so stages do not show in the result
- *     squares   their folds, of each rank of the model axes; folded in order */
+ *               each stage, by unit. A pack that is not sharded is counted by the first member.
+ *               Folded by unit and block, so the result does not depend on the stages
+ *     squares   their folds, one per rank of the model axes; folded in order */
 enum { TOTALS, BLOCKS, SQUARES, N_SCALARS };
 
 typedef struct {
     size_t at; /* step arena */
     int64_t cells;
-    int64_t mine;   /* cell at which the rank's own begin */
-    RankList group; /* one rank: there is nothing to send */
-    Transfer t;     /* in place */
+    int64_t mine;   /* first cell of the rank's own */
+    RankList group; /* one rank: no transfer */
+    Transfer t;     /* an all-gather in place */
 } ScalarPlace;
 
 typedef struct {
@@ -159,63 +167,65 @@ typedef struct {
     const Mesh *mesh;
     int rank, micros, n_moments;
     int slices;              /* of every micro-batch */
-    const int64_t *slice_at; /* [slices + 1]: where each begins, and the end of the last; rows */
-    int stage;               /* the rank's stage of the pipeline */
-    bool has_loss;           /* the last unit is here */
-    int fold; /* micro-batches are so many groups, each folded by itself, as by so many ranks */
+    const int64_t *slice_at; /* [slices + 1]: first row of each slice, and the end of the last */
+    int stage;               /* the rank's pipeline stage */
+    bool has_loss;           /* the last unit is on this stage */
+    int fold; /* groups of micro-batches, each folded by itself, as on `fold` ranks */
     int64_t block;
     int n;
-    Linked *list;      /* [n + 1]: the last has no action, only what it waits for */
-    UnitPlace *unit;   /* [model->n_units] */
-    int64_t *param_at; /* [model->n_params]: element in the rank's pack of holder[0] */
-    int64_t *param_count;
-    size_t input[N_INPUTS]; /* step arena: of micro-batch 0; the next follow input_stride later */
-    size_t input_stride, loss; /* loss: one cell a micro-batch */
+    Linked *list;              /* [n + 1]: the last has no action, only waits */
+    UnitPlace *unit;           /* [model->n_units] */
+    int64_t *param_at;         /* [model->n_params]: first element in the pack of holder[0] */
+    int64_t *param_count;      /* [model->n_params]: elements on this rank */
+    size_t input[N_INPUTS];    /* step arena: of micro-batch 0; the next is input_stride later */
+    size_t input_stride, loss; /* loss: one cell per micro-batch */
     ScalarPlace scalar[N_SCALARS];
-    bool *counts_live; /* [scalar[TOTALS].group.n]: do its tokens count? Others have the same */
-    int in_flight;     /* transfers begun and not waited for, at most; without those of programs */
-    RankList stages;   /* the ranks that differ from this one along pp alone */
+    /* [scalar[TOTALS].group.n]: the member's tokens count; other members have copies of them */
+    bool *counts_live;
+    int in_flight;   /* maximum of transfers in flight, without those of programs */
+    RankList stages; /* the ranks that differ from this one along pp only */
     size_t bytes[N_ARENAS];
-    size_t live[N_ARENAS];             /* the least that any packing needs */
-    int peak_at;                       /* position in the list where most of the work arena lives */
-    size_t peak_region[N_OWN_REGIONS]; /* and what lives there */
-    size_t peak_packs, peak_grads;     /* and of gathered packs, of gradients */
+    size_t live[N_ARENAS];             /* lower bound of any packing */
+    int peak_at;                       /* position at which most bytes of the work arena are live */
+    size_t peak_region[N_OWN_REGIONS]; /* live bytes there, by region */
+    size_t peak_packs, peak_grads;     /* live bytes there of gathered packs, of gradients */
 } LinkedProgram;
 
 typedef struct {
     const Model *model;
     const Program *program;
     int n_moments;                /* adamw 2, sgd 0 */
-    const Mesh *mesh;             /* NULL: one rank, which is `rank` 0 */
+    const Mesh *mesh;             /* NULL: a single rank, `rank` 0 */
     int rank;                     /* of the mesh */
     const Layout *use;            /* [model->n_params]; NULL: replicate */
-    int64_t block;                /* grain of the homes, and of sums of squares; 0: 65,536 */
-    const UnitSwitches *switches; /* [model->n_units]; NULL: nothing is cut */
+    int64_t block;                /* grain of the homes and of sums of squares; 0: 65,536 */
+    const UnitSwitches *switches; /* [model->n_units]; NULL: nothing is sharded */
     int fold;                     /* 0: 1 */
     const int64_t *slice_at;      /* [slices + 1]; NULL: micro-batches run whole */
     const Program *by_slice;      /* [model->n_kinds][slices]; NULL: the same, `program` */
-    bool in_order;                /* every transfer is waited for where it is begun */
-    bool note_freed;              /* say at each position whose life is over; for tests */
+    bool in_order;                /* every transfer is waited for where it starts: no overlap */
+    bool note_freed;              /* record at each position the memory that is dead; for tests */
 } LinkInput;
 
-/* Local. Binds the list of `stage`, the rank's part along pp, in a schedule over units. ERR_CHECK when
- * a gradient would stay unsummed, or a pack be read that is not there, or slices do not make a
- * micro-batch. The linked list has more than the stage's: what it keeps for stages that evict. */
+/* Local. Binds the list of `stage`, the rank's part along pp, of a schedule over units. ERR_CHECK
+ * if a gradient would not be reduced, if a pack is read that is not gathered, or if the slices do
+ * not make up a micro-batch. The linked list is longer than the stage's if other stages evict
+ * frames to it. */
 Err schedule_link(const Schedule *s, int stage, const LinkInput *in, Arena *arena,
                   LinkedProgram *out);
 
-/* Local. What a unit runs for a slice. */
+/* Local. The program of a unit for a slice. */
 static inline const Program *linked_program(const LinkedProgram *lp, int unit, int slice)
 {
     return &lp->by_slice[(int64_t)lp->model->unit[unit].kind * lp->slices + slice];
 }
-/* Local. Flops of an instruction of a RUN: attention sees the rows up to the slice's end. */
+/* Local. Flops of an instruction of a RUN: attention reads the rows up to the slice's end. */
 double linked_flops(const LinkedProgram *lp, const Linked *l, const Instr *i);
 
-/* Local. Where, from the beginning of its guests, a unit keeps its sum of parameter k. */
+/* Local. The first element of parameter k of a unit in its tied_grads. */
 int64_t linked_tied_grad(const LinkedProgram *lp, int unit, int k);
 
-/* Local. Bytes of a step's memory that hold weights in the order of products. */
+/* Local. Bytes of the step arena that hold prepacked weights. */
 size_t linked_prepacked(const LinkedProgram *lp);
 
 #endif

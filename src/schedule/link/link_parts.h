@@ -1,18 +1,18 @@
-/* link_parts.h -- between the files of linking, in the order in which they work.
+/* link_parts.h -- shared by the files of the linker, in the order in which they work.
  *
- *     slices    where they begin                                      link_slices.c
- *     frames    the list, with what it keeps for other stages         link_frames.c
- *     moves     receives are posted early                             link_moves.c
- *     homes     what the rank has of each pack                        link_homes.c
- *     groups    which REDUCE takes what a RUN adds; fresh sums        link.c
- *     plan      the transfers of a unit's REDUCE, without addresses   link_plan.c
- *     ends      where what is begun is waited for                     link_ends.c
- *     static    state and step arenas                                 memory_static.c
- *     arranged  weights in the order of products                      link_arranged.c
- *     work      the work arena: lives, then offsets                   memory.c, memory_state.c,
+ *     slices     rows of each slice                                   slices.c
+ *     frames     the list, with the frames stored for other stages    frames.c
+ *     list       the list with receives posted early                  moves.c
+ *     homes      the rank's part of each pack                         homes.c
+ *     groups     the REDUCE that takes a RUN's gradients; fresh sums  link.c
+ *     plan       the transfers of a unit's REDUCE, without addresses  plan.c
+ *     ends       the position at which each transfer is waited for    ends.c
+ *     static     state, step and session arenas                       memory_static.c
+ *     prepacked  prepacked weights                                    prepacked.c
+ *     memory     the work arena: lifetimes, then offsets              memory.c, memory_state.c,
  *                                                                     memory_micro.c,
  *                                                                     memory_frames.c
- *     steps     transfers with addresses                              link_steps.c */
+ *     steps      transfers with addresses                             steps.c */
 #ifndef SCHEDULE_LINK_LINK_PARTS_H
 #define SCHEDULE_LINK_LINK_PARTS_H
 
@@ -27,37 +27,40 @@ typedef struct {
     RankList group;
     int64_t lo, hi;
     int32_t tag;      /* the same on all members; 0: the number of the unit */
-    bool home, begun; /* begun: it is the one that others overlap with */
+    bool home, begun; /* begun: the transfer that overlaps with later actions */
 } ReducePart;
 
 typedef struct {
     int n;
     ReducePart *part;
-    bool begins; /* one is begun */
+    bool begins; /* one of the transfers overlaps */
 } ReducePlan;
 
+/* The state of linking one rank's list. */
 typedef struct {
     LinkedProgram *lp;
     const Schedule *s;
     const LinkInput *in;
-    Arena *arena;               /* of what the linked program keeps */
-    const Action *from;         /* [n_from]: the rank's list, before it is ordered */
-    const uint8_t *from_region; /* [n_from]: of frames' moves; NULL: there are none */
+    Arena *arena;               /* owns the tables of the linked program */
+    const Action *from;         /* [n_from]: the stage's list, before receives move */
+    const uint8_t *from_region; /* [n_from]: region of a frame's move; NULL: no frames move */
     int n_from;
-    int32_t *pack_index;    /* [params]: its place among those of the pack */
-    bool writes;            /* some RUN adds to gradients */
-    bool *grouped;          /* [units]: gradients are reduced several times a step */
-    int32_t *close;         /* [units][micros]: whose REDUCE takes what this one adds to the unit's
-                            pack; -1: the step's, or none does */
-    int32_t *reduce_at;     /* [units][micros + 1]: where the REDUCE of a micro-batch stands; first
-                            that of the step; -1: nowhere */
-    int32_t *move_at;       /* [cells][2]: where the value that F, or that I or B, of (unit, micro,
-                            slice) makes is sent or received; -1: nowhere */
+    int32_t *pack_index; /* [params]: index in the pack */
+    bool writes;         /* some RUN adds to gradients */
+    bool *grouped;       /* [units]: gradients are reduced several times a step */
+    /* [units][micros]: the micro-batch whose REDUCE takes the gradients that this one adds to the
+     * unit's pack; -1: the step's REDUCE, or none */
+    int32_t *close;
+    /* [units][micros + 1]: position of the step's REDUCE, then of each micro-batch's; -1: none */
+    int32_t *reduce_at;
+    /* [cells][N_DIRECTIONS]: position at which the value of F, or of I or B, is sent or received;
+     * -1: nowhere */
+    int32_t *move_at;
     ReducePlan *plan;       /* [units] */
     const UnitPacks *packs; /* [units] */
-    size_t *pack_off;       /* [positions]: of a GATHER into the work arena */
-    size_t *grads_off,
-        *tied_grads_off; /* [units][micros]: of grouped gradients, by closing micro */
+    size_t *pack_off;       /* [positions]: offset of a GATHER into the work arena */
+    size_t *grads_off;      /* [units][micros]: offsets of grouped gradients, by closing micro */
+    size_t *tied_grads_off; /* [units][micros]: the same for tied gradients */
 } Linker;
 
 static inline int32_t *close_of(const Linker *k, int unit, int micro)
@@ -72,13 +75,14 @@ static inline int32_t *reduce_of(const Linker *k, int unit, int micro)
 
 static inline bool is_move(const Action *a) { return a->kind == A_SEND || a->kind == A_RECV; }
 
-/* A frame on its way, on the stage whose it is or, as a move of W, on the one that lends room. */
+/* True for a transfer of a frame: on the stage that owns it, or, as a move of W, on the stage that
+ * stores it. */
 static inline bool is_frame(const Action *a)
 {
     return a->kind == A_EVICT || a->kind == A_FETCH || (is_move(a) && a->phase == PHASE_W);
 }
 
-/* A value that the neighbour stage reads. */
+/* True for a transfer of a value that the neighboring stage reads. */
 static inline bool is_stream(const Action *a) { return is_move(a) && a->phase != PHASE_W; }
 
 static inline int32_t *move_of(const Linker *k, int unit, int micro, int slice, int direction)
@@ -86,7 +90,7 @@ static inline int32_t *move_of(const Linker *k, int unit, int micro, int slice, 
     return &k->move_at[schedule_cell(k->s, unit, micro, slice) * N_DIRECTIONS + direction];
 }
 
-/* Is the unit on this stage? */
+/* True if the unit is on this stage. */
 static inline bool on_stage(const Linker *k, int unit)
 {
     return schedule_stage_of(k->s, unit) == k->lp->stage;
@@ -97,7 +101,7 @@ static inline const Param *param_of(const LinkedProgram *lp, int unit, int k)
     return &lp->model->param[lp->model->unit[unit].param[k]];
 }
 
-/* The pack that the unit's guests lie in, or -1. */
+/* The unit whose pack holds this unit's tied parameters, or -1. */
 static inline int tied_owner(const LinkedProgram *lp, int unit)
 {
     for (int k = 0; k < lp->model->unit[unit].n_params; k++)
@@ -105,7 +109,7 @@ static inline int tied_owner(const LinkedProgram *lp, int unit)
     return -1;
 }
 
-/* Is it gathered to the work arena, from GATHER to DROP? */
+/* True if the pack is gathered to the work arena, from GATHER to DROP. */
 static inline bool gathered_per_use(const Linker *k, int unit)
 {
     const UnitSwitches *row = k->in->switches;
@@ -119,7 +123,7 @@ static inline bool phase_covers(Phase run, Phase part)
     return run == part || (run == PHASE_B && part != PHASE_F);
 }
 
-/* Does this RUN add to the gradient of parameter k of its unit? */
+/* True if this RUN adds to the gradient of parameter k of its unit. */
 static inline bool writes_param(const Linked *l, int k)
 {
     for (int i = 0; i < l->program->n_out; i++) {
@@ -131,7 +135,7 @@ static inline bool writes_param(const Linked *l, int k)
     return false;
 }
 
-/* Local, all of them. */
+/* Local, all of them. One per row of the table above. */
 Err link_slices(Linker *k);
 Err link_frames(Linker *k);
 Err link_list(Linker *k);
@@ -142,27 +146,28 @@ Err link_static(Linker *k);
 Err link_memory(Linker *k, Arena *temp);
 Err link_steps(Linker *k);
 
-/* Local. Places of the unit's weights in the order of products, in the step arena; then RUNs are told which
- * of them they make. */
+/* Local. Places the unit's prepacked weights in the step arena; then marks the RUNs that write
+ * them. */
 Err place_prepacked(Linker *k, int unit, size_t *at);
 Err bind_prepacked(Linker *k);
 
 /* Local. The model's number of parameter i of a unit's pack. */
 int pack_param(const Linker *k, int unit, int i);
-/* Local. The steps of a SEND or a RECV, once it is known where its bytes lie. */
+/* Local. Writes the step of a SEND or a RECV, or of a frame's move, once its address is known. */
 void move_step(const Linker *k, int at, LinkedStep *out);
 void frame_step(const Linker *k, int at, LinkedStep *out);
 
-/* ---- memory.c, memory_state.c and memory_micro.c ---- */
+/* ---- memory.c, memory_state.c, memory_micro.c and memory_frames.c ---- */
 
-/* Beside own regions: packs gathered for a while, gradients, and frames on the host. */
+/* Kinds of pieces in addition to own regions: gathered packs, gradients, frames on the host. */
 enum { PIECE_PACK = N_OWN_REGIONS, PIECE_GRADS, PIECE_TIED_GRADS, PIECE_EVICTED, N_PIECE_KINDS };
 
+/* A piece of the work arena or the host arena, and its owner. */
 typedef struct {
     Piece piece;
-    int unit, micro, slice; /* micro: of gradients, the one that closes the group */
-    int kind;               /* a Region of its own, or of those above */
-    int in, out;            /* of frames: positions at which it comes, and goes; -1: with a RUN */
+    int unit, micro, slice; /* micro: for gradients, the one that closes the group */
+    int kind;               /* an own Region, or one of the kinds above */
+    int in, out;            /* of frames: positions of the moves in and out; -1: a RUN */
 } MemoryPiece;
 
 static inline bool on_host(const MemoryPiece *o)
@@ -170,6 +175,7 @@ static inline bool on_host(const MemoryPiece *o)
     return o->kind == REGION_HOST || o->kind == PIECE_EVICTED;
 }
 
+/* The state of laying out the work arena and the host arena. */
 typedef struct {
     LinkedProgram *lp;
     Linker *k;
@@ -178,33 +184,33 @@ typedef struct {
     MemoryPiece *pieces;
     int n;
     int64_t cap;
-    int *open; /* [cells][2]: the piece in which a region of the frame is now */
-    int *pos;  /* [unit][micro][slice][N_PHASES]: where F, I, W run; B: all of I and W */
+    int *open; /* [cells][2]: the current piece of each of the frame's regions */
+    int *pos;  /* [unit][micro][slice][N_PHASES]: positions of F, I, W; B sets I and W */
 } MemoryPlanner;
 
-/* Local. A piece; none where there are no bytes. */
+/* Local. Adds a piece; ignores it if it has no bytes. */
 void add_piece(MemoryPlanner *m, MemoryPiece o, size_t bytes);
-/* Local. Where the phases of (unit, micro, slice) run: [N_PHASES], -1 where they do not. */
+/* Local. Positions of the phases of (unit, micro, slice): [N_PHASES], -1 if absent. */
 static inline int *pos_of(const MemoryPlanner *m, int unit, int micro, int slice)
 {
     return &m->pos[schedule_cell(m->s, unit, micro, slice) * N_PHASES];
 }
-/* Local. Pieces of what lives across the slices of a micro-batch: how many at most; they themselves;
- * RUNs are told where one was packed. */
+/* Local. Pieces that live across the slices of a micro-batch: their maximum number; adds them;
+ * binds the RUNs to the offset of one. */
 int64_t max_micro_pieces(const MemoryPlanner *m);
 void add_micro_pieces(MemoryPlanner *m);
 void bind_micro(MemoryPlanner *m, const MemoryPiece *o);
-/* Local. A stay of a region of a frame that begins at a position; what a move of one ends and
- * begins; moves are told where it lay. */
+/* Local. Pieces of a frame's regions: adds one that begins at a position; ends and begins pieces at
+ * a move; binds the moves to the offset of one. */
 void add_frame(MemoryPlanner *m, int at, int region);
 void add_frame_moves(MemoryPlanner *m, int at);
 void bind_frame(MemoryPlanner *m, const MemoryPiece *o);
-/* Local. Pieces of gathered packs and of gradients: how many at most; they themselves; where one
- * was packed. */
+/* Local. Pieces of gathered packs and of gradients: their maximum number; adds them; records the
+ * offset of one. */
 int64_t max_state_pieces(const LinkedProgram *lp);
 Err add_state_pieces(MemoryPlanner *m);
 void record_state(MemoryPlanner *m, const MemoryPiece *o);
-/* Local. Room for what is noted; then RUNs are told where their weights lie and their gradients go. */
+/* Local. Allocates the tables of these offsets; then binds RUNs to their weights and gradients. */
 Err state_tables(Linker *k);
 Err bind_state(Linker *k);
 

@@ -1,15 +1,14 @@
-/* memory.c -- the work arena, and so the peak, before anything runs.
+/* memory.c -- the layout of the work arena, and thereby its peak, before anything runs.
  *
- * Each region of each (unit, micro, slice) is a piece that lives over an interval of the list; so
- * are packs and gradients that do not lie still (memory_state.c). Pieces are packed.
+ * Each region of each (unit, micro, slice) is a piece with a lifetime, an interval of the list. So
+ * are packs and gradients in the work arena (memory_state.c). The pieces are packed by lifetime.
  *
  *     list       F0.0 F1.0 F2.0 B2.0 B1.0 B0.0
  *     y of 0      |---------------->|               x of unit 1, read again by its backward phases
  *     frame of 1       |----------->|
- *     sent y      |------->|                        until the send is waited for
- *     received x     |------------->|               from where its receive is posted
- *     scratch     |    |    |    |    |    |        one position each
- */
+ *     sent y      |------->|                        until the send has ended
+ *     received x     |------------->|               from the post of its receive on
+ *     scratch     |    |    |    |    |    |        one position each */
 #include "schedule/link/link_parts.h"
 
 static void find_positions(MemoryPlanner *m)
@@ -25,7 +24,7 @@ static void find_positions(MemoryPlanner *m)
     }
 }
 
-/* The last position at which one of these phases of a unit runs, if that unit is there at all. */
+/* The last position at which one of these phases of a unit runs, or -1 if the unit is not here. */
 static int last_of(const MemoryPlanner *m, int unit, int micro, int slice, unsigned phases)
 {
     int last = -1;
@@ -53,7 +52,7 @@ static void add_region(MemoryPlanner *m, const Action *a, Region r, int first, i
     add_piece(m, (MemoryPiece){{first, last, 0, 0}, a->unit, a->micro, a->slice, r, -1, -1}, bytes);
 }
 
-/* To where a stream must stay for its send. */
+/* The position to which a stream must live for its send, or -1. */
 static int sent_until(const MemoryPlanner *m, const Action *a, int direction)
 {
     const int at = *move_of(m->k, a->unit, a->micro, a->slice, direction);
@@ -61,7 +60,7 @@ static int sent_until(const MemoryPlanner *m, const Action *a, int direction)
     return max_int(at, m->lp->list[at].end - 1);
 }
 
-/* A stream that comes from another stage: from the post to its last reader. */
+/* Adds a stream from another stage: it lives from the posted receive to its last reader. */
 static void add_received(MemoryPlanner *m, int at)
 {
     const Action *a = &m->lp->list[at].action;
@@ -74,7 +73,7 @@ static void add_received(MemoryPlanner *m, int at)
                linked_program(m->lp, a->unit, a->slice)->bytes[region]);
 }
 
-/* What begins to live with the F of a unit, and what its backward phases begin. */
+/* Adds the regions that begin with a unit's F, and those that begin with its backward phases. */
 static void add_regions(MemoryPlanner *m, const Action *a)
 {
     const Program *p = linked_program(m->lp, a->unit, a->slice);
@@ -133,7 +132,7 @@ static Err pack_arena(MemoryPlanner *m, ArenaId arena)
     return OK;
 }
 
-/* Tells the RUNs of a unit that fall into a piece's life where it lies: as region r of theirs. */
+/* Binds the RUNs of a unit that fall into a piece's lifetime to its offset, as their region r. */
 static void bind_unit(MemoryPlanner *m, const MemoryPiece *o, int unit, Region r)
 {
     if (unit < 0 || unit >= m->lp->model->n_units) return;
@@ -143,14 +142,15 @@ static void bind_unit(MemoryPlanner *m, const MemoryPiece *o, int unit, Region r
             m->lp->list[pos[p]].base[r] = o->piece.offset;
 }
 
-/* The SEND or the RECV of a stream. */
+/* Binds the SEND or the RECV of a stream. */
 static void bind_move(MemoryPlanner *m, const MemoryPiece *o, int direction)
 {
     const int at = *move_of(m->k, o->unit, o->micro, o->slice, direction);
     if (at >= 0) m->lp->list[at].base[o->kind] = o->piece.offset;
 }
 
-/* Its own RUNs may touch a region; a stream, those of the unit that reads it too. */
+/* Binds a piece to the RUNs that use it: those of its own unit; for a stream also those of the unit
+ * that reads it. */
 static void bind_piece(MemoryPlanner *m, const MemoryPiece *o)
 {
     if (o->kind == PIECE_EVICTED || o->kind == REGION_FRAME_I || o->kind == REGION_FRAME_W)
@@ -172,10 +172,11 @@ static void bind_piece(MemoryPlanner *m, const MemoryPiece *o)
 }
 
 typedef struct {
-    int64_t by[N_PIECE_KINDS]; /* bytes that begin to live at a position, less those that ended */
+    int64_t
+        by[N_PIECE_KINDS]; /* bytes that become live at a position, minus those that have died */
 } LiveChange;
 
-/* One walk down the list: what lives is what has begun, less what has ended. */
+/* Finds the position with the most live bytes, in one walk over the list. */
 static Err find_peak(MemoryPlanner *m)
 {
     LinkedProgram *lp = m->lp;
@@ -205,7 +206,7 @@ static Err find_peak(MemoryPlanner *m)
     return OK;
 }
 
-/* What is over at each position: what lived to the one before. */
+/* Records the dead memory at each position: pieces that lived to the position before. */
 static void note_freed(MemoryPlanner *m, FreedRange *freed)
 {
     LinkedProgram *lp = m->lp;
@@ -223,7 +224,7 @@ static void note_freed(MemoryPlanner *m, FreedRange *freed)
     }
 }
 
-/* Each RUN owns scratch; its F, or what comes of it, one piece of each other region at most. */
+/* Each RUN has scratch; an F, or its moves, have at most one piece of each other region. */
 static int64_t max_pieces(const LinkedProgram *lp)
 {
     int64_t n = 0;
@@ -235,7 +236,7 @@ static int64_t max_pieces(const LinkedProgram *lp)
     return n;
 }
 
-/* O(actions), but for the packing. */
+/* O(actions), apart from the packing. */
 Err link_memory(Linker *k, Arena *temp)
 {
     LinkedProgram *lp = k->lp;

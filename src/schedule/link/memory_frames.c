@@ -1,10 +1,10 @@
-/* memory_frames.c -- frames that go away and come back: where they lie in between.
+/* memory_frames.c -- pieces of frames that are evicted and fetched.
  *
  *     list       F0.3 evict.0.3 B0.0 ... fetch.0.3 F0.6 B0.3
- *     here        |-------->|             |------------>|       until it is gone; from the fetch on
- *     host               |------------------>|                 or another stage, likewise
+ *     here        |-------->|             |------------>|       until it is sent; from the fetch on
+ *     host               |------------------>|                 or on another stage
  *
- * Each stay is a piece of its own, and may lie elsewhere than the one before. */
+ * Each residency is a piece of its own and may have another address than the one before. */
 #include "schedule/link/link_parts.h"
 
 static int *open_of(const MemoryPlanner *m, const Action *a, int region)
@@ -15,7 +15,7 @@ static int *open_of(const MemoryPlanner *m, const Action *a, int region)
 
 static int max_int(int a, int b) { return a > b ? a : b; }
 
-/* The last position at which the region is needed, when it does not go away before. */
+/* The last position at which the region is used, if it is not evicted before. */
 static int last_need(const MemoryPlanner *m, const Action *a, int region)
 {
     return pos_of(m, a->unit, a->micro, a->slice)[region == REGION_FRAME_I ? PHASE_I : PHASE_W];
@@ -41,7 +41,7 @@ void add_frame(MemoryPlanner *m, int at, int region)
     *open = m->n > before ? before : -1;
 }
 
-/* What was here is gone at the end of its send. */
+/* Ends the piece of an evicted frame at the end of its send. */
 static void close_frame(MemoryPlanner *m, int at)
 {
     const Linked *l = &m->lp->list[at];
@@ -52,7 +52,7 @@ static void close_frame(MemoryPlanner *m, int at)
     o->out = at;
 }
 
-/* The stay on the host. */
+/* Adds the residency on the host. */
 static void add_evicted(MemoryPlanner *m, int at)
 {
     const Linked *l = &m->lp->list[at];
@@ -79,7 +79,7 @@ static void end_evicted(MemoryPlanner *m, int at)
     o->out = at;
 }
 
-/* RUNs have opened theirs; one walk down the list. */
+/* Ends and begins pieces at a move. RUNs earlier in the list have added theirs. */
 void add_frame_moves(MemoryPlanner *m, int at)
 {
     const Linked *l = &m->lp->list[at];

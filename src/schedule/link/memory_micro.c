@@ -1,5 +1,7 @@
-/* memory_micro.c -- what lives across the slices of a micro-batch: keys and values, from the first
- * slice that puts some to the last backward phase; their gradients, over the backward phases.
+/* memory_micro.c -- pieces that live across the slices of a micro-batch.
+ *
+ * Keys and values live from the first slice that writes them to the last backward phase; their
+ * gradients live over the backward phases.
  *
  *     list          F1.0.0 F1.0.1 F1.0.2 B1.0.2 B1.0.1 B1.0.0
  *     micro of 1.0   |------------------------------------>|
@@ -11,7 +13,7 @@ int64_t max_micro_pieces(const MemoryPlanner *m)
     return 2 * (int64_t)m->lp->model->n_units * m->lp->micros;
 }
 
-/* First and last position of these phases of any slice; -1 where none runs. */
+/* First and last position of these phases of any slice; -1 if none runs. */
 static Piece life_of(const MemoryPlanner *m, int unit, int micro, unsigned phases)
 {
     Piece life = {-1, -1, 0, 0};
@@ -26,7 +28,7 @@ static Piece life_of(const MemoryPlanner *m, int unit, int micro, unsigned phase
     return life;
 }
 
-/* The phases in which a program touches a region. */
+/* The phases in which a program reads or writes a region. */
 static unsigned touched_in(const Program *p, Region region)
 {
     unsigned phases = 0;
@@ -43,7 +45,8 @@ static unsigned touched_in(const Program *p, Region region)
 void add_micro_pieces(MemoryPlanner *m)
 {
     for (int u = 0; u < m->lp->model->n_units; u++) {
-        const Program *p = linked_program(m->lp, u, 0); /* rows of all slices are in each */
+        const Program *p =
+            linked_program(m->lp, u, 0); /* the region has the rows of all slices in each program */
         for (int r = REGION_MICRO; r <= REGION_DMICRO; r++) {
             const unsigned phases = p->bytes[r] ? touched_in(p, (Region)r) : 0;
             for (int micro = 0; micro < m->lp->micros && phases; micro++)

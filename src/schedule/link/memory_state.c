@@ -1,12 +1,12 @@
-/* memory_state.c -- packs and gradients that live in the work arena for a while.
+/* memory_state.c -- packs and gradients that live in the work arena for a part of the step.
  *
  *     list       gather.2 F1.0 F2.0 drop.2 ...  B2.0 reduce.2.0 B1.0 reduce.1.0
  *     pack of 2   |------------------->|
  *     gradients of 2, of micro-batch 0           |------------->|
  *
  * A pack lives from GATHER to DROP. Gradients that are reduced several times a step live from the
- * first RUN that writes them until their REDUCE has ended; so do the sums of tied weights in the
- * other units that hold them. */
+ * first RUN that writes them to the end of their REDUCE; so do the tied gradients in the other
+ * units that hold them. */
 #include "schedule/link/link_parts.h"
 
 int64_t max_state_pieces(const LinkedProgram *lp)
@@ -15,7 +15,8 @@ int64_t max_state_pieces(const LinkedProgram *lp)
     for (int i = 0; i < lp->n; i++) {
         const Action *a = &lp->list[i].action;
         if (a->kind == A_GATHER) n++;
-        if (a->kind == A_REDUCE) n += lp->model->n_units; /* its own, and guests anywhere */
+        if (a->kind == A_REDUCE)
+            n += lp->model->n_units; /* its own, and tied gradients in any unit */
     }
     return n < 2 * (int64_t)lp->model->n_units * lp->micros + lp->n
                ? n
@@ -42,14 +43,14 @@ static void add_packs(MemoryPlanner *m, int *open)
     }
 }
 
-/* Until the REDUCE of that number, of this unit, has ended. */
+/* The last position of that REDUCE of this unit. */
 static int reduced_at(const Linker *k, int unit, int micro)
 {
     const int at = *reduce_of(k, unit, micro), end = k->lp->list[at].end;
     return end > at ? end - 1 : at;
 }
 
-/* The gradients that begin to live with this RUN: where its fresh sums are, grouped. */
+/* Adds the gradients whose lifetime begins with this RUN: grouped sums that it overwrites. */
 static void add_grads(MemoryPlanner *m, int at, bool *seen)
 {
     const LinkedProgram *lp = m->lp;
@@ -128,7 +129,7 @@ static void bind_grads(const Linker *k, Linked *l)
         l->tied_grads = (Address){ARENA_WORK, k->tied_grads_off[row + *close_of(k, owner, micro)]};
 }
 
-/* there: [units] where each pack lies now. */
+/* there: [units] the current address of each pack. */
 static Err bind_packs(const Linker *k, int at, const Address *there)
 {
     const LinkedProgram *lp = k->lp;
@@ -149,7 +150,7 @@ static Err bind_packs(const Linker *k, int at, const Address *there)
     return OK;
 }
 
-/* One walk down the list; a pack that is cut is there from its GATHER to its DROP. */
+/* One walk over the list; a sharded pack has an address from its GATHER to its DROP. */
 Err bind_state(Linker *k)
 {
     const LinkedProgram *lp = k->lp;

@@ -1,10 +1,10 @@
-/* memory_static.c -- what lies still: the state arena and the step arena, back to back.
+/* memory_static.c -- arenas without lifetimes: state, step and session, back to back.
  *
- *     state    for each unit    pack | master | moment 1 | moment 2     the pack stays gathered:
- *                                ^^^^ its home in place                 the home lies in it
- *              or               home | master | moment 1 | moment 2     it is gathered by use
- *     step     for each unit    gradient sums of the pack, or of the home; weights in the order of products
- *              inputs of all micro-batches, losses, what ranks tell each other
+ *     state    for each unit    pack | master | moment 1 | moment 2     the pack stays gathered,
+ *                                ^^^^ the home                          with its home inside
+ *              or               home | master | moment 1 | moment 2     it is gathered per use
+ *     step     for each unit    gradient sums of the pack, or of the home; prepacked weights
+ *              inputs of all micro-batches, losses, scalars that ranks exchange
  *     session  for each unit    keys and values of all sequences */
 #include "schedule/link/link_parts.h"
 
@@ -40,7 +40,7 @@ static void place_sums(const Linker *k, int unit, size_t *at)
     const size_t wide = dtype_bytes(dtype_wide(lp->model->dtype));
     const int owner = tied_owner(lp, unit);
     p->grads = p->tied_grads = p->sums = NO_BASE;
-    if (!k->writes) return; /* a list that computes the loss alone has no gradients */
+    if (!k->writes) return; /* a list that computes only the loss has no gradients */
     if (k->grouped[unit]) {
         p->sums = take(at, (size_t)home_count(p) * wide);
     } else {
@@ -57,7 +57,8 @@ static void place_inputs(LinkedProgram *lp, size_t *at)
         const size_t each = i == INPUT_WEIGHTS  ? dtype_bytes(dtype_wide(lp->model->dtype))
                             : i == INPUT_RANGES ? 16
                                                 : 4;
-        const bool session = i == INPUT_PLACES || i == INPUT_ASKED; /* a step reads none */
+        const bool session =
+            i == INPUT_PLACES || i == INPUT_ASKED; /* a training step reads neither */
         const bool there = !session || lp->model->asked > 0;
         lp->input[i] = take(at, there ? (size_t)lp->model->rows * each : 0);
     }
@@ -66,7 +67,7 @@ static void place_inputs(LinkedProgram *lp, size_t *at)
     lp->loss = take(at, (size_t)lp->micros * ARENA_ALIGN);
 }
 
-/* Keys and values of the units of this stage. */
+/* Places the keys and values of the units of this stage. */
 static size_t place_session(const Linker *k)
 {
     LinkedProgram *lp = k->lp;
@@ -82,8 +83,8 @@ static int64_t blocks_of(const LinkedProgram *lp, int64_t count)
     return (count + lp->block - 1) / lp->block;
 }
 
-/* Where each member's blocks of each unit lie: by stage and member, then by unit, so that one
- * all-gather brings them. What every member of a stage has whole is sent by the first. */
+/* Places the cells of each member's blocks of each unit: by stage and member, then by unit, so that
+ * one all-gather exchanges them. Blocks that every member of a stage has are sent by the first. */
 static Err place_blocks(Linker *k, unsigned shard, const int64_t **counts)
 {
     LinkedProgram *lp = k->lp;
@@ -113,14 +114,15 @@ static Err place_blocks(Linker *k, unsigned shard, const int64_t **counts)
     return OK;
 }
 
-/* Who tells whom: dp, stages and what the loss is a sum over; the shard axes and stages; the rest. */
+/* Finds the groups that exchange scalars: dp, stages and the axes over which the loss is partial;
+ * the shard axes and stages; the remaining axes. */
 static Err scalar_groups(Linker *k, unsigned *loss, unsigned *shard)
 {
     LinkedProgram *lp = k->lp;
     const Mesh *m = lp->mesh;
     const unsigned dp = mesh_axes(m, VIEW_DENSE, "dp"), pp = mesh_axes(m, VIEW_DENSE, "pp");
     *shard = 0;
-    *loss = pp; /* the last stage has it */
+    *loss = pp; /* the last stage has the loss */
     for (int i = 0; i < lp->model->n_kinds; i++) *loss |= lp->program[i].loss_partial;
     for (int u = 0; u < lp->model->n_units; u++) *shard |= lp->unit[u].home.shard;
     const unsigned axes[N_SCALARS] = {dp | *loss, *shard | pp,
@@ -130,7 +132,7 @@ static Err scalar_groups(Linker *k, unsigned *loss, unsigned *shard)
     return OK;
 }
 
-/* The transfer of a scalar: an all-gather in place. */
+/* Builds the transfer of a scalar: an all-gather in place. */
 static void scalar_transfer(const LinkedProgram *lp, ScalarPlace *s, int which, int64_t gathered,
                             const int64_t *counts)
 {

@@ -1,15 +1,15 @@
-/* moves.c -- values on their way between stages: posted early, waited for late.
+/* moves.c -- transfers of values between stages: posted early, waited for late.
  *
  *     list      F1.0 recv.F0.1<0 F1.1 send.F1.1>2 ...
  *     linked    recv.F0.1<0 F1.0 F1.1 send.F1.1>2 ...
  *                             |    |
  *                             |    recv.F0.1 is waited for before the RUN that reads it
- *                             one RUN for it to come in
+ *                             one RUN during which it arrives
  *
- * A send is waited for before the next one that way to that stage, or before the gradient of what it
- * sent is read, since by then it has long been there. The lists have each SEND beside its RECV in
- * one order of all stages; what is begun earlier and waited for later than there makes no circle. And
- * begins keep their order, so the n-th send meets the n-th receive. */
+ * A send is waited for before the next send of that direction to that stage, or before the gradient
+ * of its value is read, since the value has long arrived by then. The lists have each SEND next to
+ * its RECV in one order of all stages. Transfers that start earlier and end later than in that
+ * order make no circle. Starts keep their order, so the n-th send matches the n-th receive. */
 #include "schedule/link/link_parts.h"
 
 static void push(Linker *k, int *at, int from)
@@ -26,12 +26,12 @@ static void push(Linker *k, int *at, int from)
 
 static bool comes_early(const Action *a) { return a->kind == A_RECV && is_stream(a); }
 
-/* Before a RUN come the receives that stand between it and the next RUN. */
+/* Moves the receives that stand between a RUN and the next one before that RUN. */
 static void order_list(Linker *k)
 {
     const Action *from = k->from;
     const bool early = !k->in->in_order;
-    bool begun = false; /* there was a RUN */
+    bool begun = false; /* a RUN has been written */
     for (int i = 0, at = 0; i < k->n_from; i++) {
         const bool run = from[i].kind == A_RUN;
         for (int next = i + 1; early && run && next < k->n_from && from[next].kind != A_RUN; next++)
@@ -59,7 +59,7 @@ Err link_list(Linker *k)
     return OK;
 }
 
-/* What a region holds: one tensor, from its beginning. */
+/* The tensor of a region that holds one tensor, at its beginning. */
 static Ref region_ref(const Program *p, Region region)
 {
     for (int i = 0; i < p->n_tensors; i++) {

@@ -1,19 +1,19 @@
-/* plan.c -- what a REDUCE of a unit has to send, before it is known where anything lies.
+/* plan.c -- the transfers of a unit's REDUCE, before addresses are known.
  *
  *     pack      q q q q k k k k v v v v o o o o n n n       tp=2 sp, dp=2, keys and values copied
- *     stages    tied weights that another stage holds too: all-reduce over the two
- *     copies            k k|    v v|                        all-reduce over those that hold them
+ *     stages    tied weights that another stage also holds: all-reduce over the two
+ *     copies            k k|    v v|                        all-reduce over the ranks with copies
  *     model                             n n n               norms: partial sums over tp
- *     scatter   q q q q k k k k v|v v v o o o o n n n       over dp: each gets its home
- *     data      what is left at home, over dp_replicate
+ *     scatter   q q q q k k k k v|v v v o o o o n n n       over dp: each rank gets its home
+ *     data      the rank's home, over dp_replicate
  *
- * A program knows nothing of dp: every rank along it has micro-batches of its own, so every
- * gradient is partial over dp. Which transfers there are follows from the layouts. */
+ * Programs do not depend on dp: every rank along it has its own micro-batches, so every gradient is
+ * partial over dp. The layouts determine the list of transfers. */
 #include "schedule/link/link_parts.h"
 
 #include "layout/copies.h"
 
-/* Axes over which the gradient of parameter `param`, as that unit's program leaves it, is a sum. */
+/* The axes over which the gradient of `param` is a partial sum after that unit's program. */
 static unsigned partial_of(const LinkedProgram *lp, int unit, int param)
 {
     const Unit *u = &lp->model->unit[unit];
@@ -72,7 +72,7 @@ static Err stages_of(const Linker *k, int unit, int param, RankList *out)
     return OK;
 }
 
-/* What all stages call it: by the parameter that copies are of. */
+/* The tag of the sum, the same on all stages: the number of the parameter that is copied. */
 static int32_t stages_tag(const Linker *k, int unit, int i)
 {
     const Model *m = k->lp->model;
@@ -91,12 +91,12 @@ static Err plan_copies(const Linker *k, int unit, int i, const CopyRun **run, in
     return copies_of(&h->param[i].use, h->mesh, &h->param[i].shape, k->lp->rank, k->arena, run, n);
 }
 
-/* All-reduces over the axes that `of` names for each piece; neighbours over the same are one. */
+/* Pieces to all-reduce, each over its own axes. */
 typedef struct {
     const char *what;
     bool home;
     const unsigned *axes; /* [pieces] */
-    const Span *piece;    /* in order, none overlap */
+    const Span *piece;    /* in order, without overlap */
     int n;
 } PieceAxes;
 
@@ -146,7 +146,7 @@ static Err plan_data(const Linker *k, const UnitPlace *at, const HomeReduce *axe
                             plan);
 }
 
-/* Sums over stages: before all others, which are along one stage. */
+/* Adds the sums over stages. They precede all others, which are within one stage. */
 static Err plan_stages(const Linker *k, int unit, ReducePlan *plan)
 {
     const UnitPlace *at = &k->lp->unit[unit];
@@ -163,7 +163,7 @@ static Err plan_stages(const Linker *k, int unit, ReducePlan *plan)
     return OK;
 }
 
-/* What the rest of the step may overlap with: the scatter, or the last of the sums over dp. */
+/* Chooses the transfer that overlaps with later actions: the scatter, or the last sum over dp. */
 static void choose_begun(ReducePlan *plan, int first)
 {
     if (plan->n == first) return;

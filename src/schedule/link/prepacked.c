@@ -1,19 +1,19 @@
-/* prepacked.c -- weights in the order of products: which there are, where they lie, who makes them.
+/* prepacked.c -- prepacked weights: which exist, their addresses, and the RUNs that write them.
  *
  *     list          F0.0  F1.0  F1.1  F0.1 ..          unit 1, its w for x W^T:
- *     makes it            ^                            before the first RUN of the step that reads it
+ *     writes it           ^                            before the step's first RUN that reads it
  *     reads it            F1.0  F1.1  ..               as all others do
  *
- * One that is read less than WORTH times a step is not worth its place. Nor is one of a pack that is gathered for
- * each use and dropped: its ranks share weights to save memory. Those are arranged by each product, as without all
- * this. */
+ * A weight that is read less than MIN_READS times a step is not worth its memory. Nor is one of a
+ * pack that is gathered per use and dropped: its ranks shard weights to save memory. The GEMM packs
+ * those weights itself. */
 #include "schedule/link/link_parts.h"
 
-/* To memory it takes 2.5 times as long as what a product does, piece by piece in the last cache (gpt2-124m in
- * bf16 on a Zen 4: 51 ms a step, 20 in each micro-batch). */
+/* Prepacking to memory takes 2.5 times as long as packing panel by panel in the last-level cache
+ * inside the GEMM (gpt2-124m in bf16 on a Zen 4: 51 ms a step, against 20 in each micro-batch). */
 enum { MIN_READS = 3 };
 
-/* Programs of slices share what is arranged: do they number it alike? */
+/* True if two programs number their prepacked weights alike: programs of slices share them. */
 static bool same_prepacked(const Program *p, const Program *q)
 {
     bool same = p->n_prepacked == q->n_prepacked;
@@ -26,7 +26,7 @@ static bool same_prepacked(const Program *p, const Program *q)
     return same;
 }
 
-/* Reads of each in the step. O(actions), for each unit that has some. */
+/* Counts the reads of each prepacked weight in the step. O(actions) for each unit that has some. */
 static Err count_reads(const Linker *k, int unit, int *reads)
 {
     const LinkedProgram *lp = k->lp;
@@ -46,7 +46,7 @@ static Err count_reads(const Linker *k, int unit, int *reads)
     return OK;
 }
 
-/* Is the parameter there for the whole step? */
+/* True if the parameter is gathered for the whole step. */
 static bool resident_all_step(const Linker *k, int unit, const Program *p, const PrepackedWeight *a)
 {
     return !gathered_per_use(k, param_of(k->lp, unit, p->tensor[a->tensor].index)->holder[0]);

@@ -1,14 +1,14 @@
-/* slices.c -- where the slices of a micro-batch begin.
+/* slices.c -- the first rows of the slices of a micro-batch.
  *
  *     slice        0        1      2
  *     rows     |--------|------|-----|       slice_at 0 8 14 19
  *
- * Each length has its own programs, of its own sizes; what they leave to be summed is the same, since
- * a unit's gradients are reduced once for all. How many rows of a slice are live is told when it
- * runs. */
+ * Each length has its own programs. The gradients that they leave to be reduced are the same for
+ * all lengths, because a unit's gradients are reduced once for all slices. The number of live rows
+ * of a slice is set when it runs. */
 #include "schedule/link/link_parts.h"
 
-/* Sums of gradients go to the same places, over the same axes. */
+/* True if the gradient sums of both are of the same parameters, over the same axes. */
 static bool same_ports(const Program *a, const Program *b)
 {
     bool same = a->n_in == b->n_in && a->n_out == b->n_out && a->loss_partial == b->loss_partial;

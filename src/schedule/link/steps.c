@@ -2,10 +2,9 @@
  *
  *     reduce.0.1   add         tied      work 8192 (head) -> work 4096 (embed)
  *                  all-reduce  model     work 5120, over tp
- *                  scatter     scatter   work 4096, over dp       begun here
+ *                  scatter     scatter   work 4096, over dp       overlaps
  *                  all-reduce  data      work 4608, over dp_replicate
- *                  add         sum       work 4608 -> step 512    the first of the step is a copy
- */
+ *                  add         sum       work 4608 -> step 512    the first is a copy */
 #include "schedule/link/link_parts.h"
 
 typedef struct {
@@ -30,7 +29,7 @@ static LinkedStep *push(StepList *s, StepKind kind, const char *what, Ref from, 
     return step;
 }
 
-/* The home's weights to the whole pack. */
+/* Gathers the home's weights to the whole pack. */
 static void gather_steps(StepList *s, int unit)
 {
     const LinkedProgram *lp = s->k->lp;
@@ -51,14 +50,14 @@ static void gather_steps(StepList *s, int unit)
     if (!alone) lp->list[s->at].begun = 0;
 }
 
-/* Where the unit's sums of its guests are, for the REDUCE of that number. */
+/* The address of the unit's tied gradients for the REDUCE of that micro-batch. */
 static Address tied_grads_at(const Linker *k, int unit, int owner, int micro)
 {
     if (!k->grouped[owner]) return (Address){ARENA_STEP, k->lp->unit[unit].tied_grads};
     return (Address){ARENA_WORK, k->tied_grads_off[(int64_t)unit * k->lp->micros + micro]};
 }
 
-/* Left fold over the holders, in the order of units. */
+/* Adds the gradients of tied parameters: a left fold over the holders, in the order of units. */
 static void tied_steps(StepList *s, int unit, Address grads)
 {
     const LinkedProgram *lp = s->k->lp;
@@ -105,7 +104,7 @@ static void reduce_steps(StepList *s, int unit, bool first)
     Address grads = {ARENA_STEP, p->grads};
     if (k->grouped[unit])
         grads = (Address){ARENA_WORK, k->grads_off[(int64_t)unit * k->lp->micros + micro]};
-    if (grads.offset == NO_BASE) return; /* nobody writes any */
+    if (grads.offset == NO_BASE) return; /* no RUN writes them */
     tied_steps(s, unit, grads);
     for (int i = 0; i < k->plan[unit].n; i++) part_step(s, p, &k->plan[unit].part[i], grads);
     if (k->grouped[unit] && home_count(p) > 0)
@@ -120,7 +119,7 @@ static int max_steps(const Linker *k, const Action *a)
     return a->kind != A_REDUCE ? 1 : u->n_params * MAX_HOLDERS + k->plan[a->unit].n + 1;
 }
 
-/* Steps of the step's REDUCEs are the same for each micro-batch but for addresses. */
+/* Builds the steps of every action. The steps of a unit's REDUCEs differ only in addresses. */
 Err link_steps(Linker *k)
 {
     LinkedProgram *lp = k->lp;
@@ -142,7 +141,7 @@ Err link_steps(Linker *k)
         if (kind == A_REDUCE) reduced[unit] = true;
         l->step = s.step;
         l->n_steps = s.n;
-        if (l->begun < 0) l->begun = s.n; /* all is done here */
+        if (l->begun < 0) l->begun = s.n; /* all steps are done here */
         arena_rewind(k->arena, mark + (size_t)s.n * sizeof *s.step);
     }
     return OK;
