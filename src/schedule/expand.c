@@ -120,8 +120,9 @@ static Err count_room(const Schedule *s, ExpandEnd end, Arena *arena, int **out)
 static Err check_input(const Schedule *s, Arena *arena)
 {
     if (s->grain != OVER_CHUNKS)
-        return err_fail(ERR_CHECK, "schedule: to expand is what runs over chunks; this one runs "
-                                   "over units already");
+        return err_fail(ERR_CHECK,
+                        "schedule: only a schedule over chunks can be expanded; this one "
+                        "runs over units already");
     TRY(schedule_check(s, arena));
     for (int stage = 0; stage < s->stages; stage++)
         for (int at = 0; at < s->n[stage]; at++) switch (s->list[stage][at].kind) {
@@ -131,8 +132,8 @@ static Err check_input(const Schedule *s, Arena *arena)
                 break;
             default:
                 return err_fail(ERR_CHECK,
-                                "schedule: stage %d, position %d: a %s over chunks; to expand are "
-                                "RUNs, and frames evicted and fetched",
+                                "schedule: stage %d, position %d: a %s over chunks; only RUNs, "
+                                "EVICTs and FETCHes can be expanded",
                                 stage, at, action_kind_name(s->list[stage][at].kind));
             }
     return OK;

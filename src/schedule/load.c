@@ -21,8 +21,8 @@ static Err check_fits(const char *path, const Schedule *s, const Pipeline *p)
 {
     if (s->grain != OVER_CHUNKS)
         return err_fail(ERR_CONFIG,
-                        "parallel.schedule=%s runs over units; a file says `over chunks`, and the "
-                        "rest is added",
+                        "parallel.schedule=%s runs over units; a file must run `over chunks`, "
+                        "and units and transfers are added",
                         path);
     TRY(check_count(path, "stages (mesh.pp)", s->stages, p->stages));
     TRY(check_count(path, "micro-batches", s->micros, p->micros));

@@ -58,15 +58,16 @@ Err packs_of_model(const Model *m, const Program *program, Arena *arena, const U
 Err packs_check(const Schedule *s, const UnitPacks *packs)
 {
     if (s->grain != OVER_UNITS)
-        return err_fail(ERR_CHECK, "schedule: packs are of units; this one runs over chunks: "
-                                   "expand it first");
+        return err_fail(ERR_CHECK,
+                        "schedule: packs belong to units, and this one runs over chunks: "
+                        "expand it first");
     for (int u = 0; u < schedule_units(s); u++)
         for (int i = 0; i < packs[u].adds.n; i++) {
             const int pack = packs[u].adds.pack[i], stage = schedule_stage_of(s, u);
             if (schedule_stage_of(s, pack) != stage)
                 return err_fail(ERR_CONFIG,
-                                "unit %d, on pipeline stage %d, holds a parameter of unit %d, on "
-                                "stage %d: not yet; put both on one stage, or untie them",
+                                "unit %d, on stage %d, holds a parameter of unit %d, on "
+                                "stage %d: not supported; put both on one stage, or untie them",
                                 u, stage, pack, schedule_stage_of(s, pack));
         }
     return OK;

@@ -43,8 +43,9 @@ static Err each_list(const Schedule *s, int (*pass)(const Action *, int, Action 
 {
     Schedule result = *s;
     if (schedule_has_moves(s))
-        return err_fail(ERR_CHECK, "schedule: a backward is cut or joined before there are sends, "
-                                   "which name its phase; this one has sends");
+        return err_fail(ERR_CHECK,
+                        "schedule: backwards are split or merged before sends are added, "
+                        "since a send names the phase; this one has sends");
     TRY(ARENA_NEW(arena, s->stages, &result.n));
     TRY(ARENA_NEW(arena, s->stages, &result.list));
     for (int stage = 0; stage < s->stages; stage++) {

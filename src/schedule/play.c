@@ -221,7 +221,7 @@ static Err stuck(const Player *p)
                                      p->at[stage], action_text(a, p->s->slices, text), wait);
     }
     if (left_out > 0) snprintf(list + used, sizeof list - used, "; and %d more stages", left_out);
-    return err_fail(ERR_CHECK, "schedule: nobody can move: %s", list);
+    return err_fail(ERR_CHECK, "schedule: deadlock: %s", list);
 }
 
 static Err player_init(const Schedule *s, const PlayCosts *costs, Arena *arena, Player *p)

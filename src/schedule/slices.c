@@ -22,8 +22,8 @@ static Err check_points(const SliceRequest *r, int least, int64_t step, int64_t 
 {
     if (r->slices < least || r->tokens < 1 || r->multiple < 1)
         return err_fail(ERR_CONFIG,
-                        "parallel.slices is %d, for %lld tokens cut at multiples of %lld; allowed "
-                        "is what is at least 1",
+                        "parallel.slices is %d, for %lld tokens cut at multiples of %lld; each "
+                        "must be at least 1",
                         r->slices, (long long)r->tokens, (long long)r->multiple);
     *n = (r->tokens + step - 1) / step;
     if (r->slices > *n)

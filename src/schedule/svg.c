@@ -195,8 +195,8 @@ static void add_legend(Picture *p)
     x = add_sample(p, x, "url(#wait)", "waits");
     if (p->lighter) x = add_sample(p, x, colour[1][PHASE_F], "lighter: a later chunk");
     if (p->evicts) {
-        x = add_sample(p, x, "#b00020", "frame sent away");
-        add_sample(p, x, "#1a3e8c", "and back");
+        x = add_sample(p, x, "#b00020", "frame evicted");
+        add_sample(p, x, "#1a3e8c", "frame fetched");
     }
 }
 

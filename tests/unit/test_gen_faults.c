@@ -264,11 +264,11 @@ static const struct {
     {"no I", no_i, "is missing: I and W come together", CHUNKS},
     {"no W", no_w, "is missing: I and W come together", CHUNKS},
     {"twice", twice, "runs twice", CHUNKS},
-    {"both ways", both_ways, "runs beside B", CHUNKS},
+    {"both ways", both_ways, "runs in addition to B", CHUNKS},
     {"backward first", back_first, "comes before its F", CHUNKS},
     {"W first", w_first, "comes before its I", CHUNKS},
     {"slice first", slice_first, "comes before F of slice", CHUNKS},
-    {"chunk first", chunk_first, "nobody can move", CHUNKS},
+    {"chunk first", chunk_first, "deadlock", CHUNKS},
     {"elsewhere", elsewhere, "is held by stage", CHUNKS},
     {"no such micro-batch", no_such_micro, "micro-batch", CHUNKS},
     {"no send", no_send, "is missing: stage", UNITS},
@@ -279,7 +279,7 @@ static const struct {
     {"crossed", crossed, "before the value received just before", UNITS},
     {"updated early", updated_early, "RUNs of it that come after", UNITS},
     {"evicted early", evicted_early, "there is no frame before F", EVICTED},
-    {"never fetched", no_fetch, "its frame was evicted and is not back", EVICTED},
+    {"never fetched", no_fetch, "its frame was evicted and not fetched", EVICTED},
 };
 enum { N_FAULTS = sizeof faults / sizeof faults[0] };
 

@@ -171,7 +171,7 @@ static void refused(void **state)
     set.parallel.slices = 2;
     set.schedule = "1f1b";
     expect_error("whole", job_compile(&set, &arena, &job), ERR_CONFIG,
-                 "take gpipe, seq1f1b or terapipe");
+                 "choose gpipe, seq1f1b or terapipe");
     set.schedule = "seq1f1b";
     static const int64_t short_cut[] = {0, 4, 8}, empty[] = {0, 9, 9};
     set.parallel.cuts = short_cut;

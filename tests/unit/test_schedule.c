@@ -300,10 +300,10 @@ static void waiting_is_where_it_was_asked_for(void **state)
     assert_true(play.end[1][0] == 1.5 && play.end[0][4] == 5); /* B1.0 ends at 4.5 */
     c.wait = PLAY_WAIT_BOTH;
     assert_int_equal(schedule_play(&s, &c, *state, &play), ERR_CHECK);
-    assert_string_equal(
-        err_text(), "schedule: nobody can move: stage 0, position 3, send.F0.1>1: waits for the "
-                    "recv of stage 1; stage 1, position 3, send.B1.0>0: waits for the recv of "
-                    "stage 0");
+    assert_string_equal(err_text(),
+                        "schedule: deadlock: stage 0, position 3, send.F0.1>1: waits for the "
+                        "recv of stage 1; stage 1, position 3, send.B1.0>0: waits for the recv of "
+                        "stage 0");
 }
 
 static void norm_is_a_barrier_and_frames_are_counted(void **state)
@@ -354,10 +354,10 @@ static void stuck_stages_are_all_named(void **state)
                       "stage 2: F2.0 B2.0 F2.1 B2.1\n");
     Play play;
     assert_int_equal(schedule_play(&s, &(PlayCosts){0}, *state, &play), ERR_CHECK);
-    assert_string_equal(
-        err_text(), "schedule: nobody can move: stage 0, position 1, B0.0: waits for B1.0, or its "
-                    "I; stage 1, position 0, F1.1: waits for F0.1; stage 2, position 0, F2.0: "
-                    "waits for F1.0");
+    assert_string_equal(err_text(),
+                        "schedule: deadlock: stage 0, position 1, B0.0: waits for B1.0, or its "
+                        "I; stage 1, position 0, F1.1: waits for F0.1; stage 2, position 0, F2.0: "
+                        "waits for F1.0");
 
     /* more than a message holds */
     must(schedule_generate("1f1b", &(Pipeline){.stages = 200, .micros = 3}, *state, &s));
@@ -379,15 +379,15 @@ static void unchecked_lists_stop(void **state)
          "stage 0: send.F0.0>1 F0.0\nstage 1: recv.F0.0<0", PLAY_WAIT_AT_USE,
          "stage 0, position 0, send.F0.0>1: waits for F0.0"},
         {"chunks 2 micros 1 slices 1\nstages 0 1\n", "stage 0: F0.0 send.F0.0>1\nstage 1: F1.0",
-         PLAY_WAIT_AT_USE, "nobody can move: stage 1, position 0, F1.0: waits for F0.0"},
+         PLAY_WAIT_AT_USE, "deadlock: stage 1, position 0, F1.0: waits for F0.0"},
         {"chunks 2 micros 1 slices 1\nstages 0 1\n", "stage 0: F0.0\nstage 1: recv.F0.0<0 F1.0",
-         PLAY_WAIT_AT_USE, "nobody can move: stage 1, position 1, F1.0: waits for F0.0"},
+         PLAY_WAIT_AT_USE, "deadlock: stage 1, position 1, F1.0: waits for F0.0"},
         {"chunks 2 micros 1 slices 1\nstages 0 1\n", "stage 0: F0.0\nstage 1: recv.F0.0<0 F1.0",
          PLAY_WAIT_AT_RECV, "stage 1, position 0, recv.F0.0<0: waits for the send of stage 0"},
         {"chunks 2 micros 1 slices 1\nstages 0 1\n", "stage 0: F0.0\nstage 1: recv.F0.0<0 F1.0",
          PLAY_WAIT_BOTH, "stage 1, position 0, recv.F0.0<0: waits for the send of stage 0"},
         {"chunks 2 micros 1 slices 1\nstages 0 1\n", "stage 0: F0.0 norm\nstage 1: F1.0",
-         PLAY_WAIT_AT_USE, "can move: stage 0, position 1, norm: waits for the norm of all stages"},
+         PLAY_WAIT_AT_USE, "deadlock: stage 0, position 1, norm: waits for the norm of all stages"},
         {"chunks 1 micros 1 slices 1\nstages 0\n", "stage 0: F0.0 W0.0 I0.0", PLAY_WAIT_AT_USE,
          "stage 0, position 1, W0.0: waits for B0.0, or its I"},
         {"chunks 1 micros 1 slices 2\nstages 0\n", "stage 0: F0.0.1 F0.0.0", PLAY_WAIT_AT_USE,
@@ -458,7 +458,7 @@ static void bad_requests_are_named(void **state)
         {"interleaved",
          {4, 3, 0, 0, 2},
          "parallel.group is 2; with 4 stages and 3 micro-batches parallel.schedule=interleaved "
-         "would have groups of 1; each needs 3, all that there are: set parallel.group=3"},
+         "would have groups of 1; each needs 3, all of them: set parallel.group=3"},
         {"izb", {4, 16, 0, 0, -3}, "parallel.group is -3"},
         {"izb",
          {4, 13, 0, 0, 4},

@@ -67,8 +67,8 @@ static const Fault faults[] = {
     {"I without W", plain, " W1.1", "", "stage 1: W1.1 is missing: I and W come together"},
     {"W without I", plain, "I1.1 ", "", "stage 1: I1.1 is missing: I and W come together"},
     {"B beside I", plain, "I1.1 W1.1", "B1.1 I1.1",
-     "position 4, I1.1: runs beside B, at position 3"},
-    {"B beside W", plain, "I1.1 W1.1", "B1.1 W1.1", "W1.1: runs beside B"},
+     "position 4, I1.1: runs in addition to B, at position 3"},
+    {"B beside W", plain, "I1.1 W1.1", "B1.1 W1.1", "W1.1: runs in addition to B"},
     {"F twice", plain, "F0.1 ", "F0.1 F0.0 ", "position 2, F0.0: runs twice, first at position 0"},
     {"B twice", plain, "B0.1", "B0.1 B0.1", "position 9, B0.1: runs twice"},
     {"another's chunk", plain, "stage 1: F1.0", "stage 1: F2.0 F1.0",
@@ -83,10 +83,10 @@ static const Fault faults[] = {
     {"a circle of two stages", plain,
      "stage 0: F0.0 F0.1 F2.0 B2.0 F2.1 I2.1 W2.1 B0.0 B0.1\nstage 1: F1.0 F1.1",
      "stage 0: F0.0 F2.0 B2.0 F0.1 F2.1 I2.1 W2.1 B0.0 B0.1\nstage 1: F1.1 F1.0",
-     "nobody can move: stage 0, position 1, F2.0: waits for F1.0; stage 1, position 0, F1.1: waits "
+     "deadlock: stage 0, position 1, F2.0: waits for F1.0; stage 1, position 0, F1.1: waits "
      "for F0.1"},
     {"chunks of one stage out of order", plain, "stage 0: F0.0 F0.1 F2.0 B2.0",
-     "stage 0: F2.0 F0.0 F0.1 B2.0", "nobody can move: stage 0, position 0, F2.0: waits for F1.0"},
+     "stage 0: F2.0 F0.0 F0.1 B2.0", "deadlock: stage 0, position 0, F2.0: waits for F1.0"},
     {"backward too early", plain, "F2.0 B2.0 F2.1 I2.1 W2.1 B0.0", "B0.0 F2.0 B2.0 F2.1 I2.1 W2.1",
      "position 2, B0.0: waits for B1.0, or its I"},
 
@@ -122,11 +122,11 @@ static const Fault faults[] = {
     {"sent in a phase that does not run", three, "send.B2.1>1", "send.I2.1>1",
      "stage 2 runs no such phase"},
     {"the last forward is sent", three, "F2.0 recv", "F2.0 send.F2.0>1 recv",
-     "no one reads this value"},
+     "no item reads this value"},
     {"a pair in two orders", three, "recv.F1.0<1 F2.0 recv.F1.1<1", "recv.F1.1<1 recv.F1.0<1 F2.0",
      "stage 2, position 1, recv.F1.0<1: stage 1 sends it, at position 2, before"},
     {"a circle of receives", three, "F0.1 send.F0.1>1 recv.B1.0<1 B0.0",
-     "recv.B1.0<1 B0.0 F0.1 send.F0.1>1", "nobody can move"},
+     "recv.B1.0<1 B0.0 F0.1 send.F0.1>1", "deadlock"},
     {"a value that stays on its stage", full, "F1.0 send.F1.0>1", "send.F0.0>1 F1.0 send.F1.0>1",
      "the reader is on stage 0 as well: nothing to send"},
 
@@ -174,8 +174,8 @@ static const Fault faults[] = {
     {"evicted after B", full, "drop.0", "drop.0 evict.0.0>host",
      "there is no frame after position"},
     {"evicted twice", full, "evict.0.1>host", "evict.0.1>host evict.0.1>host",
-     "its frame is away already"},
-    {"never fetched", full, "fetch.0.1<host ", "", "B0.1: its frame was evicted and is not back"},
+     "its frame is evicted already"},
+    {"never fetched", full, "fetch.0.1<host ", "", "B0.1: its frame was evicted and not fetched"},
     {"fetched, never evicted", full, "evict.0.1>host", "",
      "fetch.0.1<host: its frame was not evicted"},
     {"fetched from elsewhere", full, "fetch.0.1<host", "fetch.0.1<1", "its frame went to -1"},
@@ -310,7 +310,8 @@ static void impossible_shapes_are_refused(void **state)
     s = parse(*state, "plain", plain);
     s.micros = s.slices = 32767; /* three billion pieces: said at once, without a table for them */
     assert_int_equal(schedule_check(&s, *state), ERR_CHECK);
-    assert_non_null(strstr(err_text(), "3221028867 pieces to run, only 14 actions"));
+    assert_non_null(
+        strstr(err_text(), "3221028867 (item, micro-batch, slice) to run, only 14 actions"));
 }
 
 static void order_of_gradients_is_seen(void **state)
@@ -346,7 +347,7 @@ static void order_of_gradients_is_seen(void **state)
     assert_int_equal(schedule_check_order(&s), ERR_CHECK);
     assert_string_equal(err_text(),
                         "schedule: stage 0, position 7, W0.1: adds to the gradients of chunk 0 "
-                        "after micro-batch 2: the sum is not that of one stage, bit for bit");
+                        "after micro-batch 2: the sum is not that of one rank, bit for bit");
 }
 
 int main(void)

@@ -258,7 +258,7 @@ static void what_cannot_be(void **state)
 
     const Schedule two = units_of(*state, "1f1b", 2, 3, 1, false);
     assert_int_equal(schedule_gathers(&two, &more, *state, &out, t.count), ERR_CONFIG);
-    assert_non_null(strstr(err_text(), "unit 2, on pipeline stage 1, holds a parameter of unit 0"));
+    assert_non_null(strstr(err_text(), "unit 2, on stage 1, holds a parameter of unit 0"));
 
     t.row[1] = (UnitSwitches){GATHER_STEP, KEEP_NO, REDUCE_AFTER_LAST, true};
     assert_int_equal(schedule_gathers(&s, &more, *state, &out, t.count), ERR_CONFIG);
@@ -302,7 +302,7 @@ static void faults_are_seen(void **state)
         assert_non_null(strstr(err_text(), "2 units are gathered at once; allowed are 1"));
         t.row[0].sharded = false;
         assert_int_equal(schedule_check_packs(&s, &rules, *state), ERR_CHECK);
-        assert_non_null(strstr(err_text(), "gather.0: its parameters are not cut"));
+        assert_non_null(strstr(err_text(), "gather.0: its parameters are not sharded"));
         t.row[0].sharded = true;
     }
 }

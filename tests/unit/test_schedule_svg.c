@@ -176,7 +176,7 @@ static void words_are_where_they_belong(void **state)
     svg = draw(*state, &s, "bpipe", &play);
     assert_non_null(strstr(svg, "<title>evict.0.6&gt;7</title>"));
     assert_non_null(strstr(svg, "<title>fetch.0.6&lt;7</title>"));
-    assert_non_null(strstr(svg, ">frame sent away<"));
+    assert_non_null(strstr(svg, ">frame evicted<"));
     must(schedule_generate("izb", &(Pipeline){.stages = 2, .micros = 2}, *state, &s));
     svg = draw(*state, &s, "izb", &play);
     assert_non_null(strstr(svg, "lighter: a later chunk"));

@@ -53,7 +53,7 @@ static Err check_phases(const Check *c, const CheckCell *cell, Action a)
         const int other = run[PHASE_I] >= 0 ? run[PHASE_I] : run[PHASE_W];
         if (other >= 0)
             return schedule_fail(s, stage, other,
-                                 "runs beside B, at position %d, which holds I and W",
+                                 "runs in addition to B, at position %d, which is I and W",
                                  run[PHASE_B]);
     } else if (run[PHASE_I] < 0 && run[PHASE_W] < 0) {
         a.phase = PHASE_B;
@@ -151,8 +151,8 @@ static Err check_item_order(const Schedule *s, int item)
         if (!head && !schedule_writes(s, a)) continue;
         if (a->micro < *latest)
             return schedule_fail(s, stage, i,
-                                 "adds to the gradients of %s %d after micro-batch %d: the sum is "
-                                 "not that of one stage, bit for bit",
+                                 "adds to the gradients of %s %d after micro-batch %d: the sum "
+                                 "is not that of one rank, bit for bit",
                                  s->grain == OVER_UNITS ? "unit" : "chunk", item, *latest);
         *latest = a->micro;
     }

@@ -32,7 +32,7 @@ static Err check_value(const Check *c, int stage, int at)
     const int reader = reader_of(c->s, a), maker = c->stage_of[a->unit];
     if (check_cell(c, a)->run[a->phase] < 0)
         return schedule_fail(c->s, stage, at, "stage %d runs no such phase", maker);
-    if (reader < 0) return schedule_fail(c->s, stage, at, "no one reads this value");
+    if (reader < 0) return schedule_fail(c->s, stage, at, "no item reads this value");
     if (c->stage_of[reader] == maker)
         return schedule_fail(c->s, stage, at, "the reader is on stage %d as well: nothing to send",
                              maker);

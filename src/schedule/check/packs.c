@@ -44,7 +44,7 @@ static Err walk_gather(PackWalk *p, int stage, int at)
     const UnitSwitches *row = &p->rules->row[a->unit];
     const bool come = a->kind == A_GATHER;
     if (!row->sharded)
-        return schedule_fail(p->s, stage, at, "its parameters are not cut: nothing to gather");
+        return schedule_fail(p->s, stage, at, "its parameters are not sharded: nothing to gather");
     if (p->gathered[a->unit] == come)
         return schedule_fail(p->s, stage, at,
                              come ? "it is gathered already" : "it is not gathered here");

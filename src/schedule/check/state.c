@@ -72,7 +72,7 @@ static Err walk_run(StateWalk *st, int stage, int at)
     if (item->gathers && !item->gathered && a->phase == PHASE_F)
         return schedule_fail(st->s, stage, at, "its parameters are not gathered here");
     if (frame->away && a->phase != PHASE_F)
-        return schedule_fail(st->s, stage, at, "its frame was evicted and is not back");
+        return schedule_fail(st->s, stage, at, "its frame was evicted and not fetched");
     st->ran = true;
     item->runs--;
     if (schedule_writes(st->s, a)) --*writes_of(st, a);
@@ -134,7 +134,7 @@ static Err walk_update(StateWalk *st, int stage, int at)
         return schedule_fail(st->s, stage, at, "updated before its gradients are reduced");
     if (item->gathered)
         return schedule_fail(st->s, stage, at,
-                             "updated while it is gathered: what was would be old");
+                             "updated while it is gathered: the gathered copy would be stale");
     item->updated = true;
     return OK;
 }
@@ -156,7 +156,7 @@ static Err walk_frame(StateWalk *st, int stage, int at)
     if (at < run[PHASE_F]) return schedule_fail(st->s, stage, at, "there is no frame before F");
     if (at > last)
         return schedule_fail(st->s, stage, at, "there is no frame after position %d", last);
-    if (frame->away) return schedule_fail(st->s, stage, at, "its frame is away already");
+    if (frame->away) return schedule_fail(st->s, stage, at, "its frame is evicted already");
     *frame = (FrameState){true, a->peer};
     return OK;
 }

@@ -8,22 +8,22 @@
 static const GeneratorRow table[] = {
     {"gpipe", "all forwards, then all backwards; holds every micro-batch", gen_gpipe, CHUNKS_LOOP,
      1, 1, 1, 1, false, 0, 0},
-    {"1f1b", "a backward as soon as there is one; holds one micro-batch a stage after mine",
+    {"1f1b", "a backward as soon as possible; holds one micro-batch per later stage, and one",
      gen_1f1b, CHUNKS_LOOP, 1, 1, 1, 0, false, 0, 0},
-    {"interleaved", "1f1b over several chunks a stage; waits less, holds more", gen_interleaved,
+    {"interleaved", "1f1b over several chunks per stage; waits less, holds more", gen_interleaved,
      CHUNKS_LOOP, 2, 1, 0, 0, true, 0, 0},
-    {"bfs", "gpipe over several chunks a stage; a chunk's gradients are done early", gen_bfs,
+    {"bfs", "gpipe over several chunks per stage; a chunk's gradients are complete early", gen_bfs,
      CHUNKS_LOOP, 2, 1, 0, 0, false, 0, 0},
-    {"zbh1", "1f1b with gradients of parameters put off; waits a third, holds no more", gen_zbh1,
+    {"zbh1", "1f1b with delayed parameter gradients; a third of the bubble, holds no more",
+     gen_zbh1, CHUNKS_LOOP, 1, 1, 1, 0, false, 0, 0},
+    {"zbh2", "zbh1 with twice the micro-batches in flight; waits only at the ends", gen_zbh2,
      CHUNKS_LOOP, 1, 1, 1, 0, false, 0, 0},
-    {"zbh2", "zbh1 with twice as much in flight; waits only at the ends", gen_zbh2, CHUNKS_LOOP, 1,
-     1, 1, 0, false, 0, 0},
-    {"izb", "interleaved with gradients of parameters put off; waits and holds less", gen_izb,
+    {"izb", "interleaved with delayed parameter gradients; waits and holds less", gen_izb,
      CHUNKS_LOOP, 2, 1, 0, 0, true, 0, 0},
-    {"zbv", "two chunks a stage on a V; waits only at the ends, holds as 1f1b", gen_zbv, CHUNKS_V,
-     2, 2, 2, 0, false, 2, -1},
+    {"zbv", "two chunks per stage on a V; waits only at the ends, holds as much as 1f1b", gen_zbv,
+     CHUNKS_V, 2, 2, 2, 0, false, 2, -1},
     {"dualpipev",
-     "two chunks a stage on a V; a forward beside a backward, for transfers to hide in",
+     "two chunks per stage on a V; pairs a forward with a backward, so that transfers overlap",
      gen_dualpipev, CHUNKS_V, 2, 2, 2, 0, false, 2, 0},
     {"seq1f1b", "1f1b over slices of sequences; waits and holds less", gen_seq1f1b, CHUNKS_LOOP, 1,
      1, 1, 2, false, 0, 0},
@@ -73,7 +73,7 @@ static Err check_slices(const GeneratorRow *row, int slices)
     if (slices > 1)
         return err_fail(ERR_CONFIG,
                         "parallel.slices is %d; parallel.schedule=%s runs whole micro-batches: set "
-                        "parallel.slices=1, or take gpipe, seq1f1b or terapipe",
+                        "parallel.slices=1, or choose gpipe, seq1f1b or terapipe",
                         slices, row->name);
     return err_fail(ERR_CONFIG, "parallel.slices is %d; allowed are 1 to %d", slices, MAX_SCHEDULE);
 }
@@ -104,8 +104,8 @@ static Err check_group(const GeneratorRow *row, const Pipeline *p)
         "parallel.group is %d; with %d stages and %d micro-batches parallel.schedule=%s "
         "would have groups of %d; each needs %d, %s: set parallel.group=%d",
         p->group, p->stages, p->micros, row->name, p->micros / rounds,
-        min_int(p->stages, p->micros),
-        p->micros < p->stages ? "all that there are" : "one for each stage", near);
+        min_int(p->stages, p->micros), p->micros < p->stages ? "all of them" : "one for each stage",
+        near);
 }
 
 Err schedule_pipeline(const GeneratorRow *row, Pipeline *p)

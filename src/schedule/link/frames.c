@@ -96,7 +96,7 @@ static Err walk_all(FrameWalk *w, const Linker *k)
             return err_fail(
                 ERR_CHECK,
                 "stage %d waits at position %d for stage %d, which waits too: evictions "
-                "are placed in lists that have each send beside its receive",
+                "are placed in lists that have each send next to its receive",
                 stage, w->at[stage], w->s->list[stage][w->at[stage]].peer);
     for (int i = w->end[w->stage]; i < w->s->n[w->stage]; i++) put(w, w->s->list[w->stage][i], 0);
     return OK;

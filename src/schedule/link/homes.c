@@ -41,8 +41,8 @@ static Err place_params(Linker *k, int unit)
         }
         if (owner >= 0 && owner != p->holder[0])
             return err_fail(ERR_CHECK,
-                            "unit %s holds parameters of the packs of %s and %s; beside its own it "
-                            "may hold those of one",
+                            "unit %s holds parameters of the packs of %s and %s; besides its "
+                            "own it may hold those of one pack",
                             u->name, lp->model->unit[owner].name,
                             lp->model->unit[p->holder[0]].name);
         owner = p->holder[0];

@@ -37,8 +37,8 @@ static Err find_groups(Linker *k)
             *close_of(k, u, micro) = close;
             if (k->grouped[u] && close < 0)
                 return err_fail(ERR_CHECK,
-                                "unit %s: the list has no reduce.%d.%d or later: what micro-batch "
-                                "%d adds to its gradients would be lost",
+                                "unit %s: the list has no reduce.%d.%d or later: the gradients of "
+                                "micro-batch %d would be lost",
                                 m->unit[u].name, u, micro, micro);
         }
     return OK;
@@ -106,7 +106,7 @@ static Err check_fresh(const LinkedProgram *lp, const Linked *l)
         if ((l->fresh & all) != 0 && (l->fresh & all) != all)
             return err_fail(
                 ERR_CHECK,
-                "unit %s: the sums of parameters %d to %d, made by one product, start apart",
+                "unit %s: the sums of parameters %d to %d, made by one GEMM, do not start together",
                 lp->model->unit[l->action.unit].name, port->param, port->param + port->span - 1);
     }
     return OK;

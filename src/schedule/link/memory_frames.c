@@ -46,7 +46,7 @@ static void close_frame(MemoryPlanner *m, int at)
 {
     const Linked *l = &m->lp->list[at];
     const int open = *open_of(m, &l->action, l->region);
-    MUST(open >= 0, "position %d: a frame goes that is not here", at);
+    MUST(open >= 0, "position %d: a frame is evicted that is not here", at);
     MemoryPiece *o = &m->pieces[open];
     o->piece.last = max_int(at, l->end - 1);
     o->out = at;

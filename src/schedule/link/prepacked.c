@@ -37,8 +37,8 @@ static Err count_reads(const Linker *k, int unit, int *reads)
         if (!p || l->action.unit != unit) continue;
         if (!same_prepacked(p, add_region))
             return err_fail(ERR_CHECK,
-                            "unit %s: slice %d has other weights in the order of products than the "
-                            "longest; set parallel.prepack=false",
+                            "unit %s: slice %d has other prepacked weights than the longest slice; "
+                            "set parallel.prepack=false",
                             lp->model->unit[unit].name, l->action.slice);
         for (int j = p->first[l->action.phase]; j < p->first[l->action.phase + 1]; j++)
             if (p->instr[j].prepacked) reads[p->instr[j].prepacked - 1]++;

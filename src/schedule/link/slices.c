@@ -42,7 +42,7 @@ Err link_slices(Linker *k)
     lp->by_slice = k->in->by_slice ? k->in->by_slice : lp->program;
     if (!given && lp->slices == 1) return OK;
     if (!given || !k->in->by_slice)
-        return err_fail(ERR_CHECK, "the schedule has %d slices, and nobody says what they are",
+        return err_fail(ERR_CHECK, "the schedule has %d slices, but no cuts and programs for them",
                         lp->slices);
     for (int q = 0; q <= lp->slices; q++) at[q] = given[q];
     if (at[0] != 0 || at[lp->slices] != lp->model->rows)
