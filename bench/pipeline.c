@@ -1,10 +1,11 @@
-/* pipeline.c -- a step of a pipeline beside what the player says of it.
+/* pipeline.c -- the measured step of a pipeline against the player's prediction.
  *
- *     build/release/bench/pipeline                           gpt2-124m, 2 stages of 1 thread, 8 micro-batches, 1f1b
+ *     build/release/bench/pipeline        gpt2-124m, 2 stages of 1 thread, 8 micro-batches, 1f1b
  *     build/release/bench/pipeline schedule=zbh1 stages=2 seq_len=512
  *
- * Costs of a chunk's F, I, W and B are measured while all stages run; the player walks the same lists
- * with them. What is left is what it does not know: transfers, and cores that are shared. */
+ * Costs of a chunk's F, I, W and B are measured while all stages run, and the player walks the same
+ * lists with them. The difference is what the player does not model: transfers, and shared
+ * cores. */
 #define _DEFAULT_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,11 +27,11 @@ typedef struct {
     Cores cores;
 } Options;
 
-/* What all ranks put together. */
+/* Measurements of all ranks. */
 typedef struct {
     const Options *o;
     const Device *device;
-    double cost[MAX_UNITS][N_PHASES]; /* seconds of a RUN; each unit is one rank's */
+    double cost[MAX_UNITS][N_PHASES]; /* seconds of a RUN; each unit is on one rank */
     double end_s[MAX_STAGES];         /* of norm and updates */
     double step_s;
 } Bench;
@@ -76,7 +77,7 @@ static Err compile(WorldRank *w, const Bench *b, Job *job)
     return job_compile(&set, w->arena, job);
 }
 
-/* Sums of computing by unit and phase; waiting is not computing. */
+/* Sums the computing time by unit and phase; waits are excluded. */
 static void add_events(Bench *b, const RankTrace *t, int rank)
 {
     for (int64_t i = 0; i < t->n; i++) {
@@ -94,7 +95,7 @@ static Err time_steps(Rank *rank, Bench *b, WorldRank *w)
     for (int i = 0; i <= b->o->steps; i++) { /* the first touches all memory */
         StepResult result;
         if (i == 1) rank->settings.trace->n = 0;
-        TRY(world_agree(w, OK)); /* all begin together */
+        TRY(world_agree(w, OK)); /* all start together */
         const double start = now_s();
         TRY(rank_step(rank, &(StepSettings){.step = i + 1, .lr = 1e-4}, &result));
         if (i > 0) total += now_s() - start;
@@ -133,7 +134,7 @@ static Err run_rank(WorldRank *w, void *work)
     return err;
 }
 
-/* The schedule once more, with the costs of its chunks. */
+/* Plays the schedule with the measured costs of its chunks. */
 static Err play(Bench *b, Arena *arena)
 {
     WorldRank me = {.arena = arena};

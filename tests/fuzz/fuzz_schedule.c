@@ -1,5 +1,5 @@
-/* fuzz_schedule.c -- a schedule as text: an error, or a schedule that is the same when it is
- * printed and read again, and on which the checker has a verdict. */
+/* fuzz_schedule.c -- a schedule as text: an error, or a schedule that is equal after printing and
+ * parsing it again, and that the checker accepts or refuses without a crash. */
 #define _GNU_SOURCE
 #include "fuzz/fuzz.h"
 #include "schedule/check/check.h"

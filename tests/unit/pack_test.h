@@ -41,7 +41,7 @@ static void must(Err err)
     if (err != OK) fail_msg("%s", err_text());
 }
 
-/* Every B as I and W. */
+/* Splits every B into I and W. */
 static inline void split_backward(Arena *a, Schedule *s)
 {
     for (int stage = 0; stage < s->stages; stage++) {
@@ -62,7 +62,7 @@ static inline void split_backward(Arena *a, Schedule *s)
     }
 }
 
-/* Units in as equal chunks as can be, one a stage. */
+/* Units in chunks as equal as possible, one per stage. */
 static inline Schedule units_of(Arena *a, const char *name, int stages, int units, int micros,
                                 bool split)
 {
@@ -78,8 +78,8 @@ static inline Schedule units_of(Arena *a, const char *name, int stages, int unit
     return out;
 }
 
-/* Unit 0 embeds: only its F reads. The last is a head: only its F reads, and the pack of unit 0
- * when they are tied. Layers read in F and I, and so in B. */
+/* Unit 0 is the embedding: only its F reads. The last unit is the head: only its F reads, also from
+ * the pack of unit 0 if they are tied. Layers read in F and I, and therefore in B. */
 static inline void fill_packs(UnitPacks *packs, int units, bool tied)
 {
     memset(packs, 0, (size_t)units * sizeof *packs);
@@ -107,7 +107,7 @@ static inline const char *list_text(Arena *a, const Schedule *s, int stage)
     return out;
 }
 
-/* A head comment shows this line: after the word, and dots where it is cut short. */
+/* Checks that a head comment shows this line after `word`; dots may cut it short. */
 static inline void assert_drawn(Arena *a, const char *file, const char *word, const char *line)
 {
     char path[512];
@@ -130,7 +130,7 @@ static inline void assert_drawn(Arena *a, const char *file, const char *word, co
     assert_string_equal(line, "");
 }
 
-/* What remains without the actions that a pass adds is what it was given. */
+/* Checks that the list without the actions that a pass adds is the pass's input. */
 static inline void assert_rest_is(const Schedule *s, const Schedule *before, unsigned added)
 {
     for (int stage = 0; stage < s->stages; stage++) {

@@ -1,6 +1,6 @@
-/* Faults seeded into what the generators write, over chunks and over units with sends: each is
- * found, and for the right reason. A shape that a fault cannot be put into is passed over, and the
- * test counts how often each was. */
+/* test_gen_faults.c -- faults seeded into generated lists, over chunks and over units with sends:
+ * each is found, with the right reason. A shape that cannot have a fault is skipped, and the test
+ * counts how often each fault was seeded. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -35,7 +35,7 @@ typedef struct {
     Schedule *s;
     Random random;
     uint64_t draw;
-    int stage, at; /* what was picked */
+    int stage, at; /* the chosen action */
 } Seed;
 
 static int below(Seed *x, int n) { return (int)(random_bits(&x->random, x->draw++) % (unsigned)n); }
@@ -59,7 +59,7 @@ static bool is_wanted(const Wanted *w, const Schedule *s, const Action *a)
     return a->kind == w->kind && (w->phases >> a->phase & 1) && (!w->also || w->also(s, a));
 }
 
-/* An action that is wanted, any of them: false when there is none. */
+/* Picks a random action that matches; false if there is none. */
 static bool pick(Seed *x, const Wanted *wanted)
 {
     int found = 0;
@@ -89,7 +89,8 @@ static void move_to(Seed *x, int to)
     list[to] = a;
 }
 
-/* Where that action of the same (unit, micro, slice) stands in the picked stage's list, or -1. */
+/* The position of that action of the same (unit, micro, slice) in the chosen stage's list, or
+ * -1. */
 static int find(const Seed *x, Action a, ActionKind kind, Phase phase)
 {
     for (int i = 0; i < x->s->n[x->stage]; i++) {
@@ -136,11 +137,11 @@ static bool twice(Seed *x)
     if (!pick(x, &any_run)) return false;
     const Action a = *picked(x);
     if (x->at + 1 == x->s->n[x->stage]) return false;
-    x->s->list[x->stage][x->at + 1] = a; /* in the place of another, too */
+    x->s->list[x->stage][x->at + 1] = a; /* replacing another, too */
     return true;
 }
 
-static bool both_ways(Seed *x) /* B where there is an I and a W */
+static bool both_ways(Seed *x) /* B in addition to I and W */
 {
     if (!pick(x, &any_i)) return false;
     const int w = find(x, *picked(x), A_RUN, PHASE_W);
@@ -171,7 +172,7 @@ static bool slice_first(Seed *x)
     return true;
 }
 
-/* A stage's own chunks in the wrong order: nobody else is to blame. */
+/* A stage's own chunks in the wrong order: no other stage is involved. */
 static bool chunk_first(Seed *x)
 {
     if (!pick(x, &own_later)) return false;
@@ -224,7 +225,7 @@ static bool received_late(Seed *x)
     return true;
 }
 
-/* Two receives from one stage change places, where nothing between them reads either. */
+/* Swaps two receives from one stage if nothing between them reads either. */
 static bool crossed(Seed *x)
 {
     for (int r = 0; r < x->s->stages; r++)

@@ -1,5 +1,5 @@
-/* Every generator, for thousands of shapes: it passes the check, runs on any transport, and its
- * bubble and peaks equal the closed forms of its head comment wherever that says so. */
+/* test_gen_forms.c -- every generator, for thousands of shapes: it passes the check, runs on any
+ * transport, and its bubble and peaks equal the closed forms of its head comment. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -44,7 +44,7 @@ typedef struct {
     bool equal; /* F = I = W */
 } Shape;
 
-static const double UNKNOWN = -1; /* outside of the form's domain */
+static const double UNKNOWN = -1; /* outside the domain of the form */
 
 static double form_1f1b(const Shape *x) { return (x->P - 1) * (x->F + x->I + x->W); }
 
@@ -105,8 +105,8 @@ typedef struct {
     const char *name;
     double (*bubble)(const Shape *);
     int (*peak)(const Shape *, int stage);
-    int max_chunks, most_slices; /* tried */
-    bool no_span;                /* where the form holds, nobody waits in between */
+    int max_chunks, most_slices; /* largest tried */
+    bool no_span;                /* where the form holds, no stage waits in between */
 } Form;
 
 static const Form forms[] = {
@@ -155,8 +155,7 @@ static void check_form(const Form *form, const Pipeline *p, const Schedule *s, A
             fail_msg("%s P=%d v=%d m=%d k=%d g=%d costs %d: bubble %g, form %g", form->name,
                      p->stages, p->chunks, p->micros, p->slices, p->group, c, play.bubble, bubble);
         if (bubble != UNKNOWN && form->no_span) assert_true(play.span == 0);
-        assert_true(play.makespan ==
-                    play.bubble + play.busy[0]); /* all stages have as much to do */
+        assert_true(play.makespan == play.bubble + play.busy[0]); /* all stages have equal work */
         assert_true(play.idle <= 1 && play.idle >= 0);
         assert_true(play.span <= play.bubble);
         for (int r = 0; r < p->stages; r++) {
@@ -204,7 +203,7 @@ static void bubbles_and_peaks_are_as_known(void **state)
     assert_true(cases > 3000);
 }
 
-/* Sends and receives: no transport can make it hang, and posted receives cost nothing. */
+/* Sends and receives: no transport can deadlock, and posted receives cost nothing. */
 static void check_expanded(const Form *form, const Pipeline *p, Arena *a)
 {
     Schedule s, units;
@@ -228,7 +227,7 @@ static void no_transport_hangs(void **state)
     assert_true(cases > 1000);
 }
 
-/* Any group that is accepted keeps the bubble; it is paid for by the peak. */
+/* Any accepted group keeps the bubble, at the cost of a higher peak. */
 static void groups_keep_the_bubble(void **state)
 {
     int accepted = 0, refused = 0;
@@ -240,7 +239,8 @@ static void groups_keep_the_bubble(void **state)
                     const Pipeline p = {P, m, 3, 1, g};
                     Schedule s;
                     if (schedule_generate(forms[i].name, &p, *state, &s) == OK) {
-                        Pipeline largest = p; /* group sizes are even, so the largest may be less */
+                        Pipeline largest =
+                            p; /* groups are as equal as possible, so the largest may be smaller */
                         const int rounds = (m + g - 1) / g;
                         largest.group = (m + rounds - 1) / rounds;
                         must(schedule_check(&s, *state));
@@ -255,7 +255,7 @@ static void groups_keep_the_bubble(void **state)
     assert_true(accepted > 1000 && refused > 100);
 }
 
-/* Where a generator has no form of its own: deleting what is too much leaves nothing undone. */
+/* Generators without a form for few micro-batches: deleting surplus RUNs leaves a complete list. */
 static void few_micro_batches_are_cut_out_of_more(void **state)
 {
     for (int P = 2; P <= 6; P++) {
@@ -305,7 +305,7 @@ static void defaults_are_said(void **state)
     }
     int n;
     schedule_generators(&n);
-    assert_int_equal(n, N_FORMS); /* none has no form */
+    assert_int_equal(n, N_FORMS); /* every generator has a form */
 }
 
 /* Forwards before a stage's first backward. */

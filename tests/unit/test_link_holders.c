@@ -1,6 +1,6 @@
-/* Tied weights have a sum in each unit that holds them; a list that does not add them up is
- * refused. So is one that leaves gradients apart on ranks that share them, or reads packs that are
- * not gathered. */
+/* test_link_holders.c -- tied weights have a gradient sum in each unit that holds them; a list that
+ * does not add them is refused. So is a list that leaves gradients partial on ranks that share
+ * them, or that reads packs that are not gathered. */
 #include "support/expect.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
-/* The peak is known before launch: arenas are filled with a pattern, a step runs, and the highest
- * byte that changed, under either of two complementary patterns, is the peak that linking printed.
- * Not close: equal. */
+/* test_memory.c -- the peak is known before launch: arenas are filled with a pattern, a step runs,
+ * and the highest byte that changed, under either of two complementary patterns, equals the peak of
+ * the linked program exactly. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,7 +23,7 @@ typedef struct {
     int64_t chunk;
 } Case;
 
-/* Odd sizes, so that paddings and tails are everywhere. */
+/* Odd sizes, so that there is padding and a tail everywhere. */
 static const ModelField llama_sizes[] = {{"num_hidden_layers", "3", "test", 2},
                                          {"hidden_size", "28", "test", 2},
                                          {"num_attention_heads", "4", "test", 2},
@@ -161,7 +161,7 @@ static size_t work_of(Case c)
     return bytes;
 }
 
-/* What the choices are for: each must save what it promises to save. */
+/* Each memory option saves what it promises to save. */
 static void choices_save(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Generators against closed forms, and the player against a second one that only knows the rules.
- */
+/* test_schedule.c -- generators against closed forms, and the player against a second player that
+ * implements only the rules. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -83,7 +83,7 @@ static void the_two_oldest_in_depth(void **state)
             }
 }
 
-/* Slices are small micro-batches, as far as time goes. */
+/* Slices cost the same time as small micro-batches. */
 static void slices_of_gpipe(void **state)
 {
     for (int stages = 1; stages <= 6; stages++)
@@ -103,14 +103,14 @@ static void slices_of_gpipe(void **state)
             }
 }
 
-/* Where the backward of a cell is known to end: its B, or its I. */
+/* The known end of a cell's backward: its B, or its I. */
 static double back_end(const double *end)
 {
     return end[PHASE_B] > end[PHASE_I] ? end[PHASE_B] : end[PHASE_I];
 }
 
-/* Earliest start of a RUN over chunks by the rules alone, from the ends that are known so far:
- * end[cell][phase]. */
+/* Returns the earliest start of a RUN over chunks by the rules alone, from the ends that are known
+ * so far: end[cell][phase]. */
 static double by_rules(const Schedule *s, const Action *x, double latency, double (*end)[N_PHASES])
 {
     const int64_t cell = schedule_cell(s, x->unit, x->micro, x->slice);
@@ -132,7 +132,7 @@ static double by_rules(const Schedule *s, const Action *x, double latency, doubl
     return t;
 }
 
-/* The makespan by raising times until all rules hold: slow, and unlike the player. */
+/* Returns the makespan by raising times until all rules hold: slow, and unlike the player. */
 static double slow_play(const Schedule *s, const PlayCosts *c, Arena *a)
 {
     double(*end)[N_PHASES], makespan = 0;
@@ -156,8 +156,8 @@ static double slow_play(const Schedule *s, const PlayCosts *c, Arena *a)
     return makespan;
 }
 
-/* The forward of a micro-batch's first slice through all chunks, then its backward: one after
- * another, whatever the schedule. */
+/* Returns the time of the forward of a micro-batch's first slice through all chunks and its
+ * backward, one after another: a lower bound in every schedule. */
 static double once_through(const Schedule *s, const PlayCosts *c, bool split)
 {
     double once = 0;
@@ -210,13 +210,13 @@ static void random_costs_keep_the_bounds(void **state)
     }
 }
 
-/* Numbers that another simulator gave for the same lists: 8 stages, F, I and W of a whole stage. */
+/* Results of another simulator for the same lists: 8 stages; F, I and W of a whole stage. */
 static void as_others_have_it(void **state)
 {
     const struct {
         const char *name;
         int chunks, micros;
-        double F, I, W, latency, bubble, span; /* span -1: not known */
+        double F, I, W, latency, bubble, span; /* span -1: unknown */
     } row[] = {
         {"1f1b", 1, 32, 1, 1, 1, 0.3, 41.4, -1},
         {"interleaved", 2, 32, 1, 1, 1, 0.3, 19.5, -1},
@@ -244,8 +244,8 @@ static void as_others_have_it(void **state)
     }
 }
 
-/* Where the first stage is busy from the first forward to the last backward, nobody could go on sooner.
- * ZB-H2 is made to go on: all that its stages wait is at the barrier, (P - 1) F. */
+/* If the first stage is busy from the first forward to the last backward, the next step cannot
+ * start sooner. ZB-H2 can: all waits of its stages are at the barrier, (P - 1) F. */
 static void what_the_barrier_costs(void **state)
 {
     static const char *const name[] = {"1f1b", "gpipe", "interleaved", "zbh2"};
@@ -279,8 +279,9 @@ static Schedule parse(Arena *a, const char *text)
     return s;
 }
 
-/* Two stages that each send first: fine with buffers, not when a send waits for its receive. */
-static void waiting_is_where_it_was_asked_for(void **state)
+/* Two stages that both send first: fine with buffers, a deadlock if a send waits for its
+ * receive. */
+static void waits_follow_the_mode(void **state)
 {
     const Schedule s =
         parse(*state, "sheaf schedule 2\nchunks 2 micros 2 slices 1\nstages 0 1\n"
@@ -293,8 +294,8 @@ static void waiting_is_where_it_was_asked_for(void **state)
     PlayCosts c = {.latency = 0.5};
     must(schedule_check(&s, *state));
     must(schedule_play(&s, &c, *state, &play));
-    assert_true(play.start[1][1] == 1.5); /* F1.0: made at 1, there half a unit later */
-    assert_true(play.end[0][3] == 2);     /* both sends are on their way */
+    assert_true(play.start[1][1] == 1.5); /* F1.0: made at 1, available half a unit later */
+    assert_true(play.end[0][3] == 2);     /* both sends are in flight */
     c.wait = PLAY_WAIT_AT_RECV;
     must(schedule_play(&s, &c, *state, &play));
     assert_true(play.end[1][0] == 1.5 && play.end[0][4] == 5); /* B1.0 ends at 4.5 */
@@ -324,8 +325,8 @@ static void norm_is_a_barrier_and_frames_are_counted(void **state)
     assert_true(play.idle == 1 - 12.0 / 16);
 }
 
-/* A place for each frame that another stage has sent here and not fetched yet, at most. */
-static void lent_places_are_counted(void **state)
+/* A stage reserves room for the most frames that other stages have evicted to it at once. */
+static void reserved_room_is_counted(void **state)
 {
     const Schedule s =
         parse(*state, "sheaf schedule 2\nchunks 2 micros 3 slices 1\nstages 0 1\nover chunks\n"
@@ -338,7 +339,7 @@ static void lent_places_are_counted(void **state)
     assert_int_equal(play.peak[0], 2);
     assert_int_equal(play.peak[1], 2 + 2);
 
-    const Schedule lost = /* two stages send to one, and never fetch: it would not check */
+    const Schedule lost = /* two stages evict to one and never fetch: the check would refuse it */
         parse(*state, "sheaf schedule 2\nchunks 3 micros 1 slices 1\nstages 0 1 2\nover chunks\n"
                       "stage 0: F0.0 evict.0.0>1\nstage 1: F1.0\nstage 2: F2.0 evict.2.0>1\n");
     must(schedule_play(&lost, &(PlayCosts){0}, *state, &play));
@@ -367,7 +368,7 @@ static void stuck_stages_are_all_named(void **state)
     assert_true(strlen(err_text()) < 1600);
 }
 
-/* The player trusts no checker: lists that nobody checked stop where a rule is broken. */
+/* Lists that were not checked: the player stops where a rule is broken. */
 static void unchecked_lists_stop(void **state)
 {
     const struct {
@@ -408,7 +409,7 @@ static void unchecked_lists_stop(void **state)
     }
 }
 
-/* A send and its receive end together, and so does what comes after them. */
+/* A send and its receive end together, and the actions after them start together. */
 static void rendezvous_takes_both(void **state)
 {
     const Schedule s = parse(*state, "sheaf schedule 2\nchunks 2 micros 1 slices 1\nstages 0 1\n"
@@ -484,9 +485,9 @@ int main(void)
         cmocka_unit_test(random_costs_keep_the_bounds),
         cmocka_unit_test(as_others_have_it),
         cmocka_unit_test(what_the_barrier_costs),
-        cmocka_unit_test(waiting_is_where_it_was_asked_for),
+        cmocka_unit_test(waits_follow_the_mode),
         cmocka_unit_test(norm_is_a_barrier_and_frames_are_counted),
-        cmocka_unit_test(lent_places_are_counted),
+        cmocka_unit_test(reserved_room_is_counted),
         cmocka_unit_test(stuck_stages_are_all_named),
         cmocka_unit_test(unchecked_lists_stop),
         cmocka_unit_test(rendezvous_takes_both),

@@ -1,4 +1,5 @@
-/* Each fault is a good schedule with one thing changed; the checker must say which and why. */
+/* test_schedule_check.c -- each fault is a good schedule with one change; the checker must name the
+ * change and the reason. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,7 +10,7 @@
 #include "schedule/check/check.h"
 #include "schedule/text_form.h"
 
-/* Over chunks, nothing lowered; chunks 0 and 2 lie on stage 0. */
+/* Over chunks, not expanded; chunks 0 and 2 are on stage 0. */
 static const char plain[] = "sheaf schedule 2\n"
                             "chunks 3 micros 2 slices 1\n"
                             "stages 0 1 0\n"
@@ -17,7 +18,7 @@ static const char plain[] = "sheaf schedule 2\n"
                             "stage 0: F0.0 F0.1 F2.0 B2.0 F2.1 I2.1 W2.1 B0.0 B0.1\n"
                             "stage 1: F1.0 F1.1 B1.0 I1.1 W1.1\n";
 
-/* Over units, everything that a list can hold; unit 2 is the head. */
+/* Over units, with every kind of action; unit 2 is the head. */
 static const char full[] =
     "sheaf schedule 2\n"
     "chunks 2 micros 2 slices 1\n"
@@ -41,7 +42,7 @@ static const char three[] =
     "stage 1: recv.B2.0<2 B1.0 send.B1.0>0 recv.B2.1<2 B1.1 send.B1.1>0\n"
     "stage 2: recv.F1.0<1 F2.0 recv.F1.1<1 B2.0 send.B2.0>1 F2.1 B2.1 send.B2.1>1\n";
 
-/* Units on two stages, and nothing is sent: fine over chunks, where sends are still to come. */
+/* Units on two stages without sends: valid over chunks, where sends are added later. */
 static const char silent[] = "sheaf schedule 2\n"
                              "chunks 2 micros 1 slices 1\n"
                              "stages 0 1\n"
@@ -78,8 +79,8 @@ static const Fault faults[] = {
     {"I before F", plain, "F2.1 I2.1", "I2.1 F2.1", "I2.1: comes before its F"},
     {"W before I", plain, "I2.1 W2.1", "W2.1 I2.1",
      "position 5, W2.1: comes before its I, at position 6"},
-    {"a circle through F and B", plain, "F1.0 F1.1 B1.0", "F1.1 F1.0 B1.0", NULL}, /* is fine */
-    {"a circle", plain, "F0.0 F0.1 F2.0", "F0.0 F2.0 F0.1", NULL},                 /* is fine too */
+    {"a circle through F and B", plain, "F1.0 F1.1 B1.0", "F1.1 F1.0 B1.0", NULL}, /* valid */
+    {"a circle", plain, "F0.0 F0.1 F2.0", "F0.0 F2.0 F0.1", NULL},                 /* valid too */
     {"a circle of two stages", plain,
      "stage 0: F0.0 F0.1 F2.0 B2.0 F2.1 I2.1 W2.1 B0.0 B0.1\nstage 1: F1.0 F1.1",
      "stage 0: F0.0 F2.0 B2.0 F0.1 F2.1 I2.1 W2.1 B0.0 B0.1\nstage 1: F1.1 F1.0",
@@ -263,7 +264,7 @@ static void update_needs_its_reduction(void **state)
     }
 }
 
-/* What the reader of text would not let through. */
+/* Values that the parser would refuse. */
 static void impossible_values_are_refused(void **state)
 {
     const struct {
@@ -308,7 +309,8 @@ static void impossible_shapes_are_refused(void **state)
     assert_int_equal(schedule_check(&s, *state), ERR_CHECK);
     assert_non_null(strstr(err_text(), "micros is 0; allowed are 1 to 32767"));
     s = parse(*state, "plain", plain);
-    s.micros = s.slices = 32767; /* three billion pieces: said at once, without a table for them */
+    s.micros = s.slices =
+        32767; /* three billion cells: refused at once, without a table for them */
     assert_int_equal(schedule_check(&s, *state), ERR_CHECK);
     assert_non_null(
         strstr(err_text(), "3221028867 (item, micro-batch, slice) to run, only 14 actions"));
@@ -322,7 +324,7 @@ static void order_of_gradients_is_seen(void **state)
     } row[] = {
         {"over chunks\n", "F0.0 F0.1 B0.0 B0.1", true},
         {"over chunks\n", "F0.0 F0.1 B0.1 B0.0", false},
-        {"over chunks\n", "F0.1 F0.0 B0.0 B0.1", false}, /* the head is in it */
+        {"over chunks\n", "F0.1 F0.0 B0.0 B0.1", false}, /* it contains the head */
         {"over chunks\n", "F0.0 F0.1 I0.1 I0.0 W0.0 W0.1", true},
         {"over chunks\n", "F0.0 F0.1 I0.0 I0.1 W0.1 W0.0", false},
         {"units 2\nover units\n", "F0.0 F1.0 F0.1 F1.1 B1.1 B1.0 B0.0 B0.1", true},

@@ -1,4 +1,5 @@
-/* Units into chunks and sequences into slices, against all ways there are. */
+/* test_schedule_cuts.c -- units split into chunks and sequences cut into slices, against all
+ * possible splits. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -89,7 +90,7 @@ static void chunks_are_as_asked_for(void **state)
         assert_string_equal(chunk_sizes(*state, &row[i].r), row[i].sizes);
 }
 
-/* The dearest chunk and the sum of squares of every way, by trying them all. */
+/* The largest chunk and the sum of squares of every split, by trying them all. */
 static void try_all(const double *cost, int units, int chunks, double *least, double *square)
 {
     for (int pass = 0; pass < 2; pass++)
@@ -139,14 +140,14 @@ static SlicePlan equal_slices(Arena *a, SliceCost c, int64_t tokens, int64_t mul
     return p;
 }
 
-/* The picture of slices.h, and attention that costs nothing. */
+/* The drawing of slices.h, and attention that costs nothing. */
 static void equal_slices_by_hand(void **state)
 {
     const int64_t *cut = equal_slices(*state, (SliceCost){.pair = 1}, 16, 1, 3).cut;
     assert_true(cut[0] == 0 && cut[1] == 9 && cut[2] == 13 && cut[3] == 16);
     cut = equal_slices(*state, (SliceCost){.token = 1}, 16, 1, 4).cut;
     for (int q = 0; q <= 4; q++) assert_true(cut[q] == 4 * q);
-    cut = equal_slices(*state, (SliceCost){.pair = 1}, 4, 1, 4).cut; /* as short as can be */
+    cut = equal_slices(*state, (SliceCost){.pair = 1}, 4, 1, 4).cut; /* as short as possible */
     for (int q = 0; q <= 4; q++) assert_true(cut[q] == q);
     /* Four tokens after three others read 4 + 5 + 6 + 7 tokens. */
     assert_true(slice_time(&(SliceCost){1, 10, 100, 0}, 3, 4) == 1 + 40 + 2200);
@@ -167,7 +168,7 @@ static void equal_slices_take_the_same_time(void **state)
         const double each = slice_time(&c, 0, tokens) / slices;
         for (int q = 0; q < slices; q++) {
             assert_true(cut[q + 1] > cut[q] && (q == 0 || cut[q] % multiple == 0));
-            /* Either cut is at most half a place off, unless slices are as short as can be. */
+            /* Either cut is at most half a point off, unless slices are as short as possible. */
             const double place = slice_time(&c, tokens - multiple, multiple);
             if (tokens > 8 * slices * multiple)
                 assert_true(fabs(slice_time(&c, cut[q], cut[q + 1] - cut[q]) - each) <=
@@ -203,7 +204,7 @@ static void planned_slices_are_the_best(void **state)
 {
     const Random random = random_named(9, "plan");
     uint64_t draw = 0;
-    int different = 0; /* from equal ones */
+    int different = 0; /* from equal slices */
     for (int trial = 0; trial < 400; trial++) {
         SliceCost c = {.token = random_uniform(&random, draw++)};
         c.pair = random_uniform(&random, draw++) / 4;
@@ -228,8 +229,8 @@ static void planned_slices_are_the_best(void **state)
     assert_true(different > 20);
 }
 
-/* The form of slices.h is what the player says of gpipe, terapipe; and seq1f1b with equal slices.
- * */
+/* The formula of slices.h equals the player's makespan for gpipe and terapipe, and for seq1f1b with
+ * equal slices. */
 static void the_form_is_what_is_played(void **state)
 {
     for (int trial = 0; trial < 60; trial++) {

@@ -1,4 +1,5 @@
-/* Drawings; above all those in the head comments of the generators, which must be what is drawn. */
+/* test_schedule_draw.c -- drawings, above all those in the head comments of the generators, which
+ * must equal the printed ones. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -42,7 +43,7 @@ static const char *in_time(Arena *a, const Schedule *s, double unit, const char 
     return text;
 }
 
-/* For every row of the table of generators: gen_NAME.c holds its lists and its clock. */
+/* For every row of the table of generators: gen/NAME.c shows its lists, in order and over time. */
 static void head_comments_are_drawn(void **state)
 {
     const struct {
@@ -81,7 +82,7 @@ static Schedule parse(Arena *a, const char *text)
     return s;
 }
 
-/* The picture of draw.h. */
+/* The drawing of draw.h. */
 static void two_stages(void **state)
 {
     const char *text;
@@ -96,7 +97,7 @@ static void two_stages(void **state)
                                                       "  stage 1 | F0 F1 .\n");
 }
 
-/* Several chunks on a stage and several slices are named; what is not a RUN is not drawn. */
+/* Several chunks on a stage and several slices are named; only RUNs are drawn. */
 static void chunks_and_slices_are_named(void **state)
 {
     const char *text;
@@ -116,7 +117,7 @@ static void chunks_and_slices_are_named(void **state)
         ".\n");
 }
 
-/* Two chunks on every stage: the second in small letters, wherever it lies. */
+/* Two chunks on every stage: the second is in lower case, in any chunk order. */
 static void second_chunks_are_small(void **state)
 {
     const char *text;
@@ -130,7 +131,7 @@ static void second_chunks_are_small(void **state)
     assert_string_equal(text, "stage 0 | F0.0 F1.0 F2.0 B2.0 B1.0 B0.0\n");
 }
 
-/* One chunk on each stage: its name would say nothing, whatever else the list names. */
+/* One chunk on each stage: cells do not name it, whatever other actions the list has. */
 static void single_chunks_are_not_named(void **state)
 {
     const char *text;

@@ -1,5 +1,5 @@
-/* Frames sent away and back, and backwards in one piece or two: lists that go through the passes
- * still check, and do what they are for. */
+/* test_schedule_evict.c -- evicted and fetched frames, and split or merged backwards: the passes
+ * keep lists valid and have their effect. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -62,7 +62,7 @@ static int count_kind(const Schedule *s, int stage, ActionKind kind)
     return n;
 }
 
-/* The RUNs are those that went in; all that went away came back. */
+/* The RUNs are those of the input; every evicted frame was fetched. */
 static void check_same_runs(const Schedule *before, const Schedule *after)
 {
     for (int r = 0; r < before->stages; r++) {
@@ -92,7 +92,7 @@ static void no_stage_of_1f1b_holds_more_than_half(void **state)
                     if (out.list[r][i].kind == A_EVICT)
                         assert_int_equal(out.list[r][i].peer, P - 1 - r);
             }
-            if (P >= 6 && m >= 2 * P) /* or nothing would have been gained */
+            if (P >= 6 && m >= 2 * P) /* otherwise eviction would gain nothing */
                 assert_true(before.peak[0] == P && after.peak[0] == keep + 1 && keep + 1 < P);
             arena_rewind(*state, mark);
         }
@@ -128,7 +128,7 @@ static void any_schedule_keeps_what_it_is_told(void **state)
     assert_true(to_host > 100 && to_peer > 100);
 }
 
-/* Somewhere in the schedule's text, that is. */
+/* Checks that the schedule's text contains the list. */
 static void assert_list(Arena *a, const Schedule *s, const char *list)
 {
     const char *text;
@@ -136,7 +136,7 @@ static void assert_list(Arena *a, const Schedule *s, const char *list)
     if (!strstr(text, list)) fail_msg("no\n%sin\n%s", list, text);
 }
 
-/* The picture of evict.h; and to the host, from a stage that has no partner. */
+/* The drawing of evict.h; and eviction to the host, from a stage that has no partner. */
 static void as_drawn(void **state)
 {
     const Schedule s = generate(*state, "1f1b", 4, 8), out = evict(*state, &s, 0);
@@ -151,16 +151,16 @@ static void as_drawn(void **state)
                 "B0.1 fetch.0.3<host\nstage 0: B0.2 B0.3\n");
 }
 
-/* What is needed after the next RUN need not go for it. */
-static void nothing_goes_to_come_at_once(void **state)
+/* A frame that is used after the next RUN is not evicted for it. */
+static void nothing_is_evicted_to_return_at_once(void **state)
 {
     const Schedule s = generate(*state, "gpipe", 1, 2), kept = evict(*state, &s, 1);
     assert_true(schedule_equal(&s, &kept));
     assert_int_equal(play(*state, &kept).peak[0], 2);
 }
 
-/* Units of a chunk go and come together. */
-static void units_go_with_their_chunk(void **state)
+/* Units of a chunk are evicted and fetched together. */
+static void units_move_with_their_chunk(void **state)
 {
     Schedule one = generate(*state, "gpipe", 1, 3), units;
     one.first_unit = (const int16_t[]){0, 2};
@@ -209,7 +209,7 @@ static void split_and_merge(void **state)
             assert_int_equal(left, 0);
             if (r == 0) assert_true(backwards > 0);
         }
-        if (strchr(row[i].name, 'z')) continue; /* those that are split and merge in part */
+        if (strchr(row[i].name, 'z')) continue; /* those are split already and merge in part */
         if (strcmp(row[i].name, "dualpipev") != 0) assert_true(schedule_equal(&s, &merged));
     }
     Schedule units = generate(*state, "1f1b", 2, 3), out;
@@ -224,8 +224,8 @@ int main(void)
         cmocka_unit_test(no_stage_of_1f1b_holds_more_than_half),
         cmocka_unit_test(any_schedule_keeps_what_it_is_told),
         cmocka_unit_test(as_drawn),
-        cmocka_unit_test(nothing_goes_to_come_at_once),
-        cmocka_unit_test(units_go_with_their_chunk),
+        cmocka_unit_test(nothing_is_evicted_to_return_at_once),
+        cmocka_unit_test(units_move_with_their_chunk),
         cmocka_unit_test(what_cannot_be_evicted),
         cmocka_unit_test(split_and_merge),
     };

@@ -1,4 +1,5 @@
-/* From chunks to units: what is inserted, that it cannot hang, and that it costs no time. */
+/* test_schedule_expand.c -- expansion of chunks to units: the actions inserted, no deadlock, and no
+ * cost in time. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -66,7 +67,7 @@ static int count_kind(const Schedule *s, int stage, ActionKind kind)
     return n;
 }
 
-/* The RUNs of the units, folded back into chunks, are the list that went in. */
+/* The RUNs of the units, folded back into chunks, are the list of the input. */
 static void check_runs(const Schedule *chunks, const Schedule *units, int stage)
 {
     int at = 0;
@@ -92,7 +93,7 @@ static void check_expanded(Arena *a, Schedule *chunks, int turn)
     const int values = chunks->micros * chunks->slices;
     assert_true(schedule_in_order(&s) == schedule_in_order(chunks));
     for (int r = 0; r < s.stages; r++) {
-        int sides = 0, units = 0; /* neighbours elsewhere: one value in and out of each */
+        int sides = 0, units = 0; /* neighbors on other stages: one value in and out of each */
         for (int c = 0; c < s.chunks; c++) {
             if (s.stage_of[c] != r) continue;
             sides +=
@@ -126,8 +127,8 @@ static void every_shape_expands(void **state)
                 }
 }
 
-/* With the costs that were assumed, receives that wait cost nothing; with any costs, receives that
- * are posted cost nothing. */
+/* With the assumed costs, receives that wait cost nothing; with any costs, posted receives cost
+ * nothing. */
 static void moves_cost_no_time(void **state)
 {
     const Random random = random_named(3, "costs");
@@ -171,7 +172,7 @@ static void one_stage_sends_nothing(void **state)
         "update.1 update.2\n");
 }
 
-/* The picture of expand.h. */
+/* The drawing of expand.h. */
 static void two_stages_as_drawn(void **state)
 {
     Schedule s = generate(*state, "1f1b", 2, 1, 1);
@@ -183,7 +184,8 @@ static void two_stages_as_drawn(void **state)
                 "stage 1: recv.F1.0<0 F2.0 B2.0 send.B2.0>0 norm update.2\n");
 }
 
-/* A V: chunks 1 and 2 are neighbours on stage 1 and hand over in place; I is sent, W is not. */
+/* A V: chunks 1 and 2 are neighbors on stage 1 and share the value in memory; I is sent, W is
+ * not. */
 static void neighbours_on_one_stage_hand_over(void **state)
 {
     const Schedule s = parse(
@@ -213,7 +215,7 @@ static void what_cannot_be_expanded(void **state)
     assert_non_null(strstr(err_text(), "stage 0, position 0: a gather over chunks"));
 }
 
-/* Lists that were read by eye once, and should not change without being read again. */
+/* Lists that were reviewed once and should not change without another review. */
 static void as_checked_in(void **state)
 {
     const struct {

@@ -1,4 +1,5 @@
-/* Gathers and drops: complete, never more than `live` at once, and counted right. */
+/* test_schedule_gather.c -- gathers and drops: complete, never more than `live` at once, and
+ * counted correctly. */
 #include "pack_test.h"
 #include "schedule/gather.h"
 
@@ -19,7 +20,7 @@ static Schedule gather(Arena *a, const Schedule *s, Table *t)
     return out;
 }
 
-/* Each unit a row of its own: any of the legal ones. */
+/* Gives each unit its own random legal row. */
 static void random_rows(Table *t, int units, const Random *random, uint64_t *draw)
 {
     static const UnitSwitches row[] = {
@@ -53,7 +54,7 @@ static int reads_of(const Schedule *s, int stage, const Table *t, bool counted, 
     return n;
 }
 
-/* The fewest gathers that any choice of at most `live` packs at each RUN takes: all are tried. */
+/* The least number of gathers of any choice of at most `live` packs at each RUN: all are tried. */
 static int fewest(const unsigned *reads, int n, int live)
 {
     enum { SETS = 1 << MAX_UNITS, NEVER = 1 << 20 };
@@ -77,7 +78,7 @@ static int fewest(const unsigned *reads, int n, int live)
     return best;
 }
 
-/* What is there at each RUN: its own reads, then the packs needed next, as many as fit. */
+/* Gathered at each RUN: its own reads, then the packs needed next, as many as fit. */
 static int count_wanted(const unsigned *reads, int n, int live)
 {
     unsigned before = 0;
@@ -107,7 +108,7 @@ static int counted_gathers(const Table *t, int units, int *uses)
     return gathers;
 }
 
-/* The counts are those of the list, and of the two brute forces. */
+/* The counts equal those of the list, and those of the two brute forces. */
 static void check_counts(const Schedule *before, const Schedule *s, const Table *t, bool search)
 {
     int wanted = 0, least = 0, uses = 0, all = 0, in_list[MAX_UNITS] = {0};
@@ -130,8 +131,8 @@ static void check_counts(const Schedule *before, const Schedule *s, const Table 
     for (int u = 0; u < units; u++) assert_int_equal(in_list[u], t->count[u].gathers);
 }
 
-/* A pack for the step comes once and goes after its last use; one that is kept to the backward
- * phase is there from F on. */
+/* A pack kept for the step is gathered once and dropped after its last use; one kept to the
+ * backward phase is gathered from F on. */
 static void check_kept(const Schedule *s, const Table *t)
 {
     for (int u = 0; u < schedule_units(s); u++) {
@@ -149,7 +150,7 @@ static void check_kept(const Schedule *s, const Table *t)
     }
 }
 
-/* What goes does not come back before another RUN. */
+/* A dropped pack is not gathered again before another RUN. */
 static void check_no_bounce(const Schedule *s)
 {
     for (int stage = 0; stage < s->stages; stage++)
@@ -203,7 +204,7 @@ static Schedule drawn(Arena *a, Table *t, int zero, const char *word)
     return out;
 }
 
-/* The pictures of gather.h, and the counts that go with them. */
+/* The drawings of gather.h, and their counts. */
 static void as_drawn(void **state)
 {
     Table t = {.live = 2};
@@ -218,7 +219,7 @@ static void as_drawn(void **state)
     }
 }
 
-/* A receive waits; what can come meanwhile is begun before it. */
+/* A receive waits; gathers that can overlap with it start before it. */
 static void gathers_do_not_wait_for_receives(void **state)
 {
     Table t = {.live = 1};
@@ -232,7 +233,7 @@ static void gathers_do_not_wait_for_receives(void **state)
                         "drop.1 send.B1.0>0 norm update.1 update.2");
 }
 
-/* Nothing is cut: nothing is added. */
+/* Nothing is sharded: nothing is added. */
 static void whole_packs_stay(void **state)
 {
     Table t = {.live = 1};
@@ -265,7 +266,7 @@ static void what_cannot_be(void **state)
     assert_non_null(strstr(err_text(), "unit 1: its parameters are gathered once a step and not"));
 }
 
-/* Lists with one thing changed: the check must see it. */
+/* Lists with one change: the check must find it. */
 static void faults_are_seen(void **state)
 {
     static const struct {

@@ -1,4 +1,4 @@
-/* Which packs compiled programs read and add to, for every family. */
+/* test_schedule_packs.c -- the packs that compiled programs read and add to, for every family. */
 #include "pack_test.h"
 #include "support/jobs.h"
 
@@ -11,7 +11,7 @@ static void assert_set(const PackSet *set, int n, int first, int second)
     if (n > 1) assert_int_equal(set->pack[1], second);
 }
 
-/* As the table of packs.h says: embed, layers, head; tied or not, whole or split backward. */
+/* As in the table of packs.h: embed, layers, head; tied or not, whole or split backward. */
 static void check_model(Arena *a, const TestModel *model, const Job *job)
 {
     const UnitPacks *packs;

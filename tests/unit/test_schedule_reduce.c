@@ -1,4 +1,5 @@
-/* Reductions: after all that they sum, before all else, once for each group of micro-batches. */
+/* test_schedule_reduce.c -- reductions: after all RUNs that they sum, before everything else, once
+ * for each group of micro-batches. */
 #include "pack_test.h"
 #include "schedule/gather.h"
 #include "schedule/reduce.h"
@@ -15,7 +16,7 @@ static Schedule reduce(Arena *a, const Schedule *s, Table *t)
     return out;
 }
 
-/* Where the last RUN that adds to the pack, of micro-batches first .. end - 1, stands; or -1. */
+/* The position of the last RUN that adds to the pack, of micro-batches first .. end - 1; or -1. */
 static int last_adding(const Schedule *s, const Table *t, int pack, int first, int end)
 {
     const int stage = schedule_stage_of(s, pack);
@@ -42,7 +43,7 @@ static int place_of(const Schedule *s, int pack, int micro)
     return at;
 }
 
-/* Each group's REDUCE is where it should be: after the last that adds, and only REDUCEs between. */
+/* Each group's REDUCE is after the last RUN that adds to it, with only REDUCEs between. */
 static int check_pack(const Schedule *s, const Table *t, int pack, int holders)
 {
     const int group = t->group[pack] ? t->group[pack] : s->micros,
@@ -59,7 +60,7 @@ static int check_pack(const Schedule *s, const Table *t, int pack, int holders)
     return n;
 }
 
-/* By the list itself: how many groups of a unit's sums are begun and not reduced, at most. */
+/* From the list: the most groups of a unit's gradients that are begun and not reduced. */
 static int most_waiting(const Schedule *s, const Table *t, int unit, int pack, int holders)
 {
     const int stage = schedule_stage_of(s, unit),
@@ -124,7 +125,7 @@ static void all_shapes_and_groups(void **state)
             }
 }
 
-/* The pictures of reduce.h. */
+/* The drawings of reduce.h. */
 static void as_drawn(void **state)
 {
     Table t = {0};
@@ -139,7 +140,7 @@ static void as_drawn(void **state)
     assert_drawn(*state, "reduce.h", "each ", list_text(*state, &out, 0));
 }
 
-/* A tied head adds in its forwards. In gpipe all of them run first: sums of that many wait. */
+/* A tied head adds in its forwards. In gpipe all of them run first, so that many sums wait. */
 static void sums_of_a_tied_head_wait(void **state)
 {
     Table t = {.group = {1, 1, 1}};
@@ -153,7 +154,8 @@ static void sums_of_a_tied_head_wait(void **state)
     assert_int_equal(t.sums[2], 1);
     assert_non_null(strstr(list_text(*state, &out, 0), "B0.1 reduce.0.1 F0.2"));
 
-    t.group[0] = t.group[1] = t.group[2] = 0; /* one stage: only what two units hold is reduced */
+    t.group[0] = t.group[1] = t.group[2] =
+        0; /* one rank: only parameters of two units are reduced */
     const Schedule one = reduce(*state, &f, &t);
     assert_non_null(strstr(list_text(*state, &one, 0), "B0.3 reduce.0 norm"));
     assert_int_equal(one.n[0], f.n[0] + 1);
@@ -164,7 +166,7 @@ static void sums_of_a_tied_head_wait(void **state)
     assert_non_null(strstr(err_text(), "reduce.0 is missing: 0 of 4"));
 }
 
-/* Two layers share a parameter, and the one whose pack it lies in is not the last to add. */
+/* Two layers share a parameter, and the one whose pack holds it is not the last to add. */
 static void the_last_holder_counts(void **state)
 {
     static const char text[] =
@@ -226,7 +228,7 @@ static void what_cannot_be(void **state)
     must(schedule_reduces(&s, &in, *state, &out, t.sums));
 }
 
-/* Lists with one thing changed. */
+/* Lists with one change. */
 static void faults_are_seen(void **state)
 {
     static const struct {

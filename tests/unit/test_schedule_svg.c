@@ -1,4 +1,4 @@
-/* Pictures: well-formed, complete, true to the clock, and with nothing outside of them. */
+/* test_schedule_svg.c -- pictures: well-formed, complete, true to the times, and self-contained. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -31,7 +31,8 @@ static void must(Err err)
     if (err != OK) fail_msg("%s", err_text());
 }
 
-/* After the attributes of a tag: each has a name, =, and a value in quotes with no < in it. */
+/* Returns the end of a tag's attributes: each has a name, =, and a value in quotes with no < in
+ * it. */
 static const char *skip_attributes(const char *p)
 {
     for (;;) {
@@ -45,7 +46,8 @@ static const char *skip_attributes(const char *p)
     }
 }
 
-/* Elements closed in the order in which they were opened; & starts an entity that XML knows. */
+/* Checks that elements are closed in the order in which they were opened, and that & starts an
+ * entity of XML. */
 static void assert_well_formed(const char *p)
 {
     char open[8][16];
@@ -84,7 +86,7 @@ static int count(const char *text, const char *word)
     return n;
 }
 
-/* All that has this class, by y: the sum of widths and the largest right end. */
+/* Sums the widths of all elements of this class, and finds the largest right end. */
 static void sum_widths(const char *svg, const char *class, double *width, double *right)
 {
     char head[32];
@@ -107,7 +109,7 @@ static const char *draw(Arena *a, const Schedule *s, const char *title, Play *pl
     assert_well_formed(svg);
     assert_null(strstr(svg, "href"));
     assert_null(strstr(svg, "@import"));
-    assert_int_equal(count(svg, "http"), 1); /* the name of the language */
+    assert_int_equal(count(svg, "http"), 1); /* the XML namespace */
     assert_int_equal(count(svg, "url("), count(svg, "url(#wait)"));
     return svg;
 }
@@ -131,8 +133,8 @@ static void check_picture(Arena *a, const Schedule *s, const char *name)
     }
     sum_widths(svg, "stage", &rows, &end);
     assert_int_equal(count(svg, "class=\"stage\""), s->stages);
-    assert_true(fabs(right - end) < 0.02); /* the last RUN ends with the lanes */
-    /* What is not covered is what is waited; each width is rounded to a hundredth. */
+    assert_true(fabs(right - end) < 0.02); /* the last RUN ends with the rows */
+    /* The uncovered width is the waiting time; each width is rounded to a hundredth. */
     const double waited = s->stages * play.makespan - busy;
     const double scale = rows / (s->stages * play.makespan);
     assert_true(fabs(rows - runs - waited * scale) < 0.01 * (double)(schedule_length(s) + 1));
@@ -192,7 +194,7 @@ static void the_widest_and_the_emptiest(void **state)
     const char *svg;
     must(schedule_generate("gpipe", &(Pipeline){.stages = 2, .micros = 2000}, *state, &s));
     svg = draw(*state, &s, "wide", &play);
-    assert_int_equal(count(svg, "width=\"8166\""), 1); /* the lanes, names and peaks */
+    assert_int_equal(count(svg, "width=\"8166\""), 1); /* rows, names and peaks */
     for (int r = 0; r < 2; r++) s.n[r] = 0;
     draw(*state, &s, "empty", &play);
     must(schedule_generate("gpipe", &(Pipeline){.stages = 2, .micros = 30000}, *state, &s));

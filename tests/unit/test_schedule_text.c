@@ -1,5 +1,5 @@
-/* The text form: what is written is read back the same; what is wrong is named by line and column.
- */
+/* test_schedule_text.c -- the text form: a printed schedule parses to an equal one; faults are
+ * named by line and column. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -75,7 +75,7 @@ static void generated_and_expanded(void **state)
                 }
 }
 
-/* Written to a file, read for a run that fits and for runs that do not. */
+/* A file is loaded for a run that fits, and refused for runs that do not. */
 static void loaded_for_a_run(void **state)
 {
     char path[] = "/tmp/sheaf_schedule_XXXXXX";
@@ -103,7 +103,7 @@ static void loaded_for_a_run(void **state)
         assert_int_equal(schedule_load(path, &row[i].p, *state, &back), ERR_CONFIG);
         if (!strstr(err_text(), row[i].reason)) fail_msg("got: %s", err_text());
     }
-    s.n[2]--; /* one backward is gone: it reads, and does not check */
+    s.n[2]--; /* one backward is missing: the file parses and fails the check */
     must(schedule_print(&s, *state, &text));
     assert_int_equal(ftruncate(file, 0), 0);
     assert_true(pwrite(file, text, strlen(text), 0) == (ssize_t)strlen(text));
@@ -115,7 +115,7 @@ static void loaded_for_a_run(void **state)
     assert_int_equal(schedule_load(path, &fits, *state, &back), ERR_IO);
 }
 
-/* Any one thing that differs makes another schedule. */
+/* Schedules with a single difference are not equal. */
 static void equal_means_all_equal(void **state)
 {
     static const char text[] =
@@ -148,12 +148,13 @@ static void equal_means_all_equal(void **state)
         must(schedule_parse("changed", changed, strlen(changed), *state, &other));
         if (schedule_equal(&s, &other)) fail_msg("equal to\n%s", changed);
     }
-    s.list[0][0].slice = 1; /* which a text with one slice cannot say */
+    s.list[0][0].slice = 1; /* which a text with one slice cannot express */
     must(schedule_parse("equal", text, strlen(text), *state, &other));
     assert_false(schedule_equal(&s, &other));
 }
 
-/* By hand: comments, blank lines, a list in pieces, out of order, a stage without a chunk. */
+/* Written by hand: comments, blank lines, a list in pieces, out of order, a stage without a
+ * chunk. */
 static const char by_hand[] = "# two chunks on stage 2, none on stage 1\n"
                               "sheaf schedule 2   # the version\n"
                               "\n"
@@ -299,7 +300,7 @@ static void mistakes_are_named(void **state)
     }
 }
 
-/* Changes a few bytes: another letter, one less, a piece of the text again. Returns the length. */
+/* Changes a few bytes: another letter, some removed, a part repeated. Returns the length. */
 static size_t mutate(const Random *random, uint64_t *draw, char *text, size_t length, size_t cap)
 {
     static const char letters[] = "0123456789.:<># \nFIWBsendrecvgatherdropplaceunitshost\x00\xff-";
@@ -325,7 +326,7 @@ static size_t mutate(const Random *random, uint64_t *draw, char *text, size_t le
     return length;
 }
 
-/* Whatever comes in: an error with a message, or a schedule that goes out and in again. */
+/* Any input gives an error with a message, or a schedule that prints and parses again. */
 static void garbage_is_survived(void **state)
 {
     const Random random = random_named(11, "garbage");
@@ -343,7 +344,8 @@ static void garbage_is_survived(void **state)
         char *work = test_malloc(cap), *text;
         memcpy(work, seed[trial % 3], length);
         length = mutate(&random, &draw, work, length, cap);
-        text = test_malloc(length + 1); /* just as long, for the sanitizer to see the end */
+        text = test_malloc(length +
+                           1); /* exact length, so that the sanitizer finds reads past the end */
         memcpy(text, work, length);
         if (schedule_parse("garbage", text, length, *state, &s) == OK) {
             read++;
@@ -356,7 +358,8 @@ static void garbage_is_survived(void **state)
         test_free(work);
         arena_rewind(*state, mark);
     }
-    assert_true(read > 500 && checked > 50 && checked < read); /* or the test is of no use */
+    assert_true(read > 500 && checked > 50 &&
+                checked < read); /* otherwise the test proves nothing */
 }
 
 int main(void)
