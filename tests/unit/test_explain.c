@@ -274,7 +274,7 @@ static void examples_are_explained_as_they_are(void **state)
     assert_said("times more: for the rows after these");
 }
 
-/* The picture is a file of its own: every RUN of every lane is in it. */
+/* The picture is a file of its own: every RUN of every stage is in it. */
 static void a_schedule_is_drawn_into_a_file(void **state)
 {
     char flag[64], text[65536];
@@ -289,7 +289,7 @@ static void a_schedule_is_drawn_into_a_file(void **state)
     remove(flag + 6);
     assert_non_null(strstr(text, "gpipe, 2 stages, 3 micro-batches"));
     for (const char *at = text; (at = strstr(at, "<rect")); at++) boxes++;
-    assert_true(boxes >= 2 * 2 * 3); /* F and B of three micro-batches on two lanes */
+    assert_true(boxes >= 2 * 2 * 3); /* F and B of three micro-batches on two stages */
     snprintf(flag, sizeof flag, "--schedule=test_explain.%d.txt", (int)getpid());
     assert_int_equal(explain(1, "mesh.pp=2", flag, NULL),
                      0); /* the lists, which can be given back */
