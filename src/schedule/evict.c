@@ -160,8 +160,8 @@ Err schedule_evict(const Schedule *s, int keep, Arena *arena, Schedule *out)
         const EvictWalk *w = &walk[stage];
         const int partner = s->stages - 1 - stage;
         /* A stage that evicts has no room itself, so no stage becomes its own partner. */
-        const bool lends = peak_of(s, partner) + w->max_away <= keep + 1;
-        for (int at = 0; lends && at < w->made; at++)
+        const bool has_room = peak_of(s, partner) + w->max_away <= keep + 1;
+        for (int at = 0; has_room && at < w->made; at++)
             if (w->out[at].kind != A_RUN) w->out[at].peer = (int16_t)partner;
         made.list[stage] = w->out;
         made.n[stage] = w->made;

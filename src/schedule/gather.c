@@ -158,7 +158,7 @@ static void place_in_window(GatherPass *g)
     }
 }
 
-static int by_coming(const void *x, const void *y)
+static int by_first(const void *x, const void *y)
 {
     const Residency *a = x, *b = y;
     if (a->first != b->first) return a->first < b->first ? -1 : 1;
@@ -166,7 +166,7 @@ static int by_coming(const void *x, const void *y)
     return a->pack - b->pack;
 }
 
-static int by_going(const void *x, const void *y)
+static int by_last(const void *x, const void *y)
 {
     const Residency *a = x, *b = y;
     if (a->last != b->last) return a->last < b->last ? -1 : 1;
@@ -177,32 +177,33 @@ static void push(Schedule *out, int stage, Action a) { out->list[stage][out->n[s
 
 /* Writes the stage's list. GATHERs stand before the receives of the RUN that reads the pack, so
  * that they start before the stage waits. */
-static void write_list(const GatherPass *g, int stage, const Residency *going, Schedule *out)
+static void write_list(const GatherPass *g, int stage, const Residency *drops, Schedule *out)
 {
-    int run = 0, come = 0, go = 0;
+    int run = 0, gathered = 0, dropped = 0;
     for (int i = 0; i < g->s->n[stage]; i++) {
         const Action *a = &g->s->list[stage][i];
         const bool before = a->kind == A_RUN || a->kind == A_RECV;
-        for (; before && come < g->n_residencies && g->residency[come].first == run; come++)
-            push(out, stage, action_of(A_GATHER, g->residency[come].pack));
+        for (; before && gathered < g->n_residencies && g->residency[gathered].first == run;
+             gathered++)
+            push(out, stage, action_of(A_GATHER, g->residency[gathered].pack));
         push(out, stage, *a);
         if (a->kind != A_RUN) continue;
-        for (; go < g->n_residencies && going[go].last == run; go++)
-            push(out, stage, action_of(A_DROP, going[go].pack));
+        for (; dropped < g->n_residencies && drops[dropped].last == run; dropped++)
+            push(out, stage, action_of(A_DROP, drops[dropped].pack));
         run++;
     }
 }
 
 static Err gather_stage(GatherPass *g, int stage, Arena *arena, Schedule *out)
 {
-    Residency *going;
+    Residency *drops;
     TRY(ARENA_NEW(arena, g->s->n[stage] + 2 * g->n_residencies + 1, &out->list[stage]));
     const size_t mark = arena_mark(arena);
-    TRY(ARENA_NEW(arena, g->n_residencies + 1, &going));
-    for (int i = 0; i < g->n_residencies; i++) going[i] = g->residency[i];
-    qsort(g->residency, (size_t)g->n_residencies, sizeof *g->residency, by_coming);
-    qsort(going, (size_t)g->n_residencies, sizeof *going, by_going);
-    write_list(g, stage, going, out);
+    TRY(ARENA_NEW(arena, g->n_residencies + 1, &drops));
+    for (int i = 0; i < g->n_residencies; i++) drops[i] = g->residency[i];
+    qsort(g->residency, (size_t)g->n_residencies, sizeof *g->residency, by_first);
+    qsort(drops, (size_t)g->n_residencies, sizeof *drops, by_last);
+    write_list(g, stage, drops, out);
     arena_rewind(arena, mark);
     return OK;
 }

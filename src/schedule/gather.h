@@ -6,7 +6,7 @@
  *     zero 3   gather.0 gather.1 F0.0 drop.0 gather.2 F1.0 drop.1 gather.3 F2.0 F3.0 drop.3 ...
  *
  * A pack that is kept for the step, or to the backward phase, is gathered one RUN before its first
- * use. Of the other packs (KEEP_NO) at most `live` are gathered at any time: those that the current
+ * use. At most `live` of the other packs (KEEP_NO) are gathered at any time: those that the current
  * RUN reads, and those needed next. Each gather therefore overlaps with an earlier RUN, and a pack
  * that is needed again soon is not dropped. */
 #ifndef SCHEDULE_GATHER_H

@@ -3,7 +3,7 @@
 
 /* Adds the room that stages reserve for the frames that others evict to them. Each other stage
  * counts with the most that its list has evicted at once, so the sum holds for any timing. */
-static Err keep_places(const Schedule *s, Arena *temp, int *peak)
+static Err reserve_room(const Schedule *s, Arena *temp, int *peak)
 {
     int *away, *most;
     TRY(ARENA_NEW(temp, s->stages, &away));
@@ -48,5 +48,5 @@ Err play_measure(const Schedule *s, Arena *temp, Play *play)
     }
     play->bubble = play->makespan - busiest;
     if (play->makespan > 0) play->idle = 1 - busy / (s->stages * play->makespan);
-    return keep_places(s, temp, play->peak);
+    return reserve_room(s, temp, play->peak);
 }

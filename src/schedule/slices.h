@@ -42,7 +42,8 @@ typedef struct {
 Err slices_equal(const SliceCost *c, const SliceRequest *r, Arena *arena, SlicePlan *out);
 
 /* Local. For terapipe: the exact minimum of the time, with `slices` slices, or with the best number
- * if that is 0. Of more than MAX_CUT_POINTS points only every second, third, ... is considered. */
+ * if that is 0. If there are more than MAX_CUT_POINTS points, only every second, third, ...
+ * counts. */
 enum { MAX_CUT_POINTS = 256 };
 Err slices_planned(const SliceCost *c, const SliceRequest *r, Arena *arena, SlicePlan *out);
 

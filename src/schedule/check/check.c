@@ -29,7 +29,7 @@ Err schedule_missing(const Schedule *s, int stage, Action a, const char *format,
 }
 
 /* Records the position of each RUN; a second RUN of a cell is a fault. */
-static Err place_runs(Check *c)
+static Err record_runs(Check *c)
 {
     const Schedule *s = c->s;
     for (int stage = 0; stage < s->stages; stage++)
@@ -93,7 +93,7 @@ static Err check_order(const Check *c, const CheckCell *cell, Action a)
 
 static Err check_runs(Check *c)
 {
-    TRY(place_runs(c));
+    TRY(record_runs(c));
     Err (*const part[])(const Check *, const CheckCell *, Action) = {check_phases, check_order};
     for (int k = 0; k < 2; k++) /* all complete, then all in order: order reads the slice before */
         for (int item = 0; item < schedule_items(c->s); item++)

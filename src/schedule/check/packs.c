@@ -42,14 +42,14 @@ static Err walk_gather(PackWalk *p, int stage, int at)
 {
     const Action *a = &p->s->list[stage][at];
     const UnitSwitches *row = &p->rules->row[a->unit];
-    const bool come = a->kind == A_GATHER;
+    const bool gather = a->kind == A_GATHER;
     if (!row->sharded)
         return schedule_fail(p->s, stage, at, "its parameters are not sharded: nothing to gather");
-    if (p->gathered[a->unit] == come)
+    if (p->gathered[a->unit] == gather)
         return schedule_fail(p->s, stage, at,
-                             come ? "it is gathered already" : "it is not gathered here");
-    p->gathered[a->unit] = come;
-    if (row->keep == KEEP_NO) p->live += come ? 1 : -1;
+                             gather ? "it is gathered already" : "it is not gathered here");
+    p->gathered[a->unit] = gather;
+    if (row->keep == KEEP_NO) p->live += gather ? 1 : -1;
     if (p->live > p->rules->live)
         return schedule_fail(p->s, stage, at, "%d units are gathered at once; allowed are %d",
                              p->live, p->rules->live);

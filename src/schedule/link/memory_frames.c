@@ -28,9 +28,9 @@ void add_frame(MemoryPlanner *m, int at, int region)
     const Program *p = linked_program(m->lp, a->unit, a->slice);
     int *open = open_of(m, a, region);
     const int before = m->n;
-    const bool lent = a->kind == A_RECV;
+    const bool stored = a->kind == A_RECV;
     add_piece(m,
-              (MemoryPiece){.piece = {at, lent ? l->end : last_need(m, a, region), 0, 0},
+              (MemoryPiece){.piece = {at, stored ? l->end : last_need(m, a, region), 0, 0},
                             .unit = a->unit,
                             .micro = a->micro,
                             .slice = a->slice,
