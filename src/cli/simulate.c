@@ -9,18 +9,6 @@
 #include "cli/config/job.h"
 #include "cli/verbs.h"
 
-/* A rank's program: the compiler as the trainer calls it, with that rank's number. */
-static Err compile_rank(void *context, int rank, Arena *arena, const LinkedProgram **out)
-{
-    JobSettings settings = *(const JobSettings *)context;
-    Job *job;
-    settings.parallel.rank = rank;
-    TRY(ARENA_NEW(arena, 1, &job));
-    TRY(job_compile(&settings, arena, job));
-    *out = &job->linked;
-    return OK;
-}
-
 static Err count_parameters(const JobSettings *settings, Arena *temp, int64_t *out)
 {
     Model model;
@@ -42,7 +30,7 @@ static Err simulate_config(const Config *config, bool json, Arena *arena, Arena 
     TRY(config_job(config, &model, &settings));
     TRY(mesh_sized(&settings.parallel.mesh, &mesh));
     TRY(count_parameters(&settings, temp, &s.parameters));
-    const SimulateInput in = {&mesh, compile_rank, &settings, save_room(config->run_save_every)};
+    const SimulateInput in = {&settings, &mesh, save_room(config->run_save_every)};
     TRY(simulate(&in, arena, temp, &s.all));
     Text t = text_in(arena);
     if (json)

@@ -16,8 +16,8 @@
 #ifndef PLAN_SIMULATE_H
 #define PLAN_SIMULATE_H
 
-#include "schedule/link/link.h"
-#include "schedule/traffic.h"
+#include "job/job.h"
+#include "schedule/sent.h"
 #include "state/save.h"
 
 /* What one rank's program takes and does in a step, at full extents. */
@@ -48,13 +48,9 @@ typedef struct {
     int64_t compiled; /* programs, to find this */
 } Simulation;
 
-/* Local. The program of a rank, in the arena. */
-typedef Err RankCompile(void *context, int rank, Arena *arena, const LinkedProgram **out);
-
 typedef struct {
+    const JobSettings *job; /* of any rank: each rank's number is filled in */
     const Mesh *mesh;
-    RankCompile *compile;
-    void *context; /* of compile */
     SaveRoom save; /* of ranks that hold the same the first alone saves it: classes of their own */
 } SimulateInput;
 

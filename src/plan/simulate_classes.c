@@ -49,8 +49,14 @@ static uint64_t mix_bytes(uint64_t hash, const void *data, size_t bytes)
 
 static Err compile(const Classing *c, int rank, const LinkedProgram **out)
 {
+    JobSettings settings = *c->in->job;
+    Job *job;
+    settings.parallel.rank = rank;
     c->out->compiled++;
-    return c->in->compile(c->in->context, rank, c->temp, out);
+    TRY(ARENA_NEW(c->temp, 1, &job));
+    TRY(job_compile(&settings, c->temp, job));
+    *out = &job->linked;
+    return OK;
 }
 
 /* What member i of the group takes part with; equal numbers, equal bytes. */

@@ -34,9 +34,9 @@ static void must(Err err)
     if (err != OK) fail_msg("%s", err_text());
 }
 
-static Err compile_rank(void *context, int rank, Arena *arena, const LinkedProgram **out)
+static Err compile_rank(const JobSettings *set, int rank, Arena *arena, const LinkedProgram **out)
 {
-    JobSettings settings = *(const JobSettings *)context;
+    JobSettings settings = *set;
     Job *job;
     settings.parallel.rank = rank;
     TRY(ARENA_NEW(arena, 1, &job));
@@ -49,7 +49,7 @@ static Simulation simulated(Room *room, const JobSettings *set, Mesh *mesh)
 {
     Simulation s;
     must(mesh_sized(&set->parallel.mesh, mesh));
-    const SimulateInput in = {mesh, compile_rank, (void *)set, ROOM_SNAPSHOT};
+    const SimulateInput in = {set, mesh, ROOM_SNAPSHOT};
     must(simulate(&in, &room->arena, &room->temp, &s));
     return s;
 }
@@ -83,7 +83,7 @@ static void check_every_rank(Room *room, const JobSettings *set)
         RankCount count;
         int64_t save;
         int at = -1;
-        must(compile_rank((void *)set, rank, &room->temp, &lp));
+        must(compile_rank(set, rank, &room->temp, &lp));
         must(count_rank(lp, &count));
         must(saver_bytes(lp, rank, ROOM_SNAPSHOT, &room->temp, &save));
         count.save_bytes = (size_t)save;
