@@ -113,7 +113,11 @@ static Err explain(const Config *config, const Wanted *want, Arena *arena, Arena
     JobSettings settings;
     Option device;
     Job *job;
-    Facts f = {.config = config, .model = &model};
+    Facts f = {.model = &model,
+               .global = config->batch_global,
+               .lr = config->optim_lr,
+               .save_every = config->run_save_every,
+               .validates = config->run_valid_every > 0};
     TRY(config_model(config, temp, &model));
     TRY(config_job(config, &model, &settings));
     TRY(find_rank(want->rank, &settings.parallel.mesh, &settings.parallel.rank));

@@ -35,9 +35,8 @@ static void set_parallel(const Facts *f, json_t *o)
     const BatchSplit split = batch_split(f->job);
     json_t *numbers = json_array();
     for (int i = 0; i < split.micros; i++)
-        json_array_append_new(
-            numbers,
-            json_integer(batch_part(&split, f->config->batch_global, i).first / split.each));
+        json_array_append_new(numbers,
+                              json_integer(batch_part(&split, f->global, i).first / split.each));
     set(o, "micro_numbers", numbers);
     set_count(o, "zero", p->zero);
     set_text(o, "reduce", f->job->switches[0].reduce == REDUCE_AFTER_EACH ? "each" : "last");

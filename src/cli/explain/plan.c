@@ -59,7 +59,7 @@ static void zero_text(const Facts *f, Text *t)
 static void numbers_text(const Facts *f, const BatchSplit *split, Text *t)
 {
     enum { SHOWN = 8 };
-    const int64_t global = f->config->batch_global;
+    const int64_t global = f->global;
     text_add(t, "             of the step's 0 to %lld they are numbers",
              (long long)(batch_room(split) / split->each - 1));
     for (int i = 0; i < split->micros; i++) {
@@ -76,7 +76,7 @@ static void micro_text(const Facts *f, Text *t)
     const BatchSplit split = batch_split(f->job);
     int short_ones = 0, empty = 0;
     for (int i = 0; i < split.micros; i++) {
-        const int64_t n = batch_part(&split, f->config->batch_global, i).n;
+        const int64_t n = batch_part(&split, f->global, i).n;
         short_ones += n > 0 && n < split.each;
         empty += n == 0;
     }
@@ -100,16 +100,21 @@ static void slices_text(const Facts *f, Text *t)
     text_add(t, "%s tokens\n", lp->slices > SHOWN ? " .." : "");
 }
 
+const char *recompute_text(const CompileOptions *o)
+{
+    static const char *const name[] = {"none", "selective", "full"};
+    return o->recompute == RECOMPUTE_NAMED ? o->recompute_names : name[o->recompute];
+}
+
 static void plan_text(const Facts *f, Text *t)
 {
-    const Config *c = f->config;
     const JobSettings *s = &f->job->settings;
     text_add(t, "\nPLAN\n");
     mesh_text(f, t);
     text_add(t, "  device     %s, %s; sums and statistics in %s\n", f->device, dtype_name(s->dtype),
              dtype_name(dtype_wide(s->dtype)));
     text_add(t, "  batch      %lld sequences of %lld tokens: %lld tokens a step\n",
-             (long long)c->batch_global, (long long)c->data_seq_len, (long long)f->tokens_step);
+             (long long)f->global, (long long)s->batch.seq_len, (long long)f->tokens_step);
     micro_text(f, t);
     slices_text(f, t);
     zero_text(f, t);
@@ -119,7 +124,7 @@ static void plan_text(const Facts *f, Text *t)
              s->n_stage_rules ? " on this stage" : "");
     text_add(t, "  offload    %s\n", s->compile.offload_names ? s->compile.offload_names : "none");
     text_add(t, "  optimizer  %s, lr %g, weight decay %g, clip %g\n", optim_name(s->optim.kind),
-             c->optim_lr, s->optim.weight_decay, s->optim.clip);
+             f->lr, s->optim.weight_decay, s->optim.clip);
 }
 
 void explain_plan_text(const Facts *f, Text *t)

@@ -9,30 +9,6 @@
 #include "cli/explain/explain.h"
 #include "cli/table.h"
 
-/* What a transfer is for, in the order of the table; "program" and "scalar" beside the words of link.h. */
-static const struct {
-    const char *what, *text;
-} purpose[] = {
-    {"program", "activations, in programs"},
-    {"forward", "activations, between stages"},
-    {"backward", "their gradients, between stages"},
-    {"gather", "parameters, from home to use"},
-    {"stages", "gradients, of weights on two stages"},
-    {"copies", "gradients, of elements held twice"},
-    {"model", "gradients, over axes of the model"},
-    {"scatter", "gradients, to their homes"},
-    {"data", "gradients, over axes of data"},
-    {"scalar", "live tokens, loss, norm"},
-};
-enum { N_PURPOSES = sizeof purpose / sizeof *purpose };
-
-static int purpose_of(const char *what)
-{
-    int i = 0;
-    while (i < N_PURPOSES && strcmp(purpose[i].what, what) != 0) i++;
-    return i;
-}
-
 const char *axes_text(const Mesh *m, unsigned axes, char buffer[GROUP_TEXT_BYTES])
 {
     size_t used = 0;
@@ -65,73 +41,10 @@ const char *group_text(const Mesh *m, RankList group, char buffer[GROUP_TEXT_BYT
     return buffer;
 }
 
-static bool row_before(const TransferRow *a, const TransferRow *b)
-{
-    const int p = purpose_of(a->what), q = purpose_of(b->what);
-    const int words = strcmp(a->what, b->what);
-    if (p != q) return p < q;
-    if (words) return words < 0; /* of two that have no text here */
-    if (a->kind != b->kind) return a->kind < b->kind;
-    return a->axes != b->axes ? a->axes < b->axes : a->ranks < b->ranks;
-}
-
-static Err add_row(Facts *f, TransferRow row)
-{
-    int at = 0;
-    while (at < f->n_transfers && row_before(&f->transfer[at], &row)) at++;
-    if (at == f->n_transfers || row_before(&row, &f->transfer[at])) {
-        if (f->n_transfers == MAX_TRANSFER_ROWS)
-            return err_fail(ERR_CHECK, "explain: more than %d kinds of transfers",
-                            MAX_TRANSFER_ROWS);
-        for (int i = f->n_transfers++; i > at; i--) f->transfer[i] = f->transfer[i - 1];
-        f->transfer[at] = (TransferRow){row.what, row.kind, row.axes, row.ranks, 0, 0, 0};
-    }
-    f->transfer[at].times += row.times;
-    f->transfer[at].bytes += row.bytes;
-    f->transfer[at].sent_bytes += row.sent_bytes;
-    f->sent_bytes += row.sent_bytes;
-    return OK;
-}
-
-static Err add_transfer(Facts *f, const char *what, const Transfer *t, int64_t times)
-{
-    const LinkedProgram *lp = &f->job->linked;
-    const Ref *whole = t->kind == COMM_RECV ? &t->to : &t->from;
-    return add_row(
-        f, (TransferRow){.what = what,
-                         .kind = t->kind,
-                         .axes = group_axes(lp->mesh, t->group),
-                         .ranks = t->group.n,
-                         .times = times,
-                         .bytes = (size_t)(times * whole->count) * dtype_bytes(whole->dtype),
-                         .sent_bytes = (size_t)times * transfer_sent(t, lp->rank)});
-}
-
-/* Those of programs, and the scalars; what GATHERs and REDUCEs send is told by their steps. */
-static Err visit(void *context, const Transfer *t, int64_t times)
-{
-    if (t->scalar) return add_transfer(context, "scalar", t, times);
-    return t->purpose == PURPOSE_PROGRAM ? add_transfer(context, "program", t, times) : OK;
-}
-
-Err facts_transfers(Facts *f)
-{
-    const LinkedProgram *lp = &f->job->linked;
-    TRY(linked_visit(lp, visit, f));
-    for (int i = 0; i < lp->n; i++)
-        for (int s = 0; s < lp->list[i].n_steps; s++) {
-            const LinkedStep *step = &lp->list[i].step[s];
-            if (step->kind == STEP_TRANSFER && step->t.group.n > 1)
-                TRY(add_transfer(f, step->what, &step->t, 1));
-        }
-    return OK;
-}
-
 static void transfer_row(const Facts *f, const TransferRow *row, Table *t)
 {
     char axes[GROUP_TEXT_BYTES], human[24];
-    const int p = purpose_of(row->what);
-    table_cell(t, "%s", p < N_PURPOSES ? purpose[p].text : row->what);
+    table_cell(t, "%s", row->text);
     table_cell(t, "%s", comm_kind_name(row->kind));
     table_cell(t, "%s, %d rank%s", axes_text(&f->job->mesh, row->axes, axes), row->ranks,
                row->ranks == 1 ? "" : "s");

@@ -85,13 +85,14 @@ static void span_cell(Table *t, Span s)
 }
 
 /* "model over tp {2 3}, scatter over dp {1 3}" */
-static void ways_cell(const Facts *f, const ParamFacts *p, Table *t)
+static void reductions_cell(const Facts *f, const ParamFacts *p, Table *t)
 {
     char ways[CELL_BYTES] = "stays here", group[GROUP_TEXT_BYTES];
     int at = 0;
-    for (int i = 0; i < p->n_ways && at < CELL_BYTES; i++)
-        at += snprintf(ways + at, (size_t)(CELL_BYTES - at), "%s%s over %s", i ? ", " : "",
-                       p->way[i].what, group_text(&f->job->mesh, p->way[i].group, group));
+    for (int i = 0; i < p->n_reductions && at < CELL_BYTES; i++)
+        at +=
+            snprintf(ways + at, (size_t)(CELL_BYTES - at), "%s%s over %s", i ? ", " : "",
+                     p->reduction[i].what, group_text(&f->job->mesh, p->reduction[i].group, group));
     table_cell(t, "%s", ways);
 }
 
@@ -109,7 +110,7 @@ static void param_row(const Facts *f, const ParamFacts *p, bool tied, Table *t)
     }
     span_cell(t, p->pack);
     span_cell(t, p->home);
-    ways_cell(f, p, t);
+    reductions_cell(f, p, t);
 }
 
 static Err params_table(const Facts *f, int kind, Arena *temp, Text *out)

@@ -1,5 +1,5 @@
 /* facts.c -- sums over a compiled job. */
-#include "cli/explain/explain.h"
+#include "plan/facts.h"
 
 #include "job/batch.h"
 
@@ -82,10 +82,11 @@ static double formula(const Facts *f)
 {
     const ModelConfig *c = f->model;
     const BatchSplit split = batch_split(f->job);
-    const double per_token =
-        6.0 * (double)model_param_count(&f->job->model) +
-        12.0 * c->n_layers * (double)(c->n_heads * c->head_size) * (double)f->config->data_seq_len;
-    return per_token * (double)(batch_room(&split) * f->config->data_seq_len) / f->job->mesh.world;
+    const double per_token = 6.0 * (double)model_param_count(&f->job->model) +
+                             12.0 * c->n_layers * (double)(c->n_heads * c->head_size) *
+                                 (double)f->job->settings.batch.seq_len;
+    return per_token * (double)(batch_room(&split) * f->job->settings.batch.seq_len) /
+           f->job->mesh.world;
 }
 
 Err facts_gather(Facts *f, Arena *arena)
@@ -101,16 +102,10 @@ Err facts_gather(Facts *f, Arena *arena)
     }
     TRY(forward_flops(f, arena));
     f->tokens_micro = lp->model->rows;
-    f->tokens_step = f->config->batch_global * f->config->data_seq_len;
+    f->tokens_step = f->global * f->job->settings.batch.seq_len;
     f->flops_formula = formula(f);
     TRY(facts_params(f, arena));
     TRY(facts_memory(f, arena));
     TRY(facts_transfers(f));
     return facts_pipeline(f, arena);
-}
-
-const char *recompute_text(const CompileOptions *o)
-{
-    static const char *const name[] = {"none", "selective", "full"};
-    return o->recompute == RECOMPUTE_NAMED ? o->recompute_names : name[o->recompute];
 }

@@ -1,4 +1,4 @@
-/* params.c -- a parameter as a rank has it, and the way of its gradient.
+/* facts_params.c -- a parameter as a rank has it, and the way of its gradient.
  *
  *     pack of the rank    |  q  |  k  |  v  |  o  | norm |
  *     at home                      <--------->                 what of k, v is at home here
@@ -6,7 +6,7 @@
  *
  * What is said of gradients is read off the steps of the unit's first REDUCE: those whose elements
  * of the pack are some of the parameter's. */
-#include "cli/explain/explain.h"
+#include "plan/facts.h"
 
 static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
 static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -38,18 +38,19 @@ static bool same_ranks(RankList a, RankList b)
     return true;
 }
 
-static Err add_way(ParamFacts *p, const LinkedStep *step)
+static Err add_reduction(ParamFacts *p, const LinkedStep *step)
 {
-    for (int i = 0; i < p->n_ways; i++)
-        if (p->way[i].what == step->what && same_ranks(p->way[i].group, step->t.group)) return OK;
-    if (p->n_ways == MAX_WAYS)
+    for (int i = 0; i < p->n_reductions; i++)
+        if (p->reduction[i].what == step->what && same_ranks(p->reduction[i].group, step->t.group))
+            return OK;
+    if (p->n_reductions == MAX_GRAD_REDUCTIONS)
         return err_fail(ERR_CHECK, "explain: the gradient of %s is summed over more than %d groups",
-                        p->name, MAX_WAYS);
-    p->way[p->n_ways++] = (GradWay){step->what, step->t.kind, step->t.group};
+                        p->name, MAX_GRAD_REDUCTIONS);
+    p->reduction[p->n_reductions++] = (GradReduction){step->what, step->t.kind, step->t.group};
     return OK;
 }
 
-static Err find_ways(const LinkedProgram *lp, ParamFacts *p)
+static Err find_reductions(const LinkedProgram *lp, ParamFacts *p)
 {
     const int at = first_reduce(lp, p->owner);
     if (at < 0) return OK;
@@ -60,7 +61,7 @@ static Err find_ways(const LinkedProgram *lp, ParamFacts *p)
         if (step->kind != STEP_TRANSFER) continue;
         const int64_t lo = (int64_t)(step->t.from.offset - base) / wide;
         if (max64(lo, p->pack.lo) < min64(lo + step->t.from.count, p->pack.hi))
-            TRY(add_way(p, step));
+            TRY(add_reduction(p, step));
     }
     return OK;
 }
@@ -103,7 +104,7 @@ static Err find_param(const Facts *f, int unit, int k, Arena *arena, ParamFacts 
     p.pack = (Span){at->mine.pack_at[i], at->mine.pack_at[i + 1], 1};
     p.home = (Span){max64(p.pack.lo, at->mine.shard.lo), min64(p.pack.hi, at->mine.shard.hi), 1};
     if (p.home.hi < p.home.lo) p.home.hi = p.home.lo;
-    TRY(find_ways(lp, &p));
+    TRY(find_reductions(lp, &p));
     *out = p;
     return OK;
 }
