@@ -21,7 +21,7 @@
 #include "support/inputs.h"
 #include "support/shares.h"
 #include "job/job.h"
-#include "train/peak.h"
+#include "plan/profile.h"
 
 #ifndef BENCH_CUDA_OBJECT
 #define BENCH_CUDA_OBJECT NULL /* next to this program */
@@ -76,8 +76,8 @@ static Err measure_card(Bench *b)
     DeviceContext *c;
     DeviceInfo info;
     void *at;
-    const PeakOf of = {.device = b->device, .dtype = BF16};
-    TRY(peak_measure(&of, &b->flops_per_s));
+    const ProfileTarget of = {.device = b->device, .dtype = BF16};
+    TRY(profile_peak_measure(&of, &b->flops_per_s));
     TRY(m->open(0, &c));
     TRY(m->alloc(c, 2 * (size_t)COPY_BYTES, &at));
     const Err err = time_copies(m, c, at, &b->copy_Bps);

@@ -10,7 +10,9 @@
 #define _DEFAULT_SOURCE
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/args.h"
 #include "cli/interrupt.h"
@@ -22,7 +24,7 @@
 #include "cli/worker.h"
 #include "data/tokenizer.h"
 
-enum { IN_FLIGHT = 64, RECORDS = 4096 };
+enum { IN_FLIGHT = 64, RECORDS = 4096, VALID_SEQUENCES = 64 };
 
 /* Text is read by bytes: with a tokenizer it is built into a token file first. */
 static Err check_files(const Dataset *d, const char *tokenizer)
@@ -85,6 +87,48 @@ static Err open_data(TrainSession *s)
     return dataset_open(&set, &s->arena, &s->valid);
 }
 
+/* True if a line of standard output can be overwritten. */
+static bool is_terminal(void)
+{
+    const char *term = getenv("TERM");
+    return isatty(STDOUT_FILENO) && term && strcmp(term, "dumb") != 0;
+}
+
+static TrainSettings loop_settings(TrainSession *s)
+{
+    const Config *c = &s->config;
+    return (TrainSettings){.device = s->device,
+                           .deterministic = c->numerics_deterministic,
+                           .capture = c->run_capture != CAPTURE_OFF,
+                           .train = &s->train,
+                           .valid = &s->valid,
+                           .lr = config_lr(c),
+                           .global = c->batch_global,
+                           .valid_every = c->run_valid_every,
+                           .valid_limit = VALID_SEQUENCES,
+                           .seed = (uint64_t)c->run_seed,
+                           .init = s->init ? &s->init->manifest : NULL,
+                           .dir = s->dir_name,
+                           .tensorboard = c->run_tensorboard,
+                           .log_samples = c->run_log_samples,
+                           .check_every = c->run_check_every,
+                           .save = train_save_settings(s),
+                           .out = stdout,
+                           .terminal = is_terminal()};
+}
+
+static Err fill_run(TrainSession *s)
+{
+    TrainRun *run = &s->run;
+    TRY(config_job(&s->config, &s->model, &run->job));
+    TRY(train_config_hash(&s->config, &s->arena, &run->config_hash));
+    run->loop = loop_settings(s);
+    run->transport = config_transport(&s->config, s->device, s->launch.mpi != NULL);
+    run->fresh = s->config.run_fresh;
+    run->ranks_here = s->launch.here;
+    return s->trace_path ? ARENA_NEW(&s->arena, run->ranks_here, &run->trace) : OK;
+}
+
 /* What is the same for every rank of this process. */
 static Err prepare(TrainSession *s, int argc, char **argv)
 {
@@ -108,7 +152,7 @@ static Err prepare(TrainSession *s, int argc, char **argv)
     TRY(train_scalars(s, &s->scalars));
     TRY(train_init(s));
     TRY(kill_at_read(&s->kill));
-    return ARENA_NEW(&s->arena, s->launch.here, &s->trace);
+    return fill_run(s);
 }
 
 static Err run_world(TrainSession *s)
@@ -118,70 +162,72 @@ static Err run_world(TrainSession *s)
                                .in_flight = IN_FLIGHT,
                                .records = RECORDS,
                                .timeout_s = s->config.run_timeout_s,
-                               .board = s->board,
+                               .board = s->recorder,
                                .body = train_rank,
                                .work = s};
-    if (s->prepared != OK && !s->launch.mpi) return s->prepared;
+    if (s->run.prepared != OK && !s->launch.mpi) return s->run.prepared;
     return world_run(&set);
 }
 
-static void conclude(const TrainSession *s)
+static void print_summary(const TrainSession *s)
 {
     char rate[24], bytes[24], count[24];
-    const TrainResult *r = &s->result;
+    const TrainResult *r = &s->run.result;
+    const char *dir = s->run.folder.path;
     if (r->was_done) {
-        printf("nothing to do: the run in %s is at step %lld, and run.steps=%lld; a larger one "
-               "goes on\n",
-               s->dir.path, (long long)r->steps, (long long)s->config.run_steps);
+        printf("nothing to do: the run in %s is at step %lld, and run.steps=%lld; set a larger "
+               "run.steps to continue\n",
+               dir, (long long)r->steps, (long long)s->config.run_steps);
         return;
     }
     printf("%s after %lld steps: loss %.4f at %s", r->stopped ? "stopped" : "done",
            (long long)r->steps, r->first_loss, r->first == 1 ? "the start" : "step ");
-    if (r->first > 1) printf("%lld, where it went on", (long long)r->first);
+    if (r->first > 1) printf("%lld, where it resumed", (long long)r->first);
     printf(", %.4f at the end", r->last_loss);
     if (r->has_valid) printf(", %.4f on held-out text", r->valid_loss);
     printf("; %s tokens, %s tok/s, memory %s%s; metrics in %s/metrics.jsonl\n",
            text_count((double)r->tokens, count),
            text_count((double)r->tokens_here / r->seconds, rate), text_bytes(r->peak_bytes, bytes),
-           s->launch.ranks > 1 ? " on the highest rank" : "", s->dir.path);
+           s->launch.ranks > 1 ? " on the highest rank" : "", dir);
 }
 
 /* Of an error that all ranks know, rank 0 tells. */
-static int say_failure(const TrainSession *s, Err err)
+static int report_failure(const TrainSession *s, Err err)
 {
     char path[1200], text[2048];
     char me[32];
     snprintf(me, sizeof me, "rank %d: ", s->launch.by.rank);
     snprintf(text, sizeof text, "%s", err_text());
-    snprintf(s->board->why, sizeof s->board->why, "%.500s", text);
+    snprintf(s->recorder->why, sizeof s->recorder->why, "%.500s", text);
     /* Rank 0 may be the one that stopped: who found out says it too. */
     const bool found = strncmp(text, me, strlen(me)) == 0 || (err != ERR_PEER && !s->agreed);
     const bool mine = s->launch.by.rank == 0 || found;
     const int status = mine ? cli_fail(err) : err == ERR_CONFIG ? 2 : 1;
-    if (err != ERR_CONFIG && s->board->dir[0] && s->launch.ranks > 1 &&
-        worker_dump(s->board, text, path))
-        fprintf(stderr, "sheaf: what each rank did last is in %s; `sheaf inspect` tells it\n",
+    if (err != ERR_CONFIG && s->recorder->dir[0] && s->launch.ranks > 1 &&
+        worker_dump(s->recorder, text, path))
+        fprintf(stderr,
+                "sheaf: the last actions of each rank are in %s; `sheaf inspect` prints them\n",
                 path);
     return status;
 }
 
-static int train(int argc, char **argv, FlightRecorder *board)
+static int train(int argc, char **argv, FlightRecorder *recorder)
 {
     static TrainSession s; /* large */
-    s = (TrainSession){.dir = {.lock = -1}, .board = board};
+    s = (TrainSession){.run = {.folder = {.lock = -1}}, .recorder = recorder};
     Err err = arena_open(&s.arena, "train", ARENA_PLENTY);
     if (err == OK) err = launch_open(&s.launch);
     if (err == OK) {
-        s.prepared = prepare(&s, argc, argv);
-        s.stop = interrupt_watch();
+        s.run.prepared = prepare(&s, argc, argv);
+        s.run.loop.stop = s.stop = interrupt_watch();
         interrupt_watch_term();
         signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error like a full disk */
         err = run_world(&s);
     }
     const int asked = s.stop && *s.stop ? *s.stop : SIGINT; /* of another rank's it is not known */
-    const int status = err == OK ? s.result.stopped ? 128 + asked : 0 : say_failure(&s, err);
-    if (err == OK && s.launch.by.rank == 0) conclude(&s);
-    run_dir_close(&s.dir);
+    const int status = err == OK ? s.run.result.stopped ? 128 + asked : 0 : report_failure(&s, err);
+    if (err == OK && s.launch.by.rank == 0) print_summary(&s);
+    run_dir_close(&s.run.folder);
     launch_close(&s.launch);
     dataset_close(&s.train);
     dataset_close(&s.valid);

@@ -1,128 +1,45 @@
-/* train_rank.c -- what each rank of `sheaf train` does: its team and its programs; then, when all
- * have them and all fits, the loop. Rank 0 opens the run folder, and tells. */
+/* train_rank.c -- one rank of `sheaf train`: calls the phases of train/run.h; rank 0 prints between
+ * them. */
 #define _DEFAULT_SOURCE
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "cli/fit.h"
+#include "cli/config/print.h"
 #include "cli/machine.h"
 #include "cli/train.h"
 #include "cli/train_state.h"
-#include "train/replicas.h"
 
-enum { VALID_SEQUENCES = 64 };
+/* ---- the lines that rank 0 prints ---- */
 
-/* What is one rank's. */
-typedef struct {
-    TrainSession *s;
-    WorldRank *world;
-    Job job, valid_job;
-    Team *team;
-    Trace trace;
-    char transport[TRANSPORT_BYTES]; /* by what memory of devices goes between ranks */
-} Runner;
-
-static const Job *valid_job(const Runner *r)
+static void report_capture(const TrainSession *s, const TrainRank *r)
 {
-    return r->s->config.run_valid_every > 0 ? &r->valid_job : NULL;
-}
-
-static Err compile(Runner *r)
-{
-    JobSettings set;
-    int64_t bytes;
-    TrainSession *s = r->s;
-    TRY(config_job(&s->config, &s->model, &set));
-    set.parallel.rank = r->world->rank;
-    TRY(job_compile(&set, r->world->arena, &r->job));
-    set.kind = JOB_LOSS;
-    if (valid_job(r)) TRY(job_compile(&set, r->world->arena, &r->valid_job));
-    TRY(train_bytes(&r->job, valid_job(r), save_room(s->config.run_save_every), r->world->arena,
-                    &bytes));
-    atomic_fetch_add(&s->bytes, bytes);
-    atomic_fetch_add(&s->device_bytes, fit_bytes(&r->job, valid_job(r), true));
-    if (s->config.run_check_every == 0) return OK;
-    return replicas_possible(&r->job.linked, r->world->ranks, r->world->arena);
-}
-
-static Err open_runner(Runner *r)
-{
-    TrainSession *s = r->s;
-    const int place = r->world->place;
-    TRY(compile(r));
-    TRY(launch_team(&s->launch, place, &r->team));
-    if (!s->trace_path) return OK;
-    TRY(trace_open(&r->trace, r->world->rank, s->launch.here, r->world->arena));
-    s->trace[place] = &r->trace;
-    return OK;
-}
-
-/* Of cards that the ranks here share, evenly or nearly. */
-static Err check_cards(TrainSession *s, Arena *temp)
-{
-    DeviceInfo card;
-    TRY(machine_card(s->device, &card));
-    const int all = s->device->runtime->count(),
-              cards = all < s->launch.here ? all : s->launch.here;
-    const int64_t own = (int64_t)card.workspace_bytes * s->launch.here; /* of libraries */
-    return fit_check(&(Fit){.config = &s->config,
-                            .model = &s->model,
-                            .device = true,
-                            .takes = atomic_load(&s->device_bytes),
-                            .has = (int64_t)card.free_bytes * cards - own,
-                            .ranks = s->launch.here,
-                            .what = cards > 1 ? "of the cards' memory" : "of the card's memory",
-                            .temp = temp});
-}
-
-/* Told before anything is allocated: what does not fit, and the ways out. */
-static Err check_memory(TrainSession *s, Arena *temp)
-{
-    const int64_t on_device = s->device->runtime ? atomic_load(&s->device_bytes) : 0;
-    if (s->device->runtime) TRY(check_cards(s, temp));
-    return fit_check(&(Fit){.config = &s->config,
-                            .model = &s->model,
-                            .takes = atomic_load(&s->bytes) - on_device,
-                            .has = machine_memory_bytes(),
-                            .ranks = s->launch.here,
-                            .what = "of this machine's memory",
-                            .temp = temp});
-}
-
-/* Where the device is the host there is nothing to tell. */
-static void announce_capture(Runner *r)
-{
-    const TrainSession *s = r->s;
     const RankSettings set = {.program = &r->job.linked,
                               .device = s->device,
                               .capture = s->config.run_capture != CAPTURE_OFF,
-                              .trace = s->trace_path ? &r->trace.events : NULL};
-    const char *misses = rank_uncaptured(&set);
-    if (!s->device->runtime) return;
-    if (misses)
-        printf("steps are launched op by op, and not captured as one graph: %s\n", misses);
+                              .trace = s->trace_path ? (RankTrace *)&r->trace.events : NULL};
+    const char *reason = rank_uncaptured(&set);
+    if (!s->device->runtime) return; /* host kernels have no graphs */
+    if (reason)
+        printf("steps are launched op by op, and not captured as one graph: %s\n", reason);
     else
         printf("steps are captured as one graph, from the second on\n");
 }
 
-/* Where there are few micro-batches the option may do nothing; of the rank that speaks. */
-static void announce_prepack(const Runner *r)
+/* A weight is prepacked only if a step reads it three times, which few micro-batches may not do. */
+static void report_prepack(const TrainSession *s, const TrainRank *r)
 {
     const int micros = r->job.linked.micros;
-    if (!r->s->config.parallel_prepack || micros >= 3 || linked_prepacked(&r->job.linked) > 0)
-        return;
-    printf("rank %d keeps no weight in the order of products, as parallel.prepack=true asks for: a "
-           "step of %d micro-batch%s reads none of its weights three times; a smaller batch.micro "
-           "makes more of them\n",
-           r->job.linked.rank, micros, micros == 1 ? "" : "es");
+    if (!s->config.parallel_prepack || micros >= 3 || linked_prepacked(&r->job.linked) > 0) return;
+    printf(
+        "rank %d prepacks no weight although parallel.prepack=true: a step of %d micro-batch%s "
+        "reads none of its weights three times; a smaller batch.micro gives more micro-batches\n",
+        r->job.linked.rank, micros, micros == 1 ? "" : "es");
 }
 
-static void announce(Runner *r)
+static void report_run(const TrainSession *s, const TrainRank *r)
 {
     char count[24], bytes[24], ranks[64] = "";
-    const TrainSession *s = r->s;
+    const RunDir *dir = &s->run.folder;
     if (s->launch.ranks > 1)
         snprintf(ranks, sizeof ranks, "%d ranks of %lld threads; ", s->launch.ranks,
                  (long long)s->config.run_threads);
@@ -130,160 +47,130 @@ static void announce(Runner *r)
            s->model.name, text_count((double)model_param_count(&r->job.model), count),
            machine_device_text(s->device), dtype_name(r->job.model.dtype), ranks,
            (long long)(s->config.batch_global * s->config.data_seq_len),
-           text_bytes(atomic_load(&s->bytes), bytes), s->launch.here > 1 ? " for all ranks" : "");
-    announce_capture(r);
-    announce_prepack(r);
+           text_bytes(atomic_load(&s->run.needed_bytes), bytes),
+           s->launch.here > 1 ? " for all ranks" : "");
+    report_capture(s, r);
+    report_prepack(s, r);
     if (r->transport[0]) printf("%s\n", r->transport);
     if (s->launch.why_free[0]) printf("%s\n", s->launch.why_free);
-    if (s->dir.old[0]) printf("the run that was in %s is in %s now\n", s->dir.path, s->dir.old);
+    if (dir->old[0]) printf("the earlier run in %s was renamed to %s\n", dir->path, dir->old);
 }
 
-/* ", 989T by the datasheet", of cards that are known. */
-static void datasheet(const TrainSession *s, DType dtype, char *out, size_t bytes)
+/* ", 989Tflop/s by the datasheet" for known GPUs, else "". */
+static void datasheet_text(const TrainSession *s, char *out, size_t bytes)
 {
     char rate[24];
     DeviceInfo card;
     out[0] = '\0';
     if (!s->device->runtime || machine_card(s->device, &card) != OK) return;
-    const double flops = dtype == BF16 ? card.bf16_flops : card.f32_flops;
+    const double flops = s->run.job.dtype == BF16 ? card.bf16_flops : card.f32_flops;
     if (flops > 0) snprintf(out, bytes, ", %sflop/s by the datasheet", text_count(flops, rate));
 }
 
-/* Ranks that share a card share its peak. */
-static void share_peak(TrainSession *s)
-{
-    if (!s->device->runtime) return;
-    const int cards = s->device->runtime->count(), here = s->launch.here;
-    if (here > cards) s->peak = s->peak * cards / here;
-}
-
-static Err measure_peak(TrainSession *s, const Runner *r)
+static void report_peak(const TrainSession *s)
 {
     char rate[24], sheet[64];
-    bool measured;
-    const bool keep = machine_cache_path("peaks.json", s->cache, sizeof s->cache);
-    const char *cache = s->cache;
-    s->peak_of = (PeakOf){s->device, r->job.model.dtype, r->team,
-                          machine_processor(s->processor, sizeof s->processor),
-                          machine_device_text(s->device)};
-    if (!keep) s->cache[0] = '\0';
-    if (!machine_cache_path("kernels.txt", s->kernels, sizeof s->kernels)) s->kernels[0] = '\0';
-    TRY(peak_load(&s->peak_of, keep ? cache : NULL, &s->peak, &measured));
-    datasheet(s, r->job.model.dtype, sheet, sizeof sheet);
-    printf("mfu = flops of products and attention (causal: half) / (seconds x peak); peak "
-           "%sflop/s%s, %s%s%s%s\n",
-           text_count(s->peak, rate), s->launch.ranks > 1 ? " a rank" : "",
-           measured ? "measured now" : "measured before", keep ? ", kept in " : "",
-           keep ? cache : "", sheet);
-    share_peak(s);
+    const TrainRun *run = &s->run;
+    datasheet_text(s, sheet, sizeof sheet);
+    printf("mfu = flops of GEMMs and attention (causal: half) / (seconds x measured GEMM peak); "
+           "GEMM peak %sflop/s%s, %s%s%s%s\n",
+           text_count(run->device_peak, rate), s->launch.ranks > 1 ? " a rank" : "",
+           run->peak_is_new ? "measured now" : "measured before",
+           run->peak_cache ? ", kept in " : "", run->peak_cache ? run->peak_cache : "", sheet);
+}
+
+static void report_trace(const TrainSession *s, const TrainRank *r, const char *path)
+{
+    const int64_t missed = trace_missed(&r->trace);
+    printf("trace of %s in %s: open it in ui.perfetto.dev\n",
+           s->launch.mpi ? "each rank" : "all ranks", path);
+    if (missed > 0)
+        printf("the trace is incomplete: it has room for %lld events of a rank, %lld more were "
+               "dropped; trace fewer steps (run.steps)\n",
+               (long long)(r->trace.events.n + r->trace.n_transfers), (long long)missed);
+}
+
+/* ---- what the machine has ---- */
+
+/* Free memory of the host and of the devices, once per process. Libraries take workspace_bytes per rank. */
+static Err read_memory(TrainSession *s)
+{
+    DeviceInfo card;
+    TrainRun *run = &s->run;
+    run->host_bytes = machine_memory_bytes();
+    if (!s->device->runtime) return OK;
+    TRY(machine_card(s->device, &card));
+    const int all = s->device->runtime->count(), here = s->launch.here;
+    run->devices = all < here ? all : here;
+    run->device_bytes =
+        (int64_t)card.free_bytes * run->devices - (int64_t)card.workspace_bytes * here;
     return OK;
 }
 
-/* Rank 0 alone. Last: what is refused moves nothing. */
-static Err open_run(Runner *r)
+/* Files in the user's cache folder, which is created; rank 0 alone reads and writes them. */
+static void name_caches(TrainSession *s)
 {
-    TrainSession *s = r->s;
-    TRY(run_dir_open(&s->dir, s->dir_name, s->config.run_fresh));
-    TRY(run_dir_make(s->checkpoints));
-    announce(r);
-    return measure_peak(s, r);
+    TrainRun *run = &s->run;
+    if (machine_cache_path("peaks.json", s->peak_cache, sizeof s->peak_cache))
+        run->peak_cache = s->peak_cache;
+    if (machine_cache_path("kernels.txt", s->autotune_cache, sizeof s->autotune_cache))
+        run->loop.autotune_cache = s->autotune_cache;
+    run->target = (ProfileTarget){.device = s->device,
+                                  .dtype = run->job.dtype,
+                                  .processor = machine_processor(s->processor, sizeof s->processor),
+                                  .text = machine_device_text(s->device)};
 }
 
-/* Can a line be written over? */
-static bool renews_lines(void)
-{
-    const char *term = getenv("TERM");
-    return isatty(STDOUT_FILENO) && term && strcmp(term, "dumb") != 0;
-}
+/* ---- the phases ---- */
 
-static TrainSettings settings_of(Runner *r)
+static Err write_trace(const TrainSession *s, TrainRank *r)
 {
-    const TrainSession *s = r->s;
-    const Config *c = &s->config;
-    return (TrainSettings){.job = &r->job,
-                           .valid_job = valid_job(r),
-                           .device = s->device,
-                           .deterministic = c->numerics_deterministic,
-                           .capture = c->run_capture != CAPTURE_OFF,
-                           .world = r->world,
-                           .team = r->team,
-                           .train = &s->train,
-                           .valid = &s->valid,
-                           .lr = config_lr(c),
-                           .global = c->batch_global,
-                           .valid_every = c->run_valid_every,
-                           .valid_limit = VALID_SEQUENCES,
-                           .seed = (uint64_t)c->run_seed,
-                           .init = s->init ? &s->init->manifest : NULL,
-                           .dir = s->dir_name,
-                           .kernels_cache = s->kernels[0] ? s->kernels : NULL,
-                           .tensorboard = c->run_tensorboard,
-                           .log_samples = c->run_log_samples,
-                           .check_every = c->run_check_every,
-                           .peak_flops = s->peak,
-                           .stop = s->stop,
-                           .save = train_saves(r->s),
-                           .begin = train_begins,
-                           .context = r->s,
-                           .out = stdout,
-                           .terminal = renews_lines(),
-                           .trace = s->trace_path ? &r->trace : NULL};
-}
-
-/* All ranks have theirs, and none gives it back before the file is written. */
-static Err write_trace(Runner *r)
-{
-    TrainSession *s = r->s;
     char path[1100];
-    Err err = OK;
     if (!s->trace_path) return OK;
     snprintf(path, sizeof path, s->launch.mpi ? "%.1000s.%d" : "%.1000s", s->trace_path,
              r->world->rank);
-    TRY(world_agree(r->world, OK));
-    if (r->world->place == 0) err = trace_write(path, s->trace, s->launch.here, &r->job.model);
-    TRY(world_agree(r->world, err));
-    if (r->world->rank != 0) return OK;
-    printf("trace of %s in %s: open it in ui.perfetto.dev\n",
-           s->launch.mpi ? "each rank" : "all ranks", path);
-    if (trace_missed(&r->trace) > 0)
-        printf("the trace ends early: it holds %lld events of a rank, %lld more came; trace fewer "
-               "steps (run.steps)\n",
-               (long long)(r->trace.events.n + r->trace.n_transfers),
-               (long long)trace_missed(&r->trace));
+    TRY(train_write_trace(r, path));
+    if (r->world->rank == 0) report_trace(s, r, path);
     return OK;
 }
 
-static Err run_phases(Runner *r)
+static Err begin_run(const TrainSession *s, const TrainStart *start)
 {
-    TrainSession *s = r->s;
+    report_start(s, start);
+    return config_write(&s->config, s->run.folder.path);
+}
+
+static Err run_phases(TrainSession *s, TrainRank *r)
+{
     WorldRank *w = r->world;
-    TrainResult result;
-    TRY(world_agree(w, s->prepared));
-    TRY(train_same(w, s));
-    const TransportSettings transport =
-        config_transport(&s->config, s->device, s->launch.mpi != NULL);
-    TRY(transport_open(w, &transport, r->transport));
-    TRY(world_agree(w, open_runner(r)));
-    Err err = w->place == 0 ? check_memory(s, w->arena) : OK;
-    if (err == OK && w->rank == 0) err = open_run(r);
-    TRY(world_agree(w, err));
-    if (w->place == 0) memcpy(s->board->dir, s->dir_name, sizeof s->dir_name); /* it is there now */
-    const TrainSettings set = settings_of(r);
-    TRY(train_run(&set, &result));
-    if (w->place == 0) s->result = result;
-    if (w->rank == 0 && s->cache[0] && result.peak_flops > s->peak)
-        peak_raise(&s->peak_of, s->cache, result.peak_flops);
-    return write_trace(r);
+    const bool first = w->rank == 0;
+    TrainStart start;
+    TRY(train_agree(r));
+    TRY(world_agree(w, launch_team(&s->launch, w->place, &r->team)));
+    TRY(train_compile(r));
+    TRY(world_agree(w, w->place == 0 ? read_memory(s) : OK));
+    TRY(train_check_fit(r));
+    TRY(train_open_dir(r));
+    if (w->place == 0) memcpy(s->recorder->dir, s->dir_name, sizeof s->dir_name);
+    if (first) report_run(s, r), name_caches(s);
+    TRY(train_measure_peak(r));
+    if (first) report_peak(s);
+    TRY(train_start(r, &start));
+    Err err = world_agree(w, first && !start.done ? begin_run(s, &start) : OK);
+    if (err == OK) err = train_steps(r);
+    TRY(train_end(r, err));
+    return write_trace(s, r);
 }
 
 Err train_rank(WorldRank *w, void *session)
 {
-    Runner *r;
+    TrainSession *s = session;
+    TrainRank *r;
     TRY(world_agree(w, ARENA_NEW(w->arena, 1, &r)));
-    r->s = session;
+    r->run = &s->run;
     r->world = w;
-    const Err err = run_phases(r);
-    if (w->place == 0) r->s->agreed = w->agreed;
+    const Err err = run_phases(s, r);
+    if (w->place == 0) s->agreed = w->agreed;
     if (r->team) team_close(r->team);
     return err;
 }

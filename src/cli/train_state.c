@@ -78,7 +78,7 @@ Err kill_at_read(KillAt *out)
     return OK;
 }
 
-SaveSettings train_saves(TrainSession *s)
+SaveSettings train_save_settings(TrainSession *s)
 {
     const Config *c = &s->config;
     return (SaveSettings){.folder = s->checkpoints,
@@ -115,33 +115,30 @@ static void saved_layout(const char *yaml, char *out, size_t bytes)
     if (n == 0) snprintf(out, bytes, "one rank");
 }
 
-static void say_continues(const TrainSession *s, const TrainStart *start)
+static void report_resumed(const TrainSession *s, const TrainStart *start)
 {
     char layout[256];
     saved_layout(start->from->scalars.config, layout, sizeof layout);
     printf("continues at step %lld from %s (saved under %s)\n", (long long)start->at.step + 1,
            start->from->dir, layout);
     if (strcmp(start->from->scalars.device, s->scalars.device) != 0)
-        printf("the checkpoint was made by other kernels (%s): what follows is as good, not bit "
-               "for bit the same\n",
+        printf("the checkpoint was written by other kernels (%s): results are as accurate, but not "
+               "bit-identical\n",
                start->from->scalars.device);
 }
 
-Err train_begins(void *session, const TrainStart *start)
+void report_start(const TrainSession *s, const TrainStart *start)
 {
-    TrainSession *s = session;
-    if (start->again)
-        printf("the run that was here ended before its first checkpoint: nothing of it is left, it "
-               "starts "
+    if (start->restarted)
+        printf("the earlier run in this folder ended before its first checkpoint: training starts "
                "again at step 1 from the initial weights\n");
     if (start->init) printf("starts from the weights of %s; moments are 0\n", start->init->dir);
     if (start->from && manifest_is_weights(start->from))
         printf("starts from the weights of %s, which nobody has trained yet: moments are 0\n",
                start->from->dir);
     else if (start->from)
-        say_continues(s, start);
+        report_resumed(s, start);
     if (start->from && *s->config.model_init)
-        printf("model.init=%s is left: it is for runs without a checkpoint\n",
+        printf("model.init=%s is not used: it applies to runs without a checkpoint\n",
                s->config.model_init);
-    return config_write(&s->config, s->dir.path);
 }

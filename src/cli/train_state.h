@@ -12,10 +12,9 @@ Err train_scalars(TrainSession *s, StateScalars *out);
  * folder has checkpoints to go on from. */
 Err train_init(TrainSession *s);
 /* Local. What is saved, where and when. */
-SaveSettings train_saves(TrainSession *s);
-/* Local, on rank 0: a run begins or goes on; settings that are new go to config.yaml. As
- * TrainSettings.begin. */
-Err train_begins(void *session, const TrainStart *start);
+SaveSettings train_save_settings(TrainSession *s);
+/* Local, on rank 0. Prints the state that the run starts from. */
+void report_start(const TrainSession *s, const TrainStart *start);
 
 /* Local. SHEAF_KILL_AT=POINT[:RANK[:STEP]] of the environment: the process kills itself when that
  * rank comes to that point of a save (state/folder.h), for tests. ERR_CONFIG names the points. */

@@ -2,8 +2,8 @@
  *
  * A Tensor is a view: a pointer, a type, extents and strides. A Call is one kernel at work: its
  * tensors, its attributes (known when the program was compiled) and its numbers (known only when
- * the step runs: a learning rate, whether a sum starts anew). Only run/ makes Calls. Shapes were
- * checked when the program was compiled, so kernels trust their arguments.
+ * the step runs: a learning rate, whether a sum starts anew). Only run/ and plan/profile.c make
+ * Calls. Shapes were checked when the program was compiled, so kernels trust their arguments.
  *
  * A device knows no instruction, no layout and no rank. kernels.def lists the kernels, with the
  * formula and the shapes of each; a device fills every slot, which is checked at start-up.

@@ -54,7 +54,7 @@ static bool is_of_another_form(const char *path)
 }
 
 /* Rank 0, first: what there is to begin with. A cache of another card is measured anew. */
-static Err load_first(Loop *l, const TrainStart *start, const char *path)
+static Err load_first(TrainLoop *l, const TrainStart *start, const char *path)
 {
     const Rank *r = &l->rank;
     const char *saved = start->from ? start->from->scalars.kernels : "";
@@ -65,8 +65,8 @@ static Err load_first(Loop *l, const TrainStart *start, const char *path)
         return OK;
     }
     if (is_there(path)) return r->runtime->autotune->load(r->context, path);
-    if (is_there(l->s->kernels_cache))
-        (void)r->runtime->autotune->load(r->context, l->s->kernels_cache);
+    if (is_there(l->s->autotune_cache))
+        (void)r->runtime->autotune->load(r->context, l->s->autotune_cache);
     fprintf(l->s->out,
             "choosing the algorithms of products that are new here, in some seconds; %s "
             "keeps them\n",
@@ -76,7 +76,7 @@ static Err load_first(Loop *l, const TrainStart *start, const char *path)
 }
 
 /* This rank's turn. */
-static Err choose(Loop *l, const TrainStart *start, const char *path)
+static Err choose(TrainLoop *l, const TrainStart *start, const char *path)
 {
     const Rank *r = &l->rank;
     char next[PATH_BYTES + 8];
@@ -92,7 +92,7 @@ static Err choose(Loop *l, const TrainStart *start, const char *path)
     return rename(next, path) == 0 ? OK : err_fail(ERR_IO, "%s: cannot be written", path);
 }
 
-Err loop_autotune(Loop *l, const TrainStart *start)
+Err loop_autotune(TrainLoop *l, const TrainStart *start)
 {
     const TrainSettings *s = l->s;
     char path[PATH_BYTES];
@@ -101,6 +101,6 @@ Err loop_autotune(Loop *l, const TrainStart *start)
     for (int turn = 0; turn < s->world->ranks; turn++)
         TRY(world_agree(s->world, turn == s->world->rank ? choose(l, start, path) : OK));
     TRY(world_agree(s->world, read_text(path, s->world->arena, &l->kernels)));
-    if (loop_is_first(l) && s->kernels_cache) (void)write_text(s->kernels_cache, l->kernels);
+    if (loop_is_first(l) && s->autotune_cache) (void)write_text(s->autotune_cache, l->kernels);
     return OK;
 }

@@ -17,19 +17,19 @@ enum { NAP_US = 500 };
 
 /* That a run was saved is known also when all its checkpoints are gone, as when the disk that they
  * were on is not mounted: then it must not start over by itself. */
-static void mark_path(const Loop *l, char path[1200])
+static void mark_path(const TrainLoop *l, char path[1200])
 {
     snprintf(path, 1200, "%.1100s/saved", l->s->dir);
 }
 
-bool loop_was_saved(const Loop *l)
+bool loop_was_saved(const TrainLoop *l)
 {
     char path[1200];
     mark_path(l, path);
     return access(path, F_OK) == 0;
 }
 
-static void mark_saved(const Loop *l)
+static void mark_saved(const TrainLoop *l)
 {
     char path[1200];
     mark_path(l, path);
@@ -41,7 +41,7 @@ static void mark_saved(const Loop *l)
     if (f) fclose(f);
 }
 
-Err loop_open_saver(Loop *l)
+Err loop_open_saver(TrainLoop *l)
 {
     static const char *const lines[] = {"metrics.jsonl", "samples.jsonl", "skipped.jsonl", NULL};
     const SaveSettings *save = &l->s->save;
@@ -56,7 +56,7 @@ Err loop_open_saver(Loop *l)
     return save->folder ? saver_open(&set, l->s->world->arena, &l->saver) : OK;
 }
 
-void loop_put_saver(const Loop *l, Sums *sums)
+void loop_put_saver(const TrainLoop *l, Sums *sums)
 {
     if (l->saving == SAVING_NOTHING) return;
     const SaverState state = saver_poll(l->saver);
@@ -66,7 +66,7 @@ void loop_put_saver(const Loop *l, Sums *sums)
     sums->saved_bytes = state == SAVER_FAILED ? 0 : (double)saver_written(l->saver);
 }
 
-static void say_committed(const Loop *l)
+static void say_committed(const TrainLoop *l)
 {
     char bytes[24];
     fprintf(l->s->out,
@@ -78,7 +78,7 @@ static void say_committed(const Loop *l)
 }
 
 /* With what is left, in words. */
-static Err refuse_to_go_on(const Loop *l, Err err)
+static Err refuse_to_go_on(const TrainLoop *l, Err err)
 {
     char before[64] = "no checkpoint was written before it";
     if (l->saved_step > 0)
@@ -93,7 +93,7 @@ static Err refuse_to_go_on(const Loop *l, Err err)
 }
 
 /* Of an error of any rank all ranks learn; what was half written is removed. */
-static Err end_failed(Loop *l)
+static Err end_failed(TrainLoop *l)
 {
     WorldRank *w = l->s->world;
     const bool mine = saver_poll(l->saver) == SAVER_FAILED;
@@ -116,7 +116,7 @@ static Err end_failed(Loop *l)
     return err;
 }
 
-Err loop_saver_moved(Loop *l)
+Err loop_saver_moved(TrainLoop *l)
 {
     const bool all = l->sums->settled >= l->s->world->ranks;
     if (l->saving == SAVING_NOTHING) return OK;
@@ -134,7 +134,7 @@ Err loop_saver_moved(Loop *l)
     return saver_end(l->saver, false);
 }
 
-Err loop_drain_saver(Loop *l)
+Err loop_drain_saver(TrainLoop *l)
 {
     const double stops = l->sums->stops; /* the step's: the sums are made anew */
     while (l->saving != SAVING_NOTHING) {
@@ -148,7 +148,7 @@ Err loop_drain_saver(Loop *l)
     return OK;
 }
 
-Err loop_save(Loop *l)
+Err loop_save(TrainLoop *l)
 {
     const SaveSettings *save = &l->s->save;
     StateScalars now = save->job;

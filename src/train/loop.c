@@ -20,7 +20,7 @@ Err train_bytes(const Job *job, const Job *valid, SaveRoom room, Arena *temp, in
     return OK;
 }
 
-void loop_warn(const Loop *l, const char *format, ...)
+void loop_warn(const TrainLoop *l, const char *format, ...)
 {
     FILE *to = l->s->warn ? l->s->warn : stderr;
     va_list args;
@@ -32,7 +32,7 @@ void loop_warn(const Loop *l, const char *format, ...)
     va_end(args);
 }
 
-static Err give_up(const Loop *l, const Metrics *m)
+static Err give_up(const TrainLoop *l, const Metrics *m)
 {
     return err_fail(ERR_CHECK,
                     "step %lld: the loss is %g and the norm of its gradient %g, and the %d steps "
@@ -43,7 +43,7 @@ static Err give_up(const Loop *l, const Metrics *m)
 }
 
 /* A line of its own: the next step's does not write over it. */
-static void say_skipped(const Loop *l, const Metrics *m, const char *why)
+static void say_skipped(const TrainLoop *l, const Metrics *m, const char *why)
 {
     fprintf(l->s->out,
             "step %lld is skipped, nothing is updated: %s (loss %g, norm %g); its samples are in "
@@ -51,11 +51,11 @@ static void say_skipped(const Loop *l, const Metrics *m, const char *why)
             (long long)m->step, why, m->loss, m->grad_norm, l->s->dir, l->skips, MAX_SKIPS);
 }
 
-static Err tell(Loop *l, const Metrics *m)
+static Err tell(TrainLoop *l, const Metrics *m)
 {
     const TrainSettings *s = l->s;
     const char *why = loop_skip_reason(m);
-    TRY(metrics_write(&l->files, m));
+    TRY(metrics_write(&l->sinks, m));
     TRY(samples_write(&l->samples, &(SampleStep){.step = m->step,
                                                  .cursor = l->at.cursor - s->global,
                                                  .n = s->global,
@@ -68,7 +68,7 @@ static Err tell(Loop *l, const Metrics *m)
     return OK;
 }
 
-static void note(Loop *l, const Metrics *m)
+static void note(TrainLoop *l, const Metrics *m)
 {
     TrainResult *out = &l->result;
     out->first = l->first.step + 1;
@@ -82,13 +82,13 @@ static void note(Loop *l, const Metrics *m)
 
 /* Not while steps are skipped: a run that ends for them must not go on behind them when it is
  * started again. */
-static bool is_save_due(const Loop *l)
+static bool is_save_due(const TrainLoop *l)
 {
     const int64_t every = l->s->save.every;
     return every > 0 && l->at.step % every == 0 && l->skips == 0;
 }
 
-static Err run_steps(Loop *l)
+static Err run_steps(TrainLoop *l)
 {
     const TrainSettings *s = l->s;
     bool stop = false;
@@ -113,7 +113,7 @@ static Err run_steps(Loop *l)
     return OK;
 }
 
-static Err open_ranks(Loop *l)
+static Err open_ranks(TrainLoop *l)
 {
     const TrainSettings *s = l->s;
     RankSettings set = {.program = &s->job->linked,
@@ -137,29 +137,19 @@ static Err open_ranks(Loop *l)
     return rank_open(&l->valid, &set);
 }
 
-static Err open_files(Loop *l)
+static Err open_files(TrainLoop *l)
 {
     const TrainSettings *s = l->s;
-    TRY(metrics_open(&l->files, s->dir, s->tensorboard, l->at.step));
+    const MetricsSettings set = {s->dir, s->tensorboard, l->at.step};
+    TRY(metrics_open(&l->sinks, &set));
     return samples_open(&l->samples, s->train, s->dir, s->log_samples, l->at.step);
 }
 
-/* Lines past where the run starts go; who called may write what the run folder says of it. */
-static Err begin(Loop *l, TrainStart *start)
-{
-    const TrainSettings *s = l->s;
-    start->at = l->first = l->at;
-    if (!loop_is_first(l)) return OK;
-    if (s->begin) TRY(s->begin(s->context, start));
-    return open_files(l);
-}
-
 /* Each phase may fail on one rank alone; then all agree. */
-static Err open_loop(Loop *l)
+static Err open_loop(TrainLoop *l, TrainStart *start)
 {
     const TrainSettings *s = l->s;
     int64_t bytes = 0;
-    TrainStart start;
     const SaveRoom room = s->save.folder ? save_room(s->save.every) : ROOM_NONE;
     Err err = train_bytes(s->job, s->valid_job, room, s->world->arena, &bytes);
     if (err == OK) err = open_ranks(l);
@@ -167,33 +157,60 @@ static Err open_loop(Loop *l)
     *l->sums = (Sums){.bytes = (double)bytes};
     TRY(loop_add_up(l, REDUCE_MAX));
     l->result.peak_bytes = (int64_t)l->sums->bytes;
-    TRY(resume_run(l, &start));
-    TRY(resume_init(l, &start));
+    TRY(resume_run(l, start));
+    TRY(resume_init(l, start));
+    start->at = l->first = l->at;
     l->result.steps = l->at.step;
-    l->result.was_done = l->at.step >= s->lr.steps;
-    if (l->result.was_done) return OK;
-    TRY(loop_autotune(l, &start));
+    l->result.was_done = start->done = l->at.step >= s->lr.steps;
+    if (start->done) return OK;
+    TRY(loop_autotune(l, start));
     err = loop_open_saver(l);
     if (err == OK && s->check_every)
         err = replicas_open(&l->replicas, &l->rank, s->world->ranks, s->world->arena);
-    if (err == OK) err = begin(l, &start);
     return world_agree(s->world, err);
 }
 
-Err train_run(const TrainSettings *s, TrainResult *out)
+Err train_loop_open(const TrainSettings *s, TrainLoop **out, TrainStart *start)
 {
-    Loop l = {.s = s, .peak = s->peak_flops};
-    const double start = loop_now_s();
-    Err err = open_loop(&l);
-    if (err == OK && !l.result.was_done) err = run_steps(&l);
-    if (err == OK) err = metrics_close(&l.files);
-    if (err == OK) err = samples_close(&l.samples);
-    l.result.seconds = loop_now_s() - start;
-    l.result.peak_flops = l.peak;
-    world_leave(s->world, err);
-    if (l.saver) saver_close(l.saver);
-    rank_close(&l.valid);
-    rank_close(&l.rank);
-    *out = l.result;
+    TrainLoop *l;
+    TrainResult result;
+    TRY(world_agree(s->world, ARENA_NEW(s->world->arena, 1, &l)));
+    l->s = s;
+    l->peak = s->peak_flops;
+    l->opened_s = loop_now_s();
+    const Err err = open_loop(l, start);
+    if (err != OK) train_loop_close(l, err, &result);
+    *out = l;
+    return err;
+}
+
+Err train_loop_run(TrainLoop *l)
+{
+    if (l->result.was_done) return OK;
+    TRY(world_agree(l->s->world, loop_is_first(l) ? open_files(l) : OK));
+    TRY(run_steps(l));
+    TRY(metrics_close(&l->sinks));
+    return samples_close(&l->samples);
+}
+
+void train_loop_close(TrainLoop *l, Err err, TrainResult *out)
+{
+    l->result.seconds = loop_now_s() - l->opened_s;
+    l->result.peak_flops = l->peak;
+    world_leave(l->s->world, err);
+    if (l->saver) saver_close(l->saver);
+    rank_close(&l->valid);
+    rank_close(&l->rank);
+    *out = l->result;
+}
+
+Err train_loop(const TrainSettings *s, TrainResult *out)
+{
+    TrainLoop *l;
+    TrainStart start;
+    *out = (TrainResult){0};
+    TRY(train_loop_open(s, &l, &start));
+    const Err err = train_loop_run(l);
+    train_loop_close(l, err, out);
     return err;
 }

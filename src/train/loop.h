@@ -45,7 +45,8 @@ typedef struct {
     Position at;
     const Manifest *from; /* NULL: initial weights */
     const Manifest *init; /* whose weights these are; NULL: random numbers */
-    bool again;           /* and a run was here that had not come to its first checkpoint */
+    bool restarted;       /* and a run was here that had not come to its first checkpoint */
+    bool done;            /* it has all its steps already */
 } TrainStart;
 
 typedef struct {
@@ -64,7 +65,7 @@ typedef struct {
     const Manifest *init; /* weights to start from; NULL: random numbers */
     const char *dir;      /* of metrics; exists */
     const char
-        *kernels_cache; /* a file of the user's: choices of products made before; NULL: none */
+        *autotune_cache; /* a file of the user's: choices of products made before; NULL: none */
     bool tensorboard;
     bool log_samples;    /* to dir/samples.jsonl */
     int64_t check_every; /* steps between comparisons of what ranks hold alike; 0: never */
@@ -72,9 +73,6 @@ typedef struct {
         peak_flops; /* per second and rank; raised when a step was faster: nothing is above 100% */
     const volatile sig_atomic_t *stop; /* not 0: end after the step */
     SaveSettings save;
-    /* On rank 0, when all ranks have what they start from and nothing is written yet; may be NULL. */
-    Err (*begin)(void *context, const TrainStart *start);
-    void *context;
     FILE *out, *warn; /* warn: what must not be overlooked; NULL: standard error */
     bool terminal;
     Trace *trace; /* told what this rank does; NULL: nobody asks */
@@ -91,8 +89,15 @@ typedef struct {
     bool was_done; /* it had all its steps already */
 } TrainResult;
 
-/* Collective over all ranks. The result is the same on all, but for the seconds. */
-Err train_run(const TrainSettings *s, TrainResult *out);
+typedef struct TrainLoop TrainLoop;
+
+/* Collective over all ranks, all of these. Memory, weights and the saver, up to the first step; nothing is
+ * written to the run folder but autotune results. After an error it is closed. */
+Err train_loop_open(const TrainSettings *s, TrainLoop **out, TrainStart *start);
+Err train_loop_run(TrainLoop *l);
+void train_loop_close(TrainLoop *l, Err err, TrainResult *out);
+/* All three. The result is the same on all ranks, but for the seconds. */
+Err train_loop(const TrainSettings *s, TrainResult *out);
 
 /* Local. All that a rank allocates for its tensors: every arena, those of validation beside the state
  * that it shares, and what saves take. */

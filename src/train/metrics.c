@@ -1,73 +1,75 @@
-/* metrics.c -- metrics.jsonl and the line on the terminal. */
-#define _DEFAULT_SOURCE
+/* metrics.c -- the table of sinks, metrics.jsonl, and the line for people. */
 #include "train/metrics.h"
 
 #include <errno.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 #include "base/text.h"
 #include "train/lines.h"
 
-static double wall_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+/* ---- metrics.jsonl ---- */
 
-/* A run that ended and went on within a second has two; TensorBoard reads them by name. */
-static Err open_events(const char *dir, FILE **out)
+static Err jsonl_write(MetricsSink *s, const Metrics *m)
 {
-    char path[1200];
-    for (int i = 0; i < 1000; i++) {
-        snprintf(path, sizeof path, "%s/events.out.tfevents.%lld.sheaf.%03d", dir,
-                 (long long)wall_s(), i);
-        *out = fopen(path, "wx");
-        if (*out) return OK;
-        if (errno != EEXIST) break;
-    }
-    return err_fail(ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
-}
-
-Err metrics_open(MetricsFiles *f, const char *dir, bool tensorboard, int64_t step)
-{
-    *f = (MetricsFiles){0};
-    snprintf(f->path, sizeof f->path, "%s/metrics.jsonl", dir);
-    TRY(lines_open(f->path, step, &f->jsonl));
-    if (!tensorboard) return OK;
-    TRY(open_events(dir, &f->events));
-    return events_begin(f->events, step, wall_s());
-}
-
-Err metrics_write(MetricsFiles *f, const Metrics *m)
-{
-    fprintf(f->jsonl, "{\"step\": %lld", (long long)m->step);
-    lines_number(f->jsonl, "loss", m->loss);
-    lines_number(f->jsonl, "grad_norm", m->grad_norm);
-    lines_number(f->jsonl, "lr", m->lr);
-    fprintf(f->jsonl, ", \"tokens\": %lld", (long long)m->tokens);
-    lines_number(f->jsonl, "step_ms", m->step_ms);
-    lines_number(f->jsonl, "tokens_per_s", m->tokens_per_s);
-    lines_number(f->jsonl, "mfu", m->mfu);
-    fprintf(f->jsonl, ", \"peak_bytes\": %lld, \"sent_bytes\": %lld", (long long)m->peak_bytes,
+    FILE *f = s->file;
+    fprintf(f, "{\"step\": %lld", (long long)m->step);
+    lines_number(f, "loss", m->loss);
+    lines_number(f, "grad_norm", m->grad_norm);
+    lines_number(f, "lr", m->lr);
+    fprintf(f, ", \"tokens\": %lld", (long long)m->tokens);
+    lines_number(f, "step_ms", m->step_ms);
+    lines_number(f, "tokens_per_s", m->tokens_per_s);
+    lines_number(f, "mfu", m->mfu);
+    fprintf(f, ", \"peak_bytes\": %lld, \"sent_bytes\": %lld", (long long)m->peak_bytes,
             (long long)m->sent_bytes);
-    if (m->skipped) fprintf(f->jsonl, ", \"skipped\": true");
-    if (m->has_valid) lines_number(f->jsonl, "valid_loss", m->valid_loss);
-    fprintf(f->jsonl, "}\n");
-    if (fflush(f->jsonl) != 0)
-        return err_fail(ERR_IO, "%s: cannot be written: %s", f->path, strerror(errno));
-    return f->events ? events_write(f->events, m, wall_s()) : OK;
+    if (m->skipped) fprintf(f, ", \"skipped\": true");
+    if (m->has_valid) lines_number(f, "valid_loss", m->valid_loss);
+    fprintf(f, "}\n");
+    if (fflush(f) == 0) return OK;
+    return err_fail(ERR_IO, "%s: cannot be written: %s", s->path, strerror(errno));
 }
 
-Err metrics_close(MetricsFiles *f)
+static Err jsonl_open(MetricsSink *s, const MetricsSettings *settings)
 {
-    int bad = f->jsonl ? fclose(f->jsonl) : 0;
-    if (f->events) bad |= fclose(f->events);
-    if (bad) return err_fail(ERR_IO, "%s: cannot be closed: %s", f->path, strerror(errno));
-    *f = (MetricsFiles){0};
+    snprintf(s->path, sizeof s->path, "%s/metrics.jsonl", settings->dir);
+    s->write = jsonl_write;
+    return lines_open(s->path, settings->step, &s->file);
+}
+
+/* ---- all sinks ---- */
+
+/* Each sets write, file and path; file stays NULL if the settings do not request the sink. */
+static Err (*const open_sink[])(MetricsSink *s,
+                                const MetricsSettings *settings) = {jsonl_open, tensorboard_open};
+enum { N_SINKS = sizeof open_sink / sizeof *open_sink };
+_Static_assert((int)N_SINKS <= (int)MAX_SINKS, "MetricsSinks has room for every sink");
+
+Err metrics_open(MetricsSinks *s, const MetricsSettings *settings)
+{
+    *s = (MetricsSinks){0};
+    for (int i = 0; i < N_SINKS; i++) {
+        TRY(open_sink[i](&s->sink[s->n], settings));
+        s->n += s->sink[s->n].file != NULL;
+    }
     return OK;
 }
+
+Err metrics_write(MetricsSinks *s, const Metrics *m)
+{
+    for (int i = 0; i < s->n; i++) TRY(s->sink[i].write(&s->sink[i], m));
+    return OK;
+}
+
+Err metrics_close(MetricsSinks *s)
+{
+    Err err = OK;
+    for (int i = 0; i < s->n; i++)
+        if (fclose(s->sink[i].file) != 0)
+            err = err_fail(ERR_IO, "%s: cannot be closed: %s", s->sink[i].path, strerror(errno));
+    *s = (MetricsSinks){0};
+    return err;
+}
+
+/* ---- the line for people ---- */
 
 static const char *duration(double s, char *buffer, size_t bytes)
 {

@@ -1,5 +1,10 @@
-/* metrics.h -- what a step was: one object a line in metrics.jsonl, a line for people, and an event
- * file for TensorBoard when asked. */
+/* metrics.h -- the metrics of a step and the sinks that they are written to.
+ *
+ *     Metrics --> metrics_write --+--> metrics.jsonl              one JSON object a line
+ *                                 +--> events.out.tfevents.*      TensorBoard, if requested
+ *             --> metrics_line        a line for people
+ *
+ * A new sink is a row of the table in metrics.c. */
 #ifndef TRAIN_METRICS_H
 #define TRAIN_METRICS_H
 
@@ -13,7 +18,7 @@ typedef struct {
     double loss, grad_norm, lr;
     int64_t tokens; /* live ones, since the start of the run */
     double step_ms, tokens_per_s;
-    double mfu;         /* share of the device's measured peak; 0 to 1 */
+    double mfu;         /* share of the measured GEMM peak; 0 to 1 */
     int64_t peak_bytes; /* the highest rank's */
     int64_t sent_bytes; /* left ranks, summed */
     bool skipped;       /* nothing was updated */
@@ -21,25 +26,37 @@ typedef struct {
     double valid_loss;
 } Metrics;
 
+/* A file that gets the metrics of every step. */
+typedef struct MetricsSink {
+    Err (*write)(struct MetricsSink *s, const Metrics *m); /* flushed when it returns */
+    FILE *file;
+    char path[1200];
+} MetricsSink;
+
+enum { MAX_SINKS = 4 };
 typedef struct {
-    FILE *jsonl, *events;
-    char path[1024];
-} MetricsFiles;
+    int n;
+    MetricsSink sink[MAX_SINKS];
+} MetricsSinks;
 
-/* Local. Opens dir/metrics.jsonl, cut back to `step` (0: empty), and a new
- * dir/events.out.tfevents.* when asked, which tells TensorBoard to forget what it has past `step`. */
-Err metrics_open(MetricsFiles *f, const char *dir, bool tensorboard, int64_t step);
-/* Local. A line each; on disk when it returns. */
-Err metrics_write(MetricsFiles *f, const Metrics *m);
-Err metrics_close(MetricsFiles *f);
+typedef struct {
+    const char *dir;  /* run folder */
+    bool tensorboard; /* write an event file too */
+    int64_t step;     /* the step that the run continues after: later lines are removed; 0: all */
+} MetricsSettings;
 
-/* Local. The line for people. On a terminal it replaces the line before; eta_s < 0: not known. */
+/* Local. Opens all sinks. */
+Err metrics_open(MetricsSinks *s, const MetricsSettings *settings);
+/* Local. Writes a step to every sink. */
+Err metrics_write(MetricsSinks *s, const Metrics *m);
+Err metrics_close(MetricsSinks *s);
+
+/* Local. Prints the line for people. On a terminal it replaces the previous line; eta_s < 0: unknown. */
 void metrics_line(FILE *out, bool terminal, const Metrics *m, double eta_s);
 
 /* ---- tensorboard.c ---- */
 
-/* Local. Writes the header of a file that begins after `step`; then one event a step. */
-Err events_begin(FILE *f, int64_t step, double wall_s);
-Err events_write(FILE *f, const Metrics *m, double wall_s);
+/* Local. Creates an event file if settings->tensorboard is set. Its header makes TensorBoard discard events after settings->step. */
+Err tensorboard_open(MetricsSink *s, const MetricsSettings *settings);
 
 #endif

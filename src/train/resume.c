@@ -8,7 +8,7 @@
 #include "state/load.h"
 
 typedef struct {
-    Loop *l;
+    TrainLoop *l;
     Arena *arena; /* of the rank; what is read of a damaged one is rewound */
     Generation at;
     char path[1200];
@@ -55,7 +55,7 @@ static Err find_newest(Search *q, int64_t *step)
 }
 
 /* Rank 0 tells the others. */
-static Err spread_step(Loop *l, int64_t *step)
+static Err spread_step(TrainLoop *l, int64_t *step)
 {
     *l->sums = (Sums){.step = loop_is_first(l) ? (double)(*step + 1) : 0};
     TRY(loop_add_up(l, REDUCE_SUM));
@@ -80,7 +80,7 @@ static Err read_whole(Search *q)
 static Err set_aside(Search *q)
 {
     char why[1024], name[64];
-    Loop *l = q->l;
+    TrainLoop *l = q->l;
     snprintf(why, sizeof why, "%s", err_text());
     q->damaged++;
     Err err = loop_is_first(l) ? folder_set_aside(l->s->save.folder, &q->at, name) : OK;
@@ -93,7 +93,7 @@ static Err set_aside(Search *q)
 /* Loads what rank 0 has found whole. */
 static Err load(Search *q, bool *damaged)
 {
-    Loop *l = q->l;
+    TrainLoop *l = q->l;
     WorldRank *w = l->s->world;
     LoadSettings set = {.manifest = q->manifest,
                         .rank = &l->rank,
@@ -116,7 +116,7 @@ static Err load(Search *q, bool *damaged)
 /* The newest of those that are left: *go_on when it was damaged and is no longer among them. */
 static Err try_newest(Search *q, bool *go_on, bool *found)
 {
-    Loop *l = q->l;
+    TrainLoop *l = q->l;
     WorldRank *w = l->s->world;
     int64_t step = -1;
     *go_on = *found = false;
@@ -134,7 +134,7 @@ static Err try_newest(Search *q, bool *go_on, bool *found)
 }
 
 /* Rank 0. A run that was killed before its first checkpoint has left lines, and nothing else. */
-static bool has_lines(const Loop *l)
+static bool has_lines(const TrainLoop *l)
 {
     char path[1200];
     struct stat st;
@@ -142,7 +142,7 @@ static bool has_lines(const Loop *l)
     return stat(path, &st) == 0 && st.st_size > 0;
 }
 
-Err resume_run(Loop *l, TrainStart *out)
+Err resume_run(TrainLoop *l, TrainStart *out)
 {
     WorldRank *w = l->s->world;
     Search q = {.l = l, .arena = w->arena};
@@ -157,7 +157,7 @@ Err resume_run(Loop *l, TrainStart *out)
         TRY(try_newest(&q, &go_on, &found));
     }
     if (!found) {
-        out->again = loop_is_first(l) && has_lines(l);
+        out->restarted = loop_is_first(l) && has_lines(l);
         return OK;
     }
     const StateScalars *s = &q.manifest->scalars;
@@ -167,7 +167,7 @@ Err resume_run(Loop *l, TrainStart *out)
     return OK;
 }
 
-Err resume_init(Loop *l, TrainStart *out)
+Err resume_init(TrainLoop *l, TrainStart *out)
 {
     WorldRank *w = l->s->world;
     const LoadSettings set = {.manifest = l->s->init,

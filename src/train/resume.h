@@ -15,10 +15,10 @@
 
 /* Collective. Finds and loads; l->at is where the run goes on. out->from is NULL where there is
  * nothing to go on from. */
-Err resume_run(Loop *l, TrainStart *out);
+Err resume_run(TrainLoop *l, TrainStart *out);
 /* Collective. What a run that has nothing to go on from starts with: the weights of `init`, where
  * there is one; moments are 0. */
-Err resume_init(Loop *l, TrainStart *out);
+Err resume_init(TrainLoop *l, TrainStart *out);
 /* Local. ERR_CONFIG unless it is the same job; names the key, both values and the ways out. `what` is
  * the checkpoint, for the message. */
 Err resume_same_job(const char *what, const StateScalars *saved, const StateScalars *now);

@@ -59,7 +59,7 @@ Err loop_fill(const Job *job, const Dataset *data, Rank *r, int64_t cursor, int6
     return OK;
 }
 
-Err loop_add_up(Loop *l, Reduce reduce)
+Err loop_add_up(TrainLoop *l, Reduce reduce)
 {
     const WorldRank *w = l->s->world;
     const Ref at = {w->rank, ARENA_LOOP, 0, N_SUMS, F64};
@@ -73,7 +73,7 @@ Err loop_add_up(Loop *l, Reduce reduce)
     return comm_do(w->comm, &t);
 }
 
-size_t loop_sent_bytes(const Loop *l)
+size_t loop_sent_bytes(const TrainLoop *l)
 {
     const Recorder *r = comm_recorder(l->s->world->comm);
     size_t sum = 0;
@@ -82,7 +82,7 @@ size_t loop_sent_bytes(const Loop *l)
 }
 
 /* Rows that this step's micro-batches have, of those that they have room for. */
-static double live_share(const Loop *l)
+static double live_share(const TrainLoop *l)
 {
     int64_t live = 0;
     const int micros = l->s->job->settings.micros;
@@ -91,14 +91,14 @@ static double live_share(const Loop *l)
 }
 
 /* Of the peaks of all ranks. */
-static double utilization(Loop *l, double step_s)
+static double utilization(TrainLoop *l, double step_s)
 {
     const double rate = l->sums->flops / step_s / l->s->world->ranks;
     if (rate > l->peak) l->peak = rate; /* then the measured peak was too low */
     return rate / l->peak;
 }
 
-static Err gather_sums(Loop *l)
+static Err gather_sums(TrainLoop *l)
 {
     const TrainSettings *s = l->s;
     const size_t sent = loop_sent_bytes(l);
@@ -111,7 +111,7 @@ static Err gather_sums(Loop *l)
     return loop_add_up(l, REDUCE_SUM);
 }
 
-static void move_on(Loop *l, const StepResult *r)
+static void move_on(TrainLoop *l, const StepResult *r)
 {
     l->at.step++;
     l->at.cursor += l->s->global;
@@ -121,7 +121,7 @@ static void move_on(Loop *l, const StepResult *r)
 }
 
 /* Once. The step that was to be captured has run all the same. */
-static void say_refusal(Loop *l)
+static void say_refusal(TrainLoop *l)
 {
     const char *why = rank_capture_refused(&l->rank);
     if (!why || l->refusal_said) return;
@@ -129,7 +129,7 @@ static void say_refusal(Loop *l)
     loop_warn(l, "steps are not captured as a graph, and run op by op: %s", why);
 }
 
-Err loop_step(Loop *l, Metrics *m)
+Err loop_step(TrainLoop *l, Metrics *m)
 {
     const TrainSettings *s = l->s;
     StepResult r;

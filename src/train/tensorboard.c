@@ -6,15 +6,17 @@
  *     Summary  1 repeated Value {1 string tag, 2 float simple_value}
  *
  * Little-endian throughout. Written by hand: it is four field types. */
+#define _DEFAULT_SOURCE
 #include <errno.h>
 #include <string.h>
+#include <time.h>
 
 #include "train/metrics.h"
 
 typedef struct {
     unsigned char at[2048];
     size_t n;
-} Buffer;
+} EventBuffer;
 
 static uint32_t crc32c(const unsigned char *p, size_t n)
 {
@@ -32,29 +34,29 @@ static uint32_t masked(const unsigned char *p, size_t n)
     return (crc >> 15 | crc << 17) + 0xA282EAD8u;
 }
 
-static void put_bytes(Buffer *b, const void *p, size_t n)
+static void put_bytes(EventBuffer *b, const void *p, size_t n)
 {
     MUST(b->n + n <= sizeof b->at, "an event of more than %zu bytes", sizeof b->at);
     memcpy(b->at + b->n, p, n);
     b->n += n;
 }
 
-static void put_varint(Buffer *b, uint64_t x)
+static void put_varint(EventBuffer *b, uint64_t x)
 {
     for (; x >= 0x80; x >>= 7) put_bytes(b, &(unsigned char){(unsigned char)(x | 0x80)}, 1);
     put_bytes(b, &(unsigned char){(unsigned char)x}, 1);
 }
 
-static void put_text(Buffer *b, int field, const char *text)
+static void put_text(EventBuffer *b, int field, const char *text)
 {
     put_varint(b, (uint64_t)field << 3 | 2);
     put_varint(b, strlen(text));
     put_bytes(b, text, strlen(text));
 }
 
-static void put_value(Buffer *summary, const char *tag, double x)
+static void put_value(EventBuffer *summary, const char *tag, double x)
 {
-    Buffer v = {.n = 0};
+    EventBuffer v = {.n = 0};
     const float narrow = (float)x;
     put_text(&v, 1, tag);
     put_varint(&v, 2 << 3 | 5);
@@ -64,8 +66,16 @@ static void put_value(Buffer *summary, const char *tag, double x)
     put_bytes(summary, v.at, v.n);
 }
 
-static Err write_record(FILE *f, const Buffer *b)
+static double wall_s(void)
 {
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static Err write_record(const MetricsSink *s, const EventBuffer *b)
+{
+    FILE *f = s->file;
     unsigned char head[8];
     for (int i = 0; i < 8; i++) head[i] = (unsigned char)((uint64_t)b->n >> 8 * i);
     const uint32_t head_crc = masked(head, sizeof head), crc = masked(b->at, b->n);
@@ -73,36 +83,36 @@ static Err write_record(FILE *f, const Buffer *b)
                       fwrite(&head_crc, 1, sizeof head_crc, f) == sizeof head_crc &&
                       fwrite(b->at, 1, b->n, f) == b->n &&
                       fwrite(&crc, 1, sizeof crc, f) == sizeof crc && fflush(f) == 0;
-    return good ? OK
-                : err_fail(ERR_IO, "the TensorBoard file cannot be written: %s", strerror(errno));
+    return good ? OK : err_fail(ERR_IO, "%s: cannot be written: %s", s->path, strerror(errno));
 }
 
-static void put_time(Buffer *b, double wall_s)
+static void put_time(EventBuffer *b)
 {
+    const double now = wall_s();
     put_varint(b, 1 << 3 | 1);
-    put_bytes(b, &wall_s, sizeof wall_s);
+    put_bytes(b, &now, sizeof now);
 }
 
-Err events_begin(FILE *f, int64_t step, double wall_s)
+static Err write_head(const MetricsSink *s, int64_t step)
 {
     static const unsigned char starts[] = {1 << 3 | 0, 1};
-    Buffer b = {.n = 0}, session = {.n = 0};
-    put_time(&b, wall_s);
+    EventBuffer b = {.n = 0}, session = {.n = 0};
+    put_time(&b);
     put_text(&b, 3, "brain.Event:2");
-    TRY(write_record(f, &b));
+    TRY(write_record(s, &b));
     if (step == 0) return OK;
-    put_time(&session, wall_s);
+    put_time(&session);
     put_varint(&session, 2 << 3 | 0);
     put_varint(&session, (uint64_t)step + 1);
     put_varint(&session, 7 << 3 | 2);
     put_varint(&session, sizeof starts);
     put_bytes(&session, starts, sizeof starts);
-    return write_record(f, &session);
+    return write_record(s, &session);
 }
 
-Err events_write(FILE *f, const Metrics *m, double wall_s)
+static Err write_step(MetricsSink *s, const Metrics *m)
 {
-    Buffer b = {.n = 0}, summary = {.n = 0};
+    EventBuffer b = {.n = 0}, summary = {.n = 0};
     put_value(&summary, "loss", m->loss);
     put_value(&summary, "grad_norm", m->grad_norm);
     put_value(&summary, "lr", m->lr);
@@ -110,11 +120,32 @@ Err events_write(FILE *f, const Metrics *m, double wall_s)
     put_value(&summary, "step_ms", m->step_ms);
     put_value(&summary, "mfu", m->mfu);
     if (m->has_valid) put_value(&summary, "valid_loss", m->valid_loss);
-    put_time(&b, wall_s);
+    put_time(&b);
     put_varint(&b, 2 << 3 | 0);
     put_varint(&b, (uint64_t)m->step);
     put_varint(&b, 5 << 3 | 2);
     put_varint(&b, summary.n);
     put_bytes(&b, summary.at, summary.n);
-    return write_record(f, &b);
+    return write_record(s, &b);
+}
+
+/* The number distinguishes files of runs that start within one second. */
+static Err create_file(MetricsSink *s, const char *dir)
+{
+    for (int i = 0; i < 1000; i++) {
+        snprintf(s->path, sizeof s->path, "%s/events.out.tfevents.%lld.sheaf.%03d", dir,
+                 (long long)wall_s(), i);
+        s->file = fopen(s->path, "wx");
+        if (s->file) return OK;
+        if (errno != EEXIST) break;
+    }
+    return err_fail(ERR_IO, "%s: cannot be written: %s", s->path, strerror(errno));
+}
+
+Err tensorboard_open(MetricsSink *s, const MetricsSettings *settings)
+{
+    if (!settings->tensorboard) return OK;
+    s->write = write_step;
+    TRY(create_file(s, settings->dir));
+    return write_head(s, settings->step);
 }

@@ -2,7 +2,7 @@
 #include "job/batch.h"
 #include "train/loop_parts.h"
 
-Err loop_validate(Loop *l, double *loss)
+Err loop_validate(TrainLoop *l, double *loss)
 {
     const TrainSettings *s = l->s;
     const BatchSplit split = batch_split(s->valid_job);

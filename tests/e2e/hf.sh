@@ -46,7 +46,7 @@ for model in gpt2-tiny llama-tiny; do
     check "the folder as a run" "$sheaf" reshape "$d/hf" "$d/f" mesh.pp=2
     check "it goes on" says "nobody has trained yet: moments are 0" train model.name="$d/f/hf" run.dir="$d/f"
     check "as the others did" same "$d/b" "$d/f"
-    steps=4 check "and goes on from its own" says "is left: it is for runs without" train model.name="$d/f/hf" run.dir="$d/f" \
+    steps=4 check "and goes on from its own" says "is not used: it applies to runs without" train model.name="$d/f/hf" run.dir="$d/f" \
         model.init="$d/nowhere"
     check "in bf16" "$sheaf" reshape "$d/a" "$d/bf16" --hf --dtype bf16
     check "which is half of it" test $(($(stat -c %s "$d/bf16/model.safetensors") * 2 - 20000)) -lt $(stat -c %s "$d/hf/model.safetensors")

@@ -123,7 +123,7 @@ ok "stopped" test $? = 130
 step=$(losses s | wc -l)
 ok "what was stopped goes on" status 0 train s run.steps=$((step + 4)) run.save_every=50
 ok "at the next step" says s.out "continues at step $((step + 1))"
-ok "and the end says where it went on" says s.out "at step $((step + 1)), where it went on"
+ok "and the summary names the step where it resumed" says s.out "at step $((step + 1)), where it resumed"
 begin term run.steps=100000 run.save_every=0 --supervise 3
 for _ in $(seq 100); do [ -s "$top/term/metrics.jsonl" ] && break || sleep 0.05; done
 kill -TERM $pid # as a scheduler does before it kills

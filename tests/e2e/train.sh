@@ -48,12 +48,12 @@ ok "mfu is never above 100%" awk -F'"mfu": ' '{split($2, x, ","); if (x[1] > 1 |
 ok "again" status 0 train b
 ok "run to run, the same losses" same a b
 ok "on cpu" status 0 train plain run.device=cpu run.steps=3 run.valid_every=0
-ok "on cpu, with weights in the order of products" status 0 train arranged run.device=cpu run.steps=3 run.valid_every=0 parallel.prepack=true --trace "$top/arranged.json"
-ok "the same losses" same plain arranged
-ok "nothing is said of what is as it was asked for" sh -c "! grep -q 'order of products' '$top/arranged.out'"
-ok "a trace has them once a step" test "$(grep -c '"name": "arrange layer.0"' "$top/arranged.json")" = 6 # for x W^T, for dy W
+ok "on cpu, with prepacked weights" status 0 train prepacked run.device=cpu run.steps=3 run.valid_every=0 parallel.prepack=true --trace "$top/prepacked.json"
+ok "the same losses" same plain prepacked
+ok "no line reports that nothing was prepacked" sh -c "! grep -q 'prepacks no weight' '$top/prepacked.out'"
+ok "a trace has the prepacking once a step" test "$(grep -c '"name": "prepack layer.0"' "$top/prepacked.json")" = 6 # for x W^T, for dy W
 ok "one micro-batch a step" status 0 train whole run.device=cpu run.steps=1 batch.micro=5 parallel.prepack=true
-ok "leaves nothing to arrange, which is said" says whole.out "rank 0 keeps no weight in the order of products"
+ok "prepacks nothing, which is reported" says whole.out "rank 0 prepacks no weight"
 ok "another seed" status 0 train s run.seed=2 run.steps=1 run.valid_every=0
 ok "another seed, another loss" other a s
 for n in 1 3 4; do

@@ -134,11 +134,11 @@ static void files(void **state)
 {
     (void)state;
     char dir[] = "/tmp/sheaf-metrics-XXXXXX", path[512];
-    MetricsFiles f;
+    MetricsSinks f;
     Metrics second = example;
     size_t n;
     assert_non_null(mkdtemp(dir));
-    assert_int_equal(metrics_open(&f, dir, true, 0), OK);
+    assert_int_equal(metrics_open(&f, &(MetricsSettings){dir, true, 0}), OK);
     assert_int_equal(metrics_write(&f, &example), OK);
     second.step++;
     second.loss = (double)NAN;
@@ -165,7 +165,7 @@ static void files(void **state)
     check_events(dir);
     unlink(path);
     rmdir(dir);
-    assert_int_equal(metrics_open(&f, "/no/such/folder", false, 0), ERR_IO);
+    assert_int_equal(metrics_open(&f, &(MetricsSettings){.dir = "/no/such/folder"}), ERR_IO);
     assert_non_null(strstr(err_text(), "/no/such/folder/metrics.jsonl"));
 }
 

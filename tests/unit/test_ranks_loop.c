@@ -72,7 +72,7 @@ static Err train_body(WorldRank *w, void *work)
                              .stop = &p->stop[w->rank],
                              .out = p->out,
                              .trace = p->traced ? &p->trace[w->rank] : NULL};
-    TRY(train_run(&t, &p->result[w->rank]));
+    TRY(train_loop(&t, &p->result[w->rank]));
     if (!p->traced) return OK;
     TRY(world_agree(w, OK));
     const Trace *all[RANKS] = {&p->trace[0], &p->trace[1], &p->trace[2]};

@@ -71,7 +71,7 @@ static Err train_body(WorldRank *w, void *work)
                                               .model = "{}"}},
                              .out = w->rank == 0 && p->out ? p->out : fopen("/dev/null", "w"),
                              .warn = p->warn};
-    const Err err = train_run(&t, &p->result[w->rank]);
+    const Err err = train_loop(&t, &p->result[w->rank]);
     if (t.out != p->out) fclose(t.out);
     return err;
 }
