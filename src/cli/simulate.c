@@ -1,5 +1,5 @@
-/* simulate.c -- `sheaf simulate`: memory, bytes and flops of every rank of a plan, before any of
- * them is started, on machines that you may not own.
+/* simulate.c -- `sheaf simulate`: memory, bytes sent and flops of every rank. No rank is started,
+ * so the machines need not exist.
  *
  *     sheaf simulate run.yaml [key=value ...] [--json] */
 #include "cli/simulate.h"
@@ -24,8 +24,8 @@ static Err simulate_config(const Config *config, bool json, Arena *arena, Arena 
     ModelConfig model;
     JobSettings settings;
     Mesh mesh;
-    Simulated s = {.settings = &settings, .mesh = &mesh};
-    const char *said;
+    SimulationReport s = {.settings = &settings, .mesh = &mesh};
+    const char *text;
     TRY(config_model(config, temp, &model));
     TRY(config_job(config, &model, &settings));
     TRY(mesh_sized(&settings.parallel.mesh, &mesh));
@@ -37,8 +37,8 @@ static Err simulate_config(const Config *config, bool json, Arena *arena, Arena 
         TRY(simulate_json(&s, &t));
     else
         simulate_text(&s, &t);
-    TRY(text_done(&t, &said));
-    fputs(said, stdout);
+    TRY(text_done(&t, &text));
+    fputs(text, stdout);
     return OK;
 }
 

@@ -1,4 +1,4 @@
-/* simulate.h -- what `sheaf simulate` says: one simulation, printed for people or as JSON. */
+/* simulate.h -- output of `sheaf simulate`: one simulation, as text or as JSON. */
 #ifndef CLI_SIMULATE_H
 #define CLI_SIMULATE_H
 
@@ -11,15 +11,15 @@ typedef struct {
     const Mesh *mesh;
     int64_t parameters;
     Simulation all;
-} Simulated;
+} SimulationReport;
 
-/* Local. The row of that kind and axes in a rank's table, or NULL: it sends none. */
-const TrafficRow *traffic_row(const Traffic *s, const TrafficRow *like);
-/* Local. "all-gather"; "scalars" for what ranks tell each other at the end of a step. */
-const char *traffic_kind_text(const TrafficRow *row);
+/* Local. The row of the same kind and axes in a rank's table; NULL: the rank sends none. */
+const SentRow *sent_row(const Sent *s, const SentRow *like);
+/* Local. "all-gather"; "scalars" for the reductions of loss, norm and token counts. */
+const char *sent_kind_text(const SentRow *row);
 
-/* Local. For people, and as one object with keys in a fixed order. */
-void simulate_text(const Simulated *s, Text *out);
-Err simulate_json(const Simulated *s, Text *out);
+/* Local. As text for people; as one JSON object with keys in a fixed order. */
+void simulate_text(const SimulationReport *s, Text *out);
+Err simulate_json(const SimulationReport *s, Text *out);
 
 #endif

@@ -1,8 +1,8 @@
-/* simulate_json.c -- a simulation as data: one object, keys in the order in which they are set.
+/* simulate_json.c -- a simulation as one JSON object, keys in the order in which they are set.
  *
  *     version, sheaf, model, mesh, ranks, classes, greatest, sent, flops, flops_recomputed, time
  *
- * A class has: first, last, ranks, memory, sent, flops, flops_recomputed. Numbers are whole. */
+ * A class has: first, last, ranks, memory, sent, flops, flops_recomputed. Numbers are integers. */
 #include <jansson.h>
 #include "cli/explain/explain.h"
 #include "cli/simulate.h"
@@ -64,7 +64,7 @@ static json_t *class_json(const Mesh *m, const RankClass *k)
     return o;
 }
 
-static json_t *all_json(const Simulated *s)
+static json_t *all_json(const SimulationReport *s)
 {
     const View *v = &s->mesh->view[VIEW_DENSE];
     const RankClass *most = &s->all.class[s->all.greatest];
@@ -84,11 +84,11 @@ static json_t *all_json(const Simulated *s)
     set_count(greatest, "rank", most->first);
     set_bytes(greatest, "bytes", most->count.total_bytes);
     set(o, "greatest", greatest);
-    set(o, "sent", traffic_json(s->mesh, &s->all.traffic));
-    set(o, "flops", json_real(s->all.flops)); /* of all ranks: may pass 2^63 */
+    set(o, "sent", sent_json(s->mesh, &s->all.sent));
+    set(o, "flops", json_real(s->all.flops)); /* of all ranks: may exceed 2^63 */
     set(o, "flops_recomputed", json_real(s->all.flops_recomputed));
     set(o, "time", json_null()); /* not predicted in this version */
     return o;
 }
 
-Err simulate_json(const Simulated *s, Text *out) { return json_text(all_json(s), out); }
+Err simulate_json(const SimulationReport *s, Text *out) { return json_text(all_json(s), out); }

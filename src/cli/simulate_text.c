@@ -1,8 +1,8 @@
-/* simulate_text.c -- a simulation for people: memory by class, what leaves ranks, flops. */
+/* simulate_text.c -- a simulation as text: memory by class, bytes sent, flops. */
 #include <stdio.h>
 #include "cli/simulate.h"
 
-static void head_text(const Simulated *s, Text *t)
+static void head_text(const SimulationReport *s, Text *t)
 {
     const JobSettings *set = s->settings;
     char a[24];
@@ -16,7 +16,7 @@ static void head_text(const Simulated *s, Text *t)
     text_add(t, "  micro      %d micro-batch%s of %lld x %lld tokens on each rank; %s\n",
              set->micros, set->micros == 1 ? "" : "es", (long long)set->batch.sequences,
              (long long)set->batch.seq_len, set->schedule);
-    text_add(t, "  counted    %d class%s of ranks that are alike, by %lld program%s; nothing ran\n",
+    text_add(t, "  counted    %d class%s of equal ranks, from %lld program%s; nothing ran\n",
              s->all.n, s->all.n == 1 ? "" : "es", (long long)s->all.compiled,
              s->all.compiled == 1 ? "" : "s");
 }
@@ -41,24 +41,26 @@ static void bytes_line(Text *t, const char *what, size_t bytes)
         text_add(t, "    %-52s %16zu  %10s\n", what, bytes, text_bytes((int64_t)bytes, human));
 }
 
-/* The rank that takes most, by scope; of the work arena what lives where it is highest. */
+/* Prints the rank that needs most memory, by scope; for the work arena, the tensors alive at its
+ * peak. */
 static void greatest_text(const Simulation *all, Text *t)
 {
     const RankClass *k = &all->class[all->greatest];
     const RankCount *c = &k->count;
     const size_t *peak = c->peak_region;
-    text_add(t, "  most takes rank %d%s\n", k->first, k->ranks > 1 ? ", and those like it:" : ":");
-    bytes_line(t, "state: weights and moments", c->bytes[ARENA_STATE]);
-    bytes_line(t, "step: sums of gradients, inputs, losses", c->bytes[ARENA_STEP]);
-    bytes_line(t, "work: packed; of which, where it is highest:", c->bytes[ARENA_WORK]);
-    bytes_line(t, "  frame: kept from F for the backward phases",
+    text_add(t, "  rank %d needs most%s\n", k->first,
+             k->ranks > 1 ? ", like the others of its class:" : ":");
+    bytes_line(t, "state: weights, optimizer moments", c->bytes[ARENA_STATE]);
+    bytes_line(t, "step: gradient sums, inputs, losses", c->bytes[ARENA_STEP]);
+    bytes_line(t, "work: packed; of which, at the peak:", c->bytes[ARENA_WORK]);
+    bytes_line(t, "  frame: saved in F for backward",
                peak[REGION_FRAME_I] + peak[REGION_FRAME_W] + peak[REGION_CARRY]);
     bytes_line(t, "  frame: the stream and its gradient", peak[REGION_Y] + peak[REGION_DX]);
-    bytes_line(t, "  scratch: within the phase that runs", peak[REGION_SCRATCH]);
+    bytes_line(t, "  scratch: within a phase", peak[REGION_SCRATCH]);
     bytes_line(t, "  gathered parameters", c->peak_packs);
-    bytes_line(t, "  gradients that wait to be reduced", c->peak_grads);
+    bytes_line(t, "  gradients to be reduced", c->peak_grads);
     bytes_line(t, "host: offloaded frames", c->bytes[ARENA_HOST]);
-    bytes_line(t, "save: what checkpoints are written from", c->save_bytes);
+    bytes_line(t, "save: copy that checkpoints are written from", c->save_bytes);
     bytes_line(t, "all", c->total_bytes);
 }
 
@@ -76,8 +78,8 @@ const TrafficRow *traffic_row(const Traffic *s, const TrafficRow *like)
     return NULL;
 }
 
-/* The most that one rank sends of a row. */
-static size_t max_traffic(const Simulation *all, const TrafficRow *like)
+/* The most bytes of this kind that one rank sends. */
+static size_t most_sent(const Simulation *all, const SentRow *like)
 {
     size_t most = 0;
     for (int i = 0; i < all->n; i++) {
@@ -97,18 +99,18 @@ static void axes_text(const Mesh *m, unsigned axes, char *out, size_t bytes)
                                      m->view[VIEW_DENSE].name[i]);
 }
 
-static void sent_text(const Simulated *s, Text *t)
+static void sent_text(const SimulationReport *s, Text *t)
 {
     const Simulation *all = &s->all;
     size_t sum = 0;
     char axes[96], human[24];
-    text_add(t, "\nSENT in a step, in bytes that leave a rank\n");
-    if (all->traffic.n == 0) text_add(t, "  nothing: a rank alone\n");
-    if (all->traffic.n > 0)
-        text_add(t, "  %-16s %-24s %16s %16s %20s %16s\n", "kind", "along", "mean of a rank",
-                 "most of a rank", "all ranks", "in transfers");
-    for (int i = 0; i < all->traffic.n; i++) {
-        const TrafficRow *row = &all->traffic.row[i];
+    text_add(t, "\nSENT in a step, in bytes\n");
+    if (all->sent.n == 0) text_add(t, "  nothing: there is one rank\n");
+    if (all->sent.n > 0)
+        text_add(t, "  %-16s %-24s %16s %16s %20s %16s\n", "kind", "along", "mean per rank",
+                 "most per rank", "all ranks", "in transfers");
+    for (int i = 0; i < all->sent.n; i++) {
+        const SentRow *row = &all->sent.row[i];
         axes_text(s->mesh, row->axes, axes, sizeof axes);
         text_add(t, "  %-16s %-24s %16.0f %16zu %20zu %16lld\n", traffic_kind_text(row), axes,
                  (double)row->sent_bytes / s->mesh->world, max_traffic(all, row), row->sent_bytes,
@@ -120,11 +122,11 @@ static void sent_text(const Simulated *s, Text *t)
                  (double)sum / s->mesh->world, "", sum, text_bytes((int64_t)sum, human));
 }
 
-static void flops_text(const Simulated *s, Text *t)
+static void flops_text(const SimulationReport *s, Text *t)
 {
     const RankCount *c = &s->all.class[0].count;
     char a[24], b[24];
-    text_add(t, "\nFLOPS of a step, every row live\n");
+    text_add(t, "\nFLOPS of a step, all rows live\n");
     text_add(t, "  %-16s %24.0f  %8s\n", "all ranks", s->all.flops, text_count(s->all.flops, a));
     text_add(t, "  %-16s %24.0f  %8s\n", "recomputed", s->all.flops_recomputed,
              text_count(s->all.flops_recomputed, a));
@@ -133,7 +135,7 @@ static void flops_text(const Simulated *s, Text *t)
     text_add(t, "\nTIME\n  not predicted in this version\n");
 }
 
-void simulate_text(const Simulated *s, Text *out)
+void simulate_text(const SimulationReport *s, Text *out)
 {
     head_text(s, out);
     classes_text(&s->all, out);

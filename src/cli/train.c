@@ -1,12 +1,13 @@
-/* train.c -- `sheaf train`: configuration, data and device put together, then the loop on every
- * rank.
+/* train.c -- `sheaf train`: loads configuration, data and device once per process, then runs the
+ * ranks.
  *
  *     sheaf train run.yaml [key=value ...] [--trace FILE] [--supervise N [--fewer]]
  *
- *     worker   configuration, model, data, device                    once in a process
- *     ranks    team, compile, agree; memory, run folder (rank 0), agree; the loop
+ *     process   prepare: configuration, model, data, device
+ *     ranks     train_rank: the phases of train/run.h
  *
- * Ctrl-C and SIGTERM end after the step, with a checkpoint; a second Ctrl-C ends at once. */
+ * Ctrl-C and SIGTERM end the run after the current step, with a checkpoint; a second Ctrl-C ends it
+ * at once. */
 #define _DEFAULT_SOURCE
 #include <signal.h>
 #include <stdio.h>
@@ -26,7 +27,8 @@
 
 enum { IN_FLIGHT = 64, RECORDS = 4096, VALID_SEQUENCES = 64 };
 
-/* Text is read by bytes: with a tokenizer it is built into a token file first. */
+/* ERR_CONFIG for a text file if a tokenizer is set: training reads text byte by byte, so `sheaf
+ * data build` must tokenize it first. */
 static Err check_files(const Dataset *d, const char *tokenizer)
 {
     if (strcmp(tokenizer, "bytes") == 0) return OK;
@@ -34,14 +36,14 @@ static Err check_files(const Dataset *d, const char *tokenizer)
         const Tokens *t = &d->file[i];
         if (t->format != FORMAT_TEXT && t->format != FORMAT_JSONL) continue;
         return err_fail(ERR_CONFIG,
-                        "data.tokenizer=%.200s: %s is %s; make a token file of it, and train on "
+                        "data.tokenizer=%.200s: %s is %s; make a token file of it and train on "
                         "that: sheaf data build %s --tokenizer %.200s -o NAME.bin",
                         tokenizer, t->path, tokens_words(t), t->path, tokenizer);
     }
     return OK;
 }
 
-/* The model must have a row for each id that the tokenizer can give. */
+/* The embedding must have a row for every id of the tokenizer. */
 static Err check_tokenizer(TrainSession *s)
 {
     const char *path = s->config.data_tokenizer;
@@ -54,7 +56,7 @@ static Err check_tokenizer(TrainSession *s)
     arena_rewind(&s->arena, mark);
     if (ids > s->model.vocab)
         return err_fail(ERR_CONFIG,
-                        "data.tokenizer=%.200s: has %lld ids, and the model's vocabulary has %lld; "
+                        "data.tokenizer=%.200s: has %lld ids, but the model's vocabulary has %lld; "
                         "set model.vocab_size=%lld or more",
                         path, (long long)ids, (long long)s->model.vocab, (long long)ids);
     return OK;
@@ -72,18 +74,18 @@ static Err open_data(TrainSession *s)
                            .seed = (uint64_t)c->run_seed};
     if (set.n_paths == 0)
         return err_fail(ERR_CONFIG,
-                        "data.train: no file is given; set it to a text or a token file, as in "
+                        "data.train: no file is set; set it to a text or a token file, as in "
                         "`sheaf train run.yaml data.train=mytext.txt`");
     TRY(dataset_open(&set, &s->arena, &s->train));
     if (c->run_valid_every > 0 && c->data_valid.n == 0)
         return err_fail(ERR_CONFIG,
-                        "run.valid_every=%lld: data.valid names no file to measure on; set it, or "
+                        "run.valid_every=%lld: data.valid is not set; set it, or "
                         "run.valid_every=0",
                         (long long)c->run_valid_every);
     if (c->run_valid_every == 0) return OK;
     set.path = c->data_valid.at;
     set.n_paths = c->data_valid.n;
-    set.seed = 0; /* the same samples in every run, whatever its seed and batch */
+    set.seed = 0; /* the same samples in every run, for any run.seed */
     return dataset_open(&set, &s->arena, &s->valid);
 }
 
@@ -129,11 +131,11 @@ static Err fill_run(TrainSession *s)
     return s->trace_path ? ARENA_NEW(&s->arena, run->ranks_here, &run->trace) : OK;
 }
 
-/* What is the same for every rank of this process. */
+/* Loads everything that the ranks of this process share. */
 static Err prepare(TrainSession *s, int argc, char **argv)
 {
     Args args;
-    SuperviseFlags parents = {0}; /* the parent has honoured them */
+    SuperviseFlags parents = {0}; /* handled by the parent process */
     const Flag flags[] = {{"--trace", &s->trace_path, NULL},
                           {"--supervise", &parents.times, NULL},
                           {"--fewer", NULL, &parents.fewer}};
@@ -191,7 +193,8 @@ static void print_summary(const TrainSession *s)
            s->launch.ranks > 1 ? " on the highest rank" : "", dir);
 }
 
-/* Of an error that all ranks know, rank 0 tells. */
+/* Prints the error and returns the exit status. An error that all ranks have is printed by rank
+ * 0. */
 static int report_failure(const TrainSession *s, Err err)
 {
     char path[1200], text[2048];
@@ -199,7 +202,7 @@ static int report_failure(const TrainSession *s, Err err)
     snprintf(me, sizeof me, "rank %d: ", s->launch.by.rank);
     snprintf(text, sizeof text, "%s", err_text());
     snprintf(s->recorder->why, sizeof s->recorder->why, "%.500s", text);
-    /* Rank 0 may be the one that stopped: who found out says it too. */
+    /* Rank 0 may be the one that died, so the rank that found the error prints it too. */
     const bool found = strncmp(text, me, strlen(me)) == 0 || (err != ERR_PEER && !s->agreed);
     const bool mine = s->launch.by.rank == 0 || found;
     const int status = mine ? cli_fail(err) : err == ERR_CONFIG ? 2 : 1;
@@ -221,10 +224,10 @@ static int train(int argc, char **argv, FlightRecorder *recorder)
         s.run.prepared = prepare(&s, argc, argv);
         s.run.loop.stop = s.stop = interrupt_watch();
         interrupt_watch_term();
-        signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error like a full disk */
+        signal(SIGXFSZ, SIG_IGN); /* a file size limit is a write error, like a full disk */
         err = run_world(&s);
     }
-    const int asked = s.stop && *s.stop ? *s.stop : SIGINT; /* of another rank's it is not known */
+    const int asked = s.stop && *s.stop ? *s.stop : SIGINT; /* another rank's signal is unknown */
     const int status = err == OK ? s.run.result.stopped ? 128 + asked : 0 : report_failure(&s, err);
     if (err == OK && s.launch.by.rank == 0) print_summary(&s);
     run_dir_close(&s.run.folder);

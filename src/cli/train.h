@@ -1,5 +1,6 @@
-/* train.h -- shared by the files of `sheaf train`: train.c prepares a run once per process, train_rank.c
- * calls the phases of train/run.h on each rank, train_hash.c hashes the configuration. */
+/* train.h -- shared by the files of `sheaf train`: train.c prepares a run once per process,
+ * train_rank.c calls the phases of train/run.h on each rank, train_hash.c hashes the
+ * configuration. */
 #ifndef CLI_TRAIN_H
 #define CLI_TRAIN_H
 

@@ -1,7 +1,7 @@
 /* train_hash.c -- hash of a configuration, compared between ranks.
  *
- * Each process reads its own run file. A rank with another learning rate, say, would go unnoticed because
- * all shapes agree; so the ranks compare hashes before they compile. */
+ * Each process reads its own run file. A rank with another learning rate, say, would go unnoticed
+ * because all shapes agree; so the ranks compare hashes before they compile. */
 #include <string.h>
 
 #include "cli/config/print.h"

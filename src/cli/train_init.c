@@ -1,7 +1,7 @@
-/* train_init.c -- model.init: weights of another model of the same kind, to start from.
+/* train_init.c -- model.init: initial weights from a checkpoint or a Hugging Face folder.
  *
- *     what its config.json or its checkpoint says of the model must be what the run says, but for keys
- *     that the run sets itself (model.rope_theta=...), and for how random weights would be made */
+ * Its model must equal that of the run, except for keys that the run sets itself
+ * (model.rope_theta=...) and initializer_range, which only affects random weights. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 enum { VALUE_BYTES = 80 };
 
-/* Is it a key that the run file or an argument sets, or a part of it (rope_scaling.factor)? */
+/* True if the run file or an argument sets the key or a part of it (rope_scaling.factor). */
 static bool is_set(const Config *c, const char *key)
 {
     const size_t n = strlen(key);
@@ -24,11 +24,11 @@ static bool is_set(const Config *c, const char *key)
 static void value_text(const json_t *x, char out[VALUE_BYTES])
 {
     char *text = x ? json_dumps(x, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
-    snprintf(out, VALUE_BYTES, "%s", text ? text : "not said");
+    snprintf(out, VALUE_BYTES, "%s", text ? text : "not set");
     free(text);
 }
 
-/* The members of `a` are in `b`, with the same values. */
+/* ERR_CONFIG unless all members of `a` are in `b` with the same values. */
 static Err covers(const TrainSession *s, json_t *a, const json_t *b)
 {
     const char *key;
@@ -42,9 +42,8 @@ static Err covers(const TrainSession *s, json_t *a, const json_t *b)
         value_text(other, there);
         return err_fail(
             ERR_CONFIG,
-            "model.init=%.200s: the two models are not the same: %s is %s in one and %s "
-            "in the other; set model.name to that folder, or model.%s to what it should "
-            "be",
+            "model.init=%.200s: its model differs from that of the run: %s is %s in one and %s "
+            "in the other; set model.name to that folder, or set model.%s",
             s->config.model_init, key, here, there, key);
     }
     return OK;
@@ -54,7 +53,7 @@ static Err check_model(const TrainSession *s)
 {
     json_t *mine = json_loads(s->scalars.model, 0, NULL);
     json_t *theirs = json_loads(s->init->manifest.scalars.model, 0, NULL);
-    Err err = mine && theirs ? OK : err_fail(ERR_CHECK, "%s: its model is no JSON", s->init->dir);
+    Err err = mine && theirs ? OK : err_fail(ERR_CHECK, "%s: its model is not JSON", s->init->dir);
     if (err == OK) err = covers(s, mine, theirs);
     if (err == OK) err = covers(s, theirs, mine);
     json_decref(mine);

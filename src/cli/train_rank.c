@@ -92,7 +92,8 @@ static void report_trace(const TrainSession *s, const TrainRank *r, const char *
 
 /* ---- what the machine has ---- */
 
-/* Free memory of the host and of the devices, once per process. Libraries take workspace_bytes per rank. */
+/* Free memory of the host and of the devices, once per process. Libraries take workspace_bytes per
+ * rank. */
 static Err read_memory(TrainSession *s)
 {
     DeviceInfo card;

@@ -1,4 +1,4 @@
-/* train_state.c -- checkpoints as the command sees them. */
+/* train_state.c -- scalars of checkpoints, the kill hook of tests, lines at the start of a run. */
 #define _POSIX_C_SOURCE 200809L
 #include "cli/train_state.h"
 
@@ -33,7 +33,7 @@ Err train_scalars(TrainSession *s, StateScalars *out)
     return OK;
 }
 
-/* ---- the hook of tests ---- */
+/* ---- SHEAF_KILL_AT, for tests ---- */
 
 static void kill_at(void *context, SavePoint point, int rank, int64_t step)
 {
@@ -53,7 +53,7 @@ static Err bad_kill(const char *text)
     (void)text_done(&t, &names);
     const Err err =
         err_fail(ERR_CONFIG,
-                 "SHEAF_KILL_AT=%.60s: wants POINT, POINT:RANK or POINT:RANK:STEP; points "
+                 "SHEAF_KILL_AT=%.60s: must be POINT, POINT:RANK or POINT:RANK:STEP; points "
                  "are %s",
                  text, names);
     arena_close(&arena);
@@ -89,9 +89,9 @@ SaveSettings train_save_settings(TrainSession *s)
                           .hook = {.at = s->kill.point >= 0 ? kill_at : NULL, .context = &s->kill}};
 }
 
-/* ---- what a run starts from, in words ---- */
+/* ---- lines at the start of a run ---- */
 
-/* "dp=4 zero=3", of what is not as on one rank. */
+/* "dp=4 zero=3": the keys that differ from one rank. */
 static void saved_layout(const char *yaml, char *out, size_t bytes)
 {
     static const char *const key[][3] = {

@@ -1,23 +1,24 @@
-/* train_state.h -- what `sheaf train` says of its checkpoints: what goes into them besides tensors,
- * and what a run that goes on says first. */
+/* train_state.h -- the command's part of checkpoints: scalars to be saved, initial weights, and the
+ * lines printed at the start of a run. */
 #ifndef CLI_TRAIN_STATE_H
 #define CLI_TRAIN_STATE_H
 
 #include "cli/train.h"
 
-/* Local. All of StateScalars that is the same in every checkpoint of the run; texts live in the
- * session's arena. */
+/* Local. The scalars that are equal in every checkpoint of the run; texts are in the session's
+ * arena. */
 Err train_scalars(TrainSession *s, StateScalars *out);
-/* Local. The weights that model.init names, of a model like the run's; nothing is opened where the run
- * folder has checkpoints to go on from. */
+/* Local. Opens model.init as s->init and checks its model. Opens nothing if the run folder has a
+ * checkpoint to resume from. */
 Err train_init(TrainSession *s);
-/* Local. What is saved, where and when. */
+/* Local. Folder, interval and contents of checkpoints. */
 SaveSettings train_save_settings(TrainSession *s);
 /* Local, on rank 0. Prints the state that the run starts from. */
 void report_start(const TrainSession *s, const TrainStart *start);
 
-/* Local. SHEAF_KILL_AT=POINT[:RANK[:STEP]] of the environment: the process kills itself when that
- * rank comes to that point of a save (state/folder.h), for tests. ERR_CONFIG names the points. */
+/* Local. For tests: reads SHEAF_KILL_AT=POINT[:RANK[:STEP]] from the environment. The process kills
+ * itself when that rank reaches that point of a save (state/folder.h). ERR_CONFIG lists the
+ * points. */
 Err kill_at_read(KillAt *out);
 
 #endif

@@ -48,7 +48,7 @@ void verify_lines(const VerifyLine *line, int n)
         printf(" %12s %12s  %s\n", text_bytes(l->sent_bytes, sent),
                text_bytes(l->predicted_bytes, predicted), l->ok ? "ok" : "DEVIATES");
         if (l->ok) continue;
-        printf("    beside %s", layout_words(&l->beside, beside));
+        printf("    beside %s", layout_words(&l->reference, beside));
         if (l->worst[0]) printf("; the gradient of %s is farthest", l->worst);
         if (l->copies > 0) printf("; ranks that hold the same differ by %.1e", l->copies);
         if (l->sent_bytes != l->predicted_bytes)
@@ -73,7 +73,7 @@ static json_t *line_json(const VerifyLine *l)
 {
     char words[LAYOUT_TEXT_BYTES], beside[LAYOUT_TEXT_BYTES];
     return json_pack("{s:s, s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:s, s:I, s:I, s:b}", "layout",
-                     layout_words(&l->layout, words), "beside", layout_words(&l->beside, beside),
+                     layout_words(&l->layout, words), "beside", layout_words(&l->reference, beside),
                      "grade", grade_name(l->grade), "loss", l->loss, "gradients", l->gradient,
                      "weights", l->weight, "copies", l->copies, "bound", l->bound, "worst",
                      l->worst, "sent_bytes", (json_int_t)l->sent_bytes, "predicted_bytes",

@@ -1,4 +1,4 @@
-/* generate.c -- the loop, as each of its ranks runs it. */
+/* generate.c -- the generation loop of one rank. */
 #define _DEFAULT_SOURCE
 #include "infer/generate.h"
 
@@ -7,32 +7,32 @@
 
 enum { ARENA_CHOICE = MAX_COMM_ARENAS - 1 };
 
-/* What the chooser tells: how it goes on, then a token for each row that was asked for. */
-enum { GO_ON, GO_STOP, GO_FAILED };
+/* The first number that the sampling rank broadcasts; a token for each requested row follows. */
+enum { CHOICE_CONTINUE, CHOICE_STOP, CHOICE_FAILED };
 
-/* A seat of the session, and who has it. */
+/* One of the session's sequences, and the prompt that it continues. */
 typedef struct {
-    int64_t prompt; /* -1: nobody */
+    int64_t prompt; /* index; -1: the sequence is free */
     int64_t n;      /* tokens of the sequence */
-    int64_t filled; /* of these, in the cache */
+    int64_t filled; /* of these, in the KV cache */
     int32_t *token; /* [context + 1] */
-} Seat;
+} ActiveSequence;
 
 typedef struct {
     const GenerateSettings *s;
     const SessionShape *shape;
     WorldRank *world;
     Sampler sampler;
-    Seat *seat;   /* [sequences] */
-    int64_t next; /* prompt that waits first */
+    ActiveSequence *sequence; /* [sequences] */
+    int64_t next;             /* first prompt without a sequence */
     SessionRow *row;
     int64_t n_rows;
-    int64_t *asked; /* [sequences]: the seats whose rows are asked for */
+    int64_t *asked; /* [sequences]: sequences whose last row's logits are requested */
     int64_t n_asked;
-    bool prefill;    /* the call at hand is one */
+    bool prefill;    /* the current call is a prefill */
     int32_t *choice; /* [1 + sequences]: registered as ARENA_CHOICE */
     GenerateResult result;
-} Loop;
+} Generator;
 
 static double now_s(void)
 {
@@ -47,106 +47,111 @@ const char *generate_end_name(GenerateEnd why)
     return name[why];
 }
 
-static Err open_loop(Loop *l)
+static Err open_generator(Generator *g)
 {
-    const GenerateSettings *s = l->s;
+    const GenerateSettings *s = g->s;
     const Job *job = &s->session->settings.jobs->call[0];
-    const int64_t sequences = l->shape->sequences;
-    const size_t bytes = (size_t)(1 + sequences) * sizeof *l->choice;
-    TRY(sampler_open(&l->sampler, &s->sample, job->settings.config->vocab, s->arena));
-    TRY(ARENA_NEW(s->arena, sequences, &l->seat));
-    TRY(ARENA_NEW(s->arena, l->shape->rows, &l->row));
-    TRY(ARENA_NEW(s->arena, sequences, &l->asked));
-    TRY(ARENA_NEW(s->arena, 1 + sequences, &l->choice));
+    const int64_t sequences = g->shape->sequences;
+    const size_t bytes = (size_t)(1 + sequences) * sizeof *g->choice;
+    TRY(sampler_open(&g->sampler, &s->sample, job->settings.config->vocab, s->arena));
+    TRY(ARENA_NEW(s->arena, sequences, &g->sequence));
+    TRY(ARENA_NEW(s->arena, g->shape->rows, &g->row));
+    TRY(ARENA_NEW(s->arena, sequences, &g->asked));
+    TRY(ARENA_NEW(s->arena, 1 + sequences, &g->choice));
     for (int64_t i = 0; i < sequences; i++) {
-        TRY(ARENA_NEW(s->arena, l->shape->context + 1, &l->seat[i].token));
-        l->seat[i].prompt = -1;
+        TRY(ARENA_NEW(s->arena, g->shape->context + 1, &g->sequence[i].token));
+        g->sequence[i].prompt = -1;
     }
-    return comm_register(l->world->comm, ARENA_CHOICE, l->choice, bytes);
+    return comm_register(g->world->comm, ARENA_CHOICE, g->choice, bytes);
 }
 
-static void end_seat(Loop *l, Seat *p, GenerateEnd why)
+static void end_sequence(Generator *g, ActiveSequence *p, GenerateEnd why)
 {
-    if (l->s->listener.end) l->s->listener.end(l->s->listener.context, p->prompt, why);
+    if (g->s->listener.end) g->s->listener.end(g->s->listener.context, p->prompt, why);
     p->prompt = -1;
 }
 
-/* Who waits takes seats that are free. */
-static void admit(Loop *l)
+/* Assigns waiting prompts to free sequences. */
+static void admit(Generator *g)
 {
-    for (int64_t i = 0; i < l->shape->sequences && l->next < l->s->n_prompts; i++) {
-        Seat *p = &l->seat[i];
+    for (int64_t i = 0; i < g->shape->sequences && g->next < g->s->n_prompts; i++) {
+        ActiveSequence *p = &g->sequence[i];
         if (p->prompt >= 0) continue;
-        const Prompt *prompt = &l->s->prompt[l->next];
-        MUST(prompt->n >= 1 && prompt->n <= l->shape->context, "%lld tokens", (long long)prompt->n);
+        const Prompt *prompt = &g->s->prompt[g->next];
+        MUST(prompt->n >= 1 && prompt->n <= g->shape->context, "%lld tokens", (long long)prompt->n);
         memcpy(p->token, prompt->token, (size_t)prompt->n * sizeof *p->token);
-        p->prompt = l->next++;
+        p->prompt = g->next++;
         p->n = prompt->n;
         p->filled = 0;
     }
 }
 
-/* Rows of a seat that the cache has not, while there is room; the last of the sequence is asked
- * for. */
-static void add_rows(Loop *l, int64_t at)
+/* Adds the rows of a sequence that are not in the KV cache, while the call has room. Logits are
+ * requested for its last row. */
+static void add_rows(Generator *g, int64_t at)
 {
-    Seat *p = &l->seat[at];
-    if (!l->shape->cached) p->filled = 0;
-    for (; p->filled < p->n && l->n_rows < l->shape->rows; p->filled++) {
+    ActiveSequence *p = &g->sequence[at];
+    if (!g->shape->cached) p->filled = 0;
+    for (; p->filled < p->n && g->n_rows < g->shape->rows; p->filled++) {
         const bool last = p->filled == p->n - 1;
-        l->row[l->n_rows++] = (SessionRow){at, p->filled, p->token[p->filled], last};
-        if (last) l->asked[l->n_asked++] = at;
+        g->row[g->n_rows++] = (SessionRow){at, p->filled, p->token[p->filled], last};
+        if (last) g->asked[g->n_asked++] = at;
     }
 }
 
-/* Has it more to put into the cache than its newest token? */
-static bool waits(const Seat *p)
+/* True if the KV cache lacks more than the newest token. */
+static bool needs_prefill(const ActiveSequence *p)
 {
     return p->prompt >= 0 && (p->filled == 0 || p->n - p->filled > 1);
 }
 
-/* Prompts first: all of them are in the cache before anybody gets another token. */
-static void plan_call(Loop *l)
+/* Selects the rows of the next call. Prefill has priority: no sequence decodes before all prompts
+ * are in the KV cache. */
+static void plan_call(Generator *g)
 {
-    l->n_rows = l->n_asked = 0;
-    l->prefill = false;
-    for (int64_t i = 0; i < l->shape->sequences; i++) l->prefill = l->prefill || waits(&l->seat[i]);
-    for (int64_t i = 0; i < l->shape->sequences; i++)
-        if (l->seat[i].prompt >= 0 && waits(&l->seat[i]) == l->prefill) add_rows(l, i);
+    g->n_rows = g->n_asked = 0;
+    g->prefill = false;
+    for (int64_t i = 0; i < g->shape->sequences; i++)
+        g->prefill = g->prefill || needs_prefill(&g->sequence[i]);
+    for (int64_t i = 0; i < g->shape->sequences; i++)
+        if (g->sequence[i].prompt >= 0 && needs_prefill(&g->sequence[i]) == g->prefill)
+            add_rows(g, i);
 }
 
-static Err draw_all(Loop *l, const Tensor *logits)
+static Err draw_all(Generator *g, const Tensor *logits)
 {
-    for (int64_t i = 0; i < l->n_asked; i++) {
-        const Seat *p = &l->seat[l->asked[i]];
+    for (int64_t i = 0; i < g->n_asked; i++) {
+        const ActiveSequence *p = &g->sequence[g->asked[i]];
         Tensor row = {.dtype = logits->dtype, .ndim = 1, .n = {logits->n[1]}, .stride = {1}};
         row.stride[0] = logits->stride[1];
         row.data = (char *)logits->data + (size_t)(i * logits->stride[0]) * dtype_bytes(row.dtype);
         const Draw draw = {p->token, p->n, p->prompt};
-        TRY(sampler_draw(&l->sampler, &row, &draw, &l->choice[1 + i]));
+        TRY(sampler_draw(&g->sampler, &row, &draw, &g->choice[1 + i]));
     }
     return OK;
 }
 
-/* The tokens on all ranks; or all end, for the same reason. */
-static Err choose(Loop *l, const Tensor *logits)
+/* Samples on one rank and broadcasts the tokens; an error ends all ranks. */
+static Err choose(Generator *g, const Tensor *logits)
 {
-    const Session *session = l->s->session;
-    const bool mine = l->world->rank == session->chooser;
+    const Session *session = g->s->session;
+    const bool mine = g->world->rank == session->chooser;
     Err err = OK;
     if (mine) {
-        err = draw_all(l, logits);
-        l->choice[0] = err != OK ? GO_FAILED : l->s->stop && *l->s->stop ? GO_STOP : GO_ON;
+        err = draw_all(g, logits);
+        g->choice[0] = err != OK                   ? CHOICE_FAILED
+                       : g->s->stop && *g->s->stop ? CHOICE_STOP
+                                                   : CHOICE_CONTINUE;
     }
-    const int64_t n = 1 + l->n_asked;
+    const int64_t n = 1 + g->n_asked;
     const Transfer t = {.kind = COMM_BROADCAST,
-                        .group = l->world->all,
+                        .group = g->world->all,
                         .from = {session->chooser, ARENA_CHOICE, 0, n, I32},
-                        .to = {l->world->rank, ARENA_CHOICE, 0, n, I32},
+                        .to = {g->world->rank, ARENA_CHOICE, 0, n, I32},
                         .instr = -1,
                         .scalar = true};
-    TRY(comm_do(l->world->comm, &t));
-    return l->choice[0] == GO_FAILED ? world_agree(l->world, err) : OK;
+    TRY(comm_do(g->world->comm, &t));
+    return g->choice[0] == CHOICE_FAILED ? world_agree(g->world, err) : OK;
 }
 
 static bool is_stop(const GenerateSettings *s, int32_t token)
@@ -156,60 +161,60 @@ static bool is_stop(const GenerateSettings *s, int32_t token)
     return false;
 }
 
-static void take_token(Loop *l, Seat *p, int32_t token)
+static void take_token(Generator *g, ActiveSequence *p, int32_t token)
 {
-    const GenerateSettings *s = l->s;
+    const GenerateSettings *s = g->s;
     const int64_t made = p->n + 1 - s->prompt[p->prompt].n;
     if (is_stop(s, token)) {
-        end_seat(l, p, END_TOKEN);
+        end_sequence(g, p, END_TOKEN);
         return;
     }
     p->token[p->n++] = token;
     const bool enough = s->listener.token(s->listener.context, p->prompt, token);
     if (enough)
-        end_seat(l, p, END_STOP);
+        end_sequence(g, p, END_STOP);
     else if (made >= s->max_tokens)
-        end_seat(l, p, END_LENGTH);
-    else if (p->n > l->shape->context) /* it has no position left to be seen at */
-        end_seat(l, p, END_CONTEXT);
+        end_sequence(g, p, END_LENGTH);
+    else if (p->n > g->shape->context) /* no position is left for the new token */
+        end_sequence(g, p, END_CONTEXT);
 }
 
-static Err one_call(Loop *l)
+static Err run_call(Generator *g)
 {
     Tensor logits;
     const double before = now_s();
-    plan_call(l);
-    TRY(session_call(l->s->session, l->row, l->n_rows, &logits));
-    TRY(choose(l, &logits));
+    plan_call(g);
+    TRY(session_call(g->s->session, g->row, g->n_rows, &logits));
+    TRY(choose(g, &logits));
     const double took = now_s() - before;
-    if (l->prefill) {
-        l->result.prefill_s += took;
-        l->result.prefill_tokens += l->n_rows;
+    if (g->prefill) {
+        g->result.prefill_s += took;
+        g->result.prefill_tokens += g->n_rows;
     } else {
-        l->result.decode_s += took;
-        l->result.decode_tokens += l->n_asked;
+        g->result.decode_s += took;
+        g->result.decode_tokens += g->n_asked;
     }
-    l->result.stopped = l->choice[0] == GO_STOP;
-    for (int64_t i = 0; i < l->n_asked && !l->result.stopped; i++)
-        take_token(l, &l->seat[l->asked[i]], l->choice[1 + i]);
+    g->result.stopped = g->choice[0] == CHOICE_STOP;
+    for (int64_t i = 0; i < g->n_asked && !g->result.stopped; i++)
+        take_token(g, &g->sequence[g->asked[i]], g->choice[1 + i]);
     return OK;
 }
 
-static bool is_busy(const Loop *l)
+static bool is_busy(const Generator *g)
 {
-    for (int64_t i = 0; i < l->shape->sequences; i++)
-        if (l->seat[i].prompt >= 0) return true;
+    for (int64_t i = 0; i < g->shape->sequences; i++)
+        if (g->sequence[i].prompt >= 0) return true;
     return false;
 }
 
 Err generate_run(const GenerateSettings *s, GenerateResult *out)
 {
-    Loop l = {
+    Generator g = {
         .s = s, .shape = &s->session->settings.jobs->shape, .world = s->session->settings.world};
-    TRY(world_agree(l.world, open_loop(&l)));
-    for (admit(&l); is_busy(&l) && !l.result.stopped; admit(&l)) TRY(one_call(&l));
-    for (int64_t i = 0; i < l.shape->sequences; i++)
-        if (l.seat[i].prompt >= 0) end_seat(&l, &l.seat[i], END_INTERRUPT);
-    *out = l.result;
+    TRY(world_agree(g.world, open_generator(&g)));
+    for (admit(&g); is_busy(&g) && !g.result.stopped; admit(&g)) TRY(run_call(&g));
+    for (int64_t i = 0; i < g.shape->sequences; i++)
+        if (g.sequence[i].prompt >= 0) end_sequence(&g, &g.sequence[i], END_INTERRUPT);
+    *out = g.result;
     return OK;
 }

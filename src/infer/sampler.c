@@ -1,4 +1,4 @@
-/* sampler.c -- the stages, each a walk over the candidates that are left. */
+/* sampler.c -- the filters; each walks over the candidates that are left. */
 #include "infer/sampler.h"
 
 #include <math.h>
@@ -10,15 +10,19 @@ Err sampler_open(Sampler *s, const SamplerSettings *settings, int64_t vocab, Are
 {
     const SamplerSettings *x = settings;
     if (!(x->temperature >= 0) || isinf(x->temperature))
-        return err_fail(ERR_CONFIG, "temperature %g: 0 takes the likeliest token; above, a number",
-                        x->temperature);
+        return err_fail(
+            ERR_CONFIG,
+            "temperature %g: must be a finite number, at least 0; 0 takes the most likely token",
+            x->temperature);
     if (x->top_k < 0)
-        return err_fail(ERR_CONFIG, "top-k %lld: tokens that are left, or 0: all",
+        return err_fail(ERR_CONFIG, "top-k %lld: must be at least 0; 0 keeps all tokens",
                         (long long)x->top_k);
     if (!(x->top_p > 0 && x->top_p <= 1))
-        return err_fail(ERR_CONFIG, "top-p %g: a probability above 0, up to 1: all", x->top_p);
+        return err_fail(ERR_CONFIG, "top-p %g: must be above 0 and at most 1; 1 keeps all tokens",
+                        x->top_p);
     if (!(x->repetition > 0) || isinf(x->repetition))
-        return err_fail(ERR_CONFIG, "repetition penalty %g: a number above 0; 1: none",
+        return err_fail(ERR_CONFIG,
+                        "repetition penalty %g: must be a finite number above 0; 1 is no penalty",
                         x->repetition);
     *s = (Sampler){.settings = *settings, .vocab = vocab};
     TRY(ARENA_NEW(a, vocab, &s->at));
@@ -44,14 +48,14 @@ static Err take_logits(Sampler *s, const Tensor *row)
         s->at[i] = (Candidate){(int32_t)i, logit_at(row, i)};
         if (isnan(s->at[i].logit))
             return err_fail(ERR_CHECK,
-                            "the logit of token %lld is NaN: the weights, or what was computed of "
-                            "them, are broken",
+                            "the logit of token %lld is NaN: the weights or the computation are "
+                            "broken",
                             (long long)i);
     }
     return OK;
 }
 
-/* Once for a token, however often it was seen. */
+/* Penalizes a token once, however often it occurred. */
 static void penalize(Sampler *s, const Draw *d)
 {
     const double r = s->settings.repetition;
@@ -64,7 +68,7 @@ static void penalize(Sampler *s, const Draw *d)
     }
 }
 
-/* Larger logits first, of equal ones the lower token. */
+/* Descending logits; the lower token first for equal ones. */
 static int by_logit(const void *a, const void *b)
 {
     const Candidate *x = a, *y = b;
@@ -86,7 +90,7 @@ static int32_t largest(const Sampler *s)
     return s->at[best].token;
 }
 
-/* The k-th largest logit, by halving around a pivot: O(vocabulary). Reorders the candidates. */
+/* The k-th largest logit by quickselect: O(vocabulary). Reorders the candidates. */
 static double kth_largest(Candidate *at, int64_t n, int64_t k)
 {
     int64_t lo = 0, hi = n - 1;
@@ -111,7 +115,7 @@ static double kth_largest(Candidate *at, int64_t n, int64_t k)
     return at[k - 1].logit;
 }
 
-/* Those equal to the k-th stay too. */
+/* Keeps candidates equal to the k-th too. */
 static void keep_top_k(Sampler *s)
 {
     const int64_t k = s->settings.top_k;
@@ -124,7 +128,7 @@ static void keep_top_k(Sampler *s)
     s->n = n;
 }
 
-/* Logits to weights exp(logit - largest), and their sum. */
+/* Replaces logits by weights exp(logit - largest); returns their sum. */
 static double weigh(Sampler *s)
 {
     double most = s->at[0].logit, sum = 0;
@@ -137,8 +141,8 @@ static double weigh(Sampler *s)
     return sum;
 }
 
-/* On weights. What weighs less than (1 - p) / n of the sum has more than p before it: all from it on
- * are less than 1 - p. So few are left to be sorted. */
+/* Works on weights. Candidates below (1 - p) / n of the sum add up to less than 1 - p of it, so the
+ * more likely ones already have p: they are dropped before sorting. */
 static double keep_top_p(Sampler *s, double sum)
 {
     const double p = s->settings.top_p, least = (1 - p) * sum / (double)s->n;
@@ -155,7 +159,7 @@ static double keep_top_p(Sampler *s, double sum)
     return before;
 }
 
-/* The candidate in whose share of the sum the number falls, in the order of tokens. */
+/* The candidate that contains `left` in the cumulative weights, in the order of tokens. */
 static int32_t take_share(Sampler *s, double left)
 {
     int64_t i = 0;

@@ -1,18 +1,18 @@
-/* sampler.h -- from logits to a token.
+/* sampler.h -- samples a token from logits.
  *
  *     logits   of one row
- *       |      repetition penalty r: of tokens seen before, a logit above 0 is divided by r, one below
- *       |      is multiplied
- *       |      temperature t: divided by t; t = 0: the largest is taken, the first of equals, and the
- *       |      rest does not matter
- *       |      top-k: those below the k-th largest are out
- *       |      top-p: from the most likely on, those are in before which less than p is summed up
+ *       |      repetition penalty r: logits of earlier tokens are divided by r if positive, else
+ *       |      multiplied by r
+ *       |      temperature t: logits are divided by t; t = 0 takes the largest logit (the lowest
+ *       |      token of equal ones) and ignores the rest
+ *       |      top-k: removes logits below the k-th largest
+ *       |      top-p: keeps the most likely tokens until their probabilities sum to p
  *       v
- *     token    the one in whose share of the remaining probability a random number falls
+ *     token    drawn from the remaining probabilities by one random number
  *
- * The definitions and their order are those of the transformers library. The number is Philox of
- * (seed, request, position) and nothing else: a request gets the same tokens alone or among others,
- * on any mesh, as far as its logits are the same. */
+ * The definitions and their order are those of the transformers library. The random number is
+ * Philox of (seed, request, position) only: a request gets the same tokens alone or in a batch, on
+ * any mesh, as long as its logits are the same. */
 #ifndef INFER_SAMPLER_H
 #define INFER_SAMPLER_H
 
@@ -37,21 +37,21 @@ typedef struct {
     SamplerSettings settings;
     int64_t vocab;
     Candidate *at;  /* [vocab] */
-    int64_t n;      /* that are left */
-    bool reordered; /* they are not in the order of tokens */
-    bool *seen;     /* [vocab] */
+    int64_t n;      /* candidates that are left */
+    bool reordered; /* not in the order of tokens */
+    bool *seen;     /* [vocab]: scratch of the repetition penalty */
 } Sampler;
 
-/* What a token is drawn for. */
+/* The position that a token is drawn for. */
 typedef struct {
-    const int32_t *before; /* tokens of the sequence so far, the prompt's too */
-    int64_t n;             /* of these: the position */
+    const int32_t *before; /* [n]: tokens of the sequence so far, with the prompt */
+    int64_t n;             /* also the position */
     int64_t request;
 } Draw;
 
-/* Local. ERR_CONFIG names the setting that is out of its range. */
+/* Local. ERR_CONFIG names a setting that is out of range. */
 Err sampler_open(Sampler *s, const SamplerSettings *settings, int64_t vocab, Arena *a);
-/* Local. The token for a row of logits, of f64, f32 or bf16. ERR_CHECK when one of them is NaN. */
+/* Local. Draws a token for a row of logits (f64, f32 or bf16). ERR_CHECK if a logit is NaN. */
 Err sampler_draw(Sampler *s, const Tensor *row, const Draw *draw, int32_t *token);
 /* Local. Element i of a row of floats. */
 double logit_at(const Tensor *row, int64_t i);

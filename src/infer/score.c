@@ -1,4 +1,4 @@
-/* score.c -- sequences to micro-batches, and their losses to all ranks. */
+/* score.c -- fills micro-batches with sequences, and sums their losses over ranks. */
 #include "infer/score.h"
 
 #include "job/batch.h"
@@ -56,7 +56,7 @@ static void set_weight(const Tensor *w, int64_t i, double x)
         ((float *)w->data)[i] = (float)x;
 }
 
-/* Row i has token i, and token i + 1 as its target. */
+/* Row i has token i as input and token i + 1 as target. */
 static void fill(Scorer *s, int micro, const ScoreSequence *q)
 {
     Rank *r = &s->rank;
@@ -80,9 +80,10 @@ static void fill(Scorer *s, int micro, const ScoreSequence *q)
     rank_set_rows(r, micro, q->n - 1);
 }
 
-/* Does the rank's loss count? It is a sum over some axes; along the others all have the same, and
- * the first says it. */
-static bool says_loss(const LinkedProgram *lp)
+/* True if the rank contributes its loss to the sum. Over some axes losses are partial sums, and
+ * every rank contributes; along the other axes all ranks have the same loss, and the first
+ * contributes. */
+static bool has_own_loss(const LinkedProgram *lp)
 {
     unsigned other = mesh_all_axes(lp->mesh, VIEW_DENSE);
     other &= ~(mesh_axes(lp->mesh, VIEW_DENSE, "dp") | mesh_axes(lp->mesh, VIEW_DENSE, "pp"));
@@ -90,13 +91,13 @@ static bool says_loss(const LinkedProgram *lp)
     return lp->has_loss && mesh_part(lp->mesh, VIEW_DENSE, other, lp->rank) == 0;
 }
 
-/* The losses of a pass, of all ranks. */
-static Err tell(Scorer *s, const BatchSplit *split)
+/* All-reduces the losses of a pass. */
+static Err share_losses(Scorer *s, const BatchSplit *split)
 {
     WorldRank *w = s->settings.world;
     const LinkedProgram *lp = &s->settings.job->linked;
     for (int64_t i = 0; i < s->room; i++) s->cell[i] = 0;
-    for (int m = 0; m < split->micros && says_loss(lp); m++)
+    for (int m = 0; m < split->micros && has_own_loss(lp); m++)
         if (s->rank.live_rows[m] > 0)
             s->cell[batch_part(split, s->room, m).first] = rank_loss(&s->rank, m);
     const Ref at = {w->rank, ARENA_SCORES, 0, s->room, F64};
@@ -130,7 +131,7 @@ Err scorer_run(Scorer *s, const ScoreSource *source, double *loss)
         StepResult result;
         TRY(world_agree(s->settings.world, fill_pass(s, &split, source, at)));
         TRY(rank_step(&s->rank, &(StepSettings){.step = 1}, &result));
-        TRY(tell(s, &split));
+        TRY(share_losses(s, &split));
         for (int64_t i = at; i < source->n && i < at + s->room; i++) loss[i] = s->cell[i - at];
     }
     return OK;

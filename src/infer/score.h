@@ -1,11 +1,11 @@
-/* score.h -- how likely a model finds given sequences: the loss of each, by forward passes alone.
+/* score.h -- the loss of given sequences, by forward passes.
  *
- *     sequence   tokens t0 t1 t2 t3 t4, from = 3         loss of t3 given t0 t1 t2, and of t4
+ *     sequence   tokens t0 t1 t2 t3 t4, from = 3         loss of t3 and t4, given the tokens before
  *                weights    0  0  1  1
  *
- * A sequence is a micro-batch; what counts in it has weight 1. Perplexity is sequences that are
- * windows of a text, multiple choice is a sequence for each choice. Ranks along dp have sequences
- * of their own; on all other meshes it is the trainer's forward. */
+ * A sequence is a micro-batch; its scored tokens have weight 1. Perplexity scores windows of a
+ * text, multiple choice scores one sequence per choice. Ranks along dp score different sequences;
+ * all other axes work as in training. */
 #ifndef INFER_SCORE_H
 #define INFER_SCORE_H
 
@@ -14,8 +14,8 @@
 
 typedef struct {
     const int32_t *token;
-    int64_t n;    /* at most one more than the rows of a sequence */
-    int64_t from; /* the first token that counts; at least 1: nothing says the first */
+    int64_t n;    /* at most seq_len + 1 */
+    int64_t from; /* first scored token; at least 1: token 0 has no prediction */
 } ScoreSequence;
 
 typedef struct {
@@ -28,24 +28,25 @@ typedef struct {
 typedef struct {
     ScorerSettings settings;
     Rank rank;
-    double *cell; /* [room]: what ranks tell each other */
-    int64_t room; /* sequences of a pass of all ranks */
+    double *cell; /* [room]: losses, summed over ranks */
+    int64_t room; /* sequences of one pass of all ranks */
 } Scorer;
 
-/* Local. The job of such passes: `base` says what model, type and mesh; sequences of `seq_len`
- * rows, `micros` of them on a rank in each pass. It keeps no moments. */
+/* Local. Settings of a scoring job: model, type and mesh of `base`; `micros` sequences of `seq_len`
+ * rows per rank and pass; no optimizer moments. */
 JobSettings score_settings(const JobSettings *base, int64_t seq_len, int micros);
-/* Local. Weights are not there yet: load them into `rank`. */
+/* Local. Does not load weights; the caller loads them into `rank`. */
 Err scorer_open(Scorer *s, const ScorerSettings *settings, Arena *a);
 void scorer_close(Scorer *s);
-/* Collective over all ranks, with the same n. loss[i]: of sequence i, the sum in nats over what
- * counts; on all ranks. `next` tells sequence i, on every rank; it is asked in order, once for each,
- * and what it answers must stay until the call returns. */
+/* Sequences to score. `next` returns sequence i; it is called on every rank, in order, once per
+ * sequence. The tokens must stay valid until scorer_run returns. */
 typedef struct {
     Err (*next)(void *context, int64_t i, ScoreSequence *out);
     void *context;
     int64_t n;
 } ScoreSource;
+/* Collective over all ranks, with the same source. loss[i] on every rank is the sum of the losses
+ * of sequence i's scored tokens, in nats. */
 Err scorer_run(Scorer *s, const ScoreSource *source, double *loss);
 
 #endif

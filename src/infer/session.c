@@ -1,4 +1,4 @@
-/* session.c -- the jobs of a session, and its calls. */
+/* session.c -- compiles the programs of a session, and runs its calls. */
 #include "infer/session.h"
 
 static Err compile_call(const JobSettings *base, const SessionShape *shape, Arena *arena, Job *job)
@@ -22,7 +22,7 @@ static Err check_mesh(const ParallelSettings *p)
     const int dp = (m->dp_replicate ? m->dp_replicate : 1) * (m->dp_shard ? m->dp_shard : 1);
     if (dp > 1)
         return err_fail(ERR_CONFIG,
-                        "mesh.dp=%d: a session's ranks hold one model; set mesh.dp=1 and use "
+                        "mesh.dp=%d: the ranks of a session share one model; set mesh.dp=1 and use "
                         "mesh.tp or mesh.pp",
                         dp);
     return OK;
@@ -94,7 +94,8 @@ void session_close(Session *s)
         if (s->rank[i].live_rows) rank_close(&s->rank[i]);
 }
 
-/* Keys up to its own, of its window: rows of the cache, or of the call. */
+/* The key range of a row: keys up to its own position, within the window. Indices are rows of the
+ * KV cache, or of the call without a cache. */
 static void set_ranges(const Session *s, const SessionRow *row, int64_t at, int32_t *ranges)
 {
     const SessionShape *shape = &s->settings.jobs->shape;

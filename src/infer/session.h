@@ -1,34 +1,34 @@
-/* session.h -- sequences that grow, a call at a time, on ranks that hold a model together.
+/* session.h -- inference sessions: sequences that grow by calls, on ranks that share one model.
  *
- *     call     rows (sequence, position, token), any of them; the logits of those that are asked for
+ *     call     rows (sequence, position, token); returns the logits of the requested rows
  *
- *     prefill  (0,0) (0,1) (0,2) (1,0) (1,1)      prompts, in pieces of as many rows as a call has
- *     decode   (0,3) (1,2)                        one row a sequence
+ *     prefill  (0,0) (0,1) (0,2) (1,0) (1,1)      prompts, as many rows as a call has
+ *     decode   (0,3) (1,2)                        one row per sequence
  *
- * Both are one graph, compiled for calls of many rows and for calls of few, since transfers are of
- * full extents. They share weights and the cache of keys and values (compile/session.c), whose
- * bytes are known before the run like all others. Without a cache a call has all rows of its
- * sequences, from the first on; that is slow, and for comparing. */
+ * Both run the same graph. It is compiled twice, for calls of many rows and for calls of few,
+ * because transfers have full extents. Both programs share the weights and the KV cache
+ * (compile/session.c), whose size is known before the run. Without a KV cache a call has all rows
+ * of its sequences; that is slow, and meant for comparison. */
 #ifndef INFER_SESSION_H
 #define INFER_SESSION_H
 
 #include "job/job.h"
 #include "world/world.h"
 
-/* [0] owns the state. */
+/* Index of a session's programs; [0] owns the weights and the KV cache. */
 enum { CALL_FEW, CALL_MANY, N_CALLS };
 
 typedef struct {
     SessionShape shape;
     Job call[N_CALLS];
-    int n; /* 1: calls of few rows are as long as those of many, or there is no cache */
+    int n; /* 1: one program is enough, since all calls are short or there is no KV cache */
 } SessionJobs;
 
-/* Local. `base` says what model, type and mesh. ERR_CONFIG when it asks for what a session has not:
- * dp, micro-batches. `jobs` must stay where it is. */
+/* Local. Compiles the programs of a session with the model, type and mesh of `base`. ERR_CONFIG if
+ * the mesh has dp. `jobs` must not move. */
 Err session_compile(const JobSettings *base, const SessionShape *shape, Arena *arena,
                     SessionJobs *jobs);
-/* Local. All that the rank allocates; of these the cache. */
+/* Local. Bytes that the rank allocates; bytes of the KV cache. */
 int64_t session_bytes(const SessionJobs *jobs);
 int64_t session_cache_bytes(const SessionJobs *jobs);
 
@@ -42,21 +42,22 @@ typedef struct {
 typedef struct {
     SessionSettings settings;
     Rank rank[N_CALLS];
-    int chooser; /* the rank that has logits and says what comes of them: the first of the last stage */
+    int chooser; /* the rank that samples: the first one of the last stage, which has logits */
 } Session;
 
 typedef struct {
     int64_t sequence, position;
     int32_t token;
-    bool asked;
+    bool asked; /* its logits are requested */
 } SessionRow;
 
-/* Local. Weights are not there yet: load them into rank[0]. */
+/* Local. Does not load weights; the caller loads them into rank[0]. */
 Err session_open(Session *s, const SessionSettings *settings);
 void session_close(Session *s);
-/* Collective over all ranks, with the same rows. Positions of a sequence come in order and without
- * a gap, over all calls; a sequence starts anew with position 0. The logits, [asked, vocabulary], in
- * the order of the rows; without data where the last stage is not. Good until the next call. */
+/* Collective over all ranks, with the same rows. Positions of a sequence must be consecutive over
+ * all calls; position 0 starts a new sequence. *logits is [requested rows, vocabulary], in the
+ * order of the rows, valid until the next call; its data is NULL on ranks outside the last
+ * stage. */
 Err session_call(Session *s, const SessionRow *row, int64_t n, Tensor *logits);
 
 #endif

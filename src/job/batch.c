@@ -1,4 +1,4 @@
-/* batch.c -- the deal of a batch over ranks. */
+/* batch.c -- distribution of a batch over ranks. */
 #include "job/batch.h"
 
 int64_t batch_micros(int64_t global, int64_t each, int64_t dp, int64_t fold)

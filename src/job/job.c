@@ -1,12 +1,11 @@
-/* job.c -- the stages of the compiler, one after another; those of the schedule are in
- * job_schedule.c. */
+/* job.c -- runs the compiler's parts in order; schedule.c makes the action lists. */
 #include "job/job.h"
 
 #include "compile/names.h"
 #include "job/job_parts.h"
 #include "job/slices.h"
 
-/* The stage that the job's rank is on. */
+/* The pipeline stage of the job's rank. */
 static int stage_of(const Job *job)
 {
     const unsigned pp = mesh_axes(&job->mesh, VIEW_DENSE, "pp");
@@ -25,7 +24,7 @@ CompileOptions job_options(const Job *job)
     o.rank = job->settings.parallel.rank;
     o.keep_gathered = job->settings.parallel.keep_gathered;
     o.in_order = job->settings.parallel.in_order;
-    o.backward = job_goes_back(&job->settings);
+    o.backward = job_has_backward(&job->settings);
     if (job->settings.kind == JOB_GENERATE && job->settings.session.cached)
         o.session_rows = job->settings.session.sequences * job->settings.session.context;
     o.slice_rows = job->slices.n > 1 ? slices_longest(&job->slices) : 0;
@@ -41,7 +40,7 @@ static Err check_names(const Job *job, Arena *temp)
     return names_check("parallel.offload", o->offload_names, m->kind, m->n_kinds, temp);
 }
 
-/* Slices of one length share their programs. */
+/* Compiles a program per unit kind and slice; slices of one length share it. */
 static Err compile_slices(Job *job, Arena *arena)
 {
     const int n = job->slices.n;
@@ -77,14 +76,14 @@ static Err compile_kinds(Job *job, Arena *arena)
                               job->model.n_kinds, arena);
 }
 
-/* May a device know that each sequence sees itself up to each row, and nothing else? */
+/* True if attention is causal within whole sequences: no window, no slices, no KV cache. */
 static bool is_causal(const Job *job)
 {
     const JobSettings *s = &job->settings;
     return s->causal && s->config->window == 0 && job->slices.n == 1 && s->kind != JOB_GENERATE;
 }
 
-static void promise_causal(Model *m, int64_t seq_len)
+static void mark_causal(Model *m, int64_t seq_len)
 {
     for (int k = 0; k < m->n_kinds; k++)
         for (int i = 0; i < m->kind[k].n_nodes; i++) {
@@ -105,26 +104,29 @@ static Err check_parallel(const Job *job)
         return err_fail(ERR_CONFIG, "parallel.zero=%d: levels are 0 to 3", p->zero);
     if (p->fold <= 1) return OK;
     if (p->mesh.pp > 1)
-        return err_fail(ERR_CONFIG,
-                        "numerics.fold=%d with mesh.pp=%d: a fold imitates the order of sums of so "
-                        "many ranks on one; set mesh.pp=1 or numerics.fold=1",
-                        p->fold, p->mesh.pp);
+        return err_fail(
+            ERR_CONFIG,
+            "numerics.fold=%d with mesh.pp=%d: fold reproduces the order of sums of that "
+            "many dp ranks on one rank; set mesh.pp=1 or numerics.fold=1",
+            p->fold, p->mesh.pp);
     if (dp > 1)
-        return err_fail(ERR_CONFIG,
-                        "numerics.fold=%d with dp=%d: a fold imitates the order of sums of so many "
-                        "ranks on one; set mesh.dp=1 or numerics.fold=1",
-                        p->fold, dp);
+        return err_fail(
+            ERR_CONFIG,
+            "numerics.fold=%d with dp=%d: fold reproduces the order of sums of that many "
+            "dp ranks on one rank; set mesh.dp=1 or numerics.fold=1",
+            p->fold, dp);
     if (p->reduce_each || p->zero >= 2)
         return err_fail(ERR_CONFIG,
                         "numerics.fold=%d with reductions after each micro-batch (parallel.zero=%d "
-                        "or parallel.reduce=each): it imitates reductions after the last; set "
+                        "or parallel.reduce=each): fold reproduces reductions after the last; set "
                         "parallel.reduce=last and parallel.zero=0 or 1",
                         p->fold, p->zero);
     if (job->settings.micros % p->fold != 0)
-        return err_fail(ERR_CONFIG,
-                        "numerics.fold=%d: the rank has %d micro-batches, which are not so many "
-                        "equal groups; set batch.global so that they are",
-                        p->fold, job->settings.micros);
+        return err_fail(
+            ERR_CONFIG,
+            "numerics.fold=%d: the rank's %d micro-batches cannot be divided into that many "
+            "equal groups; change batch.global",
+            p->fold, job->settings.micros);
     return OK;
 }
 
@@ -173,7 +175,7 @@ Err job_compile(const JobSettings *settings, Arena *arena, Job *job)
     TRY(check_parallel(job));
     TRY(job_generate(job, arena));
     TRY(job_slices(job, arena, &job->slices));
-    if (is_causal(job)) promise_causal(&job->model, settings->batch.seq_len);
+    if (is_causal(job)) mark_causal(&job->model, settings->batch.seq_len);
     TRY(compile_kinds(job, arena));
     TRY(job_make_schedule(job, arena));
     return link_job(job, arena);

@@ -1,12 +1,16 @@
-/* job.h -- from a configuration to a linked program: the whole compiler in one call.
+/* job.h -- the compiler driver: from settings to the linked program of one rank in one call.
  *
- *     model_build -> generate -> cut into slices -> compile_unit for each kind -> cut into chunks,
- *     expand, reduce, gather, check -> link the rank's list
+ *     model_build         graphs of the unit kinds, global shapes
+ *     job_generate        lists over chunks, of all stages
+ *     job_slices          cuts of sequences
+ *     compile_unit        one program per unit kind and slice length
+ *     job_make_schedule   lists over units, with gathers and reductions; checks them
+ *     schedule_link       the list of the rank's stage, with addresses
  *
- * Ranks that differ along pp are stages: each has the units of its chunks, and the schedule is of
- * all. One stage is a pipeline too.
+ * Ranks that differ along pp are stages. Each stage has the units of its chunks; the schedule
+ * describes all stages. A job without a pipeline has one stage.
  *
- * `explain` prints what is here, the trainer runs it, tests compare it. */
+ * The trainer runs a Job, `sheaf explain` prints it, plan/ simulates it. */
 #ifndef JOB_JOB_H
 #define JOB_JOB_H
 
@@ -20,32 +24,32 @@
 
 typedef enum {
     JOB_STEP,      /* forward, backward, norm, update */
-    JOB_GRADIENTS, /* forward and backward: sums stay to be looked at */
-    JOB_LOSS,      /* forward alone */
-    JOB_GENERATE   /* forward alone, of a session: logits, no loss */
+    JOB_GRADIENTS, /* forward and backward; the gradient sums can be read afterwards */
+    JOB_LOSS,      /* forward */
+    JOB_GENERATE   /* forward of an inference session: logits, no loss */
 } JobKind;
 
-/* How the job is laid over ranks. All zero: one rank. */
+/* Distribution of the job over ranks. All zero: one rank. */
 typedef struct {
     MeshSizes mesh;
-    int rank;             /* whose program this is */
-    int zero;             /* 0 to 3: what the ranks along dp_shard share */
-    int live;             /* zero 3: units gathered at once, at most; 0: 2 */
-    int fold;             /* dp ranks whose order of sums one rank imitates; 0: 1 */
-    bool reduce_each;     /* gradients are summed over ranks after each micro-batch, not the last */
-    bool sequence;        /* tokens of the stream are cut over tp */
-    bool keep_gathered;   /* what F gathered is kept for the backward phases, not gathered again */
-    bool in_order;        /* every transfer is waited for where it is begun: nothing overlaps */
-    const char *schedule; /* a generator's name, or a file's; NULL: the job's */
-    bool evict;           /* stages that hold many frames keep some on others: schedule/evict.h */
-    const char *split;    /* units of the chunks: see schedule/chunks.h; NULL: even */
-    int chunks, slices,
-        group; /* of the pipeline, as schedule/gen/generate.h has them; 0: what it likes */
-    const int64_t
-        *cuts; /* [slices + 1] rows at which slices begin, and the end; NULL: of equal flops */
+    int rank;             /* the rank that the program is compiled for */
+    int zero;             /* ZeRO level 0 to 3, over dp_shard */
+    int live;             /* zero 3: most units gathered at once; 0: 2 */
+    int fold;             /* dp ranks whose order of sums one rank reproduces; 0: 1 */
+    bool reduce_each;     /* reduce gradients after each micro-batch, not after the last */
+    bool sequence;        /* sequence parallelism: the stream's tokens are sharded over tp */
+    bool keep_gathered;   /* values gathered in F are saved for backward, not gathered again */
+    bool in_order;        /* every transfer is waited for where it begins: no overlap */
+    const char *schedule; /* name of a generator or a file; NULL: that of JobSettings */
+    bool evict;           /* balance frames between stages: schedule/evict.h */
+    const char *split;    /* units of the chunks: schedule/chunks.h; NULL: even */
+    /* Of the pipeline, as in schedule/gen/generate.h; 0: the generator's default. */
+    int chunks, slices, group;
+    const int64_t *cuts; /* [slices + 1]: first row of each slice, and the end; NULL: equal flops */
 } ParallelSettings;
 
-/* Stages of a pipeline that recompute otherwise than the rest: early ones keep more micro-batches. */
+/* Recomputation of some stages: early stages hold the frames of more micro-batches than late
+ * ones. */
 typedef struct {
     Recompute recompute;
     int first, last;
@@ -58,16 +62,16 @@ typedef struct {
     const ModelConfig *config;
     DType dtype;
     BatchShape batch;     /* of a micro-batch */
-    SessionShape session; /* of JOB_GENERATE, which has no batch */
+    SessionShape session; /* JOB_GENERATE only */
     int micros;
-    bool
-        causal; /* a promise: rows of micro-batches are whole sequences, and each row's range begins
-                    with its own; devices may be faster then */
-    const char *schedule;                  /* a generator's name, or a file's */
-    bool split;                            /* run I and W apart where the generator says B */
-    bool note_freed;                       /* see LinkInput */
-    CompileOptions compile;                /* strategy, mesh and backward are filled in */
-    StageRecompute stage[MAX_STAGE_RULES]; /* the first that names a stage holds there */
+    /* Each row attends to its own sequence up to itself, and rows are whole sequences. Devices may
+     * use faster attention kernels then. */
+    bool causal;
+    const char *schedule;                  /* name of a generator or a file */
+    bool split;                            /* run B of the schedule as I, then W */
+    bool note_freed;                       /* as LinkInput.note_freed */
+    CompileOptions compile;                /* mesh, strategy, rank and backward are filled in */
+    StageRecompute stage[MAX_STAGE_RULES]; /* the first rule that contains a stage applies */
     int n_stage_rules;
     OptimSettings optim;
     ParallelSettings parallel;
@@ -78,27 +82,27 @@ typedef struct {
     Mesh mesh;
     Strategy strategy;
     Model model;
-    Program program[MAX_KINDS]; /* of the longest slice */
+    Program program[MAX_KINDS]; /* for the longest slice */
     Program *by_slice;          /* [model.n_kinds][slices.n] */
     UnitSwitches *switches;     /* [model.n_units] */
     GatherCount *gathers;       /* [model.n_units] */
     SlicePlan slices;
-    Schedule chunks, units; /* as generated; as expanded, with gathers and reductions */
+    Schedule chunks, units; /* over chunks; over units, with gathers and reductions */
     LinkedProgram linked;
 } Job;
 
-/* Local. `job` must stay where it is: the linked program points into it. */
+/* Local. Compiles the rank's program. `job` must not move: the linked program points into it. */
 Err job_compile(const JobSettings *settings, Arena *arena, Job *job);
-/* Local. Does the job run backward phases? */
-static inline bool job_goes_back(const JobSettings *s)
+/* Local. True if the job runs backward phases. */
+static inline bool job_has_backward(const JobSettings *s)
 {
     return s->kind == JOB_STEP || s->kind == JOB_GRADIENTS;
 }
-/* Local. The name of its schedule. */
+/* Local. The name of its schedule: a generator or a file. */
 const char *job_schedule(const JobSettings *settings);
-/* Local. What its kinds of unit were compiled with: to compile one again and watch the passes. */
+/* Local. The options that its unit kinds were compiled with; for compiling one again. */
 CompileOptions job_options(const Job *job);
-/* Local. A rank that runs the job on `ref` with this team (NULL: one thread). */
+/* Local. Opens a rank that runs the job on device `ref`; team == NULL: one thread. */
 Err job_open_rank(const Job *job, Comm *comm, Team *team, Rank *out);
 
 #endif

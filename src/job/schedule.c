@@ -1,8 +1,8 @@
-/* schedule.c -- a job's lists: generated over chunks, cut into units, with all transfers.
+/* schedule.c -- a job's action lists: generated over chunks, expanded to units, with all transfers.
  *
- *     1f1b, 2 stages          stage 0 | F0 F1 B0 B1         over chunks: what a person reads
- *     units 0..1 and 2..3     F0.0 F1.0 send.F1.0>1 ...     over units: what is linked
- *     zero 3                  gather.0 F0.0 drop.0 ...      with what the units' switches ask for */
+ *     1f1b, 2 stages          stage 0 | F0 F1 B0 B1         over chunks: as people write it
+ *     units 0..1 and 2..3     F0.0 F1.0 send.F1.0>1 ...     over units: this list is linked
+ *     zero 3                  gather.0 F0.0 drop.0 ...      plus gathers and drops */
 #include "job/job_parts.h"
 
 #include <stdio.h>
@@ -20,6 +20,7 @@ const char *job_schedule(const JobSettings *settings)
     return settings->parallel.schedule ? settings->parallel.schedule : settings->schedule;
 }
 
+/* Removes everything but F and its sends and receives. */
 static void keep_forward(Schedule *s)
 {
     for (int stage = 0; stage < s->stages; stage++) {
@@ -33,7 +34,7 @@ static void keep_forward(Schedule *s)
     }
 }
 
-/* How many micro-batches are summed on the rank before a REDUCE; 0 where nothing is sent. */
+/* Micro-batches that the rank sums before a REDUCE; 0 if nothing is sent. */
 static int reduce_group(const Job *job, UnitSwitches row)
 {
     const int fold = job->settings.parallel.fold;
@@ -42,7 +43,7 @@ static int reduce_group(const Job *job, UnitSwitches row)
     return switches_group(row, job->settings.micros);
 }
 
-/* Does another stage hold a parameter of the unit's pack too? */
+/* True if another stage holds a parameter of the unit's pack too (tied weights). */
 static bool is_shared(const Model *m, int unit)
 {
     const Unit *u = &m->unit[unit];
@@ -51,8 +52,8 @@ static bool is_shared(const Model *m, int unit)
     return false;
 }
 
-/* The row of a unit. What several stages sum is summed once a step, after all that they run: on the
- * way one would wait for another that waits for it. */
+/* The switches of a unit. Gradients shared by several stages are summed once, at the end of the
+ * step: in the middle, each of two stages could wait for the other. */
 static UnitSwitches row_of(const Job *job, bool shared)
 {
     const ParallelSettings *p = &job->settings.parallel;
@@ -61,7 +62,8 @@ static UnitSwitches row_of(const Job *job, bool shared)
     return row;
 }
 
-/* Sums that are taken over ranks on the way take micro-batches in their order. */
+/* ERR_CONFIG if gradients are reduced several times a step and the schedule adds micro-batches to
+ * them out of order. */
 static Err check_order(const Job *job, const int *group)
 {
     const ParallelSettings *p = &job->settings.parallel;
@@ -81,13 +83,13 @@ static Err check_order(const Job *job, const int *group)
     }
     return err_fail(
         ERR_CONFIG,
-        "parallel.schedule=%s with %s: gradients are summed on the way, in the order of "
-        "micro-batches, and this list adds to them in another; let its backward phases "
-        "go by micro-batch, or set %s",
+        "parallel.schedule=%s with %s: gradients are reduced several times a step, in the order of "
+        "micro-batches, but this schedule adds to them in another order; order its backward "
+        "phases by micro-batch, or set %s",
         job_schedule(&job->settings), key, out);
 }
 
-/* Adds what the units' rows of switches ask for. */
+/* Adds reductions, gathers and drops according to the switches of each unit. */
 static Err add_transfers(Job *job, Arena *arena)
 {
     const JobSettings *set = &job->settings;
@@ -110,7 +112,7 @@ static Err add_transfers(Job *job, Arena *arena)
         group[u] = reduce_group(job, job->switches[u]);
         apart[u] = group[u] > 0 && job->switches[u].reduce == REDUCE_AFTER_EACH;
     }
-    if (!job_goes_back(set)) {
+    if (!job_has_backward(set)) {
         keep_forward(from);
     } else {
         TRY(check_order(job, group));
@@ -125,7 +127,7 @@ static Err add_transfers(Job *job, Arena *arena)
     return OK;
 }
 
-/* Flops of a unit, there and back, at full extents. */
+/* Flops of a unit, forward and backward, at full extents. */
 static double unit_cost(const Job *job, int unit)
 {
     const Program *p = &job->program[job->model.unit[unit].kind];
@@ -136,7 +138,8 @@ static double unit_cost(const Job *job, int unit)
     return flops;
 }
 
-/* Does a file say how many units its chunks have? One each is what it says by saying nothing. */
+/* *out is true if a schedule file lists the units of its chunks. One unit each is the default of a
+ * file without that list. */
 static Err units_of_file(const Job *job, bool *out)
 {
     const Schedule *s = &job->chunks;
@@ -148,17 +151,17 @@ static Err units_of_file(const Job *job, bool *out)
     if (!*out) return OK;
     if (p->split && strcmp(p->split, "even") != 0)
         return err_fail(ERR_CONFIG,
-                        "parallel.split=%s: parallel.schedule=%s says how many units its chunks "
-                        "have; leave one of the two out",
+                        "parallel.split=%s: the file parallel.schedule=%s lists the units of its "
+                        "chunks too; remove one of the two",
                         p->split, job_schedule(&job->settings));
     if (schedule_units(s) == job->model.n_units) return OK;
     return err_fail(ERR_CONFIG,
                     "parallel.schedule=%s has %d units in its chunks; the model has %d (embedding, "
-                    "layers, head): change its line `units`, or leave it out",
+                    "layers, head); change its line `units`, or remove it",
                     job_schedule(&job->settings), schedule_units(s), job->model.n_units);
 }
 
-/* Which units are in which chunk; tied weights whose units are on several stages become copies. */
+/* Assigns units to chunks. Tied weights whose units are on several stages become copies. */
 static Err cut_units(Job *job, Arena *arena)
 {
     const char *split = job->settings.parallel.split;
@@ -178,19 +181,20 @@ static Err cut_units(Job *job, Arena *arena)
     return model_copy_params(&job->model, stage);
 }
 
-/* A request that would change nothing is refused: who asks for it counts on the memory. */
+/* A request without effect is refused: the user relies on the memory that it saves. */
 static Err check_evicts(const Job *job)
 {
     const Schedule *s = &job->chunks;
-    for (int stage = 0; stage < s->stages; stage++)
-        for (int i = 0; i < s->n[stage]; i++)
-            if (s->list[stage][i].kind == A_EVICT) return OK;
-    return err_fail(ERR_CONFIG,
-                    "parallel.evict=true: nothing would be sent away: with parallel.schedule=%s, "
-                    "mesh.pp=%d and %d micro-batch%s no stage holds so many frames more than its "
-                    "partner; leave parallel.evict out, or take a schedule whose first stages hold "
-                    "more than the last: 1f1b, from mesh.pp=6 and 6 micro-batches on",
-                    job_schedule(&job->settings), s->stages, s->micros, s->micros == 1 ? "" : "es");
+    for (int rank = 0; rank < s->ranks; rank++)
+        for (int i = 0; i < s->n[rank]; i++)
+            if (s->list[rank][i].kind == A_EVICT) return OK;
+    return err_fail(
+        ERR_CONFIG,
+        "parallel.evict=true evicts nothing: with parallel.schedule=%s, mesh.pp=%d and "
+        "%d micro-batch%s no stage holds enough frames more than its partner; remove "
+        "parallel.evict, or use a schedule whose first stages hold more frames than the "
+        "last: 1f1b with at least mesh.pp=6 and 6 micro-batches",
+        job_schedule(&job->settings), s->ranks, s->micros, s->micros == 1 ? "" : "es");
 }
 
 Err job_generate(Job *job, Arena *arena)
@@ -209,7 +213,7 @@ Err job_generate(Job *job, Arena *arena)
         TRY(schedule_generate(name, &pipe, arena, &job->chunks));
     if (!p->evict) return OK;
     TRY(schedule_evict(&job->chunks, 0, arena, &job->chunks));
-    return !job_goes_back(set) ? OK : check_evicts(job); /* no frames outlive a forward */
+    return !job_has_backward(set) ? OK : check_evicts(job); /* forward alone keeps no frames */
 }
 
 Err job_make_schedule(Job *job, Arena *arena)
@@ -221,5 +225,5 @@ Err job_make_schedule(Job *job, Arena *arena)
     TRY(schedule_expand(&job->chunks, set->kind == JOB_STEP ? EXPAND_STEP : EXPAND_RUNS, arena,
                         &job->units));
     TRY(add_transfers(job, arena));
-    return !job_goes_back(set) ? OK : schedule_check(&job->units, arena);
+    return !job_has_backward(set) ? OK : schedule_check(&job->units, arena);
 }

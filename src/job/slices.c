@@ -1,16 +1,16 @@
-/* slices.c -- flops by token and by pair, and the cuts that follow. */
+/* slices.c -- counts flops by token and by pair, and cuts sequences by them. */
 #include "job/slices.h"
 
 #include <string.h>
 
-/* Adds what the nodes of a graph cost, `units` times. Extents are those of a micro-batch. */
+/* Adds the flops of a graph's nodes, times `units`. Extents are those of a micro-batch. */
 static void add_graph(const Graph *g, double rows, double units, SliceCost *cost)
 {
     for (int i = 0; i < g->n_nodes; i++) {
         const Node *n = &g->node[i];
         const bool attention = n->op == OP_attention || n->op == OP_attention_dx;
         Dims in[MAX_IN], out[MAX_OUT];
-        if (n->n_in > MAX_IN) continue; /* a join: a view */
+        if (n->n_in > MAX_IN) continue; /* a join is a view and costs nothing */
         for (int k = 0; k < n->n_in; k++) in[k] = g->value[n->in[k]].dims;
         for (int k = 0; k < n->n_out; k++) out[k] = g->value[n->out[k]].dims;
         const double flops =
@@ -43,7 +43,7 @@ Err model_slice_cost(const Model *m, const ModelConfig *c, Arena *temp, SliceCos
     return OK;
 }
 
-/* Cuts by hand. */
+/* Takes the cuts from the settings. */
 static Err take_cuts(const Job *job, Arena *arena, SlicePlan *out)
 {
     int64_t *cut;
@@ -72,7 +72,7 @@ Err job_slices(const Job *job, Arena *arena, SlicePlan *out)
     if (set->batch.sequences != 1)
         return err_fail(ERR_CONFIG,
                         "parallel.slices=%d with batch.micro=%lld: a slice is a part of one "
-                        "sequence; set batch.micro=1, or parallel.slices=1",
+                        "sequence; set batch.micro=1 or parallel.slices=1",
                         s->slices, (long long)set->batch.sequences);
     if (set->parallel.cuts) return take_cuts(job, arena, out);
     TRY(model_slice_cost(&job->model, set->config, arena, &cost));

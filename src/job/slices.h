@@ -1,8 +1,8 @@
-/* slices.h -- where the sequences of a job are cut into slices.
+/* slices.h -- positions at which the sequences of a job are cut into slices.
  *
- *     flops of a token, of a (query, key) pair     counted in the model's graphs, there and back
+ *     flops of a token, of a (query, key) pair     counted in graphs, forward and backward
  *     seq1f1b, gpipe                               slices of equal flops
- *     terapipe                                     the cuts that end first: schedule/slices.h */
+ *     terapipe                                     the cuts of the shortest pipeline */
 #ifndef JOB_SLICES_H
 #define JOB_SLICES_H
 
@@ -10,15 +10,15 @@
 #include "schedule/slices.h"
 #include "job/job.h"
 
-/* Local. What a token and a pair cost in all units. Where a window bounds what a query sees, pairs
- * cost as much anywhere in the sequence, and count with the tokens. */
+/* Local. Flops of a token and of a pair, summed over all units. With a sliding window every token
+ * has the same number of pairs, so their flops are added to the token's. */
 Err model_slice_cost(const Model *m, const ModelConfig *c, Arena *temp, SliceCost *out);
 
-/* Local. The cuts of a job whose schedule is generated; one slice: none. ERR_CONFIG when slices are
- * asked for and micro-batches are not one sequence, or it has too few tokens. */
+/* Local. The cuts of a job whose lists over chunks exist; a schedule without slices has one.
+ * ERR_CONFIG if a micro-batch has several sequences, or a sequence has fewer tokens than slices. */
 Err job_slices(const Job *job, Arena *arena, SlicePlan *out);
 
-/* Local. The most rows that a slice has. */
+/* Local. Rows of the longest slice. */
 int64_t slices_longest(const SlicePlan *plan);
 
 #endif

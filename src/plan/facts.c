@@ -1,4 +1,4 @@
-/* facts.c -- sums over a compiled job. */
+/* facts.c -- work of a rank: instructions, flops and bytes by phase, kind and step. */
 #include "plan/facts.h"
 
 #include "job/batch.h"
@@ -30,7 +30,7 @@ static Work phase_work(const Program *p, Phase phase, int rank)
     return w;
 }
 
-/* What a phase of a program takes in one RUN: as flops, what its slice does. */
+/* Adds the work of one RUN. Its flops are those of its slice. */
 static void add_run(Work *sum, const LinkedProgram *lp, const Linked *l, const Program *p)
 {
     const Phase phase = (Phase)l->action.phase;
@@ -42,7 +42,8 @@ static void add_run(Work *sum, const LinkedProgram *lp, const Linked *l, const P
     add_work(sum, &w);
 }
 
-/* A head computes gradients in F too, so what is forward shows only where nothing else is. */
+/* The head computes gradients in F too, so forward flops are counted in programs without
+ * backward. */
 static Err forward_flops(Facts *f, Arena *arena)
 {
     const LinkedProgram *lp = &f->job->linked;
@@ -77,7 +78,7 @@ static void count_units(Facts *f)
     }
 }
 
-/* The whole model on the tokens that all ranks have room for, shared by all ranks alike. */
+/* tokens * (6 N + 12 L d T) / ranks, with the tokens that all ranks have room for. */
 static double formula(const Facts *f)
 {
     const ModelConfig *c = f->model;

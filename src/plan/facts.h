@@ -61,8 +61,8 @@ typedef struct {
     GradReduction reduction[MAX_GRAD_REDUCTIONS];
 } ParamFacts;
 
-/* The schedule played with 1 unit of time for F, I and W of a unit of the model and 2 for B; transfers
- * are free. */
+/* The schedule played with 1 unit of time for F, I and W of a unit of the model and 2 for B;
+ * transfers are free. */
 typedef struct {
     Play play;
     double barrier;      /* time lost by waiting for the global gradient norm; < 0: not known */
@@ -82,8 +82,8 @@ typedef struct {
     int64_t save_every; /* run.save_every */
     bool validates;     /* run.valid_every > 0 */
 
-    /* Units of a kind: in the model; on the rank's stage; the first one on the stage, or of the model
-     * if the stage has none. */
+    /* Units of a kind: in the model; on the rank's stage; the first one on the stage, or of the
+     * model if the stage has none. */
     int units_of[MAX_KINDS], units_here[MAX_KINDS], first_unit[MAX_KINDS];
     ParamFacts *param[MAX_KINDS]; /* of the first unit of the kind */
     Work of[MAX_KINDS][N_PHASES]; /* one RUN of a phase */
@@ -108,8 +108,8 @@ static inline bool unit_is_here(const LinkedProgram *lp, int unit)
     return lp->unit[unit].mine.pack_at != NULL;
 }
 
-/* Local. Fills the facts. Compiles the forward phases once more to separate their flops from those of
- * backward. */
+/* Local. Fills the facts. Compiles the forward phases once more to separate their flops from those
+ * of backward. */
 Err facts_gather(Facts *f, Arena *arena);
 /* Local. The parts of facts_gather. ERR_CHECK if the rows of an arena do not add up to its size, or
  * if there are more than MAX_TRANSFER_ROWS kinds of transfers. */

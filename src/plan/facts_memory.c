@@ -1,12 +1,12 @@
-/* facts_memory.c -- what lies in the arenas of a rank, by the places that linking gave out.
+/* facts_memory.c -- the contents of a rank's arenas, from the addresses that linking assigned.
  *
- *     state    packs | homes, master weights, moments           of each unit
- *     step     sums, of packs | of homes, guests; weights in the order of products; inputs, losses, scalars
- *     work     what lives where it is highest
- *     save     the snapshot of what the rank owns, or a buffer for the last save alone; in no arena
- *     valid    what validation takes beside the arenas, where a run has it
+ *     state    packs or homes, master weights, moments          of each unit
+ *     step     gradient sums, prepacked weights, inputs, losses, scalars
+ *     work     tensors alive at the peak
+ *     save     snapshot of the boxes to be saved, or a buffer for the last save; in no arena
+ *     valid    memory of validation that is not shared with training; in no arena
  *
- * Each of the first two is a sum of pieces that lie back to back (schedule/link/memory_static.c); a
+ * State and step are sums of pieces that are stored back to back (schedule/link/memory_static.c); a
  * test finds the same pieces by their addresses. */
 #include <string.h>
 #include "plan/facts.h"
@@ -37,7 +37,7 @@ static void state_rows(Facts *f)
                  wide = dtype_bytes(dtype_wide(lp->model->dtype));
     const bool cut = lp->unit[0].home.shard != 0;
     MemoryRow *packs = row_of(f, ARENA_STATE, "state", "packs",
-                              cut ? "weights, gathered; their homes in place" : "weights");
+                              cut ? "weights, gathered; homes are part of them" : "weights");
     MemoryRow *homes = row_of(f, ARENA_STATE, "state", "homes", "weights at home");
     MemoryRow *master = row_of(f, ARENA_STATE, "state", "master",
                                cut ? "master weights at home" : "master weights");
@@ -62,9 +62,9 @@ static void step_rows(Facts *f)
     const size_t wide = dtype_bytes(dtype_wide(lp->model->dtype));
     MemoryRow *sums = row_of(f, ARENA_STEP, "step", "sums", "sums of gradients");
     MemoryRow *homes = row_of(f, ARENA_STEP, "step", "home_sums", "sums of gradients at home");
-    MemoryRow *guests =
-        row_of(f, ARENA_STEP, "step", "guest_sums", "sums of tied weights in their other units");
-    row_of(f, ARENA_STEP, "step", "arranged", "weights in the order of products")->bytes =
+    MemoryRow *guests = row_of(f, ARENA_STEP, "step", "tied_sums",
+                               "gradient sums of tied weights in their other units");
+    row_of(f, ARENA_STEP, "step", "prepacked", "prepacked weights (GEMM panels)")->bytes =
         linked_prepacked(lp);
     for (int u = 0; u < lp->model->n_units; u++) {
         const UnitPlace *p = &lp->unit[u];
@@ -79,7 +79,7 @@ static void step_rows(Facts *f)
     row_of(f, ARENA_STEP, "step", "losses", "losses of the micro-batches")->bytes =
         align_up((size_t)lp->micros * ARENA_ALIGN);
     MemoryRow *scalars =
-        row_of(f, ARENA_STEP, "step", "scalars", "what ranks tell: tokens, loss, squares");
+        row_of(f, ARENA_STEP, "step", "scalars", "scalars to reduce: tokens, loss, squares");
     for (int i = 0; i < N_SCALARS; i++)
         scalars->bytes += align_up((size_t)lp->scalar[i].cells * sizeof(double));
 }
@@ -103,17 +103,14 @@ static void work_rows(Facts *f)
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
         row_of(f, ARENA_WORK, row[i].scope, region_name(row[i].region), row[i].what)->bytes =
             lp->peak_region[row[i].region];
-    row_of(f, ARENA_WORK, "gather", "gathered", "packs gathered for a while")->bytes =
-        lp->peak_packs;
-    row_of(f, ARENA_WORK, "reduce", "gradients", "gradients that wait for their sums")->bytes =
-        lp->peak_grads;
-    row_of(f, ARENA_HOST, "frame", "offloaded", "offloaded, in the host's memory")->bytes =
+    row_of(f, ARENA_WORK, "gather", "gathered", "packs, while gathered")->bytes = lp->peak_packs;
+    row_of(f, ARENA_WORK, "reduce", "gradients", "gradients to be reduced")->bytes = lp->peak_grads;
+    row_of(f, ARENA_HOST, "frame", "offloaded", "offloaded to host memory")->bytes =
         lp->bytes[ARENA_HOST];
-    row_of(f, ARENA_SESSION, "session", "cache", "keys and values, from call to call")->bytes =
-        lp->bytes[ARENA_SESSION];
+    row_of(f, ARENA_SESSION, "session", "cache", "KV cache")->bytes = lp->bytes[ARENA_SESSION];
 }
 
-/* As train_bytes has it. */
+/* As in train_bytes. */
 static Err save_bytes(Facts *f, Arena *temp)
 {
     const LinkedProgram *lp = &f->job->linked;
@@ -124,7 +121,7 @@ static Err save_bytes(Facts *f, Arena *temp)
     return OK;
 }
 
-/* Likewise. */
+/* As in train_bytes. */
 static Err valid_bytes(Facts *f, Arena *temp)
 {
     JobSettings set = f->job->settings;
@@ -152,10 +149,11 @@ Err facts_memory(Facts *f, Arena *temp)
         const size_t all = a == ARENA_WORK ? lp->live[a] : lp->bytes[a];
         f->total += lp->bytes[a];
         if (memory_sum(f, (ArenaId)a, NULL) != all)
-            return err_fail(ERR_CHECK,
-                            "explain: what is known of the %s arena comes to %zu bytes, and the "
-                            "program takes %zu",
-                            name[a], memory_sum(f, (ArenaId)a, NULL), all);
+            return err_fail(
+                ERR_CHECK,
+                "explain: the rows of the %s arena add up to %zu bytes, but the program "
+                "allocates %zu",
+                name[a], memory_sum(f, (ArenaId)a, NULL), all);
     }
     return OK;
 }

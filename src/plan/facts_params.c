@@ -1,11 +1,11 @@
-/* facts_params.c -- a parameter as a rank has it, and the way of its gradient.
+/* facts_params.c -- the parameters of a rank and the reductions of their gradients.
  *
  *     pack of the rank    |  q  |  k  |  v  |  o  | norm |
- *     at home                      <--------->                 what of k, v is at home here
- *     the unit's REDUCE   scatter over dp: all;  all-reduce over tp: norm
+ *     home of the rank             <--------->                 elements of k and v
+ *     the unit's REDUCE   reduce-scatter over dp: all;  all-reduce over tp: norm
  *
- * What is said of gradients is read off the steps of the unit's first REDUCE: those whose elements
- * of the pack are some of the parameter's. */
+ * The reductions of a parameter are the steps of the unit's first REDUCE that overlap its elements
+ * of the pack. */
 #include "plan/facts.h"
 
 static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -18,7 +18,7 @@ static int first_reduce(const LinkedProgram *lp, int unit)
     return -1;
 }
 
-/* Where element 0 of the unit's gradients lies, as this REDUCE finds it. */
+/* Offset of element 0 of the unit's gradients at this REDUCE. */
 static size_t grads_base(const LinkedProgram *lp, int reduce)
 {
     const Action *r = &lp->list[reduce].action;
@@ -66,7 +66,7 @@ static Err find_reductions(const LinkedProgram *lp, ParamFacts *p)
     return OK;
 }
 
-/* Its place among the parameters of the pack. */
+/* Index of the parameter in the pack of `owner`. */
 static int pack_index(const Model *m, int owner, int param)
 {
     int index = 0;

@@ -1,10 +1,10 @@
 /* facts_pipeline.c -- plays the schedule: makespan, bubble, frames held, cost of the norm barrier.
  *
- * Costs are 1 unit of time for F, I and W of each unit of a chunk and 2 for B; transfers are free. The
- * play shows which stage waits for which, not seconds. */
+ * Costs are 1 unit of time for F, I and W of each unit of a chunk and 2 for B; transfers are free.
+ * The play shows which stage waits for which, not seconds. */
 #include "plan/facts.h"
 
-/* [chunks][N_PHASES]: as many as the chunk has units. */
+/* [chunks][N_PHASES]: in proportion to the units of the chunk. */
 static Err unit_costs(const Schedule *s, Arena *temp, double **out)
 {
     static const double one[N_PHASES] = {
@@ -16,7 +16,7 @@ static Err unit_costs(const Schedule *s, Arena *temp, double **out)
     return OK;
 }
 
-/* With and without evictions. */
+/* Counts evictions; compiles the job without them to show what they save. */
 static Err facts_evict(Facts *f, const PlayCosts *costs, Arena *arena)
 {
     PipelineFacts *p = &f->pipeline;

@@ -4,19 +4,20 @@
 #include <string.h>
 #include "plan/facts.h"
 
-/* What a transfer is for, in the order of the table; "program" and "scalar" beside the words of link.h. */
+/* Purposes of transfers, in the order of the table: those of LinkedStep.what, "program",
+ * "scalar". */
 static const struct {
     const char *what, *text;
 } purpose[] = {
-    {"program", "activations, in programs"},
+    {"program", "activations, within a unit"},
     {"forward", "activations, between stages"},
     {"backward", "their gradients, between stages"},
     {"gather", "parameters, from home to use"},
     {"stages", "gradients, of weights on two stages"},
-    {"copies", "gradients, of elements held twice"},
-    {"model", "gradients, over axes of the model"},
+    {"copies", "gradients, of replicated elements"},
+    {"model", "gradients, over model axes"},
     {"scatter", "gradients, to their homes"},
-    {"data", "gradients, over axes of data"},
+    {"data", "gradients, over data axes"},
     {"scalar", "live tokens, loss, norm"},
 };
 enum { N_PURPOSES = sizeof purpose / sizeof *purpose };
@@ -33,7 +34,7 @@ static bool row_before(const TransferRow *a, const TransferRow *b)
     const int p = purpose_of(a->what), q = purpose_of(b->what);
     const int words = strcmp(a->what, b->what);
     if (p != q) return p < q;
-    if (words) return words < 0; /* of two that have no text here */
+    if (words) return words < 0; /* both are missing in the table */
     if (a->kind != b->kind) return a->kind < b->kind;
     return a->axes != b->axes ? a->axes < b->axes : a->ranks < b->ranks;
 }
@@ -72,7 +73,8 @@ static Err add_transfer(Facts *f, const char *what, const Transfer *t, int64_t t
                          .sent_bytes = (size_t)times * transfer_sent(t, lp->rank)});
 }
 
-/* Those of programs, and the scalars; what GATHERs and REDUCEs send is told by their steps. */
+/* Visits transfers of programs and scalars; those of GATHER and REDUCE are counted in their
+ * steps. */
 static Err visit(void *context, const Transfer *t, int64_t times)
 {
     if (t->scalar) return add_transfer(context, "scalar", t, times);

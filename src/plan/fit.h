@@ -1,5 +1,5 @@
-/* fit.h -- memory-fit advisor: compares the memory that a run needs with the memory that is available,
- * before anything is allocated, and finds settings that fit.
+/* fit.h -- memory-fit advisor: compares the memory that a run needs with the memory that is
+ * available, before anything is allocated, and finds settings that fit.
  *
  *     the run needs 163.2 GiB of the GPU's memory, 138.9 GiB are available; settings that fit, the
  *     cheapest first: parallel.recompute=selective (121.0 GiB); batch.micro=16 (98.4 GiB); ...
@@ -31,10 +31,11 @@ typedef struct {
 } FitOption;
 enum { MAX_FIT_OPTIONS = 3 };
 
-/* Local. Bytes of a rank's arenas, including those of validation that are not shared with training. */
+/* Local. Bytes of a rank's arenas, including those of validation that are not shared with
+ * training. */
 int64_t fit_bytes(const Job *job, const Job *valid, bool on_device);
-/* Local. Finds at most MAX_FIT_OPTIONS options that fit, the cheapest in training speed first; returns
- * their number. Compiles one program per option tried. */
+/* Local. Finds at most MAX_FIT_OPTIONS options that fit, the cheapest in training speed first;
+ * returns their number. Compiles one program per option tried. */
 int fit_options(const FitRequest *r, FitOption out[MAX_FIT_OPTIONS]);
 /* Local. ERR_CONFIG unless needed_bytes <= available_bytes; the message lists the options. */
 Err fit_check(const FitRequest *r);

@@ -20,9 +20,9 @@ typedef struct {
 
 /* Local. Measures the GEMM peak in flops per second; takes about 25 ms on a fast device. */
 Err profile_peak_measure(const ProfileTarget *t, double *flops_per_s);
-/* Local. Reads the peak from the file `cache`; measures it and adds it to the file if it is not there.
- * `cache` == NULL measures always. *measured is true if it was measured now. A file that cannot be
- * read or written is no error; the peak is measured again the next time. */
+/* Local. Reads the peak from the file `cache`; measures it and adds it to the file if it is not
+ * there. `cache` == NULL measures always. *measured is true if it was measured now. A file that
+ * cannot be read or written is no error; the peak is measured again the next time. */
 Err profile_peak_load(const ProfileTarget *t, const char *cache, double *flops_per_s,
                       bool *measured);
 /* Local. Replaces the stored peak if `flops_per_s` is higher: a peak measured on a busy machine is

@@ -1,4 +1,4 @@
-/* simulate.c -- what one rank counts, and what all of them come to. */
+/* simulate.c -- counts of one rank, and their sums over all ranks. */
 #include "plan/simulate.h"
 
 #include <stdlib.h>

@@ -1,18 +1,19 @@
-/* simulate.h -- the linked programs of all ranks, walked and counted; nothing runs.
+/* simulate.h -- memory, bytes sent and flops of all ranks, counted in their linked programs;
+ * nothing runs.
  *
  *     dp=5 tp=2, zero 1, a pack of 13 blocks
  *
  *     dp           0 1 2      3 4
  *     home         3 blocks   2 blocks
  *     class        0          1
- *     ranks        6          4              one rank of each is compiled, and counts for all
+ *     ranks        6          4              one rank of each class is compiled
  *
- * Many ranks have programs of the same sizes: along tp those whose parts are as large, along dp
- * those whose homes are. A class is such ranks; one of them is compiled, and counts for all.
- * Classes are found from programs too, not from formulas: a transfer lists what each member of its
- * group sends, so the program of one rank tells which others along its data axes differ from it;
- * along other axes every coordinate is compiled once. The last rank of each class is compiled
- * as well, to see that it counts like the first. */
+ * Many ranks have programs of the same sizes: along tp those with shards of equal size, along dp
+ * those with homes of equal size. Such ranks are a class; one of them is compiled and counted for
+ * all. Classes are found from programs, not from formulas. A transfer lists the bytes that each
+ * member of its group sends, so the program of one rank shows which ranks along its data axes
+ * differ from it. Along the other axes every coordinate is compiled once. The last rank of each
+ * class is compiled too, to check that its counts equal those of the first. */
 #ifndef PLAN_SIMULATE_H
 #define PLAN_SIMULATE_H
 
@@ -20,20 +21,20 @@
 #include "schedule/sent.h"
 #include "state/save.h"
 
-/* What one rank's program takes and does in a step, at full extents. */
+/* Memory and work of one rank's program in a step, at full extents. */
 typedef struct {
     size_t bytes[N_ARENAS];
-    size_t save_bytes; /* what saves take, beside the arenas */
+    size_t save_bytes; /* buffers of saves, outside the arenas */
     size_t total_bytes;
-    size_t peak_region[N_OWN_REGIONS]; /* of the work arena, where it is highest */
-    size_t peak_packs, peak_grads;
-    double flops, flops_recomputed; /* again: computed a second time; not in flops */
-    Traffic traffic;
+    size_t peak_region[N_OWN_REGIONS]; /* bytes alive at the peak of the work arena */
+    size_t peak_packs, peak_grads;     /* likewise: gathered packs; gradients to be reduced */
+    double flops, flops_recomputed;    /* flops excludes the recomputed ones */
+    Sent sent;
 } RankCount;
 
-/* Ranks that count alike. */
+/* Ranks with equal counts. */
 typedef struct {
-    int first, last; /* the lowest of them and the highest */
+    int first, last; /* lowest and highest rank */
     int64_t ranks;
     RankCount count;
 } RankClass;
@@ -42,23 +43,24 @@ typedef struct {
     const Mesh *mesh;
     int n;
     RankClass *class; /* [n], by first rank */
-    int greatest;     /* the class that takes most memory */
-    Traffic traffic;  /* by all ranks together */
+    int greatest;     /* index of the class that needs most memory */
+    Sent sent;        /* by all ranks together */
     double flops, flops_recomputed;
-    int64_t compiled; /* programs, to find this */
+    int64_t compiled; /* number of programs compiled for this */
 } Simulation;
 
 typedef struct {
-    const JobSettings *job; /* of any rank: each rank's number is filled in */
+    const JobSettings *job; /* the rank is filled in */
     const Mesh *mesh;
-    SaveRoom save; /* of ranks that hold the same the first alone saves it: classes of their own */
+    SaveRoom save; /* of several copies only the first rank's is saved: it is a class of its own */
 } SimulateInput;
 
-/* Local. */
+/* Local. Counts one rank, without save_bytes. */
 Err count_rank(const LinkedProgram *lp, RankCount *out);
-/* Local. Counts all ranks of the mesh. The result is in `arena`; `temp` is another, rewound. */
+/* Local. Counts all ranks of the mesh. The result is in `arena`; `temp` is another arena and is
+ * rewound. */
 Err simulate(const SimulateInput *in, Arena *arena, Arena *temp, Simulation *out);
-/* Local. The second half: classes into out->class, counted (simulate_classes.c). */
+/* Local. Finds and counts the classes: out->class, out->n, out->compiled (simulate_classes.c). */
 Err simulate_classes(const SimulateInput *in, Arena *arena, Arena *temp, Simulation *out);
 
 #endif

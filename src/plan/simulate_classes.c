@@ -1,16 +1,16 @@
-/* simulate_classes.c -- which ranks count alike.
+/* simulate_classes.c -- partitions the ranks into classes with equal counts.
  *
- * Stages come first, since they hold different units. Then axes are taken from the last to the first:
- * what a rank holds is cut by tp before it is cut by dp_shard, and what copies of it send along
- * dp_replicate depends on both. At each axis the coordinates fall into sorts; from each sort one
- * goes on to the next axis, and stands for all.
+ * pp is refined first, since stages have different units. The other axes follow from the last to
+ * the first: a shard is cut by tp before it is cut by dp_shard, and its traffic along dp_replicate
+ * depends on both. At each axis the coordinates are grouped by a key; one coordinate of each group
+ * goes on to the next axis and represents the group.
  *
  *     pp       0 1                             0 | 1
- *     tp       0 1 2 3 4 5 6 7                 0 | 1..7             for stage 0, and likewise for 1
- *     dp       0 | 1..611 | 612..2047          for the tp coordinate 0, and likewise for 1
+ *     tp       0 1 2 3 4 5 6 7                 0 | 1..7             for stage 0; the same for 1
+ *     dp       0 1 2 ... 2047                  0 | 1..611 | 612..   for tp 0; the same for tp 1
  *
- * Two coordinates are of one sort when, in every transfer whose group lies along the axis, their
- * members take the same parts, for all coordinates on the other axes of the group. */
+ * Two coordinates have the same key if their members have equal shares in every transfer whose
+ * group extends along the axis, for all coordinates on the other axes of the group. */
 #include "plan/simulate.h"
 
 #include <string.h>
@@ -18,17 +18,17 @@
 typedef struct {
     const SimulateInput *in;
     const View *view;
-    unsigned data; /* axes along which programs differ in what they hold at home alone */
+    unsigned data; /* dp axes: programs differ along them only in their homes */
     Arena *arena, *temp;
     Simulation *out;
     int cap;
-} Classing;
+} Classifier;
 
-/* A set of ranks while it is refined: all coordinates are open on the axes still to come. */
+/* A set of ranks while it is refined: any coordinate on the axes that are not refined yet. */
 typedef struct {
-    int first, last; /* with 0, and with the highest coordinate, on open axes left as they are */
-    int64_t ranks;   /* over the axes done */
-} Part;
+    int first, last; /* lowest and highest rank, with coordinate 0 on the axes not refined yet */
+    int64_t ranks;   /* product over the refined axes */
+} RankSet;
 
 static uint64_t mix(uint64_t hash, uint64_t value)
 {
@@ -47,7 +47,7 @@ static uint64_t mix_bytes(uint64_t hash, const void *data, size_t bytes)
     return hash;
 }
 
-static Err compile(const Classing *c, int rank, const LinkedProgram **out)
+static Err compile(const Classifier *c, int rank, const LinkedProgram **out)
 {
     JobSettings settings = *c->in->job;
     Job *job;
@@ -59,7 +59,7 @@ static Err compile(const Classing *c, int rank, const LinkedProgram **out)
     return OK;
 }
 
-/* What member i of the group takes part with; equal numbers, equal bytes. */
+/* The share of member i in the transfer: equal numbers mean equal bytes. */
 static uint64_t share_of(const Transfer *t, int i)
 {
     const int n = t->group.n;
@@ -70,21 +70,21 @@ static uint64_t share_of(const Transfer *t, int i)
         return (uint64_t)(t->to_counts ? t->to_counts[i] : 0);
     case COMM_REDUCE_SCATTER:
         return (uint64_t)(t->from_counts ? t->from_counts[i] : 0);
-    default: /* only its own program tells: every member is a sort of its own */
+    default: /* shares are known only to the member's own program: each gets its own key */
         return (uint64_t)t->group.rank[i];
     }
 }
 
 typedef struct {
-    const Classing *c;
+    const Classifier *c;
     int axis;
     uint64_t *key;  /* [size of the axis] */
-    uint64_t *seen; /* what was mixed in before: most units are alike */
+    uint64_t *seen; /* hashes of transfers mixed in before: most units are equal */
     int n_seen, cap_seen;
-} Sorting;
+} AxisSorter;
 
-/* Equal transfers of equal units add nothing. */
-static bool seen_before(Sorting *s, const Transfer *t)
+/* True if an equal transfer of an equal unit was mixed in before. */
+static bool seen_before(AxisSorter *s, const Transfer *t)
 {
     uint64_t hash = mix(mix((uint64_t)t->kind, (uint64_t)t->group.n),
                         (uint64_t)t->from.count % (uint64_t)t->group.n);
@@ -100,7 +100,7 @@ static bool seen_before(Sorting *s, const Transfer *t)
 
 static Err sort_by_transfer(void *context, const Transfer *t, int64_t times)
 {
-    Sorting *s = context;
+    AxisSorter *s = context;
     const Mesh *mesh = s->c->in->mesh;
     (void)times;
     if (!(group_axes(mesh, t->group) >> s->axis & 1) || seen_before(s, t)) return OK;
@@ -123,7 +123,7 @@ static Err hash_transfer(void *context, const Transfer *t, int64_t times)
     return OK;
 }
 
-/* All of a program but the rank's place in its groups. */
+/* Hashes everything that is counted in a program; not the rank's index in its groups. */
 static Err hash_program(const LinkedProgram *lp, uint64_t *hash)
 {
     RankCount count;
@@ -134,8 +134,8 @@ static Err hash_program(const LinkedProgram *lp, uint64_t *hash)
     return linked_visit(lp, hash_transfer, hash);
 }
 
-/* What saves of a rank take; any program tells it of all ranks. */
-static Err count_save(const Classing *c, const LinkedProgram *lp, int rank, size_t *out)
+/* Memory that saves of `rank` need; the program of any rank is enough to compute it. */
+static Err count_save(const Classifier *c, const LinkedProgram *lp, int rank, size_t *out)
 {
     int64_t bytes = 0;
     if (c->in->save != ROOM_NONE) TRY(saver_bytes(lp, rank, c->in->save, c->temp, &bytes));
@@ -143,7 +143,7 @@ static Err count_save(const Classing *c, const LinkedProgram *lp, int rank, size
     return OK;
 }
 
-static Err mix_save(const Sorting *s, const LinkedProgram *lp, int at, uint64_t *key)
+static Err mix_save(const AxisSorter *s, const LinkedProgram *lp, int at, uint64_t *key)
 {
     size_t bytes;
     const int rank = mesh_move(s->c->in->mesh, VIEW_DENSE, 1u << s->axis, at, lp->rank);
@@ -152,14 +152,15 @@ static Err mix_save(const Sorting *s, const LinkedProgram *lp, int at, uint64_t 
     return OK;
 }
 
-/* The sort of each coordinate of the axis: equal keys, equal counts. */
-static Err find_keys(const Classing *c, int axis, int rank, uint64_t *key)
+/* Computes the key of each coordinate of the axis: equal keys mean equal counts. Along a data axis
+ * one program is enough for all coordinates. */
+static Err find_keys(const Classifier *c, int axis, int rank, uint64_t *key)
 {
     const bool data = c->data >> axis & 1;
     const size_t mark = arena_mark(c->temp);
     for (int at = 0; at < c->view->size[axis]; at++) {
         const LinkedProgram *lp;
-        Sorting s = {c, axis, NULL, NULL, 0, 1024};
+        AxisSorter s = {c, axis, NULL, NULL, 0, 1024};
         uint64_t own = 0;
         if (at > 0 && data) break;
         TRY(compile(c, mesh_move(c->in->mesh, VIEW_DENSE, 1u << axis, at, rank), &lp));
@@ -195,7 +196,7 @@ static bool count_equal(const RankCount *a, const RankCount *b)
            traffic_equal(&a->traffic, &b->traffic);
 }
 
-static Err count_one(const Classing *c, int rank, RankCount *out)
+static Err count_one(const Classifier *c, int rank, RankCount *out)
 {
     const size_t mark = arena_mark(c->temp);
     const LinkedProgram *lp;
@@ -207,7 +208,7 @@ static Err count_one(const Classing *c, int rank, RankCount *out)
     return OK;
 }
 
-static Err add_class(Classing *c, const Part *part)
+static Err add_class(Classifier *c, const RankSet *set)
 {
     Simulation *s = c->out;
     RankCount last;
@@ -219,37 +220,38 @@ static Err add_class(Classing *c, const Part *part)
         s->class = more;
     }
     RankClass *k = &s->class[s->n++];
-    *k = (RankClass){.first = part->first, .last = part->last, .ranks = part->ranks};
+    *k = (RankClass){.first = set->first, .last = set->last, .ranks = set->ranks};
     TRY(count_one(c, k->first, &k->count));
     if (k->last == k->first) return OK;
     TRY(count_one(c, k->last, &last));
     if (count_equal(&k->count, &last)) return OK;
     return err_fail(ERR_CHECK,
-                    "simulate: ranks %d and %d were taken to be alike, and their programs count "
-                    "differently: %zu and %zu bytes of memory",
+                    "simulate: ranks %d and %d are in one class, but their programs have different "
+                    "counts: %zu and %zu bytes of memory",
                     k->first, k->last, k->count.total_bytes, last.total_bytes);
 }
 
-/* The axis that is taken after so many others: pp, which is the first; then from the last on. */
-static int axis_at(const Classing *c, int taken)
+/* The axis that is refined after `taken` others: pp, which is axis 0; then from the last one
+ * down. */
+static int axis_at(const Classifier *c, int taken)
 {
     return taken == 0 ? 0 : c->view->n_axes - taken;
 }
 
-static Err refine(Classing *c, int taken, const Part *part)
+static Err refine(Classifier *c, int taken, const RankSet *set)
 {
     const Mesh *mesh = c->in->mesh;
     uint64_t *key;
     bool *done;
-    if (taken == c->view->n_axes) return add_class(c, part);
+    if (taken == c->view->n_axes) return add_class(c, set);
     const int axis = axis_at(c, taken), size = c->view->size[axis];
-    if (size == 1) return refine(c, taken + 1, part);
+    if (size == 1) return refine(c, taken + 1, set);
     const size_t mark = arena_mark(c->temp);
     TRY(ARENA_NEW(c->temp, size, &key));
     TRY(ARENA_NEW(c->temp, size, &done));
-    TRY(find_keys(c, axis, part->first, key));
+    TRY(find_keys(c, axis, set->first, key));
     for (int at = 0; at < size; at++) {
-        Part next = *part;
+        RankSet next = *set;
         int n = 0, last = at;
         if (done[at]) continue;
         for (int i = at; i < size; i++) {
@@ -258,8 +260,8 @@ static Err refine(Classing *c, int taken, const Part *part)
             last = i;
             n++;
         }
-        next.first = mesh_move(mesh, VIEW_DENSE, 1u << axis, at, part->first);
-        next.last = mesh_move(mesh, VIEW_DENSE, 1u << axis, last, part->last);
+        next.first = mesh_move(mesh, VIEW_DENSE, 1u << axis, at, set->first);
+        next.last = mesh_move(mesh, VIEW_DENSE, 1u << axis, last, set->last);
         next.ranks *= n;
         TRY(refine(c, taken + 1, &next));
     }
@@ -269,11 +271,11 @@ static Err refine(Classing *c, int taken, const Part *part)
 
 Err simulate_classes(const SimulateInput *in, Arena *arena, Arena *temp, Simulation *out)
 {
-    Classing c = {.in = in,
-                  .view = &in->mesh->view[VIEW_DENSE],
-                  .data = mesh_axes(in->mesh, VIEW_DENSE, "dp"),
-                  .arena = arena,
-                  .temp = temp,
-                  .out = out};
-    return refine(&c, 0, &(Part){0, 0, 1});
+    Classifier c = {.in = in,
+                    .view = &in->mesh->view[VIEW_DENSE],
+                    .data = mesh_axes(in->mesh, VIEW_DENSE, "dp"),
+                    .arena = arena,
+                    .temp = temp,
+                    .out = out};
+    return refine(&c, 0, &(RankSet){0, 0, 1});
 }

@@ -1,12 +1,14 @@
-/* autotune_cache.c -- the algorithms of products on a device: measured once, the same on all ranks, kept.
+/* autotune_cache.c -- the autotune cache: the algorithm of each GEMM on a device, measured once,
+ * equal on all ranks, and stored. It is loaded from the first of these that exists:
  *
- *     run.dir/kernels.txt   there: it is taken, for the bits of a run depend on it
- *     the checkpoint's      else, of a run that goes on elsewhere
- *     the user's cache      else: measured before, on such a card
+ *     run.dir/kernels.txt   the bits of a run depend on it
+ *     the checkpoint        of a run that resumes in another folder
+ *     the user's cache      measured by an earlier run on the same kind of GPU
  *
- *     rank 0  load, measure what is not there, save | rank 1 likewise | ...
+ *     rank 0: load, measure the missing GEMMs, save; then rank 1; then rank 2; ...
  *
- * So ranks with the same products have the same algorithms, and a later start measures nothing. */
+ * Ranks with the same GEMMs therefore use the same algorithms, and a later start measures
+ * nothing. */
 #define _DEFAULT_SOURCE
 #include <stdio.h>
 #include <string.h>
@@ -29,7 +31,7 @@ static Err read_text(const char *path, Arena *a, const char **out)
     return text_done(&t, out);
 }
 
-/* Whole or not at all. */
+/* Replaces the file atomically. */
 static Err write_text(const char *path, const char *text)
 {
     char next[PATH_BYTES + 8];
@@ -41,7 +43,7 @@ static Err write_text(const char *path, const char *text)
     return OK;
 }
 
-/* Was it written by a program that told products apart otherwise? */
+/* True if the file has another version than this program's: its keys of GEMMs differ. */
 static bool is_of_another_form(const char *path)
 {
     char word[16] = "";
@@ -53,30 +55,31 @@ static bool is_of_another_form(const char *path)
     return known && (strcmp(word, "autotune") != 0 || version != AUTOTUNE_VERSION);
 }
 
-/* Rank 0, first: what there is to begin with. A cache of another card is measured anew. */
+/* Rank 0, before all others. Loads the first cache that exists; one of another GPU does not apply,
+ * and its GEMMs are measured again. */
 static Err load_first(TrainLoop *l, const TrainStart *start, const char *path)
 {
     const Rank *r = &l->rank;
     const char *saved = start->from ? start->from->scalars.kernels : "";
     if (!is_there(path) && saved && *saved) TRY(write_text(path, saved));
     if (is_there(path) && is_of_another_form(path)) {
-        loop_warn(l, "%s is of another form than this program's: products are measured again",
-                  path);
+        loop_warn(l, "%s has another version than this program's: GEMMs are measured again", path);
         return OK;
     }
     if (is_there(path)) return r->runtime->autotune->load(r->context, path);
     if (is_there(l->s->autotune_cache))
         (void)r->runtime->autotune->load(r->context, l->s->autotune_cache);
     fprintf(l->s->out,
-            "choosing the algorithms of products that are new here, in some seconds; %s "
-            "keeps them\n",
+            "autotuning GEMMs that are not in the cache, which takes seconds; the results are "
+            "stored in "
+            "%s\n",
             path);
     fflush(l->s->out);
     return OK;
 }
 
-/* This rank's turn. */
-static Err choose(TrainLoop *l, const TrainStart *start, const char *path)
+/* Loads the results of earlier ranks, measures this rank's missing GEMMs, saves all. */
+static Err autotune_rank(TrainLoop *l, const TrainStart *start, const char *path)
 {
     const Rank *r = &l->rank;
     char next[PATH_BYTES + 8];
@@ -99,8 +102,9 @@ Err loop_autotune(TrainLoop *l, const TrainStart *start)
     if (rank_on_host(&l->rank) || !l->rank.runtime->autotune) return OK;
     snprintf(path, sizeof path, "%s/kernels.txt", s->dir);
     for (int turn = 0; turn < s->world->ranks; turn++)
-        TRY(world_agree(s->world, turn == s->world->rank ? choose(l, start, path) : OK));
-    TRY(world_agree(s->world, read_text(path, s->world->arena, &l->kernels)));
-    if (loop_is_first(l) && s->autotune_cache) (void)write_text(s->autotune_cache, l->kernels);
+        TRY(world_agree(s->world, turn == s->world->rank ? autotune_rank(l, start, path) : OK));
+    TRY(world_agree(s->world, read_text(path, s->world->arena, &l->autotune_text)));
+    if (loop_is_first(l) && s->autotune_cache)
+        (void)write_text(s->autotune_cache, l->autotune_text);
     return OK;
 }

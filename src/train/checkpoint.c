@@ -1,22 +1,23 @@
-/* checkpoint.c -- when a checkpoint is written, and what ranks tell each other of it.
+/* checkpoint.c -- saves that overlap training: when they begin, commit and end.
  *
- *     step 20     all ranks begin to write what they own               saver_begin
- *     step 21 ..  each adds up: so many have written, so many failed   the sums of the step
- *     step 23     all have: rank 0 commits
- *     step 24     committed: said, and the next may begin
+ *     step 20     all ranks begin to write the boxes that they own           saver_begin
+ *     step 21 ..  the sums of the step count ranks that have written or failed
+ *     step 23     all have written: rank 0 commits
+ *     step 24     committed: reported; the next save may begin
  *
- * All ranks see the same sums, so all are in the same state of the same save, and nothing is sent
- * for it besides. Before the next save, and at the end, the sums are made in a loop of their own. */
+ * All ranks see the same sums and therefore are in the same phase of the same save; no extra
+ * transfers are needed. Before the next save, and at the end, loop_drain_saver repeats the sums
+ * without steps. */
 #define _DEFAULT_SOURCE
 #include <stdio.h>
 #include <unistd.h>
 
 #include "train/loop_parts.h"
 
-enum { NAP_US = 500 };
+enum { POLL_US = 500 };
 
-/* That a run was saved is known also when all its checkpoints are gone, as when the disk that they
- * were on is not mounted: then it must not start over by itself. */
+/* The file `saved` shows that the run was saved, even if its checkpoints are missing (a disk that
+ * is not mounted, say). Such a run must not restart at step 1. */
 static void mark_path(const TrainLoop *l, char path[1200])
 {
     snprintf(path, 1200, "%.1100s/saved", l->s->dir);
@@ -35,7 +36,7 @@ static void mark_saved(const TrainLoop *l)
     mark_path(l, path);
     FILE *f = loop_was_saved(l) ? NULL : fopen(path, "w");
     if (f)
-        fputs("This run was saved: it goes on from checkpoints/, and starts over only with "
+        fputs("This run was saved: it resumes from checkpoints/, and restarts only with "
               "run.fresh=true.\n",
               f);
     if (f) fclose(f);
@@ -56,9 +57,9 @@ Err loop_open_saver(TrainLoop *l)
     return save->folder ? saver_open(&set, l->s->world->arena, &l->saver) : OK;
 }
 
-void loop_put_saver(const TrainLoop *l, Sums *sums)
+void loop_add_save_state(const TrainLoop *l, StepSums *sums)
 {
-    if (l->saving == SAVING_NOTHING) return;
+    if (l->saving == SAVE_IDLE) return;
     const SaverState state = saver_poll(l->saver);
     sums->settled = state == SAVER_WRITTEN || state == SAVER_FAILED;
     sums->failed = state == SAVER_FAILED;
@@ -66,84 +67,85 @@ void loop_put_saver(const TrainLoop *l, Sums *sums)
     sums->saved_bytes = state == SAVER_FAILED ? 0 : (double)saver_written(l->saver);
 }
 
-static void say_committed(const TrainLoop *l)
+static void report_committed(const TrainLoop *l)
 {
     char bytes[24];
     fprintf(l->s->out,
-            "%scheckpoint of step %lld is whole: %s in %s; the step waited %.1f ms for it\n",
+            "%scheckpoint of step %lld is complete: %s in %s; the step waited %.1f ms for it\n",
             l->s->terminal ? "\r\033[K" : "", (long long)l->saving_step,
             text_bytes((int64_t)l->sums->saved_bytes, bytes), l->s->save.folder,
             1e3 * saver_blocked_s(l->saver));
     fflush(l->s->out);
 }
 
-/* With what is left, in words. */
-static Err refuse_to_go_on(const TrainLoop *l, Err err)
+/* The error of a failed save, with the checkpoint that is left. */
+static Err save_error(const TrainLoop *l, Err err)
 {
     char before[64] = "no checkpoint was written before it";
     if (l->saved_step > 0)
-        snprintf(before, sizeof before, "the checkpoint of step %lld is whole",
+        snprintf(before, sizeof before, "the checkpoint of step %lld is complete",
                  (long long)l->saved_step);
     return err_fail(
         err,
-        "step %lld: its checkpoint cannot be written: %s; %s; when there is room, start "
-        "the run again and it goes on from there%s",
+        "step %lld: its checkpoint cannot be written: %s; %s; free disk space, then start "
+        "the run again to resume from there%s",
         (long long)l->saving_step, err_text(), before,
         l->s->save.despite_errors ? "" : "; or set run.on_save_error=continue");
 }
 
-/* Of an error of any rank all ranks learn; what was half written is removed. */
+/* Ends a save that failed on some rank: all ranks get the error, and the incomplete checkpoint is
+ * removed. */
 static Err end_failed(TrainLoop *l)
 {
     WorldRank *w = l->s->world;
     const bool mine = saver_poll(l->saver) == SAVER_FAILED;
     Err err = mine ? err_fail(ERR_IO, "%s", saver_error(l->saver)) : OK;
     err = world_agree(w, err);
-    MUST(err != OK, "a save that failed on no rank");
+    MUST(err != OK, "a save failed on no rank");
     if (err == ERR_PEER) return err;
-    err = refuse_to_go_on(l, err);
+    err = save_error(l, err);
     const bool ends = l->at.step == l->s->lr.steps || l->sums->stops > 0;
     const bool last = ends && l->saving_step == l->at.step;
     if (l->s->save.despite_errors && !last) {
         if (loop_is_first(l))
-            loop_warn(l, "%s; training goes on (run.on_save_error=continue)", err_text());
+            loop_warn(l, "%s; training continues (run.on_save_error=continue)", err_text());
         err = OK;
-        w->agreed = false; /* it is over */
+        w->agreed = false; /* the error is handled */
     }
     const Err removed = saver_end(l->saver, true);
     if (removed != OK) loop_warn(l, "%s", err_text());
-    l->saving = SAVING_NOTHING;
+    l->saving = SAVE_IDLE;
     return err;
 }
 
-Err loop_saver_moved(TrainLoop *l)
+Err loop_advance_save(TrainLoop *l)
 {
     const bool all = l->sums->settled >= l->s->world->ranks;
-    if (l->saving == SAVING_NOTHING) return OK;
-    if (l->saving == SAVING_WRITES && !all) return OK;
+    if (l->saving == SAVE_IDLE) return OK;
+    if (l->saving == SAVE_WRITING && !all) return OK;
     if (l->sums->failed > 0) return end_failed(l);
-    if (l->saving == SAVING_WRITES) {
+    if (l->saving == SAVE_WRITING) {
         if (loop_is_first(l)) saver_commit(l->saver);
-        l->saving = SAVING_COMMITS;
+        l->saving = SAVE_COMMITTING;
         return OK;
     }
     if (l->sums->committed == 0) return OK;
     l->saved_step = l->saving_step;
-    l->saving = SAVING_NOTHING;
-    if (loop_is_first(l)) mark_saved(l), say_committed(l);
+    l->saving = SAVE_IDLE;
+    if (loop_is_first(l)) mark_saved(l), report_committed(l);
     return saver_end(l->saver, false);
 }
 
 Err loop_drain_saver(TrainLoop *l)
 {
-    const double stops = l->sums->stops; /* the step's: the sums are made anew */
-    while (l->saving != SAVING_NOTHING) {
-        *l->sums = (Sums){0};
-        loop_put_saver(l, l->sums);
+    const double stops = l->sums->stops; /* of the step: the sums are overwritten */
+    while (l->saving != SAVE_IDLE) {
+        *l->sums = (StepSums){0};
+        loop_add_save_state(l, l->sums);
         TRY(loop_add_up(l, REDUCE_SUM));
         l->sums->stops = stops;
-        TRY(loop_saver_moved(l));
-        if (l->saving != SAVING_NOTHING) usleep(NAP_US);
+        TRY(loop_advance_save(l));
+        if (l->saving != SAVE_IDLE) usleep(POLL_US);
     }
     return OK;
 }
@@ -152,7 +154,7 @@ Err loop_save(TrainLoop *l)
 {
     const SaveSettings *save = &l->s->save;
     StateScalars now = save->job;
-    if (l->kernels) now.kernels = l->kernels;
+    if (l->autotune_text) now.kernels = l->autotune_text;
     if (!save->folder || l->saved_step == l->at.step) return OK;
     TRY(loop_drain_saver(l));
     now.step = l->at.step;
@@ -160,6 +162,6 @@ Err loop_save(TrainLoop *l)
     now.tokens = l->at.tokens;
     now.skipped = l->at.skipped;
     l->saving_step = l->at.step;
-    l->saving = SAVING_WRITES;
+    l->saving = SAVE_WRITING;
     return saver_begin(l->saver, &now);
 }

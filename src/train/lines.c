@@ -1,4 +1,4 @@
-/* lines.c -- cutting a file of lines back, and opening it. */
+/* lines.c -- truncates a file of JSON lines to a step, and opens it. */
 #define _POSIX_C_SOURCE 200809L
 #include "train/lines.h"
 
@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A whole line of a step up to `step`. */
+/* True for a complete line of a step up to `step`. */
 static bool counts(const char *line, ssize_t length, int64_t step)
 {
     long long at;
@@ -49,7 +49,7 @@ Err lines_cut(const char *path, int64_t step)
     if (err == OK && cut && rename(fresh, path) != 0) err = err_fail(ERR_IO, "%s", strerror(errno));
     if (to && (err != OK || !cut)) unlink(fresh);
     if (err == OK) return OK;
-    return err_fail(ERR_IO, "%s: cannot be cut back to step %lld: %s", path, (long long)step,
+    return err_fail(ERR_IO, "%s: cannot be truncated to step %lld: %s", path, (long long)step,
                     err_text());
 }
 

@@ -1,12 +1,12 @@
-/* lines.h -- files of a line a step, kept to the steps that count.
+/* lines.h -- files with one JSON line per step, truncated to the steps that count.
  *
  *     metrics.jsonl   {"step": 19, ...}
- *                     {"step": 20, ...}      the checkpoint that a run goes on from is of step 20
- *                     {"step": 21, ...}      done, and lost with the weights: it will be done again
- *                     {"step": 22, "lo       where the process was killed
+ *                     {"step": 20, ...}      step of the checkpoint that the run resumes from
+ *                     {"step": 21, ...}      its weights were not saved: it will be repeated
+ *                     {"step": 22, "lo       the process was killed here
  *
- * A run that goes on first cuts such a file back, so each step stands in it once, whatever
- * happened. */
+ * A resumed run first removes the lines after its checkpoint, so the file contains each step
+ * once. */
 #ifndef TRAIN_LINES_H
 #define TRAIN_LINES_H
 
@@ -14,12 +14,12 @@
 #include <stdio.h>
 #include "base/err.h"
 
-/* Local. Removes the lines of steps past `step`, and those that are no whole line of a step; a file
- * that is not there has none. The file is replaced as a whole: a crash leaves the old one. */
+/* Local. Removes incomplete lines and the lines of steps after `step`. A missing file is no error.
+ * The file is replaced atomically: after a crash the old one is intact. */
 Err lines_cut(const char *path, int64_t step);
-/* Local. Cut to `step`, then open to write more at its end. */
+/* Local. Calls lines_cut, then opens the file for appending. */
 Err lines_open(const char *path, int64_t step, FILE **out);
-/* Local. `, "key": x`; JSON has no NaN and no infinity: null says that there was no number. */
+/* Local. Writes `, "key": x`; null for NaN and infinity, which JSON does not have. */
 void lines_number(FILE *f, const char *key, double x);
 
 #endif

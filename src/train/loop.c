@@ -1,4 +1,4 @@
-/* loop.c -- the loop, as one of its ranks runs it. */
+/* loop.c -- the training loop of one rank: opens its parts, runs steps, reports and saves. */
 #define _DEFAULT_SOURCE
 #include "train/loop.h"
 
@@ -6,7 +6,9 @@
 #include "train/loop_parts.h"
 #include "train/resume.h"
 
-enum { MAX_SKIPS = 8 }; /* in a row; then the weights themselves are spoilt, or the rate is */
+enum {
+    MAX_SKIPS = 8
+}; /* consecutive ones; then the weights are broken or the learning rate is too high */
 
 Err train_bytes(const Job *job, const Job *valid, SaveRoom room, Arena *temp, int64_t *out)
 {
@@ -32,26 +34,27 @@ void loop_warn(const TrainLoop *l, const char *format, ...)
     va_end(args);
 }
 
-static Err give_up(const TrainLoop *l, const Metrics *m)
+static Err too_many_skips(const TrainLoop *l, const Metrics *m)
 {
-    return err_fail(ERR_CHECK,
-                    "step %lld: the loss is %g and the norm of its gradient %g, and the %d steps "
-                    "before it were skipped too: no step from these weights helps; try a lower "
-                    "optim.lr (now %.3g), a longer optim.warmup, optim.clip=1%s",
-                    (long long)m->step, m->loss, m->grad_norm, MAX_SKIPS - 1, l->s->lr.lr,
-                    l->s->job->settings.optim.skip > 0 ? ", or a larger optim.skip" : "");
+    return err_fail(
+        ERR_CHECK,
+        "step %lld: the loss is %g, the gradient norm is %g, and the %d steps before were "
+        "skipped too, so the weights no longer change; try a lower "
+        "optim.lr (now %.3g), a longer optim.warmup, optim.clip=1%s",
+        (long long)m->step, m->loss, m->grad_norm, MAX_SKIPS - 1, l->s->lr.lr,
+        l->s->job->settings.optim.skip > 0 ? ", or a larger optim.skip" : "");
 }
 
-/* A line of its own: the next step's does not write over it. */
-static void say_skipped(const TrainLoop *l, const Metrics *m, const char *why)
+/* Prints a line that the next step's line does not overwrite. */
+static void report_skipped(const TrainLoop *l, const Metrics *m, const char *why)
 {
     fprintf(l->s->out,
             "step %lld is skipped, nothing is updated: %s (loss %g, norm %g); its samples are in "
-            "%s/skipped.jsonl; %d in a row, the run ends after %d\n",
+            "%s/skipped.jsonl; %d consecutive, the run ends after %d\n",
             (long long)m->step, why, m->loss, m->grad_norm, l->s->dir, l->skips, MAX_SKIPS);
 }
 
-static Err tell(TrainLoop *l, const Metrics *m)
+static Err write_step(TrainLoop *l, const Metrics *m)
 {
     const TrainSettings *s = l->s;
     const char *why = loop_skip_reason(m);
@@ -64,11 +67,11 @@ static Err tell(TrainLoop *l, const Metrics *m)
                                                  .why = why}));
     metrics_line(s->out, s->terminal, m, l->mean_s * (double)(s->lr.steps - m->step));
     if (why && s->terminal && !m->has_valid && m->step < m->steps) fputc('\n', s->out);
-    if (why) say_skipped(l, m, why);
+    if (why) report_skipped(l, m, why);
     return OK;
 }
 
-static void note(TrainLoop *l, const Metrics *m)
+static void record_result(TrainLoop *l, const Metrics *m)
 {
     TrainResult *out = &l->result;
     out->first = l->first.step + 1;
@@ -80,8 +83,8 @@ static void note(TrainLoop *l, const Metrics *m)
     if (m->has_valid) out->has_valid = true, out->valid_loss = m->valid_loss;
 }
 
-/* Not while steps are skipped: a run that ends for them must not go on behind them when it is
- * started again. */
+/* No save while steps are skipped: if the run ends because of them, its restart must repeat
+ * them. */
 static bool is_save_due(const TrainLoop *l)
 {
     const int64_t every = l->s->save.every;
@@ -99,12 +102,13 @@ static Err run_steps(TrainLoop *l)
         const bool last = m.step == s->lr.steps;
         m.has_valid = s->valid_job && s->valid_every && (m.step % s->valid_every == 0 || last);
         if (m.has_valid) TRY(loop_validate(l, &m.valid_loss));
-        if (loop_is_first(l)) TRY(tell(l, &m));
-        note(l, &m);
-        if (l->skips == MAX_SKIPS) return world_agree(s->world, give_up(l, &m)); /* on all */
-        if (s->check_every && m.step % s->check_every == 0) /* before a copy is saved */
+        if (loop_is_first(l)) TRY(write_step(l, &m));
+        record_result(l, &m);
+        if (l->skips == MAX_SKIPS)
+            return world_agree(s->world, too_many_skips(l, &m)); /* the same on all ranks */
+        if (s->check_every && m.step % s->check_every == 0)      /* before a faulty copy is saved */
             TRY(replicas_check(&l->replicas, s->world, m.step));
-        TRY(loop_saver_moved(l));
+        TRY(loop_advance_save(l));
         if (last || stop || is_save_due(l)) TRY(loop_save(l));
     }
     TRY(loop_drain_saver(l));
@@ -133,7 +137,7 @@ static Err open_ranks(TrainLoop *l)
     if (!s->valid_job) return OK;
     set.program = &s->valid_job->linked;
     set.state_of = &l->rank; /* the same weights, not a copy */
-    set.capture = false;     /* a graph would stand idle, with its memory, between validations */
+    set.capture = false;     /* a graph would keep its memory between validations */
     return rank_open(&l->valid, &set);
 }
 
@@ -145,7 +149,8 @@ static Err open_files(TrainLoop *l)
     return samples_open(&l->samples, s->train, s->dir, s->log_samples, l->at.step);
 }
 
-/* Each phase may fail on one rank alone; then all agree. */
+/* Opens everything up to the first step. Each part may fail on one rank only, so all ranks agree
+ * after it. */
 static Err open_loop(TrainLoop *l, TrainStart *start)
 {
     const TrainSettings *s = l->s;
@@ -154,7 +159,7 @@ static Err open_loop(TrainLoop *l, TrainStart *start)
     Err err = train_bytes(s->job, s->valid_job, room, s->world->arena, &bytes);
     if (err == OK) err = open_ranks(l);
     TRY(world_agree(s->world, err));
-    *l->sums = (Sums){.bytes = (double)bytes};
+    *l->sums = (StepSums){.bytes = (double)bytes};
     TRY(loop_add_up(l, REDUCE_MAX));
     l->result.peak_bytes = (int64_t)l->sums->bytes;
     TRY(resume_run(l, start));

@@ -1,14 +1,14 @@
-/* loop.h -- training: steps, one after another, and what they were.
+/* loop.h -- the training loop.
  *
- *     for each step, on every rank:   fill its micro-batches from the data cursor
- *                                     walk its linked program; a gradient that is not finite, or
- *                                     larger than optim.skip, updates nothing
- *                                     add up over ranks what was sent, and whether one is asked to stop
- *                                     every valid_every steps: the loss of held-out samples
- *                                     every save.every steps, and after the last: a checkpoint
- *                     rank 0 alone:   write metrics.jsonl, the line on the terminal
+ *     each step, on every rank:   fill the micro-batches from the data cursor
+ *                                 run the linked program; a gradient that is not finite, or
+ *                                 above optim.skip in norm, updates nothing
+ *                                 all-reduce bytes sent, flops, stop requests, progress of a save
+ *                                 every valid_every steps: the loss of held-out samples
+ *                                 every save.every steps, and after the last: a checkpoint
+ *     rank 0:                     write metrics, print the step's line
  *
- * All ranks end after the same step. A run whose folder has a checkpoint goes on from it
+ * All ranks end after the same step. A run whose folder has a checkpoint resumes from it
  * (train/resume.h). */
 #ifndef TRAIN_LOOP_H
 #define TRAIN_LOOP_H
@@ -22,88 +22,90 @@
 #include "world/trace.h"
 #include "world/world.h"
 
-/* Where a run is: all that it needs to go on, besides its tensors. */
+/* The scalars that a run needs, with its tensors, to resume. */
 typedef struct {
-    int64_t step;    /* done */
+    int64_t step;    /* finished steps */
     int64_t cursor;  /* samples consumed */
-    int64_t tokens;  /* live ones */
+    int64_t tokens;  /* live tokens */
     int64_t skipped; /* steps that updated nothing; Adam's time is step - skipped */
 } Position;
 
-/* What is saved, where and when. */
+/* Checkpoints of a run. */
 typedef struct {
-    const char *folder; /* of checkpoints; is there. NULL: nothing is saved, nothing gone on from */
-    int64_t every;      /* steps; 0: the last alone */
-    int64_t keep;       /* generations */
-    bool despite_errors; /* goes on when one cannot be written, but for the last */
+    const char *folder;  /* exists; NULL: the run neither saves nor resumes */
+    int64_t every;       /* steps; 0: after the last one only */
+    int64_t keep;        /* newest checkpoints that are kept */
+    bool despite_errors; /* a failed save does not end the run, except after the last step */
     StateScalars job;    /* all but step, cursor, tokens, skipped */
     SaveHook hook;
 } SaveSettings;
 
-/* What a run starts from. */
+/* The state that a run starts from. */
 typedef struct {
     Position at;
-    const Manifest *from; /* NULL: initial weights */
-    const Manifest *init; /* whose weights these are; NULL: random numbers */
-    bool restarted;       /* and a run was here that had not come to its first checkpoint */
-    bool done;            /* it has all its steps already */
+    const Manifest *from; /* the checkpoint; NULL: initial weights */
+    const Manifest *init; /* source of the initial weights; NULL: random numbers */
+    bool restarted;       /* an earlier run in the folder ended before its first checkpoint */
+    bool done;            /* the run has all its steps already */
 } TrainStart;
 
 typedef struct {
     const Job *job;       /* JOB_STEP */
     const Job *valid_job; /* JOB_LOSS of the same model and optimizer; NULL: no validation */
     const Device *device;
-    bool deterministic, capture; /* see RankSettings */
-    WorldRank *world; /* who this is among the ranks; its place on the board is told where it is */
+    bool deterministic, capture; /* as RankSettings */
+    WorldRank *world;            /* this rank */
     Team *team;
     const Dataset *train, *valid;
     LrSettings lr;
     int64_t global;      /* sequences a step */
     int64_t valid_every; /* steps; 0: never */
-    int64_t valid_limit; /* sequences measured at most */
+    int64_t valid_limit; /* most sequences of a validation */
     uint64_t seed;
-    const Manifest *init; /* weights to start from; NULL: random numbers */
-    const char *dir;      /* of metrics; exists */
-    const char
-        *autotune_cache; /* a file of the user's: choices of products made before; NULL: none */
+    const Manifest *init;       /* initial weights; NULL: random numbers */
+    const char *dir;            /* run folder; exists */
+    const char *autotune_cache; /* file in the user's cache folder; NULL: none */
     bool tensorboard;
     bool log_samples;    /* to dir/samples.jsonl */
-    int64_t check_every; /* steps between comparisons of what ranks hold alike; 0: never */
-    double
-        peak_flops; /* per second and rank; raised when a step was faster: nothing is above 100% */
-    const volatile sig_atomic_t *stop; /* not 0: end after the step */
+    int64_t check_every; /* steps between comparisons of replicas; 0: never */
+    double peak_flops;   /* GEMM peak of a rank per second; a faster step raises it, so mfu <= 1 */
+    const volatile sig_atomic_t *stop; /* not 0: end after the current step */
     SaveSettings save;
-    FILE *out, *warn; /* warn: what must not be overlooked; NULL: standard error */
-    bool terminal;
-    Trace *trace; /* told what this rank does; NULL: nobody asks */
+    FILE *out, *warn; /* warn: for warnings; NULL: standard error */
+    bool terminal;    /* `out` is one: the step's line replaces the previous one */
+    Trace *trace;     /* records the events of this rank; NULL: none */
 } TrainSettings;
 
 typedef struct {
-    int64_t first, steps; /* the first of this start; done, of the run */
+    int64_t first, steps; /* first step of this start; finished steps of the run */
     double first_loss, last_loss, valid_loss;
     int64_t tokens, tokens_here; /* of the run; since this start */
-    int64_t peak_bytes;          /* the highest rank's */
-    double peak_flops;           /* the one given, or a higher one that a step reached */
+    int64_t peak_bytes;          /* of the rank that needs most memory */
+    double peak_flops;           /* of TrainSettings, or the higher rate that a step reached */
     double seconds;
     bool stopped, has_valid;
-    bool was_done; /* it had all its steps already */
+    bool was_done; /* the run had all its steps already */
 } TrainResult;
 
 typedef struct TrainLoop TrainLoop;
 
-/* Collective over all ranks, all of these. Memory, weights and the saver, up to the first step; nothing is
- * written to the run folder but autotune results. After an error it is closed. */
+/* Collective over all ranks. Allocates memory, loads a checkpoint or initial weights, opens the
+ * saver. Writes nothing to the run folder but the autotune cache. After an error everything is
+ * released. */
 Err train_loop_open(const TrainSettings *s, TrainLoop **out, TrainStart *start);
+/* Collective over all ranks. Runs the remaining steps, if there are any. */
 Err train_loop_run(TrainLoop *l);
+/* Local. Releases memory; `err` is the error that ended the rank, or OK. */
 void train_loop_close(TrainLoop *l, Err err, TrainResult *out);
-/* All three. The result is the same on all ranks, but for the seconds. */
+/* Collective over all ranks. The three calls above. The result is equal on all ranks except the
+ * seconds. */
 Err train_loop(const TrainSettings *s, TrainResult *out);
 
-/* Local. All that a rank allocates for its tensors: every arena, those of validation beside the state
- * that it shares, and what saves take. */
+/* Local. Bytes that a rank allocates: all arenas of training, those of validation that are not
+ * shared with it, and the buffers of saves. */
 Err train_bytes(const Job *job, const Job *valid, SaveRoom room, Arena *temp, int64_t *out);
-/* Local. Flops of products and attention of a rank in one step: what the model needs, without what
- * is recomputed. A causal query sees half of the keys on average. */
+/* Local. Flops of a rank's GEMMs and attention in one step: those that the model needs, without
+ * recomputation. Causal attention counts half, since a query sees half of the keys on average. */
 double job_model_flops(const Job *job);
 
 #endif

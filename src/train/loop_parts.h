@@ -1,4 +1,4 @@
-/* loop_parts.h -- between loop.c, which goes from step to step, and the files that do its parts. */
+/* loop_parts.h -- private to train/: the state of the loop, and the functions of its parts. */
 #ifndef TRAIN_LOOP_PARTS_H
 #define TRAIN_LOOP_PARTS_H
 
@@ -6,40 +6,42 @@
 #include "train/replicas.h"
 #include "train/samples.h"
 
-/* What the ranks add up after a step; all f64, so that one sum does. */
+/* Numbers that the ranks all-reduce after a step; all are f64, so one transfer is enough. */
 typedef struct {
     double stops; /* ranks that were asked to stop */
     double sent_bytes;
     double flops; /* of live rows */
-    double bytes; /* of memory, before the first step */
-    double step;  /* 1 + that of the checkpoint to go on from, before the first step */
-    /* Of the checkpoint that is being written: ranks that are through, that failed; is it there? */
+    double bytes; /* memory; before the first step only */
+    double step;  /* 1 + step of the checkpoint to resume from; before the first step only */
+    /* The current save: ranks that have finished writing or failed; ranks that failed; 1 if rank 0
+     * has committed it; bytes written. */
     double settled, failed, committed, saved_bytes;
-} Sums;
+} StepSums;
 enum {
-    N_SUMS = sizeof(Sums) / sizeof(double),
-    ARENA_LOOP = MAX_COMM_ARENAS - 3
-}; /* world.c and state/load.c have the two above */
+    N_SUMS = sizeof(StepSums) / sizeof(double),
+    ARENA_LOOP = MAX_COMM_ARENAS - 3 /* world.c and state/load.c have the two above */
+};
 
-typedef enum { SAVING_NOTHING, SAVING_WRITES, SAVING_COMMITS } Saving; /* the same on all ranks */
+typedef enum { SAVE_IDLE, SAVE_WRITING, SAVE_COMMITTING } SavePhase; /* equal on all ranks */
 
 struct TrainLoop {
     const TrainSettings *s;
-    Rank rank, valid;
-    Position first, at; /* where it started; after the latest step */
+    Rank rank, valid;   /* valid shares the weights of rank */
+    Position first, at; /* at the start; after the latest step */
     MetricsSinks sinks;
     SampleFiles samples;
     Replicas replicas;
-    Sums *sums;          /* registered as ARENA_LOOP */
-    size_t sent_before;  /* this rank, up to the step before */
-    double peak, mean_s; /* of recent steps, without validation */
-    bool refusal_said;   /* why the device captures no step */
-    int skips;           /* the latest steps that were skipped, in a row */
-    const char *kernels; /* the choices of products, as text; NULL: the device makes none */
-    Saver *saver;        /* NULL: nothing is saved */
-    Saving saving;
-    int64_t saving_step,
-        saved_step; /* of the save that is on its way; of the latest that is whole */
+    StepSums *sums;            /* registered as ARENA_LOOP */
+    size_t sent_before;        /* bytes that this rank sent before the current step */
+    double peak;               /* GEMM flops per second of a rank */
+    double mean_s;             /* moving average of a step, without validation */
+    bool refusal_reported;     /* the device refused to capture a step, and that was reported */
+    int skips;                 /* consecutive skipped steps, up to the latest one */
+    const char *autotune_text; /* autotune cache as text; NULL: the device has none */
+    Saver *saver;              /* NULL: nothing is saved */
+    SavePhase saving;
+    int64_t saving_step; /* step of the current save */
+    int64_t saved_step;  /* step of the newest committed checkpoint */
     double opened_s;
     TrainResult result;
 };
@@ -47,35 +49,40 @@ struct TrainLoop {
 static inline bool loop_is_first(const TrainLoop *l) { return l->s->world->rank == 0; }
 double loop_now_s(void);
 
-/* Collective. Adds up (or takes the greatest of) all members of l->sums. */
+/* Collective. All-reduces (sum or max) all members of l->sums. */
 Err loop_add_up(TrainLoop *l, Reduce reduce);
-/* Local. Bytes that left this rank, but for norms, losses and agreements. */
+/* Local. Bytes that this rank has sent, without scalars: norms, losses, agreements. */
 size_t loop_sent_bytes(const TrainLoop *l);
-/* Local. Of `count` samples from the cursor on, those that are this rank's. */
+/* Local. Fills the rank's micro-batches with its share of `count` samples from `cursor` on. */
 Err loop_fill(const Job *job, const Dataset *data, Rank *r, int64_t cursor, int64_t count);
 
-/* step.c. Collective. The next step: what it was, and where the run is now. */
+/* step.c. Collective. Runs the next step and advances l->at. */
 Err loop_step(TrainLoop *l, Metrics *m);
-/* step.c. Local. Why the step was skipped; NULL: it was not. */
+/* step.c. Local. The reason for skipping the step; NULL: it was not skipped. */
 const char *loop_skip_reason(const Metrics *m);
 
-/* checkpoint.c. Local: opens; tells the sums of the step how far it is. */
+/* checkpoint.c. Local. Opens the saver if the run saves. */
 Err loop_open_saver(TrainLoop *l);
-/* checkpoint.c. Local, on rank 0. Has a checkpoint of the run in this folder ever been whole? */
+/* checkpoint.c. Local, rank 0. True if a checkpoint was ever committed in this run folder. */
 bool loop_was_saved(const TrainLoop *l);
-void loop_put_saver(const TrainLoop *l, Sums *sums);
-/* checkpoint.c. Collective: after the sums; begins to save where the run is, unless that is on disk;
- * waits until nothing is being saved. */
-Err loop_saver_moved(TrainLoop *l);
+/* checkpoint.c. Local. Writes the rank's progress of the current save to the sums of the step. */
+void loop_add_save_state(const TrainLoop *l, StepSums *sums);
+/* checkpoint.c. Collective, after the sums are reduced. Advances the current save: commits it when
+ * all ranks have written, ends it when it is committed or has failed. */
+Err loop_advance_save(TrainLoop *l);
+/* checkpoint.c. Collective. Begins to save the current position, unless it is saved already. */
 Err loop_save(TrainLoop *l);
+/* checkpoint.c. Collective. Waits until no save is in flight. */
 Err loop_drain_saver(TrainLoop *l);
-/* loop.c. Local. A line that is not to be overlooked. */
+
+/* loop.c. Local. Prints a warning. */
 void loop_warn(const TrainLoop *l, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* kernels.c. Collective. Which algorithms products run by, the same on all ranks: l->kernels. */
+/* autotune_cache.c. Collective. Loads or measures the algorithms of GEMMs, equal on all ranks; sets
+ * l->autotune_text. */
 Err loop_autotune(TrainLoop *l, const TrainStart *start);
 
-/* validate.c. Collective. Held-out samples in the order of their own cursor, the same every time. */
+/* validate.c. Collective. The loss of held-out samples; the same samples every time. */
 Err loop_validate(TrainLoop *l, double *loss);
 
 #endif

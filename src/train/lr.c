@@ -1,4 +1,4 @@
-/* lr.c -- pure functions of the step, so a run that goes on has the rate it would have had. */
+/* lr.c -- warmup and decay of the learning rate. */
 #include "train/lr.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@ static double down_from(double from, double to, double share_left)
     return to + (from - to) * share_left;
 }
 
-/* 1 at the first step of the decay, 0 at the last step of the run. */
+/* Share of the decay that is left: 1 at its first step, 0 at the last step of the run. */
 static double left(int64_t step, int64_t first, int64_t last)
 {
     return last <= first ? 1.0 : (double)(last - step) / (double)(last - first);

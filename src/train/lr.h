@@ -5,7 +5,8 @@
  *           /         \                     linear    a straight line down to min_lr
  *     min  /           \___                 constant  stays
  *         0  warmup      steps              wsd       stays, then falls over the last fifth
- */
+ *
+ * It is a pure function of the step, so a resumed run has the rates of an unbroken one. */
 #ifndef TRAIN_LR_H
 #define TRAIN_LR_H
 
@@ -19,7 +20,7 @@ typedef struct {
     int64_t warmup, steps;
 } LrSettings;
 
-/* Local. Of step 1 .. steps. */
+/* Local. The rate of step 1 .. steps. */
 double lr_at(const LrSettings *s, int64_t step);
 
 #endif

@@ -93,7 +93,7 @@ void metrics_line(FILE *out, bool terminal, const Metrics *m, double eta_s)
             text_bytes(m->peak_bytes, bytes));
     if (m->has_valid) fprintf(out, "  valid %.4f", m->valid_loss);
     if (eta_s >= 0) fprintf(out, "  eta %s", duration(eta_s, eta, sizeof eta));
-    /* A line with a validation loss stays on the terminal. */
+    /* A line with a validation loss is not overwritten. */
     if (!terminal || m->has_valid || m->step == m->steps) fputc('\n', out);
     fflush(out);
 }

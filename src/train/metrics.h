@@ -51,12 +51,14 @@ Err metrics_open(MetricsSinks *s, const MetricsSettings *settings);
 Err metrics_write(MetricsSinks *s, const Metrics *m);
 Err metrics_close(MetricsSinks *s);
 
-/* Local. Prints the line for people. On a terminal it replaces the previous line; eta_s < 0: unknown. */
+/* Local. Prints the line for people. On a terminal it replaces the previous line; eta_s < 0:
+ * unknown. */
 void metrics_line(FILE *out, bool terminal, const Metrics *m, double eta_s);
 
 /* ---- tensorboard.c ---- */
 
-/* Local. Creates an event file if settings->tensorboard is set. Its header makes TensorBoard discard events after settings->step. */
+/* Local. Creates an event file if settings->tensorboard is set. Its header makes TensorBoard
+ * discard events after settings->step. */
 Err tensorboard_open(MetricsSink *s, const MetricsSettings *settings);
 
 #endif

@@ -1,7 +1,8 @@
-/* replicas_plan.c -- which boxes several ranks hold, and who.
+/* replicas_plan.c -- finds the boxes that several ranks hold, and their holders.
  *
- * The boxes that ranks own tile every tensor. What another rank holds of such a box is a cell; so
- * whatever two ranks hold alike lies in cells, also where their boxes overlap in part. */
+ * The boxes that ranks own tile every tensor. The part of such a box that another rank holds is a
+ * cell. Cells therefore cover everything that two ranks hold, also where their boxes overlap only
+ * partly. */
 #include <string.h>
 
 #include "train/replicas_parts.h"
@@ -13,10 +14,10 @@ typedef struct {
     StateParts *held, *owned; /* [ranks] */
     Arena *arena;
     int64_t room;
-    bool *who; /* [ranks] of the cell at hand */
-} Plan;
+    bool *holds; /* [ranks], of the current cell */
+} ReplicaPlanner;
 
-/* Parts are in the order of tensors: the first of this one, or past the end. */
+/* Index of the tensor's first part, by binary search: parts are sorted by tensor. */
 static int64_t first_of(const StateParts *p, int tensor)
 {
     int64_t lo = 0, hi = p->n;
@@ -37,7 +38,7 @@ static bool same_box(const Box *a, const Box *b)
     return true;
 }
 
-/* The part that holds all of the box; -1: none does. */
+/* The part that contains the whole box; -1: none. */
 static int64_t holder_part(const StateParts *p, int tensor, const Box *box)
 {
     Box meet;
@@ -46,17 +47,17 @@ static int64_t holder_part(const StateParts *p, int tensor, const Box *box)
     return -1;
 }
 
-static int set_of(Plan *q)
+static int set_of(ReplicaPlanner *q)
 {
     Replicas *r = q->r;
-    const size_t bytes = (size_t)q->ranks * sizeof *q->who;
+    const size_t bytes = (size_t)q->ranks * sizeof *q->holds;
     for (int s = 0; s < r->n_sets; s++)
-        if (memcmp(&r->holds[(int64_t)s * q->ranks], q->who, bytes) == 0) return s;
-    memcpy(&r->holds[(int64_t)r->n_sets * q->ranks], q->who, bytes);
+        if (memcmp(&r->holds[(int64_t)s * q->ranks], q->holds, bytes) == 0) return s;
+    memcpy(&r->holds[(int64_t)r->n_sets * q->ranks], q->holds, bytes);
     return r->n_sets++;
 }
 
-/* Two parts of one owned box may be met in the same cell by several ranks: it counts once. */
+/* True if the cell was added before: several ranks may overlap an owned box in the same cell. */
 static bool is_known(const Replicas *r, int64_t from, const Box *box)
 {
     for (int64_t i = from; i < r->n_cells; i++)
@@ -64,13 +65,14 @@ static bool is_known(const Replicas *r, int64_t from, const Box *box)
     return false;
 }
 
-static Err add_cell(Plan *q, int tensor, const Box *box)
+static Err add_cell(ReplicaPlanner *q, int tensor, const Box *box)
 {
     Replicas *r = q->r;
     int n = 0;
-    for (int i = 0; i < q->ranks; i++) n += q->who[i] = holder_part(&q->held[i], tensor, box) >= 0;
+    for (int i = 0; i < q->ranks; i++)
+        n += q->holds[i] = holder_part(&q->held[i], tensor, box) >= 0;
     if (n < 2) return OK;
-    if (r->n_cells == q->room) { /* what was there stays where it is, unused */
+    if (r->n_cells == q->room) { /* grow; the old arrays stay in the arena, unused */
         ReplicaCell *more;
         bool *holds;
         q->room = 2 * q->room + 64;
@@ -88,8 +90,8 @@ static Err add_cell(Plan *q, int tensor, const Box *box)
     return OK;
 }
 
-/* The cells of a box that `owner` owns. */
-static Err cells_of(Plan *q, int owner, const StatePart *own)
+/* Adds the cells of a box that `owner` owns. */
+static Err cells_of(ReplicaPlanner *q, int owner, const StatePart *own)
 {
     const int64_t from = q->r->n_cells;
     for (int i = 0; i < q->ranks; i++) {
@@ -106,11 +108,11 @@ static Err cells_of(Plan *q, int owner, const StatePart *own)
 
 Err replicas_plan(Replicas *r, const LinkedProgram *lp, int ranks, Arena *a)
 {
-    Plan q = {.r = r, .lp = lp, .ranks = ranks, .arena = a};
+    ReplicaPlanner q = {.r = r, .lp = lp, .ranks = ranks, .arena = a};
     TRY(state_tensors(lp, a, &r->tensors));
     TRY(ARENA_NEW(a, ranks, &q.held));
     TRY(ARENA_NEW(a, ranks, &q.owned));
-    TRY(ARENA_NEW(a, ranks, &q.who));
+    TRY(ARENA_NEW(a, ranks, &q.holds));
     for (int i = 0; i < ranks; i++) {
         TRY(state_parts(lp, i, false, a, &q.held[i]));
         TRY(state_parts(lp, i, true, a, &q.owned[i]));

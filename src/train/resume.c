@@ -1,4 +1,4 @@
-/* resume.c -- finding the checkpoint to go on from, and loading it. */
+/* resume.c -- finds the checkpoint to resume from, and loads it. */
 #define _DEFAULT_SOURCE
 #include "train/resume.h"
 
@@ -9,41 +9,41 @@
 
 typedef struct {
     TrainLoop *l;
-    Arena *arena; /* of the rank; what is read of a damaged one is rewound */
+    Arena *arena; /* of the rank; rewound after a damaged checkpoint */
     Generation at;
     char path[1200];
     Manifest *manifest;
-    Generation said; /* by `latest`, with the hash of its manifest; step -1: nothing */
-    uint64_t said_hash;
-    int damaged; /* that were set aside so far */
-} Search;
+    Generation latest;    /* named by the file `latest`; step -1: none */
+    uint64_t latest_hash; /* of its manifest, as in that file */
+    int damaged;          /* checkpoints renamed so far */
+} ResumeSearch;
 
-/* Rank 0. `latest` only confirms: a crash may have come between it and the checkpoint that it
- * should name. */
-static Err check_latest(Search *q, const Generation *newest, bool any)
+/* Rank 0. Compares the newest checkpoint with the file `latest`. The file may be older: a crash may
+ * have happened between a commit and its update. */
+static Err check_latest(ResumeSearch *q, const Generation *newest, bool any)
 {
     const char *folder = q->l->s->save.folder;
     bool found = false;
-    const Err err = folder_latest(folder, &q->said, &q->said_hash, &found);
-    if (!found) q->said.step = -1;
+    const Err err = folder_latest(folder, &q->latest, &q->latest_hash, &found);
+    if (!found) q->latest.step = -1;
     if (err == ERR_CHECK && !q->damaged)
-        loop_warn(q->l, "%s; the newest checkpoint that is whole is used", err_text());
+        loop_warn(q->l, "%s; the newest complete checkpoint is used", err_text());
     if (err != OK && err != ERR_CHECK) return err;
     if (!any && (found || err == ERR_CHECK || loop_was_saved(q->l)))
         return err_fail(
             ERR_CHECK,
-            "%s: there was a checkpoint, and none is whole now; put one back, or set "
-            "run.fresh=true to start over (the run folder is renamed, not deleted), or choose "
+            "%s: the run was saved, but no checkpoint is complete now; restore one, or set "
+            "run.fresh=true to restart (the run folder is renamed, not deleted), or choose "
             "another run.dir",
             folder);
-    if (any && q->said.step > newest->step && !q->damaged)
-        loop_warn(q->l, "%s/latest names %s, which is not there; %s is used", folder, q->said.name,
-                  newest->name);
+    if (any && q->latest.step > newest->step && !q->damaged)
+        loop_warn(q->l, "%s/latest names %s, which does not exist; %s is used", folder,
+                  q->latest.name, newest->name);
     return OK;
 }
 
-/* Rank 0. The newest that has its name; step -1: there is none, and there was none. */
-static Err find_newest(Search *q, int64_t *step)
+/* Rank 0. The newest committed checkpoint; *step is -1 if there never was one. */
+static Err find_newest(ResumeSearch *q, int64_t *step)
 {
     Generation *list;
     int n;
@@ -54,30 +54,32 @@ static Err find_newest(Search *q, int64_t *step)
     return OK;
 }
 
-/* Rank 0 tells the others. */
-static Err spread_step(TrainLoop *l, int64_t *step)
+/* Sends rank 0's step to all ranks. */
+static Err broadcast_step(TrainLoop *l, int64_t *step)
 {
-    *l->sums = (Sums){.step = loop_is_first(l) ? (double)(*step + 1) : 0};
+    *l->sums = (StepSums){.step = loop_is_first(l) ? (double)(*step + 1) : 0};
     TRY(loop_add_up(l, REDUCE_SUM));
     *step = (int64_t)l->sums->step - 1;
     return OK;
 }
 
-/* Rank 0 alone decides what is damaged: a rank that cannot see the folder has not found damage. Nor
- * has one that may not read, or has too many files open (ERR_IO): nothing is set aside for that. */
-static Err read_whole(Search *q)
+/* Rank 0. Only rank 0 decides that a checkpoint is damaged, and only on ERR_CHECK: a folder that a
+ * rank cannot see or read, or too many open files (ERR_IO), is no damage. */
+static Err read_whole(ResumeSearch *q)
 {
     TRY(manifest_read(q->path, q->arena, q->manifest));
     TRY(manifest_check_files(q->manifest, q->arena));
-    if (q->said.step == q->at.step && q->said_hash != q->manifest->hash)
+    if (q->latest.step == q->at.step && q->latest_hash != q->manifest->hash)
         loop_warn(q->l,
-                  "%s: whole, but not the one that was saved last: its manifest hashes to %016llx, "
-                  "latest says %016llx; it is used",
-                  q->path, (unsigned long long)q->manifest->hash, (unsigned long long)q->said_hash);
+                  "%s: complete, but not the one that was saved last: the hash of its manifest is "
+                  "%016llx, latest contains %016llx; it is used",
+                  q->path, (unsigned long long)q->manifest->hash,
+                  (unsigned long long)q->latest_hash);
     return OK;
 }
 
-static Err set_aside(Search *q)
+/* Rank 0 renames the damaged checkpoint, with a warning. */
+static Err set_aside(ResumeSearch *q)
 {
     char why[1024], name[64];
     TrainLoop *l = q->l;
@@ -85,13 +87,13 @@ static Err set_aside(Search *q)
     q->damaged++;
     Err err = loop_is_first(l) ? folder_set_aside(l->s->save.folder, &q->at, name) : OK;
     if (loop_is_first(l) && err == OK)
-        loop_warn(l, "%s: damaged: %s; it is %s now, and the checkpoint before it is used", q->path,
+        loop_warn(l, "%s: damaged: %s; renamed to %s, the previous checkpoint is used", q->path,
                   why, name);
     return world_agree(l->s->world, err);
 }
 
-/* Loads what rank 0 has found whole. */
-static Err load(Search *q, bool *damaged)
+/* Loads the checkpoint that rank 0 has checked. */
+static Err load(ResumeSearch *q, bool *damaged)
 {
     TrainLoop *l = q->l;
     WorldRank *w = l->s->world;
@@ -103,7 +105,8 @@ static Err load(Search *q, bool *damaged)
     LoadResult loaded;
     Err err = loop_is_first(l) ? OK : manifest_read(q->path, q->arena, q->manifest);
     if (err != OK)
-        err = err_fail(err, "%s; run.dir must be in a file system that all ranks see", err_text());
+        err = err_fail(err, "%s; run.dir must be in a file system that all ranks can read",
+                       err_text());
     TRY(world_agree(w, err));
     TRY(world_same(w, q->manifest->hash, "checkpoint", "run.dir must be the same folder for all"));
     TRY(world_agree(w, resume_same_job(q->path, &q->manifest->scalars, &l->s->save.job)));
@@ -113,15 +116,15 @@ static Err load(Search *q, bool *damaged)
     return *damaged ? OK : err;
 }
 
-/* The newest of those that are left: *go_on when it was damaged and is no longer among them. */
-static Err try_newest(Search *q, bool *go_on, bool *found)
+/* Tries the newest checkpoint. *go_on is true if it was damaged and has been renamed. */
+static Err try_newest(ResumeSearch *q, bool *go_on, bool *found)
 {
     TrainLoop *l = q->l;
     WorldRank *w = l->s->world;
     int64_t step = -1;
     *go_on = *found = false;
     TRY(world_agree(w, loop_is_first(l) ? find_newest(q, &step) : OK));
-    TRY(spread_step(l, &step));
+    TRY(broadcast_step(l, &step));
     if (step < 0) return OK;
     q->at = generation_of(step);
     snprintf(q->path, sizeof q->path, "%s/%s", l->s->save.folder, q->at.name);
@@ -133,7 +136,8 @@ static Err try_newest(Search *q, bool *go_on, bool *found)
     return *go_on ? set_aside(q) : OK;
 }
 
-/* Rank 0. A run that was killed before its first checkpoint has left lines, and nothing else. */
+/* Rank 0. True if an earlier run wrote metrics: without checkpoints, it was killed before the
+ * first. */
 static bool has_lines(const TrainLoop *l)
 {
     char path[1200];
@@ -145,7 +149,7 @@ static bool has_lines(const TrainLoop *l)
 Err resume_run(TrainLoop *l, TrainStart *out)
 {
     WorldRank *w = l->s->world;
-    Search q = {.l = l, .arena = w->arena};
+    ResumeSearch q = {.l = l, .arena = w->arena};
     bool go_on = true, found = false;
     *out = (TrainStart){0};
     if (!l->s->save.folder) return OK;

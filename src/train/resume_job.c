@@ -1,4 +1,4 @@
-/* resume_job.c -- is what a checkpoint was saved of the job that wants to go on from it? */
+/* resume_job.c -- checks that a checkpoint is of the same job as the run that resumes from it. */
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,11 +7,11 @@
 
 enum { VALUE_BYTES = 80 };
 
-static Err another_job(const char *what, const char *key, const char *saved, const char *now)
+static Err different_job(const char *what, const char *key, const char *saved, const char *now)
 {
     return err_fail(ERR_CONFIG,
-                    "%s was saved of a run with %s=%s, and now it is %s: that is another job; set "
-                    "%s=%s, or run.fresh=true to start over (the old folder is renamed), or choose "
+                    "%s was saved by a run with %s=%s, and now it is %s: that is another job; set "
+                    "%s=%s, or run.fresh=true to restart (the old folder is renamed), or choose "
                     "another run.dir",
                     what, key, saved, now, key, saved);
 }
@@ -22,12 +22,12 @@ static Err same_number(const char *what, const char *key, int64_t saved, int64_t
     if (saved == now) return OK;
     snprintf(a, sizeof a, "%lld", (long long)saved);
     snprintf(b, sizeof b, "%lld", (long long)now);
-    return another_job(what, key, a, b);
+    return different_job(what, key, a, b);
 }
 
 static Err same_text(const char *what, const char *key, const char *saved, const char *now)
 {
-    return strcmp(saved, now) == 0 ? OK : another_job(what, key, saved, now);
+    return strcmp(saved, now) == 0 ? OK : different_job(what, key, saved, now);
 }
 
 /* f32 and bf16 keep the same master weights and moments; f64 keeps wider ones. */
@@ -39,7 +39,7 @@ static const char *family(const char *dtype)
 static void value_text(const json_t *x, char out[VALUE_BYTES])
 {
     char *text = x ? json_dumps(x, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
-    snprintf(out, VALUE_BYTES, "%s", text ? text : "(not said)");
+    snprintf(out, VALUE_BYTES, "%s", text ? text : "(not set)");
     free(text);
 }
 
@@ -50,7 +50,7 @@ static Err same_field(const char *what, const char *key, const json_t *saved, co
     snprintf(name, sizeof name, "model.%s", key);
     value_text(saved, a);
     value_text(now, b);
-    return another_job(what, name, a, b);
+    return different_job(what, name, a, b);
 }
 
 static Err same_model(const char *what, const char *saved, const char *now)
@@ -59,7 +59,7 @@ static Err same_model(const char *what, const char *saved, const char *now)
     const char *key;
     Err err = OK;
     if (!json_is_object(a) || !json_is_object(b))
-        err = err_fail(ERR_CHECK, "%s: its model is no object of JSON", what);
+        err = err_fail(ERR_CHECK, "%s: its model is not a JSON object", what);
     json_object_foreach(a, key, value)
     {
         if (err == OK) err = same_field(what, key, value, json_object_get(b, key));
@@ -76,18 +76,18 @@ static Err same_model(const char *what, const char *saved, const char *now)
 Err resume_same_job(const char *what, const StateScalars *saved, const StateScalars *now)
 {
     TRY(same_model(what, saved->model, now->model));
-    if (strcmp(saved->optim, "none") == 0) return OK; /* weights alone: no run has had them yet */
+    if (strcmp(saved->optim, "none") == 0)
+        return OK; /* weights only: no run has trained them yet */
     TRY(same_number(what, "data.seq_len", saved->seq_len, now->seq_len));
     TRY(same_text(what, "data.pack", saved->pack ? "true" : "false", now->pack ? "true" : "false"));
     TRY(same_number(what, "run.seed", (int64_t)saved->seed, (int64_t)now->seed));
     TRY(same_text(what, "optim.kind", saved->optim, now->optim));
     TRY(same_text(what, "precision.compute", family(saved->dtype), family(now->dtype)));
     if (saved->data == now->data) return OK;
-    return err_fail(
-        ERR_CONFIG,
-        "%s was saved of a run on other tokens than those of data.train (fingerprint "
-        "%016llx, and now %016llx): the samples that are left could not be told; give it "
-        "the same files, or set run.fresh=true to start over (the old folder is renamed), "
-        "or choose another run.dir",
-        what, (unsigned long long)saved->data, (unsigned long long)now->data);
+    return err_fail(ERR_CONFIG,
+                    "%s was saved by a run on other tokens than those of data.train (fingerprint "
+                    "%016llx, and now %016llx), so the remaining samples are unknown; use "
+                    "the same files, or set run.fresh=true to restart (the old folder is renamed), "
+                    "or choose another run.dir",
+                    what, (unsigned long long)saved->data, (unsigned long long)now->data);
 }

@@ -1,7 +1,7 @@
 /* run.h -- the phases of a training run on one of its ranks. The caller reports to the user between
  * two phases.
  *
- *     train_agree          all ranks have the same configuration and data; device transport is chosen
+ *     train_agree          all ranks have the same configuration and data; transport is chosen
  *     train_compile        programs of training and validation
  *     train_check_fit      the memory that the ranks of a process need is available
  *     train_open_dir       rank 0 creates and locks the run folder; a refused run changes no file
@@ -62,11 +62,11 @@ typedef struct {
 /* Collective over all ranks, as are all functions below. ERR_CONFIG if a rank has another
  * configuration or other training data. */
 Err train_agree(TrainRank *r);
-/* Adds the memory that the rank needs to run->needed_bytes. ERR_CONFIG if run.check_every is set and no
- * two ranks hold copies of the same weights. */
+/* Adds the memory that the rank needs to run->needed_bytes. ERR_CONFIG if run.check_every is set
+ * and no two ranks hold copies of the same weights. */
 Err train_compile(TrainRank *r);
-/* ERR_CONFIG if the ranks of a process need more memory than there is; the message lists settings that
- * fit (plan/fit.h). */
+/* ERR_CONFIG if the ranks of a process need more memory than there is; the message lists settings
+ * that fit (plan/fit.h). */
 Err train_check_fit(TrainRank *r);
 /* ERR_CONFIG if another process trains in the folder. */
 Err train_open_dir(TrainRank *r);

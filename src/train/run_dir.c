@@ -1,4 +1,4 @@
-/* run_dir.c -- making, locking and renaming the folder of a run. */
+/* run_dir.c -- creates, locks and renames the folder of a run. */
 #define _DEFAULT_SOURCE
 #include "train/run_dir.h"
 
@@ -12,7 +12,7 @@
 #include <unistd.h>
 #include "state/disk.h"
 
-/* A folder that is made stays after a power cut: what is saved in it would be lost with it. */
+/* Syncs the parent, so that a new folder and the checkpoints in it survive a power failure. */
 static Err sync_above(const char *path)
 {
     char above[1024];
@@ -33,24 +33,25 @@ static Err make_folders(const char *path)
         if (mkdir(part, 0777) == 0)
             TRY(sync_above(part));
         else if (errno != EEXIST)
-            return err_fail(ERR_IO, "run.dir=%s: folder %s cannot be made: %s", path, part,
+            return err_fail(ERR_IO, "run.dir=%s: folder %s cannot be created: %s", path, part,
                             strerror(errno));
         if (end == '\0') return OK;
         *s = '/';
     }
 }
 
-enum { LOCK_NAP_US = 20000, LOCK_TRIES = 100 };
+enum { LOCK_SLEEP_US = 20000, LOCK_TRIES = 100 };
 
 static Err open_lock(RunDir *d, const char *path)
 {
     run_dir_close(d);
-    TRY(make_folders(d->path)); /* it may just have been renamed */
+    TRY(make_folders(d->path)); /* a fresh start may just have renamed it */
     d->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    return d->lock < 0 ? err_fail(ERR_IO, "%s: cannot be made: %s", path, strerror(errno)) : OK;
+    return d->lock < 0 ? err_fail(ERR_IO, "%s: cannot be created: %s", path, strerror(errno)) : OK;
 }
 
-/* Who waited for the lock of a folder that a fresh start has renamed meanwhile holds the old one's. */
+/* True if the open lock file is no longer the one at `path`: a fresh start of another process has
+ * renamed the folder in the meantime. */
 static bool is_other_file(int fd, const char *path)
 {
     struct stat mine, there;
@@ -58,7 +59,7 @@ static bool is_other_file(int fd, const char *path)
            mine.st_dev != there.st_dev;
 }
 
-/* true: another holds it, or it is no longer this folder's. */
+/* True if another process holds the lock, or the folder was renamed. */
 static bool try_lock(const RunDir *d, const char *path)
 {
     return flock(d->lock, LOCK_EX | LOCK_NB) != 0 || is_other_file(d->lock, path);
@@ -71,7 +72,7 @@ static Err take_lock(RunDir *d)
     snprintf(path, sizeof path, "%s/lock", d->path);
     TRY(open_lock(d, path));
     for (int i = 0; i < LOCK_TRIES && (bad = try_lock(d, path)); i++) {
-        usleep(LOCK_NAP_US);
+        usleep(LOCK_SLEEP_US);
         if (is_other_file(d->lock, path)) TRY(open_lock(d, path));
     }
     if (bad) {
@@ -119,8 +120,8 @@ Err run_dir_open(RunDir *d, const char *path, bool fresh)
     size_t length = strlen(path);
     while (length > 1 && path[length - 1] == '/') length--;
     if (length == 0 || length > MAX_RUN_DIR)
-        return err_fail(ERR_CONFIG, "run.dir: a path of %zu characters; 1 to %d are possible",
-                        length, MAX_RUN_DIR);
+        return err_fail(ERR_CONFIG, "run.dir: the path has %zu characters; use 1 to %d", length,
+                        MAX_RUN_DIR);
     memcpy(d->path, path, length);
     TRY(make_folders(d->path));
     TRY(take_lock(d));

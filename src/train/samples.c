@@ -35,7 +35,7 @@ static Err write_line(const SampleFiles *f, FILE *to, const SampleStep *s, bool 
         fprintf(to, "%s%lld", i ? ", " : "", (long long)dataset_sample(f->data, s->cursor + i));
     fputs("]}\n", to);
     if (fflush(to) == 0) return OK;
-    return err_fail(ERR_IO, "%s: the samples of step %lld cannot be written: %s", f->dir,
+    return err_fail(ERR_IO, "%s: cannot write the samples of step %lld: %s", f->dir,
                     (long long)s->step, strerror(errno));
 }
 
@@ -53,7 +53,7 @@ Err samples_close(SampleFiles *f)
 {
     int bad = f->all ? fclose(f->all) : 0;
     if (f->skipped) bad |= fclose(f->skipped);
-    if (bad) return err_fail(ERR_IO, "%s: samples cannot be written: %s", f->dir, strerror(errno));
+    if (bad) return err_fail(ERR_IO, "%s: cannot write the samples: %s", f->dir, strerror(errno));
     f->all = f->skipped = NULL;
     return OK;
 }

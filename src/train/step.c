@@ -1,4 +1,4 @@
-/* step.c -- one step: samples in, the list walked, and what all ranks made of it. */
+/* step.c -- one step: fills the inputs, runs the linked program, sums the results over ranks. */
 #define _DEFAULT_SOURCE
 #include <math.h>
 #include <time.h>
@@ -81,7 +81,7 @@ size_t loop_sent_bytes(const TrainLoop *l)
     return sum;
 }
 
-/* Rows that this step's micro-batches have, of those that they have room for. */
+/* Live rows of this step's micro-batches, as a share of their capacity. */
 static double live_share(const TrainLoop *l)
 {
     int64_t live = 0;
@@ -90,11 +90,11 @@ static double live_share(const TrainLoop *l)
     return (double)live / ((double)micros * (double)l->s->job->model.rows);
 }
 
-/* Of the peaks of all ranks. */
+/* Flops per second of all ranks, as a share of their GEMM peaks. */
 static double utilization(TrainLoop *l, double step_s)
 {
     const double rate = l->sums->flops / step_s / l->s->world->ranks;
-    if (rate > l->peak) l->peak = rate; /* then the measured peak was too low */
+    if (rate > l->peak) l->peak = rate; /* the measured peak was too low */
     return rate / l->peak;
 }
 
@@ -102,16 +102,16 @@ static Err gather_sums(TrainLoop *l)
 {
     const TrainSettings *s = l->s;
     const size_t sent = loop_sent_bytes(l);
-    *l->sums = (Sums){.stops = s->stop && *s->stop,
-                      .sent_bytes = (double)(sent - l->sent_before),
-                      .flops = live_share(l) * job_model_flops(s->job)};
+    *l->sums = (StepSums){.stops = s->stop && *s->stop,
+                          .sent_bytes = (double)(sent - l->sent_before),
+                          .flops = live_share(l) * job_model_flops(s->job)};
     l->sent_before = sent;
-    loop_put_saver(l, l->sums);
+    loop_add_save_state(l, l->sums);
     if (s->trace) trace_take(s->trace, comm_recorder(s->world->comm));
     return loop_add_up(l, REDUCE_SUM);
 }
 
-static void move_on(TrainLoop *l, const StepResult *r)
+static void advance(TrainLoop *l, const StepResult *r)
 {
     l->at.step++;
     l->at.cursor += l->s->global;
@@ -120,13 +120,13 @@ static void move_on(TrainLoop *l, const StepResult *r)
     l->skips = r->skipped ? l->skips + 1 : 0;
 }
 
-/* Once. The step that was to be captured has run all the same. */
-static void say_refusal(TrainLoop *l)
+/* Reports once that the device cannot capture steps; the step ran without capture. */
+static void report_refusal(TrainLoop *l)
 {
     const char *why = rank_capture_refused(&l->rank);
-    if (!why || l->refusal_said) return;
-    l->refusal_said = true;
-    loop_warn(l, "steps are not captured as a graph, and run op by op: %s", why);
+    if (!why || l->refusal_reported) return;
+    l->refusal_reported = true;
+    loop_warn(l, "steps are not captured as a graph but launched op by op: %s", why);
 }
 
 Err loop_step(TrainLoop *l, Metrics *m)
@@ -137,10 +137,10 @@ Err loop_step(TrainLoop *l, Metrics *m)
     const double before = loop_now_s(), lr = lr_at(&s->lr, step);
     TRY(loop_fill(s->job, s->train, &l->rank, l->at.cursor, s->global));
     TRY(rank_step(&l->rank, &(StepSettings){step, lr, step - l->at.skipped}, &r));
-    say_refusal(l);
+    report_refusal(l);
     TRY(gather_sums(l));
     const double took = loop_now_s() - before;
-    move_on(l, &r);
+    advance(l, &r);
     l->mean_s = l->mean_s > 0 ? 0.9 * l->mean_s + 0.1 * took : took;
     *m = (Metrics){.step = step,
                    .steps = s->lr.steps,

@@ -1,11 +1,11 @@
-/* tensorboard.c -- event files: records of a protocol buffer each, framed as TFRecord.
+/* tensorboard.c -- event files: one protocol buffer per record, framed as TFRecord.
  *
  *     record   u64 length, u32 crc(length), bytes, u32 crc(bytes)      crc: crc32c, masked
  *     Event    1 double wall_time, 2 int64 step, 3 string file_version or 5 Summary or 7 SessionLog
- *     SessionLog  1 enum status: 1 starts, which has readers forget steps from this one on
+ *     SessionLog  1 enum status: 1 (start): readers discard this step and later ones
  *     Summary  1 repeated Value {1 string tag, 2 float simple_value}
  *
- * Little-endian throughout. Written by hand: it is four field types. */
+ * Little-endian throughout. Encoded by hand, since only four field types occur. */
 #define _DEFAULT_SOURCE
 #include <errno.h>
 #include <string.h>
@@ -36,7 +36,7 @@ static uint32_t masked(const unsigned char *p, size_t n)
 
 static void put_bytes(EventBuffer *b, const void *p, size_t n)
 {
-    MUST(b->n + n <= sizeof b->at, "an event of more than %zu bytes", sizeof b->at);
+    MUST(b->n + n <= sizeof b->at, "an event has more than %zu bytes", sizeof b->at);
     memcpy(b->at + b->n, p, n);
     b->n += n;
 }

@@ -1,4 +1,5 @@
-/* validate.c -- the loss of held-out samples, by ranks that share the weights of those that train. */
+/* validate.c -- the loss of held-out samples; the validation rank shares the weights of the
+ * training rank. */
 #include "job/batch.h"
 #include "train/loop_parts.h"
 
@@ -18,6 +19,6 @@ Err loop_validate(TrainLoop *l, double *loss)
         live += r.live_tokens;
     }
     *loss = live ? sum / (double)live : 0;
-    l->sent_before = loop_sent_bytes(l); /* no step's */
+    l->sent_before = loop_sent_bytes(l); /* validation traffic belongs to no step */
     return OK;
 }

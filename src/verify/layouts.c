@@ -1,4 +1,4 @@
-/* layouts.c -- every layout as a row of small numbers; a greedy cover of the pairs in them. */
+/* layouts.c -- layouts as rows of small integers; a greedy set of rows that covers all pairs. */
 #include "verify/layouts.h"
 
 #include <stdarg.h>
@@ -11,7 +11,7 @@ enum { REPLICATE, SHARD, TP, STAGES, ZERO, EACH, SEQUENCE, KEEP, N_OPTIONS };
 
 typedef struct {
     int value[N_OPTIONS];
-} Row;
+} OptionRow;
 
 static int one_if_none(int n) { return n ? n : 1; }
 
@@ -56,19 +56,20 @@ const char *layout_words(const ParallelSettings *p, char *buffer)
     return buffer[0] ? buffer : strcpy(buffer, "one rank");
 }
 
-/* ---- reading one ---- */
+/* ---- parsing ---- */
 
 typedef struct {
     const char *name;
     int low, high;
-} Word;
+} LayoutKey;
 
-static const Word words[] = {{"dp_replicate", 1, 4096}, {"dp_shard", 1, 4096}, {"dp", 1, 4096},
-                             {"tp", 1, 4096},           {"zero", 0, 3},        {"live", 1, 4096},
-                             {"fold", 1, 4096},         {"pp", 1, 4096},       {"chunks", 1, 4096},
-                             {"group", 1, 4096},        {"slices", 1, 4096}};
+static const LayoutKey keys[] = {
+    {"dp_replicate", 1, 4096}, {"dp_shard", 1, 4096}, {"dp", 1, 4096},
+    {"tp", 1, 4096},           {"zero", 0, 3},        {"live", 1, 4096},
+    {"fold", 1, 4096},         {"pp", 1, 4096},       {"chunks", 1, 4096},
+    {"group", 1, 4096},        {"slices", 1, 4096}};
 
-static void set_word(ParallelSettings *p, const char *name, int value)
+static void set_key(ParallelSettings *p, const char *name, int value)
 {
     if (strcmp(name, "dp_replicate") == 0) p->mesh.dp_replicate = value;
     if (strcmp(name, "dp_shard") == 0 || strcmp(name, "dp") == 0) p->mesh.dp_shard = value;
@@ -86,11 +87,10 @@ static Err bad_word(const char *word)
 {
     return err_fail(
         ERR_CONFIG,
-        "layout: \"%s\" is no word of a layout; there are dp=N dp_replicate=N "
+        "layout: \"%s\" is not a word of a layout; the words are dp=N dp_replicate=N "
         "dp_shard=N tp=N pp=N schedule=NAME chunks=N slices=N group=N split=cost evict zero=0..3 "
-        "live=N "
-        "fold=N reduce=each sequence regather=false, with spaces between, and ; between "
-        "layouts",
+        "live=N fold=N reduce=each sequence regather=false, separated by spaces; separate layouts "
+        "by ;",
         word);
 }
 
@@ -101,7 +101,7 @@ static Err parse_schedule(const char *name, ParallelSettings *p)
     for (int i = 0; i < n; i++)
         if (strcmp(row[i].name, name) == 0) return p->schedule = row[i].name, OK;
     return err_fail(ERR_CONFIG,
-                    "layout: schedule=%s: there is none of that name; `sheaf help "
+                    "layout: schedule=%s: there is no such schedule; `sheaf help "
                     "parallel.schedule` lists them",
                     name);
 }
@@ -116,21 +116,21 @@ static Err parse_word(const char *word, ParallelSettings *p)
     if (strcmp(word, "reduce=each") == 0) return p->reduce_each = true, OK;
     if (strcmp(word, "split=cost") == 0) return p->split = "cost", OK;
     if (strncmp(word, "schedule=", 9) == 0) return parse_schedule(word + 9, p);
-    for (size_t i = 0; equal && i < sizeof words / sizeof *words; i++) {
+    for (size_t i = 0; equal && i < sizeof keys / sizeof *keys; i++) {
         char *end;
-        const size_t length = strlen(words[i].name);
-        if (length != (size_t)(equal - word) || strncmp(word, words[i].name, length) != 0) continue;
+        const size_t length = strlen(keys[i].name);
+        if (length != (size_t)(equal - word) || strncmp(word, keys[i].name, length) != 0) continue;
         const long value = strtol(equal + 1, &end, 10);
-        if (*end || end == equal + 1 || value < words[i].low || value > words[i].high)
-            return err_fail(ERR_CONFIG, "layout: %s: a number from %d to %d is wanted", word,
-                            words[i].low, words[i].high);
-        set_word(p, words[i].name, (int)value);
+        if (*end || end == equal + 1 || value < keys[i].low || value > keys[i].high)
+            return err_fail(ERR_CONFIG, "layout: %s: must be a number from %d to %d", word,
+                            keys[i].low, keys[i].high);
+        set_key(p, keys[i].name, (int)value);
         return OK;
     }
     return bad_word(word);
 }
 
-/* "tp" of "tp=2": is it the name of a word before `at` too? */
+/* True if the key of the word at `at` ("tp" of "tp=2") occurs in an earlier word too. */
 static bool is_named_before(const char *text, size_t at, size_t n)
 {
     size_t name = strcspn(text + at, "=, ;\t\n");
@@ -150,8 +150,7 @@ Err layout_parse(const char *text, size_t length, ParallelSettings *out)
         if (n > length - at) n = length - at;
         snprintf(word, sizeof word, "%.*s", (int)n, text + at);
         if (n && is_named_before(text, at, n))
-            return err_fail(ERR_CONFIG, "layout: %s: what it sets is set before it; leave one out",
-                            word);
+            return err_fail(ERR_CONFIG, "layout: %s: set twice; remove one of the two", word);
         if (n) TRY(parse_word(word, &p));
         at += n + 1;
     }
@@ -161,7 +160,7 @@ Err layout_parse(const char *text, size_t length, ParallelSettings *out)
 
 /* ---- covering ---- */
 
-static ParallelSettings settings_of(const Row *r)
+static ParallelSettings settings_of(const OptionRow *r)
 {
     return (ParallelSettings){
         .mesh = {r->value[REPLICATE], r->value[SHARD], r->value[TP], r->value[STAGES]},
@@ -172,20 +171,20 @@ static ParallelSettings settings_of(const Row *r)
     };
 }
 
-/* Nothing in it is without effect. */
-static bool is_plain(const Row *r)
+/* True if every option of the layout has an effect. */
+static bool is_plain(const OptionRow *r)
 {
     if (r->value[SEQUENCE] && r->value[TP] == 1) return false;
     if (r->value[KEEP] && !r->value[SEQUENCE]) return false;
     if (r->value[EACH] && r->value[ZERO] >= 2) return false;
     if (r->value[REPLICATE] * r->value[SHARD] == 1)
-        return r->value[ZERO] == 0 && !r->value[EACH]; /* one dp rank shares with nobody */
+        return r->value[ZERO] == 0 && !r->value[EACH]; /* one dp rank has no state to share */
     return r->value[REPLICATE] == 1 || r->value[SHARD] > 1;
 }
 
-static Err all_rows(int ranks, int stages, Arena *arena, Row **out, int *n)
+static Err all_rows(int ranks, int stages, Arena *arena, OptionRow **out, int *n)
 {
-    Row *row;
+    OptionRow *row;
     int count = 0;
     TRY(ARENA_NEW(arena, (int64_t)ranks * ranks * ranks * stages * 32 + 1, &row));
     for (int r = 1; r <= ranks; r++)
@@ -193,7 +192,7 @@ static Err all_rows(int ranks, int stages, Arena *arena, Row **out, int *n)
             for (int t = 1; r * s * t <= ranks; t++)
                 for (int k = 0; k < 32 * stages; k++) {
                     const int p = 1 + k / 32;
-                    const Row one = {{r, s, t, p, k & 3, k >> 2 & 1, k >> 3 & 1, k >> 4 & 1}};
+                    const OptionRow one = {{r, s, t, p, k & 3, k >> 2 & 1, k >> 3 & 1, k >> 4 & 1}};
                     const int world = r * s * t * p;
                     if (world > 1 && world <= ranks && is_plain(&one)) row[count++] = one;
                 }
@@ -202,18 +201,18 @@ static Err all_rows(int ranks, int stages, Arena *arena, Row **out, int *n)
     return OK;
 }
 
-/* Pairs of options and values as bits of a table. */
+/* The pairs of option values that are covered so far. */
 typedef struct {
-    int size; /* values of an option are below it */
+    int size; /* values of every option are below this */
     bool *done;
-} Pairs;
+} PairCoverage;
 
-static bool *pair_of(const Pairs *p, const Row *r, int a, int b)
+static bool *pair_of(const PairCoverage *p, const OptionRow *r, int a, int b)
 {
     return &p->done[((a * N_OPTIONS + b) * p->size + r->value[a]) * p->size + r->value[b]];
 }
 
-static int new_pairs(const Pairs *p, const Row *r)
+static int new_pairs(const PairCoverage *p, const OptionRow *r)
 {
     int n = 0;
     for (int a = 0; a < N_OPTIONS; a++)
@@ -223,8 +222,8 @@ static int new_pairs(const Pairs *p, const Row *r)
 
 Err layouts_covering(int ranks, int stages, Arena *arena, ParallelSettings **out, int *n)
 {
-    Pairs pairs = {.size = ranks < 4 ? 5 : ranks + 1};
-    Row *row;
+    PairCoverage pairs = {.size = ranks < 4 ? 5 : ranks + 1};
+    OptionRow *row;
     int n_rows, count = 0;
     TRY(all_rows(ranks, stages, arena, &row, &n_rows));
     TRY(ARENA_NEW(arena, N_OPTIONS * N_OPTIONS * pairs.size * pairs.size, &pairs.done));

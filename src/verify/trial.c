@@ -1,4 +1,4 @@
-/* trial.c -- the ranks of a trial, and what they put together. */
+/* trial.c -- runs the ranks of a trial, and assembles their results. */
 #include "verify/trial.h"
 
 #include <math.h>
@@ -16,7 +16,7 @@ typedef struct {
     int64_t *sent, *predicted; /* [ranks] */
     int64_t *bytes;
     double *copies;
-} Trying;
+} TrialRun;
 
 static double element(const Tensor *t, int64_t i)
 {
@@ -31,7 +31,7 @@ static void put_weight(const Tensor *w, int64_t i, double x)
         ((float *)w->data)[i] = (float)x;
 }
 
-/* One sequence of the step into rows of a micro-batch: each token sees those before it. */
+/* Writes one sequence of the step to rows of a micro-batch, with causal key ranges. */
 static void fill_sequence(Rank *r, const TrialSettings *s, int micro, int64_t row, int64_t sequence)
 {
     const int64_t T = s->job.batch.seq_len, vocab = s->job.config->vocab,
@@ -67,14 +67,14 @@ static void fill_step(Rank *r, const Job *job, const TrialSettings *s, int64_t s
     }
 }
 
-/* Is this the first of the ranks that have the same home? */
+/* True if the rank is the first of those with the same home. */
 static bool is_first_copy(const LinkedProgram *lp, const UnitPlace *u)
 {
     const unsigned dp = mesh_axes(lp->mesh, VIEW_DENSE, "dp");
     return mesh_part(lp->mesh, VIEW_DENSE, dp & ~u->home.shard, lp->rank) == 0;
 }
 
-/* Is element `at` of the unit's home one that this rank counts? */
+/* True if this rank owns element `at` of the unit's home. */
 static bool is_owned(const UnitPlace *u, int64_t at)
 {
     for (int i = 0; i < u->n_owned; i++)
@@ -82,7 +82,7 @@ static bool is_owned(const UnitPlace *u, int64_t at)
     return false;
 }
 
-/* A copy of a piece for the host, in `temp`. */
+/* The piece in host memory; copied to `temp` if it is in device memory. */
 static Err piece_here(const Rank *r, const RankPiece *p, ParamPart part, Arena *temp, Tensor *out)
 {
     *out = rank_piece_data(r, p, part);
@@ -93,7 +93,7 @@ static Err piece_here(const Rank *r, const RankPiece *p, ParamPart part, Arena *
     return rank_read(r, at, bytes, out->data);
 }
 
-/* Each element from the rank that owns it. */
+/* Writes the elements that this rank owns to the result. */
 static Err put_together(const Rank *r, Arena *temp, Trial *out)
 {
     const LinkedProgram *lp = r->settings.program;
@@ -115,7 +115,7 @@ static Err put_together(const Rank *r, Arena *temp, Trial *out)
     return OK;
 }
 
-/* What is held twice is the same. */
+/* Compares this rank's copies with the owners' values. */
 static Err compare_copies(const Rank *r, const Trial *out, Arena *temp, double *most)
 {
     const LinkedProgram *lp = r->settings.program;
@@ -144,7 +144,7 @@ static int64_t sent_bytes(const Comm *c)
     return sent;
 }
 
-/* Scalars are counted apart, and not compared. */
+/* Bytes that the programs send, without scalars. */
 static Err predict_bytes(const Job *job, int steps, int64_t *out)
 {
     Traffic traffic;
@@ -157,7 +157,7 @@ static Err predict_bytes(const Job *job, int steps, int64_t *out)
 
 static double unit_roundoff(DType t) { return t == F64 ? 0x1p-53 : t == BF16 ? 0x1p-9 : 0x1p-24; }
 
-/* Terms of each sum that an instruction makes: the extents of its inputs that its output lacks. */
+/* Terms of each sum of an instruction: the extents of its inputs that its output does not have. */
 static double summed_terms(const Program *p, const Instr *i)
 {
     double in = 1, out = 1;
@@ -185,7 +185,7 @@ static double rounding_bound(const Job *job)
     return 8 * unit_roundoff(job->settings.dtype) * sqrt(terms);
 }
 
-static Err run_steps(Rank *r, const Job *job, Trying *t, WorldRank *w)
+static Err run_steps(Rank *r, const Job *job, TrialRun *t, WorldRank *w)
 {
     const TrialSettings *s = t->s;
     TRY(rank_init_weights(r, s->seed));
@@ -200,7 +200,7 @@ static Err run_steps(Rank *r, const Job *job, Trying *t, WorldRank *w)
     if (w->rank == 0) t->out->bound = rounding_bound(job);
     t->sent[w->rank] = sent_bytes(w->comm);
     TRY(predict_bytes(job, s->steps, &t->predicted[w->rank]));
-    TRY(world_agree(w, put_together(r, w->arena, t->out))); /* all have put theirs */
+    TRY(world_agree(w, put_together(r, w->arena, t->out))); /* all ranks have written theirs */
     return compare_copies(r, t->out, w->arena, &t->copies[w->rank]);
 }
 
@@ -218,7 +218,7 @@ static Err open_job(WorldRank *w, const TrialSettings *s, Job **out)
 
 static Err try_rank(WorldRank *w, void *work)
 {
-    Trying *t = work;
+    TrialRun *t = work;
     Rank rank = {0};
     Job *job;
     TRY(world_agree(w, open_job(w, t->s, &job)));
@@ -256,7 +256,7 @@ static Err open_result(const TrialSettings *s, Arena *arena, Trial *out)
 Err trial_run(const TrialSettings *s, Arena *arena, Trial *out)
 {
     Mesh mesh;
-    Trying t = {.s = s, .out = out};
+    TrialRun t = {.s = s, .out = out};
     TRY(mesh_sized(&s->job.parallel.mesh, &mesh));
     TRY(open_result(s, arena, out));
     TRY(ARENA_NEW(arena, mesh.world, &t.sent));

@@ -1,17 +1,17 @@
-/* trial_gap.c -- how far apart two trials are. */
+/* trial_gap.c -- difference of two trials. */
 #include "verify/trial.h"
 
 #include <math.h>
 #include <string.h>
 
-/* A gradient that is zero but for rounding (a key's bias: softmax does not see it) has no largest
- * entry of its own; entries so small beside the largest of the model count as this share of it. And
- * where the gradient is that small, AdamW moves a weight by rounding divided by rounding: then the
- * weight is judged beside the largest of the model. */
+/* A gradient that is zero except for rounding (of a key's bias: softmax cancels it) has no
+ * meaningful largest entry; the largest entry of a tensor therefore counts as at least SMALL of the
+ * model's largest. Where the gradient is below NOTHING of the model's largest, AdamW divides
+ * rounding by rounding; such a weight is compared relative to the model's largest weight. */
 #define SMALL 1e-3
 #define NOTHING 1e-6
 
-/* The largest entry of a tensor; infinite where one is not a number. */
+/* The largest absolute entry of a tensor; infinite if an entry is NaN. */
 static double largest(const double *a, int64_t n)
 {
     double most = 0;
@@ -19,8 +19,8 @@ static double largest(const double *a, int64_t n)
     return most;
 }
 
-/* The greatest difference in a tensor, relative to its largest entry, which counts for `least` at
- * least. */
+/* The greatest difference in a tensor, relative to its largest entry or to `least`, whichever is
+ * larger. */
 static double tensor_gap(const double *a, const double *b, int64_t n, double least)
 {
     double most = least, gap = 0;

@@ -1,4 +1,4 @@
-/* verify.c -- a layout beside what it must equal. */
+/* verify.c -- compares a layout with its reference in each grade. */
 #include "verify/verify.h"
 
 #include <math.h>
@@ -42,25 +42,25 @@ static TrialSettings trial_of(const VerifySettings *s, const ParallelSettings *l
                        .seed = s->seed,
                        .blank = s->blank,
                        .poison = true};
-    if (f64) t.job.compile.prepack = NULL; /* ref has no order of its own */
+    if (f64) t.job.compile.prepack = NULL; /* ref has no panel format */
     return t;
 }
 
 static TrialSettings with_sgd(TrialSettings t)
 {
     t.job.optim.kind = OPTIM_SGD;
-    t.job.optim.clip = 0; /* a wrong scale would hide behind it */
+    t.job.optim.clip = 0; /* it would hide a gradient of wrong scale */
     t.steps = 1;
     return t;
 }
 
-/* The same trial under two layouts. */
+/* Runs the trial under the layout and under its reference. */
 static Err compare(const TrialSettings *t, VerifyLine *line, Arena *arena, TrialGap *gap,
                    double *bound)
 {
     TrialSettings other = *t;
     Trial here, there;
-    other.job.parallel = line->beside;
+    other.job.parallel = line->reference;
     TRY(trial_run(t, arena, &here));
     TRY(trial_run(&other, arena, &there));
     *gap = trial_gap(&there, &here, t->steps);
@@ -104,8 +104,8 @@ static Err run_line(const VerifySettings *s, VerifyLine *line, Arena *arena)
     return OK;
 }
 
-/* Do the stages add to gradients in the order of micro-batches, and is what they add summed on one
- * of them? */
+/* True if the stages add to gradients in the order of micro-batches, and no gradient is summed over
+ * several stages (tied weights). */
 static bool adds_in_order(const VerifySettings *s, const ParallelSettings *p, Arena *temp)
 {
     const int dp = dp_of(p);
@@ -129,7 +129,8 @@ static const char *schedule_of(const VerifySettings *s, const ParallelSettings *
     return p->schedule ? p->schedule : s->schedule;
 }
 
-/* Then sums are over slices too, and whoever sums alike has the same slices. */
+/* True if sequences are cut into slices. Sums are then over slices too, and the reference needs the
+ * same slices. */
 static bool in_slices(const VerifySettings *s, const ParallelSettings *p)
 {
     int n;
@@ -139,14 +140,15 @@ static bool in_slices(const VerifySettings *s, const ParallelSettings *p)
     return p->slices > 1;
 }
 
-/* Does the number of stages tell where the slices begin? */
+/* True if the cuts of slices depend on the number of stages. */
 static bool cuts_by_stages(const VerifySettings *s, const ParallelSettings *p)
 {
     return strcmp(schedule_of(s, p), "terapipe") == 0;
 }
 
-/* What gives the same bits: zero 0 on the same mesh (with copies of shards zero 1), reduced as
- * often; one stage for several; or one rank that folds as dp ranks do. False when nothing does. */
+/* The layout that gives the same bits: ZeRO 0 on the same mesh (ZeRO 1 with dp_replicate) with as
+ * many reductions; one stage instead of several; or one rank with numerics.fold. False if there is
+ * none. */
 static bool exact_twin(const VerifySettings *s, const ParallelSettings *p, Arena *temp,
                        ParallelSettings *twin)
 {
@@ -155,7 +157,7 @@ static bool exact_twin(const VerifySettings *s, const ParallelSettings *p, Arena
     twin->zero = 0;
     twin->reduce_each = each;
     twin->live = twin->fold = 0;
-    if (p->mesh.dp_replicate > 1) { /* zero 0 sums over both axes at once: other sums */
+    if (p->mesh.dp_replicate > 1) { /* ZeRO 0 sums over both dp axes at once: another order */
         twin->zero = 1;
         return p->zero > 1;
     }
@@ -183,7 +185,7 @@ Err verify_layout(const VerifySettings *s, const ParallelSettings *layout, Arena
     line[(*n)++] = (VerifyLine){.layout = *layout, .grade = GRADE_F64};
     if (!s->is_plain) {
         if (exact_twin(s, layout, arena, &twin))
-            line[(*n)++] = (VerifyLine){.layout = *layout, .beside = twin, .grade = GRADE_EXACT};
+            line[(*n)++] = (VerifyLine){.layout = *layout, .reference = twin, .grade = GRADE_EXACT};
         line[(*n)++] = (VerifyLine){.layout = *layout, .grade = GRADE_BOUNDED};
     }
     for (int i = 0; i < *n; i++) TRY(run_line(s, &line[i], arena));
@@ -202,7 +204,7 @@ bool verify_shrink(const ModelConfig *config, ModelConfig *out)
     c.n_heads = least(c.n_heads, group > HEADS ? group : HEADS / group * group);
     c.n_kv_heads = c.n_heads / group;
     c.width = least(c.width, c.n_heads * c.head_size);
-    c.ff_width = least(c.ff_width, 2 * c.width + 3); /* divisible by little */
+    c.ff_width = least(c.ff_width, 2 * c.width + 3); /* has few divisors */
     c.vocab = least(c.vocab, VOCAB);
     *out = c;
     return memcmp(&c, config, sizeof c) != 0;

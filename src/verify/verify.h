@@ -1,14 +1,15 @@
-/* verify.h -- is the model under a layout the same model? Three grades, each with its bound.
+/* verify.h -- checks that a layout computes the same model, in three grades.
  *
- *     grade     on            beside                                     bound
+ *     grade     device        reference                                  bound
  *     f64       ref           one rank: one SGD step, some of AdamW      1e-10
- *     exact     the device    what must give the same bits: zero 0 on    every bit
- *                             the same mesh, or one rank that folds
- *                             sums as dp ranks do
- *     bounded   the device    one rank: loss, gradients, one SGD step    derived: see trial.h
+ *     exact     the run's     a layout with the same order of sums:      equal bits
+ *                             ZeRO 0 on the same mesh, one stage, or
+ *                             one rank with numerics.fold
+ *     bounded   the run's     one rank: loss, gradients, one SGD step    derived: see trial.h
  *
- * AdamW in f32 divides rounding by rounding where a gradient is nearly zero; so it is judged in f64,
- * and in f32 by its curve. Bytes that left ranks are compared with the prediction, byte for byte. */
+ * AdamW in f32 divides rounding by rounding where a gradient is nearly zero; so AdamW is compared
+ * in f64; in f32 only its loss curve is. Bytes sent are compared with the prediction and must be
+ * equal. */
 #ifndef VERIFY_VERIFY_H
 #define VERIFY_VERIFY_H
 
@@ -20,8 +21,8 @@ typedef enum { GRADE_F64, GRADE_EXACT, GRADE_BOUNDED, N_GRADES } Grade;
 typedef struct {
     const ModelConfig *config;
     BatchShape batch;
-    int64_t global;       /* sequences a step; 0: two micro-batches for each dp rank, one short */
-    const Device *device; /* of exact and bounded */
+    int64_t global; /* sequences a step; 0: two micro-batches per dp rank, the last one short */
+    const Device *device; /* of the grades exact and bounded */
     DType dtype;
     CompileOptions compile; /* recompute and offload */
     const char *schedule;
@@ -29,32 +30,32 @@ typedef struct {
     double lr;
     uint64_t seed;
     int steps;     /* of AdamW */
-    bool is_plain; /* f64 alone */
-    bool blank;    /* the last half of each step's sequences has no live tokens */
+    bool is_plain; /* grade f64 only */
+    bool blank;    /* the second half of each step's sequences has no live tokens */
 } VerifySettings;
 
-/* One layout under one grade. */
+/* The result of one layout in one grade. */
 typedef struct {
-    ParallelSettings layout, beside; /* beside: what it is compared with */
+    ParallelSettings layout, reference; /* reference: what it is compared with */
     Grade grade;
     double loss, gradient, weight, bound; /* greatest deviations; weight: after all steps */
-    double copies;                        /* between ranks that hold the same */
-    char worst[128];                      /* the parameter whose gradient deviates most */
-    int64_t sent_bytes, predicted_bytes;  /* in all steps */
+    double copies;                       /* greatest difference between copies on different ranks */
+    char worst[128];                     /* parameter whose gradient deviates most */
+    int64_t sent_bytes, predicted_bytes; /* in all steps */
     bool ok;
 } VerifyLine;
 
 enum { MAX_VERIFY_LINES = 3 };
 
-/* Local: ranks are threads. The lines of one layout, as many grades as apply to it. An error is of the run itself; a
- * deviation is a line that is not ok. */
+/* Local: ranks are threads. Checks one layout in all grades that apply to it. A deviation is a line
+ * that is not ok, not an error. */
 Err verify_layout(const VerifySettings *s, const ParallelSettings *layout, Arena *arena,
                   VerifyLine *line, int *n);
 
 const char *grade_name(Grade g);
 
-/* Local. A model of the same make that is quick to try: fewer layers, narrow heads; how heads, key heads and ties are is
- * kept. False when it is that small already. */
+/* Local. A smaller model of the same kind: fewer layers, narrow heads; the ratio of query to key
+ * heads and tied weights are kept. False if the model is that small already. */
 bool verify_shrink(const ModelConfig *config, ModelConfig *out);
 
 #endif

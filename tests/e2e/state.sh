@@ -51,7 +51,7 @@ YAML
 
 ok "a run that is never killed" status 0 train a
 ok "keeps two checkpoints" test "$(checkpoints a | tr '\n' ' ')" = "step-00000006 step-00000009 "
-ok "says that they are whole" says a.out "checkpoint of step 9 is whole"
+ok "reports complete checkpoints" says a.out "checkpoint of step 9 is complete"
 ok "the same on three ranks" status 0 train r run.ranks=3 parallel.zero=2
 ok "keep" status 0 train k run.keep=3
 ok "keeps three" test "$(checkpoints k | wc -l)" = 3
@@ -150,7 +150,7 @@ ok "and made again" same_end a d 00000009
 flip "$top/d/checkpoints/step-00000009/manifest.json" 200
 rm "$top/d/checkpoints/step-00000006/rank-00000.safetensors"
 ok "none is whole" status 1 train d
-ok "that is an error, not a fresh start" says d.err "none is whole now"
+ok "that is an error, not a fresh start" says d.err "no checkpoint is complete now"
 ok "again" status 1 train d
 ok "with the way out" says d.err "run.fresh=true"
 ok "which works" status 0 train d run.fresh=true
@@ -168,7 +168,7 @@ ok "is named" says g.err "is of step 6, not of step-00000009"
 ok "and not gone on from" same_end a g 00000009
 mv "$top/g/checkpoints" "$top/g/elsewhere"
 ok "all checkpoints gone" status 1 train g
-ok "is no fresh start" says g.err "there was a checkpoint, and none is whole now"
+ok "is no fresh start" says g.err "the run was saved, but no checkpoint is complete now"
 ok "and takes no line" test "$(losses g | wc -l)" = 9
 rmdir "$top/g/checkpoints" && mv "$top/g/elsewhere" "$top/g/checkpoints"
 cp "$top/r/checkpoints/step-00000009"/* "$top/g/checkpoints/step-00000009/"
@@ -195,13 +195,13 @@ ok "a run with room" status 0 train u1 run.steps=6
 cp -r "$top/u1" "$top/u2"
 ok "full disk: stop" status 1 full u1 run.steps=12
 ok "is said" says u1.err "its checkpoint cannot be written"
-ok "with what is whole" says u1.err "the checkpoint of step 6 is whole"
+ok "with what is whole" says u1.err "the checkpoint of step 6 is complete"
 ok "the generations before are whole" test "$(checkpoints u1 | tr '\n' ' ')" = "step-00000003 step-00000006 "
 ok "nothing half written is left" test -z "$(ls "$top/u1/checkpoints" | grep tmp)"
 ok "with room again it goes on" status 0 train u1
 ok "as if nothing had been" same_end a u1 00000009
 ok "full disk: continue; the last must be saved" status 1 full u2 run.steps=12 run.on_save_error=continue
-ok "each time loudly" test "$(grep -c 'WARNING.*training goes on' "$top/u2.err")" = 1
+ok "each time loudly" test "$(grep -c 'WARNING.*training continues' "$top/u2.err")" = 1
 ok "all steps are done" test "$(losses u2 | wc -l)" = 12
 ok "the generation before is whole" status 0 "$sheaf" inspect "$top/u2/checkpoints/step-00000006" --check >/dev/null
 

@@ -87,11 +87,11 @@ static void text_has_the_predicted_bytes(void **state)
         size_t total = (size_t)save;
         assert_int_equal(explain(1, more[i], NULL), 0);
         for (int a = 0; a < N_ARENAS; a++) total += lp->bytes[a];
-        assert_said_number("the peak: by lifetimes, packed", lp->bytes[ARENA_WORK]);
-        assert_said_number("the least that any packing needs", lp->live[ARENA_WORK]);
-        assert_said_number("offloaded, in the host's memory", lp->bytes[ARENA_HOST]);
-        assert_said_number("through which the last step is saved", (size_t)save);
-        assert_said_number("known before the run, and all that it takes", total);
+        assert_said_number("peak of tensors packed by lifetime", lp->bytes[ARENA_WORK]);
+        assert_said_number("lower bound of any packing", lp->live[ARENA_WORK]);
+        assert_said_number("offloaded to host memory", lp->bytes[ARENA_HOST]);
+        assert_said_number("buffer of the save after the last step", (size_t)save);
+        assert_said_number("total, known before the run", total);
         action_text(&lp->list[lp->peak_at].action, 1, action);
         snprintf(at, sizeof at, "at %s (action %d of %d)", action, lp->peak_at + 1, lp->n);
         assert_said(at);
@@ -112,7 +112,7 @@ static void validation_is_told(void **state)
     assert_not_said("of validation");
     assert_int_equal(explain(1, "run.valid_every=3", "data.valid=README.md", NULL), 0);
     assert_said_number("inputs and losses of validation", loss->job.linked.bytes[ARENA_STEP]);
-    assert_said_number("known before the run, and all that it takes", (size_t)total);
+    assert_said_number("total, known before the run", (size_t)total);
     done(step);
     done(loss);
 }
@@ -221,15 +221,15 @@ static void names_the_device_of_training(void **state)
     }
 }
 
-/* Weights in the order of products: where a device has one, and they stay. */
+/* Prepacked weights: only where a device has a panel format and weights stay in memory. */
 static void weights_are_prepacked_where_they_can_be(void **state)
 {
     (void)state;
     const char *const prepack = "parallel.prepack=true";
     assert_int_equal(explain(1, "run.device=cpu", prepack, NULL), 0);
-    assert_said("weights in the order of products");
+    assert_said("prepacked weights (GEMM panels)");
     assert_int_equal(explain(1, "run.device=cpu", NULL), 0);
-    assert_null(strstr(said, "weights in the order of products"));
+    assert_null(strstr(said, "prepacked weights (GEMM panels)"));
     assert_int_equal(explain(2, "run.device=ref", prepack, NULL), 2);
     assert_said("products of ref read weights as they lie; set run.device=cpu");
     assert_int_equal(explain(2, "run.device=cpu", "parallel.zero=3", "mesh.dp=2", prepack, NULL),

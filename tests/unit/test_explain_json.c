@@ -34,7 +34,7 @@ static void compare_memory(const json_t *all, const LinkedProgram *lp, Arena *te
     assert_int_equal(number(all, "memory.work.peak_at.index"), lp->peak_at);
     assert_int_equal(number(all, "memory.state.weights") + number(all, "memory.state.moments"),
                      lp->bytes[ARENA_STATE]);
-    assert_int_equal(number(all, "memory.step.gradients") + number(all, "memory.step.arranged") +
+    assert_int_equal(number(all, "memory.step.gradients") + number(all, "memory.step.prepacked") +
                          number(all, "memory.step.inputs") + number(all, "memory.step.other"),
                      lp->bytes[ARENA_STEP]);
     for (int r = 0; r < N_OWN_REGIONS; r++) {

@@ -87,7 +87,7 @@ static void find_step(const LinkedProgram *lp, Places *p)
             note(p, at->sums, "home_sums");
         note(p, at->tied_grads, "tied_grads");
         for (int i = 0; i < lp->program[lp->model->unit[u].kind].n_prepacked; i++)
-            note(p, at->prepacked[i], "arranged");
+            note(p, at->prepacked[i], "prepacked");
     }
     for (int i = 0; i < N_INPUTS; i++) note(p, lp->input[i], "inputs");
     note(p, lp->loss, "losses");
@@ -109,7 +109,7 @@ static void memory_of_rank(const json_t *all, const Compiled *c)
     assert_int_equal(number(all, "memory.state.weights") + number(all, "memory.state.master") +
                          number(all, "memory.state.moments"),
                      lp->bytes[ARENA_STATE]);
-    assert_int_equal(number(all, "memory.step.gradients") + number(all, "memory.step.arranged") +
+    assert_int_equal(number(all, "memory.step.gradients") + number(all, "memory.step.prepacked") +
                          number(all, "memory.step.inputs") + number(all, "memory.step.other"),
                      lp->bytes[ARENA_STEP]);
 }

@@ -153,7 +153,7 @@ static void folds_that_cannot_be(void **state)
     DO(arena_open(&arena, "test", ARENA_PLENTY));
     w.set.parallel.fold = 2;
     expect_error("dp", job_compile(&w.set, &arena, &job), ERR_CONFIG,
-                 "numerics.fold=2 with dp=2: a fold imitates the order of sums");
+                 "numerics.fold=2 with dp=2: fold reproduces the order of sums");
     w.set.parallel.mesh.dp_shard = 1;
     w.set.parallel.reduce_each = true;
     expect_error("each", job_compile(&w.set, &arena, &job), ERR_CONFIG, "set parallel.reduce=last");

@@ -208,7 +208,7 @@ static void refused(void **state)
     set.parallel.schedule = "1f1b";
     set.parallel.evict = true;
     set.micros = 3;
-    refused_with("parallel.evict=true: nothing would be sent away: with parallel.schedule=1f1b, "
+    refused_with("parallel.evict=true evicts nothing: with parallel.schedule=1f1b, "
                  "mesh.pp=2 and 3 micro-batches",
                  set);
 }
@@ -237,7 +237,7 @@ static void from_a_file_in_another_order(void **state)
     world_result_close(&one);
     world_result_close(&many);
     w.set.parallel.zero = 3;
-    refused_with("with parallel.zero=3: gradients are summed on the way", w.set);
+    refused_with("with parallel.zero=3: gradients are reduced several times a step", w.set);
     refused_with("or set parallel.zero=0 or 1", w.set);
     w.set.parallel.zero = 0;
     w.set.parallel.reduce_each = true;

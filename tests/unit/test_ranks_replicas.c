@@ -60,7 +60,7 @@ static Err expect_fault(const Bench *b, int victim, Err err)
 {
     char want[64], got[2048];
     const int n = __builtin_popcount(b->mask);
-    snprintf(want, sizeof want, "rank %d differs from the others", victim);
+    snprintf(want, sizeof want, "rank %d differs from the other copies", victim);
     if (n == 2)
         snprintf(want, sizeof want, "ranks %d and %d hold copies that differ",
                  __builtin_ctz(b->mask), 31 - __builtin_clz(b->mask));

@@ -40,8 +40,8 @@ static void one_rank_is_what_explain_says(void **state)
     json_decref(said_too);
     json_decref(all);
     assert_int_equal(simulate_said(1, NULL), 0);
-    assert_said("1 class of ranks that are alike, by 1 program; nothing ran");
-    assert_said("nothing: a rank alone");
+    assert_said("1 class of equal ranks, from 1 program; nothing ran");
+    assert_said("nothing: there is one rank");
     assert_said("TIME\n  not predicted in this version\n");
     done(c);
 }

@@ -77,7 +77,7 @@ static void grades_and_twins(void **state)
             if (k) strcat(got, " ");
             strcat(got, grade_name(line[k].grade));
             if (line[k].grade == GRADE_EXACT)
-                assert_string_equal(layout_words(&line[k].beside, words), table[i].beside);
+                assert_string_equal(layout_words(&line[k].reference, words), table[i].beside);
             assert_true(line[k].sent_bytes > 0);
         }
         assert_string_equal(got, table[i].grades);
@@ -122,11 +122,11 @@ static void words_there_and_back(void **state)
     ParallelSettings p = {0};
     char again[LAYOUT_TEXT_BYTES];
     assert_string_equal(layout_words(&p, again), "one rank");
-    expect_error("zero", layout_parse("zero=4", 6, &p), ERR_CONFIG, "zero=4: a number from 0 to 3");
-    expect_error("word", layout_parse("dp=2 pt=2", 9, &p), ERR_CONFIG, "\"pt=2\" is no word");
+    expect_error("zero", layout_parse("zero=4", 6, &p), ERR_CONFIG, "zero=4: must be a number from 0 to 3");
+    expect_error("word", layout_parse("dp=2 pt=2", 9, &p), ERR_CONFIG, "\"pt=2\" is not a word");
     expect_error("twice", layout_parse("tp=2 dp=2 tp=3", 14, &p), ERR_CONFIG,
-                 "tp=3: what it sets is set before");
-    expect_error("none", layout_parse("tp=", 3, &p), ERR_CONFIG, "tp=: a number");
+                 "tp=3: set twice");
+    expect_error("none", layout_parse("tp=", 3, &p), ERR_CONFIG, "tp=: must be a number");
 }
 
 static void large_models_shrink(void **state)

@@ -1,4 +1,4 @@
-/* memory.c -- the memory page of an explanation: the rows of each arena and the peak of the work arena. */
+/* memory.c -- the memory page of an explanation: rows of each arena, peak of the work arena. */
 #include <stdio.h>
 #include "cli/explain/explain.h"
 #include "schedule/text_form.h"
@@ -11,7 +11,7 @@ static void bytes_line(Text *t, const char *arena, const char *scope, const char
              text_bytes((int64_t)bytes, human));
 }
 
-/* The rows of an arena that are not empty, the first behind its name. */
+/* Prints the non-empty rows of an arena; the first one after the arena's name. */
 static void arena_text(const Facts *f, ArenaId arena, const char *name, Text *t)
 {
     for (int i = 0; i < f->n_memory; i++) {
@@ -23,13 +23,13 @@ static void arena_text(const Facts *f, ArenaId arena, const char *name, Text *t)
     if (*name) bytes_line(t, name, "", "nothing", 0);
 }
 
-/* The work arena: its peak, and what lives where it is highest. */
+/* Prints the peak of the work arena, and the tensors alive at it. */
 static void work_text(const Facts *f, Text *t)
 {
     const LinkedProgram *lp = &f->job->linked;
     char action[ACTION_TEXT_BYTES], what[128];
-    bytes_line(t, "work", "", "the peak: by lifetimes, packed", lp->bytes[ARENA_WORK]);
-    bytes_line(t, "", "", "  the least that any packing needs", lp->live[ARENA_WORK]);
+    bytes_line(t, "work", "", "peak of tensors packed by lifetime", lp->bytes[ARENA_WORK]);
+    bytes_line(t, "", "", "  lower bound of any packing", lp->live[ARENA_WORK]);
     if (lp->n == 0) return;
     action_text(&lp->list[lp->peak_at].action, f->job->units.slices, action);
     text_add(t, "  %-6s %-8s   of which, at %s (action %d of %d):\n", "", "", action,
@@ -49,12 +49,12 @@ void explain_memory_text(const Facts *f, Text *t)
     arena_text(f, ARENA_STATE, "state", t);
     arena_text(f, ARENA_STEP, "step", t);
     work_text(f, t);
-    bytes_line(t, "host", "frame", "offloaded, in the host's memory",
+    bytes_line(t, "host", "frame", "offloaded to host memory",
                f->job->linked.bytes[ARENA_HOST]);
     if (f->save_every > 0)
-        bytes_line(t, "save", "snapshot", "what is saved while training goes on", f->save);
+        bytes_line(t, "save", "snapshot", "copy that is saved while training continues", f->save);
     else
-        bytes_line(t, "save", "buffer", "through which the last step is saved", f->save);
+        bytes_line(t, "save", "buffer", "buffer of the save after the last step", f->save);
     if (f->validates) bytes_line(t, "valid", "step", "inputs and losses of validation", f->valid);
-    bytes_line(t, "all", "", "known before the run, and all that it takes", f->total);
+    bytes_line(t, "all", "", "total, known before the run", f->total);
 }

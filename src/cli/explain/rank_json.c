@@ -163,10 +163,10 @@ json_t *memory_json(const Facts *f)
     set(o, "state", state);
     const size_t inputs = memory_sum(f, ARENA_STEP, "inputs");
     const size_t other = memory_sum(f, ARENA_STEP, "losses") + memory_sum(f, ARENA_STEP, "scalars");
-    const size_t prepacked = memory_sum(f, ARENA_STEP, "arranged");
+    const size_t prepacked = memory_sum(f, ARENA_STEP, "prepacked");
     set_bytes(step, "bytes", lp->bytes[ARENA_STEP]);
     set_bytes(step, "gradients", memory_sum(f, ARENA_STEP, NULL) - prepacked - inputs - other);
-    set_bytes(step, "arranged", prepacked);
+    set_bytes(step, "prepacked", prepacked);
     set_bytes(step, "inputs", inputs);
     set_bytes(step, "other", other);
     set(o, "step", step);
