@@ -1,5 +1,5 @@
-/* test_batch.c -- every sequence of a step is in one micro-batch of one data parallel rank, where
- * the rule says. */
+/* test_batch.c -- every sequence of a step is in exactly one micro-batch of one dp rank, by the
+ * rule of job/batch.h. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -30,7 +30,7 @@ static void ranks_take_turns(void **state)
         }
 }
 
-/* The last is short, and ranks without one run an empty one. */
+/* The last micro-batch is short; ranks without one run an empty one. */
 static void a_rank_may_have_nothing(void **state)
 {
     (void)state;
@@ -61,8 +61,8 @@ static void every_sequence_is_dealt_once(void **state)
                 }
 }
 
-/* One rank that imitates N runs the micro-batches of rank 0 first, then those of rank 1, in the
- * same order. */
+/* With fold=N one rank runs the micro-batches of dp rank 0 first, then those of rank 1, in the same
+ * order. */
 static void a_fold_is_rank_after_rank(void **state)
 {
     (void)state;

@@ -1,8 +1,8 @@
-/* test_generate.c -- prompts to tokens: the same tokens however the loop is run.
+/* test_generate.c -- generated tokens do not depend on how the session is run.
  *
- * Seven prompts of different lengths through sessions of one to four seats, with and without a
- * cache, in pieces of any size, on meshes; greedy, and drawn at random with every stage at work. The
- * reference computes each prompt alone, whole, on one rank. */
+ * Seven prompts of different lengths run in sessions of one to four sequences, with and without a
+ * KV cache, with calls of any size, on meshes; greedy, and sampled with all filters. The reference
+ * computes each prompt alone, without a cache, on one rank. */
 #include <stdio.h>
 
 #include "support/expect.h"
@@ -27,8 +27,8 @@ typedef struct {
     SamplerSettings sample;
     int64_t max_tokens, n_prompts;
     int32_t stop_token;   /* -1: none */
-    int32_t enough_after; /* a token after which the listener has enough; -1: none */
-    int64_t stop_at;      /* told so many tokens, somebody asks to stop; 0: never */
+    int32_t enough_after; /* a token after which the listener ends the prompt; -1: none */
+    int64_t stop_at;      /* interrupt after this many tokens; 0: never */
     volatile sig_atomic_t stop;
     Output out[MAX_RANKS][PROMPTS];
     GenerateResult result[MAX_RANKS];
@@ -115,7 +115,7 @@ static void run(Case *c)
 {
     const int ranks = (c->mesh.tp ? c->mesh.tp : 1) * (c->mesh.pp ? c->mesh.pp : 1);
     DO(try_case(c));
-    for (int r = 1; r < ranks; r++) /* all know the same */
+    for (int r = 1; r < ranks; r++) /* all ranks have the same tokens */
         assert_memory_equal(c->out[r], c->out[0], sizeof c->out[0]);
 }
 
@@ -173,7 +173,7 @@ static void loops_agree(void **state)
     }
 }
 
-/* Draws differ by seed, and between requests of the same prompt. */
+/* Draws differ between seeds, and between requests with the same prompt. */
 static void seeds_matter(void **state)
 {
     (void)state;
@@ -186,10 +186,10 @@ static void seeds_matter(void **state)
     run(&b);
     for (int i = 0; i < PROMPTS; i++)
         same += memcmp(a.out[0][i].token, b.out[0][i].token, sizeof a.out[0][i].token) == 0;
-    assert_in_range(same, 0, 3); /* one prompt has a single token */
+    assert_in_range(same, 0, 3); /* one prompt gets a single token */
 }
 
-/* Length, context, a token that stops, a listener that has enough. */
+/* Ends: length, context, stop token, listener. */
 static void ends(void **state)
 {
     (void)state;
@@ -197,7 +197,8 @@ static void ends(void **state)
     c = case_of("llama", greedy);
     c.shape = (SessionShape){5, 2, 2, CONTEXT, true};
     run(&c);
-    for (int i = 0; i < PROMPTS; i++) { /* a token more than the context is made, and not seen */
+    for (int i = 0; i < PROMPTS;
+         i++) { /* one token past the context is sampled; it is never an input */
         const int64_t room = CONTEXT + 1 - prompt_length[i];
         assert_int_equal(c.out[0][i].n, room < 6 ? room : 6);
         assert_int_equal(c.out[0][i].why, room < 6 ? END_CONTEXT : END_LENGTH);
@@ -207,7 +208,7 @@ static void ends(void **state)
     run(&c);
     int64_t at = 0;
     while (first.token[at] != c.stop_token) at++;
-    assert_int_equal(c.out[0][0].n, at); /* it is not told */
+    assert_int_equal(c.out[0][0].n, at); /* the stop token is not passed to the listener */
     assert_int_equal(c.out[0][0].why, END_TOKEN);
     c.stop_token = -1;
     c.enough_after = first.token[3];
@@ -216,7 +217,7 @@ static void ends(void **state)
     assert_int_equal(c.out[0][0].why, END_STOP);
 }
 
-/* Who asks to stop gets what is there, on all ranks the same. */
+/* An interrupt returns the tokens so far, equal on all ranks. */
 static void interrupts(void **state)
 {
     (void)state;
@@ -244,7 +245,7 @@ static void counts(void **state)
     c.shape = (SessionShape){5, 4, 4, CONTEXT, true};
     run(&c);
     for (int i = 0; i < PROMPTS; i++) prompts += prompt_length[i], made += c.out[0][i].n;
-    /* The last row of a prompt may come in a call of single rows. */
+    /* The last row of a prompt may run in a decode call. */
     assert_in_range(c.result[0].prefill_tokens, prompts - PROMPTS, prompts);
     assert_int_equal(c.result[0].prefill_tokens + c.result[0].decode_tokens,
                      prompts + made - PROMPTS);

@@ -1,7 +1,7 @@
-/* test_generate_golden.c -- greedy generation is the transformers library's, token for token, over 200
- * tokens: from its own folders, with and without a cache, on one rank and on meshes, and with a
- * repetition penalty. The two largest scores of each position are far enough apart that the order of
- * sums does not matter (tests/golden/generate/make.py). */
+/* test_generate_golden.c -- greedy generation equals that of the transformers library over 200
+ * tokens: from its own folders, with and without a KV cache, on one rank and on meshes, and with a
+ * repetition penalty. The two largest logits of each position differ enough that the order of sums
+ * does not matter (tests/golden/generate/make.py). */
 #define _POSIX_C_SOURCE 200809L
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,7 +26,7 @@ static json_t *expected(const char *name)
     return root;
 }
 
-/* The line of output that is ids. */
+/* The line of output that lists ids. */
 static void compare(const char *name, const char *how, const json_t *want)
 {
     const char *at = said;
@@ -62,7 +62,7 @@ static void expect_tokens(const char *name, const char *how, bool punished)
     json_decref(root);
 }
 
-static void tokens_are_theirs(void **state)
+static void tokens_equal_transformers(void **state)
 {
     (void)state;
     for (int i = 0; i < FAMILIES; i++) {
@@ -91,7 +91,7 @@ static void on_meshes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tokens_are_theirs),
+        cmocka_unit_test(tokens_equal_transformers),
         cmocka_unit_test(without_a_cache),
         cmocka_unit_test(on_meshes),
     };

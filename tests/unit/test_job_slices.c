@@ -1,6 +1,6 @@
-/* Where a job cuts its sequences, and what its slices cost: flops counted in the graphs are those of
- * the programs; slices of equal flops are as equal as tokens allow; requests that cannot be honoured
- * say what can. */
+/* test_job_slices.c -- cuts of sequences and the cost of slices: flops counted in graphs equal
+ * those of programs; slices of equal flops are as equal as whole tokens allow; errors name a
+ * possible value. */
 #include <math.h>
 
 #include "support/expect.h"
@@ -44,8 +44,8 @@ static ModelConfig long_enough(const char *model)
     return c;
 }
 
-/* Tokens cost the same in any slice; a query sees, at most, the keys up to its slice's end. What is
- * counted in the graphs has a few additions more, which programs do within products. */
+/* Tokens cost the same in any slice; a query sees at most the keys up to the end of its slice.
+ * Graphs have a few additions more, which programs fuse into GEMMs. */
 static void flops_of_slices(void **state)
 {
     const ModelConfig config = long_enough("llama");
@@ -65,7 +65,7 @@ static void flops_of_slices(void **state)
             pairs += (double)((job.slices.cut[q + 1] - job.slices.cut[q]) * job.slices.cut[q + 1]);
         const double got = all_flops(&job.linked) / set.micros - pair * pairs;
         if (slices == 1) tokens = got;
-        assert_true(cost.pair == pair); /* 4 there, 10 back */
+        assert_true(cost.pair == pair); /* 4 forward, 10 backward */
         assert_true(fabs(cost.token * LONG - tokens) <= 0.01 * tokens);
         if (fabs(got - tokens) > 1e-9 * tokens)
             fail_msg("%d slices: %g, not %g", slices, got, tokens);
@@ -73,8 +73,8 @@ static void flops_of_slices(void **state)
     }
 }
 
-/* What the model needs does not depend on how it is run: not on slices, and not on which pointwise ops
- * are done within products, which recomputing changes. */
+/* Model flops depend neither on slices nor on the pointwise ops fused into GEMMs, which
+ * recomputation changes. */
 static void flops_of_the_model(void **state)
 {
     static const Recompute how[] = {RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL};
@@ -95,8 +95,8 @@ static void flops_of_the_model(void **state)
     }
 }
 
-/* No cut could be moved by a token to make the slices beside it more equal. A window makes tokens
- * alike. */
+/* Moving a cut by one token makes the adjacent slices no more equal. With a window all tokens cost
+ * the same. */
 static void equal_flops(void **state)
 {
     static const char *const model[] = {"llama", "gpt2", "mistral"};
@@ -131,8 +131,8 @@ static const ProgTensor *tensor_named(const Program *p, const char *name)
     return NULL;
 }
 
-/* A slice keeps its queries for the backward phases, not the keys and values beside them: those lie
- * among the rows of all slices. */
+/* A slice saves its queries for backward but not its keys and values: those are stored once for all
+ * slices. */
 static void keys_are_kept_once(void **state)
 {
     const ModelConfig config = long_enough("llama");

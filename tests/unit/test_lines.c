@@ -1,5 +1,5 @@
-/* test_lines.c -- files of a line a step: cut back to a step, with torn lines gone and the rest as it
- * was. */
+/* test_lines.c -- files with one line per step are truncated to a step; incomplete lines are
+ * removed, other lines are unchanged. */
 #define _DEFAULT_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@ static int remove_dir(void **state)
 {
     (void)state;
     unlink(path);
-    return rmdir(dir); /* nothing else is left in it */
+    return rmdir(dir); /* fails if another file is left */
 }
 
 static void put(const char *text)
@@ -43,7 +43,7 @@ static void expect_file(const char *name, const char *want)
     expect_text(name, got, want);
 }
 
-static void steps_past_it_go(void **state)
+static void later_steps_are_removed(void **state)
 {
     static const char three[] = "{\"step\": 1, \"x\": 1}\n{\"step\": 2}\n{\"step\": 3}\n";
     (void)state;
@@ -56,8 +56,8 @@ static void steps_past_it_go(void **state)
     expect_file("none stays", "");
 }
 
-/* A process that is killed may leave any beginning of a line. */
-static void every_torn_line_goes(void **state)
+/* A killed process may leave any prefix of a line. */
+static void incomplete_lines_are_removed(void **state)
 {
     static const char line[] = "{\"step\": 2, \"x\": {\"y\": 1}}\n";
     (void)state;
@@ -70,7 +70,7 @@ static void every_torn_line_goes(void **state)
     }
 }
 
-static void a_file_goes_on(void **state)
+static void a_truncated_file_is_appended_to(void **state)
 {
     FILE *f;
     (void)state;
@@ -80,7 +80,7 @@ static void a_file_goes_on(void **state)
     fclose(f);
     expect_file("goes on", "{\"step\": 1}\n{\"step\": 2}\n");
     unlink(path);
-    DO(lines_cut(path, 5)); /* none is there, and none is made */
+    DO(lines_cut(path, 5)); /* a missing file is not created */
     assert_int_equal(access(path, F_OK), -1);
     DO(lines_open(path, 0, &f));
     fclose(f);
@@ -90,8 +90,8 @@ static void a_file_goes_on(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(steps_past_it_go),
-                                       cmocka_unit_test(every_torn_line_goes),
-                                       cmocka_unit_test(a_file_goes_on)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(later_steps_are_removed),
+                                       cmocka_unit_test(incomplete_lines_are_removed),
+                                       cmocka_unit_test(a_truncated_file_is_appended_to)};
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

@@ -1,5 +1,5 @@
-/* Learning rates, metrics.jsonl, the step line, and event files read back by a reader of the test's
- * own. */
+/* test_metrics.c -- learning rates, metrics.jsonl, the step line, and event files, which the test
+ * decodes itself. */
 #define _GNU_SOURCE
 #include <math.h>
 #include <setjmp.h>
@@ -71,7 +71,7 @@ static char *read_all(const char *path, size_t *n)
     return text;
 }
 
-/* The number behind a tag in a Summary: tag, then field 2 as a float. */
+/* The number that follows a tag in a Summary: field 2, a float. */
 static float value_of(const char *bytes, size_t n, const char *tag)
 {
     float x = NAN;
@@ -83,7 +83,7 @@ static float value_of(const char *bytes, size_t n, const char *tag)
     return x;
 }
 
-/* Bit by bit from the definition, not by the code under test. */
+/* CRC-32C bit by bit from its definition, independent of the code under test. */
 static uint32_t slow_crc32c(const unsigned char *p, size_t n)
 {
     uint32_t crc = ~0u;

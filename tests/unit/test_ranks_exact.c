@@ -160,7 +160,7 @@ static void folds_that_cannot_be(void **state)
     w.set.parallel.reduce_each = false;
     w.set.parallel.fold = 3;
     expect_error("groups", job_compile(&w.set, &arena, &job), ERR_CONFIG,
-                 "numerics.fold=3: the rank has 4 micro-batches");
+                 "numerics.fold=3: the rank's 4 micro-batches");
     w.set.parallel.fold = 0;
     w.set.parallel.zero = 4;
     expect_error("zero", job_compile(&w.set, &arena, &job), ERR_CONFIG, "levels are 0 to 3");

@@ -269,7 +269,7 @@ static void from_a_file(void **state)
     world_result_close(&many);
     JobSettings set = w.set;
     set.parallel.split = "cost";
-    refused_with("leave one of the two out", set);
+    refused_with("remove one of the two", set);
     set.parallel.split = NULL;
     set.micros = 3;
     refused_with("written for 2 micro-batches; the run has 3", set);

@@ -1,5 +1,5 @@
-/* test_ranks_replicas.c -- one bit that is flipped on one rank is found exactly where another rank holds
- * the same element, and the rank and the parameter are named. */
+/* test_ranks_replicas.c -- a bit flipped on one rank is detected exactly if another rank holds a
+ * copy of the element; the error names the rank and the parameter. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include "base/philox.h"
@@ -14,16 +14,16 @@ typedef struct {
     MeshSizes mesh;
     int zero, ranks;
     OptimKind kind;
-    bool none; /* no two ranks hold the same */
+    bool none; /* no two ranks hold copies */
 } Case;
 
-/* Who holds which element, found piece by piece; and what is flipped now. */
+/* Holders of every element, found from the pieces of each rank; and the current trial. */
 typedef struct {
     const Case *c;
     _Atomic unsigned holders[MAX_PARAMS][MAX_ELEMENTS];
     unsigned mask;
     char name[128];
-    int found, shared; /* trials that were reported, that should have been */
+    int found, shared; /* trials that were reported; trials with copies */
 } Bench;
 
 static void note_pieces(Bench *b, const Rank *r)
@@ -38,7 +38,7 @@ static void note_pieces(Bench *b, const Rank *r)
         }
 }
 
-/* A bit of the trial's element, in weights or moments; the same call takes it back. */
+/* Flips a bit of the trial's element, in weights or moments; a second call restores it. */
 static void flip(Bench *b, const Rank *r, int trial)
 {
     static const ParamPart part[] = {PART_MASTER, PART_MOMENT1, PART_MOMENT2};
@@ -55,7 +55,7 @@ static void flip(Bench *b, const Rank *r, int trial)
     snprintf(b->name, sizeof b->name, "of %s:", m->param[p.param].name);
 }
 
-/* An error of a rank is the test's: a rank cannot fail it by itself. */
+/* Stores the error of a rank: only the main thread may fail the test. */
 static Err expect_fault(const Bench *b, int victim, Err err)
 {
     char want[64], got[2048];

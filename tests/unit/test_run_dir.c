@@ -1,4 +1,5 @@
-/* The folder of a run: who holds it, also when a fresh start renames it under those that wait. */
+/* test_run_dir.c -- the lock of a run folder, also when a fresh start renames the folder while
+ * others wait. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>
@@ -53,7 +54,8 @@ static void held(void **state)
     run_dir_close(&other);
 }
 
-/* Another process: waits for the folder, then holds it for a while. Status 0: it got it alone. */
+/* Another process: waits for the lock, then holds it for a while. Status 0: it held the right
+ * lock. */
 static pid_t start_waiting(void)
 {
     const pid_t pid = fork();
@@ -62,7 +64,7 @@ static pid_t start_waiting(void)
     char path[128], pid_text[32] = "";
     if (run_dir_open(&d, dir, false) != OK) _exit(2);
     snprintf(path, sizeof path, "%s/lock", dir);
-    FILE *f = fopen(path, "r"); /* the lock that is in the folder must be the one that it holds */
+    FILE *f = fopen(path, "r"); /* the lock file in the folder must be the one that it holds */
     const bool mine = f && fgets(pid_text, sizeof pid_text, f) && atol(pid_text) == (long)getpid();
     _exit(mine ? 0 : 1);
 }
@@ -76,9 +78,9 @@ static void renamed_meanwhile(void **state)
     DO(run_dir_open(&d, dir, false));
     write_metrics();
     const pid_t pid = start_waiting();
-    usleep(300000); /* it has opened the lock that is there, and waits */
+    usleep(300000); /* it has opened the lock file and waits */
     snprintf(old, sizeof old, "%s.1", dir);
-    assert_int_equal(rename(dir, old), 0); /* as a fresh start does, with the lock in its hand */
+    assert_int_equal(rename(dir, old), 0); /* as a fresh start does while it holds the lock */
     run_dir_close(&d);
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(WIFEXITED(status));

@@ -1,5 +1,5 @@
-/* test_sampler.c -- from logits to tokens: each stage on logits made by hand, by counting what is
- * drawn over many positions, and by the numbers of the transformers library's definitions. */
+/* test_sampler.c -- each filter of the sampler on hand-made logits: counts of draws over many
+ * positions against the probabilities of the transformers library's definitions. */
 #include <math.h>
 
 #include "support/expect.h"
@@ -46,8 +46,8 @@ static void draw_many(Bench *b, const SamplerSettings *set, const int32_t *befor
     }
 }
 
-/* Of n draws with probability p, the count is within five deviations of n p: fixed numbers, so
- * this is no matter of luck. */
+/* The count of n draws with probability p is within five standard deviations of n p. The random
+ * numbers are fixed, so the test is deterministic. */
 static void expect_shares(const Bench *b, const double *want)
 {
     double sum = 0;
@@ -81,7 +81,7 @@ static void temperature_is_a_power(void **state)
     }
 }
 
-/* Two share the fourth place: both stay. */
+/* Two tokens are equal at the fourth place: both are kept. */
 static void top_k_keeps_equals(void **state)
 {
     (void)state;
@@ -101,7 +101,7 @@ static void top_k_keeps_equals(void **state)
     expect_shares(b, share);
 }
 
-/* A token is in while what is likelier sums to less than p. */
+/* A token is kept while the more likely ones sum to less than p. */
 static void top_p_sums_up(void **state)
 {
     (void)state;
@@ -113,7 +113,7 @@ static void top_p_sums_up(void **state)
                {0.39, {0.4}},
                {0.41, {0.4, 0, 0.25}},
                {0.64, {0.4, 0, 0.25}},
-               {0.66, {0.4, 0, 0.25, 0.1}}, /* of the two of 0.1 the lower */
+               {0.66, {0.4, 0, 0.25, 0.1}}, /* the lower one of the two with 0.1 */
                {0.76, {0.4, 0, 0.25, 0.1, 0.1}},
                {0.97, {0.4, 0.05, 0.25, 0.1, 0.1, 0.05, 0.04}},
                {1, {0.4, 0.05, 0.25, 0.1, 0.1, 0.05, 0.04, 0.01}}};
@@ -124,8 +124,8 @@ static void top_p_sums_up(void **state)
     }
 }
 
-/* Temperature, then top-k, then top-p of what is left: 0.4 0.25 0.1 0.1 at temperature 0.5 are
- * 0.16 0.0625 0.01 0.01 of 0.2425, so the first two are 0.9175. In another order more would stay. */
+/* Temperature, then top-k, then top-p: 0.4 0.25 0.1 0.1 at temperature 0.5 are 0.16 0.0625 0.01
+ * 0.01 of 0.2425, so the first two sum to 0.9175. Another order would keep more tokens. */
 static void stages_in_their_order(void **state)
 {
     (void)state;
@@ -135,8 +135,8 @@ static void stages_in_their_order(void **state)
     expect_shares(b, (const double[VOCAB]){0.16, 0, 0.0625});
 }
 
-/* Logits above 0 are divided, those below multiplied, once however often a token was seen. */
-static void repetition_is_punished(void **state)
+/* Positive logits are divided, negative ones multiplied; once, however often a token occurred. */
+static void repetition_is_penalized(void **state)
 {
     (void)state;
     Bench *b = bench();
@@ -148,7 +148,7 @@ static void repetition_is_punished(void **state)
     assert_true(b->logit[0] > 0 && b->logit[7] < 0);
     want[0] = exp(b->logit[0] / 1.5 - 1.5);
     want[7] = exp(b->logit[7] * 1.5 - 1.5);
-    draw_many(b, &set, before, 3); /* from position 2 on both are there */
+    draw_many(b, &set, before, 3); /* from position 2 on both have occurred */
     expect_shares(b, want);
 }
 
@@ -173,7 +173,7 @@ static void greedy_takes_the_first_largest(void **state)
                  "token 3 is NaN");
 }
 
-/* The number depends on seed, request and position; the row's type and strides change nothing. */
+/* Draws depend on seed, request and position, not on the type or stride of the logits. */
 static void draws_are_counted(void **state)
 {
     (void)state;
@@ -227,7 +227,7 @@ int main(void)
         cmocka_unit_test(top_k_keeps_equals),
         cmocka_unit_test(top_p_sums_up),
         cmocka_unit_test(stages_in_their_order),
-        cmocka_unit_test(repetition_is_punished),
+        cmocka_unit_test(repetition_is_penalized),
         cmocka_unit_test(greedy_takes_the_first_largest),
         cmocka_unit_test(draws_are_counted),
         cmocka_unit_test(refusals),

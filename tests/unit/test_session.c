@@ -1,9 +1,10 @@
-/* test_session.c -- sequences that grow a call at a time are the sequences computed whole.
+/* test_session.c -- sequences that grow by calls have the logits of sequences computed at once.
  *
- * Four sequences of known tokens in three places of a session: prompts in pieces that mix two of
- * them, then a row each, of different lengths, and the fourth in the place of one that ended. The
- * logits of every row are those of the same rows computed without a cache, each sequence alone, on
- * one rank: for every family, and on meshes. All memory but the weights is NaN at first. */
+ * Four sequences of known tokens run in a session of three. Prefill calls mix rows of two
+ * sequences; decode calls have one row each; the fourth sequence replaces one that ended. The
+ * logits of every row equal those of the same row computed without a KV cache, one sequence at a
+ * time, on one rank. This holds for every model family and on meshes. All memory but the weights is
+ * initially NaN. */
 #include <math.h>
 #include <stdio.h>
 
@@ -24,7 +25,7 @@ typedef struct {
     ModelConfig config;
     MeshSizes mesh;
     SessionShape shape;
-    bool alone; /* each sequence by itself, whole, again and again */
+    bool alone; /* one sequence at a time, all of its rows in every call */
     double logits[SEQUENCES][MOST][VOCAB];
     int64_t cache_bytes, n_got;
 } Case;
@@ -33,10 +34,10 @@ typedef struct {
     Case *c;
     Session *s;
     SessionRow row[64];
-    int64_t n, who[64], at[64], n_asked; /* of rows asked for: which sequence of the test */
+    int64_t n, who[64], at[64], n_asked; /* requested rows: their sequence, and position */
 } Drive;
 
-/* Not all are asked for, where sequences share a call. */
+/* Logits of some rows are not requested where sequences share a call. */
 static bool is_asked(const Case *c, int64_t sequence, int64_t position)
 {
     return c->alone || (sequence + position) % 3 != 1;
@@ -67,7 +68,7 @@ static Err make_call(Drive *d)
     return OK;
 }
 
-/* Rows of one place, from a position on, in calls of their own. */
+/* Rows of one sequence from a position on, in separate calls. */
 static Err pieces(Drive *d, int64_t sequence, int64_t place, int64_t from)
 {
     for (int64_t p = from; p < prompt[sequence]; p++) {
@@ -80,13 +81,14 @@ static Err pieces(Drive *d, int64_t sequence, int64_t place, int64_t from)
 static Err grow(Drive *d)
 {
     int64_t of[PLACES] = {0, 1, 2}, at[PLACES];
-    for (int i = 0; i < PLACES; i++) TRY(pieces(d, of[i], i, 0)); /* a piece ends one, begins one */
+    for (int i = 0; i < PLACES; i++)
+        TRY(pieces(d, of[i], i, 0)); /* one call ends a prompt and begins the next */
     TRY(make_call(d));
     for (int i = 0; i < PLACES; i++) at[i] = prompt[i];
     for (bool more = true; more;) {
         more = false;
         for (int i = 0; i < PLACES; i++) {
-            if (at[i] == length[of[i]] && of[i] == 1) { /* its place is free */
+            if (at[i] == length[of[i]] && of[i] == 1) { /* its sequence is free */
                 of[i] = 3;
                 TRY(make_call(d));
                 TRY(pieces(d, 3, i, 0));
@@ -97,7 +99,7 @@ static Err grow(Drive *d)
             add_row(d, of[i], i, at[i]++);
             more = true;
         }
-        TRY(make_call(d)); /* the last has no row at all */
+        TRY(make_call(d)); /* the last call has no rows */
     }
     return OK;
 }
@@ -167,7 +169,7 @@ static Case alone_of(const char *model)
     return c;
 }
 
-/* Largest difference over the largest logit. */
+/* Largest difference, relative to the largest logit. */
 static double differ(const Case *a, const Case *b)
 {
     double worst = 0, most = 0;
@@ -176,7 +178,7 @@ static double differ(const Case *a, const Case *b)
             for (int v = 0; v < VOCAB; v++) {
                 const double x = a->logits[s][p][v], y = b->logits[s][p][v];
                 if (!is_asked(a, s, p)) continue;
-                if (!(fabs(x - y) <= worst)) worst = fabs(x - y); /* NaN too */
+                if (!(fabs(x - y) <= worst)) worst = fabs(x - y); /* also for NaN */
                 most = fmax(most, fabs(y));
             }
     assert_true(most > 0.1);
@@ -205,7 +207,7 @@ static void every_family(void **state)
     for (const TestModel *m = test_models; m->name; m++) expect_same(m->name, 1, 1);
 }
 
-/* Heads that divide and that do not; ranks without a head; stages without a layer. */
+/* Heads that divide evenly or not; ranks without a head; stages without a layer. */
 static void meshes(void **state)
 {
     (void)state;
@@ -219,7 +221,7 @@ static void meshes(void **state)
         expect_same(row[i].model, row[i].tp, row[i].pp);
 }
 
-/* The loss of the training graph, with ranges made here, is that of the logits. */
+/* The loss of the training graph equals the loss computed from the logits. */
 static void expect_loss(const char *model)
 {
     static TestJob t;
@@ -260,7 +262,7 @@ static void logits_make_the_loss(void **state)
     for (const TestModel *m = test_models; m->name; m++) expect_loss(m->name);
 }
 
-/* Counted before the run: rows x layers x (keys and values) x heads x channels. */
+/* Size of the KV cache: rows x layers x (keys and values) x heads x channels. */
 static void cache_is_counted(void **state)
 {
     (void)state;

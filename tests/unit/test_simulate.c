@@ -1,4 +1,4 @@
-/* Simulation: classes count what every rank, compiled one by one, counts. Nothing runs. */
+/* test_simulate.c -- the counts of classes equal those of every rank compiled on its own. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -54,7 +54,7 @@ static Simulation simulated(Room *room, const JobSettings *set, Mesh *mesh)
     return s;
 }
 
-/* The class that a count belongs to: some of them must have the very numbers. */
+/* True if two counts are equal. */
 static bool counts_alike(const RankCount *a, const RankCount *b)
 {
     if (memcmp(a->bytes, b->bytes, sizeof a->bytes) != 0) return false;
@@ -67,7 +67,7 @@ static bool counts_alike(const RankCount *a, const RankCount *b)
     return true;
 }
 
-/* Every rank by itself: as many are like a class as the classes like it have. */
+/* Compiles every rank: each equals a class, and each class has the right number of ranks. */
 static void check_every_rank(Room *room, const JobSettings *set)
 {
     Mesh mesh;
@@ -89,7 +89,7 @@ static void check_every_rank(Room *room, const JobSettings *set)
         count.save_bytes = (size_t)save;
         count.total_bytes += count.save_bytes;
         for (int i = 0; i < s.n && at < 0; i++)
-            if (counts_alike(&s.class[i].count, &count)) at = i; /* the first of those alike */
+            if (counts_alike(&s.class[i].count, &count)) at = i; /* the first equal class */
         if (at < 0) fail_msg("rank %d of %d is like no class", rank, mesh.world);
         found[at]++;
         flops += count.flops;
@@ -148,15 +148,15 @@ static void classes_count_every_rank(void **state)
                                               .sequence = plans[i].sequence,
                                               .live = 3};
             check_every_rank(room, &set);
-            set.kind = JOB_LOSS; /* gathers alone */
+            set.kind = JOB_LOSS; /* gathers only */
             if (plans[i].zero > 0) check_every_rank(room, &set);
             arena_rewind(&room->arena, marks[0]);
             arena_rewind(&room->temp, marks[1]);
         }
 }
 
-/* All that is sent along dp, in elements: what the formulas of data parallelism and ZeRO say. */
-static void bytes_are_those_of_the_formulas(void **state)
+/* Elements sent along dp equal the formulas of data parallelism and ZeRO. */
+static void bytes_equal_the_formulas(void **state)
 {
     Room *room = *state;
     for (int p = 2; p <= 5; p++)
@@ -184,7 +184,7 @@ static void bytes_are_those_of_the_formulas(void **state)
         }
 }
 
-/* dp=2048 x tp=8 of a model that nobody here could hold: few programs are compiled for it. */
+/* dp=2048 x tp=8 of a large model: few programs are compiled. */
 static void sixteen_thousand_ranks(void **state)
 {
     Room *room = *state;
@@ -201,13 +201,13 @@ static void sixteen_thousand_ranks(void **state)
     set.parallel = (ParallelSettings){.mesh = {1, 2048, 8, 1}, .zero = 3, .live = 2};
     const Simulation s = simulated(room, &set, &mesh);
     assert_true(s.compiled < 40);
-    assert_true(s.n > 1 && s.n < 20); /* homes differ where blocks do not divide */
+    assert_true(s.n > 1 && s.n < 20); /* homes differ because blocks do not divide evenly */
     int64_t ranks = 0;
     for (int i = 0; i < s.n; i++) ranks += s.class[i].ranks;
     assert_int_equal(ranks, 16384);
 }
 
-static void groups_lie_along_axes(void **state)
+static void groups_have_axes(void **state)
 {
     (void)state;
     Mesh mesh;
@@ -221,8 +221,9 @@ static void groups_lie_along_axes(void **state)
         {{3, (const int32_t[]){3, 4, 5}}, tp},
         {{2, (const int32_t[]){1, 4}}, dp},
         {{6, (const int32_t[]){0, 1, 2, 3, 4, 5}}, dp | tp},
-        {{2, (const int32_t[]){0, 1}}, tp},         /* not all of it */
-        {{3, (const int32_t[]){0, 4, 3}}, dp | tp}, /* no box: the first and the last do not tell */
+        {{2, (const int32_t[]){0, 1}}, tp}, /* a part of the axis */
+        {{3, (const int32_t[]){0, 4, 3}},
+         dp | tp}, /* not a box: first and last rank are not enough */
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
         assert_int_equal(group_axes(&mesh, row[i].group), row[i].axes);
@@ -231,9 +232,9 @@ static void groups_lie_along_axes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(groups_lie_along_axes),
+        cmocka_unit_test(groups_have_axes),
         cmocka_unit_test(classes_count_every_rank),
-        cmocka_unit_test(bytes_are_those_of_the_formulas),
+        cmocka_unit_test(bytes_equal_the_formulas),
         cmocka_unit_test(sixteen_thousand_ranks),
     };
     return cmocka_run_group_tests(tests, open_room, close_room);

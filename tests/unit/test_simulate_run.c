@@ -1,4 +1,5 @@
-/* Ranks run a step, and their recorders have seen what was simulated: byte for byte, by kind. */
+/* test_simulate_run.c -- recorders of ranks that run a step count the simulated bytes, kind by
+ * kind. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,7 +19,7 @@ typedef struct {
     RankCount count[MAX_RANKS];
 } Work;
 
-/* One rank: compile, open, one step. What the comm did before the step is taken away. */
+/* One rank: compile, open, one step. Transfers before the step are subtracted. */
 static Err run_rank(WorldRank *r, void *work)
 {
     Work *w = work;
@@ -97,7 +98,7 @@ static void run_and_check(const char *model, const ParallelSettings *p, int micr
     for (int r = 0; r < mesh.world; r++) check_rank(&w.seen[r], &w.count[r].traffic, name, r);
 }
 
-static void recorders_saw_what_was_simulated(void **state)
+static void recorders_count_the_simulated_bytes(void **state)
 {
     (void)state;
     static const ParallelSettings plan[] = {
@@ -125,7 +126,7 @@ static void recorders_saw_what_was_simulated(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(recorders_saw_what_was_simulated),
+        cmocka_unit_test(recorders_count_the_simulated_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

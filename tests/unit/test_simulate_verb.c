@@ -1,4 +1,4 @@
-/* `sheaf simulate`: what it prints is what the programs count; requests that cannot be are
+/* test_simulate_verb.c -- `sheaf simulate` prints the counts of programs; impossible requests are
  * refused. */
 #define _POSIX_C_SOURCE 200809L
 #include "explain_test.h"
@@ -13,7 +13,7 @@ static int simulate_said(int fd, ...)
     return status;
 }
 
-static void one_rank_is_what_explain_says(void **state)
+static void one_rank_equals_explain(void **state)
 {
     (void)state;
     Compiled *c = compiled(NULL, JOB_STEP);
@@ -21,7 +21,7 @@ static void one_rank_is_what_explain_says(void **state)
     int64_t save;
     DO(count_rank(&c->job.linked, &count));
     DO(saver_bytes(&c->job.linked, 0, ROOM_BUFFER, &c->arena, &save));
-    assert_true(save > 0); /* the last step is saved, also when no other is */
+    assert_true(save > 0); /* the last step is always saved */
     count.total_bytes += (size_t)save;
     assert_int_equal(simulate_said(1, "--json", NULL), 0);
     json_t *all = parsed();
@@ -46,7 +46,7 @@ static void one_rank_is_what_explain_says(void **state)
     done(c);
 }
 
-/* The sum over classes, by hand, of what the JSON says of each. */
+/* Totals of the JSON equal the sums over its classes. */
 static void tables_add_up(void **state)
 {
     (void)state;
@@ -89,7 +89,7 @@ static void refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_rank_is_what_explain_says),
+        cmocka_unit_test(one_rank_equals_explain),
         cmocka_unit_test(tables_add_up),
         cmocka_unit_test(refusals),
     };

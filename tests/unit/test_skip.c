@@ -1,10 +1,10 @@
-/* test_skip.c -- a bad step: not a bit of weights or moments changes, and Adam's
- * time does not pass. */
+/* test_skip.c -- a skipped step changes no bit of weights or moments and does not advance Adam's
+ * time. */
 #include <math.h>
 #include "support/expect.h"
 #include "support/jobs.h"
 
-static TestJob a, b; /* a skips a step that b never sees */
+static TestJob a, b; /* a skips a step that b does not have */
 
 static void open_both(const char *model, OptimKind kind, double clip)
 {
@@ -37,7 +37,7 @@ static StepResult step(TestJob *t, int64_t number, int64_t update)
     return r;
 }
 
-/* Of a token; what is not a number makes loss and gradient not finite. */
+/* Sets the loss weight of a token; NaN makes loss and gradient not finite. */
 static double swap_weight(TestJob *t, double x)
 {
     const Tensor w = rank_input(&t->rank, 1, INPUT_WEIGHTS);
@@ -46,7 +46,7 @@ static double swap_weight(TestJob *t, double x)
     return old;
 }
 
-static void what_is_not_finite_changes_nothing(void **state)
+static void not_finite_changes_nothing(void **state)
 {
     static const double bad[] = {(double)NAN, (double)INFINITY, -(double)INFINITY};
     (void)state;
@@ -67,7 +67,7 @@ static void what_is_not_finite_changes_nothing(void **state)
     }
 }
 
-/* The norm that is compared is that of the mean gradient, before the clip. */
+/* optim.skip is compared with the norm of the mean gradient, before the clip. */
 static void larger_than_skip_changes_nothing(void **state)
 {
     (void)state;
@@ -83,7 +83,7 @@ static void larger_than_skip_changes_nothing(void **state)
     close_both();
 }
 
-/* A third update that were taken for a fourth gives other weights: the tests above would see it. */
+/* A third update with the time of the fourth gives other weights, so the tests above detect it. */
 static void time_counts(void **state)
 {
     int param;
@@ -97,7 +97,7 @@ static void time_counts(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_not_finite_changes_nothing),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(not_finite_changes_nothing),
                                        cmocka_unit_test(larger_than_skip_changes_nothing),
                                        cmocka_unit_test(time_counts)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
-/* verify says ok where layouts agree, and not where they do not: a device that errs on small
- * products, which only a cut model has, is seen by the grades that run on it and by no other. And
- * layouts as words, there and back. */
+/* test_verify.c -- lines are ok if layouts agree, and not ok otherwise: a device that errs on small
+ * GEMMs, which only a sharded model has, fails the grades that run on it and no other. Layouts as
+ * text. */
 #include "support/expect.h"
 #include "support/models.h"
 
@@ -10,10 +10,10 @@
 #include "verify/verify.h"
 
 static const Device *honest;
-static double error; /* relative, of what the device makes of a small product */
+static double error; /* relative error of a small GEMM */
 enum { SMALL = 16 }; /* columns of an output */
 
-/* Kernels get no context. */
+/* A global, since kernels have no context argument. */
 static Err biased_gemm(const Call *c)
 {
     TRY(honest->kernel[KERNEL_gemm](c));
@@ -84,7 +84,7 @@ static void grades_and_twins(void **state)
     }
 }
 
-/* The oracle is not that device: f64 stays ok. */
+/* Grade f64 runs on ref, not on that device: it stays ok. */
 static void a_wrong_device_is_seen(void **state)
 {
     static Device biased;
@@ -107,7 +107,7 @@ static void a_wrong_device_is_seen(void **state)
     assert_true(line[1].worst[0]);
 }
 
-static void words_there_and_back(void **state)
+static void layouts_round_trip(void **state)
 {
     static const char *const words[] = {"dp=4 zero=3 live=1",
                                         "dp_replicate=2 dp_shard=3 tp=2 zero=1 reduce=each",
@@ -122,10 +122,10 @@ static void words_there_and_back(void **state)
     ParallelSettings p = {0};
     char again[LAYOUT_TEXT_BYTES];
     assert_string_equal(layout_words(&p, again), "one rank");
-    expect_error("zero", layout_parse("zero=4", 6, &p), ERR_CONFIG, "zero=4: must be a number from 0 to 3");
+    expect_error("zero", layout_parse("zero=4", 6, &p), ERR_CONFIG,
+                 "zero=4: must be a number from 0 to 3");
     expect_error("word", layout_parse("dp=2 pt=2", 9, &p), ERR_CONFIG, "\"pt=2\" is not a word");
-    expect_error("twice", layout_parse("tp=2 dp=2 tp=3", 14, &p), ERR_CONFIG,
-                 "tp=3: set twice");
+    expect_error("twice", layout_parse("tp=2 dp=2 tp=3", 14, &p), ERR_CONFIG, "tp=3: set twice");
     expect_error("none", layout_parse("tp=", 3, &p), ERR_CONFIG, "tp=: must be a number");
 }
 
@@ -153,7 +153,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(grades_and_twins),
         cmocka_unit_test(a_wrong_device_is_seen),
-        cmocka_unit_test(words_there_and_back),
+        cmocka_unit_test(layouts_round_trip),
         cmocka_unit_test(large_models_shrink),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
