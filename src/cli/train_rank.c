@@ -90,7 +90,7 @@ static void report_trace(const TrainSession *s, const TrainRank *r, const char *
                (long long)(r->trace.events.n + r->trace.n_transfers), (long long)missed);
 }
 
-/* ---- what the machine has ---- */
+/* ---- memory and cache files of this machine ---- */
 
 /* Free memory of the host and of the devices, once per process. Libraries take workspace_bytes per
  * rank. */

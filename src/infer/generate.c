@@ -135,7 +135,7 @@ static Err draw_all(Generator *g, const Tensor *logits)
 static Err choose(Generator *g, const Tensor *logits)
 {
     const Session *session = g->s->session;
-    const bool mine = g->world->rank == session->chooser;
+    const bool mine = g->world->rank == session->sampling_rank;
     Err err = OK;
     if (mine) {
         err = draw_all(g, logits);
@@ -146,7 +146,7 @@ static Err choose(Generator *g, const Tensor *logits)
     const int64_t n = 1 + g->n_asked;
     const Transfer t = {.kind = COMM_BROADCAST,
                         .group = g->world->all,
-                        .from = {session->chooser, ARENA_CHOICE, 0, n, I32},
+                        .from = {session->sampling_rank, ARENA_CHOICE, 0, n, I32},
                         .to = {g->world->rank, ARENA_CHOICE, 0, n, I32},
                         .instr = -1,
                         .scalar = true};

@@ -74,7 +74,7 @@ Err session_open(Session *s, const SessionSettings *settings)
     *s = (Session){.settings = *settings};
     const SessionJobs *jobs = settings->jobs;
     WorldRank *w = settings->world;
-    s->chooser = last_stage(&jobs->call[0].mesh);
+    s->sampling_rank = last_stage(&jobs->call[0].mesh);
     for (int i = 0; i < jobs->n; i++) {
         const RankSettings set = {.program = &jobs->call[i].linked,
                                   .device = settings->device,

@@ -43,7 +43,7 @@ typedef struct {
     const char *schedule; /* name of a generator or a file; NULL: that of JobSettings */
     bool evict;           /* balance frames between stages: schedule/evict.h */
     const char *split;    /* units of the chunks: schedule/chunks.h; NULL: even */
-    /* Of the pipeline, as in schedule/gen/generate.h; 0: the generator's default. */
+    /* Pipeline shape, as in schedule/gen/generate.h; 0: the generator's default. */
     int chunks, slices, group;
     const int64_t *cuts; /* [slices + 1]: first row of each slice, and the end; NULL: equal flops */
 } ParallelSettings;

@@ -62,8 +62,8 @@ static void step_rows(Facts *f)
     const size_t wide = dtype_bytes(dtype_wide(lp->model->dtype));
     MemoryRow *sums = row_of(f, ARENA_STEP, "step", "sums", "sums of gradients");
     MemoryRow *homes = row_of(f, ARENA_STEP, "step", "home_sums", "sums of gradients at home");
-    MemoryRow *guests = row_of(f, ARENA_STEP, "step", "tied_sums",
-                               "gradient sums of tied weights in their other units");
+    MemoryRow *guests =
+        row_of(f, ARENA_STEP, "step", "tied_sums", "gradient sums of tied weights, other units");
     row_of(f, ARENA_STEP, "step", "prepacked", "prepacked weights (GEMM panels)")->bytes =
         linked_prepacked(lp);
     for (int u = 0; u < lp->model->n_units; u++) {

@@ -75,7 +75,7 @@ static int pack_index(const Model *m, int owner, int param)
     return index;
 }
 
-static Err use_words(const Layout *use, const Mesh *m, Arena *arena, const char **out)
+static Err use_text(const Layout *use, const Mesh *m, Arena *arena, const char **out)
 {
     const Layout plain = layout_simplify(use, m);
     Text t = text_in(arena);
@@ -97,7 +97,7 @@ static Err find_param(const Facts *f, int unit, int k, Arena *arena, ParamFacts 
                     .decay = m->param[param].info.decay,
                     .whole = home->shape,
                     .here = {.ndim = home->shape.ndim}};
-    TRY(use_words(&home->use, lp->mesh, arena, &p.use));
+    TRY(use_text(&home->use, lp->mesh, arena, &p.use));
     *out = p;
     if (!unit_is_here(lp, owner)) return OK;
     p.here = holding_shape(&held);

@@ -16,7 +16,7 @@ static Err unit_costs(const Schedule *s, Arena *temp, double **out)
     return OK;
 }
 
-/* Counts evictions; compiles the job without them to show what they save. */
+/* Counts evictions; compiles the job without them for comparison. */
 static Err facts_evict(Facts *f, const PlayCosts *costs, Arena *arena)
 {
     PipelineFacts *p = &f->pipeline;

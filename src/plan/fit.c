@@ -1,4 +1,4 @@
-/* fit.c -- tries changes of settings in the order of what they cost: recompute attention, halve the
+/* fit.c -- tries changes of settings in the order of their cost: recompute attention, halve the
  * micro-batch, shard the state (ZeRO), recompute everything, and combinations of these. */
 #include "plan/fit.h"
 

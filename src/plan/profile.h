@@ -15,7 +15,7 @@ typedef struct {
     DType dtype;
     Team *team;
     const char *processor; /* its name: part of the key in the cache file */
-    const char *text;      /* description of the device: likewise */
+    const char *text;      /* description of the device: part of the key too */
 } ProfileTarget;
 
 /* Local. Measures the GEMM peak in flops per second; takes about 25 ms on a fast device. */

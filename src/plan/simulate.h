@@ -27,7 +27,7 @@ typedef struct {
     size_t save_bytes; /* buffers of saves, outside the arenas */
     size_t total_bytes;
     size_t peak_region[N_OWN_REGIONS]; /* bytes alive at the peak of the work arena */
-    size_t peak_packs, peak_grads;     /* likewise: gathered packs; gradients to be reduced */
+    size_t peak_packs, peak_grads;     /* at that peak: gathered packs; gradients to be reduced */
     double flops, flops_recomputed;    /* flops excludes the recomputed ones */
     Sent sent;
 } RankCount;

@@ -65,7 +65,7 @@ static Err broadcast_step(TrainLoop *l, int64_t *step)
 
 /* Rank 0. Only rank 0 decides that a checkpoint is damaged, and only on ERR_CHECK: a folder that a
  * rank cannot see or read, or too many open files (ERR_IO), is no damage. */
-static Err read_whole(ResumeSearch *q)
+static Err check_newest(ResumeSearch *q)
 {
     TRY(manifest_read(q->path, q->arena, q->manifest));
     TRY(manifest_check_files(q->manifest, q->arena));
@@ -128,7 +128,7 @@ static Err try_newest(ResumeSearch *q, bool *go_on, bool *found)
     if (step < 0) return OK;
     q->at = generation_of(step);
     snprintf(q->path, sizeof q->path, "%s/%s", l->s->save.folder, q->at.name);
-    const Err whole = world_agree(w, loop_is_first(l) ? read_whole(q) : OK);
+    const Err whole = world_agree(w, loop_is_first(l) ? check_newest(q) : OK);
     if (whole != OK && whole != ERR_CHECK) return whole;
     *go_on = whole != OK;
     if (whole == OK) TRY(load(q, go_on));

@@ -22,7 +22,7 @@
 
 /* A run; shared by the ranks of one process. */
 typedef struct {
-    /* Set by the caller. Processes of one run may differ in these only where it is said. */
+    /* Set by the caller; equal in all processes of a run except where stated. */
     Err prepared;         /* OK if everything below is set */
     uint64_t config_hash; /* of the keys that must be equal on all ranks */
     JobSettings job;      /* JOB_STEP; the rank is filled in */
@@ -34,7 +34,7 @@ typedef struct {
     ProfileTarget target;   /* rank 0; the team is filled in */
     const char *peak_cache; /* rank 0: the file of measured peaks; NULL: none */
     int64_t host_bytes;     /* memory of this machine; differs between machines */
-    int64_t device_bytes;   /* free memory of the devices that this process uses; likewise */
+    int64_t device_bytes;   /* free memory of the devices that this process uses; differs too */
     int devices;            /* their number; 0: ranks compute in host memory */
 
     /* Set by the phases. */

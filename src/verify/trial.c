@@ -94,7 +94,7 @@ static Err piece_here(const Rank *r, const RankPiece *p, ParamPart part, Arena *
 }
 
 /* Writes the elements that this rank owns to the result. */
-static Err put_together(const Rank *r, Arena *temp, Trial *out)
+static Err assemble(const Rank *r, Arena *temp, Trial *out)
 {
     const LinkedProgram *lp = r->settings.program;
     for (int u = 0; u < lp->model->n_units; u++)
@@ -200,7 +200,7 @@ static Err run_steps(Rank *r, const Job *job, TrialRun *t, WorldRank *w)
     if (w->rank == 0) t->out->bound = rounding_bound(job);
     t->sent[w->rank] = sent_bytes(w->comm);
     TRY(predict_bytes(job, s->steps, &t->predicted[w->rank]));
-    TRY(world_agree(w, put_together(r, w->arena, t->out))); /* all ranks have written theirs */
+    TRY(world_agree(w, assemble(r, w->arena, t->out))); /* all ranks have written theirs */
     return compare_copies(r, t->out, w->arena, &t->copies[w->rank]);
 }
 

@@ -149,43 +149,44 @@ static bool cuts_by_stages(const VerifySettings *s, const ParallelSettings *p)
 /* The layout that gives the same bits: ZeRO 0 on the same mesh (ZeRO 1 with dp_replicate) with as
  * many reductions; one stage instead of several; or one rank with numerics.fold. False if there is
  * none. */
-static bool exact_twin(const VerifySettings *s, const ParallelSettings *p, Arena *temp,
-                       ParallelSettings *twin)
+static bool exact_reference(const VerifySettings *s, const ParallelSettings *p, Arena *temp,
+                            ParallelSettings *reference)
 {
     const bool each = p->reduce_each || p->zero >= 2;
-    *twin = *p;
-    twin->zero = 0;
-    twin->reduce_each = each;
-    twin->live = twin->fold = 0;
+    *reference = *p;
+    reference->zero = 0;
+    reference->reduce_each = each;
+    reference->live = reference->fold = 0;
     if (p->mesh.dp_replicate > 1) { /* ZeRO 0 sums over both dp axes at once: another order */
-        twin->zero = 1;
+        reference->zero = 1;
         return p->zero > 1;
     }
     if (p->zero > 0) return true;
     if (p->mesh.pp > 1) {
         const bool sliced = in_slices(s, p);
-        twin->mesh.pp = 1;
-        twin->split = NULL;
-        twin->chunks = twin->group = 0;
-        twin->evict = false;
-        if (!sliced) twin->schedule = NULL;
+        reference->mesh.pp = 1;
+        reference->split = NULL;
+        reference->chunks = reference->group = 0;
+        reference->evict = false;
+        if (!sliced) reference->schedule = NULL;
         return adds_in_order(s, p, temp) && !(sliced && cuts_by_stages(s, p));
     }
     if (p->mesh.tp > 1 || p->mesh.dp_replicate > 1 || each || p->mesh.dp_shard < 2) return false;
-    twin->mesh = (MeshSizes){0};
-    twin->fold = p->mesh.dp_shard;
+    reference->mesh = (MeshSizes){0};
+    reference->fold = p->mesh.dp_shard;
     return true;
 }
 
 Err verify_layout(const VerifySettings *s, const ParallelSettings *layout, Arena *arena,
                   VerifyLine *line, int *n)
 {
-    ParallelSettings twin;
+    ParallelSettings reference;
     *n = 0;
     line[(*n)++] = (VerifyLine){.layout = *layout, .grade = GRADE_F64};
     if (!s->is_plain) {
-        if (exact_twin(s, layout, arena, &twin))
-            line[(*n)++] = (VerifyLine){.layout = *layout, .reference = twin, .grade = GRADE_EXACT};
+        if (exact_reference(s, layout, arena, &reference))
+            line[(*n)++] =
+                (VerifyLine){.layout = *layout, .reference = reference, .grade = GRADE_EXACT};
         line[(*n)++] = (VerifyLine){.layout = *layout, .grade = GRADE_BOUNDED};
     }
     for (int i = 0; i < *n; i++) TRY(run_line(s, &line[i], arena));

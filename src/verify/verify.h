@@ -36,7 +36,7 @@ typedef struct {
 
 /* The result of one layout in one grade. */
 typedef struct {
-    ParallelSettings layout, reference; /* reference: what it is compared with */
+    ParallelSettings layout, reference; /* reference: the layout to compare with */
     Grade grade;
     double loss, gradient, weight, bound; /* greatest deviations; weight: after all steps */
     double copies;                       /* greatest difference between copies on different ranks */

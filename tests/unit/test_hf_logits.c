@@ -70,7 +70,7 @@ static Err body(WorldRank *w, void *work)
         for (int a = 0; a < N_ARENAS; a++) rank_poison(&s->rank[i], (ArenaId)a);
     Err err = world_agree(w, load(w, c, s));
     if (err == OK) err = session_call(s, row, c->want.T, &logits);
-    if (err == OK && w->rank == s->chooser) compare(c, &logits);
+    if (err == OK && w->rank == s->sampling_rank) compare(c, &logits);
     world_leave(w, err);
     session_close(s);
     return err;

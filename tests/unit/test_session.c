@@ -56,7 +56,7 @@ static Err make_call(Drive *d)
 {
     Tensor logits;
     TRY(session_call(d->s, d->row, d->n, &logits));
-    if (d->s->settings.world->rank == d->s->chooser) {
+    if (d->s->settings.world->rank == d->s->sampling_rank) {
         if (!logits.data || logits.n[0] != d->n_asked || logits.n[1] != VOCAB)
             return err_fail(ERR_CHECK, "logits [%d,%d]", (int)logits.n[0], (int)logits.n[1]);
         for (int64_t i = 0; i < d->n_asked; i++)

@@ -49,8 +49,7 @@ void explain_memory_text(const Facts *f, Text *t)
     arena_text(f, ARENA_STATE, "state", t);
     arena_text(f, ARENA_STEP, "step", t);
     work_text(f, t);
-    bytes_line(t, "host", "frame", "offloaded to host memory",
-               f->job->linked.bytes[ARENA_HOST]);
+    bytes_line(t, "host", "frame", "offloaded to host memory", f->job->linked.bytes[ARENA_HOST]);
     if (f->save_every > 0)
         bytes_line(t, "save", "snapshot", "copy that is saved while training continues", f->save);
     else
