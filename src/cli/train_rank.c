@@ -11,12 +11,12 @@
 
 /* ---- the lines that rank 0 prints ---- */
 
-static void report_capture(const TrainSession *s, const TrainRank *r)
+static void report_capture(const TrainSession *s, TrainRank *r)
 {
     const RankSettings set = {.program = &r->job.linked,
                               .device = s->device,
                               .capture = s->config.run_capture != CAPTURE_OFF,
-                              .trace = s->trace_path ? (RankTrace *)&r->trace.events : NULL};
+                              .trace = s->trace_path ? &r->trace.events : NULL};
     const char *reason = rank_uncaptured(&set);
     if (!s->device->runtime) return; /* host kernels have no graphs */
     if (reason)
@@ -36,7 +36,7 @@ static void report_prepack(const TrainSession *s, const TrainRank *r)
         r->job.linked.rank, micros, micros == 1 ? "" : "es");
 }
 
-static void report_run(const TrainSession *s, const TrainRank *r)
+static void report_run(const TrainSession *s, TrainRank *r)
 {
     char count[24], bytes[24], ranks[64] = "";
     const RunDir *dir = &s->run.folder;

@@ -42,7 +42,7 @@ typedef struct {
 typedef struct {
     SessionSettings settings;
     Rank rank[N_CALLS];
-    int sampling_rank; /* the rank that samples: the first one of the last stage, which has logits */
+    int sampling_rank; /* the rank that samples: the first of the last stage, which has logits */
 } Session;
 
 typedef struct {

@@ -6,9 +6,9 @@
 #include "train/loop_parts.h"
 #include "train/resume.h"
 
-enum {
-    MAX_SKIPS = 8
-}; /* consecutive ones; then the weights are broken or the learning rate is too high */
+/* Consecutive skipped steps that end a run: the weights are broken or the learning rate is too
+ * high. */
+enum { MAX_SKIPS = 8 };
 
 Err train_bytes(const Job *job, const Job *valid, SaveRoom room, Arena *temp, int64_t *out)
 {
@@ -54,6 +54,7 @@ static void report_skipped(const TrainLoop *l, const Metrics *m, const char *why
             (long long)m->step, why, m->loss, m->grad_norm, l->s->dir, l->skips, MAX_SKIPS);
 }
 
+/* Rank 0. Writes a step to all sinks and logs, and prints its line. */
 static Err write_step(TrainLoop *l, const Metrics *m)
 {
     const TrainSettings *s = l->s;

@@ -59,25 +59,28 @@ typedef struct {
     TrainLoop *loop;
 } TrainRank;
 
-/* Collective over all ranks, as are all functions below. ERR_CONFIG if a rank has another
- * configuration or other training data. */
+/* Collective over all ranks. ERR_CONFIG if a rank has another configuration or other training
+ * data. */
 Err train_agree(TrainRank *r);
-/* Adds the memory that the rank needs to run->needed_bytes. ERR_CONFIG if run.check_every is set
- * and no two ranks hold copies of the same weights. */
+/* Collective over all ranks. Adds the memory that the rank needs to run->needed_bytes. ERR_CONFIG
+ * if run.check_every is set and no two ranks hold copies of the same weights. */
 Err train_compile(TrainRank *r);
-/* ERR_CONFIG if the ranks of a process need more memory than there is; the message lists settings
- * that fit (plan/fit.h). */
+/* Collective over all ranks. ERR_CONFIG if the ranks of a process need more memory than there is;
+ * the message lists settings that fit (plan/fit.h). */
 Err train_check_fit(TrainRank *r);
-/* ERR_CONFIG if another process trains in the folder. */
+/* Collective over all ranks. ERR_CONFIG if another process trains in the folder. */
 Err train_open_dir(TrainRank *r);
+/* Collective over all ranks. Sets run->device_peak, peak and peak_is_new on rank 0. */
 Err train_measure_peak(TrainRank *r);
-/* `out` describes the state that the run starts from. After an error everything is released. */
+/* Collective over all ranks. `out` describes the state that the run starts from. After an error
+ * everything is released. */
 Err train_start(TrainRank *r, TrainStart *out);
-/* Does nothing if out->done of train_start is true. */
+/* Collective over all ranks. Does nothing if train_start returned out->done. */
 Err train_steps(TrainRank *r);
-/* `err` is the error that ended the rank, or OK; it is returned. Sets run->result. */
+/* Local. `err` is the error that ended the rank, or OK; it is returned. Sets run->result. */
 Err train_end(TrainRank *r, Err err);
-/* Writes the events of the ranks of each process to a file; after train_end. */
+/* Collective over all ranks, after train_end. Writes the events of the ranks of each process to a
+ * file. */
 Err train_write_trace(TrainRank *r, const char *path);
 
 #endif

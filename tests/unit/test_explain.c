@@ -90,7 +90,7 @@ static void text_has_the_predicted_bytes(void **state)
         assert_said_number("peak of tensors packed by lifetime", lp->bytes[ARENA_WORK]);
         assert_said_number("lower bound of any packing", lp->live[ARENA_WORK]);
         assert_said_number("offloaded to host memory", lp->bytes[ARENA_HOST]);
-        assert_said_number("buffer of the save after the last step", (size_t)save);
+        assert_said_number("for the save after the last step", (size_t)save);
         assert_said_number("total, known before the run", total);
         action_text(&lp->list[lp->peak_at].action, 1, action);
         snprintf(at, sizeof at, "at %s (action %d of %d)", action, lp->peak_at + 1, lp->n);

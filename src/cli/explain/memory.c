@@ -53,7 +53,7 @@ void explain_memory_text(const Facts *f, Text *t)
     if (f->save_every > 0)
         bytes_line(t, "save", "snapshot", "copy that is saved while training continues", f->save);
     else
-        bytes_line(t, "save", "buffer", "buffer of the save after the last step", f->save);
+        bytes_line(t, "save", "buffer", "for the save after the last step", f->save);
     if (f->validates) bytes_line(t, "valid", "step", "inputs and losses of validation", f->valid);
     bytes_line(t, "all", "", "total, known before the run", f->total);
 }
