@@ -14,9 +14,9 @@ typedef struct {
 } SimulationReport;
 
 /* Local. The row of the same kind and axes in a rank's table; NULL: the rank sends none. */
-const SentRow *sent_row(const Sent *s, const SentRow *like);
+const TrafficRow *traffic_row(const Traffic *s, const TrafficRow *like);
 /* Local. "all-gather"; "scalars" for the reductions of loss, norm and token counts. */
-const char *sent_kind_text(const SentRow *row);
+const char *traffic_kind_text(const TrafficRow *row);
 
 /* Local. As text for people; as one JSON object with keys in a fixed order. */
 void simulate_text(const SimulationReport *s, Text *out);

@@ -84,7 +84,7 @@ static json_t *all_json(const SimulationReport *s)
     set_count(greatest, "rank", most->first);
     set_bytes(greatest, "bytes", most->count.total_bytes);
     set(o, "greatest", greatest);
-    set(o, "sent", sent_json(s->mesh, &s->all.sent));
+    set(o, "sent", traffic_json(s->mesh, &s->all.traffic));
     set(o, "flops", json_real(s->all.flops)); /* of all ranks: may exceed 2^63 */
     set(o, "flops_recomputed", json_real(s->all.flops_recomputed));
     set(o, "time", json_null()); /* not predicted in this version */

@@ -79,7 +79,7 @@ const TrafficRow *traffic_row(const Traffic *s, const TrafficRow *like)
 }
 
 /* The most bytes of this kind that one rank sends. */
-static size_t most_sent(const Simulation *all, const SentRow *like)
+static size_t max_traffic(const Simulation *all, const TrafficRow *like)
 {
     size_t most = 0;
     for (int i = 0; i < all->n; i++) {
@@ -105,12 +105,12 @@ static void sent_text(const SimulationReport *s, Text *t)
     size_t sum = 0;
     char axes[96], human[24];
     text_add(t, "\nSENT in a step, in bytes\n");
-    if (all->sent.n == 0) text_add(t, "  nothing: there is one rank\n");
-    if (all->sent.n > 0)
+    if (all->traffic.n == 0) text_add(t, "  nothing: there is one rank\n");
+    if (all->traffic.n > 0)
         text_add(t, "  %-16s %-24s %16s %16s %20s %16s\n", "kind", "along", "mean per rank",
                  "most per rank", "all ranks", "in transfers");
-    for (int i = 0; i < all->sent.n; i++) {
-        const SentRow *row = &all->sent.row[i];
+    for (int i = 0; i < all->traffic.n; i++) {
+        const TrafficRow *row = &all->traffic.row[i];
         axes_text(s->mesh, row->axes, axes, sizeof axes);
         text_add(t, "  %-16s %-24s %16.0f %16zu %20zu %16lld\n", traffic_kind_text(row), axes,
                  (double)row->sent_bytes / s->mesh->world, max_traffic(all, row), row->sent_bytes,

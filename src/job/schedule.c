@@ -185,16 +185,16 @@ static Err cut_units(Job *job, Arena *arena)
 static Err check_evicts(const Job *job)
 {
     const Schedule *s = &job->chunks;
-    for (int rank = 0; rank < s->ranks; rank++)
-        for (int i = 0; i < s->n[rank]; i++)
-            if (s->list[rank][i].kind == A_EVICT) return OK;
+    for (int stage = 0; stage < s->stages; stage++)
+        for (int i = 0; i < s->n[stage]; i++)
+            if (s->list[stage][i].kind == A_EVICT) return OK;
     return err_fail(
         ERR_CONFIG,
         "parallel.evict=true evicts nothing: with parallel.schedule=%s, mesh.pp=%d and "
         "%d micro-batch%s no stage holds enough frames more than its partner; remove "
         "parallel.evict, or use a schedule whose first stages hold more frames than the "
         "last: 1f1b with at least mesh.pp=6 and 6 micro-batches",
-        job_schedule(&job->settings), s->ranks, s->micros, s->micros == 1 ? "" : "es");
+        job_schedule(&job->settings), s->stages, s->micros, s->micros == 1 ? "" : "es");
 }
 
 Err job_generate(Job *job, Arena *arena)

@@ -9,7 +9,7 @@
 
 #include "job/job.h"
 #include "schedule/play.h"
-#include "schedule/sent.h"
+#include "schedule/traffic.h"
 
 /* Work of instructions, at full extents. */
 typedef struct {

@@ -62,8 +62,8 @@ static void step_rows(Facts *f)
     const size_t wide = dtype_bytes(dtype_wide(lp->model->dtype));
     MemoryRow *sums = row_of(f, ARENA_STEP, "step", "sums", "sums of gradients");
     MemoryRow *homes = row_of(f, ARENA_STEP, "step", "home_sums", "sums of gradients at home");
-    MemoryRow *guests =
-        row_of(f, ARENA_STEP, "step", "tied_sums", "gradient sums of tied weights, other units");
+    MemoryRow *tied_grads =
+        row_of(f, ARENA_STEP, "step", "tied_grads", "gradient sums of tied weights, other units");
     row_of(f, ARENA_STEP, "step", "prepacked", "prepacked weights (GEMM panels)")->bytes =
         linked_prepacked(lp);
     for (int u = 0; u < lp->model->n_units; u++) {
@@ -72,7 +72,7 @@ static void step_rows(Facts *f)
             sums->bytes += align_up((size_t)p->mine.pack_count * wide);
         else if (p->sums != NO_BASE)
             homes->bytes += align_up((size_t)(p->mine.shard.hi - p->mine.shard.lo) * wide);
-        if (p->guests != NO_BASE) guests->bytes += align_up((size_t)p->guest_count * wide);
+        if (p->tied_grads != NO_BASE) tied_grads->bytes += align_up((size_t)p->tied_count * wide);
     }
     row_of(f, ARENA_STEP, "step", "inputs", "inputs of the micro-batches")->bytes =
         lp->input_stride * (size_t)lp->micros;
@@ -131,7 +131,7 @@ static Err valid_bytes(Facts *f, Arena *temp)
     TRY(ARENA_NEW(temp, 1, &valid));
     TRY(job_compile(&set, temp, valid));
     for (int a = 0; a < N_ARENAS; a++)
-        f->valid += rank_bytes_beside(&valid->linked, &f->job->linked, (ArenaId)a);
+        f->valid += rank_extra_bytes(&valid->linked, &f->job->linked, (ArenaId)a);
     f->total += f->valid;
     return OK;
 }

@@ -24,8 +24,8 @@ static Err facts_evict(Facts *f, const PlayCosts *costs, Arena *arena)
     JobSettings set = f->job->settings;
     Job *without;
     Play play;
-    for (int rank = 0; rank < s->ranks; rank++)
-        for (int i = 0; i < s->n[rank]; i++) p->evicted += s->list[rank][i].kind == A_EVICT;
+    for (int stage = 0; stage < s->stages; stage++)
+        for (int i = 0; i < s->n[stage]; i++) p->evicted += s->list[stage][i].kind == A_EVICT;
     if (p->evicted == 0 || !set.parallel.evict) return OK;
     set.parallel.evict = false;
     TRY(ARENA_NEW(arena, 1, &without));

@@ -1,6 +1,6 @@
 /* facts_transfers.c -- the transfers of a rank in a step, summed by purpose, kind and group.
  *
- * They are the transfers that run/ begins; their sent bytes add up to those of linked_sent. */
+ * They are the transfers that run/ begins; their sent bytes add up to those of linked_traffic. */
 #include <string.h>
 #include "plan/facts.h"
 

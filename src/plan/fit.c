@@ -31,7 +31,7 @@ int64_t fit_bytes(const Job *job, const Job *valid, bool on_device)
     for (int a = 0; a < N_ARENAS; a++) {
         if (on_device && a == ARENA_HOST) continue;
         bytes += (int64_t)job->linked.bytes[a];
-        if (valid) bytes += (int64_t)rank_bytes_beside(&valid->linked, &job->linked, (ArenaId)a);
+        if (valid) bytes += (int64_t)rank_extra_bytes(&valid->linked, &job->linked, (ArenaId)a);
     }
     return bytes;
 }

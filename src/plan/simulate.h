@@ -18,7 +18,7 @@
 #define PLAN_SIMULATE_H
 
 #include "job/job.h"
-#include "schedule/sent.h"
+#include "schedule/traffic.h"
 #include "state/save.h"
 
 /* Memory and work of one rank's program in a step, at full extents. */
@@ -29,7 +29,7 @@ typedef struct {
     size_t peak_region[N_OWN_REGIONS]; /* bytes alive at the peak of the work arena */
     size_t peak_packs, peak_grads;     /* at that peak: gathered packs; gradients to be reduced */
     double flops, flops_recomputed;    /* flops excludes the recomputed ones */
-    Sent sent;
+    Traffic traffic;
 } RankCount;
 
 /* Ranks with equal counts. */
@@ -44,7 +44,7 @@ typedef struct {
     int n;
     RankClass *class; /* [n], by first rank */
     int greatest;     /* index of the class that needs most memory */
-    Sent sent;        /* by all ranks together */
+    Traffic traffic;        /* by all ranks together */
     double flops, flops_recomputed;
     int64_t compiled; /* number of programs compiled for this */
 } Simulation;

@@ -8,10 +8,7 @@
 #define CLI_EXPLAIN_EXPLAIN_H
 
 #include "base/text.h"
-#include "cli/config/config.h"
-#include "schedule/play.h"
-#include "schedule/traffic.h"
-#include "job/job.h"
+#include "plan/facts.h"
 
 struct json_t;
 
