@@ -26,9 +26,9 @@ typedef struct {
     int n_chunks;
     Value *copy;   /* [n_values]: this chunk's version of a value, or NO_VALUE */
     Value **piece; /* [n_values][n_chunks]: the chunks of each value made here */
-} Chunks;
+} Chunker;
 
-static bool is_inside(const Chunks *c, Value v)
+static bool is_inside(const Chunker *c, Value v)
 {
     for (int i = 0; i < c->n_old; i++)
         for (int j = 0; j < c->g->node[i].n_out && c->g->node[i].chunk == c->number; j++)
@@ -36,7 +36,7 @@ static bool is_inside(const Chunks *c, Value v)
     return false;
 }
 
-static bool read_outside(const Chunks *c, Value v)
+static bool read_outside(const Chunker *c, Value v)
 {
     for (int i = 0; i < c->n_old; i++)
         for (int j = 0; j < c->g->node[i].n_in && c->g->node[i].chunk != c->number; j++)
@@ -44,7 +44,7 @@ static bool read_outside(const Chunks *c, Value v)
     return false;
 }
 
-static Dim chunk_rows(const Chunks *c, int k)
+static Dim chunk_rows(const Chunker *c, int k)
 {
     const int64_t left = c->rows.cap - k * c->size;
     return (Dim){left < c->size ? left : c->size, c->rows.slot,
@@ -54,7 +54,7 @@ static Dim chunk_rows(const Chunks *c, int k)
 /* Do the rows of the chunk go along dim 0 of the operand? */
 static bool has_rows(const Operand *o) { return o->ndim == -1 || operand_dim(o, 't') == 0; }
 
-static Value chunk_input(Chunks *c, const Operand *o, Value v, int k)
+static Value chunk_input(Chunker *c, const Operand *o, Value v, int k)
 {
     if (c->copy[v] != NO_VALUE) return c->copy[v];
     if (!has_rows(o)) return v; /* no rows: the whole of it, in every chunk */
@@ -62,7 +62,7 @@ static Value chunk_input(Chunks *c, const Operand *o, Value v, int k)
     return c->copy[v];
 }
 
-static Err copy_node(Chunks *c, int index, int k)
+static Err copy_node(Chunker *c, int index, int k)
 {
     const Node old = c->g->node[index];
     const Signature sig = op_signature(old.op);
@@ -91,7 +91,7 @@ static Err copy_node(Chunks *c, int index, int k)
     return OK;
 }
 
-static Err join_pieces(Chunks *c)
+static Err join_pieces(Chunker *c)
 {
     for (Value v = 0; v < c->n_values; v++) {
         if (role_accumulates(c->g->value[v].role) || !is_inside(c, v)) continue;
@@ -105,17 +105,17 @@ static Err join_pieces(Chunks *c)
 
 static int64_t rows_by_rule(const ChunkRule *rule, int64_t width)
 {
-    const int64_t most = rule->most_elements / width;
-    const int64_t wanted = rule->wanted_rows < most ? rule->wanted_rows : most;
+    const int64_t max_rows = rule->max_elements / width;
+    const int64_t wanted = rule->wanted_rows < max_rows ? rule->wanted_rows : max_rows;
     int64_t rows = rule->elements / width;
     if (rows < wanted) rows = wanted;
-    return rows < rule->least_rows ? rule->least_rows : rows;
+    return rows < rule->min_rows ? rule->min_rows : rows;
 }
 
 static int64_t parts_of(int64_t n, int64_t each) { return (n + each - 1) / each; }
 
 /* The rows and how many of them a chunk has, from the widest value of the chunk's nodes. */
-static bool measure(Chunks *c, const ChunkRule *rule)
+static bool measure(Chunker *c, const ChunkRule *rule)
 {
     int64_t widest = 0;
     for (int i = 0; i < c->n_old; i++) {
@@ -125,7 +125,7 @@ static bool measure(Chunks *c, const ChunkRule *rule)
             if (!has_rows(&sig.out[j])) continue;
             const ValueInfo *info = &c->g->value[n->out[j]];
             const Dims *d = &info->dims;
-            const int64_t count = info->most ? info->most : dims_count(d);
+            const int64_t count = info->max_elements ? info->max_elements : dims_count(d);
             const int64_t width = d->dim[0].cap ? count / d->dim[0].cap : 0;
             c->rows = d->dim[0];
             if (width > widest) widest = width;
@@ -144,7 +144,7 @@ static bool measure(Chunks *c, const ChunkRule *rule)
 
 /* The new nodes take the place of the old ones, chunk by chunk: one chunk's values die before the
  * next begins. */
-static Err splice(Chunks *c)
+static Err splice(Chunker *c)
 {
     Graph *g = c->g;
     Node *list;
@@ -165,7 +165,7 @@ static Err splice(Chunks *c)
 
 static Err chunk_number(Graph *g, int32_t number, const ChunkRule *rule)
 {
-    Chunks c = {.g = g, .number = number, .n_old = g->n_nodes, .n_values = g->n_values};
+    Chunker c = {.g = g, .number = number, .n_old = g->n_nodes, .n_values = g->n_values};
     if (!measure(&c, rule)) return OK;
     TRY(ARENA_NEW(g->arena, c.n_values, &c.copy));
     TRY(ARENA_NEW(g->arena, c.n_values, &c.piece));
@@ -182,10 +182,10 @@ static Err chunk_number(Graph *g, int32_t number, const ChunkRule *rule)
 
 Err chunk(Graph *g, const ChunkRule *rule)
 {
-    int32_t most = 0;
+    int32_t max_chunk = 0;
     for (int i = 0; i < g->n_nodes; i++)
-        if (g->node[i].chunk > most) most = g->node[i].chunk;
-    for (int32_t number = 1; number <= most; number++) TRY(chunk_number(g, number, rule));
+        if (g->node[i].chunk > max_chunk) max_chunk = g->node[i].chunk;
+    for (int32_t number = 1; number <= max_chunk; number++) TRY(chunk_number(g, number, rule));
     for (int i = 0; i < g->n_nodes; i++) g->node[i].chunk = 0;
     return graph_check(g);
 }

@@ -1,12 +1,36 @@
-/* compile.c -- the passes in their order. */
+/* compile.c -- the table of passes, and the driver that runs them in order. */
 #include "compile/compile.h"
 
-static Err report(CompileWatch watch, void *context, const char *pass, const Graph *g)
+/* State of one compilation. */
+typedef struct {
+    const CompileOptions *options;
+    Arena *arena;
+    Graph g;
+    int64_t all_rows; /* rows of a micro-batch, where `g` has those of a slice */
+    Program *program; /* written by `lower` */
+} CompileContext;
+
+typedef struct {
+    const char *name;
+    Err (*run)(CompileContext *c);
+    bool (*applies)(const CompileOptions *o); /* NULL: always */
+    bool lowers; /* the result is the program; the graph stays as the pass before left it */
+} Pass;
+
+static bool has_slices(const CompileOptions *o) { return o->slice_rows > 0; }
+static bool has_session(const CompileOptions *o) { return o->session_rows > 0; }
+static bool has_backward(const CompileOptions *o) { return o->backward; }
+static bool has_prepack(const CompileOptions *o) { return o->prepack != NULL; }
+
+/* The graph that the model built, with the rows of one slice where programs run slices. */
+static Err run_build(CompileContext *c)
 {
-    return watch ? watch(context, pass, g) : OK;
+    if (!has_slices(c->options)) return OK;
+    return slice_rows(&c->g, c->options->slice_rows, &c->all_rows);
 }
 
-/* A parameter without a gradient would only decay: whoever built the model meant something else. */
+/* ERR_CHECK if a parameter has no gradient: weight decay alone would move it, which is a mistake in
+ * the model. */
 static Err check_gradients(const Graph *g)
 {
     for (int p = 0; p < g->n_params; p++) {
@@ -23,45 +47,68 @@ static Err check_gradients(const Graph *g)
     return OK;
 }
 
+static Err run_differentiate(CompileContext *c)
+{
+    TRY(differentiate(&c->g));
+    return check_gradients(&c->g);
+}
+
+static Err run_place(CompileContext *c)
+{
+    c->g.in_order = c->options->in_order;
+    return place(&c->g, c->options);
+}
+
+static Err run_chunk(CompileContext *c)
+{
+    const CompileOptions *o = c->options;
+    const ChunkRule given = {.elements = o->chunk_elements, .min_rows = 1};
+    const ChunkRule rule = o->chunk_elements  ? given
+                           : o->device_memory ? COMPILE_CHUNK_DEVICE
+                                              : COMPILE_CHUNK_RULE;
+    return chunk(&c->g, &rule);
+}
+
+static Err run_fuse(CompileContext *c) { return fuse(&c->g); }
+static Err run_slice(CompileContext *c) { return slice(&c->g, c->all_rows); }
+static Err run_session(CompileContext *c) { return session(&c->g, c->options->session_rows); }
+static Err run_recompute(CompileContext *c) { return recompute(&c->g, c->options); }
+static Err run_epilogues(CompileContext *c) { return epilogues(&c->g); }
+static Err run_phases(CompileContext *c) { return phases(&c->g); }
+static Err run_lower(CompileContext *c) { return lower(&c->g, c->arena, c->program); }
+
+static Err run_prepack(CompileContext *c)
+{
+    return prepack(c->options->prepack, c->arena, c->program);
+}
+
+/* In the order in which they run. `lower` orders the nodes of each phase (order.c). */
+static const Pass passes[] = {
+    {"build", run_build, NULL, false},
+    {"differentiate", run_differentiate, has_backward, false},
+    {"place", run_place, NULL, false},
+    {"fuse", run_fuse, NULL, false},
+    {"chunk", run_chunk, NULL, false},
+    {"slice", run_slice, has_slices, false},
+    {"session", run_session, has_session, false},
+    {"recompute", run_recompute, NULL, false},
+    {"epilogues", run_epilogues, NULL, false},
+    {"phases", run_phases, NULL, false},
+    {"lower", run_lower, NULL, true},
+    {"prepack", run_prepack, has_prepack, true},
+};
+
 Err compile_unit(const Graph *unit, const CompileOptions *options, CompileWatch watch,
                  void *context, Arena *arena, Program *out)
 {
-    Graph g;
-    int64_t all_rows;
-    const ChunkRule said = {.elements = options->chunk_elements, .least_rows = 1};
-    const ChunkRule rule = options->chunk_elements  ? said
-                           : options->device_memory ? COMPILE_CHUNK_DEVICE
-                                                    : COMPILE_CHUNK_RULE;
+    CompileContext c = {.options = options, .arena = arena, .program = out};
     TRY(graph_check(unit));
-    TRY(graph_clone(unit, arena, &g));
-    if (options->slice_rows > 0) TRY(slice_rows(&g, options->slice_rows, &all_rows));
-    TRY(report(watch, context, "build", &g));
-    if (options->backward) {
-        TRY(differentiate(&g));
-        TRY(check_gradients(&g));
-        TRY(report(watch, context, "differentiate", &g));
+    TRY(graph_clone(unit, arena, &c.g));
+    for (size_t i = 0; i < sizeof passes / sizeof *passes; i++) {
+        const Pass *pass = &passes[i];
+        if (pass->applies && !pass->applies(options)) continue;
+        TRY(pass->run(&c));
+        if (watch && !pass->lowers) TRY(watch(context, pass->name, &c.g));
     }
-    g.in_order = options->in_order;
-    TRY(place(&g, options));
-    TRY(report(watch, context, "place", &g));
-    TRY(fuse(&g));
-    TRY(report(watch, context, "fuse", &g));
-    TRY(chunk(&g, &rule));
-    TRY(report(watch, context, "chunk", &g));
-    if (options->slice_rows > 0) {
-        TRY(slice(&g, all_rows));
-        TRY(report(watch, context, "slice", &g));
-    }
-    if (options->session_rows > 0) {
-        TRY(session(&g, options->session_rows));
-        TRY(report(watch, context, "session", &g));
-    }
-    TRY(recompute(&g, options));
-    TRY(report(watch, context, "recompute", &g));
-    TRY(epilogues(&g));
-    TRY(report(watch, context, "epilogues", &g));
-    TRY(phases(&g));
-    TRY(report(watch, context, "phases", &g));
-    TRY(lower(&g, arena, out));
-    return options->prepack ? prepack(options->prepack, arena, out) : OK;
+    return OK;
 }

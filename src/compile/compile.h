@@ -36,7 +36,7 @@ typedef struct {
  * they make no more than `most_elements`; and never fewer than `least_rows`. All chunks of a micro-batch
  * are of about one size, and of whole tiles of products. */
 typedef struct {
-    int64_t elements, wanted_rows, most_elements, least_rows;
+    int64_t elements, wanted_rows, max_elements, min_rows;
 } ChunkRule;
 
 /* Where the options say nothing. A chunk of R rows takes three products of 2 R V D flops, and a fixed
@@ -47,15 +47,15 @@ typedef struct {
 #define COMPILE_CHUNK_RULE                                                                         \
     ((ChunkRule){.elements = (int64_t)1 << 22,                                                     \
                  .wanted_rows = 1024,                                                              \
-                 .most_elements = (int64_t)1 << 26,                                                \
-                 .least_rows = 256})
+                 .max_elements = (int64_t)1 << 26,                                                 \
+                 .min_rows = 256})
 /* Where flops are cheaper still beside bytes: 4,096 rows keep the sum of dw at 6% of the products, most
  * of which it hides behind; more would make the peak of a step higher than its backward part does. */
 #define COMPILE_CHUNK_DEVICE                                                                       \
     ((ChunkRule){.elements = (int64_t)1 << 22,                                                     \
                  .wanted_rows = 4096,                                                              \
-                 .most_elements = (int64_t)1 << 30,                                                \
-                 .least_rows = 256})
+                 .max_elements = (int64_t)1 << 30,                                                 \
+                 .min_rows = 256})
 
 /* Local. The whole way. `unit` is left as it was; the program lives in `arena`. When `watch` is not
  * NULL it is called with the graph after each pass. */

@@ -10,22 +10,22 @@
 typedef struct {
     const char *name;
     Err (*rewrite)(Graph *g, bool *found);
-} Pattern;
+} FusionPattern;
 
-static const Pattern early[] = {
+static const FusionPattern early[] = {
     {"siblings", fuse_siblings},
     {"sum into product", fuse_sum},
     {"sum into norm", fuse_residual},
     {"loss at once", fuse_loss},
 };
 
-static const Pattern late[] = {
+static const FusionPattern late[] = {
     {"product and sum", fuse_add},
     {"product and gelu", fuse_gelu},
     {"product and a pointwise gradient", fuse_slope},
 };
 
-static Err apply(const Pattern *pattern, size_t n, Graph *g)
+static Err apply(const FusionPattern *pattern, size_t n, Graph *g)
 {
     for (size_t i = 0; i < n; i++)
         for (bool found = true; found;) {
@@ -39,7 +39,7 @@ Err fuse(Graph *g) { return apply(early, sizeof early / sizeof *early, g); }
 
 Err epilogues(Graph *g) { return apply(late, sizeof late / sizeof *late, g); }
 
-int fuse_product(const Graph *g, const Node *reader, Value v, OpId op)
+int fuse_gemm(const Graph *g, const Node *reader, Value v, OpId op)
 {
     const int maker = g->value[v].role == ROLE_LOCAL ? graph_maker(g, v) : NO_NODE;
     if (maker == NO_NODE) return NO_NODE;
@@ -49,12 +49,12 @@ int fuse_product(const Graph *g, const Node *reader, Value v, OpId op)
                : NO_NODE;
 }
 
-Err fuse_into(Graph *g, int node, int product, OpId op, int n_in, const Value *in)
+Err fuse_into(Graph *g, int node, int gemm, OpId op, int n_in, const Value *in)
 {
     Node *n = &g->node[node];
     n->op = op;
-    n->attr = g->node[product].attr;
-    g->node[product].n_out = 0;
+    n->attr = g->node[gemm].attr;
+    g->node[gemm].n_out = 0;
     TRY(ARENA_NEW(g->arena, n_in, &n->in));
     memcpy(n->in, in, (size_t)n_in * sizeof *in);
     n->n_in = n_in;

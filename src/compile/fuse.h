@@ -16,9 +16,9 @@ Err fuse_slope(Graph *g, bool *found);
 
 /* Local. The product of this kind that makes v and that can become one node with a reader of v: both
  * run at once, or both run again. NO_NODE: there is none. */
-int fuse_product(const Graph *g, const Node *reader, Value v, OpId op);
+int fuse_gemm(const Graph *g, const Node *reader, Value v, OpId op);
 /* Local. The node becomes `op`, with these operands and the product's attributes; the product goes,
  * and the graph is put in order. */
-Err fuse_into(Graph *g, int node, int product, OpId op, int n_in, const Value *in);
+Err fuse_into(Graph *g, int node, int gemm, OpId op, int n_in, const Value *in);
 
 #endif

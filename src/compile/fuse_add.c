@@ -12,13 +12,13 @@ Err fuse_add(Graph *g, bool *found)
         const Node *n = &g->node[i];
         for (int side = 1; n->op == OP_add && side >= 0; side--) { /* x + f(x): the second first */
             const Value p = n->in[side], x = n->in[1 - side];
-            const int product = fuse_product(g, n, p, OP_linear);
-            if (product == NO_NODE || p == x || graph_readers(g, p) != 1) continue;
-            const Node *made = &g->node[product];
+            const int gemm = fuse_gemm(g, n, p, OP_linear);
+            if (gemm == NO_NODE || p == x || graph_readers(g, p) != 1) continue;
+            const Node *made = &g->node[gemm];
             const Value in[] = {made->in[0], made->in[1], x,
                                 made->n_in > 2 ? made->in[2] : NO_VALUE};
             *found = true;
-            return fuse_into(g, i, product, OP_linear_add, made->n_in + 1, in);
+            return fuse_into(g, i, gemm, OP_linear_add, made->n_in + 1, in);
         }
     }
     return OK;

@@ -13,14 +13,14 @@ Err fuse_gelu(Graph *g, bool *found)
         Node *n = &g->node[i];
         if (n->op != OP_gelu || n->recomputed || graph_readers(g, n->in[0]) < 2) continue;
         const Value u = n->in[0];
-        const int product = fuse_product(g, n, u, OP_linear);
-        if (product == NO_NODE) continue;
-        const Node *made = &g->node[product];
+        const int gemm = fuse_gemm(g, n, u, OP_linear);
+        if (gemm == NO_NODE) continue;
+        const Node *made = &g->node[gemm];
         n->out[1] = u;
         n->keep[1] = SLOT_ZERO;
         n->n_out = 2;
         *found = true;
-        return fuse_into(g, i, product, OP_linear_gelu, made->n_in, made->in);
+        return fuse_into(g, i, gemm, OP_linear_gelu, made->n_in, made->in);
     }
     return OK;
 }

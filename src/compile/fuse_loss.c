@@ -11,7 +11,7 @@
 /* The ops of one loss; NO_NODE for dx where there is no gradient. */
 typedef struct {
     int max, sums, loss, dx;
-} Steps;
+} LossNodes;
 
 static int maker_as(const Graph *g, Value v, OpId op, int32_t chunk)
 {
@@ -32,11 +32,11 @@ static int find_dx(const Graph *g, const Node *sums, const Node *loss)
     return NO_NODE;
 }
 
-static bool find_steps(const Graph *g, int index, Steps *s)
+static bool find_loss_nodes(const Graph *g, int index, LossNodes *s)
 {
     const Node *loss = &g->node[index];
     if (loss->op != OP_loss || !loss->n_out) return false;
-    *s = (Steps){.loss = index, .sums = maker_as(g, loss->in[0], OP_row_sums, loss->chunk)};
+    *s = (LossNodes){.loss = index, .sums = maker_as(g, loss->in[0], OP_row_sums, loss->chunk)};
     if (s->sums == NO_NODE) return false;
     const Node *sums = &g->node[s->sums];
     s->max = maker_as(g, sums->in[1], OP_row_max, loss->chunk);
@@ -48,9 +48,9 @@ static bool find_steps(const Graph *g, int index, Steps *s)
 
 Err fuse_loss(Graph *g, bool *found)
 {
-    Steps s;
+    LossNodes s;
     for (int i = 0; i < g->n_nodes; i++) {
-        if (!find_steps(g, i, &s)) continue;
+        if (!find_loss_nodes(g, i, &s)) continue;
         const bool back = s.dx != NO_NODE;
         Node *loss = &g->node[s.loss], *n = &g->node[back ? s.dx : s.loss];
         const Node *sums = &g->node[s.sums];

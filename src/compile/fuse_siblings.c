@@ -73,22 +73,22 @@ static int gradient_node(const Graph *g, Value w)
 typedef struct {
     Value dy;
     int node[3]; /* NO_NODE: there is none */
-} Back;
+} SiblingGrads;
 
 /* False when the sibling's backward part cannot be told from that of other products. */
-static bool find_back(const Graph *g, const Siblings *s, int which, Back *out)
+static bool find_grads(const Graph *g, const Siblings *s, int which, SiblingGrads *out)
 {
-    const Node *product = &g->node[s->node[which]];
-    const int dw = gradient_node(g, product->in[1]);
+    const Node *gemm = &g->node[s->node[which]];
+    const int dw = gradient_node(g, gemm->in[1]);
     if (dw == NO_NODE || g->node[dw].op != OP_linear_dw || g->node[dw].in[1] != s->x) return false;
-    *out = (Back){g->node[dw].in[0], {NO_NODE, dw, NO_NODE}};
+    *out = (SiblingGrads){g->node[dw].in[0], {NO_NODE, dw, NO_NODE}};
     for (int i = 0; i < g->n_nodes; i++) {
         const Node *n = &g->node[i];
-        if (n->op == OP_linear_dx && n->n_out && n->in[0] == out->dy && n->in[1] == product->in[1])
+        if (n->op == OP_linear_dx && n->n_out && n->in[0] == out->dy && n->in[1] == gemm->in[1])
             out->node[0] = i;
     }
-    if (product->n_in < 3) return true;
-    out->node[2] = gradient_node(g, product->in[2]);
+    if (gemm->n_in < 3) return true;
+    out->node[2] = gradient_node(g, gemm->in[2]);
     return out->node[2] != NO_NODE && g->node[out->node[2]].op == OP_bias_dw;
 }
 
@@ -116,7 +116,7 @@ static bool collapse(const Graph *g, Value *set, int n, int *dead, int *n_dead)
 }
 
 /* A value for several parameters that lie back to back. */
-static Value wide_param(Graph *g, const Siblings *s, int at, Role role, const char *prefix)
+static Value fused_param(Graph *g, const Siblings *s, int at, Role role, const char *prefix)
 {
     const Value first = g->node[s->node[0]].in[at], last = g->node[s->node[s->n - 1]].in[at];
     ValueInfo info = g->value[first];
@@ -137,9 +137,9 @@ static Err join_forward(Graph *g, Siblings *s)
         s->y[i] = g->node[s->node[i]].out[0];
         s->width += g->value[s->y[i]].dims.dim[1].cap;
     }
-    s->w = wide_param(g, s, 1, ROLE_PARAM, "");
-    s->bias = bias ? wide_param(g, s, 2, ROLE_PARAM, "") : NO_VALUE;
-    const Attr attr = g->node[s->node[0]].attr;
+    s->w = fused_param(g, s, 1, ROLE_PARAM, "");
+    s->bias = bias ? fused_param(g, s, 2, ROLE_PARAM, "") : NO_VALUE;
+    const OpAttr attr = g->node[s->node[0]].attr;
     const Value in[] = {s->x, s->w, s->bias};
     const Node *made = graph_node(g, OP_linear, &attr, bias ? 3 : 2, in, NULL, 1);
     if (!made) return graph_err(g);
@@ -150,14 +150,14 @@ static Err join_forward(Graph *g, Siblings *s)
         n->op = OP_part;
         n->n_in = 1;
         n->in[0] = y;
-        n->attr = (Attr){.part = {1, from}};
+        n->attr = (OpAttr){.part = {1, from}};
         from += g->value[s->y[i]].dims.dim[1].cap;
     }
     return OK;
 }
 
 /* The gradients of the outputs side by side, read by one product for dx and one for each sum. */
-static Err join_backward(Graph *g, const Siblings *s, const Back *back, Value dx)
+static Err join_backward(Graph *g, const Siblings *s, const SiblingGrads *back, Value dx)
 {
     Value dy[MAX_SIBLINGS];
     Dims dims = g->value[back[0].dy].dims;
@@ -175,7 +175,7 @@ static Err join_backward(Graph *g, const Siblings *s, const Back *back, Value dx
             if (j == 0) n->in[1] = s->w, n->out[0] = dx;
             if (j > 0) {
                 const uint8_t partial = g->value[n->out[0]].layout.partial;
-                n->out[0] = wide_param(g, s, j, ROLE_DPARAM, "d.");
+                n->out[0] = fused_param(g, s, j, ROLE_DPARAM, "d.");
                 if (graph_err(g) == OK) g->value[n->out[0]].layout.partial = partial;
             }
         }
@@ -184,7 +184,7 @@ static Err join_backward(Graph *g, const Siblings *s, const Back *back, Value dx
 }
 
 /* Is it a part of a join, or what a product adds to? Then its place is settled. */
-static bool lies_elsewhere(const Graph *g, Value v)
+static bool has_fixed_storage(const Graph *g, Value v)
 {
     for (int i = 0; i < g->n_nodes; i++) {
         const Node *n = &g->node[i];
@@ -197,12 +197,13 @@ static bool lies_elsewhere(const Graph *g, Value v)
 
 /* Gradients that can be made in place inside one value: made here, not views of something else, and
  * not placed already. */
-static bool may_lie_inside(const Graph *g, Value v)
+static bool can_be_made_inside(const Graph *g, Value v)
 {
     const int maker = graph_maker(g, v);
-    if (maker == NO_NODE || info_of(g, v)->role != ROLE_LOCAL || lies_elsewhere(g, v)) return false;
+    if (maker == NO_NODE || info_of(g, v)->role != ROLE_LOCAL || has_fixed_storage(g, v))
+        return false;
     const OpId op = g->node[maker].op;
-    if (op == OP_heads || op == OP_merge) return may_lie_inside(g, g->node[maker].in[0]);
+    if (op == OP_heads || op == OP_merge) return can_be_made_inside(g, g->node[maker].in[0]);
     return op_info(op)->class != CLASS_VIEW && op != OP_wait;
 }
 
@@ -216,17 +217,17 @@ static bool has_backward(const Graph *g)
 
 /* Can the backward parts of all siblings become one? Then dx is what their products sum up to, and
  * dead[] the adds that did it. */
-static bool backward_fits(const Graph *g, const Siblings *s, Back *back, Value *dx, int *dead,
-                          int *n_dead)
+static bool backward_fits(const Graph *g, const Siblings *s, SiblingGrads *back, Value *dx,
+                          int *dead, int *n_dead)
 {
     Value term[MAX_SIBLINGS];
     int n_terms = 0;
     for (int i = 0; i < s->n; i++) {
-        if (!find_back(g, s, i, &back[i]) || !may_lie_inside(g, back[i].dy)) return false;
+        if (!find_grads(g, s, i, &back[i]) || !can_be_made_inside(g, back[i].dy)) return false;
         for (int k = 0; k < i; k++)
             if (back[k].dy == back[i].dy) return false; /* it cannot lie in two places */
-        const int product = back[i].node[0];
-        if (product != NO_NODE) term[n_terms++] = g->node[product].out[0];
+        const int gemm = back[i].node[0];
+        if (gemm != NO_NODE) term[n_terms++] = g->node[gemm].out[0];
     }
     if (n_terms && n_terms != s->n) return false;
     if (n_terms && !collapse(g, term, n_terms, dead, n_dead)) return false;
@@ -239,7 +240,7 @@ Err fuse_siblings(Graph *g, bool *found)
     Siblings s;
     const bool back = has_backward(g);
     for (int first = 0; first < g->n_nodes; first++) {
-        Back part[MAX_SIBLINGS];
+        SiblingGrads part[MAX_SIBLINGS];
         Value dx = NO_VALUE;
         int dead[MAX_SIBLINGS], n_dead = 0;
         if (!find_siblings(g, first, &s)) continue;

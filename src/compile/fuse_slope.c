@@ -21,12 +21,12 @@ Err fuse_slope(Graph *g, bool *found)
         for (int k = 0; k < (int)(sizeof slope / sizeof *slope); k++) {
             const Node *n = &g->node[i];
             if (n->op != slope[k].op || graph_readers(g, n->in[0]) != 1) continue;
-            const int product = fuse_product(g, n, n->in[0], OP_linear_dx);
-            if (product == NO_NODE || g->node[product].n_in != 2) continue;
-            Value in[MAX_IN] = {g->node[product].in[0], g->node[product].in[1]};
+            const int gemm = fuse_gemm(g, n, n->in[0], OP_linear_dx);
+            if (gemm == NO_NODE || g->node[gemm].n_in != 2) continue;
+            Value in[MAX_IN] = {g->node[gemm].in[0], g->node[gemm].in[1]};
             for (int j = 1; j < n->n_in; j++) in[1 + j] = n->in[j];
             *found = true;
-            return fuse_into(g, i, product, slope[k].both, n->n_in + 1, in);
+            return fuse_into(g, i, gemm, slope[k].both, n->n_in + 1, in);
         }
     return OK;
 }

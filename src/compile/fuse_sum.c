@@ -23,15 +23,14 @@ Err fuse_sum(Graph *g, bool *found)
             const Value a = n->in[1 - side], b = n->in[side];
             const int maker = graph_maker(g, b);
             if (maker == NO_NODE || a == b || graph_readers(g, b) != 1) continue;
-            Node *product = &g->node[maker];
-            if (product->op != OP_linear_dx || product->n_in != 2 || product->chunk != n->chunk)
-                continue;
+            Node *gemm = &g->node[maker];
+            if (gemm->op != OP_linear_dx || gemm->n_in != 2 || gemm->chunk != n->chunk) continue;
             if (!may_be_added_to(g, a)) continue;
-            const Value in[] = {product->in[0], product->in[1], a};
+            const Value in[] = {gemm->in[0], gemm->in[1], a};
             n->op = OP_linear_dx;
-            n->attr = product->attr;
+            n->attr = gemm->attr;
             n->keep[0] = SLOT_ONE;
-            product->n_out = 0;
+            gemm->n_out = 0;
             TRY(ARENA_NEW(g->arena, 3, &n->in));
             memcpy(n->in, in, sizeof in);
             n->n_in = 3;

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-static Err lower_orders(Lower *l)
+static Err lower_orders(LowerContext *l)
 {
     for (int p = 0; p < N_PHASES; p++) {
         TRY(order(l->g, (Phase)p, l->arena, &l->orders.list[p], &l->orders.n[p]));
@@ -21,12 +21,12 @@ static Err lower_orders(Lower *l)
 }
 
 /* Rows that are put or got are read and written once; the others of their whole are not touched. */
-static size_t moved_rows(const Lower *l, const Node *n)
+static size_t moved_rows(const LowerContext *l, const Node *n)
 {
     return 2 * tensor_bytes(&l->tensor[n->op == OP_get_rows ? n->out[0] : n->in[0]]);
 }
 
-static void add_outputs(const Lower *l, const Node *n, Instr *in)
+static void add_outputs(const LowerContext *l, const Node *n, Instr *in)
 {
     for (int i = 0; i < n->n_out; i++) {
         const size_t bytes = tensor_bytes(&l->tensor[n->out[i]]);
@@ -44,7 +44,7 @@ static Flops flops_of(const Graph *g, const Node *n)
     return op_flops(n->op, &n->attr, n->n_in, dims, n->n_out, out);
 }
 
-static Instr make_instr(const Lower *l, const Node *n, Phase phase)
+static Instr make_instr(const LowerContext *l, const Node *n, Phase phase)
 {
     Instr in = {.op = n->op,
                 .queue = n->queue,
@@ -67,14 +67,14 @@ static Instr make_instr(const Lower *l, const Node *n, Phase phase)
 }
 
 /* What another node makes of what is at hand. */
-static void add_pair(const Lower *l, const Node *with, Instr *in)
+static void add_pair(const LowerContext *l, const Node *with, Instr *in)
 {
     in->op = lower_pair_op(in->op, with->op);
     add_outputs(l, with, in);
     in->flops += flops_of(l->g, with).all; /* none that joins is heavy */
 }
 
-static Err lower_instructions(Lower *l)
+static Err lower_instructions(LowerContext *l)
 {
     Instr *instr;
     int n = 0, room = 0;
@@ -98,7 +98,7 @@ static Err lower_instructions(Lower *l)
     return OK;
 }
 
-static Err lower_ports(Lower *l)
+static Err lower_ports(LowerContext *l)
 {
     PortIn *in;
     PortOut *out;
@@ -119,7 +119,7 @@ static Err lower_ports(Lower *l)
 }
 
 /* Which phases read the stream and its gradient: the neighbours keep them as long. */
-static void lower_streams(Lower *l)
+static void lower_streams(LowerContext *l)
 {
     l->p->dx_made = N_PHASES;
     for (int i = 0; i < l->g->n_nodes; i++) {
@@ -141,7 +141,7 @@ static void lower_streams(Lower *l)
 Err lower(const Graph *g, Arena *arena, Program *out)
 {
     Program p = {.kind = g->kind, .dtype = g->dtype, .n_tensors = g->n_values};
-    Lower l = {.g = g, .arena = arena, .p = &p};
+    LowerContext l = {.g = g, .arena = arena, .p = &p};
     if (g->n_params > MAX_PORTS)
         return err_fail(ERR_CONFIG, "unit %s has %d parameters, at most %d are possible", g->kind,
                         g->n_params, MAX_PORTS);

@@ -11,7 +11,7 @@ typedef struct {
     int64_t offset;
     int64_t stride[MAX_DIMS];
     bool set;
-} Bytes;
+} StorageView;
 
 /* The order of every phase, and where each node stands in it. */
 typedef struct {
@@ -25,20 +25,20 @@ typedef struct {
     Arena *arena;
     int *maker; /* [n_values] */
     Orders orders;
-    Bytes *bytes;       /* [n_values] */
+    StorageView *bytes; /* [n_values] */
     ProgTensor *tensor; /* [n_values] */
     Program *p;         /* to be filled in */
-} Lower;
+} LowerContext;
 
 /* Local. Takes nodes that are done with others out of a phase's list; `at` is to be filled in after. */
-Err lower_pairs(Lower *l, Phase phase);
+Err lower_pairs(LowerContext *l, Phase phase);
 /* Local. The op that does both. */
 OpId lower_pair_op(OpId op, OpId also);
 /* Local. Whose bytes each value has: views show their input; parts of a join, and what a product
  * adds to, lie inside of the output; where a kernel may write over an input that dies, it does. */
-Err lower_bytes(const Lower *l, Bytes **out);
+Err lower_bytes(const LowerContext *l, StorageView **out);
 /* Local. A region and an offset for every value, and the program's bytes by region. */
-Err lower_memory(Lower *l);
+Err lower_memory(LowerContext *l);
 /* Local. The node that waits for what a node begins, or the node itself: until then its operands
  * are in use. */
 int lower_end_of(const Graph *g, int node);

@@ -15,10 +15,10 @@
 typedef struct {
     const Graph *g;
     const Orders *orders;
-    Bytes *bytes;
-    const Bytes *plain; /* of the first walk; NULL during it */
-    const int *maker;   /* [n_values] */
-} Walk;
+    StorageView *bytes;
+    const StorageView *plain; /* of the first walk; NULL during it */
+    const int *maker;         /* [n_values] */
+} StoragePass;
 
 static void contiguous(const Dims *d, int64_t *stride)
 {
@@ -30,14 +30,14 @@ static void contiguous(const Dims *d, int64_t *stride)
 }
 
 /* [t,(hc)] seen as [t,h,c], and the other way: both hold as long as (hc) is one run of strides. */
-static Bytes split_heads(Bytes b, int64_t size)
+static StorageView split_heads(StorageView b, int64_t size)
 {
     b.stride[2] = b.stride[1];
     b.stride[1] = size * b.stride[2];
     return b;
 }
 
-static Bytes merge_heads(Bytes b)
+static StorageView merge_heads(StorageView b)
 {
     b.stride[1] = b.stride[2];
     b.stride[2] = 0;
@@ -45,7 +45,7 @@ static Bytes merge_heads(Bytes b)
 }
 
 /* v lies at these bytes; if v is a view of something, so does that. */
-static Err put_inside(Walk *w, Value v, Bytes b)
+static Err put_inside(StoragePass *w, Value v, StorageView b)
 {
     const Graph *g = w->g;
     const int maker = w->maker[v];
@@ -63,9 +63,9 @@ static Err put_inside(Walk *w, Value v, Bytes b)
     return OK;
 }
 
-static Bytes own_bytes(const Graph *g, Value v)
+static StorageView own_bytes(const Graph *g, Value v)
 {
-    Bytes b = {.root = v, .set = true};
+    StorageView b = {.root = v, .set = true};
     contiguous(&g->value[v].dims, b.stride);
     return b;
 }
@@ -90,35 +90,35 @@ static bool reusable(OpId op, int which)
  * are no such box count as the whole root. */
 typedef struct {
     int64_t row, row_end, column, column_end;
-} Cover;
+} StorageBox;
 
-static Cover cover_of(const Walk *w, Value v)
+static StorageBox storage_box(const StoragePass *w, Value v)
 {
-    const Bytes *b = &w->plain[v];
+    const StorageView *b = &w->plain[v];
     const Dims *root = &w->g->value[b->root].dims, *d = &w->g->value[v].dims;
     const int64_t rows = root->dim[0].cap, width = rows ? dims_count(root) / rows : 0;
     int64_t last = 0;
     for (int i = 1; i < d->ndim; i++) last += (d->dim[i].cap - 1) * b->stride[i];
     if (!width || b->stride[0] != width || b->offset % width + last >= width)
-        return (Cover){0, rows, 0, width};
-    return (Cover){b->offset / width, b->offset / width + d->dim[0].cap, b->offset % width,
-                   b->offset % width + last + 1};
+        return (StorageBox){0, rows, 0, width};
+    return (StorageBox){b->offset / width, b->offset / width + d->dim[0].cap, b->offset % width,
+                        b->offset % width + last + 1};
 }
 
-static bool meet(const Walk *w, Value u, Value v)
+static bool overlap(const StoragePass *w, Value u, Value v)
 {
     if (w->plain[u].root != w->plain[v].root) return false;
-    const Cover a = cover_of(w, u), b = cover_of(w, v);
+    const StorageBox a = storage_box(w, u), b = storage_box(w, v);
     return a.row < b.row_end && b.row < a.row_end && a.column < b.column_end &&
            b.column < a.column_end;
 }
 
 /* Does the node read or write bytes of v? */
-static bool touches(const Walk *w, const Node *n, Value v)
+static bool touches(const StoragePass *w, const Node *n, Value v)
 {
     if (op_info(n->op)->class == CLASS_VIEW) return false;
     for (int j = 0; j < n->n_in + n->n_out; j++)
-        if (meet(w, j < n->n_in ? n->in[j] : n->out[j - n->n_in], v)) return true;
+        if (overlap(w, j < n->n_in ? n->in[j] : n->out[j - n->n_in], v)) return true;
     return false;
 }
 
@@ -132,7 +132,7 @@ int lower_end_of(const Graph *g, int node)
 
 /* Is `node` the last to touch v, in every order in which it stands? What is written over v later is
  * written by others who asked this, so the first walk's sharing is all that counts. */
-static bool touches_last(const Walk *w, int node, Value v)
+static bool touches_last(const StoragePass *w, int node, Value v)
 {
     const Graph *g = w->g;
     for (int i = 0; i < g->n_nodes; i++) {
@@ -154,14 +154,14 @@ static bool same_shape(const Graph *g, Value a, Value b)
     return same;
 }
 
-static bool is_view(const Walk *w, Value v)
+static bool is_view(const StoragePass *w, Value v)
 {
     const OpId op = w->maker[v] == NO_NODE ? OP_add : w->g->node[w->maker[v]].op;
     return op_info(op)->class == CLASS_VIEW || op == OP_wait;
 }
 
 /* Does a node of another phase than `node` touch what v's root holds? */
-static bool is_kept(const Walk *w, int node, Value v)
+static bool is_kept(const StoragePass *w, int node, Value v)
 {
     const Graph *g = w->g;
     for (int i = 0; i < g->n_nodes; i++) {
@@ -176,7 +176,7 @@ static bool is_kept(const Walk *w, int node, Value v)
 
 /* Would a part of something, written over, keep all of it for a later phase? (Queries of a slice,
  * beside its keys and values, which nobody needs there any more.) */
-static bool keeps_more(const Walk *w, int node, Value v)
+static bool keeps_more(const StoragePass *w, int node, Value v)
 {
     const Graph *g = w->g;
     const Value out = g->node[node].out[0], root = w->plain[v].root;
@@ -185,7 +185,7 @@ static bool keeps_more(const Walk *w, int node, Value v)
 }
 
 /* An input over which the node may write, or -1. Not one that shows what is given or handed on. */
-static int dying_input(const Walk *w, int node)
+static int dying_input(const StoragePass *w, int node)
 {
     const Graph *g = w->g;
     const Node *n = &g->node[node];
@@ -200,7 +200,7 @@ static int dying_input(const Walk *w, int node)
 }
 
 /* An input that dies here is made where the output will lie, when that is settled already. */
-static Err place_under(Walk *w, int node)
+static Err place_input_under(StoragePass *w, int node)
 {
     const Node *n = &w->g->node[node];
     const int j = n->n_out ? dying_input(w, node) : -1;
@@ -208,12 +208,12 @@ static Err place_under(Walk *w, int node)
     return put_inside(w, n->in[j], w->bytes[n->out[0]]);
 }
 
-static Err place_join(Walk *w, const Node *n)
+static Err place_join(StoragePass *w, const Node *n)
 {
     int64_t from = 0;
     const int dim = (int)n->attr.part.dim;
     for (int j = 0; j < n->n_in; j++) {
-        Bytes b = w->bytes[n->out[0]];
+        StorageView b = w->bytes[n->out[0]];
         b.offset += from * b.stride[dim];
         from += w->g->value[n->in[j]].dims.dim[dim].cap;
         TRY(put_inside(w, n->in[j], b));
@@ -222,7 +222,7 @@ static Err place_join(Walk *w, const Node *n)
 }
 
 /* Wholes before their parts: from the last node to the first. */
-static Err place_parts(Walk *w)
+static Err place_parts(StoragePass *w)
 {
     const Graph *g = w->g;
     for (int i = g->n_nodes - 1; i >= 0; i--) {
@@ -240,14 +240,14 @@ static Err place_parts(Walk *w)
         else if (n->op == OP_join)
             TRY(place_join(w, n));
         else if (w->bytes[n->out[0]].set)
-            TRY(place_under(w, i));
+            TRY(place_input_under(w, i));
     }
     return OK;
 }
 
 /* The rest, from the first node on: views, results that lie over an input, and values of their own.
  */
-static void place_rest(Walk *w)
+static void place_rest(StoragePass *w)
 {
     const Graph *g = w->g;
     for (Value v = 0; v < g->n_values; v++)
@@ -258,7 +258,7 @@ static void place_rest(Walk *w)
             const Value v = n->out[j];
             if (w->bytes[v].set) continue;
             w->bytes[v] = own_bytes(g, v);
-            const Bytes in = n->n_in ? w->bytes[n->in[0]] : w->bytes[v];
+            const StorageView in = n->n_in ? w->bytes[n->in[0]] : w->bytes[v];
             const int dying = j == 0 ? dying_input(w, i) : -1;
             if (n->op == OP_wait || n->op == OP_part) w->bytes[v] = in;
             if (n->op == OP_part)
@@ -270,7 +270,7 @@ static void place_rest(Walk *w)
     }
 }
 
-static Err walk(Walk *w, Arena *arena)
+static Err run_pass(StoragePass *w, Arena *arena)
 {
     TRY(ARENA_NEW(arena, w->g->n_values + 1, &w->bytes));
     TRY(place_parts(w));
@@ -278,12 +278,12 @@ static Err walk(Walk *w, Arena *arena)
     return OK;
 }
 
-Err lower_bytes(const Lower *l, Bytes **out)
+Err lower_bytes(const LowerContext *l, StorageView **out)
 {
-    Walk w = {.g = l->g, .orders = &l->orders, .maker = l->maker};
-    TRY(walk(&w, l->arena));
+    StoragePass w = {.g = l->g, .orders = &l->orders, .maker = l->maker};
+    TRY(run_pass(&w, l->arena));
     w.plain = w.bytes;
-    TRY(walk(&w, l->arena));
+    TRY(run_pass(&w, l->arena));
     *out = w.bytes;
     return OK;
 }

@@ -16,9 +16,9 @@
 typedef struct {
     bool used[N_PHASES];
     int first[N_PHASES], last[N_PHASES]; /* positions in the orders */
-} Life;
+} Lifetime;
 
-static void live_at(Life *life, const Orders *o, int node)
+static void live_at(Lifetime *life, const Orders *o, int node)
 {
     for (int p = 0; p < N_PHASES; p++) {
         const int at = o->at[p][node];
@@ -29,9 +29,9 @@ static void live_at(Life *life, const Orders *o, int node)
     }
 }
 
-static Err lower_lives(const Lower *l, Life **out)
+static Err lower_lives(const LowerContext *l, Lifetime **out)
 {
-    Life *life;
+    Lifetime *life;
     TRY(ARENA_NEW(l->arena, l->g->n_values + 1, &life));
     for (int i = 0; i < l->g->n_nodes; i++) {
         const Node *n = &l->g->node[i];
@@ -77,7 +77,7 @@ static Region role_region(Role r)
     }
 }
 
-static Region local_region(const ValueInfo *v, const Life *life)
+static Region local_region(const ValueInfo *v, const Lifetime *life)
 {
     if (v->space == SPACE_HOST) return REGION_HOST;
     if (v->role == ROLE_MICRO) return life->used[PHASE_F] ? REGION_MICRO : REGION_DMICRO;
@@ -111,7 +111,7 @@ static Scope region_scope(Region r)
 }
 
 /* Behind views and waits: the value that a node made, or that was given. */
-static Value shown_by(const Lower *l, Value v)
+static Value shown_by(const LowerContext *l, Value v)
 {
     while (l->maker[v] != NO_NODE) {
         const Node *n = &l->g->node[l->maker[v]];
@@ -122,7 +122,7 @@ static Value shown_by(const Lower *l, Value v)
     return v;
 }
 
-static void describe(Lower *l, Value v, const Life *life)
+static void describe(LowerContext *l, Value v, const Lifetime *life)
 {
     const ValueInfo *info = &l->g->value[v];
     const Value root = l->bytes[v].root;
@@ -149,7 +149,7 @@ static void describe(Lower *l, Value v, const Life *life)
 }
 
 /* Roots of a region that lie side by side for the region's whole life. */
-static size_t lay_side_by_side(Lower *l, Region r, const Life *life)
+static size_t assign_region_offsets(LowerContext *l, Region r, const Lifetime *life)
 {
     size_t at = 0;
     for (Value v = 0; v < l->g->n_values; v++) {
@@ -164,42 +164,42 @@ static size_t lay_side_by_side(Lower *l, Region r, const Life *life)
     return at;
 }
 
-static Err pack_scratch(Lower *l, Phase phase, const Life *life)
+static Err pack_scratch(LowerContext *l, Phase phase, const Lifetime *life)
 {
     const int mode = phase == PHASE_B ? MERGED : SPLIT;
     Piece *piece;
-    Value *who;
+    Value *owner;
     Packed packed;
     int n = 0;
     const size_t mark = arena_mark(l->arena);
     TRY(ARENA_NEW(l->arena, l->g->n_values + 1, &piece));
-    TRY(ARENA_NEW(l->arena, l->g->n_values + 1, &who));
+    TRY(ARENA_NEW(l->arena, l->g->n_values + 1, &owner));
     for (Value v = 0; v < l->g->n_values; v++) {
         const ProgTensor *t = &l->tensor[v];
         if (t->view_of != v || t->at[mode].region != REGION_SCRATCH || !life[v].used[phase])
             continue;
         piece[n] = (Piece){life[v].first[phase], life[v].last[phase], tensor_bytes(t), 0};
-        who[n++] = v;
+        owner[n++] = v;
     }
     TRY(pack(piece, n, l->arena, &packed));
-    for (int i = 0; i < n; i++) l->tensor[who[i]].at[mode].offset = piece[i].offset;
+    for (int i = 0; i < n; i++) l->tensor[owner[i]].at[mode].offset = piece[i].offset;
     if (phase == PHASE_F) /* born and dead in F: the same place in both modes */
-        for (int i = 0; i < n; i++) l->tensor[who[i]].at[MERGED].offset = piece[i].offset;
+        for (int i = 0; i < n; i++) l->tensor[owner[i]].at[MERGED].offset = piece[i].offset;
     l->p->scratch_bytes[phase] = packed.peak_bytes;
     l->p->scratch_live[phase] = packed.live_bytes;
     arena_rewind(l->arena, mark);
     return OK;
 }
 
-Err lower_memory(Lower *l)
+Err lower_memory(LowerContext *l)
 {
-    Life *life;
+    Lifetime *life;
     TRY(lower_lives(l, &life));
     TRY(ARENA_NEW(l->arena, l->g->n_values + 1, &l->tensor));
     for (Value v = 0; v < l->g->n_values; v++) describe(l, v, life);
     for (int r = REGION_SCRATCH + 1; r < N_OWN_REGIONS; r++)
-        l->p->bytes[r] = lay_side_by_side(l, (Region)r, life);
-    l->p->session_bytes = lay_side_by_side(l, REGION_SESSION, life);
+        l->p->bytes[r] = assign_region_offsets(l, (Region)r, life);
+    l->p->session_bytes = assign_region_offsets(l, REGION_SESSION, life);
     for (int p = 0; p < N_PHASES; p++) TRY(pack_scratch(l, (Phase)p, life));
     for (Value v = 0; v < l->g->n_values; v++) { /* views follow their roots */
         ProgTensor *t = &l->tensor[v];

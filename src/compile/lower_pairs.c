@@ -14,7 +14,7 @@
  * both ways. */
 #include "compile/lower.h"
 
-typedef bool (*Fits)(const Node *n, const Node *also);
+typedef bool (*PairTest)(const Node *n, const Node *also);
 
 /* dw reads what dx does, but for w, which stands third there. */
 static bool reads_same(const Node *dx, const Node *dw)
@@ -34,7 +34,7 @@ static bool sums_output(const Node *n, const Node *bias) { return bias->in[0] ==
 /* Tried in this order: `also` joins what a node has become by then. */
 static const struct {
     OpId op, also, both;
-    Fits fits;
+    PairTest fits;
 } pair[] = {
     {OP_layernorm_dx, OP_layernorm_dw, OP_layernorm_back, reads_same},
     {OP_rmsnorm_dx, OP_rmsnorm_dw, OP_rmsnorm_back, reads_same},
@@ -64,7 +64,7 @@ static bool writes_alone(const Graph *g, int index)
 }
 
 /* A node of the phase that a row of the table lets join n, or NO_NODE. */
-static int find_also(const Lower *l, Phase phase, int row, const Node *n)
+static int find_also(const LowerContext *l, Phase phase, int row, const Node *n)
 {
     const Orders *o = &l->orders;
     for (int i = 0; i < o->n[phase]; i++) {
@@ -77,32 +77,32 @@ static int find_also(const Lower *l, Phase phase, int row, const Node *n)
 }
 
 /* Chains what is done with a node behind it. */
-static void join_others(Lower *l, Phase phase, int index, bool *gone)
+static void join_others(LowerContext *l, Phase phase, int index, bool *joined)
 {
     const Node *n = &l->g->node[index];
     int *with = l->orders.with[phase], last = index;
     OpId op = n->op;
     for (int row = 0; row < N_PAIRS; row++) {
         const int also = pair[row].op == op ? find_also(l, phase, row, n) : NO_NODE;
-        if (also == NO_NODE || gone[also]) continue;
+        if (also == NO_NODE || joined[also]) continue;
         op = pair[row].both;
         with[last] = also;
         last = also;
-        gone[also] = true;
+        joined[also] = true;
     }
 }
 
-Err lower_pairs(Lower *l, Phase phase)
+Err lower_pairs(LowerContext *l, Phase phase)
 {
     Orders *o = &l->orders;
-    bool *gone;
+    bool *joined;
     int n = 0;
     TRY(ARENA_NEW(l->arena, l->g->n_nodes + 1, &o->with[phase]));
-    TRY(ARENA_NEW(l->arena, l->g->n_nodes + 1, &gone));
+    TRY(ARENA_NEW(l->arena, l->g->n_nodes + 1, &joined));
     for (int i = 0; i < l->g->n_nodes; i++) o->with[phase][i] = NO_NODE;
-    for (int i = 0; i < o->n[phase]; i++) join_others(l, phase, o->list[phase][i], gone);
+    for (int i = 0; i < o->n[phase]; i++) join_others(l, phase, o->list[phase][i], joined);
     for (int i = 0; i < o->n[phase]; i++)
-        if (!gone[o->list[phase][i]]) o->list[phase][n++] = o->list[phase][i];
+        if (!joined[o->list[phase][i]]) o->list[phase][n++] = o->list[phase][i];
     o->n[phase] = n;
     return OK;
 }

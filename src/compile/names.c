@@ -8,28 +8,28 @@
 typedef struct {
     const char *at;
     int length;
-} Pattern;
+} NamePattern;
 
 /* The pattern that starts at *rest; *rest moves behind it. False past the last. */
-static bool next_pattern(const char **rest, Pattern *one)
+static bool next_pattern(const char **rest, NamePattern *one)
 {
     if (!*rest || !**rest) return false;
-    *one = (Pattern){*rest, (int)strcspn(*rest, ",")};
+    *one = (NamePattern){*rest, (int)strcspn(*rest, ",")};
     *rest += one->length + ((*rest)[one->length] == ',');
     return true;
 }
 
-static bool matches(Pattern one, const char *name)
+static bool matches(NamePattern one, const char *name)
 {
     return *name && text_glob_part(one.at, (size_t)one.length, name);
 }
 
 /* As much of it as a message shows. */
-static int shown(Pattern one) { return one.length < 80 ? one.length : 80; }
+static int shown(NamePattern one) { return one.length < 80 ? one.length : 80; }
 
 bool names_listed(const char *patterns, const char *name)
 {
-    Pattern one;
+    NamePattern one;
     for (const char *rest = patterns; next_pattern(&rest, &one);)
         if (matches(one, name)) return true;
     return false;
@@ -51,7 +51,7 @@ static int collect(const Graph *kind, int n_kinds, const char **name)
     return n;
 }
 
-static Err no_match(const char *key, Pattern one, const char *const *name, int n, Arena *temp)
+static Err no_match(const char *key, NamePattern one, const char *const *name, int n, Arena *temp)
 {
     const char *list, *pattern;
     Text t = text_in(temp);
@@ -70,7 +70,7 @@ Err names_check(const char *key, const char *patterns, const Graph *kind, int n_
 {
     const int n = collect(kind, n_kinds, NULL);
     const char **name;
-    Pattern one;
+    NamePattern one;
     TRY(ARENA_NEW(temp, n + 1, &name));
     collect(kind, n_kinds, name);
     for (const char *rest = patterns; next_pattern(&rest, &one);) {
@@ -97,7 +97,7 @@ static bool is_copy(const char *copy, const char *name)
 
 /* Is what makes tensor t run again? Its copy tells by its name; of a part of something without one
  * (q of q, k and v) the op does, since it is alone of its shape. */
-static bool runs_again(const Program *p, int32_t t)
+static bool is_recomputed(const Program *p, int32_t t)
 {
     const Instr *maker = NULL;
     for (int i = p->first[PHASE_F]; i < p->first[PHASE_I]; i++)
@@ -114,13 +114,13 @@ static bool runs_again(const Program *p, int32_t t)
     return false;
 }
 
-static bool has_effect(const Program *p, Pattern one, NamesEffect effect)
+static bool has_effect(const Program *p, NamePattern one, NamesEffect effect)
 {
     for (int i = 0; i < p->n_instr && effect == NAMES_OFFLOAD; i++)
         if (p->instr[i].op == OP_copy_out && matches(one, p->tensor[p->instr[i].in[0]].name))
             return true;
     for (int t = 0; t < p->n_tensors && effect == NAMES_RECOMPUTED; t++)
-        if (matches(one, p->tensor[t].name) && runs_again(p, t)) return true;
+        if (matches(one, p->tensor[t].name) && is_recomputed(p, t)) return true;
     return false;
 }
 
@@ -138,7 +138,7 @@ static bool is_kept(const Program *p, int t)
 Err names_check_effect(const char *key, const char *patterns, NamesEffect effect,
                        const Program *program, int n_programs, Arena *temp)
 {
-    Pattern one;
+    NamePattern one;
     for (const char *rest = patterns; next_pattern(&rest, &one);) {
         const char *list;
         bool found = false;

@@ -20,16 +20,16 @@ typedef struct {
     bool *done;    /* [n_nodes]: visited */
     bool *emitted; /* [n_nodes]: in the list */
     int *list, n;
-} Walk;
+} OrderBuilder;
 
 static bool in_phase(const Node *n, Phase phase)
 {
     return n->phase == phase || (phase == PHASE_B && n->phase != PHASE_F);
 }
 
-static void begin_ready(Walk *w);
+static void begin_ready(OrderBuilder *w);
 
-static void visit(Walk *w, int index)
+static void visit(OrderBuilder *w, int index)
 {
     const Node *n = &w->g->node[index];
     if (w->done[index] || !in_phase(n, w->phase)) return;
@@ -44,7 +44,7 @@ static void visit(Walk *w, int index)
 
 /* Who makes it, but for packing: some ranks pack what others send as it is, and transfers must be
  * begun in one order on all. */
-static int maker_behind_packs(const Walk *w, Value v)
+static int maker_behind_packs(const OrderBuilder *w, Value v)
 {
     int maker = w->maker[v];
     while (maker != NO_NODE && w->g->node[maker].op == OP_pack)
@@ -52,7 +52,7 @@ static int maker_behind_packs(const Walk *w, Value v)
     return maker;
 }
 
-static bool is_ready(const Walk *w, const Node *n)
+static bool is_ready(const OrderBuilder *w, const Node *n)
 {
     for (int i = 0; i < n->n_in; i++) {
         const int maker = maker_behind_packs(w, n->in[i]);
@@ -64,7 +64,7 @@ static bool is_ready(const Walk *w, const Node *n)
 
 /* Transfers whose operands are there, but for those that are done again: these are done when they
  * are needed, and not kept longer. */
-static void begin_ready(Walk *w)
+static void begin_ready(OrderBuilder *w)
 {
     w->emitted[w->list[w->n - 1]] = true;
     for (int i = 0; i < w->g->n_nodes; i++) {
@@ -75,7 +75,7 @@ static void begin_ready(Walk *w)
 }
 
 /* Does the node wait for a transfer, or unpack it? Then it can wait until somebody needs it. */
-static bool waits(const Walk *w, int index)
+static bool can_be_deferred(const OrderBuilder *w, int index)
 {
     const Node *n = &w->g->node[index];
     if (w->g->in_order) return false;
@@ -90,14 +90,14 @@ static bool waits(const Walk *w, int index)
 
 Err order(const Graph *g, Phase phase, Arena *arena, int **list, int *n)
 {
-    Walk w = {.g = g, .phase = phase};
+    OrderBuilder w = {.g = g, .phase = phase};
     TRY(ARENA_NEW(arena, g->n_nodes + 1, &w.list));
     const size_t mark = arena_mark(arena);
     TRY(ARENA_NEW(arena, g->n_nodes + 1, &w.done));
     TRY(ARENA_NEW(arena, g->n_nodes + 1, &w.emitted));
     TRY(graph_makers(g, arena, &w.maker));
     for (int i = 0; i < g->n_nodes; i++)
-        if (!g->node[i].recomputed && !waits(&w, i)) visit(&w, i);
+        if (!g->node[i].recomputed && !can_be_deferred(&w, i)) visit(&w, i);
     for (int i = 0; i < g->n_nodes; i++) /* what is handed on */
         if (!g->node[i].recomputed) visit(&w, i);
     arena_rewind(arena, mark);

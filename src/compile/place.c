@@ -39,7 +39,7 @@ static Shape shape_of(const Dims *d)
     return s;
 }
 
-static Err open_placed(Placed *p, Arena *temp)
+static Err open_placed(PlacedGraph *p, Arena *temp)
 {
     const Graph *g = p->g;
     p->n_values = g->n_values;
@@ -47,7 +47,6 @@ static Err open_placed(Placed *p, Arena *temp)
     TRY(ARENA_NEW(temp, g->n_nodes + 1, &p->want));
     TRY(ARENA_NEW(temp, g->n_values + 1, &p->made));
     TRY(ARENA_NEW(temp, g->n_values + 1, &p->maximum));
-    TRY(ARENA_NEW(temp, g->n_values + 1, &p->open));
     TRY(ARENA_NEW(temp, g->n_values + 1, &p->shape));
     for (Value v = 0; v < g->n_values; v++) {
         p->shape[v] = shape_of(&g->value[v].dims);
@@ -62,42 +61,44 @@ static Err open_placed(Placed *p, Arena *temp)
 }
 
 /* What was chosen for one axis becomes a part of the layouts. */
-static void add_axis(Placed *p, const Placing *axis, const RowChoice *choice)
+static void add_axis(PlacedGraph *p, const PlaceContext *axis, const RowChoice *choice)
 {
     const unsigned bit = 1u << axis->axis;
     for (int i = 0; i < p->n_nodes; i++) {
         const Node *n = &p->g->node[i];
         for (int j = 0; j < n->n_in; j++)
-            lay_to_layout(&axis->lays, choice[i].in[j], bit, &p->want[i][j]);
+            placement_to_layout(&axis->placements, choice[i].in[j], bit, &p->want[i][j]);
         for (int j = 0; j < n->n_out; j++) {
-            const LayId id = choice[i].out[j];
+            const PlacementId id = choice[i].out[j];
             const bool first = graph_maker(p->g, n->out[j]) == i; /* of an accumulator's several */
-            if (first) lay_to_layout(&axis->lays, id, bit, &p->made[n->out[j]]);
-            if (axis->lays.lay[id].kind == LAY_MAX) p->maximum[n->out[j]] |= (uint8_t)bit;
-            if (axis->lays.lay[id].open) p->open[n->out[j]] = true;
+            if (first) placement_to_layout(&axis->placements, id, bit, &p->made[n->out[j]]);
+            if (axis->placements.list[id].kind == PLACEMENT_MAX)
+                p->maximum[n->out[j]] |= (uint8_t)bit;
         }
     }
 }
 
-static Err choose_axis(Placed *p, const bool *pinned, int axis, const CompileOptions *o,
+static Err choose_axis(PlacedGraph *p, const bool *pinned, int axis, const CompileOptions *o,
                        Arena *temp)
 {
     Graph *g = p->g;
     RowChoice *choice;
-    Placing *a;
+    PlaceContext *a;
     TRY(ARENA_NEW(temp, 1, &a));
-    *a = (Placing){
+    *a = (PlaceContext){
         .g = g, .mesh = p->mesh, .arena = temp, .axis = axis, .regather = !o->keep_gathered};
-    a->lays = (Lays){.arena = g->arena, .parts = p->mesh->view[VIEW_DENSE].size[axis]};
+    a->placements =
+        (PlacementTable){.arena = g->arena, .parts = p->mesh->view[VIEW_DENSE].size[axis]};
     a->n_forward = first_backward(g);
     TRY(ARENA_NEW(temp, g->n_values + 1, &a->pin));
     TRY(ARENA_NEW(temp, g->n_nodes + 1, &choice));
-    LayId whole;
-    TRY(lay_of(&a->lays, (Lay){.kind = LAY_WHOLE}, &whole));
+    PlacementId whole;
+    TRY(placement_intern(&a->placements, (Placement){.kind = PLACEMENT_REPLICATE}, &whole));
     for (Value v = 0; v < g->n_values; v++) {
-        a->pin[v] = NO_LAY;
+        a->pin[v] = NO_PLACEMENT;
         if (pinned[v])
-            TRY(lay_from_layout(&a->lays, &p->pin[v], 1u << axis, &g->value[v].dims, &a->pin[v]));
+            TRY(placement_from_layout(&a->placements, &p->pin[v], 1u << axis, &g->value[v].dims,
+                                      &a->pin[v]));
     }
     TRY(rows_open(a));
     TRY(place_choose(a, &choice));
@@ -105,7 +106,7 @@ static Err choose_axis(Placed *p, const bool *pinned, int axis, const CompileOpt
     return OK;
 }
 
-static Err place_in(Placed *p, const CompileOptions *o, Arena *temp)
+static Err place_in(PlacedGraph *p, const CompileOptions *o, Arena *temp)
 {
     bool *pinned;
     TRY(strategy_pins(o->strategy, p->g, o->mesh, p->g->arena, &p->pin, &pinned));
@@ -120,7 +121,7 @@ static Err place_in(Placed *p, const CompileOptions *o, Arena *temp)
 
 Err place(Graph *g, const CompileOptions *o)
 {
-    Placed p = {.g = g, .mesh = o->mesh, .rank = o->rank};
+    PlacedGraph p = {.g = g, .mesh = o->mesh, .rank = o->rank};
     Arena temp;
     TRY(arena_open(&temp, "place", (size_t)1 << 32));
     const Err err = place_in(&p, o, &temp);

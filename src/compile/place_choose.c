@@ -20,33 +20,33 @@ typedef struct {
     int64_t bytes;
     int steps;
     double flops;
-} Cost;
+} PlacementCost;
 
 /* How a value lies, as made and as brought elsewhere; NO_LAY: no more. All NO_LAY once it is not
  * read any more: then it is no part of the state. */
 typedef struct {
-    LayId lay[1 + N_EXTRA];
-} Hand;
+    PlacementId id[1 + N_EXTRA];
+} AvailPlacements;
 
 typedef struct {
-    Cost cost;
+    PlacementCost cost;
     int parent;
     RowChoice choice;
-    Hand *hand; /* [n_values] */
-} State;
+    AvailPlacements *avail; /* [n_values] */
+} SearchState;
 
 typedef struct {
-    Placing *p;
-    int *last_read; /* [n_values]: node, -1: never */
-    bool *inside;   /* [n_values]: made and read within one chunk */
-    State **layer;  /* [n_nodes + 1] */
-    int *n, *cap;   /* [n_nodes + 1] */
-    int *table;     /* open addressing over the states of one layer: index + 1, or 0 */
-} Search;
+    PlaceContext *p;
+    int *last_read;      /* [n_values]: node, -1: never */
+    bool *inside;        /* [n_values]: made and read within one chunk */
+    SearchState **layer; /* [n_nodes + 1] */
+    int *n, *cap;        /* [n_nodes + 1] */
+    int *table;          /* open addressing over the states of one layer: index + 1, or 0 */
+} PlacementSearch;
 
 enum { TABLE_SIZE = 2 * MAX_STATES };
 
-static int compare_cost(const Cost *a, const Cost *b)
+static int compare_cost(const PlacementCost *a, const PlacementCost *b)
 {
     if (a->bytes != b->bytes) return a->bytes < b->bytes ? -1 : 1;
     if (a->steps != b->steps) return a->steps < b->steps ? -1 : 1;
@@ -58,53 +58,61 @@ static int64_t value_bytes(const Graph *g, Value v)
     return dims_count(&g->value[v].dims) * (int64_t)dtype_bytes(g->value[v].dtype);
 }
 
-static int at_hand(const Hand *h, LayId lay)
+static AvailPlacements avail_only(PlacementId id)
+{
+    return (AvailPlacements){{id, NO_PLACEMENT, NO_PLACEMENT}};
+}
+
+static int avail_find(const AvailPlacements *a, PlacementId id)
 {
     for (int i = 0; i <= N_EXTRA; i++)
-        if (h->lay[i] == lay) return i;
+        if (a->id[i] == id) return i;
     return -1;
 }
 
 /* Within a chunk a value exists some rows at a time: there it is summed over the ranks, or its
  * maximum is, and nothing else, since that goes element by element. */
-static bool goes_by_rows(const Lay *from, const Lay *to)
+static bool reshards_by_rows(const Placement *from, const Placement *to)
 {
-    return (from->kind == LAY_SUM || from->kind == LAY_MAX) && to->kind == LAY_WHOLE;
+    return (from->kind == PLACEMENT_SUM || from->kind == PLACEMENT_MAX) &&
+           to->kind == PLACEMENT_REPLICATE;
 }
 
 /* Brings a value into a lay; false when there is no way. */
-static bool bring(const Search *search, Value v, LayId lay, bool added, State *s)
+static bool reshard_value(const PlacementSearch *search, Value v, PlacementId placement, bool added,
+                          SearchState *s)
 {
-    const Placing *p = search->p;
-    Hand *h = &s->hand[v];
+    const PlaceContext *p = search->p;
+    AvailPlacements *a = &s->avail[v];
     int steps;
-    if (at_hand(h, lay) >= 0) return true;
-    const Lay *from = &p->lays.lay[h->lay[0]], *to = &p->lays.lay[lay];
-    if (added && from->kind == LAY_WHOLE && to->kind == LAY_SUM) return true;
+    if (avail_find(a, placement) >= 0) return true;
+    const Placement *from = &p->placements.list[a->id[0]], *to = &p->placements.list[placement];
+    if (added && from->kind == PLACEMENT_REPLICATE && to->kind == PLACEMENT_SUM) return true;
     if (p->g->value[v].role == ROLE_PARAM) return false;
-    if (search->inside[v] && !goes_by_rows(from, to)) return false;
-    const int64_t bytes = lay_bytes(&p->lays, h->lay[0], lay, value_bytes(p->g, v), &steps);
+    if (search->inside[v] && !reshards_by_rows(from, to)) return false;
+    const int64_t bytes =
+        placement_reshard_bytes(&p->placements, a->id[0], placement, value_bytes(p->g, v), &steps);
     if (bytes < 0) return false;
     s->cost.bytes += bytes;
     s->cost.steps += steps;
-    const int room = at_hand(h, NO_LAY);
-    if (room > 0) h->lay[room] = lay;
+    const int room = avail_find(a, NO_PLACEMENT);
+    if (room > 0) a->id[room] = placement;
     return true;
 }
 
 /* The node run this way, from state `from`; false when something cannot be brought there. */
-static bool run_node(const Search *s, int node, const RowChoice *c, State *to)
+static bool run_node(const PlacementSearch *s, int node, const RowChoice *c, SearchState *to)
 {
-    const Placing *p = s->p;
+    const PlaceContext *p = s->p;
     const Node *n = &p->g->node[node];
     for (int i = 0; i < n->n_in; i++)
-        if (!bring(s, n->in[i], c->in[i], p->sig[node].in[i].added, to)) return false;
+        if (!reshard_value(s, n->in[i], c->in[i], p->sig[node].in[i].added, to)) return false;
     for (int i = 0; i < n->n_out; i++) {
         const Value v = n->out[i];
-        to->hand[v] = (Hand){{c->out[i], NO_LAY, NO_LAY}};
-        if (p->pin[v] == NO_LAY) continue;
-        if (!bring(s, v, p->pin[v], false, to)) return false;
-        to->hand[v] = (Hand){{p->pin[v], NO_LAY, NO_LAY}}; /* others see it as it is pinned */
+        to->avail[v] = avail_only(c->out[i]);
+        if (p->pin[v] == NO_PLACEMENT) continue;
+        if (!reshard_value(s, v, p->pin[v], false, to)) return false;
+        to->avail[v] = avail_only(p->pin[v]); /* others see it as it is pinned */
     }
     to->cost.flops += c->flops;
     return true;
@@ -112,30 +120,30 @@ static bool run_node(const Search *s, int node, const RowChoice *c, State *to)
 
 /* What nobody reads after this node is no part of the state; what was gathered forward is not kept
  * for the backward phases. */
-static void forget(const Search *s, int node, Hand *hand)
+static void drop_dead(const PlacementSearch *s, int node, AvailPlacements *avail)
 {
-    const Placing *p = s->p;
+    const PlaceContext *p = s->p;
     for (Value v = 0; v < p->g->n_values; v++) {
-        Hand *h = &hand[v];
-        if (s->last_read[v] <= node) *h = (Hand){{NO_LAY, NO_LAY, NO_LAY}};
-        if (node + 1 != p->n_forward || !p->regather || h->lay[0] == NO_LAY) continue;
-        for (int i = 1; i <= N_EXTRA && p->lays.lay[h->lay[0]].kind == LAY_CUT; i++)
-            h->lay[i] = NO_LAY;
+        AvailPlacements *a = &avail[v];
+        if (s->last_read[v] <= node) *a = avail_only(NO_PLACEMENT);
+        if (node + 1 != p->n_forward || !p->regather || a->id[0] == NO_PLACEMENT) continue;
+        for (int i = 1; i <= N_EXTRA && p->placements.list[a->id[0]].kind == PLACEMENT_SHARD; i++)
+            a->id[i] = NO_PLACEMENT;
     }
 }
 
-static uint64_t hash_of(const Hand *hand, int n)
+static uint64_t hash_of(const AvailPlacements *avail, int n)
 {
-    const uint8_t *byte = (const uint8_t *)hand;
+    const uint8_t *byte = (const uint8_t *)avail;
     uint64_t h = 1469598103934665603u;
-    for (size_t i = 0; i < (size_t)n * sizeof *hand; i++) h = (h ^ byte[i]) * 1099511628211u;
+    for (size_t i = 0; i < (size_t)n * sizeof *avail; i++) h = (h ^ byte[i]) * 1099511628211u;
     return h ^ h >> 29;
 }
 
 /* Room for one more state in a layer. */
-static Err grow_layer(Search *s, int layer)
+static Err grow_layer(PlacementSearch *s, int layer)
 {
-    State *more;
+    SearchState *more;
     if (s->n[layer] < s->cap[layer]) return OK;
     s->cap[layer] = s->cap[layer] ? 4 * s->cap[layer] : 32;
     TRY(ARENA_NEW(s->p->arena, s->cap[layer], &more));
@@ -145,18 +153,18 @@ static Err grow_layer(Search *s, int layer)
 }
 
 /* Keeps the state unless the layer has the same one as cheap. */
-static Err keep_state(Search *s, int layer, const State *state)
+static Err keep_state(PlacementSearch *s, int layer, const SearchState *state)
 {
     const int n_values = s->p->g->n_values;
-    const size_t bytes = (size_t)n_values * sizeof *state->hand;
-    uint64_t at = hash_of(state->hand, n_values) % TABLE_SIZE;
+    const size_t bytes = (size_t)n_values * sizeof *state->avail;
+    uint64_t at = hash_of(state->avail, n_values) % TABLE_SIZE;
     for (; s->table[at]; at = (at + 1) % TABLE_SIZE) {
-        State *old = &s->layer[layer][s->table[at] - 1];
-        if (memcmp(old->hand, state->hand, bytes) != 0) continue;
+        SearchState *old = &s->layer[layer][s->table[at] - 1];
+        if (memcmp(old->avail, state->avail, bytes) != 0) continue;
         if (compare_cost(&state->cost, &old->cost) >= 0) return OK;
-        Hand *hand = old->hand;
+        AvailPlacements *buffer = old->avail;
         *old = *state;
-        old->hand = hand;
+        old->avail = buffer;
         return OK;
     }
     if (s->n[layer] == MAX_STATES)
@@ -165,79 +173,82 @@ static Err keep_state(Search *s, int layer, const State *state)
                         "pin more values in the strategy",
                         s->p->g->kind, MAX_STATES);
     TRY(grow_layer(s, layer));
-    State *kept = &s->layer[layer][s->n[layer]++];
+    SearchState *kept = &s->layer[layer][s->n[layer]++];
     *kept = *state;
-    TRY(ARENA_NEW(s->p->arena, n_values, &kept->hand));
-    memcpy(kept->hand, state->hand, bytes);
+    TRY(ARENA_NEW(s->p->arena, n_values, &kept->avail));
+    memcpy(kept->avail, state->avail, bytes);
     s->table[at] = s->n[layer];
     return OK;
 }
 
-static void lays_at_hand(const Node *n, const Hand *hand, LayId have[][4], int *n_have)
+static void list_avail(const Node *n, const AvailPlacements *of, PlacementId avail[][4],
+                       int *n_avail)
 {
     for (int i = 0; i < n->n_in; i++) {
-        n_have[i] = 0;
+        n_avail[i] = 0;
         for (int k = 0; k <= N_EXTRA; k++)
-            if (hand[n->in[i]].lay[k] != NO_LAY) have[i][n_have[i]++] = hand[n->in[i]].lay[k];
+            if (of[n->in[i]].id[k] != NO_PLACEMENT) avail[i][n_avail[i]++] = of[n->in[i]].id[k];
     }
 }
 
 /* Everything that one state leads to. */
-static Err expand_state(Search *s, int node, int from, const Cost *bound, State *next)
+static Err expand_state(PlacementSearch *s, int node, int from, const PlacementCost *bound,
+                        SearchState *next)
 {
     const Node *n = &s->p->g->node[node];
-    const State *state = &s->layer[node][from]; /* this layer grows no more */
+    const SearchState *state = &s->layer[node][from]; /* this layer grows no more */
     RowChoice choice[MAX_CHOICES];
-    LayId have[MAX_IN][4];
-    int n_have[MAX_IN], n_choices;
-    Hand *hand = next->hand;
-    lays_at_hand(n, state->hand, have, n_have);
-    TRY(rows_of_node(s->p, node, have, n_have, choice, &n_choices));
+    PlacementId avail[MAX_IN][4];
+    int n_avail[MAX_IN], n_choices;
+    AvailPlacements *buffer = next->avail;
+    list_avail(n, state->avail, avail, n_avail);
+    TRY(rows_of_node(s->p, node, avail, n_avail, choice, &n_choices));
     for (int i = 0; i < n_choices; i++) {
-        *next = (State){state->cost, from, choice[i], hand};
-        memcpy(hand, state->hand, (size_t)s->p->g->n_values * sizeof *hand);
+        *next = (SearchState){state->cost, from, choice[i], buffer};
+        memcpy(buffer, state->avail, (size_t)s->p->g->n_values * sizeof *buffer);
         if (!run_node(s, node, &choice[i], next)) continue;
         if (bound && compare_cost(&next->cost, bound) > 0) continue;
-        forget(s, node, hand);
+        drop_dead(s, node, buffer);
         TRY(keep_state(s, node + 1, next));
     }
     return OK;
 }
 
 /* The cheapest `keep` of a layer to its front. */
-static void prune(State *state, int *n, int keep)
+static void prune(SearchState *state, int *n, int keep)
 {
     for (int i = 0; i < keep && i < *n; i++) {
         int least = i;
         for (int k = i + 1; k < *n; k++)
             if (compare_cost(&state[k].cost, &state[least].cost) < 0) least = k;
-        const State swap = state[i];
+        const SearchState swap = state[i];
         state[i] = state[least];
         state[least] = swap;
     }
     if (*n > keep) *n = keep;
 }
 
-static void first_state(const Search *s, Hand *hand)
+static void first_state(const PlacementSearch *s, AvailPlacements *avail)
 {
     const Graph *g = s->p->g;
     for (Value v = 0; v < g->n_values; v++) {
         const bool given = role_given(g->value[v].role) && s->last_read[v] >= 0;
-        hand[v] = (Hand){{given ? s->p->pin[v] : NO_LAY, NO_LAY, NO_LAY}};
+        avail[v] = avail_only(given ? s->p->pin[v] : NO_PLACEMENT);
     }
 }
 
 /* One walk over the nodes; *best: the cost of the cheapest end. */
-static Err walk(Search *s, const Cost *bound, int beam, Cost *best)
+static Err search_nodes(PlacementSearch *s, const PlacementCost *bound, int beam,
+                        PlacementCost *best)
 {
     const Graph *g = s->p->g;
-    State next = {0};
-    TRY(ARENA_NEW(s->p->arena, g->n_values, &next.hand));
-    first_state(s, next.hand);
+    SearchState next = {0};
+    TRY(ARENA_NEW(s->p->arena, g->n_values, &next.avail));
+    first_state(s, next.avail);
     s->n[0] = 0;
     TRY(grow_layer(s, 0));
     s->layer[0][s->n[0]++] = next;
-    TRY(ARENA_NEW(s->p->arena, g->n_values, &next.hand));
+    TRY(ARENA_NEW(s->p->arena, g->n_values, &next.avail));
     for (int i = 0; i < g->n_nodes; i++) {
         s->n[i + 1] = 0;
         memset(s->table, 0, TABLE_SIZE * sizeof *s->table);
@@ -268,7 +279,7 @@ Err place_inside(const Graph *g, Arena *arena, bool **out)
     return OK;
 }
 
-static Err open_search(Search *s)
+static Err open_search(PlacementSearch *s)
 {
     const Graph *g = s->p->g;
     TRY(ARENA_NEW(s->p->arena, g->n_values, &s->last_read));
@@ -282,14 +293,14 @@ static Err open_search(Search *s)
     return ARENA_NEW(s->p->arena, g->n_nodes + 1, &s->cap);
 }
 
-Err place_choose(Placing *p, RowChoice **choice)
+Err place_choose(PlaceContext *p, RowChoice **choice)
 {
-    Search s = {.p = p};
-    Cost bound, best;
+    PlacementSearch s = {.p = p};
+    PlacementCost bound, best;
     int at = 0;
     TRY(open_search(&s));
-    TRY(walk(&s, NULL, BEAM, &bound));
-    TRY(walk(&s, &bound, 0, &best));
+    TRY(search_nodes(&s, NULL, BEAM, &bound));
+    TRY(search_nodes(&s, &bound, 0, &best));
     for (int i = p->g->n_nodes; i > 0; i--) {
         (*choice)[i - 1] = s.layer[i][at].choice;
         at = s.layer[i][at].parent;

@@ -29,23 +29,23 @@ typedef struct {
     Value v, result;
     Layout to;
     int32_t chunk;
-} Brought;
+} ReshardedValue;
 
 typedef struct {
-    Placed *p;
+    PlacedGraph *p;
     Node *old;      /* as they were */
     Dims *global;   /* [n_values] */
     Value *raw;     /* [n_values]: as its maker makes it, when that is another value */
     int32_t *chunk; /* [n_values]: of its maker */
     bool *inside;   /* [n_values]: made and read within that chunk */
-    Brought *brought;
-    int n_brought, cap_brought;
-} Local;
+    ReshardedValue *resharded;
+    int n_resharded, cap_resharded;
+} Localizer;
 
 /* The same places on every rank, whatever the words. */
-static bool same_places(const Local *l, Value v, const Layout *a, const Layout *b)
+static bool same_places(const Localizer *l, Value v, const Layout *a, const Layout *b)
 {
-    const Laid x = {l->p->mesh, *a, ALL_STAGES, false}, y = {l->p->mesh, *b, ALL_STAGES, false};
+    const Sharding x = {l->p->mesh, *a, ALL_STAGES, false}, y = {l->p->mesh, *b, ALL_STAGES, false};
     Reshard r;
     if (a->partial != b->partial) return false;
     if (layout_equal(a, b)) return true;
@@ -53,55 +53,55 @@ static bool same_places(const Local *l, Value v, const Layout *a, const Layout *
 }
 
 /* v in another layout; into v itself: from how its maker made it. */
-static Value bring(Local *l, Value v, const Layout *to, int32_t chunk, Value into)
+static Value reshard_value(Localizer *l, Value v, const Layout *to, int32_t chunk, Value into)
 {
-    Placed *p = l->p;
+    PlacedGraph *p = l->p;
     const Value x = into == NO_VALUE ? v : l->raw[v];
-    const PlacedMove m = {.from = into == NO_VALUE ? p->pin[v] : p->made[v],
-                          .to = *to,
-                          .shape = p->shape[v],
-                          .dims = local_dims(&l->global[v], to, p->mesh, p->rank),
-                          .chunk = chunk,
-                          .maximum = p->maximum[v] != 0,
-                          .into = into};
-    return place_move(p, x, &m);
+    const ReshardRequest m = {.from = into == NO_VALUE ? p->pin[v] : p->made[v],
+                              .to = *to,
+                              .shape = p->shape[v],
+                              .dims = local_dims(&l->global[v], to, p->mesh, p->rank),
+                              .chunk = chunk,
+                              .maximum = p->maximum[v] != 0,
+                              .into = into};
+    return place_reshard(p, x, &m);
 }
 
 /* v as its reader wants it. */
-static Value read_as(Local *l, Value v, const Layout *want, int32_t chunk)
+static Value read_as(Localizer *l, Value v, const Layout *want, int32_t chunk)
 {
-    Placed *p = l->p;
+    PlacedGraph *p = l->p;
     if (same_places(l, v, want, &p->pin[v])) return v;
     if (l->chunk[v] != chunk) chunk = 0; /* once for all chunks */
-    for (int i = 0; i < l->n_brought; i++) {
-        const Brought *b = &l->brought[i];
+    for (int i = 0; i < l->n_resharded; i++) {
+        const ReshardedValue *b = &l->resharded[i];
         if (b->v == v && b->chunk == chunk && same_places(l, v, want, &b->to)) return b->result;
     }
-    MUST(l->n_brought < l->cap_brought, "%d", l->cap_brought);
-    const Value result = bring(l, v, want, chunk, NO_VALUE);
-    l->brought[l->n_brought++] = (Brought){v, result, *want, chunk};
+    MUST(l->n_resharded < l->cap_resharded, "%d", l->cap_resharded);
+    const Value result = reshard_value(l, v, want, chunk, NO_VALUE);
+    l->resharded[l->n_resharded++] = (ReshardedValue){v, result, *want, chunk};
     return result;
 }
 
 /* What is only added is added by the first part alone. */
-static bool is_first_part(const Placed *p, unsigned axes)
+static bool is_first_part(const PlacedGraph *p, unsigned axes)
 {
     return mesh_part(p->mesh, VIEW_DENSE, axes, p->rank) == 0;
 }
 
-static Err read_inputs(Local *l, int index, Node *n)
+static Err read_inputs(Localizer *l, int index, Node *n)
 {
-    Placed *p = l->p;
+    PlacedGraph *p = l->p;
     const Node *old = &l->old[index];
     const Signature sig = op_signature(old->op);
     TRY(ARENA_NEW(p->g->arena, old->n_in + 1, &n->in));
     n->n_in = 0;
     for (int j = 0; j < old->n_in; j++) {
         const Layout *want = &p->want[index][j];
-        const unsigned open = want->partial & ~(unsigned)p->pin[old->in[j]].partial;
-        if (open && sig.in[j].added) {
+        const unsigned partial_axes = want->partial & ~(unsigned)p->pin[old->in[j]].partial;
+        if (partial_axes && sig.in[j].added) {
             MUST(j == old->n_in - 1, "%s: operand %d", op_info(old->op)->name, j);
-            if (is_first_part(p, open)) n->in[n->n_in++] = old->in[j];
+            if (is_first_part(p, partial_axes)) n->in[n->n_in++] = old->in[j];
             continue;
         }
         n->in[n->n_in++] = read_as(l, old->in[j], want, old->chunk);
@@ -110,14 +110,14 @@ static Err read_inputs(Local *l, int index, Node *n)
     return OK;
 }
 
-static int64_t first_of(const Local *l, Value v, const Layout *layout, int dim)
+static int64_t first_of(const Localizer *l, Value v, const Layout *layout, int dim)
 {
     const Holding h = holding_of(layout, l->p->mesh, &l->p->shape[v], l->p->rank);
     return held_bounds(&h.dim[dim]).lo;
 }
 
 /* Of heads i, i + 1, ... here, which key heads do they read? */
-static void localize_heads(const Local *l, int index, Attr *attr)
+static void localize_heads(const Localizer *l, int index, Attr *attr)
 {
     const Node *old = &l->old[index];
     const Shape *q = &l->p->shape[old->in[0]], *k = &l->p->shape[old->in[1]];
@@ -128,7 +128,7 @@ static void localize_heads(const Local *l, int index, Attr *attr)
     if (attr->attention.head_at < 0) attr->attention.head_at = 0; /* no heads here */
 }
 
-static void localize_attr(const Local *l, int index, Attr *attr)
+static void localize_attr(const Localizer *l, int index, Attr *attr)
 {
     const Node *old = &l->old[index];
     const Layout *want = l->p->want[index];
@@ -154,46 +154,46 @@ static void localize_attr(const Local *l, int index, Attr *attr)
 
 /* Elements on the rank that has most of them: chunks are cut by that, so that all ranks have the
  * same chunks, and transfers in them meet. */
-static int64_t most_of(const Local *l, Value v)
+static int64_t max_elements_of(const Localizer *l, Value v)
 {
-    const Placed *p = l->p;
+    const PlacedGraph *p = l->p;
     const Layout *made = &p->made[v];
     unsigned axes = 0;
-    int64_t most = 0;
+    int64_t max_elements = 0;
     for (int i = 0; i < made->n_cuts; i++) axes |= made->cut[i].axes;
     for (int i = 0; i < mesh_parts(p->mesh, VIEW_DENSE, axes); i++) {
         const int rank = mesh_move(p->mesh, VIEW_DENSE, axes, i, p->rank);
         const Dims dims = local_dims(&l->global[v], made, p->mesh, rank);
-        if (dims_count(&dims) > most) most = dims_count(&dims);
+        if (dims_count(&dims) > max_elements) max_elements = dims_count(&dims);
     }
-    return most;
+    return max_elements;
 }
 
 /* The node as this rank runs it, behind what brings its operands, before what brings its results. */
-static Err localize_node(Local *l, int index)
+static Err localize_node(Localizer *l, int index)
 {
-    Placed *p = l->p;
+    PlacedGraph *p = l->p;
     Graph *g = p->g;
     Node n = l->old[index], *room;
     TRY(read_inputs(l, index, &n));
-    localize_attr(l, index, &n.attr);
+    localize_attr(l, index, &n.attr.kernel);
     for (int j = 0; j < n.n_out; j++) {
         n.out[j] = l->raw[l->old[index].out[j]];
-        if (n.chunk) g->value[n.out[j]].most = most_of(l, l->old[index].out[j]);
+        if (n.chunk) g->value[n.out[j]].max_elements = max_elements_of(l, l->old[index].out[j]);
     }
     TRY(graph_append(g, &n, &room));
     for (int j = 0; j < n.n_out; j++) {
         const Value v = l->old[index].out[j];
-        if (l->raw[v] != v) bring(l, v, &p->pin[v], l->inside[v] ? n.chunk : 0, v);
+        if (l->raw[v] != v) reshard_value(l, v, &p->pin[v], l->inside[v] ? n.chunk : 0, v);
         TRY(graph_err(g));
     }
     return OK;
 }
 
 /* Shapes of this rank, and another value for what does not come out as it is pinned. */
-static Err localize_values(Local *l)
+static Err localize_values(Localizer *l)
 {
-    Placed *p = l->p;
+    PlacedGraph *p = l->p;
     Graph *g = p->g;
     for (Value v = 0; v < p->n_values; v++) {
         l->global[v] = g->value[v].dims;
@@ -215,17 +215,17 @@ static Err localize_values(Local *l)
     return OK;
 }
 
-Err place_local(Placed *p)
+Err place_local(PlacedGraph *p)
 {
     Graph *g = p->g;
-    Local l = {.p = p, .old = g->node};
+    Localizer l = {.p = p, .old = g->node};
     int operands = 0;
     for (int i = 0; i < p->n_nodes; i++) operands += g->node[i].n_in + g->node[i].n_out;
-    l.cap_brought = operands;
+    l.cap_resharded = operands;
     TRY(ARENA_NEW(g->arena, p->n_values + 1, &l.global));
     TRY(ARENA_NEW(g->arena, p->n_values + 1, &l.raw));
     TRY(ARENA_NEW(g->arena, p->n_values + 1, &l.chunk));
-    TRY(ARENA_NEW(g->arena, operands + 1, &l.brought));
+    TRY(ARENA_NEW(g->arena, operands + 1, &l.resharded));
     TRY(place_inside(g, g->arena, &l.inside));
     for (int i = 0; i < p->n_nodes; i++)
         for (int j = 0; j < g->node[i].n_out; j++) l.chunk[g->node[i].out[j]] = g->node[i].chunk;

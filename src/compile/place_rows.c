@@ -13,7 +13,7 @@
 #include <string.h>
 
 typedef struct {
-    Placing *p;
+    PlaceContext *p;
     const Node *n;
     const Signature *sig;
     double flops; /* of the whole node */
@@ -21,21 +21,21 @@ typedef struct {
     int any;         /* of a row "*": the dim */
     int split, with; /* of the letter, and of the letter that is cut with it; -1: none */
     int64_t size;    /* of a head, where an operand has (hc) */
-} Try;
+} RowTrial;
 
-static const Dims *dims_of(const Try *t, int operand)
+static const Dims *dims_of(const RowTrial *t, int operand)
 {
     const Node *n = t->n;
     return &t->p->g->value[operand < n->n_in ? n->in[operand] : n->out[operand - n->n_in]].dims;
 }
 
-static const Operand *operand_of(const Try *t, int operand)
+static const Operand *operand_of(const RowTrial *t, int operand)
 {
     return operand < t->n->n_in ? &t->sig->in[operand] : &t->sig->out[operand - t->n->n_in];
 }
 
 /* The dim of the operand that the row cuts, or -1; *with: by the letter that is cut along. */
-static int row_dim(const Try *t, int operand, bool *with)
+static int row_dim(const RowTrial *t, int operand, bool *with)
 {
     const Operand *o = operand_of(t, operand);
     *with = false;
@@ -47,7 +47,7 @@ static int row_dim(const Try *t, int operand, bool *with)
 }
 
 /* May this operand hold summands in its copies? The op must be linear in it. */
-static bool takes_open(const Try *t, int operand)
+static bool takes_copy_sums(const RowTrial *t, int operand)
 {
     const OpClass class = op_info(t->n->op)->class;
     const Operand *o = operand_of(t, operand);
@@ -56,35 +56,37 @@ static bool takes_open(const Try *t, int operand)
 }
 
 /* The lay of an operand under this row; open: some operand in it is, and so is what it makes. */
-static Err operand_lay(const Try *t, int operand, bool open, LayId *out)
+static Err operand_placement(const RowTrial *t, int operand, bool copy_sums, PlacementId *out)
 {
-    Lays *l = &t->p->lays;
+    PlacementTable *table = &t->p->placements;
     const Operand *o = operand_of(t, operand);
     const bool output = operand >= t->n->n_in;
     bool with;
     const int dim = row_dim(t, operand, &with);
-    Lay lay = {.kind = LAY_WHOLE};
+    Placement placement = {.kind = PLACEMENT_REPLICATE};
     if (dim < 0) {
         if (t->row.partial && (output || o->added))
-            lay.kind = t->row.partial == '+' ? LAY_SUM : LAY_MAX;
-        return lay_of(l, lay, out);
+            placement.kind = t->row.partial == '+' ? PLACEMENT_SUM : PLACEMENT_MAX;
+        return placement_intern(table, placement, out);
     }
-    lay = (Lay){LAY_CUT, dim, with ? t->with : t->split, false};
-    if (o->ndim > 0 && o->second[dim]) TRY(split_scaled(l, lay.split, t->size, &lay.split));
-    const bool copies = l->split[lay.split].map->copies;
+    placement = (Placement){PLACEMENT_SHARD, dim, with ? t->with : t->split, false};
+    if (o->ndim > 0 && o->second[dim])
+        TRY(split_scaled(table, placement.split, t->size, &placement.split));
+    const bool copies = table->split[placement.split].map->copies;
     /* Each part adds up what its own heads made of a key head. */
     const bool summands = t->row.with && with && output && t->n->op == OP_attention_dx;
-    lay.open = copies && (summands || (open && (output || takes_open(t, operand))));
-    return lay_of(l, lay, out);
+    placement.copy_sums =
+        copies && (summands || (copy_sums && (output || takes_copy_sums(t, operand))));
+    return placement_intern(table, placement, out);
 }
 
 /* Do key heads of each part include all that its heads read, and no others? */
-static bool heads_agree(const Try *t)
+static bool heads_agree(const RowTrial *t)
 {
-    const Lays *l = &t->p->lays;
-    const SpanMap *h = l->split[t->split].map, *g = l->split[t->with].map;
+    const PlacementTable *table = &t->p->placements;
+    const SpanMap *h = table->split[t->split].map, *g = table->split[t->with].map;
     const int64_t group = g->extent ? h->extent / g->extent : 0;
-    for (int p = 0; p < l->parts; p++) {
+    for (int p = 0; p < table->parts; p++) {
         const int n = h->first[p + 1] - h->first[p], m = g->first[p + 1] - g->first[p];
         if (n > 1 || m > 1 || n != m || !group) return false;
         if (n == 0) continue;
@@ -94,46 +96,49 @@ static bool heads_agree(const Try *t)
     return true;
 }
 
-static bool has_pin(const Placing *p, Value v, LayId lay)
+static bool has_pin(const PlaceContext *p, Value v, PlacementId placement)
 {
-    return p->pin[v] == NO_LAY || p->pin[v] == lay;
+    return p->pin[v] == NO_PLACEMENT || p->pin[v] == placement;
 }
 
 /* The lay of the parameter whose gradient v is. */
-static LayId param_lay(const Placing *p, Value v)
+static PlacementId param_placement(const PlaceContext *p, Value v)
 {
     for (Value w = 0; w < p->g->n_values; w++) {
         const ValueInfo *info = &p->g->value[w];
         if (info->role == ROLE_PARAM && info->index == p->g->value[v].index) return p->pin[w];
     }
-    return lay_whole();
+    return placement_replicate();
 }
 
 /* A parameter's gradient comes out as the parameter lies, or as a sum where that is whole. */
-static bool fits_gradient(const Placing *p, Value v, const Lay *lay)
+static bool fits_gradient(const PlaceContext *p, Value v, const Placement *placement)
 {
-    const Lay *use = &p->lays.lay[param_lay(p, v)];
-    if (use->kind == LAY_CUT)
-        return lay->kind == LAY_CUT && lay->dim == use->dim && lay->split == use->split;
-    return lay->kind == LAY_WHOLE || lay->kind == LAY_SUM;
+    const Placement *use = &p->placements.list[param_placement(p, v)];
+    if (use->kind == PLACEMENT_SHARD)
+        return placement->kind == PLACEMENT_SHARD && placement->dim == use->dim &&
+               placement->split == use->split;
+    return placement->kind == PLACEMENT_REPLICATE || placement->kind == PLACEMENT_SUM;
 }
 
 /* Parameters are as they are; what outlives the program comes out as others expect it. */
-static bool is_legal(const Try *t, const RowChoice *c)
+static bool is_legal(const RowTrial *t, const RowChoice *c)
 {
-    const Placing *p = t->p;
+    const PlaceContext *p = t->p;
     for (int i = 0; i < t->n->n_in; i++) {
         const ValueInfo *info = &p->g->value[t->n->in[i]];
-        const Lay *lay = &p->lays.lay[c->in[i]];
-        const bool added = t->sig->in[i].added && lay->kind == LAY_SUM;
+        const Placement *placement = &p->placements.list[c->in[i]];
+        const bool added = t->sig->in[i].added && placement->kind == PLACEMENT_SUM;
         if (info->role == ROLE_PARAM && !has_pin(p, t->n->in[i], c->in[i]) && !added) return false;
-        if (lay->open && !takes_open(t, i)) return false;
+        if (placement->copy_sums && !takes_copy_sums(t, i)) return false;
     }
     for (int i = 0; i < t->n->n_out; i++) {
         const Role role = p->g->value[t->n->out[i]].role;
-        const Lay *lay = &p->lays.lay[c->out[i]];
-        if (role == ROLE_DPARAM && !fits_gradient(p, t->n->out[i], lay)) return false;
-        if (role == ROLE_LOSS && lay->kind != LAY_WHOLE && lay->kind != LAY_SUM) return false;
+        const Placement *placement = &p->placements.list[c->out[i]];
+        if (role == ROLE_DPARAM && !fits_gradient(p, t->n->out[i], placement)) return false;
+        if (role == ROLE_LOSS && placement->kind != PLACEMENT_REPLICATE &&
+            placement->kind != PLACEMENT_SUM)
+            return false;
     }
     return true;
 }
@@ -141,9 +146,9 @@ static bool is_legal(const Try *t, const RowChoice *c)
 typedef struct {
     RowChoice *list;
     int n;
-} Choices;
+} RowChoiceList;
 
-static Err add_choice(Choices *out, const RowChoice *c)
+static Err add_choice(RowChoiceList *out, const RowChoice *c)
 {
     for (int i = 0; i < out->n; i++)
         if (memcmp(out->list[i].in, c->in, sizeof c->in) == 0 &&
@@ -155,7 +160,7 @@ static Err add_choice(Choices *out, const RowChoice *c)
     return OK;
 }
 
-static double node_flops(const Placing *p, const Node *n)
+static double node_flops(const PlaceContext *p, const Node *n)
 {
     Dims in[MAX_IN], out[MAX_OUT];
     for (int i = 0; i < n->n_in; i++) in[i] = p->g->value[n->in[i]].dims;
@@ -163,7 +168,7 @@ static double node_flops(const Placing *p, const Node *n)
     return op_flops(n->op, &n->attr, n->n_in, in, n->n_out, out).all;
 }
 
-Err rows_open(Placing *p)
+Err rows_open(PlaceContext *p)
 {
     TRY(ARENA_NEW(p->arena, p->g->n_nodes + 1, &p->sig));
     TRY(ARENA_NEW(p->arena, p->g->n_nodes + 1, &p->flops));
@@ -175,12 +180,13 @@ Err rows_open(Placing *p)
 }
 
 /* One row with its splits settled, with and without open operands. */
-static Err try_row(Try *t, bool open, Choices *out)
+static Err try_row(RowTrial *t, bool copy_sums, RowChoiceList *out)
 {
-    RowChoice c = {.flops = t->flops / t->p->lays.parts};
+    RowChoice c = {.flops = t->flops / t->p->placements.parts};
     if (t->row.with && !heads_agree(t)) return OK;
-    for (int i = 0; i < t->n->n_in; i++) TRY(operand_lay(t, i, open, &c.in[i]));
-    for (int i = 0; i < t->n->n_out; i++) TRY(operand_lay(t, t->n->n_in + i, open, &c.out[i]));
+    for (int i = 0; i < t->n->n_in; i++) TRY(operand_placement(t, i, copy_sums, &c.in[i]));
+    for (int i = 0; i < t->n->n_out; i++)
+        TRY(operand_placement(t, t->n->n_in + i, copy_sums, &c.out[i]));
     return is_legal(t, &c) ? add_choice(out, &c) : OK;
 }
 
@@ -197,45 +203,47 @@ static void add_split(Splits *s, int split)
     if (split >= 0 && s->n < 8) s->split[s->n++] = split;
 }
 
-static Err split_of_operand(Try *t, int operand, LayId id, bool want_with, Splits *out)
+static Err split_of_operand(RowTrial *t, int operand, PlacementId id, bool want_with, Splits *out)
 {
-    Lays *l = &t->p->lays;
-    const Lay lay = l->lay[id];
+    PlacementTable *table = &t->p->placements;
+    const Placement placement = table->list[id];
     const Operand *o = operand_of(t, operand);
     bool with;
     const int dim = row_dim(t, operand, &with);
-    int split = lay.split;
+    int split = placement.split;
     if (dim < 0 || with != want_with) return OK;
-    if (lay.kind == LAY_SUM) { /* spread evenly */
+    if (placement.kind == PLACEMENT_SUM) { /* spread evenly */
         const int64_t unit = o->ndim > 0 && o->second[dim] ? t->size : 1;
-        TRY(split_even(l, dims_of(t, operand)->dim[dim].cap / unit, 1, &split));
+        TRY(split_even(table, dims_of(t, operand)->dim[dim].cap / unit, 1, &split));
         add_split(out, split);
     }
-    if (lay.kind != LAY_CUT || lay.dim != dim) return OK;
-    if (o->ndim > 0 && o->second[dim]) TRY(split_scaled(l, split, -t->size, &split));
+    if (placement.kind != PLACEMENT_SHARD || placement.dim != dim) return OK;
+    if (o->ndim > 0 && o->second[dim]) TRY(split_scaled(table, split, -t->size, &split));
     add_split(out, split);
     return OK;
 }
 
-static Err find_splits(Try *t, const LayId have[][4], const int *n_have, bool with, Splits *out)
+static Err find_splits(RowTrial *t, const PlacementId avail[][4], const int *n_avail, bool with,
+                       Splits *out)
 {
     out->n = 0;
     for (int i = 0; i < t->n->n_in; i++)
-        for (int k = 0; k < n_have[i]; k++) TRY(split_of_operand(t, i, have[i][k], with, out));
+        for (int k = 0; k < n_avail[i]; k++) TRY(split_of_operand(t, i, avail[i][k], with, out));
     for (int i = 0; i < t->n->n_out; i++) {
         const Value v = t->n->out[i];
         const bool gradient = t->p->g->value[v].role == ROLE_DPARAM;
-        const LayId pin = gradient ? param_lay(t->p, v) : t->p->pin[v];
-        if (pin != NO_LAY) TRY(split_of_operand(t, t->n->n_in + i, pin, with, out));
+        const PlacementId pin = gradient ? param_placement(t->p, v) : t->p->pin[v];
+        if (pin != NO_PLACEMENT) TRY(split_of_operand(t, t->n->n_in + i, pin, with, out));
     }
     return OK;
 }
 
-static Err try_splits(Try *t, const LayId have[][4], const int *n_have, Choices *out)
+static Err try_splits(RowTrial *t, const PlacementId avail[][4], const int *n_avail,
+                      RowChoiceList *out)
 {
     Splits mine, with = {{-1}, 1};
-    TRY(find_splits(t, have, n_have, false, &mine));
-    if (t->row.with) TRY(find_splits(t, have, n_have, true, &with));
+    TRY(find_splits(t, avail, n_avail, false, &mine));
+    if (t->row.with) TRY(find_splits(t, avail, n_avail, true, &with));
     for (int i = 0; i < mine.n; i++)
         for (int k = 0; k < with.n; k++) {
             t->split = mine.split[i];
@@ -247,22 +255,22 @@ static Err try_splits(Try *t, const LayId have[][4], const int *n_have, Choices 
 }
 
 /* Sums pass through what only adds and views. */
-static Err try_sum(Try *t, Choices *out)
+static Err try_sum(RowTrial *t, RowChoiceList *out)
 {
     RowChoice c = {.flops = t->flops};
     const OpClass class = op_info(t->n->op)->class;
-    const Lay sum = {.kind = LAY_SUM};
+    const Placement sum = {.kind = PLACEMENT_SUM};
     if (class != CLASS_SUM && class != CLASS_VIEW) return OK;
-    for (int i = 0; i < t->n->n_in; i++) TRY(lay_of(&t->p->lays, sum, &c.in[i]));
-    for (int i = 0; i < t->n->n_out; i++) TRY(lay_of(&t->p->lays, sum, &c.out[i]));
+    for (int i = 0; i < t->n->n_in; i++) TRY(placement_intern(&t->p->placements, sum, &c.in[i]));
+    for (int i = 0; i < t->n->n_out; i++) TRY(placement_intern(&t->p->placements, sum, &c.out[i]));
     return is_legal(t, &c) ? add_choice(out, &c) : OK;
 }
 
-Err rows_of_node(Placing *p, int node, const LayId have[][4], const int *n_have, RowChoice *out,
-                 int *n)
+Err rows_of_node(PlaceContext *p, int node, const PlacementId avail[][4], const int *n_avail,
+                 RowChoice *out, int *n)
 {
-    Try t = {.p = p, .n = &p->g->node[node], .sig = &p->sig[node], .flops = p->flops[node]};
-    Choices choices = {.list = out};
+    RowTrial t = {.p = p, .n = &p->g->node[node], .sig = &p->sig[node], .flops = p->flops[node]};
+    RowChoiceList choices = {.list = out};
     OpRow row[MAX_ROWS];
     const int n_rows = op_rows(t.n->op, row);
     const RowChoice whole = {.flops = t.flops};
@@ -271,7 +279,7 @@ Err rows_of_node(Placing *p, int node, const LayId have[][4], const int *n_have,
     for (int r = 0; r < n_rows; r++) {
         t.row = row[r];
         const int dims = row[r].letter == '*' ? dims_of(&t, 0)->ndim : 1;
-        for (t.any = 0; t.any < dims; t.any++) TRY(try_splits(&t, have, n_have, &choices));
+        for (t.any = 0; t.any < dims; t.any++) TRY(try_splits(&t, avail, n_avail, &choices));
     }
     t.row = (OpRow){0};
     TRY(try_sum(&t, &choices));

@@ -33,7 +33,7 @@ static bool same_view(const ProgTensor *a, const ProgTensor *b)
 /* Its number among those arranged; a new one where it is not yet. */
 static int prepacked_of(const Program *p, const Instr *in, PrepackedWeight *list, int *n)
 {
-    const bool tb = in->attr.gemm.tb;
+    const bool tb = in->attr.kernel.gemm.tb;
     for (int i = 0; i < *n; i++)
         if (list[i].tb == tb && same_view(&p->tensor[list[i].tensor], &p->tensor[in->in[1]]))
             return i;

@@ -31,9 +31,9 @@ typedef struct {
     Value *copy;      /* [n_values]: made again, or brought back; NO_VALUE: as it is */
     int *maker;       /* [n_values] */
     bool *listed;     /* [n_values]: NAMED: a pattern names it */
-} Plan;
+} RecomputePlan;
 
-static void mark_backward(Plan *p)
+static void mark_backward(RecomputePlan *p)
 {
     bool *after = p->needed; /* borrowed: cleared again below */
     const Value dy = graph_find(p->g, ROLE_DY);
@@ -48,7 +48,7 @@ static void mark_backward(Plan *p)
 }
 
 /* Values that backward nodes read, and, behind views, the values that these show. */
-static void mark_needed(Plan *p)
+static void mark_needed(RecomputePlan *p)
 {
     for (int i = p->n_nodes - 1; i >= 0; i--) {
         const Node *n = &p->g->node[i];
@@ -60,14 +60,14 @@ static void mark_needed(Plan *p)
 }
 
 /* Is the value there in the backward phases, kept or made again? */
-static bool is_there(const Plan *p, Value v)
+static bool is_available(const RecomputePlan *p, Value v)
 {
     if (role_given(p->g->value[v].role)) return true;
     return p->needed[v] || (p->maker[v] != NO_NODE && p->recomputed[p->maker[v]]);
 }
 
 /* Does it wait in the host's memory? Known once its maker is decided. */
-static bool is_offloaded(const Plan *p, Value v)
+static bool is_offloaded(const RecomputePlan *p, Value v)
 {
     const int maker = p->maker[v];
     if (p->g->value[v].role != ROLE_LOCAL || maker == NO_NODE || !p->needed[v]) return false;
@@ -75,7 +75,7 @@ static bool is_offloaded(const Plan *p, Value v)
            names_listed(p->options->offload_names, p->g->value[v].name);
 }
 
-static bool makes_listed(const Plan *p, const Node *n)
+static bool makes_listed(const RecomputePlan *p, const Node *n)
 {
     bool any = false;
     for (int j = 0; j < n->n_out; j++) any = any || p->listed[n->out[j]];
@@ -85,10 +85,10 @@ static bool makes_listed(const Plan *p, const Node *n)
 /* Is it a product that nobody reads but a sum that is listed? `epilogues` makes the two one op, which
  * rounds once. A product that was kept for a sum made again would be rounded twice, and no smaller than
  * the sum. */
-static bool summed_in_listed(const Plan *p, const Node *product)
+static bool fuses_into_listed(const RecomputePlan *p, const Node *gemm)
 {
-    const Value v = product->n_out ? product->out[0] : NO_VALUE;
-    if (product->op != OP_linear || graph_readers(p->g, v) != 1) return false;
+    const Value v = gemm->n_out ? gemm->out[0] : NO_VALUE;
+    if (gemm->op != OP_linear || graph_readers(p->g, v) != 1) return false;
     for (int i = 0; i < p->n_nodes; i++) {
         const Node *n = &p->g->node[i];
         if (n->op == OP_add && (n->in[0] == v || n->in[1] == v)) return makes_listed(p, n);
@@ -98,20 +98,20 @@ static bool summed_in_listed(const Plan *p, const Node *product)
 
 /* Values that a pattern names, or a view of which it names (after fuse, q is a part of q, k, v), and
  * products that become one with what it names. */
-static void mark_listed(Plan *p)
+static void mark_listed(RecomputePlan *p)
 {
     for (Value v = 0; v < p->n_values; v++)
         p->listed[v] = names_listed(p->options->recompute_names, p->g->value[v].name);
     for (int i = p->n_nodes - 1; i >= 0; i--) { /* makers precede readers */
         const Node *n = &p->g->node[i];
-        if (summed_in_listed(p, n)) p->listed[n->out[0]] = true;
+        if (fuses_into_listed(p, n)) p->listed[n->out[0]] = true;
         if (op_info(n->op)->class != CLASS_VIEW) continue;
         for (int j = 0; j < n->n_in && makes_listed(p, n); j++) p->listed[n->in[j]] = true;
     }
 }
 
 /* Is it packed for a gather that runs again? Then the packed copy is not kept either. */
-static bool feeds_gather(const Plan *p, int index)
+static bool feeds_gather(const RecomputePlan *p, int index)
 {
     const Value packed = p->g->node[index].out[0];
     for (int i = index; i < p->n_nodes; i++)
@@ -120,14 +120,14 @@ static bool feeds_gather(const Plan *p, int index)
     return false;
 }
 
-static bool runs_again(const Plan *p, int index)
+static bool is_recomputed(const RecomputePlan *p, int index)
 {
     const Node *n = &p->g->node[index];
     const OpClass class = op_info(n->op)->class;
     bool there = true, changed = false;
     if (n->n_out && p->g->value[n->out[0]].role == ROLE_MICRO) return false; /* other slices' too */
     for (int j = 0; j < n->n_in; j++) {
-        there = there && is_there(p, n->in[j]);
+        there = there && is_available(p, n->in[j]);
         changed = changed || is_offloaded(p, n->in[j]) ||
                   (p->maker[n->in[j]] != NO_NODE && p->recomputed[p->maker[n->in[j]]]);
     }
@@ -148,15 +148,15 @@ static bool runs_again(const Plan *p, int index)
     return false;
 }
 
-static Value again_value(Plan *p, Value v);
+static Value recomputed_value(RecomputePlan *p, Value v);
 
 /* The node once more; its operands too, where they run again. */
-static Err again_node(Plan *p, int index)
+static Err recompute_node(RecomputePlan *p, int index)
 {
     Node old = p->g->node[index];
     Value in[MAX_IN], *many = in;
     if (old.n_in > MAX_IN) TRY(ARENA_NEW(p->g->arena, old.n_in, &many));
-    for (int j = 0; j < old.n_in; j++) many[j] = again_value(p, old.in[j]);
+    for (int j = 0; j < old.n_in; j++) many[j] = recomputed_value(p, old.in[j]);
     TRY(graph_err(p->g));
     Dims given[MAX_OUT];
     for (int j = 0; j < old.n_out; j++) given[j] = p->g->value[old.out[j]].dims;
@@ -177,16 +177,16 @@ static Err again_node(Plan *p, int index)
     return graph_err(p->g);
 }
 
-static Value again_value(Plan *p, Value v)
+static Value recomputed_value(RecomputePlan *p, Value v)
 {
     if (p->copy[v] != NO_VALUE) return p->copy[v];
     const int maker = p->maker[v];
     if (role_given(p->g->value[v].role) || maker == NO_NODE || !p->recomputed[maker]) return v;
-    return again_node(p, maker) == OK ? p->copy[v] : NO_VALUE;
+    return recompute_node(p, maker) == OK ? p->copy[v] : NO_VALUE;
 }
 
 /* Kept values that wait on the host: out after they are made, in again before they are read. */
-static Err offload(Plan *p, Value v)
+static Err offload(RecomputePlan *p, Value v)
 {
     const Value out = wait_for(p->g, copy_out(p->g, v));
     const Value begun = copy_in(p->g, out);
@@ -199,7 +199,7 @@ static Err offload(Plan *p, Value v)
     return OK;
 }
 
-static Err open_plan(Plan *p)
+static Err open_plan(RecomputePlan *p)
 {
     Graph *g = p->g;
     TRY(ARENA_NEW(g->arena, p->n_nodes + 1, &p->backward));
@@ -216,7 +216,7 @@ static Err open_plan(Plan *p)
 }
 
 /* A gather that only backward nodes read has moved there: nobody reads the one in F any more. */
-static Err drop_unread(Plan *p)
+static Err drop_unread(RecomputePlan *p)
 {
     Graph *g = p->g;
     bool dropped = false;
@@ -233,15 +233,15 @@ static Err drop_unread(Plan *p)
 
 Err recompute(Graph *g, const CompileOptions *options)
 {
-    Plan p = {.g = g, .options = options, .n_nodes = g->n_nodes, .n_values = g->n_values};
+    RecomputePlan p = {.g = g, .options = options, .n_nodes = g->n_nodes, .n_values = g->n_values};
     TRY(open_plan(&p));
     for (int i = 0; i < p.n_nodes; i++)
-        if (!p.backward[i]) p.recomputed[i] = runs_again(&p, i);
+        if (!p.backward[i]) p.recomputed[i] = is_recomputed(&p, i);
     for (Value v = 0; v < p.n_values; v++)
         if (is_offloaded(&p, v)) TRY(offload(&p, v));
     for (int i = 0; i < p.n_nodes; i++) {
         for (int j = 0; j < g->node[i].n_in && p.backward[i]; j++) {
-            const Value v = again_value(&p, g->node[i].in[j]);
+            const Value v = recomputed_value(&p, g->node[i].in[j]);
             TRY(graph_err(g));
             g->node[i].in[j] = v; /* after: making it may have moved the table */
         }

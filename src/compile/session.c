@@ -24,10 +24,10 @@ typedef struct {
     int64_t rows; /* of the cache */
     Value places;
     Value *whole; /* [values before]: the cache of what is keys or values; NO_VALUE: none yet */
-} Caching;
+} CacheBuilder;
 
 /* Its rows of this call, among those of all. */
-static Err put(Caching *c, Value v)
+static Err put(CacheBuilder *c, Value v)
 {
     Graph *g = c->g;
     const ValueInfo part = g->value[v];
@@ -52,7 +52,7 @@ static Err put(Caching *c, Value v)
 
 Err session(Graph *g, int64_t rows)
 {
-    Caching c = {.g = g, .rows = rows};
+    CacheBuilder c = {.g = g, .rows = rows};
     const int n_nodes = g->n_nodes, n_values = g->n_values;
     TRY(ARENA_NEW(g->arena, n_values + 1, &c.whole));
     for (Value v = 0; v < n_values; v++) c.whole[v] = NO_VALUE;

@@ -44,10 +44,10 @@ typedef struct {
     int64_t rows;   /* of the micro-batch */
     Value n_values; /* before */
     Value *whole;   /* [n_values]: of keys and values, all slices; NO_VALUE: none */
-} Slicing;
+} Slicer;
 
 /* The rows of all slices: live are those that the slice may see. */
-static Value new_whole(Slicing *s, Value v, DType dtype)
+static Value new_whole(Slicer *s, Value v, DType dtype)
 {
     Graph *g = s->g;
     const ValueInfo part = g->value[v];
@@ -60,7 +60,7 @@ static Value new_whole(Slicing *s, Value v, DType dtype)
 }
 
 /* Keys or values of this slice go to their place among all. */
-static Err put(Slicing *s, Value v)
+static Err put(Slicer *s, Value v)
 {
     Graph *g = s->g;
     const Dim rows = g->value[v].dims.dim[0];
@@ -80,7 +80,7 @@ static Err put(Slicing *s, Value v)
 }
 
 /* The slice's rows of a gradient that it, and slices after it, have added to. */
-static Err get(Slicing *s, int index, int output)
+static Err get(Slicer *s, int index, int output)
 {
     Graph *g = s->g;
     const Value part = g->node[index].out[output];
@@ -96,7 +96,7 @@ static Err get(Slicing *s, int index, int output)
     return OK;
 }
 
-static Err slice_node(Slicing *s, int index)
+static Err slice_node(Slicer *s, int index)
 {
     Graph *g = s->g;
     const OpId op = g->node[index].op;
@@ -118,7 +118,7 @@ static void continue_loss(Graph *g, Node *n)
 
 Err slice(Graph *g, int64_t all)
 {
-    Slicing s = {.g = g, .rows = all, .n_values = g->n_values};
+    Slicer s = {.g = g, .rows = all, .n_values = g->n_values};
     const int n_nodes = g->n_nodes;
     TRY(ARENA_NEW(g->arena, s.n_values + 1, &s.whole));
     for (Value v = 0; v < s.n_values; v++) s.whole[v] = NO_VALUE;

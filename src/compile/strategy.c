@@ -4,39 +4,40 @@
 #include <string.h>
 #include "base/text.h"
 
-/* The first four rows are sequence parallelism: the stream and what norms make of it. Plain tensor
- * parallelism is the rest. */
-static const StrategyRow rows[] = {
-    {"x", "tp", 0,
-     BY_ONE}, /* tokens: gathered on the way in, scattered by the sum on the way out */
-    {"*.in", "tp", 0, BY_ONE},
-    {"mid", "tp", 0, BY_ONE},
-    {"y", "tp", 0, BY_ONE},
-    {"*q_proj.weight", "tp", 0, BY_HEAD},
-    {"*k_proj.weight", "tp", 0, BY_KEY_HEAD},
-    {"*v_proj.weight", "tp", 0, BY_KEY_HEAD},
-    {"*q_proj.bias", "tp", 0, BY_HEAD},
-    {"*k_proj.bias", "tp", 0, BY_KEY_HEAD},
-    {"*v_proj.bias", "tp", 0, BY_KEY_HEAD},
-    {"*o_proj.weight", "tp", 1, BY_HEAD},
-    {"attn.c_proj.weight", "tp", 1, BY_HEAD},
-    {"*gate_proj.weight", "tp", 0, BY_ONE},
-    {"*up_proj.weight", "tp", 0, BY_ONE},
-    {"*gate_proj.bias", "tp", 0, BY_ONE},
-    {"*up_proj.bias", "tp", 0, BY_ONE},
-    {"*down_proj.weight", "tp", 1, BY_ONE},
-    {"mlp.c_fc.weight", "tp", 0, BY_ONE},
-    {"mlp.c_fc.bias", "tp", 0, BY_ONE},
-    {"mlp.c_proj.weight", "tp", 1, BY_ONE},
-    {"*embed_tokens.weight", "tp", 0, BY_ONE},
-    {"wte.weight", "tp", 0, BY_ONE},
+/* Tensor parallelism of heads, feed-forward and vocabulary: column-parallel weights are sharded along
+ * dim 0, row-parallel ones along dim 1. */
+static const StrategyRow tensor_rows[] = {
+    {"*q_proj.weight", "tp", 0, BY_HEAD},      {"*k_proj.weight", "tp", 0, BY_KEY_HEAD},
+    {"*v_proj.weight", "tp", 0, BY_KEY_HEAD},  {"*q_proj.bias", "tp", 0, BY_HEAD},
+    {"*k_proj.bias", "tp", 0, BY_KEY_HEAD},    {"*v_proj.bias", "tp", 0, BY_KEY_HEAD},
+    {"*o_proj.weight", "tp", 1, BY_HEAD},      {"attn.c_proj.weight", "tp", 1, BY_HEAD},
+    {"*gate_proj.weight", "tp", 0, BY_ONE},    {"*up_proj.weight", "tp", 0, BY_ONE},
+    {"*gate_proj.bias", "tp", 0, BY_ONE},      {"*up_proj.bias", "tp", 0, BY_ONE},
+    {"*down_proj.weight", "tp", 1, BY_ONE},    {"mlp.c_fc.weight", "tp", 0, BY_ONE},
+    {"mlp.c_fc.bias", "tp", 0, BY_ONE},        {"mlp.c_proj.weight", "tp", 1, BY_ONE},
+    {"*embed_tokens.weight", "tp", 0, BY_ONE}, {"wte.weight", "tp", 0, BY_ONE},
     {"lm_head.weight", "tp", 0, BY_ONE},
 };
 
-enum { N_ROWS = sizeof rows / sizeof *rows };
+/* Sequence parallelism: the stream and the outputs of norms are sharded by tokens. They are
+ * all-gathered before a GEMM, and its partial sums are reduce-scattered after. */
+static const StrategyRow sequence_rows[] = {
+    {"x", "tp", 0, BY_ONE},
+    {"*.in", "tp", 0, BY_ONE},
+    {"mid", "tp", 0, BY_ONE},
+    {"y", "tp", 0, BY_ONE},
+};
 
-const Strategy strategy_tp_sequence = {"tensor and sequence", rows, N_ROWS, 0, 0, 0};
-const Strategy strategy_tp = {"tensor", rows + 4, N_ROWS - 4, 0, 0, 0};
+enum {
+    N_TENSOR_ROWS = sizeof tensor_rows / sizeof *tensor_rows,
+    N_SEQUENCE_ROWS = sizeof sequence_rows / sizeof *sequence_rows
+};
+
+const Strategy strategy_tp = {.name = "tensor", .row = tensor_rows, .n = N_TENSOR_ROWS};
+const Strategy strategy_tp_sequence = {.name = "tensor and sequence",
+                                       .row = sequence_rows,
+                                       .n = N_SEQUENCE_ROWS,
+                                       .base = &strategy_tp};
 
 Strategy strategy_with_heads(const Strategy *s, int64_t heads, int64_t key_heads, int64_t head_size)
 {
@@ -83,25 +84,38 @@ static Err add_cut(const Pinner *p, const StrategyRow *row, const char *name, in
     return OK;
 }
 
+/* A named tensor, as the rows so far place it. */
+typedef struct {
+    const char *name;
+    const Shape *shape;
+    Layout layout;
+    unsigned seen; /* axes that a row has decided */
+    bool matched;  /* some row has */
+} PinTarget;
+
+static Err apply_row(const Pinner *p, const StrategyRow *row, PinTarget *t)
+{
+    const unsigned axes = mesh_axes(p->mesh, VIEW_DENSE, row->axis);
+    if ((t->seen & axes) || !text_glob(row->pattern, t->name)) return OK;
+    if (row->dim >= t->shape->ndim)
+        return err_fail(ERR_CONFIG, "strategy %s: row \"%s\" cuts dim %d of %s, which has %d dims",
+                        p->s->name, row->pattern, row->dim, t->name, t->shape->ndim);
+    if (mesh_parts(p->mesh, VIEW_DENSE, axes) > 1)
+        TRY(add_cut(p, row, t->name, t->shape->n[row->dim], &t->layout));
+    t->seen |= axes;
+    t->matched = true;
+    return OK;
+}
+
+/* *pinned becomes true if a row matches, else stays. */
 static Err pin_dims(const Pinner *p, const char *name, const Shape *shape, Layout *out,
                     bool *pinned)
 {
-    unsigned seen = 0;
-    Layout l = layout_replicate(VIEW_DENSE);
-    for (int i = 0; i < p->s->n; i++) {
-        const StrategyRow *row = &p->s->row[i];
-        const unsigned axes = mesh_axes(p->mesh, VIEW_DENSE, row->axis);
-        if ((seen & axes) || !text_glob(row->pattern, name)) continue;
-        if (row->dim >= shape->ndim)
-            return err_fail(ERR_CONFIG,
-                            "strategy %s: row \"%s\" cuts dim %d of %s, which has %d dims",
-                            p->s->name, row->pattern, row->dim, name, shape->ndim);
-        if (mesh_parts(p->mesh, VIEW_DENSE, axes) > 1)
-            TRY(add_cut(p, row, name, shape->n[row->dim], &l));
-        seen |= axes;
-        *pinned = true;
-    }
-    *out = layout_simplify(&l, p->mesh);
+    PinTarget t = {name, shape, layout_replicate(VIEW_DENSE), 0, false};
+    for (const Strategy *s = p->s; s; s = s->base)
+        for (int i = 0; i < s->n; i++) TRY(apply_row(p, &s->row[i], &t));
+    if (t.matched) *pinned = true;
+    *out = layout_simplify(&t.layout, p->mesh);
     return OK;
 }
 

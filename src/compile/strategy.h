@@ -23,11 +23,12 @@ typedef struct {
     CutBy by;
 } StrategyRow;
 
-typedef struct {
+typedef struct Strategy {
     const char *name;
     const StrategyRow *row;
     int n;
     int64_t heads, key_heads, head_size; /* of the model; 0 where no row is by heads */
+    const struct Strategy *base;         /* whose rows follow these; NULL: none */
 } Strategy;
 
 /* Tensor parallelism over heads, feed-forward and vocabulary, as Megatron lays it out. */

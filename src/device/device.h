@@ -67,19 +67,6 @@ typedef union {
     struct {
         double decay;
     } sgd;
-    struct {
-        int64_t size; /* of a head, for views that split or merge heads */
-    } heads;
-    struct {
-        int64_t dim, from; /* the part of a value that a view shows */
-    } part;
-    struct {
-        int32_t index; /* of the program's table of moves; not read by kernels */
-    } move;
-    struct {
-        int64_t region_bytes; /* that a sub-program bound at run time may use */
-        int32_t slot;         /* which binding */
-    } call;
 } Attr;
 
 typedef struct {

@@ -5,7 +5,7 @@
     (const Value[]) { __VA_ARGS__ }
 
 /* The first output of a new node, the one that callers go on with. */
-static Value emit(Graph *g, OpId op, const Attr *attr, int n_in, const Value *in, int n_out)
+static Value emit(Graph *g, OpId op, const OpAttr *attr, int n_in, const Value *in, int n_out)
 {
     for (int i = 0; i < n_in; i++)
         if (in[i] == NO_VALUE) return NO_VALUE; /* the graph has failed already */
@@ -38,7 +38,7 @@ Value stream_out(Graph *g, Value y)
 
 Value linear(Graph *g, Value x, Value w, Value bias)
 {
-    const Attr attr = {.gemm = {.tb = true}};
+    const OpAttr attr = {.kernel.gemm = {.tb = true}};
     return emit(g, OP_linear, &attr, bias == NO_VALUE ? 2 : 3, IN(x, w, bias), 1);
 }
 
@@ -46,7 +46,7 @@ Value add(Graph *g, Value a, Value b) { return emit(g, OP_add, NULL, 2, IN(a, b)
 
 Value scale(Graph *g, Value x, double factor)
 {
-    const Attr attr = {.scale = {factor}};
+    const OpAttr attr = {.kernel.scale = {factor}};
     return emit(g, OP_scale, &attr, 1, IN(x), 1);
 }
 
@@ -75,13 +75,13 @@ Value swiglu(Graph *g, Value gate, Value up)
 
 Value layernorm(Graph *g, Value x, Value w, Value b, double eps)
 {
-    const Attr attr = {.norm = {eps}};
+    const OpAttr attr = {.kernel.norm = {eps}};
     return emit(g, OP_layernorm, &attr, 3, IN(x, w, b), 3);
 }
 
 Value rmsnorm(Graph *g, Value x, Value w, double eps)
 {
-    const Attr attr = {.norm = {eps}};
+    const OpAttr attr = {.kernel.norm = {eps}};
     if (g->err != OK) return NO_VALUE;
     return emit(g, g->value[x].dims.ndim == 3 ? OP_headnorm : OP_rmsnorm, &attr, 2, IN(x, w), 2);
 }
@@ -91,14 +91,15 @@ Value embedding(Graph *g, Value ids, Value w)
     return emit(g, OP_embedding, NULL, 2, IN(ids, w), 1);
 }
 
-Value rope(Graph *g, Value x, Value positions, const Attr *attr)
+Value rope(Graph *g, Value x, Value positions, const Attr *rotation)
 {
-    return emit(g, OP_rope, attr, 2, IN(x, positions), 1);
+    const OpAttr attr = {.kernel = *rotation};
+    return emit(g, OP_rope, &attr, 2, IN(x, positions), 1);
 }
 
 Value attention(Graph *g, Value q, Value k, Value v, Value ranges, double factor, int64_t span)
 {
-    const Attr attr = {.attention = {.scale = factor, .span = span}};
+    const OpAttr attr = {.kernel.attention = {.scale = factor, .span = span}};
     return emit(g, OP_attention, &attr, 4, IN(q, k, v, ranges), 2);
 }
 
@@ -110,14 +111,14 @@ Value second_output(const Graph *g, Value first)
 
 Value heads(Graph *g, Value x, int64_t size)
 {
-    const Attr attr = {.heads = {size}};
+    const OpAttr attr = {.heads = {size}};
     return emit(g, OP_heads, &attr, 1, IN(x), 1);
 }
 
 Value merge(Graph *g, Value x)
 {
     if (g->err != OK) return NO_VALUE;
-    const Attr attr = {.heads = {g->value[x].dims.dim[2].cap}};
+    const OpAttr attr = {.heads = {g->value[x].dims.dim[2].cap}};
     return emit(g, OP_merge, &attr, 1, IN(x), 1);
 }
 
@@ -137,7 +138,7 @@ Value token_loss(Graph *g, Value x, Value w, Value targets, Value weights)
 Value part(Graph *g, Value x, int dim, int64_t from, Dim extent)
 {
     if (g->err != OK) return NO_VALUE;
-    const Attr attr = {.part = {dim, from}};
+    const OpAttr attr = {.part = {dim, from}};
     Dims dims = g->value[x].dims;
     dims.dim[dim] = extent;
     const Node *n = graph_node(g, OP_part, &attr, 1, IN(x), &dims, 1);
@@ -147,7 +148,7 @@ Value part(Graph *g, Value x, int dim, int64_t from, Dim extent)
 Value join(Graph *g, int n_parts, const Value *parts, int dim, Dims dims)
 {
     if (g->err != OK) return NO_VALUE;
-    const Attr attr = {.part = {dim, 0}};
+    const OpAttr attr = {.part = {dim, 0}};
     const Node *n = graph_node(g, OP_join, &attr, n_parts, parts, &dims, 1);
     return n ? n->out[0] : NO_VALUE;
 }
@@ -174,7 +175,7 @@ Value wait_for(Graph *g, Value begun)
 
 Value call(Graph *g, int n_in, const Value *in, Dims out, int slot, int64_t region_bytes)
 {
-    const Attr attr = {.call = {.region_bytes = region_bytes, .slot = (int32_t)slot}};
+    const OpAttr attr = {.call = {.region_bytes = region_bytes, .slot = (int32_t)slot}};
     const int64_t words = (region_bytes + 7) / 8;
     const Dims given[] = {out, dims1(dim_of(words))};
     for (int i = 0; i < n_in; i++)

@@ -29,7 +29,7 @@ Value layernorm(Graph *g, Value x, Value w, Value b, double eps);
 /* Over the last dim: of rows [t,d], or of each head [t,h,c]. */
 Value rmsnorm(Graph *g, Value x, Value w, double eps);
 Value embedding(Graph *g, Value ids, Value w);
-Value rope(Graph *g, Value x, Value positions, const Attr *attr);
+Value rope(Graph *g, Value x, Value positions, const Attr *rotation);
 /* q[t,h,c], k v[t,g,c] -> [t,h,c]; span: keys that a query sees at most, for counting flops. */
 Value attention(Graph *g, Value q, Value k, Value v, Value ranges, double factor, int64_t span);
 /* What a node makes beside the value that its builder returned: attention's lse, a norm's rstd. */

@@ -17,9 +17,9 @@ static Err bad(const Graph *g, int node, const char *what, Value v)
 /* Of every value: the node that makes it, how many do, how many times it is read. */
 typedef struct {
     int *maker, *made, *read;
-} Uses;
+} UseCounts;
 
-static Err count_uses(const Graph *g, Uses *u)
+static Err count_uses(const Graph *g, UseCounts *u)
 {
     TRY(graph_makers(g, g->arena, &u->maker));
     TRY(ARENA_NEW(g->arena, g->n_values + 1, &u->made));
@@ -78,7 +78,7 @@ static Err check_param(const Graph *g, Value v)
 }
 
 /* One sum for each parameter's gradient: of two, one would be lost. */
-static Err check_sums(const Graph *g, const Uses *uses, Value v)
+static Err check_sums(const Graph *g, const UseCounts *uses, Value v)
 {
     const ValueInfo *a = &g->value[v];
     for (Value u = 0; u < v; u++) {
@@ -91,7 +91,7 @@ static Err check_sums(const Graph *g, const Uses *uses, Value v)
 }
 
 /* Who makes each value: one node, several for accumulators, none for what is given. */
-static Err check_makers(const Graph *g, const Uses *uses)
+static Err check_makers(const Graph *g, const UseCounts *uses)
 {
     for (Value v = 0; v < g->n_values; v++) {
         const Role role = g->value[v].role;
@@ -215,7 +215,7 @@ static Err check_session(const Graph *g, int index)
     return OK;
 }
 
-static Err check_queue(const Graph *g, const Uses *uses, int index)
+static Err check_queue(const Graph *g, const UseCounts *uses, int index)
 {
     const Node *n = &g->node[index];
     const Queue want = n->op == OP_copy_out  ? QUEUE_D2H
@@ -259,7 +259,7 @@ static Err check_views(const Graph *g, int index)
 }
 
 /* F does not wait for I or W; I does not wait for W. */
-static Err check_phase(const Graph *g, const Uses *uses, int index)
+static Err check_phase(const Graph *g, const UseCounts *uses, int index)
 {
     const Node *n = &g->node[index];
     if (!g->phased) return OK;
@@ -274,7 +274,7 @@ static Err check_phase(const Graph *g, const Uses *uses, int index)
 }
 
 /* Depth first; a node met again while still open waits for itself. */
-static Err check_cycles(const Graph *g, const Uses *uses, int index, char *state)
+static Err check_cycles(const Graph *g, const UseCounts *uses, int index, char *state)
 {
     if (state[index] == 2) return OK;
     if (state[index] == 1) return bad(g, index, "it waits for itself", g->node[index].out[0]);
@@ -304,7 +304,7 @@ static Err check_node(const Graph *g, int index)
 
 static Err check_all(const Graph *g)
 {
-    Uses uses;
+    UseCounts uses;
     char *state;
     TRY(check_values(g));
     for (int i = 0; i < g->n_nodes; i++) TRY(check_node(g, i));

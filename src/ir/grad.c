@@ -66,14 +66,14 @@ static void grad_sink(Grad *d, Value w, int i)
 }
 
 /* A node that makes gradients of activations: output 0 is the gradient of v. */
-static void emit_dx(Grad *d, OpId op, const Attr *attr, int n_in, const Value *in, Value v)
+static void emit_dx(Grad *d, OpId op, const OpAttr *attr, int n_in, const Value *in, Value v)
 {
     if (!wanted(d, v)) return;
     const Node *n = graph_node(d->g, op, attr, n_in, in, NULL, 1);
     if (n) grad_add(d, v, n->out[0]);
 }
 
-static void emit_dw(Grad *d, OpId op, const Attr *attr, int n_in, const Value *in, Value w)
+static void emit_dw(Grad *d, OpId op, const OpAttr *attr, int n_in, const Value *in, Value w)
 {
     const Dims dims = d->g->value[w].dims;
     if (graph_node(d->g, op, attr, n_in, in, &dims, 1)) grad_sink(d, w, 0);
@@ -81,7 +81,7 @@ static void emit_dw(Grad *d, OpId op, const Attr *attr, int n_in, const Value *i
 
 static void grad_linear(Grad *d, const Node *n, const Value *dy)
 {
-    const Attr plain = {.gemm = {0}}, ta = {.gemm = {.ta = true}};
+    const OpAttr plain = {.kernel.gemm = {0}}, ta = {.kernel.gemm = {.ta = true}};
     emit_dx(d, OP_linear_dx, &plain, 2, IN(dy[0], n->in[1]), n->in[0]);
     emit_dw(d, OP_linear_dw, &ta, 2, IN(dy[0], n->in[0]), n->in[1]);
     if (n->n_in == 3) emit_dw(d, OP_bias_dw, NULL, 1, IN(dy[0]), n->in[2]);
@@ -95,7 +95,7 @@ static void grad_both(Grad *d, const Node *n, const Value *dy)
 
 static void grad_scale(Grad *d, const Node *n, const Value *dy)
 {
-    grad_add(d, n->in[0], scale(d->g, dy[0], n->attr.scale.factor));
+    grad_add(d, n->in[0], scale(d->g, dy[0], n->attr.kernel.scale.factor));
 }
 
 static void grad_cast(Grad *d, const Node *n, const Value *dy)
@@ -151,8 +151,8 @@ static void grad_embedding(Grad *d, const Node *n, const Value *dy)
 
 static void grad_rope(Grad *d, const Node *n, const Value *dy)
 {
-    Attr attr = n->attr;
-    attr.rope.back = !attr.rope.back;
+    OpAttr attr = n->attr;
+    attr.kernel.rope.back = !attr.kernel.rope.back;
     emit_dx(d, OP_rope, &attr, 2, IN(dy[0], n->in[1]), n->in[0]);
 }
 
@@ -160,7 +160,7 @@ static void grad_attention(Grad *d, const Node *n, const Value *dy)
 {
     const Value q = n->in[0], k = n->in[1], v = n->in[2], ranges = n->in[3];
     const Value o = n->out[0], lse = n->out[1];
-    const Attr attr = n->attr;
+    const OpAttr attr = n->attr;
     const Node *made =
         graph_node(d->g, OP_attention_dx, &attr, 7, IN(q, k, v, ranges, dy[0], lse, o), NULL, 3);
     if (!made) return;

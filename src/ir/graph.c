@@ -83,8 +83,8 @@ static Err infer_outputs(Graph *g, Node *n, const Dims *given, Dims *out)
     return op_infer(n->op, &n->attr, n->n_in, in, given, n->n_out, out);
 }
 
-Node *graph_node(Graph *g, OpId op, const Attr *attr, int n_in, const Value *in, const Dims *given,
-                 int n_out)
+Node *graph_node(Graph *g, OpId op, const OpAttr *attr, int n_in, const Value *in,
+                 const Dims *given, int n_out)
 {
     Dims dims[MAX_OUT];
     Err err = g->err;
@@ -113,7 +113,7 @@ Err graph_append(Graph *g, const Node *node, Node **out)
     return OK;
 }
 
-int32_t graph_move(Graph *g, const Moving *move)
+int32_t graph_move(Graph *g, const TransferPart *move)
 {
     Err err = g->err;
     if (err == OK) err = grow(g, &g->move, g->n_moves, &g->cap_moves, sizeof *g->move);
@@ -199,9 +199,9 @@ typedef struct {
     bool *done;       /* [n_nodes] */
     Node *sorted;
     int n;
-} Tidy;
+} TopoSort;
 
-static void visit(Tidy *t, int index)
+static void visit(TopoSort *t, int index)
 {
     const Node *n = &t->g->node[index];
     if (t->done[index]) return;
@@ -213,7 +213,7 @@ static void visit(Tidy *t, int index)
 
 Err graph_tidy(Graph *g)
 {
-    Tidy t = {.g = g};
+    TopoSort t = {.g = g};
     int *maker;
     TRY(ARENA_NEW(g->arena, g->n_nodes + 1, &t.sorted));
     const size_t mark = arena_mark(g->arena);

@@ -83,7 +83,8 @@ typedef struct {
     int32_t index, span;
     Dims dims;
     Layout layout; /* set by place */
-    int64_t most;  /* elements that a rank has of it, where ranks may differ; 0: they do not */
+    int64_t
+        max_elements; /* elements that a rank has of it, where ranks may differ; 0: they do not */
 } ValueInfo;
 
 typedef struct {
@@ -92,7 +93,7 @@ typedef struct {
     Value *in;
     Value out[MAX_OUT];
     int32_t keep[MAX_OUT]; /* slot: what an accumulator is multiplied by before the sum is added */
-    Attr attr;
+    OpAttr attr;
     Queue queue;
     Phase phase;
     int32_t chunk;   /* nodes of one number are run together, a chunk of rows at a time; 0: none */
@@ -115,7 +116,7 @@ typedef struct {
     const int64_t *from_counts, *to_counts; /* elements per member; NULL: all alike */
     const BoxCopy *copy;                    /* of a pack */
     int64_t n_copies;
-} Moving;
+} TransferPart;
 
 /* How a parameter starts. */
 typedef enum { INIT_NORMAL, INIT_ZEROS, INIT_ONES } Init;
@@ -139,10 +140,10 @@ typedef struct {
     Node *node;
     ParamInfo *param; /* stored back to back in this order */
     int n_moves, cap_moves;
-    Moving *move;  /* that transfers and packs name */
-    bool phased;   /* nodes have their phases */
-    bool in_order; /* transfers are waited for where they are begun */
-    int32_t chunk; /* builders give new nodes this number */
+    TransferPart *move; /* that transfers and packs name */
+    bool phased;        /* nodes have their phases */
+    bool in_order;      /* transfers are waited for where they are begun */
+    int32_t chunk;      /* builders give new nodes this number */
 } Graph;
 
 void graph_init(Graph *g, const char *kind, DType dtype, Arena *arena);
@@ -156,12 +157,12 @@ Value graph_value(Graph *g, Role role, const char *name, DType dtype, Dims dims)
 Value graph_param(Graph *g, ParamInfo info);
 /* Local. A node and its outputs; `given` as for op_infer. NULL when the graph has failed. The
  * pointer is good until the next node is made. */
-Node *graph_node(Graph *g, OpId op, const Attr *attr, int n_in, const Value *in, const Dims *given,
-                 int n_out);
+Node *graph_node(Graph *g, OpId op, const OpAttr *attr, int n_in, const Value *in,
+                 const Dims *given, int n_out);
 /* Local. A node that is complete already, behind the others. */
 Err graph_append(Graph *g, const Node *node, Node **out);
 /* Local. Room in the table of moves: its index, or -1 when the graph has failed. */
-int32_t graph_move(Graph *g, const Moving *move);
+int32_t graph_move(Graph *g, const TransferPart *move);
 /* Local. The value, now with this name, which has 127 bytes at most. */
 Value graph_name(Graph *g, Value v, const char *format, ...) __attribute__((format(printf, 3, 4)));
 

@@ -116,7 +116,7 @@ static Err bind_product(Letters *l, const char *op, const Operand *o, int i, Dim
     return bind_letter(l, op, o, o->letter[i], dim_of(d.cap / size));
 }
 
-static Err bind_operand(Letters *l, OpId op, const Attr *attr, const Operand *o, const Dims *d)
+static Err bind_operand(Letters *l, OpId op, const OpAttr *attr, const Operand *o, const Dims *d)
 {
     const char *name = op_info(op)->name;
     if (o->ndim == -2) return OK;
@@ -169,10 +169,10 @@ static Err solve_operand(const Letters *l, OpId op, const Operand *o, const Dims
 }
 
 /* Every query head has a key head to read, where there are key heads at all: device/heads.h. */
-static Err check_heads(const Letters *l, OpId op, const Attr *attr)
+static Err check_heads(const Letters *l, OpId op, const OpAttr *attr)
 {
     const int64_t heads = l->letter['h'].cap, key_heads = l->letter['g'].cap;
-    const int64_t group = attr->attention.group, at = attr->attention.head_at;
+    const int64_t group = attr->kernel.attention.group, at = attr->kernel.attention.head_at;
     const char *name = op_info(op)->name;
     if (heads == 0 || key_heads == 0) return OK;
     if (group == 0 && (at != 0 || heads % key_heads != 0))
@@ -189,7 +189,7 @@ static Err check_heads(const Letters *l, OpId op, const Attr *attr)
     return OK;
 }
 
-static Err bind_inputs(Letters *l, OpId op, const Attr *attr, int n_in, const Dims *in)
+static Err bind_inputs(Letters *l, OpId op, const OpAttr *attr, int n_in, const Dims *in)
 {
     const Signature sig = op_signature(op);
     int least = 0;
@@ -203,7 +203,7 @@ static Err bind_inputs(Letters *l, OpId op, const Attr *attr, int n_in, const Di
     return OK;
 }
 
-Err op_infer(OpId op, const Attr *attr, int n_in, const Dims *in, const Dims *given, int n_out,
+Err op_infer(OpId op, const OpAttr *attr, int n_in, const Dims *in, const Dims *given, int n_out,
              Dims *out)
 {
     const Signature sig = op_signature(op);
@@ -217,13 +217,13 @@ Err op_infer(OpId op, const Attr *attr, int n_in, const Dims *in, const Dims *gi
 }
 
 /* "10to" from *at to its end: the factor times the extents. */
-static double term(const Letters *l, const Attr *attr, const char **at)
+static double term(const Letters *l, const OpAttr *attr, const char **at)
 {
     char *end;
     double product = (double)strtol(*at, &end, 10);
     for (; *end && *end != '+'; end++) {
         if (*end == '@')
-            product *= (double)attr->attention.span;
+            product *= (double)attr->kernel.attention.span;
         else if (*end == '*')
             product *= (double)dims_count(&l->any);
         else
@@ -234,7 +234,7 @@ static double term(const Letters *l, const Attr *attr, const char **at)
 }
 
 /* Of an op that is heavy the first term is what makes it so. */
-Flops op_flops(OpId op, const Attr *attr, int n_in, const Dims *in, int n_out, const Dims *out)
+Flops op_flops(OpId op, const OpAttr *attr, int n_in, const Dims *in, int n_out, const Dims *out)
 {
     const Signature sig = op_signature(op);
     Letters l = {0};

@@ -3,7 +3,7 @@
 #define IR_OPS_H
 
 #include "base/arena.h"
-#include "device/device.h"
+#include "ir/attr.h"
 
 /* One extent of a value. */
 typedef struct {
@@ -56,7 +56,7 @@ Signature op_signature(OpId op);
 /* Local. Shapes of the outputs from those of the inputs. Extents that the inputs do not tell come
  * from `attr` or, where given != NULL, from given[output]; ERR_CHECK names the op, the operand and
  * the extents that disagree. */
-Err op_infer(OpId op, const Attr *attr, int n_in, const Dims *in, const Dims *given, int n_out,
+Err op_infer(OpId op, const OpAttr *attr, int n_in, const Dims *in, const Dims *given, int n_out,
              Dims *out);
 /* Floating-point operations at full extents. */
 typedef struct {
@@ -64,7 +64,7 @@ typedef struct {
     double heavy; /* of these, the product's or attention's own, not of what is done beside them */
 } Flops;
 /* Local. */
-Flops op_flops(OpId op, const Attr *attr, int n_in, const Dims *in, int n_out, const Dims *out);
+Flops op_flops(OpId op, const OpAttr *attr, int n_in, const Dims *in, int n_out, const Dims *out);
 
 /* One way of cutting an op over a mesh axis: along a letter (or a pair of letters). */
 typedef struct {

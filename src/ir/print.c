@@ -65,7 +65,7 @@ static void print_rope(Text *t, const Attr *a)
 
 static void print_move(Text *t, const Graph *g, const Node *n)
 {
-    const Moving *m = &g->move[n->attr.move.index];
+    const TransferPart *m = &g->move[n->attr.move.index];
     if (n->op == OP_pack)
         text_add(t, " {%lld boxes}", (long long)m->n_copies);
     else
@@ -74,32 +74,33 @@ static void print_move(Text *t, const Graph *g, const Node *n)
 
 static void print_attr(Text *t, const Graph *g, const Node *n)
 {
-    const Attr *a = &n->attr;
+    const OpAttr *a = &n->attr;
     switch (n->op) {
     case OP_layernorm:
     case OP_rmsnorm:
     case OP_headnorm:
-        text_add(t, " {eps %g}", a->norm.eps);
+        text_add(t, " {eps %g}", a->kernel.norm.eps);
         break;
     case OP_scale:
-        text_add(t, " {factor %g}", a->scale.factor);
+        text_add(t, " {factor %g}", a->kernel.scale.factor);
         break;
     case OP_rope:
-        print_rope(t, a);
+        print_rope(t, &a->kernel);
         break;
     case OP_attention:
     case OP_attention_dx:
-        text_add(t, " {scale %g", a->attention.scale);
-        if (a->attention.group > 0)
-            text_add(t, " group %lld from %lld", (long long)a->attention.group,
-                     (long long)a->attention.head_at);
+        text_add(t, " {scale %g", a->kernel.attention.scale);
+        if (a->kernel.attention.group > 0)
+            text_add(t, " group %lld from %lld", (long long)a->kernel.attention.group,
+                     (long long)a->kernel.attention.head_at);
         text_add(t, "}");
         break;
     case OP_embedding:
     case OP_embedding_dw:
     case OP_row_sums:
     case OP_loss_dx:
-        if (a->vocab.base) text_add(t, " {vocabulary from %lld}", (long long)a->vocab.base);
+        if (a->kernel.vocab.base)
+            text_add(t, " {vocabulary from %lld}", (long long)a->kernel.vocab.base);
         break;
     case OP_part:
         text_add(t, " {dim %lld from %lld}", (long long)a->part.dim, (long long)a->part.from);

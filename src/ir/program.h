@@ -76,7 +76,7 @@ typedef struct {
     int n_in, n_out;
     int32_t in[MAX_IN], out[MAX_OUT];
     int32_t keep[MAX_OUT]; /* slots */
-    Attr attr;
+    OpAttr attr;
     double flops;       /* at full extents */
     double heavy_flops; /* of these, of products and attention */
     size_t bytes;       /* read and written, at full extents */
@@ -111,7 +111,7 @@ typedef struct {
     const ProgTensor *tensor;
     const PortIn *in;
     const PortOut *out;
-    const Moving *move;                                     /* that transfers and packs name */
+    const TransferPart *move;                               /* that transfers and packs name */
     size_t scratch_bytes[N_PHASES], scratch_live[N_PHASES]; /* packed; the least possible */
     size_t bytes[N_OWN_REGIONS];                            /* but scratch */
     size_t session_bytes;                                   /* of REGION_SESSION */

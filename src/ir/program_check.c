@@ -8,9 +8,9 @@ typedef struct {
     const Program *p;
     const Instr *instr;
     int at; /* index of instr, for messages */
-} Where;
+} InstrRef;
 
-static Err bad(const Where *w, int32_t tensor, const char *what)
+static Err bad(const InstrRef *w, int32_t tensor, const char *what)
 {
     const bool known = tensor >= 0 && tensor < w->p->n_tensors;
     return err_fail(ERR_CHECK, "program %s: %s %d, %s, tensor %%%d %s: %s", w->p->kind,
@@ -47,9 +47,9 @@ static bool begins(const Instr *i) { return op_begins(i->op); }
  * elements; whatever is no such box counts as all of it. */
 typedef struct {
     int64_t row, row_end, column, column_end;
-} Cover;
+} TensorBox;
 
-static Cover cover_of(const Program *p, int32_t t)
+static TensorBox tensor_box(const Program *p, int32_t t)
 {
     const ProgTensor *x = &p->tensor[t], *root = root_of(p, t);
     const int64_t rows = root->dim[0].cap, element = (int64_t)dtype_bytes(root->dtype);
@@ -58,20 +58,20 @@ static Cover cover_of(const Program *p, int32_t t)
     int64_t last = 0;
     for (int i = 1; i < x->ndim; i++) last += (x->dim[i].cap - 1) * x->stride[i];
     if (!width || x->stride[0] != width || from % width + last >= width)
-        return (Cover){0, rows, 0, width};
-    return (Cover){from / width, from / width + x->dim[0].cap, from % width,
-                   from % width + last + 1};
+        return (TensorBox){0, rows, 0, width};
+    return (TensorBox){from / width, from / width + x->dim[0].cap, from % width,
+                       from % width + last + 1};
 }
 
-static bool meet(const Program *p, int32_t t, int32_t u)
+static bool overlap(const Program *p, int32_t t, int32_t u)
 {
     if (p->tensor[t].view_of != p->tensor[u].view_of) return false;
-    const Cover a = cover_of(p, t), b = cover_of(p, u);
+    const TensorBox a = tensor_box(p, t), b = tensor_box(p, u);
     return a.row < b.row_end && b.row < a.row_end && a.column < b.column_end &&
            b.column < a.column_end;
 }
 
-static Err check_bounds(const Where *w, int32_t t)
+static Err check_bounds(const InstrRef *w, int32_t t)
 {
     if (t < 0 || t >= w->p->n_tensors) return bad(w, t, "there is no such tensor");
     const ProgTensor *x = &w->p->tensor[t];
@@ -79,7 +79,7 @@ static Err check_bounds(const Where *w, int32_t t)
         x->shows >= w->p->n_tensors)
         return bad(w, t, "it is a view of a tensor that does not exist");
     const ProgTensor *root = root_of(w->p, t);
-    if (cover_of(w->p, t).row_end > root->dim[0].cap ||
+    if (tensor_box(w->p, t).row_end > root->dim[0].cap ||
         x->at[SPLIT].offset < root->at[SPLIT].offset)
         return bad(w, t, "it reaches past the tensor that it is a view of");
     const Place at = root->at[mode_of(w->instr->phase)];
@@ -93,13 +93,13 @@ static Err check_bounds(const Where *w, int32_t t)
 }
 
 /* What others gave is read, never written. */
-static bool is_lent(const ProgTensor *t)
+static bool is_read_only(const ProgTensor *t)
 {
     const uint8_t r = t->at[SPLIT].region;
     return r == REGION_X || r == REGION_DY || r == REGION_PARAM || r == REGION_INPUT;
 }
 
-static Err check_instr(const Where *w)
+static Err check_instr(const InstrRef *w)
 {
     const Instr *i = w->instr;
     if (w->at < w->p->first[i->phase] || w->at >= w->p->first[i->phase + 1])
@@ -107,7 +107,8 @@ static Err check_instr(const Where *w)
     for (int k = 0; k < i->n_in; k++) TRY(check_bounds(w, i->in[k]));
     for (int k = 0; k < i->n_out; k++) {
         TRY(check_bounds(w, i->out[k]));
-        if (is_lent(&w->p->tensor[i->out[k]])) return bad(w, i->out[k], "it is not its to write");
+        if (is_read_only(&w->p->tensor[i->out[k]]))
+            return bad(w, i->out[k], "it is not its to write");
     }
     for (int k = 0; k < i->n_out; k++)
         if (i->keep[k] < 0 || i->keep[k] >= N_SLOTS)
@@ -138,13 +139,13 @@ static void write_tensor(Contents *c, int32_t t, Content content)
     for (int u = 0; u < c->p->n_tensors; u++) {
         if (c->p->tensor[u].shows == t)
             c->own[u] = (uint8_t)content;
-        else if (c->own[u] != NOT_YET && meet(c->p, t, u))
+        else if (c->own[u] != NOT_YET && overlap(c->p, t, u))
             c->own[u] = WRITTEN_OVER;
     }
     c->root[c->p->tensor[t].view_of] = (uint8_t)content;
 }
 
-static Err check_read(Contents *c, const Where *w, int32_t t)
+static Err check_read(Contents *c, const InstrRef *w, int32_t t)
 {
     const ProgTensor *x = &c->p->tensor[t];
     const uint8_t content = c->is_made[x->shows] ? c->own[t] : c->root[x->view_of];
@@ -173,7 +174,7 @@ static Err check_reads(Contents *c, const Phase *phase, int n)
     open_contents(c);
     for (int k = 0; k < n; k++) {
         for (int i = p->first[phase[k]]; i < p->first[phase[k] + 1]; i++) {
-            const Where w = {p, &p->instr[i], i};
+            const InstrRef w = {p, &p->instr[i], i};
             for (int j = 0; j < w.instr->n_in; j++) TRY(check_read(c, &w, w.instr->in[j]));
             for (int j = 0; j < w.instr->n_out && w.instr->op != OP_wait; j++)
                 write_tensor(c, w.instr->out[j], begins(w.instr) ? BEGUN : THERE);
@@ -244,7 +245,7 @@ Err program_check(const Program *p)
     if (err == OK) err = ARENA_NEW(&temp, p->n_tensors + 1, &first);
     if (err == OK) err = ARENA_NEW(&temp, p->n_tensors + 1, &last);
     for (int i = 0; i < p->n_instr && err == OK; i++)
-        err = check_instr(&(Where){p, &p->instr[i], i});
+        err = check_instr(&(InstrRef){p, &p->instr[i], i});
     if (err == OK) err = check_reads(&c, split, 3);
     if (err == OK) err = check_reads(&c, merged, 2);
     for (int k = 0; k < N_PHASES && err == OK; k++) err = check_overlap(p, (Phase)k, first, last);

@@ -28,7 +28,7 @@ typedef struct {
     const Program *p;
     const char *const *note;
     int op, name, shape, where;
-} Columns;
+} ColumnWidths;
 
 static void name_text(const Program *p, int32_t id, char out[WORD_BYTES])
 {
@@ -63,9 +63,9 @@ static void widen(int *columns, const char *word, int most)
     if (length > *columns) *columns = length < most ? length : most;
 }
 
-static Columns columns_of(const Program *p, const char *const *note)
+static ColumnWidths column_widths(const Program *p, const char *const *note)
 {
-    Columns c = {.p = p, .note = note, .op = OP_COLUMNS};
+    ColumnWidths c = {.p = p, .note = note, .op = OP_COLUMNS};
     char word[WORD_BYTES];
     for (int i = 0; i < p->n_instr; i++) {
         widen(&c.op, op_info(p->instr[i].op)->name, WORD_BYTES);
@@ -89,7 +89,7 @@ static int add_word(char *line, int at, const char *word, int column)
                          column > at + (int)strlen(word) ? column - at - (int)strlen(word) : 0, "");
 }
 
-static void print_tensor(Text *t, const Columns *c, int32_t id, int mode, bool last)
+static void print_tensor(Text *t, const ColumnWidths *c, int32_t id, int mode, bool last)
 {
     char word[WORD_BYTES], line[LINE_BYTES];
     name_text(c->p, id, word);
@@ -101,7 +101,7 @@ static void print_tensor(Text *t, const Columns *c, int32_t id, int mode, bool l
     text_add(t, "%.*s", at - 1, line);
 }
 
-static void print_instr(Text *t, const Columns *c, int index)
+static void print_instr(Text *t, const ColumnWidths *c, int index)
 {
     const Instr *i = &c->p->instr[index];
     const int mode = i->phase == PHASE_B ? MERGED : SPLIT;
@@ -198,7 +198,7 @@ static int repeats(const Program *p, int from, int end, int *period)
     return 0;
 }
 
-static void print_phase(Text *t, const Columns *c, Phase phase)
+static void print_phase(Text *t, const ColumnWidths *c, Phase phase)
 {
     const Program *p = c->p;
     const int end = p->first[phase + 1];
@@ -219,7 +219,7 @@ static void print_phase(Text *t, const Columns *c, Phase phase)
 
 Err program_print(const Program *p, const char *const *note, Arena *arena, const char **out)
 {
-    const Columns c = columns_of(p, note);
+    const ColumnWidths c = column_widths(p, note);
     Text t = text_in(arena);
     print_given(&t, p);
     for (int ph = 0; ph < N_PHASES; ph++)

@@ -89,7 +89,7 @@ static void mark_causal(Model *m, int64_t seq_len)
         for (int i = 0; i < m->kind[k].n_nodes; i++) {
             Node *n = &m->kind[k].node[i];
             if (n->op == OP_attention || n->op == OP_attention_dx)
-                n->attr.attention.causal = seq_len;
+                n->attr.kernel.attention.causal = seq_len;
         }
 }
 

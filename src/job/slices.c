@@ -16,7 +16,7 @@ static void add_graph(const Graph *g, double rows, double units, SliceCost *cost
         const double flops =
             op_flops(n->op, &n->attr, n->n_in, in, n->n_out, out).all / rows * units;
         if (attention)
-            cost->pair += flops / (double)n->attr.attention.span;
+            cost->pair += flops / (double)n->attr.kernel.attention.span;
         else
             cost->token += flops;
     }

@@ -14,7 +14,7 @@ typedef struct {
 typedef struct {
     const Cut *cut;
     int parts, n;
-    Held mine;
+    HeldSpans mine;
     DimRun *run;
 } Finder;
 
@@ -38,7 +38,7 @@ static Err find_cut(const Layout *l, const Cut **out)
 static bool same_run(const Finder *f, int64_t x, int64_t y)
 {
     for (int part = 0; part < f->parts; part++) {
-        const Held h = held_map(f->cut->map, part);
+        const HeldSpans h = held_map(f->cut->map, part);
         const int64_t at = held_find(&h, x), next = held_find(&h, y);
         if (at < 0 ? next >= 0 : next != at + 1) return false;
     }
@@ -49,7 +49,7 @@ static int holders(const Finder *f, int64_t x)
 {
     int n = 0;
     for (int part = 0; part < f->parts; part++) {
-        const Held h = held_map(f->cut->map, part);
+        const HeldSpans h = held_map(f->cut->map, part);
         n += held_find(&h, x) >= 0;
     }
     return n;
@@ -85,7 +85,7 @@ static Err holder_list(const Finder *f, const Mesh *m, int view, int rank, int64
     int n = 0;
     TRY(ARENA_NEW(a, f->parts, &list));
     for (int part = 0; part < f->parts; part++) {
-        const Held h = held_map(f->cut->map, part);
+        const HeldSpans h = held_map(f->cut->map, part);
         if (held_find(&h, x) >= 0) list[n++] = mesh_move(m, view, f->cut->axes, part, rank);
     }
     *out = (RankList){n, list};

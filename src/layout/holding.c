@@ -13,7 +13,7 @@ static void row_major(const Shape *s, int64_t stride[MAX_DIMS])
     }
 }
 
-static Held held_cut(Held h, const Cut *c, int parts, int part)
+static HeldSpans held_cut(HeldSpans h, const Cut *c, int parts, int part)
 {
     return c->map ? held_map(c->map, part) : held_even(h, c->grain, parts, part);
 }
@@ -94,7 +94,7 @@ Box holding_bounds(const Holding *h)
     Box b = {.ndim = h->global.ndim};
     if (holding_count(h) == 0) return b; /* from 0 to 0 */
     for (int d = 0; d < b.ndim; d++) {
-        Held held = h->dim[d];
+        HeldSpans held = h->dim[d];
         if (d == 0 && h->is_flat) { /* only the rows that the flat cut left */
             const Span flat = held_bounds(&h->flat);
             held.from += flat.lo / h->stride[0];

@@ -15,10 +15,10 @@
 
 typedef struct {
     Shape global, kept; /* kept: what the cuts of dims left, before FLAT cuts */
-    Held dim[MAX_DIMS];
+    HeldSpans dim[MAX_DIMS];
     int64_t stride[MAX_DIMS]; /* of `kept`, row-major */
     bool is_flat;
-    Held flat; /* of the row-major elements of `kept`; all of them unless is_flat */
+    HeldSpans flat; /* of the row-major elements of `kept`; all of them unless is_flat */
 } Holding;
 
 /* A box of global coordinates that one rank holds. */

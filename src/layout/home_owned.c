@@ -11,7 +11,7 @@
 static bool is_first(const Cut *c, int part, int64_t coordinate)
 {
     for (int earlier = 0; earlier < part; earlier++) {
-        const Held h = held_map(c->map, earlier);
+        const HeldSpans h = held_map(c->map, earlier);
         if (held_find(&h, coordinate) >= 0) return false;
     }
     return true;
@@ -22,16 +22,16 @@ typedef struct {
     int rank;
     HomePiece *out; /* NULL: only count */
     int n;
-} Sink;
+} OwnedPieces;
 
-static void push_piece(Sink *s, HomePiece p)
+static void push_piece(OwnedPieces *s, HomePiece p)
 {
     if (s->out) s->out[s->n] = p;
     s->n++;
 }
 
 /* Is the i-th element that `use` leaves to the rank owned, as far as copies tell? */
-static bool owns(const Sink *s, const Layout *use, const Holding *held, int64_t i)
+static bool owns(const OwnedPieces *s, const Layout *use, const Holding *held, int64_t i)
 {
     for (int n = 0; n < use->n_cuts; n++) {
         const Cut *c = &use->cut[n];
@@ -55,7 +55,7 @@ static int64_t shared_stretch(const Layout *use, const Holding *held)
     return stretch;
 }
 
-static void push_owned(Sink *s, const HomePiece *p)
+static void push_owned(OwnedPieces *s, const HomePiece *p)
 {
     const HomeParam *param = &s->home->param[p->param];
     const Holding held = holding_of(&param->use, s->home->mesh, &param->shape, s->rank);
@@ -71,7 +71,7 @@ static void push_owned(Sink *s, const HomePiece *p)
     if (from >= 0) push_piece(s, (HomePiece){p->param, from, p->hi, p->at + from - p->lo});
 }
 
-static void push_all(Sink *s, const HomeRank *of)
+static void push_all(OwnedPieces *s, const HomeRank *of)
 {
     const Home *h = s->home;
     s->n = 0;
@@ -85,7 +85,7 @@ static void push_all(Sink *s, const HomeRank *of)
 Err home_owned(const Home *h, const HomeRank *of, int rank, Arena *a, const HomePiece **piece,
                int *n)
 {
-    Sink sink = {.home = h, .rank = rank};
+    OwnedPieces sink = {.home = h, .rank = rank};
     HomePiece *list;
     push_all(&sink, of);
     TRY(ARENA_NEW(a, sink.n, &list));

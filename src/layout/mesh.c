@@ -23,7 +23,7 @@ static int axis_named(const View *v, const char *name)
     return -1;
 }
 
-static const char *view_spelled(const View *v, char *buffer, size_t bytes)
+static const char *view_format(const View *v, char *buffer, size_t bytes)
 {
     size_t at = 0;
     buffer[0] = '\0';
@@ -35,7 +35,7 @@ static const char *view_spelled(const View *v, char *buffer, size_t bytes)
 
 static Err view_check(const View *v, const char *name, int world)
 {
-    char spelled[256];
+    char text[256];
     if (v->n_axes < 1 || v->n_axes > MAX_AXES)
         return err_fail(ERR_CONFIG, "mesh: the %s view has %d axes; it can have 1 to %d", name,
                         v->n_axes, MAX_AXES);
@@ -54,8 +54,7 @@ static Err view_check(const View *v, const char *name, int world)
         return err_fail(ERR_CONFIG,
                         "mesh: the %s view (%s) has %lld ranks, the world has %d; set the axes so "
                         "that their product is %d",
-                        name, view_spelled(v, spelled, sizeof spelled), (long long)ranks, world,
-                        world);
+                        name, view_format(v, text, sizeof text), (long long)ranks, world, world);
     return OK;
 }
 
@@ -194,8 +193,8 @@ Err mesh_group(const Mesh *m, int view, unsigned axes, int rank, Arena *a, RankL
 
 void mesh_view_text(Text *t, const Mesh *m, int view)
 {
-    char spelled[256];
-    text_add(t, "%s", view_spelled(&m->view[view], spelled, sizeof spelled));
+    char text[256];
+    text_add(t, "%s", view_format(&m->view[view], text, sizeof text));
 }
 
 void mesh_axes_text(Text *t, const Mesh *m, int view, unsigned axes)

@@ -10,7 +10,7 @@ int64_t box_count(const Box *b)
     return count;
 }
 
-bool box_meet(const Box *a, const Box *b, Box *out)
+bool box_intersect(const Box *a, const Box *b, Box *out)
 {
     Box both = {.ndim = a->ndim};
     for (int d = 0; d < a->ndim; d++) {
@@ -85,7 +85,7 @@ static Err push_less(BoxList *l, Box a, const Box *b)
 Err boxes_remove(BoxList *l, const Box *b)
 {
     for (int64_t i = 0; i < l->n;) {
-        if (!box_meet(&l->box[i], b, NULL)) {
+        if (!box_intersect(&l->box[i], b, NULL)) {
             i++;
             continue;
         }
@@ -106,13 +106,14 @@ static int64_t offset_of(const int64_t *stride, const Box *outer, const Box *inn
 Move move_within(const Move *m, const Box *box)
 {
     Move part = *m;
-    MUST(box_meet(&m->box, box, &part.box), "a move of rank %d does not meet the box", m->from);
+    MUST(box_intersect(&m->box, box, &part.box), "a move of rank %d does not meet the box",
+         m->from);
     part.from_at += offset_of(m->from_stride, &m->box, &part.box);
     part.to_at += offset_of(m->to_stride, &m->box, &part.box);
     return part;
 }
 
-Err moves_between(const Stored *from, const Stored *to, bool add, MoveList *out)
+Err moves_between(const StoredPieces *from, const StoredPieces *to, bool add, MoveList *out)
 {
     Move m = {.from = from->rank, .to = to->rank, .add = add};
     memcpy(m.from_stride, from->holding.stride, sizeof m.from_stride);
@@ -121,7 +122,7 @@ Err moves_between(const Stored *from, const Stored *to, bool add, MoveList *out)
         const HeldPiece *t = &to->piece[i];
         for (int64_t j = 0; j < from->n; j++) {
             const HeldPiece *f = &from->piece[j];
-            if (!box_meet(&f->box, &t->box, &m.box)) continue;
+            if (!box_intersect(&f->box, &t->box, &m.box)) continue;
             m.from_at = f->at + offset_of(m.from_stride, &f->box, &m.box);
             m.to_at = t->at + offset_of(m.to_stride, &t->box, &m.box);
             TRY(moves_push(out, &m));

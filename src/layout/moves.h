@@ -40,12 +40,12 @@ typedef struct {
     Holding holding;
     const HeldPiece *piece;
     int64_t n;
-} Stored;
+} StoredPieces;
 
 /* Local. */
 int64_t box_count(const Box *b);
 /* Local. Do they share an element? Then *out, unless NULL, is the box that they share. */
-bool box_meet(const Box *a, const Box *b, Box *out);
+bool box_intersect(const Box *a, const Box *b, Box *out);
 
 Err boxes_push(BoxList *l, const Box *b);
 /* Local. The list without what `b` covers. */
@@ -55,7 +55,7 @@ Err boxes_remove(BoxList *l, const Box *b);
 Err moves_reserve(MoveList *l, int64_t room);
 Err moves_push(MoveList *l, const Move *m);
 /* Local. All that `from` and `to` both hold. */
-Err moves_between(const Stored *from, const Stored *to, bool add, MoveList *out);
+Err moves_between(const StoredPieces *from, const StoredPieces *to, bool add, MoveList *out);
 /* Local. The part of the move that lies in `box`, which it meets. */
 Move move_within(const Move *m, const Box *box);
 

@@ -13,43 +13,43 @@
 #include <stdlib.h>
 
 typedef struct {
-    const Laid *place;
+    const Sharding *place;
     unsigned free; /* axes to walk; the others keep the coordinates of the rank */
     Box wanted;
     int32_t *rank; /* room for all combinations of the free axes */
     int n;
-} Walk;
+} PeerWalk;
 
-static int parts_of(const Laid *p, unsigned axes)
+static int parts_of(const Sharding *p, unsigned axes)
 {
     return mesh_parts(p->mesh, p->layout.view, axes);
 }
 
-static int moved(const Laid *p, unsigned axes, int part, int rank)
+static int moved(const Sharding *p, unsigned axes, int part, int rank)
 {
     return mesh_move(p->mesh, p->layout.view, axes, part, rank);
 }
 
-static unsigned stage_axes(const Laid *p) { return mesh_axes(p->mesh, p->layout.view, "pp"); }
+static unsigned stage_axes(const Sharding *p) { return mesh_axes(p->mesh, p->layout.view, "pp"); }
 
-bool place_has(const Laid *p, int rank)
+bool sharding_has(const Sharding *p, int rank)
 {
     if (rank >= p->mesh->world) return false;
     return p->stage == ALL_STAGES ||
            mesh_part(p->mesh, p->layout.view, stage_axes(p), rank) == p->stage;
 }
 
-static int on_stage(const Laid *p, int rank)
+static int on_stage(const Sharding *p, int rank)
 {
     return p->stage == ALL_STAGES ? rank : moved(p, stage_axes(p), p->stage, rank);
 }
 
 /* `h` is what the cuts before `cut` leave to `rank`; `used` are their axes. */
-static void walk(Walk *w, int cut, int rank, const Holding *h, unsigned used)
+static void walk(PeerWalk *w, int cut, int rank, const Holding *h, unsigned used)
 {
     const Layout *l = &w->place->layout;
     const Box bounds = holding_bounds(h);
-    if (!box_meet(&bounds, &w->wanted, NULL)) return;
+    if (!box_intersect(&bounds, &w->wanted, NULL)) return;
     const unsigned fresh = cut < l->n_cuts ? l->cut[cut].axes & ~used : ~used;
     const unsigned vary = fresh & w->free;
     const int n = parts_of(w->place, vary);
@@ -67,10 +67,10 @@ static void walk(Walk *w, int cut, int rank, const Holding *h, unsigned used)
     }
 }
 
-static Err walk_from(const Reshard *r, const Laid *place, unsigned free, int rank, Box wanted,
+static Err walk_from(const Reshard *r, const Sharding *place, unsigned free, int rank, Box wanted,
                      Arena *a, RankList *out)
 {
-    Walk w = {.place = place, .free = free, .wanted = wanted};
+    PeerWalk w = {.place = place, .free = free, .wanted = wanted};
     const Holding all = holding_all(&r->shape);
     TRY(ARENA_NEW(a, parts_of(place, free), &w.rank));
     walk(&w, 0, rank, &all, 0);
@@ -91,8 +91,9 @@ static int nearest(const View *v, unsigned free, int axis, const int *coord, int
     for (int digit = is_free ? block - 1 : coord[axis]; digit <= block + 1 || !is_free; digit++) {
         const int clamped = digit < 0 ? 0 : digit < v->size[axis] ? digit : v->size[axis] - 1;
         const int rank = nearest(v, free, axis + 1, coord, low + clamped * stride, target);
-        const int far = abs(rank - target), best_far = abs(best - target);
-        if (best < 0 || far < best_far || (far == best_far && rank < best)) best = rank;
+        const int distance = abs(rank - target), best_distance = abs(best - target);
+        if (best < 0 || distance < best_distance || (distance == best_distance && rank < best))
+            best = rank;
         if (!is_free) break;
     }
     return best;
@@ -101,14 +102,14 @@ static int nearest(const View *v, unsigned free, int axis, const int *coord, int
 /* Who, of the equals of `from`, gives to rank `to` of another mesh? */
 static int nearest_equal(const Reshard *r, int from, int to)
 {
-    const Laid *p = &r->from;
+    const Sharding *p = &r->from;
     const unsigned fixed = r->varies | (p->stage == ALL_STAGES ? 0 : stage_axes(p));
     int coord[MAX_AXES];
     mesh_coords(p->mesh, p->layout.view, from, coord);
     return nearest(&p->mesh->view[p->layout.view], ~fixed, 0, coord, 0, to);
 }
 
-Err peers_givers(const Reshard *r, const Stored *to, Arena *a, RankList *out)
+Err peers_senders(const Reshard *r, const StoredPieces *to, Arena *a, RankList *out)
 {
     const Box wanted = holding_bounds(&to->holding);
     const int start = on_stage(&r->from, r->one_mesh ? to->rank : 0);
@@ -119,10 +120,10 @@ Err peers_givers(const Reshard *r, const Stored *to, Arena *a, RankList *out)
     return OK;
 }
 
-Err peers_takers(const Reshard *r, const Stored *from, Arena *a, RankList *out)
+Err peers_receivers(const Reshard *r, const StoredPieces *from, Arena *a, RankList *out)
 {
     const Box held = holding_bounds(&from->holding);
-    const Laid *to = &r->to;
+    const Sharding *to = &r->to;
     const unsigned pp = stage_axes(to);
     if (!r->one_mesh) {
         const unsigned all = mesh_all_axes(to->mesh, to->layout.view);
@@ -139,7 +140,7 @@ Err peers_takers(const Reshard *r, const Stored *from, Arena *a, RankList *out)
     int start = from->rank;
     if (r->from.stage != ALL_STAGES && to->stage == ALL_STAGES) free |= pp;
     if (r->from.stage != ALL_STAGES) start = on_stage(to, start);
-    if (!place_has(to, start)) { /* each stage of `from` serves itself; `to` is on another */
+    if (!sharding_has(to, start)) { /* each stage of `from` serves itself; `to` is on another */
         *out = (RankList){0, NULL};
         return OK;
     }

@@ -16,10 +16,10 @@ typedef struct {
     HeldPiece *out; /* NULL: only count */
     int64_t n;
     int64_t shift; /* storage = row-major index in kept + shift, for this stretch */
-} Sink;
+} PieceEmitter;
 
 /* The longest run of the window from local index i on that is contiguous in global coordinates. */
-static int64_t held_run(const Held *h, int64_t i)
+static int64_t held_run(const HeldSpans *h, int64_t i)
 {
     int64_t at = h->from + i;
     if (!h->span) return h->count - i;
@@ -30,7 +30,7 @@ static int64_t held_run(const Held *h, int64_t i)
 }
 
 /* `box` is global in the dims before d, local from d on; its storage begins at `at`. */
-static void emit_global(Sink *sink, Box box, int d, int64_t at)
+static void emit_global(PieceEmitter *sink, Box box, int d, int64_t at)
 {
     const Holding *h = sink->h;
     if (d == box.ndim) {
@@ -51,7 +51,7 @@ static void emit_global(Sink *sink, Box box, int d, int64_t at)
 
 /* The largest local box that starts at `from` and is a run of whole slices; returns its elements.
  */
-static int64_t emit_slices(Sink *sink, int64_t from, int64_t to)
+static int64_t emit_slices(PieceEmitter *sink, int64_t from, int64_t to)
 {
     const Shape *kept = &sink->h->kept;
     const int64_t *stride = sink->h->stride;
@@ -74,9 +74,9 @@ static int64_t emit_slices(Sink *sink, int64_t from, int64_t to)
     return (box.hi[d] - box.lo[d]) * stride[d];
 }
 
-static void emit_stretches(Sink *sink)
+static void emit_stretches(PieceEmitter *sink)
 {
-    const Held *flat = &sink->h->flat;
+    const HeldSpans *flat = &sink->h->flat;
     sink->n = 0;
     for (int64_t i = 0, run; i < flat->count; i += run) {
         run = held_run(flat, i);
@@ -88,7 +88,7 @@ static void emit_stretches(Sink *sink)
 
 Err holding_pieces(const Holding *h, Arena *a, const HeldPiece **out, int64_t *n)
 {
-    Sink sink = {.h = h};
+    PieceEmitter sink = {.h = h};
     HeldPiece *piece;
     emit_stretches(&sink);
     TRY(ARENA_NEW(a, sink.n, &piece));

@@ -35,7 +35,7 @@ static bool is_nominal(const Cut *c)
 static bool has_copies(const Cut *c) { return c->dim != DIM_FLAT && c->map && c->map->copies; }
 
 /* The n-th cut of a dim, or NULL. Nominal ones count only where copies are summed. */
-static const Cut *nth_cut(const Laid *p, int dim, int n)
+static const Cut *nth_cut(const Sharding *p, int dim, int n)
 {
     for (int i = 0; i < p->layout.n_cuts; i++) {
         const Cut *c = &p->layout.cut[i];
@@ -86,7 +86,7 @@ static unsigned common_axes(const Reshard *r, bool *all)
 }
 
 /* Axes of cuts, those of size 1 left out; nominal cuts only when they count. */
-static unsigned cut_axes(const Laid *p, bool nominal_too)
+static unsigned cut_axes(const Sharding *p, bool nominal_too)
 {
     const View *v = &p->mesh->view[p->layout.view];
     unsigned axes = 0, out = 0;
@@ -101,9 +101,9 @@ static unsigned cut_axes(const Laid *p, bool nominal_too)
 }
 
 /* With one stage, all stages are that one. */
-static Laid simple_place(const Laid *p)
+static Sharding simple_place(const Sharding *p)
 {
-    Laid simple = *p;
+    Sharding simple = *p;
     simple.layout = layout_simplify(&p->layout, p->mesh);
     simple.sum_copies = p->sum_copies && layout_has_copies(&simple.layout);
     const unsigned pp = mesh_axes(p->mesh, p->layout.view, "pp");
@@ -119,7 +119,7 @@ static bool copies_along(const Layout *l, unsigned axes)
     return false;
 }
 
-static bool same_box(const Laid *a, const Laid *b)
+static bool same_box(const Sharding *a, const Sharding *b)
 {
     const View *x = &a->mesh->view[a->layout.view], *y = &b->mesh->view[b->layout.view];
     return x->n_axes == y->n_axes &&
@@ -129,7 +129,7 @@ static bool same_box(const Laid *a, const Laid *b)
 /* Every rank of `to` holds all of the tensor already. */
 static bool is_everywhere(const Reshard *r)
 {
-    const Laid *from = &r->from;
+    const Sharding *from = &r->from;
     return layout_is_replicate(&from->layout) && r->to.mesh->world <= from->mesh->world &&
            from->stage == ALL_STAGES;
 }
@@ -158,7 +158,7 @@ static Err partial_check(const Reshard *r, const char *name)
 }
 
 /* Copies that are summands on both sides: the cuts that make them must be the same. */
-static Err copies_check(const Reshard *r, const Laid *from, unsigned common, const char *name)
+static Err copies_check(const Reshard *r, const Sharding *from, unsigned common, const char *name)
 {
     if (from->sum_copies && !copies_along(&r->from.layout, ~common) &&
         !copies_along(&r->to.layout, ~common))
@@ -168,7 +168,7 @@ static Err copies_check(const Reshard *r, const Laid *from, unsigned common, con
                     name);
 }
 
-Err reshard_plan(const Laid *from, const Laid *to, const Shape *shape, const char *name,
+Err reshard_plan(const Sharding *from, const Sharding *to, const Shape *shape, const char *name,
                  Reshard *out)
 {
     Reshard r = {.shape = *shape, .from = simple_place(from), .to = simple_place(to)};

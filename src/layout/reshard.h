@@ -29,7 +29,7 @@ typedef struct {
     Layout layout;    /* has passed layout_check */
     int stage;        /* the coordinate on pp of the ranks that hold it; ALL_STAGES */
     bool sum_copies;  /* copies are summands: so are gradients as they are computed */
-} Laid;
+} Sharding;
 
 enum { ALL_STAGES = -1 };
 
@@ -48,7 +48,7 @@ typedef struct {
     ReshardKind kind;
     unsigned axes; /* of the group, in from's view; 0 for none, local, exchange */
     Shape shape;
-    Laid from, to; /* simplified */
+    Sharding from, to; /* simplified */
     /* For the files of this folder: */
     unsigned varies; /* along these axes of from's view lie the holders of what a rank wants */
     unsigned summed; /* those of them that are partial */
@@ -76,7 +76,7 @@ typedef struct {
 
 /* Local. ERR_CHECK when the destination has open sums, over axes or over copies, that are not open
  * in the source. `name` is the tensor's. */
-Err reshard_plan(const Laid *from, const Laid *to, const Shape *shape, const char *name,
+Err reshard_plan(const Sharding *from, const Sharding *to, const Shape *shape, const char *name,
                  Reshard *out);
 /* Local. A rank of either mesh; one that holds nothing on both sides has no peers. The lists live
  * in `a`; `temp` is another arena, rewound. O(members), of their spans; for an exchange over two

@@ -50,12 +50,12 @@ static Err group_of(const Reshard *r, int rank, Arena *a, RankList *out)
 static Err part_in(const Reshard *r, int rank, Arena *a, Arena *temp, ReshardSide *out)
 {
     MoveList moves = {.arena = a};
-    Stored to;
+    StoredPieces to;
     Run *run;
     RankList group;
     int n;
     TRY(stored_at(r, &r->to, rank, temp, &to));
-    TRY(runs_take(r, &to, temp, &moves, &run, &n));
+    TRY(runs_receive(r, &to, temp, &moves, &run, &n));
     TRY(group_of(r, rank, temp, &group));
     if (group.n > 0) TRY(spread(run, n, group, temp, &run));
     TRY(side_of(run, group.n > 0 ? group.n : n, group.n > 0, moves.move, a, out));
@@ -67,12 +67,12 @@ static Err part_in(const Reshard *r, int rank, Arena *a, Arena *temp, ReshardSid
 static Err part_out(const Reshard *r, int rank, Arena *a, Arena *temp, ReshardSide *out)
 {
     MoveList moves = {.arena = a};
-    Stored from;
+    StoredPieces from;
     Run *run;
     RankList group;
     int n;
     TRY(stored_at(r, &r->from, rank, temp, &from));
-    TRY(runs_give(r, &from, temp, &moves, &run, &n));
+    TRY(runs_send(r, &from, temp, &moves, &run, &n));
     TRY(group_of(r, rank, temp, &group));
     if (group.n > 0) TRY(spread(run, n, group, temp, &run));
     TRY(side_of(run, group.n > 0 ? group.n : n, group.n > 0, moves.move, a, out));
@@ -95,8 +95,8 @@ Err reshard_for_rank(const Reshard *r, int rank, Arena *a, Arena *temp, ReshardP
     const size_t mark = arena_mark(temp);
     ReshardPart part = {0};
     Err err = OK;
-    if (place_has(&r->to, rank)) err = part_in(r, rank, a, temp, &part.in);
-    if (err == OK && place_has(&r->from, rank)) err = part_out(r, rank, a, temp, &part.out);
+    if (sharding_has(&r->to, rank)) err = part_in(r, rank, a, temp, &part.in);
+    if (err == OK && sharding_has(&r->from, rank)) err = part_out(r, rank, a, temp, &part.out);
     arena_rewind(temp, mark);
     TRY(err);
     for (int i = 0; i < part.out.peers.n; i++)
@@ -110,8 +110,8 @@ Err reshard_for_rank(const Reshard *r, int rank, Arena *a, Arena *temp, ReshardP
 /* What leaves a rank that holds some of `from`. */
 static Err sent_by(const Reshard *r, int rank, Arena *temp, int64_t *elements)
 {
-    Stored from;
-    RankList takers;
+    StoredPieces from;
+    RankList receivers;
     if (r->kind == RESHARD_ALL_REDUCE) {
         const Holding h = holding_of(&r->to.layout, r->to.mesh, &r->shape, rank);
         *elements = all_reduce_sent(r, rank, holding_count(&h));
@@ -126,15 +126,15 @@ static Err sent_by(const Reshard *r, int rank, Arena *temp, int64_t *elements)
         *elements *= p - 1;
         return OK;
     }
-    TRY(peers_takers(r, &from, temp, &takers));
-    return runs_count(r, &from, takers, temp, elements);
+    TRY(peers_receivers(r, &from, temp, &receivers));
+    return runs_count(r, &from, receivers, temp, elements);
 }
 
 Err reshard_sent(const Reshard *r, int rank, Arena *temp, int64_t *elements)
 {
     const size_t mark = arena_mark(temp);
     *elements = 0;
-    if (r->kind == RESHARD_NONE || r->kind == RESHARD_LOCAL || !place_has(&r->from, rank))
+    if (r->kind == RESHARD_NONE || r->kind == RESHARD_LOCAL || !sharding_has(&r->from, rank))
         return OK;
     const Err err = sent_by(r, rank, temp, elements);
     arena_rewind(temp, mark);

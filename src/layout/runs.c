@@ -25,9 +25,9 @@ static int by_fold(const void *a, const void *b)
     return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-Err stored_at(const Reshard *r, const Laid *p, int rank, Arena *a, Stored *out)
+Err stored_at(const Reshard *r, const Sharding *p, int rank, Arena *a, StoredPieces *out)
 {
-    Stored s = {.rank = rank, .holding = holding_of(&p->layout, p->mesh, &r->shape, rank)};
+    StoredPieces s = {.rank = rank, .holding = holding_of(&p->layout, p->mesh, &r->shape, rank)};
     TRY(holding_pieces(&s.holding, a, &s.piece, &s.n));
     *out = s;
     return OK;
@@ -63,7 +63,7 @@ static Err push_what_is_left(const Reshard *r, const Move *m, BoxList *left, Are
     BoxList there = {.arena = temp};
     TRY(boxes_push(&there, &m->box));
     for (int64_t i = 0; i < left->n; i++) {
-        if (!box_meet(&left->box[i], &m->box, NULL)) continue;
+        if (!box_intersect(&left->box[i], &m->box, NULL)) continue;
         const Move part = move_within(m, &left->box[i]);
         TRY(moves_push(out, &part));
         TRY(boxes_remove(&there, &left->box[i]));
@@ -77,8 +77,8 @@ static Err push_what_is_left(const Reshard *r, const Move *m, BoxList *left, Are
 }
 
 /* The moves of givers that may hold the same elements, found in the order of preference. */
-static Err take_copies(const Reshard *r, const Stored *to, Run *run, int n, Arena *temp,
-                       MoveList *out)
+static Err receive_copies(const Reshard *r, const StoredPieces *to, Run *run, int n, Arena *temp,
+                          MoveList *out)
 {
     BoxList left = {.arena = temp};
     MoveList found = {.arena = temp};
@@ -89,7 +89,7 @@ static Err take_copies(const Reshard *r, const Stored *to, Run *run, int n, Aren
             left.n = 0;
             for (int64_t p = 0; p < to->n; p++) TRY(boxes_push(&left, &to->piece[p].box));
         }
-        Stored from;
+        StoredPieces from;
         MoveList both = {.arena = temp};
         TRY(stored_at(r, &r->from, run[i].rank, temp, &from));
         TRY(moves_between(&from, to, !r->from.sum_copies && run[i].summand > 0, &both));
@@ -107,17 +107,18 @@ static Err take_copies(const Reshard *r, const Stored *to, Run *run, int n, Aren
     return OK;
 }
 
-Err runs_take(const Reshard *r, const Stored *to, Arena *temp, MoveList *out, Run **runs, int *n)
+Err runs_receive(const Reshard *r, const StoredPieces *to, Arena *temp, MoveList *out, Run **runs,
+                 int *n)
 {
-    RankList givers;
+    RankList senders;
     Run *run;
-    TRY(peers_givers(r, to, temp, &givers));
-    TRY(runs_of(r, givers, to->rank, temp, &run));
-    TRY(moves_reserve(out, givers.n));
-    if (r->has_copies) TRY(take_copies(r, to, run, givers.n, temp, out));
-    for (int i = 0; !r->has_copies && i < givers.n; i++) {
+    TRY(peers_senders(r, to, temp, &senders));
+    TRY(runs_of(r, senders, to->rank, temp, &run));
+    TRY(moves_reserve(out, senders.n));
+    if (r->has_copies) TRY(receive_copies(r, to, run, senders.n, temp, out));
+    for (int i = 0; !r->has_copies && i < senders.n; i++) {
         const size_t mark = arena_mark(temp);
-        Stored from;
+        StoredPieces from;
         TRY(stored_at(r, &r->from, run[i].rank, temp, &from));
         run[i].first = out->n;
         TRY(moves_between(&from, to, run[i].summand > 0, out));
@@ -125,18 +126,18 @@ Err runs_take(const Reshard *r, const Stored *to, Arena *temp, MoveList *out, Ru
         arena_rewind(temp, mark);
     }
     *runs = run;
-    *n = givers.n;
+    *n = senders.n;
     return OK;
 }
 
 /* What one taker takes from `from`, found by what it takes from all. */
-static Err give_of_copies(const Reshard *r, const Stored *from, const Stored *to, Arena *temp,
-                          MoveList *out)
+static Err send_of_copies(const Reshard *r, const StoredPieces *from, const StoredPieces *to,
+                          Arena *temp, MoveList *out)
 {
     MoveList all = {.arena = temp};
     Run *run;
     int n;
-    TRY(runs_take(r, to, temp, &all, &run, &n));
+    TRY(runs_receive(r, to, temp, &all, &run, &n));
     for (int i = 0; i < n; i++) {
         if (run[i].rank != from->rank) continue;
         for (int64_t m = 0; m < run[i].n; m++) TRY(moves_push(out, &all.move[run[i].first + m]));
@@ -145,44 +146,47 @@ static Err give_of_copies(const Reshard *r, const Stored *from, const Stored *to
 }
 
 /* What `from` gives to one of its takers. */
-static Err give_to(const Reshard *r, const Stored *from, int taker, Arena *temp, MoveList *out)
+static Err send_to(const Reshard *r, const StoredPieces *from, int receiver, Arena *temp,
+                   MoveList *out)
 {
-    Stored to;
-    TRY(stored_at(r, &r->to, taker, temp, &to));
-    if (r->has_copies) return give_of_copies(r, from, &to, temp, out);
+    StoredPieces to;
+    TRY(stored_at(r, &r->to, receiver, temp, &to));
+    if (r->has_copies) return send_of_copies(r, from, &to, temp, out);
     return moves_between(from, &to, peers_summand(r, from->rank) > 0, out);
 }
 
-Err runs_give(const Reshard *r, const Stored *from, Arena *temp, MoveList *out, Run **runs, int *n)
+Err runs_send(const Reshard *r, const StoredPieces *from, Arena *temp, MoveList *out, Run **runs,
+              int *n)
 {
-    RankList takers;
+    RankList receivers;
     Run *run;
-    TRY(peers_takers(r, from, temp, &takers));
-    TRY(moves_reserve(out, takers.n));
-    TRY(ARENA_NEW(temp, takers.n, &run));
-    for (int i = 0; i < takers.n; i++) run[i].rank = takers.rank[i];
-    if (takers.n > 0) qsort(run, (size_t)takers.n, sizeof *run, by_fold);
-    for (int i = 0; i < takers.n; i++) {
+    TRY(peers_receivers(r, from, temp, &receivers));
+    TRY(moves_reserve(out, receivers.n));
+    TRY(ARENA_NEW(temp, receivers.n, &run));
+    for (int i = 0; i < receivers.n; i++) run[i].rank = receivers.rank[i];
+    if (receivers.n > 0) qsort(run, (size_t)receivers.n, sizeof *run, by_fold);
+    for (int i = 0; i < receivers.n; i++) {
         const size_t mark = arena_mark(temp);
         run[i].first = out->n;
-        TRY(give_to(r, from, run[i].rank, temp, out));
+        TRY(send_to(r, from, run[i].rank, temp, out));
         run_close(&run[i], out);
         arena_rewind(temp, mark);
     }
     *runs = run;
-    *n = takers.n;
+    *n = receivers.n;
     return OK;
 }
 
-Err runs_count(const Reshard *r, const Stored *from, RankList takers, Arena *temp, int64_t *count)
+Err runs_count(const Reshard *r, const StoredPieces *from, RankList receivers, Arena *temp,
+               int64_t *count)
 {
     int64_t sum = 0;
-    for (int i = 0; i < takers.n; i++) {
+    for (int i = 0; i < receivers.n; i++) {
         const size_t mark = arena_mark(temp);
         MoveList moves = {.arena = temp};
         Run run = {0};
-        if (takers.rank[i] == from->rank) continue;
-        TRY(give_to(r, from, takers.rank[i], temp, &moves));
+        if (receivers.rank[i] == from->rank) continue;
+        TRY(send_to(r, from, receivers.rank[i], temp, &moves));
         run_close(&run, &moves);
         sum += run.count;
         arena_rewind(temp, mark);

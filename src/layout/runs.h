@@ -14,14 +14,17 @@ typedef struct {
 } Run;
 
 /* Local. What the rank holds in that place. */
-Err stored_at(const Reshard *r, const Laid *p, int rank, Arena *a, Stored *out);
+Err stored_at(const Reshard *r, const Sharding *p, int rank, Arena *a, StoredPieces *out);
 
 /* Local. All that `to` takes, pushed to `out`: a run for each giver, also for one that turns out to
  * give nothing, in the order in which summands are added. Runs live in `temp`; `out` does not. */
-Err runs_take(const Reshard *r, const Stored *to, Arena *temp, MoveList *out, Run **runs, int *n);
+Err runs_receive(const Reshard *r, const StoredPieces *to, Arena *temp, MoveList *out, Run **runs,
+                 int *n);
 /* Local. Likewise all that `from` gives, in rank order. */
-Err runs_give(const Reshard *r, const Stored *from, Arena *temp, MoveList *out, Run **runs, int *n);
+Err runs_send(const Reshard *r, const StoredPieces *from, Arena *temp, MoveList *out, Run **runs,
+              int *n);
 /* Local. Elements that `from` gives to these, itself not counted. */
-Err runs_count(const Reshard *r, const Stored *from, RankList takers, Arena *temp, int64_t *count);
+Err runs_count(const Reshard *r, const StoredPieces *from, RankList receivers, Arena *temp,
+               int64_t *count);
 
 #endif

@@ -15,35 +15,35 @@
 typedef struct {
     int64_t lo, hi;
     int part;
-} Stretch;
+} SpanPiece;
 
 static int by_start(const void *a, const void *b)
 {
-    const Stretch *x = a, *y = b;
+    const SpanPiece *x = a, *y = b;
     return (x->lo > y->lo) - (x->lo < y->lo);
 }
 
 /* Writes the stretches of one part behind out[n]; with out == NULL only counts. */
-static int64_t add_stretches(const SpanMap *map, int part, Stretch *out, int64_t n)
+static int64_t add_pieces(const SpanMap *map, int part, SpanPiece *out, int64_t n)
 {
     for (int i = map->first[part]; i < map->first[part + 1]; i++) {
         const Span s = map->span[i];
-        const int64_t stretches = s.step == 1 ? 1 : span_count(s);
-        for (int64_t j = 0; out && j < stretches; j++) {
+        const int64_t pieces = s.step == 1 ? 1 : span_count(s);
+        for (int64_t j = 0; out && j < pieces; j++) {
             const int64_t lo = s.lo + j * s.step;
-            out[n + j] = (Stretch){lo, s.step == 1 ? s.hi : lo + 1, part};
+            out[n + j] = (SpanPiece){lo, s.step == 1 ? s.hi : lo + 1, part};
         }
-        n += stretches;
+        n += pieces;
     }
     return n;
 }
 
-static Err sweep(const Stretch *stretch, int64_t n, int64_t extent, int64_t *mine, bool *copies)
+static Err sweep(const SpanPiece *piece, int64_t n, int64_t extent, int64_t *mine, bool *copies)
 {
     int64_t reach = 0;
     *copies = false;
     for (int64_t i = 0; i < n; i++) {
-        const Stretch *p = &stretch[i];
+        const SpanPiece *p = &piece[i];
         if (p->lo < mine[p->part])
             return err_fail(ERR_CHECK, "span map: part %d holds element %lld twice", p->part,
                             (long long)p->lo);
@@ -63,14 +63,14 @@ Err spans_tile(const SpanMap *map, const int *part, int n, int64_t extent, Arena
 {
     const size_t mark = arena_mark(temp);
     int64_t count = 0, *mine;
-    Stretch *stretch;
-    for (int i = 0; i < n; i++) count = add_stretches(map, part[i], NULL, count);
-    TRY(ARENA_NEW(temp, count, &stretch));
+    SpanPiece *piece;
+    for (int i = 0; i < n; i++) count = add_pieces(map, part[i], NULL, count);
+    TRY(ARENA_NEW(temp, count, &piece));
     TRY(ARENA_NEW(temp, map->n_parts, &mine));
     count = 0;
-    for (int i = 0; i < n; i++) count = add_stretches(map, part[i], stretch, count);
-    if (count > 0) qsort(stretch, (size_t)count, sizeof *stretch, by_start);
-    const Err err = sweep(stretch, count, extent, mine, copies);
+    for (int i = 0; i < n; i++) count = add_pieces(map, part[i], piece, count);
+    if (count > 0) qsort(piece, (size_t)count, sizeof *piece, by_start);
+    const Err err = sweep(piece, count, extent, mine, copies);
     arena_rewind(temp, mark);
     return err;
 }

@@ -13,17 +13,17 @@ Span even_part(int64_t n, int64_t grain, int parts, int part)
     return (Span){min64(first * grain, n), min64(last * grain, n), 1};
 }
 
-Held held_all(int64_t extent) { return (Held){.count = extent}; }
+HeldSpans held_all(int64_t extent) { return (HeldSpans){.count = extent}; }
 
-Held held_map(const SpanMap *map, int part)
+HeldSpans held_map(const SpanMap *map, int part)
 {
-    Held h = {.span = map->span + map->first[part],
-              .n_spans = map->first[part + 1] - map->first[part]};
+    HeldSpans h = {.span = map->span + map->first[part],
+                   .n_spans = map->first[part + 1] - map->first[part]};
     for (int i = 0; i < h.n_spans; i++) h.count += span_count(h.span[i]);
     return h;
 }
 
-Held held_even(Held h, int64_t grain, int parts, int part)
+HeldSpans held_even(HeldSpans h, int64_t grain, int parts, int part)
 {
     const Span s = even_part(h.count, grain, parts, part);
     h.from += s.lo;
@@ -31,7 +31,7 @@ Held held_even(Held h, int64_t grain, int parts, int part)
     return h;
 }
 
-int64_t held_at(const Held *h, int64_t i)
+int64_t held_at(const HeldSpans *h, int64_t i)
 {
     int64_t at = h->from + i;
     MUST(i >= 0 && i < h->count, "element %lld of %lld held", (long long)i, (long long)h->count);
@@ -41,7 +41,7 @@ int64_t held_at(const Held *h, int64_t i)
     return h->span[s].lo + at * h->span[s].step;
 }
 
-static int64_t sequence_find(const Held *h, int64_t coordinate)
+static int64_t sequence_find(const HeldSpans *h, int64_t coordinate)
 {
     int64_t before = 0;
     if (!h->span) return coordinate;
@@ -54,13 +54,13 @@ static int64_t sequence_find(const Held *h, int64_t coordinate)
     return -1;
 }
 
-int64_t held_find(const Held *h, int64_t coordinate)
+int64_t held_find(const HeldSpans *h, int64_t coordinate)
 {
     const int64_t at = sequence_find(h, coordinate) - h->from;
     return at >= 0 && at < h->count ? at : -1;
 }
 
-Span held_bounds(const Held *h)
+Span held_bounds(const HeldSpans *h)
 {
     Span b = {INT64_MAX, 0, 1};
     int64_t before = 0;

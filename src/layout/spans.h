@@ -37,7 +37,7 @@ typedef struct {
     const Span *span; /* NULL: the sequence is 0, 1, 2, ... */
     int n_spans;
     int64_t from, count; /* elements [from, from + count) of the sequence */
-} Held;
+} HeldSpans;
 
 static inline int64_t span_count(Span s)
 {
@@ -48,14 +48,14 @@ static inline int64_t span_count(Span s)
 Span even_part(int64_t n, int64_t grain, int parts, int part);
 
 /* Local. All of a dim; part of a map; part of a window by the even rule. */
-Held held_all(int64_t extent);
-Held held_map(const SpanMap *map, int part);
-Held held_even(Held h, int64_t grain, int parts, int part);
+HeldSpans held_all(int64_t extent);
+HeldSpans held_map(const SpanMap *map, int part);
+HeldSpans held_even(HeldSpans h, int64_t grain, int parts, int part);
 /* Local. The coordinate of the i-th element held; the place of a coordinate, or -1 if not held. */
-int64_t held_at(const Held *h, int64_t i);
-int64_t held_find(const Held *h, int64_t coordinate);
+int64_t held_at(const HeldSpans *h, int64_t i);
+int64_t held_find(const HeldSpans *h, int64_t coordinate);
 /* Local. From the least coordinate held to past the greatest; empty when nothing is held. */
-Span held_bounds(const Held *h);
+Span held_bounds(const HeldSpans *h);
 
 /* Local. Copies the lists into the arena. ERR_CHECK unless each part's spans lie in [0, extent) and
  * are disjoint, and the parts together hold every element. */

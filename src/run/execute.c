@@ -114,7 +114,7 @@ static void fill_call(const InstrContext *s, const Instr *in, Call *c)
 {
     *c = (Call){.n_in = in->n_in,
                 .n_out = in->n_out,
-                .attr = in->attr,
+                .attr = in->attr.kernel,
                 .team = s->r->settings.team,
                 .queue = s->r->queue};
     for (int i = 0; i < in->n_in; i++) c->in[i] = resolve(s, in->in[i]);

@@ -51,7 +51,7 @@ static Tensor box_of(const Tensor *whole, const BoxCopy *c, int64_t at, const in
 
 Err transfer_pack(const TransferInstr *t)
 {
-    const Moving *m = &t->program->move[t->instr->attr.move.index];
+    const TransferPart *m = &t->program->move[t->instr->attr.move.index];
     for (int64_t i = 0; i < m->n_copies; i++) {
         const BoxCopy *b = &m->copy[i];
         Call c = {.n_in = 1, .n_out = 1, .team = t->call->team, .queue = t->call->queue};

@@ -66,7 +66,7 @@ static CommKind comm_kind(OpId op)
 Transfer instr_transfer(const Program *p, const Instr *in)
 {
     const ProgTensor *from = &p->tensor[in->in[0]], *to = &p->tensor[in->out[0]];
-    const Moving *m = &p->move[in->attr.move.index];
+    const TransferPart *m = &p->move[in->attr.move.index];
     return (Transfer){.kind = comm_kind(in->op),
                       .reduce = m->reduce,
                       .group = m->group,

@@ -184,7 +184,7 @@ static int64_t find_moves(const LoadPlan *p, int tensor, const Box *box)
     int64_t n = 0;
     for (want = first_reaching(want, end - want, box->lo[0]); want < end; want++) {
         if (want->box.lo[0] >= box->hi[0]) break;
-        if (!box_meet(&want->box, box, &p->move[n].box)) continue;
+        if (!box_intersect(&want->box, box, &p->move[n].box)) continue;
         p->move[n++].want = want;
     }
     if (n > 1) qsort(p->move, (size_t)n, sizeof *p->move, by_rank);

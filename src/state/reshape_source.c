@@ -74,7 +74,7 @@ static Err copy_part(ReshapeSource *s, const ManifestPart *part, const Box *want
         Box both;
         const Box box = part_chunk(t, part, i, &before);
         if (!part->stored && box.lo[0] >= want->hi[0]) break;
-        if (!box_meet(&box, want, &both)) continue;
+        if (!box_intersect(&box, want, &both)) continue;
         TRY(get_chunk(s, part, i, &kept));
         const BoxAt all_in = box_dense(&box, kept->data);
         const BoxAt in = box_inside(&all_in, &box, &both, element);
@@ -98,6 +98,6 @@ Err reshape_source_box(ReshapeSource *s, int tensor, const Box *box, char *out)
             hi = mid;
     }
     for (; lo < end && m->part[lo].box.lo[0] < box->hi[0]; lo++)
-        if (box_meet(&m->part[lo].box, box, NULL)) TRY(copy_part(s, &m->part[lo], box, out));
+        if (box_intersect(&m->part[lo].box, box, NULL)) TRY(copy_part(s, &m->part[lo], box, out));
     return OK;
 }

@@ -43,7 +43,7 @@ static int64_t holder_part(const StateParts *p, int tensor, const Box *box)
 {
     Box meet;
     for (int64_t i = first_of(p, tensor); i < p->n && p->part[i].tensor == tensor; i++)
-        if (box_meet(&p->part[i].box, box, &meet) && same_box(&meet, box)) return i;
+        if (box_intersect(&p->part[i].box, box, &meet) && same_box(&meet, box)) return i;
     return -1;
 }
 
@@ -99,7 +99,7 @@ static Err cells_of(ReplicaPlanner *q, int owner, const StatePart *own)
         for (int64_t k = first_of(p, own->tensor); i != owner && k < p->n; k++) {
             Box meet;
             if (p->part[k].tensor != own->tensor) break;
-            if (box_meet(&p->part[k].box, &own->box, &meet) && !is_known(q->r, from, &meet))
+            if (box_intersect(&p->part[k].box, &own->box, &meet) && !is_known(q->r, from, &meet))
                 TRY(add_cell(q, own->tensor, &meet));
         }
     }

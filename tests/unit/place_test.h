@@ -73,7 +73,7 @@ static inline Transfer transfer_of(const Program *p, const Instr *in)
 {
     static const CommKind kind[] = {COMM_ALL_REDUCE, COMM_ALL_GATHER, COMM_REDUCE_SCATTER,
                                     COMM_ALL_TO_ALL};
-    const Moving *m = &p->move[in->attr.move.index];
+    const TransferPart *m = &p->move[in->attr.move.index];
     const ProgTensor *from = &p->tensor[in->in[0]], *to = &p->tensor[in->out[0]];
     return (Transfer){.kind = kind[in->op - OP_all_reduce],
                       .reduce = m->reduce,

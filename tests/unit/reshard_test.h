@@ -19,7 +19,7 @@ enum { MAX_WORLD = 12 };
 typedef struct {
     Arena lists, temp, data;
     Reshard r;
-    Laid src, dst; /* as they were given */
+    Sharding src, dst; /* as they were given */
     int world;
     ReshardPart part[MAX_WORLD];
     uint64_t *from[MAX_WORLD], *fold[MAX_WORLD]; /* storage of each rank */
@@ -48,14 +48,14 @@ static inline uint64_t mixed(uint64_t x)
     return (x ^ x >> 29) * 0x94d049bb133111ebu;
 }
 
-static inline bool sim_has(const Laid *p, int rank)
+static inline bool sim_has(const Sharding *p, int rank)
 {
     const unsigned pp = mesh_axes(p->mesh, p->layout.view, "pp");
     return rank < p->mesh->world &&
            (p->stage == ALL_STAGES || mesh_part(p->mesh, p->layout.view, pp, rank) == p->stage);
 }
 
-static inline Holding sim_holding(const Laid *p, const Shape *s, int rank)
+static inline Holding sim_holding(const Sharding *p, const Shape *s, int rank)
 {
     return holding_of(&p->layout, p->mesh, s, rank);
 }
@@ -68,7 +68,7 @@ static inline uint64_t sim_add(const Sim *s, uint64_t v, uint64_t x)
 }
 
 /* Which summands of an element differ: by partial axes, and by copies where these are summed. */
-static inline int sim_summand(const Laid *p, int rank)
+static inline int sim_summand(const Sharding *p, int rank)
 {
     unsigned axes = p->layout.partial;
     for (int i = 0; p->sum_copies && i < p->layout.n_cuts; i++) {
@@ -78,7 +78,7 @@ static inline int sim_summand(const Laid *p, int rank)
     return mesh_part(p->mesh, p->layout.view, axes, rank);
 }
 
-static inline uint64_t sim_value(const Laid *p, int rank, int64_t element)
+static inline uint64_t sim_value(const Sharding *p, int rank, int64_t element)
 {
     return mixed((uint64_t)element * 1000 + (uint64_t)sim_summand(p, rank));
 }
@@ -197,7 +197,7 @@ static inline void sim_check_group(Sim *s, int rank)
 
 static inline void sim_fill(Sim *s, int rank)
 {
-    const Laid *from = &s->src, *to = &s->dst;
+    const Sharding *from = &s->src, *to = &s->dst;
     if (sim_has(from, rank)) {
         const Holding h = sim_holding(from, &s->r.shape, rank);
         DO(ARENA_NEW(&s->data, holding_count(&h) + 1, &s->from[rank]));
@@ -227,7 +227,7 @@ static inline int by_order(const void *a, const void *b)
  * *own: does it hold one of them itself? */
 static inline int sim_summands(const Sim *s, int to, int64_t element, Summand *out, bool *own)
 {
-    const Laid *from = &s->src;
+    const Sharding *from = &s->src;
     const unsigned stay = layout_simplify(&s->dst.layout, s->dst.mesh).partial;
     const int view = from->layout.view;
     int n = 0;
@@ -295,7 +295,7 @@ static inline void sim_check_rank(const Sim *s, int rank)
 }
 
 /* Plans, carries out and checks. */
-static inline void sim_run(Sim *s, const Laid *from, const Laid *to, const Shape *shape)
+static inline void sim_run(Sim *s, const Sharding *from, const Sharding *to, const Shape *shape)
 {
     arena_rewind(&s->lists, 0);
     arena_rewind(&s->data, 0);

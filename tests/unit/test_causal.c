@@ -13,8 +13,8 @@ static int promised(JobSettings set, int64_t *what)
         for (int i = 0; i < job.program[k].n_instr; i++) {
             const Instr *in = &job.program[k].instr[i];
             if (in->op != OP_attention && in->op != OP_attention_dx) continue;
-            *what = in->attr.attention.causal;
-            n += in->attr.attention.causal != 0;
+            *what = in->attr.kernel.attention.causal;
+            n += in->attr.kernel.attention.causal != 0;
         }
     return n;
 }

@@ -18,7 +18,7 @@ static Tensor tensor_of(const Program *p, int32_t id, int mode)
 static Call call_of(const Program *p, const Instr *in)
 {
     const int mode = in->phase == PHASE_B ? MERGED : SPLIT;
-    Call c = {.n_in = in->n_in, .n_out = in->n_out, .attr = in->attr};
+    Call c = {.n_in = in->n_in, .n_out = in->n_out, .attr = in->attr.kernel};
     for (int i = 0; i < in->n_in; i++) c.in[i] = tensor_of(p, in->in[i], mode);
     for (int i = 0; i < in->n_out; i++) {
         c.out[i] = tensor_of(p, in->out[i], mode);

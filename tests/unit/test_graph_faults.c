@@ -216,14 +216,18 @@ static void bad_ranges(Graph *g, Value x)
 }
 static void bad_rows(Graph *g, Value x)
 {
-    rope(g, heads(g, x, 2), input(g, INPUT_POSITIONS, dim_of(T + 1)), NULL);
+    rope(g, heads(g, x, 2), input(g, INPUT_POSITIONS, dim_of(T + 1)),
+         &(Attr){.rope = {.theta = 10}});
 }
 static void long_name(Graph *g, Value x)
 {
     graph_name(g, gelu(g, x), "%0127d", 1); /* may be so long */
     graph_name(g, gelu(g, x), "%0128d", 1);
 }
-static void bad_rope(Graph *g, Value x) { rope(g, x, input(g, INPUT_POSITIONS, dim_of(T)), NULL); }
+static void bad_rope(Graph *g, Value x)
+{
+    rope(g, x, input(g, INPUT_POSITIONS, dim_of(T)), &(Attr){.rope = {.theta = 10}});
+}
 
 static void builders_refuse(void **state)
 {

@@ -30,7 +30,10 @@ static Mesh mesh_of(int replicate, int shard, int tp)
     return m;
 }
 
-static Laid at(const Mesh *m, Layout l) { return (Laid){.mesh = m, .layout = l, .stage = -1}; }
+static Sharding at(const Mesh *m, Layout l)
+{
+    return (Sharding){.mesh = m, .layout = l, .stage = -1};
+}
 
 enum { MAX_PARAMS = 10 };
 static const Layout dense = {.view = VIEW_DENSE};
@@ -161,7 +164,7 @@ static void moves_are_collectives(const Home *h, Sim *sim)
     const int p = mesh_parts(h->mesh, h->view, h->shard);
     for (int i = 0; i < h->n; i++) {
         const Shape *s = &h->param[i].shape;
-        Laid home = at(h->mesh, dense), use = at(h->mesh, h->param[i].use), grad = use;
+        Sharding home = at(h->mesh, dense), use = at(h->mesh, h->param[i].use), grad = use;
         DO(home_layout(h, i, &arena, &home.layout));
         grad.layout = layout_partial(grad.layout, SHARD);
         sim_run(sim, &home, &use, s);
@@ -196,7 +199,7 @@ static void gradients_come_home(const Home *h, Sim *sim)
         DO(home_layout(h, i, &arena, &home));
         assert_int_equal(step.model | step.scatter | step.data, partial);
         assert_int_equal(step.scatter, SHARD);
-        Laid now = at(h->mesh, layout_partial(p->use, partial)), next = now;
+        Sharding now = at(h->mesh, layout_partial(p->use, partial)), next = now;
         now.sum_copies = step.copies != 0;
         sim_run(sim, &now, &next, &p->shape); /* copies: all else stays open */
         assert_int_equal(step.copies, layout_has_copies(&p->use) ? TP : 0);

@@ -100,11 +100,11 @@ enum { T = 7, I = 5, O = 9, H = 6, G = 3, C = 4, V = 11, SPAN = 13 };
 /* Shapes are inferred, outputs that no input tells are given; the flops follow. */
 static void flops_are_counted(void **state)
 {
-    const Attr none = {.heads = {C}}, seen = {.attention = {.span = SPAN}};
+    const OpAttr none = {.heads = {C}}, seen = {.kernel.attention = {.span = SPAN}};
     const Dims q = d3(T, H, C), k = d3(2 * T, G, C), r = d2(T, 4), s = d2(T, H), tv = d2(T, V);
     const struct {
         OpId op;
-        Attr attr;
+        OpAttr attr;
         int n_in, n_out;
         Dims in[MAX_IN], given[MAX_OUT];
         double flops;
@@ -172,7 +172,7 @@ static void flops_name_letters(void **state)
 
 static void shapes_are_inferred(void **state)
 {
-    const Attr heads_of = {.heads = {C}};
+    const OpAttr heads_of = {.heads = {C}};
     const Dim bounded = {T, 2, 3};
     Dims out[MAX_OUT];
     (void)state;
@@ -212,7 +212,8 @@ static void heads_have_key_heads(void **state)
     };
     (void)state;
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-        const Attr attr = {.attention = {.group = table[i].group, .head_at = table[i].head_at}};
+        const OpAttr attr = {
+            .kernel.attention = {.group = table[i].group, .head_at = table[i].head_at}};
         const Dims q = d3(T, table[i].heads, C), k = d3(2 * T, table[i].key_heads, C);
         Dims out[MAX_OUT];
         const Err err = op_infer(OP_attention, &attr, 4, (Dims[]){q, k, k, d2(T, 4)}, NULL, 2, out);

@@ -89,9 +89,6 @@ static Attr attr_of(OpId op)
     case OP_attention:
     case OP_attention_dx:
         return (Attr){.attention = {.scale = 0.5, .span = extent('s')}};
-    case OP_heads:
-    case OP_merge:
-        return (Attr){.heads = {extent('c')}};
     default:
         return (Attr){.gemm = {0}};
     }

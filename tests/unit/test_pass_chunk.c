@@ -26,7 +26,7 @@ static void rows_that_do_not_divide(void **state)
                "  F  %8 d.logits [5,9] = loss_dx %4 %5 %6 %2 %3 chunk 1\n"
                "  F  %9 d.x [5,4] = linear_dx %8 %1 chunk 1\n"
                "  F  %10 d.v [9,4] += linear_dw %8 %0 {port 0} chunk 1\n");
-    DO(chunk(&b.g, &(ChunkRule){.elements = 4 * V + V - 1, .least_rows = 1}));
+    DO(chunk(&b.g, &(ChunkRule){.elements = 4 * V + V - 1, .min_rows = 1}));
     bed_expect(&b, "after",
                "  F  %11 [3,4] = part %0 {dim 0 from 0}\n"
                "  F  %12 [3,9] = linear %11 %1\n"
@@ -59,7 +59,7 @@ static void sums_go_on(void **state)
     int losses = 0, sums = 0;
     (void)state;
     build(&b, dim_of(ROWS));
-    DO(chunk(&b.g, &(ChunkRule){.elements = V, .least_rows = 1})); /* a row at a time */
+    DO(chunk(&b.g, &(ChunkRule){.elements = V, .min_rows = 1})); /* a row at a time */
     for (int i = 0; i < b.g.n_nodes; i++) {
         const Node *n = &b.g.node[i];
         if (n->op == OP_loss) assert_int_equal(n->keep[0], losses++ ? SLOT_ONE : SLOT_ZERO);
@@ -77,7 +77,7 @@ static void bounded_rows(void **state)
     Bed b;
     (void)state;
     build(&b, (Dim){ROWS, SLOT_ROWS, 0});
-    DO(chunk(&b.g, &(ChunkRule){.elements = 4 * V, .least_rows = 1}));
+    DO(chunk(&b.g, &(ChunkRule){.elements = 4 * V, .min_rows = 1}));
     const Node *dx = bed_node(&b, "d.x");
     const Dim first = b.g.value[dx->in[0]].dims.dim[0], second = b.g.value[dx->in[1]].dims.dim[0];
     assert_true(dim_same(first, (Dim){3, SLOT_ROWS, 0}));
@@ -92,7 +92,7 @@ static void one_chunk_is_the_whole(void **state)
     (void)state;
     build(&b, dim_of(ROWS));
     const int n = b.g.n_nodes;
-    DO(chunk(&b.g, &(ChunkRule){.elements = ROWS * V, .least_rows = 1}));
+    DO(chunk(&b.g, &(ChunkRule){.elements = ROWS * V, .min_rows = 1}));
     assert_int_equal(b.g.n_nodes, n);
     assert_int_equal(bed_node(&b, "d.x")->op, OP_linear_dx);
     for (int i = 0; i < n; i++) assert_int_equal(b.g.node[i].chunk, 0);
@@ -105,7 +105,7 @@ static void at_least_so_many_rows(void **state)
     Bed b;
     (void)state;
     build(&b, dim_of(1000));
-    DO(chunk(&b.g, &(ChunkRule){.elements = 1, .least_rows = 16}));
+    DO(chunk(&b.g, &(ChunkRule){.elements = 1, .min_rows = 16}));
     const Node *dx = bed_node(&b, "d.x");
     assert_int_equal(dx->n_in, 63); /* of 16 rows; the last has 8 */
     assert_int_equal(b.g.value[dx->in[0]].dims.dim[0].cap, 16);
@@ -132,7 +132,7 @@ static int64_t rows_by(ChunkRule rule)
 /* More rows than the elements make are wanted, within a bound of elements; few are there in any case. */
 static void rows_that_are_wanted(void **state)
 {
-    const ChunkRule rule = {.elements = 5 * V, .wanted_rows = 50, .most_elements = 300 * V};
+    const ChunkRule rule = {.elements = 5 * V, .wanted_rows = 50, .max_elements = 300 * V};
     (void)state;
     assert_int_equal(rows_by(rule), 50);
     ChunkRule r = rule;
@@ -143,9 +143,9 @@ static void rows_that_are_wanted(void **state)
     r.elements = 300 * V;
     assert_int_equal(rows_by(r), 256);
     r = rule;
-    r.most_elements = 20 * V + V - 1;
+    r.max_elements = 20 * V + V - 1;
     assert_int_equal(rows_by(r), 20);
-    r.least_rows = 33;
+    r.min_rows = 33;
     assert_int_equal(rows_by(r), 33);
 }
 
@@ -156,7 +156,7 @@ static void not_too_many(void **state)
     Bed b;
     (void)state;
     build(&b, dim_of(200 * MOST));
-    DO(chunk(&b.g, &(ChunkRule){.elements = 150 * V, .least_rows = 1}));
+    DO(chunk(&b.g, &(ChunkRule){.elements = 150 * V, .min_rows = 1}));
     const Node *dx = bed_node(&b, "d.x");
     assert_int_equal(dx->n_in, 200 * MOST / 256);
     assert_int_equal(b.g.value[dx->in[0]].dims.dim[0].cap, 256);

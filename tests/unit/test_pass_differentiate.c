@@ -257,7 +257,7 @@ static void strategies_pin(void **state)
 static void rows_must_fit(void **state)
 {
     static const StrategyRow row = {"w", "tp", 2, BY_ONE};
-    const Strategy s = {"hand made", &row, 1, 0, 0, 0};
+    const Strategy s = {.name = "hand made", .row = &row, .n = 1};
     const Mesh mesh = mesh_of_two();
     Layout *pin;
     bool *pinned;

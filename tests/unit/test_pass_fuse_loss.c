@@ -56,7 +56,7 @@ static void in_chunks(void **state)
     build_head(&b);
     bed_prepare(&b, true);
     DO(fuse(&b.g));
-    DO(chunk(&b.g, &(ChunkRule){.elements = 4 * F, .least_rows = 1})); /* four rows, then two */
+    DO(chunk(&b.g, &(ChunkRule){.elements = 4 * F, .min_rows = 1})); /* four rows, then two */
     DO(phases(&b.g));
     DO(lower(&b.g, &b.arena, &p));
     for (int i = p.first[PHASE_F]; i < p.first[PHASE_F + 1]; i++) {

@@ -28,12 +28,12 @@ enum { MAX_VALUES = 96, MAX_NODES = 64 };
 
 /* How a value lies, and where it was brought, in F and after: bits of lays. */
 typedef struct {
-    LayId base;
+    PlacementId base;
     uint64_t there[2];
 } Lying;
 
 typedef struct {
-    Placing p;
+    PlaceContext p;
     bool *inside;
     Lying lying[MAX_VALUES];
     Cost limit;
@@ -41,23 +41,23 @@ typedef struct {
     bool found;
 } Brute;
 
-static bool bring_there(Brute *b, int node, Value v, LayId to, Cost *cost)
+static bool bring_there(Brute *b, int node, Value v, PlacementId to, Cost *cost)
 {
-    Placing *p = &b->p;
+    PlaceContext *p = &b->p;
     Lying *l = &b->lying[v];
     const bool after = node >= p->n_forward;
-    const Lay *from = &p->lays.lay[l->base], *want = &p->lays.lay[to];
-    const bool kept = !p->regather || from->kind != LAY_CUT;
+    const Placement *from = &p->placements.list[l->base], *want = &p->placements.list[to];
+    const bool kept = !p->regather || from->kind != PLACEMENT_SHARD;
     uint64_t there = l->there[after];
     if (after && kept) there |= l->there[0];
     if (l->base == to || there >> to & 1) return true;
     if (p->g->value[v].role == ROLE_PARAM) return false;
-    const bool sums = from->kind == LAY_SUM || from->kind == LAY_MAX;
-    if (b->inside[v] && !(sums && want->kind == LAY_WHOLE)) return false;
+    const bool sums = from->kind == PLACEMENT_SUM || from->kind == PLACEMENT_MAX;
+    if (b->inside[v] && !(sums && want->kind == PLACEMENT_REPLICATE)) return false;
     const int64_t bytes =
         dims_count(&p->g->value[v].dims) * (int64_t)dtype_bytes(p->g->value[v].dtype);
     int steps;
-    const int64_t sent = lay_bytes(&p->lays, l->base, to, bytes, &steps);
+    const int64_t sent = placement_reshard_bytes(&p->placements, l->base, to, bytes, &steps);
     if (sent < 0) return false;
     cost->bytes += sent;
     cost->steps += steps;
@@ -69,19 +69,19 @@ static bool bring_there(Brute *b, int node, Value v, LayId to, Cost *cost)
  * put back. */
 static bool run_way(Brute *b, int node, const RowChoice *c, Cost *cost)
 {
-    Placing *p = &b->p;
+    PlaceContext *p = &b->p;
     const Node *n = &p->g->node[node];
     const Signature sig = op_signature(n->op);
     for (int i = 0; i < n->n_in; i++) {
-        const LayKind base = p->lays.lay[b->lying[n->in[i]].base].kind;
-        const bool first_adds =
-            sig.in[i].added && base == LAY_WHOLE && p->lays.lay[c->in[i]].kind == LAY_SUM;
+        const PlacementKind base = p->placements.list[b->lying[n->in[i]].base].kind;
+        const bool first_adds = sig.in[i].added && base == PLACEMENT_REPLICATE &&
+                                p->placements.list[c->in[i]].kind == PLACEMENT_SUM;
         if (!first_adds && !bring_there(b, node, n->in[i], c->in[i], cost)) return false;
     }
     for (int i = 0; i < n->n_out; i++) {
         const Value v = n->out[i];
         b->lying[v] = (Lying){c->out[i], {0, 0}};
-        if (p->pin[v] == NO_LAY) continue;
+        if (p->pin[v] == NO_PLACEMENT) continue;
         if (!bring_there(b, node, v, p->pin[v], cost)) return false;
         b->lying[v] = (Lying){p->pin[v], {0, 0}};
     }
@@ -89,16 +89,16 @@ static bool run_way(Brute *b, int node, const RowChoice *c, Cost *cost)
     return true;
 }
 
-static int lays_there(const Brute *b, Value v, int node, LayId have[4])
+static int lays_there(const Brute *b, Value v, int node, PlacementId avail[4])
 {
     const Lying *l = &b->lying[v];
-    const bool kept = !b->p.regather || b->p.lays.lay[l->base].kind != LAY_CUT;
+    const bool kept = !b->p.regather || b->p.placements.list[l->base].kind != PLACEMENT_SHARD;
     uint64_t there = l->there[node >= b->p.n_forward];
     int n = 0;
     if (kept) there |= l->there[0];
-    have[n++] = l->base;
-    for (int i = 0; i < b->p.lays.n_lays && n < 4; i++)
-        if (there >> i & 1) have[n++] = (LayId)i;
+    avail[n++] = l->base;
+    for (int i = 0; i < b->p.placements.n_placements && n < 4; i++)
+        if (there >> i & 1) avail[n++] = (PlacementId)i;
     return n;
 }
 
@@ -116,11 +116,11 @@ static void try_all(Brute *b, int node, Cost cost)
     }
     const Node *n = &g->node[node];
     RowChoice choice[MAX_CHOICES];
-    LayId have[MAX_IN][4];
-    int n_have[MAX_IN], n_choices;
+    PlacementId avail[MAX_IN][4];
+    int n_avail[MAX_IN], n_choices;
     Lying keep[MAX_VALUES];
-    for (int i = 0; i < n->n_in; i++) n_have[i] = lays_there(b, n->in[i], node, have[i]);
-    DO(rows_of_node(&b->p, node, have, n_have, choice, &n_choices));
+    for (int i = 0; i < n->n_in; i++) n_avail[i] = lays_there(b, n->in[i], node, avail[i]);
+    DO(rows_of_node(&b->p, node, avail, n_avail, choice, &n_choices));
     memcpy(keep, b->lying, sizeof keep);
     for (int i = 0; i < n_choices; i++) {
         Cost next = cost;
@@ -133,7 +133,8 @@ static void first_lying(Brute *b)
 {
     const Graph *g = b->p.g;
     for (Value v = 0; v < g->n_values; v++)
-        b->lying[v] = (Lying){role_given(g->value[v].role) ? b->p.pin[v] : lay_whole(), {0, 0}};
+        b->lying[v] =
+            (Lying){role_given(g->value[v].role) ? b->p.pin[v] : placement_replicate(), {0, 0}};
 }
 
 typedef struct {
@@ -147,19 +148,21 @@ static void open_brute(Brute *b, const Case *c, const Graph *g, const Mesh *mesh
 {
     Layout *pin;
     bool *pinned;
-    LayId whole;
+    PlacementId whole;
     int axis = 0;
     while (!(mesh_axes(mesh, VIEW_DENSE, "tp") >> axis & 1)) axis++;
     assert_true(g->n_values < MAX_VALUES && g->n_nodes < MAX_NODES);
-    b->p = (Placing){.g = g, .mesh = mesh, .arena = arena, .axis = axis, .regather = c->regather};
-    b->p.lays = (Lays){.arena = arena, .parts = c->tp};
-    DO(lay_of(&b->p.lays, (Lay){.kind = LAY_WHOLE}, &whole));
+    b->p =
+        (PlaceContext){.g = g, .mesh = mesh, .arena = arena, .axis = axis, .regather = c->regather};
+    b->p.placements = (PlacementTable){.arena = arena, .parts = c->tp};
+    DO(placement_intern(&b->p.placements, (Placement){.kind = PLACEMENT_REPLICATE}, &whole));
     DO(ARENA_NEW(arena, g->n_values, &b->p.pin));
     DO(strategy_pins(c->strategy, g, mesh, arena, &pin, &pinned));
     for (Value v = 0; v < g->n_values; v++) {
-        b->p.pin[v] = NO_LAY;
+        b->p.pin[v] = NO_PLACEMENT;
         if (pinned[v])
-            DO(lay_from_layout(&b->p.lays, &pin[v], 1u << axis, &g->value[v].dims, &b->p.pin[v]));
+            DO(placement_from_layout(&b->p.placements, &pin[v], 1u << axis, &g->value[v].dims,
+                                     &b->p.pin[v]));
     }
     DO(rows_open(&b->p));
     DO(place_inside(g, arena, &b->inside));
@@ -183,7 +186,7 @@ static void try_case(Builder build, const char *unit, const Case *c)
     open_brute(b, c, &bed.g, &mesh, &bed.arena);
     b->p.n_forward = graph_find(&bed.g, ROLE_DY) == NO_VALUE ? bed.g.n_nodes : n_forward;
     DO(place_choose(&b->p, &choice));
-    assert_true(b->p.lays.n_lays < 64);
+    assert_true(b->p.placements.n_placements < 64);
     first_lying(b);
     for (int i = 0; i < bed.g.n_nodes; i++)
         if (!run_way(b, i, &choice[i], &chosen))

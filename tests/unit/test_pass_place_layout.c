@@ -51,8 +51,8 @@ static void expect_heads(const Graph *g, int64_t group, int64_t head_at)
     for (int i = 0; i < g->n_nodes; i++) {
         const Node *n = &g->node[i];
         if (n->op != OP_attention && n->op != OP_attention_dx) continue;
-        assert_int_equal(n->attr.attention.group, group);
-        assert_int_equal(n->attr.attention.head_at, head_at);
+        assert_int_equal(n->attr.kernel.attention.group, group);
+        assert_int_equal(n->attr.kernel.attention.head_at, head_at);
         found++;
     }
     assert_int_equal(found, 2);
@@ -120,7 +120,7 @@ static void expect_base(const Graph *g, int64_t base, int ops)
         const bool counts = n->op == OP_embedding || n->op == OP_embedding_dw ||
                             n->op == OP_row_sums || n->op == OP_loss_dx;
         if (!counts) continue;
-        assert_int_equal(n->attr.vocab.base, base);
+        assert_int_equal(n->attr.kernel.vocab.base, base);
         ops--;
     }
     assert_int_equal(ops, 0);

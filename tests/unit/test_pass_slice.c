@@ -176,7 +176,7 @@ static void the_loss_goes_on(void **state)
     const Value targets = input(&b.g, INPUT_TARGETS, rows);
     token_loss(&b.g, x, w, targets, input(&b.g, INPUT_WEIGHTS, rows));
     bed_prepare(&b, true);
-    DO(chunk(&b.g, &(ChunkRule){.elements = 9 * 2, .least_rows = 1}));
+    DO(chunk(&b.g, &(ChunkRule){.elements = 9 * 2, .min_rows = 1}));
     DO(slice(&b.g, ROWS));
     for (int i = 0; i < b.g.n_nodes; i++) {
         if (b.g.node[i].op != OP_loss) continue;

@@ -31,11 +31,14 @@ static Mesh mesh_of(int pp, int replicate, int shard, int tp)
 
 static Layout dense(void) { return layout_replicate(VIEW_DENSE); }
 
-static Laid at(const Mesh *m, Layout l) { return (Laid){.mesh = m, .layout = l, .stage = -1}; }
+static Sharding at(const Mesh *m, Layout l)
+{
+    return (Sharding){.mesh = m, .layout = l, .stage = -1};
+}
 
 static void expect_kind(const Mesh *m, Layout from, Layout to, const Shape *s, const char *want)
 {
-    const Laid f = at(m, from), t = at(m, to);
+    const Sharding f = at(m, from), t = at(m, to);
     Reshard r;
     const char *got;
     DO(reshard_plan(&f, &t, s, "w", &r));
@@ -82,7 +85,7 @@ static void kinds_by_name(void **state)
 }
 
 /* Elements sent by all ranks, carried out and checked. */
-static int64_t total_sent(Sim *sim, Laid from, Laid to, const Shape *s, ReshardKind kind)
+static int64_t total_sent(Sim *sim, Sharding from, Sharding to, const Shape *s, ReshardKind kind)
 {
     int64_t sum = 0;
     sim_run(sim, &from, &to, s);
@@ -103,10 +106,10 @@ static void bytes_by_formula(void **state)
             const Mesh m = mesh_of(1, 1, 2, p);
             const int64_t side = uneven ? 7 : 60, n = side * side, copies = 2;
             const Shape s = {2, {side, side}};
-            const Laid rows = at(&m, layout_cut(dense(), 0, TP, 1)), all = at(&m, dense());
-            const Laid columns = at(&m, layout_cut(dense(), 1, TP, 1));
-            const Laid sum = at(&m, layout_partial(dense(), TP));
-            const Laid flat = at(&m, layout_cut(dense(), DIM_FLAT, TP, 16));
+            const Sharding rows = at(&m, layout_cut(dense(), 0, TP, 1)), all = at(&m, dense());
+            const Sharding columns = at(&m, layout_cut(dense(), 1, TP, 1));
+            const Sharding sum = at(&m, layout_partial(dense(), TP));
+            const Sharding flat = at(&m, layout_cut(dense(), DIM_FLAT, TP, 16));
             const int64_t pass = copies * (p - 1) * n;
             assert_int_equal(total_sent(&sim, rows, all, &s, RESHARD_ALL_GATHER), pass);
             assert_int_equal(total_sent(&sim, flat, all, &s, RESHARD_ALL_GATHER), pass);
@@ -134,9 +137,9 @@ static void direct_where_storage_is_the_message(void **state)
     Sim sim;
     const Mesh m = mesh_of(1, 1, 1, 3);
     const Shape s = {2, {7, 5}};
-    const Laid rows = at(&m, layout_cut(dense(), 0, TP, 1)), all = at(&m, dense());
-    const Laid columns = at(&m, layout_cut(dense(), 1, TP, 1));
-    const Laid sum = at(&m, layout_partial(dense(), TP));
+    const Sharding rows = at(&m, layout_cut(dense(), 0, TP, 1)), all = at(&m, dense());
+    const Sharding columns = at(&m, layout_cut(dense(), 1, TP, 1));
+    const Sharding sum = at(&m, layout_partial(dense(), TP));
     sim_open(&sim);
     sim_run(&sim, &rows, &all, &s);
     assert_true(sim.part[1].in.direct && sim.part[1].out.direct);
@@ -158,7 +161,7 @@ static void nearest_holder_gives(void **state)
     Sim sim;
     const Mesh old = mesh_of(1, 1, 3, 2), grown = mesh_of(1, 1, 1, 9);
     const Shape s = {1, {4}};
-    const Laid from = at(&old, layout_cut(dense(), 0, TP, 1)), to = at(&grown, dense());
+    const Sharding from = at(&old, layout_cut(dense(), 0, TP, 1)), to = at(&grown, dense());
     sim_open(&sim);
     sim_run(&sim, &from, &to, &s);
     assert_int_equal(sim.r.kind, RESHARD_EXCHANGE);
@@ -171,7 +174,7 @@ static void nearest_holder_gives(void **state)
             assert_int_equal(in->move[i].from, giver[rank][in->move[i].box.lo[0] / 2]);
     }
     /* On one mesh the own group comes first, though another's rank may be nearer. */
-    const Laid all = at(&old, dense());
+    const Sharding all = at(&old, dense());
     sim_run(&sim, &from, &all, &s);
     assert_int_equal(sim.part[2].in.peers.rank[1], 3);
     sim_close(&sim);
@@ -186,8 +189,8 @@ static void gradients_of_copies(void **state)
     const Shape s = {2, {2 * 3, 5}};
     const SpanMap *map;
     DO(spans_key_heads(&arena, 8, 2, 3, 3, &map));
-    const Laid use = at(&m, layout_cut_map(dense(), 0, TP, map));
-    Laid sum = use, both = at(&m, layout_partial(use.layout, SHARD)), home = use;
+    const Sharding use = at(&m, layout_cut_map(dense(), 0, TP, map));
+    Sharding sum = use, both = at(&m, layout_partial(use.layout, SHARD)), home = use;
     sum.sum_copies = both.sum_copies = true;
     home.layout = layout_cut(use.layout, DIM_FLAT, SHARD, 4);
     sim_open(&sim);
@@ -197,7 +200,7 @@ static void gradients_of_copies(void **state)
     total_sent(&sim, both, home, &s, RESHARD_EXCHANGE);
     total_sent(&sim, both, at(&m, dense()), &s, RESHARD_EXCHANGE);
     /* copies may stay open while dp is summed */
-    const Laid f = both;
+    const Sharding f = both;
     Reshard r;
     DO(reshard_plan(&f, &sum, &s, "k", &r));
     assert_int_equal(r.kind, RESHARD_ALL_REDUCE);
@@ -224,26 +227,26 @@ static void look_alikes(void **state)
     Sim sim;
     const Mesh m = mesh_of(1, 1, 3, 2), one = mesh_of(1, 1, 3, 1);
     const Shape s = {2, {6, 5}};
-    const Laid all = at(&m, dense());
+    const Sharding all = at(&m, dense());
     sim_open(&sim);
 
     /* the same flat cut of another remainder */
     const Layout rows = layout_cut(dense(), 0, TP, 1), columns = layout_cut(dense(), 1, TP, 1);
-    const Laid a = at(&m, layout_cut(rows, DIM_FLAT, SHARD, 4));
-    const Laid b = at(&m, layout_cut(columns, DIM_FLAT, SHARD, 4));
+    const Sharding a = at(&m, layout_cut(rows, DIM_FLAT, SHARD, 4));
+    const Sharding b = at(&m, layout_cut(columns, DIM_FLAT, SHARD, 4));
     total_sent(&sim, a, b, &s, RESHARD_ALL_TO_ALL);
     assert_int_equal(sim.r.axes, SHARD | TP);
     /* other grains of one remainder */
-    const Laid c = at(&m, layout_cut(rows, DIM_FLAT, SHARD, 2));
+    const Sharding c = at(&m, layout_cut(rows, DIM_FLAT, SHARD, 2));
     assert_true(total_sent(&sim, a, c, &s, RESHARD_ALL_TO_ALL) > 0);
     assert_int_equal(sim.r.axes, SHARD);
 
     /* all of a dim on every part is replicate; a beginning of it is not; summands are neither */
     const SpanMap *whole = map_of(6, 2, (Span[]){{0, 6, 1}, {0, 6, 1}});
-    const Laid nominal = at(&m, layout_cut_map(dense(), 0, TP, whole));
-    const Laid begun =
+    const Sharding nominal = at(&m, layout_cut_map(dense(), 0, TP, whole));
+    const Sharding begun =
         at(&m, layout_cut_map(dense(), 0, TP, map_of(6, 2, (Span[]){{0, 4, 1}, {0, 6, 1}})));
-    Laid summed = nominal;
+    Sharding summed = nominal;
     summed.sum_copies = true;
     total_sent(&sim, nominal, all, &s, RESHARD_NONE);
     assert_int_equal(total_sent(&sim, begun, all, &s, RESHARD_EXCHANGE), 3 * 10);
@@ -252,7 +255,7 @@ static void look_alikes(void **state)
     /* ... also under a flat map that uses the axis again */
     Span part[6];
     for (int p = 0; p < 6; p++) part[p] = even_part(30, 4, 3, p / 2);
-    Laid home = nominal, open;
+    Sharding home = nominal, open;
     home.layout = layout_cut_map(home.layout, DIM_FLAT, SHARD | TP, map_of(30, 6, part));
     open = home;
     open.sum_copies = true;
@@ -262,7 +265,7 @@ static void look_alikes(void **state)
     /* a map of one part may still reorder */
     const SpanMap *turned;
     DO(spans_map(&arena, 6, 1, (int32_t[]){0, 2}, (Span[]){{3, 6, 1}, {0, 3, 1}}, &turned));
-    const Laid odd = at(&one, layout_cut_map(dense(), 0, TP, turned));
+    const Sharding odd = at(&one, layout_cut_map(dense(), 0, TP, turned));
     assert_int_equal(total_sent(&sim, odd, at(&one, dense()), &s, RESHARD_LOCAL), 0);
     sim_close(&sim);
 }
@@ -273,8 +276,8 @@ static void refused(void **state)
     const Mesh m = mesh_of(1, 1, 2, 2), other = mesh_of(1, 1, 4, 1);
     const Shape s = {1, {8}};
     Reshard r;
-    const Laid sum = at(&m, layout_partial(dense(), TP)), all = at(&m, dense());
-    const Laid moved = at(&other, layout_partial(dense(), SHARD));
+    const Sharding sum = at(&m, layout_partial(dense(), TP)), all = at(&m, dense());
+    const Sharding moved = at(&other, layout_partial(dense(), SHARD));
     expect_error("all", reshard_plan(&all, &sum, &s, "y", &r), ERR_CHECK,
                  "y: a reshard to partial");
     expect_error("moved", reshard_plan(&sum, &moved, &s, "y", &r), ERR_CHECK, "another mesh");
@@ -287,7 +290,8 @@ static void stages(void **state)
     Sim sim;
     const Mesh m = mesh_of(3, 1, 2, 2);
     const Shape s = {2, {5, 3}};
-    Laid from = at(&m, layout_cut(dense(), 0, TP, 1)), to = at(&m, layout_cut(dense(), 1, TP, 1));
+    Sharding from = at(&m, layout_cut(dense(), 0, TP, 1)),
+             to = at(&m, layout_cut(dense(), 1, TP, 1));
     from.stage = 0;
     to.stage = 2;
     sim_open(&sim);
@@ -300,7 +304,8 @@ static void stages(void **state)
 }
 
 /* Processor time of one rank's plan and part, the best of three. */
-static double one_rank_ms(const Laid *from, const Laid *to, const Shape *s, ReshardKind kind)
+static double one_rank_ms(const Sharding *from, const Sharding *to, const Shape *s,
+                          ReshardKind kind)
 {
     double best = 1e9;
     Arena temp;
@@ -339,9 +344,9 @@ static void one_rank_of_16384(void **state)
     for (int i = 0; i < 3; i++) {
         const Layout rows = layout_cut(dense(), 0, TP, 1), columns = layout_cut(dense(), 1, TP, 1);
         const Layout home = layout_cut(rows, DIM_FLAT, SHARD, 65536);
-        const Laid use = at(mesh[i], rows), sharded = at(mesh[i], home);
-        const Laid grad = at(mesh[i], layout_partial(rows, SHARD));
-        const Laid turned = at(mesh[i], columns), seen = at(mesh[i], dense());
+        const Sharding use = at(mesh[i], rows), sharded = at(mesh[i], home);
+        const Sharding grad = at(mesh[i], layout_partial(rows, SHARD));
+        const Sharding turned = at(mesh[i], columns), seen = at(mesh[i], dense());
         double ms[5] = {one_rank_ms(&sharded, &use, &s, RESHARD_ALL_GATHER),
                         one_rank_ms(&grad, &sharded, &s, RESHARD_REDUCE_SCATTER),
                         one_rank_ms(&grad, &use, &s, RESHARD_ALL_REDUCE)};
@@ -353,8 +358,10 @@ static void one_rank_of_16384(void **state)
                 fail_msg("mesh %d, reshard %d: %.1f ms", i, j, ms[j]);
     }
     /* another mesh: found by number */
-    const Laid from = at(&deep, layout_cut(layout_cut(dense(), 0, TP, 1), DIM_FLAT, SHARD, 65536));
-    const Laid to = at(&wide, layout_cut(layout_cut(dense(), 1, TP, 1), DIM_FLAT, SHARD, 65536));
+    const Sharding from =
+        at(&deep, layout_cut(layout_cut(dense(), 0, TP, 1), DIM_FLAT, SHARD, 65536));
+    const Sharding to =
+        at(&wide, layout_cut(layout_cut(dense(), 1, TP, 1), DIM_FLAT, SHARD, 65536));
     assert_true(one_rank_ms(&from, &to, &s, RESHARD_EXCHANGE) < limit_ms);
 }
 

@@ -162,9 +162,9 @@ static Layout random_layout(const Mesh *m, const Shape *s)
     return l;
 }
 
-static Laid random_place(const Shape *s)
+static Sharding random_place(const Shape *s)
 {
-    Laid p = {.mesh = &mesh[draw(N_MESHES)], .stage = ALL_STAGES};
+    Sharding p = {.mesh = &mesh[draw(N_MESHES)], .stage = ALL_STAGES};
     p.layout = random_layout(p.mesh, s);
     const unsigned pp = mesh_axes(p.mesh, p.layout.view, "pp");
     if (draw(2) == 0) p.stage = (int)draw(mesh_parts(p.mesh, p.layout.view, pp));
@@ -173,9 +173,9 @@ static Laid random_place(const Shape *s)
 }
 
 /* Another layout on the same mesh, or one that begins alike; open sums may stay open. */
-static Laid related_place(const Laid *p, const Shape *s)
+static Sharding related_place(const Sharding *p, const Shape *s)
 {
-    Laid q = *p;
+    Sharding q = *p;
     q.sum_copies = false;
     if (draw(2) == 0)
         q.layout = random_layout(p->mesh, s);
@@ -201,8 +201,8 @@ static void any_layout_to_any_other(void **state)
     for (int i = 0; i < 4000; i++) {
         const size_t mark = arena_mark(&arena);
         const Shape *s = &shapes[draw((int64_t)(sizeof shapes / sizeof *shapes))];
-        const Laid from = random_place(s);
-        Laid to = draw(2) == 0 ? related_place(&from, s) : random_place(s);
+        const Sharding from = random_place(s);
+        Sharding to = draw(2) == 0 ? related_place(&from, s) : random_place(s);
         if (to.mesh != from.mesh) to.layout.partial = 0;
         to.sum_copies = false;
         Reshard r;
@@ -226,7 +226,7 @@ static void there_and_back(void **state)
     for (int i = 0; i < 300; i++) {
         const size_t mark = arena_mark(&arena);
         const Shape *s = &shapes[draw(4)];
-        Laid from = random_place(s), to = random_place(s);
+        Sharding from = random_place(s), to = random_place(s);
         from.layout.partial = to.layout.partial = 0;
         from.sum_copies = to.sum_copies = false;
         sim_run(&sim, &from, &to, s);

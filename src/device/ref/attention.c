@@ -11,28 +11,28 @@ typedef struct {
     double s[QUERIES][KEYS];
     double o[QUERIES][CHANNELS];
     double max[QUERIES], sum[QUERIES];
-} State;
+} SoftmaxState;
 
 /* Scores to weights exp(s - max); what the row holds is brought to the new max. */
-static void weigh_row(State *st, const Seen *seen, int64_t i, int64_t channels)
+static void weigh_row(SoftmaxState *st, const TileMask *mask, int64_t i, int64_t channels)
 {
     double max = st->max[i];
     for (int r = 0; r < 2; r++)
-        for (int j = seen->lo[i][r]; j < seen->hi[i][r]; j++)
+        for (int j = mask->lo[i][r]; j < mask->hi[i][r]; j++)
             if (st->s[i][j] > max) max = st->s[i][j];
     const double shrink = max > st->max[i] ? exp(st->max[i] - max) : 1;
     st->sum[i] *= shrink;
     for (int64_t c = 0; c < channels; c++) st->o[i][c] *= shrink;
     st->max[i] = max;
     for (int r = 0; r < 2; r++)
-        for (int j = seen->lo[i][r]; j < seen->hi[i][r]; j++) {
+        for (int j = mask->lo[i][r]; j < mask->hi[i][r]; j++) {
             st->s[i][j] = st->s[i][j] == -HUGE_VAL ? 0 : exp(st->s[i][j] - max);
             st->sum[i] += st->s[i][j];
         }
 }
 
 /* o += weights v. A weight of 0 is a key that the row does not see, whatever v holds there. */
-static void add_values(State *st, const Tensor *v, Block queries, Block keys, int64_t head,
+static void add_values(SoftmaxState *st, const Tensor *v, Block queries, Block keys, int64_t head,
                        Block part)
 {
     double x[CHANNELS];
@@ -46,7 +46,7 @@ static void add_values(State *st, const Tensor *v, Block queries, Block keys, in
     }
 }
 
-static void store_rows(const Call *call, State *st, Block queries, int64_t head, Block part)
+static void store_rows(const Call *call, SoftmaxState *st, Block queries, int64_t head, Block part)
 {
     const Tensor *o = &call->out[0], *lse = &call->out[1];
     for (int64_t i = 0; i < queries.n; i++) {
@@ -68,16 +68,16 @@ static void attention_tile(void *work, int64_t tile)
     const Block queries = block_of(q->n[0], QUERIES, tile / parts / heads);
     const int64_t head = tile / parts % heads;
 
-    State st = {.sum = {0}};
+    SoftmaxState st = {.sum = {0}};
     for (int i = 0; i < QUERIES; i++) st.max[i] = -HUGE_VAL;
     for (int64_t b = 0; b < blocks_of(key_count(call), KEYS); b++) {
         const Block keys = block_of(k->n[0], KEYS, b);
-        Seen seen;
-        if (!tile_seen(ranges, call->attr.attention.key_at, queries, keys, &seen)) continue;
+        TileMask mask;
+        if (!tile_mask(ranges, call->attr.attention.key_at, queries, keys, &mask)) continue;
         const int64_t source = key_head(call, head);
-        tile_scores((Rows){q, queries, head}, (Rows){k, keys, source}, call->attr.attention.scale,
-                    &seen, st.s);
-        for (int64_t i = 0; i < queries.n; i++) weigh_row(&st, &seen, i, part.n);
+        tile_scores((HeadTokens){q, queries, head}, (HeadTokens){k, keys, source},
+                    call->attr.attention.scale, &mask, st.s);
+        for (int64_t i = 0; i < queries.n; i++) weigh_row(&st, &mask, i, part.n);
         add_values(&st, v, queries, keys, source, part);
     }
     store_rows(call, &st, queries, head, part);

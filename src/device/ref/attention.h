@@ -35,7 +35,7 @@ static inline int64_t channel_parts(const Tensor *q)
 /* Where in the tile each row's keys are: [lo, hi) for each of its two ranges. */
 typedef struct {
     int lo[QUERIES][2], hi[QUERIES][2];
-} Seen;
+} TileMask;
 
 /* Channels of one head of one token of x[t,h,c]. */
 static inline Row head_row(const Tensor *x, int64_t token, int64_t head)
@@ -44,16 +44,17 @@ static inline Row head_row(const Tensor *x, int64_t token, int64_t head)
 }
 
 /* False: no row of the tile sees any of its keys. `key_at` is of attr.attention. */
-bool tile_seen(const Tensor *ranges, int64_t key_at, Block queries, Block keys, Seen *seen);
+bool tile_mask(const Tensor *ranges, int64_t key_at, Block queries, Block keys, TileMask *mask);
 
 /* Channels of one head of some tokens of x[t,h,c]. */
 typedef struct {
     const Tensor *x;
     Block tokens;
     int64_t head;
-} Rows;
+} HeadTokens;
 
 /* s[i][j] = factor * (row i of a . row j of b) for the keys that row i sees, else 0. */
-void tile_scores(Rows a, Rows b, double factor, const Seen *seen, double s[QUERIES][KEYS]);
+void tile_scores(HeadTokens a, HeadTokens b, double factor, const TileMask *mask,
+                 double s[QUERIES][KEYS]);
 
 #endif

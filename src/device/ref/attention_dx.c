@@ -12,20 +12,20 @@
 
 typedef struct {
     const Tensor *q, *k, *v, *ranges, *dout, *lse, *o;
-} Inputs;
+} AttentionInputs;
 
 typedef struct {
     double p[QUERIES][KEYS], ds[QUERIES][KEYS];
-} Tile;
+} ScoreTile;
 
-static Inputs inputs_of(const Call *call)
+static AttentionInputs inputs_of(const Call *call)
 {
     const Tensor *in = call->in;
-    return (Inputs){&in[0], &in[1], &in[2], &in[3], &in[4], &in[5], &in[6]};
+    return (AttentionInputs){&in[0], &in[1], &in[2], &in[3], &in[4], &in[5], &in[6]};
 }
 
 /* What p shares of dout v' add up to: the mean that ds is taken from. */
-static double row_delta(const Inputs *in, int64_t token, int64_t head)
+static double row_delta(const AttentionInputs *in, int64_t token, int64_t head)
 {
     double a[REF_CHUNK], b[REF_CHUNK], sum = 0;
     for (int64_t from = 0; from < in->o->n[2]; from += REF_CHUNK) {
@@ -38,20 +38,22 @@ static double row_delta(const Inputs *in, int64_t token, int64_t head)
 }
 
 /* p and ds of a tile, 0 where a row sees no key. False: nobody sees any. */
-static bool tile_gradient(const Call *call, Block queries, Block keys, int64_t head, Tile *t)
+static bool tile_gradient(const Call *call, Block queries, Block keys, int64_t head, ScoreTile *t)
 {
-    const Inputs in = inputs_of(call);
+    const AttentionInputs in = inputs_of(call);
     const double scale = call->attr.attention.scale;
-    Seen seen;
-    if (!tile_seen(in.ranges, call->attr.attention.key_at, queries, keys, &seen)) return false;
+    TileMask mask;
+    if (!tile_mask(in.ranges, call->attr.attention.key_at, queries, keys, &mask)) return false;
     const int64_t source = key_head(call, head);
-    tile_scores((Rows){in.q, queries, head}, (Rows){in.k, keys, source}, scale, &seen, t->p);
-    tile_scores((Rows){in.dout, queries, head}, (Rows){in.v, keys, source}, 1, &seen, t->ds);
+    tile_scores((HeadTokens){in.q, queries, head}, (HeadTokens){in.k, keys, source}, scale, &mask,
+                t->p);
+    tile_scores((HeadTokens){in.dout, queries, head}, (HeadTokens){in.v, keys, source}, 1, &mask,
+                t->ds);
     for (int64_t i = 0; i < queries.n; i++) {
         const int64_t at = (queries.at + i) * in.q->n[1] + head;
         const double lse = tensor_get(in.lse, at), delta = row_delta(&in, queries.at + i, head);
         for (int r = 0; r < 2; r++)
-            for (int j = seen.lo[i][r]; j < seen.hi[i][r]; j++) {
+            for (int j = mask.lo[i][r]; j < mask.hi[i][r]; j++) {
                 t->p[i][j] = lse == -HUGE_VAL ? 0 : exp(t->p[i][j] - lse);
                 t->ds[i][j] = t->p[i][j] == 0 ? 0 : t->p[i][j] * (t->ds[i][j] - delta) * scale;
             }
@@ -76,7 +78,7 @@ static void dq_tile(void *work, int64_t tile)
     const Block queries = block_of(q->n[0], QUERIES, tile / parts / heads);
     const int64_t head = tile / parts % heads;
 
-    Tile t;
+    ScoreTile t;
     double sum[QUERIES][CHANNELS] = {{0}}, x[CHANNELS];
     for (int64_t b = 0; b < blocks_of(key_count(call), KEYS); b++) {
         const Block keys = block_of(k->n[0], KEYS, b);
@@ -98,7 +100,7 @@ typedef struct {
 static void add_head(const Call *call, Block keys, int64_t head, Block part, KeySums *sums)
 {
     const Tensor *q = &call->in[0], *dout = &call->in[4];
-    Tile t;
+    ScoreTile t;
     double x[CHANNELS];
     for (int64_t b = 0; b < blocks_of(q->n[0], QUERIES); b++) {
         const Block queries = block_of(q->n[0], QUERIES, b);

@@ -5,7 +5,7 @@
 
 enum { PART = 64 }; /* channels packed at once */
 
-bool tile_seen(const Tensor *ranges, int64_t key_at, Block queries, Block keys, Seen *seen)
+bool tile_mask(const Tensor *ranges, int64_t key_at, Block queries, Block keys, TileMask *mask)
 {
     const int64_t first = key_at + keys.at;
     bool any = false;
@@ -15,20 +15,20 @@ bool tile_seen(const Tensor *ranges, int64_t key_at, Block queries, Block keys, 
                                    (queries.at + i) * ranges->stride[0] + 2 * r * ranges->stride[1];
             const int64_t lo = most(range[0] - first, 0);
             const int64_t hi = least(range[ranges->stride[1]] - first, keys.n);
-            seen->lo[i][r] = lo < hi ? (int)lo : 0;
-            seen->hi[i][r] = lo < hi ? (int)hi : 0;
+            mask->lo[i][r] = lo < hi ? (int)lo : 0;
+            mask->hi[i][r] = lo < hi ? (int)hi : 0;
             any |= lo < hi;
         }
     return any;
 }
 
-static bool row_seen(const Seen *seen, int64_t i)
+static bool row_has_keys(const TileMask *mask, int64_t i)
 {
-    return seen->hi[i][0] > 0 || seen->hi[i][1] > 0;
+    return mask->hi[i][0] > 0 || mask->hi[i][1] > 0;
 }
 
 /* Channels [from, from + n) of the keys, channel by channel: neighbours in memory are keys. */
-static void pack_keys(Rows b, Block part, double packed[PART][KEYS])
+static void pack_keys(HeadTokens b, Block part, double packed[PART][KEYS])
 {
     double x[PART];
     for (int64_t j = 0; j < b.tokens.n; j++) {
@@ -37,7 +37,8 @@ static void pack_keys(Rows b, Block part, double packed[PART][KEYS])
     }
 }
 
-void tile_scores(Rows a, Rows b, double factor, const Seen *seen, double s[QUERIES][KEYS])
+void tile_scores(HeadTokens a, HeadTokens b, double factor, const TileMask *mask,
+                 double s[QUERIES][KEYS])
 {
     double packed[PART][KEYS], x[PART];
     memset(s, 0, sizeof(double[QUERIES][KEYS]));
@@ -45,15 +46,15 @@ void tile_scores(Rows a, Rows b, double factor, const Seen *seen, double s[QUERI
         const Block part = block_of(a.x->n[2], PART, p);
         pack_keys(b, part, packed);
         for (int64_t i = 0; i < a.tokens.n; i++) {
-            if (!row_seen(seen, i)) continue;
+            if (!row_has_keys(mask, i)) continue;
             row_load(head_row(a.x, a.tokens.at + i, a.head), part.at, part.n, x);
             for (int r = 0; r < 2; r++)
                 for (int64_t c = 0; c < part.n; c++)
-                    for (int j = seen->lo[i][r]; j < seen->hi[i][r]; j++)
+                    for (int j = mask->lo[i][r]; j < mask->hi[i][r]; j++)
                         s[i][j] += x[c] * packed[c][j];
         }
     }
     for (int64_t i = 0; i < a.tokens.n; i++)
         for (int r = 0; r < 2; r++)
-            for (int j = seen->lo[i][r]; j < seen->hi[i][r]; j++) s[i][j] *= factor;
+            for (int j = mask->lo[i][r]; j < mask->hi[i][r]; j++) s[i][j] *= factor;
 }

@@ -52,21 +52,21 @@ static void add_bias(Tile *t, int64_t m, int64_t n, const Tensor *bias, int64_t 
 /* The tile's place in c. */
 typedef struct {
     int64_t row, m, column, n;
-} Where;
+} TileBounds;
 
 /* What becomes of the finished tile. */
-typedef void (*Finish)(const Call *call, Tile *t, Where at);
+typedef void (*TileEpilogue)(const Call *call, Tile *t, TileBounds at);
 
 typedef struct {
     const Call *call;
     int bias; /* which input it is, if it is there */
-    Finish finish;
-} Product;
+    TileEpilogue epilogue;
+} TiledGemm;
 
 static void gemm_tile(void *work, int64_t tile)
 {
-    const Product *product = work;
-    const Call *call = product->call;
+    const TiledGemm *gemm = work;
+    const Call *call = gemm->call;
     const Tensor *a = &call->in[0], *b = &call->in[1], *c = &call->out[0];
     const bool ta = call->attr.gemm.ta, tb = call->attr.gemm.tb;
     const int64_t across = blocks_of(c->n[1], N_TILE), depth = a->n[!ta];
@@ -82,30 +82,30 @@ static void gemm_tile(void *work, int64_t tile)
             row_load(formula_row(b, tb, from + p, column), 0, n, t.b[p]);
         multiply(&t, m, n, k);
     }
-    if (call->n_in > product->bias) add_bias(&t, m, n, &call->in[product->bias], column);
-    product->finish(call, &t, (Where){row, m, column, n});
+    if (call->n_in > gemm->bias) add_bias(&t, m, n, &call->in[gemm->bias], column);
+    gemm->epilogue(call, &t, (TileBounds){row, m, column, n});
 }
 
-static Err multiply_and(const Call *call, int bias, Finish finish)
+static Err gemm_with(const Call *call, int bias, TileEpilogue epilogue)
 {
     const Tensor *c = &call->out[0];
-    Product p = {call, bias, finish};
+    TiledGemm p = {call, bias, epilogue};
     const int64_t tiles = blocks_of(c->n[0], M_TILE) * blocks_of(c->n[1], N_TILE);
     if (tiles > 0) team_run(call->team, tiles, gemm_tile, &p);
     return OK;
 }
 
-static void keep_tile(const Call *call, Tile *t, Where at)
+static void keep_tile(const Call *call, Tile *t, TileBounds at)
 {
     for (int64_t i = 0; i < at.m; i++)
         row_keep(formula_row(&call->out[0], false, at.row + i, at.column), 0, at.n, call->number[0],
                  t->c[i]);
 }
 
-Err ref_gemm(const Call *call) { return multiply_and(call, 2, keep_tile); }
+Err ref_gemm(const Call *call) { return gemm_with(call, 2, keep_tile); }
 
 /* in: a, b, onto, bias? */
-static void add_tile(const Call *call, Tile *t, Where at)
+static void add_tile(const Call *call, Tile *t, TileBounds at)
 {
     for (int64_t i = 0; i < at.m; i++) {
         double addend[N_TILE];
@@ -115,10 +115,10 @@ static void add_tile(const Call *call, Tile *t, Where at)
     }
 }
 
-Err ref_gemm_add(const Call *call) { return multiply_and(call, 3, add_tile); }
+Err ref_gemm_add(const Call *call) { return gemm_with(call, 3, add_tile); }
 
 /* out: h, u.   h is that of u as it is stored: the same bits as of gelu, run again on u. */
-static void gelu_tile(const Call *call, Tile *t, Where at)
+static void gelu_tile(const Call *call, Tile *t, TileBounds at)
 {
     for (int64_t i = 0; i < at.m; i++) {
         const Row u = formula_row(&call->out[1], false, at.row + i, at.column);
@@ -129,10 +129,10 @@ static void gelu_tile(const Call *call, Tile *t, Where at)
     }
 }
 
-Err ref_gemm_gelu(const Call *call) { return multiply_and(call, 2, gelu_tile); }
+Err ref_gemm_gelu(const Call *call) { return gemm_with(call, 2, gelu_tile); }
 
 /* in: a, b, u */
-static void dgelu_tile(const Call *call, Tile *t, Where at)
+static void dgelu_tile(const Call *call, Tile *t, TileBounds at)
 {
     for (int64_t i = 0; i < at.m; i++) {
         double u[N_TILE];
@@ -143,7 +143,7 @@ static void dgelu_tile(const Call *call, Tile *t, Where at)
 }
 
 /* in: a, b, gate, up   out: dgate, dup.   As swiglu_dx has it of a dy that is not rounded. */
-static void dswiglu_tile(const Call *call, Tile *t, Where at)
+static void dswiglu_tile(const Call *call, Tile *t, TileBounds at)
 {
     for (int64_t i = 0; i < at.m; i++) {
         double gate[N_TILE], up[N_TILE], dup[N_TILE];
@@ -156,7 +156,7 @@ static void dswiglu_tile(const Call *call, Tile *t, Where at)
     }
 }
 
-Err ref_gemm_dswiglu(const Call *call) { return multiply_and(call, 4, dswiglu_tile); }
+Err ref_gemm_dswiglu(const Call *call) { return gemm_with(call, 4, dswiglu_tile); }
 
 static void sum_rows_tile(void *work, int64_t tile)
 {
@@ -181,7 +181,7 @@ Err ref_sum_rows(const Call *call)
 /* out: c, db? */
 Err ref_gemm_dgelu(const Call *call)
 {
-    TRY(multiply_and(call, 3, dgelu_tile));
+    TRY(gemm_with(call, 3, dgelu_tile));
     if (call->n_out < 2) return OK;
     const Call sum = call_sum_rows(call, &call->out[0], 1);
     return ref_sum_rows(&sum);

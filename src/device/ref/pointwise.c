@@ -13,9 +13,9 @@ typedef struct {
     Formula formula;
     PointMode mode;
     int64_t per_row, pieces; /* pieces of a row, of all */
-} Walk;
+} PointwiseWalk;
 
-static void point_piece(const Walk *w, int64_t row, int64_t from, int64_t n)
+static void point_piece(const PointwiseWalk *w, int64_t row, int64_t from, int64_t n)
 {
     const Call *call = w->call;
     double x[MAX_POINT][REF_CHUNK], y[MAX_POINT][REF_CHUNK];
@@ -29,7 +29,7 @@ static void point_piece(const Walk *w, int64_t row, int64_t from, int64_t n)
 
 static void point_tile(void *work, int64_t tile)
 {
-    const Walk *w = work;
+    const PointwiseWalk *w = work;
     const int64_t length = row_length(&w->call->out[0]);
     const int64_t end = least((tile + 1) * PIECES, w->pieces);
     for (int64_t p = tile * PIECES; p < end; p++) {
@@ -41,7 +41,7 @@ static void point_tile(void *work, int64_t tile)
 void pointwise(const Call *call, Formula formula, PointMode mode)
 {
     const Tensor *y = &call->out[0];
-    Walk w = {call, formula, mode, blocks_of(row_length(y), REF_CHUNK), 0};
+    PointwiseWalk w = {call, formula, mode, blocks_of(row_length(y), REF_CHUNK), 0};
     MUST(call->n_in <= MAX_POINT && call->n_out <= MAX_POINT, "%d inputs, %d outputs", call->n_in,
          call->n_out);
     w.pieces = w.per_row * row_count(y);

@@ -13,9 +13,9 @@ enum { TOKENS = 16 }; /* of a tile */
 typedef struct {
     int64_t from, n, half; /* pairs [from, from + n) of the c/2 pairs of a head */
     double frequency[REF_CHUNK], cosine[REF_CHUNK], sine[REF_CHUNK];
-} Turn;
+} Rotation;
 
-static void turn_head(Row x, Row y, const Turn *t)
+static void rotate_head(Row x, Row y, const Rotation *t)
 {
     double a[REF_CHUNK], b[REF_CHUNK];
     row_load(x, t->from, t->n, a);
@@ -29,7 +29,7 @@ static void turn_head(Row x, Row y, const Turn *t)
     row_store(y, t->half + t->from, t->n, b);
 }
 
-static void turn_token(const Call *call, int64_t token, Turn *t)
+static void rotate_token(const Call *call, int64_t token, Rotation *t)
 {
     const Tensor *x = &call->in[0], *y = &call->out[0];
     const double pos = (double)int_at(&call->in[1], token);
@@ -40,7 +40,7 @@ static void turn_token(const Call *call, int64_t token, Turn *t)
     }
     for (int64_t h = 0; h < x->n[1]; h++) {
         const int64_t row = token * x->n[1] + h;
-        turn_head(tensor_row(x, row), tensor_row(y, row), t);
+        rotate_head(tensor_row(x, row), tensor_row(y, row), t);
     }
 }
 
@@ -49,12 +49,12 @@ static void rope_tile(void *work, int64_t tile)
     const Call *call = work;
     const Tensor *x = &call->in[0];
     const int64_t end = least((tile + 1) * TOKENS, x->n[0]);
-    Turn t = {.half = x->n[2] / 2};
+    Rotation t = {.half = x->n[2] / 2};
     for (t.from = 0; t.from < t.half; t.from += REF_CHUNK) {
         t.n = least(t.half - t.from, REF_CHUNK);
         for (int64_t i = 0; i < t.n; i++)
             t.frequency[i] = rope_frequency(&call->attr, t.from + i, x->n[2]);
-        for (int64_t token = tile * TOKENS; token < end; token++) turn_token(call, token, &t);
+        for (int64_t token = tile * TOKENS; token < end; token++) rotate_token(call, token, &t);
     }
 }
 

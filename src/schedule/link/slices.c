@@ -58,6 +58,6 @@ Err link_slices(Linker *k)
 double linked_flops(const LinkedProgram *lp, const Linked *l, const Instr *i)
 {
     const bool attention = i->op == OP_attention || i->op == OP_attention_dx;
-    const int64_t end = lp->slice_at[l->action.slice + 1], span = i->attr.attention.span;
+    const int64_t end = lp->slice_at[l->action.slice + 1], span = i->attr.kernel.attention.span;
     return attention && end < span ? i->flops * ((double)end / (double)span) : i->flops;
 }

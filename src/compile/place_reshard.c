@@ -1,4 +1,4 @@
-/* place_moves.c -- a value in another layout: the nodes that bring it there on this rank.
+/* place_reshard.c -- a value in another layout: the nodes that bring it there on this rank.
  *
  *     whole -> cut      a view of my part; nothing moves
  *     cut -> whole      begin all_gather, wait
@@ -13,14 +13,14 @@
 #include "ir/build.h"
 
 typedef struct {
-    Placed *p;
+    PlacedGraph *p;
     Value v;
     const Layout *from, *to;
     Reshard plan;
     ReshardPart part;
     Dims dims;  /* of the result */
     Value into; /* the value that is to be it, or NO_VALUE */
-} Bring;
+} ReshardBuilder;
 
 static int64_t box_extent(const Box *b, int i) { return b->hi[i] - b->lo[i]; }
 
@@ -38,7 +38,7 @@ static int64_t dense(const Box *b, int64_t *stride)
 typedef enum { INTO_MESSAGE, OUT_OF_MESSAGE, WITHIN } PackKind;
 
 /* The moves of a side as copies between this rank's storage and its message. */
-static Err copies_of(const ReshardSide *side, int64_t n, PackKind kind, Arena *a, Moving *out)
+static Err copies_of(const ReshardSide *side, int64_t n, PackKind kind, Arena *a, TransferPart *out)
 {
     BoxCopy *copy;
     int64_t at = 0;
@@ -55,7 +55,7 @@ static Err copies_of(const ReshardSide *side, int64_t n, PackKind kind, Arena *a
         if (kind == INTO_MESSAGE) c->to_at = at, at += dense(&m->box, c->to_stride);
         if (kind == OUT_OF_MESSAGE) c->from_at = at, at += dense(&m->box, c->from_stride);
     }
-    *out = (Moving){.copy = copy, .n_copies = n};
+    *out = (TransferPart){.copy = copy, .n_copies = n};
     return OK;
 }
 
@@ -67,10 +67,10 @@ static Value redirect(Graph *g, Value made, Value into)
     return into;
 }
 
-static Value add_node(Graph *g, OpId op, const Moving *move, Value x, Dims dims)
+static Value add_node(Graph *g, OpId op, const TransferPart *move, Value x, Dims dims)
 {
     const DType dtype = g->err == OK ? g->value[x].dtype : F32;
-    const Attr attr = {.move = {graph_move(g, move)}};
+    const OpAttr attr = {.move = {graph_move(g, move)}};
     Node *n = g->err == OK ? graph_node(g, op, &attr, 1, &x, &dims, 1) : NULL;
     if (!n) return NO_VALUE;
     n->queue = op_transfers(op) ? QUEUE_COMM : QUEUE_COMPUTE;
@@ -78,23 +78,23 @@ static Value add_node(Graph *g, OpId op, const Moving *move, Value x, Dims dims)
     return n->out[0];
 }
 
-static Value add_pack(const Bring *b, const ReshardSide *side, int64_t n, PackKind kind, Value x,
-                      Dims dims)
+static Value add_pack(const ReshardBuilder *b, const ReshardSide *side, int64_t n, PackKind kind,
+                      Value x, Dims dims)
 {
     Graph *g = b->p->g;
-    Moving move;
+    TransferPart move;
     const Err err = copies_of(side, n, kind, g->arena, &move);
     if (err != OK) g->err = err;
     return err == OK ? add_node(g, OP_pack, &move, x, dims) : NO_VALUE;
 }
 
 /* One box of the whole: then a view shows it. */
-static bool is_one_box(const Bring *b)
+static bool is_one_box(const ReshardBuilder *b)
 {
     return b->part.in.peers.n <= 1 && b->part.in.first[b->part.in.peers.n] <= 1;
 }
 
-static Value take_part(const Bring *b)
+static Value take_part(const ReshardBuilder *b)
 {
     Graph *g = b->p->g;
     const ReshardSide *in = &b->part.in;
@@ -103,8 +103,8 @@ static Value take_part(const Bring *b)
         return redirect(g, add_pack(b, in, n, WITHIN, b->v, b->dims), b->into);
     Value v = b->v;
     for (int d = 0; d < b->dims.ndim && g->err == OK; d++) {
-        const Dim want = b->dims.dim[d], have = g->value[v].dims.dim[d];
-        if (dim_same(want, have)) continue;
+        const Dim want = b->dims.dim[d], from_dim = g->value[v].dims.dim[d];
+        if (dim_same(want, from_dim)) continue;
         const int64_t from = n ? in->move[0].box.lo[d] : 0;
         v = part(g, v, d, want.cap ? from : 0, want);
     }
@@ -140,16 +140,16 @@ static int32_t count_transfers(const Graph *g)
     return n;
 }
 
-static Value transfer(const Bring *b, bool maximum)
+static Value transfer(const ReshardBuilder *b, bool maximum)
 {
     Graph *g = b->p->g;
     const ReshardSide *in = &b->part.in, *out = &b->part.out;
     const OpId op = transfer_op(b->plan.kind);
     const bool gathers = op == OP_all_gather, scatters = op == OP_reduce_scatter;
     const bool all = op == OP_all_to_all;
-    Moving move = {.number = count_transfers(g),
-                   .reduce = maximum ? REDUCE_MAX : REDUCE_SUM,
-                   .axes = b->plan.axes};
+    TransferPart move = {.number = count_transfers(g),
+                         .reduce = maximum ? REDUCE_MAX : REDUCE_SUM,
+                         .axes = b->plan.axes};
     const Err err =
         mesh_group(b->p->mesh, VIEW_DENSE, b->plan.axes, b->p->rank, g->arena, &move.group);
     if (err != OK) g->err = err;
@@ -169,7 +169,7 @@ static Value transfer(const Bring *b, bool maximum)
     return redirect(g, y, b->into);
 }
 
-static Value bring(Bring *b, bool maximum)
+static Value reshard_value(ReshardBuilder *b, bool maximum)
 {
     Graph *g = b->p->g;
     switch (b->plan.kind) {
@@ -187,12 +187,12 @@ static Value bring(Bring *b, bool maximum)
     }
 }
 
-Value place_move(Placed *p, Value v, const PlacedMove *m)
+Value place_reshard(PlacedGraph *p, Value v, const ReshardRequest *m)
 {
     Graph *g = p->g;
-    Bring b = {.p = p, .v = v, .from = &m->from, .to = &m->to, .into = m->into};
-    const Laid from = {p->mesh, m->from, ALL_STAGES, false},
-               to = {p->mesh, m->to, ALL_STAGES, false};
+    ReshardBuilder b = {.p = p, .v = v, .from = &m->from, .to = &m->to, .into = m->into};
+    const Sharding from = {p->mesh, m->from, ALL_STAGES, false},
+                   to = {p->mesh, m->to, ALL_STAGES, false};
     Arena temp;
     if (g->err != OK) return NO_VALUE;
     Err err = reshard_plan(&from, &to, &m->shape, g->value[v].name, &b.plan);
@@ -207,7 +207,7 @@ Value place_move(Placed *p, Value v, const PlacedMove *m)
     }
     b.dims = m->dims;
     g->chunk = m->chunk;
-    const Value y = bring(&b, m->maximum);
+    const Value y = reshard_value(&b, m->maximum);
     g->chunk = 0;
     if (y != NO_VALUE) g->value[y].layout = m->to;
     return y;

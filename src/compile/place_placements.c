@@ -1,0 +1,148 @@
+/* place_placements.c -- how a value lies along one axis, as small numbers that can be compared. */
+#include "compile/place.h"
+
+PlacementId placement_replicate(void) { return 0; }
+
+Err placement_intern(PlacementTable *table, Placement placement, PlacementId *out)
+{
+    if (placement.kind != PLACEMENT_SHARD)
+        placement.dim = placement.split = 0, placement.copy_sums = false;
+    if (table->n_placements == 0)
+        table->list[table->n_placements++] = (Placement){.kind = PLACEMENT_REPLICATE};
+    for (int i = 0; i < table->n_placements; i++) {
+        const Placement *a = &table->list[i];
+        if (a->kind != placement.kind || a->dim != placement.dim || a->split != placement.split ||
+            a->copy_sums != placement.copy_sums)
+            continue;
+        *out = (PlacementId)i;
+        return OK;
+    }
+    if (table->n_placements == MAX_PLACEMENTS)
+        return err_fail(ERR_CHECK, "place: more than %d ways to lie along one axis",
+                        MAX_PLACEMENTS);
+    table->list[table->n_placements] = placement;
+    *out = (PlacementId)table->n_placements++;
+    return OK;
+}
+
+Err split_of_map(PlacementTable *table, const SpanMap *map, int64_t grain, int *out)
+{
+    for (int i = 0; i < table->n_splits; i++) {
+        if (!spans_equal(table->split[i].map, map)) continue;
+        *out = i;
+        return OK;
+    }
+    if (table->n_splits == MAX_PLACEMENTS)
+        return err_fail(ERR_CHECK, "place: more than %d ways to split an extent", MAX_PLACEMENTS);
+    table->split[table->n_splits] = (AxisSplit){map, grain};
+    *out = table->n_splits++;
+    return OK;
+}
+
+/* A map from one list of spans per part, in `span`, empty ones left out. */
+static Err map_of_spans(PlacementTable *table, int64_t extent, const Span *span, const int *n_of,
+                        const SpanMap **out)
+{
+    int32_t *first;
+    Span *kept;
+    int n = 0, at = 0;
+    for (int p = 0; p < table->parts; p++) n += n_of[p];
+    TRY(ARENA_NEW(table->arena, table->parts + 1, &first));
+    TRY(ARENA_NEW(table->arena, n + 1, &kept));
+    n = 0;
+    for (int p = 0; p < table->parts; p++) {
+        for (int i = 0; i < n_of[p]; i++, at++)
+            if (span_count(span[at]) > 0) kept[n++] = span[at];
+        first[p + 1] = n;
+    }
+    return spans_map(table->arena, extent, table->parts, first, kept, out);
+}
+
+Err split_even(PlacementTable *table, int64_t extent, int64_t grain, int *out)
+{
+    const SpanMap *map;
+    Span *span;
+    int *one;
+    TRY(ARENA_NEW(table->arena, table->parts, &span));
+    TRY(ARENA_NEW(table->arena, table->parts, &one));
+    for (int p = 0; p < table->parts; p++) {
+        span[p] = even_part(extent, grain, table->parts, p);
+        one[p] = 1;
+    }
+    TRY(map_of_spans(table, extent, span, one, &map));
+    return split_of_map(table, map, grain, out);
+}
+
+Err split_scaled(PlacementTable *table, int split, int64_t by, int *out)
+{
+    const AxisSplit *s = &table->split[split];
+    const SpanMap *old = s->map, *map;
+    const int64_t up = by > 0 ? by : 1, down = by > 0 ? 1 : -by;
+    Span *span;
+    int *n_of;
+    *out = -1;
+    if (old->extent * up % down) return OK;
+    TRY(ARENA_NEW(table->arena, old->first[table->parts] + 1, &span));
+    TRY(ARENA_NEW(table->arena, table->parts, &n_of));
+    for (int p = 0; p < table->parts; p++) {
+        n_of[p] = old->first[p + 1] - old->first[p];
+        for (int i = old->first[p]; i < old->first[p + 1]; i++) {
+            const Span a = old->span[i];
+            if (a.step != 1 || a.lo * up % down || a.hi * up % down) return OK;
+            span[i] = (Span){a.lo * up / down, a.hi * up / down, 1};
+        }
+    }
+    TRY(map_of_spans(table, old->extent * up / down, span, n_of, &map));
+    const int64_t grain = s->grain * up % down ? 0 : s->grain * up / down;
+    return split_of_map(table, map, grain, out);
+}
+
+Err placement_from_layout(PlacementTable *table, const Layout *layout, unsigned axes,
+                          const Dims *dims, PlacementId *out)
+{
+    Placement placement = {.kind = layout->partial & axes ? PLACEMENT_SUM : PLACEMENT_REPLICATE};
+    for (int i = 0; i < layout->n_cuts; i++) {
+        const Cut *c = &layout->cut[i];
+        if (!(c->axes & axes)) continue;
+        placement.kind = PLACEMENT_SHARD;
+        placement.dim = c->dim;
+        if (c->map)
+            TRY(split_of_map(table, c->map, 0, &placement.split));
+        else
+            TRY(split_even(table, dims->dim[c->dim].cap, c->grain, &placement.split));
+    }
+    return placement_intern(table, placement, out);
+}
+
+void placement_to_layout(const PlacementTable *table, PlacementId id, unsigned axes, Layout *layout)
+{
+    const Placement *placement = &table->list[id];
+    if (placement->kind == PLACEMENT_SUM || placement->kind == PLACEMENT_MAX)
+        *layout = layout_partial(*layout, axes);
+    if (placement->kind != PLACEMENT_SHARD) return;
+    const AxisSplit *s = &table->split[placement->split];
+    *layout = s->grain ? layout_cut(*layout, placement->dim, axes, s->grain)
+                       : layout_cut_map(*layout, placement->dim, axes, s->map);
+}
+
+/* Of all ranks along the axis together: (p - 1) times what one would have to get. */
+int64_t placement_reshard_bytes(const PlacementTable *table, PlacementId from, PlacementId to,
+                                int64_t value_bytes, int *steps)
+{
+    const Placement *a = &table->list[from], *b = &table->list[to];
+    const int64_t all = value_bytes * (table->parts - 1);
+    const bool a_copies = a->kind == PLACEMENT_SHARD && table->split[a->split].map->copies;
+    const bool b_copies = b->kind == PLACEMENT_SHARD && table->split[b->split].map->copies;
+    *steps = from != to;
+    if (from == to) return 0;
+    if (a->copy_sums || b->copy_sums || a_copies) return -1;
+    if (a->kind == PLACEMENT_REPLICATE && b->kind == PLACEMENT_SHARD)
+        return 0; /* each takes its part */
+    if (a->kind == PLACEMENT_MAX) return b->kind == PLACEMENT_REPLICATE ? 2 * all : -1;
+    if (a->kind == PLACEMENT_SUM && b->kind == PLACEMENT_REPLICATE) return 2 * all;
+    if (b_copies) return -1;
+    if (a->kind == PLACEMENT_SUM && b->kind == PLACEMENT_SHARD) return all;
+    if (a->kind == PLACEMENT_SHARD && b->kind == PLACEMENT_REPLICATE) return all;
+    if (a->kind == PLACEMENT_SHARD && b->kind == PLACEMENT_SHARD) return all / table->parts;
+    return -1;
+}
