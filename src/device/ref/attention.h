@@ -38,7 +38,7 @@ typedef struct {
 } TileMask;
 
 /* Channels of one head of one token of x[t,h,c]. */
-static inline Row head_row(const Tensor *x, int64_t token, int64_t head)
+static inline RowRef head_row(const Tensor *x, int64_t token, int64_t head)
 {
     return row_at(x, token * x->stride[0] + head * x->stride[1], x->stride[2]);
 }

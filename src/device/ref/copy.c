@@ -6,7 +6,7 @@
 
 enum { ROWS = 64 }; /* per tile */
 
-static void copy_row(Row from, Row to, int64_t n, size_t bytes)
+static void copy_row(RowRef from, RowRef to, int64_t n, size_t bytes)
 {
     const int64_t step = (int64_t)bytes;
     if (from.stride == 1 && to.stride == 1)

@@ -21,7 +21,7 @@ typedef struct {
 } Tile;
 
 /* Rows and columns as the formula has them, not as they are stored. */
-static Row formula_row(const Tensor *t, bool transposed, int64_t row, int64_t column)
+static RowRef formula_row(const Tensor *t, bool transposed, int64_t row, int64_t column)
 {
     const int64_t down = t->stride[transposed], along = t->stride[!transposed];
     return row_at(t, row * down + column * along, along);
@@ -121,7 +121,7 @@ Err ref_gemm_add(const Call *call) { return gemm_with(call, 3, add_tile); }
 static void gelu_tile(const Call *call, Tile *t, TileBounds at)
 {
     for (int64_t i = 0; i < at.m; i++) {
-        const Row u = formula_row(&call->out[1], false, at.row + i, at.column);
+        const RowRef u = formula_row(&call->out[1], false, at.row + i, at.column);
         row_store(u, 0, at.n, t->c[i]);
         row_load(u, 0, at.n, t->c[i]);
         for (int64_t j = 0; j < at.n; j++) t->c[i][j] = gelu_at(t->c[i][j]);

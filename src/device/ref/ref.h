@@ -21,14 +21,14 @@ typedef struct {
     char *at;
     DType dtype;
     int64_t stride;
-} Row;
+} RowRef;
 
 /* n <= REF_CHUNK elements, from the from-th on. */
-void row_load(Row r, int64_t from, int64_t n, double *x);
-void row_store(Row r, int64_t from, int64_t n, const double *x);
+void row_load(RowRef r, int64_t from, int64_t n, double *x);
+void row_store(RowRef r, int64_t from, int64_t n, const double *x);
 /* row = keep * row + g, where g is rounded to the row's type first: what a sum holds after several
  * calls is then the fold of what each call alone would have stored. keep == 0 reads nothing. */
-void row_keep(Row r, int64_t from, int64_t n, double keep, const double *g);
+void row_keep(RowRef r, int64_t from, int64_t n, double keep, const double *g);
 
 /* The element of row-major index `index`; floats of any type. */
 double tensor_get(const Tensor *t, int64_t index);
@@ -46,13 +46,13 @@ static inline int64_t tensor_offset(const Tensor *t, int dims, int64_t index)
     return offset;
 }
 
-static inline Row row_at(const Tensor *t, int64_t offset, int64_t stride)
+static inline RowRef row_at(const Tensor *t, int64_t offset, int64_t stride)
 {
-    return (Row){(char *)t->data + offset * (int64_t)dtype_bytes(t->dtype), t->dtype, stride};
+    return (RowRef){(char *)t->data + offset * (int64_t)dtype_bytes(t->dtype), t->dtype, stride};
 }
 
 /* Row `index` along the last dim; a tensor without dims is one row of one element. */
-static inline Row tensor_row(const Tensor *t, int64_t index)
+static inline RowRef tensor_row(const Tensor *t, int64_t index)
 {
     if (t->ndim == 0) return row_at(t, 0, 1);
     return row_at(t, tensor_offset(t, t->ndim - 1, index), t->stride[t->ndim - 1]);

@@ -15,7 +15,7 @@ typedef struct {
     double frequency[REF_CHUNK], cosine[REF_CHUNK], sine[REF_CHUNK];
 } Rotation;
 
-static void rotate_head(Row x, Row y, const Rotation *t)
+static void rotate_head(RowRef x, RowRef y, const Rotation *t)
 {
     double a[REF_CHUNK], b[REF_CHUNK];
     row_load(x, t->from, t->n, a);

@@ -27,7 +27,7 @@ static uint16_t bf16_store(double x)
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-void row_load(Row r, int64_t from, int64_t n, double *x)
+void row_load(RowRef r, int64_t from, int64_t n, double *x)
 {
     if (r.dtype == F64) {
         const double *at = (const double *)r.at + from * r.stride;
@@ -42,7 +42,7 @@ void row_load(Row r, int64_t from, int64_t n, double *x)
     }
 }
 
-void row_store(Row r, int64_t from, int64_t n, const double *x)
+void row_store(RowRef r, int64_t from, int64_t n, const double *x)
 {
     if (r.dtype == F64) {
         double *at = (double *)r.at + from * r.stride;
@@ -66,7 +66,7 @@ static void round_to(DType dtype, int64_t n, double *x)
         for (int64_t i = 0; i < n; i++) x[i] = bf16_load(bf16_store(x[i]));
 }
 
-void row_keep(Row r, int64_t from, int64_t n, double keep, const double *g)
+void row_keep(RowRef r, int64_t from, int64_t n, double keep, const double *g)
 {
     if (keep == 0) { /* the old content may be NaN */
         row_store(r, from, n, g);

@@ -44,7 +44,7 @@ static void sum_chunk(const Tensor *x, int64_t first, int64_t end, int64_t from,
     _Alignas(64) float buffer[4][STRIPE];
     memset(sum, 0, (size_t)(blocks_of(n, W) * W) * sizeof *sum);
     for (int64_t row = first; row < end; row += 4) {
-        const Row r = tensor_row(x, row);
+        const RowRef r = tensor_row(x, row);
         const bool direct = form_of(r) != AS_OTHER && row + 4 <= end && n % W == 0;
         const void *at[4];
         for (int k = 0; k < 4 && direct; k++) at[k] = piece_at(tensor_row(x, row + k), from);

@@ -77,7 +77,7 @@ static void loss_dx_row(const void *work, int64_t t)
     const float weight = stat_get(&call->in[4], t), max = stat_get(&call->in[1], t);
     const float factor = weight == 0 ? 0 : weight / stat_get(&call->in[2], 2 * t);
     const int64_t target = int_at(&call->in[3], t) - call->attr.vocab.base;
-    const Row to = tensor_row(dlogits, t);
+    const RowRef to = tensor_row(dlogits, t);
     float buffer[2][PIECE];
     for (int64_t from = 0; from < dlogits->n[1]; from += PIECE) {
         const int64_t n = least(dlogits->n[1] - from, PIECE);

@@ -210,7 +210,7 @@ static void norm_tile(void *work, int64_t tile)
  * enough that one span covers w and b. */
 static Form form_in_place(const NormForward *f)
 {
-    const Row x = tensor_row(f->m.x, 0);
+    const RowRef x = tensor_row(f->m.x, 0);
     if (f->width > SPAN) return AS_OTHER;
     if (piece_is_contiguous(x, BF16) && f->width % (2 * W) == 0) return AS_BF16;
     return piece_is_contiguous(x, F32) ? AS_F32 : AS_OTHER;

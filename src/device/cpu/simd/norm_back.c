@@ -43,7 +43,7 @@ static Form form_to_read(const Norm *m)
     return contiguous && row_length(m->x) % (2 * W) == 0 ? AS_BF16 : AS_F32;
 }
 
-static const void *read_as(Form form, Row r, int64_t from, int64_t n, float *buffer)
+static const void *read_as(Form form, RowRef r, int64_t from, int64_t n, float *buffer)
 {
     return form == AS_BF16 ? (const void *)piece_at(r, from) : read_piece(r, from, n, buffer);
 }

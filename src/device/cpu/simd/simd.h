@@ -51,7 +51,7 @@ static inline bool piece_is_contiguous(Row r, DType type)
 }
 static inline bool piece_is_plain(Row r) { return piece_is_contiguous(r, F32); }
 
-static inline char *piece_at(Row r, int64_t from)
+static inline char *piece_at(RowRef r, int64_t from)
 {
     return r.at + from * r.stride * (int64_t)dtype_bytes(r.dtype);
 }
@@ -68,7 +68,7 @@ static inline void load_piece(Row r, int64_t from, int64_t n, float *x)
         load_steps(at, r.dtype, r.stride, n, x);
 }
 
-static inline void store_piece(Row r, int64_t from, int64_t n, const float *x)
+static inline void store_piece(RowRef r, int64_t from, int64_t n, const float *x)
 {
     char *at = piece_at(r, from);
     if (r.dtype == BF16 && r.stride == 1)
@@ -94,7 +94,7 @@ static inline float *write_piece(Row r, int64_t from, float *buffer)
     return piece_is_plain(r) ? (float *)(void *)r.at + from : buffer;
 }
 
-static inline void end_piece(Row r, int64_t from, int64_t n, const float *buffer)
+static inline void end_piece(RowRef r, int64_t from, int64_t n, const float *buffer)
 {
     if (!piece_is_plain(r)) store_piece(r, from, n, buffer);
 }
@@ -141,7 +141,7 @@ static inline Form form_of_type(DType type)
     return W == 16 && microkernel_rounds_bf16() ? AS_BF16_HW : AS_BF16;
 }
 
-static inline Form form_of(Row r) { return r.stride == 1 ? form_of_type(r.dtype) : AS_OTHER; }
+static inline Form form_of(RowRef r) { return r.stride == 1 ? form_of_type(r.dtype) : AS_OTHER; }
 
 /* For functions that are inlined once per form, so that the form is a constant in each. */
 #define EACH_FORM static inline __attribute__((always_inline))

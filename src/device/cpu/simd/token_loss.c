@@ -121,7 +121,7 @@ EACH_FORM int64_t write_pairs(Form form, void *y, const float *e, int64_t n, flo
     return i;
 }
 
-static void write_row(Row to, int64_t length, float *e, float by)
+static void write_row(RowRef to, int64_t length, float *e, float by)
 {
     int64_t done = 0;
     const Form form = form_of(to);
@@ -132,7 +132,7 @@ static void write_row(Row to, int64_t length, float *e, float by)
     if ((const void *)to.at != (const void *)e) store_piece(to, done, length - done, e + done);
 }
 
-static void zero_row(Row r, int64_t length)
+static void zero_row(RowRef r, int64_t length)
 {
     static const float zero[PIECE];
     for (int64_t from = 0; from < length; from += PIECE)
@@ -154,8 +154,8 @@ static void token_loss_row(const void *work, int64_t i)
     const int64_t t = w->first + i, target = int_at(w->targets, t), length = w->logits->n[1];
     const float weight = stat_get(w->weights, t);
     const bool there = target >= 0 && target < length;
-    const Row from = tensor_row(w->logits, t);
-    const Row to = w->dlogits ? tensor_row(w->dlogits, t) : from;
+    const RowRef from = tensor_row(w->logits, t);
+    const RowRef to = w->dlogits ? tensor_row(w->dlogits, t) : from;
     float *e = NULL, x = 0;
     int taken = 0;
     w->loss[i] = 0;

@@ -31,7 +31,7 @@ static Row row_of_id(const Call *call, int64_t t)
 {
     const Tensor *w = &call->in[1];
     const int64_t id = int_at(&call->in[0], t) - call->attr.vocab.base;
-    return id >= 0 && id < w->n[0] ? tensor_row(w, id) : (Row){.at = NULL};
+    return id >= 0 && id < w->n[0] ? tensor_row(w, id) : (RowRef){.at = NULL};
 }
 
 static void look_up(const void *work, int64_t t)

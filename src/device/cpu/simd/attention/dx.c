@@ -18,7 +18,7 @@ EACH_FORM V dot_of(Form form, const void *a, const void *b, int64_t n)
 /* The sum of its lanes is the row's delta. */
 static V row_delta(const Inputs *in, int64_t token, int64_t head)
 {
-    const Row dout = head_row(in->dout, token, head), o = head_row(in->o, token, head);
+    const RowRef dout = head_row(in->dout, token, head), o = head_row(in->o, token, head);
     if (row_is_whole(dout, BF16, in->channels) && row_is_whole(o, BF16, in->channels))
         return dot_of(AS_BF16, dout.at, o.at, in->channels);
     float buffer[2][CHANNELS];
@@ -65,7 +65,7 @@ void keep_rows(const Tensor *x, Rows rows, Finish f)
     const int64_t channels = x->n[2], step = padded(channels);
     const Form form = form_of_type(x->dtype);
     for (int64_t i = 0; i < rows.block.n; i++) {
-        const Row row = head_row(x, rows.block.at + i, rows.head);
+        const RowRef row = head_row(x, rows.block.at + i, rows.head);
         if (f.keep == 0) /* the old content may be NaN */
             row_write(row, form, channels, f.factor, rows.sum + i * step);
         else

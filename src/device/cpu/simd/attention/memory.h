@@ -8,7 +8,7 @@
 enum { CHANNELS = 256 }; /* of a head at most */
 
 /* Channels of one head of one token of x[t,h,c]. */
-static inline Row head_row(const Tensor *x, int64_t token, int64_t head)
+static inline RowRef head_row(const Tensor *x, int64_t token, int64_t head)
 {
     return row_at(x, token * x->stride[0] + head * x->stride[1], x->stride[2]);
 }
@@ -16,12 +16,12 @@ static inline Row head_row(const Tensor *x, int64_t token, int64_t head)
 /* A row of whole vectors side by side, in memory of that type: what row_read does without a call. A Row
  * that goes over the stack is read back wider than it was written, and that read waits for all stores
  * before it: a tenth of a tile's time. */
-static inline bool row_is_whole(Row r, DType type, int64_t n)
+static inline bool row_is_whole(RowRef r, DType type, int64_t n)
 {
     return r.dtype == type && r.stride == 1 && n % W == 0;
 }
 
-static inline const float *row_read(Row r, int64_t n, float *buffer)
+static inline const float *row_read(RowRef r, int64_t n, float *buffer)
 {
     if (row_is_whole(r, F32, n)) return (const float *)(void *)r.at;
     if (row_is_whole(r, BF16, n))
@@ -33,7 +33,7 @@ static inline const float *row_read(Row r, int64_t n, float *buffer)
 }
 
 /* row = keep * row + factor * x, of any stride and type. */
-static inline void row_blend(Row r, int64_t n, float keep, float factor, const float *x)
+static inline void row_blend(RowRef r, int64_t n, float keep, float factor, const float *x)
 {
     float scaled[CHANNELS];
     for (int64_t c = 0; c < n; c += W) v_store(scaled + c, factor * v_load(x + c));
@@ -48,7 +48,7 @@ EACH_FORM void write_pairs(Form form, void *to, int64_t n, float factor, const f
 
 /* row = factor * x; x has whole pairs of vectors. The form of contiguous rows of its type is asked for once
  * by whoever writes many. */
-static inline void row_write(Row r, Form form, int64_t n, float factor, const float *x)
+static inline void row_write(RowRef r, Form form, int64_t n, float factor, const float *x)
 {
     if (r.stride != 1 || n % (2 * W) != 0 || form == AS_OTHER)
         row_blend(r, n, 0, factor, x);

@@ -14,7 +14,7 @@ static double merge_shares(double a, double b, double share[2])
 /* y = a x1 + b x2; a part of share 0 is not looked at: what it holds does not matter. */
 static void mix_row(const Call *call, int64_t row, float a, float b)
 {
-    const Row to = tensor_row(&call->out[0], row);
+    const RowRef to = tensor_row(&call->out[0], row);
     const int64_t channels = row_length(&call->out[0]);
     float buffer[3][PIECE];
     for (int64_t from = 0; from < channels; from += PIECE) {

@@ -218,7 +218,7 @@ DOT_TARGET void words_round(Scores *s)
 }
 
 /* A row of any stride or width. */
-DOT_TARGET static void words_gather_row(Row row, int64_t channels, int64_t words, uint32_t *to)
+DOT_TARGET static void words_gather_row(RowRef row, int64_t channels, int64_t words, uint32_t *to)
 {
     float wide[CHANNELS] = {0};
     load_piece(row, 0, channels, wide);
@@ -230,7 +230,7 @@ void words_load(const Tensor *x, Block block, int64_t head, Panel *p)
 {
     const int64_t channels = x->n[2], words = padded(channels) / 2;
     for (int64_t i = 0; i < block.n; i++) {
-        const Row row = head_row(x, block.at + i, head);
+        const RowRef row = head_row(x, block.at + i, head);
         uint32_t *to = p->rows + i * words;
         if (row.stride == 1 && channels == 2 * words)
             for (int64_t w = 0; w < words; w += W)
