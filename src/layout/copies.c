@@ -1,7 +1,8 @@
-/* copies.c -- runs are found along the one dim that has copies, then repeated for the dims before.
+/* copies.c -- the runs of a rank: found along the one dim that has copies, then repeated for the
+ * dims before it.
  *
- * Two neighbours in a part are of one run when they are neighbours in every part that holds one of
- * them. That does not depend on who asks, so all holders find the same runs. */
+ * Two neighbors in a part are in one run if they are neighbors in every part that holds one of
+ * them. That does not depend on the rank, so all holders find the same runs. */
 #include "layout/copies.h"
 
 #include <stdlib.h>

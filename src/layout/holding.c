@@ -1,7 +1,7 @@
-/* holding.c -- what the words of a layout mean for one rank.
+/* holding.c -- the meaning of a layout for one rank.
  *
- * Each dim is a window of spans (spans.h), which a cut narrows; FLAT is one more window, over the
- * row-major elements of what the dims kept. So an index is translated dim by dim. */
+ * Each dim is a window of spans (spans.h), which a cut narrows. FLAT is one more window, over the
+ * row-major elements of `kept`. So an index is translated dim by dim. */
 #include "layout/holding.h"
 
 static void row_major(const Shape *s, int64_t stride[MAX_DIMS])
@@ -18,7 +18,7 @@ static HeldSpans held_cut(HeldSpans h, const Cut *c, int parts, int part)
     return c->map ? held_map(c->map, part) : held_even(h, c->grain, parts, part);
 }
 
-/* What does not follow from dim[] alone is brought up to date. */
+/* Updates the members that are derived from dim[]. */
 static void holding_finish(Holding *h)
 {
     row_major(&h->kept, h->stride);
@@ -92,7 +92,7 @@ int64_t holding_find(const Holding *h, int64_t global)
 Box holding_bounds(const Holding *h)
 {
     Box b = {.ndim = h->global.ndim};
-    if (holding_count(h) == 0) return b; /* from 0 to 0 */
+    if (holding_count(h) == 0) return b; /* [0, 0) */
     for (int d = 0; d < b.ndim; d++) {
         HeldSpans held = h->dim[d];
         if (d == 0 && h->is_flat) { /* only the rows that the flat cut left */
@@ -107,7 +107,7 @@ Box holding_bounds(const Holding *h)
     return b;
 }
 
-/* Does a rank at this part of the cut hold the element, as far as this cut can tell? */
+/* True if a rank at this part of the cut may hold the element, as far as this cut decides. */
 static bool part_holds(const Holding *before, const Cut *c, int parts, int part, int64_t global)
 {
     Holding h = *before;

@@ -1,56 +1,55 @@
-/* holding.h -- what one rank holds of a tensor, and where it keeps each element.
+/* holding.h -- the part of a tensor that one rank holds, and the storage offset of each element.
  *
  *     global [12, 8] --cuts of dims--> kept [6, 8] --FLAT cut--> storage: 32 elements
  *
  * A Holding is a value: it borrows the spans of the layout's maps and owns nothing. Storage is
- * row-major and dense; padding is somebody else's. As boxes, for checkpoints and for exchange:
+ * row-major and dense; padding is added elsewhere. Checkpoints and exchanges see it as boxes:
  *
- *     storage of element (i, j) of a piece  =  at + (i - lo[0]) * stride[0] + (j - lo[1]) *
- * stride[1]
- */
+ *     storage of (i, j) of a piece  =  at + (i - lo[0]) * stride[0] + (j - lo[1]) * stride[1] */
 #ifndef LAYOUT_HOLDING_H
 #define LAYOUT_HOLDING_H
 
 #include "layout/layout.h"
 
 typedef struct {
-    Shape global, kept; /* kept: what the cuts of dims left, before FLAT cuts */
+    Shape global, kept; /* kept: after the cuts of dims, before FLAT cuts */
     HeldSpans dim[MAX_DIMS];
-    int64_t stride[MAX_DIMS]; /* of `kept`, row-major */
+    int64_t stride[MAX_DIMS]; /* row-major strides of `kept` */
     bool is_flat;
-    HeldSpans flat; /* of the row-major elements of `kept`; all of them unless is_flat */
+    HeldSpans flat; /* row-major elements of `kept`; all of them unless is_flat */
 } Holding;
 
 /* A box of global coordinates that one rank holds. */
 typedef struct {
     Box box;
-    int64_t at; /* its first element in storage; strides are the Holding's */
+    int64_t at; /* storage offset of its first element; strides are the Holding's */
 } HeldPiece;
 
 /* Local. The layout has passed layout_check with this mesh and shape. */
 Holding holding_of(const Layout *l, const Mesh *m, const Shape *s, int rank);
-/* Local. The same, one cut at a time: all of the tensor, then what part `part` of a cut leaves. */
+/* Local. The same in two steps: the whole tensor, then the remainder after part `part` of a cut. */
 Holding holding_all(const Shape *s);
 void holding_narrow(Holding *h, const Cut *c, int parts, int part);
-/* Local. The shape of storage: as many dims as the tensor, or one dim under a FLAT cut. */
+/* Local. The shape of storage: as many dims as the tensor has, or one dim under a FLAT cut. */
 Shape holding_shape(const Holding *h);
 int64_t holding_count(const Holding *h);
 
-/* Local. The row-major global index of what storage keeps at `at`; and where storage keeps a global
- * element, or -1. O(spans). */
+/* Local. holding_global returns the row-major global index of the element at storage offset `at`.
+ * holding_find returns the storage offset of a global element, or -1. O(spans). */
 int64_t holding_global(const Holding *h, int64_t at);
 int64_t holding_find(const Holding *h, int64_t global);
 
-/* Local. A box around all that is held: empty when nothing is, tight when it is one run of rows. */
+/* Local. The bounding box of the held elements: empty if there are none, tight if they are one run
+ * of rows. */
 Box holding_bounds(const Holding *h);
 
-/* Local. All that the rank holds, as disjoint boxes in the arena; striped spans are one box an
- * element, so this is for what is not striped, or small. */
+/* Local. Lists the held elements as disjoint boxes, in the arena. A striped span becomes one box
+ * per element, so call this for layouts that are not striped, or small. */
 Err holding_pieces(const Holding *h, Arena *a, const HeldPiece **out, int64_t *n);
 
-/* Local. The one rank that counts and writes a global element, among those on the stage of `rank`:
- * the first part that holds it in each cut, the first rank along each replicate axis. -1 when the
- * value is partial: then nobody has it. */
+/* Local. The one rank that counts a global element in norms and writes it to checkpoints, among the
+ * ranks on the stage of `rank`: the first part that holds it in each cut, the first rank along each
+ * replicate axis. -1 if the value is partial, since no rank has the sum. */
 int layout_owner(const Layout *l, const Mesh *m, const Shape *s, int rank, int64_t global);
 
 #endif

@@ -1,4 +1,4 @@
-/* home.c -- a pack, cut: the layouts of its parameters, and what a rank has. */
+/* home.c -- a pack and its shards: the layouts of its parameters, and the home of a rank. */
 #include "layout/home.h"
 
 static int64_t use_count(const Home *h, int param, int rank)
@@ -38,7 +38,7 @@ static Err param_check(const Home *h, const HomeParam *p)
     return OK;
 }
 
-/* Do two ranks hold equally much of each parameter? */
+/* True if two ranks hold equally many elements of each parameter. */
 static bool packs_agree(const Home *h, int rank, int other)
 {
     for (int i = 0; i < h->n; i++)
@@ -67,14 +67,15 @@ Err home_init(Home *h, const Mesh *m, unsigned shard, int64_t grain, const HomeP
     return OK;
 }
 
-/* The part of the pack that is the rank's home, given the pack's length. */
+/* The range of the pack that is the rank's home, given the pack's length. */
 static Span shard_of(const Home *h, int64_t pack_count, int rank)
 {
     return even_part(pack_count, h->grain, mesh_parts(h->mesh, h->view, h->shard),
                      mesh_part(h->mesh, h->view, h->shard, rank));
 }
 
-/* [lo, hi) of what the parameter, which begins at `at` and counts `count`, has in the shard. */
+/* The range [lo, hi) of a parameter inside the shard. The parameter has `count` elements from
+ * offset `at` of the pack on. */
 static Span param_in(Span shard, int64_t at, int64_t count)
 {
     const int64_t lo = shard.lo > at ? shard.lo - at : 0;
@@ -82,8 +83,8 @@ static Span param_in(Span shard, int64_t at, int64_t count)
     return (Span){lo, hi > lo ? hi : lo, 1};
 }
 
-/* A cut of the axes in name only: every part holds all. It goes before the others, on a dim that is
- * not cut by a map, since a map is the first cut of its dim. */
+/* Adds a nominal cut over the axes: every part holds all. It comes before the other cuts, on a dim
+ * without a map, since a map is the first cut of its dim. */
 static Err add_nominal(const Home *h, const HomeParam *p, unsigned axes, Arena *a, Layout *l)
 {
     const int parts = mesh_parts(h->mesh, h->view, axes);
@@ -114,7 +115,7 @@ static Err add_nominal(const Home *h, const HomeParam *p, unsigned axes, Arena *
     return OK;
 }
 
-/* Where a parameter lies in the pack of a rank. */
+/* The range of a parameter in the pack of a rank. */
 typedef struct {
     int64_t at, count, pack_count;
 } InPack;
@@ -130,8 +131,8 @@ static InPack in_pack(const Home *h, int param, int rank)
     return p;
 }
 
-/* The flat map: one part for each place along the shard axes, and along those where packs differ.
- * */
+/* The flat map: one part for each coordinate along the shard axes and along the axes where packs
+ * differ. */
 static Err flat_map(const Home *h, int param, Arena *a, const SpanMap **out)
 {
     const unsigned axes = h->shard | h->vary;

@@ -1,13 +1,13 @@
-/* home_owned.c -- who counts an element and writes it: one rank of those that have it.
+/* home_owned.c -- the owner of each element, which counts and writes it: one rank of its holders.
  *
- * Along axes where all hold the same it is the first. Where parts of a cut hold copies it is the
- * first part that holds the element, so a piece may be owned in stretches:
+ * Along replicate axes it is the first rank. If parts of a cut hold copies, it is the first part
+ * that holds the element, so a piece may be owned in several runs:
  *
  *     2 key heads on tp=3     tp 0: head 0      tp 1: heads 0 and 1      tp 2: head 1
  *     owned                         head 0                        1               - */
 #include "layout/home.h"
 
-/* Is the part the first of the cut that holds the coordinate? */
+/* True if the part is the first of the cut that holds the coordinate. */
 static bool is_first(const Cut *c, int part, int64_t coordinate)
 {
     for (int earlier = 0; earlier < part; earlier++) {
@@ -30,7 +30,7 @@ static void push_piece(OwnedPieces *s, HomePiece p)
     s->n++;
 }
 
-/* Is the i-th element that `use` leaves to the rank owned, as far as copies tell? */
+/* True if no earlier part holds a copy of the i-th element of the rank's part of `use`. */
 static bool owns(const OwnedPieces *s, const Layout *use, const Holding *held, int64_t i)
 {
     for (int n = 0; n < use->n_cuts; n++) {
@@ -43,7 +43,8 @@ static bool owns(const OwnedPieces *s, const Layout *use, const Holding *held, i
     return true;
 }
 
-/* Elements that follow each other along dims after the last with copies share an owner. */
+/* The number of consecutive elements that share an owner: those along the dims after the last one
+ * with copies. */
 static int64_t shared_stretch(const Layout *use, const Holding *held)
 {
     int64_t stretch = shape_count(&held->kept);
@@ -60,7 +61,7 @@ static void push_owned(OwnedPieces *s, const HomePiece *p)
     const HomeParam *param = &s->home->param[p->param];
     const Holding held = holding_of(&param->use, s->home->mesh, &param->shape, s->rank);
     const int64_t stretch = shared_stretch(&param->use, &held);
-    int64_t from = -1; /* where an owned run began */
+    int64_t from = -1; /* start of the current owned run */
     for (int64_t i = p->lo; i < p->hi; i = (i / stretch + 1) * stretch) {
         const bool mine = owns(s, &param->use, &held, i);
         if (mine && from < 0) from = i;

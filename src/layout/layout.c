@@ -1,4 +1,5 @@
-/* layout.c -- layouts as words: made, checked, compared, printed. What they mean is holding.c. */
+/* layout.c -- construction, checks, comparison and printing of layouts. Their meaning is in
+ * holding.c. */
 #include "layout/layout.h"
 
 #include "layout/holding.h"
@@ -28,7 +29,7 @@ Layout layout_partial(Layout l, unsigned axes)
     return l;
 }
 
-/* Everything about a cut that does not need the spans themselves. `used`: axes of earlier cuts. */
+/* All checks of a cut that do not need the spans themselves. `used`: axes of earlier cuts. */
 static Err cut_check(const Layout *l, int i, const Mesh *m, const Shape *s, unsigned used,
                      const char *name)
 {
@@ -74,8 +75,8 @@ static Err map_check(const Cut *c, int parts, const Shape *s, const char *name)
     return OK;
 }
 
-/* The parts of a flat map that share one remainder must tile it. One representative rank per
- * remainder: the one at part 0 of the axes that are new in this cut. */
+/* Checks that the parts of a flat map that share one remainder tile it. Walks one representative
+ * rank per remainder: the one at part 0 of the axes that are new in this cut. */
 static Err flat_map_check(const Layout *l, int i, const Mesh *m, const Shape *s, unsigned used,
                           const char *name, Arena *temp)
 {
@@ -127,7 +128,7 @@ Err layout_check(const Layout *l, const Mesh *m, const Shape *s, const char *nam
     return OK;
 }
 
-/* A map of one part may still reorder; then it stays. */
+/* A map of one part may still reorder; then it is not the identity and stays. */
 static bool map_is_identity(const SpanMap *map)
 {
     int64_t at = 0;
@@ -176,7 +177,7 @@ unsigned layout_replicate_axes(const Layout *l, const Mesh *m)
 
 bool layout_has_copies(const Layout *l)
 {
-    /* The parts of a flat map speak of different remainders, so its flag says nothing. */
+    /* The parts of a flat map are of different remainders, so its flag is meaningless here. */
     for (int i = 0; i < l->n_cuts; i++)
         if (l->cut[i].dim != DIM_FLAT && l->cut[i].map && l->cut[i].map->copies) return true;
     return false;

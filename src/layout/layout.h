@@ -1,4 +1,4 @@
-/* layout.h -- how a tensor lies over the ranks.
+/* layout.h -- the sharding of a tensor over the ranks.
  *
  * A layout is an ordered list of cuts, outer first, and a set of partial axes. An axis in neither
  * is replicate: every rank along it holds the same.
@@ -6,12 +6,12 @@
  *     weight [12, 8], "shard(0) on tp, shard(flat by 16) on dp", on dp=2 tp=2:
  *
  *         rows 0..5   tp 0    48 elements, 3 grains of 16:  dp 0 has 0..31, dp 1 has 32..47
- *         rows 6..11  tp 1    likewise
+ *         rows 6..11  tp 1    the same
  *
- * A cut divides one dim, or FLAT: the row-major elements that the cuts before it left, over some
- * axes, by the even rule or by a span map (spans.h). From a parameter's layout alone follow its
- * local shape, its boxes, the group that its gradient is reduced over, and who counts it and writes
- * it (holding.h). If any of those is decided by a flag, that is a bug waiting. */
+ * A cut shards one dim, or FLAT: the row-major elements that the cuts before it left. It shards
+ * over some axes, by the even rule or by a span map (spans.h). The layout of a parameter alone
+ * decides its local shape, its boxes, the group that its gradient is reduced over, and the rank
+ * that counts and writes it (holding.h). A flag that decides one of these is a latent bug. */
 #ifndef LAYOUT_LAYOUT_H
 #define LAYOUT_LAYOUT_H
 
@@ -35,16 +35,16 @@ typedef struct {
 
 typedef struct {
     int8_t dim;         /* a dim, or DIM_FLAT */
-    uint8_t axes;       /* bits of the view's axes, row-major: part = my coordinate over them */
+    uint8_t axes;       /* bits of the view's axes, row-major: part = rank's coordinate over them */
     int64_t grain;      /* map == NULL: the even rule, in whole grains */
     const SpanMap *map; /* borrowed */
 } Cut;
 
 typedef struct {
-    uint8_t view;    /* VIEW_DENSE or VIEW_EXPERT: whose axes the bits mean */
-    uint8_t partial; /* axes over which the value is the sum of what the ranks hold */
+    uint8_t view;    /* the view of the axis bits: VIEW_DENSE or VIEW_EXPERT */
+    uint8_t partial; /* axes over which the value is the sum of the ranks' parts */
     uint8_t n_cuts;
-    Cut cut[MAX_CUTS]; /* outer first: each cuts what the one before it left */
+    Cut cut[MAX_CUTS]; /* outer first: each cuts the remainder of the one before it */
 } Layout;
 
 static inline int64_t shape_count(const Shape *s)
@@ -54,7 +54,7 @@ static inline int64_t shape_count(const Shape *s)
     return count;
 }
 
-/* Local. Layouts are made from replicate, one word at a time:
+/* Local. Layouts are built from replicate, one word at a time:
  *     layout_cut(layout_replicate(VIEW_DENSE), 0, tp, 1)              shard(0) on tp */
 Layout layout_replicate(int view);
 Layout layout_cut(Layout l, int dim, unsigned axes, int64_t grain);
@@ -62,29 +62,30 @@ Layout layout_cut_map(Layout l, int dim, unsigned axes, const SpanMap *map);
 Layout layout_partial(Layout l, unsigned axes);
 
 /* Local. ERR_CHECK unless the layout fits the mesh and the shape:
- * - dims and axes exist; no axis is used twice, nor cut and partial; FLAT cuts come last;
- * - a map has the extent of its dim, as many parts as its axes, and is the first cut of its dim,
- *   since it speaks in global coordinates (two maps of one dim are one map over both axes);
- * - a map on FLAT holds no copies. What is left to it may differ along the axes cut before it (8
- *   heads on tp=3); it may then use these axes again, to give each remainder its own spans.
+ * - dims and axes exist; no axis is used twice, nor both cut and partial; FLAT cuts come last;
+ * - a map has the extent of its dim and as many parts as its axes have. It is the first cut of its
+ *   dim, since it is in global coordinates (two maps of one dim are one map over both axes);
+ * - a map on FLAT has no copies. Its remainder may differ along the axes cut before it (8 heads on
+ *   tp=3); it may then use these axes again, to give each remainder its own spans.
  * `name` is the tensor's, for the message; `temp` is rewound. */
 Err layout_check(const Layout *l, const Mesh *m, const Shape *s, const char *name, Arena *temp);
 
-/* Local. Without the axes of size 1: on a mesh of ones every layout simplifies to replicate. */
+/* Local. Drops axes of size 1: on a mesh of ones every layout simplifies to replicate. */
 Layout layout_simplify(const Layout *l, const Mesh *m);
-/* Local. Word for word; maps are compared by content. Simplify first to compare what they mean. */
+/* Local. Compares word for word; maps are compared by content. Simplify both first to compare their
+ * meaning. */
 bool layout_equal(const Layout *a, const Layout *b);
-/* Local. No cut, and nothing partial. */
+/* Local. True if there is no cut and nothing is partial. */
 bool layout_is_replicate(const Layout *l);
-/* Local. Axes over which ranks of one stage hold the same: neither cut nor partial, without pp.
- * A parameter's gradient is summed over them, and over the holders of copies. */
+/* Local. Axes over which ranks of one stage hold the same: neither cut nor partial, without pp. A
+ * parameter's gradient is summed over them, and over the holders of copies. */
 unsigned layout_replicate_axes(const Layout *l, const Mesh *m);
-/* Local. Does some element lie in two parts of one cut? */
+/* Local. True if some element is in two parts of one cut. */
 bool layout_has_copies(const Layout *l);
 
-/* Local. "replicate", "shard(0) on tp, partial on dp", "shard(0 by 64) on tp",
- * "shard(flat by 16) on dp_replicate x dp_shard", "shard(0 by 6 spans) on cp",
- * "shard(0 by 3 spans with copies) on tp". */
+/* Local. "replicate", "shard(0) on tp, partial on dp", "shard(0 by 64) on tp", "shard(flat by 16)
+ * on dp_replicate x dp_shard", "shard(0 by 6 spans) on cp", "shard(0 by 3 spans with copies) on
+ * tp". */
 void layout_text(Text *t, const Layout *l, const Mesh *m);
 
 #endif

@@ -1,7 +1,7 @@
 /* mesh.c -- arithmetic of row-major boxes of ranks.
  *
  * The stride of an axis is the product of the sizes after it; a coordinate is (rank / stride) %
- * size. Everything else follows. O(axes) each; only mesh_group is as long as its answer. */
+ * size. Each function is O(axes), but mesh_group, which is as long as its result. */
 #include "layout/mesh.h"
 
 #include <stdio.h>
@@ -58,8 +58,8 @@ static Err view_check(const View *v, const char *name, int world)
     return OK;
 }
 
-/* Do both views put each rank on the same stage? A parameter's stage must not depend on the view
- * in which its layout is written. */
+/* ERR_CONFIG unless both views put each rank on the same stage. A parameter's stage must not depend
+ * on the view in which its layout is written. */
 static Err stages_agree(const View *a, const View *b)
 {
     const int i = axis_named(a, "pp"), j = axis_named(b, "pp");

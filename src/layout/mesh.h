@@ -1,14 +1,14 @@
-/* mesh.h -- which rank sits where.  Pure data: describes 16,384 ranks as well as 2.
+/* mesh.h -- the coordinates of each rank. Pure data: describes 16,384 ranks as well as 2.
  *
- * A mesh is the ranks as a box with named axes, row-major, so neighbours on the last axis are
- * neighbours on the machine: put the chattiest axis last. A view is another box over the same
- * ranks; experts use one.
+ * A mesh arranges the ranks as a box with named axes, row-major. Neighbors on the last axis are
+ * neighbors on the machine, so the axis with the most traffic comes last. A view is another box
+ * over the same ranks; experts use one.
  *
  *     dense   pp=2 dp=2 cp=1 tp=4        rank = ((pp * 2 + dp) * 1 + cp) * 4 + tp
  *     expert  pp=2 edp=1 ep=8 etp=1
  *
- * An axis of size 1 is legal and free; it is how "off" is spelled. Sets of axes are bits: axis i
- * of a view is 1u << i. dp may be two axes, dp_replicate and dp_shard; the name "dp" means both. */
+ * An axis of size 1 is legal and free; it means "off". Sets of axes are bits: axis i of a view is
+ * 1u << i. dp may be two axes, dp_replicate and dp_shard; the name "dp" means both. */
 #ifndef LAYOUT_MESH_H
 #define LAYOUT_MESH_H
 
@@ -36,31 +36,31 @@ Err mesh_init(Mesh *m, int world, const View *views, int n_views);
 /* Local. One rank: pp dp cp tp and pp edp ep etp, all of size 1. */
 Mesh mesh_single(void);
 
-/* How many ranks along each axis; 0 is read as 1. */
+/* Ranks along each axis; 0 is read as 1. */
 typedef struct {
     int dp_replicate, dp_shard, tp, pp;
 } MeshSizes;
-/* Local. The dense view pp dp cp tp, and the expert view that goes with it; dp is two axes,
- * dp_replicate and dp_shard, where there are copies of the shards. */
+/* Local. The dense view pp dp cp tp and its expert view. dp is two axes, dp_replicate and dp_shard,
+ * if dp_replicate > 1. */
 Err mesh_sized(const MeshSizes *sizes, Mesh *out);
-/* Local. The axes that ZeRO cuts over: dp_shard, or dp where that is one axis. */
+/* Local. The axes that ZeRO shards over: dp_shard, or dp if that is one axis. */
 unsigned mesh_shard_axes(const Mesh *m);
 
-/* Local. The axes that a name means in that view, as bits; 0 when it means none. */
+/* Local. The axes that a name means in that view, as bits; 0 if none. */
 unsigned mesh_axes(const Mesh *m, int view, const char *name);
 /* Local. All axes of the view, as bits. */
 unsigned mesh_all_axes(const Mesh *m, int view);
-/* Local. Where the rank sits: one coordinate per axis of the view. And back. */
+/* Local. The coordinates of a rank, one per axis of the view; and the inverse. */
 void mesh_coords(const Mesh *m, int view, int rank, int coord[MAX_AXES]);
 int mesh_rank(const Mesh *m, int view, const int coord[MAX_AXES]);
 
-/* Local. How many parts a cut over `axes` has, and which of them is the rank's: row-major. */
+/* Local. The number of parts of a cut over `axes`, and the rank's part: row-major. */
 int mesh_parts(const Mesh *m, int view, unsigned axes);
 int mesh_part(const Mesh *m, int view, unsigned axes, int rank);
 /* Local. The rank that `rank` becomes when its coordinate over `axes` becomes that part. */
 int mesh_move(const Mesh *m, int view, unsigned axes, int part, int rank);
-/* Local. Ranks that differ from `rank` only along `axes` of that view, in order of their part.
- * The list lives in the arena. */
+/* Local. Ranks that differ from `rank` only along `axes` of that view, in order of their part. The
+ * list lives in the arena. */
 Err mesh_group(const Mesh *m, int view, unsigned axes, int rank, Arena *a, RankList *out);
 
 /* Local. "pp=2 dp=2 cp=1 tp=4", and "dp x tp". */

@@ -1,4 +1,4 @@
-/* moves.c -- boxes met, clipped and taken away from each other. */
+/* moves.c -- intersection, clipping and subtraction of boxes. */
 #include "layout/moves.h"
 
 #include <string.h>
@@ -22,7 +22,8 @@ bool box_intersect(const Box *a, const Box *b, Box *out)
     return true;
 }
 
-/* Room for one more of `each` bytes; doubles, so that a list of n costs O(n). */
+/* Grows the list to hold one more element of `each` bytes; doubles, so that a list of n costs
+ * O(n). */
 static Err make_room(Arena *a, void **list, int64_t n, int64_t *cap, size_t each)
 {
     void *more;
@@ -63,7 +64,8 @@ Err moves_reserve(MoveList *l, int64_t room)
     return OK;
 }
 
-/* a less b, as at most two boxes a dim: before b, after b, and on with what is beside it.
+/* a minus b, as at most two boxes per dim: before b and after b. The next dim continues with the
+ * rest, clipped to b.
  *
  *     a a a a a a       0 0 0 0 0 0
  *     a b b a a a  -->  2 . . 3 3 3
@@ -90,7 +92,7 @@ Err boxes_remove(BoxList *l, const Box *b)
             continue;
         }
         const Box gone = l->box[i];
-        l->box[i] = l->box[--l->n]; /* what is pushed does not meet b, so it is passed over */
+        l->box[i] = l->box[--l->n]; /* pushed boxes do not intersect b, so they are skipped */
         TRY(push_less(l, gone, b));
     }
     return OK;
@@ -131,7 +133,7 @@ Err moves_between(const StoredPieces *from, const StoredPieces *to, bool add, Mo
     return OK;
 }
 
-/* Is the box, walked row by row, one run of storage? */
+/* True if the box, walked row by row, is one contiguous run of storage. */
 static bool is_dense(const Box *b, const int64_t *stride)
 {
     int64_t each = 1;

@@ -1,4 +1,4 @@
-/* moves.h -- boxes of a tensor on their way from one rank's storage to another's.
+/* moves.h -- boxes of a tensor that move from one rank's storage to another's.
  *
  *     from: rows 0..5 of [12, 8]            to: columns 4..7
  *
@@ -6,8 +6,8 @@
  *     . . . . A A A A                       A A A A        from_at 4, from_stride {8, 1}
  *     ...                                   ...            to_at 0,   to_stride {4, 1}
  *
- * What both hold is the boxes of one met with those of the other, in the order of the boxes of
- * `to`: a function of the two holdings and of nothing else, so both ranks make the same list. */
+ * The moves between two ranks are the intersections of their boxes, in the order of the boxes of
+ * `to`. They depend on the two holdings alone, so both ranks compute the same list. */
 #ifndef LAYOUT_MOVES_H
 #define LAYOUT_MOVES_H
 
@@ -15,13 +15,13 @@
 
 typedef struct {
     int32_t from, to;                       /* ranks; equal: a copy within the rank */
-    bool add;                               /* adds to what earlier moves brought there */
+    bool add;                               /* adds to the result of earlier moves there */
     Box box;                                /* in global coordinates */
     int64_t from_at, from_stride[MAX_DIMS]; /* elements of the sender's storage */
     int64_t to_at, to_stride[MAX_DIMS];     /* elements of the receiver's */
 } Move;
 
-/* Grows in its arena; what it outgrows stays there until the arena is rewound. */
+/* Grows in its arena. Outgrown tables stay there until the arena is rewound. */
 typedef struct {
     Arena *arena;
     Move *move;
@@ -34,7 +34,7 @@ typedef struct {
     int64_t n, cap;
 } BoxList;
 
-/* What one rank holds, as boxes. */
+/* The part that one rank holds, as boxes. */
 typedef struct {
     int32_t rank;
     Holding holding;
@@ -44,23 +44,23 @@ typedef struct {
 
 /* Local. */
 int64_t box_count(const Box *b);
-/* Local. Do they share an element? Then *out, unless NULL, is the box that they share. */
+/* Local. True if they share an element. *out, unless NULL, is then their intersection. */
 bool box_intersect(const Box *a, const Box *b, Box *out);
 
 Err boxes_push(BoxList *l, const Box *b);
-/* Local. The list without what `b` covers. */
+/* Local. Removes the elements of `b` from the list. */
 Err boxes_remove(BoxList *l, const Box *b);
 
-/* Local. Room for so many at first. */
+/* Local. Reserves memory for `room` moves in an empty list. */
 Err moves_reserve(MoveList *l, int64_t room);
 Err moves_push(MoveList *l, const Move *m);
-/* Local. All that `from` and `to` both hold. */
+/* Local. Lists the elements that `from` and `to` both hold. */
 Err moves_between(const StoredPieces *from, const StoredPieces *to, bool add, MoveList *out);
-/* Local. The part of the move that lies in `box`, which it meets. */
+/* Local. The part of the move inside `box`, which it intersects. */
 Move move_within(const Move *m, const Box *box);
 
-/* Local. Do the moves, one after another, read (or write) storage from 0 on, without a gap? Then
- * nothing needs packing. */
+/* Local. True if the moves, one after another, read (or write) storage from offset 0 on without a
+ * gap. Then nothing needs packing. */
 bool moves_read_in_order(const Move *move, int64_t n);
 bool moves_write_in_order(const Move *move, int64_t n);
 

@@ -1,13 +1,14 @@
-/* peers.c -- who may have what I want, and who may want what I have.
+/* peers.c -- the ranks that may hold what a rank wants, and those that may want what it holds.
  *
- * On one mesh, ranks that differ only along `varies` hold together what each of them wants, so both
- * answers are within that group. Over two meshes the givers are found by number:
+ * On one mesh, ranks that differ only along `varies` together hold the elements that each of them
+ * wants, so senders and receivers are within that group. Over two meshes the senders are found by
+ * number:
  *
- *     from dp=3 tp=2, a weight cut on tp     0 1 | 2 3 | 4 5      columns 0 and 1 of three rows
+ *     from dp=3 tp=2, a weight sharded on tp   0 1 | 2 3 | 4 5     columns 0 and 1 of three rows
  *     rank 3 of the new mesh wants column 0: its holders are 0 2 4; 2 is nearest (4 is as near)
  *
- * Groups are walked cut by cut, and a branch that cannot meet what is looked for is left at once:
- * the cost is the parts of each cut, not their product. */
+ * Groups are walked cut by cut, and a branch that cannot intersect the wanted box is left at once.
+ * The cost is the sum of the parts of the cuts, not their product. */
 #include "layout/peers.h"
 
 #include <stdlib.h>
@@ -16,7 +17,7 @@ typedef struct {
     const Sharding *place;
     unsigned free; /* axes to walk; the others keep the coordinates of the rank */
     Box wanted;
-    int32_t *rank; /* room for all combinations of the free axes */
+    int32_t *rank; /* capacity: all combinations of the free axes */
     int n;
 } PeerWalk;
 
@@ -44,7 +45,7 @@ static int on_stage(const Sharding *p, int rank)
     return p->stage == ALL_STAGES ? rank : moved(p, stage_axes(p), p->stage, rank);
 }
 
-/* `h` is what the cuts before `cut` leave to `rank`; `used` are their axes. */
+/* `h` is the remainder of `rank` after the cuts before `cut`; `used` are their axes. */
 static void walk(PeerWalk *w, int cut, int rank, const Holding *h, unsigned used)
 {
     const Layout *l = &w->place->layout;
@@ -78,8 +79,8 @@ static Err walk_from(const Reshard *r, const Sharding *place, unsigned free, int
     return OK;
 }
 
-/* Of the ranks that differ from `rank` only along `free`, the one whose number is nearest to
- * `target`; the lower of two. Digit by digit: a value is nearest in the block that holds the
+/* Among the ranks that differ from `rank` only along `free`, the one whose number is nearest to
+ * `target`; the lower of two. Digit by digit: the nearest value is in the block that contains the
  * target, or in the one before or after it. `low` is the value of the digits before `axis`. */
 static int nearest(const View *v, unsigned free, int axis, const int *coord, int low, int target)
 {
@@ -99,7 +100,7 @@ static int nearest(const View *v, unsigned free, int axis, const int *coord, int
     return best;
 }
 
-/* Who, of the equals of `from`, gives to rank `to` of another mesh? */
+/* The replica of `from` that sends to rank `to` of another mesh. */
 static int nearest_equal(const Reshard *r, int from, int to)
 {
     const Sharding *p = &r->from;

@@ -1,21 +1,21 @@
-/* pieces.c -- what a rank holds, as boxes.
+/* pieces.c -- the part of a rank as boxes.
  *
- * Two steps. A stretch [from, to) of the row-major elements of `kept` is a few boxes of local
+ * Two steps. A range [from, to) of the row-major elements of `kept` becomes a few boxes of local
  * coordinates: the rest of a row, whole rows, the start of a row (and so on for more dims).
  *
- *     kept [4, 6], stretch [4, 20):     . . . . A A
+ *     kept [4, 6], range [4, 20):       . . . . A A
  *                                       B B B B B B
  *                                       B B B B B B
  *                                       C C . . . .
  *
- * Then each local box is cut where a dim's spans jump, and shifted to global coordinates. */
+ * Then each local box is split where a dim's spans jump, and shifted to global coordinates. */
 #include "layout/holding.h"
 
 typedef struct {
     const Holding *h;
     HeldPiece *out; /* NULL: only count */
     int64_t n;
-    int64_t shift; /* storage = row-major index in kept + shift, for this stretch */
+    int64_t shift; /* storage = row-major index in kept + shift, for this range */
 } PieceEmitter;
 
 /* The longest run of the window from local index i on that is contiguous in global coordinates. */
@@ -49,8 +49,8 @@ static void emit_global(PieceEmitter *sink, Box box, int d, int64_t at)
     }
 }
 
-/* The largest local box that starts at `from` and is a run of whole slices; returns its elements.
- */
+/* Emits the largest local box that starts at `from` and is a run of whole slices; returns its
+ * elements. */
 static int64_t emit_slices(PieceEmitter *sink, int64_t from, int64_t to)
 {
     const Shape *kept = &sink->h->kept;
@@ -69,7 +69,7 @@ static int64_t emit_slices(PieceEmitter *sink, int64_t from, int64_t to)
     }
     const int64_t fit = (to - from) / stride[d];
     if (box.hi[d] - box.lo[d] > fit) box.hi[d] = box.lo[d] + fit;
-    /* emit_global adds each dim's index times its stride: what `from` is made of */
+    /* emit_global adds each dim's index times its stride, which together are `from` */
     emit_global(sink, box, 0, sink->shift);
     return (box.hi[d] - box.lo[d]) * stride[d];
 }

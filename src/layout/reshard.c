@@ -1,7 +1,7 @@
-/* reshard.c -- what kind of reshard two layouts need, from their words alone, so that every rank
- * says the same.
+/* reshard.c -- the kind of a reshard, derived from the two layouts alone, so all ranks agree on it.
  *
- * Cuts that both begin with, dim by dim, stay: nothing crosses their axes. What is left over:
+ * Cuts that both layouts begin with, dim by dim, stay: nothing crosses their axes. The kind follows
+ * from the other cuts:
  *
  *     from is cut more    to is cut more    partial    kind
  *     -                   -                 -          none
@@ -11,13 +11,13 @@
  *     -                   not on partial    yes        all-reduce of a slice
  *     -                   on all partial    yes        reduce-scatter
  *
- * The rest is an exchange, and so is all that has copies to choose from or to add. */
+ * All other cases are exchanges, as is every reshard with copies to choose from or to add. */
 #include "layout/reshard.h"
 
 #include <string.h>
 
-/* Each part of the map is all of the dim: a cut in name only. A flat map that uses its axes again
- * needs it (home.h); otherwise its axes are replicate. */
+/* True for a nominal cut: each part of the map is all of the dim. A flat map that uses its axes
+ * again needs one (home.h); otherwise its axes are replicate. */
 static bool is_nominal(const Cut *c)
 {
     const SpanMap *map = c->map;
@@ -31,10 +31,10 @@ static bool is_nominal(const Cut *c)
     return true;
 }
 
-/* A flat map's own flag speaks of different remainders. */
+/* The flag of a flat map compares different remainders, so it does not count. */
 static bool has_copies(const Cut *c) { return c->dim != DIM_FLAT && c->map && c->map->copies; }
 
-/* The n-th cut of a dim, or NULL. Nominal ones count only where copies are summed. */
+/* The n-th cut of a dim, or NULL. Nominal cuts count only if copies are summed. */
 static const Cut *nth_cut(const Sharding *p, int dim, int n)
 {
     for (int i = 0; i < p->layout.n_cuts; i++) {
@@ -44,7 +44,8 @@ static const Cut *nth_cut(const Sharding *p, int dim, int n)
     return NULL;
 }
 
-/* `whole`: both cut the same window, all of a dim; then grains may differ and yet mean the same. */
+/* `whole`: both cut the same window, all of a dim. Then different grains may give the same
+ * parts. */
 static bool cut_same(const Reshard *r, const Cut *a, const Cut *b, bool whole)
 {
     if (a->axes != b->axes || !a->map != !b->map) return false;
@@ -85,7 +86,7 @@ static unsigned common_axes(const Reshard *r, bool *all)
     return axes;
 }
 
-/* Axes of cuts, those of size 1 left out; nominal cuts only when they count. */
+/* Axes of cuts, without those of size 1; nominal cuts only if they count. */
 static unsigned cut_axes(const Sharding *p, bool nominal_too)
 {
     const View *v = &p->mesh->view[p->layout.view];
@@ -100,7 +101,7 @@ static unsigned cut_axes(const Sharding *p, bool nominal_too)
     return axes & ~out;
 }
 
-/* With one stage, all stages are that one. */
+/* Simplifies the layout. On a mesh with one stage, that stage is all stages. */
 static Sharding simple_place(const Sharding *p)
 {
     Sharding simple = *p;
@@ -111,7 +112,7 @@ static Sharding simple_place(const Sharding *p)
     return simple;
 }
 
-/* May two holders that differ along `axes` hold the same? */
+/* True if two holders that differ along `axes` may hold the same element. */
 static bool copies_along(const Layout *l, unsigned axes)
 {
     for (int i = 0; i < l->n_cuts; i++)
@@ -126,7 +127,7 @@ static bool same_box(const Sharding *a, const Sharding *b)
            memcmp(x->size, y->size, sizeof *x->size * (size_t)x->n_axes) == 0;
 }
 
-/* Every rank of `to` holds all of the tensor already. */
+/* True if every rank of `to` holds the whole tensor already. */
 static bool is_everywhere(const Reshard *r)
 {
     const Sharding *from = &r->from;
@@ -157,7 +158,7 @@ static Err partial_check(const Reshard *r, const char *name)
                     name, to, from, r->one_mesh ? "" : " on another mesh");
 }
 
-/* Copies that are summands on both sides: the cuts that make them must be the same. */
+/* ERR_CHECK unless the cuts with copies are the same, where copies are summands on both sides. */
 static Err copies_check(const Reshard *r, const Sharding *from, unsigned common, const char *name)
 {
     if (from->sum_copies && !copies_along(&r->from.layout, ~common) &&

@@ -1,4 +1,5 @@
-/* reshard.h -- from one layout to another: who sends what to whom.
+/* reshard.h -- the conversion of a tensor from one layout to another: which rank sends what to
+ * whom.
  *
  *     from  "shard(0) on tp", tp=2            to  "shard(1) on tp"
  *
@@ -8,36 +9,36 @@
  *       B B B B   tp 1                          B B | B B        right change hands
  *       B B B B                                 tp 0  tp 1
  *
- * A plan is words: a kind, and the axes of its group. A rank asks for its own part: what it takes
- * in and what it gives out, peer by peer, as moves of boxes (moves.h); the n-th move that a rank
- * gives to a peer is the n-th that the peer takes from it. Nobody lists what others do, so a rank
- * of 16,384 is as fast to ask as its group is small.
+ * A plan is a kind and the axes of its group. From it, each rank derives its own part: the moves of
+ * boxes (moves.h) that it receives and sends, peer by peer. The n-th move that a rank sends to a
+ * peer is the n-th that the peer receives from it. No rank lists the moves of others, so the cost
+ * depends on the size of the group, not of the world.
  *
- * Bytes are minimal: a rank receives what it wants and does not have, once. Of several holders the
- * one in the same group gives it (the same coordinates on the axes that do not matter); over two
- * meshes, and of copies, the one whose number is nearest, then the lowest. What is partial is the
- * sum of all holders: the first in the order of the partial axes is written, the others added, one
- * after another. */
+ * Bytes are minimal: a rank receives each element that it wants and lacks once. Among several
+ * holders the one in the same group sends it (same coordinates on the other axes). Over two meshes,
+ * and among copies, it is the holder with the nearest rank number, then the lowest. A partial value
+ * is the sum of all holders: the first in the order of the partial axes is written, the others are
+ * added one after another. */
 #ifndef LAYOUT_RESHARD_H
 #define LAYOUT_RESHARD_H
 
 #include "layout/moves.h"
 
-/* Where a tensor is. */
+/* A tensor's layout on a mesh. */
 typedef struct {
     const Mesh *mesh; /* ranks of two meshes with one number are one rank */
     Layout layout;    /* has passed layout_check */
-    int stage;        /* the coordinate on pp of the ranks that hold it; ALL_STAGES */
-    bool sum_copies;  /* copies are summands: so are gradients as they are computed */
+    int stage;        /* pp coordinate of the ranks that hold it, or ALL_STAGES */
+    bool sum_copies;  /* copies are summands, as in gradients before their reduction */
 } Sharding;
 
 enum { ALL_STAGES = -1 };
 
 typedef enum {
     RESHARD_NONE,           /* the same storage */
-    RESHARD_LOCAL,          /* each rank has what it needs */
-    RESHARD_ALL_GATHER,     /* every member gives all others the same */
-    RESHARD_REDUCE_SCATTER, /* member i gets the sum of what the members hold of its part */
+    RESHARD_LOCAL,          /* each rank has the elements that it needs */
+    RESHARD_ALL_GATHER,     /* every member sends the same to all others */
+    RESHARD_REDUCE_SCATTER, /* member i gets the sum of all members' elements of its part */
     RESHARD_ALL_REDUCE,
     RESHARD_ALL_TO_ALL,
     RESHARD_EXCHANGE, /* none of these: sends and receives */
@@ -49,40 +50,42 @@ typedef struct {
     unsigned axes; /* of the group, in from's view; 0 for none, local, exchange */
     Shape shape;
     Sharding from, to; /* simplified */
-    /* For the files of this folder: */
-    unsigned varies; /* along these axes of from's view lie the holders of what a rank wants */
+    /* Private to this folder: */
+    unsigned varies; /* axes of from's view that separate the holders of a rank's elements */
     unsigned summed; /* those of them that are partial */
     bool one_mesh;   /* both views are the same box: axes of one are axes of the other */
     bool has_copies; /* two holders that differ along `varies` may hold one element */
 } Reshard;
 
-/* One direction of a rank's part. Of the regular kinds the peers are the group, in its order and
- * with the rank itself; of an exchange those that something comes from or goes to, likewise. The
- * moves of peer i, from move[first[i]] on, are one message of count[i] elements, packed in order.
- */
+/* One direction of a rank's part. For collectives the peers are the group, in its order and with
+ * the rank itself. For an exchange they are the ranks with a message, in the same order, the rank
+ * itself included. The moves of peer i, from move[first[i]] on, are one message of count[i]
+ * elements, packed in order. */
 typedef struct {
     RankList peers;
     const int64_t *count; /* [peers.n] */
     const int64_t *first; /* [peers.n + 1] */
     const Move *move;
-    bool direct; /* the messages back to back are the rank's storage: nothing to pack. Where all
-                  * are alike (all-gather out, reduce-scatter in, all-reduce): each of them is */
+    /* True if the messages back to back are the rank's storage, so nothing needs packing. If all
+     * messages are alike (all-gather out, reduce-scatter in, all-reduce): each message is the
+     * storage. */
+    bool direct;
 } ReshardSide;
 
 typedef struct {
     ReshardSide in, out;
-    int64_t sent; /* elements that leave the rank, by the best way of the kind */
+    int64_t sent; /* elements that leave the rank, by the best algorithm of the kind */
 } ReshardPart;
 
-/* Local. ERR_CHECK when the destination has open sums, over axes or over copies, that are not open
- * in the source. `name` is the tensor's. */
+/* Local. ERR_CHECK if the destination has unreduced sums, over axes or over copies, that the source
+ * has reduced. `name` is the tensor's. */
 Err reshard_plan(const Sharding *from, const Sharding *to, const Shape *shape, const char *name,
                  Reshard *out);
-/* Local. A rank of either mesh; one that holds nothing on both sides has no peers. The lists live
- * in `a`; `temp` is another arena, rewound. O(members), of their spans; for an exchange over two
- * meshes O(ranks). */
+/* Local. The part of a rank of either mesh. A rank that holds nothing on both sides has no peers.
+ * The lists live in `a`; `temp` is another arena, rewound. O(members), of their spans; for an
+ * exchange over two meshes O(ranks). */
 Err reshard_for_rank(const Reshard *r, int rank, Arena *a, Arena *temp, ReshardPart *out);
-/* Local. The same `sent`, for regular kinds without the lists. */
+/* Local. The same `sent`; collectives need no lists for it. */
 Err reshard_sent(const Reshard *r, int rank, Arena *temp, int64_t *elements);
 
 /* Local. "all-gather on dp_shard", "exchange". */

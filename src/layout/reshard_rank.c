@@ -2,7 +2,7 @@
  * to the members of a group. */
 #include "layout/runs.h"
 
-/* One run for each member of the group: those that are there, and empty ones between. */
+/* One run for each member of the group: the given runs, and empty ones between. */
 static Err spread(const Run *run, int n, RankList group, Arena *temp, Run **out)
 {
     Run *all;
@@ -18,7 +18,7 @@ static Err spread(const Run *run, int n, RankList group, Arena *temp, Run **out)
     return OK;
 }
 
-/* Runs as messages; in an exchange those of no moves are not sent. */
+/* Runs as messages; in an exchange those without moves are not sent. */
 static Err side_of(const Run *run, int n, bool keep_empty, const Move *move, Arena *a,
                    ReshardSide *out)
 {
@@ -81,7 +81,8 @@ static Err part_out(const Reshard *r, int rank, Arena *a, Arena *temp, ReshardSi
     return OK;
 }
 
-/* Scattered and gathered again: all but its own part of the sum, and its part of it to all. */
+/* A reduce-scatter and an all-gather: the rank sends all parts of the sum but its own, then its own
+ * part to all others. */
 static int64_t all_reduce_sent(const Reshard *r, int rank, int64_t count)
 {
     const Mesh *m = r->from.mesh;
@@ -107,7 +108,7 @@ Err reshard_for_rank(const Reshard *r, int rank, Arena *a, Arena *temp, ReshardP
     return OK;
 }
 
-/* What leaves a rank that holds some of `from`. */
+/* Elements that a rank with some of `from` sends. */
 static Err sent_by(const Reshard *r, int rank, Arena *temp, int64_t *elements)
 {
     StoredPieces from;
@@ -118,7 +119,7 @@ static Err sent_by(const Reshard *r, int rank, Arena *temp, int64_t *elements)
         return OK;
     }
     TRY(stored_at(r, &r->from, rank, temp, &from));
-    if (r->kind == RESHARD_ALL_GATHER) { /* all members get the same: ask for one */
+    if (r->kind == RESHARD_ALL_GATHER) { /* all members get the same: count one */
         const int p = mesh_parts(r->from.mesh, r->from.layout.view, r->axes);
         const int me = mesh_part(r->from.mesh, r->from.layout.view, r->axes, rank);
         int32_t other = mesh_move(r->from.mesh, r->from.layout.view, r->axes, (me + 1) % p, rank);

@@ -1,15 +1,15 @@
-/* runs.c -- who gives a rank which moves, and which it gives to whom.
+/* runs.c -- the moves that a rank receives from each sender, and sends to each receiver.
  *
- *     givers of a rank --> in order --> their moves, a run each --> runs in the order of the fold
+ *     senders of a rank --> in order --> their moves, a run each --> runs in the order of the fold
  *
- * Without copies each run is what giver and taker both hold, so a giver makes it knowing the two of
- * them alone. With copies the nearest giver comes first and the others give what is left, so a
- * giver has to go through all that its taker does. */
+ * Without copies a run is the intersection of sender and receiver, so a sender needs only the two
+ * holdings. With copies the nearest sender comes first and the others send the remainder, so a
+ * sender has to compute all that its receiver receives. */
 #include "layout/runs.h"
 
 #include <stdlib.h>
 
-/* Copies: summand by summand, the nearest first. Then, for the fold and for the peers. */
+/* Orders copies: by summand, the nearest first. by_fold orders summands and peers. */
 static int by_distance(const void *a, const void *b)
 {
     const Run *x = a, *y = b;
@@ -55,10 +55,10 @@ static void run_close(Run *run, const MoveList *moves)
     for (int64_t i = 0; i < run->n; i++) run->count += box_count(&moves->move[run->first + i].box);
 }
 
-/* Pushes the parts of the move that lie in `left`, and takes them away from it; the parts that do
- * not are summands of what is there already, or copies that nobody needs. */
-static Err push_what_is_left(const Reshard *r, const Move *m, BoxList *left, Arena *temp,
-                             MoveList *out)
+/* Pushes the parts of the move inside `left`, and removes them from it. The other parts are
+ * summands of elements that have arrived already, or copies that are not needed. */
+static Err push_remaining(const Reshard *r, const Move *m, BoxList *left, Arena *temp,
+                          MoveList *out)
 {
     BoxList there = {.arena = temp};
     TRY(boxes_push(&there, &m->box));
@@ -76,7 +76,7 @@ static Err push_what_is_left(const Reshard *r, const Move *m, BoxList *left, Are
     return boxes_remove(left, &m->box);
 }
 
-/* The moves of givers that may hold the same elements, found in the order of preference. */
+/* The moves of senders that may hold the same elements, found in the order of preference. */
 static Err receive_copies(const Reshard *r, const StoredPieces *to, Run *run, int n, Arena *temp,
                           MoveList *out)
 {
@@ -95,7 +95,7 @@ static Err receive_copies(const Reshard *r, const StoredPieces *to, Run *run, in
         TRY(moves_between(&from, to, !r->from.sum_copies && run[i].summand > 0, &both));
         run[i].first = found.n;
         for (int64_t m = 0; m < both.n; m++)
-            TRY(push_what_is_left(r, &both.move[m], &left, temp, &found));
+            TRY(push_remaining(r, &both.move[m], &left, temp, &found));
         run_close(&run[i], &found);
     }
     if (n > 0) qsort(run, (size_t)n, sizeof *run, by_fold);
@@ -130,7 +130,7 @@ Err runs_receive(const Reshard *r, const StoredPieces *to, Arena *temp, MoveList
     return OK;
 }
 
-/* What one taker takes from `from`, found by what it takes from all. */
+/* The moves from `from` to one receiver, found among all that the receiver receives. */
 static Err send_of_copies(const Reshard *r, const StoredPieces *from, const StoredPieces *to,
                           Arena *temp, MoveList *out)
 {
@@ -145,7 +145,7 @@ static Err send_of_copies(const Reshard *r, const StoredPieces *from, const Stor
     return OK;
 }
 
-/* What `from` gives to one of its takers. */
+/* The moves from `from` to one of its receivers. */
 static Err send_to(const Reshard *r, const StoredPieces *from, int receiver, Arena *temp,
                    MoveList *out)
 {

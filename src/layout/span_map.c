@@ -1,10 +1,10 @@
-/* span_map.c -- is a span map well formed?
+/* span_map.c -- the check that a span map is well formed.
  *
- * One sweep over all spans sorted by where they begin, striped ones taken apart into elements:
+ * One sweep over all spans sorted by their start, striped ones split into elements:
  *
- *     reach    how far [0, extent) is covered so far; a span that begins beyond it leaves a gap,
- *              one that begins before it holds copies
- *     mine[p]  how far part p has come; a span of p that begins before it says p holds it twice
+ *     reach    end of the covered prefix of [0, extent); a span that starts beyond it leaves a gap,
+ *              one that starts before it holds copies
+ *     mine[p]  end of part p so far; a span of p that starts before it repeats elements of p
  *
  * O(n log n) in spans; in elements only where striped. */
 #include "layout/spans.h"
@@ -23,7 +23,7 @@ static int by_start(const void *a, const void *b)
     return (x->lo > y->lo) - (x->lo < y->lo);
 }
 
-/* Writes the stretches of one part behind out[n]; with out == NULL only counts. */
+/* Writes the pieces of one part from out[n] on; with out == NULL only counts. */
 static int64_t add_pieces(const SpanMap *map, int part, SpanPiece *out, int64_t n)
 {
     for (int i = map->first[part]; i < map->first[part + 1]; i++) {

@@ -1,5 +1,5 @@
-/* spans.c -- the even rule, windows of spans, and the maps that are common enough to have a name.
- */
+/* spans.c -- the even rule, windows of spans, and the maps that are common enough to have a
+ * name. */
 #include "layout/spans.h"
 
 static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -78,8 +78,8 @@ Span held_bounds(const HeldSpans *h)
     return b;
 }
 
-/* Room for a map of n_parts parts with at most `per_part` spans each, filled by push_span.
- * spans_map copies it: a few spans twice, for one place that checks. */
+/* A map of n_parts parts with at most `per_part` spans each, filled by push_span. spans_map copies
+ * it, a few spans, so that all maps are checked in one function. */
 typedef struct {
     int32_t *first;
     Span *span;
