@@ -1,15 +1,16 @@
-/* device.h -- what a device is: a table of kernels over tensors.
+/* device.h -- a device: a table of kernels over tensors.
  *
- * A Tensor is a view: a pointer, a type, extents and strides. A Call is one kernel at work: its
- * tensors, its attributes (known when the program was compiled) and its numbers (known only when
- * the step runs: a learning rate, whether a sum starts anew). Only run/ and plan/profile.c make
- * Calls. Shapes were checked when the program was compiled, so kernels trust their arguments.
+ * A Tensor is a view: a pointer, a type, extents and strides. A Call is one invocation of a kernel:
+ * its tensors, its attributes (known when the program is compiled) and its numbers (known when the
+ * step runs, such as a learning rate or the factor on an accumulator). Only run/ makes Calls. The
+ * compiler has checked all shapes, so kernels trust their arguments.
  *
- * A device knows no instruction, no layout and no rank. kernels.def lists the kernels, with the
- * formula and the shapes of each; a device fills every slot, which is checked at start-up.
+ * A device has no notion of instructions, layouts or ranks. kernels.def lists the kernels, with the
+ * formula and the shapes of each. A device fills every slot, which is checked at startup.
  *
- * A device of memory of its own (device/runtime.h) runs its kernels in the order of a queue; they
- * have not run when they return. On the host there is no queue, and a kernel is done at return. */
+ * A device with its own memory (device/runtime.h) runs its kernels in the order of a queue, and a
+ * kernel returns before it has run. On the host there is no queue, and a kernel is done at
+ * return. */
 #ifndef DEVICE_DEVICE_H
 #define DEVICE_DEVICE_H
 
@@ -32,7 +33,7 @@ typedef struct {
 /* Scaling of rotary frequencies for contexts longer than those trained on. */
 typedef enum { ROPE_PLAIN, ROPE_LINEAR, ROPE_LLAMA3 } RopeScaling;
 
-/* What a compiled program fixes about one call. A kernel reads its own member alone. */
+/* Attributes of one call, fixed by the compiled program. A kernel reads its own member alone. */
 typedef union {
     struct {
         bool ta, tb; /* the operand is stored transposed: a is [k, m], b is [n, k] */
@@ -44,16 +45,17 @@ typedef union {
         double theta, factor, low, high; /* factor, low, high: of the scaling */
         int64_t original;                /* context length before scaling (llama3) */
         RopeScaling scaling;
-        bool back; /* rotate the other way: the gradient */
+        bool back; /* rotate by the negative angle: the gradient */
     } rope;
     struct {
-        double scale;   /* of q.k, before the softmax */
-        int64_t key_at; /* index of the first key of this block in the coordinates of `ranges` */
-        int64_t span;  /* keys that a query sees at most; for counting flops, not read by kernels */
-        int64_t group; /* query heads that read one key head; 0: heads / key heads */
-        int64_t head_at; /* place of the first head within its group; device/heads.h draws it */
-        int64_t causal;  /* a promise about `ranges`: row t sees [t - t % causal, t + 1), key_at is
-                          * 0 and t is s; 0: nothing is promised. A device may use it, or not */
+        double scale;    /* of q.k, before the softmax */
+        int64_t key_at;  /* index of the first key of this block in the coordinates of `ranges` */
+        int64_t span;    /* most keys that a query sees; to count flops, not read by kernels */
+        int64_t group;   /* query heads that read one key head; 0: heads / key heads */
+        int64_t head_at; /* index of the first head within its group; device/heads.h draws it */
+        /* A promise about `ranges`, which a device may use: row t sees [t - t % causal, t + 1),
+         * key_at is 0, and there are as many queries as keys. 0: no promise. */
+        int64_t causal;
     } attention;
     struct {
         int64_t base; /* index of the first column of this part of the vocabulary */
@@ -71,42 +73,44 @@ typedef union {
 
 typedef struct {
     Tensor in[MAX_IN], out[MAX_OUT];
-    int n_in, n_out; /* optional ones that are absent come last and are not counted */
+    int n_in, n_out; /* absent optional operands come last and are not counted */
     Attr attr;
-    double number[MAX_NUMBERS]; /* see the kernel; number[0] is what an accumulator is kept by */
+    double number[MAX_NUMBERS]; /* see the kernel; number[0] scales an accumulator's old value */
     Team *team;
     struct DeviceQueue *queue; /* of device/runtime.h; NULL on the host */
-    const void *prepacked;     /* of a product: b as DevicePrepack left it; NULL: nobody did it */
+    const void *prepacked;     /* of a GEMM: b as DevicePrepack packed it; NULL: not prepacked */
 } Call;
 
 typedef Err (*Kernel)(const Call *call);
 
 typedef enum {
-    KERNEL_NONE, /* an op that moves no byte: a view */
+    KERNEL_NONE, /* no kernel: views and transfers */
 #define KERNEL(id) KERNEL_##id,
 #include "device/kernels.def"
 #undef KERNEL
     N_KERNELS
 } KernelId;
 
-/* A device may rearrange the second operand of a product before it multiplies. Where many products have
- * the same one, a weight while micro-batches come and go, that can be done once, for all of them; a
- * product that is told of it gives the same bits. */
+/* Prepacking. A device may repack operand b of a GEMM before it multiplies. A weight is operand b
+ * of the GEMMs of all micro-batches of a step, so it can be packed once for all of them. A GEMM
+ * with a prepacked b gives the same bits. */
 typedef struct {
-    /* Bytes of what `arrange` makes of b[k,n]; for products whose a has b's type. */
+    /* Bytes of the packed b[k,n], for GEMMs whose a has b's type. */
     size_t (*bytes)(DType type, int64_t k, int64_t n);
-    /* in: b, as of gemm, whose attr it has   out: those bytes, on a cache line; only `data` is read */
+    /* in: b, with the attr of its gemm   out: those bytes, aligned to a cache line; only `data` is
+     * read */
     Kernel pack;
 } DevicePrepack;
 
 typedef struct {
     const char *name;
     Kernel kernel[N_KERNELS];            /* by KernelId; filled by name: [KERNEL_gemm] = ref_gemm */
-    const struct DeviceRuntime *runtime; /* NULL: kernels work on the host's memory */
-    const DevicePrepack *prepack;        /* NULL: products read operands as they lie */
+    const struct DeviceRuntime *runtime; /* NULL: kernels work on host memory */
+    const DevicePrepack *prepack;        /* NULL: the device does not prepack */
 } Device;
 
-/* Local. The call of sum_rows that makes an output of another call: the sums of x's columns. */
+/* Local. The call of sum_rows that computes output `out` of another call: the sums of x's
+ * columns. */
 static inline Call call_sum_rows(const Call *call, const Tensor *x, int out)
 {
     Call sum = *call;
@@ -117,13 +121,13 @@ static inline Call call_sum_rows(const Call *call, const Tensor *x, int out)
     return sum;
 }
 
-/* Local. Does it multiply in[0] by in[1], as gemm does, whatever else it does? */
+/* Local. True if the kernel multiplies in[0] by in[1] as gemm does, with or without an epilogue. */
 static inline bool kernel_is_gemm(KernelId id)
 {
     return id >= KERNEL_gemm && id <= KERNEL_gemm_dswiglu;
 }
 
-/* Local. The kernel's name as kernels.def spells it. */
+/* Local. The name of the kernel in kernels.def. */
 const char *kernel_name(KernelId id);
 /* Local. ERR_CHECK unless every slot of the table is filled. */
 Err device_check(const Device *d);

@@ -1,11 +1,11 @@
-/* heads.h -- which key head a query head reads, in a part of the heads too.
+/* heads.h -- the key head that a query head reads, also if a rank has a part of the heads.
  *
- * Neighbouring heads share a key head. A cut of the heads need not fall between such groups; a part
- * then holds the key heads that its heads read, and neighbours hold copies of one:
+ * Neighboring heads share a key head. A cut of the heads need not fall between such groups. A part
+ * then holds the key heads that its heads read, and neighbors hold copies of one:
  *
  *     heads       0 1 2 | 3 4 5 | 6 7          8 heads over 2 key heads on 3 ranks: group = 4
  *     key heads   0 0 0 | 0 1 1 | 1 1
- *     head_at     0     | 3     | 2            place of a part's first head within its group
+ *     head_at     0     | 3     | 2            index of a part's first head within its group
  *
  * So the middle part has 3 heads and 2 key heads: head 0 reads key head 0, heads 1 and 2 read 1. */
 #ifndef DEVICE_HEADS_H
@@ -18,7 +18,7 @@ typedef struct {
     int64_t from, to;
 } Heads;
 
-/* Heads that read one key head; there is one. */
+/* Number of heads that read one key head; key_heads > 0. */
 static inline int64_t head_group(const Attr *attr, int64_t heads, int64_t key_heads)
 {
     return attr->attention.group > 0 ? attr->attention.group : heads / key_heads;
@@ -31,7 +31,7 @@ static inline int64_t key_head(const Call *call, int64_t head)
     return (call->attr.attention.head_at + head) / group;
 }
 
-/* The query heads that read a key head, of those that are here. */
+/* The query heads of this call that read a key head. */
 static inline Heads key_readers(const Call *call, int64_t key)
 {
     const int64_t heads = call->in[0].n[1], at = call->attr.attention.head_at;
@@ -40,7 +40,7 @@ static inline Heads key_readers(const Call *call, int64_t key)
     return (Heads){from < 0 ? 0 : from, to > heads ? heads : to};
 }
 
-/* Keys of a call: none where there is no key head. */
+/* Number of keys of a call: 0 if there is no key head. */
 static inline int64_t key_count(const Call *call)
 {
     return call->in[1].n[1] > 0 ? call->in[1].n[0] : 0;

@@ -1,10 +1,10 @@
-/* rope.c -- frequencies of rotary positions: theta^(-2i/c), scaled for long contexts. */
+/* rope.c -- rotary frequencies: theta^(-2i/c), scaled for long contexts. */
 #include "device/rope.h"
 
 #include <math.h>
 
-/* Llama 3: waves longer than the context it was trained on are stretched by `factor`, short ones
- * are kept, and those between go smoothly from one to the other. */
+/* Llama 3: the frequencies of waves longer than the original context are divided by `factor`, those
+ * of short waves are kept, and between them the two are interpolated. */
 static double stretch_llama3(const Attr *attr, double frequency)
 {
     const double low = attr->rope.low, high = attr->rope.high, factor = attr->rope.factor;

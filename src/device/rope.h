@@ -1,11 +1,11 @@
-/* rope.h -- how fast each pair of channels turns. One formula for all devices: what it is tested
- * against is not ours (tests/golden). */
+/* rope.h -- the rotary frequency of each pair of channels. All devices share this formula; it is
+ * tested against values computed by another library (tests/golden). */
 #ifndef DEVICE_ROPE_H
 #define DEVICE_ROPE_H
 
 #include "device/device.h"
 
-/* Local. Radians per position of pair i of a head of so many channels. */
+/* Local. Radians per position of pair i of a head with `channels` channels. */
 double rope_frequency(const Attr *attr, int64_t i, int64_t channels);
 
 #endif

@@ -1,21 +1,22 @@
-/* runtime.h -- devices whose memory is not the host's: queues, allocations, copies, lists.
+/* runtime.h -- the runtime API of a device with its own memory: queues, events, allocation, copies.
  *
- * A rank opens a context on one device: four queues, the handles of libraries and a workspace of
- * their own. What is put into one queue runs in order; queues run beside each other, and an event
- * recorded in one holds another back:
+ * A rank opens a context on one device: four queues, library handles and their workspaces. Work in
+ * one queue runs in order. Different queues run concurrently; an event recorded in one can block
+ * another:
  *
  *     compute  | kernels ........... record e ....... kernels
  *     d2h      |                     wait e, copy out
  *
- *     const DeviceRuntime *m = device->runtime;                   NULL: the device is the host
+ *     const DeviceRuntime *m = device->runtime;                 NULL: the device is the host
  *     TRY(m->open(0, &context));
  *     TRY(m->alloc(context, bytes, &arena));
  *     call.queue = m->queue(context, QUEUE_COMPUTE);
  *     TRY(device->kernel[KERNEL_add](&call));                   returns before it has run
  *     TRY(m->sync(call.queue));                                 now it has
  *
- * A context is used by one thread at a time. Calls fail with ERR_NOMEM when memory is short and
- * with ERR_IO when the device is at fault; a fault of a kernel shows at a later call. */
+ * Graphs, optimizer lists and autotuning are separate tables, which a device may leave out. One
+ * thread at a time uses a context. Calls return ERR_NOMEM if memory is short and ERR_IO if the
+ * device fails; the failure of a kernel may be returned by a later call. */
 #ifndef DEVICE_RUNTIME_H
 #define DEVICE_RUNTIME_H
 
@@ -28,21 +29,22 @@ typedef struct DeviceList DeviceList;
 typedef struct DeviceTimestamps DeviceTimestamps;
 typedef struct DeviceGraph DeviceGraph;
 
-/* The queues of an instruction. Work in one queue runs in order; work in different queues is ordered
- * by events. A device opens one queue of each kind except QUEUE_HOST, which is the calling thread. */
+/* The queues of an instruction. Work in one queue runs in order; events order work in different
+ * queues. A device opens one queue of each kind except QUEUE_HOST, which is the calling thread. */
 typedef enum { QUEUE_COMPUTE, QUEUE_COMM, QUEUE_D2H, QUEUE_H2D, QUEUE_HOST, N_QUEUES } Queue;
 enum { N_DEVICE_QUEUES = QUEUE_HOST };
 
 typedef struct {
     char name[128]; /* "NVIDIA H200, sm_90; cuBLASLt 13.0.0; ..." */
     size_t total_bytes, free_bytes;
-    size_t workspace_bytes;       /* held by the context and its graphs, beside what alloc gave */
-    double bf16_flops, f32_flops; /* per second by the datasheet; 0: not in our table */
+    size_t workspace_bytes;       /* of the context and its graphs, in addition to alloc */
+    double bf16_flops, f32_flops; /* per second by the datasheet; 0: not in the table */
     double memory_Bps;            /* by the datasheet */
 } DeviceInfo;
 
-/* One tensor of an update: grad[n] in f32 or bf16, the others f32 but `weight`, which takes the new
- * weights as bf16, or is NULL. Without moments (both NULL) it is SGD, else AdamW. */
+/* One tensor of an optimizer update. grad[n] is f32 or bf16; the others are f32, but `weight`,
+ * which receives the new weights as bf16 or is NULL. With moments it is AdamW, without (both NULL)
+ * SGD. */
 typedef struct {
     const void *grad;
     float *master, *m, *v;
@@ -52,13 +54,13 @@ typedef struct {
     DType grad_type;
 } UpdatePiece;
 
-/* What is another in each step. It is read from device memory when an update runs, so that a graph
- * (see `capture_begin`) is of any step. */
+/* Step-dependent numbers of an update. They are read from device memory when the update runs, so a
+ * captured graph serves every step. */
 typedef struct {
     double lr, bias1, bias2;
 } UpdateRates;
 
-/* `rates` and `factor` lie in device memory; of the factor see `clip`. One that is NaN updates
+/* `rates` and `factor` point to device memory; `clip` writes the factor. A NaN factor updates
  * nothing. */
 typedef struct {
     double beta1, beta2, eps;
@@ -66,7 +68,7 @@ typedef struct {
     const double *factor;
 } UpdateNumbers;
 
-/* A block of a gradient: *sum = keep * *sum + the squares of x[n], as kernel sum_squares. */
+/* One block of a gradient: *sum = keep * *sum + the squares of x[n], as kernel sum_squares. */
 typedef struct {
     const void *x;
     int64_t n;
@@ -75,9 +77,10 @@ typedef struct {
     DType dtype;
 } SquaresPiece;
 
-/* From sums of squares to a factor: out[1] = the norm = sqrt(left fold of sums[n]) * *mean; out[0] =
- * *mean, times max_norm / norm where max_norm > 0 and the norm is above it. A norm or a loss that is
- * not finite, and a norm above `skip` > 0, make out[0] NaN. All pointers are to device memory. */
+/* Gradient clipping, from sums of squares to a factor. out[1] = the norm = sqrt(left fold of
+ * sums[n]) * *mean. out[0] = *mean, times max_norm / norm if max_norm > 0 and the norm is above it.
+ * out[0] is NaN if the norm or a loss is not finite, or if the norm is above `skip` > 0. All
+ * pointers are to device memory. */
 typedef struct {
     const double *sums;
     int64_t n;
@@ -90,9 +93,9 @@ typedef struct {
 
 enum { MAX_DEVICE_FOLD = 128 };
 
-/* Element by element, a left fold of x[0 .. n), written to out[0 .. n_out): sums, or maxima, of
- * which one over a NaN is NaN. bf16 is folded in f32 and rounded once; sums of integers wrap. An
- * out may be one of the x. n and n_out are at most MAX_DEVICE_FOLD. */
+/* An elementwise left fold of x[0 .. n), written to out[0 .. n_out): sums, or maxima, where NaN
+ * propagates. bf16 is folded in f32 and rounded once; integer sums wrap. An out may be one of the
+ * x. n and n_out are at most MAX_DEVICE_FOLD. */
 typedef struct {
     DType dtype;
     bool max;
@@ -102,10 +105,10 @@ typedef struct {
     int64_t count;
 } DeviceFold;
 
-/* The optimizer of a step as lists of tensors; optional. */
+/* The optimizer step over lists of tensors, many tensors per launch; optional. */
 typedef struct {
-    /* Many tensors in one launch. A list is made once, of pieces in device memory, and run each
-     * step; a rank's UPDATE is squares_run, clip, update_run, and asks the host for nothing. */
+    /* A list is made once, of pieces in device memory, and run each step. A rank's UPDATE is
+     * squares_run, clip, update_run, without the host. */
     Err (*squares_open)(DeviceContext *c, const SquaresPiece *piece, int n, DeviceList **out);
     Err (*squares_run)(DeviceQueue *q, const DeviceList *l);
     Err (*update_open)(DeviceContext *c, const UpdatePiece *piece, int n, DeviceList **out);
@@ -114,30 +117,30 @@ typedef struct {
     Err (*clip)(DeviceQueue *q, const DeviceClip *clip);
 } DeviceLists;
 
-/* Steps captured as graphs; optional. */
+/* Graph capture of a step; optional. */
 typedef struct {
-    /* Between begin and end, what this thread puts into the queue is noted and does not run; likewise
-     * what it puts into others of the context that have waited for an event of it, and for which it
-     * waits again before the end. Addresses and numbers are those that calls were given; memory that
-     * they name is read when the graph runs. Nothing may wait for a queue, or allocate, meanwhile.
-     * The end is called also after an error, and leaves no queue noting; out NULL: what was noted is
-     * dropped. */
+    /* Between capture_begin and capture_end, work that this thread puts into the queue is recorded
+     * and does not run. So is work in other queues of the context that wait for an event of this
+     * queue, if this queue waits for them before the end. Addresses and numbers are those of the
+     * recorded calls; memory is read when the graph runs. During a capture the thread must not
+     * synchronize a queue, nor allocate. capture_end must also follow an error: no queue is left
+     * recording. out NULL: the recording is discarded. */
     Err (*capture_begin)(DeviceQueue *q);
     Err (*capture_end)(DeviceQueue *q, DeviceGraph **out);
-    /* All of it, in the order of the queue. One that no longer fits must not run: what the context
-     * keeps for kernels (scratch, choices of algorithms) is another by now. */
+    /* Runs the whole graph, in the order of the queue. A graph that no longer fits must not run:
+     * the context's scratch memory or algorithm choices have changed since its capture. */
     Err (*graph_run)(DeviceQueue *q, DeviceGraph *g);
     bool (*graph_fits)(const DeviceGraph *g);
-    void (*graph_close)(DeviceGraph *g); /* when it does not run */
+    void (*graph_close)(DeviceGraph *g); /* the graph must not be running */
 } DeviceGraphs;
 
 /* The choice of a GEMM algorithm for each shape; optional. */
 typedef struct {
-    /* Which algorithm each product runs by. Measured: the first call of a shape times the library's
-     * candidates, and later ones take turns at those that are close, each timed where it stands;
-     * the fastest stays when measuring ends. Else its first suggestion is taken. left: how
-     * many products have several left. Saved and loaded as text; a file of another device or
-     * library is refused, and one of another version: its first line is "sheaf autotune VERSION". */
+    /* While `measure` is on, the first call of a shape times the library's candidates. Later calls
+     * alternate between the candidates that are close, each timed in place. The fastest is chosen
+     * when measuring ends. Without measuring, the library's first suggestion is taken. left: shapes
+     * that still have several candidates. Choices are saved and loaded as text. `load` refuses a
+     * file of another device, library version or file format. */
     void (*measure)(DeviceContext *c, bool on);
     int (*left)(const DeviceContext *c);
     Err (*save)(DeviceContext *c, const char *path);
@@ -145,51 +148,52 @@ typedef struct {
 } DeviceAutotune;
 
 typedef struct DeviceRuntime {
-    /* Devices here; 0 with a message in err_text when there is none. */
+    /* Returns the number of devices; 0 with a message in err_text if there is none. */
     int (*count)(void);
     Err (*open)(int ordinal, DeviceContext **out);
     void (*close)(DeviceContext *c); /* waits for its queues */
     DeviceQueue *(*queue)(DeviceContext *c, Queue queue);
     Err (*info)(DeviceContext *c, DeviceInfo *out);
-    /* A number that is the card's own, on all hosts. */
+    /* Writes a number that identifies the card among all hosts. */
     Err (*identify)(int ordinal, uint64_t *out);
-    /* One more queue, for a library that puts work into it by itself; and what that library calls it:
-     * of CUDA a cudaStream_t, whose GPU is then this thread's. */
+    /* Opens one more queue, for a library that enqueues work itself. `native` returns the library's
+     * handle: for CUDA a cudaStream_t, whose GPU becomes this thread's current device. */
     Err (*queue_open)(DeviceContext *c, DeviceQueue **out);
     void (*queue_close)(DeviceQueue *q); /* waits for it */
     Err (*native)(DeviceQueue *q, void **out);
 
     Err (*alloc)(DeviceContext *c, size_t bytes, void **out);
     void (*free)(DeviceContext *c, void *at);
-    /* Host memory that copies do not stop at, and that kernels see at the same address. */
+    /* Pinned host memory: copies to and from it are asynchronous, and kernels see it at the same
+     * address. */
     Err (*alloc_host)(DeviceContext *c, size_t bytes, void **out);
     void (*free_host)(DeviceContext *c, void *at);
 
-    /* In the order of the queue; each side on the device or on the host. */
+    /* In the order of the queue; each side is device or host memory. */
     Err (*copy)(DeviceQueue *q, void *to, const void *from, size_t bytes);
     Err (*set)(DeviceQueue *q, void *to, int byte, size_t bytes);
 
     Err (*event_open)(DeviceContext *c, DeviceEvent **out);
     void (*event_close)(DeviceEvent *e);
     Err (*record)(DeviceQueue *q, DeviceEvent *e);
-    Err (*wait)(DeviceQueue *q, DeviceEvent *e); /* the queue waits; the host goes on */
-    Err (*done)(DeviceEvent *e, bool *out);      /* the host looks */
+    Err (*wait)(DeviceQueue *q, DeviceEvent *e); /* the queue waits; the host continues */
+    Err (*done)(DeviceEvent *e, bool *out);      /* the host polls */
     Err (*sync_event)(DeviceEvent *e);           /* the host waits */
-    Err (*sync)(DeviceQueue *q);                 /* likewise, for all that is in the queue */
+    Err (*sync)(DeviceQueue *q);                 /* the host waits for all work in the queue */
 
-    /* Moments at which a queue passed: for who asks how long its work took. */
+    /* Times at which a queue passed given positions: they measure the duration of its work. */
     Err (*timestamps_open)(DeviceContext *c, int n, DeviceTimestamps **out);
-    void (*timestamps_close)(DeviceTimestamps *m);
+    void (*timestamps_close)(DeviceTimestamps *t);
     Err (*timestamp)(DeviceQueue *q, DeviceTimestamps *t, int i);
-    /* Seconds from mark 0 to each of the first n, all of which have passed. */
-    Err (*timestamps_read)(const DeviceTimestamps *m, int n, double *seconds);
+    /* Seconds from timestamp 0 to each of the first n, all of which have passed. */
+    Err (*timestamps_read)(const DeviceTimestamps *t, int n, double *seconds);
 
     Err (*fold)(DeviceQueue *q, const DeviceFold *fold);
 
-    /* Whether calls give the same bits every time, which is so at first. Off, a library may add in
-     * any order where that is faster: the gradient of attention; what is recomputed may be
-     * rounded elsewhere than it was: the gelu of a product; and what is made with another output may
-     * be summed otherwise than alone: the rows of a gelu's gradient. */
+    /* True, the default: calls give the same bits every time. False permits faster variants. A
+     * library may add in any order (the gradient of attention). A recomputed value may be rounded
+     * at another point (the gelu of a GEMM). An output that is fused with another may be summed in
+     * another order (the bias gradient of linear_dgelu). */
     void (*deterministic)(DeviceContext *c, bool on);
     /* Optional parts; NULL: the device has none. */
     const DeviceLists *lists;
