@@ -1,8 +1,9 @@
-/* attention.c -- o = softmax(scale q k') v over the keys each row sees, tile by tile.
+/* attention.c -- o = softmax(scale q k') v over the keys that each row sees, tile by tile (online
+ * softmax).
  *
- * A row carries (max, sum, o) over the tiles: exp(s - max) summed, and o weighted alike. When a
- * tile raises the max, what was summed shrinks by exp(old - new). At the end o /= sum and
- * lse = max + log(sum). Memory is O(1) beside the outputs. */
+ * A row carries (max, sum, o) over the tiles: the sum of exp(s - max), and o with the same weights.
+ * If a tile raises the max, sum and o are scaled by exp(old - new). At the end o /= sum and lse =
+ * max + log(sum). Memory is O(1) in addition to the outputs. */
 #include "device/ref/attention.h"
 
 #include <math.h>
@@ -13,7 +14,7 @@ typedef struct {
     double max[QUERIES], sum[QUERIES];
 } SoftmaxState;
 
-/* Scores to weights exp(s - max); what the row holds is brought to the new max. */
+/* Converts scores to weights exp(s - max), and rescales the row to the new max. */
 static void weigh_row(SoftmaxState *st, const TileMask *mask, int64_t i, int64_t channels)
 {
     double max = st->max[i];
@@ -31,7 +32,8 @@ static void weigh_row(SoftmaxState *st, const TileMask *mask, int64_t i, int64_t
         }
 }
 
-/* o += weights v. A weight of 0 is a key that the row does not see, whatever v holds there. */
+/* o += weights v. A weight of 0 is a key that the row does not see, so v is not read there: it may
+ * be NaN. */
 static void add_values(SoftmaxState *st, const Tensor *v, Block queries, Block keys, int64_t head,
                        Block part)
 {
@@ -50,10 +52,10 @@ static void store_rows(const Call *call, SoftmaxState *st, Block queries, int64_
 {
     const Tensor *o = &call->out[0], *lse = &call->out[1];
     for (int64_t i = 0; i < queries.n; i++) {
-        /* A row that saw no key: o is 0 as it stands, and its lse is -inf. */
+        /* A row that saw no key: o is still 0, and its lse is -inf. */
         for (int64_t c = 0; c < part.n && st->max[i] > -HUGE_VAL; c++) st->o[i][c] /= st->sum[i];
         row_store(head_row(o, queries.at + i, head), part.at, part.n, st->o[i]);
-        if (part.at == 0) /* one owner */
+        if (part.at == 0) /* lse has one writer */
             tensor_set(lse, (queries.at + i) * o->n[1] + head, st->max[i] + log(st->sum[i]));
     }
 }
@@ -90,8 +92,8 @@ Err ref_attention(const Call *call)
     return OK;
 }
 
-/* Shares of two parts with sums exp(a) and exp(b), and the log of the whole. A part without a key
- * (-inf) has share 0, and both may be. */
+/* Shares of two parts with sums exp(a) and exp(b); returns the log of the total. A part without a
+ * key (-inf) has share 0, and both parts may be such. */
 static double merge_shares(double a, double b, double share[2])
 {
     share[0] = a == -HUGE_VAL ? 0 : b == -HUGE_VAL ? 1 : 1 / (1 + exp(b - a));
@@ -114,7 +116,7 @@ static void merge_tile(void *work, int64_t token)
             const int64_t n = least(o->n[2] - from, REF_CHUNK);
             double sum[REF_CHUNK] = {0}, x[REF_CHUNK];
             for (int p = 0; p < 2; p++) {
-                if (share[p] == 0) continue; /* what it holds does not matter */
+                if (share[p] == 0) continue; /* its values may be NaN */
                 row_load(head_row(&call->in[2 * p], token, head), from, n, x);
                 for (int64_t i = 0; i < n; i++) sum[i] += share[p] * x[i];
             }

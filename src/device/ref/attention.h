@@ -3,8 +3,7 @@
  *            keys ->   0     32    64    96           a mask is two ranges of keys per row;
  *     queries     0  [tile][    ][    ][    ]         a tile that no row sees costs nothing,
  *                32  [tile][tile][    ][    ]         and in a tile that some row sees, each row
- *                64  [    ][tile][tile][    ]         touches its own keys alone
- */
+ *                64  [    ][tile][tile][    ]         touches its own keys alone */
 #ifndef DEVICE_REF_ATTENTION_H
 #define DEVICE_REF_ATTENTION_H
 
@@ -12,11 +11,12 @@
 #include "device/heads.h"
 #include "device/ref/ref.h"
 
-/* Of a tile; and channels of an output that a tile sums at once. A head of more channels is summed
- * in parts, each of which computes the scores anew: memory does not grow with the head. */
+/* The size of a tile, and the channels of an output that a tile sums at once. A head with more
+ * channels is summed in parts, each of which recomputes the scores: memory does not grow with the
+ * head. */
 enum { QUERIES = 32, KEYS = 32, CHANNELS = 128 };
 
-/* Part of the tokens, or of the channels. */
+/* A part of the tokens, or of the channels. */
 typedef struct {
     int64_t at, n;
 } Block;
@@ -26,13 +26,14 @@ static inline Block block_of(int64_t n, int64_t size, int64_t index)
     return (Block){index * size, least(n - index * size, size)};
 }
 
-/* Parts of the channels. One at least: lse is written without channels too. */
+/* The number of parts of the channels. At least one: lse is written even if there are no
+ * channels. */
 static inline int64_t channel_parts(const Tensor *q)
 {
     return most(blocks_of(q->n[2], CHANNELS), 1);
 }
 
-/* Where in the tile each row's keys are: [lo, hi) for each of its two ranges. */
+/* The keys of the tile that each row sees: [lo, hi) for each of its two ranges. */
 typedef struct {
     int lo[QUERIES][2], hi[QUERIES][2];
 } TileMask;
@@ -43,10 +44,10 @@ static inline RowRef head_row(const Tensor *x, int64_t token, int64_t head)
     return row_at(x, token * x->stride[0] + head * x->stride[1], x->stride[2]);
 }
 
-/* False: no row of the tile sees any of its keys. `key_at` is of attr.attention. */
+/* Returns false if no row of the tile sees any of its keys. `key_at` is of attr.attention. */
 bool tile_mask(const Tensor *ranges, int64_t key_at, Block queries, Block keys, TileMask *mask);
 
-/* Channels of one head of some tokens of x[t,h,c]. */
+/* Channels of one head of a block of tokens of x[t,h,c]. */
 typedef struct {
     const Tensor *x;
     Block tokens;

@@ -5,7 +5,7 @@
  *     dq = ds k                dk = ds' q               dv = p' dout
  *
  * Two sweeps over the same tiles: dq by blocks of queries, then dk and dv by blocks of keys, so
- * that each sum has one owner and one order. A tile's p and ds are computed in both. */
+ * that each sum has one owner and one order. Both sweeps compute p and ds of a tile. */
 #include "device/ref/attention.h"
 
 #include <math.h>
@@ -24,7 +24,7 @@ static AttentionInputs inputs_of(const Call *call)
     return (AttentionInputs){&in[0], &in[1], &in[2], &in[3], &in[4], &in[5], &in[6]};
 }
 
-/* What p shares of dout v' add up to: the mean that ds is taken from. */
+/* The average of dout v' with weights p: dout . o. */
 static double row_delta(const AttentionInputs *in, int64_t token, int64_t head)
 {
     double a[REF_CHUNK], b[REF_CHUNK], sum = 0;
@@ -37,7 +37,7 @@ static double row_delta(const AttentionInputs *in, int64_t token, int64_t head)
     return sum;
 }
 
-/* p and ds of a tile, 0 where a row sees no key. False: nobody sees any. */
+/* p and ds of a tile, 0 for keys that a row does not see. Returns false if no row sees any. */
 static bool tile_gradient(const Call *call, Block queries, Block keys, int64_t head, ScoreTile *t)
 {
     const AttentionInputs in = inputs_of(call);
@@ -61,7 +61,7 @@ static bool tile_gradient(const Call *call, Block queries, Block keys, int64_t h
     return true;
 }
 
-/* sum += factor * x, but for a factor of 0, which stands for a pair that is not seen. */
+/* sum += factor * x, unless the factor is 0, which stands for a masked pair: x may be NaN there. */
 static void add_times(double *sum, double factor, const double *x, int64_t n)
 {
     if (factor == 0) return;
@@ -96,7 +96,7 @@ typedef struct {
     double dk[KEYS][CHANNELS], dv[KEYS][CHANNELS];
 } KeySums;
 
-/* What the queries of one head add to a block of keys. */
+/* Adds the contributions of the queries of one head to a block of keys. */
 static void add_head(const Call *call, Block keys, int64_t head, Block part, KeySums *sums)
 {
     const Tensor *q = &call->in[0], *dout = &call->in[4];
@@ -114,7 +114,7 @@ static void add_head(const Call *call, Block keys, int64_t head, Block part, Key
     }
 }
 
-/* One tile: a block of keys, a key head, a part of the channels; the query heads that read it are
+/* One tile: a block of keys, a key head, a part of the channels. The query heads that read it are
  * summed in order. */
 static void dkv_tile(void *work, int64_t tile)
 {

@@ -1,4 +1,4 @@
-/* attention_tile.c -- which keys a tile sees, and its scores. */
+/* attention_tile.c -- the mask of a tile, and its scores. */
 #include "device/ref/attention.h"
 
 #include <string.h>
@@ -27,7 +27,7 @@ static bool row_has_keys(const TileMask *mask, int64_t i)
     return mask->hi[i][0] > 0 || mask->hi[i][1] > 0;
 }
 
-/* Channels [from, from + n) of the keys, channel by channel: neighbours in memory are keys. */
+/* Packs a part of the channels of the keys, channel by channel: neighbors in memory are keys. */
 static void pack_keys(HeadTokens b, Block part, double packed[PART][KEYS])
 {
     double x[PART];

@@ -1,5 +1,5 @@
-/* copy.c -- bytes as they are: integers and NaN payloads too, so not by way of doubles. All rows, or rows to
- * places that an index tells. */
+/* copy.c -- byte copies of all rows, or of rows to given indices. Integers and NaN payloads must
+ * survive, so values do not pass through doubles. */
 #include "device/ref/ref.h"
 
 #include <string.h>
@@ -32,7 +32,7 @@ Err ref_copy(const Call *call)
     return OK;
 }
 
-/* Row t of x[t,..] and the row of y[s,..] that it goes to have the same rows within. */
+/* Row t of x[t,..] and its destination row of y[s,..] have the same inner rows. */
 static void put_at_tile(void *work, int64_t t)
 {
     const Call *call = work;

@@ -1,7 +1,7 @@
-/* embedding.c -- rows of a table by id, and the sum of gradients back into those rows.
+/* embedding.c -- rows of a table by id, and the sum of gradients into those rows.
  *
- * The table may be a part of the vocabulary: rows base .. base + v. Ids of other parts are zeros
- * here, so the parts add up to the whole. */
+ * The table may be a part of the vocabulary: rows base .. base + v. Ids of other parts give zeros,
+ * so that the sum over the parts is the whole. */
 #include "device/ref/ref.h"
 
 #include <stdbool.h>
@@ -35,8 +35,8 @@ Err ref_embedding(const Call *call)
     return OK;
 }
 
-/* Row `entry` of dw takes the sum, in token order, of the rows of dy that have its id. No token
- * before `first` has it; first == tokens says that none has. */
+/* Adds, in token order, the rows of dy that have the id of row `entry` of dw. No token before
+ * `first` has it; first == tokens: no token has it. */
 static void fold_entry(const Call *call, int64_t entry, int64_t first)
 {
     const Tensor *dy = &call->in[0], *ids = &call->in[1], *dw = &call->out[0];

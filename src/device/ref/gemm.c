@@ -1,15 +1,14 @@
-/* gemm.c -- products, alone and with what is done to them, and column sums.
+/* gemm.c -- GEMMs, plain and with an epilogue, and column sums.
  *
- * A tile of c is 32 x 64. For each block of 64 along k, the strips of a and b that it needs are
- * packed as doubles, which undoes transposes, strides and types; then plain loops add to c.
+ * A tile of c is 32 x 64. For each block of 64 along k, the panels of a and b are packed as
+ * doubles, which undoes transposes, strides and types; then plain loops add to c.
  *
  *                    b [64, 64]
  *                   +----------+
  *     a [32, 64]    |          |
  *     +--------+    +----------+
  *     |        | -> c [32, 64]         the sum over k runs in index order, from zero
- *     +--------+
- */
+ *     +--------+ */
 #include "device/ref/pointwise.h"
 
 #include <string.h>
@@ -20,15 +19,15 @@ typedef struct {
     double a[M_TILE][K_TILE], b[K_TILE][N_TILE], c[M_TILE][N_TILE];
 } Tile;
 
-/* Rows and columns as the formula has them, not as they are stored. */
+/* A row in the coordinates of the formula, not of storage. */
 static RowRef formula_row(const Tensor *t, bool transposed, int64_t row, int64_t column)
 {
     const int64_t down = t->stride[transposed], along = t->stride[!transposed];
     return row_at(t, row * down + column * along, along);
 }
 
-/* c += a b for the packed strips. Columns go in groups that fit registers; those past the edge of
- * the tensor are zeros in b and are never stored. */
+/* c += a b for the packed panels. Columns are processed in groups that fit registers; those past
+ * the edge of the tensor are zeros in b and are never stored. */
 static void multiply(Tile *t, int64_t m, int64_t n, int64_t k)
 {
     for (int64_t i = 0; i < m; i++)
@@ -49,17 +48,17 @@ static void add_bias(Tile *t, int64_t m, int64_t n, const Tensor *bias, int64_t 
         for (int64_t j = 0; j < n; j++) t->c[i][j] += b[j];
 }
 
-/* The tile's place in c. */
+/* The rows and columns of c that the tile covers. */
 typedef struct {
     int64_t row, m, column, n;
 } TileBounds;
 
-/* What becomes of the finished tile. */
+/* Consumes the finished tile. */
 typedef void (*TileEpilogue)(const Call *call, Tile *t, TileBounds at);
 
 typedef struct {
     const Call *call;
-    int bias; /* which input it is, if it is there */
+    int bias; /* index of the bias input, if the call has it */
     TileEpilogue epilogue;
 } TiledGemm;
 
@@ -104,7 +103,7 @@ static void keep_tile(const Call *call, Tile *t, TileBounds at)
 
 Err ref_gemm(const Call *call) { return gemm_with(call, 2, keep_tile); }
 
-/* in: a, b, onto, bias? */
+/* in: a, b, addend, bias? */
 static void add_tile(const Call *call, Tile *t, TileBounds at)
 {
     for (int64_t i = 0; i < at.m; i++) {
@@ -117,7 +116,7 @@ static void add_tile(const Call *call, Tile *t, TileBounds at)
 
 Err ref_gemm_add(const Call *call) { return gemm_with(call, 3, add_tile); }
 
-/* out: h, u.   h is that of u as it is stored: the same bits as of gelu, run again on u. */
+/* out: h, u.   h is computed from u as it is stored: the same bits as kernel gelu on u. */
 static void gelu_tile(const Call *call, Tile *t, TileBounds at)
 {
     for (int64_t i = 0; i < at.m; i++) {
@@ -142,7 +141,7 @@ static void dgelu_tile(const Call *call, Tile *t, TileBounds at)
     }
 }
 
-/* in: a, b, gate, up   out: dgate, dup.   As swiglu_dx has it of a dy that is not rounded. */
+/* in: a, b, gate, up   out: dgate, dup.   As swiglu_dx on a dy that is not rounded. */
 static void dswiglu_tile(const Call *call, Tile *t, TileBounds at)
 {
     for (int64_t i = 0; i < at.m; i++) {

@@ -1,11 +1,12 @@
-/* loss.c -- cross entropy of softmax(logits), in steps that a cut vocabulary can be summed between.
+/* loss.c -- cross entropy of softmax(logits), in steps between which a sharded vocabulary is
+ * reduced.
  *
  *     row_max   m[t]                           parts combine by max
  *     row_sums  z[t] = sum exp(logits - m), logits[target] - m       parts combine by sum
  *     loss      sum of weight (log z0 - z1)
  *     loss_dx   weight (exp(logits - m) / z0 - one at the target)
  *
- *     token_loss, token_loss_dx   all of these at once, of a vocabulary that is not cut
+ *     token_loss, token_loss_dx   all of these in one, for an unsharded vocabulary
  *
  * A row of weight 0 is dead: its target may be anything and its numbers reach no result. */
 #include "device/ref/ref.h"
@@ -61,7 +62,7 @@ Err ref_loss(const Call *call)
     double sum = 0;
     for (int64_t t = 0; t < z->n[0]; t++) {
         const double weight = tensor_get(weights, t);
-        if (weight == 0) continue; /* z may be anything, NaN too */
+        if (weight == 0) continue; /* z may be anything, even NaN */
         sum += weight * (log(tensor_get(z, 2 * t)) - tensor_get(z, 2 * t + 1));
     }
     row_keep(tensor_row(&call->out[0], 0), 0, 1, call->number[0], &sum);
@@ -93,7 +94,7 @@ Err ref_loss_dx(const Call *call)
     return OK;
 }
 
-enum { BATCH = 256 }; /* rows whose losses wait to be summed in order */
+enum { BATCH = 256 }; /* rows whose losses are buffered, to be summed in order */
 
 typedef struct {
     const Tensor *logits, *targets, *weights, *dlogits; /* dlogits: or NULL */

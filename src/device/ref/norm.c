@@ -1,7 +1,7 @@
 /* norm.c -- layernorm and rmsnorm, each row by itself, in two sweeps.
  *
- *   h = (x - mean) rstd,  y = h w + b            rmsnorm: mean = 0, no b
- *   g = dy w,  dx = onto + rstd (g - avg(g) - h avg(g h))      rmsnorm: without avg(g)
+ *   h = (x - mean) rstd,  y = h w + b                          rmsnorm: mean = 0, no b
+ *   g = dy w,  dx = addend + rstd (g - avg(g) - h avg(g h))    rmsnorm: without avg(g)
  *   dw = sum over rows of dy h,  db = sum over rows of dy
  *
  * One body for both: a norm without a `mean` tensor is an rmsnorm. */
@@ -10,7 +10,7 @@
 #include <math.h>
 #include <stddef.h>
 
-enum { ROWS = 8, COLUMNS = 64 }; /* of a tile, of y and dx; of dw */
+enum { ROWS = 8, COLUMNS = 64 }; /* rows of a tile of y and dx; columns of one of dw */
 
 /* Sum over a row of (x - mean)^power. */
 static double row_power(const Tensor *x, int64_t row, double mean, int power)
@@ -125,7 +125,7 @@ static void norm_dx_tile(void *work, int64_t tile)
     for (int64_t row = tile * ROWS; row < end; row++) norm_dx_row(m, row);
 }
 
-/* Some columns of dw and db, down all rows. */
+/* A block of columns of dw and db, over all rows. */
 static void norm_dw_tile(void *work, int64_t tile)
 {
     const Norm *m = work;
@@ -144,7 +144,7 @@ static void norm_dw_tile(void *work, int64_t tile)
     if (m->db) row_keep(tensor_row(m->db, 0), column, n, m->keep_db, db);
 }
 
-/* dw first: dx may lie over dy. */
+/* dw comes first: dx may overwrite dy. */
 static Err norm_back(const Call *call, Norm m)
 {
     const int64_t columns = blocks_of(row_length(m.x), COLUMNS);

@@ -1,5 +1,5 @@
-/* norm.h -- a norm or its gradient at work, and one row of it in f64: `cpu` falls back on that for rows
- * whose squares overflow in f32. */
+/* norm.h -- the operands of a norm or its gradient, and one row of a norm in f64. `cpu` falls back
+ * on that for rows whose squares overflow in f32. */
 #ifndef DEVICE_REF_NORM_H
 #define DEVICE_REF_NORM_H
 
@@ -7,8 +7,8 @@
 
 typedef struct {
     const Tensor *dy, *x, *w, *b, *mean, *rstd; /* dy, b, mean: or NULL */
-    const Tensor *y;                            /* or dx; NULL: is not made */
-    const Tensor *addend;                       /* what dx is added to, or NULL */
+    const Tensor *y;                            /* or dx; NULL: not computed */
+    const Tensor *addend;                       /* added to dx, or NULL */
     const Tensor *dw, *db;                      /* or NULL */
     double eps, keep_dw, keep_db;
 } Norm;
@@ -49,7 +49,8 @@ static inline Norm norm_of_back(const Call *c, bool layer)
     return m;
 }
 
-/* Of a layernorm, the sum of onto's rows, if it is asked for: before dx, which may lie over onto. */
+/* Writes the column sums of the addend of a layernorm, if the call has that output. Runs before dx
+ * is written, which may overwrite the addend. */
 static inline Err norm_sum_addend(const Call *c, Kernel sum_rows)
 {
     if (c->n_out < 4) return OK;
@@ -57,7 +58,7 @@ static inline Err norm_sum_addend(const Call *c, Kernel sum_rows)
     return sum_rows(&sum);
 }
 
-/* Local. Writes mean (where there is one), rstd and y of the row. */
+/* Local. Writes mean (if there is one), rstd and y of the row. */
 void ref_norm_row(const Norm *m, int64_t row);
 
 #endif

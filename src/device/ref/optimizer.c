@@ -1,9 +1,10 @@
-/* optimizer.c -- what UPDATE runs over a part of a unit's pack: sums of squares, AdamW, SGD. */
+/* optimizer.c -- the kernels that UPDATE runs over a part of a unit's pack: sums of squares, AdamW,
+ * SGD. */
 #include "device/ref/pointwise.h"
 
 #include <math.h>
 
-/* One tile: the order of the sum is part of what a gradient's norm is. */
+/* One tile: the definition of a gradient's norm includes the order of this sum. */
 Err ref_sum_squares(const Call *call)
 {
     const Tensor *x = &call->in[0];
@@ -19,7 +20,7 @@ Err ref_sum_squares(const Call *call)
     return OK;
 }
 
-/* y: w, m, v.   The decay is of the weight as it was, and apart from the moments. */
+/* y: w, m, v.   The decay uses the weight before the update, and bypasses the moments. */
 static void adamw_formula(const Call *call, int64_t n, double x[][REF_CHUNK], double y[][REF_CHUNK])
 {
     const double beta1 = call->attr.adamw.beta1, beta2 = call->attr.adamw.beta2;

@@ -1,7 +1,7 @@
-/* pointwise.c -- add, scale, cast, copy, gelu, swiglu: a formula per element.
+/* pointwise.c -- add, scale, cast, gelu, swiglu and their gradients: a formula per element.
  *
- * The walk cuts all tensors of a call alike, into pieces of at most REF_CHUNK elements of a row; a
- * tile is a run of pieces. A piece is read whole before it is written, so outputs may be inputs. */
+ * All tensors of a call are split alike, into pieces of at most REF_CHUNK elements of a row; a tile
+ * is a run of pieces. A piece is read whole before it is written, so outputs may be inputs. */
 #include "device/ref/pointwise.h"
 
 #include <math.h>
@@ -12,7 +12,7 @@ typedef struct {
     const Call *call;
     Formula formula;
     PointMode mode;
-    int64_t per_row, pieces; /* pieces of a row, of all */
+    int64_t per_row, pieces; /* pieces of a row, of all rows */
 } PointwiseWalk;
 
 static void point_piece(const PointwiseWalk *w, int64_t row, int64_t from, int64_t n)

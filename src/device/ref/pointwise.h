@@ -1,13 +1,14 @@
-/* pointwise.h -- one walk for all kernels whose outputs at an element follow from that element. */
+/* pointwise.h -- the loop of all kernels whose output at an element depends on that element
+ * alone. */
 #ifndef DEVICE_REF_POINTWISE_H
 #define DEVICE_REF_POINTWISE_H
 
 #include <math.h>
 #include "device/ref/ref.h"
 
-enum { MAX_POINT = 3 }; /* inputs, and outputs, of such a kernel */
+enum { MAX_POINT = 3 }; /* most inputs, and outputs, of such a kernel */
 
-/* y[o][i] from x[k][i], for i in [0, n). With UPDATE, y comes in as the outputs hold it. */
+/* Computes y[o][i] from x[k][i], for i in [0, n). With UPDATE, y holds the old outputs at first. */
 typedef void (*Formula)(const Call *call, int64_t n, double x[][REF_CHUNK], double y[][REF_CHUNK]);
 typedef enum { ASSIGN, UPDATE } PointMode;
 

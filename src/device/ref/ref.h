@@ -1,13 +1,14 @@
-/* ref.h -- what the files of the reference device share: rows in, doubles inside, rows out.
+/* ref.h -- the parts shared by the files of the reference device: rows in, doubles inside, rows
+ * out.
  *
  *     tensor (f64, f32, bf16; any strides) --row_load--> double[REF_CHUNK] on the stack
  *         --plain loops--> double[REF_CHUNK] --row_store, row_keep--> tensor
  *
- * All arithmetic is f64 and is rounded once, to the type of what is stored. So the device is an
- * oracle in f32 too, each kernel is written once for all types, and no inner loop asks for a
- * type. No kernel allocates: what it needs is a tile of fixed size on its stack.
+ * All arithmetic is f64 and is rounded once, to the stored type. So the device is an oracle in f32
+ * too, each kernel is written once for all types, and no inner loop branches on a type. No kernel
+ * allocates; each has a tile of fixed size on its stack.
  *
- * Tiles follow from shapes alone, and each sum is run by one tile, in index order. */
+ * Tiles depend on shapes alone, and one tile computes each sum, in index order. */
 #ifndef DEVICE_REF_REF_H
 #define DEVICE_REF_REF_H
 
@@ -23,18 +24,18 @@ typedef struct {
     int64_t stride;
 } RowRef;
 
-/* n <= REF_CHUNK elements, from the from-th on. */
+/* n <= REF_CHUNK elements, from index `from` on. */
 void row_load(RowRef r, int64_t from, int64_t n, double *x);
 void row_store(RowRef r, int64_t from, int64_t n, const double *x);
-/* row = keep * row + g, where g is rounded to the row's type first: what a sum holds after several
- * calls is then the fold of what each call alone would have stored. keep == 0 reads nothing. */
+/* row = keep * row + g, where g is rounded to the row's type first. After several calls the sum is
+ * then the fold of the values that each call alone would have stored. keep == 0 reads nothing. */
 void row_keep(RowRef r, int64_t from, int64_t n, double keep, const double *g);
 
-/* The element of row-major index `index`; floats of any type. */
+/* The element at row-major index `index`, of any floating type. */
 double tensor_get(const Tensor *t, int64_t index);
 void tensor_set(const Tensor *t, int64_t index, double x);
 
-/* Offset, in elements, of row-major index `index` of the first `dims` dims. */
+/* The offset, in elements, of row-major index `index` of the first `dims` dims. */
 static inline int64_t tensor_offset(const Tensor *t, int dims, int64_t index)
 {
     int64_t offset = 0;
@@ -77,7 +78,7 @@ static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/* Blocks of `size` that cover n. */
+/* The number of blocks of `size` that cover n. */
 static inline int64_t blocks_of(int64_t n, int64_t size) { return (n + size - 1) / size; }
 
 /* Runs the tiles of a call over its team; `run` gets the call, which no tile may change. */

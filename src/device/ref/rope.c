@@ -1,8 +1,8 @@
 /* rope.c -- rotary positions.
  *
- * Channel i of a head, i < c/2, and channel i + c/2 are a point in the plane; it is turned by
- * pos * frequency(i). So q.k depends on the distance of their positions alone. Turning back is the
- * inverse and the transpose: the gradient. */
+ * Channel i of a head, i < c/2, and channel i + c/2 are a point in the plane, which is rotated by
+ * pos * frequency(i). So q.k depends on the distance of their positions alone. The inverse rotation
+ * is the transpose, which is the gradient. */
 #include "device/ref/ref.h"
 
 #include <math.h>

@@ -1,4 +1,5 @@
-/* row.c -- rows of f64, f32 and bf16 to doubles and back: the only code that asks for a type. */
+/* row.c -- conversion of rows of f64, f32 and bf16 to doubles and back: the only code that branches
+ * on a type. */
 #include "device/ref/ref.h"
 
 #include <math.h>
@@ -12,16 +13,18 @@ static double bf16_load(uint16_t bits)
     return (double)f;
 }
 
-/* To nearest, ties to even, rounded once: by way of an f32 that is rounded to odd, so that the
- * sticky bit of what f32 cannot hold is still there when bf16 is chosen. */
+/* Rounds once, to nearest, ties to even. The f32 in between is rounded to odd, so that the sticky
+ * bit of what f32 cannot hold decides ties of bf16. */
 static uint16_t bf16_store(double x)
 {
     const float f = (float)x;
     uint32_t bits;
     memcpy(&bits, &f, sizeof bits);
-    if (isnan(x)) return (uint16_t)(bits >> 16); /* f32 made it quiet: its top bit is set */
+    if (isnan(x))
+        return (uint16_t)(bits >> 16); /* the conversion to f32 made it quiet: its top bit
+                                                  * is set */
     if ((double)f != x) {
-        if (fabs((double)f) > fabs(x)) bits--; /* f32 rounded away from zero: one back */
+        if (fabs((double)f) > fabs(x)) bits--; /* f32 rounded away from zero: one step back */
         bits |= 1;
     }
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
@@ -57,7 +60,7 @@ void row_store(RowRef r, int64_t from, int64_t n, const double *x)
     }
 }
 
-/* What a row of this type would hold of each x. */
+/* Rounds each x to the value that a row of this type stores. */
 static void round_to(DType dtype, int64_t n, double *x)
 {
     if (dtype == F32)
