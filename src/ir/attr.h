@@ -1,6 +1,6 @@
 /* attr.h -- the attributes of an op, fixed when its unit is compiled.
  *
- * An op with a kernel has the attributes of the kernel (device/device.h), which run/ passes to the
+ * An op with a kernel has the attributes of that kernel (device/device.h), which run/ passes to the
  * device. Views, transfers and calls have attributes of their own, which no device reads. The op
  * decides which member is set. */
 #ifndef IR_ATTR_H

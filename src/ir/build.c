@@ -1,10 +1,10 @@
-/* build.c -- the builders: a node each, and the names of what it makes. */
+/* build.c -- the builders: a node each, and the names of its outputs. */
 #include "ir/build.h"
 
 #define IN(...)                                                                                    \
     (const Value[]) { __VA_ARGS__ }
 
-/* The first output of a new node, the one that callers go on with. */
+/* Adds a node; returns its first output. */
 static Value emit(Graph *g, OpId op, const OpAttr *attr, int n_in, const Value *in, int n_out)
 {
     for (int i = 0; i < n_in; i++)
@@ -182,6 +182,6 @@ Value call(Graph *g, int n_in, const Value *in, Dims out, int slot, int64_t regi
         if (in[i] == NO_VALUE) return NO_VALUE;
     const Node *n = graph_node(g, OP_call, &attr, n_in, in, given, 2);
     if (!n) return NO_VALUE;
-    g->value[n->out[1]].dtype = I64; /* the region: bytes that nobody else reads */
+    g->value[n->out[1]].dtype = I64; /* the region: bytes that no other node reads */
     return n->out[0];
 }

@@ -1,21 +1,21 @@
-/* build.h -- the words in which a model is written.
+/* build.h -- the functions in which a model is written.
  *
  *     const Value a = rmsnorm(g, x, weight, eps);
  *     const Value q = heads(g, linear(g, a, wq, NO_VALUE), head_size);
  *
  * A builder that fails (shapes that do not fit) marks the graph; all later ones then do nothing,
- * and graph_err tells. Shapes are global: nothing here knows of ranks. */
+ * and graph_err returns the error. Shapes are global: no builder depends on ranks. */
 #ifndef IR_BUILD_H
 #define IR_BUILD_H
 
 #include "ir/graph.h"
 
-/* What the builder of a unit reads besides parameters. Declares the input on first use. */
+/* An input of the micro-batch. Declares it on first use. */
 Value input(Graph *g, Input which, Dim rows);
-/* The stream from the unit before; the value that goes on to the unit after. */
+/* The stream from the unit before; the value that goes to the unit after. */
 Value stream_in(Graph *g, Dim rows, int64_t width);
 Value stream_out(Graph *g, Value y);
-/* v, or a copy of it when it is given from outside or a view: what a unit hands on is its own. */
+/* v, or a copy of it if v is given from outside or is a view: a unit's outputs must be its own. */
 Value own(Graph *g, Value v);
 
 /* y[t,o] = x[t,i] w[o,i]^T (+ bias[o], unless NO_VALUE) */
@@ -30,28 +30,29 @@ Value layernorm(Graph *g, Value x, Value w, Value b, double eps);
 Value rmsnorm(Graph *g, Value x, Value w, double eps);
 Value embedding(Graph *g, Value ids, Value w);
 Value rope(Graph *g, Value x, Value positions, const Attr *rotation);
-/* q[t,h,c], k v[t,g,c] -> [t,h,c]; span: keys that a query sees at most, for counting flops. */
+/* q[t,h,c], k v[t,g,c] -> [t,h,c]; span: most keys that a query sees, to count flops. */
 Value attention(Graph *g, Value q, Value k, Value v, Value ranges, double factor, int64_t span);
-/* What a node makes beside the value that its builder returned: attention's lse, a norm's rstd. */
+/* The second output of the node that makes `first`: the lse of attention, the rstd of an
+ * rmsnorm. */
 Value second_output(const Graph *g, Value first);
 /* [t,h*c] as [t,h,c], and back. */
 Value heads(Graph *g, Value x, int64_t size);
 Value merge(Graph *g, Value x);
-/* The sum of weights[t] * cross entropy of row t of x w^T. The logits are never stored: the head's
- * products and the loss run a chunk of rows at a time, gradients included. */
+/* The sum of weights[t] * cross entropy of row t of x w^T. All logits never exist at once: the
+ * GEMMs of the head and the loss run a chunk of rows at a time, gradients included. */
 Value token_loss(Graph *g, Value x, Value w, Value targets, Value weights);
 
-/* The part of x that begins at `from` in dim `dim` and extends as `extent` says. */
+/* The part of x that begins at `from` in dim `dim` and has the given extent there. */
 Value part(Graph *g, Value x, int dim, int64_t from, Dim extent);
-/* The values side by side in dim `dim`: they are made in place, nothing is copied. */
+/* The concatenation of the values along dim `dim`. They are made in place; nothing is copied. */
 Value join(Graph *g, int n, const Value *parts, int dim, Dims dims);
-/* A copy in the host's memory, and one back on the device: begun here, done after the wait. */
+/* A copy in host memory, and one back on the device: begun here, done after the wait. */
 Value copy_out(Graph *g, Value x);
 Value copy_in(Graph *g, Value x);
 Value wait_for(Graph *g, Value begun);
 /* Runs the sub-program that the step binds to `slot`: its arguments are the inputs, then the
- * output. The node has a second output, the region in which the sub-program keeps what is its own.
- */
+ * output. The node has a second output, the region in which the sub-program stores its own tensors.
+ * Prepared for ring attention; only tests call it. */
 Value call(Graph *g, int n_in, const Value *in, Dims out, int slot, int64_t region_bytes);
 
 #endif

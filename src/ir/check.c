@@ -1,5 +1,6 @@
-/* check.c -- is a graph well formed? Run after every pass, so a pass that errs is named by the
- * state it left behind. Each check is a few lines and says which node and which value. */
+/* check.c -- the check that a graph is well formed. It runs after every pass, so it names a faulty
+ * pass by the graph that the pass left. Each check is a few lines and names the node and the
+ * value. */
 #include "ir/graph.h"
 
 #include <string.h>
@@ -14,7 +15,7 @@ static Err bad(const Graph *g, int node, const char *what, Value v)
                     v >= 0 && v < g->n_values ? g->value[v].name : "", what);
 }
 
-/* Of every value: the node that makes it, how many do, how many times it is read. */
+/* For every value: the node that makes it, the number of makers, the number of reads. */
 typedef struct {
     int *maker, *made, *read;
 } UseCounts;
@@ -58,8 +59,8 @@ static Err check_values(const Graph *g)
     return OK;
 }
 
-/* A parameter's value covers `span` parameters that lie back to back: same inner extents, outer
- * ones added. */
+/* A parameter's value covers `span` parameters that are stored back to back: same inner extents,
+ * outer ones added. */
 static Err check_param(const Graph *g, Value v)
 {
     const ValueInfo *a = &g->value[v];
@@ -77,7 +78,7 @@ static Err check_param(const Graph *g, Value v)
     return OK;
 }
 
-/* One sum for each parameter's gradient: of two, one would be lost. */
+/* A parameter has one gradient sum: of two, one would be lost. */
 static Err check_sums(const Graph *g, const UseCounts *uses, Value v)
 {
     const ValueInfo *a = &g->value[v];
@@ -90,7 +91,7 @@ static Err check_sums(const Graph *g, const UseCounts *uses, Value v)
     return OK;
 }
 
-/* Who makes each value: one node, several for accumulators, none for what is given. */
+/* A value has one maker, an accumulator may have several, a given value has none. */
 static Err check_makers(const Graph *g, const UseCounts *uses)
 {
     for (Value v = 0; v < g->n_values; v++) {
@@ -104,7 +105,7 @@ static Err check_makers(const Graph *g, const UseCounts *uses)
         if (role_accumulates(role) && read)
             return bad(g, NO_NODE, "it is a sum that outlives the program, yet a node reads it", v);
         if (role == ROLE_LOCAL && read && !made)
-            return bad(g, NO_NODE, "it is read, but nobody writes it", v);
+            return bad(g, NO_NODE, "it is read, but no node writes it", v);
         if ((role == ROLE_Y || role == ROLE_DX) && !made)
             return bad(g, NO_NODE, "the unit must make it, but no node does", v);
     }
@@ -150,11 +151,11 @@ static Err check_types(const Graph *g, int index)
                        n->in[i]);
     for (int i = 0; i < n->n_in; i++)
         if (g->value[n->in[i]].space != SPACE_DEVICE)
-            return bad(g, index, "it lies in the host's memory; copy it in first", n->in[i]);
+            return bad(g, index, "it is in host memory; copy it in first", n->in[i]);
     return OK;
 }
 
-/* Only sums have something to keep. */
+/* Only sums keep their old content. */
 static Err check_keep(const Graph *g, int index)
 {
     const Node *n = &g->node[index];
@@ -174,7 +175,7 @@ static Err check_keep(const Graph *g, int index)
     return OK;
 }
 
-/* What lives across slices is written, or added to, and read by rows. */
+/* Values that live across slices are written, or added to, and read by rows. */
 static Err check_micro(const Graph *g, int index)
 {
     const Node *n = &g->node[index];
@@ -199,7 +200,7 @@ static Err check_micro(const Graph *g, int index)
     return OK;
 }
 
-/* What lives across calls is written by rows, and read by attention. */
+/* Values that live across calls are written by rows, and read by attention. */
 static Err check_session(const Graph *g, int index)
 {
     const Node *n = &g->node[index];
@@ -224,7 +225,7 @@ static Err check_queue(const Graph *g, const UseCounts *uses, int index)
                                              : QUEUE_COMPUTE;
     if (n->queue != want) return bad(g, index, "the op runs on another queue", n->out[0]);
     if (n->op == OP_copy_out && g->value[n->out[0]].space != SPACE_HOST)
-        return bad(g, index, "copied out, it must lie in the host's memory", n->out[0]);
+        return bad(g, index, "copied out, it must be in host memory", n->out[0]);
     for (int i = 0; i < n->n_in; i++) {
         const int maker = uses->maker[n->in[i]];
         const bool begun = maker != NO_NODE && op_begins(g->node[maker].op);
@@ -248,7 +249,7 @@ static Err check_views(const Graph *g, int index)
     if (n->op == OP_part) {
         if (n->attr.part.from < 0 ||
             n->attr.part.from + out->dim[dim].cap > g->value[n->in[0]].dims.dim[dim].cap)
-            return bad(g, index, "the part lies outside of its whole", n->out[0]);
+            return bad(g, index, "the part is outside of its whole", n->out[0]);
         return OK;
     }
     int64_t sum = 0;
@@ -258,7 +259,7 @@ static Err check_views(const Graph *g, int index)
     return OK;
 }
 
-/* F does not wait for I or W; I does not wait for W. */
+/* F must not depend on I or W; I must not depend on W. */
 static Err check_phase(const Graph *g, const UseCounts *uses, int index)
 {
     const Node *n = &g->node[index];
@@ -273,11 +274,11 @@ static Err check_phase(const Graph *g, const UseCounts *uses, int index)
     return OK;
 }
 
-/* Depth first; a node met again while still open waits for itself. */
+/* Depth first; a node that is met again while still open depends on itself. */
 static Err check_cycles(const Graph *g, const UseCounts *uses, int index, char *state)
 {
     if (state[index] == 2) return OK;
-    if (state[index] == 1) return bad(g, index, "it waits for itself", g->node[index].out[0]);
+    if (state[index] == 1) return bad(g, index, "it depends on itself", g->node[index].out[0]);
     state[index] = 1;
     for (int i = 0; i < g->node[index].n_in; i++) {
         const int maker = uses->maker[g->node[index].in[i]];

@@ -1,5 +1,5 @@
-/* grad.c -- the rules, in the order of ops.def. dX comes before dW: a sum over ranks that the first
- * needs can then hide behind the second. */
+/* grad.c -- the rules, in the order of ops.def. dX comes before dW: a transfer of dX can then
+ * overlap the GEMM of dW. */
 #include "ir/grad.h"
 
 #include <stdio.h>
@@ -39,8 +39,9 @@ void grad_names(Grad *d)
         if (d->grad[v] != NO_VALUE) name_gradient(d, d->grad[v], v);
 }
 
-/* Output i of the newest node is (a term of) the gradient of w. A parameter's is an accumulator:
- * the first of the step starts it anew, which a slot tells; the others add to it. */
+/* Makes output i of the newest node (a term of) the gradient of w. The gradient of a parameter is
+ * an accumulator: its first writer of the step starts it from zero, by a slot; the others add to
+ * it. */
 static void grad_sink(Grad *d, Value w, int i)
 {
     Graph *g = d->g;
@@ -52,7 +53,7 @@ static void grad_sink(Grad *d, Value w, int i)
         grad_add(d, w, dw);
         return;
     }
-    if (d->grad[w] != NO_VALUE) { /* used twice in this unit: the second adds to the first */
+    if (d->grad[w] != NO_VALUE) { /* read twice in this unit: the second adds to the first */
         n->out[i] = d->grad[w];
         n->keep[i] = SLOT_ONE;
         return;
@@ -65,7 +66,7 @@ static void grad_sink(Grad *d, Value w, int i)
     name_gradient(d, dw, w);
 }
 
-/* A node that makes gradients of activations: output 0 is the gradient of v. */
+/* Adds a node that makes gradients of activations: output 0 is the gradient of v. */
 static void emit_dx(Grad *d, OpId op, const OpAttr *attr, int n_in, const Value *in, Value v)
 {
     if (!wanted(d, v)) return;
@@ -170,8 +171,8 @@ static void grad_attention(Grad *d, const Node *n, const Value *dy)
     grad_add(d, v, dv);
 }
 
-/* What is back-propagated is the sum of token losses, with upstream gradient 1: dlogits is known at
- * once. z came from row_sums, which read the logits. */
+/* Backward starts from the sum of token losses, with upstream gradient 1, so dlogits needs no dy. z
+ * is the output of row_sums, which read the logits. */
 static void grad_loss(Grad *d, const Node *n, const Value *dy)
 {
     (void)dy;

@@ -1,8 +1,8 @@
 /* grad.h -- the gradient of each op, as nodes.
  *
  * A rule reads a forward node and the gradients of its outputs, adds nodes to the graph, and adds
- * what they make to the gradients of the node's inputs. Shapes stay global; no rule knows of ranks.
- * compile/differentiate walks a graph backwards and calls the rules. */
+ * their outputs to the gradients of the node's inputs. Shapes stay global; no rule depends on
+ * ranks. compile/differentiate walks a graph backwards and applies the rules. */
 #ifndef IR_GRAD_H
 #define IR_GRAD_H
 
@@ -14,13 +14,13 @@ typedef struct {
     Value *grad; /* [n]: the sum so far, or NO_VALUE */
 } Grad;
 
-/* Local. Applies the rule of forward node `index`; the errors are the graph's. ERR_CHECK when the
- * op has no gradient. */
+/* Local. Applies the rule of forward node `index`; errors are also set in the graph. ERR_CHECK if
+ * the op has no gradient. */
 Err grad_apply(Grad *d, int index);
-/* Local. One more term of the gradient of v; integers have none. */
+/* Local. Adds one more term to the gradient of v; integers have none. */
 void grad_add(Grad *d, Value v, Value term);
 
-/* Local. Calls the gradient of a named value d.NAME, once all its terms are there. */
+/* Local. Names the gradient of each named value d.NAME, after all its terms are added. */
 void grad_names(Grad *d);
 
 #endif

@@ -1,4 +1,4 @@
-/* graph.c -- growing a graph. */
+/* graph.c -- construction of a graph, and queries. */
 #include "ir/graph.h"
 
 #include <stdarg.h>
@@ -12,7 +12,7 @@ void graph_init(Graph *g, const char *kind, DType dtype, Arena *arena)
 
 Err graph_err(const Graph *g) { return g->err; }
 
-/* Room for one more element: a table that is full moves to twice the space. */
+/* Grows the table for one more element; a full table moves to twice the space. */
 static Err grow(Graph *g, void *table, int n, int *cap, size_t element)
 {
     void *old, *bigger;
@@ -26,7 +26,7 @@ static Err grow(Graph *g, void *table, int n, int *cap, size_t element)
     return OK;
 }
 
-/* A failed builder returns this; index 0 always exists once a graph has values. */
+/* Marks the graph as failed; a failed builder returns this. */
 static Value failed(Graph *g, Err err)
 {
     if (g->err == OK) g->err = err;
@@ -61,8 +61,8 @@ Value graph_param(Graph *g, ParamInfo info)
     return v;
 }
 
-/* Statistics and sums are wide, views are what they show; all else has the type of the first
- * floating input. */
+/* The type of an output. Statistics and sums are wide, views have the type of their input; all
+ * others have the type of the first floating input. */
 static DType output_dtype(const Graph *g, const Node *n, const Operand *o)
 {
     const OpClass class = op_info(n->op)->class;

@@ -1,4 +1,4 @@
-/* ops.c -- reads the rows of ops.def: signatures into operands, letters into extents. */
+/* ops.c -- the parser of the rows of ops.def: signatures to operands, letters to extents. */
 #include "ir/ops.h"
 
 #include <ctype.h>
@@ -23,7 +23,7 @@ const OpInfo *op_info(OpId op)
     return &table[op];
 }
 
-/* "[t,(hc)]" from the character after '[' to the one after ']'. */
+/* Parses "[t,(hc)]" from the character after '[' to the one after ']'. */
 static const char *read_dims(const char *s, Operand *o)
 {
     for (; *s != ']'; s++) {
@@ -42,7 +42,7 @@ static const char *read_dims(const char *s, Operand *o)
     return s + 1;
 }
 
-/* "bias?+[o]" or "rstd~[t]". */
+/* Parses "bias?+[o]" or "rstd~[t]". */
 static const char *read_operand(const char *s, Operand *o)
 {
     int n = 0;
@@ -77,11 +77,11 @@ Signature op_signature(OpId op)
     return sig;
 }
 
-/* What the letters stand for in one op, as far as is known. */
+/* The extents that the letters of one op stand for, as far as they are known. */
 typedef struct {
     Dim letter[128];
     bool known[128];
-    Dims any; /* of operands that say * */
+    Dims any; /* shape of the operands with * */
     bool any_known;
 } Letters;
 
@@ -103,7 +103,7 @@ static Err bind_letter(Letters *l, const char *op, const Operand *o, char c, Dim
     return OK;
 }
 
-/* (hc): the attribute holds c. */
+/* Binds (hc): the attribute has c. */
 static Err bind_product(Letters *l, const char *op, const Operand *o, int i, Dim d, int64_t size)
 {
     if (d.slot != NO_SLOT)
@@ -168,7 +168,8 @@ static Err solve_operand(const Letters *l, OpId op, const Operand *o, const Dims
     return OK;
 }
 
-/* Every query head has a key head to read, where there are key heads at all: device/heads.h. */
+/* ERR_CHECK unless every query head has a key head to read, if there are key heads:
+ * device/heads.h. */
 static Err check_heads(const Letters *l, OpId op, const OpAttr *attr)
 {
     const int64_t heads = l->letter['h'].cap, key_heads = l->letter['g'].cap;
@@ -216,7 +217,7 @@ Err op_infer(OpId op, const OpAttr *attr, int n_in, const Dims *in, const Dims *
     return OK;
 }
 
-/* "10to" from *at to its end: the factor times the extents. */
+/* Parses "10to" from *at to its end: the factor times the extents. */
 static double term(const Letters *l, const OpAttr *attr, const char **at)
 {
     char *end;
@@ -233,7 +234,7 @@ static double term(const Letters *l, const OpAttr *attr, const char **at)
     return product;
 }
 
-/* Of an op that is heavy the first term is what makes it so. */
+/* The first term of a heavy op is its heavy part. */
 Flops op_flops(OpId op, const OpAttr *attr, int n_in, const Dims *in, int n_out, const Dims *out)
 {
     const Signature sig = op_signature(op);

@@ -1,4 +1,5 @@
-/* ops.h -- the table of op kinds, and what follows from a row: shapes, flops, legal cuts. */
+/* ops.h -- the table of op kinds, and the shapes, flops and legal shardings that follow from a
+ * row. */
 #ifndef IR_OPS_H
 #define IR_OPS_H
 
@@ -7,8 +8,8 @@
 
 /* One extent of a value. */
 typedef struct {
-    int64_t cap;  /* memory is planned with this */
-    int32_t slot; /* NO_SLOT: cap is the extent; else it is slot - from, at least 0, at most cap */
+    int64_t cap;  /* upper bound; memory is planned with it */
+    int32_t slot; /* NO_SLOT: the extent is cap; else slot - from, clamped to [0, cap] */
     int64_t from;
 } Dim;
 
@@ -37,7 +38,7 @@ typedef struct {
 
 const OpInfo *op_info(OpId op);
 
-/* One operand of a signature, taken apart. */
+/* One operand of a signature, parsed. */
 typedef struct {
     char name[16];
     bool optional, wide, integer; /* wide: statistics and sums, see dtype_wide */
@@ -53,22 +54,22 @@ typedef struct {
 
 Signature op_signature(OpId op);
 
-/* Local. Shapes of the outputs from those of the inputs. Extents that the inputs do not tell come
- * from `attr` or, where given != NULL, from given[output]; ERR_CHECK names the op, the operand and
- * the extents that disagree. */
+/* Local. The shapes of the outputs from those of the inputs. Extents that the inputs do not
+ * determine come from `attr` or, if given != NULL, from given[output]. ERR_CHECK names the op, the
+ * operand and the extents that disagree. */
 Err op_infer(OpId op, const OpAttr *attr, int n_in, const Dims *in, const Dims *given, int n_out,
              Dims *out);
 /* Floating-point operations at full extents. */
 typedef struct {
     double all;
-    double heavy; /* of these, the product's or attention's own, not of what is done beside them */
+    double heavy; /* of these, the GEMM's or attention's own, without its epilogue */
 } Flops;
 /* Local. */
 Flops op_flops(OpId op, const OpAttr *attr, int n_in, const Dims *in, int n_out, const Dims *out);
 
-/* One way of cutting an op over a mesh axis: along a letter (or a pair of letters). */
+/* One sharding of an op over a mesh axis: along a letter (or a pair of letters). */
 typedef struct {
-    char letter, with; /* with: cut along too, part by part; or 0 */
+    char letter, with; /* with: sharded too, part by part; or 0 */
     char partial;      /* '+' sum, '^' maximum: of outputs that lack the letter; or 0 */
 } OpRow;
 
@@ -76,13 +77,13 @@ enum { MAX_ROWS = 6 };
 
 /* Local. The rows of an op; the letter of "*" is '*'. Returns their number. */
 int op_rows(OpId op, OpRow row[MAX_ROWS]);
-/* Local. The dim of an operand along which a letter cuts it, or -1: it is replicate under that row.
- */
+/* Local. The dim of an operand along which a letter shards it, or -1: it is replicate in that
+ * row. */
 int operand_dim(const Operand *operand, char letter);
 
-/* Local. Is what the op does only begun, and done after a wait? */
+/* Local. True if the op only begins its work, which is done after a wait. */
 static inline bool op_begins(OpId op) { return op_info(op)->class == CLASS_ORDER && op != OP_wait; }
-/* Local. Is it a transfer between ranks? */
+/* Local. True if the op is a transfer between ranks. */
 static inline bool op_transfers(OpId op) { return op >= OP_all_reduce && op <= OP_all_to_all; }
 
 static inline Dim dim_of(int64_t extent) { return (Dim){extent, NO_SLOT, 0}; }

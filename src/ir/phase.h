@@ -1,14 +1,15 @@
-/* phase.h -- the parts of a unit's program, and how long its tensors live. */
+/* phase.h -- the phases of a unit's program, and the lifetimes of its tensors. */
 #ifndef IR_PHASE_H
 #define IR_PHASE_H
 
 #include "device/runtime.h"
 
-/* F: what does not need the gradient of the output. I: gradients of inputs. W: the rest, gradients
- * of parameters. B is I and W ordered together. */
+/* F: nodes that do not depend on the gradient of the output. I: gradients of inputs. W: the rest,
+ * gradients of parameters. B is I and W in one order. */
 typedef enum { PHASE_F, PHASE_I, PHASE_W, PHASE_B, N_PHASES } Phase;
 
-/* Who frees a tensor: its phase, its last reader, its micro-batch, the step, the user, nobody. */
+/* The end of a tensor's lifetime: its phase, its last reader, its micro-batch, the step, the
+ * session, never. */
 typedef enum {
     SCOPE_SCRATCH,
     SCOPE_FRAME,

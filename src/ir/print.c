@@ -1,11 +1,10 @@
-/* print.c -- a graph as text. One line a node; stable, so that tests of passes compare it.
+/* print.c -- a graph as text, one line per node. Stable, so that tests of passes compare it.
  *
  *   layer, f64
  *     %0 x [24,32]: stream from the unit before
  *     %1 input_layernorm.weight [32]: parameter 0
  *     F  %3 attn.in [24,32], %4 [24] = rmsnorm %0 %1 {eps 1e-05}
- *     W  %31 d.input_layernorm.weight [32] += rmsnorm_dw %30 %0 %4 {port 0}
- */
+ *     W  %31 d.input_layernorm.weight [32] += rmsnorm_dw %30 %0 %4 {port 0} */
 #include "ir/graph.h"
 
 #include "base/text.h"

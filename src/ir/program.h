@@ -1,8 +1,8 @@
-/* program.h -- what one rank does for one kind of unit, one micro-batch, one slice.
+/* program.h -- the work of one rank for one kind of unit, one micro-batch, one slice.
  *
  * A flat array of instructions over numbered tensors, in phases. It is immutable, and every unit of
- * the kind shares it: a tensor has an offset in a region, and where the regions of (unit, micro,
- * slice) lie is told by the linked list (schedule/link/link.h).
+ * the kind shares it: a tensor has an offset in a region, and the linked list gives the address of
+ * each region of (unit, micro, slice) (schedule/link/link.h).
  *
  *     region                        lives                              scope
  *     scratch                       one phase                          scratch
@@ -11,13 +11,13 @@
  *     host                          F to its last reader, on the host  frame
  *     micro                         F to I, of all slices              micro
  *     dmicro                        I, of all slices                   micro
- *     y, dx                         to the last reader in a neighbour  frame
- *     x, dy                         the neighbour's y and dx           frame
+ *     y, dx                         to the last reader in a neighbor   frame
+ *     x, dy                         the neighbor's y and dx            frame
  *     session                       from call to call                  session
  *     param, dparam, input, loss    longer than the program            state, step
  *
- * In B, where I and W are one, what was carried is scratch: so a tensor has two places, one for
- * programs run split and one for programs run merged. */
+ * In B, which is I and W in one, carried tensors are scratch. So a tensor has two places, one for
+ * programs that run split and one for programs that run merged. */
 #ifndef IR_PROGRAM_H
 #define IR_PROGRAM_H
 
@@ -33,8 +33,9 @@ typedef enum {
     REGION_DX,
     REGION_MICRO,
     REGION_DMICRO,
-    N_OWN_REGIONS, /* those above belong to (unit, micro, slice), the last two to (unit, micro), and
-                      are packed; those below are bound */
+    /* The regions above are packed. They belong to (unit, micro, slice), the last two to (unit,
+     * micro). The regions below are bound. */
+    N_OWN_REGIONS,
     REGION_X = N_OWN_REGIONS,
     REGION_DY,
     REGION_PARAM,
@@ -60,7 +61,7 @@ typedef struct {
     Scope scope;
     int32_t index, span; /* of a parameter, an input, an argument */
     int32_t view_of;     /* the tensor whose bytes it shares, or itself */
-    int32_t shows;       /* the tensor whose value it is: itself, but for views */
+    int32_t shows;       /* the tensor whose value it has: itself, except for views */
     int ndim;
     Dim dim[MAX_DIMS];
     int64_t stride[MAX_DIMS]; /* elements */
@@ -71,28 +72,28 @@ typedef struct {
 typedef struct {
     OpId op;
     Queue queue;
-    Phase phase; /* the list it stands in: F, I, W or B */
+    Phase phase; /* the list that contains it: F, I, W or B */
     bool recomputed;
     int n_in, n_out;
     int32_t in[MAX_IN], out[MAX_OUT];
     int32_t keep[MAX_OUT]; /* slots */
     OpAttr attr;
     double flops;       /* at full extents */
-    double heavy_flops; /* of these, of products and attention */
+    double heavy_flops; /* of these, of GEMMs and attention */
     size_t bytes;       /* read and written, at full extents */
-    int32_t prepacked;  /* 1 + which of the program's its b is; 0: none */
+    int32_t prepacked;  /* 1 + index of its b in the program's prepacked weights; 0: none */
 } Instr;
 
-/* A parameter in the order in which products of a device read it: see DevicePrepack. */
+/* A parameter packed for the GEMMs of a device: see DevicePrepack. */
 typedef struct {
     int32_t tensor;
-    bool tb; /* as of the products that it is for */
+    bool tb; /* as in its GEMMs */
     size_t bytes;
 } PrepackedWeight;
 
 enum { MAX_PREPACKED = 64 };
 
-/* Programs meet parameters only here. */
+/* Ports: the only place where programs meet parameters. */
 typedef struct {
     int32_t param, span, tensor;
 } PortIn;
@@ -111,11 +112,12 @@ typedef struct {
     const ProgTensor *tensor;
     const PortIn *in;
     const PortOut *out;
-    const TransferPart *move;                               /* that transfers and packs name */
-    size_t scratch_bytes[N_PHASES], scratch_live[N_PHASES]; /* packed; the least possible */
-    size_t bytes[N_OWN_REGIONS];                            /* but scratch */
+    const TransferPart *move;                               /* the table of transfers and packs
+                                                             * (OpAttr.move) */
+    size_t scratch_bytes[N_PHASES], scratch_live[N_PHASES]; /* packed; the lower bound */
+    size_t bytes[N_OWN_REGIONS];                            /* except scratch */
     size_t session_bytes;                                   /* of REGION_SESSION */
-    const PrepackedWeight *prepacked;                       /* that products name */
+    const PrepackedWeight *prepacked;                       /* read by GEMMs (Instr.prepacked) */
     int n_prepacked;
     uint8_t loss_partial;                     /* axes over which the loss is not yet summed */
     uint8_t x_read, y_read, dx_read, dy_read; /* bits of the phases that read them: F, I, W */
@@ -126,14 +128,14 @@ const char *region_name(Region r);
 /* Local. Bytes of a tensor at full extents. */
 size_t tensor_bytes(const ProgTensor *t);
 
-/* Bytes that it moves: waiting moves none. */
+/* Bytes that it moves: a wait moves none. */
 static inline size_t instr_bytes(const Instr *i) { return i->op == OP_wait ? 0 : i->bytes; }
 
-/* Local. As text: tensors by scope, instructions by phase. note [n_instr]: what else there is to say
- * of each; NULL, or an entry that is NULL: nothing. */
+/* Local. The program as text: tensors by scope, instructions by phase. note [n_instr]: text that
+ * ends the line of each instruction; NULL, or a NULL entry: nothing. */
 Err program_print(const Program *p, const char *const *note, Arena *arena, const char **out);
-/* Local. ERR_CHECK names the instruction and the tensor: what is not there, read before it is
- * written, or written over while others need it. */
+/* Local. ERR_CHECK names the instruction and the tensor: an operand that does not exist, is read
+ * before it is written, or is overwritten while it is needed. */
 Err program_check(const Program *p);
 
 #endif

@@ -1,5 +1,5 @@
-/* program_check.c -- proofs about a program before it runs: every operand is there when it is read,
- * nothing is written over while it is needed, what is begun is waited for. */
+/* program_check.c -- proofs about a program before it runs: every operand exists when it is read,
+ * no tensor is overwritten while it is needed, and every transfer that begins is waited for. */
 #include "ir/program.h"
 
 #include <string.h>
@@ -43,8 +43,8 @@ static const ProgTensor *root_of(const Program *p, int32_t t)
 
 static bool begins(const Instr *i) { return op_begins(i->op); }
 
-/* What a tensor covers of its root, seen as rows: [row, row_end) x [column, column_end), in
- * elements; whatever is no such box counts as all of it. */
+/* The elements of its root that a tensor covers, as rows: [row, row_end) x [column, column_end). A
+ * tensor that is no such box counts as all of the root. */
 typedef struct {
     int64_t row, row_end, column, column_end;
 } TensorBox;
@@ -92,7 +92,7 @@ static Err check_bounds(const InstrRef *w, int32_t t)
     return OK;
 }
 
-/* What others gave is read, never written. */
+/* True for memory that another owner provides: it is read, never written. */
 static bool is_read_only(const ProgTensor *t)
 {
     const uint8_t r = t->at[SPLIT].region;
@@ -108,7 +108,7 @@ static Err check_instr(const InstrRef *w)
     for (int k = 0; k < i->n_out; k++) {
         TRY(check_bounds(w, i->out[k]));
         if (is_read_only(&w->p->tensor[i->out[k]]))
-            return bad(w, i->out[k], "it is not its to write");
+            return bad(w, i->out[k], "it is read-only");
     }
     for (int k = 0; k < i->n_out; k++)
         if (i->keep[k] < 0 || i->keep[k] >= N_SLOTS)
@@ -119,12 +119,12 @@ static Err check_instr(const InstrRef *w)
     for (int k = 0; k < i->n_in; k++)
         if (i->queue == QUEUE_COMPUTE && i->op != OP_wait &&
             w->p->tensor[i->in[k]].space != SPACE_DEVICE)
-            return bad(w, i->in[k], "it lies in the host's memory");
+            return bad(w, i->in[k], "it is in host memory");
     return OK;
 }
 
-/* What is known of bytes while phases run. Of a root: whether anything was written in it. Of a
- * tensor that shows what an instruction made: whether its bytes still hold that. */
+/* The state of bytes while phases run. For a root: whether anything was written to it. For a tensor
+ * whose value an instruction makes: whether its bytes still hold that value. */
 typedef enum { NOT_YET, BEGUN, THERE, WRITTEN_OVER } Content;
 
 typedef struct {
@@ -133,7 +133,8 @@ typedef struct {
     bool *is_made;       /* [n_tensors]: some instruction writes it */
 } Contents;
 
-/* t is written: views of it show that, empty ones too, and whatever else meets it is lost. */
+/* Records a write to t. Views of t, also empty ones, show the new value; other tensors that overlap
+ * it are lost. */
 static void write_tensor(Contents *c, int32_t t, Content content)
 {
     for (int u = 0; u < c->p->n_tensors; u++) {
@@ -167,7 +168,7 @@ static void open_contents(Contents *c)
             c->is_made[c->p->instr[i].out[j]] = true;
 }
 
-/* Walks phases in an order they run in. */
+/* Walks phases in an order in which they may run. */
 static Err check_reads(Contents *c, const Phase *phase, int n)
 {
     const Program *p = c->p;
@@ -183,14 +184,14 @@ static Err check_reads(Contents *c, const Phase *phase, int n)
             if (c->root[t] == BEGUN)
                 return err_fail(
                     ERR_CHECK,
-                    "program %s: phase %s ends before tensor %%%d %s, begun in it, is waited for",
+                    "program %s: phase %s ends before the wait for tensor %%%d %s, which it began",
                     p->kind, phase_name(phase[k]), t, p->tensor[t].name);
     }
     return OK;
 }
 
-/* First and last instruction of a phase that touches each root; what is begun is touched by its
- * wait. */
+/* The first and last instruction of a phase that touches each root. The wait for a transfer touches
+ * the roots of the transfer. */
 static void lives_of(const Program *p, Phase phase, int *first, int *last)
 {
     for (int t = 0; t < p->n_tensors; t++) first[t] = last[t] = -1;

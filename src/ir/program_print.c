@@ -1,14 +1,14 @@
-/* program_print.c -- a program as text: what it is given, then its instructions by phase, in
- * columns. A second output has a line of its own; ' marks what is computed again.
+/* program_print.c -- a program as text: the tensors that it is given, then its instructions by
+ * phase, in columns. A second output has a line of its own; ' marks a recomputed value.
  *
  *   F: 9 instructions on compute; 2.2M flops, 152.0 KiB read and written, 8.0 KiB of scratch
  *        op         flops      bytes  makes       shape      where            from
  *     0  rmsnorm    20.5k   32.5 KiB  %2 attn.in  [<=64,64]  frame-w+0     <- %0 %1
  *                                     %3          [<=64]     frame-w+16384
  *
- * `where` is the region and, in the unit's own ones, the offset in bytes; += adds to what is there.
- * A note ends the line of its instruction: over which ranks a transfer goes.
- * Chunks of rows, which repeat the same instructions, are printed once. */
+ * `where` is the region and, in the unit's own regions, the offset in bytes; += adds to the old
+ * value. A note ends the line of its instruction: the ranks of a transfer. Chunks of rows, which
+ * repeat the same instructions, are printed once. */
 #include "ir/program.h"
 
 #include <stdio.h>
@@ -72,7 +72,7 @@ static ColumnWidths column_widths(const Program *p, const char *const *note)
         for (int k = 0; k < p->instr[i].n_out; k++) {
             const int32_t id = p->instr[i].out[k];
             name_text(p, id, word);
-            widen(&c.name, word, NAME_COLUMNS); /* long ones shift their own line alone */
+            widen(&c.name, word, NAME_COLUMNS); /* a longer one shifts its own line alone */
             shape_text(p, id, word);
             widen(&c.shape, word, WORD_BYTES);
             where_text(p, id, p->instr[i].phase == PHASE_B ? MERGED : SPLIT, word);
@@ -82,7 +82,8 @@ static ColumnWidths column_widths(const Program *p, const char *const *note)
     return c;
 }
 
-/* Words in columns: one that is too long takes from the room of those after it. */
+/* Appends a word and pads to `column`. A word that is too long takes space from the words after
+ * it. */
 static int add_word(char *line, int at, const char *word, int column)
 {
     return at + snprintf(line + at, (size_t)(LINE_BYTES - at), "%s%-*s ", word,
@@ -170,10 +171,10 @@ static void print_title(Text *t, const Program *p, Phase phase)
              text_bytes((int64_t)bytes, b), text_bytes((int64_t)p->scratch_bytes[phase], c));
 }
 
-/* One chunk of rows and another: the same work on other tensors. */
+/* True if both do the same work on other tensors: chunks of rows. */
 static bool same_work(const Program *p, const Instr *a, const Instr *b)
 {
-    const bool moves = op_info(a->op)->class == CLASS_ORDER; /* alike if it is between ranks */
+    const bool moves = op_info(a->op)->class == CLASS_ORDER; /* transfers between ranks are alike */
     if (a->op != b->op || a->recomputed != b->recomputed ||
         (moves && a->op != OP_wait && !op_transfers(a->op)))
         return false;
@@ -186,7 +187,7 @@ static bool same_work(const Program *p, const Instr *a, const Instr *b)
     return true;
 }
 
-/* How often the next *period instructions are repeated after themselves; often, or 0. */
+/* The number of times that the next *period instructions repeat after themselves; 0 if too few. */
 static int repeats(const Program *p, int from, int end, int *period)
 {
     for (int n = 2; n <= MAX_PERIOD; n++) {

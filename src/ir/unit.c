@@ -1,4 +1,4 @@
-/* unit.c -- putting a model together from units. */
+/* unit.c -- construction of a model from units. */
 #include "ir/unit.h"
 
 #include <stdio.h>
@@ -68,7 +68,7 @@ Err model_add_unit(Model *m, int kind, const char *name, const char *prefix)
     return OK;
 }
 
-/* The unit lets go of parameter `old`, which another stage has too, and holds `copy` in its place. */
+/* Replaces parameter `old` of the unit, which another stage holds too, by `copy`. */
 static void hold_copy(Model *m, int unit, int old, int copy)
 {
     Unit *u = &m->unit[unit];
@@ -82,7 +82,7 @@ static void hold_copy(Model *m, int unit, int old, int copy)
     p->holder[p->n_holders++] = unit;
 }
 
-/* The copy of a parameter on a stage; a new one when there is none. */
+/* The copy of a parameter on a stage; makes one if there is none. */
 static int copy_on(Model *m, int param, const int16_t *stage, int on)
 {
     for (int i = 0; i < m->n_params; i++)

@@ -103,9 +103,9 @@ static void part_outside(Bed *b) { bed_node(b, "mlp.up")->attr.part.from += 1; }
 static void part_dim(Bed *b) { bed_node(b, "mlp.up")->attr.part.dim = 2; }
 static void join_short(Bed *b) { first(b, OP_join)->n_in--; }
 static void phase_merged(Bed *b) { bed_node(b, "d.x")->phase = PHASE_B; }
-static void again_in_f(Bed *b) { bed_node(b, "attn.in'")->phase = PHASE_F; }
+static void recomputed_in_f(Bed *b) { bed_node(b, "attn.in'")->phase = PHASE_F; }
 static void made_later(Bed *b) { bed_node(b, "mid")->phase = PHASE_I; }
-static void waits_for_itself(Bed *b) { bed_node(b, "mid")->in[1] = named(b, "mlp.in"); }
+static void depends_on_itself(Bed *b) { bed_node(b, "mid")->in[1] = named(b, "mlp.in"); }
 static void stream_and_loss(Bed *b)
 {
     graph_value(&b->g, ROLE_LOSS, "aux", dtype_wide(b->g.dtype), dims1(dim_of(1)));
@@ -152,7 +152,7 @@ static const struct {
     {"x is written", given_written, "x: it is given from outside, yet a node writes it"},
     {"two writers", written_twice, "mlp.gate: two nodes write it"},
     {"a sum is read", sum_read, "d.mlp.down_proj.weight: it is a sum that outlives the program"},
-    {"nobody writes", never_written, "mid: it is read, but nobody writes it"},
+    {"no writer", never_written, "mid: it is read, but no node writes it"},
     {"no y", y_missing, "y: the unit must make it, but no node does"},
     {"no dx", dx_missing, "d.x: the unit must make it, but no node does"},
     {"another shape", shape_wrong, "add, value %33 y: its shape is not what the op makes"},
@@ -164,22 +164,22 @@ static const struct {
     {"too many inputs", too_many, "add: 3 inputs, the op wants 2 to 2"},
     {"statistics not wide", not_wide, "attn.lse: statistics and sums have the wide type"},
     {"a view of another type", view_type, "attn.q: it has another type than what it shows"},
-    {"read from the host", on_host, "mlp.act: it lies in the host's memory; copy it in first"},
+    {"read from the host", on_host, "mlp.act: it is in host memory; copy it in first"},
     {"keep without slot", keep_unknown, "d.mlp.down_proj.weight: its slot does not exist"},
     {"keep of no sum", keep_of_no_sum, "mlp.act: it is no sum, yet its old content is kept"},
     {"a sum not kept", sum_not_kept, "it adds to its last input, yet does not keep it"},
     {"a copy on compute", queue_wrong, "copy_out, value %"},
     {"compute on comm", queue_of_compute, "add, value %22 mid: the op runs on another queue"},
-    {"copied out to the device", copied_to_device, "copied out, it must lie in the host's memory"},
+    {"copied out to the device", copied_to_device, "copied out, it must be in host memory"},
     {"read before the wait", before_wait, "it is read before the wait"},
     {"a wait for nothing", wait_for_nothing, "mlp.in: there is nothing to wait for"},
-    {"a part outside", part_outside, "part, value %29 mlp.up: the part lies outside of its whole"},
+    {"a part outside", part_outside, "part, value %29 mlp.up: the part is outside of its whole"},
     {"a part of no dim", part_dim, "mlp.up: there is no such dim"},
     {"a join too short", join_short, "the parts do not make the whole"},
     {"a node in B", phase_merged, "d.x: a node is in F, I or W"},
-    {"again in F", again_in_f, "attn.in': recomputed in F"},
+    {"recomputed in F", recomputed_in_f, "attn.in': recomputed in F"},
     {"made too late", made_later, "mid: it is made in a later phase than it is read"},
-    {"waits for itself", waits_for_itself, "it waits for itself"},
+    {"depends on itself", depends_on_itself, "it depends on itself"},
     {"a view handed on", view_handed_on, "attn.q: a view cannot be handed on; copy it first"},
     {"two sums", two_sums, "other: another value sums the gradient of this parameter too"},
 };
