@@ -1,14 +1,14 @@
-/* chunk.c -- run the nodes of a chunk number some rows at a time, so that what they make between
- * them (logits) exists for a few rows only.
+/* chunk.c -- runs the nodes of a chunk number some rows at a time, so that the values between them
+ * (logits) exist for a few rows only.
  *
  *   before:  logits [T,V] = linear x w
  *            d.x [T,D] = linear_dx d.logits w
  *            d.w += linear_dw d.logits x
- *   after:   for each chunk of rows the same, on a part of x; d.x is the join of its chunks, and d.w
- *            and the loss go on adding from chunk to chunk
+ *   after:   for each chunk of rows the same, on a part of x; d.x is the join of its chunks; d.w
+ *            and the loss accumulate from chunk to chunk
  *
- * How many rows: by the widest value and a rule (ChunkRule), so that there is little of it at once but
- * products are not slow; by shape alone, and alike on all ranks. */
+ * The number of rows follows from the widest value and a rule (ChunkRule), so that memory is small
+ * but GEMMs stay efficient. It depends on shapes alone and is the same on all ranks. */
 #include "compile/compile.h"
 
 #include <string.h>
@@ -22,7 +22,7 @@ typedef struct {
     int n_old;      /* nodes and values before */
     Value n_values;
     Dim rows;
-    int64_t size; /* rows a chunk */
+    int64_t size; /* rows per chunk */
     int n_chunks;
     Value *copy;   /* [n_values]: this chunk's version of a value, or NO_VALUE */
     Value **piece; /* [n_values][n_chunks]: the chunks of each value made here */
@@ -51,13 +51,13 @@ static Dim chunk_rows(const Chunker *c, int k)
                  c->rows.slot == NO_SLOT ? 0 : c->rows.from + k * c->size};
 }
 
-/* Do the rows of the chunk go along dim 0 of the operand? */
+/* True if dim 0 of the operand is the rows that are chunked. */
 static bool has_rows(const Operand *o) { return o->ndim == -1 || operand_dim(o, 't') == 0; }
 
 static Value chunk_input(Chunker *c, const Operand *o, Value v, int k)
 {
     if (c->copy[v] != NO_VALUE) return c->copy[v];
-    if (!has_rows(o)) return v; /* no rows: the whole of it, in every chunk */
+    if (!has_rows(o)) return v; /* no rows: the whole value, in every chunk */
     c->copy[v] = part(c->g, v, 0, k * c->size, chunk_rows(c, k));
     return c->copy[v];
 }
@@ -114,7 +114,8 @@ static int64_t rows_by_rule(const ChunkRule *rule, int64_t width)
 
 static int64_t parts_of(int64_t n, int64_t each) { return (n + each - 1) / each; }
 
-/* The rows and how many of them a chunk has, from the widest value of the chunk's nodes. */
+/* Sets the rows and the chunk size, from the widest value of the chunk's nodes. Returns false if
+ * one chunk is enough. */
 static bool measure(Chunker *c, const ChunkRule *rule)
 {
     int64_t widest = 0;
@@ -133,7 +134,7 @@ static bool measure(Chunker *c, const ChunkRule *rule)
     }
     if (!widest) return false;
     const int64_t wanted = rows_by_rule(rule, widest), least = parts_of(c->rows.cap, MAX_CHUNKS);
-    /* what sizes are multiples of */
+    /* sizes are multiples of this */
     const int64_t whole = wanted < TILE_ROWS && least < TILE_ROWS ? 1 : TILE_ROWS;
     c->size = wanted - wanted % whole;
     if (c->size < least) c->size = least;
@@ -142,7 +143,7 @@ static bool measure(Chunker *c, const ChunkRule *rule)
     return c->n_chunks > 1;
 }
 
-/* The new nodes take the place of the old ones, chunk by chunk: one chunk's values die before the
+/* Replaces the old nodes by the new ones, chunk by chunk: the values of one chunk die before the
  * next begins. */
 static Err splice(Chunker *c)
 {

@@ -14,7 +14,8 @@ typedef struct {
     const char *name;
     Err (*run)(CompileContext *c);
     bool (*applies)(const CompileOptions *o); /* NULL: always */
-    bool lowers; /* the result is the program; the graph stays as the pass before left it */
+    /* The result is the program; the graph stays as the pass before left it. */
+    bool lowers;
 } Pass;
 
 static bool has_slices(const CompileOptions *o) { return o->slice_rows > 0; }

@@ -1,8 +1,8 @@
-/* fuse.c -- fewer, larger ops: the patterns, each of which is applied until it finds no place.
+/* fuse.c -- fewer, larger ops: two tables of patterns, each applied until it finds no match.
  *
- * Two tables. `fuse` comes before recompute, which then counts its products whole; `epilogues` after,
- * since a product and a cheap op in one would no longer be a product that is kept and a cheap op that
- * runs again. */
+ * `fuse` runs before recompute, which then counts whole GEMMs. `epilogues` runs after it: a GEMM
+ * fused with a cheap op before would no longer be a GEMM that is kept and a cheap op that is
+ * recomputed. */
 #include "compile/fuse.h"
 #include <string.h>
 #include "compile/compile.h"
@@ -14,15 +14,15 @@ typedef struct {
 
 static const FusionPattern early[] = {
     {"siblings", fuse_siblings},
-    {"sum into product", fuse_sum},
+    {"sum into GEMM", fuse_sum},
     {"sum into norm", fuse_residual},
-    {"loss at once", fuse_loss},
+    {"loss in one op", fuse_loss},
 };
 
 static const FusionPattern late[] = {
-    {"product and sum", fuse_add},
-    {"product and gelu", fuse_gelu},
-    {"product and a pointwise gradient", fuse_slope},
+    {"GEMM and sum", fuse_add},
+    {"GEMM and gelu", fuse_gelu},
+    {"GEMM and pointwise gradient", fuse_slope},
 };
 
 static Err apply(const FusionPattern *pattern, size_t n, Graph *g)

@@ -1,5 +1,5 @@
-/* fuse.h -- the patterns of fuse, a file each. A pattern rewrites the first place it finds, says so in
- * *found, and leaves the graph tidy; it is called again until it finds none. */
+/* fuse.h -- the patterns of fuse, a file each. A pattern rewrites the first match, sets *found, and
+ * leaves the graph sorted; it is called again until it finds none. */
 #ifndef COMPILE_FUSE_H
 #define COMPILE_FUSE_H
 
@@ -14,11 +14,11 @@ Err fuse_add(Graph *g, bool *found);
 Err fuse_gelu(Graph *g, bool *found);
 Err fuse_slope(Graph *g, bool *found);
 
-/* Local. The product of this kind that makes v and that can become one node with a reader of v: both
- * run at once, or both run again. NO_NODE: there is none. */
+/* Local. The GEMM of this kind that makes v, if it can become one node with a reader of v: both are
+ * recomputed or neither, in one chunk. NO_NODE: there is none. */
 int fuse_gemm(const Graph *g, const Node *reader, Value v, OpId op);
-/* Local. The node becomes `op`, with these operands and the product's attributes; the product goes,
- * and the graph is put in order. */
+/* Local. Turns the node into `op`, with these operands and the GEMM's attributes; removes the GEMM
+ * and sorts the graph. */
 Err fuse_into(Graph *g, int node, int gemm, OpId op, int n_in, const Value *in);
 
 #endif

@@ -1,16 +1,18 @@
-/* fuse_add.c -- a sum made by the product that makes one of its terms, beside the other.
+/* fuse_add.c -- a sum computed in the epilogue of the GEMM that makes one of its terms.
  *
  *     before:  p = linear a w bias;  y = add x p
  *     after:   y = linear_add a w x bias         x is read, and stays
  *
- * Where p is a part of a sum over ranks, the add reads what came of the transfer, not p. */
+ * If p is a partial sum over ranks, the add reads the result of the transfer, not p, so nothing
+ * matches. */
 #include "compile/fuse.h"
 
 Err fuse_add(Graph *g, bool *found)
 {
     for (int i = 0; i < g->n_nodes; i++) {
         const Node *n = &g->node[i];
-        for (int side = 1; n->op == OP_add && side >= 0; side--) { /* x + f(x): the second first */
+        for (int side = 1; n->op == OP_add && side >= 0;
+             side--) { /* x + f(x): try the second first */
             const Value p = n->in[side], x = n->in[1 - side];
             const int gemm = fuse_gemm(g, n, p, OP_linear);
             if (gemm == NO_NODE || p == x || graph_readers(g, p) != 1) continue;

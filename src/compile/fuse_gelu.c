@@ -1,10 +1,10 @@
-/* fuse_gelu.c -- gelu of a product, made with it.
+/* fuse_gelu.c -- gelu computed in the epilogue of the GEMM that makes its input.
  *
  *     before:  u = linear x w bias;  h = gelu u         and gelu_dx reads u later
  *     after:   h, u = linear_gelu x w bias
  *
- * Where nobody else reads u the two stay apart: u dies at once then. So they do where they run again:
- * u is made for I, h for W, and neither is there before it is read. */
+ * If u has no other reader, the two stay apart, since u then dies at once. Recomputed nodes stay
+ * apart too: u is recomputed for I and h for W, each right before its reader. */
 #include "compile/fuse.h"
 
 Err fuse_gelu(Graph *g, bool *found)

@@ -1,14 +1,14 @@
-/* fuse_loss.c -- the loss in one op, where the vocabulary is not cut.
+/* fuse_loss.c -- the loss in one op, if the vocabulary is not sharded.
  *
  *     before:  m = row_max logits;  z = row_sums logits m targets;  loss += loss z weights
  *              d.logits = loss_dx logits m z targets weights
  *     after:   d.logits, loss += token_loss_dx logits targets weights       logits are read once
  *
- * Without a gradient likewise, to token_loss. Over a cut vocabulary transfers stand between, and the
- * steps stay as they are. */
+ * Without a gradient, the result is token_loss. Over a sharded vocabulary transfers stand between
+ * the ops, and they stay as they are. */
 #include "compile/fuse.h"
 
-/* The ops of one loss; NO_NODE for dx where there is no gradient. */
+/* The nodes of one loss; dx is NO_NODE if there is no gradient. */
 typedef struct {
     int max, sums, loss, dx;
 } LossNodes;
@@ -42,7 +42,7 @@ static bool find_loss_nodes(const Graph *g, int index, LossNodes *s)
     s->max = maker_as(g, sums->in[1], OP_row_max, loss->chunk);
     if (s->max == NO_NODE || g->node[s->max].in[0] != sums->in[0]) return false;
     s->dx = find_dx(g, sums, loss);
-    const int readers = s->dx == NO_NODE ? 1 : 2; /* and nobody else */
+    const int readers = s->dx == NO_NODE ? 1 : 2; /* and no other node */
     return graph_readers(g, sums->in[1]) == readers && graph_readers(g, loss->in[0]) == readers;
 }
 

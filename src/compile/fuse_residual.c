@@ -1,10 +1,10 @@
-/* fuse_residual.c -- a sum made by the norm's gradient that is one of its terms.
+/* fuse_residual.c -- a sum computed by the norm's gradient that makes one of its terms.
  *
  *     before:  s = add r (layernorm_dx dy x w mean rstd)
- *     after:   s = layernorm_dx dy x w mean rstd r        what r holds is read, and stays as it is
+ *     after:   s = layernorm_dx dy x w mean rstd r        r is read, and stays as it is
  *
- * A residual stream has one such sum behind each norm. r may be what the unit is given, which others
- * still read: unlike fuse_sum's, this sum is not made in place. */
+ * A residual stream has one such sum after each norm. r may be an input of the unit that others
+ * still read: unlike the sum of fuse_sum, this one is not made in place. */
 #include "compile/fuse.h"
 
 #include <string.h>

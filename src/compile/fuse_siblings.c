@@ -1,9 +1,8 @@
-/* fuse_siblings.c -- products that read one x become one.
+/* fuse_siblings.c -- GEMMs that read one x, fused into one.
  *
  *     before:  q = linear x wq;  k = linear x wk;  v = linear x wv      weights back to back
  *     after:   y = linear x wq..wv;  q, k, v are parts of y
- *              and d.q, d.k, d.v are made inside d.y: one product for dx, one for each sum
- */
+ *              and d.q, d.k, d.v are made inside d.y: one GEMM for dx, one for each sum */
 #include "compile/fuse.h"
 
 #include "ir/build.h"
@@ -12,7 +11,7 @@ enum { MAX_SIBLINGS = MAX_IN };
 
 typedef struct {
     int n;
-    int node[MAX_SIBLINGS]; /* the forward products, in the order of their weights */
+    int node[MAX_SIBLINGS]; /* the forward GEMMs, in the order of their weights */
     Value x;
     Value y[MAX_SIBLINGS]; /* their outputs */
     Value w, bias;         /* of all of them together */
@@ -21,7 +20,7 @@ typedef struct {
 
 static const ValueInfo *info_of(const Graph *g, Value v) { return &g->value[v]; }
 
-/* Does b's operand `at` lie right behind a's in storage? Both may have none. */
+/* True if b's operand `at` directly follows a's in storage, or if both have none. */
 static bool adjoins(const Graph *g, const Node *a, const Node *b, int at)
 {
     if (a->n_in <= at || b->n_in <= at) return a->n_in <= at && b->n_in <= at;
@@ -53,7 +52,7 @@ static bool find_siblings(const Graph *g, int first, Siblings *s)
     return s->n > 1;
 }
 
-/* The node that makes gradients of parameter value w, or NO_NODE; several: NO_NODE too, since their
+/* The node that makes gradients of parameter value w, or NO_NODE. Several: NO_NODE too, since their
  * sum cannot become a part of a larger one. */
 static int gradient_node(const Graph *g, Value w)
 {
@@ -75,7 +74,7 @@ typedef struct {
     int node[3]; /* NO_NODE: there is none */
 } SiblingGrads;
 
-/* False when the sibling's backward part cannot be told from that of other products. */
+/* Returns false if the sibling's backward part cannot be distinguished from that of other GEMMs. */
 static bool find_grads(const Graph *g, const Siblings *s, int which, SiblingGrads *out)
 {
     const Node *gemm = &g->node[s->node[which]];
@@ -92,8 +91,8 @@ static bool find_grads(const Graph *g, const Siblings *s, int which, SiblingGrad
     return out->node[2] != NO_NODE && g->node[out->node[2]].op == OP_bias_dw;
 }
 
-/* Adds whose two terms are both in set[]: the set shrinks to their sum. True when one value is
- * left. */
+/* Replaces pairs of values in set[] by the add that sums them; collects these adds in dead[].
+ * Returns true if one value is left. */
 static bool collapse(const Graph *g, Value *set, int n, int *dead, int *n_dead)
 {
     while (n > 1) {
@@ -115,7 +114,7 @@ static bool collapse(const Graph *g, Value *set, int n, int *dead, int *n_dead)
     return true;
 }
 
-/* A value for several parameters that lie back to back. */
+/* A value for several parameters that are stored back to back. */
 static Value fused_param(Graph *g, const Siblings *s, int at, Role role, const char *prefix)
 {
     const Value first = g->node[s->node[0]].in[at], last = g->node[s->node[s->n - 1]].in[at];
@@ -156,7 +155,7 @@ static Err join_forward(Graph *g, Siblings *s)
     return OK;
 }
 
-/* The gradients of the outputs side by side, read by one product for dx and one for each sum. */
+/* Joins the gradients of the outputs, for one GEMM for dx and one for each sum. */
 static Err join_backward(Graph *g, const Siblings *s, const SiblingGrads *back, Value dx)
 {
     Value dy[MAX_SIBLINGS];
@@ -183,7 +182,7 @@ static Err join_backward(Graph *g, const Siblings *s, const SiblingGrads *back, 
     return graph_err(g);
 }
 
-/* Is it a part of a join, or what a product adds to? Then its place is settled. */
+/* True if it is a part of a join, or the `sum` operand of a GEMM: then its storage is fixed. */
 static bool has_fixed_storage(const Graph *g, Value v)
 {
     for (int i = 0; i < g->n_nodes; i++) {
@@ -195,8 +194,8 @@ static bool has_fixed_storage(const Graph *g, Value v)
     return false;
 }
 
-/* Gradients that can be made in place inside one value: made here, not views of something else, and
- * not placed already. */
+/* True for gradients that can be made in place inside one value: made by a node that is not a view,
+ * and without fixed storage. */
 static bool can_be_made_inside(const Graph *g, Value v)
 {
     const int maker = graph_maker(g, v);
@@ -215,8 +214,8 @@ static bool has_backward(const Graph *g)
     return false;
 }
 
-/* Can the backward parts of all siblings become one? Then dx is what their products sum up to, and
- * dead[] the adds that did it. */
+/* True if the backward parts of all siblings can become one. *dx is then the sum of their dx, and
+ * dead[] has the adds that computed it. */
 static bool backward_fits(const Graph *g, const Siblings *s, SiblingGrads *back, Value *dx,
                           int *dead, int *n_dead)
 {
@@ -225,7 +224,7 @@ static bool backward_fits(const Graph *g, const Siblings *s, SiblingGrads *back,
     for (int i = 0; i < s->n; i++) {
         if (!find_grads(g, s, i, &back[i]) || !can_be_made_inside(g, back[i].dy)) return false;
         for (int k = 0; k < i; k++)
-            if (back[k].dy == back[i].dy) return false; /* it cannot lie in two places */
+            if (back[k].dy == back[i].dy) return false; /* it cannot be in two joins */
         const int gemm = back[i].node[0];
         if (gemm != NO_NODE) term[n_terms++] = g->node[gemm].out[0];
     }

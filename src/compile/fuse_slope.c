@@ -1,11 +1,11 @@
-/* fuse_slope.c -- the gradient of a pointwise op, made with the product that it is the gradient's factor of.
+/* fuse_slope.c -- the gradient of a pointwise op, computed in the epilogue of the GEMM that makes
+ * the gradient of its output.
  *
  *     before:  d.h = linear_dx dy w;  d.u = gelu_dx d.h u
  *     after:   d.u = linear_dgelu dy w u
  *
  *     before:  d.h = linear_dx dy w;  d.gate, d.up = swiglu_dx d.h gate up
- *     after:   d.gate, d.up = linear_dswiglu dy w gate up         d.h is nowhere
- */
+ *     after:   d.gate, d.up = linear_dswiglu dy w gate up         d.h does not exist */
 #include "compile/fuse.h"
 
 static const struct {

@@ -1,13 +1,12 @@
-/* fuse_sum.c -- a sum made by the product that makes one of its terms.
+/* fuse_sum.c -- a sum accumulated by the GEMM that makes one of its terms.
  *
  *     before:  s = add a (linear_dx dy w)
- *     after:   s = linear_dx dy w a         added to what a holds
- */
+ *     after:   s = linear_dx dy w a         added to the storage of a */
 #include "compile/fuse.h"
 
 #include <string.h>
 
-/* What a may be for a product to add to it: made here, read by nobody else, in its own bytes. */
+/* True if a GEMM may add to a: made here, without other readers, in storage of its own. */
 static bool may_be_added_to(const Graph *g, Value a)
 {
     const int maker = graph_maker(g, a);

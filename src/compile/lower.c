@@ -1,6 +1,6 @@
-/* lower.c -- from a graph to a program: every value gets a region and an offset, every node that
- * moves bytes becomes an instruction, in the order of its phase. Tensors are numbered as the values
- * were. */
+/* lower.c -- from a graph to a program. Every value gets a region and an offset; every node that
+ * moves bytes becomes an instruction, in the order of its phase. Tensors have the numbers of the
+ * values. */
 #include "compile/lower.h"
 
 #include <string.h>
@@ -20,7 +20,8 @@ static Err lower_orders(LowerContext *l)
     return OK;
 }
 
-/* Rows that are put or got are read and written once; the others of their whole are not touched. */
+/* Rows that are put or got are read and written once; the other rows of the whole are not
+ * touched. */
 static size_t moved_rows(const LowerContext *l, const Node *n)
 {
     return 2 * tensor_bytes(&l->tensor[n->op == OP_get_rows ? n->out[0] : n->in[0]]);
@@ -66,12 +67,12 @@ static Instr make_instr(const LowerContext *l, const Node *n, Phase phase)
     return in;
 }
 
-/* What another node makes of what is at hand. */
+/* Adds the outputs of a node that joins the instruction. */
 static void add_pair(const LowerContext *l, const Node *with, Instr *in)
 {
     in->op = lower_pair_op(in->op, with->op);
     add_outputs(l, with, in);
-    in->flops += flops_of(l->g, with).all; /* none that joins is heavy */
+    in->flops += flops_of(l->g, with).all; /* no op that joins is heavy */
 }
 
 static Err lower_instructions(LowerContext *l)
@@ -118,7 +119,8 @@ static Err lower_ports(LowerContext *l)
     return OK;
 }
 
-/* Which phases read the stream and its gradient: the neighbours keep them as long. */
+/* Records the phases that read the streams and their gradients: the neighbors keep them that
+ * long. */
 static void lower_streams(LowerContext *l)
 {
     l->p->dx_made = N_PHASES;

@@ -1,11 +1,12 @@
-/* lower.h -- between the parts of lower: which bytes are whose (lower_bytes.c), where they lie
- * (lower_memory.c), and what is done with them (lower.c), several nodes at once or one (lower_pairs.c). */
+/* lower.h -- the interface between the parts of lower: the storage that values share
+ * (lower_bytes.c), their addresses (lower_memory.c), and the instructions (lower.c), of one node or
+ * of several (lower_pairs.c). Private to lower. */
 #ifndef COMPILE_LOWER_H
 #define COMPILE_LOWER_H
 
 #include "compile/compile.h"
 
-/* A value's bytes: those of a root value, from an offset on, by strides (all in elements). */
+/* The storage of a value: that of a root value, from an offset on, by strides (all in elements). */
 typedef struct {
     Value root;
     int64_t offset;
@@ -13,11 +14,11 @@ typedef struct {
     bool set;
 } StorageView;
 
-/* The order of every phase, and where each node stands in it. */
+/* The order of every phase, and the position of each node in it. */
 typedef struct {
     int *list[N_PHASES], n[N_PHASES];
     int *at[N_PHASES];   /* [n_nodes]: position in that list, or -1 */
-    int *with[N_PHASES]; /* [n_nodes]: the next that is done with it, at its place; or NO_NODE */
+    int *with[N_PHASES]; /* [n_nodes]: the next node of the same instruction; or NO_NODE */
 } Orders;
 
 typedef struct {
@@ -27,20 +28,22 @@ typedef struct {
     Orders orders;
     StorageView *bytes; /* [n_values] */
     ProgTensor *tensor; /* [n_values] */
-    Program *p;         /* to be filled in */
+    Program *p;         /* the result */
 } LowerContext;
 
-/* Local. Takes nodes that are done with others out of a phase's list; `at` is to be filled in after. */
+/* Local. Removes nodes that join another's instruction from a phase's list; sets `with`. `at` is
+ * set after. */
 Err lower_pairs(LowerContext *l, Phase phase);
 /* Local. The op that does both. */
 OpId lower_pair_op(OpId op, OpId also);
-/* Local. Whose bytes each value has: views show their input; parts of a join, and what a product
- * adds to, lie inside of the output; where a kernel may write over an input that dies, it does. */
+/* Local. The storage of each value. Views share that of their input. The parts of a join, and the
+ * `sum` operand of a GEMM, are inside that of the output. A kernel overwrites an input that dies,
+ * where it may. */
 Err lower_bytes(const LowerContext *l, StorageView **out);
 /* Local. A region and an offset for every value, and the program's bytes by region. */
 Err lower_memory(LowerContext *l);
-/* Local. The node that waits for what a node begins, or the node itself: until then its operands
- * are in use. */
+/* Local. The node that waits for the transfer that a node begins, or the node itself: until then
+ * its operands are in use. */
 int lower_end_of(const Graph *g, int node);
 
 #endif

@@ -1,22 +1,22 @@
-/* lower_bytes.c -- which values share bytes.
+/* lower_bytes.c -- the values that share storage.
  *
  *     y [T,96] ----------------------- root, contiguous
  *       q = part y [T,0:64]            bytes of y, offset 0,  strides 96, 1
  *       heads q [T,4,16]               bytes of y, offset 0,  strides 96, 16, 1
  *       k = part y [T,64:96]           bytes of y, offset 64, strides 96, 1
  *
- * A join works the other way round: the parts lie inside of the whole, so what made them must have
- * been placed there from the start.
+ * A join works the other way round: the parts are inside of the whole, so the whole is placed
+ * first.
  *
- * Two walks: the first shares only what must be shared. It tells who meets whom, and so where the
- * second may let a node write over an input that nobody needs any more. */
+ * Two passes. The first shares only what must be shared. Its result shows which values overlap, and
+ * so where the second may let a node overwrite an input that is dead. */
 #include "compile/lower.h"
 
 typedef struct {
     const Graph *g;
     const Orders *orders;
     StorageView *bytes;
-    const StorageView *plain; /* of the first walk; NULL during it */
+    const StorageView *plain; /* of the first pass; NULL during it */
     const int *maker;         /* [n_values] */
 } StoragePass;
 
@@ -29,7 +29,7 @@ static void contiguous(const Dims *d, int64_t *stride)
     }
 }
 
-/* [t,(hc)] seen as [t,h,c], and the other way: both hold as long as (hc) is one run of strides. */
+/* [t,(hc)] seen as [t,h,c], and the inverse. Both hold as long as (hc) is one run of strides. */
 static StorageView split_heads(StorageView b, int64_t size)
 {
     b.stride[2] = b.stride[1];
@@ -44,7 +44,7 @@ static StorageView merge_heads(StorageView b)
     return b;
 }
 
-/* v lies at these bytes; if v is a view of something, so does that. */
+/* Gives v this storage. If v is a view of a value, that value gets it too. */
 static Err put_inside(StoragePass *w, Value v, StorageView b)
 {
     const Graph *g = w->g;
@@ -73,9 +73,9 @@ static StorageView own_bytes(const Graph *g, Value v)
 /* Index of the operand that the output is added to, or -1. */
 static int sum_operand(const Node *n) { return n->op == OP_linear_dx && n->n_in == 3 ? 2 : -1; }
 
-/* Inputs that a kernel may write its output over; device/kernels.def says so. Not what linear_add adds
- * to, though it might: cuBLASLt rounds a sum in place otherwise than one beside it, and what is
- * recomputed would decide about the bits. */
+/* True for inputs that a kernel may overwrite with its output, as device/kernels.def states. The
+ * residual of linear_add is excluded, although the kernel permits it: cuBLASLt rounds an in-place
+ * sum differently from one out of place, so results would depend on what is recomputed. */
 static bool reusable(OpId op, int which)
 {
     if (op == OP_add) return which < 2;
@@ -86,8 +86,8 @@ static bool reusable(OpId op, int which)
                           op == OP_token_loss_dx);
 }
 
-/* What a value covers of its root, seen as rows: [row, row_end) x [column, column_end). Shapes that
- * are no such box count as the whole root. */
+/* The elements of its root that a value covers, as rows: [row, row_end) x [column, column_end). A
+ * shape that is no such box counts as the whole root. */
 typedef struct {
     int64_t row, row_end, column, column_end;
 } StorageBox;
@@ -113,7 +113,7 @@ static bool overlap(const StoragePass *w, Value u, Value v)
            b.column < a.column_end;
 }
 
-/* Does the node read or write bytes of v? */
+/* True if the node reads or writes bytes of v. */
 static bool touches(const StoragePass *w, const Node *n, Value v)
 {
     if (op_info(n->op)->class == CLASS_VIEW) return false;
@@ -130,8 +130,8 @@ int lower_end_of(const Graph *g, int node)
     return node;
 }
 
-/* Is `node` the last to touch v, in every order in which it stands? What is written over v later is
- * written by others who asked this, so the first walk's sharing is all that counts. */
+/* True if `node` is the last to touch v, in every order that contains it. Later overwrites of v
+ * pass this same check, so the sharing of the first pass is all that counts. */
 static bool touches_last(const StoragePass *w, int node, Value v)
 {
     const Graph *g = w->g;
@@ -160,7 +160,7 @@ static bool is_view(const StoragePass *w, Value v)
     return op_info(op)->class == CLASS_VIEW || op == OP_wait;
 }
 
-/* Does a node of another phase than `node` touch what v's root holds? */
+/* True if a node of another phase than `node` touches the root of v. */
 static bool is_kept(const StoragePass *w, int node, Value v)
 {
     const Graph *g = w->g;
@@ -174,8 +174,8 @@ static bool is_kept(const StoragePass *w, int node, Value v)
     return false;
 }
 
-/* Would a part of something, written over, keep all of it for a later phase? (Queries of a slice,
- * beside its keys and values, which nobody needs there any more.) */
+/* True if overwriting a part would keep its whole root for a later phase. (Queries of a slice are
+ * next to its keys and values, which are dead there.) */
 static bool keeps_more(const StoragePass *w, int node, Value v)
 {
     const Graph *g = w->g;
@@ -184,7 +184,8 @@ static bool keeps_more(const StoragePass *w, int node, Value v)
     return is_kept(w, node, out) && !is_kept(w, node, v);
 }
 
-/* An input over which the node may write, or -1. Not one that shows what is given or handed on. */
+/* An input that the node may overwrite, or -1. Not an input that shares storage with a given or
+ * handed on value. */
 static int dying_input(const StoragePass *w, int node)
 {
     const Graph *g = w->g;
@@ -199,7 +200,7 @@ static int dying_input(const StoragePass *w, int node)
     return -1;
 }
 
-/* An input that dies here is made where the output will lie, when that is settled already. */
+/* Makes an input that dies here in the storage of the output, if that is fixed already. */
 static Err place_input_under(StoragePass *w, int node)
 {
     const Node *n = &w->g->node[node];
@@ -221,19 +222,19 @@ static Err place_join(StoragePass *w, const Node *n)
     return OK;
 }
 
-/* Wholes before their parts: from the last node to the first. */
+/* Places wholes before their parts: from the last node to the first. */
 static Err place_parts(StoragePass *w)
 {
     const Graph *g = w->g;
     for (int i = g->n_nodes - 1; i >= 0; i--) {
         const Node *n = &g->node[i];
         const int sum = sum_operand(n);
-        for (int j = 0; j < n->n_out; j++) { /* what is handed on has its place */
+        for (int j = 0; j < n->n_out; j++) { /* outputs of the unit have storage of their own */
             const bool settled =
                 n->op == OP_join || sum >= 0 || g->value[n->out[j]].role != ROLE_LOCAL;
             if (settled && !w->bytes[n->out[j]].set) w->bytes[n->out[j]] = own_bytes(g, n->out[j]);
         }
-        if (n->op == OP_wait && w->bytes[n->out[0]].set) /* what is begun arrives there */
+        if (n->op == OP_wait && w->bytes[n->out[0]].set) /* the transfer arrives there */
             TRY(put_inside(w, n->in[0], w->bytes[n->out[0]]));
         else if (sum >= 0)
             TRY(put_inside(w, n->in[sum], w->bytes[n->out[0]]));
@@ -245,8 +246,8 @@ static Err place_parts(StoragePass *w)
     return OK;
 }
 
-/* The rest, from the first node on: views, results that lie over an input, and values of their own.
- */
+/* Places the rest, from the first node on: views, results that overwrite an input, and values with
+ * storage of their own. */
 static void place_rest(StoragePass *w)
 {
     const Graph *g = w->g;

@@ -1,4 +1,4 @@
-/* lower_memory.c -- where the values of a unit lie.
+/* lower_memory.c -- the addresses of a unit's values.
  *
  *     F    I    W
  *     |--------|       frame-w: kept from F for W
@@ -6,13 +6,13 @@
  *          |---|       carry: from I to W; scratch where both run as B
  *     |                scratch: in one phase, packed by lifetimes there
  *
- * Roots get a region and an offset; whatever shares their bytes follows. See ir/program.h. */
+ * Roots get a region and an offset; values that share their bytes follow. See ir/program.h. */
 #include "compile/lower.h"
 
 #include <string.h>
 #include "base/packing.h"
 
-/* When the bytes of a root are in use. */
+/* The lifetime of the bytes of a root. */
 typedef struct {
     bool used[N_PHASES];
     int first[N_PHASES], last[N_PHASES]; /* positions in the orders */
@@ -110,7 +110,7 @@ static Scope region_scope(Region r)
     }
 }
 
-/* Behind views and waits: the value that a node made, or that was given. */
+/* Looks through views and waits: the value that a node made, or that was given. */
 static Value shown_by(const LowerContext *l, Value v)
 {
     while (l->maker[v] != NO_NODE) {
@@ -148,7 +148,7 @@ static void describe(LowerContext *l, Value v, const Lifetime *life)
     t->scope = region_scope(r);
 }
 
-/* Roots of a region that lie side by side for the region's whole life. */
+/* Gives the roots of a region disjoint offsets, for the region's whole life. Returns the bytes. */
 static size_t assign_region_offsets(LowerContext *l, Region r, const Lifetime *life)
 {
     size_t at = 0;

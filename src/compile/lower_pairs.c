@@ -1,22 +1,22 @@
-/* lower_pairs.c -- nodes that read the same, as one instruction, where a phase has them all.
+/* lower_pairs.c -- nodes that read the same operands, as one instruction, if a phase has them all.
  *
  *     I     d.x = layernorm_dx d.h x w mean rstd r           W, which may come much later,
- *     W     d.w, d.b += layernorm_dw d.h x mean rstd         fills what would be idle
+ *     W     d.w, d.b += layernorm_dw d.h x mean rstd         fills pipeline bubbles
  *     B     d.x, d.w, d.b = layernorm_back d.h x w mean rstd r      d.h and x are read once
  *
- * Likewise the gradient of a bias, which sums the rows of what another op has at hand:
+ * The gradient of a bias joins too: it sums the rows of a value that another op reads or makes.
  *
  *     y = r + a w + c       d.c sums d.y, to which a norm's gradient adds: layernorm_back_bias
  *     u = x v + b           d.b sums d.u, which linear_dgelu makes: linear_dgelu_bias
  *
- * Gradients of parameters stay in W where a schedule runs it apart: sums over ranks begin after W, and
- * what I left for them would have to be kept apart by micro-batch. A device gives the same bits
- * both ways. */
+ * Gradients of parameters stay in W if a schedule runs it apart. Sums over ranks begin after W,
+ * and the results of I would have to be kept per micro-batch. A device gives the same bits both
+ * ways. */
 #include "compile/lower.h"
 
 typedef bool (*PairTest)(const Node *n, const Node *also);
 
-/* dw reads what dx does, but for w, which stands third there. */
+/* dw reads the operands of dx, except w, which is third there. */
 static bool reads_same(const Node *dx, const Node *dw)
 {
     for (int j = 0; j < dw->n_in; j++)
@@ -31,7 +31,7 @@ static bool sums_residual(const Node *dx, const Node *bias)
 
 static bool sums_output(const Node *n, const Node *bias) { return bias->in[0] == n->out[0]; }
 
-/* Tried in this order: `also` joins what a node has become by then. */
+/* Tried in this order: `also` joins the op that the node has become by then. */
 static const struct {
     OpId op, also, both;
     PairTest fits;
@@ -51,7 +51,8 @@ OpId lower_pair_op(OpId op, OpId also)
     return N_OPS;
 }
 
-/* Of a sum with several terms the order counts, so none may move; nor may what this program reads. */
+/* True if the node alone writes its outputs, all gradients of parameters. The order of several
+ * terms of a sum matters, so none of them may move. */
 static bool writes_alone(const Graph *g, int index)
 {
     for (int k = 0; k < g->node[index].n_out; k++)
@@ -76,7 +77,7 @@ static int find_also(const LowerContext *l, Phase phase, int row, const Node *n)
     return NO_NODE;
 }
 
-/* Chains what is done with a node behind it. */
+/* Chains the nodes that join a node behind it. */
 static void join_others(LowerContext *l, Phase phase, int index, bool *joined)
 {
     const Node *n = &l->g->node[index];

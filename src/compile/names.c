@@ -1,5 +1,5 @@
-/* names.c -- patterns against the names of values. A pattern that matches nothing is a mistake of
- * the one who wrote it, and is said to be one before anything runs. */
+/* names.c -- patterns against the names of values. A pattern that matches nothing is a user's
+ * mistake, and is reported before anything runs. */
 #include "compile/names.h"
 
 #include <string.h>
@@ -10,7 +10,7 @@ typedef struct {
     int length;
 } NamePattern;
 
-/* The pattern that starts at *rest; *rest moves behind it. False past the last. */
+/* Reads the pattern at *rest; *rest moves behind it. Returns false past the last. */
 static bool next_pattern(const char **rest, NamePattern *one)
 {
     if (!*rest || !**rest) return false;
@@ -24,7 +24,7 @@ static bool matches(NamePattern one, const char *name)
     return *name && text_glob_part(one.at, (size_t)one.length, name);
 }
 
-/* As much of it as a message shows. */
+/* The length that a message shows. */
 static int shown(NamePattern one) { return one.length < 80 ? one.length : 80; }
 
 bool names_listed(const char *patterns, const char *name)
@@ -35,8 +35,8 @@ bool names_listed(const char *patterns, const char *name)
     return false;
 }
 
-/* Names that a pattern may mean, in `name` unless it is NULL; how many. A head has no backward phases
- * and keeps nothing. */
+/* Collects the names that a pattern may match in `name`, unless it is NULL; returns their number. A
+ * head has no backward phases and keeps nothing. */
 static int collect(const Graph *kind, int n_kinds, const char **name)
 {
     int n = 0;
@@ -88,15 +88,15 @@ static bool same_dims(const ProgTensor *a, const ProgTensor *b)
     return same;
 }
 
-/* Is `copy` what recompute calls the copy of `name`? */
+/* True if `copy` is the name that recompute gives to the copy of `name`. */
 static bool is_copy(const char *copy, const char *name)
 {
     const size_t n = strlen(name);
     return strncmp(copy, name, n) == 0 && strcmp(copy + n, "'") == 0;
 }
 
-/* Is what makes tensor t run again? Its copy tells by its name; of a part of something without one
- * (q of q, k and v) the op does, since it is alone of its shape. */
+/* True if the instruction that makes tensor t is recomputed. Its copy has a derived name. For a
+ * part of an unnamed value (q of q, k and v) the op decides, since no other has that shape. */
 static bool is_recomputed(const Program *p, int32_t t)
 {
     const Instr *maker = NULL;
@@ -124,7 +124,7 @@ static bool has_effect(const Program *p, NamePattern one, NamesEffect effect)
     return false;
 }
 
-/* Made in F, and read by a backward phase under this very name. */
+/* True if t is made in F and read by a backward phase under this name. */
 static bool is_kept(const Program *p, int t)
 {
     const uint8_t region = p->tensor[t].at[SPLIT].region;

@@ -4,15 +4,15 @@
 
 #include "ir/program.h"
 
-/* Local. Does the name match one of the patterns? NULL is no pattern; "" is no name. */
+/* Local. True if the name matches one of the patterns. NULL is no pattern; "" is no name. */
 bool names_listed(const char *patterns, const char *name);
-/* Local. ERR_CONFIG when a pattern matches no value that the units keep for their backward phases:
- * names `key`, the pattern, and what there is to match. `kind` holds graphs as they were built. */
+/* Local. ERR_CONFIG if a pattern matches no value that the units keep for their backward phases;
+ * names `key`, the pattern, and the possible values. `kind` has the graphs as they were built. */
 Err names_check(const char *key, const char *patterns, const Graph *kind, int n_kinds, Arena *temp);
 
 typedef enum { NAMES_RECOMPUTED, NAMES_OFFLOAD } NamesEffect;
-/* Local. ERR_CONFIG when a pattern changed none of the programs: no value of that name is kept, so
- * nothing is made again or offloaded for it. Lists the values that are kept. */
+/* Local. ERR_CONFIG if a pattern changed none of the programs: no value of that name is kept, so
+ * nothing is recomputed or offloaded for it. Lists the values that are kept. */
 Err names_check_effect(const char *key, const char *patterns, NamesEffect effect,
                        const Program *program, int n_programs, Arena *temp);
 

@@ -1,15 +1,15 @@
 /* order.c -- the order of the nodes of a phase.
  *
- * As the graph lists them, each preceded by what it reads of its own phase: so a recomputation
- * stands right before its first reader, and lives no longer than it must. In B, where I and W run
- * together, dW follows right after dX, while both operands are near.
+ * Nodes keep the order of the graph, each preceded by its operands of the same phase. So a
+ * recomputed value is made right before its first reader, and its lifetime is short. In B, where I
+ * and W run together, dW directly follows dX, while both operands are in cache.
  *
- * What is sent is begun as soon as it is made and waited for right before it is read; what stands
- * between hides it:
+ * A transfer begins as soon as its input is made and is waited for right before its result is read;
+ * the nodes between overlap it:
  *
- *     d.x' = linear_dx d.y w      made here, a part of a sum
+ *     d.x' = linear_dx d.y w      made here, a partial sum
  *     begin all_reduce d.x'
- *     d.w += linear_dw d.y x      while this runs, the sum is made
+ *     d.w += linear_dw d.y x      overlaps the all-reduce
  *     d.x = wait */
 #include "compile/compile.h"
 
@@ -42,8 +42,8 @@ static void visit(OrderBuilder *w, int index)
     if (!w->g->in_order) begin_ready(w);
 }
 
-/* Who makes it, but for packing: some ranks pack what others send as it is, and transfers must be
- * begun in one order on all. */
+/* The maker of a value, looking through packs. Some ranks pack a message that others send directly,
+ * and all ranks must begin transfers in one order. */
 static int maker_behind_packs(const OrderBuilder *w, Value v)
 {
     int maker = w->maker[v];
@@ -62,8 +62,8 @@ static bool is_ready(const OrderBuilder *w, const Node *n)
     return true;
 }
 
-/* Transfers whose operands are there, but for those that are done again: these are done when they
- * are needed, and not kept longer. */
+/* Begins the transfers whose operands are ready, except recomputed ones: these begin when they are
+ * needed, so that their results do not live longer. */
 static void begin_ready(OrderBuilder *w)
 {
     w->emitted[w->list[w->n - 1]] = true;
@@ -74,7 +74,7 @@ static void begin_ready(OrderBuilder *w)
     }
 }
 
-/* Does the node wait for a transfer, or unpack it? Then it can wait until somebody needs it. */
+/* True if the node waits for a transfer or unpacks one: it is deferred until its first reader. */
 static bool can_be_deferred(const OrderBuilder *w, int index)
 {
     const Node *n = &w->g->node[index];
@@ -98,7 +98,7 @@ Err order(const Graph *g, Phase phase, Arena *arena, int **list, int *n)
     TRY(graph_makers(g, arena, &w.maker));
     for (int i = 0; i < g->n_nodes; i++)
         if (!g->node[i].recomputed && !can_be_deferred(&w, i)) visit(&w, i);
-    for (int i = 0; i < g->n_nodes; i++) /* what is handed on */
+    for (int i = 0; i < g->n_nodes; i++) /* outputs of the phase without readers in it */
         if (!g->node[i].recomputed) visit(&w, i);
     arena_rewind(arena, mark);
     *list = w.list;

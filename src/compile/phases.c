@@ -1,16 +1,16 @@
-/* phases.c -- which phase each node belongs to, by reachability.
+/* phases.c -- the phase of each node, by reachability.
  *
- *   F   does not need dy                      (all of a head: its upstream gradient is 1)
- *   I   needs dy, and dx needs it
- *   W   needs dy, and dx does not: gradients of parameters
+ *   F   does not depend on dy                 (all of a head: its upstream gradient is 1)
+ *   I   depends on dy, and dx depends on it
+ *   W   depends on dy, and dx does not depend on it: gradients of parameters
  *
- * What is recomputed needs no dy either, but runs where it is read: in I if a node of I reads it,
- * else in W. */
+ * A recomputed node does not depend on dy either, but runs where it is read: in I if a node of I
+ * reads it, else in W. */
 #include "compile/compile.h"
 
 #include <string.h>
 
-/* mark[v] for every value that depends on v, over all nodes. */
+/* Sets mark[] for every value that depends on a marked value. */
 static void mark_readers(const Graph *g, bool *mark)
 {
     for (bool more = true; more;) {
@@ -27,8 +27,8 @@ static void mark_readers(const Graph *g, bool *mark)
     }
 }
 
-/* mark[v] for every value that a marked value depends on. Readers mostly follow their makers, so
- * backwards one walk is mostly enough. */
+/* Sets mark[] for every value that a marked value depends on. Readers mostly follow their makers,
+ * so one backward walk is mostly enough. */
 static void mark_makers(const Graph *g, bool *mark)
 {
     for (bool more = true; more;) {

@@ -1,17 +1,19 @@
-/* place.c -- lay a unit out over the mesh, forward and backward together, and make it one rank's.
+/* place.c -- the placement of a unit on the mesh, forward and backward together, and its graph for
+ * one rank.
  *
- *   before:  %7 = linear %5 %w        global shapes; layouts open, but for the strategy's pins
+ *   before:  %7 = linear %5 %w        global shapes; only the strategy's pins have layouts
  *   after:   %8 = all_gather %5 on comm;  %9 = wait %8;  %7 = linear %9 %w      shapes of this rank
  *
- * Per axis: pins first, then the rows of least bytes between pins (place_choose.c). Where a value
- * is made in one layout and read in another a transfer stands between (place_moves.c). An axis of
- * one rank leaves nothing to choose, so on one rank nothing is inserted and shapes stay as they
- * are. Data parallel ranks have micro-batches of their own: a unit does not know them. */
+ * Per axis: pins first, then the rows with the fewest bytes between pins (place_choose.c). If a
+ * value is made in one layout and read in another, a transfer is inserted (place_reshard.c). An
+ * axis of one rank leaves nothing to choose, so on one rank nothing is inserted and shapes stay
+ * as they are. Data-parallel ranks have micro-batches of their own, so dp does not appear in a
+ * unit. */
 #include "compile/place.h"
 
 #include <string.h>
 
-/* Axes that a unit's values can be cut over. */
+/* The axes over which a unit's values can be sharded. */
 static unsigned unit_axes(const Mesh *m)
 {
     const unsigned others = mesh_axes(m, VIEW_DENSE, "pp") | mesh_axes(m, VIEW_DENSE, "dp");
@@ -28,7 +30,7 @@ static int first_backward(const Graph *g)
     const Value dy = graph_find(g, ROLE_DY);
     for (int i = g->n_nodes - 1; i >= 0; i--)
         for (int j = 0; j < g->node[i].n_in; j++)
-            if (g->node[i].in[j] == dy) first = i; /* what else needs it comes later */
+            if (g->node[i].in[j] == dy) first = i; /* other nodes that need it come later */
     return first;
 }
 
@@ -60,7 +62,7 @@ static Err open_placed(PlacedGraph *p, Arena *temp)
     return OK;
 }
 
-/* What was chosen for one axis becomes a part of the layouts. */
+/* Adds the choices of one axis to the layouts. */
 static void add_axis(PlacedGraph *p, const PlaceContext *axis, const RowChoice *choice)
 {
     const unsigned bit = 1u << axis->axis;
@@ -70,7 +72,8 @@ static void add_axis(PlacedGraph *p, const PlaceContext *axis, const RowChoice *
             placement_to_layout(&axis->placements, choice[i].in[j], bit, &p->want[i][j]);
         for (int j = 0; j < n->n_out; j++) {
             const PlacementId id = choice[i].out[j];
-            const bool first = graph_maker(p->g, n->out[j]) == i; /* of an accumulator's several */
+            const bool first = graph_maker(p->g, n->out[j]) == i; /* the first writer of an
+                                                                   * accumulator decides */
             if (first) placement_to_layout(&axis->placements, id, bit, &p->made[n->out[j]]);
             if (axis->placements.list[id].kind == PLACEMENT_MAX)
                 p->maximum[n->out[j]] |= (uint8_t)bit;

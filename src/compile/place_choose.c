@@ -1,15 +1,15 @@
-/* place_choose.c -- a row for every node, so that least is sent.
+/* place_choose.c -- a row for every node, with the fewest bytes sent: an exact dynamic program.
  *
- * Nodes are taken in their order. What the rest of the graph can see of the choices so far is how
- * the values lie that are still to be read, and in which other lays they are at hand already: that
- * is a state. Of all ways to reach one state only the cheapest is kept, so the search is exact:
+ * Nodes are taken in their order. The state after node i is the set of placements available for
+ * every value that is still to be read. Among all ways to reach one state only the cheapest is
+ * kept, so the search is exact:
  *
  *     node 0     node 1          node 2
  *       o --row--> o  cost 0 ------> o
- *         \-row--> o  cost 8 --x---> o      the same state, dearer: dropped
+ *         \-row--> o  cost 8 --x---> o      the same state, more expensive: dropped
  *
- * Cost is bytes, then transfers, then flops. A first walk that keeps few states finds a bound; the
- * second drops only what is dearer than that. */
+ * Cost is bytes, then transfers, then flops. A first search that keeps few states (a beam) finds a
+ * bound; the second drops only states that cost more than that. */
 #include "compile/place.h"
 
 #include <string.h>
@@ -22,8 +22,8 @@ typedef struct {
     double flops;
 } PlacementCost;
 
-/* How a value lies, as made and as brought elsewhere; NO_LAY: no more. All NO_LAY once it is not
- * read any more: then it is no part of the state. */
+/* The placements of a value: as made, then as resharded; NO_PLACEMENT: no more. All are
+ * NO_PLACEMENT after the last read: then the value is not part of the state. */
 typedef struct {
     PlacementId id[1 + N_EXTRA];
 } AvailPlacements;
@@ -70,15 +70,15 @@ static int avail_find(const AvailPlacements *a, PlacementId id)
     return -1;
 }
 
-/* Within a chunk a value exists some rows at a time: there it is summed over the ranks, or its
- * maximum is, and nothing else, since that goes element by element. */
+/* True for a reduction of a partial value. Within a chunk a value exists some rows at a time, and
+ * only an elementwise reshard is possible there. */
 static bool reshards_by_rows(const Placement *from, const Placement *to)
 {
     return (from->kind == PLACEMENT_SUM || from->kind == PLACEMENT_MAX) &&
            to->kind == PLACEMENT_REPLICATE;
 }
 
-/* Brings a value into a lay; false when there is no way. */
+/* Makes a placement of a value available and adds the cost; returns false if that is impossible. */
 static bool reshard_value(const PlacementSearch *search, Value v, PlacementId placement, bool added,
                           SearchState *s)
 {
@@ -100,7 +100,7 @@ static bool reshard_value(const PlacementSearch *search, Value v, PlacementId pl
     return true;
 }
 
-/* The node run this way, from state `from`; false when something cannot be brought there. */
+/* Runs the node this way in state `to`; returns false if an operand cannot be resharded. */
 static bool run_node(const PlacementSearch *s, int node, const RowChoice *c, SearchState *to)
 {
     const PlaceContext *p = s->p;
@@ -112,14 +112,14 @@ static bool run_node(const PlacementSearch *s, int node, const RowChoice *c, Sea
         to->avail[v] = avail_only(c->out[i]);
         if (p->pin[v] == NO_PLACEMENT) continue;
         if (!reshard_value(s, v, p->pin[v], false, to)) return false;
-        to->avail[v] = avail_only(p->pin[v]); /* others see it as it is pinned */
+        to->avail[v] = avail_only(p->pin[v]); /* readers see it as it is pinned */
     }
     to->cost.flops += c->flops;
     return true;
 }
 
-/* What nobody reads after this node is no part of the state; what was gathered forward is not kept
- * for the backward phases. */
+/* Drops values without a later read from the state, and forward gathers that are not kept for the
+ * backward phases. */
 static void drop_dead(const PlacementSearch *s, int node, AvailPlacements *avail)
 {
     const PlaceContext *p = s->p;
@@ -140,7 +140,7 @@ static uint64_t hash_of(const AvailPlacements *avail, int n)
     return h ^ h >> 29;
 }
 
-/* Room for one more state in a layer. */
+/* Grows a layer for one more state. */
 static Err grow_layer(PlacementSearch *s, int layer)
 {
     SearchState *more;
@@ -152,7 +152,7 @@ static Err grow_layer(PlacementSearch *s, int layer)
     return OK;
 }
 
-/* Keeps the state unless the layer has the same one as cheap. */
+/* Keeps the state unless the layer has the same one at no higher cost. */
 static Err keep_state(PlacementSearch *s, int layer, const SearchState *state)
 {
     const int n_values = s->p->g->n_values;
@@ -169,7 +169,7 @@ static Err keep_state(PlacementSearch *s, int layer, const SearchState *state)
     }
     if (s->n[layer] == MAX_STATES)
         return err_fail(ERR_CHECK,
-                        "graph %s: more than %d ways to lay it out are as cheap as the best known; "
+                        "graph %s: more than %d partial placements are as cheap as the best known; "
                         "pin more values in the strategy",
                         s->p->g->kind, MAX_STATES);
     TRY(grow_layer(s, layer));
@@ -191,12 +191,12 @@ static void list_avail(const Node *n, const AvailPlacements *of, PlacementId ava
     }
 }
 
-/* Everything that one state leads to. */
+/* Adds the successors of one state to the next layer. */
 static Err expand_state(PlacementSearch *s, int node, int from, const PlacementCost *bound,
                         SearchState *next)
 {
     const Node *n = &s->p->g->node[node];
-    const SearchState *state = &s->layer[node][from]; /* this layer grows no more */
+    const SearchState *state = &s->layer[node][from]; /* this layer does not grow */
     RowChoice choice[MAX_CHOICES];
     PlacementId avail[MAX_IN][4];
     int n_avail[MAX_IN], n_choices;
@@ -214,7 +214,7 @@ static Err expand_state(PlacementSearch *s, int node, int from, const PlacementC
     return OK;
 }
 
-/* The cheapest `keep` of a layer to its front. */
+/* Moves the cheapest `keep` states of a layer to its front and drops the others. */
 static void prune(SearchState *state, int *n, int keep)
 {
     for (int i = 0; i < keep && i < *n; i++) {
@@ -237,7 +237,7 @@ static void first_state(const PlacementSearch *s, AvailPlacements *avail)
     }
 }
 
-/* One walk over the nodes; *best: the cost of the cheapest end. */
+/* One search over the nodes; *best: the cost of the cheapest end. */
 static Err search_nodes(PlacementSearch *s, const PlacementCost *bound, int beam,
                         PlacementCost *best)
 {

@@ -1,12 +1,13 @@
 /* place_local.c -- from global shapes to those of one rank.
  *
- *   before:  %7 y [64,32] = linear %5 %6         x whole, w cut along i: y is a sum; y is pinned whole
- *   after:   %9 [64,32] = linear %5 %6           w [32,8] is this rank's
+ *   before:  %7 y [64,32] = linear %5 %6       x replicated, w sharded along i: y is a partial sum,
+ *                                              pinned to replicate
+ *   after:   %9 [64,32] = linear %5 %6         w [32,8] is this rank's
  *            %10 [64,32] = all_reduce %9 on comm
  *            %7 y [64,32] = wait %10
  *
- * Attributes that speak of places in the whole follow: the first entry of a part of the vocabulary,
- * the place of the first head among those that read one key head. */
+ * Attributes that are positions in the global value follow: the first entry of a part of the
+ * vocabulary, the index of the first head within its group. */
 #include "compile/place.h"
 
 #include <string.h>
@@ -24,7 +25,7 @@ Dims local_dims(const Dims *global, const Layout *l, const Mesh *m, int rank)
     return d;
 }
 
-/* A value that was brought into another layout already. */
+/* A value that has been resharded already. */
 typedef struct {
     Value v, result;
     Layout to;
@@ -33,16 +34,16 @@ typedef struct {
 
 typedef struct {
     PlacedGraph *p;
-    Node *old;      /* as they were */
+    Node *old;      /* before the pass */
     Dims *global;   /* [n_values] */
-    Value *raw;     /* [n_values]: as its maker makes it, when that is another value */
+    Value *raw;     /* [n_values]: as its maker makes it, if that is another value */
     int32_t *chunk; /* [n_values]: of its maker */
     bool *inside;   /* [n_values]: made and read within that chunk */
     ReshardedValue *resharded;
     int n_resharded, cap_resharded;
 } Localizer;
 
-/* The same places on every rank, whatever the words. */
+/* True if both layouts give every rank the same elements in the same order. */
 static bool same_places(const Localizer *l, Value v, const Layout *a, const Layout *b)
 {
     const Sharding x = {l->p->mesh, *a, ALL_STAGES, false}, y = {l->p->mesh, *b, ALL_STAGES, false};
@@ -52,7 +53,7 @@ static bool same_places(const Localizer *l, Value v, const Layout *a, const Layo
     return reshard_plan(&x, &y, &l->p->shape[v], "", &r) == OK && r.kind == RESHARD_NONE;
 }
 
-/* v in another layout; into v itself: from how its maker made it. */
+/* Reshards v to `to`. With `into` (v itself) the source is v as its maker made it. */
 static Value reshard_value(Localizer *l, Value v, const Layout *to, int32_t chunk, Value into)
 {
     PlacedGraph *p = l->p;
@@ -67,7 +68,7 @@ static Value reshard_value(Localizer *l, Value v, const Layout *to, int32_t chun
     return place_reshard(p, x, &m);
 }
 
-/* v as its reader wants it. */
+/* v in the layout that its reader wants. */
 static Value read_as(Localizer *l, Value v, const Layout *want, int32_t chunk)
 {
     PlacedGraph *p = l->p;
@@ -83,7 +84,7 @@ static Value read_as(Localizer *l, Value v, const Layout *want, int32_t chunk)
     return result;
 }
 
-/* What is only added is added by the first part alone. */
+/* Only the first part adds a name+ operand of an op with partial outputs. */
 static bool is_first_part(const PlacedGraph *p, unsigned axes)
 {
     return mesh_part(p->mesh, VIEW_DENSE, axes, p->rank) == 0;
@@ -116,7 +117,7 @@ static int64_t first_of(const Localizer *l, Value v, const Layout *layout, int d
     return held_bounds(&h.dim[dim]).lo;
 }
 
-/* Of heads i, i + 1, ... here, which key heads do they read? */
+/* Sets the key heads that the local heads read. */
 static void localize_heads(const Localizer *l, int index, Attr *attr)
 {
     const Node *old = &l->old[index];
@@ -152,8 +153,8 @@ static void localize_attr(const Localizer *l, int index, Attr *attr)
     }
 }
 
-/* Elements on the rank that has most of them: chunks are cut by that, so that all ranks have the
- * same chunks, and transfers in them meet. */
+/* Elements on the rank that has the most. Chunk sizes follow from that, so that all ranks have the
+ * same chunks and their transfers match. */
 static int64_t max_elements_of(const Localizer *l, Value v)
 {
     const PlacedGraph *p = l->p;
@@ -169,7 +170,8 @@ static int64_t max_elements_of(const Localizer *l, Value v)
     return max_elements;
 }
 
-/* The node as this rank runs it, behind what brings its operands, before what brings its results. */
+/* Appends the node as this rank runs it, between the reshards of its operands and of its
+ * results. */
 static Err localize_node(Localizer *l, int index)
 {
     PlacedGraph *p = l->p;
@@ -190,7 +192,8 @@ static Err localize_node(Localizer *l, int index)
     return OK;
 }
 
-/* Shapes of this rank, and another value for what does not come out as it is pinned. */
+/* Sets the shapes of this rank, and adds a second value for each one that is not made as it is
+ * pinned. */
 static Err localize_values(Localizer *l)
 {
     PlacedGraph *p = l->p;

@@ -1,4 +1,4 @@
-/* place_placements.c -- how a value lies along one axis, as small numbers that can be compared. */
+/* place_placements.c -- the placements of values along one axis, interned as small numbers. */
 #include "compile/place.h"
 
 PlacementId placement_replicate(void) { return 0; }
@@ -18,8 +18,7 @@ Err placement_intern(PlacementTable *table, Placement placement, PlacementId *ou
         return OK;
     }
     if (table->n_placements == MAX_PLACEMENTS)
-        return err_fail(ERR_CHECK, "place: more than %d ways to lie along one axis",
-                        MAX_PLACEMENTS);
+        return err_fail(ERR_CHECK, "place: more than %d placements along one axis", MAX_PLACEMENTS);
     table->list[table->n_placements] = placement;
     *out = (PlacementId)table->n_placements++;
     return OK;
@@ -39,7 +38,7 @@ Err split_of_map(PlacementTable *table, const SpanMap *map, int64_t grain, int *
     return OK;
 }
 
-/* A map from one list of spans per part, in `span`, empty ones left out. */
+/* A map from n_of[p] spans per part, in `span`; empty ones are dropped. */
 static Err map_of_spans(PlacementTable *table, int64_t extent, const Span *span, const int *n_of,
                         const SpanMap **out)
 {
@@ -125,7 +124,7 @@ void placement_to_layout(const PlacementTable *table, PlacementId id, unsigned a
                        : layout_cut_map(*layout, placement->dim, axes, s->map);
 }
 
-/* Of all ranks along the axis together: (p - 1) times what one would have to get. */
+/* All ranks along the axis together: (p - 1) times the bytes that one would receive. */
 int64_t placement_reshard_bytes(const PlacementTable *table, PlacementId from, PlacementId to,
                                 int64_t value_bytes, int *steps)
 {
@@ -137,7 +136,7 @@ int64_t placement_reshard_bytes(const PlacementTable *table, PlacementId from, P
     if (from == to) return 0;
     if (a->copy_sums || b->copy_sums || a_copies) return -1;
     if (a->kind == PLACEMENT_REPLICATE && b->kind == PLACEMENT_SHARD)
-        return 0; /* each takes its part */
+        return 0; /* each rank takes its part */
     if (a->kind == PLACEMENT_MAX) return b->kind == PLACEMENT_REPLICATE ? 2 * all : -1;
     if (a->kind == PLACEMENT_SUM && b->kind == PLACEMENT_REPLICATE) return 2 * all;
     if (b_copies) return -1;

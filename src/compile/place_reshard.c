@@ -1,12 +1,12 @@
-/* place_reshard.c -- a value in another layout: the nodes that bring it there on this rank.
+/* place_reshard.c -- the nodes that reshard a value on this rank.
  *
- *     whole -> cut      a view of my part; nothing moves
- *     cut -> whole      begin all_gather, wait
- *     sum -> whole      begin all_reduce, wait
- *     sum -> cut        begin reduce_scatter, wait
- *     cut -> other cut  begin all_to_all, wait
+ *     replicate -> shard      a view of this rank's part; nothing moves
+ *     shard -> replicate      begin all_gather, wait
+ *     sum -> replicate        begin all_reduce, wait
+ *     sum -> shard            begin reduce_scatter, wait
+ *     shard -> other shard    begin all_to_all, wait
  *
- * What is not sent as it is stored is packed before and unpacked after. */
+ * A message that is not contiguous in storage is packed before and unpacked after. */
 #include "compile/place.h"
 
 #include <string.h>
@@ -19,7 +19,7 @@ typedef struct {
     Reshard plan;
     ReshardPart part;
     Dims dims;  /* of the result */
-    Value into; /* the value that is to be it, or NO_VALUE */
+    Value into; /* the existing value that becomes it, or NO_VALUE */
 } ReshardBuilder;
 
 static int64_t box_extent(const Box *b, int i) { return b->hi[i] - b->lo[i]; }
@@ -59,7 +59,7 @@ static Err copies_of(const ReshardSide *side, int64_t n, PackKind kind, Arena *a
     return OK;
 }
 
-/* The newest node makes `into` instead of what it would make. */
+/* Makes the newest node write `into` instead of `made`. */
 static Value redirect(Graph *g, Value made, Value into)
 {
     if (made == NO_VALUE || into == NO_VALUE) return made;
@@ -88,7 +88,7 @@ static Value add_pack(const ReshardBuilder *b, const ReshardSide *side, int64_t 
     return err == OK ? add_node(g, OP_pack, &move, x, dims) : NO_VALUE;
 }
 
-/* One box of the whole: then a view shows it. */
+/* True if the part is one box of the whole: then a view is enough. */
 static bool is_one_box(const ReshardBuilder *b)
 {
     return b->part.in.peers.n <= 1 && b->part.in.first[b->part.in.peers.n] <= 1;
@@ -132,7 +132,7 @@ static int64_t sum_of(const ReshardSide *s, int n)
     return sum;
 }
 
-/* How many transfers there are yet. Packs do not count: not all ranks have them. */
+/* The number of transfers so far. Packs do not count: not all ranks have them. */
 static int32_t count_transfers(const Graph *g)
 {
     int32_t n = 0;
@@ -179,7 +179,7 @@ static Value reshard_value(ReshardBuilder *b, bool maximum)
         return take_part(b);
     case RESHARD_EXCHANGE:
     case N_RESHARD_KINDS:
-        g->err = err_fail(ERR_CHECK, "graph %s: %%%d %s: no collective brings it to its reader",
+        g->err = err_fail(ERR_CHECK, "graph %s: %%%d %s: no collective reshards it for its reader",
                           g->kind, b->v, g->value[b->v].name);
         return NO_VALUE;
     default:

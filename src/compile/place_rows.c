@@ -1,13 +1,13 @@
-/* place_rows.c -- the ways in which a node can be run along one axis: the rows of its op, each with
- * the splits that its operands suggest.
+/* place_rows.c -- the ways to run a node along one axis: the rows of its op, each with the splits
+ * of its operands.
  *
- *   linear  x[t,i] w[o,i] -> y[t,o]      rows "t o i+"; w is cut along o by some split S:
- *     x whole, w cut(o, S) -> y cut(o, S)                 row o
- *     x cut(i, ...), w cut(i, ...) -> y sum               row i+, were w cut along i
- *     all whole                                           always
+ *   linear  x[t,i] w[o,i] -> y[t,o]      rows "t o i+"; w is sharded along o by some split S:
+ *     x replicate, w shard(o, S) -> y shard(o, S)         row o
+ *     x shard(i, ...), w shard(i, ...) -> y sum           row i+, if w were sharded along i
+ *     all replicate                                       always
  *
- * A parameter is never moved, so its pin leaves most rows out. What is only added (a bias) may be
- * whole where the row wants a sum: the first part adds it, the others do not. */
+ * A parameter is never moved, so its pin excludes most rows. An operand that is only added (a bias)
+ * may be replicate where the row has a partial sum: the first part adds it, the others do not. */
 #include "compile/place.h"
 
 #include <string.h>
@@ -18,9 +18,9 @@ typedef struct {
     const Signature *sig;
     double flops; /* of the whole node */
     OpRow row;
-    int any;         /* of a row "*": the dim */
-    int split, with; /* of the letter, and of the letter that is cut with it; -1: none */
-    int64_t size;    /* of a head, where an operand has (hc) */
+    int any;         /* the dim, for a row "*" */
+    int split, with; /* of the letter, and of the letter sharded with it; -1: none */
+    int64_t size;    /* of a head, if an operand has (hc) */
 } RowTrial;
 
 static const Dims *dims_of(const RowTrial *t, int operand)
@@ -34,7 +34,7 @@ static const Operand *operand_of(const RowTrial *t, int operand)
     return operand < t->n->n_in ? &t->sig->in[operand] : &t->sig->out[operand - t->n->n_in];
 }
 
-/* The dim of the operand that the row cuts, or -1; *with: by the letter that is cut along. */
+/* The dim of the operand that the row shards, or -1; *with: by the second letter. */
 static int row_dim(const RowTrial *t, int operand, bool *with)
 {
     const Operand *o = operand_of(t, operand);
@@ -46,7 +46,7 @@ static int row_dim(const RowTrial *t, int operand, bool *with)
     return operand_dim(o, t->row.with);
 }
 
-/* May this operand hold summands in its copies? The op must be linear in it. */
+/* True if this operand may have summands in its copies: the op must be linear in it. */
 static bool takes_copy_sums(const RowTrial *t, int operand)
 {
     const OpClass class = op_info(t->n->op)->class;
@@ -55,7 +55,8 @@ static bool takes_copy_sums(const RowTrial *t, int operand)
            (t->n->op == OP_rope && operand == 0);
 }
 
-/* The lay of an operand under this row; open: some operand in it is, and so is what it makes. */
+/* The placement of an operand in this row. copy_sums: copies of some operand are summands, and so
+ * are those of the outputs. */
 static Err operand_placement(const RowTrial *t, int operand, bool copy_sums, PlacementId *out)
 {
     PlacementTable *table = &t->p->placements;
@@ -73,14 +74,14 @@ static Err operand_placement(const RowTrial *t, int operand, bool copy_sums, Pla
     if (o->ndim > 0 && o->second[dim])
         TRY(split_scaled(table, placement.split, t->size, &placement.split));
     const bool copies = table->split[placement.split].map->copies;
-    /* Each part adds up what its own heads made of a key head. */
+    /* Each part sums the contributions of its own heads to a key head. */
     const bool summands = t->row.with && with && output && t->n->op == OP_attention_dx;
     placement.copy_sums =
         copies && (summands || (copy_sums && (output || takes_copy_sums(t, operand))));
     return placement_intern(table, placement, out);
 }
 
-/* Do key heads of each part include all that its heads read, and no others? */
+/* True if the key heads of each part are those that its heads read, and no others. */
 static bool heads_agree(const RowTrial *t)
 {
     const PlacementTable *table = &t->p->placements;
@@ -101,7 +102,7 @@ static bool has_pin(const PlaceContext *p, Value v, PlacementId placement)
     return p->pin[v] == NO_PLACEMENT || p->pin[v] == placement;
 }
 
-/* The lay of the parameter whose gradient v is. */
+/* The placement of the parameter whose gradient v is. */
 static PlacementId param_placement(const PlaceContext *p, Value v)
 {
     for (Value w = 0; w < p->g->n_values; w++) {
@@ -111,7 +112,8 @@ static PlacementId param_placement(const PlaceContext *p, Value v)
     return placement_replicate();
 }
 
-/* A parameter's gradient comes out as the parameter lies, or as a sum where that is whole. */
+/* A parameter's gradient has the placement of the parameter, or is a partial sum if that is
+ * replicate. */
 static bool fits_gradient(const PlaceContext *p, Value v, const Placement *placement)
 {
     const Placement *use = &p->placements.list[param_placement(p, v)];
@@ -121,7 +123,8 @@ static bool fits_gradient(const PlaceContext *p, Value v, const Placement *place
     return placement->kind == PLACEMENT_REPLICATE || placement->kind == PLACEMENT_SUM;
 }
 
-/* Parameters are as they are; what outlives the program comes out as others expect it. */
+/* Parameters stay as pinned; values that outlive the program have the placements that readers
+ * expect. */
 static bool is_legal(const RowTrial *t, const RowChoice *c)
 {
     const PlaceContext *p = t->p;
@@ -179,7 +182,7 @@ Err rows_open(PlaceContext *p)
     return OK;
 }
 
-/* One row with its splits settled, with and without open operands. */
+/* Tries one row with fixed splits, with and without copies that are summands. */
 static Err try_row(RowTrial *t, bool copy_sums, RowChoiceList *out)
 {
     RowChoice c = {.flops = t->flops / t->p->placements.parts};
@@ -190,8 +193,8 @@ static Err try_row(RowTrial *t, bool copy_sums, RowChoiceList *out)
     return is_legal(t, &c) ? add_choice(out, &c) : OK;
 }
 
-/* Splits of a letter that the operands at hand have, an output is pinned to, or, where a sum is to
- * be spread, the even one. */
+/* Candidate splits of a letter: those of the available operands and of pinned outputs, and the even
+ * split, to scatter a partial sum. */
 typedef struct {
     int split[8], n;
 } Splits;
@@ -212,7 +215,7 @@ static Err split_of_operand(RowTrial *t, int operand, PlacementId id, bool want_
     const int dim = row_dim(t, operand, &with);
     int split = placement.split;
     if (dim < 0 || with != want_with) return OK;
-    if (placement.kind == PLACEMENT_SUM) { /* spread evenly */
+    if (placement.kind == PLACEMENT_SUM) { /* scatter it evenly */
         const int64_t unit = o->ndim > 0 && o->second[dim] ? t->size : 1;
         TRY(split_even(table, dims_of(t, operand)->dim[dim].cap / unit, 1, &split));
         add_split(out, split);
@@ -254,7 +257,7 @@ static Err try_splits(RowTrial *t, const PlacementId avail[][4], const int *n_av
     return OK;
 }
 
-/* Sums pass through what only adds and views. */
+/* Partial sums pass through sums and views. */
 static Err try_sum(RowTrial *t, RowChoiceList *out)
 {
     RowChoice c = {.flops = t->flops};

@@ -1,18 +1,18 @@
-/* prepack.c -- weights that products read in an order of the device's own, made once a step.
+/* prepack.c -- weights in the packed format of the device's GEMMs, made once a step.
  *
- *   before:  %7 = linear %5 %w         x W^T, in every micro-batch: the device arranges w each time
+ *   before:  %7 = linear %5 %w         x W^T, in every micro-batch: the device packs w each time
  *            %9 = linear_dx %8 %w      dy W
- *   after:   %7 = linear %5 %w as #0   arranged: #0  %w for x W^T
- *            %9 = linear_dx %8 %w as #1          #1  %w for dy W
+ *   after:   %7 = linear %5 %w as #0   prepacked: #0  %w for x W^T
+ *            %9 = linear_dx %8 %w as #1           #1  %w for dy W
  *
- * (as #0: Instr.arranged, which is not printed: what is computed is the same.)
- * Linking gives each of them a place in the step's memory, where it is read often enough, and says which
- * RUN makes it: the first that reads it. Bits stay what they were. */
+ * (as #0: Instr.prepacked, which is not printed, since the result is the same.) Linking gives each
+ * of them an address in the step's memory, if it is read often enough, and names the RUN that packs
+ * it: the first that reads it. The bits of the results do not change. */
 #include <string.h>
 
 #include "compile/compile.h"
 
-/* Does the product read a whole parameter, or a part of one, as its b? */
+/* True if the instruction is a GEMM whose b is a parameter, or a part of one. */
 static bool reads_weight(const Program *p, const Instr *in)
 {
     if (!kernel_is_gemm(op_info(in->op)->kernel)) return false;
@@ -20,7 +20,7 @@ static bool reads_weight(const Program *p, const Instr *in)
     return b->at[SPLIT].region == REGION_PARAM && b->ndim == 2 && a->dtype == b->dtype;
 }
 
-/* The same bytes, seen the same way? */
+/* True if both are the same bytes with the same strides. */
 static bool same_view(const ProgTensor *a, const ProgTensor *b)
 {
     bool same = a->index == b->index && a->at[SPLIT].offset == b->at[SPLIT].offset &&
@@ -30,7 +30,7 @@ static bool same_view(const ProgTensor *a, const ProgTensor *b)
     return same;
 }
 
-/* Its number among those arranged; a new one where it is not yet. */
+/* Its index among the prepacked weights; appends a new one if there is none. */
 static int prepacked_of(const Program *p, const Instr *in, PrepackedWeight *list, int *n)
 {
     const bool tb = in->attr.kernel.gemm.tb;
@@ -54,7 +54,7 @@ Err prepack(const DevicePrepack *device, Arena *arena, Program *p)
             instr[i].prepacked = 1 + prepacked_of(p, &instr[i], list, &n);
     if (n > MAX_PREPACKED)
         return err_fail(ERR_CONFIG,
-                        "unit %s has %d weights in the order of products, at most %d are possible; "
+                        "unit %s has %d prepacked weights, at most %d are possible; "
                         "set parallel.prepack=false",
                         p->kind, n, MAX_PREPACKED);
     for (int i = 0; i < n; i++) {

@@ -1,19 +1,18 @@
-/* recompute.c -- what the backward phases read of the forward part: kept, made again, or brought
- * back.
+/* recompute.c -- the forward values that the backward phases read: kept, recomputed or offloaded.
  *
  *   before:  h = swiglu gate up;  ...  d.w += linear_dw d.y h          h is kept from F to W
  *   after:   h = swiglu gate up;  ...  h' = swiglu gate up;  d.w += linear_dw d.y h'
  *
- *   none        everything that is read is kept
- *   selective   cheap ops run again, where all that they read is there anyway
- *   full        everything runs again, from the unit's input
- *   names       the ops that make these values run again
+ *   none        every value that is read is kept
+ *   selective   cheap ops are recomputed, if all their operands are available anyway
+ *   full        everything is recomputed, from the unit's input
+ *   names       the ops that make these values are recomputed
  *
- * Rows that lie side by side for all slices stay as they are: others read and write them too.
- * What was gathered from other ranks is gathered again in any case, unless it is to be kept.
+ * Values that hold the rows of all slices are kept: other slices read and write them too. Values
+ * gathered from other ranks are always regathered, unless keep_gathered is set.
  *
  * Copies are the same ops on the same operands, so the numbers are the same bits. A kept value that
- * matches an offload pattern waits in the host's memory instead. */
+ * matches an offload pattern is stored in host memory until backward. */
 #include "compile/compile.h"
 
 #include <string.h>
@@ -26,11 +25,11 @@ typedef struct {
     int n_nodes; /* before this pass */
     Value n_values;
     bool *backward;   /* [n_nodes]: depends on dy */
-    bool *recomputed; /* [n_nodes]: runs again */
+    bool *recomputed; /* [n_nodes]: is recomputed */
     bool *needed;     /* [n_values]: a backward node reads it */
-    Value *copy;      /* [n_values]: made again, or brought back; NO_VALUE: as it is */
+    Value *copy;      /* [n_values]: recomputed, or copied back in; NO_VALUE: as it is */
     int *maker;       /* [n_values] */
-    bool *listed;     /* [n_values]: NAMED: a pattern names it */
+    bool *listed;     /* [n_values]: NAMED: a pattern matches it */
 } RecomputePlan;
 
 static void mark_backward(RecomputePlan *p)
@@ -47,7 +46,7 @@ static void mark_backward(RecomputePlan *p)
     memset(after, 0, (size_t)p->n_values * sizeof *after);
 }
 
-/* Values that backward nodes read, and, behind views, the values that these show. */
+/* Marks the values that backward nodes read, and the values behind views of them. */
 static void mark_needed(RecomputePlan *p)
 {
     for (int i = p->n_nodes - 1; i >= 0; i--) {
@@ -59,14 +58,14 @@ static void mark_needed(RecomputePlan *p)
     }
 }
 
-/* Is the value there in the backward phases, kept or made again? */
+/* True if the value exists in the backward phases, kept or recomputed. */
 static bool is_available(const RecomputePlan *p, Value v)
 {
     if (role_given(p->g->value[v].role)) return true;
     return p->needed[v] || (p->maker[v] != NO_NODE && p->recomputed[p->maker[v]]);
 }
 
-/* Does it wait in the host's memory? Known once its maker is decided. */
+/* True if the value is stored in host memory. Known once its maker is decided. */
 static bool is_offloaded(const RecomputePlan *p, Value v)
 {
     const int maker = p->maker[v];
@@ -82,9 +81,9 @@ static bool makes_listed(const RecomputePlan *p, const Node *n)
     return any;
 }
 
-/* Is it a product that nobody reads but a sum that is listed? `epilogues` makes the two one op, which
- * rounds once. A product that was kept for a sum made again would be rounded twice, and no smaller than
- * the sum. */
+/* True for a GEMM whose only reader is a listed sum. `epilogues` fuses the two into one op, which
+ * rounds once. A GEMM result that was kept for a recomputed sum would be rounded twice, and is no
+ * smaller than the sum. */
 static bool fuses_into_listed(const RecomputePlan *p, const Node *gemm)
 {
     const Value v = gemm->n_out ? gemm->out[0] : NO_VALUE;
@@ -96,13 +95,13 @@ static bool fuses_into_listed(const RecomputePlan *p, const Node *gemm)
     return false;
 }
 
-/* Values that a pattern names, or a view of which it names (after fuse, q is a part of q, k, v), and
- * products that become one with what it names. */
+/* Marks values that a pattern matches, values with a view that it matches (after fuse, q is a part
+ * of q, k, v), and GEMMs that fuse with a match. */
 static void mark_listed(RecomputePlan *p)
 {
     for (Value v = 0; v < p->n_values; v++)
         p->listed[v] = names_listed(p->options->recompute_names, p->g->value[v].name);
-    for (int i = p->n_nodes - 1; i >= 0; i--) { /* makers precede readers */
+    for (int i = p->n_nodes - 1; i >= 0; i--) { /* readers before makers */
         const Node *n = &p->g->node[i];
         if (fuses_into_listed(p, n)) p->listed[n->out[0]] = true;
         if (op_info(n->op)->class != CLASS_VIEW) continue;
@@ -110,7 +109,8 @@ static void mark_listed(RecomputePlan *p)
     }
 }
 
-/* Is it packed for a gather that runs again? Then the packed copy is not kept either. */
+/* True if the node packs a message for a gather that is recomputed: then the packed copy is not
+ * kept either. */
 static bool feeds_gather(const RecomputePlan *p, int index)
 {
     const Value packed = p->g->node[index].out[0];
@@ -125,13 +125,15 @@ static bool is_recomputed(const RecomputePlan *p, int index)
     const Node *n = &p->g->node[index];
     const OpClass class = op_info(n->op)->class;
     bool there = true, changed = false;
-    if (n->n_out && p->g->value[n->out[0]].role == ROLE_MICRO) return false; /* other slices' too */
+    if (n->n_out && p->g->value[n->out[0]].role == ROLE_MICRO)
+        return false; /* other slices use it
+                                                                              * too */
     for (int j = 0; j < n->n_in; j++) {
         there = there && is_available(p, n->in[j]);
         changed = changed || is_offloaded(p, n->in[j]) ||
                   (p->maker[n->in[j]] != NO_NODE && p->recomputed[p->maker[n->in[j]]]);
     }
-    if (class == CLASS_VIEW) return changed; /* shows what it shows, wherever that is */
+    if (class == CLASS_VIEW) return changed; /* follows the value that it shows */
     if (n->op == OP_wait) return p->recomputed[p->maker[n->in[0]]];
     if (n->op == OP_all_gather && !p->options->keep_gathered) return true;
     if (n->op == OP_pack) return changed || feeds_gather(p, index);
@@ -150,7 +152,7 @@ static bool is_recomputed(const RecomputePlan *p, int index)
 
 static Value recomputed_value(RecomputePlan *p, Value v);
 
-/* The node once more; its operands too, where they run again. */
+/* Adds a copy of the node, and of its operands that are recomputed. */
 static Err recompute_node(RecomputePlan *p, int index)
 {
     Node old = p->g->node[index];
@@ -185,7 +187,7 @@ static Value recomputed_value(RecomputePlan *p, Value v)
     return recompute_node(p, maker) == OK ? p->copy[v] : NO_VALUE;
 }
 
-/* Kept values that wait on the host: out after they are made, in again before they are read. */
+/* Offloads a kept value: copied out after it is made, copied in before it is read. */
 static Err offload(RecomputePlan *p, Value v)
 {
     const Value out = wait_for(p->g, copy_out(p->g, v));
@@ -215,7 +217,8 @@ static Err open_plan(RecomputePlan *p)
     return OK;
 }
 
-/* A gather that only backward nodes read has moved there: nobody reads the one in F any more. */
+/* Drops forward gathers without readers: only backward nodes read the result, which is now made
+ * there. */
 static Err drop_unread(RecomputePlan *p)
 {
     Graph *g = p->g;

@@ -1,8 +1,8 @@
-/* session.c -- a program that is called again and again on sequences that grow: a KV cache.
+/* session.c -- a program that is called repeatedly on growing sequences: a KV cache.
  *
- * A query sees keys of its own call and of all calls before it. So keys and values of all calls lie
- * side by side, for as long as the session lives; a call puts its rows where an input says, and
- * attention reads there.
+ * A query sees keys of its own call and of all calls before it. So keys and values of all calls are
+ * stored together, for the life of the session. A call writes its rows at the indices of an input,
+ * and attention reads the whole cache.
  *
  *   before:  out, lse = attention q k v ranges
  *   after:   k.all = put_rows_at k places
@@ -12,9 +12,9 @@
  *   k.all    |sequence 0      |sequence 1      |      row = sequence * context + position
  *             ^^^^^^^ -        ^^ -                   seen before; put by this call
  *
- * Which rows a query sees is told by its ranges, in rows of the cache: causal order, a window, and
- * who belongs to which sequence are numbers of the call. It is what slice.c does for the slices of a
- * micro-batch, without a way back. */
+ * The ranges of a query are in rows of the cache. Causal order, a window and the rows of each
+ * sequence are therefore numbers of the call. slice.c does the same for the slices of a
+ * micro-batch, with a backward part. */
 #include "compile/compile.h"
 
 #include "ir/build.h"
@@ -23,10 +23,10 @@ typedef struct {
     Graph *g;
     int64_t rows; /* of the cache */
     Value places;
-    Value *whole; /* [values before]: the cache of what is keys or values; NO_VALUE: none yet */
+    Value *whole; /* [values before]: the cache of keys or values; NO_VALUE: none yet */
 } CacheBuilder;
 
-/* Its rows of this call, among those of all. */
+/* Writes the rows of this call into the cache. */
 static Err put(CacheBuilder *c, Value v)
 {
     Graph *g = c->g;

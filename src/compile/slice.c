@@ -1,9 +1,10 @@
 /* slice.c -- a program that runs a slice of a sequence at a time.
  *
- * A query sees keys of its own slice and of those before it. So keys and values of all slices lie
- * side by side, for as long as the micro-batch needs them; a slice puts its rows there, and attention
- * reads up to its last. Backward phases come from the last slice on: each adds to the gradients of
- * all keys that it saw, and then has its own rows complete, since no earlier slice saw them.
+ * A query sees keys of its own slice and of those before it. So keys and values of all slices are
+ * stored together, as long as the micro-batch needs them. A slice puts its rows there, and
+ * attention reads up to its last row. Backward phases start with the last slice: each adds to the
+ * gradients of all keys that it saw. Its own rows are then complete, since no earlier slice saw
+ * them.
  *
  *   before:  out, lse = attention q k v ranges
  *            d.q, d.k, d.v = attention_dx q k v ranges d.out lse out
@@ -18,11 +19,11 @@
  *   k.all          |----|---|--|       F of slice 1 reads | - - |
  *   d.k.all        |----|---|--|       I of slice 1 adds  | - - |, and takes  |---|
  *
- * Ranges count rows of the micro-batch, and so need no change. The loss goes on from slice to slice;
- * gradients of parameters do so by themselves, as from micro-batch to micro-batch. */
+ * Ranges count rows of the micro-batch, so they do not change. The loss accumulates from slice to
+ * slice; gradients of parameters accumulate as from micro-batch to micro-batch. */
 #include "compile/compile.h"
 
-/* Extents that count rows of the micro-batch count those of the slice. */
+/* Replaces the row extents of the micro-batch by those of the slice. */
 Err slice_rows(Graph *g, int64_t rows, int64_t *all)
 {
     *all = 0;
@@ -46,7 +47,7 @@ typedef struct {
     Value *whole;   /* [n_values]: of keys and values, all slices; NO_VALUE: none */
 } Slicer;
 
-/* The rows of all slices: live are those that the slice may see. */
+/* A value with the rows of all slices; the live rows are those that the slice may see. */
 static Value new_whole(Slicer *s, Value v, DType dtype)
 {
     Graph *g = s->g;
@@ -59,7 +60,7 @@ static Value new_whole(Slicer *s, Value v, DType dtype)
     return part.name[0] ? graph_name(g, all, "%s.all", part.name) : all;
 }
 
-/* Keys or values of this slice go to their place among all. */
+/* Writes keys or values of this slice into the rows of all slices. */
 static Err put(Slicer *s, Value v)
 {
     Graph *g = s->g;
@@ -79,12 +80,13 @@ static Err put(Slicer *s, Value v)
     return OK;
 }
 
-/* The slice's rows of a gradient that it, and slices after it, have added to. */
+/* Reads the slice's rows of a gradient, to which it and later slices have added. */
 static Err get(Slicer *s, int index, int output)
 {
     Graph *g = s->g;
     const Value part = g->node[index].out[output];
-    const Value key = g->node[index].in[output]; /* k and v are operands 1 and 2, as d.k and d.v */
+    const Value key = g->node[index].in[output]; /* k and v are operands 1 and 2, as d.k and d.v are
+                                                  * outputs */
     const Dims dims = g->value[key].dims;
     const Value all = new_whole(s, part, dtype_wide(g->dtype)); /* a sum */
     TRY(graph_err(g));

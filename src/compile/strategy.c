@@ -1,11 +1,11 @@
-/* strategy.c -- the tables, and the pins that follow from them. */
+/* strategy.c -- the rows of the strategies, and the pins that follow from them. */
 #include "compile/strategy.h"
 
 #include <string.h>
 #include "base/text.h"
 
-/* Tensor parallelism of heads, feed-forward and vocabulary: column-parallel weights are sharded along
- * dim 0, row-parallel ones along dim 1. */
+/* Tensor parallelism of heads, feed-forward and vocabulary: column-parallel weights are sharded
+ * along dim 0, row-parallel ones along dim 1. */
 static const StrategyRow tensor_rows[] = {
     {"*q_proj.weight", "tp", 0, BY_HEAD},      {"*k_proj.weight", "tp", 0, BY_KEY_HEAD},
     {"*v_proj.weight", "tp", 0, BY_KEY_HEAD},  {"*q_proj.bias", "tp", 0, BY_HEAD},
@@ -48,7 +48,7 @@ Strategy strategy_with_heads(const Strategy *s, int64_t heads, int64_t key_heads
     return with;
 }
 
-/* A cut in whole heads needs to know them, and they must make up the dim. */
+/* ERR_CONFIG unless the model has heads and they make up the dim. */
 static Err check_heads(const Strategy *s, const StrategyRow *row, const char *name, int64_t extent)
 {
     const int64_t heads = row->by == BY_HEAD ? s->heads : s->key_heads;
@@ -84,13 +84,13 @@ static Err add_cut(const Pinner *p, const StrategyRow *row, const char *name, in
     return OK;
 }
 
-/* A named tensor, as the rows so far place it. */
+/* A named tensor, and its layout by the rows so far. */
 typedef struct {
     const char *name;
     const Shape *shape;
     Layout layout;
     unsigned seen; /* axes that a row has decided */
-    bool matched;  /* some row has */
+    bool matched;  /* some row matches */
 } PinTarget;
 
 static Err apply_row(const Pinner *p, const StrategyRow *row, PinTarget *t)
@@ -129,7 +129,7 @@ Err strategy_pins(const Strategy *s, const Graph *g, const Mesh *mesh, Arena *ar
     TRY(ARENA_NEW(arena, g->n_values, pinned));
     for (Value v = 0; v < g->n_values; v++) {
         const ValueInfo *info = &g->value[v];
-        const bool gradient = strncmp(info->name, "d.", 2) == 0; /* laid out as what it is of */
+        const bool gradient = strncmp(info->name, "d.", 2) == 0; /* same layout as its value */
         Shape shape = {.ndim = info->dims.ndim};
         for (int i = 0; i < shape.ndim; i++) shape.n[i] = info->dims.dim[i].cap;
         (*pin)[v] = layout_replicate(VIEW_DENSE);

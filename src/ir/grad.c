@@ -26,7 +26,7 @@ void grad_add(Grad *d, Value v, Value term)
         d->g->err =
             err_fail(ERR_CHECK,
                      "graph %s: parameter %s is read by an op that cannot sum its gradient; "
-                     "read it by a product, a norm or an embedding",
+                     "read it by a linear op, a norm or an embedding",
                      d->g->kind, d->g->value[v].name);
         return;
     }
