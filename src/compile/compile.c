@@ -14,8 +14,7 @@ typedef struct {
     const char *name;
     Err (*run)(CompileContext *c);
     bool (*applies)(const CompileOptions *o); /* NULL: always */
-    /* The result is the program; the graph stays as the pass before left it. */
-    bool lowers;
+    bool lowers;                              /* makes the program; the graph does not change */
 } Pass;
 
 static bool has_slices(const CompileOptions *o) { return o->slice_rows > 0; }

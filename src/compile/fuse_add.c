@@ -11,8 +11,8 @@ Err fuse_add(Graph *g, bool *found)
 {
     for (int i = 0; i < g->n_nodes; i++) {
         const Node *n = &g->node[i];
-        for (int side = 1; n->op == OP_add && side >= 0;
-             side--) { /* x + f(x): try the second first */
+        /* The sum is mostly x + f(x), so the second term is tried first. */
+        for (int side = 1; n->op == OP_add && side >= 0; side--) {
             const Value p = n->in[side], x = n->in[1 - side];
             const int gemm = fuse_gemm(g, n, p, OP_linear);
             if (gemm == NO_NODE || p == x || graph_readers(g, p) != 1) continue;
