@@ -1,4 +1,4 @@
-/* device_rows.c -- one rank, then every kind of transfer, alone and beside others. */
+/* device_rows.c -- one rank, then every kind of transfer, alone and with others. */
 #include "support/device_rows.h"
 
 const DeviceRow device_rows[] = {
@@ -36,7 +36,7 @@ World device_world(const DeviceRow *row, const Device *device, ModelConfig *conf
     w.set.micros = row->micros;
     w.set.optim.clip = 0.4;
     if (row->sgd) w.set.optim.kind = OPTIM_SGD;
-    if (row->tp > 2) w.set.optim.block = 4096; /* of which a rank counts several stretches */
+    if (row->tp > 2) w.set.optim.block = 4096; /* a rank counts several runs of it */
     w.set.schedule = row->schedule;
     w.set.split = row->split;
     w.set.compile.offload_names = row->offload;

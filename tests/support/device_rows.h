@@ -1,4 +1,4 @@
-/* device_rows.h -- the layouts that ranks on devices are tried in. */
+/* device_rows.h -- the layouts in which ranks on devices are tested. */
 #ifndef SUPPORT_DEVICE_ROWS_H
 #define SUPPORT_DEVICE_ROWS_H
 
@@ -15,7 +15,7 @@ typedef struct {
 extern const DeviceRow device_rows[];
 extern const int n_device_rows;
 
-/* Local. The row as a world on `device`; `config` is its model's, where the row has layers of its own. */
+/* Local. The row as a world on `device`; *config is the model's, with the row's layer count. */
 World device_world(const DeviceRow *row, const Device *device, ModelConfig *config);
 
 #endif

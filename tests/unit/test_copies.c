@@ -1,5 +1,5 @@
-/* Runs of copies against brute force: for each element, who holds it; what each rank lists, in
- * which order. */
+/* Runs of copies against brute force: the holders of each element, and the runs that each rank
+ * lists, in order. */
 #include "support/expect.h"
 
 #include <stdlib.h>
@@ -34,7 +34,7 @@ static bool in_group(const CopyRun *r, int rank)
     return false;
 }
 
-/* Of a rank's runs: each element in at most one, and in one exactly when another rank along tp
+/* Checks a rank's runs: each element is in at most one, and in one exactly if another rank along tp
  * holds it too; the group is all of these. */
 static void check_rank(Case *c, int rank, const CopyRun *run, int n)
 {
@@ -77,7 +77,7 @@ static void check_pair(const Case *c, int a, int b, const CopyRun *run[], const 
     assert_int_equal(j, n[b]);
 }
 
-/* Two runs of one group that lie one after another everywhere would be one. */
+/* Two runs of one group that are adjacent on all holders would be one. */
 static void check_longest(const Case *c, const CopyRun *run[], const int n[])
 {
     for (int a = 0; a < c->mesh.world; a++)
@@ -128,7 +128,7 @@ static void key_heads(void **state)
         }
 }
 
-/* Any spans, in any order, striped too; on either dim, beside an even cut of the other. */
+/* Any spans, in any order, striped too; on either dim, with an even cut of the other. */
 static void random_maps(void **state)
 {
     (void)state;

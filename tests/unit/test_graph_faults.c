@@ -1,11 +1,11 @@
-/* graph_check finds what is wrong. Each row breaks one thing of a layer that has been through all
- * passes, and the message must name the node or the value and what is wrong with it. Builders that
- * are given shapes that do not fit say which op and which operand. */
+/* graph_check finds faults. Each row breaks one thing of a layer that has been through all passes,
+ * and the message must name the node or the value and the fault. Builders with shapes that do not
+ * fit report the op and the operand. */
 #include "support/bed.h"
 
 #include "model/config.h"
 
-/* A llama layer with its backward part, products fused, some of it recomputed, mid on the host. */
+/* A llama layer with its backward part, GEMMs fused, some of it recomputed, mid on the host. */
 static void open_layer(Bed *b)
 {
     ModelConfig config;
@@ -123,7 +123,7 @@ static void two_sums(Bed *b)
     b->g.value[v].index = info(b, "mlp.down_proj.weight")->index;
     b->g.value[v].span = 1;
     const Node n = *bed_node(b, "d.mlp.down_proj.weight");
-    b->g.node[b->g.n_nodes] = n; /* the table has room: recompute made it grow */
+    b->g.node[b->g.n_nodes] = n; /* the table has space: recompute made it grow */
     b->g.node[b->g.n_nodes++].out[0] = v;
 }
 
@@ -221,7 +221,7 @@ static void bad_rows(Graph *g, Value x)
 }
 static void long_name(Graph *g, Value x)
 {
-    graph_name(g, gelu(g, x), "%0127d", 1); /* may be so long */
+    graph_name(g, gelu(g, x), "%0127d", 1); /* the longest name */
     graph_name(g, gelu(g, x), "%0128d", 1);
 }
 static void bad_rope(Graph *g, Value x)

@@ -1,5 +1,5 @@
-/* Packs cut by ZeRO, on every mesh of up to 8 ranks: shards tile the pack, homes are layouts, each
- * element is owned once, gathers and reductions are the collectives they should be. */
+/* Packs sharded by ZeRO, on every mesh of up to 8 ranks: shards tile the pack, homes are layouts,
+ * each element has one owner, gathers and reductions are the expected collectives. */
 #include "reshard_test.h"
 
 #include <time.h>
@@ -38,7 +38,7 @@ static Sharding at(const Mesh *m, Layout l)
 enum { MAX_PARAMS = 10 };
 static const Layout dense = {.view = VIEW_DENSE};
 
-/* A layer: 8 heads of 3 on 2 key heads, width 5; cut over tp as Megatron does. */
+/* A layer: 8 heads of 3 on 2 key heads, width 5; sharded over tp as in Megatron. */
 static int layer_pack(int tp, HomeParam *p)
 {
     const SpanMap *kv;
@@ -108,8 +108,8 @@ static void shards_tile(const Home *h)
     }
 }
 
-/* The layout of a home means what the pieces say; each element is owned by one rank, and that is
- * the owner that the layout names. */
+/* The layout of a home agrees with its pieces. Each element has one owner, which is the one that
+ * the layout names. */
 static void homes_are_layouts(const Home *h)
 {
     int *owned[MAX_PARAMS];
@@ -156,7 +156,7 @@ static void homes_are_layouts(const Home *h)
             assert_int_equal(owned[i][e], 1);
 }
 
-/* Home to use is an all-gather over the shard axes, its way back a reduce-scatter; their bytes are
+/* Home to use is an all-gather over the shard axes, the inverse a reduce-scatter. Their bytes are
  * those of the pack: (p - 1) times each home. */
 static void moves_are_collectives(const Home *h, Sim *sim)
 {
@@ -187,8 +187,9 @@ static void moves_are_collectives(const Home *h, Sim *sim)
     assert_int_equal(scattered, want);
 }
 
-/* The way of a gradient, step by step: each step is one collective, but for copies. `partial` is
- * what sequence parallelism leaves: all axes that the parameter is not cut over. */
+/* The reduction of a gradient, step by step: each step is one collective, except for copies.
+ * `partial` is as sequence parallelism leaves it: all axes over which the parameter is not
+ * sharded. */
 static void gradients_come_home(const Home *h, Sim *sim)
 {
     for (int i = 0; i < h->n; i++) {
@@ -201,7 +202,7 @@ static void gradients_come_home(const Home *h, Sim *sim)
         assert_int_equal(step.scatter, SHARD);
         Sharding now = at(h->mesh, layout_partial(p->use, partial)), next = now;
         now.sum_copies = step.copies != 0;
-        sim_run(sim, &now, &next, &p->shape); /* copies: all else stays open */
+        sim_run(sim, &now, &next, &p->shape); /* copies: all other sums stay unreduced */
         assert_int_equal(step.copies, layout_has_copies(&p->use) ? TP : 0);
         assert_int_equal(sim->r.kind, step.copies ? RESHARD_EXCHANGE : RESHARD_NONE);
         now = next;
@@ -243,7 +244,7 @@ static void every_mesh(void **state)
                     if (pack == 2) assert_int_equal(h.vary, 0);
                     moves_are_collectives(&h, &sim);
                     if (tp < 5) gradients_come_home(&h, &sim);
-                    DO(home_init(&h, &m, 0, 16, p, n)); /* no cut: home is use */
+                    DO(home_init(&h, &m, 0, 16, p, n)); /* not sharded: home is use */
                     shards_tile(&h);
                     homes_are_layouts(&h);
                     arena_rewind(&arena, mark);
@@ -276,7 +277,7 @@ static void smaller_than_the_ranks(void **state)
     }
 }
 
-/* 50257 words on tp 2, 3, 4, and a norm behind them, which lies elsewhere on each tp rank. */
+/* 50257 words on tp 2, 3, 4, and a norm after them, at a different offset on each tp rank. */
 static void vocabulary(void **state)
 {
     (void)state;
@@ -296,7 +297,7 @@ static void vocabulary(void **state)
         assert_int_equal(first.pack_at[1], 2 * ((50257 + tp - 1) / tp));
         assert_int_equal(last.pack_at[1], 2 * (50257 / tp));
         DO(home_layout(&h, 1, &arena, &norm));
-        assert_int_equal(norm.n_cuts, 2); /* in name only over tp, then flat */
+        assert_int_equal(norm.n_cuts, 2); /* nominal over tp, then flat */
         assert_int_equal(norm.cut[1].axes, SHARD | TP);
     }
 }
@@ -328,7 +329,7 @@ static void copies_are_owned_once(void **state)
     }
 }
 
-/* Two axes cut parameters, and neither cuts all: a home may need both to say where it lies. */
+/* Two axes shard parameters, and neither shards all: the layout of a home may need both. */
 static void two_model_axes(void **state)
 {
     (void)state;

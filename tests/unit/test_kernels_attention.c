@@ -62,8 +62,8 @@ static void large_logits(void **state)
     }
 }
 
-/* Keys that nobody sees may hold anything, whether alone or a tile of them; so may queries that see
- * nothing. They are not read, or their numbers go nowhere. */
+/* Keys that no row sees may hold anything, alone or a tile of them; so may queries that see
+ * nothing. They are not read, or their numbers reach no result. */
 static void unseen_is_not_read(void **state)
 {
     (void)state;
@@ -108,8 +108,8 @@ static Case key_block(const Case *c, int64_t from, int64_t n, int lay)
     return part;
 }
 
-/* Blocks of keys, merged one after the other into the first: the whole. Many rows see nothing of
- * some block, or of all. */
+/* Blocks of keys, merged one after the other into the first, give the whole. Many rows see nothing
+ * of some block, or of all. */
 static void blocks_merge(void **state)
 {
     (void)state;
@@ -134,7 +134,7 @@ static void blocks_merge(void **state)
         }
 }
 
-/* Parts whose sums differ by more than exp can tell, and parts that hold nothing but NaN. */
+/* Parts whose sums differ by more than exp can represent, and parts with nothing but NaN. */
 static void merge_extremes(void **state)
 {
     (void)state;

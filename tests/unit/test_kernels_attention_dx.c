@@ -28,19 +28,19 @@ static Call backward_call(const Case *c, const Grads *g, const double *keep)
                   .number = {keep[0], keep[1], keep[2]}};
 }
 
-/* Forward: what the gradient starts from. */
+/* Forward: the inputs of the gradient. */
 static void prepare(const Case *c)
 {
     const Call call = attention_call(c);
     run(KERNEL_attention, &call);
 }
 
-/* One row's share of the three gradients, from weights that are computed anew. */
+/* One row's share of the three gradients, from recomputed weights. */
 static void add_row(const Case *c, const Grads *g, int64_t row, const long double *p,
                     long double *want[3])
 {
     const int64_t t = row / c->h, h = row % c->h, kh = source_of(c, h);
-    long double mean = 0; /* of dout.v under p: what delta must be */
+    long double mean = 0; /* of dout.v under p: the expected delta */
     for (int64_t j = 0; j < c->s; j++)
         if (p[j] != 0) mean += p[j] * dot(&g->dout, t, h, &c->v, j, kh);
     for (int64_t j = 0; j < c->s; j++) {
@@ -132,8 +132,7 @@ static void large_logits(void **state)
     }
 }
 
-/* Each block of keys alone, from the o and lse of all: dq adds up, dk and dv lie side by side.
- */
+/* Each block of keys alone, from the o and lse of all: dq adds up, dk and dv are adjacent. */
 static void blocks_add_up(void **state)
 {
     (void)state;
@@ -194,18 +193,18 @@ static void unseen_is_not_read(void **state)
     prepare(&c); /* dout . o of row 33 is NaN */
     check_backward(&c, &g, keeps[3], 1e-13);
 
-    /* The same of a row whose scores were all -inf: it has keys, but no lse. */
+    /* The same for a row whose scores were all -inf: it has keys, but no lse. */
     for (int r = 0; r < 4; r++) put(&c.ranges, 4 * 33 + r, r < 2 ? 4 + 6 * r : 0);
-    const Grads again = grads_open(&c, keeps[3]);
+    const Grads second = grads_open(&c, keeps[3]);
     Call call = backward_call(&c, &g, keeps[3]);
-    call.out[0] = again.dq;
-    call.out[1] = again.dk;
-    call.out[2] = again.dv;
+    call.out[0] = second.dq;
+    call.out[1] = second.dk;
+    call.out[2] = second.dv;
     run_twice(&bench, KERNEL_attention_dx, &call);
     for (int64_t i = 0; i < tensor_count(&g.dk); i++)
-        assert_true(get(&again.dk, i) == get(&g.dk, i) && get(&again.dv, i) == get(&g.dv, i));
+        assert_true(get(&second.dk, i) == get(&g.dk, i) && get(&second.dv, i) == get(&g.dv, i));
     for (int64_t i = 0; i < tensor_count(&g.dq); i++)
-        assert_true(get(&again.dq, i) == get(&g.dq, i));
+        assert_true(get(&second.dq, i) == get(&g.dq, i));
     assert_true(get(&g.dk, 0) == 0 && get(&g.dv, 50 * c.c) == 0);
 }
 

@@ -2,11 +2,12 @@
  * empty. For each op and each letter of its signature that letter is 0, on ref and on all
  * instruction sets of cpu, with accumulators that are kept and that are not:
  *
- *     a sum over nothing    0 where nothing is kept (what was there is NaN), else what was there
+ *     a sum over nothing    0 if nothing is kept (the old content is NaN), else the old content
  *     a maximum             -inf
  *     a row of the embedding, of attention      0, and an lse of -inf
  *
- * Widths of norms are not tried: the mean of no columns is no number, and nobody cuts them. */
+ * Widths of norms are not tried: the mean of no columns is no number, and they are never
+ * sharded. */
 #include "cpu_test.h"
 
 #include "ir/ops.h"
@@ -46,12 +47,12 @@ static Attr attr_of(OpId op)
     return (Attr){.scale = {-1.5}}; /* and an eps, which only norms read */
 }
 
-/* What a result without inputs is: NaN where the test cannot say, but it must be written. */
+/* The result without inputs: NaN if the test cannot tell, but it must be written. */
 static double wanted(OpId op, int out, char empty)
 {
     if (op == OP_row_max && empty == 'v') return -HUGE_VAL;
     if (op == OP_attention && out == 1 && (empty == 's' || empty == 'g')) return -HUGE_VAL;
-    if (op == OP_linear_add && empty == 'i') return (double)NAN; /* what it is added to */
+    if (op == OP_linear_add && empty == 'i') return (double)NAN; /* the addend */
     if (empty == 'c' && (op == OP_attention || op == OP_attention_merge)) return (double)NAN;
     return 0;
 }
@@ -73,7 +74,7 @@ static void fill_input(Bench *b, const Operand *o, const Tensor *t)
         put(t, i, o->integer ? (double)(i % 9) : bench_random(b));
 }
 
-/* One device, one type: all the op's outputs, against `wanted` and what was kept. */
+/* One device, one type: all the op's outputs, against `wanted` and the kept content. */
 static void try_empty(Bench *b, const Device *d, OpId op, char empty, DType type, double keep)
 {
     const Signature sig = op_signature(op);
@@ -119,7 +120,7 @@ static void letters_of(OpId op, char letters[16])
     }
 }
 
-/* An average over nothing, and a choice among nothing, are not asked for. */
+/* An average over nothing, and a choice among nothing, are undefined. */
 static bool is_never_empty(OpId op, char letter)
 {
     const bool forward = op == OP_layernorm || op == OP_rmsnorm || op == OP_headnorm;
@@ -135,8 +136,10 @@ static void all_ops(void **state)
         char letters[16];
         letters_of((OpId)op, letters);
         if (op_info((OpId)op)->kernel == KERNEL_NONE) continue;
-        if (op == OP_put_rows || op == OP_get_rows) continue; /* run/ takes the rows; then a copy */
-        if (op == OP_put_rows_at) continue; /* writes no row but those it is told to */
+        if (op == OP_put_rows || op == OP_get_rows)
+            continue;                       /* run/ selects the rows; then it is a
+                                                               * copy */
+        if (op == OP_put_rows_at) continue; /* writes only the rows of its index */
         for (const char *l = letters; *l; l++)
             for (int keep = 0; keep < 2 && !is_never_empty((OpId)op, *l); keep++, n_tried++) {
                 try_empty(&c->b, &device_ref, (OpId)op, *l, F64, keep);
@@ -148,7 +151,7 @@ static void all_ops(void **state)
     assert_in_range(n_tried, 150, 400);
 }
 
-/* What no op calls: a rank's part of a pack may be empty. */
+/* Kernels that no op calls: a rank's part of a pack may be empty. */
 static void empty_packs(void **state)
 {
     CpuBench *c = *state;

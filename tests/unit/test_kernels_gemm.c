@@ -1,4 +1,4 @@
-/* Products and column sums against plain loops: every transpose, type, memory order and `keep`. */
+/* GEMMs and column sums against plain loops: every transpose, type, memory order and `keep`. */
 #include "kernel_test.h"
 
 static Bench bench;
@@ -47,7 +47,7 @@ static void one_gemm(int64_t m, int64_t n, int64_t k, int variant)
         }
 }
 
-static void products(void **state)
+static void gemms(void **state)
 {
     (void)state;
     for (int variant = 0; variant < 8; variant++) {
@@ -67,8 +67,8 @@ static void no_terms(void **state)
     }
 }
 
-/* A sum in f32 must hold what adding the products one call at a time would: g is rounded to the
- * type of the sum before it is added. And values may be narrower than their sum. */
+/* A sum in f32 must equal the fold of the results of single calls: g is rounded to the type of the
+ * sum before it is added. Values may be narrower than their sum. */
 static void sum_is_a_fold(void **state)
 {
     (void)state;
@@ -93,7 +93,7 @@ static void sum_is_a_fold(void **state)
     free(want);
 }
 
-/* The gradients of a product are products: dx = dy w, dw = dy' x, db = column sums of dy. */
+/* The gradients of a GEMM are GEMMs: dx = dy w, dw = dy' x, db = column sums of dy. */
 static void gradients(void **state)
 {
     (void)state;
@@ -147,7 +147,7 @@ static void column_sums(void **state)
         for (int lay = 0; lay < N_LAYS; lay++) {
             one_sum_rows(13, 67, F64, (Lay)lay, keeps[s]);
             one_sum_rows(6, 5, F32, (Lay)lay, keeps[s]);
-            one_sum_rows(0, 5, F64, (Lay)lay, keeps[s]); /* 0, or what was kept */
+            one_sum_rows(0, 5, F64, (Lay)lay, keeps[s]); /* 0, or the kept content */
             one_sum_rows(4, 0, F64, (Lay)lay, keeps[s]);
         }
 }
@@ -155,11 +155,11 @@ static void column_sums(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products),  cmocka_unit_test(no_terms),    cmocka_unit_test(sum_is_a_fold),
+        cmocka_unit_test(gemms),     cmocka_unit_test(no_terms),    cmocka_unit_test(sum_is_a_fold),
         cmocka_unit_test(gradients), cmocka_unit_test(column_sums),
     };
     bench_open(&bench);
-    const int failed = cmocka_run_group_tests_name("kernels: products", tests, NULL, NULL);
+    const int failed = cmocka_run_group_tests_name("kernels: gemm", tests, NULL, NULL);
     bench_close(&bench);
     return failed;
 }

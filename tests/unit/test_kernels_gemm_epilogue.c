@@ -1,5 +1,5 @@
-/* Products with a sum, a gelu or swiglu's gradient beside them, against plain loops: every transpose,
- * type and memory order; and against the two kernels that they stand for. */
+/* GEMMs with an epilogue (a sum, a gelu, the gradient of swiglu) against plain loops: every
+ * transpose, type and memory order; and against the two kernels that they replace. */
 #include "kernel_test.h"
 
 static Bench bench;
@@ -17,7 +17,7 @@ static long double gelu_of(long double x)
 
 static long double silu_of(long double x) { return x / (1 + expl(-x)); }
 
-/* The slope by differences, of which the error is in h^4. */
+/* The slope by differences; its error is in h^4. */
 static long double slope_of(long double (*f)(long double), long double x)
 {
     const long double h = 1e-3L;
@@ -25,7 +25,7 @@ static long double slope_of(long double (*f)(long double), long double x)
 }
 
 /* a b + bias, as [m n]. */
-static long double *product(const Call *c, const Tensor *bias)
+static long double *gemm(const Call *c, const Tensor *bias)
 {
     const int64_t m = c->out[0].n[0], n = c->out[0].n[1], k = c->in[0].n[!c->attr.gemm.ta];
     long double *sum = calloc((size_t)(m * n + 1), sizeof *sum);
@@ -81,7 +81,7 @@ static void try_add(const Case *c)
     const bool has = c->variant & 4;
     call.in[call.n_in++] = RANDOM(&bench, c->type, lay(c, 0), c->m, c->n);
     if (has) call.in[call.n_in++] = bias;
-    long double *want = product(&call, has ? &bias : NULL);
+    long double *want = gemm(&call, has ? &bias : NULL);
     for (int64_t i = 0; i < c->m * c->n; i++) want[i] += (long double)get(&call.in[2], i);
     check(c, KERNEL_gemm_add, &call, 0, want);
     free(want);
@@ -94,10 +94,10 @@ static void try_gelu(const Case *c)
     const bool has = c->variant & 4;
     if (has) call.in[call.n_in++] = bias;
     call.out[call.n_out++] = NEW(&bench, c->type, lay(c, 0), c->m, c->n);
-    long double *want = product(&call, has ? &bias : NULL);
+    long double *want = gemm(&call, has ? &bias : NULL);
     check(c, KERNEL_gemm_gelu, &call, 1, want);
     for (int64_t i = 0; i < c->m * c->n; i++) want[i] = gelu_of(want[i]);
-    expect_close("h", &call.out[0], want, 2 * rounding(c->type)); /* that of u, twice rounded */
+    expect_close("h", &call.out[0], want, 2 * rounding(c->type)); /* gelu of u, rounded twice */
     free(want);
 }
 
@@ -105,7 +105,7 @@ static void try_dgelu(const Case *c)
 {
     Call call = open_call(c);
     call.in[call.n_in++] = RANDOM(&bench, c->type, lay(c, 0), c->m, c->n);
-    long double *want = product(&call, NULL);
+    long double *want = gemm(&call, NULL);
     for (int64_t i = 0; i < c->m * c->n; i++)
         want[i] *= slope_of(gelu_of, (long double)get(&call.in[2], i));
     const double keep = c->variant & 4 ? 0.5 : 0, tolerance = fmax(rounding(c->type), 1e-11);
@@ -122,7 +122,7 @@ static void try_dgelu(const Case *c)
     free(sums);
 }
 
-/* Half of what two neighbours of the type are apart, relative to them. */
+/* Half of the distance of two neighbors of the type, relative to them. */
 static double unit_of(DType t) { return ldexp(1, t == F64 ? -53 : t == F32 ? -24 : -8); }
 
 static Call open_dswiglu(const Case *c)
@@ -143,7 +143,7 @@ static Call open_dswiglu(const Case *c)
 static void try_dswiglu(const Case *c)
 {
     const Call call = open_dswiglu(c);
-    long double *dup = product(&call, NULL), *dgate = product(&call, NULL);
+    long double *dup = gemm(&call, NULL), *dgate = gemm(&call, NULL);
     for (int64_t i = 0; i < c->m * c->n; i++) {
         const long double gate = (long double)get(&call.in[2], i);
         dgate[i] *= (long double)get(&call.in[3], i) * slope_of(silu_of, gate);
@@ -180,8 +180,8 @@ static void dswiglu_against_formula(void **state)
                 try_dswiglu(&(Case){size[i][0], size[i][1], size[i][2], variant, (DType)type});
 }
 
-/* One after the other rounds dy on the way, but in f64. With e the unit of the type, what the two make
- * of x is x (1 + e1) and x (1 + e2)(1 + e3): less than 3 e (1 + 4 e) of either apart. */
+/* Two kernels round dy in between, except in f64. With e the unit of the type, the results for x
+ * are x (1 + e1) and x (1 + e2)(1 + e3): less than 3 e (1 + 4 e) of either apart. */
 static void dswiglu_is_both(void **state)
 {
     (void)state;
@@ -208,22 +208,22 @@ static void dswiglu_is_both(void **state)
         }
 }
 
-/* c may be onto, with the same bits. */
+/* c may be the addend, with the same bits. */
 static void adds_in_place(void **state)
 {
     (void)state;
     const Case c = {19, 23, 11, 2, F32};
     Call call = open_call(&c);
-    const Tensor onto = call.in[call.n_in++] = RANDOM(&bench, F32, lay(&c, 2), c.m, c.n);
+    const Tensor addend = call.in[call.n_in++] = RANDOM(&bench, F32, lay(&c, 2), c.m, c.n);
     run(KERNEL_gemm_add, &call);
     const Tensor apart = call.out[0];
-    call.out[0] = onto;
+    call.out[0] = addend;
     run(KERNEL_gemm_add, &call);
-    for (int64_t i = 0; i < c.m * c.n; i++) assert_true(get(&onto, i) == get(&apart, i));
+    for (int64_t i = 0; i < c.m * c.n; i++) assert_true(get(&addend, i) == get(&apart, i));
 }
 
-/* What recompute makes again is what was: h is gelu of u as it is stored, to the bit. */
-static void gelu_of_what_is_stored(void **state)
+/* A recomputed value equals the original: h is gelu of u as it is stored, to the bit. */
+static void gelu_of_stored_u(void **state)
 {
     static const DType type[] = {F32, BF16};
     (void)state;
@@ -231,15 +231,16 @@ static void gelu_of_what_is_stored(void **state)
         const Case c = {19, 23, 11, 6, type[i]};
         Call call = open_call(&c);
         call.out[call.n_out++] = NEW(&bench, c.type, DENSE, c.m, c.n);
-        const Tensor again = NEW(&bench, c.type, DENSE, c.m, c.n);
+        const Tensor second = NEW(&bench, c.type, DENSE, c.m, c.n);
         run(KERNEL_gemm_gelu, &call);
-        run(KERNEL_gelu, &(Call){.in = {call.out[1]}, .n_in = 1, .out = {again}, .n_out = 1});
-        for (int64_t k = 0; k < c.m * c.n; k++) assert_true(get(&again, k) == get(&call.out[0], k));
+        run(KERNEL_gelu, &(Call){.in = {call.out[1]}, .n_in = 1, .out = {second}, .n_out = 1});
+        for (int64_t k = 0; k < c.m * c.n; k++)
+            assert_true(get(&second, k) == get(&call.out[0], k));
     }
 }
 
-/* A kernel is a product by its name, wherever somebody puts it. */
-static void products_are_named(void **state)
+/* A kernel is a GEMM by its name, wherever it is in the table. */
+static void gemms_are_named(void **state)
 {
     (void)state;
     for (int k = 0; k < N_KERNELS; k++)
@@ -250,12 +251,12 @@ static void products_are_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products_are_named),      cmocka_unit_test(against_formula),
+        cmocka_unit_test(gemms_are_named),         cmocka_unit_test(against_formula),
         cmocka_unit_test(dswiglu_against_formula), cmocka_unit_test(dswiglu_is_both),
-        cmocka_unit_test(adds_in_place),           cmocka_unit_test(gelu_of_what_is_stored),
+        cmocka_unit_test(adds_in_place),           cmocka_unit_test(gelu_of_stored_u),
     };
     bench_open(&bench);
-    const int failed = cmocka_run_group_tests_name("kernels: products and more", tests, NULL, NULL);
+    const int failed = cmocka_run_group_tests_name("kernels: gemm epilogues", tests, NULL, NULL);
     bench_close(&bench);
     return failed;
 }

@@ -1,4 +1,4 @@
-/* Cross entropy in steps: whole, cut over the vocabulary, and its gradient. */
+/* Cross entropy in steps: whole, sharded over the vocabulary, and its gradient. */
 #include "kernel_test.h"
 
 static Bench bench;
@@ -169,7 +169,7 @@ static void no_rows(void **state)
     }
 }
 
-/* What a dead row holds is nobody's business, and it gets no gradient. In place, too. */
+/* The content of a dead row has no effect, and its gradient is 0. In place, too. */
 static void dead_rows(void **state)
 {
     (void)state;

@@ -108,11 +108,11 @@ static Call backward(const Case *c, bool with_w)
     return call;
 }
 
-/* What a gradient is made of, and added to. */
+/* The operands and results of a gradient. */
 typedef struct {
-    Tensor dx, dw, db, onto;
+    Tensor dx, dw, db, addend;
     double keep_w, keep_b;
-    bool add; /* dx to onto */
+    bool add; /* dx is added to addend */
 } Wanted;
 
 static Wanted new_wanted(const Case *c, double keep_w, double keep_b, bool add)
@@ -121,15 +121,15 @@ static Wanted new_wanted(const Case *c, double keep_w, double keep_b, bool add)
     w.dx = grid(c, F64, 1, true);
     w.dw = accumulator(&bench, NEW(&bench, F64, PADDED, c->width), keep_w);
     w.db = accumulator(&bench, NEW(&bench, F64, DENSE, c->width), keep_b);
-    w.onto = bench_filled(&bench, grid(c, F64, 2, true));
+    w.addend = bench_filled(&bench, grid(c, F64, 2, true));
     return w;
 }
 
-/* dx by itself and dw by itself, or both at once. */
+/* dx by itself and dw by itself, or both in one kernel. */
 static void run_backward(const Case *c, const Wanted *w, bool at_once)
 {
     Call call = backward(c, true);
-    if (w->add) call.in[call.n_in++] = w->onto;
+    if (w->add) call.in[call.n_in++] = w->addend;
     call.out[call.n_out++] = w->dx;
     if (!at_once) {
         run_twice(&bench, pick(c, KERNEL_layernorm_dx, KERNEL_rmsnorm_dx), &call);
@@ -152,9 +152,9 @@ static void check_gradients(Case *c, double keep_w, double keep_b, bool add, boo
     run(p.id, &p.call);
     const Wanted w = new_wanted(c, keep_w, keep_b, add);
     long double *old_w = kept(&w.dw, keep_w), *old_b = kept(&w.db, keep_b);
-    long double *onto = kept(&w.onto, add);
+    long double *addend = kept(&w.addend, add);
     run_backward(c, &w, at_once);
-    expect_gradient("dx", probe_value, &p, &c->x, &w.dx, onto);
+    expect_gradient("dx", probe_value, &p, &c->x, &w.dx, addend);
     expect_gradient("dw", probe_value, &p, &c->w, &w.dw, old_w);
     if (c->layer) expect_gradient("db", probe_value, &p, &c->b, &w.db, old_b);
     if (!c->layer) fill(&bench, &w.db, 1);
@@ -162,10 +162,10 @@ static void check_gradients(Case *c, double keep_w, double keep_b, bool add, boo
     expect_gaps(&bench);
     free(old_w);
     free(old_b);
-    free(onto);
+    free(addend);
 }
 
-/* dx may be written where dy, or what it is added to, lies. */
+/* dx may overwrite dy, or its addend. */
 static void gradients_in_place(void **state)
 {
     (void)state;
@@ -175,22 +175,22 @@ static void gradients_in_place(void **state)
         Call call = forward(&c);
         run(pick(&c, KERNEL_layernorm, KERNEL_rmsnorm), &call);
         Wanted w = new_wanted(&c, 0, 0, true), over = new_wanted(&c, 0, 0, true);
-        over.onto = w.onto;
+        over.addend = w.addend;
         run_backward(&c, &w, true);
-        const Tensor target = k < 2 ? c.dy : w.onto;
+        const Tensor target = k < 2 ? c.dy : w.addend;
         const Tensor sums = accumulator(&bench, NEW(&bench, F64, PADDED, c.width), 0.5);
-        long double *want = kept(&sums, 0.5); /* of onto, before it is written over */
-        for (int64_t i = 0; i < tensor_count(&w.onto); i++)
-            want[i % c.width] += (long double)get(&w.onto, i);
+        long double *want = kept(&sums, 0.5); /* of addend, before it is overwritten */
+        for (int64_t i = 0; i < tensor_count(&w.addend); i++)
+            want[i % c.width] += (long double)get(&w.addend, i);
         call = backward(&c, true);
-        call.in[call.n_in++] = w.onto;
+        call.in[call.n_in++] = w.addend;
         call.out[call.n_out++] = target;
         call.out[call.n_out++] = over.dw;
         if (c.layer) call.out[call.n_out++] = over.db;
         if (c.layer) call.out[call.n_out++] = sums;
         call.number[3] = 0.5;
         run(pick(&c, KERNEL_layernorm_back, KERNEL_rmsnorm_back), &call);
-        if (c.layer) expect_close("the sums of onto", &sums, want, rounding(F64));
+        if (c.layer) expect_close("the sums of addend", &sums, want, rounding(F64));
         free(want);
         for (int64_t i = 0; i < tensor_count(&w.dx); i++)
             assert_true(get(&target, i) == get(&w.dx, i));

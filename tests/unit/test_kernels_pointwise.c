@@ -115,7 +115,7 @@ static void gradients(void **state)
     expect_gaps(&bench);
 }
 
-/* dup may be dy: both outputs are made of a dy that is still there, with the same bits. */
+/* dup may be dy: both outputs are computed from dy before it is overwritten, with the same bits. */
 static void swiglu_dx_in_place(void **state)
 {
     (void)state;
@@ -175,7 +175,7 @@ static void expect_cast(DType from, DType to, double x, double want)
         fail_msg("%s to %s: %a became %a, not %a", dtype_name(from), dtype_name(to), x, got, want);
 }
 
-/* bf16 has 8 bits of significand: neighbours of 1 are 2^-7 apart above it. */
+/* bf16 has 8 bits of significand: neighbors of 1 are 2^-7 apart above it. */
 static void casts(void **state)
 {
     (void)state;
@@ -207,7 +207,7 @@ static void casts(void **state)
     expect_gaps(&bench);
 }
 
-/* Bytes, whatever they mean: integers, NaN payloads. */
+/* Bytes of any meaning: integers, NaN payloads. */
 static void copies(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Kernels that know a token's position or id: rope and the embedding. */
+/* Kernels that depend on a token's position or id: rope and the embedding. */
 #include "kernel_test.h"
 
 static Bench bench;
@@ -150,8 +150,8 @@ static void embedding_in_parts(void **state)
     }
 }
 
-/* A row of dw is the sum from zero of its tokens' rows, in their order: the same bits, not about.
- */
+/* A row of dw is the sum from zero of its tokens' rows, in their order: the same bits, not a
+ * bound. */
 static void check_embedding_dw(const Call *call, int64_t n_ids)
 {
     const Tensor *dy = &call->in[0], *dw = &call->out[0];

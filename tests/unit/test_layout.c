@@ -1,5 +1,5 @@
-/* Layouts by brute force: every element is looked for on every rank. `tiles` is the property that
- * all layouts share; each case adds what a person would say about it by hand. */
+/* Layouts by brute force: every element is looked up on every rank. `tiles` is the property that
+ * all layouts share; each case adds facts that are easily checked by hand. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,7 +27,7 @@ static int close_arena(void **state)
 static Mesh mesh_of(int dp, int cp, int tp)
 {
     const View v = {
-        4, {2, dp, cp, tp}, {"pp", "dp", "cp", "tp"}}; /* two stages: owners stay home */
+        4, {2, dp, cp, tp}, {"pp", "dp", "cp", "tp"}}; /* two stages: owners stay on theirs */
     Mesh m;
     assert_int_equal(mesh_init(&m, 2 * dp * cp * tp, &v, 1), OK);
     return m;
@@ -35,7 +35,7 @@ static Mesh mesh_of(int dp, int cp, int tp)
 
 enum { DP = 2, CP = 4, TP = 8 };
 
-/* Storage and pieces are the same elements, each once, where holding_global says. */
+/* Storage and pieces are the same elements, each once, at the offsets of holding_global. */
 static void pieces_fill_storage(const Holding *h)
 {
     const HeldPiece *piece;
@@ -87,7 +87,7 @@ static const int *tiles(const Layout *l, const Mesh *m, const Shape *s)
     for (int64_t e = 0; e < shape_count(s); e++) {
         const int owner = layout_owner(l, m, s, m->world - 1, e);
         const Holding h = holding_of(l, m, s, owner);
-        assert_true(owner >= m->world / 2); /* on the stage that asked */
+        assert_true(owner >= m->world / 2); /* on the stage of the given rank */
         assert_true(holding_find(&h, e) >= 0);
         assert_int_equal(mesh_part(m, l->view, layout_replicate_axes(l, m), owner), 0);
         if (layout_has_copies(l))
@@ -211,7 +211,7 @@ static void zigzag_then_even(void **state)
     assert_int_equal(holding_global(&h, 5 * 3), 22 * 3);
     l = layout_cut(l, 0, TP, 1);
     tiles(&l, &m, &s);
-    const Holding half = holding_of(&l, &m, &s, 1); /* what its tp 1 has of the same: 22 .. 25 */
+    const Holding half = holding_of(&l, &m, &s, 1); /* tp 1's part of the same: 22 .. 25 */
     assert_int_equal(half.kept.n[0], 4);
     assert_int_equal(holding_global(&half, 0), 22 * 3);
 }
@@ -247,8 +247,8 @@ static void bias_smaller_than_the_ranks(void **state)
     assert_int_equal(local_of(&block, &m, &s, 0).n[0], 5);
 }
 
-/* A pack of two parameters under ZeRO: what is left of each differs along tp, so the second one's
- * home is a flat map that uses tp again.  first [7, 3] and second [5, 3] on tp=2, dp=3, blocks of
+/* A pack of two parameters under ZeRO: the remainder of each differs along tp, so the home of the
+ * second is a flat map that uses tp again. first [7, 3] and second [5, 3] on tp=2, dp=3, blocks of
  * 4: on tp 0 they keep 12 and 9 of 21 elements, on tp 1 9 and 6 of 15. */
 static void flat_map_of_a_pack(void **state)
 {
@@ -271,7 +271,7 @@ static void flat_map_of_a_pack(void **state)
     tiles(&l, &m, &s);
     assert_false(layout_has_copies(&l)); /* though the flat ranges of tp 0 and tp 1 overlap */
 
-    span[0].lo++; /* an element of tp 0's remainder is now nobody's, though tp 1 has its number */
+    span[0].lo++; /* an element of tp 0's remainder now has no holder, though tp 1 has its number */
     assert_int_equal(spans_map(&arena, 9, 6, first, span, &map), OK);
     const Layout bad = layout_cut_map(layout_cut(dense(), 0, TP, 1), DIM_FLAT, DP | TP, map);
     assert_int_equal(layout_check(&bad, &m, &s, "w", &arena), ERR_CHECK);

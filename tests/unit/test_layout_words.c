@@ -1,4 +1,4 @@
-/* Layouts as words: compared, simplified, printed, refused. What they mean is test_layout.c. */
+/* Layouts as words: compared, simplified, printed, refused. test_layout.c checks their meaning. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

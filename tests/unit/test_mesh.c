@@ -22,9 +22,9 @@ static void one_rank_is_a_mesh_of_ones(void **state)
 {
     (void)state;
     const Mesh m = mesh_single();
-    Mesh again;
+    Mesh copy;
     int coord[MAX_AXES];
-    assert_int_equal(mesh_init(&again, 1, m.view, 2), OK);
+    assert_int_equal(mesh_init(&copy, 1, m.view, 2), OK);
     mesh_coords(&m, VIEW_EXPERT, 0, coord);
     for (int i = 0; i < 4; i++) assert_int_equal(coord[i], 0);
     assert_int_equal(mesh_axes(&m, VIEW_DENSE, "tp"), 8);

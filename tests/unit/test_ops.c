@@ -1,6 +1,6 @@
-/* The table of ops, as it is read: every signature and every row reads back as it is written, names
- * letters that the op has, and leads to a kernel of ref; flops; and what op_infer says when shapes
- * do not fit. That the rows hold is in test_ops_rows.c. */
+/* The table of ops: every signature and every row prints as it is written, has letters of the op,
+ * and leads to a kernel of ref; flops; and the errors of op_infer for shapes that do not fit.
+ * test_ops_rows.c checks that the rows hold. */
 #include "support/expect.h"
 
 #include <ctype.h>
@@ -97,7 +97,7 @@ static Dims d3(int64_t a, int64_t b, int64_t c)
 
 enum { T = 7, I = 5, O = 9, H = 6, G = 3, C = 4, V = 11, SPAN = 13 };
 
-/* Shapes are inferred, outputs that no input tells are given; the flops follow. */
+/* Shapes are inferred, outputs that no input determines are given; the flops follow. */
 static void flops_are_counted(void **state)
 {
     const OpAttr none = {.heads = {C}}, seen = {.kernel.attention = {.span = SPAN}};
@@ -151,10 +151,11 @@ static void flops_are_counted(void **state)
             op_flops(table[i].op, &table[i].attr, table[i].n_in, table[i].in, table[i].n_out, out);
         if (got.all != table[i].flops)
             fail_msg("%s: %g flops, not %g", op_info(table[i].op)->name, got.all, table[i].flops);
-        const bool beside = table[i].op == OP_linear_add || table[i].op == OP_linear_gelu ||
-                            table[i].op == OP_linear_dgelu_bias || table[i].op == OP_linear_dswiglu;
+        const bool epilogue = table[i].op == OP_linear_add || table[i].op == OP_linear_gelu ||
+                              table[i].op == OP_linear_dgelu_bias ||
+                              table[i].op == OP_linear_dswiglu;
         const bool heavy = op_info(table[i].op)->class == CLASS_HEAVY;
-        assert_true(got.heavy == (beside ? 2.0 * T * I * O : heavy ? got.all : 0));
+        assert_true(got.heavy == (epilogue ? 2.0 * T * I * O : heavy ? got.all : 0));
     }
 }
 
@@ -192,8 +193,8 @@ static void shapes_are_inferred(void **state)
     assert_int_equal(out[2].dim[0].cap, T);
 }
 
-/* Which heads share a key head follows from the shapes, or is said for a part of the heads; no head
- * may read past the last key head that is there. */
+/* The heads that share a key head follow from the shapes, or from attributes for a part of the
+ * heads. No head may read past the last key head. */
 static void heads_have_key_heads(void **state)
 {
     static const struct {

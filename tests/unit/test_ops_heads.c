@@ -1,4 +1,4 @@
-/* The row "h=g" of attention and of its gradient, where the cut falls within a group of heads that
+/* The row "h=g" of attention and of its gradient, where the cut is within a group of heads that
  * share a key head: parts then hold copies of it, and their gradients are summed.
  *
  *     heads       0 1 2 | 3 4 5 | 6 7        outputs of heads are put together;
@@ -54,7 +54,7 @@ static Block block_part(const Block *x, int64_t from, int64_t n)
     return p;
 }
 
-/* Adds to dk and dv. The o and lse that the gradient reads are those just written. */
+/* Adds to dk and dv. The gradient reads the o and lse just written. */
 static void block_run(const Block *x, int64_t group, int64_t head_at)
 {
     const Attr attr = {.attention = {.scale = 0.6, .group = group, .head_at = head_at}};
@@ -84,8 +84,8 @@ static void expect_same(const char *what, int cut, Tensor got, Tensor want)
                      get(&want, i));
 }
 
-/* Outputs of heads put together, those of key heads summed over the parts that hold copies: the
- * whole, which starts its sums from the same numbers. */
+/* Outputs of heads put together, and those of key heads summed over the parts that hold copies,
+ * equal the whole, which starts its sums from the same numbers. */
 static void cuts_within_groups_are_true(void **state)
 {
     static const int cuts[][MAX_CUTS] = {

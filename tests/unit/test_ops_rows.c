@@ -1,11 +1,11 @@
-/* The rows of ops.def are true: an op computed in two uneven parts, cut along a row's letter, is
- * the op computed whole. Tensor parallelism rests on this.
+/* The rows of ops.def are true: an op computed in two uneven parts, sharded along a row's letter,
+ * is the op computed whole. Tensor parallelism rests on this.
  *
- *     "t"     operands that have t are cut; what has it comes out in parts that are put together
- *     "i+"    outputs that lack i are summed, and what is added to them comes in two summands
- *     "v^"    likewise, the maximum
- *     "h=g"   heads are cut together with the key heads that they read; cuts within a group of heads
- *             that share a key head are in test_ops_heads.c
+ *     "t"     operands that have t are sharded; outputs that have it are put together from parts
+ *     "i+"    outputs that lack i are summed, and operands added to them come in two summands
+ *     "v^"    the same with the maximum
+ *     "h=g"   heads are sharded together with the key heads that they read; cuts within a group of
+ *             heads that share a key head are in test_ops_heads.c
  *
  * f64, random operands; within 1e-12 of the largest entry. */
 #include "kernel_test.h"
@@ -65,7 +65,7 @@ static void fill_operand(Bench *b, const Operand *o, const Tensor *t)
         if (is_integer(o))
             put(t, i, floor(fabs(x) * (double)limit));
         else
-            put(t, i, is_named(o, "z") ? 0.5 + fabs(x) : x); /* of z a logarithm is taken */
+            put(t, i, is_named(o, "z") ? 0.5 + fabs(x) : x); /* z is an argument of log */
     }
 }
 
@@ -135,13 +135,13 @@ static void compute(OpId op, Call *c)
 
 typedef struct {
     OpId op;
-    int n_in; /* with so many of the optional ones */
+    int n_in; /* with this many of the optional ones */
     Signature sig;
     Tensor in[MAX_IN], want[MAX_OUT], got[MAX_OUT];
     Tensor added[MAX_IN][N_PARTS]; /* two summands of an operand that is added */
 } Proof;
 
-/* What the output held before is no operand of the kernel: the output starts from it. */
+/* The old content of the output is no operand of the kernel: the output starts from it. */
 static void copy_into(const Tensor *to, const Tensor *from)
 {
     for (int64_t i = 0; i < tensor_count(to); i++) put(to, i, get(from, i));
@@ -184,7 +184,7 @@ static void open_proof(Bench *b, Proof *p, OpId op, int n_in)
     compute(op, &whole);
 }
 
-/* One part; what it makes of outputs that are not cut goes to `apart`. */
+/* One part; its outputs that are not sharded go to `apart`. */
 static void compute_part(Proof *p, Slice s, Tensor *apart)
 {
     Tensor in[MAX_IN], out[MAX_OUT];
@@ -199,7 +199,7 @@ static void compute_part(Proof *p, Slice s, Tensor *apart)
     compute(p->op, &c);
 }
 
-/* How far the op in parts is from the op as a whole, relative to the largest entry. */
+/* The distance of the op in parts from the op as a whole, relative to the largest entry. */
 static double prove(Bench *b, OpId op, int n_in, OpRow row, int any)
 {
     Proof p;

@@ -1,4 +1,5 @@
-/* The gradient of a bias is made by the op that has its dy at hand, where one phase has both (lower). */
+/* The gradient of a bias is computed by the op that reads or makes its dy, if one phase has both
+ * (lower). */
 #include "place_test.h"
 
 static const Instr *find(const Program *p, Phase phase, OpId op)
@@ -47,7 +48,7 @@ static double flops_of(const Program *p, Phase phase)
 }
 
 /* B reads nothing for them; W, which may run much later, does. */
-static void at_hand(void **state)
+static void with_its_reader(void **state)
 {
     Bed b;
     (void)state;
@@ -62,21 +63,21 @@ static void at_hand(void **state)
     assert_int_equal(norm->n_out, 4);
     for (int i = 0; i < 2; i++) assert_int_equal(norm->keep[1 + i], SLOT_PORT + i);
     assert_int_equal(norm->keep[3], SLOT_PORT + 5);
-    /* dy, x, onto and dx once each; statistics; w; three sums, which are read too */
+    /* dy, x, residual and dx once each; statistics; w; three sums, which are read too */
     assert_int_equal(norm->bytes, 8 * (4 * T * D + 2 * T + D + 2 * 3 * D));
-    const Instr *product = find(&p, PHASE_B, OP_linear_dgelu_bias);
-    assert_int_equal(product->n_out, 2);
-    assert_int_equal(product->keep[0], SLOT_ZERO);
-    assert_int_equal(product->keep[1], SLOT_PORT + 3);
-    assert_int_equal(product->bytes, 8 * (T * D + D * F + 2 * T * F + 2 * F));
-    assert_true(product->heavy_flops == 2.0 * T * D * F);
-    assert_true(product->flops == 2.0 * T * D * F + 17.0 * T * F);
+    const Instr *gemm = find(&p, PHASE_B, OP_linear_dgelu_bias);
+    assert_int_equal(gemm->n_out, 2);
+    assert_int_equal(gemm->keep[0], SLOT_ZERO);
+    assert_int_equal(gemm->keep[1], SLOT_PORT + 3);
+    assert_int_equal(gemm->bytes, 8 * (T * D + D * F + 2 * T * F + 2 * F));
+    assert_true(gemm->heavy_flops == 2.0 * T * D * F);
+    assert_true(gemm->flops == 2.0 * T * D * F + 17.0 * T * F);
     assert_true(norm->flops == 18.0 * T * D);
     assert_true(flops_of(&p, PHASE_B) == flops_of(&p, PHASE_I) + flops_of(&p, PHASE_W));
     bed_close(&b);
 }
 
-/* A bias of two products has a sum of two terms, in one order: neither moves. */
+/* A bias of two GEMMs has a sum of two terms, in one order: neither moves. */
 static void shared(void **state)
 {
     Bed b;
@@ -94,8 +95,8 @@ static void shared(void **state)
     bed_close(&b);
 }
 
-/* A norm that adds to nothing, or to another value than the bias sums; a gelu that no product makes. */
-static void not_at_hand(void **state)
+/* A norm without a residual, or with another one than the bias sums; a gelu that no GEMM makes. */
+static void without_its_reader(void **state)
 {
     (void)state;
     for (int way = 0; way < 3; way++) {
@@ -113,7 +114,8 @@ static void not_at_hand(void **state)
     }
 }
 
-/* Two norms' gradients add themselves to the d.y that a bias sums: one of them makes the sum, once. */
+/* Two norms' gradients add themselves to the d.y that a bias sums: one of them computes the sum,
+ * once. */
 static void wanted_twice(void **state)
 {
     Bed b;
@@ -133,8 +135,8 @@ static void wanted_twice(void **state)
     bed_close(&b);
 }
 
-/* A head is F alone: there dx lies over onto, which nobody else needs, but others need dy. */
-static void over_onto(void **state)
+/* A head is F alone: there dx overwrites the residual, which has no other reader; dy has others. */
+static void over_residual(void **state)
 {
     Bed b;
     (void)state;
@@ -159,7 +161,7 @@ typedef struct {
     int tp;
     bool sequence;
     CompileOptions options;
-    int norms, products, left; /* biases made by norms, by products, by themselves */
+    int norms, gemms, left; /* biases computed by norms, by GEMMs, by themselves */
 } Where;
 
 static void expect_where(const Where *w)
@@ -174,9 +176,9 @@ static void expect_where(const Where *w)
     for (int k = 0; k < w->tp; k++) {
         const Program *p = &r.program[k];
         assert_int_equal(count_instr(p, PHASE_B, OP_layernorm_back_bias), w->norms);
-        assert_int_equal(count_instr(p, PHASE_B, OP_linear_dgelu_bias), w->products);
+        assert_int_equal(count_instr(p, PHASE_B, OP_linear_dgelu_bias), w->gemms);
         assert_int_equal(count_instr(p, PHASE_B, OP_bias_dw), w->left);
-        assert_int_equal(count_instr(p, PHASE_W, OP_bias_dw), w->norms + w->products + w->left);
+        assert_int_equal(count_instr(p, PHASE_W, OP_bias_dw), w->norms + w->gemms + w->left);
         assert_true(flops_of(p, PHASE_B) == flops_of(p, PHASE_I) + flops_of(p, PHASE_W));
     }
     ranks_close(&r);
@@ -200,8 +202,9 @@ static void whole_layers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(at_hand),   cmocka_unit_test(shared),       cmocka_unit_test(not_at_hand),
-        cmocka_unit_test(over_onto), cmocka_unit_test(whole_layers), cmocka_unit_test(wanted_twice),
+        cmocka_unit_test(with_its_reader),    cmocka_unit_test(shared),
+        cmocka_unit_test(without_its_reader), cmocka_unit_test(over_residual),
+        cmocka_unit_test(whole_layers),       cmocka_unit_test(wanted_twice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -52,7 +52,7 @@ static void rows_that_do_not_divide(void **state)
     bed_close(&b);
 }
 
-/* The first chunk starts the loss and, as its port says, the gradient; the others go on. */
+/* The first chunk starts the loss and, by its port, the gradient; the others continue. */
 static void sums_go_on(void **state)
 {
     Bed b;
@@ -99,7 +99,7 @@ static void one_chunk_is_the_whole(void **state)
     bed_close(&b);
 }
 
-/* A budget below what makes a product worth its while: so many rows at least. */
+/* A budget below the size that makes a GEMM efficient: the minimum of rows holds. */
 static void at_least_so_many_rows(void **state)
 {
     Bed b;
@@ -118,7 +118,7 @@ static void at_least_so_many_rows(void **state)
     bed_close(&b);
 }
 
-/* Rows of a chunk by the rule for 9 words a row, of 1,000 rows. */
+/* Rows of a chunk by the rule for 9 words per row, of 1,000 rows. */
 static int64_t rows_by(ChunkRule rule)
 {
     Bed b;
@@ -129,7 +129,8 @@ static int64_t rows_by(ChunkRule rule)
     return rows;
 }
 
-/* More rows than the elements make are wanted, within a bound of elements; few are there in any case. */
+/* More rows than the elements make are wanted, within a bound of elements; a minimum is always
+ * there. */
 static void rows_that_are_wanted(void **state)
 {
     const ChunkRule rule = {.elements = 5 * V, .wanted_rows = 50, .max_elements = 300 * V};
@@ -149,7 +150,7 @@ static void rows_that_are_wanted(void **state)
     assert_int_equal(rows_by(r), 33);
 }
 
-/* However few rows a rule gives: no more chunks than MAX_CHUNKS, of whole tiles where they are so large. */
+/* At most MAX_CHUNKS chunks, whatever the rule gives; large ones are whole tiles. */
 static void not_too_many(void **state)
 {
     enum { MOST = 1024 };

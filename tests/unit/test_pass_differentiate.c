@@ -1,5 +1,5 @@
 /* differentiate, before and after; and place, which on one rank inserts nothing, finds the pins of
- * the strategies on a mesh, and refuses what it cannot do yet. */
+ * the strategies on a mesh, and refuses unsupported cases. */
 #include "support/bed.h"
 
 #include "model/config.h"
@@ -42,7 +42,7 @@ static void a_block(void **state)
     bed_close(&b);
 }
 
-/* The second use of a weight adds to what the first has begun. */
+/* The second use of a weight adds to the gradient of the first. */
 static void a_weight_twice(void **state)
 {
     Bed b;
@@ -77,7 +77,7 @@ static void a_value_twice(void **state)
     bed_close(&b);
 }
 
-/* Whole tokens have no gradient; a unit without x has no dx. */
+/* Tokens are integers and have no gradient; a unit without x has no dx. */
 static void an_embedding(void **state)
 {
     Bed b;
@@ -92,7 +92,7 @@ static void an_embedding(void **state)
     bed_close(&b);
 }
 
-/* A loss needs no dy, and all that it runs in chunks is of one number, gradients too. */
+/* A loss needs no dy, and all nodes that it runs in chunks have one number, gradients too. */
 static void a_head(void **state)
 {
     Bed b;
@@ -151,7 +151,7 @@ static Mesh mesh_of_two(void)
     return m;
 }
 
-/* What the strategies pin of a layer, on tp=2. "-": the value is pinned to replicate. */
+/* The pins of a layer by each strategy, on tp=2. "-": the value is pinned to replicate. */
 typedef struct {
     const char *name, *tp, *sequence; /* NULL: not pinned */
 } Pin;

@@ -1,6 +1,6 @@
-/* epilogues, before and after: a pointwise op goes into the product beside it, and what must stay
- * apart does; with everything kept or run again, cut over ranks, in slices and in sessions. And it
- * costs no memory. */
+/* epilogues, before and after: a pointwise op is fused into the adjacent GEMM, and nodes that must
+ * stay apart do; with everything kept or recomputed, sharded over ranks, in slices and in sessions.
+ * It costs no memory. */
 #include "place_test.h"
 
 /* y = x + down gelu(up x + b) + c */
@@ -24,7 +24,7 @@ static void after(Bed *b, bool back, Recompute how)
     DO(phases(&b->g));
 }
 
-static void nothing_again(void **state)
+static void recompute_none(void **state)
 {
     Bed b;
     (void)state;
@@ -42,26 +42,26 @@ static void nothing_again(void **state)
     bed_close(&b);
 }
 
-/* h runs again from the u that is kept: u is there for it, h is not kept. */
-static void cheap_ones_again(void **state)
+/* h is recomputed from the u that is kept: u is there for it, h is not kept. */
+static void recompute_cheap(void **state)
 {
     Bed b;
     Program p;
     (void)state;
     after(&b, true, RECOMPUTE_SELECTIVE);
-    const Node *h = bed_node(&b, "h"), *again = bed_node(&b, "h'");
+    const Node *h = bed_node(&b, "h"), *recomputed = bed_node(&b, "h'");
     assert_int_equal(h->op, OP_linear_gelu);
     assert_int_equal(h->phase, PHASE_F);
-    assert_int_equal(again->op, OP_gelu);
-    assert_int_equal(again->in[0], h->out[1]);
+    assert_int_equal(recomputed->op, OP_gelu);
+    assert_int_equal(recomputed->in[0], h->out[1]);
     DO(lower(&b.g, &b.arena, &p));
     assert_int_equal(p.bytes[REGION_FRAME_W], align_up(T * F * 8)); /* u */
     assert_int_equal(p.bytes[REGION_FRAME_I], 0);
     bed_close(&b);
 }
 
-/* Made again, u is for I and h for W. */
-static void all_again(void **state)
+/* Recomputed, u is for I and h for W. */
+static void recompute_all(void **state)
 {
     Bed b;
     Program p;
@@ -91,7 +91,7 @@ static void forward_alone(void **state)
     bed_close(&b);
 }
 
-/* Products that others read too, that are added to themselves, or chunks of rows that are not. */
+/* GEMMs with other readers, GEMMs added to themselves, or chunks of rows that differ. */
 static void stays_apart(void **state)
 {
     Bed b;
@@ -107,7 +107,7 @@ static void stays_apart(void **state)
     DO(recompute(g, &(CompileOptions){.recompute = RECOMPUTE_NONE}));
     DO(epilogues(g));
     assert_int_equal(count_nodes(g, OP_linear_add), 0);
-    assert_int_equal(count_nodes(g, OP_linear_dgelu), 0); /* gelu_dx reads no product's output */
+    assert_int_equal(count_nodes(g, OP_linear_dgelu), 0); /* gelu_dx reads no GEMM's output */
     assert_int_equal(count_nodes(g, OP_linear_gelu), 1);  /* u is stored: others may read it */
     bed_close(&b);
     bed_open(&b, "u");
@@ -122,7 +122,7 @@ static void stays_apart(void **state)
     bed_close(&b);
 }
 
-/* The gradient of h, which somebody else reads too, is made. */
+/* The gradient of h, which has another reader, exists. */
 static void gradient_that_others_read(void **state)
 {
     Bed b;
@@ -137,9 +137,10 @@ static void gradient_that_others_read(void **state)
     bed_close(&b);
 }
 
-/* A sum beside a product lies over nothing that it reads: not over what is multiplied, whose every
- * element is needed, nor over what dies with it, so that its bits do not hang on who still reads that. */
-static void onto_nothing(void **state)
+/* A sum in an epilogue overwrites none of its inputs: not the GEMM operands, of which every
+ * element is needed, nor the residual that dies with it, so that its bits do not depend on other
+ * readers. */
+static void over_no_input(void **state)
 {
     Bed b;
     Program p;
@@ -162,7 +163,7 @@ static void onto_nothing(void **state)
     bed_close(&b);
 }
 
-/* Of a layer of this model, on each of tp ranks. */
+/* A layer of this model, on each of tp ranks. */
 typedef struct {
     const char *model;
     int tp;
@@ -193,7 +194,7 @@ static void expect_where(const Where *w)
     model_bed_close(&m);
 }
 
-/* A sum over ranks comes between the product and the add; gelu and the gradients need none. */
+/* A sum over ranks comes between the GEMM and the add; gelu and the gradients need none. */
 static void whole_layers(void **state)
 {
     static const Where where[] = {
@@ -218,10 +219,10 @@ static void whole_layers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_again), cmocka_unit_test(cheap_ones_again),
-        cmocka_unit_test(all_again),     cmocka_unit_test(forward_alone),
-        cmocka_unit_test(stays_apart),   cmocka_unit_test(onto_nothing),
-        cmocka_unit_test(whole_layers),  cmocka_unit_test(gradient_that_others_read),
+        cmocka_unit_test(recompute_none), cmocka_unit_test(recompute_cheap),
+        cmocka_unit_test(recompute_all),  cmocka_unit_test(forward_alone),
+        cmocka_unit_test(stays_apart),    cmocka_unit_test(over_no_input),
+        cmocka_unit_test(whole_layers),   cmocka_unit_test(gradient_that_others_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

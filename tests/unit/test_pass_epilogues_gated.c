@@ -1,6 +1,6 @@
-/* epilogues of a gated layer: the gradient of swiglu is made with the product before it, where nobody
- * else wants that product and no sum over ranks comes between; with everything kept or run again, cut
- * over ranks, in the backward pass as one phase and as two. */
+/* epilogues of a gated layer: the gradient of swiglu is fused into the GEMM before it, if that GEMM
+ * has no other reader and no sum over ranks comes between; with everything kept or recomputed,
+ * sharded over ranks, with backward as one phase and as two. */
 #include "place_test.h"
 
 /* y = x + down swiglu(gate n, up n), n the norm of x */
@@ -26,7 +26,7 @@ static void after(Bed *b, Recompute how)
     DO(phases(&b->g));
 }
 
-static void nothing_again(void **state)
+static void recompute_none(void **state)
 {
     Bed b;
     (void)state;
@@ -48,26 +48,26 @@ static void nothing_again(void **state)
     bed_close(&b);
 }
 
-/* h runs again from the gate and up that are kept, and that its gradient reads. */
-static void cheap_ones_again(void **state)
+/* h is recomputed from the kept gate and up, which its gradient reads too. */
+static void recompute_cheap(void **state)
 {
     Bed b;
     Program p;
     (void)state;
     after(&b, RECOMPUTE_SELECTIVE);
-    const Node *d = bed_node(&b, "d.a"), *again = bed_node(&b, "h'");
+    const Node *d = bed_node(&b, "d.a"), *recomputed = bed_node(&b, "h'");
     assert_int_equal(d->op, OP_linear_dswiglu);
     assert_int_equal(d->phase, PHASE_I);
-    assert_int_equal(again->op, OP_swiglu);
-    for (int k = 0; k < 2; k++) assert_int_equal(d->in[2 + k], again->in[k]);
+    assert_int_equal(recomputed->op, OP_swiglu);
+    for (int k = 0; k < 2; k++) assert_int_equal(d->in[2 + k], recomputed->in[k]);
     DO(lower(&b.g, &b.arena, &p));
     assert_int_equal(p.bytes[REGION_FRAME_W], align_up(T * 2 * F * 8)); /* gate and up */
     assert_int_equal(p.bytes[REGION_FRAME_I], 0);
     bed_close(&b);
 }
 
-/* Made again in I, gate and up are what is read. */
-static void all_again(void **state)
+/* Recomputed in I, gate and up are read there. */
+static void recompute_all(void **state)
 {
     Bed b;
     (void)state;
@@ -81,8 +81,8 @@ static void all_again(void **state)
     bed_close(&b);
 }
 
-/* Its outputs lie over nothing that it reads: every element of what is multiplied is needed, and gate
- * and up when the product has been stored. Here both die with it, and no other product joins them. */
+/* Its outputs overwrite none of its inputs: every element of the GEMM operands is needed, and gate
+ * and up after the GEMM has been stored. Here both die with it, and no other GEMM joins them. */
 static void over_nothing(void **state)
 {
     const CompileOptions o = {.recompute = RECOMPUTE_NAMED, .recompute_names = "a,b"};
@@ -92,7 +92,7 @@ static void over_nothing(void **state)
     bed_open(&b, "u");
     Graph *g = &b.g;
     const Value x = bed_x(&b), wg = bed_w(&b, "gate", F, D), down = bed_w(&b, "down", D, F);
-    const Value wu = bed_w(&b, "up", F, D); /* not behind gate */
+    const Value wu = bed_w(&b, "up", F, D); /* not adjacent to gate */
     const Value gate = graph_name(g, linear(g, x, wg, NO_VALUE), "a");
     const Value up = graph_name(g, linear(g, x, wu, NO_VALUE), "b");
     stream_out(g, linear(g, swiglu(g, gate, up), down, NO_VALUE));
@@ -118,7 +118,7 @@ static void expect_apart(Bed *b)
     bed_close(b);
 }
 
-/* The gradient of h, which somebody else reads too, is made. */
+/* The gradient of h, which has another reader, exists. */
 static void gradient_that_others_read(void **state)
 {
     Bed b;
@@ -130,8 +130,8 @@ static void gradient_that_others_read(void **state)
     expect_apart(&b);
 }
 
-/* h goes into two products: the second adds to the gradient that the first has made. */
-static void product_that_adds(void **state)
+/* h is read by two GEMMs: the second adds to the gradient of the first. */
+static void gemm_that_adds(void **state)
 {
     Bed b;
     (void)state;
@@ -149,8 +149,8 @@ static void product_that_adds(void **state)
     expect_apart(&b);
 }
 
-/* No product makes the gradient of h: it is what the unit is given. */
-static void no_product(void **state)
+/* No GEMM makes the gradient of h: it is an input of the unit. */
+static void no_gemm(void **state)
 {
     Bed b;
     (void)state;
@@ -163,7 +163,8 @@ static void no_product(void **state)
     expect_apart(&b);
 }
 
-/* Both ways to run a backward pass have the op so often, on each of tp ranks, and swiglu_dx else. */
+/* Both forms of a backward pass have the op `dswiglus` times, on each of tp ranks, else
+ * swiglu_dx. */
 static void expect_on(int tp, const Strategy *s, int dswiglus)
 {
     Bed b;
@@ -180,8 +181,8 @@ static void expect_on(int tp, const Strategy *s, int dswiglus)
     bed_close(&b);
 }
 
-/* Where h is cut, each rank makes its part of h's gradient; where down is cut along what it makes, that
- * gradient is a sum over ranks, and no product has all of it. */
+/* If h is sharded, each rank makes its part of h's gradient. If down is sharded along its output,
+ * that gradient is a sum over ranks, and no GEMM has all of it. */
 static void over_ranks(void **state)
 {
     static const StrategyRow inner[] = {
@@ -198,10 +199,10 @@ static void over_ranks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_again),     cmocka_unit_test(cheap_ones_again),
-        cmocka_unit_test(all_again),         cmocka_unit_test(over_nothing),
-        cmocka_unit_test(product_that_adds), cmocka_unit_test(gradient_that_others_read),
-        cmocka_unit_test(no_product),        cmocka_unit_test(over_ranks),
+        cmocka_unit_test(recompute_none), cmocka_unit_test(recompute_cheap),
+        cmocka_unit_test(recompute_all),  cmocka_unit_test(over_nothing),
+        cmocka_unit_test(gemm_that_adds), cmocka_unit_test(gradient_that_others_read),
+        cmocka_unit_test(no_gemm),        cmocka_unit_test(over_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

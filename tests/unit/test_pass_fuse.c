@@ -1,16 +1,16 @@
-/* fuse, before and after: products of one x whose weights lie back to back become one, and what
- * must stay apart does. */
+/* fuse, before and after: GEMMs of one x with adjacent weights become one, and nodes that must stay
+ * apart do. */
 #include "support/bed.h"
 
-static Value product(Bed *b, Value x, Value w) { return linear(&b->g, x, w, NO_VALUE); }
+static Value gemm(Bed *b, Value x, Value w) { return linear(&b->g, x, w, NO_VALUE); }
 
 /* y = down swiglu(gate x, up x) */
 static void gated(Bed *b, bool back)
 {
     bed_open(b, "u");
     const Value x = bed_x(b), wg = bed_w(b, "gate", F, D), wu = bed_w(b, "up", F, D);
-    const Value down = bed_w(b, "down", D, F), gate = product(b, x, wg), up = product(b, x, wu);
-    stream_out(&b->g, product(b, swiglu(&b->g, gate, up), down));
+    const Value down = bed_w(b, "down", D, F), gate = gemm(b, x, wg), up = gemm(b, x, wu);
+    stream_out(&b->g, gemm(b, swiglu(&b->g, gate, up), down));
     bed_prepare(b, back);
 }
 
@@ -72,7 +72,7 @@ static void siblings_forward_alone(void **state)
     bed_close(&b);
 }
 
-/* q x and k x with biases; sizes differ, biases lie back to back too. */
+/* q x and k x with biases; sizes differ, biases are adjacent too. */
 static void siblings_with_bias(void **state)
 {
     Bed b;
@@ -83,7 +83,7 @@ static void siblings_with_bias(void **state)
     const Value bq = vector(g, "qb", D, INIT_ZEROS), bk = vector(g, "kb", E, INIT_ZEROS);
     const Value wo = bed_w(&b, "o", D, E);
     const Value q = gelu(g, linear(g, x, wq, bq)), k = gelu(g, linear(g, x, wk, bk));
-    stream_out(g, add(g, q, product(&b, k, wo)));
+    stream_out(g, add(g, q, gemm(&b, k, wo)));
     bed_prepare(&b, true);
     DO(fuse(g));
     bed_expect(&b, "with bias",
@@ -112,7 +112,7 @@ static int count_ops(const Bed *b, OpId op)
     return n;
 }
 
-/* Graphs of two products a and b that look alike and must stay apart. */
+/* Graphs of two GEMMs a and b that look alike and must stay apart. */
 typedef Value (*Twins)(Bed *b, Value x);
 
 static Value sum_of_gelus(Bed *b, Value p, Value q)
@@ -121,65 +121,65 @@ static Value sum_of_gelus(Bed *b, Value p, Value q)
     return add(&b->g, left, right);
 }
 
-/* Another parameter lies between the weights. */
+/* Another parameter is stored between the weights. */
 static Value not_adjacent(Bed *b, Value x)
 {
     const Value wa = bed_w(b, "a", D, D);
     vector(&b->g, "between", E, INIT_ONES);
-    const Value wb = bed_w(b, "b", D, D), p = product(b, x, wa);
-    return sum_of_gelus(b, p, product(b, x, wb));
+    const Value wb = bed_w(b, "b", D, D), p = gemm(b, x, wa);
+    return sum_of_gelus(b, p, gemm(b, x, wb));
 }
 
 static Value other_x(Bed *b, Value x)
 {
-    const Value wa = bed_w(b, "a", D, D), wb = bed_w(b, "b", D, D), p = product(b, x, wa);
-    return sum_of_gelus(b, p, product(b, gelu(&b->g, x), wb));
+    const Value wa = bed_w(b, "a", D, D), wb = bed_w(b, "b", D, D), p = gemm(b, x, wa);
+    return sum_of_gelus(b, p, gemm(b, gelu(&b->g, x), wb));
 }
 
 static Value one_has_a_bias(Bed *b, Value x)
 {
-    const Value wa = bed_w(b, "a", D, D), wb = bed_w(b, "b", D, D), p = product(b, x, wa);
+    const Value wa = bed_w(b, "a", D, D), wb = bed_w(b, "b", D, D), p = gemm(b, x, wa);
     const Value q = linear(&b->g, x, wb, vector(&b->g, "bias", D, INIT_ZEROS));
     return sum_of_gelus(b, p, q);
 }
 
-/* dy itself is the gradient of one product: it comes from outside and lies where it lies. */
+/* dy itself is the gradient of one GEMM: it comes from outside and has storage of its own. */
 static Value gradient_is_given(Bed *b, Value x)
 {
-    const Value wa = bed_w(b, "a", D, D), wb = bed_w(b, "b", D, D), p = product(b, x, wa);
-    return add(&b->g, p, gelu(&b->g, product(b, x, wb)));
+    const Value wa = bed_w(b, "a", D, D), wb = bed_w(b, "b", D, D), p = gemm(b, x, wa);
+    return add(&b->g, p, gelu(&b->g, gemm(b, x, wb)));
 }
 
-/* Both products have one gradient, which cannot lie in two places. */
+/* Both GEMMs have one gradient, which cannot be in two joins. */
 static Value gradient_is_shared(Bed *b, Value x)
 {
-    const Value wa = bed_w(b, "a", D, D), wb = bed_w(b, "b", D, D), p = product(b, x, wa);
-    return gelu(&b->g, add(&b->g, p, product(b, x, wb)));
+    const Value wa = bed_w(b, "a", D, D), wb = bed_w(b, "b", D, D), p = gemm(b, x, wa);
+    return gelu(&b->g, add(&b->g, p, gemm(b, x, wb)));
 }
 
-/* A third product shares a's gradient, and its part of dx stands before a's. */
+/* A third GEMM shares a's gradient, and its part of dx comes before a's. */
 static Value gradients_of_others(Bed *b, Value x)
 {
     const Value wa = bed_w(b, "a", D, D), wb = bed_w(b, "b", D, D);
     vector(&b->g, "between", E, INIT_ONES);
     const Value wc = bed_w(b, "c", D, D);
-    const Value p = product(b, x, wa), q = product(b, x, wb), r = product(b, x, wc);
+    const Value p = gemm(b, x, wa), q = gemm(b, x, wb), r = gemm(b, x, wc);
     return sum_of_gelus(b, add(&b->g, p, r), q);
 }
 
 /* The weight a is used twice: its sum has two terms. */
 static Value weight_twice(Bed *b, Value x)
 {
-    const Value wa = bed_w(b, "a", D, D), wb = bed_w(b, "b", D, D), p = product(b, x, wa);
-    const Value q = product(b, x, wb);
-    return sum_of_gelus(b, p, product(b, gelu(&b->g, q), wa));
+    const Value wa = bed_w(b, "a", D, D), wb = bed_w(b, "b", D, D), p = gemm(b, x, wa);
+    const Value q = gemm(b, x, wb);
+    return sum_of_gelus(b, p, gemm(b, gelu(&b->g, q), wa));
 }
 
-/* The terms of dx are added up in an order that another term interrupts. */
+/* The terms of dx are summed in an order that another term interrupts. */
 static Value not_collapsible(Bed *b, Value x)
 {
-    const Value wa = bed_w(b, "a", D, D), wb = bed_w(b, "b", D, D), p = product(b, x, wa);
-    const Value q = gelu(&b->g, x), r = product(b, x, wb);
+    const Value wa = bed_w(b, "a", D, D), wb = bed_w(b, "b", D, D), p = gemm(b, x, wa);
+    const Value q = gelu(&b->g, x), r = gemm(b, x, wb);
     return add(&b->g, sum_of_gelus(b, p, r), q);
 }
 
@@ -188,7 +188,7 @@ static void what_stays_apart(void **state)
     static const struct {
         const char *name;
         Twins twins;
-        int products; /* linear nodes before and after */
+        int gemms;    /* linear nodes before and after */
         bool forward; /* apart without a backward part too */
     } table[] = {
         {"weights not adjacent", not_adjacent, 2, true},
@@ -196,7 +196,7 @@ static void what_stays_apart(void **state)
         {"one has a bias", one_has_a_bias, 2, true},
         {"the gradient is given", gradient_is_given, 2, false},
         {"the gradient is shared", gradient_is_shared, 2, false},
-        {"another product of the gradient", gradients_of_others, 3, false},
+        {"another GEMM of the gradient", gradients_of_others, 3, false},
         {"a weight twice", weight_twice, 3, false},
         {"dx not collapsible", not_collapsible, 2, false},
     };
@@ -209,18 +209,18 @@ static void what_stays_apart(void **state)
         const Value x = bed_x(&b);
         stream_out(&b.g, table[i / 2].twins(&b, x));
         bed_prepare(&b, back);
-        assert_int_equal(count_ops(&b, OP_linear), table[i / 2].products);
+        assert_int_equal(count_ops(&b, OP_linear), table[i / 2].gemms);
         const int sums = count_ops(&b, OP_linear_dw);
         DO(fuse(&b.g));
-        if (count_ops(&b, OP_linear) != table[i / 2].products || count_ops(&b, OP_join) ||
+        if (count_ops(&b, OP_linear) != table[i / 2].gemms || count_ops(&b, OP_join) ||
             count_ops(&b, OP_linear_dw) != sums)
             fail_msg("%s: fused", table[i / 2].name);
         bed_close(&b);
     }
 }
 
-/* c shares a's gradient, but a and b can be told from it: c stays as it is. */
-static void siblings_beside_another(void **state)
+/* c shares a's gradient, but a and b can be distinguished from it: c stays as it is. */
+static void siblings_next_to_another(void **state)
 {
     Bed b;
     (void)state;
@@ -228,11 +228,11 @@ static void siblings_beside_another(void **state)
     const Value x = bed_x(&b), wa = bed_w(&b, "a", D, D), wb = bed_w(&b, "b", D, D);
     vector(&b.g, "between", E, INIT_ONES);
     const Value wc = bed_w(&b, "c", D, D);
-    const Value r = product(&b, x, wc), p = product(&b, x, wa), q = product(&b, x, wb);
+    const Value r = gemm(&b, x, wc), p = gemm(&b, x, wa), q = gemm(&b, x, wb);
     stream_out(&b.g, sum_of_gelus(&b, add(&b.g, p, r), q));
     bed_prepare(&b, true);
     DO(fuse(&b.g));
-    bed_expect(&b, "beside another",
+    bed_expect(&b, "next to another",
                "  F  %5 [6,4] = linear %0 %4\n"
                "  F  %24 [6,8] = linear %0 %23\n"
                "  F  %6 [6,4] = part %24 {dim 1 from 0}\n"
@@ -258,7 +258,7 @@ int main(void)
         cmocka_unit_test(siblings_forward_alone),
         cmocka_unit_test(siblings_with_bias),
         cmocka_unit_test(what_stays_apart),
-        cmocka_unit_test(siblings_beside_another),
+        cmocka_unit_test(siblings_next_to_another),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

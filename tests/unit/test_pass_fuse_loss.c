@@ -1,4 +1,4 @@
-/* fuse: the loss in one op where the vocabulary is whole, in its steps where it is cut. */
+/* fuse: the loss in one op if the vocabulary is whole, in its steps if it is sharded. */
 #include "place_units.h"
 
 static int count(const Graph *g, OpId op)
@@ -46,7 +46,7 @@ static void loss_alone(void **state)
     bed_close(&b);
 }
 
-/* Chunks of rows go on with the loss; d.logits is written over logits. */
+/* Chunks of rows continue the loss; d.logits overwrites logits. */
 static void in_chunks(void **state)
 {
     Bed b;
@@ -70,7 +70,7 @@ static void in_chunks(void **state)
     bed_close(&b);
 }
 
-/* Maxima and sums go from rank to rank: the steps stay. Rows that are cut change nothing. */
+/* Maxima and sums are reduced over ranks: the steps stay. Sharded rows change nothing. */
 static void cut_vocabulary(void **state)
 {
     const Strategy *const strategy[] = {&strategy_tp, &strategy_tp_sequence, &odd[2], &odd[4]};
@@ -98,7 +98,7 @@ static void cut_vocabulary(void **state)
         }
 }
 
-/* Somebody else who reads the sums keeps the steps as they are. */
+/* Another reader of the sums keeps the steps as they are. */
 static void read_by_others(void **state)
 {
     Bed b;

@@ -1,5 +1,5 @@
-/* A norm's gradient takes what it is added to (fuse), and makes dx and dw at once where one phase has
- * both (lower). */
+/* A norm's gradient takes the residual that it is added to (fuse), and computes dx and dw in one
+ * instruction if one phase has both (lower). */
 #include "place_units.h"
 
 /* y = x + w norm(x): a residual, as layers have two. */
@@ -32,11 +32,12 @@ static void sum_into_norm(void **state)
     const Node *dx = bed_node(&b, "d.x");
     assert_int_equal(dx->op, OP_layernorm_dx);
     assert_int_equal(dx->n_in, 6);
-    assert_int_equal(b.g.value[dx->in[5]].role, ROLE_DY); /* which stays as it is: others read it */
+    assert_int_equal(b.g.value[dx->in[5]].role, ROLE_DY); /* which stays as it is: it has other
+                                                           * readers */
     bed_close(&b);
 }
 
-/* What others read too stays, and is added to by itself. */
+/* Values with other readers stay, and are added to by themselves. */
 static void sum_stays_apart(void **state)
 {
     Bed b;
@@ -54,7 +55,7 @@ static void sum_stays_apart(void **state)
     bed_close(&b);
     bed_open(&b, "u");
     const Value z = bed_x(&b), w = vector(g, "norm.weight", D, INIT_ONES);
-    stream_out(g, rmsnorm(g, z, w, 1e-5)); /* nothing to add to */
+    stream_out(g, rmsnorm(g, z, w, 1e-5)); /* no residual */
     bed_prepare(&b, true);
     DO(fuse(g));
     assert_int_equal(bed_node(&b, "d.x")->n_in, 4);
@@ -96,7 +97,7 @@ static void at_once_in_one_phase(void **state)
             assert_int_equal(in->keep[0], SLOT_ZERO);
             assert_int_equal(in->keep[1], SLOT_PORT); /* of the norm's weight, parameter 0 */
             if (layer) assert_int_equal(in->keep[2], SLOT_PORT + 1);
-            /* dy, x, onto and dx once each, statistics, w; sums twice: they are read too */
+            /* dy, x, residual and dx once each, statistics, w; sums twice: they are read too */
             const size_t wide = 4 * T * D * 8, stats = (layer ? 2 : 1) * T * 8;
             assert_int_equal(in->bytes, wide + stats + D * 8 + (layer ? 4 : 2) * D * 8);
         }
@@ -104,7 +105,7 @@ static void at_once_in_one_phase(void **state)
     }
 }
 
-/* A head is F alone: there dx is written where dy lay, which nobody needs any more. */
+/* A head is F alone: there dx overwrites dy, which is dead. */
 static void over_dy(void **state)
 {
     Bed b;
@@ -126,7 +127,7 @@ static void over_dy(void **state)
     bed_close(&b);
 }
 
-/* A weight that two norms share has a sum of two terms, in one order whatever the phases: none moves. */
+/* A weight that two norms share has a sum of two terms, in one order in all phases: none moves. */
 static void shared_weight(void **state)
 {
     Bed b;
@@ -143,10 +144,10 @@ static void shared_weight(void **state)
 
 typedef struct {
     const char *name;
-    int onto, back; /* sums that go into norms; instructions of B that make both */
+    int residual, back; /* residuals fused into norms; instructions of B that compute both */
 } Layer;
 
-/* Layers of whole models, on one rank and cut: every residual's sum goes into its norm. */
+/* Layers of whole models, on one rank and sharded: every residual's sum is fused into its norm. */
 static void layers(void **state)
 {
     static const Layer row[] = {{"gpt2", 2, 2}, {"llama", 2, 2}, {"qwen3", 2, 4}};
@@ -156,7 +157,7 @@ static void layers(void **state)
             Arena arena;
             Model m;
             Program p;
-            int onto = 0, back = 0;
+            int residual = 0, back = 0;
             DO(arena_open(&arena, "layers", (size_t)1 << 30));
             const ModelConfig *c = test_model(row[i].name);
             DO(model_build(c, F64, (BatchShape){1, T}, &arena, &m));
@@ -176,9 +177,9 @@ static void layers(void **state)
                 const int full = layer ? 6 : 5;
                 if (!layer && op != OP_rmsnorm_back && op != OP_headnorm_back) continue;
                 back++;
-                onto += p.instr[k].n_in == full;
+                residual += p.instr[k].n_in == full;
             }
-            assert_int_equal(onto, row[i].onto);
+            assert_int_equal(residual, row[i].residual);
             assert_int_equal(back, row[i].back);
             arena_close(&arena);
         }

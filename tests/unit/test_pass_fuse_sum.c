@@ -1,16 +1,16 @@
-/* fuse, before and after: a sum goes into the product that makes one of its terms, where what it is
- * added to is the unit's own and nobody else's. */
+/* fuse, before and after: a sum is accumulated by the GEMM that makes one of its terms, if the
+ * other term is made by the unit and has no other reader. */
 #include "support/bed.h"
 
-static Value product(Bed *b, Value x, Value w) { return linear(&b->g, x, w, NO_VALUE); }
+static Value gemm(Bed *b, Value x, Value w) { return linear(&b->g, x, w, NO_VALUE); }
 
-/* d.x = gelu_dx + a product: the product adds to what gelu_dx made. */
-static void sum_into_product(void **state)
+/* d.x = gelu_dx + a GEMM: the GEMM adds to the output of gelu_dx. */
+static void sum_into_gemm(void **state)
 {
     Bed b;
     (void)state;
     bed_open(&b, "u");
-    const Value x = bed_x(&b), w = bed_w(&b, "w", D, D), p = product(&b, x, w);
+    const Value x = bed_x(&b), w = bed_w(&b, "w", D, D), p = gemm(&b, x, w);
     stream_out(&b.g, add(&b.g, gelu(&b.g, p), gelu(&b.g, x)));
     bed_prepare(&b, true);
     Graph *g = &b.g;
@@ -25,14 +25,14 @@ static void sum_into_product(void **state)
     bed_close(&b);
 }
 
-/* dy comes from outside and must not be added to; and a term that others read stays as it is. */
+/* dy comes from outside and must not be added to; and a term with other readers stays as it is. */
 static void sum_stays_apart(void **state)
 {
     Bed b;
     (void)state;
     bed_open(&b, "u");
     const Value x = bed_x(&b), w = bed_w(&b, "w", D, D);
-    stream_out(&b.g, add(&b.g, x, product(&b, x, w)));
+    stream_out(&b.g, add(&b.g, x, gemm(&b, x, w)));
     bed_prepare(&b, true);
     DO(fuse(&b.g));
     bed_expect(&b, "residual",
@@ -45,8 +45,8 @@ static void sum_stays_apart(void **state)
     bed_open(&b, "u");
     Graph *g = &b.g;
     const Value z = bed_x(&b), w1 = bed_w(&b, "a", D, D), w2 = bed_w(&b, "b", D, D);
-    const Value a = product(&b, gelu(g, z), w1); /* its gradient is read by its dw too */
-    stream_out(g, gelu(g, add(g, a, product(&b, a, w2))));
+    const Value a = gemm(&b, gelu(g, z), w1); /* its gradient is read by its dw too */
+    stream_out(g, gelu(g, add(g, a, gemm(&b, a, w2))));
     bed_prepare(&b, true);
     DO(fuse(g));
     const Node *sum = &g->node[graph_maker(g, bed_node(&b, "d.a")->in[0])];
@@ -57,7 +57,7 @@ static void sum_stays_apart(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sum_into_product),
+        cmocka_unit_test(sum_into_gemm),
         cmocka_unit_test(sum_stays_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

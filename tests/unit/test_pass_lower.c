@@ -1,12 +1,12 @@
-/* lower: which values share bytes, and which must not. Places are told as region, byte offset and
- * strides; f64, so an element has 8 bytes. */
+/* lower: the values that share bytes, and those that must not. Places are given as region, byte
+ * offset and strides; f64, so an element has 8 bytes. */
 #include "support/bed.h"
 
 #include <stdio.h>
 
 enum { BYTES = 8 };
 
-static const Attr turn = {.rope = {.theta = 10}};
+static const Attr rotation = {.rope = {.theta = 10}};
 
 static Program lowered(Bed *b, bool back)
 {
@@ -26,7 +26,7 @@ static Value find(const Bed *b, const char *name)
     return NO_VALUE;
 }
 
-/* Do two values lie at one place, in both modes? */
+/* True if two values have one address, in both modes. */
 static bool share(const Program *p, Value a, Value b)
 {
     const Place x = p->tensor[a].at[SPLIT], y = p->tensor[b].at[SPLIT];
@@ -46,7 +46,7 @@ static void expect_view(const Program *p, Value v, Value root, int64_t from, int
     assert_int_equal(t->stride[t->ndim - 1], 1);
 }
 
-/* x -> q [T,2,2], k v [T,1,2], turned, attended -> y */
+/* x -> q [T,2,2], k v [T,1,2], rotated, attended -> y */
 static void build_attention(Bed *b)
 {
     bed_open(b, "u");
@@ -57,14 +57,14 @@ static void build_attention(Bed *b)
     const Value q = graph_name(g, heads(g, linear(g, x, wq, NO_VALUE), 2), "q");
     const Value k = graph_name(g, heads(g, linear(g, x, wk, NO_VALUE), 2), "k");
     const Value v = graph_name(g, heads(g, linear(g, x, wv, NO_VALUE), 2), "v");
-    const Value qr = graph_name(g, rope(g, q, pos, &turn), "q.rope");
-    const Value kr = graph_name(g, rope(g, k, pos, &turn), "k.rope");
+    const Value qr = graph_name(g, rope(g, q, pos, &rotation), "q.rope");
+    const Value kr = graph_name(g, rope(g, k, pos, &rotation), "k.rope");
     const Value ranges = input(g, INPUT_RANGES, dim_of(T));
     const Value o = attention(g, qr, kr, v, ranges, 0.7, T);
     stream_out(g, linear(g, merge(g, o), wo, NO_VALUE));
 }
 
-static void parts_of_one_product(void **state)
+static void parts_of_one_gemm(void **state)
 {
     Bed b;
     (void)state;
@@ -76,14 +76,14 @@ static void parts_of_one_product(void **state)
     expect_view(&p, q, all, 0, 8, 2);
     expect_view(&p, k, all, 4, 8, 2);
     expect_view(&p, v, all, 6, 8, 2);
-    expect_view(&p, find(&b, "q.rope"), all, 0, 8, 2); /* turned where they lie */
+    expect_view(&p, find(&b, "q.rope"), all, 0, 8, 2); /* rotated in place */
     expect_view(&p, find(&b, "k.rope"), all, 4, 8, 2);
     assert_int_equal(p.tensor[all].at[SPLIT].region, REGION_FRAME_I);
     bed_close(&b);
 }
 
-/* attention_dx writes dq and dk where rope turns them back, and dv, side by side; one product for
- * dx and one for the weights read them as one. */
+/* attention_dx writes dq and dk at the addresses where rope rotates them back, and dv, side by
+ * side; one GEMM for dx and one for the weights read them as one. */
 static void gradients_joined(void **state)
 {
     Bed b;
@@ -104,7 +104,7 @@ static void gradients_joined(void **state)
     bed_close(&b);
 }
 
-/* A product that adds to a sum finds it in its own output. */
+/* A GEMM that adds to a sum finds it in its own output. */
 static void sums_in_place(void **state)
 {
     Bed b;
@@ -123,14 +123,14 @@ static void sums_in_place(void **state)
     bed_close(&b);
 }
 
-/* A small forward unit around a product a = w x, of which some node may or may not write over a. */
+/* A small forward unit around a GEMM a = w x; some node may or may not overwrite a. */
 typedef Value (*Around)(Bed *b, Value x, Value a);
 
-static Value turned(Bed *b, Value x)
+static Value rotated(Bed *b, Value x)
 {
     Graph *g = &b->g;
     const Value pos = input(g, INPUT_POSITIONS, dim_of(T));
-    return graph_name(g, rope(g, x, pos, &turn), "r");
+    return graph_name(g, rope(g, x, pos, &rotation), "r");
 }
 
 static Value dies(Bed *b, Value x, Value a)
@@ -142,7 +142,7 @@ static Value dies(Bed *b, Value x, Value a)
 static Value dies_as_a_view(Bed *b, Value x, Value a)
 {
     (void)x;
-    const Value r = turned(b, heads(&b->g, a, 2));
+    const Value r = rotated(b, heads(&b->g, a, 2));
     return gelu(&b->g, merge(&b->g, r));
 }
 
@@ -171,7 +171,7 @@ static Value shown_later(Bed *b, Value x, Value a)
 static Value shown_twice(Bed *b, Value x, Value a)
 {
     (void)x;
-    const Value one = heads(&b->g, a, 2), two = heads(&b->g, a, 2), r = turned(b, one);
+    const Value one = heads(&b->g, a, 2), two = heads(&b->g, a, 2), r = rotated(b, one);
     const Value other = rmsnorm(&b->g, two, vector(&b->g, "n", 2, INIT_ONES), 1e-5);
     return swiglu(&b->g, merge(&b->g, r), merge(&b->g, other));
 }
@@ -212,7 +212,7 @@ static void written_over_or_not(void **state)
     static const struct {
         const char *name;
         Around around;
-        bool back, over; /* r lies over a */
+        bool back, over; /* r overwrites a */
     } table[] = {
         {"a dies", dies, false, true},
         {"a dies, seen as heads", dies_as_a_view, false, true},
@@ -241,8 +241,8 @@ static void written_over_or_not(void **state)
     }
 }
 
-/* What comes from outside is never written over, not through a view either; what is handed on may
- * be made in place. */
+/* Values from outside are never overwritten, not through a view either; outputs of the unit may be
+ * made in place. */
 static void given_and_handed_on(void **state)
 {
     Bed b;
@@ -250,10 +250,10 @@ static void given_and_handed_on(void **state)
     bed_open(&b, "u");
     Graph *g = &b.g;
     const Value x = bed_x(&b), w = bed_w(&b, "w", D, D);
-    const Value r = turned(&b, heads(g, x, 2));
+    const Value r = rotated(&b, heads(g, x, 2));
     const Value a = graph_name(g, linear(g, merge(g, r), w, NO_VALUE), "a");
     const Value s = graph_name(g, scale(g, a, 3), "s");
-    stream_out(g, rope(g, heads(g, s, 2), input(g, INPUT_POSITIONS, dim_of(T)), &turn));
+    stream_out(g, rope(g, heads(g, s, 2), input(g, INPUT_POSITIONS, dim_of(T)), &rotation));
     const Program p = lowered(&b, true);
     assert_int_not_equal(p.tensor[r].at[SPLIT].region, REGION_X);
     for (int i = 0; i < p.n_instr; i++)
@@ -268,8 +268,8 @@ static void given_and_handed_on(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parts_of_one_product), cmocka_unit_test(gradients_joined),
-        cmocka_unit_test(sums_in_place),        cmocka_unit_test(written_over_or_not),
+        cmocka_unit_test(parts_of_one_gemm),   cmocka_unit_test(gradients_joined),
+        cmocka_unit_test(sums_in_place),       cmocka_unit_test(written_over_or_not),
         cmocka_unit_test(given_and_handed_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /* place on an mlp over two ranks, before and after: plain tensor parallelism sums y and d.x over
- * the ranks; with sequence parallelism the stream is cut by tokens, gathered on the way in, and
- * scattered by the sum on the way out. The bias of the second product is an operand on part 0
+ * the ranks; with sequence parallelism the stream is sharded by tokens, all-gathered on the way
+ * in, and reduce-scattered on the way out. The bias of the second GEMM is an operand on part 0
  * alone. */
 #include "place_units.h"
 

@@ -1,16 +1,16 @@
-/* What leaves the ranks, by formula and exactly: elements, all ranks of the group together.
+/* The traffic of all ranks, by formula and exactly: elements, all ranks of the group together.
  *
  *   p ranks, T tokens, n = T x width, u = (p - 1) n
  *
  *                        F        backward
  *   layer, plain         4 u      4 u          two sums each way
- *   layer, sequence      4 u      6 u          gathers and scatters; gathered again
- *     what F gathers kept 4 u     4 u
- *   recompute full adds  the first sum of F (2 u; sequence: 1 u), and what was kept of gathers;
- *                        the second makes y, which nobody reads again
+ *   layer, sequence      4 u      6 u          gathers and scatters; regathered
+ *     gathered values kept  4 u   4 u
+ *   recompute full adds  the first sum of F (2 u; sequence: 1 u), and the gathers that were kept;
+ *                        the second makes y, which is not read again
  *   embedding, plain     2 u      0
  *   embedding, sequence  u        u
- *   head                 2 u + 6 (p - 1) T     a sum, or a gather and a scatter; of each token the
+ *   head                 2 u + 6 (p - 1) T     a sum, or a gather and a scatter; per token the
  *                                 maximum (2) and two sums (4), whatever the chunks */
 #include "place_test.h"
 
@@ -88,7 +88,7 @@ static void test_formulas(void **state)
     }
 }
 
-/* By kind of transfer: which of them, and in which phase. */
+/* By kind of transfer and phase. */
 static void test_kinds(void **state)
 {
     (void)state;
@@ -107,8 +107,8 @@ static void test_kinds(void **state)
     model_bed_close(&m);
 }
 
-/* Rows a chunk as the budget of elements says, by the widest part of the vocabulary (23 on 2: 12)
- * or the width (12); the bytes stay, and each chunk has a maximum and a sum. */
+/* Rows per chunk by the budget of elements, by the widest part of the vocabulary (23 on 2: 12) or
+ * the width (12); the bytes stay, and each chunk has a maximum and a sum. */
 static void test_chunks(void **state)
 {
     (void)state;

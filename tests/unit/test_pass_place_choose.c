@@ -1,12 +1,12 @@
-/* The rows that place chooses are the cheapest there are: every way to run every node is tried, one
- * node after another, nothing merged and nothing remembered; what is sent is counted as the rule
- * says, not as the search does:
+/* The rows that place chooses are the cheapest. Every way to run every node is tried, one node
+ * after another, without merging or memoization. Traffic is counted by the rule, not as the search
+ * does:
  *
- *     a value that is read in another lay than it is made in is brought there once; what is made cut
- *     and was brought elsewhere in F is brought again in the backward part, unless it is kept
+ *     a value that is read in another placement than it is made in is resharded once; a value that
+ *     is made sharded and was resharded in F is resharded again in backward, unless it is kept
  *
- * A way is given up when it already costs as much as the choice of place; so nothing better is left
- * out, and the test fails when there is something better. */
+ * A way is abandoned when it already costs as much as the choice of place. So nothing better is
+ * left out, and the test fails if there is something better. */
 #include "place_units.h"
 
 #include "compile/place.h"
@@ -26,25 +26,26 @@ static int compare(const Cost *a, const Cost *b)
 
 enum { MAX_VALUES = 96, MAX_NODES = 64 };
 
-/* How a value lies, and where it was brought, in F and after: bits of lays. */
+/* The placement of a value, and those to which it was resharded, in F and after: bits of
+ * placements. */
 typedef struct {
     PlacementId base;
     uint64_t there[2];
-} Lying;
+} Placements;
 
 typedef struct {
     PlaceContext p;
     bool *inside;
-    Lying lying[MAX_VALUES];
+    Placements placed[MAX_VALUES];
     Cost limit;
-    double flops_left[MAX_NODES + 1]; /* at least, from each node on */
+    double flops_left[MAX_NODES + 1]; /* lower bound, from each node on */
     bool found;
 } Brute;
 
-static bool bring_there(Brute *b, int node, Value v, PlacementId to, Cost *cost)
+static bool reshard_there(Brute *b, int node, Value v, PlacementId to, Cost *cost)
 {
     PlaceContext *p = &b->p;
-    Lying *l = &b->lying[v];
+    Placements *l = &b->placed[v];
     const bool after = node >= p->n_forward;
     const Placement *from = &p->placements.list[l->base], *want = &p->placements.list[to];
     const bool kept = !p->regather || from->kind != PLACEMENT_SHARD;
@@ -65,33 +66,32 @@ static bool bring_there(Brute *b, int node, Value v, PlacementId to, Cost *cost)
     return true;
 }
 
-/* Runs the node that way; false when it cannot be. What it changes of b->lying is the caller's to
- * put back. */
+/* Runs the node that way; returns false if it cannot run. The caller restores b->placed. */
 static bool run_way(Brute *b, int node, const RowChoice *c, Cost *cost)
 {
     PlaceContext *p = &b->p;
     const Node *n = &p->g->node[node];
     const Signature sig = op_signature(n->op);
     for (int i = 0; i < n->n_in; i++) {
-        const PlacementKind base = p->placements.list[b->lying[n->in[i]].base].kind;
+        const PlacementKind base = p->placements.list[b->placed[n->in[i]].base].kind;
         const bool first_adds = sig.in[i].added && base == PLACEMENT_REPLICATE &&
                                 p->placements.list[c->in[i]].kind == PLACEMENT_SUM;
-        if (!first_adds && !bring_there(b, node, n->in[i], c->in[i], cost)) return false;
+        if (!first_adds && !reshard_there(b, node, n->in[i], c->in[i], cost)) return false;
     }
     for (int i = 0; i < n->n_out; i++) {
         const Value v = n->out[i];
-        b->lying[v] = (Lying){c->out[i], {0, 0}};
+        b->placed[v] = (Placements){c->out[i], {0, 0}};
         if (p->pin[v] == NO_PLACEMENT) continue;
-        if (!bring_there(b, node, v, p->pin[v], cost)) return false;
-        b->lying[v] = (Lying){p->pin[v], {0, 0}};
+        if (!reshard_there(b, node, v, p->pin[v], cost)) return false;
+        b->placed[v] = (Placements){p->pin[v], {0, 0}};
     }
     cost->flops += c->flops;
     return true;
 }
 
-static int lays_there(const Brute *b, Value v, int node, PlacementId avail[4])
+static int list_avail(const Brute *b, Value v, int node, PlacementId avail[4])
 {
-    const Lying *l = &b->lying[v];
+    const Placements *l = &b->placed[v];
     const bool kept = !b->p.regather || b->p.placements.list[l->base].kind != PLACEMENT_SHARD;
     uint64_t there = l->there[node >= b->p.n_forward];
     int n = 0;
@@ -102,7 +102,7 @@ static int lays_there(const Brute *b, Value v, int node, PlacementId avail[4])
     return n;
 }
 
-/* Everything that can follow. */
+/* Tries all continuations. */
 static void try_all(Brute *b, int node, Cost cost)
 {
     const Graph *g = b->p.g;
@@ -118,23 +118,23 @@ static void try_all(Brute *b, int node, Cost cost)
     RowChoice choice[MAX_CHOICES];
     PlacementId avail[MAX_IN][4];
     int n_avail[MAX_IN], n_choices;
-    Lying keep[MAX_VALUES];
-    for (int i = 0; i < n->n_in; i++) n_avail[i] = lays_there(b, n->in[i], node, avail[i]);
+    Placements keep[MAX_VALUES];
+    for (int i = 0; i < n->n_in; i++) n_avail[i] = list_avail(b, n->in[i], node, avail[i]);
     DO(rows_of_node(&b->p, node, avail, n_avail, choice, &n_choices));
-    memcpy(keep, b->lying, sizeof keep);
+    memcpy(keep, b->placed, sizeof keep);
     for (int i = 0; i < n_choices; i++) {
         Cost next = cost;
         if (run_way(b, node, &choice[i], &next)) try_all(b, node + 1, next);
-        memcpy(b->lying, keep, sizeof keep);
+        memcpy(b->placed, keep, sizeof keep);
     }
 }
 
-static void first_lying(Brute *b)
+static void first_placed(Brute *b)
 {
     const Graph *g = b->p.g;
     for (Value v = 0; v < g->n_values; v++)
-        b->lying[v] =
-            (Lying){role_given(g->value[v].role) ? b->p.pin[v] : placement_replicate(), {0, 0}};
+        b->placed[v] = (Placements){
+            role_given(g->value[v].role) ? b->p.pin[v] : placement_replicate(), {0, 0}};
 }
 
 typedef struct {
@@ -148,14 +148,14 @@ static void open_brute(Brute *b, const Case *c, const Graph *g, const Mesh *mesh
 {
     Layout *pin;
     bool *pinned;
-    PlacementId whole;
+    PlacementId replicate;
     int axis = 0;
     while (!(mesh_axes(mesh, VIEW_DENSE, "tp") >> axis & 1)) axis++;
     assert_true(g->n_values < MAX_VALUES && g->n_nodes < MAX_NODES);
     b->p =
         (PlaceContext){.g = g, .mesh = mesh, .arena = arena, .axis = axis, .regather = c->regather};
     b->p.placements = (PlacementTable){.arena = arena, .parts = c->tp};
-    DO(placement_intern(&b->p.placements, (Placement){.kind = PLACEMENT_REPLICATE}, &whole));
+    DO(placement_intern(&b->p.placements, (Placement){.kind = PLACEMENT_REPLICATE}, &replicate));
     DO(ARENA_NEW(arena, g->n_values, &b->p.pin));
     DO(strategy_pins(c->strategy, g, mesh, arena, &pin, &pinned));
     for (Value v = 0; v < g->n_values; v++) {
@@ -187,11 +187,11 @@ static void try_case(Builder build, const char *unit, const Case *c)
     b->p.n_forward = graph_find(&bed.g, ROLE_DY) == NO_VALUE ? bed.g.n_nodes : n_forward;
     DO(place_choose(&b->p, &choice));
     assert_true(b->p.placements.n_placements < 64);
-    first_lying(b);
+    first_placed(b);
     for (int i = 0; i < bed.g.n_nodes; i++)
         if (!run_way(b, i, &choice[i], &chosen))
             fail_msg("%s, %s: node %d cannot run as chosen", unit, c->name, i);
-    first_lying(b);
+    first_placed(b);
     b->limit = chosen;
     try_all(b, 0, (Cost){0});
     if (b->found)
@@ -238,7 +238,7 @@ static void test_attention(void **state)
     try_unit(build_attention, "attention", (const int[]){2, 3, 0});
 }
 
-/* Fifty nodes: what a model is made of. */
+/* Fifty nodes, as in a model. */
 static void test_layer(void **state)
 {
     (void)state;

@@ -1,8 +1,7 @@
-/* Every way of laying a model over tp, as data: all ranks compile, and their transfers meet.
+/* Every sharding of a model over tp, as data: all ranks compile, and their transfers match.
  *
- * Models x tp up to 8 x (plain, sequence) x (gathered again, kept), with the kinds of
- * recomputation in turn, so that each of them meets every other option. 14 rows, which few tp
- * divide. */
+ * Models x tp up to 8 x (plain, sequence) x (regathered, kept), with the kinds of recomputation in
+ * turn, so that each of them meets every other option. 14 rows, which few tp divide. */
 #include "place_test.h"
 
 enum { SEQUENCE = 1, KEPT = 2, N_WAYS = 4 };
@@ -42,8 +41,8 @@ static void try_model(const ModelConfig *config, int step)
     model_bed_close(&m);
 }
 
-/* Every tp for one model of each kind; some for those that differ from it in little. */
-static void test_product(void **state)
+/* Every tp for one model of each kind; some for its variants. */
+static void test_gemm(void **state)
 {
     (void)state;
     static const char *const every[] = {"gpt2", "llama", "qwen3"};
@@ -54,7 +53,7 @@ static void test_product(void **state)
     try_model(&wide, 1);
 }
 
-/* Without a backward part: what validation runs. */
+/* Without a backward part, as in validation. */
 static void test_loss_alone(void **state)
 {
     (void)state;
@@ -71,7 +70,7 @@ static void test_loss_alone(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_product),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_gemm),
                                        cmocka_unit_test(test_loss_alone)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* What each rank holds and where it begins, against a direct count: heads and the key heads that
- * they read, feed-forward, vocabulary; and that programs hold parameters as strategy_use says. */
+/* The part of each rank and its offset, against a direct count: heads and the key heads that they
+ * read, feed-forward, vocabulary; and that programs hold parameters as strategy_use does. */
 #include "place_test.h"
 
 #include "compile/place.h"
@@ -99,7 +99,7 @@ static void test_layers(void **state)
     ModelConfig six = wide;
     ModelBed eight, uneven, three;
     six.n_heads = 6;
-    six.n_kv_heads = 3; /* as many as parts or more, and still cut through */
+    six.n_kv_heads = 3; /* as many as parts or more, and still cut within a group */
     model_bed_open(&eight, &wide);
     model_bed_open(&uneven, &six);
     model_bed_open(&three, test_model("gpt2"));
@@ -112,7 +112,7 @@ static void test_layers(void **state)
     model_bed_close(&three);
 }
 
-/* Where the vocabulary of a rank begins, in every op that counts from there. */
+/* The first vocabulary entry of a rank, in every op that has it. */
 static void expect_base(const Graph *g, int64_t base, int ops)
 {
     for (int i = 0; i < g->n_nodes; i++) {
@@ -170,9 +170,9 @@ static void expect_use(const ModelBed *m, const Ranks *r, int unit, const Layout
     }
 }
 
-/* Is the gradient a sum over tp yet? That of a norm of heads is, since each rank has some heads;
- * under sequence parallelism also what every rank holds and tokens add to: norms, biases of a sum.
- * */
+/* True if the gradient is a sum over tp. That of a norm of heads is, since each rank has some
+ * heads; under sequence parallelism also those of replicated parameters that tokens add to: norms,
+ * biases of a sum. */
 static bool is_sum_over_tp(const char *name, bool sequence)
 {
     if (strstr(name, "q_norm") || strstr(name, "k_norm")) return true;

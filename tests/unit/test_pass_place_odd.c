@@ -1,6 +1,6 @@
-/* Strategies that nobody would ask for: some weights cut and others not, the stream cut across,
- * pins in the middle. Values then go from cut to cut, and what is not sent as it is stored is
- * packed. All ranks compile, and their transfers meet, though only some of them pack. */
+/* Unusual strategies: some weights sharded and others not, the stream sharded across, pins in the
+ * middle. Values are then resharded from cut to cut, and messages that are not contiguous are
+ * packed. All ranks compile, and their transfers match, though only some of them pack. */
 #include "place_units.h"
 
 static void try_odd(Builder build, const Strategy *s, int tp, int way)

@@ -1,8 +1,8 @@
-/* Transfers among the other instructions, as data: what is sent is begun where it is made and
- * waited for where it is read, and the gradient of the weights stands between. */
+/* Transfers among the other instructions, as data: a transfer begins where its input is made and is
+ * waited for where its result is read, and the gradient of the weights is between. */
 #include "place_test.h"
 
-/* The wait for what instruction `begin` began. */
+/* The wait for the transfer that instruction `begin` began. */
 static int wait_of(const Program *p, int begin)
 {
     const Phase phase = p->instr[begin].phase;
@@ -12,7 +12,7 @@ static int wait_of(const Program *p, int begin)
     return -1;
 }
 
-/* The instruction that made what `at` sends: same bytes, or NO_NODE. */
+/* The instruction that made the value that `at` sends: same bytes, or NO_NODE. */
 static int maker_of(const Program *p, int at)
 {
     const int32_t root = p->tensor[p->instr[at].in[0]].view_of;
@@ -27,7 +27,7 @@ static bool is_sum(const Instr *in)
     return in->op == OP_all_reduce || in->op == OP_reduce_scatter;
 }
 
-/* Sums of gradients of inputs in B, and how many hide behind the product's own dW. */
+/* Sums of gradients of inputs in B, and how many of them overlap the dW of the same layer. */
 static void count_hidden(const Program *p, int *sums, int *hidden)
 {
     *sums = *hidden = 0;
@@ -58,7 +58,7 @@ static void test_hidden(void **state)
             for (int k = 0; k < r.n; k++) {
                 int sums, hidden;
                 count_hidden(&r.program[k], &sums, &hidden);
-                assert_int_equal(sums, 2); /* behind attention, and behind the mlp */
+                assert_int_equal(sums, 2); /* after attention, and after the mlp */
                 assert_int_equal(hidden, 2);
             }
             ranks_close(&r);

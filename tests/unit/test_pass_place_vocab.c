@@ -1,5 +1,5 @@
-/* place on what is cut over the vocabulary, two ranks: an embedding is a sum in which each rank has
- * the rows of its own words; of the loss, maxima and sums go from rank to rank, logits never do. */
+/* place on a sharded vocabulary, two ranks: an embedding is a sum to which each rank contributes
+ * the rows of its own words; the loss reduces maxima and sums over ranks, never logits. */
 #include "place_units.h"
 
 typedef struct {

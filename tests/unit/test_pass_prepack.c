@@ -1,7 +1,7 @@
-/* arrange: which products share a weight in the order of products, and which do not. */
+/* prepack: the GEMMs that share a prepacked weight, and those that do not. */
 #include "support/bed.h"
 
-/* So that bytes say which is the depth of the product. */
+/* The bytes identify the depth of the GEMM. */
 static size_t bytes_of(DType dtype, int64_t k, int64_t n)
 {
     return dtype_bytes(dtype) * (size_t)(100 * k + n);
@@ -20,7 +20,7 @@ static Program prepacked(Bed *b, bool back)
     return p;
 }
 
-/* The weight that the product which makes this value reads: its number, from 0, or -1. */
+/* The index of the weight that the GEMM which makes this value reads, from 0, or -1. */
 static int number_of(const Program *p, Phase phase, Value made)
 {
     for (int i = p->first[phase]; i < p->first[phase + 1]; i++)
@@ -88,7 +88,7 @@ static void too_many(void **state)
     DO(phases(&b.g));
     DO(lower(&b.g, &b.arena, &p));
     expect_error("too many", prepack(&device, &b.arena, &p), ERR_CONFIG,
-                 "unit deep has 65 weights in the order of products, at most 64");
+                 "unit deep has 65 prepacked weights, at most 64");
     bed_close(&b);
 }
 

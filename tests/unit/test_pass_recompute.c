@@ -2,8 +2,8 @@
  *
  *     h = up x;  act = gelu h;  y = down act
  *
- * What backward reads is kept, made again, or brought back from the host; a node is in F, I or W by
- * what it needs and who needs it; what is made again stands right before its first reader. */
+ * Values that backward reads are kept, recomputed, or copied back from the host. A node is in F, I
+ * or W by its operands and its readers. A recomputed node stands right before its first reader. */
 #include "support/bed.h"
 
 #include <stdio.h>
@@ -91,7 +91,7 @@ static const Case cases[] = {
      "linear_dx gelu_dx linear_dx",
      "copy_in wait linear_dw linear_dw",
      "linear_dx copy_in wait linear_dw gelu_dx linear_dx linear_dw"},
-    {"offload what gelu reads again",
+    {"offload the input of a recomputed gelu",
      {.recompute = RECOMPUTE_SELECTIVE, .offload_names = "h"},
      FORWARD "  W  %8 d.down [4,5] += linear_dw %6 %16 {port 1}\n"
              "  I  %9 d.h [6,5] = gelu_dx %7 %15\n"
@@ -120,7 +120,7 @@ static void expect_order(Bed *b, const char *name, Phase phase, const char *want
         fail_msg("%s: %s is \"%s\", not \"%s\"", name, phase_name(phase), text, want);
 }
 
-static void kept_again_or_away(void **state)
+static void kept_recomputed_or_offloaded(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -138,7 +138,7 @@ static void kept_again_or_away(void **state)
     }
 }
 
-/* Cheap, but what it reads is there for it alone: keeping the input saves nothing. */
+/* Cheap, but its operand would be kept for it alone: keeping the input saves nothing. */
 static void selective_needs_its_inputs(void **state)
 {
     Bed b;
@@ -146,7 +146,7 @@ static void selective_needs_its_inputs(void **state)
     bed_open(&b, "u");
     Graph *g = &b.g;
     const Value x = bed_x(&b), w = bed_w(&b, "w", F, D), down = bed_w(&b, "down", D, F);
-    const Value s = scale(g, linear(g, x, w, NO_VALUE), 2); /* nobody backward reads s's input */
+    const Value s = scale(g, linear(g, x, w, NO_VALUE), 2); /* no backward node reads s's input */
     stream_out(g, linear(g, s, down, NO_VALUE));
     bed_prepare(&b, true);
     DO(recompute(g, &(CompileOptions){.recompute = RECOMPUTE_SELECTIVE}));
@@ -154,10 +154,11 @@ static void selective_needs_its_inputs(void **state)
     bed_close(&b);
 }
 
-/* Backward reads a view of q: it becomes a view of what comes back, so the device's copy dies. */
+/* Backward reads a view of q: it becomes a view of the copy from the host, so the device's copy
+ * dies. */
 static void views_of_offloaded(void **state)
 {
-    const Attr turn = {.rope = {.theta = 10}};
+    const Attr rotation = {.rope = {.theta = 10}};
     Bed b;
     (void)state;
     bed_open(&b, "u");
@@ -165,7 +166,7 @@ static void views_of_offloaded(void **state)
     const Value x = bed_x(&b), w = bed_w(&b, "w", D, D), wo = bed_w(&b, "o", D, D);
     const Value split = heads(g, linear(g, x, w, NO_VALUE), 2);
     const Value positions = input(g, INPUT_POSITIONS, dim_of(T));
-    const Value q = graph_name(g, rope(g, split, positions, &turn), "q");
+    const Value q = graph_name(g, rope(g, split, positions, &rotation), "q");
     stream_out(g, linear(g, merge(g, q), wo, NO_VALUE));
     bed_prepare(&b, true);
     DO(recompute(g, &(CompileOptions){.offload_names = "q"}));
@@ -207,7 +208,7 @@ static void phases_of_the_ends(void **state)
     DO(differentiate(&b.g));
     DO(recompute(&b.g, &(CompileOptions){.recompute = RECOMPUTE_FULL}));
     DO(phases(&b.g));
-    assert_int_equal(b.g.n_nodes, 7); /* nothing runs again either */
+    assert_int_equal(b.g.n_nodes, 7); /* nothing is recomputed either */
     for (int i = 0; i < b.g.n_nodes; i++) assert_int_equal(b.g.node[i].phase, PHASE_F);
     bed_close(&b);
     bed_open(&b, "embed");
@@ -229,7 +230,7 @@ static void phases_of_the_ends(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(kept_again_or_away),
+        cmocka_unit_test(kept_recomputed_or_offloaded),
         cmocka_unit_test(selective_needs_its_inputs),
         cmocka_unit_test(views_of_offloaded),
         cmocka_unit_test(phases_of_the_ends),

@@ -1,6 +1,6 @@
-/* slice, before and after: what lives across the slices of a sequence. The drawing at the head of
- * compile/slice.c is what the pass does; recomputing leaves the rows of other slices alone; they
- * have regions of their own; a broken graph is told. */
+/* slice, before and after: the values that live across the slices of a sequence. The pass does what
+ * the drawing at the head of compile/slice.c shows; recomputing leaves the rows of other slices
+ * alone; they have regions of their own; a broken graph is reported. */
 #include "support/bed.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@
 
 enum { ROWS = 17, LONGEST = 6, HEADS = 4, KEY_HEADS = 2, SIZE = 3 };
 
-/* Attention between products: q, k and v of x, out to y. */
+/* Attention between GEMMs: q, k and v of x, out to y. */
 static void build(Bed *b, DType dtype)
 {
     bed_open(b, "u");
@@ -55,7 +55,7 @@ static void draw(const Graph *g, char *text, size_t room)
     }
 }
 
-/* The lines after " *   `word`:" in the head comment, without what stands before them. */
+/* The lines after " *   `word`:" in the head comment, without their prefix. */
 static void read_drawing(const char *word, char *text, size_t room)
 {
     char line[256], mark[32];
@@ -118,7 +118,7 @@ static void shapes(void **state)
     bed_close(&b);
 }
 
-/* What several slices add to is kept in f32, and rounded once: when it is taken. */
+/* Sums over several slices are kept in f32, and rounded once: when they are read. */
 static void sums_are_wide(void **state)
 {
     Bed b;
@@ -131,8 +131,8 @@ static void sums_are_wide(void **state)
     bed_close(&b);
 }
 
-/* Whatever is recomputed, rows are put once, and attention reads them where they are. */
-static void never_put_again(void **state)
+/* Rows are put once under every kind of recomputation, and attention reads them in place. */
+static void put_once(void **state)
 {
     static const Recompute way[] = {RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL};
     (void)state;
@@ -186,7 +186,7 @@ static void the_loss_goes_on(void **state)
     bed_close(&b);
 }
 
-/* ---- faults, each told by its node ---- */
+/* ---- faults, each reported with its node ---- */
 
 static Node *first(Bed *b, OpId op)
 {
@@ -230,7 +230,7 @@ static void faults(void **state)
     }
 }
 
-/* Keys of which a rank has a part of the rows cannot be put. */
+/* Keys of which a rank has only a part of the rows cannot be put. */
 static void keys_without_all_rows(void **state)
 {
     Bed b;
@@ -246,7 +246,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_drawing_is_true),   cmocka_unit_test(shapes),
-        cmocka_unit_test(sums_are_wide),         cmocka_unit_test(never_put_again),
+        cmocka_unit_test(sums_are_wide),         cmocka_unit_test(put_once),
         cmocka_unit_test(the_loss_goes_on),      cmocka_unit_test(faults),
         cmocka_unit_test(keys_without_all_rows),
     };

@@ -1,11 +1,11 @@
-/* program_check finds what is wrong. Each row breaks one thing of a layer's program, and the
- * message must name the phase, the instruction and the tensor. */
+/* program_check finds faults. Each row breaks one thing of a layer's program, and the message must
+ * name the phase, the instruction and the tensor. */
 #include "support/bed.h"
 
 #include "ir/program.h"
 #include "model/config.h"
 
-/* A program that can be broken: the tables are ours. */
+/* A program that can be broken: its tables are writable. */
 typedef struct {
     Bed bed;
     Program p;
@@ -13,7 +13,7 @@ typedef struct {
     ProgTensor *tensor;
 } Broken;
 
-/* A gpt2 layer: biases, fused products, gelu again, mid on the host. */
+/* A gpt2 layer: biases, fused GEMMs, gelu recomputed, mid on the host. */
 static void open_program(Broken *b)
 {
     ModelConfig config;
@@ -81,7 +81,7 @@ static void other_phase(Broken *b) { find(b, PHASE_I, OP_linear_dgelu, 0)->phase
 static void before_written(Broken *b)
 {
     Instr *gelu = find(b, PHASE_F, OP_linear_gelu, 0);
-    swap(gelu, gelu + 1); /* the product that reads mlp.act */
+    swap(gelu, gelu + 1); /* the GEMM that reads mlp.act */
 }
 static void never_in_this_mode(Broken *b) /* F alone makes it, and B reads it */
 {
@@ -97,7 +97,7 @@ static void before_wait(Broken *b)
     Instr *wait = find(b, PHASE_B, OP_wait, 0);
     swap(wait, wait + 1);
 }
-static void written_over(Broken *b) /* y lies where mid does, which is copied out after it */
+static void written_over(Broken *b) /* y overlaps mid, which is copied out after it */
 {
     ProgTensor *mid = named(b, "mid"), *y = named(b, "y");
     y->view_of = mid->view_of;
@@ -112,11 +112,11 @@ static void share_scratch(Broken *b) /* two that F reads and writes in one instr
     const Instr *i = find(b, PHASE_F, OP_layernorm, 1);
     for (int m = 0; m < N_MODES; m++) b->tensor[i->out[1]].at[m] = b->tensor[i->out[0]].at[m];
 }
-static void share_frame(Broken *b) /* frames live on: their parts may never meet */
+static void share_frame(Broken *b) /* frames live on: their parts may never overlap */
 {
     const Instr *i = find(b, PHASE_F, OP_attention, 0);
-    const ProgTensor *product = &b->tensor[b->tensor[i->in[0]].view_of];
-    for (int m = 0; m < N_MODES; m++) b->tensor[i->out[1]].at[m] = product->at[m];
+    const ProgTensor *gemm = &b->tensor[b->tensor[i->in[0]].view_of];
+    for (int m = 0; m < N_MODES; m++) b->tensor[i->out[1]].at[m] = gemm->at[m];
 }
 
 static const struct {

@@ -1,5 +1,5 @@
-/* Reshards that have a name: what a person would say about each by hand, the bytes by formula, and
- * one rank of 16,384. Random ones are test_reshard_random.c. */
+/* Reshards that have a name: facts that are easily checked by hand, the bytes by formula, and one
+ * rank of 16,384. Random ones are in test_reshard_random.c. */
 #include "reshard_test.h"
 
 #include <time.h>
@@ -76,15 +76,15 @@ static void kinds_by_name(void **state)
     expect_kind(&m, layout_partial(dense(), TP), rows, &s, "reduce-scatter on tp");
     expect_kind(&m, layout_partial(dense(), TP), both, &s, "reduce-scatter on tp");
     expect_kind(&m, layout_partial(rows, SHARD), home, &s, "reduce-scatter on dp_shard");
-    /* hybrid: scatter what is sharded, keep the other sum open, then close it */
+    /* hybrid: scatter over the shard axis, keep the other sum unreduced, then reduce it */
     expect_kind(&m, layout_partial(rows, dp), layout_partial(home, REPLICATE), &s,
                 "reduce-scatter on dp_shard");
     expect_kind(&m, layout_partial(home, REPLICATE), home, &s, "all-reduce on dp_replicate");
-    expect_kind(&m, layout_partial(rows, dp), home, &s, "exchange"); /* in one go: no collective */
+    expect_kind(&m, layout_partial(rows, dp), home, &s, "exchange"); /* one step: no collective */
     expect_kind(&m, layout_partial(rows, SHARD), dense(), &s, "exchange");
 }
 
-/* Elements sent by all ranks, carried out and checked. */
+/* Elements sent by all ranks, executed and checked. */
 static int64_t total_sent(Sim *sim, Sharding from, Sharding to, const Shape *s, ReshardKind kind)
 {
     int64_t sum = 0;
@@ -94,8 +94,8 @@ static int64_t total_sent(Sim *sim, Sharding from, Sharding to, const Shape *s, 
     return sum;
 }
 
-/* p ranks, n elements: (p - 1) n in all for one pass, that is (p - 1) / p n each; twice that for a
- * sum that all get; an all-to-all keeps one p-th of what moves at home. */
+/* p ranks, n elements: (p - 1) n in all for one pass, that is (p - 1) / p n each; twice that for an
+ * all-reduce; an all-to-all keeps one p-th of its elements local. */
 static void bytes_by_formula(void **state)
 {
     (void)state;
@@ -118,7 +118,7 @@ static void bytes_by_formula(void **state)
             assert_int_equal(total_sent(&sim, sum, flat, &s, RESHARD_REDUCE_SCATTER), pass);
             assert_int_equal(total_sent(&sim, sum, all, &s, RESHARD_ALL_REDUCE), 2 * pass);
             int64_t swap = total_sent(&sim, rows, columns, &s, RESHARD_ALL_TO_ALL);
-            for (int r = 0; r < p; r++) { /* what stays: its columns of its rows */
+            for (int r = 0; r < p; r++) { /* stays: its columns of its rows */
                 const Span mine = even_part(side, 1, p, r);
                 swap += copies * (mine.hi - mine.lo) * (mine.hi - mine.lo);
             }
@@ -130,7 +130,7 @@ static void bytes_by_formula(void **state)
     sim_close(&sim);
 }
 
-/* What needs no packing: rows back to back, both ways; columns need it. */
+/* Reshards without packing: rows back to back, both ways; columns need it. */
 static void direct_where_storage_is_the_message(void **state)
 {
     (void)state;
@@ -154,8 +154,8 @@ static void direct_where_storage_is_the_message(void **state)
     sim_close(&sim);
 }
 
-/* Of several holders: oneself, then the nearest, then the lower. */
-static void nearest_holder_gives(void **state)
+/* Among several holders: the rank itself, then the nearest, then the lower. */
+static void nearest_holder_sends(void **state)
 {
     (void)state;
     Sim sim;
@@ -173,7 +173,7 @@ static void nearest_holder_gives(void **state)
         for (int i = 0; i < 2; i++)
             assert_int_equal(in->move[i].from, giver[rank][in->move[i].box.lo[0] / 2]);
     }
-    /* On one mesh the own group comes first, though another's rank may be nearer. */
+    /* On one mesh the own group comes first, though a rank of another may be nearer. */
     const Sharding all = at(&old, dense());
     sim_run(&sim, &from, &all, &s);
     assert_int_equal(sim.part[2].in.peers.rank[1], 3);
@@ -199,14 +199,14 @@ static void gradients_of_copies(void **state)
     assert_int_equal(total_sent(&sim, sum, use, &s, RESHARD_EXCHANGE), 2 * 4 * 15);
     total_sent(&sim, both, home, &s, RESHARD_EXCHANGE);
     total_sent(&sim, both, at(&m, dense()), &s, RESHARD_EXCHANGE);
-    /* copies may stay open while dp is summed */
+    /* copies may stay unreduced while dp is summed */
     const Sharding f = both;
     Reshard r;
     DO(reshard_plan(&f, &sum, &s, "k", &r));
     assert_int_equal(r.kind, RESHARD_ALL_REDUCE);
     expect_error("open", reshard_plan(&use, &sum, &s, "k_proj", &r), ERR_CHECK, "k_proj");
     total_sent(&sim, home, use, &s, RESHARD_ALL_GATHER);
-    /* each rank takes what it lacks of the other head from a neighbour */
+    /* each rank receives its missing part of the other head from a neighbor */
     assert_int_equal(total_sent(&sim, use, at(&m, dense()), &s, RESHARD_EXCHANGE), 2 * 2 * 15);
     sim_close(&sim);
 }
@@ -241,7 +241,7 @@ static void look_alikes(void **state)
     assert_true(total_sent(&sim, a, c, &s, RESHARD_ALL_TO_ALL) > 0);
     assert_int_equal(sim.r.axes, SHARD);
 
-    /* all of a dim on every part is replicate; a beginning of it is not; summands are neither */
+    /* all of a dim on every part is replicate; a prefix of it is not; summands are neither */
     const SpanMap *whole = map_of(6, 2, (Span[]){{0, 6, 1}, {0, 6, 1}});
     const Sharding nominal = at(&m, layout_cut_map(dense(), 0, TP, whole));
     const Sharding begun =
@@ -263,9 +263,9 @@ static void look_alikes(void **state)
     assert_int_equal(total_sent(&sim, open, home, &s, RESHARD_EXCHANGE), 2 * 30);
 
     /* a map of one part may still reorder */
-    const SpanMap *turned;
-    DO(spans_map(&arena, 6, 1, (int32_t[]){0, 2}, (Span[]){{3, 6, 1}, {0, 3, 1}}, &turned));
-    const Sharding odd = at(&one, layout_cut_map(dense(), 0, TP, turned));
+    const SpanMap *reordered;
+    DO(spans_map(&arena, 6, 1, (int32_t[]){0, 2}, (Span[]){{3, 6, 1}, {0, 3, 1}}, &reordered));
+    const Sharding odd = at(&one, layout_cut_map(dense(), 0, TP, reordered));
     assert_int_equal(total_sent(&sim, odd, at(&one, dense()), &s, RESHARD_LOCAL), 0);
     sim_close(&sim);
 }
@@ -346,11 +346,11 @@ static void one_rank_of_16384(void **state)
         const Layout home = layout_cut(rows, DIM_FLAT, SHARD, 65536);
         const Sharding use = at(mesh[i], rows), sharded = at(mesh[i], home);
         const Sharding grad = at(mesh[i], layout_partial(rows, SHARD));
-        const Sharding turned = at(mesh[i], columns), seen = at(mesh[i], dense());
+        const Sharding reordered = at(mesh[i], columns), seen = at(mesh[i], dense());
         double ms[5] = {one_rank_ms(&sharded, &use, &s, RESHARD_ALL_GATHER),
                         one_rank_ms(&grad, &sharded, &s, RESHARD_REDUCE_SCATTER),
                         one_rank_ms(&grad, &use, &s, RESHARD_ALL_REDUCE)};
-        if (i < 2) ms[3] = one_rank_ms(&use, &turned, &s, RESHARD_ALL_TO_ALL);
+        if (i < 2) ms[3] = one_rank_ms(&use, &reordered, &s, RESHARD_ALL_TO_ALL);
         if (i < 2) ms[4] = one_rank_ms(&use, &seen, &s, RESHARD_ALL_GATHER);
         const bool reduce_counts = i < 2; /* a group of 16,384 is listed member by member */
         for (int j = 0; j < 5; j++)
@@ -371,7 +371,7 @@ int main(void)
         cmocka_unit_test(kinds_by_name),
         cmocka_unit_test(bytes_by_formula),
         cmocka_unit_test(direct_where_storage_is_the_message),
-        cmocka_unit_test(nearest_holder_gives),
+        cmocka_unit_test(nearest_holder_sends),
         cmocka_unit_test(gradients_of_copies),
         cmocka_unit_test(look_alikes),
         cmocka_unit_test(refused),

@@ -1,5 +1,5 @@
-/* Reshards between random layouts on random meshes: each element becomes what it has to, once, from
- * as few others as possible; and back again. */
+/* Reshards between random layouts on random meshes: each element arrives once, from as few other
+ * ranks as possible; and back. */
 #include "reshard_test.h"
 
 #include "base/philox.h"
@@ -172,7 +172,7 @@ static Sharding random_place(const Shape *s)
     return p;
 }
 
-/* Another layout on the same mesh, or one that begins alike; open sums may stay open. */
+/* Another layout on the same mesh, or one with a common prefix; unreduced sums may stay so. */
 static Sharding related_place(const Sharding *p, const Shape *s)
 {
     Sharding q = *p;
@@ -216,8 +216,8 @@ static void any_layout_to_any_other(void **state)
     sim_close(&sim);
 }
 
-/* There and back is what it was, on all holders: the values that the way back begins with are those
- * that the way there ends with, since both ends are checked against the element. */
+/* There and back restores all holders: the way back begins with the values that the way there ends
+ * with, since both ends are checked against the element. */
 static void there_and_back(void **state)
 {
     (void)state;
