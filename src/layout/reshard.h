@@ -1,5 +1,5 @@
-/* reshard.h -- the conversion of a tensor from one layout to another: which rank sends what to
- * whom.
+/* reshard.h -- the conversion of a tensor from one layout to another: the messages between
+ * ranks.
  *
  *     from  "shard(0) on tp", tp=2            to  "shard(1) on tp"
  *
