@@ -32,7 +32,7 @@ Err ref_copy(const Call *call)
     return OK;
 }
 
-/* Row t of x[t,..] and its destination row of y[s,..] have the same inner rows. */
+/* RowRef t of x[t,..] and its destination row of y[s,..] have the same inner rows. */
 static void put_at_tile(void *work, int64_t t)
 {
     const Call *call = work;

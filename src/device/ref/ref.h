@@ -52,7 +52,7 @@ static inline RowRef row_at(const Tensor *t, int64_t offset, int64_t stride)
     return (RowRef){(char *)t->data + offset * (int64_t)dtype_bytes(t->dtype), t->dtype, stride};
 }
 
-/* Row `index` along the last dim; a tensor without dims is one row of one element. */
+/* RowRef `index` along the last dim; a tensor without dims is one row of one element. */
 static inline RowRef tensor_row(const Tensor *t, int64_t index)
 {
     if (t->ndim == 0) return row_at(t, 0, 1);

@@ -133,7 +133,7 @@ EACH_FORM int64_t write_to(Form form, Form to, void *y, const NormAffine *a)
 /* Writes elements of a row of y, from `from` on. Elements that cannot be stored directly are
  * computed by the same loop into `rest`: in another loop the compiler might contract other FMAs and
  * change bits. */
-EACH_FORM void write_span(Form form, Row y, int64_t from, const NormAffine *a)
+EACH_FORM void write_span(Form form, RowRef y, int64_t from, const NormAffine *a)
 {
     _Alignas(64) float rest[SPAN];
     const int64_t done = write_to(form, form_of(y), piece_at(y, from), a);

@@ -174,7 +174,7 @@ EACH_FORM int64_t write_to(Form form, Form to, void *dx, const void *addend, con
 
 /* Writes the elements that were not stored directly, by the same loop: in another loop the compiler
  * might contract other FMAs and change bits. */
-EACH_FORM void write_rest(Form form, Row to, Row from, int64_t at, int64_t done, const NormDx *a)
+EACH_FORM void write_rest(Form form, RowRef to, RowRef from, int64_t at, int64_t done, const NormDx *a)
 {
     _Alignas(64) float dx[SPAN], addend[SPAN] = {0};
     int64_t i = done;
@@ -190,8 +190,8 @@ EACH_FORM void write_dx(Form form, const NormBackward *b, int64_t row, const Nor
                         const NormRowStats *r)
 {
     const NormDx a = {o->dy, o->x, o->w, o->n, *r};
-    const Row to = tensor_row(b->m.y, row);
-    const Row from = b->m.addend ? tensor_row(b->m.addend, row) : (Row){.at = NULL};
+    const RowRef to = tensor_row(b->m.y, row);
+    const RowRef from = b->m.addend ? tensor_row(b->m.addend, row) : (RowRef){.at = NULL};
     const void *addend = from.at ? piece_at(from, o->from) : NULL;
     const bool alike = !from.at || form_of(to) == form_of(from);
     const int64_t done = alike ? write_to(form, form_of(to), piece_at(to, o->from), addend, &a) : 0;

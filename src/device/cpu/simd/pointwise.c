@@ -22,7 +22,7 @@ static int64_t direct_part(const PointwiseWork *w, int64_t row, int64_t from, in
     if (!w->direct || form == AS_OTHER) return 0;
     for (int k = 0; k < c->n_in + c->n_out; k++) {
         const bool in = k < c->n_in;
-        const Row r = tensor_row(in ? &c->in[k] : &c->out[k - c->n_in], row);
+        const RowRef r = tensor_row(in ? &c->in[k] : &c->out[k - c->n_in], row);
         if (!piece_is_contiguous(r, c->out[0].dtype)) return 0;
         *(in ? &x[k] : (const void **)&y[k - c->n_in]) = piece_at(r, from);
     }
@@ -38,7 +38,7 @@ static void point_piece(const PointwiseWork *w, int64_t row, int64_t from, int64
     for (int k = 0; k < c->n_in; k++)
         x[k] = read_piece(tensor_row(&c->in[k], row), from, n, buffer[k]);
     for (int o = 0; o < c->n_out; o++) {
-        const Row r = tensor_row(&c->out[o], row);
+        const RowRef r = tensor_row(&c->out[o], row);
         y[o] = write_piece(r, from, buffer[MAX_POINTWISE + o]);
         if (w->mode == UPDATE) (void)read_piece(r, from, n, buffer[MAX_POINTWISE + o]);
     }

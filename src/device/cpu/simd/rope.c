@@ -18,7 +18,7 @@ typedef struct {
     double turns[PAIRS]; /* revolutions per position */
 } RopeWork;
 
-static void rotate_head(Row x, Row y, int64_t half, const float *cosine, const float *sine)
+static void rotate_head(RowRef x, RowRef y, int64_t half, const float *cosine, const float *sine)
 {
     float buffer[2][2 * PAIRS];
     const float *from = read_piece(x, 0, 2 * half, buffer[0]);

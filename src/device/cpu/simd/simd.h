@@ -16,7 +16,7 @@
 
 #include "device/cpu/simd/vec.h"
 #include "device/cpu/microkernels.h"
-#include "device/ref/ref.h" /* Row, extents of rows, blocks */
+#include "device/ref/ref.h" /* RowRef, extents of rows, blocks */
 
 #ifndef CPU_SIMD
 #define CPU_SIMD base
@@ -38,18 +38,18 @@ enum { PIECE = 1024, TILE_WORK = 32768 };
 #define store_steps CPU_NAME(store_steps)
 #define run_rows CPU_NAME(run_rows)
 
-/* Convert n elements that are contiguous, or `stride` apart. They take no Row: a Row passed on the
+/* Convert n elements that are contiguous, or `stride` apart. They take no RowRef: a RowRef passed on the
  * stack is loaded wider than it was stored, and such a load waits for all earlier stores. */
 void floats_of_bf16(const uint16_t *at, int64_t n, float *x);
 void bf16_of_floats(uint16_t *at, int64_t n, const float *x);
 void load_steps(const char *at, DType dtype, int64_t stride, int64_t n, float *x);
 void store_steps(char *at, DType dtype, int64_t stride, int64_t n, const float *x);
 
-static inline bool piece_is_contiguous(Row r, DType type)
+static inline bool piece_is_contiguous(RowRef r, DType type)
 {
     return r.dtype == type && r.stride == 1;
 }
-static inline bool piece_is_plain(Row r) { return piece_is_contiguous(r, F32); }
+static inline bool piece_is_plain(RowRef r) { return piece_is_contiguous(r, F32); }
 
 static inline char *piece_at(RowRef r, int64_t from)
 {
@@ -57,7 +57,7 @@ static inline char *piece_at(RowRef r, int64_t from)
 }
 
 /* Loads elements [from, from + n) as floats; f32 or bf16 with any stride. */
-static inline void load_piece(Row r, int64_t from, int64_t n, float *x)
+static inline void load_piece(RowRef r, int64_t from, int64_t n, float *x)
 {
     const char *at = piece_at(r, from);
     if (r.dtype == BF16 && r.stride == 1)
@@ -80,7 +80,7 @@ static inline void store_piece(RowRef r, int64_t from, int64_t n, const float *x
 }
 
 /* Returns the elements as floats: a pointer into the tensor, or a copy in `buffer`. */
-static inline const float *read_piece(Row r, int64_t from, int64_t n, float *buffer)
+static inline const float *read_piece(RowRef r, int64_t from, int64_t n, float *buffer)
 {
     if (piece_is_plain(r)) return (const float *)(void *)r.at + from;
     load_piece(r, from, n, buffer);
@@ -89,7 +89,7 @@ static inline const float *read_piece(Row r, int64_t from, int64_t n, float *buf
 
 /* Returns where to write elements: in the tensor, or `buffer`, which end_piece stores to the
  * tensor. */
-static inline float *write_piece(Row r, int64_t from, float *buffer)
+static inline float *write_piece(RowRef r, int64_t from, float *buffer)
 {
     return piece_is_plain(r) ? (float *)(void *)r.at + from : buffer;
 }
@@ -101,7 +101,7 @@ static inline void end_piece(RowRef r, int64_t from, int64_t n, const float *buf
 
 /* Prefetches elements into L1. A kernel that reads a row and then computes leaves memory idle in
  * between; and the hardware prefetcher cannot predict rows that ids select. */
-static inline void prefetch_piece(Row r, int64_t from, int64_t n)
+static inline void prefetch_piece(RowRef r, int64_t from, int64_t n)
 {
     enum { LINE = 64 };
     const char *at = piece_at(r, from), *end = at + n * (int64_t)dtype_bytes(r.dtype);
@@ -109,7 +109,7 @@ static inline void prefetch_piece(Row r, int64_t from, int64_t n)
 }
 
 /* row = keep * row + g; with keep == 0 the row is not read. */
-static inline void keep_piece(Row r, int64_t from, int64_t n, float keep, const float *g)
+static inline void keep_piece(RowRef r, int64_t from, int64_t n, float keep, const float *g)
 {
     if (keep == 0) { /* the old content may be NaN */
         store_piece(r, from, n, g);

@@ -83,7 +83,7 @@ EACH_FORM void add_piece(Form form, const void *x, int64_t n, SoftmaxSum *s, flo
 
 /* Adds the last elements of a row, or those of a row that is not contiguous, padded with -inf to
  * full pairs of vectors. */
-static void add_rest(Row r, int64_t from, int64_t n, SoftmaxSum *s, float *e)
+static void add_rest(RowRef r, int64_t from, int64_t n, SoftmaxSum *s, float *e)
 {
     _Alignas(64) float x[PIECE];
     const int64_t padded = blocks_of(n, 2 * W) * 2 * W;
@@ -95,7 +95,7 @@ static void add_rest(Row r, int64_t from, int64_t n, SoftmaxSum *s, float *e)
     if (e) memcpy(e + from, x, (size_t)n * sizeof *e);
 }
 
-static SoftmaxSum row_softmax(Row r, int64_t length, float *e)
+static SoftmaxSum row_softmax(RowRef r, int64_t length, float *e)
 {
     SoftmaxSum s = {-HUGE_VALF, -HUGE_VALF, 0};
     for (int64_t from = 0; from < length;) {

@@ -13,7 +13,7 @@
 #include "device/cpu/workspace.h"
 
 /* Copies bytes, not floats: preserves integers and NaN payloads. */
-static void copy_bytes(Row x, Row y, int64_t n)
+static void copy_bytes(RowRef x, RowRef y, int64_t n)
 {
     const size_t bytes = dtype_bytes(y.dtype);
     if (x.stride == 1 && y.stride == 1) {
@@ -27,7 +27,7 @@ static void copy_bytes(Row x, Row y, int64_t n)
 enum { PREFETCH_TOKENS = 2 }; /* tokens between a lookup and its prefetch */
 
 /* The table row of a token; at == NULL: the id belongs to another shard. */
-static Row row_of_id(const Call *call, int64_t t)
+static RowRef row_of_id(const Call *call, int64_t t)
 {
     const Tensor *w = &call->in[1];
     const int64_t id = int_at(&call->in[0], t) - call->attr.vocab.base;
@@ -38,8 +38,8 @@ static void look_up(const void *work, int64_t t)
 {
     const Call *call = work;
     const Tensor *y = &call->out[0];
-    const Row to = tensor_row(y, t), from = row_of_id(call, t);
-    const Row soon = t + PREFETCH_TOKENS < y->n[0] ? row_of_id(call, t + PREFETCH_TOKENS) : from;
+    const RowRef to = tensor_row(y, t), from = row_of_id(call, t);
+    const RowRef soon = t + PREFETCH_TOKENS < y->n[0] ? row_of_id(call, t + PREFETCH_TOKENS) : from;
     if (soon.at) prefetch_piece(soon, 0, y->n[1]);
     if (from.at && from.dtype == to.dtype) {
         copy_bytes(from, to, y->n[1]);

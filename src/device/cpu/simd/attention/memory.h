@@ -13,7 +13,7 @@ static inline RowRef head_row(const Tensor *x, int64_t token, int64_t head)
     return row_at(x, token * x->stride[0] + head * x->stride[1], x->stride[2]);
 }
 
-/* A row of whole vectors side by side, in memory of that type: what row_read does without a call. A Row
+/* A row of whole vectors side by side, in memory of that type: what row_read does without a call. A RowRef
  * that goes over the stack is read back wider than it was written, and that read waits for all stores
  * before it: a tenth of a tile's time. */
 static inline bool row_is_whole(RowRef r, DType type, int64_t n)

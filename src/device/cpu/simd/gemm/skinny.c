@@ -40,7 +40,7 @@ typedef V Load(const void *b, int64_t from, int64_t n);
 
 /* sum[i][j] = x[i] . row j of B, for two rows. The sums are named variables: an array of them would
  * be kept in memory. */
-static inline __attribute__((always_inline)) void dots(const float *const x[A_ROWS], const Row b[2],
+static inline __attribute__((always_inline)) void dots(const float *const x[A_ROWS], const RowRef b[2],
                                                        int64_t k, Load *load, float sum[A_ROWS][2])
 {
     const int64_t two = 2 * (b[1].at - b[0].at), size = (int64_t)dtype_bytes(b[0].dtype);
@@ -62,12 +62,12 @@ static inline __attribute__((always_inline)) void dots(const float *const x[A_RO
         for (int j = 0; j < 2; j++) sum[i][j] = v_sum(all[i][j]);
 }
 
-static void dots_f32(const float *const x[A_ROWS], const Row b[2], int64_t k, float sum[A_ROWS][2])
+static void dots_f32(const float *const x[A_ROWS], const RowRef b[2], int64_t k, float sum[A_ROWS][2])
 {
     dots(x, b, k, load_f32, sum);
 }
 
-static void dots_bf16(const float *const x[A_ROWS], const Row b[2], int64_t k, float sum[A_ROWS][2])
+static void dots_bf16(const float *const x[A_ROWS], const RowRef b[2], int64_t k, float sum[A_ROWS][2])
 {
     dots(x, b, k, load_bf16, sum);
 }
@@ -80,7 +80,7 @@ static void skinny_tile(void *work, int64_t tile)
     const int64_t end = least((tile + 1) * g->columns, c->n[1]);
     for (int64_t j = tile * g->columns; j < end; j += 2) {
         const int64_t pair = least(end - j, 2);
-        const Row rows[2] = {tensor_row(b, j), tensor_row(b, j + pair - 1)};
+        const RowRef rows[2] = {tensor_row(b, j), tensor_row(b, j + pair - 1)};
         float bias[2] = {0}, sum[MAX_SKINNY_ROWS][2];
         if (call->n_in > 2) load_piece(tensor_row(&call->in[2], 0), j, pair, bias);
         for (int64_t i = 0; i < g->m; i += A_ROWS)
@@ -97,7 +97,7 @@ static void take_rows(SkinnyGemm *g, float *copy)
 {
     const Tensor *a = &g->call->in[0];
     for (int64_t i = 0; i < g->m; i++) {
-        const Row row = tensor_row(a, i);
+        const RowRef row = tensor_row(a, i);
         g->x[i] = copy ? copy + i * g->k : (const float *)(void *)row.at;
         if (copy) load_piece(row, 0, g->k, copy + i * g->k);
     }

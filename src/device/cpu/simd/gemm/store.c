@@ -37,7 +37,7 @@ static void row_bf16(uint16_t *to, const uint16_t *addend, const SumsRow *s)
     memcpy(to + j, last, bytes);
 }
 
-static void row_any(Row to, Row addend, const SumsRow *s)
+static void row_any(RowRef to, RowRef addend, const SumsRow *s)
 {
     float x[MAX_NR], kept[MAX_NR] = {0};
     if (s->keep != 0) load_piece(addend, 0, s->n, kept);
@@ -45,7 +45,7 @@ static void row_any(Row to, Row addend, const SumsRow *s)
     store_piece(to, 0, s->n, x);
 }
 
-static Row row_of(const Tensor *t, int64_t row, int64_t column)
+static RowRef row_of(const Tensor *t, int64_t row, int64_t column)
 {
     return row_at(t, row * t->stride[0] + column * t->stride[1], t->stride[1]);
 }
@@ -63,8 +63,8 @@ void tile_store_rows(const TileStore *s, int64_t row, int64_t rows)
     const bool plain = c->stride[1] == 1 && addend->stride[1] == 1 && c->dtype == addend->dtype;
     SumsRow sums = {s->block.n, (float)s->call->number[0], s->sum + row * s->step, s->bias};
     for (int64_t i = row; i < row + rows; i++, sums.sum += s->step) {
-        const Row to = row_of(c, s->block.row + i, s->block.column);
-        const Row from = row_of(addend, s->block.row + i, s->block.column);
+        const RowRef to = row_of(c, s->block.row + i, s->block.column);
+        const RowRef from = row_of(addend, s->block.row + i, s->block.column);
         if (plain && c->dtype == F32)
             row_f32((float *)(void *)to.at, (const float *)(const void *)from.at, &sums);
         else if (plain && c->dtype == BF16)
