@@ -18,10 +18,10 @@ static Err unknown_flag(const char *verb, const char *word, const Flag *flags, i
 {
     const char *names[MAX_FLAGS];
     for (int i = 0; i < n; i++) names[i] = flags[i].name;
-    const char *near = text_nearest(word, names, n);
+    const char *nearest = text_nearest(word, names, n);
     return err_fail(ERR_CONFIG, "%s: %.80s: unknown flag%s%s%s", verb, word,
-                    near ? "; did you mean " : "; `sheaf help` shows how the verb is called",
-                    near ? near : "", near ? "?" : "");
+                    nearest ? "; did you mean " : "; `sheaf help` shows how the verb is called",
+                    nearest ? nearest : "", nearest ? "?" : "");
 }
 
 /* The flag at argv[*i]; a value may be the next word. */
@@ -70,9 +70,9 @@ Err args_split(int argc, char **argv, const Flag *flags, int n_flags, Arena *a, 
     return OK;
 }
 
-Err args_words(int argc, char **argv, const Flag *flags, int n_flags, Arena *a, Words *out)
+Err args_plain(int argc, char **argv, const Flag *flags, int n_flags, Arena *a, PlainArgs *out)
 {
-    Words words = {0};
+    PlainArgs words = {0};
     MUST(n_flags <= MAX_FLAGS, "%d flags", n_flags);
     TRY(ARENA_NEW(a, argc, &words.at));
     for (int i = 1; i < argc; i++) {

@@ -29,9 +29,9 @@ Err args_split(int argc, char **argv, const Flag *flags, int n_flags, Arena *a, 
 typedef struct {
     const char **at;
     int n;
-} Words;
+} PlainArgs;
 
 /* Local. For verbs that take files alone: the words that are no flags, in order. */
-Err args_words(int argc, char **argv, const Flag *flags, int n_flags, Arena *a, Words *out);
+Err args_plain(int argc, char **argv, const Flag *flags, int n_flags, Arena *a, PlainArgs *out);
 
 #endif

@@ -39,10 +39,10 @@ int verb_data(int argc, char **argv)
         puts(usage);
         return 0;
     }
-    const char *near = text_nearest(word, names, 3);
+    const char *nearest = text_nearest(word, names, 3);
     return cli_fail(err_fail(ERR_CONFIG,
                              "data: %.80s%swants build, show or check%s%s%s; `sheaf data --help` "
                              "says how",
-                             word, *word ? ": " : "", near ? " (did you mean " : "",
-                             near ? near : "", near ? "?)" : ""));
+                             word, *word ? ": " : "", nearest ? " (did you mean " : "",
+                             nearest ? nearest : "", nearest ? "?)" : ""));
 }

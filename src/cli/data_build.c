@@ -11,7 +11,7 @@
 #include <string.h>
 #include "cli/args.h"
 #include "cli/data.h"
-#include "cli/say.h"
+#include "cli/progress.h"
 #include "cli/verbs.h"
 #include "data/jsonl.h"
 #include "data/map.h"
@@ -20,7 +20,7 @@
 enum { PIECE = 1 << 22, MAX_THREADS = 1024 };
 
 typedef struct {
-    Words in;
+    PlainArgs in;
     const char *out;
     TokenFormat from, format;
     const char *eot;      /* a token, none, or NULL: by itself */
@@ -30,10 +30,10 @@ typedef struct {
     int threads;
     Writer writer;
     int64_t bytes_done;
-    Progress progress;
-} Build;
+    ProgressLine progress;
+} DataBuild;
 
-static Err feed(Build *b, Bytes text)
+static Err feed(DataBuild *b, Bytes text)
 {
     for (size_t at = 0; at < text.bytes; at += PIECE) {
         const size_t n = text.bytes - at < PIECE ? text.bytes - at : PIECE;
@@ -43,7 +43,7 @@ static Err feed(Build *b, Bytes text)
     return writer_end(&b->writer);
 }
 
-static Err feed_jsonl(Build *b, const char *path, Bytes data)
+static Err feed_jsonl(DataBuild *b, const char *path, Bytes data)
 {
     Jsonl j = jsonl_open(path, data);
     const int64_t before = b->bytes_done;
@@ -59,7 +59,7 @@ static Err feed_jsonl(Build *b, const char *path, Bytes data)
     return err;
 }
 
-static Err build_bytes(Build *b, const char *path, Bytes data)
+static Err build_bytes(DataBuild *b, const char *path, Bytes data)
 {
     TokenFormat from = b->from;
     if (from == FORMAT_AUTO && tokens_recognise(path, data, false, &from) != OK)
@@ -75,7 +75,7 @@ static Err build_bytes(Build *b, const char *path, Bytes data)
                                 : tokenize_text(&b->tokenize, data);
 }
 
-static Err build_file(Build *b, const char *path)
+static Err build_file(DataBuild *b, const char *path)
 {
     Bytes data;
     TRY(map_file(path, &data));
@@ -85,7 +85,7 @@ static Err build_file(Build *b, const char *path)
     return err;
 }
 
-static Err total_bytes(const Words *in, int64_t *out)
+static Err total_bytes(const PlainArgs *in, int64_t *out)
 {
     *out = 0;
     for (int i = 0; i < in->n; i++) {
@@ -99,18 +99,18 @@ static Err total_bytes(const Words *in, int64_t *out)
 
 static void on_progress(void *who, int64_t bytes)
 {
-    Build *b = who;
+    DataBuild *b = who;
     b->bytes_done += bytes;
     progress_at(&b->progress, b->bytes_done);
 }
 
-static Err build_files(Build *b)
+static Err build_files(DataBuild *b)
 {
     for (int i = 0; i < b->in.n; i++) TRY(build_file(b, b->in.at[i]));
     return OK;
 }
 
-static Err build_tokenized(Build *b)
+static Err build_tokenized(DataBuild *b)
 {
     TRY(tokenize_open(&b->tokenize, &(TokenizeSettings){.of = b->tokenizer,
                                                         .writer = &b->writer,
@@ -124,7 +124,7 @@ static Err build_tokenized(Build *b)
     return err;
 }
 
-static Err build_all(Build *b)
+static Err build_all(DataBuild *b)
 {
     int64_t total;
     TRY(total_bytes(&b->in, &total));
@@ -144,7 +144,7 @@ static Err build_all(Build *b)
 }
 
 /* The token between documents: what was asked for, or one of the usual names. */
-static Err find_eot(const Build *b, int32_t *out)
+static Err find_eot(const DataBuild *b, int32_t *out)
 {
     static const char *const usual[] = {"<|endoftext|>", "<|end_of_text|>", "</s>"};
     *out = -1;
@@ -162,7 +162,7 @@ static Err find_eot(const Build *b, int32_t *out)
 
 /* As llm.c does before each document, or as Megatron does after it, unless the tokenizer's template
  * puts a token there already. */
-static Err place_eot(Build *b)
+static Err place_eot(DataBuild *b)
 {
     const Tokenizer *t = b->tokenizer;
     const bool pair = b->format == FORMAT_MEGATRON;
@@ -185,7 +185,7 @@ static Err read_threads(const char *text, int *out)
     return OK;
 }
 
-static Err read_tokenizer(Build *b, const char *path, const char *threads, Arena *a)
+static Err read_tokenizer(DataBuild *b, const char *path, const char *threads, Arena *a)
 {
     TRY(read_threads(threads, &b->threads));
     if (strcmp(path, "bytes") == 0) {
@@ -200,7 +200,7 @@ static Err read_tokenizer(Build *b, const char *path, const char *threads, Arena
 }
 
 /* The key of a run file may be given here too. */
-static void take_key(Words *in, const char **tokenizer)
+static void take_key(PlainArgs *in, const char **tokenizer)
 {
     static const char key[] = "data.tokenizer=";
     int n = 0;
@@ -213,7 +213,7 @@ static void take_key(Words *in, const char **tokenizer)
     in->n = n;
 }
 
-static Err read_request(int argc, char **argv, Arena *a, Build *b)
+static Err read_request(int argc, char **argv, Arena *a, DataBuild *b)
 {
     const char *from = "auto", *format = "tokens", *tokenizer = "bytes", *threads = NULL;
     const Flag flags[] = {
@@ -221,7 +221,7 @@ static Err read_request(int argc, char **argv, Arena *a, Build *b)
         {"--from", &from, NULL},       {"--tokenizer", &tokenizer, NULL},
         {"--threads", &threads, NULL}, {"--eot", &b->eot, NULL},
     };
-    TRY(args_words(argc, argv, flags, 6, a, &b->in));
+    TRY(args_plain(argc, argv, flags, 6, a, &b->in));
     take_key(&b->in, &tokenizer);
     TRY(token_format_named(format, &b->format));
     TRY(token_format_named(from, &b->from));
@@ -233,7 +233,7 @@ static Err read_request(int argc, char **argv, Arena *a, Build *b)
 }
 
 /* "each starts with <|endoftext|> (50256)" */
-static void say_borders(const Build *b)
+static void print_borders(const DataBuild *b)
 {
     const int32_t first = b->writer.start - 1;
     const int32_t id = b->format == FORMAT_MEGATRON ? b->last : first;
@@ -247,16 +247,17 @@ static void say_borders(const Build *b)
                (long long)b->tokenize.replaced, b->tokenize.replaced == 1 ? "" : "s");
 }
 
-static void say_built(const Build *b)
+static void print_summary(const DataBuild *b)
 {
     char tokens[COUNT_BYTES], documents[COUNT_BYTES];
     const int64_t n = b->writer.n_documents;
     const bool pair = b->format == FORMAT_MEGATRON;
     const Tokens file = {
         .format = b->format, .width = b->writer.width, .is_signed = pair && b->writer.width == 4};
-    printf("%s: %s tokens in %s document%s, %s\n", b->out, say_count(b->writer.n_tokens, tokens),
-           say_count(n, documents), n == 1 ? "" : "s", tokens_words(&file));
-    if (b->tokenizer) say_borders(b);
+    printf("%s: %s tokens in %s document%s, %s\n", b->out,
+           grouped_digits(b->writer.n_tokens, tokens), grouped_digits(n, documents),
+           n == 1 ? "" : "s", tokens_words(&file));
+    if (b->tokenizer) print_borders(b);
     if (!pair && n > 1 && b->writer.start <= 0)
         puts("  the documents are joined: the format has no borders; --format megatron keeps them");
 }
@@ -264,11 +265,11 @@ static void say_built(const Build *b)
 int data_build(int argc, char **argv)
 {
     Arena arena;
-    Build b = {0};
+    DataBuild b = {0};
     if (arena_open(&arena, "data", ARENA_PLENTY) != OK) return cli_fail(ERR_NOMEM);
     Err err = read_request(argc, argv, &arena, &b);
     if (err == OK) err = build_all(&b);
-    if (err == OK) say_built(&b);
+    if (err == OK) print_summary(&b);
     if (b.tokenizer) tokenizer_close(b.tokenizer);
     arena_close(&arena);
     return err == OK ? 0 : cli_fail(err);

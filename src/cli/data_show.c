@@ -13,14 +13,14 @@
 #include <string.h>
 #include "base/text.h"
 #include "cli/args.h"
-#include "cli/say.h"
+#include "cli/progress.h"
 #include "cli/verbs.h"
 
 enum { PIECE = 1 << 22, TEXT_TOKENS = 72, ID_TOKENS = 12, WORD_TOKENS = 24 };
 
 static Err walk(const Tokens *t, const char *what, int64_t vocab, Arena *a, TokensSeen *seen)
 {
-    Progress p = progress_begin(what, t->path, t->n_tokens);
+    ProgressLine p = progress_begin(what, t->path, t->n_tokens);
     Err err = tokens_seen_init(seen, a);
     for (int64_t at = 0; at < t->n_tokens && err == OK; at += PIECE) {
         const int64_t to = t->n_tokens - at < PIECE ? t->n_tokens : at + PIECE;
@@ -92,13 +92,13 @@ Err data_describe(const Tokens *t, const Tokenizer *tokenizer, Arena *a)
     const bool by_bytes = t->format == FORMAT_TEXT || t->format == FORMAT_JSONL;
     TRY(walk(t, "reading", 0, a, &seen));
     printf("%s: %s\n", t->path, tokens_words(t));
-    printf("  tokens     %s (%s)\n", say_count(t->n_tokens, count),
+    printf("  tokens     %s (%s)\n", grouped_digits(t->n_tokens, count),
            text_bytes(t->n_tokens * t->width, bytes));
-    printf("  documents  %s%s\n", say_count(seen.n_documents, documents),
+    printf("  documents  %s%s\n", grouped_digits(seen.n_documents, documents),
            border_words(t, &seen, words, sizeof words));
     if (t->n_tokens == 0) return OK;
     printf("  ids        %lld to %lld, %s different; ", (long long)seen.low, (long long)seen.high,
-           say_count(seen.n_ids, count));
+           grouped_digits(seen.n_ids, count));
     if (seen.low < 0)
         puts("an id below 0 is none: this is not what it was read as");
     else
@@ -109,20 +109,20 @@ Err data_describe(const Tokens *t, const Tokenizer *tokenizer, Arena *a)
 }
 
 typedef struct {
-    Words files;
+    PlainArgs files;
     TokenFormat format;
     int64_t vocab;        /* 0: not given */
     Tokenizer *tokenizer; /* NULL: not given */
-} Request;
+} ShowRequest;
 
-static Err read_request(int argc, char **argv, bool checks, Arena *a, Request *r)
+static Err read_request(int argc, char **argv, bool checks, Arena *a, ShowRequest *r)
 {
     const char *format = "auto", *vocab = NULL, *tokenizer = "bytes";
     const Flag flags[] = {{"--format", &format, NULL},
                           checks ? (Flag){"--vocab", &vocab, NULL}
                                  : (Flag){"--tokenizer", &tokenizer, NULL}};
     char *end = NULL;
-    TRY(args_words(argc, argv, flags, 2, a, &r->files));
+    TRY(args_plain(argc, argv, flags, 2, a, &r->files));
     TRY(token_format_named(format, &r->format));
     if (r->files.n == 0) return err_fail(ERR_CONFIG, "data %s: no file; name one", argv[0]);
     if (strcmp(tokenizer, "bytes") != 0) TRY(tokenizer_load(tokenizer, a, &r->tokenizer));
@@ -134,7 +134,7 @@ static Err read_request(int argc, char **argv, bool checks, Arena *a, Request *r
     return OK;
 }
 
-static Err show_file(const Request *r, const char *path, Arena *a)
+static Err show_file(const ShowRequest *r, const char *path, Arena *a)
 {
     Tokens t;
     TRY(tokens_open(path, r->format, a, &t));
@@ -143,19 +143,20 @@ static Err show_file(const Request *r, const char *path, Arena *a)
     return err;
 }
 
-static Err check_tokens(const Request *r, const Tokens *t, Arena *a)
+static Err check_tokens(const ShowRequest *r, const Tokens *t, Arena *a)
 {
     TokensSeen seen;
     char count[COUNT_BYTES], documents[COUNT_BYTES];
     TRY(walk(t, "checking", r->vocab ? r->vocab : INT32_MAX, a, &seen));
     if (t->n_tokens == 0) return err_fail(ERR_CHECK, "%s: holds no token", t->path);
     printf("%s: sound: %s, %s tokens in %s document%s, ids %lld to %lld\n", t->path,
-           tokens_words(t), say_count(t->n_tokens, count), say_count(seen.n_documents, documents),
-           seen.n_documents == 1 ? "" : "s", (long long)seen.low, (long long)seen.high);
+           tokens_words(t), grouped_digits(t->n_tokens, count),
+           grouped_digits(seen.n_documents, documents), seen.n_documents == 1 ? "" : "s",
+           (long long)seen.low, (long long)seen.high);
     return OK;
 }
 
-static Err check_file(const Request *r, const char *path, Arena *a)
+static Err check_file(const ShowRequest *r, const char *path, Arena *a)
 {
     Tokens t;
     TRY(tokens_open(path, r->format, a, &t));
@@ -166,10 +167,10 @@ static Err check_file(const Request *r, const char *path, Arena *a)
 
 /* Each file, whatever became of the one before; the worst status. */
 static int for_files(int argc, char **argv, bool checks,
-                     Err (*of_file)(const Request *, const char *, Arena *))
+                     Err (*of_file)(const ShowRequest *, const char *, Arena *))
 {
     Arena arena;
-    Request r = {0};
+    ShowRequest r = {0};
     if (arena_open(&arena, "data", ARENA_PLENTY) != OK) return cli_fail(ERR_NOMEM);
     const Err asked = read_request(argc, argv, checks, &arena, &r);
     int status = asked == OK ? 0 : cli_fail(asked);

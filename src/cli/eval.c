@@ -42,7 +42,7 @@ static const size_t most_text = (size_t)1 << 31;
 
 typedef struct {
     const char *text, *tokens, *tasks, *seq_len, *stride, *limit, *tokenizer;
-} Flags;
+} EvalFlags;
 
 static Err read_count(const char *flag, const char *text, int64_t *out)
 {
@@ -57,11 +57,11 @@ static Err read_count(const char *flag, const char *text, int64_t *out)
 
 static Err need_text(const EvalRequest *e)
 {
-    if (!e->use.no_text) return OK;
+    if (!e->infer.no_text) return OK;
     return err_fail(ERR_CONFIG,
                     "%s has no tokenizer.json; name one with --tokenizer FILE (bytes: a token a "
                     "byte), or give a token file with --tokens",
-                    e->use.source.dir);
+                    e->infer.source.dir);
 }
 
 /* ---- perplexity ---- */
@@ -72,8 +72,9 @@ static Err read_text(EvalRequest *e, const char *path)
     size_t bytes;
     EncodedBytes ids;
     TRY(need_text(e));
-    TRY(text_read_file(path, most_text, &e->use.arena, &text, &bytes));
-    TRY(use_spell(&e->use, path, (Bytes){(const unsigned char *)text, bytes}, &e->use.arena, &ids));
+    TRY(text_read_file(path, most_text, &e->infer.arena, &text, &bytes));
+    TRY(infer_encode(&e->infer, path, (Bytes){(const unsigned char *)text, bytes}, &e->infer.arena,
+                     &ids));
     e->token = ids.id;
     e->windows.n_tokens = ids.n;
     return OK;
@@ -83,11 +84,11 @@ static Err copy_tokens(EvalRequest *e, const Tokens *t, int64_t limit)
 {
     int32_t *id;
     const int64_t n = t->n_tokens < limit ? t->n_tokens : limit;
-    TRY(ARENA_NEW(&e->use.arena, n, &id));
+    TRY(ARENA_NEW(&e->infer.arena, n, &id));
     for (int64_t i = 0; i < n; i++) {
         const int64_t x = tokens_at(t, i);
-        if (x < 0 || x >= e->use.source.model.vocab)
-            return tokens_bad_id(t, i, e->use.source.model.vocab);
+        if (x < 0 || x >= e->infer.source.model.vocab)
+            return tokens_bad_id(t, i, e->infer.source.model.vocab);
         id[i] = (int32_t)x;
     }
     e->token = id;
@@ -98,7 +99,7 @@ static Err copy_tokens(EvalRequest *e, const Tokens *t, int64_t limit)
 static Err read_tokens(EvalRequest *e, const char *path, int64_t limit)
 {
     Tokens t;
-    TRY(tokens_open(path, FORMAT_AUTO, &e->use.arena, &t));
+    TRY(tokens_open(path, FORMAT_AUTO, &e->infer.arena, &t));
     const Err err = copy_tokens(e, &t, limit);
     tokens_close(&t);
     return err;
@@ -108,8 +109,8 @@ static Err read_tokens(EvalRequest *e, const char *path, int64_t limit)
 static int64_t count_bytes(const EvalRequest *e)
 {
     int64_t bytes = 0;
-    const Tokenizer *t = e->use.tokenizer;
-    for (int64_t i = 1; i < e->windows.n_tokens && !e->use.no_text; i++)
+    const Tokenizer *t = e->infer.tokenizer;
+    for (int64_t i = 1; i < e->windows.n_tokens && !e->infer.no_text; i++)
         if (!t || !tokenizer_special(t, e->token[i]))
             bytes += (int64_t)encode_bytes(t, e->token[i]).bytes;
     return bytes;
@@ -118,14 +119,14 @@ static int64_t count_bytes(const EvalRequest *e)
 static Err check_vocabulary(const EvalRequest *e)
 {
     for (int64_t i = 0; i < e->windows.n_tokens; i++)
-        if (e->token[i] < 0 || e->token[i] >= e->use.source.model.vocab)
+        if (e->token[i] < 0 || e->token[i] >= e->infer.source.model.vocab)
             return err_fail(ERR_CONFIG, "%s: token %lld is %d; the model has tokens 0 to %lld",
                             e->what, (long long)i, e->token[i],
-                            (long long)e->use.source.model.vocab - 1);
+                            (long long)e->infer.source.model.vocab - 1);
     return OK;
 }
 
-static Err prepare_text(EvalRequest *e, const Flags *f)
+static Err prepare_text(EvalRequest *e, const EvalFlags *f)
 {
     Windows *w = &e->windows;
     int64_t limit = INT64_MAX;
@@ -154,13 +155,13 @@ static Err prepare_text(EvalRequest *e, const Flags *f)
 /* ---- multiple choice ---- */
 
 /* What stands before a text that has nothing before it: the end of another, or of another line. */
-static Err token_before(ModelUse *u, int32_t *out)
+static Err token_before(InferContext *ctx, int32_t *out)
 {
     EncodedBytes line;
-    *out = encode_end(u->tokenizer);
-    if (*out < 0 && u->n_end > 0 && u->end[0] < u->source.model.vocab) *out = u->end[0];
+    *out = encode_end(ctx->tokenizer);
+    if (*out < 0 && ctx->n_end > 0 && ctx->end[0] < ctx->source.model.vocab) *out = ctx->end[0];
     if (*out >= 0) return OK;
-    TRY(spell(u->tokenizer, (Bytes){(const unsigned char *)"\n", 1}, false, &u->arena, &line));
+    TRY(spell(ctx->tokenizer, (Bytes){(const unsigned char *)"\n", 1}, false, &ctx->arena, &line));
     *out = line.id[0];
     return OK;
 }
@@ -169,9 +170,9 @@ static Err token_before(ModelUse *u, int32_t *out)
  * common harness. */
 static Err spell_choice(EvalRequest *e, const ChoiceTask *t, int i, ScoreSequence *out)
 {
-    const Tokenizer *by = e->use.tokenizer;
+    const Tokenizer *by = e->infer.tokenizer;
     const Bytes c = t->context, x = t->choice[i];
-    Arena *a = &e->use.arena;
+    Arena *a = &e->infer.arena;
     EncodedBytes all, before;
     char *text;
     TRY(ARENA_NEW(a, c.bytes + x.bytes + 1, &text));
@@ -185,7 +186,7 @@ static Err spell_choice(EvalRequest *e, const ChoiceTask *t, int i, ScoreSequenc
     if (from < 1) { /* nothing comes before: the end of another text does */
         int32_t *with;
         TRY(ARENA_NEW(a, all.n + 1, &with));
-        TRY(token_before(&e->use, &with[0]));
+        TRY(token_before(&e->infer, &with[0]));
         memcpy(with + 1, all.id, (size_t)all.n * sizeof *with);
         all = (EncodedBytes){.id = with, .n = all.n + 1};
         from = 1;
@@ -205,19 +206,19 @@ static void fit(EvalRequest *e, ScoreSequence *q)
     e->n_cut++;
 }
 
-static Err prepare_tasks(EvalRequest *e, const Flags *f)
+static Err prepare_tasks(EvalRequest *e, const EvalFlags *f)
 {
     int64_t k = 0, longest = 1;
     TRY(need_text(e));
-    TRY(tasks_read(f->tasks, &e->use.arena, &e->choices));
+    TRY(tasks_read(f->tasks, &e->infer.arena, &e->choices));
     e->n_sequences = e->choices.n_choices;
-    TRY(ARENA_NEW(&e->use.arena, e->n_sequences, &e->sequence));
+    TRY(ARENA_NEW(&e->infer.arena, e->n_sequences, &e->sequence));
     for (int64_t t = 0; t < e->choices.n; t++)
         for (int i = 0; i < e->choices.task[t].n; i++, k++) {
             TRY(spell_choice(e, &e->choices.task[t], i, &e->sequence[k]));
             if (e->sequence[k].n - 1 > longest) longest = e->sequence[k].n - 1;
         }
-    e->windows.seq_len = e->use.source.model.max_positions;
+    e->windows.seq_len = e->infer.source.model.max_positions;
     TRY(read_count("--seq-len", f->seq_len, &e->windows.seq_len));
     if (longest < e->windows.seq_len) e->windows.seq_len = longest;
     for (k = 0; k < e->n_sequences; k++) fit(e, &e->sequence[k]);
@@ -226,7 +227,7 @@ static Err prepare_tasks(EvalRequest *e, const Flags *f)
 
 /* ---- both ---- */
 
-static Err check_flags(const Flags *f)
+static Err check_flags(const EvalFlags *f)
 {
     const int given = !!f->text + !!f->tokens + !!f->tasks;
     if (given != 1)
@@ -241,16 +242,16 @@ static Err check_flags(const Flags *f)
 
 static Err prepare(EvalRequest *e, int argc, char **argv)
 {
-    Flags f = {0};
+    EvalFlags f = {0};
     Args args;
     const Flag flags[] = {{"--text", &f.text, NULL},           {"--tokens", &f.tokens, NULL},
                           {"--tasks", &f.tasks, NULL},         {"--seq-len", &f.seq_len, NULL},
                           {"--stride", &f.stride, NULL},       {"--limit", &f.limit, NULL},
                           {"--tokenizer", &f.tokenizer, NULL}, {"--json", NULL, &e->json}};
-    TRY(args_split(argc, argv, flags, sizeof flags / sizeof *flags, &e->use.arena, &args));
+    TRY(args_split(argc, argv, flags, sizeof flags / sizeof *flags, &e->infer.arena, &args));
     TRY(check_flags(&f));
-    TRY(use_open(&e->use, &args, f.tokenizer));
-    const Source *s = &e->use.source;
+    TRY(infer_open(&e->infer, &args, f.tokenizer));
+    const Source *s = &e->infer.source;
     const int64_t most = s->model.max_positions;
     e->tasks = f.tasks != NULL;
     e->what = f.text ? f.text : f.tokens ? f.tokens : f.tasks;
@@ -261,26 +262,27 @@ static Err prepare(EvalRequest *e, int argc, char **argv)
         return err_fail(ERR_CONFIG, "--seq-len %lld: the model of %s has positions for %lld",
                         (long long)e->windows.seq_len, s->dir, (long long)most);
     TRY(e->tasks ? prepare_tasks(e, &f) : prepare_text(e, &f));
-    const int64_t fits = PASS_ROWS / e->windows.seq_len, stages = e->use.config.mesh_pp;
+    const int64_t fits = PASS_ROWS / e->windows.seq_len, stages = e->infer.config.mesh_pp;
     const int64_t micros = fits < stages ? stages : fits < 1 ? 1 : fits;
     e->micros = (int)(micros > MAX_MICROS ? MAX_MICROS : micros);
     if (e->n_sequences < e->micros) e->micros = (int)e->n_sequences;
-    return ARENA_NEW(&e->use.arena, e->n_sequences, &e->loss);
+    return ARENA_NEW(&e->infer.arena, e->n_sequences, &e->loss);
 }
 
-static int eval(int argc, char **argv, FlightRecorder *board)
+static int eval(int argc, char **argv, FlightRecorder *recorder)
 {
     static EvalRequest e; /* large */
     e = (EvalRequest){0};
-    Err err = use_begin(&e.use, "eval", board);
+    Err err = infer_begin(&e.infer, "eval", recorder);
     if (err == OK) {
-        e.use.prepared = prepare(&e, argc, argv);
-        err = use_run(&e.use, eval_rank, &e);
+        e.infer.prepared = prepare(&e, argc, argv);
+        err = infer_run(&e.infer, eval_rank, &e);
     }
-    const bool stopped = e.use.stop && *e.use.stop;
-    const int status = err == OK ? 0 : stopped ? 130 : use_fail(&e.use, err);
-    if (err == OK && e.use.launch.by.rank == 0) e.tasks ? eval_say_tasks(&e) : eval_say_text(&e);
-    use_end(&e.use);
+    const bool stopped = e.infer.stop && *e.infer.stop;
+    const int status = err == OK ? 0 : stopped ? 130 : infer_fail(&e.infer, err);
+    if (err == OK && e.infer.launch.by.rank == 0)
+        e.tasks ? eval_report_tasks(&e) : eval_report_text(&e);
+    infer_close(&e.infer);
     return status;
 }
 

@@ -3,7 +3,7 @@
 #ifndef CLI_EVAL_H
 #define CLI_EVAL_H
 
-#include "cli/use.h"
+#include "cli/infer.h"
 #include "data/tasks.h"
 #include "infer/score.h"
 
@@ -23,7 +23,7 @@ int64_t windows_count(const Windows *w);
 void windows_at(const Windows *w, int64_t i, int64_t *first, int64_t *n, int64_t *from);
 
 typedef struct {
-    ModelUse use;
+    InferContext infer;
     Windows windows; /* of perplexity */
     const int32_t *token;
     int64_t text_bytes; /* that the tokens which count spell; 0: unknown */
@@ -42,8 +42,8 @@ typedef struct {
 Err eval_rank(WorldRank *w, void *request);
 
 /* Local. On standard output. */
-void eval_say_text(const EvalRequest *e);
-void eval_say_tasks(const EvalRequest *e);
+void eval_report_text(const EvalRequest *e);
+void eval_report_tasks(const EvalRequest *e);
 
 /* What multiple choice comes to. */
 typedef struct {

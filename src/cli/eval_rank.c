@@ -12,7 +12,7 @@ typedef struct {
     Scorer scorer;
     Team *team;
     double *loss;
-} Runner;
+} EvalRunner;
 
 static double now_s(void)
 {
@@ -21,20 +21,21 @@ static double now_s(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static Err compile(Runner *r)
+static Err compile(EvalRunner *r)
 {
-    ModelUse *u = &r->e->use;
+    InferContext *ctx = &r->e->infer;
     JobSettings base;
-    TRY(use_job(u, r->world, &base));
+    TRY(infer_job(ctx, r->world, &base));
     const JobSettings set = score_settings(&base, r->e->windows.seq_len, r->e->micros);
     TRY(job_compile(&set, r->world->arena, &r->job));
-    for (int a = 0; a < N_ARENAS; a++) atomic_fetch_add(&u->bytes, (int64_t)r->job.linked.bytes[a]);
-    return use_team(u, r->world, &r->team);
+    for (int a = 0; a < N_ARENAS; a++)
+        atomic_fetch_add(&ctx->bytes, (int64_t)r->job.linked.bytes[a]);
+    return infer_team(ctx, r->world, &r->team);
 }
 
-static Err open_runner(Runner *r)
+static Err open_runner(EvalRunner *r)
 {
-    const ScorerSettings set = {&r->job, r->e->use.device, r->world, r->team};
+    const ScorerSettings set = {&r->job, r->e->infer.device, r->world, r->team};
     TRY(ARENA_NEW(r->world->arena, r->e->n_sequences, &r->loss));
     return scorer_open(&r->scorer, &set, r->world->arena);
 }
@@ -43,7 +44,7 @@ static Err next(void *context, int64_t i, ScoreSequence *out)
 {
     const EvalRequest *e = context;
     int64_t first, n, from;
-    if (e->use.stop && *e->use.stop)
+    if (e->infer.stop && *e->infer.stop)
         return err_fail(ERR_IO, "eval: interrupted after %lld of %lld sequences", (long long)i,
                         (long long)e->n_sequences);
     if (e->tasks) {
@@ -55,16 +56,16 @@ static Err next(void *context, int64_t i, ScoreSequence *out)
     return OK;
 }
 
-static Err run_phases(Runner *r)
+static Err run_phases(EvalRunner *r)
 {
     EvalRequest *e = r->e;
-    ModelUse *u = &e->use;
+    InferContext *ctx = &e->infer;
     WorldRank *w = r->world;
-    TRY(world_agree(w, u->prepared));
+    TRY(world_agree(w, ctx->prepared));
     TRY(world_agree(w, compile(r)));
-    TRY(use_memory(u, w, "try a smaller --seq-len, or mesh.tp"));
+    TRY(infer_start(ctx, w, "try a smaller --seq-len, or mesh.tp"));
     TRY(world_agree(w, open_runner(r)));
-    TRY(use_load(u, w, &r->scorer.rank));
+    TRY(infer_load(ctx, w, &r->scorer.rank));
     const double before = now_s();
     const ScoreSource source = {next, e, e->n_sequences};
     TRY(scorer_run(&r->scorer, &source, r->loss));
@@ -76,12 +77,12 @@ static Err run_phases(Runner *r)
 
 Err eval_rank(WorldRank *w, void *request)
 {
-    Runner *r;
+    EvalRunner *r;
     TRY(world_agree(w, ARENA_NEW(w->arena, 1, &r)));
     r->e = request;
     r->world = w;
     const Err err = run_phases(r);
-    if (w->place == 0) r->e->use.agreed = w->agreed;
+    if (w->place == 0) r->e->infer.agreed = w->agreed;
     world_leave(w, err);
     scorer_close(&r->scorer);
     if (r->team) team_close(r->team);

@@ -57,7 +57,7 @@ typedef struct {
     const char *prompt, *prompts, *tokens, *temperature, *top_k, *top_p, *penalty, *seed, *stop;
     const char *batch, *tokenizer;
     bool ids, json, no_cache, ignore_eos;
-} Flags;
+} GenerateFlags;
 
 static Err read_int(const char *flag, const char *text, int64_t low, int64_t *out)
 {
@@ -96,7 +96,7 @@ static Err read_stops(GenerateRequest *g, int argc, char **argv)
     return OK;
 }
 
-static Err read_settings(GenerateRequest *g, const Flags *f)
+static Err read_settings(GenerateRequest *g, const GenerateFlags *f)
 {
     int64_t seed = 1;
     g->sample = (SamplerSettings){.temperature = 0, .top_p = 1, .repetition = 1};
@@ -115,7 +115,7 @@ static Err read_settings(GenerateRequest *g, const Flags *f)
                         f->top_k   ? "--top-k"
                         : f->top_p ? "--top-p"
                                    : "--seed");
-    if (f->ids && g->n_stops && g->use.no_text)
+    if (f->ids && g->n_stops && g->infer.no_text)
         return err_fail(ERR_CONFIG, "--stop: without a tokenizer there is no text to stop at");
     g->ids = f->ids;
     g->json = f->json;
@@ -123,10 +123,10 @@ static Err read_settings(GenerateRequest *g, const Flags *f)
 }
 
 /* As long as is needed, as far as the model has positions. */
-static Err choose_shape(GenerateRequest *g, const Flags *f)
+static Err choose_shape(GenerateRequest *g, const GenerateFlags *f)
 {
     const Prompts *p = &g->prompts;
-    const int64_t most = g->use.source.model.max_positions;
+    const int64_t most = g->infer.source.model.max_positions;
     int64_t all = 0, batch = p->n < BATCH ? p->n : BATCH;
     TRY(read_int("--batch", f->batch, 1, &batch));
     for (int64_t i = 0; i < p->n; i++) {
@@ -134,7 +134,7 @@ static Err choose_shape(GenerateRequest *g, const Flags *f)
         if (p->prompt[i].n > most)
             return err_fail(
                 ERR_CONFIG, "prompt %lld has %lld tokens; the model of %s has positions for %lld",
-                (long long)i + 1, (long long)p->prompt[i].n, g->use.source.dir, (long long)most);
+                (long long)i + 1, (long long)p->prompt[i].n, g->infer.source.dir, (long long)most);
     }
     if (batch > p->n) batch = p->n;
     const int64_t wanted = p->longest + g->max_tokens - 1; /* the last is not seen */
@@ -150,7 +150,7 @@ static Err choose_shape(GenerateRequest *g, const Flags *f)
 
 static Err prepare(GenerateRequest *g, int argc, char **argv)
 {
-    Flags f = {0};
+    GenerateFlags f = {0};
     Args args;
     const Flag flags[] = {{"-p", &f.prompt, NULL},
                           {"--prompts", &f.prompts, NULL},
@@ -167,13 +167,13 @@ static Err prepare(GenerateRequest *g, int argc, char **argv)
                           {"--json", NULL, &f.json},
                           {"--no-cache", NULL, &f.no_cache},
                           {"--ignore-eos", NULL, &f.ignore_eos}};
-    TRY(args_split(argc, argv, flags, sizeof flags / sizeof *flags, &g->use.arena, &args));
-    TRY(use_open(&g->use, &args, f.tokenizer));
+    TRY(args_split(argc, argv, flags, sizeof flags / sizeof *flags, &g->infer.arena, &args));
+    TRY(infer_open(&g->infer, &args, f.tokenizer));
     TRY(read_stops(g, argc, argv));
     TRY(read_settings(g, &f));
-    const PromptWords words = {f.prompt, f.prompts, f.ids};
-    TRY(prompts_read(&g->use, &words, &g->use.arena, &g->prompts));
-    if (f.ignore_eos) g->use.n_end = 0;
+    const PromptArgs words = {f.prompt, f.prompts, f.ids};
+    TRY(prompts_read(&g->infer, &words, &g->infer.arena, &g->prompts));
+    if (f.ignore_eos) g->infer.n_end = 0;
     return choose_shape(g, &f);
 }
 
@@ -187,15 +187,15 @@ static json_t *sound_text(const Bytes text, Arena *a)
 
 static json_t *output_json(const GenerateRequest *g, int64_t i, Arena *a)
 {
-    const Utterance *u = &g->speaker->of[i];
-    const Bytes text = {(const unsigned char *)u->text, u->n};
+    const Completion *c = &g->stream->completion[i];
+    const Bytes text = {(const unsigned char *)c->text, c->n};
     json_t *o = json_object(), *ids = json_array();
     json_object_set_new(o, "prompt", sound_text(g->prompts.text[i], a));
     json_object_set_new(o, "prompt_tokens", json_integer(g->prompts.prompt[i].n));
     json_object_set_new(o, "text", sound_text(text, a));
-    for (int64_t k = 0; k < u->n_ids; k++) json_array_append_new(ids, json_integer(u->id[k]));
+    for (int64_t k = 0; k < c->n_ids; k++) json_array_append_new(ids, json_integer(c->id[k]));
     json_object_set_new(o, "ids", ids);
-    json_object_set_new(o, "end", json_string(u->ended ? generate_end_name(u->why) : "interrupt"));
+    json_object_set_new(o, "end", json_string(c->ended ? generate_end_name(c->why) : "interrupt"));
     return o;
 }
 
@@ -211,7 +211,7 @@ Err generate_json(const GenerateRequest *g)
     TRY(arena_open(&a, "json", ARENA_PLENTY));
     json_t *o = json_object(), *list = json_array();
     json_object_set_new(o, "version", json_string(SHEAF_VERSION));
-    json_object_set_new(o, "model", json_string(g->use.source.dir));
+    json_object_set_new(o, "model", json_string(g->infer.source.dir));
     for (int64_t i = 0; i < g->prompts.n; i++) json_array_append_new(list, output_json(g, i, &a));
     json_object_set_new(o, "outputs", list);
     json_object_set_new(o, "prefill_tokens", json_integer(r->prefill_tokens));
@@ -219,7 +219,7 @@ Err generate_json(const GenerateRequest *g)
                         json_real(rate(r->prefill_tokens, r->prefill_s)));
     json_object_set_new(o, "decode_tokens", json_integer(r->decode_tokens));
     json_object_set_new(o, "decode_tokens_per_s", json_real(rate(r->decode_tokens, r->decode_s)));
-    json_object_set_new(o, "memory_bytes", json_integer(atomic_load(&g->use.bytes)));
+    json_object_set_new(o, "memory_bytes", json_integer(atomic_load(&g->infer.bytes)));
     json_object_set_new(o, "cache_bytes", json_integer(atomic_load(&g->cache_bytes)));
     json_dumpf(o, stdout, JSON_INDENT(1));
     fputc('\n', stdout);
@@ -228,7 +228,7 @@ Err generate_json(const GenerateRequest *g)
     return OK;
 }
 
-static void conclude(const GenerateRequest *g)
+static void print_summary(const GenerateRequest *g)
 {
     char first[24], second[24];
     const GenerateResult *r = &g->result;
@@ -238,18 +238,18 @@ static void conclude(const GenerateRequest *g)
             text_count(rate(r->decode_tokens, r->decode_s), second));
 }
 
-static int generate(int argc, char **argv, FlightRecorder *board)
+static int generate(int argc, char **argv, FlightRecorder *recorder)
 {
     static GenerateRequest g; /* large */
     g = (GenerateRequest){0};
-    Err err = use_begin(&g.use, "generate", board);
+    Err err = infer_begin(&g.infer, "generate", recorder);
     if (err == OK) {
-        g.use.prepared = prepare(&g, argc, argv);
-        err = use_run(&g.use, generate_rank, &g);
+        g.infer.prepared = prepare(&g, argc, argv);
+        err = infer_run(&g.infer, generate_rank, &g);
     }
-    const int status = err == OK ? g.result.stopped ? 130 : 0 : use_fail(&g.use, err);
-    if (err == OK && g.use.launch.by.rank == 0) conclude(&g);
-    use_end(&g.use);
+    const int status = err == OK ? g.result.stopped ? 130 : 0 : infer_fail(&g.infer, err);
+    if (err == OK && g.infer.launch.by.rank == 0) print_summary(&g);
+    infer_close(&g.infer);
     return status;
 }
 

@@ -3,10 +3,10 @@
 #ifndef CLI_GENERATE_H
 #define CLI_GENERATE_H
 
-#include "cli/speak.h"
+#include "cli/text_stream.h"
 
 typedef struct {
-    ModelUse use;
+    InferContext infer;
     Prompts prompts;
     SamplerSettings sample;
     SessionShape shape;
@@ -14,7 +14,7 @@ typedef struct {
     const char *stop[MAX_STOPS];
     int n_stops;
     bool ids, json;
-    const Speaker *speaker; /* of the first rank here, while its arena lives */
+    const TextStream *stream; /* of the first rank here, while its arena lives */
     GenerateResult result;
     _Atomic int64_t cache_bytes; /* of all ranks here */
 } GenerateRequest;

@@ -10,67 +10,68 @@ typedef struct {
     WorldRank *world;
     SessionJobs jobs;
     Session session;
-    Speaker speaker;
+    TextStream stream;
     Team *team;
-} Runner;
+} GenerateRunner;
 
-static Err compile(Runner *r)
+static Err compile(GenerateRunner *r)
 {
-    ModelUse *u = &r->g->use;
+    InferContext *ctx = &r->g->infer;
     JobSettings base;
-    TRY(use_job(u, r->world, &base));
+    TRY(infer_job(ctx, r->world, &base));
     TRY(session_compile(&base, &r->g->shape, r->world->arena, &r->jobs));
-    atomic_fetch_add(&u->bytes, session_bytes(&r->jobs));
+    atomic_fetch_add(&ctx->bytes, session_bytes(&r->jobs));
     atomic_fetch_add(&r->g->cache_bytes, session_cache_bytes(&r->jobs));
-    return use_team(u, r->world, &r->team);
+    return infer_team(ctx, r->world, &r->team);
 }
 
 /* Before anything is allocated. */
-static void announce(const Runner *r)
+static void print_plan(const GenerateRunner *r)
 {
     char count[24], bytes[24], cache[24];
     const GenerateRequest *g = r->g;
-    const ModelUse *u = &g->use;
-    fprintf(stderr, "%s: %s parameters; %s, %s", u->source.dir,
+    const InferContext *ctx = &g->infer;
+    fprintf(stderr, "%s: %s parameters; %s, %s", ctx->source.dir,
             text_count((double)model_param_count(&r->jobs.call[0].model), count),
-            machine_device_text(u->device), dtype_name(r->jobs.call[0].model.dtype));
-    if (u->launch.ranks > 1)
-        fprintf(stderr, "; %d ranks of %lld threads", u->launch.ranks,
-                (long long)u->config.run_threads);
+            machine_device_text(ctx->device), dtype_name(r->jobs.call[0].model.dtype));
+    if (ctx->launch.ranks > 1)
+        fprintf(stderr, "; %d ranks of %lld threads", ctx->launch.ranks,
+                (long long)ctx->config.run_threads);
     fprintf(stderr,
             "; %lld sequence%s of up to %lld tokens at once; memory %s, of it %s for keys and "
             "values, known before the run\n",
             (long long)g->shape.sequences, g->shape.sequences == 1 ? "" : "s",
-            (long long)g->shape.context, text_bytes(atomic_load(&u->bytes), bytes),
+            (long long)g->shape.context, text_bytes(atomic_load(&ctx->bytes), bytes),
             text_bytes(atomic_load(&g->cache_bytes), cache));
-    const int64_t trained = u->source.kind == SOURCE_HF ? 0 : u->source.manifest.scalars.seq_len;
+    const int64_t trained =
+        ctx->source.kind == SOURCE_HF ? 0 : ctx->source.manifest.scalars.seq_len;
     if (trained > 0 && g->shape.context > trained)
         fprintf(stderr,
                 "it was trained on sequences of %lld tokens: positions behind that are new to it\n",
                 (long long)trained);
 }
 
-static Err open_speaker(Runner *r)
+static Err open_stream(GenerateRunner *r)
 {
     const GenerateRequest *g = r->g;
-    r->speaker = (Speaker){.tokenizer = g->use.tokenizer,
-                           .prompts = &g->prompts,
-                           .n_stops = g->n_stops,
-                           .no_text = g->use.no_text,
-                           .ids = g->ids,
-                           .out = r->world->rank == 0 && !g->json ? stdout : NULL};
-    for (int i = 0; i < g->n_stops; i++) r->speaker.stop[i] = g->stop[i];
-    return speaker_open(&r->speaker, g->max_tokens, r->world->arena);
+    r->stream = (TextStream){.tokenizer = g->infer.tokenizer,
+                             .prompts = &g->prompts,
+                             .n_stops = g->n_stops,
+                             .no_text = g->infer.no_text,
+                             .ids = g->ids,
+                             .out = r->world->rank == 0 && !g->json ? stdout : NULL};
+    for (int i = 0; i < g->n_stops; i++) r->stream.stop[i] = g->stop[i];
+    return text_stream_open(&r->stream, g->max_tokens, r->world->arena);
 }
 
-static Err open_runner(Runner *r)
+static Err open_runner(GenerateRunner *r)
 {
-    const SessionSettings set = {&r->jobs, r->g->use.device, r->world, r->team};
-    TRY(open_speaker(r));
+    const SessionSettings set = {&r->jobs, r->g->infer.device, r->world, r->team};
+    TRY(open_stream(r));
     return session_open(&r->session, &set);
 }
 
-static Err generate(Runner *r)
+static Err generate(GenerateRunner *r)
 {
     GenerateRequest *g = r->g;
     GenerateResult result;
@@ -79,39 +80,39 @@ static Err generate(Runner *r)
                                   .n_prompts = g->prompts.n,
                                   .sample = g->sample,
                                   .max_tokens = g->max_tokens,
-                                  .stop_token = g->use.end,
-                                  .n_stop_tokens = g->use.n_end,
-                                  .listener = {speaker_token, speaker_end, &r->speaker},
-                                  .stop = g->use.stop,
+                                  .stop_token = g->infer.end,
+                                  .n_stop_tokens = g->infer.n_end,
+                                  .listener = {text_stream_token, text_stream_end, &r->stream},
+                                  .stop = g->infer.stop,
                                   .arena = r->world->arena};
     TRY(generate_run(&set, &result));
     if (r->world->place != 0) return OK;
     g->result = result;
-    g->speaker = &r->speaker;
+    g->stream = &r->stream;
     return r->world->rank == 0 && g->json ? generate_json(g) : OK;
 }
 
-static Err run_phases(Runner *r)
+static Err run_phases(GenerateRunner *r)
 {
-    ModelUse *u = &r->g->use;
+    InferContext *ctx = &r->g->infer;
     WorldRank *w = r->world;
-    TRY(world_agree(w, u->prepared));
+    TRY(world_agree(w, ctx->prepared));
     TRY(world_agree(w, compile(r)));
-    TRY(use_memory(u, w, "try fewer sequences at once (--batch), a smaller -n, or mesh.tp"));
-    if (w->rank == 0) announce(r);
+    TRY(infer_start(ctx, w, "try fewer sequences at once (--batch), a smaller -n, or mesh.tp"));
+    if (w->rank == 0) print_plan(r);
     TRY(world_agree(w, open_runner(r)));
-    TRY(use_load(u, w, &r->session.rank[0]));
+    TRY(infer_load(ctx, w, &r->session.rank[0]));
     return generate(r);
 }
 
 Err generate_rank(WorldRank *w, void *request)
 {
-    Runner *r;
+    GenerateRunner *r;
     TRY(world_agree(w, ARENA_NEW(w->arena, 1, &r)));
     r->g = request;
     r->world = w;
     const Err err = run_phases(r);
-    if (w->place == 0) r->g->use.agreed = w->agreed;
+    if (w->place == 0) r->g->infer.agreed = w->agreed;
     world_leave(w, err);
     session_close(&r->session);
     if (r->team) team_close(r->team);

@@ -112,7 +112,7 @@ static int print_keys_named(const char *word)
 
 static Err unknown_word(const char *word)
 {
-    const char *known[N_KEYS * 2 + N_SECTIONS_MAX + 32];
+    const char *known[N_KEYS * 2 + MAX_SECTIONS + 32];
     int n = 0;
     for (int i = 0; i < section_count(); i++) known[n++] = section_at(i)->name;
     for (const Verb *v = verbs; v->name; v++) known[n++] = v->name;
@@ -120,10 +120,10 @@ static Err unknown_word(const char *word)
         known[n++] = key_at((KeyId)i)->path;
         known[n++] = key_at((KeyId)i)->name;
     }
-    const char *near = text_nearest(word, known, n);
+    const char *nearest = text_nearest(word, known, n);
     return err_fail(ERR_CONFIG, "help: %.80s: no such key, section or verb%s%s%s", word,
-                    near ? "; did you mean " : "; `sheaf help` lists verbs and sections",
-                    near ? near : "", near ? "?" : "");
+                    nearest ? "; did you mean " : "; `sheaf help` lists verbs and sections",
+                    nearest ? nearest : "", nearest ? "?" : "");
 }
 
 int verb_help(int argc, char **argv)

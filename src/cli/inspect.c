@@ -51,7 +51,7 @@ static Err inspect_file(const char *path, Arena *a)
     TRY(map_file(path, &data));
     const InspectKind *kind = kind_of(path, data);
     const Err err =
-        kind ? kind->say(path, data, a)
+        kind ? kind->describe(path, data, a)
              : err_fail(ERR_CHECK,
                         "%s: no file of ours that I know; token files, run files (.yaml), "
                         "schedules, metrics.jsonl, recorder.json, config.json, checkpoints, "
@@ -87,13 +87,13 @@ static Err inspect_folder(const char *path, bool check, Arena *a)
 int verb_inspect(int argc, char **argv)
 {
     Arena arena;
-    Words files = {0};
+    PlainArgs files = {0};
     struct stat s;
     int status = 0;
     if (arena_open(&arena, "inspect", ARENA_PLENTY) != OK) return cli_fail(ERR_NOMEM);
     bool check = false;
     const Flag flags[] = {{"--check", NULL, &check}};
-    Err err = args_words(argc, argv, flags, 1, &arena, &files);
+    Err err = args_plain(argc, argv, flags, 1, &arena, &files);
     if (err == OK && files.n == 0) err = err_fail(ERR_CONFIG, "inspect: no file; name one");
     if (err != OK) status = cli_fail(err);
     for (int i = 0; i < files.n && err == OK; i++) {

@@ -9,7 +9,7 @@ enum { INSPECT_PATH_BYTES = 1024 };
 
 typedef struct {
     bool (*is)(const char *path, Bytes data);
-    Err (*say)(const char *path, Bytes data, Arena *a);
+    Err (*describe)(const char *path, Bytes data, Arena *a);
 } InspectKind;
 
 /* Ended by a row of NULL. */

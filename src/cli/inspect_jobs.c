@@ -8,7 +8,7 @@
 #include "cli/data.h"
 #include "cli/inspect.h"
 #include "cli/config/keys.h"
-#include "cli/say.h"
+#include "cli/progress.h"
 #include "schedule/check/check.h"
 #include "schedule/text_form.h"
 
@@ -22,7 +22,7 @@ static bool is_tokens(const char *path, Bytes data)
            inspect_ends_in(path, ".bin");
 }
 
-static Err say_tokens(const char *path, Bytes data, Arena *a)
+static Err describe_tokens(const char *path, Bytes data, Arena *a)
 {
     Tokens t;
     (void)data;
@@ -40,14 +40,14 @@ static bool is_schedule(const char *path, Bytes data)
     return inspect_head_holds(data, "sheaf schedule");
 }
 
-static Err say_schedule(const char *path, Bytes data, Arena *a)
+static Err describe_schedule(const char *path, Bytes data, Arena *a)
 {
     Schedule s;
     char count[COUNT_BYTES];
     TRY(schedule_parse(path, (const char *)data.at, data.bytes, a, &s));
     printf("%s: a schedule over %s\n", path, s.grain == OVER_UNITS ? "units" : "chunks");
-    printf("  stages     %d, with %s actions in all\n", s.stages,
-           say_count(schedule_length(&s), count));
+    printf("  ranks      %d, with %s actions in all\n", s.ranks,
+           grouped_digits(schedule_length(&s), count));
     printf("  chunks     %d, of %d units\n", s.chunks, schedule_units(&s));
     printf("  micros     %d\n", s.micros);
     if (s.slices > 1) printf("  slices     %d\n", s.slices);
@@ -77,7 +77,7 @@ static bool is_default(const Pair *p)
     return strcmp(text, fallback) == 0 || (numbers && x == y);
 }
 
-static Err say_run(const char *path, Bytes data, Arena *a)
+static Err describe_run(const char *path, Bytes data, Arena *a)
 {
     Config c;
     ModelConfig m;
@@ -110,7 +110,7 @@ static bool is_model(const char *path, Bytes data)
            (inspect_ends_in(path, ".json") && inspect_head_holds(data, "\"model_type\""));
 }
 
-static Err say_model(const char *path, Bytes data, Arena *a)
+static Err describe_model(const char *path, Bytes data, Arena *a)
 {
     ModelConfig m;
     const char *words;
@@ -123,8 +123,8 @@ static Err say_model(const char *path, Bytes data, Arena *a)
     return OK;
 }
 
-const InspectKind inspect_jobs[] = {{is_schedule, say_schedule},
-                                    {is_run, say_run},
-                                    {is_model, say_model},
-                                    {is_tokens, say_tokens},
+const InspectKind inspect_jobs[] = {{is_schedule, describe_schedule},
+                                    {is_run, describe_run},
+                                    {is_model, describe_model},
+                                    {is_tokens, describe_tokens},
                                     {NULL, NULL}};

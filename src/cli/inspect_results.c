@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "cli/inspect.h"
-#include "cli/say.h"
+#include "cli/progress.h"
 #include "world/flight_recorder.h"
 
 /* ---- metrics ---- */
@@ -56,21 +56,21 @@ static Err read_curve(const char *path, Bytes data, Curve *c)
     return OK;
 }
 
-static Err say_metrics(const char *path, Bytes data, Arena *a)
+static Err describe_metrics(const char *path, Bytes data, Arena *a)
 {
     Curve c = {0};
     char count[COUNT_BYTES];
     (void)a;
     TRY(read_curve(path, data, &c));
     printf("%s: metrics of a run, a line a step\n", path);
-    printf("  lines      %s%s\n", say_count(c.lines, count),
+    printf("  lines      %s%s\n", grouped_digits(c.lines, count),
            c.cut ? ", and a last one that is cut: the run was killed while it wrote, or it still "
                    "writes"
                  : "");
     if (c.lines == 0) return OK;
     printf("  steps      %lld to %lld\n", (long long)c.first_step, (long long)c.last_step);
     printf("  loss       %.4f to %.4f, at least %.4f\n", c.first_loss, c.last_loss, c.least_loss);
-    printf("  tokens     %s\n", say_count(c.tokens, count));
+    printf("  tokens     %s\n", grouped_digits(c.tokens, count));
     return OK;
 }
 
@@ -82,7 +82,7 @@ static bool is_recorder(const char *path, Bytes data)
     return inspect_head_holds(data, "\"sheaf\": \"recorder\"");
 }
 
-static Err say_recorder(const char *path, Bytes data, Arena *a)
+static Err describe_recorder(const char *path, Bytes data, Arena *a)
 {
     enum { LATEST = 5 };
     FlightRecorder board;
@@ -100,4 +100,4 @@ static Err say_recorder(const char *path, Bytes data, Arena *a)
 }
 
 const InspectKind inspect_results[] = {
-    {is_recorder, say_recorder}, {is_metrics, say_metrics}, {NULL, NULL}};
+    {is_recorder, describe_recorder}, {is_metrics, describe_metrics}, {NULL, NULL}};

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "cli/inspect.h"
-#include "cli/say.h"
+#include "cli/progress.h"
 #include "cli/table.h"
 #include "state/chunk_read.h"
 #include "state/folder.h"
@@ -24,7 +24,7 @@ static const char *shape_text(const int64_t *n, int ndim, char *out)
     return out;
 }
 
-static Err print_table(const Table *t, int64_t left, Arena *a)
+static Err print_table(const TextTable *t, int64_t left, Arena *a)
 {
     const char *words;
     char count[COUNT_BYTES];
@@ -32,7 +32,7 @@ static Err print_table(const Table *t, int64_t left, Arena *a)
     table_text(t, "    ", &text);
     TRY(text_done(&text, &words));
     fputs(words, stdout);
-    if (left > 0) printf("    and %s more\n", say_count(left, count));
+    if (left > 0) printf("    and %s more\n", grouped_digits(left, count));
     return OK;
 }
 
@@ -44,16 +44,16 @@ static bool is_safetensors(const char *path, Bytes data)
     return inspect_ends_in(path, ".safetensors");
 }
 
-static Err say_safetensors(const char *path, Bytes data, Arena *a)
+static Err describe_safetensors(const char *path, Bytes data, Arena *a)
 {
     enum { VALUE = 60 };
     StFile f;
-    Table t;
+    TextTable t;
     char shape[SHAPE_BYTES], count[COUNT_BYTES], bytes[BYTES_TEXT];
     (void)data;
     TRY(st_read(path, a, &f));
     printf("%s: a safetensors file\n", path);
-    printf("  tensors    %s, %s of data from byte %lld on\n", say_count(f.n, count),
+    printf("  tensors    %s, %s of data from byte %lld on\n", grouped_digits(f.n, count),
            text_bytes(f.data_bytes, bytes), (long long)f.data_at);
     for (int i = 0; i < f.n_pairs; i++)
         printf("  metadata   %s: %.*s%s\n", f.pair[i].key, VALUE, f.pair[i].value,
@@ -83,7 +83,7 @@ static bool is_latest(const char *path, Bytes data)
            inspect_head_holds(data, "step-");
 }
 
-static Err say_latest(const char *path, Bytes data, Arena *a)
+static Err describe_latest(const char *path, Bytes data, Arena *a)
 {
     char folder[INSPECT_PATH_BYTES], dir[INSPECT_PATH_BYTES + 40];
     Generation g;
@@ -120,7 +120,7 @@ static int64_t bytes_of(const Manifest *m)
     return n;
 }
 
-static void say_scalars(const Manifest *m)
+static void print_scalars(const Manifest *m)
 {
     const StateScalars *s = &m->scalars;
     char count[COUNT_BYTES], tokens[COUNT_BYTES];
@@ -128,9 +128,10 @@ static void say_scalars(const Manifest *m)
     const char *type = json_string_value(json_object_get(model, "model_type"));
     printf("  step       %lld", (long long)s->step);
     if (s->skipped) printf(", %lld updates left out", (long long)s->skipped);
-    printf("; %s samples, %s tokens\n", say_count(s->cursor, count), say_count(s->tokens, tokens));
+    printf("; %s samples, %s tokens\n", grouped_digits(s->cursor, count),
+           grouped_digits(s->tokens, tokens));
     printf("  model      %s%s%s parameters\n", type ? type : "", type ? ", " : "",
-           say_count(elements_of(m, STATE_WEIGHT), count));
+           grouped_digits(elements_of(m, STATE_WEIGHT), count));
     printf("  data       %016llx; %lld sequences of %lld tokens a step%s\n",
            (unsigned long long)s->data, (long long)s->batch, (long long)s->seq_len,
            s->pack ? ", packed" : "");
@@ -140,12 +141,12 @@ static void say_scalars(const Manifest *m)
 }
 
 /* Parameters with all that is kept of them, in the order of the model. */
-static Err say_tensors(const Manifest *m, Arena *a)
+static Err print_tensors(const Manifest *m, Arena *a)
 {
-    Table t;
+    TextTable t;
     char shape[SHAPE_BYTES], count[COUNT_BYTES];
     int rows = 0, of_weights = 0;
-    printf("  tensors    %d, in %s parts\n", m->tensors.n, say_count(m->n_parts, count));
+    printf("  tensors    %d, in %s parts\n", m->tensors.n, grouped_digits(m->n_parts, count));
     TRY(table_open(&t, 3, ROWS, a));
     for (int i = 0; i < m->tensors.n; i++) {
         const StateTensor *x = &m->tensors.tensor[i];
@@ -167,7 +168,7 @@ static Err say_tensors(const Manifest *m, Arena *a)
 static Err read_all(const Manifest *m, Arena *a)
 {
     ChunkReader r = chunk_reader(m);
-    Progress p = progress_begin("checking", m->dir, m->n_parts);
+    ProgressLine p = progress_begin("checking", m->dir, m->n_parts);
     void *chunk;
     Err err = arena_push(a, CHUNK_BYTES, &chunk);
     for (int64_t i = 0; i < m->n_parts && err == OK; i++) {
@@ -181,14 +182,14 @@ static Err read_all(const Manifest *m, Arena *a)
     return err;
 }
 
-static Err say_checkpoint(const char *dir, bool check, Arena *a)
+static Err describe_checkpoint(const char *dir, bool check, Arena *a)
 {
     Manifest m;
     char bytes[BYTES_TEXT];
     TRY(manifest_read(dir, a, &m));
     printf("%s: a checkpoint\n", dir);
-    say_scalars(&m);
-    TRY(say_tensors(&m, a));
+    print_scalars(&m);
+    TRY(print_tensors(&m, a));
     TRY(manifest_check_files(&m, a));
     if (check) TRY(read_all(&m, a));
     printf("  files      %d, %s; %s\n", m.n_files, text_bytes(bytes_of(&m), bytes),
@@ -203,17 +204,17 @@ static bool is_manifest(const char *path, Bytes data)
            inspect_head_holds(data, "\"format\": \"sheaf checkpoint\"");
 }
 
-static Err say_manifest(const char *path, Bytes data, Arena *a)
+static Err describe_manifest(const char *path, Bytes data, Arena *a)
 {
     char dir[INSPECT_PATH_BYTES];
     (void)data;
-    return say_checkpoint(folder_of(path, dir), false, a);
+    return describe_checkpoint(folder_of(path, dir), false, a);
 }
 
 /* ---- folders ---- */
 
 /* A line for each; what is wrong with one is said, and does not hide the others. */
-static Err say_generations(const char *path, const Generation *g, int n, Arena *a)
+static Err print_generations(const char *path, const Generation *g, int n, Arena *a)
 {
     printf("%s: %d checkpoint%s, newest first\n", path, n, n == 1 ? "" : "s");
     for (int i = 0; i < n; i++) {
@@ -223,7 +224,7 @@ static Err say_generations(const char *path, const Generation *g, int n, Arena *
         Err err = manifest_read(dir, a, &m);
         if (err == OK) err = manifest_check_files(&m, a);
         if (err == OK)
-            printf("  %s  %s tokens, %s\n", g[i].name, say_count(m.scalars.tokens, tokens),
+            printf("  %s  %s tokens, %s\n", g[i].name, grouped_digits(m.scalars.tokens, tokens),
                    text_bytes(bytes_of(&m), bytes));
         else
             printf("  %s  cannot be used: %s\n", g[i].name, err_text());
@@ -238,13 +239,13 @@ Err inspect_state_folder(const char *path, bool check, Arena *a, bool *known)
     int n;
     snprintf(manifest, sizeof manifest, "%s/manifest.json", path);
     *known = map_exists(manifest);
-    if (*known) return say_checkpoint(path, check, a);
+    if (*known) return describe_checkpoint(path, check, a);
     TRY(folder_list(path, a, &g, &n));
     *known = n > 0;
-    return *known ? say_generations(path, g, n, a) : OK;
+    return *known ? print_generations(path, g, n, a) : OK;
 }
 
-const InspectKind inspect_state[] = {{is_manifest, say_manifest},
-                                     {is_safetensors, say_safetensors},
-                                     {is_latest, say_latest},
+const InspectKind inspect_state[] = {{is_manifest, describe_manifest},
+                                     {is_safetensors, describe_safetensors},
+                                     {is_latest, describe_latest},
                                      {NULL, NULL}};

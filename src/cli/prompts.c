@@ -13,23 +13,23 @@
 #include <string.h>
 
 enum { MAX_PROMPTS = 1 << 20 };
-static const size_t most_bytes = (size_t)1 << 28;
+static const size_t max_prompt_bytes = (size_t)1 << 28;
 
 typedef struct {
-    const ModelUse *use;
-    const PromptWords *words;
+    const InferContext *infer;
+    const PromptArgs *words;
     Arena *arena;
     Prompts *out;
     char where[300]; /* "prompts.txt:3", or "-p" */
-} Reader;
+} PromptReader;
 
-static Err bad_id(const Reader *r, long long id)
+static Err bad_id(const PromptReader *r, long long id)
 {
     return err_fail(ERR_CONFIG, "%s: token %lld: the model has tokens 0 to %lld", r->where, id,
-                    (long long)r->use->source.model.vocab - 1);
+                    (long long)r->infer->source.model.vocab - 1);
 }
 
-static Err add_prompt(Reader *r, EncodedBytes ids, Bytes text)
+static Err add_prompt(PromptReader *r, EncodedBytes ids, Bytes text)
 {
     Prompts *p = r->out;
     if (ids.n == 0)
@@ -37,7 +37,7 @@ static Err add_prompt(Reader *r, EncodedBytes ids, Bytes text)
                         "%s: the prompt is empty; a model goes on from one token at least",
                         r->where);
     for (int64_t i = 0; i < ids.n; i++)
-        if (ids.id[i] < 0 || ids.id[i] >= r->use->source.model.vocab) return bad_id(r, ids.id[i]);
+        if (ids.id[i] < 0 || ids.id[i] >= r->infer->source.model.vocab) return bad_id(r, ids.id[i]);
     p->prompt[p->n] = (Prompt){ids.id, ids.n};
     p->text[p->n++] = text;
     if (ids.n > p->longest) p->longest = ids.n;
@@ -45,19 +45,19 @@ static Err add_prompt(Reader *r, EncodedBytes ids, Bytes text)
 }
 
 /* What ids spell, where they spell something. */
-static Err add_ids(Reader *r, EncodedBytes ids)
+static Err add_ids(PromptReader *r, EncodedBytes ids)
 {
     Text t = text_in(r->arena);
     const char *text;
-    for (int64_t i = 0; i < ids.n && !r->use->no_text; i++) {
-        const Bytes b = encode_bytes(r->use->tokenizer, ids.id[i]);
+    for (int64_t i = 0; i < ids.n && !r->infer->no_text; i++) {
+        const Bytes b = encode_bytes(r->infer->tokenizer, ids.id[i]);
         text_add(&t, "%.*s", (int)b.bytes, b.bytes ? (const char *)b.at : "");
     }
     TRY(text_done(&t, &text));
     return add_prompt(r, ids, (Bytes){(const unsigned char *)text, strlen(text)});
 }
 
-static Err read_numbers(Reader *r, Bytes text)
+static Err read_numbers(PromptReader *r, Bytes text)
 {
     EncodedBytes ids = {0};
     const char *at = (const char *)text.at, *end = at + text.bytes;
@@ -70,27 +70,27 @@ static Err read_numbers(Reader *r, Bytes text)
         if (stop == at)
             return err_fail(ERR_CONFIG, "%s: %.20s: with --ids a prompt is numbers of tokens",
                             r->where, at);
-        if (id < 0 || id >= r->use->source.model.vocab) return bad_id(r, id);
+        if (id < 0 || id >= r->infer->source.model.vocab) return bad_id(r, id);
         ids.id[ids.n++] = (int32_t)id;
         at = stop;
     }
     return add_ids(r, ids);
 }
 
-static Err add_text(Reader *r, Bytes text)
+static Err add_text(PromptReader *r, Bytes text)
 {
     EncodedBytes ids;
     if (r->words->ids) return read_numbers(r, text);
-    if (r->use->no_text)
+    if (r->infer->no_text)
         return err_fail(ERR_CONFIG,
                         "%s: %s has no tokenizer.json; name one with --tokenizer FILE (bytes: a "
                         "token a byte), or give and get tokens with --ids",
-                        r->where, r->use->source.dir);
-    TRY(use_spell(r->use, r->where, text, r->arena, &ids));
+                        r->where, r->infer->source.dir);
+    TRY(infer_encode(r->infer, r->where, text, r->arena, &ids));
     return add_prompt(r, ids, text);
 }
 
-static Err add_list(Reader *r, const json_t *list)
+static Err add_list(PromptReader *r, const json_t *list)
 {
     EncodedBytes ids = {0};
     TRY(ARENA_NEW(r->arena, json_array_size(list) + 1, &ids.id));
@@ -100,14 +100,14 @@ static Err add_list(Reader *r, const json_t *list)
         if (!json_is_integer(one))
             return err_fail(ERR_CONFIG, "%s: ids[%zu] is no whole number; ids are tokens", r->where,
                             i);
-        if (id < 0 || id >= r->use->source.model.vocab) return bad_id(r, (long long)id);
+        if (id < 0 || id >= r->infer->source.model.vocab) return bad_id(r, (long long)id);
         ids.id[ids.n++] = (int32_t)id;
     }
     return add_ids(r, ids);
 }
 
 /* Other members (an id, an answer) are the file's own. */
-static Err add_json(Reader *r, Bytes line)
+static Err add_json(PromptReader *r, Bytes line)
 {
     json_error_t why;
     const char *copy;
@@ -127,7 +127,7 @@ static Err add_json(Reader *r, Bytes line)
     return err;
 }
 
-static Err read_lines(Reader *r, const char *text, size_t bytes)
+static Err read_lines(PromptReader *r, const char *text, size_t bytes)
 {
     const char *path = r->words->file;
     const size_t length = strlen(path);
@@ -152,17 +152,17 @@ static int64_t count_lines(const char *text, size_t bytes)
     return n;
 }
 
-Err prompts_read(const ModelUse *u, const PromptWords *words, Arena *a, Prompts *out)
+Err prompts_read(const InferContext *ctx, const PromptArgs *words, Arena *a, Prompts *out)
 {
     const char *text = "";
     size_t bytes = 0;
-    Reader r = {.use = u, .words = words, .arena = a, .out = out, .where = "-p"};
+    PromptReader r = {.infer = ctx, .words = words, .arena = a, .out = out, .where = "-p"};
     *out = (Prompts){0};
     if (!words->text == !words->file)
         return err_fail(ERR_CONFIG,
                         "generate: %s; give -p \"TEXT\", or --prompts FILE with one in each line",
                         words->text ? "-p and --prompts" : "no prompt");
-    if (words->file) TRY(text_read_file(words->file, most_bytes, a, &text, &bytes));
+    if (words->file) TRY(text_read_file(words->file, max_prompt_bytes, a, &text, &bytes));
     const int64_t most = count_lines(text, bytes);
     if (most > MAX_PROMPTS)
         return err_fail(ERR_CONFIG, "%s: %lld lines; at most %d prompts at once", words->file,

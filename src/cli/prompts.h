@@ -2,13 +2,13 @@
 #ifndef CLI_PROMPTS_H
 #define CLI_PROMPTS_H
 
-#include "cli/use.h"
+#include "cli/infer.h"
 #include "infer/generate.h"
 
 typedef struct {
     const char *text, *file; /* -p and --prompts; one of them */
     bool ids;                /* texts are token ids, spaces between them */
-} PromptWords;
+} PromptArgs;
 
 typedef struct {
     Prompt *prompt;
@@ -18,6 +18,6 @@ typedef struct {
 } Prompts;
 
 /* Local. ERR_CONFIG for none, for an empty one, for an id that the model has not; names the line. */
-Err prompts_read(const ModelUse *u, const PromptWords *words, Arena *a, Prompts *out);
+Err prompts_read(const InferContext *u, const PromptArgs *words, Arena *a, Prompts *out);
 
 #endif

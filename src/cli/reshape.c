@@ -75,7 +75,7 @@ static void remove_target(const Reshape *r)
     char path[MAX_RUN_DIR + 64];
     snprintf(path, sizeof path, "%s/config.yaml", r->dir);
     (void)unlink(path);
-    snprintf(path, sizeof path, "%s/" HF_BESIDE, r->dir);
+    snprintf(path, sizeof path, "%s/" HF_EXTRA_DIR, r->dir);
     (void)folder_remove(path, NULL, NULL);
     (void)rmdir(r->checkpoints);
     (void)rmdir(r->dir);
@@ -141,7 +141,7 @@ static Err reshape_into(Reshape *r)
     char words[LAYOUT_TEXT_BYTES], bytes[24], buffer[24], read[24];
     const double begin_s = reshape_now_s();
     TRY(reshape_config(r));
-    TRY(reshape_beside(r));
+    TRY(reshape_extra_files(r));
     printf("%s: step %lld, %s, to %s: %s; buffer %s\n", r->from.manifest.dir,
            (long long)r->from.manifest.scalars.step,
            text_bytes(reshape_bytes(&r->from.manifest.tensors), bytes), r->target,
@@ -180,9 +180,9 @@ static Err parse(Reshape *r, int argc, char **argv)
                           {"--dtype", &r->dtype, NULL},
                           {"--shard-size", &r->shard, NULL},
                           {"--threads", &r->threads, NULL}};
-    Words words;
+    PlainArgs words;
     int n = 0;
-    TRY(args_words(argc, argv, flags, 5, &r->arena, &words));
+    TRY(args_plain(argc, argv, flags, 5, &r->arena, &words));
     TRY(ARENA_NEW(&r->arena, words.n + 3, &r->set));
     for (int i = 0; i < words.n; i++)
         if (n < 2)

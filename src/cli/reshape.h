@@ -3,7 +3,7 @@
 #define CLI_RESHAPE_H
 
 #include "cli/config/config.h"
-#include "cli/say.h"
+#include "cli/progress.h"
 #include "state/hf_write.h"
 #include "job/job.h"
 #include "train/run_dir.h"
@@ -22,7 +22,7 @@ typedef struct {
     Config config;
     ModelConfig model;
     Job job;
-    Progress progress;
+    ProgressLine progress;
 } Reshape;
 
 /* Local. ERR_CONFIG for a key that changes what is trained, or on what. */
@@ -30,7 +30,7 @@ Err reshape_check_keys(const Reshape *r);
 /* Local. A Hugging Face folder of the source's weights; ends with DST. */
 Err reshape_to_hf(Reshape *r);
 /* Local. What the source is besides weights, as a folder of the run: DST.tmp/hf. */
-Err reshape_beside(Reshape *r);
+Err reshape_extra_files(Reshape *r);
 
 /* Local. The configuration that the checkpoint was made with, and what is given: config, model and
  * job; DST.tmp/config.yaml. */

@@ -84,9 +84,9 @@ static Err add_set(Reshape *r, int *n, const char *key, const char *value)
 static Err add_places(Reshape *r, int *n)
 {
     char name[MAX_RUN_DIR + 8];
-    snprintf(name, sizeof name, "%s/" HF_BESIDE, r->target);
+    snprintf(name, sizeof name, "%s/" HF_EXTRA_DIR, r->target);
     TRY(add_set(r, n, "run.dir", r->target));
-    return r->from.beside ? add_set(r, n, "model.name", name) : OK;
+    return r->from.extra_dir ? add_set(r, n, "model.name", name) : OK;
 }
 
 /* What a run that starts from a Hugging Face folder is: the defaults, and what was given. */

@@ -75,11 +75,11 @@ static Err find_tokenizer(Reshape *r, HfWrite *w)
     TRY(ARENA_NEW(&r->arena, strlen(path) + 2, &folder));
     strcpy(folder, slash ? path : ".");
     if (slash) folder[slash == path ? 1 : slash - path] = '\0';
-    w->beside = folder;
+    w->extra_dir = folder;
     return OK;
 }
 
-static void say_end(const Reshape *r, const HfWritten *w, double seconds)
+static void print_summary(const Reshape *r, const HfWritten *w, double seconds)
 {
     char bytes[24], tokenizer[64] = "no tokenizer is known, none is with it";
     if (w->carried)
@@ -115,7 +115,7 @@ static Err write_hf(Reshape *r, HfWrite *w, int threads)
     const Err err = hf_write(w, &result);
     progress_end(&r->progress);
     TRY(err);
-    say_end(r, &result, reshape_now_s() - begin_s);
+    print_summary(r, &result, reshape_now_s() - begin_s);
     return OK;
 }
 
@@ -123,7 +123,7 @@ Err reshape_to_hf(Reshape *r)
 {
     HfWrite w = {.from = &r->from,
                  .dir = r->target,
-                 .beside = r->from.beside,
+                 .extra_dir = r->from.extra_dir,
                  .progress = reshape_at,
                  .context = r,
                  .temp = &r->temp};
@@ -136,7 +136,7 @@ Err reshape_to_hf(Reshape *r)
     TRY(parse_type(r->dtype, &w.type));
     TRY(parse_size(r->shard, &w.shard_bytes));
     TRY(parse_threads(r->threads, &threads));
-    if (!w.beside) TRY(find_tokenizer(r, &w));
+    if (!w.extra_dir) TRY(find_tokenizer(r, &w));
     TRY(team_open(&team, threads, NULL));
     w.team = team;
     const Err err = write_hf(r, &w, threads);
@@ -147,22 +147,22 @@ Err reshape_to_hf(Reshape *r)
 /* ---- a run that starts from such a folder ---- */
 
 /* The config.json is the settled one: it says what is trained. */
-Err reshape_beside(Reshape *r)
+Err reshape_extra_files(Reshape *r)
 {
     char dir[MAX_RUN_DIR + 16];
     ModelConfig trains;
     Source settled = r->from;
-    HfWrite w = {.from = &settled, .beside = r->from.beside, .type = HF_AS_STORED};
+    HfWrite w = {.from = &settled, .extra_dir = r->from.extra_dir, .type = HF_AS_STORED};
     const char *text;
     int carried;
-    if (!r->from.beside) return OK;
+    if (!r->from.extra_dir) return OK;
     settled.kind = SOURCE_CHECKPOINT;
-    snprintf(dir, sizeof dir, "%s/" HF_BESIDE, r->dir);
+    snprintf(dir, sizeof dir, "%s/" HF_EXTRA_DIR, r->dir);
     if (mkdir(dir, 0777) != 0)
         return err_fail(ERR_IO, "%s: cannot be made: %s", dir, strerror(errno));
     TRY(hf_config_text(&w, &r->arena, &text));
     TRY(hf_put_text(dir, "config.json", text));
-    TRY(hf_carry(r->from.beside, dir, &carried));
+    TRY(hf_carry(r->from.extra_dir, dir, &carried));
     TRY(disk_sync_folder(dir));
     if (r->from.kind == SOURCE_HF &&
         model_config_load(r->from.dir, NULL, 0, &r->arena, &trains) != OK)

@@ -20,7 +20,7 @@ enum { MAX_RESTARTS = 1000000, MAX_STUCK = 2, NEW_WORDS = 4, WORD_BYTES = 48 };
 
 typedef struct {
     int64_t step, checkpoint; /* how far the run came; its newest checkpoint; 0: none */
-} Progress;
+} RunPosition;
 
 typedef struct {
     Arena arena;
@@ -30,7 +30,7 @@ typedef struct {
     char **argv;
     char word[NEW_WORDS][WORD_BYTES];
     Config config; /* of the next worker, with --fewer */
-    Progress at;
+    RunPosition at;
     int stuck; /* restarts in a row that came no further */
 } Supervisor;
 
@@ -111,8 +111,8 @@ static int64_t last_step(const char *dir)
 
 static void note_progress(Supervisor *v, const WorkerEnd *end, bool restarted)
 {
-    const Progress now = {end->dir[0] ? last_step(end->dir) : 0,
-                          end->dir[0] ? newest_checkpoint(v, end->dir) : 0};
+    const RunPosition now = {end->dir[0] ? last_step(end->dir) : 0,
+                             end->dir[0] ? newest_checkpoint(v, end->dir) : 0};
     const bool further = now.step > v->at.step || now.checkpoint > v->at.checkpoint;
     v->stuck = further || !restarted ? 0 : v->stuck + 1;
     if (now.step > v->at.step) v->at.step = now.step;
@@ -143,7 +143,7 @@ static void log_restart(const Supervisor *v, const WorkerEnd *end, int restart)
     json_decref(o);
 }
 
-static void say_restart(const Supervisor *v, const WorkerEnd *end, int restart, double pause_s)
+static void report_restart(const Supervisor *v, const WorkerEnd *end, int restart, double pause_s)
 {
     char ranks[64] = "";
     if (v->fewer) snprintf(ranks, sizeof ranks, ", on %lld ranks", (long long)v->config.run_ranks);
@@ -220,7 +220,7 @@ static int keep_running(Supervisor *v, int (*work)(int, char **, FlightRecorder 
         if (v->fewer) set_fewer(v);
         unsetenv("SHEAF_KILL_AT"); /* a fault that a test plants happens once */
         log_restart(v, &end, restart);
-        say_restart(v, &end, restart, pause_s);
+        report_restart(v, &end, restart, pause_s);
         usleep((useconds_t)(1e6 * pause_s));
         if (pause_s < 5) pause_s *= 2;
     }
@@ -235,7 +235,8 @@ static bool is_asked(int argc, char **argv)
     return false;
 }
 
-int supervise_run(int (*work)(int argc, char **argv, FlightRecorder *board), int argc, char **argv)
+int supervise_run(int (*work)(int argc, char **argv, FlightRecorder *recorder), int argc,
+                  char **argv)
 {
     static Supervisor v; /* large */
     if (!is_asked(argc, argv)) return worker_run(work, argc, argv, NULL);

@@ -22,6 +22,7 @@ typedef struct {
 } SuperviseFlags;
 
 /* Local: before any thread. As worker_run, as often as the flags in argv say. */
-int supervise_run(int (*work)(int argc, char **argv, FlightRecorder *board), int argc, char **argv);
+int supervise_run(int (*work)(int argc, char **argv, FlightRecorder *recorder), int argc,
+                  char **argv);
 
 #endif

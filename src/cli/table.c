@@ -5,16 +5,16 @@
 #include <stdio.h>
 #include <string.h>
 
-Err table_open(Table *t, int columns, int rows, Arena *arena)
+Err table_open(TextTable *t, int columns, int rows, Arena *arena)
 {
     MUST(columns <= MAX_COLUMNS, "a table of %d columns", columns);
-    *t = (Table){.columns = columns, .rows = rows};
+    *t = (TextTable){.columns = columns, .rows = rows};
     return ARENA_NEW(arena, (int64_t)columns * rows, &t->cell);
 }
 
-void table_right(Table *t, int column) { t->right |= 1u << column; }
+void table_right(TextTable *t, int column) { t->right |= 1u << column; }
 
-void table_cell(Table *t, const char *format, ...)
+void table_cell(TextTable *t, const char *format, ...)
 {
     va_list args;
     MUST(t->n < t->columns * t->rows, "a table of %d rows is full", t->rows);
@@ -23,12 +23,12 @@ void table_cell(Table *t, const char *format, ...)
     va_end(args);
 }
 
-void table_end_row(Table *t)
+void table_end_row(TextTable *t)
 {
     while (t->n % t->columns) t->cell[t->n++][0] = '\0';
 }
 
-static void row_text(const Table *t, int row, const int *width, Text *out)
+static void row_text(const TextTable *t, int row, const int *width, Text *out)
 {
     char(*cell)[CELL_BYTES] = &t->cell[row * t->columns];
     int last = t->columns - 1;
@@ -40,7 +40,7 @@ static void row_text(const Table *t, int row, const int *width, Text *out)
     }
 }
 
-void table_text(const Table *t, const char *indent, Text *out)
+void table_text(const TextTable *t, const char *indent, Text *out)
 {
     int width[MAX_COLUMNS] = {0};
     for (int i = 0; i < t->n; i++) {

@@ -1,6 +1,6 @@
 /* table.h -- text in columns, each as wide as its widest cell.
  *
- *     Table t;
+ *     TextTable t;
  *     TRY(table_open(&t, 3, 2, temp));            3 columns, at most 2 rows
  *     table_right(&t, 2);                         the third is set to the right
  *     table_cell(&t, "%s", name); ...             row by row
@@ -17,16 +17,16 @@ typedef struct {
     int n;             /* cells */
     unsigned right;    /* bit i: column i is set to the right */
     char (*cell)[CELL_BYTES];
-} Table;
+} TextTable;
 
 /* Local. */
-Err table_open(Table *t, int columns, int rows, Arena *arena);
-void table_right(Table *t, int column);
+Err table_open(TextTable *t, int columns, int rows, Arena *arena);
+void table_right(TextTable *t, int column);
 /* Local. The next cell, row by row; more than CELL_BYTES - 1 characters are cut off. */
-void table_cell(Table *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void table_cell(TextTable *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Local. Empty cells, to the end of the row. */
-void table_end_row(Table *t);
+void table_end_row(TextTable *t);
 /* Local. Full rows; nothing follows the last word of one. */
-void table_text(const Table *t, const char *indent, Text *out);
+void table_text(const TextTable *t, const char *indent, Text *out);
 
 #endif

@@ -73,8 +73,9 @@ static Err refuse_verb(const char *name)
     if (verb_find(name))
         return err_fail(ERR_CONFIG, "%s: not yet in this version; today: %s", name, today);
     for (; verbs[n].name; n++) names[n] = verbs[n].name;
-    const char *near = text_nearest(name, names, n);
-    if (near) return err_fail(ERR_CONFIG, "%.80s: unknown verb; did you mean %s?", name, near);
+    const char *nearest = text_nearest(name, names, n);
+    if (nearest)
+        return err_fail(ERR_CONFIG, "%.80s: unknown verb; did you mean %s?", name, nearest);
     return err_fail(ERR_CONFIG, "%.80s: unknown verb; today: %s (`sheaf help` lists all)", name,
                     today);
 }

@@ -22,7 +22,7 @@ enum { MAX_RANKS = 64, MAX_STAGES = 4 };
 typedef struct {
     const char *ranks, *layouts;
     bool json, full;
-} Wanted;
+} VerifyFlags;
 
 static Err read_layouts(const char *list, Arena *a, ParallelSettings **out, int *n)
 {
@@ -63,7 +63,7 @@ static Err read_ranks(const char *text, int *out)
 }
 
 /* The run's own layout, then those that cover. */
-static Err choose_layouts(const Config *c, const Wanted *want, Arena *a, Verification *v)
+static Err choose_layouts(const Config *c, const VerifyFlags *want, Arena *a, Verification *v)
 {
     ParallelSettings *cover, own = config_parallel(c), **out = &v->layout;
     int *n = &v->n_layouts;
@@ -89,7 +89,7 @@ static void set_schedules(const Config *c, Verification *v)
     }
 }
 
-static Err verify_settings(const Config *c, const Wanted *want, Verification *v)
+static Err verify_settings(const Config *c, const VerifyFlags *want, Verification *v)
 {
     JobSettings job;
     TRY(config_job(c, &v->model, &job));
@@ -112,18 +112,18 @@ static Err verify_settings(const Config *c, const Wanted *want, Verification *v)
     return OK;
 }
 
-static Err run_all(Verification *v, const Wanted *want, Arena *temp)
+static Err run_all(Verification *v, const VerifyFlags *want, Arena *temp)
 {
-    if (!want->json) verify_head(v);
+    if (!want->json) verify_print_head(v);
     for (int i = 0; i < v->n_layouts; i++) {
         VerifyLine *line = &v->line[v->n_lines];
         int n;
         TRY(verify_layout(&v->set, &v->layout[i], temp, line, &n));
         v->n_lines += n;
         for (int k = 0; k < n; k++) v->failed += !line[k].ok;
-        if (!want->json) verify_lines(line, n);
+        if (!want->json) verify_print_lines(line, n);
     }
-    return want->json ? verify_json(v) : (verify_end(v), OK);
+    return want->json ? verify_json(v) : (verify_print_summary(v), OK);
 }
 
 /* Its ranks are threads: many processes would each do all of it. */
@@ -139,7 +139,7 @@ static Err refuse_launcher(void)
 
 static Err verify_request(int argc, char **argv, Arena *arena, Arena *temp, int *failed)
 {
-    Wanted want = {0};
+    VerifyFlags want = {0};
     const Flag flags[] = {{"--ranks", &want.ranks, NULL},
                           {"--layouts", &want.layouts, NULL},
                           {"--full", NULL, &want.full},
@@ -162,10 +162,10 @@ static Err verify_request(int argc, char **argv, Arena *arena, Arena *temp, int 
     return OK;
 }
 
-static int verify(int argc, char **argv, FlightRecorder *board)
+static int verify(int argc, char **argv, FlightRecorder *recorder)
 {
     Arena arena = {0}, temp = {0};
-    (void)board; /* worlds come and go: none of them has a seat */
+    (void)recorder; /* worlds come and go: none of them has a seat */
     int failed = 0;
     Err err = arena_open(&arena, "verify", ARENA_PLENTY);
     if (err == OK) err = arena_open(&temp, "trials", ARENA_PLENTY);

@@ -17,9 +17,9 @@ typedef struct {
 } Verification;
 
 /* Local. As text: what is tried, the lines of a layout, the verdict. */
-void verify_head(const Verification *v);
-void verify_lines(const VerifyLine *line, int n);
-void verify_end(const Verification *v);
+void verify_print_head(const Verification *v);
+void verify_print_lines(const VerifyLine *line, int n);
+void verify_print_summary(const Verification *v);
 /* Local. All of it as one JSON object. */
 Err verify_json(const Verification *v);
 

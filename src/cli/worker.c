@@ -16,7 +16,7 @@
 #include "base/team.h"
 #include "cli/verbs.h"
 
-enum { MAX_TOLD = 16, LATEST = 2 };
+enum { MAX_REPORTED = 16, LATEST = 2 };
 
 static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 static const int deadly[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
@@ -91,7 +91,7 @@ static const char *signal_name(int signal_number, char buffer[24])
 }
 
 /* "rank 2 of 4 died of SIGSEGV in step 3, layer.3, F of micro-batch 1, instruction 17 linear" */
-static void tell_end(const FlightRecorder *b, int signal_number, Text *t)
+static void crash_text(const FlightRecorder *b, int signal_number, Text *t)
 {
     char name[24], where[WATCH_TEXT_BYTES];
     const int rank = atomic_load(&b->crashed) - 1, by = atomic_load(&b->sent_by);
@@ -118,18 +118,18 @@ const char *worker_dump(const FlightRecorder *b, const char *reason, char path[1
     return flight_recorder_write(b, path, reason) == OK ? path : NULL;
 }
 
-static void tell_crash(FlightRecorder *b, int signal_number)
+static void report_crash(FlightRecorder *b, int signal_number)
 {
     Arena arena;
     const char *end = "", *words;
     char path[1200];
     if (arena_open(&arena, "crash", (size_t)1 << 26) != OK) return;
     Text t = text_in(&arena);
-    tell_end(b, signal_number, &t);
+    crash_text(b, signal_number, &t);
     if (text_done(&t, &end) == OK) fprintf(stderr, "sheaf: %s\n", end);
     snprintf(b->why, sizeof b->why, "%s", end);
     t = text_in(&arena);
-    if (b->n_seats <= MAX_TOLD) flight_recorder_report(b, LATEST, &t);
+    if (b->n_seats <= MAX_REPORTED) flight_recorder_report(b, LATEST, &t);
     if (text_done(&t, &words) == OK) fputs(words, stderr);
     if (worker_dump(b, end, path)) fprintf(stderr, "  `sheaf inspect %s` tells more\n", path);
     arena_close(&arena);
@@ -142,13 +142,13 @@ static bool asks_to_end(int signal_number)
     return false;
 }
 
-static void tell_status(FlightRecorder *b, int status, WorkerEnd *end)
+static void report_status(FlightRecorder *b, int status, WorkerEnd *end)
 {
     if (WIFEXITED(status)) {
         end->status = WEXITSTATUS(status);
         return;
     }
-    if (WTERMSIG(status) != SIGINT) tell_crash(b, WTERMSIG(status));
+    if (WTERMSIG(status) != SIGINT) report_crash(b, WTERMSIG(status));
     end->by_user |= asks_to_end(WTERMSIG(status));
     end->status = 128 + WTERMSIG(status);
 }
@@ -160,7 +160,7 @@ static void wait_for_end(pid_t pid, const sigset_t *held, FlightRecorder *b, Wor
         siginfo_t info;
         const pid_t ended = waitpid(pid, &status, WNOHANG);
         if (ended == pid) {
-            tell_status(b, status, end);
+            report_status(b, status, end);
             return;
         }
         if (ended < 0) {
@@ -181,7 +181,7 @@ static int in_worker(int (*work)(int, char **, FlightRecorder *), int argc, char
     return worker_flush(work(argc, argv, b));
 }
 
-int worker_run(int (*work)(int argc, char **argv, FlightRecorder *board), int argc, char **argv,
+int worker_run(int (*work)(int argc, char **argv, FlightRecorder *recorder), int argc, char **argv,
                WorkerEnd *out)
 {
     FlightRecorder *b; /* of this worker alone: nothing is left in it of one that died before */

@@ -23,7 +23,7 @@ typedef struct {
 
 /* Local: call it before any thread is started. The exit status; and, where `end` is not NULL, more of
  * how it ended. */
-int worker_run(int (*work)(int argc, char **argv, FlightRecorder *board), int argc, char **argv,
+int worker_run(int (*work)(int argc, char **argv, FlightRecorder *recorder), int argc, char **argv,
                WorkerEnd *end);
 /* Local. Flushes standard output; the exit status, which is not 0 when that fails. */
 int worker_flush(int status);

@@ -56,6 +56,6 @@ Err hf_open(const char *dir, const ModelConfig *c, DType wide, Arena *a, Manifes
 Err hf_check_tied(const char *dir, const ModelConfig *c, Arena *temp);
 
 /* In a run folder: the config.json and the tokenizer of the folder that its weights came from. */
-#define HF_BESIDE "hf"
+#define HF_EXTRA_DIR "hf"
 
 #endif

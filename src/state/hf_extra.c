@@ -124,17 +124,17 @@ static json_t *id_of(const json_t *tokenizer, const char *text)
 }
 
 /* bos, eos and pad: as a config.json beside the tokenizer has them, else as the tokenizer does. */
-static Err add_ids(const char *beside, Arena *temp, json_t *config)
+static Err add_ids(const char *extra_dir, Arena *temp, json_t *config)
 {
     static const char *const key[][2] = {{"bos_token_id", "bos_token"},
                                          {"eos_token_id", "eos_token"},
                                          {"pad_token_id", "pad_token"}};
     json_t *old = NULL, *settings = NULL, *tokenizer = NULL;
-    Err err = read_object(beside, "config.json", CONFIG_MAX, temp, &old);
+    Err err = read_object(extra_dir, "config.json", CONFIG_MAX, temp, &old);
     if (err == OK && !old)
-        err = read_object(beside, "tokenizer_config.json", TOKENIZER_MAX, temp, &settings);
+        err = read_object(extra_dir, "tokenizer_config.json", TOKENIZER_MAX, temp, &settings);
     if (err == OK && settings)
-        err = read_object(beside, "tokenizer.json", TOKENIZER_MAX, temp, &tokenizer);
+        err = read_object(extra_dir, "tokenizer.json", TOKENIZER_MAX, temp, &tokenizer);
     for (int i = 0; i < 3 && err == OK; i++) {
         json_t *id = json_object_get(old, key[i][0]);
         if (!id) id = id_of(tokenizer, token_text(json_object_get(settings, key[i][1])));
@@ -172,7 +172,7 @@ static Err made_config(const HfWrite *w, Arena *temp, json_t **out)
     const int own = s->manifest.tensors.tensor[0].dtype == F64 ? ST_F64 : ST_F32;
     json_object_set_new(*out, "torch_dtype",
                         json_string(type_word(w->type == HF_AS_STORED ? own : w->type)));
-    return add_ids(w->beside, temp, *out);
+    return add_ids(w->extra_dir, temp, *out);
 }
 
 /* The source's own, every key of it. */

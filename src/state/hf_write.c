@@ -216,8 +216,8 @@ static Err fill_folder(Writing *x, HfWritten *out)
                         (long long)count_elements(&x->to.tensors));
     TRY(sync_files(x));
     *out = (HfWritten){.files = shards.n, .bytes = shards.data_bytes, .overflow = x->overflow};
-    TRY(hf_carry(w->beside, x->dir, &out->carried));
-    if (w->beside || !w->tokenizer) return OK;
+    TRY(hf_carry(w->extra_dir, x->dir, &out->carried));
+    if (w->extra_dir || !w->tokenizer) return OK;
     out->carried = 1;
     return hf_copy_file(w->tokenizer, x->dir, "tokenizer.json");
 }

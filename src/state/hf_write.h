@@ -18,7 +18,7 @@ enum { HF_AS_STORED = N_ST_TYPES, HF_THREAD_BYTES = 5 * CHUNK_BYTES };
 typedef struct {
     const Source *from;
     const char *dir;       /* DST: must not be there */
-    const char *beside;    /* folder of a tokenizer's files, which are carried over; NULL: none */
+    const char *extra_dir; /* folder of a tokenizer's files, which are carried over; NULL: none */
     const char *tokenizer; /* else a tokenizer.json of another name; NULL: none */
     int type;              /* F32, F16, BF16; HF_AS_STORED: each tensor of the type that it has */
     int64_t shard_bytes;

@@ -22,11 +22,11 @@ static bool is_there(const char *folder, const char *name)
 }
 
 /* RUN/hf, of RUN/checkpoints/step-N: what `sheaf reshape` carried over from a Hugging Face folder. */
-static Err find_beside(const char *step, Arena *a, const char **out)
+static Err find_extra_dir(const char *step, Arena *a, const char **out)
 {
     char path[DISK_PATH_BYTES];
     *out = NULL;
-    TRY(disk_path(step, "../../" HF_BESIDE, path));
+    TRY(disk_path(step, "../../" HF_EXTRA_DIR, path));
     return is_folder(path) ? arena_string(a, path, out) : OK;
 }
 
@@ -41,7 +41,7 @@ static Err read_step(const char *dir, Arena *a, Source *out)
     TRY(err);
     const char *model = out->manifest.scalars.model;
     TRY(model_config_parse(out->dir, model, strlen(model), a, &out->model));
-    return find_beside(out->dir, a, &out->beside);
+    return find_extra_dir(out->dir, a, &out->extra_dir);
 }
 
 /* The newest that is whole; of those that are not the note tells. */
@@ -78,7 +78,7 @@ Err source_open(const char *path, DType wide, Arena *a, Source *out)
     if (hf_is_folder(path)) {
         out->kind = SOURCE_HF;
         TRY(arena_string(a, path, &out->dir));
-        out->beside = out->dir;
+        out->extra_dir = out->dir;
         TRY(model_config_use(out->dir, a, &out->model));
         TRY(hf_check_tied(out->dir, &out->model, a));
         return hf_open(out->dir, &out->model, wide, a, &out->manifest);

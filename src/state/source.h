@@ -20,7 +20,7 @@ typedef struct {
     const char *dir; /* of the files: a step's folder, or the Hugging Face one */
     ModelConfig model;
     Manifest manifest;
-    const char *beside; /* folder that may hold a tokenizer's files; NULL: there is none */
+    const char *extra_dir; /* folder that may hold a tokenizer's files; NULL: there is none */
     char note[SOURCE_NOTE_BYTES]; /* what a person should be told, or "" */
 } Source;
 

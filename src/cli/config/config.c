@@ -22,7 +22,7 @@ typedef struct {
 static Err set_defaults(Loader *l)
 {
     for (int i = 0; i < N_KEYS; i++) {
-        const Written value = {.text = key_at((KeyId)i)->fallback, .origin = "default"};
+        const WrittenValue value = {.text = key_at((KeyId)i)->fallback, .origin = "default"};
         TRY(key_set((KeyId)i, &value, l->arena, &l->c));
     }
     return OK;
@@ -42,7 +42,7 @@ static bool looks_typed(const char *text)
 }
 
 /* model.num_hidden_layers and the like: named here, understood by model/. */
-static Err add_field(Loader *l, const char *name, const Written *value)
+static Err add_field(Loader *l, const char *name, const WrittenValue *value)
 {
     TRY(model_key_check(name, value->origin));
     for (int i = 0; i < l->c.n_model_fields; i++)
@@ -65,7 +65,7 @@ static Err add_field(Loader *l, const char *name, const Written *value)
     return OK;
 }
 
-static Err set_one(Loader *l, const char *section, const char *name, const Written *value)
+static Err set_one(Loader *l, const char *section, const char *name, const WrittenValue *value)
 {
     const int id = key_find(section, name);
     if (id < 0 && strcmp(section, "model") == 0) return add_field(l, name, value);
@@ -88,7 +88,7 @@ static Err set_file(Loader *l, const char *path)
 /* section.key=value; the key may hold dots, the value anything. */
 static Err set_argument(Loader *l, const char *argument)
 {
-    Written value = {.origin = "command line"};
+    WrittenValue value = {.origin = "command line"};
     const char *copy;
     TRY(arena_string(l->arena, argument, &copy));
     char *dot = strchr(copy, '.'), *equals = strchr(copy, '=');

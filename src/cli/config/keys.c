@@ -44,7 +44,7 @@ static const struct {
 #undef SECTION
 
 enum { N_SECTIONS = sizeof sections / sizeof *sections };
-_Static_assert((int)N_SECTIONS <= (int)N_SECTIONS_MAX, "a larger N_SECTIONS_MAX");
+_Static_assert((int)N_SECTIONS <= (int)MAX_SECTIONS, "a larger MAX_SECTIONS");
 
 const Key *key_at(KeyId id) { return &keys[id]; }
 
@@ -83,10 +83,10 @@ static Err unknown_section(const char *origin, const char *section)
 {
     const char *names[N_SECTIONS];
     for (int i = 0; i < N_SECTIONS; i++) names[i] = sections[i].name;
-    const char *near = text_nearest(section, names, N_SECTIONS);
-    if (near)
+    const char *nearest = text_nearest(section, names, N_SECTIONS);
+    if (nearest)
         return err_fail(ERR_CONFIG, "%s: %.80s: unknown section; did you mean %s?", origin, section,
-                        near);
+                        nearest);
     return err_fail(ERR_CONFIG,
                     "%s: %.80s: unknown section; the sections are model, data, batch, optim, mesh, "
                     "parallel, precision, numerics, run (`sheaf help` says what each holds)",
@@ -104,10 +104,10 @@ Err key_unknown(const char *origin, const char *section, const char *name)
                             section, name, keys[i].path);
     for (int i = 0; i < N_KEYS; i++)
         if (strcmp(keys[i].section, section) == 0) names[n++] = keys[i].name;
-    const char *near = text_nearest(name, names, n);
-    if (near)
+    const char *nearest = text_nearest(name, names, n);
+    if (nearest)
         return err_fail(ERR_CONFIG, "%s: %s.%.80s: unknown key; did you mean %s.%s?", origin,
-                        section, name, section, near);
+                        section, name, section, nearest);
     return err_fail(ERR_CONFIG,
                     "%s: %s.%.80s: unknown key; `sheaf help %s` lists those of the section", origin,
                     section, name, section);

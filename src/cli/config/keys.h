@@ -22,7 +22,7 @@ typedef struct {
     const char *name, *meaning;
 } Section;
 
-enum { N_SECTIONS_MAX = 16 };
+enum { MAX_SECTIONS = 16 };
 
 const Key *key_at(KeyId id);
 int section_count(void);
@@ -45,15 +45,15 @@ typedef struct {
     const char *origin; /* "run.yaml:4" or "command line" */
     bool quoted;        /* in YAML: a text, whatever it looks like */
     bool sequence;      /* a YAML list, joined by commas */
-} Written;
+} WrittenValue;
 
 /* Local. Reads, checks and stores one value into its member. */
-Err key_set(KeyId id, const Written *value, Arena *a, Config *c);
+Err key_set(KeyId id, const WrittenValue *value, Arena *a, Config *c);
 
 /* Local. The pairs of a YAML file, in order. */
 typedef struct {
     const char *section, *name;
-    Written value;
+    WrittenValue value;
     int line;
 } Pair;
 typedef struct {

@@ -56,12 +56,12 @@ static Err check_schedule(const Config *c)
     for (int i = 0; i < n; i++)
         if (strcmp(names[i], name) == 0) return OK;
     if (schedule_is_file(name)) return OK;
-    const char *near = text_nearest(name, names, n);
+    const char *nearest = text_nearest(name, names, n);
     return err_fail(ERR_CONFIG,
                     "%s: parallel.schedule=%.80s: there is none of that name%s%s%s; `sheaf help "
                     "parallel.schedule` lists them, and a file has a dot or a slash in its name",
-                    c->origin[KEY_parallel_schedule], name, near ? ": did you mean " : "",
-                    near ? near : "", near ? "?" : "");
+                    c->origin[KEY_parallel_schedule], name, nearest ? ": did you mean " : "",
+                    nearest ? nearest : "", nearest ? "?" : "");
 }
 
 enum { MAX_RANKS = 1 << 24 };

@@ -13,9 +13,9 @@
 enum { MAX_LIST = 256, MAX_CHOICES = 32 };
 
 /* "run.yaml:4: optim.lr=abc: " and what is wrong with it. */
-static Err refuse(const Key *key, const Written *value, const char *format, ...)
+static Err refuse(const Key *key, const WrittenValue *value, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-static Err refuse(const Key *key, const Written *value, const char *format, ...)
+static Err refuse(const Key *key, const WrittenValue *value, const char *format, ...)
 {
     char why[1024];
     va_list args;
@@ -25,7 +25,7 @@ static Err refuse(const Key *key, const Written *value, const char *format, ...)
     return err_fail(ERR_CONFIG, "%s: %s=%.80s: %s", value->origin, key->path, value->text, why);
 }
 
-static Err check_limits(const Key *key, const Written *value, double number)
+static Err check_limits(const Key *key, const WrittenValue *value, double number)
 {
     if (number < key->low)
         return refuse(key, value, "too small; the least is %.15g (%s)", key->low, key->meaning);
@@ -34,7 +34,7 @@ static Err check_limits(const Key *key, const Written *value, double number)
     return OK;
 }
 
-static Err read_int(const Key *key, const Written *value, int64_t *out)
+static Err read_int(const Key *key, const WrittenValue *value, int64_t *out)
 {
     const bool can_be_auto = strcmp(key->fallback, "auto") == 0;
     char *end;
@@ -53,7 +53,7 @@ static Err read_int(const Key *key, const Written *value, int64_t *out)
 }
 
 /* Decimal numbers alone: strtod would take nan, inf and hexadecimal too. */
-static Err read_float(const Key *key, const Written *value, double *out)
+static Err read_float(const Key *key, const WrittenValue *value, double *out)
 {
     char *end;
     const double number = strtod(value->text, &end);
@@ -65,14 +65,14 @@ static Err read_float(const Key *key, const Written *value, double *out)
     return OK;
 }
 
-static Err read_bool(const Key *key, const Written *value, bool *out)
+static Err read_bool(const Key *key, const WrittenValue *value, bool *out)
 {
     *out = strcmp(value->text, "true") == 0;
     if (*out || strcmp(value->text, "false") == 0) return OK;
     return refuse(key, value, "wants true or false (%s)", key->meaning);
 }
 
-static Err read_choice(const Key *key, const Written *value, Arena *a, Option *out)
+static Err read_choice(const Key *key, const WrittenValue *value, Arena *a, Option *out)
 {
     const char *texts[MAX_CHOICES], *list;
     Option first = 0;
@@ -85,12 +85,12 @@ static Err read_choice(const Key *key, const Written *value, Arena *a, Option *o
     Text t = text_in(a);
     for (int i = 0; i < n; i++) text_add(&t, "%s%s", i ? ", " : "", texts[i]);
     TRY(text_done(&t, &list));
-    const char *near = text_nearest(value->text, texts, n);
-    if (near) return refuse(key, value, "did you mean %s? It is one of %s", near, list);
+    const char *nearest = text_nearest(value->text, texts, n);
+    if (nearest) return refuse(key, value, "did you mean %s? It is one of %s", nearest, list);
     return refuse(key, value, "wants one of %s (%s)", list, key->meaning);
 }
 
-static Err read_list(const Key *key, const Written *value, Arena *a, TextList *out)
+static Err read_list(const Key *key, const WrittenValue *value, Arena *a, TextList *out)
 {
     const char **at;
     const char *rest = value->text;
@@ -137,7 +137,7 @@ static bool is_number_of(const char *words, double number)
 }
 
 /* Asked after the value was read, so that a bad value is called bad and not early. */
-static Err check_works(const Key *key, const Written *value, double number)
+static Err check_works(const Key *key, const WrittenValue *value, double number)
 {
     const bool is_number = key->type == KEY_INT || key->type == KEY_FLOAT;
     if (!key->works || is_word_of(key->works, value->text)) return OK;
@@ -148,7 +148,7 @@ static Err check_works(const Key *key, const Written *value, double number)
                   key->works);
 }
 
-static Err check_form(const Key *key, const Written *value)
+static Err check_form(const Key *key, const WrittenValue *value)
 {
     const bool texts = key->type == KEY_TEXT || key->type == KEY_LIST;
     if (value->sequence && key->type != KEY_LIST)
@@ -162,7 +162,7 @@ static Err check_form(const Key *key, const Written *value)
     return OK;
 }
 
-Err key_set(KeyId id, const Written *value, Arena *a, Config *c)
+Err key_set(KeyId id, const WrittenValue *value, Arena *a, Config *c)
 {
     const Key *key = key_at(id);
     void *member = (char *)c + key->member;

@@ -19,15 +19,15 @@ typedef struct {
     Pairs *out;
     int line; /* of the latest event */
     const char *section;
-    int section_line[N_SECTIONS_MAX]; /* where each was, to name the first of two */
-} Reader;
+    int section_line[MAX_SECTIONS]; /* where each was, to name the first of two */
+} YamlReader;
 
-static Err refuse(const Reader *r, const char *what, const char *way_out)
+static Err refuse(const YamlReader *r, const char *what, const char *way_out)
 {
     return err_fail(ERR_CONFIG, "%s:%d: %s; %s", r->path, r->line, what, way_out);
 }
 
-static Err check_plain(const Reader *r)
+static Err check_plain(const YamlReader *r)
 {
     const yaml_event_t *e = &r->event;
     const yaml_char_t *anchor = NULL, *tag = NULL;
@@ -46,7 +46,7 @@ static Err check_plain(const Reader *r)
     return OK;
 }
 
-static Err next(Reader *r)
+static Err next(YamlReader *r)
 {
     yaml_event_delete(&r->event);
     if (!yaml_parser_parse(&r->parser, &r->event)) {
@@ -61,7 +61,7 @@ static Err next(Reader *r)
 }
 
 /* The scalar at hand, copied. */
-static Err scalar(Reader *r, const char **out)
+static Err scalar(YamlReader *r, const char **out)
 {
     const char *text = (const char *)r->event.data.scalar.value;
     if (strlen(text) != r->event.data.scalar.length)
@@ -69,21 +69,21 @@ static Err scalar(Reader *r, const char **out)
     return arena_string(r->arena, text, out);
 }
 
-static Err at_line(const Reader *r, const char **out)
+static Err at_line(const YamlReader *r, const char **out)
 {
     Text t = text_in(r->arena);
     text_add(&t, "%s:%d", r->path, r->line);
     return text_done(&t, out);
 }
 
-static bool is_empty_scalar(const Reader *r)
+static bool is_empty_scalar(const YamlReader *r)
 {
     return r->event.type == YAML_SCALAR_EVENT && r->event.data.scalar.length == 0 &&
            r->event.data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
 }
 
 /* After "[": the items, joined by commas. `next` leaves the arena alone, so the text may grow. */
-static Err read_list(Reader *r, Written *value)
+static Err read_list(YamlReader *r, WrittenValue *value)
 {
     Text joined = text_in(r->arena);
     for (int n = 0;; n++) {
@@ -101,7 +101,7 @@ static Err read_list(Reader *r, Written *value)
     return text_done(&joined, &value->text);
 }
 
-static Err read_value(Reader *r, Pair *pair)
+static Err read_value(YamlReader *r, Pair *pair)
 {
     TRY(next(r));
     pair->line = r->line;
@@ -116,7 +116,7 @@ static Err read_value(Reader *r, Pair *pair)
     return scalar(r, &pair->value.text);
 }
 
-static Err read_section(Reader *r)
+static Err read_section(YamlReader *r)
 {
     for (;;) {
         Pair pair = {.section = r->section};
@@ -132,7 +132,7 @@ static Err read_section(Reader *r)
     }
 }
 
-static Err open_section(Reader *r)
+static Err open_section(YamlReader *r)
 {
     const char *origin;
     if (r->event.type != YAML_SCALAR_EVENT)
@@ -148,7 +148,7 @@ static Err open_section(Reader *r)
     return OK;
 }
 
-static Err read_sections(Reader *r)
+static Err read_sections(YamlReader *r)
 {
     if (is_empty_scalar(r)) return OK; /* "---" and nothing more */
     if (r->event.type != YAML_MAPPING_START_EVENT)
@@ -167,7 +167,7 @@ static Err read_sections(Reader *r)
     }
 }
 
-static Err read_stream(Reader *r)
+static Err read_stream(YamlReader *r)
 {
     TRY(next(r)); /* the start of the stream */
     TRY(next(r));
@@ -214,7 +214,7 @@ static Err check_bytes(const char *path, const char *text, size_t length)
 
 Err pairs_read(const char *path, Arena *a, Pairs *out)
 {
-    Reader r = {.path = path, .arena = a, .out = out, .line = 1};
+    YamlReader r = {.path = path, .arena = a, .out = out, .line = 1};
     const char *text;
     size_t length;
     out->n = 0;

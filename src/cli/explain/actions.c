@@ -14,14 +14,14 @@ enum { COLUMNS = 100, SHOWN = 8, MAX_ACTIONS = 12, MAX_ITEMS = 160 };
 /* `times` groups of `period` actions; from one to the next all units go up, or down, by one. */
 typedef struct {
     int at, period, times;
-} Item;
+} FoldedItem;
 
 typedef struct {
     const Schedule *s;
     const Action *list;
-    Item *item;
+    FoldedItem *item;
     int n;
-} Folded;
+} FoldedList;
 
 /* Are they the same, but for unit and micro-batch, which are so much more in b? */
 static bool is_moved(const Action *a, const Action *b, int unit, int micro)
@@ -42,16 +42,16 @@ static int groups_at(const Action *list, int n, int period)
     return end / period;
 }
 
-static Err fold_units(const Schedule *s, int stage, Arena *temp, Folded *out)
+static Err fold_units(const Schedule *s, int stage, Arena *temp, FoldedList *out)
 {
     const Action *list = s->list[stage];
-    Folded f = {.s = s, .list = list};
+    FoldedList f = {.s = s, .list = list};
     TRY(ARENA_NEW(temp, s->n[stage] + 1, &f.item));
     for (int i = 0; i < s->n[stage];) {
-        Item item = {i, 1, 1};
+        FoldedItem item = {i, 1, 1};
         for (int p = 1; p <= MAX_ACTIONS && item.times == 1; p++) {
             const int groups = groups_at(&list[i], s->n[stage] - i, p);
-            if (groups > SHOWN) item = (Item){i, p, groups};
+            if (groups > SHOWN) item = (FoldedItem){i, p, groups};
         }
         f.item[f.n++] = item;
         i += item.period * item.times;
@@ -61,7 +61,7 @@ static Err fold_units(const Schedule *s, int stage, Arena *temp, Folded *out)
 }
 
 /* The same items, one micro-batch later? */
-static bool is_next_micro(const Folded *f, const Item *a, const Item *b)
+static bool is_next_micro(const FoldedList *f, const FoldedItem *a, const FoldedItem *b)
 {
     if (a->period != b->period || a->times != b->times) return false;
     for (int i = 0; i < a->period; i++)
@@ -70,7 +70,7 @@ static bool is_next_micro(const Folded *f, const Item *a, const Item *b)
 }
 
 /* How often the next *period items come, each time for the next micro-batch: often, or once. */
-static int micros_at(const Folded *f, int from, int *period)
+static int micros_at(const FoldedList *f, int from, int *period)
 {
     for (int p = 1; p <= MAX_ITEMS; p++) {
         int end = from + p;
@@ -88,9 +88,9 @@ typedef struct {
     char head[24], word[2 * ACTION_TEXT_BYTES + 16];
     size_t column;
     int open; /* brackets before the next word */
-} Lines;
+} WordWrap;
 
-static void flush(Lines *l)
+static void flush(WordWrap *l)
 {
     const size_t length = strlen(l->word);
     if (length == 0) return;
@@ -103,23 +103,26 @@ static void flush(Lines *l)
     l->word[0] = '\0';
 }
 
-static void add_word(Lines *l, const char *a, const char *to, const char *b)
+static void add_word(WordWrap *l, const char *a, const char *to, const char *b)
 {
     flush(l);
     snprintf(l->word, sizeof l->word, "%.*s%s%s%s", l->open, "((((", a, to, b);
     l->open = 0;
 }
 
-static void close_bracket(Lines *l) { strncat(l->word, ")", sizeof l->word - strlen(l->word) - 1); }
+static void close_bracket(WordWrap *l)
+{
+    strncat(l->word, ")", sizeof l->word - strlen(l->word) - 1);
+}
 
-static void add_actions(Lines *l, const Folded *f, int at, int n)
+static void add_actions(WordWrap *l, const FoldedList *f, int at, int n)
 {
     char text[ACTION_TEXT_BYTES];
     for (int i = 0; i < n; i++)
         add_word(l, action_text(&f->list[at + i], f->s->slices, text), "", "");
 }
 
-static void add_item(Lines *l, const Folded *f, const Item *item)
+static void add_item(WordWrap *l, const FoldedList *f, const FoldedItem *item)
 {
     char first[ACTION_TEXT_BYTES], last[ACTION_TEXT_BYTES];
     const int end = item->at + item->period * (item->times - 1);
@@ -139,16 +142,16 @@ static void add_item(Lines *l, const Folded *f, const Item *item)
     }
 }
 
-static void add_items(Lines *l, const Folded *f, int from, int n)
+static void add_items(WordWrap *l, const FoldedList *f, int from, int n)
 {
     l->open++;
     for (int i = 0; i < n; i++) add_item(l, f, &f->item[from + i]);
     close_bracket(l);
 }
 
-static void list_rank(const Folded *f, int rank, Text *t)
+static void list_actions(const FoldedList *f, int rank, Text *t)
 {
-    Lines l = {.t = t};
+    WordWrap l = {.t = t};
     l.column = (size_t)snprintf(l.head, sizeof l.head, "rank %d:", rank);
     text_add(t, "  %s", l.head);
     for (int i = 0; i < f->n;) {
@@ -173,7 +176,7 @@ Err explain_actions_text(const Facts *f, Arena *temp, Text *t)
     const Mesh *m = &f->job->mesh;
     const int stage = mesh_part(m, VIEW_DENSE, mesh_axes(m, VIEW_DENSE, "pp"), f->job->linked.rank);
     const char *form;
-    Folded folded;
+    FoldedList folded;
     TRY(schedule_print(s, temp, &form));
     text_add(t, "\nACTIONS of the rank, in order: phase, unit . micro-batch; a..b: all from a "
                 "to b\n");
@@ -183,6 +186,6 @@ Err explain_actions_text(const Facts *f, Arena *temp, Text *t)
         form += length + (form[length] == '\n');
     }
     TRY(fold_units(s, stage, temp, &folded));
-    list_rank(&folded, f->job->linked.rank, t);
+    list_actions(&folded, f->job->linked.rank, t);
     return OK;
 }

@@ -1,7 +1,7 @@
 /* explain.c -- `sheaf explain`: what a rank will run, before it runs.
  *
  *     sheaf explain run.yaml [key=value ...] [--rank N] [--json]
- *         --rank N       which of the mesh's ranks; 0 when it is not said
+ *         --rank N       which of the mesh's ranks; 0 when it is not text
  *         --unit KIND    the programs of one kind of unit: embed, layer, head
  *         --svg FILE     the schedule as a picture, into this file
  *         --schedule FILE  the schedule as lists, into this file: edit it, and set parallel.schedule
@@ -21,7 +21,7 @@
 typedef struct {
     const char *rank, *pass, *unit, *svg, *schedule;
     bool json;
-} Wanted;
+} ExplainFlags;
 
 static Err unknown_word(const char *flag, const char *word, const char *list)
 {
@@ -63,17 +63,17 @@ typedef struct {
     const char *pass, *graph;
     Arena *arena;
     char names[256];
-} Watch;
+} PassCapture;
 
-static Err watch_pass(void *context, const char *pass, const Graph *g)
+static Err capture_pass(void *context, const char *pass, const Graph *g)
 {
-    Watch *w = context;
+    PassCapture *w = context;
     const size_t used = strlen(w->names);
     snprintf(w->names + used, sizeof w->names - used, "%s%s", used ? ", " : "", pass);
     return strcmp(pass, w->pass) == 0 ? graph_print(g, w->arena, &w->graph) : OK;
 }
 
-static void add_graph(const Watch *w, const char *kind, json_t *graphs, Text *out)
+static void add_graph(const PassCapture *w, const char *kind, json_t *graphs, Text *out)
 {
     if (graphs)
         json_array_append_new(graphs, json_pack("{s:s, s:s}", "kind", kind, "graph", w->graph));
@@ -86,10 +86,10 @@ static Err show_pass(const Facts *f, const char *pass, json_t *graphs, Arena *te
     const Model *m = &f->job->model;
     const CompileOptions o = job_options(f->job);
     for (int k = 0; k < m->n_kinds; k++) {
-        Watch w = {.pass = pass, .arena = temp};
+        PassCapture w = {.pass = pass, .arena = temp};
         Program p;
         if (f->only >= 0 && f->only != k) continue;
-        TRY(compile_unit(&m->kind[k], &o, watch_pass, &w, temp, &p));
+        TRY(compile_unit(&m->kind[k], &o, capture_pass, &w, temp, &p));
         if (!w.graph) return unknown_word("--pass", pass, w.names);
         add_graph(&w, m->kind[k].kind, graphs, out);
     }
@@ -106,9 +106,9 @@ static Err show_pass_json(const Facts *f, const char *pass, Arena *temp, Text *o
     return err;
 }
 
-static Err explain(const Config *config, const Wanted *want, Arena *arena, Arena *temp)
+static Err explain(const Config *config, const ExplainFlags *want, Arena *arena, Arena *temp)
 {
-    const char *said;
+    const char *text;
     ModelConfig model;
     JobSettings settings;
     Option device;
@@ -137,14 +137,14 @@ static Err explain(const Config *config, const Wanted *want, Arena *arena, Arena
         TRY(show_pass(&f, want->pass, NULL, temp, &t));
     else
         TRY(want->json ? explain_json(&f, &t) : explain_text(&f, temp, &t));
-    TRY(text_done(&t, &said));
-    fputs(said, stdout);
+    TRY(text_done(&t, &text));
+    fputs(text, stdout);
     return OK;
 }
 
 static Err explain_request(int argc, char **argv, Arena *arena, Arena *temp)
 {
-    Wanted want = {0};
+    ExplainFlags want = {0};
     const Flag flags[] = {{"--rank", &want.rank, NULL}, {"--json", NULL, &want.json},
                           {"--pass", &want.pass, NULL}, {"--unit", &want.unit, NULL},
                           {"--svg", &want.svg, NULL},   {"--schedule", &want.schedule, NULL}};

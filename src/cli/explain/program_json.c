@@ -86,13 +86,13 @@ static json_t *shape_json(const Shape *s)
     return list;
 }
 
-static json_t *reductions_json(const Facts *f, const ParamFacts *p)
+static json_t *routes_json(const Facts *f, const ParamFacts *p)
 {
     json_t *list = json_array();
-    for (int i = 0; i < p->n_reductions; i++) {
-        json_t *o = group_json(&f->job->mesh, p->reduction[i].group);
-        set_text(o, "what", p->reduction[i].what);
-        set_text(o, "kind", comm_kind_name(p->reduction[i].kind));
+    for (int i = 0; i < p->n_routes; i++) {
+        json_t *o = group_json(&f->job->mesh, p->route[i].group);
+        set_text(o, "what", p->route[i].what);
+        set_text(o, "kind", comm_kind_name(p->route[i].kind));
         json_array_append_new(list, o);
     }
     return list;
@@ -113,7 +113,7 @@ static json_t *params_json(const Facts *f, int kind)
         set_text(o, "in_pack_of", m->unit[p->owner].name);
         set(o, "pack", stretch_json(p->pack));
         set(o, "home", stretch_json(p->home));
-        set(o, "gradient", reductions_json(f, p));
+        set(o, "gradient", routes_json(f, p));
         json_array_append_new(list, o);
     }
     return list;

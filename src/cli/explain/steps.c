@@ -14,7 +14,7 @@ enum { SHOWN = 2, COLUMNS = 8 };
 
 static const char *const arena_name[N_ARENAS] = {"state", "step", "work", "host", "session"};
 
-static void when_cell(const Facts *f, int at, int step, Table *t)
+static void when_cell(const Facts *f, int at, int step, TextTable *t)
 {
     const LinkedProgram *lp = &f->job->linked;
     const Linked *l = &lp->list[at];
@@ -30,7 +30,7 @@ static void when_cell(const Facts *f, int at, int step, Table *t)
         table_cell(t, "begun here, waited for at the end");
 }
 
-static void step_row(const Facts *f, int at, int index, Table *t)
+static void step_row(const Facts *f, int at, int index, TextTable *t)
 {
     const LinkedProgram *lp = &f->job->linked;
     const LinkedStep *s = &lp->list[at].step[index];
@@ -46,7 +46,7 @@ static void step_row(const Facts *f, int at, int index, Table *t)
     when_cell(f, at, index, t);
 }
 
-static void action_rows(const Facts *f, int at, Table *t)
+static void action_rows(const Facts *f, int at, TextTable *t)
 {
     const Linked *l = &f->job->linked.list[at];
     char action[ACTION_TEXT_BYTES];
@@ -63,11 +63,11 @@ static void action_rows(const Facts *f, int at, Table *t)
 /* The actions of a unit that have steps: those shown, and how many there are. */
 typedef struct {
     int at[N_ACTION_KINDS * SHOWN], n, all, rows;
-} Picked;
+} PickedActions;
 
-static Picked pick(const LinkedProgram *lp, int unit)
+static PickedActions pick(const LinkedProgram *lp, int unit)
 {
-    Picked p = {.n = 0};
+    PickedActions p = {.n = 0};
     int n[N_ACTION_KINDS] = {0};
     for (int i = 0; i < lp->n; i++) {
         const Linked *l = &lp->list[i];
@@ -84,8 +84,8 @@ static Err unit_steps(const Facts *f, int unit, Arena *temp, Text *out)
 {
     static const char *const head[COLUMNS] = {"",         "does",  "what",           "over",
                                               "from, to", "bytes", "leave the rank", "when"};
-    const Picked p = pick(&f->job->linked, unit);
-    Table t;
+    const PickedActions p = pick(&f->job->linked, unit);
+    TextTable t;
     if (p.n == 0) return OK;
     TRY(table_open(&t, COLUMNS, p.rows + 1, temp));
     table_right(&t, 5);

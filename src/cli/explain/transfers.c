@@ -41,7 +41,69 @@ const char *group_text(const Mesh *m, RankList group, char buffer[GROUP_TEXT_BYT
     return buffer;
 }
 
-static void transfer_row(const Facts *f, const TransferRow *row, Table *t)
+static bool row_before(const TransferRow *a, const TransferRow *b)
+{
+    const int p = purpose_of(a->what), q = purpose_of(b->what);
+    const int words = strcmp(a->what, b->what);
+    if (p != q) return p < q;
+    if (words) return words < 0; /* of two that have no text here */
+    if (a->kind != b->kind) return a->kind < b->kind;
+    return a->axes != b->axes ? a->axes < b->axes : a->ranks < b->ranks;
+}
+
+static Err add_row(Facts *f, TransferRow row)
+{
+    int at = 0;
+    while (at < f->n_transfers && row_before(&f->transfer[at], &row)) at++;
+    if (at == f->n_transfers || row_before(&row, &f->transfer[at])) {
+        if (f->n_transfers == MAX_TRANSFER_ROWS)
+            return err_fail(ERR_CHECK, "explain: more than %d kinds of transfers",
+                            MAX_TRANSFER_ROWS);
+        for (int i = f->n_transfers++; i > at; i--) f->transfer[i] = f->transfer[i - 1];
+        f->transfer[at] = (TransferRow){row.what, row.kind, row.axes, row.ranks, 0, 0, 0};
+    }
+    f->transfer[at].times += row.times;
+    f->transfer[at].bytes += row.bytes;
+    f->transfer[at].sent_bytes += row.sent_bytes;
+    f->sent_bytes += row.sent_bytes;
+    return OK;
+}
+
+static Err add_transfer(Facts *f, const char *what, const Transfer *t, int64_t times)
+{
+    const LinkedProgram *lp = &f->job->linked;
+    const Ref *whole = t->kind == COMM_RECV ? &t->to : &t->from;
+    return add_row(
+        f, (TransferRow){.what = what,
+                         .kind = t->kind,
+                         .axes = group_axes(lp->mesh, t->group),
+                         .ranks = t->group.n,
+                         .times = times,
+                         .bytes = (size_t)(times * whole->count) * dtype_bytes(whole->dtype),
+                         .sent_bytes = (size_t)times * transfer_sent(t, lp->rank)});
+}
+
+/* Those of programs, and the scalars; what GATHERs and REDUCEs send is told by their steps. */
+static Err visit(void *context, const Transfer *t, int64_t times)
+{
+    if (t->scalar) return add_transfer(context, "scalar", t, times);
+    return t->purpose == PURPOSE_PROGRAM ? add_transfer(context, "program", t, times) : OK;
+}
+
+Err facts_transfers(Facts *f)
+{
+    const LinkedProgram *lp = &f->job->linked;
+    TRY(linked_visit(lp, visit, f));
+    for (int i = 0; i < lp->n; i++)
+        for (int s = 0; s < lp->list[i].n_steps; s++) {
+            const LinkedStep *step = &lp->list[i].step[s];
+            if (step->kind == STEP_TRANSFER && step->t.group.n > 1)
+                TRY(add_transfer(f, step->what, &step->t, 1));
+        }
+    return OK;
+}
+
+static void transfer_row(const Facts *f, const TransferRow *row, TextTable *t)
 {
     char axes[GROUP_TEXT_BYTES], human[24];
     table_cell(t, "%s", row->text);
@@ -83,7 +145,7 @@ static void gathers_text(const Facts *f, Text *t)
 
 Err explain_transfers_text(const Facts *f, Arena *temp, Text *out)
 {
-    Table t;
+    TextTable t;
     char human[24];
     text_add(out, "\nTRANSFERS of a step that rank %d begins, in bytes\n", f->job->linked.rank);
     if (f->n_transfers == 0) {

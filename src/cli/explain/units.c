@@ -11,14 +11,14 @@
 
 static int64_t home_of(const UnitPlace *p) { return p->mine.shard.hi - p->mine.shard.lo; }
 
-static void count_cells(Table *t, int64_t count, size_t element)
+static void count_cells(TextTable *t, int64_t count, size_t element)
 {
     char a[24], b[24];
     table_cell(t, "%s", text_count((double)count, a));
     table_cell(t, "%s", text_bytes(count * (int64_t)element, b));
 }
 
-static void unit_row(const Facts *f, int kind, Table *t)
+static void unit_row(const Facts *f, int kind, TextTable *t)
 {
     const Model *m = &f->job->model;
     const int unit = f->first_unit[kind], n = f->units_of[kind];
@@ -45,7 +45,7 @@ static Err units_table(const Facts *f, Arena *temp, Text *out)
     const Model *m = &f->job->model;
     const size_t element = dtype_bytes(m->dtype);
     int64_t use = 0, home = 0;
-    Table t;
+    TextTable t;
     TRY(table_open(&t, 9, m->n_kinds + 2, temp));
     for (int i = 1; i <= 7; i++) table_right(&t, i);
     for (int i = 0; i < 9; i++) table_cell(&t, "%s", head[i]);
@@ -76,7 +76,7 @@ static const char *shape_text(const Shape *s, char buffer[CELL_BYTES])
     return buffer;
 }
 
-static void span_cell(Table *t, Span s)
+static void span_cell(TextTable *t, Span s)
 {
     if (s.lo < s.hi)
         table_cell(t, "%lld..%lld", (long long)s.lo, (long long)s.hi - 1);
@@ -85,18 +85,17 @@ static void span_cell(Table *t, Span s)
 }
 
 /* "model over tp {2 3}, scatter over dp {1 3}" */
-static void reductions_cell(const Facts *f, const ParamFacts *p, Table *t)
+static void routes_cell(const Facts *f, const ParamFacts *p, TextTable *t)
 {
-    char ways[CELL_BYTES] = "stays here", group[GROUP_TEXT_BYTES];
+    char routes[CELL_BYTES] = "stays here", group[GROUP_TEXT_BYTES];
     int at = 0;
-    for (int i = 0; i < p->n_reductions && at < CELL_BYTES; i++)
-        at +=
-            snprintf(ways + at, (size_t)(CELL_BYTES - at), "%s%s over %s", i ? ", " : "",
-                     p->reduction[i].what, group_text(&f->job->mesh, p->reduction[i].group, group));
-    table_cell(t, "%s", ways);
+    for (int i = 0; i < p->n_routes && at < CELL_BYTES; i++)
+        at += snprintf(routes + at, (size_t)(CELL_BYTES - at), "%s%s over %s", i ? ", " : "",
+                       p->route[i].what, group_text(&f->job->mesh, p->route[i].group, group));
+    table_cell(t, "%s", routes);
 }
 
-static void param_row(const Facts *f, const ParamFacts *p, bool tied, Table *t)
+static void param_row(const Facts *f, const ParamFacts *p, bool guest, TextTable *t)
 {
     char shape[CELL_BYTES];
     table_cell(t, "%s%s", p->name, p->decay ? "" : " *");
@@ -110,7 +109,7 @@ static void param_row(const Facts *f, const ParamFacts *p, bool tied, Table *t)
     }
     span_cell(t, p->pack);
     span_cell(t, p->home);
-    reductions_cell(f, p, t);
+    routes_cell(f, p, t);
 }
 
 static Err params_table(const Facts *f, int kind, Arena *temp, Text *out)
@@ -119,7 +118,7 @@ static Err params_table(const Facts *f, int kind, Arena *temp, Text *out)
                                        "at home", "gradient"};
     const Model *m = &f->job->model;
     const int unit = f->first_unit[kind];
-    Table t;
+    TextTable t;
     TRY(table_open(&t, 7, m->unit[unit].n_params + 1, temp));
     for (int i = 0; i < 7; i++) table_cell(&t, "%s", head[i]);
     for (int i = 0; i < m->unit[unit].n_params; i++)

@@ -1,4 +1,4 @@
-/* test_use_verbs.c -- `sheaf generate` and `sheaf eval` on a run of our own: what the command says is
+/* test_infer_verbs.c -- `sheaf generate` and `sheaf eval` on a run of our own: what the command says is
  * the same however it computes it, the loss is the trainer's, choices are differences of texts. */
 #define _DEFAULT_SOURCE
 #include <math.h>

@@ -1,11 +1,11 @@
-/* verify_say.c -- what a verification found, as a table and as JSON. */
+/* verify_report.c -- what a verification found, as a table and as JSON. */
 #include <jansson.h>
 #include <stdio.h>
 
 #include "cli/machine.h"
 #include "cli/verify.h"
 
-void verify_head(const Verification *v)
+void verify_print_head(const Verification *v)
 {
     const ModelConfig *c = &v->tried;
     printf("%s%s: %lld layers, width %lld, %lld heads and %lld of keys, vocabulary %lld; "
@@ -23,7 +23,7 @@ void verify_head(const Verification *v)
            "weights", "bound", "sent", "predicted");
 }
 
-static void say_gap(bool exact, double gap)
+static void print_gap(bool exact, double gap)
 {
     if (exact && gap == 0)
         printf(" %9s", "=");
@@ -31,16 +31,16 @@ static void say_gap(bool exact, double gap)
         printf(" %9.1e", gap);
 }
 
-void verify_lines(const VerifyLine *line, int n)
+void verify_print_lines(const VerifyLine *line, int n)
 {
     char words[LAYOUT_TEXT_BYTES], beside[LAYOUT_TEXT_BYTES], sent[24], predicted[24];
     for (int i = 0; i < n; i++) {
         const VerifyLine *l = &line[i];
         const bool exact = l->grade == GRADE_EXACT;
         printf("%-48s %-8s", i ? "" : layout_words(&l->layout, words), grade_name(l->grade));
-        say_gap(exact, l->loss);
-        say_gap(exact, l->gradient);
-        say_gap(exact, l->weight);
+        print_gap(exact, l->loss);
+        print_gap(exact, l->gradient);
+        print_gap(exact, l->weight);
         if (exact)
             printf(" %9s", "bits");
         else
@@ -59,7 +59,7 @@ void verify_lines(const VerifyLine *line, int n)
     fflush(stdout);
 }
 
-void verify_end(const Verification *v)
+void verify_print_summary(const Verification *v)
 {
     if (v->failed)
         printf("\n%d of %d comparisons deviate: these layouts do not compute the same model\n",

@@ -1,10 +1,10 @@
-/* eval_say.c -- what a measurement came to, in words or as JSON. */
+/* eval_report.c -- what a measurement came to, in words or as JSON. */
 #define _DEFAULT_SOURCE
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include "cli/eval.h"
-#include "cli/say.h"
+#include "cli/progress.h"
 #include "cli/verbs.h"
 
 static double deviation(double p, int64_t n)
@@ -16,7 +16,7 @@ static json_t *open_json(const EvalRequest *e)
 {
     json_t *o = json_object();
     json_object_set_new(o, "version", json_string(SHEAF_VERSION));
-    json_object_set_new(o, "model", json_string(e->use.source.dir));
+    json_object_set_new(o, "model", json_string(e->infer.source.dir));
     json_object_set_new(o, "file", json_string(e->what));
     json_object_set_new(o, "seq_len", json_integer(e->windows.seq_len));
     json_object_set_new(o, "seconds", json_real(e->seconds));
@@ -30,7 +30,7 @@ static void close_json(json_t *o)
     json_decref(o);
 }
 
-void eval_say_text(const EvalRequest *e)
+void eval_report_text(const EvalRequest *e)
 {
     char tokens[COUNT_BYTES], windows[COUNT_BYTES];
     const Windows *w = &e->windows;
@@ -52,7 +52,7 @@ void eval_say_text(const EvalRequest *e)
         return;
     }
     printf("%s: %s tokens counted, in %s windows of %lld, stride %lld\n", e->what,
-           say_count(w->n_tokens - 1, tokens), say_count(e->n_sequences, windows),
+           grouped_digits(w->n_tokens - 1, tokens), grouped_digits(e->n_sequences, windows),
            (long long)w->seq_len, (long long)w->stride);
     printf("loss %.4f nats a token, %.4f bits; perplexity %.4f", loss, bits, exp(loss));
     if (e->text_bytes) printf("; %.4f bits a byte of text", byte);
@@ -74,7 +74,7 @@ static json_t *results_json(const EvalRequest *e)
     return list;
 }
 
-void eval_say_tasks(const EvalRequest *e)
+void eval_report_tasks(const EvalRequest *e)
 {
     char tasks[COUNT_BYTES], choices[COUNT_BYTES];
     const ChoiceScore score = tasks_score(&e->choices, e->loss);
@@ -93,8 +93,8 @@ void eval_say_tasks(const EvalRequest *e)
         close_json(o);
         return;
     }
-    printf("%s: %s tasks, %s choices\n", e->what, say_count(n, tasks),
-           say_count(e->choices.n_choices, choices));
+    printf("%s: %s tasks, %s choices\n", e->what, grouped_digits(n, tasks),
+           grouped_digits(e->choices.n_choices, choices));
     printf("acc %.4f +- %.4f, acc_norm (likelihood a character) %.4f +- %.4f\n", acc,
            deviation(acc, n), norm, deviation(norm, n));
     if (e->n_cut)

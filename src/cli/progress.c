@@ -1,17 +1,17 @@
-/* say.c -- one line on stderr that is written over, and gone at the end. */
+/* progress.c -- one line on stderr, overwritten in place and erased at the end. */
 #define _POSIX_C_SOURCE 200809L
-#include "cli/say.h"
+#include "cli/progress.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-Progress progress_begin(const char *what, const char *path, int64_t total)
+ProgressLine progress_begin(const char *what, const char *path, int64_t total)
 {
-    return (Progress){what, path, total, -1, isatty(STDERR_FILENO) == 1};
+    return (ProgressLine){what, path, total, -1, isatty(STDERR_FILENO) == 1};
 }
 
-void progress_at(Progress *p, int64_t done)
+void progress_at(ProgressLine *p, int64_t done)
 {
     const int percent = p->total > 0 ? (int)(100.0 * (double)done / (double)p->total) : 100;
     if (!p->on || percent == p->percent) return;
@@ -20,12 +20,12 @@ void progress_at(Progress *p, int64_t done)
     fflush(stderr);
 }
 
-void progress_end(Progress *p)
+void progress_end(ProgressLine *p)
 {
     if (p->on) fputs("\r\033[K", stderr);
 }
 
-const char *say_count(int64_t n, char *buffer)
+const char *grouped_digits(int64_t n, char *buffer)
 {
     char digits[COUNT_BYTES];
     const int length = snprintf(digits, sizeof digits, "%lld", (long long)(n < 0 ? -n : n));

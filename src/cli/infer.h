@@ -1,13 +1,13 @@
-/* use.h -- what verbs share that use a model and do not train it: generate, eval.
+/* infer.h -- what verbs share that use a model and do not train it: generate, eval.
  *
- *     process   arguments, source, device, tokenizer     use_open
- *     ranks     the verb's body on each                  use_run
- *               team, the model's weights                use_team, use_load
+ *     process   arguments, source, device, tokenizer     infer_open
+ *     ranks     the verb's body on each                  infer_run
+ *               team, the model's weights                infer_team, infer_load
  *
  * Of the keys of a run they read those of where and how: mesh, run, precision.compute. Others are
  * refused, since they would change nothing. */
-#ifndef CLI_USE_H
-#define CLI_USE_H
+#ifndef CLI_INFER_H
+#define CLI_INFER_H
 
 #include <signal.h>
 #include <stdatomic.h>
@@ -31,34 +31,35 @@ typedef struct {
     const Device *device;
     Tokenizer *tokenizer; /* NULL: bytes */
     bool no_text;         /* the source has no tokenizer, and its tokens are not bytes */
-    FlightRecorder *board;
+    FlightRecorder *recorder;
     const volatile sig_atomic_t *stop;
     Err prepared;          /* what opening came to */
     _Atomic int64_t bytes; /* of all ranks here */
     bool agreed;           /* the error is one that rank 0 tells */
-} ModelUse;
+} InferContext;
 
 /* Local. Arena and launcher, before any thread. */
-Err use_begin(ModelUse *u, const char *verb, FlightRecorder *board);
+Err infer_begin(InferContext *ctx, const char *verb, FlightRecorder *recorder);
 /* Local. The ids of a text, by the model's tokenizer. What is not UTF-8 is said, of `what`, once. */
-Err use_spell(const ModelUse *u, const char *what, Bytes text, Arena *a, EncodedBytes *out);
+Err infer_encode(const InferContext *ctx, const char *what, Bytes text, Arena *a,
+                 EncodedBytes *out);
 /* Local. `args.file` is the source; `tokenizer` what --tokenizer said, or NULL. */
-Err use_open(ModelUse *u, const Args *args, const char *tokenizer);
+Err infer_open(InferContext *ctx, const Args *args, const char *tokenizer);
 /* Collective over all processes. */
-Err use_run(ModelUse *u, Err (*body)(WorldRank *w, void *work), void *work);
+Err infer_run(InferContext *ctx, Err (*body)(WorldRank *w, void *work), void *work);
 /* Local. The exit status of an error, which is said once. */
-int use_fail(const ModelUse *u, Err err);
-void use_end(ModelUse *u);
+int infer_fail(const InferContext *ctx, Err err);
+void infer_close(InferContext *ctx);
 
 /* ---- on each rank ---- */
 
 /* Local. Model, type and mesh of this rank: the base of its jobs. */
-Err use_job(ModelUse *u, const WorldRank *w, JobSettings *out);
-Err use_team(ModelUse *u, const WorldRank *w, Team **out);
+Err infer_job(InferContext *ctx, const WorldRank *w, JobSettings *out);
+Err infer_team(InferContext *ctx, const WorldRank *w, Team **out);
 /* Collective over all ranks. What they take, added up before, is there; ERR_CONFIG names it. Then by
  * what memory of devices goes between them, which is said. */
-Err use_memory(ModelUse *u, WorldRank *w, const char *way_out);
+Err infer_start(InferContext *ctx, WorldRank *w, const char *way_out);
 /* Collective over all ranks. The weights, as they lie on this one. */
-Err use_load(ModelUse *u, WorldRank *w, Rank *rank);
+Err infer_load(InferContext *ctx, WorldRank *w, Rank *rank);
 
 #endif

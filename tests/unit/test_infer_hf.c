@@ -1,4 +1,4 @@
-/* test_use_hf.c -- `sheaf generate` and `sheaf eval` on a folder of Hugging Face's, with a tokenizer of
+/* test_infer_hf.c -- `sheaf generate` and `sheaf eval` on a folder of Hugging Face's, with a tokenizer of
  * bytes: what ends a text, what a choice is, what is not UTF-8, what a choice is divided by. */
 #define _DEFAULT_SOURCE
 #include <math.h>
