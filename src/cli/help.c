@@ -6,7 +6,7 @@
  *     sheaf help train        one verb */
 #include <stdio.h>
 #include <string.h>
-#include "cli/config/keys.h"
+#include "cli/config/renamed.h"
 #include "cli/verbs.h"
 #include "schedule/gen/generate.h"
 
@@ -112,6 +112,8 @@ static int print_keys_named(const char *word)
 
 static Err unknown_word(const char *word)
 {
+    const char *now = renamed_path(word);
+    if (now) return err_fail(ERR_CONFIG, "help: %.80s: now %s; `sheaf help %s` describes it", word, now, now);
     const char *known[N_KEYS * 2 + MAX_SECTIONS + 32];
     int n = 0;
     for (int i = 0; i < section_count(); i++) known[n++] = section_at(i)->name;

@@ -7,7 +7,7 @@
 #include "cli/config/config.h"
 #include "cli/data.h"
 #include "cli/inspect.h"
-#include "cli/config/keys.h"
+#include "cli/config/renamed.h"
 #include "cli/progress.h"
 #include "schedule/check/check.h"
 #include "schedule/text_form.h"
@@ -87,6 +87,7 @@ static Err describe_run(const char *path, Bytes data, Arena *a)
     TRY(config_load(path, NULL, 0, a, &c));
     TRY(config_model(&c, a, &m));
     TRY(pairs_read(path, a, &pairs));
+    if (config_is_saved(path)) TRY(pairs_rename(&pairs, a));
     Text t = text_in(a);
     model_config_print(&m, &t);
     TRY(text_done(&t, &words));

@@ -278,6 +278,9 @@ static void bad_arguments_say_why(void **state)
         {"model.name=gpt2", "given again"},
         {"parallel.recompute=full,a.b", "stands alone"},
         {"parallel.recompute=a,,b", "an empty item"},
+        {"parallel.arrange=true", "parallel.arrange: now parallel.prepack; write"},
+        {"parallel.recompute=mlp.*,attn.q.turned", "now parallel.recompute=mlp.*,attn.q.rope"},
+        {"parallel.offload=*.turned", "now parallel.offload=*.rope"},
         {"lr=3", "wants section.key=value"},
         {"optim.=3", "wants section.key=value"},
     };

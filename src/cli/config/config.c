@@ -3,7 +3,7 @@
 #define _POSIX_C_SOURCE 200809L /* sysconf */
 #include "base/cores.h"
 #include "cli/config/mesh.h"
-#include "cli/config/keys.h"
+#include "cli/config/renamed.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -67,6 +67,7 @@ static Err add_field(Loader *l, const char *name, const WrittenValue *value)
 
 static Err set_one(Loader *l, const char *section, const char *name, const WrittenValue *value)
 {
+    TRY(renamed_refuse(section, name, value, l->arena));
     const int id = key_find(section, name);
     if (id < 0 && strcmp(section, "model") == 0) return add_field(l, name, value);
     if (id < 0) return key_unknown(value->origin, section, name);
@@ -79,6 +80,7 @@ static Err set_file(Loader *l, const char *path)
 {
     Pairs pairs;
     TRY(pairs_read(path, l->arena, &pairs));
+    if (config_is_saved(path)) TRY(pairs_rename(&pairs, l->arena));
     l->level = LEVEL_FILE;
     for (int i = 0; i < pairs.n; i++)
         TRY(set_one(l, pairs.at[i].section, pairs.at[i].name, &pairs.at[i].value));
