@@ -1,5 +1,6 @@
-/* args.c -- sorts what follows a verb. A word with a = after letters, digits, dots and underscores
- * is a key; one that starts with - is a flag; the rest is the run file. */
+/* args.c -- classifies the arguments after a verb. An argument that starts with `-` is a flag.
+ * Letters, digits, dots and underscores followed by `=` are a key. Any other argument is the run
+ * file. */
 #include "cli/args.h"
 
 #include <string.h>
@@ -20,11 +21,12 @@ static Err unknown_flag(const char *verb, const char *word, const Flag *flags, i
     for (int i = 0; i < n; i++) names[i] = flags[i].name;
     const char *nearest = text_nearest(word, names, n);
     return err_fail(ERR_CONFIG, "%s: %.80s: unknown flag%s%s%s", verb, word,
-                    nearest ? "; did you mean " : "; `sheaf help` shows how the verb is called",
+                    nearest ? "; did you mean " : "; `sheaf help VERB` lists the flags of a verb",
                     nearest ? nearest : "", nearest ? "?" : "");
 }
 
-/* The flag at argv[*i]; a value may be the next word. */
+/* Reads the flag at argv[*i]. Its value follows after `=` or is the next argument; in the second
+ * case *i moves to it. */
 static Err take_flag(int argc, char **argv, int *i, const Flag *flags, int n)
 {
     const char *word = argv[*i];
@@ -39,8 +41,7 @@ static Err take_flag(int argc, char **argv, int *i, const Flag *flags, int n)
             *flags[f].value = word + length + 1;
             return OK;
         }
-        if (*i + 1 == argc)
-            return err_fail(ERR_CONFIG, "%s: %s wants a value after it", argv[0], word);
+        if (*i + 1 == argc) return err_fail(ERR_CONFIG, "%s: %s needs a value", argv[0], word);
         *flags[f].value = argv[++*i];
         return OK;
     }

@@ -1,4 +1,4 @@
-/* args.h -- what follows a verb, sorted: the run file, section.key=value words, flags.
+/* args.h -- the arguments of a verb: the run file, section.key=value settings, flags.
  *
  *     sheaf explain run.yaml mesh.tp=2 --rank 3 --json
  *
@@ -13,25 +13,26 @@
 
 typedef struct {
     const char *name;   /* "--rank" */
-    const char **value; /* where its value goes, as --rank 3 or --rank=3; NULL: it takes none */
-    bool *given;        /* set when the flag is there; may be NULL */
+    const char **value; /* receives the value of --rank 3 or --rank=3; NULL: no value */
+    bool *given;        /* set to true if the flag is present; may be NULL */
 } Flag;
 
 typedef struct {
-    const char *file; /* NULL: none was given */
-    const char **set;
+    const char *file; /* NULL: not given */
+    const char **set; /* "section.key=value" */
     int n_set;
 } Args;
 
 /* Local. argv[0] is the verb. ERR_CONFIG for an unknown flag, a second file, a missing value. */
 Err args_split(int argc, char **argv, const Flag *flags, int n_flags, Arena *a, Args *out);
 
+/* Arguments that are not flags, in order. */
 typedef struct {
     const char **at;
     int n;
 } PlainArgs;
 
-/* Local. For verbs that take files alone: the words that are no flags, in order. */
+/* Local. For verbs whose arguments are files: separates the flags from all other arguments. */
 Err args_plain(int argc, char **argv, const Flag *flags, int n_flags, Arena *a, PlainArgs *out);
 
 #endif

@@ -1,4 +1,4 @@
-/* data.c -- `sheaf data`: which of build, show and check, and how they are called. */
+/* data.c -- `sheaf data`: dispatch to build, show and check, and their usage text. */
 #include "cli/data.h"
 
 #include <stdio.h>
@@ -7,22 +7,22 @@
 #include "cli/verbs.h"
 
 static const char *const usage =
-    "sheaf data build IN... -o OUT    text and JSONL files to a token file\n"
-    "    --tokenizer bytes            a vocabulary of 256, a token a byte (the default)\n"
-    "    --tokenizer FILE             a tokenizer.json: byte-level BPE as of GPT-2, Llama 3, Qwen\n"
-    "    --format tokens              llm.c's format (the default): a token starts each document;\n"
-    "                                 bytes have none to spare, and documents are joined\n"
-    "    --format megatron            OUT.bin and OUT.idx; keeps the borders of documents\n"
-    "    --from auto|text|jsonl       what IN is; auto: by its name. A text is one document,\n"
-    "                                 each line of JSONL is one, its field \"text\"\n"
+    "sheaf data build IN... -o OUT    convert text and JSONL files to a token file\n"
+    "    --tokenizer bytes            one token per byte, a vocabulary of 256 (the default)\n"
+    "    --tokenizer FILE             a tokenizer.json: byte-level BPE of GPT-2, Llama 3, Qwen\n"
+    "    --format tokens              llm.c's format (the default): a special token starts each\n"
+    "                                 document; bytes have none, and documents are joined\n"
+    "    --format megatron            OUT.bin and OUT.idx; keeps the document borders\n"
+    "    --from auto|text|jsonl       format of IN; auto: by its name. A text is one document,\n"
+    "                                 each line of JSONL is one, in its field \"text\"\n"
     "    --eot TOKEN|none             the token between documents: before each in the format\n"
-    "                                 tokens, after each in megatron; by itself <|endoftext|>,\n"
-    "                                 <|end_of_text|> or </s>, and none where the tokenizer\n"
-    "                                 starts each text with a token of its own\n"
-    "    --threads N                  to tokenize with; the result is the same\n"
-    "sheaf data show FILE...          what a data file is, its tokens, documents and first tokens\n"
-    "    --tokenizer FILE             shows the text of the first tokens\n"
-    "sheaf data check FILE...         read all of it; status 1 when something is wrong\n"
+    "                                 tokens, after each in megatron. Default: <|endoftext|>,\n"
+    "                                 <|end_of_text|> or </s>; none if the tokenizer adds a token\n"
+    "                                 of its own there\n"
+    "    --threads N                  tokenizer threads (all cores); the result is the same\n"
+    "sheaf data show FILE...          print format, tokens, documents, ids and first tokens\n"
+    "    --tokenizer FILE             decodes the first tokens\n"
+    "sheaf data check FILE...         read the whole file; exit status 1 if it is damaged\n"
     "    --vocab N                    ids must be below N\n"
     "    --format F                   (show, check) auto, text, jsonl, tokens, megatron, uint16 "
     "or\n"
@@ -41,8 +41,8 @@ int verb_data(int argc, char **argv)
     }
     const char *nearest = text_nearest(word, names, 3);
     return cli_fail(err_fail(ERR_CONFIG,
-                             "data: %.80s%swants build, show or check%s%s%s; `sheaf data --help` "
-                             "says how",
+                             "data: %.80s%sneeds build, show or check%s%s%s; `sheaf data --help` "
+                             "describes them",
                              word, *word ? ": " : "", nearest ? " (did you mean " : "",
                              nearest ? nearest : "", nearest ? "?)" : ""));
 }

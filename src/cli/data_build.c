@@ -1,11 +1,12 @@
-/* data_build.c -- `sheaf data build`: text and JSONL to a token file.
+/* data_build.c -- `sheaf data build`: converts text and JSONL to a token file.
  *
  *     sheaf data build IN... -o OUT [--tokenizer FILE] [--format tokens|megatron]
  *                      [--from auto|text|jsonl]
  *
- * Tokens are bytes, or those of a tokenizer.json. `tokens` is one file in llm.c's format, where a
- * token starts each document; bytes have none to spare, and documents are joined. `megatron` is a
- * pair NAME.bin and NAME.idx that keeps borders. */
+ * Tokens are bytes, or those of a tokenizer.json. The format `tokens` is one file in llm.c's
+ * format, in which a special token starts each document; all 256 byte values are text, so documents
+ * of bytes are joined. The format `megatron` is a pair NAME.bin and NAME.idx that keeps document
+ * borders. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,16 +24,17 @@ typedef struct {
     PlainArgs in;
     const char *out;
     TokenFormat from, format;
-    const char *eot;      /* a token, none, or NULL: by itself */
+    const char *eot;      /* a token, "none", or NULL: chosen by find_eot */
     Tokenizer *tokenizer; /* NULL: bytes */
     Tokenize tokenize;
-    int32_t first, last; /* before each document, and after; -1: none */
+    int32_t first, last; /* tokens before and after each document; -1: none */
     int threads;
     Writer writer;
-    int64_t bytes_done;
+    int64_t bytes_done; /* of all input files, for the progress line */
     ProgressLine progress;
 } DataBuild;
 
+/* Writes one document of bytes, in pieces between which the progress line is updated. */
 static Err feed(DataBuild *b, Bytes text)
 {
     for (size_t at = 0; at < text.bytes; at += PIECE) {
@@ -64,7 +66,7 @@ static Err build_bytes(DataBuild *b, const char *path, Bytes data)
     TokenFormat from = b->from;
     if (from == FORMAT_AUTO && tokens_recognise(path, data, false, &from) != OK)
         return err_fail(ERR_CONFIG,
-                        "data: %s: has NUL bytes, so it may be no text; `--from text` takes its "
+                        "data: %s: has NUL bytes, so it may not be text; `--from text` takes its "
                         "bytes as they are",
                         path);
     if (from == FORMAT_TOKENS)
@@ -131,7 +133,7 @@ static Err build_all(DataBuild *b)
     TRY(writer_open_ids(&b->writer, b->out, b->format,
                         b->tokenizer ? b->tokenizer->n_ids : BYTE_VOCAB));
     b->progress = progress_begin("building", b->out, total);
-    if (b->tokenizer) { /* who reads the file learns what starts a document */
+    if (b->tokenizer) { /* the header stores the token that starts a document */
         const bool template = b->first < 0 && b->tokenizer->n_before > 0;
         const int32_t start = template ? b->tokenizer->before[0] : b->first;
         b->writer.start = start < 0 ? -1 : start + 1;
@@ -143,25 +145,25 @@ static Err build_all(DataBuild *b)
     return err;
 }
 
-/* The token between documents: what was asked for, or one of the usual names. */
+/* Finds the token between documents: --eot, else the first of the usual names in the vocabulary. */
 static Err find_eot(const DataBuild *b, int32_t *out)
 {
     static const char *const usual[] = {"<|endoftext|>", "<|end_of_text|>", "</s>"};
     *out = -1;
     if (b->eot && strcmp(b->eot, "none") == 0) return OK;
     if (b->eot && (*out = tokenizer_id(b->tokenizer, b->eot)) < 0)
-        return err_fail(ERR_CONFIG, "data build: --eot %.80s: no token of %s", b->eot,
+        return err_fail(ERR_CONFIG, "data build: --eot %.80s: not a token of %s", b->eot,
                         b->tokenizer->path);
     for (int i = 0; i < 3 && *out < 0; i++) *out = tokenizer_id(b->tokenizer, usual[i]);
     if (*out >= 0) return OK;
     return err_fail(ERR_CONFIG,
                     "data build: %s has none of <|endoftext|>, <|end_of_text|> and </s> to put "
-                    "between documents; name a token with --eot, or --eot none",
+                    "between documents; give a token with --eot, or --eot none",
                     b->tokenizer->path);
 }
 
-/* As llm.c does before each document, or as Megatron does after it, unless the tokenizer's template
- * puts a token there already. */
+/* Puts the token before each document as in llm.c, or after it as in Megatron, unless the template
+ * of the tokenizer adds a token there already. */
 static Err place_eot(DataBuild *b)
 {
     const Tokenizer *t = b->tokenizer;
@@ -179,7 +181,7 @@ static Err read_threads(const char *text, int *out)
     char *end = NULL;
     const long n = text ? strtol(text, &end, 10) : cores_usable();
     if ((text && (end == text || *end)) || n < 1 || n > MAX_THREADS)
-        return err_fail(ERR_CONFIG, "data build: --threads %.40s: wants 1 to %d", text,
+        return err_fail(ERR_CONFIG, "data build: --threads %.40s: must be 1 to %d", text,
                         MAX_THREADS);
     *out = (int)n;
     return OK;
@@ -190,16 +192,17 @@ static Err read_tokenizer(DataBuild *b, const char *path, const char *threads, A
     TRY(read_threads(threads, &b->threads));
     if (strcmp(path, "bytes") == 0) {
         if (!b->eot) return OK;
-        return err_fail(ERR_CONFIG,
-                        "data build: --eot %.80s: bytes have no token to spare for the borders of "
-                        "documents; name a --tokenizer, or use --format megatron",
-                        b->eot);
+        return err_fail(
+            ERR_CONFIG,
+            "data build: --eot %.80s: the vocabulary of bytes has no token for document "
+            "borders; give a --tokenizer, or use --format megatron",
+            b->eot);
     }
     TRY(tokenizer_load(path, a, &b->tokenizer));
     return place_eot(b);
 }
 
-/* The key of a run file may be given here too. */
+/* Accepts data.tokenizer=FILE, the key of a run file, in place of --tokenizer. */
 static void take_key(PlainArgs *in, const char **tokenizer)
 {
     static const char key[] = "data.tokenizer=";
@@ -225,14 +228,14 @@ static Err read_request(int argc, char **argv, Arena *a, DataBuild *b)
     take_key(&b->in, &tokenizer);
     TRY(token_format_named(format, &b->format));
     TRY(token_format_named(from, &b->from));
-    if (b->in.n == 0) return err_fail(ERR_CONFIG, "data build: no input; name text or JSONL files");
-    if (!b->out) return err_fail(ERR_CONFIG, "data build: no output; name it with -o corpus.bin");
+    if (b->in.n == 0) return err_fail(ERR_CONFIG, "data build: no input; give text or JSONL files");
+    if (!b->out) return err_fail(ERR_CONFIG, "data build: no output; give it as -o corpus.bin");
     if (b->from > FORMAT_JSONL)
-        return err_fail(ERR_CONFIG, "data build: --from %s: input is text or jsonl", from);
+        return err_fail(ERR_CONFIG, "data build: --from %s: must be auto, text or jsonl", from);
     return read_tokenizer(b, tokenizer, threads, a);
 }
 
-/* "each starts with <|endoftext|> (50256)" */
+/* Prints "each document starts with <|endoftext|> (50256)". */
 static void print_borders(const DataBuild *b)
 {
     const int32_t first = b->writer.start - 1;
@@ -243,8 +246,8 @@ static void print_borders(const DataBuild *b)
                b->format == FORMAT_MEGATRON ? "ends" : "starts", (int)token.bytes,
                (const char *)token.at, (long)id);
     if (b->tokenize.replaced > 0)
-        printf("  not UTF-8 in %lld place%s: U+FFFD stands there\n",
-               (long long)b->tokenize.replaced, b->tokenize.replaced == 1 ? "" : "s");
+        printf("  not UTF-8 in %lld place%s: replaced by U+FFFD\n", (long long)b->tokenize.replaced,
+               b->tokenize.replaced == 1 ? "" : "s");
 }
 
 static void print_summary(const DataBuild *b)
@@ -259,7 +262,8 @@ static void print_summary(const DataBuild *b)
            n == 1 ? "" : "s", tokens_words(&file));
     if (b->tokenizer) print_borders(b);
     if (!pair && n > 1 && b->writer.start <= 0)
-        puts("  the documents are joined: the format has no borders; --format megatron keeps them");
+        puts("  the documents are joined: bytes have no border token; --format megatron keeps "
+             "borders");
 }
 
 int data_build(int argc, char **argv)

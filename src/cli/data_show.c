@@ -1,10 +1,10 @@
-/* data_show.c -- `sheaf data show` and `sheaf data check`: a walk over all tokens of a file.
+/* data_show.c -- `sheaf data show` and `sheaf data check`: a scan of all tokens of a file.
  *
  *     $ sheaf data show corpus.bin
  *     corpus.bin: a token file of llm.c, uint16
  *       tokens     1,115,394 (2.1 MiB)
  *       documents  1
- *       ids        10 to 122, 65 different; wants model.vocab_size=123 or more
+ *       ids        10 to 122, 65 different; needs model.vocab_size=123 or more
  *       starts     "First Citizen:\nBefore we proceed any further, hear me speak." */
 #include "cli/data.h"
 
@@ -18,7 +18,8 @@
 
 enum { PIECE = 1 << 22, TEXT_TOKENS = 72, ID_TOKENS = 12, WORD_TOKENS = 24 };
 
-static Err walk(const Tokens *t, const char *what, int64_t vocab, Arena *a, TokensSeen *seen)
+/* Scans the file in pieces; `vocab` > 0 checks that ids are below it. */
+static Err scan(const Tokens *t, const char *what, int64_t vocab, Arena *a, TokensSeen *seen)
 {
     ProgressLine p = progress_begin(what, t->path, t->n_tokens);
     Err err = tokens_seen_init(seen, a);
@@ -31,7 +32,7 @@ static Err walk(const Tokens *t, const char *what, int64_t vocab, Arena *a, Toke
     return err;
 }
 
-/* Bytes as a C string would spell them; UTF-8 stays. */
+/* Prints bytes escaped as in a C string; UTF-8 is printed unescaped. */
 static void print_bytes(Bytes text)
 {
     for (size_t i = 0; i < text.bytes; i++) {
@@ -47,7 +48,7 @@ static void print_bytes(Bytes text)
     }
 }
 
-/* The text of tokens: of bytes, or as the tokenizer has it. */
+/* Prints the text of the first n tokens, decoded by the tokenizer, or as bytes without one. */
 static void print_text(const Tokens *t, int64_t n, const Tokenizer *tokenizer)
 {
     putchar('"');
@@ -80,7 +81,7 @@ static const char *border_words(const Tokens *t, const TokensSeen *seen, char *b
 {
     buffer[0] = '\0';
     if (t->start_token >= 0 && seen->n_documents > 1)
-        snprintf(buffer, bytes, ", each from a token %lld on, as llm.c writes them",
+        snprintf(buffer, bytes, ", each starts with token %lld, as in llm.c",
                  (long long)t->start_token);
     return buffer;
 }
@@ -90,7 +91,7 @@ Err data_describe(const Tokens *t, const Tokenizer *tokenizer, Arena *a)
     TokensSeen seen;
     char count[COUNT_BYTES], bytes[24], words[80], documents[COUNT_BYTES];
     const bool by_bytes = t->format == FORMAT_TEXT || t->format == FORMAT_JSONL;
-    TRY(walk(t, "reading", 0, a, &seen));
+    TRY(scan(t, "reading", 0, a, &seen));
     printf("%s: %s\n", t->path, tokens_words(t));
     printf("  tokens     %s (%s)\n", grouped_digits(t->n_tokens, count),
            text_bytes(t->n_tokens * t->width, bytes));
@@ -100,9 +101,9 @@ Err data_describe(const Tokens *t, const Tokenizer *tokenizer, Arena *a)
     printf("  ids        %lld to %lld, %s different; ", (long long)seen.low, (long long)seen.high,
            grouped_digits(seen.n_ids, count));
     if (seen.low < 0)
-        puts("an id below 0 is none: this is not what it was read as");
+        puts("ids below 0 are invalid: the file has another format");
     else
-        printf("wants model.vocab_size=%lld or more\n",
+        printf("needs model.vocab_size=%lld or more\n",
                (long long)(by_bytes ? BYTE_VOCAB : seen.high + 1));
     print_start(t, &seen, tokenizer);
     return OK;
@@ -124,13 +125,14 @@ static Err read_request(int argc, char **argv, bool checks, Arena *a, ShowReques
     char *end = NULL;
     TRY(args_plain(argc, argv, flags, 2, a, &r->files));
     TRY(token_format_named(format, &r->format));
-    if (r->files.n == 0) return err_fail(ERR_CONFIG, "data %s: no file; name one", argv[0]);
+    if (r->files.n == 0) return err_fail(ERR_CONFIG, "data %s: no file; give one or more", argv[0]);
     if (strcmp(tokenizer, "bytes") != 0) TRY(tokenizer_load(tokenizer, a, &r->tokenizer));
     if (!vocab) return OK;
     r->vocab = strtoll(vocab, &end, 10);
     if (end == vocab || *end || r->vocab < 1 || r->vocab > INT32_MAX)
-        return err_fail(ERR_CONFIG, "data check: --vocab %.40s: wants the number of ids, 1 to %ld",
-                        vocab, (long)INT32_MAX);
+        return err_fail(ERR_CONFIG,
+                        "data check: --vocab %.40s: must be the number of ids, 1 to %ld", vocab,
+                        (long)INT32_MAX);
     return OK;
 }
 
@@ -147,9 +149,9 @@ static Err check_tokens(const ShowRequest *r, const Tokens *t, Arena *a)
 {
     TokensSeen seen;
     char count[COUNT_BYTES], documents[COUNT_BYTES];
-    TRY(walk(t, "checking", r->vocab ? r->vocab : INT32_MAX, a, &seen));
-    if (t->n_tokens == 0) return err_fail(ERR_CHECK, "%s: holds no token", t->path);
-    printf("%s: sound: %s, %s tokens in %s document%s, ids %lld to %lld\n", t->path,
+    TRY(scan(t, "checking", r->vocab ? r->vocab : INT32_MAX, a, &seen));
+    if (t->n_tokens == 0) return err_fail(ERR_CHECK, "%s: contains no token", t->path);
+    printf("%s: valid: %s, %s tokens in %s document%s, ids %lld to %lld\n", t->path,
            tokens_words(t), grouped_digits(t->n_tokens, count),
            grouped_digits(seen.n_documents, documents), seen.n_documents == 1 ? "" : "s",
            (long long)seen.low, (long long)seen.high);
@@ -165,7 +167,7 @@ static Err check_file(const ShowRequest *r, const char *path, Arena *a)
     return err;
 }
 
-/* Each file, whatever became of the one before; the worst status. */
+/* Calls of_file for each file, also after an error; returns the highest exit status. */
 static int for_files(int argc, char **argv, bool checks,
                      Err (*of_file)(const ShowRequest *, const char *, Arena *))
 {

@@ -1,9 +1,8 @@
-/* eval.c -- `sheaf eval`: how well a model knows a text, or which ending it finds likelier.
+/* eval.c -- `sheaf eval`: perplexity on a text, or accuracy on multiple-choice tasks.
  *
  *     sheaf eval runs/demo --text book.txt [--seq-len 256] [--stride 128]
  *     sheaf eval Llama-3.2-1B --tokens valid.bin
- *     sheaf eval Llama-3.2-1B --tasks hellaswag.jsonl --json
- */
+ *     sheaf eval Llama-3.2-1B --tasks hellaswag.jsonl --json */
 #define _DEFAULT_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,28 +16,26 @@ const char eval_help[] =
     "\n"
     "  MODEL is a run folder (its newest checkpoint), a checkpoint, or a Hugging Face folder.\n"
     "\n"
-    "    --text FILE          loss and perplexity of a text, by the model's tokenizer\n"
-    "    --tokens FILE        likewise of a token file, see `sheaf data`\n"
-    "    --seq-len N          tokens that a window sees (those of training; of other models 1024 "
-    "at most)\n"
-    "    --stride N           tokens from one window to the next (seq-len): a token counts in the "
-    "first window\n"
-    "                         that reaches it, so the smaller, the more each has before it\n"
-    "    --limit N            of the first N tokens alone\n"
-    "    --tasks FILE.jsonl   multiple choice: {\"context\": \"...\", \"choices\": [\"...\"], "
-    "\"gold\": 0} in each\n"
-    "                         line; also called query or ctx, endings, label. acc takes the "
-    "likeliest\n"
-    "                         choice, acc_norm the likeliest by character. A space stands "
-    "between the two,\n"
+    "    --text FILE          loss and perplexity on a text, with the model's tokenizer\n"
+    "    --tokens FILE        loss and perplexity on a token file of `sheaf data`\n"
+    "    --seq-len N          tokens per window (as in training; for other models at most 1024)\n"
+    "    --stride N           tokens from one window to the next (seq-len). A token is scored in\n"
+    "                         the first window that reaches it, so a smaller stride gives tokens\n"
+    "                         more context\n"
+    "    --limit N            use only the first N tokens\n"
+    "    --tasks FILE.jsonl   multiple choice, one task per line: {\"context\": \"...\",\n"
+    "                         \"choices\": [\"...\"], \"gold\": 0}; other names are query or ctx,\n"
+    "                         endings, label. acc predicts the likeliest choice, acc_norm the\n"
+    "                         likeliest per character. Context and choice are joined by a space,\n"
     "                         unless one of them has white space there\n"
-    "    --tokenizer FILE     instead of the model's own; bytes: a token a byte\n"
-    "    --json               one object\n"
+    "    --tokenizer FILE     use this tokenizer; bytes: one token per byte\n"
+    "    --json               print one JSON object\n"
     "\n"
-    "  mesh.dp, mesh.tp and mesh.pp, run.threads, run.device, precision.compute as in training.\n";
+    "  mesh.dp, mesh.tp, mesh.pp, run.threads, run.device and precision.compute work as in\n"
+    "  training.\n";
 
 enum { SEQ_LEN = 1024, PASS_ROWS = 4096, MAX_MICROS = 16 };
-static const size_t most_text = (size_t)1 << 31;
+static const size_t max_text_bytes = (size_t)1 << 31;
 
 typedef struct {
     const char *text, *tokens, *tasks, *seq_len, *stride, *limit, *tokenizer;
@@ -50,7 +47,7 @@ static Err read_count(const char *flag, const char *text, int64_t *out)
     if (!text) return OK;
     const long long x = strtoll(text, &end, 10);
     if (!*text || *end || x < 1)
-        return err_fail(ERR_CONFIG, "%s %.40s: wants a whole number, 1 or more", flag, text);
+        return err_fail(ERR_CONFIG, "%s %.40s: must be a whole number, 1 or more", flag, text);
     *out = x;
     return OK;
 }
@@ -58,10 +55,11 @@ static Err read_count(const char *flag, const char *text, int64_t *out)
 static Err need_text(const EvalRequest *e)
 {
     if (!e->infer.no_text) return OK;
-    return err_fail(ERR_CONFIG,
-                    "%s has no tokenizer.json; name one with --tokenizer FILE (bytes: a token a "
-                    "byte), or give a token file with --tokens",
-                    e->infer.source.dir);
+    return err_fail(
+        ERR_CONFIG,
+        "%s has no tokenizer.json; give one with --tokenizer FILE (bytes: one token per "
+        "byte), or give a token file with --tokens",
+        e->infer.source.dir);
 }
 
 /* ---- perplexity ---- */
@@ -72,7 +70,7 @@ static Err read_text(EvalRequest *e, const char *path)
     size_t bytes;
     EncodedBytes ids;
     TRY(need_text(e));
-    TRY(text_read_file(path, most_text, &e->infer.arena, &text, &bytes));
+    TRY(text_read_file(path, max_text_bytes, &e->infer.arena, &text, &bytes));
     TRY(infer_encode(&e->infer, path, (Bytes){(const unsigned char *)text, bytes}, &e->infer.arena,
                      &ids));
     e->token = ids.id;
@@ -105,7 +103,7 @@ static Err read_tokens(EvalRequest *e, const char *path, int64_t limit)
     return err;
 }
 
-/* Of what counts: all but the first token; special ones are no text. */
+/* Returns the bytes of the scored text: all tokens but the first; special tokens have no text. */
 static int64_t count_bytes(const EvalRequest *e)
 {
     int64_t bytes = 0;
@@ -138,14 +136,13 @@ static Err prepare_text(EvalRequest *e, const EvalFlags *f)
     if (w->n_tokens > limit) w->n_tokens = limit;
     TRY(check_vocabulary(e));
     if (w->n_tokens < 2)
-        return err_fail(ERR_CONFIG, "%s: %lld tokens; the first is given, so 2 are the least",
+        return err_fail(ERR_CONFIG, "%s: %lld tokens; the first is not scored, so 2 are the least",
                         e->what, (long long)w->n_tokens);
     w->stride = w->seq_len;
     TRY(read_count("--stride", f->stride, &w->stride));
     if (w->stride > w->seq_len)
         return err_fail(ERR_CONFIG,
-                        "--stride %lld: windows of %lld tokens would leave some out; the most is "
-                        "%lld",
+                        "--stride %lld: windows of %lld tokens would skip some; the most is %lld",
                         (long long)w->stride, (long long)w->seq_len, (long long)w->seq_len);
     e->n_sequences = windows_count(w);
     e->text_bytes = count_bytes(e);
@@ -154,7 +151,8 @@ static Err prepare_text(EvalRequest *e, const EvalFlags *f)
 
 /* ---- multiple choice ---- */
 
-/* What stands before a text that has nothing before it: the end of another, or of another line. */
+/* Finds the token to put before a choice without context: an end-of-text token, else a line
+ * break. */
 static Err token_before(InferContext *ctx, int32_t *out)
 {
     EncodedBytes line;
@@ -166,9 +164,9 @@ static Err token_before(InferContext *ctx, int32_t *out)
     return OK;
 }
 
-/* Tokens of context and choice together; the choice is what the context's own do not reach, as in the
- * common harness. */
-static Err spell_choice(EvalRequest *e, const ChoiceTask *t, int i, ScoreSequence *out)
+/* Encodes context and choice as one text. Tokens after those of the context alone belong to the
+ * choice, as in lm-evaluation-harness. */
+static Err encode_choice(EvalRequest *e, const ChoiceTask *t, int i, ScoreSequence *out)
 {
     const Tokenizer *by = e->infer.tokenizer;
     const Bytes c = t->context, x = t->choice[i];
@@ -180,10 +178,11 @@ static Err spell_choice(EvalRequest *e, const ChoiceTask *t, int i, ScoreSequenc
     memcpy(text + c.bytes, x.at, x.bytes);
     TRY(spell(by, (Bytes){(const unsigned char *)text, c.bytes + x.bytes}, true, a, &all));
     TRY(spell(by, c, true, a, &before));
-    all.n -= by ? by->n_after : 0; /* a choice is not the end of a text */
+    all.n -=
+        by ? by->n_after : 0; /* without the end token of the template: a choice ends no text */
     before.n -= by ? by->n_after : 0;
     int64_t from = before.n < all.n ? before.n : all.n - 1;
-    if (from < 1) { /* nothing comes before: the end of another text does */
+    if (from < 1) { /* the first token cannot be scored without one before it */
         int32_t *with;
         TRY(ARENA_NEW(a, all.n + 1, &with));
         TRY(token_before(&e->infer, &with[0]));
@@ -195,8 +194,8 @@ static Err spell_choice(EvalRequest *e, const ChoiceTask *t, int i, ScoreSequenc
     return OK;
 }
 
-/* What does not fit loses its beginning. */
-static void fit(EvalRequest *e, ScoreSequence *q)
+/* Drops tokens from the start of a sequence that is longer than the window. */
+static void shorten(EvalRequest *e, ScoreSequence *q)
 {
     const int64_t over = q->n - 1 - e->windows.seq_len;
     if (over <= 0) return;
@@ -215,13 +214,13 @@ static Err prepare_tasks(EvalRequest *e, const EvalFlags *f)
     TRY(ARENA_NEW(&e->infer.arena, e->n_sequences, &e->sequence));
     for (int64_t t = 0; t < e->choices.n; t++)
         for (int i = 0; i < e->choices.task[t].n; i++, k++) {
-            TRY(spell_choice(e, &e->choices.task[t], i, &e->sequence[k]));
+            TRY(encode_choice(e, &e->choices.task[t], i, &e->sequence[k]));
             if (e->sequence[k].n - 1 > longest) longest = e->sequence[k].n - 1;
         }
     e->windows.seq_len = e->infer.source.model.max_positions;
     TRY(read_count("--seq-len", f->seq_len, &e->windows.seq_len));
     if (longest < e->windows.seq_len) e->windows.seq_len = longest;
-    for (k = 0; k < e->n_sequences; k++) fit(e, &e->sequence[k]);
+    for (k = 0; k < e->n_sequences; k++) shorten(e, &e->sequence[k]);
     return OK;
 }
 
@@ -235,7 +234,7 @@ static Err check_flags(const EvalFlags *f)
                         "eval: %s; give one of --text FILE, --tokens FILE and --tasks FILE.jsonl",
                         given ? "several files" : "nothing to measure on");
     if (f->tasks && (f->stride || f->limit))
-        return err_fail(ERR_CONFIG, "eval: %s is of texts, not of tasks",
+        return err_fail(ERR_CONFIG, "eval: %s has no effect on tasks; remove it",
                         f->stride ? "--stride" : "--limit");
     return OK;
 }
@@ -259,9 +258,10 @@ static Err prepare(EvalRequest *e, int argc, char **argv)
     e->windows.seq_len = trained ? trained : most < SEQ_LEN ? most : SEQ_LEN;
     TRY(read_count("--seq-len", f.seq_len, &e->windows.seq_len));
     if (e->windows.seq_len > most)
-        return err_fail(ERR_CONFIG, "--seq-len %lld: the model of %s has positions for %lld",
+        return err_fail(ERR_CONFIG, "--seq-len %lld: the model of %s has %lld positions",
                         (long long)e->windows.seq_len, s->dir, (long long)most);
     TRY(e->tasks ? prepare_tasks(e, &f) : prepare_text(e, &f));
+    /* Micro-batches per pass: about PASS_ROWS tokens, and at least one per pipeline stage. */
     const int64_t fits = PASS_ROWS / e->windows.seq_len, stages = e->infer.config.mesh_pp;
     const int64_t micros = fits < stages ? stages : fits < 1 ? 1 : fits;
     e->micros = (int)(micros > MAX_MICROS ? MAX_MICROS : micros);

@@ -1,7 +1,7 @@
-/* eval_numbers.c -- windows over a text, and what choices come to: pure functions. */
+/* eval_numbers.c -- windows over a text and the score of choices: pure functions. */
 #include "cli/eval.h"
 
-/* The token after the last that window i counts. */
+/* Returns the end of window i: one past its last token. */
 static int64_t end_of(const Windows *w, int64_t i)
 {
     const int64_t end = i * w->stride + w->seq_len + 1;

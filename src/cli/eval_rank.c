@@ -1,4 +1,5 @@
-/* eval_rank.c -- what each rank of `sheaf eval` does: its programs, memory, weights, and the passes. */
+/* eval_rank.c -- the work of one rank of `sheaf eval`: programs, memory, weights, then the
+ * passes. */
 #define _DEFAULT_SOURCE
 #include "cli/eval.h"
 
@@ -40,6 +41,8 @@ static Err open_runner(EvalRunner *r)
     return scorer_open(&r->scorer, &set, r->world->arena);
 }
 
+/* The sequence source of the scorer. An interrupt is an error: a mean over some of the sequences
+ * would look like a result. */
 static Err next(void *context, int64_t i, ScoreSequence *out)
 {
     const EvalRequest *e = context;

@@ -1,4 +1,4 @@
-/* eval_report.c -- what a measurement came to, in words or as JSON. */
+/* eval_report.c -- the result of an evaluation, as text or JSON. */
 #define _DEFAULT_SOURCE
 #include <jansson.h>
 #include <math.h>
@@ -7,7 +7,8 @@
 #include "cli/progress.h"
 #include "cli/verbs.h"
 
-static double deviation(double p, int64_t n)
+/* The standard error of a mean of n outcomes that are 0 or 1. */
+static double standard_error(double p, int64_t n)
 {
     return n > 1 ? sqrt(p * (1 - p) / (double)(n - 1)) : 0;
 }
@@ -51,11 +52,11 @@ void eval_report_text(const EvalRequest *e)
         close_json(o);
         return;
     }
-    printf("%s: %s tokens counted, in %s windows of %lld, stride %lld\n", e->what,
+    printf("%s: %s tokens scored, in %s windows of %lld, stride %lld\n", e->what,
            grouped_digits(w->n_tokens - 1, tokens), grouped_digits(e->n_sequences, windows),
            (long long)w->seq_len, (long long)w->stride);
-    printf("loss %.4f nats a token, %.4f bits; perplexity %.4f", loss, bits, exp(loss));
-    if (e->text_bytes) printf("; %.4f bits a byte of text", byte);
+    printf("loss %.4f nats per token, %.4f bits; perplexity %.4f", loss, bits, exp(loss));
+    if (e->text_bytes) printf("; %.4f bits per byte of text", byte);
     printf("\n%.1f s, %.0f tok/s\n", e->seconds, (double)(w->n_tokens - 1) / e->seconds);
 }
 
@@ -86,18 +87,18 @@ void eval_report_tasks(const EvalRequest *e)
         json_object_set_new(o, "choices", json_integer(e->choices.n_choices));
         json_object_set_new(o, "cut", json_integer(e->n_cut));
         json_object_set_new(o, "acc", json_real(acc));
-        json_object_set_new(o, "acc_stderr", json_real(deviation(acc, n)));
+        json_object_set_new(o, "acc_stderr", json_real(standard_error(acc, n)));
         json_object_set_new(o, "acc_norm", json_real(norm));
-        json_object_set_new(o, "acc_norm_stderr", json_real(deviation(norm, n)));
+        json_object_set_new(o, "acc_norm_stderr", json_real(standard_error(norm, n)));
         json_object_set_new(o, "results", results_json(e));
         close_json(o);
         return;
     }
     printf("%s: %s tasks, %s choices\n", e->what, grouped_digits(n, tasks),
            grouped_digits(e->choices.n_choices, choices));
-    printf("acc %.4f +- %.4f, acc_norm (likelihood a character) %.4f +- %.4f\n", acc,
-           deviation(acc, n), norm, deviation(norm, n));
+    printf("acc %.4f +- %.4f, acc_norm (likelihood per character) %.4f +- %.4f\n", acc,
+           standard_error(acc, n), norm, standard_error(norm, n));
     if (e->n_cut)
-        printf("%lld choices did not fit into %lld tokens and lost their beginning\n",
+        printf("%lld choices were longer than %lld tokens; their first tokens were dropped\n",
                (long long)e->n_cut, (long long)e->windows.seq_len + 1);
 }

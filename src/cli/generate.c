@@ -1,9 +1,9 @@
-/* generate.c -- `sheaf generate`: a model goes on from prompts.
+/* generate.c -- `sheaf generate`: continues prompts with a model.
  *
  *     sheaf generate runs/demo -p "int main(" -n 100 --temperature 0.8
  *     sheaf generate Llama-3.2-1B --prompts questions.txt --batch 16 mesh.tp=2 --json
  *
- * Text goes to standard output as it comes, all else to standard error. */
+ * Generated text is streamed to standard output; everything else goes to standard error. */
 #define _DEFAULT_SOURCE
 #include <jansson.h>
 #include <limits.h>
@@ -21,38 +21,36 @@ const char generate_help[] =
     "  MODEL is a run folder (its newest checkpoint), a checkpoint, or a Hugging Face folder.\n"
     "\n"
     "    -p TEXT                  the prompt\n"
-    "    --prompts FILE           a prompt in each line; of a .jsonl {\"prompt\": \"...\"} or "
-    "{\"ids\": [...]}\n"
-    "    --batch N                prompts at once (8); one that ends gives its place to the next\n"
-    "    -n N                     tokens to make of each, at most (200)\n"
-    "    --temperature T          logits are divided by T (0: the likeliest token is taken)\n"
-    "    --top-k K                then only those not below the K-th largest are left (0: all)\n"
-    "    --top-p P                then, from the likeliest on, those before which less than P is "
-    "summed\n"
-    "                             up (1: all)\n"
-    "    --repetition-penalty R   before all that, logits of tokens that were there, also in the "
-    "prompt, are\n"
-    "                             divided by R when above 0, else multiplied (1: none)\n"
-    "    --seed N                 of the draws (1): a prompt's depend on seed, its number and the "
-    "position alone\n"
+    "    --prompts FILE           one prompt per line; in a .jsonl file {\"prompt\": \"...\"} or\n"
+    "                             {\"ids\": [...]}\n"
+    "    --batch N                prompts that run at the same time (8); when one ends, the next\n"
+    "                             takes its place\n"
+    "    -n N                     new tokens per prompt, at most (200)\n"
+    "    --temperature T          divide the logits by T (0: greedy decoding)\n"
+    "    --top-k K                then keep only the K largest logits and their equals (0: all)\n"
+    "    --top-p P                then keep the likeliest tokens until their probabilities sum to\n"
+    "                             P (1: all)\n"
+    "    --repetition-penalty R   before all of these, divide positive logits of tokens that have\n"
+    "                             occurred, also in the prompt, by R, and multiply negative ones\n"
+    "                             (1: off)\n"
+    "    --seed N                 random seed of sampling (1); a prompt's samples depend only on\n"
+    "                             the seed, its number and the position\n"
     "    --stop TEXT              end before this text; may be given several times\n"
-    "    --ignore-eos             go on after the token that ends a text\n"
-    "    --tokenizer FILE         instead of the model's own; bytes: a token a byte\n"
-    "    --ids                    prompts and outputs are token ids, spaces between them\n"
-    "    --json                   one object: texts, ids, why each ended, tokens/s, memory\n"
-    "    --no-cache               whole sequences each time, to compare with\n"
+    "    --ignore-eos             continue after an end-of-text token\n"
+    "    --tokenizer FILE         use this tokenizer; bytes: one token per byte\n"
+    "    --ids                    prompts and outputs are token ids, separated by spaces\n"
+    "    --json                   print one object: texts, ids, end reasons, tokens/s, memory\n"
+    "    --no-cache               recompute the whole sequence for each token, for comparison\n"
     "\n"
-    "  The order of the stages and what they mean are those of the transformers library. Text "
-    "comes as it is\n"
-    "  made, in the order of prompts, each with its prompt; what is said about it goes to standard "
-    "error.\n"
-    "  mesh.tp=2 and mesh.pp=2 cut the model over ranks; run.threads, run.device and "
-    "precision.compute\n"
-    "  as in training. Ctrl-C ends with what is there, exit status 130.\n";
+    "  Sampling steps and their order are those of the transformers library. Text is streamed to\n"
+    "  standard output in the order of the prompts, each after its prompt; messages go to "
+    "standard\n"
+    "  error. mesh.tp and mesh.pp shard the model over ranks; run.threads, run.device and\n"
+    "  precision.compute work as in training. Ctrl-C ends with the text so far, exit status 130.\n";
 
 enum { PREFILL_ROWS = 256, BATCH = 8, MAX_TOKENS = 200 };
 
-/* Flags as they were written. */
+/* The values of the flags, not converted yet. */
 typedef struct {
     const char *prompt, *prompts, *tokens, *temperature, *top_k, *top_p, *penalty, *seed, *stop;
     const char *batch, *tokenizer;
@@ -65,7 +63,7 @@ static Err read_int(const char *flag, const char *text, int64_t low, int64_t *ou
     if (!text) return OK;
     const long long x = strtoll(text, &end, 10);
     if (!*text || *end || x < low || x > INT32_MAX)
-        return err_fail(ERR_CONFIG, "%s %.40s: wants a whole number, %lld to %d", flag, text,
+        return err_fail(ERR_CONFIG, "%s %.40s: must be a whole number, %lld to %d", flag, text,
                         (long long)low, INT32_MAX);
     *out = x;
     return OK;
@@ -77,17 +75,18 @@ static Err read_number(const char *flag, const char *text, double *out)
     if (!text) return OK;
     *out = strtod(text, &end);
     if (*text && !*end) return OK;
-    return err_fail(ERR_CONFIG, "%s %.40s: wants a number", flag, text);
+    return err_fail(ERR_CONFIG, "%s %.40s: must be a number", flag, text);
 }
 
-/* --stop may be given several times. */
+/* Collects every --stop. args_split keeps only the last value of a flag, so argv is read again. */
 static Err read_stops(GenerateRequest *g, int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
         const bool joined = strncmp(argv[i], "--stop=", 7) == 0;
         const char *text = joined ? argv[i] + 7 : argv[i + 1];
         if (!joined && (strcmp(argv[i], "--stop") != 0 || i + 1 == argc)) continue;
-        if (!*text) return err_fail(ERR_CONFIG, "--stop: an empty text would stop at once");
+        if (!*text)
+            return err_fail(ERR_CONFIG, "--stop: an empty text would stop before the first token");
         if (g->n_stops == MAX_STOPS)
             return err_fail(ERR_CONFIG, "--stop: at most %d texts", MAX_STOPS);
         g->stop[g->n_stops++] = text;
@@ -110,19 +109,21 @@ static Err read_settings(GenerateRequest *g, const GenerateFlags *f)
     g->sample.seed = (uint64_t)seed;
     if (g->sample.temperature == 0 && (f->top_k || f->top_p || f->seed))
         return err_fail(ERR_CONFIG,
-                        "%s: at temperature 0 the likeliest token is taken, and it changes "
-                        "nothing; set --temperature above 0",
+                        "%s: has no effect at temperature 0, which takes the likeliest token; set "
+                        "--temperature above 0",
                         f->top_k   ? "--top-k"
                         : f->top_p ? "--top-p"
                                    : "--seed");
     if (f->ids && g->n_stops && g->infer.no_text)
-        return err_fail(ERR_CONFIG, "--stop: without a tokenizer there is no text to stop at");
+        return err_fail(ERR_CONFIG, "--stop: needs text, and the model has no tokenizer; give one "
+                                    "with --tokenizer FILE");
     g->ids = f->ids;
     g->json = f->json;
     return OK;
 }
 
-/* As long as is needed, as far as the model has positions. */
+/* Chooses the shape of the session. The context is as long as the request needs, limited by the
+ * positions of the model; a pass has rows for a prefill or for one token of each sequence. */
 static Err choose_shape(GenerateRequest *g, const GenerateFlags *f)
 {
     const Prompts *p = &g->prompts;
@@ -133,15 +134,15 @@ static Err choose_shape(GenerateRequest *g, const GenerateFlags *f)
         all += p->prompt[i].n;
         if (p->prompt[i].n > most)
             return err_fail(
-                ERR_CONFIG, "prompt %lld has %lld tokens; the model of %s has positions for %lld",
+                ERR_CONFIG, "prompt %lld has %lld tokens; the model of %s has %lld positions",
                 (long long)i + 1, (long long)p->prompt[i].n, g->infer.source.dir, (long long)most);
     }
     if (batch > p->n) batch = p->n;
-    const int64_t wanted = p->longest + g->max_tokens - 1; /* the last is not seen */
+    const int64_t wanted = p->longest + g->max_tokens - 1; /* the last token is no input */
     const int64_t context = wanted < most ? wanted : most;
     int64_t rows = all < PREFILL_ROWS ? all : PREFILL_ROWS;
     if (rows < batch) rows = batch;
-    /* Room for what can be made; one more, so that it is the context that ends a prompt. */
+    /* No more tokens than the context allows; one more, so that the reported end is the context. */
     if (g->max_tokens > context + 1) g->max_tokens = context + 1;
     g->shape = (SessionShape){rows, batch, batch, context, true};
     if (f->no_cache) g->shape = (SessionShape){batch * context, batch, batch, context, false};
@@ -177,12 +178,13 @@ static Err prepare(GenerateRequest *g, int argc, char **argv)
     return choose_shape(g, &f);
 }
 
-static json_t *sound_text(const Bytes text, Arena *a)
+/* JSON strings must be valid UTF-8. */
+static json_t *valid_text(const Bytes text, Arena *a)
 {
-    Bytes sound;
+    Bytes valid;
     int64_t replaced = 0;
-    if (utf8_sound(text, a, &sound, &replaced) != OK) return json_null();
-    return json_stringn((const char *)sound.at, sound.bytes);
+    if (utf8_sound(text, a, &valid, &replaced) != OK) return json_null();
+    return json_stringn((const char *)valid.at, valid.bytes);
 }
 
 static json_t *output_json(const GenerateRequest *g, int64_t i, Arena *a)
@@ -190,9 +192,9 @@ static json_t *output_json(const GenerateRequest *g, int64_t i, Arena *a)
     const Completion *c = &g->stream->completion[i];
     const Bytes text = {(const unsigned char *)c->text, c->n};
     json_t *o = json_object(), *ids = json_array();
-    json_object_set_new(o, "prompt", sound_text(g->prompts.text[i], a));
+    json_object_set_new(o, "prompt", valid_text(g->prompts.text[i], a));
     json_object_set_new(o, "prompt_tokens", json_integer(g->prompts.prompt[i].n));
-    json_object_set_new(o, "text", sound_text(text, a));
+    json_object_set_new(o, "text", valid_text(text, a));
     for (int64_t k = 0; k < c->n_ids; k++) json_array_append_new(ids, json_integer(c->id[k]));
     json_object_set_new(o, "ids", ids);
     json_object_set_new(o, "end", json_string(c->ended ? generate_end_name(c->why) : "interrupt"));
@@ -232,7 +234,7 @@ static void print_summary(const GenerateRequest *g)
 {
     char first[24], second[24];
     const GenerateResult *r = &g->result;
-    fprintf(stderr, "%s: %lld tokens of prompts at %s tok/s, then %lld at %s tok/s\n",
+    fprintf(stderr, "%s: prefill of %lld tokens at %s tok/s, decode of %lld at %s tok/s\n",
             r->stopped ? "stopped" : "done", (long long)r->prefill_tokens,
             text_count(rate(r->prefill_tokens, r->prefill_s), first), (long long)r->decode_tokens,
             text_count(rate(r->decode_tokens, r->decode_s), second));

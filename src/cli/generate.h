@@ -1,5 +1,5 @@
-/* generate.h -- between generate.c, which prepares and concludes, and generate_rank.c, which is what
- * each rank does. */
+/* generate.h -- a request of `sheaf generate`: filled and reported by generate.c, executed on each
+ * rank by generate_rank.c. */
 #ifndef CLI_GENERATE_H
 #define CLI_GENERATE_H
 
@@ -14,14 +14,14 @@ typedef struct {
     const char *stop[MAX_STOPS];
     int n_stops;
     bool ids, json;
-    const TextStream *stream; /* of the first rank here, while its arena lives */
+    const TextStream *stream; /* of the first rank of this process; valid while its arena is open */
     GenerateResult result;
-    _Atomic int64_t cache_bytes; /* of all ranks here */
+    _Atomic int64_t cache_bytes; /* KV caches of all ranks of this process */
 } GenerateRequest;
 
-/* Collective over all ranks: the body of a rank of the world. */
+/* Collective over all ranks: the body of a rank; `request` is a GenerateRequest. */
 Err generate_rank(WorldRank *w, void *request);
-/* Local. One object on standard output. */
+/* Local. Prints the result as one JSON object. */
 Err generate_json(const GenerateRequest *g);
 
 #endif

@@ -1,5 +1,5 @@
-/* generate_rank.c -- what each rank of `sheaf generate` does: its programs, memory, weights, and the
- * loop. Rank 0 speaks. */
+/* generate_rank.c -- the work of one rank of `sheaf generate`: programs, memory, weights, then the
+ * loop. Rank 0 prints. */
 #include "cli/generate.h"
 
 #include <stdio.h>
@@ -25,7 +25,7 @@ static Err compile(GenerateRunner *r)
     return infer_team(ctx, r->world, &r->team);
 }
 
-/* Before anything is allocated. */
+/* Prints model, device and memory before anything is allocated. */
 static void print_plan(const GenerateRunner *r)
 {
     char count[24], bytes[24], cache[24];
@@ -37,17 +37,19 @@ static void print_plan(const GenerateRunner *r)
     if (ctx->launch.ranks > 1)
         fprintf(stderr, "; %d ranks of %lld threads", ctx->launch.ranks,
                 (long long)ctx->config.run_threads);
-    fprintf(stderr,
-            "; %lld sequence%s of up to %lld tokens at once; memory %s, of it %s for keys and "
-            "values, known before the run\n",
-            (long long)g->shape.sequences, g->shape.sequences == 1 ? "" : "s",
-            (long long)g->shape.context, text_bytes(atomic_load(&ctx->bytes), bytes),
-            text_bytes(atomic_load(&g->cache_bytes), cache));
+    fprintf(
+        stderr,
+        "; %lld sequence%s of up to %lld tokens at once; memory %s, including a KV cache of %s, "
+        "known before the run\n",
+        (long long)g->shape.sequences, g->shape.sequences == 1 ? "" : "s",
+        (long long)g->shape.context, text_bytes(atomic_load(&ctx->bytes), bytes),
+        text_bytes(atomic_load(&g->cache_bytes), cache));
     const int64_t trained =
         ctx->source.kind == SOURCE_HF ? 0 : ctx->source.manifest.scalars.seq_len;
     if (trained > 0 && g->shape.context > trained)
         fprintf(stderr,
-                "it was trained on sequences of %lld tokens: positions behind that are new to it\n",
+                "the model was trained on sequences of %lld tokens; positions after that are "
+                "untrained\n",
                 (long long)trained);
 }
 

@@ -1,4 +1,4 @@
-/* help.c -- `sheaf help`: verbs, sections and keys, all from the tables that the program runs by.
+/* help.c -- `sheaf help`: verbs, sections and keys, printed from the tables that the program uses.
  *
  *     sheaf help              the verbs and the sections
  *     sheaf help optim        the keys of a section
@@ -10,46 +10,71 @@
 #include "cli/verbs.h"
 #include "schedule/gen/generate.h"
 
-enum { MAX_CHOICES = 32 };
+enum { MAX_CHOICES = 32, MAX_COLUMN = 100 };
+
+/* Prints words from `column` on, then a line break. Lines end before MAX_COLUMN; the second and
+ * later ones are indented. */
+static void print_wrapped(int column, int indent, const char *text)
+{
+    const char *gap = "";
+    while (*text) {
+        const int word = (int)strcspn(text, " ");
+        if (column + (int)strlen(gap) + word > MAX_COLUMN) {
+            printf("\n%*s", indent, "");
+            column = indent;
+            gap = "";
+        }
+        column += printf("%s%.*s", gap, word, text);
+        gap = " ";
+        text += word + (text[word] == ' ');
+    }
+    printf("\n");
+}
 
 static void print_overview(void)
 {
-    puts("sheaf " SHEAF_VERSION ": trains transformers on any shape of machine\n");
+    puts("sheaf " SHEAF_VERSION ": trains transformers under every kind of parallelism\n");
     for (const Verb *v = verbs; v->name; v++)
-        printf("  sheaf %-9s %-35s %s%s\n", v->name, v->usage, v->meaning,
-               v->run ? "" : " (not yet)");
-    puts("\nA run file is YAML, in sections; every key is also an argument, as optim.lr=1e-3:\n");
+        printf("  sheaf %-9s %s%s\n", v->name, v->meaning, v->run ? "" : " (not yet)");
+    puts(
+        "\nA run file is YAML with these sections. Every key is also an argument: optim.lr=1e-3\n");
     for (int i = 0; i < section_count(); i++)
         printf("  %-10s %s\n", section_at(i)->name, section_at(i)->meaning);
-    puts("\n`sheaf help SECTION` lists its keys, `sheaf help KEY` says what one means.");
+    puts(
+        "\n`sheaf help VERB` shows its arguments, `sheaf help SECTION` lists its keys, `sheaf help "
+        "KEY`\ndescribes one key.");
 }
 
 static const char *shown_default(const Key *key) { return *key->fallback ? key->fallback : "none"; }
 
 static void print_section(const char *section)
 {
+    char text[512];
     printf("%s: %s\n\n", section, section_at(section_find(section))->meaning);
     for (int i = 0; i < N_KEYS; i++) {
         const Key *key = key_at((KeyId)i);
         if (strcmp(key->section, section) != 0) continue;
         const bool fixed = key->works && !strchr(key->works, ' ');
-        printf("  %-13s %-8s %s%s\n", key->name, shown_default(key), key->meaning,
-               fixed ? " (not yet)" : "");
+        const int column = printf("  %-13s %-8s ", key->name, shown_default(key));
+        snprintf(text, sizeof text, "%s%s", key->meaning, fixed ? " (not yet)" : "");
+        print_wrapped(column, 25, text);
     }
     if (strcmp(section, "model") != 0) return;
-    puts("\nand the fields of a config.json, which change the preset or the file:\n");
+    puts("\nand the fields of a config.json, which override those of the preset or the file:\n");
     ModelKey field;
     for (int i = 0; model_key(i, &field); i++) {
-        printf("  %-50s %s", field.key, field.meaning);
-        if (field.only) printf(" (only %s)", field.only);
-        printf("\n");
+        const int column = printf("  %-45s ", field.key);
+        snprintf(text, sizeof text, "%s%s%s%s", field.meaning, field.only ? " (only " : "",
+                 field.only ? field.only : "", field.only ? ")" : "");
+        print_wrapped(column, 48, text);
     }
 }
 
 static void print_type(const Key *key)
 {
-    static const char *const type[] = {"a whole number", "a number", "true or false",
-                                       "a text",         "one of",   "texts, commas between them"};
+    static const char *const type[] = {"a whole number", "a number",
+                                       "true or false",  "a text",
+                                       "one of",         "a list of texts, separated by commas"};
     const char *texts[MAX_CHOICES];
     Option first;
     printf("  type     %s", type[key->type]);
@@ -70,27 +95,31 @@ static void print_schedules(void)
 
 static void print_key(const Key *key)
 {
-    printf("%s: %s\n", key->path, key->meaning);
+    print_wrapped(printf("%s: ", key->path), 4, key->meaning);
     print_type(key);
     printf("  default  %s\n", shown_default(key));
-    if (key->works) printf("  today    only %s: %s\n", *key->works ? key->works : "none", key->why);
+    if (key->works) printf("  limit    only %s: %s\n", *key->works ? key->works : "none", key->why);
     if (strcmp(key->path, "parallel.schedule") == 0) print_schedules();
     if (strcmp(key->path, "model.name") != 0) return;
-    printf("  presets ");
-    for (int i = 0; model_preset_name(i); i++) printf(" %s", model_preset_name(i));
-    printf("\n");
+    char presets[1024] = "";
+    size_t used = 0;
+    for (int i = 0; model_preset_name(i) && used < sizeof presets; i++)
+        used += (size_t)snprintf(presets + used, sizeof presets - used, "%s%s", i ? " " : "",
+                                 model_preset_name(i));
+    print_wrapped(printf("  presets  "), 11, presets);
 }
 
 static void print_model_field(const ModelKey *field)
 {
-    printf("model.%s: %s\n  of      ", field->key, field->meaning);
+    printf("model.%s: %s\n  families", field->key, field->meaning);
     for (int f = 0; f < N_FAMILIES; f++)
         if (field->families >> f & 1) printf(" %s", family_name((Family)f));
     printf("\n");
-    if (field->only) printf("  today    only %s\n", field->only);
+    if (field->only) printf("  limit    only %s\n", field->only);
 }
 
-/* "optim.lr", or "lr" in whatever section: how many were printed. */
+/* Prints every key with this path ("optim.lr") or this name in any section ("lr"); returns their
+ * number. */
 static int print_keys_named(const char *word)
 {
     int n = 0;
@@ -113,7 +142,9 @@ static int print_keys_named(const char *word)
 static Err unknown_word(const char *word)
 {
     const char *now = renamed_path(word);
-    if (now) return err_fail(ERR_CONFIG, "help: %.80s: now %s; `sheaf help %s` describes it", word, now, now);
+    if (now)
+        return err_fail(ERR_CONFIG, "help: %.80s: now %s; `sheaf help %s` describes it", word, now,
+                        now);
     const char *known[N_KEYS * 2 + MAX_SECTIONS + 32];
     int n = 0;
     for (int i = 0; i < section_count(); i++) known[n++] = section_at(i)->name;
@@ -128,6 +159,14 @@ static Err unknown_word(const char *word)
                     nearest ? nearest : "", nearest ? "?" : "");
 }
 
+static void print_verb(const Verb *verb)
+{
+    const int column = printf("sheaf %s ", verb->name);
+    print_wrapped(column, column, verb->usage);
+    printf("  %s%s\n%s", verb->meaning, verb->run ? "" : " (not yet)",
+           verb_more(verb) ? verb_more(verb) : "");
+}
+
 int verb_help(int argc, char **argv)
 {
     if (argc <= 1) {
@@ -138,9 +177,7 @@ int verb_help(int argc, char **argv)
         const Verb *verb = verb_find(argv[i]);
         const int section = section_find(argv[i]);
         if (section >= 0) print_section(argv[i]);
-        if (verb)
-            printf("sheaf %s %s\n  %s%s\n%s", verb->name, verb->usage, verb->meaning,
-                   verb->run ? "" : " (not yet)", verb_more(verb) ? verb_more(verb) : "");
+        if (verb) print_verb(verb);
         if (section >= 0 || verb) continue;
         if (print_keys_named(argv[i]) == 0) return cli_fail(unknown_word(argv[i]));
     }

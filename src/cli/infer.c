@@ -1,4 +1,4 @@
-/* infer.c -- a model opened for use. */
+/* infer.c -- a model opened for inference. */
 #include "cli/infer.h"
 
 #include <jansson.h>
@@ -23,7 +23,7 @@ Err infer_begin(InferContext *ctx, const char *verb, FlightRecorder *recorder)
     return OK;
 }
 
-/* What is not read is not given. */
+/* Refuses keys that the verb does not read: they would silently have no effect. */
 static Err check_keys(const InferContext *ctx)
 {
     const Config *c = &ctx->config;
@@ -49,7 +49,8 @@ static Err check_keys(const InferContext *ctx)
     return OK;
 }
 
-/* The keys given, the source as the model's name, and its type where none is given. */
+/* Loads the configuration: the given keys, the model's folder as model.name, and the element type
+ * of the checkpoint if none is given. */
 static Err read_keys(InferContext *ctx, const Args *args)
 {
     Args with = {.n_set = args->n_set};
@@ -75,8 +76,9 @@ static Err read_keys(InferContext *ctx, const Args *args)
     return check_keys(ctx);
 }
 
-/* What was asked for; what lies beside the weights; what the run was trained by. A run on token files
- * need not have said by which: bytes, where nothing was said, then means another vocabulary. */
+/* Finds the tokenizer: --tokenizer, else tokenizer.json next to the weights, else data.tokenizer of
+ * the training run. A run on token files may have left data.tokenizer at its default, bytes; with a
+ * vocabulary other than 256 that default is not the tokenizer of the files, and *out is NULL. */
 static Err find_tokenizer(InferContext *ctx, const char *given, const char **out)
 {
     const Source *s = &ctx->source;
@@ -92,7 +94,7 @@ static Err find_tokenizer(InferContext *ctx, const char *given, const char **out
     return OK;
 }
 
-/* Ids that the tokenizer gives are ids of the model. */
+/* Opens the tokenizer and checks that the model has an embedding for each of its ids. */
 static Err open_tokenizer(InferContext *ctx, const char *given)
 {
     const Source *s = &ctx->source;
@@ -104,26 +106,25 @@ static Err open_tokenizer(InferContext *ctx, const char *given)
     TRY(tokenizer_load(path, &ctx->arena, &ctx->tokenizer));
     if (ctx->tokenizer->n_ids > s->model.vocab)
         return err_fail(ERR_CONFIG,
-                        "%s has ids up to %lld, the model of %s a vocabulary of %lld; name its own "
-                        "tokenizer with --tokenizer FILE",
+                        "%s has ids up to %lld, the model of %s has a vocabulary of %lld; give the "
+                        "model's own tokenizer with --tokenizer FILE",
                         path, (long long)ctx->tokenizer->n_ids - 1, s->dir,
                         (long long)s->model.vocab);
     return OK;
 }
 
-/* A token that ends a text, as the file names it. */
+/* Adds one end token from a JSON file. */
 static Err add_end(InferContext *ctx, const char *path, const json_t *id)
 {
     const json_int_t end = json_is_integer(id) ? json_integer_value(id) : -1;
     if (end < 0 || end > INT32_MAX)
-        return err_fail(ERR_CONFIG,
-                        "%s: eos_token_id: wants a token, several, or null; correct the file there",
-                        path);
+        return err_fail(
+            ERR_CONFIG,
+            "%s: eos_token_id: must be a token, a list of tokens, or null; correct the file", path);
     if (ctx->n_end == MAX_END_TOKENS)
         return err_fail(ERR_CONFIG,
-                        "%s: eos_token_id: more than %d tokens; keep those that end a "
-                        "text",
-                        path, MAX_END_TOKENS);
+                        "%s: eos_token_id: more than %d tokens; keep those that end a text", path,
+                        MAX_END_TOKENS);
     ctx->end[ctx->n_end++] = (int32_t)end;
     return OK;
 }
@@ -138,7 +139,7 @@ static Err add_ends(InferContext *ctx, const char *path, const json_t *id)
     return OK;
 }
 
-/* eos_token_id of a JSON file, where the file is there. */
+/* Reads eos_token_id of a JSON file, if the file exists and no earlier file had end tokens. */
 static Err read_ends(InferContext *ctx, const char *name)
 {
     char path[1200];
@@ -158,7 +159,7 @@ static Err read_ends(InferContext *ctx, const char *name)
     return err;
 }
 
-/* Those that the folder names, or the tokenizer's own. */
+/* Finds the end tokens: those of the model's folder, else the tokenizer's own. */
 static Err find_ends(InferContext *ctx)
 {
     if (ctx->source.extra_dir) TRY(read_ends(ctx, "generation_config.json"));
@@ -172,7 +173,7 @@ Err infer_encode(const InferContext *ctx, const char *what, Bytes text, Arena *a
 {
     TRY(spell(ctx->tokenizer, text, true, a, out));
     if (out->replaced > 0 && ctx->launch.by.rank == 0)
-        fprintf(stderr, "sheaf: %s: not UTF-8 in %lld place%s; U+FFFD stands there\n", what,
+        fprintf(stderr, "sheaf: %s: not UTF-8 in %lld place%s; replaced by U+FFFD\n", what,
                 (long long)out->replaced, out->replaced == 1 ? "" : "s");
     return OK;
 }
@@ -181,10 +182,11 @@ Err infer_open(InferContext *ctx, const Args *args, const char *tokenizer)
 {
     bool f64 = false;
     if (!args->file)
-        return err_fail(ERR_CONFIG,
-                        "%s: no model is given; give a run folder, a checkpoint or a Hugging Face "
-                        "folder, as in `sheaf %s runs/NAME`",
-                        ctx->verb, ctx->verb);
+        return err_fail(
+            ERR_CONFIG,
+            "%s: no model; give a run folder, a checkpoint or a Hugging Face folder, as "
+            "in `sheaf %s runs/NAME`",
+            ctx->verb, ctx->verb);
     for (int i = 0; i < args->n_set; i++)
         f64 = f64 || strcmp(args->set[i], "precision.compute=f64") == 0;
     TRY(source_open(args->file, f64 ? F64 : F32, &ctx->arena, &ctx->source));
@@ -226,7 +228,7 @@ void infer_close(InferContext *ctx)
 Err infer_job(InferContext *ctx, const WorldRank *w, JobSettings *out)
 {
     Config c = ctx->config;
-    c.parallel_prepack = false; /* there are no micro-batches, and the device may be another */
+    c.parallel_prepack = false; /* inference has no micro-batches to reuse panels in */
     TRY(config_job(&c, &ctx->source.model, out));
     out->parallel.rank = w->rank;
     return OK;

@@ -1,11 +1,13 @@
-/* infer.h -- what verbs share that use a model and do not train it: generate, eval.
+/* infer.h -- the inference context: common setup of the verbs that run a model without training it,
+ * generate and eval.
  *
- *     process   arguments, source, device, tokenizer     infer_open
- *     ranks     the verb's body on each                  infer_run
- *               team, the model's weights                infer_team, infer_load
+ *     process   arguments, model, device, tokenizer      infer_begin, infer_open
+ *     ranks     the body of the verb                     infer_run
+ *       each    settings, threads                        infer_job, infer_team
+ *               memory check, transport, weights         infer_start, infer_load
  *
- * Of the keys of a run they read those of where and how: mesh, run, precision.compute. Others are
- * refused, since they would change nothing. */
+ * These verbs read the keys that place the work: mesh.*, parallel.split, precision.compute and some
+ * of run.*. Any other key is refused, because it would have no effect. */
 #ifndef CLI_INFER_H
 #define CLI_INFER_H
 
@@ -20,6 +22,7 @@
 
 enum { MAX_END_TOKENS = 16 };
 
+/* Shared by all ranks of a process. */
 typedef struct {
     const char *verb;
     Arena arena;
@@ -30,36 +33,44 @@ typedef struct {
     int n_end;
     const Device *device;
     Tokenizer *tokenizer; /* NULL: bytes */
-    bool no_text;         /* the source has no tokenizer, and its tokens are not bytes */
+    bool no_text;         /* the model has no tokenizer, and its tokens are not bytes */
     FlightRecorder *recorder;
-    const volatile sig_atomic_t *stop;
-    Err prepared;          /* what opening came to */
-    _Atomic int64_t bytes; /* of all ranks here */
-    bool agreed;           /* the error is one that rank 0 tells */
+    const volatile sig_atomic_t *stop; /* set by Ctrl-C */
+    Err prepared;                      /* result of the setup; the ranks agree on it first */
+    _Atomic int64_t bytes;             /* memory of all ranks of this process */
+    bool agreed;                       /* all ranks have the error, and rank 0 prints it */
 } InferContext;
 
-/* Local. Arena and launcher, before any thread. */
+/* Collective over the processes, before any thread. Opens the arena and the launcher, and installs
+ * the handler of Ctrl-C. */
 Err infer_begin(InferContext *ctx, const char *verb, FlightRecorder *recorder);
-/* Local. The ids of a text, by the model's tokenizer. What is not UTF-8 is said, of `what`, once. */
+/* Local. Encodes a text with the model's tokenizer. Rank 0 prints a warning with the name `what` if
+ * the text is not UTF-8. */
 Err infer_encode(const InferContext *ctx, const char *what, Bytes text, Arena *a,
                  EncodedBytes *out);
-/* Local. `args.file` is the source; `tokenizer` what --tokenizer said, or NULL. */
+/* Local. Opens the model `args.file`, its tokenizer (`tokenizer`: the value of --tokenizer, or
+ * NULL) and the device. */
 Err infer_open(InferContext *ctx, const Args *args, const char *tokenizer);
-/* Collective over all processes. */
+/* Collective over all processes. Runs `body` on every rank. A failed setup is returned here, or by
+ * the first world_agree of the bodies if the ranks are processes. */
 Err infer_run(InferContext *ctx, Err (*body)(WorldRank *w, void *work), void *work);
-/* Local. The exit status of an error, which is said once. */
+/* Local. The exit status for an error. Rank 0 prints the message; another rank prints only an error
+ * of its own, on which the ranks have not agreed. */
 int infer_fail(const InferContext *ctx, Err err);
+/* Collective over the processes. */
 void infer_close(InferContext *ctx);
 
 /* ---- on each rank ---- */
 
-/* Local. Model, type and mesh of this rank: the base of its jobs. */
+/* Local. Model, element type and mesh of this rank: the base of the settings of its jobs. */
 Err infer_job(InferContext *ctx, const WorldRank *w, JobSettings *out);
+/* Local. The threads of this rank. */
 Err infer_team(InferContext *ctx, const WorldRank *w, Team **out);
-/* Collective over all ranks. What they take, added up before, is there; ERR_CONFIG names it. Then by
- * what memory of devices goes between them, which is said. */
+/* Collective over all ranks. Checks that ctx->bytes, to which every rank has added its memory, fits
+ * on this machine; ERR_CONFIG with `way_out` if not. Then opens the transport of device memory and
+ * prints its name. */
 Err infer_start(InferContext *ctx, WorldRank *w, const char *way_out);
-/* Collective over all ranks. The weights, as they lie on this one. */
+/* Collective over all ranks. Loads this rank's shards of the weights. */
 Err infer_load(InferContext *ctx, WorldRank *w, Rank *rank);
 
 #endif

@@ -1,16 +1,18 @@
-/* inspect.c -- `sheaf inspect FILE`: what a file of ours is, said in words.
+/* inspect.c -- `sheaf inspect FILE`: describes any Sheaf file in plain text.
  *
  *     token files      as `sheaf data show`
- *     run files        the model, the data, the steps; what is not as by default
- *     schedules        ranks, chunks, micro-batches, actions; whether it is a good one
+ *     run files        the model, the data, the steps, the keys that differ from their defaults
+ *     schedules        stages, chunks, micro-batches, actions; the result of the check
  *     metrics.jsonl    steps, losses, tokens
  *     config.json      the model
- *     recorder.json    of a run that failed: where each rank was, its latest transfers, who waits for whom
- *     a checkpoint     its folder or manifest.json: the step, the tensors; whether its files are there
- *     .safetensors     anybody's: tensors and metadata
- *     a run folder     what is in it
+ *     recorder.json    of a failed run: position and latest transfers of each rank, and the ranks
+ *                      that it waits for
+ *     a checkpoint     folder or manifest.json: the step, the tensors, whether all files exist
+ *     .safetensors     of any program: tensors and metadata
+ *     a run folder     the files in it
  *
- * What a file is, its content says, or where content cannot, its name. */
+ * The kind of a file follows from its content, or from its name if the content is not
+ * distinctive. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
 #include <string.h>
@@ -35,7 +37,7 @@ bool inspect_head_holds(Bytes data, const char *word)
     return false;
 }
 
-/* The first row that knows the file, or NULL. */
+/* Returns the first kind that recognizes the file, or NULL. */
 static const InspectKind *kind_of(const char *path, Bytes data)
 {
     static const InspectKind *const table[] = {inspect_state, inspect_jobs, inspect_results};
@@ -51,18 +53,18 @@ static Err inspect_file(const char *path, Arena *a)
     TRY(map_file(path, &data));
     const InspectKind *kind = kind_of(path, data);
     const Err err =
-        kind ? kind->describe(path, data, a)
-             : err_fail(ERR_CHECK,
-                        "%s: no file of ours that I know; token files, run files (.yaml), "
-                        "schedules, metrics.jsonl, recorder.json, config.json, checkpoints, "
-                        ".safetensors and run folders are. `sheaf data show` tells what it would "
-                        "be as training data",
-                        path);
+        kind
+            ? kind->describe(path, data, a)
+            : err_fail(ERR_CHECK,
+                       "%s: not a known file; known are token files, run files (.yaml), schedules, "
+                       "metrics.jsonl, recorder.json, config.json, checkpoints, .safetensors and "
+                       "run folders. `sheaf data show` describes any file as training data",
+                       path);
     unmap(&data);
     return err;
 }
 
-/* A checkpoint, a run folder, or a model's: the files in it that we know. */
+/* Describes the known files in a checkpoint, a run folder or a model folder. */
 static Err inspect_folder(const char *path, bool check, Arena *a)
 {
     static const char *const names[] = {"config.yaml", "config.json", "metrics.jsonl",
@@ -94,7 +96,7 @@ int verb_inspect(int argc, char **argv)
     bool check = false;
     const Flag flags[] = {{"--check", NULL, &check}};
     Err err = args_plain(argc, argv, flags, 1, &arena, &files);
-    if (err == OK && files.n == 0) err = err_fail(ERR_CONFIG, "inspect: no file; name one");
+    if (err == OK && files.n == 0) err = err_fail(ERR_CONFIG, "inspect: no file; give one or more");
     if (err != OK) status = cli_fail(err);
     for (int i = 0; i < files.n && err == OK; i++) {
         const bool folder = stat(files.at[i], &s) == 0 && S_ISDIR(s.st_mode);

@@ -1,5 +1,5 @@
-/* inspect_jobs.c -- what a run is made from: token files, schedules, run files, a model's config.json.
- */
+/* inspect_jobs.c -- the inputs of a run: token files, schedules, run files, a model's
+ * config.json. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,14 +46,13 @@ static Err describe_schedule(const char *path, Bytes data, Arena *a)
     char count[COUNT_BYTES];
     TRY(schedule_parse(path, (const char *)data.at, data.bytes, a, &s));
     printf("%s: a schedule over %s\n", path, s.grain == OVER_UNITS ? "units" : "chunks");
-    printf("  ranks      %d, with %s actions in all\n", s.ranks,
+    printf("  stages     %d, with %s actions in total\n", s.ranks,
            grouped_digits(schedule_length(&s), count));
     printf("  chunks     %d, of %d units\n", s.chunks, schedule_units(&s));
     printf("  micros     %d\n", s.micros);
     if (s.slices > 1) printf("  slices     %d\n", s.slices);
     const Err err = schedule_check(&s, a);
-    printf("  check      %s\n",
-           err == OK ? "nothing is missing, and it cannot deadlock" : err_text());
+    printf("  check      %s\n", err == OK ? "complete, and free of deadlocks" : err_text());
     return OK;
 }
 
@@ -65,7 +64,7 @@ static bool is_run(const char *path, Bytes data)
     return inspect_ends_in(path, ".yaml") || inspect_ends_in(path, ".yml");
 }
 
-/* As the table of keys has it, or the same number written otherwise. */
+/* True if the value equals the default, as text or as a number (1e-3 is 0.001). */
 static bool is_default(const Pair *p)
 {
     const int id = key_find(p->section, p->name);

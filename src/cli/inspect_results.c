@@ -1,4 +1,4 @@
-/* inspect_results.c -- what a run leaves: metrics.jsonl, and recorder.json when it failed. */
+/* inspect_results.c -- the results of a run: metrics.jsonl, and recorder.json after a failure. */
 #define _POSIX_C_SOURCE 200809L
 #include <jansson.h>
 #include <stdio.h>
@@ -18,16 +18,16 @@ static bool is_metrics(const char *path, Bytes data)
 typedef struct {
     int64_t lines, first_step, last_step, tokens;
     double first_loss, last_loss, least_loss;
-    bool cut; /* the last line has no end, and is not counted */
-} Curve;
+    bool cut; /* the last line is incomplete, and is not counted */
+} LossCurve;
 
-static Err add_line(const char *path, const char *line, size_t bytes, Curve *c)
+static Err add_line(const char *path, const char *line, size_t bytes, LossCurve *c)
 {
     json_error_t why;
     json_t *o = json_loadb(line, bytes, 0, &why);
     if (!o)
         return err_fail(ERR_CHECK,
-                        "%s:%lld: not JSON: %s; was a run killed while it wrote, and resumed?",
+                        "%s:%lld: not JSON: %s; a run may have been killed while it wrote the line",
                         path, (long long)c->lines + 1, why.text);
     const int64_t step = json_integer_value(json_object_get(o, "step"));
     const double loss = json_number_value(json_object_get(o, "loss"));
@@ -40,8 +40,9 @@ static Err add_line(const char *path, const char *line, size_t bytes, Curve *c)
     return OK;
 }
 
-/* A run that is killed, or still writes, may leave the last line cut: the others stand. */
-static Err read_curve(const char *path, Bytes data, Curve *c)
+/* Reads all lines. The last one may be incomplete, after a kill or while the run is writing; the
+ * lines before it are valid. */
+static Err read_curve(const char *path, Bytes data, LossCurve *c)
 {
     const char *at = (const char *)data.at;
     for (size_t left = data.bytes; left > 0;) {
@@ -58,18 +59,17 @@ static Err read_curve(const char *path, Bytes data, Curve *c)
 
 static Err describe_metrics(const char *path, Bytes data, Arena *a)
 {
-    Curve c = {0};
+    LossCurve c = {0};
     char count[COUNT_BYTES];
     (void)a;
     TRY(read_curve(path, data, &c));
-    printf("%s: metrics of a run, a line a step\n", path);
+    printf("%s: metrics of a run, one line per step\n", path);
     printf("  lines      %s%s\n", grouped_digits(c.lines, count),
-           c.cut ? ", and a last one that is cut: the run was killed while it wrote, or it still "
-                   "writes"
+           c.cut ? ", and an incomplete last one: the run was killed while it wrote, or is running"
                  : "");
     if (c.lines == 0) return OK;
     printf("  steps      %lld to %lld\n", (long long)c.first_step, (long long)c.last_step);
-    printf("  loss       %.4f to %.4f, at least %.4f\n", c.first_loss, c.last_loss, c.least_loss);
+    printf("  loss       %.4f to %.4f, lowest %.4f\n", c.first_loss, c.last_loss, c.least_loss);
     printf("  tokens     %s\n", grouped_digits(c.tokens, count));
     return OK;
 }
@@ -85,15 +85,15 @@ static bool is_recorder(const char *path, Bytes data)
 static Err describe_recorder(const char *path, Bytes data, Arena *a)
 {
     enum { LATEST = 5 };
-    FlightRecorder board;
+    FlightRecorder recorder;
     const char *reason, *words;
     (void)data;
-    TRY(flight_recorder_read(path, a, &board, &reason));
-    printf("%s: what the ranks of a run that failed did last\n", path);
+    TRY(flight_recorder_read(path, a, &recorder, &reason));
+    printf("%s: the last actions of each rank of a failed run\n", path);
     printf("  reason     %s\n", reason);
-    printf("  ranks      %d of %d\n", board.n_seats, board.ranks);
+    printf("  ranks      %d of %d\n", recorder.n_seats, recorder.ranks);
     Text t = text_in(a);
-    flight_recorder_report(&board, LATEST, &t);
+    flight_recorder_report(&recorder, LATEST, &t);
     TRY(text_done(&t, &words));
     fputs(words, stdout);
     return OK;

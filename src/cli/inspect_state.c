@@ -1,5 +1,5 @@
-/* inspect_state.c -- checkpoints in words: a folder of them, one of them, a .safetensors file of
- * anybody's, and `latest`. */
+/* inspect_state.c -- descriptions of checkpoints: a folder of them, a single one, its `latest`
+ * file; and of any .safetensors file. */
 #define _POSIX_C_SOURCE 200809L
 #include <jansson.h>
 #include <stdio.h>
@@ -92,14 +92,15 @@ static Err describe_latest(const char *path, Bytes data, Arena *a)
     bool found;
     (void)data;
     TRY(folder_latest(folder_of(path, folder), &g, &hash, &found));
-    if (!found) return err_fail(ERR_IO, "%s: is gone", path);
+    if (!found) return err_fail(ERR_IO, "%s: has been removed", path);
     printf("%s: the newest checkpoint is %s\n", path, g.name);
     snprintf(dir, sizeof dir, "%s/%s", folder, g.name);
     TRY(manifest_read(dir, a, &m));
     if (m.hash != hash)
-        return err_fail(ERR_CHECK, "%s: the manifest of %s hashes to %016llx, latest says %016llx",
-                        path, g.name, (unsigned long long)m.hash, (unsigned long long)hash);
-    printf("  manifest   has the hash that latest says, %016llx\n", (unsigned long long)hash);
+        return err_fail(ERR_CHECK,
+                        "%s: the manifest of %s has the hash %016llx, but latest has %016llx", path,
+                        g.name, (unsigned long long)m.hash, (unsigned long long)hash);
+    printf("  manifest   has the hash in latest, %016llx\n", (unsigned long long)hash);
     return OK;
 }
 
@@ -127,12 +128,12 @@ static void print_scalars(const Manifest *m)
     json_t *model = json_loads(s->model, 0, NULL);
     const char *type = json_string_value(json_object_get(model, "model_type"));
     printf("  step       %lld", (long long)s->step);
-    if (s->skipped) printf(", %lld updates left out", (long long)s->skipped);
+    if (s->skipped) printf(", %lld updates skipped", (long long)s->skipped);
     printf("; %s samples, %s tokens\n", grouped_digits(s->cursor, count),
            grouped_digits(s->tokens, tokens));
     printf("  model      %s%s%s parameters\n", type ? type : "", type ? ", " : "",
            grouped_digits(elements_of(m, STATE_WEIGHT), count));
-    printf("  data       %016llx; %lld sequences of %lld tokens a step%s\n",
+    printf("  data       %016llx; %lld sequences of %lld tokens per step%s\n",
            (unsigned long long)s->data, (long long)s->batch, (long long)s->seq_len,
            s->pack ? ", packed" : "");
     printf("  numbers    %s, %s, seed %llu, on %s\n", s->dtype, s->optim,
@@ -140,7 +141,7 @@ static void print_scalars(const Manifest *m)
     json_decref(model);
 }
 
-/* Parameters with all that is kept of them, in the order of the model. */
+/* Lists parameters in the order of the model, each with its roles (weight, master, moments). */
 static Err print_tensors(const Manifest *m, Arena *a)
 {
     TextTable t;
@@ -164,7 +165,7 @@ static Err print_tensors(const Manifest *m, Arena *a)
     return print_table(&t, of_weights - rows, a);
 }
 
-/* Every chunk, read and hashed. */
+/* Reads every chunk; chunk_read compares its hash. */
 static Err read_all(const Manifest *m, Arena *a)
 {
     ChunkReader r = chunk_reader(m);
@@ -193,8 +194,8 @@ static Err describe_checkpoint(const char *dir, bool check, Arena *a)
     TRY(manifest_check_files(&m, a));
     if (check) TRY(read_all(&m, a));
     printf("  files      %d, %s; %s\n", m.n_files, text_bytes(bytes_of(&m), bytes),
-           check ? "all there, and every byte is as it was written"
-                 : "all there, of the right length; --check reads and checks all of them");
+           check ? "all present, and every byte matches its hash"
+                 : "all present, with the right lengths; --check reads and verifies them");
     return OK;
 }
 
@@ -213,7 +214,8 @@ static Err describe_manifest(const char *path, Bytes data, Arena *a)
 
 /* ---- folders ---- */
 
-/* A line for each; what is wrong with one is said, and does not hide the others. */
+/* Prints one line per checkpoint. A damaged one is reported on its line and does not hide the
+ * others. */
 static Err print_generations(const char *path, const Generation *g, int n, Arena *a)
 {
     printf("%s: %d checkpoint%s, newest first\n", path, n, n == 1 ? "" : "s");

@@ -1,23 +1,24 @@
-/* interrupt.c -- the handler, and the one flag that it can reach. */
+/* interrupt.c -- the signal handler and the flag that it sets. */
 #define _DEFAULT_SOURCE
 #include "cli/interrupt.h"
 
 #include <time.h>
 #include <unistd.h>
 
-static volatile sig_atomic_t stop_asked;
-static struct timespec asked_at;
+static volatile sig_atomic_t stop_signal; /* 0: no request */
+static struct timespec requested_at;
 
-/* A launcher may send the same wish to a process and to its group: at the same moment it is one. */
+/* A launcher may send one Ctrl-C both to a process and to its group. Signals within 0.2 s therefore
+ * count as one request. */
 static void on_interrupt(int signal_number)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
-    const double after =
-        (double)(now.tv_sec - asked_at.tv_sec) + 1e-9 * (double)(now.tv_nsec - asked_at.tv_nsec);
-    if (stop_asked && after > 0.2 && signal_number == SIGINT) _exit(128 + signal_number);
-    if (!stop_asked) asked_at = now;
-    stop_asked = signal_number;
+    const double after = (double)(now.tv_sec - requested_at.tv_sec) +
+                         1e-9 * (double)(now.tv_nsec - requested_at.tv_nsec);
+    if (stop_signal && after > 0.2 && signal_number == SIGINT) _exit(128 + signal_number);
+    if (!stop_signal) requested_at = now;
+    stop_signal = signal_number;
 }
 
 static void watch(int signal_number)
@@ -28,9 +29,9 @@ static void watch(int signal_number)
 
 const volatile sig_atomic_t *interrupt_watch(void)
 {
-    stop_asked = 0;
+    stop_signal = 0;
     watch(SIGINT);
-    return &stop_asked;
+    return &stop_signal;
 }
 
 void interrupt_watch_term(void) { watch(SIGTERM); }

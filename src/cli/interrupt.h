@@ -1,13 +1,16 @@
-/* interrupt.h -- signals that ask to stop. Ctrl-C: the first one asks, a second one ends the process at
- * once. SIGTERM, which schedulers send some time before they kill, asks however often it comes. */
+/* interrupt.h -- stop requests by signal. The first Ctrl-C requests a stop; a second one ends the
+ * process immediately. SIGTERM, which job schedulers send some time before SIGKILL, only requests a
+ * stop, however often it arrives. */
 #ifndef CLI_INTERRUPT_H
 #define CLI_INTERRUPT_H
 
 #include <signal.h>
 
-/* Local. From now on *flag is the number of the signal once somebody asked by Ctrl-C; it is 0 now. */
+/* Local. Installs the handler of Ctrl-C. The result points to 0 until a stop is requested, then to
+ * the number of the signal. */
 const volatile sig_atomic_t *interrupt_watch(void);
-/* Local. SIGTERM asks too, for work that has something to save; else it ends the process. */
+/* Local. Makes SIGTERM a stop request too, for work that saves before it stops. Without this call
+ * SIGTERM ends the process. */
 void interrupt_watch_term(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* main.c -- the program; all it does is in verbs.c, where tests reach it. */
+/* main.c -- the process. Everything else is behind cli_run (verbs.c), which tests can call. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -6,8 +6,8 @@
 #include "cli/worker.h"
 #include "device/open.h"
 
-/* A stream that the caller closed would be the number of the next file that is opened, and what is
- * printed would go into it. */
+/* Opens /dev/null for every standard stream that the caller has closed. Otherwise the next file
+ * that is opened would get its number, and printed text would go into that file. */
 static void fill_streams(void)
 {
     int fd;

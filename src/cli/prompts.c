@@ -1,9 +1,8 @@
 /* prompts.c -- prompts to tokens.
  *
- *     One morning                       a line: a prompt
- *     {"prompt": "One morning"}         JSONL, where the file's name ends so
- *     {"ids": [12, 7, 99]}              likewise, of tokens
- */
+ *     One morning                       text file: one prompt per line
+ *     {"prompt": "One morning"}         file named *.jsonl: a text
+ *     {"ids": [12, 7, 99]}              file named *.jsonl: tokens */
 #include "cli/prompts.h"
 
 #include <ctype.h>
@@ -33,8 +32,7 @@ static Err add_prompt(PromptReader *r, EncodedBytes ids, Bytes text)
 {
     Prompts *p = r->out;
     if (ids.n == 0)
-        return err_fail(ERR_CONFIG,
-                        "%s: the prompt is empty; a model goes on from one token at least",
+        return err_fail(ERR_CONFIG, "%s: the prompt is empty; generation needs at least one token",
                         r->where);
     for (int64_t i = 0; i < ids.n; i++)
         if (ids.id[i] < 0 || ids.id[i] >= r->infer->source.model.vocab) return bad_id(r, ids.id[i]);
@@ -44,7 +42,7 @@ static Err add_prompt(PromptReader *r, EncodedBytes ids, Bytes text)
     return OK;
 }
 
-/* What ids spell, where they spell something. */
+/* Adds a prompt of ids. Its text is the decoded ids, or empty without a tokenizer. */
 static Err add_ids(PromptReader *r, EncodedBytes ids)
 {
     Text t = text_in(r->arena);
@@ -68,7 +66,7 @@ static Err read_numbers(PromptReader *r, Bytes text)
         char *stop;
         const long long id = strtoll(at, &stop, 10);
         if (stop == at)
-            return err_fail(ERR_CONFIG, "%s: %.20s: with --ids a prompt is numbers of tokens",
+            return err_fail(ERR_CONFIG, "%s: %.20s: with --ids a prompt must be token ids",
                             r->where, at);
         if (id < 0 || id >= r->infer->source.model.vocab) return bad_id(r, id);
         ids.id[ids.n++] = (int32_t)id;
@@ -83,8 +81,8 @@ static Err add_text(PromptReader *r, Bytes text)
     if (r->words->ids) return read_numbers(r, text);
     if (r->infer->no_text)
         return err_fail(ERR_CONFIG,
-                        "%s: %s has no tokenizer.json; name one with --tokenizer FILE (bytes: a "
-                        "token a byte), or give and get tokens with --ids",
+                        "%s: %s has no tokenizer.json; give one with --tokenizer FILE (bytes: one "
+                        "token per byte), or use token ids with --ids",
                         r->where, r->infer->source.dir);
     TRY(infer_encode(r->infer, r->where, text, r->arena, &ids));
     return add_prompt(r, ids, text);
@@ -98,15 +96,14 @@ static Err add_list(PromptReader *r, const json_t *list)
         const json_t *one = json_array_get(list, i);
         const json_int_t id = json_integer_value(one);
         if (!json_is_integer(one))
-            return err_fail(ERR_CONFIG, "%s: ids[%zu] is no whole number; ids are tokens", r->where,
-                            i);
+            return err_fail(ERR_CONFIG, "%s: ids[%zu] is not a whole number", r->where, i);
         if (id < 0 || id >= r->infer->source.model.vocab) return bad_id(r, (long long)id);
         ids.id[ids.n++] = (int32_t)id;
     }
     return add_ids(r, ids);
 }
 
-/* Other members (an id, an answer) are the file's own. */
+/* Reads one line of JSONL. Other members of the object (a number, an answer) are ignored. */
 static Err add_json(PromptReader *r, Bytes line)
 {
     json_error_t why;
@@ -120,7 +117,7 @@ static Err add_json(PromptReader *r, Bytes line)
     } else if (json_is_array(list) && !text) {
         err = add_list(r, list);
     } else {
-        err = err_fail(ERR_CONFIG, "%s: wants {\"prompt\": \"text\"} or {\"ids\": [1, 2]}%s%s",
+        err = err_fail(ERR_CONFIG, "%s: must be {\"prompt\": \"text\"} or {\"ids\": [1, 2]}%s%s",
                        r->where, root ? "" : ": not JSON: ", root ? "" : why.text);
     }
     json_decref(root);
@@ -159,9 +156,10 @@ Err prompts_read(const InferContext *ctx, const PromptArgs *words, Arena *a, Pro
     PromptReader r = {.infer = ctx, .words = words, .arena = a, .out = out, .where = "-p"};
     *out = (Prompts){0};
     if (!words->text == !words->file)
-        return err_fail(ERR_CONFIG,
-                        "generate: %s; give -p \"TEXT\", or --prompts FILE with one in each line",
-                        words->text ? "-p and --prompts" : "no prompt");
+        return err_fail(
+            ERR_CONFIG,
+            "generate: %s; give -p \"TEXT\", or --prompts FILE with one prompt per line",
+            words->text ? "-p and --prompts" : "no prompt");
     if (words->file) TRY(text_read_file(words->file, max_prompt_bytes, a, &text, &bytes));
     const int64_t most = count_lines(text, bytes);
     if (most > MAX_PROMPTS)
@@ -173,6 +171,6 @@ Err prompts_read(const InferContext *ctx, const PromptArgs *words, Arena *a, Pro
         TRY(read_lines(&r, text, bytes));
     else
         TRY(add_text(&r, (Bytes){(const unsigned char *)words->text, strlen(words->text)}));
-    if (out->n == 0) return err_fail(ERR_CONFIG, "%s: it holds no prompt", words->file);
+    if (out->n == 0) return err_fail(ERR_CONFIG, "%s: contains no prompt", words->file);
     return OK;
 }

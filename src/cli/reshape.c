@@ -1,13 +1,14 @@
-/* reshape.c -- `sheaf reshape SRC DST [key=value ...]`: a checkpoint for another layout.
+/* reshape.c -- `sheaf reshape SRC DST [key=value ...]`: rewrites a checkpoint for another layout.
  *
- *     SRC    a run folder, its checkpoints/, or one step-N/ in it: what is read; or a Hugging Face folder
- *     DST    a new run folder: config.yaml, checkpoints/step-N/, checkpoints/latest, and hf/ with what a
- *            Hugging Face folder had besides weights; with --hf such a folder (reshape_hf.c)
+ *     SRC    a run folder, its checkpoints/ or one step-N/ in it; or a Hugging Face folder
+ *     DST    a new run folder: config.yaml, checkpoints/step-N/, checkpoints/latest, and hf/ with
+ *            the other files of a Hugging Face source; with --hf a Hugging Face folder
+ *            (reshape_hf.c)
  *
- * The configuration is the one that the checkpoint was made with, and what is given changes how the
- * work is laid over ranks; what is trained, and on what, stays. DST has its name only when it is
- * whole: until then it is DST.tmp. A run needs no reshape to go on under another layout; a checkpoint
- * that lies as its ranks want it is read with fewer seeks, and by one file each. */
+ * The configuration is that of the checkpoint. Arguments may change how the work is distributed
+ * over ranks, but not the model, the data or the optimizer. DST is written as DST.tmp and renamed
+ * when it is complete. A run can resume under another layout without reshape; a checkpoint in the
+ * layout of its ranks is read with fewer seeks, one file per rank. */
 #define _DEFAULT_SOURCE
 #include <errno.h>
 #include <stdio.h>
@@ -25,19 +26,18 @@
 #include "verify/layouts.h"
 
 static const char *const usage =
-    "sheaf reshape SRC DST [key=value ...]    a checkpoint rewritten for another layout\n"
-    "    SRC              a run folder, a checkpoints folder (of both the newest), a step folder, "
-    "or "
-    "a\n"
-    "                     Hugging Face folder: config.json and model.safetensors, or its shards\n"
-    "    DST              a new run folder; `sheaf train ... run.dir=DST` goes on from it\n"
-    "    key=value        mesh.*, parallel.*, numerics.*, precision.*, run.*, batch.micro; of a\n"
-    "                     Hugging Face SRC any but model.*\n"
-    "    --buffer MIB     memory for tensors: 64\n"
-    "sheaf reshape SRC DST --hf               the weights as a Hugging Face folder\n"
-    "    --dtype T        f32, bf16 or f16, rounded to the nearest; else as SRC has them\n"
-    "    --shard-size S   the most of a file, as 500MB or 5GB: 5GB\n"
-    "    --threads N      that read and write: all cores";
+    "sheaf reshape SRC DST [key=value ...]    rewrite a checkpoint for another layout\n"
+    "    SRC              a run folder or its checkpoints folder (the newest checkpoint), a step\n"
+    "                     folder, or a Hugging Face folder: config.json and model.safetensors, or\n"
+    "                     its shards\n"
+    "    DST              a new run folder; `sheaf train ... run.dir=DST` resumes from it\n"
+    "    key=value        mesh.*, parallel.*, numerics.*, precision.*, run.*, batch.micro; for a\n"
+    "                     Hugging Face SRC all but model.*\n"
+    "    --buffer MIB     memory for tensors (64)\n"
+    "sheaf reshape SRC DST --hf               write the weights as a Hugging Face folder\n"
+    "    --dtype T        convert to f32, bf16 or f16, rounded to nearest (as stored in SRC)\n"
+    "    --shard-size S   largest size of a file, as 500MB or 5GB (5GB)\n"
+    "    --threads N      threads that read and write (all cores)";
 
 /* ---- the target ---- */
 
@@ -50,26 +50,27 @@ static Err make_folder(const char *path)
 static Err open_target(Reshape *r)
 {
     if (strlen(r->target) > MAX_RUN_DIR || !r->target[0])
-        return err_fail(ERR_CONFIG, "reshape: DST has %zu characters; 1 to %d are possible",
+        return err_fail(ERR_CONFIG, "reshape: DST has %zu characters; it must have 1 to %d",
                         strlen(r->target), MAX_RUN_DIR);
     if (access(r->target, F_OK) == 0)
         return err_fail(ERR_CONFIG,
-                        "reshape: %s is there already; nothing is overwritten: choose "
-                        "another DST, or remove it",
+                        "reshape: %s exists already, and nothing is overwritten; choose another "
+                        "DST, or remove it",
                         r->target);
     snprintf(r->dir, sizeof r->dir, "%s.tmp", r->target);
     if (access(r->dir, F_OK) == 0)
         return err_fail(
             ERR_CONFIG,
-            "reshape: %s is there already, left by a reshape that did not end, or being "
-            "written by another; remove it when none runs",
+            "reshape: %s exists already: another reshape is writing it, or was interrupted; remove "
+            "it if none is running",
             r->dir);
     TRY(make_folder(r->dir));
     snprintf(r->checkpoints, sizeof r->checkpoints, "%s/checkpoints", r->dir);
     return make_folder(r->checkpoints);
 }
 
-/* All that open_target and reshape_config made; state_reshape has cleared up after itself. */
+/* Removes the files and folders of open_target, reshape_config and reshape_extra_files.
+ * state_reshape removes its own after an error. */
 static void remove_target(const Reshape *r)
 {
     char path[MAX_RUN_DIR + 64];
@@ -81,6 +82,7 @@ static void remove_target(const Reshape *r)
     (void)rmdir(r->dir);
 }
 
+/* Renames DST.tmp to DST, durably: the folder and its parent are synced. */
 static Err name_target(const Reshape *r)
 {
     char parent[MAX_RUN_DIR + 8];
@@ -150,7 +152,7 @@ static Err reshape_into(Reshape *r)
     TRY(write_target(r, &result));
     TRY(name_target(r));
     printf(
-        "%s: %d file%s, %s, of %s read, in %.1f s; `sheaf train` with run.dir=%s goes on there\n",
+        "%s: %d file%s, %s, of %s read, in %.1f s; `sheaf train` with run.dir=%s resumes there\n",
         r->target, result.files, result.files == 1 ? "" : "s", text_bytes(result.bytes, bytes),
         text_bytes(result.read_bytes, read), reshape_now_s() - begin_s, r->target);
     return OK;
@@ -167,7 +169,8 @@ static Err parse_buffer(Reshape *r, const char *buffer)
                         "--threads",
                         HF_THREAD_BYTES >> 20);
     if (sscanf(buffer, "%d%n", &mib, &end) != 1 || buffer[end] || mib < 8 || mib > 1 << 20)
-        return err_fail(ERR_CONFIG, "reshape: --buffer %.40s: MiB, 8 to %d", buffer, 1 << 20);
+        return err_fail(ERR_CONFIG, "reshape: --buffer %.40s: must be MiB, 8 to %d", buffer,
+                        1 << 20);
     r->buffer_bytes = (int64_t)mib << 20;
     return OK;
 }
@@ -190,11 +193,12 @@ static Err parse(Reshape *r, int argc, char **argv)
         else
             r->set[r->n_set++] = words.at[i];
     if (n < 2)
-        return err_fail(ERR_CONFIG, "reshape: wants SRC and DST; `sheaf reshape --help` says how");
+        return err_fail(ERR_CONFIG,
+                        "reshape: needs SRC and DST; `sheaf reshape --help` describes them");
     r->source = place[0];
     r->target = place[1];
     if (!r->hf && (r->dtype || r->shard || r->threads))
-        return err_fail(ERR_CONFIG, "reshape: %s is of Hugging Face folders; add --hf",
+        return err_fail(ERR_CONFIG, "reshape: %s has an effect only with --hf; add it",
                         r->dtype   ? "--dtype"
                         : r->shard ? "--shard-size"
                                    : "--threads");
@@ -204,7 +208,7 @@ static Err parse(Reshape *r, int argc, char **argv)
 static Err reshape(Reshape *r, int argc, char **argv)
 {
     TRY(arena_open(&r->arena, "reshape", ARENA_PLENTY));
-    TRY(arena_open(&r->temp, "reshape for a while", ARENA_PLENTY));
+    TRY(arena_open(&r->temp, "reshape scratch", ARENA_PLENTY));
     TRY(parse(r, argc, argv));
     TRY(source_open(r->source, F32, &r->arena, &r->from));
     if (r->from.note[0]) fprintf(stderr, "sheaf: %s\n", r->from.note);

@@ -1,4 +1,4 @@
-/* reshape.h -- a reshape under way, as the files of the verb see it. */
+/* reshape.h -- the state of a reshape, shared by the files of the verb. */
 #ifndef CLI_RESHAPE_H
 #define CLI_RESHAPE_H
 
@@ -11,11 +11,12 @@
 typedef struct {
     Arena arena, temp;
     const char *source, *target;
-    const char **set; /* [n_set + 3]: those given, then run.dir and what follows from the source */
-    int n_set;
+    const char *
+        *set;  /* [n_set + 3]: the arguments, then run.dir and keys derived from the source */
+    int n_set; /* arguments */
     int64_t buffer_bytes;
     bool hf;                             /* DST is a Hugging Face folder */
-    const char *dtype, *shard, *threads; /* of it, as given; NULL: not */
+    const char *dtype, *shard, *threads; /* flags of --hf; NULL: not given */
     char dir[MAX_RUN_DIR + 8];           /* DST.tmp */
     char checkpoints[MAX_RUN_DIR + 32];
     Source from;
@@ -25,19 +26,23 @@ typedef struct {
     ProgressLine progress;
 } Reshape;
 
-/* Local. ERR_CONFIG for a key that changes what is trained, or on what. */
+/* Local. ERR_CONFIG for a key that changes the model, the data or the optimizer. */
 Err reshape_check_keys(const Reshape *r);
-/* Local. A Hugging Face folder of the source's weights; ends with DST. */
+/* Local. Writes the weights of the source to DST as a Hugging Face folder. */
 Err reshape_to_hf(Reshape *r);
-/* Local. What the source is besides weights, as a folder of the run: DST.tmp/hf. */
+/* Local. Copies the other files of a Hugging Face source, config.json and tokenizer, to
+ * DST.tmp/hf. */
 Err reshape_extra_files(Reshape *r);
 
-/* Local. The configuration that the checkpoint was made with, and what is given: config, model and
- * job; DST.tmp/config.yaml. */
+/* Local. Fills config, model and job from the configuration of the checkpoint and the arguments;
+ * writes DST.tmp/config.yaml. */
 Err reshape_config(Reshape *r);
 
+/* Local. Monotonic time in seconds. */
 double reshape_now_s(void);
+/* Local. Progress callback; `context` is a Reshape. */
 void reshape_at(void *context, int64_t done_bytes);
+/* Local. Bytes of all tensors. */
 int64_t reshape_bytes(const StateTensors *t);
 
 #endif

@@ -1,4 +1,4 @@
-/* reshape_config.c -- the configuration of the target: the source's, changed as asked for. */
+/* reshape_config.c -- the configuration of the target: the source's, with the arguments applied. */
 #include "cli/reshape.h"
 
 #include <errno.h>
@@ -7,8 +7,8 @@
 #include "cli/config/job.h"
 #include "cli/config/print.h"
 
-/* How work lies over ranks may change; what is trained may not, but for weights that nobody has
- * trained here yet. */
+/* Only the distribution over ranks may change. A Hugging Face source has no training state yet, so
+ * data and optimizer may be set too, but not the model. */
 Err reshape_check_keys(const Reshape *r)
 {
     static const char *const may[] = {"mesh.",     "parallel.", "precision.",
@@ -23,13 +23,14 @@ Err reshape_check_keys(const Reshape *r)
         if (r->from.kind == SOURCE_HF) fine = strncmp(r->set[i], "model.", 6) != 0;
         if (!fine)
             return err_fail(ERR_CONFIG,
-                            "reshape: %.80s: changes what is trained, not how it lies over ranks; "
+                            "reshape: %.80s: changes what is trained, not how it is distributed; "
                             "give it to `sheaf train` instead",
                             r->set[i]);
     }
     return OK;
 }
 
+/* True if an argument starts with `begin`. */
 static bool is_given(const Reshape *r, const char *begin)
 {
     for (int i = 0; i < r->n_set; i++)
@@ -37,8 +38,9 @@ static bool is_given(const Reshape *r, const char *begin)
     return false;
 }
 
-/* Keys that follow from those that are given: settled anew. */
-static bool is_settled_anew(const Reshape *r, const char *section, const char *line)
+/* True for a line of the saved configuration whose key must be settled again, always ("") or
+ * because an argument changes a key that it depends on. */
+static bool is_settled_again(const Reshape *r, const char *section, const char *line)
 {
     static const struct {
         const char *section, *key, *by[2];
@@ -56,7 +58,7 @@ static bool is_settled_anew(const Reshape *r, const char *section, const char *l
     return false;
 }
 
-/* The stored configuration, less what is settled anew, as a run file. */
+/* Writes the saved configuration as a run file, without the keys that are settled again. */
 static Err write_base(const Reshape *r, const char *path)
 {
     char section[64] = "";
@@ -66,7 +68,7 @@ static Err write_base(const Reshape *r, const char *path)
         end = strchr(at, '\n');
         end = end ? end + 1 : at + strlen(at);
         if (*at != ' ') snprintf(section, sizeof section, "%.*s", (int)strcspn(at, ":"), at);
-        if (!is_settled_anew(r, section, at + strspn(at, " ")))
+        if (!is_settled_again(r, section, at + strspn(at, " ")))
             fwrite(at, 1, (size_t)(end - at), f);
     }
     const bool bad = ferror(f) != 0;
@@ -80,7 +82,7 @@ static Err add_set(Reshape *r, int *n, const char *key, const char *value)
     return text_done(&t, &r->set[(*n)++]);
 }
 
-/* Where the run will be, and the config.json that it keeps. */
+/* Sets run.dir to DST, and model.name to its hf/ folder if the source has a config.json. */
 static Err add_places(Reshape *r, int *n)
 {
     char name[MAX_RUN_DIR + 8];
@@ -89,7 +91,8 @@ static Err add_places(Reshape *r, int *n)
     return r->from.extra_dir ? add_set(r, n, "model.name", name) : OK;
 }
 
-/* What a run that starts from a Hugging Face folder is: the defaults, and what was given. */
+/* The configuration of a run that starts from a Hugging Face folder: defaults and arguments.
+ * data.seq_len is lowered to the positions of the model unless it is given. */
 static Err fresh_config(Reshape *r)
 {
     char longest[24];
@@ -102,6 +105,8 @@ static Err fresh_config(Reshape *r)
     return config_load(NULL, r->set, n, &r->arena, &r->config);
 }
 
+/* The configuration of a checkpoint with the arguments applied. It is loaded from DST.tmp, a run
+ * folder with checkpoints/, so key names of earlier versions are accepted. */
 static Err saved_config(Reshape *r)
 {
     char path[MAX_RUN_DIR + 64];
@@ -120,9 +125,9 @@ Err reshape_config(Reshape *r)
     TRY(hf ? fresh_config(r) : saved_config(r));
     TRY(config_write(&r->config, r->dir));
     Config c = r->config;
-    c.parallel_prepack = false; /* nothing runs here, on whatever device there is */
+    c.parallel_prepack = false; /* nothing is computed here, and the device may not support it */
     TRY(config_job(&c, &r->model, &set));
-    if (manifest_is_weights(&r->from.manifest)) set.optim.kind = OPTIM_SGD; /* it has no moments */
+    if (manifest_is_weights(&r->from.manifest)) set.optim.kind = OPTIM_SGD; /* without moments */
     if (hf && dtype_wide(set.dtype) != F32)
         TRY(hf_open(r->from.dir, &r->model, dtype_wide(set.dtype), &r->arena, &r->from.manifest));
     return job_compile(&set, &r->arena, &r->job);

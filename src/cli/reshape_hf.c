@@ -1,7 +1,9 @@
-/* reshape_hf.c -- `sheaf reshape SRC DST --hf`, and what a run keeps of a Hugging Face folder.
+/* reshape_hf.c -- `sheaf reshape SRC DST --hf`, and the files that a run keeps of a Hugging Face
+ * folder.
  *
- *     SRC   weights, read and checked  -->  DST/config.json, model.safetensors or shards
- *     the tokenizer's files: of a Hugging Face SRC, of RUN/hf, or beside data.tokenizer  -->  DST */
+ *     weights of SRC, read and checked           -->  DST/config.json, model.safetensors or shards
+ *     tokenizer files of a Hugging Face SRC,     -->  DST
+ *     in RUN/hf or next to data.tokenizer */
 #define _DEFAULT_SOURCE
 #include <errno.h>
 #include <stdio.h>
@@ -25,10 +27,10 @@ static Err parse_type(const char *text, int *out)
             *out = types[i].type;
             return OK;
         }
-    return err_fail(ERR_CONFIG, "reshape: --dtype %.40s: f32, bf16 or f16", text);
+    return err_fail(ERR_CONFIG, "reshape: --dtype %.40s: must be f32, bf16 or f16", text);
 }
 
-/* "500MB", "5GB": decimal, as transformers has it. */
+/* Parses "500MB" or "5GB"; decimal units, as in the transformers library. */
 static Err parse_size(const char *text, int64_t *out)
 {
     static const struct {
@@ -45,8 +47,8 @@ static Err parse_size(const char *text, int64_t *out)
             *out = (int64_t)(n * units[i].bytes);
             return OK;
         }
-    return err_fail(ERR_CONFIG, "reshape: --shard-size %.40s: a number and KB, MB or GB, as 5GB",
-                    text);
+    return err_fail(ERR_CONFIG,
+                    "reshape: --shard-size %.40s: must be a number and KB, MB or GB, as 5GB", text);
 }
 
 static Err parse_threads(const char *text, int *out)
@@ -55,11 +57,11 @@ static Err parse_threads(const char *text, int *out)
     *out = cores_usable();
     if (!text || (sscanf(text, "%d%n", out, &end) == 1 && !text[end] && *out > 0 && *out <= 1024))
         return OK;
-    return err_fail(ERR_CONFIG, "reshape: --threads %.40s: 1 to 1024", text);
+    return err_fail(ERR_CONFIG, "reshape: --threads %.40s: must be 1 to 1024", text);
 }
 
-/* The tokenizer that the run's configuration names. One called tokenizer.json has its folder with it;
- * of any other name it goes alone, for what lies beside it is of something else. */
+/* Finds the tokenizer of the run's configuration. The whole folder of a tokenizer.json is used. A
+ * file of another name is used alone, because other files in its folder need not belong to it. */
 static Err find_tokenizer(Reshape *r, HfWrite *w)
 {
     struct stat s;
@@ -81,16 +83,16 @@ static Err find_tokenizer(Reshape *r, HfWrite *w)
 
 static void print_summary(const Reshape *r, const HfWritten *w, double seconds)
 {
-    char bytes[24], tokenizer[64] = "no tokenizer is known, none is with it";
+    char bytes[24], tokenizer[64] = "no tokenizer is known, none was copied";
     if (w->carried)
-        snprintf(tokenizer, sizeof tokenizer, "%d of a tokenizer and of generation", w->carried);
+        snprintf(tokenizer, sizeof tokenizer, "%d of tokenizer and generation", w->carried);
     printf("%s: %d file%s of weights, %s; %s; in %.1f s\n", r->target, w->files,
            w->files == 1 ? "" : "s", text_bytes(w->bytes, bytes), tokenizer, seconds);
     if (w->overflow)
         fprintf(
             stderr,
-            "sheaf: WARNING: %lld weights are larger than %s holds, and are infinite there; use "
-            "--dtype %s\n",
+            "sheaf: WARNING: %lld weights exceed the range of %s and became infinite; use --dtype "
+            "%s\n",
             (long long)w->overflow, r->dtype ? r->dtype : "its type",
             r->dtype && strcmp(r->dtype, "f16") == 0 ? "bf16 or f32" : "f32");
 }
@@ -130,9 +132,11 @@ Err reshape_to_hf(Reshape *r)
     int threads;
     Team *team;
     if (r->n_set > 0)
-        return err_fail(ERR_CONFIG,
-                        "reshape: %.80s: with --hf tensors are written whole; leave it out",
-                        r->set[0]);
+        return err_fail(
+            ERR_CONFIG,
+            "reshape: %.80s: has no effect with --hf, which writes whole tensors; remove "
+            "it",
+            r->set[0]);
     TRY(parse_type(r->dtype, &w.type));
     TRY(parse_size(r->shard, &w.shard_bytes));
     TRY(parse_threads(r->threads, &threads));
@@ -144,9 +148,9 @@ Err reshape_to_hf(Reshape *r)
     return err;
 }
 
-/* ---- a run that starts from such a folder ---- */
+/* ---- a run that starts from a Hugging Face folder ---- */
 
-/* The config.json is the settled one: it says what is trained. */
+/* Writes the settled config.json, the model that is trained, instead of a copy of the source's. */
 Err reshape_extra_files(Reshape *r)
 {
     char dir[MAX_RUN_DIR + 16];
@@ -166,8 +170,8 @@ Err reshape_extra_files(Reshape *r)
     TRY(disk_sync_folder(dir));
     if (r->from.kind == SOURCE_HF &&
         model_config_load(r->from.dir, NULL, 0, &r->arena, &trains) != OK)
-        printf("%s: its config.json asks for dropout, which this version does not have: the run "
-               "trains without\n",
+        printf("%s: its config.json has dropout, which this version does not support: the run "
+               "trains without it\n",
                r->from.dir);
     return OK;
 }

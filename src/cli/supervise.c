@@ -1,4 +1,4 @@
-/* supervise.c -- the parent that starts a worker again. */
+/* supervise.c -- the parent process that restarts a worker. */
 #define _DEFAULT_SOURCE
 #include "cli/supervise.h"
 
@@ -18,8 +18,9 @@
 
 enum { MAX_RESTARTS = 1000000, MAX_STUCK = 2, NEW_WORDS = 4, WORD_BYTES = 48 };
 
+/* The last step in the metrics and the newest checkpoint of a run; 0: none. */
 typedef struct {
-    int64_t step, checkpoint; /* how far the run came; its newest checkpoint; 0: none */
+    int64_t step, checkpoint;
 } RunPosition;
 
 typedef struct {
@@ -31,10 +32,10 @@ typedef struct {
     char word[NEW_WORDS][WORD_BYTES];
     Config config; /* of the next worker, with --fewer */
     RunPosition at;
-    int stuck; /* restarts in a row that came no further */
+    int stuck; /* consecutive restarts without progress */
 } Supervisor;
 
-/* ---- what the next worker is asked for ---- */
+/* ---- arguments of the next worker ---- */
 
 static bool sets(const char *word, const char *key)
 {
@@ -42,7 +43,7 @@ static bool sets(const char *word, const char *key)
     return strncmp(word, key, length) == 0 && word[length] == '=';
 }
 
-/* key=value instead of what was said of the key. */
+/* Replaces every argument for `key` by key=value, stored in word[slot]. */
 static void set_word(Supervisor *v, int slot, const char *key, long long value)
 {
     int n = 0;
@@ -53,7 +54,7 @@ static void set_word(Supervisor *v, int slot, const char *key, long long value)
     v->argv[v->argc = n] = NULL;
 }
 
-/* The folder is there now: it is the run's own that it would rename. */
+/* run.fresh=true of the first worker must not rename the run folder that this worker made. */
 static void set_not_fresh(Supervisor *v)
 {
     set_word(v, 0, "run.fresh", 0);
@@ -82,7 +83,7 @@ static void set_fewer(Supervisor *v)
     set_word(v, 3, "run.ranks", (long long)c->run_ranks);
 }
 
-/* ---- how far it came ---- */
+/* ---- progress of the run ---- */
 
 static int64_t newest_checkpoint(Supervisor *v, const char *dir)
 {
@@ -96,7 +97,7 @@ static int64_t newest_checkpoint(Supervisor *v, const char *dir)
     return step;
 }
 
-/* The step of the last line that is whole. */
+/* Returns the step of the last complete line of metrics.jsonl. */
 static int64_t last_step(const char *dir)
 {
     char path[1100], line[4096];
@@ -119,7 +120,7 @@ static void note_progress(Supervisor *v, const WorkerEnd *end, bool restarted)
     if (now.checkpoint > v->at.checkpoint) v->at.checkpoint = now.checkpoint;
 }
 
-/* ---- what is said ---- */
+/* ---- reports ---- */
 
 static void log_restart(const Supervisor *v, const WorkerEnd *end, int restart)
 {
@@ -149,7 +150,7 @@ static void report_restart(const Supervisor *v, const WorkerEnd *end, int restar
     if (v->fewer) snprintf(ranks, sizeof ranks, ", on %lld ranks", (long long)v->config.run_ranks);
     fprintf(
         stderr,
-        "sheaf: restart %d of %d in %.1f s%s: the worker ended with status %d at step %lld, its "
+        "sheaf: restart %d of %d in %.1f s%s: the worker ended with status %d at step %lld; the "
         "newest checkpoint is of step %lld%s%s\n",
         restart, v->times, pause_s, ranks, end->status, (long long)v->at.step,
         (long long)v->at.checkpoint, end->why[0] ? "; " : "", end->why);
@@ -170,17 +171,17 @@ static Err read_flags(Supervisor *v, int argc, char **argv)
                           {"--trace", &trace, NULL}};
     TRY(args_split(argc, argv, flags, 3, &v->arena, &args));
     if (!supervised)
-        return err_fail(ERR_CONFIG, "--fewer says how to restart; give --supervise N with it");
+        return err_fail(ERR_CONFIG, "--fewer: has an effect only with --supervise N; give both");
     const long n = strtol(flag.times, &rest, 10);
     if (*rest || n < 1 || n > MAX_RESTARTS)
-        return err_fail(ERR_CONFIG, "--supervise %.40s: wants a number of restarts, 1 to %d",
+        return err_fail(ERR_CONFIG, "--supervise %.40s: must be a number of restarts, 1 to %d",
                         flag.times, MAX_RESTARTS);
     if (mpi_launched(getenv, &by) && by.ranks > 1)
         return err_fail(
             ERR_CONFIG,
-            "--supervise under %s: it ends all ranks when one dies, so nothing is left "
-            "to restart them; start it again, and the run goes on by itself, as in: for i "
-            "in 1 2 3; do %s ... && break; done",
+            "--supervise under %s: it ends all ranks when one dies, so no process is left to "
+            "restart them; start it again, and the run resumes, as in: for i in 1 2 3; do %s ... "
+            "&& break; done",
             by.by, by.by);
     v->times = (int)n;
     v->fewer = flag.fewer;
@@ -196,6 +197,7 @@ static Err prepare(Supervisor *v, int argc, char **argv)
     return OK;
 }
 
+/* True for ends that a restart must not follow: success, a refused request, a stop request. */
 static bool is_final(const WorkerEnd *end)
 {
     const bool asked = end->status == 128 + SIGINT || end->status == 128 + SIGTERM;
@@ -212,13 +214,13 @@ static int keep_running(Supervisor *v, int (*work)(int, char **, FlightRecorder 
         note_progress(v, &end, restart > 1);
         if (restart > v->times || v->stuck == MAX_STUCK) {
             fprintf(stderr, "sheaf: no more restarts: %s\n",
-                    v->stuck == MAX_STUCK ? "the last two came no further than the run was before"
-                                          : "as many as --supervise allows are done");
+                    v->stuck == MAX_STUCK ? "the last two made no progress"
+                                          : "the limit of --supervise is reached");
             return end.status;
         }
         if (end.dir[0]) set_not_fresh(v);
         if (v->fewer) set_fewer(v);
-        unsetenv("SHEAF_KILL_AT"); /* a fault that a test plants happens once */
+        unsetenv("SHEAF_KILL_AT"); /* a fault injected by a test happens once */
         log_restart(v, &end, restart);
         report_restart(v, &end, restart, pause_s);
         usleep((useconds_t)(1e6 * pause_s));
@@ -226,8 +228,9 @@ static int keep_running(Supervisor *v, int (*work)(int, char **, FlightRecorder 
     }
 }
 
-/* Arguments without these flags are the worker's to read, and to refuse. */
-static bool is_asked(int argc, char **argv)
+/* True if argv has --supervise or --fewer. All other arguments are parsed and checked by the
+ * worker. */
+static bool is_supervised(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++)
         if (strncmp(argv[i], "--supervise", 11) == 0 || strcmp(argv[i], "--fewer") == 0)
@@ -239,7 +242,7 @@ int supervise_run(int (*work)(int argc, char **argv, FlightRecorder *recorder), 
                   char **argv)
 {
     static Supervisor v; /* large */
-    if (!is_asked(argc, argv)) return worker_run(work, argc, argv, NULL);
+    if (!is_supervised(argc, argv)) return worker_run(work, argc, argv, NULL);
     v = (Supervisor){0};
     Err err = arena_open(&v.arena, "supervise", ARENA_PLENTY);
     if (err == OK) err = prepare(&v, argc, argv);

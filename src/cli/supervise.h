@@ -1,27 +1,28 @@
-/* supervise.h -- `sheaf train ... --supervise N`: a worker that fails is started again.
+/* supervise.h -- `sheaf train ... --supervise N`: restarts a worker that fails.
  *
- *     parent   worker -- dies at step 14 --> restarts.jsonl, stderr --> worker, which goes on at step 11 ...
+ *     parent   worker -- dies at step 14 --> restarts.jsonl, stderr --> worker resumes at step 11
  *
- * At most N times; not when the run was refused or was asked to end; and not when two restarts in a row
- * got no further than what was there before them: the same failure would only come again.
+ * There are at most N restarts, and none after a refused request or a stop request. Two restarts in
+ * a row without progress end the supervision too: the same failure would only repeat.
  *
- * With --fewer each restart has one data parallel rank less (mesh.dp, or mesh.dp_replicate where dp is
- * two axes and there are copies, else mesh.dp_shard), while there are two: batch.global stays, so the
- * ranks that are left do the work of the one that is gone.
+ * With --fewer each restart has one data-parallel rank less, as long as there are two: mesh.dp, or,
+ * if dp is two axes, mesh.dp_replicate while there are replicas, else mesh.dp_shard. batch.global
+ * is unchanged, so the remaining ranks take over the work.
  *
- * Ranks that are processes end with their launcher, and what started them must start them again:
- * under mpirun --supervise is refused. */
+ * Ranks that are processes end with their launcher, which must start them again. Under mpirun
+ * --supervise is therefore refused. */
 #ifndef CLI_SUPERVISE_H
 #define CLI_SUPERVISE_H
 
 #include "cli/worker.h"
 
 typedef struct {
-    const char *times; /* as given; NULL: not supervised */
+    const char *times; /* the value of --supervise; NULL: not supervised */
     bool fewer;
 } SuperviseFlags;
 
-/* Local: before any thread. As worker_run, as often as the flags in argv say. */
+/* Local, before any thread. Calls worker_run, and again after failures if argv has --supervise.
+ * Returns the exit status of the last worker. */
 int supervise_run(int (*work)(int argc, char **argv, FlightRecorder *recorder), int argc,
                   char **argv);
 

@@ -28,6 +28,7 @@ void table_end_row(TextTable *t)
     while (t->n % t->columns) t->cell[t->n++][0] = '\0';
 }
 
+/* Empty cells at the end of a row print nothing, so that lines have no trailing spaces. */
 static void row_text(const TextTable *t, int row, const int *width, Text *out)
 {
     char(*cell)[CELL_BYTES] = &t->cell[row * t->columns];

@@ -1,4 +1,4 @@
-/* verbs.c -- the table of verbs, and the walk from argv to one of them. */
+/* verbs.c -- the table of verbs, and the dispatch from argv to one of them. */
 #include "cli/verbs.h"
 
 #include <stdbool.h>
@@ -10,28 +10,28 @@
 
 const Verb verbs[] = {
     {"train", "run.yaml [key=value ...] [--trace F] [--supervise N [--fewer]]",
-     "train; goes on by itself where the run folder has a checkpoint", verb_train},
+     "train a model; resumes if the run folder has a checkpoint", verb_train},
     {"verify", "run.yaml [key=value ...] [--ranks N] [--layouts \"tp=2; dp=4 zero=3\"] [--full]",
-     "prove that layouts compute the same model, here", verb_verify},
+     "check on this machine that parallel layouts compute the same model", verb_verify},
     {"explain",
      "run.yaml [key=value ...] [--rank N] [--unit KIND] [--pass NAME] [--json] [--svg F] "
      "[--schedule F]",
-     "print the program and the schedule of a rank", verb_explain},
-    {"simulate", "run.yaml [key=value ...]", "memory, bytes and flops of every rank of a plan",
-     verb_simulate},
-    {"plan", "run.yaml [--cluster F]", "the best plans: time against memory", NULL},
-    {"profile", "[-o cluster.yaml]", "measure this machine or cluster", NULL},
-    {"data", "build | show | check ...", "text or JSONL to token files; show and check them",
-     verb_data},
+     "print the programs, schedule, transfers and memory of a rank", verb_explain},
+    {"simulate", "run.yaml [key=value ...]",
+     "compute memory, traffic and flops of every rank without running", verb_simulate},
+    {"plan", "run.yaml [--cluster F]", "search for the best plans: time against memory", NULL},
+    {"profile", "[-o cluster.yaml]", "measure the speed of this machine or cluster", NULL},
+    {"data", "build | show | check ...",
+     "build token files from text or JSONL; show and check them", verb_data},
     {"reshape", "SRC DST [key=value ...] [--hf]",
-     "a checkpoint for another layout; from and to Hugging Face folders", verb_reshape},
+     "convert a checkpoint to another layout, or from and to Hugging Face", verb_reshape},
     {"eval", "MODEL --text F | --tokens F | --tasks F.jsonl",
-     "perplexity of a text; multiple-choice tasks", verb_eval},
+     "measure perplexity on a text, or accuracy on multiple-choice tasks", verb_eval},
     {"generate", "MODEL -p \"...\" [-n N] [key=value ...]",
-     "go on from prompts, with text as it comes", verb_generate},
-    {"inspect", "FILE [--check]", "any file of ours, said in words; a checkpoint read and checked",
+     "generate text from prompts, streamed as it is produced", verb_generate},
+    {"inspect", "FILE [--check]", "describe any Sheaf file in plain text; verify a checkpoint",
      verb_inspect},
-    {"help", "[KEY | SECTION | VERB]", "what a key, a section or a verb means", verb_help},
+    {"help", "[KEY | SECTION | VERB]", "describe a key, a section or a verb", verb_help},
     {NULL, NULL, NULL, NULL},
 };
 
@@ -54,7 +54,7 @@ int cli_fail(Err err)
     return err == ERR_CONFIG ? 2 : 1;
 }
 
-/* "explain, help" */
+/* The verbs of this version, joined: "train, verify, explain". */
 static void list_working(char *out, size_t bytes)
 {
     size_t used = 0;
@@ -67,20 +67,19 @@ static void list_working(char *out, size_t bytes)
 static Err refuse_verb(const char *name)
 {
     const char *names[32];
-    char today[256];
+    char available[256];
     int n = 0;
-    list_working(today, sizeof today);
+    list_working(available, sizeof available);
     if (verb_find(name))
-        return err_fail(ERR_CONFIG, "%s: not yet in this version; today: %s", name, today);
+        return err_fail(ERR_CONFIG, "%s: not in this version; available: %s", name, available);
     for (; verbs[n].name; n++) names[n] = verbs[n].name;
     const char *nearest = text_nearest(name, names, n);
     if (nearest)
         return err_fail(ERR_CONFIG, "%.80s: unknown verb; did you mean %s?", name, nearest);
-    return err_fail(ERR_CONFIG, "%.80s: unknown verb; today: %s (`sheaf help` lists all)", name,
-                    today);
+    return err_fail(ERR_CONFIG, "%.80s: unknown verb; available: %s", name, available);
 }
 
-/* Verbs that have more to say after --help than `sheaf help` has. */
+/* True for verbs that print their own, longer text for --help. */
 static bool helps_itself(const Verb *verb)
 {
     return verb->run == verb_data || verb->run == verb_reshape;

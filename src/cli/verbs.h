@@ -1,7 +1,7 @@
-/* verbs.h -- the verbs of the command: one file each, one row each.
+/* verbs.h -- the verbs of the command: one file and one table row each.
  *
- * A verb gets what follows its name and answers with the exit status: 0 done, 1 failed, 2 a request
- * that cannot be honoured. */
+ * A verb gets argv from its own name on and returns the exit status: 0 success, 1 failure, 2 a
+ * request that cannot be fulfilled (ERR_CONFIG), 128 + n after a stop request by signal n. */
 #ifndef CLI_VERBS_H
 #define CLI_VERBS_H
 
@@ -13,14 +13,14 @@
 
 typedef struct {
     const char *name;
-    const char *usage;                 /* what follows the name */
-    const char *meaning;               /* one line */
-    int (*run)(int argc, char **argv); /* argv[0] is the verb; NULL: not yet */
+    const char *usage;                 /* the arguments after the name */
+    const char *meaning;               /* one line of `sheaf help` */
+    int (*run)(int argc, char **argv); /* argv[0] is the verb; NULL: planned */
 } Verb;
 
-/* The rows; a row without a name ends them. */
+/* The table of verbs, ended by a row without a name. */
 extern const Verb verbs[];
-/* Local. What else `sheaf help VERB` says: the flags of a verb that has many; NULL: nothing. */
+/* Local. Further text of `sheaf help VERB`: the flags of a verb that has many; NULL: none. */
 const char *verb_more(const Verb *verb);
 extern const char generate_help[], eval_help[];
 /* Local. The row, or NULL. */
@@ -37,9 +37,9 @@ int verb_help(int argc, char **argv);
 int verb_inspect(int argc, char **argv);
 int verb_reshape(int argc, char **argv);
 
-/* Local. Says "sheaf: " and the latest message on stderr; returns the exit status for it. */
+/* Local. Prints "sheaf: " and the latest error message to stderr; returns the exit status. */
 int cli_fail(Err err);
-/* Local. What `sheaf` with these arguments does: main without the process. */
+/* Local. Runs the command with these arguments: main() without the setup of the process. */
 int cli_run(int argc, char **argv);
 
 #endif

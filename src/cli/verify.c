@@ -1,9 +1,10 @@
-/* verify.c -- `sheaf verify`: the model of a run under other layouts, beside one rank.
+/* verify.c -- `sheaf verify`: compares the model of a run under several layouts with one rank.
  *
- *     sheaf verify run.yaml [key=value ...] [--ranks N] [--layouts "tp=2 zero=1; dp=4"] [--full] [--json]
+ *     sheaf verify run.yaml [key=value ...] [--ranks N] [--layouts "tp=2 zero=1; dp=4"] [--full]
+ *                  [--json]
  *
- * Without --layouts: the run's own layout, and a set that covers every pair of options on at most N
- * ranks. Exit status 0: all compute the same model; 1: some do not. */
+ * Without --layouts it takes the layout of the run and a set that covers every pair of options on
+ * at most N ranks. Exit status 0: all layouts compute the same model; 1: some deviate. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,14 +40,15 @@ static Err read_layouts(const char *list, Arena *a, ParallelSettings **out, int 
         }
         TRY(layout_parse(at, length, one));
         if (layout_ranks(one) > MAX_RANKS)
-            return err_fail(ERR_CONFIG,
-                            "--layouts: \"%.*s\" takes %d ranks; they are threads here, and at "
-                            "most %d of them are tried",
-                            (int)length, at, layout_ranks(one), MAX_RANKS);
+            return err_fail(
+                ERR_CONFIG,
+                "--layouts: \"%.*s\" has %d ranks; verify runs ranks as threads, at most "
+                "%d",
+                (int)length, at, layout_ranks(one), MAX_RANKS);
         (*n)++;
         at += length + (at[length] == ';');
     }
-    if (*n == 0) return err_fail(ERR_CONFIG, "--layouts: no layout is given; try \"tp=2; dp=4\"");
+    if (*n == 0) return err_fail(ERR_CONFIG, "--layouts: no layout; give some, as \"tp=2; dp=4\"");
     return OK;
 }
 
@@ -56,13 +58,13 @@ static Err read_ranks(const char *text, int *out)
     const long ranks = text ? strtol(text, &end, 10) : 4;
     if (text && (*end || end == text || ranks < 2 || ranks > 16))
         return err_fail(ERR_CONFIG,
-                        "--ranks %s: a number from 2 to 16 is wanted; with --layouts up to %d",
+                        "--ranks %s: must be a number from 2 to 16; --layouts can have up to %d",
                         text, MAX_RANKS);
     *out = (int)ranks;
     return OK;
 }
 
-/* The run's own layout, then those that cover. */
+/* The layout of the run first, then the covering set. */
 static Err choose_layouts(const Config *c, const VerifyFlags *want, Arena *a, Verification *v)
 {
     ParallelSettings *cover, own = config_parallel(c), **out = &v->layout;
@@ -80,7 +82,7 @@ static Err choose_layouts(const Config *c, const VerifyFlags *want, Arena *a, Ve
     return OK;
 }
 
-/* The run's schedule holds for layouts with stages that name none. */
+/* Layouts with pipeline stages and no schedule of their own get the run's. */
 static void set_schedules(const Config *c, Verification *v)
 {
     for (int i = 0; i < v->n_layouts; i++) {
@@ -126,7 +128,7 @@ static Err run_all(Verification *v, const VerifyFlags *want, Arena *temp)
     return want->json ? verify_json(v) : (verify_print_summary(v), OK);
 }
 
-/* Its ranks are threads: many processes would each do all of it. */
+/* Refuses a launcher of several processes: each process would repeat the whole verification. */
 static Err refuse_launcher(void)
 {
     MpiLaunch by;
@@ -165,7 +167,7 @@ static Err verify_request(int argc, char **argv, Arena *arena, Arena *temp, int 
 static int verify(int argc, char **argv, FlightRecorder *recorder)
 {
     Arena arena = {0}, temp = {0};
-    (void)recorder; /* worlds come and go: none of them has a seat */
+    (void)recorder; /* unused: every layout opens a world of its own */
     int failed = 0;
     Err err = arena_open(&arena, "verify", ARENA_PLENTY);
     if (err == OK) err = arena_open(&temp, "trials", ARENA_PLENTY);

@@ -1,4 +1,4 @@
-/* verify.h -- between `sheaf verify` and how it says what it found. */
+/* verify.h -- a verification and its report. */
 #ifndef CLI_VERIFY_H
 #define CLI_VERIFY_H
 
@@ -6,7 +6,7 @@
 #include "verify/verify.h"
 
 typedef struct {
-    ModelConfig model, tried; /* tried: shrunken, or the same */
+    ModelConfig model, tried; /* tried: a shrunken copy of the model, or the model itself */
     bool shrunken;
     const Device *device;
     VerifySettings set;
@@ -16,11 +16,11 @@ typedef struct {
     int n_lines, failed;
 } Verification;
 
-/* Local. As text: what is tried, the lines of a layout, the verdict. */
+/* Local. As text: the settings, the comparisons of one layout, the result. */
 void verify_print_head(const Verification *v);
 void verify_print_lines(const VerifyLine *line, int n);
 void verify_print_summary(const Verification *v);
-/* Local. All of it as one JSON object. */
+/* Local. The whole report as one JSON object. */
 Err verify_json(const Verification *v);
 
 #endif

@@ -1,4 +1,4 @@
-/* verify_report.c -- what a verification found, as a table and as JSON. */
+/* verify_report.c -- the result of a verification, as a table and as JSON. */
 #include <jansson.h>
 #include <stdio.h>
 
@@ -33,7 +33,7 @@ static void print_gap(bool exact, double gap)
 
 void verify_print_lines(const VerifyLine *line, int n)
 {
-    char words[LAYOUT_TEXT_BYTES], beside[LAYOUT_TEXT_BYTES], sent[24], predicted[24];
+    char words[LAYOUT_TEXT_BYTES], reference[LAYOUT_TEXT_BYTES], sent[24], predicted[24];
     for (int i = 0; i < n; i++) {
         const VerifyLine *l = &line[i];
         const bool exact = l->grade == GRADE_EXACT;
@@ -48,11 +48,11 @@ void verify_print_lines(const VerifyLine *line, int n)
         printf(" %12s %12s  %s\n", text_bytes(l->sent_bytes, sent),
                text_bytes(l->predicted_bytes, predicted), l->ok ? "ok" : "DEVIATES");
         if (l->ok) continue;
-        printf("    beside %s", layout_words(&l->reference, beside));
-        if (l->worst[0]) printf("; the gradient of %s is farthest", l->worst);
-        if (l->copies > 0) printf("; ranks that hold the same differ by %.1e", l->copies);
+        printf("    compared with %s", layout_words(&l->beside, reference));
+        if (l->worst[0]) printf("; the gradient of %s deviates most", l->worst);
+        if (l->copies > 0) printf("; replicas differ by %.1e", l->copies);
         if (l->sent_bytes != l->predicted_bytes)
-            printf("; %lld bytes left ranks, %lld were predicted", (long long)l->sent_bytes,
+            printf("; %lld bytes were sent, %lld were predicted", (long long)l->sent_bytes,
                    (long long)l->predicted_bytes);
         printf("\n");
     }
@@ -71,20 +71,20 @@ void verify_print_summary(const Verification *v)
 
 static json_t *line_json(const VerifyLine *l)
 {
-    char words[LAYOUT_TEXT_BYTES], beside[LAYOUT_TEXT_BYTES];
+    char words[LAYOUT_TEXT_BYTES], reference[LAYOUT_TEXT_BYTES];
     return json_pack("{s:s, s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:s, s:I, s:I, s:b}", "layout",
-                     layout_words(&l->layout, words), "beside", layout_words(&l->reference, beside),
-                     "grade", grade_name(l->grade), "loss", l->loss, "gradients", l->gradient,
-                     "weights", l->weight, "copies", l->copies, "bound", l->bound, "worst",
-                     l->worst, "sent_bytes", (json_int_t)l->sent_bytes, "predicted_bytes",
-                     (json_int_t)l->predicted_bytes, "ok", l->ok);
+                     layout_words(&l->layout, words), "reference",
+                     layout_words(&l->beside, reference), "grade", grade_name(l->grade), "loss",
+                     l->loss, "gradients", l->gradient, "weights", l->weight, "copies", l->copies,
+                     "bound", l->bound, "worst", l->worst, "sent_bytes", (json_int_t)l->sent_bytes,
+                     "predicted_bytes", (json_int_t)l->predicted_bytes, "ok", l->ok);
 }
 
 Err verify_json(const Verification *v)
 {
     json_t *lines = json_array();
     for (int i = 0; i < v->n_lines; i++) json_array_append_new(lines, line_json(&v->line[i]));
-    json_t *all = json_pack("{s:i, s:s, s:b, s:i, s:i, s:o}", "version", 1, "model", v->model.name,
+    json_t *all = json_pack("{s:i, s:s, s:b, s:i, s:i, s:o}", "version", 2, "model", v->model.name,
                             "shrunken", v->shrunken, "layouts", v->n_layouts, "failed", v->failed,
                             "comparisons", lines);
     if (!all) return err_fail(ERR_NOMEM, "no memory for the result as JSON");

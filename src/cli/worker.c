@@ -1,7 +1,7 @@
 /* worker.c -- the parent and the worker.
  *
- * A signal that a terminal sends goes to both; one that a process sends to the parent is passed
- * on, so that `kill` on the pid that a user sees does what it should. */
+ * A signal from the terminal reaches both processes. A signal that another process sends to the
+ * parent is forwarded to the worker, so that `kill` on the pid that the user sees takes effect. */
 #define _GNU_SOURCE
 #include "cli/worker.h"
 
@@ -16,13 +16,13 @@
 #include "base/team.h"
 #include "cli/verbs.h"
 
-enum { MAX_REPORTED = 16, LATEST = 2 };
+enum { MAX_REPORTED = 16, LATEST = 2 }; /* ranks in a crash report; transfers of each */
 
 static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 static const int deadly[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
 enum { N_PASSED_ON = 4, N_DEADLY = 5 };
 
-/* A handler can reach nothing else. */
+/* Global, because a signal handler has no context argument. */
 static FlightRecorder *crash_recorder;
 static struct sigaction before_crash[N_DEADLY];
 
@@ -35,8 +35,8 @@ int worker_flush(int status)
 
 /* ---- the worker ---- */
 
-/* Notes whose thread it was; then the signal does what it did before. A fault happens again when
- * the handler returns; a signal that was sent is sent again. */
+/* Records the rank of the crashing thread, then restores the previous handler. A fault repeats when
+ * this handler returns; a signal from kill() is raised again. */
 static void on_crash(int signal_number, siginfo_t *info, void *context)
 {
     (void)context;
@@ -58,7 +58,8 @@ static void watch_for_crashes(FlightRecorder *b)
 
 /* ---- the parent ---- */
 
-/* Held back from before the fork on: the parent takes them one by one, and needs no handler. */
+/* Blocks the signals before the fork. The parent then receives them one by one with sigwaitinfo and
+ * needs no handler; none can be lost between fork and wait. */
 static void hold_signals(sigset_t *held, sigset_t *before)
 {
     sigemptyset(held);
@@ -67,8 +68,8 @@ static void hold_signals(sigset_t *held, sigset_t *before)
     sigprocmask(SIG_BLOCK, held, before);
 }
 
-/* A signal that the caller has sheaf ignore (nohup) stays ignored; but Ctrl-C, which shells have
- * all jobs in the background ignore, still ends a run when it is sent to it. */
+/* False for signals that the caller made this process ignore (nohup). SIGINT is never ignored:
+ * shells ignore it for every background job, but a SIGINT sent to the run must still stop it. */
 static bool is_wanted(int signal_number)
 {
     struct sigaction now;
@@ -105,7 +106,7 @@ static void crash_text(const FlightRecorder *b, int signal_number, Text *t)
     else
         text_add(t, "the worker died of %s%s", name, b->ranks ? "" : ", before its ranks ran");
     if (signal_number == SIGKILL)
-        text_add(t, "; if you did not send it, the machine was out of memory: `dmesg` tells");
+        text_add(t, "; if you did not send it, the machine was out of memory: see `dmesg`");
 }
 
 const char *worker_dump(const FlightRecorder *b, const char *reason, char path[1200])
@@ -131,11 +132,12 @@ static void report_crash(FlightRecorder *b, int signal_number)
     t = text_in(&arena);
     if (b->n_seats <= MAX_REPORTED) flight_recorder_report(b, LATEST, &t);
     if (text_done(&t, &words) == OK) fputs(words, stderr);
-    if (worker_dump(b, end, path)) fprintf(stderr, "  `sheaf inspect %s` tells more\n", path);
+    if (worker_dump(b, end, path)) fprintf(stderr, "  `sheaf inspect %s` shows more\n", path);
     arena_close(&arena);
 }
 
-static bool asks_to_end(int signal_number)
+/* True for the signals by which users and job schedulers end a program. */
+static bool is_stop_signal(int signal_number)
 {
     for (int i = 0; i < N_PASSED_ON; i++)
         if (passed_on[i] == signal_number) return true;
@@ -149,7 +151,7 @@ static void report_status(FlightRecorder *b, int status, WorkerEnd *end)
         return;
     }
     if (WTERMSIG(status) != SIGINT) report_crash(b, WTERMSIG(status));
-    end->by_user |= asks_to_end(WTERMSIG(status));
+    end->by_user |= is_stop_signal(WTERMSIG(status));
     end->status = 128 + WTERMSIG(status);
 }
 
@@ -170,7 +172,7 @@ static void wait_for_end(pid_t pid, const sigset_t *held, FlightRecorder *b, Wor
         const int got = sigwaitinfo(held, &info);
         if (got <= 0 || got == SIGCHLD || !is_wanted(got)) continue;
         end->by_user = true;
-        if (info.si_code != SI_KERNEL) kill(pid, got); /* a terminal sends it to both */
+        if (info.si_code != SI_KERNEL) kill(pid, got); /* a terminal has sent it to both */
     }
 }
 
@@ -184,7 +186,7 @@ static int in_worker(int (*work)(int, char **, FlightRecorder *), int argc, char
 int worker_run(int (*work)(int argc, char **argv, FlightRecorder *recorder), int argc, char **argv,
                WorkerEnd *out)
 {
-    FlightRecorder *b; /* of this worker alone: nothing is left in it of one that died before */
+    FlightRecorder *b; /* new for each worker: holds nothing of one that died before */
     sigset_t held, before;
     WorkerEnd end = {0};
     const pid_t parent = getpid();
@@ -192,12 +194,12 @@ int worker_run(int (*work)(int argc, char **argv, FlightRecorder *recorder), int
     if (err != OK) return cli_fail(err);
     fflush(NULL);
     hold_signals(&held, &before);
-    signal(SIGCHLD, SIG_DFL); /* who has it ignored never learns how a child ended */
+    signal(SIGCHLD, SIG_DFL); /* if ignored, waitpid could not return the worker's status */
     const pid_t pid = fork();
     if (pid == 0) {
         sigprocmask(SIG_SETMASK, &before, NULL);
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (getppid() != parent) _exit(1); /* it died before that */
+        if (getppid() != parent) _exit(1); /* the parent died before prctl took effect */
         exit(in_worker(work, argc, argv, b));
     }
     if (pid > 0)

@@ -1,13 +1,13 @@
-/* worker.h -- verbs that run ranks do so in a child, and the parent says how it ended.
+/* worker.h -- runs a verb with ranks in a child process, and reports how the child ended.
  *
  *     sheaf ---- fork, before any thread ----> worker: the verb, its threads, its ranks
- *       | waits; passes signals on               | dies with its parent
+ *       | waits; forwards signals                | dies with its parent
  *       v                                        v
- *     exit status: the worker's, or 128 + n      board: where each rank is (world/flight_recorder.h)
- *     when it died of signal n
+ *     exit status: the worker's, or 128 + n      flight recorder: the position of each rank, in
+ *     if signal n killed it                      shared memory (world/flight_recorder.h)
  *
- * After a crash the parent names the rank and the instruction, and what the other ranks did; it
- * writes recorder.json to the run folder. */
+ * After a crash the parent prints the rank, the instruction and the positions of the other ranks,
+ * and writes recorder.json to the run folder. */
 #ifndef CLI_WORKER_H
 #define CLI_WORKER_H
 
@@ -16,20 +16,19 @@
 /* How a worker ended. */
 typedef struct {
     int status;     /* exit status */
-    bool by_user;   /* a signal that asks a program to end came, or the worker died of one */
-    char dir[1024]; /* its run folder; "": it had none yet */
-    char why[512];  /* in words; "": it ended well, or said so itself */
+    bool by_user;   /* a signal of the user (SIGINT, SIGTERM, ...) arrived or killed the worker */
+    char dir[1024]; /* its run folder; "": not opened yet */
+    char why[512];  /* reason as text; "": success, or the worker has printed it */
 } WorkerEnd;
 
-/* Local: call it before any thread is started. The exit status; and, where `end` is not NULL, more of
- * how it ended. */
+/* Local, before any thread. Forks, runs `work` in the child and waits for it. Returns the exit
+ * status; fills *end unless it is NULL. */
 int worker_run(int (*work)(int argc, char **argv, FlightRecorder *recorder), int argc, char **argv,
                WorkerEnd *end);
-/* Local. Flushes standard output; the exit status, which is not 0 when that fails. */
+/* Local. Flushes standard output. Returns `status`, or 1 if it is 0 and the flush fails. */
 int worker_flush(int status);
-/* Local. Writes dir/recorder.json of a run that failed for this reason, where there is a run
- * folder and ranks were many enough to wait for each other. Returns the path, in `path`, or NULL.
- * */
+/* Local. Writes recorder.json of a failed run to its run folder. Returns `path`, or NULL if there
+ * is no run folder, no rank has started, or the file cannot be written. */
 const char *worker_dump(const FlightRecorder *b, const char *reason, char path[1200]);
 
 #endif

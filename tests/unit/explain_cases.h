@@ -1,4 +1,4 @@
-/* explain_cases.h -- ranks of meshes that are explained and, beside it, compiled. */
+/* explain_cases.h -- ranks of meshes that are explained by the command and compiled by the test. */
 #ifndef EXPLAIN_CASES_H
 #define EXPLAIN_CASES_H
 
@@ -10,7 +10,7 @@ typedef struct {
     const char *set[MAX_SET];
 } Case;
 
-/* Sizes all different; packs of several blocks, and of less than one a rank. */
+/* Sizes that differ from each other; packs of several blocks, and of less than one per rank. */
 #define MODEL                                                                                      \
     "model.name=llama-tiny", "model.num_hidden_layers=3", "data.seq_len=24", "batch.global=7",     \
         "batch.micro=2", "numerics.block=512"
@@ -38,7 +38,7 @@ static inline int words_of(const Case *c)
     return n;
 }
 
-/* Of two words for one key the later counts: a case may change the model's. */
+/* Keeps the last of several settings of one key, so that a case can override MODEL. */
 static inline int settle(const Case *c, const char *out[MAX_SET])
 {
     int n = 0;
@@ -71,7 +71,7 @@ static inline Compiled *compiled_case(const Case *c, int rank)
 
 typedef void RankTest(const json_t *all, const Compiled *c);
 
-/* Every rank of every case: what is said of it, and the same compiled here. */
+/* Calls `test` for every rank of every case, with its explanation and its compiled job. */
 static inline void for_all_ranks(RankTest *test)
 {
     for (int i = 0; i < N_CASES; i++)

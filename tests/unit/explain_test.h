@@ -1,4 +1,4 @@
-/* explain_test.h -- `sheaf explain` run inside of a test, and the same request compiled there. */
+/* explain_test.h -- `sheaf explain` run inside a test, and the same request compiled there. */
 #ifndef EXPLAIN_TEST_H
 #define EXPLAIN_TEST_H
 
@@ -24,13 +24,14 @@
 enum { MAX_WORDS = 24, SAID_BYTES = 1 << 22 };
 static char said[SAID_BYTES];
 
-/* Sizes all different: 3 layers, 5 sequences of 24 tokens in micro-batches of 2. */
+/* Sizes that differ from each other: 3 layers, 5 sequences of 24 tokens in micro-batches of 2. */
 static const char *const small[] = {"model.name=llama-tiny", "model.num_hidden_layers=3",
                                     "data.seq_len=24",       "batch.global=5",
                                     "batch.micro=2",         "parallel.schedule=gpipe"};
 enum { N_SMALL = sizeof small / sizeof *small };
 
-/* Runs `sheaf VERB`, the first words and these (NULL ends them), with what it says on fd. */
+/* Runs `sheaf VERB` with the first arguments and these (ended by NULL); `said` gets its output
+ * on fd. */
 static int run_verb(int fd, const char *verb, const char *const *first, int n_first, va_list words)
 {
     char *argv[N_SMALL + MAX_WORDS] = {"sheaf", (char *)verb};
@@ -61,7 +62,7 @@ static inline int explain(int fd, ...)
     return status;
 }
 
-/* As `explain`, but another verb. */
+/* As explain(), with another verb. */
 static inline int say(int fd, const char *verb, ...)
 {
     va_list words;
@@ -80,7 +81,7 @@ static inline int explain_only(int fd, ...)
     return status;
 }
 
-/* As explain_only, but words in a list. */
+/* As explain_only(), with the first arguments in a list. */
 static inline int explain_list(int fd, const char *const *list, int n, ...)
 {
     va_list words;
@@ -100,7 +101,7 @@ static inline void assert_not_said(const char *part)
     if (strstr(said, part)) fail_msg("\"%s\" is in: %s", part, said);
 }
 
-/* The same request, compiled here. */
+/* The same request, compiled by the test. */
 typedef struct {
     Arena arena;
     Config config;
@@ -136,7 +137,7 @@ static inline void done(Compiled *c)
     free(c);
 }
 
-/* What is said, as JSON; the caller gives it back. */
+/* The output as JSON; the caller releases it. */
 static inline json_t *parsed(void)
 {
     json_error_t error;
@@ -146,7 +147,7 @@ static inline json_t *parsed(void)
     return all;
 }
 
-/* "memory.work.bytes" */
+/* The member at a path like "memory.work.bytes". */
 static inline const json_t *at_path(const json_t *o, const char *path)
 {
     char key[64];

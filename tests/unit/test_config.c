@@ -245,11 +245,12 @@ static void bad_arguments_say_why(void **state)
     static const struct {
         const char *argument, *says;
     } bad[] = {
-        {"mesh.cp=2", "mesh.cp=2: not yet: sequences are not cut over ranks; the only value is 1"},
+        {"mesh.cp=2",
+         "mesh.cp=2: not yet: sequences are not sharded over ranks; the only value is 1"},
         {"mesh.dp=0", "mesh.dp=0: at least 1, or -1"},
         {"parallel.schedule=gpip", "there is none of that name: did you mean gpipe?"},
         {"parallel.schedule=none", "a file has a dot or a slash in its name"},
-        {"optim.schedule=mine.txt", "wants one of cosine"},
+        {"optim.schedule=mine.txt", "must be one of cosine"},
         {"parallel.zero=4", "too large; the most is 3"}, /* bad, not early */
         {"run.log_samples=maybe", "true or false"},
         {"precision.compute=fp8", "f32, bf16, f64"},
@@ -257,14 +258,14 @@ static void bad_arguments_say_why(void **state)
         {"run.save_every=-5", "too small; the least is 0"},
         {"optim.skip=-3", "too small; the least is 0"},
         {"run.pin=no", "auto, true, false"},
-        {"optim.lr=abc", "command line: optim.lr=abc: wants a number"},
-        {"optim.lr=nan", "wants a number"},
-        {"optim.lr=0x10", "wants a number"},
+        {"optim.lr=abc", "command line: optim.lr=abc: must be a number"},
+        {"optim.lr=nan", "must be a number"},
+        {"optim.lr=0x10", "must be a number"},
         {"optim.lr=-1", "too small; the least is 0"},
         {"optim.beta1=1", "too large"},
         {"optim.min_lr=1", "is above optim.lr=0.0003"},
-        {"run.steps=1e3", "wants a whole number"},
-        {"run.steps= 5", "wants a whole number"},
+        {"run.steps=1e3", "must be a whole number"},
+        {"run.steps= 5", "must be a whole number"},
         {"run.steps=0", "the least is 1"},
         {"run.steps=99999999999999999999", "too large"},
         {"run.steps=", "no value"},
@@ -281,8 +282,8 @@ static void bad_arguments_say_why(void **state)
         {"parallel.arrange=true", "parallel.arrange: now parallel.prepack; write"},
         {"parallel.recompute=mlp.*,attn.q.turned", "now parallel.recompute=mlp.*,attn.q.rope"},
         {"parallel.offload=*.turned", "now parallel.offload=*.rope"},
-        {"lr=3", "wants section.key=value"},
-        {"optim.=3", "wants section.key=value"},
+        {"lr=3", "must be section.key=value"},
+        {"optim.=3", "must be section.key=value"},
     };
     Fixture *f = *state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -326,9 +327,10 @@ static void bad_files_say_where(void **state)
         {"model:\n  n_layer: \"2\"\n", 2, "remove the quotes"},
         {"optim:\n  lr:\n", 2, "no value"},
         {"optim:\n  lr: ~\n", 2, "no value"},
-        {"run:\n  fresh: yes\n", 2, "wants true or false"},
-        {"run:\n  seed: 1.5\n", 2, "wants a whole number"},
-        {"mesh:\n\n  cp: 4\n", 3, "not yet: sequences are not cut over ranks; the only value is 1"},
+        {"run:\n  fresh: yes\n", 2, "must be true or false"},
+        {"run:\n  seed: 1.5\n", 2, "must be a whole number"},
+        {"mesh:\n\n  cp: 4\n", 3,
+         "not yet: sequences are not sharded over ranks; the only value is 1"},
         {"optim: {lr: 1]\n", 1, "not YAML"},
         {"optim:\n\tlr: 1\n", 2, "not YAML"},
         {"model:\n  name: \"a\\0b\"\n", 2, "a NUL character"},
@@ -429,7 +431,7 @@ static void args_are_sorted(void **state)
                       {"explain", "a.yaml", "--rank"},
                       {"explain", "a.yaml", "--jsn"},
                       {"explain", "a.yaml", "--json=1"}};
-    static const char *const says[] = {"a second file", "wants a value", "did you mean --json?",
+    static const char *const says[] = {"a second file", "needs a value", "did you mean --json?",
                                        "takes no value"};
     for (int i = 0; i < 4; i++) {
         assert_int_equal(args_split(3, bad[i], flags, 2, &f->arena, &args), ERR_CONFIG);

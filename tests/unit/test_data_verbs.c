@@ -1,11 +1,11 @@
-/* test_data_verbs.c -- `sheaf data` and `sheaf inspect` from argv to exit status and words: what is
- * built is what is shown, and mistakes are told what to do. */
+/* test_data_verbs.c -- `sheaf data` and `sheaf inspect` from argv to exit status and output: built
+ * files are shown as built, and messages about mistakes name the way out. */
 #define _POSIX_C_SOURCE 200809L
 #include <unistd.h>
 #include "support/data_test.h"
 #include "support/said.h"
 
-static void what_is_built_is_shown(void **state)
+static void built_files_are_shown(void **state)
 {
     (void)state;
     const char *text = scratch_text("a.txt", "one \"text\"\n");
@@ -15,7 +15,7 @@ static void what_is_built_is_shown(void **state)
 
     assert_int_equal(SHEAF("data", "build", text, lines, "-o", out), 0);
     assert_said("out.bin: 19 tokens in 3 documents, a token file of llm.c, uint16\n");
-    assert_said("--format megatron keeps them");
+    assert_said("--format megatron keeps borders");
     assert_int_equal(SHEAF("data", "show", out), 0);
     assert_said("  tokens     19 (38 B)\n  documents  1\n");
     assert_said("  starts     \"one \\\"text\\\"\\ntwothree\"\n");
@@ -43,22 +43,22 @@ static void a_check_has_a_status(void **state)
     const char *cut = scratch_write("cut.bin", &b);
     assert_int_equal(SHEAF("data", "check", good), 0);
     assert_said(
-        "good.bin: sound: a token file of llm.c, uint16, 5 tokens in 3 documents, ids 7 to ");
+        "good.bin: valid: a token file of llm.c, uint16, 5 tokens in 3 documents, ids 7 to ");
     assert_int_equal(SHEAF("data", "check", good, "--vocab", "50257"), 0);
     assert_int_equal(SHEAF("data", "check", good, "--vocab", "50256"), 1);
     assert_said("good.bin: token 1 (byte 1026) is 50256, and the vocabulary has 50256 ids");
     assert_int_equal(SHEAF("data", "check", cut, good), 1); /* and the other is checked too */
     assert_said("cut.bin: byte 8: 5 tokens are 10 bytes, and 9 follow the header");
-    assert_said("good.bin: sound");
+    assert_said("good.bin: valid");
     assert_int_equal(SHEAF("data", "show", good), 0);
-    assert_said("documents  3, each from a token 50256 on, as llm.c writes them\n");
+    assert_said("documents  3, each starts with token 50256, as in llm.c\n");
     assert_said("starts     7 50256 1000 50256 8\n");
     assert_int_equal(SHEAF("data", "check", scratch_text("no.txt", "")), 1);
-    assert_said("no.txt: holds no token");
+    assert_said("no.txt: contains no token");
     buffer_free(&b);
 }
 
-static void requests_that_cannot_be(void **state)
+static void bad_requests_are_refused(void **state)
 {
     (void)state;
     const char *text = scratch_text("t.txt", "text"), *nul = scratch("nul");
@@ -67,13 +67,13 @@ static void requests_that_cannot_be(void **state)
     scratch_write("nul", &b);
     buffer_free(&b);
     assert_int_equal(SHEAF("data"), 2);
-    assert_said("data: wants build, show or check; `sheaf data --help` says how");
+    assert_said("data: needs build, show or check; `sheaf data --help` describes them");
     assert_int_equal(SHEAF("data", "chekc"), 2);
     assert_said("did you mean check?");
     assert_int_equal(SHEAF("data", "build", text), 2);
-    assert_said("no output; name it with -o corpus.bin");
+    assert_said("no output; give it as -o corpus.bin");
     assert_int_equal(SHEAF("data", "build", "-o", text), 2);
-    assert_said("no input; name text or JSONL files");
+    assert_said("no input; give text or JSONL files");
     assert_int_equal(SHEAF("data", "build", text, "-o", text), 2);
     assert_said("is there already, and is no token file");
     const char *device = scratch("device"); /* a link: a test must not put the device at risk */
@@ -86,7 +86,7 @@ static void requests_that_cannot_be(void **state)
                      1);
     assert_said("gpt2: cannot open");
     assert_int_equal(SHEAF("data", "check", text, "--vocab", "many"), 2);
-    assert_said("--vocab many: wants the number of ids");
+    assert_said("--vocab many: must be the number of ids");
     assert_int_equal(SHEAF("data", "show", text, "--vocab", "3"), 2);
     assert_said("--vocab: unknown flag");
     assert_int_equal(SHEAF("data", "show", "--format", "unit16", text), 2);
@@ -95,7 +95,7 @@ static void requests_that_cannot_be(void **state)
     assert_said("sheaf data build IN... -o OUT");
 }
 
-static void inspect_knows_our_files(void **state)
+static void inspect_describes_sheaf_files(void **state)
 {
     (void)state;
     const char *run =
@@ -104,14 +104,14 @@ static void inspect_knows_our_files(void **state)
     assert_said("run.yaml: a run file\nllama-tiny: llama, 2 layers");
     assert_said("  it sets    model.name=llama-tiny optim.lr=1e-2\n");
     assert_int_equal(SHEAF("inspect", "tests/golden/schedule/1f1b_4x6.txt"), 0);
-    assert_said("a schedule over chunks\n  stages     4, with 48 actions in all\n");
-    assert_said("it cannot deadlock");
+    assert_said("a schedule over chunks\n  stages     4, with 48 actions in total\n");
+    assert_said("free of deadlocks");
     const char *metrics =
         scratch_text("metrics.jsonl", "{\"step\": 1, \"loss\": 5.5, \"tokens\": 64}\n"
                                       "{\"step\": 2, \"loss\": 4, \"tokens\": 1128}\n");
     assert_int_equal(SHEAF("inspect", metrics), 0);
     assert_said(
-        "  lines      2\n  steps      1 to 2\n  loss       5.5000 to 4.0000, at least 4.0000\n"
+        "  lines      2\n  steps      1 to 2\n  loss       5.5000 to 4.0000, lowest 4.0000\n"
         "  tokens     1,128\n");
     assert_int_equal(SHEAF("inspect", scratch_text("metrics.jsonl", "{\"st\n{\"step\": 2}\n")), 1);
     assert_said("metrics.jsonl:1: not JSON");
@@ -122,14 +122,14 @@ static void inspect_knows_our_files(void **state)
     assert_said("the config.json of a model\n");
     assert_said(": gpt2, 3 layers");
     assert_int_equal(SHEAF("inspect", scratch_text("poem.txt", "roses")), 1);
-    assert_said("poem.txt: no file of ours that I know");
+    assert_said("poem.txt: not a known file");
     assert_int_equal(SHEAF("inspect", "tests/unit"), 1);
     assert_said("a folder without config.yaml, config.json, metrics.jsonl or checkpoints");
     assert_int_equal(SHEAF("inspect"), 2);
 }
 
-/* A run that was killed: what it wrote whole is said, and the folder is said to its end. */
-static void a_cut_last_line_is_said(void **state)
+/* After a kill the complete lines are described, and the rest of the folder too. */
+static void an_incomplete_last_line_is_reported(void **state)
 {
     (void)state;
     char folder[] = "/tmp/sheaf-run-XXXXXX", file[64];
@@ -137,9 +137,9 @@ static void a_cut_last_line_is_said(void **state)
     snprintf(file, sizeof file, "%s/metrics.jsonl", folder);
     static const char *const content[][2] = {
         {"{\"step\": 3, \"loss\": 5, \"tokens\": 64}\n{\"step\": 4, \"lo",
-         "  lines      1, and a last one that is cut: the run was killed"},
+         "  lines      1, and an incomplete last one: the run was killed"},
         {"{\"step\": 3, \"loss\": 5, \"tokens\": 64}", "  lines      1\n  steps      3 to 3\n"},
-        {"{\"st", "  lines      0, and a last one that is cut"},
+        {"{\"st", "  lines      0, and an incomplete last one"},
     };
     for (int i = 0; i < 3; i++) {
         FILE *f = fopen(file, "wb");
@@ -157,9 +157,11 @@ static void a_cut_last_line_is_said(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_built_is_shown),  cmocka_unit_test(a_check_has_a_status),
-        cmocka_unit_test(requests_that_cannot_be), cmocka_unit_test(inspect_knows_our_files),
-        cmocka_unit_test(a_cut_last_line_is_said),
+        cmocka_unit_test(built_files_are_shown),
+        cmocka_unit_test(a_check_has_a_status),
+        cmocka_unit_test(bad_requests_are_refused),
+        cmocka_unit_test(inspect_describes_sheaf_files),
+        cmocka_unit_test(an_incomplete_last_line_is_reported),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

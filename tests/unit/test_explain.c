@@ -1,5 +1,5 @@
-/* test_explain.c -- `sheaf explain` for people: the text is stable and holds what the compiler
- * found, flags choose, and what cannot be honoured is refused. */
+/* test_explain.c -- `sheaf explain` as text: the output is stable and has the compiler's numbers,
+ * flags select parts of it, and bad requests are refused. */
 #define _POSIX_C_SOURCE 200809L
 #include "explain_test.h"
 #include "state/save.h"
@@ -7,7 +7,7 @@
 
 static char again[SAID_BYTES];
 
-/* The number that follows these words in their line. */
+/* Asserts the number that follows these words. */
 static void assert_said_number(const char *words, size_t n)
 {
     const char *at = strstr(said, words);
@@ -31,7 +31,7 @@ static void text_is_stable_and_whole(void **state)
         "llama-tiny: llama, 3 layers",
         "mesh       pp=1 dp=1 cp=1 tp=1",
         "3 micro-batches of 2 sequences: 48 tokens each, the last one fewer",
-        "120 tokens a step",
+        "120 tokens per step",
         "schedule   gpipe",
         "adamw",
         "layer x 3",
@@ -50,7 +50,7 @@ static void text_is_stable_and_whole(void **state)
     assert_int_equal(explain(1, NULL), 0);
     assert_string_equal(said, again);
     for (size_t i = 0; i < sizeof part / sizeof *part; i++) assert_said(part[i]);
-    assert_int_equal(count_said("\nlayer x 3\n"), 1); /* one program, whatever the layers */
+    assert_int_equal(count_said("\nlayer x 3\n"), 1); /* one program for all layers */
     assert_not_said(" \n");
     for (int p = 0; p < N_PHASES; p++) {
         char title[16];
@@ -59,16 +59,16 @@ static void text_is_stable_and_whole(void **state)
     }
 }
 
-/* What a pack's uses found there is what it was not gathered for. */
-static void gathers_are_told(void **state)
+/* Every use of a pack either gathers it or finds it resident. */
+static void gathers_are_counted(void **state)
 {
     (void)state;
     assert_int_equal(explain(1, NULL), 0);
-    assert_not_said("GATHERS of a step"); /* every pack is whole */
+    assert_not_said("GATHERS of a step"); /* no pack is sharded */
     assert_int_equal(explain(1, "mesh.dp=2", "parallel.zero=3", NULL), 0);
-    assert_said("  unit                         uses  gathers  still there\n");
+    assert_said("  unit                         uses  gathers     resident\n");
     assert_said("  layer.0 to layer.1              4        4            0  each\n"
-                "  layer.2                         4        3            1\n");
+                   "  layer.2                         4        3            1\n");
     assert_int_equal(explain(1, "mesh.dp=2", "parallel.zero=1", NULL), 0);
     assert_said("  embed                           2        1            1\n");
 }
@@ -101,8 +101,8 @@ static void text_has_the_predicted_bytes(void **state)
     }
 }
 
-/* What training would say that it takes. */
-static void validation_is_told(void **state)
+/* The total is the one that training prints. */
+static void validation_is_counted(void **state)
 {
     (void)state;
     Compiled *step = compiled(NULL, JOB_STEP), *loss = compiled(NULL, JOB_LOSS);
@@ -155,11 +155,11 @@ static void bad_requests_leave_with_two(void **state)
         {"--rank=-1", "--rank -1: the mesh has 1 rank"},
         {"--rank=0x", "--rank 0x: the mesh has 1 rank"},
         {"--rank=99999999999999999999", "the mesh has 1 rank"},
-        {"--unit=block", "there is no such unit; there are embed, layer, head"},
-        {"--pass=fues", "there is no such pass; there are build, differentiate, place, fuse, "
+        {"--unit=block", "--unit block: no such unit; there are embed, layer, head"},
+        {"--pass=fues", "--pass fues: no such pass; there are build, differentiate, place, fuse, "
                         "chunk, recompute, epilogues, phases"},
         {"--jsno", "did you mean --json?"},
-        {"--unit", "wants a value"},
+        {"--unit", "needs a value"},
         {"parallel.recompute=mlp.akt",
          "parallel.recompute=mlp.akt: matches no value of any unit; did you mean mlp.act?"},
         {"parallel.recompute=mlp.*,*.mlp.*", "parallel.recompute=*.mlp.*: matches no value"},
@@ -185,7 +185,7 @@ static void bad_requests_leave_with_two(void **state)
     assert_said("the most is 32767: set batch.micro=2");
 }
 
-/* The device is the one that `sheaf train` would open, and what it would refuse is refused. */
+/* The device is the one that `sheaf train` would open, and both refuse the same requests. */
 static void names_the_device_of_training(void **state)
 {
     (void)state;
@@ -210,7 +210,8 @@ static void names_the_device_of_training(void **state)
         assert_int_equal(status, row[i].name ? 0 : 2);
         if (!row[i].name) {
             memcpy(again, said, sizeof said);
-            assert_int_equal(say(2, "train", device, compute, "data.train=README.md", NULL), 2);
+            assert_int_equal(say(2, "train", device, compute, "data.train=README.md", NULL),
+                             2);
             assert_string_equal(said, again);
             continue;
         }
@@ -221,17 +222,17 @@ static void names_the_device_of_training(void **state)
     }
 }
 
-/* Prepacked weights: only where a device has a panel format and weights stay in memory. */
-static void weights_are_prepacked_where_they_can_be(void **state)
+/* Prepacked weights need a device that has a panel format, and weights that stay on the rank. */
+static void weights_are_prepacked_if_possible(void **state)
 {
     (void)state;
     const char *const prepack = "parallel.prepack=true";
     assert_int_equal(explain(1, "run.device=cpu", prepack, NULL), 0);
-    assert_said("prepacked weights (GEMM panels)");
+    assert_said("prepacked weights");
     assert_int_equal(explain(1, "run.device=cpu", NULL), 0);
-    assert_null(strstr(said, "prepacked weights (GEMM panels)"));
+    assert_null(strstr(said, "prepacked weights"));
     assert_int_equal(explain(2, "run.device=ref", prepack, NULL), 2);
-    assert_said("products of ref read weights as they lie; set run.device=cpu");
+    assert_said("GEMMs on ref do not use prepacked weights; set run.device=cpu");
     assert_int_equal(explain(2, "run.device=cpu", "parallel.zero=3", "mesh.dp=2", prepack, NULL),
                      2);
     assert_said("parallel.prepack=true with parallel.zero=3");
@@ -243,7 +244,7 @@ static int explain_layers(const char *layers, const char *more)
                         "parallel.schedule=gpipe", more, NULL);
 }
 
-/* More than eight units in a row are told by the first and the last; of fewer, all. */
+/* More than eight units in a row are said as the first and the last; of fewer, all. */
 static void long_runs_are_folded(void **state)
 {
     (void)state;
@@ -253,13 +254,13 @@ static void long_runs_are_folded(void **state)
     assert_not_said(" .. ");
     assert_int_equal(explain_layers("model.num_hidden_layers=7", NULL), 0);
     assert_said("  rank 0: F0.0 .. F8.0 F0.1 .. F8.1 F0.2 .. F8.2 B8.0 .. B0.0 B8.1 .. B0.1 "
-                "B8.2 .. B0.2 norm\n  rank 0: update.0 .. update.8\n");
+                   "B8.2 .. B0.2 norm\n  rank 0: update.0 .. update.8\n");
     assert_int_equal(explain_layers("model.num_hidden_layers=7", "model.tie_word_embeddings=true"),
                      0);
     assert_said("B8.2 .. B0.2 reduce.0 norm\n  rank 0: update.0 .. update.8\n");
 }
 
-static void examples_are_explained_as_they_are(void **state)
+static void examples_are_explained(void **state)
 {
     (void)state;
     assert_int_equal(explain_only(1, "examples/llama-tiny.yaml", NULL), 0);
@@ -274,7 +275,7 @@ static void examples_are_explained_as_they_are(void **state)
     assert_said("times more: for the rows after these");
 }
 
-/* The picture is a file of its own: every RUN of every stage is in it. */
+/* The SVG file has a box for every RUN of every stage. */
 static void a_schedule_is_drawn_into_a_file(void **state)
 {
     char flag[64], text[65536];
@@ -291,8 +292,7 @@ static void a_schedule_is_drawn_into_a_file(void **state)
     for (const char *at = text; (at = strstr(at, "<rect")); at++) boxes++;
     assert_true(boxes >= 2 * 2 * 3); /* F and B of three micro-batches on two stages */
     snprintf(flag, sizeof flag, "--schedule=test_explain.%d.txt", (int)getpid());
-    assert_int_equal(explain(1, "mesh.pp=2", flag, NULL),
-                     0); /* the lists, which can be given back */
+    assert_int_equal(explain(1, "mesh.pp=2", flag, NULL), 0); /* lists for parallel.schedule */
     f = fopen(flag + 11, "r");
     assert_non_null(f);
     text[fread(text, 1, sizeof text - 1, f)] = '\0';
@@ -306,7 +306,7 @@ static void a_schedule_is_drawn_into_a_file(void **state)
 }
 
 /* Two units on each of three or four stages; six stages of layers, the first with the embedding. */
-static void a_pipeline_is_played(void **state)
+static void a_pipeline_is_simulated(void **state)
 {
     (void)state;
     static const char *const tiny[] = {"model.name=llama-tiny", "data.seq_len=24", "batch.micro=2"};
@@ -317,22 +317,23 @@ static void a_pipeline_is_played(void **state)
     assert_int_equal(explain_list(1, tiny, 3, "model.num_hidden_layers=4", "batch.global=5",
                                   "mesh.pp=3", "parallel.split=2,2,2", NULL),
                      0);
-    assert_said(
-        "  makespan   30\n"
-        "  bubble     12: what the busiest stage waits; all together wait 40.0% of their time\n"
-        "  frames     at most 3 2 1 on stages 0 to 2\n"
-        "  barrier    0: no stage could begin the next step sooner\n\n");
+    assert_said("  makespan   30\n"
+                   "  bubble     12: idle time of the busiest stage; all stages together are idle "
+                   "40.0% of the "
+                   "time\n"
+                   "  frames     at most 3 2 1 on stages 0 to 2\n"
+                   "  barrier    0: no stage could start the next step earlier\n\n");
     assert_int_equal(explain_list(1, tiny, 3, "model.num_hidden_layers=6", "batch.global=16",
                                   "mesh.pp=4", "parallel.split=2,2,2,2", "parallel.schedule=zbh2",
                                   NULL),
                      0);
     assert_said("  makespan   54\n  bubble     6:");
-    assert_said("  barrier    6 of them, 11.1%: stages that are done wait for the norm");
+    assert_said("  barrier    6, 11.1% of the makespan: finished stages wait for the global");
     assert_int_equal(explain_list(1, six, 7, NULL), 0);
     assert_said("  frames     at most 5 5 4 3 3 3 on stages 0 to 5\n");
     assert_said(
-        "  evict      3 frames sent away and back; without, stages hold 6 5 4 3 2 1, and the "
-        "work of rank 0 takes ");
+        "  evict      3 frames evicted and fetched; without eviction, stages hold 6 5 4 3 2 1, and "
+        "the work arena of rank 0 takes ");
     assert_int_equal(explain_list(1, six, 7, "--json", NULL), 0);
     json_t *all = parsed();
     assert_true(json_real_value(at_path(all, "pipeline.makespan")) == 54);
@@ -347,17 +348,17 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_is_stable_and_whole),
-        cmocka_unit_test(gathers_are_told),
+        cmocka_unit_test(gathers_are_counted),
         cmocka_unit_test(text_has_the_predicted_bytes),
-        cmocka_unit_test(validation_is_told),
+        cmocka_unit_test(validation_is_counted),
         cmocka_unit_test(flags_choose_what_is_shown),
         cmocka_unit_test(bad_requests_leave_with_two),
         cmocka_unit_test(a_schedule_is_drawn_into_a_file),
-        cmocka_unit_test(a_pipeline_is_played),
+        cmocka_unit_test(a_pipeline_is_simulated),
         cmocka_unit_test(names_the_device_of_training),
-        cmocka_unit_test(weights_are_prepacked_where_they_can_be),
+        cmocka_unit_test(weights_are_prepacked_if_possible),
         cmocka_unit_test(long_runs_are_folded),
-        cmocka_unit_test(examples_are_explained_as_they_are),
+        cmocka_unit_test(examples_are_explained),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* test_explain_json.c -- `sheaf explain --json` against the job that it explains: every number is
- * one that the compiler made. */
+/* test_explain_json.c -- `sheaf explain --json` against the compiled job: every number is the
+ * compiler's. */
 #define _POSIX_C_SOURCE 200809L
 #include "explain_test.h"
 #include "state/save.h"
@@ -110,7 +110,7 @@ static void json_equals_the_job(void **state)
         assert_true((double)number(all, "flops.recomputed") == second);
         assert_true((double)number(all, "flops.forward") == run_flops(&loss->job, false));
         assert_int_equal(second > 0,
-                         i >= 1 && i <= 3); /* attn.q is a view: its product runs again */
+                         i >= 1 && i <= 3); /* attn.q is a view: its GEMM is recomputed */
         if (i) assert_int_equal(number(all, "flops.forward"), forward);
         forward = number(all, "flops.forward");
         assert_int_equal(number(all, "memory.host.bytes") > 0, i == 4);

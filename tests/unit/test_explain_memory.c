@@ -1,5 +1,5 @@
-/* test_explain_memory.c -- the rows of memory that `sheaf explain` tells of a rank are what lies
- * in its arenas, found by the addresses that linking gave out. */
+/* test_explain_memory.c -- the memory rows of `sheaf explain` are the contents of the rank's
+ * arenas, found by the addresses that linking assigned. */
 #define _POSIX_C_SOURCE 200809L
 #include "explain_cases.h"
 
@@ -42,12 +42,12 @@ static size_t row_bytes(const json_t *all, const char *arena, const char *key)
 }
 
 static const char *const keys[] = {"packs",  "homes",     "master",     "moments",
-                                   "sums",   "home_sums", "tied_grads", "prepacked",
+                                   "sums",   "home_sums", "guest_sums", "prepacked",
                                    "inputs", "losses",    "scalars"};
 enum { N_ROW_KEYS = sizeof keys / sizeof *keys };
 static bool found[N_ROW_KEYS]; /* in some case */
 
-/* Each key's bytes: to the next address. Places of no bytes share one; order does not matter. */
+/* The bytes of a key extend to the next address. Empty places share an address, in any order. */
 static void compare_places(const json_t *all, const char *arena, Places *p, size_t end)
 {
     qsort(p->place, (size_t)p->n, sizeof *p->place, by_address);
@@ -57,7 +57,7 @@ static void compare_places(const json_t *all, const char *arena, Places *p, size
             if (strcmp(p->place[i].key, keys[k]) == 0)
                 bytes += (i + 1 < p->n ? p->place[i + 1].at : end) - p->place[i].at;
         if (bytes != row_bytes(all, arena, keys[k]))
-            fail_msg("%s %s: %zu bytes by addresses, %zu said", arena, keys[k], bytes,
+            fail_msg("%s %s: %zu bytes by addresses, %zu printed", arena, keys[k], bytes,
                      row_bytes(all, arena, keys[k]));
         if (bytes) found[k] = true;
     }

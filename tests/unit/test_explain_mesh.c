@@ -1,5 +1,5 @@
-/* test_explain_mesh.c -- `sheaf explain` of a rank of a mesh, for people: what is said, and that
- * lists that are folded unfold to what is run. */
+/* test_explain_mesh.c -- `sheaf explain` of a rank of a mesh as text, and that folded action lists
+ * unfold to the list that runs. */
 #define _POSIX_C_SOURCE 200809L
 #include "explain_test.h"
 
@@ -9,27 +9,29 @@ static void plan_says_which_rank_it_is(void **state)
     static const char *const part[] = {
         "mesh       pp=1 dp=2 cp=1 tp=2: this is rank 3 of 4: dp 1, tp 1\n",
         "micro      2 micro-batches of 2 sequences: 48 tokens each, 1 without tokens\n",
-        "of the step's 0 to 3 they are numbers 1, 3: micro-batch j of dp rank r is j x 2 + r\n",
-        "zero       3: moments, gradients and weights are cut over dp, 2 ranks, in whole blocks",
+        "of the step's micro-batches 0 to 3 they are 1, 3: micro-batch j of dp rank r is j x 2 + "
+        "r\n",
+        "zero       3: moments, gradients and weights are sharded over dp, 2 ranks, in whole "
+        "blocks",
         "blocks of 512 elements\n",
-        "gather     before each use; at most 3 packs at once (parallel.live)\n",
-        "reduce     gradients are summed over ranks after each micro-batch\n",
-        "sequence   tokens of the stream are cut over tp\n",
+        "gather     before each use; at most 3 units at once (parallel.live)\n",
+        "reduce     gradients are reduced over ranks after each micro-batch\n",
+        "sequence   tokens of the residual stream are sharded over tp\n",
         "regather   activations that F gathered are kept for the backward phases\n",
-        "UNITS: whole, and of rank 3:",
+        "UNITS: in total, and on rank 3:",
         "model over tp {2 3}, scatter over dp {1 3}\n",
         "shard(0 by 16) on tp  64..2111",
         "on comm over tp {2 3}, sends ",
         "on comm maximum over tp {2 3}, sends ",
         "  rank 3: gather.0 gather.1",
         "TRANSFERS of a step that rank 3 begins, in bytes\n",
-        "parameters, from home to use  all-gather      dp, 2 ranks",
+        "parameters, from home to use     all-gather      dp, 2 ranks",
         "transfers of layer.1, unit 2",
         "begun here, waited for before F2.0 (action",
         "MEMORY of rank 3, in bytes\n",
-        "packs, while gathered",
-        "gradients to be reduced",
-        "FLOPS of a step of rank 3, every row live\n",
+        "packs gathered for a while",
+        "gradients that wait for their sums",
+        "FLOPS of a step on rank 3, with full micro-batches\n",
         "tokens x (6 N + 12 L d T) / ranks",
     };
     assert_int_equal(explain(1, "mesh.dp=2", "mesh.tp=2", "parallel.zero=3", "parallel.live=3",
@@ -44,12 +46,12 @@ static void plan_says_which_rank_it_is(void **state)
                      0);
     assert_said("this is rank 1 of 4: dp_replicate 0, dp_shard 1\n");
     assert_said("scatter over dp_shard {0 1}, data over dp_replicate {1 3}\n");
-    assert_said("gather     once a step, kept to its last use\n");
-    assert_said("weights, gathered; homes are part of them");
+    assert_said("gather     once per step, kept until the last use\n");
+    assert_said("weights, gathered; their homes in place");
     assert_said("master weights at home");
     assert_int_equal(explain(1, "numerics.fold=2", NULL), 0);
-    assert_said("they are numbers 0, 2, 1, 3: micro-batch j of dp rank r is j x 2 + r\n");
-    assert_said("fold       sums in the order of 2 data parallel ranks\n");
+    assert_said("they are 0, 2, 1, 3: micro-batch j of dp rank r is j x 2 + r\n");
+    assert_said("fold       sums in the order of 2 data-parallel ranks\n");
 }
 
 static void ranks_that_are_not_there_are_refused(void **state)
@@ -77,8 +79,8 @@ typedef struct {
     int n;
 } Words;
 
-/* The number after the first dot, or letter, of a word, and the one after it: unit and
- * micro-batch. */
+/* Splits "F3.1" or "gather.2" into the name, the unit and the micro-batch; returns the count of
+ * numbers. */
 static int split_word(const char *word, char *name, int *unit, int *micro)
 {
     const size_t length = strcspn(word, ".0123456789");
@@ -107,7 +109,7 @@ static void push(Words *w, const char *word)
     snprintf(w->at[w->n++].word, sizeof w->at->word, "%s", word);
 }
 
-/* From the group [a, b) to the group [b, n): all that lie between, by steps of one unit or one
+/* Expands `[a, b) .. [b, n)`: inserts the groups between the two, in steps of one unit or one
  * micro-batch. */
 static void fill_between(Words *w, int a, int b)
 {
@@ -121,7 +123,7 @@ static void fill_between(Words *w, int a, int b)
         if (u1 != u0) du = u1 - u0;
         if (m1 != m0) dm = m1 - m0;
     }
-    assert_true((du == 0) != (dm == 0)); /* one of them is folded at a time */
+    assert_true((du == 0) != (dm == 0)); /* a fold is over units or over micro-batches */
     const int steps = abs(du + dm), sign = du + dm > 0 ? 1 : -1;
     w->n = b;
     for (int s = 1; s <= steps; s++)
@@ -131,7 +133,7 @@ static void fill_between(Words *w, int a, int b)
         }
 }
 
-/* A word, or a group in brackets. */
+/* Reads a word, or a group in brackets. */
 static const char *unfold_one(const char *s, Words *w);
 static const char *after_head(const char *s)
 {
@@ -182,13 +184,13 @@ static void unfold_case(const char *const *set, int n, const char *must)
     assert_int_equal(w.n, c->job.linked.n);
     for (int i = 0; i < w.n; i++)
         assert_string_equal(w.at[i].word, action_text(&c->job.linked.list[i].action, 1, action));
-    assert_true(strlen(list) < 2600); /* whatever the layers and micro-batches */
+    assert_true(strlen(list) < 2600); /* for any number of layers and micro-batches */
     free(w.at);
     done(c);
 }
 
 #define LAYERS "model.name=llama-tiny", "data.seq_len=8", "mesh.dp=2"
-static void folded_lists_unfold_to_what_is_run(void **state)
+static void folded_lists_unfold_to_the_list_that_runs(void **state)
 {
     (void)state;
     static const char *const layers[] = {LAYERS, "model.num_hidden_layers=31", "batch.global=4",
@@ -210,8 +212,8 @@ static void folded_lists_unfold_to_what_is_run(void **state)
     unfold_case(gpipe, 9, ") .. (");
 }
 
-/* A large model on many ranks is told in a few hundred lines. */
-static void many_ranks_are_told_in_short(void **state)
+/* A large model on many ranks is explained in a few hundred lines. */
+static void many_ranks_fit_few_lines(void **state)
 {
     (void)state;
     static const char *const set[] = {"model.name=llama3.1-405b",
@@ -231,7 +233,7 @@ static void many_ranks_are_told_in_short(void **state)
     for (const char *s = said; (s = strchr(s, '\n')); s++) lines++;
     assert_true(lines < 420);
     assert_said("this is rank 16383 of 16384: dp 2047, tp 7\n");
-    assert_said("numbers 2047, 4095, 6143, 8191, 10239, 12287, 14335, 16383, .., 262143:");
+    assert_said("they are 2047, 4095, 6143, 8191, 10239, 12287, 14335, 16383, .., 262143:");
     assert_said("over tp {16376..16383}, sends ");
     assert_said("scatter over dp, 2048 ranks\n");
     assert_said(" .. and so on\n");
@@ -243,8 +245,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plan_says_which_rank_it_is),
         cmocka_unit_test(ranks_that_are_not_there_are_refused),
-        cmocka_unit_test(folded_lists_unfold_to_what_is_run),
-        cmocka_unit_test(many_ranks_are_told_in_short),
+        cmocka_unit_test(folded_lists_unfold_to_the_list_that_runs),
+        cmocka_unit_test(many_ranks_fit_few_lines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,5 @@
 /* test_explain_ranks.c -- `sheaf explain` of ranks of meshes against their linked programs:
- * coordinates, transfers by what is sent, steps as they are run, parameters as they lie in packs.
- * */
+ * coordinates, sent bytes of transfers, steps of actions, parameters in packs. */
 #define _POSIX_C_SOURCE 200809L
 #include "explain_cases.h"
 #include "schedule/traffic.h"
@@ -17,8 +16,8 @@ static unsigned axes_of(const json_t *list, const Mesh *m)
     return axes;
 }
 
-/* What is said of one kind, axes, and scalars or not. */
-static TrafficRow said_traffic(const json_t *all, const Mesh *m, const TrafficRow *like)
+/* Sums the said rows with the same kind, axes and scalar flag. */
+static SentRow said_sent(const json_t *all, const Mesh *m, const SentRow *like)
 {
     const json_t *row;
     TrafficRow sum = {.kind = like->kind};
@@ -99,7 +98,7 @@ static void actions_of_rank(const json_t *all, const Compiled *c)
     assert_int_equal(programs, 0);
 }
 
-/* ---- parameters: what ranks have, together ---- */
+/* ---- parameters ---- */
 
 static int64_t extent(const json_t *shape)
 {
@@ -110,12 +109,12 @@ static int64_t extent(const json_t *shape)
     return count;
 }
 
-static int64_t stretch(const json_t *s)
+static int64_t length(const json_t *s)
 {
     return json_integer_value(json_array_get(s, 1)) - json_integer_value(json_array_get(s, 0));
 }
 
-/* Without those of one rank, along which nobody differs. */
+/* Removes axes of size 1. */
 static unsigned wide_axes(const Mesh *m, unsigned axes)
 {
     for (int i = 0; i < m->view[VIEW_DENSE].n_axes; i++)
@@ -123,14 +122,14 @@ static unsigned wide_axes(const Mesh *m, unsigned axes)
     return axes;
 }
 
-static bool has_way(const json_t *param, const char *what, const Mesh *m, unsigned axes)
+static bool has_route(const json_t *param, const char *what, const Mesh *m, unsigned axes)
 {
-    const json_t *way;
+    const json_t *route;
     size_t i;
-    json_array_foreach((json_t *)at_path(param, "gradient"), i, way)
+    json_array_foreach((json_t *)at_path(param, "gradient"), i, route)
     {
-        if (strcmp(json_string_value(at_path(way, "what")), what) == 0 &&
-            axes_of(at_path(way, "axes"), m) == wide_axes(m, axes))
+        if (strcmp(json_string_value(at_path(route, "what")), what) == 0 &&
+            axes_of(at_path(route, "axes"), m) == wide_axes(m, axes))
             return true;
     }
     return false;
@@ -151,15 +150,15 @@ static void params_of_rank(const json_t *all, const Compiled *c)
         const unsigned rest = mesh_axes(m, VIEW_DENSE, "dp") & ~at->home.shard;
         json_array_foreach((json_t *)at_path(program, "parameters"), i, param)
         {
-            assert_int_equal(extent(at_path(param, "use_shape")), stretch(at_path(param, "pack")));
+            assert_int_equal(extent(at_path(param, "use_shape")), length(at_path(param, "pack")));
             if (strcmp(json_string_value(at_path(param, "in_pack_of")),
                        lp->model->unit[unit].name) != 0)
                 continue;
-            pack += stretch(at_path(param, "pack"));
-            home += stretch(at_path(param, "home"));
-            assert_int_equal(has_way(param, "scatter", m, at->home.shard), at->group.n > 1);
-            if (stretch(at_path(param, "home")) > 0)
-                assert_int_equal(has_way(param, "data", m, rest),
+            pack += length(at_path(param, "pack"));
+            home += length(at_path(param, "home"));
+            assert_int_equal(has_route(param, "scatter", m, at->home.shard), at->group.n > 1);
+            if (length(at_path(param, "home")) > 0)
+                assert_int_equal(has_route(param, "data", m, rest),
                                  mesh_parts(m, VIEW_DENSE, rest) > 1);
         }
         assert_int_equal(pack, at->mine.pack_count);
@@ -178,7 +177,8 @@ static void coordinates_of_rank(const json_t *all, const Compiled *c)
         assert_int_equal(number(at_path(all, "coordinates"), v->name[i]), coord[i]);
 }
 
-/* Its own work; and, for comparison, an even share of the whole model's on the tokens of all ranks. */
+/* The rank's flops, and the formula: an even share of the whole model on the tokens of all
+ * ranks. */
 static void flops_of_rank(const json_t *all, const Compiled *c)
 {
     const LinkedProgram *lp = &c->job.linked;

@@ -1,5 +1,5 @@
-/* test_infer_hf.c -- `sheaf generate` and `sheaf eval` on a folder of Hugging Face's, with a tokenizer of
- * bytes: what ends a text, what a choice is, what is not UTF-8, what a choice is divided by. */
+/* test_infer_hf.c -- `sheaf generate` and `sheaf eval` on a Hugging Face folder with a tokenizer of
+ * bytes: end tokens, tokens of a choice, text that is not UTF-8, lengths of choices. */
 #define _DEFAULT_SOURCE
 #include <math.h>
 #include <setjmp.h>
@@ -26,14 +26,14 @@ static void write_file(const char *name, const char *what)
     assert_true(fputs(what, f) >= 0 && fclose(f) == 0);
 }
 
-/* The character that stands for a byte in the files of byte-level BPE. */
+/* The character that represents a byte in the files of byte-level BPE. */
 static int stands_for(int byte, int *hidden)
 {
     const bool shown = (byte > ' ' && byte < 0x7F) || (byte > 0xA0 && byte != 0xAD);
     return shown ? byte : 256 + (*hidden)++;
 }
 
-/* A token a byte, and <e>, which is put after each text, when asked. */
+/* One token per byte, and <e>; `after`: a template appends <e> to each text. */
 static void write_tokenizer(bool after)
 {
     static const char *const level = "{s:s, s:b, s:b, s:b}";
@@ -67,7 +67,7 @@ static void write_tokenizer(bool after)
 
 static char run[96];
 
-/* A small model of 257 tokens, trained for a step, as a folder of Hugging Face's. */
+/* A small model with 257 tokens, trained for one step, as a Hugging Face folder. */
 static int open_folder(void **state)
 {
     (void)state;
@@ -97,7 +97,8 @@ static int remove_folder(void **state)
     return system(command);
 }
 
-/* A token, several, none; anything else is named and not taken for token 0, nor left out. */
+/* eos_token_id may be a token, a list or null. Any other value is refused, not read as token 0 and
+ * not ignored. */
 static void ends_are_tokens(void **state)
 {
     (void)state;
@@ -109,7 +110,7 @@ static void ends_are_tokens(void **state)
         snprintf(line, sizeof line, "{\"eos_token_id\": %s}", bad[i]);
         write_file("generation_config.json", line);
         assert_int_equal(SHEAF("generate", dir, "-p", "1 2", "--ids", "-n", "2"), 2);
-        assert_said("generation_config.json: eos_token_id: wants a token");
+        assert_said("generation_config.json: eos_token_id: must be a token");
     }
     for (int i = 1; i < 17; i++) snprintf(what + strlen(what), 16, ", %d", i);
     strcat(what, "]}");
@@ -120,12 +121,13 @@ static void ends_are_tokens(void **state)
     assert_int_equal(SHEAF("generate", dir, "-p", "1 2", "--ids", "-n", "2"), 0);
 }
 
-/* A run of 257 tokens that says no tokenizer was not trained by bytes, as far as anyone knows. */
+/* A run with 257 tokens and no data.tokenizer was not trained on bytes. */
 static void bytes_are_not_guessed(void **state)
 {
     (void)state;
     assert_int_equal(SHEAF("generate", run, "-p", "ab", "-n", "2"), 2);
-    assert_said("has no tokenizer.json; name one with --tokenizer FILE (bytes: a token a byte)");
+    assert_said(
+        "has no tokenizer.json; give one with --tokenizer FILE (bytes: one token per byte)");
     assert_int_equal(SHEAF("generate", run, "-p", "ab", "-n", "2", "--tokenizer", "bytes"), 0);
     assert_int_equal(SHEAF("generate", run, "-p", "1 2", "-n", "2", "--ids"), 0);
 }
@@ -147,7 +149,7 @@ static void choice_losses(const char *context, double *out)
     json_decref(o);
 }
 
-/* Nats of text.txt. */
+/* The loss of text.txt in nats. */
 static double text_loss(void)
 {
     char path[128];
@@ -162,7 +164,7 @@ static double text_loss(void)
     return loss;
 }
 
-/* What a template puts behind a text is no part of a choice, and does not stand before it. */
+/* A token that the template appends is neither part of a choice nor of the context before it. */
 static void choices_have_no_end(void **state)
 {
     (void)state;
@@ -176,9 +178,9 @@ static void choices_have_no_end(void **state)
         if (with[i] != without[i]) fail_msg("choice %d: %g, not %g", i, with[i], without[i]);
 }
 
-/* Before a choice without a context stands the token that ends texts, of tokenizers that call it as
- * they like too; and a new line, where none is known. */
-static void an_end_stands_before(void **state)
+/* A choice without context is scored after an end-of-text token of any name, or after a line break
+ * if the model has none. */
+static void an_end_token_precedes(void **state)
 {
     (void)state;
     double one[2], other[2];
@@ -191,10 +193,10 @@ static void an_end_stands_before(void **state)
     choice_losses("", other);
     write_file("text.txt", "\nca");
     assert_true(fabs(text_loss() - other[0]) < 1e-5 * other[0]);
-    assert_true(fabs(other[0] - one[0]) > 1e-4 * one[0]); /* ten times what is allowed above */
+    assert_true(fabs(other[0] - one[0]) > 1e-4 * one[0]); /* ten times the tolerance above */
 }
 
-static void what_is_not_utf8_is_said(void **state)
+static void invalid_utf8_is_reported(void **state)
 {
     (void)state;
     char path[128];
@@ -204,15 +206,15 @@ static void what_is_not_utf8_is_said(void **state)
                            "c a b c");
     snprintf(path, sizeof path, "%s/text.txt", dir);
     assert_int_equal(SHEAF("eval", dir, "--text", path), 0);
-    assert_said("text.txt: not UTF-8 in 2 places; U+FFFD stands there");
+    assert_said("text.txt: not UTF-8 in 2 places; replaced by U+FFFD");
     assert_int_equal(SHEAF("generate", dir, "--prompts", path, "-n", "1"), 0);
-    assert_said("text.txt:1: not UTF-8 in 2 places; U+FFFD stands there");
+    assert_said("text.txt:1: not UTF-8 in 2 places; replaced by U+FFFD");
     assert_said("a\xef\xbf\xbd"
                 "b \xef\xbf\xbd"
                 "c a b c");
 }
 
-/* acc_norm divides by characters, as the common harness does. */
+/* acc_norm divides by characters, as lm-evaluation-harness does. */
 static void lengths_are_characters(void **state)
 {
     (void)state;
@@ -231,8 +233,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ends_are_tokens),          cmocka_unit_test(bytes_are_not_guessed),
-        cmocka_unit_test(choices_have_no_end),      cmocka_unit_test(an_end_stands_before),
-        cmocka_unit_test(what_is_not_utf8_is_said), cmocka_unit_test(lengths_are_characters),
+        cmocka_unit_test(choices_have_no_end),      cmocka_unit_test(an_end_token_precedes),
+        cmocka_unit_test(invalid_utf8_is_reported), cmocka_unit_test(lengths_are_characters),
     };
     return cmocka_run_group_tests(tests, open_folder, remove_folder);
 }

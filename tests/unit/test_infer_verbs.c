@@ -1,5 +1,5 @@
-/* test_infer_verbs.c -- `sheaf generate` and `sheaf eval` on a run of our own: what the command says is
- * the same however it computes it, the loss is the trainer's, choices are differences of texts. */
+/* test_infer_verbs.c -- `sheaf generate` and `sheaf eval` on a run folder: the output is the same
+ * under every layout, the loss is the trainer's, the loss of a choice is a difference of texts. */
 #define _DEFAULT_SOURCE
 #include <math.h>
 #include <setjmp.h>
@@ -22,7 +22,7 @@ static void write_file(const char *path, const char *what)
     assert_true(fputs(what, f) >= 0 && fclose(f) == 0);
 }
 
-/* A text with something to learn: sums, in words. */
+/* Writes a text with a pattern to learn: sums in words. */
 static void write_text(const char *path, int from, int n)
 {
     static const char *const digit[] = {"none", "one", "two", "three", "four", "five", "six"};
@@ -75,14 +75,14 @@ static int remove_run(void **state)
     return system(command);
 }
 
-/* What is said between the two lines of standard error; with --ids or text. */
+/* The generated text, between the first and the last line of standard error. */
 static const char *output(void)
 {
     static char out[1 << 14];
     const char *at = strstr(said, "known before the run\n");
     assert_non_null(at);
     at += strlen("known before the run\n");
-    const char *note = strstr(at, "positions behind that are new to it\n");
+    const char *note = strstr(at, "positions after that are untrained\n");
     snprintf(out, sizeof out, "%s", note ? strchr(note, '\n') + 1 : at);
     char *end = strstr(out, "done: ");
     assert_non_null(end);
@@ -90,7 +90,7 @@ static const char *output(void)
     return out;
 }
 
-static void the_same_in_every_way(void **state)
+static void output_is_the_same_under_every_layout(void **state)
 {
     (void)state;
     static char want[1 << 14];
@@ -109,8 +109,9 @@ static void the_same_in_every_way(void **state)
     }
 }
 
-/* Prompts of a file, few at a time: in order, each as if it were alone. */
-static void many_are_each_alone(void **state)
+/* Prompts of a file in batches: the output of each is as if it were alone, in the order of the
+ * file. */
+static void a_batch_does_not_change_the_output(void **state)
 {
     (void)state;
     static char want[1 << 14];
@@ -147,8 +148,8 @@ static json_t *said_json(void)
     return root;
 }
 
-/* The text ends before the stop, also when tokens cut it; JSON says why. */
-static void stops(void **state)
+/* The text ends before the stop string, even if several tokens form it; JSON has the reason. */
+static void stop_strings_end_the_text(void **state)
 {
     (void)state;
     DO_SHEAF("generate", run, "-p", "one", "-n", "30", "--json");
@@ -174,7 +175,7 @@ static void stops(void **state)
     assert_int_equal(strlen(output()), 3 + first + 1);
 }
 
-/* Where the positions end, after a prompt of one token too; and where as many were asked for. */
+/* Generation ends with the positions of the model, also after a prompt of one token, or at -n. */
 static void the_context_ends(void **state)
 {
     (void)state;
@@ -203,7 +204,7 @@ static void generate_refuses(void **state)
     longer[100] = '\0';
     assert_int_equal(SHEAF("generate", run, "-p", longer), 2);
     assert_said("prompt 1 has 100 tokens");
-    assert_said("positions for 64");
+    assert_said("has 64 positions");
     assert_int_equal(SHEAF("generate", "/nowhere", "-p", "a"), 2);
     assert_said("/nowhere: is no folder");
     assert_int_equal(SHEAF("generate", dir, "-p", "a"), 2);
@@ -215,7 +216,7 @@ static void generate_refuses(void **state)
     assert_int_equal(SHEAF("generate", run, "-p", "a", "optim.lr=1"), 2);
     assert_said("optim.lr: generate does not read it");
     assert_int_equal(SHEAF("generate", run, "-p", "a", "--top-k", "3"), 2);
-    assert_said("--top-k: at temperature 0");
+    assert_said("--top-k: has no effect at temperature 0");
     assert_int_equal(SHEAF("generate", run, "-p", "a", "mesh.dp=2"), 2);
     assert_said("mesh.dp=2");
     assert_int_equal(SHEAF("generate", run, "-p", "1 999", "--ids"), 2);
@@ -226,24 +227,24 @@ static void generate_refuses(void **state)
     assert_said("-n 0");
 }
 
-/* A line that is no prompt is named, with what is wrong; nothing is taken for token 0. */
-static void prompts_that_are_none(void **state)
+/* A line that is not a prompt is refused with its number; no invalid id is read as token 0. */
+static void bad_prompts_are_refused(void **state)
 {
     (void)state;
     char path[128], both[128];
     snprintf(path, sizeof path, "%s/none.jsonl", dir);
     const char *const line[] = {"{\"ids\": [1, \"a\"]}",
-                                "ids[1] is no whole number",
+                                "ids[1] is not a whole number",
                                 "{\"ids\": [1.5]}",
-                                "ids[0] is no whole number",
+                                "ids[0] is not a whole number",
                                 "{\"ids\": [999]}",
                                 "token 999",
                                 "{\"ids\": [1], \"ids\": [2]}",
                                 "duplicate",
                                 "{\"ids\": [1], \"prompt\": \"a\"}",
-                                "wants {",
+                                "must be {",
                                 "{\"ids\": 5}",
-                                "wants {"};
+                                "must be {"};
     for (int i = 0; i < 12; i += 2) {
         snprintf(both, sizeof both, "\n%s\n", line[i]);
         write_file(path, both);
@@ -265,7 +266,7 @@ static double eval_loss(const char *how, const char *value, int64_t *tokens)
     return loss;
 }
 
-/* The last valid_loss that the trainer wrote. */
+/* The last valid_loss in the trainer's metrics. */
 static double valid_loss(void)
 {
     char path[128], line[4096];
@@ -301,7 +302,7 @@ static void perplexity_is_the_trainers(void **state)
     assert_true(fabs(eval_loss("--stride", "24", NULL) - loss) < 1e-12);
 }
 
-/* Nats of a whole text, in one window. */
+/* The loss of a whole text in nats, in one window. */
 static double nats(const char *what)
 {
     char path[128];
@@ -360,9 +361,9 @@ static void choices_are_differences(void **state)
     }
 }
 
-/* Each token but the first counts once; windows are full, and so is what those that count have before
- * them, as far as the text goes. */
-static void windows_count_each_token_once(void **state)
+/* Every token but the first is scored once. All windows are full, except at the end of the text,
+ * and so is the context of the scored tokens. */
+static void windows_score_each_token_once(void **state)
 {
     (void)state;
     for (int64_t n = 2; n < 40; n++)
@@ -394,7 +395,7 @@ static void eval_refuses(void **state)
     assert_int_equal(SHEAF("eval", run, "--text", other, "--tasks", path), 2);
     assert_said("several files");
     assert_int_equal(SHEAF("eval", run, "--text", other, "--seq-len", "65"), 2);
-    assert_said("positions for 64");
+    assert_said("has 64 positions");
     assert_int_equal(SHEAF("eval", run, "--text", other, "--stride", "25"), 2);
     assert_said("--stride 25");
     const char *const line[] = {"{\"choices\": [\"a\", \"b\"], \"gold\": 0}",
@@ -424,15 +425,15 @@ static void eval_refuses(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_same_in_every_way),
-        cmocka_unit_test(many_are_each_alone),
-        cmocka_unit_test(stops),
+        cmocka_unit_test(output_is_the_same_under_every_layout),
+        cmocka_unit_test(a_batch_does_not_change_the_output),
+        cmocka_unit_test(stop_strings_end_the_text),
         cmocka_unit_test(the_context_ends),
         cmocka_unit_test(generate_refuses),
-        cmocka_unit_test(prompts_that_are_none),
+        cmocka_unit_test(bad_prompts_are_refused),
         cmocka_unit_test(perplexity_is_the_trainers),
         cmocka_unit_test(choices_are_differences),
-        cmocka_unit_test(windows_count_each_token_once),
+        cmocka_unit_test(windows_score_each_token_once),
         cmocka_unit_test(eval_refuses),
     };
     return cmocka_run_group_tests(tests, open_run, remove_run);

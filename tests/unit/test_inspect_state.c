@@ -1,4 +1,4 @@
-/* `sheaf inspect` on checkpoints: what they are, and what is wrong with one that is damaged. */
+/* test_inspect_state.c -- `sheaf inspect` on checkpoints, complete and damaged. */
 #define _GNU_SOURCE
 #include "support/state_test.h"
 #include "support/said.h"
@@ -46,14 +46,14 @@ static void whole(void **state)
         "checkpoints: 1 checkpoint, newest first\n  step-00000020  10,243 tokens, 2.8 KiB\n");
     assert_int_equal(SHEAF("inspect", in_folder(step)), 0);
     assert_said("step-00000020: a checkpoint\n"
-                "  step       20, 2 updates left out; 161 samples, 10,243 tokens\n"
+                "  step       20, 2 updates skipped; 161 samples, 10,243 tokens\n"
                 "  model      llama, 101 parameters\n");
     assert_said(
         "    layers.0.up  12 x 8  weight moment1 moment2\n    bias         5       weight\n");
     assert_int_equal(SHEAF("inspect", in_folder("checkpoints/step-00000020/manifest.json")), 0);
     assert_said("step-00000020: a checkpoint\n");
     assert_int_equal(SHEAF("inspect", "--check", in_folder(step)), 0);
-    assert_said("every byte is as it was written");
+    assert_said("every byte matches its hash");
     assert_int_equal(SHEAF("inspect", in_folder("checkpoints/latest")), 0);
     assert_said("the newest checkpoint is step-00000020\n");
     assert_int_equal(SHEAF("inspect", "tests/golden/safetensors/official.safetensors"), 0);

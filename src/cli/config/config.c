@@ -1,4 +1,4 @@
-/* config.c -- lays defaults, the file and the arguments over one another, then settles what follows
+/* config.c -- overlays defaults, the file and the arguments, then settles the values that follow
  * from several keys. */
 #define _POSIX_C_SOURCE 200809L /* sysconf */
 #include "base/cores.h"
@@ -15,8 +15,8 @@ typedef struct {
     Config c;
     Arena *arena;
     ModelField *fields;
-    int level;                /* of the source being read */
-    const char *seen[N_KEYS]; /* the origin in this source, NULL: not yet there */
+    int level;                /* of the source that is being read */
+    const char *seen[N_KEYS]; /* origin of the key in this source; NULL: not given so far */
 } Loader;
 
 static Err set_defaults(Loader *l)
@@ -34,14 +34,15 @@ static Err twice(const char *origin, const char *section, const char *name, cons
                     section, name, first);
 }
 
-/* A text in quotes is a text: "2" is not 2. */
+/* True for texts that are a number, a boolean or null when they have no quotes: "2" is not 2. */
 static bool looks_typed(const char *text)
 {
     return strcmp(text, "true") == 0 || strcmp(text, "false") == 0 || strcmp(text, "null") == 0 ||
            (*text && strspn(text, "+-.0123456789eE") == strlen(text));
 }
 
-/* model.num_hidden_layers and the like: named here, understood by model/. */
+/* Collects model.num_hidden_layers and the like. Only model/ interprets their values, because types
+ * and limits depend on the family. */
 static Err add_field(Loader *l, const char *name, const WrittenValue *value)
 {
     TRY(model_key_check(name, value->origin));
@@ -87,7 +88,8 @@ static Err set_file(Loader *l, const char *path)
     return OK;
 }
 
-/* section.key=value; the key may hold dots, the value anything. */
+/* Splits section.key=value. The key may contain dots (rope_scaling.factor), the value any
+ * character. */
 static Err set_argument(Loader *l, const char *argument)
 {
     WrittenValue value = {.origin = "command line"};
@@ -96,7 +98,7 @@ static Err set_argument(Loader *l, const char *argument)
     char *dot = strchr(copy, '.'), *equals = strchr(copy, '=');
     if (!equals || !dot || dot > equals || dot == copy || dot + 1 == equals)
         return err_fail(ERR_CONFIG,
-                        "command line: %.80s: wants section.key=value, as optim.lr=1e-3 (`sheaf "
+                        "command line: %.80s: must be section.key=value, as optim.lr=1e-3 (`sheaf "
                         "help` lists the sections)",
                         argument);
     *dot = *equals = '\0';
@@ -112,7 +114,8 @@ static Err set_arguments(Loader *l, const char *const *set, int n)
     return OK;
 }
 
-/* Words of such a list that are not patterns stand alone: the first n_words of `word`. */
+/* Refuses a list that mixes patterns with one of the first n_words of `word`, or that is empty: a
+ * word like `full` decides for all values, so it must be the only item. */
 static Err check_patterns(const Config *c, KeyId key, const TextList *list, int n_words)
 {
     static const char *const word[] = {"none", "selective", "full"};
@@ -129,7 +132,7 @@ static Err check_patterns(const Config *c, KeyId key, const TextList *list, int 
 
 static Err settle(Config *c)
 {
-    if (!*c->model_name && *c->model_init) { /* the folder says what it is */
+    if (!*c->model_name && *c->model_init) { /* the folder of the weights has a config.json */
         c->model_name = c->model_init;
         c->origin[KEY_model_name] = c->origin[KEY_model_init];
     }
@@ -139,8 +142,8 @@ static Err settle(Config *c)
                         "`sheaf help model.name` lists them) or to a config.json");
     if (c->optim_min_lr > c->optim_lr)
         return err_fail(ERR_CONFIG,
-                        "%s: optim.min_lr=%g is above optim.lr=%g (%s); decay goes down: set it to "
-                        "%g or less",
+                        "%s: optim.min_lr=%g is above optim.lr=%g (%s); the learning rate decays: "
+                        "set it to %g or less",
                         c->origin[KEY_optim_min_lr], c->optim_min_lr, c->optim_lr,
                         c->origin[KEY_optim_lr], c->optim_lr);
     TRY(check_patterns(c, KEY_parallel_recompute, &c->parallel_recompute, 3));

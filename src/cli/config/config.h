@@ -1,13 +1,13 @@
-/* config.h -- what a run was asked to do: defaults, then one strict YAML file, then arguments.
+/* config.h -- the settings of a run: defaults, then one strict YAML file, then arguments.
  *
  *     keys.def   --> Config {optim_lr = 3e-4, ...}            origin "default"
  *     run.yaml   --> optim:\n  lr: 1e-3                        origin "run.yaml:4"
  *     arguments  --> optim.lr=2e-3                             origin "command line"
  *
- * A key is a plain member, section_name: no code looks keys up by text. What is not known, of the
- * wrong type, out of range, said twice or not honoured by this version is refused with the place,
- * the key, the value and the way out. model.* words that are fields of a config.json are passed on
- * to model/ as they are. */
+ * A key is a plain member, section_name: no code looks keys up by text. A key that is unknown or
+ * given twice, and a value of the wrong type, out of range or not supported by this version, is
+ * refused. The message names the place, the key, the value and the way out. model.* keys that are
+ * fields of a config.json are passed unread to model/. */
 #ifndef CLI_CONFIG_CONFIG_H
 #define CLI_CONFIG_CONFIG_H
 
@@ -18,7 +18,7 @@
 #define KEY(section, name, type, fallback, low, high, works, why, meaning)
 #define OPTION(section, name, id, text)
 
-/* The values of all CHOICE keys; each key has its own run of them. */
+/* The values of all CHOICE keys. Those of one key are consecutive, in the order of keys.def. */
 #undef OPTION
 #define OPTION(section, name, id, text) id,
 typedef enum {
@@ -28,7 +28,7 @@ typedef enum {
 #undef OPTION
 #define OPTION(section, name, id, text)
 
-/* KEY_optim_lr and so on, to ask for origins. */
+/* KEY_optim_lr and so on: indices of `origin` and of the table in keys.c. */
 #undef KEY
 #define KEY(section, name, type, fallback, low, high, works, why, meaning) KEY_##section##_##name,
 typedef enum {
@@ -55,20 +55,22 @@ typedef struct {
 typedef struct {
 #include "cli/config/keys.def"
     const char *origin[N_KEYS];     /* "default", "run.yaml:4" or "command line" */
-    const ModelField *model_fields; /* model.* beyond the keys, for model_config_load */
+    const ModelField *model_fields; /* model.* keys that are no rows here, for model_config_load */
     int n_model_fields;
 } Config;
 #undef KEY
 #undef OPTION
 #undef SECTION
 
-/* Local. `path` may be NULL: no file. Each of `set` is section.key=value. Texts live in the arena.
- * Numbers that were "auto" or -1 are settled: run_ranks, run_threads, mesh_dp; mesh_dp_shard is
- * mesh_dp where that is one axis. */
+/* Local. `path` may be NULL: no file. Each of `set` is section.key=value. Texts are in the arena.
+ * Settles the numbers that follow from several keys: run_ranks, run_threads and mesh_dp, if they
+ * are "auto" or -1; mesh_dp_shard is mesh_dp if dp is one axis. The config.yaml of a run folder may
+ * have key names of earlier versions (renamed.h). */
 Err config_load(const char *path, const char *const *set, int n_set, Arena *a, Config *out);
-/* Local. The model that the config asks for; it has a position for each token of a sequence. */
+/* Local. The model of the run. ERR_CONFIG if a sequence has more tokens than the model has
+ * positions. */
 Err config_model(const Config *c, Arena *a, ModelConfig *out);
-/* Local. Micro-batches in a step of each rank; the last may be short, or empty. */
+/* Local. Micro-batches per step of each rank; the last one may be short or empty. */
 int64_t config_micros(const Config *c);
 
 #endif

@@ -1,4 +1,4 @@
-/* job.c -- keys to settings, one line each. */
+/* job.c -- keys converted to settings, one line each, and checks that need several keys. */
 #include "cli/config/job.h"
 
 #include <stdio.h>
@@ -21,7 +21,7 @@ static Recompute recompute_word(const char *word, size_t n)
     return RECOMPUTE_NAMED;
 }
 
-/* "full@0-1": on stages 0 and 1 of the pipeline. */
+/* Parses "full@0-1": full recomputation on stages 0 and 1 of the pipeline. */
 static Err stage_rule(const Config *c, const char *word, StageRecompute *out)
 {
     const char *at = strchr(word, '@');
@@ -32,18 +32,18 @@ static Err stage_rule(const Config *c, const char *word, StageRecompute *out)
         last = first;
     }
     if (out->recompute == RECOMPUTE_NAMED || first < 0 || last < first || last >= c->mesh_pp)
-        return err_fail(ERR_CONFIG,
-                        "%s: parallel.recompute=%.60s: what is meant for stages alone is none, "
-                        "selective or full with @ and the stages, 0 to %lld, as in full@0 or "
-                        "full@0-%lld",
-                        c->origin[KEY_parallel_recompute], word, (long long)c->mesh_pp - 1,
-                        (long long)c->mesh_pp - 1);
+        return err_fail(
+            ERR_CONFIG,
+            "%s: parallel.recompute=%.60s: a rule for stages must be none, selective or "
+            "full, then @ and stages from 0 to %lld, as in full@0 or full@0-%lld",
+            c->origin[KEY_parallel_recompute], word, (long long)c->mesh_pp - 1,
+            (long long)c->mesh_pp - 1);
     out->first = first;
     out->last = last;
     return OK;
 }
 
-/* Rules for stages, when that is what parallel.recompute holds. */
+/* Reads parallel.recompute as rules for stages, if its items have an @. */
 static Err stage_rules(const Config *c, JobSettings *s)
 {
     const TextList *again = &c->parallel_recompute;
@@ -52,8 +52,8 @@ static Err stage_rules(const Config *c, JobSettings *s)
     if (with == 0) return OK;
     if (with < again->n || with > MAX_STAGE_RULES)
         return err_fail(ERR_CONFIG,
-                        "%s: parallel.recompute: %d of %d entries say @ stages; either all do, %d "
-                        "at most, or none",
+                        "%s: parallel.recompute: %d of %d items have @ and stages; give stages to "
+                        "all items, at most %d, or to none",
                         c->origin[KEY_parallel_recompute], with, again->n, MAX_STAGE_RULES);
     for (int i = 0; i < with; i++) TRY(stage_rule(c, again->at[i], &s->stage[i]));
     s->n_stage_rules = with;
@@ -155,7 +155,8 @@ void config_run_name(const char *file, const char *model, char *out, size_t byte
              (int)(dot && dot > name ? (size_t)(dot - name) : strlen(name)), name);
 }
 
-/* Only products of cpu have an order of their own; and weights must stay for it to be worth the memory. */
+/* The prepacking functions of the device, or NULL. Only the cpu backend has its own panel format.
+ * Prepacked copies cost memory, so they need weights that stay on the rank for the whole step. */
 static Err prepack_table(const Config *c, Option device, const DevicePrepack **out)
 {
     const char *origin = c->origin[KEY_parallel_prepack];
@@ -164,13 +165,13 @@ static Err prepack_table(const Config *c, Option device, const DevicePrepack **o
     if (!c->parallel_prepack) return OK;
     if (device != DEVICE_CPU)
         return err_fail(ERR_CONFIG,
-                        "%s: parallel.prepack=true: products of %s read weights as they lie; set "
+                        "%s: parallel.prepack=true: GEMMs on %s do not use prepacked weights; set "
                         "run.device=cpu or parallel.prepack=false",
                         origin, device == DEVICE_CUDA ? "cuda" : "ref");
     if (c->parallel_zero == 3)
         return err_fail(ERR_CONFIG,
                         "%s: parallel.prepack=true with parallel.zero=3: weights are gathered for "
-                        "each use, and none stays arranged; set parallel.zero=2 or "
+                        "each use, so no prepacked weight can be reused; set parallel.zero=2 or "
                         "parallel.prepack=false",
                         origin);
     TRY(device_cpu_open(NULL, &cpu));

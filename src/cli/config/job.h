@@ -1,4 +1,4 @@
-/* job.h -- from the keys of a run to what the compiler is asked for. */
+/* job.h -- from the keys of a run to the settings of the compiler, the loop and the data. */
 #ifndef CLI_CONFIG_JOB_H
 #define CLI_CONFIG_JOB_H
 
@@ -8,19 +8,21 @@
 #include "train/lr.h"
 #include "world/transport.h"
 
-/* Local. What computes: DEVICE_CPU or DEVICE_REF. auto is cpu, but ref for f64; ERR_CONFIG where
- * the device has not the type of precision.compute. Nothing is opened. */
+/* Local. Settles run.device as far as the keys alone decide: DEVICE_REF for f64 under auto, else
+ * the key itself. ERR_CONFIG if the device does not support precision.compute. Opens nothing. */
 Err config_device(const Config *c, Option *out);
-/* Local. A training step of the run, on rank 0. `model` must outlive the settings. ERR_CONFIG also
- * where config_device refuses. */
+/* Local. The settings of a training step on rank 0. `model` must outlive them. ERR_CONFIG also for
+ * the reasons of config_device. */
 Err config_job(const Config *c, const ModelConfig *model, JobSettings *out);
 
-/* Local. By what memory of the device goes between ranks, as run.comm wishes. */
+/* Local. The transport of device memory between ranks that run.comm selects. `processes`: the ranks
+ * are processes, not threads. */
 TransportSettings config_transport(const Config *c, const Device *device, bool processes);
 
 LrSettings config_lr(const Config *c);
 TokenFormat config_token_format(const Config *c);
-/* Local. The run folder when none is given: runs/ and the name of the run file, or of the model. */
+/* Local. The default run folder: runs/ and the name of the run file, or of the model without
+ * one. */
 void config_run_name(const char *file, const char *model, char *out, size_t bytes);
 
 #endif

@@ -1,4 +1,4 @@
-/* keys.c -- keys.def as tables, and the questions asked of them. */
+/* keys.c -- keys.def as tables, and lookups in them. */
 #include "cli/config/keys.h"
 
 #include <string.h>
@@ -89,7 +89,7 @@ static Err unknown_section(const char *origin, const char *section)
                         nearest);
     return err_fail(ERR_CONFIG,
                     "%s: %.80s: unknown section; the sections are model, data, batch, optim, mesh, "
-                    "parallel, precision, numerics, run (`sheaf help` says what each holds)",
+                    "parallel, precision, numerics, run (`sheaf help` describes them)",
                     origin, section);
 }
 
@@ -98,7 +98,7 @@ Err key_unknown(const char *origin, const char *section, const char *name)
     const char *names[N_KEYS];
     int n = 0;
     if (section_find(section) < 0) return unknown_section(origin, section);
-    for (int i = 0; i < N_KEYS; i++) /* the right word in the wrong section? */
+    for (int i = 0; i < N_KEYS; i++) /* the name exists, but in another section */
         if (strcmp(keys[i].name, name) == 0)
             return err_fail(ERR_CONFIG, "%s: %s.%.80s: unknown key; did you mean %s?", origin,
                             section, name, keys[i].path);
@@ -109,6 +109,6 @@ Err key_unknown(const char *origin, const char *section, const char *name)
         return err_fail(ERR_CONFIG, "%s: %s.%.80s: unknown key; did you mean %s.%s?", origin,
                         section, name, section, nearest);
     return err_fail(ERR_CONFIG,
-                    "%s: %s.%.80s: unknown key; `sheaf help %s` lists those of the section", origin,
-                    section, name, section);
+                    "%s: %s.%.80s: unknown key; `sheaf help %s` lists the keys of the section",
+                    origin, section, name, section);
 }

@@ -1,4 +1,4 @@
-/* keys.h -- the rows of keys.def as data, for the reader, the checks and help. */
+/* keys.h -- the rows of keys.def as data, for the reader, the checks and `sheaf help`. */
 #ifndef CLI_CONFIG_KEYS_H
 #define CLI_CONFIG_KEYS_H
 
@@ -11,9 +11,9 @@ typedef struct {
     const char *path; /* "optim.lr" */
     KeyType type;
     const char *fallback; /* the default, as a user would write it */
-    double low, high;
-    const char *works; /* values honoured today, spaces between them; NULL: all */
-    const char *why;   /* the others are not */
+    double low, high;     /* inclusive */
+    const char *works;    /* supported values, separated by spaces; NULL: all */
+    const char *why;      /* reason why the others are not supported */
     const char *meaning;
     size_t member; /* offset in Config */
 } Key;
@@ -27,30 +27,29 @@ enum { MAX_SECTIONS = 16 };
 const Key *key_at(KeyId id);
 int section_count(void);
 const Section *section_at(int i);
-/* Local. The key of a section, or -1. */
+/* Local. The KeyId, or -1. */
 int key_find(const char *section, const char *name);
-/* Local. The section, or -1. */
+/* Local. The index of the section, or -1. */
 int section_find(const char *name);
 /* Local. The texts of a CHOICE key, in the order of keys.def; *first is the Option of the first. */
 int key_options(const Key *key, const char **text, Option *first);
 /* Local. An option as it is written. */
 const char *option_text(Option option);
 
-/* Local. ERR_CONFIG that names the place, what is unknown, and the nearest that is known. */
+/* Local. ERR_CONFIG with the place, the unknown section or key, and the nearest known one. */
 Err key_unknown(const char *origin, const char *section, const char *name);
 
-/* A value as it was written. */
+/* A value before it is converted to the type of its key. */
 typedef struct {
     const char *text;
     const char *origin; /* "run.yaml:4" or "command line" */
-    bool quoted;        /* in YAML: a text, whatever it looks like */
-    bool sequence;      /* a YAML list, joined by commas */
+    bool quoted;        /* in YAML: always a text, even if it looks like a number */
+    bool sequence;      /* a YAML list; its items are joined by commas in `text` */
 } WrittenValue;
 
-/* Local. Reads, checks and stores one value into its member. */
+/* Local. Converts and checks a value, then stores it in its member of Config. */
 Err key_set(KeyId id, const WrittenValue *value, Arena *a, Config *c);
 
-/* Local. The pairs of a YAML file, in order. */
 typedef struct {
     const char *section, *name;
     WrittenValue value;
@@ -61,6 +60,8 @@ typedef struct {
     int n;
 } Pairs;
 enum { MAX_PAIRS = 1024, MAX_YAML_BYTES = 1 << 20 };
+/* Local. The section, key and value of every line of a YAML file, in order. Sections are checked,
+ * keys and values are not. */
 Err pairs_read(const char *path, Arena *a, Pairs *out);
 
 #endif

@@ -1,9 +1,10 @@
 /* mesh.c -- the mesh and the number of ranks, settled together.
  *
- *     mesh.dp=-1   the ranks that the other axes leave: run.ranks / (tp cp pp), 1 when run.ranks is auto
- *     run.ranks    auto: the product of the mesh; given, it must be that
+ *     mesh.dp=-1   the ranks that the other axes leave: run.ranks / (tp cp pp); 1 if run.ranks=auto
+ *     run.ranks    auto: the product of the mesh; if given, it must equal the product
  *
- * dp is one number, or two: dp_replicate copies of what dp_shard ranks share. Plain dp is dp_shard with one copy. */
+ * dp is one axis or two (HSDP): dp_replicate replicas, each sharded over dp_shard ranks. Plain dp
+ * is dp_shard with one replica. */
 #include "cli/config/mesh.h"
 
 #include <string.h>
@@ -11,7 +12,7 @@
 
 static bool was_given(const Config *c, KeyId key) { return strcmp(c->origin[key], "default") != 0; }
 
-/* dp as two numbers; then dp, where it is given too, is their product. */
+/* Settles dp from its two axes. If dp is given too, it must be their product. */
 static Err settle_two(Config *c)
 {
     const int64_t both = c->mesh_dp_replicate * c->mesh_dp_shard;
@@ -45,7 +46,8 @@ static Err settle_dp(Config *c, int64_t others)
     return OK;
 }
 
-/* A file is read when the job is compiled; of a name it is known now whether there is one. */
+/* Checks the name of a built-in schedule. A schedule file is read later, when the job is
+ * compiled. */
 static Err check_schedule(const Config *c)
 {
     const char *names[32], *name = c->parallel_schedule;
@@ -75,13 +77,12 @@ static Err too_many(const Config *c)
                     (long long)c->mesh_pp, MAX_RANKS);
 }
 
-/* What a level of ZeRO means for reductions is not for the key to change. */
+/* ZeRO 2 and 3 imply parallel.reduce=each: they hold no whole gradients between micro-batches. */
 static Err settle_reduce(Config *c)
 {
     if (c->parallel_zero < 2 || c->parallel_reduce == REDUCE_EACH) return OK;
     if (!was_given(c, KEY_parallel_reduce)) {
-        c->parallel_reduce =
-            REDUCE_EACH; /* so that the configuration as printed can be given back */
+        c->parallel_reduce = REDUCE_EACH; /* the printed configuration then loads again */
         return OK;
     }
     return err_fail(

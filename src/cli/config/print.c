@@ -7,7 +7,7 @@
 #include <string.h>
 #include "cli/config/keys.h"
 
-/* Double quotes: the one form of YAML that can hold any text. */
+/* Prints a text in double quotes, the only style of YAML that can express any text. */
 static void print_text(Text *out, const char *text)
 {
     text_add(out, "\"");
@@ -22,7 +22,7 @@ static void print_text(Text *out, const char *text)
     text_add(out, "\"");
 }
 
-/* A field of config.json as it was written: numbers and words without quotes. */
+/* Prints a field of config.json as the user wrote it: numbers and plain words without quotes. */
 static void print_field(Text *out, const char *text)
 {
     const size_t plain =
@@ -43,7 +43,7 @@ static void print_list(Text *out, const TextList *list)
     text_add(out, "]");
 }
 
-/* The shortest form that reads back as the same number. */
+/* Prints the shortest decimal form that strtod converts back to the same number. */
 static void print_float(Text *out, double x)
 {
     char form[40] = "";
@@ -58,7 +58,7 @@ static void print_value(Text *out, const Key *key, const Config *c)
     switch (key->type) {
     case KEY_INT:
         if (*(const int64_t *)at == 0 && strcmp(key->fallback, "auto") == 0)
-            text_add(out, "auto"); /* not settled: nothing asked for it */
+            text_add(out, "auto"); /* config_load settles only some keys */
         else
             text_add(out, "%lld", (long long)*(const int64_t *)at);
         break;
@@ -80,7 +80,7 @@ static void print_value(Text *out, const Key *key, const Config *c)
     }
 }
 
-/* Of a field said in the file and as an argument, the argument. */
+/* True unless another entry overrides field i: an argument overrides the file. */
 static bool wins(const Config *c, int i)
 {
     for (int k = 0; k < c->n_model_fields; k++) {
@@ -123,7 +123,7 @@ Err config_write(const Config *c, const char *dir)
     Err err = text_done(&t, &yaml);
     snprintf(path, sizeof path, "%s/config.yaml", dir);
     snprintf(fresh, sizeof fresh, "%s.tmp",
-             path); /* the old one stays until the new one is whole */
+             path); /* the old file stays until the new one is complete */
     FILE *f = err == OK ? fopen(fresh, "w") : NULL;
     if (err == OK && (!f || fputs(yaml, f) < 0 || fflush(f) != 0))
         err = err_fail(ERR_IO, "%s: cannot be written: %s", path, strerror(errno));

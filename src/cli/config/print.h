@@ -1,5 +1,5 @@
-/* print.h -- a configuration written out again, every key settled: a run file that repeats
- * the run. */
+/* print.h -- a configuration written as YAML with every key settled: a run file that repeats the
+ * run. */
 #ifndef CLI_CONFIG_PRINT_H
 #define CLI_CONFIG_PRINT_H
 
@@ -8,11 +8,12 @@
 
 /* Local. */
 void config_print(const Config *c, Text *out);
-/* Local. As dir/config.yaml. */
+/* Local. Writes dir/config.yaml; a file that is already there is replaced atomically. */
 Err config_write(const Config *c, const char *dir);
-/* Local. The value of a key in what config_print wrote; it ends with the line. NULL: none. */
+/* Local. Points to the value of a key in text that config_print wrote; the value ends at the end of
+ * the line. NULL: the key is missing. */
 const char *config_yaml_value(const char *yaml, const char *section, const char *key);
-/* Local. Likewise, a text without its quotes, in the arena; NULL: it is not there. */
+/* Local. Copies such a value into the arena, without its quotes; NULL: the key is missing. */
 Err config_yaml_text(const char *yaml, const char *section, const char *key, Arena *a,
                      const char **out);
 

@@ -1,8 +1,9 @@
-/* value.c -- one value: from text to its type, within its limits, honoured today.
+/* value.c -- one value: converted from text, checked against its limits and against the values that
+ * this version supports.
  *
- *     optim.lr=abc     wants a number
+ *     optim.lr=abc     must be a number
  *     optim.beta1=1.5  too large; the most is 0.9999999
- *     mesh.pp=2        not yet: layers are not cut over ranks; the only value is 1 */
+ *     mesh.cp=2        not yet: sequences are not sharded over ranks; the only value is 1 */
 #include "cli/config/keys.h"
 
 #include <stdarg.h>
@@ -12,7 +13,7 @@
 
 enum { MAX_LIST = 256, MAX_CHOICES = 32 };
 
-/* "run.yaml:4: optim.lr=abc: " and what is wrong with it. */
+/* ERR_CONFIG: "run.yaml:4: optim.lr=abc: " and the formatted reason. */
 static Err refuse(const Key *key, const WrittenValue *value, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 static Err refuse(const Key *key, const WrittenValue *value, const char *format, ...)
@@ -44,22 +45,22 @@ static Err read_int(const Key *key, const WrittenValue *value, int64_t *out)
     }
     const long long whole = strtoll(value->text, &end, 10);
     if (end == value->text || strspn(value->text, "+-0123456789") != strlen(value->text) || *end)
-        return refuse(key, value, "wants a whole number%s, as %s (%s)",
+        return refuse(key, value, "must be a whole number%s, as %s (%s)",
                       can_be_auto ? " or auto" : "", can_be_auto ? "4" : key->fallback,
                       key->meaning);
-    TRY(check_limits(key, value, (double)whole)); /* beyond int64 it is the end of int64 */
+    TRY(check_limits(key, value, (double)whole)); /* strtoll saturates, so overflow is too large */
     *out = whole;
     return OK;
 }
 
-/* Decimal numbers alone: strtod would take nan, inf and hexadecimal too. */
+/* Accepts decimal numbers only; strtod alone would accept nan, inf and hexadecimal too. */
 static Err read_float(const Key *key, const WrittenValue *value, double *out)
 {
     char *end;
     const double number = strtod(value->text, &end);
     if (end == value->text || *end != '\0' ||
         strspn(value->text, "+-.0123456789eE") != strlen(value->text))
-        return refuse(key, value, "wants a number, as %s (%s)", key->fallback, key->meaning);
+        return refuse(key, value, "must be a number, as %s (%s)", key->fallback, key->meaning);
     TRY(check_limits(key, value, number));
     *out = number;
     return OK;
@@ -69,7 +70,7 @@ static Err read_bool(const Key *key, const WrittenValue *value, bool *out)
 {
     *out = strcmp(value->text, "true") == 0;
     if (*out || strcmp(value->text, "false") == 0) return OK;
-    return refuse(key, value, "wants true or false (%s)", key->meaning);
+    return refuse(key, value, "must be true or false (%s)", key->meaning);
 }
 
 static Err read_choice(const Key *key, const WrittenValue *value, Arena *a, Option *out)
@@ -87,7 +88,7 @@ static Err read_choice(const Key *key, const WrittenValue *value, Arena *a, Opti
     TRY(text_done(&t, &list));
     const char *nearest = text_nearest(value->text, texts, n);
     if (nearest) return refuse(key, value, "did you mean %s? It is one of %s", nearest, list);
-    return refuse(key, value, "wants one of %s (%s)", list, key->meaning);
+    return refuse(key, value, "must be one of %s (%s)", list, key->meaning);
 }
 
 static Err read_list(const Key *key, const WrittenValue *value, Arena *a, TextList *out)
@@ -100,7 +101,7 @@ static Err read_list(const Key *key, const WrittenValue *value, Arena *a, TextLi
         const size_t length = strcspn(rest, ",");
         char *item;
         if (n == MAX_LIST)
-            return refuse(key, value, "more than %d items; a * stands for any run of letters",
+            return refuse(key, value, "more than %d items; a * matches any sequence of letters",
                           MAX_LIST);
         if (length == 0 || (rest[length] == ',' && rest[length + 1] == '\0'))
             return refuse(key, value, "an empty item; remove the comma");
@@ -124,7 +125,8 @@ static bool is_word_of(const char *words, const char *text)
     return false;
 }
 
-/* 1, 01 and +1 are one number; words that are none (auto) are passed over. */
+/* Compares as numbers, so that 1, 01 and +1 are equal. Words that are not numbers (auto) do not
+ * match. */
 static bool is_number_of(const char *words, double number)
 {
     while (*words) {
@@ -136,7 +138,8 @@ static bool is_number_of(const char *words, double number)
     return false;
 }
 
-/* Asked after the value was read, so that a bad value is called bad and not early. */
+/* Runs after the conversion, so that an invalid value is reported as invalid and not as
+ * unsupported. */
 static Err check_works(const Key *key, const WrittenValue *value, double number)
 {
     const bool is_number = key->type == KEY_INT || key->type == KEY_FLOAT;
@@ -148,6 +151,7 @@ static Err check_works(const Key *key, const WrittenValue *value, double number)
                   key->works);
 }
 
+/* Checks list, quotes and emptiness, which do not depend on the value itself. */
 static Err check_form(const Key *key, const WrittenValue *value)
 {
     const bool texts = key->type == KEY_TEXT || key->type == KEY_LIST;

@@ -1,11 +1,11 @@
-/* yaml.c -- a run file as pairs. The only file that knows libyaml.
+/* yaml.c -- a run file as pairs of key and value. The only file that includes libyaml.
  *
  *     optim:            --> {section "optim", name "lr", text "1e-3", origin "run.yaml:2"}
  *       lr: 1e-3
  *
- * A run file is one document: sections, keys below them, and a scalar or a list of scalars for
- * each. The rest of YAML (anchors, aliases, tags, directives, nested maps, a second document) is
- * refused: a file that can be read in one way is one that a person can check. */
+ * A run file is one document: sections, keys below them, and a scalar or a list of scalars for each
+ * key. The rest of YAML (anchors, aliases, tags, directives, nested maps, a second document) is
+ * refused, so that a file has one reading and a person can check it. */
 #include "cli/config/keys.h"
 
 #include <string.h>
@@ -13,13 +13,14 @@
 
 typedef struct {
     yaml_parser_t parser;
-    yaml_event_t event; /* the latest; freed by the next */
+    yaml_event_t event; /* the current one; next() frees it */
     const char *path;
     Arena *arena;
     Pairs *out;
-    int line; /* of the latest event */
+    int line; /* of the current event */
     const char *section;
-    int section_line[MAX_SECTIONS]; /* where each was, to name the first of two */
+    int section_line
+        [MAX_SECTIONS]; /* first line of each, for the message about a duplicate; 0: none */
 } YamlReader;
 
 static Err refuse(const YamlReader *r, const char *what, const char *way_out)
@@ -27,6 +28,7 @@ static Err refuse(const YamlReader *r, const char *what, const char *way_out)
     return err_fail(ERR_CONFIG, "%s:%d: %s; %s", r->path, r->line, what, way_out);
 }
 
+/* Refuses the features of YAML that a run file does not use. */
 static Err check_plain(const YamlReader *r)
 {
     const yaml_event_t *e = &r->event;
@@ -46,6 +48,7 @@ static Err check_plain(const YamlReader *r)
     return OK;
 }
 
+/* Advances to the next event. */
 static Err next(YamlReader *r)
 {
     yaml_event_delete(&r->event);
@@ -60,7 +63,7 @@ static Err next(YamlReader *r)
     return check_plain(r);
 }
 
-/* The scalar at hand, copied. */
+/* Copies the current scalar. */
 static Err scalar(YamlReader *r, const char **out)
 {
     const char *text = (const char *)r->event.data.scalar.value;
@@ -82,7 +85,8 @@ static bool is_empty_scalar(const YamlReader *r)
            r->event.data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
 }
 
-/* After "[": the items, joined by commas. `next` leaves the arena alone, so the text may grow. */
+/* Reads the items after "[" and joins them by commas. next() does not allocate from the arena, so
+ * the text may grow at its end. */
 static Err read_list(YamlReader *r, WrittenValue *value)
 {
     Text joined = text_in(r->arena);
@@ -150,7 +154,7 @@ static Err open_section(YamlReader *r)
 
 static Err read_sections(YamlReader *r)
 {
-    if (is_empty_scalar(r)) return OK; /* "---" and nothing more */
+    if (is_empty_scalar(r)) return OK; /* a file with only "---" */
     if (r->event.type != YAML_MAPPING_START_EVENT)
         return refuse(r, "not a map of sections", "a run file starts as `model:` does");
     for (;;) {
@@ -169,20 +173,20 @@ static Err read_sections(YamlReader *r)
 
 static Err read_stream(YamlReader *r)
 {
-    TRY(next(r)); /* the start of the stream */
+    TRY(next(r)); /* start of the stream */
     TRY(next(r));
-    if (r->event.type == YAML_STREAM_END_EVENT) return OK; /* an empty file asks for nothing */
+    if (r->event.type == YAML_STREAM_END_EVENT) return OK; /* an empty file sets no key */
     TRY(next(r));
     TRY(read_sections(r));
-    TRY(next(r)); /* the end of the document */
+    TRY(next(r)); /* end of the document */
     TRY(next(r));
     if (r->event.type != YAML_STREAM_END_EVENT)
         return refuse(r, "a second document", "a run file is one; remove the line of dashes");
     return OK;
 }
 
-/* Bytes that follow the first of a UTF-8 sequence, or -1. Overlong forms and surrogates are refused
- * by the least second byte. */
+/* Returns the number of continuation bytes after the first byte of a UTF-8 sequence, or -1. The
+ * range of the second byte excludes overlong forms, surrogates and code points past U+10FFFF. */
 static int utf8_tail(unsigned char c, unsigned char second)
 {
     if (c < 0x80) return 0;
@@ -194,6 +198,7 @@ static int utf8_tail(unsigned char c, unsigned char second)
     return -1;
 }
 
+/* Checks the encoding before libyaml sees the text, to name the line and the byte. */
 static Err check_bytes(const char *path, const char *text, size_t length)
 {
     int line = 1;

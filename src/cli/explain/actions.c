@@ -1,17 +1,19 @@
-/* actions.c -- the list of the rank, for people: as the text form of a schedule has it, but with
- * what repeats itself folded, first from unit to unit, then from micro-batch to micro-batch.
+/* actions.c -- the action list of the rank as text: the text form of a schedule, with repetitions
+ * folded, first from unit to unit, then from micro-batch to micro-batch.
  *
  *     rank 0: F0.0 .. F33.0 B33.0 .. B0.0 norm update.0 .. update.33
- *     rank 3: gather.0 gather.1 F0.0 drop.0 (gather.2 F1.0 drop.1) .. (gather.32 F31.0 drop.31) ... */
+ *     rank 3: gather.0 gather.1 F0.0 drop.0 (gather.2 F1.0 drop.1) .. (gather.9 F8.0 drop.8) ... */
 #include <stdio.h>
 #include <string.h>
 #include "cli/explain/explain.h"
 #include "schedule/text_form.h"
 
-/* What repeats itself more than SHOWN times is told by its first and its last. */
+/* More than SHOWN repetitions are printed as the first and the last one. MAX_ACTIONS and MAX_ITEMS
+ * limit the length of a repeated group. */
 enum { COLUMNS = 100, SHOWN = 8, MAX_ACTIONS = 12, MAX_ITEMS = 160 };
 
-/* `times` groups of `period` actions; from one to the next all units go up, or down, by one. */
+/* `times` groups of `period` actions. From one group to the next all units change by +1, or all by
+ * -1. */
 typedef struct {
     int at, period, times;
 } FoldedItem;
@@ -23,7 +25,7 @@ typedef struct {
     int n;
 } FoldedList;
 
-/* Are they the same, but for unit and micro-batch, which are so much more in b? */
+/* True if b is the action a with unit and micro-batch increased by `unit` and `micro`. */
 static bool is_moved(const Action *a, const Action *b, int unit, int micro)
 {
     return a->kind == b->kind && a->phase == b->phase && a->slice == b->slice &&
@@ -31,7 +33,7 @@ static bool is_moved(const Action *a, const Action *b, int unit, int micro)
            b->micro - a->micro == (a->micro < 0 ? 0 : micro);
 }
 
-/* How many groups of so many actions follow each other, the first included. */
+/* Returns the number of consecutive groups of `period` actions, the first included. */
 static int groups_at(const Action *list, int n, int period)
 {
     if (n <= period) return 1;
@@ -60,7 +62,7 @@ static Err fold_units(const Schedule *s, int stage, Arena *temp, FoldedList *out
     return OK;
 }
 
-/* The same items, one micro-batch later? */
+/* True if b is the item a, one micro-batch later. */
 static bool is_next_micro(const FoldedList *f, const FoldedItem *a, const FoldedItem *b)
 {
     if (a->period != b->period || a->times != b->times) return false;
@@ -69,7 +71,8 @@ static bool is_next_micro(const FoldedList *f, const FoldedItem *a, const Folded
     return true;
 }
 
-/* How often the next *period items come, each time for the next micro-batch: often, or once. */
+/* Returns how often the next *period items repeat, each time for the next micro-batch; 1 unless
+ * more than SHOWN times. */
 static int micros_at(const FoldedList *f, int from, int *period)
 {
     for (int p = 1; p <= MAX_ITEMS; p++) {
@@ -82,12 +85,12 @@ static int micros_at(const FoldedList *f, int from, int *period)
     return 1;
 }
 
-/* Words in lines; the last one waits, since it may be closed. */
+/* Word wrapping. The last word is buffered, because a closing bracket may still follow it. */
 typedef struct {
     Text *t;
     char head[24], word[2 * ACTION_TEXT_BYTES + 16];
     size_t column;
-    int open; /* brackets before the next word */
+    int open; /* opening brackets before the next word */
 } WordWrap;
 
 static void flush(WordWrap *l)
@@ -178,9 +181,9 @@ Err explain_actions_text(const Facts *f, Arena *temp, Text *t)
     const char *form;
     FoldedList folded;
     TRY(schedule_print(s, temp, &form));
-    text_add(t, "\nACTIONS of the rank, in order: phase, unit . micro-batch; a..b: all from a "
-                "to b\n");
-    while (*form && strncmp(form, "stage ", 6) != 0) { /* what stands before the lists */
+    text_add(t, "\nACTIONS of the rank, in order: phase, unit . micro-batch; a..b: all from a to "
+                "b\n");
+    while (*form && strncmp(form, "rank ", 5) != 0) { /* the header, before the lists */
         const size_t length = strcspn(form, "\n");
         text_add(t, "  %.*s\n", (int)length, form);
         form += length + (form[length] == '\n');

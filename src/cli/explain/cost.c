@@ -1,4 +1,4 @@
-/* cost.c -- the last page of an explanation: flops that are done, bytes that are moved. */
+/* cost.c -- the last section of an explanation: flops and memory traffic of a step. */
 #include <stdio.h>
 #include "cli/explain/explain.h"
 
@@ -14,14 +14,14 @@ static void flops_text(const Facts *f, Text *t)
 {
     const Work *w = &f->step;
     const double all = w->flops + w->flops_recomputed;
-    text_add(t, "\nFLOPS of a step of rank %d, every row live\n", f->job->linked.rank);
+    text_add(t, "\nFLOPS of a step on rank %d, with full micro-batches\n", f->job->linked.rank);
     flops_line(t, "forward", f->flops_forward, all);
     flops_line(t, "backward", w->flops - f->flops_forward, all);
     flops_line(t, "recomputed", w->flops_recomputed, all);
     flops_line(t, "all", all, 0);
     flops_line(t, "for comparison: tokens x (6 N + 12 L d T) / ranks", f->flops_formula, 0);
-    text_add(t, "    tokens of a step, N parameters, L layers, d width of the heads together, T "
-                "tokens of a sequence;\n    what ranks along tp compute alike counts once\n");
+    text_add(t, "    tokens per step, N parameters, L layers, d total width of the heads, T tokens "
+                "per sequence;\n    work that ranks along tp repeat counts once\n");
 }
 
 static void work_line(Text *t, const char *kind, Phase phase, int runs, const Work *w)
@@ -34,7 +34,7 @@ static void work_line(Text *t, const char *kind, Phase phase, int runs, const Wo
              text_bytes((int64_t)w->bytes_copied, d), text_bytes((int64_t)w->bytes_sent, e));
 }
 
-/* Per kind and phase, for those that the list runs. */
+/* One line for each kind and phase that the action list runs. */
 static void runs_text(const Facts *f, Text *t)
 {
     const LinkedProgram *lp = &f->job->linked;
@@ -50,8 +50,8 @@ static void runs_text(const Facts *f, Text *t)
             if (runs[k][p])
                 work_line(t, lp->model->kind[k].kind, (Phase)p, runs[k][p], &f->of[k][p]);
     work_line(t, "all", N_PHASES, 0, &f->step);
-    text_add(t, "    bytes: read and written by instructions on compute; copied: to the host and "
-                "back; sent: leave the rank\n");
+    text_add(t, "    bytes: memory traffic of compute instructions; copied: to and from the host; "
+                "sent: to other ranks\n");
 }
 
 void explain_cost_text(const Facts *f, Text *t)

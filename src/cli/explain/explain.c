@@ -1,11 +1,11 @@
-/* explain.c -- `sheaf explain`: what a rank will run, before it runs.
+/* explain.c -- `sheaf explain`: prints the work of a rank before it runs.
  *
  *     sheaf explain run.yaml [key=value ...] [--rank N] [--json]
- *         --rank N       which of the mesh's ranks; 0 when it is not text
- *         --unit KIND    the programs of one kind of unit: embed, layer, head
- *         --svg FILE     the schedule as a picture, into this file
- *         --schedule FILE  the schedule as lists, into this file: edit it, and set parallel.schedule
- *         --pass NAME    the graphs after a pass of the compiler, and nothing else */
+ *         --rank N         a rank of the mesh (0)
+ *         --unit KIND      only the program of this kind of unit: embed, layer, head
+ *         --svg FILE       draw the schedule into this file
+ *         --schedule FILE  write the schedule as lists, to edit and use as parallel.schedule
+ *         --pass NAME      only the graphs after this pass of the compiler */
 #include "cli/explain/explain.h"
 
 #include <jansson.h>
@@ -25,17 +25,17 @@ typedef struct {
 
 static Err unknown_word(const char *flag, const char *word, const char *list)
 {
-    return err_fail(ERR_CONFIG, "explain: %s %.80s: there is no such %s; there are %s", flag, word,
-                    flag + 2, list);
+    return err_fail(ERR_CONFIG, "explain: %s %.80s: no such %s; there are %s", flag, word, flag + 2,
+                    list);
 }
 
-/* A whole number below the number of ranks. */
+/* Parses --rank: a whole number below the number of ranks. */
 static Err find_rank(const char *word, const MeshSizes *sizes, int *out)
 {
     Mesh mesh;
     TRY(mesh_sized(sizes, &mesh));
     const size_t digits = word ? strspn(word, "0123456789") : 0;
-    const long long rank = word ? strtoll(word, NULL, 10) : 0; /* stops at its limit */
+    const long long rank = word ? strtoll(word, NULL, 10) : 0; /* saturates on overflow */
     if (word && (digits == 0 || word[digits] || rank >= mesh.world))
         return err_fail(ERR_CONFIG,
                         "explain: --rank %.80s: the mesh has %d rank%s; give a number from 0 to %d",
@@ -58,7 +58,8 @@ static Err find_kind(const Model *m, const char *word, Arena *arena, int *out)
     return *out >= 0 ? OK : unknown_word("--unit", word, list);
 }
 
-/* What the passes of one unit leave behind: the graph after the wanted one, and all names. */
+/* Collected while a unit is compiled: the graph after the pass `pass`, and the names of all
+ * passes. */
 typedef struct {
     const char *pass, *graph;
     Arena *arena;

@@ -1,9 +1,10 @@
-/* json.c -- an explanation as data: one object, keys in the order in which they are set.
+/* json.c -- an explanation as JSON: one object, keys in the order in which they are set.
  *
  *     version, sheaf, rank, ranks, coordinates, model, plan, units, programs, pipeline, actions,
  *     transfers, memory, flops, bytes
  *
- * Numbers are whole, but for the times of `pipeline`: bytes, elements, flops at full extents. Stretches [a, b] of a pack end before b. */
+ * Numbers are integers: bytes, elements, flops with full micro-batches. Only the times of
+ * `pipeline` are real numbers. Spans [a, b] of a pack end before b. */
 #include "cli/explain/json.h"
 
 #include <stdlib.h>
@@ -90,7 +91,7 @@ static json_t *units_json(const Facts *f)
         set_bytes(o, "use_bytes", (size_t)mine->pack_count * element);
         set_count(o, "home_elements", mine->shard.hi - mine->shard.lo);
         set_bytes(o, "home_bytes", (size_t)(mine->shard.hi - mine->shard.lo) * element);
-        set(o, "home", stretch_json(mine->shard));
+        set(o, "home", span_json(mine->shard));
         json_array_append_new(list, o);
     }
     return list;
@@ -122,7 +123,7 @@ static json_t *all_json(const Facts *f)
     json_t *o = json_object(), *bytes = json_object(), *programs = json_array();
     for (int k = 0; k < f->job->model.n_kinds; k++)
         if (f->only < 0 || f->only == k) json_array_append_new(programs, program_json(f, k));
-    set_count(o, "version", 1);
+    set_count(o, "version", 2);
     set_text(o, "sheaf", SHEAF_VERSION);
     set_count(o, "rank", f->job->linked.rank);
     set_count(o, "ranks", f->job->mesh.world);

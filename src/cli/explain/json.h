@@ -1,11 +1,11 @@
-/* json.h -- between the files that write an explanation as JSON. */
+/* json.h -- shared by the files that write an explanation as JSON. */
 #ifndef CLI_EXPLAIN_JSON_H
 #define CLI_EXPLAIN_JSON_H
 
 #include <jansson.h>
 #include "cli/explain/explain.h"
 
-/* json_object_set_new takes the value, also when it fails; a NULL value makes it fail. */
+/* json_object_set_new takes ownership of the value even if it fails; it fails for a NULL value. */
 static inline void set(json_t *o, const char *key, json_t *value)
 {
     json_object_set_new(o, key, value);
@@ -27,14 +27,14 @@ static inline void set_flops(json_t *o, const char *key, double n)
     set(o, key, json_integer((json_int_t)n));
 }
 
-/* Local, all of them: new values. */
+/* Local. Each returns a new value. */
 json_t *memory_json(const Facts *f);
 json_t *transfers_json(const Facts *f);
 json_t *actions_json(const Facts *f);
 json_t *pipeline_json(const Facts *f);
-json_t *program_json(const Facts *f, int kind); /* one of its programs */
-json_t *stretch_json(Span s);                   /* [lo, hi] */
-/* {"kind", "axes", "group", "ranks", "sent_bytes"}: how it goes, and what leaves the rank. */
+json_t *program_json(const Facts *f, int kind); /* the program of one kind of unit */
+json_t *span_json(Span s);                      /* [lo, hi] */
+/* {"kind", "axes", "group", "ranks", "sent_bytes"} */
 json_t *transfer_json(const Facts *f, const Transfer *t);
 json_t *group_json(const Mesh *m, RankList group); /* {"axes", "group", "ranks"} */
 

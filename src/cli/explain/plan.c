@@ -1,11 +1,11 @@
-/* plan.c -- the first page of an explanation: the model, the plan, which rank this is. */
+/* plan.c -- the first section of an explanation: the model, the plan, the rank's coordinates. */
 #include "cli/explain/explain.h"
 
 #include "job/batch.h"
 
 static const char *optim_name(OptimKind kind) { return kind == OPTIM_ADAMW ? "adamw" : "sgd"; }
 
-/* "pp=1 dp=2 cp=1 tp=2: this is rank 3 of 4: dp 1, tp 1" */
+/* Prints "pp=1 dp=2 cp=1 tp=2: this is rank 3 of 4: dp 1, tp 1". */
 static void mesh_text(const Facts *f, Text *t)
 {
     const Mesh *m = &f->job->mesh;
@@ -33,34 +33,35 @@ static void zero_text(const Facts *f, Text *t)
     const unsigned axes = mesh_shard_axes(m);
     const bool each = f->job->switches[0].reduce == REDUCE_AFTER_EACH;
     char name[GROUP_TEXT_BYTES];
-    text_add(t, "  zero       %d: %s cut over %s, %d rank%s", p->zero, shared[p->zero],
+    text_add(t, "  zero       %d: %s sharded over %s, %d rank%s", p->zero, shared[p->zero],
              axes_text(m, axes, name), mesh_parts(m, VIEW_DENSE, axes),
              mesh_parts(m, VIEW_DENSE, axes) == 1 ? "" : "s");
     text_add(t, p->zero ? ", in whole blocks of %lld elements\n" : "\n",
              (long long)f->job->linked.block);
     if (p->zero == 3)
-        text_add(t, "  gather     before each use; at most %d packs at once (parallel.live)\n",
+        text_add(t, "  gather     before each use; at most %d units at once (parallel.live)\n",
                  p->live ? p->live : 2);
     else
         text_add(t, "  gather     %s\n",
-                 p->zero ? "once a step, kept to its last use" : "never: every rank has all");
-    text_add(t, "  reduce     gradients are summed over ranks after %s micro-batch\n",
+                 p->zero ? "once per step, kept until the last use"
+                         : "never: every rank has all weights");
+    text_add(t, "  reduce     gradients are reduced over ranks after %s micro-batch\n",
              each ? "each" : "the last");
     text_add(t, "  sequence   %s\n",
-             p->sequence ? "tokens of the stream are cut over tp"
-                         : "ranks along tp have all tokens of the stream");
+             p->sequence ? "tokens of the residual stream are sharded over tp"
+                         : "ranks along tp have all tokens of the residual stream");
     text_add(t, "  regather   activations that F gathered are %s\n",
              p->keep_gathered ? "kept for the backward phases" : "gathered again");
     if (p->fold > 1)
-        text_add(t, "  fold       sums in the order of %d data parallel ranks\n", p->fold);
+        text_add(t, "  fold       sums in the order of %d data-parallel ranks\n", p->fold);
 }
 
-/* Which of the step's micro-batches are this rank's, by their numbers. */
+/* Lists the numbers that this rank's micro-batches have in the step. */
 static void numbers_text(const Facts *f, const BatchSplit *split, Text *t)
 {
     enum { SHOWN = 8 };
-    const int64_t global = f->global;
-    text_add(t, "             of the step's 0 to %lld they are numbers",
+    const int64_t global = f->config->batch_global;
+    text_add(t, "             of the step's micro-batches 0 to %lld they are",
              (long long)(batch_room(split) / split->each - 1));
     for (int i = 0; i < split->micros; i++) {
         if (i == SHOWN && split->micros > SHOWN + 1) text_add(t, ", ..");
@@ -113,8 +114,8 @@ static void plan_text(const Facts *f, Text *t)
     mesh_text(f, t);
     text_add(t, "  device     %s, %s; sums and statistics in %s\n", f->device, dtype_name(s->dtype),
              dtype_name(dtype_wide(s->dtype)));
-    text_add(t, "  batch      %lld sequences of %lld tokens: %lld tokens a step\n",
-             (long long)f->global, (long long)s->batch.seq_len, (long long)f->tokens_step);
+    text_add(t, "  batch      %lld sequences of %lld tokens: %lld tokens per step\n",
+             (long long)c->batch_global, (long long)c->data_seq_len, (long long)f->tokens_step);
     micro_text(f, t);
     slices_text(f, t);
     zero_text(f, t);

@@ -1,5 +1,5 @@
-/* program_json.c -- a program as data: phases, tensors, instructions, parameters. Tensors
- * that no instruction touches, left over by passes, are not there; ids are those of the text. */
+/* program_json.c -- a program as JSON: phases, tensors, instructions, parameters. Tensors that no
+ * instruction uses, left over by passes, are omitted; ids are those of the text form. */
 #include "cli/explain/json.h"
 
 static json_t *ids(const int32_t *id, int n)
@@ -15,7 +15,7 @@ static json_t *instr_json(const Facts *f, const Program *p, int index)
     json_t *o = json_pack(
         "{s:s, s:i, s:s, s:s, s:b, s:o, s:o, s:I, s:I}", "phase", phase_name(i->phase), "index",
         index - p->first[i->phase], "op", op_info(i->op)->name, "queue", queue_name(i->queue),
-        "again", (int)i->recomputed, "in", ids(i->in, i->n_in), "out", ids(i->out, i->n_out),
+        "recomputed", (int)i->recomputed, "in", ids(i->in, i->n_in), "out", ids(i->out, i->n_out),
         "flops", (json_int_t)i->flops, "bytes", (json_int_t)instr_bytes(i));
     if (!op_transfers(i->op)) return o;
     const Transfer t = instr_transfer(p, i);
@@ -48,6 +48,7 @@ static json_t *tensor_json(const Program *p, int32_t id)
                      place_json(t->at[SPLIT]), "merged", place_json(t->at[MERGED]));
 }
 
+/* True if an instruction reads or writes the tensor or a view of it. */
 static bool is_used(const Program *p, int32_t id)
 {
     for (int i = 0; i < p->n_instr; i++) {
@@ -111,8 +112,8 @@ static json_t *params_json(const Facts *f, int kind)
         set(o, "use_shape", shape_json(&p->here));
         set_text(o, "use", p->use);
         set_text(o, "in_pack_of", m->unit[p->owner].name);
-        set(o, "pack", stretch_json(p->pack));
-        set(o, "home", stretch_json(p->home));
+        set(o, "pack", span_json(p->pack));
+        set(o, "home", span_json(p->home));
         set(o, "gradient", routes_json(f, p));
         json_array_append_new(list, o);
     }

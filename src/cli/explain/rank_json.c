@@ -1,11 +1,11 @@
-/* rank_json.c -- what a rank holds and sends, as data: actions, transfers, memory. */
+/* rank_json.c -- actions, transfers and memory of a rank as JSON. */
 #include "cli/explain/json.h"
 
 #include "schedule/text_form.h"
 
 static const char *const arena_name[N_ARENAS] = {"state", "step", "work", "host", "session"};
 
-json_t *stretch_json(Span s) { return json_pack("[I, I]", (json_int_t)s.lo, (json_int_t)s.hi); }
+json_t *span_json(Span s) { return json_pack("[I, I]", (json_int_t)s.lo, (json_int_t)s.hi); }
 
 static json_t *axes_json(const Mesh *m, unsigned axes)
 {
@@ -17,7 +17,7 @@ static json_t *axes_json(const Mesh *m, unsigned axes)
 
 json_t *group_json(const Mesh *m, RankList group)
 {
-    enum { LISTED = 64 }; /* of more the axes tell: all ranks that differ along them alone */
+    enum { LISTED = 64 }; /* a larger group is described by its axes alone */
     json_t *o = json_object(), *ranks = json_array();
     set(o, "axes", axes_json(m, group_axes(m, group)));
     set_count(o, "group", group.n);

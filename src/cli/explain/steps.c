@@ -1,10 +1,10 @@
-/* steps.c -- what GATHERs, REDUCEs and moves do, step by step, of one unit of each kind.
+/* steps.c -- the steps of GATHER, REDUCE and move actions, for one unit of each kind.
  *
- *     gather.2    all-gather      dp {1 3}  state+512 -> work+20480   begun here, ended before F2.0 (action 8)
- *     reduce.2.0  all-reduce      tp {2 3}  work+5120 -> work+5120    done here
- *                 reduce-scatter  dp {1 3}  work+4096 -> work+4096    begun here, ended before ...
+ *     gather.2    all-gather      dp {1 3}  state+512 -> work+20480  begun here, waited for before ..
+ *     reduce.2.0  all-reduce      tp {2 3}  work+5120 -> work+5120   done here
+ *                 reduce-scatter  dp {1 3}  work+4096 -> work+4096   begun here, waited for before ..
  *
- * The first two of each are shown; those of other micro-batches and units are like them. */
+ * The first two of each kind are printed; those of other micro-batches and units are similar. */
 #include <stdio.h>
 #include "cli/explain/explain.h"
 #include "cli/table.h"
@@ -14,6 +14,8 @@ enum { SHOWN = 2, COLUMNS = 8 };
 
 static const char *const arena_name[N_ARENAS] = {"state", "step", "work", "host", "session"};
 
+/* Steps before `begun` are synchronous. Step `begun` overlaps until position `end`; later steps run
+ * after its wait. */
 static void when_cell(const Facts *f, int at, int step, TextTable *t)
 {
     const LinkedProgram *lp = &f->job->linked;
@@ -60,7 +62,8 @@ static void action_rows(const Facts *f, int at, TextTable *t)
     }
 }
 
-/* The actions of a unit that have steps: those shown, and how many there are. */
+/* The actions of a unit that have steps: positions of the printed ones, the number of all, and
+ * table rows. */
 typedef struct {
     int at[N_ACTION_KINDS * SHOWN], n, all, rows;
 } PickedActions;
@@ -82,8 +85,8 @@ static PickedActions pick(const LinkedProgram *lp, int unit)
 
 static Err unit_steps(const Facts *f, int unit, Arena *temp, Text *out)
 {
-    static const char *const head[COLUMNS] = {"",         "does",  "what",           "over",
-                                              "from, to", "bytes", "leave the rank", "when"};
+    static const char *const head[COLUMNS] = {"",         "does",  "what", "over",
+                                              "from, to", "bytes", "sent", "when"};
     const PickedActions p = pick(&f->job->linked, unit);
     TextTable t;
     if (p.n == 0) return OK;
@@ -98,7 +101,8 @@ static Err unit_steps(const Facts *f, int unit, Arena *temp, Text *out)
     return OK;
 }
 
-/* Of those of the kind that are here, the one in the middle; -1: there is none. */
+/* Returns the middle unit of the kind on this stage, which has neighbors on both sides; -1:
+ * none. */
 static int middle_unit(const Facts *f, int kind)
 {
     const LinkedProgram *lp = &f->job->linked;
@@ -108,7 +112,6 @@ static int middle_unit(const Facts *f, int kind)
     return -1;
 }
 
-/* One unit of each kind. */
 Err explain_steps_text(const Facts *f, Arena *temp, Text *out)
 {
     for (int k = 0; k < f->job->model.n_kinds; k++) {

@@ -1,7 +1,6 @@
-/* svg.c -- the schedule of a run in a file: as a picture (`sheaf explain run.yaml --svg FILE`),
- * or as the lists themselves, to be edited and given back as parallel.schedule (--schedule FILE).
- *
- * What waits for what shows, and how much of the step is waiting. */
+/* svg.c -- the schedule of a run written to a file: as a picture (`sheaf explain run.yaml --svg
+ * FILE`), which shows dependencies and idle time, or as lists (--schedule FILE), which can be
+ * edited and used as parallel.schedule. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,5 @@
-/* text.c -- an explanation for people: what is computed, by which programs, in which order,
- * at what cost. The pages before and after the programs are in files of their own: explain_plan.c, explain_units.c,
- * explain_pipeline.c, explain_actions.c, explain_transfers.c, explain_memory.c, explain_cost.c. */
+/* text.c -- an explanation as text: the programs and the drawn schedule. The other sections are in
+ * plan.c, units.c, pipeline.c, actions.c, transfers.c, steps.c, memory.c and cost.c. */
 #include <stdio.h>
 #include <string.h>
 #include "cli/explain/explain.h"
@@ -14,17 +13,17 @@ static void legend(bool sliced, Text *t)
              sliced ? ": for its longest slice" : "");
     text_add(
         t,
-        "  F forward; I gradients of inputs; W gradients of parameters; B is I and W in one\n"
-        "  [<=n,m]  at most n rows are live      w..3     three parameters that lie side by side\n"
-        "  '        computed again               += adds to what is there\n"
-        "  scratch  dies with its phase          y, dx    what the neighbour units read\n"
+        "  F forward; I gradients of inputs; W gradients of parameters; B is I and W in one order\n"
+        "  [<=n,m]  at most n live rows          w..3     three adjacent parameters\n"
+        "  '        recomputed                   +=       accumulates\n"
+        "  scratch  freed after its phase        y, dx    read by the neighbor units\n"
         "  frame-i  kept from F to I             param, dparam  weights, sums of gradients\n"
         "  frame-w  kept from F to W             input, loss    of the micro-batch\n"
-        "  carry    kept from I to W             host     waits in the host's memory\n");
+        "  carry    kept from I to W             host     offloaded to host memory\n");
     if (sliced) text_add(t, "  micro    rows of all slices           dmicro   their gradients\n");
 }
 
-/* What a unit holds for one micro-batch between its phases. */
+/* Prints the bytes that a unit holds for one micro-batch between its phases, by region. */
 static void kept_text(const Program *p, Text *t)
 {
     char human[24];
@@ -39,7 +38,7 @@ static void kept_text(const Program *p, Text *t)
     text_add(t, "%s\n", any ? "" : " nothing");
 }
 
-/* What each instruction that transfers does beyond its line: "over tp {2 3}, sends 32.0 KiB". */
+/* The notes of instructions that transfer: "over tp {2 3}, sends 32.0 KiB". */
 static Err notes_of(const Facts *f, const Program *p, Arena *temp, const char *const **out)
 {
     const char **note;
@@ -74,7 +73,8 @@ static Err programs_text(const Facts *f, Arena *temp, Text *t)
     return OK;
 }
 
-/* A line in lines of DRAW_COLUMNS, cut between words; the next ones start under the first word. */
+/* Wraps a line of the drawing at DRAW_COLUMNS. Continuation lines start below the first word; after
+ * DRAW_LINES lines the rest is omitted. */
 static void add_wrapped(Text *t, const char *line, size_t length)
 {
     const char *bar = memchr(line, '|', length);

@@ -1,13 +1,37 @@
-/* transfers.c -- what a rank sends in a step, and why.
+/* transfers.c -- the transfers of a rank in a step, summed by purpose, kind and group.
  *
- *     purpose                        kind         over         times   put in   leave the rank
- *     parameters, from home to use   all-gather   dp, 2 ranks     12   370688           370688  362.0 KiB
+ *     purpose                        kind         over         times    input     sent
+ *     parameters, from home to use   all-gather   dp, 2 ranks     12   370688   370688  362.0 KiB
  *
- * The transfers are those that run/ begins; in sum they are what linked_traffic says. */
+ * These are the transfers that run/ begins. Their bytes add up to linked_sent. */
 #include <stdio.h>
 #include <string.h>
 #include "cli/explain/explain.h"
 #include "cli/table.h"
+
+/* Purposes in the order of the table: "program", "scalar", and the values of LinkedStep.what. */
+static const struct {
+    const char *what, *text;
+} purpose[] = {
+    {"program", "activations, within units"},
+    {"forward", "activations, between stages"},
+    {"backward", "their gradients, between stages"},
+    {"gather", "parameters, from home to use"},
+    {"stages", "gradients, of weights on two stages"},
+    {"copies", "gradients, of replicated elements"},
+    {"model", "gradients, over model axes"},
+    {"scatter", "gradients, to their homes"},
+    {"data", "gradients, over data axes"},
+    {"scalar", "live tokens, loss, norm"},
+};
+enum { N_PURPOSES = sizeof purpose / sizeof *purpose };
+
+static int purpose_of(const char *what)
+{
+    int i = 0;
+    while (i < N_PURPOSES && strcmp(purpose[i].what, what) != 0) i++;
+    return i;
+}
 
 const char *axes_text(const Mesh *m, unsigned axes, char buffer[GROUP_TEXT_BYTES])
 {
@@ -46,11 +70,12 @@ static bool row_before(const TransferRow *a, const TransferRow *b)
     const int p = purpose_of(a->what), q = purpose_of(b->what);
     const int words = strcmp(a->what, b->what);
     if (p != q) return p < q;
-    if (words) return words < 0; /* of two that have no text here */
+    if (words) return words < 0; /* two purposes that are not in the table */
     if (a->kind != b->kind) return a->kind < b->kind;
     return a->axes != b->axes ? a->axes < b->axes : a->ranks < b->ranks;
 }
 
+/* Adds to the row with the same key, or inserts a new one at its place in the order. */
 static Err add_row(Facts *f, TransferRow row)
 {
     int at = 0;
@@ -83,7 +108,8 @@ static Err add_transfer(Facts *f, const char *what, const Transfer *t, int64_t t
                          .sent_bytes = (size_t)times * transfer_sent(t, lp->rank)});
 }
 
-/* Those of programs, and the scalars; what GATHERs and REDUCEs send is told by their steps. */
+/* Takes the transfers of programs and the scalars. Those of GATHER and REDUCE are added from their
+ * steps, which name the purpose. */
 static Err visit(void *context, const Transfer *t, int64_t times)
 {
     if (t->scalar) return add_transfer(context, "scalar", t, times);
@@ -116,7 +142,7 @@ static void transfer_row(const Facts *f, const TransferRow *row, TextTable *t)
     table_cell(t, "%s", text_bytes((int64_t)row->sent_bytes, human));
 }
 
-/* Units of one kind whose packs come and go alike, in one line. */
+/* One line for consecutive units of one kind with equal counts. */
 static void gathers_text(const Facts *f, Text *t)
 {
     const Model *m = &f->job->model;
@@ -127,9 +153,9 @@ static void gathers_text(const Facts *f, Text *t)
         all.gathers += count[u].gathers;
         all.saved += count[u].saved;
     }
-    if (all.uses == 0) return; /* every pack lies whole on the rank */
-    text_add(t, "\nGATHERS of a step: parameters from the ranks that share them\n");
-    text_add(t, "  %-24s %8s %8s %12s\n", "unit", "uses", "gathers", "still there");
+    if (all.uses == 0) return; /* no pack is sharded */
+    text_add(t, "\nGATHERS of a step: all-gathers of sharded parameters\n");
+    text_add(t, "  %-24s %8s %8s %12s\n", "unit", "uses", "gathers", "resident");
     for (int u = 0, last; u < m->n_units; u = last + 1) {
         char name[64];
         for (last = u; last + 1 < m->n_units && m->unit[last + 1].kind == m->unit[u].kind &&
@@ -149,14 +175,13 @@ Err explain_transfers_text(const Facts *f, Arena *temp, Text *out)
     char human[24];
     text_add(out, "\nTRANSFERS of a step that rank %d begins, in bytes\n", f->job->linked.rank);
     if (f->n_transfers == 0) {
-        text_add(out, "  none: a rank alone\n");
+        text_add(out, "  none: a single rank\n");
         gathers_text(f, out);
         return OK;
     }
     TRY(table_open(&t, 7, f->n_transfers + 2, temp));
     for (int i = 3; i <= 6; i++) table_right(&t, i);
-    static const char *const head[] = {"purpose", "kind",           "over", "times",
-                                       "put in",  "leave the rank", ""};
+    static const char *const head[] = {"purpose", "kind", "over", "times", "input", "sent", ""};
     for (int i = 0; i < 7; i++) table_cell(&t, "%s", head[i]);
     for (int i = 0; i < f->n_transfers; i++) transfer_row(f, &f->transfer[i], &t);
     for (int i = 0; i < 5; i++) table_cell(&t, "%s", i ? "" : "all");

@@ -1,10 +1,10 @@
-/* units.c -- units and their parameters: whole, and what one rank has of them.
+/* units.c -- units and their parameters: in total, and the shards of one rank.
  *
- *     parameter                  shape      here     in use           of the pack   at home     gradient
- *     self_attn.q_proj.weight    [64,64]    [32,64]  shard(0) on tp   64..2111      64..2111    scatter over dp {1 3}
+ *     parameter      shape    here     in use          of the pack  at home   gradient
+ *     q_proj.weight  [64,64]  [32,64]  shard(0) on tp  64..2111     64..2111  scatter over dp {1 3}
  *
- * A rank uses what the layout in use leaves it; these lie back to back in its pack of the unit, of which
- * ZeRO leaves it a stretch: its home. */
+ * `here` is the shard in the use layout. The shards of a unit are stored back to back in the rank's
+ * pack. ZeRO leaves the rank one contiguous part of the pack, its home. */
 #include <stdio.h>
 #include "cli/explain/explain.h"
 #include "cli/table.h"
@@ -60,7 +60,7 @@ static Err units_table(const Facts *f, Arena *temp, Text *out)
     count_cells(&t, use, element);
     count_cells(&t, home, element);
     table_end_row(&t);
-    text_add(out, "\nUNITS: whole, and of rank %d: in use, and at home between uses\n",
+    text_add(out, "\nUNITS: in total, and on rank %d: in use (gathered), and at home (sharded)\n",
              f->job->linked.rank);
     table_text(&t, "  ", out);
     return OK;
@@ -84,7 +84,7 @@ static void span_cell(TextTable *t, Span s)
         table_cell(t, "none");
 }
 
-/* "model over tp {2 3}, scatter over dp {1 3}" */
+/* Prints "model over tp {2 3}, scatter over dp {1 3}". */
 static void routes_cell(const Facts *f, const ParamFacts *p, TextTable *t)
 {
     char routes[CELL_BYTES] = "stays here", group[GROUP_TEXT_BYTES];
@@ -95,7 +95,8 @@ static void routes_cell(const Facts *f, const ParamFacts *p, TextTable *t)
     table_cell(t, "%s", routes);
 }
 
-static void param_row(const Facts *f, const ParamFacts *p, bool guest, TextTable *t)
+/* `tied`: the parameter is stored in the pack of another unit. */
+static void param_row(const Facts *f, const ParamFacts *p, bool tied, TextTable *t)
 {
     char shape[CELL_BYTES];
     table_cell(t, "%s%s", p->name, p->decay ? "" : " *");
@@ -132,10 +133,12 @@ static Err params_table(const Facts *f, int kind, Arena *temp, Text *out)
 Err explain_units_text(const Facts *f, Arena *temp, Text *out)
 {
     TRY(units_table(f, temp, out));
-    text_add(out,
-             "\n  * does not decay. of the pack, at home: elements of the rank's pack of the "
-             "unit. gradient: how it is summed\n  over ranks: copies, of what several hold; "
-             "model, over axes that cut it or its tokens; scatter, to homes; data, the rest\n");
+    text_add(
+        out,
+        "\n  * no weight decay. of the pack, at home: elements of the unit's flat parameter on "
+        "this rank (pack).\n  gradient: its reductions over ranks: copies, of replicated "
+        "elements; model, over axes that shard it or\n  its tokens; scatter, to homes; data, "
+        "over the other data axes\n");
     for (int k = 0; k < f->job->model.n_kinds; k++)
         if ((f->only < 0 || f->only == k) && f->units_here[k] > 0)
             TRY(params_table(f, k, temp, out));
