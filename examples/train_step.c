@@ -1,11 +1,11 @@
-/* train_step.c -- the library on one page: a model is compiled, opened on a rank, and trained.
+/* train_step.c -- the library on one page: compiles a model, opens it on a rank and trains it.
  *
- *     build/release/examples/train_step [FILE]      learns the bytes of FILE; README.md by default
+ *     build/release/examples/train_step [FILE]      trains on the bytes of FILE (README.md)
  *
- *     model_config_load   a preset                      what the model is
- *     job_compile         programs, list, offsets       all that a step will do, and where
- *     job_open_rank       memory of that size           and no more of it later
- *     rank_step           walks the list                one training step */
+ *     model_config_load   a preset                           the model
+ *     job_compile         programs, action list, offsets     everything that a step executes
+ *     job_open_rank       memory of exactly that size        no allocation later
+ *     rank_step           runs the action list               one training step */
 #include <stdio.h>
 
 #include "base/team.h"
@@ -14,7 +14,7 @@
 
 enum { STEPS = 40, MICROS = 2, SEQUENCES = 8, SEQ_LEN = 64, THREADS = 2 };
 
-/* The bytes to learn, and how many of them have been read. */
+/* The training text, and the position of the next byte. */
 typedef struct {
     const char *text;
     size_t length, at;
@@ -31,8 +31,9 @@ static Err reader_open(Reader *r, const char *path, Arena *arena)
                     r->length);
 }
 
-/* A sequence is SEQ_LEN bytes; each is to tell the next. It may look at what is before it, which
- * `ranges` says: rows [lo, hi) of the micro-batch, and a second range that is empty here. */
+/* Fills one sequence of SEQ_LEN bytes. The target of each byte is the next one. `ranges` holds the
+ * keys that a token attends to: rows [lo, hi) of the micro-batch, here from the start of the
+ * sequence to the token itself, and a second range that is empty here. */
 static void read_sequence(Reader *r, Rank *rank, int micro, int64_t sequence)
 {
     int32_t *tokens = rank_input(rank, micro, INPUT_TOKENS).data;
@@ -49,7 +50,7 @@ static void read_sequence(Reader *r, Rank *rank, int micro, int64_t sequence)
         ranges[row][0] = (int32_t)(sequence * SEQ_LEN);
         ranges[row][1] = (int32_t)(row + 1);
         ranges[row][2] = ranges[row][3] = 0;
-        weights[row] = 1; /* counts in the loss */
+        weights[row] = 1; /* weight of the token in the loss */
     }
 }
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# curves.sh BINARY -- a hundred steps: the fast device in f32 beside the oracle in f64, and bf16 beside f32. The same
-# model, seed and samples; AdamW, warmup, clip. The curves stay together within what the types can hold.
+# curves.sh BINARY -- a hundred steps: the fast device in f32 against the oracle in f64, and bf16
+# against f32. The same model, seed and samples; AdamW, warmup, clip. The curves differ by no more
+# than the precision of the types allows.
 set -u
 sheaf=$1
 top=$(mktemp -d)
@@ -14,7 +15,7 @@ curve() { # name, key=value...
     "$sheaf" train "${common[@]}" run.dir="$top/$1" "${@:2}" >/dev/null || exit 1
     sed 's/.*"loss": \([^,]*\),.*/\1/' "$top/$1/metrics.jsonl" >"$top/$1.loss"
 }
-# The largest distance of two curves, and whether it is within the limit; the losses at a few steps, to look at.
+# Prints the largest distance of two curves, whether it is within the limit, and some losses.
 compare() { # name, name, limit of the mean distance; a single step may be ten times as far
     paste "$top/$1.loss" "$top/$2.loss" | awk -v a="$1" -v b="$2" -v limit="$3" '
         { d = $1 - $2; if (d < 0) d = -d; sum += d; if (d > most || d != d) { most = d; at = NR } }

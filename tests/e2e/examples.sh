@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# examples.sh BINARY -- every run file in examples/ works as it is: explained, then trained for three steps.
+# examples.sh BINARY -- every run file in examples/ is explained and trained for three steps.
 set -u
 sheaf=$1
 top=$(mktemp -d)
@@ -22,7 +22,7 @@ for file in examples/*.yaml; do
     check "$file: three steps" test "$(wc -l <"$top/run/metrics.jsonl")" = 3
     check "$file: in bf16" "$sheaf" train "$file" "$@" run.steps=3 precision.compute=bf16
     check "$file: on ref in f64" "$sheaf" train "$file" "$@" precision.compute=f64 run.steps=1 batch.global=1 batch.micro=1
-    check "$file: the run folder is said in words" "$sheaf" inspect "$top/run/metrics.jsonl"
+    check "$file: the metrics are described" "$sheaf" inspect "$top/run/metrics.jsonl"
 done
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

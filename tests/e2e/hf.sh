@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# hf.sh BINARY -- a model goes out to a Hugging Face folder and comes back: by model.init and by reshape, on one rank and
-# on several; every way starts from the same weights, to the bit. What cannot be done is refused, and leaves nothing.
+# hf.sh BINARY -- a model is exported to a Hugging Face folder and imported again: by model.init and
+# by reshape, on one rank and on several; all start from the same weights, to the bit. Bad requests
+# are refused and leave no files.
 set -u
 sheaf=$1
 top=$(mktemp -d)
@@ -58,9 +59,9 @@ cp tests/golden/tokenizer/llama3.json "$top/names/tokenizer.json"
 "$sheaf" data build "$top/text" -o "$top/text.bin" --tokenizer "$top/names/mine.json" >/dev/null || exit 1
 check "a tokenizer of another name" "$sheaf" train "${common[@]:1}" data.train="$top/text.bin" model.name=llama-tiny \
     model.vocab_size=707 data.tokenizer="$top/names/mine.json" run.steps=1 run.dir="$d/named"
-check "goes out" says "1 of a tokenizer" "$sheaf" reshape "$d/named" "$d/named-hf" --hf
-check "and not the one beside it" cmp "$top/names/mine.json" "$d/named-hf/tokenizer.json"
-check "and speaks there" "$sheaf" generate "$d/named-hf" -p "The " -n 3
+check "is exported" says "1 of tokenizer" "$sheaf" reshape "$d/named" "$d/named-hf" --hf
+check "and not the one next to it" cmp "$top/names/mine.json" "$d/named-hf/tokenizer.json"
+check "and is used there" "$sheaf" generate "$d/named-hf" -p "The " -n 3
 check "what is no folder" refused "is no folder" train model.name=llama-tiny model.init="$top/nothing" run.dir="$d/x"
 cp -r "$d/hf" "$top/other"
 sed -i 's/"rms_norm_eps": [^,]*/"rms_norm_eps": 0.0625/' "$top/other/config.json"
@@ -69,7 +70,7 @@ check "unless it is asked for" train model.name=llama-tiny model.rms_norm_eps=1e
 check "what is there is not overwritten" refused "is there already" "$sheaf" reshape "$d/a" "$d/hf" --hf
 check "keys of layouts have no place" refused "mesh.tp=2" "$sheaf" reshape "$d/a" "$d/y" --hf mesh.tp=2
 check "a type that is none" refused "f32, bf16 or f16" "$sheaf" reshape "$d/a" "$d/y" --hf --dtype int8
-check "a flag without --hf" refused "add --hf" "$sheaf" reshape "$d/a" "$d/y" --dtype f16
+check "a flag without --hf" refused "only with --hf" "$sheaf" reshape "$d/a" "$d/y" --dtype f16
 sed -i 's/"rms_norm_eps": [^,]*/"rms_norm_eps": 0.0625, "attn_logit_softcapping": 50/' "$top/other/config.json"
 check "a feature that we do not honour" refused "attn_logit_softcapping" "$sheaf" reshape "$top/other" "$d/y"
 check "nothing is left of these" test ! -e "$d/y" -a ! -e "$d/y.tmp" -a ! -e "$d/hf.tmp"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# kills.sh BINARY [N] -- kill -9 at random instants, N times (20): of the worker, of the parent, of a rank under MPI. After each,
-# every checkpoint that has its name is whole; and when the run comes to its end, its weights are bit for bit those of
-# a run that was never killed, each step stands once in its metrics, and its samples are those of one pass. The seed is
-# printed; give it as SEED to have the same instants again.
+# kills.sh BINARY [N] -- kill -9 at N random instants (20): of the worker, of the parent, of a rank
+# under MPI. After each, every checkpoint with a final name is complete. When the run ends, its
+# weights are bit for bit those of a run that was never killed, each step is once in its metrics,
+# and its samples are those of one pass. The seed is printed; SEED repeats the same instants.
 set -u
 sheaf=$1
 kills=${2:-20}
@@ -40,7 +40,7 @@ run:
 YAML
 
 losses() { sed 's/, "step_ms.*//' "$1/metrics.jsonl"; }
-is_whole() { # folder: all checkpoints that have their name
+is_whole() { # folder: all checkpoints with a final name
     local found
     for found in "$1"/checkpoints/step-????????; do
         [ -d "$found" ] || continue
@@ -94,7 +94,7 @@ for i in $(seq "$kills"); do
     wait $pid || hits=$((hits + 1))
     is_whole "$dir"
     [ -d "$dir/checkpoints/step-00000150" ] || continue
-    same_end "$top/$layout" "$dir" # it was too late, or it came to its end in spite of it all
+    same_end "$top/$layout" "$dir" # the kill came too late
     ends=$((ends + 1))
     rm -rf "$dir"
 done

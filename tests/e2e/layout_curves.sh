@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# layout_curves.sh BINARY -- two hundred steps of AdamW in f32 under layouts: the curves stay together. The same model, seed and
-# samples; sums are grouped otherwise, so the last digits differ, and no more than they do between f32 and f64 (curves.sh). Where
-# the order of sums is the same, so is every digit.
+# layout_curves.sh BINARY -- two hundred steps of AdamW in f32 under several layouts: the curves
+# stay together. Model, seed and samples are the same. Sums are grouped differently, so the last
+# digits differ, by no more than between f32 and f64 (curves.sh). With the same order of sums every
+# digit is equal.
 set -u
 sheaf=$1
 top=$(mktemp -d)
@@ -16,7 +17,8 @@ curve() { # name, key=value...
     "$sheaf" train "${common[@]}" run.dir="$top/$1" "${@:2}" >/dev/null || exit 1
     sed 's/.*"loss": \([^,]*\),.*/\1/' "$top/$1/metrics.jsonl" >"$top/$1.loss"
 }
-# The mean distance of two curves is within the limit, a single step within ten times that; 0: every digit is the same.
+# The mean distance of two curves is within the limit, a single step within ten times that; 0: every
+# digit is equal.
 compare() { # name, name, limit
     paste "$top/$1.loss" "$top/$2.loss" | awk -v a="$1" -v b="$2" -v limit="$3" '
         { d = $1 - $2; if (d < 0) d = -d; sum += d; if (d > most || d != d) { most = d; at = NR } }

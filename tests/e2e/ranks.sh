@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# ranks.sh BINARY -- `sheaf train` on many ranks as a user runs it: the same model under every layout, and what is said when
-# ranks stop, crash or are killed. Works in a temporary folder. Layouts over MPI run where there is an mpirun.
+# ranks.sh BINARY -- `sheaf train` on many ranks as a user runs it: the same model under every
+# layout, and the messages when ranks stop, crash or are killed. Works in a temporary folder.
+# Layouts over MPI run if there is an mpirun.
 . tests/support/e2e.sh
 
 train() { # folder, key=value...
@@ -12,7 +13,7 @@ says() { grep -qE -- "$2" "$top/$1" || { echo "  not in $1: $2" && cat "$top/$1"
 losses() { sed 's/, "step_ms.*"sent_bytes": [0-9]*//' "$1/metrics.jsonl"; }
 same() { diff <(losses "$top/$1") <(losses "$top/$2"); }
 numbers() { sed -n "s/.*\"$2\": \([-0-9.e+]*\).*/\1/p" "$top/$1/metrics.jsonl"; }
-near() { # a, b: every loss, norm and held-out loss as near as its digits tell
+near() { # a, b: every loss, norm and held-out loss equal within its printed digits
     local key
     for key in loss grad_norm tokens valid_loss; do
         paste <(numbers "$1" $key) <(numbers "$2" $key) |
@@ -61,7 +62,8 @@ ok "dp=3" status 0 train d mesh.dp=3
 ok "fold=3" status 0 train f numerics.fold=3
 ok "a fold of 3 has the bits of 3 ranks" same d f
 
-# 78,976 parameters and 64 of the last norm, each sent 2 (p - 1) times a step, 4 bytes; validation is no step's.
+# 78,976 parameters and 64 of the last norm, each sent 2 (p - 1) times per step, 4 bytes; validation
+# does not count.
 ok "what was sent is counted" sent d $((79040 * 2 * 2 * 4))
 ok "one rank sends nothing" sent one 0
 
@@ -101,7 +103,7 @@ running kill
 kill -KILL "$(cat "$top/kill/lock")"
 wait $pid
 ok "SIGKILL: exit status 137" test $? = 137
-ok "SIGKILL: is said" says kill.err "out of memory: .dmesg. tells"
+ok "SIGKILL: is said" says kill.err "out of memory: see .dmesg."
 
 # The parent is killed; the worker goes with it.
 train orphan run.ranks=2 run.steps=100000 run.valid_every=0 &

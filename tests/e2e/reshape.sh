@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# reshape.sh BINARY -- a checkpoint reshaped to another layout goes on, to the bit, as the one that it was made of goes on
-# under that layout; what cannot be done is refused, and leaves nothing.
+# reshape.sh BINARY -- a run resumed from a reshaped checkpoint has the same bits as the source
+# resumed under that layout; bad requests are refused and leave no files.
 set -u
 sheaf=$1
 top=$(mktemp -d)
@@ -32,7 +32,7 @@ check "it has a file for each rank" test -f "$top/b/checkpoints/step-00000004/ra
 check "the target goes on" "$sheaf" train "$top/b/config.yaml" run.steps=6
 check "both the same" same_end "$top/direct" "$top/b"
 check "of a step folder, with the least buffer" "$sheaf" reshape "$top/a/checkpoints/step-00000002" "$top/c" run.ranks=2 --buffer 8
-check "what is there is not overwritten" refused "is there already" "$sheaf" reshape "$top/a" "$top/b" mesh.tp=2
+check "an existing folder is not overwritten" refused "exists already" "$sheaf" reshape "$top/a" "$top/b" mesh.tp=2
 check "what is trained stays" refused "changes what is trained" "$sheaf" reshape "$top/a" "$top/d" optim.lr=1
 check "a mesh that cannot be" refused "run.ranks=5" "$sheaf" reshape "$top/a" "$top/d" run.ranks=5 mesh.tp=2
 check "no checkpoint" refused "no checkpoint" "$sheaf" reshape "$top" "$top/d"

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# state.sh BINARY -- runs that end anyhow and go on: killed at every point of a save, on other ranks, with a damaged
-# checkpoint, on a full disk. On the same layout the end is bit for bit that of a run that was never killed, and samples are
-# those of one pass. Works in a temporary folder.
+# state.sh BINARY -- runs that end early and resume: killed at every point of a save, on other
+# ranks, with a damaged checkpoint, on a full disk. On the same layout the result is bit for bit
+# that of a run that was never killed, and samples are those of one pass. Works in a temporary
+# folder.
 . tests/support/e2e.sh
 
 train() { # folder, key=value...
@@ -220,10 +221,10 @@ unset SHEAF_KILL_AT
 ok "what fails the same way each time is given up" status 1 train q run.device=ref optim.kind=sgd optim.lr=1000 optim.clip=0 \
     run.steps=30 --supervise 9
 ok "after two restarts" test "$(wc -l <"$top/q/restarts.jsonl")" = 2
-ok "and that is said" says q.err "the last two came no further"
+ok "and that is said" says q.err "the last two made no progress"
 ok "a refused run is not restarted" status 2 train z data.train= --supervise 3
-ok "--supervise wants a number" status 2 train z --supervise many
-ok "--fewer wants --supervise" status 2 train z --fewer
+ok "--supervise needs a number" status 2 train z --supervise many
+ok "--fewer needs --supervise" status 2 train z --fewer
 
 if command -v mpirun >/dev/null && [ -e "$(dirname "$sheaf")/sheaf-mpi.so" ]; then
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1

@@ -1,4 +1,4 @@
-/* fuzz_run_file.c -- a run file in YAML: an error or a configuration. */
+/* fuzz_run_file.c -- any bytes as a run file: config_load returns an error or a configuration. */
 #define _GNU_SOURCE /* memfd_create */
 #include "fuzz/fuzz.h"
 #include "cli/config/config.h"

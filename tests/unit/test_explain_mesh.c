@@ -25,7 +25,7 @@ static void plan_says_which_rank_it_is(void **state)
         "on comm maximum over tp {2 3}, sends ",
         "  rank 3: gather.0 gather.1",
         "TRANSFERS of a step that rank 3 begins, in bytes\n",
-        "parameters, from home to use     all-gather      dp, 2 ranks",
+        "parameters, from home to use  all-gather      dp, 2 ranks",
         "transfers of layer.1, unit 2",
         "begun here, waited for before F2.0 (action",
         "MEMORY of rank 3, in bytes\n",

@@ -1,8 +1,8 @@
 /* steps.c -- the steps of GATHER, REDUCE and move actions, for one unit of each kind.
  *
- *     gather.2    all-gather      dp {1 3}  state+512 -> work+20480  begun here, waited for before ..
- *     reduce.2.0  all-reduce      tp {2 3}  work+5120 -> work+5120   done here
- *                 reduce-scatter  dp {1 3}  work+4096 -> work+4096   begun here, waited for before ..
+ *     gather.2    all-gather      dp {1 3}  state+512 -> work+2048  begun here, wait before F2.0
+ *     reduce.2.0  all-reduce      tp {2 3}  work+512 -> work+512    done here
+ *                 reduce-scatter  dp {1 3}  work+128 -> work+128    begun here, wait before norm
  *
  * The first two of each kind are printed; those of other micro-batches and units are similar. */
 #include <stdio.h>
