@@ -78,6 +78,7 @@ static Err read_text(EvalRequest *e, const char *path)
     return OK;
 }
 
+/* Copies ids to int32 and checks them against the vocabulary; the file is closed afterwards. */
 static Err copy_tokens(EvalRequest *e, const Tokens *t, int64_t limit)
 {
     int32_t *id;
@@ -114,6 +115,7 @@ static int64_t count_bytes(const EvalRequest *e)
     return bytes;
 }
 
+/* A tokenizer given by --tokenizer may have more ids than the model. */
 static Err check_vocabulary(const EvalRequest *e)
 {
     for (int64_t i = 0; i < e->windows.n_tokens; i++)

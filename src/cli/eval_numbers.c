@@ -22,6 +22,8 @@ void windows_at(const Windows *w, int64_t i, int64_t *first, int64_t *n, int64_t
     *from = i == 0 ? 1 : end_of(w, i - 1) - *first;
 }
 
+/* A loss is a negative log-likelihood: the smallest is the likeliest choice. `length` counts the
+ * characters of a choice. */
 ChoiceScore tasks_score(const ChoiceTasks *tasks, const double *loss)
 {
     ChoiceScore score = {0};

@@ -34,6 +34,7 @@ static Err compile(EvalRunner *r)
     return infer_team(ctx, r->world, &r->team);
 }
 
+/* All ranks receive all losses; the report uses those of the first rank of the process. */
 static Err open_runner(EvalRunner *r)
 {
     const ScorerSettings set = {&r->job, r->e->infer.device, r->world, r->team};
@@ -86,7 +87,7 @@ Err eval_rank(WorldRank *w, void *request)
     r->world = w;
     const Err err = run_phases(r);
     if (w->place == 0) r->e->infer.agreed = w->agreed;
-    world_leave(w, err);
+    world_leave(w, err); /* before the memory is freed, which other ranks may still read */
     scorer_close(&r->scorer);
     if (r->team) team_close(r->team);
     return err;

@@ -35,7 +35,7 @@ void eval_report_text(const EvalRequest *e)
 {
     char tokens[COUNT_BYTES], windows[COUNT_BYTES];
     const Windows *w = &e->windows;
-    double sum = 0;
+    double sum = 0; /* nats of all scored tokens; the first token of the text is not scored */
     for (int64_t i = 0; i < e->n_sequences; i++) sum += e->loss[i];
     const double loss = sum / (double)(w->n_tokens - 1), bits = loss / log(2.0);
     const double byte = e->text_bytes ? sum / log(2.0) / (double)e->text_bytes : 0;
@@ -60,6 +60,7 @@ void eval_report_text(const EvalRequest *e)
     printf("\n%.1f s, %.0f tok/s\n", e->seconds, (double)(w->n_tokens - 1) / e->seconds);
 }
 
+/* The losses of every choice, task by task, from which other metrics can be computed. */
 static json_t *results_json(const EvalRequest *e)
 {
     json_t *list = json_array();

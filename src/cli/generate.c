@@ -95,6 +95,7 @@ static Err read_stops(GenerateRequest *g, int argc, char **argv)
     return OK;
 }
 
+/* Flags that would have no effect are refused: greedy decoding draws no random numbers. */
 static Err read_settings(GenerateRequest *g, const GenerateFlags *f)
 {
     int64_t seed = 1;
@@ -187,6 +188,7 @@ static json_t *valid_text(const Bytes text, Arena *a)
     return json_stringn((const char *)valid.at, valid.bytes);
 }
 
+/* `text` ends before a stop string; `ids` has every generated token. */
 static json_t *output_json(const GenerateRequest *g, int64_t i, Arena *a)
 {
     const Completion *c = &g->stream->completion[i];

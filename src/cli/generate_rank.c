@@ -53,6 +53,8 @@ static void print_plan(const GenerateRunner *r)
                 (long long)trained);
 }
 
+/* Every rank opens a stream, because all must agree when a stop string ends a prompt. Only rank 0
+ * prints. */
 static Err open_stream(GenerateRunner *r)
 {
     const GenerateRequest *g = r->g;
@@ -94,6 +96,8 @@ static Err generate(GenerateRunner *r)
     return r->world->rank == 0 && g->json ? generate_json(g) : OK;
 }
 
+/* The ranks agree after each phase that can fail, so that none waits in a collective for a rank
+ * that has returned. */
 static Err run_phases(GenerateRunner *r)
 {
     InferContext *ctx = &r->g->infer;
@@ -115,7 +119,7 @@ Err generate_rank(WorldRank *w, void *request)
     r->world = w;
     const Err err = run_phases(r);
     if (w->place == 0) r->g->infer.agreed = w->agreed;
-    world_leave(w, err);
+    world_leave(w, err); /* before the memory is freed, which other ranks may still read */
     session_close(&r->session);
     if (r->team) team_close(r->team);
     return err;

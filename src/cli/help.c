@@ -47,6 +47,7 @@ static void print_overview(void)
 
 static const char *shown_default(const Key *key) { return *key->fallback ? key->fallback : "none"; }
 
+/* Keys with a single supported value are marked: setting them has no effect yet. */
 static void print_section(const char *section)
 {
     char text[512];

@@ -187,6 +187,7 @@ Err infer_open(InferContext *ctx, const Args *args, const char *tokenizer)
             "%s: no model; give a run folder, a checkpoint or a Hugging Face folder, as "
             "in `sheaf %s runs/NAME`",
             ctx->verb, ctx->verb);
+    /* The element type is needed to open the source, before the other keys can be read. */
     for (int i = 0; i < args->n_set; i++)
         f64 = f64 || strcmp(args->set[i], "precision.compute=f64") == 0;
     TRY(source_open(args->file, f64 ? F64 : F32, &ctx->arena, &ctx->source));
@@ -198,6 +199,8 @@ Err infer_open(InferContext *ctx, const Args *args, const char *tokenizer)
     return machine_device(&ctx->config, &ctx->device);
 }
 
+/* With MPI a process whose setup failed must still enter the world: its ranks report the error by
+ * world_agree, and the other processes do not wait for them. */
 Err infer_run(InferContext *ctx, Err (*body)(WorldRank *w, void *work), void *work)
 {
     const WorldSettings set = {.ranks = ctx->launch.ranks,
@@ -239,6 +242,7 @@ Err infer_team(InferContext *ctx, const WorldRank *w, Team **out)
     return launch_team(&ctx->launch, w->place, out);
 }
 
+/* The first rank of each process compares the sum of its ranks with the memory of the machine. */
 Err infer_start(InferContext *ctx, WorldRank *w, const char *way_out)
 {
     char need[24], have[24];

@@ -14,6 +14,7 @@
 
 /* ---- token files ---- */
 
+/* Raw uint16 files and Megatron pairs have no magic number, so their names decide. */
 static bool is_tokens(const char *path, Bytes data)
 {
     TokenFormat format;
@@ -76,6 +77,7 @@ static bool is_default(const Pair *p)
     return strcmp(text, fallback) == 0 || (numbers && x == y);
 }
 
+/* Loads the file as a run would, so errors in it are reported with their line. */
 static Err describe_run(const char *path, Bytes data, Arena *a)
 {
     Config c;

@@ -21,6 +21,7 @@ typedef struct {
     bool cut; /* the last line is incomplete, and is not counted */
 } LossCurve;
 
+/* Adds one step. `tokens` is cumulative in the file, so the last line has the total. */
 static Err add_line(const char *path, const char *line, size_t bytes, LossCurve *c)
 {
     json_error_t why;

@@ -24,6 +24,7 @@ static const char *shape_text(const int64_t *n, int ndim, char *out)
     return out;
 }
 
+/* Prints the rows and, if there are more than ROWS, the number of those left out. */
 static Err print_table(const TextTable *t, int64_t left, Arena *a)
 {
     const char *words;
@@ -83,6 +84,8 @@ static bool is_latest(const char *path, Bytes data)
            inspect_head_holds(data, "step-");
 }
 
+/* `latest` holds the name of a step folder and the hash of its manifest. A different hash means
+ * that the folder was replaced or damaged after the save. */
 static Err describe_latest(const char *path, Bytes data, Arena *a)
 {
     char folder[INSPECT_PATH_BYTES], dir[INSPECT_PATH_BYTES + 40];
@@ -183,6 +186,7 @@ static Err read_all(const Manifest *m, Arena *a)
     return err;
 }
 
+/* manifest_check_files compares names, lengths and headers; only --check reads the data. */
 static Err describe_checkpoint(const char *dir, bool check, Arena *a)
 {
     Manifest m;

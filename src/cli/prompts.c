@@ -28,6 +28,7 @@ static Err bad_id(const PromptReader *r, long long id)
                     (long long)r->infer->source.model.vocab - 1);
 }
 
+/* Adds one prompt. prompts_read has allocated an entry for each line. */
 static Err add_prompt(PromptReader *r, EncodedBytes ids, Bytes text)
 {
     Prompts *p = r->out;
@@ -55,6 +56,7 @@ static Err add_ids(PromptReader *r, EncodedBytes ids)
     return add_prompt(r, ids, (Bytes){(const unsigned char *)text, strlen(text)});
 }
 
+/* Reads ids separated by white space or commas, as --ids prints them or a list has them. */
 static Err read_numbers(PromptReader *r, Bytes text)
 {
     EncodedBytes ids = {0};
@@ -124,6 +126,7 @@ static Err add_json(PromptReader *r, Bytes line)
     return err;
 }
 
+/* Reads one prompt per line; empty lines are skipped, and a final \r is removed. */
 static Err read_lines(PromptReader *r, const char *text, size_t bytes)
 {
     const char *path = r->words->file;

@@ -61,6 +61,8 @@ static void set_not_fresh(Supervisor *v)
     snprintf(v->word[0], WORD_BYTES, "run.fresh=false");
 }
 
+/* Removes one data-parallel rank. All derived keys are set too, since the arguments may contain
+ * them. */
 static void set_fewer(Supervisor *v)
 {
     Config *c = &v->config;
@@ -110,6 +112,7 @@ static int64_t last_step(const char *dir)
     return last;
 }
 
+/* A restart makes progress if it comes past the last step or the last checkpoint of all before. */
 static void note_progress(Supervisor *v, const WorkerEnd *end, bool restarted)
 {
     const RunPosition now = {end->dir[0] ? last_step(end->dir) : 0,

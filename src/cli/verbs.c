@@ -64,6 +64,7 @@ static void list_working(char *out, size_t bytes)
             used += (size_t)snprintf(out + used, bytes - used, "%s%s", used ? ", " : "", v->name);
 }
 
+/* ERR_CONFIG for a verb that is planned, misspelled or unknown. */
 static Err refuse_verb(const char *name)
 {
     const char *names[32];

@@ -23,6 +23,8 @@ void verify_print_head(const Verification *v)
            "weights", "bound", "sent", "predicted");
 }
 
+/* Prints a deviation. An exact comparison shows `=` for equal bits, so that 0.0e+00 always means a
+ * value rounded to 0. */
 static void print_gap(bool exact, double gap)
 {
     if (exact && gap == 0)
@@ -31,6 +33,8 @@ static void print_gap(bool exact, double gap)
         printf(" %9.1e", gap);
 }
 
+/* One line per grade; the layout is printed on the first. A failed comparison adds a line with its
+ * reference and the largest deviation. */
 void verify_print_lines(const VerifyLine *line, int n)
 {
     char words[LAYOUT_TEXT_BYTES], reference[LAYOUT_TEXT_BYTES], sent[24], predicted[24];
@@ -80,6 +84,7 @@ static json_t *line_json(const VerifyLine *l)
                      "predicted_bytes", (json_int_t)l->predicted_bytes, "ok", l->ok);
 }
 
+/* Version 2: `reference` is the layout that a comparison is made with. */
 Err verify_json(const Verification *v)
 {
     json_t *lines = json_array();

@@ -155,6 +155,7 @@ static void report_status(FlightRecorder *b, int status, WorkerEnd *end)
     end->status = 128 + WTERMSIG(status);
 }
 
+/* SIGCHLD is among the held signals, so sigwaitinfo also returns when the worker ends. */
 static void wait_for_end(pid_t pid, const sigset_t *held, FlightRecorder *b, WorkerEnd *end)
 {
     for (;;) {

@@ -51,7 +51,7 @@ ok "on cpu" status 0 train plain run.device=cpu run.steps=3 run.valid_every=0
 ok "on cpu, with prepacked weights" status 0 train prepacked run.device=cpu run.steps=3 run.valid_every=0 parallel.prepack=true --trace "$top/prepacked.json"
 ok "the same losses" same plain prepacked
 ok "no message when the request has an effect" sh -c "! grep -q 'parallel.prepack' '$top/prepacked.out'"
-ok "a trace has them once a step" test "$(grep -c '"name": "prepack layer.0"' "$top/arranged.json")" = 6 # for x W^T, for dy W
+ok "a trace has them once a step" test "$(grep -c '"name": "prepack layer.0"' "$top/prepacked.json")" = 6 # for x W^T, for dy W
 ok "one micro-batch a step" status 0 train whole run.device=cpu run.steps=1 batch.micro=5 parallel.prepack=true
 ok "leaves nothing to prepack, which is reported" says whole.out "parallel.prepack=true"
 ok "another seed" status 0 train s run.seed=2 run.steps=1 run.valid_every=0

@@ -8,6 +8,7 @@
 #include "cli/machine.h"
 #include "device/cpu/cpu.h"
 
+/* True if the list has this word as its only item. */
 static bool is_word(const TextList *list, const char *word)
 {
     return list->n == 1 && strcmp(list->at[0], word) == 0;
@@ -46,35 +47,36 @@ static Err stage_rule(const Config *c, const char *word, StageRecompute *out)
 /* Reads parallel.recompute as rules for stages, if its items have an @. */
 static Err stage_rules(const Config *c, JobSettings *s)
 {
-    const TextList *again = &c->parallel_recompute;
-    int with = 0;
-    for (int i = 0; i < again->n; i++) with += strchr(again->at[i], '@') != NULL;
+    const TextList *rules = &c->parallel_recompute;
+    int with = 0; /* items that name stages */
+    for (int i = 0; i < rules->n; i++) with += strchr(rules->at[i], '@') != NULL;
     if (with == 0) return OK;
-    if (with < again->n || with > MAX_STAGE_RULES)
+    if (with < rules->n || with > MAX_STAGE_RULES)
         return err_fail(ERR_CONFIG,
                         "%s: parallel.recompute: %d of %d items have @ and stages; give stages to "
                         "all items, at most %d, or to none",
-                        c->origin[KEY_parallel_recompute], with, again->n, MAX_STAGE_RULES);
-    for (int i = 0; i < with; i++) TRY(stage_rule(c, again->at[i], &s->stage[i]));
+                        c->origin[KEY_parallel_recompute], with, rules->n, MAX_STAGE_RULES);
+    for (int i = 0; i < with; i++) TRY(stage_rule(c, rules->at[i], &s->stage[i]));
     s->n_stage_rules = with;
     s->compile.recompute = RECOMPUTE_NONE;
     s->compile.recompute_names = NULL;
     return OK;
 }
 
+/* Patterns are passed as text; the compiler matches them against the value names of each unit. */
 static CompileOptions compile_options(const Config *c)
 {
-    const TextList *again = &c->parallel_recompute, *away = &c->parallel_offload;
+    const TextList *recompute = &c->parallel_recompute, *offload = &c->parallel_offload;
     CompileOptions o = {.recompute = RECOMPUTE_NAMED};
-    if (is_word(again, "none"))
+    if (is_word(recompute, "none"))
         o.recompute = RECOMPUTE_NONE;
-    else if (is_word(again, "selective"))
+    else if (is_word(recompute, "selective"))
         o.recompute = RECOMPUTE_SELECTIVE;
-    else if (is_word(again, "full"))
+    else if (is_word(recompute, "full"))
         o.recompute = RECOMPUTE_FULL;
     else
-        o.recompute_names = again->text;
-    if (!is_word(away, "none")) o.offload_names = away->text;
+        o.recompute_names = recompute->text;
+    if (!is_word(offload, "none")) o.offload_names = offload->text;
     if (c->numerics_logits > 0) o.chunk_elements = c->numerics_logits * 1000000;
     return o;
 }

@@ -93,6 +93,8 @@ static Err unknown_section(const char *origin, const char *section)
                     origin, section);
 }
 
+/* Suggestions in this order: the same name in another section, then the nearest name in this one. A
+ * name in the wrong section is the more common mistake. */
 Err key_unknown(const char *origin, const char *section, const char *name)
 {
     const char *names[N_KEYS];

@@ -91,6 +91,7 @@ static bool wins(const Config *c, int i)
     return true;
 }
 
+/* Prints every key of keys.def, so that a later change of a default does not change the run. */
 void config_print(const Config *c, Text *out)
 {
     for (int s = 0; s < section_count(); s++) {
@@ -134,6 +135,8 @@ Err config_write(const Config *c, const char *dir)
     return err;
 }
 
+/* A plain search instead of a YAML parser: the text has the fixed form of config_print, one line
+ * per key, indented by two spaces. */
 const char *config_yaml_value(const char *yaml, const char *section, const char *key)
 {
     char head[40], line[40];

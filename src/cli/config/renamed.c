@@ -33,6 +33,8 @@ enum {
     N_RENAMED_WORDS = sizeof renamed_words / sizeof *renamed_words
 };
 
+/* Training and reshape make checkpoints/ before they write config.yaml, so every saved
+ * configuration has it. A copy of the file elsewhere is a request of the user. */
 bool config_is_saved(const char *path)
 {
     static const char name[] = "config.yaml";

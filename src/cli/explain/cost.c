@@ -10,6 +10,8 @@ static void flops_line(Text *t, const char *what, double flops, double of)
     text_add(t, "\n");
 }
 
+/* The formula 6 N + 12 L d T counts no recomputation and no causal masking; it is the usual
+ * estimate to compare the exact count with. */
 static void flops_text(const Facts *f, Text *t)
 {
     const Work *w = &f->step;

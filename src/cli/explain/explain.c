@@ -82,6 +82,7 @@ static void add_graph(const PassCapture *w, const char *kind, json_t *graphs, Te
         text_add(out, "%s\n", w->graph);
 }
 
+/* Compiles each unit again with a callback after every pass; job_compile keeps no graphs. */
 static Err show_pass(const Facts *f, const char *pass, json_t *graphs, Arena *temp, Text *out)
 {
     const Model *m = &f->job->model;

@@ -71,6 +71,7 @@ static json_t *plan_json(const Facts *f)
     return o;
 }
 
+/* Per unit: elements of the whole pack, of this rank's pack in use, and of its home. */
 static json_t *units_json(const Facts *f)
 {
     const Model *m = &f->job->model;
@@ -118,6 +119,7 @@ static json_t *coordinates_json(const Facts *f)
     return o;
 }
 
+/* Version 2: `prepacked` of memory.step and `recomputed` of instructions have new names. */
 static json_t *all_json(const Facts *f)
 {
     json_t *o = json_object(), *bytes = json_object(), *programs = json_array();

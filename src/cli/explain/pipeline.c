@@ -37,6 +37,8 @@ static Err facts_evict(Facts *f, const PlayCosts *costs, Arena *arena)
     return OK;
 }
 
+/* The barrier costs the makespan of one step minus the period of many steps played in a row. Very
+ * long schedules are not played that often. */
 Err facts_pipeline(Facts *f, Arena *arena)
 {
     PipelineFacts *p = &f->pipeline;

@@ -24,6 +24,8 @@ static void mesh_text(const Facts *f, Text *t)
     text_add(t, "\n");
 }
 
+/* The lines that depend on ZeRO: what is sharded, when weights are gathered and gradients
+ * reduced. */
 static void zero_text(const Facts *f, Text *t)
 {
     static const char *const shared[] = {"nothing is", "moments are", "moments and gradients are",
@@ -72,6 +74,7 @@ static void numbers_text(const Facts *f, const BatchSplit *split, Text *t)
     text_add(t, ": micro-batch j of dp rank r is j x %d + r\n", split->dp * split->fold);
 }
 
+/* The last micro-batches of a rank may be short or empty: batch.global need not be a multiple. */
 static void micro_text(const Facts *f, Text *t)
 {
     const BatchSplit split = batch_split(f->job);
@@ -90,6 +93,7 @@ static void micro_text(const Facts *f, Text *t)
     numbers_text(f, &split, t);
 }
 
+/* Slices have different lengths: later tokens attend to more keys, so later slices are shorter. */
 static void slices_text(const Facts *f, Text *t)
 {
     enum { SHOWN = 16 };

@@ -23,6 +23,7 @@ static json_t *instr_json(const Facts *f, const Program *p, int index)
     return o;
 }
 
+/* Regions that other units or the step own have no offset here: linking assigns it. */
 static json_t *place_json(Place at)
 {
     json_t *o = json_pack("{s:s}", "region", region_name(at.region));
@@ -31,6 +32,8 @@ static json_t *place_json(Place at)
     return o;
 }
 
+/* `bounded` marks dims whose live extent is a runtime scalar; `shape` has their maximum. A tensor
+ * has two places: in split phases (I, then W) and in the merged phase B. */
 static json_t *tensor_json(const Program *p, int32_t id)
 {
     const ProgTensor *t = &p->tensor[id];

@@ -38,6 +38,7 @@ json_t *transfer_json(const Facts *f, const Transfer *t)
     return o;
 }
 
+/* An address: offsets are bytes within the arena. */
 static json_t *spot_json(const Ref *r)
 {
     return json_pack("{s:s, s:I, s:I, s:s}", "arena", arena_name[r->arena], "offset",
@@ -45,6 +46,7 @@ static json_t *spot_json(const Ref *r)
                      dtype_name(r->dtype));
 }
 
+/* The steps of a GATHER, REDUCE or move in execution order. Only transfers have a group. */
 static json_t *steps_json(const Facts *f, const Linked *l)
 {
     static const char *const name[] = {"transfer", "add", "copy"};
@@ -73,6 +75,7 @@ json_t *actions_json(const Facts *f)
         set_text(o, "action", action_text(&l->action, f->job->units.slices, text));
         if (l->action.kind != A_NORM && l->action.kind != A_BIND)
             set_text(o, "unit", lp->model->unit[l->action.unit].name);
+        /* Regions after REGION_DY are parameters and inputs, which have their own addresses. */
         for (int r = 0; r <= REGION_DY && l->program; r++)
             if (l->base[r] != NO_BASE) set_bytes(base, region_name((Region)r), l->base[r]);
         if (l->program)
@@ -122,6 +125,8 @@ json_t *transfers_json(const Facts *f)
     return o;
 }
 
+/* The work arena: its size, the lower bound of any packing, and the live regions at the action
+ * where the live bytes are highest. */
 static json_t *work_json(const Facts *f)
 {
     const LinkedProgram *lp = &f->job->linked;
@@ -161,6 +166,7 @@ json_t *memory_json(const Facts *f)
     set_bytes(state, "master", memory_sum(f, ARENA_STATE, "master"));
     set_bytes(state, "moments", memory_sum(f, ARENA_STATE, "moments"));
     set(o, "state", state);
+    /* `gradients` is the remainder, so that the members of `step` add up to its bytes. */
     const size_t inputs = memory_sum(f, ARENA_STEP, "inputs");
     const size_t other = memory_sum(f, ARENA_STEP, "losses") + memory_sum(f, ARENA_STEP, "scalars");
     const size_t prepacked = memory_sum(f, ARENA_STEP, "prepacked");

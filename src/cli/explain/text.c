@@ -57,6 +57,7 @@ static Err notes_of(const Facts *f, const Program *p, Arena *temp, const char *c
     return OK;
 }
 
+/* One program per kind of unit: all units of a kind run the same one. */
 static Err programs_text(const Facts *f, Arena *temp, Text *t)
 {
     legend(f->job->linked.slices > 1, t);

@@ -38,6 +38,8 @@ static void unit_row(const Facts *f, int kind, TextTable *t)
         table_cell(t, "%s", n > 1 ? "each" : "");
 }
 
+/* One row per kind. Columns "in use" and "at home" are of the first unit of the kind; the last row
+ * has the sums over all units of the rank. */
 static Err units_table(const Facts *f, Arena *temp, Text *out)
 {
     static const char *const head[] = {"unit",    "parameters", "elements", "weights", "in use",
