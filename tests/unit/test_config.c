@@ -1,5 +1,5 @@
-/* test_config.c -- defaults, a run file and arguments become a Config; whatever is not plainly
- * right is refused with its place. */
+/* test_config.c -- defaults, a run file and arguments become a Config; anything invalid is refused
+ * with its place. */
 #define _POSIX_C_SOURCE 200809L
 #include <setjmp.h>
 #include <stdarg.h>
@@ -85,8 +85,8 @@ static void defaults_are_the_table(void **state)
     assert_string_equal(c.origin[KEY_run_threads], "command line");
 }
 
-/* Every row is sound: its default is within its own limits and works, its options are there. */
-static void every_row_is_sound(void **state)
+/* Every default is within the limits of its row and supported; every CHOICE has options. */
+static void every_row_is_consistent(void **state)
 {
     Fixture *f = *state;
     for (int i = 0; i < N_KEYS; i++) {
@@ -154,7 +154,7 @@ static void sequences_fit_the_positions(void **state)
 
 typedef struct {
     const char *set[4];
-    int64_t ranks, dp, replicate, shard, micros; /* ranks 0: refused, with */
+    int64_t ranks, dp, replicate, shard, micros; /* ranks 0: refused with the message below */
     const char *says;
 } MeshCase;
 
@@ -190,7 +190,7 @@ static const MeshCase mesh_cases[] = {
     {{"numerics.fold=2", "mesh.dp=2"}, 0, 0, 0, 0, 0, "numerics.fold=2: one rank imitates"},
 };
 
-/* 8 sequences in micro-batches of one, but for the fold: 3 x ceil(8 / 3). */
+/* 8 sequences in micro-batches of one; with a fold of 3 there are 3 x ceil(8 / 3). */
 static void the_mesh_and_the_ranks_fit(void **state)
 {
     Fixture *f = *state;
@@ -215,8 +215,8 @@ static void the_mesh_and_the_ranks_fit(void **state)
     }
 }
 
-/* What is printed is settled: it can be given back, and then means the same. */
-static void printed_is_read_again(void **state)
+/* A printed configuration is settled: loading it gives the same configuration. */
+static void a_printed_configuration_loads_again(void **state)
 {
     static const char *const argument[] = {"mesh.tp=2", "parallel.zero=1", "parallel.zero=2",
                                            "parallel.zero=3", "parallel.schedule=zbv"};
@@ -230,7 +230,7 @@ static void printed_is_read_again(void **state)
         config_print(&c, &t);
         assert_int_equal(text_done(&t, &text), OK);
         assert_true(strlen(text) < sizeof first);
-        strcpy(first, text); /* the arena is used again */
+        strcpy(first, text); /* the arena is reused */
         if (load_bytes(f, first, strlen(first), &again) != OK)
             fail_msg("%s: %s", argument[i], err_text());
         t = text_in(&f->arena);
@@ -251,7 +251,7 @@ static void bad_arguments_say_why(void **state)
         {"parallel.schedule=gpip", "there is none of that name: did you mean gpipe?"},
         {"parallel.schedule=none", "a file has a dot or a slash in its name"},
         {"optim.schedule=mine.txt", "must be one of cosine"},
-        {"parallel.zero=4", "too large; the most is 3"}, /* bad, not early */
+        {"parallel.zero=4", "too large; the most is 3"}, /* invalid, not unsupported */
         {"run.log_samples=maybe", "true or false"},
         {"precision.compute=fp8", "f32, bf16, f64"},
         {"run.device=gpu", "auto, cuda, cpu, ref"},
@@ -359,7 +359,7 @@ static void odd_bytes_and_sizes(void **state)
     assert_int_equal(load_bytes(f, "model:\n\0", 8, &c), ERR_CONFIG);
     assert_says("a NUL byte");
     assert_int_equal(load_bytes(f, "", 0, &c),
-                     ERR_CONFIG); /* an empty file is one; a model is not */
+                     ERR_CONFIG); /* an empty file is valid, but names no model */
     assert_says("model.name is not set");
     assert_int_equal(load_bytes(f, "---\n...\n", 8, &c), ERR_CONFIG);
     assert_says("model.name is not set");
@@ -369,7 +369,7 @@ static void odd_bytes_and_sizes(void **state)
     memset(spaces, '\n', big);
     assert_int_not_equal(load_bytes(f, spaces, big, &c), OK);
     assert_says(f->path);
-    memset(spaces, '[', 200000); /* deep, if it were taken to be */
+    memset(spaces, '[', 200000); /* deeply nested, if it were parsed */
     assert_int_equal(load_bytes(f, spaces, 200000, &c), ERR_CONFIG);
     free(spaces);
     assert_int_equal(config_load("/nowhere/run.yaml", NULL, 0, &f->arena, &c), ERR_IO);
@@ -380,7 +380,7 @@ static void odd_bytes_and_sizes(void **state)
     assert_int_equal(strlen(c.model_name), 2 + 2 + 2 + 2 + 3 + 1 + 4);
 }
 
-/* Whatever the bytes, an answer comes back. */
+/* Any bytes give an error or a configuration. */
 static void mutated_files_never_crash(void **state)
 {
     static const char yaml[] = "model:\n  name: gpt2-tiny\n  n_layer: 2\n"
@@ -399,17 +399,33 @@ static void mutated_files_never_crash(void **state)
         for (int k = 0; k <= round % 4; k++) {
             seed = seed * 6364136223846793005u + 1442695040888963407u;
             const size_t at = (size_t)(seed >> 33) % n;
-            text[at] = pieces[(seed >> 20) % sizeof pieces]; /* the NUL at its end too */
+            text[at] = pieces[(seed >> 20) % sizeof pieces]; /* including the NUL at its end */
             if (seed >> 61 == 7) n = at + 1;
         }
         const Err err = load_bytes(f, text, n, &c);
         taken += err == OK;
         if (err != OK) assert_true(strlen(err_text()) > 10);
     }
-    assert_in_range(taken, 100, 2900); /* neither everything nor nothing */
+    assert_in_range(taken, 100, 2900); /* some are accepted, some refused */
 }
 
-static void args_are_sorted(void **state)
+/* The config.yaml of a run folder is read with the names of its time; an argument is not. */
+static void saved_configurations_keep_old_names(void **state)
+{
+    Fixture *f = *state;
+    static const char path[] = "tests/golden/old_run/run/config.yaml";
+    const char *set[] = {"parallel.arrange=false"};
+    Config c;
+    assert_int_equal(config_load(path, NULL, 0, &f->arena, &c), OK);
+    assert_true(c.parallel_prepack);
+    assert_string_equal(c.parallel_recompute.text, "attn.q.rope,*.k.rope,mlp.*");
+    assert_int_equal(config_load(path, set, 1, &f->arena, &c), ERR_CONFIG);
+    assert_says("command line: parallel.arrange: now parallel.prepack");
+    assert_int_equal(load_bytes(f, "parallel:\n  arrange: true\n", 27, &c), ERR_CONFIG);
+    assert_says(":2: parallel.arrange: now parallel.prepack; write parallel.prepack=true");
+}
+
+static void arguments_are_classified(void **state)
 {
     Fixture *f = *state;
     const char *rank = NULL;
@@ -443,16 +459,19 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(defaults_are_the_table, open_fixture, close_fixture),
-        cmocka_unit_test_setup_teardown(every_row_is_sound, open_fixture, close_fixture),
+        cmocka_unit_test_setup_teardown(every_row_is_consistent, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(file_then_arguments, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(sequences_fit_the_positions, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(the_mesh_and_the_ranks_fit, open_fixture, close_fixture),
-        cmocka_unit_test_setup_teardown(printed_is_read_again, open_fixture, close_fixture),
+        cmocka_unit_test_setup_teardown(a_printed_configuration_loads_again, open_fixture,
+                                        close_fixture),
         cmocka_unit_test_setup_teardown(bad_arguments_say_why, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(bad_files_say_where, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(odd_bytes_and_sizes, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(mutated_files_never_crash, open_fixture, close_fixture),
-        cmocka_unit_test_setup_teardown(args_are_sorted, open_fixture, close_fixture),
+        cmocka_unit_test_setup_teardown(saved_configurations_keep_old_names, open_fixture,
+                                        close_fixture),
+        cmocka_unit_test_setup_teardown(arguments_are_classified, open_fixture, close_fixture),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
-/* test_config_malformed.c -- a thousand run files and config.json that were sound once: cut short,
- * with bytes changed, NULs, long runs and deep nesting. Each is an error with a message or a
- * configuration; worth most under the address sanitizer. */
+/* test_config_malformed.c -- a thousand mutations of valid run files and config.json: truncated,
+ * with changed bytes, NULs, long runs and deep nesting. Each gives an error with a message or a
+ * configuration. Most useful under the address sanitizer. */
 #include "support/data_test.h"
 #include "base/philox.h"
 #include "cli/config/config.h"
@@ -95,7 +95,7 @@ static void mutants_are_refused_or_read(void **state)
         const size_t mark = arena_mark(&arena);
         Buffer b = {0};
         buffer_text(&b, model ? model_file : run_file);
-        DO(load(model, scratch_write(name, &b))); /* it was sound before */
+        DO(load(model, scratch_write(name, &b))); /* valid before the mutation */
         for (uint64_t n = 1 + roll(&dice, 3); n > 0; n--) mutate(&b, &dice);
         const Err err = load(model, scratch_write(name, &b));
         assert_true(err == OK || err == ERR_CONFIG);
@@ -104,7 +104,7 @@ static void mutants_are_refused_or_read(void **state)
         buffer_free(&b);
         arena_rewind(&arena, mark);
     }
-    assert_in_range(read, MUTANTS / 50, MUTANTS / 2); /* both kinds were tried */
+    assert_in_range(read, MUTANTS / 50, MUTANTS / 2); /* some accepted, most refused */
 }
 
 int main(void)

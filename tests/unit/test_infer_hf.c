@@ -72,7 +72,7 @@ static int open_folder(void **state)
 {
     (void)state;
     char train[128], where[128];
-    snprintf(dir, sizeof dir, "/tmp/sheaf_use_hf_XXXXXX");
+    snprintf(dir, sizeof dir, "/tmp/sheaf_infer_hf_XXXXXX");
     if (!mkdtemp(dir)) return 1;
     write_file("train.txt", "a text of some words, from which one step is made\n");
     snprintf(run, sizeof run, "%s/run", dir);

@@ -44,7 +44,7 @@ static int open_run(void **state)
 {
     (void)state;
     static char file[128], train[128], valid[128], where[128];
-    snprintf(dir, sizeof dir, "/tmp/sheaf_use_XXXXXX");
+    snprintf(dir, sizeof dir, "/tmp/sheaf_infer_XXXXXX");
     if (!mkdtemp(dir)) return 1;
     snprintf(run, sizeof run, "%s/run", dir);
     snprintf(text, sizeof text, "%s/train.txt", dir);
