@@ -421,7 +421,7 @@ static void saved_configurations_keep_old_names(void **state)
     assert_string_equal(c.parallel_recompute.text, "attn.q.rope,*.k.rope,mlp.*");
     assert_int_equal(config_load(path, set, 1, &f->arena, &c), ERR_CONFIG);
     assert_says("command line: parallel.arrange: now parallel.prepack");
-    assert_int_equal(load_bytes(f, "parallel:\n  arrange: true\n", 27, &c), ERR_CONFIG);
+    assert_int_equal(load_bytes(f, "parallel:\n  arrange: true\n", 26, &c), ERR_CONFIG);
     assert_says(":2: parallel.arrange: now parallel.prepack; write parallel.prepack=true");
 }
 
