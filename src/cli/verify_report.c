@@ -52,7 +52,7 @@ void verify_print_lines(const VerifyLine *line, int n)
         printf(" %12s %12s  %s\n", text_bytes(l->sent_bytes, sent),
                text_bytes(l->predicted_bytes, predicted), l->ok ? "ok" : "DEVIATES");
         if (l->ok) continue;
-        printf("    compared with %s", layout_words(&l->beside, reference));
+        printf("    compared with %s", layout_words(&l->reference, reference));
         if (l->worst[0]) printf("; the gradient of %s deviates most", l->worst);
         if (l->copies > 0) printf("; replicas differ by %.1e", l->copies);
         if (l->sent_bytes != l->predicted_bytes)
@@ -78,7 +78,7 @@ static json_t *line_json(const VerifyLine *l)
     char words[LAYOUT_TEXT_BYTES], reference[LAYOUT_TEXT_BYTES];
     return json_pack("{s:s, s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:s, s:I, s:I, s:b}", "layout",
                      layout_words(&l->layout, words), "reference",
-                     layout_words(&l->beside, reference), "grade", grade_name(l->grade), "loss",
+                     layout_words(&l->reference, reference), "grade", grade_name(l->grade), "loss",
                      l->loss, "gradients", l->gradient, "weights", l->weight, "copies", l->copies,
                      "bound", l->bound, "worst", l->worst, "sent_bytes", (json_int_t)l->sent_bytes,
                      "predicted_bytes", (json_int_t)l->predicted_bytes, "ok", l->ok);

@@ -9,7 +9,7 @@
 static const struct {
     const char *what, *text;
 } purpose[] = {
-    {"program", "activations, within a unit"},
+    {"program", "activations, within units"},
     {"forward", "activations, between stages"},
     {"backward", "their gradients, between stages"},
     {"gather", "parameters, from home to use"},

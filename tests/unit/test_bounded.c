@@ -48,7 +48,7 @@ static void fewer_rows_of(const char *model, DType dtype, Recompute recompute)
     fill(&narrow, 0, FEW);
     const double a = step_once(&wide), b = step_once(&narrow);
     if (!(a == b)) fail_msg("%s: loss %.17g with a cap of %d, %.17g without", model, a, TEST_T, b);
-    assert_int_equal(wide.rank.live_tokens, narrow.rank.live_tokens);
+    assert_int_equal(wide.rank.step.live_tokens, narrow.rank.step.live_tokens);
     expect_same(model, &wide, &narrow);
     test_job_close(&wide);
     test_job_close(&narrow);

@@ -42,7 +42,7 @@ static size_t row_bytes(const json_t *all, const char *arena, const char *key)
 }
 
 static const char *const keys[] = {"packs",  "homes",     "master",     "moments",
-                                   "sums",   "home_sums", "guest_sums", "prepacked",
+                                   "sums",   "home_sums", "tied_grads", "prepacked",
                                    "inputs", "losses",    "scalars"};
 enum { N_ROW_KEYS = sizeof keys / sizeof *keys };
 static bool found[N_ROW_KEYS]; /* in some case */

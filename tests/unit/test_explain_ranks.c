@@ -17,7 +17,7 @@ static unsigned axes_of(const json_t *list, const Mesh *m)
 }
 
 /* Sums the said rows with the same kind, axes and scalar flag. */
-static SentRow said_sent(const json_t *all, const Mesh *m, const SentRow *like)
+static TrafficRow said_traffic(const json_t *all, const Mesh *m, const TrafficRow *like)
 {
     const json_t *row;
     TrafficRow sum = {.kind = like->kind};

@@ -43,7 +43,7 @@ static Err write_as(Bench *b, int type, int64_t shard_bytes)
 {
     const HfWrite w = {.from = &b->source,
                        .dir = b->to,
-                       .beside = b->source.beside,
+                       .extra_dir = b->source.extra_dir,
                        .type = type,
                        .shard_bytes = shard_bytes,
                        .team = b->team,
@@ -291,7 +291,7 @@ static void a_tokenizer_is_carried(void **state)
         "{\"bos_token\": {\"content\": \"<s>\"}, \"eos_token\": \"</s>\", \"pad_token\": null}");
     put(beside, "merges.txt", "#version\n");
     put(beside, "notes.txt", "mine");
-    b.source.beside = beside;
+    b.source.extra_dir = beside;
     b.source.kind = SOURCE_CHECKPOINT;
     DO(write_as(&b, ST_F32, HF_SHARD_BYTES));
     assert_int_equal(b.result.carried, 3);

@@ -183,7 +183,7 @@ Err explain_actions_text(const Facts *f, Arena *temp, Text *t)
     TRY(schedule_print(s, temp, &form));
     text_add(t, "\nACTIONS of the rank, in order: phase, unit . micro-batch; a..b: all from a to "
                 "b\n");
-    while (*form && strncmp(form, "rank ", 5) != 0) { /* the header, before the lists */
+    while (*form && strncmp(form, "stage ", 6) != 0) { /* the header, before the lists */
         const size_t length = strcspn(form, "\n");
         text_add(t, "  %.*s\n", (int)length, form);
         form += length + (form[length] == '\n');

@@ -62,7 +62,7 @@ static void zero_text(const Facts *f, Text *t)
 static void numbers_text(const Facts *f, const BatchSplit *split, Text *t)
 {
     enum { SHOWN = 8 };
-    const int64_t global = f->config->batch_global;
+    const int64_t global = f->global;
     text_add(t, "             of the step's micro-batches 0 to %lld they are",
              (long long)(batch_room(split) / split->each - 1));
     for (int i = 0; i < split->micros; i++) {
@@ -119,7 +119,7 @@ static void plan_text(const Facts *f, Text *t)
     text_add(t, "  device     %s, %s; sums and statistics in %s\n", f->device, dtype_name(s->dtype),
              dtype_name(dtype_wide(s->dtype)));
     text_add(t, "  batch      %lld sequences of %lld tokens: %lld tokens per step\n",
-             (long long)c->batch_global, (long long)c->data_seq_len, (long long)f->tokens_step);
+             (long long)f->global, (long long)s->batch.seq_len, (long long)f->tokens_step);
     micro_text(f, t);
     slices_text(f, t);
     zero_text(f, t);

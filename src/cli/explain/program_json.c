@@ -93,10 +93,10 @@ static json_t *shape_json(const Shape *s)
 static json_t *routes_json(const Facts *f, const ParamFacts *p)
 {
     json_t *list = json_array();
-    for (int i = 0; i < p->n_routes; i++) {
-        json_t *o = group_json(&f->job->mesh, p->route[i].group);
-        set_text(o, "what", p->route[i].what);
-        set_text(o, "kind", comm_kind_name(p->route[i].kind));
+    for (int i = 0; i < p->n_reductions; i++) {
+        json_t *o = group_json(&f->job->mesh, p->reduction[i].group);
+        set_text(o, "what", p->reduction[i].what);
+        set_text(o, "kind", comm_kind_name(p->reduction[i].kind));
         json_array_append_new(list, o);
     }
     return list;

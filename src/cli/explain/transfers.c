@@ -3,35 +3,11 @@
  *     purpose                        kind         over         times    input     sent
  *     parameters, from home to use   all-gather   dp, 2 ranks     12   370688   370688  362.0 KiB
  *
- * These are the transfers that run/ begins. Their bytes add up to linked_sent. */
+ * These are the transfers that run/ begins. Their bytes add up to linked_traffic. */
 #include <stdio.h>
 #include <string.h>
 #include "cli/explain/explain.h"
 #include "cli/table.h"
-
-/* Purposes in the order of the table: "program", "scalar", and the values of LinkedStep.what. */
-static const struct {
-    const char *what, *text;
-} purpose[] = {
-    {"program", "activations, within units"},
-    {"forward", "activations, between stages"},
-    {"backward", "their gradients, between stages"},
-    {"gather", "parameters, from home to use"},
-    {"stages", "gradients, of weights on two stages"},
-    {"copies", "gradients, of replicated elements"},
-    {"model", "gradients, over model axes"},
-    {"scatter", "gradients, to their homes"},
-    {"data", "gradients, over data axes"},
-    {"scalar", "live tokens, loss, norm"},
-};
-enum { N_PURPOSES = sizeof purpose / sizeof *purpose };
-
-static int purpose_of(const char *what)
-{
-    int i = 0;
-    while (i < N_PURPOSES && strcmp(purpose[i].what, what) != 0) i++;
-    return i;
-}
 
 const char *axes_text(const Mesh *m, unsigned axes, char buffer[GROUP_TEXT_BYTES])
 {
@@ -63,70 +39,6 @@ const char *group_text(const Mesh *m, RankList group, char buffer[GROUP_TEXT_BYT
         used += (size_t)snprintf(buffer + used, GROUP_TEXT_BYTES - used, "%s%d%s", i ? " " : " {",
                                  group.rank[i], i == last ? "}" : "");
     return buffer;
-}
-
-static bool row_before(const TransferRow *a, const TransferRow *b)
-{
-    const int p = purpose_of(a->what), q = purpose_of(b->what);
-    const int words = strcmp(a->what, b->what);
-    if (p != q) return p < q;
-    if (words) return words < 0; /* two purposes that are not in the table */
-    if (a->kind != b->kind) return a->kind < b->kind;
-    return a->axes != b->axes ? a->axes < b->axes : a->ranks < b->ranks;
-}
-
-/* Adds to the row with the same key, or inserts a new one at its place in the order. */
-static Err add_row(Facts *f, TransferRow row)
-{
-    int at = 0;
-    while (at < f->n_transfers && row_before(&f->transfer[at], &row)) at++;
-    if (at == f->n_transfers || row_before(&row, &f->transfer[at])) {
-        if (f->n_transfers == MAX_TRANSFER_ROWS)
-            return err_fail(ERR_CHECK, "explain: more than %d kinds of transfers",
-                            MAX_TRANSFER_ROWS);
-        for (int i = f->n_transfers++; i > at; i--) f->transfer[i] = f->transfer[i - 1];
-        f->transfer[at] = (TransferRow){row.what, row.kind, row.axes, row.ranks, 0, 0, 0};
-    }
-    f->transfer[at].times += row.times;
-    f->transfer[at].bytes += row.bytes;
-    f->transfer[at].sent_bytes += row.sent_bytes;
-    f->sent_bytes += row.sent_bytes;
-    return OK;
-}
-
-static Err add_transfer(Facts *f, const char *what, const Transfer *t, int64_t times)
-{
-    const LinkedProgram *lp = &f->job->linked;
-    const Ref *whole = t->kind == COMM_RECV ? &t->to : &t->from;
-    return add_row(
-        f, (TransferRow){.what = what,
-                         .kind = t->kind,
-                         .axes = group_axes(lp->mesh, t->group),
-                         .ranks = t->group.n,
-                         .times = times,
-                         .bytes = (size_t)(times * whole->count) * dtype_bytes(whole->dtype),
-                         .sent_bytes = (size_t)times * transfer_sent(t, lp->rank)});
-}
-
-/* Takes the transfers of programs and the scalars. Those of GATHER and REDUCE are added from their
- * steps, which name the purpose. */
-static Err visit(void *context, const Transfer *t, int64_t times)
-{
-    if (t->scalar) return add_transfer(context, "scalar", t, times);
-    return t->purpose == PURPOSE_PROGRAM ? add_transfer(context, "program", t, times) : OK;
-}
-
-Err facts_transfers(Facts *f)
-{
-    const LinkedProgram *lp = &f->job->linked;
-    TRY(linked_visit(lp, visit, f));
-    for (int i = 0; i < lp->n; i++)
-        for (int s = 0; s < lp->list[i].n_steps; s++) {
-            const LinkedStep *step = &lp->list[i].step[s];
-            if (step->kind == STEP_TRANSFER && step->t.group.n > 1)
-                TRY(add_transfer(f, step->what, &step->t, 1));
-        }
-    return OK;
 }
 
 static void transfer_row(const Facts *f, const TransferRow *row, TextTable *t)
