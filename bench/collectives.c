@@ -14,7 +14,7 @@
 
 #include "comm/backend.h"
 #include "comm/local/local.h"
-#include "comm/open.h"
+#include "comm/mpi.h"
 
 enum { MAX_CALLS = 20000, MAX_RANKS = 1024 };
 static const size_t sizes[] = {(size_t)64 << 20, 4 << 20, 256 << 10, 4 << 10, 8};

@@ -10,7 +10,7 @@
 #include "cli/args.h"
 #include "cli/config/config.h"
 #include "base/team.h"
-#include "comm/open.h"
+#include "comm/mpi.h"
 
 typedef struct {
     MpiLaunch by;  /* by.ranks is 1 where nobody launched several */

@@ -13,7 +13,7 @@
 #include "cli/args.h"
 #include "cli/config/config.h"
 #include "cli/verbs.h"
-#include "comm/open.h"
+#include "comm/mpi.h"
 #include "state/folder.h"
 
 enum { MAX_RESTARTS = 1000000, MAX_STUCK = 2, NEW_WORDS = 4, WORD_BYTES = 48 };

@@ -16,7 +16,7 @@
 #include "cli/verbs.h"
 #include "cli/verify.h"
 #include "cli/worker.h"
-#include "comm/open.h"
+#include "comm/mpi.h"
 
 enum { MAX_RANKS = 64, MAX_STAGES = 4 };
 

@@ -40,7 +40,7 @@ typedef struct {
     Err (*wait)(Comm *c, int slot);
     void (*close)(Comm *c);
     bool
-        device; /* moves memory of devices by itself; else comm/stage.c takes it through the host's */
+        device; /* moves memory of devices by itself; else comm/staging.c takes it through the host's */
     /* These may be NULL: nothing to do. */
     Err (*poll)(Comm *c);
     void (*end)(Comm *c, struct Stream *s); /* its group is forgotten; it has a link */

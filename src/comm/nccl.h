@@ -10,7 +10,7 @@
  *     TRY(comm_prepare(comm, transfers, n));                          all groups, by all ranks
  *
  * The comm lets members meet as ever, and moves what is on the host; NCCL moves what is on GPUs
- * (comm/nccl/ways.h has the picture). Its sums are folded in an order of its own, and bf16 may be
+ * (comm/nccl/channels.h has the picture). Its sums are folded in an order of its own, and bf16 may be
  * rounded at each addition: results agree with those of other comms within that, not to the bit. */
 #ifndef COMM_NCCL_H
 #define COMM_NCCL_H

@@ -3,7 +3,7 @@
  *
  *     ranks are threads      they move and fold each other's memory: comm/local
  *     ranks are processes    NCCL, where every rank has it and a GPU of its own;
- *                            else MPI, through the host's memory: comm/stage.c
+ *                            else MPI, through the host's memory: comm/staging.c
  *
  * run.comm=nccl and run.comm=mpi ask for one; what cannot be is an error then, not another way. */
 #ifndef WORLD_TRANSPORT_H

@@ -9,7 +9,7 @@
 #ifndef WORLD_WORLD_H
 #define WORLD_WORLD_H
 
-#include "comm/open.h"
+#include "comm/mpi.h"
 #include "world/flight_recorder.h"
 
 typedef struct {

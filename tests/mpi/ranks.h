@@ -5,7 +5,7 @@
 #ifndef TESTS_MPI_RANKS_H
 #define TESTS_MPI_RANKS_H
 
-#include "comm/open.h"
+#include "comm/mpi.h"
 
 static MpiWorld *test_mpi;
 

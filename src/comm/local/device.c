@@ -14,7 +14,7 @@
  * Events are waited for only after they were recorded, since all have posted before any part, and
  * all parts are in queues before any wait returns: so queues cannot wait in a circle, and the host
  * waits for other hosts, never for a device. */
-#include "comm/local/world.h"
+#include "comm/local/local_parts.h"
 
 static DeviceQueue *queue_of(const Comm *c, Queue queue)
 {

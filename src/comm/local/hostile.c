@@ -6,7 +6,7 @@
  * Until it is moved, or waited for, `to` is full of 0xFF. Where that would overwrite the source,
  * which is in place, the source rests in staging memory. Of memory on a device only the delay is:
  * its queues have an unkindness of their own. */
-#include "comm/local/world.h"
+#include "comm/local/local_parts.h"
 
 #include <string.h>
 

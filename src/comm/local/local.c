@@ -1,5 +1,5 @@
 /* local.c -- thread-ranks behind the table of a comm: world.h has the picture. */
-#include "comm/local/world.h"
+#include "comm/local/local_parts.h"
 
 #include <string.h>
 

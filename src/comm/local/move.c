@@ -8,7 +8,7 @@
  *
  * A piece is folded block by block on the stack and then written, so an all-reduce in place reads
  * each element before anyone overwrites it: nobody else reads that piece at all. */
-#include "comm/local/world.h"
+#include "comm/local/local_parts.h"
 
 #include <string.h>
 #include "comm/fold.h"

@@ -6,7 +6,7 @@
  * Others go on meanwhile, so what is read here are atomic copies (Shown), and may be a moment old;
  * of ranks that hang nothing changes. */
 #include "comm/report.h"
-#include "comm/local/world.h"
+#include "comm/local/local_parts.h"
 
 #include <stdio.h>
 

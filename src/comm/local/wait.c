@@ -7,7 +7,7 @@
  * No wake-up is lost: who changes what others wait for looks for sleepers afterwards; who falls
  * asleep counts itself first and tries again. Both orders are sequentially consistent. */
 #define _GNU_SOURCE
-#include "comm/local/world.h"
+#include "comm/local/local_parts.h"
 
 #include <errno.h>
 #include <sched.h>

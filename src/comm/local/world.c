@@ -9,7 +9,7 @@
  *
  * A channel that all members ended is spare, and serves the next of its size. */
 #define _GNU_SOURCE
-#include "comm/local/world.h"
+#include "comm/local/local_parts.h"
 
 #include <sched.h>
 #include <stdio.h>

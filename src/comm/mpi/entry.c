@@ -5,7 +5,7 @@
  *     close   "I left" to all
  *     stop    when all have left: MPI_Finalize */
 #define _POSIX_C_SOURCE 200809L
-#include "comm/mpi/world.h"
+#include "comm/mpi/mpi_parts.h"
 
 #include <stdio.h>
 #include <stdlib.h>

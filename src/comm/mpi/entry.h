@@ -7,7 +7,7 @@
 #define COMM_MPI_ENTRY_H
 
 #include "comm/backend.h"
-#include "comm/open.h"
+#include "comm/mpi.h"
 
 #define MPI_ENTRY_NAME "sheaf_mpi"
 

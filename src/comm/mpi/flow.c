@@ -8,7 +8,7 @@
  *     my part, from member i   into scratch: not beyond WINDOW chunks after what is folded
  *     my segment, to all       not beyond what is folded
  *     segment i, from i        not beyond what has gone to i: in place, it is the same memory */
-#include "comm/mpi/world.h"
+#include "comm/mpi/mpi_parts.h"
 
 #include <string.h>
 #include "comm/fold.h"

@@ -3,7 +3,7 @@
  *     begin here, then posts come      each goes to the oldest transfer on its stream that misses it
  *     posts come first                 they wait in `early`, and begin takes the oldest of each rank
  */
-#include "comm/mpi/world.h"
+#include "comm/mpi/mpi_parts.h"
 
 #include <string.h>
 

@@ -6,7 +6,7 @@
  * It asks all others where they are. One that waits or polls answers; one that computes does not,
  * and then the latest that it posted to this rank is told. */
 #include "comm/report.h"
-#include "comm/mpi/world.h"
+#include "comm/mpi/mpi_parts.h"
 
 #include <stdio.h>
 #include <string.h>

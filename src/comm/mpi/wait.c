@@ -2,7 +2,7 @@
  * begun, since a peer may wait for one of those. MPI cannot wake a rank that sleeps, so between
  * tries it yields, and after a millisecond of nothing it naps. */
 #define _GNU_SOURCE
-#include "comm/mpi/world.h"
+#include "comm/mpi/mpi_parts.h"
 
 #include <sched.h>
 #include <time.h>

@@ -2,7 +2,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 
-#include "comm/nccl/ways.h"
+#include "comm/nccl/channels.h"
 
 static Err find_calls(void *object, const char *name, NcclApi *out)
 {

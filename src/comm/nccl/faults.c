@@ -1,5 +1,5 @@
 /* faults.c -- what NCCL has to say, in words that name the transfer; and the end of all ways. */
-#include "comm/nccl/ways.h"
+#include "comm/nccl/channels.h"
 
 #include <stdio.h>
 

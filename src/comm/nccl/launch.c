@@ -8,7 +8,7 @@
  *     a maximum                   its parts are gathered in scratch memory, and folded there
  *
  * Calls of one transfer are a group of NCCL's: it launches them as one. */
-#include "comm/nccl/ways.h"
+#include "comm/nccl/channels.h"
 
 typedef struct {
     Comm *c;

@@ -1,10 +1,10 @@
-/* ways.c -- ways are opened and closed: ways.h has the picture.
+/* channels.c -- ways are opened and closed: ways.h has the picture.
  *
  *     member 0   ncclGetUniqueId --+
  *     all        broadcast of the id, by the comm's backend -> ncclCommInitRankConfig -> until all are in
  */
 #define _GNU_SOURCE
-#include "comm/nccl/ways.h"
+#include "comm/nccl/channels.h"
 
 #include <limits.h>
 #include <sched.h>

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "comm/open.h"
+#include "comm/mpi.h"
 
 static const char *names[4], *values[4];
 

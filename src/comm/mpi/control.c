@@ -1,6 +1,6 @@
-/* mail.c -- short messages that nobody waits for: looked for whenever a rank waits, polls or
+/* control.c -- short messages that nobody waits for: looked for whenever a rank waits, polls or
  * begins. */
-#include "comm/mpi/world.h"
+#include "comm/mpi/mpi_parts.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* meant.c -- do the members of a transfer mean the same one?
+/* signature.c -- do the members of a transfer mean the same one?
  *
  * A rank that skips a transfer, or takes another way through its program, begins the wrong one with
  * the others; what they said when they began shows it before anything moves. */

@@ -1,4 +1,4 @@
-/* mover.c -- what a comm does around its mover: backend.h has the picture. A failure of either side
+/* device_transport.c -- what a comm does around its mover: backend.h has the picture. A failure of either side
  * ends the other: what waits in queues of the device for ranks that will not come is given up, so
  * that the device, and who waits for it, goes on. */
 #define _GNU_SOURCE

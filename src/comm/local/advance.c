@@ -1,4 +1,4 @@
-/* steps.c -- how a transfer moves on, a step at a time.
+/* advance.c -- how a transfer moves on, a step at a time.
  *
  *     UNPOSTED   room in the ring?        -> post
  *     WAITING    all members posted?      -> do they mean the same? cut into units
@@ -12,7 +12,7 @@
  * looks afterwards whether the world has failed, and who gives up, which is after that, waits for
  * the units that were claimed before. */
 #define _GNU_SOURCE
-#include "comm/local/world.h"
+#include "comm/local/local_parts.h"
 
 #include <sched.h>
 #include <string.h>

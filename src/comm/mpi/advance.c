@@ -1,11 +1,11 @@
-/* steps.c -- how a transfer moves on, and the table of the comm.
+/* advance.c -- how a transfer moves on, and the table of the comm.
  *
  *     POSTED_ALL   all members have posted?   -> do they mean the same? small: done
  *     MOVING       all elements there?        -> over; those of a device: is it in its queue?
  *     ALONE        a pair within this rank, whose other half has begun? -> over
  *
  * No step blocks. */
-#include "comm/mpi/world.h"
+#include "comm/mpi/mpi_parts.h"
 
 #include <stdio.h>
 #include <string.h>

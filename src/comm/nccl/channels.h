@@ -1,4 +1,4 @@
-/* ways.h -- how NCCL moves memory of GPUs between ranks; for the files of this folder.
+/* channels.h -- how NCCL moves memory of GPUs between ranks; for the files of this folder.
  *
  * A way is a communicator of NCCL and a queue of the device of its own. There is one for each stream
  * of a comm's transfers: the collectives of a (group, purpose), and what one member sends another.
@@ -26,8 +26,8 @@
  * rank that is gone end, queues run dry, nobody hangs.
  *
  * Maxima are gathered and folded by the device: NCCL's pass over a NaN, ours do not. */
-#ifndef COMM_NCCL_WAYS_H
-#define COMM_NCCL_WAYS_H
+#ifndef COMM_NCCL_CHANNELS_H
+#define COMM_NCCL_CHANNELS_H
 
 #include "comm/nccl/entry.h"
 

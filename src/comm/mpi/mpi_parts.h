@@ -1,4 +1,4 @@
-/* world.h -- how processes meet over MPI; for the files of this folder.
+/* mpi_parts.h -- how processes meet over MPI; for the files of this folder.
  *
  * There is one communicator, a duplicate of the world's, and two kinds of messages on it:
  *
@@ -30,8 +30,8 @@
  *
  * One transfer at a time has the scratch memory. That cannot hang: others only send to it, and
  * sending needs no scratch. */
-#ifndef COMM_MPI_WORLD_H
-#define COMM_MPI_WORLD_H
+#ifndef COMM_MPI_MPI_PARTS_H
+#define COMM_MPI_MPI_PARTS_H
 
 #include <mpi.h>
 #include "comm/backend.h"

@@ -1,4 +1,4 @@
-/* world.h -- what thread-ranks share; for the files of this folder.
+/* local_parts.h -- what thread-ranks share; for the files of this folder.
  *
  * A channel is one stream of transfers that are matched in order: the collectives of a group, or
  * what one member sends to another. Its ring has room for the RING latest transfers:
@@ -22,8 +22,8 @@
  * Members leave in any order. `low` of a member is the first sequence number it has not left; a
  * transfer may be posted when it is less than RING beyond every member's low: then nobody reads the
  * entry any more. Until then its begin rests, unposted. */
-#ifndef COMM_LOCAL_WORLD_H
-#define COMM_LOCAL_WORLD_H
+#ifndef COMM_LOCAL_LOCAL_PARTS_H
+#define COMM_LOCAL_LOCAL_PARTS_H
 
 #include <pthread.h>
 #include <stdatomic.h>

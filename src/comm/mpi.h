@@ -1,4 +1,4 @@
-/* open.h -- ranks that are processes, under mpirun or srun.
+/* mpi.h -- ranks that are processes, under mpirun or srun.
  *
  * What needs an MPI library is a shared object, sheaf-mpi.so, that lies beside the program and is
  * opened at run time: so one binary starts everywhere.
@@ -14,8 +14,8 @@
  *     }
  *
  * One thread of a rank uses the comm, and it is the one that called mpi_start. */
-#ifndef COMM_OPEN_H
-#define COMM_OPEN_H
+#ifndef COMM_MPI_H
+#define COMM_MPI_H
 
 #include "comm/comm.h"
 

@@ -1,4 +1,4 @@
-/* stage.c -- memory of a device through that of the host, for backends that know no device.
+/* staging.c -- memory of a device through that of the host, for backends that know no device.
  *
  *     begin   compute | e     d2h | wait e, from -> room | the host waits;  then as on the host
  *     wait    as on the host; then   compute | room -> to | in              the host goes on

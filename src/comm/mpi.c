@@ -1,6 +1,6 @@
-/* open.c -- finds sheaf-mpi.so, opens it, and hands its functions out. */
+/* mpi.c -- finds sheaf-mpi.so, opens it, and hands its functions out. */
 #define _GNU_SOURCE
-#include "comm/open.h"
+#include "comm/mpi.h"
 
 #include <dlfcn.h>
 #include <limits.h>

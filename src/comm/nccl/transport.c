@@ -1,5 +1,5 @@
-/* mover.c -- NCCL as a comm's mover: what is begun, met, launched and waited for. */
-#include "comm/nccl/ways.h"
+/* transport.c -- NCCL as a comm's mover: what is begun, met, launched and waited for. */
+#include "comm/nccl/channels.h"
 
 static DeviceQueue *compute(const Comm *c)
 {
