@@ -10,9 +10,9 @@
  * meet as ever, by the backend, which compares what they mean and reports who does not come; and
  * when all have begun a transfer, each has the mover put its part into a queue of the device:
  *
- *     begin   mover->ready    an event of the compute queue: what it needs is made
- *     met     mover->move     ... until it is in the queue: then it is over, for the host
- *     wait    mover->deliver  the compute queue waits for it */
+ *     begin   transport->begin    an event of the compute queue: what it needs is made
+ *     met     transport->launch     ... until it is in the queue: then it is over, for the host
+ *     wait    transport->wait  the compute queue waits for it */
 #ifndef COMM_BACKEND_H
 #define COMM_BACKEND_H
 
@@ -23,7 +23,7 @@ typedef enum { POSTED, MATCHED, DONE } Progress;
 typedef struct {
     bool busy;
     bool device; /* its memory is a device's */
-    bool moved;  /* and the comm's mover moves it: the backend only lets its members meet */
+    bool by_transport;  /* and the comm's mover moves it: the backend only lets its members meet */
     Transfer t;
     int64_t number, sequence;
     double due_s; /* since the comm was opened: not over before; 0: no matter */
@@ -48,19 +48,19 @@ typedef struct {
 } CommTable;
 
 /* See above. An error of any of these is the rank's, and ends the world. */
-typedef struct CommMover {
+typedef struct DeviceTransport {
     const char *name;
     Err (*prepare)(Comm *c, const Transfer *t, int n);
-    Err (*ready)(Comm *c, int slot);
-    Err (*move)(Comm *c, int slot, bool *over); /* does not block; called until it is over */
-    Err (*deliver)(Comm *c, int slot);
+    Err (*begin)(Comm *c, int slot);
+    Err (*launch)(Comm *c, int slot, bool *over); /* does not block; called until it is over */
+    Err (*wait)(Comm *c, int slot);
     Err (*poll)(Comm *c); /* has something failed that was put into a queue? */
     /* Says what was put into a queue and does not end; OK: nothing is there. */
-    Err (*late)(Comm *c, double waited_s);
+    Err (*overdue)(Comm *c, double waited_s);
     void (*abort)(Comm *c);                 /* the world has failed: ends what is in queues */
-    void (*end)(Comm *c, struct Stream *s); /* its group is forgotten; it has a way */
-    void (*forget)(Comm *c);                /* the device goes; what is in queues is waited for */
-} CommMover;
+    void (*group_end)(Comm *c, struct Stream *s); /* its group is forgotten; it has a way */
+    void (*release)(Comm *c);                /* the device goes; what is in queues is waited for */
+} DeviceTransport;
 
 /* What is matched in order: the collectives of a group, its sends to one member, its receives from
  * one. */
@@ -100,8 +100,8 @@ struct Comm {
         bool device;
     } * memory; /* [COMM_STAGE + 2 * set.in_flight] */
     CommDevice device;
-    const CommMover *mover; /* NULL: the backend moves everything */
-    void *mover_state;
+    const DeviceTransport *transport; /* NULL: the backend moves everything */
+    void *transport_state;
     bool aborted;   /* the mover has given up */
     Staged *staged; /* by slot; NULL: none ever was */
     GroupRow group[MAX_GROUPS];
@@ -137,11 +137,11 @@ Err stage_end(Comm *c, int slot);
 void stage_close(Comm *c);
 
 /* mover.c. Local. The mover of a comm that has no transfer in flight. */
-void comm_set_mover(Comm *c, const CommMover *mover, void *state);
+void comm_set_transport(Comm *c, const DeviceTransport *transport, void *state);
 /* An error of the backend's, or of the mover's when `own`: what is in queues is given up; err_text
  * stays. */
-Err mover_failed(Comm *c, Err err, bool own);
-void mover_close(Comm *c);
+Err device_transport_failed(Comm *c, Err err, bool own);
+void device_transport_close(Comm *c);
 
 /* delay.c. Local. ERR_CONFIG for settings that are no delay. */
 Err delay_check(const CommSettings *set);

@@ -50,7 +50,7 @@ Err comm_open(Arena *a, const CommSettings *set, const CommTable *table, void *s
 
 void comm_close(Comm *c)
 {
-    mover_close(c);
+    device_transport_close(c);
     c->table->close(c);
     stage_close(c);
 }
@@ -75,7 +75,7 @@ Err comm_register_device(Comm *c, int arena, void *base, size_t bytes, CommDevic
 {
     if (device.context != c->device.context && c->device.context) {
         TRY(comm_idle(c));
-        comm_forget_device(c);
+        comm_release_device(c);
     }
     TRY(comm_register(c, arena, base, bytes));
     c->memory[arena].device = true;
@@ -83,14 +83,14 @@ Err comm_register_device(Comm *c, int arena, void *base, size_t bytes, CommDevic
     return OK;
 }
 
-void comm_forget_device(Comm *c)
+void comm_release_device(Comm *c)
 {
-    mover_close(c);
+    device_transport_close(c);
     stage_close(c);
     c->device = (CommDevice){0};
 }
 
-bool comm_is_staged(const Comm *c) { return c->set.staged || (!c->table->device && !c->mover); }
+bool comm_is_staged(const Comm *c) { return c->set.staged || (!c->table->device && !c->transport); }
 
 void *comm_at(const Comm *c, const Ref *r) { return c->memory[r->arena].base + r->offset; }
 
@@ -211,8 +211,8 @@ Err comm_begin(Comm *c, const Transfer *t, Ticket *out)
     p->due_s = delay_due_s(&c->set, record_of(c, p->number));
     p->device = on_device(c, t);
     const bool staged = p->device && comm_is_staged(c);
-    p->moved = p->device && !staged && c->mover;
-    Err err = staged ? stage_begin(c, slot) : p->moved ? c->mover->ready(c, slot) : OK;
+    p->by_transport = p->device && !staged && c->transport;
+    Err err = staged ? stage_begin(c, slot) : p->by_transport ? c->transport->begin(c, slot) : OK;
     if (err == OK) err = c->table->begin(c, slot);
     if (err != OK) {
         p->busy = false;
@@ -236,9 +236,9 @@ Err comm_wait(Comm *c, Ticket ticket)
                         "waited for before?",
                         (long long)ticket.number);
     c->recorder->waits = ticket.number;
-    TRY(mover_failed(c, c->table->wait(c, ticket.slot), false));
+    TRY(device_transport_failed(c, c->table->wait(c, ticket.slot), false));
     MUST(p->progress == DONE, "rank %d: %s says OK before it is done", c->set.rank, c->table->name);
-    if (p->moved) TRY(mover_failed(c, c->mover->deliver(c, ticket.slot), true));
+    if (p->by_transport) TRY(device_transport_failed(c, c->transport->wait(c, ticket.slot), true));
     if (c->staged) TRY(stage_end(c, ticket.slot));
     TRY(delay_wait(c, p->due_s));
     record_delay(c, p);
@@ -257,13 +257,13 @@ Err comm_do(Comm *c, const Transfer *t)
 
 Err comm_poll(Comm *c)
 {
-    if (c->table->poll) TRY(mover_failed(c, c->table->poll(c), false));
-    return c->mover ? mover_failed(c, c->mover->poll(c), true) : OK;
+    if (c->table->poll) TRY(device_transport_failed(c, c->table->poll(c), false));
+    return c->transport ? device_transport_failed(c, c->transport->poll(c), true) : OK;
 }
 
 void comm_abort(Comm *c, Err err, const char *message)
 {
-    (void)mover_failed(c, err == OK ? ERR_PEER : err, false);
+    (void)device_transport_failed(c, err == OK ? ERR_PEER : err, false);
     if (c->table->abort) c->table->abort(c, err, message);
 }
 

@@ -129,7 +129,7 @@ typedef struct {
 Err comm_register_device(Comm *c, int arena, void *base, size_t bytes, CommDevice device);
 /* Local. Before the context is closed, where the comm is not: gives back what it has of it. Nothing
  * of the device may be in flight. */
-void comm_forget_device(Comm *c);
+void comm_release_device(Comm *c);
 /* Collective over all ranks: before transfers of device memory over these groups, each of which all
  * its members name; what was named before is there. Of a transfer kind, group, purpose and, of a
  * pair, its ranks are read. Nothing to do for comms that have nothing to open. */
@@ -138,7 +138,7 @@ Err comm_prepare(Comm *c, const Transfer *t, int n);
  * transfer in front of it that fails, or is not over within timeout_s, ends the wait: ERR_PEER. */
 Err comm_sync(Comm *c, CommDevice device, DeviceQueue *q);
 /* Local. "nccl", "mpi", "local": who moves memory of a device. */
-const char *comm_mover_name(const Comm *c);
+const char *comm_transport_name(const Comm *c);
 /* Local. Does memory of a device go through the host's here, for its backend knows no device? */
 bool comm_is_staged(const Comm *c);
 

@@ -12,37 +12,37 @@
 static const double AWAKE_S = 1e-3;
 static const long NAP_NS = 20 * 1000;
 
-void comm_set_mover(Comm *c, const CommMover *mover, void *state)
+void comm_set_transport(Comm *c, const DeviceTransport *transport, void *state)
 {
-    MUST(!c->mover && comm_idle(c) == OK, "rank %d: a mover comes too late", c->set.rank);
-    c->mover = mover;
-    c->mover_state = state;
+    MUST(!c->transport && comm_idle(c) == OK, "rank %d: the device transport is set twice or too late", c->set.rank);
+    c->transport = transport;
+    c->transport_state = state;
 }
 
-const char *comm_mover_name(const Comm *c) { return c->mover ? c->mover->name : c->table->name; }
+const char *comm_transport_name(const Comm *c) { return c->transport ? c->transport->name : c->table->name; }
 
-Err mover_failed(Comm *c, Err err, bool own)
+Err device_transport_failed(Comm *c, Err err, bool own)
 {
     char text[COMM_TEXT_BYTES];
-    if (err == OK || !c->mover || c->aborted) return err;
+    if (err == OK || !c->transport || c->aborted) return err;
     c->aborted = true;
     strncpy(text, err_text(), sizeof text - 1);
     text[sizeof text - 1] = '\0';
     if (own && c->table->abort) c->table->abort(c, err, text);
-    c->mover->abort(c);
+    c->transport->abort(c);
     return own ? err_fail(err, "rank %d: %s", c->set.rank, text) : err_fail(err, "%s", text);
 }
 
-void mover_close(Comm *c)
+void device_transport_close(Comm *c)
 {
-    if (!c->mover || !c->device.context) return;
-    if (comm_idle(c) != OK) (void)mover_failed(c, ERR_CHECK, false);
-    c->mover->forget(c);
+    if (!c->transport || !c->device.context) return;
+    if (comm_idle(c) != OK) (void)device_transport_failed(c, ERR_CHECK, false);
+    c->transport->release(c);
 }
 
 Err comm_prepare(Comm *c, const Transfer *t, int n)
 {
-    return c->mover && !c->set.staged ? mover_failed(c, c->mover->prepare(c, t, n), true) : OK;
+    return c->transport && !c->set.staged ? device_transport_failed(c, c->transport->prepare(c, t, n), true) : OK;
 }
 
 /* Until the event has come, or waiting for it is in vain. */
@@ -56,7 +56,7 @@ static Err await(Comm *c, DeviceEvent *e)
         TRY(comm_poll(c));
         const double waited_s = comm_now_s() - since_s;
         if (c->set.timeout_s > 0 && waited_s >= c->set.timeout_s)
-            TRY(mover_failed(c, c->mover->late(c, waited_s), true));
+            TRY(device_transport_failed(c, c->transport->overdue(c, waited_s), true));
         if (waited_s < AWAKE_S)
             sched_yield();
         else
@@ -68,7 +68,7 @@ Err comm_sync(Comm *c, CommDevice device, DeviceQueue *q)
 {
     DeviceEvent *e;
     const DeviceRuntime *m = device.runtime;
-    if (!c->mover || c->device.context != device.context) return m->sync(q);
+    if (!c->transport || c->device.context != device.context) return m->sync(q);
     TRY(m->event_open(device.context, &e));
     Err err = m->record(q, e);
     if (err == OK) err = await(c, e);

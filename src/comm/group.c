@@ -106,7 +106,7 @@ Err comm_group_end(Comm *c, RankList group, int purpose)
                         g->n, g->rank[0], purpose, g->in_flight);
     for (int i = 0; i < 1 + 2 * g->n; i++) {
         if (g->stream[i].link && c->table->end) c->table->end(c, &g->stream[i]);
-        if (g->stream[i].way) c->mover->end(c, &g->stream[i]);
+        if (g->stream[i].way) c->transport->group_end(c, &g->stream[i]);
     }
     g->serial = -1;
     return OK;

@@ -67,7 +67,7 @@ Err world_same(WorldRank *r, uint64_t number, const char *what, const char *rest
 void world_leave(WorldRank *r, Err err)
 {
     if (err != OK && !r->agreed) comm_abort(r->comm, err, err_text());
-    comm_forget_device(r->comm);
+    comm_release_device(r->comm);
 }
 
 static Err join(Runner *x)

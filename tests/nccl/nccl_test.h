@@ -83,7 +83,7 @@ static inline Err side_open(TestRank *r, Side *s)
 
 static inline void side_close(Side *s)
 {
-    comm_forget_device(s->r->comm);
+    comm_release_device(s->r->comm);
     if (s->device) s->m->free(s->context, s->device);
     if (s->context) s->m->close(s->context);
     free(s->host);

@@ -9,7 +9,7 @@
 typedef struct {
     TransportSettings set;
     Err want;
-    const char *says, *mover; /* in the words, or the error; who moves in the end */
+    const char *says, *transport; /* in the words, or the error; who moves in the end */
 } Choice;
 
 static char faults[8][512];
@@ -22,14 +22,14 @@ static Err choose(WorldRank *r, void *work)
     const char *said = err == OK ? words : err_text();
     if (err != k->want || !strstr(said, k->says) || (k->says[0] == '\0' && said[0]))
         snprintf(fault, 512, "rank %d: error %d: %.400s", r->rank, (int)err, said);
-    else if (err == OK && strcmp(comm_mover_name(r->comm), k->mover) != 0)
-        snprintf(fault, 512, "rank %d: %s moves", r->rank, comm_mover_name(r->comm));
+    else if (err == OK && strcmp(comm_transport_name(r->comm), k->transport) != 0)
+        snprintf(fault, 512, "rank %d: %s moves", r->rank, comm_transport_name(r->comm));
     return OK;
 }
 
-static void expect(int ranks, const char *says, Err want, TransportSettings set, const char *mover)
+static void expect(int ranks, const char *says, Err want, TransportSettings set, const char *transport)
 {
-    Choice k = {set, want, says, mover};
+    Choice k = {set, want, says, transport};
     k.set.object = SHEAF_NCCL_OBJECT;
     if (!k.set.library) k.set.library = STANDIN_OBJECT;
     memset(faults, 0, sizeof faults);

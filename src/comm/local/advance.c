@@ -82,7 +82,7 @@ Err step_post(Comm *c, int slot, bool *posted)
     Post *mine = &op->post[f->link->place];
     fill_post(c, slot, mine);
     if (f->device) TRY(device_ready(c, slot, mine));
-    f->small = is_small(&mine->meant, ch->n) && !f->device && !f->moved;
+    f->small = is_small(&mine->meant, ch->n) && !f->device && !f->by_transport;
     if (f->small && mine->from) {
         memcpy(mine->room, mine->from, ref_bytes(&c->pending[slot].t.from));
         mine->from = mine->room;
@@ -138,7 +138,7 @@ static void leave(Comm *c, int slot)
 static Err move_on(Comm *c, int slot, bool *moved)
 {
     bool over = false;
-    TRY(c->mover->move(c, slot, &over));
+    TRY(c->transport->launch(c, slot, &over));
     if (over) leave(c, slot);
     *moved = *moved || over;
     return OK;
@@ -164,7 +164,7 @@ Err step(Comm *c, int slot, bool *moved)
             return move_mismatch(c, slot, place, what);
         comm_progress(c, slot, MATCHED);
         f->stage = MOVING;
-        if (f->moved) {
+        if (f->by_transport) {
             return move_on(c, slot, moved);
         } else if (!f->small) {
             move_cut(c, slot);
@@ -174,7 +174,7 @@ Err step(Comm *c, int slot, bool *moved)
         }
         break;
     case MOVING:
-        if (f->moved) return move_on(c, slot, moved);
+        if (f->by_transport) return move_on(c, slot, moved);
         *moved = true;
         return claim(c, slot);
     case FINISHING:
@@ -207,7 +207,7 @@ void give_up(Comm *c)
         }
         const int64_t sequence = c->pending[i].sequence;
         const Op *op = flight_op(f, sequence);
-        if (f->stage != UNPOSTED && !f->small && !f->moved && all_posted(f, sequence, &seen) &&
+        if (f->stage != UNPOSTED && !f->small && !f->by_transport && all_posted(f, sequence, &seen) &&
             !move_differs(c, i, &place)) {
             move_cut(c, i);
             for (;;) {

@@ -34,7 +34,7 @@ Err hostile_begin(Comm *c, int slot)
     const uint64_t bits = random_bits(&l->random, (uint64_t)p->number);
     f->late = bits & 1;
     if (f->late) f->not_before_s = comm_now_s() + 1e-6 * (double)((bits >> 8) % LONGEST_DELAY_US);
-    if (f->device || f->moved || !transfer_writes(&p->t) || ref_bytes(&p->t.to) == 0) return OK;
+    if (f->device || f->by_transport || !transfer_writes(&p->t) || ref_bytes(&p->t.to) == 0) return OK;
     if (transfer_reads(&p->t, c->set.rank) && overlap(&p->t.from, &p->t.to)) {
         TRY(stage(l, f, ref_bytes(&p->t.from), &f->staged));
         memcpy(f->staged, comm_at(c, &p->t.from), ref_bytes(&p->t.from));

@@ -113,7 +113,7 @@ static void show(const Pending *p, Channel *ch, Shown *out)
 
 static bool on_device(const Comm *c, int slot)
 {
-    return c->pending[slot].device && !c->pending[slot].moved && !comm_is_staged(c);
+    return c->pending[slot].device && !c->pending[slot].by_transport && !comm_is_staged(c);
 }
 
 static Err local_begin(Comm *c, int slot)
@@ -126,7 +126,7 @@ static Err local_begin(Comm *c, int slot)
     *f = (Flight){.stage = UNPOSTED,
                   .link = k,
                   .device = on_device(c, slot),
-                  .moved = c->pending[slot].moved};
+                  .by_transport = c->pending[slot].by_transport};
     show(&c->pending[slot], k->channel, &l->seat->flight[slot]);
     show(&c->pending[slot], k->channel, &l->seat->latest);
     if (c->set.hostile) TRY(hostile_begin(c, slot));
@@ -134,7 +134,7 @@ static Err local_begin(Comm *c, int slot)
     bool posted = false;
     if (!f->late) TRY(step_post(c, slot, &posted));
     if (posted) {
-        bool moved = c->set.hostile || f->device || f->moved;
+        bool moved = c->set.hostile || f->device || f->by_transport;
         while (moved && f->stage != OVER) {
             moved = false;
             const Err err = step(c, slot, &moved);

@@ -134,7 +134,7 @@ typedef struct {
     Stage stage;
     Link *link;
     bool small, device;
-    bool moved;               /* memory of a device that the comm's mover moves */
+    bool by_transport;               /* memory of a device that the comm's mover moves */
     int seen;                 /* members, from the first, whose post was seen */
     int64_t units, unit;      /* how many; elements of one */
     void *staged_to, *staged; /* hostile: where the result rests until the wait; source, in place */

@@ -34,7 +34,7 @@ static double nap_s(const Comm *c)
 {
     const Local *l = c->state;
     for (int i = 0; i < c->set.in_flight; i++)
-        if (l->flight[i].stage == UNPOSTED || (l->flight[i].stage == MOVING && l->flight[i].moved))
+        if (l->flight[i].stage == UNPOSTED || (l->flight[i].stage == MOVING && l->flight[i].by_transport))
             return SHORT_NAP_S;
     return NAP_S;
 }

@@ -82,13 +82,13 @@ Err step(Comm *c, int slot, bool *moved)
         comm_progress(c, slot, MATCHED);
         if (f->small)
             flow_small(c, slot);
-        else if (!p->moved)
+        else if (!p->by_transport)
             flow_cut(c, slot);
         f->stage = MOVING;
         *moved = true;
     }
-    if (p->moved)
-        TRY(c->mover->move(c, slot, &over));
+    if (p->by_transport)
+        TRY(c->transport->launch(c, slot, &over));
     else if (!f->small)
         TRY(flow_move(c, slot, moved, &over));
     return over ? finish(c, slot, moved) : OK;

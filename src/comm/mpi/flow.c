@@ -280,7 +280,7 @@ bool flow_give_up(Comm *c, int slot)
 {
     Flight *f = &((Mpi *)c->state)->flight[slot];
     const double since_s = comm_now_s();
-    const bool flows = f->stage == MOVING && !f->small && !c->pending[slot].moved;
+    const bool flows = f->stage == MOVING && !f->small && !c->pending[slot].by_transport;
     int left = flows ? requests_left(f, true) : 0;
     while (left > 0 && comm_now_s() - since_s < 0.2) left = requests_left(f, false);
     return left == 0;

@@ -83,7 +83,7 @@ static Err tell(Comm *c, int slot)
     const Transfer *t = &c->pending[slot].t;
     const Post post = post_of(c, slot);
     const int copies = t->kind == COMM_ALL_TO_ALL ? f->n : 1;
-    f->small = !c->pending[slot].moved && is_small(&post.meant, f->n);
+    f->small = !c->pending[slot].by_transport && is_small(&post.meant, f->n);
     for (int i = 0; i < copies; i++) memcpy(f->mail + sizeof post * (size_t)i, &post, sizeof post);
     if (f->small && transfer_reads(t, c->set.rank) && t->from.count > 0)
         memcpy(f->mail + sizeof post, comm_at(c, &t->from), ref_bytes(&t->from));

@@ -107,7 +107,7 @@ static Err join(Comm *c, Way *w, const WayName *name)
 
 Err way_open(Comm *c, const WayName *name, Way **out)
 {
-    Nccl *n = c->mover_state;
+    Nccl *n = c->transport_state;
     const RankList members = way_members(name);
     GroupRow *g;
     Way *w = n->spare;
@@ -149,7 +149,7 @@ static void finish(Comm *c, Way *w)
 void way_close(Comm *c, Way *w)
 {
     const DeviceRuntime *m = c->device.runtime;
-    Nccl *n = c->mover_state;
+    Nccl *n = c->transport_state;
     Way **at = &n->ways;
     if (w->comm && !c->aborted) (void)comm_sync(c, c->device, w->queue);
     if (w->comm) finish(c, w);

@@ -92,11 +92,11 @@ Err nccl_ok(const Comm *c, const Way *w, NcclResult result, const char *call);
 /* The oldest launch of the way that is not over; NULL: all are. */
 const Launch *way_oldest(const Comm *c, const Way *w);
 Err nccl_poll(Comm *c);
-Err nccl_late(Comm *c, double waited_s);
+Err nccl_overdue(Comm *c, double waited_s);
 void nccl_abort(Comm *c);
 
-extern const CommMover nccl_mover;
+extern const DeviceTransport nccl_transport;
 
-static inline const NcclApi *api_of(const Comm *c) { return &((const Nccl *)c->mover_state)->api; }
+static inline const NcclApi *api_of(const Comm *c) { return &((const Nccl *)c->transport_state)->api; }
 
 #endif

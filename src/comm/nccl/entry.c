@@ -43,7 +43,7 @@ static Err attach(const NcclLibrary *l, Comm *c)
     TRY(ARENA_NEW(c->arena, 1, &n));
     TRY(ARENA_NEW(c->arena, c->set.in_flight, &n->ready));
     n->api = l->api;
-    comm_set_mover(c, &nccl_mover, n);
+    comm_set_transport(c, &nccl_transport, n);
     return OK;
 }
 

@@ -39,7 +39,7 @@ Err nccl_ok(const Comm *c, const Way *w, NcclResult result, const char *call)
 
 Err nccl_poll(Comm *c)
 {
-    for (const Way *w = ((Nccl *)c->mover_state)->ways; w; w = w->next) {
+    for (const Way *w = ((Nccl *)c->transport_state)->ways; w; w = w->next) {
         NcclResult state = NCCL_OK;
         if (!w->comm) continue;
         TRY(nccl_ok(c, w, api_of(c)->CommGetAsyncError(w->comm, &state), "ask for errors"));
@@ -48,11 +48,11 @@ Err nccl_poll(Comm *c)
     return OK;
 }
 
-Err nccl_late(Comm *c, double waited_s)
+Err nccl_overdue(Comm *c, double waited_s)
 {
     const Launch *oldest = NULL;
     char name[TRANSFER_NAME_BYTES];
-    for (const Way *w = ((Nccl *)c->mover_state)->ways; w; w = w->next) {
+    for (const Way *w = ((Nccl *)c->transport_state)->ways; w; w = w->next) {
         const Launch *l = w->comm ? way_oldest(c, w) : NULL;
         if (l && (!oldest || l->at_s < oldest->at_s)) oldest = l;
     }
@@ -68,11 +68,11 @@ Err nccl_late(Comm *c, double waited_s)
 
 void nccl_abort(Comm *c)
 {
-    for (Way *w = ((Nccl *)c->mover_state)->ways; w; w = w->next) {
+    for (Way *w = ((Nccl *)c->transport_state)->ways; w; w = w->next) {
         if (w->comm) (void)api_of(c)->CommAbort(w->comm);
         w->comm = NULL;
         w->busy = -1;
     }
-    for (Way *w = ((Nccl *)c->mover_state)->ways; w; w = w->next)
+    for (Way *w = ((Nccl *)c->transport_state)->ways; w; w = w->next)
         if (w->queue) (void)c->device.runtime->sync(w->queue); /* nobody touches memory any more */
 }

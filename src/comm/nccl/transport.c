@@ -21,7 +21,7 @@ static int sort_names(WayName *name, int n)
     return kept;
 }
 
-static Err prepare(Comm *c, const Transfer *t, int n)
+static Err transport_prepare(Comm *c, const Transfer *t, int n)
 {
     WayName *name;
     Way *w;
@@ -49,9 +49,9 @@ static Err find_way(Comm *c, const Pending *p, Way **out)
                     transfer_name(&p->t, p->sequence, name));
 }
 
-static Err ready(Comm *c, int slot)
+static Err transport_begin(Comm *c, int slot)
 {
-    Nccl *n = c->mover_state;
+    Nccl *n = c->transport_state;
     Way *w;
     if (c->aborted)
         return err_fail(ERR_PEER, "nccl: rank %d: its communicators were given up", c->set.rank);
@@ -71,7 +71,7 @@ static Err begin_launch(Comm *c, int slot, Way *w, bool *in_progress)
     l->sequence = p->sequence;
     l->at_s = comm_now_s();
     l->recorded = false;
-    TRY(c->device.runtime->wait(w->queue, ((Nccl *)c->mover_state)->ready[slot]));
+    TRY(c->device.runtime->wait(w->queue, ((Nccl *)c->transport_state)->ready[slot]));
     w->busy = slot;
     return launch(c, slot, w, in_progress);
 }
@@ -85,7 +85,7 @@ static Err look(const Comm *c, const Way *w, bool *in_progress)
     return nccl_ok(c, w, state, "launch");
 }
 
-static Err move(Comm *c, int slot, bool *over)
+static Err transport_launch(Comm *c, int slot, bool *over)
 {
     const Pending *p = &c->pending[slot];
     Way *w = p->stream->way;
@@ -110,18 +110,18 @@ static Err move(Comm *c, int slot, bool *over)
 
 /* A ring's entry may have been taken again since: then `done` is of a later one, behind this in the
  * queue; and that one waits for nothing that this rank's compute queue does after now. */
-static Err deliver(Comm *c, int slot)
+static Err transport_wait(Comm *c, int slot)
 {
     const Pending *p = &c->pending[slot];
     const Launch *l = launch_of(p->stream->way, p->sequence);
     return c->device.runtime->wait(compute(c), l->done);
 }
 
-static void end(Comm *c, Stream *s) { way_close(c, s->way); }
+static void transport_group_end(Comm *c, Stream *s) { way_close(c, s->way); }
 
-static void forget(Comm *c)
+static void transport_release(Comm *c)
 {
-    Nccl *n = c->mover_state;
+    Nccl *n = c->transport_state;
     while (n->ways) way_close(c, n->ways);
     for (int i = 0; i < c->set.in_flight; i++) {
         if (n->ready[i]) c->device.runtime->event_close(n->ready[i]);
@@ -129,13 +129,13 @@ static void forget(Comm *c)
     }
 }
 
-const CommMover nccl_mover = {.name = "nccl",
-                              .prepare = prepare,
-                              .ready = ready,
-                              .move = move,
-                              .deliver = deliver,
+const DeviceTransport nccl_transport = {.name = "nccl",
+                              .prepare = transport_prepare,
+                              .begin = transport_begin,
+                              .launch = transport_launch,
+                              .wait = transport_wait,
                               .poll = nccl_poll,
-                              .late = nccl_late,
+                              .overdue = nccl_overdue,
                               .abort = nccl_abort,
-                              .end = end,
-                              .forget = forget};
+                              .group_end = transport_group_end,
+                              .release = transport_release};
