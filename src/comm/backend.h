@@ -169,17 +169,17 @@ typedef struct {
     int32_t root, tag, instr;
     int64_t count;  /* of the whole array; 0 for an all-to-all */
     uint64_t parts; /* a hash of the counts that all must agree on; 0: equal parts */
-} Meant;
+} TransferSignature;
 
 /* meant.c. Local. */
-Meant transfer_meant(const Transfer *t);
+TransferSignature transfer_signature(const Transfer *t);
 /* In what they differ; NULL: in nothing. */
-const char *meant_differs(const Meant *a, const Meant *b);
+const char *signature_differs(const TransferSignature *a, const TransferSignature *b);
 typedef struct {
     int rank;
-    const Meant *meant;
-} Said;
+    const TransferSignature *signature;
+} MemberSignature;
 /* ERR_CHECK that says who began what. */
-Err meant_mismatch(const Pending *p, const char *what, Said a, Said b);
+Err signature_mismatch(const Pending *p, const char *what, MemberSignature a, MemberSignature b);
 
 #endif

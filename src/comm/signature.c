@@ -15,11 +15,11 @@ static uint64_t hash_parts(const int64_t *counts, int n)
     return counts && !alike ? hash : 0;
 }
 
-Meant transfer_meant(const Transfer *t)
+TransferSignature transfer_signature(const Transfer *t)
 {
     const bool pair = t->kind == COMM_SEND || t->kind == COMM_RECV;
     const bool folds = t->kind == COMM_ALL_REDUCE || t->kind == COMM_REDUCE_SCATTER;
-    Meant m = {.kind = (uint8_t)(pair ? COMM_SEND : t->kind),
+    TransferSignature m = {.kind = (uint8_t)(pair ? COMM_SEND : t->kind),
                .reduce = (uint8_t)(folds ? t->reduce : REDUCE_SUM),
                .dtype = (uint8_t)(transfer_writes(t) ? t->to.dtype : t->from.dtype),
                .root = t->kind == COMM_BROADCAST ? t->from.rank : -1,
@@ -34,7 +34,7 @@ Meant transfer_meant(const Transfer *t)
     return m;
 }
 
-const char *meant_differs(const Meant *a, const Meant *b)
+const char *signature_differs(const TransferSignature *a, const TransferSignature *b)
 {
     if (a->kind != b->kind) return "kind";
     if (a->dtype != b->dtype) return "type of elements";
@@ -46,7 +46,7 @@ const char *meant_differs(const Meant *a, const Meant *b)
     return NULL;
 }
 
-Err meant_mismatch(const Pending *p, const char *what, Said a, Said b)
+Err signature_mismatch(const Pending *p, const char *what, MemberSignature a, MemberSignature b)
 {
     char name[TRANSFER_NAME_BYTES];
     return err_fail(
@@ -55,8 +55,8 @@ Err meant_mismatch(const Pending *p, const char *what, Said a, Said b)
         "instruction "
         "%d; rank %d began %s of %lld %s, tag %d, instruction %d. Did one of them skip a transfer?",
         transfer_name(&p->t, p->sequence, name), what, a.rank,
-        comm_kind_name((CommKind)a.meant->kind), (long long)a.meant->count,
-        dtype_name((DType)a.meant->dtype), a.meant->tag, a.meant->instr, b.rank,
-        comm_kind_name((CommKind)b.meant->kind), (long long)b.meant->count,
-        dtype_name((DType)b.meant->dtype), b.meant->tag, b.meant->instr);
+        comm_kind_name((CommKind)a.signature->kind), (long long)a.signature->count,
+        dtype_name((DType)a.signature->dtype), a.signature->tag, a.signature->instr, b.rank,
+        comm_kind_name((CommKind)b.signature->kind), (long long)b.signature->count,
+        dtype_name((DType)b.signature->dtype), b.signature->tag, b.signature->instr);
 }

@@ -19,7 +19,7 @@
 
 /* By what all members agree on. Those of a pair meet anyway; parts of an all-to-all are known to
  * their two members alone. */
-static bool is_small(const Meant *m, int n)
+static bool is_small(const TransferSignature *m, int n)
 {
     const int64_t bytes = m->count * (int64_t)dtype_bytes((DType)m->dtype);
     return m->kind != COMM_SEND && m->kind != COMM_ALL_TO_ALL && bytes <= SMALL_BYTES &&
@@ -44,7 +44,7 @@ static void fill_post(const Comm *c, int slot, Post *post)
     const Flight *f = &((Local *)c->state)->flight[slot];
     const Transfer *t = &c->pending[slot].t;
     const bool reads = transfer_reads(t, c->set.rank), writes = transfer_writes(t);
-    post->meant = transfer_meant(t);
+    post->signature = transfer_signature(t);
     post->from = !reads || t->from.count == 0 ? NULL : f->staged ? f->staged : comm_at(c, &t->from);
     post->to = !writes || t->to.count == 0 ? NULL
                : f->staged_to              ? f->staged_to
@@ -82,7 +82,7 @@ Err step_post(Comm *c, int slot, bool *posted)
     Post *mine = &op->post[f->link->place];
     fill_post(c, slot, mine);
     if (f->device) TRY(device_ready(c, slot, mine));
-    f->small = is_small(&mine->meant, ch->n) && !f->device && !f->by_transport;
+    f->small = is_small(&mine->signature, ch->n) && !f->device && !f->by_transport;
     if (f->small && mine->from) {
         memcpy(mine->room, mine->from, ref_bytes(&c->pending[slot].t.from));
         mine->from = mine->room;

@@ -78,7 +78,7 @@ static Part part_of(Comm *c, int slot)
                   .q = queue_of(c, QUEUE_COMM),
                   .n = f->link->channel->n,
                   .me = f->link->place,
-                  .each = dtype_bytes((DType)post->meant.dtype)};
+                  .each = dtype_bytes((DType)post->signature.dtype)};
 }
 
 static Err copy(const Part *p, char *to, const char *from, int64_t count)
@@ -99,8 +99,8 @@ static Err fold_part(const Part *p, int64_t start, int64_t count, int lo, int hi
                         transfer_name(p->t, 0, name), (int)MAX_DEVICE_FOLD);
     for (int i = 0; i < p->n; i++) x[i] = p->post[i].from + (size_t)start * p->each;
     for (int i = lo; i < hi; i++) out[i - lo] = p->post[i].to + (size_t)to_start * p->each;
-    const DeviceFold fold = {.dtype = (DType)p->post->meant.dtype,
-                             .max = p->post->meant.reduce == REDUCE_MAX,
+    const DeviceFold fold = {.dtype = (DType)p->post->signature.dtype,
+                             .max = p->post->signature.reduce == REDUCE_MAX,
                              .n = p->n,
                              .n_out = hi - lo,
                              .x = x,
@@ -112,7 +112,7 @@ static Err fold_part(const Part *p, int64_t start, int64_t count, int lo, int hi
 /* Segment `me` of the array, cut so that segments begin on lines. */
 static Err reduce_part(const Part *p)
 {
-    const int64_t line = (int64_t)(ARENA_ALIGN / p->each), count = p->post->meant.count;
+    const int64_t line = (int64_t)(ARENA_ALIGN / p->each), count = p->post->signature.count;
     const int64_t lines = (count + line - 1) / line, each = (lines + p->n - 1) / p->n * line;
     const int64_t lo = each * p->me < count ? each * p->me : count;
     const int64_t hi = lo + each < count ? lo + each : count;
@@ -156,7 +156,7 @@ static Err exchange_part(const Part *p)
 /* Of a broadcast or a pair: the place of who gives. */
 static int giver(const Part *p)
 {
-    return p->ch->from >= 0 ? 0 : group_place(p->t->group, p->post->meant.root);
+    return p->ch->from >= 0 ? 0 : group_place(p->t->group, p->post->signature.root);
 }
 
 static Err move_part(const Part *p)

@@ -36,7 +36,7 @@ enum { SMALL_BYTES = 512, SMALL_WORK = 16384 }; /* of an array; of those of all 
 
 typedef struct {
     _Alignas(ARENA_ALIGN) atomic_llong sequence; /* posted: the transfer's, plus 1 */
-    Meant meant;
+    TransferSignature signature;
     const char *from; /* in `room` when small */
     char *to;
     _Alignas(ARENA_ALIGN) int64_t from_count, to_count;

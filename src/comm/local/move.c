@@ -50,8 +50,8 @@ void move_cut(Comm *c, int slot)
         return;
     }
     const bool parts = t->kind == COMM_ALL_GATHER || t->kind == COMM_REDUCE_SCATTER;
-    const int64_t whole = parts ? largest_part(t, n) : mine->meant.count;
-    const int64_t each = (int64_t)dtype_bytes((DType)mine->meant.dtype), bytes = whole * each;
+    const int64_t whole = parts ? largest_part(t, n) : mine->signature.count;
+    const int64_t each = (int64_t)dtype_bytes((DType)mine->signature.dtype), bytes = whole * each;
     int64_t piece = parts ? bytes / 2 : bytes / n;
     if (piece > PIECE_MAX_BYTES) piece = PIECE_MAX_BYTES;
     if (piece < PIECE_MIN_BYTES) piece = PIECE_MIN_BYTES;
@@ -65,13 +65,13 @@ Err move_mismatch(const Comm *c, int slot, int place, const char *what)
     const Pending *p = &c->pending[slot];
     const Channel *ch = f->link->channel;
     const Post *post = flight_op(f, p->sequence)->post;
-    return meant_mismatch(p, what, (Said){ch->member[0], &post[0].meant},
-                          (Said){ch->member[place], &post[place].meant});
+    return signature_mismatch(p, what, (MemberSignature){ch->member[0], &post[0].signature},
+                          (MemberSignature){ch->member[place], &post[place].signature});
 }
 
 static bool overlap(const Post *send, const Post *recv)
 {
-    const size_t bytes = (size_t)send->meant.count * dtype_bytes((DType)send->meant.dtype);
+    const size_t bytes = (size_t)send->signature.count * dtype_bytes((DType)send->signature.dtype);
     const uintptr_t from = (uintptr_t)send->from, to = (uintptr_t)recv->to;
     return from < to + bytes && to < from + bytes;
 }
@@ -84,7 +84,7 @@ const char *move_differs(const Comm *c, int slot, int *place)
     const Post *post = flight_op(f, c->pending[slot].sequence)->post;
     const char *what = NULL;
     for (*place = 1; *place < ch->n; ++*place)
-        if ((what = meant_differs(&post[0].meant, &post[*place].meant)) != NULL ||
+        if ((what = signature_differs(&post[0].signature, &post[*place].signature)) != NULL ||
             (what = post[0].device != post[*place].device ? "memory, a device's or the host's"
                                                           : NULL) != NULL)
             return what;
@@ -106,7 +106,7 @@ static void fold_piece(Comm *c, int slot, int64_t start, int64_t count, int only
     const Flight *f = &l->flight[slot];
     const Post *post = flight_op(f, c->pending[slot].sequence)->post;
     const int n = f->link->channel->n;
-    const size_t each = dtype_bytes((DType)post->meant.dtype);
+    const size_t each = dtype_bytes((DType)post->signature.dtype);
     _Alignas(ARENA_ALIGN) char block[FOLD_ELEMENTS * sizeof(double)];
     if (count == 0) return;
     if (n == 1) {
@@ -115,7 +115,7 @@ static void fold_piece(Comm *c, int slot, int64_t start, int64_t count, int only
         return;
     }
     for (int i = 0; i < n; i++) l->source[i] = post[i].from;
-    const Fold of = {(DType)post->meant.dtype, (Reduce)post->meant.reduce, n, l->source};
+    const Fold of = {(DType)post->signature.dtype, (Reduce)post->signature.reduce, n, l->source};
     for (int64_t at = 0; at < count; at += FOLD_ELEMENTS) {
         const int64_t some = min_64(FOLD_ELEMENTS, count - at);
         const size_t to = (size_t)(to_start + at) * each;
@@ -161,7 +161,7 @@ static Err exchange(Comm *c, int slot, int64_t unit)
     const Post *from = &post[i], *to = &post[j];
     const int64_t gives = part_count(from->from_counts, from->from_count, n, j);
     const int64_t takes = part_count(to->to_counts, to->to_count, n, i);
-    const size_t each = dtype_bytes((DType)from->meant.dtype);
+    const size_t each = dtype_bytes((DType)from->signature.dtype);
     char name[TRANSFER_NAME_BYTES];
     if (gives == 0 && takes == 0) return OK;
     if (gives != takes)
@@ -180,10 +180,10 @@ static void spread_piece(Comm *c, int slot, int64_t start, int64_t count)
     const Flight *f = &((Local *)c->state)->flight[slot];
     const Channel *ch = f->link->channel;
     const Post *post = flight_op(f, c->pending[slot].sequence)->post;
-    const size_t each = dtype_bytes((DType)post->meant.dtype), at = (size_t)start * each;
+    const size_t each = dtype_bytes((DType)post->signature.dtype), at = (size_t)start * each;
     const char *from = ch->from >= 0 ? post[0].from : NULL; /* the sender is first */
     for (int i = 0; !from && i < ch->n; i++)
-        if (ch->member[i] == post->meant.root) from = post[i].from;
+        if (ch->member[i] == post->signature.root) from = post[i].from;
     for (int i = 0; i < ch->n; i++)
         if (post[i].to) copy(post[i].to + at, from + at, (size_t)count * each);
 }
@@ -194,14 +194,14 @@ void move_own(Comm *c, int slot)
     const Transfer *t = &c->pending[slot].t;
     const Post *post = flight_op(f, c->pending[slot].sequence)->post;
     const int n = f->link->channel->n, me = f->link->place;
-    const size_t each = dtype_bytes((DType)post->meant.dtype);
+    const size_t each = dtype_bytes((DType)post->signature.dtype);
     char *to = post[me].to;
     if (t->kind == COMM_ALL_REDUCE)
-        fold_piece(c, slot, 0, post->meant.count, me, 0);
+        fold_piece(c, slot, 0, post->signature.count, me, 0);
     else if (t->kind == COMM_REDUCE_SCATTER)
         fold_piece(c, slot, part_start(t->from_counts, t->from.count, n, me), t->to.count, me, 0);
     else if (t->kind == COMM_BROADCAST)
-        copy(to, post[group_place(t->group, post->meant.root)].from, ref_bytes(&t->to));
+        copy(to, post[group_place(t->group, post->signature.root)].from, ref_bytes(&t->to));
     else
         for (int i = 0; i < n; i++) {
             const size_t bytes = (size_t)part_count(t->to_counts, t->to.count, n, i) * each;
@@ -215,7 +215,7 @@ Err move_unit(Comm *c, int slot, int64_t unit)
 {
     const Flight *f = &((Local *)c->state)->flight[slot];
     const int64_t start = unit * f->unit;
-    const int64_t count = min_64(f->unit, my_post(c, slot)->meant.count - start);
+    const int64_t count = min_64(f->unit, my_post(c, slot)->signature.count - start);
     switch (c->pending[slot].t.kind) {
     case COMM_ALL_REDUCE:
         fold_piece(c, slot, start, count, -1, start);

@@ -52,7 +52,7 @@ typedef struct {
     uint64_t stream;
     int64_t sequence;
     int64_t gives; /* of an all-to-all: elements for who gets this */
-    Meant meant;
+    TransferSignature signature;
 } Post;
 
 typedef struct Mail {

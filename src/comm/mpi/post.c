@@ -42,7 +42,7 @@ static void find_members(const Comm *c, int slot)
 }
 
 /* By what all members agree on; parts of an all-to-all are known to their two members alone. */
-static bool is_small(const Meant *m, int n)
+static bool is_small(const TransferSignature *m, int n)
 {
     const int64_t bytes = m->count * (int64_t)dtype_bytes((DType)m->dtype);
     return m->kind != COMM_ALL_TO_ALL && bytes <= SMALL_BYTES && bytes * n <= SMALL_WORK;
@@ -57,7 +57,7 @@ static Post post_of(const Comm *c, int slot)
     post.slot = slot;
     post.stream = f->stream;
     post.sequence = c->pending[slot].sequence;
-    post.meant = transfer_meant(&c->pending[slot].t);
+    post.signature = transfer_signature(&c->pending[slot].t);
     return post;
 }
 
@@ -83,7 +83,7 @@ static Err tell(Comm *c, int slot)
     const Transfer *t = &c->pending[slot].t;
     const Post post = post_of(c, slot);
     const int copies = t->kind == COMM_ALL_TO_ALL ? f->n : 1;
-    f->small = !c->pending[slot].by_transport && is_small(&post.meant, f->n);
+    f->small = !c->pending[slot].by_transport && is_small(&post.signature, f->n);
     for (int i = 0; i < copies; i++) memcpy(f->mail + sizeof post * (size_t)i, &post, sizeof post);
     if (f->small && transfer_reads(t, c->set.rank) && t->from.count > 0)
         memcpy(f->mail + sizeof post, comm_at(c, &t->from), ref_bytes(&t->from));
@@ -105,7 +105,7 @@ static void meet(Comm *c, int slot, int place, Mail *mail)
     m->flight[slot].peer[place].mail = mail;
     m->flight[slot].missing--;
     m->latest[mail->from] =
-        (Latest){p->row->serial, mail->post.meant.instr, p->t.kind, mail->post.sequence};
+        (Latest){p->row->serial, mail->post.signature.instr, p->t.kind, mail->post.sequence};
     if (p->t.kind == COMM_SEND || p->t.kind == COMM_RECV) /* it began the other half */
         m->latest[mail->from].kind = p->t.kind == COMM_SEND ? COMM_RECV : COMM_SEND;
 }
@@ -194,12 +194,12 @@ Err post_compare(const Comm *c, int slot)
 {
     const Flight *f = &((const Mpi *)c->state)->flight[slot];
     for (int i = 1; i < f->n; i++) {
-        const char *what = meant_differs(&post_at(f, 0)->meant, &post_at(f, i)->meant);
+        const char *what = signature_differs(&post_at(f, 0)->signature, &post_at(f, i)->signature);
         if (!what && post_at(f, 0)->sequence != post_at(f, i)->sequence) what = "sequence number";
         if (what)
-            return meant_mismatch(&c->pending[slot], what,
-                                  (Said){f->member[0], &post_at(f, 0)->meant},
-                                  (Said){f->member[i], &post_at(f, i)->meant});
+            return signature_mismatch(&c->pending[slot], what,
+                                  (MemberSignature){f->member[0], &post_at(f, 0)->signature},
+                                  (MemberSignature){f->member[i], &post_at(f, i)->signature});
     }
     return c->pending[slot].t.kind == COMM_ALL_TO_ALL ? parts_compare(c, slot) : OK;
 }
@@ -222,9 +222,9 @@ Err post_alone(Comm *c, int slot, bool *moved)
     if (other < 0) return OK;
     const bool send = c->pending[slot].t.kind == COMM_SEND;
     const Pending *s = &c->pending[send ? slot : other], *r = &c->pending[send ? other : slot];
-    const Meant a = transfer_meant(&s->t), b = transfer_meant(&r->t);
+    const TransferSignature a = transfer_signature(&s->t), b = transfer_signature(&r->t);
     const Ref *from = &s->t.from, *to = &r->t.to;
-    const char *what = meant_differs(&a, &b);
+    const char *what = signature_differs(&a, &b);
     char name[TRANSFER_NAME_BYTES];
     if (!what && from->arena == to->arena && from->offset < to->offset + ref_bytes(to) &&
         to->offset < from->offset + ref_bytes(from))
