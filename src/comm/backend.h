@@ -80,14 +80,14 @@ typedef struct GroupRow {
 
 enum { MAX_GROUPS = 256, TRANSFER_NAME_BYTES = RECORD_TEXT_BYTES, COMM_TEXT_BYTES = 2048 };
 /* Arenas of the comm's own: for agreements; two of each slot, of what is staged. */
-enum { COMM_OWN = MAX_COMM_ARENAS, COMM_STAGE };
+enum { COMM_OWN = MAX_COMM_ARENAS, COMM_STAGING };
 
 /* A slot's memory on the host, of what is on a device: stage.c. */
 typedef struct {
     Ref to;          /* where the result goes; count 0: there is none */
     DeviceEvent *in; /* the last result has left this memory */
     bool full;       /* `in` was recorded */
-} Staged;
+} BounceBuffers;
 
 struct Comm {
     const CommTable *table;
@@ -98,12 +98,12 @@ struct Comm {
         char *base;
         size_t bytes;
         bool device;
-    } * memory; /* [COMM_STAGE + 2 * set.in_flight] */
+    } * memory; /* [COMM_STAGING + 2 * set.in_flight] */
     CommDevice device;
     const DeviceTransport *transport; /* NULL: the backend moves everything */
     void *transport_state;
     bool aborted;   /* the mover has given up */
-    Staged *staged; /* by slot; NULL: none ever was */
+    BounceBuffers *staged; /* by slot; NULL: none ever was */
     GroupRow group[MAX_GROUPS];
     int group_rows; /* that were ever used: later ones are free */
     int32_t groups_made;
@@ -131,10 +131,10 @@ int group_place(RankList group, int rank);
 
 /* stage.c. Local. Before a backend that knows no device begins: `from` to the host's memory, and the
  * transfer's sides there. */
-Err stage_begin(Comm *c, int slot);
+Err staging_begin(Comm *c, int slot);
 /* After its wait: `to` to the device, before what the compute queue gets from now on. */
-Err stage_end(Comm *c, int slot);
-void stage_close(Comm *c);
+Err staging_end(Comm *c, int slot);
+void staging_close(Comm *c);
 
 /* mover.c. Local. The mover of a comm that has no transfer in flight. */
 void comm_set_transport(Comm *c, const DeviceTransport *transport, void *state);

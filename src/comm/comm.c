@@ -36,7 +36,7 @@ Err comm_open(Arena *a, const CommSettings *set, const CommTable *table, void *s
     TRY(ARENA_NEW(a, 1, &c));
     *c = (Comm){.table = table, .state = state, .set = *set, .arena = a, .opened_s = comm_now_s()};
     TRY(ARENA_NEW(a, set->in_flight, &c->pending));
-    TRY(ARENA_NEW(a, COMM_STAGE + 2 * set->in_flight, &c->memory));
+    TRY(ARENA_NEW(a, COMM_STAGING + 2 * set->in_flight, &c->memory));
     TRY(open_recorder(c, a));
     for (int i = 0; i < MAX_GROUPS; i++) c->group[i].serial = -1;
     char *own;
@@ -52,7 +52,7 @@ void comm_close(Comm *c)
 {
     device_transport_close(c);
     c->table->close(c);
-    stage_close(c);
+    staging_close(c);
 }
 
 int comm_rank(const Comm *c) { return c->set.rank; }
@@ -86,7 +86,7 @@ Err comm_register_device(Comm *c, int arena, void *base, size_t bytes, CommDevic
 void comm_release_device(Comm *c)
 {
     device_transport_close(c);
-    stage_close(c);
+    staging_close(c);
     c->device = (CommDevice){0};
 }
 
@@ -212,7 +212,7 @@ Err comm_begin(Comm *c, const Transfer *t, Ticket *out)
     p->device = on_device(c, t);
     const bool staged = p->device && comm_is_staged(c);
     p->by_transport = p->device && !staged && c->transport;
-    Err err = staged ? stage_begin(c, slot) : p->by_transport ? c->transport->begin(c, slot) : OK;
+    Err err = staged ? staging_begin(c, slot) : p->by_transport ? c->transport->begin(c, slot) : OK;
     if (err == OK) err = c->table->begin(c, slot);
     if (err != OK) {
         p->busy = false;
@@ -239,7 +239,7 @@ Err comm_wait(Comm *c, Ticket ticket)
     TRY(device_transport_failed(c, c->table->wait(c, ticket.slot), false));
     MUST(p->progress == DONE, "rank %d: %s says OK before it is done", c->set.rank, c->table->name);
     if (p->by_transport) TRY(device_transport_failed(c, c->transport->wait(c, ticket.slot), true));
-    if (c->staged) TRY(stage_end(c, ticket.slot));
+    if (c->staged) TRY(staging_end(c, ticket.slot));
     TRY(delay_wait(c, p->due_s));
     record_delay(c, p);
     c->recorder->waits = -1;

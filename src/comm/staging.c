@@ -12,7 +12,7 @@ static DeviceQueue *queue_of(const Comm *c, Queue queue)
 }
 
 /* Room for a side of the slot, in memory that copies do not stop at. */
-static Err take_room(Comm *c, int at, size_t bytes)
+static Err reserve_buffer(Comm *c, int at, size_t bytes)
 {
     void *room;
     if (c->memory[at].bytes >= bytes) return OK;
@@ -33,33 +33,33 @@ static Err fetch(Comm *c, const Ref *from, const Ref *room)
     return m->sync(compute);
 }
 
-Err stage_begin(Comm *c, int slot)
+Err staging_begin(Comm *c, int slot)
 {
     Transfer *t = &c->pending[slot].t;
-    const int from = COMM_STAGE + 2 * slot, to = from + 1;
+    const int from = COMM_STAGING + 2 * slot, to = from + 1;
     if (!c->staged) TRY(ARENA_NEW(c->arena, c->set.in_flight, &c->staged));
-    Staged *s = &c->staged[slot];
+    BounceBuffers *s = &c->staged[slot];
     if (!s->in) TRY(c->device.runtime->event_open(c->device.context, &s->in));
     if (s->full) TRY(c->device.runtime->sync_event(s->in));
     s->full = false;
     if (transfer_reads(t, c->set.rank)) {
         const Ref room = {t->from.rank, from, 0, t->from.count, t->from.dtype};
-        TRY(take_room(c, from, ref_bytes(&room) + 1));
+        TRY(reserve_buffer(c, from, ref_bytes(&room) + 1));
         TRY(fetch(c, &t->from, &room));
         t->from = room;
     }
     s->to = (Ref){.count = 0};
     if (!transfer_writes(t)) return OK;
     s->to = t->to;
-    TRY(take_room(c, to, ref_bytes(&t->to) + 1));
+    TRY(reserve_buffer(c, to, ref_bytes(&t->to) + 1));
     t->to = (Ref){t->to.rank, to, 0, t->to.count, t->to.dtype};
     return OK;
 }
 
-Err stage_end(Comm *c, int slot)
+Err staging_end(Comm *c, int slot)
 {
     const DeviceRuntime *m = c->device.runtime;
-    Staged *s = &c->staged[slot];
+    BounceBuffers *s = &c->staged[slot];
     DeviceQueue *compute;
     if (!c->pending[slot].device || s->to.count == 0) return OK;
     compute = queue_of(c, QUEUE_COMPUTE);
@@ -70,14 +70,14 @@ Err stage_end(Comm *c, int slot)
     return m->record(compute, s->in);
 }
 
-void stage_close(Comm *c)
+void staging_close(Comm *c)
 {
     const DeviceRuntime *m = c->device.runtime;
     for (int i = 0; c->staged && i < c->set.in_flight; i++) {
         if (c->staged[i].full) (void)m->sync_event(c->staged[i].in);
         if (c->staged[i].in) m->event_close(c->staged[i].in);
-        c->staged[i] = (Staged){0};
-        for (int k = COMM_STAGE + 2 * i; k < COMM_STAGE + 2 * i + 2; k++) {
+        c->staged[i] = (BounceBuffers){0};
+        for (int k = COMM_STAGING + 2 * i; k < COMM_STAGING + 2 * i + 2; k++) {
             if (c->memory[k].base) m->free_host(c->device.context, c->memory[k].base);
             c->memory[k].base = NULL;
             c->memory[k].bytes = 0;
