@@ -18,18 +18,18 @@
 
 #include "comm/comm.h"
 
-typedef enum { POSTED, MATCHED, DONE } Progress;
+typedef enum { POSTED, MATCHED, DONE } TransferProgress;
 
 typedef struct {
     bool busy;
-    bool device; /* its memory is a device's */
-    bool by_transport;  /* and the comm's mover moves it: the backend only lets its members meet */
+    bool device;       /* its memory is a device's */
+    bool by_transport; /* and the comm's mover moves it: the backend only lets its members meet */
     Transfer t;
     int64_t number, sequence;
     double due_s; /* since the comm was opened: not over before; 0: no matter */
     struct GroupRow *row;
     struct Stream *stream;
-    Progress progress;
+    TransferProgress progress;
 } Pending;
 
 typedef struct {
@@ -57,17 +57,17 @@ typedef struct DeviceTransport {
     Err (*poll)(Comm *c); /* has something failed that was put into a queue? */
     /* Says what was put into a queue and does not end; OK: nothing is there. */
     Err (*overdue)(Comm *c, double waited_s);
-    void (*abort)(Comm *c);                 /* the world has failed: ends what is in queues */
+    void (*abort)(Comm *c);                       /* the world has failed: ends what is in queues */
     void (*group_end)(Comm *c, struct Stream *s); /* its group is forgotten; it has a way */
-    void (*release)(Comm *c);                /* the device goes; what is in queues is waited for */
+    void (*release)(Comm *c); /* the device goes; what is in queues is waited for */
 } DeviceTransport;
 
 /* What is matched in order: the collectives of a group, its sends to one member, its receives from
  * one. */
 typedef struct Stream {
-    int64_t next; /* sequence number of the next transfer */
-    void *link;   /* the backend's; NULL until it sets it */
-    void *way;    /* the mover's; likewise */
+    int64_t next;    /* sequence number of the next transfer */
+    void *backend;   /* the backend's; NULL until it sets it */
+    void *transport; /* the mover's; likewise */
 } Stream;
 
 typedef struct GroupRow {
@@ -102,7 +102,7 @@ struct Comm {
     CommDevice device;
     const DeviceTransport *transport; /* NULL: the backend moves everything */
     void *transport_state;
-    bool aborted;   /* the mover has given up */
+    bool aborted;          /* the mover has given up */
     BounceBuffers *staged; /* by slot; NULL: none ever was */
     GroupRow group[MAX_GROUPS];
     int group_rows; /* that were ever used: later ones are free */
@@ -115,7 +115,7 @@ struct Comm {
 /* Local. The common part, in the arena; the backend has opened its state. */
 Err comm_open(Arena *a, const CommSettings *set, const CommTable *table, void *state, Comm **out);
 /* Local. Moves the transfer on and notes when. */
-void comm_progress(Comm *c, int slot, Progress progress);
+void comm_progress(Comm *c, int slot, TransferProgress progress);
 double comm_now_s(void);
 /* Local. Address of a Ref of this rank, which was checked. */
 void *comm_at(const Comm *c, const Ref *r);

@@ -153,7 +153,7 @@ static void record_count(Comm *c, const Pending *p)
     count->sent_bytes += r->sent_bytes;
 }
 
-void comm_progress(Comm *c, int slot, Progress progress)
+void comm_progress(Comm *c, int slot, TransferProgress progress)
 {
     Pending *p = &c->pending[slot];
     Record *r = record_of(c, p->number);

@@ -105,8 +105,8 @@ Err comm_group_end(Comm *c, RankList group, int purpose)
                         "in flight; wait for them before",
                         g->n, g->rank[0], purpose, g->in_flight);
     for (int i = 0; i < 1 + 2 * g->n; i++) {
-        if (g->stream[i].link && c->table->end) c->table->end(c, &g->stream[i]);
-        if (g->stream[i].way) c->transport->group_end(c, &g->stream[i]);
+        if (g->stream[i].backend && c->table->end) c->table->end(c, &g->stream[i]);
+        if (g->stream[i].transport) c->transport->group_end(c, &g->stream[i]);
     }
     g->serial = -1;
     return OK;

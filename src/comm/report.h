@@ -11,7 +11,8 @@ typedef struct {
     int used;
 } Report;
 
-__attribute__((format(printf, 2, 3))) static inline void say(Report *r, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static inline void report_add(Report *r, const char *format,
+                                                                    ...)
 {
     const int room = (int)sizeof r->text - r->used;
     va_list args;

@@ -19,14 +19,14 @@
 
 /* By what all members agree on. Those of a pair meet anyway; parts of an all-to-all are known to
  * their two members alone. */
-static bool is_small(const TransferSignature *m, int n)
+static bool is_eager(const TransferSignature *m, int n)
 {
     const int64_t bytes = m->count * (int64_t)dtype_bytes((DType)m->dtype);
-    return m->kind != COMM_SEND && m->kind != COMM_ALL_TO_ALL && bytes <= SMALL_BYTES &&
-           bytes * n <= SMALL_WORK;
+    return m->kind != COMM_SEND && m->kind != COMM_ALL_TO_ALL && bytes <= MAX_EAGER_BYTES &&
+           bytes * n <= MAX_EAGER_WORK;
 }
 
-static bool ring_has_room(Link *k, int64_t sequence)
+static bool ring_has_room(ChannelMember *k, int64_t sequence)
 {
     const Channel *ch = k->channel;
     if (sequence < k->room) return true;
@@ -39,9 +39,9 @@ static bool ring_has_room(Link *k, int64_t sequence)
     return sequence < k->room;
 }
 
-static void fill_post(const Comm *c, int slot, Post *post)
+static void fill_post(const Comm *c, int slot, LocalPost *post)
 {
-    const Flight *f = &((Local *)c->state)->flight[slot];
+    const LocalFlight *f = &((LocalComm *)c->state)->flight[slot];
     const Transfer *t = &c->pending[slot].t;
     const bool reads = transfer_reads(t, c->set.rank), writes = transfer_writes(t);
     post->signature = transfer_signature(t);
@@ -56,39 +56,39 @@ static void fill_post(const Comm *c, int slot, Post *post)
     post->device = f->device;
 }
 
-bool all_posted(const Flight *f, int64_t sequence, int *seen)
+bool all_posted(const LocalFlight *f, int64_t sequence, int *seen)
 {
-    const Op *op = flight_op(f, sequence);
-    const int n = f->link->channel->n;
-    while (*seen < n && atomic_load(&op->post[*seen].sequence) == sequence + 1) ++*seen;
+    const RingEntry *entry = entry_of(f, sequence);
+    const int n = f->member->channel->n;
+    while (*seen < n && atomic_load(&entry->post[*seen].sequence) == sequence + 1) ++*seen;
     return *seen == n;
 }
 
-Err step_post(Comm *c, int slot, bool *posted)
+Err post_when_room(Comm *c, int slot, bool *posted)
 {
-    Local *l = c->state;
-    Flight *f = &l->flight[slot];
-    Channel *ch = f->link->channel;
+    LocalComm *l = c->state;
+    LocalFlight *f = &l->flight[slot];
+    Channel *ch = f->member->channel;
     const int64_t sequence = c->pending[slot].sequence;
-    Op *op = flight_op(f, sequence);
+    RingEntry *entry = entry_of(f, sequence);
     *posted = false;
     if (f->late && f->not_before_s > 0 && comm_now_s() < f->not_before_s) return OK;
-    if (!ring_has_room(f->link, sequence)) return OK;
-    if (f->link->place == 0) { /* nobody claims before all have posted, this one too */
-        atomic_store_explicit(&op->next, 0, memory_order_relaxed);
-        atomic_store_explicit(&op->done, 0, memory_order_relaxed);
-        atomic_store_explicit(&op->skipped, 0, memory_order_relaxed);
+    if (!ring_has_room(f->member, sequence)) return OK;
+    if (f->member->place == 0) { /* nobody claims before all have posted, this one too */
+        atomic_store_explicit(&entry->next, 0, memory_order_relaxed);
+        atomic_store_explicit(&entry->done, 0, memory_order_relaxed);
+        atomic_store_explicit(&entry->skipped, 0, memory_order_relaxed);
     }
-    Post *mine = &op->post[f->link->place];
+    LocalPost *mine = &entry->post[f->member->place];
     fill_post(c, slot, mine);
     if (f->device) TRY(device_ready(c, slot, mine));
-    f->small = is_small(&mine->signature, ch->n) && !f->device && !f->by_transport;
-    if (f->small && mine->from) {
-        memcpy(mine->room, mine->from, ref_bytes(&c->pending[slot].t.from));
-        mine->from = mine->room;
+    f->eager = is_eager(&mine->signature, ch->n) && !f->device && !f->by_transport;
+    if (f->eager && mine->from) {
+        memcpy(mine->eager, mine->from, ref_bytes(&c->pending[slot].t.from));
+        mine->from = mine->eager;
     }
     atomic_store(&mine->sequence, sequence + 1);
-    f->stage = WAITING;
+    f->state = WAITING;
     int seen = 0;
     if (atomic_load(&l->world->sleepers) > 0 && all_posted(f, sequence, &seen))
         channel_wake(l->world, ch);
@@ -99,37 +99,37 @@ Err step_post(Comm *c, int slot, bool *posted)
 /* Does a unit, if there is one. */
 static Err claim(Comm *c, int slot)
 {
-    Local *l = c->state;
-    Flight *f = &l->flight[slot];
-    Op *op = flight_op(f, c->pending[slot].sequence);
-    const int64_t unit = f->units > 0 ? atomic_fetch_add(&op->next, 1) : 0;
-    if (unit >= f->units) {
-        f->stage = FINISHING;
+    LocalComm *l = c->state;
+    LocalFlight *f = &l->flight[slot];
+    RingEntry *entry = entry_of(f, c->pending[slot].sequence);
+    const int64_t task = f->tasks > 0 ? atomic_fetch_add(&entry->next, 1) : 0;
+    if (task >= f->tasks) {
+        f->state = DRAINING;
         return OK;
     }
     Err err = OK;
-    if (f->device) f->stage = FINISHING; /* its part alone is a member's */
+    if (f->device) f->state = DRAINING; /* its part alone is a member's */
     if (world_failed(l->world) ||
-        (err = f->device ? device_part(c, slot) : move_unit(c, slot, unit)) != OK)
-        atomic_fetch_add(&op->skipped, 1);
-    else if (atomic_fetch_add(&op->done, 1) + 1 == f->units)
-        channel_wake(l->world, f->link->channel);
+        (err = f->device ? device_part(c, slot) : move_task(c, slot, task)) != OK)
+        atomic_fetch_add(&entry->skipped, 1);
+    else if (atomic_fetch_add(&entry->done, 1) + 1 == f->tasks)
+        channel_wake(l->world, f->member->channel);
     return err;
 }
 
 static void leave(Comm *c, int slot)
 {
-    Local *l = c->state;
-    Flight *f = &l->flight[slot];
-    Link *k = f->link;
+    LocalComm *l = c->state;
+    LocalFlight *f = &l->flight[slot];
+    ChannelMember *k = f->member;
     k->left |= 1u << (c->pending[slot].sequence % RING);
     while (k->left & 1u << (k->low % RING)) k->left &= ~(1u << (k->low++ % RING));
     atomic_store_explicit(&k->channel->low[k->place].at, k->low, memory_order_release);
     /* May miss one that falls asleep right now: with something unposted, naps are short. */
     if (atomic_load_explicit(&k->channel->unposted, memory_order_relaxed) > 0)
         channel_wake(l->world, k->channel);
-    atomic_store_explicit(&l->seat->flight[slot].channel, NULL, memory_order_relaxed);
-    f->stage = OVER;
+    atomic_store_explicit(&l->self->flight[slot].channel, NULL, memory_order_relaxed);
+    f->state = FINISHED;
     l->active--;
     comm_progress(c, slot, DONE);
 }
@@ -144,32 +144,32 @@ static Err move_on(Comm *c, int slot, bool *moved)
     return OK;
 }
 
-Err step(Comm *c, int slot, bool *moved)
+Err advance(Comm *c, int slot, bool *moved)
 {
-    Local *l = c->state;
-    Flight *f = &l->flight[slot];
+    LocalComm *l = c->state;
+    LocalFlight *f = &l->flight[slot];
     const int64_t sequence = c->pending[slot].sequence;
-    const Stage before = f->stage;
+    const LocalTransferState before = f->state;
     const char *what;
     int place;
     bool posted;
-    switch (f->stage) {
+    switch (f->state) {
     case UNPOSTED:
-        TRY(step_post(c, slot, &posted));
-        if (posted) atomic_fetch_sub(&f->link->channel->unposted, 1);
+        TRY(post_when_room(c, slot, &posted));
+        if (posted) atomic_fetch_sub(&f->member->channel->unposted, 1);
         break;
     case WAITING:
         if (!all_posted(f, sequence, &f->seen)) break;
         if ((what = move_differs(c, slot, &place)) != NULL)
             return move_mismatch(c, slot, place, what);
         comm_progress(c, slot, MATCHED);
-        f->stage = MOVING;
+        f->state = MOVING;
         if (f->by_transport) {
             return move_on(c, slot, moved);
-        } else if (!f->small) {
-            move_cut(c, slot);
+        } else if (!f->eager) {
+            move_split(c, slot);
         } else {
-            move_own(c, slot);
+            move_eager(c, slot);
             leave(c, slot);
         }
         break;
@@ -177,48 +177,48 @@ Err step(Comm *c, int slot, bool *moved)
         if (f->by_transport) return move_on(c, slot, moved);
         *moved = true;
         return claim(c, slot);
-    case FINISHING:
-        if (atomic_load(&flight_op(f, sequence)->done) == f->units) leave(c, slot);
+    case DRAINING:
+        if (atomic_load(&entry_of(f, sequence)->done) == f->tasks) leave(c, slot);
         break;
-    case OVER:
+    case FINISHED:
         break;
     }
-    *moved = *moved || f->stage != before;
+    *moved = *moved || f->state != before;
     return OK;
 }
 
-Err step_all(Comm *c, bool *moved)
+Err advance_all(Comm *c, bool *moved)
 {
-    Local *l = c->state;
+    LocalComm *l = c->state;
     for (int i = 0; i < c->set.in_flight; i++)
-        if (l->flight[i].stage != OVER) TRY(step(c, i, moved));
+        if (l->flight[i].state != FINISHED) TRY(advance(c, i, moved));
     return OK;
 }
 
-void give_up(Comm *c)
+void cancel_all(Comm *c)
 {
-    Local *l = c->state;
+    LocalComm *l = c->state;
     for (int i = 0; i < c->set.in_flight; i++) {
-        Flight *f = &l->flight[i];
+        LocalFlight *f = &l->flight[i];
         int seen = 0, place;
-        if (f->stage == OVER) { /* its parts may still run, if it was not waited for */
+        if (f->state == FINISHED) { /* its parts may still run, if it was not waited for */
             if (f->device && c->pending[i].busy) device_settle(c, i);
             continue;
         }
         const int64_t sequence = c->pending[i].sequence;
-        const Op *op = flight_op(f, sequence);
-        if (f->stage != UNPOSTED && !f->small && !f->by_transport && all_posted(f, sequence, &seen) &&
-            !move_differs(c, i, &place)) {
-            move_cut(c, i);
+        const RingEntry *entry = entry_of(f, sequence);
+        if (f->state != UNPOSTED && !f->eager && !f->by_transport &&
+            all_posted(f, sequence, &seen) && !move_differs(c, i, &place)) {
+            move_split(c, i);
             for (;;) {
-                const int64_t next = atomic_load(&op->next);
-                const int64_t claimed = next < f->units ? next : f->units;
-                if (atomic_load(&op->done) + atomic_load(&op->skipped) >= claimed) break;
+                const int64_t next = atomic_load(&entry->next);
+                const int64_t claimed = next < f->tasks ? next : f->tasks;
+                if (atomic_load(&entry->done) + atomic_load(&entry->skipped) >= claimed) break;
                 sched_yield();
             }
             if (f->device) device_settle(c, i);
         }
-        f->stage = OVER;
+        f->state = FINISHED;
         l->active--;
     }
 }

@@ -21,22 +21,22 @@ static DeviceQueue *queue_of(const Comm *c, Queue queue)
     return c->device.runtime->queue(c->device.context, queue);
 }
 
-static Post *posts_of(const Comm *c, int slot)
+static LocalPost *posts_of(const Comm *c, int slot)
 {
-    const Flight *f = &((Local *)c->state)->flight[slot];
-    return flight_op(f, c->pending[slot].sequence)->post;
+    const LocalFlight *f = &((LocalComm *)c->state)->flight[slot];
+    return entry_of(f, c->pending[slot].sequence)->post;
 }
 
 static Err open_event(Comm *c, DeviceEvent **out)
 {
-    LocalWorld *w = ((Local *)c->state)->world;
-    WorldEvent *e;
+    LocalWorld *w = ((LocalComm *)c->state)->world;
+    LocalEvent *e;
     DeviceEvent *event;
     TRY(c->device.runtime->event_open(c->device.context, &event));
     pthread_mutex_lock(&w->lock);
     const Err err = ARENA_NEW(&w->arena, 1, &e);
     if (err == OK) {
-        *e = (WorldEvent){w->events, c->device.runtime, event};
+        *e = (LocalEvent){w->events, c->device.runtime, event};
         w->events = e;
     }
     pthread_mutex_unlock(&w->lock);
@@ -45,7 +45,7 @@ static Err open_event(Comm *c, DeviceEvent **out)
     return err;
 }
 
-Err device_ready(Comm *c, int slot, Post *mine)
+Err device_ready(Comm *c, int slot, LocalPost *mine)
 {
     (void)slot;
     if (!mine->ready || mine->events_of != c->set.rank) {
@@ -61,34 +61,35 @@ typedef struct {
     Comm *c;
     const Transfer *t;
     const Channel *ch;
-    Post *post;
+    LocalPost *post;
     DeviceQueue *q;
     int n, me;
     size_t each;
-} Part;
+} DevicePart;
 
-static Part part_of(Comm *c, int slot)
+static DevicePart part_of(Comm *c, int slot)
 {
-    const Flight *f = &((Local *)c->state)->flight[slot];
-    Post *post = posts_of(c, slot);
-    return (Part){.c = c,
-                  .t = &c->pending[slot].t,
-                  .ch = f->link->channel,
-                  .post = post,
-                  .q = queue_of(c, QUEUE_COMM),
-                  .n = f->link->channel->n,
-                  .me = f->link->place,
-                  .each = dtype_bytes((DType)post->signature.dtype)};
+    const LocalFlight *f = &((LocalComm *)c->state)->flight[slot];
+    LocalPost *post = posts_of(c, slot);
+    return (DevicePart){.c = c,
+                        .t = &c->pending[slot].t,
+                        .ch = f->member->channel,
+                        .post = post,
+                        .q = queue_of(c, QUEUE_COMM),
+                        .n = f->member->channel->n,
+                        .me = f->member->place,
+                        .each = dtype_bytes((DType)post->signature.dtype)};
 }
 
-static Err copy(const Part *p, char *to, const char *from, int64_t count)
+static Err copy(const DevicePart *p, char *to, const char *from, int64_t count)
 {
     if (count == 0 || to == from) return OK;
     return p->c->device.runtime->copy(p->q, to, from, (size_t)count * p->each);
 }
 
 /* `count` elements from `start` on of all members, to the `to` of members [lo, hi), from `to_start`. */
-static Err fold_part(const Part *p, int64_t start, int64_t count, int lo, int hi, int64_t to_start)
+static Err fold_part(const DevicePart *p, int64_t start, int64_t count, int lo, int hi,
+                     int64_t to_start)
 {
     const void *x[MAX_DEVICE_FOLD];
     void *out[MAX_DEVICE_FOLD];
@@ -110,7 +111,7 @@ static Err fold_part(const Part *p, int64_t start, int64_t count, int lo, int hi
 }
 
 /* Segment `me` of the array, cut so that segments begin on lines. */
-static Err reduce_part(const Part *p)
+static Err reduce_part(const DevicePart *p)
 {
     const int64_t line = (int64_t)(ARENA_ALIGN / p->each), count = p->post->signature.count;
     const int64_t lines = (count + line - 1) / line, each = (lines + p->n - 1) / p->n * line;
@@ -119,7 +120,7 @@ static Err reduce_part(const Part *p)
     return fold_part(p, lo, hi - lo, 0, p->n, lo);
 }
 
-static Err gather_part(const Part *p)
+static Err gather_part(const DevicePart *p)
 {
     for (int i = 0; i < p->n; i++) {
         const int64_t count = part_count(p->t->to_counts, p->t->to.count, p->n, i);
@@ -130,12 +131,12 @@ static Err gather_part(const Part *p)
     return OK;
 }
 
-static Err exchange_part(const Part *p)
+static Err exchange_part(const DevicePart *p)
 {
-    const Post *mine = &p->post[p->me];
+    const LocalPost *mine = &p->post[p->me];
     char name[TRANSFER_NAME_BYTES];
     for (int i = 0; i < p->n; i++) {
-        const Post *from = &p->post[i];
+        const LocalPost *from = &p->post[i];
         const int64_t gives = part_count(from->from_counts, from->from_count, p->n, p->me);
         const int64_t takes = part_count(mine->to_counts, mine->to_count, p->n, i);
         if (gives != takes)
@@ -154,12 +155,12 @@ static Err exchange_part(const Part *p)
 }
 
 /* Of a broadcast or a pair: the place of who gives. */
-static int giver(const Part *p)
+static int giver(const DevicePart *p)
 {
     return p->ch->from >= 0 ? 0 : group_place(p->t->group, p->post->signature.root);
 }
 
-static Err move_part(const Part *p)
+static Err move_part(const DevicePart *p)
 {
     switch (p->t->kind) {
     case COMM_ALL_REDUCE:
@@ -181,7 +182,7 @@ static Err move_part(const Part *p)
 Err device_part(Comm *c, int slot)
 {
     const DeviceRuntime *m = c->device.runtime;
-    const Part p = part_of(c, slot);
+    const DevicePart p = part_of(c, slot);
     const bool one_gives = p.t->kind == COMM_BROADCAST;
     for (int i = 0; i < p.n; i++)
         if (!one_gives || i == p.me || i == giver(&p)) TRY(m->wait(p.q, p.post[i].ready));
@@ -195,7 +196,7 @@ Err device_part(Comm *c, int slot)
  * member, in whose queue this one is before it. */
 Err device_deliver(Comm *c, int slot)
 {
-    const Part p = part_of(c, slot);
+    const DevicePart p = part_of(c, slot);
     for (int i = 0; i < p.n; i++)
         TRY(c->device.runtime->wait(queue_of(c, QUEUE_COMPUTE), p.post[i].done));
     return OK;
@@ -203,7 +204,7 @@ Err device_deliver(Comm *c, int slot)
 
 void device_settle(Comm *c, int slot)
 {
-    const Part p = part_of(c, slot);
+    const DevicePart p = part_of(c, slot);
     for (int i = 0; i < p.n; i++)
         if (atomic_load(&p.post[i].issued) > c->pending[slot].sequence)
             (void)c->device.runtime->sync_event(p.post[i].done);

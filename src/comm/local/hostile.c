@@ -10,9 +10,9 @@
 
 #include <string.h>
 
-enum { LONGEST_DELAY_US = 200 };
+enum { MAX_DELAY_US = 200 };
 
-static Err stage(Local *l, Flight *f, size_t bytes, void **out)
+static Err take_staging(LocalComm *l, LocalFlight *f, size_t bytes, void **out)
 {
     if (l->n_staged == 0) arena_rewind(&l->staging, 0);
     if (!f->held) l->n_staged++;
@@ -28,26 +28,27 @@ static bool overlap(const Ref *a, const Ref *b)
 
 Err hostile_begin(Comm *c, int slot)
 {
-    Local *l = c->state;
-    Flight *f = &l->flight[slot];
+    LocalComm *l = c->state;
+    LocalFlight *f = &l->flight[slot];
     const Pending *p = &c->pending[slot];
     const uint64_t bits = random_bits(&l->random, (uint64_t)p->number);
     f->late = bits & 1;
-    if (f->late) f->not_before_s = comm_now_s() + 1e-6 * (double)((bits >> 8) % LONGEST_DELAY_US);
-    if (f->device || f->by_transport || !transfer_writes(&p->t) || ref_bytes(&p->t.to) == 0) return OK;
+    if (f->late) f->not_before_s = comm_now_s() + 1e-6 * (double)((bits >> 8) % MAX_DELAY_US);
+    if (f->device || f->by_transport || !transfer_writes(&p->t) || ref_bytes(&p->t.to) == 0)
+        return OK;
     if (transfer_reads(&p->t, c->set.rank) && overlap(&p->t.from, &p->t.to)) {
-        TRY(stage(l, f, ref_bytes(&p->t.from), &f->staged));
+        TRY(take_staging(l, f, ref_bytes(&p->t.from), &f->staged));
         memcpy(f->staged, comm_at(c, &p->t.from), ref_bytes(&p->t.from));
     }
-    if (f->late) TRY(stage(l, f, ref_bytes(&p->t.to), &f->staged_to));
+    if (f->late) TRY(take_staging(l, f, ref_bytes(&p->t.to), &f->staged_to));
     memset(comm_at(c, &p->t.to), 0xFF, ref_bytes(&p->t.to));
     return OK;
 }
 
 void hostile_deliver(Comm *c, int slot)
 {
-    Local *l = c->state;
-    Flight *f = &l->flight[slot];
+    LocalComm *l = c->state;
+    LocalFlight *f = &l->flight[slot];
     const Ref *to = &c->pending[slot].t.to;
     if (f->staged_to) memcpy(comm_at(c, to), f->staged_to, ref_bytes(to));
     if (f->held) l->n_staged--;

@@ -4,29 +4,29 @@
 #include <string.h>
 
 /* An error of this rank ends the world. */
-static Err failed(Comm *c, Err err)
+static Err fail_world(Comm *c, Err err)
 {
-    Local *l = c->state;
+    LocalComm *l = c->state;
     if (!world_failed(l->world)) world_fail(l->world, c->set.rank, err_text());
     char text[COMM_TEXT_BYTES];
     strcpy(text, err_text());
-    give_up(c);
+    cancel_all(c);
     return err_fail(err, "%s", text);
 }
 
-static Err failed_by_another(Comm *c)
+static Err fail_by_peer(Comm *c)
 {
-    Local *l = c->state;
-    give_up(c);
+    LocalComm *l = c->state;
+    cancel_all(c);
     return world_error(l->world);
 }
 
 /* A pair within this rank of which only one half was begun? */
-static Err lone_check(const Comm *c, int slot)
+static Err self_pair_check(const Comm *c, int slot)
 {
-    const Local *l = c->state;
+    const LocalComm *l = c->state;
     const Pending *p = &c->pending[slot];
-    const Channel *ch = l->flight[slot].link->channel;
+    const Channel *ch = l->flight[slot].member->channel;
     char name[TRANSFER_NAME_BYTES];
     if (ch->from < 0 || ch->from != ch->to) return OK;
     int seen = 0;
@@ -35,7 +35,7 @@ static Err lone_check(const Comm *c, int slot)
     for (int i = 0; i < c->set.in_flight; i++) {
         const Pending *q = &c->pending[i];
         if (q->busy && q->t.kind == other && q->sequence == p->sequence &&
-            l->flight[i].link->channel == ch)
+            l->flight[i].member->channel == ch)
             return OK;
     }
     return err_fail(
@@ -47,17 +47,16 @@ static Err lone_check(const Comm *c, int slot)
 
 static Err local_wait(Comm *c, int slot)
 {
-    Local *l = c->state;
-    Flight *f = &l->flight[slot];
-    if (f->stage == OVER && c->pending[slot].progress != DONE) return world_error(l->world);
-    if (f->stage != OVER) {
-        TRY(lone_check(c, slot));
-        atomic_store_explicit(&l->seat->waits, slot, memory_order_relaxed);
+    LocalComm *l = c->state;
+    LocalFlight *f = &l->flight[slot];
+    if (f->state == FINISHED && c->pending[slot].progress != DONE) return world_error(l->world);
+    if (f->state != FINISHED) {
+        TRY(self_pair_check(c, slot));
+        atomic_store_explicit(&l->self->waits, slot, memory_order_relaxed);
         const Err err = wait_over(c, slot);
-        atomic_store_explicit(&l->seat->waits, -1, memory_order_relaxed);
+        atomic_store_explicit(&l->self->waits, -1, memory_order_relaxed);
         if (err != OK)
-            return world_failed(l->world) && err == ERR_PEER ? failed_by_another(c)
-                                                             : failed(c, err);
+            return world_failed(l->world) && err == ERR_PEER ? fail_by_peer(c) : fail_world(c, err);
     }
     if (f->device) return device_deliver(c, slot);
     if (c->set.hostile) hostile_deliver(c, slot);
@@ -66,43 +65,43 @@ static Err local_wait(Comm *c, int slot)
 
 static Err local_poll(Comm *c)
 {
-    Local *l = c->state;
+    LocalComm *l = c->state;
     bool moved = false;
-    if (world_failed(l->world)) return failed_by_another(c);
+    if (world_failed(l->world)) return fail_by_peer(c);
     if (l->active == 0) return OK;
-    const Err err = step_all(c, &moved);
-    return err == OK ? OK : failed(c, err);
+    const Err err = advance_all(c, &moved);
+    return err == OK ? OK : fail_world(c, err);
 }
 
-static Err link_of(Comm *c, int slot, Link **out)
+static Err member_of(Comm *c, int slot, ChannelMember **out)
 {
-    Local *l = c->state;
+    LocalComm *l = c->state;
     Stream *s = c->pending[slot].stream;
-    if (!s->link) {
-        Link *k = l->spare;
+    if (!s->backend) {
+        ChannelMember *k = l->spare;
         if (k)
             l->spare = k->next;
         else
             TRY(ARENA_NEW(c->arena, 1, &k));
-        *k = (Link){.room = RING};
+        *k = (ChannelMember){.room = RING};
         TRY(channel_attach(l->world, &c->pending[slot].t, c->set.rank, &k->channel, &k->place));
-        s->link = k;
+        s->backend = k;
     }
-    *out = s->link;
+    *out = s->backend;
     return OK;
 }
 
 static void local_end(Comm *c, Stream *s)
 {
-    Local *l = c->state;
-    Link *k = s->link;
+    LocalComm *l = c->state;
+    ChannelMember *k = s->backend;
     channel_end(l->world, k->channel, k->place);
     k->next = l->spare;
     l->spare = k;
-    s->link = NULL;
+    s->backend = NULL;
 }
 
-static void show(const Pending *p, Channel *ch, Shown *out)
+static void publish(const Pending *p, Channel *ch, PublishedTransfer *out)
 {
     atomic_store_explicit(&out->number, p->number, memory_order_relaxed);
     atomic_store_explicit(&out->sequence, p->sequence, memory_order_relaxed);
@@ -118,27 +117,27 @@ static bool on_device(const Comm *c, int slot)
 
 static Err local_begin(Comm *c, int slot)
 {
-    Local *l = c->state;
-    Flight *f = &l->flight[slot];
-    Link *k;
-    if (world_failed(l->world)) return failed_by_another(c);
-    TRY(link_of(c, slot, &k));
-    *f = (Flight){.stage = UNPOSTED,
-                  .link = k,
-                  .device = on_device(c, slot),
-                  .by_transport = c->pending[slot].by_transport};
-    show(&c->pending[slot], k->channel, &l->seat->flight[slot]);
-    show(&c->pending[slot], k->channel, &l->seat->latest);
+    LocalComm *l = c->state;
+    LocalFlight *f = &l->flight[slot];
+    ChannelMember *k;
+    if (world_failed(l->world)) return fail_by_peer(c);
+    TRY(member_of(c, slot, &k));
+    *f = (LocalFlight){.state = UNPOSTED,
+                       .member = k,
+                       .device = on_device(c, slot),
+                       .by_transport = c->pending[slot].by_transport};
+    publish(&c->pending[slot], k->channel, &l->self->flight[slot]);
+    publish(&c->pending[slot], k->channel, &l->self->latest);
     if (c->set.hostile) TRY(hostile_begin(c, slot));
     l->active++;
     bool posted = false;
-    if (!f->late) TRY(step_post(c, slot, &posted));
+    if (!f->late) TRY(post_when_room(c, slot, &posted));
     if (posted) {
         bool moved = c->set.hostile || f->device || f->by_transport;
-        while (moved && f->stage != OVER) {
+        while (moved && f->state != FINISHED) {
             moved = false;
-            const Err err = step(c, slot, &moved);
-            if (err != OK) return failed(c, err);
+            const Err err = advance(c, slot, &moved);
+            if (err != OK) return fail_world(c, err);
         }
         return OK;
     }
@@ -148,22 +147,22 @@ static Err local_begin(Comm *c, int slot)
 
 static void local_abort(Comm *c, Err err, const char *message)
 {
-    Local *l = c->state;
+    LocalComm *l = c->state;
     (void)err;
     world_fail(l->world, c->set.rank, message);
-    give_up(c);
+    cancel_all(c);
 }
 
 static void local_close(Comm *c)
 {
-    Local *l = c->state;
+    LocalComm *l = c->state;
     char text[COMM_TEXT_BYTES];
     if (comm_idle(c) != OK && !world_failed(l->world)) {
         strcpy(text, err_text());
         world_fail(l->world, c->set.rank, text);
     }
-    give_up(c);
-    atomic_store(&l->seat->state, SEAT_LEFT);
+    cancel_all(c);
+    atomic_store(&l->self->state, RANK_LEFT);
     if (c->set.hostile) arena_close(&l->staging);
     if (l->own_world) local_world_close(l->world);
 }
@@ -178,18 +177,18 @@ static const CommTable local_table = {.name = "local",
                                       .abort = local_abort};
 
 /* In the world's memory: others look at it, and may do so when this rank is gone. */
-static Err take_seat(Local *l, const CommSettings *set)
+static Err join_world(LocalComm *l, const CommSettings *set)
 {
-    Seat *s = l->seat;
+    LocalRank *s = l->self;
     Err err = OK;
     pthread_mutex_lock(&l->world->lock);
-    if (atomic_load(&s->state) != SEAT_EMPTY)
+    if (atomic_load(&s->state) != RANK_ABSENT)
         err = err_fail(ERR_CONFIG, "local: rank %d has joined its world before", set->rank);
     else
         err = ARENA_NEW(&l->world->arena, set->in_flight, &s->flight);
     if (err == OK) {
         s->flights = set->in_flight;
-        atomic_store(&s->state, SEAT_TAKEN);
+        atomic_store(&s->state, RANK_JOINED);
     }
     pthread_mutex_unlock(&l->world->lock);
     return err;
@@ -197,20 +196,20 @@ static Err take_seat(Local *l, const CommSettings *set)
 
 Err local_join(LocalWorld *w, Arena *a, const CommSettings *set, Comm **out)
 {
-    Local *l;
+    LocalComm *l;
     Comm *c;
     if (set->ranks != w->ranks || set->rank < 0 || set->rank >= w->ranks)
         return err_fail(ERR_CONFIG, "local: rank %d of %d ranks in a world of %d", set->rank,
                         set->ranks, w->ranks);
     TRY(ARENA_NEW(a, 1, &l));
     l->world = w;
-    l->seat = &w->seat[set->rank];
+    l->self = &w->rank[set->rank];
     TRY(comm_open(a, set, &local_table, l, &c));
     TRY(ARENA_NEW(a, set->in_flight, &l->flight));
     TRY(ARENA_NEW(a, set->ranks, &l->source));
     l->random = random_named(set->seed + (uint64_t)set->rank, "hostile transfers");
     if (set->hostile) TRY(arena_open(&l->staging, "staged transfers", ARENA_PLENTY));
-    const Err err = take_seat(l, set);
+    const Err err = join_world(l, set);
     if (err != OK) {
         arena_close(&l->staging);
         return err;
@@ -233,6 +232,6 @@ Err local_open(Arena *a, const CommSettings *set, Comm **out)
         local_world_close(w);
         return err;
     }
-    ((Local *)(*out)->state)->own_world = true;
+    ((LocalComm *)(*out)->state)->own_world = true;
     return OK;
 }

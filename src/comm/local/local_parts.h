@@ -31,8 +31,8 @@
 #include "comm/backend.h"
 #include "comm/local/local.h"
 
-enum { RING = 8 };                              /* transfers of one channel posted at once */
-enum { SMALL_BYTES = 512, SMALL_WORK = 16384 }; /* of an array; of those of all members */
+enum { RING = 8 }; /* transfers of one channel posted at once */
+enum { MAX_EAGER_BYTES = 512, MAX_EAGER_WORK = 16384 }; /* of an array; of those of all members */
 
 typedef struct {
     _Alignas(ARENA_ALIGN) atomic_llong sequence; /* posted: the transfer's, plus 1 */
@@ -41,37 +41,37 @@ typedef struct {
     char *to;
     _Alignas(ARENA_ALIGN) int64_t from_count, to_count;
     const int64_t *from_counts, *to_counts; /* of an all-to-all; read by holders of a unit only */
-    char *room;                             /* [SMALL_BYTES] */
+    char *eager;                            /* [MAX_EAGER_BYTES] */
     /* Of memory on a device: `from` may be read and `to` be written; the member's part is done.
      * Opened once, and the world's; recorded anew for each transfer. */
     bool device;
     DeviceEvent *ready, *done;
     int events_of;       /* the rank whose context they are of */
     atomic_llong issued; /* as `sequence`: `done` is recorded */
-} Post;
+} LocalPost;
 
 typedef struct {
     _Alignas(ARENA_ALIGN) atomic_llong next;
     _Alignas(ARENA_ALIGN) atomic_llong done;
     atomic_llong skipped; /* claimed, but the world had failed */
-    Post *post;           /* [n] */
-} Op;
+    LocalPost *post;      /* [n] */
+} RingEntry;
 
 typedef struct {
     _Alignas(ARENA_ALIGN) atomic_llong at;
 } Low;
 
 /* An event of some member's, for who comes last to close. */
-typedef struct WorldEvent {
-    struct WorldEvent *next;
-    const DeviceRuntime *memory;
+typedef struct LocalEvent {
+    struct LocalEvent *next;
+    const DeviceRuntime *runtime;
     DeviceEvent *event;
-} WorldEvent;
+} LocalEvent;
 
 typedef enum { NOT_YET, ATTACHED, ENDED } Membership;
 
 typedef struct Channel {
-    struct Channel *link; /* in one of the world's lists */
+    struct Channel *next; /* in one of the world's lists */
     int purpose;
     int group_n, cap; /* ranks of the group; room for ranks */
     int32_t *group;
@@ -81,7 +81,7 @@ typedef struct Channel {
     uint8_t *membership; /* [n], under the world's lock */
     Low *low;            /* [n] */
     atomic_int unposted; /* begins that wait for room in the ring */
-    Op op[RING];
+    RingEntry entry[RING];
 } Channel;
 
 /* What others may see of a transfer in flight, for the report on a hang. */
@@ -89,30 +89,30 @@ typedef struct {
     _Atomic(Channel *) channel; /* NULL: none */
     atomic_llong number, sequence;
     atomic_int kind, instr;
-} Shown;
+} PublishedTransfer;
 
-typedef enum { SEAT_EMPTY, SEAT_TAKEN, SEAT_LEFT } SeatState;
+typedef enum { RANK_ABSENT, RANK_JOINED, RANK_LEFT } LocalRankState;
 
 /* One rank as the others see it. */
 typedef struct {
     _Alignas(ARENA_ALIGN) atomic_int state;
     atomic_int asleep;
     atomic_int waits; /* slot of the transfer that it waits for; -1 */
-    Shown latest, *flight;
+    PublishedTransfer latest, *flight;
     int flights;
     pthread_mutex_t lock;
     pthread_cond_t woken;
     unsigned events; /* under the lock */
-} Seat;
+} LocalRank;
 
 struct LocalWorld {
     Arena arena; /* under the lock */
     int ranks;
-    bool crowded; /* more ranks than cores: who waits gives its core away at once */
+    bool oversubscribed; /* more ranks than cores: who waits gives its core away at once */
     pthread_mutex_t lock;
     Channel *channels, *spare; /* in use, oldest first; ended */
-    Seat *seat;                /* [ranks] */
-    WorldEvent *events;
+    LocalRank *rank;           /* [ranks] */
+    LocalEvent *events;
     _Alignas(ARENA_ALIGN) atomic_int sleepers;
     _Alignas(ARENA_ALIGN) atomic_int failed; /* set last */
     int failed_rank;
@@ -120,40 +120,40 @@ struct LocalWorld {
 };
 
 /* One rank's hold on a channel. */
-typedef struct Link {
-    struct Link *next; /* in the list of spare ones */
+typedef struct ChannelMember {
+    struct ChannelMember *next; /* in the list of spare ones */
     Channel *channel;
     int place;
     int64_t low, room; /* first not left; posts below are known to have room */
     uint32_t left;     /* bit (sequence % RING): left, but not yet below `low` */
-} Link;
+} ChannelMember;
 
 /* A begun transfer, beside its Pending. */
-typedef enum { OVER, UNPOSTED, WAITING, MOVING, FINISHING } Stage;
+typedef enum { FINISHED, UNPOSTED, WAITING, MOVING, DRAINING } LocalTransferState;
 typedef struct {
-    Stage stage;
-    Link *link;
-    bool small, device;
-    bool by_transport;               /* memory of a device that the comm's mover moves */
-    int seen;                 /* members, from the first, whose post was seen */
-    int64_t units, unit;      /* how many; elements of one */
+    LocalTransferState state;
+    ChannelMember *member;
+    bool eager, device;
+    bool by_transport;            /* memory of a device that the comm's mover moves */
+    int seen;                     /* members, from the first, whose post was seen */
+    int64_t tasks, task_elements; /* how many; elements of one */
     void *staged_to, *staged; /* hostile: where the result rests until the wait; source, in place */
     bool late, held;          /* hostile: by its coin; holds staging memory */
     double not_before_s;      /* hostile: of its post */
-} Flight;
+} LocalFlight;
 
 typedef struct {
     LocalWorld *world;
     bool own_world;
-    Seat *seat;
-    Flight *flight; /* by slot */
-    int active;     /* flights that are not over */
-    Link *spare;
+    LocalRank *self;
+    LocalFlight *flight; /* by slot */
+    int active;          /* flights that are not over */
+    ChannelMember *spare;
     const char **source; /* [ranks], for folds */
     Arena staging;
     int n_staged;
     Random random;
-} Local;
+} LocalComm;
 
 /* world.c. Local. The channel of a transfer, attached to; made when it is new. */
 Err channel_attach(LocalWorld *w, const Transfer *t, int rank, Channel **out, int *place);
@@ -167,13 +167,13 @@ static inline bool world_failed(LocalWorld *w) { return atomic_load(&w->failed) 
 Err world_error(LocalWorld *w);
 
 /* steps.c. Local. Posts, when there is room. */
-Err step_post(Comm *c, int slot, bool *posted);
+Err post_when_room(Comm *c, int slot, bool *posted);
 /* One step on, if it can be made; *moved tells, and is not cleared. */
-Err step(Comm *c, int slot, bool *moved);
-Err step_all(Comm *c, bool *moved);
-bool all_posted(const Flight *f, int64_t sequence, int *seen);
+Err advance(Comm *c, int slot, bool *moved);
+Err advance_all(Comm *c, bool *moved);
+bool all_posted(const LocalFlight *f, int64_t sequence, int *seen);
 /* The world has failed. Returns when nobody touches what this rank has posted. */
-void give_up(Comm *c);
+void cancel_all(Comm *c);
 
 /* wait.c. Local. OK when the transfer is over; ERR_PEER without a message when the world failed. */
 Err wait_over(Comm *c, int slot);
@@ -183,14 +183,14 @@ Err wait_over(Comm *c, int slot);
 const char *move_differs(const Comm *c, int slot, int *place);
 Err move_mismatch(const Comm *c, int slot, int place, const char *what);
 /* Cuts the work into units. */
-void move_cut(Comm *c, int slot);
+void move_split(Comm *c, int slot);
 /* Does one unit, which was claimed. */
-Err move_unit(Comm *c, int slot, int64_t unit);
+Err move_task(Comm *c, int slot, int64_t task);
 /* Of a small one: this member's result. */
-void move_own(Comm *c, int slot);
+void move_eager(Comm *c, int slot);
 
 /* device.c. Local. Before it is posted: records that the rank's memory is ready. */
-Err device_ready(Comm *c, int slot, Post *mine);
+Err device_ready(Comm *c, int slot, LocalPost *mine);
 /* All have posted: this member's part into its comm queue. */
 Err device_part(Comm *c, int slot);
 /* At its wait: the compute queue goes on when the parts of all have run. */
@@ -205,11 +205,11 @@ void hostile_deliver(Comm *c, int slot);
 /* report.c. Local. Who waits for whom, as this rank's wait for `slot` sees it. */
 Err report_hang(Comm *c, int slot, double waited_s);
 /* A member that has left the world and did not post; -1: there is none. */
-int report_gone(Comm *c, int slot);
+int report_departed(Comm *c, int slot);
 
-static inline Op *flight_op(const Flight *f, int64_t sequence)
+static inline RingEntry *entry_of(const LocalFlight *f, int64_t sequence)
 {
-    return &f->link->channel->op[sequence % RING];
+    return &f->member->channel->entry[sequence % RING];
 }
 
 #endif

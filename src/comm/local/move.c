@@ -15,14 +15,14 @@
 
 /* Pieces of a large array are long enough that claiming them is nothing, and short enough that
  * members finish together; of a small one there are enough for all. */
-enum { PIECE_MIN_BYTES = 2048, PIECE_MAX_BYTES = 256 * 1024 };
+enum { MIN_PIECE_BYTES = 2048, MAX_PIECE_BYTES = 256 * 1024 };
 
 static int64_t min_64(int64_t a, int64_t b) { return a < b ? a : b; }
 
-static const Post *my_post(const Comm *c, int slot)
+static const LocalPost *my_post(const Comm *c, int slot)
 {
-    const Flight *f = &((Local *)c->state)->flight[slot];
-    return &flight_op(f, c->pending[slot].sequence)->post[f->link->place];
+    const LocalFlight *f = &((LocalComm *)c->state)->flight[slot];
+    return &entry_of(f, c->pending[slot].sequence)->post[f->member->place];
 }
 
 static int64_t largest_part(const Transfer *t, int n)
@@ -35,41 +35,41 @@ static int64_t largest_part(const Transfer *t, int n)
     return most;
 }
 
-void move_cut(Comm *c, int slot)
+void move_split(Comm *c, int slot)
 {
-    Flight *f = &((Local *)c->state)->flight[slot];
+    LocalFlight *f = &((LocalComm *)c->state)->flight[slot];
     const Transfer *t = &c->pending[slot].t;
-    const Post *mine = my_post(c, slot);
-    const int n = f->link->channel->n;
+    const LocalPost *mine = my_post(c, slot);
+    const int n = f->member->channel->n;
     if (f->device) {
-        f->units = n;
+        f->tasks = n;
         return;
     }
     if (t->kind == COMM_ALL_TO_ALL) {
-        f->units = (int64_t)n * n;
+        f->tasks = (int64_t)n * n;
         return;
     }
     const bool parts = t->kind == COMM_ALL_GATHER || t->kind == COMM_REDUCE_SCATTER;
     const int64_t whole = parts ? largest_part(t, n) : mine->signature.count;
     const int64_t each = (int64_t)dtype_bytes((DType)mine->signature.dtype), bytes = whole * each;
     int64_t piece = parts ? bytes / 2 : bytes / n;
-    if (piece > PIECE_MAX_BYTES) piece = PIECE_MAX_BYTES;
-    if (piece < PIECE_MIN_BYTES) piece = PIECE_MIN_BYTES;
-    f->unit = (piece + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN / each;
-    f->units = (whole + f->unit - 1) / f->unit * (parts ? n : 1);
+    if (piece > MAX_PIECE_BYTES) piece = MAX_PIECE_BYTES;
+    if (piece < MIN_PIECE_BYTES) piece = MIN_PIECE_BYTES;
+    f->task_elements = (piece + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN / each;
+    f->tasks = (whole + f->task_elements - 1) / f->task_elements * (parts ? n : 1);
 }
 
 Err move_mismatch(const Comm *c, int slot, int place, const char *what)
 {
-    const Flight *f = &((Local *)c->state)->flight[slot];
+    const LocalFlight *f = &((LocalComm *)c->state)->flight[slot];
     const Pending *p = &c->pending[slot];
-    const Channel *ch = f->link->channel;
-    const Post *post = flight_op(f, p->sequence)->post;
+    const Channel *ch = f->member->channel;
+    const LocalPost *post = entry_of(f, p->sequence)->post;
     return signature_mismatch(p, what, (MemberSignature){ch->member[0], &post[0].signature},
-                          (MemberSignature){ch->member[place], &post[place].signature});
+                              (MemberSignature){ch->member[place], &post[place].signature});
 }
 
-static bool overlap(const Post *send, const Post *recv)
+static bool overlap(const LocalPost *send, const LocalPost *recv)
 {
     const size_t bytes = (size_t)send->signature.count * dtype_bytes((DType)send->signature.dtype);
     const uintptr_t from = (uintptr_t)send->from, to = (uintptr_t)recv->to;
@@ -79,9 +79,9 @@ static bool overlap(const Post *send, const Post *recv)
 /* All compare with the first member, so all come to the same end. */
 const char *move_differs(const Comm *c, int slot, int *place)
 {
-    const Flight *f = &((Local *)c->state)->flight[slot];
-    const Channel *ch = f->link->channel;
-    const Post *post = flight_op(f, c->pending[slot].sequence)->post;
+    const LocalFlight *f = &((LocalComm *)c->state)->flight[slot];
+    const Channel *ch = f->member->channel;
+    const LocalPost *post = entry_of(f, c->pending[slot].sequence)->post;
     const char *what = NULL;
     for (*place = 1; *place < ch->n; ++*place)
         if ((what = signature_differs(&post[0].signature, &post[*place].signature)) != NULL ||
@@ -102,10 +102,10 @@ static void copy(char *to, const char *from, size_t bytes)
 /* `count` elements from `start` on, written to one member's `to` from `to_start` on, or to all. */
 static void fold_piece(Comm *c, int slot, int64_t start, int64_t count, int only, int64_t to_start)
 {
-    Local *l = c->state;
-    const Flight *f = &l->flight[slot];
-    const Post *post = flight_op(f, c->pending[slot].sequence)->post;
-    const int n = f->link->channel->n;
+    LocalComm *l = c->state;
+    const LocalFlight *f = &l->flight[slot];
+    const LocalPost *post = entry_of(f, c->pending[slot].sequence)->post;
+    const int n = f->member->channel->n;
     const size_t each = dtype_bytes((DType)post->signature.dtype);
     _Alignas(ARENA_ALIGN) char block[FOLD_ELEMENTS * sizeof(double)];
     if (count == 0) return;
@@ -125,40 +125,40 @@ static void fold_piece(Comm *c, int slot, int64_t start, int64_t count, int only
     }
 }
 
-static void scatter_piece(Comm *c, int slot, int64_t unit)
+static void scatter_piece(Comm *c, int slot, int64_t task)
 {
-    const Flight *f = &((Local *)c->state)->flight[slot];
+    const LocalFlight *f = &((LocalComm *)c->state)->flight[slot];
     const Transfer *t = &c->pending[slot].t;
-    const int n = f->link->channel->n, place = (int)(unit % n);
-    const int64_t at = unit / n * f->unit;
+    const int n = f->member->channel->n, place = (int)(task % n);
+    const int64_t at = task / n * f->task_elements;
     const int64_t count = part_count(t->from_counts, t->from.count, n, place) - at;
     const int64_t start = part_start(t->from_counts, t->from.count, n, place) + at;
-    if (count > 0) fold_piece(c, slot, start, min_64(f->unit, count), place, at);
+    if (count > 0) fold_piece(c, slot, start, min_64(f->task_elements, count), place, at);
 }
 
-static void gather_piece(Comm *c, int slot, int64_t unit)
+static void gather_piece(Comm *c, int slot, int64_t task)
 {
-    const Flight *f = &((Local *)c->state)->flight[slot];
+    const LocalFlight *f = &((LocalComm *)c->state)->flight[slot];
     const Transfer *t = &c->pending[slot].t;
-    const Post *post = flight_op(f, c->pending[slot].sequence)->post;
-    const int n = f->link->channel->n, place = (int)(unit % n);
-    const int64_t at = unit / n * f->unit;
+    const LocalPost *post = entry_of(f, c->pending[slot].sequence)->post;
+    const int n = f->member->channel->n, place = (int)(task % n);
+    const int64_t at = task / n * f->task_elements;
     const int64_t count = part_count(t->to_counts, t->to.count, n, place) - at;
     const int64_t start = part_start(t->to_counts, t->to.count, n, place) + at;
     const size_t each = dtype_bytes(t->to.dtype);
     if (count <= 0) return;
     for (int i = 0; i < n; i++)
         copy(post[i].to + (size_t)start * each, post[place].from + (size_t)at * each,
-             (size_t)min_64(f->unit, count) * each);
+             (size_t)min_64(f->task_elements, count) * each);
 }
 
-static Err exchange(Comm *c, int slot, int64_t unit)
+static Err exchange(Comm *c, int slot, int64_t task)
 {
-    const Flight *f = &((Local *)c->state)->flight[slot];
-    const Channel *ch = f->link->channel;
-    const int n = ch->n, i = (int)(unit / n), j = (int)(unit % n);
-    const Post *post = flight_op(f, c->pending[slot].sequence)->post;
-    const Post *from = &post[i], *to = &post[j];
+    const LocalFlight *f = &((LocalComm *)c->state)->flight[slot];
+    const Channel *ch = f->member->channel;
+    const int n = ch->n, i = (int)(task / n), j = (int)(task % n);
+    const LocalPost *post = entry_of(f, c->pending[slot].sequence)->post;
+    const LocalPost *from = &post[i], *to = &post[j];
     const int64_t gives = part_count(from->from_counts, from->from_count, n, j);
     const int64_t takes = part_count(to->to_counts, to->to_count, n, i);
     const size_t each = dtype_bytes((DType)from->signature.dtype);
@@ -177,9 +177,9 @@ static Err exchange(Comm *c, int slot, int64_t unit)
 
 static void spread_piece(Comm *c, int slot, int64_t start, int64_t count)
 {
-    const Flight *f = &((Local *)c->state)->flight[slot];
-    const Channel *ch = f->link->channel;
-    const Post *post = flight_op(f, c->pending[slot].sequence)->post;
+    const LocalFlight *f = &((LocalComm *)c->state)->flight[slot];
+    const Channel *ch = f->member->channel;
+    const LocalPost *post = entry_of(f, c->pending[slot].sequence)->post;
     const size_t each = dtype_bytes((DType)post->signature.dtype), at = (size_t)start * each;
     const char *from = ch->from >= 0 ? post[0].from : NULL; /* the sender is first */
     for (int i = 0; !from && i < ch->n; i++)
@@ -188,12 +188,12 @@ static void spread_piece(Comm *c, int slot, int64_t start, int64_t count)
         if (post[i].to) copy(post[i].to + at, from + at, (size_t)count * each);
 }
 
-void move_own(Comm *c, int slot)
+void move_eager(Comm *c, int slot)
 {
-    const Flight *f = &((Local *)c->state)->flight[slot];
+    const LocalFlight *f = &((LocalComm *)c->state)->flight[slot];
     const Transfer *t = &c->pending[slot].t;
-    const Post *post = flight_op(f, c->pending[slot].sequence)->post;
-    const int n = f->link->channel->n, me = f->link->place;
+    const LocalPost *post = entry_of(f, c->pending[slot].sequence)->post;
+    const int n = f->member->channel->n, me = f->member->place;
     const size_t each = dtype_bytes((DType)post->signature.dtype);
     char *to = post[me].to;
     if (t->kind == COMM_ALL_REDUCE)
@@ -211,23 +211,23 @@ void move_own(Comm *c, int slot)
         }
 }
 
-Err move_unit(Comm *c, int slot, int64_t unit)
+Err move_task(Comm *c, int slot, int64_t task)
 {
-    const Flight *f = &((Local *)c->state)->flight[slot];
-    const int64_t start = unit * f->unit;
-    const int64_t count = min_64(f->unit, my_post(c, slot)->signature.count - start);
+    const LocalFlight *f = &((LocalComm *)c->state)->flight[slot];
+    const int64_t start = task * f->task_elements;
+    const int64_t count = min_64(f->task_elements, my_post(c, slot)->signature.count - start);
     switch (c->pending[slot].t.kind) {
     case COMM_ALL_REDUCE:
         fold_piece(c, slot, start, count, -1, start);
         break;
     case COMM_REDUCE_SCATTER:
-        scatter_piece(c, slot, unit);
+        scatter_piece(c, slot, task);
         break;
     case COMM_ALL_GATHER:
-        gather_piece(c, slot, unit);
+        gather_piece(c, slot, task);
         break;
     case COMM_ALL_TO_ALL:
-        return exchange(c, slot, unit);
+        return exchange(c, slot, task);
     default:
         spread_piece(c, slot, start, count);
         break;

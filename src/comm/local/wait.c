@@ -14,7 +14,7 @@
 #include <time.h>
 
 enum { SPINS = 100 }; /* some 5 us; then a yield, in case a peer needs this core */
-static const double AWAKE_S = 1e-3, NAP_S = 50e-3, SHORT_NAP_S = 1e-3, STOPPED_S = 1;
+static const double YIELD_S = 1e-3, SLEEP_S = 50e-3, SHORT_SLEEP_S = 1e-3, STOPPED_S = 1;
 
 static void spin_pause(void)
 {
@@ -30,29 +30,30 @@ typedef struct {
     double since_s, idle_since_s, seen_s;
 } Idle;
 
-static double nap_s(const Comm *c)
+static double sleep_limit_s(const Comm *c)
 {
-    const Local *l = c->state;
+    const LocalComm *l = c->state;
     for (int i = 0; i < c->set.in_flight; i++)
-        if (l->flight[i].stage == UNPOSTED || (l->flight[i].stage == MOVING && l->flight[i].by_transport))
-            return SHORT_NAP_S;
-    return NAP_S;
+        if (l->flight[i].state == UNPOSTED ||
+            (l->flight[i].state == MOVING && l->flight[i].by_transport))
+            return SHORT_SLEEP_S;
+    return SLEEP_S;
 }
 
-static void nap(Comm *c, bool *moved, Err *err)
+static void sleep_until_woken(Comm *c, bool *moved, Err *err)
 {
-    Local *l = c->state;
-    Seat *s = l->seat;
+    LocalComm *l = c->state;
+    LocalRank *s = l->self;
     pthread_mutex_lock(&s->lock);
     const unsigned events = s->events;
     pthread_mutex_unlock(&s->lock);
     atomic_store(&s->asleep, 1);
     atomic_fetch_add(&l->world->sleepers, 1);
-    *err = step_all(c, moved);
+    *err = advance_all(c, moved);
     if (*err == OK && !*moved && !world_failed(l->world)) {
         struct timespec until;
         clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_nsec += (long)(nap_s(c) * 1e9);
+        until.tv_nsec += (long)(sleep_limit_s(c) * 1e9);
         if (until.tv_nsec >= 1000000000) until.tv_sec++, until.tv_nsec -= 1000000000;
         pthread_mutex_lock(&s->lock);
         while (s->events == events)
@@ -64,12 +65,12 @@ static void nap(Comm *c, bool *moved, Err *err)
 }
 
 /* Nothing moved. Also finds out when waiting is in vain. */
-static Err rest(Comm *c, int slot, Idle *idle)
+static Err backoff(Comm *c, int slot, Idle *idle)
 {
-    Local *l = c->state;
+    LocalComm *l = c->state;
     bool moved = false;
     Err err = OK;
-    if (idle->tries++ < SPINS && !l->world->crowded) {
+    if (idle->tries++ < SPINS && !l->world->oversubscribed) {
         spin_pause();
         return OK;
     }
@@ -79,34 +80,34 @@ static Err rest(Comm *c, int slot, Idle *idle)
         idle->since_s += now_s - idle->seen_s;
     idle->seen_s = now_s;
     if (idle->idle_since_s == 0) idle->idle_since_s = now_s;
-    if (now_s - idle->idle_since_s < AWAKE_S) {
+    if (now_s - idle->idle_since_s < YIELD_S) {
         sched_yield();
         return OK;
     }
     const bool late = c->set.timeout_s > 0 && now_s - idle->since_s >= c->set.timeout_s;
-    if (late || report_gone(c, slot) >= 0) return report_hang(c, slot, now_s - idle->since_s);
-    nap(c, &moved, &err);
+    if (late || report_departed(c, slot) >= 0) return report_hang(c, slot, now_s - idle->since_s);
+    sleep_until_woken(c, &moved, &err);
     if (moved) idle->tries = 0, idle->idle_since_s = 0;
     return err;
 }
 
 Err wait_over(Comm *c, int slot)
 {
-    Local *l = c->state;
-    const Flight *f = &l->flight[slot];
+    LocalComm *l = c->state;
+    const LocalFlight *f = &l->flight[slot];
     Idle idle = {0};
     for (;;) {
         bool moved = false;
         do {
             moved = false;
-            TRY(step(c, slot, &moved));
-        } while (moved && f->stage != OVER);
-        if (f->stage == OVER) return OK;
+            TRY(advance(c, slot, &moved));
+        } while (moved && f->state != FINISHED);
+        if (f->state == FINISHED) return OK;
         if (world_failed(l->world)) return ERR_PEER;
-        if (l->active > 1) TRY(step_all(c, &moved));
+        if (l->active > 1) TRY(advance_all(c, &moved));
         if (moved)
             idle.tries = 0, idle.idle_since_s = 0;
         else
-            TRY(rest(c, slot, &idle));
+            TRY(backoff(c, slot, &idle));
     }
 }

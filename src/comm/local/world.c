@@ -22,7 +22,7 @@ static int cores(void)
     return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
-static void seat_open(Seat *s)
+static void rank_open(LocalRank *s)
 {
     pthread_condattr_t attr;
     atomic_init(&s->waits, -1);
@@ -41,16 +41,16 @@ Err local_world_open(int ranks, LocalWorld **out)
     if (!w) return err_fail(ERR_NOMEM, "local: no memory for a world of %d ranks", ranks);
     memset(w, 0, sizeof *w);
     w->ranks = ranks;
-    w->crowded = ranks > cores();
+    w->oversubscribed = ranks > cores();
     Err err = arena_open(&w->arena, "local comm", ARENA_PLENTY);
-    if (err == OK) err = ARENA_NEW(&w->arena, ranks, &w->seat);
+    if (err == OK) err = ARENA_NEW(&w->arena, ranks, &w->rank);
     if (err != OK) {
         arena_close(&w->arena);
         free(w);
         return err;
     }
     pthread_mutex_init(&w->lock, NULL);
-    for (int i = 0; i < ranks; i++) seat_open(&w->seat[i]);
+    for (int i = 0; i < ranks; i++) rank_open(&w->rank[i]);
     *out = w;
     return OK;
 }
@@ -59,17 +59,17 @@ void local_world_close(LocalWorld *w)
 {
     if (!w) return;
     for (int i = 0; i < w->ranks; i++) {
-        MUST(atomic_load(&w->seat[i].state) != SEAT_TAKEN, "rank %d is still in its world", i);
-        pthread_cond_destroy(&w->seat[i].woken);
-        pthread_mutex_destroy(&w->seat[i].lock);
+        MUST(atomic_load(&w->rank[i].state) != RANK_JOINED, "rank %d is still in its world", i);
+        pthread_cond_destroy(&w->rank[i].woken);
+        pthread_mutex_destroy(&w->rank[i].lock);
     }
     pthread_mutex_destroy(&w->lock);
-    for (const WorldEvent *e = w->events; e; e = e->next) e->memory->event_close(e->event);
+    for (const LocalEvent *e = w->events; e; e = e->next) e->runtime->event_close(e->event);
     arena_close(&w->arena);
     free(w);
 }
 
-static void seat_wake(Seat *s)
+static void rank_wake(LocalRank *s)
 {
     if (!atomic_load(&s->asleep)) return;
     pthread_mutex_lock(&s->lock);
@@ -81,7 +81,7 @@ static void seat_wake(Seat *s)
 void channel_wake(LocalWorld *w, const Channel *c)
 {
     if (atomic_load(&w->sleepers) == 0) return;
-    for (int i = 0; i < c->n; i++) seat_wake(&w->seat[c->member[i]]);
+    for (int i = 0; i < c->n; i++) rank_wake(&w->rank[c->member[i]]);
 }
 
 void world_fail(LocalWorld *w, int rank, const char *text)
@@ -93,7 +93,7 @@ void world_fail(LocalWorld *w, int rank, const char *text)
         atomic_store(&w->failed, 1);
     }
     pthread_mutex_unlock(&w->lock);
-    for (int i = 0; i < w->ranks; i++) seat_wake(&w->seat[i]);
+    for (int i = 0; i < w->ranks; i++) rank_wake(&w->rank[i]);
 }
 
 Err world_error(LocalWorld *w)
@@ -124,10 +124,10 @@ static bool is_named(const Channel *c, const ChannelName *name)
 
 static Err channel_new(LocalWorld *w, int n, int group_n, Channel **out)
 {
-    for (Channel **at = &w->spare; *at; at = &(*at)->link)
+    for (Channel **at = &w->spare; *at; at = &(*at)->next)
         if ((*at)->n == n && (*at)->cap >= group_n) {
             *out = *at;
-            *at = (*at)->link;
+            *at = (*at)->next;
             return OK;
         }
     Channel *c;
@@ -136,11 +136,11 @@ static Err channel_new(LocalWorld *w, int n, int group_n, Channel **out)
     TRY(ARENA_NEW(&w->arena, n, &c->member));
     TRY(ARENA_NEW(&w->arena, n, &c->membership));
     TRY(ARENA_NEW(&w->arena, n, &c->low));
-    for (int i = 0; i < RING; i++) TRY(ARENA_NEW(&w->arena, n, &c->op[i].post));
+    for (int i = 0; i < RING; i++) TRY(ARENA_NEW(&w->arena, n, &c->entry[i].post));
     for (int i = 0; i < RING * n; i++) {
         void *room; /* not cleared: most never hold anything, and then take no memory */
-        TRY(arena_push(&w->arena, SMALL_BYTES, &room));
-        c->op[i / n].post[i % n].room = room;
+        TRY(arena_push(&w->arena, MAX_EAGER_BYTES, &room));
+        c->entry[i / n].post[i % n].eager = room;
     }
     c->n = n;
     c->cap = group_n;
@@ -156,14 +156,14 @@ static void channel_reset(Channel *c, const ChannelName *name)
     memcpy(c->group, name->group.rank, sizeof *c->group * (size_t)c->group_n);
     c->from = name->from;
     c->to = name->to;
-    c->link = NULL;
+    c->next = NULL;
     for (int i = 0; i < c->n; i++) {
         c->member[i] = name->from < 0 ? c->group[i] : i == 0 ? name->from : name->to;
         c->membership[i] = NOT_YET;
         atomic_store(&c->low[i].at, 0);
         for (int k = 0; k < RING; k++) {
-            atomic_store(&c->op[k].post[i].sequence, 0);
-            atomic_store(&c->op[k].post[i].issued, 0);
+            atomic_store(&c->entry[k].post[i].sequence, 0);
+            atomic_store(&c->entry[k].post[i].issued, 0);
         }
     }
 }
@@ -171,7 +171,7 @@ static void channel_reset(Channel *c, const ChannelName *name)
 static Err attach(LocalWorld *w, const ChannelName *name, int place, Channel **out)
 {
     Channel **at = &w->channels;
-    while (*at && !(is_named(*at, name) && (*at)->membership[place] == NOT_YET)) at = &(*at)->link;
+    while (*at && !(is_named(*at, name) && (*at)->membership[place] == NOT_YET)) at = &(*at)->next;
     if (!*at) {
         Channel *c;
         TRY(channel_new(w, name->from < 0 ? name->group.n : 2, name->group.n, &c));
@@ -201,9 +201,9 @@ void channel_end(LocalWorld *w, Channel *c, int place)
     for (int i = 0; i < c->n; i++) over = over && c->membership[i] == ENDED;
     if (over) {
         Channel **at = &w->channels;
-        while (*at != c) at = &(*at)->link;
-        *at = c->link;
-        c->link = w->spare;
+        while (*at != c) at = &(*at)->next;
+        *at = c->next;
+        c->next = w->spare;
         w->spare = c;
     }
     pthread_mutex_unlock(&w->lock);
