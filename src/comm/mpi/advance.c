@@ -1,6 +1,6 @@
 /* advance.c -- how a transfer moves on, and the table of the comm.
  *
- *     POSTED_ALL   all members have posted?   -> do they mean the same? small: done
+ *     WAITING   all members have posted?   -> do they mean the same? small: done
  *     MOVING       all elements there?        -> over; those of a device: is it in its queue?
  *     ALONE        a pair within this rank, whose other half has begun? -> over
  *
@@ -10,40 +10,40 @@
 #include <stdio.h>
 #include <string.h>
 
-Err failed(Comm *c, Err err)
+Err fail_world(Comm *c, Err err)
 {
-    Mpi *m = c->state;
+    MpiComm *m = c->state;
     char text[COMM_TEXT_BYTES];
     if (m->world->failed) {
-        give_up(c);
+        cancel_all(c);
         return world_error(m->world);
     }
     strcpy(text, err_text());
     world_fail(m->world, text);
-    give_up(c);
+    cancel_all(c);
     return err_fail(err, "%s", text);
 }
 
 /* When it fails, MPI may write into memory that the caller will free: the process must end. */
-void give_up(Comm *c)
+void cancel_all(Comm *c)
 {
-    Mpi *m = c->state;
+    MpiComm *m = c->state;
     for (int i = 0; i < c->set.in_flight; i++) {
-        Flight *f = &m->flight[i];
-        if (f->stage == OVER) continue;
-        if (f->stage != ALONE && !flow_give_up(c, i)) {
+        MpiFlight *f = &m->flight[i];
+        if (f->state == FINISHED) continue;
+        if (f->state != SELF_PAIR && !flow_cancel(c, i)) {
             fprintf(stderr, "sheaf: rank %d: %s; a transfer does not end, so all ranks do\n",
                     m->world->failed_rank, m->world->failed_text);
             MPI_Abort(MPI_COMM_WORLD, 1);
         }
-        f->stage = OVER;
+        f->state = FINISHED;
         m->active--;
     }
     m->scratch_slot = -1;
 }
 
 /* The posts themselves have gone? Their memory is used again. */
-static Err posts_sent(const Flight *f, bool *sent)
+static Err posts_sent(const MpiFlight *f, bool *sent)
 {
     for (int i = 0; i < f->n; i++) {
         int over = 1;
@@ -56,82 +56,82 @@ static Err posts_sent(const Flight *f, bool *sent)
 
 static Err finish(Comm *c, int slot, bool *moved)
 {
-    Mpi *m = c->state;
-    Flight *f = &m->flight[slot];
+    MpiComm *m = c->state;
+    MpiFlight *f = &m->flight[slot];
     bool sent = true;
     TRY(posts_sent(f, &sent));
     if (!sent) return OK;
     post_end(c, slot);
-    f->stage = OVER;
+    f->state = FINISHED;
     m->active--;
     comm_progress(c, slot, DONE);
     *moved = true;
     return OK;
 }
 
-Err step(Comm *c, int slot, bool *moved)
+Err advance(Comm *c, int slot, bool *moved)
 {
-    Flight *f = &((Mpi *)c->state)->flight[slot];
+    MpiFlight *f = &((MpiComm *)c->state)->flight[slot];
     const Pending *p = &c->pending[slot];
-    bool over = f->small;
-    if (f->stage == OVER) return OK;
-    if (f->stage == ALONE) return post_alone(c, slot, moved);
-    if (f->stage == POSTED_ALL) {
+    bool over = f->eager;
+    if (f->state == FINISHED) return OK;
+    if (f->state == SELF_PAIR) return post_self_pair(c, slot, moved);
+    if (f->state == WAITING) {
         if (f->missing > 0) return OK;
         TRY(post_compare(c, slot));
         comm_progress(c, slot, MATCHED);
-        if (f->small)
-            flow_small(c, slot);
+        if (f->eager)
+            flow_eager(c, slot);
         else if (!p->by_transport)
-            flow_cut(c, slot);
-        f->stage = MOVING;
+            flow_split(c, slot);
+        f->state = MOVING;
         *moved = true;
     }
     if (p->by_transport)
         TRY(c->transport->launch(c, slot, &over));
-    else if (!f->small)
+    else if (!f->eager)
         TRY(flow_move(c, slot, moved, &over));
     return over ? finish(c, slot, moved) : OK;
 }
 
-Err step_all(Comm *c, bool *moved)
+Err advance_all(Comm *c, bool *moved)
 {
-    const Mpi *m = c->state;
+    const MpiComm *m = c->state;
     for (int i = 0; m->active > 0 && i < c->set.in_flight; i++)
-        if (m->flight[i].stage != OVER) TRY(step(c, i, moved));
+        if (m->flight[i].state != FINISHED) TRY(advance(c, i, moved));
     return OK;
 }
 
 static Err mpi_begin(Comm *c, int slot)
 {
-    Mpi *m = c->state;
-    if (m->world->failed) return failed(c, ERR_PEER);
+    MpiComm *m = c->state;
+    if (m->world->failed) return fail_world(c, ERR_PEER);
     const Err err = post_begin(c, slot);
-    if (err != OK) return failed(c, err);
+    if (err != OK) return fail_world(c, err);
     m->active++;
     return OK;
 }
 
 static Err mpi_poll(Comm *c)
 {
-    Mpi *m = c->state;
+    MpiComm *m = c->state;
     bool moved = false;
-    Err err = m->world->failed ? ERR_PEER : mail_take(c, &moved);
+    Err err = m->world->failed ? ERR_PEER : control_receive(c, &moved);
     if (err == OK && m->world->failed) err = ERR_PEER;
-    if (err == OK) err = step_all(c, &moved);
-    return err == OK ? OK : failed(c, err);
+    if (err == OK) err = advance_all(c, &moved);
+    return err == OK ? OK : fail_world(c, err);
 }
 
 /* A pair within this rank of which only one half was begun? */
-static Err lone_check(Comm *c, int slot)
+static Err self_pair_check(Comm *c, int slot)
 {
-    const Mpi *m = c->state;
+    const MpiComm *m = c->state;
     const Pending *p = &c->pending[slot];
     char name[TRANSFER_NAME_BYTES];
     bool moved = false;
-    if (m->flight[slot].stage != ALONE) return OK;
-    const Err err = post_alone(c, slot, &moved);
-    if (err != OK) return failed(c, err);
+    if (m->flight[slot].state != SELF_PAIR) return OK;
+    const Err err = post_self_pair(c, slot, &moved);
+    if (err != OK) return fail_world(c, err);
     if (moved) return OK;
     return err_fail(
         ERR_CHECK,
@@ -143,27 +143,27 @@ static Err lone_check(Comm *c, int slot)
 
 static Err mpi_wait(Comm *c, int slot)
 {
-    Mpi *m = c->state;
-    if (m->flight[slot].stage == OVER)
+    MpiComm *m = c->state;
+    if (m->flight[slot].state == FINISHED)
         return c->pending[slot].progress == DONE ? OK : world_error(m->world);
-    TRY(lone_check(c, slot));
+    TRY(self_pair_check(c, slot));
     m->waits = slot;
     const Err err = wait_over(c, slot);
     m->waits = -1;
-    return err == OK ? OK : failed(c, err);
+    return err == OK ? OK : fail_world(c, err);
 }
 
 static void mpi_abort_world(Comm *c, Err err, const char *message)
 {
-    Mpi *m = c->state;
+    MpiComm *m = c->state;
     (void)err;
     world_fail(m->world, message);
-    give_up(c);
+    cancel_all(c);
 }
 
 static bool posts_left(const Comm *c)
 {
-    const Mpi *m = c->state;
+    const MpiComm *m = c->state;
     bool sent = true;
     for (int i = 0; i < c->set.in_flight; i++)
         if (posts_sent(&m->flight[i], &sent) != OK) return true;
@@ -172,13 +172,13 @@ static bool posts_left(const Comm *c)
 
 static void mpi_close(Comm *c)
 {
-    Mpi *m = c->state;
+    MpiComm *m = c->state;
     char text[COMM_TEXT_BYTES];
     if (comm_idle(c) != OK && !m->world->failed) {
         strcpy(text, err_text());
         world_fail(m->world, text);
     }
-    give_up(c);
+    cancel_all(c);
     world_leave(m->world);
     if (!posts_left(c)) arena_close(&m->pool); /* else MPI reads it yet, until the process ends */
 }

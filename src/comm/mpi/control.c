@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static Err letter_new(World *w, Letter **out)
+static Err sent_new(MpiProcess *w, SentMessage **out)
 {
     if (w->unused) {
         *out = w->unused;
@@ -15,29 +15,29 @@ static Err letter_new(World *w, Letter **out)
     return ARENA_NEW(&w->arena, 1, out);
 }
 
-Err mail_send(World *w, int to, MailKind what, const char *text)
+Err control_send(MpiProcess *w, int to, ControlKind what, const char *text)
 {
-    Letter *l;
-    TRY(letter_new(w, &l));
-    memset(&l->mail.post, 0, sizeof l->mail.post);
-    l->mail.post.what = what;
-    const int room = sizeof l->mail.body;
-    const int length = text ? snprintf(l->mail.body, (size_t)room, "%s", text) + 1 : 0;
-    l->mail.body_bytes = length < room ? length : room;
-    TRY(mpi_ok(MPI_Isend(&l->mail.post, (int)sizeof(Post) + l->mail.body_bytes, MPI_BYTE, to,
-                         MAIL_TAG, w->comm, &l->request),
-               "send mail"));
+    SentMessage *l;
+    TRY(sent_new(w, &l));
+    memset(&l->message.post, 0, sizeof l->message.post);
+    l->message.post.what = what;
+    const int room = sizeof l->message.body;
+    const int length = text ? snprintf(l->message.body, (size_t)room, "%s", text) + 1 : 0;
+    l->message.body_bytes = length < room ? length : room;
+    TRY(mpi_ok(MPI_Isend(&l->message.post, (int)sizeof(MpiPost) + l->message.body_bytes, MPI_BYTE,
+                         to, CONTROL_TAG, w->comm, &l->request),
+               "send a control message"));
     l->next = w->sent;
     w->sent = l;
     return OK;
 }
 
-Err mail_reap(World *w)
+Err control_reap(MpiProcess *w)
 {
-    for (Letter **at = &w->sent; *at;) {
-        Letter *l = *at;
+    for (SentMessage **at = &w->sent; *at;) {
+        SentMessage *l = *at;
         int over = 0;
-        TRY(mpi_ok(MPI_Test(&l->request, &over, MPI_STATUS_IGNORE), "send mail"));
+        TRY(mpi_ok(MPI_Test(&l->request, &over, MPI_STATUS_IGNORE), "send a control message"));
         if (over) {
             *at = l->next;
             l->next = w->unused;
@@ -49,17 +49,18 @@ Err mail_reap(World *w)
     return OK;
 }
 
-Err mail_next(World *w, Mail *room, bool *came)
+Err control_next(MpiProcess *w, ControlMessage *room, bool *came)
 {
     MPI_Status status;
     int there = 0, bytes;
     *came = false;
-    TRY(mpi_ok(MPI_Iprobe(MPI_ANY_SOURCE, MAIL_TAG, w->comm, &there, &status), "look for mail"));
+    TRY(mpi_ok(MPI_Iprobe(MPI_ANY_SOURCE, CONTROL_TAG, w->comm, &there, &status),
+               "look for control messages"));
     if (!there) return OK;
     MPI_Get_count(&status, MPI_BYTE, &bytes);
     TRY(mpi_ok(MPI_Recv(&room->post, (int)(sizeof room->post + sizeof room->body), MPI_BYTE,
-                        status.MPI_SOURCE, MAIL_TAG, w->comm, MPI_STATUS_IGNORE),
-               "take mail"));
+                        status.MPI_SOURCE, CONTROL_TAG, w->comm, MPI_STATUS_IGNORE),
+               "receive a control message"));
     room->from = status.MPI_SOURCE;
     room->body_bytes = bytes - (int)sizeof room->post;
     room->next = NULL;
@@ -67,50 +68,51 @@ Err mail_next(World *w, Mail *room, bool *came)
     return OK;
 }
 
-void world_fail(World *w, const char *text)
+void world_fail(MpiProcess *w, const char *text)
 {
     if (w->failed) return;
     w->failed = true;
     w->failed_rank = w->rank;
     snprintf(w->failed_text, sizeof w->failed_text, "%s", text);
     for (int i = 0; i < w->ranks; i++)
-        if (i != w->rank && mail_send(w, i, FAIL, text) != OK) break; /* then nobody can be told */
+        if (i != w->rank && control_send(w, i, FAIL, text) != OK)
+            break; /* then nobody can be told */
 }
 
-Err world_error(const World *w)
+Err world_error(const MpiProcess *w)
 {
     return err_fail(ERR_PEER, "rank %d: %s", w->failed_rank, w->failed_text);
 }
 
-static Err handle(Comm *c, Mail *mail)
+static Err handle(Comm *c, ControlMessage *message)
 {
-    Mpi *m = c->state;
-    World *w = m->world;
+    MpiComm *m = c->state;
+    MpiProcess *w = m->world;
     char text[STATUS_BYTES];
-    switch ((MailKind)mail->post.what) {
+    switch ((ControlKind)message->post.what) {
     case POST:
-        return post_arrives(c, mail);
+        return post_arrives(c, message);
     case FAIL:
         if (w->failed) break;
         w->failed = true;
-        w->failed_rank = mail->from;
-        snprintf(w->failed_text, sizeof w->failed_text, "%.*s", COMM_TEXT_BYTES - 1, mail->body);
+        w->failed_rank = message->from;
+        snprintf(w->failed_text, sizeof w->failed_text, "%.*s", COMM_TEXT_BYTES - 1, message->body);
         break;
     case LEFT:
-        w->left[mail->from] = 1;
+        w->left[message->from] = 1;
         break;
-    case ASK:
+    case QUERY:
         report_status(c, text);
-        return mail_send(w, mail->from, ANSWER, text);
-    case ANSWER:
-        snprintf(m->answer + (size_t)mail->from * STATUS_BYTES, STATUS_BYTES, "%.*s",
-                 STATUS_BYTES - 1, mail->body);
+        return control_send(w, message->from, STATUS, text);
+    case STATUS:
+        snprintf(m->status_text + (size_t)message->from * STATUS_BYTES, STATUS_BYTES, "%.*s",
+                 STATUS_BYTES - 1, message->body);
         break;
     }
     return OK;
 }
 
-static Err mail_new(Mpi *m, Mail **out)
+static Err message_new(MpiComm *m, ControlMessage **out)
 {
     if (m->unused) {
         *out = m->unused;
@@ -118,26 +120,26 @@ static Err mail_new(Mpi *m, Mail **out)
         return OK;
     }
     void *room; /* not cleared: most bodies stay empty, and then take no memory */
-    TRY(arena_push(&m->pool, sizeof(Mail), &room));
+    TRY(arena_push(&m->pool, sizeof(ControlMessage), &room));
     *out = room;
     return OK;
 }
 
-Err mail_take(Comm *c, bool *moved)
+Err control_receive(Comm *c, bool *moved)
 {
-    Mpi *m = c->state;
-    World *w = m->world;
-    if (w->sent) TRY(mail_reap(w));
+    MpiComm *m = c->state;
+    MpiProcess *w = m->world;
+    if (w->sent) TRY(control_reap(w));
     for (;;) {
-        Mail *mail;
+        ControlMessage *message;
         bool came;
-        TRY(mail_new(m, &mail));
-        const Err err = mail_next(w, mail, &came);
-        const bool keep = err == OK && came && mail->post.what == POST;
-        const Err then = err == OK && came ? handle(c, mail) : err;
+        TRY(message_new(m, &message));
+        const Err err = control_next(w, message, &came);
+        const bool keep = err == OK && came && message->post.what == POST;
+        const Err then = err == OK && came ? handle(c, message) : err;
         if (!keep) {
-            mail->next = m->unused;
-            m->unused = mail;
+            message->next = m->unused;
+            m->unused = message;
         }
         TRY(then);
         if (!came) return OK;

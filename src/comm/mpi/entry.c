@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static const double PATIENCE_S = 4; /* with ranks that do not come after a failure */
+static const double DEPARTURE_S = 4; /* with ranks that do not come after a failure */
 
 Err mpi_ok(int rc, const char *what)
 {
@@ -24,7 +24,7 @@ Err mpi_ok(int rc, const char *what)
 }
 
 /* Of one host; a launcher may have bound this rank to a part of its cores. */
-static bool is_crowded(void)
+static bool is_oversubscribed(void)
 {
     MPI_Comm host;
     int ranks;
@@ -45,22 +45,22 @@ static Err world_start(MpiWorld **out)
         return err_fail(ERR_CONFIG, "mpi: this MPI cannot live with threads "
                                     "(MPI_THREAD_FUNNELED); use one that was built for them");
     }
-    World *w = calloc(1, sizeof *w);
+    MpiProcess *w = calloc(1, sizeof *w);
     if (!w) return err_fail(ERR_NOMEM, "mpi: no memory for the world");
     w->base.entry = &sheaf_mpi;
     w->comm = MPI_COMM_NULL;
     MPI_Comm_rank(MPI_COMM_WORLD, &w->rank);
     MPI_Comm_size(MPI_COMM_WORLD, &w->ranks);
-    w->crowded = is_crowded();
+    w->oversubscribed = is_oversubscribed();
     TRY(arena_open(&w->arena, "mpi world", ARENA_PLENTY));
     TRY(ARENA_NEW(&w->arena, w->ranks, &w->left));
     *out = &w->base;
     return OK;
 }
 
-static int world_rank(const MpiWorld *w) { return ((const World *)w)->rank; }
+static int world_rank(const MpiWorld *w) { return ((const MpiProcess *)w)->rank; }
 
-static int world_ranks(const MpiWorld *w) { return ((const World *)w)->ranks; }
+static int world_ranks(const MpiWorld *w) { return ((const MpiProcess *)w)->ranks; }
 
 static void world_abort(MpiWorld *w, int status)
 {
@@ -68,14 +68,14 @@ static void world_abort(MpiWorld *w, int status)
     MPI_Abort(MPI_COMM_WORLD, status);
 }
 
-void world_leave(World *w)
+void world_leave(MpiProcess *w)
 {
     for (int i = 0; i < w->ranks; i++)
-        if (i != w->rank && mail_send(w, i, LEFT, NULL) != OK) break;
+        if (i != w->rank && control_send(w, i, LEFT, NULL) != OK) break;
     w->open = false;
 }
 
-static bool all_left(const World *w)
+static bool all_left(const MpiProcess *w)
 {
     for (int i = 0; i < w->ranks; i++)
         if (i != w->rank && !w->left[i]) return false;
@@ -84,18 +84,18 @@ static bool all_left(const World *w)
 
 /* After the comm was closed: until all others have closed theirs, takes in their mail. False when
  * some do not come, and it is known that the world failed. */
-static bool part(World *w)
+static bool await_departures(MpiProcess *w)
 {
-    Mail *room = &w->room;
+    ControlMessage *room = &w->room;
     double idle_since_s = comm_now_s();
     while (w->comm != MPI_COMM_NULL && !all_left(w)) {
         bool came = false;
-        if (mail_next(w, room, &came) != OK || mail_reap(w) != OK) return false;
+        if (control_next(w, room, &came) != OK || control_reap(w) != OK) return false;
         if (came && room->post.what == LEFT) w->left[room->from] = 1;
         if (came && room->post.what == FAIL) w->failed = true;
         if (came) idle_since_s = comm_now_s();
-        if (w->failed && comm_now_s() - idle_since_s > PATIENCE_S) return false;
-        if (!came) wait_rest(comm_now_s() - idle_since_s);
+        if (w->failed && comm_now_s() - idle_since_s > DEPARTURE_S) return false;
+        if (!came) wait_backoff(comm_now_s() - idle_since_s);
     }
     /* One that failed may hold messages that nobody takes: it stays until the process ends. */
     if (w->comm != MPI_COMM_NULL && !w->failed) MPI_Comm_free(&w->comm);
@@ -104,9 +104,9 @@ static bool part(World *w)
 
 static void world_stop(MpiWorld *base)
 {
-    World *w = (World *)base;
+    MpiProcess *w = (MpiProcess *)base;
     MUST(!w->open, "rank %d stops with its comm open", w->rank);
-    if (!part(w)) {
+    if (!await_departures(w)) {
         fprintf(stderr, "sheaf: rank %d ends all ranks: after a failure some do not answer\n",
                 w->rank);
         MPI_Abort(MPI_COMM_WORLD, 1);
@@ -116,7 +116,7 @@ static void world_stop(MpiWorld *base)
     free(w);
 }
 
-static Err settings_check(const World *w, const CommSettings *set)
+static Err settings_check(const MpiProcess *w, const CommSettings *set)
 {
     int *upper, found;
     if (set->rank != w->rank || set->ranks != w->ranks)
@@ -133,7 +133,7 @@ static Err settings_check(const World *w, const CommSettings *set)
 
 /* All come in, or none does. They have as many transfers in flight: what one may send is what
  * another has room for. */
-static Err settings_agree(const World *w, const CommSettings *set)
+static Err settings_agree(const MpiProcess *w, const CommSettings *set)
 {
     const Err mine = settings_check(w, set);
     int least[3] = {set->in_flight, -set->in_flight, mine == OK};
@@ -151,56 +151,56 @@ static Err settings_agree(const World *w, const CommSettings *set)
 
 static size_t post_room(int ranks)
 {
-    const size_t one = sizeof(Post) + SMALL_BYTES, each = sizeof(Post) * (size_t)ranks;
+    const size_t one = sizeof(MpiPost) + MAX_EAGER_BYTES, each = sizeof(MpiPost) * (size_t)ranks;
     return align_up(one > each ? one : each);
 }
 
-static Err open_flights(Mpi *m, int in_flight, int ranks)
+static Err open_flights(MpiComm *m, int in_flight, int ranks)
 {
     TRY(ARENA_NEW(&m->pool, in_flight, &m->flight));
     for (int i = 0; i < in_flight; i++) {
-        void *peers, *mail; /* not cleared: those never used take no memory */
+        void *peers, *message; /* not cleared: those never used take no memory */
         TRY(arena_push(&m->pool, sizeof(Peer) * (size_t)ranks, &peers));
-        TRY(arena_push(&m->pool, post_room(ranks), &mail));
+        TRY(arena_push(&m->pool, post_room(ranks), &message));
         m->flight[i].peer = peers;
-        m->flight[i].mail = mail;
+        m->flight[i].message = message;
     }
     return OK;
 }
 
-static Err open_pool(Mpi *m, const CommSettings *set)
+static Err open_pool(MpiComm *m, const CommSettings *set)
 {
     const size_t ranks = (size_t)set->ranks, flights = (size_t)set->in_flight;
     const size_t others = ranks > 1 ? ranks - 1 : 1;
     size_t chunk = SCRATCH_BYTES / (WINDOW * others) / ARENA_ALIGN * ARENA_ALIGN;
     if (chunk > CHUNK_BYTES) chunk = CHUNK_BYTES;
-    if (chunk < CHUNK_MIN_BYTES) chunk = CHUNK_MIN_BYTES;
-    const size_t mail = align_up(sizeof(Mail)) * (2 * flights * others + 2);
+    if (chunk < MIN_CHUNK_BYTES) chunk = MIN_CHUNK_BYTES;
+    const size_t message = align_up(sizeof(ControlMessage)) * (2 * flights * others + 2);
     const size_t tables =
         flights * (sizeof *m->flight + sizeof(Peer) * ranks + post_room(set->ranks));
     const size_t scratch = WINDOW * ranks * chunk, each_rank = STATUS_BYTES + 256;
     void *room;
     TRY(arena_open(&m->pool, "mpi transfers",
-                   mail + tables + scratch + each_rank * ranks + 4096 + flights * 256));
+                   message + tables + scratch + each_rank * ranks + 4096 + flights * 256));
     TRY(open_flights(m, set->in_flight, set->ranks));
-    TRY(ARENA_NEW(&m->pool, set->ranks, &m->early));
+    TRY(ARENA_NEW(&m->pool, set->ranks, &m->unexpected));
     TRY(ARENA_NEW(&m->pool, set->ranks, &m->latest));
     TRY(ARENA_NEW(&m->pool, set->ranks, &m->source));
-    TRY(ARENA_NEW(&m->pool, set->ranks * STATUS_BYTES, &m->answer));
+    TRY(ARENA_NEW(&m->pool, set->ranks * STATUS_BYTES, &m->status_text));
     TRY(arena_push(&m->pool, scratch, &room));
     m->scratch = room;
     m->scratch_chunk = chunk;
     m->waits = m->scratch_slot = -1;
     for (int i = 0; i < set->ranks; i++) {
-        m->early[i].last = &m->early[i].first;
+        m->unexpected[i].last = &m->unexpected[i].first;
         m->latest[i].group = -1;
     }
     return OK;
 }
 
-static Err open_comm(World *w, Arena *a, const CommSettings *set, Comm **out)
+static Err open_comm(MpiProcess *w, Arena *a, const CommSettings *set, Comm **out)
 {
-    Mpi *m;
+    MpiComm *m;
     TRY(ARENA_NEW(a, 1, &m));
     m->world = w;
     TRY(open_pool(m, set));
@@ -211,10 +211,11 @@ static Err open_comm(World *w, Arena *a, const CommSettings *set, Comm **out)
 
 static Err world_join(MpiWorld *base, Arena *a, const CommSettings *set, Comm **out)
 {
-    World *w = (World *)base;
+    MpiProcess *w = (MpiProcess *)base;
     MUST(!w->open, "rank %d has a comm open", w->rank);
     TRY(settings_agree(w, set));
-    if (!part(w)) return err_fail(ERR_PEER, "mpi: the last comm failed, and some ranks hang in it");
+    if (!await_departures(w))
+        return err_fail(ERR_PEER, "mpi: the last comm failed, and some ranks hang in it");
     TRY(mpi_ok(MPI_Comm_dup(MPI_COMM_WORLD, &w->comm), "join"));
     MPI_Comm_set_errhandler(w->comm, MPI_ERRORS_RETURN);
     w->failed = false;

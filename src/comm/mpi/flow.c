@@ -15,7 +15,7 @@
 
 static size_t min_size(size_t a, size_t b) { return a < b ? a : b; }
 
-static Flow flow_of(const Flight *f, int place, char *at, int64_t count, size_t each)
+static Flow flow_of(const MpiFlight *f, int place, char *at, int64_t count, size_t each)
 {
     Flow flow = {.at = at, .bytes = (size_t)count * each, .rank = f->member[place]};
     for (int i = 0; i < WINDOW; i++) flow.request[i] = MPI_REQUEST_NULL;
@@ -31,9 +31,9 @@ static int64_t segment_start(int64_t count, int n, int i)
 }
 
 /* One row of the table in world.h: what goes to the member at place i, what comes from it. */
-static void cut_member(const Comm *c, int slot, int i)
+static void split_member(const Comm *c, int slot, int i)
 {
-    const Flight *f = &((const Mpi *)c->state)->flight[slot];
+    const MpiFlight *f = &((const MpiComm *)c->state)->flight[slot];
     const Transfer *t = &c->pending[slot].t;
     const int n = f->n, me = f->me;
     const bool reads = transfer_reads(t, c->set.rank), writes = transfer_writes(t);
@@ -76,14 +76,14 @@ static void cut_member(const Comm *c, int slot, int i)
     p->in[0] = flow_of(f, i, f->folds || !take ? NULL : to + (size_t)take_at * each, take, each);
     for (int phase = 0; phase < PHASES; phase++) {
         p->out[phase].tag = DATA_TAG + PHASES * slot + phase;
-        p->in[phase].tag = DATA_TAG + PHASES * p->mail->post.slot + phase;
+        p->in[phase].tag = DATA_TAG + PHASES * p->message->post.slot + phase;
     }
 }
 
 /* What stays on this rank. */
 static void copy_mine(const Comm *c, int slot)
 {
-    const Flight *f = &((const Mpi *)c->state)->flight[slot];
+    const MpiFlight *f = &((const MpiComm *)c->state)->flight[slot];
     const Transfer *t = &c->pending[slot].t;
     const size_t each = dtype_bytes(t->to.dtype);
     int64_t from = 0, to = 0, count = t->from.count;
@@ -99,10 +99,10 @@ static void copy_mine(const Comm *c, int slot)
                 (const char *)comm_at(c, &t->from) + (size_t)from * each, (size_t)count * each);
 }
 
-void flow_cut(Comm *c, int slot)
+void flow_split(Comm *c, int slot)
 {
-    const Mpi *m = c->state;
-    Flight *f = &m->flight[slot];
+    const MpiComm *m = c->state;
+    MpiFlight *f = &m->flight[slot];
     const Transfer *t = &c->pending[slot].t;
     f->folds = t->kind == COMM_ALL_REDUCE || t->kind == COMM_REDUCE_SCATTER;
     f->chunk = f->folds ? m->scratch_chunk : CHUNK_BYTES;
@@ -112,23 +112,23 @@ void flow_cut(Comm *c, int slot)
         f->mine = (size_t)mine * dtype_bytes(t->to.dtype);
     }
     for (int i = 0; i < f->n; i++)
-        if (i != f->me) cut_member(c, slot, i);
+        if (i != f->me) split_member(c, slot, i);
     copy_mine(c, slot);
 }
 
-static char *scratch_at(const Mpi *m, size_t begun, size_t chunk, int rank)
+static char *scratch_at(const MpiComm *m, size_t begun, size_t chunk, int rank)
 {
     const size_t turn = begun / chunk % WINDOW;
     return m->scratch + (turn * (size_t)m->world->ranks + (size_t)rank) * m->scratch_chunk;
 }
 
 typedef struct {
-    const Mpi *m;
+    const MpiComm *m;
     size_t chunk;
     bool *moved;
-} Mover;
+} FlowContext;
 
-static Err retire(const Mover *v, Flow *w)
+static Err retire(const FlowContext *v, Flow *w)
 {
     while (w->done < w->begun) {
         int over = 0;
@@ -141,7 +141,7 @@ static Err retire(const Mover *v, Flow *w)
     return OK;
 }
 
-static Err move(const Mover *v, Flow *w, bool out, size_t limit)
+static Err move(const FlowContext *v, Flow *w, bool out, size_t limit)
 {
     const MPI_Comm comm = v->m->world->comm;
     if (w->done == w->bytes) return OK;
@@ -175,8 +175,8 @@ static void fold_blocks(const Comm *c, int slot, const Fold *of, int64_t count, 
 /* The next piece of my part, once all have sent it. */
 static void fold_piece(Comm *c, int slot, bool *moved)
 {
-    Mpi *m = c->state;
-    Flight *f = &m->flight[slot];
+    MpiComm *m = c->state;
+    MpiFlight *f = &m->flight[slot];
     const Transfer *t = &c->pending[slot].t;
     const size_t each = dtype_bytes(t->to.dtype), some = min_size(f->chunk, f->mine - f->folded);
     const bool scatter = t->kind == COMM_REDUCE_SCATTER;
@@ -196,7 +196,7 @@ static void fold_piece(Comm *c, int slot, bool *moved)
     *moved = true;
 }
 
-static bool is_over(const Flight *f)
+static bool is_over(const MpiFlight *f)
 {
     if (f->folded < f->mine) return false;
     for (int i = 0; i < f->n; i++)
@@ -210,9 +210,9 @@ static bool is_over(const Flight *f)
 
 Err flow_move(Comm *c, int slot, bool *moved, bool *over)
 {
-    Mpi *m = c->state;
-    Flight *f = &m->flight[slot];
-    const Mover v = {m, f->chunk, moved};
+    MpiComm *m = c->state;
+    MpiFlight *f = &m->flight[slot];
+    const FlowContext v = {m, f->chunk, moved};
     if (f->folded < f->mine && m->scratch_slot < 0) m->scratch_slot = slot;
     const bool may_fold = !f->folds || m->scratch_slot == slot;
     for (int k = 1; k < f->n; k++) { /* each begins with its right neighbour */
@@ -232,16 +232,16 @@ Err flow_move(Comm *c, int slot, bool *moved, bool *over)
     return OK;
 }
 
-void flow_small(Comm *c, int slot)
+void flow_eager(Comm *c, int slot)
 {
-    Mpi *m = c->state;
-    const Flight *f = &m->flight[slot];
+    MpiComm *m = c->state;
+    const MpiFlight *f = &m->flight[slot];
     const Transfer *t = &c->pending[slot].t;
     if (!transfer_writes(t) || t->to.count == 0) return;
     const size_t each = dtype_bytes(t->to.dtype);
     char *to = comm_at(c, &t->to);
     for (int i = 0; i < f->n; i++)
-        m->source[i] = i == f->me ? f->mail + sizeof(Post) : f->peer[i].mail->body;
+        m->source[i] = i == f->me ? f->message + sizeof(MpiPost) : f->peer[i].message->body;
     const Fold of = {t->to.dtype, t->reduce, f->n, m->source};
     if (t->kind == COMM_ALL_REDUCE) {
         fold_blocks(c, slot, &of, t->to.count, to);
@@ -261,7 +261,7 @@ void flow_small(Comm *c, int slot)
     }
 }
 
-static int requests_left(Flight *f, bool cancel)
+static int requests_left(MpiFlight *f, bool cancel)
 {
     int left = 0;
     for (int i = 0; i < f->n; i++)
@@ -276,11 +276,11 @@ static int requests_left(Flight *f, bool cancel)
     return left;
 }
 
-bool flow_give_up(Comm *c, int slot)
+bool flow_cancel(Comm *c, int slot)
 {
-    Flight *f = &((Mpi *)c->state)->flight[slot];
+    MpiFlight *f = &((MpiComm *)c->state)->flight[slot];
     const double since_s = comm_now_s();
-    const bool flows = f->stage == MOVING && !f->small && !c->pending[slot].by_transport;
+    const bool flows = f->state == MOVING && !f->eager && !c->pending[slot].by_transport;
     int left = flows ? requests_left(f, true) : 0;
     while (left > 0 && comm_now_s() - since_s < 0.2) left = requests_left(f, false);
     return left == 0;

@@ -37,30 +37,30 @@
 #include "comm/backend.h"
 #include "comm/mpi/entry.h"
 
-enum { MAIL_TAG = 0, DATA_TAG = 1, PHASES = 2 };
-enum { SMALL_BYTES = 4096, SMALL_WORK = 32768 }; /* of an array; of those of all members */
-enum { CHUNK_BYTES = 256 * 1024, CHUNK_MIN_BYTES = 4096, SCRATCH_BYTES = 4 << 20 };
+enum { CONTROL_TAG = 0, DATA_TAG = 1, PHASES = 2 };
+enum { MAX_EAGER_BYTES = 4096, MAX_EAGER_WORK = 32768 }; /* of an array; of those of all members */
+enum { CHUNK_BYTES = 256 * 1024, MIN_CHUNK_BYTES = 4096, SCRATCH_BYTES = 4 << 20 };
 enum { WINDOW = 2 }; /* chunks of one flow under way */
 enum { STATUS_BYTES = 320 };
 
-typedef enum { POST, FAIL, LEFT, ASK, ANSWER } MailKind;
+typedef enum { POST, FAIL, LEFT, QUERY, STATUS } ControlKind;
 
 /* The head of all mail. */
 typedef struct {
-    int32_t what; /* MailKind */
+    int32_t what; /* ControlKind */
     int32_t slot; /* of the sender: names its data */
     uint64_t stream;
     int64_t sequence;
     int64_t gives; /* of an all-to-all: elements for who gets this */
     TransferSignature signature;
-} Post;
+} MpiPost;
 
-typedef struct Mail {
-    struct Mail *next;
+typedef struct ControlMessage {
+    struct ControlMessage *next;
     int from, body_bytes;
-    Post post;
-    char body[SMALL_BYTES]; /* elements, or a text; on the wire it follows the post */
-} Mail;
+    MpiPost post;
+    char body[MAX_EAGER_BYTES]; /* elements, or a text; on the wire it follows the post */
+} ControlMessage;
 
 /* Elements that go one way between two ranks. */
 typedef struct {
@@ -72,127 +72,127 @@ typedef struct {
 
 /* What this rank exchanges with one member. */
 typedef struct {
-    Mail *mail;         /* its post; NULL: not come yet */
-    MPI_Request posted; /* mine, to it */
+    ControlMessage *message; /* its post; NULL: not come yet */
+    MPI_Request posted;      /* mine, to it */
     Flow out[PHASES], in[PHASES];
 } Peer;
 
 /* A begun transfer, beside its Pending. */
-typedef enum { OVER, ALONE, POSTED_ALL, MOVING } Stage;
+typedef enum { FINISHED, SELF_PAIR, WAITING, MOVING } MpiTransferState;
 typedef struct {
-    Stage stage;
+    MpiTransferState state;
     uint64_t stream;
     int n, me; /* members: of a pair the sender, then the receiver */
     const int32_t *member;
     int32_t pair[2];
-    bool small, folds;
+    bool eager, folds;
     int missing; /* posts of others that have not come */
     size_t chunk;
     size_t mine, folded; /* of a reduction: bytes of my part; of those, folded */
     Peer *peer;          /* [ranks] by place; mine is not used */
-    char *mail;          /* what is posted: one for all, or one a member */
-} Flight;
+    char *message;       /* what is posted: one for all, or one a member */
+} MpiFlight;
 
 /* Mail on its way that belongs to no transfer. */
-typedef struct Letter {
-    struct Letter *next;
+typedef struct SentMessage {
+    struct SentMessage *next;
     MPI_Request request;
-    Mail mail;
-} Letter;
+    ControlMessage message;
+} SentMessage;
 
 typedef struct {
     MpiWorld base;
     int rank, ranks;
-    Arena arena;           /* letters outlive the comm they were written for */
-    Letter *sent, *unused; /* under way; to be used again */
-    MPI_Comm comm;         /* of the comm that is open, or was last */
+    Arena arena;                /* letters outlive the comm they were written for */
+    SentMessage *sent, *unused; /* under way; to be used again */
+    MPI_Comm comm;              /* of the comm that is open, or was last */
     bool open, failed;
-    bool crowded; /* more ranks than cores here: who waits gives its core away at once */
+    bool oversubscribed; /* more ranks than cores here: who waits gives its core away at once */
     int failed_rank;
     char failed_text[COMM_TEXT_BYTES];
-    uint8_t *left; /* [ranks] they have closed their comm */
-    Mail room;     /* for what comes when no comm is open */
-} World;
+    uint8_t *left;       /* [ranks] they have closed their comm */
+    ControlMessage room; /* for what comes when no comm is open */
+} MpiProcess;
 
 typedef struct {
-    Mail *first, **last;
-} MailList;
+    ControlMessage *first, **last;
+} MessageList;
 
 /* The latest post of a rank that met one of ours. */
 typedef struct {
     int32_t group, instr; /* -1: there was none */
     CommKind kind;
     int64_t sequence;
-} Latest;
+} LatestPost;
 
 typedef struct {
-    World *world;
+    MpiProcess *world;
     Arena pool; /* all below; addresses for the most there can be, memory as it is used */
-    Flight *flight;
+    MpiFlight *flight;
     int active, waits, scratch_slot; /* flights that are not over; slots, or -1 */
-    MailList *early;                 /* [ranks] posts that came before our begin */
-    Mail *unused;
-    Latest *latest; /* [ranks] */
-    char *answer;   /* [ranks][STATUS_BYTES]; "": none has come */
-    char *scratch;  /* [WINDOW][ranks][scratch_chunk] */
+    MessageList *unexpected;         /* [ranks] posts that came before our begin */
+    ControlMessage *unused;
+    LatestPost *latest; /* [ranks] */
+    char *status_text;  /* [ranks][STATUS_BYTES]; "": none has come */
+    char *scratch;      /* [WINDOW][ranks][scratch_chunk] */
     size_t scratch_chunk;
     const char **source; /* [ranks], for folds */
-} Mpi;
+} MpiComm;
 
 /* entry.c. Local. ERR_PEER with MPI's words unless rc is MPI_SUCCESS. */
 Err mpi_ok(int rc, const char *what);
 /* Tells the others that nothing more will come. */
-void world_leave(World *w);
+void world_leave(MpiProcess *w);
 
 /* mail.c. Local. Sends a letter; the text may be NULL. */
-Err mail_send(World *w, int to, MailKind what, const char *text);
+Err control_send(MpiProcess *w, int to, ControlKind what, const char *text);
 /* Letters that have arrived give their memory back. */
-Err mail_reap(World *w);
+Err control_reap(MpiProcess *w);
 /* The next mail, if there is some, into `room`. */
-Err mail_next(World *w, Mail *room, bool *came);
+Err control_next(MpiProcess *w, ControlMessage *room, bool *came);
 /* Takes in all that has come. */
-Err mail_take(Comm *c, bool *moved);
+Err control_receive(Comm *c, bool *moved);
 /* This rank failed: tells the others. The first failure counts. */
-void world_fail(World *w, const char *text);
+void world_fail(MpiProcess *w, const char *text);
 /* ERR_PEER with the first failure's rank and message. */
-Err world_error(const World *w);
+Err world_error(const MpiProcess *w);
 
 /* post.c. Local. Begins: tells the other members. */
 Err post_begin(Comm *c, int slot);
 /* A post from another rank. */
-Err post_arrives(Comm *c, Mail *mail);
+Err post_arrives(Comm *c, ControlMessage *message);
 /* All have posted: do they mean the same? */
 Err post_compare(const Comm *c, int slot);
 /* Of a send or receive of this rank with itself: over when the other half has begun. */
-Err post_alone(Comm *c, int slot, bool *moved);
+Err post_self_pair(Comm *c, int slot, bool *moved);
 /* The mail of its members is no longer needed. */
 void post_end(Comm *c, int slot);
 
 /* flow.c. Local. Lays out what goes to and comes from each member. */
-void flow_cut(Comm *c, int slot);
+void flow_split(Comm *c, int slot);
 /* Moves on by what can be moved; *over when all is there. */
 Err flow_move(Comm *c, int slot, bool *moved, bool *over);
 /* Small: makes the result from the posts. */
-void flow_small(Comm *c, int slot);
+void flow_eager(Comm *c, int slot);
 /* Nobody writes into this rank's memory any more, or false: after some time it still may. */
-bool flow_give_up(Comm *c, int slot);
+bool flow_cancel(Comm *c, int slot);
 
 /* steps.c. Local. */
-Err step(Comm *c, int slot, bool *moved);
-Err step_all(Comm *c, bool *moved);
+Err advance(Comm *c, int slot, bool *moved);
+Err advance_all(Comm *c, bool *moved);
 /* The world has failed. */
-void give_up(Comm *c);
+void cancel_all(Comm *c);
 /* An error of this rank ends the world; one of another's is passed on. */
-Err failed(Comm *c, Err err);
+Err fail_world(Comm *c, Err err);
 
 /* wait.c. Local. */
 Err wait_over(Comm *c, int slot);
 /* Between tries: a yield, or a nap when it has been long. */
-void wait_rest(double idle_s);
+void wait_backoff(double idle_s);
 
 /* report.c. Local. Who waits for whom. */
 Err report_hang(Comm *c, int slot, double waited_s);
-int report_gone(const Comm *c, int slot);
+int report_departed(const Comm *c, int slot);
 /* Where this rank is, for one that asks. */
 void report_status(const Comm *c, char text[STATUS_BYTES]);
 

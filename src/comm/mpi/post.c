@@ -23,7 +23,7 @@ static uint64_t stream_hash(const Transfer *t, int from, int to)
 
 static void find_members(const Comm *c, int slot)
 {
-    Flight *f = &((Mpi *)c->state)->flight[slot];
+    MpiFlight *f = &((MpiComm *)c->state)->flight[slot];
     const Transfer *t = &c->pending[slot].t;
     const bool send = t->kind == COMM_SEND;
     if (!send && t->kind != COMM_RECV) {
@@ -42,16 +42,16 @@ static void find_members(const Comm *c, int slot)
 }
 
 /* By what all members agree on; parts of an all-to-all are known to their two members alone. */
-static bool is_small(const TransferSignature *m, int n)
+static bool is_eager(const TransferSignature *m, int n)
 {
     const int64_t bytes = m->count * (int64_t)dtype_bytes((DType)m->dtype);
-    return m->kind != COMM_ALL_TO_ALL && bytes <= SMALL_BYTES && bytes * n <= SMALL_WORK;
+    return m->kind != COMM_ALL_TO_ALL && bytes <= MAX_EAGER_BYTES && bytes * n <= MAX_EAGER_WORK;
 }
 
-static Post post_of(const Comm *c, int slot)
+static MpiPost post_of(const Comm *c, int slot)
 {
-    const Flight *f = &((Mpi *)c->state)->flight[slot];
-    Post post;
+    const MpiFlight *f = &((MpiComm *)c->state)->flight[slot];
+    MpiPost post;
     memset(&post, 0, sizeof post);
     post.what = POST;
     post.slot = slot;
@@ -62,120 +62,124 @@ static Post post_of(const Comm *c, int slot)
 }
 
 /* The mail for the member at `place`, and its bytes. */
-static char *write_mail(const Comm *c, int slot, int place, size_t *bytes)
+static char *write_post(const Comm *c, int slot, int place, size_t *bytes)
 {
-    const Flight *f = &((Mpi *)c->state)->flight[slot];
+    const MpiFlight *f = &((MpiComm *)c->state)->flight[slot];
     const Transfer *t = &c->pending[slot].t;
-    *bytes = sizeof(Post);
+    *bytes = sizeof(MpiPost);
     if (t->kind == COMM_ALL_TO_ALL) {
-        char *mail = f->mail + sizeof(Post) * (size_t)place;
-        ((Post *)(void *)mail)->gives = part_count(t->from_counts, t->from.count, f->n, place);
-        return mail;
+        char *message = f->message + sizeof(MpiPost) * (size_t)place;
+        ((MpiPost *)(void *)message)->gives =
+            part_count(t->from_counts, t->from.count, f->n, place);
+        return message;
     }
-    if (f->small && transfer_reads(t, c->set.rank)) *bytes += ref_bytes(&t->from);
-    return f->mail;
+    if (f->eager && transfer_reads(t, c->set.rank)) *bytes += ref_bytes(&t->from);
+    return f->message;
 }
 
-static Err tell(Comm *c, int slot)
+static Err send_posts(Comm *c, int slot)
 {
-    World *w = ((Mpi *)c->state)->world;
-    Flight *f = &((Mpi *)c->state)->flight[slot];
+    MpiProcess *w = ((MpiComm *)c->state)->world;
+    MpiFlight *f = &((MpiComm *)c->state)->flight[slot];
     const Transfer *t = &c->pending[slot].t;
-    const Post post = post_of(c, slot);
+    const MpiPost post = post_of(c, slot);
     const int copies = t->kind == COMM_ALL_TO_ALL ? f->n : 1;
-    f->small = !c->pending[slot].by_transport && is_small(&post.signature, f->n);
-    for (int i = 0; i < copies; i++) memcpy(f->mail + sizeof post * (size_t)i, &post, sizeof post);
-    if (f->small && transfer_reads(t, c->set.rank) && t->from.count > 0)
-        memcpy(f->mail + sizeof post, comm_at(c, &t->from), ref_bytes(&t->from));
+    f->eager = !c->pending[slot].by_transport && is_eager(&post.signature, f->n);
+    for (int i = 0; i < copies; i++)
+        memcpy(f->message + sizeof post * (size_t)i, &post, sizeof post);
+    if (f->eager && transfer_reads(t, c->set.rank) && t->from.count > 0)
+        memcpy(f->message + sizeof post, comm_at(c, &t->from), ref_bytes(&t->from));
     for (int i = 0; i < f->n; i++) {
         size_t bytes;
         if (i == f->me) continue;
-        const char *mail = write_mail(c, slot, i, &bytes);
-        TRY(mpi_ok(MPI_Isend(mail, (int)bytes, MPI_BYTE, f->member[i], MAIL_TAG, w->comm,
+        const char *message = write_post(c, slot, i, &bytes);
+        TRY(mpi_ok(MPI_Isend(message, (int)bytes, MPI_BYTE, f->member[i], CONTROL_TAG, w->comm,
                              &f->peer[i].posted),
                    "post a transfer"));
     }
     return OK;
 }
 
-static void meet(Comm *c, int slot, int place, Mail *mail)
+static void match_post(Comm *c, int slot, int place, ControlMessage *message)
 {
-    Mpi *m = c->state;
+    MpiComm *m = c->state;
     const Pending *p = &c->pending[slot];
-    m->flight[slot].peer[place].mail = mail;
+    m->flight[slot].peer[place].message = message;
     m->flight[slot].missing--;
-    m->latest[mail->from] =
-        (Latest){p->row->serial, mail->post.signature.instr, p->t.kind, mail->post.sequence};
+    m->latest[message->from] = (LatestPost){p->row->serial, message->post.signature.instr,
+                                            p->t.kind, message->post.sequence};
     if (p->t.kind == COMM_SEND || p->t.kind == COMM_RECV) /* it began the other half */
-        m->latest[mail->from].kind = p->t.kind == COMM_SEND ? COMM_RECV : COMM_SEND;
+        m->latest[message->from].kind = p->t.kind == COMM_SEND ? COMM_RECV : COMM_SEND;
 }
 
-static Mail *take_early(MailList *list, uint64_t stream)
+static ControlMessage *take_unexpected(MessageList *list, uint64_t stream)
 {
-    for (Mail **at = &list->first; *at; at = &(*at)->next) {
-        Mail *mail = *at;
-        if (mail->post.stream != stream) continue;
-        *at = mail->next;
+    for (ControlMessage **at = &list->first; *at; at = &(*at)->next) {
+        ControlMessage *message = *at;
+        if (message->post.stream != stream) continue;
+        *at = message->next;
         if (!*at) list->last = at;
-        return mail;
+        return message;
     }
     return NULL;
 }
 
 Err post_begin(Comm *c, int slot)
 {
-    Mpi *m = c->state;
-    Flight *f = &m->flight[slot];
-    *f = (Flight){.stage = OVER, .peer = f->peer, .mail = f->mail};
+    MpiComm *m = c->state;
+    MpiFlight *f = &m->flight[slot];
+    *f = (MpiFlight){.state = FINISHED, .peer = f->peer, .message = f->message};
     find_members(c, slot);
     for (int i = 0; i < f->n; i++) {
-        f->peer[i].mail = NULL;
+        f->peer[i].message = NULL;
         f->peer[i].posted = MPI_REQUEST_NULL;
     }
     if (f->n == 2 && f->member[0] == f->member[1]) {
-        f->stage = ALONE;
+        f->state = SELF_PAIR;
         return OK;
     }
     f->missing = f->n - 1;
-    TRY(tell(c, slot));
+    TRY(send_posts(c, slot));
     for (int i = 0; i < f->n; i++) {
-        Mail *mail = i == f->me ? NULL : take_early(&m->early[f->member[i]], f->stream);
-        if (mail) meet(c, slot, i, mail);
+        ControlMessage *message =
+            i == f->me ? NULL : take_unexpected(&m->unexpected[f->member[i]], f->stream);
+        if (message) match_post(c, slot, i, message);
     }
-    f->stage = POSTED_ALL;
+    f->state = WAITING;
     return OK;
 }
 
-Err post_arrives(Comm *c, Mail *mail)
+Err post_arrives(Comm *c, ControlMessage *message)
 {
-    Mpi *m = c->state;
+    MpiComm *m = c->state;
     int oldest = -1, place = -1;
     for (int i = 0; i < c->set.in_flight; i++) {
-        const Flight *f = &m->flight[i];
-        if (f->stage != POSTED_ALL || f->stream != mail->post.stream) continue;
-        const int at = group_place((RankList){f->n, f->member}, mail->from);
-        if (at < 0 || f->peer[at].mail) continue;
+        const MpiFlight *f = &m->flight[i];
+        if (f->state != WAITING || f->stream != message->post.stream) continue;
+        const int at = group_place((RankList){f->n, f->member}, message->from);
+        if (at < 0 || f->peer[at].message) continue;
         if (oldest >= 0 && c->pending[oldest].number < c->pending[i].number) continue;
         oldest = i;
         place = at;
     }
     if (oldest >= 0) {
-        meet(c, oldest, place, mail);
+        match_post(c, oldest, place, message);
         return OK;
     }
-    *m->early[mail->from].last = mail;
-    m->early[mail->from].last = &mail->next;
+    *m->unexpected[message->from].last = message;
+    m->unexpected[message->from].last = &message->next;
     return OK;
 }
 
-static const Post *post_at(const Flight *f, int place)
+static const MpiPost *post_at(const MpiFlight *f, int place)
 {
-    return place == f->me ? (const Post *)(const void *)f->mail : &f->peer[place].mail->post;
+    return place == f->me ? (const MpiPost *)(const void *)f->message
+                          : &f->peer[place].message->post;
 }
 
 static Err parts_compare(const Comm *c, int slot)
 {
-    const Flight *f = &((const Mpi *)c->state)->flight[slot];
+    const MpiFlight *f = &((const MpiComm *)c->state)->flight[slot];
     const Pending *p = &c->pending[slot];
     char name[TRANSFER_NAME_BYTES];
     for (int i = 0; i < f->n; i++) {
@@ -192,32 +196,32 @@ static Err parts_compare(const Comm *c, int slot)
 /* All compare with the first member, so all come to the same end. */
 Err post_compare(const Comm *c, int slot)
 {
-    const Flight *f = &((const Mpi *)c->state)->flight[slot];
+    const MpiFlight *f = &((const MpiComm *)c->state)->flight[slot];
     for (int i = 1; i < f->n; i++) {
         const char *what = signature_differs(&post_at(f, 0)->signature, &post_at(f, i)->signature);
         if (!what && post_at(f, 0)->sequence != post_at(f, i)->sequence) what = "sequence number";
         if (what)
             return signature_mismatch(&c->pending[slot], what,
-                                  (MemberSignature){f->member[0], &post_at(f, 0)->signature},
-                                  (MemberSignature){f->member[i], &post_at(f, i)->signature});
+                                      (MemberSignature){f->member[0], &post_at(f, 0)->signature},
+                                      (MemberSignature){f->member[i], &post_at(f, i)->signature});
     }
     return c->pending[slot].t.kind == COMM_ALL_TO_ALL ? parts_compare(c, slot) : OK;
 }
 
 static int other_half(const Comm *c, int slot)
 {
-    const Mpi *m = c->state;
+    const MpiComm *m = c->state;
     const Pending *p = &c->pending[slot];
     for (int i = 0; i < c->set.in_flight; i++)
-        if (i != slot && m->flight[i].stage == ALONE && c->pending[i].t.kind != p->t.kind &&
+        if (i != slot && m->flight[i].state == SELF_PAIR && c->pending[i].t.kind != p->t.kind &&
             m->flight[i].stream == m->flight[slot].stream && c->pending[i].sequence == p->sequence)
             return i;
     return -1;
 }
 
-Err post_alone(Comm *c, int slot, bool *moved)
+Err post_self_pair(Comm *c, int slot, bool *moved)
 {
-    Mpi *m = c->state;
+    MpiComm *m = c->state;
     const int other = other_half(c, slot);
     if (other < 0) return OK;
     const bool send = c->pending[slot].t.kind == COMM_SEND;
@@ -239,7 +243,7 @@ Err post_alone(Comm *c, int slot, bool *moved)
         const int over = i ? other : slot;
         comm_progress(c, over, MATCHED);
         comm_progress(c, over, DONE);
-        m->flight[over].stage = OVER;
+        m->flight[over].state = FINISHED;
         m->active--;
     }
     *moved = true;
@@ -248,12 +252,12 @@ Err post_alone(Comm *c, int slot, bool *moved)
 
 void post_end(Comm *c, int slot)
 {
-    Mpi *m = c->state;
-    Flight *f = &m->flight[slot];
+    MpiComm *m = c->state;
+    MpiFlight *f = &m->flight[slot];
     for (int i = 0; i < f->n; i++) {
-        if (i == f->me || !f->peer[i].mail) continue;
-        f->peer[i].mail->next = m->unused;
-        m->unused = f->peer[i].mail;
-        f->peer[i].mail = NULL;
+        if (i == f->me || !f->peer[i].message) continue;
+        f->peer[i].message->next = m->unused;
+        m->unused = f->peer[i].message;
+        f->peer[i].message = NULL;
     }
 }

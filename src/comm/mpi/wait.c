@@ -8,45 +8,45 @@
 #include <time.h>
 
 enum { SPINS = 400 }; /* some 60 us; then a yield, in case a peer needs this core */
-static const double AWAKE_S = 1e-3, STOPPED_S = 1;
-static const long NAP_NS = 50 * 1000;
+static const double YIELD_S = 1e-3, STOPPED_S = 1;
+static const long SLEEP_NS = 50 * 1000;
 
-void wait_rest(double idle_s)
+void wait_backoff(double idle_s)
 {
-    if (idle_s < AWAKE_S)
+    if (idle_s < YIELD_S)
         sched_yield();
     else
-        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
 }
 
 Err wait_over(Comm *c, int slot)
 {
-    Mpi *m = c->state;
-    const Flight *f = &m->flight[slot];
+    MpiComm *m = c->state;
+    const MpiFlight *f = &m->flight[slot];
     double since_s = 0, idle_since_s = 0, seen_s = 0;
     for (int64_t tries = 0;; tries++) {
         bool moved = false;
-        TRY(step(c, slot, &moved));
-        if (f->stage == OVER) return OK;
-        TRY(mail_take(c, &moved));
+        TRY(advance(c, slot, &moved));
+        if (f->state == FINISHED) return OK;
+        TRY(control_receive(c, &moved));
         if (m->world->failed) return ERR_PEER;
-        TRY(step(c, slot, &moved));
-        if (f->stage == OVER) return OK;
-        if (m->active > 1) TRY(step_all(c, &moved));
+        TRY(advance(c, slot, &moved));
+        if (f->state == FINISHED) return OK;
+        if (m->active > 1) TRY(advance_all(c, &moved));
         if (moved) {
             tries = 0;
             idle_since_s = 0;
             continue;
         }
-        if (tries < SPINS && !m->world->crowded) continue;
+        if (tries < SPINS && !m->world->oversubscribed) continue;
         const double now_s = comm_now_s();
         if (since_s == 0) since_s = now_s;
         if (seen_s > 0 && now_s - seen_s > STOPPED_S)
             since_s += now_s - seen_s; /* it was stopped */
         seen_s = now_s;
         if (idle_since_s == 0) idle_since_s = now_s;
-        wait_rest(now_s - idle_since_s);
+        wait_backoff(now_s - idle_since_s);
         const bool late = c->set.timeout_s > 0 && now_s - since_s >= c->set.timeout_s;
-        if (late || report_gone(c, slot) >= 0) return report_hang(c, slot, now_s - since_s);
+        if (late || report_departed(c, slot) >= 0) return report_hang(c, slot, now_s - since_s);
     }
 }
