@@ -41,11 +41,14 @@ typedef struct {
     int64_t sequence;
     int me;     /* my place in the group */
     char *room; /* for the name, which costs more than the checks do */
-} Checked;
+} CheckContext;
 
-static const char *name_of(const Checked *k) { return transfer_name(k->t, k->sequence, k->room); }
+static const char *name_of(const CheckContext *k)
+{
+    return transfer_name(k->t, k->sequence, k->room);
+}
 
-static Err ref_check(const Checked *k, const Ref *r, const char *side)
+static Err ref_check(const CheckContext *k, const Ref *r, const char *side)
 {
     const Comm *c = k->c;
     if (r->rank != c->set.rank)
@@ -87,7 +90,8 @@ int64_t part_count(const int64_t *counts, int64_t total, int n, int place)
 
 /* The side that holds a part of each member: do the parts fill it, and is mine as long as `mine`?
  */
-static Err parts_check(const Checked *k, const Ref *whole, const int64_t *counts, const Ref *mine)
+static Err parts_check(const CheckContext *k, const Ref *whole, const int64_t *counts,
+                       const Ref *mine)
 {
     const int n = k->t->group.n;
     for (int i = 0; counts && i < n; i++)
@@ -110,7 +114,7 @@ static Err parts_check(const Checked *k, const Ref *whole, const int64_t *counts
 }
 
 /* Where `inner` must begin when it lies in `outer` in place. */
-static Err overlap_check(const Checked *k, const Ref *outer, const Ref *inner, int64_t start)
+static Err overlap_check(const CheckContext *k, const Ref *outer, const Ref *inner, int64_t start)
 {
     const size_t outer_end = outer->offset + ref_bytes(outer);
     const size_t inner_end = inner->offset + ref_bytes(inner);
@@ -124,13 +128,13 @@ static Err overlap_check(const Checked *k, const Ref *outer, const Ref *inner, i
                     name_of(k), outer->arena, k->t->from.offset, k->t->to.offset);
 }
 
-static Err peer_check(const Checked *k, int peer)
+static Err peer_check(const CheckContext *k, int peer)
 {
     if (group_place(k->t->group, peer) >= 0) return OK;
     return err_fail(ERR_CHECK, "comm: %s: rank %d is not in the group", name_of(k), peer);
 }
 
-static Err collective_check(const Checked *k)
+static Err collective_check(const CheckContext *k)
 {
     const Transfer *t = k->t;
     const int n = t->group.n;
@@ -158,7 +162,7 @@ static Err collective_check(const Checked *k)
     return overlap_check(k, &t->to, &t->from, 0);
 }
 
-static Err counts_check(const Checked *k)
+static Err counts_check(const CheckContext *k)
 {
     const Transfer *t = k->t;
     const bool from = t->kind == COMM_REDUCE_SCATTER || t->kind == COMM_ALL_TO_ALL;
@@ -175,7 +179,7 @@ Err transfer_check(const Comm *c, const Transfer *t, int64_t sequence)
 {
     char name[TRANSFER_NAME_BYTES];
     MUST((unsigned)t->kind < N_COMM_KINDS, "rank %d: kind %d", c->set.rank, (int)t->kind);
-    const Checked k = {c, t, sequence, group_place(t->group, c->set.rank), name};
+    const CheckContext k = {c, t, sequence, group_place(t->group, c->set.rank), name};
     const bool reads = transfer_reads(t, c->set.rank), writes = transfer_writes(t);
     TRY(counts_check(&k));
     if (reads) TRY(ref_check(&k, &t->from, "from"));

@@ -14,7 +14,7 @@
 
 /* The longest sleep while transfers of this rank move, since a peer may wait for one of them; and
  * while none does, so that a failure elsewhere is seen soon. */
-static const double BUSY_NAP_S = 100e-6, IDLE_NAP_S = 10e-3;
+static const double BUSY_SLEEP_S = 100e-6, IDLE_SLEEP_S = 10e-3;
 
 Err delay_check(const CommSettings *set)
 {
@@ -46,9 +46,9 @@ Err delay_wait(Comm *c, double due_s)
     while (due_s > 0) {
         const double left_s = due_s - (comm_now_s() - c->opened_s);
         if (left_s <= 0) break;
-        const double nap_s = fmin(left_s, any_moves(c) ? BUSY_NAP_S : IDLE_NAP_S);
-        const struct timespec nap = {0, (long)(nap_s * 1e9) + 1};
-        nanosleep(&nap, NULL);
+        const double sleep_s = fmin(left_s, any_moves(c) ? BUSY_SLEEP_S : IDLE_SLEEP_S);
+        const struct timespec pause = {0, (long)(sleep_s * 1e9) + 1};
+        nanosleep(&pause, NULL);
         TRY(comm_poll(c));
     }
     return OK;

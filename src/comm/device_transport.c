@@ -9,17 +9,21 @@
 #include <time.h>
 
 /* The host looks at the device so often at first, in case it is nearly done; then it naps. */
-static const double AWAKE_S = 1e-3;
-static const long NAP_NS = 20 * 1000;
+static const double YIELD_S = 1e-3;
+static const long SLEEP_NS = 20 * 1000;
 
 void comm_set_transport(Comm *c, const DeviceTransport *transport, void *state)
 {
-    MUST(!c->transport && comm_idle(c) == OK, "rank %d: the device transport is set twice or too late", c->set.rank);
+    MUST(!c->transport && comm_idle(c) == OK,
+         "rank %d: the device transport is set twice or too late", c->set.rank);
     c->transport = transport;
     c->transport_state = state;
 }
 
-const char *comm_transport_name(const Comm *c) { return c->transport ? c->transport->name : c->table->name; }
+const char *comm_transport_name(const Comm *c)
+{
+    return c->transport ? c->transport->name : c->table->name;
+}
 
 Err device_transport_failed(Comm *c, Err err, bool own)
 {
@@ -42,7 +46,9 @@ void device_transport_close(Comm *c)
 
 Err comm_prepare(Comm *c, const Transfer *t, int n)
 {
-    return c->transport && !c->set.staged ? device_transport_failed(c, c->transport->prepare(c, t, n), true) : OK;
+    return c->transport && !c->set.staged
+               ? device_transport_failed(c, c->transport->prepare(c, t, n), true)
+               : OK;
 }
 
 /* Until the event has come, or waiting for it is in vain. */
@@ -57,10 +63,10 @@ static Err await(Comm *c, DeviceEvent *e)
         const double waited_s = comm_now_s() - since_s;
         if (c->set.timeout_s > 0 && waited_s >= c->set.timeout_s)
             TRY(device_transport_failed(c, c->transport->overdue(c, waited_s), true));
-        if (waited_s < AWAKE_S)
+        if (waited_s < YIELD_S)
             sched_yield();
         else
-            nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+            nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
     }
 }
 

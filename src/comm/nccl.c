@@ -34,11 +34,11 @@ Err nccl_open(const char *path, const char *library, NcclLibrary *out)
     return entry->open(library, out);
 }
 
-const char *nccl_version_words(int version, char words[NCCL_WORDS_BYTES])
+const char *nccl_version_text(int version, char text[NCCL_VERSION_BYTES])
 {
-    snprintf(words, NCCL_WORDS_BYTES, "NCCL %d.%d.%d", version / 10000, version / 100 % 100,
+    snprintf(text, NCCL_VERSION_BYTES, "NCCL %d.%d.%d", version / 10000, version / 100 % 100,
              version % 100);
-    return words;
+    return text;
 }
 
 bool nccl_shares_gpus(int version) { return version >= NCCL_SHARED_VERSION; }
@@ -48,11 +48,11 @@ Err nccl_attach(const NcclLibrary *l, Comm *c) { return l->entry->attach(l, c); 
 const char *nccl_text(const char *path)
 {
     static _Thread_local char text[512];
-    char words[NCCL_WORDS_BYTES];
+    char version[NCCL_VERSION_BYTES];
     NcclLibrary l;
     if (nccl_open(path, NULL, &l) == OK)
         snprintf(text, sizeof text, "nccl: %s, not run on two GPUs yet",
-                 nccl_version_words(l.version, words));
+                 nccl_version_text(l.version, version));
     else
         snprintf(text, sizeof text, "%s", err_text());
     return text;

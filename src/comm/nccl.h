@@ -25,13 +25,13 @@ typedef struct NcclLibrary {
     NcclApi api;
 } NcclLibrary;
 
-enum { NCCL_WORDS_BYTES = 32 };
+enum { NCCL_VERSION_BYTES = 32 };
 
 /* Local. Opens the shared object (NULL: beside the running program) and NCCL (NULL: libnccl.so.2).
  * ERR_CONFIG says what is missing. */
 Err nccl_open(const char *path, const char *library, NcclLibrary *out);
 /* Local. "NCCL 2.28.9" */
-const char *nccl_version_words(int version, char words[NCCL_WORDS_BYTES]);
+const char *nccl_version_text(int version, char text[NCCL_VERSION_BYTES]);
 /* Local. May two ranks be on one GPU? */
 bool nccl_shares_gpus(int version);
 /* Local. Of a comm on which nothing was begun yet. */

@@ -20,11 +20,11 @@ TransferSignature transfer_signature(const Transfer *t)
     const bool pair = t->kind == COMM_SEND || t->kind == COMM_RECV;
     const bool folds = t->kind == COMM_ALL_REDUCE || t->kind == COMM_REDUCE_SCATTER;
     TransferSignature m = {.kind = (uint8_t)(pair ? COMM_SEND : t->kind),
-               .reduce = (uint8_t)(folds ? t->reduce : REDUCE_SUM),
-               .dtype = (uint8_t)(transfer_writes(t) ? t->to.dtype : t->from.dtype),
-               .root = t->kind == COMM_BROADCAST ? t->from.rank : -1,
-               .tag = t->tag,
-               .instr = t->instr};
+                           .reduce = (uint8_t)(folds ? t->reduce : REDUCE_SUM),
+                           .dtype = (uint8_t)(transfer_writes(t) ? t->to.dtype : t->from.dtype),
+                           .root = t->kind == COMM_BROADCAST ? t->from.rank : -1,
+                           .tag = t->tag,
+                           .instr = t->instr};
     if (t->kind == COMM_REDUCE_SCATTER || t->kind == COMM_SEND)
         m.count = t->from.count;
     else if (t->kind != COMM_ALL_TO_ALL)

@@ -63,19 +63,19 @@ static void learn(WorldRank *r, const Found *found, char *why)
 /* Why NCCL cannot be, by what all have said; "": it can. */
 static void judge(const WorldRank *r, const Offer *all, char *why)
 {
-    char a[NCCL_WORDS_BYTES], b[NCCL_WORDS_BYTES];
+    char a[NCCL_VERSION_BYTES], b[NCCL_VERSION_BYTES];
     const size_t room = TRANSPORT_BYTES / 2;
     for (int i = 0; i < r->ranks && !why[0]; i++) {
         if (all[i].version != all[0].version)
             snprintf(why, room, "rank 0 has %s and rank %d %s; they must be the same",
-                     nccl_version_words((int)all[0].version, a), i,
-                     nccl_version_words((int)all[i].version, b));
+                     nccl_version_text((int)all[0].version, a), i,
+                     nccl_version_text((int)all[i].version, b));
         for (int k = 0; k < i && !why[0] && !nccl_shares_gpus((int)all[i].version); k++)
             if (all[i].card == all[k].card)
                 snprintf(why, room,
                          "ranks %d and %d are on one GPU, which %s refuses (2.30 is the first that "
                          "does not)",
-                         k, i, nccl_version_words((int)all[i].version, a));
+                         k, i, nccl_version_text((int)all[i].version, a));
     }
 }
 
@@ -96,7 +96,7 @@ static Err wish_check(const TransportSettings *s, const Offer *mine)
 static Err settle(WorldRank *r, const TransportSettings *s, const Offer *all, const Found *found,
                   char *words)
 {
-    char why[TRANSPORT_BYTES / 2] = "", version[NCCL_WORDS_BYTES];
+    char why[TRANSPORT_BYTES / 2] = "", version[NCCL_VERSION_BYTES];
     bool missing = false;
     for (int i = 0; i < r->ranks; i++) missing = missing || all[i].version == 0;
     if (s->wish == WISH_MPI)
@@ -107,7 +107,7 @@ static Err settle(WorldRank *r, const TransportSettings *s, const Offer *all, co
         judge(r, all, why);
     if (!why[0]) {
         snprintf(words, TRANSPORT_BYTES, "between ranks %s moves what is on the cards",
-                 nccl_version_words((int)all[0].version, version));
+                 nccl_version_text((int)all[0].version, version));
         return nccl_attach(&found->nccl, r->comm);
     }
     if (s->wish == WISH_NCCL)

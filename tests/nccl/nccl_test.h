@@ -55,8 +55,8 @@ static inline int bed_open(int argc, char **argv)
         printf("%s: %s\n", bed.on_shadow ? "FAILED" : "SKIPPED", err_text());
         return bed.on_shadow ? 1 : 77;
     }
-    char words[NCCL_WORDS_BYTES];
-    printf("%s on device %s\n", nccl_version_words(bed.nccl.version, words), bed.device->name);
+    char words[NCCL_VERSION_BYTES];
+    printf("%s on device %s\n", nccl_version_text(bed.nccl.version, words), bed.device->name);
     if (!bed.on_shadow) return 0;
     void *standin = dlopen(STANDIN_OBJECT, RTLD_NOW | RTLD_NOLOAD);
     *(void **)(void *)&bed.fault = dlsym(standin, "standin_fault");

@@ -28,7 +28,7 @@ typedef struct {
     unsigned magic, version;
     int blocking;
 } NcclConfig;
-enum { NCCL_CONFIG_VERSION = 21400, NCCL_LEAST_VERSION = 21400, NCCL_SHARED_VERSION = 23000 };
+enum { NCCL_CONFIG_VERSION = 21400, NCCL_MIN_VERSION = 21400, NCCL_SHARED_VERSION = 23000 };
 #define NCCL_CONFIG_MAGIC 0xcafebeefu
 
 /* NCCL_CALL(what, arguments): a function ncclWHAT, of which the last argument is its stream, where it

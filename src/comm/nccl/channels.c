@@ -13,16 +13,16 @@
 
 enum { ID_PURPOSE = INT_MIN + 1 }; /* the caller's sequence numbers do not move */
 
-WayName way_name(const Transfer *t, int rank)
+NcclChannelKey nccl_channel_key(const Transfer *t, int rank)
 {
-    if (t->kind == COMM_SEND) return (WayName){t, {rank, t->to.rank}};
-    if (t->kind == COMM_RECV) return (WayName){t, {t->from.rank, rank}};
-    return (WayName){t, {-1, -1}};
+    if (t->kind == COMM_SEND) return (NcclChannelKey){t, {rank, t->to.rank}};
+    if (t->kind == COMM_RECV) return (NcclChannelKey){t, {t->from.rank, rank}};
+    return (NcclChannelKey){t, {-1, -1}};
 }
 
 static int compare(int64_t a, int64_t b) { return a < b ? -1 : a > b; }
 
-int way_order(const WayName *a, const WayName *b)
+int nccl_channel_key_compare(const NcclChannelKey *a, const NcclChannelKey *b)
 {
     const RankList x = a->t->group, y = b->t->group;
     int order = compare(a->t->purpose, b->t->purpose);
@@ -32,21 +32,21 @@ int way_order(const WayName *a, const WayName *b)
     return order;
 }
 
-RankList way_members(const WayName *name)
+RankList nccl_channel_members(const NcclChannelKey *name)
 {
     return name->pair[0] < 0 ? name->t->group : (RankList){2, name->pair};
 }
 
-Way *way_of(const Comm *c, const Transfer *t)
+NcclChannel *nccl_channel_find(const Comm *c, const Transfer *t)
 {
     GroupRow *g = group_find((Comm *)(uintptr_t)c, t->group, t->purpose);
-    return g ? group_stream(g, t)->way : NULL;
+    return g ? group_stream(g, t)->transport : NULL;
 }
 
 /* By the comm's own memory, in which errors are told: nobody is in the middle of one. */
-static Err spread_id(Comm *c, const WayName *name, NcclId *id)
+static Err broadcast_id(Comm *c, const NcclChannelKey *name, NcclId *id)
 {
-    const RankList members = way_members(name);
+    const RankList members = nccl_channel_members(name);
     char *room = c->memory[COMM_OWN].base + c->memory[COMM_OWN].bytes - COMM_TEXT_BYTES;
     const Ref at = {members.rank[0], COMM_OWN, (size_t)(room - c->memory[COMM_OWN].base),
                     sizeof *id / 4, I32};
@@ -65,14 +65,14 @@ static Err spread_id(Comm *c, const WayName *name, NcclId *id)
 }
 
 /* NCCL goes on by itself; the comm is polled, in case another rank has failed. */
-static Err await_members(Comm *c, Way *w, const WayName *name)
+static Err await_members(Comm *c, NcclChannel *ch, const NcclChannelKey *name)
 {
     const double since_s = comm_now_s();
-    const RankList members = way_members(name);
+    const RankList members = nccl_channel_members(name);
     for (;;) {
         NcclResult state = NCCL_OK;
-        TRY(nccl_ok(c, w, api_of(c)->CommGetAsyncError(w->comm, &state), "ask for errors"));
-        if (state != NCCL_IN_PROGRESS) return nccl_ok(c, w, state, "meet the members of a group");
+        TRY(nccl_ok(c, ch, api_of(c)->CommGetAsyncError(ch->comm, &state), "ask for errors"));
+        if (state != NCCL_IN_PROGRESS) return nccl_ok(c, ch, state, "meet the members of a group");
         TRY(c->table->poll ? c->table->poll(c) : OK);
         const double waited_s = comm_now_s() - since_s;
         if (c->set.timeout_s > 0 && waited_s >= c->set.timeout_s)
@@ -86,80 +86,81 @@ static Err await_members(Comm *c, Way *w, const WayName *name)
     }
 }
 
-static Err open_queue(Comm *c, Way *w)
+static Err open_queue(Comm *c, NcclChannel *ch)
 {
     const DeviceRuntime *m = c->device.runtime;
-    TRY(m->queue_open(c->device.context, &w->queue));
-    for (int i = 0; i < WAY_RING; i++) TRY(m->event_open(c->device.context, &w->launch[i].done));
-    return m->native(w->queue, &w->native);
+    TRY(m->queue_open(c->device.context, &ch->queue));
+    for (int i = 0; i < LAUNCH_RING; i++)
+        TRY(m->event_open(c->device.context, &ch->launch[i].done));
+    return m->native(ch->queue, &ch->native);
 }
 
-static Err join(Comm *c, Way *w, const WayName *name)
+static Err join(Comm *c, NcclChannel *ch, const NcclChannelKey *name)
 {
     NcclConfig config = {sizeof config, NCCL_CONFIG_MAGIC, NCCL_CONFIG_VERSION, 0};
     NcclId id = {{0}};
-    if (w->me == 0) TRY(nccl_ok(c, w, api_of(c)->GetUniqueId(&id), "make an id"));
-    if (w->n > 1) TRY(spread_id(c, name, &id));
-    TRY(nccl_ok(c, w, api_of(c)->CommInitRankConfig(&w->comm, w->n, id, w->me, &config),
+    if (ch->me == 0) TRY(nccl_ok(c, ch, api_of(c)->GetUniqueId(&id), "make an id"));
+    if (ch->n > 1) TRY(broadcast_id(c, name, &id));
+    TRY(nccl_ok(c, ch, api_of(c)->CommInitRankConfig(&ch->comm, ch->n, id, ch->me, &config),
                 "open a communicator"));
-    return await_members(c, w, name);
+    return await_members(c, ch, name);
 }
 
-Err way_open(Comm *c, const WayName *name, Way **out)
+Err nccl_channel_open(Comm *c, const NcclChannelKey *name, NcclChannel **out)
 {
-    Nccl *n = c->transport_state;
-    const RankList members = way_members(name);
+    NcclState *n = c->transport_state;
+    const RankList members = nccl_channel_members(name);
     GroupRow *g;
-    Way *w = n->spare;
+    NcclChannel *ch = n->spare;
     TRY(group_of(c, name->t->group, name->t->purpose, &g));
-    if (w)
-        n->spare = w->next;
+    if (ch)
+        n->spare = ch->next;
     else
-        TRY(ARENA_NEW(c->arena, 1, &w));
-    *w = (Way){.next = n->ways, .busy = -1, .n = members.n};
-    n->ways = w; /* from here on who closes finds it */
-    w->me = group_place(members, c->set.rank);
-    w->stream = group_stream(g, name->t);
-    w->next_sequence = w->stream->next;
-    TRY(open_queue(c, w));
-    TRY(join(c, w, name));
-    w->stream->way = w;
-    *out = w;
+        TRY(ARENA_NEW(c->arena, 1, &ch));
+    *ch = (NcclChannel){.next = n->channels, .busy = -1, .n = members.n};
+    n->channels = ch; /* from here on who closes finds it */
+    ch->me = group_place(members, c->set.rank);
+    ch->stream = group_stream(g, name->t);
+    ch->next_sequence = ch->stream->next;
+    TRY(open_queue(c, ch));
+    TRY(join(c, ch, name));
+    ch->stream->transport = ch;
+    *out = ch;
     return OK;
 }
 
 /* What was launched is flushed, by all members. */
-static void finish(Comm *c, Way *w)
+static void finish(Comm *c, NcclChannel *ch)
 {
     const double since_s = comm_now_s();
     NcclResult state = NCCL_IN_PROGRESS;
-    const NcclResult asked = api_of(c)->CommFinalize(w->comm);
+    const NcclResult asked = api_of(c)->CommFinalize(ch->comm);
     bool good = asked == NCCL_OK || asked == NCCL_IN_PROGRESS;
     while (good && state == NCCL_IN_PROGRESS && comm_now_s() - since_s < 10) {
-        good = api_of(c)->CommGetAsyncError(w->comm, &state) == NCCL_OK;
+        good = api_of(c)->CommGetAsyncError(ch->comm, &state) == NCCL_OK;
         sched_yield();
     }
     if (good && state == NCCL_OK)
-        (void)api_of(c)->CommDestroy(w->comm);
+        (void)api_of(c)->CommDestroy(ch->comm);
     else
-        (void)api_of(c)->CommAbort(w->comm);
-    w->comm = NULL;
+        (void)api_of(c)->CommAbort(ch->comm);
+    ch->comm = NULL;
 }
 
-void way_close(Comm *c, Way *w)
+void nccl_channel_close(Comm *c, NcclChannel *ch)
 {
     const DeviceRuntime *m = c->device.runtime;
-    Nccl *n = c->transport_state;
-    Way **at = &n->ways;
-    if (w->comm && !c->aborted) (void)comm_sync(c, c->device, w->queue);
-    if (w->comm) finish(c, w);
-    for (int i = 0; i < WAY_RING; i++)
-        if (w->launch[i].done) m->event_close(w->launch[i].done);
-    if (w->queue) m->queue_close(w->queue);
-    if (w->scratch) m->free(c->device.context, w->scratch);
-    if (w->stream) w->stream->way = NULL;
-    while (*at != w) at = &(*at)->next;
-    *at = w->next;
-    w->next = n->spare;
-    n->spare = w;
+    NcclState *n = c->transport_state;
+    NcclChannel **at = &n->channels;
+    if (ch->comm && !c->aborted) (void)comm_sync(c, c->device, ch->queue);
+    if (ch->comm) finish(c, ch);
+    for (int i = 0; i < LAUNCH_RING; i++)
+        if (ch->launch[i].done) m->event_close(ch->launch[i].done);
+    if (ch->queue) m->queue_close(ch->queue);
+    if (ch->scratch) m->free(c->device.context, ch->scratch);
+    if (ch->stream) ch->stream->transport = NULL;
+    while (*at != ch) at = &(*at)->next;
+    *at = ch->next;
+    ch->next = n->spare;
+    n->spare = ch;
 }

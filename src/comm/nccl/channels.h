@@ -31,7 +31,7 @@
 
 #include "comm/nccl/entry.h"
 
-enum { WAY_RING = 8 }; /* launches of a way that are remembered */
+enum { LAUNCH_RING = 8 }; /* launches of a way that are remembered */
 
 /* One that was put into the queue of a way. */
 typedef struct {
@@ -40,10 +40,10 @@ typedef struct {
     double at_s;
     DeviceEvent *done;
     bool recorded; /* `done` is */
-} Launch;
+} NcclLaunch;
 
-typedef struct Way {
-    struct Way *next;
+typedef struct NcclChannel {
+    struct NcclChannel *next;
     Stream *stream;
     NcclComm *comm; /* NULL after an abort */
     DeviceQueue *queue;
@@ -53,50 +53,53 @@ typedef struct Way {
     int n, me;             /* members; of a pair the sender, then the receiver */
     void *scratch;         /* of maxima: the parts of all */
     size_t scratch_bytes;
-    Launch launch[WAY_RING]; /* by sequence */
-} Way;
+    NcclLaunch launch[LAUNCH_RING]; /* by sequence */
+} NcclChannel;
 
 typedef struct {
     NcclApi api;
-    Way *ways, *spare;
+    NcclChannel *channels, *spare;
     DeviceEvent **ready; /* [in_flight] */
-} Nccl;
+} NcclState;
 
 /* What names a stream, the same on all its members. */
 typedef struct {
     const Transfer *t;
     int32_t pair[2]; /* ranks of a pair, sender first; -1 -1: collectives */
-} WayName;
+} NcclChannelKey;
 
 /* ways.c. Local. */
-WayName way_name(const Transfer *t, int rank);
+NcclChannelKey nccl_channel_key(const Transfer *t, int rank);
 /* Negative, 0, positive: the order in which ways are opened. */
-int way_order(const WayName *a, const WayName *b);
-RankList way_members(const WayName *name);
+int nccl_channel_key_compare(const NcclChannelKey *a, const NcclChannelKey *b);
+RankList nccl_channel_members(const NcclChannelKey *name);
 /* Collective over its members. */
-Err way_open(Comm *c, const WayName *name, Way **out);
+Err nccl_channel_open(Comm *c, const NcclChannelKey *name, NcclChannel **out);
 /* Local. The transfer's way; NULL: it is not open. */
-Way *way_of(const Comm *c, const Transfer *t);
+NcclChannel *nccl_channel_find(const Comm *c, const Transfer *t);
 /* Waits for its queue; after an abort that is empty soon. */
-void way_close(Comm *c, Way *w);
+void nccl_channel_close(Comm *c, NcclChannel *ch);
 
 /* launch.c. Local. When it is begun: scratch memory, if it needs some. Moves other transfers on. */
-Err launch_room(Comm *c, int slot, Way *w);
+Err launch_reserve(Comm *c, int slot, NcclChannel *ch);
 /* Puts the transfer into the way's queue; *in_progress: not yet all of it. */
-Err launch(Comm *c, int slot, Way *w, bool *in_progress);
+Err launch(Comm *c, int slot, NcclChannel *ch, bool *in_progress);
 /* What follows when it is there: maxima are folded. */
-Err launch_rest(Comm *c, int slot, Way *w);
+Err launch_finish(Comm *c, int slot, NcclChannel *ch);
 
 /* faults.c. Local. What NCCL said to a call, or of a communicator; OK for "in progress". */
-Err nccl_ok(const Comm *c, const Way *w, NcclResult result, const char *call);
+Err nccl_ok(const Comm *c, const NcclChannel *ch, NcclResult result, const char *call);
 /* The oldest launch of the way that is not over; NULL: all are. */
-const Launch *way_oldest(const Comm *c, const Way *w);
+const NcclLaunch *nccl_channel_oldest(const Comm *c, const NcclChannel *ch);
 Err nccl_poll(Comm *c);
 Err nccl_overdue(Comm *c, double waited_s);
 void nccl_abort(Comm *c);
 
 extern const DeviceTransport nccl_transport;
 
-static inline const NcclApi *api_of(const Comm *c) { return &((const Nccl *)c->transport_state)->api; }
+static inline const NcclApi *api_of(const Comm *c)
+{
+    return &((const NcclState *)c->transport_state)->api;
+}
 
 #endif

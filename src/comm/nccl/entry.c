@@ -30,16 +30,16 @@ static Err open_library(const char *name, NcclLibrary *out)
                         "LD_LIBRARY_PATH",
                         name, dlerror());
     TRY(find_calls(object, name, &api));
-    if (api.GetVersion(&version) != NCCL_OK || version < NCCL_LEAST_VERSION)
+    if (api.GetVersion(&version) != NCCL_OK || version < NCCL_MIN_VERSION)
         return err_fail(ERR_CONFIG, "nccl: %s is version %d; 2.14.0 (%d) is the first that does",
-                        name, version, NCCL_LEAST_VERSION);
+                        name, version, NCCL_MIN_VERSION);
     *out = (NcclLibrary){&sheaf_nccl, version, api};
     return OK;
 }
 
 static Err attach(const NcclLibrary *l, Comm *c)
 {
-    Nccl *n;
+    NcclState *n;
     TRY(ARENA_NEW(c->arena, 1, &n));
     TRY(ARENA_NEW(c->arena, c->set.in_flight, &n->ready));
     n->api = l->api;

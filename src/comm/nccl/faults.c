@@ -3,11 +3,11 @@
 
 #include <stdio.h>
 
-const Launch *way_oldest(const Comm *c, const Way *w)
+const NcclLaunch *nccl_channel_oldest(const Comm *c, const NcclChannel *ch)
 {
-    const Launch *oldest = NULL;
-    for (int i = 0; i < WAY_RING; i++) {
-        const Launch *l = &w->launch[i];
+    const NcclLaunch *oldest = NULL;
+    for (int i = 0; i < LAUNCH_RING; i++) {
+        const NcclLaunch *l = &ch->launch[i];
         bool done = true;
         if (l->t.group.n == 0) continue; /* never used */
         if (l->recorded && c->device.runtime->done(l->done, &done) == OK && done) continue;
@@ -17,43 +17,43 @@ const Launch *way_oldest(const Comm *c, const Way *w)
 }
 
 /* "all-reduce #17 over {0 1 2}, instruction 5, launched 3.2 s ago: " */
-static void say_launch(const Comm *c, const Way *w, char *out, size_t bytes)
+static void describe_launch(const Comm *c, const NcclChannel *ch, char *out, size_t bytes)
 {
     char name[TRANSFER_NAME_BYTES];
-    const Launch *l = w->comm ? way_oldest(c, w) : NULL;
+    const NcclLaunch *l = ch->comm ? nccl_channel_oldest(c, ch) : NULL;
     out[0] = '\0';
     if (l)
         snprintf(out, bytes, "%s, launched %.1f s ago: ", transfer_name(&l->t, l->sequence, name),
                  comm_now_s() - l->at_s);
 }
 
-Err nccl_ok(const Comm *c, const Way *w, NcclResult result, const char *call)
+Err nccl_ok(const Comm *c, const NcclChannel *ch, NcclResult result, const char *call)
 {
     char launched[TRANSFER_NAME_BYTES + 64];
     if (result == NCCL_OK || result == NCCL_IN_PROGRESS) return OK;
-    const char *more = api_of(c)->GetLastError(w->comm);
-    say_launch(c, w, launched, sizeof launched);
+    const char *more = api_of(c)->GetLastError(ch->comm);
+    describe_launch(c, ch, launched, sizeof launched);
     return err_fail(ERR_PEER, "nccl: %scannot %s: %s%s%s", launched, call,
                     api_of(c)->GetErrorString(result), more && *more ? ": " : "", more ? more : "");
 }
 
 Err nccl_poll(Comm *c)
 {
-    for (const Way *w = ((Nccl *)c->transport_state)->ways; w; w = w->next) {
+    for (const NcclChannel *ch = ((NcclState *)c->transport_state)->channels; ch; ch = ch->next) {
         NcclResult state = NCCL_OK;
-        if (!w->comm) continue;
-        TRY(nccl_ok(c, w, api_of(c)->CommGetAsyncError(w->comm, &state), "ask for errors"));
-        TRY(nccl_ok(c, w, state, "go on"));
+        if (!ch->comm) continue;
+        TRY(nccl_ok(c, ch, api_of(c)->CommGetAsyncError(ch->comm, &state), "ask for errors"));
+        TRY(nccl_ok(c, ch, state, "go on"));
     }
     return OK;
 }
 
 Err nccl_overdue(Comm *c, double waited_s)
 {
-    const Launch *oldest = NULL;
+    const NcclLaunch *oldest = NULL;
     char name[TRANSFER_NAME_BYTES];
-    for (const Way *w = ((Nccl *)c->transport_state)->ways; w; w = w->next) {
-        const Launch *l = w->comm ? way_oldest(c, w) : NULL;
+    for (const NcclChannel *ch = ((NcclState *)c->transport_state)->channels; ch; ch = ch->next) {
+        const NcclLaunch *l = ch->comm ? nccl_channel_oldest(c, ch) : NULL;
         if (l && (!oldest || l->at_s < oldest->at_s)) oldest = l;
     }
     if (!oldest) return OK; /* the device computes, for as long as it likes */
@@ -68,11 +68,12 @@ Err nccl_overdue(Comm *c, double waited_s)
 
 void nccl_abort(Comm *c)
 {
-    for (Way *w = ((Nccl *)c->transport_state)->ways; w; w = w->next) {
-        if (w->comm) (void)api_of(c)->CommAbort(w->comm);
-        w->comm = NULL;
-        w->busy = -1;
+    for (NcclChannel *ch = ((NcclState *)c->transport_state)->channels; ch; ch = ch->next) {
+        if (ch->comm) (void)api_of(c)->CommAbort(ch->comm);
+        ch->comm = NULL;
+        ch->busy = -1;
     }
-    for (Way *w = ((Nccl *)c->transport_state)->ways; w; w = w->next)
-        if (w->queue) (void)c->device.runtime->sync(w->queue); /* nobody touches memory any more */
+    for (NcclChannel *ch = ((NcclState *)c->transport_state)->channels; ch; ch = ch->next)
+        if (ch->queue)
+            (void)c->device.runtime->sync(ch->queue); /* nobody touches memory any more */
 }

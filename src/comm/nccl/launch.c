@@ -7,19 +7,19 @@
  *     send, recv                  on the pair's own communicator: the sender is 0, the receiver 1
  *     a maximum                   its parts are gathered in scratch memory, and folded there
  *
- * Calls of one transfer are a group of NCCL's: it launches them as one. */
+ * NcclCall of one transfer are a group of NCCL's: it launches them as one. */
 #include "comm/nccl/channels.h"
 
 typedef struct {
     Comm *c;
     const Transfer *t;
-    Way *w;
+    NcclChannel *ch;
     const NcclApi *api;
     NcclType type;
     size_t each;
     const char *from; /* NULL: of another rank */
     char *to;
-} Calls;
+} NcclCall;
 
 static NcclType type_of(DType t)
 {
@@ -28,34 +28,34 @@ static NcclType type_of(DType t)
     return type[t];
 }
 
-static Calls calls_of(Comm *c, int slot, Way *w)
+static NcclCall call_of(Comm *c, int slot, NcclChannel *ch)
 {
     const Transfer *t = &c->pending[slot].t;
     const DType dtype = transfer_writes(t) ? t->to.dtype : t->from.dtype;
-    return (Calls){.c = c,
-                   .t = t,
-                   .w = w,
-                   .api = api_of(c),
-                   .type = type_of(dtype),
-                   .each = dtype_bytes(dtype),
-                   .from = transfer_reads(t, c->set.rank) ? comm_at(c, &t->from) : NULL,
-                   .to = transfer_writes(t) ? comm_at(c, &t->to) : NULL};
+    return (NcclCall){.c = c,
+                      .t = t,
+                      .ch = ch,
+                      .api = api_of(c),
+                      .type = type_of(dtype),
+                      .each = dtype_bytes(dtype),
+                      .from = transfer_reads(t, c->set.rank) ? comm_at(c, &t->from) : NULL,
+                      .to = transfer_writes(t) ? comm_at(c, &t->to) : NULL};
 }
 
-static Err said(const Calls *k, NcclResult result, const char *call)
+static Err call_ok(const NcclCall *k, NcclResult result, const char *call)
 {
-    return nccl_ok(k->c, k->w, result, call);
+    return nccl_ok(k->c, k->ch, result, call);
 }
 
 /* A part of a side, in bytes from its beginning, and its elements. */
 typedef struct {
     size_t at, count;
-} Part;
+} SideRange;
 
-static Part part(const Calls *k, const int64_t *counts, const Ref *side, int place)
+static SideRange range_of(const NcclCall *k, const int64_t *counts, const Ref *side, int place)
 {
-    return (Part){(size_t)part_start(counts, side->count, k->w->n, place) * k->each,
-                  (size_t)part_count(counts, side->count, k->w->n, place)};
+    return (SideRange){(size_t)part_start(counts, side->count, k->ch->n, place) * k->each,
+                       (size_t)part_count(counts, side->count, k->ch->n, place)};
 }
 
 static bool alike(const int64_t *counts, int n)
@@ -65,84 +65,85 @@ static bool alike(const int64_t *counts, int n)
     return true;
 }
 
-static Err gather(const Calls *k)
+static Err gather(const NcclCall *k)
 {
-    const Way *w = k->w;
-    if (alike(k->t->to_counts, w->n))
-        return said(k,
-                    k->api->AllGather(k->from, k->to, (size_t)k->t->from.count, k->type, w->comm,
-                                      w->native),
-                    "all-gather");
-    for (int i = 0; i < w->n; i++) {
-        const Part p = part(k, k->t->to_counts, &k->t->to, i);
-        const void *from = i == w->me ? k->from : k->to + p.at; /* read on the root alone */
+    const NcclChannel *ch = k->ch;
+    if (alike(k->t->to_counts, ch->n))
+        return call_ok(k,
+                       k->api->AllGather(k->from, k->to, (size_t)k->t->from.count, k->type,
+                                         ch->comm, ch->native),
+                       "all-gather");
+    for (int i = 0; i < ch->n; i++) {
+        const SideRange p = range_of(k, k->t->to_counts, &k->t->to, i);
+        const void *from = i == ch->me ? k->from : k->to + p.at; /* read on the root alone */
         if (p.count > 0)
-            TRY(said(k,
-                     k->api->Broadcast(from, k->to + p.at, p.count, k->type, i, w->comm, w->native),
-                     "broadcast a part"));
+            TRY(call_ok(
+                k, k->api->Broadcast(from, k->to + p.at, p.count, k->type, i, ch->comm, ch->native),
+                "broadcast a part"));
     }
     return OK;
 }
 
-static Err scatter(const Calls *k)
+static Err scatter(const NcclCall *k)
 {
-    const Way *w = k->w;
-    if (alike(k->t->from_counts, w->n))
-        return said(k,
-                    k->api->ReduceScatter(k->from, k->to, (size_t)k->t->to.count, k->type, NCCL_SUM,
-                                          w->comm, w->native),
-                    "reduce-scatter");
-    for (int i = 0; i < w->n; i++) {
-        const Part p = part(k, k->t->from_counts, &k->t->from, i);
-        void *to = i == w->me ? k->to : NULL; /* written on the root alone */
+    const NcclChannel *ch = k->ch;
+    if (alike(k->t->from_counts, ch->n))
+        return call_ok(k,
+                       k->api->ReduceScatter(k->from, k->to, (size_t)k->t->to.count, k->type,
+                                             NCCL_SUM, ch->comm, ch->native),
+                       "reduce-scatter");
+    for (int i = 0; i < ch->n; i++) {
+        const SideRange p = range_of(k, k->t->from_counts, &k->t->from, i);
+        void *to = i == ch->me ? k->to : NULL; /* written on the root alone */
         if (p.count > 0)
-            TRY(said(k,
-                     k->api->Reduce(k->from + p.at, to, p.count, k->type, NCCL_SUM, i, w->comm,
-                                    w->native),
-                     "reduce a part"));
+            TRY(call_ok(k,
+                        k->api->Reduce(k->from + p.at, to, p.count, k->type, NCCL_SUM, i, ch->comm,
+                                       ch->native),
+                        "reduce a part"));
     }
     return OK;
 }
 
 /* Part i of `from` to member i; what member i gives, to `to` from its start on. */
-static Err exchange(const Calls *k)
+static Err exchange(const NcclCall *k)
 {
-    const Way *w = k->w;
-    for (int i = 0; i < w->n; i++) {
-        const Part gives = part(k, k->t->from_counts, &k->t->from, i);
-        const Part takes = part(k, k->t->to_counts, &k->t->to, i);
+    const NcclChannel *ch = k->ch;
+    for (int i = 0; i < ch->n; i++) {
+        const SideRange gives = range_of(k, k->t->from_counts, &k->t->from, i);
+        const SideRange takes = range_of(k, k->t->to_counts, &k->t->to, i);
         if (gives.count > 0)
-            TRY(said(k,
-                     k->api->Send(k->from + gives.at, gives.count, k->type, i, w->comm, w->native),
-                     "send a part"));
+            TRY(call_ok(
+                k, k->api->Send(k->from + gives.at, gives.count, k->type, i, ch->comm, ch->native),
+                "send a part"));
         if (takes.count > 0)
-            TRY(said(k, k->api->Recv(k->to + takes.at, takes.count, k->type, i, w->comm, w->native),
-                     "receive a part"));
+            TRY(call_ok(
+                k, k->api->Recv(k->to + takes.at, takes.count, k->type, i, ch->comm, ch->native),
+                "receive a part"));
     }
     return OK;
 }
 
 /* Of a maximum: what each member adds to what this one keeps. */
-static size_t kept(const Calls *k) { return (size_t)k->t->to.count; }
+static size_t kept(const NcclCall *k) { return (size_t)k->t->to.count; }
 
-static Err gather_for_maximum(const Calls *k)
+static Err gather_for_maximum(const NcclCall *k)
 {
-    const Way *w = k->w;
-    char *room = w->scratch;
+    const NcclChannel *ch = k->ch;
+    char *room = ch->scratch;
     if (kept(k) > 0 && k->t->kind == COMM_ALL_REDUCE)
-        return said(k, k->api->AllGather(k->from, room, kept(k), k->type, w->comm, w->native),
-                    "all-gather");
-    for (int i = 0; k->t->kind == COMM_REDUCE_SCATTER && i < w->n; i++) {
-        const Part gives = part(k, k->t->from_counts, &k->t->from, i);
+        return call_ok(k, k->api->AllGather(k->from, room, kept(k), k->type, ch->comm, ch->native),
+                       "all-gather");
+    for (int i = 0; k->t->kind == COMM_REDUCE_SCATTER && i < ch->n; i++) {
+        const SideRange gives = range_of(k, k->t->from_counts, &k->t->from, i);
         if (gives.count > 0)
-            TRY(said(k,
-                     k->api->Send(k->from + gives.at, gives.count, k->type, i, w->comm, w->native),
-                     "send a part"));
+            TRY(call_ok(
+                k, k->api->Send(k->from + gives.at, gives.count, k->type, i, ch->comm, ch->native),
+                "send a part"));
         if (kept(k) > 0)
-            TRY(said(k,
-                     k->api->Recv(room + (size_t)i * kept(k) * k->each, kept(k), k->type, i,
-                                  w->comm, w->native),
-                     "receive a part"));
+            TRY(call_ok(k,
+                        k->api->Recv(room + (size_t)i * kept(k) * k->each, kept(k), k->type, i,
+                                     ch->comm, ch->native),
+                        "receive a part"));
     }
     return OK;
 }
@@ -153,16 +154,16 @@ static bool is_maximum(const Transfer *t)
            (t->kind == COMM_ALL_REDUCE || t->kind == COMM_REDUCE_SCATTER);
 }
 
-static Err call(const Calls *k)
+static Err call(const NcclCall *k)
 {
-    const Way *w = k->w;
+    const NcclChannel *ch = k->ch;
     if (is_maximum(k->t)) return gather_for_maximum(k);
     switch (k->t->kind) {
     case COMM_ALL_REDUCE:
-        return said(k,
-                    k->api->AllReduce(k->from, k->to, (size_t)k->t->to.count, k->type, NCCL_SUM,
-                                      w->comm, w->native),
-                    "all-reduce");
+        return call_ok(k,
+                       k->api->AllReduce(k->from, k->to, (size_t)k->t->to.count, k->type, NCCL_SUM,
+                                         ch->comm, ch->native),
+                       "all-reduce");
     case COMM_ALL_GATHER:
         return gather(k);
     case COMM_REDUCE_SCATTER:
@@ -170,33 +171,34 @@ static Err call(const Calls *k)
     case COMM_ALL_TO_ALL:
         return exchange(k);
     case COMM_SEND:
-        return said(k,
-                    k->api->Send(k->from, (size_t)k->t->from.count, k->type, 1, w->comm, w->native),
-                    "send");
+        return call_ok(
+            k, k->api->Send(k->from, (size_t)k->t->from.count, k->type, 1, ch->comm, ch->native),
+            "send");
     case COMM_RECV:
-        return said(k, k->api->Recv(k->to, (size_t)k->t->to.count, k->type, 0, w->comm, w->native),
-                    "receive");
+        return call_ok(
+            k, k->api->Recv(k->to, (size_t)k->t->to.count, k->type, 0, ch->comm, ch->native),
+            "receive");
     default:
-        return said(k,
-                    k->api->Broadcast(k->from ? k->from : k->to, k->to, (size_t)k->t->to.count,
-                                      k->type, group_place(k->t->group, k->t->from.rank), w->comm,
-                                      w->native),
-                    "broadcast");
+        return call_ok(k,
+                       k->api->Broadcast(k->from ? k->from : k->to, k->to, (size_t)k->t->to.count,
+                                         k->type, group_place(k->t->group, k->t->from.rank),
+                                         ch->comm, ch->native),
+                       "broadcast");
     }
 }
 
-Err launch_room(Comm *c, int slot, Way *w)
+Err launch_reserve(Comm *c, int slot, NcclChannel *ch)
 {
     const DeviceRuntime *m = c->device.runtime;
-    const Calls k = calls_of(c, slot, w);
-    const size_t bytes = is_maximum(k.t) ? kept(&k) * k.each * (size_t)w->n : 0;
-    if (bytes <= w->scratch_bytes) return OK;
-    TRY(comm_sync(c, c->device, w->queue)); /* what runs may use the old one */
-    if (w->scratch) m->free(c->device.context, w->scratch);
-    w->scratch = NULL;
-    w->scratch_bytes = 0;
-    TRY(m->alloc(c->device.context, bytes, &w->scratch));
-    w->scratch_bytes = bytes;
+    const NcclCall k = call_of(c, slot, ch);
+    const size_t bytes = is_maximum(k.t) ? kept(&k) * k.each * (size_t)ch->n : 0;
+    if (bytes <= ch->scratch_bytes) return OK;
+    TRY(comm_sync(c, c->device, ch->queue)); /* what runs may use the old one */
+    if (ch->scratch) m->free(c->device.context, ch->scratch);
+    ch->scratch = NULL;
+    ch->scratch_bytes = 0;
+    TRY(m->alloc(c->device.context, bytes, &ch->scratch));
+    ch->scratch_bytes = bytes;
     return OK;
 }
 
@@ -208,31 +210,31 @@ static bool is_empty(const Transfer *t)
            0;
 }
 
-Err launch(Comm *c, int slot, Way *w, bool *in_progress)
+Err launch(Comm *c, int slot, NcclChannel *ch, bool *in_progress)
 {
-    const Calls k = calls_of(c, slot, w);
+    const NcclCall k = call_of(c, slot, ch);
     *in_progress = false;
     if (is_empty(k.t)) return OK;
-    TRY(c->device.runtime->native(w->queue, &w->native)); /* its GPU is this thread's */
-    TRY(said(&k, k.api->GroupStart(), "begin a group"));
+    TRY(c->device.runtime->native(ch->queue, &ch->native)); /* its GPU is this thread's */
+    TRY(call_ok(&k, k.api->GroupStart(), "begin a group"));
     const Err err = call(&k);
     const NcclResult ended = k.api->GroupEnd(); /* also of a group that failed */
     TRY(err);
     *in_progress = ended == NCCL_IN_PROGRESS;
-    return said(&k, ended, "launch");
+    return call_ok(&k, ended, "launch");
 }
 
-Err launch_rest(Comm *c, int slot, Way *w)
+Err launch_finish(Comm *c, int slot, NcclChannel *ch)
 {
-    const Calls k = calls_of(c, slot, w);
+    const NcclCall k = call_of(c, slot, ch);
     const void *x[MAX_DEVICE_FOLD];
     void *out = k.to;
     if (!is_maximum(k.t) || kept(&k) == 0) return OK;
-    for (int first = 0; first < w->n; first += MAX_DEVICE_FOLD - 1) {
+    for (int first = 0; first < ch->n; first += MAX_DEVICE_FOLD - 1) {
         int n = 0;
         if (first > 0) x[n++] = out; /* of those before */
-        for (int i = first; i < w->n && i < first + MAX_DEVICE_FOLD - 1; i++)
-            x[n++] = (char *)w->scratch + (size_t)i * kept(&k) * k.each;
+        for (int i = first; i < ch->n && i < first + MAX_DEVICE_FOLD - 1; i++)
+            x[n++] = (char *)ch->scratch + (size_t)i * kept(&k) * k.each;
         const DeviceFold fold = {.dtype = k.t->to.dtype,
                                  .max = true,
                                  .n = n,
@@ -240,7 +242,7 @@ Err launch_rest(Comm *c, int slot, Way *w)
                                  .x = x,
                                  .out = &out,
                                  .count = k.t->to.count};
-        TRY(c->device.runtime->fold(w->queue, &fold));
+        TRY(c->device.runtime->fold(ch->queue, &fold));
     }
     return OK;
 }
