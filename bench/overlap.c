@@ -22,6 +22,7 @@
 #include <time.h>
 
 #include "comm/local/local.h"
+#include "base/clock.h"
 #include "device/cpu/cpu.h"
 #include "job/job.h"
 
@@ -49,7 +50,7 @@ typedef struct {
 
 typedef struct {
     const Trial *trial;
-    LocalWorld *world;
+    CommWorld *world;
     int rank;
     Err err;
     char text[1024]; /* of err */
@@ -62,13 +63,6 @@ typedef struct {
     Comm *comm;
     Team *team;
 } Lane;
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* Kernels get no context, so what they need lies here; set before any rank runs. */
 static const Device *inner;
@@ -221,7 +215,7 @@ static void *lane_main(void *lane)
                               .timeout_s = 60,
                               .delay_Bps = l->trial->slow_Bps};
     l->err = arena_open(&l->arena, "bench", ARENA_PLENTY);
-    if (l->err == OK) l->err = local_join(l->world, &l->arena, &set, &l->comm);
+    if (l->err == OK) l->err = comm_join(l->world, &l->arena, &set, &l->comm);
     if (l->err == OK) l->err = run_lane(l);
     if (l->err == OK) return NULL;
     snprintf(l->text, sizeof l->text, "%s", err_text());
@@ -234,8 +228,8 @@ static Err run_trial(const Trial *t, Outcome *out)
 {
     static Lane lane[MAX_RANKS];
     pthread_t thread[MAX_RANKS];
-    LocalWorld *world;
-    TRY(local_world_open(t->o->ranks, &world));
+    CommWorld *world;
+    TRY(local_start(t->o->ranks, &world));
     for (int i = 0; i < t->o->ranks; i++) {
         lane[i] = (Lane){.trial = t, .world = world, .rank = i};
         if (pthread_create(&thread[i], NULL, lane_main, &lane[i]) != 0)
@@ -251,7 +245,7 @@ static Err run_trial(const Trial *t, Outcome *out)
         team_close(lane[i].team);
         arena_close(&lane[i].arena);
     }
-    local_world_close(world);
+    comm_world_stop(world);
     return OK;
 }
 

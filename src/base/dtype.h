@@ -1,4 +1,4 @@
-/* dtype.h -- element types, and lists of ranks: words that every folder above shares. */
+/* dtype.h -- element types. */
 #ifndef BASE_DTYPE_H
 #define BASE_DTYPE_H
 
@@ -21,11 +21,5 @@ static inline const char *dtype_name(DType t)
 
 /* The type sums, statistics and losses of values of type t are kept in. */
 static inline DType dtype_wide(DType t) { return t == F64 ? F64 : F32; }
-
-/* Some ranks of the world, in the order in which reductions fold. A group is nothing more. */
-typedef struct {
-    int n;
-    const int32_t *rank;
-} RankList;
 
 #endif

@@ -23,8 +23,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include "base/arena.h"
+#include "base/clock.h"
 
 /* How long who waits spins: about what it costs to sleep and wake; longer on a core of one's own, which
  * nobody else needs, and where a worker that sleeps between two kernels misses most of the next. */
@@ -64,22 +64,6 @@ struct Team {
     pthread_cond_t changed;
     Worker worker[];
 };
-
-static void spin_pause(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
-static int64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
 
 static bool is_open(uint64_t gate) { return (gate / REGION & 1) != 0; }
 

@@ -6,6 +6,7 @@
  *     ... | at [ block ][   block   ]          text_done rewinds to here
  *               text text text\0 . . ^                        \0|           */
 #include "base/text.h"
+#include "base/math.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -120,7 +121,6 @@ bool text_glob_part(const char *pattern, size_t length, const char *name)
     return pattern == end;
 }
 
-static int min_int(int a, int b) { return a < b ? a : b; }
 static bool same(char a, char b) { return tolower((unsigned char)a) == tolower((unsigned char)b); }
 
 /* Insertions, deletions, replacements and swaps of neighbours that turn a into b; case is free.

@@ -4,7 +4,7 @@
 #include "cli/eval.h"
 
 #include <string.h>
-#include <time.h>
+#include "base/clock.h"
 
 typedef struct {
     EvalRequest *e;

@@ -14,9 +14,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 #include "cli/args.h"
+#include "base/clock.h"
 #include "cli/config/print.h"
 #include "cli/reshape.h"
 #include "cli/verbs.h"
@@ -130,18 +130,11 @@ static Err write_target(Reshape *r, ReshapeResult *out)
     return err;
 }
 
-double reshape_now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static Err reshape_into(Reshape *r)
 {
     ReshapeResult result;
     char words[LAYOUT_TEXT_BYTES], bytes[24], buffer[24], read[24];
-    const double begin_s = reshape_now_s();
+    const double begin_s = now_s();
     TRY(reshape_config(r));
     TRY(reshape_extra_files(r));
     printf("%s: step %lld, %s, to %s: %s; buffer %s\n", r->from.manifest.dir,
@@ -154,7 +147,7 @@ static Err reshape_into(Reshape *r)
     printf(
         "%s: %d file%s, %s, of %s read, in %.1f s; `sheaf train` with run.dir=%s resumes there\n",
         r->target, result.files, result.files == 1 ? "" : "s", text_bytes(result.bytes, bytes),
-        text_bytes(result.read_bytes, read), reshape_now_s() - begin_s, r->target);
+        text_bytes(result.read_bytes, read), now_s() - begin_s, r->target);
     return OK;
 }
 

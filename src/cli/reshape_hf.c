@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include "cli/config/print.h"
+#include "base/clock.h"
 #include "cli/reshape.h"
 #include "state/disk.h"
 
@@ -100,7 +101,7 @@ static void print_summary(const Reshape *r, const HfWritten *w, double seconds)
 static Err write_hf(Reshape *r, HfWrite *w, int threads)
 {
     char bytes[24], memory[24];
-    const double begin_s = reshape_now_s();
+    const double begin_s = now_s();
     const StateTensors *t = &r->from.manifest.tensors;
     HfWritten result;
     int64_t weights = 0;

@@ -16,6 +16,7 @@
 #include "base/arena.h"
 #include "base/dtype.h"
 #include "base/err.h"
+#include "base/ranks.h"
 #include "base/text.h"
 
 enum { MAX_AXES = 8, MAX_VIEWS = 2 };

@@ -1,16 +1,15 @@
 /* spans.c -- the even rule, windows of spans, and the maps that are common enough to have a
  * name. */
 #include "layout/spans.h"
-
-static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
+#include "base/math.h"
 
 Span even_part(int64_t n, int64_t grain, int parts, int part)
 {
     const int64_t grains = (n + grain - 1) / grain;
     const int64_t each = grains / parts, more = grains % parts;
-    const int64_t first = part * each + min64(part, more);
+    const int64_t first = part * each + min_i64(part, more);
     const int64_t last = first + each + (part < more);
-    return (Span){min64(first * grain, n), min64(last * grain, n), 1};
+    return (Span){min_i64(first * grain, n), min_i64(last * grain, n), 1};
 }
 
 HeldSpans held_all(int64_t extent) { return (HeldSpans){.count = extent}; }
@@ -69,10 +68,10 @@ Span held_bounds(const HeldSpans *h)
     for (int i = 0; i < h->n_spans; i++) {
         const Span s = h->span[i];
         const int64_t first = h->from > before ? h->from - before : 0;
-        const int64_t last = min64(span_count(s), h->from + h->count - before) - 1;
+        const int64_t last = min_i64(span_count(s), h->from + h->count - before) - 1;
         before += span_count(s);
         if (first > last) continue;
-        b.lo = min64(b.lo, s.lo + first * s.step);
+        b.lo = min_i64(b.lo, s.lo + first * s.step);
         if (b.hi <= s.lo + last * s.step) b.hi = s.lo + last * s.step + 1;
     }
     return b;

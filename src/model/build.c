@@ -2,6 +2,7 @@
 #include "model/build.h"
 
 #include <stdio.h>
+#include "base/math.h"
 
 Value weight2(Graph *g, const char *name, int64_t out, int64_t in, double std)
 {
@@ -94,15 +95,13 @@ static Err open_model(const ModelConfig *c, DType dtype, int64_t rows, Arena *ar
     return OK;
 }
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-
 Err model_build(const ModelConfig *c, DType dtype, BatchShape batch, Arena *arena, Model *out)
 {
     Build b = {.config = c, .span = batch.seq_len};
     Model m;
     TRY(check_batch(c, batch));
     TRY(open_model(c, dtype, batch.sequences * batch.seq_len, arena, &m));
-    if (c->window) b.span = least(b.span, c->window);
+    if (c->window) b.span = min_i64(b.span, c->window);
     b.rows = (Dim){m.rows, SLOT_ROWS, 0};
     TRY(build_units(c, &b, &m));
     *out = m;
@@ -137,7 +136,7 @@ Err model_build_session(const ModelConfig *c, DType dtype, const SessionShape *s
     TRY(check_session(c, shape));
     TRY(open_model(c, dtype, shape->rows, arena, &m));
     m.asked = shape->asked;
-    if (c->window) b.span = least(b.span, c->window);
+    if (c->window) b.span = min_i64(b.span, c->window);
     b.rows = (Dim){m.rows, SLOT_ROWS, 0};
     b.asked = (Dim){m.asked, SLOT_ASKED, 0};
     TRY(build_units(c, &b, &m));

@@ -102,7 +102,8 @@ static Err find_param(const Facts *f, int unit, int k, Arena *arena, ParamFacts 
     if (!unit_is_here(lp, owner)) return OK;
     p.here = holding_shape(&held);
     p.pack = (Span){at->mine.pack_at[i], at->mine.pack_at[i + 1], 1};
-    p.home = (Span){max64(p.pack.lo, at->mine.shard.lo), min64(p.pack.hi, at->mine.shard.hi), 1};
+    p.home =
+        (Span){max_i64(p.pack.lo, at->mine.shard.lo), min_i64(p.pack.hi, at->mine.shard.hi), 1};
     if (p.home.hi < p.home.lo) p.home.hi = p.home.lo;
     TRY(find_reductions(lp, &p));
     *out = p;

@@ -1,14 +1,7 @@
 /* watch.c -- writes the position of a rank and its trace. */
 #define _POSIX_C_SOURCE 200809L
-#include <time.h>
 #include "run/rank_parts.h"
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+#include "base/clock.h"
 
 static void put(_Atomic int32_t *cell, int32_t x)
 {

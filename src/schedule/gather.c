@@ -15,6 +15,7 @@
 #include "schedule/gather.h"
 
 #include <stdlib.h>
+#include "base/math.h"
 
 typedef struct {
     int run; /* number of the RUN in the stage's list */

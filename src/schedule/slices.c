@@ -7,6 +7,7 @@
 #include "schedule/slices.h"
 
 #include <stdbool.h>
+#include "base/math.h"
 
 double slice_time(const SliceCost *c, int64_t before, int64_t tokens)
 {

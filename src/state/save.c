@@ -14,7 +14,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
+#include "base/clock.h"
 #include "state/save_file.h"
 
 /* What both threads touch at the same time. */
@@ -201,13 +201,6 @@ static Err copy_scalars(Saver *s, const StateScalars *from)
         TRY(arena_string(&s->temp, *text[i], text[i]));
     s->mark = arena_mark(&s->temp);
     return OK;
-}
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 Err saver_begin(Saver *s, const StateScalars *scalars)

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include "base/math.h"
 #include "schedule/check/check.h"
 #include "schedule/gen/generate.h"
 #include "job/batch.h"
@@ -193,16 +194,14 @@ Err verify_layout(const VerifySettings *s, const ParallelSettings *layout, Arena
     return OK;
 }
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-
 bool verify_shrink(const ModelConfig *config, ModelConfig *out)
 {
     enum { LAYERS = 2, HEAD_SIZE = 8, HEADS = 8, VOCAB = 211 };
     ModelConfig c = *config;
     const int64_t group = c.n_heads / c.n_kv_heads;
-    c.n_layers = least(c.n_layers, LAYERS);
-    c.head_size = least(c.head_size, HEAD_SIZE);
-    c.n_heads = least(c.n_heads, group > HEADS ? group : HEADS / group * group);
+    c.n_layers = min_i64(c.n_layers, LAYERS);
+    c.head_size = min_i64(c.head_size, HEAD_SIZE);
+    c.n_heads = min_i64(c.n_heads, group > HEADS ? group : HEADS / group * group);
     c.n_kv_heads = c.n_heads / group;
     c.width = least(c.width, c.n_heads * c.head_size);
     c.ff_width = least(c.ff_width, 2 * c.width + 3); /* has few divisors */

@@ -2,6 +2,7 @@
 #include "schedule/gen/generate.h"
 
 #include <string.h>
+#include "base/math.h"
 #include "base/text.h"
 
 /* name, about, generator; chunk order, chunks (default, min, max), slices, groups, micros */

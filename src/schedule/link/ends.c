@@ -10,6 +10,7 @@
  * One walk from the end of the list finds the next uses. With in_order every transfer is waited for
  * at once. */
 #include "schedule/link/link_parts.h"
+#include "base/math.h"
 
 typedef struct {
     int *reader; /* [units]: the next RUN that reads the pack, or the next DROP */

@@ -10,6 +10,7 @@
  *     received x     |------------->|               from the post of its receive on
  *     scratch     |    |    |    |    |    |        one position each */
 #include "schedule/link/link_parts.h"
+#include "base/math.h"
 
 static void find_positions(MemoryPlanner *m)
 {

@@ -6,6 +6,7 @@
  *
  * Each residency is a piece of its own and may have another address than the one before. */
 #include "schedule/link/link_parts.h"
+#include "base/math.h"
 
 static int *open_of(const MemoryPlanner *m, const Action *a, int region)
 {
