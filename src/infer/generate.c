@@ -3,9 +3,7 @@
 #include "infer/generate.h"
 
 #include <string.h>
-#include <time.h>
-
-enum { ARENA_CHOICE = MAX_COMM_ARENAS - 1 };
+#include "base/clock.h"
 
 /* The first number that the sampling rank broadcasts; a token for each requested row follows. */
 enum { CHOICE_CONTINUE, CHOICE_STOP, CHOICE_FAILED };
@@ -33,13 +31,6 @@ typedef struct {
     int32_t *choice; /* [1 + sequences]: registered as ARENA_CHOICE */
     GenerateResult result;
 } Generator;
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 const char *generate_end_name(GenerateEnd why)
 {

@@ -3,8 +3,6 @@
 
 #include "job/batch.h"
 
-enum { ARENA_SCORES = MAX_COMM_ARENAS - 1 };
-
 JobSettings score_settings(const JobSettings *base, int64_t seq_len, int micros)
 {
     JobSettings set = *base;
@@ -35,7 +33,7 @@ Err scorer_open(Scorer *s, const ScorerSettings *settings, Arena *a)
                               .comm = w->comm,
                               .team = settings->team,
                               .optim = settings->job->settings.optim,
-                              .watch = w->seat ? &w->seat->watch : NULL};
+                              .watch = w->status ? &w->status->watch : NULL};
     const BatchSplit split = batch_split(settings->job);
     s->room = batch_room(&split);
     TRY(ARENA_NEW(a, s->room, &s->cell));

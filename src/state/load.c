@@ -19,9 +19,8 @@
 
 enum {
     LOAD_SLOTS = 4,
-    LOAD_FLIGHTS = 16,                /* transfers at once, of all slots */
-    ARENA_LOAD = MAX_COMM_ARENAS - 2, /* of the comm: the slots */
-    SLOT_BYTES = 2 * CHUNK_BYTES      /* the chunk, then messages that had to be packed */
+    LOAD_FLIGHTS = 16,           /* transfers at once, of all slots */
+    SLOT_BYTES = 2 * CHUNK_BYTES /* the chunk, then messages that had to be packed */
 };
 
 typedef struct {

@@ -3,6 +3,7 @@
 #include "train/loop.h"
 
 #include <stdarg.h>
+#include "base/clock.h"
 #include "train/loop_parts.h"
 #include "train/resume.h"
 
@@ -129,7 +130,7 @@ static Err open_ranks(TrainLoop *l)
                         .comm = s->world->comm,
                         .team = s->team,
                         .optim = s->job->settings.optim,
-                        .watch = s->world->seat ? &s->world->seat->watch : NULL,
+                        .watch = s->world->status ? &s->world->status->watch : NULL,
                         .trace = s->trace ? &s->trace->events : NULL};
     TRY(ARENA_NEW(s->world->arena, 1, &l->sums));
     TRY(comm_register(s->world->comm, ARENA_LOOP, l->sums, sizeof *l->sums));

@@ -8,8 +8,6 @@
 #include "state/manifest.h"
 #include "train/replicas_parts.h"
 
-enum { ARENA_REPLICAS = MAX_COMM_ARENAS - 4 };
-
 static Tensor home_of(const Replicas *r, const StatePart *p)
 {
     static const ParamPart part[N_STATE_ROLES] = {PART_MASTER, PART_MOMENT1, PART_MOMENT2};

@@ -1,17 +1,10 @@
 /* step.c -- one step: fills the inputs, runs the linked program, sums the results over ranks. */
 #define _DEFAULT_SOURCE
 #include <math.h>
-#include <time.h>
 
 #include "job/batch.h"
+#include "base/clock.h"
 #include "train/loop_parts.h"
-
-double loop_now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static double instr_flops(const Instr *i)
 {
@@ -134,7 +127,7 @@ Err loop_step(TrainLoop *l, Metrics *m)
     const TrainSettings *s = l->s;
     StepResult r;
     const int64_t step = l->at.step + 1;
-    const double before = loop_now_s(), lr = lr_at(&s->lr, step);
+    const double before = now_s(), lr = lr_at(&s->lr, step);
     TRY(loop_fill(s->job, s->train, &l->rank, l->at.cursor, s->global));
     TRY(rank_step(&l->rank, &(StepSettings){step, lr, step - l->at.skipped}, &r));
     report_refusal(l);
