@@ -111,11 +111,11 @@ static void crash_text(const FlightRecorder *b, int signal_number, Text *t)
 
 const char *worker_dump(const FlightRecorder *b, const char *reason, char path[1200])
 {
-    if (!b->dir[0] || b->n_seats == 0) return NULL;
-    if (b->n_seats == b->ranks)
+    if (!b->dir[0] || b->n_here == 0) return NULL;
+    if (b->n_here == b->ranks)
         snprintf(path, 1200, "%s/recorder.json", b->dir);
     else
-        snprintf(path, 1200, "%s/recorder.%d.json", b->dir, b->seat[0].rank);
+        snprintf(path, 1200, "%s/recorder.%d.json", b->dir, b->status[0].rank);
     return flight_recorder_write(b, path, reason) == OK ? path : NULL;
 }
 

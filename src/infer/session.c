@@ -82,7 +82,7 @@ Err session_open(Session *s, const SessionSettings *settings)
                                   .comm = w ? w->comm : NULL,
                                   .team = settings->team,
                                   .state_of = i ? &s->rank[0] : NULL,
-                                  .watch = w && w->seat ? &w->seat->watch : NULL};
+                                  .watch = w && w->status ? &w->status->watch : NULL};
         TRY(rank_open(&s->rank[i], &set));
     }
     return OK;

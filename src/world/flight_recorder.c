@@ -9,7 +9,7 @@
 #include "base/team.h"
 
 /* Addresses; pages are taken as they are written. */
-enum { FLIGHT_RECORDER_BYTES = 256 << 20, LEAST_RECORDS = 16, ALTERNATE_BYTES = 64 << 10 };
+enum { FLIGHT_RECORDER_BYTES = 256 << 20, MIN_RECORDS = 16, ALTERNATE_BYTES = 64 << 10 };
 
 Err flight_recorder_open(FlightRecorder **out)
 {
@@ -17,35 +17,35 @@ Err flight_recorder_open(FlightRecorder **out)
                     MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (at == MAP_FAILED)
         return err_fail(ERR_NOMEM, "no memory to share with the worker: %s", strerror(errno));
-    FlightRecorder *b = at;
-    b->arena = (Arena){.name = "board", .base = at, .cap_bytes = FLIGHT_RECORDER_BYTES};
-    b->arena.used_bytes = align_up(sizeof *b);
-    *out = b;
+    FlightRecorder *f = at;
+    f->arena = (Arena){.name = "flight recorder", .base = at, .cap_bytes = FLIGHT_RECORDER_BYTES};
+    f->arena.used_bytes = align_up(sizeof *f);
+    *out = f;
     return OK;
 }
 
-void flight_recorder_close(FlightRecorder *b) { munmap(b, FLIGHT_RECORDER_BYTES); }
+void flight_recorder_close(FlightRecorder *f) { munmap(f, FLIGHT_RECORDER_BYTES); }
 
-Err flight_recorder_rank(FlightRecorder *b, int ranks, int first, int n, int64_t records)
+Err flight_recorder_rank(FlightRecorder *f, int ranks, int first, int n, int64_t records)
 {
-    RankStatus *seat;
-    TRY(ARENA_NEW(&b->arena, n, &seat));
-    const size_t left = b->arena.cap_bytes - b->arena.used_bytes;
+    RankStatus *status;
+    TRY(ARENA_NEW(&f->arena, n, &status));
+    const size_t left = f->arena.cap_bytes - f->arena.used_bytes;
     const int64_t each = (int64_t)left / n - ALTERNATE_BYTES - 2 * ARENA_ALIGN;
     const int64_t room = each / (int64_t)sizeof(Record);
-    if (room < LEAST_RECORDS)
+    if (room < MIN_RECORDS)
         return err_fail(ERR_CONFIG, "%d ranks in one process: there is no room to watch them", n);
     for (int i = 0; i < n; i++) {
-        Recorder *r = &seat[i].recorder;
-        seat[i].rank = first + i;
-        atomic_init(&seat[i].watch.action, -1);
+        Recorder *r = &status[i].recorder;
+        status[i].rank = first + i;
+        atomic_init(&status[i].watch.action, -1);
         *r = (Recorder){.cap = records < room ? records : room, .waits = -1};
-        TRY(arena_push(&b->arena, sizeof *r->ring * (size_t)r->cap, (void *)&r->ring));
-        TRY(arena_push(&b->arena, ALTERNATE_BYTES, &seat[i].stack));
+        TRY(arena_push(&f->arena, sizeof *r->ring * (size_t)r->cap, (void *)&r->ring));
+        TRY(arena_push(&f->arena, ALTERNATE_BYTES, &status[i].stack));
     }
-    b->seat = seat;
-    b->ranks = ranks;
-    b->n_seats = n; /* last: now they can be looked at */
+    f->status = status;
+    f->ranks = ranks;
+    f->n_here = n; /* last: now they can be looked at */
     return OK;
 }
 
@@ -59,8 +59,8 @@ void flight_recorder_enter(const RankStatus *s)
     if (sigaltstack(NULL, &old) == 0 && (old.ss_flags & SS_DISABLE)) sigaltstack(&mine, NULL);
 }
 
-RankStatus *flight_recorder_of(const FlightRecorder *b, int rank)
+RankStatus *flight_recorder_of(const FlightRecorder *f, int rank)
 {
-    const int i = b->n_seats ? rank - b->seat[0].rank : -1;
-    return i >= 0 && i < b->n_seats ? &b->seat[i] : NULL;
+    const int i = f->n_here ? rank - f->status[0].rank : -1;
+    return i >= 0 && i < f->n_here ? &f->status[i] : NULL;
 }

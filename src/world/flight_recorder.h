@@ -35,8 +35,8 @@ typedef struct {
 
 typedef struct FlightRecorder {
     Arena arena;         /* of the memory that is shared; the board lies in it */
-    int ranks, n_seats;  /* of the world; of this process. 0: there are none yet */
-    RankStatus *seat;    /* [n_seats] in the order of ranks */
+    int ranks, n_here;   /* of the world; of this process. 0: there are none yet */
+    RankStatus *status;  /* [n_seats] in the order of ranks */
     char dir[1024];      /* the run folder; "": not known yet */
     _Atomic int crashed; /* 1 + the rank whose thread got a deadly signal; 0: none that is known */
     _Atomic int sent_by; /* process that sent the signal; 0: the rank's own fault */
@@ -45,24 +45,24 @@ typedef struct FlightRecorder {
 
 /* Local. In memory that a child shares. flight_recorder_close gives it back. */
 Err flight_recorder_open(FlightRecorder **out);
-void flight_recorder_close(FlightRecorder *b);
+void flight_recorder_close(FlightRecorder *f);
 /* Local. Seats for the ranks first .. first + n - 1 of so many, with room for `records` each or
  * what there is room for, which is at least 16. */
-Err flight_recorder_rank(FlightRecorder *b, int ranks, int first, int n, int64_t records);
+Err flight_recorder_rank(FlightRecorder *f, int ranks, int first, int n, int64_t records);
 /* Local. The calling thread is that rank's now, and so are the teams that it opens. */
 void flight_recorder_enter(const RankStatus *s);
 /* Local. NULL: the rank is of another process. */
-RankStatus *flight_recorder_of(const FlightRecorder *b, int rank);
+RankStatus *flight_recorder_of(const FlightRecorder *f, int rank);
 
 /* Local. "step 12, layer.3, F of micro-batch 1, instruction 17 linear"; "between steps". `buffer`
  * is returned. */
 enum { WATCH_TEXT_BYTES = 160 };
 const char *watch_text(const RankWatch *w, char buffer[WATCH_TEXT_BYTES]);
 /* Local. A line a rank, and who waits for whom; `latest` transfers of each below it. */
-void flight_recorder_report(const FlightRecorder *b, int latest, Text *t);
+void flight_recorder_report(const FlightRecorder *f, int latest, Text *t);
 
 /* Local. The board as the file recorder.json; and back, in the arena. */
-Err flight_recorder_write(const FlightRecorder *b, const char *path, const char *reason);
+Err flight_recorder_write(const FlightRecorder *f, const char *path, const char *reason);
 Err flight_recorder_read(const char *path, Arena *a, FlightRecorder *out, const char **reason);
 
 #endif

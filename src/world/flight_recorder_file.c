@@ -7,7 +7,8 @@
 #include "schedule/action.h"
 #include "world/flight_recorder.h"
 
-enum { VERSION = 1, MAX_SEATS = 1 << 20 };
+/* Version 1 stored the number of ranks of the world as `ranks` and the list as `seats`. */
+enum { VERSION = 2, OLD_VERSION = 1, MAX_HERE = 1 << 20 };
 
 static json_t *record_json(const Record *r)
 {
@@ -42,7 +43,7 @@ static void add_place(json_t *o, const RankWatch *w)
     json_object_set_new(o, "op", json_string(op_info((OpId)op)->name));
 }
 
-static json_t *seat_json(const RankStatus *s)
+static json_t *status_json(const RankStatus *s)
 {
     json_t *o = json_object(), *records = json_array();
     const Recorder *r = &s->recorder;
@@ -56,15 +57,15 @@ static json_t *seat_json(const RankStatus *s)
     return o;
 }
 
-Err flight_recorder_write(const FlightRecorder *b, const char *path, const char *reason)
+Err flight_recorder_write(const FlightRecorder *f, const char *path, const char *reason)
 {
-    json_t *o = json_object(), *seats = json_array();
+    json_t *o = json_object(), *ranks = json_array();
     json_object_set_new(o, "sheaf", json_string("recorder"));
     json_object_set_new(o, "version", json_integer(VERSION));
     json_object_set_new(o, "reason", json_string(reason)); /* NULL where it is no UTF-8 */
-    json_object_set_new(o, "ranks", json_integer(b->ranks));
-    for (int i = 0; i < b->n_seats; i++) json_array_append_new(seats, seat_json(&b->seat[i]));
-    json_object_set_new(o, "seats", seats);
+    json_object_set_new(o, "world", json_integer(f->ranks));
+    for (int i = 0; i < f->n_here; i++) json_array_append_new(ranks, status_json(&f->status[i]));
+    json_object_set_new(o, "ranks", ranks);
     const int bad = json_dump_file(o, path, JSON_INDENT(1));
     const int why = errno;
     json_decref(o);
@@ -151,7 +152,7 @@ static Err read_record(const json_t *o, const char *path, Record *out)
     return OK;
 }
 
-static Err read_seat(const json_t *o, const char *path, Arena *a, RankStatus *s)
+static Err read_status(const json_t *o, const char *path, Arena *a, RankStatus *s)
 {
     const json_t *records = json_object_get(o, "records");
     Recorder *r = &s->recorder;
@@ -176,20 +177,22 @@ static Err read_seat(const json_t *o, const char *path, Arena *a, RankStatus *s)
 
 static Err read_all(const json_t *o, const char *path, Arena *a, FlightRecorder *out)
 {
-    const json_t *seats = json_object_get(o, "seats");
-    const size_t n = json_array_size(seats);
-    out->ranks = (int)number_of(o, "ranks", 0);
-    if (strcmp(word_of(o, "sheaf"), "recorder") != 0 || number_of(o, "version", 0) != VERSION ||
-        n == 0 || n > MAX_SEATS || out->ranks < (int)n)
-        return err_fail(ERR_CHECK, "%s: not a recorder's file of version %d", path, VERSION);
-    TRY(ARENA_NEW(a, n, &out->seat));
+    const int64_t version = number_of(o, "version", 0);
+    const json_t *ranks = json_object_get(o, version == OLD_VERSION ? "seats" : "ranks");
+    const size_t n = json_array_size(ranks);
+    out->ranks = (int)number_of(o, version == OLD_VERSION ? "ranks" : "world", 0);
+    if (strcmp(word_of(o, "sheaf"), "recorder") != 0 || version < OLD_VERSION ||
+        version > VERSION || n == 0 || n > MAX_HERE || out->ranks < (int)n)
+        return err_fail(ERR_CHECK, "%s: not a recorder's file of version %d or %d", path,
+                        OLD_VERSION, VERSION);
+    TRY(ARENA_NEW(a, n, &out->status));
     for (size_t i = 0; i < n; i++) {
-        TRY(read_seat(json_array_get(seats, i), path, a, &out->seat[i]));
-        if (out->seat[i].rank != out->seat[0].rank + (int)i)
-            return err_fail(ERR_CHECK, "%s: rank %d after rank %d", path, out->seat[i].rank,
-                            out->seat[0].rank + (int)i - 1);
+        TRY(read_status(json_array_get(ranks, i), path, a, &out->status[i]));
+        if (out->status[i].rank != out->status[0].rank + (int)i)
+            return err_fail(ERR_CHECK, "%s: rank %d after rank %d", path, out->status[i].rank,
+                            out->status[0].rank + (int)i - 1);
     }
-    out->n_seats = (int)n;
+    out->n_here = (int)n;
     return OK;
 }
 

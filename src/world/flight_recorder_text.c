@@ -57,37 +57,37 @@ static bool has_posted(const RankStatus *s, const Record *r, int me)
 }
 
 /* The ranks that a transfer needs beside this one, as far as the record names them. */
-static int partners(const FlightRecorder *b, const Record *r, int me, int *out)
+static int partners(const FlightRecorder *f, const Record *r, int me, int *out)
 {
     int n = 0;
     if (is_pair(r)) {
         if (r->peer != me) out[n++] = r->peer;
         return n;
     }
-    const bool all = r->n_ranks == b->ranks; /* then they are known, however many */
-    const int known = all ? b->ranks : r->n_ranks < RECORD_RANKS ? r->n_ranks : RECORD_RANKS;
+    const bool all = r->n_ranks == f->ranks; /* then they are known, however many */
+    const int known = all ? f->ranks : r->n_ranks < RECORD_RANKS ? r->n_ranks : RECORD_RANKS;
     for (int i = 0; i < known && n < MAX_NAMED; i++) {
         const int rank = all ? i : r->rank[i];
-        const RankStatus *s = flight_recorder_of(b, rank);
+        const RankStatus *s = flight_recorder_of(f, rank);
         if (rank != me && s && !has_posted(s, r, me)) out[n++] = rank;
     }
     return n;
 }
 
-static void tell_wait(const FlightRecorder *b, const RankStatus *s, Text *t)
+static void report_wait(const FlightRecorder *f, const RankStatus *s, Text *t)
 {
     char name[RECORD_TEXT_BYTES];
     int missing[MAX_NAMED];
     const Record *r = recorder_at(&s->recorder, s->recorder.waits);
     if (!r) return;
     text_add(t, "; waits for %s", record_text(r, name));
-    const int n = partners(b, r, s->rank, missing);
+    const int n = partners(f, r, s->rank, missing);
     for (int i = 0; i < n; i++) text_add(t, "%s rank %d", i ? "," : ":", missing[i]);
     if (n > 0) text_add(t, n > 1 ? " have not posted it" : " has not posted it");
-    if (n == 0 && b->n_seats == b->ranks) text_add(t, ": all have posted it");
+    if (n == 0 && f->n_here == f->ranks) text_add(t, ": all have posted it");
 }
 
-static void tell_record(const Record *r, Text *t)
+static void report_record(const Record *r, Text *t)
 {
     char name[RECORD_TEXT_BYTES], bytes[24];
     text_add(t, "    %s: %s, posted at %.3f s", record_text(r, name),
@@ -98,16 +98,16 @@ static void tell_record(const Record *r, Text *t)
         text_add(t, r->matched_s >= 0 ? ", on its way\n" : ", not matched\n");
 }
 
-void flight_recorder_report(const FlightRecorder *b, int latest, Text *t)
+void flight_recorder_report(const FlightRecorder *f, int latest, Text *t)
 {
     char where[WATCH_TEXT_BYTES];
-    for (int i = 0; i < b->n_seats; i++) {
-        const RankStatus *s = &b->seat[i];
+    for (int i = 0; i < f->n_here; i++) {
+        const RankStatus *s = &f->status[i];
         const int64_t total = s->recorder.total;
         text_add(t, "  rank %d: %s", s->rank, watch_text(&s->watch, where));
-        if (s->recorder.waits >= 0) tell_wait(b, s, t);
+        if (s->recorder.waits >= 0) report_wait(f, s, t);
         text_add(t, "\n");
         for (int64_t k = total > latest ? total - latest : 0; k < total; k++)
-            tell_record(recorder_at(&s->recorder, k), t);
+            report_record(recorder_at(&s->recorder, k), t);
     }
 }

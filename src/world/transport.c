@@ -6,27 +6,26 @@
 #include "comm/nccl.h"
 #include "device/runtime.h"
 
-enum { ARENA_OFFERS = MAX_COMM_ARENAS - 1 }; /* of the comm; ranks register theirs from 0 on */
-
 /* What a rank could do, in numbers that travel. */
 typedef struct {
     int64_t version;    /* of its NCCL; 0: it has none */
     int64_t has_memory; /* its device has; -1: it has no device at all */
     int64_t card;
-} Offer;
-enum { OFFER_NUMBERS = sizeof(Offer) / sizeof(int64_t) };
+} TransportOffer;
+enum { OFFER_NUMBERS = sizeof(TransportOffer) / sizeof(int64_t) };
 
 typedef struct {
     NcclLibrary nccl;
     bool has_nccl;
     char why_not[TRANSPORT_BYTES / 2]; /* this rank has no NCCL */
-} Found;
+} NcclFound;
 
-static Err look(const WorldRank *r, const TransportSettings *s, Offer *out, Found *found)
+static Err probe(const WorldRank *r, const TransportSettings *s, TransportOffer *out,
+                 NcclFound *found)
 {
-    *out = (Offer){.has_memory = !s->device ? -1 : s->device->runtime != NULL};
-    *found = (Found){0};
-    if (out->has_memory <= 0 || s->wish == WISH_MPI) return OK;
+    *out = (TransportOffer){.has_memory = !s->device ? -1 : s->device->runtime != NULL};
+    *found = (NcclFound){0};
+    if (out->has_memory <= 0 || s->requested == TRANSPORT_MPI) return OK;
     TRY(s->device->runtime->identify(r->rank, (uint64_t *)&out->card));
     found->has_nccl = nccl_open(s->object, s->library, &found->nccl) == OK;
     if (found->has_nccl)
@@ -37,7 +36,7 @@ static Err look(const WorldRank *r, const TransportSettings *s, Offer *out, Foun
     return OK;
 }
 
-static Err gather(WorldRank *r, const Offer *mine, Offer **all)
+static Err gather(WorldRank *r, const TransportOffer *mine, TransportOffer **all)
 {
     TRY(world_agree(r, ARENA_NEW(r->arena, r->ranks, all)));
     TRY(comm_register(r->comm, ARENA_OFFERS, *all, sizeof **all * (size_t)r->ranks));
@@ -52,7 +51,7 @@ static Err gather(WorldRank *r, const Offer *mine, Offer **all)
 }
 
 /* A rank has no NCCL: all learn why. */
-static void learn(WorldRank *r, const Found *found, char *why)
+static void share_reason(WorldRank *r, const NcclFound *found, char *why)
 {
     const Err mine = found->has_nccl ? OK : err_fail(ERR_CONFIG, "%s", found->why_not);
     (void)world_agree(r, mine);
@@ -61,7 +60,7 @@ static void learn(WorldRank *r, const Found *found, char *why)
 }
 
 /* Why NCCL cannot be, by what all have said; "": it can. */
-static void judge(const WorldRank *r, const Offer *all, char *why)
+static void nccl_check(const WorldRank *r, const TransportOffer *all, char *why)
 {
     char a[NCCL_VERSION_BYTES], b[NCCL_VERSION_BYTES];
     const size_t room = TRANSPORT_BYTES / 2;
@@ -79,13 +78,13 @@ static void judge(const WorldRank *r, const Offer *all, char *why)
     }
 }
 
-static Err wish_check(const TransportSettings *s, const Offer *mine)
+static Err request_check(const TransportSettings *s, const TransportOffer *mine)
 {
-    if (s->wish == WISH_MPI && !s->processes)
+    if (s->requested == TRANSPORT_MPI && !s->processes)
         return err_fail(ERR_CONFIG,
                         "run.comm=mpi: the ranks are threads of one process; start them with "
                         "mpirun or srun, or leave run.comm=auto");
-    if (s->wish == WISH_NCCL && mine->has_memory == 0)
+    if (s->requested == TRANSPORT_NCCL && mine->has_memory == 0)
         return err_fail(ERR_CONFIG,
                         "run.comm=nccl: NCCL moves memory of GPUs, and device %s computes on the "
                         "host's; set run.device=cuda, or leave run.comm=auto",
@@ -93,47 +92,47 @@ static Err wish_check(const TransportSettings *s, const Offer *mine)
     return OK;
 }
 
-static Err settle(WorldRank *r, const TransportSettings *s, const Offer *all, const Found *found,
-                  char *words)
+static Err choose(WorldRank *r, const TransportSettings *s, const TransportOffer *all,
+                  const NcclFound *found, char *text)
 {
     char why[TRANSPORT_BYTES / 2] = "", version[NCCL_VERSION_BYTES];
     bool missing = false;
     for (int i = 0; i < r->ranks; i++) missing = missing || all[i].version == 0;
-    if (s->wish == WISH_MPI)
+    if (s->requested == TRANSPORT_MPI)
         snprintf(why, sizeof why, "run.comm=mpi");
     else if (missing)
-        learn(r, found, why);
+        share_reason(r, found, why);
     else
-        judge(r, all, why);
+        nccl_check(r, all, why);
     if (!why[0]) {
-        snprintf(words, TRANSPORT_BYTES, "between ranks %s moves what is on the cards",
+        snprintf(text, TRANSPORT_BYTES, "between ranks %s moves what is on the cards",
                  nccl_version_text((int)all[0].version, version));
         return nccl_attach(&found->nccl, r->comm);
     }
-    if (s->wish == WISH_NCCL)
+    if (s->requested == TRANSPORT_NCCL)
         return err_fail(ERR_CONFIG,
                         "run.comm=nccl: %s; run.comm=auto takes another way, and says which", why);
-    snprintf(words, TRANSPORT_BYTES,
+    snprintf(text, TRANSPORT_BYTES,
              "between ranks what is on the cards goes through the host's memory, by MPI: %s", why);
     return OK;
 }
 
-Err transport_open(WorldRank *r, const TransportSettings *s, char words[TRANSPORT_BYTES])
+Err transport_open(WorldRank *r, const TransportSettings *s, char text[TRANSPORT_BYTES])
 {
-    Offer mine, *all;
-    Found found;
-    words[0] = '\0';
-    Err err = look(r, s, &mine, &found);
-    if (err == OK) err = wish_check(s, &mine);
+    TransportOffer mine, *all;
+    NcclFound found;
+    text[0] = '\0';
+    Err err = probe(r, s, &mine, &found);
+    if (err == OK) err = request_check(s, &mine);
     TRY(world_agree(r, err));
-    if (!s->processes && s->wish == WISH_AUTO) {
+    if (!s->processes && s->requested == TRANSPORT_AUTO) {
         if (mine.has_memory > 0 && r->ranks > 1)
-            snprintf(words, TRANSPORT_BYTES,
+            snprintf(text, TRANSPORT_BYTES,
                      "between ranks, which are threads, each moves what is on the cards itself");
         return OK;
     }
     TRY(gather(r, &mine, &all));
     for (int i = 0; i < r->ranks; i++)
         if (all[i].has_memory <= 0) return OK; /* the host's memory, or a run that will end */
-    return world_agree(r, settle(r, s, all, &found, words));
+    return world_agree(r, choose(r, s, all, &found, text));
 }

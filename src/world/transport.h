@@ -11,11 +11,11 @@
 
 #include "world/world.h"
 
-typedef enum { WISH_AUTO, WISH_NCCL, WISH_MPI } TransportWish;
+typedef enum { TRANSPORT_AUTO, TRANSPORT_NCCL, TRANSPORT_MPI } TransportKind;
 
 typedef struct {
     const Device *device; /* NULL: this rank has none, and the run will end */
-    TransportWish wish;
+    TransportKind requested;
     bool processes;               /* ranks are, and not threads of one */
     const char *object, *library; /* as nccl_open takes them: for tests; NULL */
 } TransportSettings;
@@ -25,6 +25,6 @@ enum { TRANSPORT_BYTES = 640 };
 /* Collective over all ranks. Gives the comm NCCL, where that is what they come to; the words are a
  * line for people, empty where there is nothing to tell. ERR_CONFIG, on all ranks, for a wish that
  * cannot be honoured. */
-Err transport_open(WorldRank *r, const TransportSettings *s, char words[TRANSPORT_BYTES]);
+Err transport_open(WorldRank *r, const TransportSettings *s, char text[TRANSPORT_BYTES]);
 
 #endif

@@ -8,26 +8,26 @@
 
 enum { TEXT_BYTES = 2048 };
 
-typedef struct World World;
+typedef struct WorldRun WorldRun;
 
 typedef struct {
-    World *world;
+    WorldRun *world;
     WorldRank rank;
     Arena arena;
     pthread_t thread;
     Err err;
     int order; /* of its failure among those of the process, from 1 */
     char text[TEXT_BYTES];
-} Runner;
+} RankThread;
 
 /* Threads wait at a gate: when one cannot be started, none begins. */
 typedef enum { GATE_SHUT, GATE_OPEN, GATE_CALLED_OFF } Gate;
 
-struct World {
+struct WorldRun {
     const WorldSettings *set;
-    LocalWorld *local;
+    CommWorld *comm; /* of the settings, or local */
     int32_t *all;
-    Runner *runner;
+    RankThread *runner;
     int n; /* of this process */
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -41,8 +41,6 @@ Err world_agree(WorldRank *r, Err mine)
     r->agreed = err != OK && err != ERR_PEER;
     return err;
 }
-
-enum { ARENA_NUMBERS = MAX_COMM_ARENAS - 1 }; /* of the comm; ranks register theirs from 0 on */
 
 Err world_same(WorldRank *r, uint64_t number, const char *what, const char *rest)
 {
@@ -70,7 +68,7 @@ void world_leave(WorldRank *r, Err err)
     comm_release_device(r->comm);
 }
 
-static Err join(Runner *x)
+static Err join(RankThread *x)
 {
     const WorldSettings *s = x->world->set;
     CommSettings set = {.rank = x->rank.rank,
@@ -80,18 +78,17 @@ static Err join(Runner *x)
                         .timeout_s = s->timeout_s};
     TRY(arena_open(&x->arena, "rank", ARENA_PLENTY));
     x->rank.arena = &x->arena;
-    if (x->rank.seat) {
-        set.recorder = &x->rank.seat->recorder;
+    if (x->rank.status) {
+        set.recorder = &x->rank.status->recorder;
         set.records = set.recorder->cap;
-        flight_recorder_enter(x->rank.seat);
+        flight_recorder_enter(x->rank.status);
     }
-    if (s->mpi) return mpi_join(s->mpi, &x->arena, &set, &x->rank.comm);
-    return local_join(x->world->local, &x->arena, &set, &x->rank.comm);
+    return comm_join(x->world->comm, &x->arena, &set, &x->rank.comm);
 }
 
-static void note_failure(Runner *x, Err err)
+static void note_failure(RankThread *x, Err err)
 {
-    World *w = x->world;
+    WorldRun *w = x->world;
     pthread_mutex_lock(&w->lock);
     x->err = err;
     x->order = ++w->failures;
@@ -99,7 +96,7 @@ static void note_failure(Runner *x, Err err)
     pthread_mutex_unlock(&w->lock);
 }
 
-static void run_rank(Runner *x)
+static void run_rank(RankThread *x)
 {
     Err err = join(x);
     if (err == OK) err = x->world->set->body(&x->rank, x->world->set->work);
@@ -111,8 +108,8 @@ static void run_rank(Runner *x)
 
 static void *rank_main(void *runner)
 {
-    Runner *x = runner;
-    World *w = x->world;
+    RankThread *x = runner;
+    WorldRun *w = x->world;
     pthread_mutex_lock(&w->lock);
     while (w->gate == GATE_SHUT) pthread_cond_wait(&w->changed, &w->lock);
     const bool go = w->gate == GATE_OPEN;
@@ -121,7 +118,7 @@ static void *rank_main(void *runner)
     return NULL;
 }
 
-static void set_gate(World *w, Gate gate)
+static void set_gate(WorldRun *w, Gate gate)
 {
     pthread_mutex_lock(&w->lock);
     w->gate = gate;
@@ -130,7 +127,7 @@ static void set_gate(World *w, Gate gate)
 }
 
 /* Rank 0 is the calling thread: one rank needs no other. */
-static Err run_threads(World *w)
+static Err run_threads(WorldRun *w)
 {
     int started = 1, code = 0;
     for (; started < w->n && code == 0; started += code == 0)
@@ -146,11 +143,11 @@ static Err run_threads(World *w)
 }
 
 /* The first that failed by itself; else the first whose wait another ended. */
-static const Runner *first_failure(const World *w)
+static const RankThread *first_failure(const WorldRun *w)
 {
-    const Runner *found = NULL;
+    const RankThread *found = NULL;
     for (int i = 0; i < w->n; i++) {
-        const Runner *x = &w->runner[i];
+        const RankThread *x = &w->runner[i];
         if (x->err == OK) continue;
         const bool own = x->err != ERR_PEER, found_own = found && found->err != ERR_PEER;
         if (!found || own > found_own || (own == found_own && x->order < found->order)) found = x;
@@ -158,37 +155,41 @@ static const Runner *first_failure(const World *w)
     return found;
 }
 
-static Err outcome(const World *w)
+static Err outcome(const WorldRun *w)
 {
-    const Runner *x = w->runner[0].rank.agreed ? &w->runner[0] : first_failure(w);
+    const RankThread *x = w->runner[0].rank.agreed ? &w->runner[0] : first_failure(w);
     if (!x || x->err == OK) return OK;
     if (w->set->ranks == 1 || x->rank.agreed || x->err == ERR_PEER) /* names the rank already */
         return err_fail(x->err, "%s", x->text);
     return err_fail(x->err, "rank %d: %s", x->rank.rank, x->text);
 }
 
-static Err open_world(World *w, Arena *a)
+static Err open_world(WorldRun *w, Arena *a)
 {
     const WorldSettings *s = w->set;
-    const int first = s->mpi ? mpi_rank(s->mpi) : 0;
+    if (!w->comm) TRY(local_start(s->ranks, &w->comm));
+    const int first = w->comm->rank;
+    w->n = w->comm->here;
     TRY(ARENA_NEW(a, s->ranks, &w->all));
     TRY(ARENA_NEW(a, w->n, &w->runner));
     for (int i = 0; i < s->ranks; i++) w->all[i] = i;
-    if (s->board) TRY(flight_recorder_rank(s->board, s->ranks, first, w->n, s->records));
+    if (s->flight_recorder)
+        TRY(flight_recorder_rank(s->flight_recorder, s->ranks, first, w->n, s->records));
     for (int i = 0; i < w->n; i++) {
         w->runner[i].world = w;
-        w->runner[i].rank = (WorldRank){.rank = first + i,
-                                        .ranks = s->ranks,
-                                        .place = i,
-                                        .seat = s->board ? &s->board->seat[i] : NULL,
-                                        .all = {s->ranks, w->all}};
+        w->runner[i].rank =
+            (WorldRank){.rank = first + i,
+                        .ranks = s->ranks,
+                        .place = i,
+                        .status = s->flight_recorder ? &s->flight_recorder->status[i] : NULL,
+                        .all = {s->ranks, w->all}};
     }
-    return s->mpi ? OK : local_world_open(s->ranks, &w->local);
+    return OK;
 }
 
 Err world_run(const WorldSettings *s)
 {
-    World w = {.set = s, .n = s->mpi ? 1 : s->ranks};
+    WorldRun w = {.set = s, .comm = s->comm_world};
     Arena arena;
     TRY(arena_open(&arena, "world", ARENA_PLENTY));
     pthread_mutex_init(&w.lock, NULL);
@@ -196,7 +197,7 @@ Err world_run(const WorldSettings *s)
     Err err = open_world(&w, &arena);
     if (err == OK) err = run_threads(&w);
     if (err == OK) err = outcome(&w);
-    local_world_close(w.local);
+    if (!s->comm_world) comm_world_stop(w.comm); /* the launcher stops the other kind */
     pthread_cond_destroy(&w.changed);
     pthread_mutex_destroy(&w.lock);
     arena_close(&arena);

@@ -9,26 +9,26 @@
 #ifndef WORLD_WORLD_H
 #define WORLD_WORLD_H
 
-#include "comm/mpi.h"
+#include "comm/comm_world.h"
 #include "world/flight_recorder.h"
 
 typedef struct {
     int rank, ranks;
     int place; /* among the ranks of this process, 0 on */
     Comm *comm;
-    Arena *arena;     /* its own, for as long as the body runs */
-    RankStatus *seat; /* NULL: nobody watches */
+    Arena *arena;       /* its own, for as long as the body runs */
+    RankStatus *status; /* NULL: nobody watches */
     RankList all;
     bool agreed; /* the error is one that all know of */
 } WorldRank;
 
 typedef struct {
     int ranks;
-    MpiWorld *mpi; /* NULL: all ranks are threads of this process */
-    int in_flight; /* as CommSettings has them */
+    CommWorld *comm_world; /* as launched; NULL: all ranks become threads of this process */
+    int in_flight;         /* as CommSettings has them */
     int64_t records;
     double timeout_s;
-    FlightRecorder *board; /* may be NULL */
+    FlightRecorder *flight_recorder; /* may be NULL */
     Err (*body)(WorldRank *r, void *work);
     void *work;
 } WorldSettings;

@@ -9,7 +9,7 @@
 typedef struct {
     TransportSettings set;
     Err want;
-    const char *says, *transport; /* in the words, or the error; who moves in the end */
+    const char *says, *transport; /* in the words, or the error; the transport in the end */
 } Choice;
 
 static char faults[8][512];
@@ -27,7 +27,8 @@ static Err choose(WorldRank *r, void *work)
     return OK;
 }
 
-static void expect(int ranks, const char *says, Err want, TransportSettings set, const char *transport)
+static void expect(int ranks, const char *says, Err want, TransportSettings set,
+                   const char *transport)
 {
     Choice k = {set, want, says, transport};
     k.set.object = SHEAF_NCCL_OBJECT;
@@ -56,7 +57,7 @@ static void nccl_where_it_can_be(void **state)
     (void)state;
     TransportSettings set = {.device = &device_shadow, .processes = true};
     expect(3, "between ranks NCCL 2.28.9 moves", OK, set, "nccl");
-    set.wish = WISH_NCCL;
+    set.requested = TRANSPORT_NCCL;
     expect(2, "between ranks NCCL 2.28.9 moves", OK, set, "nccl");
     set.processes = false;
     expect(1, "between ranks NCCL 2.28.9 moves", OK, set, "nccl");
@@ -72,7 +73,7 @@ static void one_gpu_for_two(void **state)
     TransportSettings set = {.device = &device, .processes = true};
     expect(2, "by MPI: ranks 0 and 1 are on one GPU, which NCCL 2.28.9 refuses", OK, set, "local");
     expect(1, "between ranks NCCL 2.28.9 moves", OK, set, "nccl");
-    set.wish = WISH_NCCL;
+    set.requested = TRANSPORT_NCCL;
     expect(2, "run.comm=nccl: ranks 0 and 1 are on one GPU", ERR_CONFIG, set, "");
     bed.version(23003);
     expect(2, "between ranks NCCL 2.30.3 moves", OK, set, "nccl");
@@ -85,7 +86,7 @@ static void none_there(void **state)
     TransportSettings set = {
         .device = &device_shadow, .processes = true, .library = "libnccl-none.so.2"};
     expect(2, "nccl: libnccl-none.so.2 does not open", OK, set, "local");
-    set.wish = WISH_NCCL;
+    set.requested = TRANSPORT_NCCL;
     expect(2, "nccl: libnccl-none.so.2 does not open", ERR_CONFIG, set, "");
     bed.version(21300);
     set.library = NULL;
@@ -97,16 +98,19 @@ static void what_was_asked_for(void **state)
 {
     (void)state;
     expect(2, "goes through the host's memory, by MPI: run.comm=mpi", OK,
-           (TransportSettings){.device = &device_shadow, .processes = true, .wish = WISH_MPI},
+           (TransportSettings){
+               .device = &device_shadow, .processes = true, .requested = TRANSPORT_MPI},
            "local");
     expect(2, "which are threads", OK, (TransportSettings){.device = &device_shadow}, "local");
     expect(1, "", OK, (TransportSettings){.device = &device_shadow}, "local");
     expect(2, "", OK, (TransportSettings){.device = &device_ref, .processes = true}, "local");
     expect(2, "", OK, (TransportSettings){.device = NULL, .processes = true}, "local");
-    expect(2, "device ref computes on the host's", ERR_CONFIG,
-           (TransportSettings){.device = &device_ref, .processes = true, .wish = WISH_NCCL}, "");
+    expect(
+        2, "device ref computes on the host's", ERR_CONFIG,
+        (TransportSettings){.device = &device_ref, .processes = true, .requested = TRANSPORT_NCCL},
+        "");
     expect(1, "the ranks are threads of one process", ERR_CONFIG,
-           (TransportSettings){.device = &device_shadow, .wish = WISH_MPI}, "");
+           (TransportSettings){.device = &device_shadow, .requested = TRANSPORT_MPI}, "");
 }
 
 int main(int argc, char **argv)

@@ -113,7 +113,7 @@ static Err crash_of_rank_2(WorldRank *w, void *work)
 {
     (void)work;
     TRY(sum(w));
-    be_at(w->seat, 10 + w->rank);
+    be_at(w->status, 10 + w->rank);
     if (w->rank != 2) return sum(w);
     nap_ms(50);
     touch_nothing();
@@ -134,7 +134,7 @@ static Err crash_of_a_team(WorldRank *w, void *work)
     (void)work;
     Team *team;
     pthread_t me = pthread_self();
-    be_at(w->seat, 10 + w->rank);
+    be_at(w->status, 10 + w->rank);
     if (w->rank != 1) return sum(w);
     TRY(team_open(&team, 2, NULL));
     team_run(team, 2, slow_touch, &me);
@@ -153,7 +153,7 @@ static Err deep(WorldRank *w, volatile char *above)
 static Err crash_by_stack(WorldRank *w, void *work)
 {
     (void)work;
-    be_at(w->seat, 10 + w->rank);
+    be_at(w->status, 10 + w->rank);
     return w->rank == 1 ? deep(w, NULL) : sum(w);
 }
 
@@ -161,8 +161,12 @@ static char dir[] = "/tmp/test_ranks_worker_XXXXXX";
 
 static int run_4(FlightRecorder *b, Err (*body)(WorldRank *, void *))
 {
-    const WorldSettings set = {
-        .ranks = 4, .in_flight = 8, .records = 64, .timeout_s = 20, .board = b, .body = body};
+    const WorldSettings set = {.ranks = 4,
+                               .in_flight = 8,
+                               .records = 64,
+                               .timeout_s = 20,
+                               .flight_recorder = b,
+                               .body = body};
     strcpy(b->dir, dir);
     return world_run(&set) == OK ? 0 : 1;
 }
@@ -205,7 +209,7 @@ static void a_crash_names_rank_and_instruction(void **state)
 {
     (void)state;
     Arena arena;
-    FlightRecorder board;
+    FlightRecorder recorder;
     const char *reason;
     char path[1200];
     if (SANITIZED) return;
@@ -218,14 +222,14 @@ static void a_crash_names_rank_and_instruction(void **state)
     snprintf(path, sizeof path, "%s/recorder.json", dir);
     assert_said(path);
     assert_int_equal(arena_open(&arena, "dump", 1 << 24), OK);
-    if (flight_recorder_read(path, &arena, &board, &reason) != OK) fail_msg("%s", err_text());
-    assert_int_equal(board.ranks, 4);
-    assert_int_equal(board.n_seats, 4);
+    if (flight_recorder_read(path, &arena, &recorder, &reason) != OK) fail_msg("%s", err_text());
+    assert_int_equal(recorder.ranks, 4);
+    assert_int_equal(recorder.n_here, 4);
     assert_non_null(strstr(reason, "rank 2 of 4 died of SIGSEGV"));
-    assert_int_equal(board.seat[2].recorder.waits, -1);
-    assert_int_equal(board.seat[2].recorder.total, 1);
-    assert_int_equal(board.seat[3].recorder.total, 2);
-    assert_int_equal(board.seat[3].recorder.waits, 1);
+    assert_int_equal(recorder.status[2].recorder.waits, -1);
+    assert_int_equal(recorder.status[2].recorder.total, 1);
+    assert_int_equal(recorder.status[3].recorder.total, 2);
+    assert_int_equal(recorder.status[3].recorder.waits, 1);
     arena_close(&arena);
 }
 

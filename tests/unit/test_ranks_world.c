@@ -11,16 +11,13 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "base/team.h"
+#include "base/clock.h"
 #include "world/world.h"
 
-static double now_s(void)
+static void sleep_ms(long ms)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
 }
-
-static void nap_ms(long ms) { nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL); }
 
 static Err sum(WorldRank *w, double *x)
 {
@@ -64,7 +61,7 @@ static Err one_fails(WorldRank *w, void *work)
     double x = 1;
     TRY(sum(w, &x));
     if (w->rank != *(int *)work) return sum(w, &x);
-    nap_ms(30);
+    sleep_ms(30);
     return err_fail(ERR_NOMEM, "planted %d", w->rank);
 }
 
@@ -101,7 +98,7 @@ static Err two_disagree(WorldRank *w, void *work)
 {
     (void)work;
     const Err mine = w->rank == 2 || w->rank == 3 ? err_fail(ERR_CONFIG, "no %d", w->rank) : OK;
-    if (w->rank == 3) nap_ms(20);
+    if (w->rank == 3) sleep_ms(20);
     TRY(world_agree(w, mine));
     return err_fail(ERR_CHECK, "not reached");
 }
@@ -140,7 +137,7 @@ static Err one_stops_answering(WorldRank *w, void *work)
     double x = 1;
     (void)work;
     TRY(sum(w, &x));
-    if (w->rank == 1) nap_ms(400);
+    if (w->rank == 1) sleep_ms(400);
     return sum(w, &x);
 }
 
@@ -155,29 +152,29 @@ static void who_stops_answering_is_named(void **state)
         fail_msg("%s", err_text());
 }
 
-/* What the board holds of a world that failed. */
-static void the_board_tells_it_again(void **state)
+/* recorder.json of a world that failed reads back to the same report. */
+static void flight_recorder_file_reads_back(void **state)
 {
     (void)state;
     Arena arena;
-    FlightRecorder *board, again;
+    FlightRecorder *recorder, again;
     const char *words[2], *reason;
     char path[64];
     snprintf(path, sizeof path, "test_ranks_world.%d.json",
              (int)getpid()); /* where the test runs */
     WorldSettings set = world_of(3, one_stops_answering, NULL);
-    assert_int_equal(flight_recorder_open(&board), OK);
+    assert_int_equal(flight_recorder_open(&recorder), OK);
     assert_int_equal(arena_open(&arena, "words", 1 << 24), OK);
     set.timeout_s = 0.1;
-    set.board = board;
+    set.flight_recorder = recorder;
     assert_int_equal(world_run(&set), ERR_PEER);
-    assert_int_equal(board->n_seats, 3);
-    if (flight_recorder_write(board, path, err_text()) != OK) fail_msg("%s", err_text());
+    assert_int_equal(recorder->n_here, 3);
+    if (flight_recorder_write(recorder, path, err_text()) != OK) fail_msg("%s", err_text());
     if (flight_recorder_read(path, &arena, &again, &reason) != OK) fail_msg("%s", err_text());
     assert_string_equal(reason, err_text());
     for (int i = 0; i < 2; i++) {
         Text t = text_in(&arena);
-        flight_recorder_report(i ? &again : board, 5, &t);
+        flight_recorder_report(i ? &again : recorder, 5, &t);
         assert_int_equal(text_done(&t, &words[i]), OK);
     }
     assert_string_equal(words[0], words[1]);
@@ -186,7 +183,45 @@ static void the_board_tells_it_again(void **state)
     assert_null(strstr(words[0], "rank 1: between steps; waits"));
     remove(path);
     arena_close(&arena);
-    flight_recorder_close(board);
+    flight_recorder_close(recorder);
+}
+
+/* Version 1: the number of ranks is `ranks`, the list is `seats`. */
+static void old_recorder_files_are_read(void **state)
+{
+    (void)state;
+    static const char *const text =
+        "{\"sheaf\": \"recorder\", \"version\": %d, \"reason\": \"planted\", \"ranks\": 2, "
+        "\"seats\": [{\"rank\": 1, \"step\": 12, \"action\": \"run\", \"unit\": \"layer.3\", "
+        "\"phase\": \"F\", \"micro\": 1, \"transfers\": 1, \"waits\": 0, \"records\": [{"
+        "\"number\": 0, \"kind\": \"all-reduce\", \"sequence\": 31, \"purpose\": 0, \"instr\": 17, "
+        "\"peer\": -1, \"group\": 2, \"over\": [0, 1], \"bytes\": 4096, \"sent\": 4096, "
+        "\"dtype\": \"f32\", \"posted_s\": 1.5, \"matched_s\": -1, \"done_s\": -1}]}]}";
+    char path[64];
+    Arena arena;
+    FlightRecorder recorder;
+    const char *reason, *words;
+    snprintf(path, sizeof path, "test_ranks_world.%d.json", (int)getpid());
+    assert_int_equal(arena_open(&arena, "words", 1 << 20), OK);
+    for (int version = 1; version <= 3; version++) {
+        FILE *f = fopen(path, "w");
+        assert_non_null(f);
+        fprintf(f, text, version);
+        fclose(f);
+        const Err err = flight_recorder_read(path, &arena, &recorder, &reason);
+        assert_int_equal(err, version == 1 ? OK : ERR_CHECK); /* its keys are those of version 1 */
+        if (err != OK) continue;
+        assert_int_equal(recorder.ranks, 2);
+        assert_int_equal(recorder.n_here, 1);
+        assert_string_equal(reason, "planted");
+        Text t = text_in(&arena);
+        flight_recorder_report(&recorder, 0, &t);
+        assert_int_equal(text_done(&t, &words), OK);
+        assert_string_equal(words, "  rank 1: step 12, layer.3, F of micro-batch 1; waits for "
+                                   "all-reduce #31 over {0 1}, instruction 17\n");
+    }
+    remove(path);
+    arena_close(&arena);
 }
 
 int main(void)
@@ -198,7 +233,8 @@ int main(void)
         cmocka_unit_test(ranks_agree_before_they_move_on),
         cmocka_unit_test(a_fault_of_all_names_none),
         cmocka_unit_test(who_stops_answering_is_named),
-        cmocka_unit_test(the_board_tells_it_again),
+        cmocka_unit_test(flight_recorder_file_reads_back),
+        cmocka_unit_test(old_recorder_files_are_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
