@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "comm/backend.h"
+#include "base/clock.h"
 #include "comm/local/local.h"
 #include "comm/mpi.h"
 
@@ -21,8 +22,7 @@ static const size_t sizes[] = {(size_t)64 << 20, 4 << 20, 256 << 10, 4 << 10, 8}
 enum { N_SIZES = sizeof sizes / sizeof *sizes };
 
 typedef struct {
-    LocalWorld *world; /* or: */
-    MpiWorld *mpi;
+    CommWorld *world;
     int rank, ranks;
     double us[N_SIZES];
     Err err;
@@ -50,9 +50,9 @@ static Err time_size(Comm *c, const Bench *b, size_t bytes, double *calls_us, do
         .kind = COMM_ALL_REDUCE, .group = {b->ranks, all}, .from = whole, .to = whole};
     const int calls = calls_of(bytes), warm = calls / 10 + 2;
     for (int i = -warm; i < calls; i++) {
-        const double start_s = comm_now_s();
+        const double start_s = now_s();
         TRY(comm_do(c, &t));
-        if (i >= 0) calls_us[i] = 1e6 * (comm_now_s() - start_s);
+        if (i >= 0) calls_us[i] = 1e6 * (now_s() - start_s);
     }
     qsort(calls_us, (size_t)calls, sizeof *calls_us, compare);
     *out = calls_us[calls / 2];
@@ -67,7 +67,7 @@ static Err run_rank(Bench *b)
     float *data;
     double *calls_us;
     TRY(arena_open(&arena, "bench", (size_t)1 << 30));
-    TRY(b->mpi ? mpi_join(b->mpi, &arena, &set, &c) : local_join(b->world, &arena, &set, &c));
+    TRY(comm_join(b->world, &arena, &set, &c));
     TRY(ARENA_NEW(&arena, sizes[0] / sizeof(float), &data));
     TRY(ARENA_NEW(&arena, MAX_CALLS, &calls_us));
     TRY(comm_register(c, 0, data, sizes[0]));
@@ -110,17 +110,17 @@ static void show(const Bench *b)
 
 static int run(int ranks)
 {
-    LocalWorld *world;
+    CommWorld *world;
     Bench bench[MAX_RANKS];
     pthread_t thread[MAX_RANKS];
-    if (local_world_open(ranks, &world) != OK) return fprintf(stderr, "%s\n", err_text()), 1;
+    if (local_start(ranks, &world) != OK) return fprintf(stderr, "%s\n", err_text()), 1;
     for (int i = 0; i < ranks; i++) {
         bench[i] = (Bench){.world = world, .rank = i, .ranks = ranks};
         if (pthread_create(&thread[i], NULL, rank_main, &bench[i]) != 0)
             return fprintf(stderr, "thread %d cannot start\n", i), 1;
     }
     for (int i = 0; i < ranks; i++) pthread_join(thread[i], NULL);
-    local_world_close(world);
+    comm_world_stop(world);
     show(&bench[0]);
     return bench[0].err != OK;
 }
@@ -129,17 +129,17 @@ static int run_process(const char *path, const MpiLaunch *launch)
 {
     Bench b = {0};
     if (!path) return fprintf(stderr, "give the path of sheaf-mpi.so\n"), 2;
-    if (mpi_start(path, launch, &b.mpi) != OK) return fprintf(stderr, "%s\n", err_text()), 1;
-    b.rank = mpi_rank(b.mpi);
-    b.ranks = mpi_ranks(b.mpi);
+    if (mpi_start(path, launch, &b.world) != OK) return fprintf(stderr, "%s\n", err_text()), 1;
+    b.rank = b.world->rank;
+    b.ranks = b.world->ranks;
     if (b.rank == 0) head("processes");
     b.err = run_rank(&b);
     if (b.err != OK) {
         fprintf(stderr, "rank %d: %s\n", b.rank, err_text());
-        mpi_abort(b.mpi, 1);
+        comm_world_abort(b.world, 1);
     }
     if (b.rank == 0) show(&b);
-    mpi_stop(b.mpi);
+    comm_world_stop(b.world);
     return 0;
 }
 

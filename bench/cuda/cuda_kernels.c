@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "device/open.h"
+#include "device/registry.h"
 #include "support/clock.h"
 #include "support/kernels.h"
 

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "device/open.h"
+#include "device/registry.h"
 #include "support/adamw.h"
 #include "support/clock.h"
 #include "support/inputs.h"

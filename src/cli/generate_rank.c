@@ -28,7 +28,7 @@ static Err compile(GenerateRunner *r)
 /* Prints model, device and memory before anything is allocated. */
 static void print_plan(const GenerateRunner *r)
 {
-    char count[24], bytes[24], cache[24];
+    char count[24], bytes[24], cache[24], device[DEVICE_TEXT_BYTES];
     const GenerateRequest *g = r->g;
     const InferContext *ctx = &g->infer;
     fprintf(stderr, "%s: %s parameters; %s, %s", ctx->source.dir,

@@ -13,13 +13,13 @@ Err launch_open(Launch *l)
     if (!mpi_launched(getenv, &by) || by.ranks == 1) return OK;
     l->by = by;
     l->ranks = by.ranks;
-    return mpi_start(NULL, &by, &l->mpi);
+    return mpi_start(NULL, &by, &l->comm_world);
 }
 
 void launch_close(Launch *l)
 {
-    if (l->mpi) mpi_stop(l->mpi);
-    l->mpi = NULL;
+    comm_world_stop(l->comm_world);
+    l->comm_world = NULL;
 }
 
 /* The first of these that is set, as a number; -1: none is. */

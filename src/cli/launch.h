@@ -13,9 +13,9 @@
 #include "comm/mpi.h"
 
 typedef struct {
-    MpiLaunch by;  /* by.ranks is 1 where nobody launched several */
-    MpiWorld *mpi; /* NULL: ranks are threads */
-    int ranks;     /* of the run; of this process: */
+    MpiLaunch by;          /* by.ranks is 1 where nobody launched several */
+    CommWorld *comm_world; /* of the processes that were launched; NULL: ranks are threads */
+    int ranks;             /* of the run; of this process: */
     int here;
     Cores cores; /* that it may use, which `sharing` ranks do, its own from the first-th on */
     int sharing, first, threads;

@@ -9,15 +9,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "cli/config/job.h"
+#include "cli/config/keys.h"
 #include "base/text.h"
-#include "device/cpu/cpu.h"
-#include "device/open.h"
 
 Err machine_choice(const Config *c, Option *out)
 {
     const Device *cuda;
     TRY(config_device(c, out));
-    if (*out == DEVICE_AUTO) *out = device_cuda_open(NULL, &cuda) == OK ? DEVICE_CUDA : DEVICE_CPU;
+    if (*out == DEVICE_AUTO)
+        *out = device_open("cuda", NULL, &cuda) == OK ? DEVICE_CUDA : DEVICE_CPU;
     return OK;
 }
 
@@ -25,9 +25,7 @@ Err machine_device(const Config *c, const Device **out)
 {
     Option device;
     TRY(machine_choice(c, &device));
-    *out = &device_ref;
-    if (device == DEVICE_REF) return OK;
-    return device == DEVICE_CUDA ? device_cuda_open(NULL, out) : device_cpu_open(NULL, out);
+    return device_open(option_text(device), NULL, out);
 }
 
 Err machine_card(const Device *d, DeviceInfo *out)
@@ -37,26 +35,6 @@ Err machine_card(const Device *d, DeviceInfo *out)
     const Err err = d->runtime->info(context, out);
     d->runtime->close(context);
     return err;
-}
-
-/* The card does not change while the program runs. */
-static const char *card_text(const Device *d)
-{
-    static _Thread_local char text[256];
-    char bytes[24];
-    DeviceInfo card;
-    if (text[0]) return text;
-    if (machine_card(d, &card) != OK) return d->name;
-    snprintf(text, sizeof text, "%s: %d x %s, %s", d->name, d->runtime->count(), card.name,
-             text_bytes((int64_t)card.total_bytes, bytes));
-    return text;
-}
-
-const char *machine_device_text(const Device *d)
-{
-    if (d->runtime) return card_text(d);
-    static _Thread_local char cpu[CPU_TEXT_BYTES];
-    return d == &device_ref ? "ref: plain loops, right but not fast" : device_cpu_text(cpu);
 }
 
 int64_t machine_memory_bytes(void)

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "cli/config/config.h"
+#include "device/registry.h"
 #include "device/runtime.h"
 
 /* Local. What config_device names, and for auto: cuda where it and a card are there, else cpu. */
@@ -15,8 +16,6 @@ Err machine_choice(const Config *c, Option *out);
 Err machine_device(const Config *c, const Device **out);
 /* Local. What the first card of a device with memory of its own is. */
 Err machine_card(const Device *d, DeviceInfo *out);
-/* Local. The device in words: instruction set, library; the card, its memory. */
-const char *machine_device_text(const Device *d);
 int64_t machine_memory_bytes(void);
 /* Local. The processor's name, in `buffer`, which is returned. */
 const char *machine_processor(char *buffer, size_t bytes);

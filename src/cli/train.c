@@ -160,7 +160,7 @@ static Err prepare(TrainSession *s, int argc, char **argv)
 static Err run_world(TrainSession *s)
 {
     const WorldSettings set = {.ranks = s->launch.ranks,
-                               .mpi = s->launch.mpi,
+                               .comm_world = s->launch.comm_world,
                                .in_flight = IN_FLIGHT,
                                .records = RECORDS,
                                .timeout_s = s->config.run_timeout_s,

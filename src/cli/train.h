@@ -7,6 +7,7 @@
 #include <signal.h>
 #include "cli/config/job.h"
 #include "cli/launch.h"
+#include "device/registry.h"
 #include "state/source.h"
 #include "train/run.h"
 

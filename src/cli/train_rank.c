@@ -45,7 +45,7 @@ static void report_run(const TrainSession *s, TrainRank *r)
                  (long long)s->config.run_threads);
     printf("%s: %s parameters; %s, %s; %s%lld tokens a step; memory %s%s, known before the run\n",
            s->model.name, text_count((double)model_param_count(&r->job.model), count),
-           machine_device_text(s->device), dtype_name(r->job.model.dtype), ranks,
+           s->device_text, dtype_name(r->job.model.dtype), ranks,
            (long long)(s->config.batch_global * s->config.data_seq_len),
            text_bytes(atomic_load(&s->run.needed_bytes), bytes),
            s->launch.here > 1 ? " for all ranks" : "");
@@ -128,7 +128,7 @@ static Err write_trace(const TrainSession *s, TrainRank *r)
 {
     char path[1100];
     if (!s->trace_path) return OK;
-    snprintf(path, sizeof path, s->launch.mpi ? "%.1000s.%d" : "%.1000s", s->trace_path,
+    snprintf(path, sizeof path, s->launch.comm_world ? "%.1000s.%d" : "%.1000s", s->trace_path,
              r->world->rank);
     TRY(train_write_trace(r, path));
     if (r->world->rank == 0) report_trace(s, r, path);

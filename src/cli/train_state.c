@@ -21,7 +21,7 @@ Err train_scalars(TrainSession *s, StateScalars *out)
                          .pack = c->data_pack,
                          .optim = option_text(c->optim_kind),
                          .dtype = option_text(c->precision_compute),
-                         .device = machine_device_text(s->device),
+                         .device = device_text(s->device, s->device_text),
                          .kernels = ""};
     Text t = text_in(&s->arena);
     config_print(c, &t);

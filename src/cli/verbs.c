@@ -6,7 +6,7 @@
 #include <string.h>
 #include "base/text.h"
 #include "comm/nccl.h"
-#include "device/open.h"
+#include "device/registry.h"
 
 const Verb verbs[] = {
     {"train", "run.yaml [key=value ...] [--trace F] [--supervise N [--fewer]]",
@@ -94,8 +94,9 @@ int cli_run(int argc, char **argv)
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) return verb_help(1, (char **)help);
     if (strcmp(name, "--version") == 0) {
         puts("sheaf " SHEAF_VERSION);
-        puts(device_cuda_text(NULL));
-        puts(nccl_text(NULL));
+        char device[DEVICE_TEXT_BYTES], nccl[NCCL_TEXT_BYTES];
+        puts(device_open_text("cuda", NULL, device));
+        puts(nccl_text(NULL, nccl));
         return 0;
     }
     const Verb *verb = verb_find(name);

@@ -8,6 +8,7 @@
 void verify_print_head(const Verification *v)
 {
     const ModelConfig *c = &v->tried;
+    char device[DEVICE_TEXT_BYTES];
     printf("%s%s: %lld layers, width %lld, %lld heads and %lld of keys, vocabulary %lld; "
            "sequences of %lld\n",
            v->model.name, v->shrunken ? ", a shrunken copy" : "", (long long)c->n_layers,
@@ -17,7 +18,7 @@ void verify_print_head(const Verification *v)
            v->set.is_plain ? "\n" : "");
     if (!v->set.is_plain)
         printf("exact and bounded in %s on %s\n", dtype_name(v->set.dtype),
-               machine_device_text(v->device));
+               device_text(v->device, device));
     printf("deviations are relative to the largest entry of each tensor\n\n");
     printf("%-48s %-8s %9s %9s %9s %9s %12s %12s\n", "layout", "grade", "loss", "gradients",
            "weights", "bound", "sent", "predicted");

@@ -116,7 +116,6 @@ struct Comm {
 Err comm_open(Arena *a, const CommSettings *set, const CommTable *table, void *state, Comm **out);
 /* Local. Moves the transfer on and notes when. */
 void comm_progress(Comm *c, int slot, TransferProgress progress);
-double comm_now_s(void);
 /* Local. Address of a Ref of this rank, which was checked. */
 void *comm_at(const Comm *c, const Ref *r);
 static inline size_t ref_bytes(const Ref *r) { return (size_t)r->count * dtype_bytes(r->dtype); }

@@ -1,15 +1,7 @@
 /* comm.c -- what is the same for every backend: memory, tickets, the recorder. */
 #define _POSIX_C_SOURCE 200809L
 #include "comm/backend.h"
-
-#include <time.h>
-
-double comm_now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+#include "base/clock.h"
 
 static Err open_recorder(Comm *c, Arena *a)
 {
@@ -34,7 +26,7 @@ Err comm_open(Arena *a, const CommSettings *set, const CommTable *table, void *s
                         set->in_flight, (long long)set->records);
     TRY(delay_check(set));
     TRY(ARENA_NEW(a, 1, &c));
-    *c = (Comm){.table = table, .state = state, .set = *set, .arena = a, .opened_s = comm_now_s()};
+    *c = (Comm){.table = table, .state = state, .set = *set, .arena = a, .opened_s = now_s()};
     TRY(ARENA_NEW(a, set->in_flight, &c->pending));
     TRY(ARENA_NEW(a, COMM_STAGING + 2 * set->in_flight, &c->memory));
     TRY(open_recorder(c, a));
@@ -134,7 +126,7 @@ static void record_post(Comm *c, const Pending *p)
                   .scalar = p->t.scalar,
                   .bytes = ref_bytes(payload),
                   .sent_bytes = transfer_sent(&p->t, c->set.rank),
-                  .posted_s = comm_now_s() - c->opened_s,
+                  .posted_s = now_s() - c->opened_s,
                   .matched_s = -1,
                   .done_s = -1,
                   .peer = peer_of(&p->t),
@@ -157,7 +149,7 @@ void comm_progress(Comm *c, int slot, TransferProgress progress)
 {
     Pending *p = &c->pending[slot];
     Record *r = record_of(c, p->number);
-    const double at_s = comm_now_s() - c->opened_s;
+    const double at_s = now_s() - c->opened_s;
     p->progress = progress;
     if (r->number != p->number) return; /* a newer transfer has taken its place in the ring */
     if (progress == MATCHED) r->matched_s = at_s;

@@ -43,9 +43,23 @@
 #include "base/arena.h"
 #include "base/dtype.h"
 #include "base/err.h"
+#include "base/ranks.h"
 #include "device/runtime.h"
 
-enum { MAX_COMM_ARENAS = 32 };
+/* Ids of registered memory. A rank registers the arenas of its programs from 0 on (ArenaId of
+ * schedule/link/link.h, then the mailbox; a second program follows the first). Modules that transfer
+ * memory of their own have one id each, after those. */
+enum {
+    MAX_PROGRAM_ARENAS = 25,
+    ARENA_REPLICAS = MAX_PROGRAM_ARENAS, /* train/replicas.c: hashes of replicated state */
+    ARENA_LOOP,                          /* train/step.c: sums over the ranks of a step */
+    ARENA_LOAD,                          /* state/load.c: chunks of a checkpoint */
+    ARENA_SCORES,                        /* infer/score.c: losses of sequences */
+    ARENA_CHOICE,                        /* infer/generate.c: sampled tokens */
+    ARENA_OFFERS,                        /* world/transport.c: transports that ranks have */
+    ARENA_NUMBERS,                       /* world/world.c: numbers that must be equal */
+    MAX_COMM_ARENAS
+};
 
 typedef struct {
     int rank;

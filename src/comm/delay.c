@@ -11,6 +11,7 @@
 
 #include <math.h>
 #include <time.h>
+#include "base/clock.h"
 
 /* The longest sleep while transfers of this rank move, since a peer may wait for one of them; and
  * while none does, so that a failure elsewhere is seen soon. */
@@ -44,7 +45,7 @@ static bool any_moves(const Comm *c)
 Err delay_wait(Comm *c, double due_s)
 {
     while (due_s > 0) {
-        const double left_s = due_s - (comm_now_s() - c->opened_s);
+        const double left_s = due_s - (now_s() - c->opened_s);
         if (left_s <= 0) break;
         const double sleep_s = fmin(left_s, any_moves(c) ? BUSY_SLEEP_S : IDLE_SLEEP_S);
         const struct timespec pause = {0, (long)(sleep_s * 1e9) + 1};

@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <string.h>
 #include <time.h>
+#include "base/clock.h"
 
 /* The host looks at the device so often at first, in case it is nearly done; then it naps. */
 static const double YIELD_S = 1e-3;
@@ -54,13 +55,13 @@ Err comm_prepare(Comm *c, const Transfer *t, int n)
 /* Until the event has come, or waiting for it is in vain. */
 static Err await(Comm *c, DeviceEvent *e)
 {
-    const double since_s = comm_now_s();
+    const double since_s = now_s();
     for (;;) {
         bool done;
         TRY(c->device.runtime->done(e, &done));
         if (done) return OK;
         TRY(comm_poll(c));
-        const double waited_s = comm_now_s() - since_s;
+        const double waited_s = now_s() - since_s;
         if (c->set.timeout_s > 0 && waited_s >= c->set.timeout_s)
             TRY(device_transport_failed(c, c->transport->overdue(c, waited_s), true));
         if (waited_s < YIELD_S)

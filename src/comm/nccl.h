@@ -25,7 +25,7 @@ typedef struct NcclLibrary {
     NcclApi api;
 } NcclLibrary;
 
-enum { NCCL_VERSION_BYTES = 32 };
+enum { NCCL_VERSION_BYTES = 32, NCCL_TEXT_BYTES = 512 };
 
 /* Local. Opens the shared object (NULL: beside the running program) and NCCL (NULL: libnccl.so.2).
  * ERR_CONFIG says what is missing. */
@@ -37,6 +37,6 @@ bool nccl_shares_gpus(int version);
 /* Local. Of a comm on which nothing was begun yet. */
 Err nccl_attach(const NcclLibrary *l, Comm *c);
 /* Local. In one line, for people: the version, or why there is none. */
-const char *nccl_text(const char *path);
+const char *nccl_text(const char *path, char text[NCCL_TEXT_BYTES]);
 
 #endif

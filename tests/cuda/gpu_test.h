@@ -16,7 +16,7 @@
 
 #include <stdio.h>
 #include "device/runtime.h"
-#include "device/open.h"
+#include "device/registry.h"
 
 enum { SKIPPED = 77, GPU_BYTES = 1 << 28 };
 

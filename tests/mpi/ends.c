@@ -12,17 +12,17 @@
 
 #include "comm/mpi.h"
 
-static Err run(MpiWorld *w, Arena *a, const char *how)
+static Err run(CommWorld *w, Arena *a, const char *how)
 {
-    const CommSettings set = {.rank = mpi_rank(w),
-                              .ranks = mpi_ranks(w),
+    const CommSettings set = {.rank = w->rank,
+                              .ranks = w->ranks,
                               .in_flight = 4,
                               .records = 4,
                               .timeout_s = strcmp(how, "hang") == 0 ? 0.3 : 60};
     Comm *c;
     int32_t everyone[64];
     for (int i = 0; i < set.ranks; i++) everyone[i] = i;
-    TRY(mpi_join(w, a, &set, &c));
+    TRY(comm_join(w, a, &set, &c));
     TRY(comm_agree(c, (RankList){set.ranks, everyone}, OK));
     if (set.rank == 1) {
         if (strcmp(how, "exit") == 0) _exit(3);
@@ -38,13 +38,13 @@ static Err run(MpiWorld *w, Arena *a, const char *how)
 int main(int argc, char **argv)
 {
     char path[1024];
-    MpiWorld *w;
+    CommWorld *w;
     Arena a;
     snprintf(path, sizeof path, "%s/sheaf-mpi.so", getenv("SHEAF_BINARY_DIR"));
     if (argc != 2 || mpi_start(path, NULL, &w) != OK || arena_open(&a, "ends", 1 << 22) != OK)
         return fprintf(stderr, "ends exit|crash|hang; %s\n", err_text()), 2;
     const Err err = run(w, &a, argv[1]);
-    mpi_stop(w);
+    comm_world_stop(w);
     arena_close(&a);
     return err != OK;
 }

@@ -6,8 +6,9 @@
 #define TESTS_MPI_RANKS_H
 
 #include "comm/mpi.h"
+#include "base/clock.h"
 
-static MpiWorld *test_mpi;
+static CommWorld *test_mpi;
 
 static inline int ranks_open(void **state)
 {
@@ -22,13 +23,13 @@ static inline int ranks_open(void **state)
 static inline int ranks_close(void **state)
 {
     (void)state;
-    if (test_mpi) mpi_stop(test_mpi);
+    if (test_mpi) comm_world_stop(test_mpi);
     return 0;
 }
 
 static inline void needs_ranks(int ranks)
 {
-    if (ranks != mpi_ranks(test_mpi)) skip();
+    if (ranks != test_mpi->ranks) skip();
 }
 
 static inline void needs_threads(void) { skip(); }
@@ -36,13 +37,13 @@ static inline void needs_threads(void) { skip(); }
 static inline int ranks_or(int liked)
 {
     (void)liked;
-    return mpi_ranks(test_mpi);
+    return test_mpi->ranks;
 }
 
 static inline Err test_rank_run(TestRank *r)
 {
     const CommSettings set = test_settings(r);
-    TRY(mpi_join(test_mpi, &r->arena, &set, &r->comm));
+    TRY(comm_join(test_mpi, &r->arena, &set, &r->comm));
     TRY(comm_register(r->comm, 0, r->memory, TEST_BYTES));
     const Err err = r->of->body(r);
     if (err != OK) comm_abort(r->comm, err, err_text());
@@ -59,7 +60,7 @@ static inline Err test_ranks_show(TestRank *r)
                         .group = test_world(r->ranks),
                         .from = {r->rank, 0, sizeof *r * (size_t)r->rank, each, I32},
                         .to = {r->rank, 0, 0, each * r->ranks, I32}};
-    TRY(mpi_join(test_mpi, &r->arena, &set, &r->comm));
+    TRY(comm_join(test_mpi, &r->arena, &set, &r->comm));
     TRY(comm_register(r->comm, 0, test_ranks, sizeof test_ranks));
     TRY(comm_do(r->comm, &t));
     comm_close(r->comm);
@@ -68,15 +69,15 @@ static inline Err test_ranks_show(TestRank *r)
 
 static inline void ranks_run(const TestWorld *of)
 {
-    const int rank = mpi_rank(test_mpi);
+    const int rank = test_mpi->rank;
     TestRank *r = &test_ranks[rank];
-    if (of->ranks != mpi_ranks(test_mpi) || of->hostile) return;
+    if (of->ranks != test_mpi->ranks || of->hostile) return;
     *r = (TestRank){.of = of, .rank = rank, .ranks = of->ranks};
     assert_int_equal(arena_open(&r->arena, "test", 1 << 22), OK);
     r->memory = aligned_alloc(64, TEST_BYTES);
     r->err = test_rank_run(r);
     snprintf(r->text, sizeof r->text, "%s", r->err == OK ? "" : err_text());
-    r->ended_s = test_now_s();
+    r->ended_s = now_s();
     if (r->comm) comm_close(r->comm);
     free(r->memory);
     if (test_ranks_show(r) != OK) fail_msg("%s", err_text());

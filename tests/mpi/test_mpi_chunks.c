@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "comm_test.h"
+#include "base/clock.h"
 
 /* Long enough for six chunks of a segment each on four ranks; all different, none a round number.
  */
@@ -131,7 +132,7 @@ static void failing_midway_ends_all(void **state)
 {
     (void)state;
     for (int turn = 0; turn < (int)(sizeof sent_in_vain / sizeof *sent_in_vain); turn++) {
-        const double start_s = test_now_s();
+        const double start_s = now_s();
         ranks_run(&(TestWorld){.ranks = ranks_or(0), .body = fail_midway, .may_fail = true});
         for (int i = 0; i < ranks_or(0); i++) {
             assert_int_equal(test_ranks[i].err, i == 1 ? ERR_IO : ERR_PEER);
@@ -146,25 +147,25 @@ static void bad_settings_are_refused(void **state)
     (void)state;
     Arena a;
     Comm *c = NULL;
-    const int rank = mpi_rank(test_mpi), ranks = mpi_ranks(test_mpi);
+    const int rank = test_mpi->rank, ranks = test_mpi->ranks;
     CommSettings set = {.rank = rank, .ranks = ranks, .in_flight = 4, .records = 4};
     assert_int_equal(arena_open(&a, "test", 1 << 20), OK);
     set.hostile = true;
-    assert_int_equal(mpi_join(test_mpi, &a, &set, &c), ERR_CONFIG);
+    assert_int_equal(comm_join(test_mpi, &a, &set, &c), ERR_CONFIG);
     set.hostile = false;
     set.ranks++;
-    assert_int_equal(mpi_join(test_mpi, &a, &set, &c), ERR_CONFIG);
+    assert_int_equal(comm_join(test_mpi, &a, &set, &c), ERR_CONFIG);
     set.ranks--;
     set.in_flight = rank ? 4 : 5;
-    assert_int_equal(mpi_join(test_mpi, &a, &set, &c), ERR_CONFIG);
+    assert_int_equal(comm_join(test_mpi, &a, &set, &c), ERR_CONFIG);
     assert_non_null(strstr(err_text(), "with 4 to 5 transfers in flight"));
     set.in_flight = 4;
     set.rank = rank == 1 ? 0 : rank; /* one cannot: none does */
-    assert_int_equal(mpi_join(test_mpi, &a, &set, &c), rank == 1 ? ERR_CONFIG : ERR_PEER);
+    assert_int_equal(comm_join(test_mpi, &a, &set, &c), rank == 1 ? ERR_CONFIG : ERR_PEER);
     assert_null(c);
     set.rank = rank;
     set.records = rank == 1 ? 0 : 4; /* seen when the others are in: they hear of it */
-    const Err err = mpi_join(test_mpi, &a, &set, &c);
+    const Err err = comm_join(test_mpi, &a, &set, &c);
     if (rank == 1) {
         assert_int_equal(err, ERR_CONFIG);
     } else {

@@ -13,7 +13,7 @@
 
 #include "comm/nccl.h"
 #include "comm_test.h"
-#include "device/open.h"
+#include "device/registry.h"
 #include "nccl/standin.h"
 #include "support/shadow.h"
 
@@ -45,7 +45,7 @@ static inline int bed_open(int argc, char **argv)
     bed.on_shadow = argc <= 1;
     bed.device = &device_shadow;
     bed.ranks = bed.on_shadow ? FIRST_RANKS : 1;
-    if (!bed.on_shadow && device_cuda_open(argv[1], &bed.device) != OK) {
+    if (!bed.on_shadow && device_open("cuda", argv[1], &bed.device) != OK) {
         printf("SKIPPED: NCCL on a GPU: %s\n", err_text());
         return 77;
     }

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "nccl/nccl_test.h"
+#include "base/clock.h"
 
 enum { RANKS = 3, LENGTH = 777, STEPS = 6, AT = 3 };
 
@@ -57,7 +58,7 @@ static void nothing_left(bool aborted)
 static void expect(const char *what, const char *where, double timeout_s)
 {
     SideBody *body = sums;
-    const double start_s = test_now_s();
+    const double start_s = now_s();
     ranks_run(&(TestWorld){.ranks = ranks_or(RANKS),
                            .body = with_side,
                            .arg = &body,

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "support/shadow_memory.h"
+#include "base/clock.h"
 #include "support/shadow_parts.h"
 
 ShadowAll shadow_all = {.lock = PTHREAD_MUTEX_INITIALIZER};

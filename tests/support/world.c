@@ -15,7 +15,7 @@
 
 typedef struct {
     const World *w;
-    LocalWorld *world;
+    CommWorld *world;
     WorldResult *out;
     pthread_mutex_t *lock;
     bool *held; /* [elements] by some rank, so far */
@@ -219,7 +219,7 @@ static Err work(Worker *k)
                                .staged = w->staged,
                                .seed = w->seed,
                                .timeout_s = 60};
-    TRY(local_join(k->world, &k->arena, &comm, &k->comm));
+    TRY(comm_join(k->world, &k->arena, &comm, &k->comm));
     if (w->nccl) TRY(nccl_attach(w->nccl, k->comm));
     const RankSettings set = {.program = &k->job.linked,
                               .device = w->device,
@@ -334,11 +334,11 @@ static Err run_all(const World *w, WorldResult *out, Worker *worker)
     const Job *job = &worker[0].job;
     for (int u = 0; u < job->model.n_units; u++)
         out->gathered += job->gathers[u].gathers * job->linked.unit[u].mine.pack_count;
-    LocalWorld *world;
-    TRY(local_world_open(out->ranks, &world));
+    CommWorld *world;
+    TRY(local_start(out->ranks, &world));
     for (int i = 0; i < out->ranks; i++) worker[i].world = world;
     const Err err = run_threads(worker, out->ranks);
-    local_world_close(world);
+    comm_world_stop(world);
     TRY(err);
     for (int64_t i = 0; i < out->elements; i++)
         if (!held[i]) return err_fail(ERR_CHECK, "no rank has element %lld at home", (long long)i);

@@ -15,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "comm/local/local.h"
 
@@ -35,7 +34,7 @@ typedef struct {
 
 struct TestRank {
     const TestWorld *of;
-    LocalWorld *world;
+    CommWorld *world;
     int rank, ranks;
     Arena arena;
     Comm *comm;
@@ -44,13 +43,6 @@ struct TestRank {
     double ended_s;
     char text[2048], fault[256];
 };
-
-static inline double test_now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 #define EXPECT(r, condition)                                                                       \
     do {                                                                                           \
@@ -101,6 +93,7 @@ static inline RankList test_world(int ranks)
 }
 
 #ifdef SHEAF_TEST_MPI
+#include "base/clock.h"
 #include "mpi/ranks.h"
 #else
 
@@ -116,7 +109,7 @@ static inline Err test_rank_run(TestRank *r)
 {
     const TestWorld *of = r->of;
     const CommSettings set = test_settings(r);
-    TRY(local_join(r->world, &r->arena, &set, &r->comm));
+    TRY(comm_join(r->world, &r->arena, &set, &r->comm));
     TRY(comm_register(r->comm, 0, r->memory, TEST_BYTES));
     const Err err = of->body(r);
     if (err != OK) comm_abort(r->comm, err, err_text());
@@ -128,7 +121,7 @@ static inline void *test_rank_main(void *rank)
     TestRank *r = rank;
     r->err = test_rank_run(r);
     snprintf(r->text, sizeof r->text, "%s", r->err == OK ? "" : err_text());
-    r->ended_s = test_now_s();
+    r->ended_s = now_s();
     comm_close(r->comm);
     free(r->memory); /* nobody may touch it any more */
     return NULL;
@@ -136,9 +129,9 @@ static inline void *test_rank_main(void *rank)
 
 static inline void ranks_run(const TestWorld *of)
 {
-    LocalWorld *world;
+    CommWorld *world;
     pthread_t thread[MAX_TEST_RANKS];
-    if (local_world_open(of->ranks, &world) != OK) fail_msg("%s", err_text());
+    if (local_start(of->ranks, &world) != OK) fail_msg("%s", err_text());
     for (int i = 0; i < of->ranks; i++) {
         test_ranks[i] = (TestRank){.of = of, .world = world, .rank = i, .ranks = of->ranks};
         assert_int_equal(arena_open(&test_ranks[i].arena, "test", 1 << 22), OK);
@@ -146,7 +139,7 @@ static inline void ranks_run(const TestWorld *of)
         assert_int_equal(pthread_create(&thread[i], NULL, test_rank_main, &test_ranks[i]), 0);
     }
     for (int i = 0; i < of->ranks; i++) pthread_join(thread[i], NULL);
-    local_world_close(world);
+    comm_world_stop(world);
     for (int i = 0; i < of->ranks; i++) arena_close(&test_ranks[i].arena);
     ranks_check(of);
 }

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "comm_test.h"
+#include "base/clock.h"
 
 enum { COUNT = 1000, BYTES = COUNT * 4, TRIES = 8, IN_FLIGHT = 3 };
 
@@ -47,14 +48,14 @@ static Err several_body(TestRank *r)
     double begun_s[IN_FLIGHT];
     for (int i = 0; i < IN_FLIGHT; i++) {
         const Transfer t = sum_of(r, i);
-        begun_s[i] = test_now_s();
+        begun_s[i] = now_s();
         TRY(comm_begin(r->comm, &t, &ticket[i]));
     }
     for (int i = IN_FLIGHT - 1; i >= 0; i--) {
         TRY(comm_poll(r->comm));
         TRY(comm_wait(r->comm, ticket[i]));
         EXPECT(r, is_summed(r, i));
-        EXPECT(r, test_now_s() - begun_s[i] >= r->of->delay_s);
+        EXPECT(r, now_s() - begun_s[i] >= r->of->delay_s);
         const Record *record = recorder_at(comm_recorder(r->comm), ticket[i].number);
         EXPECT(r, record->done_s - record->posted_s >= r->of->delay_s - 1e-9); /* of rounding */
     }
@@ -86,18 +87,18 @@ static Err hidden_body(TestRank *r)
     for (int i = 0; i < TRIES; i++) {
         const Transfer t = sum_of(r, 0);
         Ticket ticket;
-        const double begun_s = test_now_s(), cpu_s = thread_s();
+        const double begun_s = now_s(), cpu_s = thread_s();
         TRY(comm_begin(r->comm, &t, &ticket));
         TRY(comm_wait(r->comm, ticket));
-        EXPECT(r, test_now_s() - begun_s >= delay_s);
+        EXPECT(r, now_s() - begun_s >= delay_s);
         if (thread_s() - cpu_s < least_cpu_s) least_cpu_s = thread_s() - cpu_s;
 
         const Transfer again = sum_of(r, 0);
         TRY(comm_begin(r->comm, &again, &ticket));
         work(delay_s * 1.2);
-        const double wait_s = test_now_s();
+        const double wait_s = now_s();
         TRY(comm_wait(r->comm, ticket));
-        if (test_now_s() - wait_s < shortest_s) shortest_s = test_now_s() - wait_s;
+        if (now_s() - wait_s < shortest_s) shortest_s = now_s() - wait_s;
         EXPECT(r, is_summed(r, 0));
     }
     EXPECT(r, shortest_s < delay_s / 2);
@@ -118,22 +119,22 @@ static Err bytes_body(TestRank *r)
     const double each_s = BYTES / r->of->delay_Bps;
     const Ref mine = {r->rank, 0, 0, COUNT, I32}, peer = {1 - r->rank, 0, 0, COUNT, I32};
     Transfer t = sum_of(r, 0);
-    double begun_s = test_now_s();
+    double begun_s = now_s();
     TRY(comm_do(r->comm, &t)); /* of 2 ranks: its bytes leave once each */
-    EXPECT(r, test_now_s() - begun_s >= each_s);
+    EXPECT(r, now_s() - begun_s >= each_s);
     t = (Transfer){.kind = r->rank ? COMM_RECV : COMM_SEND, .group = t.group};
     t.from = r->rank ? peer : mine;
     t.to = r->rank ? mine : peer;
-    begun_s = test_now_s();
+    begun_s = now_s();
     TRY(comm_do(r->comm, &t));
-    EXPECT(r, test_now_s() - begun_s >= each_s);
-    begun_s = test_now_s();
+    EXPECT(r, now_s() - begun_s >= each_s);
+    begun_s = now_s();
     const int32_t alone = r->rank;
     for (int i = 0; i < 1000; i++)
         TRY(comm_do(
             r->comm,
             &(Transfer){.kind = COMM_ALL_REDUCE, .group = {1, &alone}, .from = mine, .to = mine}));
-    EXPECT(r, test_now_s() - begun_s < 500 * each_s); /* 1000 of them, were they delayed */
+    EXPECT(r, now_s() - begun_s < 500 * each_s); /* 1000 of them, were they delayed */
     return OK;
 }
 
@@ -163,11 +164,11 @@ static Err failing_body(TestRank *r)
 static void failures_are_heard(void **state)
 {
     (void)state;
-    const double begun_s = test_now_s();
+    const double begun_s = now_s();
     ranks_run(&(TestWorld){.ranks = 2, .body = failing_body, .may_fail = true, .delay_s = 60});
     assert_int_equal(test_ranks[0].err, ERR_PEER);
     assert_non_null(strstr(test_ranks[0].text, "rank 1 has had enough"));
-    assert_true(test_now_s() - begun_s < 30);
+    assert_true(now_s() - begun_s < 30);
 }
 
 static void no_such_delay(void **state)

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "comm_test.h"
+#include "base/clock.h"
 
 static Transfer sum(const TestRank *r, int64_t count, int tag)
 {
@@ -60,14 +61,14 @@ static void a_skipped_collective_is_named(void **state)
 
     /* Without tags only the end shows it: rank 2 is done, and the others miss it. */
     tagged = 0;
-    const double start_s = test_now_s();
+    const double start_s = now_s();
     ranks_run(&(TestWorld){
         .ranks = 4, .body = skip_one, .arg = &tagged, .may_fail = true, .timeout_s = 30});
     assert_int_equal(test_ranks[2].err, OK);
     says(0, ERR_PEER, "all-reduce #19 over {0 1 2 3}, instruction 100: rank"); /* 2, or 1 and 2 */
     says(0, ERR_PEER, "rank 2 has closed its comm");
     says(3, ERR_PEER, "rank 2 has closed its comm");
-    assert_true(test_now_s() - start_s < 5); /* which is known at once */
+    assert_true(now_s() - start_s < 5); /* which is known at once */
 }
 
 /* Rank 0 waits for rank 1, rank 1 for rank 2, which computes. */
@@ -93,7 +94,7 @@ static void a_hang_tells_who_waits_for_whom(void **state)
 {
     (void)state;
     needs_ranks(3);
-    const double start_s = test_now_s();
+    const double start_s = now_s();
     ranks_run(&(TestWorld){.ranks = 3, .body = chain, .may_fail = true, .timeout_s = 0.5});
     says(0, ERR_PEER, "rank 0: waited 0.");
     says(0, ERR_PEER,
@@ -135,7 +136,7 @@ static void an_error_reaches_all(void **state)
     if (ranks % 2) skip(); /* it has pairs */
     for (int bad = 0; bad < ranks; bad++) {
         char words[64];
-        const double start_s = test_now_s();
+        const double start_s = now_s();
         ranks_run(&(TestWorld){.ranks = ranks, .body = fail_one, .arg = &bad, .may_fail = true});
         snprintf(words, sizeof words, "rank %d: disk %d is full", bad, bad);
         for (int i = 0; i < ranks; i++) {
@@ -233,9 +234,9 @@ static Err join_twice(TestRank *r)
 {
     Comm *again = NULL;
     CommSettings set = {.rank = r->rank, .ranks = r->ranks, .in_flight = 1, .records = 1};
-    EXPECT(r, local_join(r->world, &r->arena, &set, &again) == ERR_CONFIG);
+    EXPECT(r, comm_join(r->world, &r->arena, &set, &again) == ERR_CONFIG);
     set.ranks++;
-    EXPECT(r, local_join(r->world, &r->arena, &set, &again) == ERR_CONFIG && !again);
+    EXPECT(r, comm_join(r->world, &r->arena, &set, &again) == ERR_CONFIG && !again);
     return OK;
 }
 
@@ -243,9 +244,9 @@ static void seats_are_taken_once(void **state)
 {
     (void)state;
     needs_threads();
-    LocalWorld *none = NULL;
+    CommWorld *none = NULL;
     ranks_run(&(TestWorld){.ranks = 2, .body = join_twice});
-    assert_int_equal(local_world_open(0, &none), ERR_CONFIG);
+    assert_int_equal(local_start(0, &none), ERR_CONFIG);
     assert_null(none);
 }
 

@@ -59,7 +59,7 @@ static void launchers_are_known(void **state)
 
 static void fails(const char *path, const char *words)
 {
-    MpiWorld *w = NULL;
+    CommWorld *w = NULL;
     assert_int_equal(mpi_start(path, NULL, &w), ERR_CONFIG);
     assert_null(w);
     if (!strstr(err_text(), words)) fail_msg("'%s' is not in '%s'", words, err_text());

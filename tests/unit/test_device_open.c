@@ -10,15 +10,16 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "device/open.h"
+#include "device/registry.h"
 
 static void fails(const char *path, const char *words)
 {
     const Device *device = NULL;
-    assert_int_equal(device_cuda_open(path, &device), ERR_CONFIG);
+    char text[DEVICE_TEXT_BYTES];
+    assert_int_equal(device_open("cuda", path, &device), ERR_CONFIG);
     assert_null(device);
     if (!strstr(err_text(), words)) fail_msg("\"%s\" does not say \"%s\"", err_text(), words);
-    assert_non_null(strstr(device_cuda_text(path), words));
+    assert_non_null(strstr(device_open_text("cuda", path, text), words));
 }
 
 static void what_is_missing_is_said(void **state)

@@ -6,7 +6,6 @@
 #include "cli/config/mesh.h"
 #include "cli/config/keys.h"
 #include "cli/machine.h"
-#include "device/cpu/cpu.h"
 
 /* True if the list has this word as its only item. */
 static bool is_word(const TextList *list, const char *word)
@@ -97,9 +96,9 @@ TransportSettings config_transport(const Config *c, const Device *device, bool p
 {
     const bool nccl = c->run_comm == COMM_BY_NCCL, mpi = c->run_comm == COMM_BY_MPI;
     return (TransportSettings){.device = device,
-                               .wish = nccl  ? WISH_NCCL
-                                       : mpi ? WISH_MPI
-                                             : WISH_AUTO,
+                               .requested = nccl  ? TRANSPORT_NCCL
+                                            : mpi ? TRANSPORT_MPI
+                                                  : TRANSPORT_AUTO,
                                .processes = processes};
 }
 
@@ -176,7 +175,7 @@ static Err prepack_table(const Config *c, Option device, const DevicePrepack **o
                         "each use, so no prepacked weight can be reused; set parallel.zero=2 or "
                         "parallel.prepack=false",
                         origin);
-    TRY(device_cpu_open(NULL, &cpu));
+    TRY(device_open("cpu", NULL, &cpu));
     *out = cpu->prepack;
     return OK;
 }
@@ -196,7 +195,7 @@ Err config_job(const Config *c, const ModelConfig *model, JobSettings *out)
                      .parallel = config_parallel(c)};
     Option device;
     TRY(machine_choice(c, &device));
-    s.compile.device_memory = device == DEVICE_CUDA;
+    s.compile.device_memory = device_row(option_text(device))->own_memory;
     TRY(prepack_table(c, device, &s.compile.prepack));
     TRY(stage_rules(c, &s));
     if (micros > MAX_SCHEDULE)

@@ -16,6 +16,7 @@
 
 #include <sched.h>
 #include <string.h>
+#include "base/clock.h"
 
 /* By what all members agree on. Those of a pair meet anyway; parts of an all-to-all are known to
  * their two members alone. */
@@ -72,7 +73,7 @@ Err post_when_room(Comm *c, int slot, bool *posted)
     const int64_t sequence = c->pending[slot].sequence;
     RingEntry *entry = entry_of(f, sequence);
     *posted = false;
-    if (f->late && f->not_before_s > 0 && comm_now_s() < f->not_before_s) return OK;
+    if (f->late && f->not_before_s > 0 && now_s() < f->not_before_s) return OK;
     if (!ring_has_room(f->member, sequence)) return OK;
     if (f->member->place == 0) { /* nobody claims before all have posted, this one too */
         atomic_store_explicit(&entry->next, 0, memory_order_relaxed);

@@ -9,6 +9,7 @@
 #include "comm/local/local_parts.h"
 
 #include <string.h>
+#include "base/clock.h"
 
 enum { MAX_DELAY_US = 200 };
 
@@ -33,7 +34,7 @@ Err hostile_begin(Comm *c, int slot)
     const Pending *p = &c->pending[slot];
     const uint64_t bits = random_bits(&l->random, (uint64_t)p->number);
     f->late = bits & 1;
-    if (f->late) f->not_before_s = comm_now_s() + 1e-6 * (double)((bits >> 8) % MAX_DELAY_US);
+    if (f->late) f->not_before_s = now_s() + 1e-6 * (double)((bits >> 8) % MAX_DELAY_US);
     if (f->device || f->by_transport || !transfer_writes(&p->t) || ref_bytes(&p->t.to) == 0)
         return OK;
     if (transfer_reads(&p->t, c->set.rank) && overlap(&p->t.from, &p->t.to)) {

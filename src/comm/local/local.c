@@ -164,7 +164,7 @@ static void local_close(Comm *c)
     cancel_all(c);
     atomic_store(&l->self->state, RANK_LEFT);
     if (c->set.hostile) arena_close(&l->staging);
-    if (l->own_world) local_world_close(l->world);
+    if (l->own_world) comm_world_stop(&l->world->base);
 }
 
 static const CommTable local_table = {.name = "local",
@@ -194,13 +194,14 @@ static Err join_world(LocalComm *l, const CommSettings *set)
     return err;
 }
 
-Err local_join(LocalWorld *w, Arena *a, const CommSettings *set, Comm **out)
+Err world_join(CommWorld *base, Arena *a, const CommSettings *set, Comm **out)
 {
+    LocalWorld *w = (LocalWorld *)base;
     LocalComm *l;
     Comm *c;
-    if (set->ranks != w->ranks || set->rank < 0 || set->rank >= w->ranks)
+    if (set->ranks != w->base.ranks || set->rank < 0 || set->rank >= w->base.ranks)
         return err_fail(ERR_CONFIG, "local: rank %d of %d ranks in a world of %d", set->rank,
-                        set->ranks, w->ranks);
+                        set->ranks, w->base.ranks);
     TRY(ARENA_NEW(a, 1, &l));
     l->world = w;
     l->self = &w->rank[set->rank];
@@ -220,16 +221,16 @@ Err local_join(LocalWorld *w, Arena *a, const CommSettings *set, Comm **out)
 
 Err local_open(Arena *a, const CommSettings *set, Comm **out)
 {
-    LocalWorld *w;
+    CommWorld *w;
     if (set->ranks != 1 || set->rank != 0)
         return err_fail(ERR_CONFIG,
                         "local: rank %d of %d ranks in a world of its own; several ranks join a "
                         "world that they share",
                         set->rank, set->ranks);
-    TRY(local_world_open(1, &w));
-    const Err err = local_join(w, a, set, out);
+    TRY(local_start(1, &w));
+    const Err err = comm_join(w, a, set, out);
     if (err != OK) {
-        local_world_close(w);
+        comm_world_stop(w);
         return err;
     }
     ((LocalComm *)(*out)->state)->own_world = true;

@@ -105,9 +105,9 @@ typedef struct {
     unsigned events; /* under the lock */
 } LocalRank;
 
-struct LocalWorld {
-    Arena arena; /* under the lock */
-    int ranks;
+typedef struct LocalWorld {
+    CommWorld base;      /* first: a CommWorld * is a LocalWorld * */
+    Arena arena;         /* under the lock */
     bool oversubscribed; /* more ranks than cores: who waits gives its core away at once */
     pthread_mutex_t lock;
     Channel *channels, *spare; /* in use, oldest first; ended */
@@ -117,7 +117,7 @@ struct LocalWorld {
     _Alignas(ARENA_ALIGN) atomic_int failed; /* set last */
     int failed_rank;
     char failed_text[COMM_TEXT_BYTES];
-};
+} LocalWorld;
 
 /* One rank's hold on a channel. */
 typedef struct ChannelMember {
@@ -154,6 +154,9 @@ typedef struct {
     int n_staged;
     Random random;
 } LocalComm;
+
+/* local.c. Local. comm_join of a thread. */
+Err world_join(CommWorld *base, Arena *a, const CommSettings *set, Comm **out);
 
 /* world.c. Local. The channel of a transfer, attached to; made when it is new. */
 Err channel_attach(LocalWorld *w, const Transfer *t, int rank, Channel **out, int *place);

@@ -11,13 +11,12 @@
 #include "comm/local/local_parts.h"
 
 #include <string.h>
+#include "base/math.h"
 #include "comm/fold.h"
 
 /* Pieces of a large array are long enough that claiming them is nothing, and short enough that
  * members finish together; of a small one there are enough for all. */
 enum { MIN_PIECE_BYTES = 2048, MAX_PIECE_BYTES = 256 * 1024 };
-
-static int64_t min_64(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static const LocalPost *my_post(const Comm *c, int slot)
 {
@@ -117,7 +116,7 @@ static void fold_piece(Comm *c, int slot, int64_t start, int64_t count, int only
     for (int i = 0; i < n; i++) l->source[i] = post[i].from;
     const Fold of = {(DType)post->signature.dtype, (Reduce)post->signature.reduce, n, l->source};
     for (int64_t at = 0; at < count; at += FOLD_ELEMENTS) {
-        const int64_t some = min_64(FOLD_ELEMENTS, count - at);
+        const int64_t some = min_i64(FOLD_ELEMENTS, count - at);
         const size_t to = (size_t)(to_start + at) * each;
         fold(&of, start + at, some, block);
         for (int i = only < 0 ? 0 : only; i < (only < 0 ? n : only + 1); i++)
@@ -133,7 +132,7 @@ static void scatter_piece(Comm *c, int slot, int64_t task)
     const int64_t at = task / n * f->task_elements;
     const int64_t count = part_count(t->from_counts, t->from.count, n, place) - at;
     const int64_t start = part_start(t->from_counts, t->from.count, n, place) + at;
-    if (count > 0) fold_piece(c, slot, start, min_64(f->task_elements, count), place, at);
+    if (count > 0) fold_piece(c, slot, start, min_i64(f->task_elements, count), place, at);
 }
 
 static void gather_piece(Comm *c, int slot, int64_t task)
@@ -149,7 +148,7 @@ static void gather_piece(Comm *c, int slot, int64_t task)
     if (count <= 0) return;
     for (int i = 0; i < n; i++)
         copy(post[i].to + (size_t)start * each, post[place].from + (size_t)at * each,
-             (size_t)min_64(f->task_elements, count) * each);
+             (size_t)min_i64(f->task_elements, count) * each);
 }
 
 static Err exchange(Comm *c, int slot, int64_t task)
@@ -215,7 +214,7 @@ Err move_task(Comm *c, int slot, int64_t task)
 {
     const LocalFlight *f = &((LocalComm *)c->state)->flight[slot];
     const int64_t start = task * f->task_elements;
-    const int64_t count = min_64(f->task_elements, my_post(c, slot)->signature.count - start);
+    const int64_t count = min_i64(f->task_elements, my_post(c, slot)->signature.count - start);
     switch (c->pending[slot].t.kind) {
     case COMM_ALL_REDUCE:
         fold_piece(c, slot, start, count, -1, start);

@@ -12,18 +12,10 @@
 #include <errno.h>
 #include <sched.h>
 #include <time.h>
+#include "base/clock.h"
 
 enum { SPINS = 100 }; /* some 5 us; then a yield, in case a peer needs this core */
 static const double YIELD_S = 1e-3, SLEEP_S = 50e-3, SHORT_SLEEP_S = 1e-3, STOPPED_S = 1;
-
-static void spin_pause(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
 
 typedef struct {
     int64_t tries;
@@ -74,18 +66,18 @@ static Err backoff(Comm *c, int slot, Idle *idle)
         spin_pause();
         return OK;
     }
-    const double now_s = comm_now_s();
-    if (idle->since_s == 0) idle->since_s = now_s;
-    if (idle->seen_s > 0 && now_s - idle->seen_s > STOPPED_S) /* all of us were: Ctrl-Z, then fg */
-        idle->since_s += now_s - idle->seen_s;
-    idle->seen_s = now_s;
-    if (idle->idle_since_s == 0) idle->idle_since_s = now_s;
-    if (now_s - idle->idle_since_s < YIELD_S) {
+    const double at_s = now_s();
+    if (idle->since_s == 0) idle->since_s = at_s;
+    if (idle->seen_s > 0 && at_s - idle->seen_s > STOPPED_S) /* all of us were: Ctrl-Z, then fg */
+        idle->since_s += at_s - idle->seen_s;
+    idle->seen_s = at_s;
+    if (idle->idle_since_s == 0) idle->idle_since_s = at_s;
+    if (at_s - idle->idle_since_s < YIELD_S) {
         sched_yield();
         return OK;
     }
-    const bool late = c->set.timeout_s > 0 && now_s - idle->since_s >= c->set.timeout_s;
-    if (late || report_departed(c, slot) >= 0) return report_hang(c, slot, now_s - idle->since_s);
+    const bool late = c->set.timeout_s > 0 && at_s - idle->since_s >= c->set.timeout_s;
+    if (late || report_departed(c, slot) >= 0) return report_hang(c, slot, at_s - idle->since_s);
     sleep_until_woken(c, &moved, &err);
     if (moved) idle->tries = 0, idle->idle_since_s = 0;
     return err;

@@ -33,14 +33,40 @@ static void rank_open(LocalRank *s)
     pthread_condattr_destroy(&attr);
 }
 
-Err local_world_open(int ranks, LocalWorld **out)
+static void world_stop(CommWorld *base)
+{
+    LocalWorld *w = (LocalWorld *)base;
+    for (int i = 0; i < w->base.ranks; i++) {
+        MUST(atomic_load(&w->rank[i].state) != RANK_JOINED, "rank %d is still in its world", i);
+        pthread_cond_destroy(&w->rank[i].woken);
+        pthread_mutex_destroy(&w->rank[i].lock);
+    }
+    pthread_mutex_destroy(&w->lock);
+    for (const LocalEvent *e = w->events; e; e = e->next) e->runtime->event_close(e->event);
+    arena_close(&w->arena);
+    free(w);
+}
+
+/* Threads share a process, so ending it ends all ranks. */
+static void world_abort(CommWorld *base, int status)
+{
+    (void)base;
+    _Exit(status);
+}
+
+Err local_start(int ranks, CommWorld **out)
 {
     if (ranks < 1)
         return err_fail(ERR_CONFIG, "local: a world of %d ranks; run.ranks is at least 1", ranks);
     LocalWorld *w = aligned_alloc(ARENA_ALIGN, align_up(sizeof *w));
     if (!w) return err_fail(ERR_NOMEM, "local: no memory for a world of %d ranks", ranks);
     memset(w, 0, sizeof *w);
-    w->ranks = ranks;
+    w->base = (CommWorld){.name = "local",
+                          .ranks = ranks,
+                          .here = ranks,
+                          .join = world_join,
+                          .stop = world_stop,
+                          .abort = world_abort};
     w->oversubscribed = ranks > cores();
     Err err = arena_open(&w->arena, "local comm", ARENA_PLENTY);
     if (err == OK) err = ARENA_NEW(&w->arena, ranks, &w->rank);
@@ -51,22 +77,8 @@ Err local_world_open(int ranks, LocalWorld **out)
     }
     pthread_mutex_init(&w->lock, NULL);
     for (int i = 0; i < ranks; i++) rank_open(&w->rank[i]);
-    *out = w;
+    *out = &w->base;
     return OK;
-}
-
-void local_world_close(LocalWorld *w)
-{
-    if (!w) return;
-    for (int i = 0; i < w->ranks; i++) {
-        MUST(atomic_load(&w->rank[i].state) != RANK_JOINED, "rank %d is still in its world", i);
-        pthread_cond_destroy(&w->rank[i].woken);
-        pthread_mutex_destroy(&w->rank[i].lock);
-    }
-    pthread_mutex_destroy(&w->lock);
-    for (const LocalEvent *e = w->events; e; e = e->next) e->runtime->event_close(e->event);
-    arena_close(&w->arena);
-    free(w);
 }
 
 static void rank_wake(LocalRank *s)
@@ -93,7 +105,7 @@ void world_fail(LocalWorld *w, int rank, const char *text)
         atomic_store(&w->failed, 1);
     }
     pthread_mutex_unlock(&w->lock);
-    for (int i = 0; i < w->ranks; i++) rank_wake(&w->rank[i]);
+    for (int i = 0; i < w->base.ranks; i++) rank_wake(&w->rank[i]);
 }
 
 Err world_error(LocalWorld *w)

@@ -72,10 +72,10 @@ void world_fail(MpiProcess *w, const char *text)
 {
     if (w->failed) return;
     w->failed = true;
-    w->failed_rank = w->rank;
+    w->failed_rank = w->base.rank;
     snprintf(w->failed_text, sizeof w->failed_text, "%s", text);
-    for (int i = 0; i < w->ranks; i++)
-        if (i != w->rank && control_send(w, i, FAIL, text) != OK)
+    for (int i = 0; i < w->base.ranks; i++)
+        if (i != w->base.rank && control_send(w, i, FAIL, text) != OK)
             break; /* then nobody can be told */
 }
 

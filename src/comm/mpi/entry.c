@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/clock.h"
 
 static const double DEPARTURE_S = 4; /* with ranks that do not come after a failure */
 
@@ -34,35 +35,7 @@ static bool is_oversubscribed(void)
     return ranks > sysconf(_SC_NPROCESSORS_ONLN);
 }
 
-static Err world_start(MpiWorld **out)
-{
-    int given = MPI_THREAD_SINGLE, before = 0;
-    MPI_Initialized(&before);
-    if (before) return err_fail(ERR_CONFIG, "mpi: it was started before in this process");
-    TRY(mpi_ok(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &given), "start"));
-    if (given < MPI_THREAD_FUNNELED) {
-        MPI_Finalize();
-        return err_fail(ERR_CONFIG, "mpi: this MPI cannot live with threads "
-                                    "(MPI_THREAD_FUNNELED); use one that was built for them");
-    }
-    MpiProcess *w = calloc(1, sizeof *w);
-    if (!w) return err_fail(ERR_NOMEM, "mpi: no memory for the world");
-    w->base.entry = &sheaf_mpi;
-    w->comm = MPI_COMM_NULL;
-    MPI_Comm_rank(MPI_COMM_WORLD, &w->rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &w->ranks);
-    w->oversubscribed = is_oversubscribed();
-    TRY(arena_open(&w->arena, "mpi world", ARENA_PLENTY));
-    TRY(ARENA_NEW(&w->arena, w->ranks, &w->left));
-    *out = &w->base;
-    return OK;
-}
-
-static int world_rank(const MpiWorld *w) { return ((const MpiProcess *)w)->rank; }
-
-static int world_ranks(const MpiWorld *w) { return ((const MpiProcess *)w)->ranks; }
-
-static void world_abort(MpiWorld *w, int status)
+static void world_abort(CommWorld *w, int status)
 {
     (void)w;
     MPI_Abort(MPI_COMM_WORLD, status);
@@ -70,15 +43,15 @@ static void world_abort(MpiWorld *w, int status)
 
 void world_leave(MpiProcess *w)
 {
-    for (int i = 0; i < w->ranks; i++)
-        if (i != w->rank && control_send(w, i, LEFT, NULL) != OK) break;
+    for (int i = 0; i < w->base.ranks; i++)
+        if (i != w->base.rank && control_send(w, i, LEFT, NULL) != OK) break;
     w->open = false;
 }
 
 static bool all_left(const MpiProcess *w)
 {
-    for (int i = 0; i < w->ranks; i++)
-        if (i != w->rank && !w->left[i]) return false;
+    for (int i = 0; i < w->base.ranks; i++)
+        if (i != w->base.rank && !w->left[i]) return false;
     return w->sent == NULL;
 }
 
@@ -87,28 +60,28 @@ static bool all_left(const MpiProcess *w)
 static bool await_departures(MpiProcess *w)
 {
     ControlMessage *room = &w->room;
-    double idle_since_s = comm_now_s();
+    double idle_since_s = now_s();
     while (w->comm != MPI_COMM_NULL && !all_left(w)) {
         bool came = false;
         if (control_next(w, room, &came) != OK || control_reap(w) != OK) return false;
         if (came && room->post.what == LEFT) w->left[room->from] = 1;
         if (came && room->post.what == FAIL) w->failed = true;
-        if (came) idle_since_s = comm_now_s();
-        if (w->failed && comm_now_s() - idle_since_s > DEPARTURE_S) return false;
-        if (!came) wait_backoff(comm_now_s() - idle_since_s);
+        if (came) idle_since_s = now_s();
+        if (w->failed && now_s() - idle_since_s > DEPARTURE_S) return false;
+        if (!came) wait_backoff(now_s() - idle_since_s);
     }
     /* One that failed may hold messages that nobody takes: it stays until the process ends. */
     if (w->comm != MPI_COMM_NULL && !w->failed) MPI_Comm_free(&w->comm);
     return true;
 }
 
-static void world_stop(MpiWorld *base)
+static void world_stop(CommWorld *base)
 {
     MpiProcess *w = (MpiProcess *)base;
-    MUST(!w->open, "rank %d stops with its comm open", w->rank);
+    MUST(!w->open, "rank %d stops with its comm open", w->base.rank);
     if (!await_departures(w)) {
         fprintf(stderr, "sheaf: rank %d ends all ranks: after a failure some do not answer\n",
-                w->rank);
+                w->base.rank);
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
     MPI_Finalize();
@@ -119,9 +92,9 @@ static void world_stop(MpiWorld *base)
 static Err settings_check(const MpiProcess *w, const CommSettings *set)
 {
     int *upper, found;
-    if (set->rank != w->rank || set->ranks != w->ranks)
-        return err_fail(ERR_CONFIG, "mpi: rank %d of %d joins as rank %d of %d", w->rank, w->ranks,
-                        set->rank, set->ranks);
+    if (set->rank != w->base.rank || set->ranks != w->base.ranks)
+        return err_fail(ERR_CONFIG, "mpi: rank %d of %d joins as rank %d of %d", w->base.rank,
+                        w->base.ranks, set->rank, set->ranks);
     if (set->hostile)
         return err_fail(ERR_CONFIG, "mpi: a hostile comm is only made of threads; use `local`");
     MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &upper, &found);
@@ -209,17 +182,17 @@ static Err open_comm(MpiProcess *w, Arena *a, const CommSettings *set, Comm **ou
     return err;
 }
 
-static Err world_join(MpiWorld *base, Arena *a, const CommSettings *set, Comm **out)
+static Err world_join(CommWorld *base, Arena *a, const CommSettings *set, Comm **out)
 {
     MpiProcess *w = (MpiProcess *)base;
-    MUST(!w->open, "rank %d has a comm open", w->rank);
+    MUST(!w->open, "rank %d has a comm open", w->base.rank);
     TRY(settings_agree(w, set));
     if (!await_departures(w))
         return err_fail(ERR_PEER, "mpi: the last comm failed, and some ranks hang in it");
     TRY(mpi_ok(MPI_Comm_dup(MPI_COMM_WORLD, &w->comm), "join"));
     MPI_Comm_set_errhandler(w->comm, MPI_ERRORS_RETURN);
     w->failed = false;
-    memset(w->left, 0, (size_t)w->ranks);
+    memset(w->left, 0, (size_t)w->base.ranks);
     const Err err = open_comm(w, a, set, out);
     w->open = err == OK;
     if (err != OK) {
@@ -229,11 +202,34 @@ static Err world_join(MpiWorld *base, Arena *a, const CommSettings *set, Comm **
     return err;
 }
 
-const MpiEntry sheaf_mpi = {.comm_bytes = sizeof(Comm),
-                            .transfer_bytes = sizeof(Transfer),
-                            .start = world_start,
-                            .rank = world_rank,
-                            .ranks = world_ranks,
-                            .join = world_join,
-                            .stop = world_stop,
-                            .abort = world_abort};
+static Err world_start(CommWorld **out)
+{
+    int given = MPI_THREAD_SINGLE, before = 0;
+    MPI_Initialized(&before);
+    if (before) return err_fail(ERR_CONFIG, "mpi: it was started before in this process");
+    TRY(mpi_ok(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &given), "start"));
+    if (given < MPI_THREAD_FUNNELED) {
+        MPI_Finalize();
+        return err_fail(ERR_CONFIG, "mpi: this MPI cannot live with threads "
+                                    "(MPI_THREAD_FUNNELED); use one that was built for them");
+    }
+    MpiProcess *w = calloc(1, sizeof *w);
+    if (!w) return err_fail(ERR_NOMEM, "mpi: no memory for the world");
+    w->base = (CommWorld){.name = "mpi",
+                          .here = 1,
+                          .processes = true,
+                          .join = world_join,
+                          .stop = world_stop,
+                          .abort = world_abort};
+    w->comm = MPI_COMM_NULL;
+    MPI_Comm_rank(MPI_COMM_WORLD, &w->base.rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &w->base.ranks);
+    w->oversubscribed = is_oversubscribed();
+    TRY(arena_open(&w->arena, "mpi world", ARENA_PLENTY));
+    TRY(ARENA_NEW(&w->arena, w->base.ranks, &w->left));
+    *out = &w->base;
+    return OK;
+}
+
+const MpiEntry sheaf_mpi = {.abi = {{sizeof(Comm), sizeof(Transfer), sizeof(CommWorld)}},
+                            .start = world_start};

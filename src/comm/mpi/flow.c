@@ -11,9 +11,9 @@
 #include "comm/mpi/mpi_parts.h"
 
 #include <string.h>
+#include "base/clock.h"
+#include "base/math.h"
 #include "comm/fold.h"
-
-static size_t min_size(size_t a, size_t b) { return a < b ? a : b; }
 
 static Flow flow_of(const MpiFlight *f, int place, char *at, int64_t count, size_t each)
 {
@@ -119,7 +119,7 @@ void flow_split(Comm *c, int slot)
 static char *scratch_at(const MpiComm *m, size_t begun, size_t chunk, int rank)
 {
     const size_t turn = begun / chunk % WINDOW;
-    return m->scratch + (turn * (size_t)m->world->ranks + (size_t)rank) * m->scratch_chunk;
+    return m->scratch + (turn * (size_t)m->world->base.ranks + (size_t)rank) * m->scratch_chunk;
 }
 
 typedef struct {
@@ -279,9 +279,9 @@ static int requests_left(MpiFlight *f, bool cancel)
 bool flow_cancel(Comm *c, int slot)
 {
     MpiFlight *f = &((MpiComm *)c->state)->flight[slot];
-    const double since_s = comm_now_s();
+    const double since_s = now_s();
     const bool flows = f->state == MOVING && !f->eager && !c->pending[slot].by_transport;
     int left = flows ? requests_left(f, true) : 0;
-    while (left > 0 && comm_now_s() - since_s < 0.2) left = requests_left(f, false);
+    while (left > 0 && now_s() - since_s < 0.2) left = requests_left(f, false);
     return left == 0;
 }

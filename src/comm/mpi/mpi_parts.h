@@ -101,8 +101,7 @@ typedef struct SentMessage {
 } SentMessage;
 
 typedef struct {
-    MpiWorld base;
-    int rank, ranks;
+    CommWorld base;             /* first: a CommWorld * is an MpiProcess * */
     Arena arena;                /* letters outlive the comm they were written for */
     SentMessage *sent, *unused; /* under way; to be used again */
     MPI_Comm comm;              /* of the comm that is open, or was last */

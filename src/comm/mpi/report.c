@@ -6,6 +6,7 @@
  * It asks all others where they are. One that waits or polls answers; one that computes does not,
  * and then the latest that it posted to this rank is told. */
 #include "comm/report.h"
+#include "base/clock.h"
 #include "comm/mpi/mpi_parts.h"
 
 #include <stdio.h>
@@ -39,8 +40,9 @@ void report_status(const Comm *c, char text[STATUS_BYTES])
 static bool all_replied(const MpiComm *m)
 {
     const MpiProcess *w = m->world;
-    for (int i = 0; i < w->ranks; i++)
-        if (i != w->rank && !w->left[i] && !m->status_text[(size_t)i * STATUS_BYTES]) return false;
+    for (int i = 0; i < w->base.ranks; i++)
+        if (i != w->base.rank && !w->left[i] && !m->status_text[(size_t)i * STATUS_BYTES])
+            return false;
     return true;
 }
 
@@ -48,12 +50,12 @@ static Err query_ranks(Comm *c)
 {
     MpiComm *m = c->state;
     MpiProcess *w = m->world;
-    memset(m->status_text, 0, (size_t)w->ranks * STATUS_BYTES);
-    for (int i = 0; i < w->ranks; i++)
-        if (i != w->rank && !w->left[i]) TRY(control_send(w, i, QUERY, NULL));
-    const double since_s = comm_now_s();
+    memset(m->status_text, 0, (size_t)w->base.ranks * STATUS_BYTES);
+    for (int i = 0; i < w->base.ranks; i++)
+        if (i != w->base.rank && !w->left[i]) TRY(control_send(w, i, QUERY, NULL));
+    const double since_s = now_s();
     bool moved;
-    while (!w->failed && !all_replied(m) && comm_now_s() - since_s < REPLY_S)
+    while (!w->failed && !all_replied(m) && now_s() - since_s < REPLY_S)
         TRY(control_receive(c, &moved));
     return OK;
 }
@@ -112,7 +114,7 @@ Err report_hang(Comm *c, int slot, double waited_s)
     const MpiComm *m = c->state;
     const MpiFlight *f = &m->flight[slot];
     const Pending *p = &c->pending[slot];
-    const int ranks = m->world->ranks;
+    const int ranks = m->world->base.ranks;
     char name[TRANSFER_NAME_BYTES];
     Report r = {.used = 0};
     TRY(query_ranks(c));

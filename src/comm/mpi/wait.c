@@ -6,6 +6,7 @@
 
 #include <sched.h>
 #include <time.h>
+#include "base/clock.h"
 
 enum { SPINS = 400 }; /* some 60 us; then a yield, in case a peer needs this core */
 static const double YIELD_S = 1e-3, STOPPED_S = 1;
@@ -39,14 +40,13 @@ Err wait_over(Comm *c, int slot)
             continue;
         }
         if (tries < SPINS && !m->world->oversubscribed) continue;
-        const double now_s = comm_now_s();
-        if (since_s == 0) since_s = now_s;
-        if (seen_s > 0 && now_s - seen_s > STOPPED_S)
-            since_s += now_s - seen_s; /* it was stopped */
-        seen_s = now_s;
-        if (idle_since_s == 0) idle_since_s = now_s;
-        wait_backoff(now_s - idle_since_s);
-        const bool late = c->set.timeout_s > 0 && now_s - since_s >= c->set.timeout_s;
-        if (late || report_departed(c, slot) >= 0) return report_hang(c, slot, now_s - since_s);
+        const double at_s = now_s();
+        if (since_s == 0) since_s = at_s;
+        if (seen_s > 0 && at_s - seen_s > STOPPED_S) since_s += at_s - seen_s; /* it was stopped */
+        seen_s = at_s;
+        if (idle_since_s == 0) idle_since_s = at_s;
+        wait_backoff(at_s - idle_since_s);
+        const bool late = c->set.timeout_s > 0 && at_s - since_s >= c->set.timeout_s;
+        if (late || report_departed(c, slot) >= 0) return report_hang(c, slot, at_s - since_s);
     }
 }

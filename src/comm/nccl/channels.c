@@ -10,6 +10,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include "base/clock.h"
 
 enum { ID_PURPOSE = INT_MIN + 1 }; /* the caller's sequence numbers do not move */
 
@@ -67,14 +68,14 @@ static Err broadcast_id(Comm *c, const NcclChannelKey *name, NcclId *id)
 /* NCCL goes on by itself; the comm is polled, in case another rank has failed. */
 static Err await_members(Comm *c, NcclChannel *ch, const NcclChannelKey *name)
 {
-    const double since_s = comm_now_s();
+    const double since_s = now_s();
     const RankList members = nccl_channel_members(name);
     for (;;) {
         NcclResult state = NCCL_OK;
         TRY(nccl_ok(c, ch, api_of(c)->CommGetAsyncError(ch->comm, &state), "ask for errors"));
         if (state != NCCL_IN_PROGRESS) return nccl_ok(c, ch, state, "meet the members of a group");
         TRY(c->table->poll ? c->table->poll(c) : OK);
-        const double waited_s = comm_now_s() - since_s;
+        const double waited_s = now_s() - since_s;
         if (c->set.timeout_s > 0 && waited_s >= c->set.timeout_s)
             return err_fail(ERR_PEER,
                             "nccl: waited %.1f s (run.timeout_s=%g) for a communicator of "
@@ -132,11 +133,11 @@ Err nccl_channel_open(Comm *c, const NcclChannelKey *name, NcclChannel **out)
 /* What was launched is flushed, by all members. */
 static void finish(Comm *c, NcclChannel *ch)
 {
-    const double since_s = comm_now_s();
+    const double since_s = now_s();
     NcclResult state = NCCL_IN_PROGRESS;
     const NcclResult asked = api_of(c)->CommFinalize(ch->comm);
     bool good = asked == NCCL_OK || asked == NCCL_IN_PROGRESS;
-    while (good && state == NCCL_IN_PROGRESS && comm_now_s() - since_s < 10) {
+    while (good && state == NCCL_IN_PROGRESS && now_s() - since_s < 10) {
         good = api_of(c)->CommGetAsyncError(ch->comm, &state) == NCCL_OK;
         sched_yield();
     }

@@ -1,14 +1,11 @@
 /* entry.c -- finds NCCL, and gives a comm its mover. */
-#define _GNU_SOURCE
-#include <dlfcn.h>
-
 #include "comm/nccl/channels.h"
 
-static Err find_calls(void *object, const char *name, NcclApi *out)
+static Err find_calls(void *library, const char *name, NcclApi *out)
 {
     const char *missing = NULL;
 #define NCCL_FIND(what, arguments)                                                                 \
-    *(void **)(void *)&out->what = dlsym(object, "nccl" #what);                                    \
+    *(void **)(void *)&out->what = library_symbol(library, "nccl" #what);                          \
     if (!out->what) missing = "nccl" #what;
     NCCL_CALLS(NCCL_FIND)
     NCCL_FIND(GetErrorString, )
@@ -21,15 +18,12 @@ static Err find_calls(void *object, const char *name, NcclApi *out)
 static Err open_library(const char *name, NcclLibrary *out)
 {
     NcclApi api;
+    void *library;
     int version = 0;
     if (!name) name = "libnccl.so.2";
-    void *object = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-    if (!object)
-        return err_fail(ERR_CONFIG,
-                        "nccl: %s does not open: %s; install NCCL, or name its folder in "
-                        "LD_LIBRARY_PATH",
-                        name, dlerror());
-    TRY(find_calls(object, name, &api));
+    TRY(library_open("nccl", name, "install NCCL, or name its folder in LD_LIBRARY_PATH",
+                     &library));
+    TRY(find_calls(library, name, &api));
     if (api.GetVersion(&version) != NCCL_OK || version < NCCL_MIN_VERSION)
         return err_fail(ERR_CONFIG, "nccl: %s is version %d; 2.14.0 (%d) is the first that does",
                         name, version, NCCL_MIN_VERSION);
@@ -47,8 +41,6 @@ static Err attach(const NcclLibrary *l, Comm *c)
     return OK;
 }
 
-const NcclEntry sheaf_nccl = {.comm_bytes = sizeof(Comm),
-                              .transfer_bytes = sizeof(Transfer),
-                              .memory_bytes = sizeof(DeviceRuntime),
+const NcclEntry sheaf_nccl = {.abi = {{sizeof(Comm), sizeof(Transfer), sizeof(DeviceRuntime)}},
                               .open = open_library,
                               .attach = attach};

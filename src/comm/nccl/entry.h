@@ -3,13 +3,14 @@
 #ifndef COMM_NCCL_ENTRY_H
 #define COMM_NCCL_ENTRY_H
 
+#include "base/plugin.h"
 #include "comm/backend.h"
 #include "comm/nccl.h"
 
 #define NCCL_ENTRY_NAME "sheaf_nccl"
 
 typedef struct NcclEntry {
-    size_t comm_bytes, transfer_bytes, memory_bytes; /* sizeof Comm, Transfer, DeviceRuntime */
+    PluginAbi abi; /* sizes of Comm, Transfer, DeviceRuntime */
     Err (*open)(const char *library, NcclLibrary *out);
     Err (*attach)(const NcclLibrary *l, Comm *c);
 } NcclEntry;

@@ -2,6 +2,7 @@
 #include "comm/nccl/channels.h"
 
 #include <stdio.h>
+#include "base/clock.h"
 
 const NcclLaunch *nccl_channel_oldest(const Comm *c, const NcclChannel *ch)
 {
@@ -24,7 +25,7 @@ static void describe_launch(const Comm *c, const NcclChannel *ch, char *out, siz
     out[0] = '\0';
     if (l)
         snprintf(out, bytes, "%s, launched %.1f s ago: ", transfer_name(&l->t, l->sequence, name),
-                 comm_now_s() - l->at_s);
+                 now_s() - l->at_s);
 }
 
 Err nccl_ok(const Comm *c, const NcclChannel *ch, NcclResult result, const char *call)
@@ -63,7 +64,7 @@ Err nccl_overdue(Comm *c, double waited_s)
         "%.1f s ago, after all members had begun it, and is not over; did the GPU of "
         "one of them stop, or the network between them? NCCL_DEBUG=INFO makes NCCL tell",
         waited_s, c->set.timeout_s, transfer_name(&oldest->t, oldest->sequence, name),
-        comm_now_s() - oldest->at_s);
+        now_s() - oldest->at_s);
 }
 
 void nccl_abort(Comm *c)

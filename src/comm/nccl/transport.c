@@ -1,5 +1,6 @@
 /* transport.c -- NCCL as a comm's mover: what is begun, met, launched and waited for. */
 #include "comm/nccl/channels.h"
+#include "base/clock.h"
 
 static DeviceQueue *compute(const Comm *c)
 {
@@ -72,7 +73,7 @@ static Err begin_launch(Comm *c, int slot, NcclChannel *ch, bool *in_progress)
     NcclLaunch *l = launch_of(ch, p->sequence);
     l->t = p->t;
     l->sequence = p->sequence;
-    l->at_s = comm_now_s();
+    l->at_s = now_s();
     l->recorded = false;
     TRY(c->device.runtime->wait(ch->queue, ((NcclState *)c->transport_state)->ready[slot]));
     ch->busy = slot;

@@ -5,6 +5,7 @@
 #ifndef DEVICE_CUDA_ENTRY_H
 #define DEVICE_CUDA_ENTRY_H
 
+#include "base/plugin.h"
 #include "device/runtime.h"
 
 #define CUDA_ENTRY_NAME "sheaf_cuda"

@@ -1,0 +1,100 @@
+/* registry.c -- the table of devices. ref and cpu are part of the program; cuda is a plugin. */
+#include "device/registry.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "base/plugin.h"
+#include "base/text.h"
+#include "device/cpu/cpu.h"
+#include "device/cuda/entry.h"
+#include "device/runtime.h"
+
+static Err ref_open(const char *file, const Device **out)
+{
+    (void)file;
+    *out = &device_ref;
+    return OK;
+}
+
+static void ref_text(const Device *d, char text[DEVICE_TEXT_BYTES])
+{
+    snprintf(text, DEVICE_TEXT_BYTES, "%s: plain loops, right but not fast", d->name);
+}
+
+static void cpu_text(const Device *d, char text[DEVICE_TEXT_BYTES])
+{
+    (void)d;
+    snprintf(text, DEVICE_TEXT_BYTES, "%s", device_cpu_text());
+}
+
+static const Plugin cuda_plugin = {
+    .module = "cuda",
+    .file = "sheaf-cuda.so",
+    .symbol = CUDA_ENTRY_NAME,
+    .abi = {{sizeof(Call), sizeof(Device), sizeof(DeviceRuntime)}},
+    .missing = "build with nvcc (./x build cuda says what it misses), or run.device=cpu",
+    .broken = "are the CUDA libraries it was built with on the library path?"};
+
+static Err cuda_open(const char *file, const Device **out)
+{
+    const void *entry;
+    TRY(plugin_open(&cuda_plugin, file, &entry));
+    const Device *device = ((const CudaEntry *)entry)->device;
+    TRY(device_check(device));
+    if (device->runtime->count() == 0) return err_is(ERR_CONFIG, 0); /* count has set err_text */
+    *out = device;
+    return OK;
+}
+
+/* "cuda: 8 x NVIDIA H200, 139.8 GiB"; the name alone if GPU 0 cannot be opened. */
+static void gpu_text(const Device *d, char text[DEVICE_TEXT_BYTES])
+{
+    const DeviceRuntime *m = d->runtime;
+    DeviceContext *context;
+    DeviceInfo info;
+    char bytes[24];
+    snprintf(text, DEVICE_TEXT_BYTES, "%s", d->name);
+    if (m->open(0, &context) != OK) return;
+    if (m->info(context, &info) == OK)
+        snprintf(text, DEVICE_TEXT_BYTES, "%s: %d x %s, %s", d->name, m->count(), info.name,
+                 text_bytes((int64_t)info.total_bytes, bytes));
+    m->close(context);
+}
+
+static const DeviceRow rows[] = {
+    {.name = "ref", .open = ref_open, .text = ref_text},
+    {.name = "cpu", .open = device_cpu_open, .text = cpu_text},
+    {.name = "cuda", .own_memory = true, .open = cuda_open, .text = gpu_text},
+};
+
+const DeviceRow *device_row(const char *name)
+{
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (strcmp(rows[i].name, name) == 0) return &rows[i];
+    return NULL;
+}
+
+Err device_open(const char *name, const char *file, const Device **out)
+{
+    const DeviceRow *row = device_row(name);
+    if (!row) return err_fail(ERR_CONFIG, "device %s: unknown; there are ref, cpu, cuda", name);
+    return row->open(file, out);
+}
+
+const char *device_text(const Device *d, char text[DEVICE_TEXT_BYTES])
+{
+    const DeviceRow *row = device_row(d->name);
+    if (row)
+        row->text(d, text);
+    else
+        snprintf(text, DEVICE_TEXT_BYTES, "%s", d->name); /* a device of tests */
+    return text;
+}
+
+const char *device_open_text(const char *name, const char *file, char text[DEVICE_TEXT_BYTES])
+{
+    const Device *d;
+    if (device_open(name, file, &d) == OK) return device_text(d, text);
+    snprintf(text, DEVICE_TEXT_BYTES, "%.*s", DEVICE_TEXT_BYTES - 1, err_text());
+    return text;
+}
