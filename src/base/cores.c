@@ -93,7 +93,7 @@ int cores_usable(void)
     return c.quota;
 }
 
-bool cores_seats(const Cores *c, int ranks, int rank, int threads, int *cpu)
+bool cores_of_rank(const Cores *c, int ranks, int rank, int threads, int *cpu)
 {
     const int each = c->n / ranks;
     if (threads < 1 || threads > each) return false;

@@ -31,7 +31,7 @@ void cores_find(Cores *out);
 int cores_usable(void);
 /* Local. Cores of the threads of rank `rank` of `ranks` that share them: each rank has as many, and
  * begins where its share of the cores does. False: there are too few, and cpu is as it was. */
-bool cores_seats(const Cores *c, int ranks, int rank, int threads, int *cpu);
+bool cores_of_rank(const Cores *c, int ranks, int rank, int threads, int *cpu);
 
 /* Local. How many processors' worth of time the quotas of a process allow, rounded up; 0: no limit.
  * `of`: /proc/self/cgroup; `at`: /sys/fs/cgroup. */

@@ -158,7 +158,7 @@ static size_t place_as_they_begin(Piece *piece, int n, const Tables *t)
 typedef struct {
     Piece *piece;
     int *placed, n;
-} Placed;
+} PlacedPieces;
 
 static bool together(const Piece *a, const Piece *b)
 {
@@ -166,7 +166,7 @@ static bool together(const Piece *a, const Piece *b)
 }
 
 /* The lowest offset at which piece p meets none that lives with it. */
-static size_t lowest(const Placed *done, const Piece *p)
+static size_t lowest(const PlacedPieces *done, const Piece *p)
 {
     size_t at = 0;
     for (int i = 0; i < done->n; i++) {
@@ -178,7 +178,7 @@ static size_t lowest(const Placed *done, const Piece *p)
     return at;
 }
 
-static void insert(Placed *done, int index)
+static void insert(PlacedPieces *done, int index)
 {
     int i = done->n++;
     const size_t at = done->piece[index].offset;
@@ -190,7 +190,7 @@ static void insert(Placed *done, int index)
 /* O(n^2). */
 static size_t place_in_order(Piece *piece, int n, const Tables *t)
 {
-    Placed done = {.piece = piece, .placed = t->placed};
+    PlacedPieces done = {.piece = piece, .placed = t->placed};
     size_t peak = 0;
     for (int i = 0; i < n; i++) {
         Piece *p = &piece[t->order[i]];
@@ -214,7 +214,7 @@ static void mirror(Piece *piece, int n)
 static size_t place(Piece *piece, int n, Order which, const Tables *t)
 {
     const bool slow = which == BY_SIZE || which == BY_LIFE;
-    if (slow && n > PACK_SLOW_MAX) return SIZE_MAX;
+    if (slow && n > MAX_PACK_SLOW) return SIZE_MAX;
     if (which == END_LIFE) mirror(piece, n);
     sort_pieces(piece, n, which, t->sort, t->order);
     const size_t peak = slow ? place_in_order(piece, n, t) : place_as_they_begin(piece, n, t);

@@ -25,11 +25,11 @@ typedef struct {
 } Packed;
 
 /* With more pieces than this, only the fast orders are tried. */
-enum { PACK_SLOW_MAX = 8000 };
+enum { MAX_PACK_SLOW = 8000 };
 
 /* Local. Sets the offsets; the same pieces always get the same. Tries several orders until one
  * meets the lower bound, and keeps the lowest peak. Three are fast: O(n log n), and n times the
- * gaps between the pieces that live at once. Two are O(n^2): for PACK_SLOW_MAX pieces at most. */
+ * gaps between the pieces that live at once. Two are O(n^2): for MAX_PACK_SLOW pieces at most. */
 Err pack(Piece *piece, int n, Arena *temp, Packed *out);
 
 #endif

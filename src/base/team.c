@@ -28,7 +28,7 @@
 
 /* How long who waits spins: about what it costs to sleep and wake; longer on a core of one's own, which
  * nobody else needs, and where a worker that sleeps between two kernels misses most of the next. */
-enum { MAX_THREADS = 1024, SPIN_NS = 50000, SPIN_SEATED_NS = 2000000 };
+enum { MAX_THREADS = 1024, SPIN_NS = 50000, SPIN_PINNED_NS = 2000000 };
 
 /* The gate: so many workers are inside; above them the number of the region, odd while it is open. */
 #define INSIDE UINT64_C(0xffff)
@@ -37,7 +37,7 @@ enum { MAX_THREADS = 1024, SPIN_NS = 50000, SPIN_SEATED_NS = 2000000 };
 #define TAKEN_BITS 24
 #define TAKEN ((UINT64_C(1) << TAKEN_BITS) - 1)
 
-static _Thread_local int works_for = -1;
+static _Thread_local int thread_rank = -1;
 
 /* A thread, and its share. Thread 0 is the caller. */
 typedef struct {
@@ -48,7 +48,7 @@ typedef struct {
 
 struct Team {
     int threads;
-    int works_for;
+    int rank;    /* of its threads; see team_set_rank */
     int spin_ns; /* 0 where there are more threads than cores: who spins keeps others from work */
     bool pinned, stop;
     pthread_t owner;
@@ -141,7 +141,7 @@ static void *worker_main(void *self)
     Team *t = ((Worker *)self)->team;
     const int me = (int)((Worker *)self - t->worker);
     uint64_t last = 0;
-    works_for = t->works_for;
+    thread_rank = t->rank;
     for (bool stop = false; !stop;) {
         wait_until(t, has_work, last);
         const uint64_t gate = atomic_fetch_add(&t->gate, 1);
@@ -214,7 +214,7 @@ static Err start_workers(Team *t)
     return OK;
 }
 
-Err team_open(Team **team, int threads, const TeamSeats *seats)
+Err team_open(Team **team, int threads, const TeamPinning *pinning)
 {
     if (threads < 1 || threads > MAX_THREADS)
         return err_fail(ERR_CONFIG, "a team of %d threads: run.threads is between 1 and %d",
@@ -224,15 +224,15 @@ Err team_open(Team **team, int threads, const TeamSeats *seats)
     if (!t) return err_fail(ERR_NOMEM, "no memory for a team of %d threads", threads);
     memset(t, 0, bytes);
     t->threads = threads;
-    t->works_for = works_for;
+    t->rank = thread_rank;
     t->owner = pthread_self();
-    const bool crowded = seats ? seats->crowded : processors() < threads;
-    t->spin_ns = crowded ? 0 : seats && seats->cpu ? SPIN_SEATED_NS : SPIN_NS;
+    const bool oversubscribed = pinning ? pinning->oversubscribed : processors() < threads;
+    t->spin_ns = oversubscribed ? 0 : pinning && pinning->cpu ? SPIN_PINNED_NS : SPIN_NS;
     pthread_mutex_init(&t->lock, NULL);
     pthread_cond_init(&t->changed, NULL);
     TRY(start_workers(t));
-    if (seats && seats->cpu)
-        pin_all(t, seats->cpu); /* last: workers would inherit the caller's core */
+    if (pinning && pinning->cpu)
+        pin_all(t, pinning->cpu); /* last: workers would inherit the caller's core */
     *team = t;
     return OK;
 }
@@ -240,9 +240,10 @@ Err team_open(Team **team, int threads, const TeamSeats *seats)
 Err team_open_on(Team **team, int threads, const Cores *cores, int ranks, int rank)
 {
     int cpu[MAX_THREADS];
-    const bool seated = cores_seats(cores, ranks, rank, threads, cpu);
-    const bool crowded = (int64_t)threads * ranks > cores->quota;
-    return team_open(team, threads, &(TeamSeats){seated && !crowded ? cpu : NULL, crowded});
+    const bool pinned = cores_of_rank(cores, ranks, rank, threads, cpu);
+    const bool oversubscribed = (int64_t)threads * ranks > cores->quota;
+    return team_open(team, threads,
+                     &(TeamPinning){pinned && !oversubscribed ? cpu : NULL, oversubscribed});
 }
 
 void team_close(Team *team)
@@ -253,9 +254,9 @@ void team_close(Team *team)
     stop_workers(team, team->threads);
 }
 
-void team_work_for(int who) { works_for = who; }
+void team_set_rank(int who) { thread_rank = who; }
 
-int team_works_for(void) { return works_for; }
+int team_rank(void) { return thread_rank; }
 
 int team_threads(const Team *team) { return team ? team->threads : 1; }
 

@@ -23,12 +23,13 @@ typedef struct Team Team;
 /* Where its threads run; base/cores.h finds such cores. */
 typedef struct {
     const int *cpu; /* [threads]: the one of thread i, thread 0 being the caller; NULL: anywhere */
-    bool crowded;   /* there are more threads than cores: who waits gives its core away at once */
-} TeamSeats;
+    bool
+        oversubscribed; /* there are more threads than cores: who waits gives its core away at once */
+} TeamPinning;
 
-/* Local. `threads` >= 1, the caller counted. seats NULL: anywhere, and crowded where the calling
+/* Local. `threads` >= 1, the caller counted. pinning NULL: anywhere, and crowded where the calling
  * thread may use fewer processors than there are threads. */
-Err team_open(Team **team, int threads, const TeamSeats *seats);
+Err team_open(Team **team, int threads, const TeamPinning *pinning);
 /* Local. As rank `rank` of `ranks` that share the cores: each thread stays on a core of its own where
  * they are enough for all ranks, and else goes anywhere, and is crowded. */
 Err team_open_on(Team **team, int threads, const Cores *cores, int ranks, int rank);
@@ -37,8 +38,8 @@ void team_close(Team *team);
 int team_threads(const Team *team);
 /* Local. Whom this thread works for: a number that it was given, which the teams it opens
  * afterwards pass on to their workers; -1 before. May be asked for in a signal handler. */
-void team_work_for(int who);
-int team_works_for(void);
+void team_set_rank(int who);
+int team_rank(void);
 /* Local. Calls run(work, tile) for each tile in [0, n_tiles), in no order; NULL is a team of one.
  */
 void team_run(Team *team, int64_t n_tiles, void (*run)(void *work, int64_t tile), void *work);

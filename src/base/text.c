@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { READ_BLOCK = 1 << 16, WORD_MAX = 127, NUMBER_MAX = 24 };
+enum { READ_BLOCK = 1 << 16, MAX_WORD = 127, MAX_NUMBER_BYTES = 24 };
 
 Text text_in(Arena *arena) { return (Text){.arena = arena}; }
 
@@ -127,7 +127,7 @@ static bool same(char a, char b) { return tolower((unsigned char)a) == tolower((
  * Three rows of the usual table, old to new. */
 static int edits(const char *a, const char *b)
 {
-    int rows[3][WORD_MAX + 1], *older = rows[0], *old = rows[1], *row = rows[2];
+    int rows[3][MAX_WORD + 1], *older = rows[0], *old = rows[1], *row = rows[2];
     const int n = (int)strlen(b);
     for (int j = 0; j <= n; j++) old[j] = j;
     for (int i = 1; a[i - 1]; i++) {
@@ -148,12 +148,12 @@ const char *text_nearest(const char *word, const char *const *candidate, int n)
 {
     const size_t length = strlen(word);
     const char *nearest = NULL;
-    if (length > WORD_MAX) return NULL;
+    if (length > MAX_WORD) return NULL;
     int bound =
         (int)(length + 2) / 3; /* one wrong letter in three is a typo; more is another word */
     for (int i = 0; i < n; i++) {
         const size_t other = strlen(candidate[i]);
-        if (other > WORD_MAX) continue;
+        if (other > MAX_WORD) continue;
         const int distance = edits(word, candidate[i]);
         if (distance > bound || distance >= (int)(length > other ? length : other)) continue;
         nearest = candidate[i];
@@ -169,9 +169,9 @@ const char *text_bytes(int64_t bytes, char *buffer)
     int i = -1;
     while (fabs(value) >= (i < 0 ? 1024.0 : 1023.95)) value /= 1024.0, i++; /* never "1024.0 KiB" */
     if (i < 0)
-        snprintf(buffer, NUMBER_MAX, "%d B", (int)bytes);
+        snprintf(buffer, MAX_NUMBER_BYTES, "%d B", (int)bytes);
     else
-        snprintf(buffer, NUMBER_MAX, "%.1f %s", value, unit[i]);
+        snprintf(buffer, MAX_NUMBER_BYTES, "%.1f %s", value, unit[i]);
     return buffer;
 }
 
@@ -183,10 +183,10 @@ const char *text_count(double count, char *buffer)
     int i = 0;
     while (fabs(value) >= 999.95 && i < LAST && isfinite(value)) value /= 1000.0, i++;
     if (fabs(value) >= 999.95 || isnan(value))
-        snprintf(buffer, NUMBER_MAX, "%.1e", count); /* beyond every unit, or no number */
+        snprintf(buffer, MAX_NUMBER_BYTES, "%.1e", count); /* beyond every unit, or no number */
     else if (i == 0 && value == floor(value))
-        snprintf(buffer, NUMBER_MAX, "%.0f", value);
+        snprintf(buffer, MAX_NUMBER_BYTES, "%.0f", value);
     else
-        snprintf(buffer, NUMBER_MAX, "%.1f%s", value, unit[i]);
+        snprintf(buffer, MAX_NUMBER_BYTES, "%.1f%s", value, unit[i]);
     return buffer;
 }

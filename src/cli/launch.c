@@ -104,6 +104,6 @@ Err launch_config(Launch *l, const Args *args, Arena *a, Config *out)
 Err launch_team(const Launch *l, int place, Team **out)
 {
     if (l->pins) return team_open_on(out, l->threads, &l->cores, l->sharing, l->first + place);
-    const bool crowded = (int64_t)l->sharing * l->threads > l->cores.quota;
-    return team_open(out, l->threads, &(TeamSeats){NULL, crowded});
+    const bool oversubscribed = (int64_t)l->sharing * l->threads > l->cores.quota;
+    return team_open(out, l->threads, &(TeamPinning){NULL, oversubscribed});
 }

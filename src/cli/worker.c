@@ -42,7 +42,7 @@ static void on_crash(int signal_number, siginfo_t *info, void *context)
     (void)context;
     const bool sent = info->si_code <= 0;
     int none = 0;
-    if (atomic_compare_exchange_strong(&crash_recorder->crashed, &none, team_works_for() + 1))
+    if (atomic_compare_exchange_strong(&crash_recorder->crashed, &none, team_rank() + 1))
         atomic_store(&crash_recorder->sent_by, sent && info->si_pid != getpid() ? info->si_pid : 0);
     for (int i = 0; i < N_DEADLY; i++)
         if (deadly[i] == signal_number) sigaction(signal_number, &before_crash[i], NULL);

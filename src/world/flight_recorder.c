@@ -55,7 +55,7 @@ void flight_recorder_enter(const RankStatus *s)
 {
     const stack_t mine = {.ss_sp = s->stack, .ss_size = ALTERNATE_BYTES};
     stack_t old;
-    team_work_for(s->rank);
+    team_set_rank(s->rank);
     if (sigaltstack(NULL, &old) == 0 && (old.ss_flags & SS_DISABLE)) sigaltstack(&mine, NULL);
 }
 

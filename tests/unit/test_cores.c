@@ -62,7 +62,7 @@ static void ranks_share_no_core(void **state)
         bool taken[32] = {false};
         for (int rank = 0; rank < rows[r].ranks; rank++) {
             int cpu[10];
-            assert_true(cores_seats(&c, rows[r].ranks, rank, rows[r].threads, cpu));
+            assert_true(cores_of_rank(&c, rows[r].ranks, rank, rows[r].threads, cpu));
             assert_int_equal(cpu[0], rows[r].first[rank]);
             for (int i = 0; i < rows[r].threads; i++) {
                 assert_false(taken[cpu[i]]);
@@ -78,9 +78,9 @@ static void too_few_is_said(void **state)
     const Cores c = ten();
     int cpu[16] = {-7};
     (void)state;
-    assert_false(cores_seats(&c, 1, 0, 11, cpu));
-    assert_false(cores_seats(&c, 3, 0, 4, cpu));
-    assert_false(cores_seats(&c, 11, 10, 1, cpu));
+    assert_false(cores_of_rank(&c, 1, 0, 11, cpu));
+    assert_false(cores_of_rank(&c, 3, 0, 4, cpu));
+    assert_false(cores_of_rank(&c, 11, 10, 1, cpu));
     assert_int_equal(cpu[0], -7);
 }
 

@@ -171,8 +171,8 @@ static void pinning_is_undone_and_never_fails(void **state)
     (void)state;
     sched_getaffinity(0, sizeof before, &before);
     while (!CPU_ISSET((size_t)first, &before)) first++;
-    const int seats[4] = {first, first + 1, first + 2, first + 3};
-    assert_int_equal(team_open(&team, 4, &(TeamSeats){.cpu = seats}), OK);
+    const int cpus[4] = {first, first + 1, first + 2, first + 3};
+    assert_int_equal(team_open(&team, 4, &(TeamPinning){.cpu = cpus}), OK);
     sched_getaffinity(0, sizeof during, &during);
     assert_int_equal(CPU_COUNT(&during), 1);
     assert_true(CPU_ISSET((size_t)first, &during));
@@ -190,7 +190,8 @@ static void pinning_is_undone_and_never_fails(void **state)
 
     Work w = {.n = 12};
     const int nowhere[2] = {1000000, -1};
-    assert_int_equal(team_open(&team, 2, &(TeamSeats){.cpu = nowhere, .crowded = true}), OK);
+    assert_int_equal(team_open(&team, 2, &(TeamPinning){.cpu = nowhere, .oversubscribed = true}),
+                     OK);
     team_run(team, w.n, hit, &w);
     expect_hits(&w, 1, 2);
     team_close(team);
@@ -205,10 +206,10 @@ static void no_worker_is_waited_for(void **state)
     (void)state;
     sched_getaffinity(0, sizeof before, &before);
     while (!CPU_ISSET((size_t)first, &before)) first++;
-    const int seats[3] = {first, first, first};
+    const int cpus[3] = {first, first, first};
     Work w = {.n = 40};
     Team *team;
-    assert_int_equal(team_open(&team, 3, &(TeamSeats){.cpu = seats, .crowded = true}), OK);
+    assert_int_equal(team_open(&team, 3, &(TeamPinning){.cpu = cpus, .oversubscribed = true}), OK);
     for (int i = 0; i < 500; i++) team_run(team, w.n, hit, &w);
     expect_hits(&w, 500, 3);
     team_close(team);
