@@ -61,31 +61,31 @@ static void gpu_text(const Device *d, char text[DEVICE_TEXT_BYTES])
     m->close(context);
 }
 
-static const DeviceRow rows[] = {
+static const DeviceEntry devices[] = {
     {.name = "ref", .open = ref_open, .text = ref_text},
     {.name = "cpu", .open = device_cpu_open, .text = cpu_text},
     {.name = "cuda", .own_memory = true, .open = cuda_open, .text = gpu_text},
 };
 
-const DeviceRow *device_row(const char *name)
+const DeviceEntry *device_find(const char *name)
 {
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (strcmp(rows[i].name, name) == 0) return &rows[i];
+    for (size_t i = 0; i < sizeof devices / sizeof *devices; i++)
+        if (strcmp(devices[i].name, name) == 0) return &devices[i];
     return NULL;
 }
 
 Err device_open(const char *name, const char *file, const Device **out)
 {
-    const DeviceRow *row = device_row(name);
-    if (!row) return err_fail(ERR_CONFIG, "device %s: unknown; there are ref, cpu, cuda", name);
-    return row->open(file, out);
+    const DeviceEntry *entry = device_find(name);
+    if (!entry) return err_fail(ERR_CONFIG, "device %s: unknown; there are ref, cpu, cuda", name);
+    return entry->open(file, out);
 }
 
 const char *device_text(const Device *d, char text[DEVICE_TEXT_BYTES])
 {
-    const DeviceRow *row = device_row(d->name);
-    if (row)
-        row->text(d, text);
+    const DeviceEntry *entry = device_find(d->name);
+    if (entry)
+        entry->text(d, text);
     else
         snprintf(text, DEVICE_TEXT_BYTES, "%s", d->name); /* a device of tests */
     return text;

@@ -22,10 +22,10 @@ typedef struct {
     Err (*open)(const char *file, const Device **out);
     /* Writes one line for people; the device is open. */
     void (*text)(const Device *d, char text[DEVICE_TEXT_BYTES]);
-} DeviceRow;
+} DeviceEntry;
 
 /* Local. The row of a device; NULL: there is none of that name. */
-const DeviceRow *device_row(const char *name);
+const DeviceEntry *device_find(const char *name);
 /* Local. Opens the device; it stays open until the process ends, and opening it again returns the
  * same. `file`: the plugin of cuda, or for cpu a BLAS for f32 GEMMs; NULL: the default. ERR_CONFIG
  * names what is missing: the file, the driver, the GPU. */

@@ -6,7 +6,6 @@
 #define TESTS_MPI_RANKS_H
 
 #include "comm/mpi.h"
-#include "base/clock.h"
 
 static CommWorld *test_mpi;
 

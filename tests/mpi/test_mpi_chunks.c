@@ -8,7 +8,6 @@
 #include <cmocka.h>
 
 #include "comm_test.h"
-#include "base/clock.h"
 
 /* Long enough for six chunks of a segment each on four ranks; all different, none a round number.
  */

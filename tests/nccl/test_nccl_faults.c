@@ -9,7 +9,6 @@
 #include <cmocka.h>
 
 #include "nccl/nccl_test.h"
-#include "base/clock.h"
 
 enum { RANKS = 3, LENGTH = 777, STEPS = 6, AT = 3 };
 

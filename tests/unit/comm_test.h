@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "comm/local/local.h"
 
 enum { MAX_TEST_RANKS = 64, TEST_BYTES = 1 << 20 };
@@ -93,7 +94,6 @@ static inline RankList test_world(int ranks)
 }
 
 #ifdef SHEAF_TEST_MPI
-#include "base/clock.h"
 #include "mpi/ranks.h"
 #else
 

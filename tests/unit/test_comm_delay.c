@@ -9,7 +9,6 @@
 #include <cmocka.h>
 
 #include "comm_test.h"
-#include "base/clock.h"
 
 enum { COUNT = 1000, BYTES = COUNT * 4, TRIES = 8, IN_FLIGHT = 3 };
 

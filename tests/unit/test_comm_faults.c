@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "comm_test.h"
-#include "base/clock.h"
 
 static Transfer sum(const TestRank *r, int64_t count, int tag)
 {

@@ -9,7 +9,6 @@
 #include <math.h>
 
 #include "comm_test.h"
-#include "base/clock.h"
 
 static Transfer send_to(const TestRank *r, int to, int64_t at, int64_t count)
 {

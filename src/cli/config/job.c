@@ -195,7 +195,7 @@ Err config_job(const Config *c, const ModelConfig *model, JobSettings *out)
                      .parallel = config_parallel(c)};
     Option device;
     TRY(machine_choice(c, &device));
-    s.compile.device_memory = device_row(option_text(device))->own_memory;
+    s.compile.device_memory = device_find(option_text(device))->own_memory;
     TRY(prepack_table(c, device, &s.compile.prepack));
     TRY(stage_rules(c, &s));
     if (micros > MAX_SCHEDULE)
