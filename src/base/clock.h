@@ -10,8 +10,8 @@ double now_s(void);
 /* Local. The same clock in nanoseconds. */
 int64_t now_ns(void);
 
-/* A hint to the core that the thread spins: it saves power, and the other hardware thread of the core
- * runs faster. */
+/* A hint to the core that the thread spins: it saves power, and the other hardware thread of the
+ * core runs faster. */
 static inline void spin_pause(void)
 {
 #if defined(__x86_64__) || defined(__i386__)

@@ -1,4 +1,5 @@
-/* plugin.c -- path next to the executable, dlopen, dlsym, and the messages when one of them fails. */
+/* plugin.c -- path next to the executable, dlopen, dlsym, and the messages when one of them
+ * fails. */
 #define _DEFAULT_SOURCE
 #include "base/plugin.h"
 

@@ -19,8 +19,8 @@
 #include <stddef.h>
 #include "base/err.h"
 
-/* Sizes of the types that both sides share, in the order that the plugin defines; unused ones are 0.
- * The struct behind the symbol of every plugin begins with it. */
+/* Sizes of the types that both sides share, in the order that the plugin defines; unused ones are
+ * 0. The struct behind the symbol of every plugin begins with it. */
 typedef struct {
     size_t bytes[4];
 } PluginAbi;
@@ -37,17 +37,18 @@ typedef struct {
 
 enum { PLUGIN_PATH_BYTES = 4096 };
 
-/* Local. `path`, or if it is NULL the path of `file` next to the running executable, in `buffer`; the
- * bare name if the system does not report where the executable is. */
+/* Local. `path`, or if it is NULL the path of `file` next to the running executable, in `buffer`;
+ * the bare name if the system does not report where the executable is. */
 const char *plugin_path(const char *path, const char *file, char buffer[PLUGIN_PATH_BYTES]);
 /* Local. True if the file can be read; opening it may still fail. */
 bool plugin_exists(const Plugin *p, const char *path);
-/* Local. Opens the shared object at `path` (NULL: next to the executable) and returns the address of
- * its symbol. ERR_CONFIG for a missing file, one that does not open, and one from another build. */
+/* Local. Opens the shared object at `path` (NULL: next to the executable) and returns the address
+ * of its symbol. ERR_CONFIG for a missing file, one that does not open, and one from another
+ * build. */
 Err plugin_open(const Plugin *p, const char *path, const void **entry);
 
-/* Local. Opens a library of the system by name, along the search path of the loader. ERR_CONFIG with
- * the loader's message, then `hint`. */
+/* Local. Opens a library of the system by name, along the search path of the loader. ERR_CONFIG
+ * with the loader's message, then `hint`. */
 Err library_open(const char *module, const char *name, const char *hint, void **out);
 /* Local. Address of a function or object in a library; NULL: it has none of that name. */
 void *library_symbol(void *library, const char *symbol);

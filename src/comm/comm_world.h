@@ -27,10 +27,11 @@ struct CommWorld {
     void (*abort)(CommWorld *w, int status);
 };
 
-/* Creates the comm of one rank, in the rank's arena. Local for threads, Collective over the world for
- * processes, where one comm is open at a time. ERR_CONFIG if the settings name other ranks than the
- * world has, if the rank has joined before, and for a hostile comm of processes: only `local` can be
- * one. A rank that closes its comm with transfers in flight has failed: it aborts the world. */
+/* Creates the comm of one rank, in the rank's arena. Local for threads, Collective over the world
+ * for processes, where one comm is open at a time. ERR_CONFIG if the settings name other ranks than
+ * the world has, if the rank has joined before, and for a hostile comm of processes: only `local`
+ * can be one. A rank that closes its comm with transfers in flight has failed: it aborts the
+ * world. */
 static inline Err comm_join(CommWorld *w, Arena *a, const CommSettings *set, Comm **out)
 {
     return w->join(w, a, set, out);
