@@ -1,32 +1,37 @@
-/* backend.h -- what a comm is made of; for the files of this folder and its backends.
+/* backend.h -- the parts of a comm; for the files of this folder and its backends.
  *
  *     comm_begin:  check.c -> group and sequence -> record -> table->begin
- *     comm_wait:   ticket  -> table->wait -> delay.c -> record -> slot free again
+ *     comm_wait:   ticket  -> table->wait -> delay.c -> record -> slot is free again
  *
- * A backend moves bytes and says when a transfer was matched and when it was done; what holds for
- * all of them is done once, above the table.
+ * A backend moves bytes and reports when a transfer was matched and when it was done. Everything
+ * that holds for all backends is done once, above the table.
  *
- * Memory of devices may be moved by somebody else than the backend, a mover: comm/nccl. Members then
- * meet as ever, by the backend, which compares what they mean and reports who does not come; and
- * when all have begun a transfer, each has the mover put its part into a queue of the device:
+ * Device memory may be moved by a device transport, comm/nccl, instead of the backend. The backend
+ * still does the rendezvous: it matches the members' transfers, compares their signatures and
+ * reports members that do not arrive. After the match each member launches its part:
  *
- *     begin   transport->begin    an event of the compute queue: what it needs is made
- *     met     transport->launch     ... until it is in the queue: then it is over, for the host
- *     wait    transport->wait  the compute queue waits for it */
+ *     begin     transport->begin    records an event in the compute queue: the inputs are ready
+ *     matched   transport->launch   called until the part is in a queue: then done, for the host
+ *     wait      transport->wait     the compute queue waits for the part
+ *
+ * All functions run on the one thread of the rank. Memory that other ranks access at the same time
+ * belongs to a backend, and its header names the owner and the lock of each member. */
 #ifndef COMM_BACKEND_H
 #define COMM_BACKEND_H
 
 #include "comm/comm.h"
 
+/* POSTED: begun here. MATCHED: all members have begun it, with equal signatures. DONE: `to` may be
+ * read and `from` be written; of device memory, the part is in a queue of the device. */
 typedef enum { POSTED, MATCHED, DONE } TransferProgress;
 
 typedef struct {
     bool busy;
     bool device;       /* its memory is a device's */
-    bool by_transport; /* and the comm's mover moves it: the backend only lets its members meet */
+    bool by_transport; /* the device transport moves it; the backend only matches it */
     Transfer t;
     int64_t number, sequence;
-    double due_s; /* since the comm was opened: not over before; 0: no matter */
+    double due_s; /* not done before this time since the comm was opened; 0: any time */
     struct GroupRow *row;
     struct Stream *stream;
     TransferProgress progress;
@@ -34,59 +39,61 @@ typedef struct {
 
 typedef struct {
     const char *name;
-    /* The slot is filled and checked. An error takes the transfer back. */
+    /* The slot is filled and checked. After an error no member ever matches the transfer. */
     Err (*begin)(Comm *c, int slot);
-    /* OK only when progress is DONE. */
+    /* Returns OK only if progress is DONE. */
     Err (*wait)(Comm *c, int slot);
     void (*close)(Comm *c);
-    bool
-        device; /* moves memory of devices by itself; else comm/staging.c takes it through the host's */
-    /* These may be NULL: nothing to do. */
+    bool device; /* moves device memory itself; else comm/staging.c stages it */
+    /* Optional; NULL: nothing to do. */
     Err (*poll)(Comm *c);
-    void (*end)(Comm *c, struct Stream *s); /* its group is forgotten; it has a link */
+    void (*end)(Comm *c, struct Stream *s); /* its group is closed; s->backend is set */
     void (*abort)(Comm *c, Err err, const char *message);
 } CommTable;
 
-/* See above. An error of any of these is the rank's, and ends the world. */
+/* The head comment has the order of calls. An error of any function is the rank's own and aborts
+ * the world. */
 typedef struct DeviceTransport {
     const char *name;
     Err (*prepare)(Comm *c, const Transfer *t, int n);
     Err (*begin)(Comm *c, int slot);
-    Err (*launch)(Comm *c, int slot, bool *over); /* does not block; called until it is over */
+    Err (*launch)(Comm *c, int slot, bool *over); /* does not block */
     Err (*wait)(Comm *c, int slot);
-    Err (*poll)(Comm *c); /* has something failed that was put into a queue? */
-    /* Says what was put into a queue and does not end; OK: nothing is there. */
+    Err (*poll)(Comm *c); /* returns errors of launched parts */
+    /* ERR_PEER that names the oldest part in a queue; OK if there is none: the device computes. */
     Err (*overdue)(Comm *c, double waited_s);
-    void (*abort)(Comm *c);                       /* the world has failed: ends what is in queues */
-    void (*group_end)(Comm *c, struct Stream *s); /* its group is forgotten; it has a way */
-    void (*release)(Comm *c); /* the device goes; what is in queues is waited for */
+    void (*abort)(Comm *c); /* the world has failed: ends all launched parts */
+    void (*group_end)(Comm *c, struct Stream *s); /* its group is closed; s->transport is set */
+    void (*release)(Comm *c); /* waits for the queues, then frees all that is on the device */
 } DeviceTransport;
 
-/* What is matched in order: the collectives of a group, its sends to one member, its receives from
- * one. */
+/* Transfers that are matched in order: the collectives of a group, its sends to one member, or its
+ * receives from one. */
 typedef struct Stream {
     int64_t next;    /* sequence number of the next transfer */
-    void *backend;   /* the backend's; NULL until it sets it */
-    void *transport; /* the mover's; likewise */
+    void *backend;   /* owned by the backend; NULL until it sets it */
+    void *transport; /* owned by the device transport; NULL until it sets it */
 } Stream;
 
 typedef struct GroupRow {
     int32_t serial; /* -1: free */
     int purpose, in_flight;
-    int n, cap; /* ranks; room for ranks, which the row keeps when the group ends */
+    int n, cap; /* ranks; allocated ranks, which the row keeps when the group ends */
     int32_t *rank;
-    Stream *stream; /* [1 + 2n]: collectives, sends by place of the peer, receives likewise */
+    Stream
+        *stream; /* [1 + 2n]: collectives; sends, then receives by the peer's place in the group */
 } GroupRow;
 
 enum { MAX_GROUPS = 256, TRANSFER_NAME_BYTES = RECORD_TEXT_BYTES, COMM_TEXT_BYTES = 2048 };
-/* Arenas of the comm's own: for agreements; two of each slot, of what is staged. */
+/* Arena ids after those of callers: the memory of agreements, then two bounce buffers per slot. */
 enum { COMM_OWN = MAX_COMM_ARENAS, COMM_STAGING };
 
-/* A slot's memory on the host, of what is on a device: stage.c. */
+/* Host staging of one slot (staging.c). The buffers themselves are the arenas COMM_STAGING + 2 *
+ * slot for `from` and the next one for `to`. */
 typedef struct {
-    Ref to;          /* where the result goes; count 0: there is none */
-    DeviceEvent *in; /* the last result has left this memory */
-    bool full;       /* `in` was recorded */
+    Ref to;          /* destination of the result on the device; count 0: there is none */
+    DeviceEvent *in; /* the last result has been copied out of the buffer */
+    bool full;       /* `in` is recorded and not waited for yet */
 } BounceBuffers;
 
 struct Comm {
@@ -102,83 +109,88 @@ struct Comm {
     CommDevice device;
     const DeviceTransport *transport; /* NULL: the backend moves everything */
     void *transport_state;
-    bool aborted;          /* the mover has given up */
-    BounceBuffers *staged; /* by slot; NULL: none ever was */
+    bool aborted;          /* the device transport was aborted */
+    BounceBuffers *staged; /* [set.in_flight]; NULL until the first staged transfer */
     GroupRow group[MAX_GROUPS];
-    int group_rows; /* that were ever used: later ones are free */
+    int group_rows; /* rows that were ever used; later ones are free */
     int32_t groups_made;
     Pending *pending; /* [set.in_flight] */
     Recorder *recorder;
     double opened_s;
 };
 
-/* Local. The common part, in the arena; the backend has opened its state. */
+/* Local. Creates the common part in the arena; the backend has opened its state. */
 Err comm_open(Arena *a, const CommSettings *set, const CommTable *table, void *state, Comm **out);
-/* Local. Moves the transfer on and notes when. */
+/* Local. Sets the progress of the transfer and records the time. */
 void comm_progress(Comm *c, int slot, TransferProgress progress);
-/* Local. Address of a Ref of this rank, which was checked. */
+/* Local. Address of a Ref of this rank that transfer_check has accepted. */
 void *comm_at(const Comm *c, const Ref *r);
 static inline size_t ref_bytes(const Ref *r) { return (size_t)r->count * dtype_bytes(r->dtype); }
 
-/* group.c. Local. The row of a group, opened when it is new. */
+/* group.c. Local. The row of a group; opens one for a new group. */
 Err group_of(Comm *c, RankList ranks, int purpose, GroupRow **out);
 GroupRow *group_find(Comm *c, RankList ranks, int purpose);
-/* The stream of a transfer; of one whose peer is no member, that of collectives. */
+/* Local. The stream of a transfer; the stream of collectives if its peer is no member. */
 Stream *group_stream(GroupRow *g, const Transfer *t);
-/* Place of a rank in the list, or -1. */
+/* Local. Index of a rank in the list, or -1. */
 int group_place(RankList group, int rank);
 
-/* stage.c. Local. Before a backend that knows no device begins: `from` to the host's memory, and the
- * transfer's sides there. */
+/* staging.c. Local. For backends without device memory, before begin: copies `from` to a bounce
+ * buffer and redirects both sides of the transfer to host memory. The host waits for the copy. */
 Err staging_begin(Comm *c, int slot);
-/* After its wait: `to` to the device, before what the compute queue gets from now on. */
+/* Local. After the wait: puts the copy of the result into the compute queue. */
 Err staging_end(Comm *c, int slot);
+/* Local. Waits for copies out of the buffers, then frees buffers and events. */
 void staging_close(Comm *c);
 
-/* mover.c. Local. The mover of a comm that has no transfer in flight. */
+/* device_transport.c. Local. Sets the device transport of a comm, before its first transfer. */
 void comm_set_transport(Comm *c, const DeviceTransport *transport, void *state);
-/* An error of the backend's, or of the mover's when `own`: what is in queues is given up; err_text
- * stays. */
+/* Local. Returns `err`. An error of the backend, or of the transport if `own`, aborts both of them
+ * once; err_text stays as it is. */
 Err device_transport_failed(Comm *c, Err err, bool own);
+/* Local. Frees all that the transport has on the device; aborts it first if a transfer is in
+ * flight. */
 void device_transport_close(Comm *c);
 
-/* delay.c. Local. ERR_CONFIG for settings that are no delay. */
+/* delay.c. Local. ERR_CONFIG for negative or infinite delays. */
 Err delay_check(const CommSettings *set);
-/* When a transfer that was posted may be over, on the clock of its record; 0: any time. */
+/* Local. Earliest completion of a posted transfer, on the clock of its record; 0: any time. */
 double delay_due_s(const CommSettings *set, const Record *r);
-/* Sleeps until then; moves what this rank has begun. ERR_PEER when another rank failed meanwhile.
- * */
+/* Local. Sleeps until then, and advances the transfers of this rank meanwhile. ERR_PEER if another
+ * rank fails. */
 Err delay_wait(Comm *c, double due_s);
 
 /* check.c. Local. ERR_CHECK unless the transfer is well formed on this rank; `sequence` is for the
  * message. */
 Err transfer_check(const Comm *c, const Transfer *t, int64_t sequence);
-/* "all-gather #3 over {0 1 2}, instruction 17"; "send #3 to rank 2 over {0 1 2}, ..." */
+/* Local. "all-gather #3 over {0 1 2}, instruction 17"; "send #3 to rank 2 over {0 1 2}, ..." */
 const char *transfer_name(const Transfer *t, int64_t sequence, char name[TRANSFER_NAME_BYTES]);
-/* Are `from` and `to` memory of this rank in this transfer? */
+/* Local. True if `from`, or `to`, is memory of this rank in this transfer. */
 bool transfer_reads(const Transfer *t, int rank);
 bool transfer_writes(const Transfer *t);
-/* Of a side that is cut over n members: where the part of one begins, and its elements. */
+/* Local. First element, and number of elements, of the part of one member; the side is split over n
+ * members. counts NULL: equal parts. */
 int64_t part_start(const int64_t *counts, int64_t total, int n, int place);
 int64_t part_count(const int64_t *counts, int64_t total, int n, int place);
 
-/* What a member says of a transfer when it begins it; all but `instr` is the same on all. */
+/* Description of a transfer that members exchange at the rendezvous; all but `instr` must be equal
+ * on all of them. */
 typedef struct {
-    uint8_t kind, reduce, dtype; /* both halves of a pair are sends */
+    uint8_t kind, reduce, dtype; /* kind is COMM_SEND for both halves of a pair */
     int32_t root, tag, instr;
-    int64_t count;  /* of the whole array; 0 for an all-to-all */
-    uint64_t parts; /* a hash of the counts that all must agree on; 0: equal parts */
+    int64_t count;  /* elements of the whole array; 0 for an all-to-all */
+    uint64_t parts; /* hash of the counts that all must agree on; 0: equal parts */
 } TransferSignature;
 
-/* meant.c. Local. */
+/* signature.c. Local. */
 TransferSignature transfer_signature(const Transfer *t);
-/* In what they differ; NULL: in nothing. */
+/* Local. Name of the first difference; NULL: they are equal. */
 const char *signature_differs(const TransferSignature *a, const TransferSignature *b);
 typedef struct {
     int rank;
     const TransferSignature *signature;
 } MemberSignature;
-/* ERR_CHECK that says who began what. */
+/* Local. ERR_CHECK that names both ranks and the transfers that they began. */
 Err signature_mismatch(const Pending *p, const char *what, MemberSignature a, MemberSignature b);
 
 #endif
