@@ -95,7 +95,7 @@ static void narrow(const float *x, int64_t n, uint16_t *out)
 
 static void fold_bf16(const Fold *f, int64_t start, int64_t count, uint16_t *out)
 {
-    float block[2][FOLD_ELEMENTS], next[FOLD_ELEMENTS];
+    float block[2][MAX_FOLD_ELEMENTS], next[MAX_FOLD_ELEMENTS];
     widen((const uint16_t *)(const void *)f->x[0] + start, count, block[0]);
     for (int i = 1; i < f->n; i++) {
         widen((const uint16_t *)(const void *)f->x[i] + start, count, next);
@@ -106,7 +106,7 @@ static void fold_bf16(const Fold *f, int64_t start, int64_t count, uint16_t *out
 
 void fold(const Fold *f, int64_t start, int64_t count, void *out)
 {
-    _Alignas(ARENA_ALIGN) char block[FOLD_ELEMENTS * sizeof(double)];
+    _Alignas(ARENA_ALIGN) char block[MAX_FOLD_ELEMENTS * sizeof(double)];
     const size_t each = dtype_bytes(f->dtype), at = (size_t)start * each;
     if (f->n == 1) {
         memcpy(out, f->x[0] + at, (size_t)count * each);

@@ -1,4 +1,4 @@
-/* fold.h -- sums and maxima of the same elements of several ranks.
+/* fold.h -- ordered reductions: element-wise sums and maxima over several ranks.
  *
  *     out[i] = ((x[0][i] + x[1][i]) + x[2][i]) + ...      a left fold: one order, one result
  *
@@ -8,8 +8,8 @@
 
 #include "comm/comm.h"
 
-/* Elements that one call takes at most: two blocks of the widest type stay in the first cache. */
-enum { FOLD_ELEMENTS = 1024 };
+/* Elements per call: two blocks of the widest type fit into L1. */
+enum { MAX_FOLD_ELEMENTS = 1024 };
 
 typedef struct {
     DType dtype;
@@ -18,7 +18,8 @@ typedef struct {
     const char *const *x; /* [n] */
 } Fold;
 
-/* Local. Of `count` elements from `start` on in each x; `out` overlaps none of them. */
+/* Local. Folds elements start .. start + count - 1 of each x into out[0 .. count - 1]. `count` is
+ * at most MAX_FOLD_ELEMENTS, and `out` overlaps no x. Thread-safe. */
 void fold(const Fold *f, int64_t start, int64_t count, void *out);
 
 #endif

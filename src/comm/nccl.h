@@ -1,42 +1,42 @@
-/* nccl.h -- memory of GPUs between ranks, by NCCL.
+/* nccl.h -- GPU memory between ranks by NCCL.
  *
- * sheaf-nccl.so lies beside the program and is opened at run time, and so is the library of NCCL,
- * libnccl.so.2, which it looks for as any program does (LD_LIBRARY_PATH, the system's folders).
+ * sheaf-nccl.so is a plugin (base/plugin.h). It opens the library of NCCL, libnccl.so.2, along the
+ * loader's search path (LD_LIBRARY_PATH, the system's folders).
  *
  *     NcclLibrary nccl;
  *     if (nccl_open(NULL, NULL, &nccl) != OK) puts(err_text());       why it cannot be used
- *     TRY(mpi_join(world, &arena, &settings, &comm));                 or local_join
- *     TRY(nccl_attach(&nccl, comm));                                  now device memory goes by NCCL
- *     TRY(comm_prepare(comm, transfers, n));                          all groups, by all ranks
+ *     TRY(comm_join(world, &arena, &settings, &comm));                any backend
+ *     TRY(nccl_attach(&nccl, comm));                                  NCCL moves device memory
+ *     TRY(comm_prepare(comm, transfers, n));                          all groups, on all ranks
  *
- * The comm lets members meet as ever, and moves what is on the host; NCCL moves what is on GPUs
- * (comm/nccl/channels.h has the picture). Its sums are folded in an order of its own, and bf16 may be
- * rounded at each addition: results agree with those of other comms within that, not to the bit. */
+ * The backend of the comm still matches the members and moves host memory; NCCL moves GPU memory
+ * (drawing in comm/nccl/channels.h). NCCL chooses the order of its sums and may round bf16 at each
+ * addition. Its results agree with those of other transports within that error, not to the bit. */
 #ifndef COMM_NCCL_H
 #define COMM_NCCL_H
 
 #include "comm/comm.h"
 #include "comm/nccl/api.h"
 
-/* Shared objects stay open: this may be copied, and let go. */
+/* A plain value that may be copied and dropped: shared objects stay open. */
 typedef struct NcclLibrary {
     const struct NcclEntry *entry;
-    int version; /* as NCCL counts: 22809 is 2.28.9 */
+    int version; /* in NCCL's own encoding: 22809 is 2.28.9 */
     NcclApi api;
 } NcclLibrary;
 
 enum { NCCL_VERSION_BYTES = 32, NCCL_TEXT_BYTES = 512 };
 
-/* Local. Opens the shared object (NULL: beside the running program) and NCCL (NULL: libnccl.so.2).
- * ERR_CONFIG says what is missing. */
+/* Local. Opens the plugin (path NULL: next to the executable) and NCCL (library NULL:
+ * libnccl.so.2). ERR_CONFIG names what is missing. */
 Err nccl_open(const char *path, const char *library, NcclLibrary *out);
 /* Local. "NCCL 2.28.9" */
 const char *nccl_version_text(int version, char text[NCCL_VERSION_BYTES]);
-/* Local. May two ranks be on one GPU? */
+/* Local. True if this version allows two ranks on one GPU. */
 bool nccl_shares_gpus(int version);
-/* Local. Of a comm on which nothing was begun yet. */
+/* Local. Makes NCCL the device transport of a comm that has begun no transfer yet. */
 Err nccl_attach(const NcclLibrary *l, Comm *c);
-/* Local. In one line, for people: the version, or why there is none. */
+/* Local. One line for people, in `text`, which is returned: the version, or why there is none. */
 const char *nccl_text(const char *path, char text[NCCL_TEXT_BYTES]);
 
 #endif

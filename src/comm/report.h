@@ -1,4 +1,5 @@
-/* report.h -- text that a report of a wait grows by, a piece at a time; what does not fit is cut. */
+/* report.h -- the text of a hang report, which backends append to; text that does not fit is cut
+ * off. */
 #ifndef COMM_REPORT_H
 #define COMM_REPORT_H
 
@@ -7,7 +8,8 @@
 #include "comm/backend.h"
 
 typedef struct {
-    char text[COMM_TEXT_BYTES - 64]; /* others put "rank 3: " before it */
+    char text[COMM_TEXT_BYTES -
+              64]; /* shorter than a message: other ranks prefix it with "rank 3: " */
     int used;
 } Report;
 

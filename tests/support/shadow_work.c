@@ -89,12 +89,12 @@ void run_clip(const DeviceClip *c)
 void run_fold(const DeviceFold *f)
 {
     const char *x[MAX_DEVICE_FOLD];
-    _Alignas(64) char block[FOLD_ELEMENTS * sizeof(double)];
+    _Alignas(64) char block[MAX_FOLD_ELEMENTS * sizeof(double)];
     const size_t each = dtype_bytes(f->dtype);
     for (int i = 0; i < f->n; i++) x[i] = shadow_real((void *)(uintptr_t)f->x[i]);
     const Fold of = {f->dtype, f->max ? REDUCE_MAX : REDUCE_SUM, f->n, x};
-    for (int64_t at = 0; at < f->count; at += FOLD_ELEMENTS) {
-        const int64_t n = f->count - at < FOLD_ELEMENTS ? f->count - at : FOLD_ELEMENTS;
+    for (int64_t at = 0; at < f->count; at += MAX_FOLD_ELEMENTS) {
+        const int64_t n = f->count - at < MAX_FOLD_ELEMENTS ? f->count - at : MAX_FOLD_ELEMENTS;
         fold(&of, at, n, block);
         for (int i = 0; i < f->n_out; i++)
             memcpy((char *)shadow_real(f->out[i]) + (size_t)at * each, block, (size_t)n * each);

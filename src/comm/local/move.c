@@ -106,7 +106,7 @@ static void fold_piece(Comm *c, int slot, int64_t start, int64_t count, int only
     const LocalPost *post = entry_of(f, c->pending[slot].sequence)->post;
     const int n = f->member->channel->n;
     const size_t each = dtype_bytes((DType)post->signature.dtype);
-    _Alignas(ARENA_ALIGN) char block[FOLD_ELEMENTS * sizeof(double)];
+    _Alignas(ARENA_ALIGN) char block[MAX_FOLD_ELEMENTS * sizeof(double)];
     if (count == 0) return;
     if (n == 1) {
         copy(post->to + (size_t)to_start * each, post->from + (size_t)start * each,
@@ -115,8 +115,8 @@ static void fold_piece(Comm *c, int slot, int64_t start, int64_t count, int only
     }
     for (int i = 0; i < n; i++) l->source[i] = post[i].from;
     const Fold of = {(DType)post->signature.dtype, (Reduce)post->signature.reduce, n, l->source};
-    for (int64_t at = 0; at < count; at += FOLD_ELEMENTS) {
-        const int64_t some = min_i64(FOLD_ELEMENTS, count - at);
+    for (int64_t at = 0; at < count; at += MAX_FOLD_ELEMENTS) {
+        const int64_t some = min_i64(MAX_FOLD_ELEMENTS, count - at);
         const size_t to = (size_t)(to_start + at) * each;
         fold(&of, start + at, some, block);
         for (int i = only < 0 ? 0 : only; i < (only < 0 ? n : only + 1); i++)

@@ -163,10 +163,10 @@ static Err move(const FlowContext *v, Flow *w, bool out, size_t limit)
 /* `from` and `out` are where the piece begins; those of the others lie in scratch. */
 static void fold_blocks(const Comm *c, int slot, const Fold *of, int64_t count, char *out)
 {
-    _Alignas(ARENA_ALIGN) char block[FOLD_ELEMENTS * sizeof(double)];
+    _Alignas(ARENA_ALIGN) char block[MAX_FOLD_ELEMENTS * sizeof(double)];
     const size_t each = dtype_bytes(c->pending[slot].t.to.dtype);
-    for (int64_t at = 0; at < count; at += FOLD_ELEMENTS) {
-        const int64_t some = count - at < FOLD_ELEMENTS ? count - at : FOLD_ELEMENTS;
+    for (int64_t at = 0; at < count; at += MAX_FOLD_ELEMENTS) {
+        const int64_t some = count - at < MAX_FOLD_ELEMENTS ? count - at : MAX_FOLD_ELEMENTS;
         fold(of, at, some, block);
         memcpy(out + (size_t)at * each, block, (size_t)some * each);
     }
