@@ -139,6 +139,7 @@ typedef struct ChannelMember {
  * members. MOVING: all have posted, tasks may be claimed. DRAINING: all tasks are claimed, some
  * still run. FINISHED: also the state of a free slot. */
 typedef enum { FINISHED, UNPOSTED, WAITING, MOVING, DRAINING } LocalTransferState;
+
 /* The backend's state of a slot, in addition to its Pending. */
 typedef struct {
     LocalTransferState state;

@@ -1,6 +1,6 @@
-/* api.h -- what we call of NCCL, declared here: so no header of it, nor of CUDA, is needed to build,
- * and libnccl.so.2 is opened when it is there. Numbers and layouts are those that NCCL has kept since
- * 2.14; tests/nccl/abi.c compares them with nccl.h where there is one. */
+/* api.h -- declarations of the NCCL functions in use. They are declared here so that building needs
+ * neither nccl.h nor CUDA; libnccl.so.2 is opened at run time. Numbers and layouts are those of
+ * NCCL since 2.14; tests/nccl/abi.c compares them with nccl.h if it is installed. */
 #ifndef COMM_NCCL_API_H
 #define COMM_NCCL_API_H
 
@@ -22,7 +22,7 @@ typedef enum {
 typedef enum { NCCL_I32 = 2, NCCL_I64 = 4, NCCL_F32 = 7, NCCL_F64 = 8, NCCL_BF16 = 9 } NcclType;
 typedef enum { NCCL_SUM = 0, NCCL_MAX = 2 } NcclOp;
 
-/* The configuration as of 2.14; its size tells NCCL that there is no more. */
+/* ncclConfig_t as of 2.14. Its size shows NCCL that later members are absent. */
 typedef struct {
     size_t size;
     unsigned magic, version;
@@ -31,7 +31,7 @@ typedef struct {
 enum { NCCL_CONFIG_VERSION = 21400, NCCL_MIN_VERSION = 21400, NCCL_SHARED_VERSION = 23000 };
 #define NCCL_CONFIG_MAGIC 0xcafebeefu
 
-/* NCCL_CALL(what, arguments): a function ncclWHAT, of which the last argument is its stream, where it
+/* NCCL_CALL(what, arguments): the function ncclWHAT. The last argument is its CUDA stream, if it
  * has one. */
 #define NCCL_CALLS(NCCL_CALL)                                                                      \
     NCCL_CALL(GetVersion, (int *version))                                                          \

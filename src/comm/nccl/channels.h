@@ -1,45 +1,49 @@
-/* channels.h -- how NCCL moves memory of GPUs between ranks; for the files of this folder.
+/* channels.h -- NCCL communicators with their streams; for the files of this folder.
  *
- * A way is a communicator of NCCL and a queue of the device of its own. There is one for each stream
- * of a comm's transfers: the collectives of a (group, purpose), and what one member sends another.
+ * A channel is an NCCL communicator with a queue (CUDA stream) of its own. There is one for each
+ * stream of a comm's transfers: the collectives of a (group, purpose), or the sends from one member
+ * to another.
  *
  *     rank 0   compute | a | ready ..................... wait done | b
- *              way     |     wait ready | all-reduce | done
- *     rank 1   way     |     wait ready | all-reduce | done
+ *              channel |     wait ready | all-reduce | done
+ *     rank 1   channel |     wait ready | all-reduce | done
  *
- * Order. On one way every member launches the same transfers in the same order: each has a number in
- * its stream, members meet over the comm's backend before they launch, which compares what they mean,
- * and a way launches number n after n - 1 whatever came first. Between ways there is no order: each
- * has its queue, so none waits behind another, and nothing is launched before all its members have
- * begun it, so no kernel waits on the GPU for a rank that computes. This needs room on a GPU for the
- * kernels of all ways that are under way at once (NCCL_MAX_CTAS makes them smaller), and
- * NCCL_LAUNCH_ORDER_IMPLICIT must not be set.
+ * Order. On one channel every member launches the same transfers in the same order. Each transfer
+ * has a sequence number in its stream, the comm's backend matches the members and compares their
+ * signatures before the launch, and a channel launches number n after n - 1, whatever was begun
+ * first. Channels are not ordered among each other: each has its own queue, so none waits behind
+ * another. Nothing is launched before all members have begun it, so no kernel occupies the GPU
+ * while it waits for a rank that computes. The kernels of all channels in flight must fit on a GPU
+ * at once (NCCL_MAX_CTAS makes them smaller), and NCCL_LAUNCH_ORDER_IMPLICIT must not be set.
  *
- * Opening a way needs all its members at once. So comm_prepare is told all transfers of a program
- * before its first step, and opens ways in the one order that all ranks sort them into.
+ * Opening a channel needs all its members at once. So comm_prepare takes all transfers of a program
+ * before the first step, and opens their channels in the order of nccl_channel_key_compare, which
+ * is the same on all ranks.
  *
- * Nothing blocks the host: communicators do not block (blocking=0). While NCCL says "in progress"
- * the kernel may not be in the queue yet; only then `done` is recorded, and the next one launched.
+ * The host never blocks: communicators are opened with blocking=0. While NCCL returns
+ * ncclInProgress the kernel may not be in the queue yet. `done` is recorded, and the next transfer
+ * launched, only after that.
  *
- * Faults. NCCL is asked for errors between instructions and while the host waits. One that it tells
- * of, or another rank's failure, ends all communicators by ncclCommAbort: kernels that wait for a
- * rank that is gone end, queues run dry, nobody hangs.
+ * Faults. Asynchronous errors of NCCL are polled between instructions and while the host waits.
+ * Such an error, or the failure of another rank, ends all communicators by ncclCommAbort: kernels
+ * that wait for a missing rank end, queues drain, and no rank hangs.
  *
- * Maxima are gathered and folded by the device: NCCL's pass over a NaN, ours do not. */
+ * Maxima are gathered by NCCL and folded by the device: ncclMax ignores a NaN, our folds return
+ * it. */
 #ifndef COMM_NCCL_CHANNELS_H
 #define COMM_NCCL_CHANNELS_H
 
 #include "comm/nccl/entry.h"
 
-enum { LAUNCH_RING = 8 }; /* launches of a way that are remembered */
+enum { LAUNCH_RING = 8 }; /* latest launches of a channel that are kept */
 
-/* One that was put into the queue of a way. */
+/* A transfer that was put into the queue of a channel. */
 typedef struct {
-    Transfer t; /* its name: kind, group, ranks, instruction */
+    Transfer t; /* for messages: kind, group, ranks, instruction */
     int64_t sequence;
     double at_s;
     DeviceEvent *done;
-    bool recorded; /* `done` is */
+    bool recorded; /* `done` is recorded in the queue */
 } NcclLaunch;
 
 typedef struct NcclChannel {
@@ -47,11 +51,11 @@ typedef struct NcclChannel {
     Stream *stream;
     NcclComm *comm; /* NULL after an abort */
     DeviceQueue *queue;
-    void *native;          /* the queue, as NCCL knows it */
-    int64_t next_sequence; /* to be launched */
-    int busy;              /* slot of what is launched and in progress; -1 */
-    int n, me;             /* members; of a pair the sender, then the receiver */
-    void *scratch;         /* of maxima: the parts of all */
+    void *native;          /* the queue as a cudaStream_t */
+    int64_t next_sequence; /* of the transfer to launch next */
+    int busy;              /* slot whose launch NCCL reports in progress; -1: none */
+    int n, me;             /* members; a pair is the sender, then the receiver */
+    void *scratch;         /* for maxima: the parts of all members */
     size_t scratch_bytes;
     NcclLaunch launch[LAUNCH_RING]; /* by sequence */
 } NcclChannel;
@@ -62,35 +66,39 @@ typedef struct {
     DeviceEvent **ready; /* [in_flight] */
 } NcclState;
 
-/* What names a stream, the same on all its members. */
+/* Identity of a stream, the same on all its members. */
 typedef struct {
     const Transfer *t;
-    int32_t pair[2]; /* ranks of a pair, sender first; -1 -1: collectives */
+    int32_t pair[2]; /* ranks of a pair, the sender first; -1 -1: collectives */
 } NcclChannelKey;
 
-/* ways.c. Local. */
+/* channels.c. Local. */
 NcclChannelKey nccl_channel_key(const Transfer *t, int rank);
-/* Negative, 0, positive: the order in which ways are opened. */
+/* Local. Negative, 0, positive: the order in which channels are opened. */
 int nccl_channel_key_compare(const NcclChannelKey *a, const NcclChannelKey *b);
 RankList nccl_channel_members(const NcclChannelKey *name);
-/* Collective over its members. */
+/* Collective over its members: opens queue and communicator. */
 Err nccl_channel_open(Comm *c, const NcclChannelKey *name, NcclChannel **out);
-/* Local. The transfer's way; NULL: it is not open. */
+/* Local. The channel of a transfer; NULL: it is not open. */
 NcclChannel *nccl_channel_find(const Comm *c, const Transfer *t);
-/* Waits for its queue; after an abort that is empty soon. */
+/* Local. Waits for the queue, which drains soon after an abort, and frees the channel for reuse. */
 void nccl_channel_close(Comm *c, NcclChannel *ch);
 
-/* launch.c. Local. When it is begun: scratch memory, if it needs some. Moves other transfers on. */
+/* launch.c. Local. At begin: allocates scratch memory for a maximum. May wait for the queue, and
+ * then advances other transfers. */
 Err launch_reserve(Comm *c, int slot, NcclChannel *ch);
-/* Puts the transfer into the way's queue; *in_progress: not yet all of it. */
+/* Local. Puts the transfer into the channel's queue; *in_progress: NCCL has not finished that
+ * yet. */
 Err launch(Comm *c, int slot, NcclChannel *ch, bool *in_progress);
-/* What follows when it is there: maxima are folded. */
+/* Local. After the launch: puts the fold of a maximum into the queue. */
 Err launch_finish(Comm *c, int slot, NcclChannel *ch);
 
-/* faults.c. Local. What NCCL said to a call, or of a communicator; OK for "in progress". */
+/* faults.c. Local. ERR_PEER for an error that NCCL returned from `call`; OK for ncclSuccess and
+ * ncclInProgress. */
 Err nccl_ok(const Comm *c, const NcclChannel *ch, NcclResult result, const char *call);
-/* The oldest launch of the way that is not over; NULL: all are. */
+/* Local. The oldest launch of the channel that has not run; NULL: all have. */
 const NcclLaunch *nccl_channel_oldest(const Comm *c, const NcclChannel *ch);
+/* Local. poll, overdue and abort of the DeviceTransport. */
 Err nccl_poll(Comm *c);
 Err nccl_overdue(Comm *c, double waited_s);
 void nccl_abort(Comm *c);

@@ -1,5 +1,4 @@
-/* entry.h -- the one symbol of sheaf-nccl.so, which calls the program's own functions as sheaf-mpi.so
- * does (comm/mpi/entry.h). */
+/* entry.h -- the one symbol of sheaf-nccl.so. */
 #ifndef COMM_NCCL_ENTRY_H
 #define COMM_NCCL_ENTRY_H
 
@@ -11,6 +10,7 @@
 
 typedef struct NcclEntry {
     PluginAbi abi; /* sizes of Comm, Transfer, DeviceRuntime */
+    /* As nccl_open and nccl_attach. */
     Err (*open)(const char *library, NcclLibrary *out);
     Err (*attach)(const NcclLibrary *l, Comm *c);
 } NcclEntry;
