@@ -1,24 +1,23 @@
-/* flight_recorder.h -- what the ranks of a process leave for whoever outlives them.
+/* flight_recorder.h -- the position and the latest transfers of each rank, in shared memory.
  *
  *     sheaf -- fork --> worker
  *       |                 |  rank 0   rank 1   rank 2   rank 3      threads
  *       |                 v    v        v        v        v
- *       +------------>  board [cell, recorder with its ring] x 4    memory that both processes see, at one address
+ *       +------------>  flight recorder [RankStatus with its ring] x 4
+ *                       in memory that both processes map at one address
  *
- * Where each rank is, its latest transfers and the one that it waits for can be told while it
- * runs, when it failed, and after the worker is gone. `recorder.json` in the run folder is a board
- * as a file, and `sheaf inspect` tells it again:
+ * The parent can report where each rank is, its latest transfers and the one that it waits for: while it runs, after it failed, and after the worker process has ended. `recorder.json` in the run folder is a flight recorder as a file, which `sheaf inspect` prints:
  *
- *     {"sheaf": "recorder", "version": 1, "reason": "...", "ranks": 4, "seats": [
- *      {"rank": 0, "step": 12, "action": "run", "unit": "layer.3", "phase": "F", "micro": 1, "instr": 17, "op": "linear",
- *       "transfers": 93, "waits": 92, "records": [
- *        {"number": 92, "kind": "all-reduce", "sequence": 31, "purpose": 0, "instr": 17, "peer": -1, "group": 4,
- *         "over": [0, 1, 2, 3], "bytes": 4096, "sent": 6144, "dtype": "f32", "posted_s": 1.2, "matched_s": -1, "done_s": -1}]}]}
+ *     {"sheaf": "recorder", "version": 2, "reason": "...", "world": 4, "ranks": [
+ *      {"rank": 0, "step": 12, "action": "run", "unit": "layer.3", "phase": "F", "micro": 1,
+ *       "instr": 17, "op": "linear", "transfers": 93, "waits": 92, "records": [
+ *        {"number": 92, "kind": "all-reduce", "sequence": 31, "purpose": 0, "instr": 17,
+ *         "peer": -1, "group": 4, "over": [0, 1, 2, 3], "bytes": 4096, "sent": 6144,
+ *         "dtype": "f32", "posted_s": 1.2, "matched_s": -1, "done_s": -1}]}]}
  *
- * action is absent between actions, unit where the action has none, instr and op between
- * instructions; waits is -1 for a rank that waits for nothing. `group` counts the ranks of a
- * group, `over` names the first RECORD_RANKS of them. Times are seconds since the comm was opened,
- * -1: not yet. */
+ * `world` is the number of ranks of the run; `ranks` lists those of one process. `action` is absent between actions, `unit` if the action has none, `instr` and `op` between instructions; `waits` is -1 for a rank that waits for nothing. `group` is the size of a group, `over` its first RECORD_RANKS ranks. Times are seconds since the comm was opened; -1: not yet.
+ *
+ * Version 1 has the list as `seats` and the number as `ranks`; it is still read. */
 #ifndef WORLD_FLIGHT_RECORDER_H
 #define WORLD_FLIGHT_RECORDER_H
 
@@ -26,42 +25,44 @@
 #include "comm/comm.h"
 #include "run/watch.h"
 
+/* The status block of one rank; the rank's threads alone write it. */
 typedef struct {
     int rank;
     RankWatch watch;
     Recorder recorder;
-    void *stack; /* for signal handlers */
+    void *stack; /* alternate stack for signal handlers */
 } RankStatus;
 
 typedef struct FlightRecorder {
-    Arena arena;         /* of the memory that is shared; the board lies in it */
-    int ranks, n_here;   /* of the world; of this process. 0: there are none yet */
-    RankStatus *status;  /* [n_seats] in the order of ranks */
+    Arena arena;         /* of the shared memory; this struct is its first object */
+    int ranks, n_here;   /* of the world; of this process, 0: not set up yet */
+    RankStatus *status;  /* [n_here] in the order of ranks */
     char dir[1024];      /* the run folder; "": not known yet */
-    _Atomic int crashed; /* 1 + the rank whose thread got a deadly signal; 0: none that is known */
+    _Atomic int crashed; /* 1 + the rank whose thread got a deadly signal; 0: none known */
     _Atomic int sent_by; /* process that sent the signal; 0: the rank's own fault */
-    char why[512];       /* the worker ended by an error: its message; "" when it did not */
+    char why[512];       /* message of the error that ended the worker; "": there was none */
 } FlightRecorder;
 
-/* Local. In memory that a child shares. flight_recorder_close gives it back. */
+/* Local. In memory that child processes share; flight_recorder_close unmaps it. */
 Err flight_recorder_open(FlightRecorder **out);
 void flight_recorder_close(FlightRecorder *f);
-/* Local. Seats for the ranks first .. first + n - 1 of so many, with room for `records` each or
- * what there is room for, which is at least 16. */
+/* Local. Creates the status blocks of ranks first .. first + n - 1 of `ranks`. Each keeps `records`
+ * records, or as many as fit; ERR_CONFIG if fewer than 16 fit. Before the ranks start. */
 Err flight_recorder_rank(FlightRecorder *f, int ranks, int first, int n, int64_t records);
-/* Local. The calling thread is that rank's now, and so are the teams that it opens. */
+/* Local. Marks the calling thread, and the teams that it opens from now on, as that rank's. */
 void flight_recorder_enter(const RankStatus *s);
-/* Local. NULL: the rank is of another process. */
+/* Local. NULL: the rank is in another process. */
 RankStatus *flight_recorder_of(const FlightRecorder *f, int rank);
 
-/* Local. "step 12, layer.3, F of micro-batch 1, instruction 17 linear"; "between steps". `buffer`
- * is returned. */
+/* Local. "step 12, layer.3, F of micro-batch 1, instruction 17 linear"; "between steps". In
+ * `buffer`, which is returned. */
 enum { WATCH_TEXT_BYTES = 160 };
 const char *watch_text(const RankWatch *w, char buffer[WATCH_TEXT_BYTES]);
-/* Local. A line a rank, and who waits for whom; `latest` transfers of each below it. */
+/* Local. Adds a line per rank, with the ranks that it waits for, and below it `latest`
+ * transfers. */
 void flight_recorder_report(const FlightRecorder *f, int latest, Text *t);
 
-/* Local. The board as the file recorder.json; and back, in the arena. */
+/* Local. Writes recorder.json; reads it back, into the arena. */
 Err flight_recorder_write(const FlightRecorder *f, const char *path, const char *reason);
 Err flight_recorder_read(const char *path, Arena *a, FlightRecorder *out, const char **reason);
 

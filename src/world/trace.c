@@ -11,7 +11,7 @@
 
 Err trace_open(Trace *t, int rank, int ranks_here, Arena *a)
 {
-    const int64_t share = TRACE_EVENTS / ranks_here, transfers = share / 4;
+    const int64_t share = MAX_TRACE_EVENTS / ranks_here, transfers = share / 4;
     *t = (Trace){.rank = rank, .cap_transfers = transfers, .events.cap = share - transfers};
     TRY(arena_push(a, sizeof *t->events.at * (size_t)t->events.cap, (void *)&t->events.at));
     return arena_push(a, sizeof *t->transfer * (size_t)transfers, (void *)&t->transfer);

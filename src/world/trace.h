@@ -1,10 +1,12 @@
-/* trace.h -- what every rank did, and when, as a file for chrome://tracing or ui.perfetto.dev.
+/* trace.h -- a timeline of every rank, as a file for chrome://tracing or ui.perfetto.dev.
  *
- *     process "rank 0"   thread "compute"     layer.3 F0 | layer.3 F0 | ...      one slice an instruction or action
- *                        thread "transfers"   all-reduce #31 ........            from posted to done, several at once
+ *     process "rank 0"   thread "compute"     layer.3 F0 | layer.3 F0 | ...
+ *                                             one slice per instruction or action
+ *                        thread "transfers"   all-reduce #31 ........
+ *                                             from posted to done, several at once
  *
- * Events go to room that is there before the first step; when it is full the rest is counted, and
- * that is said. */
+ * Events are stored in memory that is allocated before the first step. Events that do not fit are
+ * counted, and the count is reported. */
 #ifndef WORLD_TRACE_H
 #define WORLD_TRACE_H
 
@@ -12,25 +14,26 @@
 #include "ir/unit.h"
 #include "run/watch.h"
 
-enum { TRACE_EVENTS = 1 << 20 }; /* of all ranks of a process, instructions and transfers alike */
+/* Events of all ranks of a process, instructions and transfers together. */
+enum { MAX_TRACE_EVENTS = 1 << 20 };
 
 typedef struct {
     int rank;
     RankTrace events;
-    Record *transfer; /* copies: the ring keeps the latest alone */
+    Record *transfer; /* copies, since the recorder's ring keeps only the latest */
     int64_t n_transfers, cap_transfers, missed;
-    int64_t seen;    /* transfers of the recorder that were looked at */
-    double opened_s; /* of the recorder */
+    int64_t seen;    /* transfers of the recorder that were copied or missed */
+    double opened_s; /* of the recorder: zero of its times */
 } Trace;
 
-/* Local. Room for this rank's share of TRACE_EVENTS. */
+/* Local. Allocates this rank's share of MAX_TRACE_EVENTS. */
 Err trace_open(Trace *t, int rank, int ranks_here, Arena *a);
-/* Local. Takes over what the recorder has seen since the last call; not later than after `cap`
- * transfers of its ring. */
+/* Local. Copies the transfers since the last call. At most `cap` transfers may lie between two
+ * calls, or the oldest are missed. */
 void trace_take(Trace *t, const Recorder *r);
-/* Local. The traces of n ranks of one model. */
+/* Local. Writes the traces of n ranks of one model. */
 Err trace_write(const char *path, const Trace *const *trace, int n, const Model *model);
-/* Local. Events for which there was no room. */
+/* Local. Number of events that did not fit. */
 int64_t trace_missed(const Trace *t);
 
 #endif
