@@ -19,7 +19,7 @@ static inline const char *dtype_name(DType t)
     return name[t];
 }
 
-/* The type sums, statistics and losses of values of type t are kept in. */
+/* The type of sums, statistics and losses of values of type t. */
 static inline DType dtype_wide(DType t) { return t == F64 ? F64 : F32; }
 
 #endif

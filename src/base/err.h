@@ -1,8 +1,9 @@
-/* err.h -- how a call says that it failed.
+/* err.h -- error codes and messages.
  *
- * The world's faults (files, memory, peers, what a user asked for) come back as an Err; the first
- * function that knows what is wrong writes the message, those above only pass the code up with
- * TRY. A message names the thing, the value, the limit and the way out. Our own faults assert.
+ * Faults of the environment (files, memory, peers, requests of a user) are returned as an Err. The
+ * function that detects the fault writes the message; callers only pass the code up with TRY. A
+ * message names the thing, the value, the limit and the way out. Faults of this program itself end
+ * it: MUST.
  *
  * The message is per thread, so ranks that are threads do not mix theirs. */
 #ifndef BASE_ERR_H
@@ -10,7 +11,7 @@
 
 typedef enum {
     OK = 0,
-    ERR_CONFIG, /* a request that cannot be honoured: exit status 2 */
+    ERR_CONFIG, /* a request that cannot be met: exit status 2 */
     ERR_NOMEM,
     ERR_IO,
     ERR_CHECK, /* a graph, program or schedule that is not well formed */
@@ -23,8 +24,9 @@ typedef enum {
         if (err_ != OK) return err_;                                                               \
     } while (0)
 
-/* Local. err_fail(code, format, ...) keeps the formatted message for this thread and is `code`; a
- * macro, so that the compiler sees that it is not OK, and that TRY leaves no output unset. */
+/* Local. err_fail(code, format, ...) stores the formatted message for this thread and returns
+ * `code`. It is a macro so that the compiler sees a code other than OK, and warns of no unset
+ * output after TRY. */
 #define err_fail(code, ...) err_is((code), err_keep(__VA_ARGS__))
 int err_keep(const char *format, ...) __attribute__((format(printf, 1, 2)));
 static inline Err err_is(Err code, int kept)
@@ -35,7 +37,8 @@ static inline Err err_is(Err code, int kept)
 /* Local. The message of this thread's latest failure; "" before the first. */
 const char *err_text(void);
 
-/* What only we can get wrong. Always on: a wrong answer is dearer than a compare. */
+/* Checks an invariant of this program; aborts with a message. Always on: a wrong answer costs more
+ * than a compare. */
 #define MUST(condition, ...)                                                                       \
     do {                                                                                           \
         if (!(condition)) err_bug(__FILE__, __LINE__, #condition, __VA_ARGS__);                    \

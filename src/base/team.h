@@ -1,15 +1,15 @@
-/* team.h -- the threads of one rank.
+/* team.h -- the thread team of one rank.
  *
- * Work is cut into tiles by its shape alone; which thread runs a tile is a matter of speed, never
- * of result. A team of one runs on the calling thread and costs a function call.
+ * Work is split into tiles by its shape alone. The thread that runs a tile matters for speed, never
+ * for the result. A team of one runs on the calling thread and costs a function call.
  *
  *     static void rows(void *work, int64_t tile) { ... }
  *     team_run(team, n_tiles, rows, &work);          returns when all tiles are done
  *
- * The calling thread takes part. Thread i begins with the i-th share of the tiles, so from kernel to
- * kernel the same rows are mostly touched by the same core, the first time too; who is done helps
- * the others. Teams do not nest and do not know of each other; each rank has its own, so ranks
- * share no pool. */
+ * The calling thread takes part. Thread i starts with the i-th share of the tiles, so from kernel
+ * to kernel, and at first touch, the same core mostly accesses the same rows. A thread that is done
+ * takes tiles of the others. Teams do not nest and are independent of each other; each rank has its
+ * own, so ranks share no pool. */
 #ifndef BASE_TEAM_H
 #define BASE_TEAM_H
 
@@ -20,28 +20,28 @@
 
 typedef struct Team Team;
 
-/* Where its threads run; base/cores.h finds such cores. */
+/* The cores of the threads of a team; base/cores.h finds such cores. */
 typedef struct {
-    const int *cpu; /* [threads]: the one of thread i, thread 0 being the caller; NULL: anywhere */
-    bool
-        oversubscribed; /* there are more threads than cores: who waits gives its core away at once */
+    const int *cpu;      /* [threads] by thread, thread 0 is the caller; NULL: not pinned */
+    bool oversubscribed; /* more threads than cores: a waiting thread sleeps at once */
 } TeamPinning;
 
-/* Local. `threads` >= 1, the caller counted. pinning NULL: anywhere, and crowded where the calling
- * thread may use fewer processors than there are threads. */
+/* Local. `threads` >= 1 includes the caller. pinning NULL: not pinned, and oversubscribed if the
+ * affinity mask of the calling thread has fewer processors than there are threads. */
 Err team_open(Team **team, int threads, const TeamPinning *pinning);
-/* Local. As rank `rank` of `ranks` that share the cores: each thread stays on a core of its own where
- * they are enough for all ranks, and else goes anywhere, and is crowded. */
+/* Local. The team of rank `rank` of `ranks` ranks that share the cores. Each thread is pinned to a
+ * core of its own if there are enough for all ranks; else none is pinned, and the team is
+ * oversubscribed. */
 Err team_open_on(Team **team, int threads, const Cores *cores, int ranks, int rank);
-/* The calling thread may go anywhere again that it might before. */
+/* Local. Ends the threads; the calling thread gets its affinity mask back. */
 void team_close(Team *team);
 int team_threads(const Team *team);
-/* Local. Whom this thread works for: a number that it was given, which the teams it opens
- * afterwards pass on to their workers; -1 before. May be asked for in a signal handler. */
+/* Local. The rank that this thread works for, -1 at first. Teams that the thread opens afterwards
+ * pass it on to their threads. team_rank is async-signal-safe. */
 void team_set_rank(int who);
 int team_rank(void);
-/* Local. Calls run(work, tile) for each tile in [0, n_tiles), in no order; NULL is a team of one.
- */
+/* Local. Calls run(work, tile) for each tile in [0, n_tiles), in any order, and returns when all
+ * are done. Only the thread that opened the team may call it. NULL is a team of one. */
 void team_run(Team *team, int64_t n_tiles, void (*run)(void *work, int64_t tile), void *work);
 
 #endif

@@ -1,8 +1,8 @@
-/* text.h -- text that grows in an arena, and the few questions that we ask of text.
+/* text.h -- text that grows in an arena; files, patterns and suggestions.
  *
  *     Text t = text_in(arena);
  *     text_add(&t, "%d ranks", n);        a failed add is remembered; the others are skipped
- *     TRY(text_done(&t, &string));        NUL-terminated; says if memory ran out
+ *     TRY(text_done(&t, &string));        NUL-terminated; fails if an add failed
  *
  * The arena must not be used for anything else between text_in and text_done. */
 #ifndef BASE_TEXT_H
@@ -24,19 +24,20 @@ Text text_in(Arena *arena);
 void text_add(Text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
 Err text_done(Text *t, const char **out);
 
-/* Local. The whole file, NUL-terminated after `length` bytes; ERR_IO names the file and the reason,
- * also for files above `limit` bytes. */
+/* Local. Reads a whole file, NUL-terminated after `length` bytes. ERR_IO names the file and the
+ * reason, also for a file above `limit` bytes. */
 Err text_read_file(const char *path, size_t limit, Arena *arena, const char **out, size_t *length);
 
-/* Does the name match a pattern in which * stands for any run of characters? */
+/* True if the name matches the pattern, in which * stands for any run of characters. */
 bool text_glob(const char *pattern, const char *name);
-/* The same with a pattern of `length` bytes, which need not end there. */
+/* The same with a pattern of `length` bytes that need not be NUL-terminated. */
 bool text_glob_part(const char *pattern, size_t length, const char *name);
-/* The candidate nearest to `word` by edits, or NULL when none is near enough to suggest. */
+/* The candidate with the smallest edit distance to `word`; NULL if none is near enough to
+ * suggest. */
 const char *text_nearest(const char *word, const char *const *candidate, int n);
 /* "1.5 KiB", "12.0 GiB"; `buffer` is at least 24 bytes and is returned. */
 const char *text_bytes(int64_t bytes, char *buffer);
-/* "1.5k", "12.0G", for counts and flops; likewise. */
+/* "1.5k", "12.0G", for counts and flops; `buffer` as for text_bytes. */
 const char *text_count(double count, char *buffer);
 
 #endif

@@ -6,7 +6,9 @@
  *       +------------>  flight recorder [RankStatus with its ring] x 4
  *                       in memory that both processes map at one address
  *
- * The parent can report where each rank is, its latest transfers and the one that it waits for: while it runs, after it failed, and after the worker process has ended. `recorder.json` in the run folder is a flight recorder as a file, which `sheaf inspect` prints:
+ * The parent can report where each rank is, its latest transfers and the one that it waits for:
+ * while it runs, after it failed, and after the worker process has ended. `recorder.json` in the
+ * run folder is a flight recorder as a file, which `sheaf inspect` prints:
  *
  *     {"sheaf": "recorder", "version": 2, "reason": "...", "world": 4, "ranks": [
  *      {"rank": 0, "step": 12, "action": "run", "unit": "layer.3", "phase": "F", "micro": 1,
@@ -15,7 +17,10 @@
  *         "peer": -1, "group": 4, "over": [0, 1, 2, 3], "bytes": 4096, "sent": 6144,
  *         "dtype": "f32", "posted_s": 1.2, "matched_s": -1, "done_s": -1}]}]}
  *
- * `world` is the number of ranks of the run; `ranks` lists those of one process. `action` is absent between actions, `unit` if the action has none, `instr` and `op` between instructions; `waits` is -1 for a rank that waits for nothing. `group` is the size of a group, `over` its first RECORD_RANKS ranks. Times are seconds since the comm was opened; -1: not yet.
+ * `world` is the number of ranks of the run; `ranks` lists those of one process. `action` is absent
+ * between actions, `unit` if the action has none, `instr` and `op` between instructions; `waits` is
+ * -1 for a rank that waits for nothing. `group` is the size of a group, `over` its first
+ * RECORD_RANKS ranks. Times are seconds since the comm was opened; -1: not yet.
  *
  * Version 1 has the list as `seats` and the number as `ranks`; it is still read. */
 #ifndef WORLD_FLIGHT_RECORDER_H

@@ -15,7 +15,8 @@
 
 /* Local. The state that the ranks share; `ranks` >= 1, else ERR_CONFIG. */
 Err local_start(int ranks, CommWorld **out);
-/* Local. A comm of one rank in a world of its own, which comm_close frees; ERR_CONFIG for more ranks. */
+/* Local. A comm of one rank in a world of its own, which comm_close frees; ERR_CONFIG for more
+ * ranks. */
 Err local_open(Arena *a, const CommSettings *set, Comm **out);
 
 #endif
