@@ -77,7 +77,7 @@ void arena_rewind(Arena *a, size_t mark)
 {
     MUST(mark <= a->used_bytes, "arena %s: mark %zu is past %zu", a->name, mark, a->used_bytes);
 #ifndef NDEBUG
-    if (a->base) memset(a->base + mark, 0xA5, a->used_bytes - mark); /* who still reads it shows */
+    if (a->base) memset(a->base + mark, 0xA5, a->used_bytes - mark); /* poison: a late read shows */
 #endif
     a->used_bytes = mark;
 }

@@ -1,4 +1,4 @@
-/* cores.c -- what the system and hwloc say of cores, as one list. */
+/* cores.c -- the list of cores, from the affinity mask and hwloc. */
 #define _GNU_SOURCE
 #include "base/cores.h"
 
@@ -10,7 +10,7 @@
 #include <hwloc.h>
 #endif
 
-/* Every hardware thread of the mask is taken for a core. */
+/* Counts every hardware thread of the mask as a core. */
 static void find_plain(const cpu_set_t *may, Cores *c)
 {
     c->n = 0;
@@ -20,8 +20,8 @@ static void find_plain(const cpu_set_t *may, Cores *c)
 }
 
 #ifdef SHEAF_HWLOC
-/* Cores alone, from what the kernel tells: without its other parts and the probing of each core, of
- * 30 ms 2 are left. */
+/* Loads cores only, as the kernel reports them: without other objects and without probing each
+ * core, this takes 2 ms instead of 30. */
 static bool load(hwloc_topology_t *t)
 {
     if (hwloc_topology_init(t) != 0) return false;
@@ -38,7 +38,7 @@ static bool load(hwloc_topology_t *t)
     return false;
 }
 
-/* The first hardware thread of a core that the mask has; -1: none. */
+/* The first hardware thread of the core in the mask; -1: none. */
 static int first_of(hwloc_obj_t core, const cpu_set_t *may)
 {
     for (int cpu = hwloc_bitmap_first(core->cpuset); cpu >= 0 && cpu < CPU_SETSIZE;
@@ -68,7 +68,7 @@ static void find_known(const cpu_set_t *may, Cores *c)
         const int cpu = first_of(core, may);
         if (cpu >= 0) found.cpu[found.n++] = cpu;
     }
-    if (found.n > 0) *c = found; /* a system that tells of no cores leaves the guess */
+    if (found.n > 0) *c = found; /* else the guess of find_plain stays */
     hwloc_topology_destroy(t);
 }
 #endif

@@ -1,4 +1,4 @@
-/* err.c -- the message of the latest failure, one per thread. */
+/* err.c -- the message of the latest failure of each thread. */
 #include "base/err.h"
 
 #include <stdarg.h>
@@ -10,7 +10,7 @@ static _Thread_local char message[2048];
 
 int err_keep(const char *format, ...)
 {
-    char fresh[sizeof message]; /* an argument may be the message so far */
+    char fresh[sizeof message]; /* an argument may point to the old message */
     va_list args;
     va_start(args, format);
     (void)vsnprintf(fresh, sizeof fresh, format, args);

@@ -1,12 +1,12 @@
-/* normal.c -- standard normal numbers by Box and Muller, many at a time.
+/* normal.c -- standard normal numbers by Box-Muller, vectorized.
  *
  *     a, b of element i   two uniform fractions from its four words of Philox
  *     normal              sqrt(-2 log(1 - a)) cos(2 pi b)
  *
- * The logarithm and the cosine are ours: sums, products, quotients and roots, each rounded as IEEE
- * 754 says, so an element has the same bits on every machine, whatever its mathematical library is
- * and however wide its registers are. Their error is some units of the last place of a double. No
- * step branches, so the compiler makes the blocks vectors. */
+ * The logarithm and the cosine are implemented here from sums, products, quotients and roots, each
+ * rounded by IEEE 754. So an element has the same bits on every machine, whatever its math library
+ * and its vector width. The error is a few ulp of a double. No step branches, so the compiler
+ * vectorizes the blocks. */
 #include <math.h>
 #include <string.h>
 
@@ -14,7 +14,8 @@
 
 enum { BLOCK = 64, ROUNDS = 10 };
 
-/* Versions for wider registers, as wide as the build may be, where the linker can choose one at start. */
+/* Clones for wider vectors, up to the widest of the build; the loader picks one at start. GCC
+ * without sanitizers only. */
 #if !defined(__GNUC__) || defined(__clang__) || defined(__SANITIZE_THREAD__) ||                    \
     defined(__SANITIZE_ADDRESS__)
 #define WIDE
@@ -40,8 +41,8 @@ static inline uint64_t bits_of(double x)
     return bits;
 }
 
-/* The top 53 of 64 bits as a fraction of 1, exactly: its upper 20 and lower 32 are put below a
- * power of two each, which is then taken off again. */
+/* The top 53 of 64 bits as a fraction of 1, exactly. Its upper 21 and lower 32 bits become
+ * mantissas of 2^52 + x, from which 2^52 is subtracted: no conversion instruction is needed. */
 static inline double fraction(uint32_t low, uint32_t high)
 {
     const double upper = of_bits(0x4330000000000000u | high >> 11) - 0x1p52;
@@ -49,8 +50,8 @@ static inline double fraction(uint32_t low, uint32_t high)
     return upper * 0x1p-21 + lower * 0x1p-53;
 }
 
-/* log x of a positive x that is not subnormal: x = m 2^e with m in [sqrt 1/2, sqrt 2), and log m is
- * twice the series of s + s^3/3 + s^5/5 + ..., s = (m - 1) / (m + 1), |s| < 0.172. */
+/* log x for positive x that is not subnormal: x = m 2^e with m in [sqrt 1/2, sqrt 2), and log m = 2
+ * (s + s^3/3 + s^5/5 + ...) with s = (m - 1) / (m + 1), |s| < 0.172. */
 static inline double log_of(double x)
 {
     const uint64_t bits = bits_of(x), above = bits + (0x3ff0000000000000u - 0x3fe6a09e667f3bcdu);
@@ -72,13 +73,13 @@ static inline double log_of(double x)
     return e * log2_high + (2 * s + (2 * s * z * p + e * log2_low));
 }
 
-/* cos(2 pi u) of u in [0, 1): the nearest quarter turn, and the series of cosine or sine of what is
- * left, at most an eighth of a turn. */
+/* cos(2 pi u) for u in [0, 1): reduces to the nearest quarter turn; the rest, at most an eighth of
+ * a turn, goes into the series of cosine or sine. */
 static inline double cos_of_turns(double u)
 {
     const double quarters = 4 * u, shifted = quarters + 0x1.8p52;
     const double x = (quarters - (shifted - 0x1.8p52)) * 1.57079632679489661923, z = x * x;
-    const uint64_t turn = bits_of(shifted); /* its low bits count the quarters */
+    const uint64_t turn = bits_of(shifted); /* its low bits are the number of quarters */
     double c = 1.0 / 20922789888000, s = 1.0 / 355687428096000;
     c = c * z - 1.0 / 87178291200, s = s * z - 1.0 / 1307674368000;
     c = c * z + 1.0 / 479001600, s = s * z + 1.0 / 6227020800;
@@ -92,7 +93,7 @@ static inline double cos_of_turns(double u)
     return (turn + 1) & 2 ? -size : size;
 }
 
-/* Philox's words of the block's elements, as philox.c makes them one by one. */
+/* The Philox words of the elements of a block; philox.c computes the same, one by one. */
 static inline void words_of(const Random *r, const uint64_t *index, uint32_t word[4][BLOCK])
 {
     uint32_t k0 = r->key[0], k1 = r->key[1];
@@ -121,8 +122,7 @@ WIDE static void block_of(const Random *r, const uint64_t *index, double *out)
     uint32_t word[4][BLOCK];
     words_of(r, index, word);
     for (int i = 0; i < BLOCK; i++) {
-        const double radius =
-            1.0 - fraction(word[0][i], word[1][i]); /* in (0, 1]: has a logarithm */
+        const double radius = 1.0 - fraction(word[0][i], word[1][i]); /* in (0, 1]: log is finite */
         out[i] = sqrt(-2 * log_of(radius)) * cos_of_turns(fraction(word[2][i], word[3][i]));
     }
 }

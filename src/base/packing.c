@@ -1,23 +1,24 @@
-/* packing.c -- interval packing: each piece at the lowest place that is free for its whole life.
+/* packing.c -- interval packing: each piece at the lowest offset that is free for its lifetime.
  *
  * Orders tried, until one meets the lower bound:
  *
- *     as they begin; of those that begin together, the largest first
- *     the largest first
- *     the longest-lived first
- *     as they begin, the longest-lived first: scratch lies on top of what outlives it
- *     the same from the end of the list to its beginning
+ *     BEGIN_SIZE   by begin; at one position the largest first
+ *     BY_SIZE      the largest first
+ *     BY_LIFE      the longest-lived first
+ *     BEGIN_LIFE   by begin; at one position the longest-lived first: short-lived pieces on top
+ *     END_LIFE     BEGIN_LIFE of the reversed list
  *
- * Weights, activations and scratch come in few sizes and their lives are nested, so one of them is
- * mostly optimal; the lower bound says by how much it is not.
+ * Weights, activations and scratch have few distinct sizes and nested lifetimes, so one of these
+ * orders is mostly optimal; the lower bound shows by how much it is not.
  *
- * As they begin, what is in the way of the next piece is what lives at that moment: an allocator's
- * view. Those orders keep the free ranges, lowest first, and take the lowest that is wide enough;
- * where a piece ends, its bytes and the gaps beside them become one gap again:
+ * The orders by begin work like an allocator: only pieces that live at that moment are in the way
+ * of the next. They keep a list of gaps, lowest first, and take the lowest gap that is large
+ * enough. When a piece ends, its bytes and the adjacent gaps become one gap:
  *
- *     [ A ]-gap-[ B ]-gap-[ C ]-gap without end     B ends:     [ A ]----gap----[ C ]-gap ...
+ *     [ A ]-gap-[ B ]-gap-[ C ]-gap to infinity     B ends:     [ A ]----gap----[ C ]-gap ...
  *
- * Gaps are few, however many pieces there are. The others ask all pieces placed so far. */
+ * There are few gaps, however many pieces there are. The other orders compare with all pieces
+ * placed so far. */
 #include "base/packing.h"
 
 #include <stdbool.h>
@@ -34,7 +35,7 @@ static int by_key(const void *a, const void *b)
     const Sort *x = a, *y = b;
     for (int i = 0; i < 2; i++)
         if (x->key[i] != y->key[i]) return x->key[i] < y->key[i] ? -1 : 1;
-    return x->index - y->index; /* ties by position: the result is stable */
+    return x->index - y->index; /* ties by position: the order is deterministic */
 }
 
 typedef enum {
@@ -44,7 +45,7 @@ typedef enum {
     BEGIN_LIFE,
     END_LIFE,
     N_ORDERS,
-    BY_LAST = N_ORDERS /* not to place, but to know who has ended */
+    BY_LAST = N_ORDERS /* not for placing: the order in which pieces end */
 } Order;
 
 static void sort_pieces(const Piece *piece, int n, Order which, Sort *sort, int *order)
@@ -55,7 +56,7 @@ static void sort_pieces(const Piece *piece, int n, Order which, Sort *sort, int 
         const Sort by[] = {
             [BEGIN_SIZE] = {{p->first, size}, i}, [BY_SIZE] = {{size, p->first}, i},
             [BY_LIFE] = {{life, size}, i},        [BEGIN_LIFE] = {{p->first, life}, i},
-            [END_LIFE] = {{p->first, life}, i}, /* of mirrored lives */
+            [END_LIFE] = {{p->first, life}, i}, /* of mirrored lifetimes */
             [BY_LAST] = {{p->last, 0}, i},
         };
         sort[i] = by[which];
@@ -64,11 +65,12 @@ static void sort_pieces(const Piece *piece, int n, Order which, Sort *sort, int 
     for (int i = 0; i < n; i++) order[i] = sort[i].index;
 }
 
-/* Free ranges, lowest first. No two touch; the last has no end. */
+/* A free range of bytes. */
 typedef struct {
     size_t from, to;
 } Gap;
 
+/* Lowest first; no two are adjacent, and the last one has no end. */
 typedef struct {
     Gap *gap;
     int n;
@@ -87,7 +89,7 @@ static void insert_gap(Gaps *g, int i, Gap gap)
     g->n++;
 }
 
-/* The lowest place for so many bytes. */
+/* Takes `bytes` bytes from the lowest gap that is large enough. */
 static size_t take(Gaps *g, size_t bytes)
 {
     int i = 0;
@@ -99,10 +101,11 @@ static size_t take(Gaps *g, size_t bytes)
     return at;
 }
 
+/* Returns a range to the gaps, merged with the gaps below and above. */
 static void give(Gaps *g, size_t from, size_t bytes)
 {
     const size_t to = from + bytes;
-    int i = 0, high = g->n - 1; /* i: the first gap above */
+    int i = 0, high = g->n - 1; /* binary search: i becomes the first gap above */
     if (bytes == 0) return;
     while (i < high) {
         const int middle = (i + high) / 2;
@@ -124,17 +127,17 @@ static void give(Gaps *g, size_t from, size_t bytes)
     }
 }
 
-/* Tables that the orders need, with room for n + 1 each: so many gaps has a list of n pieces. */
+/* Work arrays of the orders, [n + 1] each: n pieces leave at most n + 1 gaps. */
 typedef struct {
     Sort *sort;
-    int *order, *ends; /* the pieces as they are placed, and as they end */
+    int *order, *ends; /* pieces in the order of placing, and in the order of ends */
     int *placed;
     Gap *gap;
 } Tables;
 
 static size_t top_of(const Piece *p) { return align_up(p->offset + p->bytes); }
 
-/* O(n log n), and n times the gaps. */
+/* O(n log n + n * gaps). */
 static size_t place_as_they_begin(Piece *piece, int n, const Tables *t)
 {
     Gaps gaps = {t->gap, 1};
@@ -160,24 +163,26 @@ typedef struct {
     int *placed, n;
 } PlacedPieces;
 
+/* True if the lifetimes of a and b intersect. */
 static bool together(const Piece *a, const Piece *b)
 {
     return a->first <= b->last && b->first <= a->last;
 }
 
-/* The lowest offset at which piece p meets none that lives with it. */
+/* The lowest offset at which p overlaps no placed piece that lives at the same time. */
 static size_t lowest(const PlacedPieces *done, const Piece *p)
 {
     size_t at = 0;
     for (int i = 0; i < done->n; i++) {
         const Piece *q = &done->piece[done->placed[i]];
         if (!together(p, q)) continue;
-        if (q->offset >= at + p->bytes) break; /* the gap below q is wide enough */
+        if (q->offset >= at + p->bytes) break; /* the gap below q is large enough */
         if (top_of(q) > at) at = top_of(q);
     }
     return at;
 }
 
+/* Keeps `placed` sorted by offset. */
 static void insert(PlacedPieces *done, int index)
 {
     int i = done->n++;
@@ -201,7 +206,7 @@ static size_t place_in_order(Piece *piece, int n, const Tables *t)
     return peak;
 }
 
-/* The list from its end to its beginning. */
+/* Reverses time; applied twice it restores the pieces. */
 static void mirror(Piece *piece, int n)
 {
     for (int i = 0; i < n; i++) {
@@ -222,8 +227,8 @@ static size_t place(Piece *piece, int n, Order which, const Tables *t)
     return peak;
 }
 
-/* The most that lives at one position: bytes are added where a piece begins, taken where it ended.
- */
+/* The maximum of live bytes over all positions: a sweep that adds the bytes of a piece where it
+ * begins and subtracts them after it ends. */
 static Err lower_bound(const Piece *piece, int n, Arena *temp, size_t *out)
 {
     Sort *event;

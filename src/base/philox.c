@@ -1,10 +1,10 @@
-/* philox.c -- Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011)
- * and what is drawn from it.
+/* philox.c -- Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011),
+ * and uniform numbers and permutations from it.
  *
  *     key      the seed
  *     counter  [ index, 64 bits | name of the stream, hashed to 64 bits ]
  *
- * So one seed is one bijection, and streams are disjoint parts of its counters. */
+ * One seed is one bijection, and named streams are disjoint ranges of its counters. */
 #include "base/philox.h"
 
 #include "base/err.h"
@@ -33,7 +33,7 @@ void philox(const uint32_t key[2], const uint32_t counter[4], uint32_t out[4])
 
 Random random_named(uint64_t seed, const char *name)
 {
-    uint64_t hash = 0xCBF29CE484222325u; /* FNV-1a; names need to differ, no more: Philox mixes */
+    uint64_t hash = 0xCBF29CE484222325u; /* FNV-1a: hashes need only differ; Philox mixes them */
     for (const char *c = name; *c; c++) hash = (hash ^ (unsigned char)*c) * 0x100000001B3u;
     return (Random){.key = {low(seed), high(seed)}, .high = {low(hash), high(hash)}};
 }
@@ -43,7 +43,7 @@ static void words_at(const Random *r, uint64_t index, uint32_t out[4])
     philox(r->key, (const uint32_t[]){low(index), high(index), r->high[0], r->high[1]}, out);
 }
 
-/* The top 53 bits, as a fraction of 1; exact. */
+/* The top 53 bits as a fraction of 1, exactly. */
 static double fraction(uint64_t bits) { return (double)(bits >> 11) * 0x1p-53; }
 
 uint64_t random_bits(const Random *r, uint64_t index)
@@ -59,7 +59,8 @@ double random_uniform(const Random *r, uint64_t index) { return fraction(random_
 static uint64_t feistel(const Random *r, int half_bits, uint64_t index)
 {
     const uint32_t mask = (uint32_t)(((uint64_t)1 << half_bits) - 1);
-    const uint32_t key[2] = {r->key[0], ~r->key[1]}; /* apart from the numbers of the stream */
+    const uint32_t key[2] = {r->key[0],
+                             ~r->key[1]}; /* another key than that of the stream's numbers */
     uint32_t left = (uint32_t)(index >> half_bits) & mask, right = low(index) & mask;
     for (uint32_t round = 0; round < FEISTEL_ROUNDS; round++) {
         uint32_t word[4];
@@ -77,8 +78,9 @@ uint64_t random_permute(const Random *r, uint64_t n, uint64_t index)
     MUST(index < n, "index %llu of a permutation of %llu", (unsigned long long)index,
          (unsigned long long)n);
     while (half_bits < 32 && (uint64_t)1 << 2 * half_bits < n) half_bits++;
-    /* Walk the cycle until it is back in [0, n): the box holds at most 4 n, so four steps on
-     * average at most, and the walk ends because index itself is on the cycle. */
+    /* Cycle walking: apply the bijection of [0, 2^(2 half_bits)) until the value is in [0, n). The
+     * domain has at most 4 n elements, so this takes at most four steps on average. It ends because
+     * `index` itself, which is in [0, n), is on the cycle. */
     do index = feistel(r, half_bits, index);
     while (index >= n);
     return index;

@@ -1,11 +1,13 @@
-/* quota.c -- what cgroups let a process have of processors' time.
+/* quota.c -- the cgroup quota of processor time.
  *
- *     version 2    /proc/self/cgroup "0::/a/b"         AT/a/b/cpu.max  "200000 100000": two, or "max 100000"
- *     version 1                      "4:cpu,cpuacct:/a/b"   AT/cpu/a/b/cpu.cfs_quota_us  200000, or -1
- *                                                           AT/cpu/a/b/cpu.cfs_period_us 100000
+ *     /proc/self/cgroup            file                                  content
+ *     version 2   "0::/a/b"        AT/a/b/cpu.max                        "200000 100000": 2 cores;
+ *                                                                        "max 100000": no limit
+ *     version 1   "4:cpu,x:/a/b"   AT/cpu/a/b/cpu.cfs_quota_us           200000; -1: no limit
+ *                                  AT/cpu/a/b/cpu.cfs_period_us          100000
  *
- * A group's limit holds for the groups within it, so all parents are asked, and the least counts. A
- * container often sees its own group as the root: what is not there says nothing. */
+ * The limit of a group holds for the groups within it, so all parents are read, and the smallest
+ * limit counts. A container often sees its own group as the root; missing files mean no limit. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +16,7 @@
 
 enum { LINE_BYTES = 4096, PATH_BYTES = 8192 };
 
-/* The first words of a small file. */
+/* Reads the first line of a small file. */
 static bool read_line(const char *path, char *line)
 {
     FILE *f = fopen(path, "r");
@@ -47,7 +49,7 @@ static int folder_quota(const char *folder, int least)
     return read_line(path, line) ? lesser(least, quota, strtod(line, NULL)) : least;
 }
 
-/* The group at root/path, and those it is in. */
+/* The smallest limit of the group at root/path and of all groups above it. */
 static int group_quota(const char *root, const char *path, int least)
 {
     char folder[PATH_BYTES];
@@ -60,7 +62,7 @@ static int group_quota(const char *root, const char *path, int least)
     }
 }
 
-/* Whether a list of names with commas between them has `cpu`. */
+/* True if a comma-separated list contains `cpu`. */
 static bool names_cpu(const char *list, const char *end)
 {
     for (const char *at = list; at < end;) {
@@ -82,7 +84,7 @@ int cores_quota(const char *of, const char *at)
         line[strcspn(line, "\n")] = '\0';
         const char *names = strchr(line, ':'), *path = names ? strchr(names + 1, ':') : NULL;
         if (!path) continue;
-        const bool second = path == names + 1; /* no names: version 2 */
+        const bool second = path == names + 1; /* no controller names: version 2 */
         if (!second && !names_cpu(names + 1, path)) continue;
         snprintf(root, sizeof root, "%.2000s%s", at, second ? "" : "/cpu");
         least = group_quota(root, path + 1, least);

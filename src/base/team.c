@@ -1,20 +1,20 @@
-/* team.c -- a few threads that wait for work together.
+/* team.c -- a thread team: a gate, shares of tiles, spinning and sleeping.
  *
  *     gate       6 closed      7 open, inside 0 1 2 2 1      8 closed, inside 1 0
- *     caller     fill in work, open ... take tiles ......... close, wait until nobody is inside
+ *     caller     fill in work, open ... take tiles ......... close, wait until none is inside
  *     worker     wait for an open gate, go inside, take tiles, go out, wait for another number
  *
- * The caller waits for those who went in and for no others: a worker that sleeps, or that has lost
- * its core to somebody else, holds up nothing, for its tiles are taken by the rest.
+ * The caller waits only for workers that are inside the gate. A worker that sleeps, or whose core
+ * runs something else, delays nothing: the other threads take its tiles.
  *
- * Each thread has a share of the tiles, neighbours of each other, and takes from the next thread's
- * when its own is empty. A share is one number, of the region it counts for and of the tiles taken
- * in it, so that nobody has to reset it.
+ * Each thread has a share of consecutive tiles, and takes from the next thread's share when its own
+ * is empty. A share is one number that holds the region and the count of tiles taken in it, so it
+ * need not be reset for a new region.
  *
- * All waiting is one function: spin a little, since the next kernel mostly comes at once, then
- * sleep. Whoever changes what others wait for looks for sleepers afterwards; whoever falls asleep
- * counts itself a sleeper first and looks again. Both orders are sequentially consistent, so one of
- * the two sees the other and no wake-up is lost. */
+ * All waiting is one function: spin for a short time, since the next kernel mostly follows at once,
+ * then sleep. A thread that changes the gate checks for sleepers afterwards; a thread that goes to
+ * sleep counts itself as a sleeper first and checks the gate again. All these accesses are
+ * sequentially consistent, so one of the two threads sees the other, and no wake-up is lost. */
 #define _GNU_SOURCE
 #include "base/team.h"
 
@@ -26,20 +26,21 @@
 #include "base/arena.h"
 #include "base/clock.h"
 
-/* How long who waits spins: about what it costs to sleep and wake; longer on a core of one's own, which
- * nobody else needs, and where a worker that sleeps between two kernels misses most of the next. */
+/* Spin times: about the cost of sleeping and waking; longer for a pinned thread, whose core is free
+ * for it and which would miss most of the next kernel by sleeping. */
 enum { MAX_THREADS = 1024, SPIN_NS = 50000, SPIN_PINNED_NS = 2000000 };
 
-/* The gate: so many workers are inside; above them the number of the region, odd while it is open. */
+/* The gate: the number of workers inside in the low bits, above it the number of the region, which
+ * is odd while the gate is open. */
 #define INSIDE UINT64_C(0xffff)
 #define REGION UINT64_C(0x10000)
-/* A share: so many of its tiles are taken; above them the number of the region. */
+/* A share: the count of tiles taken in the low bits, above it the number of the region. */
 #define TAKEN_BITS 24
 #define TAKEN ((UINT64_C(1) << TAKEN_BITS) - 1)
 
 static _Thread_local int thread_rank = -1;
 
-/* A thread, and its share. Thread 0 is the caller. */
+/* A thread and its share, on cache lines of their own. Thread 0 is the caller. */
 typedef struct {
     _Alignas(ARENA_ALIGN) atomic_ullong share;
     Team *team;
@@ -49,10 +50,10 @@ typedef struct {
 struct Team {
     int threads;
     int rank;    /* of its threads; see team_set_rank */
-    int spin_ns; /* 0 where there are more threads than cores: who spins keeps others from work */
+    int spin_ns; /* 0 if oversubscribed: spinning would keep another thread from working */
     bool pinned, stop;
     pthread_t owner;
-    cpu_set_t owner_cores; /* to give back at close */
+    cpu_set_t owner_cores; /* restored by team_close */
 
     void (*run)(void *work, int64_t tile);
     void *work;
@@ -67,13 +68,13 @@ struct Team {
 
 static bool is_open(uint64_t gate) { return (gate / REGION & 1) != 0; }
 
-/* For a worker: a region is open that is not the last one it saw. */
+/* For a worker: a region is open, and it is not the last one that the worker saw. */
 static bool has_work(uint64_t gate, uint64_t last)
 {
     return is_open(gate) && gate / REGION != last;
 }
 
-/* For the caller. */
+/* For the caller: no worker is inside. */
 static bool is_empty(uint64_t gate, uint64_t unused)
 {
     (void)unused;
@@ -82,7 +83,9 @@ static bool is_empty(uint64_t gate, uint64_t unused)
 
 static bool spin(Team *t, bool (*done)(uint64_t gate, uint64_t mark), uint64_t mark)
 {
-    enum { LOOKS = 64 }; /* between looks at the clock, which a pause is not a measure of */
+    enum {
+        LOOKS = 64
+    }; /* polls per read of the clock; the duration of a pause varies between processors */
     const int64_t end = now_ns() + t->spin_ns;
     do {
         for (int i = 0; i < LOOKS; i++) {
@@ -112,7 +115,7 @@ static void wake(Team *t)
     pthread_mutex_unlock(&t->lock);
 }
 
-/* All that is left of a thread's share in this region. */
+/* Runs all tiles that are left in a thread's share of this region. */
 static void take_share(Team *t, int thread, uint64_t region)
 {
     atomic_ullong *share = &t->worker[thread].share;
@@ -145,7 +148,7 @@ static void *worker_main(void *self)
     for (bool stop = false; !stop;) {
         wait_until(t, has_work, last);
         const uint64_t gate = atomic_fetch_add(&t->gate, 1);
-        if (is_open(gate)) { /* else the region was over before I came */
+        if (is_open(gate)) { /* else the region ended before this worker entered */
             last = gate / REGION;
             stop = t->stop;
             if (!stop) take_tiles(t, me, last);
@@ -169,7 +172,7 @@ static int processors(void)
     return sched_getaffinity(0, sizeof may, &may) == 0 ? CPU_COUNT(&may) : 1;
 }
 
-/* A core that is not there, or not ours, is no fault: the thread stays where it may be. */
+/* A core that does not exist, or is not allowed, is ignored: the thread is then not pinned. */
 static void pin(pthread_t thread, int cpu)
 {
     cpu_set_t one;
@@ -232,7 +235,8 @@ Err team_open(Team **team, int threads, const TeamPinning *pinning)
     pthread_cond_init(&t->changed, NULL);
     TRY(start_workers(t));
     if (pinning && pinning->cpu)
-        pin_all(t, pinning->cpu); /* last: workers would inherit the caller's core */
+        pin_all(t,
+                pinning->cpu); /* after the workers started: they would inherit the caller's core */
     *team = t;
     return OK;
 }
@@ -272,6 +276,6 @@ void team_run(Team *team, int64_t n_tiles, void (*run)(void *work, int64_t tile)
     team->work = work;
     team->n_tiles = n_tiles;
     take_tiles(team, 0, open_gate(team));
-    atomic_fetch_add(&team->gate, REGION); /* closed: who comes now finds nothing and leaves */
+    atomic_fetch_add(&team->gate, REGION); /* closed: a worker that enters now leaves at once */
     wait_until(team, is_empty, 0);
 }

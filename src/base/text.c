@@ -1,10 +1,10 @@
-/* text.c -- text in arenas, files read whole, names matched and suggested, numbers for people.
+/* text.c -- text in arenas, whole files, glob patterns, suggestions, numbers for people.
  *
- * A Text is the last thing in its arena, so it grows where it stands: blocks are pushed in
- * multiples of ARENA_ALIGN and lie back to back; what was not used is given back at the end.
+ * A Text is the last object in its arena, so it grows in place: blocks are pushed in multiples of
+ * ARENA_ALIGN and are adjacent; text_done returns the unused rest.
  *
  *     ... | at [ block ][   block   ]          text_done rewinds to here
- *               text text text\0 . . ^                        \0|           */
+ *               text text text\0 . . ^                        \0| */
 #include "base/text.h"
 #include "base/math.h"
 
@@ -19,7 +19,7 @@ enum { READ_BLOCK = 1 << 16, MAX_WORD = 127, MAX_NUMBER_BYTES = 24 };
 
 Text text_in(Arena *arena) { return (Text){.arena = arena}; }
 
-/* Room for `bytes` more. No more than that: growing copies nothing, so small steps are cheap. */
+/* Reserves `bytes` more and not ahead: growing copies nothing, so small steps are cheap. */
 static Err text_reserve(Text *t, size_t bytes)
 {
     const size_t room = t->cap - t->length;
@@ -102,7 +102,7 @@ bool text_glob(const char *pattern, const char *name)
 bool text_glob_part(const char *pattern, size_t length, const char *name)
 {
     const char *const end = pattern + length;
-    const char *star = NULL, *resume = NULL; /* the last *, and where its run ends for now */
+    const char *star = NULL, *resume = NULL; /* the last *, and the end of its run so far */
     while (*name) {
         if (pattern < end && *pattern == '*') {
             star = pattern++;
@@ -110,9 +110,9 @@ bool text_glob_part(const char *pattern, size_t length, const char *name)
         } else if (pattern < end && *pattern == *name) {
             pattern++, name++;
         } else if (star) {
+            /* Backtracks to the last * only: longer runs of earlier ones gain nothing. */
             pattern = star + 1;
-            name = ++resume; /* only the last * can be wrong: longer runs of earlier ones gain
-                                nothing */
+            name = ++resume;
         } else {
             return false;
         }
@@ -123,8 +123,8 @@ bool text_glob_part(const char *pattern, size_t length, const char *name)
 
 static bool same(char a, char b) { return tolower((unsigned char)a) == tolower((unsigned char)b); }
 
-/* Insertions, deletions, replacements and swaps of neighbours that turn a into b; case is free.
- * Three rows of the usual table, old to new. */
+/* Edit distance (insertions, deletions, replacements, swaps of neighbours); case is ignored. Keeps
+ * three rows of the dynamic-programming table, oldest to newest. */
 static int edits(const char *a, const char *b)
 {
     int rows[3][MAX_WORD + 1], *older = rows[0], *old = rows[1], *row = rows[2];
@@ -149,15 +149,15 @@ const char *text_nearest(const char *word, const char *const *candidate, int n)
     const size_t length = strlen(word);
     const char *nearest = NULL;
     if (length > MAX_WORD) return NULL;
-    int bound =
-        (int)(length + 2) / 3; /* one wrong letter in three is a typo; more is another word */
+    int bound = (int)(length + 2) /
+                3; /* at most one edit per three letters is a typo; more is another word */
     for (int i = 0; i < n; i++) {
         const size_t other = strlen(candidate[i]);
         if (other > MAX_WORD) continue;
         const int distance = edits(word, candidate[i]);
         if (distance > bound || distance >= (int)(length > other ? length : other)) continue;
         nearest = candidate[i];
-        bound = distance - 1; /* the first of equals stays */
+        bound = distance - 1; /* strictly nearer: the first of equals wins */
     }
     return nearest;
 }
@@ -183,7 +183,7 @@ const char *text_count(double count, char *buffer)
     int i = 0;
     while (fabs(value) >= 999.95 && i < LAST && isfinite(value)) value /= 1000.0, i++;
     if (fabs(value) >= 999.95 || isnan(value))
-        snprintf(buffer, MAX_NUMBER_BYTES, "%.1e", count); /* beyond every unit, or no number */
+        snprintf(buffer, MAX_NUMBER_BYTES, "%.1e", count); /* beyond every unit, or NaN */
     else if (i == 0 && value == floor(value))
         snprintf(buffer, MAX_NUMBER_BYTES, "%.0f", value);
     else

@@ -1,7 +1,7 @@
-/* agree.c -- ranks agree before they move on: after a phase that may fail on some of them, all
- * learn of it, or the rest would wait for ever for those that returned.
+/* agree.c -- agreement on an error after a phase that may fail on some ranks only. Without it the
+ * other ranks would wait for ever for those that returned.
  *
- *     all-gather of the codes     mostly all are OK, and that is all
+ *     all-gather of the codes     mostly all are OK: one small transfer
  *     broadcast of the message    from the lowest rank that has an error */
 #include "comm/backend.h"
 
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { AGREEMENT = INT_MIN }; /* a purpose of its own: the caller's sequence numbers do not move */
+enum { AGREEMENT = INT_MIN }; /* a separate group: the caller's sequence numbers do not change */
 
 static Err gather_codes(Comm *c, RankList group, int32_t *codes)
 {
@@ -24,6 +24,7 @@ static Err gather_codes(Comm *c, RankList group, int32_t *codes)
     return comm_do(c, &t);
 }
 
+/* The whole buffer is sent: members do not know the length of the message. */
 static Err spread_text(Comm *c, RankList group, int32_t root)
 {
     const size_t at = c->memory[COMM_OWN].bytes - COMM_TEXT_BYTES;

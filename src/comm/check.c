@@ -1,5 +1,5 @@
-/* check.c -- what one rank can see of a transfer before it begins: what is wrong with it, what it
- * will send. */
+/* check.c -- checks of a transfer that one rank can do alone before it begins; its name and its
+ * bytes. */
 #include "comm/backend.h"
 
 #include <stdio.h>
@@ -34,13 +34,13 @@ bool transfer_reads(const Transfer *t, int rank)
 
 bool transfer_writes(const Transfer *t) { return t->kind != COMM_SEND; }
 
-/* One side of the transfer, with what the message needs to name it. */
+/* Arguments of the checks below, and all that their messages need. */
 typedef struct {
     const Comm *c;
     const Transfer *t;
     int64_t sequence;
-    int me;     /* my place in the group */
-    char *room; /* for the name, which costs more than the checks do */
+    int me;     /* my index in the group */
+    char *room; /* [TRANSFER_NAME_BYTES] filled only for an error: formatting is slow */
 } CheckContext;
 
 static const char *name_of(const CheckContext *k)
@@ -88,8 +88,8 @@ int64_t part_count(const int64_t *counts, int64_t total, int n, int place)
     return counts ? counts[place] : total / n;
 }
 
-/* The side that holds a part of each member: do the parts fill it, and is mine as long as `mine`?
- */
+/* `whole` holds one part per member: checks that the parts fill it and that my part has as many
+ * elements as `mine` (NULL: not checked). */
 static Err parts_check(const CheckContext *k, const Ref *whole, const int64_t *counts,
                        const Ref *mine)
 {
@@ -113,7 +113,7 @@ static Err parts_check(const CheckContext *k, const Ref *whole, const int64_t *c
     return OK;
 }
 
-/* Where `inner` must begin when it lies in `outer` in place. */
+/* An overlap is legal only in place: `inner` begins at element `start` of `outer`; -1: never. */
 static Err overlap_check(const CheckContext *k, const Ref *outer, const Ref *inner, int64_t start)
 {
     const size_t outer_end = outer->offset + ref_bytes(outer);
@@ -185,7 +185,8 @@ Err transfer_check(const Comm *c, const Transfer *t, int64_t sequence)
     if (reads) TRY(ref_check(&k, &t->from, "from"));
     if (writes) TRY(ref_check(&k, &t->to, "to"));
     if (t->kind == COMM_SEND) return peer_check(&k, t->to.rank);
-    if (!reads) return peer_check(&k, t->from.rank); /* a receive, or a broadcast from elsewhere */
+    if (!reads)
+        return peer_check(&k, t->from.rank); /* a receive, or a broadcast from another rank */
     if (t->from.dtype != t->to.dtype)
         return err_fail(ERR_CHECK, "comm: %s: `from` is %s, `to` is %s; cast before", name_of(&k),
                         dtype_name(t->from.dtype), dtype_name(t->to.dtype));

@@ -1,8 +1,10 @@
-/* comm.c -- what is the same for every backend: memory, tickets, the recorder. */
+/* comm.c -- the part of a comm that all backends share: registered memory, tickets, the
+ * recorder. */
 #define _POSIX_C_SOURCE 200809L
 #include "comm/backend.h"
 #include "base/clock.h"
 
+/* A recorder of the settings is reset, with the memory of its ring kept. */
 static Err open_recorder(Comm *c, Arena *a)
 {
     Record *ring;
@@ -31,6 +33,7 @@ Err comm_open(Arena *a, const CommSettings *set, const CommTable *table, void *s
     TRY(ARENA_NEW(a, COMM_STAGING + 2 * set->in_flight, &c->memory));
     TRY(open_recorder(c, a));
     for (int i = 0; i < MAX_GROUPS; i++) c->group[i].serial = -1;
+    /* Memory of agreements: a code per rank, then one message (agree.c, nccl/channels.c). */
     char *own;
     const size_t own_bytes = align_up(sizeof(int32_t) * (size_t)set->ranks) + COMM_TEXT_BYTES;
     TRY(ARENA_NEW(a, own_bytes, &own));
@@ -40,6 +43,8 @@ Err comm_open(Arena *a, const CommSettings *set, const CommTable *table, void *s
     return OK;
 }
 
+/* The device transport first: its queues may still use memory of the backend. Staging last: the
+ * backend may read its buffers until it is closed. */
 void comm_close(Comm *c)
 {
     device_transport_close(c);
@@ -101,7 +106,8 @@ const char *record_text(const Record *r, char buffer[RECORD_TEXT_BYTES])
 {
     Transfer t = {.kind = r->kind, .instr = r->instr, .group = {r->n_ranks, r->rank}};
     t.from.rank = t.to.rank = r->peer;
-    return transfer_name(&t, r->sequence, buffer); /* which tells of the first few ranks alone */
+    return transfer_name(&t, r->sequence,
+                         buffer); /* prints only the first few ranks of the group */
 }
 
 const Recorder *comm_recorder(const Comm *c) { return c->recorder; }
@@ -135,7 +141,7 @@ static void record_post(Comm *c, const Pending *p)
     c->recorder->total++;
 }
 
-/* Once the backend has taken it: what was refused is in no sum. */
+/* Called after the backend accepted the transfer, so refused transfers are in no sum. */
 static void record_count(Comm *c, const Pending *p)
 {
     const Record *r = record_of(c, p->number);
@@ -151,12 +157,12 @@ void comm_progress(Comm *c, int slot, TransferProgress progress)
     Record *r = record_of(c, p->number);
     const double at_s = now_s() - c->opened_s;
     p->progress = progress;
-    if (r->number != p->number) return; /* a newer transfer has taken its place in the ring */
+    if (r->number != p->number) return; /* overwritten in the ring by a newer transfer */
     if (progress == MATCHED) r->matched_s = at_s;
     if (progress == DONE) r->done_s = at_s;
 }
 
-/* A delayed transfer is done when it is due, for whoever reads the records. */
+/* A delayed transfer is recorded as done when it is due. */
 static void record_delay(Comm *c, const Pending *p)
 {
     Record *r = record_of(c, p->number);
@@ -177,7 +183,8 @@ static Err free_slot(const Comm *c, const Transfer *t, int64_t sequence, int *ou
                     transfer_name(t, sequence, name), c->set.in_flight);
 }
 
-/* Both sides are alike, which was checked. */
+/* True if the transfer's memory is a device's; transfer_check has made sure that both sides
+ * agree. */
 static bool on_device(const Comm *c, const Transfer *t)
 {
     return c->memory[transfer_reads(t, c->set.rank) ? t->from.arena : t->to.arena].device;
@@ -198,7 +205,7 @@ Err comm_begin(Comm *c, const Transfer *t, Ticket *out)
                    .sequence = s->next,
                    .row = g,
                    .stream = s};
-    p->t.group.rank = g->rank; /* the caller's list may go */
+    p->t.group.rank = g->rank; /* the caller may free its list */
     record_post(c, p);
     p->due_s = delay_due_s(&c->set, record_of(c, p->number));
     p->device = on_device(c, t);
@@ -208,9 +215,11 @@ Err comm_begin(Comm *c, const Transfer *t, Ticket *out)
     if (err == OK) err = c->table->begin(c, slot);
     if (err != OK) {
         p->busy = false;
-        c->recorder->total--; /* nobody will ever meet it */
+        c->recorder->total--; /* no member will match it; its number is used again */
         return err;
     }
+    /* Only now: a transfer that was refused must not shift the numbers that members match
+         * by. */
     record_count(c, p);
     s->next++;
     g->in_flight++;
@@ -227,6 +236,7 @@ Err comm_wait(Comm *c, Ticket ticket)
                         "comm: wait for transfer number %lld, which is not in flight; was it "
                         "waited for before?",
                         (long long)ticket.number);
+    /* Stays set after an error: the flight recorder then shows the transfer that failed. */
     c->recorder->waits = ticket.number;
     TRY(device_transport_failed(c, c->table->wait(c, ticket.slot), false));
     MUST(p->progress == DONE, "rank %d: %s says OK before it is done", c->set.rank, c->table->name);

@@ -1,11 +1,11 @@
-/* delay.c -- the network made slower than it is: a transfer is not over before its time.
+/* delay.c -- emulation of a slower network: a transfer does not complete before its due time.
  *
  *     begin                    due = begin + delay_s + bytes / delay_Bps
  *       |-------- moved --------|....... asleep .......|
- *                               ^ wait                 ^ its return; a wait after `due` returns at once
+ *                               ^ comm_wait            ^ returns; after `due`, at once
  *
- * Time that passes in other work counts, and sleeping takes no core. So a step under delays shows
- * what hides behind computing and what does not. Bytes are moved as ever: results are the same. */
+ * Time spent in other work counts, and sleeping takes no core. So a step with delays shows which
+ * transfers overlap with computation. Bytes are moved as without delays: results are the same. */
 #define _POSIX_C_SOURCE 200809L
 #include "comm/backend.h"
 
@@ -13,8 +13,8 @@
 #include <time.h>
 #include "base/clock.h"
 
-/* The longest sleep while transfers of this rank move, since a peer may wait for one of them; and
- * while none does, so that a failure elsewhere is seen soon. */
+/* Longest sleeps: short while transfers of this rank move, since a peer may wait for one of them;
+ * long while none does, but bounded to detect failures of other ranks. */
 static const double BUSY_SLEEP_S = 100e-6, IDLE_SLEEP_S = 10e-3;
 
 Err delay_check(const CommSettings *set)
@@ -30,7 +30,7 @@ double delay_due_s(const CommSettings *set, const Record *r)
     const bool alone = r->n_ranks == 1 || (r->kind == COMM_SEND && r->sent_bytes == 0) ||
                        (r->kind == COMM_RECV && r->peer == set->rank);
     if (alone || (set->delay_s == 0 && set->delay_Bps == 0)) return 0;
-    /* Where nothing leaves this rank (a receive, a leaf of a broadcast), what comes in. */
+    /* Ranks that send nothing (a receive, a leaf of a broadcast) count the bytes that arrive. */
     const double bytes = (double)(r->sent_bytes ? r->sent_bytes : r->bytes);
     return r->posted_s + set->delay_s + (set->delay_Bps > 0 ? bytes / set->delay_Bps : 0);
 }

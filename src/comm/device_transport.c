@@ -1,6 +1,6 @@
-/* device_transport.c -- what a comm does around its mover: backend.h has the picture. A failure of either side
- * ends the other: what waits in queues of the device for ranks that will not come is given up, so
- * that the device, and who waits for it, goes on. */
+/* device_transport.c -- calls of the device transport that all transports share (backend.h). A
+ * failure of the backend aborts the transport and vice versa: kernels in device queues that wait
+ * for missing ranks end, and so does every wait for the device. */
 #define _GNU_SOURCE
 #include "comm/backend.h"
 
@@ -9,7 +9,8 @@
 #include <time.h>
 #include "base/clock.h"
 
-/* The host looks at the device so often at first, in case it is nearly done; then it naps. */
+/* Polls of the host: for YIELD_S it only yields between them, in case the device is nearly done;
+ * then it sleeps SLEEP_NS. */
 static const double YIELD_S = 1e-3;
 static const long SLEEP_NS = 20 * 1000;
 
@@ -52,7 +53,7 @@ Err comm_prepare(Comm *c, const Transfer *t, int n)
                : OK;
 }
 
-/* Until the event has come, or waiting for it is in vain. */
+/* Waits for the event; ends early if a transfer fails or is overdue. */
 static Err await(Comm *c, DeviceEvent *e)
 {
     const double since_s = now_s();

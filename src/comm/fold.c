@@ -1,12 +1,12 @@
 /* fold.c -- left folds, a block at a time.
  *
- * The sum so far goes to and fro between two blocks on the stack, so that no loop reads what it
- * writes: then the compiler can use vectors without asking whether pointers overlap. */
+ * The partial sum alternates between two blocks on the stack, so that no loop reads the memory that
+ * it writes: the compiler vectorizes without checks for overlapping pointers. */
 #include "comm/fold.h"
 
 #include <string.h>
 
-/* Each is out = a op b; `out` is neither. */
+/* out = a op b, element by element; `out` overlaps neither a nor b. */
 typedef void FoldStep(const void *a, const void *b, int64_t n, void *restrict out);
 
 static void sum_f64(const void *a, const void *b, int64_t n, void *restrict out)
@@ -23,7 +23,7 @@ static void sum_f32(const void *a, const void *b, int64_t n, void *restrict out)
     for (int64_t i = 0; i < n; i++) z[i] = x[i] + y[i];
 }
 
-/* As unsigned, where overflow is defined. */
+/* Unsigned, because signed overflow is undefined; the bits are the same. */
 static void sum_i32(const void *a, const void *b, int64_t n, void *restrict out)
 {
     const uint32_t *x = a, *y = b;
@@ -38,7 +38,7 @@ static void sum_i64(const void *a, const void *b, int64_t n, void *restrict out)
     for (int64_t i = 0; i < n; i++) z[i] = x[i] + y[i];
 }
 
-/* A NaN on the left stays, since nothing is greater; one on the right is taken. */
+/* A NaN in a stays, since no comparison with it is true; a NaN in b is taken explicitly. */
 static void max_f64(const void *a, const void *b, int64_t n, void *restrict out)
 {
     const double *x = a, *y = b;
@@ -67,11 +67,12 @@ static void max_i64(const void *a, const void *b, int64_t n, void *restrict out)
     for (int64_t i = 0; i < n; i++) z[i] = y[i] > x[i] ? y[i] : x[i];
 }
 
-static FoldStep *const step_of[N_DTYPES][2] = {[F64] = {sum_f64, max_f64},
-                                               [F32] = {sum_f32, max_f32},
-                                               [BF16] = {sum_f32, max_f32}, /* widened before */
-                                               [I32] = {sum_i32, max_i32},
-                                               [I64] = {sum_i64, max_i64}};
+static FoldStep *const step_of[N_DTYPES][2] = {
+    [F64] = {sum_f64, max_f64},
+    [F32] = {sum_f32, max_f32},
+    [BF16] = {sum_f32, max_f32}, /* operands are widened to f32 before */
+    [I32] = {sum_i32, max_i32},
+    [I64] = {sum_i64, max_i64}};
 
 static void widen(const uint16_t *x, int64_t n, float *out)
 {
@@ -88,8 +89,8 @@ static void narrow(const float *x, int64_t n, uint16_t *out)
         memcpy(&bits, &x[i], sizeof bits);
         const uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
         const bool is_nan = (bits & 0x7fffffff) > 0x7f800000;
-        out[i] =
-            (uint16_t)(is_nan ? bits >> 16 | 0x40 : rounded); /* quiet: rounding may make inf */
+        out[i] = (uint16_t)(is_nan ? bits >> 16 | 0x40
+                                   : rounded); /* quiet NaN: rounding could turn it into inf */
     }
 }
 
@@ -116,7 +117,8 @@ void fold(const Fold *f, int64_t start, int64_t count, void *out)
         fold_bf16(f, start, count, out);
         return;
     }
-    /* The last step writes `out`: so the first does when their number is odd. */
+    /* The last step writes `out`. Steps alternate between `out` and `block`, so step i writes `out`
+     * if the number of steps after it is even. */
     const void *so_far = f->x[0] + at;
     for (int i = 1; i < f->n; i++) {
         void *to = (f->n - 1 - i) & 1 ? (void *)block : out;

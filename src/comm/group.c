@@ -1,6 +1,6 @@
-/* group.c -- groups by their ranks. A row is kept while the group lives: it counts the group's
- * transfers, which is how members match them without a word. Few groups live at a time, so a walk
- * over the rows that were ever used is enough. */
+/* group.c -- the table of open groups. A row counts the transfers of its group, and members match
+ * transfers by these counts without further communication. Few groups are open at a time, so a
+ * linear search over the rows that were ever used is enough. */
 #include "comm/backend.h"
 
 #include <string.h>
@@ -53,8 +53,8 @@ static Err ranks_check(const Comm *c, RankList ranks)
     return OK;
 }
 
-/* A free row, one with room for the ranks if there is one: groups of one step take no new memory.
- */
+/* A free row, preferably one with enough allocated ranks: groups that live for one step then take
+ * no new memory. NULL: all are in use. */
 static GroupRow *free_row(Comm *c, int n)
 {
     GroupRow *best = NULL;

@@ -1,4 +1,4 @@
-/* mpi.c -- finds sheaf-mpi.so, opens it, and hands its functions out. */
+/* mpi.c -- the launchers of processes, and the plugin sheaf-mpi.so. */
 #include "comm/mpi.h"
 
 #include <limits.h>

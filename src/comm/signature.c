@@ -1,9 +1,11 @@
-/* signature.c -- do the members of a transfer mean the same one?
+/* signature.c -- checks that all members posted the same transfer (kind, dtype, count, root, tag).
  *
- * A rank that skips a transfer, or takes another way through its program, begins the wrong one with
- * the others; what they said when they began shows it before anything moves. */
+ * A rank that skips a transfer, or takes another branch of its program, posts a transfer that does
+ * not belong to those of the other members. The comparison detects this before any element
+ * moves. */
 #include "comm/backend.h"
 
+/* FNV-1a of the counts; 0 if all are equal, so that explicit equal counts match NULL. */
 static uint64_t hash_parts(const int64_t *counts, int n)
 {
     uint64_t hash = 1469598103934665603u;

@@ -1,9 +1,10 @@
-/* staging.c -- memory of a device through that of the host, for backends that know no device.
+/* staging.c -- host bounce buffers of device memory, for backends that handle only host memory.
  *
- *     begin   compute | e     d2h | wait e, from -> room | the host waits;  then as on the host
- *     wait    as on the host; then   compute | room -> to | in              the host goes on
+ *     begin   compute | from -> buffer |   the host waits;          then as for host memory
+ *     wait    as for host memory; then     compute | buffer -> to | in     the host continues
  *
- * Each slot has room of its own, which grows to the longest transfer that it saw. */
+ * Each slot has its own pinned buffers, which grow to the largest transfer that the slot has
+ * had. */
 #include "comm/backend.h"
 
 static DeviceQueue *queue_of(const Comm *c, Queue queue)
@@ -11,7 +12,7 @@ static DeviceQueue *queue_of(const Comm *c, Queue queue)
     return c->device.runtime->queue(c->device.context, queue);
 }
 
-/* Room for a side of the slot, in memory that copies do not stop at. */
+/* Pinned memory for arena `at`, so that copies are asynchronous and at full speed. */
 static Err reserve_buffer(Comm *c, int at, size_t bytes)
 {
     void *room;
@@ -25,6 +26,7 @@ static Err reserve_buffer(Comm *c, int at, size_t bytes)
     return OK;
 }
 
+/* Copies in the compute queue, after the kernels that write `from`, and waits on the host. */
 static Err fetch(Comm *c, const Ref *from, const Ref *room)
 {
     const DeviceRuntime *m = c->device.runtime;
@@ -40,6 +42,7 @@ Err staging_begin(Comm *c, int slot)
     if (!c->staged) TRY(ARENA_NEW(c->arena, c->set.in_flight, &c->staged));
     BounceBuffers *s = &c->staged[slot];
     if (!s->in) TRY(c->device.runtime->event_open(c->device.context, &s->in));
+    /* The result of the slot's last transfer may still be on its way out of the buffer. */
     if (s->full) TRY(c->device.runtime->sync_event(s->in));
     s->full = false;
     if (transfer_reads(t, c->set.rank)) {
