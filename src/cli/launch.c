@@ -1,4 +1,4 @@
-/* launch.c -- who started the ranks, and the keys that follow from it. */
+/* launch.c -- the launcher of the ranks, and the configuration keys that follow from it. */
 #define _DEFAULT_SOURCE
 #include "cli/launch.h"
 
@@ -22,7 +22,7 @@ void launch_close(Launch *l)
     l->comm_world = NULL;
 }
 
-/* The first of these that is set, as a number; -1: none is. */
+/* The first of these variables that is set, as a number; -1: none is. */
 static int first_number(const char *const *names, int n)
 {
     for (int i = 0; i < n; i++)
@@ -30,8 +30,8 @@ static int first_number(const char *const *names, int n)
     return -1;
 }
 
-/* Who shares the cores: the ranks of this process; or, where the launcher left all cores to each,
- * those of all its processes here; one that it bound to cores has these. */
+/* Sets the ranks that share the cores: those of this process; or, if the launcher did not bind
+ * processes to cores, those of all its processes on this host. */
 static void find_sharing(Launch *l)
 {
     static const char *const size[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS",
@@ -47,8 +47,8 @@ static void find_sharing(Launch *l)
     l->first = mine >= 0 && mine < l->sharing ? mine : 0;
 }
 
-/* A run that leaves cores free may not be alone, and another that began at the same first core would
- * share it: by itself (auto) only a run that needs them all is pinned. */
+/* run.pin=auto pins only a run that needs all cores. Two smaller runs would start at the same first
+ * core and share it. */
 static void settle_pin(Launch *l, const Config *c)
 {
     l->threads = (int)c->run_threads;
@@ -65,7 +65,8 @@ static void settle_pin(Launch *l, const Config *c)
 
 static bool was_given(const Config *c, KeyId key) { return strcmp(c->origin[key], "default") != 0; }
 
-/* The keys again, with what the launcher decides as arguments of its own. */
+/* Loads the keys again, with run.ranks and run.threads from the launcher as additional
+ * arguments. */
 static Err config_launched(const Launch *l, const Args *args, Arena *a, Config *out)
 {
     const char **set;
@@ -96,8 +97,7 @@ Err launch_config(Launch *l, const Args *args, Arena *a, Config *out)
     if (launched) TRY(config_launched(l, args, a, out));
     l->ranks = (int)out->run_ranks;
     settle_pin(l, out);
-    if (launched)
-        out->run_ranks = 0; /* a run file that repeats the run leaves it to the launcher */
+    if (launched) out->run_ranks = 0; /* the saved config.yaml leaves it to the launcher */
     return OK;
 }
 

@@ -1,9 +1,9 @@
-/* launch.h -- how the ranks of a run were started.
+/* launch.h -- the ranks of a run: threads of this process, or processes of a launcher.
  *
  *     sheaf train run.yaml run.ranks=4              four threads of this process
  *     mpirun -n 64 sheaf train run.yaml             this process is one of 64
  *
- * Both at once is an error: it cannot be told whether 4 x 64 ranks were meant. */
+ * Both at once is an error: 4 x 64 ranks would be ambiguous. */
 #ifndef CLI_LAUNCH_H
 #define CLI_LAUNCH_H
 
@@ -13,23 +13,25 @@
 #include "comm/mpi.h"
 
 typedef struct {
-    MpiLaunch by;          /* by.ranks is 1 where nobody launched several */
+    MpiLaunch by;          /* by.ranks is 1 without a launcher of several */
     CommWorld *comm_world; /* of the processes that were launched; NULL: ranks are threads */
-    int ranks;             /* of the run; of this process: */
-    int here;
-    Cores cores; /* that it may use, which `sharing` ranks do, its own from the first-th on */
-    int sharing, first, threads;
-    bool pins;          /* each thread has a core of its own */
-    char why_free[160]; /* why not, where there are too few; else empty */
+    int ranks;             /* of the run */
+    int here;              /* ranks of this process */
+    Cores cores;           /* usable by this process */
+    int sharing, first;    /* ranks that share the cores; index of our first rank among them */
+    int threads;           /* per rank */
+    bool pins;             /* each thread is pinned to a core of its own */
+    char why_free[160];    /* why threads are not pinned, if there are too few cores; else empty */
 } Launch;
 
-/* Collective over the processes that were launched, before any thread. */
+/* Collective over the launched processes, before any thread is started. */
 Err launch_open(Launch *l);
-/* Collective likewise: all leave together, also those that failed. */
+/* Collective over the launched processes: all leave together, also those that failed. */
 void launch_close(Launch *l);
-/* Local. The configuration for the ranks that there are; fills ranks and here. */
+/* Local. Loads the configuration for the ranks that were started; sets ranks, here and the
+ * cores. */
 Err launch_config(Launch *l, const Args *args, Arena *a, Config *out);
-/* Local. The threads of the place-th rank of this process, on the cores that run.pin gives it. */
+/* Local. The thread team of one rank of this process (index `place`), pinned as run.pin says. */
 Err launch_team(const Launch *l, int place, Team **out);
 
 #endif

@@ -1,4 +1,4 @@
-/* machine.c -- questions to the operating system. */
+/* machine.c -- queries of the operating system and of the device registry. */
 #define _DEFAULT_SOURCE
 #include "cli/machine.h"
 
@@ -40,7 +40,7 @@ Err machine_card(const Device *d, DeviceInfo *out)
 int64_t machine_memory_bytes(void)
 {
     int64_t bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
-    long long limit = 0; /* of a container; the file says "max" where there is none */
+    long long limit = 0; /* of a container; the file is "max" if there is none */
     FILE *f = fopen("/sys/fs/cgroup/memory.max", "r");
     if (f && fscanf(f, "%lld", &limit) == 1 && limit > 0 && limit < bytes) bytes = limit;
     if (f) fclose(f);

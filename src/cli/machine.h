@@ -1,5 +1,4 @@
-/* machine.h -- what this machine is, as far as the command asks: devices, memory, folders of the
- * user. */
+/* machine.h -- this machine: its devices, its memory, the user's cache folder. */
 #ifndef CLI_MACHINE_H
 #define CLI_MACHINE_H
 
@@ -10,17 +9,17 @@
 #include "device/registry.h"
 #include "device/runtime.h"
 
-/* Local. What config_device names, and for auto: cuda where it and a card are there, else cpu. */
+/* Local. The device that config_device names; for auto, cuda if it opens, else cpu. */
 Err machine_choice(const Config *c, Option *out);
-/* Local. That device, open. */
+/* Local. Opens that device. */
 Err machine_device(const Config *c, const Device **out);
-/* Local. What the first card of a device with memory of its own is. */
+/* Local. Name, memory and peak rates of the first GPU; the device has a runtime. */
 Err machine_card(const Device *d, DeviceInfo *out);
 int64_t machine_memory_bytes(void);
 /* Local. The processor's name, in `buffer`, which is returned. */
 const char *machine_processor(char *buffer, size_t bytes);
-/* Local. A file in the user's cache folder (XDG_CACHE_HOME or ~/.cache, then sheaf), which is made.
- * False when there is no such folder. */
+/* Local. Path of a file in the user's cache folder, XDG_CACHE_HOME/sheaf or ~/.cache/sheaf, which
+ * is created. False if that is not possible. */
 bool machine_cache_path(const char *name, char *out, size_t bytes);
 
 #endif

@@ -52,7 +52,8 @@ static Err ref_check(const CheckContext *k, const Ref *r, const char *side)
 {
     const Comm *c = k->c;
     if (r->rank != c->set.rank)
-        return err_fail(ERR_CHECK, "comm: %s: `%s` is of rank %d; rank %d can only give its own",
+        return err_fail(ERR_CHECK,
+                        "comm: %s: `%s` is memory of rank %d; rank %d can only name its own",
                         name_of(k), side, r->rank, c->set.rank);
     if ((unsigned)r->dtype >= N_DTYPES || r->count < 0)
         return err_fail(ERR_CHECK, "comm: %s: `%s` has %lld elements of type %d", name_of(k), side,
@@ -152,7 +153,8 @@ static Err collective_check(const CheckContext *k)
         TRY(parts_check(k, &t->to, t->to_counts, NULL));
         if (part_count(t->from_counts, t->from.count, n, k->me) !=
             part_count(t->to_counts, t->to.count, n, k->me))
-            return err_fail(ERR_CHECK, "comm: %s: what stays with member %d has two counts",
+            return err_fail(ERR_CHECK,
+                            "comm: %s: the part that stays with member %d has two counts",
                             name_of(k), k->me);
         return overlap_check(k, &t->to, &t->from, -1);
     }

@@ -1,4 +1,4 @@
-/* flight_recorder.c -- memory that a child shares, and the seats in it. */
+/* flight_recorder.c -- memory shared with child processes, and the status blocks in it. */
 #define _GNU_SOURCE
 #include "world/flight_recorder.h"
 
@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include "base/team.h"
 
-/* Addresses; pages are taken as they are written. */
+/* FLIGHT_RECORDER_BYTES are addresses; pages are taken when they are written. */
 enum { FLIGHT_RECORDER_BYTES = 256 << 20, MIN_RECORDS = 16, ALTERNATE_BYTES = 64 << 10 };
 
 Err flight_recorder_open(FlightRecorder **out)
@@ -26,6 +26,7 @@ Err flight_recorder_open(FlightRecorder **out)
 
 void flight_recorder_close(FlightRecorder *f) { munmap(f, FLIGHT_RECORDER_BYTES); }
 
+/* Divides the memory that is left equally among the ranks of this process. */
 Err flight_recorder_rank(FlightRecorder *f, int ranks, int first, int n, int64_t records)
 {
     RankStatus *status;
@@ -34,7 +35,9 @@ Err flight_recorder_rank(FlightRecorder *f, int ranks, int first, int n, int64_t
     const int64_t each = (int64_t)left / n - ALTERNATE_BYTES - 2 * ARENA_ALIGN;
     const int64_t room = each / (int64_t)sizeof(Record);
     if (room < MIN_RECORDS)
-        return err_fail(ERR_CONFIG, "%d ranks in one process: there is no room to watch them", n);
+        return err_fail(ERR_CONFIG,
+                        "%d ranks in one process: too many for the flight recorder of %d MiB", n,
+                        FLIGHT_RECORDER_BYTES >> 20);
     for (int i = 0; i < n; i++) {
         Recorder *r = &status[i].recorder;
         status[i].rank = first + i;
@@ -45,12 +48,12 @@ Err flight_recorder_rank(FlightRecorder *f, int ranks, int first, int n, int64_t
     }
     f->status = status;
     f->ranks = ranks;
-    f->n_here = n; /* last: now they can be looked at */
+    f->n_here = n; /* last: readers of another process check it first */
     return OK;
 }
 
-/* A handler runs on a stack of its own: the thread's may be what is at its end. A sanitizer has
- * given its threads one already. */
+/* Signal handlers run on an alternate stack, since the thread's own may have overflowed. Sanitizers
+ * have set one already; then it stays. */
 void flight_recorder_enter(const RankStatus *s)
 {
     const stack_t mine = {.ss_sp = s->stack, .ss_size = ALTERNATE_BYTES};

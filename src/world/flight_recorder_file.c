@@ -1,4 +1,4 @@
-/* flight_recorder_file.c -- recorder.json: a board written and read. board.h has the format. */
+/* flight_recorder_file.c -- writes and reads recorder.json; flight_recorder.h has the format. */
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -24,6 +24,8 @@ static json_t *record_json(const Record *r)
                      r->done_s);
 }
 
+/* The position of the rank. Members are read one by one while the rank runs, so names are checked
+ * before use. */
 static void add_place(json_t *o, const RankWatch *w)
 {
     const int action = atomic_load(&w->action), op = atomic_load(&w->op);
@@ -62,7 +64,7 @@ Err flight_recorder_write(const FlightRecorder *f, const char *path, const char 
     json_t *o = json_object(), *ranks = json_array();
     json_object_set_new(o, "sheaf", json_string("recorder"));
     json_object_set_new(o, "version", json_integer(VERSION));
-    json_object_set_new(o, "reason", json_string(reason)); /* NULL where it is no UTF-8 */
+    json_object_set_new(o, "reason", json_string(reason)); /* not set if it is no valid UTF-8 */
     json_object_set_new(o, "world", json_integer(f->ranks));
     for (int i = 0; i < f->n_here; i++) json_array_append_new(ranks, status_json(&f->status[i]));
     json_object_set_new(o, "ranks", ranks);
@@ -72,7 +74,7 @@ Err flight_recorder_write(const FlightRecorder *f, const char *path, const char 
     return bad ? err_fail(ERR_IO, "%s: cannot be written: %s", path, strerror(why)) : OK;
 }
 
-/* ---- and back ---- */
+/* ---- reading ---- */
 
 static int64_t number_of(const json_t *o, const char *key, int64_t fallback)
 {
@@ -144,14 +146,15 @@ static Err read_record(const json_t *o, const char *path, Record *out)
         if (strcmp(word_of(o, "kind"), comm_kind_name((CommKind)k)) == 0) r.kind = (CommKind)k;
     const int64_t known = r.n_ranks < RECORD_RANKS ? r.n_ranks : RECORD_RANKS;
     if (r.kind == N_COMM_KINDS || r.n_ranks < 1 || (int64_t)json_array_size(over) != known)
-        return err_fail(ERR_CHECK, "%s: record %lld is of no kind or of no group that there is",
-                        path, (long long)r.number);
+        return err_fail(ERR_CHECK, "%s: record %lld has an unknown kind or no group", path,
+                        (long long)r.number);
     for (size_t i = 0; i < (size_t)known; i++)
         r.rank[i] = (int32_t)json_integer_value(json_array_get(over, i));
     *out = r;
     return OK;
 }
 
+/* Records go to the ring entry that recorder_at computes for their number. */
 static Err read_status(const json_t *o, const char *path, Arena *a, RankStatus *s)
 {
     const json_t *records = json_object_get(o, "records");

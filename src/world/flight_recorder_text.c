@@ -1,8 +1,9 @@
-/* flight_recorder_text.c -- a board in words.
+/* flight_recorder_text.c -- the report of a flight recorder; one line per rank and per transfer.
  *
- *     rank 0: step 12, layer.3, F of micro-batch 1, instruction 17 linear; waits for all-reduce #31 over {0 1 2 3}, instruction
- *     17: rank 2 has not posted it
- *         all-reduce #30 over {0 1 2 3}, instruction 17: 4.0 KiB, posted at 1.201 s, done after 0.4 ms */
+ *     rank 0: step 12, layer.3, F of micro-batch 1, instruction 17 linear; waits for all-reduce
+ *             #31 over {0 1 2 3}, instruction 17: rank 2 has not posted it
+ *         all-reduce #30 over {0 1 2 3}, instruction 17: 4.0 KiB, posted at 1.201 s, done after
+ *         0.4 ms */
 #include "world/flight_recorder.h"
 
 #include <stdio.h>
@@ -43,7 +44,8 @@ static bool same_group(const Record *a, const Record *b)
            memcmp(a->rank, b->rank, sizeof *a->rank * (size_t)n) == 0;
 }
 
-/* Has the rank of `s` posted its part of what `me` has in `r`? What is no longer kept was done. */
+/* True if the rank of `s` has posted its part of transfer `r` of rank `me`, or a later one on the
+ * same group. Searches from the newest record back. */
 static bool has_posted(const RankStatus *s, const Record *r, int me)
 {
     const Recorder *of = &s->recorder;
@@ -56,7 +58,8 @@ static bool has_posted(const RankStatus *s, const Record *r, int me)
     return false;
 }
 
-/* The ranks that a transfer needs beside this one, as far as the record names them. */
+/* The ranks other than `me` that have not posted the transfer, as far as the record names them; at
+ * most MAX_NAMED. */
 static int partners(const FlightRecorder *f, const Record *r, int me, int *out)
 {
     int n = 0;
@@ -64,7 +67,7 @@ static int partners(const FlightRecorder *f, const Record *r, int me, int *out)
         if (r->peer != me) out[n++] = r->peer;
         return n;
     }
-    const bool all = r->n_ranks == f->ranks; /* then they are known, however many */
+    const bool all = r->n_ranks == f->ranks; /* then the ranks are known, however many they are */
     const int known = all ? f->ranks : r->n_ranks < RECORD_RANKS ? r->n_ranks : RECORD_RANKS;
     for (int i = 0; i < known && n < MAX_NAMED; i++) {
         const int rank = all ? i : r->rank[i];

@@ -1,6 +1,6 @@
-/* trace.c -- the JSON array format of trace events: "X" is a slice on a thread, "b" and "e" the
- * ends of one that may overlap others, "M" names a process or a thread. Times are microseconds
- * since the first event. */
+/* trace.c -- the JSON array format of Chrome trace events: "X" is a slice on a thread, "b" and "e"
+ * are the ends of a slice that may overlap others, "M" names a process or a thread. Times are
+ * microseconds since the first event. */
 #include "world/trace.h"
 
 #include <errno.h>
@@ -32,6 +32,8 @@ void trace_take(Trace *t, const Recorder *r)
 
 int64_t trace_missed(const Trace *t) { return t->missed + t->events.missed; }
 
+/* Time of the first event of all ranks, on the monotonic clock that they share; 0: there is
+ * none. */
 static double first_s(const Trace *const *trace, int n)
 {
     double first = 0;

@@ -1,4 +1,5 @@
-/* transport.c -- each rank says what it could do; all read what all have said, and come to the same. */
+/* transport.c -- an all-gather of the transports that each rank has; every rank then makes the same
+ * choice from the same data. */
 #include "world/transport.h"
 
 #include <stdio.h>
@@ -6,18 +7,18 @@
 #include "comm/nccl.h"
 #include "device/runtime.h"
 
-/* What a rank could do, in numbers that travel. */
+/* The transports of one rank, as numbers for the all-gather. */
 typedef struct {
-    int64_t version;    /* of its NCCL; 0: it has none */
-    int64_t has_memory; /* its device has; -1: it has no device at all */
-    int64_t card;
+    int64_t version;    /* of its NCCL; 0: it has none or may not use it */
+    int64_t has_memory; /* 1: its device has memory of its own; -1: it has no device */
+    int64_t card;       /* identity of its GPU, the same for ranks that share one */
 } TransportOffer;
 enum { OFFER_NUMBERS = sizeof(TransportOffer) / sizeof(int64_t) };
 
 typedef struct {
     NcclLibrary nccl;
     bool has_nccl;
-    char why_not[TRANSPORT_BYTES / 2]; /* this rank has no NCCL */
+    char why_not[TRANSPORT_BYTES / 2]; /* reason if this rank has no NCCL */
 } NcclFound;
 
 static Err probe(const WorldRank *r, const TransportSettings *s, TransportOffer *out,
@@ -50,16 +51,16 @@ static Err gather(WorldRank *r, const TransportOffer *mine, TransportOffer **all
     return comm_do(r->comm, &t);
 }
 
-/* A rank has no NCCL: all learn why. */
+/* Some rank has no NCCL: broadcasts the reason of the lowest such rank by an agreement. */
 static void share_reason(WorldRank *r, const NcclFound *found, char *why)
 {
     const Err mine = found->has_nccl ? OK : err_fail(ERR_CONFIG, "%s", found->why_not);
     (void)world_agree(r, mine);
-    r->agreed = false; /* it need not be the end */
+    r->agreed = false; /* not an error yet: MPI may do */
     snprintf(why, TRANSPORT_BYTES / 2, "%.*s", TRANSPORT_BYTES / 2 - 1, err_text());
 }
 
-/* Why NCCL cannot be, by what all have said; "": it can. */
+/* Writes why NCCL cannot be used, from the data of all ranks; "": it can. */
 static void nccl_check(const WorldRank *r, const TransportOffer *all, char *why)
 {
     char a[NCCL_VERSION_BYTES], b[NCCL_VERSION_BYTES];
@@ -72,8 +73,8 @@ static void nccl_check(const WorldRank *r, const TransportOffer *all, char *why)
         for (int k = 0; k < i && !why[0] && !nccl_shares_gpus((int)all[i].version); k++)
             if (all[i].card == all[k].card)
                 snprintf(why, room,
-                         "ranks %d and %d are on one GPU, which %s refuses (2.30 is the first that "
-                         "does not)",
+                         "ranks %d and %d are on one GPU, which %s refuses (2.30 and newer "
+                         "allow it)",
                          k, i, nccl_version_text((int)all[i].version, a));
     }
 }
@@ -86,8 +87,8 @@ static Err request_check(const TransportSettings *s, const TransportOffer *mine)
                         "mpirun or srun, or leave run.comm=auto");
     if (s->requested == TRANSPORT_NCCL && mine->has_memory == 0)
         return err_fail(ERR_CONFIG,
-                        "run.comm=nccl: NCCL moves memory of GPUs, and device %s computes on the "
-                        "host's; set run.device=cuda, or leave run.comm=auto",
+                        "run.comm=nccl: NCCL moves GPU memory, and device %s computes in host "
+                        "memory; set run.device=cuda, or leave run.comm=auto",
                         s->device->name);
     return OK;
 }
@@ -105,15 +106,16 @@ static Err choose(WorldRank *r, const TransportSettings *s, const TransportOffer
     else
         nccl_check(r, all, why);
     if (!why[0]) {
-        snprintf(text, TRANSPORT_BYTES, "between ranks %s moves what is on the cards",
+        snprintf(text, TRANSPORT_BYTES, "device memory between ranks: %s",
                  nccl_version_text((int)all[0].version, version));
         return nccl_attach(&found->nccl, r->comm);
     }
     if (s->requested == TRANSPORT_NCCL)
         return err_fail(ERR_CONFIG,
-                        "run.comm=nccl: %s; run.comm=auto takes another way, and says which", why);
+                        "run.comm=nccl: %s; run.comm=auto chooses another transport and prints it",
+                        why);
     snprintf(text, TRANSPORT_BYTES,
-             "between ranks what is on the cards goes through the host's memory, by MPI: %s", why);
+             "device memory between ranks: MPI, staged through host memory: %s", why);
     return OK;
 }
 
@@ -128,11 +130,11 @@ Err transport_open(WorldRank *r, const TransportSettings *s, char text[TRANSPORT
     if (!s->processes && s->requested == TRANSPORT_AUTO) {
         if (mine.has_memory > 0 && r->ranks > 1)
             snprintf(text, TRANSPORT_BYTES,
-                     "between ranks, which are threads, each moves what is on the cards itself");
+                     "device memory between ranks: direct copies, since ranks are threads");
         return OK;
     }
     TRY(gather(r, &mine, &all));
     for (int i = 0; i < r->ranks; i++)
-        if (all[i].has_memory <= 0) return OK; /* the host's memory, or a run that will end */
+        if (all[i].has_memory <= 0) return OK; /* host memory, or a run that will fail */
     return world_agree(r, choose(r, s, all, &found, text));
 }

@@ -1,4 +1,4 @@
-/* world.c -- threads that are ranks: started together, joined, and the first error chosen. */
+/* world.c -- starts the ranks of this process as threads, joins them, and picks the first error. */
 #include "world/world.h"
 
 #include <pthread.h>
@@ -16,19 +16,19 @@ typedef struct {
     Arena arena;
     pthread_t thread;
     Err err;
-    int order; /* of its failure among those of the process, from 1 */
+    int order; /* of its failure among the failures of this process, from 1 */
     char text[TEXT_BYTES];
 } RankThread;
 
-/* Threads wait at a gate: when one cannot be started, none begins. */
+/* Threads wait at a gate, so that no rank begins if one cannot be started. */
 typedef enum { GATE_SHUT, GATE_OPEN, GATE_CALLED_OFF } Gate;
 
 struct WorldRun {
     const WorldSettings *set;
-    CommWorld *comm; /* of the settings, or local */
+    CommWorld *comm; /* that of the settings, or a local one that this file owns */
     int32_t *all;
     RankThread *runner;
-    int n; /* of this process */
+    int n; /* ranks of this process */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     Gate gate;
@@ -96,6 +96,8 @@ static void note_failure(RankThread *x, Err err)
     pthread_mutex_unlock(&w->lock);
 }
 
+/* The comm is closed before the arena that it is in, and after world_leave: from then on no other
+ * rank accesses memory of this one. */
 static void run_rank(RankThread *x)
 {
     Err err = join(x);
@@ -126,7 +128,8 @@ static void set_gate(WorldRun *w, Gate gate)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* Rank 0 is the calling thread: one rank needs no other. */
+/* The calling thread is the first rank: a run of one rank starts no thread, and MPI is called from
+ * the thread that initialized it. */
 static Err run_threads(WorldRun *w)
 {
     int started = 1, code = 0;
@@ -142,7 +145,7 @@ static Err run_threads(WorldRun *w)
                     started, w->set->ranks, strerror(code));
 }
 
-/* The first that failed by itself; else the first whose wait another ended. */
+/* The first rank that failed by itself; else the first whose wait ended with ERR_PEER. */
 static const RankThread *first_failure(const WorldRun *w)
 {
     const RankThread *found = NULL;
@@ -159,7 +162,8 @@ static Err outcome(const WorldRun *w)
 {
     const RankThread *x = w->runner[0].rank.agreed ? &w->runner[0] : first_failure(w);
     if (!x || x->err == OK) return OK;
-    if (w->set->ranks == 1 || x->rank.agreed || x->err == ERR_PEER) /* names the rank already */
+    if (w->set->ranks == 1 || x->rank.agreed ||
+        x->err == ERR_PEER) /* the message names the rank already */
         return err_fail(x->err, "%s", x->text);
     return err_fail(x->err, "rank %d: %s", x->rank.rank, x->text);
 }
@@ -197,7 +201,7 @@ Err world_run(const WorldSettings *s)
     Err err = open_world(&w, &arena);
     if (err == OK) err = run_threads(&w);
     if (err == OK) err = outcome(&w);
-    if (!s->comm_world) comm_world_stop(w.comm); /* the launcher stops the other kind */
+    if (!s->comm_world) comm_world_stop(w.comm); /* the launcher stops its own */
     pthread_cond_destroy(&w.changed);
     pthread_mutex_destroy(&w.lock);
     arena_close(&arena);

@@ -56,11 +56,11 @@ static void nccl_where_it_can_be(void **state)
 {
     (void)state;
     TransportSettings set = {.device = &device_shadow, .processes = true};
-    expect(3, "between ranks NCCL 2.28.9 moves", OK, set, "nccl");
+    expect(3, "device memory between ranks: NCCL 2.28.9", OK, set, "nccl");
     set.requested = TRANSPORT_NCCL;
-    expect(2, "between ranks NCCL 2.28.9 moves", OK, set, "nccl");
+    expect(2, "device memory between ranks: NCCL 2.28.9", OK, set, "nccl");
     set.processes = false;
-    expect(1, "between ranks NCCL 2.28.9 moves", OK, set, "nccl");
+    expect(1, "device memory between ranks: NCCL 2.28.9", OK, set, "nccl");
 }
 
 static void one_gpu_for_two(void **state)
@@ -71,12 +71,12 @@ static void one_gpu_for_two(void **state)
     memory.identify = one_card;
     device.runtime = &memory;
     TransportSettings set = {.device = &device, .processes = true};
-    expect(2, "by MPI: ranks 0 and 1 are on one GPU, which NCCL 2.28.9 refuses", OK, set, "local");
-    expect(1, "between ranks NCCL 2.28.9 moves", OK, set, "nccl");
+    expect(2, "MPI, staged through host memory: ranks 0 and 1 are on one GPU, which NCCL 2.28.9 refuses", OK, set, "local");
+    expect(1, "device memory between ranks: NCCL 2.28.9", OK, set, "nccl");
     set.requested = TRANSPORT_NCCL;
     expect(2, "run.comm=nccl: ranks 0 and 1 are on one GPU", ERR_CONFIG, set, "");
     bed.version(23003);
-    expect(2, "between ranks NCCL 2.30.3 moves", OK, set, "nccl");
+    expect(2, "device memory between ranks: NCCL 2.30.3", OK, set, "nccl");
     bed.version(22809);
 }
 
@@ -97,16 +97,16 @@ static void none_there(void **state)
 static void what_was_asked_for(void **state)
 {
     (void)state;
-    expect(2, "goes through the host's memory, by MPI: run.comm=mpi", OK,
+    expect(2, "MPI, staged through host memory: run.comm=mpi", OK,
            (TransportSettings){
                .device = &device_shadow, .processes = true, .requested = TRANSPORT_MPI},
            "local");
-    expect(2, "which are threads", OK, (TransportSettings){.device = &device_shadow}, "local");
+    expect(2, "ranks are threads", OK, (TransportSettings){.device = &device_shadow}, "local");
     expect(1, "", OK, (TransportSettings){.device = &device_shadow}, "local");
     expect(2, "", OK, (TransportSettings){.device = &device_ref, .processes = true}, "local");
     expect(2, "", OK, (TransportSettings){.device = NULL, .processes = true}, "local");
     expect(
-        2, "device ref computes on the host's", ERR_CONFIG,
+        2, "device ref computes in host memory", ERR_CONFIG,
         (TransportSettings){.device = &device_ref, .processes = true, .requested = TRANSPORT_NCCL},
         "");
     expect(1, "the ranks are threads of one process", ERR_CONFIG,

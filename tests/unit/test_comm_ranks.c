@@ -103,7 +103,7 @@ static void equal_parts(void **state)
     t = (Transfer){.kind = COMM_ALL_TO_ALL, .group = world, .from = at(0, 8), .to = at(8, 8)};
     accepted(t);
     t.to = at(8, 12);
-    refused(t, "what stays with member 2 has two counts");
+    refused(t, "part that stays with member 2 has two counts");
 }
 
 static void all_to_all_counts_may_differ(void **state)

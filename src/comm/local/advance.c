@@ -1,16 +1,17 @@
-/* advance.c -- how a transfer moves on, a step at a time.
+/* advance.c -- the state machine of a transfer.
  *
- *     UNPOSTED   room in the ring?        -> post
- *     WAITING    all members posted?      -> do they mean the same? cut into units
- *     MOVING     a unit to claim?         -> do it
- *     FINISHING  all units done?          -> leave the channel
- *     OVER
+ *     UNPOSTED   ring entry free?         -> post
+ *     WAITING    all members posted?      -> compare signatures, split into tasks
+ *     MOVING     a task left to claim?    -> run it
+ *     DRAINING   all tasks finished?      -> leave the channel
+ *     FINISHED
  *
- * Each step is a load or two, or one unit of work; none blocks.
+ * Each call is a load or two, or one task; none blocks.
  *
- * A rank that gives up may free its memory, so no unit may touch it any more: who claims a unit
- * looks afterwards whether the world has failed, and who gives up, which is after that, waits for
- * the units that were claimed before. */
+ * A rank that cancels its transfers may free its memory afterwards, so no task may access it any
+ * more. A claim of a task is therefore followed by a check whether the world has failed.
+ * cancel_all, which runs after the failure, waits for the tasks that were claimed before. Claim,
+ * failure and checks are sequentially consistent, so one side sees the other. */
 #define _GNU_SOURCE
 #include "comm/local/local_parts.h"
 
@@ -18,8 +19,8 @@
 #include <string.h>
 #include "base/clock.h"
 
-/* By what all members agree on. Those of a pair meet anyway; parts of an all-to-all are known to
- * their two members alone. */
+/* Depends only on the signature, so that all members decide alike. A pair gains nothing: its two
+ * members have one rendezvous anyway. The counts of an all-to-all are not in the signature. */
 static bool is_eager(const TransferSignature *m, int n)
 {
     const int64_t bytes = m->count * (int64_t)dtype_bytes((DType)m->dtype);
@@ -27,6 +28,7 @@ static bool is_eager(const TransferSignature *m, int n)
            bytes * n <= MAX_EAGER_WORK;
 }
 
+/* Reads the `low` of all members only when the cached bound is used up. */
 static bool ring_has_room(ChannelMember *k, int64_t sequence)
 {
     const Channel *ch = k->channel;
@@ -40,6 +42,7 @@ static bool ring_has_room(ChannelMember *k, int64_t sequence)
     return sequence < k->room;
 }
 
+/* Plain stores: the store of `sequence` after them releases the post to the other members. */
 static void fill_post(const Comm *c, int slot, LocalPost *post)
 {
     const LocalFlight *f = &((LocalComm *)c->state)->flight[slot];
@@ -75,7 +78,7 @@ Err post_when_room(Comm *c, int slot, bool *posted)
     *posted = false;
     if (f->late && f->not_before_s > 0 && now_s() < f->not_before_s) return OK;
     if (!ring_has_room(f->member, sequence)) return OK;
-    if (f->member->place == 0) { /* nobody claims before all have posted, this one too */
+    if (f->member->place == 0) { /* no member claims before all have posted, this one included */
         atomic_store_explicit(&entry->next, 0, memory_order_relaxed);
         atomic_store_explicit(&entry->done, 0, memory_order_relaxed);
         atomic_store_explicit(&entry->skipped, 0, memory_order_relaxed);
@@ -97,7 +100,7 @@ Err post_when_room(Comm *c, int slot, bool *posted)
     return OK;
 }
 
-/* Does a unit, if there is one. */
+/* Claims and runs one task; without a free task, the transfer drains. */
 static Err claim(Comm *c, int slot)
 {
     LocalComm *l = c->state;
@@ -109,7 +112,7 @@ static Err claim(Comm *c, int slot)
         return OK;
     }
     Err err = OK;
-    if (f->device) f->state = DRAINING; /* its part alone is a member's */
+    if (f->device) f->state = DRAINING; /* a member runs only its own part */
     if (world_failed(l->world) ||
         (err = f->device ? device_part(c, slot) : move_task(c, slot, task)) != OK)
         atomic_fetch_add(&entry->skipped, 1);
@@ -118,6 +121,7 @@ static Err claim(Comm *c, int slot)
     return err;
 }
 
+/* Advances `low` past all transfers that are left in order, and frees the published copy. */
 static void leave(Comm *c, int slot)
 {
     LocalComm *l = c->state;
@@ -126,7 +130,8 @@ static void leave(Comm *c, int slot)
     k->left |= 1u << (c->pending[slot].sequence % RING);
     while (k->left & 1u << (k->low % RING)) k->left &= ~(1u << (k->low++ % RING));
     atomic_store_explicit(&k->channel->low[k->place].at, k->low, memory_order_release);
-    /* May miss one that falls asleep right now: with something unposted, naps are short. */
+    /* A relaxed load may miss a member that goes to sleep right now; with something unposted,
+     * sleeps are short. */
     if (atomic_load_explicit(&k->channel->unposted, memory_order_relaxed) > 0)
         channel_wake(l->world, k->channel);
     atomic_store_explicit(&l->self->flight[slot].channel, NULL, memory_order_relaxed);
@@ -135,7 +140,7 @@ static void leave(Comm *c, int slot)
     comm_progress(c, slot, DONE);
 }
 
-/* By the mover: over for the host when it is in a queue of the device. */
+/* By the device transport: finished for the host when the part is in a queue of the device. */
 static Err move_on(Comm *c, int slot, bool *moved)
 {
     bool over = false;
@@ -196,13 +201,14 @@ Err advance_all(Comm *c, bool *moved)
     return OK;
 }
 
+/* A transfer that has not been posted by all members, or whose signatures differ, has no tasks. */
 void cancel_all(Comm *c)
 {
     LocalComm *l = c->state;
     for (int i = 0; i < c->set.in_flight; i++) {
         LocalFlight *f = &l->flight[i];
         int seen = 0, place;
-        if (f->state == FINISHED) { /* its parts may still run, if it was not waited for */
+        if (f->state == FINISHED) { /* parts in queues may still run if it was not waited for */
             if (f->device && c->pending[i].busy) device_settle(c, i);
             continue;
         }

@@ -1,19 +1,20 @@
-/* device.c -- transfers of memory on devices, between thread-ranks that share one or reach each
- * other's.
+/* device.c -- transfers of device memory between thread-ranks, which share a device or have peer
+ * access to each other's.
  *
  *     rank 0  compute | a | ready0 ................ wait done0, done1 | b
  *             comm    |     wait ready0, ready1 | part 0 | done0
  *     rank 1  comm    |     wait ready0, ready1 | part 1 | done1
  *
- *     part i of   all-reduce       element i of each stretch of n, roughly: segment i of the array,
- *                                  folded from all, written to all; nobody else reads it
- *                 reduce-scatter   what it keeps, folded from all
+ *     part i of   all-reduce       segment i of the array, folded from all members, written to all;
+ *                                  no other part reads it
+ *                 reduce-scatter   the elements that member i keeps, folded from all members
  *                 all-gather, all-to-all, broadcast, recv
- *                                  what it takes, copied from who gives it; a send has none
+ *                                  the elements that member i receives, copied from their owners;
+ *                                  a send has no part
  *
- * Events are waited for only after they were recorded, since all have posted before any part, and
- * all parts are in queues before any wait returns: so queues cannot wait in a circle, and the host
- * waits for other hosts, never for a device. */
+ * An event is waited for only after it was recorded: all members have posted before any part is
+ * queued, and all parts are queued before any comm_wait returns. So queues cannot wait in a cycle,
+ * and the host waits for other hosts, never for a device. */
 #include "comm/local/local_parts.h"
 
 static DeviceQueue *queue_of(const Comm *c, Queue queue)
@@ -27,6 +28,7 @@ static LocalPost *posts_of(const Comm *c, int slot)
     return entry_of(f, c->pending[slot].sequence)->post;
 }
 
+/* Events are owned by the world: other ranks may wait for one after its rank has left. */
 static Err open_event(Comm *c, DeviceEvent **out)
 {
     LocalWorld *w = ((LocalComm *)c->state)->world;
@@ -56,7 +58,7 @@ Err device_ready(Comm *c, int slot, LocalPost *mine)
     return c->device.runtime->record(queue_of(c, QUEUE_COMPUTE), mine->ready);
 }
 
-/* One member's part, and what it needs to find its way. */
+/* Arguments of the functions below: the part of member `me`. */
 typedef struct {
     Comm *c;
     const Transfer *t;
@@ -87,7 +89,8 @@ static Err copy(const DevicePart *p, char *to, const char *from, int64_t count)
     return p->c->device.runtime->copy(p->q, to, from, (size_t)count * p->each);
 }
 
-/* `count` elements from `start` on of all members, to the `to` of members [lo, hi), from `to_start`. */
+/* Folds elements start .. start + count - 1 of all members into the `to` of members [lo, hi), at
+ * element to_start. */
 static Err fold_part(const DevicePart *p, int64_t start, int64_t count, int lo, int hi,
                      int64_t to_start)
 {
@@ -110,7 +113,8 @@ static Err fold_part(const DevicePart *p, int64_t start, int64_t count, int lo, 
     return p->c->device.runtime->fold(p->q, &fold);
 }
 
-/* Segment `me` of the array, cut so that segments begin on lines. */
+/* Folds segment `me` of the array. Segments begin on cache lines, so no two parts write one
+ * line. */
 static Err reduce_part(const DevicePart *p)
 {
     const int64_t line = (int64_t)(ARENA_ALIGN / p->each), count = p->post->signature.count;
@@ -154,7 +158,7 @@ static Err exchange_part(const DevicePart *p)
     return OK;
 }
 
-/* Of a broadcast or a pair: the place of who gives. */
+/* Index of the root of a broadcast, or of the sender of a pair. */
 static int giver(const DevicePart *p)
 {
     return p->ch->from >= 0 ? 0 : group_place(p->t->group, p->post->signature.root);
@@ -192,8 +196,8 @@ Err device_part(Comm *c, int slot)
     return OK;
 }
 
-/* A ring's entry may have been taken again since: then `done` is of a later transfer of that
- * member, in whose queue this one is before it. */
+/* The ring entry may have been reused since. Then `done` belongs to a later transfer of that
+ * member, which is behind this one in the same queue: waiting for it is longer, but correct. */
 Err device_deliver(Comm *c, int slot)
 {
     const DevicePart p = part_of(c, slot);

@@ -1,11 +1,11 @@
-/* hostile.c -- a comm that is as unkind as it may be; for tests.
+/* hostile.c -- adversarial completion of transfers, for tests.
  *
- *     early   posted and moved at once, as far as the others have come
- *     late    posted after a random delay; its result rests in staging memory until the wait
+ *     early   posted and moved at once, as far as the other members allow
+ *     late    posted after a random delay; the result stays in staging memory until the wait
  *
- * Until it is moved, or waited for, `to` is full of 0xFF. Where that would overwrite the source,
- * which is in place, the source rests in staging memory. Of memory on a device only the delay is:
- * its queues have an unkindness of their own. */
+ * Until the result is written, `to` is filled with 0xFF. An in-place source, which that would
+ * overwrite, is copied to staging memory first. Device memory is only delayed, not filled; the
+ * shadow device of the tests randomizes its own queues. */
 #include "comm/local/local_parts.h"
 
 #include <string.h>
@@ -13,6 +13,7 @@
 
 enum { MAX_DELAY_US = 200 };
 
+/* Staging memory is rewound only when no transfer holds any: transfers finish in any order. */
 static Err take_staging(LocalComm *l, LocalFlight *f, size_t bytes, void **out)
 {
     if (l->n_staged == 0) arena_rewind(&l->staging, 0);

@@ -1,9 +1,9 @@
-/* local.c -- thread-ranks behind the table of a comm: world.h has the picture. */
+/* local.c -- the CommTable of thread-ranks; local_parts.h has the drawing. */
 #include "comm/local/local_parts.h"
 
 #include <string.h>
 
-/* An error of this rank ends the world. */
+/* An error of this rank aborts the world. Cancels before it returns: the caller may free memory. */
 static Err fail_world(Comm *c, Err err)
 {
     LocalComm *l = c->state;
@@ -21,7 +21,8 @@ static Err fail_by_peer(Comm *c)
     return world_error(l->world);
 }
 
-/* A pair within this rank of which only one half was begun? */
+/* ERR_CHECK for a send or receive of this rank with itself whose other half was not begun: the only
+ * thread that could begin it waits here. */
 static Err self_pair_check(const Comm *c, int slot)
 {
     const LocalComm *l = c->state;
@@ -115,6 +116,8 @@ static bool on_device(const Comm *c, int slot)
     return c->pending[slot].device && !c->pending[slot].by_transport && !comm_is_staged(c);
 }
 
+/* Device memory is advanced at once, so that its queues start early, and so is a hostile comm;
+ * other transfers advance in waits and polls. */
 static Err local_begin(Comm *c, int slot)
 {
     LocalComm *l = c->state;
@@ -176,7 +179,8 @@ static const CommTable local_table = {.name = "local",
                                       .end = local_end,
                                       .abort = local_abort};
 
-/* In the world's memory: others look at it, and may do so when this rank is gone. */
+/* The published transfers are in the world's memory: other ranks may read them after this one has
+ * left. */
 static Err join_world(LocalComm *l, const CommSettings *set)
 {
     LocalRank *s = l->self;

@@ -1,21 +1,21 @@
-/* move.c -- the work of a transfer, in units that any member may do.
+/* move.c -- the work of a transfer, in tasks that any member may run; p members.
  *
- *     all-reduce       unit u: elements of piece u, folded from all, written to all
- *     reduce-scatter   unit u: piece u / p of the part of member u mod p, folded, written to it
- *     all-gather       unit u: piece u / p of what member u mod p gives, written to all
- *     all-to-all       unit u: what member u / p gives member u mod p, whole
- *     broadcast, send  unit u: piece u of what the root gives, written to all others
+ *     all-reduce       task u: elements of piece u, folded from all, written to all
+ *     reduce-scatter   task u: piece u / p of the part of member u mod p, folded, written to it
+ *     all-gather       task u: piece u / p of the part of member u mod p, written to all
+ *     all-to-all       task u: the part from member u / p to member u mod p, whole
+ *     broadcast, send  task u: piece u of the root's array, written to all others
  *
- * A piece is folded block by block on the stack and then written, so an all-reduce in place reads
- * each element before anyone overwrites it: nobody else reads that piece at all. */
+ * A piece is folded block by block on the stack and then written. So an in-place all-reduce reads
+ * each element before it is overwritten; no other task reads that piece at all. */
 #include "comm/local/local_parts.h"
 
 #include <string.h>
 #include "base/math.h"
 #include "comm/fold.h"
 
-/* Pieces of a large array are long enough that claiming them is nothing, and short enough that
- * members finish together; of a small one there are enough for all. */
+/* Pieces of a large array are long enough that a claim costs little, and short enough that members
+ * finish together. A small array has at least one piece per member. */
 enum { MIN_PIECE_BYTES = 2048, MAX_PIECE_BYTES = 256 * 1024 };
 
 static const LocalPost *my_post(const Comm *c, int slot)
@@ -34,6 +34,7 @@ static int64_t largest_part(const Transfer *t, int n)
     return most;
 }
 
+/* Every member computes the same split, from the signature and the counts that all agree on. */
 void move_split(Comm *c, int slot)
 {
     LocalFlight *f = &((LocalComm *)c->state)->flight[slot];
@@ -75,7 +76,7 @@ static bool overlap(const LocalPost *send, const LocalPost *recv)
     return from < to + bytes && to < from + bytes;
 }
 
-/* All compare with the first member, so all come to the same end. */
+/* Every member compares with the first one, so all find the same difference. */
 const char *move_differs(const Comm *c, int slot, int *place)
 {
     const LocalFlight *f = &((LocalComm *)c->state)->flight[slot];
@@ -98,7 +99,8 @@ static void copy(char *to, const char *from, size_t bytes)
     if (to && to != from && bytes > 0) memcpy(to, from, bytes);
 }
 
-/* `count` elements from `start` on, written to one member's `to` from `to_start` on, or to all. */
+/* Folds elements start .. start + count - 1 of all members, and writes them to the `to` of member
+ * `only` at element to_start; -1: of all members. */
 static void fold_piece(Comm *c, int slot, int64_t start, int64_t count, int only, int64_t to_start)
 {
     LocalComm *l = c->state;
@@ -151,6 +153,7 @@ static void gather_piece(Comm *c, int slot, int64_t task)
              (size_t)min_i64(f->task_elements, count) * each);
 }
 
+/* The two members of a part compare their counts here: the signature does not contain them. */
 static Err exchange(Comm *c, int slot, int64_t task)
 {
     const LocalFlight *f = &((LocalComm *)c->state)->flight[slot];
@@ -180,7 +183,7 @@ static void spread_piece(Comm *c, int slot, int64_t start, int64_t count)
     const Channel *ch = f->member->channel;
     const LocalPost *post = entry_of(f, c->pending[slot].sequence)->post;
     const size_t each = dtype_bytes((DType)post->signature.dtype), at = (size_t)start * each;
-    const char *from = ch->from >= 0 ? post[0].from : NULL; /* the sender is first */
+    const char *from = ch->from >= 0 ? post[0].from : NULL; /* the sender is member 0 */
     for (int i = 0; !from && i < ch->n; i++)
         if (ch->member[i] == post->signature.root) from = post[i].from;
     for (int i = 0; i < ch->n; i++)

@@ -1,10 +1,10 @@
-/* report.c -- who waits for whom, when a wait takes too long.
+/* report.c -- the report of a hang: which rank waits for which.
  *
  *     rank 0 has waited 30.0 s (run.timeout_s) for all-reduce #17 over {0 1 2}, instruction 5: rank
  *     2 has not posted it; rank 2 waits for recv #3 from rank 1 over {1 2}, instruction 9; ...
  *
- * Others go on meanwhile, so what is read here are atomic copies (PublishedTransfer), and may be a moment old;
- * of ranks that hang nothing changes. */
+ * Other ranks continue meanwhile, so this reads only atomic copies (PublishedTransfer), which may
+ * be a moment old. Those of ranks that hang do not change. */
 #include "comm/report.h"
 #include "comm/local/local_parts.h"
 
@@ -63,6 +63,7 @@ static bool has_posted(const LocalFlight *f, int64_t sequence, int place)
     return atomic_load(&entry_of(f, sequence)->post[place].sequence) == sequence + 1;
 }
 
+/* Members that have not posted the transfer; at most 8 are named. */
 static void report_missing(Report *r, const Comm *c, int slot)
 {
     const LocalFlight *f = &((LocalComm *)c->state)->flight[slot];
@@ -77,7 +78,7 @@ static void report_missing(Report *r, const Comm *c, int slot)
         report_add(r, missing == 1 ? " has not posted it" : " have not posted it");
     else
         report_add(r, f->state == UNPOSTED ? ": earlier ones on this group are not finished"
-                                           : ": all have posted it, and one stopped moving it");
+                                           : ": all have posted it, but it makes no progress");
 }
 
 Err report_hang(Comm *c, int slot, double waited_s)
@@ -87,11 +88,11 @@ Err report_hang(Comm *c, int slot, double waited_s)
     const Pending *p = &c->pending[slot];
     char name[TRANSFER_NAME_BYTES];
     Report r = {.used = 0};
-    pthread_mutex_lock(&w->lock); /* channels keep their names */
+    pthread_mutex_lock(&w->lock); /* no channel is reused for another group meanwhile */
     if (c->set.timeout_s > 0 && waited_s >= c->set.timeout_s)
         report_add(&r, "waited %.1f s (run.timeout_s=%g) for ", waited_s, c->set.timeout_s);
     else
-        report_add(&r, "waits in vain for ");
+        report_add(&r, "cannot complete ");
     report_add(&r, "%s", transfer_name(&p->t, p->sequence, name));
     report_missing(&r, c, slot);
     const Channel *ch = l->flight[slot].member->channel;

@@ -1,11 +1,12 @@
 /* wait.c -- waiting for a transfer.
  *
- * A wait tries its own transfer and then all others that this rank has begun, since a peer may wait
- * for one of those. Between tries it spins, or gives its core away when there are more ranks than
- * cores; after a millisecond it sleeps.
+ * A wait advances its own transfer and then all others that this rank has begun, since a peer may
+ * wait for one of those. Between tries it spins, or yields its core if there are more ranks than
+ * cores; after a millisecond without progress it sleeps.
  *
- * No wake-up is lost: who changes what others wait for looks for sleepers afterwards; who falls
- * asleep counts itself first and tries again. Both orders are sequentially consistent. */
+ * No wake-up is lost: a rank that changes shared state checks for sleepers afterwards, and a rank
+ * that goes to sleep counts itself first and tries again. All these accesses are sequentially
+ * consistent. */
 #define _GNU_SOURCE
 #include "comm/local/local_parts.h"
 
@@ -14,7 +15,9 @@
 #include <time.h>
 #include "base/clock.h"
 
-enum { SPINS = 100 }; /* some 5 us; then a yield, in case a peer needs this core */
+enum { SPINS = 100 }; /* about 5 us; then a yield, in case a peer needs this core */
+/* Yields for YIELD_S, then sleeps at most SLEEP_S, or SHORT_SLEEP_S for events that wake nobody. A
+ * gap of STOPPED_S between two tries means that the process was stopped. */
 static const double YIELD_S = 1e-3, SLEEP_S = 50e-3, SHORT_SLEEP_S = 1e-3, STOPPED_S = 1;
 
 typedef struct {
@@ -22,6 +25,7 @@ typedef struct {
     double since_s, idle_since_s, seen_s;
 } Idle;
 
+/* A free ring entry and a launch of the device transport do not wake this rank: poll for them. */
 static double sleep_limit_s(const Comm *c)
 {
     const LocalComm *l = c->state;
@@ -56,7 +60,8 @@ static void sleep_until_woken(Comm *c, bool *moved, Err *err)
     atomic_store(&s->asleep, 0);
 }
 
-/* Nothing moved. Also finds out when waiting is in vain. */
+/* After a try without progress: spins, yields or sleeps. Fails the world if the wait is too long or
+ * if a member has left without posting. */
 static Err backoff(Comm *c, int slot, Idle *idle)
 {
     LocalComm *l = c->state;
@@ -68,7 +73,9 @@ static Err backoff(Comm *c, int slot, Idle *idle)
     }
     const double at_s = now_s();
     if (idle->since_s == 0) idle->since_s = at_s;
-    if (idle->seen_s > 0 && at_s - idle->seen_s > STOPPED_S) /* all of us were: Ctrl-Z, then fg */
+    if (idle->seen_s > 0 &&
+        at_s - idle->seen_s >
+            STOPPED_S) /* stopped by Ctrl-Z, like all ranks: that time does not count */
         idle->since_s += at_s - idle->seen_s;
     idle->seen_s = at_s;
     if (idle->idle_since_s == 0) idle->idle_since_s = at_s;

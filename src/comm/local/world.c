@@ -1,13 +1,13 @@
-/* world.c -- seats, channels, waking, failing.
+/* world.c -- the shared state of thread-ranks: ranks, channels, wake-ups, the first failure.
  *
- * Channels are found under a lock, once per rank and stream; after that a rank holds a pointer. A
- * group that ended and begins again is a new channel, and members come to it at different times:
+ * Channels are found under a lock, once per rank and stream; after that a rank keeps a pointer. A
+ * group that ends and is opened again is a new channel, and members arrive at it at different
+ * times. A member attaches to the oldest channel of that name that it has not attached to yet:
  *
- *     rank 0   attach A ... end A, attach B          the oldest channel of that name
- *     rank 1   attach A ............. end A,         which one has not attached to
- *                                     attach B
+ *     rank 0   attach A ... end A, attach B
+ *     rank 1   attach A ............. end A, attach B
  *
- * A channel that all members ended is spare, and serves the next of its size. */
+ * A channel that all members have ended is reused for the next group of its size. */
 #define _GNU_SOURCE
 #include "comm/local/local_parts.h"
 
@@ -96,6 +96,7 @@ void channel_wake(LocalWorld *w, const Channel *c)
     for (int i = 0; i < c->n; i++) rank_wake(&w->rank[c->member[i]]);
 }
 
+/* The text is complete before `failed` is set, so readers of `failed` need no lock. */
 void world_fail(LocalWorld *w, int rank, const char *text)
 {
     pthread_mutex_lock(&w->lock);
@@ -113,7 +114,7 @@ Err world_error(LocalWorld *w)
     return err_fail(ERR_PEER, "rank %d: %s", w->failed_rank, w->failed_text);
 }
 
-/* What names a channel: group, purpose, and for a send or receive the two ranks. */
+/* Identity of a channel: group, purpose, and for a send or receive the two ranks. */
 typedef struct {
     RankList group;
     int purpose, from, to;
@@ -150,7 +151,7 @@ static Err channel_new(LocalWorld *w, int n, int group_n, Channel **out)
     TRY(ARENA_NEW(&w->arena, n, &c->low));
     for (int i = 0; i < RING; i++) TRY(ARENA_NEW(&w->arena, n, &c->entry[i].post));
     for (int i = 0; i < RING * n; i++) {
-        void *room; /* not cleared: most never hold anything, and then take no memory */
+        void *room; /* not cleared: pages that are never written take no memory */
         TRY(arena_push(&w->arena, MAX_EAGER_BYTES, &room));
         c->entry[i / n].post[i % n].eager = room;
     }
@@ -160,7 +161,7 @@ static Err channel_new(LocalWorld *w, int n, int group_n, Channel **out)
     return OK;
 }
 
-/* Nobody is attached: all is quiet. */
+/* No member is attached, so plain stores are safe. */
 static void channel_reset(Channel *c, const ChannelName *name)
 {
     c->purpose = name->purpose;

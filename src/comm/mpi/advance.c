@@ -1,15 +1,16 @@
-/* advance.c -- how a transfer moves on, and the table of the comm.
+/* advance.c -- the state machine of a transfer, and the CommTable.
  *
- *     WAITING   all members have posted?   -> do they mean the same? small: done
- *     MOVING       all elements there?        -> over; those of a device: is it in its queue?
- *     ALONE        a pair within this rank, whose other half has begun? -> over
+ *     WAITING     all members posted?          -> compare signatures; an eager one is done
+ *     MOVING      all flows complete, or the part in a queue of the device?   -> FINISHED
+ *     SELF_PAIR   other half begun?            -> FINISHED
  *
- * No step blocks. */
+ * No call blocks. */
 #include "comm/mpi/mpi_parts.h"
 
 #include <stdio.h>
 #include <string.h>
 
+/* err_text is saved: cancelling may overwrite it. */
 Err fail_world(Comm *c, Err err)
 {
     MpiComm *m = c->state;
@@ -24,7 +25,8 @@ Err fail_world(Comm *c, Err err)
     return err_fail(err, "%s", text);
 }
 
-/* When it fails, MPI may write into memory that the caller will free: the process must end. */
+/* If a receive cannot be cancelled, MPI may write into memory that the caller will free: then all
+ * processes must end. */
 void cancel_all(Comm *c)
 {
     MpiComm *m = c->state;
@@ -42,7 +44,7 @@ void cancel_all(Comm *c)
     m->scratch_slot = -1;
 }
 
-/* The posts themselves have gone? Their memory is used again. */
+/* Checks that MPI has sent the posts: their memory is reused by the next transfer of the slot. */
 static Err posts_sent(const MpiFlight *f, bool *sent)
 {
     for (int i = 0; i < f->n; i++) {
@@ -122,7 +124,8 @@ static Err mpi_poll(Comm *c)
     return err == OK ? OK : fail_world(c, err);
 }
 
-/* A pair within this rank of which only one half was begun? */
+/* ERR_CHECK for a send or receive of this rank with itself whose other half was not begun: the only
+ * thread that could begin it waits here. */
 static Err self_pair_check(Comm *c, int slot)
 {
     const MpiComm *m = c->state;
@@ -180,7 +183,8 @@ static void mpi_close(Comm *c)
     }
     cancel_all(c);
     world_leave(m->world);
-    if (!posts_left(c)) arena_close(&m->pool); /* else MPI reads it yet, until the process ends */
+    if (!posts_left(c))
+        arena_close(&m->pool); /* else MPI still reads it: it stays until the process ends */
 }
 
 const CommTable mpi_table = {.name = "mpi",

@@ -1,5 +1,5 @@
-/* control.c -- short messages that nobody waits for: looked for whenever a rank waits, polls or
- * begins. */
+/* control.c -- control messages. No rank blocks for one; they are received whenever a rank waits or
+ * polls. */
 #include "comm/mpi/mpi_parts.h"
 
 #include <stdio.h>
@@ -76,7 +76,7 @@ void world_fail(MpiProcess *w, const char *text)
     snprintf(w->failed_text, sizeof w->failed_text, "%s", text);
     for (int i = 0; i < w->base.ranks; i++)
         if (i != w->base.rank && control_send(w, i, FAIL, text) != OK)
-            break; /* then nobody can be told */
+            break; /* MPI fails: no rank can be reached */
 }
 
 Err world_error(const MpiProcess *w)
@@ -84,6 +84,7 @@ Err world_error(const MpiProcess *w)
     return err_fail(ERR_PEER, "rank %d: %s", w->failed_rank, w->failed_text);
 }
 
+/* A post is kept by post_arrives; the memory of other messages is free after this. */
 static Err handle(Comm *c, ControlMessage *message)
 {
     MpiComm *m = c->state;
@@ -119,7 +120,7 @@ static Err message_new(MpiComm *m, ControlMessage **out)
         m->unused = m->unused->next;
         return OK;
     }
-    void *room; /* not cleared: most bodies stay empty, and then take no memory */
+    void *room; /* not cleared: pages of bodies that stay empty take no memory */
     TRY(arena_push(&m->pool, sizeof(ControlMessage), &room));
     *out = room;
     return OK;

@@ -1,8 +1,8 @@
-/* entry.c -- the processes meet and part: world.h has the picture of what is between.
+/* entry.c -- start and end of the processes; mpi_parts.h has the protocol in between.
  *
  *     start   MPI_Init
- *     join    a communicator of its own for each comm: what a failed one left cannot be mistaken
- *     close   "I left" to all
+ *     join    a new communicator per comm: messages that a failed comm left behind stay in its own
+ *     close   LEFT to all
  *     stop    when all have left: MPI_Finalize */
 #define _POSIX_C_SOURCE 200809L
 #include "comm/mpi/mpi_parts.h"
@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include "base/clock.h"
 
-static const double DEPARTURE_S = 4; /* with ranks that do not come after a failure */
+static const double DEPARTURE_S = 4; /* how long to wait for other ranks after a failure */
 
 Err mpi_ok(int rc, const char *what)
 {
@@ -24,7 +24,8 @@ Err mpi_ok(int rc, const char *what)
     return err_fail(ERR_PEER, "mpi: %s: %s; did another rank end?", what, text);
 }
 
-/* Of one host; a launcher may have bound this rank to a part of its cores. */
+/* True if this host has more ranks than processors. Its own affinity mask is not used: a launcher
+ * may have bound this rank to some of the cores. */
 static bool is_oversubscribed(void)
 {
     MPI_Comm host;
@@ -55,8 +56,8 @@ static bool all_left(const MpiProcess *w)
     return w->sent == NULL;
 }
 
-/* After the comm was closed: until all others have closed theirs, takes in their mail. False when
- * some do not come, and it is known that the world failed. */
+/* After comm_close: receives control messages until all other ranks have closed their comm. False
+ * if the world has failed and some rank does not respond. */
 static bool await_departures(MpiProcess *w)
 {
     ControlMessage *room = &w->room;
@@ -70,7 +71,8 @@ static bool await_departures(MpiProcess *w)
         if (w->failed && now_s() - idle_since_s > DEPARTURE_S) return false;
         if (!came) wait_backoff(now_s() - idle_since_s);
     }
-    /* One that failed may hold messages that nobody takes: it stays until the process ends. */
+    /* A failed communicator may hold messages that no rank receives: it stays until the process
+     * ends. */
     if (w->comm != MPI_COMM_NULL && !w->failed) MPI_Comm_free(&w->comm);
     return true;
 }
@@ -80,7 +82,7 @@ static void world_stop(CommWorld *base)
     MpiProcess *w = (MpiProcess *)base;
     MUST(!w->open, "rank %d stops with its comm open", w->base.rank);
     if (!await_departures(w)) {
-        fprintf(stderr, "sheaf: rank %d ends all ranks: after a failure some do not answer\n",
+        fprintf(stderr, "sheaf: rank %d ends all ranks: after a failure some do not respond\n",
                 w->base.rank);
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
@@ -104,8 +106,8 @@ static Err settings_check(const MpiProcess *w, const CommSettings *set)
     return OK;
 }
 
-/* All come in, or none does. They have as many transfers in flight: what one may send is what
- * another has room for. */
+/* All ranks join, or none does. `in_flight` must be equal on all: it bounds the posts that others
+ * may send, and so the memory for unexpected ones. */
 static Err settings_agree(const MpiProcess *w, const CommSettings *set)
 {
     const Err mine = settings_check(w, set);
@@ -132,7 +134,7 @@ static Err open_flights(MpiComm *m, int in_flight, int ranks)
 {
     TRY(ARENA_NEW(&m->pool, in_flight, &m->flight));
     for (int i = 0; i < in_flight; i++) {
-        void *peers, *message; /* not cleared: those never used take no memory */
+        void *peers, *message; /* not cleared: pages that are never written take no memory */
         TRY(arena_push(&m->pool, sizeof(Peer) * (size_t)ranks, &peers));
         TRY(arena_push(&m->pool, post_room(ranks), &message));
         m->flight[i].peer = peers;
@@ -141,6 +143,8 @@ static Err open_flights(MpiComm *m, int in_flight, int ranks)
     return OK;
 }
 
+/* Reserves addresses for the maximum: two messages per slot and peer, the flights, and scratch for
+ * WINDOW chunks of every member. */
 static Err open_pool(MpiComm *m, const CommSettings *set)
 {
     const size_t ranks = (size_t)set->ranks, flights = (size_t)set->in_flight;
@@ -210,8 +214,8 @@ static Err world_start(CommWorld **out)
     TRY(mpi_ok(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &given), "start"));
     if (given < MPI_THREAD_FUNNELED) {
         MPI_Finalize();
-        return err_fail(ERR_CONFIG, "mpi: this MPI cannot live with threads "
-                                    "(MPI_THREAD_FUNNELED); use one that was built for them");
+        return err_fail(ERR_CONFIG, "mpi: this MPI does not support threads "
+                                    "(MPI_THREAD_FUNNELED); use one that was built with them");
     }
     MpiProcess *w = calloc(1, sizeof *w);
     if (!w) return err_fail(ERR_NOMEM, "mpi: no memory for the world");

@@ -1,13 +1,13 @@
-/* flow.c -- elements on their way, a chunk at a time.
+/* flow.c -- elements in flight between two ranks, in chunks.
  *
- *     flow     [ done ......... | under way: WINDOW chunks | not begun ........ ]
- *                                                          ^ limit: not beyond
+ *     flow     [ done ......... | in flight: WINDOW chunks | not begun ........ ]
+ *                                                          ^ limit: begins no chunk beyond it
  *
- * The limits are what makes a reduction one:
+ * Limits order the flows of a reduction:
  *
- *     my part, from member i   into scratch: not beyond WINDOW chunks after what is folded
- *     my segment, to all       not beyond what is folded
- *     segment i, from i        not beyond what has gone to i: in place, it is the same memory */
+ *     my part, from member i   into scratch: WINDOW chunks beyond the folded bytes
+ *     my segment, to all       the folded bytes
+ *     segment i, from i        the bytes sent to i: in place, they are the same memory */
 #include "comm/mpi/mpi_parts.h"
 
 #include <string.h>
@@ -22,7 +22,7 @@ static Flow flow_of(const MpiFlight *f, int place, char *at, int64_t count, size
     return flow;
 }
 
-/* Of an array that is cut over the members, the first ones one longer. */
+/* Segment i of an array that is split over n members, the first ones one element longer. */
 static int64_t segment_count(int64_t count, int n, int i) { return count / n + (i < count % n); }
 
 static int64_t segment_start(int64_t count, int n, int i)
@@ -30,7 +30,7 @@ static int64_t segment_start(int64_t count, int n, int i)
     return count / n * i + (i < count % n ? i : count % n);
 }
 
-/* One row of the table in world.h: what goes to the member at place i, what comes from it. */
+/* One row of the table in mpi_parts.h: the flows to and from the member at index i. */
 static void split_member(const Comm *c, int slot, int i)
 {
     const MpiFlight *f = &((const MpiComm *)c->state)->flight[slot];
@@ -67,7 +67,7 @@ static void split_member(const Comm *c, int slot, int i)
         take = part_count(t->to_counts, t->to.count, n, i);
         take_at = part_start(t->to_counts, t->to.count, n, i);
         break;
-    default: /* the root gives; of the others only it is heard */
+    default: /* broadcast, send, recv: the root sends; the others receive from it only */
         if (reads) give = t->from.count;
         if (!reads && f->member[i] == t->from.rank) take = t->to.count;
         break;
@@ -80,7 +80,7 @@ static void split_member(const Comm *c, int slot, int i)
     }
 }
 
-/* What stays on this rank. */
+/* Copies the elements that stay on this rank. */
 static void copy_mine(const Comm *c, int slot)
 {
     const MpiFlight *f = &((const MpiComm *)c->state)->flight[slot];
@@ -116,6 +116,7 @@ void flow_split(Comm *c, int slot)
     copy_mine(c, slot);
 }
 
+/* Chunk buffers alternate by chunk number: WINDOW of them per rank. */
 static char *scratch_at(const MpiComm *m, size_t begun, size_t chunk, int rank)
 {
     const size_t turn = begun / chunk % WINDOW;
@@ -128,6 +129,7 @@ typedef struct {
     bool *moved;
 } FlowContext;
 
+/* Completes chunks in the order in which they were begun. */
 static Err retire(const FlowContext *v, Flow *w)
 {
     while (w->done < w->begun) {
@@ -160,7 +162,8 @@ static Err move(const FlowContext *v, Flow *w, bool out, size_t limit)
     return OK;
 }
 
-/* `from` and `out` are where the piece begins; those of the others lie in scratch. */
+/* Folds `count` elements from the sources into `out`, through a block on the stack: `out` may be
+ * one of the sources. */
 static void fold_blocks(const Comm *c, int slot, const Fold *of, int64_t count, char *out)
 {
     _Alignas(ARENA_ALIGN) char block[MAX_FOLD_ELEMENTS * sizeof(double)];
@@ -172,7 +175,7 @@ static void fold_blocks(const Comm *c, int slot, const Fold *of, int64_t count, 
     }
 }
 
-/* The next piece of my part, once all have sent it. */
+/* Folds the next chunk of my part, once it has arrived from all members. */
 static void fold_piece(Comm *c, int slot, bool *moved)
 {
     MpiComm *m = c->state;
@@ -215,7 +218,8 @@ Err flow_move(Comm *c, int slot, bool *moved, bool *over)
     const FlowContext v = {m, f->chunk, moved};
     if (f->folded < f->mine && m->scratch_slot < 0) m->scratch_slot = slot;
     const bool may_fold = !f->folds || m->scratch_slot == slot;
-    for (int k = 1; k < f->n; k++) { /* each begins with its right neighbour */
+    /* Each rank starts with its right neighbour, so that no rank is the first target of all. */
+    for (int k = 1; k < f->n; k++) {
         Peer *p = &f->peer[(f->me + k) % f->n];
         TRY(move(&v, &p->out[0], true, SIZE_MAX));
         if (may_fold)
@@ -271,7 +275,7 @@ static int requests_left(MpiFlight *f, bool cancel)
             int over;
             if (cancel && *in != MPI_REQUEST_NULL) MPI_Cancel(in);
             if (MPI_Test(in, &over, MPI_STATUS_IGNORE) != MPI_SUCCESS || !over) left++;
-            (void)MPI_Test(out, &over, MPI_STATUS_IGNORE); /* lets a peer finish that has begun */
+            (void)MPI_Test(out, &over, MPI_STATUS_IGNORE); /* lets a peer's receive complete */
         }
     return left;
 }

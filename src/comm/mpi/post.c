@@ -1,8 +1,7 @@
-/* post.c -- what members tell each other when they begin a transfer, and whether it is the same.
+/* post.c -- the rendezvous: posts of the members of a transfer, matched and compared.
  *
- *     begin here, then posts come      each goes to the oldest transfer on its stream that misses it
- *     posts come first                 they wait in `early`, and begin takes the oldest of each rank
- */
+ *     begun here first     a post goes to the oldest transfer on its stream that misses it
+ *     posts arrive first   they are queued as unexpected; begin takes the oldest of each rank */
 #include "comm/mpi/mpi_parts.h"
 
 #include <string.h>
@@ -13,7 +12,7 @@ static uint64_t mix(uint64_t hash, int64_t x)
     return hash ^ hash >> 29;
 }
 
-/* Group, purpose and, of a pair, its direction: what names the stream on every member. */
+/* Hash of the stream's name: group, purpose and, of a pair, its direction. Equal on all members. */
 static uint64_t stream_hash(const Transfer *t, int from, int to)
 {
     uint64_t hash = mix(mix(mix(0x5ea4, t->purpose), from), to);
@@ -41,7 +40,8 @@ static void find_members(const Comm *c, int slot)
     f->stream = stream_hash(t, f->pair[0], f->pair[1]);
 }
 
-/* By what all members agree on; parts of an all-to-all are known to their two members alone. */
+/* Depends only on the signature, so that all members decide alike; the counts of an all-to-all are
+ * not in it. */
 static bool is_eager(const TransferSignature *m, int n)
 {
     const int64_t bytes = m->count * (int64_t)dtype_bytes((DType)m->dtype);
@@ -61,7 +61,7 @@ static MpiPost post_of(const Comm *c, int slot)
     return post;
 }
 
-/* The mail for the member at `place`, and its bytes. */
+/* The post for the member at `place`, and its bytes. Posts of an all-to-all differ by member. */
 static char *write_post(const Comm *c, int slot, int place, size_t *bytes)
 {
     const MpiFlight *f = &((MpiComm *)c->state)->flight[slot];
@@ -77,6 +77,7 @@ static char *write_post(const Comm *c, int slot, int place, size_t *bytes)
     return f->message;
 }
 
+/* The memory of the posts must stay until MPI has sent them: posts_sent checks that. */
 static Err send_posts(Comm *c, int slot)
 {
     MpiProcess *w = ((MpiComm *)c->state)->world;
@@ -108,7 +109,7 @@ static void match_post(Comm *c, int slot, int place, ControlMessage *message)
     m->flight[slot].missing--;
     m->latest[message->from] = (LatestPost){p->row->serial, message->post.signature.instr,
                                             p->t.kind, message->post.sequence};
-    if (p->t.kind == COMM_SEND || p->t.kind == COMM_RECV) /* it began the other half */
+    if (p->t.kind == COMM_SEND || p->t.kind == COMM_RECV) /* the peer began the other half */
         m->latest[message->from].kind = p->t.kind == COMM_SEND ? COMM_RECV : COMM_SEND;
 }
 
@@ -193,7 +194,7 @@ static Err parts_compare(const Comm *c, int slot)
     return OK;
 }
 
-/* All compare with the first member, so all come to the same end. */
+/* Every member compares with the first one, so all find the same difference. */
 Err post_compare(const Comm *c, int slot)
 {
     const MpiFlight *f = &((const MpiComm *)c->state)->flight[slot];

@@ -1,10 +1,10 @@
-/* report.c -- who waits for whom, when a wait takes too long.
+/* report.c -- the report of a hang: which rank waits for which.
  *
  *     rank 0: waited 30.0 s (run.timeout_s=30) for all-reduce #17 over {0 1 2}, instruction 5: rank
  *     2 has not posted it; rank 2 does not answer; ...; rank 1 waits for recv #3 ...
  *
- * It asks all others where they are. One that waits or polls answers; one that computes does not,
- * and then the latest that it posted to this rank is told. */
+ * It sends QUERY to all other ranks. A rank that waits or polls replies; one that computes does
+ * not, and then its latest post to this rank is reported. */
 #include "comm/report.h"
 #include "base/clock.h"
 #include "comm/mpi/mpi_parts.h"
@@ -66,7 +66,7 @@ static void report_latest(Report *r, const Comm *c, int rank)
     const Transfer t = {.kind = l->kind,
                         .group = comm_group(c, l->group),
                         .instr = l->instr,
-                        .from.rank = c->set.rank, /* of a pair, the other is this rank */
+                        .from.rank = c->set.rank, /* the peer of a pair is this rank */
                         .to.rank = c->set.rank};
     char name[TRANSFER_NAME_BYTES];
     if (l->group < 0)
@@ -106,7 +106,7 @@ static void report_missing(Report *r, const MpiFlight *f)
     if (missing > 0)
         report_add(r, missing == 1 ? " has not posted it" : " have not posted it");
     else
-        report_add(r, ": all have posted it, and one stopped moving it");
+        report_add(r, ": all have posted it, but it makes no progress");
 }
 
 Err report_hang(Comm *c, int slot, double waited_s)
@@ -118,11 +118,11 @@ Err report_hang(Comm *c, int slot, double waited_s)
     char name[TRANSFER_NAME_BYTES];
     Report r = {.used = 0};
     TRY(query_ranks(c));
-    if (m->world->failed) return ERR_PEER; /* another was faster */
+    if (m->world->failed) return ERR_PEER; /* another rank failed first */
     if (c->set.timeout_s > 0 && waited_s >= c->set.timeout_s)
         report_add(&r, "waited %.1f s (run.timeout_s=%g) for ", waited_s, c->set.timeout_s);
     else
-        report_add(&r, "waits in vain for ");
+        report_add(&r, "cannot complete ");
     report_add(&r, "%s", transfer_name(&p->t, p->sequence, name));
     report_missing(&r, f);
     for (int i = 0; i < f->n; i++)

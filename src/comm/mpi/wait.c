@@ -1,6 +1,7 @@
-/* wait.c -- waiting for a transfer: takes mail in, tries its own and all others that this rank has
- * begun, since a peer may wait for one of those. MPI cannot wake a rank that sleeps, so between
- * tries it yields, and after a millisecond of nothing it naps. */
+/* wait.c -- waiting for a transfer. A wait receives control messages and advances its own transfer
+ * and all others that this rank has begun, since a peer may wait for one of those. MPI cannot wake
+ * a rank that sleeps, so it yields between tries, and after a millisecond without progress it
+ * sleeps for short times. */
 #define _GNU_SOURCE
 #include "comm/mpi/mpi_parts.h"
 
@@ -8,7 +9,7 @@
 #include <time.h>
 #include "base/clock.h"
 
-enum { SPINS = 400 }; /* some 60 us; then a yield, in case a peer needs this core */
+enum { SPINS = 400 }; /* about 60 us; then a yield, in case a peer needs this core */
 static const double YIELD_S = 1e-3, STOPPED_S = 1;
 static const long SLEEP_NS = 50 * 1000;
 
@@ -42,7 +43,7 @@ Err wait_over(Comm *c, int slot)
         if (tries < SPINS && !m->world->oversubscribed) continue;
         const double at_s = now_s();
         if (since_s == 0) since_s = at_s;
-        if (seen_s > 0 && at_s - seen_s > STOPPED_S) since_s += at_s - seen_s; /* it was stopped */
+        if (seen_s > 0 && at_s - seen_s > STOPPED_S) since_s += at_s - seen_s; /* stopped process */
         seen_s = at_s;
         if (idle_since_s == 0) idle_since_s = at_s;
         wait_backoff(at_s - idle_since_s);

@@ -1,8 +1,7 @@
-/* channels.c -- ways are opened and closed: ways.h has the picture.
+/* channels.c -- opens and closes channels; channels.h has the drawing.
  *
- *     member 0   ncclGetUniqueId --+
- *     all        broadcast of the id, by the comm's backend -> ncclCommInitRankConfig -> until all are in
- */
+ *     member 0   ncclGetUniqueId
+ *     all        broadcast of the id by the backend -> ncclCommInitRankConfig -> all have joined */
 #define _GNU_SOURCE
 #include "comm/nccl/channels.h"
 
@@ -12,7 +11,9 @@
 #include <string.h>
 #include "base/clock.h"
 
-enum { ID_PURPOSE = INT_MIN + 1 }; /* the caller's sequence numbers do not move */
+enum {
+    ID_PURPOSE = INT_MIN + 1
+}; /* a separate group: the caller's sequence numbers do not change */
 
 NcclChannelKey nccl_channel_key(const Transfer *t, int rank)
 {
@@ -44,7 +45,7 @@ NcclChannel *nccl_channel_find(const Comm *c, const Transfer *t)
     return g ? group_stream(g, t)->transport : NULL;
 }
 
-/* By the comm's own memory, in which errors are told: nobody is in the middle of one. */
+/* Uses the message buffer of comm_agree, which is free: both are collective, on one thread. */
 static Err broadcast_id(Comm *c, const NcclChannelKey *name, NcclId *id)
 {
     const RankList members = nccl_channel_members(name);
@@ -65,22 +66,22 @@ static Err broadcast_id(Comm *c, const NcclChannelKey *name, NcclId *id)
     return comm_group_end(c, members, ID_PURPOSE);
 }
 
-/* NCCL goes on by itself; the comm is polled, in case another rank has failed. */
+/* NCCL works on its own thread; the comm is polled for failures of other ranks. */
 static Err await_members(Comm *c, NcclChannel *ch, const NcclChannelKey *name)
 {
     const double since_s = now_s();
     const RankList members = nccl_channel_members(name);
     for (;;) {
         NcclResult state = NCCL_OK;
-        TRY(nccl_ok(c, ch, api_of(c)->CommGetAsyncError(ch->comm, &state), "ask for errors"));
+        TRY(nccl_ok(c, ch, api_of(c)->CommGetAsyncError(ch->comm, &state), "query errors"));
         if (state != NCCL_IN_PROGRESS) return nccl_ok(c, ch, state, "meet the members of a group");
         TRY(c->table->poll ? c->table->poll(c) : OK);
         const double waited_s = now_s() - since_s;
         if (c->set.timeout_s > 0 && waited_s >= c->set.timeout_s)
             return err_fail(ERR_PEER,
                             "nccl: waited %.1f s (run.timeout_s=%g) for a communicator of "
-                            "%d ranks, the first %d, the last %d; NCCL_DEBUG=INFO makes NCCL tell "
-                            "where it is",
+                            "%d ranks, the first %d, the last %d; NCCL_DEBUG=INFO prints NCCL's "
+                            "own log",
                             waited_s, c->set.timeout_s, members.n, members.rank[0],
                             members.rank[members.n - 1]);
         sched_yield();
@@ -119,7 +120,7 @@ Err nccl_channel_open(Comm *c, const NcclChannelKey *name, NcclChannel **out)
     else
         TRY(ARENA_NEW(c->arena, 1, &ch));
     *ch = (NcclChannel){.next = n->channels, .busy = -1, .n = members.n};
-    n->channels = ch; /* from here on who closes finds it */
+    n->channels = ch; /* linked in first, so that nccl_channel_close finds a half-open one */
     ch->me = group_place(members, c->set.rank);
     ch->stream = group_stream(g, name->t);
     ch->next_sequence = ch->stream->next;
@@ -130,7 +131,8 @@ Err nccl_channel_open(Comm *c, const NcclChannelKey *name, NcclChannel **out)
     return OK;
 }
 
-/* What was launched is flushed, by all members. */
+/* Flushes launched transfers together with the other members; aborts the communicator if that takes
+ * 10 s. */
 static void finish(Comm *c, NcclChannel *ch)
 {
     const double since_s = now_s();

@@ -1,4 +1,4 @@
-/* entry.c -- finds NCCL, and gives a comm its mover. */
+/* entry.c -- opens the library of NCCL, and makes it the device transport of a comm. */
 #include "comm/nccl/channels.h"
 
 static Err find_calls(void *library, const char *name, NcclApi *out)
@@ -12,7 +12,7 @@ static Err find_calls(void *library, const char *name, NcclApi *out)
     NCCL_FIND(GetLastError, )
 #undef NCCL_FIND
     if (!missing) return OK;
-    return err_fail(ERR_CONFIG, "nccl: %s has no %s; NCCL 2.14 or newer has", name, missing);
+    return err_fail(ERR_CONFIG, "nccl: %s has no %s; NCCL 2.14 or newer is needed", name, missing);
 }
 
 static Err open_library(const char *name, NcclLibrary *out)
@@ -25,8 +25,8 @@ static Err open_library(const char *name, NcclLibrary *out)
                      &library));
     TRY(find_calls(library, name, &api));
     if (api.GetVersion(&version) != NCCL_OK || version < NCCL_MIN_VERSION)
-        return err_fail(ERR_CONFIG, "nccl: %s is version %d; 2.14.0 (%d) is the first that does",
-                        name, version, NCCL_MIN_VERSION);
+        return err_fail(ERR_CONFIG, "nccl: %s is version %d; 2.14.0 (%d) or newer is needed", name,
+                        version, NCCL_MIN_VERSION);
     *out = (NcclLibrary){&sheaf_nccl, version, api};
     return OK;
 }

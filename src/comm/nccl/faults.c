@@ -1,4 +1,4 @@
-/* faults.c -- what NCCL has to say, in words that name the transfer; and the end of all ways. */
+/* faults.c -- errors of NCCL as messages that name the transfer; the abort of all channels. */
 #include "comm/nccl/channels.h"
 
 #include <stdio.h>
@@ -43,8 +43,8 @@ Err nccl_poll(Comm *c)
     for (const NcclChannel *ch = ((NcclState *)c->transport_state)->channels; ch; ch = ch->next) {
         NcclResult state = NCCL_OK;
         if (!ch->comm) continue;
-        TRY(nccl_ok(c, ch, api_of(c)->CommGetAsyncError(ch->comm, &state), "ask for errors"));
-        TRY(nccl_ok(c, ch, state, "go on"));
+        TRY(nccl_ok(c, ch, api_of(c)->CommGetAsyncError(ch->comm, &state), "query errors"));
+        TRY(nccl_ok(c, ch, state, "continue"));
     }
     return OK;
 }
@@ -57,16 +57,18 @@ Err nccl_overdue(Comm *c, double waited_s)
         const NcclLaunch *l = ch->comm ? nccl_channel_oldest(c, ch) : NULL;
         if (l && (!oldest || l->at_s < oldest->at_s)) oldest = l;
     }
-    if (!oldest) return OK; /* the device computes, for as long as it likes */
+    if (!oldest) return OK; /* the device computes; that has no time limit */
     return err_fail(
         ERR_PEER,
         "nccl: waited %.1f s (run.timeout_s=%g) for the device: %s was launched "
         "%.1f s ago, after all members had begun it, and is not over; did the GPU of "
-        "one of them stop, or the network between them? NCCL_DEBUG=INFO makes NCCL tell",
+        "one of them stop, or the network between them? NCCL_DEBUG=INFO prints NCCL's own log",
         waited_s, c->set.timeout_s, transfer_name(&oldest->t, oldest->sequence, name),
         now_s() - oldest->at_s);
 }
 
+/* All communicators are aborted before any queue is waited for: kernels of one channel may wait
+ * behind those of another on the GPU. */
 void nccl_abort(Comm *c)
 {
     for (NcclChannel *ch = ((NcclState *)c->transport_state)->channels; ch; ch = ch->next) {
@@ -76,5 +78,5 @@ void nccl_abort(Comm *c)
     }
     for (NcclChannel *ch = ((NcclState *)c->transport_state)->channels; ch; ch = ch->next)
         if (ch->queue)
-            (void)c->device.runtime->sync(ch->queue); /* nobody touches memory any more */
+            (void)c->device.runtime->sync(ch->queue); /* no kernel accesses memory any more */
 }

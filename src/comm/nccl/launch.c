@@ -1,13 +1,14 @@
 /* launch.c -- a transfer as calls of NCCL.
  *
  *     all-reduce, broadcast       one call
- *     all-gather, reduce-scatter  one call where all parts are alike, else one a part:
- *                                 broadcasts from each member, sums to each
+ *     all-gather, reduce-scatter  one call if all parts are equal, else one per part:
+ *                                 broadcasts from each member, reductions to each
  *     all-to-all                  sends and receives of all parts
  *     send, recv                  on the pair's own communicator: the sender is 0, the receiver 1
- *     a maximum                   its parts are gathered in scratch memory, and folded there
+ *     a maximum                   gathered in scratch memory, then folded by the device
  *
- * NcclCall of one transfer are a group of NCCL's: it launches them as one. */
+ * The calls of one transfer are between ncclGroupStart and ncclGroupEnd: NCCL launches them as
+ * one. */
 #include "comm/nccl/channels.h"
 
 typedef struct {
@@ -17,7 +18,7 @@ typedef struct {
     const NcclApi *api;
     NcclType type;
     size_t each;
-    const char *from; /* NULL: of another rank */
+    const char *from; /* NULL: another rank's memory */
     char *to;
 } NcclCall;
 
@@ -47,7 +48,7 @@ static Err call_ok(const NcclCall *k, NcclResult result, const char *call)
     return nccl_ok(k->c, k->ch, result, call);
 }
 
-/* A part of a side, in bytes from its beginning, and its elements. */
+/* A part of `from` or `to`: its offset in bytes, its number of elements. */
 typedef struct {
     size_t at, count;
 } SideRange;
@@ -75,7 +76,7 @@ static Err gather(const NcclCall *k)
                        "all-gather");
     for (int i = 0; i < ch->n; i++) {
         const SideRange p = range_of(k, k->t->to_counts, &k->t->to, i);
-        const void *from = i == ch->me ? k->from : k->to + p.at; /* read on the root alone */
+        const void *from = i == ch->me ? k->from : k->to + p.at; /* read on the root only */
         if (p.count > 0)
             TRY(call_ok(
                 k, k->api->Broadcast(from, k->to + p.at, p.count, k->type, i, ch->comm, ch->native),
@@ -94,7 +95,7 @@ static Err scatter(const NcclCall *k)
                        "reduce-scatter");
     for (int i = 0; i < ch->n; i++) {
         const SideRange p = range_of(k, k->t->from_counts, &k->t->from, i);
-        void *to = i == ch->me ? k->to : NULL; /* written on the root alone */
+        void *to = i == ch->me ? k->to : NULL; /* written on the root only */
         if (p.count > 0)
             TRY(call_ok(k,
                         k->api->Reduce(k->from + p.at, to, p.count, k->type, NCCL_SUM, i, ch->comm,
@@ -104,7 +105,7 @@ static Err scatter(const NcclCall *k)
     return OK;
 }
 
-/* Part i of `from` to member i; what member i gives, to `to` from its start on. */
+/* Sends part i of `from` to member i, and receives part i of `to` from it. */
 static Err exchange(const NcclCall *k)
 {
     const NcclChannel *ch = k->ch;
@@ -123,7 +124,7 @@ static Err exchange(const NcclCall *k)
     return OK;
 }
 
-/* Of a maximum: what each member adds to what this one keeps. */
+/* Elements of a maximum that this member keeps: each member contributes as many. */
 static size_t kept(const NcclCall *k) { return (size_t)k->t->to.count; }
 
 static Err gather_for_maximum(const NcclCall *k)
@@ -193,7 +194,7 @@ Err launch_reserve(Comm *c, int slot, NcclChannel *ch)
     const NcclCall k = call_of(c, slot, ch);
     const size_t bytes = is_maximum(k.t) ? kept(&k) * k.each * (size_t)ch->n : 0;
     if (bytes <= ch->scratch_bytes) return OK;
-    TRY(comm_sync(c, c->device, ch->queue)); /* what runs may use the old one */
+    TRY(comm_sync(c, c->device, ch->queue)); /* a running transfer may use the old memory */
     if (ch->scratch) m->free(c->device.context, ch->scratch);
     ch->scratch = NULL;
     ch->scratch_bytes = 0;
@@ -202,10 +203,10 @@ Err launch_reserve(Comm *c, int slot, NcclChannel *ch)
     return OK;
 }
 
-/* Is there nothing at all to move, on any member? */
+/* True if no member has elements to move: then all members skip the launch. */
 static bool is_empty(const Transfer *t)
 {
-    if (t->kind == COMM_ALL_TO_ALL) return false; /* only its members know */
+    if (t->kind == COMM_ALL_TO_ALL) return false; /* known only to the two members of a part */
     return (t->kind == COMM_SEND || t->kind == COMM_REDUCE_SCATTER ? t->from.count : t->to.count) ==
            0;
 }
@@ -215,15 +216,18 @@ Err launch(Comm *c, int slot, NcclChannel *ch, bool *in_progress)
     const NcclCall k = call_of(c, slot, ch);
     *in_progress = false;
     if (is_empty(k.t)) return OK;
-    TRY(c->device.runtime->native(ch->queue, &ch->native)); /* its GPU is this thread's */
+    TRY(c->device.runtime->native(ch->queue,
+                                  &ch->native)); /* also makes its GPU current on this thread */
     TRY(call_ok(&k, k.api->GroupStart(), "begin a group"));
     const Err err = call(&k);
-    const NcclResult ended = k.api->GroupEnd(); /* also of a group that failed */
+    const NcclResult ended =
+        k.api->GroupEnd(); /* must follow every GroupStart, also after an error */
     TRY(err);
     *in_progress = ended == NCCL_IN_PROGRESS;
     return call_ok(&k, ended, "launch");
 }
 
+/* A fold takes MAX_DEVICE_FOLD inputs: more members are folded in groups, left to right. */
 Err launch_finish(Comm *c, int slot, NcclChannel *ch)
 {
     const NcclCall k = call_of(c, slot, ch);
@@ -232,7 +236,7 @@ Err launch_finish(Comm *c, int slot, NcclChannel *ch)
     if (!is_maximum(k.t) || kept(&k) == 0) return OK;
     for (int first = 0; first < ch->n; first += MAX_DEVICE_FOLD - 1) {
         int n = 0;
-        if (first > 0) x[n++] = out; /* of those before */
+        if (first > 0) x[n++] = out; /* the result of the groups before */
         for (int i = first; i < ch->n && i < first + MAX_DEVICE_FOLD - 1; i++)
             x[n++] = (char *)ch->scratch + (size_t)i * kept(&k) * k.each;
         const DeviceFold fold = {.dtype = k.t->to.dtype,

@@ -1,4 +1,4 @@
-/* transport.c -- NCCL as a comm's mover: what is begun, met, launched and waited for. */
+/* transport.c -- NCCL as a DeviceTransport: begin, launch, wait. */
 #include "comm/nccl/channels.h"
 #include "base/clock.h"
 
@@ -7,7 +7,7 @@ static DeviceQueue *compute(const Comm *c)
     return c->device.runtime->queue(c->device.context, QUEUE_COMPUTE);
 }
 
-/* All names in the one order that every rank sorts them into, each once. */
+/* Sorts the keys in the order that is the same on every rank, and removes duplicates. */
 static int sort_names(NcclChannelKey *name, int n)
 {
     int kept = 0;
@@ -34,7 +34,7 @@ static Err transport_prepare(Comm *c, const Transfer *t, int n)
     return OK;
 }
 
-/* A group of one needs nobody: its way is opened here. */
+/* A group of one rank needs no other: its channel is opened on demand. */
 static Err find_channel(Comm *c, const Pending *p, NcclChannel **out)
 {
     const NcclChannelKey own = nccl_channel_key(&p->t, c->set.rank);
@@ -46,7 +46,7 @@ static Err find_channel(Comm *c, const Pending *p, NcclChannel **out)
                         transfer_name(&p->t, p->sequence, name));
     if (p->t.group.n == 1) return nccl_channel_open(c, &own, out);
     return err_fail(ERR_CHECK,
-                    "nccl: %s: nobody has prepared its group; name it to comm_prepare before",
+                    "nccl: %s: its group was not prepared; pass it to comm_prepare before",
                     transfer_name(&p->t, p->sequence, name));
 }
 
@@ -55,7 +55,7 @@ static Err transport_begin(Comm *c, int slot)
     NcclState *n = c->transport_state;
     NcclChannel *ch;
     if (c->aborted)
-        return err_fail(ERR_PEER, "nccl: rank %d: its communicators were given up", c->set.rank);
+        return err_fail(ERR_PEER, "nccl: rank %d: its communicators were aborted", c->set.rank);
     TRY(find_channel(c, &c->pending[slot], &ch));
     TRY(launch_reserve(c, slot, ch));
     if (!n->ready[slot]) TRY(c->device.runtime->event_open(c->device.context, &n->ready[slot]));
@@ -80,11 +80,11 @@ static Err begin_launch(Comm *c, int slot, NcclChannel *ch, bool *in_progress)
     return launch(c, slot, ch, in_progress);
 }
 
-/* Is what was launched in the queue? */
+/* Checks whether NCCL has put the launch into the queue. */
 static Err look(const Comm *c, const NcclChannel *ch, bool *in_progress)
 {
     NcclResult state = NCCL_OK;
-    TRY(nccl_ok(c, ch, api_of(c)->CommGetAsyncError(ch->comm, &state), "ask for errors"));
+    TRY(nccl_ok(c, ch, api_of(c)->CommGetAsyncError(ch->comm, &state), "query errors"));
     *in_progress = state == NCCL_IN_PROGRESS;
     return nccl_ok(c, ch, state, "launch");
 }
@@ -94,9 +94,11 @@ static Err transport_launch(Comm *c, int slot, bool *over)
     const Pending *p = &c->pending[slot];
     NcclChannel *ch = p->stream->transport;
     bool in_progress = true;
-    if (c->aborted || !ch->comm) return err_fail(ERR_PEER, "nccl: rank %d gave up", c->set.rank);
+    if (c->aborted || !ch->comm)
+        return err_fail(ERR_PEER, "nccl: rank %d: its communicators were aborted", c->set.rank);
     if (ch->busy != slot) {
-        if (ch->busy >= 0 || p->sequence != ch->next_sequence) return OK; /* not its turn */
+        if (ch->busy >= 0 || p->sequence != ch->next_sequence)
+            return OK; /* an earlier transfer launches first */
         TRY(begin_launch(c, slot, ch, &in_progress));
     } else {
         TRY(look(c, ch, &in_progress));
@@ -112,8 +114,9 @@ static Err transport_launch(Comm *c, int slot, bool *over)
     return OK;
 }
 
-/* A ring's entry may have been taken again since: then `done` is of a later one, behind this in the
- * queue; and that one waits for nothing that this rank's compute queue does after now. */
+/* The ring entry may have been reused since. Then `done` belongs to a later launch behind this one
+ * in the queue. That launch waits only for earlier work of this rank's compute queue, so this
+ * cannot deadlock. */
 static Err transport_wait(Comm *c, int slot)
 {
     const Pending *p = &c->pending[slot];
