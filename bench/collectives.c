@@ -1,10 +1,10 @@
 /* collectives.c -- all-reduce between ranks, in place, f32: median microseconds.
  *
- *     build/release/bench/collectives [RANKS ...]        threads; 2 and 4 when left out
+ *     build/release/bench/collectives [RANKS ...]        threads; default 2 and 4
  *     mpirun -n 2 build/release/bench/collectives build/release/sheaf-mpi.so       processes
  *
- * All ranks call it again and again; rank 0 keeps the time of each call, about half a second a
- * size. Nothing else should run: a rank that loses its core stops all. */
+ * All ranks repeat the call; rank 0 measures each call, for about half a second per size. Nothing
+ * else should run: a rank that loses its core stops all others. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
@@ -77,7 +77,7 @@ static Err run_rank(Bench *b)
     return OK;
 }
 
-/* A core for each rank while there are enough, as mpirun binds them. */
+/* Pins each rank to a core, while there are enough, as mpirun does. */
 static void pin(int rank)
 {
     cpu_set_t cores;

@@ -1,18 +1,17 @@
-/* overlap.c -- how much of the transfers hides behind computing, on a network that is made slow.
+/* overlap.c -- overlap of transfers with computation, on an emulated slow network.
  *
  *     build/release/bench/overlap                        2 thread-ranks, gpt2 of 12 layers, f32
- *     build/release/bench/overlap width=256 tokens=512 steps=5 nap_ms=0
+ *     build/release/bench/overlap width=256 tokens=512 steps=5 sleep_ms=0
  *
- * Every product, and attention, sleeps nap_ms after its work: computing that takes time but no
- * core, so that ranks need no cores of their own and others may compute on the machine. With
- * nap_ms=0 computing is what it is; then there should be a core for each rank and nothing else at
- * work.
+ * Every GEMM and every attention sleeps sleep_ms after its work: computation that takes time but no
+ * core, so that ranks need no cores of their own and the machine may be busy. With sleep_ms=0
+ * kernels take their real time; then each rank needs a core and nothing else should run.
  *
- * Each way of data parallelism runs with every transfer waited for where it is begun (off), and
- * with waits as late as they can be (on); each without delays and with bytes so slow that the
- * largest transfer of a unit takes as long as a layer's forward. Waiting takes no core. What a
- * step grows by is what did not hide; with overlap on it should be a fifth at most of what it is
- * off. */
+ * Each kind of data parallelism runs with every transfer waited for where it is begun (off), and
+ * with waits as late as possible (on). Each runs without delays and with a bandwidth at which the
+ * largest transfer of a unit takes as long as a layer's forward. Waiting takes no core. The growth
+ * of a step is the exposed communication; with overlap on it should be at most a fifth of the
+ * growth with overlap off. */
 #define _DEFAULT_SOURCE
 #include <math.h>
 #include <pthread.h>
@@ -30,22 +29,22 @@ enum { MAX_RANKS = 16, MAX_STEPS = 1000, MAX_RECORDS = 1 << 14, MAX_EVENTS = 1 <
 static const double MAX_SHARE = 0.2;
 
 typedef struct {
-    int ranks, layers, width, tokens, steps, nap_ms;
+    int ranks, layers, width, tokens, steps, sleep_ms;
     Cores cores;
 } Options;
 
-/* One world at work: a way, with overlap or not, on a network of that many bytes per second. */
+/* One run: a kind of data parallelism, overlap on or off, and the bandwidth of the network. */
 typedef struct {
     const Options *o;
     int zero;
     bool in_order;
-    double slow_Bps; /* 0: as fast as it is */
+    double slow_Bps; /* 0: no delay */
 } Trial;
 
 typedef struct {
-    double step_s;        /* the best */
-    double forward_s;     /* of a layer, in the best step */
-    size_t largest_bytes; /* that leave a rank in one transfer */
+    double step_s;        /* of the fastest step */
+    double forward_s;     /* of a layer, in the fastest step */
+    size_t largest_bytes; /* maximum of the bytes that leave a rank in one transfer */
 } Outcome;
 
 typedef struct {
@@ -64,16 +63,16 @@ typedef struct {
     Team *team;
 } Lane;
 
-/* Kernels get no context, so what they need lies here; set before any rank runs. */
+/* Kernels get no context, so their settings are global; set before any rank runs. */
 static const Device *inner;
 static Device sleepy;
-static struct timespec nap;
+static struct timespec pause_time;
 
 #define SLEEPY(id)                                                                                 \
     static Err sleepy_##id(const Call *call)                                                       \
     {                                                                                              \
         const Err err = inner->kernel[KERNEL_##id](call);                                          \
-        nanosleep(&nap, NULL);                                                                     \
+        nanosleep(&pause_time, NULL);                                                              \
         return err;                                                                                \
     }
 SLEEPY(gemm)
@@ -81,12 +80,12 @@ SLEEPY(attention)
 SLEEPY(attention_dx)
 #undef SLEEPY
 
-static Err open_device(int nap_ms)
+static Err open_device(int sleep_ms)
 {
     TRY(device_cpu_open(NULL, &inner));
-    nap = (struct timespec){nap_ms / 1000, nap_ms % 1000 * 1000000L};
+    pause_time = (struct timespec){sleep_ms / 1000, sleep_ms % 1000 * 1000000L};
     sleepy = *inner;
-    if (nap_ms == 0) return OK;
+    if (sleep_ms == 0) return OK;
     sleepy.kernel[KERNEL_gemm] = sleepy_gemm;
     sleepy.kernel[KERNEL_attention] = sleepy_attention;
     sleepy.kernel[KERNEL_attention_dx] = sleepy_attention_dx;
@@ -162,8 +161,8 @@ static Err open_lane(Lane *l)
     return OK;
 }
 
-/* Mean over the layers, which are neither the first unit nor the last; a RUN is told by its
- * instructions. */
+/* Mean over the layers, which are neither the first unit nor the last; instructions identify a
+ * RUN. */
 static double forward_s(const Lane *l)
 {
     double sum_s = 0;
@@ -197,7 +196,7 @@ static Err run_lane(Lane *l)
         l->trace.n = 0;
         TRY(rank_step(&l->at_work, &(StepSettings){.step = i + 1, .lr = 1e-4}, &result));
         const double step_s = now_s() - start_s;
-        if (i == 0 || step_s >= l->out.step_s) continue; /* the first touches all memory */
+        if (i == 0 || step_s >= l->out.step_s) continue; /* the first step touches all memory */
         l->out.step_s = step_s;
         l->out.forward_s = forward_s(l);
     }
@@ -223,7 +222,7 @@ static void *lane_main(void *lane)
     return NULL;
 }
 
-/* Of rank 0; ranks meet in every step. A bench that failed does not tidy up. */
+/* Measures rank 0; ranks synchronize in every step. A bench that fails does not clean up. */
 static Err run_trial(const Trial *t, Outcome *out)
 {
     static Lane lane[MAX_RANKS];
@@ -249,7 +248,7 @@ static Err run_trial(const Trial *t, Outcome *out)
     return OK;
 }
 
-/* *grows_s: what slow bytes add to a step. */
+/* *grows_s: time that the slow network adds to a step. */
 static Err measure(const Options *o, int zero, bool in_order, double *grows_s)
 {
     Trial t = {o, zero, in_order, 0};
@@ -269,7 +268,7 @@ static Err run(const Options *o, bool *holds)
 {
     printf("gpt2, %d layers of width %d, %d x %d tokens on each of %d thread-ranks; ms\n",
            o->layers, o->width, MICROS, o->tokens, o->ranks);
-    TRY(open_device(o->nap_ms));
+    TRY(open_device(o->sleep_ms));
     printf("zero  overlap       step    forward  slow step      grows   of off\n");
     *holds = true;
     for (int zero = 0; zero <= 3; zero++) {
@@ -292,7 +291,7 @@ static bool read_option(const char *word, Options *o)
         int least, most;
     } table[] = {{"ranks=", &o->ranks, 2, MAX_RANKS}, {"layers=", &o->layers, 1, 1000},
                  {"width=", &o->width, 32, 8192},     {"tokens=", &o->tokens, 1, 1024},
-                 {"steps=", &o->steps, 1, MAX_STEPS}, {"nap_ms=", &o->nap_ms, 0, 1000}};
+                 {"steps=", &o->steps, 1, MAX_STEPS}, {"sleep_ms=", &o->sleep_ms, 0, 1000}};
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         if (strncmp(word, table[i].key, strlen(table[i].key)) != 0) continue;
         *table[i].value = atoi(word + strlen(table[i].key));
@@ -303,13 +302,13 @@ static bool read_option(const char *word, Options *o)
 
 int main(int argc, char **argv)
 {
-    Options o = {.ranks = 2, .layers = 12, .width = 128, .tokens = 32, .steps = 2, .nap_ms = 6};
+    Options o = {.ranks = 2, .layers = 12, .width = 128, .tokens = 32, .steps = 2, .sleep_ms = 6};
     bool holds;
     for (int i = 1; i < argc; i++)
         if (!read_option(argv[i], &o)) {
             fprintf(stderr,
                     "bench/overlap: \"%s\": there are ranks= (2 to %d) layers= width= (a multiple "
-                    "of 32) tokens= (to 1024) steps= nap_ms=\n",
+                    "of 32) tokens= (to 1024) steps= sleep_ms=\n",
                     argv[i], MAX_RANKS);
             return 2;
         }

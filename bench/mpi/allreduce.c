@@ -1,5 +1,5 @@
-/* allreduce.c -- MPI_Allreduce, in place, f32, to run beside bench/collectives: the same sizes, the same
- * median.
+/* allreduce.c -- MPI_Allreduce, in place, f32, for comparison with bench/collectives: the same
+ * sizes, the same median.
  *
  *     mpirun -n 2 build/release/bench/mpi_allreduce */
 #include <mpi.h>
@@ -12,7 +12,7 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Microseconds: the median of so many. */
+/* Median of `times` calls, in microseconds. */
 static double measure(float *data, int count, int times)
 {
     double *took = malloc((size_t)times * sizeof *took);

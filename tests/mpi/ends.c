@@ -1,8 +1,8 @@
-/* ends.c -- a world in which rank 1 comes to a bad end while the others wait for it; for ends.sh.
+/* ends.c -- a world in which rank 1 ends badly while the others wait for it; for ends.sh.
  *
- *     ends exit     rank 1 leaves its process without a word
- *     ends crash    ... by a signal
- *     ends hang     rank 1 never answers: the others have a time limit */
+ *     ends exit     rank 1 exits its process without closing its comm
+ *     ends crash    rank 1 is killed by a signal
+ *     ends hang     rank 1 never responds: the others have a time limit */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>

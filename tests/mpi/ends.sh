@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# ends.sh HOW PROGRAM MPIRUN... -- a rank that ends badly ends all, soon, and with a status that says so.
+# ends.sh HOW PROGRAM MPIRUN... -- a rank that ends badly ends all ranks soon, with an exit
+# status other than 0.
 set -uo pipefail
 how=$1 program=$2
 shift 2

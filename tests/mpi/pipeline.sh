@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# pipeline.sh BINARY MPIRUN [FLAG ...] -- stages of a pipeline that are processes: losses and norms are those of stages that are
-# threads, to the last digit that is told, and as many bytes are sent.
+# pipeline.sh BINARY MPIRUN [FLAG ...] -- pipeline stages as processes: losses, norms and sent
+# bytes equal those of stages that are threads, to the last printed digit.
 set -u
 sheaf=$1
 shift

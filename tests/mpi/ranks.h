@@ -1,7 +1,7 @@
-/* ranks.h -- the ranks of comm_test.h as processes: this one is the rank that MPI says it is.
+/* ranks.h -- the ranks of comm_test.h as processes; this process is one of them.
  *
- * Afterwards the ranks show each other how they ended, over a comm of their own, so that each
- * process sees what the test would see of threads, and all fail together. */
+ * After a test the ranks exchange their results over a second comm, so that each process sees what
+ * the test would see of threads, and all fail together. */
 #ifndef TESTS_MPI_RANKS_H
 #define TESTS_MPI_RANKS_H
 

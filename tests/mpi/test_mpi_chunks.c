@@ -1,5 +1,5 @@
-/* What is particular to processes: arrays of many chunks, several reductions that take turns with
- * the scratch memory, worlds joined again and again, settings that cannot be joined with. */
+/* Tests for processes only: arrays of many chunks, several reductions that share the scratch memory
+ * in turn, worlds that are joined repeatedly, settings that are refused. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,8 +9,8 @@
 
 #include "comm_test.h"
 
-/* Long enough for six chunks of a segment each on four ranks; all different, none a round number.
- */
+/* Long enough for six chunks of a segment each on four ranks; all different, none a round
+ * number. */
 enum { ARRAYS = 4, LONGEST = 1600003, CHUNK = 256 * 1024 };
 static const int64_t length[ARRAYS] = {1600003, 700001, 65537, 1200011};
 
@@ -57,7 +57,8 @@ static Err sums_take_turns(TestRank *r)
     return comm_idle(r->comm);
 }
 
-/* Uneven parts: of the first rank many chunks, of the last none; and a send as long, both ways. */
+/* Uneven parts: many chunks of the first rank, none of the last; and sends of that length in both
+ * directions. */
 static Err long_parts(TestRank *r)
 {
     const int n = r->ranks, next = (r->rank + 1) % n, last = (r->rank + n - 1) % n;
@@ -99,10 +100,11 @@ static void long_arrays_arrive(void **state)
     ranks_run(&(TestWorld){.ranks = ranks_or(0), .body = long_parts, .timeout_s = 60});
 }
 
-/* MPI may read what was sent when its receiver is slow to hear of the failure: so it stays. */
+/* Static: MPI may still read sent memory if a receiver learns of the failure late. */
 static char *sent_in_vain[3];
 
-/* A rank fails in the middle of long transfers: the others end, and nothing is written any more. */
+/* A rank fails in the middle of long transfers: the others end, and no memory is written
+ * afterwards. */
 static Err fail_midway(TestRank *r)
 {
     const size_t bytes = sizeof(int64_t) * LONGEST;
@@ -159,11 +161,11 @@ static void bad_settings_are_refused(void **state)
     assert_int_equal(comm_join(test_mpi, &a, &set, &c), ERR_CONFIG);
     assert_non_null(strstr(err_text(), "with 4 to 5 transfers in flight"));
     set.in_flight = 4;
-    set.rank = rank == 1 ? 0 : rank; /* one cannot: none does */
+    set.rank = rank == 1 ? 0 : rank; /* one rank cannot join: none does */
     assert_int_equal(comm_join(test_mpi, &a, &set, &c), rank == 1 ? ERR_CONFIG : ERR_PEER);
     assert_null(c);
     set.rank = rank;
-    set.records = rank == 1 ? 0 : 4; /* seen when the others are in: they hear of it */
+    set.records = rank == 1 ? 0 : 4; /* detected after the others joined: they get ERR_PEER */
     const Err err = comm_join(test_mpi, &a, &set, &c);
     if (rank == 1) {
         assert_int_equal(err, ERR_CONFIG);

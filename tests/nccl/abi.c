@@ -1,4 +1,5 @@
-/* abi.c -- compiled where nccl.h is: what comm/nccl/api.h declares is what NCCL has. */
+/* abi.c -- compiled if nccl.h is installed: compares the declarations of comm/nccl/api.h with
+ * it. */
 #include <nccl.h>
 #include <stddef.h>
 
@@ -23,7 +24,7 @@ SAME("magic", offsetof(NcclConfig, magic), offsetof(ncclConfig_t, magic));
 SAME("version", offsetof(NcclConfig, version), offsetof(ncclConfig_t, version));
 SAME("blocking", offsetof(NcclConfig, blocking), offsetof(ncclConfig_t, blocking));
 
-/* Arguments: each must take ours but for the names of its types. */
+/* Functions: the arguments must agree except for the names of types. */
 typedef ncclResult_t AllReduce(const void *, void *, size_t, ncclDataType_t, ncclRedOp_t,
                                ncclComm_t, cudaStream_t);
 typedef ncclResult_t Reduce(const void *, void *, size_t, ncclDataType_t, ncclRedOp_t, int,

@@ -1,5 +1,5 @@
-/* nccl_test.h -- ranks on devices whose memory NCCL moves: on the shadow device by the stand-in, as
- * threads, or with SHEAF_TEST_MPI as processes; on a GPU by NCCL itself, one rank.
+/* nccl_test.h -- ranks on devices with NCCL as device transport: on the shadow device with the
+ * stand-in, as threads, or with SHEAF_TEST_MPI as processes; on a GPU with NCCL itself, one rank.
  *
  *     test_NAME                              the shadow device and the stand-in
  *     test_NAME SHEAF-CUDA.SO [LIBNCCL]      a GPU; exit status 77: there is none
@@ -22,21 +22,21 @@ enum { DEVICE_ARENA = 1, FIRST_RANKS = 4 };
 static struct {
     const Device *device;
     NcclLibrary nccl;
-    int ranks; /* of tests that take any number */
+    int ranks; /* of tests that run on any number */
     bool on_shadow;
     StandinSetFault *fault;
     StandinTakeCount *count;
     StandinSetVersion *version;
 } bed;
 
-/* A rank's own. */
+/* The device side of one rank. */
 typedef struct {
     TestRank *r;
     const DeviceRuntime *m;
     DeviceContext *context;
     DeviceQueue *queue;
-    char *device; /* TEST_BYTES there */
-    char *host;   /* TEST_BYTES to copy by */
+    char *device; /* TEST_BYTES on the device */
+    char *host;   /* TEST_BYTES, to copy from and to */
 } Side;
 
 static inline int bed_open(int argc, char **argv)
@@ -49,7 +49,7 @@ static inline int bed_open(int argc, char **argv)
         printf("SKIPPED: NCCL on a GPU: %s\n", err_text());
         return 77;
     }
-    /* On another machine than it was built on, beside the test. */
+    /* Next to the test, on a machine other than the one that built it. */
     const char *object = access(SHEAF_NCCL_OBJECT, R_OK) == 0 ? SHEAF_NCCL_OBJECT : NULL;
     if (nccl_open(object, library, &bed.nccl) != OK) {
         printf("%s: %s\n", bed.on_shadow ? "FAILED" : "SKIPPED", err_text());
@@ -94,7 +94,8 @@ static inline Err side_sync(const Side *s)
     return comm_sync(s->r->comm, (CommDevice){s->m, s->context}, s->queue);
 }
 
-/* To the device, and back. The host's copy is the queue's until it is waited for, which getting does. */
+/* Copies to the device, and back. After side_put the host's copy belongs to the queue; side_get
+ * waits for it. */
 static inline Err side_put(const Side *s)
 {
     return s->m->copy(s->queue, s->device, s->host, TEST_BYTES);
@@ -111,8 +112,8 @@ static inline Ref side_ref(const Side *s, size_t offset, int64_t count, DType dt
     return (Ref){s->r->rank, DEVICE_ARENA, offset, count, dtype};
 }
 
-/* The body of a rank with a side: `arg` of its world points to a function of the side. One that fails
- * tells the others before it gives its memory back. */
+/* The body of a rank with a device side: `arg` of its world points to a SideBody. A rank that fails
+ * aborts the comm before it frees its memory. */
 typedef Err SideBody(Side *s);
 
 static inline Err with_side(TestRank *r)
@@ -147,7 +148,7 @@ static inline double element_get(const char *at, DType t, int64_t i)
     }
 }
 
-/* Of numbers that every type holds exactly. */
+/* For numbers that every type represents exactly. */
 static inline void element_set(char *at, DType t, int64_t i, double value)
 {
     uint32_t bits;

@@ -1,4 +1,4 @@
-/* standin.c -- the functions of NCCL, and the books that the stand-in keeps. */
+/* standin.c -- the functions of NCCL, and the counters of the stand-in. */
 #define _GNU_SOURCE
 #include "nccl/standin_parts.h"
 
@@ -11,7 +11,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* What other threads see is under the lock. */
+/* State shared by threads, under the lock. */
 static struct {
     pthread_mutex_t lock;
     NcclComm *comms;
@@ -19,7 +19,7 @@ static struct {
     int ids, version;
 } all = {.lock = PTHREAD_MUTEX_INITIALIZER, .version = 22809};
 
-/* Of this thread: a group that is open, and the fault that it asked for. */
+/* State of this thread: the open group, and the planted fault. */
 static _Thread_local struct {
     int depth;
     Batch *batch;
@@ -110,7 +110,7 @@ NcclResult ncclCommInitRankConfig(NcclComm **comm, int n, NcclId id, int rank, N
 static void end(NcclComm *c)
 {
     c->ended = true;
-    atomic_store(&c->aborted, true); /* what is in queues, if anything, does nothing any more */
+    atomic_store(&c->aborted, true); /* batches in queues do nothing from now on */
     free(c->waiting);
     c->waiting = NULL;
     count(&all.count.open, -1);
@@ -127,11 +127,11 @@ NcclResult ncclCommDestroy(NcclComm *comm)
 {
     if (comm->ended) return misuse(comm, "destroyed twice");
     end(comm);
-    meet_close(comm); /* finalized: nothing of it is in a queue */
+    meet_close(comm); /* finalized: no batch of it is in a queue */
     return NCCL_OK;
 }
 
-/* The file stays mapped: what is in queues has to find out first. */
+/* The file stays mapped: batches in queues read `aborted` from it. */
 NcclResult ncclCommAbort(NcclComm *comm)
 {
     if (comm->ended) return misuse(comm, "aborted twice");
@@ -176,7 +176,7 @@ NcclResult ncclGroupStart(void)
     return NCCL_OK;
 }
 
-/* Does this launch meet with the fault that was asked for? */
+/* True if this launch is the one with the planted fault. */
 static StandinWhat fault_now(void)
 {
     if (mine.fault.what == FAULT_NONE || mine.fault.what == FAULT_OPEN) return FAULT_NONE;
@@ -221,7 +221,8 @@ NcclResult ncclGroupEnd(void)
     return NCCL_INVALID_USAGE;
 }
 
-/* Elements that a call reads and writes on this member, in memory of its device. */
+/* Checks that the elements that a call reads and writes on this member are in memory of its
+ * device. */
 static NcclResult check(const Batch *b, const NcclCall *k, const void *from, const void *to)
 {
     NcclComm *c = b->comm;

@@ -1,4 +1,4 @@
-/* standin_meet.c -- members of a communicator meet in a file of shared memory. */
+/* standin_meet.c -- the rendezvous of the members of a communicator, in a file of shared memory. */
 #define _GNU_SOURCE
 #include "nccl/standin_parts.h"
 
@@ -12,7 +12,7 @@
 
 static size_t file_bytes(int n) { return sizeof(Shared) + (size_t)RING * (size_t)n * GIVEN_BYTES; }
 
-/* What member `rank` gives in a meeting. */
+/* The input of member `rank` in one batch. */
 static char *given(const NcclComm *c, int64_t number, int rank)
 {
     const size_t at = (size_t)(number % RING) * (size_t)c->n + (size_t)rank;
@@ -36,7 +36,7 @@ bool meet_open(NcclComm *c)
     return true;
 }
 
-/* The name goes when all have found the file, or one gives up. */
+/* The name is unlinked when all members have opened the file, or one aborts. */
 bool meet_all_in(const NcclComm *c)
 {
     for (int i = 0; i < c->n; i++)
@@ -76,7 +76,7 @@ static size_t gives_bytes(const NcclComm *c, const NcclCall *k)
     return bytes;
 }
 
-/* False: the last meeting in this place is not over for all. */
+/* False while some member still reads the batch that used this ring entry before. */
 static bool publish(Batch *b)
 {
     NcclComm *c = b->comm;
@@ -120,7 +120,7 @@ static const NcclCall *pair_call(const Meeting *m, int rank, CallKind kind, int 
     return NULL;
 }
 
-/* Every send of a member has its receive, and the other way round. */
+/* Checks that every send of a member has its receive, and vice versa. */
 static bool pairs_agree(NcclComm *c, const Meeting *m, int rank, int number)
 {
     for (int peer = 0; peer < c->n; peer++)
@@ -187,7 +187,7 @@ static DType dtype_of(int32_t type)
     }
 }
 
-/* From `at` bytes on in what each gives. */
+/* Folds the inputs of all members, from byte `at` of each. */
 static void fold_all(const Batch *b, int i, size_t at)
 {
     const NcclComm *c = b->comm;
@@ -238,7 +238,7 @@ static void take(const Batch *b, int i, int pair)
     }
 }
 
-/* Receives of one peer, among those before `i`. */
+/* Number of receives from one peer among the calls before `i`. */
 static int pair_number(const Batch *b, int i)
 {
     int number = 0;
@@ -255,7 +255,7 @@ bool meet_try(void *batch)
         free(b);
         return true;
     }
-    /* A GPU would wait as well, until the communicator is given up. */
+    /* A GPU would wait as well, until the communicator is aborted. */
     if (b->never || b->breaks || atomic_load(&c->shared->failed) || atomic_load(&c->error))
         return false;
     if ((!b->published && !publish(b)) || !all_published(b) || !agree(b)) return false;

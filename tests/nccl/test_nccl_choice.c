@@ -1,5 +1,5 @@
-/* By what memory of devices goes, chosen by all ranks: what is asked for, what is there, and what is
- * said of it. Ranks are threads that are taken for processes. */
+/* The choice of the device transport by all ranks: requests, available libraries, and the printed
+ * line. Ranks are threads that pretend to be processes. */
 #define _GNU_SOURCE
 #include "support/expect.h"
 
@@ -9,7 +9,8 @@
 typedef struct {
     TransportSettings set;
     Err want;
-    const char *says, *transport; /* in the words, or the error; the transport in the end */
+    const char *says,
+        *transport; /* part of the printed line or of the error; the resulting transport */
 } Choice;
 
 static char faults[8][512];
@@ -44,7 +45,7 @@ static void expect(int ranks, const char *says, Err want, TransportSettings set,
         if (faults[i][0]) fail_msg("%s: %s", says, faults[i]);
 }
 
-/* A shadow of which there is one card. */
+/* The shadow device as a machine with one GPU. */
 static Err one_card(int ordinal, uint64_t *out)
 {
     (void)ordinal;
@@ -71,7 +72,10 @@ static void one_gpu_for_two(void **state)
     memory.identify = one_card;
     device.runtime = &memory;
     TransportSettings set = {.device = &device, .processes = true};
-    expect(2, "MPI, staged through host memory: ranks 0 and 1 are on one GPU, which NCCL 2.28.9 refuses", OK, set, "local");
+    expect(
+        2,
+        "MPI, staged through host memory: ranks 0 and 1 are on one GPU, which NCCL 2.28.9 refuses",
+        OK, set, "local");
     expect(1, "device memory between ranks: NCCL 2.28.9", OK, set, "nccl");
     set.requested = TRANSPORT_NCCL;
     expect(2, "run.comm=nccl: ranks 0 and 1 are on one GPU", ERR_CONFIG, set, "");

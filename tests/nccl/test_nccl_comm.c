@@ -1,6 +1,6 @@
-/* Every kind of transfer of device memory by NCCL, against a computation on the host: all types, sums
- * and maxima, parts that are alike and parts that are not, in place and not, groups in flight side by
- * side that ranks begin in different orders. */
+/* Every kind of transfer of device memory by NCCL, against a computation on the host: all types,
+ * sums and maxima, equal and unequal parts, in place and not, several groups in flight that ranks
+ * begin in different orders. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,13 +20,13 @@ typedef struct {
     bool uneven, in_place;
 } Case;
 
-/* Elements of member i's part: all different, one empty; or all alike. */
+/* Elements of member i's part: all different, one empty; or all equal. */
 static int64_t part_of(const Case *k, int n, int i)
 {
     return !k->uneven ? EACH : i == n - 1 && n > 1 ? 0 : 37 + 211 * (int64_t)i;
 }
 
-/* What member `i` gives member `j` of an all-to-all; to itself never nothing. */
+/* Elements that member `i` sends to member `j` in an all-to-all; to itself at least one. */
 static int64_t given(const Case *k, int i, int j)
 {
     return !k->uneven ? 29 : i == j ? 3 : (7 * i + 5 * j) % 4 * 11;
@@ -121,7 +121,7 @@ static Err run_case(Side *s, const Case *k, int salt)
     TRY(side_get(s));
     for (int64_t i = 0; i < t.to.count; i++)
         EXPECT(r, element_get(s->host + t.to.offset, k->dtype, i) == wanted(k, r, &c, i, salt));
-    const unsigned char *after = /* what lies behind is left alone */
+    const unsigned char *after = /* memory behind `to` is unchanged */
         (const unsigned char *)s->host + t.to.offset + (size_t)t.to.count * dtype_bytes(k->dtype);
     if (!k->in_place) EXPECT(r, after[0] == 0xFF && after[7] == 0xFF);
     return OK;
@@ -152,7 +152,7 @@ static Err all_kinds(Side *s)
     return comm_idle(s->r->comm);
 }
 
-/* A NaN anywhere is a NaN of the maximum. */
+/* The maximum over any NaN is NaN. */
 static Err nan_stays(Side *s)
 {
     TestRank *r = s->r;
@@ -170,8 +170,8 @@ static Err nan_stays(Side *s)
     return OK;
 }
 
-/* Sends around the ring of ranks and, beside them, sums of two purposes, several of each in flight;
- * begun in different orders on different ranks, and waited for in others. */
+/* Sends around the ring of ranks and, at the same time, sums of two purposes, several of each in
+ * flight; begun in different orders on different ranks, and waited for in others. */
 enum { ROUNDS = 12, LANES = 4, LENGTH = 501 };
 
 static size_t lane_at(int lane, int round, bool to)
@@ -242,7 +242,7 @@ static Err crossing(Side *s)
     return comm_idle(r->comm);
 }
 
-/* Nobody sends to itself: a ring of one is refused, in words. */
+/* A send to oneself, a ring of one, is refused with a message. */
 static Err refused(Side *s)
 {
     TestRank *r = s->r;

@@ -1,6 +1,6 @@
-/* What goes wrong below NCCL, on one rank: all ranks end, soon, with a message that names the
- * collective and its group; communicators are given up, and nothing is left open. And the stand-in
- * minds what it is there to mind. */
+/* Faults below NCCL on one rank: all ranks end soon, with a message that names the collective and
+ * its group; communicators are aborted, and nothing is left open. Also checks that the stand-in
+ * detects misuse. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,7 +12,7 @@
 
 enum { RANKS = 3, LENGTH = 777, STEPS = 6, AT = 3 };
 
-/* What rank 1 meets with. */
+/* The fault of rank 1. */
 static StandinFault fault;
 static bool fails_itself;
 
@@ -70,7 +70,7 @@ static void expect(const char *what, const char *where, double timeout_s)
                      r->err == OK ? "OK" : r->text);
         assert_true(r->ended_s - start_s < 20);
     }
-    nothing_left(fault.what != FAULT_OPEN); /* a rank may hear of it before it opens its own */
+    nothing_left(fault.what != FAULT_OPEN); /* a rank may learn of it before it opens its own */
 }
 
 static const char sum_name[] = "all-reduce #3 over {0 1 2}, instruction 41, launched";
@@ -104,7 +104,7 @@ static void a_communicator_that_does_not_open(void **state)
     expect("rank 1: nccl: cannot meet the members of a group: remote process exited", NULL, 20);
 }
 
-/* Ranks that wait for their device hear of another's end. */
+/* Ranks that wait for their device learn of the failure of another. */
 static void a_rank_that_fails_itself(void **state)
 {
     (void)state;
@@ -114,7 +114,7 @@ static void a_rank_that_fails_itself(void **state)
     fails_itself = false;
 }
 
-/* Without faults all is well, again, with the same library. */
+/* Without faults the same library works again. */
 static void none(void **state)
 {
     (void)state;
@@ -125,7 +125,7 @@ static void none(void **state)
     nothing_left(false);
 }
 
-/* ---- the stand-in itself: the functions of NCCL, called in ways that they must not be ---- */
+/* ---- the stand-in itself: illegal calls of NCCL ---- */
 
 static struct {
     NcclResult (*id)(NcclId *);
@@ -201,7 +201,7 @@ static void another_order_is_minded(void **state)
     for (int turn = 0; turn < 2; turn++)
         for (int i = 0; i < 2; i++) {
             char *at = t.memory[i];
-            if (turn == 1 && asked(t.comm[i]) != NCCL_OK) continue; /* it was seen already */
+            if (turn == 1 && asked(t.comm[i]) != NCCL_OK) continue; /* it was detected already */
             assert_true(good(
                 turn == i ? nccl.reduce(at, at + 512, 16, NCCL_F32, NCCL_SUM, t.comm[i], t.queue[i])
                           : nccl.gather(at, at + 512, 16, NCCL_F32, t.comm[i], t.queue[i])));

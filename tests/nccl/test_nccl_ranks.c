@@ -1,6 +1,6 @@
-/* Whole training steps whose transfers go by NCCL: dp, ZeRO 1 to 3, tp, sp, pipelines, mixes. With the
- * stand-in, which adds in the order of ranks, the numbers are those of `local` on the host, to the bit,
- * and so are the bytes sent. On a GPU: one rank, as without NCCL. */
+/* Whole training steps with NCCL: dp, ZeRO 1 to 3, tp, sp, pipelines, mixes. With the stand-in,
+ * which adds in the order of ranks, the numbers equal those of `local` on the host to the bit, and
+ * so do the bytes sent. On a GPU: one rank, as without NCCL. */
 #define _GNU_SOURCE
 #include "support/expect.h"
 
@@ -22,7 +22,7 @@ static void compare(const char *name, const WorldResult *want, const WorldResult
                      comm_kind_name((CommKind)k), (long long)want->sent[k]);
 }
 
-/* Every transfer of device memory was a launch: some are empty, and scalars are on the host. */
+/* Every transfer of device memory was a launch, except empty ones; scalars are on the host. */
 static void books(const char *name, const WorldResult *r)
 {
     const StandinCount count = bed.count();
@@ -59,7 +59,7 @@ static void every_layout(void **state)
     }
 }
 
-/* Ranks that sleep, posts that are late. */
+/* Ranks that sleep at random, posts that are late. */
 static void any_timing(void **state)
 {
     (void)state;

@@ -1,13 +1,13 @@
-/* comm_test.h -- ranks for tests: a function runs as every rank of a world.
+/* comm_test.h -- ranks for tests: a function is called on every rank of a world.
  *
  *     static Err body(TestRank *r) { ... TRY(comm_do(r->comm, &t)); EXPECT(r, x == y); return OK; }
  *     ranks_run(&(TestWorld){.ranks = 4, .body = body});
  *
- * cmocka's asserts belong to the main thread: a rank notes its first fault, and ranks_run fails for
- * it. A body that returns an error poisons the world, as a launcher would.
+ * cmocka's asserts belong to the main thread: a rank records its first fault, and ranks_run fails
+ * for it. A body that returns an error aborts the comm, as world_run does.
  *
- * Ranks are threads; with SHEAF_TEST_MPI they are processes, so that the same tests hold for both:
- * mpi/ranks.h. There a world of another size than mpirun's, or a hostile one, does not run. */
+ * Ranks are threads; with SHEAF_TEST_MPI they are processes, so that the same tests hold for both
+ * (mpi/ranks.h). There a world of another size than mpirun's, or a hostile one, is skipped. */
 #ifndef TESTS_COMM_TEST_H
 #define TESTS_COMM_TEST_H
 
@@ -27,7 +27,7 @@ typedef struct {
     int ranks;
     Err (*body)(TestRank *r);
     const void *arg;
-    bool hostile, may_fail; /* may_fail: errors are for the test to look at */
+    bool hostile, may_fail; /* may_fail: the test checks the errors itself */
     uint64_t seed;
     double timeout_s, delay_s, delay_Bps;
     int in_flight; /* 0: 32 */
@@ -65,7 +65,7 @@ static inline CommSettings test_settings(const TestRank *r)
                           .delay_Bps = r->of->delay_Bps};
 }
 
-static TestRank test_ranks[MAX_TEST_RANKS]; /* as the ranks left them, for the test */
+static TestRank test_ranks[MAX_TEST_RANKS]; /* the ranks after a run, for the test */
 
 static inline void ranks_check(const TestWorld *of)
 {
@@ -99,10 +99,10 @@ static inline RankList test_world(int ranks)
 
 static inline int ranks_open(void **state) { return *state = NULL, 0; }
 static inline int ranks_close(void **state) { return *state = NULL, 0; }
-/* Skips the test unless it can run on that many ranks; on threads. */
+/* Skips the test unless it can run on that many ranks, or on threads. */
 static inline void needs_ranks(int ranks) { (void)ranks; }
 static inline void needs_threads(void) {}
-/* As many ranks as the test would like, or as there are. */
+/* The number of ranks that the test prefers, or that mpirun started. */
 static inline int ranks_or(int liked) { return liked; }
 
 static inline Err test_rank_run(TestRank *r)
@@ -123,7 +123,7 @@ static inline void *test_rank_main(void *rank)
     snprintf(r->text, sizeof r->text, "%s", r->err == OK ? "" : err_text());
     r->ended_s = now_s();
     comm_close(r->comm);
-    free(r->memory); /* nobody may touch it any more */
+    free(r->memory); /* no other rank may access it any more */
     return NULL;
 }
 

@@ -1,4 +1,4 @@
-/* Transfers over `local` of one rank: what arrives, when it may be read, what is refused. */
+/* Transfers over `local` on one rank: results, when they may be read, and refused transfers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -134,7 +134,7 @@ static void in_place_keeps_the_value(void **state)
         const CommSettings set = seed ? hostile(seed) : plain();
         bench_open(&set);
         for (int kind = COMM_ALL_REDUCE; kind < N_COMM_KINDS; kind++) {
-            if (kind == COMM_ALL_TO_ALL) continue; /* has no such form */
+            if (kind == COMM_ALL_TO_ALL) continue; /* has no in-place form */
             const Transfer t = transfer((CommKind)kind, ref(A, 2, 7), ref(A, 2, 7));
             const Ticket one = begin(t);
             const Ticket two = begin(transfer(t.kind, ref(B, 0, 4), ref(B, 0, 4)));
@@ -149,8 +149,8 @@ static void in_place_keeps_the_value(void **state)
     }
 }
 
-/* The n-th send meets the n-th receive, whichever half begins first and is waited for first; each
- * group by itself. */
+/* The n-th send matches the n-th receive, whichever half begins first and is waited for first; per
+ * group. */
 static void sends_meet_receives_in_order(void **state)
 {
     (void)state;
@@ -162,7 +162,7 @@ static void sends_meet_receives_in_order(void **state)
         const Ticket s0 = begin_send(0, 3), so = begin(other), s1 = begin_send(10, 3);
         const Ticket r0 = begin_recv(4, 3), r1 = begin_recv(8, 3), r2 = begin_recv(14, 2);
         wait_for(s0);
-        bench.a[0] = 99; /* its send is over: the receiver must not see this */
+        bench.a[0] = 99; /* its send is done: the receiver must not see this */
         wait_for(r1);
         wait_for(s1);
         wait_for(r0);
@@ -234,7 +234,7 @@ static void what_cannot_complete_is_named(void **state)
     bench_close();
 }
 
-/* Halves that do not fit are found when they meet, and that is the end of the comm. */
+/* Halves that do not agree are detected when they match, and fail the comm. */
 static void halves_must_fit(void **state)
 {
     (void)state;
@@ -335,14 +335,14 @@ static void the_recorder_sees_all(void **state)
     assert_true(x->posted_s <= x->matched_s && x->matched_s <= x->done_s);
     assert_true(x->kind == COMM_RECV && x->bytes == 48 && x->dtype == F64);
     assert_true(x->sequence == 0 && x->instr == 17);
-    assert_int_equal(recorder_at(r, 3)->sequence, 0); /* a stream of its own */
+    assert_int_equal(recorder_at(r, 3)->sequence, 0); /* a separate stream */
     const Record *b = recorder_at(r, 1);
     assert_true(b->sequence == 0 && b->instr == 21 && b->bytes == 16 && b->kind == COMM_BROADCAST);
     assert_true(b->group != x->group);
     assert_int_equal(comm_group(bench.comm, b->group).n, 1);
     assert_null(recorder_at(r, 4));
 
-    /* A transfer that outlives its place in the ring does not write into its successor's. */
+    /* A transfer that outlives its record in the ring does not overwrite its successor's. */
     const Ticket slow = begin_recv(0, 1);
     assert_null(recorder_at(r, 0));
     for (int i = 0; i < 4; i++) wait_for(begin(other));

@@ -1,6 +1,7 @@
-/* A comm that delays: results are those of one that does not; a transfer is over no sooner than its
- * delay, which other work may pass; who waits sleeps, and still hears of failures. Lower bounds of
- * time are exact. Upper ones must hold in one of several tries, for a machine may be busy. */
+/* A comm with delays: results equal those without; a transfer is done no earlier than its delay,
+ * which overlaps with other work; a waiting rank sleeps, and still learns of failures. Lower bounds
+ * of time are exact. Upper bounds must hold in one of several tries, since the machine may be
+ * busy. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,7 +18,7 @@ static int32_t *ints_at(TestRank *r, int at)
     return (int32_t *)(void *)(r->memory + (size_t)at * 64 * BYTES);
 }
 
-/* An all-reduce of COUNT integers within one piece of memory. */
+/* An in-place all-reduce of COUNT integers. */
 static Transfer sum_of(TestRank *r, int at)
 {
     const Ref ref = {r->rank, 0, (size_t)at * 64 * BYTES, COUNT, I32};
@@ -40,7 +41,7 @@ static void work(double s)
     nanosleep(&t, NULL);
 }
 
-/* Several in flight, waited for backwards: right, and each as late as it must be. */
+/* Several in flight, waited for in reverse: the results are right, and none is early. */
 static Err several_body(TestRank *r)
 {
     Ticket ticket[IN_FLIGHT];
@@ -56,7 +57,7 @@ static Err several_body(TestRank *r)
         EXPECT(r, is_summed(r, i));
         EXPECT(r, now_s() - begun_s[i] >= r->of->delay_s);
         const Record *record = recorder_at(comm_recorder(r->comm), ticket[i].number);
-        EXPECT(r, record->done_s - record->posted_s >= r->of->delay_s - 1e-9); /* of rounding */
+        EXPECT(r, record->done_s - record->posted_s >= r->of->delay_s - 1e-9); /* rounding error */
     }
     return OK;
 }
@@ -77,8 +78,8 @@ static double thread_s(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* A wait right after begin lasts the delay, asleep; one after work of that length does not. All
- * ranks try as often. */
+/* A wait right after begin lasts for the delay, asleep; a wait after work of that length does not.
+ * All ranks try equally often. */
 static Err hidden_body(TestRank *r)
 {
     const double delay_s = r->of->delay_s;
@@ -111,15 +112,15 @@ static void work_hides_it(void **state)
     ranks_run(&(TestWorld){.ranks = 2, .body = hidden_body, .delay_s = 30e-3});
 }
 
-/* By bytes: what leaves the rank, or comes in where nothing leaves it. What stays on the rank is
- * not delayed. */
+/* Delay by bytes: those that leave the rank, or those that arrive if none leave. Transfers within a
+ * rank are not delayed. */
 static Err bytes_body(TestRank *r)
 {
     const double each_s = BYTES / r->of->delay_Bps;
     const Ref mine = {r->rank, 0, 0, COUNT, I32}, peer = {1 - r->rank, 0, 0, COUNT, I32};
     Transfer t = sum_of(r, 0);
     double begun_s = now_s();
-    TRY(comm_do(r->comm, &t)); /* of 2 ranks: its bytes leave once each */
+    TRY(comm_do(r->comm, &t)); /* on 2 ranks each byte leaves once */
     EXPECT(r, now_s() - begun_s >= each_s);
     t = (Transfer){.kind = r->rank ? COMM_RECV : COMM_SEND, .group = t.group};
     t.from = r->rank ? peer : mine;
@@ -133,7 +134,7 @@ static Err bytes_body(TestRank *r)
         TRY(comm_do(
             r->comm,
             &(Transfer){.kind = COMM_ALL_REDUCE, .group = {1, &alone}, .from = mine, .to = mine}));
-    EXPECT(r, now_s() - begun_s < 500 * each_s); /* 1000 of them, were they delayed */
+    EXPECT(r, now_s() - begun_s < 500 * each_s); /* delayed ones would take 1000 of them */
     return OK;
 }
 
@@ -151,7 +152,7 @@ static Err failing_body(TestRank *r)
     TRY(comm_begin(r->comm, &t, &ticket));
     if (r->rank == 1) {
         for (int i = 0; i < 20;
-             i++) { /* the bytes are moved, and rank 0 waits for the time alone */
+             i++) { /* the bytes have moved, and rank 0 only waits for the due time */
             TRY(comm_poll(r->comm));
             work(1e-3);
         }

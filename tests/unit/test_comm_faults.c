@@ -1,5 +1,4 @@
-/* What goes wrong between ranks is said, on every rank, soon and by its name: never a hang.
- */
+/* Faults between ranks are reported on every rank, soon and by name; no fault hangs. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -58,7 +57,7 @@ static void a_skipped_collective_is_named(void **state)
     }
     assert_true(named >= 1);
 
-    /* Without tags only the end shows it: rank 2 is done, and the others miss it. */
+    /* Without tags it shows only at the end: rank 2 is done, and the others wait for it. */
     tagged = 0;
     const double start_s = now_s();
     ranks_run(&(TestWorld){
@@ -67,7 +66,7 @@ static void a_skipped_collective_is_named(void **state)
     says(0, ERR_PEER, "all-reduce #19 over {0 1 2 3}, instruction 100: rank"); /* 2, or 1 and 2 */
     says(0, ERR_PEER, "rank 2 has closed its comm");
     says(3, ERR_PEER, "rank 2 has closed its comm");
-    assert_true(now_s() - start_s < 5); /* which is known at once */
+    assert_true(now_s() - start_s < 5); /* detected at once, without the timeout */
 }
 
 /* Rank 0 waits for rank 1, rank 1 for rank 2, which computes. */
@@ -85,7 +84,7 @@ static Err chain(TestRank *r)
                    .from = {.rank = 2},
                    .to = {1, 0, 0, 3, F64},
                    .instr = 9};
-    usleep(100 * 1000); /* rank 0 is the first to run out of patience */
+    usleep(100 * 1000); /* rank 0 reaches its timeout first */
     return comm_do(r->comm, &t);
 }
 
@@ -123,7 +122,7 @@ static Err fail_one(TestRank *r)
     }
     if (r->rank % 3) TRY(comm_wait(r->comm, ticket));
     pair.group = (RankList){2, two};
-    pair.from.offset = pair.to.offset = TEST_BYTES - 64; /* beside the large one */
+    pair.from.offset = pair.to.offset = TEST_BYTES - 64; /* next to the large one */
     for (int i = 0; i < 1000000; i++) TRY(comm_do(r->comm, &pair));
     return OK;
 }
@@ -132,7 +131,7 @@ static void an_error_reaches_all(void **state)
 {
     (void)state;
     const int ranks = ranks_or(6);
-    if (ranks % 2) skip(); /* it has pairs */
+    if (ranks % 2) skip(); /* ranks form pairs */
     for (int bad = 0; bad < ranks; bad++) {
         char words[64];
         const double start_s = now_s();
@@ -163,7 +162,7 @@ static Err differ(TestRank *r)
     if (how == 7) {
         t.kind = COMM_ALL_TO_ALL;
         t.from_counts = counts;
-        t.to_counts = wrong; /* what comes is not what was said */
+        t.to_counts = wrong; /* not the counts that the sender has */
         t.to.offset = 64;
     }
     if (r->rank == 1) {
@@ -203,15 +202,15 @@ static void mismatches_are_named(void **state)
     }
 }
 
-/* A rank that leaves with transfers in flight has failed. Its memory is gone when the other comes
- * to move them: nothing may be touched, and nothing begins any more. */
+/* A rank that leaves with transfers in flight has failed. Its memory is freed before the other rank
+ * would move them: it must not be accessed, and nothing can be begun any more. */
 static Err leave_early(TestRank *r)
 {
     const Transfer t = sum(r, 5000, 0);
     Ticket ticket, none;
     memset(r->memory, 0, TEST_BYTES);
     TRY(comm_begin(r->comm, &t, &ticket));
-    usleep(r->rank == 0 ? 20 * 1000 : 1500 * 1000); /* far apart: machines are busy */
+    usleep(r->rank == 0 ? 20 * 1000 : 1500 * 1000); /* far apart, since the machine may be busy */
     if (r->rank == 0) return OK;
     const Err err = comm_wait(r->comm, ticket);
     EXPECT(r, comm_begin(r->comm, &t, &none) == ERR_PEER);
@@ -239,7 +238,7 @@ static Err join_twice(TestRank *r)
     return OK;
 }
 
-static void seats_are_taken_once(void **state)
+static void ranks_join_once(void **state)
 {
     (void)state;
     needs_threads();
@@ -257,7 +256,7 @@ int main(void)
         cmocka_unit_test(an_error_reaches_all),
         cmocka_unit_test(mismatches_are_named),
         cmocka_unit_test(leaving_early_is_a_failure),
-        cmocka_unit_test(seats_are_taken_once),
+        cmocka_unit_test(ranks_join_once),
     };
     return cmocka_run_group_tests(tests, ranks_open, ranks_close);
 }

@@ -1,6 +1,6 @@
-/* Collectives between ranks: every kind, type, group and cut, in place and not, several
- * groups in flight at once and waited for in different orders; bit for bit what one thread computes
- * that folds in the order of the group. */
+/* Collectives between ranks: every kind, type, group and split, in place and not, several groups in
+ * flight at once and waited for in different orders; equal to the bit to a serial fold in the order
+ * of the group. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,7 +22,7 @@ typedef struct {
     Cut cut;
     bool in_place;
     uint64_t salt;
-    int group_of, n; /* which of the groups; its members */
+    int group_of, n; /* index of the group; its members */
     int32_t rank[8];
     int me;
 } Case;
@@ -40,7 +40,7 @@ static int group_ranks(int which, int rank, int ranks, int32_t *out)
         if (which == 4 && (back == ranks - 1 || back == 0)) out[n++] = back; /* the two ends */
         if (which == 5 && i / 3 == rank / 3) out[n++] = (i + 1) / 3 == i / 3 ? i + 1 : i / 3 * 3;
     }
-    for (int i = 0; i < n; i++) { /* number 5 turns each three; the last may be cut short */
+    for (int i = 0; i < n; i++) { /* group 5 rotates each three ranks; the last may be fewer */
         if (out[i] >= ranks) return 0;
         for (int j = 0; j < i; j++)
             if (out[j] == out[i]) return 0;
@@ -49,7 +49,7 @@ static int group_ranks(int which, int rank, int ranks, int32_t *out)
     return me == 1 ? n : 0;
 }
 
-/* Elements of the part of `place`, or that `place` gives `to`. */
+/* Elements of the part of member `place`, or from `place` to `to`. */
 static int64_t part(const Case *k, int place, int to)
 {
     const uint64_t of = test_mix(k->salt + (uint64_t)(place * 8 + to));
@@ -60,7 +60,7 @@ static int64_t part(const Case *k, int place, int to)
     return (int64_t)(of % most);
 }
 
-/* Element i of what rank `rank` gives: any bits of an integer, floats of many magnitudes. */
+/* Element i of the input of rank `rank`: any bits of an integer, floats of many magnitudes. */
 static void element(const Case *k, int rank, int64_t i, void *out)
 {
     const uint64_t bits = test_mix(k->salt ^ (uint64_t)rank << 32 ^ (uint64_t)i);
@@ -160,7 +160,7 @@ static void make_transfer(TestRank *r, Begun *b)
         b->t.to_counts = b->to_counts;
 }
 
-/* What element i of `to` must be. */
+/* The expected element i of `to`. */
 static void wanted(const Begun *b, int64_t i, void *out)
 {
     const Case *k = &b->k;

@@ -1,4 +1,4 @@
-/* Who started this process, and what is said when it cannot join the others: without MPI. */
+/* Detection of launchers, and messages when sheaf-mpi.so cannot be opened; needs no MPI. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -75,7 +75,7 @@ static void what_is_missing_is_said(void **state)
     assert_false(mpi_is_there("/nowhere/sheaf-mpi.so"));
     fails("/nowhere/sheaf-mpi.so", "/nowhere/sheaf-mpi.so is not there");
     fails("/nowhere/sheaf-mpi.so", "run.ranks=N");
-    assert_false(mpi_is_there(NULL)); /* beside this test there is none */
+    assert_false(mpi_is_there(NULL)); /* there is none next to this test */
     fails(NULL, "/tests/sheaf-mpi.so is not there");
     assert_true(mpi_is_there(path));
     fails(path, "does not open");

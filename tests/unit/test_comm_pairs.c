@@ -1,5 +1,5 @@
-/* Sends and receives between ranks, many transfers in flight, groups that come and go, more
- * ranks than cores, agreement, and what the recorder says was sent. */
+/* Sends and receives between ranks, many transfers in flight, groups that end and start again, more
+ * ranks than cores, agreement, and the recorded bytes. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,8 +26,8 @@ static Transfer recv_from(const TestRank *r, int from, int64_t at, int64_t count
                       .to = {r->rank, 0, (size_t)at * 8, count, F64}};
 }
 
-/* Every rank sends every rank, itself too, three messages of different lengths, one of them empty;
- * all are in flight at once, and waited for in an order of its own. */
+/* Every rank sends to every rank, itself included, three messages of different lengths, one of them
+ * empty; all are in flight at once, and each rank waits in another order. */
 static Err all_pairs(TestRank *r)
 {
     enum { EACH = 3, LENGTH = 700 };
@@ -126,7 +126,7 @@ static void groups_come_and_go(void **state)
         ranks_run(&(TestWorld){.ranks = ranks, .body = step_groups, .timeout_s = 60});
 }
 
-/* Many ranks on few cores give their cores away: this takes some milliseconds, not minutes. */
+/* Many ranks on few cores yield their cores: this takes milliseconds, not minutes. */
 static Err crowd(TestRank *r)
 {
     int64_t *x = (int64_t *)(void *)r->memory;
@@ -150,7 +150,7 @@ static void many_ranks_finish(void **state)
     assert_true(now_s() - start_s < 20);
 }
 
-/* The lowest rank that has an error speaks for all, whatever the order of the group. */
+/* All ranks get the error of the lowest rank that has one, whatever the order of the group. */
 static Err agree_on(TestRank *r)
 {
     static const int32_t back[4] = {3, 2, 1, 0};
@@ -181,7 +181,8 @@ static void ranks_agree(void **state)
         ranks_run(&(TestWorld){.ranks = 4, .body = agree_on, .arg = &bad, .timeout_s = 60});
 }
 
-/* What leaves each rank: exact by rank, and summed over the group as the formulas have it. */
+/* Bytes that leave each rank: exact per rank, and summed over the group as the formulas of
+ * comm.h. */
 static Err volumes(TestRank *r)
 {
     static const int64_t counts[4] = {7, 0, 3, 1};

@@ -1,5 +1,5 @@
-/* What the interface promises for many ranks, above the table: a backend that moves nothing stands
- * for rank 2 of 4, so that nothing here can lean on there being one rank. */
+/* The part of the interface above the backend, for many ranks: a backend that moves nothing is rank
+ * 2 of 4, so that no test relies on a world of one rank. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -155,7 +155,7 @@ static void groups_count_for_themselves(void **state)
     assert_memory_equal(kept.rank, turned, sizeof turned);
 }
 
-/* A group that ended leaves room that fits the next one of its size. */
+/* A group that ended leaves memory that the next one of its size uses. */
 static void ended_groups_leave_their_memory(void **state)
 {
     (void)state;

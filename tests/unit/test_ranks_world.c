@@ -1,4 +1,4 @@
-/* test_ranks_world.c -- a body on every rank: the first error is the world's, with its rank, and
+/* test_ranks_world.c -- a body on every rank: world_run returns the first error with its rank, and
  * no wait outlives it. */
 #define _DEFAULT_SOURCE
 #include <setjmp.h>
@@ -26,7 +26,7 @@ static Err sum(WorldRank *w, double *x)
     const Transfer t = {
         .kind = COMM_ALL_REDUCE, .group = w->all, .from = at, .to = at, .instr = 17};
     const Err err = comm_do(w->comm, &t);
-    world_leave(w, err); /* x is the caller's */
+    world_leave(w, err); /* x is on the caller's stack */
     return err;
 }
 
@@ -55,7 +55,7 @@ static void all_ranks_run(void **state)
     }
 }
 
-/* Rank `*work` fails while the others wait for it; those that fail later are not told of. */
+/* Rank `*work` fails while the others wait for it; later failures are not reported. */
 static Err one_fails(WorldRank *w, void *work)
 {
     double x = 1;
@@ -73,7 +73,7 @@ static void the_first_error_is_the_worlds(void **state)
         const WorldSettings set = world_of(4, one_fails, &bad);
         const double start = now_s();
         assert_int_equal(world_run(&set), ERR_NOMEM);
-        assert_true(now_s() - start < 5); /* of 20 that a wait may last */
+        assert_true(now_s() - start < 5); /* the timeout is 20 */
         snprintf(want, sizeof want, "rank %d: planted %d", bad, bad);
         assert_string_equal(err_text(), want);
     }
@@ -93,7 +93,7 @@ static void one_rank_is_not_named(void **state)
     assert_string_equal(err_text(), "planted");
 }
 
-/* What is found before a phase that all enter: by two ranks; the lower one is told. */
+/* Two ranks fail before a phase that all enter; the lower one is reported. */
 static Err two_disagree(WorldRank *w, void *work)
 {
     (void)work;
@@ -113,7 +113,7 @@ static void ranks_agree_before_they_move_on(void **state)
     }
 }
 
-/* The same fault on all ranks is told without one. */
+/* The same fault on all ranks is reported without a rank. */
 static Err all_refuse(WorldRank *w, void *work)
 {
     (void)work;
@@ -131,7 +131,7 @@ static void a_fault_of_all_names_none(void **state)
     }
 }
 
-/* Rank 1 does not come to the second sum in time. */
+/* Rank 1 does not reach the second sum in time. */
 static Err one_stops_answering(WorldRank *w, void *work)
 {
     double x = 1;
@@ -161,7 +161,7 @@ static void flight_recorder_file_reads_back(void **state)
     const char *words[2], *reason;
     char path[64];
     snprintf(path, sizeof path, "test_ranks_world.%d.json",
-             (int)getpid()); /* where the test runs */
+             (int)getpid()); /* in the working directory */
     WorldSettings set = world_of(3, one_stops_answering, NULL);
     assert_int_equal(flight_recorder_open(&recorder), OK);
     assert_int_equal(arena_open(&arena, "words", 1 << 24), OK);
