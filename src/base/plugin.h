@@ -32,7 +32,7 @@ typedef struct {
     PluginAbi abi;
     bool global;         /* its libraries open plugins of their own that need their symbols */
     const char *missing; /* what to do when there is no such file: end of the error message */
-    const char *broken;  /* likewise when it does not open; NULL: nothing to add */
+    const char *broken;  /* the same for a file that does not open; NULL: nothing to add */
 } Plugin;
 
 enum { PLUGIN_PATH_BYTES = 4096 };

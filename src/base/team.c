@@ -258,7 +258,7 @@ void team_close(Team *team)
     stop_workers(team, team->threads);
 }
 
-void team_set_rank(int who) { thread_rank = who; }
+void team_set_rank(int rank) { thread_rank = rank; }
 
 int team_rank(void) { return thread_rank; }
 
@@ -270,7 +270,7 @@ void team_run(Team *team, int64_t n_tiles, void (*run)(void *work, int64_t tile)
         for (int64_t tile = 0; tile < n_tiles; tile++) run(work, tile);
         return;
     }
-    MUST(!is_open(atomic_load(&team->gate)), "a team was asked to run within its own run");
+    MUST(!is_open(atomic_load(&team->gate)), "team_run within a tile of the same team");
     MUST(n_tiles / team->threads < (int64_t)TAKEN, "%lld tiles", (long long)n_tiles);
     team->run = run;
     team->work = work;

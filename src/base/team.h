@@ -38,7 +38,7 @@ void team_close(Team *team);
 int team_threads(const Team *team);
 /* Local. The rank that this thread works for, -1 at first. Teams that the thread opens afterwards
  * pass it on to their threads. team_rank is async-signal-safe. */
-void team_set_rank(int who);
+void team_set_rank(int rank);
 int team_rank(void);
 /* Local. Calls run(work, tile) for each tile in [0, n_tiles), in any order, and returns when all
  * are done. Only the thread that opened the team may call it. NULL is a team of one. */

@@ -31,7 +31,8 @@ void launch_close(Launch *l);
 /* Local. Loads the configuration for the ranks that were started; sets ranks, here and the
  * cores. */
 Err launch_config(Launch *l, const Args *args, Arena *a, Config *out);
-/* Local. The thread team of one rank of this process (index `place`), pinned as run.pin says. */
+/* Local. The thread team of one rank of this process (index `place`), pinned according to
+ * run.pin. */
 Err launch_team(const Launch *l, int place, Team **out);
 
 #endif

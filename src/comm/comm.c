@@ -218,8 +218,7 @@ Err comm_begin(Comm *c, const Transfer *t, Ticket *out)
         c->recorder->total--; /* no member will match it; its number is used again */
         return err;
     }
-    /* Only now: a transfer that was refused must not shift the numbers that members match
-         * by. */
+    /* Only now: a transfer that was refused must not shift the numbers that members match by. */
     record_count(c, p);
     s->next++;
     g->in_flight++;
@@ -239,7 +238,8 @@ Err comm_wait(Comm *c, Ticket ticket)
     /* Stays set after an error: the flight recorder then shows the transfer that failed. */
     c->recorder->waits = ticket.number;
     TRY(device_transport_failed(c, c->table->wait(c, ticket.slot), false));
-    MUST(p->progress == DONE, "rank %d: %s says OK before it is done", c->set.rank, c->table->name);
+    MUST(p->progress == DONE, "rank %d: %s returned OK before it is done", c->set.rank,
+         c->table->name);
     if (p->by_transport) TRY(device_transport_failed(c, c->transport->wait(c, ticket.slot), true));
     if (c->staged) TRY(staging_end(c, ticket.slot));
     TRY(delay_wait(c, p->due_s));

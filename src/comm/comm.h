@@ -116,7 +116,7 @@ typedef struct {
     int64_t records;  /* number of records that the recorder keeps */
     bool hostile;     /* for tests, see above */
     uint64_t seed;    /* of the hostile comm's coin and delays */
-    double timeout_s; /* a longer wait is an error that names who waits for whom; 0: no limit */
+    double timeout_s; /* a longer wait is an error with a report of all waits; 0: no limit */
     /* Emulates a slower network: a transfer between ranks completes no earlier than delay_s, plus
      * its bytes at delay_Bps, after this rank began it. The waiting rank sleeps. 0: no delay. */
     double delay_s, delay_Bps;

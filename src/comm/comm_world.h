@@ -6,7 +6,7 @@
  *         settings.rank = world->rank + i, settings.ranks = world->ranks;
  *         TRY(comm_join(world, &arena, &settings, &comm));
  *         ...
- *         comm_close(comm);                           before the memory that it knows is freed
+ *         comm_close(comm);                           before its registered memory is freed
  *     comm_world_stop(world);                         after all comms of this process are closed
  *
  * A backend fills the table and embeds it as the first member of its own struct. */

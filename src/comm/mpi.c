@@ -56,11 +56,11 @@ Err mpi_start(const char *path, const MpiLaunch *launch, CommWorld **out)
     TRY(plugin_open(&plugin, path, &entry));
     TRY(((const MpiEntry *)entry)->start(&w));
     if (launch && (launch->ranks != w->ranks || launch->rank != w->rank)) {
-        const Err err =
-            err_fail(ERR_CONFIG,
-                     "mpi: %s started rank %d of %d, but MPI says rank %d of %d; use the mpirun of "
-                     "the MPI that sheaf-mpi.so was built with, or srun --mpi=pmix",
-                     launch->by, launch->rank, launch->ranks, w->rank, w->ranks);
+        const Err err = err_fail(
+            ERR_CONFIG,
+            "mpi: %s started rank %d of %d, but MPI reports rank %d of %d; use the mpirun of "
+            "the MPI that sheaf-mpi.so was built with, or srun --mpi=pmix",
+            launch->by, launch->rank, launch->ranks, w->rank, w->ranks);
         comm_world_stop(w);
         return err;
     }

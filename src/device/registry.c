@@ -32,7 +32,7 @@ static const Plugin cuda_plugin = {
     .file = "sheaf-cuda.so",
     .symbol = CUDA_ENTRY_NAME,
     .abi = {{sizeof(Call), sizeof(Device), sizeof(DeviceRuntime)}},
-    .missing = "build with nvcc (./x build cuda says what it misses), or run.device=cpu",
+    .missing = "build with nvcc (./x build cuda lists what is missing), or run.device=cpu",
     .broken = "are the CUDA libraries it was built with on the library path?"};
 
 static Err cuda_open(const char *file, const Device **out)

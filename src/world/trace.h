@@ -28,7 +28,7 @@ typedef struct {
 
 /* Local. Allocates this rank's share of MAX_TRACE_EVENTS. */
 Err trace_open(Trace *t, int rank, int ranks_here, Arena *a);
-/* Local. Copies the transfers since the last call. At most `cap` transfers may lie between two
+/* Local. Copies the transfers since the last call. At most `cap` transfers may pass between two
  * calls, or the oldest are missed. */
 void trace_take(Trace *t, const Recorder *r);
 /* Local. Writes the traces of n ranks of one model. */

@@ -154,7 +154,7 @@ static void enqueue(NcclComm *c)
 NcclResult ncclCommGetAsyncError(NcclComm *comm, NcclResult *out)
 {
     NcclComm *c = comm;
-    if (c->ended) return misuse(c, "asked after its end");
+    if (c->ended) return misuse(c, "used after its end");
     const int failed = atomic_load(&c->shared->failed), own = atomic_load(&c->error);
     *out = NCCL_OK;
     if (failed == 2)
@@ -192,7 +192,7 @@ static NcclResult start(Batch *b)
     const StandinWhat fault = fault_now();
     if (fault == FAULT_CALL) {
         free(b);
-        snprintf(c->text, sizeof c->text, "asked for by the test");
+        snprintf(c->text, sizeof c->text, "planted by the test");
         return NCCL_REMOTE_ERROR;
     }
     b->never = fault == FAULT_NEVER;

@@ -9,7 +9,7 @@
 typedef struct {
     TransportSettings set;
     Err want;
-    const char *says,
+    const char *want_text,
         *transport; /* part of the printed line or of the error; the resulting transport */
 } Choice;
 
@@ -18,20 +18,20 @@ static char faults[8][512];
 static Err choose(WorldRank *r, void *work)
 {
     const Choice *k = work;
-    char words[TRANSPORT_BYTES], *fault = faults[r->rank];
-    const Err err = transport_open(r, &k->set, words);
-    const char *said = err == OK ? words : err_text();
-    if (err != k->want || !strstr(said, k->says) || (k->says[0] == '\0' && said[0]))
-        snprintf(fault, 512, "rank %d: error %d: %.400s", r->rank, (int)err, said);
+    char line[TRANSPORT_BYTES], *fault = faults[r->rank];
+    const Err err = transport_open(r, &k->set, line);
+    const char *text = err == OK ? line : err_text();
+    if (err != k->want || !strstr(text, k->want_text) || (k->want_text[0] == '\0' && text[0]))
+        snprintf(fault, 512, "rank %d: error %d: %.400s", r->rank, (int)err, text);
     else if (err == OK && strcmp(comm_transport_name(r->comm), k->transport) != 0)
         snprintf(fault, 512, "rank %d: %s moves", r->rank, comm_transport_name(r->comm));
     return OK;
 }
 
-static void expect(int ranks, const char *says, Err want, TransportSettings set,
+static void expect(int ranks, const char *want_text, Err want, TransportSettings set,
                    const char *transport)
 {
-    Choice k = {set, want, says, transport};
+    Choice k = {set, want, want_text, transport};
     k.set.object = SHEAF_NCCL_OBJECT;
     if (!k.set.library) k.set.library = STANDIN_OBJECT;
     memset(faults, 0, sizeof faults);
@@ -42,7 +42,7 @@ static void expect(int ranks, const char *says, Err want, TransportSettings set,
                                   .body = choose,
                                   .work = &k}));
     for (int i = 0; i < ranks; i++)
-        if (faults[i][0]) fail_msg("%s: %s", says, faults[i]);
+        if (faults[i][0]) fail_msg("%s: %s", want_text, faults[i]);
 }
 
 /* The shadow device as a machine with one GPU. */
@@ -53,7 +53,7 @@ static Err one_card(int ordinal, uint64_t *out)
     return OK;
 }
 
-static void nccl_where_it_can_be(void **state)
+static void nccl_if_possible(void **state)
 {
     (void)state;
     TransportSettings set = {.device = &device_shadow, .processes = true};
@@ -64,7 +64,7 @@ static void nccl_where_it_can_be(void **state)
     expect(1, "device memory between ranks: NCCL 2.28.9", OK, set, "nccl");
 }
 
-static void one_gpu_for_two(void **state)
+static void two_ranks_on_one_gpu(void **state)
 {
     (void)state;
     DeviceRuntime memory = *device_shadow.runtime;
@@ -84,7 +84,7 @@ static void one_gpu_for_two(void **state)
     bed.version(22809);
 }
 
-static void none_there(void **state)
+static void no_library(void **state)
 {
     (void)state;
     TransportSettings set = {
@@ -98,7 +98,7 @@ static void none_there(void **state)
     bed.version(22809);
 }
 
-static void what_was_asked_for(void **state)
+static void requests(void **state)
 {
     (void)state;
     expect(2, "MPI, staged through host memory: run.comm=mpi", OK,
@@ -119,9 +119,9 @@ static void what_was_asked_for(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nccl_where_it_can_be), cmocka_unit_test(one_gpu_for_two),
-        cmocka_unit_test(none_there), cmocka_unit_test(what_was_asked_for)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(nccl_if_possible),
+                                       cmocka_unit_test(two_ranks_on_one_gpu),
+                                       cmocka_unit_test(no_library), cmocka_unit_test(requests)};
     (void)argc;
     const int status = bed_open(1, argv);
     if (status != 0) return status;

@@ -272,7 +272,7 @@ static void run(int ranks, SideBody *body)
     assert_true(left.contexts == 0 && left.bytes == 0);
 }
 
-static void as_on_the_host(void **state)
+static void equal_to_the_host(void **state)
 {
     (void)state;
     for (int n = 1; n <= bed.ranks; n++) run(n, all_kinds);
@@ -291,7 +291,7 @@ static void many_in_flight(void **state)
     if (bed.ranks > 1) run(3, crossing);
 }
 
-static void what_cannot_be(void **state)
+static void bad_transfers_are_refused(void **state)
 {
     (void)state;
     run(bed.ranks, refused);
@@ -300,8 +300,8 @@ static void what_cannot_be(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_on_the_host), cmocka_unit_test(maxima_keep_nan),
-        cmocka_unit_test(many_in_flight), cmocka_unit_test(what_cannot_be)};
+        cmocka_unit_test(equal_to_the_host), cmocka_unit_test(maxima_keep_nan),
+        cmocka_unit_test(many_in_flight), cmocka_unit_test(bad_transfers_are_refused)};
     const int status = bed_open(argc, argv);
     if (status != 0) return status;
     const int failed = cmocka_run_group_tests(tests, ranks_open, ranks_close);

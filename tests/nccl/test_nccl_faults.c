@@ -66,7 +66,7 @@ static void expect(const char *what, const char *where, double timeout_s)
     for (int i = 0; i < ranks_or(RANKS); i++) {
         const TestRank *r = &test_ranks[i];
         if (r->err == OK || !strstr(r->text, what) || (where && !strstr(r->text, where)))
-            fail_msg("rank %d: wanted '%s' and '%s', it says: %s", i, what, where ? where : "",
+            fail_msg("rank %d: wanted '%s' and '%s', got: %s", i, what, where ? where : "",
                      r->err == OK ? "OK" : r->text);
         assert_true(r->ended_s - start_s < 20);
     }
@@ -86,7 +86,7 @@ static void a_call_that_is_refused(void **state)
 {
     (void)state;
     fault = (StandinFault){FAULT_CALL, AT};
-    expect("asked for by the test", sum_name, 20);
+    expect("planted by the test", sum_name, 20);
 }
 
 static void a_gpu_that_stops(void **state)
@@ -130,7 +130,7 @@ static void none(void **state)
 static struct {
     NcclResult (*id)(NcclId *);
     NcclResult (*init)(NcclComm **, int, NcclId, int, NcclConfig *);
-    NcclResult (*ask)(NcclComm *, NcclResult *);
+    NcclResult (*get_async_error)(NcclComm *, NcclResult *);
     NcclResult (*abort)(NcclComm *);
     NcclResult (*end)(void);
     NcclResult (*reduce)(const void *, void *, size_t, NcclType, NcclOp, NcclComm *, void *);
@@ -152,11 +152,11 @@ typedef struct {
     char *memory[2];
 } Two;
 
-static NcclResult asked(NcclComm *c)
+static NcclResult async_error(NcclComm *c)
 {
     NcclResult state = NCCL_IN_PROGRESS;
     for (int i = 0; i < 20000 && state == NCCL_IN_PROGRESS; i++) {
-        assert_int_equal(nccl.ask(c, &state), NCCL_OK);
+        assert_int_equal(nccl.get_async_error(c, &state), NCCL_OK);
         nanosleep(&(struct timespec){.tv_nsec = 10000}, NULL);
     }
     return state;
@@ -178,7 +178,7 @@ static Two two_open(void)
         assert_int_equal(m->alloc(t.context[i], 4096, &memory), OK);
         t.memory[i] = memory;
     }
-    for (int i = 0; i < 2; i++) assert_int_equal(asked(t.comm[i]), NCCL_OK);
+    for (int i = 0; i < 2; i++) assert_int_equal(async_error(t.comm[i]), NCCL_OK);
     return t;
 }
 
@@ -194,20 +194,21 @@ static void two_close(Two *t)
 static bool good(NcclResult r) { return r == NCCL_OK || r == NCCL_IN_PROGRESS; }
 
 /* Rank 0 sums and then gathers, rank 1 gathers and then sums. */
-static void another_order_is_minded(void **state)
+static void another_order_is_detected(void **state)
 {
     (void)state;
     Two t = two_open();
     for (int turn = 0; turn < 2; turn++)
         for (int i = 0; i < 2; i++) {
             char *at = t.memory[i];
-            if (turn == 1 && asked(t.comm[i]) != NCCL_OK) continue; /* it was detected already */
+            if (turn == 1 && async_error(t.comm[i]) != NCCL_OK)
+                continue; /* it was detected already */
             assert_true(good(
                 turn == i ? nccl.reduce(at, at + 512, 16, NCCL_F32, NCCL_SUM, t.comm[i], t.queue[i])
                           : nccl.gather(at, at + 512, 16, NCCL_F32, t.comm[i], t.queue[i])));
         }
     NcclResult seen = NCCL_OK;
-    for (int i = 0; i < 1000 && good(seen); i++) seen = asked(t.comm[0]), usleep(1000);
+    for (int i = 0; i < 1000 && good(seen); i++) seen = async_error(t.comm[0]), usleep(1000);
     assert_int_equal(seen, NCCL_INVALID_USAGE);
     assert_non_null(strstr(nccl.last(t.comm[1]), "another order?"));
     two_close(&t);
@@ -221,7 +222,7 @@ static void misused(const char *what)
         fail_msg("%lld misuses, '%s'; wanted '%s'", (long long)count.misuses, count.misuse, what);
 }
 
-static void misuse_is_minded(void **state)
+static void misuse_is_detected(void **state)
 {
     (void)state;
     Two t = two_open();
@@ -254,8 +255,8 @@ int main(int argc, char **argv)
                                        cmocka_unit_test(a_gpu_that_stops),
                                        cmocka_unit_test(a_communicator_that_does_not_open),
                                        cmocka_unit_test(a_rank_that_fails_itself),
-                                       cmocka_unit_test(another_order_is_minded),
-                                       cmocka_unit_test(misuse_is_minded)};
+                                       cmocka_unit_test(another_order_is_detected),
+                                       cmocka_unit_test(misuse_is_detected)};
     if (argc > 1) {
         printf("SKIPPED: faults are the stand-in's\n");
         return 77;
@@ -264,7 +265,7 @@ int main(int argc, char **argv)
     if (status != 0) return status;
     find("ncclGetUniqueId", &nccl.id);
     find("ncclCommInitRankConfig", &nccl.init);
-    find("ncclCommGetAsyncError", &nccl.ask);
+    find("ncclCommGetAsyncError", &nccl.get_async_error);
     find("ncclCommAbort", &nccl.abort);
     find("ncclGroupEnd", &nccl.end);
     find("ncclAllReduce", &nccl.reduce);

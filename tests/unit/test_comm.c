@@ -209,7 +209,7 @@ static void hostile_catches_early_reads(void **state)
     assert_true(early > 4 && late > 4);
 }
 
-static void what_cannot_complete_is_named(void **state)
+static void incomplete_transfers_are_named(void **state)
 {
     (void)state;
     const CommSettings set = plain();
@@ -313,7 +313,7 @@ static void bad_transfers_are_refused(void **state)
     bench_close();
 }
 
-static void the_recorder_sees_all(void **state)
+static void all_transfers_are_recorded(void **state)
 {
     (void)state;
     CommSettings set = plain();
@@ -408,10 +408,10 @@ int main(void)
         cmocka_unit_test(in_place_keeps_the_value),
         cmocka_unit_test(sends_meet_receives_in_order),
         cmocka_unit_test(hostile_catches_early_reads),
-        cmocka_unit_test(what_cannot_complete_is_named),
+        cmocka_unit_test(incomplete_transfers_are_named),
         cmocka_unit_test(halves_must_fit),
         cmocka_unit_test(bad_transfers_are_refused),
-        cmocka_unit_test(the_recorder_sees_all),
+        cmocka_unit_test(all_transfers_are_recorded),
         cmocka_unit_test(groups_may_live_for_one_step),
         cmocka_unit_test(more_ranks_are_refused),
     };

@@ -161,7 +161,7 @@ static Err failing_body(TestRank *r)
     return comm_wait(r->comm, ticket);
 }
 
-static void failures_are_heard(void **state)
+static void failures_end_the_wait(void **state)
 {
     (void)state;
     const double begun_s = now_s();
@@ -191,7 +191,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(results_are_equal), cmocka_unit_test(work_hides_it),
-        cmocka_unit_test(by_bytes),          cmocka_unit_test(failures_are_heard),
+        cmocka_unit_test(by_bytes),          cmocka_unit_test(failures_end_the_wait),
         cmocka_unit_test(no_such_delay),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -20,7 +20,7 @@ static Transfer sum(const TestRank *r, int64_t count, int tag)
                       .tag = tag};
 }
 
-static void says(int rank, Err err, const char *words)
+static void expect_error(int rank, Err err, const char *words)
 {
     const TestRank *r = &test_ranks[rank];
     if (r->err != err) fail_msg("rank %d: error %d, not %d: %s", rank, r->err, err, r->text);
@@ -50,10 +50,10 @@ static void a_skipped_collective_is_named(void **state)
     int named = 0;
     for (int i = 0; i < 4; i++) {
         if (test_ranks[i].err == ERR_CHECK) named++;
-        says(i, test_ranks[i].err, "all-reduce #17 over {0 1 2 3}");
-        says(i, test_ranks[i].err, "differ in their tag: rank 0 began");
-        says(i, test_ranks[i].err,
-             "tag 17, instruction 117; rank 2 began all-reduce of 5 f32, tag 18");
+        expect_error(i, test_ranks[i].err, "all-reduce #17 over {0 1 2 3}");
+        expect_error(i, test_ranks[i].err, "differ in their tag: rank 0 began");
+        expect_error(i, test_ranks[i].err,
+                     "tag 17, instruction 117; rank 2 began all-reduce of 5 f32, tag 18");
     }
     assert_true(named >= 1);
 
@@ -63,9 +63,10 @@ static void a_skipped_collective_is_named(void **state)
     ranks_run(&(TestWorld){
         .ranks = 4, .body = skip_one, .arg = &tagged, .may_fail = true, .timeout_s = 30});
     assert_int_equal(test_ranks[2].err, OK);
-    says(0, ERR_PEER, "all-reduce #19 over {0 1 2 3}, instruction 100: rank"); /* 2, or 1 and 2 */
-    says(0, ERR_PEER, "rank 2 has closed its comm");
-    says(3, ERR_PEER, "rank 2 has closed its comm");
+    expect_error(0, ERR_PEER,
+                 "all-reduce #19 over {0 1 2 3}, instruction 100: rank"); /* 2, or 1 and 2 */
+    expect_error(0, ERR_PEER, "rank 2 has closed its comm");
+    expect_error(3, ERR_PEER, "rank 2 has closed its comm");
     assert_true(now_s() - start_s < 5); /* detected at once, without the timeout */
 }
 
@@ -88,19 +89,19 @@ static Err chain(TestRank *r)
     return comm_do(r->comm, &t);
 }
 
-static void a_hang_tells_who_waits_for_whom(void **state)
+static void a_hang_report_names_all_waits(void **state)
 {
     (void)state;
     needs_ranks(3);
     const double start_s = now_s();
     ranks_run(&(TestWorld){.ranks = 3, .body = chain, .may_fail = true, .timeout_s = 0.5});
-    says(0, ERR_PEER, "rank 0: waited 0.");
-    says(0, ERR_PEER,
-         "(run.timeout_s=0.5) for all-reduce #1 over {0 1 2}, instruction 107: rank 1, "
-         "rank 2 have not posted it");
-    says(0, ERR_PEER, "rank 1 waits for recv #0 from rank 2 over {0 1 2}, instruction 9");
-    says(0, ERR_PEER, "; rank 2 computes");
-    says(0, ERR_PEER, " was all-reduce #0 over {0 1 2}, instruction 107");
+    expect_error(0, ERR_PEER, "rank 0: waited 0.");
+    expect_error(0, ERR_PEER,
+                 "(run.timeout_s=0.5) for all-reduce #1 over {0 1 2}, instruction 107: rank 1, "
+                 "rank 2 have not posted it");
+    expect_error(0, ERR_PEER, "rank 1 waits for recv #0 from rank 2 over {0 1 2}, instruction 9");
+    expect_error(0, ERR_PEER, "; rank 2 computes");
+    expect_error(0, ERR_PEER, " was all-reduce #0 over {0 1 2}, instruction 107");
     assert_string_equal(test_ranks[0].text, test_ranks[1].text);
     assert_true(test_ranks[0].ended_s - start_s > 0.5 && test_ranks[1].ended_s - start_s < 1.1);
 }
@@ -139,10 +140,10 @@ static void an_error_reaches_all(void **state)
         snprintf(words, sizeof words, "rank %d: disk %d is full", bad, bad);
         for (int i = 0; i < ranks; i++) {
             if (i == bad) continue;
-            says(i, ERR_PEER, words);
+            expect_error(i, ERR_PEER, words);
             assert_true(test_ranks[i].ended_s - start_s < 2);
         }
-        says(bad, ERR_IO, "disk");
+        expect_error(bad, ERR_IO, "disk");
     }
 }
 
@@ -196,7 +197,7 @@ static void mismatches_are_named(void **state)
     for (int how = 0; how < 8; how++) {
         ranks_run(&(TestWorld){.ranks = 3, .body = differ, .arg = &how, .may_fail = true});
         for (int i = 0; i < 3; i++)
-            if (how < 7 || test_ranks[i].err != OK) says(i, test_ranks[i].err, words[how]);
+            if (how < 7 || test_ranks[i].err != OK) expect_error(i, test_ranks[i].err, words[how]);
         assert_true(test_ranks[0].err == ERR_CHECK || test_ranks[1].err == ERR_CHECK ||
                     test_ranks[2].err == ERR_CHECK);
     }
@@ -223,9 +224,9 @@ static void leaving_early_is_a_failure(void **state)
     (void)state;
     needs_ranks(2);
     ranks_run(&(TestWorld){.ranks = 2, .body = leave_early, .may_fail = true});
-    says(1, ERR_PEER,
-         "rank 0: comm: all-reduce #0 over {0 1}, instruction 100 was begun and not "
-         "waited for");
+    expect_error(1, ERR_PEER,
+                 "rank 0: comm: all-reduce #0 over {0 1}, instruction 100 was begun and not "
+                 "waited for");
 }
 
 static Err join_twice(TestRank *r)
@@ -252,7 +253,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_skipped_collective_is_named),
-        cmocka_unit_test(a_hang_tells_who_waits_for_whom),
+        cmocka_unit_test(a_hang_report_names_all_waits),
         cmocka_unit_test(an_error_reaches_all),
         cmocka_unit_test(mismatches_are_named),
         cmocka_unit_test(leaving_early_is_a_failure),

@@ -65,7 +65,7 @@ static void fails(const char *path, const char *words)
     if (!strstr(err_text(), words)) fail_msg("'%s' is not in '%s'", words, err_text());
 }
 
-static void what_is_missing_is_said(void **state)
+static void missing_files_are_named(void **state)
 {
     (void)state;
     char path[] = "/tmp/sheaf_open_XXXXXX";
@@ -87,7 +87,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(launchers_are_known),
-        cmocka_unit_test(what_is_missing_is_said),
+        cmocka_unit_test(missing_files_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

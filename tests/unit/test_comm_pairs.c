@@ -224,7 +224,7 @@ static Err volumes(TestRank *r)
     return OK;
 }
 
-static void what_is_sent_is_counted(void **state)
+static void sent_bytes_are_counted(void **state)
 {
     (void)state;
     ranks_run(&(TestWorld){.ranks = 4, .body = volumes, .timeout_s = 60});
@@ -235,7 +235,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pairs_meet_in_order), cmocka_unit_test(queues_may_be_long),
         cmocka_unit_test(groups_come_and_go),  cmocka_unit_test(many_ranks_finish),
-        cmocka_unit_test(ranks_agree),         cmocka_unit_test(what_is_sent_is_counted),
+        cmocka_unit_test(ranks_agree),         cmocka_unit_test(sent_bytes_are_counted),
     };
     return cmocka_run_group_tests(tests, ranks_open, ranks_close);
 }

@@ -22,7 +22,7 @@ static void fails(const char *path, const char *words)
     assert_non_null(strstr(device_open_text("cuda", path, text), words));
 }
 
-static void what_is_missing_is_said(void **state)
+static void missing_files_are_named(void **state)
 {
     (void)state;
     char path[] = "/tmp/sheaf_test_XXXXXX";
@@ -55,7 +55,7 @@ static void another_object_is_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_missing_is_said),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(missing_files_are_named),
                                        cmocka_unit_test(another_object_is_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

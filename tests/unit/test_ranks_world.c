@@ -65,7 +65,7 @@ static Err one_fails(WorldRank *w, void *work)
     return err_fail(ERR_NOMEM, "planted %d", w->rank);
 }
 
-static void the_first_error_is_the_worlds(void **state)
+static void the_first_error_is_returned(void **state)
 {
     (void)state;
     for (int bad = 0; bad < 4; bad++) {
@@ -103,7 +103,7 @@ static Err two_disagree(WorldRank *w, void *work)
     return err_fail(ERR_CHECK, "not reached");
 }
 
-static void ranks_agree_before_they_move_on(void **state)
+static void ranks_agree_before_a_phase(void **state)
 {
     (void)state;
     for (int i = 0; i < 20; i++) {
@@ -132,7 +132,7 @@ static void a_fault_of_all_names_none(void **state)
 }
 
 /* Rank 1 does not reach the second sum in time. */
-static Err one_stops_answering(WorldRank *w, void *work)
+static Err one_stops(WorldRank *w, void *work)
 {
     double x = 1;
     (void)work;
@@ -141,10 +141,10 @@ static Err one_stops_answering(WorldRank *w, void *work)
     return sum(w, &x);
 }
 
-static void who_stops_answering_is_named(void **state)
+static void a_rank_that_stops_is_named(void **state)
 {
     (void)state;
-    WorldSettings set = world_of(3, one_stops_answering, NULL);
+    WorldSettings set = world_of(3, one_stops, NULL);
     set.timeout_s = 0.1;
     assert_int_equal(world_run(&set), ERR_PEER);
     if (!strstr(err_text(), "(run.timeout_s=0.1) for all-reduce #1 over {0 1 2}, instruction 17: "
@@ -162,7 +162,7 @@ static void flight_recorder_file_reads_back(void **state)
     char path[64];
     snprintf(path, sizeof path, "test_ranks_world.%d.json",
              (int)getpid()); /* in the working directory */
-    WorldSettings set = world_of(3, one_stops_answering, NULL);
+    WorldSettings set = world_of(3, one_stops, NULL);
     assert_int_equal(flight_recorder_open(&recorder), OK);
     assert_int_equal(arena_open(&arena, "words", 1 << 24), OK);
     set.timeout_s = 0.1;
@@ -228,11 +228,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_ranks_run),
-        cmocka_unit_test(the_first_error_is_the_worlds),
+        cmocka_unit_test(the_first_error_is_returned),
         cmocka_unit_test(one_rank_is_not_named),
-        cmocka_unit_test(ranks_agree_before_they_move_on),
+        cmocka_unit_test(ranks_agree_before_a_phase),
         cmocka_unit_test(a_fault_of_all_names_none),
-        cmocka_unit_test(who_stops_answering_is_named),
+        cmocka_unit_test(a_rank_that_stops_is_named),
         cmocka_unit_test(flight_recorder_file_reads_back),
         cmocka_unit_test(old_recorder_files_are_read),
     };

@@ -223,7 +223,7 @@ Err hostile_begin(Comm *c, int slot);
 /* Local. At the wait: copies a late result to `to`. */
 void hostile_deliver(Comm *c, int slot);
 
-/* report.c. Local. Fails the world with a report of who waits for whom. */
+/* report.c. Local. Fails the world with a report of which rank waits for which. */
 Err report_hang(Comm *c, int slot, double waited_s);
 /* Local. A member that has left the world without posting; -1: there is none. */
 int report_departed(Comm *c, int slot);

@@ -16,7 +16,7 @@
 #include "base/clock.h"
 
 enum { SPINS = 100 }; /* about 5 us; then a yield, in case a peer needs this core */
-/* Yields for YIELD_S, then sleeps at most SLEEP_S, or SHORT_SLEEP_S for events that wake nobody. A
+/* Yields for YIELD_S, then sleeps at most SLEEP_S, or SHORT_SLEEP_S for events without a wake-up. A
  * gap of STOPPED_S between two tries means that the process was stopped. */
 static const double YIELD_S = 1e-3, SLEEP_S = 50e-3, SHORT_SLEEP_S = 1e-3, STOPPED_S = 1;
 

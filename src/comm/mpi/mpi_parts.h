@@ -201,7 +201,7 @@ Err wait_over(Comm *c, int slot);
 /* Local. Between tries: yields, or sleeps after a while without progress. */
 void wait_backoff(double idle_s);
 
-/* report.c. Local. Fails the world with a report of who waits for whom. */
+/* report.c. Local. Fails the world with a report of which rank waits for which. */
 Err report_hang(Comm *c, int slot, double waited_s);
 /* Local. A member that has left the world without posting; -1: there is none. */
 int report_departed(const Comm *c, int slot);

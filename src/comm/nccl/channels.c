@@ -137,8 +137,8 @@ static void finish(Comm *c, NcclChannel *ch)
 {
     const double since_s = now_s();
     NcclResult state = NCCL_IN_PROGRESS;
-    const NcclResult asked = api_of(c)->CommFinalize(ch->comm);
-    bool good = asked == NCCL_OK || asked == NCCL_IN_PROGRESS;
+    const NcclResult finalized = api_of(c)->CommFinalize(ch->comm);
+    bool good = finalized == NCCL_OK || finalized == NCCL_IN_PROGRESS;
     while (good && state == NCCL_IN_PROGRESS && now_s() - since_s < 10) {
         good = api_of(c)->CommGetAsyncError(ch->comm, &state) == NCCL_OK;
         sched_yield();
