@@ -277,7 +277,7 @@ static void bad_transfers_are_refused(void **state)
         {transfer(COMM_ALL_REDUCE, ref(A, 0, 4), ref(B, 0, 5)), "4 elements `from`, 5 `to`"},
         {transfer(COMM_ALL_REDUCE, (Ref){0, A, 4, 1, F64}, ref(B, 0, 1)), "not a multiple of 8"},
         {transfer(COMM_ALL_REDUCE, (Ref){0, A, 0, 1, F32}, ref(B, 0, 1)), "`from` is f32"},
-        {transfer(COMM_ALL_REDUCE, (Ref){1, A, 0, 1, F64}, ref(B, 0, 1)), "`from` is of rank 1"},
+        {transfer(COMM_ALL_REDUCE, (Ref){1, A, 0, 1, F64}, ref(B, 0, 1)), "`from` is memory of rank 1"},
         {transfer(COMM_ALL_REDUCE, ref(A, 0, 4), ref(A, 2, 4)),
          "overlap in arena 3 (offsets 0 and"},
         {transfer(COMM_ALL_TO_ALL, ref(A, 0, 4), ref(A, 0, 4)), "overlap"},
