@@ -39,13 +39,13 @@ typedef struct {
     const Comm *c;
     const Transfer *t;
     int64_t sequence;
-    int me;     /* my index in the group */
-    char *room; /* [TRANSFER_NAME_BYTES] filled only for an error: formatting is slow */
+    int me;       /* my index in the group */
+    char *buffer; /* [TRANSFER_NAME_BYTES] filled only for an error: formatting is slow */
 } CheckContext;
 
 static const char *name_of(const CheckContext *k)
 {
-    return transfer_name(k->t, k->sequence, k->room);
+    return transfer_name(k->t, k->sequence, k->buffer);
 }
 
 static Err ref_check(const CheckContext *k, const Ref *r, const char *side)

@@ -16,12 +16,12 @@ typedef struct {
 __attribute__((format(printf, 2, 3))) static inline void report_add(Report *r, const char *format,
                                                                     ...)
 {
-    const int room = (int)sizeof r->text - r->used;
+    const int left = (int)sizeof r->text - r->used;
     va_list args;
     va_start(args, format);
-    const int wrote = vsnprintf(r->text + r->used, (size_t)room, format, args);
+    const int wrote = vsnprintf(r->text + r->used, (size_t)left, format, args);
     va_end(args);
-    r->used += wrote < room ? wrote : room - 1;
+    r->used += wrote < left ? wrote : left - 1;
 }
 
 #endif

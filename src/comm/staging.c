@@ -15,23 +15,23 @@ static DeviceQueue *queue_of(const Comm *c, Queue queue)
 /* Pinned memory for arena `at`, so that copies are asynchronous and at full speed. */
 static Err reserve_buffer(Comm *c, int at, size_t bytes)
 {
-    void *room;
+    void *buffer;
     if (c->memory[at].bytes >= bytes) return OK;
     if (c->memory[at].base) c->device.runtime->free_host(c->device.context, c->memory[at].base);
     c->memory[at].base = NULL;
     c->memory[at].bytes = 0;
-    TRY(c->device.runtime->alloc_host(c->device.context, bytes, &room));
-    c->memory[at].base = room;
+    TRY(c->device.runtime->alloc_host(c->device.context, bytes, &buffer));
+    c->memory[at].base = buffer;
     c->memory[at].bytes = bytes;
     return OK;
 }
 
 /* Copies in the compute queue, after the kernels that write `from`, and waits on the host. */
-static Err fetch(Comm *c, const Ref *from, const Ref *room)
+static Err fetch(Comm *c, const Ref *from, const Ref *buffer)
 {
     const DeviceRuntime *m = c->device.runtime;
     DeviceQueue *compute = queue_of(c, QUEUE_COMPUTE);
-    TRY(m->copy(compute, comm_at(c, room), comm_at(c, from), ref_bytes(from)));
+    TRY(m->copy(compute, comm_at(c, buffer), comm_at(c, from), ref_bytes(from)));
     return m->sync(compute);
 }
 
@@ -46,10 +46,10 @@ Err staging_begin(Comm *c, int slot)
     if (s->full) TRY(c->device.runtime->sync_event(s->in));
     s->full = false;
     if (transfer_reads(t, c->set.rank)) {
-        const Ref room = {t->from.rank, from, 0, t->from.count, t->from.dtype};
-        TRY(reserve_buffer(c, from, ref_bytes(&room) + 1));
-        TRY(fetch(c, &t->from, &room));
-        t->from = room;
+        const Ref buffer = {t->from.rank, from, 0, t->from.count, t->from.dtype};
+        TRY(reserve_buffer(c, from, ref_bytes(&buffer) + 1));
+        TRY(fetch(c, &t->from, &buffer));
+        t->from = buffer;
     }
     s->to = (Ref){.count = 0};
     if (!transfer_writes(t)) return OK;

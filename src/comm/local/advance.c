@@ -29,17 +29,17 @@ static bool is_eager(const TransferSignature *m, int n)
 }
 
 /* Reads the `low` of all members only when the cached bound is used up. */
-static bool ring_has_room(ChannelMember *k, int64_t sequence)
+static bool entry_is_free(ChannelMember *k, int64_t sequence)
 {
     const Channel *ch = k->channel;
-    if (sequence < k->room) return true;
+    if (sequence < k->free_below) return true;
     int64_t low = k->low;
     for (int i = 0; i < ch->n; i++) {
         const int64_t at = atomic_load(&ch->low[i].at);
         low = at < low ? at : low;
     }
-    k->room = low + RING;
-    return sequence < k->room;
+    k->free_below = low + RING;
+    return sequence < k->free_below;
 }
 
 /* Plain stores: the store of `sequence` after them releases the post to the other members. */
@@ -68,7 +68,7 @@ bool all_posted(const LocalFlight *f, int64_t sequence, int *seen)
     return *seen == n;
 }
 
-Err post_when_room(Comm *c, int slot, bool *posted)
+Err post_when_free(Comm *c, int slot, bool *posted)
 {
     LocalComm *l = c->state;
     LocalFlight *f = &l->flight[slot];
@@ -77,7 +77,7 @@ Err post_when_room(Comm *c, int slot, bool *posted)
     RingEntry *entry = entry_of(f, sequence);
     *posted = false;
     if (f->late && f->not_before_s > 0 && now_s() < f->not_before_s) return OK;
-    if (!ring_has_room(f->member, sequence)) return OK;
+    if (!entry_is_free(f->member, sequence)) return OK;
     if (f->member->place == 0) { /* no member claims before all have posted, this one included */
         atomic_store_explicit(&entry->next, 0, memory_order_relaxed);
         atomic_store_explicit(&entry->done, 0, memory_order_relaxed);
@@ -161,7 +161,7 @@ Err advance(Comm *c, int slot, bool *moved)
     bool posted;
     switch (f->state) {
     case UNPOSTED:
-        TRY(post_when_room(c, slot, &posted));
+        TRY(post_when_free(c, slot, &posted));
         if (posted) atomic_fetch_sub(&f->member->channel->unposted, 1);
         break;
     case WAITING:

@@ -84,7 +84,7 @@ static Err member_of(Comm *c, int slot, ChannelMember **out)
             l->spare = k->next;
         else
             TRY(ARENA_NEW(c->arena, 1, &k));
-        *k = (ChannelMember){.room = RING};
+        *k = (ChannelMember){.free_below = RING};
         TRY(channel_attach(l->world, &c->pending[slot].t, c->set.rank, &k->channel, &k->place));
         s->backend = k;
     }
@@ -134,7 +134,7 @@ static Err local_begin(Comm *c, int slot)
     if (c->set.hostile) TRY(hostile_begin(c, slot));
     l->active++;
     bool posted = false;
-    if (!f->late) TRY(post_when_room(c, slot, &posted));
+    if (!f->late) TRY(post_when_free(c, slot, &posted));
     if (posted) {
         bool moved = c->set.hostile || f->device || f->by_transport;
         while (moved && f->state != FINISHED) {

@@ -131,8 +131,8 @@ typedef struct ChannelMember {
     struct ChannelMember *next; /* in the list of unused ones */
     Channel *channel;
     int place;
-    int64_t low, room; /* first number not left; numbers below `room` have a free entry */
-    uint32_t left;     /* bit (sequence % RING): left, while an earlier one is not */
+    int64_t low, free_below; /* first number not left; numbers below it have a free entry */
+    uint32_t left;           /* bit (sequence % RING): left, while an earlier one is not */
 } ChannelMember;
 
 /* UNPOSTED: waits for a ring entry or for its hostile delay. WAITING: posted, for the other
@@ -182,7 +182,7 @@ static inline bool world_failed(LocalWorld *w) { return atomic_load(&w->failed) 
 Err world_error(LocalWorld *w);
 
 /* advance.c. Local. Posts the transfer if its ring entry is free. */
-Err post_when_room(Comm *c, int slot, bool *posted);
+Err post_when_free(Comm *c, int slot, bool *posted);
 /* Local. Takes a transfer to its next state if possible. Sets *moved on progress and never clears
  * it. */
 Err advance(Comm *c, int slot, bool *moved);

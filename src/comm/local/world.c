@@ -151,9 +151,9 @@ static Err channel_new(LocalWorld *w, int n, int group_n, Channel **out)
     TRY(ARENA_NEW(&w->arena, n, &c->low));
     for (int i = 0; i < RING; i++) TRY(ARENA_NEW(&w->arena, n, &c->entry[i].post));
     for (int i = 0; i < RING * n; i++) {
-        void *room; /* not cleared: pages that are never written take no memory */
-        TRY(arena_push(&w->arena, MAX_EAGER_BYTES, &room));
-        c->entry[i / n].post[i % n].eager = room;
+        void *buffer; /* not cleared: pages that are never written take no memory */
+        TRY(arena_push(&w->arena, MAX_EAGER_BYTES, &buffer));
+        c->entry[i / n].post[i % n].eager = buffer;
     }
     c->n = n;
     c->cap = group_n;

@@ -21,9 +21,9 @@ Err control_send(MpiProcess *w, int to, ControlKind what, const char *text)
     TRY(sent_new(w, &l));
     memset(&l->message.post, 0, sizeof l->message.post);
     l->message.post.what = what;
-    const int room = sizeof l->message.body;
-    const int length = text ? snprintf(l->message.body, (size_t)room, "%s", text) + 1 : 0;
-    l->message.body_bytes = length < room ? length : room;
+    const int cap = sizeof l->message.body;
+    const int length = text ? snprintf(l->message.body, (size_t)cap, "%s", text) + 1 : 0;
+    l->message.body_bytes = length < cap ? length : cap;
     TRY(mpi_ok(MPI_Isend(&l->message.post, (int)sizeof(MpiPost) + l->message.body_bytes, MPI_BYTE,
                          to, CONTROL_TAG, w->comm, &l->request),
                "send a control message"));
@@ -49,7 +49,7 @@ Err control_reap(MpiProcess *w)
     return OK;
 }
 
-Err control_next(MpiProcess *w, ControlMessage *room, bool *came)
+Err control_next(MpiProcess *w, ControlMessage *buffer, bool *came)
 {
     MPI_Status status;
     int there = 0, bytes;
@@ -58,12 +58,12 @@ Err control_next(MpiProcess *w, ControlMessage *room, bool *came)
                "look for control messages"));
     if (!there) return OK;
     MPI_Get_count(&status, MPI_BYTE, &bytes);
-    TRY(mpi_ok(MPI_Recv(&room->post, (int)(sizeof room->post + sizeof room->body), MPI_BYTE,
+    TRY(mpi_ok(MPI_Recv(&buffer->post, (int)(sizeof buffer->post + sizeof buffer->body), MPI_BYTE,
                         status.MPI_SOURCE, CONTROL_TAG, w->comm, MPI_STATUS_IGNORE),
                "receive a control message"));
-    room->from = status.MPI_SOURCE;
-    room->body_bytes = bytes - (int)sizeof room->post;
-    room->next = NULL;
+    buffer->from = status.MPI_SOURCE;
+    buffer->body_bytes = bytes - (int)sizeof buffer->post;
+    buffer->next = NULL;
     *came = true;
     return OK;
 }
@@ -120,9 +120,9 @@ static Err message_new(MpiComm *m, ControlMessage **out)
         m->unused = m->unused->next;
         return OK;
     }
-    void *room; /* not cleared: pages of bodies that stay empty take no memory */
-    TRY(arena_push(&m->pool, sizeof(ControlMessage), &room));
-    *out = room;
+    void *buffer; /* not cleared: pages of bodies that stay empty take no memory */
+    TRY(arena_push(&m->pool, sizeof(ControlMessage), &buffer));
+    *out = buffer;
     return OK;
 }
 

@@ -60,13 +60,13 @@ static bool all_left(const MpiProcess *w)
  * if the world has failed and some rank does not respond. */
 static bool await_departures(MpiProcess *w)
 {
-    ControlMessage *room = &w->room;
+    ControlMessage *buffer = &w->buffer;
     double idle_since_s = now_s();
     while (w->comm != MPI_COMM_NULL && !all_left(w)) {
         bool came = false;
-        if (control_next(w, room, &came) != OK || control_reap(w) != OK) return false;
-        if (came && room->post.what == LEFT) w->left[room->from] = 1;
-        if (came && room->post.what == FAIL) w->failed = true;
+        if (control_next(w, buffer, &came) != OK || control_reap(w) != OK) return false;
+        if (came && buffer->post.what == LEFT) w->left[buffer->from] = 1;
+        if (came && buffer->post.what == FAIL) w->failed = true;
         if (came) idle_since_s = now_s();
         if (w->failed && now_s() - idle_since_s > DEPARTURE_S) return false;
         if (!came) wait_backoff(now_s() - idle_since_s);
@@ -124,7 +124,7 @@ static Err settings_agree(const MpiProcess *w, const CommSettings *set)
     return OK;
 }
 
-static size_t post_room(int ranks)
+static size_t post_bytes(int ranks)
 {
     const size_t one = sizeof(MpiPost) + MAX_EAGER_BYTES, each = sizeof(MpiPost) * (size_t)ranks;
     return align_up(one > each ? one : each);
@@ -136,7 +136,7 @@ static Err open_flights(MpiComm *m, int in_flight, int ranks)
     for (int i = 0; i < in_flight; i++) {
         void *peers, *message; /* not cleared: pages that are never written take no memory */
         TRY(arena_push(&m->pool, sizeof(Peer) * (size_t)ranks, &peers));
-        TRY(arena_push(&m->pool, post_room(ranks), &message));
+        TRY(arena_push(&m->pool, post_bytes(ranks), &message));
         m->flight[i].peer = peers;
         m->flight[i].message = message;
     }
@@ -154,9 +154,9 @@ static Err open_pool(MpiComm *m, const CommSettings *set)
     if (chunk < MIN_CHUNK_BYTES) chunk = MIN_CHUNK_BYTES;
     const size_t message = align_up(sizeof(ControlMessage)) * (2 * flights * others + 2);
     const size_t tables =
-        flights * (sizeof *m->flight + sizeof(Peer) * ranks + post_room(set->ranks));
+        flights * (sizeof *m->flight + sizeof(Peer) * ranks + post_bytes(set->ranks));
     const size_t scratch = WINDOW * ranks * chunk, each_rank = STATUS_BYTES + 256;
-    void *room;
+    void *buffer;
     TRY(arena_open(&m->pool, "mpi transfers",
                    message + tables + scratch + each_rank * ranks + 4096 + flights * 256));
     TRY(open_flights(m, set->in_flight, set->ranks));
@@ -164,8 +164,8 @@ static Err open_pool(MpiComm *m, const CommSettings *set)
     TRY(ARENA_NEW(&m->pool, set->ranks, &m->latest));
     TRY(ARENA_NEW(&m->pool, set->ranks, &m->source));
     TRY(ARENA_NEW(&m->pool, set->ranks * STATUS_BYTES, &m->status_text));
-    TRY(arena_push(&m->pool, scratch, &room));
-    m->scratch = room;
+    TRY(arena_push(&m->pool, scratch, &buffer));
+    m->scratch = buffer;
     m->scratch_chunk = chunk;
     m->waits = m->scratch_slot = -1;
     for (int i = 0; i < set->ranks; i++) {

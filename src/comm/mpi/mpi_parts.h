@@ -117,8 +117,8 @@ typedef struct {
     bool oversubscribed; /* more ranks than cores on this host: a waiting rank yields at once */
     int failed_rank;
     char failed_text[COMM_TEXT_BYTES];
-    uint8_t *left;       /* [ranks] 1: the rank has closed its comm */
-    ControlMessage room; /* receives while no comm is open */
+    uint8_t *left;         /* [ranks] 1: the rank has closed its comm */
+    ControlMessage buffer; /* receives while no comm is open */
 } MpiProcess;
 
 /* A queue; `last` is where the next message is linked in. */
@@ -156,8 +156,8 @@ void world_leave(MpiProcess *w);
 Err control_send(MpiProcess *w, int to, ControlKind what, const char *text);
 /* Local. Frees messages that have been sent. */
 Err control_reap(MpiProcess *w);
-/* Local. Receives the next control message, if one has arrived, into `room`. */
-Err control_next(MpiProcess *w, ControlMessage *room, bool *came);
+/* Local. Receives the next control message, if one has arrived, into `buffer`. */
+Err control_next(MpiProcess *w, ControlMessage *buffer, bool *came);
 /* Local. Receives and handles all control messages that have arrived. */
 Err control_receive(Comm *c, bool *moved);
 /* Local. Records that this rank failed and sends FAIL to all; only the first failure counts. */

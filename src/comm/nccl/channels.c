@@ -49,8 +49,8 @@ NcclChannel *nccl_channel_find(const Comm *c, const Transfer *t)
 static Err broadcast_id(Comm *c, const NcclChannelKey *name, NcclId *id)
 {
     const RankList members = nccl_channel_members(name);
-    char *room = c->memory[COMM_OWN].base + c->memory[COMM_OWN].bytes - COMM_TEXT_BYTES;
-    const Ref at = {members.rank[0], COMM_OWN, (size_t)(room - c->memory[COMM_OWN].base),
+    char *buffer = c->memory[COMM_OWN].base + c->memory[COMM_OWN].bytes - COMM_TEXT_BYTES;
+    const Ref at = {members.rank[0], COMM_OWN, (size_t)(buffer - c->memory[COMM_OWN].base),
                     sizeof *id / 4, I32};
     Transfer t = {.kind = COMM_BROADCAST,
                   .group = members,
@@ -60,9 +60,9 @@ static Err broadcast_id(Comm *c, const NcclChannelKey *name, NcclId *id)
                   .instr = -1,
                   .scalar = true};
     t.to.rank = c->set.rank;
-    memcpy(room, id, sizeof *id);
+    memcpy(buffer, id, sizeof *id);
     TRY(comm_do(c, &t));
-    memcpy(id, room, sizeof *id);
+    memcpy(id, buffer, sizeof *id);
     return comm_group_end(c, members, ID_PURPOSE);
 }
 

@@ -130,9 +130,10 @@ static size_t kept(const NcclCall *k) { return (size_t)k->t->to.count; }
 static Err gather_for_maximum(const NcclCall *k)
 {
     const NcclChannel *ch = k->ch;
-    char *room = ch->scratch;
+    char *scratch = ch->scratch;
     if (kept(k) > 0 && k->t->kind == COMM_ALL_REDUCE)
-        return call_ok(k, k->api->AllGather(k->from, room, kept(k), k->type, ch->comm, ch->native),
+        return call_ok(k,
+                       k->api->AllGather(k->from, scratch, kept(k), k->type, ch->comm, ch->native),
                        "all-gather");
     for (int i = 0; k->t->kind == COMM_REDUCE_SCATTER && i < ch->n; i++) {
         const SideRange gives = range_of(k, k->t->from_counts, &k->t->from, i);
@@ -142,7 +143,7 @@ static Err gather_for_maximum(const NcclCall *k)
                 "send a part"));
         if (kept(k) > 0)
             TRY(call_ok(k,
-                        k->api->Recv(room + (size_t)i * kept(k) * k->each, kept(k), k->type, i,
+                        k->api->Recv(scratch + (size_t)i * kept(k) * k->each, kept(k), k->type, i,
                                      ch->comm, ch->native),
                         "receive a part"));
     }
