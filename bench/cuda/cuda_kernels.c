@@ -285,7 +285,7 @@ int main(int argc, char **argv)
     const Device *device;
     DeviceInfo info;
     device_cuda_search(getenv("PATH"));
-    if (device_cuda_open(argc > 1 ? argv[1] : BENCH_CUDA_OBJECT, &device) != OK) {
+    if (device_open("cuda", argc > 1 ? argv[1] : BENCH_CUDA_OBJECT, &device) != OK) {
         printf("SKIPPED, nothing was measured: %s\n", err_text());
         return 0;
     }

@@ -230,7 +230,7 @@ static Err run(Bench *b)
     TRY(model_config_load(b->o.model, &field, b->o.vocab > 0, &b->arena, &b->config));
     TRY(ARENA_NEW(&b->arena, MAX_EVENTS, &b->trace.at));
     device_cuda_search(getenv("PATH"));
-    TRY(device_cuda_open(BENCH_CUDA_OBJECT, &b->device));
+    TRY(device_open("cuda", BENCH_CUDA_OBJECT, &b->device));
     TRY(measure_card(b));
     printf("\n%s, %lld x %lld tokens, bf16%s\n", b->o.model, (long long)b->o.sequences,
            (long long)b->o.seq_len, b->o.deterministic ? ", deterministic" : "");

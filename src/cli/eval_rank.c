@@ -15,13 +15,6 @@ typedef struct {
     double *loss;
 } EvalRunner;
 
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static Err compile(EvalRunner *r)
 {
     InferContext *ctx = &r->e->infer;

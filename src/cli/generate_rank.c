@@ -33,7 +33,7 @@ static void print_plan(const GenerateRunner *r)
     const InferContext *ctx = &g->infer;
     fprintf(stderr, "%s: %s parameters; %s, %s", ctx->source.dir,
             text_count((double)model_param_count(&r->jobs.call[0].model), count),
-            machine_device_text(ctx->device), dtype_name(r->jobs.call[0].model.dtype));
+            device_text(ctx->device, device), dtype_name(r->jobs.call[0].model.dtype));
     if (ctx->launch.ranks > 1)
         fprintf(stderr, "; %d ranks of %lld threads", ctx->launch.ranks,
                 (long long)ctx->config.run_threads);

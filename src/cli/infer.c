@@ -204,14 +204,14 @@ Err infer_open(InferContext *ctx, const Args *args, const char *tokenizer)
 Err infer_run(InferContext *ctx, Err (*body)(WorldRank *w, void *work), void *work)
 {
     const WorldSettings set = {.ranks = ctx->launch.ranks,
-                               .mpi = ctx->launch.mpi,
+                               .comm_world = ctx->launch.comm_world,
                                .in_flight = IN_FLIGHT,
                                .records = RECORDS,
                                .timeout_s = ctx->config.run_timeout_s,
-                               .board = ctx->recorder,
+                               .flight_recorder = ctx->recorder,
                                .body = body,
                                .work = work};
-    if (ctx->prepared != OK && !ctx->launch.mpi) return ctx->prepared;
+    if (ctx->prepared != OK && !ctx->launch.comm_world) return ctx->prepared;
     return world_run(&set);
 }
 
@@ -254,7 +254,7 @@ Err infer_start(InferContext *ctx, WorldRank *w, const char *way_out)
     TRY(world_agree(w, err));
     char words[TRANSPORT_BYTES];
     const TransportSettings transport =
-        config_transport(&ctx->config, ctx->device, ctx->launch.mpi != NULL);
+        config_transport(&ctx->config, ctx->device, ctx->launch.comm_world != NULL);
     TRY(transport_open(w, &transport, words));
     if (words[0] && w->rank == 0) fprintf(stderr, "sheaf: %s\n", words);
     return OK;

@@ -92,7 +92,7 @@ static Err describe_recorder(const char *path, Bytes data, Arena *a)
     TRY(flight_recorder_read(path, a, &recorder, &reason));
     printf("%s: the last actions of each rank of a failed run\n", path);
     printf("  reason     %s\n", reason);
-    printf("  ranks      %d of %d\n", recorder.n_seats, recorder.ranks);
+    printf("  ranks      %d of %d\n", recorder.n_here, recorder.ranks);
     Text t = text_in(a);
     flight_recorder_report(&recorder, LATEST, &t);
     TRY(text_done(&t, &words));

@@ -4,7 +4,7 @@
 #include <unistd.h>
 #include "cli/verbs.h"
 #include "cli/worker.h"
-#include "device/open.h"
+#include "device/registry.h"
 
 /* Opens /dev/null for every standard stream that the caller has closed. Otherwise the next file
  * that is opened would get its number, and printed text would go into that file. */

@@ -38,8 +38,6 @@ Err reshape_extra_files(Reshape *r);
  * writes DST.tmp/config.yaml. */
 Err reshape_config(Reshape *r);
 
-/* Local. Monotonic time in seconds. */
-double reshape_now_s(void);
 /* Local. Progress callback; `context` is a Reshape. */
 void reshape_at(void *context, int64_t done_bytes);
 /* Local. Bytes of all tensors. */

@@ -118,7 +118,7 @@ static Err write_hf(Reshape *r, HfWrite *w, int threads)
     const Err err = hf_write(w, &result);
     progress_end(&r->progress);
     TRY(err);
-    print_summary(r, &result, reshape_now_s() - begin_s);
+    print_summary(r, &result, now_s() - begin_s);
     return OK;
 }
 

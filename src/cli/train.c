@@ -125,7 +125,7 @@ static Err fill_run(TrainSession *s)
     TRY(config_job(&s->config, &s->model, &run->job));
     TRY(train_config_hash(&s->config, &s->arena, &run->config_hash));
     run->loop = loop_settings(s);
-    run->transport = config_transport(&s->config, s->device, s->launch.mpi != NULL);
+    run->transport = config_transport(&s->config, s->device, s->launch.comm_world != NULL);
     run->fresh = s->config.run_fresh;
     run->ranks_here = s->launch.here;
     return s->trace_path ? ARENA_NEW(&s->arena, run->ranks_here, &run->trace) : OK;
@@ -164,10 +164,10 @@ static Err run_world(TrainSession *s)
                                .in_flight = IN_FLIGHT,
                                .records = RECORDS,
                                .timeout_s = s->config.run_timeout_s,
-                               .board = s->recorder,
+                               .flight_recorder = s->recorder,
                                .body = train_rank,
                                .work = s};
-    if (s->run.prepared != OK && !s->launch.mpi) return s->run.prepared;
+    if (s->run.prepared != OK && !s->launch.comm_world) return s->run.prepared;
     return world_run(&set);
 }
 

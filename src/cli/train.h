@@ -32,6 +32,7 @@ typedef struct {
     Source *init; /* opened model.init; NULL: not set, or the run has a checkpoint */
     Dataset train, valid;
     const Device *device;
+    char device_text[DEVICE_TEXT_BYTES];
     FlightRecorder *recorder;
     char peak_cache[1024], autotune_cache[1024], processor[128];
     const volatile sig_atomic_t *stop;

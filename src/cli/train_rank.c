@@ -83,7 +83,7 @@ static void report_trace(const TrainSession *s, const TrainRank *r, const char *
 {
     const int64_t missed = trace_missed(&r->trace);
     printf("trace of %s in %s: open it in ui.perfetto.dev\n",
-           s->launch.mpi ? "each rank" : "all ranks", path);
+           s->launch.comm_world ? "each rank" : "all ranks", path);
     if (missed > 0)
         printf("the trace is incomplete: it has room for %lld events of a rank, %lld more were "
                "dropped; trace fewer steps (run.steps)\n",
@@ -119,7 +119,7 @@ static void name_caches(TrainSession *s)
     run->target = (ProfileTarget){.device = s->device,
                                   .dtype = run->job.dtype,
                                   .processor = machine_processor(s->processor, sizeof s->processor),
-                                  .text = machine_device_text(s->device)};
+                                  .text = s->device_text};
 }
 
 /* ---- the phases ---- */

@@ -130,7 +130,7 @@ static void report_crash(FlightRecorder *b, int signal_number)
     if (text_done(&t, &end) == OK) fprintf(stderr, "sheaf: %s\n", end);
     snprintf(b->why, sizeof b->why, "%s", end);
     t = text_in(&arena);
-    if (b->n_seats <= MAX_REPORTED) flight_recorder_report(b, LATEST, &t);
+    if (b->n_here <= MAX_REPORTED) flight_recorder_report(b, LATEST, &t);
     if (text_done(&t, &words) == OK) fputs(words, stderr);
     if (worker_dump(b, end, path)) fprintf(stderr, "  `sheaf inspect %s` shows more\n", path);
     arena_close(&arena);

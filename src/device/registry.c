@@ -21,10 +21,16 @@ static void ref_text(const Device *d, char text[DEVICE_TEXT_BYTES])
     snprintf(text, DEVICE_TEXT_BYTES, "%s: plain loops, right but not fast", d->name);
 }
 
+static Err cpu_open(const char *file, const Device **out)
+{
+    (void)file;
+    return device_cpu_open(NULL, out);
+}
+
 static void cpu_text(const Device *d, char text[DEVICE_TEXT_BYTES])
 {
     (void)d;
-    snprintf(text, DEVICE_TEXT_BYTES, "%s", device_cpu_text());
+    device_cpu_text(text);
 }
 
 static const Plugin cuda_plugin = {
@@ -35,11 +41,17 @@ static const Plugin cuda_plugin = {
     .missing = "build with nvcc (./x build cuda lists what is missing), or run.device=cpu",
     .broken = "are the CUDA libraries it was built with on the library path?"};
 
+static const char *cuda_search; /* see device_cuda_search */
+
+void device_cuda_search(const char *path) { cuda_search = path; }
+
 static Err cuda_open(const char *file, const Device **out)
 {
-    const void *entry;
-    TRY(plugin_open(&cuda_plugin, file, &entry));
-    const Device *device = ((const CudaEntry *)entry)->device;
+    const void *plugin;
+    TRY(plugin_open(&cuda_plugin, file, &plugin));
+    const CudaEntry *entry = plugin;
+    const Device *device = entry->device;
+    entry->search(cuda_search);
     TRY(device_check(device));
     if (device->runtime->count() == 0) return err_is(ERR_CONFIG, 0); /* count has set err_text */
     *out = device;
@@ -63,7 +75,7 @@ static void gpu_text(const Device *d, char text[DEVICE_TEXT_BYTES])
 
 static const DeviceEntry devices[] = {
     {.name = "ref", .open = ref_open, .text = ref_text},
-    {.name = "cpu", .open = device_cpu_open, .text = cpu_text},
+    {.name = "cpu", .open = cpu_open, .text = cpu_text},
     {.name = "cuda", .own_memory = true, .open = cuda_open, .text = gpu_text},
 };
 

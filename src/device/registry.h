@@ -27,9 +27,12 @@ typedef struct {
 /* Local. The row of a device; NULL: there is none of that name. */
 const DeviceEntry *device_find(const char *name);
 /* Local. Opens the device; it stays open until the process ends, and opening it again returns the
- * same. `file`: the plugin of cuda, or for cpu a BLAS for f32 GEMMs; NULL: the default. ERR_CONFIG
- * names what is missing: the file, the driver, the GPU. */
+ * same. `file`: the plugin of cuda; NULL: the one next to the program. ERR_CONFIG names what is
+ * missing: the file, the driver, the GPU. */
 Err device_open(const char *name, const char *file, const Device **out);
+/* Local. Folders, as in PATH, whose Python packages may contain a newer cuDNN than the loader finds;
+ * NULL: none. Takes effect when cuda is opened. The text must stay valid. */
+void device_cuda_search(const char *path);
 /* Local. A line for people, in `text`, which is returned: instruction set and library, or GPUs and
  * their memory. Opens a context on GPU 0 for a moment. */
 const char *device_text(const Device *d, char text[DEVICE_TEXT_BYTES]);

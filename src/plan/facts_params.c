@@ -7,9 +7,8 @@
  * The reductions of a parameter are the steps of the unit's first REDUCE that overlap its elements
  * of the pack. */
 #include "plan/facts.h"
+#include "base/math.h"
 
-static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
-static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static int first_reduce(const LinkedProgram *lp, int unit)
 {
@@ -60,7 +59,7 @@ static Err find_reductions(const LinkedProgram *lp, ParamFacts *p)
         const LinkedStep *step = &lp->list[at].step[s];
         if (step->kind != STEP_TRANSFER) continue;
         const int64_t lo = (int64_t)(step->t.from.offset - base) / wide;
-        if (max64(lo, p->pack.lo) < min64(lo + step->t.from.count, p->pack.hi))
+        if (max_i64(lo, p->pack.lo) < min_i64(lo + step->t.from.count, p->pack.hi))
             TRY(add_reduction(p, step));
     }
     return OK;

@@ -109,8 +109,6 @@ static void begin_residency(GatherPass *g, int pack, int first, int use)
     g->residency[g->n_residencies++] = (Residency){pack, first, use, use};
 }
 
-static int max_int(int a, int b) { return a > b ? a : b; }
-
 /* Adds the residencies of packs that are kept, gathered one RUN ahead. A pack that would be
  * gathered right after its drop is not dropped. */
 static void place_kept(GatherPass *g)

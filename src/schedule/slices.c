@@ -16,8 +16,6 @@ double slice_time(const SliceCost *c, int64_t before, int64_t tokens)
     return time > c->least ? time : c->least;
 }
 
-static int64_t min_long(int64_t a, int64_t b) { return a < b ? a : b; }
-
 /* Counts the points at which a cut is allowed: 0 to *n, `step` tokens apart, except the last. */
 static Err check_points(const SliceRequest *r, int least, int64_t step, int64_t *n)
 {
@@ -98,7 +96,7 @@ typedef struct {
 
 static int64_t point_at(const SliceSearch *s, int point)
 {
-    return min_long(point * s->step, s->tokens);
+    return min_i64(point * s->step, s->tokens);
 }
 
 static SlicePrefix *prefix_at(const SliceSearch *s, int row, int point)

@@ -184,7 +184,7 @@ Err train_loop_open(const TrainSettings *s, TrainLoop **out, TrainStart *start)
     TRY(world_agree(s->world, ARENA_NEW(s->world->arena, 1, &l)));
     l->s = s;
     l->peak = s->peak_flops;
-    l->opened_s = loop_now_s();
+    l->opened_s = now_s();
     const Err err = open_loop(l, start);
     if (err != OK) train_loop_close(l, err, &result);
     *out = l;
@@ -202,7 +202,7 @@ Err train_loop_run(TrainLoop *l)
 
 void train_loop_close(TrainLoop *l, Err err, TrainResult *out)
 {
-    l->result.seconds = loop_now_s() - l->opened_s;
+    l->result.seconds = now_s() - l->opened_s;
     l->result.peak_flops = l->peak;
     world_leave(l->s->world, err);
     if (l->saver) saver_close(l->saver);

@@ -17,10 +17,7 @@ typedef struct {
      * has committed it; bytes written. */
     double settled, failed, committed, saved_bytes;
 } StepSums;
-enum {
-    N_SUMS = sizeof(StepSums) / sizeof(double),
-    ARENA_LOOP = MAX_COMM_ARENAS - 3 /* world.c and state/load.c have the two above */
-};
+enum { N_SUMS = sizeof(StepSums) / sizeof(double) };
 
 typedef enum { SAVE_IDLE, SAVE_WRITING, SAVE_COMMITTING } SavePhase; /* equal on all ranks */
 
@@ -47,7 +44,6 @@ struct TrainLoop {
 };
 
 static inline bool loop_is_first(const TrainLoop *l) { return l->s->world->rank == 0; }
-double loop_now_s(void);
 
 /* Collective. All-reduces (sum or max) all members of l->sums. */
 Err loop_add_up(TrainLoop *l, Reduce reduce);

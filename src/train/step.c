@@ -132,7 +132,7 @@ Err loop_step(TrainLoop *l, Metrics *m)
     TRY(rank_step(&l->rank, &(StepSettings){step, lr, step - l->at.skipped}, &r));
     report_refusal(l);
     TRY(gather_sums(l));
-    const double took = loop_now_s() - before;
+    const double took = now_s() - before;
     advance(l, &r);
     l->mean_s = l->mean_s > 0 ? 0.9 * l->mean_s + 0.1 * took : took;
     *m = (Metrics){.step = step,

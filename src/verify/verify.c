@@ -203,9 +203,9 @@ bool verify_shrink(const ModelConfig *config, ModelConfig *out)
     c.head_size = min_i64(c.head_size, HEAD_SIZE);
     c.n_heads = min_i64(c.n_heads, group > HEADS ? group : HEADS / group * group);
     c.n_kv_heads = c.n_heads / group;
-    c.width = least(c.width, c.n_heads * c.head_size);
-    c.ff_width = least(c.ff_width, 2 * c.width + 3); /* has few divisors */
-    c.vocab = least(c.vocab, VOCAB);
+    c.width = min_i64(c.width, c.n_heads * c.head_size);
+    c.ff_width = min_i64(c.ff_width, 2 * c.width + 3); /* has few divisors */
+    c.vocab = min_i64(c.vocab, VOCAB);
     *out = c;
     return memcmp(&c, config, sizeof c) != 0;
 }

@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include "device/open.h"
+#include "device/registry.h"
 #include "support/captures.h"
 #include "support/device_rows.h"
 
@@ -100,7 +100,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_kind), cmocka_unit_test(every_change),
                                        cmocka_unit_test(refused)};
     device_cuda_search(getenv("PATH"));
-    if (device_cuda_open(argc > 1 ? argv[1] : NULL, &cuda) != OK) {
+    if (device_open("cuda", argc > 1 ? argv[1] : NULL, &cuda) != OK) {
         printf("SKIPPED: graphs on a GPU: %s\n", err_text());
         return SKIPPED;
     }

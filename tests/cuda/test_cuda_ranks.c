@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include "device/open.h"
+#include "device/registry.h"
 #include "support/device_rows.h"
 
 enum { SKIPPED = 77 };
@@ -132,7 +132,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {cmocka_unit_test(as_ref), cmocka_unit_test(as_one_rank),
                                        cmocka_unit_test(exact)};
     device_cuda_search(getenv("PATH"));
-    if (device_cuda_open(argc > 1 ? argv[1] : NULL, &cuda) != OK) {
+    if (device_open("cuda", argc > 1 ? argv[1] : NULL, &cuda) != OK) {
         printf("SKIPPED: ranks on a GPU: %s\n", err_text());
         return SKIPPED;
     }

@@ -30,13 +30,6 @@ ShadowCount shadow_count(void)
     return count;
 }
 
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* *over: false if the operation must still wait. */
 static Err run_op(const ShadowOp *op, bool *over)
 {

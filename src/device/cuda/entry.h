@@ -11,7 +11,7 @@
 #define CUDA_ENTRY_NAME "sheaf_cuda"
 
 typedef struct {
-    size_t call_bytes, device_bytes, runtime_bytes; /* sizeof Call, Device, DeviceRuntime */
+    PluginAbi abi; /* sizes of Call, Device, DeviceRuntime */
     const Device *device;
     void (*search)(const char *path); /* see device_cuda_search */
 } CudaEntry;

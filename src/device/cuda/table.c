@@ -15,9 +15,7 @@ static const Device device_cuda = {
 };
 
 const CudaEntry sheaf_cuda = {
-    .call_bytes = sizeof(Call),
-    .device_bytes = sizeof(Device),
-    .runtime_bytes = sizeof(DeviceRuntime),
+    .abi = {{sizeof(Call), sizeof(Device), sizeof(DeviceRuntime)}},
     .device = &device_cuda,
     .search = cudnn_search,
 };

@@ -79,8 +79,6 @@ static Err check_slices(const GeneratorRow *row, int slices)
     return err_fail(ERR_CONFIG, "parallel.slices is %d; allowed are 1 to %d", slices, MAX_SCHEDULE);
 }
 
-static int min_int(int a, int b) { return a < b ? a : b; }
-
 /* True if every group has a micro-batch for each stage, or all micro-batches if there are fewer
  * than stages: then no stage idles. */
 static bool group_works(const Pipeline *p, int group)

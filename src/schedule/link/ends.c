@@ -45,8 +45,6 @@ static void pass_run(const Linker *k, int i, NextUses *next)
     pass_taker(k, i, next);
 }
 
-static int min_int(int a, int b) { return a < b ? a : b; }
-
 static int64_t cell_of(const Linker *k, const Action *a)
 {
     return schedule_cell(k->s, a->unit, a->micro, a->slice);

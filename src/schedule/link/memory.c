@@ -36,8 +36,6 @@ static int last_of(const MemoryPlanner *m, int unit, int micro, int slice, unsig
     return last;
 }
 
-static int max_int(int a, int b) { return a > b ? a : b; }
-
 void add_piece(MemoryPlanner *m, MemoryPiece o, size_t bytes)
 {
     if (!bytes || o.piece.first < 0) return;

@@ -14,8 +14,6 @@ static int *open_of(const MemoryPlanner *m, const Action *a, int region)
                     (region == REGION_FRAME_W)];
 }
 
-static int max_int(int a, int b) { return a > b ? a : b; }
-
 /* The last position at which the region is used, if it is not evicted before. */
 static int last_need(const MemoryPlanner *m, const Action *a, int region)
 {
