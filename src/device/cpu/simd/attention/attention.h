@@ -20,8 +20,8 @@
 #define DEVICE_CPU_SIMD_ATTENTION_ATTENTION_H
 
 #include "device/cpu/thread_workspace.h"
-#include "device/cpu/simd/attention/memory.h"
-#include "device/cpu/simd/attention/sight.h"
+#include "device/cpu/simd/attention/head_rows.h"
+#include "device/cpu/simd/attention/mask.h"
 #include "device/cpu/simd/math.h"
 #include "device/heads.h"
 

@@ -1,4 +1,4 @@
-/* squares.h -- products of matrices of bf16 that are whole squares of 32 x 32, by tiles: what attention
+/* amx_gemm.h -- products of matrices of bf16 that are whole squares of 32 x 32, by tiles: what attention
  * multiplies on a CPU that has AMX.
  *
  *                          b [terms / 2][columns]      words of two terms, of one column
@@ -10,8 +10,8 @@
  *
  * Nothing is packed: all three lie as they are, a step apart from row to row. Of the 64 x 64 pairs of a tile
  * of attention, only squares that hold a pair that is seen are multiplied. */
-#ifndef DEVICE_CPU_SIMD_ATTENTION_SQUARES_H
-#define DEVICE_CPU_SIMD_ATTENTION_SQUARES_H
+#ifndef DEVICE_CPU_SIMD_ATTENTION_AMX_GEMM_H
+#define DEVICE_CPU_SIMD_ATTENTION_AMX_GEMM_H
 
 #include "device/cpu/simd/attention/attention.h"
 

@@ -1,4 +1,4 @@
-/* squares.c -- products of tiles of bf16 by squares; the same by words is attention_words.c.
+/* amx.c -- products of tiles of bf16 by squares; the same by words is attention_words.c.
  *
  *     s [other, owner]    = rows [other, c / 2]         turned [c / 2, owner]      not yet by the factor
  *     sum' [c, owner]    += turned [c, other / 2]       s [other / 2, owner]       gather
@@ -7,8 +7,8 @@
  * The left factor of a product is read row by row, so weights, which are made with the owners as lanes, are
  * the right one where sums are the owners': those are turned, [c][owner], and so are the rows they are of.
  * Rows are turned once for all tiles of their block. */
-#include "device/cpu/simd/attention/words.h"
-#include "device/cpu/simd/attention/squares.h"
+#include "device/cpu/simd/attention/bf16_dot.h"
+#include "device/cpu/simd/attention/amx_gemm.h"
 
 static unsigned seen_in(const Bounds *b)
 {

@@ -1,4 +1,4 @@
-/* few.c -- attention of a few queries over many keys: a token of each sequence and its cache.
+/* decode.c -- attention of a few queries over many keys: a token of each sequence and its cache.
  *
  * Tiles of 64 queries would be nearly empty. Here a query head goes over the keys that it sees, some
  * at a time: scores, the new maximum, weights, and the values summed by weight. Vectors lie along the

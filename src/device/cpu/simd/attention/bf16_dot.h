@@ -1,12 +1,12 @@
-/* words.h -- words of two bf16: their products, and how they are made.
+/* bf16_dot.h -- words of two bf16: their products, and how they are made.
  *
  *     store_halves   a0 a1 .. , b0 b1 ..     (a0 a1) (a2 a3) .. (b0 b1) ..      neighbours of a row
  *     store_pairs    a0 a1 .. , b0 b1 ..     (a0 b0) (a1 b1) ..                 two rows
  *     pair_words     the same of two rows that are bf16 already
  *
  * Other instruction sets have them too, in plain arithmetic, but no CPU chooses words there. */
-#ifndef DEVICE_CPU_SIMD_ATTENTION_WORDS_H
-#define DEVICE_CPU_SIMD_ATTENTION_WORDS_H
+#ifndef DEVICE_CPU_SIMD_ATTENTION_BF16_DOT_H
+#define DEVICE_CPU_SIMD_ATTENTION_BF16_DOT_H
 
 #include "device/cpu/simd/attention/attention.h"
 

@@ -1,4 +1,4 @@
-/* words.c -- products of tiles of bf16, two terms at a time: AVX512-BF16.
+/* bf16_dot.c -- products of tiles of bf16, two terms at a time: AVX512-BF16.
  *
  *     s [other, owner]    = rows [other, c / 2]         turned [c / 2, owner]
  *     sum [owner, c]     += s' [owner, other / 2]       pairs [other / 2, c]      gather
@@ -7,8 +7,8 @@
  * A word of a row is spread over the lanes, and each lane adds two products to its sum of f32. Pairs
  * are even and odd tokens of a block, so both ways of a sum are one chain of the same additions.
  * Weights become words where they are made, in registers: attention_words.h. */
-#include "device/cpu/simd/attention/dx.h"
-#include "device/cpu/simd/attention/words.h"
+#include "device/cpu/simd/attention/backward.h"
+#include "device/cpu/simd/attention/bf16_dot.h"
 
 /* Element (i, j) is at[i * row + j * column]. */
 typedef struct {

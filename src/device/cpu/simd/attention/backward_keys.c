@@ -1,6 +1,6 @@
-/* keys.c -- the gradient of attention, seen from a block of keys: dk and dv, and where it is
+/* backward_keys.c -- the gradient of attention, seen from a block of keys: dk and dv, and where it is
  * wanted what the keys add to dq. In one sweep: attention_sweep.c. */
-#include "device/cpu/simd/attention/dx.h"
+#include "device/cpu/simd/attention/backward.h"
 
 static void grade_rows(const Stats *st, Block keys, const Bounds *queries, KeyState *t)
 {

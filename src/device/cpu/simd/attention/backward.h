@@ -1,4 +1,4 @@
-/* dx.h -- what the two sides of the gradient of attention share.
+/* backward.h -- what the two sides of the gradient of attention share.
  *
  *     delta = dout . o
  *     p = exp(s - lse)         ds = p (dout v' - delta)         s = scale q k'
@@ -15,8 +15,8 @@
  *                    ds of its own: 7 products a tile, tasks as many as there are blocks
  *
  * Both give the same bits; which it is may depend on the number of threads. */
-#ifndef DEVICE_CPU_SIMD_ATTENTION_DX_H
-#define DEVICE_CPU_SIMD_ATTENTION_DX_H
+#ifndef DEVICE_CPU_SIMD_ATTENTION_BACKWARD_H
+#define DEVICE_CPU_SIMD_ATTENTION_BACKWARD_H
 
 #include "device/cpu/simd/attention/attention.h"
 

@@ -1,4 +1,4 @@
-/* floats.c -- products of tiles in f32; the same by words is attention_words.c.
+/* f32.c -- products of tiles in f32; the same by words is attention_words.c.
  *
  *     s [other, owner]    = rows [other, c]         turned [c, owner]
  *     sum [owner, c]     += s' [owner, other]       rows [other, c]        gather

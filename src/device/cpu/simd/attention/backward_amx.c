@@ -1,10 +1,10 @@
-/* strips.c -- p and ds of a tile by squares, a strip of 32 queries after another. Tiles have a unit of
+/* backward_amx.c -- p and ds of a tile by squares, a strip of 32 queries after another. Tiles have a unit of
  * their own: where all see the tile, they multiply one strip while the other is graded.
  *
  *     tiles      s 0, dp 0    s 1, dp 1    dq 0       dq 1
  *     vectors                 p 0, ds 0    p 1, ds 1             */
-#include "device/cpu/simd/attention/dx.h"
-#include "device/cpu/simd/attention/squares.h"
+#include "device/cpu/simd/attention/backward.h"
+#include "device/cpu/simd/attention/amx_gemm.h"
 
 void strips_grade(const Inputs *in, Block keys, const Bounds *b, const Queries *q, KeyState *t)
 {

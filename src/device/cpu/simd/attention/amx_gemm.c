@@ -1,8 +1,8 @@
-/* squares_by_tiles.c -- products of squares by AMX. */
+/* amx_gemm.c -- products of squares by AMX. */
 #if defined(__AVX512F__)
 
 #include "device/cpu/simd/gemm/amx_tiles.h"
-#include "device/cpu/simd/attention/squares_body.h"
+#include "device/cpu/simd/attention/amx_gemm_body.h"
 
 const Squares squares_by_tiles = {
     .begin = amx_tiles_begin, .end = amx_tiles_end, .multiply = multiply};

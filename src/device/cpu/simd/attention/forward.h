@@ -1,7 +1,7 @@
-/* side.h -- forward: blocks of queries beside blocks of keys and values, and what is carried from one
+/* forward.h -- forward: blocks of queries beside blocks of keys and values, and what is carried from one
  * block of keys to the next. */
-#ifndef DEVICE_CPU_SIMD_ATTENTION_SIDE_H
-#define DEVICE_CPU_SIMD_ATTENTION_SIDE_H
+#ifndef DEVICE_CPU_SIMD_ATTENTION_FORWARD_H
+#define DEVICE_CPU_SIMD_ATTENTION_FORWARD_H
 
 #include "device/cpu/simd/attention/attention.h"
 

@@ -1,11 +1,11 @@
-/* sweep.c -- the gradient of attention in one sweep: a task has a sequence and a key head.
+/* backward_one_pass.c -- the gradient of attention in one sweep: a task has a sequence and a key head.
  *
  *            queries ->
  *     keys   [ k0 ]  [tile][tile][tile]      the keys of the sequence come one block after another; its
  *            [ k1 ]        [tile][tile]      queries are loaded once, and wait in the task's room beside
  *            [ k2 ]              [tile]      the sums of their dq, which are stored at the end
  *                      dq    dq    dq */
-#include "device/cpu/simd/attention/dx.h"
+#include "device/cpu/simd/attention/backward.h"
 
 /* Which blocks of keys a block of queries sees, from the first to behind the last; false: none. */
 static bool blocks_seen(const Call *call, int64_t b, int64_t *from, int64_t *to)

@@ -1,5 +1,5 @@
-/* tile.c -- blocks of tokens as panels, and how their products are done. */
-#include "device/cpu/simd/attention/squares.h"
+/* panel.c -- blocks of tokens as panels, and how their products are done. */
+#include "device/cpu/simd/attention/amx_gemm.h"
 #include "device/cpu/microkernels.h"
 
 Way way_of(const Call *call, const Tensor *dout)

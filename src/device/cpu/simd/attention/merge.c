@@ -1,4 +1,4 @@
-/* parts.c -- joining two parts of an attention. */
+/* merge.c -- joining two parts of an attention. */
 #include "device/cpu/simd/simd.h"
 
 /* Shares of two parts with sums exp(a) and exp(b), and the log of the whole. A part without a key

@@ -1,5 +1,5 @@
-/* sight.c -- ranges of keys, and what tiles and groups see of them. */
-#include "device/cpu/simd/attention/sight.h"
+/* mask.c -- ranges of keys, and what tiles and groups see of them. */
+#include "device/cpu/simd/attention/mask.h"
 
 static int32_t within(int64_t x, int64_t end) { return (int32_t)(x < 0 ? 0 : x > end ? end : x); }
 

@@ -1,4 +1,4 @@
-/* rows.c -- attention by squares: scores are [query][key], a strip of 32 queries after another.
+/* forward_amx.c -- attention by squares: scores are [query][key], a strip of 32 queries after another.
  *
  *     q [32, c]  k' [c, keys]  ->  s [32, keys]  ->  weights, in words of two keys  ->  o [queries, c] += p v
  *
@@ -8,9 +8,9 @@
  * Lanes are keys, and to find the max of a row over lanes costs as much as its powers. But any base serves
  * that no score exceeds by far: weights are 2^(s - base), and base is raised, to the max, only when a score
  * exceeds it by more than SLACK. */
-#include "device/cpu/simd/attention/side.h"
-#include "device/cpu/simd/attention/words.h"
-#include "device/cpu/simd/attention/squares.h"
+#include "device/cpu/simd/attention/forward.h"
+#include "device/cpu/simd/attention/bf16_dot.h"
+#include "device/cpu/simd/attention/amx_gemm.h"
 
 /* In units of log 2: weights are at most 2^8, and sums of 2^110 of them are finite. */
 enum { SLACK = 8 };

@@ -1,4 +1,4 @@
-/* sight.h -- which keys queries see: of all, of a tile, and of the parts of a tile.
+/* mask.h -- which keys queries see: of all, of a tile, and of the parts of a tile.
  *
  *            keys ->   0     64    128                a mask is two ranges of keys per row; a tile
  *     queries     0  [tile][    ][    ]               that no row sees costs nothing, one that all
@@ -7,8 +7,8 @@
  *
  * Of a tile that not all see whole, groups of SMALL_MR tokens multiply what is within their bounds:
  * the hull of what any of them sees. */
-#ifndef DEVICE_CPU_SIMD_ATTENTION_SIGHT_H
-#define DEVICE_CPU_SIMD_ATTENTION_SIGHT_H
+#ifndef DEVICE_CPU_SIMD_ATTENTION_MASK_H
+#define DEVICE_CPU_SIMD_ATTENTION_MASK_H
 
 #include "device/cpu/simd/gemm/small_gemm.h"
 

@@ -1,7 +1,7 @@
-/* dx.c -- the gradient of attention: one sweep or two, and dq of a block of queries;
+/* backward.c -- the gradient of attention: one sweep or two, and dq of a block of queries;
  * attention_dx.h has the formulas, attention_keys.c the side of the keys. */
-#include "device/cpu/simd/attention/dx.h"
-#include "device/cpu/simd/attention/squares.h"
+#include "device/cpu/simd/attention/backward.h"
+#include "device/cpu/simd/attention/amx_gemm.h"
 
 static float stat_of(const Tensor *t, int64_t token, int64_t head)
 {

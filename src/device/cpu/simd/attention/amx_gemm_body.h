@@ -1,9 +1,9 @@
-/* squares_body.h -- products of squares, over the words of tiles.h.
+/* amx_gemm_body.h -- products of squares, over the words of tiles.h.
  *
  *                 b: 6  7         a square of terms is 32 deep: four tiles are loaded, and each serves two
  *            a: 4    0  1         products; sums of a square of c stay in four tiles
  *               5    2  3 */
-#include "device/cpu/simd/attention/squares.h"
+#include "device/cpu/simd/attention/amx_gemm.h"
 
 enum { TILE_ROWS = 16, TILE_BYTES = 64 };
 

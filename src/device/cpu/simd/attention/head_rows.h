@@ -1,7 +1,7 @@
-/* memory.h -- rows of x[t,h,c], a head's channels of one token, as they lie in memory: of any type and
+/* head_rows.h -- rows of x[t,h,c], a head's channels of one token, as they lie in memory: of any type and
  * stride, contiguous ones without a call. */
-#ifndef DEVICE_CPU_SIMD_ATTENTION_MEMORY_H
-#define DEVICE_CPU_SIMD_ATTENTION_MEMORY_H
+#ifndef DEVICE_CPU_SIMD_ATTENTION_HEAD_ROWS_H
+#define DEVICE_CPU_SIMD_ATTENTION_HEAD_ROWS_H
 
 #include "device/cpu/simd/simd.h"
 

@@ -1,4 +1,4 @@
-/* wild.c -- rows that are not finite, in tiles that not all see whole: they are added pair by pair,
+/* nonfinite.c -- rows that are not finite, in tiles that not all see whole: they are added pair by pair,
  * and left out of the product, where 0 times them would be NaN. Rare, so each channel is on its own. */
 #include "device/cpu/simd/attention/attention.h"
 

@@ -1,10 +1,10 @@
-/* attention.c -- o = softmax(scale q k') v over the keys each row sees, tile by tile.
+/* forward.c -- o = softmax(scale q k') v over the keys each row sees, tile by tile.
  *
  * Scores are in units of log 2, so that weights are powers of 2. A row carries (max, sum, o) over the
  * tiles: 2^(s - max) summed, and o weighted alike. When a tile raises the max, what was summed shrinks
  * by 2^(old - new). At the end o /= sum and lse = log 2 (max + log2(sum)). Of a few queries alone:
  * attention_few.c. */
-#include "device/cpu/simd/attention/side.h"
+#include "device/cpu/simd/attention/forward.h"
 
 /* Some blocks of queries share the panels of keys and values: rows of a head lie pages apart, and
  * reading them for each block cost a tenth of the time. Tiles go through NEAR tokens of one head, and then of
